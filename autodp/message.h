@@ -1,0 +1,39 @@
+/* The message group: a static Gloo context over all living workers, standby ones too. It tells
+ * everybody what the controller decided. Every message carries a generation. */
+#ifndef FL_AUTODP_MESSAGE_H
+#define FL_AUTODP_MESSAGE_H
+
+#include "autodp/net.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct fl_message_group fl_message_group;
+
+enum { FL_MESSAGE_MAX_BYTES = 64 * 1024 };
+
+typedef struct fl_message_options {
+    uint32_t membership; /* counts message groups up; in the store's keys */
+    int rank, size;
+    const fl_kv *kv;
+    const char *host;
+    int64_t open_timeout_ms;
+    int64_t wait_timeout_ms;
+} fl_message_options;
+
+fl_status fl_message_open(const fl_message_options *options, fl_message_group **out) FL_MUST_CHECK;
+void fl_message_close(fl_message_group **group);
+void fl_message_abort(fl_message_group *group, fl_status why); /* threads: any */
+
+/* Rank `root` tells everybody `data` [*size_bytes]; the others receive it into data
+ * [FL_MESSAGE_MAX_BYTES] and learn its size. All call with their own generation; a message of
+ * another one is refused with FL_ESTALE by who receives it. */
+fl_status fl_message_tell(fl_message_group *group, int root, uint32_t generation, void *data,
+                          size_t *size_bytes, int64_t deadline_us) FL_MUST_CHECK;
+
+/* Every rank's `mine` [size_bytes, the same everywhere, at most 4096] into all [size][size_bytes],
+ * on every rank. Also the barrier. */
+fl_status fl_message_gather(fl_message_group *group, uint32_t generation, const void *mine,
+                            size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
+
+#endif

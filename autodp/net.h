@@ -1,0 +1,71 @@
+/* Bytes between the workers of one generation: a thin C face on Gloo's TCP transport.
+ *
+ * Only unbound buffers are used, because a waiter on one can be woken from another thread in the
+ * middle of a message; Gloo's own collectives cannot be left before their time-out. The first
+ * failure breaks the net for good: every wait, present and future, returns it at once, and the
+ * next generation opens a new one. */
+#ifndef FL_AUTODP_NET_H
+#define FL_AUTODP_NET_H
+
+#include <frostline/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A key-value store for rendezvous. Keys are set once. `get` waits until the key exists.
+ * Memory in *data is fl_alloc'd; the caller frees it. */
+typedef struct fl_kv {
+    void *self;
+    fl_status (*set)(void *self, const char *key, const void *data, size_t size_bytes);
+    fl_status (*get)(void *self, const char *key, int64_t deadline_us, void **data,
+                     size_t *size_bytes);
+} fl_kv;
+
+typedef struct fl_net fl_net;
+typedef struct fl_net_buffer fl_net_buffer;
+
+typedef struct fl_net_options {
+    int rank, size;          /* within this net */
+    const char *name;        /* prefix of the store's keys: unique a net and generation */
+    const fl_kv *kv;         /* used only while opening */
+    const char *host;        /* address to listen on; NULL: 127.0.0.1 */
+    int64_t open_timeout_ms; /* for the whole mesh */
+    int64_t wait_timeout_ms; /* the longest any wait may last, whatever its deadline */
+} fl_net_options;
+
+/* Connect to all others. FL_EDEADLINE when somebody did not come, FL_EPEER when somebody died. */
+fl_status fl_net_open(const fl_net_options *options, fl_net **out) FL_MUST_CHECK;
+
+/* Buffers must be gone. *net becomes NULL; NULL is fine. */
+void fl_net_close(fl_net **net);
+
+/* Wake every waiter, now and from now on, with `why` (a regroup code). Threads: any; the first
+ * reason stays. */
+void fl_net_abort(fl_net *net, fl_status why);
+
+/* FL_OK, or why the net is broken. */
+fl_status fl_net_state(fl_net *net);
+
+/* Register memory (borrowed). One operation a direction at a time on a buffer. */
+fl_status fl_net_buffer_create(fl_net *net, void *data, size_t size_bytes,
+                               fl_net_buffer **out) FL_MUST_CHECK;
+void fl_net_buffer_destroy(fl_net_buffer **buffer);
+
+/* Start; the pair (peer, tag) orders messages: what is sent first is received first. */
+fl_status fl_net_send(fl_net_buffer *b, int peer, uint64_t tag, size_t offset,
+                      size_t size_bytes) FL_MUST_CHECK;
+fl_status fl_net_recv(fl_net_buffer *b, int peer, uint64_t tag, size_t offset,
+                      size_t size_bytes) FL_MUST_CHECK;
+
+/* Finish the one that was started. FL_EDEADLINE, FL_EPEER, or the abort's reason. */
+fl_status fl_net_wait_send(fl_net_buffer *b, int64_t deadline_us) FL_MUST_CHECK;
+fl_status fl_net_wait_recv(fl_net_buffer *b, int64_t deadline_us) FL_MUST_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

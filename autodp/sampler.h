@@ -1,0 +1,49 @@
+/* Which samples make a global batch, and which replica and micro-batch takes which.
+ * Pure functions of (seed, epoch, cursor); O(1) memory whatever the data set's size. */
+#ifndef FL_AUTODP_SAMPLER_H
+#define FL_AUTODP_SAMPLER_H
+
+#include <frostline/status.h>
+
+#include <stdint.h>
+
+/* A seeded permutation of 0 .. n - 1, computed per index: a Feistel network over the smallest even
+ * number of bits that holds n - 1, walked until it lands inside (cycle walking). */
+typedef struct fl_permutation {
+    int64_t n;
+    uint32_t half_bits;
+    uint32_t key[8];
+} fl_permutation;
+
+void fl_permutation_init(fl_permutation *p, int64_t n, uint64_t seed, int64_t epoch);
+
+/* 0 <= index < n. Threads: pure; any. */
+int64_t fl_permutation_at(const fl_permutation *p, int64_t index);
+
+/* Where the run stands, in samples: all that has to be kept to go on. */
+typedef struct fl_cursor {
+    int64_t epoch;
+    int64_t position; /* samples of this epoch already used */
+} fl_cursor;
+
+/* Steps of one epoch: the last batch is smaller when batch does not divide n_samples. */
+int64_t fl_sampler_steps_per_epoch(int64_t n_samples, int64_t batch);
+
+/* The global batch at the cursor: ids [batch] out, *n out; *cursor moves past it (into the next
+ * epoch after the last). */
+void fl_sampler_next(uint64_t seed, int64_t n_samples, int64_t batch, fl_cursor *cursor,
+                     int64_t *ids, int64_t *n);
+
+/* Split `n` samples with the given work (tokens; NULL: all equal) among `n_shares` shares so that
+ * their work is as equal as a contiguous split allows; counts differ by at most one when work is
+ * NULL. first [n_shares + 1] out: share i takes first[i] .. first[i + 1] - 1. Shares may be empty.
+ * Used twice: batch -> replicas, replica's share -> micro-batches. Threads: pure; any. */
+void fl_share(int64_t n, const int32_t *work, int n_shares, int64_t *first);
+
+/* The largest share that fl_share can make of n equal samples: ceil(n / n_shares). */
+static inline int64_t fl_share_max(int64_t n, int n_shares)
+{
+    return (n + n_shares - 1) / n_shares;
+}
+
+#endif

@@ -1,0 +1,41 @@
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_CXX_STANDARD 14)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+option(FL_WERROR "Warnings are errors" ON)
+set(FL_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them (address,undefined or thread)")
+
+function(fl_compile_options target)
+  target_compile_definitions(${target} PRIVATE _GNU_SOURCE FL_VERSION="${PROJECT_VERSION}")
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:C>:-Wconversion -Wstrict-prototypes -Wvla>
+    $<$<BOOL:${FL_WERROR}>:-Werror> -fno-math-errno
+    -Wno-format-truncation) # messages are cut at their buffer on purpose
+  if(FL_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${FL_SANITIZE} -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=${FL_SANITIZE})
+  endif()
+endfunction()
+
+# fl_library(folder LINK ...): the static library frostline_<folder> of every source in the folder.
+function(fl_library folder)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*.c"
+       "${PROJECT_SOURCE_DIR}/${folder}/*.cc")
+  list(FILTER sources EXCLUDE REGEX "/main\\.c$")
+  if(NOT sources)
+    add_library(frostline_${folder} INTERFACE)
+    target_link_libraries(frostline_${folder} INTERFACE ${ARG_LINK})
+    return()
+  endif()
+  add_library(frostline_${folder} STATIC ${sources})
+  target_include_directories(frostline_${folder} PUBLIC "${PROJECT_SOURCE_DIR}"
+                             "${PROJECT_SOURCE_DIR}/include")
+  target_link_libraries(frostline_${folder} PUBLIC ${ARG_LINK})
+  fl_compile_options(frostline_${folder})
+endfunction()

@@ -1,0 +1,26 @@
+# Everything comes from Debian packages; ./setup installs them.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS C)
+find_package(ZLIB REQUIRED)
+find_package(Gloo REQUIRED)
+
+# Debian's headers come in as system headers, so that our warnings are about our code.
+function(fl_pkg target)
+  pkg_check_modules(${target}_pkg REQUIRED ${ARGN})
+  add_library(${target} INTERFACE)
+  target_include_directories(${target} SYSTEM INTERFACE ${${target}_pkg_INCLUDE_DIRS})
+  target_link_libraries(${target} INTERFACE ${${target}_pkg_LINK_LIBRARIES})
+endfunction()
+
+fl_pkg(fl_zmq libzmq>=4.3)
+fl_pkg(fl_yaml yaml-0.1)
+fl_pkg(fl_xxhash libxxhash)
+fl_pkg(fl_cjson libcjson)
+
+# Debian's own dnnl-config.cmake insists on OpenCL, which nothing here uses.
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h REQUIRED)
+add_library(fl_dnnl INTERFACE)
+target_include_directories(fl_dnnl SYSTEM INTERFACE "${DNNL_INCLUDE_DIR}")
+target_link_libraries(fl_dnnl INTERFACE "${DNNL_LIBRARY}")

@@ -1,0 +1,36 @@
+/* The controller of one run: starting -> running -> finishing, from the fork of the workers to the
+ * last one's exit. It never touches tensors.
+ *
+ *      workers ①  exit, heartbeat, reports ──> head ②  ──> steps.jsonl, events.jsonl, ledger ③
+ *      signals ④  ──> head ──> verdict ⑤ to the speaker, told on by the message group
+ *      lost worker ⑥ ──> abort to all ──> deadline ──> SIGKILL ──> message, exit code 3 */
+#ifndef FL_CONTROL_HEAD_H
+#define FL_CONTROL_HEAD_H
+
+#include "pipe/planner.h"
+
+#include <frostline/plan.h>
+#include <frostline/run.h>
+
+#include <sys/types.h>
+
+/* What a forked worker does; returns its exit code. Called in the child. */
+typedef int fl_worker_main(void *context, int rank, const char *endpoint);
+
+typedef struct fl_head_options {
+    const fl_job *job;
+    const fl_plan *plan;
+    const fl_candidate *candidates; /* for events.jsonl */
+    int n_candidates;
+    const char *run_dir; /* absolute; exists */
+    int dir_fd;
+    int64_t n_samples, n_steps, n_epochs;
+    fl_worker_main *worker;
+    void *context;
+} fl_head_options;
+
+/* Fork the workers, watch them to the end, write the run directory's files, show progress.
+ * Returns as fl_run does. */
+fl_status fl_head_run(const fl_head_options *options, fl_run_result *result) FL_MUST_CHECK;
+
+#endif

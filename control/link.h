@@ -1,0 +1,83 @@
+/* Between the head and its workers: a control link of their own, apart from the groups, so that
+ * liveness and verdicts do not depend on what may be stuck.
+ *
+ * Worker side. A link thread owns the socket: it sends heartbeats and receives orders; reports are
+ * copied into a queue and never make the caller wait. */
+#ifndef FL_CONTROL_LINK_H
+#define FL_CONTROL_LINK_H
+
+#include "autodp/net.h"
+
+#include <frostline/plan.h>
+#include <frostline/status.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One finished step, as the member that speaks for the group saw it. */
+typedef struct fl_step_report {
+    int64_t step, epoch;
+    double loss, grad_norm, lr, ms;
+    int64_t samples, tokens;
+    uint32_t generation;
+    int32_t f, k, r, m;
+} fl_step_report;
+
+/* One evaluation over the whole test split. */
+typedef struct fl_eval_report {
+    int64_t epoch, step;
+    double loss, accuracy, ms;
+    int64_t samples;
+} fl_eval_report;
+
+/* Where a worker's time of one step went, microseconds. */
+typedef struct fl_time_report {
+    int64_t step;
+    int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
+} fl_time_report;
+
+typedef enum fl_verdict_kind {
+    FL_VERDICT_NONE = 0,
+    FL_VERDICT_STOP = 1, /* end after the step in flight */
+} fl_verdict_kind;
+
+/* What the controller wants done at a control point; later kinds carry a plan. */
+typedef struct fl_verdict {
+    fl_verdict_kind kind;
+    uint32_t generation;
+} fl_verdict;
+
+typedef struct fl_link fl_link;
+
+typedef struct fl_link_options {
+    const char *endpoint; /* of the head's ROUTER */
+    int rank;
+    int64_t heartbeat_ms;
+    /* The head declared the generation dead, or the head is gone: leave every wait. Called once,
+     * from the link's thread. */
+    void (*on_abort)(void *context, uint32_t generation, fl_status why);
+    void *context;
+} fl_link_options;
+
+fl_status fl_link_open(const fl_link_options *options, fl_link **out) FL_MUST_CHECK;
+
+/* Flush what is queued (at most 1 s), then close. */
+void fl_link_close(fl_link **link);
+
+/* The rendezvous store over this link's own second socket; one thread at a time. */
+const fl_kv *fl_link_kv(fl_link *link);
+
+/* Threads: the training thread. None of these waits. */
+void fl_link_ready(fl_link *link, int64_t memory_peak_bytes);
+void fl_link_step(fl_link *link, const fl_step_report *report);
+void fl_link_time(fl_link *link, const fl_time_report *report);
+void fl_link_eval(fl_link *link, const fl_eval_report *report);
+void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
+                    const int64_t *ids, int64_t n);
+void fl_link_failed(fl_link *link, fl_status status, const char *message);
+void fl_link_done(fl_link *link);
+
+/* True when an order has come that was not taken yet. */
+bool fl_link_take_verdict(fl_link *link, fl_verdict *out);
+
+#endif

@@ -1,0 +1,42 @@
+/* Reads samples ahead of the step that wants them, on a thread of its own. */
+#ifndef FL_DATA_LOADER_H
+#define FL_DATA_LOADER_H
+
+#include <frostline/dataset.h>
+
+typedef struct fl_loader fl_loader;
+
+/* What one micro-batch needs: ids [n], copied on request. */
+typedef struct fl_load_request {
+    fl_split split;
+    uint64_t seed;
+    int64_t epoch;
+    bool augment;
+    const int64_t *ids;
+    int64_t n;
+} fl_load_request;
+
+/* A loader for requests of at most max_samples, `depth` of them read ahead. All memory is taken
+ * here: depth * max_samples * the data set's max_shape. */
+fl_status fl_loader_create(const fl_dataset *dataset, int64_t max_samples, int depth,
+                           fl_loader **out) FL_MUST_CHECK;
+void fl_loader_destroy(fl_loader **loader);
+
+/* Memory that a loader of this size takes, bytes. */
+int64_t fl_loader_bytes(const fl_dataset *dataset, int64_t max_samples, int depth);
+
+/* Queue one request; waits only while `depth` are queued or not yet released. */
+fl_status fl_loader_request(fl_loader *loader, const fl_load_request *request) FL_MUST_CHECK;
+
+/* The oldest request's samples as a ragged tensor in host memory; waits until they are read.
+ * Valid until fl_loader_release. FL_EDEADLINE after timeout_ms. */
+fl_status fl_loader_take(fl_loader *loader, int64_t timeout_ms, fl_tensor *out) FL_MUST_CHECK;
+void fl_loader_release(fl_loader *loader);
+
+/* The targets of `n` samples as a ragged tensor: data [capacity] and offsets [n + 1] are the
+ * caller's. Not read ahead: targets are small. */
+fl_status fl_load_targets(const fl_dataset *dataset, fl_split split, const int64_t *ids, int64_t n,
+                          int32_t *data, int64_t capacity, int32_t *offsets,
+                          fl_tensor *out) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,82 @@
+#include "device/alloc.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+static atomic_uint_fast64_t n_allocations;
+static atomic_uint_fast64_t fail_at; /* the allocation with this number fails; 0: none */
+
+static fl_status aligned(size_t size_bytes, void **out)
+{
+    uint64_t number = atomic_fetch_add(&n_allocations, 1) + 1;
+    size_t size = size_bytes == 0 ? 1 : size_bytes;
+    if (number == atomic_load(&fail_at)) {
+        return fl_fail(FL_ENOMEM, "allocation of %zu bytes failed (on request)", size_bytes);
+    }
+    if (size > SIZE_MAX - ALIGNMENT) {
+        return fl_fail(FL_ENOMEM, "allocation of %zu bytes is too large", size_bytes);
+    }
+    void *memory = aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    if (memory == NULL) {
+        return fl_fail(FL_ENOMEM, "allocation of %zu bytes failed", size_bytes);
+    }
+    *out = memory;
+    return FL_OK;
+}
+
+fl_status fl_alloc(size_t size_bytes, void **out)
+{
+    void *memory = NULL;
+    FL_TRY(aligned(size_bytes, &memory));
+    memset(memory, 0, size_bytes == 0 ? 1 : size_bytes);
+    *out = memory;
+    return FL_OK;
+}
+
+fl_status fl_alloc_array(size_t count, size_t size_bytes, void **out)
+{
+    if (size_bytes != 0 && count > SIZE_MAX / size_bytes) {
+        return fl_fail(FL_ENOMEM, "%zu elements of %zu bytes are too many", count, size_bytes);
+    }
+    return fl_alloc(count * size_bytes, out);
+}
+
+fl_status fl_realloc(void **memory, size_t old_bytes, size_t new_bytes)
+{
+    void *fresh = NULL;
+    FL_TRY(aligned(new_bytes, &fresh));
+    if (*memory != NULL) {
+        memcpy(fresh, *memory, old_bytes < new_bytes ? old_bytes : new_bytes);
+        free(*memory);
+    }
+    *memory = fresh;
+    return FL_OK;
+}
+
+fl_status fl_strdup(const char *text, char **out)
+{
+    size_t size = strlen(text) + 1;
+    void *copy = NULL;
+    FL_TRY(aligned(size, &copy));
+    memcpy(copy, text, size);
+    *out = copy;
+    return FL_OK;
+}
+
+void fl_free(void *memory)
+{
+    free(memory);
+}
+
+uint64_t fl_alloc_count(void)
+{
+    return atomic_load(&n_allocations);
+}
+
+void fl_alloc_fail_at(uint64_t n)
+{
+    atomic_store(&fail_at, n == 0 ? 0 : atomic_load(&n_allocations) + n);
+}

@@ -1,0 +1,16 @@
+#include "device/clock.h"
+
+#include <time.h>
+
+int64_t fl_now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+int64_t fl_left_ms(int64_t deadline_us)
+{
+    int64_t left = deadline_us - fl_now_us();
+    return left <= 0 ? 0 : (left + 999) / 1000;
+}

@@ -1,0 +1,18 @@
+/* Time: monotonic, in microseconds; and deadlines on it. */
+#ifndef FL_DEVICE_CLOCK_H
+#define FL_DEVICE_CLOCK_H
+
+#include <stdint.h>
+
+int64_t fl_now_us(void);
+
+/* The moment `timeout_ms` from now, on fl_now_us's clock. */
+static inline int64_t fl_deadline_us(int64_t timeout_ms)
+{
+    return fl_now_us() + timeout_ms * 1000;
+}
+
+/* Milliseconds left until the deadline, rounded up, never below 0. */
+int64_t fl_left_ms(int64_t deadline_us);
+
+#endif

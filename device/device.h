@@ -1,0 +1,137 @@
+/* A device: memory under a budget, streams, kernels; a const table of functions a kind.
+ *
+ * Work given to a stream runs in order; a function may return before the work is done. `sync`
+ * waits for all of it. On the CPU a stream is nothing and every kernel is done when it returns.
+ * Kinds: cpu (device/cpu), null (plans memory: kernels do nothing, memory costs nothing). */
+#ifndef FL_DEVICE_DEVICE_H
+#define FL_DEVICE_DEVICE_H
+
+#include <frostline/status.h>
+#include <frostline/tensor.h>
+
+#include <stdbool.h>
+
+typedef struct fl_device fl_device;
+typedef struct fl_stream fl_stream;
+
+/* What a random mask is keyed by; see fl_dropout in frostline/exec.h. */
+typedef struct fl_rng_key {
+    uint64_t seed;
+    int64_t epoch;
+    int32_t layer;
+    int32_t stream;
+} fl_rng_key;
+
+/* Constants of one optimizer step. */
+typedef struct fl_adamw_step {
+    float lr, beta1, beta2, epsilon, weight_decay;
+    float correction1, correction2; /* 1 - beta^t */
+    float grad_scale;               /* from clipping */
+} fl_adamw_step;
+
+typedef struct fl_sgd_step {
+    float lr, momentum, weight_decay, grad_scale;
+} fl_sgd_step;
+
+/* Argument shapes: frostline/exec.h, where each kernel's public form stands. */
+typedef struct fl_device_ops {
+    const char *kind;
+
+    fl_status (*memory_take)(fl_device *d, size_t size_bytes, void **out); /* cleared, 64-aligned */
+    void (*memory_give)(fl_device *d, void *memory, size_t size_bytes);
+    fl_status (*copy_in)(fl_device *d, fl_stream *s, void *to, const void *from_host, size_t n);
+    fl_status (*copy_out)(fl_device *d, fl_stream *s, void *to_host, const void *from, size_t n);
+    fl_status (*fill_zero)(fl_device *d, fl_stream *s, void *to, size_t n);
+    fl_status (*stream_create)(fl_device *d, fl_stream **out);
+    void (*stream_destroy)(fl_device *d, fl_stream **s);
+    fl_status (*sync)(fl_device *d, fl_stream *s);
+    void (*destroy)(fl_device *d);
+
+    /* release what fl_weight.pack holds */
+    void (*weight_release)(fl_device *d, fl_weight *w);
+
+    /* pre != NULL or gelu: GELU form; residual may be NULL; bias may be NULL */
+    fl_status (*linear)(fl_device *d, fl_stream *s, const float *in, fl_weight *w,
+                        const float *bias, const float *residual, bool gelu, float *pre, float *y,
+                        int64_t m);
+    fl_status (*linear_backward_input)(fl_device *d, fl_stream *s, const float *grad_out,
+                                       fl_weight *w, float *grad_in, int64_t m);
+    fl_status (*linear_backward_weights)(fl_device *d, fl_stream *s, const float *grad_out,
+                                         const float *in, float *grad_w, float *grad_bias,
+                                         int64_t m, int64_t n_out, int64_t n_in);
+    fl_status (*gelu_backward)(fl_device *d, fl_stream *s, const float *grad_y, const float *pre,
+                               float *grad_pre, int64_t n);
+    fl_status (*layernorm)(fl_device *d, fl_stream *s, const float *in, const float *residual,
+                           const float *gamma, const float *beta, float eps, float *sum, float *y,
+                           float *mean, float *rstd, int64_t m, int64_t n);
+    fl_status (*layernorm_backward)(fl_device *d, fl_stream *s, const float *grad_y,
+                                    const float *in, const float *gamma, const float *mean,
+                                    const float *rstd, const float *grad_residual, float *grad_in,
+                                    float *grad_gamma, float *grad_beta, int64_t m, int64_t n);
+    fl_status (*attention)(fl_device *d, fl_stream *s, const float *qkv, const int32_t *offsets,
+                           int64_t n_samples, int64_t heads, int64_t width, bool causal, float *y,
+                           float *lse);
+    fl_status (*attention_backward)(fl_device *d, fl_stream *s, const float *grad_y,
+                                    const float *qkv, const float *y, const float *lse,
+                                    const int32_t *offsets, int64_t n_samples, int64_t heads,
+                                    int64_t width, bool causal, float *grad_qkv);
+    fl_status (*dropout)(fl_device *d, fl_stream *s, const float *in, const int32_t *offsets,
+                         const int64_t *sample_ids, int64_t n_samples, int64_t width, float p,
+                         const fl_rng_key *key, float *y);
+    fl_status (*add)(fl_device *d, fl_stream *s, const float *a, const float *b, float *y,
+                     int64_t n);
+    fl_status (*gather_rows)(fl_device *d, fl_stream *s, const float *in, const int32_t *index,
+                             int64_t n_rows, int64_t width, float *y);
+    fl_status (*scatter_rows)(fl_device *d, fl_stream *s, const float *in, const int32_t *index,
+                              int64_t n_rows, int64_t width, float *y, int64_t total_rows);
+    fl_status (*patchify)(fl_device *d, fl_stream *s, const float *images, int64_t n,
+                          int64_t channels, int64_t height, int64_t width, int64_t patch, float *y);
+    fl_status (*vit_assemble)(fl_device *d, fl_stream *s, const float *patches, const float *cls,
+                              const float *pos, int64_t n, int64_t n_patches, int64_t dim,
+                              float *y);
+    fl_status (*vit_assemble_backward)(fl_device *d, fl_stream *s, const float *grad_y, int64_t n,
+                                       int64_t n_patches, int64_t dim, float *grad_patches,
+                                       float *grad_cls, float *grad_pos);
+
+    /* logits [m, n], targets [m] host, 0 <= target < n; grad [m, n] = grad_scale * (softmax -
+     * onehot) or NULL; *loss_sum and *n_correct (host) are added to: they are complete after sync
+     */
+    fl_status (*cross_entropy)(fl_device *d, fl_stream *s, const float *logits,
+                               const int32_t *targets, int64_t m, int64_t n, float grad_scale,
+                               float *grad, double *loss_sum, double *n_correct);
+    /* w, g, m, v: [n]; one pass; g is left as it is */
+    fl_status (*adamw)(fl_device *d, fl_stream *s, float *w, const float *g, float *m, float *v,
+                       int64_t n, const fl_adamw_step *step);
+    fl_status (*sgd)(fl_device *d, fl_stream *s, float *w, const float *g, float *momentum,
+                     int64_t n, const fl_sgd_step *step);
+    /* *out (host) = sum of squares, accumulated in double, the same for any thread count */
+    fl_status (*sum_squares)(fl_device *d, fl_stream *s, const float *g, int64_t n, double *out);
+} fl_device_ops;
+
+struct fl_device {
+    const fl_device_ops *ops;
+    int n_threads;       /* compute threads that a kernel may use */
+    size_t budget_bytes; /* what fl_device_alloc may hand out in all */
+    size_t used_bytes;
+    size_t peak_bytes;
+};
+
+/* One process drives one CPU device: sets the compute threads of this process (OpenMP, oneDNN) to
+ * n_threads and pins them to the processors cpu_ids[n_threads] (NULL: not pinned).
+ * Call it after the last fork. */
+fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_bytes,
+                               fl_device **out) FL_MUST_CHECK;
+
+/* The device of dry runs. */
+fl_status fl_device_null_create(fl_device **out) FL_MUST_CHECK;
+
+/* Every allocation must have been given back. *device becomes NULL; NULL is fine. */
+void fl_device_destroy(fl_device **device);
+
+/* Device memory against the budget, cleared, 64-byte aligned. `what` names it in the message.
+ * FL_EBUDGET tells how much was asked, used and allowed. */
+fl_status fl_device_alloc(fl_device *device, size_t size_bytes, const char *what,
+                          void **out) FL_MUST_CHECK;
+void fl_device_free(fl_device *device, void *memory, size_t size_bytes);
+
+#endif

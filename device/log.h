@@ -1,0 +1,16 @@
+/* Lines for people, on standard error or a worker's own file. */
+#ifndef FL_DEVICE_LOG_H
+#define FL_DEVICE_LOG_H
+
+#include <frostline/status.h>
+
+typedef enum fl_log_level { FL_LOG_ERROR, FL_LOG_WARN, FL_LOG_INFO, FL_LOG_DEBUG } fl_log_level;
+
+/* Who speaks ("worker 3"); printed in each line. Copied, at most 31 bytes. */
+void fl_log_name(const char *name);
+void fl_log_level_set(fl_log_level level);
+
+/* One line, "HH:MM:SS.mmm level name: text\n", in one write(2). Threads: any. */
+void fl_log(fl_log_level level, const char *format, ...) FL_PRINTF(2, 3);
+
+#endif

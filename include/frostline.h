@@ -1,0 +1,15 @@
+/* Frostline: elastic pipeline and data parallel training. The whole public C API. */
+#ifndef FROSTLINE_H
+#define FROSTLINE_H
+
+#include <frostline/dataset.h>
+#include <frostline/exec.h>
+#include <frostline/job.h>
+#include <frostline/layer.h>
+#include <frostline/model.h>
+#include <frostline/plan.h>
+#include <frostline/run.h>
+#include <frostline/status.h>
+#include <frostline/tensor.h>
+
+#endif

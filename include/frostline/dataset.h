@@ -1,0 +1,75 @@
+/* What a data set is: a small vtable. */
+#ifndef FROSTLINE_DATASET_H
+#define FROSTLINE_DATASET_H
+
+#include <frostline/status.h>
+#include <frostline/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fl_split { FL_TRAIN = 0, FL_TEST = 1 } fl_split;
+
+/* With what a sample's augmentation is drawn: the same (seed, epoch, id) gives the same sample on
+ * whichever worker. `augment` is false in evaluation. */
+typedef struct fl_sample_key {
+    uint64_t seed;
+    int64_t epoch;
+    int64_t id;
+    bool augment;
+} fl_sample_key;
+
+/* Read calls come from several threads and, after a fork, from several processes: a data set does
+ * not change after it was made. Ids are 0 .. count - 1 within a split.
+ *
+ * count      samples of the split; 0 if there is none
+ * shape      of one raw sample: what `read` writes and the first layer takes; targets: int32 values
+ * max_shape  the longest there is, for memory planning
+ * read       write input [shape.tokens * shape.width] of shape.dtype, host memory
+ * targets    write the sample's targets [targets of shape]
+ * fingerprint  changes when any sample does */
+typedef struct fl_dataset_ops {
+    const char *kind;
+    int64_t (*count)(const void *self, fl_split split);
+    fl_status (*shape)(const void *self, fl_split split, int64_t id, fl_shape *input,
+                       int64_t *n_targets);
+    fl_status (*max_shape)(const void *self, fl_shape *input, int64_t *n_targets);
+    fl_status (*read)(const void *self, fl_split split, const fl_sample_key *key, void *input);
+    fl_status (*targets)(const void *self, fl_split split, int64_t id, int32_t *targets);
+    uint64_t (*fingerprint)(const void *self);
+    void (*destroy)(void *self);
+} fl_dataset_ops;
+
+typedef struct fl_dataset {
+    const fl_dataset_ops *ops;
+    void *self;
+} fl_dataset;
+
+/* Free a data set through its own destroy; NULL ops are fine. */
+void fl_dataset_destroy(fl_dataset *dataset);
+
+typedef enum fl_augment {
+    FL_AUGMENT_NONE = 0,
+    FL_AUGMENT_CROP = 1,
+    FL_AUGMENT_CROP_FLIP = 2
+} fl_augment;
+
+typedef struct fl_idx_info {
+    int64_t channels, height, width; /* pixels */
+    int64_t n_classes;
+} fl_idx_info;
+
+/* Images and labels in the idx format, plain or gzip: the four files train-images-idx3-ubyte,
+ * train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte (each with or without
+ * .gz) of the folder. Pixels become (value / 255 - mean) / deviation, both measured on the training
+ * images. Crop pads by `crop_pixels` on each side.
+ * Returns FL_EIO (missing, unreadable) or FL_EFORMAT (which file, at which byte, what was found).
+ * info may be NULL. The result is the caller's. */
+fl_status fl_dataset_idx(const char *folder, fl_augment augment, int crop_pixels, fl_dataset *out,
+                         fl_idx_info *info) FL_MUST_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

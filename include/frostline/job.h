@@ -1,0 +1,106 @@
+/* A job: what one YAML file describes, resolved. A plain value; only launcher/ makes it. */
+#ifndef FROSTLINE_JOB_H
+#define FROSTLINE_JOB_H
+
+#include <frostline/dataset.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FL_TEXT_MAX = 256, FL_JOB_AUTO = 0 };
+
+typedef enum fl_schedule { FL_GPIPE = 0, FL_1F1B = 1 } fl_schedule;
+typedef enum fl_partition_kind {
+    FL_PARTITION_OPTIMAL = 0,
+    FL_PARTITION_GREEDY = 1
+} fl_partition_kind;
+typedef enum fl_optimizer_kind { FL_ADAMW = 0, FL_SGD = 1 } fl_optimizer_kind;
+typedef enum fl_decay { FL_DECAY_CONSTANT = 0, FL_DECAY_LINEAR = 1, FL_DECAY_COSINE = 2 } fl_decay;
+typedef enum fl_model_kind { FL_MODEL_VIT = 0, FL_MODEL_PLUGIN = 1 } fl_model_kind;
+typedef enum fl_data_kind { FL_DATA_IDX = 0 } fl_data_kind;
+
+/* Either a share of the run (0 .. 1) or a number of steps. */
+typedef struct fl_span {
+    double fraction; /* used when steps < 0 */
+    int64_t steps;   /* -1: use fraction */
+} fl_span;
+
+/* 0 (FL_JOB_AUTO) in k, m, r and devices.count means that Frostline chooses. */
+typedef struct fl_job {
+    char name[FL_TEXT_MAX];
+    struct {
+        fl_model_kind kind;
+        char plugin[FL_TEXT_MAX]; /* path of a shared object; kind plugin only */
+        int64_t blocks, dim, heads, patch;
+        double dropout;
+    } model;
+    struct {
+        fl_data_kind kind;
+        char path[FL_TEXT_MAX];
+        fl_augment augment;
+        int64_t crop;    /* pixels of padding that a crop may use */
+        int64_t samples; /* use the first n training samples; 0: all */
+    } data;
+    struct {
+        int64_t epochs;
+        int64_t batch; /* samples of the global batch */
+        fl_optimizer_kind optimizer;
+        double lr, weight_decay, beta1, beta2, epsilon, momentum;
+        fl_span warmup;
+        fl_decay decay;
+        double clip; /* largest global gradient norm; 0: no clipping */
+        uint64_t seed;
+        int64_t max_steps; /* 0: no limit */
+        bool evaluate;     /* on the test split after each epoch */
+    } train;
+    struct {
+        int64_t count; /* workers; 0: as many as the processors allow */
+        int64_t cores; /* a device */
+        int64_t memory_bytes;
+    } devices;
+    struct {
+        int64_t k, m;
+        fl_schedule schedule;
+        fl_partition_kind partition;
+    } pipe;
+    struct {
+        int64_t r;
+        int64_t bucket_bytes;
+    } autodp;
+    struct {
+        int64_t detect_ms;   /* a silent worker is noticed within this */
+        int64_t deadline_ms; /* the longest any single wait between workers may last */
+    } fault;
+    struct {
+        char dir[FL_TEXT_MAX]; /* where run directories are made */
+    } run;
+} fl_job;
+
+/* Every field at its default. Threads: any. */
+void fl_job_defaults(fl_job *job);
+
+/* Read and check a job file.
+ * overrides  [n_overrides] "path=value", applied after the file and checked like it
+ * Returns    FL_EINVAL with "file:line:column: field: what was found, what is allowed",
+ *            FL_EIO if the file cannot be read. *job is unchanged on failure. */
+fl_status fl_job_load(const char *path, const char *const *overrides, int n_overrides,
+                      fl_job *job) FL_MUST_CHECK;
+
+/* The same from memory; `name` stands for the file in messages. */
+fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
+                       const char *const *overrides, int n_overrides, fl_job *job) FL_MUST_CHECK;
+
+/* Set one field by its path, as --set does: "pipe.k", "2". */
+fl_status fl_job_set(fl_job *job, const char *path, const char *value) FL_MUST_CHECK;
+
+/* Whether a field was written by the user (in the file or by --set) is not kept: a job is its
+ * values. Where a message about a value must point at a line, fl_job_where finds it again.
+ * "file:line:column: " of the field in the file last loaded by this thread, or "--set path: ", or
+ * "" when it stands at its default. Borrowed until this thread's next load. */
+const char *fl_job_where(const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

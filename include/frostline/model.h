@@ -1,0 +1,104 @@
+/* A model: a list of layers in blocks, and the loss that ends it. */
+#ifndef FROSTLINE_MODEL_H
+#define FROSTLINE_MODEL_H
+
+#include <frostline/layer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fl_model fl_model;
+
+/* Layers of this block never freeze: the head. */
+enum { FL_BLOCK_HEAD = 1000000 };
+
+/* `name` is copied. The result is the caller's. */
+fl_status fl_model_create(const char *name, fl_model **out) FL_MUST_CHECK;
+
+/* Free the model and its layers; *model becomes NULL; NULL is fine. */
+void fl_model_destroy(fl_model **model);
+
+/* Append a layer. Block numbers start at 1 and never go down; an embedding belongs to block 1, the
+ * head to FL_BLOCK_HEAD. On success the model owns `layer`; on failure nothing has changed. */
+fl_status fl_model_add(fl_model *model, int block, fl_layer layer) FL_MUST_CHECK;
+
+/* What one evaluated or trained micro-batch adds up to. */
+typedef struct fl_loss_sums {
+    double loss;      /* sum over targets */
+    double n_correct; /* targets whose prediction is right */
+    double n_targets;
+} fl_loss_sums;
+
+/* The end of a model.
+ * targets_per_sample of a sample with this output shape (1 for classification).
+ * forward   out: the last layer's output; targets: int32, ragged like the data set made them;
+ *           grad_scale: what one target weighs in the gradient; grad: like out, or NULL
+ * (evaluation). Adds to *sums (host memory). */
+typedef struct fl_loss_ops {
+    const char *kind;
+    fl_status (*shape)(void *self, const fl_shape *out);
+    fl_status (*forward)(void *self, fl_exec *x, const fl_tensor *out, const fl_tensor *targets,
+                         float grad_scale, fl_tensor *grad, fl_loss_sums *sums);
+    void (*destroy)(void *self);
+} fl_loss_ops;
+
+typedef struct fl_loss {
+    const fl_loss_ops *ops;
+    void *self;
+} fl_loss;
+
+/* End the model with this loss; the model owns it. A second call replaces the first. */
+fl_status fl_model_set_loss(fl_model *model, fl_loss loss) FL_MUST_CHECK;
+
+const char *fl_model_name(const fl_model *model);
+int fl_model_n_layers(const fl_model *model);
+int fl_model_n_blocks(const fl_model *model);            /* L: without the head */
+int fl_model_block_of(const fl_model *model, int layer); /* 1 .. L, or FL_BLOCK_HEAD */
+const char *fl_model_layer_kind(const fl_model *model, int layer);
+int64_t fl_model_n_params(const fl_model *model); /* elements, all layers */
+
+/* ---- ready layers; each returns FL_EINVAL with a message for impossible sizes ---- */
+
+/* [1, channels * height * width] -> [n_patches + 1, dim]: convolution of patch x patch with stride
+ * patch, class token, learned positions. */
+fl_status fl_layer_patch_embed(int64_t channels, int64_t height, int64_t width, int64_t patch,
+                               int64_t dim, fl_layer *out) FL_MUST_CHECK;
+
+/* [T, dim] -> [T, dim]: x + dropout(proj(attention(LayerNorm(x)))). heads divides dim. */
+fl_status fl_layer_attention(int64_t dim, int64_t heads, bool causal, float dropout,
+                             fl_layer *out) FL_MUST_CHECK;
+
+/* [T, dim] -> [T, dim]: x + dropout(proj(gelu(fc(LayerNorm(x))))). */
+fl_status fl_layer_mlp(int64_t dim, int64_t hidden, float dropout, fl_layer *out) FL_MUST_CHECK;
+
+/* [T, dim] -> [T, dim]: LayerNorm alone. */
+fl_status fl_layer_norm(int64_t dim, fl_layer *out) FL_MUST_CHECK;
+
+/* [T, n_in] -> [T, n_out]: in w^T + bias. */
+fl_status fl_layer_linear(int64_t n_in, int64_t n_out, fl_layer *out) FL_MUST_CHECK;
+
+/* [T, dim] -> [1, n_classes]: LayerNorm and a linear map of each sample's first token. */
+fl_status fl_layer_classifier(int64_t dim, int64_t n_classes, fl_layer *out) FL_MUST_CHECK;
+
+/* Softmax cross-entropy against one class a row. */
+fl_status fl_loss_cross_entropy(int64_t n_classes, fl_loss *out) FL_MUST_CHECK;
+
+/* ---- ready models ---- */
+
+typedef struct fl_vit_config {
+    int64_t channels, height, width; /* of an image, pixels */
+    int64_t patch;                   /* pixels; divides height and width */
+    int64_t dim, heads, blocks;
+    int64_t n_classes;
+    float dropout; /* 0 <= dropout < 1 */
+} fl_vit_config;
+
+/* Vision transformer: patch embedding and block 1 .. blocks of attention and MLP (hidden 4 dim),
+ * classifier on the class token. Source: Dosovitskiy et al., arXiv 2010.11929. */
+fl_status fl_model_vit(const fl_vit_config *config, fl_model **out) FL_MUST_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

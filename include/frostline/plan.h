@@ -1,0 +1,64 @@
+/* Profiles (what layers cost) and plans (who computes what): plain values.
+ * Only pipe/ makes them. */
+#ifndef FROSTLINE_PLAN_H
+#define FROSTLINE_PLAN_H
+
+#include <frostline/job.h>
+#include <frostline/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FL_MAX_STAGES = 128, FL_MAX_WORKERS = 1024, FL_MAX_LAYERS = 512 };
+
+/* What one layer costs on one device. Times are for one sample of the data set's mean length; a
+ * call of n samples takes call_us + n * per-sample time. */
+typedef struct fl_layer_cost {
+    double fwd_call_us, fwd_us; /* forward in training */
+    double bwd_call_us, bwd_us; /* backward with both gradients */
+    int64_t out_bytes;          /* a sample's activation that leaves the layer */
+    int64_t kept_bytes;    /* a sample's memory between forward and backward, with its output */
+    int64_t scratch_bytes; /* a sample's temporary memory, the larger of forward and backward */
+    int64_t n_params;      /* elements */
+} fl_layer_cost;
+
+typedef struct fl_profile {
+    int n_layers;
+    int64_t in_bytes; /* a raw sample */
+    double loss_call_us, loss_us;
+    double optimizer_us_per_param; /* clipping, optimizer and clearing, per element */
+    double link_us;                /* latency of one message between workers */
+    double link_bytes_per_us;      /* send and receive */
+    double reduce_bytes_per_us;    /* all-reduce between two, payload bytes per time */
+    fl_layer_cost layer[FL_MAX_LAYERS];
+} fl_profile;
+
+/* Stage k of replica r is the layers first[k] .. first[k + 1] - 1 on worker rank_of[r * K + k].
+ * Workers n_used .. n_workers - 1 are standby. */
+typedef struct fl_plan {
+    uint32_t generation;
+    int F;       /* frozen blocks */
+    int K, R, M; /* stages, replicas, micro-batches a replica and step */
+    fl_schedule schedule;
+    int n_layers;
+    int n_workers;
+    int first[FL_MAX_STAGES + 1];
+    int rank_of[FL_MAX_WORKERS];
+    double predicted_step_us; /* 0 when nobody predicted */
+    double predicted_bubble;  /* share of the slowest worker's step spent waiting on the pipeline */
+} fl_plan;
+
+/* Where a worker stands in a plan. */
+typedef struct fl_place {
+    bool active; /* false: standby, the rest is -1 */
+    int replica, stage;
+} fl_place;
+
+/* Threads: pure; any. */
+fl_place fl_plan_place(const fl_plan *plan, int rank);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

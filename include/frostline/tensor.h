@@ -1,0 +1,64 @@
+/* Shapes and ragged tensors. */
+#ifndef FROSTLINE_TENSOR_H
+#define FROSTLINE_TENSOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fl_dtype { FL_F32 = 0, FL_I32 = 1, FL_BF16 = 2 } fl_dtype;
+
+/* Bytes of one element. */
+size_t fl_dtype_size(fl_dtype dtype);
+
+/* What one sample looks like at a boundary between layers: `tokens` rows of `width` elements.
+ * An image of 28 x 28 pixels enters as 1 row of 784 and is 17 rows of C after patch embedding. */
+typedef struct fl_shape {
+    int64_t tokens;
+    int64_t width;
+    fl_dtype dtype;
+} fl_shape;
+
+/* A ragged batch: the rows of all samples one after another, never padded.
+ * data     [n_tokens, width], row-major, on the device that computes
+ * offsets  [n_samples + 1]: sample s has the rows offsets[s] .. offsets[s + 1] - 1; offsets[0] = 0
+ *          and offsets[n_samples] = n_tokens. Host memory.
+ * A tensor borrows both; n_samples and n_tokens may be 0. */
+typedef struct fl_tensor {
+    void *data;
+    const int32_t *offsets;
+    int64_t n_samples;
+    int64_t n_tokens;
+    int64_t width;
+    fl_dtype dtype;
+} fl_tensor;
+
+/* The elements of an FL_F32 tensor. */
+static inline float *fl_f32(const fl_tensor *t)
+{
+    return (float *)t->data;
+}
+
+/* The elements of an FL_I32 tensor. */
+static inline int32_t *fl_i32(const fl_tensor *t)
+{
+    return (int32_t *)t->data;
+}
+
+/* One layer parameter on its device. `version` goes up whenever `data` changes, so that a device
+ * may keep a packed copy and knows when it is old; `pack` belongs to the device. */
+typedef struct fl_weight {
+    float *data; /* [rows, cols] */
+    int64_t rows;
+    int64_t cols;
+    uint64_t version;
+    void *pack;
+} fl_weight;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,48 @@
+/* The driver's side of fl_exec: what pipe/ sets before it calls a layer. */
+#ifndef FL_NN_EXEC_H
+#define FL_NN_EXEC_H
+
+#include "device/arena.h"
+#include "device/device.h"
+
+#include <frostline/exec.h>
+#include <frostline/model.h>
+
+/* What one layer leaves behind between forward and backward of one micro-batch. */
+typedef struct fl_frame {
+    fl_tensor in, out;
+    void *kept[FL_KEEP_MAX];
+} fl_frame;
+
+/* The parameters of one layer as its stage holds them. */
+typedef struct fl_layer_params {
+    int n;
+    fl_weight *weight; /* [n] */
+    float **grad;      /* [n]; an element or the array may be NULL: not wanted */
+} fl_layer_params;
+
+struct fl_exec {
+    fl_device *device;
+    fl_stream *stream;
+    const fl_batch *batch;
+    bool training;     /* false: nothing is kept, no dropout */
+    fl_arena *keep;    /* of this micro-batch */
+    fl_arena *scratch; /* of this worker */
+    /* set by fl_exec_forward and fl_exec_backward */
+    int layer;
+    const fl_layer_params *params;
+    fl_frame *frame;
+};
+
+/* Run layer `layer` of the model on `in`; out->data is allocated by the caller. Scratch taken by
+ * the layer is given back. Fills *frame. */
+fl_status fl_exec_forward(fl_exec *x, const fl_model *model, int layer,
+                          const fl_layer_params *params, fl_frame *frame, const fl_tensor *in,
+                          fl_tensor *out) FL_MUST_CHECK;
+
+/* The way back, with the frame that forward filled. grad_in may be NULL. */
+fl_status fl_exec_backward(fl_exec *x, const fl_model *model, int layer,
+                           const fl_layer_params *params, fl_frame *frame,
+                           const fl_tensor *grad_out, fl_tensor *grad_in) FL_MUST_CHECK;
+
+#endif

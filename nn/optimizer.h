@@ -1,0 +1,26 @@
+/* Optimizers and learning-rate schedules as functions of the step. */
+#ifndef FL_NN_OPTIMIZER_H
+#define FL_NN_OPTIMIZER_H
+
+#include "device/device.h"
+
+#include <frostline/job.h>
+
+/* Floats of optimizer state per parameter element: AdamW 2, SGD 1. */
+int fl_optimizer_n_moments(fl_optimizer_kind kind);
+
+/* Learning rate of step `step` (from 0) of `n_steps`: linear warm-up from base / n_warmup to base,
+ * then constant, linear or cosine decay to 0 at n_steps. Threads: pure; any. */
+double fl_learning_rate(const fl_job *job, int64_t step, int64_t n_steps);
+
+/* What gradients are multiplied with so that their global norm is at most `clip` (0: 1 always);
+ * as the field does it: clip / (norm + 1e-6) when that is below 1. Pure. */
+double fl_clip_scale(double grad_norm, double clip);
+
+/* One step over a contiguous run of elements that share `decay`. step counts from 0.
+ * w, g: [n]; moments: [fl_optimizer_n_moments][n], moment j at moments + j * moment_stride. */
+fl_status fl_optimizer_step(fl_device *device, fl_stream *stream, const fl_job *job, int64_t step,
+                            double lr, double grad_scale, bool decay, float *w, const float *g,
+                            float *moments, int64_t moment_stride, int64_t n) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,43 @@
+/* Choose K, R, M and the cuts by predicted step time. Pure: values to values. */
+#ifndef FL_PIPE_PLANNER_H
+#define FL_PIPE_PLANNER_H
+
+#include "pipe/memory.h"
+
+#include <frostline/plan.h>
+
+/* Everything a decision depends on. Memory is per sample and linear in the micro-batch. */
+typedef struct fl_plan_input {
+    const fl_model *model;
+    const fl_job *job; /* fixed or auto k, r, m; schedule; partition; budgets; batch */
+    const fl_profile *profile;
+    const fl_layer_memory *memory_one; /* [n_layers] for one sample: fl_memory_measure(.., 1, ..) */
+    int n_workers;
+    int F;
+    uint32_t generation;
+} fl_plan_input;
+
+/* One thing that was considered. */
+typedef struct fl_candidate {
+    int K, R, M;
+    double step_us; /* predicted; INFINITY when it does not fit */
+    double bubble;
+    double reduce_us;     /* all-reduce that is not hidden */
+    int64_t memory_bytes; /* the largest stage */
+    fl_status why_not;    /* FL_OK, or why it cannot be */
+} fl_candidate;
+
+/* The cheapest plan; ties go to smaller K, then smaller M.
+ * candidates [capacity] out, *n_candidates of them, cheapest first; capacity may be 0.
+ * Returns FL_EINVAL (K greater than layers, K * R greater than workers, M greater than a replica's
+ * share) or FL_EBUDGET (nothing fits), each with the job's line and the numbers. */
+fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate *candidates,
+                         int capacity, int *n_candidates) FL_MUST_CHECK;
+
+/* Predicted time of one optimizer step of one given plan, microseconds. */
+double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candidate *detail);
+
+/* "F=0, K=2 x R=1 x M=8, cuts 0 9 18": for people. Returns text. */
+const char *fl_plan_text(const fl_plan *plan, char *text, size_t size_bytes);
+
+#endif
