@@ -45,4 +45,10 @@ fl_status fl_exec_backward(fl_exec *x, const fl_model *model, int layer,
                            const fl_layer_params *params, fl_frame *frame,
                            const fl_tensor *grad_out, fl_tensor *grad_in) FL_MUST_CHECK;
 
+/* The loss of the model, as fl_loss_ops.forward describes it. Scratch that it takes is given
+ * back. */
+fl_status fl_exec_loss(fl_exec *x, const fl_model *model, const fl_tensor *out,
+                       const fl_tensor *targets, float grad_scale, fl_tensor *grad,
+                       fl_loss_sums *sums) FL_MUST_CHECK;
+
 #endif

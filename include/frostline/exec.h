@@ -27,7 +27,7 @@ const fl_batch *fl_exec_batch(const fl_exec *x);
 /* False in evaluation and below the frost line: no dropout, and no backward will follow. */
 bool fl_exec_training(const fl_exec *x);
 
-/* Parameter i of this layer, in the order of params(). Borrowed. */
+/* Parameter i of this layer, in the order of params(). Borrowed; NULL if there is no such one. */
 fl_weight *fl_exec_weight(fl_exec *x, int i);
 
 /* Where to add the gradient of parameter i: [rows, cols]. NULL if nobody wants it. */
@@ -144,6 +144,14 @@ fl_status fl_vit_assemble(fl_exec *x, const float *patches, const fl_weight *cls
 fl_status fl_vit_assemble_backward(fl_exec *x, const float *grad_y, int64_t n, int64_t n_patches,
                                    int64_t dim, float *grad_patches, float *grad_cls,
                                    float *grad_pos) FL_MUST_CHECK;
+
+/* logits [m, n]; targets [m], host memory, 0 <= target < n. Writes grad [m, n] = grad_scale *
+ * (softmax - onehot) unless it is NULL; adds the losses to *loss_sum and the rows whose largest
+ * logit is the target's to *n_correct: host memory that stays valid until the stream was waited
+ * for. */
+fl_status fl_cross_entropy(fl_exec *x, const float *logits, const int32_t *targets, int64_t m,
+                           int64_t n, float grad_scale, float *grad, double *loss_sum,
+                           double *n_correct) FL_MUST_CHECK;
 
 #ifdef __cplusplus
 }
