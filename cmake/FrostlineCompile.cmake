@@ -17,7 +17,8 @@ function(fl_compile_options target)
     $<$<BOOL:${FL_WERROR}>:-Werror> -fno-math-errno
     -Wno-format-truncation) # messages are cut at their buffer on purpose
   if(FL_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${FL_SANITIZE} -fno-omit-frame-pointer)
+    target_compile_options(${target} PRIVATE -fsanitize=${FL_SANITIZE} -fno-sanitize-recover=all
+                           -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=${FL_SANITIZE})
   endif()
 endfunction()
