@@ -39,4 +39,8 @@ typedef struct fl_tick {
 double fl_clock_play(fl_schedule schedule, int K, int M, const double *fwd_us, const double *bwd_us,
                      const double *link_us, fl_tick *ticks);
 
+/* The same, and when each stage has done its last backward: end_us [K] out. */
+void fl_clock_ends(fl_schedule schedule, int K, int M, const double *fwd_us, const double *bwd_us,
+                   const double *link_us, fl_tick *ticks, double *end_us);
+
 #endif
