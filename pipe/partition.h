@@ -16,9 +16,15 @@ typedef bool fl_stage_fits(void *context, int stage, int first, int last);
 fl_status fl_partition_optimal(const double *cost, int n_layers, int n_stages, fl_stage_fits *fits,
                                void *context, int *first) FL_MUST_CHECK;
 
-/* The paper's Algorithm 1: by parameter count, frozen layers weighing lambda_frozen = 1/6 of it,
- * each stage filled up to its even share of what is left.
- * n_params [n_layers]; frozen [n_layers] */
+/* The paper's Algorithm 1: by parameter count, frozen layers weighing lambda_frozen = 1/6 of it.
+ * Each stage takes layers while it stays below its even share of what is left, plus the variance of
+ * the sizes that are left over the stages that are left, sizes in millions of parameters. The paper
+ * gives all frozen layers to the first stage; here they only weigh less.
+ * n_params [n_layers]; frozen [n_layers]
+ * first    [n_stages + 1] out; unchanged on failure
+ * Returns  FL_EINVAL if n_stages > n_layers
+ * Threads  pure; any
+ * Source   PipeTransformer, arXiv 2102.03161, section 3.2 */
 fl_status fl_partition_greedy(const int64_t *n_params, const bool *frozen, int n_layers,
                               int n_stages, int *first) FL_MUST_CHECK;
 
