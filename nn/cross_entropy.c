@@ -1,0 +1,65 @@
+/* Softmax cross-entropy against one class a row. */
+#include "nn/layers/layers.h"
+
+typedef struct cross_entropy {
+    int64_t n_classes;
+} cross_entropy;
+
+static fl_status cross_entropy_shape(void *self, const fl_shape *out)
+{
+    const cross_entropy *l = self;
+    return fl__check_input(out, l->n_classes);
+}
+
+static fl_status check_targets(const cross_entropy *l, fl_exec *x, const fl_tensor *targets)
+{
+    const fl_batch *batch = fl_exec_batch(x);
+    int64_t sample = 0;
+    for (int64_t i = 0; i < targets->n_tokens; i++) {
+        while (i >= targets->offsets[sample + 1]) {
+            sample++;
+        }
+        int32_t target = fl_i32(targets)[i];
+        if (target < 0 || target >= l->n_classes) {
+            return fl_fail(FL_EINVAL, "sample %lld: target %d, allowed is 0 to %lld",
+                           (long long)batch->sample_ids[sample], target,
+                           (long long)l->n_classes - 1);
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status cross_entropy_forward(void *self, fl_exec *x, const fl_tensor *out,
+                                       const fl_tensor *targets, float grad_scale, fl_tensor *grad,
+                                       fl_loss_sums *sums)
+{
+    const cross_entropy *l = self;
+    if (targets->dtype != FL_I32 || targets->width != 1 || targets->n_tokens != out->n_tokens) {
+        return fl_fail(FL_EINVAL, "takes one class a row: %lld rows, but targets [%lld, %lld]",
+                       (long long)out->n_tokens, (long long)targets->n_tokens,
+                       (long long)targets->width);
+    }
+    FL_TRY(check_targets(l, x, targets));
+    FL_TRY(fl_cross_entropy(x, fl_f32(out), fl_i32(targets), out->n_tokens, l->n_classes,
+                            grad_scale, grad == NULL ? NULL : fl_f32(grad), &sums->loss,
+                            &sums->n_correct));
+    sums->n_targets += (double)targets->n_tokens;
+    return FL_OK;
+}
+
+static const fl_loss_ops cross_entropy_ops = {
+    .kind = "cross_entropy",
+    .shape = cross_entropy_shape,
+    .forward = cross_entropy_forward,
+    .destroy = fl__layer_free,
+};
+
+fl_status fl_loss_cross_entropy(int64_t n_classes, fl_loss *out)
+{
+    FL_TRY(fl__check_size("cross_entropy", "n_classes", n_classes));
+    const cross_entropy self = {.n_classes = n_classes};
+    fl_layer holder = {0};
+    FL_TRY(fl__layer_new(NULL, &self, sizeof self, &holder));
+    *out = (fl_loss){.ops = &cross_entropy_ops, .self = holder.self};
+    return FL_OK;
+}

@@ -1,0 +1,83 @@
+/* LayerNorm and a linear map of each sample's first token, the class token.
+ *
+ * Everything here has one row a sample, so it is kept as it comes: 2 C + 2 floats a sample. The
+ * first row of sample s is row offsets[s]: the offsets serve as the index of both moves. */
+#include "nn/layers/layers.h"
+
+enum { LN_W, LN_B, FC_W, FC_B };                   /* parameters */
+enum { KEPT_ROWS, KEPT_LN, KEPT_MEAN, KEPT_RSTD }; /* slots */
+
+typedef struct classifier {
+    int64_t dim, n_classes;
+} classifier;
+
+static fl_status classifier_shape(void *self, const fl_shape *in, fl_shape *out)
+{
+    const classifier *l = self;
+    FL_TRY(fl__check_input(in, l->dim));
+    *out = (fl_shape){.tokens = 1, .width = l->n_classes, .dtype = FL_F32};
+    return FL_OK;
+}
+
+static fl_status classifier_params(void *self, fl_param_list *list)
+{
+    const classifier *l = self;
+    FL_TRY(fl__params_norm(list, "ln", l->dim));
+    return fl__params_linear(list, "fc", l->n_classes, l->dim);
+}
+
+static fl_status classifier_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
+{
+    const classifier *l = self;
+    int64_t n = in->n_samples, C = l->dim;
+    float *rows = NULL, *ln = NULL, *mean = NULL, *rstd = NULL;
+    FL_TRY(fl__keep(x, KEPT_ROWS, n * C, &rows));
+    FL_TRY(fl__keep(x, KEPT_LN, n * C, &ln));
+    FL_TRY(fl__keep(x, KEPT_MEAN, n, &mean));
+    FL_TRY(fl__keep(x, KEPT_RSTD, n, &rstd));
+    FL_TRY(fl_gather_rows(x, fl_f32(in), in->offsets, n, C, rows));
+    FL_TRY(fl_layernorm(x, rows, NULL, fl_exec_weight(x, LN_W), fl_exec_weight(x, LN_B),
+                        FL__LAYERNORM_EPS, NULL, ln, mean, rstd, n, C));
+    return fl_linear(x, ln, fl_exec_weight(x, FC_W), fl_exec_weight(x, FC_B), fl_f32(out), n);
+}
+
+static fl_status classifier_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
+                                     fl_tensor *grad_in)
+{
+    const classifier *l = self;
+    const fl_tensor *in = fl_exec_input(x);
+    int64_t n = in->n_samples, C = l->dim;
+    if (grad_in == NULL && !fl__any_grad(x, FC_B + 1)) {
+        return FL_OK;
+    }
+    FL_TRY(fl__linear_grads(x, FC_W, fl_f32(grad_out), fl_exec_kept(x, KEPT_LN), n));
+    float *grad_ln = NULL, *grad_rows = NULL;
+    FL_TRY(fl__scratch(x, n * C, &grad_ln));
+    FL_TRY(fl__scratch(x, n * C, &grad_rows));
+    FL_TRY(fl_linear_backward_input(x, fl_f32(grad_out), fl_exec_weight(x, FC_W), grad_ln, n));
+    FL_TRY(fl_layernorm_backward(x, grad_ln, fl_exec_kept(x, KEPT_ROWS), fl_exec_weight(x, LN_W),
+                                 fl_exec_kept(x, KEPT_MEAN), fl_exec_kept(x, KEPT_RSTD), NULL,
+                                 grad_in == NULL ? NULL : grad_rows, fl_exec_grad(x, LN_W),
+                                 fl_exec_grad(x, LN_B), n, C));
+    if (grad_in == NULL) {
+        return FL_OK;
+    }
+    return fl_scatter_rows(x, grad_rows, in->offsets, n, C, fl_f32(grad_in), in->n_tokens);
+}
+
+static const fl_layer_ops classifier_ops = {
+    .kind = "classifier",
+    .shape = classifier_shape,
+    .params = classifier_params,
+    .forward = classifier_forward,
+    .backward = classifier_backward,
+    .destroy = fl__layer_free,
+};
+
+fl_status fl_layer_classifier(int64_t dim, int64_t n_classes, fl_layer *out)
+{
+    FL_TRY(fl__check_size("classifier", "dim", dim));
+    FL_TRY(fl__check_size("classifier", "n_classes", n_classes));
+    const classifier self = {.dim = dim, .n_classes = n_classes};
+    return fl__layer_new(&classifier_ops, &self, sizeof self, out);
+}

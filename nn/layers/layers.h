@@ -1,0 +1,58 @@
+/* What the ready layers share. Nothing here that a layer of the user's own could not do. */
+#ifndef FL_NN_LAYERS_LAYERS_H
+#define FL_NN_LAYERS_LAYERS_H
+
+#include <frostline/exec.h>
+#include <frostline/model.h>
+
+/* Added to the variance in every LayerNorm. */
+#define FL__LAYERNORM_EPS 1e-5f
+
+/* Largest size of any one dimension: products of two or three stay far from overflow. */
+enum { FL__SIZE_MAX = 1 << 20 };
+
+/* A copy of *self (size_bytes of it) as a layer of these ops; fl__layer_free is its destroy. */
+fl_status fl__layer_new(const fl_layer_ops *ops, const void *self, size_t size_bytes,
+                        fl_layer *out) FL_MUST_CHECK;
+void fl__layer_free(void *self);
+
+/* FL_EINVAL with kind, name and value unless 1 <= value <= FL__SIZE_MAX. */
+fl_status fl__check_size(const char *kind, const char *name, int64_t value) FL_MUST_CHECK;
+/* The same for a dropout rate: 0 <= p < 1. */
+fl_status fl__check_dropout(const char *kind, float p) FL_MUST_CHECK;
+/* FL_EINVAL unless a sample is at least one row of `width` floats. */
+fl_status fl__check_input(const fl_shape *in, int64_t width) FL_MUST_CHECK;
+
+/* "<name>.weight" [n_out, n_in] and "<name>.bias" [n_out], uniform within 1 / sqrt(n_in): what
+ * PyTorch's nn.Linear starts with. */
+fl_status fl__params_linear(fl_param_list *list, const char *name, int64_t n_out,
+                            int64_t n_in) FL_MUST_CHECK;
+/* "<name>.weight" ones and "<name>.bias" zeros, [dim]. */
+fl_status fl__params_norm(fl_param_list *list, const char *name, int64_t dim) FL_MUST_CHECK;
+
+/* The end of a sublayer with a skip: out = in + dropout(h w^T + bias), where parameter `weight` is
+ * w and the one after it the bias; h [T, n_in of w]. */
+fl_status fl__branch_forward(fl_exec *x, const float *h, int weight, const fl_tensor *in,
+                             float dropout, fl_tensor *out) FL_MUST_CHECK;
+/* The gradient that enters that product: grad_out itself, or what dropout leaves of it. */
+fl_status fl__branch_grad(fl_exec *x, const fl_tensor *grad_out, float dropout,
+                          const float **out) FL_MUST_CHECK;
+/* Adds to the gradients of parameter `weight` and of the bias after it, where wanted. */
+fl_status fl__linear_grads(fl_exec *x, int weight, const float *grad_out, const float *in,
+                           int64_t m) FL_MUST_CHECK;
+/* LayerNorm of `in` with parameters 0 and 1; mean and rstd may be NULL. */
+fl_status fl__norm(fl_exec *x, const fl_tensor *in, float *y, float *mean,
+                   float *rstd) FL_MUST_CHECK;
+
+/* Its backward at the layer's input, plus grad_residual; grad_in may be NULL. */
+fl_status fl__norm_backward(fl_exec *x, const float *grad_y, const float *mean, const float *rstd,
+                            const float *grad_residual, fl_tensor *grad_in) FL_MUST_CHECK;
+
+/* Whether the gradient of any of the parameters 0 .. n - 1 is wanted. */
+bool fl__any_grad(fl_exec *x, int n);
+
+/* Scratch and kept memory counted in floats. */
+fl_status fl__scratch(fl_exec *x, int64_t n, float **out) FL_MUST_CHECK;
+fl_status fl__keep(fl_exec *x, int slot, int64_t n, float **out) FL_MUST_CHECK;
+
+#endif

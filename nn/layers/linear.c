@@ -1,0 +1,59 @@
+/* in w^T + bias. Nothing is kept: backward reads the layer's input. */
+#include "nn/layers/layers.h"
+
+enum { FC_W, FC_B }; /* parameters */
+
+typedef struct linear {
+    int64_t n_in, n_out;
+} linear;
+
+static fl_status linear_shape(void *self, const fl_shape *in, fl_shape *out)
+{
+    const linear *l = self;
+    FL_TRY(fl__check_input(in, l->n_in));
+    *out = (fl_shape){.tokens = in->tokens, .width = l->n_out, .dtype = FL_F32};
+    return FL_OK;
+}
+
+static fl_status linear_params(void *self, fl_param_list *list)
+{
+    const linear *l = self;
+    return fl__params_linear(list, "fc", l->n_out, l->n_in);
+}
+
+static fl_status linear_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
+{
+    (void)self;
+    return fl_linear(x, fl_f32(in), fl_exec_weight(x, FC_W), fl_exec_weight(x, FC_B), fl_f32(out),
+                     in->n_tokens);
+}
+
+static fl_status linear_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
+                                 fl_tensor *grad_in)
+{
+    (void)self;
+    const fl_tensor *in = fl_exec_input(x);
+    FL_TRY(fl__linear_grads(x, FC_W, fl_f32(grad_out), fl_f32(in), in->n_tokens));
+    if (grad_in == NULL) {
+        return FL_OK;
+    }
+    return fl_linear_backward_input(x, fl_f32(grad_out), fl_exec_weight(x, FC_W), fl_f32(grad_in),
+                                    in->n_tokens);
+}
+
+static const fl_layer_ops linear_ops = {
+    .kind = "linear",
+    .shape = linear_shape,
+    .params = linear_params,
+    .forward = linear_forward,
+    .backward = linear_backward,
+    .destroy = fl__layer_free,
+};
+
+fl_status fl_layer_linear(int64_t n_in, int64_t n_out, fl_layer *out)
+{
+    FL_TRY(fl__check_size("linear", "n_in", n_in));
+    FL_TRY(fl__check_size("linear", "n_out", n_out));
+    const linear self = {.n_in = n_in, .n_out = n_out};
+    return fl__layer_new(&linear_ops, &self, sizeof self, out);
+}

@@ -1,0 +1,93 @@
+/* x + dropout(proj(gelu(fc(LayerNorm(x))))).
+ *
+ *            +------------------ skip --------------------+
+ *   x [T, C] +- ln - fc: pre [T, H] - gelu: h [T, H] - proj - dropout - + -> out
+ *
+ * Kept a token, in floats: H (pre) + H (h) + 2; the LayerNorm's output is computed again, as in
+ * attention.c. T: rows of the micro-batch, H: hidden width. */
+#include "nn/layers/layers.h"
+
+enum { LN_W, LN_B, FC_W, FC_B, PROJ_W, PROJ_B }; /* parameters */
+enum { KEPT_MEAN, KEPT_RSTD, KEPT_PRE, KEPT_H }; /* slots */
+
+typedef struct mlp {
+    int64_t dim, hidden;
+    float dropout;
+} mlp;
+
+static fl_status mlp_shape(void *self, const fl_shape *in, fl_shape *out)
+{
+    const mlp *l = self;
+    FL_TRY(fl__check_input(in, l->dim));
+    *out = *in;
+    return FL_OK;
+}
+
+static fl_status mlp_params(void *self, fl_param_list *list)
+{
+    const mlp *l = self;
+    FL_TRY(fl__params_norm(list, "ln", l->dim));
+    FL_TRY(fl__params_linear(list, "fc", l->hidden, l->dim));
+    return fl__params_linear(list, "proj", l->dim, l->hidden);
+}
+
+static fl_status mlp_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
+{
+    const mlp *l = self;
+    int64_t T = in->n_tokens;
+    float *mean = NULL, *rstd = NULL, *pre = NULL, *h = NULL, *ln = NULL;
+    FL_TRY(fl__keep(x, KEPT_H, T * l->hidden, &h));
+    FL_TRY(fl__scratch(x, T * l->dim, &ln));
+    if (fl_exec_training(x)) {
+        FL_TRY(fl__keep(x, KEPT_MEAN, T, &mean));
+        FL_TRY(fl__keep(x, KEPT_RSTD, T, &rstd));
+        FL_TRY(fl__keep(x, KEPT_PRE, T * l->hidden, &pre));
+    }
+    FL_TRY(fl__norm(x, in, ln, mean, rstd));
+    FL_TRY(fl_linear_gelu(x, ln, fl_exec_weight(x, FC_W), fl_exec_weight(x, FC_B), pre, h, T));
+    return fl__branch_forward(x, h, PROJ_W, in, l->dropout, out);
+}
+
+static fl_status mlp_backward(void *self, fl_exec *x, const fl_tensor *grad_out, fl_tensor *grad_in)
+{
+    const mlp *l = self;
+    const fl_tensor *in = fl_exec_input(x);
+    int64_t T = in->n_tokens;
+    if (grad_in == NULL && !fl__any_grad(x, PROJ_B + 1)) {
+        return FL_OK;
+    }
+    const float *grad_proj = NULL;
+    FL_TRY(fl__branch_grad(x, grad_out, l->dropout, &grad_proj));
+    FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, fl_exec_kept(x, KEPT_H), T));
+
+    float *one = NULL, *grad_h = NULL;
+    FL_TRY(fl__scratch(x, T * l->dim, &one));
+    FL_TRY(fl__scratch(x, T * l->hidden, &grad_h));
+    FL_TRY(fl_linear_backward_input(x, grad_proj, fl_exec_weight(x, PROJ_W), grad_h, T));
+    FL_TRY(fl_gelu_backward(x, grad_h, fl_exec_kept(x, KEPT_PRE), grad_h, T * l->hidden));
+    if (fl_exec_grad(x, FC_W) != NULL || fl_exec_grad(x, FC_B) != NULL) {
+        FL_TRY(fl__norm(x, in, one, NULL, NULL));
+        FL_TRY(fl__linear_grads(x, FC_W, grad_h, one, T));
+    }
+    FL_TRY(fl_linear_backward_input(x, grad_h, fl_exec_weight(x, FC_W), one, T));
+    return fl__norm_backward(x, one, fl_exec_kept(x, KEPT_MEAN), fl_exec_kept(x, KEPT_RSTD),
+                             fl_f32(grad_out), grad_in);
+}
+
+static const fl_layer_ops mlp_ops = {
+    .kind = "mlp",
+    .shape = mlp_shape,
+    .params = mlp_params,
+    .forward = mlp_forward,
+    .backward = mlp_backward,
+    .destroy = fl__layer_free,
+};
+
+fl_status fl_layer_mlp(int64_t dim, int64_t hidden, float dropout, fl_layer *out)
+{
+    FL_TRY(fl__check_size("mlp", "dim", dim));
+    FL_TRY(fl__check_size("mlp", "hidden", hidden));
+    FL_TRY(fl__check_dropout("mlp", dropout));
+    const mlp self = {.dim = dim, .hidden = hidden, .dropout = dropout};
+    return fl__layer_new(&mlp_ops, &self, sizeof self, out);
+}

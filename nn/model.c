@@ -1,0 +1,233 @@
+/* A model is an array of layers, each with its block and its parameters, and a loss. */
+#include "nn/model.h"
+
+#include "device/alloc.h"
+
+#include <frostline/plan.h>
+
+#include <string.h>
+
+typedef struct entry {
+    fl_layer layer;
+    int block;
+    fl_param_list params;
+    int64_t n_elements;
+} entry;
+
+struct fl_model {
+    char *name;
+    int n_layers, capacity;
+    entry *entries;
+    fl_loss loss;
+};
+
+enum { FIRST_CAPACITY = 16 };
+
+fl_status fl_model_create(const char *name, fl_model **out)
+{
+    void *memory = NULL;
+    FL_TRY(fl_alloc(sizeof(fl_model), &memory));
+    fl_model *model = memory;
+    fl_status status = fl_strdup(name, &model->name);
+    if (status != FL_OK) {
+        fl_free(model);
+        return status;
+    }
+    *out = model;
+    return FL_OK;
+}
+
+static void loss_destroy(fl_loss *loss)
+{
+    if (loss->ops != NULL && loss->ops->destroy != NULL) {
+        loss->ops->destroy(loss->self);
+    }
+    *loss = (fl_loss){0};
+}
+
+void fl_model_destroy(fl_model **model)
+{
+    if (*model == NULL) {
+        return;
+    }
+    for (int i = 0; i < (*model)->n_layers; i++) {
+        entry *e = &(*model)->entries[i];
+        if (e->layer.ops->destroy != NULL) {
+            e->layer.ops->destroy(e->layer.self);
+        }
+        fl_free(e->params.spec);
+    }
+    loss_destroy(&(*model)->loss);
+    fl_free((*model)->entries);
+    fl_free((*model)->name);
+    fl_free(*model);
+    *model = NULL;
+}
+
+static fl_status check_layer(const fl_model *model, int block, const fl_layer *layer)
+{
+    int number = model->n_layers;
+    const fl_layer_ops *ops = layer->ops;
+    if (ops == NULL || ops->kind == NULL || ops->shape == NULL || ops->params == NULL ||
+        ops->forward == NULL || ops->backward == NULL) {
+        return fl_fail(FL_EINVAL,
+                       "layer %d: kind, shape, params, forward and backward must all be set",
+                       number);
+    }
+    if (number == FL_MAX_LAYERS) {
+        return fl_fail(FL_EINVAL, "layer %d (%s): a model has at most %d layers", number, ops->kind,
+                       FL_MAX_LAYERS);
+    }
+    int last = number == 0 ? 0 : model->entries[number - 1].block;
+    bool follows = block == last || block == last + 1 || block == FL_BLOCK_HEAD;
+    if (block < 1 || last > block || !follows || block > FL_BLOCK_HEAD) {
+        return fl_fail(FL_EINVAL,
+                       "layer %d (%s): block %d after block %d; blocks count from 1 without gaps, "
+                       "and the head comes last",
+                       number, ops->kind, block, last);
+    }
+    return FL_OK;
+}
+
+static fl_status make_room(fl_model *model)
+{
+    if (model->n_layers < model->capacity) {
+        return FL_OK;
+    }
+    int capacity = model->capacity == 0 ? FIRST_CAPACITY : 2 * model->capacity;
+    void *entries = model->entries;
+    FL_TRY(fl_realloc(&entries, (size_t)model->n_layers * sizeof(entry),
+                      (size_t)capacity * sizeof(entry)));
+    model->entries = entries;
+    model->capacity = capacity;
+    return FL_OK;
+}
+
+fl_status fl_model_add(fl_model *model, int block, fl_layer layer)
+{
+    FL_TRY(check_layer(model, block, &layer));
+    FL_TRY(make_room(model));
+    entry fresh = {.layer = layer, .block = block};
+    fl_status status = layer.ops->params(layer.self, &fresh.params);
+    if (status != FL_OK) {
+        fl_free(fresh.params.spec);
+        return fl_within(status, "layer %d (%s)", model->n_layers, layer.ops->kind);
+    }
+    for (int i = 0; i < fresh.params.n; i++) {
+        fresh.n_elements += fresh.params.spec[i].rows * fresh.params.spec[i].cols;
+    }
+    model->entries[model->n_layers++] = fresh;
+    return FL_OK;
+}
+
+fl_status fl_model_set_loss(fl_model *model, fl_loss loss)
+{
+    if (loss.ops == NULL || loss.ops->kind == NULL || loss.ops->shape == NULL ||
+        loss.ops->forward == NULL) {
+        return fl_fail(FL_EINVAL, "loss: kind, shape and forward must all be set");
+    }
+    loss_destroy(&model->loss);
+    model->loss = loss;
+    return FL_OK;
+}
+
+const char *fl_model_name(const fl_model *model)
+{
+    return model->name;
+}
+
+int fl_model_n_layers(const fl_model *model)
+{
+    return model->n_layers;
+}
+
+int fl_model_n_blocks(const fl_model *model)
+{
+    int n = 0;
+    for (int i = 0; i < model->n_layers; i++) {
+        n = model->entries[i].block == FL_BLOCK_HEAD ? n : model->entries[i].block;
+    }
+    return n;
+}
+
+int fl_model_block_of(const fl_model *model, int layer)
+{
+    return model->entries[layer].block;
+}
+
+const char *fl_model_layer_kind(const fl_model *model, int layer)
+{
+    return model->entries[layer].layer.ops->kind;
+}
+
+int64_t fl_model_n_params(const fl_model *model)
+{
+    int64_t n = 0;
+    for (int i = 0; i < model->n_layers; i++) {
+        n += model->entries[i].n_elements;
+    }
+    return n;
+}
+
+const fl_layer *fl_model_layer(const fl_model *model, int layer)
+{
+    return &model->entries[layer].layer;
+}
+
+const fl_param_list *fl_model_params(const fl_model *model, int layer)
+{
+    return &model->entries[layer].params;
+}
+
+int64_t fl_model_layer_n_params(const fl_model *model, int layer)
+{
+    return model->entries[layer].n_elements;
+}
+
+const fl_loss *fl_model_loss(const fl_model *model)
+{
+    return &model->loss;
+}
+
+static fl_status layer_shape(const fl_model *model, int i, const fl_shape *in, fl_shape *out)
+{
+    const fl_layer *layer = &model->entries[i].layer;
+    fl_status status = layer->ops->shape(layer->self, in, out);
+    if (status == FL_OK && (out->tokens < 1 || out->width < 1)) {
+        status = fl_fail(FL_EINVAL, "gives [%lld, %lld] for [%lld, %lld]; both must be at least 1",
+                         (long long)out->tokens, (long long)out->width, (long long)in->tokens,
+                         (long long)in->width);
+    }
+    return status == FL_OK ? FL_OK : fl_within(status, "layer %d (%s)", i, layer->ops->kind);
+}
+
+fl_status fl_model_shape(const fl_model *model, int layer, const fl_shape *input, fl_shape *out)
+{
+    fl_shape shape = *input;
+    for (int i = 0; i <= layer; i++) {
+        fl_shape next = {0};
+        FL_TRY(layer_shape(model, i, &shape, &next));
+        shape = next;
+    }
+    *out = shape;
+    return FL_OK;
+}
+
+fl_status fl_model_check(const fl_model *model, const fl_shape *input)
+{
+    if (model->n_layers == 0) {
+        return fl_fail(FL_EINVAL, "model '%s' has no layers", model->name);
+    }
+    if (model->loss.ops == NULL) {
+        return fl_fail(FL_EINVAL, "model '%s' has no loss", model->name);
+    }
+    fl_shape out = {0};
+    fl_status status = fl_model_shape(model, model->n_layers - 1, input, &out);
+    if (status == FL_OK) {
+        status = model->loss.ops->shape(model->loss.self, &out);
+        if (status != FL_OK) {
+            status = fl_within(status, "loss (%s)", model->loss.ops->kind);
+        }
+    }
+    return status == FL_OK ? FL_OK : fl_within(status, "model '%s'", model->name);
+}

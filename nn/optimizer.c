@@ -1,0 +1,79 @@
+/* Optimizers and schedules as PyTorch defines them: torch.optim.AdamW (decoupled decay, Loshchilov
+ * and Hutter, arXiv 1711.05101) and torch.optim.SGD with momentum (decay joins the gradient). */
+#include "nn/optimizer.h"
+
+#include <math.h>
+
+int fl_optimizer_n_moments(fl_optimizer_kind kind)
+{
+    return kind == FL_ADAMW ? 2 : 1;
+}
+
+static int64_t span_steps(const fl_span *span, int64_t n_steps)
+{
+    int64_t steps = span->steps >= 0 ? span->steps : (int64_t)(span->fraction * (double)n_steps);
+    return steps > n_steps ? n_steps : steps;
+}
+
+double fl_learning_rate(const fl_job *job, int64_t step, int64_t n_steps)
+{
+    double base = job->train.lr;
+    int64_t n_warmup = span_steps(&job->train.warmup, n_steps);
+    if (step < n_warmup) {
+        return base * (double)(step + 1) / (double)n_warmup;
+    }
+    if (job->train.decay == FL_DECAY_CONSTANT) {
+        return base;
+    }
+    if (step >= n_steps) {
+        return 0.0;
+    }
+    double done = (double)(step - n_warmup) / (double)(n_steps - n_warmup);
+    return job->train.decay == FL_DECAY_LINEAR ? base * (1.0 - done)
+                                               : base * 0.5 * (1.0 + cos(M_PI * done));
+}
+
+double fl_clip_scale(double grad_norm, double clip)
+{
+    double scale = clip / (grad_norm + 1e-6);
+    return clip > 0.0 && scale < 1.0 ? scale : 1.0;
+}
+
+static fl_status adamw(fl_device *device, fl_stream *stream, const fl_job *job, int64_t step,
+                       double lr, double grad_scale, float decay, float *w, const float *g,
+                       float *moments, int64_t moment_stride, int64_t n)
+{
+    /* The corrections belong to the betas that the kernel uses, rounded to 32 bits: 1 - beta2 is
+     * small enough for the rounding to show. */
+    fl_adamw_step constants = {
+        .lr = (float)lr,
+        .beta1 = (float)job->train.beta1,
+        .beta2 = (float)job->train.beta2,
+        .epsilon = (float)job->train.epsilon,
+        .weight_decay = decay,
+        .grad_scale = (float)grad_scale,
+    };
+    constants.correction1 = (float)(1.0 - pow((double)constants.beta1, (double)(step + 1)));
+    constants.correction2 = (float)(1.0 - pow((double)constants.beta2, (double)(step + 1)));
+    return device->ops->adamw(device, stream, w, g, moments, moments + moment_stride, n,
+                              &constants);
+}
+
+fl_status fl_optimizer_step(fl_device *device, fl_stream *stream, const fl_job *job, int64_t step,
+                            double lr, double grad_scale, bool decay, float *w, const float *g,
+                            float *moments, int64_t moment_stride, int64_t n)
+{
+    if (n == 0) {
+        return FL_OK;
+    }
+    float weight_decay = decay ? (float)job->train.weight_decay : 0.0f;
+    if (job->train.optimizer == FL_ADAMW) {
+        return adamw(device, stream, job, step, lr, grad_scale, weight_decay, w, g, moments,
+                     moment_stride, n);
+    }
+    const fl_sgd_step constants = {.lr = (float)lr,
+                                   .momentum = (float)job->train.momentum,
+                                   .weight_decay = weight_decay,
+                                   .grad_scale = (float)grad_scale};
+    return device->ops->sgd(device, stream, w, g, moments, n, &constants);
+}
