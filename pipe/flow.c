@@ -1,0 +1,57 @@
+#include "pipe/flow.h"
+
+/* Post the next message that is not empty, if fewer than FL_FLOW_DEPTH are posted ahead. */
+static fl_status post_ahead(fl_inflow *flow)
+{
+    while (flow->posted < flow->n && flow->n_posted - flow->n_taken < FL_FLOW_DEPTH) {
+        size_t bytes = flow->bytes[flow->posted];
+        if (bytes > 0) {
+            FL_TRY(fl_channel_post(flow->channel, flow->n_posted, bytes));
+            flow->n_posted++;
+        }
+        flow->posted++;
+    }
+    return FL_OK;
+}
+
+fl_status fl_inflow_begin(fl_inflow *flow, const size_t *bytes, int n)
+{
+    if (flow->channel == NULL) {
+        return FL_OK;
+    }
+    flow->bytes = bytes;
+    flow->n = n;
+    flow->posted = 0;
+    flow->taken = 0;
+    return post_ahead(flow);
+}
+
+fl_status fl_inflow_take(fl_inflow *flow, fl_device *device, fl_stream *stream, void *to,
+                         int64_t deadline_us)
+{
+    size_t bytes = flow->bytes[flow->taken++];
+    if (bytes == 0) {
+        return FL_OK;
+    }
+    FL_TRY(fl_channel_wait(flow->channel, flow->n_taken, deadline_us));
+    FL_TRY(device->ops->copy_in(device, stream, to, fl_channel_buffer(flow->channel, flow->n_taken),
+                                bytes));
+    FL_TRY(device->ops->sync(device, stream));
+    flow->n_taken++;
+    return post_ahead(flow);
+}
+
+fl_status fl_outflow_put(fl_outflow *flow, fl_device *device, fl_stream *stream, const void *from,
+                         size_t size_bytes, int64_t deadline_us)
+{
+    if (size_bytes == 0) {
+        return FL_OK;
+    }
+    FL_TRY(fl_channel_reuse(flow->channel, flow->n_sent, deadline_us));
+    FL_TRY(device->ops->copy_out(device, stream, fl_channel_buffer(flow->channel, flow->n_sent),
+                                 from, size_bytes));
+    FL_TRY(device->ops->sync(device, stream));
+    FL_TRY(fl_channel_send(flow->channel, flow->n_sent, size_bytes));
+    flow->n_sent++;
+    return FL_OK;
+}

@@ -1,0 +1,453 @@
+#include "pipe/pipeline.h"
+
+#include "autodp/sampler.h"
+#include "data/loader.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "nn/model.h"
+#include "nn/optimizer.h"
+#include "pipe/clock.h"
+#include "pipe/flow.h"
+#include "pipe/reduce.h"
+
+#include <math.h>
+
+/* How a global batch falls to this replica's micro-batches. */
+typedef struct share {
+    fl_global_batch batch;
+    int32_t *work;          /* [train.batch] tokens of each sample */
+    int64_t *replica_first; /* [R + 1] */
+    int64_t *micro_first;   /* [M + 1] within this replica's part */
+    int64_t begin, n;       /* this replica's part of the batch */
+    int64_t n_targets;      /* of the whole batch */
+    int64_t n_tokens;
+    size_t *in_bytes;  /* [M] where each micro-batch enters this stage */
+    size_t *out_bytes; /* [M] where it leaves */
+} share;
+
+struct fl_pipeline {
+    fl_pipeline_options o;
+    fl_place place;
+    int K, R, M;
+    int n_slots;
+    bool is_first, is_last;
+    fl_stage *stage;
+    fl_loader *loader; /* stage 0 only */
+    fl_op *ops;        /* [2 * M] of a training step */
+    fl_inflow forward_in, backward_in;
+    fl_outflow forward_out, backward_out;
+    fl_channel *channels[4];
+    fl_reduce reduce;
+    share now;            /* of the step at work */
+    share coming;         /* scratch for prefetching the next one */
+    fl_shape token_shape; /* raw shape for which tokens_of was computed */
+    int64_t token_count;
+    fl_loss_sums sums;
+    fl_step_result times; /* only its microseconds */
+};
+
+int64_t fl_plan_max_samples(const fl_job *job, const fl_plan *plan)
+{
+    return fl_share_max(fl_share_max(job->train.batch, plan->R), plan->M);
+}
+
+static int64_t deadline(const fl_pipeline *p)
+{
+    return fl_deadline_us(p->o.job->fault.deadline_ms);
+}
+
+/* ---- 1: share out ---- */
+
+/* Rows of one sample behind the first layer: its work, in tokens. */
+static fl_status tokens_of(fl_pipeline *p, const fl_shape *raw, int32_t *tokens)
+{
+    if (p->token_shape.width != raw->width || p->token_shape.tokens != raw->tokens) {
+        fl_shape out;
+        FL_TRY(fl_model_shape(p->o.model, 0, raw, &out));
+        p->token_shape = *raw;
+        p->token_count = out.tokens;
+    }
+    *tokens = (int32_t)p->token_count;
+    return FL_OK;
+}
+
+static fl_status share_out(fl_pipeline *p, const fl_global_batch *batch, share *s)
+{
+    const fl_dataset *d = p->o.dataset;
+    bool equal = true;
+    s->batch = *batch;
+    s->n_targets = 0;
+    s->n_tokens = 0;
+    for (int64_t i = 0; i < batch->n; i++) {
+        fl_shape raw;
+        int64_t n_targets;
+        FL_TRY(d->ops->shape(d->self, batch->split, batch->ids[i], &raw, &n_targets));
+        FL_TRY(tokens_of(p, &raw, &s->work[i]));
+        s->n_targets += n_targets;
+        s->n_tokens += s->work[i];
+        equal = equal && s->work[i] == s->work[0];
+    }
+    fl_share(batch->n, equal ? NULL : s->work, p->R, s->replica_first);
+    s->begin = s->replica_first[p->place.replica];
+    s->n = s->replica_first[p->place.replica + 1] - s->begin;
+    fl_share(s->n, equal ? NULL : s->work + s->begin, p->M, s->micro_first);
+    return FL_OK;
+}
+
+static const int64_t *micro_ids(const share *s, int micro_batch, int64_t *n)
+{
+    int64_t first = s->micro_first[micro_batch];
+    *n = s->micro_first[micro_batch + 1] - first;
+    return s->batch.ids + s->begin + first;
+}
+
+static fl_status measure_messages(fl_pipeline *p, share *s)
+{
+    for (int m = 0; m < p->M; m++) {
+        int64_t n;
+        const int64_t *ids = micro_ids(s, m, &n);
+        FL_TRY(fl_stage_boundary_bytes(p->stage, s->batch.split, ids, n, &s->in_bytes[m],
+                                       &s->out_bytes[m]));
+    }
+    return FL_OK;
+}
+
+/* ---- 2: input ---- */
+
+fl_status fl_pipeline_prefetch(fl_pipeline *p, const fl_global_batch *batch)
+{
+    if (!p->is_first) {
+        return FL_OK;
+    }
+    FL_TRY(share_out(p, batch, &p->coming));
+    for (int m = 0; m < p->M; m++) {
+        fl_load_request request = {.split = batch->split,
+                                   .seed = p->o.job->train.seed,
+                                   .epoch = batch->epoch,
+                                   .augment = batch->split == FL_TRAIN};
+        request.ids = micro_ids(&p->coming, m, &request.n);
+        if (request.n > 0) {
+            FL_TRY(fl_loader_request(p->loader, &request));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status take_input(fl_pipeline *p, fl_tensor *input)
+{
+    fl_tensor raw;
+    int64_t begun = fl_now_us();
+    if (input->n_samples == 0) {
+        return FL_OK;
+    }
+    FL_TRY(fl_loader_take(p->loader, p->o.job->fault.deadline_ms, &raw));
+    size_t bytes = (size_t)(raw.n_tokens * raw.width) * fl_dtype_size(raw.dtype);
+    FL_TRY(p->o.device->ops->copy_in(p->o.device, NULL, input->data, raw.data, bytes));
+    FL_TRY(p->o.device->ops->sync(p->o.device, NULL));
+    fl_loader_release(p->loader);
+    p->times.data_us += fl_now_us() - begun;
+    return FL_OK;
+}
+
+/* ---- 3: the clock's list ---- */
+
+static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool training)
+{
+    fl_micro_batch what = {.split = p->now.batch.split,
+                           .seed = p->o.job->train.seed,
+                           .epoch = p->now.batch.epoch,
+                           .n_global = p->now.batch.n,
+                           .training = training};
+    what.ids = micro_ids(&p->now, micro_batch, &what.n);
+    fl_tensor input, output;
+    FL_TRY(fl_stage_begin(p->stage, slot, &what, &input));
+    if (p->is_first) {
+        FL_TRY(take_input(p, &input));
+    } else {
+        int64_t begun = fl_now_us();
+        FL_TRY(fl_inflow_take(&p->forward_in, p->o.device, NULL, input.data, deadline(p)));
+        p->times.wait_us += fl_now_us() - begun;
+    }
+    int64_t begun = fl_now_us();
+    FL_TRY(fl_stage_forward(p->stage, slot, &output));
+    if (p->is_last && !training) {
+        FL_TRY(fl_stage_loss(p->stage, slot, false, 0.0f, &p->sums));
+    }
+    int64_t computed = fl_now_us();
+    p->times.compute_us += computed - begun;
+    if (!p->is_last) {
+        FL_TRY(fl_outflow_put(&p->forward_out, p->o.device, NULL, output.data,
+                              p->now.out_bytes[micro_batch], deadline(p)));
+        p->times.wait_us += fl_now_us() - computed;
+    }
+    return FL_OK;
+}
+
+static fl_status layer_done(void *context, int layer)
+{
+    fl_pipeline *p = context;
+    return fl_reduce_layer_done(&p->reduce, layer);
+}
+
+static fl_status take_grad_out(fl_pipeline *p, int slot)
+{
+    fl_tensor grad_out;
+    int64_t begun = fl_now_us();
+    fl_stage_grad_out(p->stage, slot, &grad_out);
+    FL_TRY(fl_inflow_take(&p->backward_in, p->o.device, NULL, grad_out.data, deadline(p)));
+    p->times.wait_us += fl_now_us() - begun;
+    return FL_OK;
+}
+
+static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
+{
+    bool last_one = micro_batch == p->M - 1;
+    fl_tensor grad_in;
+    if (!p->is_last) {
+        FL_TRY(take_grad_out(p, slot));
+    }
+    int64_t begun = fl_now_us();
+    if (p->is_last) {
+        FL_TRY(fl_stage_loss(p->stage, slot, true, 1.0f / (float)p->now.n_targets, &p->sums));
+    }
+    FL_TRY(
+        fl_stage_backward(p->stage, slot, !p->is_first, last_one ? layer_done : NULL, p, &grad_in));
+    int64_t computed = fl_now_us();
+    p->times.compute_us += computed - begun;
+    if (grad_in.data != NULL) {
+        FL_TRY(fl_outflow_put(&p->backward_out, p->o.device, NULL, grad_in.data,
+                              p->now.in_bytes[micro_batch], deadline(p)));
+        p->times.wait_us += fl_now_us() - computed;
+    }
+    return FL_OK;
+}
+
+static fl_status run_ops(fl_pipeline *p)
+{
+    FL_TRY(fl_inflow_begin(&p->forward_in, p->now.in_bytes, p->M));
+    FL_TRY(fl_inflow_begin(&p->backward_in, p->now.out_bytes, p->M));
+    for (int i = 0; i < 2 * p->M; i++) {
+        int m = p->ops[i].micro_batch;
+        if (p->ops[i].kind == FL_OP_FORWARD) {
+            FL_TRY(run_forward(p, m, m % p->n_slots, true));
+        } else {
+            FL_TRY(run_backward(p, m, m % p->n_slots));
+        }
+    }
+    return FL_OK;
+}
+
+/* ---- 5: the commit point ---- */
+
+enum { SUM_NORM, SUM_LOSS, SUM_CORRECT, SUM_TARGETS, SUM_FLAG, N_SUMS };
+
+static fl_status commit(fl_pipeline *p, double flag, fl_step_result *result)
+{
+    double sums[N_SUMS] = {[SUM_LOSS] = p->sums.loss,
+                           [SUM_CORRECT] = p->sums.n_correct,
+                           [SUM_TARGETS] = p->sums.n_targets,
+                           [SUM_FLAG] = flag};
+    FL_TRY(fl_reduce_norm(&p->reduce, NULL, &sums[SUM_NORM]));
+    int64_t begun = fl_now_us();
+    FL_TRY(fl_group_sum(p->o.group, sums, N_SUMS, deadline(p)));
+    p->times.wait_us += fl_now_us() - begun;
+    result->sums = (fl_loss_sums){
+        .loss = sums[SUM_LOSS], .n_correct = sums[SUM_CORRECT], .n_targets = sums[SUM_TARGETS]};
+    result->grad_norm = sqrt(sums[SUM_NORM]);
+    result->flags = sums[SUM_FLAG];
+    return FL_OK;
+}
+
+fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double lr, double flag,
+                           fl_step_result *result)
+{
+    p->times = (fl_step_result){0};
+    p->sums = (fl_loss_sums){0};
+    FL_TRY(share_out(p, batch, &p->now));
+    FL_TRY(measure_messages(p, &p->now));
+    FL_TRY(run_ops(p));
+    int64_t begun = fl_now_us();
+    FL_TRY(fl_reduce_wait(&p->reduce, deadline(p)));
+    int64_t reduced = fl_now_us();
+    p->times.reduce_wait_us = reduced - begun;
+    FL_TRY(commit(p, flag, result));
+    begun = fl_now_us();
+    FL_TRY(fl_params_step(fl_stage_params(p->stage), NULL, p->o.job, batch->step, lr,
+                          fl_clip_scale(result->grad_norm, p->o.job->train.clip)));
+    FL_TRY(p->o.device->ops->sync(p->o.device, NULL));
+    result->optimizer_us = fl_now_us() - begun;
+    result->compute_us = p->times.compute_us;
+    result->wait_us = p->times.wait_us;
+    result->reduce_wait_us = p->times.reduce_wait_us;
+    result->data_us = p->times.data_us;
+    result->samples = batch->n;
+    result->tokens = p->now.n_tokens;
+    result->ids = batch->ids + p->now.begin;
+    result->n_ids = p->now.n;
+    return FL_OK;
+}
+
+/* ---- evaluation ---- */
+
+fl_status fl_pipeline_evaluate(fl_pipeline *p, const fl_global_batch *batch, fl_loss_sums *sums)
+{
+    p->sums = (fl_loss_sums){0};
+    FL_TRY(share_out(p, batch, &p->now));
+    FL_TRY(measure_messages(p, &p->now));
+    FL_TRY(fl_inflow_begin(&p->forward_in, p->now.in_bytes, p->M));
+    for (int m = 0; m < p->M; m++) {
+        FL_TRY(run_forward(p, m, 0, false));
+    }
+    sums->loss += p->sums.loss;
+    sums->n_correct += p->sums.n_correct;
+    sums->n_targets += p->sums.n_targets;
+    return FL_OK;
+}
+
+fl_status fl_pipeline_total(fl_pipeline *p, fl_loss_sums *sums)
+{
+    double values[3] = {sums->loss, sums->n_correct, sums->n_targets};
+    FL_TRY(fl_group_sum(p->o.group, values, 3, deadline(p)));
+    *sums = (fl_loss_sums){.loss = values[0], .n_correct = values[1], .n_targets = values[2]};
+    return FL_OK;
+}
+
+fl_stage *fl_pipeline_stage(fl_pipeline *pipeline)
+{
+    return pipeline->stage;
+}
+
+/* ---- creation ---- */
+
+static fl_status share_create(const fl_pipeline *p, share *s)
+{
+    size_t batch = (size_t)p->o.job->train.batch;
+    FL_TRY(fl_alloc_array(batch, sizeof *s->work, (void **)&s->work));
+    FL_TRY(fl_alloc_array((size_t)p->R + 1, sizeof(int64_t), (void **)&s->replica_first));
+    FL_TRY(fl_alloc_array((size_t)p->M + 1, sizeof(int64_t), (void **)&s->micro_first));
+    FL_TRY(fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&s->in_bytes));
+    return fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&s->out_bytes);
+}
+
+static void share_destroy(share *s)
+{
+    fl_free(s->work);
+    fl_free(s->replica_first);
+    fl_free(s->micro_first);
+    fl_free(s->in_bytes);
+    fl_free(s->out_bytes);
+}
+
+/* The channel across the cut below `upper` (between stages upper - 1 and upper), one direction. */
+static fl_status channel_create(fl_pipeline *p, int upper, bool forward, fl_channel **out)
+{
+    const fl_plan *plan = p->o.plan;
+    fl_shape raw, shape;
+    int64_t n_targets;
+    const fl_dataset *d = p->o.dataset;
+    FL_TRY(d->ops->max_shape(d->self, &raw, &n_targets));
+    FL_TRY(fl_model_shape(p->o.model, plan->first[upper] - 1, &raw, &shape));
+    size_t bytes = (size_t)(shape.tokens * shape.width * fl_plan_max_samples(p->o.job, plan)) *
+                   fl_dtype_size(shape.dtype);
+    bool sending = forward == (p->place.stage < upper);
+    int base = p->place.replica * p->K;
+    int peer = base + (p->place.stage < upper ? upper : upper - 1);
+    uint32_t id = 2 * (uint32_t)(base + upper) + (forward ? 0 : 1);
+    return fl_channel_open(p->o.group, sending, peer, id, bytes, FL_FLOW_DEPTH, out);
+}
+
+static fl_status channels_create(fl_pipeline *p)
+{
+    int stage = p->place.stage;
+    if (!p->is_first) {
+        FL_TRY(channel_create(p, stage, true, &p->channels[0]));
+        FL_TRY(channel_create(p, stage, false, &p->channels[1]));
+    }
+    if (!p->is_last) {
+        FL_TRY(channel_create(p, stage + 1, true, &p->channels[2]));
+        FL_TRY(channel_create(p, stage + 1, false, &p->channels[3]));
+    }
+    p->forward_in.channel = p->channels[0];
+    p->backward_out.channel = p->channels[1];
+    p->forward_out.channel = p->channels[2];
+    p->backward_in.channel = p->channels[3];
+    return FL_OK;
+}
+
+static fl_status reduce_create(fl_pipeline *p)
+{
+    int owners[FL_MAX_WORKERS];
+    for (int r = 0; r < p->R; r++) {
+        owners[r] = r * p->K + p->place.stage;
+    }
+    return fl_reduce_init(&p->reduce, fl_stage_params(p->stage), p->o.group, owners, p->R,
+                          p->place.replica, p->o.job->autodp.bucket_bytes,
+                          (uint32_t)p->place.stage * FL_MAX_LAYERS);
+}
+
+static fl_status fill(fl_pipeline *p)
+{
+    const fl_plan *plan = p->o.plan;
+    int64_t max_samples = fl_plan_max_samples(p->o.job, plan);
+    FL_TRY(share_create(p, &p->now));
+    FL_TRY(share_create(p, &p->coming));
+    FL_TRY(fl_alloc_array((size_t)(2 * p->M), sizeof *p->ops, (void **)&p->ops));
+    fl_clock_ops(plan->schedule, p->K, p->M, p->place.stage, p->ops);
+    p->n_slots = fl_clock_in_flight(plan->schedule, p->K, p->M, p->place.stage);
+    fl_stage_options stage = {.model = p->o.model,
+                              .dataset = p->o.dataset,
+                              .job = p->o.job,
+                              .device = p->o.device,
+                              .first = plan->first[p->place.stage],
+                              .last = plan->first[p->place.stage + 1],
+                              .n_slots = p->n_slots,
+                              .max_samples = max_samples,
+                              .memory = *p->o.memory};
+    FL_TRY(fl_stage_create(&stage, &p->stage));
+    FL_TRY(channels_create(p));
+    FL_TRY(reduce_create(p));
+    if (p->is_first) {
+        /* The step at work and the one after it. */
+        FL_TRY(fl_loader_create(p->o.dataset, max_samples, 2 * p->M, &p->loader));
+    }
+    return FL_OK;
+}
+
+fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **out)
+{
+    fl_pipeline *p = NULL;
+    FL_TRY(fl_alloc(sizeof *p, (void **)&p));
+    p->o = *options;
+    p->K = options->plan->K;
+    p->R = options->plan->R;
+    p->M = options->plan->M;
+    p->place = fl_plan_place(options->plan, options->rank);
+    p->is_first = p->place.stage == 0;
+    p->is_last = p->place.stage == p->K - 1;
+    fl_status status = fill(p);
+    if (status != FL_OK) {
+        fl_pipeline_destroy(&p);
+        return status;
+    }
+    *out = p;
+    return FL_OK;
+}
+
+void fl_pipeline_destroy(fl_pipeline **pipeline)
+{
+    fl_pipeline *p = *pipeline;
+    if (p == NULL) {
+        return;
+    }
+    fl_loader_destroy(&p->loader);
+    fl_reduce_fini(&p->reduce);
+    for (size_t i = 0; i < sizeof p->channels / sizeof *p->channels; i++) {
+        fl_channel_close(&p->channels[i]);
+    }
+    fl_stage_destroy(&p->stage);
+    share_destroy(&p->now);
+    share_destroy(&p->coming);
+    fl_free(p->ops);
+    fl_free(p);
+    *pipeline = NULL;
+}
