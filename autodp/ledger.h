@@ -1,8 +1,15 @@
 /* The sampler's ledger: who used which sample when, in the run directory; and its proof.
  *
- * ledger.bin: a header, then one record a replica and step, little-endian, each with its xxhash:
- * magic, version, n_samples, seed | epoch, step, generation, replica, n, ids[n] (u32), xxh64.
- * The controller writes it from what the workers that computed the loss report. */
+ * ledger.bin: a header, then one record a replica and step, all little-endian:
+ *
+ *     header  magic "FLLEDGER", u32 version, u32 0, i64 n_samples, u64 seed | u64 xxh64
+ *     record  i64 epoch, i64 step, u32 generation, u32 replica, u32 n | u32 check of these
+ *             n x u32 id | u64 xxh64 of the whole record
+ *
+ * Each hash is seeded with the one before it, so that a record that is changed, lost, repeated or
+ * moved does not fit. The check (the lower half of an xxh64) guards n, so that a damaged length is
+ * not taken for a record that was cut. The controller writes the ledger from what the workers that
+ * computed the loss report. */
 #ifndef FL_AUTODP_LEDGER_H
 #define FL_AUTODP_LEDGER_H
 
@@ -13,15 +20,20 @@
 
 typedef struct fl_ledger fl_ledger;
 
-/* Create DIR/ledger.bin anew. dir_fd: the open run directory. */
+/* Create DIR/ledger.bin anew. dir_fd: the open run directory. n_samples: 1 .. 2^32. */
 fl_status fl_ledger_create(int dir_fd, int64_t n_samples, uint64_t seed,
                            fl_ledger **out) FL_MUST_CHECK;
 
-/* Append one record; buffered. ids [n]. */
+/* Append one record; buffered. What belongs to earlier steps is given to the system when a record
+ * of another step comes: it then survives this process, though not the machine (nothing is synced).
+ * ids [n], each 0 .. n_samples - 1. After FL_EIO every later call fails with it. */
 fl_status fl_ledger_add(fl_ledger *ledger, int64_t epoch, int64_t step, uint32_t generation,
                         int replica, const int64_t *ids, int64_t n) FL_MUST_CHECK;
 
-/* Flush and close; *ledger becomes NULL; NULL is fine. */
+/* Give all that is buffered to the system. */
+fl_status fl_ledger_flush(fl_ledger *ledger) FL_MUST_CHECK;
+
+/* Flush and close; *ledger becomes NULL, also on failure; NULL is fine. */
 fl_status fl_ledger_close(fl_ledger **ledger) FL_MUST_CHECK;
 
 /* One epoch as the ledger shows it. */
@@ -30,7 +42,32 @@ typedef struct fl_ledger_epoch {
     int64_t once, never, more; /* samples used exactly once, not at all, more often */
 } fl_ledger_epoch;
 
-/* Read a ledger file, check every record, and count. epochs: fl_alloc'd array, the caller frees it.
+/* All that a ledger shows. */
+typedef struct fl_ledger_proof {
+    int64_t n_samples;
+    uint64_t seed;
+    int64_t n_records;
+    int64_t whole_bytes;     /* header and whole records */
+    int64_t cut_bytes;       /* of a last record that was never finished; 0: none */
+    fl_ledger_epoch *epochs; /* [n_epochs], in their order */
+    int64_t n_epochs;
+} fl_ledger_proof;
+
+/* Read a ledger, check every record, and count. A last record that a killed head left unfinished
+ * is not damage: it is left out, and cut_bytes tells.
+ * Returns FL_EIO, or FL_EFORMAT with the byte position, what was found and what was expected.
+ * *out is unchanged on failure; else fl_ledger_proof_fini frees it. */
+fl_status fl_ledger_prove(const char *path, fl_ledger_proof *out) FL_MUST_CHECK;
+void fl_ledger_proof_fini(fl_ledger_proof *proof);
+
+/* True if no sample was used twice in an epoch, none was left out of any epoch but the last (which
+ * a run may have been stopped in), no epoch was left out, and there is at least one. */
+bool fl_ledger_is_exact(const fl_ledger_proof *proof);
+
+/* Write the proof for people: what `frostline ledger RUN_DIR` shows. */
+void fl_ledger_print(const fl_ledger_proof *proof, FILE *out);
+
+/* The epochs alone, of a ledger that was closed. epochs: fl_alloc'd array, the caller frees it.
  * Returns FL_EFORMAT with the byte position when a record is damaged or cut. */
 fl_status fl_ledger_read(const char *path, fl_ledger_epoch **epochs, int64_t *n) FL_MUST_CHECK;
 

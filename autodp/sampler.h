@@ -34,10 +34,12 @@ int64_t fl_sampler_steps_per_epoch(int64_t n_samples, int64_t batch);
 void fl_sampler_next(uint64_t seed, int64_t n_samples, int64_t batch, fl_cursor *cursor,
                      int64_t *ids, int64_t *n);
 
-/* Split `n` samples with the given work (tokens; NULL: all equal) among `n_shares` shares so that
- * their work is as equal as a contiguous split allows; counts differ by at most one when work is
- * NULL. first [n_shares + 1] out: share i takes first[i] .. first[i + 1] - 1. Shares may be empty.
- * Used twice: batch -> replicas, replica's share -> micro-batches. Threads: pure; any. */
+/* Split `n` samples with the given work (tokens; NULL: all equal; below 0 counts as 0) among
+ * `n_shares` shares so that the largest work of a share is as small as a contiguous split allows,
+ * and the shares are otherwise near to even; counts differ by at most one when work is NULL or the
+ * same for all. first [n_shares + 1] out: share i takes first[i] .. first[i + 1] - 1. Shares may be
+ * empty. Time: n times the bits of the largest work. Used twice: batch -> replicas, replica's
+ * share -> micro-batches. Threads: pure; any. */
 void fl_share(int64_t n, const int32_t *work, int n_shares, int64_t *first);
 
 /* The largest share that fl_share can make of n equal samples: ceil(n / n_shares). */

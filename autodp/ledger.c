@@ -1,0 +1,156 @@
+#include "autodp/ledger.h"
+
+#include "autodp/ledger_format.h"
+#include "device/alloc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { FIRST_CAPACITY_BYTES = 64 * 1024 };
+
+struct fl_ledger {
+    int fd;
+    int64_t n_samples;
+    uint64_t hash; /* of what was written last */
+    int64_t step;  /* of the buffered records */
+    uint8_t *buffer;
+    size_t used_bytes, capacity_bytes;
+    int error; /* errno of the write that failed: the file may end in half a record */
+};
+
+fl_status fl_ledger_flush(fl_ledger *l)
+{
+    size_t done = 0;
+    while (done < l->used_bytes && l->error == 0) {
+        ssize_t n = write(l->fd, l->buffer + done, l->used_bytes - done);
+        if (n < 0 && errno != EINTR) {
+            l->error = errno;
+        } else if (n > 0) {
+            done += (size_t)n;
+        }
+    }
+    l->used_bytes = 0;
+    return l->error == 0 ? FL_OK : fl_fail(FL_EIO, "ledger.bin: %s", strerror(l->error));
+}
+
+/* Room for `more` bytes behind what is buffered. */
+static fl_status reserve(fl_ledger *l, size_t more)
+{
+    size_t need = l->used_bytes + more;
+    if (need <= l->capacity_bytes) {
+        return FL_OK;
+    }
+    size_t capacity = 2 * l->capacity_bytes > need ? 2 * l->capacity_bytes : need;
+    void *memory = l->buffer;
+    FL_TRY(fl_realloc(&memory, l->used_bytes, capacity));
+    l->buffer = memory;
+    l->capacity_bytes = capacity;
+    return FL_OK;
+}
+
+static void put_header(fl_ledger *l, uint64_t seed)
+{
+    uint8_t *to = l->buffer;
+    memcpy(to, FL__LEDGER_MAGIC, 8);
+    fl__put32(to + 8, FL__LEDGER_VERSION);
+    fl__put32(to + 12, 0);
+    fl__put64(to + 16, (uint64_t)l->n_samples);
+    fl__put64(to + 24, seed);
+    l->hash = XXH64(to, FL__LEDGER_HEADER_BYTES - FL__LEDGER_HASH_BYTES, 0);
+    fl__put64(to + 32, l->hash);
+    l->used_bytes = FL__LEDGER_HEADER_BYTES;
+}
+
+fl_status fl_ledger_create(int dir_fd, int64_t n_samples, uint64_t seed, fl_ledger **out)
+{
+    if (n_samples < 1 || n_samples > FL__LEDGER_MAX_SAMPLES) {
+        return fl_fail(FL_EINVAL, "a ledger of %lld samples found, 1 to %lld allowed",
+                       (long long)n_samples, (long long)FL__LEDGER_MAX_SAMPLES);
+    }
+    void *memory = NULL;
+    FL_TRY(fl_alloc(sizeof(fl_ledger), &memory));
+    fl_ledger *l = memory;
+    *l = (fl_ledger){.fd = -1, .n_samples = n_samples, .step = -1};
+    fl_status status = reserve(l, FIRST_CAPACITY_BYTES);
+    if (status == FL_OK) {
+        l->fd = openat(dir_fd, "ledger.bin", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        if (l->fd < 0) {
+            status = fl_fail(FL_EIO, "ledger.bin: %s", strerror(errno));
+        }
+    }
+    if (status == FL_OK) {
+        put_header(l, seed);
+        status = fl_ledger_flush(l);
+    }
+    if (status != FL_OK) {
+        l->used_bytes = 0;
+        fl_status closed = fl_ledger_close(&l);
+        (void)closed;
+        return status;
+    }
+    *out = l;
+    return FL_OK;
+}
+
+static fl_status check_record(const fl_ledger *l, int64_t epoch, int64_t step, int replica,
+                              const int64_t *ids, int64_t n)
+{
+    if (epoch < 0 || step < 0 || replica < 0 || n < 0 || n > UINT32_MAX) {
+        return fl_fail(FL_EINVAL,
+                       "a ledger record of epoch %lld, step %lld, replica %d and %lld samples: "
+                       "none may be below 0",
+                       (long long)epoch, (long long)step, replica, (long long)n);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= l->n_samples) {
+            return fl_fail(FL_EINVAL, "sample %lld in step %lld of the ledger: 0 to %lld allowed",
+                           (long long)ids[i], (long long)step, (long long)(l->n_samples - 1));
+        }
+    }
+    return FL_OK;
+}
+
+fl_status fl_ledger_add(fl_ledger *l, int64_t epoch, int64_t step, uint32_t generation, int replica,
+                        const int64_t *ids, int64_t n)
+{
+    FL_TRY(check_record(l, epoch, step, replica, ids, n));
+    if (step != l->step || l->error != 0) {
+        FL_TRY(fl_ledger_flush(l));
+    }
+    size_t body_bytes = FL__LEDGER_HEAD_BYTES + 4 * (size_t)n;
+    FL_TRY(reserve(l, body_bytes + FL__LEDGER_HASH_BYTES));
+    uint8_t *to = l->buffer + l->used_bytes;
+    fl__put64(to, (uint64_t)epoch);
+    fl__put64(to + 8, (uint64_t)step);
+    fl__put32(to + 16, generation);
+    fl__put32(to + 20, (uint32_t)replica);
+    fl__put32(to + 24, (uint32_t)n);
+    fl__put32(to + 28, (uint32_t)XXH64(to, FL__LEDGER_HEAD_BYTES - 4, l->hash));
+    for (int64_t i = 0; i < n; i++) {
+        fl__put32(to + FL__LEDGER_HEAD_BYTES + 4 * i, (uint32_t)ids[i]);
+    }
+    l->hash = XXH64(to, body_bytes, l->hash);
+    fl__put64(to + body_bytes, l->hash);
+    l->used_bytes += body_bytes + FL__LEDGER_HASH_BYTES;
+    l->step = step;
+    return FL_OK;
+}
+
+fl_status fl_ledger_close(fl_ledger **ledger)
+{
+    fl_ledger *l = *ledger;
+    if (l == NULL) {
+        return FL_OK;
+    }
+    fl_status status = fl_ledger_flush(l);
+    if (l->fd >= 0 && close(l->fd) != 0 && status == FL_OK) {
+        status = fl_fail(FL_EIO, "ledger.bin: %s", strerror(errno));
+    }
+    fl_free(l->buffer);
+    fl_free(l);
+    *ledger = NULL;
+    return status;
+}

@@ -1,0 +1,312 @@
+/* Reading a ledger back: every byte is covered by a hash, and every sample of every epoch counted.
+ * The file is read as a stream: it may be larger than memory likes. */
+#include "autodp/ledger.h"
+#include "autodp/ledger_format.h"
+#include "device/alloc.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+/* How often each sample of one epoch was used: two bits a sample, 3 means three times or more. */
+typedef struct tally {
+    int64_t epoch;
+    uint8_t *counts; /* [(n_samples + 3) / 4] */
+} tally;
+
+typedef struct prover {
+    const char *path;
+    FILE *file;
+    int64_t file_bytes;
+    uint64_t hash;
+    fl_ledger_proof proof;
+    uint8_t *record; /* [record_capacity] */
+    size_t record_capacity;
+    tally *tallies; /* [proof.n_epochs of tally_capacity], in the order they came */
+    int64_t tally_capacity;
+} prover;
+
+static fl_status read_bytes(prover *p, uint8_t *to, size_t n)
+{
+    if (fread(to, 1, n, p->file) != n) {
+        return fl_fail(FL_EIO, "%s: byte %" PRId64 ": %s", p->path, p->proof.whole_bytes,
+                       ferror(p->file) ? strerror(errno) : "it became shorter while it was read");
+    }
+    return FL_OK;
+}
+
+static fl_status read_header(prover *p)
+{
+    uint8_t b[FL__LEDGER_HEADER_BYTES];
+    size_t body = sizeof b - FL__LEDGER_HASH_BYTES;
+    if (p->file_bytes < (int64_t)sizeof b) {
+        return fl_fail(FL_EFORMAT,
+                       "%s: byte %" PRId64 ": the end of the file found, a header of %zu bytes "
+                       "expected",
+                       p->path, p->file_bytes, sizeof b);
+    }
+    FL_TRY(read_bytes(p, b, sizeof b));
+    if (memcmp(b, FL__LEDGER_MAGIC, 8) != 0) {
+        return fl_fail(FL_EFORMAT,
+                       "%s: byte 0: something else found, \"%s\" expected: not a ledger", p->path,
+                       FL__LEDGER_MAGIC);
+    }
+    if (fl__get32(b + 8) != FL__LEDGER_VERSION) {
+        return fl_fail(FL_EFORMAT, "%s: byte 8: version %" PRIu32 " found, %d expected", p->path,
+                       fl__get32(b + 8), FL__LEDGER_VERSION);
+    }
+    p->hash = XXH64(b, body, 0);
+    if (p->hash != fl__get64(b + body)) {
+        return fl_fail(FL_EFORMAT,
+                       "%s: byte %zu: checksum %016" PRIx64 " found, %016" PRIx64 " expected: the "
+                       "header is damaged",
+                       p->path, body, fl__get64(b + body), p->hash);
+    }
+    uint64_t n_samples = fl__get64(b + 16);
+    if (n_samples < 1 || n_samples > (uint64_t)FL__LEDGER_MAX_SAMPLES) {
+        return fl_fail(FL_EFORMAT,
+                       "%s: byte 16: %" PRIu64 " samples found, 1 to %" PRId64 " expected", p->path,
+                       n_samples, FL__LEDGER_MAX_SAMPLES);
+    }
+    p->proof.n_samples = (int64_t)n_samples;
+    p->proof.seed = fl__get64(b + 24);
+    p->proof.whole_bytes = (int64_t)sizeof b;
+    return FL_OK;
+}
+
+/* Room for one more; both arrays grow together. */
+static fl_status reserve_epoch(prover *p)
+{
+    int64_t n = p->proof.n_epochs;
+    if (n < p->tally_capacity) {
+        return FL_OK;
+    }
+    int64_t capacity = n == 0 ? 16 : 2 * n;
+    void *memory = p->tallies;
+    FL_TRY(
+        fl_realloc(&memory, (size_t)n * sizeof *p->tallies, (size_t)capacity * sizeof *p->tallies));
+    p->tallies = memory;
+    p->tally_capacity = capacity;
+    return FL_OK;
+}
+
+/* The tally of `epoch`, made if it is new. Records of neighbouring epochs may alternate where one
+ * epoch goes over into the next, so the search begins with the youngest. */
+static fl_status find_tally(prover *p, int64_t epoch, tally **out)
+{
+    for (int64_t i = p->proof.n_epochs - 1; i >= 0; i--) {
+        if (p->tallies[i].epoch == epoch) {
+            *out = &p->tallies[i];
+            return FL_OK;
+        }
+    }
+    FL_TRY(reserve_epoch(p));
+    void *counts = NULL;
+    FL_TRY(fl_alloc((size_t)(p->proof.n_samples + 3) / 4, &counts));
+    *out = &p->tallies[p->proof.n_epochs++];
+    **out = (tally){.epoch = epoch, .counts = counts};
+    return FL_OK;
+}
+
+static int used(const tally *t, int64_t id)
+{
+    return t->counts[id / 4] >> (2 * (id % 4)) & 3;
+}
+
+static fl_status count_record(prover *p, const uint8_t *ids, uint32_t n, int64_t epoch)
+{
+    tally *t = NULL;
+    FL_TRY(find_tally(p, epoch, &t));
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t id = fl__get32(ids + 4 * (size_t)i);
+        if (id >= p->proof.n_samples) {
+            return fl_fail(FL_EFORMAT,
+                           "%s: byte %" PRId64 ": sample %" PRId64 " found, at most %" PRId64
+                           " expected",
+                           p->path, p->proof.whole_bytes + FL__LEDGER_HEAD_BYTES + 4 * (int64_t)i,
+                           id, p->proof.n_samples - 1);
+        }
+        if (used(t, id) < 3) {
+            t->counts[id / 4] = (uint8_t)(t->counts[id / 4] + (1 << (2 * (id % 4))));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status reserve_record(prover *p, size_t size_bytes)
+{
+    if (size_bytes > p->record_capacity) {
+        void *memory = p->record;
+        FL_TRY(fl_realloc(&memory, FL__LEDGER_HEAD_BYTES, 2 * size_bytes));
+        p->record = memory;
+        p->record_capacity = 2 * size_bytes;
+    }
+    return FL_OK;
+}
+
+/* The next record, if it is whole; else all that is left is `cut_bytes`. */
+static fl_status read_record(prover *p)
+{
+    int64_t at = p->proof.whole_bytes, left = p->file_bytes - at;
+    if (left < FL__LEDGER_HEAD_BYTES) {
+        p->proof.cut_bytes = left;
+        return FL_OK;
+    }
+    FL_TRY(read_bytes(p, p->record, FL__LEDGER_HEAD_BYTES));
+    uint32_t check = (uint32_t)XXH64(p->record, FL__LEDGER_HEAD_BYTES - 4, p->hash);
+    if (check != fl__get32(p->record + 28)) {
+        return fl_fail(FL_EFORMAT,
+                       "%s: byte %" PRId64 ": check %08" PRIx32 " found, %08" PRIx32 " expected: "
+                       "record %" PRId64 " is damaged or not in its place",
+                       p->path, at + 28, fl__get32(p->record + 28), check, p->proof.n_records);
+    }
+    uint32_t n = fl__get32(p->record + 24);
+    size_t body = FL__LEDGER_HEAD_BYTES + 4 * (size_t)n;
+    if ((int64_t)body + FL__LEDGER_HASH_BYTES > left) {
+        p->proof.cut_bytes = left;
+        return FL_OK;
+    }
+    FL_TRY(reserve_record(p, body + FL__LEDGER_HASH_BYTES));
+    FL_TRY(read_bytes(p, p->record + FL__LEDGER_HEAD_BYTES,
+                      body + FL__LEDGER_HASH_BYTES - FL__LEDGER_HEAD_BYTES));
+    p->hash = XXH64(p->record, body, p->hash);
+    if (p->hash != fl__get64(p->record + body)) {
+        return fl_fail(FL_EFORMAT,
+                       "%s: byte %" PRId64 ": checksum %016" PRIx64 " found, %016" PRIx64
+                       " expected: record %" PRId64 " is damaged",
+                       p->path, at + (int64_t)body, fl__get64(p->record + body), p->hash,
+                       p->proof.n_records);
+    }
+    FL_TRY(count_record(p, p->record + FL__LEDGER_HEAD_BYTES, n, (int64_t)fl__get64(p->record)));
+    p->proof.whole_bytes += (int64_t)body + FL__LEDGER_HASH_BYTES;
+    p->proof.n_records++;
+    return FL_OK;
+}
+
+static fl_ledger_epoch sum_up(const tally *t, int64_t n_samples)
+{
+    fl_ledger_epoch e = {.epoch = t->epoch, .n_samples = n_samples};
+    for (int64_t id = 0; id < n_samples; id++) {
+        int n = used(t, id);
+        e.never += n == 0;
+        e.once += n == 1;
+        e.more += n > 1;
+    }
+    return e;
+}
+
+/* The epochs in their order, whatever order their first records came in. */
+static fl_status finish(prover *p)
+{
+    void *memory = NULL;
+    FL_TRY(fl_alloc_array((size_t)p->proof.n_epochs, sizeof(fl_ledger_epoch), &memory));
+    fl_ledger_epoch *epochs = memory;
+    for (int64_t i = 0; i < p->proof.n_epochs; i++) {
+        fl_ledger_epoch e = sum_up(&p->tallies[i], p->proof.n_samples);
+        int64_t at = i;
+        for (; at > 0 && epochs[at - 1].epoch > e.epoch; at--) {
+            epochs[at] = epochs[at - 1];
+        }
+        epochs[at] = e;
+    }
+    p->proof.epochs = epochs;
+    return FL_OK;
+}
+
+static fl_status prove(prover *p)
+{
+    struct stat st;
+    if (fstat(fileno(p->file), &st) != 0) {
+        return fl_fail(FL_EIO, "%s: %s", p->path, strerror(errno));
+    }
+    if (!S_ISREG(st.st_mode)) {
+        return fl_fail(FL_EIO, "%s: something that is not a file found", p->path);
+    }
+    p->file_bytes = st.st_size;
+    FL_TRY(reserve_record(p, 4096));
+    FL_TRY(read_header(p));
+    while (p->proof.whole_bytes < p->file_bytes && p->proof.cut_bytes == 0) {
+        FL_TRY(read_record(p));
+    }
+    return finish(p);
+}
+
+fl_status fl_ledger_prove(const char *path, fl_ledger_proof *out)
+{
+    prover p = {.path = path, .file = fopen(path, "rbe")};
+    if (p.file == NULL) {
+        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+    }
+    fl_status status = prove(&p);
+    fclose(p.file);
+    fl_free(p.record);
+    for (int64_t i = 0; i < p.proof.n_epochs; i++) {
+        fl_free(p.tallies[i].counts);
+    }
+    fl_free(p.tallies);
+    if (status == FL_OK) {
+        *out = p.proof;
+    }
+    return status;
+}
+
+void fl_ledger_proof_fini(fl_ledger_proof *proof)
+{
+    fl_free(proof->epochs);
+    *proof = (fl_ledger_proof){0};
+}
+
+bool fl_ledger_is_exact(const fl_ledger_proof *proof)
+{
+    for (int64_t i = 0; i < proof->n_epochs; i++) {
+        const fl_ledger_epoch *e = &proof->epochs[i];
+        bool last = i + 1 == proof->n_epochs;
+        if (e->more > 0 || (e->never > 0 && !last) || e->epoch != proof->epochs[0].epoch + i) {
+            return false;
+        }
+    }
+    return proof->n_epochs > 0;
+}
+
+void fl_ledger_print(const fl_ledger_proof *proof, FILE *out)
+{
+    fprintf(out,
+            "%" PRId64 " samples, seed %" PRIu64 ", %" PRId64 " records, every checksum right\n",
+            proof->n_samples, proof->seed, proof->n_records);
+    if (proof->cut_bytes > 0) {
+        fprintf(out,
+                "the last record was never finished: %" PRId64 " bytes from byte %" PRId64
+                " on are left out\n",
+                proof->cut_bytes, proof->whole_bytes);
+    }
+    fprintf(out, "%8s %12s %12s %12s\n", "epoch", "once", "never", "more");
+    for (int64_t i = 0; i < proof->n_epochs; i++) {
+        const fl_ledger_epoch *e = &proof->epochs[i];
+        bool under_way = i + 1 == proof->n_epochs && e->never > 0 && e->more == 0;
+        fprintf(out, "%8" PRId64 " %12" PRId64 " %12" PRId64 " %12" PRId64 "%s\n", e->epoch,
+                e->once, e->never, e->more, under_way ? "  (stopped within it)" : "");
+    }
+    fprintf(out, "%s\n",
+            proof->n_epochs == 0 ? "no step was recorded: nothing is proven"
+            : fl_ledger_is_exact(proof)
+                ? "exactly once: no sample was used twice, none was left out of a whole epoch"
+                : "NOT exactly once: see the columns epoch, never and more");
+}
+
+fl_status fl_ledger_read(const char *path, fl_ledger_epoch **epochs, int64_t *n)
+{
+    fl_ledger_proof proof;
+    FL_TRY(fl_ledger_prove(path, &proof));
+    if (proof.cut_bytes > 0) {
+        fl_status status = fl_fail(
+            FL_EFORMAT, "%s: byte %" PRId64 ": the end of the file found within record %" PRId64,
+            path, proof.whole_bytes + proof.cut_bytes, proof.n_records);
+        fl_ledger_proof_fini(&proof);
+        return status;
+    }
+    *epochs = proof.epochs;
+    *n = proof.n_epochs;
+    return FL_OK;
+}

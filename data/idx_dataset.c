@@ -1,0 +1,252 @@
+/* The data set of kind idx: pixels stay bytes in memory and become floats as they are read.
+ *
+ *     files ① decode ──> bytes of both splits ② agree? ──> ③ mean, deviation ──> table [256]
+ *     read: id ──> draw of (seed, epoch, id) ──> byte ──> table ──> float */
+#include "data/augment.h"
+#include "data/idx.h"
+#include "device/alloc.h"
+
+#include <frostline/dataset.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+enum { N_SPLITS = 2, N_VALUES = 256, PATH_BYTES = 4096, MAX_SIDE = 4096 };
+
+typedef struct images {
+    fl_idx pixels; /* [count, height, width] */
+    fl_idx labels; /* [count] */
+} images;
+
+typedef struct idx_dataset {
+    images split[N_SPLITS];
+    fl_idx_info info;
+    int64_t n_pixels; /* of one image, all channels */
+    fl_augment augment;
+    int crop_pixels;
+    float table[N_VALUES]; /* a byte's normalized value */
+    uint64_t fingerprint;
+} idx_dataset;
+
+static int64_t count(const void *self, fl_split split)
+{
+    const idx_dataset *d = self;
+    return d->split[split].pixels.dims[0];
+}
+
+static fl_status check_id(const idx_dataset *d, fl_split split, int64_t id)
+{
+    int64_t n = count(d, split);
+    if (id < 0 || id >= n) {
+        return fl_fail(FL_EINVAL, "sample %lld does not exist: ids of this split are 0 to %lld",
+                       (long long)id, (long long)(n - 1));
+    }
+    return FL_OK;
+}
+
+static fl_status max_shape(const void *self, fl_shape *input, int64_t *n_targets)
+{
+    const idx_dataset *d = self;
+    *input = (fl_shape){.tokens = 1, .width = d->n_pixels, .dtype = FL_F32};
+    *n_targets = 1;
+    return FL_OK;
+}
+
+static fl_status shape(const void *self, fl_split split, int64_t id, fl_shape *input,
+                       int64_t *n_targets)
+{
+    FL_TRY(check_id(self, split, id));
+    return max_shape(self, input, n_targets);
+}
+
+static fl_status read_sample(const void *self, fl_split split, const fl_sample_key *key,
+                             void *input)
+{
+    const idx_dataset *d = self;
+    FL_TRY(check_id(d, split, key->id));
+    fl_augment_draw draw = fl_augment_draw_at(d->augment, d->crop_pixels, key);
+    fl_augment_apply(&draw, d->split[split].pixels.bytes + key->id * d->n_pixels, d->info.channels,
+                     d->info.height, d->info.width, d->table, input);
+    return FL_OK;
+}
+
+static fl_status targets(const void *self, fl_split split, int64_t id, int32_t *out)
+{
+    const idx_dataset *d = self;
+    FL_TRY(check_id(d, split, id));
+    *out = d->split[split].labels.bytes[id];
+    return FL_OK;
+}
+
+static uint64_t fingerprint(const void *self)
+{
+    const idx_dataset *d = self;
+    return d->fingerprint;
+}
+
+static void destroy(void *self)
+{
+    idx_dataset *d = self;
+    for (int s = 0; s < N_SPLITS; s++) {
+        fl_idx_fini(&d->split[s].pixels);
+        fl_idx_fini(&d->split[s].labels);
+    }
+    fl_free(d);
+}
+
+static const fl_dataset_ops idx_ops = {
+    .kind = "idx",
+    .count = count,
+    .shape = shape,
+    .max_shape = max_shape,
+    .read = read_sample,
+    .targets = targets,
+    .fingerprint = fingerprint,
+    .destroy = destroy,
+};
+
+/* ① Read folder/name or folder/name.gz; `path` [PATH_BYTES] tells afterwards which it was. */
+static fl_status read_array(const char *folder, const char *name, int rank, char *path, fl_idx *out)
+{
+    static const char *const endings[] = {"", ".gz"};
+    struct stat st;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        if (snprintf(path, PATH_BYTES, "%s/%s%s", folder, name, endings[i]) >= PATH_BYTES) {
+            return fl_fail(FL_EIO, "%s: a path of more than %d bytes", folder, PATH_BYTES - 1);
+        }
+        if (stat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR)) {
+            return fl_idx_read(path, rank, out);
+        }
+    }
+    return fl_fail(FL_EIO, "%s: neither %s nor %s.gz found", folder, name, name);
+}
+
+static fl_status read_split(const char *folder, const char *prefix, images *out)
+{
+    char name[64], images_path[PATH_BYTES], labels_path[PATH_BYTES];
+    snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
+    FL_TRY(read_array(folder, name, 3, images_path, &out->pixels));
+    for (int i = 1; i <= 2; i++) {
+        if (out->pixels.dims[i] > MAX_SIDE) {
+            return fl_fail(FL_EFORMAT, "%s: byte %d: %lld pixels of %s found, at most %d expected",
+                           images_path, 4 + 4 * i, (long long)out->pixels.dims[i],
+                           i == 1 ? "height" : "width", MAX_SIDE);
+        }
+    }
+    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
+    FL_TRY(read_array(folder, name, 1, labels_path, &out->labels));
+    if (out->labels.dims[0] != out->pixels.dims[0]) {
+        return fl_fail(FL_EFORMAT,
+                       "%s: byte 4: %lld labels found, %lld expected, as many as %s "
+                       "has images",
+                       labels_path, (long long)out->labels.dims[0], (long long)out->pixels.dims[0],
+                       images_path);
+    }
+    return FL_OK;
+}
+
+/* ② */
+static fl_status check_same_size(const char *folder, const idx_dataset *d)
+{
+    const fl_idx *train = &d->split[FL_TRAIN].pixels, *test = &d->split[FL_TEST].pixels;
+    if (train->dims[1] != test->dims[1] || train->dims[2] != test->dims[2]) {
+        return fl_fail(FL_EFORMAT,
+                       "%s: byte 8 of the test images: %lld x %lld pixels found, %lld x %lld "
+                       "expected, the size of the training images",
+                       folder, (long long)test->dims[1], (long long)test->dims[2],
+                       (long long)train->dims[1], (long long)train->dims[2]);
+    }
+    return FL_OK;
+}
+
+static fl_idx_info describe(const idx_dataset *d)
+{
+    const fl_idx *train = &d->split[FL_TRAIN].pixels;
+    int last_label = 0;
+    for (int s = 0; s < N_SPLITS; s++) {
+        const fl_idx *labels = &d->split[s].labels;
+        for (size_t i = 0; i < labels->size_bytes; i++) {
+            last_label = labels->bytes[i] > last_label ? labels->bytes[i] : last_label;
+        }
+    }
+    return (fl_idx_info){.channels = 1,
+                         .height = train->dims[1],
+                         .width = train->dims[2],
+                         .n_classes = last_label + 1};
+}
+
+/* ③ From how often each value occurs, so that the result is exact and the same everywhere. */
+static void measure(const fl_idx *pixels, float *table)
+{
+    int64_t occurs[N_VALUES] = {0};
+    for (size_t i = 0; i < pixels->size_bytes; i++) {
+        occurs[pixels->bytes[i]]++;
+    }
+    double n = (double)pixels->size_bytes, mean = 0, variance = 0;
+    for (int v = 0; v < N_VALUES; v++) {
+        mean += (double)occurs[v] * v / 255 / n;
+    }
+    for (int v = 0; v < N_VALUES; v++) {
+        variance += (double)occurs[v] * (v / 255.0 - mean) * (v / 255.0 - mean) / n;
+    }
+    /* Images of one value everywhere have no deviation; they become zeros. */
+    double deviation = variance > 0 ? sqrt(variance) : 1;
+    for (int v = 0; v < N_VALUES; v++) {
+        table[v] = (float)((v / 255.0 - mean) / deviation);
+    }
+}
+
+static uint64_t measure_fingerprint(const idx_dataset *d)
+{
+    const int64_t facts[] = {d->info.height, d->info.width, (int64_t)d->augment, d->crop_pixels};
+    uint64_t hash = XXH64(facts, sizeof facts, 0);
+    for (int s = 0; s < N_SPLITS; s++) {
+        const images *split = &d->split[s];
+        hash = XXH64(split->pixels.bytes, split->pixels.size_bytes, hash);
+        hash = XXH64(split->labels.bytes, split->labels.size_bytes, hash);
+    }
+    return hash;
+}
+
+static fl_status fill(const char *folder, idx_dataset *d)
+{
+    FL_TRY(read_split(folder, "train", &d->split[FL_TRAIN]));
+    FL_TRY(read_split(folder, "t10k", &d->split[FL_TEST]));
+    FL_TRY(check_same_size(folder, d));
+    d->info = describe(d);
+    d->n_pixels = d->info.channels * d->info.height * d->info.width;
+    int64_t side = d->info.height < d->info.width ? d->info.height : d->info.width;
+    if (d->crop_pixels < 0 || d->crop_pixels >= side) {
+        return fl_fail(FL_EINVAL,
+                       "a crop of %d pixels found, 0 to %lld allowed: images have %lld x %lld",
+                       d->crop_pixels, (long long)(side - 1), (long long)d->info.height,
+                       (long long)d->info.width);
+    }
+    measure(&d->split[FL_TRAIN].pixels, d->table);
+    d->fingerprint = measure_fingerprint(d);
+    return FL_OK;
+}
+
+fl_status fl_dataset_idx(const char *folder, fl_augment augment, int crop_pixels, fl_dataset *out,
+                         fl_idx_info *info)
+{
+    void *memory = NULL;
+    FL_TRY(fl_alloc(sizeof(idx_dataset), &memory));
+    idx_dataset *d = memory;
+    d->augment = augment;
+    d->crop_pixels = augment == FL_AUGMENT_NONE ? 0 : crop_pixels;
+    fl_status status = fill(folder, d);
+    if (status != FL_OK) {
+        destroy(d);
+        return status;
+    }
+    *out = (fl_dataset){.ops = &idx_ops, .self = d};
+    if (info != NULL) {
+        *info = d->info;
+    }
+    return FL_OK;
+}

@@ -1,0 +1,396 @@
+/* The ring of a loader. Four counters chase each other; request number i lies in slot i % depth:
+ *
+ *     released <= taken <= read <= requested <= released + depth
+ *
+ *     fl_loader_request ① copies ids in          requested + 1, wakes the thread
+ *     the loader's thread ② reads the samples    read + 1, wakes whoever waits in take
+ *     fl_loader_take ③ hands the slot out        taken + 1
+ *     fl_loader_release ④ takes it back          released + 1, wakes whoever waits in request
+ *
+ * A slot belongs to the caller except between ① and ②, so its content needs no lock. */
+#include "data/loader.h"
+
+#include "device/alloc.h"
+#include "device/arena.h"
+#include "device/clock.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGE_BYTES = 512 };
+
+typedef struct slot {
+    fl_load_request request; /* its ids point to the next field */
+    int64_t *ids;            /* [max_samples] */
+    int32_t *offsets;        /* [max_samples + 1] */
+    unsigned char *data;     /* [max_samples * max.tokens * max.width] of max.dtype */
+    fl_status status;        /* of reading */
+    bool failed;             /* take has told so: there is nothing to release */
+    char message[MESSAGE_BYTES];
+} slot;
+
+struct fl_loader {
+    fl_dataset dataset; /* borrowed */
+    fl_shape max;
+    size_t row_bytes;
+    int64_t max_samples;
+    uint64_t depth;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t requested_more, read_more, released_more;
+    atomic_bool stop;
+    uint64_t n_requested, n_read, n_taken, n_released;
+    slot *slots; /* [depth] */
+};
+
+/* The sizes of what a loader takes, bytes. */
+typedef struct layout {
+    fl_shape max;
+    size_t row_bytes, ids_bytes, offsets_bytes, data_bytes, slots_bytes, total_bytes;
+} layout;
+
+static size_t round_up(size_t size_bytes)
+{
+    return (size_bytes + 63) / 64 * 64;
+}
+
+static fl_status measure(const fl_dataset *dataset, int64_t max_samples, int depth, layout *out)
+{
+    fl_shape max;
+    int64_t n_targets = 0, rows = 0;
+    size_t data = 0, each = 0, slots = 0;
+    if (max_samples < 1 || depth < 1) {
+        return fl_fail(FL_EINVAL, "a loader of %lld samples and depth %d: both must be at least 1",
+                       (long long)max_samples, depth);
+    }
+    FL_TRY(dataset->ops->max_shape(dataset->self, &max, &n_targets));
+    if (max.tokens < 0 || max.width < 0 || __builtin_mul_overflow(max_samples, max.tokens, &rows) ||
+        rows > INT32_MAX || max_samples > INT32_MAX) {
+        return fl_fail(FL_EINVAL, "%lld samples of %lld tokens do not fit one batch",
+                       (long long)max_samples, (long long)max.tokens);
+    }
+    size_t row = 0;
+    if (__builtin_mul_overflow((size_t)max.width, fl_dtype_size(max.dtype), &row) ||
+        __builtin_mul_overflow((size_t)rows, row, &data) || data > SIZE_MAX / 4) {
+        return fl_fail(FL_EINVAL, "%lld rows of width %lld are too large for memory",
+                       (long long)rows, (long long)max.width);
+    }
+    layout l = {.max = max,
+                .row_bytes = row,
+                .ids_bytes = round_up((size_t)max_samples * sizeof(int64_t)),
+                .offsets_bytes = round_up(((size_t)max_samples + 1) * sizeof(int32_t)),
+                .data_bytes = round_up(data),
+                .slots_bytes = round_up((size_t)depth * sizeof(slot))};
+    each = l.ids_bytes + l.offsets_bytes + l.data_bytes;
+    if (__builtin_mul_overflow((size_t)depth, each, &slots) || slots > INT64_MAX / 2) {
+        return fl_fail(FL_EINVAL, "%d requests of %zu bytes are too large for memory", depth, each);
+    }
+    l.total_bytes = round_up(sizeof(fl_loader)) + l.slots_bytes + slots;
+    *out = l;
+    return FL_OK;
+}
+
+int64_t fl_loader_bytes(const fl_dataset *dataset, int64_t max_samples, int depth)
+{
+    layout l;
+    return measure(dataset, max_samples, depth, &l) == FL_OK ? (int64_t)l.total_bytes : INT64_MAX;
+}
+
+/* ---- the thread ---- */
+
+/* A data set of the user's own may promise one shape and have another. */
+static fl_status check_shape(const fl_loader *l, int64_t id, const fl_shape *shape)
+{
+    if (shape->tokens < 0 || shape->tokens > l->max.tokens || shape->width != l->max.width ||
+        shape->dtype != l->max.dtype) {
+        return fl_fail(FL_EINVAL,
+                       "sample %lld has %lld tokens of width %lld, the data set (%s) promised at "
+                       "most %lld of width %lld and the same type",
+                       (long long)id, (long long)shape->tokens, (long long)shape->width,
+                       l->dataset.ops->kind, (long long)l->max.tokens, (long long)l->max.width);
+    }
+    return FL_OK;
+}
+
+static fl_status read_slot(fl_loader *l, slot *s)
+{
+    const fl_dataset_ops *ops = l->dataset.ops;
+    fl_sample_key key = {
+        .seed = s->request.seed, .epoch = s->request.epoch, .augment = s->request.augment};
+    int64_t rows = 0;
+    for (int64_t i = 0; i < s->request.n && !atomic_load(&l->stop); i++) {
+        fl_shape shape;
+        int64_t n_targets;
+        key.id = s->ids[i];
+        FL_TRY(ops->shape(l->dataset.self, s->request.split, key.id, &shape, &n_targets));
+        FL_TRY(check_shape(l, key.id, &shape));
+        FL_TRY(ops->read(l->dataset.self, s->request.split, &key,
+                         s->data + (size_t)rows * l->row_bytes));
+        rows += shape.tokens;
+        s->offsets[i + 1] = (int32_t)rows;
+    }
+    return FL_OK;
+}
+
+static void *read_ahead(void *argument)
+{
+    fl_loader *l = argument;
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        while (l->n_read == l->n_requested && !atomic_load(&l->stop)) {
+            pthread_cond_wait(&l->requested_more, &l->lock);
+        }
+        if (atomic_load(&l->stop)) {
+            break;
+        }
+        slot *s = &l->slots[l->n_read % l->depth];
+        pthread_mutex_unlock(&l->lock);
+        s->status = read_slot(l, s);
+        if (s->status != FL_OK) {
+            snprintf(s->message, sizeof s->message, "%s", fl_errmsg());
+        }
+        pthread_mutex_lock(&l->lock);
+        l->n_read++;
+        pthread_cond_signal(&l->read_more);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* ---- creation ---- */
+
+static fl_status carve(fl_loader *l, fl_arena *arena, const layout *sizes)
+{
+    void *memory = NULL;
+    FL_TRY(fl_arena_take(arena, sizes->slots_bytes, &memory));
+    l->slots = memory;
+    for (uint64_t i = 0; i < l->depth; i++) {
+        slot *s = &l->slots[i];
+        FL_TRY(fl_arena_take(arena, sizes->ids_bytes, &memory));
+        s->ids = memory;
+        FL_TRY(fl_arena_take(arena, sizes->offsets_bytes, &memory));
+        s->offsets = memory;
+        FL_TRY(fl_arena_take(arena, sizes->data_bytes, &memory));
+        s->data = memory;
+    }
+    return FL_OK;
+}
+
+static void init_locks(fl_loader *l)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->requested_more, &monotonic);
+    pthread_cond_init(&l->read_more, &monotonic);
+    pthread_cond_init(&l->released_more, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static void fini_locks(fl_loader *l)
+{
+    pthread_cond_destroy(&l->released_more);
+    pthread_cond_destroy(&l->read_more);
+    pthread_cond_destroy(&l->requested_more);
+    pthread_mutex_destroy(&l->lock);
+}
+
+/* Signals are the main thread's business: the new thread starts with all of them blocked. */
+static fl_status start_thread(fl_loader *l)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&l->thread, NULL, read_ahead, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0 ? FL_OK : fl_fail(FL_ENOMEM, "no thread for the loader: %s", strerror(error));
+}
+
+fl_status fl_loader_create(const fl_dataset *dataset, int64_t max_samples, int depth,
+                           fl_loader **out)
+{
+    layout sizes;
+    void *memory = NULL;
+    FL_TRY(measure(dataset, max_samples, depth, &sizes));
+    FL_TRY(fl_alloc(sizes.total_bytes, &memory));
+    fl_arena arena;
+    fl_arena_init(&arena, memory, sizes.total_bytes, "the loader");
+    void *first = NULL;
+    fl_status status = fl_arena_take(&arena, sizeof(fl_loader), &first);
+    fl_loader *l = memory;
+    l->dataset = *dataset;
+    l->max = sizes.max;
+    l->row_bytes = sizes.row_bytes;
+    l->max_samples = max_samples;
+    l->depth = (uint64_t)depth;
+    init_locks(l);
+    if (status == FL_OK) {
+        status = carve(l, &arena, &sizes);
+    }
+    if (status == FL_OK) {
+        status = start_thread(l);
+    }
+    if (status != FL_OK) {
+        fini_locks(l);
+        fl_free(memory);
+        return status;
+    }
+    *out = l;
+    return FL_OK;
+}
+
+void fl_loader_destroy(fl_loader **loader)
+{
+    fl_loader *l = *loader;
+    if (l == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&l->lock);
+    atomic_store(&l->stop, true);
+    pthread_cond_signal(&l->requested_more);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+    fini_locks(l);
+    fl_free(l);
+    *loader = NULL;
+}
+
+/* ---- the caller's side ---- */
+
+/* False once the deadline has passed. */
+static bool wait_until(fl_loader *l, pthread_cond_t *condition, int64_t deadline_us)
+{
+    struct timespec until = {.tv_sec = deadline_us / 1000000,
+                             .tv_nsec = deadline_us % 1000000 * 1000};
+    return pthread_cond_timedwait(condition, &l->lock, &until) == 0;
+}
+
+static fl_status wait_for_space(fl_loader *l)
+{
+    int64_t deadline = fl_deadline_us(FL_LOADER_REQUEST_TIMEOUT_MS);
+    while (l->n_requested - l->n_released == l->depth) {
+        if (!wait_until(l, &l->released_more, deadline) &&
+            l->n_requested - l->n_released == l->depth) {
+            return fl_fail(FL_EDEADLINE, "the loader's %llu requests were not released for %d ms",
+                           (unsigned long long)l->depth, FL_LOADER_REQUEST_TIMEOUT_MS);
+        }
+    }
+    return FL_OK;
+}
+
+fl_status fl_loader_request(fl_loader *l, const fl_load_request *request)
+{
+    if (request->n < 0 || request->n > l->max_samples) {
+        return fl_fail(FL_EINVAL, "a request of %lld samples found, 0 to %lld allowed",
+                       (long long)request->n, (long long)l->max_samples);
+    }
+    pthread_mutex_lock(&l->lock);
+    fl_status status = wait_for_space(l);
+    if (status == FL_OK) {
+        slot *s = &l->slots[l->n_requested % l->depth];
+        s->request = *request;
+        s->request.ids = s->ids;
+        if (request->n > 0) {
+            memcpy(s->ids, request->ids, (size_t)request->n * sizeof *s->ids);
+        }
+        s->failed = false;
+        l->n_requested++;
+        pthread_cond_signal(&l->requested_more);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return status;
+}
+
+/* Give back slots from the oldest on, and with it those behind that never gave anything. */
+static void pass_failed(fl_loader *l)
+{
+    while (l->n_released < l->n_taken && l->slots[l->n_released % l->depth].failed) {
+        l->n_released++;
+    }
+    pthread_cond_signal(&l->released_more);
+}
+
+static fl_status wait_for_samples(fl_loader *l, int64_t timeout_ms)
+{
+    if (l->n_taken == l->n_requested) {
+        return fl_fail(FL_EINVAL, "nothing was requested of the loader");
+    }
+    int64_t deadline = fl_deadline_us(timeout_ms < 0 ? 0 : timeout_ms);
+    while (l->n_taken == l->n_read) {
+        if (!wait_until(l, &l->read_more, deadline) && l->n_taken == l->n_read) {
+            return fl_fail(FL_EDEADLINE, "samples were not read within %lld ms",
+                           (long long)timeout_ms);
+        }
+    }
+    return FL_OK;
+}
+
+fl_status fl_loader_take(fl_loader *l, int64_t timeout_ms, fl_tensor *out)
+{
+    pthread_mutex_lock(&l->lock);
+    fl_status status = wait_for_samples(l, timeout_ms);
+    if (status == FL_OK) {
+        slot *s = &l->slots[l->n_taken % l->depth];
+        l->n_taken++;
+        status = s->status;
+        if (status == FL_OK) {
+            *out = (fl_tensor){.data = s->data,
+                               .offsets = s->offsets,
+                               .n_samples = s->request.n,
+                               .n_tokens = s->offsets[s->request.n],
+                               .width = l->max.width,
+                               .dtype = l->max.dtype};
+        } else {
+            s->failed = true;
+            status = fl_fail(status, "%s", s->message);
+            pass_failed(l);
+        }
+    }
+    pthread_mutex_unlock(&l->lock);
+    return status;
+}
+
+void fl_loader_release(fl_loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    if (l->n_released < l->n_taken) {
+        l->n_released++;
+        pass_failed(l);
+    }
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* ---- targets ---- */
+
+fl_status fl_load_targets(const fl_dataset *dataset, fl_split split, const int64_t *ids, int64_t n,
+                          int32_t *data, int64_t capacity, int32_t *offsets, fl_tensor *out)
+{
+    int64_t used = 0;
+    offsets[0] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        fl_shape shape;
+        int64_t n_targets = 0;
+        FL_TRY(dataset->ops->shape(dataset->self, split, ids[i], &shape, &n_targets));
+        if (n_targets < 0 || n_targets > capacity - used || used + n_targets > INT32_MAX) {
+            return fl_fail(FL_EINVAL,
+                           "the %lld targets of sample %lld do not fit: %lld of %lld "
+                           "in use",
+                           (long long)n_targets, (long long)ids[i], (long long)used,
+                           (long long)capacity);
+        }
+        FL_TRY(dataset->ops->targets(dataset->self, split, ids[i], data + used));
+        used += n_targets;
+        offsets[i + 1] = (int32_t)used;
+    }
+    *out = (fl_tensor){.data = data,
+                       .offsets = offsets,
+                       .n_samples = n,
+                       .n_tokens = used,
+                       .width = 1,
+                       .dtype = FL_I32};
+    return FL_OK;
+}
