@@ -19,6 +19,7 @@ typedef enum fl_optimizer_kind { FL_ADAMW = 0, FL_SGD = 1 } fl_optimizer_kind;
 typedef enum fl_decay { FL_DECAY_CONSTANT = 0, FL_DECAY_LINEAR = 1, FL_DECAY_COSINE = 2 } fl_decay;
 typedef enum fl_model_kind { FL_MODEL_VIT = 0, FL_MODEL_PLUGIN = 1 } fl_model_kind;
 typedef enum fl_data_kind { FL_DATA_IDX = 0 } fl_data_kind;
+typedef enum fl_device_kind { FL_DEVICE_CPU = 0 } fl_device_kind;
 
 /* Either a share of the run (0 .. 1) or a number of steps. */
 typedef struct fl_span {
@@ -55,6 +56,7 @@ typedef struct fl_job {
         bool evaluate;     /* on the test split after each epoch */
     } train;
     struct {
+        fl_device_kind kind;
         int64_t count; /* workers; 0: as many as the processors allow */
         int64_t cores; /* a device */
         int64_t memory_bytes;
@@ -96,8 +98,10 @@ fl_status fl_job_set(fl_job *job, const char *path, const char *value) FL_MUST_C
 
 /* Whether a field was written by the user (in the file or by --set) is not kept: a job is its
  * values. Where a message about a value must point at a line, fl_job_where finds it again.
- * "file:line:column: " of the field in the file last loaded by this thread, or "--set path: ", or
- * "" when it stands at its default. Borrowed until this thread's next load. */
+ * "file:line:column: " of the field in the file last loaded by this thread, or "--set path=value: ",
+ * or "file: " when it stands at its default, or "" when this thread has loaded nothing. Borrowed
+ * until this thread's next call. It belongs to launcher/: folders below begin a message about a
+ * value with the field's path ("pipe.k: found 9, ..."), and the launcher puts this before it. */
 const char *fl_job_where(const char *path);
 
 #ifdef __cplusplus

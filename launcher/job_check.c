@@ -1,0 +1,94 @@
+/* What one field alone cannot tell. Checks that need the model, the data or the machine stand with
+ * whoever knows those. */
+#include "launcher/job.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static fl_status check_fields(const fl_job *job)
+{
+    for (int i = 0; i < fl_schema_n_fields(); i++) {
+        const fl_field *field = fl_schema_field(i);
+        if (!fl_field_is_valid(field, job)) {
+            char allowed[FL_FIELD_ALLOWED_MAX];
+            return fl_fail(FL_EINVAL, "%s: the program gave a value out of range, allowed: %s",
+                           field->path, fl_field_allowed(field, allowed));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status check_model(const fl_job *job)
+{
+    bool has_plugin = job->model.plugin[0] != '\0';
+    if (job->model.kind == FL_MODEL_PLUGIN) {
+        return has_plugin ? FL_OK
+                          : fl_fail(FL_EINVAL, "model.plugin: found none, with model.kind plugin "
+                                               "allowed: the path of a shared object");
+    }
+    if (has_plugin) {
+        return fl_fail(FL_EINVAL,
+                       "model.plugin: found a path, allowed: only with model.kind plugin");
+    }
+    if (job->model.dim % job->model.heads != 0) {
+        return fl_fail(FL_EINVAL,
+                       "model.heads: found %" PRId64 ", allowed: a divisor of model.dim %" PRId64,
+                       job->model.heads, job->model.dim);
+    }
+    return FL_OK;
+}
+
+static fl_status check_data(const fl_job *job)
+{
+    if (job->data.augment == FL_AUGMENT_CROP && job->data.crop == 0) {
+        return fl_fail(FL_EINVAL, "data.crop: found 0, with data.augment crop allowed: 1 to 64");
+    }
+    return FL_OK;
+}
+
+static fl_status check_grid(const fl_job *job)
+{
+    int64_t k = job->pipe.k == FL_JOB_AUTO ? 1 : job->pipe.k;
+    int64_t r = job->autodp.r == FL_JOB_AUTO ? 1 : job->autodp.r;
+    int64_t count = job->devices.count;
+    if (count != FL_JOB_AUTO && k * r > count) {
+        bool by_k = k > count || job->autodp.r == FL_JOB_AUTO;
+        return fl_fail(FL_EINVAL,
+                       "%s: found K = %" PRId64 " and R = %" PRId64 ", that is %" PRId64
+                       " devices, allowed: at most devices.count %" PRId64,
+                       by_k ? "pipe.k" : "autodp.r", k, r, k * r, count);
+    }
+    if (job->autodp.r != FL_JOB_AUTO && r > job->train.batch) {
+        return fl_fail(FL_EINVAL,
+                       "autodp.r: found %" PRId64 ", allowed: at most train.batch %" PRId64
+                       ", a sample for each replica",
+                       r, job->train.batch);
+    }
+    if (job->pipe.m * r > job->train.batch) {
+        return fl_fail(FL_EINVAL,
+                       "pipe.m: found %" PRId64 ", allowed: at most %" PRId64
+                       ", a replica's share of train.batch %" PRId64,
+                       job->pipe.m, job->train.batch / r, job->train.batch);
+    }
+    return FL_OK;
+}
+
+static fl_status check_fault(const fl_job *job)
+{
+    if (job->fault.deadline_ms < job->fault.detect_ms) {
+        return fl_fail(FL_EINVAL,
+                       "fault.deadline: found %" PRId64
+                       "ms, allowed: at least fault.detect %" PRId64 "ms",
+                       job->fault.deadline_ms, job->fault.detect_ms);
+    }
+    return FL_OK;
+}
+
+fl_status fl_job_check(const fl_job *job)
+{
+    FL_TRY(check_fields(job));
+    FL_TRY(check_model(job));
+    FL_TRY(check_data(job));
+    FL_TRY(check_grid(job));
+    return check_fault(job);
+}

@@ -1,0 +1,83 @@
+/* The one table of every field of a job. From it come the parser, the defaults, the reference
+ * file, the page docs/job.md, the messages, and the resolved job that a run keeps. */
+#ifndef FL_LAUNCHER_SCHEMA_H
+#define FL_LAUNCHER_SCHEMA_H
+
+#include <frostline/job.h>
+
+#include <stdio.h>
+
+/* How a field is written, and what it is in fl_job. */
+typedef enum fl_field_type {
+    FL_FIELD_TEXT,     /* a name: char [FL_TEXT_MAX] */
+    FL_FIELD_PATH,     /* char [FL_TEXT_MAX] */
+    FL_FIELD_INTEGER,  /* int64_t */
+    FL_FIELD_NUMBER,   /* double */
+    FL_FIELD_SIZE,     /* int64_t bytes; "2GiB" */
+    FL_FIELD_DURATION, /* int64_t milliseconds; "5s" */
+    FL_FIELD_SPAN,     /* fl_span; "5%" or steps */
+    FL_FIELD_BOOLEAN,  /* bool */
+    FL_FIELD_CHOICE,   /* an enum: the position in choices */
+} fl_field_type;
+
+typedef struct fl_field {
+    const char *path; /* "train.lr"; a path without a point stands at the top */
+    fl_field_type type;
+    size_t offset;              /* in fl_job, bytes */
+    const char *initial;        /* the default as a job file writes it */
+    const char *unit;           /* of a plain number; NULL: none */
+    int64_t least, most;        /* of an integer, a size, a duration, the steps of a span */
+    double low, high;           /* of a number */
+    bool above_low;             /* a number must be more than low, */
+    bool below_high;            /* and less than high */
+    const char *word;           /* "auto", "none" or "all": stored as 0 or ""; NULL: no such word */
+    const char *const *choices; /* ended by NULL */
+    const char *doc;            /* one sentence */
+} fl_field;
+
+/* A group of fields, named like the folder that reads it. */
+typedef struct fl_section {
+    const char *name;
+    const char *doc;
+} fl_section;
+
+enum { FL_SCHEMA_MAX = 64, FL_FIELD_VALUE_MAX = 2 * FL_TEXT_MAX + 3, FL_FIELD_ALLOWED_MAX = 256 };
+
+int fl_schema_n_fields(void);
+const fl_field *fl_schema_field(int index);
+int fl_schema_n_sections(void);
+const fl_section *fl_schema_section(int index);
+
+/* The field or section of this name, or -1. */
+int fl_schema_find(const char *path);
+int fl_schema_find_section(const char *name);
+
+/* The field's name within its section ("lr" of "train.lr"), and whether it stands in `section`
+ * ("" is the top). */
+const char *fl_field_name(const fl_field *field);
+bool fl_field_is_in(const fl_field *field, const char *section);
+
+/* What may stand in the field: "auto, or an integer from 1 to 128". Returns text. */
+const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_MAX]);
+
+/* Store the value written as text [length]. `quoted` text is never a number or a boolean.
+ * Returns FL_EINVAL with "found ..., allowed: ..."; *job is then unchanged. */
+fl_status fl_field_parse(const fl_field *field, const char *text, size_t length, bool quoted,
+                         fl_job *job) FL_MUST_CHECK;
+
+/* The value as a job file writes it; parsing it gives the same value again. Returns text. */
+const char *fl_field_format(const fl_field *field, const fl_job *job,
+                            char text[FL_FIELD_VALUE_MAX]);
+
+/* Whether the value in *job is one that the field allows, for jobs that a program filled in. */
+bool fl_field_is_valid(const fl_field *field, const fl_job *job);
+
+/* The job with every field written out: loading it gives the same job again.
+ * Returns FL_EIO if the stream failed. */
+fl_status fl_job_write(const fl_job *job, FILE *stream) FL_MUST_CHECK;
+
+/* configs/reference.yaml and the table of docs/job.md. FL_EIO if the stream failed. */
+fl_status fl_schema_write_yaml(FILE *stream) FL_MUST_CHECK;
+fl_status fl_schema_write_markdown(FILE *stream) FL_MUST_CHECK;
+
+#endif
