@@ -14,7 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One finished step, as the member that speaks for the group saw it. */
+/* One finished step, as the member that speaks for the group saw it. Steps count from 0 through the
+ * whole run, epochs from 0; ms is the wall-clock time of the step. */
 typedef struct fl_step_report {
     int64_t step, epoch;
     double loss, grad_norm, lr, ms;
@@ -23,7 +24,7 @@ typedef struct fl_step_report {
     int32_t f, k, r, m;
 } fl_step_report;
 
-/* One evaluation over the whole test split. */
+/* One evaluation over the whole test split, after epoch `epoch` (from 0) and step `step`. */
 typedef struct fl_eval_report {
     int64_t epoch, step;
     double loss, accuracy, ms;
@@ -52,22 +53,35 @@ typedef struct fl_link fl_link;
 typedef struct fl_link_options {
     const char *endpoint; /* of the head's ROUTER */
     int rank;
-    int64_t heartbeat_ms;
-    /* The head declared the generation dead, or the head is gone: leave every wait. Called once,
-     * from the link's thread. */
+    uint32_t generation;  /* that the worker starts in */
+    int64_t heartbeat_ms; /* a tenth of fault.detect */
+    /* The head declared the generation dead, or the head is gone: leave every wait. `why` is a
+     * regroup code. Called once, from the link's thread; may be NULL. */
     void (*on_abort)(void *context, uint32_t generation, fl_status why);
     void *context;
 } fl_link_options;
 
+/* Open it early: a worker that has no link is taken for a silent one. The process that opens the
+ * link must be a child of the head; it is killed when the head is gone and it does not leave. */
 fl_status fl_link_open(const fl_link_options *options, fl_link **out) FL_MUST_CHECK;
 
-/* Flush what is queued (at most 1 s), then close. */
+/* Flush what is queued (at most 1 s), then close. *link becomes NULL; NULL is fine. */
 void fl_link_close(fl_link **link);
 
 /* The rendezvous store over this link's own second socket; one thread at a time. */
 const fl_kv *fl_link_kv(fl_link *link);
 
-/* Threads: the training thread. None of these waits. */
+/* The generation that reports bear from now on. Threads: the training thread. */
+void fl_link_generation(fl_link *link, uint32_t generation);
+
+/* What this worker is doing now, for "which worker is stuck where": a constant string of at most
+ * 31 bytes. Costs two stores. Threads: any. */
+void fl_link_doing(fl_link *link, const char *operation);
+
+/* Threads: the training thread. None of these waits, except when reports fill 64 MiB because the
+ * head has been stopped: then it waits for the head. The head takes steps and evaluations from
+ * whoever sends them first; one worker should speak for all. A worker that leaves without
+ * fl_link_done counts as lost. */
 void fl_link_ready(fl_link *link, int64_t memory_peak_bytes);
 void fl_link_step(fl_link *link, const fl_step_report *report);
 void fl_link_time(fl_link *link, const fl_time_report *report);

@@ -1,0 +1,105 @@
+/* What the head holds while a run goes on: shared by the files that make up the head, and by nobody
+ * else.
+ *
+ *     head.c      from the fork to the last exit: opening, the loop, closing
+ *     inbox.c     what workers send, and what is sent to them
+ *     ending.c    a lost worker, the user's stop, and how a run is ended
+ *     story.c     the events of events.jsonl */
+#ifndef FL_CONTROL_CONTROLLER_H
+#define FL_CONTROL_CONTROLLER_H
+
+#include "autodp/ledger.h"
+#include "autodp/store.h"
+#include "control/head.h"
+#include "control/progress.h"
+#include "control/runfiles.h"
+#include "control/signals.h"
+#include "control/spawn.h"
+#include "control/tally.h"
+#include "control/watch.h"
+
+typedef enum fl_head_state {
+    FL_HEAD_STARTING,  /* until every worker is ready */
+    FL_HEAD_RUNNING,   /* until every worker is done */
+    FL_HEAD_FINISHING, /* until every worker has left */
+    FL_HEAD_ENDING,    /* something was lost: ABORT is out, SIGKILL follows */
+    FL_HEAD_OVER,      /* nobody lives */
+} fl_head_state;
+
+/* Microseconds a worker spent since the last epoch.finished. */
+typedef struct fl_time_sums {
+    int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
+} fl_time_sums;
+
+typedef struct fl_head {
+    const fl_head_options *options;
+    int n_workers;
+    fl_worker *workers;  /* [n_workers] */
+    fl_time_sums *times; /* [n_workers] */
+    fl_head_state state;
+    fl_watch_limits limits;
+    fl_signals signals;
+    fl_runfiles files;
+    fl_tally tally;
+    fl_progress progress;
+    fl_store *store;
+    fl_ledger *ledger;
+    bool ledger_broken; /* warned of */
+    void *zmq, *socket;
+    int64_t *ids; /* [ids_capacity] of the ledger frame at hand */
+    size_t ids_capacity;
+    int64_t looked_us;           /* when the loop last came round */
+    int64_t alive_us;            /* when workers were last told that the head lives */
+    int64_t deadline_us;         /* of FINISHING and ENDING: then SIGKILL */
+    int64_t moved_sum, moved_us; /* steps of all workers, and when that last changed */
+    int64_t told_stall_us;       /* when a run that does not move was last mentioned */
+    int n_stops;                 /* signals of the user */
+    fl_loss_kind loss;
+    int lost; /* rank; -1: nobody */
+    fl_status status;
+    char message[4096]; /* why the run ended */
+    char ledger_text[256];
+} fl_head;
+
+/* ---- inbox.c ---- */
+
+/* Bind the ROUTER to RUN/link, readable by this user alone. */
+fl_status fl_inbox_open(fl_head *head) FL_MUST_CHECK;
+void fl_inbox_close(fl_head *head);
+
+/* Where workers connect. Through the inherited descriptor of the run directory, since a socket's
+ * path may have 107 bytes only and a run directory's may be longer. */
+void fl_inbox_endpoint(int dir_fd, char *text, size_t size_bytes);
+
+/* Handle all that has come, without waiting. */
+void fl_inbox_read(fl_head *head);
+
+/* Tell one worker; a worker without a link is passed over. */
+void fl_inbox_tell(fl_head *head, int rank, const fl_frame *order);
+void fl_inbox_tell_all(fl_head *head, const fl_frame *order);
+fl_frame fl_inbox_order(const fl_head *head, fl_frame_type type);
+
+/* ---- ending.c ---- */
+
+/* Take what signals have come: exits of workers, the user's wish to stop. */
+void fl_ending_signals(fl_head *head);
+
+/* Look for lost workers and passed deadlines, and go on to the next state when it is time. */
+void fl_ending_watch(fl_head *head, int64_t now_us);
+
+/* Write what the ledger proves into ledger_text. FL_EINTERNAL if an epoch was not used once. */
+fl_status fl_ending_prove(fl_head *head) FL_MUST_CHECK;
+
+/* ---- story.c ---- */
+
+void fl_story_started(fl_head *head);
+void fl_story_plan(fl_head *head);
+void fl_story_ready(fl_head *head, const fl_worker *worker);
+void fl_story_running(fl_head *head);
+void fl_story_epoch(fl_head *head);
+void fl_story_stopping(fl_head *head, const char *signal_name);
+void fl_story_stalled(fl_head *head, int64_t now_us);
+void fl_story_lost(fl_head *head);
+void fl_story_over(fl_head *head, const fl_run_result *result);
+
+#endif

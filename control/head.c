@@ -1,0 +1,152 @@
+/* From the fork to the last exit. The order of opening matters: what can be wrong with the run
+ * directory comes first, then the forks, and only then what makes threads. */
+#include "control/head.h"
+
+#include "control/controller.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <zmq.h>
+
+enum { TURN_MS = 100 };
+
+static fl_status open_tables(fl_head *head)
+{
+    const fl_job *job = head->options->job;
+    size_t n = (size_t)head->n_workers;
+    FL_TRY(fl_alloc_array(n, sizeof *head->workers, (void **)&head->workers));
+    FL_TRY(fl_alloc_array(n, sizeof *head->times, (void **)&head->times));
+    FL_TRY(fl_store_create(&head->store));
+    head->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
+    fl_tally_init(&head->tally, head->options->n_samples, job->train.batch, head->options->n_steps,
+                  head->options->n_epochs, job->train.evaluate);
+    fl_progress_init(&head->progress, stdout, head->options->plan);
+    return FL_OK;
+}
+
+static fl_status open_files(fl_head *head)
+{
+    const fl_head_options *o = head->options;
+    FL_TRY(fl_runfiles_open(&head->files, o->dir_fd));
+    return fl_ledger_create(o->dir_fd, o->n_samples, o->job->train.seed, &head->ledger);
+}
+
+static fl_status open_all(fl_head *head)
+{
+    char endpoint[64];
+    FL_TRY(open_tables(head));
+    FL_TRY(open_files(head));
+    fl_inbox_endpoint(head->options->dir_fd, endpoint, sizeof endpoint);
+    FL_TRY(fl_spawn_workers(head->options, &head->signals, endpoint, head->workers));
+    fl_status status = fl_signals_open(&head->signals);
+    if (status == FL_OK) {
+        status = fl_inbox_open(head);
+    }
+    if (status != FL_OK) {
+        fl_spawn_kill(head->workers, head->n_workers);
+    }
+    return status;
+}
+
+static void close_all(fl_head *head)
+{
+    fl_inbox_close(head);
+    if (fl_ledger_close(&head->ledger) != FL_OK) {
+        fl_log(FL_LOG_WARN, "the ledger is incomplete: %s", fl_errmsg());
+    }
+    fl_store_destroy(&head->store);
+    fl_runfiles_close(&head->files);
+    fl_signals_restore(&head->signals);
+    fl_free(head->workers);
+    fl_free(head->times);
+    fl_free(head->ids);
+}
+
+static void run_loop(fl_head *head)
+{
+    head->looked_us = head->moved_us = head->told_stall_us = fl_now_us();
+    while (head->state != FL_HEAD_OVER) {
+        zmq_pollitem_t items[] = {{head->socket, 0, ZMQ_POLLIN, 0},
+                                  {NULL, head->signals.fd, ZMQ_POLLIN, 0}};
+        zmq_poll(items, 2, TURN_MS);
+        fl_inbox_read(head);
+        fl_ending_signals(head);
+        if (head->state != FL_HEAD_OVER) {
+            fl_ending_watch(head, fl_now_us());
+        }
+        fl_progress_update(&head->progress, &head->tally);
+    }
+    fl_inbox_read(head); /* what a worker sent before it left */
+    if (fl_tally_epoch_over(&head->tally, true)) {
+        fl_story_epoch(head);
+    }
+    fl_progress_hide(&head->progress);
+}
+
+/* Everybody left: what does that make of the run? */
+static void conclude(fl_head *head)
+{
+    bool complete = head->tally.steps >= head->options->n_steps;
+    if (head->status == FL_OK && head->n_stops > 0 && !complete) {
+        head->status = FL_ESTOPPED;
+    }
+    if (head->status == FL_OK || head->status == FL_ESTOPPED) {
+        fl_status proof = fl_ending_prove(head);
+        if (proof != FL_OK && head->n_stops < 2) {
+            head->status = proof;
+            snprintf(head->message, sizeof head->message, "%s", fl_errmsg());
+        }
+    }
+    if (head->status == FL_ESTOPPED) {
+        snprintf(head->message, sizeof head->message,
+                 "stopped by the user after %" PRId64 " of %" PRId64 " steps", head->tally.steps,
+                 head->options->n_steps);
+    }
+}
+
+static void fill_result(const fl_head *head, fl_run_result *result)
+{
+    *result = (fl_run_result){
+        .K = head->options->plan->K, .R = head->options->plan->R, .M = head->options->plan->M};
+    fl_tally_result(&head->tally, result);
+    snprintf(result->run_dir, sizeof result->run_dir, "%s", head->options->run_dir);
+}
+
+static fl_status run(fl_head *head, fl_run_result *result)
+{
+    fl_status status = open_all(head);
+    if (status != FL_OK) {
+        return status;
+    }
+    fl_story_started(head);
+    fl_story_plan(head);
+    run_loop(head);
+    conclude(head);
+    fill_result(head, result);
+    fl_story_over(head, result);
+    if (head->status == FL_OK || head->status == FL_ESTOPPED) {
+        fl_progress_summary(stdout, head->options, result, head->status, head->ledger_text);
+    }
+    return head->status == FL_OK ? FL_OK : fl_fail(head->status, "%s", head->message);
+}
+
+fl_status fl_head_run(const fl_head_options *options, fl_run_result *result)
+{
+    fl_run_result own;
+    fl_head *head = NULL;
+    FL_TRY(fl_alloc(sizeof *head, (void **)&head));
+    head->options = options;
+    head->n_workers = options->plan->n_workers;
+    head->lost = -1;
+    head->files.steps_fd = head->files.events_fd = -1;
+    fl_signals_block(&head->signals);
+    fl_status status = run(head, result != NULL ? result : &own);
+    close_all(head);
+    fl_free(head);
+    return status;
+}

@@ -1,0 +1,478 @@
+/* The worker's side of the control link.
+ *
+ *     training thread ① report ──> queue ② ──> link thread ③ ──> head
+ *                     ④ verdict <── word  <── link thread    <── head
+ *                     on_abort ⑤          <── link thread    <── head's order, or the head is gone
+ *
+ * The link thread sleeps in one poll. It wakes when an order comes, and every slice of at most
+ * 100 ms, when it sends all that was reported since as one message; a report costs the training
+ * thread a copy of some hundred bytes and never a system call. Only what the head waits for
+ * (ready, failed, done) wakes the link thread at once. */
+#include "control/link.h"
+
+#include "autodp/store.h"
+#include "control/queue.h"
+#include "control/wire.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum {
+    QUEUE_START_BYTES = 256 * 1024,
+    QUEUE_LIMIT_BYTES = 64 * 1024 * 1024,
+    SLICE_MS = 100,
+    FLUSH_MS = 1000,
+    ORPHAN_MS = 2000,  /* from the head's death to this process's own */
+    TERMINATE_MS = 500 /* for the head to say that a SIGTERM is for the whole run */
+};
+
+struct fl_link {
+    int rank;
+    int64_t heartbeat_us, slice_ms;
+    void (*on_abort)(void *context, uint32_t generation, fl_status why);
+    void *context;
+    pid_t head;
+    void *zmq, *socket;
+    int wake_fd, signal_fd;
+    pthread_t thread;
+    fl_queue queue;
+    fl_store_client *store;
+    fl_kv kv;
+
+    /* from the training thread */
+    _Atomic uint32_t generation;
+    _Atomic int64_t steps;
+    _Atomic(const char *) operation;
+    atomic_bool closing;
+    /* to it: generation in the upper half, kind in the lower; 0 when there is none */
+    _Atomic uint64_t verdict;
+
+    /* the link thread's own */
+    const unsigned char *unsent; /* taken from the queue, not yet accepted by the socket */
+    size_t n_unsent;
+    int64_t heartbeat_sent_us, heard_us;
+    int64_t orphaned_us, terminated_us; /* when the head died, when a SIGTERM came; 0: not yet */
+    bool aborted, run_is_stopping, told_of_silence;
+};
+
+/* ---- link thread ---- */
+
+static bool send_bytes(fl_link *link, const void *bytes, size_t n)
+{
+    if (zmq_send(link->socket, FL_WIRE_TOPIC, strlen(FL_WIRE_TOPIC), ZMQ_SNDMORE | ZMQ_DONTWAIT) <
+        0) {
+        return false;
+    }
+    return zmq_send(link->socket, bytes, n, ZMQ_DONTWAIT) >= 0;
+}
+
+static fl_frame frame_of(const fl_link *link, fl_frame_type type)
+{
+    return (fl_frame){.type = type,
+                      .rank = link->rank,
+                      .generation = atomic_load(&link->generation),
+                      .at_us = fl_now_us()};
+}
+
+static void send_frame(fl_link *link, const fl_frame *frame)
+{
+    unsigned char bytes[FL_WIRE_HEADER_BYTES + 64];
+    fl_wire_put(frame, bytes);
+    /* What does not go through now is a heartbeat, and the next one will do. */
+    (void)send_bytes(link, bytes, fl_wire_size(frame));
+}
+
+/* ② to ③. True when nothing is left. */
+static bool send_reports(fl_link *link)
+{
+    if (link->n_unsent == 0) {
+        link->unsent = fl_queue_take(&link->queue, &link->n_unsent);
+    }
+    if (link->n_unsent > 0 && send_bytes(link, link->unsent, link->n_unsent)) {
+        link->n_unsent = 0;
+    }
+    return link->n_unsent == 0;
+}
+
+static void send_heartbeat(fl_link *link)
+{
+    fl_frame frame = frame_of(link, FL_FRAME_HEARTBEAT);
+    frame.heartbeat.steps = atomic_load(&link->steps);
+    snprintf(frame.heartbeat.operation, sizeof frame.heartbeat.operation, "%s",
+             atomic_load(&link->operation));
+    link->heartbeat_sent_us = frame.at_us;
+    send_frame(link, &frame);
+}
+
+/* ⑤ */
+static void abort_once(fl_link *link, uint32_t generation, fl_status why)
+{
+    if (link->aborted) {
+        return;
+    }
+    link->aborted = true;
+    if (link->on_abort != NULL) {
+        link->on_abort(link->context, generation, why);
+    }
+}
+
+static void obey(fl_link *link, const fl_frame *frame)
+{
+    switch (frame->type) {
+    case FL_FRAME_VERDICT:
+        atomic_store(&link->verdict, (uint64_t)frame->generation << 32 | (uint32_t)frame->verdict);
+        break;
+    case FL_FRAME_STOPPING:
+        link->run_is_stopping = true;
+        break;
+    case FL_FRAME_ABORT:
+        fl_log(FL_LOG_INFO, "the head ends generation %u", frame->generation);
+        abort_once(link, frame->generation, frame->why);
+        break;
+    default: /* FL_FRAME_ALIVE, and whatever a later head may say */
+        break;
+    }
+}
+
+static void receive_message(fl_link *link, const unsigned char *bytes, size_t n)
+{
+    while (n > 0) {
+        fl_frame frame;
+        if (fl_wire_next(&bytes, &n, &frame) != FL_OK) {
+            fl_log(FL_LOG_WARN, "dropped an order: %s", fl_errmsg());
+            return;
+        }
+        obey(link, &frame);
+    }
+}
+
+static void receive_orders(fl_link *link)
+{
+    zmq_msg_t part;
+    zmq_msg_init(&part);
+    while (zmq_msg_recv(&part, link->socket, ZMQ_DONTWAIT) >= 0) {
+        link->heard_us = fl_now_us();
+        link->told_of_silence = false;
+        if (!zmq_msg_more(&part)) { /* the first part is the topic */
+            receive_message(link, (const unsigned char *)zmq_msg_data(&part), zmq_msg_size(&part));
+        }
+    }
+    zmq_msg_close(&part);
+}
+
+static void die_of(int signal_number)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal_number);
+    signal(signal_number, SIG_DFL);
+    kill(getpid(), signal_number);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* A SIGTERM for this worker alone kills it. One for the whole process group, as batch systems and
+ * timeout(1) send it, has reached the head too, which will say that the run is being stopped. */
+static void watch_signals(fl_link *link, int64_t now_us)
+{
+    struct signalfd_siginfo info;
+    while (read(link->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (link->terminated_us == 0) {
+            link->terminated_us = now_us;
+        }
+    }
+    if (link->terminated_us != 0 && !link->run_is_stopping &&
+        now_us - link->terminated_us > TERMINATE_MS * 1000) {
+        fl_log(FL_LOG_WARN, "terminated by a signal");
+        die_of(SIGTERM);
+    }
+}
+
+/* The kernel kills this process when its parent dies (PR_SET_PDEATHSIG); this is for what is left
+ * over should it have been switched off, and for a stopped head, for which workers just wait. */
+static void watch_head(fl_link *link, int64_t now_us)
+{
+    if (link->orphaned_us == 0 && getppid() != link->head) {
+        fl_log(FL_LOG_ERROR, "the head (process %d) is gone", (int)link->head);
+        link->orphaned_us = now_us;
+        fl_queue_close(&link->queue);
+        abort_once(link, atomic_load(&link->generation), FL_EPEER);
+    }
+    if (link->orphaned_us != 0 && now_us - link->orphaned_us > ORPHAN_MS * 1000) {
+        die_of(SIGKILL);
+    }
+    if (now_us - link->heard_us > 10 * link->heartbeat_us && !link->told_of_silence) {
+        fl_log(FL_LOG_WARN, "the head has been silent for %.1f s; waiting for it",
+               (double)(now_us - link->heard_us) * 1e-6);
+        link->told_of_silence = true;
+    }
+}
+
+static void *link_main(void *argument)
+{
+    fl_link *link = (fl_link *)argument;
+    fl_frame hello = frame_of(link, FL_FRAME_HELLO);
+    hello.pid = getpid();
+    send_frame(link, &hello);
+    zmq_pollitem_t items[] = {{link->socket, 0, ZMQ_POLLIN, 0},
+                              {NULL, link->wake_fd, ZMQ_POLLIN, 0},
+                              {NULL, link->signal_fd, ZMQ_POLLIN, 0}};
+    while (!atomic_load(&link->closing)) {
+        zmq_poll(items, 3, link->slice_ms);
+        uint64_t count;
+        if ((items[1].revents & ZMQ_POLLIN) && read(link->wake_fd, &count, sizeof count) < 0) {
+            fl_log(FL_LOG_DEBUG, "nothing to read from the wake-up");
+        }
+        receive_orders(link);
+        (void)send_reports(link);
+        int64_t now_us = fl_now_us();
+        if (now_us - link->heartbeat_sent_us >= link->heartbeat_us) {
+            send_heartbeat(link);
+        }
+        watch_signals(link, now_us);
+        watch_head(link, now_us);
+    }
+    int64_t deadline_us = fl_deadline_us(FLUSH_MS);
+    while ((!send_reports(link) || link->queue.n_filling > 0) && fl_left_ms(deadline_us) > 0 &&
+           link->orphaned_us == 0) {
+        zmq_pollitem_t writable = {link->socket, 0, ZMQ_POLLOUT, 0};
+        zmq_poll(&writable, 1, fl_left_ms(deadline_us));
+    }
+    fl_queue_close(&link->queue);
+    return NULL;
+}
+
+/* ---- opening and closing ---- */
+
+static fl_status connect_socket(fl_link *link, const char *endpoint)
+{
+    char identity[32];
+    int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, link->rank);
+    int linger_ms = FLUSH_MS, reconnect_ms = 10;
+    link->zmq = zmq_ctx_new();
+    link->socket = link->zmq == NULL ? NULL : zmq_socket(link->zmq, ZMQ_DEALER);
+    if (link->socket == NULL ||
+        zmq_setsockopt(link->socket, ZMQ_ROUTING_ID, identity, (size_t)n) != 0 ||
+        zmq_setsockopt(link->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) != 0 ||
+        zmq_setsockopt(link->socket, ZMQ_RECONNECT_IVL, &reconnect_ms, sizeof reconnect_ms) != 0 ||
+        zmq_connect(link->socket, endpoint) != 0) {
+        return fl_fail(FL_EIO, "cannot connect to the head at %s: %s", endpoint,
+                       zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
+}
+
+static fl_status open_descriptors(fl_link *link)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    link->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    link->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (link->wake_fd < 0 || link->signal_fd < 0) {
+        return fl_fail(FL_EIO, "cannot make the link's descriptors: %s", strerror(errno));
+    }
+    return FL_OK;
+}
+
+static fl_status start_thread(fl_link *link)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&link->thread, NULL, link_main, link);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        return fl_fail(FL_EIO, "cannot start the link's thread: %s", strerror(error));
+    }
+    pthread_setname_np(link->thread, "fl-link");
+    return FL_OK;
+}
+
+/* Everything but the thread. */
+static void release(fl_link *link)
+{
+    fl_store_disconnect(&link->store);
+    if (link->socket != NULL) {
+        zmq_close(link->socket);
+    }
+    if (link->zmq != NULL) {
+        zmq_ctx_term(link->zmq);
+    }
+    if (link->wake_fd >= 0) {
+        close(link->wake_fd);
+    }
+    if (link->signal_fd >= 0) {
+        close(link->signal_fd);
+    }
+    fl_queue_fini(&link->queue);
+    fl_free(link);
+}
+
+fl_status fl_link_open(const fl_link_options *options, fl_link **out)
+{
+    fl_link *link = NULL;
+    FL_TRY(fl_alloc(sizeof *link, (void **)&link));
+    fl_status status = fl_queue_init(&link->queue, QUEUE_START_BYTES, QUEUE_LIMIT_BYTES);
+    if (status != FL_OK) {
+        fl_free(link);
+        return status;
+    }
+    link->rank = options->rank;
+    link->heartbeat_us = options->heartbeat_ms * 1000;
+    link->slice_ms = options->heartbeat_ms < SLICE_MS ? options->heartbeat_ms : SLICE_MS;
+    link->on_abort = options->on_abort;
+    link->context = options->context;
+    link->head = getppid();
+    link->wake_fd = link->signal_fd = -1;
+    link->heard_us = fl_now_us();
+    atomic_init(&link->operation, "starting");
+    atomic_init(&link->generation, options->generation);
+    status = open_descriptors(link);
+    if (status == FL_OK) {
+        status = connect_socket(link, options->endpoint);
+    }
+    if (status == FL_OK) {
+        status = fl_store_connect(link->zmq, options->endpoint, &link->store);
+    }
+    if (status == FL_OK) {
+        link->kv = fl_store_kv(link->store);
+        status = start_thread(link);
+    }
+    if (status != FL_OK) {
+        release(link);
+        return status;
+    }
+    *out = link;
+    return FL_OK;
+}
+
+static void wake(fl_link *link)
+{
+    uint64_t one = 1;
+    ssize_t written = write(link->wake_fd, &one, sizeof one);
+    (void)written; /* a full counter wakes as well */
+}
+
+void fl_link_close(fl_link **link)
+{
+    if (*link == NULL) {
+        return;
+    }
+    atomic_store(&(*link)->closing, true);
+    wake(*link);
+    pthread_join((*link)->thread, NULL);
+    release(*link);
+    *link = NULL;
+}
+
+const fl_kv *fl_link_kv(fl_link *link)
+{
+    return &link->kv;
+}
+
+/* ---- training thread ---- */
+
+static void report(fl_link *link, const fl_frame *frame)
+{
+    if (fl_queue_put(&link->queue, frame) != FL_OK) {
+        fl_log(FL_LOG_ERROR, "lost a report (%s): %s", fl_wire_type_text(frame->type), fl_errmsg());
+    }
+}
+
+static void finished_step(fl_link *link, int64_t step)
+{
+    if (step + 1 > atomic_load_explicit(&link->steps, memory_order_relaxed)) {
+        atomic_store_explicit(&link->steps, step + 1, memory_order_relaxed);
+    }
+}
+
+void fl_link_generation(fl_link *link, uint32_t generation)
+{
+    atomic_store(&link->generation, generation);
+}
+
+void fl_link_doing(fl_link *link, const char *operation)
+{
+    atomic_store_explicit(&link->operation, operation, memory_order_relaxed);
+}
+
+void fl_link_ready(fl_link *link, int64_t memory_peak_bytes)
+{
+    fl_frame frame = frame_of(link, FL_FRAME_READY);
+    frame.memory_peak_bytes = memory_peak_bytes;
+    report(link, &frame);
+    wake(link);
+}
+
+void fl_link_step(fl_link *link, const fl_step_report *step)
+{
+    fl_frame frame = frame_of(link, FL_FRAME_STEP);
+    frame.generation = step->generation;
+    frame.step = *step;
+    finished_step(link, step->step);
+    report(link, &frame);
+}
+
+void fl_link_time(fl_link *link, const fl_time_report *time)
+{
+    fl_frame frame = frame_of(link, FL_FRAME_TIME);
+    frame.time = *time;
+    finished_step(link, time->step);
+    report(link, &frame);
+}
+
+void fl_link_eval(fl_link *link, const fl_eval_report *eval)
+{
+    fl_frame frame = frame_of(link, FL_FRAME_EVAL);
+    frame.eval = *eval;
+    report(link, &frame);
+}
+
+void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
+                    const int64_t *ids, int64_t n)
+{
+    fl_frame frame = frame_of(link, FL_FRAME_LEDGER);
+    frame.generation = generation;
+    frame.ledger = (fl_frame_ledger){
+        .epoch = epoch, .step = step, .replica = replica, .n = (uint32_t)n, .ids = ids};
+    report(link, &frame);
+}
+
+void fl_link_failed(fl_link *link, fl_status status, const char *message)
+{
+    fl_frame frame = frame_of(link, FL_FRAME_FAILED);
+    frame.failed.status = status;
+    snprintf(frame.failed.text, sizeof frame.failed.text, "%s", message);
+    report(link, &frame);
+    wake(link);
+}
+
+void fl_link_done(fl_link *link)
+{
+    fl_frame frame = frame_of(link, FL_FRAME_DONE);
+    report(link, &frame);
+    wake(link);
+}
+
+bool fl_link_take_verdict(fl_link *link, fl_verdict *out)
+{
+    uint64_t word = atomic_exchange(&link->verdict, 0);
+    if (word == 0) {
+        return false;
+    }
+    out->kind = (fl_verdict_kind)(uint32_t)word;
+    out->generation = (uint32_t)(word >> 32);
+    return true;
+}

@@ -1,0 +1,156 @@
+#include "control/progress.h"
+
+#include "device/clock.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum {
+    REDRAW_US = 100 * 1000,
+    PLAIN_US = 10 * 1000 * 1000,
+    COLUMNS = 80, /* when the terminal does not say */
+    TEXT_BYTES = 512,
+};
+
+static const double WINDOW_MS = 5000;
+
+void fl_progress_init(fl_progress *progress, FILE *out, const fl_plan *plan)
+{
+    const char *term = getenv("TERM");
+    bool able = term != NULL && term[0] != 0 && strcmp(term, "dumb") != 0;
+    *progress = (fl_progress){.out = out, .terminal = able && isatty(fileno(out))};
+    progress->line_us = fl_now_us();
+    snprintf(progress->plan, sizeof progress->plan, "K=%d R=%d M=%d", plan->K, plan->R, plan->M);
+}
+
+/* 75 -> "1:15", 4000 -> "1:06:40". Returns text. */
+static const char *duration(double seconds, char *text, size_t size_bytes)
+{
+    long s = lround(seconds);
+    if (s >= 3600) {
+        snprintf(text, size_bytes, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    } else {
+        snprintf(text, size_bytes, "%ld:%02ld", s / 60, s % 60);
+    }
+    return text;
+}
+
+const char *fl_progress_text(const fl_progress *progress, const fl_tally *tally, int columns,
+                             char *text, size_t size_bytes)
+{
+    if (tally->steps == 0) {
+        snprintf(text, size_bytes, "starting  %s", progress->plan);
+    } else {
+        double ms_per_step, left_s = fl_tally_left_s(tally);
+        double rate = fl_tally_rate(tally, WINDOW_MS, &ms_per_step);
+        char left[32] = "";
+        if (isfinite(left_s)) {
+            snprintf(left, sizeof left, "  %s left", duration(left_s, (char[24]){0}, 24));
+        }
+        snprintf(text, size_bytes,
+                 "epoch %lld/%lld  step %lld/%lld  loss %.4f  %.0f samples/s  %s%s",
+                 (long long)tally->last.epoch + 1, (long long)tally->n_epochs,
+                 (long long)tally->last.step + 1, (long long)tally->n_steps, tally->last.loss, rate,
+                 progress->plan, progress->stopping ? "  stopping" : left);
+    }
+    if (columns >= 0 && strlen(text) > (size_t)columns) {
+        text[columns] = 0;
+    }
+    return text;
+}
+
+static int columns_of(FILE *out)
+{
+    struct winsize size;
+    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+        return size.ws_col;
+    }
+    return COLUMNS;
+}
+
+void fl_progress_update(fl_progress *progress, const fl_tally *tally)
+{
+    char text[TEXT_BYTES];
+    int64_t now_us = fl_now_us();
+    if (progress->terminal) {
+        if (now_us - progress->drawn_us >= REDRAW_US) {
+            /* The last column stays free: some terminals wrap as soon as it is written. */
+            fl_progress_text(progress, tally, columns_of(progress->out) - 1, text, sizeof text);
+            fprintf(progress->out, "\r%s\033[K", text);
+            fflush(progress->out);
+            progress->drawn = true;
+            progress->drawn_us = now_us;
+        }
+    } else if (now_us - progress->line_us >= PLAIN_US && tally->steps > 0) {
+        fl_progress_note(progress, "%s", fl_progress_text(progress, tally, -1, text, sizeof text));
+    }
+}
+
+void fl_progress_hide(fl_progress *progress)
+{
+    if (progress->drawn) {
+        fputs("\r\033[K", progress->out);
+        fflush(progress->out);
+        progress->drawn = false;
+    }
+}
+
+void fl_progress_note(fl_progress *progress, const char *format, ...)
+{
+    va_list args;
+    fl_progress_hide(progress);
+    va_start(args, format);
+    vfprintf(progress->out, format, args);
+    va_end(args);
+    fputc('\n', progress->out);
+    fflush(progress->out);
+    progress->line_us = fl_now_us();
+    progress->drawn_us = 0;
+}
+
+void fl_progress_epoch(fl_progress *progress, const fl_tally *tally)
+{
+    const fl_epoch_tally *e = &tally->past;
+    char eval[96] = "";
+    if (e->evaluated) {
+        snprintf(eval, sizeof eval, "  test loss %.4f  accuracy %.2f %%", e->eval.loss,
+                 e->eval.accuracy * 100);
+    }
+    fl_progress_note(progress, "epoch %lld/%lld  loss %.4f%s  %.0f samples/s  %.1f s",
+                     (long long)e->epoch + 1, (long long)tally->n_epochs,
+                     e->loss_sum / (double)e->steps, eval,
+                     e->ms > 0 ? (double)e->samples / e->ms * 1000 : 0, e->ms / 1000);
+}
+
+void fl_progress_summary(FILE *out, const fl_head_options *options, const fl_run_result *result,
+                         fl_status status, const char *ledger)
+{
+    char plan[256];
+    fprintf(out, "\n%s after %lld of %lld steps\n", status == FL_OK ? "done" : "stopped",
+            (long long)result->steps, (long long)options->n_steps);
+    if (isfinite(result->test_accuracy)) {
+        fprintf(out, "  test accuracy  %.2f %%\n", result->test_accuracy * 100);
+        fprintf(out, "  test loss      %.4f\n", result->test_loss);
+    }
+    if (result->steps > 0) {
+        fprintf(out, "  train loss     %.4f\n", result->train_loss);
+        fprintf(out, "  time           %s, without evaluation\n",
+                duration(result->seconds, (char[24]){0}, 24));
+        fprintf(out, "  speed          %.0f samples/s\n", result->samples_per_s);
+    }
+    fprintf(out, "  plan           %s\n", fl_plan_text(options->plan, plan, sizeof plan));
+    if (ledger[0] != 0) {
+        fprintf(out, "  ledger         %s\n", ledger);
+    }
+    fprintf(out, "  run directory  %s\n", options->run_dir);
+    fprintf(out, "                 steps.jsonl, events.jsonl, ledger.bin, worker-N.log\n");
+    fprintf(out, "  next           frostline ledger %s\n", options->run_dir);
+    fprintf(out, "                 frostline clock --schedule %s -k %d -m %d\n",
+            options->plan->schedule == FL_1F1B ? "1f1b" : "gpipe", options->plan->K,
+            options->plan->M);
+    fflush(out);
+}

@@ -1,0 +1,45 @@
+/* What the user sees while a run goes on: at a terminal one live line and a line an epoch, in a
+ * pipe plain lines only; and the summary at the end. */
+#ifndef FL_CONTROL_PROGRESS_H
+#define FL_CONTROL_PROGRESS_H
+
+#include "control/head.h"
+#include "control/tally.h"
+
+#include <stdio.h>
+
+typedef struct fl_progress {
+    FILE *out;     /* borrowed */
+    bool terminal; /* out is one that can redraw a line */
+    bool drawn;    /* a live line stands there */
+    bool stopping;
+    int64_t drawn_us, line_us; /* when a line was last redrawn, or added */
+    char plan[64];
+} fl_progress;
+
+/* out: standard output, for fl_head_run. */
+void fl_progress_init(fl_progress *progress, FILE *out, const fl_plan *plan);
+
+/* The run has moved, or time has gone by: redraw the live line (at most ten times a second), or add
+ * a plain line (at most one in ten seconds). */
+void fl_progress_update(fl_progress *progress, const fl_tally *tally);
+
+/* The line of an epoch that is over: tally->past. */
+void fl_progress_epoch(fl_progress *progress, const fl_tally *tally);
+
+/* A line of its own, above the live one. */
+void fl_progress_note(fl_progress *progress, const char *format, ...) FL_PRINTF(2, 3);
+
+/* Remove the live line. */
+void fl_progress_hide(fl_progress *progress);
+
+/* The live line's text without its end, cut to `columns` characters. Pure. */
+const char *fl_progress_text(const fl_progress *progress, const fl_tally *tally, int columns,
+                             char *text, size_t size_bytes);
+
+/* The block at the end of a run that was finished or stopped.
+ * ledger  what the ledger proves, a sentence; "" if there is nothing to say */
+void fl_progress_summary(FILE *out, const fl_head_options *options, const fl_run_result *result,
+                         fl_status status, const char *ledger);
+
+#endif

@@ -1,0 +1,62 @@
+/* Sums over what the workers report: where the run stands, how fast it is, when an epoch is over.
+ * Pure accounting, no I/O. */
+#ifndef FL_CONTROL_TALLY_H
+#define FL_CONTROL_TALLY_H
+
+#include "control/wire.h"
+
+#include <frostline/run.h>
+
+enum { FL_TALLY_WINDOW = 1024 };
+
+/* One epoch as far as it has come. */
+typedef struct fl_epoch_tally {
+    int64_t epoch, steps, samples;
+    double loss_sum; /* of the steps' losses */
+    double ms;       /* of the steps */
+    bool evaluated;
+    fl_eval_report eval; /* holds when evaluated */
+} fl_epoch_tally;
+
+typedef struct fl_tally {
+    int64_t n_steps, n_epochs, steps_per_epoch; /* of the whole run */
+    bool evaluates;
+    int64_t steps;  /* finished */
+    int64_t epochs; /* finished */
+    fl_step_report last;
+    fl_epoch_tally now;  /* the epoch at hand */
+    fl_epoch_tally past; /* the one finished last */
+    fl_eval_report last_eval;
+    bool any_eval;
+    int64_t samples;
+    int64_t first_us, last_us; /* the first step's beginning and the last one's end */
+    double eval_ms;            /* of evaluations between steps */
+    double pending_eval_ms;    /* of the evaluation that no step has followed yet */
+    int64_t n_window;          /* steps ever put into the window */
+    double window_ms[FL_TALLY_WINDOW];
+    int64_t window_samples[FL_TALLY_WINDOW];
+} fl_tally;
+
+void fl_tally_init(fl_tally *tally, int64_t n_samples, int64_t batch, int64_t n_steps,
+                   int64_t n_epochs, bool evaluates);
+
+/* False for a step that is known already (a second worker told it too): nothing has changed. */
+bool fl_tally_step(fl_tally *tally, const fl_step_report *report, int64_t at_us);
+bool fl_tally_eval(fl_tally *tally, const fl_eval_report *report);
+
+/* True once for each epoch that is over: all its steps are done and, when the run evaluates, its
+ * evaluation is there. It is then tally->past. `no_more` (the run is over) also ends an epoch that
+ * was cut short, if it has been evaluated. */
+bool fl_tally_epoch_over(fl_tally *tally, bool no_more);
+
+/* Samples a second and milliseconds a step over the last `span_ms` of training; 0 before the first
+ * step. */
+double fl_tally_rate(const fl_tally *tally, double span_ms, double *ms_per_step);
+
+/* Seconds until the end at the present speed; NAN if nobody knows. */
+double fl_tally_left_s(const fl_tally *tally);
+
+/* Fill what a tally knows of a result; the rest is left alone. */
+void fl_tally_result(const fl_tally *tally, fl_run_result *result);
+
+#endif

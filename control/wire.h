@@ -1,0 +1,101 @@
+/* The frames between the head and its workers.
+ *
+ *     magic u32 | version u16 | type u16 | rank u32 | generation u32 | at_us i64 | size u32 | body
+ *
+ * Little-endian, versioned, every length checked: a frame either decodes whole or is refused.
+ * One message of the transport carries one frame or several, one after another. */
+#ifndef FL_CONTROL_WIRE_H
+#define FL_CONTROL_WIRE_H
+
+#include "control/link.h"
+
+#include <stddef.h>
+
+/* Messages between head and workers begin with a part that holds this text; those to and from the
+ * rendezvous store begin with "store". */
+#define FL_WIRE_TOPIC "link"
+
+/* What a worker calls itself towards the head's ROUTER. */
+#define FL_WIRE_IDENTITY "worker-%d"
+
+enum {
+    FL_WIRE_HEADER_BYTES = 28,
+    FL_WIRE_BODY_MAX = 64 * 1024 * 1024,
+    FL_WIRE_TEXT_MAX = 2048,    /* bytes of a failure's message, without the end */
+    FL_WIRE_OPERATION_MAX = 31, /* bytes of an operation's name, without the end */
+};
+
+typedef enum fl_frame_type {
+    /* worker to head */
+    FL_FRAME_HELLO = 1,     /* pid */
+    FL_FRAME_HEARTBEAT = 2, /* steps done, what it is doing */
+    FL_FRAME_READY = 3,     /* memory peak */
+    FL_FRAME_STEP = 4,
+    FL_FRAME_TIME = 5,
+    FL_FRAME_EVAL = 6,
+    FL_FRAME_LEDGER = 7,
+    FL_FRAME_FAILED = 8,
+    FL_FRAME_DONE = 9,
+    /* head to worker */
+    FL_FRAME_ALIVE = 32,
+    FL_FRAME_STOPPING = 33, /* the run is being ended by the user */
+    FL_FRAME_VERDICT = 34,
+    FL_FRAME_ABORT = 35, /* leave every wait and go */
+} fl_frame_type;
+
+/* Samples that one replica used in one step.
+ * ids   [n] to encode, borrowed
+ * wire  [n * 8] bytes in the decoded message, borrowed; fl_wire_ids reads them */
+typedef struct fl_frame_ledger {
+    int64_t epoch, step;
+    int32_t replica;
+    uint32_t n;
+    const int64_t *ids;
+    const unsigned char *wire;
+} fl_frame_ledger;
+
+/* One frame. Of the union, `type` tells which part holds.
+ * at_us  the sender's monotonic clock when the frame was made */
+typedef struct fl_frame {
+    fl_frame_type type;
+    int32_t rank;
+    uint32_t generation;
+    int64_t at_us;
+    union {
+        int64_t pid;
+        struct {
+            int64_t steps; /* finished */
+            char operation[FL_WIRE_OPERATION_MAX + 1];
+        } heartbeat;
+        int64_t memory_peak_bytes;
+        fl_step_report step;
+        fl_time_report time;
+        fl_eval_report eval;
+        fl_frame_ledger ledger;
+        struct {
+            fl_status status;
+            char text[FL_WIRE_TEXT_MAX + 1];
+        } failed;
+        fl_verdict_kind verdict;
+        fl_status why; /* of an abort */
+    };
+} fl_frame;
+
+/* Bytes that fl_wire_put will write. Texts that are too long are cut. Threads: pure; any. */
+size_t fl_wire_size(const fl_frame *frame);
+
+/* Write the frame to out [fl_wire_size(frame)]. */
+void fl_wire_put(const fl_frame *frame, unsigned char *out);
+
+/* Read the frame at *at, with *left bytes to the message's end, and move both past it.
+ * Returns FL_EFORMAT, with what is wrong, for anything that fl_wire_put did not write; *at and
+ * *left then stay, and the rest of the message is to be dropped. Threads: pure; any. */
+fl_status fl_wire_next(const unsigned char **at, size_t *left, fl_frame *out) FL_MUST_CHECK;
+
+/* The ids [n] of a decoded ledger frame. */
+void fl_wire_ids(const fl_frame *frame, int64_t *ids);
+
+/* "step", "heartbeat", ...: for messages. */
+const char *fl_wire_type_text(fl_frame_type type);
+
+#endif
