@@ -1,0 +1,50 @@
+# What `cmake --install` puts where: the program, one libfrostline.a of all folders, the public
+# headers, and two ways to find them (pkg-config frostline, find_package(frostline)).
+set(folder_objects)
+foreach(folder IN ITEMS device nn data freeze cache autodp pipe control launcher)
+  if(TARGET frostline_${folder})
+    get_target_property(type frostline_${folder} TYPE)
+    if(type STREQUAL STATIC_LIBRARY)
+      list(APPEND folder_objects $<TARGET_OBJECTS:frostline_${folder}>)
+    endif()
+  endif()
+endforeach()
+if(NOT folder_objects)
+  return()
+endif()
+
+add_library(frostline_whole STATIC ${folder_objects})
+set_target_properties(frostline_whole PROPERTIES OUTPUT_NAME frostline LINKER_LANGUAGE CXX)
+
+# The library is static, so whoever links it links these too. All lie where the compiler looks.
+set(FL_LINK_LIBRARIES gloo dnnl zmq yaml cjson xxhash z gomp stdc++ dl pthread m)
+list(TRANSFORM FL_LINK_LIBRARIES PREPEND "-l" OUTPUT_VARIABLE FL_LINK_FLAGS)
+list(JOIN FL_LINK_FLAGS " " FL_LINK_FLAGS)
+
+include(CMakePackageConfigHelpers)
+set(FL_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/frostline)
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/frostlineConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/frostlineConfig.cmake" INSTALL_DESTINATION ${FL_CMAKE_DIR}
+  PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/frostlineConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+# Relative, so that the installed tree may be moved.
+file(RELATIVE_PATH FL_UP_TO_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+string(REGEX REPLACE "/$" "" FL_UP_TO_PREFIX "${FL_UP_TO_PREFIX}")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/frostline.pc.in" "${PROJECT_BINARY_DIR}/frostline.pc"
+  @ONLY)
+
+if(TARGET frostline)
+  install(TARGETS frostline RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(TARGETS frostline_whole ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES "${PROJECT_BINARY_DIR}/frostline.pc"
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES "${PROJECT_BINARY_DIR}/frostlineConfig.cmake"
+  "${PROJECT_BINARY_DIR}/frostlineConfigVersion.cmake" DESTINATION ${FL_CMAKE_DIR})
+install(FILES LICENSE README.md ARCHITECTURE.md OPTIONAL DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs/ configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.yaml" PATTERN "*.c")
+file(GLOB manual_pages "${PROJECT_SOURCE_DIR}/docs/man/*.1")
+install(FILES ${manual_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

@@ -1,0 +1,147 @@
+/* A layer, a model and a data set of one's own, trained over two pipeline stages: an MLP-Mixer
+ * (arXiv 2105.01601) tells four kinds of stripes apart. Nothing here knows of any distribution.
+ * Build it with: cc mixer.c $(pkg-config --cflags --libs frostline) */
+#include <frostline.h>
+
+#include <stdio.h>
+
+enum { T = 16, WIDTH = 16, C = 32, CLASSES = 4, BLOCKS = 3 }; /* T tokens: the rows of an image */
+
+/* ---- The layer: y = x + turn(gelu(W turn(x) + b)), where turn(x) has each sample's [T, C] as
+ * [C, T]: so it mixes tokens. The skip connection is inside, as a pipeline may be cut between any
+ * two layers. All work is done by kernels of `x`, on whatever device holds the stage. ---- */
+
+enum { WEIGHT, BIAS }; /* parameters, in the order of mix_params */
+enum { TURNED, PRE };  /* what forward keeps for the backward of the same micro-batch */
+
+static fl_status mix_shape(void *self, const fl_shape *in, fl_shape *out)
+{
+    *out = *in;
+    return in->tokens == T ? FL_OK : fl_fail(FL_EINVAL, "token mixing takes %d tokens", T);
+}
+
+static fl_status mix_params(void *self, fl_param_list *list)
+{
+    FL_TRY(fl_param_list_add(list, "weight", T, T, FL_INIT_NORMAL, 0.25F, true));
+    return fl_param_list_add(list, "bias", T, 1, FL_INIT_ZEROS, 0, false);
+}
+
+/* n samples are [n * T, C]. To turn them, they are cut as images of T channels into patches of one
+ * pixel. What is kept lives until backward, scratch memory until this call returns. */
+static fl_status mix_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
+{
+    const int64_t n = in->n_samples;
+    const size_t size_bytes = (size_t)(n * T * C) * sizeof(float);
+    fl_weight *weight = fl_exec_weight(x, WEIGHT), *bias = fl_exec_weight(x, BIAS);
+    void *turned, *pre, *y;
+    FL_TRY(fl_exec_keep(x, TURNED, size_bytes, &turned));
+    FL_TRY(fl_exec_keep(x, PRE, size_bytes, &pre));
+    FL_TRY(fl_exec_scratch(x, size_bytes, &y));
+    FL_TRY(fl_patchify(x, fl_f32(in), n, T, 1, C, 1, turned));
+    FL_TRY(fl_linear_gelu(x, turned, weight, bias, pre, y, n * C));
+    FL_TRY(fl_patchify(x, y, n, C, 1, T, 1, fl_f32(out)));
+    return fl_add(x, fl_f32(in), fl_f32(out), fl_f32(out), n * T * C);
+}
+
+/* The same way back. Gradients of parameters are added to, so that micro-batches sum up. */
+static fl_status mix_backward(void *self, fl_exec *x, const fl_tensor *grad_y, fl_tensor *grad_x)
+{
+    const int64_t n = grad_y->n_samples;
+    void *a, *b;
+    FL_TRY(fl_exec_scratch(x, (size_t)(n * T * C) * sizeof(float), &a));
+    FL_TRY(fl_exec_scratch(x, (size_t)(n * T * C) * sizeof(float), &b));
+    FL_TRY(fl_patchify(x, fl_f32(grad_y), n, T, 1, C, 1, a));
+    FL_TRY(fl_gelu_backward(x, a, fl_exec_kept(x, PRE), a, n * T * C));
+    FL_TRY(fl_linear_backward_weights(x, a, fl_exec_kept(x, TURNED), fl_exec_grad(x, WEIGHT),
+                                      fl_exec_grad(x, BIAS), n * C, T, T));
+    FL_TRY(fl_linear_backward_input(x, a, fl_exec_weight(x, WEIGHT), b, n * C));
+    FL_TRY(fl_patchify(x, b, n, C, 1, T, 1, a));
+    return grad_x ? fl_add(x, fl_f32(grad_y), a, fl_f32(grad_x), n * T * C) : FL_OK;
+}
+
+static const fl_layer_ops mix = {"mix", mix_shape, mix_params, mix_forward, mix_backward, NULL};
+
+/* ---- The data set: horizontal, vertical and both diagonal stripes, shifted and under noise, made
+ * from the sample's number at every read: whoever reads it sees the same image. ---- */
+
+static int64_t set_count(const void *self, fl_split split)
+{
+    return split == FL_TRAIN ? 4096 : 1024;
+}
+
+static fl_status set_max_shape(const void *self, fl_shape *input, int64_t *n_targets)
+{
+    *input = (fl_shape){.tokens = T, .width = WIDTH, .dtype = FL_F32};
+    *n_targets = 1;
+    return FL_OK;
+}
+
+static fl_status set_shape(const void *self, fl_split s, int64_t id, fl_shape *in, int64_t *n)
+{
+    return set_max_shape(self, in, n); /* all samples have one shape */
+}
+
+static fl_status set_read(const void *self, fl_split split, const fl_sample_key *key, void *input)
+{
+    uint32_t noise = (uint32_t)(2 * key->id + split) * 2654435761U, shift = noise >> 30;
+    for (uint32_t i = 0, y = 0, x = 0; i < T * WIDTH; i++, y = i / WIDTH, x = i % WIDTH) {
+        const uint32_t across[CLASSES] = {y, x, x + y, x - y};
+        noise = noise * 1664525U + 1013904223U;
+        ((float *)input)[i] = (float)((across[key->id % CLASSES] + shift) / 2 % 2) - 0.5F +
+                              (float)(noise >> 16) / 32768.0F - 1.0F;
+    }
+    return FL_OK;
+}
+
+static fl_status set_targets(const void *self, fl_split split, int64_t id, int32_t *targets)
+{
+    *targets = (int32_t)(id % CLASSES);
+    return FL_OK;
+}
+
+static uint64_t set_fingerprint(const void *self)
+{
+    return 1; /* another number when the images change */
+}
+
+static const fl_dataset_ops set = {"stripes", set_count,   set_shape,       set_max_shape,
+                                   set_read,  set_targets, set_fingerprint, NULL};
+
+/* ---- The model, the job, the run. ---- */
+
+static fl_status train(fl_model **model)
+{
+    fl_layer layer;
+    fl_loss loss;
+    fl_job job;
+    fl_run_result result;
+    FL_TRY(fl_model_create("mixer", model));
+    FL_TRY(fl_layer_linear(WIDTH, C, &layer));
+    FL_TRY(fl_model_add(*model, 1, layer));
+    for (int block = 1; block <= BLOCKS; block++) {
+        FL_TRY(fl_model_add(*model, block, (fl_layer){&mix, NULL}));
+        FL_TRY(fl_layer_mlp(C, 4 * C, 0, &layer)); /* mixes channels: a ready layer */
+        FL_TRY(fl_model_add(*model, block, layer));
+    }
+    FL_TRY(fl_layer_classifier(C, CLASSES, &layer));
+    FL_TRY(fl_model_add(*model, FL_BLOCK_HEAD, layer));
+    FL_TRY(fl_loss_cross_entropy(CLASSES, &loss));
+    FL_TRY(fl_model_set_loss(*model, loss));
+    fl_job_defaults(&job);
+    FL_TRY(fl_job_set(&job, "devices.count", "2"));
+    FL_TRY(fl_job_set(&job, "pipe.k", "2"));
+    FL_TRY(fl_run(*model, &(fl_dataset){&set, NULL}, &job, &result));
+    printf("accuracy %.3f with %d stages\n", result.test_accuracy, result.K);
+    return FL_OK;
+}
+
+int main(void)
+{
+    fl_model *model = NULL;
+    fl_status status = train(&model);
+    if (status != FL_OK) {
+        fprintf(stderr, "mixer: %s\n", fl_errmsg());
+    }
+    fl_model_destroy(&model);
+    return status == FL_OK ? 0 : 1;
+}
