@@ -13,6 +13,7 @@ typedef struct fl_plan_input {
     const fl_profile *profile;
     const fl_layer_memory *memory_one; /* [n_layers] for one sample: fl_memory_measure(.., 1, ..) */
     int n_workers;
+    int n_processors; /* that the workers share; 0: one for each core of each device */
     int F;
     uint32_t generation;
 } fl_plan_input;
@@ -27,15 +28,22 @@ typedef struct fl_candidate {
     fl_status why_not;    /* FL_OK, or why it cannot be */
 } fl_candidate;
 
-/* The cheapest plan; ties go to smaller K, then smaller M.
- * candidates [capacity] out, *n_candidates of them, cheapest first; capacity may be 0.
+/* The cheapest plan; ties go to smaller K, then smaller M. Every K, R and M that could be better
+ * than the best is priced; in a small cluster that is all of them.
+ * candidates [capacity] out, *n_candidates of them, cheapest first, then what does not fit;
+ *            capacity may be 0, and then both may be NULL
  * Returns FL_EINVAL (K greater than layers, K * R greater than workers, M greater than a replica's
- * share) or FL_EBUDGET (nothing fits), each with the job's line and the numbers. */
+ * share) or FL_EBUDGET (nothing fits). The message begins with the field's path, "pipe.k: ", and
+ * has the numbers. *plan is unchanged on failure. */
 fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate *candidates,
                          int capacity, int *n_candidates) FL_MUST_CHECK;
 
-/* Predicted time of one optimizer step of one given plan, microseconds. */
+/* Predicted time of one optimizer step of one given plan, microseconds. detail may be NULL. */
 double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candidate *detail);
+
+/* Whether a plan is one: counts in range, every stage has layers, no worker has two places.
+ * Returns FL_EINVAL with what is wrong. Threads: pure; any. */
+fl_status fl_plan_check(const fl_plan *plan) FL_MUST_CHECK;
 
 /* "F=0, K=2 x R=1 x M=8, cuts 0 9 18": for people. Returns text. */
 const char *fl_plan_text(const fl_plan *plan, char *text, size_t size_bytes);

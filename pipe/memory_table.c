@@ -1,0 +1,108 @@
+/* Composes what a stage needs from sums and maxima over its layers: once by walking them, once from
+ * a table that answers for any run of layers in O(1). */
+#include "nn/optimizer.h"
+#include "pipe/clock.h"
+#include "pipe/flow.h"
+#include "pipe/memory.h"
+#include "pipe/params.h"
+
+enum { PIECE_BYTES = 64 }; /* what an arena rounds to */
+
+/* A run of layers, for one unit of samples. */
+typedef struct layers {
+    int64_t n_weights, kept_bytes, in_bytes, out_bytes, out_max, scratch_max;
+} layers;
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t rounded(int64_t size_bytes)
+{
+    return (size_bytes + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES;
+}
+
+/* n: how many units of samples a micro-batch has. */
+static void compose(const layers *l, int64_t n, const fl_job *job, fl_schedule schedule, int K,
+                    int M, int stage, fl_stage_memory *out)
+{
+    bool is_first = stage == 0, is_last = stage == K - 1;
+    int64_t in = n * l->in_bytes;
+    /* Nobody asks for the gradient of raw input. */
+    int64_t boundary = n * (is_first ? l->out_max : larger(l->out_max, l->in_bytes));
+    int64_t per_weight = (2 + fl_optimizer_n_moments(job->train.optimizer)) * 4;
+    out->params_bytes = per_weight * l->n_weights;
+    out->slot_bytes = rounded(in) + n * l->kept_bytes;
+    out->n_slots = fl_clock_in_flight(schedule, K, M, stage);
+    out->scratch_bytes = 2 * rounded(boundary) + n * l->scratch_max;
+    /* Each cut has one channel up and one down. */
+    out->channel_bytes =
+        2 * FL_FLOW_DEPTH * ((is_first ? 0 : in) + (is_last ? 0 : n * l->out_bytes));
+    /* The step at work and the one after it. */
+    out->loader_bytes = is_first ? 2 * M * in : 0;
+    out->total_bytes = out->params_bytes + out->n_slots * out->slot_bytes + out->scratch_bytes +
+                       out->channel_bytes + out->loader_bytes;
+}
+
+void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_memory *memory,
+                     fl_schedule schedule, int K, int M, int stage, int first, int last,
+                     fl_stage_memory *out)
+{
+    layers l = {.n_weights = fl_params_count(model, first, last),
+                .in_bytes = memory[first].in_bytes,
+                .out_bytes = memory[last - 1].out_bytes};
+    for (int i = first; i < last; i++) {
+        l.kept_bytes += memory[i].kept_bytes;
+        l.out_max = larger(l.out_max, memory[i].out_bytes);
+        l.scratch_max = larger(l.scratch_max, memory[i].scratch_bytes);
+    }
+    compose(&l, 1, job, schedule, K, M, stage, out);
+}
+
+/* [l][i] from [l - 1]: the larger of two neighbouring runs of half the length. */
+static void fill_levels(int64_t (*level)[FL_MAX_LAYERS], int n)
+{
+    for (int l = 1; l < FL_MEMORY_LEVELS; l++) {
+        for (int i = 0; i + (1 << l) <= n; i++) {
+            level[l][i] = larger(level[l - 1][i], level[l - 1][i + (1 << (l - 1))]);
+        }
+    }
+}
+
+static int64_t run_max(const int64_t (*level)[FL_MAX_LAYERS], int first, int last)
+{
+    int l = 31 - __builtin_clz((unsigned)(last - first));
+    return larger(level[l][first], level[l][last - (1 << l)]);
+}
+
+void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const fl_job *job,
+                          const fl_layer_memory *memory)
+{
+    int n = fl_model_n_layers(model);
+    table->job = job;
+    table->n_weights[0] = 0;
+    table->kept_bytes[0] = 0;
+    for (int i = 0; i < n; i++) {
+        table->n_weights[i + 1] = table->n_weights[i] + fl_params_count(model, i, i + 1);
+        table->kept_bytes[i + 1] = table->kept_bytes[i] + memory[i].kept_bytes;
+        table->in_bytes[i] = memory[i].in_bytes;
+        table->out_bytes[i] = memory[i].out_bytes;
+        table->scratch_max[0][i] = memory[i].scratch_bytes;
+        table->out_max[0][i] = memory[i].out_bytes;
+    }
+    fill_levels(table->scratch_max, n);
+    fill_levels(table->out_max, n);
+}
+
+void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples, fl_schedule schedule,
+                           int K, int M, int stage, int first, int last, fl_stage_memory *out)
+{
+    layers l = {.n_weights = table->n_weights[last] - table->n_weights[first],
+                .kept_bytes = table->kept_bytes[last] - table->kept_bytes[first],
+                .in_bytes = table->in_bytes[first],
+                .out_bytes = table->out_bytes[last - 1],
+                .out_max = run_max(table->out_max, first, last),
+                .scratch_max = run_max(table->scratch_max, first, last)};
+    compose(&l, n_samples, table->job, schedule, K, M, stage, out);
+}

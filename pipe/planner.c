@@ -1,0 +1,323 @@
+/* Choosing a plan:
+ *   1  refuse what the job asks for and cannot be         fl_options_check
+ *   2  list every K, R and M that may be                  fl_options_list
+ *   3  in the order of what each takes at least:          consider_all
+ *      split the layers, under the budget                 split
+ *      price the step; keep the cheapest                  consider
+ *   4  report them, cheapest first                        report
+ */
+#include "pipe/planner.h"
+
+#include "autodp/sampler.h"
+#include "device/alloc.h"
+#include "nn/model.h"
+#include "pipe/options.h"
+#include "pipe/partition.h"
+#include "pipe/price.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct planner {
+    const fl_plan_input *input;
+    int n_layers;
+    fl_memory_table *memory;
+    fl_price_table *price;
+    fl_option *options;
+    size_t n_options;
+    fl_candidate *seen; /* [n_options] */
+    int n_seen;
+    fl_candidate best;
+    int best_first[FL_MAX_STAGES + 1];
+    fl_candidate smallest; /* of those that do not fit, the one whose largest stage is smallest */
+    int smallest_stage;
+    int smallest_first[FL_MAX_STAGES + 1];
+} planner;
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- 3: split and price ---- */
+
+typedef struct fit_question {
+    const planner *p;
+    fl_option o;
+    int64_t n_samples;
+} fit_question;
+
+static int64_t stage_bytes(const fit_question *q, int stage, int first, int last,
+                           fl_stage_memory *memory)
+{
+    fl_memory_table_stage(q->p->memory, q->n_samples, q->p->input->job->pipe.schedule, q->o.K,
+                          q->o.M, stage, first, last, memory);
+    return memory->total_bytes;
+}
+
+static bool stage_fits(void *context, int stage, int first, int last)
+{
+    const fit_question *q = context;
+    fl_stage_memory memory;
+    return stage_bytes(q, stage, first, last, &memory) <= q->p->input->job->devices.memory_bytes;
+}
+
+static int64_t largest_stage(const fit_question *q, const int *first, int *stage)
+{
+    int64_t most = 0;
+    for (int s = 0; s < q->o.K; s++) {
+        fl_stage_memory memory;
+        int64_t bytes = stage_bytes(q, s, first[s], first[s + 1], &memory);
+        if (bytes > most) {
+            most = bytes;
+            *stage = s;
+        }
+    }
+    return most;
+}
+
+static fl_status split_greedy(const planner *p, int K, int *first)
+{
+    int64_t n_params[FL_MAX_LAYERS];
+    bool frozen[FL_MAX_LAYERS];
+    for (int i = 0; i < p->n_layers; i++) {
+        n_params[i] = fl_model_layer_n_params(p->input->model, i);
+        frozen[i] = fl_model_block_of(p->input->model, i) <= p->input->F;
+    }
+    return fl_partition_greedy(n_params, frozen, p->n_layers, K, first);
+}
+
+/* The budget is asked about only when the fastest split is over it. *bytes and *stage are of the
+ * largest stage: of the split, or, with FL_EBUDGET, of the fastest one. */
+static fl_status split(fit_question *q, int *first, int64_t *bytes, int *stage)
+{
+    const planner *p = q->p;
+    double cost[FL_MAX_LAYERS];
+    bool greedy = p->input->job->pipe.partition == FL_PARTITION_GREEDY;
+    fl_price_layers(p->price, q->o.R, q->o.M, cost);
+    FL_TRY(greedy ? split_greedy(p, q->o.K, first)
+                  : fl_partition_optimal(cost, p->n_layers, q->o.K, NULL, NULL, first));
+    *bytes = largest_stage(q, first, stage);
+    if (*bytes <= p->input->job->devices.memory_bytes) {
+        return FL_OK;
+    }
+    if (greedy || q->o.K == 1) {
+        return fl_fail(FL_EBUDGET, "the split is over the budget");
+    }
+    FL_TRY(fl_partition_optimal(cost, p->n_layers, q->o.K, stage_fits, q, first));
+    *bytes = largest_stage(q, first, stage);
+    return FL_OK;
+}
+
+static void copy_cuts(int *to, const int *from, int K)
+{
+    for (int s = 0; s <= K; s++) {
+        to[s] = from[s];
+    }
+}
+
+/* Ties go to smaller K, then smaller M: the simpler plan. */
+static bool is_better(const fl_candidate *a, const fl_candidate *b)
+{
+    if (a->step_us != b->step_us) {
+        return a->step_us < b->step_us;
+    }
+    return a->K != b->K ? a->K < b->K : (a->M != b->M ? a->M < b->M : a->R < b->R);
+}
+
+static fl_status consider(planner *p, const fl_option *o)
+{
+    int first[FL_MAX_STAGES + 1];
+    int stage = 0;
+    int64_t bytes = 0;
+    fit_question q = {.p = p, .o = *o};
+    q.n_samples = fl_share_max(fl_share_max(p->input->job->train.batch, o->R), o->M);
+    fl_candidate *c = &p->seen[p->n_seen++];
+    *c = (fl_candidate){.K = o->K, .R = o->R, .M = o->M, .step_us = INFINITY};
+    fl_status status = split(&q, first, &bytes, &stage);
+    if (status != FL_OK && status != FL_EBUDGET) {
+        return status;
+    }
+    if (status == FL_OK) {
+        fl_price(p->price, o->K, o->R, o->M, first, c);
+    }
+    c->memory_bytes = bytes;
+    c->why_not = status;
+    if (status == FL_OK && is_better(c, &p->best)) {
+        p->best = *c;
+        copy_cuts(p->best_first, first, o->K);
+    }
+    if (status != FL_OK && bytes < p->smallest.memory_bytes) {
+        p->smallest = *c;
+        p->smallest_stage = stage;
+        copy_cuts(p->smallest_first, first, o->K);
+    }
+    return FL_OK;
+}
+
+/* What is left when the bound passes the best can only be worse; it is looked at only as far as
+ * the caller has room for the report. */
+static fl_status consider_all(planner *p, int capacity)
+{
+    FL_TRY(fl_alloc_array(p->n_options, sizeof *p->seen, (void **)&p->seen));
+    for (size_t i = 0; i < p->n_options; i++) {
+        if (p->options[i].bound_us > p->best.step_us && p->n_seen >= capacity) {
+            break;
+        }
+        FL_TRY(consider(p, &p->options[i]));
+    }
+    return FL_OK;
+}
+
+/* ---- 4: the answer ---- */
+
+static const char *bytes_text(int64_t size_bytes, char text[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)size_bytes;
+    size_t unit = 0;
+    for (; value >= 1024.0 && unit + 1 < sizeof units / sizeof *units; unit++) {
+        value /= 1024.0;
+    }
+    snprintf(text, 32, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+    return text;
+}
+
+static fl_status refuse(const planner *p)
+{
+    const fl_candidate *c = &p->smallest;
+    int s = p->smallest_stage, first = p->smallest_first[s], last = p->smallest_first[s + 1];
+    char text[7][32];
+    fl_stage_memory m;
+    fit_question q = {.p = p, .o = {.K = c->K, .R = c->R, .M = c->M}};
+    q.n_samples = fl_share_max(fl_share_max(p->input->job->train.batch, c->R), c->M);
+    stage_bytes(&q, s, first, last, &m);
+    return fl_fail(FL_EBUDGET,
+                   "devices.memory: stage %d (layers %d .. %d) of K = %d, R = %d, M = %d needs %s: "
+                   "parameters %s, activations %s (%lld micro-batches of %lld), temporaries %s, "
+                   "messages %s, samples read ahead %s; a device has %s%s",
+                   s, first, last - 1, c->K, c->R, c->M, bytes_text(m.total_bytes, text[0]),
+                   bytes_text(m.params_bytes, text[1]),
+                   bytes_text(m.n_slots * m.slot_bytes, text[2]), (long long)m.n_slots,
+                   (long long)q.n_samples, bytes_text(m.scratch_bytes, text[3]),
+                   bytes_text(m.channel_bytes, text[4]), bytes_text(m.loader_bytes, text[5]),
+                   bytes_text(p->input->job->devices.memory_bytes, text[6]),
+                   p->n_options > 1 ? "; no other plan that is allowed fits either" : "");
+}
+
+static void fill_plan(const planner *p, fl_plan *plan)
+{
+    const fl_plan_input *input = p->input;
+    *plan = (fl_plan){.generation = input->generation,
+                      .F = input->F,
+                      .K = p->best.K,
+                      .R = p->best.R,
+                      .M = p->best.M,
+                      .schedule = input->job->pipe.schedule,
+                      .n_layers = p->n_layers,
+                      .n_workers = input->n_workers,
+                      .predicted_step_us = p->best.step_us,
+                      .predicted_bubble = p->best.bubble};
+    copy_cuts(plan->first, p->best_first, plan->K);
+    for (int i = 0; i < plan->K * plan->R; i++) {
+        plan->rank_of[i] = i;
+    }
+}
+
+static int by_step(const void *a, const void *b)
+{
+    return is_better(a, b) ? -1 : (is_better(b, a) ? 1 : 0);
+}
+
+static void report(planner *p, fl_candidate *candidates, int capacity, int *n_candidates)
+{
+    qsort(p->seen, (size_t)p->n_seen, sizeof *p->seen, by_step);
+    int n = smaller(p->n_seen, capacity);
+    for (int i = 0; i < n; i++) {
+        candidates[i] = p->seen[i];
+    }
+    if (n_candidates != NULL) {
+        *n_candidates = n;
+    }
+}
+
+static fl_status planner_init(planner *p, const fl_plan_input *input)
+{
+    *p = (planner){.input = input,
+                   .n_layers = fl_model_n_layers(input->model),
+                   .best = {.step_us = INFINITY, .K = INT32_MAX},
+                   .smallest = {.memory_bytes = INT64_MAX}};
+    FL_TRY(fl_alloc(sizeof *p->memory, (void **)&p->memory));
+    FL_TRY(fl_alloc(sizeof *p->price, (void **)&p->price));
+    fl_memory_table_init(p->memory, input->model, input->job, input->memory_one);
+    fl_price_table_init(p->price, input);
+    return FL_OK;
+}
+
+static void planner_fini(planner *p)
+{
+    fl_free(p->memory);
+    fl_free(p->price);
+    fl_free(p->options);
+    fl_free(p->seen);
+}
+
+static fl_status choose(planner *p, int capacity)
+{
+    FL_TRY(fl_options_list(p->input, p->price, &p->options, &p->n_options));
+    FL_TRY(consider_all(p, capacity));
+    return isinf(p->best.step_us) ? refuse(p) : FL_OK;
+}
+
+fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate *candidates,
+                         int capacity, int *n_candidates)
+{
+    planner p;
+    FL_TRY(fl_options_check(input));
+    fl_status status = planner_init(&p, input);
+    status = status == FL_OK ? choose(&p, capacity) : status;
+    if (status == FL_OK) {
+        fill_plan(&p, plan);
+        report(&p, candidates, capacity, n_candidates);
+    }
+    planner_fini(&p);
+    return status;
+}
+
+/* The largest stage of a given plan. */
+static int64_t plan_bytes(const fl_plan_input *input, const fl_plan *plan)
+{
+    fl_layer_memory scaled[FL_MAX_LAYERS];
+    int64_t most = 0;
+    int64_t n = fl_share_max(fl_share_max(input->job->train.batch, plan->R), plan->M);
+    for (int i = 0; i < plan->n_layers; i++) {
+        const fl_layer_memory *one = &input->memory_one[i];
+        scaled[i] = (fl_layer_memory){.kept_bytes = n * one->kept_bytes,
+                                      .scratch_bytes = n * one->scratch_bytes,
+                                      .in_bytes = n * one->in_bytes,
+                                      .out_bytes = n * one->out_bytes};
+    }
+    for (int s = 0; s < plan->K; s++) {
+        fl_stage_memory memory;
+        fl_memory_stage(input->model, input->job, scaled, plan->schedule, plan->K, plan->M, s,
+                        plan->first[s], plan->first[s + 1], &memory);
+        most = memory.total_bytes > most ? memory.total_bytes : most;
+    }
+    return most;
+}
+
+double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candidate *detail)
+{
+    fl_price_table price;
+    fl_candidate c;
+    fl_price_table_init(&price, input);
+    fl_price(&price, plan->K, plan->R, plan->M, plan->first, &c);
+    if (detail != NULL) {
+        *detail = c;
+        detail->memory_bytes = plan_bytes(input, plan);
+        detail->why_not =
+            detail->memory_bytes > input->job->devices.memory_bytes ? FL_EBUDGET : FL_OK;
+    }
+    return c.step_us;
+}

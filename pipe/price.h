@@ -1,0 +1,30 @@
+/* What one optimizer step of a plan takes, from a profile. Pure. docs/planner.md describes the
+ * model. */
+#ifndef FL_PIPE_PRICE_H
+#define FL_PIPE_PRICE_H
+
+#include "pipe/planner.h"
+
+/* Sums of costs over runs of layers, each asked for in O(1). [i]: of the layers below i. */
+typedef struct fl_price_table {
+    const fl_plan_input *input; /* borrowed */
+    int n_layers;
+    double fwd_call_us[FL_MAX_LAYERS + 1], fwd_us[FL_MAX_LAYERS + 1];
+    double bwd_call_us[FL_MAX_LAYERS + 1], bwd_us[FL_MAX_LAYERS + 1];
+    int64_t n_trainable[FL_MAX_LAYERS + 1];
+} fl_price_table;
+
+void fl_price_table_init(fl_price_table *table, const fl_plan_input *input);
+
+/* cost [n_layers] out: one layer's forward and backward of one micro-batch, microseconds, the loss
+ * with the last: what a partition balances. */
+void fl_price_layers(const fl_price_table *table, int R, int M, double *cost);
+
+/* No split of this K, R and M takes less. Much cheaper to know than fl_price. */
+double fl_price_bound(const fl_price_table *table, int K, int R, int M);
+
+/* The step with these cuts: first [K + 1]. Fills out->K, R, M, step_us, bubble and reduce_us. */
+void fl_price(const fl_price_table *table, int K, int R, int M, const int *first,
+              fl_candidate *out);
+
+#endif

@@ -1,0 +1,610 @@
+/* Plans against tables of situations whose best answer is known, and against every plan there is.
+ */
+#include "pipe/planner.h"
+
+#include "autodp/sampler.h"
+#include "nn/model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { CANDIDATES = 512, N_PARAMS = 1600 };
+
+static void seed_random(void)
+{
+    unsigned seed = (unsigned)time(NULL);
+    const char *fixed = getenv("FL_TEST_SEED");
+    seed = fixed != NULL ? (unsigned)strtoul(fixed, NULL, 10) : seed;
+    print_message("seed %u (set FL_TEST_SEED to repeat)\n", seed);
+    srandom(seed);
+}
+
+static int draw(int from, int to)
+{
+    return from + (int)(random() % (to - from + 1));
+}
+
+/* ---- a model that is only its parameters ---- */
+
+static fl_status same_shape(void *self, const fl_shape *in, fl_shape *out)
+{
+    (void)self;
+    *out = *in;
+    return FL_OK;
+}
+
+static fl_status own_params(void *self, fl_param_list *list)
+{
+    int64_t n = *(int64_t *)self;
+    return n == 0 ? FL_OK : fl_param_list_add(list, "w", n, 1, FL_INIT_ZEROS, 0.0f, true);
+}
+
+static fl_status never(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
+{
+    (void)self, (void)x, (void)in, (void)out;
+    return fl_fail(FL_EINTERNAL, "a planner runs no layer");
+}
+
+static const fl_layer_ops bare_layer = {.kind = "bare",
+                                        .shape = same_shape,
+                                        .params = own_params,
+                                        .forward = never,
+                                        .backward = never,
+                                        .destroy = free};
+
+/* A situation: everything a decision depends on. */
+typedef struct situation {
+    fl_model *model;
+    fl_job job;
+    fl_profile profile;
+    fl_layer_memory memory[FL_MAX_LAYERS];
+    fl_plan_input input;
+} situation;
+
+static void situation_fini(situation *s)
+{
+    fl_model_destroy(&s->model);
+}
+
+/* n_layers equal layers of 1 + 2 us and 100 bytes a sample, plenty of memory, links that cost
+ * little. */
+static void situation_init(situation *s, int n_layers, int n_workers, int64_t batch)
+{
+    memset(s, 0, sizeof *s);
+    assert_int_equal(fl_model_create("bare", &s->model), FL_OK);
+    s->profile = (fl_profile){.n_layers = n_layers,
+                              .in_bytes = 100,
+                              .optimizer_us_per_param = 1e-4,
+                              .link_us = 1.0,
+                              .link_bytes_per_us = 1e4,
+                              .reduce_bytes_per_us = 1e4};
+    for (int i = 0; i < n_layers; i++) {
+        int64_t *n_params = malloc(sizeof *n_params);
+        assert_non_null(n_params);
+        *n_params = N_PARAMS;
+        assert_int_equal(fl_model_add(s->model, i + 1, (fl_layer){&bare_layer, n_params}), FL_OK);
+        s->profile.layer[i] =
+            (fl_layer_cost){.fwd_us = 1.0, .bwd_us = 2.0, .out_bytes = 100, .n_params = N_PARAMS};
+        s->memory[i] = (fl_layer_memory){
+            .kept_bytes = 256, .scratch_bytes = 64, .in_bytes = 100, .out_bytes = 100};
+    }
+    s->job.train.batch = batch;
+    s->job.devices.cores = 1;
+    s->job.devices.memory_bytes = (int64_t)1 << 40;
+    s->job.pipe.schedule = FL_1F1B;
+    s->job.autodp.bucket_bytes = 4 << 20;
+    s->input = (fl_plan_input){.model = s->model,
+                               .job = &s->job,
+                               .profile = &s->profile,
+                               .memory_one = s->memory,
+                               .n_workers = n_workers,
+                               .generation = 7};
+}
+
+static fl_plan chosen(const situation *s)
+{
+    fl_plan plan;
+    fl_status status = fl_plan_choose(&s->input, &plan, NULL, 0, NULL);
+    if (status != FL_OK) {
+        print_message("%s\n", fl_errmsg());
+    }
+    assert_int_equal(status, FL_OK);
+    assert_int_equal(fl_plan_check(&plan), FL_OK);
+    return plan;
+}
+
+/* ---- situations whose answer is known ---- */
+
+static void test_planner__replicates_where_the_model_fits(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 12, 4, 64);
+    fl_plan plan = chosen(&s);
+    /* No bubble: 4 replicas of one stage, and no reason to cut their share. */
+    assert_int_equal(plan.K, 1);
+    assert_int_equal(plan.R, 4);
+    assert_int_equal(plan.M, 1);
+    assert_int_equal(plan.generation, 7);
+    assert_true(plan.predicted_bubble == 0.0);
+    situation_fini(&s);
+}
+
+/* One device holds three quarters of the parameters. */
+static void test_planner__cuts_where_memory_asks_for_it(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 12, 4, 64);
+    s.job.devices.memory_bytes = N_PARAMS * 4 * 4 * 9;
+    fl_plan plan = chosen(&s);
+    assert_int_equal(plan.K, 2);
+    assert_int_equal(plan.R, 2);
+    assert_true(plan.M >= 2);
+    assert_true(plan.predicted_bubble > 0.0 && plan.predicted_bubble < 0.5);
+    situation_fini(&s);
+}
+
+/* Nothing but smaller micro-batches makes it fit; the largest that do are taken. */
+static void test_planner__cuts_micro_batches_where_activations_are_large(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 4, 1, 64);
+    for (int i = 0; i < 4; i++) {
+        s.profile.layer[i].fwd_call_us = 5.0;
+    }
+    int64_t params = N_PARAMS * 4 * 4 * 4, loader = 2 * 64 * 100;
+    int64_t sample = 128 + 4 * 256 + 2 * 128 + 64; /* input, kept, two gradients, scratch */
+    s.job.devices.memory_bytes = params + loader + 20 * sample;
+    fl_plan plan = chosen(&s);
+    assert_int_equal(plan.K, 1);
+    assert_int_equal(plan.M, 4); /* 16 samples; 3 would be 22 */
+    situation_fini(&s);
+}
+
+/* All-reduce of huge layers over a slow link against a thin cut between stages. */
+static void test_planner__prefers_stages_where_gradients_are_dear(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 12, 2, 64);
+    s.profile.reduce_bytes_per_us = 0.5;
+    fl_plan plan = chosen(&s);
+    assert_int_equal(plan.K, 2);
+    assert_int_equal(plan.R, 1);
+    situation_fini(&s);
+}
+
+/* A batch of one sample cannot be shared, and links so slow that a second worker only costs. */
+static void test_planner__leaves_workers_idle_where_they_cannot_help(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 12, 4, 1);
+    s.profile.link_us = 1e4;
+    fl_plan plan = chosen(&s);
+    assert_int_equal(plan.K, 1);
+    assert_int_equal(plan.R, 1);
+    assert_int_equal(plan.n_workers, 4);
+    assert_true(fl_plan_place(&plan, 0).active);
+    assert_false(fl_plan_place(&plan, 3).active);
+    situation_fini(&s);
+}
+
+/* The slow layer gets a stage of its own. */
+static void test_planner__balances_stages_by_time(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 5, 2, 64);
+    s.job.pipe.k = 2;
+    s.profile.layer[4].bwd_us = 11.0;
+    fl_plan plan = chosen(&s);
+    assert_int_equal(plan.first[1], 4);
+    s.job.pipe.partition = FL_PARTITION_GREEDY;
+    plan = chosen(&s);
+    assert_int_equal(plan.first[1], 2); /* by parameters, whatever they cost */
+    situation_fini(&s);
+}
+
+/* What lies below the frost line has no backward: the cut moves up. */
+static void test_planner__moves_the_cut_up_as_layers_freeze(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 12, 2, 64);
+    s.job.pipe.k = 2;
+    assert_int_equal(chosen(&s).first[1], 6);
+    s.input.F = 6;
+    fl_plan plan = chosen(&s);
+    assert_int_equal(plan.F, 6);
+    assert_int_equal(plan.first[1], 8); /* 6 + 2 x 3 = 12 of 24 */
+    situation_fini(&s);
+}
+
+static void test_planner__obeys_the_job(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 12, 8, 64);
+    s.job.pipe.k = 3;
+    s.job.autodp.r = 2;
+    s.job.pipe.m = 5;
+    s.job.pipe.schedule = FL_GPIPE;
+    fl_plan plan = chosen(&s);
+    assert_int_equal(plan.K, 3);
+    assert_int_equal(plan.R, 2);
+    assert_int_equal(plan.M, 5);
+    assert_int_equal(plan.schedule, FL_GPIPE);
+    situation_fini(&s);
+}
+
+/* Four equal stages on two processors cannot be faster than two. */
+static void test_planner__knows_that_devices_share_processors(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 12, 4, 64);
+    s.job.pipe.k = 4;
+    s.job.pipe.m = 16;
+    fl_plan plan = chosen(&s);
+    double alone = plan.predicted_step_us;
+    s.input.n_processors = 4;
+    assert_true(chosen(&s).predicted_step_us == alone);
+    s.input.n_processors = 2;
+    double shared = chosen(&s).predicted_step_us;
+    assert_true(shared >= 12 * 3 * 64 / 2.0);
+    assert_true(shared > alone * 1.5);
+    situation_fini(&s);
+}
+
+/* K = 2, M = 4 by hand: one micro-batch of 4 samples takes a stage of 3 layers 12 + 24 us. */
+static void test_planner__prices_the_bubble_and_the_commit(void **state)
+{
+    (void)state;
+    situation s;
+    fl_candidate detail;
+    situation_init(&s, 6, 2, 16);
+    s.job.pipe.k = 2;
+    s.job.pipe.m = 4;
+    s.profile.link_bytes_per_us = 100.0;
+    fl_plan plan = chosen(&s);
+    double link = 1.0 + 4 * 100 / 100.0;
+    double commit = 2.0 * 1.0, optimizer = 3 * N_PARAMS * 1e-4;
+    /* Stage 0: F0 F1 wait B0 F2 wait B1 F3 wait B2 B3: each message there and back is waited for
+     * in turn, as stage 1 alternates without a pause. */
+    double step = fl_plan_predict(&s.input, &plan, &detail);
+    assert_true(step >= 5 * 36.0 + 2 * link + commit + optimizer);
+    assert_true(step <= 5 * 36.0 + 8 * link + commit + optimizer);
+    assert_true(fabs(step - plan.predicted_step_us) < 1e-9);
+    assert_true(detail.bubble > 1 / 5.0 && detail.bubble < 2 / 5.0);
+    assert_true(detail.reduce_us == 0.0);
+    assert_true(detail.memory_bytes > 0);
+    situation_fini(&s);
+}
+
+/* The last bucket of a stage has nothing to hide behind; those above it have. */
+static void test_planner__hides_all_reduce_behind_backward(void **state)
+{
+    (void)state;
+    situation s;
+    fl_candidate detail;
+    situation_init(&s, 4, 2, 64);
+    s.job.pipe.k = 1;
+    s.job.autodp.r = 2;
+    s.job.autodp.bucket_bytes = N_PARAMS * 4; /* a layer each */
+    s.profile.reduce_bytes_per_us =
+        N_PARAMS * 4 / 32.0; /* 32 us a bucket, 64 us a layer's backward */
+    s.profile.link_us = 0.0;
+    fl_plan plan = chosen(&s);
+    fl_plan_predict(&s.input, &plan, &detail);
+    double all = 4 * 32.0;
+    assert_true(detail.reduce_us >= 32.0 - 1e-9 && detail.reduce_us < all);
+    situation_fini(&s);
+}
+
+/* ---- refusals ---- */
+
+typedef struct refusal {
+    int64_t k, r, m, batch, memory_bytes;
+    int n_workers;
+    fl_status status;
+    const char *message; /* begins with */
+} refusal;
+
+static void test_planner__refuses_by_name_and_number(void **state)
+{
+    (void)state;
+    const refusal cases[] = {
+        {40, 0, 0, 64, 1 << 30, 64, FL_EINVAL,
+         "pipe.k: 40 stages, but the model has 26 layers; allowed: 1 .. 26"},
+        {4, 0, 0, 64, 1 << 30, 2, FL_EINVAL,
+         "pipe.k: 4 stages, but there are 2 workers (devices.count); allowed: 1 .. 2"},
+        {2, 3, 0, 64, 1 << 30, 4, FL_EINVAL,
+         "autodp.r: 3 replicas of 2 stages need 6 workers, but there are 4 (devices.count); "
+         "allowed: 1 .. 2"},
+        {0, 8, 0, 4, 1 << 30, 8, FL_EINVAL,
+         "autodp.r: 8 replicas, but a batch has 4 samples (train.batch); allowed: 1 .. 4"},
+        {1, 2, 40, 64, 1 << 30, 2, FL_EINVAL,
+         "pipe.m: 40 micro-batches, but a replica has 32 samples a step (train.batch 64, "
+         "autodp.r 2); allowed: 1 .. 32"},
+        {0, 0, 65, 64, 1 << 30, 2, FL_EINVAL,
+         "pipe.m: 65 micro-batches, but a replica has 64 samples a step"},
+        {1, 1, 1, 64, 400000, 1, FL_EBUDGET,
+         "devices.memory: stage 0 (layers 0 .. 25) of K = 1, R = 1, M = 1 needs 1.08 MiB: "
+         "parameters 650.00 KiB, activations 422.25 KiB (1 micro-batches of 64), temporaries "
+         "16.50 KiB, messages 0 B, samples read ahead 12.50 KiB; a device has 390.62 KiB"},
+        {0, 0, 0, 64, 100, 2, FL_EBUDGET, "devices.memory: stage "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const refusal *c = &cases[i];
+        situation s;
+        situation_init(&s, 26, c->n_workers, c->batch);
+        s.job.pipe.k = c->k;
+        s.job.autodp.r = c->r;
+        s.job.pipe.m = c->m;
+        s.job.devices.memory_bytes = c->memory_bytes;
+        fl_plan plan, before;
+        memset(&plan, 0x55, sizeof plan);
+        before = plan;
+        assert_int_equal(fl_plan_choose(&s.input, &plan, NULL, 0, NULL), c->status);
+        if (strncmp(fl_errmsg(), c->message, strlen(c->message)) != 0) {
+            assert_string_equal(fl_errmsg(), c->message);
+        }
+        assert_memory_equal(&plan, &before, sizeof plan);
+        situation_fini(&s);
+    }
+}
+
+/* ---- any situation ---- */
+
+static void situation_draw(situation *s)
+{
+    int n_layers = draw(1, 9);
+    situation_init(s, n_layers, draw(1, 7), draw(1, 40));
+    for (int i = 0; i < n_layers; i++) {
+        fl_layer_cost *c = &s->profile.layer[i];
+        c->fwd_call_us = draw(0, 5);
+        c->bwd_call_us = draw(0, 5);
+        c->fwd_us = draw(0, 10) * 0.5;
+        c->bwd_us = draw(0, 20) * 0.5;
+        s->memory[i].kept_bytes = 64 * draw(2, 40);
+        s->memory[i].scratch_bytes = 64 * draw(0, 40);
+    }
+    s->profile.loss_us = draw(0, 3);
+    s->profile.link_us = draw(0, 30);
+    s->profile.link_bytes_per_us = draw(1, 1000);
+    s->profile.reduce_bytes_per_us = draw(1, 1000);
+    s->job.train.optimizer = draw(0, 1) ? FL_ADAMW : FL_SGD;
+    s->job.pipe.schedule = draw(0, 1) ? FL_1F1B : FL_GPIPE;
+    s->job.devices.memory_bytes = draw(10, 400) * (int64_t)1000;
+    s->input.n_processors = draw(0, 1) * draw(1, 8);
+}
+
+/* Whether every stage of the plan is within the budget, from what its layers take. */
+static bool fits(const situation *s, const fl_plan *plan)
+{
+    fl_candidate detail;
+    fl_plan_predict(&s->input, plan, &detail);
+    return detail.memory_bytes <= s->job.devices.memory_bytes;
+}
+
+/* The cheapest split of this K, R and M that fits, by trying every one; INFINITY if there is none.
+ */
+static double try_splits(const situation *s, fl_plan *plan, int stage)
+{
+    if (stage == plan->K - 1) {
+        plan->first[plan->K] = plan->n_layers;
+        return fits(s, plan) ? fl_plan_predict(&s->input, plan, NULL) : INFINITY;
+    }
+    double best = INFINITY;
+    for (int next = plan->first[stage] + 1; next <= plan->n_layers - (plan->K - stage - 1);
+         next++) {
+        plan->first[stage + 1] = next;
+        best = fmin(best, try_splits(s, plan, stage + 1));
+    }
+    return best;
+}
+
+static void check_candidates(const situation *s, const fl_plan *plan,
+                             const fl_candidate *candidates, int n)
+{
+    assert_true(n >= 1);
+    assert_int_equal(candidates[0].K, plan->K);
+    assert_int_equal(candidates[0].R, plan->R);
+    assert_int_equal(candidates[0].M, plan->M);
+    for (int i = 0; i < n; i++) {
+        const fl_candidate *c = &candidates[i];
+        assert_true(plan->predicted_step_us <= c->step_us);
+        assert_true(i == 0 || candidates[i - 1].step_us <= c->step_us);
+        assert_true(isinf(c->step_us) == (c->why_not != FL_OK));
+        bool over = c->memory_bytes > s->job.devices.memory_bytes;
+        assert_true(over == (c->why_not == FL_EBUDGET));
+        assert_true(c->bubble >= 0.0 && c->bubble <= 1.0 && c->reduce_us >= 0.0);
+        assert_true(c->M <= fl_share_max(s->job.train.batch, c->R));
+        assert_true(c->K * c->R <= s->input.n_workers);
+    }
+}
+
+/* A plan that is not one, is over the budget, or is worse than another that was there to take. */
+static void test_planner__is_valid_and_never_worse_than_a_candidate(void **state)
+{
+    (void)state;
+    seed_random();
+    int n_chosen = 0, n_refused = 0;
+    double worst = 1.0;
+    for (int round = 0; round < 400; round++) {
+        situation s;
+        fl_plan plan;
+        fl_candidate candidates[CANDIDATES];
+        int n = 0;
+        situation_draw(&s);
+        fl_status status = fl_plan_choose(&s.input, &plan, candidates, CANDIDATES, &n);
+        if (status == FL_OK) {
+            assert_int_equal(fl_plan_check(&plan), FL_OK);
+            assert_true(fits(&s, &plan));
+            check_candidates(&s, &plan, candidates, n);
+            fl_plan other = plan;
+            double best = try_splits(&s, &other, 0);
+            worst = fmax(worst, plan.predicted_step_us / best);
+            n_chosen++;
+        } else {
+            assert_int_equal(status, FL_EBUDGET);
+            n_refused++;
+        }
+        situation_fini(&s);
+    }
+    print_message("%d chosen, %d refused; the split at most %.3f x the best by step time\n",
+                  n_chosen, n_refused, worst);
+    assert_true(n_chosen > 100 && n_refused > 20);
+    /* Splits are chosen by their slowest stage, not by the whole step: near, not equal. */
+    assert_true(worst < 1.25);
+}
+
+/* A refusal where some split would have fitted. */
+static void test_planner__refuses_only_what_cannot_fit(void **state)
+{
+    (void)state;
+    seed_random();
+    int n_refused = 0;
+    for (int round = 0; round < 300; round++) {
+        situation s;
+        fl_plan plan = {0};
+        situation_draw(&s);
+        s.job.devices.memory_bytes = draw(30, 250) * (int64_t)1000;
+        int n_layers = s.profile.n_layers;
+        int K = draw(1, n_layers < s.input.n_workers ? n_layers : s.input.n_workers);
+        s.job.pipe.k = K;
+        s.job.pipe.m = 1;
+        s.job.autodp.r = 1;
+        fl_status status = fl_plan_choose(&s.input, &plan, NULL, 0, NULL);
+        fl_plan other = {.K = K,
+                         .R = 1,
+                         .M = 1,
+                         .n_layers = n_layers,
+                         .schedule = s.job.pipe.schedule,
+                         .n_workers = s.input.n_workers};
+        bool some = !isinf(try_splits(&s, &other, 0));
+        assert_int_equal(status, some ? FL_OK : FL_EBUDGET);
+        n_refused += !some;
+        situation_fini(&s);
+    }
+    assert_true(n_refused > 20 && n_refused < 300);
+}
+
+/* Leaving candidates out by their lower bound must not change the answer: with room to report all
+ * of them, none is left out. */
+static void test_planner__bound_leaves_out_nothing_better(void **state)
+{
+    (void)state;
+    seed_random();
+    static fl_candidate candidates[200000];
+    for (int round = 0; round < 20; round++) {
+        situation s;
+        fl_plan with_bound, all;
+        int n = 0;
+        situation_draw(&s);
+        s.input.n_workers = draw(8, 60);
+        s.job.train.batch = draw(20, 500);
+        s.job.devices.memory_bytes = draw(50, 4000) * (int64_t)1000;
+        fl_status a = fl_plan_choose(&s.input, &with_bound, NULL, 0, NULL);
+        fl_status b = fl_plan_choose(&s.input, &all, candidates, 200000, &n);
+        assert_int_equal(a, b);
+        assert_true(a != FL_OK || memcmp(&with_bound, &all, sizeof all) == 0);
+        situation_fini(&s);
+    }
+}
+
+/* ---- plans as values ---- */
+
+static fl_plan small_plan(void)
+{
+    return (fl_plan){.K = 2,
+                     .R = 2,
+                     .M = 4,
+                     .n_layers = 6,
+                     .n_workers = 5,
+                     .first = {0, 3, 6},
+                     .rank_of = {4, 0, 2, 1}};
+}
+
+static void test_plan__places_and_text(void **state)
+{
+    (void)state;
+    fl_plan plan = small_plan();
+    char text[64], tiny[8];
+    assert_int_equal(fl_plan_check(&plan), FL_OK);
+    assert_string_equal(fl_plan_text(&plan, text, sizeof text), "F=0, K=2 x R=2 x M=4, cuts 0 3 6");
+    assert_string_equal(fl_plan_text(&plan, tiny, sizeof tiny), "F=0, K=");
+    fl_place place = fl_plan_place(&plan, 2);
+    assert_true(place.active);
+    assert_int_equal(place.replica, 1);
+    assert_int_equal(place.stage, 0);
+    place = fl_plan_place(&plan, 3);
+    assert_false(place.active);
+    assert_int_equal(place.replica, -1);
+    assert_int_equal(place.stage, -1);
+}
+
+static void test_plan__check_finds_what_is_wrong(void **state)
+{
+    (void)state;
+    fl_plan plan = small_plan();
+    plan.rank_of[3] = 4;
+    assert_int_equal(fl_plan_check(&plan), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "replica 1, stage 1 of the plan is on worker 4"));
+    plan = small_plan();
+    plan.rank_of[0] = 5;
+    assert_int_equal(fl_plan_check(&plan), FL_EINVAL);
+    plan = small_plan();
+    plan.first[1] = 0;
+    assert_int_equal(fl_plan_check(&plan), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "stage 0 of the plan has no layer");
+    plan = small_plan();
+    plan.first[2] = 5;
+    assert_int_equal(fl_plan_check(&plan), FL_EINVAL);
+    plan = small_plan();
+    plan.R = 3;
+    assert_int_equal(fl_plan_check(&plan), FL_EINVAL);
+    plan = small_plan();
+    plan.M = 0;
+    assert_int_equal(fl_plan_check(&plan), FL_EINVAL);
+    plan = small_plan();
+    plan.K = FL_MAX_STAGES + 1;
+    plan.n_layers = FL_MAX_LAYERS;
+    plan.n_workers = FL_MAX_WORKERS;
+    assert_int_equal(fl_plan_check(&plan), FL_EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_planner__replicates_where_the_model_fits),
+        cmocka_unit_test(test_planner__cuts_where_memory_asks_for_it),
+        cmocka_unit_test(test_planner__cuts_micro_batches_where_activations_are_large),
+        cmocka_unit_test(test_planner__prefers_stages_where_gradients_are_dear),
+        cmocka_unit_test(test_planner__leaves_workers_idle_where_they_cannot_help),
+        cmocka_unit_test(test_planner__balances_stages_by_time),
+        cmocka_unit_test(test_planner__moves_the_cut_up_as_layers_freeze),
+        cmocka_unit_test(test_planner__obeys_the_job),
+        cmocka_unit_test(test_planner__knows_that_devices_share_processors),
+        cmocka_unit_test(test_planner__prices_the_bubble_and_the_commit),
+        cmocka_unit_test(test_planner__hides_all_reduce_behind_backward),
+        cmocka_unit_test(test_planner__refuses_by_name_and_number),
+        cmocka_unit_test(test_planner__is_valid_and_never_worse_than_a_candidate),
+        cmocka_unit_test(test_planner__refuses_only_what_cannot_fit),
+        cmocka_unit_test(test_planner__bound_leaves_out_nothing_better),
+        cmocka_unit_test(test_plan__places_and_text),
+        cmocka_unit_test(test_plan__check_finds_what_is_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
