@@ -9,6 +9,7 @@
 
 #include "autodp/net.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct fl_group fl_group;
@@ -22,6 +23,8 @@ typedef struct fl_group_options {
     const char *host;
     int64_t open_timeout_ms;
     int64_t wait_timeout_ms;
+    bool (*given_up)(void *context); /* as in fl_net_options; may be NULL */
+    void *context;
 } fl_group_options;
 
 fl_status fl_group_open(const fl_group_options *options, fl_group **out) FL_MUST_CHECK;

@@ -9,6 +9,7 @@
 
 #include <frostline/status.h>
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,12 +36,19 @@ typedef struct fl_net_options {
     const char *host;        /* address to listen on; NULL: 127.0.0.1 */
     int64_t open_timeout_ms; /* for the whole mesh */
     int64_t wait_timeout_ms; /* the longest any wait may last, whatever its deadline */
+    /* Asked about every 20 ms while opening, from another thread; true ends the open with
+     * FL_ESTALE. May be NULL. */
+    bool (*given_up)(void *context);
+    void *context;
 } fl_net_options;
 
-/* Connect to all others. FL_EDEADLINE when somebody did not come, FL_EPEER when somebody died. */
+/* Connect to all others. Who returns FL_OK knows that all are connected to it. FL_EDEADLINE when
+ * somebody did not come, FL_EPEER when somebody died. Sets SIGPIPE to be ignored if nobody
+ * handles it. Fork before the first net is opened. */
 fl_status fl_net_open(const fl_net_options *options, fl_net **out) FL_MUST_CHECK;
 
-/* Buffers must be gone. *net becomes NULL; NULL is fine. */
+/* Buffers must be gone. Tells the others, so that leaving is not taken for dying; a broken net is
+ * left without a word. Never waits longer than a second. *net becomes NULL; NULL is fine. */
 void fl_net_close(fl_net **net);
 
 /* Wake every waiter, now and from now on, with `why` (a regroup code). Threads: any; the first
@@ -50,9 +58,14 @@ void fl_net_abort(fl_net *net, fl_status why);
 /* FL_OK, or why the net is broken. */
 fl_status fl_net_state(fl_net *net);
 
-/* Register memory (borrowed). One operation a direction at a time on a buffer. */
+/* Register memory (borrowed). Several operations a direction may be under way on a buffer if all go
+ * to the same peer: they finish in the order in which they were started, one wait each. One thread
+ * a direction. */
 fl_status fl_net_buffer_create(fl_net *net, void *data, size_t size_bytes,
                                fl_net_buffer **out) FL_MUST_CHECK;
+
+/* Once it returns, nobody touches the memory any more, also when an operation was under way and
+ * the net is broken. *buffer becomes NULL; NULL is fine. */
 void fl_net_buffer_destroy(fl_net_buffer **buffer);
 
 /* Start; the pair (peer, tag) orders messages: what is sent first is received first. */

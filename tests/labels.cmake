@@ -1,5 +1,9 @@
 # Tests that fork workers, and tests of more than a few seconds. All others are unit tests.
 set(FL_TESTS_MULTIPROC
+  test_net
+  test_group
+  test_group_faults
+  test_message
 )
 set(FL_TESTS_SLOW
 )

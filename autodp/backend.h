@@ -1,0 +1,61 @@
+/* What a kind of device does for a training group. group.c checks the arguments and calls through
+ * this table; the objects of a backend begin with the base structs below. */
+#ifndef FL_AUTODP_BACKEND_H
+#define FL_AUTODP_BACKEND_H
+
+#include "autodp/group.h"
+
+/* The meaning of each entry is that of fl_<entry> in group.h. */
+typedef struct fl_group_ops {
+    const char *kind;
+
+    fl_status (*group_open)(const fl_group_options *options, fl_group **out);
+    void (*group_close)(fl_group *group);
+    void (*group_abort)(fl_group *group, fl_status why);
+    fl_status (*group_state)(fl_group *group);
+    fl_status (*group_sum)(fl_group *group, double *values, int n, int64_t deadline_us);
+    fl_status (*group_broadcast)(fl_group *group, int root, void *data, size_t size_bytes,
+                                 int64_t deadline_us);
+    void (*group_stats)(const fl_group *group, fl_group_stats *out);
+
+    fl_status (*channel_open)(fl_group *group, bool sending, int peer, uint32_t id,
+                              size_t max_bytes, int depth, fl_channel **out);
+    void (*channel_close)(fl_channel *channel);
+    void *(*channel_buffer)(fl_channel *c, int64_t n);
+    fl_status (*channel_send)(fl_channel *c, int64_t n, size_t size_bytes);
+    fl_status (*channel_reuse)(fl_channel *c, int64_t n, int64_t deadline_us);
+    fl_status (*channel_post)(fl_channel *c, int64_t n, size_t size_bytes);
+    fl_status (*channel_wait)(fl_channel *c, int64_t n, int64_t deadline_us);
+
+    fl_status (*bucket_create)(fl_group *group, uint32_t id, const int *owners, int n_owners,
+                               float *data, int64_t n, fl_bucket **out);
+    void (*bucket_destroy)(fl_bucket *bucket);
+    fl_status (*bucket_start)(fl_bucket *bucket);
+    fl_status (*bucket_wait)(fl_bucket *bucket, int64_t deadline_us);
+} fl_group_ops;
+
+struct fl_group {
+    const fl_group_ops *ops;
+    int index, size;
+    uint32_t generation;
+};
+
+struct fl_channel {
+    fl_group *group;
+    bool sending;
+    int peer;
+    uint32_t id;
+    size_t max_bytes;
+    int depth;
+};
+
+struct fl_bucket {
+    fl_group *group;
+    uint32_t id;
+    float *data; /* borrowed [n] */
+    int64_t n;
+};
+
+extern const fl_group_ops fl_gloo_ops;
+
+#endif

@@ -1,0 +1,30 @@
+/* Everybody's few bytes to everybody: what the scalar sums of a training group and the gathers of
+ * the message group stand on. Buffers are fixed at the beginning and receives are posted one round
+ * ahead, so that a round costs one message each way.
+ *
+ * Up to FL_EXCHANGE_DIRECT members send to each other directly; more go through member 0, for
+ * N (N - 1) messages cost more than the second hop. */
+#ifndef FL_AUTODP_EXCHANGE_H
+#define FL_AUTODP_EXCHANGE_H
+
+#include "autodp/net.h"
+
+#include <stdint.h>
+
+enum { FL_EXCHANGE_DIRECT = 4 };
+
+typedef struct fl_exchange fl_exchange;
+
+/* max_bytes: the most one member may give. tag: not used by anything else on this net. */
+fl_status fl_exchange_create(fl_net *net, int rank, int size, uint64_t tag, size_t max_bytes,
+                             fl_exchange **out) FL_MUST_CHECK;
+void fl_exchange_destroy(fl_exchange **exchange);
+
+/* mine [size_bytes], the same size everywhere, into all [size][size_bytes] of every member.
+ * Returns  FL_ESTALE when a member gave another generation, FL_EINTERNAL when it gave another
+ *          size; the exchange is still good then
+ * Threads  one at a time */
+fl_status fl_exchange_run(fl_exchange *exchange, uint32_t generation, const void *mine,
+                          size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,76 @@
+/* The parts of the Gloo backend: what its files share. */
+#ifndef FL_AUTODP_GLOO_GROUP_H
+#define FL_AUTODP_GLOO_GROUP_H
+
+#include "autodp/backend.h"
+#include "autodp/exchange.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct gloo_bucket gloo_bucket;
+
+/* The communication thread's queue: buckets linked in the order of their start. */
+typedef struct gloo_queue {
+    pthread_mutex_t mutex;
+    pthread_cond_t work; /* for the thread: something was queued, or stop */
+    pthread_cond_t done; /* for who waits for a bucket */
+    gloo_bucket *first, *last;
+    bool stop;
+    pthread_t thread;
+    bool has_thread;
+} gloo_queue;
+
+typedef struct gloo_group {
+    fl_group base;
+    fl_net *net;
+    int64_t wait_timeout_ms;
+    fl_exchange *sums;
+    double *sum_rows; /* [size][FL_GROUP_SUM_MAX] */
+
+    gloo_queue queue;
+    float *scratch; /* FL_GLOO_WINDOW chunks that arrive and wait to be added */
+    fl_net_buffer *scratch_buffer;
+
+    atomic_int_fast64_t sent_bytes, received_bytes, reduce_us, reduce_wait_us;
+} gloo_group;
+
+typedef enum gloo_bucket_state { BUCKET_IDLE, BUCKET_QUEUED, BUCKET_DONE } gloo_bucket_state;
+
+struct gloo_bucket {
+    fl_bucket base;
+    gloo_bucket *next; /* in the queue */
+    gloo_bucket_state state;
+    fl_status status;                    /* of the last all-reduce */
+    char message[512];                   /* its failure's message, for the thread that waits */
+    int n_owners, my_place, left, right; /* the ring: the owners in their order */
+    fl_net_buffer *buffer;               /* over data; NULL when there is nobody to talk to */
+};
+
+/* Chunks of an all-reduce: small enough to stay in the second-level cache between arriving and
+ * being added, large enough that a message's fixed cost does not show. */
+enum { FL_GLOO_CHUNK = 64 * 1024, FL_GLOO_WINDOW = 4 };
+
+/* gloo_reduce.c. Sum data over the owners, in place. The communication thread's. */
+fl_status fl__gloo_reduce(gloo_group *g, gloo_bucket *b);
+
+/* gloo_bucket.c */
+fl_status fl__gloo_queue_init(gloo_group *g);
+void fl__gloo_queue_fini(gloo_group *g);
+fl_status fl__gloo_bucket_create(fl_group *group, uint32_t id, const int *owners, int n_owners,
+                                 float *data, int64_t n, fl_bucket **out);
+void fl__gloo_bucket_destroy(fl_bucket *bucket);
+fl_status fl__gloo_bucket_start(fl_bucket *bucket);
+fl_status fl__gloo_bucket_wait(fl_bucket *bucket, int64_t deadline_us);
+
+/* gloo_channel.c */
+fl_status fl__gloo_channel_open(fl_group *group, bool sending, int peer, uint32_t id,
+                                size_t max_bytes, int depth, fl_channel **out);
+void fl__gloo_channel_close(fl_channel *channel);
+void *fl__gloo_channel_buffer(fl_channel *c, int64_t n);
+fl_status fl__gloo_channel_send(fl_channel *c, int64_t n, size_t size_bytes);
+fl_status fl__gloo_channel_reuse(fl_channel *c, int64_t n, int64_t deadline_us);
+fl_status fl__gloo_channel_post(fl_channel *c, int64_t n, size_t size_bytes);
+fl_status fl__gloo_channel_wait(fl_channel *c, int64_t n, int64_t deadline_us);
+
+#endif

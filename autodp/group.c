@@ -1,0 +1,197 @@
+#include "autodp/group.h"
+
+#include "autodp/backend.h"
+
+/* The group and its generation go before every message, for a run has several at once. */
+static fl_status in_group(fl_status status, const fl_group *g, const char *what)
+{
+    if (status == FL_OK) {
+        return FL_OK;
+    }
+    return fl_within(status, "generation %u, member %d of %d: %s", g->generation, g->index, g->size,
+                     what);
+}
+
+static fl_status check_member(const fl_group *g, int member, const char *what)
+{
+    if (member < 0 || member >= g->size) {
+        return fl_fail(FL_EINVAL, "%s %d, but the group has %d members", what, member, g->size);
+    }
+    return FL_OK;
+}
+
+fl_status fl_group_open(const fl_group_options *options, fl_group **out)
+{
+    if (options->size < 1 || options->index < 0 || options->index >= options->size) {
+        return fl_fail(FL_EINVAL, "member %d of %d", options->index, options->size);
+    }
+    const fl_group_ops *ops = &fl_gloo_ops;
+    fl_group *group = NULL;
+    FL_TRY(ops->group_open(options, &group));
+    group->ops = ops;
+    *out = group;
+    return FL_OK;
+}
+
+void fl_group_close(fl_group **group)
+{
+    if (*group != NULL) {
+        (*group)->ops->group_close(*group);
+        *group = NULL;
+    }
+}
+
+void fl_group_abort(fl_group *group, fl_status why)
+{
+    group->ops->group_abort(group, why);
+}
+
+fl_status fl_group_state(fl_group *group)
+{
+    return group->ops->group_state(group);
+}
+
+fl_status fl_group_sum(fl_group *group, double *values, int n, int64_t deadline_us)
+{
+    if (n < 0 || n > FL_GROUP_SUM_MAX) {
+        return fl_fail(FL_EINVAL, "a sum of %d values, at most %d are allowed", n,
+                       FL_GROUP_SUM_MAX);
+    }
+    return in_group(group->ops->group_sum(group, values, n, deadline_us), group, "sum");
+}
+
+fl_status fl_group_broadcast(fl_group *group, int root, void *data, size_t size_bytes,
+                             int64_t deadline_us)
+{
+    FL_TRY(check_member(group, root, "broadcast from member"));
+    if (size_bytes == 0 || group->size == 1) {
+        return FL_OK;
+    }
+    return in_group(group->ops->group_broadcast(group, root, data, size_bytes, deadline_us), group,
+                    "broadcast");
+}
+
+void fl_group_stats_get(const fl_group *group, fl_group_stats *out)
+{
+    group->ops->group_stats(group, out);
+}
+
+/* ---- channels ---- */
+
+fl_status fl_channel_open(fl_group *group, bool sending, int peer, uint32_t id, size_t max_bytes,
+                          int depth, fl_channel **out)
+{
+    FL_TRY(check_member(group, peer, "channel to member"));
+    if (peer == group->index || depth < 1 || max_bytes == 0) {
+        return fl_fail(FL_EINVAL, "channel to member %d of depth %d for %zu bytes at member %d",
+                       peer, depth, max_bytes, group->index);
+    }
+    return group->ops->channel_open(group, sending, peer, id, max_bytes, depth, out);
+}
+
+void fl_channel_close(fl_channel **channel)
+{
+    if (*channel != NULL) {
+        (*channel)->group->ops->channel_close(*channel);
+        *channel = NULL;
+    }
+}
+
+void *fl_channel_buffer(fl_channel *c, int64_t n)
+{
+    return c->group->ops->channel_buffer(c, n);
+}
+
+static fl_status in_channel(fl_status status, const fl_channel *c, int64_t n)
+{
+    if (status == FL_OK) {
+        return FL_OK;
+    }
+    return fl_within(status, "generation %u, channel %u %s member %d, message %lld",
+                     c->group->generation, c->id, c->sending ? "to" : "from", c->peer,
+                     (long long)n);
+}
+
+static fl_status check_message(const fl_channel *c, bool sending, size_t size_bytes)
+{
+    if (c->sending != sending) {
+        return fl_fail(FL_EINVAL, "this end only %s", c->sending ? "sends" : "receives");
+    }
+    if (size_bytes > c->max_bytes) {
+        return fl_fail(FL_EINVAL, "%zu bytes, but the channel was opened for %zu", size_bytes,
+                       c->max_bytes);
+    }
+    return FL_OK;
+}
+
+fl_status fl_channel_send(fl_channel *c, int64_t n, size_t size_bytes)
+{
+    fl_status status = check_message(c, true, size_bytes);
+    return in_channel(status == FL_OK ? c->group->ops->channel_send(c, n, size_bytes) : status, c,
+                      n);
+}
+
+fl_status fl_channel_reuse(fl_channel *c, int64_t n, int64_t deadline_us)
+{
+    fl_status status = check_message(c, true, 0);
+    return in_channel(status == FL_OK ? c->group->ops->channel_reuse(c, n, deadline_us) : status, c,
+                      n);
+}
+
+fl_status fl_channel_post(fl_channel *c, int64_t n, size_t size_bytes)
+{
+    fl_status status = check_message(c, false, size_bytes);
+    return in_channel(status == FL_OK ? c->group->ops->channel_post(c, n, size_bytes) : status, c,
+                      n);
+}
+
+fl_status fl_channel_wait(fl_channel *c, int64_t n, int64_t deadline_us)
+{
+    fl_status status = check_message(c, false, 0);
+    return in_channel(status == FL_OK ? c->group->ops->channel_wait(c, n, deadline_us) : status, c,
+                      n);
+}
+
+/* ---- buckets ---- */
+
+fl_status fl_bucket_create(fl_group *group, uint32_t id, const int *owners, int n_owners,
+                           float *data, int64_t n, fl_bucket **out)
+{
+    bool mine = false;
+    for (int i = 0; i < n_owners; i++) {
+        FL_TRY(check_member(group, owners[i], "bucket of member"));
+        mine = mine || owners[i] == group->index;
+    }
+    if (!mine || n < 0) {
+        return fl_fail(FL_EINVAL, "bucket %u of %lld values: member %d is %s of its %d owners", id,
+                       (long long)n, group->index, mine ? "one" : "none", n_owners);
+    }
+    return group->ops->bucket_create(group, id, owners, n_owners, data, n, out);
+}
+
+void fl_bucket_destroy(fl_bucket **bucket)
+{
+    if (*bucket != NULL) {
+        (*bucket)->group->ops->bucket_destroy(*bucket);
+        *bucket = NULL;
+    }
+}
+
+static fl_status in_bucket(fl_status status, const fl_bucket *b)
+{
+    if (status == FL_OK) {
+        return FL_OK;
+    }
+    return fl_within(status, "generation %u, all-reduce of bucket %u at member %d",
+                     b->group->generation, b->id, b->group->index);
+}
+
+fl_status fl_bucket_start(fl_bucket *bucket)
+{
+    return in_bucket(bucket->group->ops->bucket_start(bucket), bucket);
+}
+
+fl_status fl_bucket_wait(fl_bucket *bucket, int64_t deadline_us)
+{
+    return in_bucket(bucket->group->ops->bucket_wait(bucket, deadline_us), bucket);
+}

@@ -1,0 +1,157 @@
+#include "autodp/message.h"
+
+#include "autodp/exchange.h"
+#include "autodp/tag.h"
+#include "device/alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { GATHER_MAX_BYTES = 4096 };
+
+static const uint32_t tell_magic = 0x464c544c; /* FLTL */
+
+typedef struct tell_head {
+    uint32_t magic;
+    uint32_t generation;
+    uint64_t size_bytes;
+} tell_head;
+
+struct fl_message_group {
+    fl_net *net;
+    int rank, size;
+    fl_exchange *exchange;
+    unsigned char *told; /* a head and FL_MESSAGE_MAX_BYTES */
+    fl_net_buffer *in;
+    fl_net_buffer **out; /* [size], all over `told` */
+};
+
+static const size_t told_bytes = sizeof(tell_head) + FL_MESSAGE_MAX_BYTES;
+
+static fl_status set_up(fl_message_group *g)
+{
+    FL_TRY(fl_exchange_create(g->net, g->rank, g->size, fl_tag(FL_TAG_GATHER, 0), GATHER_MAX_BYTES,
+                              &g->exchange));
+    FL_TRY(fl_alloc(told_bytes, (void **)&g->told));
+    FL_TRY(fl_net_buffer_create(g->net, g->told, told_bytes, &g->in));
+    FL_TRY(fl_alloc_array((size_t)g->size, sizeof(fl_net_buffer *), (void **)&g->out));
+    for (int peer = 0; peer < g->size; peer++) {
+        FL_TRY(fl_net_buffer_create(g->net, g->told, told_bytes, &g->out[peer]));
+    }
+    return FL_OK;
+}
+
+fl_status fl_message_open(const fl_message_options *options, fl_message_group **out)
+{
+    char name[64];
+    snprintf(name, sizeof name, "message/%u", options->membership);
+    fl_message_group *g = NULL;
+    FL_TRY(fl_alloc(sizeof *g, (void **)&g));
+    g->rank = options->rank;
+    g->size = options->size;
+    const fl_net_options net = {
+        .rank = options->rank,
+        .size = options->size,
+        .name = name,
+        .kv = options->kv,
+        .host = options->host,
+        .open_timeout_ms = options->open_timeout_ms,
+        .wait_timeout_ms = options->wait_timeout_ms,
+        .given_up = options->given_up,
+        .context = options->context,
+    };
+    fl_status status = fl_net_open(&net, &g->net);
+    if (status == FL_OK) {
+        status = set_up(g);
+    }
+    if (status != FL_OK) {
+        fl_message_close(&g);
+        return status;
+    }
+    *out = g;
+    return FL_OK;
+}
+
+void fl_message_close(fl_message_group **group)
+{
+    fl_message_group *g = *group;
+    if (g == NULL) {
+        return;
+    }
+    *group = NULL;
+    fl_exchange_destroy(&g->exchange);
+    for (int peer = 0; g->out != NULL && peer < g->size; peer++) {
+        fl_net_buffer_destroy(&g->out[peer]);
+    }
+    fl_net_buffer_destroy(&g->in);
+    fl_net_close(&g->net);
+    fl_free(g->out);
+    fl_free(g->told);
+    fl_free(g);
+}
+
+void fl_message_abort(fl_message_group *group, fl_status why)
+{
+    fl_net_abort(group->net, why);
+}
+
+static fl_status tell(fl_message_group *g, uint32_t generation, const void *data, size_t size_bytes,
+                      int64_t deadline_us)
+{
+    if (size_bytes > FL_MESSAGE_MAX_BYTES) {
+        return fl_fail(FL_EINVAL, "a message of %zu bytes, at most %d are allowed", size_bytes,
+                       FL_MESSAGE_MAX_BYTES);
+    }
+    const tell_head h = {tell_magic, generation, size_bytes};
+    memcpy(g->told, &h, sizeof h);
+    memcpy(g->told + sizeof h, data, size_bytes);
+    uint64_t tag = fl_tag(FL_TAG_TELL, 0);
+    for (int peer = 0; peer < g->size; peer++) {
+        if (peer != g->rank) {
+            FL_TRY(fl_net_send(g->out[peer], peer, tag, 0, sizeof h + size_bytes));
+        }
+    }
+    for (int peer = 0; peer < g->size; peer++) {
+        if (peer != g->rank) {
+            FL_TRY(fl_net_wait_send(g->out[peer], deadline_us));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status listen_to(fl_message_group *g, int root, uint32_t generation, void *data,
+                           size_t *size_bytes, int64_t deadline_us)
+{
+    FL_TRY(fl_net_recv(g->in, root, fl_tag(FL_TAG_TELL, 0), 0, told_bytes));
+    FL_TRY(fl_net_wait_recv(g->in, deadline_us));
+    tell_head h;
+    memcpy(&h, g->told, sizeof h);
+    if (h.magic != tell_magic || h.size_bytes > FL_MESSAGE_MAX_BYTES) {
+        return fl_fail(FL_EINTERNAL, "no message, but something else from rank %d", root);
+    }
+    if (h.generation != generation) {
+        return fl_fail(FL_ESTALE, "rank %d told of generation %u, rank %d is in %u", root,
+                       h.generation, g->rank, generation);
+    }
+    memcpy(data, g->told + sizeof h, h.size_bytes);
+    *size_bytes = h.size_bytes;
+    return FL_OK;
+}
+
+fl_status fl_message_tell(fl_message_group *group, int root, uint32_t generation, void *data,
+                          size_t *size_bytes, int64_t deadline_us)
+{
+    if (root < 0 || root >= group->size) {
+        return fl_fail(FL_EINVAL, "rank %d of a message group of %d", root, group->size);
+    }
+    if (root == group->rank) {
+        return tell(group, generation, data, *size_bytes, deadline_us);
+    }
+    return listen_to(group, root, generation, data, size_bytes, deadline_us);
+}
+
+fl_status fl_message_gather(fl_message_group *group, uint32_t generation, const void *mine,
+                            size_t size_bytes, void *all, int64_t deadline_us)
+{
+    return fl_exchange_run(group->exchange, generation, mine, size_bytes, all, deadline_us);
+}
