@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Print the tables of tests/test_optimizer.c: what torch.optim does to four elements.
+
+    python3 tests/reference/make_optimizer_reference.py
+"""
+import torch
+
+START = [1.0, -0.5, 0.25, 3.0]
+GRADS = [[0.1, -2.0, 1e-4, 0.0], [0.2, 1.0, -3e-4, 0.5], [-0.4, 0.5, 2e-4, 1e-7]]
+
+
+def run(make):
+    p = torch.nn.Parameter(torch.tensor(START, dtype=torch.float64))
+    optimizer = make([p])
+    rows = []
+    for g in GRADS:
+        p.grad = torch.tensor(g, dtype=torch.float64)
+        optimizer.step()
+        rows.append(p.detach().tolist())
+    return rows
+
+
+CASES = {
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1),
+    "adamw without decay": lambda p: torch.optim.AdamW(p, lr=1e-2, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.0),
+    "sgd": lambda p: torch.optim.SGD(p, lr=1e-1, momentum=0.9, weight_decay=0.05),
+    "sgd without momentum": lambda p: torch.optim.SGD(p, lr=1e-1),
+}
+
+for name, make in CASES.items():
+    print(f"/* {name} */")
+    for row in run(make):
+        print("{" + ", ".join(f"{v:.9g}" for v in row) + "},")
