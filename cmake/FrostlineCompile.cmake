@@ -29,6 +29,7 @@ function(fl_library folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*.c"
        "${PROJECT_SOURCE_DIR}/${folder}/*.cc")
   list(FILTER sources EXCLUDE REGEX "/main\\.c$")
+  list(FILTER sources EXCLUDE REGEX "/isa/[^/]*$") # fl_isa compiles these
   if(NOT sources)
     add_library(frostline_${folder} INTERFACE)
     target_link_libraries(frostline_${folder} INTERFACE ${ARG_LINK})
@@ -39,4 +40,19 @@ function(fl_library folder)
                              "${PROJECT_SOURCE_DIR}/include")
   target_link_libraries(frostline_${folder} PUBLIC ${ARG_LINK})
   fl_compile_options(frostline_${folder})
+endfunction()
+
+# fl_isa(name flags...): the sources of device/cpu/isa once more, for one instruction set that the
+# device chooses at run time. They are written with vector types, so they are optimized always: a
+# debug build would spend its time there.
+function(fl_isa name)
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/device/cpu/isa/*.c")
+  add_library(frostline_isa_${name} OBJECT ${sources})
+  target_include_directories(frostline_isa_${name} PRIVATE "${PROJECT_SOURCE_DIR}"
+                             "${PROJECT_SOURCE_DIR}/include")
+  fl_compile_options(frostline_isa_${name})
+  target_compile_definitions(frostline_isa_${name} PRIVATE FL_ISA=${name})
+  target_compile_options(frostline_isa_${name} PRIVATE
+    -O3 -ffp-contract=fast -fno-trapping-math -fno-signed-zeros -Wno-psabi ${ARGN})
+  target_sources(frostline_device PRIVATE $<TARGET_OBJECTS:frostline_isa_${name}>)
 endfunction()

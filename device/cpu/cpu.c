@@ -1,0 +1,204 @@
+/* The CPU device: its table, its memory, its threads, and the choice of an instruction set. */
+#include "device/cpu/cpu.h"
+
+#include "device/alloc.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+extern const fl__isa fl__isa_baseline;
+#ifdef FL_ISA_X86
+extern const fl__isa fl__isa_avx2, fl__isa_avx512;
+#endif
+
+/* Bytes of scratch a thread starts with. */
+enum { SCRATCH_START = 64 * 1024, SCRATCH_GRAIN = 4096 };
+
+static fl_status memory_take(FL__UNUSED fl_device *d, size_t size_bytes, void **out)
+{
+    return fl_alloc(size_bytes, out);
+}
+
+static void memory_give(FL__UNUSED fl_device *d, void *memory, FL__UNUSED size_t size_bytes)
+{
+    fl_free(memory);
+}
+
+static fl_status copy_in(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s, void *to,
+                         const void *from_host, size_t n)
+{
+    memcpy(to, from_host, n);
+    return FL_OK;
+}
+
+static fl_status copy_out(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s, void *to_host,
+                          const void *from, size_t n)
+{
+    memcpy(to_host, from, n);
+    return FL_OK;
+}
+
+static fl_status fill_zero(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s, void *to, size_t n)
+{
+    memset(to, 0, n);
+    return FL_OK;
+}
+
+static fl_status stream_create(FL__UNUSED fl_device *d, fl_stream **out)
+{
+    *out = NULL;
+    return FL_OK;
+}
+
+static void stream_destroy(FL__UNUSED fl_device *d, fl_stream **s)
+{
+    *s = NULL;
+}
+
+static fl_status sync(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s)
+{
+    return FL_OK;
+}
+
+static void destroy(fl_device *d)
+{
+    fl__cpu *cpu = fl__cpu_of(d);
+    fl_free(cpu->scratch);
+    fl_free(cpu);
+}
+
+static void weight_release(FL__UNUSED fl_device *d, fl_weight *w)
+{
+    w->pack = NULL;
+}
+
+static const fl_device_ops cpu_ops = {
+    .kind = "cpu",
+    .memory_take = memory_take,
+    .memory_give = memory_give,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .fill_zero = fill_zero,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .sync = sync,
+    .destroy = destroy,
+    .weight_release = weight_release,
+    .linear = fl__cpu_linear,
+    .linear_backward_input = fl__cpu_linear_backward_input,
+    .linear_backward_weights = fl__cpu_linear_backward_weights,
+    .gelu_backward = fl__cpu_gelu_backward,
+    .layernorm = fl__cpu_layernorm,
+    .layernorm_backward = fl__cpu_layernorm_backward,
+    .attention = fl__cpu_attention,
+    .attention_backward = fl__cpu_attention_backward,
+    .dropout = fl__cpu_dropout,
+    .add = fl__cpu_add,
+    .gather_rows = fl__cpu_gather_rows,
+    .scatter_rows = fl__cpu_scatter_rows,
+    .patchify = fl__cpu_patchify,
+    .vit_assemble = fl__cpu_vit_assemble,
+    .vit_assemble_backward = fl__cpu_vit_assemble_backward,
+    .cross_entropy = fl__cpu_cross_entropy,
+    .adamw = fl__cpu_adamw,
+    .sgd = fl__cpu_sgd,
+    .sum_squares = fl__cpu_sum_squares,
+};
+
+fl_status fl__cpu_reserve(fl__cpu *cpu, size_t size_bytes)
+{
+    if (size_bytes <= cpu->scratch_bytes) {
+        return FL_OK;
+    }
+    size_t each = (size_bytes + SCRATCH_GRAIN - 1) / SCRATCH_GRAIN * SCRATCH_GRAIN;
+    void *fresh = NULL;
+    FL_TRY(fl_alloc_array((size_t)cpu->base.n_threads, each, &fresh));
+    fl_free(cpu->scratch);
+    cpu->scratch = fresh;
+    cpu->scratch_bytes = each;
+    return FL_OK;
+}
+
+static const fl__isa *best_isa(void)
+{
+#ifdef FL_ISA_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+        return &fl__isa_avx512;
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        return &fl__isa_avx2;
+    }
+#endif
+    return &fl__isa_baseline;
+}
+
+/* Results below 1e-38 become zero: a product with a denormal takes a hundred times as long. */
+static void flush_denormals(void)
+{
+#if defined(__SSE2__)
+    _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
+    _mm_setcsr(_mm_getcsr() | 0x0040u); /* denormals are zero on the way in, too */
+#endif
+}
+
+/* Every compute thread sets itself up; the OpenMP threads stay the same ones afterwards. */
+static fl_status set_up_threads(int n_threads, const int *cpu_ids)
+{
+    int error = 0;
+    omp_set_dynamic(0);
+    omp_set_num_threads(n_threads);
+#pragma omp parallel for schedule(static, 1) num_threads(n_threads)
+    for (int t = 0; t < n_threads; t++) {
+        flush_denormals();
+        if (cpu_ids != NULL) {
+            cpu_set_t set;
+            CPU_ZERO(&set);
+            CPU_SET((size_t)cpu_ids[t], &set);
+            if (sched_setaffinity(0, sizeof set, &set) != 0) {
+#pragma omp atomic write
+                error = errno;
+            }
+        }
+    }
+    if (error != 0) {
+        return fl_fail(FL_EINVAL, "cannot pin the %d compute threads to their processors: %s",
+                       n_threads, strerror(error));
+    }
+    return FL_OK;
+}
+
+fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_bytes,
+                               fl_device **out)
+{
+    if (n_threads < 1) {
+        return fl_fail(FL_EINVAL, "%d compute threads; at least 1 is needed", n_threads);
+    }
+    for (int i = 0; cpu_ids != NULL && i < n_threads; i++) {
+        if (cpu_ids[i] < 0 || cpu_ids[i] >= CPU_SETSIZE) {
+            return fl_fail(FL_EINVAL, "there is no processor %d", cpu_ids[i]);
+        }
+    }
+    FL_TRY(set_up_threads(n_threads, cpu_ids));
+    void *memory = NULL;
+    FL_TRY(fl_alloc(sizeof(fl__cpu), &memory));
+    fl__cpu *cpu = memory;
+    *cpu = (fl__cpu){
+        .base = {.ops = &cpu_ops, .n_threads = n_threads, .budget_bytes = budget_bytes},
+        .isa = best_isa(),
+    };
+    fl_status status = fl__cpu_reserve(cpu, SCRATCH_START);
+    if (status != FL_OK) {
+        fl_free(cpu);
+        return status;
+    }
+    *out = &cpu->base;
+    return FL_OK;
+}

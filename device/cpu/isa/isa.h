@@ -1,0 +1,53 @@
+/* The passes over memory that exist once for each instruction set. They work on a range of rows or
+ * elements in the calling thread; who splits the work over threads is the files of device/cpu. */
+#ifndef FL_DEVICE_CPU_ISA_ISA_H
+#define FL_DEVICE_CPU_ISA_ISA_H
+
+#include "device/device.h"
+
+/* One (sample, head): pointers stand at its first token and column. Rows of q, k, v and of their
+ * gradients are 3 * width apart, rows of y and grad_y width, lse one head of `heads`. */
+typedef struct fl__attention_head {
+    const float *q, *k, *v;
+    const float *grad_y; /* backward */
+    float *grad_q, *grad_k, *grad_v;
+    float *y;            /* forward */
+    float *lse;          /* forward; may be NULL */
+    const float *y_in;   /* backward: what forward gave */
+    const float *lse_in; /* backward: the same */
+    int64_t n_tokens, head_dim, width, heads;
+    bool causal;
+} fl__attention_head;
+
+typedef struct fl__isa {
+    const char *name;
+
+    /* y[rows, n] += bias[n] (bias may be NULL), then y = gelu(pre) of it when gelu: pre gets what
+     * went into GELU unless it is NULL. */
+    void (*bias_gelu)(const float *bias, bool gelu, float *pre, float *y, int64_t m, int64_t n);
+    void (*column_sums)(const float *x, int64_t stride, float *sums, int64_t m, int64_t n);
+    void (*gelu_backward)(const float *grad_y, const float *pre, float *grad_pre, int64_t n);
+    void (*layernorm)(const float *in, const float *residual, const float *gamma, const float *beta,
+                      float eps, float *sum, float *y, float *mean, float *rstd, int64_t m,
+                      int64_t n);
+    /* parts[2 n]: sums for gamma, then beta; written */
+    void (*layernorm_backward)(const float *grad_y, const float *in, const float *gamma,
+                               const float *mean, const float *rstd, const float *grad_residual,
+                               float *grad_in, float *parts, int64_t m, int64_t n);
+    size_t (*attention_workspace)(int64_t n_tokens, int64_t head_dim, bool backward);
+    void (*attention)(const fl__attention_head *h, float *workspace);
+    void (*attention_backward)(const fl__attention_head *h, float *workspace);
+    /* first: number of the first element within the sample, a multiple of 4 */
+    void (*dropout)(const float *in, const uint32_t key[2], int64_t sample, int64_t first, float p,
+                    float *y, int64_t n);
+    void (*add)(const float *a, const float *b, float *y, int64_t n);
+    /* One row: its loss, and whether the target had the highest logit. grad may be NULL. */
+    double (*cross_entropy)(const float *logits, int32_t target, int64_t n, float grad_scale,
+                            float *grad, bool *correct);
+    void (*adamw)(float *w, const float *g, float *m, float *v, int64_t n,
+                  const fl_adamw_step *step);
+    void (*sgd)(float *w, const float *g, float *momentum, int64_t n, const fl_sgd_step *step);
+    double (*sum_squares)(const float *g, int64_t n);
+} fl__isa;
+
+#endif

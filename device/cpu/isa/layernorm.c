@@ -1,0 +1,120 @@
+/* LayerNorm over rows, with the residual addition before it. Mean and variance take two sweeps over
+ * a row that lies in the first-level cache: E[x^2] - E[x]^2 would cancel. */
+#include "device/cpu/isa/passes.h"
+
+#include <math.h>
+
+FL_INLINE vf load(const float *p, int64_t left)
+{
+    return left >= LANES ? v_load(p) : v_load_part(p, left);
+}
+
+FL_INLINE void store(float *p, vf x, int64_t left)
+{
+    if (left >= LANES) {
+        v_store(p, x);
+    } else {
+        v_store_part(p, x, left);
+    }
+}
+
+/* Lanes of the last vector that lie beyond the row. */
+FL_INLINE vf keep(vf x, int64_t left)
+{
+    vi lane;
+    for (int i = 0; i < LANES; i++) {
+        lane[i] = i;
+    }
+    return left >= LANES ? x : v_select(lane < (int32_t)left, x, (vf){0});
+}
+
+static float row_mean(const float *x, int64_t n)
+{
+    vf s = {0};
+    for (int64_t i = 0; i < n; i += LANES) {
+        s += load(x + i, n - i);
+    }
+    return v_sum(s) / (float)n;
+}
+
+static float row_variance(const float *x, float mean, int64_t n)
+{
+    vf s = {0};
+    for (int64_t i = 0; i < n; i += LANES) {
+        vf centred = keep(load(x + i, n - i) - mean, n - i);
+        s += centred * centred;
+    }
+    return v_sum(s) / (float)n;
+}
+
+void FL_ISA_NAME(layernorm)(const float *in, const float *residual, const float *gamma,
+                            const float *beta, float eps, float *sum, float *y, float *mean,
+                            float *rstd, int64_t m, int64_t n)
+{
+    for (int64_t row = 0; row < m; row++) {
+        const float *x = in + row * n;
+        float *out = y + row * n;
+        if (residual != NULL) {
+            float *total = sum == NULL ? out : sum + row * n;
+            FL_ISA_NAME(add)(x, residual + row * n, total, n);
+            x = total;
+        } else if (sum != NULL && sum != in) {
+            memcpy(sum + row * n, x, (size_t)n * sizeof *x);
+        }
+        float centre = row_mean(x, n);
+        float scale = 1.0f / sqrtf(row_variance(x, centre, n) + eps);
+        for (int64_t i = 0; i < n; i += LANES) {
+            vf normal = (load(x + i, n - i) - centre) * scale;
+            store(out + i, normal * load(gamma + i, n - i) + load(beta + i, n - i), n - i);
+        }
+        if (mean != NULL) {
+            mean[row] = centre;
+            rstd[row] = scale;
+        }
+    }
+}
+
+/* With h = (x - mean) rstd and d = grad_y gamma:
+ * grad_x = rstd (d - mean(d) - h mean(d h)) */
+static void input_row(const float *grad_y, const float *x, const float *gamma, float mean,
+                      float rstd, const float *grad_residual, float *grad_in, int64_t n)
+{
+    vf sum_d = {0}, sum_dh = {0};
+    for (int64_t i = 0; i < n; i += LANES) {
+        vf d = load(grad_y + i, n - i) * load(gamma + i, n - i);
+        sum_d += d;
+        sum_dh += d * ((load(x + i, n - i) - mean) * rstd);
+    }
+    float mean_d = v_sum(sum_d) / (float)n;
+    float mean_dh = v_sum(sum_dh) / (float)n;
+    for (int64_t i = 0; i < n; i += LANES) {
+        vf d = load(grad_y + i, n - i) * load(gamma + i, n - i);
+        vf h = (load(x + i, n - i) - mean) * rstd;
+        vf grad = (d - mean_d - h * mean_dh) * rstd;
+        if (grad_residual != NULL) {
+            grad += load(grad_residual + i, n - i);
+        }
+        store(grad_in + i, grad, n - i);
+    }
+}
+
+void FL_ISA_NAME(layernorm_backward)(const float *grad_y, const float *in, const float *gamma,
+                                     const float *mean, const float *rstd,
+                                     const float *grad_residual, float *grad_in, float *parts,
+                                     int64_t m, int64_t n)
+{
+    memset(parts, 0, 2 * (size_t)n * sizeof *parts);
+    for (int64_t row = 0; row < m; row++) {
+        const float *g = grad_y + row * n, *x = in + row * n;
+        for (int64_t i = 0; i < n; i += LANES) {
+            vf gy = load(g + i, n - i);
+            vf h = (load(x + i, n - i) - mean[row]) * rstd[row];
+            store(parts + i, load(parts + i, n - i) + gy * h, n - i);
+            store(parts + n + i, load(parts + n + i, n - i) + gy, n - i);
+        }
+        if (grad_in != NULL) {
+            input_row(g, x, gamma, mean[row], rstd[row],
+                      grad_residual == NULL ? NULL : grad_residual + row * n, grad_in + row * n, n);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+/* Names of this instruction set's passes, for the table. Their meaning: isa.h. */
+#ifndef FL_DEVICE_CPU_ISA_PASSES_H
+#define FL_DEVICE_CPU_ISA_PASSES_H
+
+#include "device/cpu/isa/isa.h"
+#include "device/cpu/isa/simd.h"
+
+void FL_ISA_NAME(bias_gelu)(const float *bias, bool gelu, float *pre, float *y, int64_t m,
+                            int64_t n);
+void FL_ISA_NAME(column_sums)(const float *x, int64_t stride, float *sums, int64_t m, int64_t n);
+void FL_ISA_NAME(gelu_backward)(const float *grad_y, const float *pre, float *grad_pre, int64_t n);
+void FL_ISA_NAME(layernorm)(const float *in, const float *residual, const float *gamma,
+                            const float *beta, float eps, float *sum, float *y, float *mean,
+                            float *rstd, int64_t m, int64_t n);
+void FL_ISA_NAME(layernorm_backward)(const float *grad_y, const float *in, const float *gamma,
+                                     const float *mean, const float *rstd,
+                                     const float *grad_residual, float *grad_in, float *parts,
+                                     int64_t m, int64_t n);
+size_t FL_ISA_NAME(attention_workspace)(int64_t n_tokens, int64_t head_dim, bool backward);
+void FL_ISA_NAME(attention)(const fl__attention_head *h, float *workspace);
+void FL_ISA_NAME(attention_backward)(const fl__attention_head *h, float *workspace);
+void FL_ISA_NAME(dropout)(const float *in, const uint32_t key[2], int64_t sample, int64_t first,
+                          float p, float *y, int64_t n);
+void FL_ISA_NAME(add)(const float *a, const float *b, float *y, int64_t n);
+double FL_ISA_NAME(cross_entropy)(const float *logits, int32_t target, int64_t n, float grad_scale,
+                                  float *grad, bool *correct);
+void FL_ISA_NAME(adamw)(float *w, const float *g, float *m, float *v, int64_t n,
+                        const fl_adamw_step *step);
+void FL_ISA_NAME(sgd)(float *w, const float *g, float *momentum, int64_t n,
+                      const fl_sgd_step *step);
+double FL_ISA_NAME(sum_squares)(const float *g, int64_t n);
+
+#endif

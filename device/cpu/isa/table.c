@@ -1,0 +1,25 @@
+/* The table of one instruction set. */
+#include "device/cpu/isa/passes.h"
+
+#define FL_NAME_TEXT_(name) #name
+#define FL_NAME_TEXT(name) FL_NAME_TEXT_(name)
+
+extern const fl__isa FL_ISA_NAME(isa);
+
+const fl__isa FL_ISA_NAME(isa) = {
+    .name = FL_NAME_TEXT(FL_ISA),
+    .bias_gelu = FL_ISA_NAME(bias_gelu),
+    .column_sums = FL_ISA_NAME(column_sums),
+    .gelu_backward = FL_ISA_NAME(gelu_backward),
+    .layernorm = FL_ISA_NAME(layernorm),
+    .layernorm_backward = FL_ISA_NAME(layernorm_backward),
+    .attention_workspace = FL_ISA_NAME(attention_workspace),
+    .attention = FL_ISA_NAME(attention),
+    .attention_backward = FL_ISA_NAME(attention_backward),
+    .dropout = FL_ISA_NAME(dropout),
+    .add = FL_ISA_NAME(add),
+    .cross_entropy = FL_ISA_NAME(cross_entropy),
+    .adamw = FL_ISA_NAME(adamw),
+    .sgd = FL_ISA_NAME(sgd),
+    .sum_squares = FL_ISA_NAME(sum_squares),
+};
