@@ -17,6 +17,7 @@ typedef struct fl_idx {
     int64_t dims[FL_IDX_MAX_RANK]; /* each >= 1 */
     size_t size_bytes;             /* their product */
     uint8_t *bytes;                /* [size_bytes], owned */
+    bool packed;                   /* the file was gzip: bytes are counted in what it holds */
 } fl_idx;
 
 /* Read the file at `path`. A name that ends in .gz must be gzip; any other may be.

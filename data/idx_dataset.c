@@ -125,40 +125,47 @@ static fl_status read_array(const char *folder, const char *name, int rank, char
     return fl_fail(FL_EIO, "%s: neither %s nor %s.gz found", folder, name, name);
 }
 
-static fl_status read_split(const char *folder, const char *prefix, images *out)
+static const char *unpacked(const fl_idx *idx)
 {
-    char name[64], images_path[PATH_BYTES], labels_path[PATH_BYTES];
-    snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
-    FL_TRY(read_array(folder, name, 3, images_path, &out->pixels));
+    return idx->packed ? " of the unpacked data" : "";
+}
+
+/* `like`: images that these must have the size of; NULL: none. */
+static fl_status check_image_size(const char *path, const fl_idx *pixels, const fl_idx *like)
+{
     for (int i = 1; i <= 2; i++) {
-        if (out->pixels.dims[i] > MAX_SIDE) {
-            return fl_fail(FL_EFORMAT, "%s: byte %d: %lld pixels of %s found, at most %d expected",
-                           images_path, 4 + 4 * i, (long long)out->pixels.dims[i],
+        if (pixels->dims[i] > MAX_SIDE) {
+            return fl_fail(FL_EFORMAT,
+                           "%s: byte %d%s: %lld pixels of %s found, at most %d expected", path,
+                           4 + 4 * i, unpacked(pixels), (long long)pixels->dims[i],
                            i == 1 ? "height" : "width", MAX_SIDE);
         }
     }
-    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
-    FL_TRY(read_array(folder, name, 1, labels_path, &out->labels));
-    if (out->labels.dims[0] != out->pixels.dims[0]) {
+    if (like != NULL && (pixels->dims[1] != like->dims[1] || pixels->dims[2] != like->dims[2])) {
         return fl_fail(FL_EFORMAT,
-                       "%s: byte 4: %lld labels found, %lld expected, as many as %s "
-                       "has images",
-                       labels_path, (long long)out->labels.dims[0], (long long)out->pixels.dims[0],
-                       images_path);
+                       "%s: byte 8%s: images of %lld x %lld pixels found, %lld x %lld expected, as "
+                       "in the training images",
+                       path, unpacked(pixels), (long long)pixels->dims[1],
+                       (long long)pixels->dims[2], (long long)like->dims[1],
+                       (long long)like->dims[2]);
     }
     return FL_OK;
 }
 
 /* ② */
-static fl_status check_same_size(const char *folder, const idx_dataset *d)
+static fl_status read_split(const char *folder, const char *prefix, const fl_idx *like, images *out)
 {
-    const fl_idx *train = &d->split[FL_TRAIN].pixels, *test = &d->split[FL_TEST].pixels;
-    if (train->dims[1] != test->dims[1] || train->dims[2] != test->dims[2]) {
+    char name[64], images_path[PATH_BYTES], labels_path[PATH_BYTES];
+    snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
+    FL_TRY(read_array(folder, name, 3, images_path, &out->pixels));
+    FL_TRY(check_image_size(images_path, &out->pixels, like));
+    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
+    FL_TRY(read_array(folder, name, 1, labels_path, &out->labels));
+    if (out->labels.dims[0] != out->pixels.dims[0]) {
         return fl_fail(FL_EFORMAT,
-                       "%s: byte 8 of the test images: %lld x %lld pixels found, %lld x %lld "
-                       "expected, the size of the training images",
-                       folder, (long long)test->dims[1], (long long)test->dims[2],
-                       (long long)train->dims[1], (long long)train->dims[2]);
+                       "%s: byte 4%s: %lld labels found, %lld expected, as many as %s has images",
+                       labels_path, unpacked(&out->labels), (long long)out->labels.dims[0],
+                       (long long)out->pixels.dims[0], images_path);
     }
     return FL_OK;
 }
@@ -214,9 +221,8 @@ static uint64_t measure_fingerprint(const idx_dataset *d)
 
 static fl_status fill(const char *folder, idx_dataset *d)
 {
-    FL_TRY(read_split(folder, "train", &d->split[FL_TRAIN]));
-    FL_TRY(read_split(folder, "t10k", &d->split[FL_TEST]));
-    FL_TRY(check_same_size(folder, d));
+    FL_TRY(read_split(folder, "train", NULL, &d->split[FL_TRAIN]));
+    FL_TRY(read_split(folder, "t10k", &d->split[FL_TRAIN].pixels, &d->split[FL_TEST]));
     d->info = describe(d);
     d->n_pixels = d->info.channels * d->info.height * d->info.width;
     int64_t side = d->info.height < d->info.width ? d->info.height : d->info.width;
