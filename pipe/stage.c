@@ -182,12 +182,11 @@ fl_status fl_stage_loss(fl_stage *stage, int slot_index, bool want_grad, float g
     slot *s = &stage->slots[slot_index];
     fl_tensor targets, grad;
     fl_exec x = exec_for(stage, s, stage->o.last);
-    const fl_loss *loss = fl_model_loss(stage->o.model);
     FL_TRY(fl_load_targets(stage->o.dataset, s->what.split, s->ids, s->what.n, stage->targets,
                            stage->max_targets, stage->target_offsets, &targets));
     fl_stage_grad_out(stage, slot_index, &grad);
-    FL_TRY(loss->ops->forward(loss->self, &x, &s->at[stage->n_layers], &targets, grad_scale,
-                              want_grad ? &grad : NULL, sums));
+    FL_TRY(fl_exec_loss(&x, stage->o.model, &s->at[stage->n_layers], &targets, grad_scale,
+                        want_grad ? &grad : NULL, sums));
     if (!want_grad) {
         end_slot(stage, s);
     }

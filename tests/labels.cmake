@@ -4,6 +4,7 @@ set(FL_TESTS_MULTIPROC
   test_group
   test_group_faults
   test_message
+  test_plans_agree
 )
 set(FL_TESTS_SLOW
 )

@@ -1,0 +1,20 @@
+/* What a forked worker does, from its device to its last step. */
+#ifndef FL_LAUNCHER_WORKER_H
+#define FL_LAUNCHER_WORKER_H
+
+#include <frostline/plan.h>
+
+/* What the head had when it forked: the worker sees it as it was then. */
+typedef struct fl_worker_context {
+    const fl_model *model;
+    const fl_dataset *dataset;
+    const fl_job *job;
+    const fl_plan *plan;
+    int64_t n_samples; /* of the training split that the job uses */
+    int64_t n_steps;
+} fl_worker_context;
+
+/* Returns the exit code: 0, or 3 after telling the head why. context: fl_worker_context. */
+int fl_worker_run(void *context, int rank, const char *endpoint);
+
+#endif

@@ -1,0 +1,18 @@
+/* A small data set and model for tests of whole runs: images of 14 x 14 drawn from (id, class),
+ * with an augmentation keyed by (seed, epoch, id), and a ViT that fits it. */
+#ifndef FL_TESTS_SUPPORT_TOY_H
+#define FL_TESTS_SUPPORT_TOY_H
+
+#include <frostline.h>
+
+/* n training and n / 4 test samples of 4 classes. Free with fl_dataset_destroy. */
+fl_status fl_toy_dataset(int64_t n, fl_dataset *out) FL_MUST_CHECK;
+
+/* A ViT of the given depth for it: dim 24, 3 heads, patch 7. */
+fl_status fl_toy_model(int64_t blocks, float dropout, fl_model **out) FL_MUST_CHECK;
+
+/* Step losses of a run directory's steps.jsonl: out [capacity]; returns how many there were, or -1.
+ */
+int fl_toy_losses(const char *run_dir, double *out, int capacity);
+
+#endif
