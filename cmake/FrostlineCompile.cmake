@@ -8,6 +8,7 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 option(FL_WERROR "Warnings are errors" ON)
+option(FL_FUZZ "Build the fuzz targets (clang)" OFF)
 set(FL_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them (address,undefined or thread)")
 
 function(fl_compile_options target)
@@ -15,7 +16,7 @@ function(fl_compile_options target)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:C>:-Wconversion -Wstrict-prototypes -Wvla>
     $<$<BOOL:${FL_WERROR}>:-Werror> -fno-math-errno
-    -Wno-format-truncation) # messages are cut at their buffer on purpose
+    $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation>) # messages are cut at their buffer on purpose
   if(FL_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${FL_SANITIZE} -fno-sanitize-recover=all
                            -fno-omit-frame-pointer)
