@@ -1,0 +1,74 @@
+/* The command line: which command, its options, and how it ends. */
+#ifndef FL_LAUNCHER_CLI_H
+#define FL_LAUNCHER_CLI_H
+
+#include <frostline/status.h>
+
+#include <stdbool.h>
+
+/* Exit codes; docs/exit-codes.md tells them to users. */
+enum {
+    FL_EXIT_DONE = 0,
+    FL_EXIT_DEFECT = 1,
+    FL_EXIT_BAD_INPUT = 2,
+    FL_EXIT_FAILED = 3,
+    FL_EXIT_STOPPED = 130,
+};
+
+typedef struct fl_option {
+    const char *name;  /* "--run-dir" */
+    char letter;       /* 'k' of -k; 0: none */
+    const char *value; /* "DIR"; NULL: the option takes no value */
+    const char *doc;
+} fl_option;
+
+enum { FL_ARGS_MAX = 256, FL_OPTIONS_MAX = 8 };
+
+/* One command line, taken apart. All texts are borrowed from argv. */
+typedef struct fl_args {
+    const char *operand; /* NULL: none */
+    int n_given;
+    struct {
+        const fl_option *option;
+        const char *value;
+    } given[FL_ARGS_MAX];
+} fl_args;
+
+typedef struct fl_command {
+    const char *name;
+    const char *operand; /* "JOB.yaml"; NULL: takes none */
+    bool operand_is_optional;
+    const char *summary;               /* one line */
+    const char *details;               /* whole sentences, wrapped; ends in a newline */
+    fl_option options[FL_OPTIONS_MAX]; /* ended by an empty one */
+    int (*run)(const fl_args *args);
+} fl_command;
+
+extern const fl_command fl_command_run, fl_command_validate, fl_command_clock, fl_command_ledger,
+    fl_command_schema, fl_command_help;
+
+/* All commands; NULL after the last. */
+const fl_command *fl_command_at(int index);
+const fl_command *fl_command_find(const char *name);
+
+/* Everything that `frostline` does; returns its exit code. */
+int fl_main(int argc, char **argv);
+
+/* The last value given for this option, or NULL. */
+const char *fl_args_value(const fl_args *args, const char *name);
+bool fl_args_has(const fl_args *args, const char *name);
+
+/* What --help prints: of one command, or (NULL) of all. */
+void fl_print_help(const fl_command *command);
+
+/* Say that no command has this name, on standard error. Returns FL_EXIT_BAD_INPUT. */
+int fl_unknown_command(const char *name);
+
+/* One line on standard error; characters that would steer a terminal are shown as '?'. */
+void fl_complain(const char *format, ...) FL_PRINTF(1, 2);
+
+/* The exit code of a failure before any process was started, or of fl_run. */
+int fl_exit_of_input(fl_status status);
+int fl_exit_of_run(fl_status status);
+
+#endif
