@@ -304,7 +304,8 @@ static fl_status refuse(const fl_field *field, const char *text, size_t length, 
         return fl_fail(FL_EINVAL, "found the text %s, allowed: %s, without quotes", shown, allowed);
     }
     const char *near = NULL;
-    if (field->type == FL_FIELD_CHOICE && memchr(text, '\0', length) == NULL) {
+    bool has_choice = field->type == FL_FIELD_CHOICE && field->choices[1] != NULL;
+    if (has_choice && memchr(text, '\0', length) == NULL && text[length] == '\0') {
         near = fl_nearest(text, choice_at, field);
     }
     return fl_fail(FL_EINVAL, "found %s, allowed: %s%s%s", shown, allowed,
@@ -372,66 +373,84 @@ static void write_span(const fl_span *span, char text[FL_FIELD_VALUE_MAX])
     fl_write_percent(span->fraction, text, FL_FIELD_VALUE_MAX);
 }
 
-const char *fl_field_format(const fl_field *field, const fl_job *job, char text[FL_FIELD_VALUE_MAX])
+static void write_value(const fl_field *field, const value *v, char text[FL_FIELD_VALUE_MAX])
 {
-    value v = {0};
-    memcpy(&v, place_const(field, job), value_size(field));
     bool is_text = field->type == FL_FIELD_TEXT || field->type == FL_FIELD_PATH;
-    if (field->word != NULL && !is_text && v.integer == 0) {
+    if (field->word != NULL && !is_text && v->integer == 0) {
         snprintf(text, FL_FIELD_VALUE_MAX, "%s", field->word);
-        return text;
+        return;
     }
     switch (field->type) {
     case FL_FIELD_TEXT:
     case FL_FIELD_PATH:
-        v.text[FL_TEXT_MAX - 1] = '\0';
-        write_path(field, v.text, text);
+        write_path(field, v->text, text);
         break;
     case FL_FIELD_INTEGER:
-        snprintf(text, FL_FIELD_VALUE_MAX, "%" PRId64, v.integer);
+        snprintf(text, FL_FIELD_VALUE_MAX, "%" PRId64, v->integer);
         break;
     case FL_FIELD_NUMBER:
-        fl_write_number(v.number, text, FL_FIELD_VALUE_MAX);
+        fl_write_number(v->number, text, FL_FIELD_VALUE_MAX);
         break;
     case FL_FIELD_SIZE:
-        write_size(v.integer, text, FL_FIELD_VALUE_MAX);
+        write_size(v->integer, text, FL_FIELD_VALUE_MAX);
         break;
     case FL_FIELD_DURATION:
-        write_duration(v.integer, text, FL_FIELD_VALUE_MAX);
+        write_duration(v->integer, text, FL_FIELD_VALUE_MAX);
         break;
     case FL_FIELD_SPAN:
-        write_span(&v.span, text);
+        write_span(&v->span, text);
         break;
     case FL_FIELD_BOOLEAN:
-        snprintf(text, FL_FIELD_VALUE_MAX, "%s", v.boolean ? "true" : "false");
+        snprintf(text, FL_FIELD_VALUE_MAX, "%s", v->boolean ? "true" : "false");
         break;
     case FL_FIELD_CHOICE:
-        snprintf(text, FL_FIELD_VALUE_MAX, "%s", field->choices[v.choice]);
+        snprintf(text, FL_FIELD_VALUE_MAX, "%s", field->choices[v->choice]);
         break;
     }
+}
+
+const char *fl_field_format(const fl_field *field, const fl_job *job, char text[FL_FIELD_VALUE_MAX])
+{
+    value v = {0};
+    memcpy(&v, place_const(field, job), value_size(field));
+    write_value(field, &v, text);
     return text;
 }
 
-bool fl_field_is_valid(const fl_field *field, const fl_job *job)
+static bool is_valid(const fl_field *field, const value *v)
 {
-    const void *at = place_const(field, job);
-    int n_choices = 0;
-    for (; field->type == FL_FIELD_CHOICE && field->choices[n_choices] != NULL; n_choices++) {
-    }
-    int choice = 0;
-    memcpy(&choice, at, sizeof choice);
-    if (field->type == FL_FIELD_CHOICE) {
-        return choice >= 0 && choice < n_choices;
-    }
-    if (field->type == FL_FIELD_TEXT || field->type == FL_FIELD_PATH) {
-        const char *end = memchr(at, '\0', FL_TEXT_MAX);
-        value unused;
-        return end != NULL && ((field->word != NULL && end == at) ||
-                               read_text(field, at, (size_t)(end - (const char *)at), &unused));
-    }
     char text[FL_FIELD_VALUE_MAX];
     value unused;
-    fl_field_format(field, job, text);
+    if (field->type == FL_FIELD_CHOICE) {
+        for (int i = 0; field->choices[i] != NULL; i++) {
+            if (i == v->choice) {
+                return true;
+            }
+        }
+        return false;
+    }
+    if (field->type == FL_FIELD_TEXT || field->type == FL_FIELD_PATH) {
+        size_t length = strnlen(v->text, FL_TEXT_MAX);
+        return length < FL_TEXT_MAX &&
+               ((field->word != NULL && length == 0) || read_text(field, v->text, length, &unused));
+    }
+    write_value(field, v, text);
     return (field->word != NULL && strcmp(text, field->word) == 0) ||
            read_value(field, text, strlen(text), &unused);
+}
+
+fl_status fl_field_check(const fl_field *field, const fl_job *job)
+{
+    char text[FL_FIELD_VALUE_MAX], allowed[FL_FIELD_ALLOWED_MAX];
+    value v = {0};
+    memcpy(&v, place_const(field, job), value_size(field));
+    if (is_valid(field, &v)) {
+        return FL_OK;
+    }
+    if (field->type == FL_FIELD_CHOICE) {
+        snprintf(text, sizeof text, "%d", v.choice);
+    } else {
+        write_value(field, &v, text);
+    }
+    return fl_fail(FL_EINVAL, "found %s, allowed: %s", text, fl_field_allowed(field, allowed));
 }

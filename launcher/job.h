@@ -41,7 +41,8 @@ void fl_origins_keep(const fl_origins *origins);
 fl_origins *fl_origins_get(void);
 
 /* The failure at hand may begin with a field's path ("pipe.k: ..."): put before it where that field
- * was written, and give `status` back. Folders below know paths, and no files. */
+ * was written, or if it was not, the next field that the message names; and give `status` back.
+ * Folders below know paths, and no files. */
 fl_status fl_origins_locate(const fl_origins *origins, fl_status status) FL_MUST_CHECK;
 fl_status fl_job_locate(fl_status status) FL_MUST_CHECK; /* in the file last loaded */
 

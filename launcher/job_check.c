@@ -9,10 +9,9 @@ static fl_status check_fields(const fl_job *job)
 {
     for (int i = 0; i < fl_schema_n_fields(); i++) {
         const fl_field *field = fl_schema_field(i);
-        if (!fl_field_is_valid(field, job)) {
-            char allowed[FL_FIELD_ALLOWED_MAX];
-            return fl_fail(FL_EINVAL, "%s: the program gave a value out of range, allowed: %s",
-                           field->path, fl_field_allowed(field, allowed));
+        fl_status status = fl_field_check(field, job);
+        if (status != FL_OK) {
+            return fl_within(status, "%s", field->path);
         }
     }
     return FL_OK;
@@ -46,18 +45,33 @@ static fl_status check_data(const fl_job *job)
     return FL_OK;
 }
 
-static fl_status check_grid(const fl_job *job)
+static fl_status check_devices(const fl_job *job)
 {
     int64_t k = job->pipe.k == FL_JOB_AUTO ? 1 : job->pipe.k;
     int64_t r = job->autodp.r == FL_JOB_AUTO ? 1 : job->autodp.r;
     int64_t count = job->devices.count;
-    if (count != FL_JOB_AUTO && k * r > count) {
-        bool by_k = k > count || job->autodp.r == FL_JOB_AUTO;
+    if (count != FL_JOB_AUTO && k > count) {
         return fl_fail(FL_EINVAL,
-                       "%s: found K = %" PRId64 " and R = %" PRId64 ", that is %" PRId64
-                       " devices, allowed: at most devices.count %" PRId64,
-                       by_k ? "pipe.k" : "autodp.r", k, r, k * r, count);
+                       "pipe.k: found K = %" PRId64 ", allowed: at most devices.count %" PRId64, k,
+                       count);
     }
+    if (count != FL_JOB_AUTO && r > count) {
+        return fl_fail(FL_EINVAL,
+                       "autodp.r: found R = %" PRId64 ", allowed: at most devices.count %" PRId64,
+                       r, count);
+    }
+    if (count != FL_JOB_AUTO && k * r > count) {
+        return fl_fail(FL_EINVAL,
+                       "autodp.r: found K = %" PRId64 " and R = %" PRId64 ", that is %" PRId64
+                       " devices, allowed: at most devices.count %" PRId64,
+                       k, r, k * r, count);
+    }
+    return FL_OK;
+}
+
+static fl_status check_batch(const fl_job *job)
+{
+    int64_t r = job->autodp.r == FL_JOB_AUTO ? 1 : job->autodp.r;
     if (job->autodp.r != FL_JOB_AUTO && r > job->train.batch) {
         return fl_fail(FL_EINVAL,
                        "autodp.r: found %" PRId64 ", allowed: at most train.batch %" PRId64
@@ -75,13 +89,14 @@ static fl_status check_grid(const fl_job *job)
 
 static fl_status check_fault(const fl_job *job)
 {
-    if (job->fault.deadline_ms < job->fault.detect_ms) {
-        return fl_fail(FL_EINVAL,
-                       "fault.deadline: found %" PRId64
-                       "ms, allowed: at least fault.detect %" PRId64 "ms",
-                       job->fault.deadline_ms, job->fault.detect_ms);
+    char detect[FL_FIELD_VALUE_MAX], deadline[FL_FIELD_VALUE_MAX];
+    if (job->fault.deadline_ms >= job->fault.detect_ms) {
+        return FL_OK;
     }
-    return FL_OK;
+    fl_field_format(fl_schema_field(fl_schema_find("fault.detect")), job, detect);
+    fl_field_format(fl_schema_field(fl_schema_find("fault.deadline")), job, deadline);
+    return fl_fail(FL_EINVAL, "fault.deadline: found %s, allowed: at least fault.detect %s",
+                   deadline, detect);
 }
 
 fl_status fl_job_check(const fl_job *job)
@@ -89,6 +104,7 @@ fl_status fl_job_check(const fl_job *job)
     FL_TRY(check_fields(job));
     FL_TRY(check_model(job));
     FL_TRY(check_data(job));
-    FL_TRY(check_grid(job));
+    FL_TRY(check_devices(job));
+    FL_TRY(check_batch(job));
     return check_fault(job);
 }

@@ -63,7 +63,7 @@ static fl_status syntax_error(const char *name, const yaml_parser_t *parser)
     if (parser->context == NULL) {
         return status;
     }
-    return fl_fail(status, "%s, %s that starts in line %zu", fl_errmsg(), parser->context,
+    return fl_fail(status, "%s, %s (from line %zu)", fl_errmsg(), parser->context,
                    parser->context_mark.line + 1);
 }
 

@@ -39,19 +39,49 @@ const char *fl_job_where(const char *path)
     return fl_origin_text(&kept, path, text, sizeof text);
 }
 
+static bool is_written(const fl_origins *origins, int field)
+{
+    return origins->of[field].line > 0 || origins->of[field].set[0] != '\0';
+}
+
+/* The first path in the message, at *at or later, that is a field's; -1 if there is none. */
+static int next_field(const char *message, size_t *at)
+{
+    static const char in_path[] = "abcdefghijklmnopqrstuvwxyz0123456789_.";
+    while (message[*at] != '\0') {
+        char path[FL_TEXT_MAX];
+        size_t length = strspn(message + *at, in_path);
+        if (length > 0 && length < sizeof path) {
+            memcpy(path, message + *at, length);
+            path[length] = '\0';
+        }
+        int field = length > 0 && length < sizeof path ? fl_schema_find(path) : -1;
+        *at += length > 0 ? length : 1;
+        if (field >= 0 && strchr(path, '.') != NULL) {
+            return field;
+        }
+    }
+    return -1;
+}
+
 fl_status fl_origins_locate(const fl_origins *origins, fl_status status)
 {
+    char where[FL_TEXT_MAX + FL_ORIGIN_TEXT_MAX];
     const char *message = fl_errmsg();
-    char path[FL_TEXT_MAX], where[FL_TEXT_MAX + FL_ORIGIN_TEXT_MAX];
-    size_t length = strcspn(message, ":");
-    if (status == FL_OK || length >= sizeof path) {
+    size_t at = 0;
+    if (status == FL_OK) {
+        return FL_OK;
+    }
+    int first = next_field(message, &at), field = first;
+    if (first < 0 || strncmp(message, fl_schema_field(first)->path, at) != 0 ||
+        message[at] != ':') {
         return status;
     }
-    memcpy(path, message, length);
-    path[length] = '\0';
-    if (fl_schema_find(path) < 0) {
-        return status;
+    /* What the message compares a default with is what the user wrote. */
+    while (field >= 0 && !is_written(origins, field)) {
+        field = next_field(message, &at);
     }
+    const char *path = fl_schema_field(field < 0 ? first : field)->path;
     return fl_fail(status, "%s%s", fl_origin_text(origins, path, where, sizeof where), message);
 }
 

@@ -1,5 +1,6 @@
 #include "launcher/number.h"
 
+#include <errno.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,8 +14,9 @@ bool fl_read_integer(const char *text, int64_t *out)
     if (n == 0 || digit[n] != '\0' || (n > 1 && digit[0] == '0')) {
         return false;
     }
-    *out = strtoll(text, NULL, 10); /* saturates */
-    return true;
+    errno = 0;
+    *out = strtoll(text, NULL, 10);
+    return errno == 0;
 }
 
 /* The length of a decimal number at the start of text; 0 if there is none. */

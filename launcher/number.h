@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* The integer written in decimal, without sign but '-', without leading zeros; false if it is not
- * one. Saturates: whoever checks a range sees a number outside of it. Pure. */
+ * one or needs more than 64 bits. */
 bool fl_read_integer(const char *text, int64_t *out);
 
 /* The decimal number at the start of text ("1e-3", ".5", "-2."), *length characters of it; false

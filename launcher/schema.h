@@ -69,8 +69,9 @@ fl_status fl_field_parse(const fl_field *field, const char *text, size_t length,
 const char *fl_field_format(const fl_field *field, const fl_job *job,
                             char text[FL_FIELD_VALUE_MAX]);
 
-/* Whether the value in *job is one that the field allows, for jobs that a program filled in. */
-bool fl_field_is_valid(const fl_field *field, const fl_job *job);
+/* Refuse a value in *job that the field does not allow: for jobs that a program filled in.
+ * FL_EINVAL with "found ..., allowed: ...". */
+fl_status fl_field_check(const fl_field *field, const fl_job *job) FL_MUST_CHECK;
 
 /* The job with every field written out: loading it gives the same job again.
  * Returns FL_EIO if the stream failed. */

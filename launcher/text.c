@@ -1,5 +1,6 @@
 #include "launcher/text.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,6 +77,11 @@ const char *fl_shown(const char *text, size_t length, char shown[FL_SHOWN_MAX])
     return shown;
 }
 
+static bool same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
 static int least_of(int a, int b)
 {
     return a < b ? a : b;
@@ -96,9 +102,11 @@ int fl_edit_distance(const char *a, const char *b, int limit)
         int *now = row[i % 3], *last = row[(i + 2) % 3], *before = row[(i + 1) % 3];
         now[0] = (int)i;
         for (size_t j = 1; j <= n_b; j++) {
-            int replaced = last[j - 1] + (a[i - 1] != b[j - 1]);
+            int replaced = last[j - 1] + !same_letter(a[i - 1], b[j - 1]);
             now[j] = least_of(replaced, least_of(last[j], now[j - 1]) + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+            bool swapped = i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) &&
+                           same_letter(a[i - 2], b[j - 1]);
+            if (swapped) {
                 now[j] = least_of(now[j], before[j - 2] + 1);
             }
         }

@@ -20,7 +20,8 @@ bool fl_char_is_printable(uint32_t code);
 const char *fl_shown(const char *text, size_t length, char shown[FL_SHOWN_MAX]);
 
 /* How many single-character changes (insert, delete, replace, swap of neighbours) lead from one to
- * the other; `limit` + 1 when there are more than `limit`. Pure. */
+ * the other, capitals being as good as small letters; `limit` + 1 when there are more than `limit`.
+ * Pure. */
 int fl_edit_distance(const char *a, const char *b, int limit);
 
 /* The candidate that `word` most likely means, or NULL if none is close. `next` gives candidate i,
