@@ -56,6 +56,7 @@ typedef struct fl_head {
     int n_stops;                 /* signals of the user */
     fl_loss_kind loss;
     int lost; /* rank; -1: nobody */
+    int64_t lost_us;
     fl_status status;
     char message[4096]; /* why the run ended */
     char ledger_text[256];
@@ -70,6 +71,10 @@ void fl_inbox_close(fl_head *head);
 /* Where workers connect. Through the inherited descriptor of the run directory, since a socket's
  * path may have 107 bytes only and a run directory's may be longer. */
 void fl_inbox_endpoint(int dir_fd, char *text, size_t size_bytes);
+
+/* Remove the socket's file: everybody has connected, and nothing is left when the head is killed.
+ */
+void fl_inbox_hide(fl_head *head);
 
 /* Handle all that has come, without waiting. */
 void fl_inbox_read(fl_head *head);
@@ -86,6 +91,9 @@ void fl_ending_signals(fl_head *head);
 
 /* Look for lost workers and passed deadlines, and go on to the next state when it is time. */
 void fl_ending_watch(fl_head *head, int64_t now_us);
+
+/* Write into message what was lost, from all that is known by now. */
+void fl_ending_explain(fl_head *head);
 
 /* Write what the ledger proves into ledger_text. FL_EINTERNAL if an epoch was not used once. */
 fl_status fl_ending_prove(fl_head *head) FL_MUST_CHECK;

@@ -20,10 +20,17 @@ enum { TAIL_BYTES = 2048 };
 
 /* ---- a lost worker ---- */
 
-static void explain_loss(fl_head *head, int64_t now_us)
+/* Told again when all have left: survivors have then flushed their reports, and as a group goes
+ * step by step, what they have finished the lost one had come to. */
+void fl_ending_explain(fl_head *head)
 {
+    fl_worker *lost = &head->workers[head->lost];
+    for (int i = 0; i < head->n_workers; i++) {
+        lost->steps = head->workers[i].steps > lost->steps ? head->workers[i].steps : lost->steps;
+    }
+    lost->ready = lost->ready || lost->steps > 0;
     char what[FL_WIRE_TEXT_MAX + 256], tail[TAIL_BYTES], name[24];
-    fl_watch_text(&head->workers[head->lost], head->loss, now_us, what, sizeof what);
+    fl_watch_text(lost, head->loss, head->lost_us, what, sizeof what);
     fl_spawn_log_tail(head->options->dir_fd, head->lost, tail, sizeof tail);
     fl_spawn_log_name(head->lost, name);
     if (tail[0] == 0) {
@@ -41,8 +48,9 @@ static void end_for(fl_head *head, fl_loss_kind kind, int rank, int64_t now_us)
     fl_worker *lost = &head->workers[rank];
     head->loss = kind;
     head->lost = rank;
+    head->lost_us = now_us;
     head->status = FL_EFAILED;
-    explain_loss(head, now_us);
+    fl_ending_explain(head);
     fl_frame order = fl_inbox_order(head, FL_FRAME_ABORT);
     order.why = FL_EPEER;
     fl_inbox_tell_all(head, &order);
@@ -197,6 +205,7 @@ void fl_ending_watch(fl_head *head, int64_t now_us)
     case FL_HEAD_STARTING:
         if (all(head, is_ready)) {
             head->state = FL_HEAD_RUNNING;
+            fl_inbox_hide(head);
             fl_story_running(head);
         }
         /* fall through */

@@ -102,6 +102,9 @@ static void conclude(fl_head *head)
             snprintf(head->message, sizeof head->message, "%s", fl_errmsg());
         }
     }
+    if (head->lost >= 0) {
+        fl_ending_explain(head);
+    }
     if (head->status == FL_ESTOPPED) {
         snprintf(head->message, sizeof head->message,
                  "stopped by the user after %" PRId64 " of %" PRId64 " steps", head->tally.steps,

@@ -58,11 +58,18 @@ fl_status fl_inbox_open(fl_head *head)
     return FL_OK;
 }
 
+void fl_inbox_hide(fl_head *head)
+{
+    if (unlinkat(head->options->dir_fd, SOCKET_NAME, 0) != 0 && errno != ENOENT) {
+        fl_log(FL_LOG_WARN, "cannot remove the control link's socket: %s", strerror(errno));
+    }
+}
+
 void fl_inbox_close(fl_head *head)
 {
     if (head->socket != NULL) {
         zmq_close(head->socket);
-        unlinkat(head->options->dir_fd, SOCKET_NAME, 0);
+        fl_inbox_hide(head);
     }
     if (head->zmq != NULL) {
         zmq_ctx_term(head->zmq);

@@ -5,7 +5,7 @@
  *                     on_abort ⑤          <── link thread    <── head's order, or the head is gone
  *
  * The link thread sleeps in one poll. It wakes when an order comes, and every slice of at most
- * 100 ms, when it sends all that was reported since as one message; a report costs the training
+ * 20 ms, when it sends all that was reported since as one message; a report costs the training
  * thread a copy of some hundred bytes and never a system call. Only what the head waits for
  * (ready, failed, done) wakes the link thread at once. */
 #include "control/link.h"
@@ -32,7 +32,7 @@
 enum {
     QUEUE_START_BYTES = 256 * 1024,
     QUEUE_LIMIT_BYTES = 64 * 1024 * 1024,
-    SLICE_MS = 100,
+    SLICE_MS = 20, /* what a killed worker may have left unsaid */
     FLUSH_MS = 1000,
     ORPHAN_MS = 2000,  /* from the head's death to this process's own */
     TERMINATE_MS = 500 /* for the head to say that a SIGTERM is for the whole run */

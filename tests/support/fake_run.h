@@ -1,0 +1,91 @@
+/* Runs of a real head over workers that train nothing and misbehave on order.
+ *
+ *     test process ── fork ──> head process: fl_head_run ── fork ──> fake workers
+ *
+ * The test process adopts what the head leaves behind (it is a child subreaper), so it can tell
+ * whether a worker is gone and what it died of. Nothing here waits for a fixed time: every wait
+ * looks for what it wants, until a deadline after which the test fails. */
+#ifndef FL_TESTS_SUPPORT_FAKE_RUN_H
+#define FL_TESTS_SUPPORT_FAKE_RUN_H
+
+#include "control/head.h"
+
+#include <stdatomic.h>
+
+enum { FAKE_WORKERS_MAX = 8, FAKE_WAIT_MS = 30000 };
+
+typedef enum fake_deed {
+    FAKE_NOTHING,     /* a good worker */
+    FAKE_EXIT,        /* exit code 3, after a line in its log */
+    FAKE_SEGFAULT,    /* dies of SIGSEGV */
+    FAKE_STOP,        /* stops itself */
+    FAKE_CLOSE,       /* closes its link and lingers */
+    FAKE_LEAVE,       /* exit code 0 without fl_link_done */
+    FAKE_REPORT,      /* reports a failure of its own and exits */
+    FAKE_DIE_LATE,    /* dies after the others have reported a lost peer */
+    FAKE_HANG,        /* its link lives, it does not go on; the others run into a deadline */
+    FAKE_DONE_STAYS,  /* says done and does not exit */
+    FAKE_ONE_STEP_ON, /* ignores every verdict */
+    FAKE_NO_LINK,     /* never opens its link */
+} fake_deed;
+
+/* Between the test, the head and the fake workers; in shared memory. */
+typedef struct fake_shared {
+    _Atomic int64_t done[FAKE_WORKERS_MAX]; /* steps that each worker has finished */
+    atomic_bool stop;     /* the speaker was told to stop, and tells the others */
+    atomic_int n_reports; /* fake workers that reported a lost peer */
+    atomic_bool go_on;    /* the test lets a worker that waits for it go on */
+} fake_shared;
+
+typedef struct fake_run {
+    int n_workers, k;
+    int64_t n_samples, batch, epochs, detect_ms, deadline_ms;
+    bool evaluate;
+    int64_t step_us; /* that one step is made to last */
+    fake_deed deed;  /* of worker `who`, once `at_step` steps are done; -1: before it is ready */
+    int who;
+    int64_t at_step;
+    bool waits_for_test; /* the deed is done only after shared->go_on */
+    int terminal;        /* descriptor the head prints to; -1: RUN/stdout.txt */
+
+    char dir[4096]; /* of the run */
+    pid_t head;
+    fake_shared *shared;
+} fake_run;
+
+/* What the head process left. */
+typedef struct fake_outcome {
+    fl_status status;
+    char message[4096]; /* fl_errmsg */
+    fl_run_result result;
+} fake_outcome;
+
+/* Two workers, one pipeline of two stages, 2 epochs of 5 steps, a detect of one second. */
+fake_run fake_run_of(fake_deed deed, int who, int64_t at_step);
+
+/* Make the run directory below `parent` (NULL: a fresh one) and fork the head. */
+void fake_start(fake_run *run);
+
+/* Wait until the head has ended; how it did. */
+fake_outcome fake_finish(fake_run *run);
+
+/* Wait for a line with `text` in a file of the run directory, for `steps` finished steps, or for
+ * the head to have started `n` workers: pids [n] out. False when the deadline has passed. */
+bool fake_await_line(const fake_run *run, const char *file, const char *text);
+bool fake_await_steps(const fake_run *run, int64_t steps);
+bool fake_worker_pids(const fake_run *run, pid_t *pids);
+
+/* Wait until none of the processes lives; wait statuses of those the test has adopted into
+ * wait_statuses [n] (may be NULL). */
+bool fake_await_gone(const pid_t *pids, int n, int *wait_statuses);
+
+/* A file of the run directory as text; the caller frees it. */
+char *fake_read(const fake_run *run, const char *file);
+
+/* Whether the run directory holds `file`. */
+bool fake_has(const fake_run *run, const char *file);
+
+/* Remove the run directory. */
+void fake_clean(fake_run *run);
+
+#endif
