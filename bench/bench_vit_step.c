@@ -1,0 +1,277 @@
+/* One process, one thread, one training step of the ViT trunk: how long it takes, and how much of
+ * that is spent in kernels. What is left over is nn/'s own doing.
+ *
+ *     bench_vit_step [steps [batch [blocks [dim [heads]]]]] */
+#include "nn/optimizer.h"
+#include "tests/nn_rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { ARENA_BYTES = 512 << 20, N_WARMUP = 3 };
+
+static const fl_device_ops *real;
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+/* One line a kernel: the name, its parameters, and the same again without types. */
+#define KERNELS(X)                                                                                 \
+    X(linear,                                                                                      \
+      (fl_device * d, fl_stream * s, const float *in, fl_weight *w, const float *bias,             \
+       const float *residual, bool gelu, float *pre, float *y, int64_t m),                         \
+      (d, s, in, w, bias, residual, gelu, pre, y, m))                                              \
+    X(linear_backward_input,                                                                       \
+      (fl_device * d, fl_stream * s, const float *g, fl_weight *w, float *gi, int64_t m),          \
+      (d, s, g, w, gi, m))                                                                         \
+    X(linear_backward_weights,                                                                     \
+      (fl_device * d, fl_stream * s, const float *g, const float *in, float *gw, float *gb,        \
+       int64_t m, int64_t n_out, int64_t n_in),                                                    \
+      (d, s, g, in, gw, gb, m, n_out, n_in))                                                       \
+    X(gelu_backward,                                                                               \
+      (fl_device * d, fl_stream * s, const float *g, const float *pre, float *gp, int64_t n),      \
+      (d, s, g, pre, gp, n))                                                                       \
+    X(layernorm,                                                                                   \
+      (fl_device * d, fl_stream * s, const float *in, const float *r, const float *ga,             \
+       const float *be, float eps, float *sum, float *y, float *mean, float *rstd, int64_t m,      \
+       int64_t n),                                                                                 \
+      (d, s, in, r, ga, be, eps, sum, y, mean, rstd, m, n))                                        \
+    X(layernorm_backward,                                                                          \
+      (fl_device * d, fl_stream * s, const float *g, const float *in, const float *ga,             \
+       const float *mean, const float *rstd, const float *r, float *gi, float *gg, float *gb,      \
+       int64_t m, int64_t n),                                                                      \
+      (d, s, g, in, ga, mean, rstd, r, gi, gg, gb, m, n))                                          \
+    X(attention,                                                                                   \
+      (fl_device * d, fl_stream * s, const float *qkv, const int32_t *offsets, int64_t n,          \
+       int64_t heads, int64_t width, bool causal, float *y, float *lse),                           \
+      (d, s, qkv, offsets, n, heads, width, causal, y, lse))                                       \
+    X(attention_backward,                                                                          \
+      (fl_device * d, fl_stream * s, const float *g, const float *qkv, const float *y,             \
+       const float *lse, const int32_t *offsets, int64_t n, int64_t heads, int64_t width,          \
+       bool causal, float *gq),                                                                    \
+      (d, s, g, qkv, y, lse, offsets, n, heads, width, causal, gq))                                \
+    X(cross_entropy,                                                                               \
+      (fl_device * d, fl_stream * s, const float *l, const int32_t *t, int64_t m, int64_t n,       \
+       float scale, float *g, double *sum, double *correct),                                       \
+      (d, s, l, t, m, n, scale, g, sum, correct))                                                  \
+    X(patchify,                                                                                    \
+      (fl_device * d, fl_stream * s, const float *images, int64_t n, int64_t c, int64_t h,         \
+       int64_t w, int64_t p, float *y),                                                            \
+      (d, s, images, n, c, h, w, p, y))                                                            \
+    X(vit_assemble,                                                                                \
+      (fl_device * d, fl_stream * s, const float *patches, const float *cls, const float *pos,     \
+       int64_t n, int64_t n_patches, int64_t dim, float *y),                                       \
+      (d, s, patches, cls, pos, n, n_patches, dim, y))                                             \
+    X(vit_assemble_backward,                                                                       \
+      (fl_device * d, fl_stream * s, const float *g, int64_t n, int64_t n_patches, int64_t dim,    \
+       float *gp, float *gc, float *gpos),                                                         \
+      (d, s, g, n, n_patches, dim, gp, gc, gpos))                                                  \
+    X(gather_rows,                                                                                 \
+      (fl_device * d, fl_stream * s, const float *in, const int32_t *index, int64_t n,             \
+       int64_t width, float *y),                                                                   \
+      (d, s, in, index, n, width, y))                                                              \
+    X(scatter_rows,                                                                                \
+      (fl_device * d, fl_stream * s, const float *in, const int32_t *index, int64_t n,             \
+       int64_t width, float *y, int64_t total),                                                    \
+      (d, s, in, index, n, width, y, total))                                                       \
+    X(sum_squares, (fl_device * d, fl_stream * s, const float *g, int64_t n, double *out),         \
+      (d, s, g, n, out))                                                                           \
+    X(adamw,                                                                                       \
+      (fl_device * d, fl_stream * s, float *w, const float *g, float *m, float *v, int64_t n,      \
+       const fl_adamw_step *step),                                                                 \
+      (d, s, w, g, m, v, n, step))
+
+enum {
+#define NUMBER(name, params, args) K_##name,
+    KERNELS(NUMBER)
+#undef NUMBER
+        N_KERNELS
+};
+
+static const char *const names[N_KERNELS] = {
+#define NAME(name, params, args) #name,
+    KERNELS(NAME)
+#undef NAME
+};
+
+static double spent_ms[N_KERNELS];
+static long calls[N_KERNELS];
+
+#define TIMED(name, params, args)                                                                  \
+    static fl_status timed_##name params                                                           \
+    {                                                                                              \
+        double begun = now_ms();                                                                   \
+        fl_status status = real->name args;                                                        \
+        spent_ms[K_##name] += now_ms() - begun;                                                    \
+        calls[K_##name]++;                                                                         \
+        return status;                                                                             \
+    }
+KERNELS(TIMED)
+#undef TIMED
+
+/* `ops` with every kernel above timed. */
+static void time_kernels(fl_device *device, fl_device_ops *ops)
+{
+    real = device->ops;
+    *ops = *real;
+#define SET(name, params, args) ops->name = timed_##name;
+    KERNELS(SET)
+#undef SET
+    device->ops = ops;
+}
+
+typedef struct bench {
+    rig r;
+    fl_job job;
+    fl_tensor targets;
+    int32_t *target;
+    float *moments[RIG_MAX_LAYERS][RIG_MAX_PARAMS];
+} bench;
+
+static fl_status setup(bench *b, fl_device *device, fl_model *model, int64_t batch)
+{
+    const fl_shape raw = {.tokens = 1, .width = 784, .dtype = FL_F32};
+    void *memory = NULL;
+    FL_TRY(fl_alloc_array((size_t)batch, sizeof(int64_t), &memory));
+    int64_t *length = memory;
+    for (int64_t s = 0; s < batch; s++) {
+        length[s] = 1;
+    }
+    fl_status status = rig_init(&b->r, device, model, &raw, length, batch, ARENA_BYTES);
+    fl_free(length);
+    FL_TRY(status);
+    const fl_param_spec noise = {.rows = batch, .cols = 784, .init = FL_INIT_NORMAL, .scale = 1.0f};
+    fl_param_init(&noise, 1, 0, 0, fl_f32(&b->r.act[0]));
+    FL_TRY(fl_alloc_array((size_t)batch, sizeof *b->target, &memory));
+    b->target = memory;
+    for (int64_t s = 0; s < batch; s++) {
+        b->target[s] = (int32_t)(s % 10);
+    }
+    b->targets = (fl_tensor){b->target, b->r.offsets[b->r.n_layers], batch, batch, 1, FL_I32};
+    for (int i = 0; i < b->r.n_layers; i++) {
+        for (int j = 0; j < b->r.params[i].n; j++) {
+            const fl_weight *w = &b->r.weight[i][j];
+            FL_TRY(rig_floats(&b->r, 2 * w->rows * w->cols, &b->moments[i][j]));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status optimize(bench *b, int64_t step)
+{
+    double norm2 = 0;
+    for (int i = 0; i < b->r.n_layers; i++) {
+        for (int j = 0; j < b->r.params[i].n; j++) {
+            double part = 0;
+            const fl_weight *w = &b->r.weight[i][j];
+            FL_TRY(b->r.device->ops->sum_squares(b->r.device, NULL, b->r.wgrad[i][j],
+                                                 w->rows * w->cols, &part));
+            norm2 += part;
+        }
+    }
+    for (int i = 0; i < b->r.n_layers; i++) {
+        for (int j = 0; j < b->r.params[i].n; j++) {
+            fl_weight *w = &b->r.weight[i][j];
+            int64_t n = w->rows * w->cols;
+            FL_TRY(fl_optimizer_step(b->r.device, NULL, &b->job, step, 1e-3,
+                                     norm2 > 1.0 ? 0.5 : 1.0, true, w->data, b->r.wgrad[i][j],
+                                     b->moments[i][j], n, n));
+            w->version++;
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status train_step(bench *b, int64_t step, fl_loss_sums *sums)
+{
+    int last = b->r.n_layers;
+    rig_clear_grads(&b->r);
+    FL_TRY(rig_forward(&b->r));
+    FL_TRY(fl_exec_loss(&b->r.x, b->r.model, &b->r.act[last], &b->targets,
+                        1.0f / (float)b->r.batch.n_samples, &b->r.grad[last], sums));
+    FL_TRY(rig_backward(&b->r, false));
+    return optimize(b, step);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void report(double *step_ms, int n_steps, int64_t batch, const bench *b)
+{
+    double total = 0, kernels = 0;
+    for (int i = 0; i < n_steps; i++) {
+        total += step_ms[i];
+    }
+    for (int k = 0; k < N_KERNELS; k++) {
+        kernels += spent_ms[k];
+        printf("%-24s %8.3f ms a step %8.1f calls\n", names[k], spent_ms[k] / n_steps,
+               (double)calls[k] / n_steps);
+    }
+    qsort(step_ms, (size_t)n_steps, sizeof *step_ms, by_value);
+    printf("kernels %.3f ms, all %.3f ms a step, overhead %.2f %%\n", kernels / n_steps,
+           total / n_steps, 100.0 * (total - kernels) / total);
+    printf("median step %.2f ms, %.1f samples/s; kept %.1f MiB, scratch %.1f MiB\n",
+           step_ms[n_steps / 2], 1e3 * (double)batch / step_ms[n_steps / 2],
+           (double)b->r.keep.peak_bytes / 0x1p20, (double)b->r.scratch.peak_bytes / 0x1p20);
+}
+
+static fl_status run(bench *b, const fl_vit_config *config, int n_steps, int64_t batch)
+{
+    fl_device *device = NULL;
+    fl_model *model = NULL;
+    fl_device_ops ops;
+    FL_TRY(fl_device_cpu_create(1, (int[]){0}, (size_t)4 << 30, &device));
+    FL_TRY(fl_model_vit(config, &model));
+    time_kernels(device, &ops);
+    FL_TRY(setup(b, device, model, batch));
+    void *memory = NULL;
+    FL_TRY(fl_alloc_array((size_t)n_steps, sizeof(double), &memory));
+    double *step_ms = memory;
+    fl_loss_sums sums = {0};
+    for (int step = -N_WARMUP; step < n_steps; step++) {
+        if (step == 0) {
+            memset(spent_ms, 0, sizeof spent_ms);
+            memset(calls, 0, sizeof calls);
+        }
+        double begun = now_ms();
+        FL_TRY(train_step(b, step + N_WARMUP, &sums));
+        if (step >= 0) {
+            step_ms[step] = now_ms() - begun;
+        }
+    }
+    report(step_ms, n_steps, batch, b);
+    fl_free(step_ms); /* the rest goes with the process */
+    return FL_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static bench b;
+    int n_steps = argc > 1 ? atoi(argv[1]) : 30;
+    int64_t batch = argc > 2 ? atoi(argv[2]) : 64;
+    const fl_vit_config config = {.channels = 1,
+                                  .height = 28,
+                                  .width = 28,
+                                  .patch = 7,
+                                  .dim = argc > 4 ? atoi(argv[4]) : 128,
+                                  .heads = argc > 5 ? atoi(argv[5]) : 4,
+                                  .blocks = argc > 3 ? atoi(argv[3]) : 12,
+                                  .n_classes = 10};
+    b.job.train.beta1 = 0.9;
+    b.job.train.beta2 = 0.999;
+    b.job.train.epsilon = 1e-8;
+    b.job.train.weight_decay = 0.01;
+    if (n_steps < 1 || batch < 1 || run(&b, &config, n_steps, batch) != FL_OK) {
+        fprintf(stderr, "bench_vit_step: %s\n", fl_errmsg());
+        return 1;
+    }
+    return 0;
+}
