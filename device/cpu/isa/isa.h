@@ -19,12 +19,27 @@ typedef struct fl__attention_head {
     bool causal;
 } fl__attention_head;
 
+/* y = start + a b + bias, and with `gelu` then pre = that and y = gelu(pre).
+ * a: element (i, k) of [m, k] is a[i * a_row + k * a_k]; b: element (k, j) of [k, n] is
+ * b[k * b_k + j * b_col], where one of the two strides is 1. start (or NULL), pre (or NULL) and y
+ * are [m, n]; start may be y.
+ * Nothing happens when m, n or k is 0. bias [n] or NULL. */
+typedef struct fl__gemm {
+    int64_t m, n, k;
+    const float *a;
+    int64_t a_row, a_k;
+    const float *b;
+    int64_t b_k, b_col;
+    const float *start, *bias;
+    bool gelu;
+    float *pre, *y;
+} fl__gemm;
+
 typedef struct fl__isa {
     const char *name;
 
-    /* y[rows, n] += bias[n] (bias may be NULL), then y = gelu(pre) of it when gelu: pre gets what
-     * went into GELU unless it is NULL. */
-    void (*bias_gelu)(const float *bias, bool gelu, float *pre, float *y, int64_t m, int64_t n);
+    size_t (*gemm_workspace)(void); /* bytes */
+    void (*gemm)(const fl__gemm *g, float *workspace);
     void (*column_sums)(const float *x, int64_t stride, float *sums, int64_t m, int64_t n);
     void (*gelu_backward)(const float *grad_y, const float *pre, float *grad_pre, int64_t n);
     void (*layernorm)(const float *in, const float *residual, const float *gamma, const float *beta,

@@ -8,7 +8,8 @@ extern const fl__isa FL_ISA_NAME(isa);
 
 const fl__isa FL_ISA_NAME(isa) = {
     .name = FL_NAME_TEXT(FL_ISA),
-    .bias_gelu = FL_ISA_NAME(bias_gelu),
+    .gemm_workspace = FL_ISA_NAME(gemm_workspace),
+    .gemm = FL_ISA_NAME(gemm),
     .column_sums = FL_ISA_NAME(column_sums),
     .gelu_backward = FL_ISA_NAME(gelu_backward),
     .layernorm = FL_ISA_NAME(layernorm),
