@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { RIG_MAX_LAYERS = 64, RIG_MAX_PARAMS = 8 };
+enum { RIG_MAX_LAYERS = 64, RIG_MAX_PARAMS = 8, RIG_MAX_SAMPLES = 1024 };
 
 typedef struct rig {
     fl_device *device; /* borrowed, like the model */
@@ -20,7 +20,7 @@ typedef struct rig {
     void *memory; /* both arenas */
     size_t memory_bytes;
     int n_layers;
-    int64_t *ids;
+    int64_t ids[RIG_MAX_SAMPLES];
     fl_tensor act[RIG_MAX_LAYERS + 1];  /* act[i]: what layer i reads */
     fl_tensor grad[RIG_MAX_LAYERS + 1]; /* its gradient */
     int32_t *offsets[RIG_MAX_LAYERS + 1];
@@ -102,12 +102,10 @@ static inline fl_status rig_init(rig *r, fl_device *device, fl_model *model, con
     r->device = device;
     r->model = model;
     r->n_layers = fl_model_n_layers(model);
-    if (r->n_layers > RIG_MAX_LAYERS) {
-        return fl_fail(FL_EINVAL, "the rig takes %d layers", RIG_MAX_LAYERS);
+    if (r->n_layers > RIG_MAX_LAYERS || n_samples > RIG_MAX_SAMPLES) {
+        return fl_fail(FL_EINVAL, "the rig takes %d layers and %d samples", RIG_MAX_LAYERS,
+                       RIG_MAX_SAMPLES);
     }
-    void *ids = NULL;
-    FL_TRY(fl_alloc_array((size_t)n_samples, sizeof(int64_t), &ids));
-    r->ids = ids;
     for (int64_t s = 0; s < n_samples; s++) {
         r->ids[s] = 1000 + 7 * s;
     }
@@ -150,7 +148,6 @@ static inline void rig_fini(rig *r)
         }
     }
     fl_device_free(r->device, r->memory, r->memory_bytes);
-    fl_free(r->ids);
 }
 
 /* Whoever changes a weight says so. */
