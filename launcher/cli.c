@@ -41,7 +41,7 @@ void fl_complain(const char *format, ...)
     fprintf(stderr, "%s\n", line);
 }
 
-int fl_exit_of_input(fl_status status)
+int fl_exit_of(fl_status status)
 {
     switch (status) {
     case FL_OK:
@@ -59,12 +59,6 @@ int fl_exit_of_input(fl_status status)
     default:
         return FL_EXIT_FAILED;
     }
-}
-
-int fl_exit_of_run(fl_status status)
-{
-    /* Input that was good when the run began is not what a file can fail of later. */
-    return status == FL_EIO || status == FL_EFORMAT ? FL_EXIT_FAILED : fl_exit_of_input(status);
 }
 
 /* ---- options ---- */

@@ -67,8 +67,7 @@ int fl_unknown_command(const char *name);
 /* One line on standard error; characters that would steer a terminal are shown as '?'. */
 void fl_complain(const char *format, ...) FL_PRINTF(1, 2);
 
-/* The exit code of a failure before any process was started, or of fl_run. */
-int fl_exit_of_input(fl_status status);
-int fl_exit_of_run(fl_status status);
+/* The exit code that tells of this status. */
+int fl_exit_of(fl_status status);
 
 #endif

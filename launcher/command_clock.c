@@ -74,7 +74,7 @@ static int run(const fl_args *args)
     if (status != FL_OK) {
         fl_complain("frostline clock: %s", fl_errmsg());
     }
-    return fl_exit_of_input(status);
+    return fl_exit_of(status);
 }
 
 const fl_command fl_command_clock = {

@@ -42,7 +42,7 @@ static int run(const fl_args *args)
     fl_status status = fl_ledger_read(path, &epochs, &n);
     if (status != FL_OK) {
         fl_complain("%s", fl_errmsg());
-        return fl_exit_of_input(status);
+        return fl_exit_of(status);
     }
     int code = print_epochs(epochs, n);
     fl_free(epochs);

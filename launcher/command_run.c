@@ -34,27 +34,26 @@ static fl_status work_init(const fl_args *args, work *w)
     return fl_build(&w->job, &w->model, &w->dataset);
 }
 
-/* Say what the last failure was, with its place in the job, and give its exit code back. */
-static int complain_of(fl_status status, int exit_code)
+/* Say what went wrong, with its place in the job; returns the exit code. */
+static int finish(fl_status status)
 {
     if (status != FL_OK && status != FL_ESTOPPED) {
         status = fl_job_locate(status);
         fl_complain("%s", fl_errmsg());
     }
-    return exit_code;
+    return fl_exit_of(status);
 }
 
 static int run(const fl_args *args)
 {
     work w = {0};
-    fl_status status = work_init(args, &w);
-    if (status != FL_OK) {
-        return complain_of(status, fl_exit_of_input(status));
-    }
     fl_run_result result;
-    status = fl_run_in(w.model, &w.dataset, &w.job, fl_args_value(args, "--run-dir"), &result);
+    fl_status status = work_init(args, &w);
+    if (status == FL_OK) {
+        status = fl_run_in(w.model, &w.dataset, &w.job, fl_args_value(args, "--run-dir"), &result);
+    }
     work_fini(&w);
-    return complain_of(status, fl_exit_of_run(status));
+    return finish(status);
 }
 
 static void print_good(const char *path, const work *w)
@@ -78,7 +77,7 @@ static int validate(const fl_args *args)
         print_good(args->operand, &w);
     }
     work_fini(&w);
-    return complain_of(status, fl_exit_of_input(status));
+    return finish(status);
 }
 
 const fl_command fl_command_run = {

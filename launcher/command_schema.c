@@ -12,7 +12,7 @@ static int print_field(const char *path)
         char shown[FL_SHOWN_MAX];
         fl_status status = fl_job_unknown_path(path);
         fl_complain("frostline schema: %s: %s", fl_shown(path, strlen(path), shown), fl_errmsg());
-        return fl_exit_of_input(status);
+        return fl_exit_of(status);
     }
     const fl_field *field = fl_schema_field(index);
     char allowed[FL_FIELD_ALLOWED_MAX];
@@ -45,7 +45,7 @@ static int run(const fl_args *args)
         return print_list();
     }
     fl_status status = yaml ? fl_schema_write_yaml(stdout) : fl_schema_write_markdown(stdout);
-    return fl_exit_of_run(status); /* fl_main says why */
+    return fl_exit_of(status); /* fl_main says why */
 }
 
 const fl_command fl_command_schema = {

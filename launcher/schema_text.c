@@ -47,18 +47,6 @@ fl_status fl_job_write(const fl_job *job, FILE *stream)
     return flushed(stream);
 }
 
-/* "An integer ...", with the unit in brackets. */
-static void allowed_sentence(FILE *stream, const fl_field *field)
-{
-    char allowed[FL_FIELD_ALLOWED_MAX];
-    fl_field_allowed(field, allowed);
-    if (allowed[0] >= 'a' && allowed[0] <= 'z' && field->word == NULL &&
-        field->type != FL_FIELD_CHOICE && field->type != FL_FIELD_BOOLEAN) {
-        allowed[0] = (char)(allowed[0] - 'a' + 'A');
-    }
-    fputs(allowed, stream);
-}
-
 static void reference_section(FILE *stream, const fl_section *section)
 {
     fprintf(stream, "\n# %s\n%s:\n", section->doc, section->name);
@@ -67,9 +55,9 @@ static void reference_section(FILE *stream, const fl_section *section)
 static void reference_field(FILE *stream, const fl_field *field, const char *indent, const void *of)
 {
     (void)of;
-    fprintf(stream, "%s# %s\n%s# ", indent, field->doc, indent);
-    allowed_sentence(stream, field);
-    fprintf(stream, ".\n%s%s: %s\n", indent, fl_field_name(field), field->initial);
+    char allowed[FL_FIELD_ALLOWED_MAX];
+    fprintf(stream, "%s# %s\n%s# Allowed: %s.\n%s%s: %s\n", indent, field->doc, indent,
+            fl_field_allowed(field, allowed), indent, fl_field_name(field), field->initial);
 }
 
 fl_status fl_schema_write_yaml(FILE *stream)
@@ -92,9 +80,9 @@ static void table_field(FILE *stream, const fl_field *field, const char *indent,
 {
     (void)of;
     (void)indent;
-    fprintf(stream, "| `%s` | `%s` | ", field->path, field->initial);
-    allowed_sentence(stream, field);
-    fprintf(stream, " | %s |\n", field->doc);
+    char allowed[FL_FIELD_ALLOWED_MAX];
+    fprintf(stream, "| `%s` | `%s` | %s | %s |\n", field->path, field->initial,
+            fl_field_allowed(field, allowed), field->doc);
 }
 
 fl_status fl_schema_write_markdown(FILE *stream)
