@@ -23,7 +23,7 @@ struct fl_exchange {
     fl_net *net;
     int rank, size;
     uint64_t tag;
-    uint64_t round;
+    uint64_t round, n_posted;    /* rounds done, and rounds whose messages are expected */
     size_t blob_bytes;           /* head and max_bytes */
     size_t in_bytes;             /* of one incoming message at most */
     unsigned char *in, *out;     /* in [N_SLOTS][size][in_bytes], out [size * max + head] */
@@ -46,12 +46,16 @@ static size_t slot_of(const fl_exchange *x, uint64_t round, int peer)
     return (size_t)(round % N_SLOTS) * (size_t)x->size + (size_t)peer;
 }
 
-static fl_status post(fl_exchange *x, uint64_t round)
+/* Expect the messages of this round and the next. Before anything is sent in this round: who has
+ * finished it may send the next, or leave, and from who has left nothing can be expected. */
+static fl_status post(fl_exchange *x)
 {
-    for (int peer = 0; peer < x->size; peer++) {
-        if (linked(x, peer)) {
-            FL_TRY(
-                fl_net_recv(x->in_buffers[slot_of(x, round, peer)], peer, x->tag, 0, x->in_bytes));
+    for (; x->n_posted <= x->round + 1; x->n_posted++) {
+        for (int peer = 0; peer < x->size; peer++) {
+            if (linked(x, peer)) {
+                FL_TRY(fl_net_recv(x->in_buffers[slot_of(x, x->n_posted, peer)], peer, x->tag, 0,
+                                   x->in_bytes));
+            }
         }
     }
     return FL_OK;
@@ -91,9 +95,6 @@ fl_status fl_exchange_create(fl_net *net, int rank, int size, uint64_t tag, size
     size_t table_bytes = sizeof(head) + max_bytes * (size_t)size;
     x->in_bytes = direct(x) || rank == 0 ? x->blob_bytes : table_bytes;
     fl_status status = make_buffers(x, table_bytes);
-    if (status == FL_OK) {
-        status = post(x, 0);
-    }
     if (status != FL_OK) {
         fl_exchange_destroy(&x);
         return status;
@@ -207,8 +208,7 @@ fl_status fl_exchange_run(fl_exchange *x, uint32_t generation, const void *mine,
         return fl_fail(FL_EINVAL, "%zu bytes are more than the %zu of an exchange", size_bytes,
                        x->blob_bytes - sizeof(head));
     }
-    /* Before anything is sent: who has finished this round may send the next, or leave. */
-    FL_TRY(post(x, x->round + 1));
+    FL_TRY(post(x));
     unsigned char *rows = all;
     memmove(rows + (size_t)x->rank * size_bytes, mine, size_bytes);
     fl_status found = FL_OK;

@@ -10,6 +10,7 @@ typedef struct gloo_channel {
     unsigned char *memory;   /* [depth][stride_bytes] */
     fl_net_buffer **buffers; /* [depth] */
     bool *busy;              /* [depth]: an operation was started and not waited for */
+    size_t *posted_bytes;    /* [depth] */
 } gloo_channel;
 
 enum { ALIGNMENT = 64 };
@@ -20,6 +21,7 @@ static fl_status set_up(gloo_channel *c, fl_net *net)
     FL_TRY(fl_alloc_array(depth, c->stride_bytes, (void **)&c->memory));
     FL_TRY(fl_alloc_array(depth, sizeof *c->buffers, (void **)&c->buffers));
     FL_TRY(fl_alloc_array(depth, sizeof *c->busy, (void **)&c->busy));
+    FL_TRY(fl_alloc_array(depth, sizeof *c->posted_bytes, (void **)&c->posted_bytes));
     for (size_t i = 0; i < depth; i++) {
         FL_TRY(fl_net_buffer_create(net, c->memory + i * c->stride_bytes, c->base.max_bytes,
                                     &c->buffers[i]));
@@ -51,6 +53,7 @@ void fl__gloo_channel_close(fl_channel *channel)
     }
     fl_free(c->buffers);
     fl_free(c->busy);
+    fl_free(c->posted_bytes);
     fl_free(c->memory);
     fl_free(c);
 }
@@ -102,13 +105,12 @@ fl_status fl__gloo_channel_reuse(fl_channel *channel, int64_t n, int64_t deadlin
 fl_status fl__gloo_channel_post(fl_channel *channel, int64_t n, size_t size_bytes)
 {
     gloo_channel *c = (gloo_channel *)channel;
-    gloo_group *g = (gloo_group *)channel->group;
     size_t slot;
     FL_TRY(take_slot(c, n, &slot));
     FL_TRY(fl_net_recv(c->buffers[slot], channel->peer, fl_tag(FL_TAG_CHANNEL, channel->id), 0,
                        size_bytes));
     c->busy[slot] = true;
-    atomic_fetch_add(&g->received_bytes, (int64_t)size_bytes);
+    c->posted_bytes[slot] = size_bytes;
     return FL_OK;
 }
 
@@ -121,5 +123,7 @@ fl_status fl__gloo_channel_wait(fl_channel *channel, int64_t n, int64_t deadline
     }
     FL_TRY(fl_net_wait_recv(c->buffers[slot], deadline_us));
     c->busy[slot] = false;
+    atomic_fetch_add(&((gloo_group *)channel->group)->received_bytes,
+                     (int64_t)c->posted_bytes[slot]);
     return FL_OK;
 }

@@ -95,6 +95,7 @@ static fl_status group_sum(fl_group *group, double *values, int n, int64_t deadl
 
 /* Root -> root + 1 -> ... -> root - 1, in chunks, so that all links work at once. */
 typedef struct chain {
+    gloo_group *group;
     fl_net_buffer *buffer;
     int from, to; /* -1: nobody */
     size_t size_bytes, n_chunks;
@@ -112,14 +113,17 @@ static fl_status pass_on(const chain *c)
     uint64_t tag = fl_tag(FL_TAG_BROADCAST, 0);
     size_t n_posted = 0;
     for (size_t i = 0; i < c->n_chunks; i++) {
+        int64_t n_bytes = (int64_t)chunk_bytes(c, i);
         if (c->from >= 0) {
             for (; n_posted < c->n_chunks && n_posted < i + BROADCAST_WINDOW; n_posted++) {
                 FL_TRY(fl_net_recv(c->buffer, c->from, tag, n_posted * BROADCAST_CHUNK_BYTES,
                                    chunk_bytes(c, n_posted)));
             }
             FL_TRY(fl_net_wait_recv(c->buffer, c->deadline_us));
+            atomic_fetch_add(&c->group->received_bytes, n_bytes);
         }
         if (c->to >= 0) {
+            atomic_fetch_add(&c->group->sent_bytes, n_bytes);
             FL_TRY(
                 fl_net_send(c->buffer, c->to, tag, i * BROADCAST_CHUNK_BYTES, chunk_bytes(c, i)));
         }
@@ -136,6 +140,7 @@ static fl_status group_broadcast(fl_group *group, int root, void *data, size_t s
     gloo_group *g = (gloo_group *)group;
     int place = (group->index - root + group->size) % group->size;
     chain c = {
+        .group = g,
         .from = place == 0 ? -1 : (group->index + group->size - 1) % group->size,
         .to = place == group->size - 1 ? -1 : (group->index + 1) % group->size,
         .size_bytes = size_bytes,
@@ -145,10 +150,6 @@ static fl_status group_broadcast(fl_group *group, int root, void *data, size_t s
     FL_TRY(fl_net_buffer_create(g->net, data, size_bytes, &c.buffer));
     fl_status status = pass_on(&c);
     fl_net_buffer_destroy(&c.buffer);
-    if (status == FL_OK) {
-        atomic_fetch_add(&g->sent_bytes, c.to >= 0 ? (int64_t)size_bytes : 0);
-        atomic_fetch_add(&g->received_bytes, c.from >= 0 ? (int64_t)size_bytes : 0);
-    }
     return status;
 }
 

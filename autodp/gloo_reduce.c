@@ -69,7 +69,6 @@ static fl_status post(const ring *r, int64_t item)
     }
     bool reduce = is_reduce(r, item);
     size_t at = reduce ? scratch_slot(item) : (size_t)s.first;
-    atomic_fetch_add(&r->group->received_bytes, (int64_t)sizeof(float) * s.n);
     return fl_net_recv(reduce ? r->group->scratch_buffer : r->bucket->buffer, r->bucket->left,
                        r->tag, at * sizeof(float), (size_t)s.n * sizeof(float));
 }
@@ -100,10 +99,12 @@ static fl_status receive(const ring *r, int64_t item)
         return FL_OK;
     }
     if (!is_reduce(r, item)) {
-        return fl_net_wait_recv(r->bucket->buffer, r->deadline_us);
+        FL_TRY(fl_net_wait_recv(r->bucket->buffer, r->deadline_us));
+    } else {
+        FL_TRY(fl_net_wait_recv(r->group->scratch_buffer, r->deadline_us));
+        add(r->bucket->base.data + s.first, r->group->scratch + scratch_slot(item), s.n);
     }
-    FL_TRY(fl_net_wait_recv(r->group->scratch_buffer, r->deadline_us));
-    add(r->bucket->base.data + s.first, r->group->scratch + scratch_slot(item), s.n);
+    atomic_fetch_add(&r->group->received_bytes, (int64_t)sizeof(float) * s.n);
     return FL_OK;
 }
 
