@@ -7,10 +7,12 @@
 #include "device/clock.h"
 #include "device/log.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <zmq.h>
 
 enum { TURN_MS = 100 };
@@ -120,6 +122,21 @@ static void fill_result(const fl_head *head, fl_run_result *result)
     snprintf(result->run_dir, sizeof result->run_dir, "%s", head->options->run_dir);
 }
 
+/* At the end of the output, and in the run directory for whoever comes later. */
+static void summarize(const fl_head *head, const fl_run_result *result)
+{
+    fl_progress_summary(stdout, head->options, result, head->status, head->ledger_text);
+    int fd = openat(head->options->dir_fd, "summary.txt", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+                    0644);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (file != NULL) {
+        fl_progress_summary(file, head->options, result, head->status, head->ledger_text);
+        fclose(file);
+    } else if (fd >= 0) {
+        close(fd);
+    }
+}
+
 static fl_status run(fl_head *head, fl_run_result *result)
 {
     fl_status status = open_all(head);
@@ -133,7 +150,7 @@ static fl_status run(fl_head *head, fl_run_result *result)
     fill_result(head, result);
     fl_story_over(head, result);
     if (head->status == FL_OK || head->status == FL_ESTOPPED) {
-        fl_progress_summary(stdout, head->options, result, head->status, head->ledger_text);
+        summarize(head, result);
     }
     return head->status == FL_OK ? FL_OK : fl_fail(head->status, "%s", head->message);
 }

@@ -94,16 +94,17 @@ static void send_frame(fl_link *link, const fl_frame *frame)
     (void)send_bytes(link, bytes, fl_wire_size(frame));
 }
 
-/* ② to ③. True when nothing is left. */
+/* ② to ③. True when something went out; n_unsent tells whether something is left. */
 static bool send_reports(fl_link *link)
 {
     if (link->n_unsent == 0) {
         link->unsent = fl_queue_take(&link->queue, &link->n_unsent);
     }
-    if (link->n_unsent > 0 && send_bytes(link, link->unsent, link->n_unsent)) {
-        link->n_unsent = 0;
+    if (link->n_unsent == 0 || !send_bytes(link, link->unsent, link->n_unsent)) {
+        return false;
     }
-    return link->n_unsent == 0;
+    link->n_unsent = 0;
+    return true;
 }
 
 static void send_heartbeat(fl_link *link)
@@ -123,6 +124,7 @@ static void abort_once(fl_link *link, uint32_t generation, fl_status why)
         return;
     }
     link->aborted = true;
+    fl_log(FL_LOG_INFO, "generation %u is over: %s", generation, fl_status_text(why));
     if (link->on_abort != NULL) {
         link->on_abort(link->context, generation, why);
     }
@@ -138,7 +140,6 @@ static void obey(fl_link *link, const fl_frame *frame)
         link->run_is_stopping = true;
         break;
     case FL_FRAME_ABORT:
-        fl_log(FL_LOG_INFO, "the head ends generation %u", frame->generation);
         abort_once(link, frame->generation, frame->why);
         break;
     default: /* FL_FRAME_ALIVE, and whatever a later head may say */
@@ -219,6 +220,20 @@ static void watch_head(fl_link *link, int64_t now_us)
     }
 }
 
+static void flush(fl_link *link)
+{
+    int64_t deadline_us = fl_deadline_us(FLUSH_MS);
+    while (fl_left_ms(deadline_us) > 0 && link->orphaned_us == 0) {
+        if (!send_reports(link)) {
+            if (link->n_unsent == 0) {
+                return;
+            }
+            zmq_pollitem_t writable = {link->socket, 0, ZMQ_POLLOUT, 0};
+            zmq_poll(&writable, 1, fl_left_ms(deadline_us));
+        }
+    }
+}
+
 static void *link_main(void *argument)
 {
     fl_link *link = (fl_link *)argument;
@@ -235,20 +250,15 @@ static void *link_main(void *argument)
             fl_log(FL_LOG_DEBUG, "nothing to read from the wake-up");
         }
         receive_orders(link);
-        (void)send_reports(link);
+        bool moved = send_reports(link);
         int64_t now_us = fl_now_us();
-        if (now_us - link->heartbeat_sent_us >= link->heartbeat_us) {
+        if (moved || now_us - link->heartbeat_sent_us >= link->heartbeat_us) {
             send_heartbeat(link);
         }
         watch_signals(link, now_us);
         watch_head(link, now_us);
     }
-    int64_t deadline_us = fl_deadline_us(FLUSH_MS);
-    while ((!send_reports(link) || link->queue.n_filling > 0) && fl_left_ms(deadline_us) > 0 &&
-           link->orphaned_us == 0) {
-        zmq_pollitem_t writable = {link->socket, 0, ZMQ_POLLOUT, 0};
-        zmq_poll(&writable, 1, fl_left_ms(deadline_us));
-    }
+    flush(link);
     fl_queue_close(&link->queue);
     return NULL;
 }

@@ -99,7 +99,8 @@ void fl_tally_result(const fl_tally *tally, fl_run_result *result)
     const fl_epoch_tally *last = tally->now.steps > 0 ? &tally->now : &tally->past;
     double seconds = (double)(tally->last_us - tally->first_us) * 1e-6 - tally->eval_ms * 1e-3;
     result->steps = tally->steps;
-    result->epochs = tally->epochs;
+    bool ended = tally->now.steps > 0 && tally->now.steps >= tally->steps_per_epoch;
+    result->epochs = tally->epochs + ended;
     result->train_loss = last->steps > 0 ? last->loss_sum / (double)last->steps : NAN;
     result->test_loss = tally->any_eval ? tally->last_eval.loss : NAN;
     result->test_accuracy = tally->any_eval ? tally->last_eval.accuracy : NAN;

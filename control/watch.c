@@ -40,7 +40,7 @@ static fl_loss_kind symptom(const fl_worker *w, const fl_watch_limits *limits, i
         return FL_LOSS_SILENT;
     }
     if (!w->ready && now_us - w->spawned_us > limits->start_us) {
-        *since_us = now_us;
+        *since_us = w->spawned_us + limits->start_us;
         return FL_LOSS_NEVER_READY;
     }
     return FL_LOSS_NONE;

@@ -1,7 +1,6 @@
 # Tests that fork workers, and tests of more than a few seconds. All others are unit tests.
 set(FL_TESTS_MULTIPROC
   test_head
-  test_link
   test_net
   test_group
   test_group_faults

@@ -2,6 +2,7 @@
 
 #include "autodp/sampler.h"
 #include "control/link.h"
+#include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
 
@@ -221,6 +222,22 @@ static int fake_train(fake_worker *w)
     return 0;
 }
 
+/* Through the rendezvous store, as groups do it. */
+static bool greet(fake_worker *w)
+{
+    const fl_kv *kv = fl_link_kv(w->link);
+    void *data = NULL;
+    size_t n = 0;
+    if (w->rank == 0) {
+        return kv->set(kv->self, "fake/greeting", "good day", 8) == FL_OK;
+    }
+    bool same = kv->get(kv->self, "fake/greeting", fl_deadline_us(w->run->deadline_ms), &data,
+                        &n) == FL_OK &&
+                n == 8 && memcmp(data, "good day", 8) == 0;
+    fl_free(data);
+    return same;
+}
+
 static int fake_worker_main(void *context, int rank, const char *endpoint)
 {
     fake_worker w = {.run = (const fake_run *)context, .rank = rank};
@@ -241,6 +258,10 @@ static int fake_worker_main(void *context, int rank, const char *endpoint)
         return 4;
     }
     int code = strikes(&w, -1) ? misbehave(&w) : -1;
+    if (code < 0 && !greet(&w)) {
+        fl_link_failed(w.link, FL_EINTERNAL, fl_errmsg());
+        code = 3;
+    }
     if (code < 0) {
         fl_link_ready(w.link, 1000 + rank);
         code = fake_train(&w);

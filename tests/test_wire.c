@@ -1,0 +1,265 @@
+/* Frames between head and workers: what goes in comes out, and nothing else comes in. */
+#include "control/wire.h"
+
+#include "device/random.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MUTATIONS = 200000, LARGEST = 8192 };
+
+static const int64_t some_ids[] = {0, 1, -1, 59999, INT64_MAX, INT64_MIN};
+
+static fl_frame frame_of(fl_frame_type type)
+{
+    fl_frame f = {.type = type, .rank = 3, .generation = 7, .at_us = 123456789012345};
+    switch (type) {
+    case FL_FRAME_HELLO:
+        f.pid = 4711;
+        break;
+    case FL_FRAME_HEARTBEAT:
+        f.heartbeat.steps = 12;
+        snprintf(f.heartbeat.operation, sizeof f.heartbeat.operation, "all-reduce");
+        break;
+    case FL_FRAME_READY:
+        f.memory_peak_bytes = INT64_C(1) << 40;
+        break;
+    case FL_FRAME_STEP:
+        f.step = (fl_step_report){37, 2, 0.1, (double)NAN, 1e-3, 41.5, 128, 2176, 7, 1, 2, 3, 4};
+        break;
+    case FL_FRAME_TIME:
+        f.time = (fl_time_report){37, 1, 2, 3, 4, 5};
+        break;
+    case FL_FRAME_EVAL:
+        f.eval = (fl_eval_report){2, 37, 0.3, 0.9, 812.5, 10000};
+        break;
+    case FL_FRAME_LEDGER:
+        f.ledger = (fl_frame_ledger){.epoch = 2, .step = 37, .replica = 1, .n = 6, .ids = some_ids};
+        break;
+    case FL_FRAME_FAILED:
+        f.failed.status = FL_EBUDGET;
+        snprintf(f.failed.text, sizeof f.failed.text, "asked 3 GiB, allowed 2 GiB");
+        break;
+    case FL_FRAME_VERDICT:
+        f.verdict = FL_VERDICT_STOP;
+        break;
+    case FL_FRAME_ABORT:
+        f.why = FL_EPEER;
+        break;
+    case FL_FRAME_DONE:
+    case FL_FRAME_ALIVE:
+    case FL_FRAME_STOPPING:
+        break;
+    }
+    return f;
+}
+
+static const fl_frame_type types[] = {
+    FL_FRAME_HELLO,    FL_FRAME_HEARTBEAT, FL_FRAME_READY,  FL_FRAME_STEP, FL_FRAME_TIME,
+    FL_FRAME_EVAL,     FL_FRAME_LEDGER,    FL_FRAME_FAILED, FL_FRAME_DONE, FL_FRAME_ALIVE,
+    FL_FRAME_STOPPING, FL_FRAME_VERDICT,   FL_FRAME_ABORT};
+
+enum { N_TYPES = sizeof types / sizeof *types };
+
+/* Exactly as long as the frame, so that a sanitizer sees every byte read beyond it. */
+static unsigned char *encode(const fl_frame *frame, size_t *size_bytes)
+{
+    *size_bytes = fl_wire_size(frame);
+    unsigned char *bytes = malloc(*size_bytes);
+    fl_wire_put(frame, bytes);
+    return bytes;
+}
+
+static fl_status decode(const unsigned char *bytes, size_t size_bytes, fl_frame *out)
+{
+    size_t left = size_bytes;
+    return fl_wire_next(&bytes, &left, out);
+}
+
+/* Would catch: a field written and read in another order, width or sign. Frames that encode to the
+ * same bytes again carry the same values. */
+static void test_wire__brings_back_every_frame(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TYPES; i++) {
+        fl_frame frame = frame_of(types[i]), back;
+        size_t n, n_again;
+        unsigned char *bytes = encode(&frame, &n);
+        assert_int_equal(decode(bytes, n, &back), FL_OK);
+        assert_int_equal(back.type, frame.type);
+        assert_int_equal(back.rank, 3);
+        assert_int_equal(back.generation, 7);
+        assert_int_equal(back.at_us, 123456789012345);
+        int64_t ids[6];
+        if (back.type == FL_FRAME_LEDGER) {
+            fl_wire_ids(&back, ids);
+            assert_memory_equal(ids, some_ids, sizeof ids);
+            back.ledger.ids = ids;
+        }
+        unsigned char *again = encode(&back, &n_again);
+        assert_int_equal(n, n_again);
+        assert_memory_equal(bytes, again, n);
+        assert_string_not_equal(fl_wire_type_text(types[i]), "unknown");
+        free(bytes);
+        free(again);
+    }
+}
+
+static void test_wire__reads_the_values_it_was_given(void **state)
+{
+    (void)state;
+    fl_frame frame = frame_of(FL_FRAME_STEP), back;
+    size_t n;
+    unsigned char *bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    assert_int_equal(back.step.step, 37);
+    assert_int_equal(back.step.epoch, 2);
+    assert_true(back.step.loss == 0.1 && isnan(back.step.grad_norm) && back.step.lr == 1e-3);
+    assert_int_equal(back.step.tokens, 2176);
+    assert_int_equal(back.step.generation, 7);
+    assert_int_equal(back.step.m, 4);
+    free(bytes);
+    frame = frame_of(FL_FRAME_FAILED);
+    bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    assert_int_equal(back.failed.status, FL_EBUDGET);
+    assert_string_equal(back.failed.text, "asked 3 GiB, allowed 2 GiB");
+    free(bytes);
+}
+
+/* Would catch: a frame that is believed before all of it is there. */
+static void test_wire__refuses_every_cut(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TYPES; i++) {
+        fl_frame frame = frame_of(types[i]), back;
+        size_t n;
+        unsigned char *bytes = encode(&frame, &n);
+        for (size_t cut = 0; cut < n; cut++) {
+            unsigned char *part = malloc(cut + 1);
+            memcpy(part, bytes, cut);
+            assert_int_equal(decode(part, cut, &back), FL_EFORMAT);
+            free(part);
+        }
+        free(bytes);
+    }
+}
+
+static void refuses_with(fl_frame_type type, size_t at, unsigned char value)
+{
+    fl_frame frame = frame_of(type), back;
+    size_t n;
+    unsigned char *bytes = encode(&frame, &n);
+    assert_true(at < n && bytes[at] != value);
+    bytes[at] = value;
+    assert_int_equal(decode(bytes, n, &back), FL_EFORMAT);
+    free(bytes);
+}
+
+static void test_wire__refuses_what_is_out_of_range(void **state)
+{
+    (void)state;
+    enum { BODY = FL_WIRE_HEADER_BYTES };
+    refuses_with(FL_FRAME_DONE, 0, 'X');             /* magic */
+    refuses_with(FL_FRAME_DONE, 4, 2);               /* version */
+    refuses_with(FL_FRAME_DONE, 6, 99);              /* type */
+    refuses_with(FL_FRAME_DONE, 9, 0x04);            /* rank 1027 */
+    refuses_with(FL_FRAME_DONE, 11, 0x80);           /* a negative rank */
+    refuses_with(FL_FRAME_DONE, 24, 1);              /* size: more than there is */
+    refuses_with(FL_FRAME_STEP, 24, 79);             /* size: less than a step */
+    refuses_with(FL_FRAME_STEP, BODY + 7, 0x80);     /* a negative step */
+    refuses_with(FL_FRAME_HELLO, BODY + 7, 0x80);    /* a negative process */
+    refuses_with(FL_FRAME_HEARTBEAT, BODY + 12, 0);  /* a zero byte in a text */
+    refuses_with(FL_FRAME_HEARTBEAT, BODY + 8, 200); /* a text longer than the frame */
+    refuses_with(FL_FRAME_LEDGER, BODY + 20, 5);     /* fewer ids than there are */
+    refuses_with(FL_FRAME_LEDGER, BODY + 23, 0xff);  /* more, so many that bytes overflow */
+    refuses_with(FL_FRAME_FAILED, BODY, 1);          /* no status */
+    refuses_with(FL_FRAME_VERDICT, BODY, 77);        /* no verdict */
+}
+
+/* Would catch: a reader that leaves its message, believes a length or stops for ever. The
+ * sanitizers watch; what is accepted must encode to the very bytes that were read. */
+static void test_wire__takes_nothing_amiss_from_mutations(void **state)
+{
+    (void)state;
+    const uint32_t key[2] = {0x1234, 0x5678};
+    printf("seed %u %u\n", key[0], key[1]);
+    int n_accepted = 0;
+    for (uint32_t i = 0; i < MUTATIONS; i++) {
+        uint32_t r[4];
+        fl_philox((uint32_t[4]){i, 0, 0, 0}, key, r);
+        fl_frame frame = frame_of(types[r[0] % N_TYPES]), back;
+        size_t n, n_again;
+        unsigned char *bytes = encode(&frame, &n);
+        for (uint32_t m = 0; m < 1 + r[1] % 4; m++) {
+            uint32_t q[4];
+            fl_philox((uint32_t[4]){i, m, 1, 0}, key, q);
+            bytes[q[0] % n] = q[2] % 2 ? (unsigned char)q[1]
+                                       : (unsigned char)(bytes[q[0] % n] ^ (1u << q[1] % 8));
+        }
+        size_t given = r[2] % 8 == 0 ? r[3] % (n + 1) : n;
+        unsigned char *exact = malloc(given + 1);
+        memcpy(exact, bytes, given);
+        const unsigned char *at = exact;
+        size_t left = given;
+        if (fl_wire_next(&at, &left, &back) == FL_OK) {
+            n_accepted++;
+            int64_t *ids = NULL;
+            if (back.type == FL_FRAME_LEDGER) {
+                ids = calloc(back.ledger.n + 1, sizeof *ids);
+                fl_wire_ids(&back, ids);
+                back.ledger.ids = ids;
+            }
+            unsigned char *again = encode(&back, &n_again);
+            assert_int_equal(n_again, given - left);
+            assert_memory_equal(again, exact, n_again);
+            free(again);
+            free(ids);
+        } else {
+            assert_ptr_equal(at, exact);
+            assert_int_equal(left, given);
+        }
+        free(exact);
+        free(bytes);
+    }
+    assert_in_range(n_accepted, 1, MUTATIONS - 1);
+}
+
+/* Would catch: frames of one message that run into each other. */
+static void test_wire__reads_frames_one_after_another(void **state)
+{
+    (void)state;
+    unsigned char bytes[LARGEST];
+    size_t n = 0;
+    for (int i = 0; i < N_TYPES; i++) {
+        fl_frame frame = frame_of(types[i]);
+        fl_wire_put(&frame, bytes + n);
+        n += fl_wire_size(&frame);
+    }
+    const unsigned char *at = bytes;
+    for (int i = 0; i < N_TYPES; i++) {
+        fl_frame back;
+        assert_int_equal(fl_wire_next(&at, &n, &back), FL_OK);
+        assert_int_equal(back.type, types[i]);
+    }
+    assert_int_equal(n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wire__brings_back_every_frame),
+        cmocka_unit_test(test_wire__reads_the_values_it_was_given),
+        cmocka_unit_test(test_wire__refuses_every_cut),
+        cmocka_unit_test(test_wire__refuses_what_is_out_of_range),
+        cmocka_unit_test(test_wire__takes_nothing_amiss_from_mutations),
+        cmocka_unit_test(test_wire__reads_frames_one_after_another),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
