@@ -34,8 +34,9 @@ static double now_ms(void)
        int64_t m, int64_t n_out, int64_t n_in),                                                    \
       (d, s, g, in, gw, gb, m, n_out, n_in))                                                       \
     X(gelu_backward,                                                                               \
-      (fl_device * d, fl_stream * s, const float *g, const float *pre, float *gp, int64_t n),      \
-      (d, s, g, pre, gp, n))                                                                       \
+      (fl_device * d, fl_stream * s, const float *g, const float *pre, float *gp, float *y,        \
+       int64_t n),                                                                                 \
+      (d, s, g, pre, gp, y, n))                                                                    \
     X(layernorm,                                                                                   \
       (fl_device * d, fl_stream * s, const float *in, const float *r, const float *ga,             \
        const float *be, float eps, float *sum, float *y, float *mean, float *rstd, int64_t m,      \

@@ -59,8 +59,9 @@ typedef struct fl_device_ops {
     fl_status (*linear_backward_weights)(fl_device *d, fl_stream *s, const float *grad_out,
                                          const float *in, float *grad_w, float *grad_bias,
                                          int64_t m, int64_t n_out, int64_t n_in);
+    /* y, unless NULL: gelu(pre) once more */
     fl_status (*gelu_backward)(fl_device *d, fl_stream *s, const float *grad_y, const float *pre,
-                               float *grad_pre, int64_t n);
+                               float *grad_pre, float *y, int64_t n);
     fl_status (*layernorm)(fl_device *d, fl_stream *s, const float *in, const float *residual,
                            const float *gamma, const float *beta, float eps, float *sum, float *y,
                            float *mean, float *rstd, int64_t m, int64_t n);

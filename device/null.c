@@ -89,7 +89,7 @@ static fl_status linear_backward_weights(fl_device *d, fl_stream *s, const float
 }
 
 static fl_status gelu_backward(fl_device *d, fl_stream *s, const float *grad_y, const float *pre,
-                               float *grad_pre, int64_t n)
+                               float *grad_pre, float *y, int64_t n)
 {
     return FL_OK;
 }

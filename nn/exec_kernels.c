@@ -68,10 +68,16 @@ fl_status fl_linear_backward_weights(fl_exec *x, const float *grad_out, const fl
 fl_status fl_gelu_backward(fl_exec *x, const float *grad_y, const float *pre, float *grad_pre,
                            int64_t n)
 {
+    return fl_gelu_backward_and_y(x, grad_y, pre, grad_pre, NULL, n);
+}
+
+fl_status fl_gelu_backward_and_y(fl_exec *x, const float *grad_y, const float *pre, float *grad_pre,
+                                 float *y, int64_t n)
+{
     if (n == 0) {
         return FL_OK;
     }
-    return x->device->ops->gelu_backward(x->device, x->stream, grad_y, pre, grad_pre, n);
+    return x->device->ops->gelu_backward(x->device, x->stream, grad_y, pre, grad_pre, y, n);
 }
 
 fl_status fl_layernorm(fl_exec *x, const float *in, const float *residual, const fl_weight *gamma,

@@ -102,8 +102,8 @@ static inline fl_status rig_init(rig *r, fl_device *device, fl_model *model, con
     r->device = device;
     r->model = model;
     r->n_layers = fl_model_n_layers(model);
-    if (r->n_layers > RIG_MAX_LAYERS || n_samples > RIG_MAX_SAMPLES) {
-        return fl_fail(FL_EINVAL, "the rig takes %d layers and %d samples", RIG_MAX_LAYERS,
+    if (r->n_layers < 1 || r->n_layers > RIG_MAX_LAYERS || n_samples > RIG_MAX_SAMPLES) {
+        return fl_fail(FL_EINVAL, "the rig takes 1 to %d layers and %d samples", RIG_MAX_LAYERS,
                        RIG_MAX_SAMPLES);
     }
     for (int64_t s = 0; s < n_samples; s++) {

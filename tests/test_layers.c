@@ -166,7 +166,7 @@ static void test_layers__keep_what_they_say(void **state)
     int64_t T = r.act[0].n_tokens, n = N_SAMPLES;
     const size_t kept[3] = {
         2 * aligned(T) + aligned(3 * T * DIM) + aligned(T * DIM) + aligned(T * HEADS),
-        2 * aligned(T) + 2 * aligned(T * HIDDEN),
+        2 * aligned(T) + aligned(T * HIDDEN),
         2 * aligned(n) + 2 * aligned(n * DIM),
     };
     fl_device *null = NULL;
@@ -197,7 +197,7 @@ static void test_layers__full_arena_names_the_layer(void **state)
     fl_model *model = make_model(0.0f);
     rig r;
     begin(&r, model, 0, 4);
-    r.keep.capacity_bytes = 4096;
+    r.keep.capacity_bytes = 3072; /* the attention sublayer fits, the MLP does not */
     assert_int_equal(rig_forward(&r), FL_EBUDGET);
     assert_non_null(strstr(fl_errmsg(), "layer 1 (mlp): kept: "));
     assert_int_equal(r.scratch.used_bytes, 0);

@@ -64,7 +64,7 @@ fl_status fl__cpu_linear_backward_weights(fl_device *d, fl_stream *s, const floa
 
 /* passes.c */
 fl_status fl__cpu_gelu_backward(fl_device *d, fl_stream *s, const float *grad_y, const float *pre,
-                                float *grad_pre, int64_t n);
+                                float *grad_pre, float *y, int64_t n);
 fl_status fl__cpu_layernorm(fl_device *d, fl_stream *s, const float *in, const float *residual,
                             const float *gamma, const float *beta, float eps, float *sum, float *y,
                             float *mean, float *rstd, int64_t m, int64_t n);

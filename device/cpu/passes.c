@@ -9,14 +9,14 @@
 enum { LINE = 16 };
 
 fl_status fl__cpu_gelu_backward(fl_device *d, FL__UNUSED fl_stream *s, const float *grad_y,
-                                const float *pre, float *grad_pre, int64_t n)
+                                const float *pre, float *grad_pre, float *y, int64_t n)
 {
     const fl__cpu *cpu = fl__cpu_of(d);
     FL__EACH_THREAD(cpu, t)
     {
         fl__range r = fl__range_of(n, LINE, d->n_threads, t);
         cpu->isa->gelu_backward(grad_y + r.begin, pre + r.begin, grad_pre + r.begin,
-                                r.end - r.begin);
+                                y == NULL ? NULL : y + r.begin, r.end - r.begin);
     }
     return FL_OK;
 }

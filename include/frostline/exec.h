@@ -81,6 +81,11 @@ fl_status fl_linear_backward_weights(fl_exec *x, const float *grad_out, const fl
 fl_status fl_gelu_backward(fl_exec *x, const float *grad_y, const float *pre, float *grad_pre,
                            int64_t n) FL_MUST_CHECK;
 
+/* The same, and y[n] = gelu(pre[n]) once more, for a layer that kept only pre: it costs next to
+ * nothing here and saves keeping y. y may not be grad_y. */
+fl_status fl_gelu_backward_and_y(fl_exec *x, const float *grad_y, const float *pre, float *grad_pre,
+                                 float *y, int64_t n) FL_MUST_CHECK;
+
 /* sum = in + residual (when residual is not NULL; sum may be in or NULL then only if unused),
  * y = (sum - mean) * rstd * gamma + beta over each row of [m, n].
  * mean, rstd: [m] out, or NULL when no backward follows. */

@@ -3,12 +3,13 @@
  *            +------------------ skip --------------------+
  *   x [T, C] +- ln - fc: pre [T, H] - gelu: h [T, H] - proj - dropout - + -> out
  *
- * Kept a token, in floats: H (pre) + H (h) + 2; the LayerNorm's output is computed again, as in
- * attention.c. T: rows of the micro-batch, H: hidden width. */
+ * Kept a token, in floats: H (pre) + 2. The LayerNorm's output is computed again, as in
+ * attention.c, and so is h: GELU's backward has it at hand, and writing it then is as fast as
+ * reading it back from memory would be. T: rows of the micro-batch, H: hidden width. */
 #include "nn/layers/layers.h"
 
 enum { LN_W, LN_B, FC_W, FC_B, PROJ_W, PROJ_B }; /* parameters */
-enum { KEPT_MEAN, KEPT_RSTD, KEPT_PRE, KEPT_H }; /* slots */
+enum { KEPT_MEAN, KEPT_RSTD, KEPT_PRE };         /* slots */
 
 typedef struct mlp {
     int64_t dim, hidden;
@@ -36,7 +37,7 @@ static fl_status mlp_forward(void *self, fl_exec *x, const fl_tensor *in, fl_ten
     const mlp *l = self;
     int64_t T = in->n_tokens;
     float *mean = NULL, *rstd = NULL, *pre = NULL, *h = NULL, *ln = NULL;
-    FL_TRY(fl__keep(x, KEPT_H, T * l->hidden, &h));
+    FL_TRY(fl__scratch(x, T * l->hidden, &h));
     FL_TRY(fl__scratch(x, T * l->dim, &ln));
     if (fl_exec_training(x)) {
         FL_TRY(fl__keep(x, KEPT_MEAN, T, &mean));
@@ -58,13 +59,13 @@ static fl_status mlp_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
     }
     const float *grad_proj = NULL;
     FL_TRY(fl__branch_grad(x, grad_out, l->dropout, &grad_proj));
-    FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, fl_exec_kept(x, KEPT_H), T));
-
-    float *one = NULL, *grad_h = NULL;
+    float *one = NULL, *grad_h = NULL, *h = NULL;
     FL_TRY(fl__scratch(x, T * l->dim, &one));
     FL_TRY(fl__scratch(x, T * l->hidden, &grad_h));
+    FL_TRY(fl__scratch(x, T * l->hidden, &h));
     FL_TRY(fl_linear_backward_input(x, grad_proj, fl_exec_weight(x, PROJ_W), grad_h, T));
-    FL_TRY(fl_gelu_backward(x, grad_h, fl_exec_kept(x, KEPT_PRE), grad_h, T * l->hidden));
+    FL_TRY(fl_gelu_backward_and_y(x, grad_h, fl_exec_kept(x, KEPT_PRE), grad_h, h, T * l->hidden));
+    FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, h, T));
     if (fl_exec_grad(x, FC_W) != NULL || fl_exec_grad(x, FC_B) != NULL) {
         FL_TRY(fl__norm(x, in, one, NULL, NULL));
         FL_TRY(fl__linear_grads(x, FC_W, grad_h, one, T));

@@ -41,7 +41,8 @@ typedef struct fl__isa {
     size_t (*gemm_workspace)(void); /* bytes */
     void (*gemm)(const fl__gemm *g, float *workspace);
     void (*column_sums)(const float *x, int64_t stride, float *sums, int64_t m, int64_t n);
-    void (*gelu_backward)(const float *grad_y, const float *pre, float *grad_pre, int64_t n);
+    void (*gelu_backward)(const float *grad_y, const float *pre, float *grad_pre, float *y,
+                          int64_t n);
     void (*layernorm)(const float *in, const float *residual, const float *gamma, const float *beta,
                       float eps, float *sum, float *y, float *mean, float *rstd, int64_t m,
                       int64_t n);

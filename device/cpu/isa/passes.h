@@ -8,7 +8,8 @@
 size_t FL_ISA_NAME(gemm_workspace)(void);
 void FL_ISA_NAME(gemm)(const fl__gemm *g, float *workspace);
 void FL_ISA_NAME(column_sums)(const float *x, int64_t stride, float *sums, int64_t m, int64_t n);
-void FL_ISA_NAME(gelu_backward)(const float *grad_y, const float *pre, float *grad_pre, int64_t n);
+void FL_ISA_NAME(gelu_backward)(const float *grad_y, const float *pre, float *grad_pre, float *y,
+                                int64_t n);
 void FL_ISA_NAME(layernorm)(const float *in, const float *residual, const float *gamma,
                             const float *beta, float eps, float *sum, float *y, float *mean,
                             float *rstd, int64_t m, int64_t n);
