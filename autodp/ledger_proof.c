@@ -297,7 +297,7 @@ void fl_ledger_print(const fl_ledger_proof *proof, FILE *out)
 
 fl_status fl_ledger_read(const char *path, fl_ledger_epoch **epochs, int64_t *n)
 {
-    fl_ledger_proof proof;
+    fl_ledger_proof proof = {0};
     FL_TRY(fl_ledger_prove(path, &proof));
     if (proof.cut_bytes > 0) {
         fl_status status = fl_fail(

@@ -76,7 +76,7 @@ static inline void write_file(const char *folder, const char *name, const bytes 
 
 static inline void make_folder(char folder[64])
 {
-    strcpy(folder, "/tmp/frostline-test-XXXXXX");
+    snprintf(folder, 64, "/tmp/frostline-test-XXXXXX");
     char *made = mkdtemp(folder);
     assert(made != NULL);
     (void)made;

@@ -44,6 +44,7 @@ static void begin(rig *r, fl_model *model, int first, int n)
     if (rig_init(r, device, model, &raw, lengths + first, n, ARENA_BYTES) != FL_OK ||
         r->offsets[0] == NULL) {
         fail_msg("%s", fl_errmsg());
+        return;
     }
     for (int s = 0; s < n; s++) {
         r->ids[s] = 50 + first + s;

@@ -26,7 +26,7 @@ static int dir_fd;
 static int set_up(void **state)
 {
     (void)state;
-    strcpy(folder, "/tmp/frostline-test-XXXXXX");
+    snprintf(folder, sizeof folder, "/tmp/frostline-test-XXXXXX");
     if (mkdtemp(folder) == NULL) {
         return -1;
     }
