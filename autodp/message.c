@@ -155,3 +155,50 @@ fl_status fl_message_gather(fl_message_group *group, uint32_t generation, const 
 {
     return fl_exchange_run(group->exchange, generation, mine, size_bytes, all, deadline_us);
 }
+
+static fl_status start_transfer(const fl_transfer *t, fl_net_buffer *buffer)
+{
+    uint64_t tag = fl_tag(FL_TAG_TRANSFER, t->id);
+    return t->sending ? fl_net_send(buffer, t->peer, tag, 0, t->size_bytes)
+                      : fl_net_recv(buffer, t->peer, tag, 0, t->size_bytes);
+}
+
+static fl_status finish_transfer(const fl_transfer *t, fl_net_buffer *buffer, int64_t deadline_us)
+{
+    return t->sending ? fl_net_wait_send(buffer, deadline_us)
+                      : fl_net_wait_recv(buffer, deadline_us);
+}
+
+/* Receives are posted before sends, so that what arrives finds its place. */
+static fl_status run_transfers(fl_message_group *g, const fl_transfer *transfers, int n,
+                               fl_net_buffer **buffer, int64_t deadline_us)
+{
+    for (int i = 0; i < n; i++) {
+        FL_TRY(
+            fl_net_buffer_create(g->net, transfers[i].data, transfers[i].size_bytes, &buffer[i]));
+    }
+    for (int sending = 0; sending < 2; sending++) {
+        for (int i = 0; i < n; i++) {
+            if (transfers[i].sending == (sending == 1)) {
+                FL_TRY(start_transfer(&transfers[i], buffer[i]));
+            }
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        FL_TRY(finish_transfer(&transfers[i], buffer[i], deadline_us));
+    }
+    return FL_OK;
+}
+
+fl_status fl_message_exchange(fl_message_group *group, const fl_transfer *transfers, int n,
+                              int64_t deadline_us)
+{
+    fl_net_buffer **buffer = NULL;
+    FL_TRY(fl_alloc_array((size_t)n, sizeof(fl_net_buffer *), (void **)&buffer));
+    fl_status status = run_transfers(group, transfers, n, buffer, deadline_us);
+    for (int i = 0; i < n; i++) {
+        fl_net_buffer_destroy(&buffer[i]);
+    }
+    fl_free(buffer);
+    return status;
+}

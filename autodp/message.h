@@ -38,4 +38,19 @@ fl_status fl_message_tell(fl_message_group *group, int root, uint32_t generation
 fl_status fl_message_gather(fl_message_group *group, uint32_t generation, const void *mine,
                             size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
 
+/* One piece of state on its way between two ranks. */
+typedef struct fl_transfer {
+    int peer;
+    bool sending;
+    uint32_t id; /* the same on both ends, distinct per ordered pair of ranks within an exchange */
+    void *data;  /* borrowed [size_bytes] */
+    size_t size_bytes;
+} fl_transfer;
+
+/* Start all transfers at once, then wait for all of them. Every rank that is named as a peer calls
+ * this with its own half; a rank without transfers need not. FL_EDEADLINE, FL_EPEER as usual; what
+ * was to be received is undefined then. */
+fl_status fl_message_exchange(fl_message_group *group, const fl_transfer *transfers, int n,
+                              int64_t deadline_us) FL_MUST_CHECK;
+
 #endif

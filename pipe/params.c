@@ -39,8 +39,21 @@ int64_t fl_params_grad_at(const fl_params *params, int layer)
            params->layer_at[params->first_trainable - params->first];
 }
 
+static fl_status draw(fl_params *p, int layer, int index, uint64_t seed)
+{
+    const fl_param_spec *spec = &fl_model_params(p->model, layer)->spec[index];
+    size_t n = (size_t)(spec->rows * spec->cols);
+    float *to = p->layer[layer - p->first].weight[index].data;
+    void *start = NULL;
+    FL_TRY(fl_alloc_array(n, sizeof(float), &start));
+    fl_param_init(spec, seed, layer, index, start);
+    fl_status status = p->device->ops->copy_in(p->device, NULL, to, start, n * sizeof(float));
+    fl_free(start);
+    return status;
+}
+
 /* Point the layer's weights and gradients into the big pieces and draw the starting weights. */
-static fl_status layer_init(fl_params *p, int layer, uint64_t seed)
+static fl_status layer_init(fl_params *p, int layer, const uint64_t *seed)
 {
     const fl_param_list *list = fl_model_params(p->model, layer);
     fl_layer_params *mine = &p->layer[layer - p->first];
@@ -58,14 +71,9 @@ static fl_status layer_init(fl_params *p, int layer, uint64_t seed)
         if (layer >= p->first_trainable) {
             mine->grad[i] = p->grad + (at - (p->n - p->n_trainable));
         }
-        void *start = NULL;
-        FL_TRY(fl_alloc_array((size_t)(spec->rows * spec->cols), sizeof(float), &start));
-        fl_param_init(spec, seed, layer, i, start);
-        fl_status status =
-            p->device->ops->copy_in(p->device, NULL, mine->weight[i].data, start,
-                                    (size_t)(spec->rows * spec->cols) * sizeof(float));
-        fl_free(start);
-        FL_TRY(status);
+        if (seed != NULL) {
+            FL_TRY(draw(p, layer, i, *seed));
+        }
         at += padded(spec);
     }
     return FL_OK;
@@ -76,7 +84,7 @@ static size_t float_bytes(int64_t n)
     return (size_t)n * sizeof(float);
 }
 
-static fl_status fill(fl_params *p, uint64_t seed)
+static fl_status fill(fl_params *p, const uint64_t *seed)
 {
     size_t n_layers = (size_t)(p->last - p->first);
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->layer, (void **)&p->layer));
@@ -98,7 +106,7 @@ static fl_status fill(fl_params *p, uint64_t seed)
 }
 
 fl_status fl_params_init(fl_params *params, fl_device *device, const fl_model *model, int first,
-                         int last, int first_trainable, int n_moments, uint64_t seed)
+                         int last, int first_trainable, int n_moments, const uint64_t *seed)
 {
     *params = (fl_params){.device = device,
                           .model = model,

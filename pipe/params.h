@@ -27,10 +27,12 @@ typedef struct fl_params {
 /* Elements that layers first .. last - 1 take, padding included. Pure. */
 int64_t fl_params_count(const fl_model *model, int first, int last);
 
-/* Allocate and draw the starting weights from `seed`. *params is the caller's memory; on failure
- * it holds nothing. Returns FL_EBUDGET when the device is full. */
+/* Allocate, and draw the starting weights from *seed (NULL: they will migrate here; all are 0).
+ * *params is the caller's memory; on failure it holds nothing. Returns FL_EBUDGET when the device
+ * is full. */
 fl_status fl_params_init(fl_params *params, fl_device *device, const fl_model *model, int first,
-                         int last, int first_trainable, int n_moments, uint64_t seed) FL_MUST_CHECK;
+                         int last, int first_trainable, int n_moments,
+                         const uint64_t *seed) FL_MUST_CHECK;
 void fl_params_fini(fl_params *params);
 
 /* Where the gradients of `layer` begin in params->grad, in elements; `last` gives n_trainable. */

@@ -8,6 +8,7 @@
 #include "nn/optimizer.h"
 #include "pipe/clock.h"
 #include "pipe/flow.h"
+#include "pipe/migrate.h"
 #include "pipe/reduce.h"
 
 #include <math.h>
@@ -31,6 +32,8 @@ struct fl_pipeline {
     int K, R, M;
     int n_slots;
     bool is_first, is_last;
+    bool trains;       /* some layer of this stage lies above the frost line */
+    bool trains_below; /* ... of a stage below */
     fl_stage *stage;
     fl_loader *loader; /* stage 0 only */
     fl_op *ops;        /* [2 * M] of a training step */
@@ -203,15 +206,15 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
 {
     bool last_one = micro_batch == p->M - 1;
     fl_tensor grad_in;
-    if (!p->is_last) {
+    if (!p->is_last && p->trains) {
         FL_TRY(take_grad_out(p, slot));
     }
     int64_t begun = fl_now_us();
     if (p->is_last) {
         FL_TRY(fl_stage_loss(p->stage, slot, true, 1.0f / (float)p->now.n_targets, &p->sums));
     }
-    FL_TRY(
-        fl_stage_backward(p->stage, slot, !p->is_first, last_one ? layer_done : NULL, p, &grad_in));
+    FL_TRY(fl_stage_backward(p->stage, slot, p->trains_below, last_one ? layer_done : NULL, p,
+                             &grad_in));
     int64_t computed = fl_now_us();
     p->times.compute_us += computed - begun;
     if (grad_in.data != NULL) {
@@ -225,7 +228,9 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
 static fl_status run_ops(fl_pipeline *p)
 {
     FL_TRY(fl_inflow_begin(&p->forward_in, p->now.in_bytes, p->M));
-    FL_TRY(fl_inflow_begin(&p->backward_in, p->now.out_bytes, p->M));
+    if (p->trains) {
+        FL_TRY(fl_inflow_begin(&p->backward_in, p->now.out_bytes, p->M));
+    }
     for (int i = 0; i < 2 * p->M; i++) {
         int m = p->ops[i].micro_batch;
         if (p->ops[i].kind == FL_OP_FORWARD) {
@@ -389,6 +394,9 @@ static fl_status fill(fl_pipeline *p)
 {
     const fl_plan *plan = p->o.plan;
     int64_t max_samples = fl_plan_max_samples(p->o.job, plan);
+    int n_frozen = fl_frozen_layers(p->o.model, plan->F);
+    p->trains = n_frozen < plan->first[p->place.stage + 1];
+    p->trains_below = n_frozen < plan->first[p->place.stage];
     FL_TRY(share_create(p, &p->now));
     FL_TRY(share_create(p, &p->coming));
     FL_TRY(fl_alloc_array((size_t)(2 * p->M), sizeof *p->ops, (void **)&p->ops));
@@ -400,6 +408,8 @@ static fl_status fill(fl_pipeline *p)
                               .device = p->o.device,
                               .first = plan->first[p->place.stage],
                               .last = plan->first[p->place.stage + 1],
+                              .n_frozen = n_frozen,
+                              .draw = p->o.draw,
                               .n_slots = p->n_slots,
                               .max_samples = max_samples,
                               .memory = *p->o.memory};

@@ -26,6 +26,7 @@ typedef struct fl_pipeline_options {
     fl_device *device;
     fl_group *group; /* of the plan's active workers; index = replica * K + stage */
     const fl_stage_memory *memory;
+    bool draw; /* the starting weights; false: they will migrate here */
 } fl_pipeline_options;
 
 /* The largest micro-batch, in samples, that this plan can make of the job's batch. Pure. */

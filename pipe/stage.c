@@ -305,7 +305,8 @@ static fl_status fill(fl_stage *stage)
     FL_TRY(fl_alloc_array((size_t)stage->n_layers + 1, sizeof *stage->shapes,
                           (void **)&stage->shapes));
     FL_TRY(fl_params_init(&stage->params, o->device, o->model, o->first, o->last, trainable,
-                          fl_optimizer_n_moments(o->job->train.optimizer), o->job->train.seed));
+                          fl_optimizer_n_moments(o->job->train.optimizer),
+                          o->draw ? &o->job->train.seed : NULL));
     FL_TRY(slots_create(stage));
     return scratch_create(stage);
 }

@@ -20,6 +20,7 @@ typedef struct fl_stage_options {
     fl_device *device;
     int first, last; /* layers first .. last - 1 */
     int n_frozen;    /* layers of the whole model below the frost line */
+    bool draw;       /* the starting weights; false: they will migrate here */
     int n_slots;
     int64_t max_samples; /* of a micro-batch */
     fl_stage_memory memory;
