@@ -1,6 +1,6 @@
 /* What comes to the head over its ROUTER, and what it answers.
  *
- *     [identity]["link"][frames]    ──> heard(): each frame by its type
+ *     [identity]["link"][frames]... ──> heard(): each frame by its type
  *     [identity]["store"][request]  ──> fl_store_handle ──> [identity]["store"][answer]
  *
  * Whoever can open the socket is this user, yet nothing that comes is trusted: a message of another
@@ -258,7 +258,7 @@ static int rank_of(const fl_head *head, const char *identity, size_t n)
     return strcmp(text, again) == 0 ? rank : -1;
 }
 
-static void heard_message(fl_head *head, int rank, const unsigned char *bytes, size_t n)
+static void heard_frames(fl_head *head, int rank, const unsigned char *bytes, size_t n)
 {
     fl_worker *worker = &head->workers[rank];
     worker->heard_us = fl_now_us();
@@ -287,16 +287,31 @@ static void dispatch(fl_head *head, zmq_msg_t *parts, int n_parts)
     const void *from = zmq_msg_data(&parts[0]);
     size_t from_bytes = zmq_msg_size(&parts[0]);
     int rank = rank_of(head, (const char *)from, from_bytes);
-    if (n_parts == 3 && is_topic(&parts[1], "store")) {
+    if (n_parts > PARTS_MAX) {
+        fl_log(FL_LOG_WARN, "dropped a message of %d parts, %d are allowed", n_parts, PARTS_MAX);
+    } else if (n_parts == 3 && is_topic(&parts[1], "store")) {
         fl_store_handle(head->store, from, from_bytes, zmq_msg_data(&parts[2]),
                         zmq_msg_size(&parts[2]), answer_store, head);
-    } else if (n_parts == 3 && is_topic(&parts[1], FL_WIRE_TOPIC) && rank >= 0) {
-        heard_message(head, rank, (const unsigned char *)zmq_msg_data(&parts[2]),
-                      zmq_msg_size(&parts[2]));
+    } else if (n_parts >= 3 && is_topic(&parts[1], FL_WIRE_TOPIC) && rank >= 0) {
+        for (int i = 2; i < n_parts; i++) {
+            heard_frames(head, rank, (const unsigned char *)zmq_msg_data(&parts[i]),
+                         zmq_msg_size(&parts[i]));
+        }
     } else {
         fl_log(FL_LOG_WARN,
                "dropped a message of %d parts that is neither a worker's nor a store's", n_parts);
     }
+}
+
+/* A message comes whole, so after its first part an interruption is the only reason to try again.
+ */
+static bool read_part(fl_head *head, zmq_msg_t *part, bool first)
+{
+    int n;
+    do {
+        n = zmq_msg_recv(part, head->socket, ZMQ_DONTWAIT);
+    } while (n < 0 && zmq_errno() == EINTR && !first);
+    return n >= 0;
 }
 
 /* One message, however many parts it has. False when there is none. */
@@ -313,7 +328,7 @@ static bool read_message(fl_head *head)
             n_kept++;
         }
         zmq_msg_init(part);
-        if (zmq_msg_recv(part, head->socket, ZMQ_DONTWAIT) < 0) {
+        if (!read_part(head, part, n_parts == 0)) {
             zmq_msg_close(part);
             n_kept--;
             break;

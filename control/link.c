@@ -32,6 +32,7 @@
 enum {
     QUEUE_START_BYTES = 256 * 1024,
     QUEUE_LIMIT_BYTES = 64 * 1024 * 1024,
+    SMALL_FRAME_BYTES = FL_WIRE_HEADER_BYTES + 64,
     SLICE_MS = 20, /* what a killed worker may have left unsaid */
     FLUSH_MS = 1000,
     ORPHAN_MS = 2000,  /* from the head's death to this process's own */
@@ -69,13 +70,15 @@ struct fl_link {
 
 /* ---- link thread ---- */
 
-static bool send_bytes(fl_link *link, const void *bytes, size_t n)
+/* One part of a message; the transport takes a message whole or not at all. */
+static bool send_part(fl_link *link, const void *bytes, size_t n, bool more)
 {
-    if (zmq_send(link->socket, FL_WIRE_TOPIC, strlen(FL_WIRE_TOPIC), ZMQ_SNDMORE | ZMQ_DONTWAIT) <
-        0) {
-        return false;
-    }
-    return zmq_send(link->socket, bytes, n, ZMQ_DONTWAIT) >= 0;
+    return zmq_send(link->socket, bytes, n, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0;
+}
+
+static bool send_topic(fl_link *link)
+{
+    return send_part(link, FL_WIRE_TOPIC, strlen(FL_WIRE_TOPIC), true);
 }
 
 static fl_frame frame_of(const fl_link *link, fl_frame_type type)
@@ -86,35 +89,46 @@ static fl_frame frame_of(const fl_link *link, fl_frame_type type)
                       .at_us = fl_now_us()};
 }
 
-static void send_frame(fl_link *link, const fl_frame *frame)
+static void send_hello(fl_link *link)
 {
-    unsigned char bytes[FL_WIRE_HEADER_BYTES + 64];
-    fl_wire_put(frame, bytes);
-    /* What does not go through now is a heartbeat, and the next one will do. */
-    (void)send_bytes(link, bytes, fl_wire_size(frame));
+    unsigned char bytes[SMALL_FRAME_BYTES];
+    fl_frame frame = frame_of(link, FL_FRAME_HELLO);
+    frame.pid = getpid();
+    fl_wire_put(&frame, bytes);
+    if (!send_topic(link) || !send_part(link, bytes, fl_wire_size(&frame), false)) {
+        fl_log(FL_LOG_ERROR, "cannot greet the head: %s", zmq_strerror(zmq_errno()));
+    }
 }
 
-/* ② to ③. True when something went out; n_unsent tells whether something is left. */
-static bool send_reports(fl_link *link)
-{
-    if (link->n_unsent == 0) {
-        link->unsent = fl_queue_take(&link->queue, &link->n_unsent);
-    }
-    if (link->n_unsent == 0 || !send_bytes(link, link->unsent, link->n_unsent)) {
-        return false;
-    }
-    link->n_unsent = 0;
-    return true;
-}
-
-static void send_heartbeat(fl_link *link)
+static size_t put_heartbeat(fl_link *link, unsigned char *bytes)
 {
     fl_frame frame = frame_of(link, FL_FRAME_HEARTBEAT);
     frame.heartbeat.steps = atomic_load(&link->steps);
     snprintf(frame.heartbeat.operation, sizeof frame.heartbeat.operation, "%s",
              atomic_load(&link->operation));
     link->heartbeat_sent_us = frame.at_us;
-    send_frame(link, &frame);
+    fl_wire_put(&frame, bytes);
+    return fl_wire_size(&frame);
+}
+
+/* ② to ③: what was reported, if anything, and with it or when its time has come a heartbeat.
+ * True when reports went out; n_unsent tells whether some are left. */
+static bool send_what_is_due(fl_link *link)
+{
+    unsigned char heartbeat[SMALL_FRAME_BYTES];
+    if (link->n_unsent == 0) {
+        link->unsent = fl_queue_take(&link->queue, &link->n_unsent);
+    }
+    bool reports = link->n_unsent > 0;
+    if (!reports && fl_now_us() - link->heartbeat_sent_us < link->heartbeat_us) {
+        return false;
+    }
+    if (!send_topic(link) || (reports && !send_part(link, link->unsent, link->n_unsent, true)) ||
+        !send_part(link, heartbeat, put_heartbeat(link, heartbeat), false)) {
+        return false; /* the socket's queue is full: the head does not read just now */
+    }
+    link->n_unsent = 0;
+    return reports;
 }
 
 /* ⑤ */
@@ -224,7 +238,7 @@ static void flush(fl_link *link)
 {
     int64_t deadline_us = fl_deadline_us(FLUSH_MS);
     while (fl_left_ms(deadline_us) > 0 && link->orphaned_us == 0) {
-        if (!send_reports(link)) {
+        if (!send_what_is_due(link)) {
             if (link->n_unsent == 0) {
                 return;
             }
@@ -237,9 +251,7 @@ static void flush(fl_link *link)
 static void *link_main(void *argument)
 {
     fl_link *link = (fl_link *)argument;
-    fl_frame hello = frame_of(link, FL_FRAME_HELLO);
-    hello.pid = getpid();
-    send_frame(link, &hello);
+    send_hello(link);
     zmq_pollitem_t items[] = {{link->socket, 0, ZMQ_POLLIN, 0},
                               {NULL, link->wake_fd, ZMQ_POLLIN, 0},
                               {NULL, link->signal_fd, ZMQ_POLLIN, 0}};
@@ -250,11 +262,8 @@ static void *link_main(void *argument)
             fl_log(FL_LOG_DEBUG, "nothing to read from the wake-up");
         }
         receive_orders(link);
-        bool moved = send_reports(link);
+        (void)send_what_is_due(link);
         int64_t now_us = fl_now_us();
-        if (moved || now_us - link->heartbeat_sent_us >= link->heartbeat_us) {
-            send_heartbeat(link);
-        }
         watch_signals(link, now_us);
         watch_head(link, now_us);
     }

@@ -3,7 +3,7 @@
  *     magic u32 | version u16 | type u16 | rank u32 | generation u32 | at_us i64 | size u32 | body
  *
  * Little-endian, versioned, every length checked: a frame either decodes whole or is refused.
- * One message of the transport carries one frame or several, one after another. */
+ * One part of a message carries one frame or several, one after another. */
 #ifndef FL_CONTROL_WIRE_H
 #define FL_CONTROL_WIRE_H
 

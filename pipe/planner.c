@@ -31,8 +31,6 @@ typedef struct planner {
     fl_candidate best;
     int best_first[FL_MAX_STAGES + 1];
     fl_candidate smallest; /* of those that do not fit, the one whose largest stage is smallest */
-    int smallest_stage;
-    int smallest_first[FL_MAX_STAGES + 1];
 } planner;
 
 static int smaller(int a, int b)
@@ -47,6 +45,12 @@ typedef struct fit_question {
     fl_option o;
     int64_t n_samples;
 } fit_question;
+
+static fit_question ask(const planner *p, const fl_option *o)
+{
+    int64_t share = fl_share_max(p->input->job->train.batch, o->R);
+    return (fit_question){.p = p, .o = *o, .n_samples = fl_share_max(share, o->M)};
+}
 
 static int64_t stage_bytes(const fit_question *q, int stage, int first, int last,
                            fl_stage_memory *memory)
@@ -88,25 +92,51 @@ static fl_status split_greedy(const planner *p, int K, int *first)
     return fl_partition_greedy(n_params, frozen, p->n_layers, K, first);
 }
 
-/* The budget is asked about only when the fastest split is over it. *bytes and *stage are of the
- * largest stage: of the split, or, with FL_EBUDGET, of the fastest one. */
-static fl_status split(fit_question *q, int *first, int64_t *bytes, int *stage)
+/* No split needs less than this for its largest stage: the stage that reads the samples needs room
+ * for them and for the first layer, and all stages together for every layer once. */
+static int64_t least_bytes(const fit_question *q)
+{
+    fl_stage_memory m;
+    int n = q->p->n_layers;
+    int64_t first = stage_bytes(q, 0, 0, 1, &m) - m.channel_bytes;
+    fl_memory_table_stage(q->p->memory, q->n_samples, FL_1F1B, 1, 1, 0, 0, n, &m);
+    int64_t all = (m.params_bytes + m.slot_bytes) / q->o.K;
+    return first > all ? first : all;
+}
+
+static fl_status split_fast(const fit_question *q, int *first)
 {
     const planner *p = q->p;
     double cost[FL_MAX_LAYERS];
-    bool greedy = p->input->job->pipe.partition == FL_PARTITION_GREEDY;
+    if (p->input->job->pipe.partition == FL_PARTITION_GREEDY) {
+        return split_greedy(p, q->o.K, first);
+    }
     fl_price_layers(p->price, q->o.R, q->o.M, cost);
-    FL_TRY(greedy ? split_greedy(p, q->o.K, first)
-                  : fl_partition_optimal(cost, p->n_layers, q->o.K, NULL, NULL, first));
-    *bytes = largest_stage(q, first, stage);
+    return fl_partition_optimal(cost, p->n_layers, q->o.K, NULL, NULL, first);
+}
+
+/* The fastest split, or, if that is over the budget, the fastest that is not. *bytes is what the
+ * largest stage needs; with FL_EBUDGET, what it would need at least. */
+static fl_status split(fit_question *q, int *first, int64_t *bytes)
+{
+    const planner *p = q->p;
+    double cost[FL_MAX_LAYERS];
+    int stage;
+    *bytes = least_bytes(q);
+    if (*bytes > p->input->job->devices.memory_bytes) {
+        return fl_fail(FL_EBUDGET, "no split fits");
+    }
+    FL_TRY(split_fast(q, first));
+    *bytes = largest_stage(q, first, &stage);
     if (*bytes <= p->input->job->devices.memory_bytes) {
         return FL_OK;
     }
-    if (greedy || q->o.K == 1) {
-        return fl_fail(FL_EBUDGET, "the split is over the budget");
+    if (q->o.K == 1 || p->input->job->pipe.partition == FL_PARTITION_GREEDY) {
+        return fl_fail(FL_EBUDGET, "no split fits");
     }
+    fl_price_layers(p->price, q->o.R, q->o.M, cost);
     FL_TRY(fl_partition_optimal(cost, p->n_layers, q->o.K, stage_fits, q, first));
-    *bytes = largest_stage(q, first, stage);
+    *bytes = largest_stage(q, first, &stage);
     return FL_OK;
 }
 
@@ -129,13 +159,11 @@ static bool is_better(const fl_candidate *a, const fl_candidate *b)
 static fl_status consider(planner *p, const fl_option *o)
 {
     int first[FL_MAX_STAGES + 1];
-    int stage = 0;
     int64_t bytes = 0;
-    fit_question q = {.p = p, .o = *o};
-    q.n_samples = fl_share_max(fl_share_max(p->input->job->train.batch, o->R), o->M);
+    fit_question q = ask(p, o);
     fl_candidate *c = &p->seen[p->n_seen++];
     *c = (fl_candidate){.K = o->K, .R = o->R, .M = o->M, .step_us = INFINITY};
-    fl_status status = split(&q, first, &bytes, &stage);
+    fl_status status = split(&q, first, &bytes);
     if (status != FL_OK && status != FL_EBUDGET) {
         return status;
     }
@@ -150,8 +178,6 @@ static fl_status consider(planner *p, const fl_option *o)
     }
     if (status != FL_OK && bytes < p->smallest.memory_bytes) {
         p->smallest = *c;
-        p->smallest_stage = stage;
-        copy_cuts(p->smallest_first, first, o->K);
     }
     return FL_OK;
 }
@@ -184,14 +210,18 @@ static const char *bytes_text(int64_t size_bytes, char text[32])
     return text;
 }
 
+/* The stage that is most over the budget in what comes nearest to it. */
 static fl_status refuse(const planner *p)
 {
     const fl_candidate *c = &p->smallest;
-    int s = p->smallest_stage, first = p->smallest_first[s], last = p->smallest_first[s + 1];
+    int cuts[FL_MAX_STAGES + 1], s = 0;
     char text[7][32];
     fl_stage_memory m;
-    fit_question q = {.p = p, .o = {.K = c->K, .R = c->R, .M = c->M}};
-    q.n_samples = fl_share_max(fl_share_max(p->input->job->train.batch, c->R), c->M);
+    fl_option o = {.K = c->K, .R = c->R, .M = c->M};
+    fit_question q = ask(p, &o);
+    FL_TRY(split_fast(&q, cuts));
+    largest_stage(&q, cuts, &s);
+    int first = cuts[s], last = cuts[s + 1];
     stage_bytes(&q, s, first, last, &m);
     return fl_fail(FL_EBUDGET,
                    "devices.memory: stage %d (layers %d .. %d) of K = %d, R = %d, M = %d needs %s: "

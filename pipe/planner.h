@@ -24,7 +24,7 @@ typedef struct fl_candidate {
     double step_us; /* predicted; INFINITY when it does not fit */
     double bubble;
     double reduce_us;     /* all-reduce that is not hidden */
-    int64_t memory_bytes; /* the largest stage */
+    int64_t memory_bytes; /* the largest stage; of what does not fit, what it needs at least */
     fl_status why_not;    /* FL_OK, or why it cannot be */
 } fl_candidate;
 

@@ -19,10 +19,16 @@ static bool is_frozen(const fl_plan_input *input, int layer)
     return fl_model_block_of(input->model, layer) <= input->F;
 }
 
+static double sample_us(const fl_price_table *t, int layer)
+{
+    return t->fwd_us[layer + 1] - t->fwd_us[layer] + t->bwd_us[layer + 1] - t->bwd_us[layer];
+}
+
 void fl_price_table_init(fl_price_table *t, const fl_plan_input *input)
 {
     t->input = input;
     t->n_layers = input->profile->n_layers;
+    t->heaviest = 0;
     t->fwd_call_us[0] = t->fwd_us[0] = t->bwd_call_us[0] = t->bwd_us[0] = 0.0;
     t->n_trainable[0] = 0;
     for (int i = 0; i < t->n_layers; i++) {
@@ -33,6 +39,9 @@ void fl_price_table_init(fl_price_table *t, const fl_plan_input *input)
         t->bwd_call_us[i + 1] = t->bwd_call_us[i] + (trains ? c->bwd_call_us : 0.0);
         t->bwd_us[i + 1] = t->bwd_us[i] + (trains ? c->bwd_us : 0.0);
         t->n_trainable[i + 1] = t->n_trainable[i] + (trains ? c->n_params : 0);
+        if (sample_us(t, i) > sample_us(t, t->heaviest)) {
+            t->heaviest = i;
+        }
     }
 }
 
@@ -64,18 +73,6 @@ void fl_price_layers(const fl_price_table *t, int R, int M, double *cost)
         cost[i] = forward_us(t, i, i + 1, n) + backward_us(t, i, i + 1, n);
     }
     cost[t->n_layers - 1] += loss_us(t, n);
-}
-
-/* Stage s cannot begin before the stages below it have passed a micro-batch up, nor can they end
- * before it has passed one down: the step takes at least what lies below plus M times the stage
- * itself. Splitting the work W so that this is the same for every stage makes the largest of them
- * smallest, at W / (1 - (1 - 1 / M)^K). */
-double fl_price_bound(const fl_price_table *t, int K, int R, int M)
-{
-    double n = micro_batch(t, R, M);
-    double work =
-        forward_us(t, 0, t->n_layers, n) + backward_us(t, 0, t->n_layers, n) + loss_us(t, n);
-    return work / (1.0 - pow(1.0 - 1.0 / M, K));
 }
 
 /* ---- communication ---- */
@@ -118,6 +115,23 @@ static double reduce_tail_us(const fl_price_table *t, int R, double n, int first
 static double commit_us(const fl_plan_input *input, int n_workers)
 {
     return n_workers == 1 ? 0.0 : 2.0 * ceil(log2(n_workers)) * input->profile->link_us;
+}
+
+/* Stage s cannot begin before the stages below it have passed a micro-batch up, nor can they end
+ * before it has passed one down: the pipeline takes at least what lies below plus M times the stage
+ * itself. Splitting the work W so that this is the same for every stage makes the largest of them
+ * smallest, at W / (1 - (1 - 1 / M)^K). Some stage has the heaviest layer, and some stage at least
+ * 1 / K of the parameters. */
+double fl_price_bound(const fl_price_table *t, int K, int R, int M)
+{
+    const fl_plan_input *input = t->input;
+    double n = micro_batch(t, R, M);
+    int end = t->n_layers, h = t->heaviest;
+    double work = forward_us(t, 0, end, n) + backward_us(t, 0, end, n) + loss_us(t, n);
+    double spread = work / (1.0 - pow(1.0 - 1.0 / M, K));
+    double alone = M * (forward_us(t, h, h + 1, n) + backward_us(t, h, h + 1, n));
+    double optimizer = (double)t->n_trainable[end] / K * input->profile->optimizer_us_per_param;
+    return later(spread, alone) + commit_us(input, K * R) + optimizer;
 }
 
 /* ---- the step ---- */

@@ -9,6 +9,7 @@
 typedef struct fl_price_table {
     const fl_plan_input *input; /* borrowed */
     int n_layers;
+    int heaviest; /* the layer that takes a sample longest */
     double fwd_call_us[FL_MAX_LAYERS + 1], fwd_us[FL_MAX_LAYERS + 1];
     double bwd_call_us[FL_MAX_LAYERS + 1], bwd_us[FL_MAX_LAYERS + 1];
     int64_t n_trainable[FL_MAX_LAYERS + 1];

@@ -158,7 +158,7 @@ static const char *phase_text(const profiler *p, const fl_probe *probe, char tex
     case FL_PROBE_START:
         break;
     }
-    return "the first run";
+    return "the model's memory";
 }
 
 /* The child has ended: how? */
@@ -177,7 +177,10 @@ static fl_status judge(const profiler *p, int index, int how)
                        what, WEXITSTATUS(how));
     }
     if (probe->why != FL_OK) {
-        return fl_fail(FL_EFAILED, "profile: measuring %s: %s", what, probe->message);
+        /* A layer's own message says which it was. */
+        bool says = probe->phase == FL_PROBE_LAYER || probe->phase == FL_PROBE_LOSS;
+        return says ? fl_fail(FL_EFAILED, "profile: %s", probe->message)
+                    : fl_fail(FL_EFAILED, "profile: measuring %s: %s", what, probe->message);
     }
     return FL_OK;
 }

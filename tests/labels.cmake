@@ -1,11 +1,13 @@
 # Tests that fork workers, and tests of more than a few seconds. All others are unit tests.
 set(FL_TESTS_MULTIPROC
+  test_commands
   test_head
   test_net
   test_group
   test_group_faults
   test_message
   test_plans_agree
+  test_profile
 )
 set(FL_TESTS_SLOW
 )

@@ -340,8 +340,8 @@ static void test_head__stops_cleanly_after_one_interrupt(void **state)
     kill(-run.head, SIGINT);
     fake_outcome outcome = fake_finish(&run);
     assert_nothing_left(&run);
-    assert_int_equal(outcome.status, FL_ESTOPPED);
     assert_contains(outcome.message, "stopped by the user after ");
+    assert_int_equal(outcome.status, FL_ESTOPPED);
     assert_true(outcome.result.steps >= 7);
     assert_int_equal(outcome.result.steps, atomic_load(&run.shared->done[0]));
     check_steps_file(&run, (int)outcome.result.steps);
@@ -366,6 +366,7 @@ static void test_head__stops_while_it_starts(void **state)
     atomic_store(&run.shared->go_on, true);
     fake_outcome outcome = fake_finish(&run);
     assert_nothing_left(&run);
+    assert_contains(outcome.message, "stopped by the user after ");
     assert_int_equal(outcome.status, FL_ESTOPPED);
     fake_clean(&run);
 }
@@ -381,6 +382,7 @@ static void test_head__stops_at_once_after_two_interrupts(void **state)
     kill(run.head, SIGINT);
     fake_outcome outcome = fake_finish(&run);
     assert_nothing_left(&run);
+    assert_contains(outcome.message, "stopped by the user after ");
     assert_int_equal(outcome.status, FL_ESTOPPED);
     fake_clean(&run);
 }
@@ -396,8 +398,8 @@ static void test_head__stops_cleanly_when_the_group_is_terminated(void **state)
     kill(-run.head, SIGTERM);
     fake_outcome outcome = fake_finish(&run);
     assert_nothing_left(&run);
-    assert_int_equal(outcome.status, FL_ESTOPPED);
     assert_contains(outcome.message, "stopped by the user after ");
+    assert_int_equal(outcome.status, FL_ESTOPPED);
     fake_clean(&run);
 }
 
@@ -455,6 +457,7 @@ static void test_head__goes_on_after_it_was_stopped(void **state)
     kill(run.head, SIGINT);
     fake_outcome outcome = fake_finish(&run);
     assert_nothing_left(&run);
+    assert_contains(outcome.message, "stopped by the user after ");
     assert_int_equal(outcome.status, FL_ESTOPPED);
     check_steps_file(&run, (int)atomic_load(&run.shared->done[0]));
     fake_clean(&run);
@@ -515,6 +518,7 @@ static void test_head__survives_hostile_messages(void **state)
     kill(run.head, SIGINT);
     fake_outcome outcome = fake_finish(&run);
     assert_nothing_left(&run);
+    assert_contains(outcome.message, "stopped by the user after ");
     assert_int_equal(outcome.status, FL_ESTOPPED);
     fake_clean(&run);
 }

@@ -231,6 +231,14 @@ static void test_ledger__grows(void **state)
     fl_ledger_proof_fini(&proof);
 }
 
+static bool is_sound(void)
+{
+    fl_ledger_proof proof = {0};
+    fl_status status = fl_ledger_prove(path, &proof);
+    fl_ledger_proof_fini(&proof);
+    return status == FL_OK;
+}
+
 /* Every bit of a small ledger turned over: none goes unnoticed, the length of the last record
  * included, which must not pass for a record that was cut. */
 static void test_ledger__notices_every_flipped_bit(void **state)
@@ -240,13 +248,18 @@ static void test_ledger__notices_every_flipped_bit(void **state)
     write_small();
     size_t n = load(data);
     assert_int_equal(n, HEADER_BYTES + 5 * RECORD_BYTES + 8 * 4);
+    /* Rewriting the whole file each time would wait for the disk on some file systems. */
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
     for (size_t bit = 0; bit < 8 * n; bit++) {
         fl_ledger_proof proof;
-        data[bit / 8] ^= (uint8_t)(1 << (bit % 8));
-        store(data, n);
+        uint8_t flipped = (uint8_t)(data[bit / 8] ^ 1 << (bit % 8));
+        assert_int_equal(pwrite(fd, &flipped, 1, (off_t)(bit / 8)), 1);
         assert_int_equal(fl_ledger_prove(path, &proof), FL_EFORMAT);
-        data[bit / 8] ^= (uint8_t)(1 << (bit % 8));
+        assert_int_equal(pwrite(fd, &data[bit / 8], 1, (off_t)(bit / 8)), 1);
     }
+    close(fd);
+    assert_true(is_sound());
 }
 
 /* A killed head leaves the beginning of its last record: all before it can be read, and the cut is
@@ -257,9 +270,8 @@ static void test_ledger__reads_up_to_a_cut(void **state)
     static uint8_t data[FILE_MAX];
     static const size_t sizes[] = {48, 44, 48, 44, 48}; /* of the records */
     write_small();
-    size_t n = load(data);
-    for (size_t length = 0; length < n; length++) {
-        store(data, length);
+    for (size_t length = load(data) - 1; length > 0; length--) {
+        assert_int_equal(truncate(path, (off_t)length), 0);
         fl_ledger_proof proof;
         fl_ledger_epoch *epochs = NULL;
         int64_t n_epochs = 0;

@@ -74,6 +74,13 @@ static int open_rig(void **state)
     return 0;
 }
 
+/* For a test in which every message earns a warning. */
+static int open_quiet_rig(void **state)
+{
+    fl_log_level_set(FL_LOG_ERROR);
+    return open_rig(state);
+}
+
 static int close_rig(void **state)
 {
     rig *r = (rig *)*state;
@@ -86,19 +93,24 @@ static int close_rig(void **state)
     unlink(r->path);
     rmdir(r->folder);
     free(r);
+    fl_log_level_set(FL_LOG_INFO);
     return 0;
 }
 
-/* The next message: identity, topic, frames. */
-static void receive_message(rig *r)
+/* The next part of a message: identity, topic, one or two parts of frames. */
+static void receive_part(rig *r)
 {
     char identity[64], topic[16];
-    int n = zmq_recv(r->socket, identity, sizeof identity, 0);
-    assert_int_equal(n, 8);
-    assert_memory_equal(identity, "worker-5", 8);
-    assert_int_equal(zmq_recv(r->socket, topic, sizeof topic, 0), 4);
-    assert_memory_equal(topic, "link", 4);
-    n = zmq_recv(r->socket, r->message, sizeof r->message, 0);
+    int more = 0;
+    size_t size = sizeof more;
+    zmq_getsockopt(r->socket, ZMQ_RCVMORE, &more, &size);
+    if (!more) {
+        assert_int_equal(zmq_recv(r->socket, identity, sizeof identity, 0), 8);
+        assert_memory_equal(identity, "worker-5", 8);
+        assert_int_equal(zmq_recv(r->socket, topic, sizeof topic, 0), 4);
+        assert_memory_equal(topic, "link", 4);
+    }
+    int n = zmq_recv(r->socket, r->message, sizeof r->message, 0);
     assert_in_range(n, 1, sizeof r->message);
     r->at = r->message;
     r->left = (size_t)n;
@@ -110,7 +122,7 @@ static fl_frame next_frame(rig *r, bool heartbeats_too)
     for (;;) {
         fl_frame frame;
         while (r->left == 0) {
-            receive_message(r);
+            receive_part(r);
         }
         assert_int_equal(fl_wire_next(&r->at, &r->left, &frame), FL_OK);
         assert_int_equal(frame.rank, 5);
@@ -262,7 +274,6 @@ static void test_link__drops_malformed_orders(void **state)
     const uint32_t key[2] = {77, 78};
     printf("seed %u %u\n", key[0], key[1]);
     expect(r, FL_FRAME_HELLO);
-    fl_log_level_set(FL_LOG_ERROR); /* a line each would be many */
     for (uint32_t i = 0; i < MUTATIONS; i++) {
         unsigned char bytes[FL_WIRE_HEADER_BYTES + 8];
         uint32_t q[4];
@@ -277,7 +288,6 @@ static void test_link__drops_malformed_orders(void **state)
     }
     send_order(r, FL_FRAME_VERDICT, 9);
     assert_int_equal(await_verdict(r).generation, 9);
-    fl_log_level_set(FL_LOG_INFO);
     assert_int_equal(atomic_load(&r->n_aborts), 0);
 }
 
@@ -337,7 +347,8 @@ int main(void)
         RIG_TEST(test_link__reports_without_allocating),
         RIG_TEST(test_link__hands_a_verdict_over_once),
         RIG_TEST(test_link__aborts_once),
-        RIG_TEST(test_link__drops_malformed_orders),
+        cmocka_unit_test_setup_teardown(test_link__drops_malformed_orders, open_quiet_rig,
+                                        close_rig),
         RIG_TEST(test_link__flushes_when_it_closes),
         RIG_TEST(test_link__closes_without_a_head),
         cmocka_unit_test(test_link__refuses_a_bad_endpoint),

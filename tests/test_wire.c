@@ -200,8 +200,9 @@ static void test_wire__takes_nothing_amiss_from_mutations(void **state)
         for (uint32_t m = 0; m < 1 + r[1] % 4; m++) {
             uint32_t q[4];
             fl_philox((uint32_t[4]){i, m, 1, 0}, key, q);
-            bytes[q[0] % n] = q[2] % 2 ? (unsigned char)q[1]
-                                       : (unsigned char)(bytes[q[0] % n] ^ (1u << q[1] % 8));
+            unsigned char flipped = (unsigned char)(bytes[q[0] % n] ^ (1u << q[1] % 8));
+            unsigned char fresh = (unsigned char)q[1];
+            bytes[q[0] % n] = q[2] % 2 ? fresh : flipped;
         }
         size_t given = r[2] % 8 == 0 ? r[3] % (n + 1) : n;
         unsigned char *exact = malloc(given + 1);

@@ -1,75 +1,402 @@
-/* Softmax attention of one (sample, head). */
+/* Softmax attention of one (sample, head), without a matrix of all scores.
+ *
+ * Queries are taken in blocks of QUERIES. The scores of a block stand turned over, [key][query], a
+ * query in each vector lane: then the largest score, the sum of the powers and, backward, delta are
+ * sums down the columns, and no step adds across lanes. Lanes beyond the last query hold finite
+ * numbers that nobody reads.
+ *
+ *   forward     1. turned = Q^T (scaled)   2. S^T = K Q^T    3. P^T = softmax   4. Y = P V
+ *   backward    5. P^T = 2^(S^T - lse)     6. dP^T = V dY^T  7. delta = sum of P dP over the keys
+ *               8. dV += P^T dY            9. dS^T = P (dP - delta) scale
+ *              10. dQ = dS K              11. dK += dS^T Q
+ *
+ * Scores are kept times log2(e), so that the powers are of two. Probabilities are recomputed in the
+ * way back from lse, as in Dao et al., arXiv 2205.14135. The result of a row depends on its sample
+ * alone. */
 #include "device/cpu/isa/passes.h"
+#include "device/cpu/isa/tile.h"
 
 #include <math.h>
 
-size_t FL_ISA_NAME(attention_workspace)(int64_t n_tokens, int64_t head_dim, bool backward)
+enum { QUERIES = 2 * LANES };
+
+static const float log2_e = 1.44269504f, ln_2 = 0.693147181f;
+
+/* Rows of `cols` floats, `row` apart, of which whole vectors may be read. */
+typedef struct rows {
+    const float *at;
+    int64_t row;
+} rows;
+
+/* One block of queries. */
+typedef struct block {
+    int64_t first, count; /* queries */
+    int64_t n_keys;       /* that any of them sees */
+    int64_t vectors;      /* of lanes that hold queries: 1 or 2 */
+} block;
+
+static int64_t padded(int64_t head_dim)
 {
-    (void)head_dim;
-    (void)backward;
-    return (size_t)n_tokens * 2 * sizeof(float);
+    return (head_dim + LANES - 1) / LANES * LANES;
 }
 
-static float dot(const float *a, const float *b, int64_t n)
+size_t FL_ISA_NAME(attention_workspace)(int64_t n_tokens, int64_t head_dim, bool backward)
 {
-    float s = 0.0f;
-    for (int64_t i = 0; i < n; i++) {
-        s += a[i] * b[i];
+    /* turned q (and dY), S^T (and dP^T), padded rows of v (and q, k, dY) */
+    int64_t floats = (head_dim + n_tokens) * QUERIES + n_tokens * padded(head_dim);
+    if (backward) {
+        floats = 2 * (head_dim + n_tokens) * QUERIES + 3 * n_tokens * padded(head_dim);
     }
-    return s;
+    return (size_t)floats * sizeof(float);
+}
+
+static float *take(float **workspace, int64_t floats)
+{
+    float *p = *workspace;
+    *workspace += floats;
+    return p;
+}
+
+/* ---- products ---- */
+
+FL_INLINE void store_cols(float *y, vf x, int64_t cols, bool add)
+{
+    if (cols >= LANES) {
+        v_store(y, add ? (vf)(v_load(y) + x) : x);
+    } else if (cols > 0) {
+        v_store_part(y, add ? (vf)(v_load_part(y, cols) + x) : x, cols);
+    }
+}
+
+typedef struct product {
+    const float *a;
+    int64_t a_row, a_k;
+    const float *b;
+    int64_t b_k, depth;
+    float *y;
+    int64_t y_row, cols;
+    bool add; /* to y */
+} product;
+
+FL_INLINE void wide_tile(const int count, const product *p)
+{
+    vf sum[TILE_ROWS][2];
+#pragma GCC unroll 14
+    for (int i = 0; i < count; i++) {
+        sum[i][0] = sum[i][1] = (vf){0};
+    }
+    tile_sums(count, p->a, p->a_row, p->a_k, p->b, p->b_k, p->depth, sum);
+#pragma GCC unroll 14
+    for (int i = 0; i < count; i++) {
+        store_cols(p->y + i * p->y_row, sum[i][0], p->cols, p->add);
+        store_cols(p->y + i * p->y_row + LANES, sum[i][1], p->cols - LANES, p->add);
+    }
+}
+
+FL_INLINE void narrow_tile(const int count, const product *p)
+{
+    vf sum[TILE_ROWS];
+#pragma GCC unroll 14
+    for (int i = 0; i < count; i++) {
+        sum[i] = (vf){0};
+    }
+    tile_sums_narrow(count, p->a, p->a_row, p->a_k, p->b, p->b_k, p->depth, sum);
+#pragma GCC unroll 14
+    for (int i = 0; i < count; i++) {
+        store_cols(p->y + i * p->y_row, sum[i], p->cols, p->add);
+    }
+}
+
+static void run_tile(int64_t count, const product *p)
+{
+    if (p->cols > LANES) {
+        switch (count) {
+#define FL_TILE_CASE(n)                                                                            \
+    case n:                                                                                        \
+        wide_tile(n, p);                                                                           \
+        break;
+            FL_TILE_CASES(FL_TILE_CASE)
+#undef FL_TILE_CASE
+        }
+    } else {
+        switch (count) {
+#define FL_TILE_CASE(n)                                                                            \
+    case n:                                                                                        \
+        narrow_tile(n, p);                                                                         \
+        break;
+            FL_TILE_CASES(FL_TILE_CASE)
+#undef FL_TILE_CASE
+        }
+    }
+}
+
+/* y[m, cols] (+)= a b, in tiles of nearly equal height. */
+static void multiply(int64_t m, product p)
+{
+    int64_t tiles = (m + TILE_ROWS - 1) / TILE_ROWS;
+    const float *a = p.a;
+    float *y = p.y;
+    for (int64_t cols = p.cols; p.cols > 0; p.cols -= TILE_COLS) {
+        int64_t j = cols - p.cols, row = 0;
+        for (int64_t t = 0; t < tiles; t++) {
+            int64_t end = m * (t + 1) / tiles;
+            p.a = a + row * p.a_row;
+            p.y = y + row * p.y_row + j;
+            run_tile(end - row, &p);
+            row = end;
+        }
+        p.b += TILE_COLS;
+    }
+}
+
+/* ---- 1: operands as the products want them ---- */
+
+/* turned[c][query] = x[query][c] * scale, zeros in the lanes beyond the last query. */
+static void turn(const float *x, int64_t row, const block *b, int64_t head_dim, float scale,
+                 float *turned)
+{
+    for (int64_t lane = 0; lane < b->vectors * LANES; lane += LANES) {
+        for (int64_t c = 0; c < head_dim; c += LANES) {
+            vf v[LANES];
+            int64_t left = head_dim - c;
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++) {
+                const float *from = x + (b->first + lane + i) * row + c;
+                if (lane + i >= b->count) {
+                    v[i] = (vf){0};
+                } else {
+                    v[i] = (left >= LANES ? v_load(from) : v_load_part(from, left)) * scale;
+                }
+            }
+            v_transpose(v);
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++) {
+                if (i < left) {
+                    v_store(turned + (c + i) * QUERIES + lane, v[i]);
+                }
+            }
+        }
+    }
+}
+
+/* Rows of which whole vectors may be read: x itself, or a copy with zeros at the end. */
+static rows whole_rows(const float *x, int64_t row, int64_t n, int64_t head_dim, float **workspace)
+{
+    if (head_dim % LANES == 0) {
+        return (rows){x, row};
+    }
+    int64_t width = padded(head_dim);
+    float *copy = take(workspace, n * width);
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(copy + i * width, x + i * row, (size_t)head_dim * sizeof *x);
+        memset(copy + i * width + head_dim, 0, (size_t)(width - head_dim) * sizeof *x);
+    }
+    return (rows){copy, width};
+}
+
+static block block_at(const fl__attention_head *h, int64_t first)
+{
+    int64_t left = h->n_tokens - first;
+    int64_t count = left < QUERIES ? left : QUERIES;
+    return (block){
+        .first = first,
+        .count = count,
+        .n_keys = h->causal ? first + count : h->n_tokens,
+        .vectors = count > LANES ? 2 : 1,
+    };
+}
+
+/* The scores of a block: S^T = K Q^T. */
+static void scores(const fl__attention_head *h, const block *b, const float *turned, float *s)
+{
+    multiply(b->n_keys, (product){.a = h->k,
+                                  .a_row = 3 * h->width,
+                                  .a_k = 1,
+                                  .b = turned,
+                                  .b_k = QUERIES,
+                                  .depth = h->head_dim,
+                                  .y = s,
+                                  .y_row = QUERIES,
+                                  .cols = b->vectors * LANES});
+}
+
+/* Lanes whose query comes before key `key`: they do not see it. */
+FL_INLINE vi hidden(const block *b, int64_t key, int64_t lane)
+{
+    vi number;
+    for (int i = 0; i < LANES; i++) {
+        number[i] = i;
+    }
+    return number < (int32_t)(key - b->first - lane);
+}
+
+FL_INLINE vf seen(const fl__attention_head *h, const block *b, int64_t key, int64_t lane, vf x,
+                  float otherwise)
+{
+    if (!h->causal || key <= b->first) {
+        return x;
+    }
+    return v_select(hidden(b, key, lane), v_all(otherwise), x);
+}
+
+/* ---- 3: softmax down the columns ---- */
+
+static void softmax(const fl__attention_head *h, const block *b, int64_t lane, float *s)
+{
+    vf top = v_all(-INFINITY), sum = {0};
+    for (int64_t key = 0; key < b->n_keys; key++) {
+        top = v_max(top, seen(h, b, key, lane, v_load(s + key * QUERIES), -INFINITY));
+    }
+    for (int64_t key = 0; key < b->n_keys; key++) {
+        float *at = s + key * QUERIES;
+        vf p = seen(h, b, key, lane, v_exp2(v_load(at) - top), 0.0f);
+        sum += p;
+        v_store(at, p);
+    }
+    vf share = 1.0f / sum;
+    for (int64_t key = 0; key < b->n_keys; key++) {
+        v_store(s + key * QUERIES, v_load(s + key * QUERIES) * share);
+    }
+    if (h->lse != NULL) {
+        for (int64_t i = 0; i < LANES && lane + i < b->count; i++) {
+            h->lse[(b->first + lane + i) * h->heads] = top[i] * ln_2 + logf(sum[i]);
+        }
+    }
 }
 
 void FL_ISA_NAME(attention)(const fl__attention_head *h, float *workspace)
 {
-    int64_t stride = 3 * h->width;
-    float scale = 1.0f / sqrtf((float)h->head_dim);
-    for (int64_t i = 0; i < h->n_tokens; i++) {
-        int64_t n = h->causal ? i + 1 : h->n_tokens;
-        float top = -INFINITY, sum = 0.0f;
-        for (int64_t j = 0; j < n; j++) {
-            workspace[j] = dot(h->q + i * stride, h->k + j * stride, h->head_dim) * scale;
-            top = fmaxf(top, workspace[j]);
+    float scale = log2_e / sqrtf((float)h->head_dim);
+    float *turned = take(&workspace, h->head_dim * QUERIES);
+    float *s = take(&workspace, h->n_tokens * QUERIES);
+    rows v = whole_rows(h->v, 3 * h->width, h->n_tokens, h->head_dim, &workspace);
+    for (int64_t first = 0; first < h->n_tokens; first += QUERIES) {
+        block b = block_at(h, first);
+        turn(h->q, 3 * h->width, &b, h->head_dim, scale, turned);
+        scores(h, &b, turned, s);
+        for (int64_t lane = 0; lane < b.vectors * LANES; lane += LANES) {
+            softmax(h, &b, lane, s + lane);
         }
-        for (int64_t j = 0; j < n; j++) {
-            workspace[j] = expf(workspace[j] - top);
-            sum += workspace[j];
-        }
-        for (int64_t c = 0; c < h->head_dim; c++) {
-            float y = 0.0f;
-            for (int64_t j = 0; j < n; j++) {
-                y += workspace[j] * h->v[j * stride + c];
-            }
-            h->y[i * h->width + c] = y / sum;
-        }
-        if (h->lse != NULL) {
-            h->lse[i * h->heads] = top + logf(sum);
-        }
+        multiply(b.count, (product){.a = s,
+                                    .a_row = 1,
+                                    .a_k = QUERIES,
+                                    .b = v.at,
+                                    .b_k = v.row,
+                                    .depth = b.n_keys,
+                                    .y = h->y + first * h->width,
+                                    .y_row = h->width,
+                                    .cols = h->head_dim});
     }
+}
+
+/* ---- backward ---- */
+
+/* 5: probabilities from the scores. */
+static void probabilities(const fl__attention_head *h, const block *b, int64_t lane, float *s)
+{
+    vf lse = {0};
+    for (int64_t i = 0; i < LANES && lane + i < b->count; i++) {
+        lse[i] = h->lse_in[(b->first + lane + i) * h->heads] * log2_e;
+    }
+    for (int64_t key = 0; key < b->n_keys; key++) {
+        float *at = s + key * QUERIES;
+        v_store(at, seen(h, b, key, lane, v_exp2(v_load(at) - lse), 0.0f));
+    }
+}
+
+/* 7 and 9: dP becomes dS. */
+static void grad_scores(const block *b, float scale, const float *p, float *dp)
+{
+    vf delta = {0};
+    for (int64_t key = 0; key < b->n_keys; key++) {
+        delta += v_load(p + key * QUERIES) * v_load(dp + key * QUERIES);
+    }
+    for (int64_t key = 0; key < b->n_keys; key++) {
+        float *at = dp + key * QUERIES;
+        v_store(at, v_load(p + key * QUERIES) * (v_load(at) - delta) * scale);
+    }
+}
+
+/* 8 and 11: grad[key] (+)= sum over the block's queries of s[key][query] x[query]. Keys that a
+ * block is the first to see start from nothing. */
+static void to_keys(const block *b, const float *s, rows x, int64_t row, int64_t head_dim,
+                    float *grad, bool causal)
+{
+    product p = {
+        .a = s,
+        .a_row = QUERIES,
+        .a_k = 1,
+        .b = x.at + b->first * x.row,
+        .b_k = x.row,
+        .depth = b->count,
+        .y = grad,
+        .y_row = row,
+        .cols = head_dim,
+        .add = b->first > 0,
+    };
+    int64_t known = !causal || b->first == 0 ? b->n_keys : b->first;
+    multiply(known, p);
+    if (known < b->n_keys) {
+        p.a += known * QUERIES;
+        p.y += known * row;
+        p.add = false;
+        multiply(b->n_keys - known, p);
+    }
+}
+
+typedef struct backward_work {
+    float *turned_q, *turned_g, *s, *ds;
+    rows q, k, g;
+    float scale;
+} backward_work;
+
+static void backward_block(const fl__attention_head *h, const backward_work *w, const block *b)
+{
+    int64_t row = 3 * h->width, D = h->head_dim;
+    turn(h->q, row, b, D, w->scale * log2_e, w->turned_q);
+    turn(h->grad_y, h->width, b, D, 1.0f, w->turned_g);
+    scores(h, b, w->turned_q, w->s);
+    multiply(b->n_keys, (product){.a = h->v,
+                                  .a_row = row,
+                                  .a_k = 1,
+                                  .b = w->turned_g,
+                                  .b_k = QUERIES,
+                                  .depth = D,
+                                  .y = w->ds,
+                                  .y_row = QUERIES,
+                                  .cols = b->vectors * LANES});
+    for (int64_t lane = 0; lane < b->vectors * LANES; lane += LANES) {
+        probabilities(h, b, lane, w->s + lane);
+        grad_scores(b, w->scale, w->s + lane, w->ds + lane);
+    }
+    to_keys(b, w->s, w->g, row, D, h->grad_v, h->causal);
+    to_keys(b, w->ds, w->q, row, D, h->grad_k, h->causal);
+    multiply(b->count, (product){.a = w->ds,
+                                 .a_row = 1,
+                                 .a_k = QUERIES,
+                                 .b = w->k.at,
+                                 .b_k = w->k.row,
+                                 .depth = b->n_keys,
+                                 .y = h->grad_q + b->first * row,
+                                 .y_row = row,
+                                 .cols = D});
 }
 
 void FL_ISA_NAME(attention_backward)(const fl__attention_head *h, float *workspace)
 {
-    (void)workspace;
-    int64_t stride = 3 * h->width;
-    float scale = 1.0f / sqrtf((float)h->head_dim);
-    for (int64_t i = 0; i < h->n_tokens; i++) {
-        for (int64_t c = 0; c < h->head_dim; c++) {
-            h->grad_q[i * stride + c] = h->grad_k[i * stride + c] = h->grad_v[i * stride + c] = 0;
-        }
-    }
-    for (int64_t i = 0; i < h->n_tokens; i++) {
-        const float *q = h->q + i * stride, *gy = h->grad_y + i * h->width;
-        float delta = dot(gy, h->y_in + i * h->width, h->head_dim);
-        int64_t n = h->causal ? i + 1 : h->n_tokens;
-        for (int64_t j = 0; j < n; j++) {
-            const float *k = h->k + j * stride, *v = h->v + j * stride;
-            float p = expf(dot(q, k, h->head_dim) * scale - h->lse_in[i * h->heads]);
-            float ds = p * (dot(gy, v, h->head_dim) - delta) * scale;
-            for (int64_t c = 0; c < h->head_dim; c++) {
-                h->grad_v[j * stride + c] += p * gy[c];
-                h->grad_k[j * stride + c] += ds * q[c];
-                h->grad_q[i * stride + c] += ds * k[c];
-            }
-        }
+    int64_t row = 3 * h->width, T = h->n_tokens, D = h->head_dim;
+    backward_work w = {
+        .turned_q = take(&workspace, D * QUERIES),
+        .turned_g = take(&workspace, D * QUERIES),
+        .s = take(&workspace, T * QUERIES),
+        .ds = take(&workspace, T * QUERIES),
+        .q = whole_rows(h->q, row, T, D, &workspace),
+        .k = whole_rows(h->k, row, T, D, &workspace),
+        .g = whole_rows(h->grad_y, h->width, T, D, &workspace),
+        .scale = 1.0f / sqrtf((float)D),
+    };
+    for (int64_t first = 0; first < T; first += QUERIES) {
+        block b = block_at(h, first);
+        backward_block(h, &w, &b);
     }
 }

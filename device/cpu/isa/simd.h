@@ -134,38 +134,56 @@ FL_INLINE float v_sum(vf x)
     return lane[0];
 }
 
-FL_INLINE float v_top(vf x)
+/* 2^r for |r| <= 1/2, within 1e-7 relative: the polynomial of degree 5 that has the least largest
+ * relative error there, among those that are 1 at 0 (found by iteratively reweighted least
+ * squares). */
+FL_INLINE vf v_exp2_small(vf r)
 {
-    float top = x[0];
-    for (int i = 1; i < LANES; i++) {
-        top = x[i] > top ? x[i] : top;
-    }
-    return top;
+    vf p = r * 1.32647334e-3f + 9.67150653e-3f;
+    p = p * r + 5.55073421e-2f;
+    p = p * r + 2.40222417e-1f;
+    p = p * r + 6.93146982e-1f;
+    return p * r + 1.0f;
 }
 
-/* e^x within 2e-7 relative; 0 below -87, the largest finite power above 88. NaN stays NaN.
- * x = n ln2 + r with |r| <= ln2 / 2, so e^x = 2^n e^r. n comes from adding 1.5 * 2^23, which leaves
- * it in the low bits of the sum; ln2 is taken off in two parts, the first exact in 12 bits (Cody
- * and Waite, 1980). e^r is the polynomial of degree 6 that interpolates e^r / 1 at the Chebyshev
- * points of the interval. */
+/* y 2^n for whole n; n is in -126 .. 127 except with AVX-512, which rounds down to zero or up to
+ * infinity. NaN in y stays NaN. */
+FL_INLINE vf v_scale(vf y, vf n)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_scalef_ps((__m512)y, (__m512)n);
+#else
+    return y * (vf)((__builtin_convertvector(n, vi) + 127) << 23);
+#endif
+}
+
+/* The nearest whole number, for |x| < 2^22. */
+FL_INLINE vf v_round(vf x)
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_roundscale_ps((__m512)x, 0);
+#else
+    return (x + 12582912.0f) - 12582912.0f; /* 1.5 * 2^23 leaves no bits for the fraction */
+#endif
+}
+
+/* 2^x within 2e-7 relative for x <= 126; below -126 it is 2e-38 or less. NaN stays NaN. */
+FL_INLINE vf v_exp2(vf x)
+{
+    x = v_max(v_all(-126.0f), x);
+    vf n = v_round(x);
+    return v_scale(v_exp2_small(x - n), n);
+}
+
+/* e^x within 2e-7 relative for x <= 87; below -87 it is 2e-38 or less. NaN stays NaN.
+ * x = n ln2 + r; ln2 is taken off in two parts, the first exact in 11 bits, so that n times it is
+ * exact too. */
 FL_INLINE vf v_exp(vf x)
 {
-    const float low = -87.0f, high = 88.0f;
-    vf clamped = v_min(v_all(high), v_max(v_all(low), x));
-    vf shifted = clamped * 1.44269504f + 12582912.0f;
-    vi n = (vi)shifted - (vi)v_all(12582912.0f);
-    vf whole = shifted - 12582912.0f;
-    vf r = clamped - whole * 0.693359375f;
-    r = r - whole * -2.12194440e-4f;
-    vf p = r * 1.3888889e-3f + 8.3333333e-3f;
-    p = p * r + 4.1666667e-2f;
-    p = p * r + 1.6666667e-1f;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    vf y = (vf)((vi)p + (n << 23));
-    y = v_select(x < v_all(low), (vf){0}, y);
-    return v_select(x == x, y, x);
+    x = v_max(v_all(-87.0f), x);
+    vf n = v_round(x * 1.44269504f);
+    vf r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+    return v_scale(v_exp2_small(r * 1.44269504f), n);
 }
 
 /* A name of this instruction set. */

@@ -1,0 +1,111 @@
+/* How long a plan takes to choose: 1,024 devices and a ViT of 47 blocks (96 layers), with a memory
+ * budget that never binds, one that asks for pipelines, and one that nothing fits.
+ *
+ *   build/release/bench/bench_planner [repeats]
+ *
+ * Times are of this thread's processor, so that a busy machine does not change them much. */
+#include "pipe/memory.h"
+#include "pipe/planner.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { DEVICES = 1024, BLOCKS = 47, CANDIDATES = 256, SMALL_CLUSTER = 16 };
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* Costs like those of a ViT-Large on a small GPU; uneven, so that cuts are not obvious. */
+static void fill_profile(const fl_model *model, const fl_layer_memory *memory, fl_profile *p)
+{
+    *p = (fl_profile){.n_layers = fl_model_n_layers(model),
+                      .loss_us = 0.5,
+                      .optimizer_us_per_param = 1e-5,
+                      .link_us = 10.0,
+                      .link_bytes_per_us = 5e3,
+                      .reduce_bytes_per_us = 5e3};
+    for (int i = 0; i < p->n_layers; i++) {
+        double uneven = 1.0 + 0.1 * (i * 7 % 10);
+        p->layer[i] = (fl_layer_cost){.fwd_call_us = 8.0,
+                                      .fwd_us = 40.0 * uneven,
+                                      .bwd_call_us = 12.0,
+                                      .bwd_us = 80.0 * uneven,
+                                      .out_bytes = memory[i].out_bytes,
+                                      .n_params = fl_model_n_params(model) / p->n_layers};
+    }
+}
+
+static void bench(fl_plan_input *input, const char *what, int n_workers, int64_t memory_bytes,
+                  int repeats)
+{
+    static fl_candidate candidates[CANDIDATES];
+    fl_job job = *input->job;
+    fl_plan plan;
+    char text[4096] = "refused";
+    double best = 1e9;
+    int n = 0;
+    job.devices.memory_bytes = memory_bytes;
+    fl_plan_input mine = *input;
+    mine.job = &job;
+    mine.n_workers = n_workers;
+    for (int i = 0; i < repeats; i++) {
+        double begun = now_ms();
+        fl_status status = fl_plan_choose(&mine, &plan, candidates, CANDIDATES, &n);
+        double took = now_ms() - begun;
+        best = took < best ? took : best;
+        if (status == FL_OK) {
+            snprintf(text, sizeof text, "K=%d x R=%d x M=%d, %.1f ms a step, %d candidates", plan.K,
+                     plan.R, plan.M, plan.predicted_step_us * 1e-3, n);
+        }
+    }
+    printf("%-34s %5d devices  %8.2f ms  %s\n", what, n_workers, best, text);
+}
+
+static fl_status run(int repeats)
+{
+    fl_vit_config config = {.channels = 3,
+                            .height = 224,
+                            .width = 224,
+                            .patch = 16,
+                            .dim = 256,
+                            .heads = 8,
+                            .blocks = BLOCKS,
+                            .n_classes = 1000};
+    fl_shape image = {.tokens = 1, .width = 3 * 224 * 224, .dtype = FL_F32};
+    fl_model *model = NULL;
+    static fl_layer_memory memory[FL_MAX_LAYERS];
+    static fl_profile profile;
+    fl_job job = {.train = {.batch = 8192}, .devices = {.cores = 1}};
+    job.pipe.schedule = FL_1F1B;
+    job.autodp.bucket_bytes = 4 << 20;
+    FL_TRY(fl_model_vit(&config, &model));
+    fl_status status = fl_memory_measure(model, &image, 1, memory);
+    if (status == FL_OK) {
+        fill_profile(model, memory, &profile);
+        fl_plan_input input = {
+            .model = model, .job = &job, .profile = &profile, .memory_one = memory};
+        printf("%d layers, batch %lld; the best of %d\n", fl_model_n_layers(model),
+               (long long)job.train.batch, repeats);
+        bench(&input, "everything fits", SMALL_CLUSTER, (int64_t)1 << 40, repeats);
+        bench(&input, "everything fits", DEVICES, (int64_t)1 << 40, repeats);
+        bench(&input, "memory asks for pipelines", DEVICES, (int64_t)160 << 20, repeats);
+        bench(&input, "memory asks for long pipelines", DEVICES, (int64_t)60 << 20, repeats);
+        bench(&input, "nothing fits", DEVICES, (int64_t)1 << 20, repeats);
+    }
+    fl_model_destroy(&model);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    if (run(argc > 1 ? atoi(argv[1]) : 5) != FL_OK) {
+        fprintf(stderr, "%s\n", fl_errmsg());
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,126 @@
+/* What the user reads. */
+#include "control/progress.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static fl_tally tally_at(int64_t n_steps)
+{
+    fl_tally tally;
+    fl_tally_init(&tally, 1000, 100, 40, 4, true);
+    for (int64_t step = 0; step < n_steps; step++) {
+        fl_step_report report = {
+            .step = step, .epoch = step / 10, .loss = 2.5, .ms = 1000, .samples = 100};
+        fl_tally_step(&tally, &report, step * 1000000);
+    }
+    return tally;
+}
+
+static const fl_plan plan = {.K = 2, .R = 1, .M = 8, .schedule = FL_1F1B, .n_workers = 2};
+
+/* Would catch: a line wider than the terminal, which would scroll it at every redraw. */
+static void test_progress__cuts_the_live_line_to_the_columns(void **state)
+{
+    (void)state;
+    char text[512], whole[512];
+    fl_progress progress;
+    fl_tally tally = tally_at(13);
+    fl_progress_init(&progress, stdout, &plan);
+    fl_progress_text(&progress, &tally, -1, whole, sizeof whole);
+    assert_string_equal(whole, "epoch 2/4  step 13/40  loss 2.5000  100 samples/s  K=2 R=1 M=8  "
+                               "0:27 left");
+    for (int columns = 0; columns < 120; columns++) {
+        fl_progress_text(&progress, &tally, columns, text, sizeof text);
+        assert_true(strlen(text) <= (size_t)columns);
+        assert_memory_equal(text, whole, strlen(text));
+    }
+    tally = tally_at(0);
+    fl_progress_text(&progress, &tally, -1, text, sizeof text);
+    assert_string_equal(text, "starting  K=2 R=1 M=8");
+}
+
+static void summary_of(const fl_run_result *result, fl_status status, char *text, size_t size)
+{
+    fl_head_options options = {
+        .plan = &plan, .run_dir = "/runs/x", .n_steps = 40, .n_epochs = 4, .n_samples = 1000};
+    FILE *file = fmemopen(text, size, "w");
+    fl_progress_summary(file, &options, result, status, "every sample of 4 epochs used once");
+    fclose(file);
+}
+
+static void test_progress__sums_up(void **state)
+{
+    (void)state;
+    char text[4096];
+    fl_run_result result = {.steps = 40,
+                            .epochs = 4,
+                            .train_loss = 0.25,
+                            .test_loss = 0.5,
+                            .test_accuracy = 0.9012,
+                            .seconds = 4000,
+                            .samples_per_s = 812.4};
+    summary_of(&result, FL_OK, text, sizeof text);
+    static const char *const parts[] = {"done after 40 of 40 steps",
+                                        "90.12 %",
+                                        "0.5000",
+                                        "1:06:40",
+                                        "812 samples/s",
+                                        "every sample of 4 epochs used once",
+                                        "/runs/x",
+                                        "frostline ledger /runs/x",
+                                        "frostline clock --schedule 1f1b -k 2 -m 8"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (strstr(text, parts[i]) == NULL) {
+            fail_msg("\"%s\" is not in:\n%s", parts[i], text);
+        }
+    }
+    result = (fl_run_result){.test_loss = (double)NAN, .test_accuracy = (double)NAN};
+    summary_of(&result, FL_ESTOPPED, text, sizeof text);
+    assert_non_null(strstr(text, "stopped after 0 of 40 steps"));
+    assert_null(strstr(text, "nan"));
+}
+
+/* Would catch: control characters, or a line for each step, in a file or pipe. */
+static void test_progress__writes_plain_lines_to_a_file(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    fl_progress progress;
+    fl_tally tally = tally_at(13);
+    FILE *file = tmpfile();
+    fl_progress_init(&progress, file, &plan);
+    for (int i = 0; i < 1000; i++) {
+        fl_progress_update(&progress, &tally);
+    }
+    fl_progress_note(&progress, "a %s", "note");
+    fl_progress_hide(&progress);
+    rewind(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    assert_string_equal(text, "a note\n");
+    progress.line_us = 0; /* ten seconds have gone by since the last line */
+    for (int i = 0; i < 1000; i++) {
+        fl_progress_update(&progress, &tally);
+    }
+    rewind(file);
+    memset(text, 0, sizeof text);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    assert_memory_equal(text, "a note\nepoch 2/4", 16);
+    assert_ptr_equal(strchr(text + 7, '\n'), text + strlen(text) - 1);
+    fclose(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_progress__cuts_the_live_line_to_the_columns),
+        cmocka_unit_test(test_progress__sums_up),
+        cmocka_unit_test(test_progress__writes_plain_lines_to_a_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
