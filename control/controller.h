@@ -26,6 +26,27 @@ typedef enum fl_head_state {
     FL_HEAD_OVER,      /* nobody lives */
 } fl_head_state;
 
+/* The transition under way, if any. */
+typedef enum fl_elastic_state {
+    FL_ELASTIC_IDLE,
+    FL_ELASTIC_PREPARING,  /* workers open the next generation beside the one that runs */
+    FL_ELASTIC_COMMITTING, /* all are ready: they vote and go over at the next control point */
+} fl_elastic_state;
+
+typedef struct fl_elastic {
+    fl_elastic_state state;
+    int n_scripted;   /* entries of the job's script already acted on */
+    int64_t due_step; /* the transition is not committed before this step */
+    fl_plan next;
+    char why[256];
+    double old_step_ms;  /* mean of the steps before the transition */
+    int64_t deadline_us; /* of preparing, or of committing */
+    int n_ready, n_over; /* workers */
+    int64_t prepare_us, stall_us, vote_us, migrate_us, switch_us; /* the longest of any worker */
+    int64_t moved_bytes, copied_bytes;
+    int64_t first_step; /* of the generation */
+} fl_elastic;
+
 /* Microseconds a worker spent since the last epoch.finished. */
 typedef struct fl_time_sums {
     int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
@@ -33,6 +54,8 @@ typedef struct fl_time_sums {
 
 typedef struct fl_head {
     const fl_head_options *options;
+    fl_plan plan; /* of the generation that runs */
+    fl_elastic elastic;
     int n_workers;
     fl_worker *workers;  /* [n_workers] */
     fl_time_sums *times; /* [n_workers] */
@@ -98,7 +121,22 @@ void fl_ending_explain(fl_head *head);
 /* Write what the ledger proves into ledger_text. FL_EINTERNAL if an epoch was not used once. */
 fl_status fl_ending_prove(fl_head *head) FL_MUST_CHECK;
 
+/* Send a verdict to the speaker, and wake standby workers to hear it. */
+void fl_inbox_verdict(fl_head *head, const fl_verdict *verdict);
+void fl_inbox_wake_standby(fl_head *head);
+
+/* ---- elastic.c ---- */
+
+/* Begin, drive and end transitions; called every turn of the loop. */
+void fl_elastic_watch(fl_head *head, int64_t now_us);
+void fl_elastic_prepared(fl_head *head, const fl_worker *worker, const fl_prepared_report *report);
+void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transition_parts *parts);
+
 /* ---- story.c ---- */
+
+void fl_story_prepare(fl_head *head);
+void fl_story_cancel(fl_head *head, const char *why);
+void fl_story_transition(fl_head *head);
 
 void fl_story_started(fl_head *head);
 void fl_story_plan(fl_head *head);

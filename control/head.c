@@ -27,7 +27,7 @@ static fl_status open_tables(fl_head *head)
     head->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
     fl_tally_init(&head->tally, head->options->n_samples, job->train.batch, head->options->n_steps,
                   head->options->n_epochs, job->train.evaluate);
-    fl_progress_init(&head->progress, stdout, head->options->plan);
+    fl_progress_init(&head->progress, stdout, &head->plan);
     return FL_OK;
 }
 
@@ -80,6 +80,7 @@ static void run_loop(fl_head *head)
         fl_ending_signals(head);
         if (head->state != FL_HEAD_OVER) {
             fl_ending_watch(head, fl_now_us());
+            fl_elastic_watch(head, fl_now_us());
         }
         fl_progress_update(&head->progress, &head->tally);
     }
@@ -116,8 +117,7 @@ static void conclude(fl_head *head)
 
 static void fill_result(const fl_head *head, fl_run_result *result)
 {
-    *result = (fl_run_result){
-        .K = head->options->plan->K, .R = head->options->plan->R, .M = head->options->plan->M};
+    *result = (fl_run_result){.K = head->plan.K, .R = head->plan.R, .M = head->plan.M};
     fl_tally_result(&head->tally, result);
     snprintf(result->run_dir, sizeof result->run_dir, "%s", head->options->run_dir);
 }
@@ -161,6 +161,7 @@ fl_status fl_head_run(const fl_head_options *options, fl_run_result *result)
     fl_head *head = NULL;
     FL_TRY(fl_alloc(sizeof *head, (void **)&head));
     head->options = options;
+    head->plan = *options->plan;
     head->n_workers = options->plan->n_workers;
     head->lost = -1;
     head->files.steps_fd = head->files.events_fd = -1;

@@ -81,8 +81,7 @@ void fl_inbox_close(fl_head *head)
 
 fl_frame fl_inbox_order(const fl_head *head, fl_frame_type type)
 {
-    return (fl_frame){
-        .type = type, .generation = head->options->plan->generation, .at_us = fl_now_us()};
+    return (fl_frame){.type = type, .generation = head->plan.generation, .at_us = fl_now_us()};
 }
 
 static bool send_parts(fl_head *head, const void *to, size_t to_bytes, const char *topic,
@@ -96,7 +95,7 @@ static bool send_parts(fl_head *head, const void *to, size_t to_bytes, const cha
 void fl_inbox_tell(fl_head *head, int rank, const fl_frame *order)
 {
     char identity[32];
-    unsigned char bytes[FL_WIRE_HEADER_BYTES + 64];
+    unsigned char bytes[FL_WIRE_ORDER_MAX];
     fl_frame frame = *order;
     frame.rank = rank;
     if (!head->workers[rank].linked || head->workers[rank].exited_us != 0) {
@@ -116,6 +115,24 @@ void fl_inbox_tell_all(fl_head *head, const fl_frame *order)
     for (int rank = 0; rank < head->n_workers; rank++) {
         fl_inbox_tell(head, rank, order);
     }
+}
+
+void fl_inbox_wake_standby(fl_head *head)
+{
+    fl_frame order = fl_inbox_order(head, FL_FRAME_WAKE);
+    for (int rank = 0; rank < head->n_workers; rank++) {
+        if (!fl_plan_place(&head->plan, rank).active) {
+            fl_inbox_tell(head, rank, &order);
+        }
+    }
+}
+
+void fl_inbox_verdict(fl_head *head, const fl_verdict *verdict)
+{
+    fl_frame order = fl_inbox_order(head, FL_FRAME_VERDICT);
+    order.verdict = *verdict;
+    fl_inbox_tell(head, head->plan.rank_of[0], &order);
+    fl_inbox_wake_standby(head);
 }
 
 static void answer_store(void *context, const void *to, size_t to_bytes, const void *message,
@@ -139,9 +156,9 @@ static void heard_hello(fl_head *head, fl_worker *worker)
     } else if (head->n_stops > 0) {
         fl_frame order = fl_inbox_order(head, FL_FRAME_STOPPING);
         fl_inbox_tell(head, worker->rank, &order);
-        if (worker->rank == head->options->plan->rank_of[0]) {
+        if (worker->rank == head->plan.rank_of[0]) {
             order.type = FL_FRAME_VERDICT;
-            order.verdict = FL_VERDICT_STOP;
+            order.verdict = (fl_verdict){.kind = FL_VERDICT_STOP};
             fl_inbox_tell(head, worker->rank, &order);
         }
     }
@@ -185,7 +202,10 @@ static void moved(fl_worker *worker, int64_t steps)
 static bool is_stale(const fl_head *head, const fl_frame *frame)
 {
     bool bears_one = frame->type == FL_FRAME_STEP || frame->type == FL_FRAME_LEDGER;
-    return bears_one && frame->generation != head->options->plan->generation;
+    /* A worker may have gone over while another's last reports of the generation before are still
+     * on their way; it is ready for the generation after only when they have come. */
+    return bears_one && frame->generation != head->plan.generation &&
+           frame->generation + 1 != head->plan.generation;
 }
 
 static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)
@@ -212,7 +232,16 @@ static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)
         moved(worker, frame->step.step + 1);
         if (fl_tally_step(&head->tally, &frame->step, frame->at_us)) {
             fl_runfiles_step(&head->files, &frame->step);
+            if (head->tally.steps == head->options->n_steps) {
+                fl_inbox_wake_standby(head); /* the speaker tells them that this was the last */
+            }
         }
+        break;
+    case FL_FRAME_PREPARED:
+        fl_elastic_prepared(head, worker, &frame->prepared);
+        break;
+    case FL_FRAME_TRANSITION:
+        fl_elastic_moved(head, worker, &frame->transition);
         break;
     case FL_FRAME_TIME:
         moved(worker, frame->time.step + 1);

@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -57,8 +58,12 @@ struct fl_link {
     _Atomic int64_t steps;
     _Atomic(const char *) operation;
     atomic_bool closing;
-    /* to it: generation in the upper half, kind in the lower; 0 when there is none */
-    _Atomic uint64_t verdict;
+    /* to it, under the lock */
+    pthread_mutex_t lock;
+    pthread_cond_t woken;
+    fl_verdict verdict;      /* kind NONE: there is none */
+    atomic_bool has_verdict; /* looked at first, so that a step takes no lock */
+    int n_wakes;             /* not yet taken by fl_link_wait_wake */
 
     /* the link thread's own */
     const unsigned char *unsent; /* taken from the queue, not yet accepted by the socket */
@@ -144,11 +149,28 @@ static void abort_once(fl_link *link, uint32_t generation, fl_status why)
     }
 }
 
+/* The user's wish to stop is not overwritten by a transition that was under way. */
+static void take_order(fl_link *link, const fl_verdict *verdict)
+{
+    pthread_mutex_lock(&link->lock);
+    if (link->verdict.kind != FL_VERDICT_STOP) {
+        link->verdict = *verdict;
+        atomic_store(&link->has_verdict, true);
+    }
+    pthread_mutex_unlock(&link->lock);
+}
+
 static void obey(fl_link *link, const fl_frame *frame)
 {
     switch (frame->type) {
     case FL_FRAME_VERDICT:
-        atomic_store(&link->verdict, (uint64_t)frame->generation << 32 | (uint32_t)frame->verdict);
+        take_order(link, &frame->verdict);
+        break;
+    case FL_FRAME_WAKE:
+        pthread_mutex_lock(&link->lock);
+        link->n_wakes++;
+        pthread_cond_signal(&link->woken);
+        pthread_mutex_unlock(&link->lock);
         break;
     case FL_FRAME_STOPPING:
         link->run_is_stopping = true;
@@ -336,6 +358,8 @@ static void release(fl_link *link)
         close(link->signal_fd);
     }
     fl_queue_fini(&link->queue);
+    pthread_cond_destroy(&link->woken);
+    pthread_mutex_destroy(&link->lock);
     fl_free(link);
 }
 
@@ -356,6 +380,12 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
     link->head = getppid();
     link->wake_fd = link->signal_fd = -1;
     link->heard_us = fl_now_us();
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&link->lock, NULL);
+    pthread_cond_init(&link->woken, &clock);
+    pthread_condattr_destroy(&clock);
     atomic_init(&link->operation, "starting");
     atomic_init(&link->generation, options->generation);
     status = open_descriptors(link);
@@ -478,6 +508,42 @@ void fl_link_failed(fl_link *link, fl_status status, const char *message)
     wake(link);
 }
 
+void fl_link_prepared(fl_link *link, const fl_prepared_report *prepared)
+{
+    fl_frame frame = frame_of(link, FL_FRAME_PREPARED);
+    frame.generation = prepared->generation;
+    frame.prepared = *prepared;
+    report(link, &frame);
+    wake(link);
+}
+
+void fl_link_transition(fl_link *link, const fl_transition_parts *parts)
+{
+    fl_frame frame = frame_of(link, FL_FRAME_TRANSITION);
+    frame.generation = parts->generation;
+    frame.transition = *parts;
+    report(link, &frame);
+    wake(link);
+}
+
+bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + timeout_ms % 1000 * 1000000;
+    until.tv_sec += timeout_ms / 1000 + ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    pthread_mutex_lock(&link->lock);
+    int error = 0;
+    while (link->n_wakes == 0 && error == 0) {
+        error = pthread_cond_timedwait(&link->woken, &link->lock, &until);
+    }
+    bool woken = link->n_wakes > 0;
+    link->n_wakes -= woken;
+    pthread_mutex_unlock(&link->lock);
+    return woken;
+}
+
 void fl_link_done(fl_link *link)
 {
     fl_frame frame = frame_of(link, FL_FRAME_DONE);
@@ -487,11 +553,13 @@ void fl_link_done(fl_link *link)
 
 bool fl_link_take_verdict(fl_link *link, fl_verdict *out)
 {
-    uint64_t word = atomic_exchange(&link->verdict, 0);
-    if (word == 0) {
+    if (!atomic_load_explicit(&link->has_verdict, memory_order_acquire)) {
         return false;
     }
-    out->kind = (fl_verdict_kind)(uint32_t)word;
-    out->generation = (uint32_t)(word >> 32);
+    pthread_mutex_lock(&link->lock);
+    *out = link->verdict;
+    link->verdict.kind = FL_VERDICT_NONE;
+    atomic_store(&link->has_verdict, false);
+    pthread_mutex_unlock(&link->lock);
     return true;
 }

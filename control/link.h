@@ -39,14 +39,34 @@ typedef struct fl_time_report {
 
 typedef enum fl_verdict_kind {
     FL_VERDICT_NONE = 0,
-    FL_VERDICT_STOP = 1, /* end after the step in flight */
+    FL_VERDICT_STOP = 1,    /* end after the step in flight */
+    FL_VERDICT_PREPARE = 2, /* open the plan's generation beside the one that runs */
+    FL_VERDICT_COMMIT = 3,  /* vote, and go over to the generation that was prepared */
+    FL_VERDICT_CANCEL = 4,  /* drop what was prepared */
 } fl_verdict_kind;
 
-/* What the controller wants done at a control point; later kinds carry a plan. */
+/* What the controller wants done at a control point. */
 typedef struct fl_verdict {
     fl_verdict_kind kind;
-    uint32_t generation;
+    fl_plan plan; /* PREPARE: the next generation's */
 } fl_verdict;
+
+/* How opening the next generation ended on one worker. */
+typedef struct fl_prepared_report {
+    uint32_t generation;
+    fl_status status; /* FL_OK: ready; else it refuses */
+    int64_t took_us;
+    char text[1024]; /* why it refuses */
+} fl_prepared_report;
+
+/* One worker's part of a transition, microseconds. */
+typedef struct fl_transition_parts {
+    uint32_t generation;                    /* that runs now */
+    int64_t step;                           /* its first */
+    int64_t prepare_us;                     /* beside training */
+    int64_t vote_us, migrate_us, switch_us; /* while nobody trains */
+    int64_t sent_bytes, received_bytes, copied_bytes;
+} fl_transition_parts;
 
 typedef struct fl_link fl_link;
 
@@ -90,6 +110,14 @@ void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generat
                     const int64_t *ids, int64_t n);
 void fl_link_failed(fl_link *link, fl_status status, const char *message);
 void fl_link_done(fl_link *link);
+
+/* Transitions. Threads: the training thread. */
+void fl_link_prepared(fl_link *link, const fl_prepared_report *report);
+void fl_link_transition(fl_link *link, const fl_transition_parts *parts);
+
+/* A standby worker: true when the head says that the speaker is about to tell something (once for
+ * each time it says so), false after timeout_ms or when the generation was ended. */
+bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms);
 
 /* True when an order has come that was not taken yet. */
 bool fl_link_take_verdict(fl_link *link, fl_verdict *out);

@@ -11,7 +11,7 @@
 
 static fl_json *begin(fl_head *head, const char *event)
 {
-    return fl_runfiles_event(&head->files, event, head->options->plan->generation);
+    return fl_runfiles_event(&head->files, event, head->plan.generation);
 }
 
 static void end(fl_head *head)
@@ -71,7 +71,7 @@ static void candidate(fl_json *j, const fl_candidate *c)
 
 void fl_story_plan(fl_head *head)
 {
-    const fl_plan *plan = head->options->plan;
+    const fl_plan *plan = &head->plan;
     char text[256], why[128];
     int n_fit = 0;
     for (int i = 0; i < head->options->n_candidates; i++) {

@@ -1,5 +1,7 @@
 #include "control/wire.h"
 
+#include "pipe/planner.h"
+
 #include <string.h>
 
 enum { MAGIC = 0x4b4c4c46 /* "FLLK" */, VERSION = 1 };
@@ -93,6 +95,11 @@ static bool get_text(reader *r, char *text, size_t max)
 
 /* ---- bodies ---- */
 
+static size_t plan_size(const fl_plan *p)
+{
+    return 8 * 4 + 2 * 8 + 4 * (size_t)(p->K + 1) + 4 * (size_t)(p->K * p->R);
+}
+
 static size_t body_size(const fl_frame *f)
 {
     switch (f->type) {
@@ -111,12 +118,18 @@ static size_t body_size(const fl_frame *f)
         return 8 + 8 + 4 + 4 + (size_t)f->ledger.n * 8;
     case FL_FRAME_FAILED:
         return 4 + 4 + strnlen(f->failed.text, FL_WIRE_TEXT_MAX);
+    case FL_FRAME_PREPARED:
+        return 4 + 8 + 4 + strnlen(f->prepared.text, FL_WIRE_REFUSAL_MAX);
+    case FL_FRAME_TRANSITION:
+        return 8 * 8;
     case FL_FRAME_VERDICT:
+        return 4 + (f->verdict.kind == FL_VERDICT_PREPARE ? plan_size(&f->verdict.plan) : 0);
     case FL_FRAME_ABORT:
         return 4;
     case FL_FRAME_DONE:
     case FL_FRAME_ALIVE:
     case FL_FRAME_STOPPING:
+    case FL_FRAME_WAKE:
         break;
     }
     return 0;
@@ -244,11 +257,92 @@ static bool get_status(reader *r, fl_status *status)
     return known_status(value);
 }
 
-static bool get_verdict(reader *r, fl_verdict_kind *kind)
+static void put_plan(writer *w, const fl_plan *p)
+{
+    put(w, p->generation, 4);
+    put(w, (uint32_t)p->F, 4);
+    put(w, (uint32_t)p->K, 4);
+    put(w, (uint32_t)p->R, 4);
+    put(w, (uint32_t)p->M, 4);
+    put(w, (uint32_t)p->schedule, 4);
+    put(w, (uint32_t)p->n_layers, 4);
+    put(w, (uint32_t)p->n_workers, 4);
+    put_f64(w, p->predicted_step_us);
+    put_f64(w, p->predicted_bubble);
+    for (int i = 0; i <= p->K; i++) {
+        put(w, (uint32_t)p->first[i], 4);
+    }
+    for (int i = 0; i < p->K * p->R; i++) {
+        put(w, (uint32_t)p->rank_of[i], 4);
+    }
+}
+
+static bool get_plan(reader *r, fl_plan *p)
+{
+    *p = (fl_plan){.generation = (uint32_t)get(r, 4)};
+    p->F = get_i32(r);
+    p->K = get_i32(r);
+    p->R = get_i32(r);
+    p->M = get_i32(r);
+    p->schedule = (fl_schedule)get(r, 4);
+    p->n_layers = get_i32(r);
+    p->n_workers = get_i32(r);
+    p->predicted_step_us = get_f64(r);
+    p->predicted_bubble = get_f64(r);
+    if (p->K < 1 || p->K > FL_MAX_STAGES || p->R < 1 || p->R > FL_MAX_WORKERS / p->K ||
+        p->schedule > FL_1F1B) {
+        return false;
+    }
+    for (int i = 0; i <= p->K; i++) {
+        p->first[i] = get_i32(r);
+    }
+    for (int i = 0; i < p->K * p->R; i++) {
+        p->rank_of[i] = get_i32(r);
+    }
+    return fl_plan_check(p) == FL_OK;
+}
+
+static bool get_verdict(reader *r, fl_verdict *verdict)
 {
     uint64_t value = get(r, 4);
-    *kind = (fl_verdict_kind)value;
-    return value == FL_VERDICT_STOP;
+    verdict->kind = (fl_verdict_kind)value;
+    return value == FL_VERDICT_PREPARE ? get_plan(r, &verdict->plan)
+                                       : value >= FL_VERDICT_STOP && value <= FL_VERDICT_CANCEL;
+}
+
+static void put_transition(writer *w, const fl_transition_parts *t)
+{
+    put_i64(w, t->step);
+    put_i64(w, t->prepare_us);
+    put_i64(w, t->vote_us);
+    put_i64(w, t->migrate_us);
+    put_i64(w, t->switch_us);
+    put_i64(w, t->sent_bytes);
+    put_i64(w, t->received_bytes);
+    put_i64(w, t->copied_bytes);
+}
+
+static bool get_transition(reader *r, uint32_t generation, fl_transition_parts *t)
+{
+    *t = (fl_transition_parts){.generation = generation, .step = get_i64(r)};
+    t->prepare_us = get_i64(r);
+    t->vote_us = get_i64(r);
+    t->migrate_us = get_i64(r);
+    t->switch_us = get_i64(r);
+    t->sent_bytes = get_i64(r);
+    t->received_bytes = get_i64(r);
+    t->copied_bytes = get_i64(r);
+    return t->step >= 0 && t->prepare_us >= 0 && t->vote_us >= 0 && t->migrate_us >= 0 &&
+           t->switch_us >= 0 && t->sent_bytes >= 0 && t->received_bytes >= 0 &&
+           t->copied_bytes >= 0;
+}
+
+static bool get_prepared(reader *r, uint32_t generation, fl_prepared_report *p)
+{
+    p->generation = generation;
+    bool known = get_status(r, &p->status);
+    p->took_us = get_i64(r);
+    return known && p->took_us >= 0 && get_text(r, p->text, FL_WIRE_REFUSAL_MAX);
 }
 
 static void put_body(writer *w, const fl_frame *f)
@@ -281,7 +375,18 @@ static void put_body(writer *w, const fl_frame *f)
         put_text(w, f->failed.text, FL_WIRE_TEXT_MAX);
         break;
     case FL_FRAME_VERDICT:
-        put(w, (uint32_t)f->verdict, 4);
+        put(w, (uint32_t)f->verdict.kind, 4);
+        if (f->verdict.kind == FL_VERDICT_PREPARE) {
+            put_plan(w, &f->verdict.plan);
+        }
+        break;
+    case FL_FRAME_PREPARED:
+        put(w, (uint32_t)f->prepared.status, 4);
+        put_i64(w, f->prepared.took_us);
+        put_text(w, f->prepared.text, FL_WIRE_REFUSAL_MAX);
+        break;
+    case FL_FRAME_TRANSITION:
+        put_transition(w, &f->transition);
         break;
     case FL_FRAME_ABORT:
         put(w, (uint32_t)f->why, 4);
@@ -289,6 +394,7 @@ static void put_body(writer *w, const fl_frame *f)
     case FL_FRAME_DONE:
     case FL_FRAME_ALIVE:
     case FL_FRAME_STOPPING:
+    case FL_FRAME_WAKE:
         break;
     }
 }
@@ -319,11 +425,16 @@ static bool get_body(reader *r, fl_frame *f)
         return get_status(r, &f->failed.status) && get_text(r, f->failed.text, FL_WIRE_TEXT_MAX);
     case FL_FRAME_VERDICT:
         return get_verdict(r, &f->verdict);
+    case FL_FRAME_PREPARED:
+        return get_prepared(r, f->generation, &f->prepared);
+    case FL_FRAME_TRANSITION:
+        return get_transition(r, f->generation, &f->transition);
     case FL_FRAME_ABORT:
         return get_status(r, &f->why);
     case FL_FRAME_DONE:
     case FL_FRAME_ALIVE:
     case FL_FRAME_STOPPING:
+    case FL_FRAME_WAKE:
         return true;
     }
     return false;
@@ -423,6 +534,12 @@ const char *fl_wire_type_text(fl_frame_type type)
         return "verdict";
     case FL_FRAME_ABORT:
         return "abort";
+    case FL_FRAME_PREPARED:
+        return "prepared";
+    case FL_FRAME_TRANSITION:
+        return "transition";
+    case FL_FRAME_WAKE:
+        return "wake";
     }
     return "unknown";
 }

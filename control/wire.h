@@ -22,6 +22,8 @@ enum {
     FL_WIRE_HEADER_BYTES = 28,
     FL_WIRE_BODY_MAX = 64 * 1024 * 1024,
     FL_WIRE_TEXT_MAX = 2048,    /* bytes of a failure's message, without the end */
+    FL_WIRE_REFUSAL_MAX = 1023, /* bytes of a refusal's text, without the end */
+    FL_WIRE_ORDER_MAX = 8192,   /* bytes of the largest frame from the head */
     FL_WIRE_OPERATION_MAX = 31, /* bytes of an operation's name, without the end */
 };
 
@@ -36,11 +38,14 @@ typedef enum fl_frame_type {
     FL_FRAME_LEDGER = 7,
     FL_FRAME_FAILED = 8,
     FL_FRAME_DONE = 9,
+    FL_FRAME_PREPARED = 10,
+    FL_FRAME_TRANSITION = 11,
     /* head to worker */
     FL_FRAME_ALIVE = 32,
     FL_FRAME_STOPPING = 33, /* the run is being ended by the user */
     FL_FRAME_VERDICT = 34,
     FL_FRAME_ABORT = 35, /* leave every wait and go */
+    FL_FRAME_WAKE = 36,  /* standby: the speaker is about to tell something */
 } fl_frame_type;
 
 /* Samples that one replica used in one step.
@@ -76,7 +81,9 @@ typedef struct fl_frame {
             fl_status status;
             char text[FL_WIRE_TEXT_MAX + 1];
         } failed;
-        fl_verdict_kind verdict;
+        fl_prepared_report prepared;
+        fl_transition_parts transition;
+        fl_verdict verdict;
         fl_status why; /* of an abort */
     };
 } fl_frame;

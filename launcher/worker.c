@@ -1,47 +1,31 @@
 /* The worker's way:
  *   ① device, control link            open_all
  *   ② message group: everybody        open_all
- *   ③ training group, pipeline        open_all
+ *   ③ the first generation            open_all, member.c
  *   ④ ready; all wait for all         meet
  *   ⑤ step, report, verdict           train
  *   ⑥ evaluation after each epoch     evaluate
- *   ⑦ close, innermost first          close_all */
+ *   ⑦ transitions, at control points  apply, transition.c
+ *   ⑧ close, innermost first          close_all
+ * A standby worker has no step: it waits until the head wakes it to hear a verdict. */
 #include "launcher/worker.h"
 
-#include "autodp/message.h"
-#include "autodp/sampler.h"
-#include "control/link.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
+#include "launcher/worker_state.h"
 #include "nn/optimizer.h"
-#include "pipe/pipeline.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 
-enum { HEARTBEATS_PER_DETECT = 10 };
+enum { HEARTBEATS_PER_DETECT = 10, STANDBY_SLICE_MS = 50 };
 
-typedef struct worker {
-    const fl_worker_context *c;
-    int rank;
-    fl_place place;
-    bool speaks; /* for the group: reports steps, carries verdicts */
-    fl_device *device;
-    fl_link *link;
-    fl_message_group *messages;
-    fl_group *group;
-    fl_pipeline *pipeline;
-    fl_stage_memory memory;
-    fl_cursor cursor;
-    int64_t *ids[2]; /* [train.batch] of the batch at work and of the one after it */
-    /* Guards the two groups against the link's thread, which may abort them at any moment. */
-    pthread_mutex_t lock;
-    fl_status aborted;
-} worker;
+typedef fl_worker_state worker;
 
-/* The link's thread: the head says that this generation is over, or is gone itself. */
+/* ---- what the link's thread may do ---- */
+
+/* The head says that this generation is over, or is gone itself. */
 static void on_abort(void *context, uint32_t generation, fl_status why)
 {
     worker *w = context;
@@ -51,14 +35,16 @@ static void on_abort(void *context, uint32_t generation, fl_status why)
     if (w->messages != NULL) {
         fl_message_abort(w->messages, why);
     }
-    if (w->group != NULL) {
-        fl_group_abort(w->group, why);
+    for (int i = 0; i < 2; i++) {
+        if (w->groups[i] != NULL) {
+            fl_group_abort(w->groups[i], why);
+        }
     }
     pthread_mutex_unlock(&w->lock);
 }
 
 /* Asked while a group is being opened: whether that has become pointless. */
-static bool given_up(void *context)
+bool fl_worker_given_up(void *context)
 {
     worker *w = context;
     pthread_mutex_lock(&w->lock);
@@ -67,15 +53,28 @@ static bool given_up(void *context)
     return over;
 }
 
-/* Publish a freshly opened group, or learn that it came too late. */
-static fl_status publish(worker *w, fl_message_group *messages, fl_group *group)
+static fl_status over(fl_status why)
+{
+    return why == FL_OK ? FL_OK : fl_fail(why, "the head ended this generation");
+}
+
+fl_status fl_worker_publish(void *context, fl_group *group)
+{
+    worker *w = context;
+    pthread_mutex_lock(&w->lock);
+    w->groups[w->groups[0] == NULL ? 0 : 1] = group;
+    fl_status why = w->aborted;
+    pthread_mutex_unlock(&w->lock);
+    return over(why);
+}
+
+void fl_worker_withdraw(worker *w, fl_group *group)
 {
     pthread_mutex_lock(&w->lock);
-    fl_status why = w->aborted;
-    w->messages = messages != NULL ? messages : w->messages;
-    w->group = group != NULL ? group : w->group;
+    for (int i = 0; i < 2; i++) {
+        w->groups[i] = w->groups[i] == group ? NULL : w->groups[i];
+    }
     pthread_mutex_unlock(&w->lock);
-    return why == FL_OK ? FL_OK : fl_fail(why, "the head ended this generation");
 }
 
 /* ---- ① to ③ ---- */
@@ -112,62 +111,31 @@ static fl_status open_messages(worker *w)
                                   .kv = fl_link_kv(w->link),
                                   .open_timeout_ms = job->fault.deadline_ms,
                                   .wait_timeout_ms = job->fault.deadline_ms,
-                                  .given_up = given_up,
+                                  .given_up = fl_worker_given_up,
                                   .context = w};
     fl_message_group *messages = NULL;
     FL_TRY(fl_message_open(&options, &messages));
-    return publish(w, messages, NULL);
+    pthread_mutex_lock(&w->lock);
+    w->messages = messages;
+    fl_status why = w->aborted;
+    pthread_mutex_unlock(&w->lock);
+    return over(why);
 }
 
-static fl_status open_group(worker *w)
+static fl_status open_member(worker *w)
 {
-    const fl_job *job = w->c->job;
-    const fl_plan *plan = w->c->plan;
-    fl_group_options options = {.generation = plan->generation,
-                                .index = w->place.replica * plan->K + w->place.stage,
-                                .size = plan->K * plan->R,
-                                .kv = fl_link_kv(w->link),
-                                .open_timeout_ms = job->fault.deadline_ms,
-                                .wait_timeout_ms = job->fault.deadline_ms,
-                                .given_up = given_up,
-                                .context = w};
-    fl_group *group = NULL;
-    FL_TRY(fl_group_open(&options, &group));
-    return publish(w, NULL, group);
-}
-
-static fl_status plan_memory(worker *w)
-{
-    const fl_plan *plan = w->c->plan;
-    fl_shape input;
-    int64_t n_targets;
-    void *layers = NULL;
-    const fl_dataset *d = w->c->dataset;
-    FL_TRY(d->ops->max_shape(d->self, &input, &n_targets));
-    FL_TRY(fl_alloc_array((size_t)plan->n_layers, sizeof(fl_layer_memory), &layers));
-    fl_status status =
-        fl_memory_measure(w->c->model, &input, fl_plan_max_samples(w->c->job, plan), layers);
-    if (status == FL_OK) {
-        fl_memory_stage(w->c->model, w->c->job, layers, plan->schedule, plan->K, plan->M,
-                        w->place.stage, plan->first[w->place.stage],
-                        plan->first[w->place.stage + 1], &w->memory);
-    }
-    fl_free(layers);
-    return status;
-}
-
-static fl_status open_pipeline(worker *w)
-{
-    FL_TRY(plan_memory(w));
-    fl_pipeline_options options = {.model = w->c->model,
-                                   .dataset = w->c->dataset,
-                                   .job = w->c->job,
-                                   .plan = w->c->plan,
-                                   .rank = w->rank,
-                                   .device = w->device,
-                                   .group = w->group,
-                                   .memory = &w->memory};
-    return fl_pipeline_create(&options, &w->pipeline);
+    fl_member_options options = {.worker = w->c,
+                                 .plan = w->c->plan,
+                                 .rank = w->rank,
+                                 .device = w->device,
+                                 .kv = fl_link_kv(w->link),
+                                 .draw = true,
+                                 .opened = fl_worker_publish,
+                                 .given_up = fl_worker_given_up,
+                                 .context = w};
+    FL_TRY(fl_alloc(sizeof *w->now, (void **)&w->now));
+    FL_TRY(fl_attic_init(&w->attic, w->c->plan->n_layers));
+    return fl_member_open(&options, w->now);
 }
 
 static fl_status open_all(worker *w, const char *endpoint)
@@ -181,8 +149,7 @@ static fl_status open_all(worker *w, const char *endpoint)
     FL_TRY(fl_link_open(&link, &w->link));
     FL_TRY(open_device(w));
     FL_TRY(open_messages(w));
-    FL_TRY(open_group(w));
-    FL_TRY(open_pipeline(w));
+    FL_TRY(open_member(w));
     for (int i = 0; i < 2; i++) {
         FL_TRY(
             fl_alloc_array((size_t)w->c->job->train.batch, sizeof(int64_t), (void **)&w->ids[i]));
@@ -195,7 +162,7 @@ static fl_status open_all(worker *w, const char *endpoint)
 /* Everybody must be about to run the same plan: a difference is a defect worth ending for. */
 static fl_status meet(worker *w)
 {
-    const fl_plan *plan = w->c->plan;
+    const fl_plan *plan = &w->now->plan;
     void *all = NULL;
     struct {
         uint32_t generation;
@@ -215,56 +182,62 @@ static fl_status meet(worker *w)
 
 /* ---- ⑤ and ⑥ ---- */
 
-static fl_global_batch next_batch(worker *w, int64_t step)
+static fl_global_batch draw(worker *w, int64_t step, fl_cursor from, fl_cursor *after)
 {
-    fl_global_batch batch = {.split = FL_TRAIN, .step = step, .epoch = w->cursor.epoch};
+    fl_global_batch batch = {.split = FL_TRAIN, .step = step, .epoch = from.epoch};
     int64_t *ids = w->ids[step % 2];
-    fl_sampler_next(w->c->job->train.seed, w->c->n_samples, w->c->job->train.batch, &w->cursor, ids,
+    *after = from;
+    fl_sampler_next(w->c->job->train.seed, w->c->n_samples, w->c->job->train.batch, after, ids,
                     &batch.n);
     batch.ids = ids;
     return batch;
 }
 
-static fl_global_batch test_batch(worker *w, const fl_global_batch *like, int64_t first)
+static fl_global_batch test_batch(worker *w, int64_t first)
 {
     const fl_dataset *d = w->c->dataset;
     int64_t left = d->ops->count(d->self, FL_TEST) - first;
     int64_t most = w->c->job->train.batch;
-    /* The training ids of this parity are done with: the next step's are not drawn yet. */
+    /* No training batch is drawn ahead of an evaluation, so both buffers are free. */
     int64_t *ids = w->ids[(first / most) % 2];
-    fl_global_batch batch = {.split = FL_TEST, .step = like->step, .epoch = like->epoch};
-    batch.n = left < most ? left : most;
+    fl_global_batch batch = {.split = FL_TEST, .ids = ids, .n = left < most ? left : most};
     for (int64_t i = 0; i < batch.n; i++) {
         ids[i] = first + i;
     }
-    batch.ids = ids;
     return batch;
 }
 
-static fl_status evaluate(worker *w, const fl_global_batch *after)
+static fl_status evaluate_all(worker *w, int64_t n, fl_loss_sums *sums)
 {
-    const fl_dataset *d = w->c->dataset;
-    int64_t n = d->ops->count(d->self, FL_TEST), most = w->c->job->train.batch;
-    int64_t begun = fl_now_us();
-    fl_loss_sums sums = {0};
-    if (n == 0) {
-        return FL_OK;
-    }
-    fl_global_batch batch = test_batch(w, after, 0);
-    FL_TRY(fl_pipeline_prefetch(w->pipeline, &batch));
+    int64_t most = w->c->job->train.batch;
+    fl_global_batch batch = test_batch(w, 0);
+    FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &batch));
     for (int64_t first = 0; first < n; first += most) {
         fl_global_batch next = batch;
         if (first + most < n) {
-            next = test_batch(w, after, first + most);
-            FL_TRY(fl_pipeline_prefetch(w->pipeline, &next));
+            next = test_batch(w, first + most);
+            FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &next));
         }
-        FL_TRY(fl_pipeline_evaluate(w->pipeline, &batch, &sums));
+        FL_TRY(fl_pipeline_evaluate(w->now->pipeline, &batch, sums));
         batch = next;
     }
-    FL_TRY(fl_pipeline_total(w->pipeline, &sums));
+    return fl_pipeline_total(w->now->pipeline, sums);
+}
+
+static fl_status evaluate(worker *w, int64_t epoch)
+{
+    const fl_dataset *d = w->c->dataset;
+    int64_t n = d->ops->count(d->self, FL_TEST);
+    int64_t begun = fl_now_us();
+    fl_loss_sums sums = {0};
+    if (n == 0 || !w->now->place.active) {
+        return FL_OK;
+    }
+    fl_link_doing(w->link, "evaluation");
+    FL_TRY(evaluate_all(w, n, &sums));
     if (w->speaks) {
-        fl_eval_report report = {.epoch = after->epoch,
-                                 .step = after->step,
+        fl_eval_report report = {.epoch = epoch,
+                                 .step = w->step - 1,
                                  .loss = sums.loss / sums.n_targets,
                                  .accuracy = sums.n_correct / sums.n_targets,
                                  .ms = (double)(fl_now_us() - begun) * 1e-3,
@@ -277,7 +250,8 @@ static fl_status evaluate(worker *w, const fl_global_batch *after)
 static void report(worker *w, const fl_global_batch *batch, const fl_step_result *r, double lr,
                    int64_t took_us)
 {
-    const fl_plan *plan = w->c->plan;
+    const fl_plan *plan = &w->now->plan;
+    const fl_place *place = &w->now->place;
     if (w->speaks) {
         fl_step_report step = {.step = batch->step,
                                .epoch = batch->epoch,
@@ -294,9 +268,9 @@ static void report(worker *w, const fl_global_batch *batch, const fl_step_result
                                .m = plan->M};
         fl_link_step(w->link, &step);
     }
-    if (w->place.stage == plan->K - 1) {
-        fl_link_ledger(w->link, batch->epoch, batch->step, plan->generation, w->place.replica,
-                       r->ids, r->n_ids);
+    if (place->stage == plan->K - 1) {
+        fl_link_ledger(w->link, batch->epoch, batch->step, plan->generation, place->replica, r->ids,
+                       r->n_ids);
     }
     fl_time_report times = {.step = batch->step,
                             .compute_us = r->compute_us,
@@ -307,80 +281,167 @@ static void report(worker *w, const fl_global_batch *batch, const fl_step_result
     fl_link_time(w->link, &times);
 }
 
-/* A verdict waits: the speaker tells it to everybody, and all do the same. */
-static fl_status hear_verdict(worker *w, fl_verdict *verdict)
+/* What the speaker tells everybody at a control point, standby workers too. A worker that trains
+ * knows where the run stands; one that joins learns it from here. */
+typedef struct told {
+    fl_verdict verdict;
+    int64_t step;      /* that comes next */
+    fl_cursor cursor;  /* from which its batch is drawn */
+    int64_t epoch;     /* of the step before */
+    int32_t evaluates; /* an evaluation comes first */
+} told;
+
+static fl_status hear(worker *w, told *what)
 {
+    _Static_assert(sizeof(told) <= FL_MESSAGE_MAX_BYTES, "a verdict is one message");
     unsigned char message[FL_MESSAGE_MAX_BYTES];
-    size_t size_bytes = sizeof *verdict;
-    memcpy(message, verdict, sizeof *verdict);
-    FL_TRY(fl_message_tell(w->messages, w->c->plan->rank_of[0], w->c->plan->generation, message,
+    size_t size_bytes = sizeof *what;
+    memcpy(message, what, sizeof *what);
+    FL_TRY(fl_message_tell(w->messages, w->now->plan.rank_of[0], w->now->plan.generation, message,
                            &size_bytes, fl_deadline_us(w->c->job->fault.deadline_ms)));
-    if (size_bytes != sizeof *verdict) {
+    if (size_bytes != sizeof *what) {
         return fl_fail(FL_EINTERNAL, "a verdict of %zu bytes, %zu expected", size_bytes,
-                       sizeof *verdict);
+                       sizeof *what);
     }
-    memcpy(verdict, message, sizeof *verdict);
+    memcpy(what, message, sizeof *what);
     return FL_OK;
 }
 
-/* One step with its report. *stop is set when the run is to end after it. */
-static fl_status one_step(worker *w, const fl_global_batch *batch, bool *stop)
+/* ---- ⑦ ---- */
+
+static fl_status apply(worker *w, const told *what, bool *switched)
 {
-    fl_verdict verdict = {0};
-    bool waits = w->speaks && fl_link_take_verdict(w->link, &verdict);
+    *switched = false;
+    switch (what->verdict.kind) {
+    case FL_VERDICT_NONE:
+        break;
+    case FL_VERDICT_STOP:
+        w->stop = true;
+        break;
+    case FL_VERDICT_PREPARE:
+        return fl_transition_prepare(w, &what->verdict.plan);
+    case FL_VERDICT_CANCEL:
+        fl_transition_cancel(w);
+        break;
+    case FL_VERDICT_COMMIT:
+        FL_TRY(fl_transition_commit(w, what->step, switched));
+        w->step = what->step;
+        w->cursor = what->cursor;
+        break;
+    }
+    return FL_OK;
+}
+
+/* A worker without a stage: the head wakes it when the speaker is about to tell something. */
+static fl_status stand_by(worker *w)
+{
+    bool woken = false, switched = false;
+    told what;
+    fl_link_doing(w->link, "standby");
+    while (!woken) {
+        FL_TRY(over(fl_worker_given_up(w) ? w->aborted : FL_OK));
+        fl_transition_report(w);
+        woken = fl_link_wait_wake(w->link, STANDBY_SLICE_MS);
+    }
+    FL_TRY(hear(w, &what));
+    FL_TRY(apply(w, &what, &switched));
+    return what.evaluates && !w->stop ? evaluate(w, what.epoch) : FL_OK;
+}
+
+static bool has_standby(const worker *w)
+{
+    const fl_plan *plan = &w->now->plan;
+    return plan->n_workers > plan->K * plan->R;
+}
+
+/* One step at the batch, and the control point behind it. */
+static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor after, bool evaluates,
+                          bool *switched)
+{
+    told what = {0};
+    fl_step_result result;
+    bool last = batch->step + 1 == w->c->n_steps;
+    fl_transition_report(w);
+    bool waits = w->speaks && fl_link_take_verdict(w->link, &what.verdict);
     double lr = fl_learning_rate(w->c->job, batch->step, w->c->n_steps);
     int64_t begun = fl_now_us();
-    fl_step_result result;
-    FL_TRY(fl_pipeline_step(w->pipeline, batch, lr, waits ? 1.0 : 0.0, &result));
+    fl_link_doing(w->link, "step");
+    FL_TRY(fl_pipeline_step(w->now->pipeline, batch, lr, waits ? 1.0 : 0.0, &result));
     report(w, batch, &result, lr, fl_now_us() - begun);
-    if (result.flags > 0.0) {
-        FL_TRY(hear_verdict(w, &verdict));
-        *stop = verdict.kind == FL_VERDICT_STOP;
+    w->step = batch->step + 1;
+    w->cursor = after;
+    what.step = w->step;
+    what.cursor = after;
+    what.epoch = batch->epoch;
+    what.evaluates = evaluates;
+    if (last && has_standby(w)) {
+        /* Standby workers wait to be told that this is the end; no other verdict matters now. */
+        what.verdict.kind = FL_VERDICT_STOP;
+        FL_TRY(hear(w, &what));
+    } else if (result.flags > 0.0) {
+        FL_TRY(hear(w, &what));
+        FL_TRY(apply(w, &what, switched));
     }
     return FL_OK;
 }
 
 static fl_status train(worker *w)
 {
-    const fl_job *job = w->c->job;
-    bool stop = false;
-    fl_global_batch batch = next_batch(w, 0);
-    FL_TRY(fl_pipeline_prefetch(w->pipeline, &batch));
-    for (int64_t step = 0; step < w->c->n_steps && !stop; step++) {
-        bool ends_epoch = w->cursor.epoch != batch.epoch;
-        bool ends_run = step + 1 == w->c->n_steps;
-        bool evaluates = job->train.evaluate && (ends_epoch || ends_run);
-        fl_global_batch next = batch;
-        if (!evaluates && !ends_run) {
-            next = next_batch(w, step + 1);
-            FL_TRY(fl_pipeline_prefetch(w->pipeline, &next));
+    fl_global_batch batch = {0}, next = {0};
+    fl_cursor after = {0}, after_next = {0};
+    bool drawn = false;
+    while (w->step < w->c->n_steps && !w->stop) {
+        bool switched = false;
+        if (!w->now->place.active) {
+            FL_TRY(stand_by(w));
+            drawn = false;
+            continue;
         }
-        FL_TRY(one_step(w, &batch, &stop));
-        if (evaluates && !stop) {
-            FL_TRY(evaluate(w, &batch));
-            if (!ends_run) {
-                next = next_batch(w, step + 1);
-                FL_TRY(fl_pipeline_prefetch(w->pipeline, &next));
-            }
+        if (!drawn) {
+            batch = draw(w, w->step, w->cursor, &after);
+            FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &batch));
         }
+        bool last = batch.step + 1 == w->c->n_steps;
+        bool evaluates = w->c->job->train.evaluate && (after.epoch != batch.epoch || last);
+        drawn = !evaluates && !last;
+        if (drawn) {
+            next = draw(w, batch.step + 1, after, &after_next);
+            FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &next));
+        }
+        int64_t epoch = batch.epoch;
+        FL_TRY(one_step(w, &batch, after, evaluates, &switched));
+        if (evaluates && !w->stop) {
+            FL_TRY(evaluate(w, epoch));
+        }
+        drawn = drawn && !switched;
         batch = next;
+        after = after_next;
     }
     return FL_OK;
 }
 
-/* ---- ⑦ ---- */
+/* ---- ⑧ ---- */
+
+static void close_member(worker *w, fl_member **member)
+{
+    if (*member != NULL) {
+        fl_worker_withdraw(w, (*member)->group);
+        fl_member_close(*member);
+        fl_free(*member);
+        *member = NULL;
+    }
+}
 
 static void close_all(worker *w)
 {
-    fl_pipeline_destroy(&w->pipeline);
+    fl_transition_settle(w);
+    close_member(w, &w->now);
     pthread_mutex_lock(&w->lock);
-    fl_group *group = w->group;
     fl_message_group *messages = w->messages;
-    w->group = NULL;
     w->messages = NULL;
     pthread_mutex_unlock(&w->lock);
-    fl_group_close(&group);
     fl_message_close(&messages);
+    fl_attic_fini(&w->attic);
     fl_device_destroy(&w->device);
     fl_link_close(&w->link);
     fl_free(w->ids[0]);
@@ -400,7 +461,6 @@ static fl_status run(worker *w, const char *endpoint)
 int fl_worker_run(void *context, int rank, const char *endpoint)
 {
     worker w = {.c = context, .rank = rank, .lock = PTHREAD_MUTEX_INITIALIZER};
-    w.place = fl_plan_place(w.c->plan, rank);
     w.speaks = rank == w.c->plan->rank_of[0];
     fl_status status = run(&w, endpoint);
     if (status != FL_OK) {

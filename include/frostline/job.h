@@ -27,6 +27,15 @@ typedef struct fl_span {
     int64_t steps;   /* -1: use fraction */
 } fl_span;
 
+/* One line of a scripted plan: what shall hold from about this step on. -1: as it is; 0
+ * (FL_JOB_AUTO) in k, r and m: Frostline chooses. */
+typedef struct fl_script_entry {
+    int64_t step;
+    int f, k, r, m;
+} fl_script_entry;
+
+enum { FL_SCRIPT_MAX = 256 };
+
 /* 0 (FL_JOB_AUTO) in k, m, r and devices.count means that Frostline chooses. */
 typedef struct fl_job {
     char name[FL_TEXT_MAX];
@@ -71,6 +80,10 @@ typedef struct fl_job {
         int64_t bucket_bytes;
     } autodp;
     struct {
+        int n_script;
+        fl_script_entry script[FL_SCRIPT_MAX]; /* [n_script], steps ascending */
+    } elastic;
+    struct {
         int64_t detect_ms;   /* a silent worker is noticed within this */
         int64_t deadline_ms; /* the longest any single wait between workers may last */
     } fault;
@@ -98,8 +111,8 @@ fl_status fl_job_set(fl_job *job, const char *path, const char *value) FL_MUST_C
 
 /* Whether a field was written by the user (in the file or by --set) is not kept: a job is its
  * values. Where a message about a value must point at a line, fl_job_where finds it again.
- * "file:line:column: " of the field in the file last loaded by this thread, or "--set path=value: ",
- * or "file: " when it stands at its default, or "" when this thread has loaded nothing. Borrowed
+ * "file:line:column: " of the field in the file last loaded by this thread, or "--set path=value:
+ * ", or "file: " when it stands at its default, or "" when this thread has loaded nothing. Borrowed
  * until this thread's next call. It belongs to launcher/: folders below begin a message about a
  * value with the field's path ("pipe.k: found 9, ..."), and the launcher puts this before it. */
 const char *fl_job_where(const char *path);

@@ -1,0 +1,37 @@
+/* A worker's membership in one generation: its place in the plan, the training group, its part of
+ * the pipeline. Opening one touches nothing of another, so that the next generation can be opened
+ * beside the running one. */
+#ifndef FL_LAUNCHER_MEMBER_H
+#define FL_LAUNCHER_MEMBER_H
+
+#include "launcher/worker.h"
+
+#include "pipe/pipeline.h"
+
+typedef struct fl_member {
+    fl_plan plan;
+    fl_place place;
+    fl_group *group;       /* NULL when standby */
+    fl_pipeline *pipeline; /* NULL when standby */
+    fl_stage_memory memory;
+} fl_member;
+
+typedef struct fl_member_options {
+    const fl_worker_context *worker;
+    const fl_plan *plan;
+    int rank;
+    fl_device *device;
+    const fl_kv *kv;
+    bool draw; /* starting weights; false: they will migrate here */
+    /* Called with the group as soon as it is open, so that another thread can abort it; a status
+     * other than FL_OK ends the opening. */
+    fl_status (*opened)(void *context, fl_group *group);
+    bool (*given_up)(void *context);
+    void *context;
+} fl_member_options;
+
+/* *member is the caller's memory. On failure it holds only what `opened` was told of: close it. */
+fl_status fl_member_open(const fl_member_options *options, fl_member *member) FL_MUST_CHECK;
+void fl_member_close(fl_member *member);
+
+#endif

@@ -1,0 +1,214 @@
+/* A transition from generation g to g+1, as one worker lives it:
+ *   ① PREPARE heard: the porter opens g+1 beside g, training goes on   fl_transition_prepare
+ *   ② it is ready or refuses: the head is told                         fl_transition_report
+ *   ③ COMMIT heard at a control point: all vote                        vote
+ *   ④ every layer's state moves to its new owners                      migrate
+ *   ⑤ g+1 is what trains; the porter closes g                          switch_over
+ * A refusal at ③ leaves g as it was; a failure in ④ ends the run: state would be mixed. */
+#include "launcher/worker_state.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the porter ---- */
+
+static void close_leaving(fl_worker_state *w)
+{
+    fl_member *m = w->porter.leaving;
+    if (m != NULL) {
+        fl_worker_withdraw(w, m->group);
+        fl_member_close(m);
+        fl_free(m);
+        w->porter.leaving = NULL;
+    }
+}
+
+static void *close_old(void *worker)
+{
+    close_leaving(worker);
+    return NULL;
+}
+
+static void *open_next(void *worker)
+{
+    fl_worker_state *w = worker;
+    int64_t begun = fl_now_us();
+    fl_plan plan = w->next->plan;
+    fl_member_options options = {.worker = w->c,
+                                 .plan = &plan,
+                                 .rank = w->rank,
+                                 .device = w->device,
+                                 .kv = fl_link_kv(w->link),
+                                 .opened = fl_worker_publish,
+                                 .given_up = fl_worker_given_up,
+                                 .context = w};
+    fl_status status = fl_member_open(&options, w->next);
+    w->porter.status = status;
+    w->porter.took_us = fl_now_us() - begun;
+    snprintf(w->porter.text, sizeof w->porter.text, "%s", status == FL_OK ? "" : fl_errmsg());
+    atomic_store(&w->porter.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
+    return NULL;
+}
+
+static void join(fl_worker_state *w)
+{
+    if (w->porter.running) {
+        pthread_join(w->porter.thread, NULL);
+        w->porter.running = false;
+    }
+}
+
+/* The porter takes no signals: they are the main thread's. */
+static fl_status start(fl_worker_state *w, void *(*work)(void *))
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&w->porter.thread, NULL, work, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        return fl_fail(FL_ENOMEM, "no thread for a transition: %s", strerror(error));
+    }
+    w->porter.running = true;
+    return FL_OK;
+}
+
+/* ---- ① and ② ---- */
+
+fl_status fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
+{
+    join(w); /* the generation before last may still be closing */
+    fl_transition_cancel(w);
+    FL_TRY(fl_alloc(sizeof *w->next, (void **)&w->next));
+    w->next->plan = *plan;
+    w->porter.reported = false;
+    atomic_store(&w->porter.state, FL_PREPARE_OPENING);
+    return start(w, open_next);
+}
+
+void fl_transition_report(fl_worker_state *w)
+{
+    int state = atomic_load(&w->porter.state);
+    if (w->next == NULL || w->porter.reported || state == FL_PREPARE_OPENING) {
+        return;
+    }
+    join(w);
+    w->porter.reported = true;
+    fl_prepared_report report = {.generation = w->next->plan.generation,
+                                 .status = w->porter.status,
+                                 .took_us = w->porter.took_us};
+    snprintf(report.text, sizeof report.text, "%s", w->porter.text);
+    fl_link_prepared(w->link, &report);
+}
+
+void fl_transition_cancel(fl_worker_state *w)
+{
+    join(w);
+    close_leaving(w);
+    w->porter.leaving = w->next;
+    w->next = NULL;
+    close_leaving(w);
+    atomic_store(&w->porter.state, FL_PREPARE_NONE);
+}
+
+/* ---- ③ ---- */
+
+typedef struct ballot {
+    uint32_t generation; /* that would come; 0: this worker knows of none */
+    int32_t ready;
+} ballot;
+
+static fl_status vote(fl_worker_state *w, bool *unanimous)
+{
+    int n = w->now->plan.n_workers;
+    ballot mine = {0, 0}, *all = NULL;
+    if (w->next != NULL) {
+        mine.generation = w->next->plan.generation;
+        mine.ready = atomic_load(&w->porter.state) == FL_PREPARE_READY;
+    }
+    FL_TRY(fl_alloc_array((size_t)n, sizeof *all, (void **)&all));
+    fl_status status = fl_message_gather(w->messages, w->now->plan.generation, &mine, sizeof mine,
+                                         all, fl_deadline_us(w->c->job->fault.deadline_ms));
+    *unanimous = status == FL_OK;
+    for (int i = 0; status == FL_OK && i < n; i++) {
+        *unanimous = *unanimous && all[i].ready && all[i].generation == mine.generation;
+    }
+    fl_free(all);
+    return status;
+}
+
+/* ---- ④ ---- */
+
+static fl_params *params_of(const fl_member *m)
+{
+    return m->pipeline == NULL ? NULL : fl_stage_params(fl_pipeline_stage(m->pipeline));
+}
+
+static fl_status migrate(fl_worker_state *w, fl_migrate_stats *stats)
+{
+    fl_migrate_options options = {.model = w->c->model,
+                                  .old = &w->now->plan,
+                                  .next = &w->next->plan,
+                                  .rank = w->rank,
+                                  .from = params_of(w->now),
+                                  .to = params_of(w->next),
+                                  .attic = &w->attic,
+                                  .messages = w->messages,
+                                  .deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms)};
+    fl_status status = fl_migrate_run(&options, stats);
+    return status == FL_OK
+               ? FL_OK
+               : fl_within(status, "moving state to generation %u", w->next->plan.generation);
+}
+
+/* ---- ⑤ ---- */
+
+static fl_status switch_over(fl_worker_state *w)
+{
+    w->porter.leaving = w->now;
+    w->now = w->next;
+    w->next = NULL;
+    w->speaks = w->now->plan.rank_of[0] == w->rank;
+    atomic_store(&w->porter.state, FL_PREPARE_NONE);
+    fl_link_generation(w->link, w->now->plan.generation);
+    return start(w, close_old);
+}
+
+fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
+{
+    int64_t begun = fl_now_us();
+    fl_transition_report(w);
+    FL_TRY(vote(w, switched));
+    if (!*switched) {
+        fl_log(FL_LOG_WARN, "generation %u goes on: not everybody is ready for the next",
+               w->now->plan.generation);
+        fl_transition_cancel(w);
+        return FL_OK;
+    }
+    int64_t voted = fl_now_us();
+    fl_migrate_stats stats;
+    FL_TRY(migrate(w, &stats));
+    int64_t migrated = fl_now_us();
+    FL_TRY(switch_over(w));
+    fl_transition_parts done = {.generation = w->now->plan.generation,
+                                .step = step,
+                                .prepare_us = w->porter.took_us,
+                                .vote_us = voted - begun,
+                                .migrate_us = migrated - voted,
+                                .switch_us = fl_now_us() - migrated,
+                                .sent_bytes = stats.sent_bytes,
+                                .received_bytes = stats.received_bytes,
+                                .copied_bytes = stats.copied_bytes};
+    fl_link_transition(w->link, &done);
+    return FL_OK;
+}
+
+void fl_transition_settle(fl_worker_state *w)
+{
+    fl_transition_cancel(w);
+}

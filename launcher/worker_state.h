@@ -1,0 +1,78 @@
+/* What a worker holds while it runs: shared by worker.c and transition.c, and by nobody else. */
+#ifndef FL_LAUNCHER_WORKER_STATE_H
+#define FL_LAUNCHER_WORKER_STATE_H
+
+#include "autodp/sampler.h"
+#include "control/link.h"
+#include "launcher/member.h"
+#include "pipe/migrate.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Where the opening of the next generation stands. */
+typedef enum fl_prepare_state {
+    FL_PREPARE_NONE,
+    FL_PREPARE_OPENING, /* the porter is at it */
+    FL_PREPARE_READY,
+    FL_PREPARE_REFUSED,
+} fl_prepare_state;
+
+/* A second thread that opens the next generation and closes the last one, while training goes on.
+ */
+typedef struct fl_porter {
+    pthread_t thread;
+    bool running;     /* the thread must be joined */
+    atomic_int state; /* fl_prepare_state */
+    fl_status status; /* why it was refused */
+    char text[1024];
+    int64_t took_us;
+    bool reported;      /* the head has been told */
+    fl_member *leaving; /* to be closed */
+} fl_porter;
+
+typedef struct fl_worker_state {
+    const fl_worker_context *c;
+    int rank;
+    bool speaks; /* for the group: reports steps, carries verdicts */
+    fl_device *device;
+    fl_link *link;
+    fl_message_group *messages;
+    fl_member *now;  /* the generation that trains */
+    fl_member *next; /* the one being prepared; NULL: none */
+    fl_porter porter;
+    fl_attic attic;
+    int64_t step;     /* that comes next */
+    fl_cursor cursor; /* from which its batch is drawn */
+    bool stop;
+    int64_t *ids[2]; /* [train.batch] of the batch at work and of the one after it */
+    /* Guards what the link's thread may abort at any moment. */
+    pthread_mutex_t lock;
+    fl_status aborted;
+    fl_group *groups[2]; /* the training groups that are open: now's and next's */
+} fl_worker_state;
+
+/* Publish a group that was opened, or withdraw one that is about to be closed. */
+fl_status fl_worker_publish(void *worker, fl_group *group) FL_MUST_CHECK;
+void fl_worker_withdraw(fl_worker_state *w, fl_group *group);
+bool fl_worker_given_up(void *worker);
+
+/* ---- transition.c ---- */
+
+/* Begin to open generation plan->generation beside the one that runs. */
+fl_status fl_transition_prepare(fl_worker_state *w, const fl_plan *plan) FL_MUST_CHECK;
+
+/* Tell the head once when the opening has ended. */
+void fl_transition_report(fl_worker_state *w);
+
+/* All vote; if all are ready, state moves and `now` becomes the next generation (*switched). Else
+ * the next generation is dropped and `now` goes on untouched. step: the next one to run. */
+fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched) FL_MUST_CHECK;
+
+/* Drop the next generation. */
+void fl_transition_cancel(fl_worker_state *w);
+
+/* Wait for the porter; called before the worker closes. */
+void fl_transition_settle(fl_worker_state *w);
+
+#endif
