@@ -19,8 +19,9 @@ typedef int fl_worker_main(void *context, int rank, const char *endpoint);
 
 typedef struct fl_head_options {
     const fl_job *job;
-    const fl_plan *plan;
-    const fl_candidate *candidates; /* for events.jsonl */
+    const fl_plan *plan;             /* of the first generation */
+    const fl_plan_input *plan_input; /* from which it was chosen: later ones are, too */
+    const fl_candidate *candidates;  /* for events.jsonl */
     int n_candidates;
     const char *run_dir; /* absolute; exists */
     int dir_fd;

@@ -156,6 +156,7 @@ static void take_order(fl_link *link, const fl_verdict *verdict)
     if (link->verdict.kind != FL_VERDICT_STOP) {
         link->verdict = *verdict;
         atomic_store(&link->has_verdict, true);
+        pthread_cond_signal(&link->woken);
     }
     pthread_mutex_unlock(&link->lock);
 }
@@ -526,22 +527,42 @@ void fl_link_transition(fl_link *link, const fl_transition_parts *parts)
     wake(link);
 }
 
-bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms)
+/* Wait under the lock until the link thread has something to say or the time is over. */
+static bool wait_woken(fl_link *link, const struct timespec *until)
+{
+    return pthread_cond_timedwait(&link->woken, &link->lock, until) == 0;
+}
+
+static struct timespec until_ms(int64_t timeout_ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     int64_t ns = until.tv_nsec + timeout_ms % 1000 * 1000000;
     until.tv_sec += timeout_ms / 1000 + ns / 1000000000;
     until.tv_nsec = ns % 1000000000;
+    return until;
+}
+
+bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms)
+{
+    struct timespec until = until_ms(timeout_ms);
     pthread_mutex_lock(&link->lock);
-    int error = 0;
-    while (link->n_wakes == 0 && error == 0) {
-        error = pthread_cond_timedwait(&link->woken, &link->lock, &until);
+    while (link->n_wakes == 0 && wait_woken(link, &until)) {
     }
     bool woken = link->n_wakes > 0;
     link->n_wakes -= woken;
     pthread_mutex_unlock(&link->lock);
     return woken;
+}
+
+bool fl_link_wait_verdict(fl_link *link, int64_t timeout_ms, fl_verdict *out)
+{
+    struct timespec until = until_ms(timeout_ms);
+    pthread_mutex_lock(&link->lock);
+    while (!atomic_load(&link->has_verdict) && wait_woken(link, &until)) {
+    }
+    pthread_mutex_unlock(&link->lock);
+    return fl_link_take_verdict(link, out);
 }
 
 void fl_link_done(fl_link *link)

@@ -122,4 +122,7 @@ bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms);
 /* True when an order has come that was not taken yet. */
 bool fl_link_take_verdict(fl_link *link, fl_verdict *out);
 
+/* The same, waiting for one; false after timeout_ms. */
+bool fl_link_wait_verdict(fl_link *link, int64_t timeout_ms, fl_verdict *out);
+
 #endif

@@ -24,7 +24,13 @@ void fl_progress_init(fl_progress *progress, FILE *out, const fl_plan *plan)
     bool able = term != NULL && term[0] != 0 && strcmp(term, "dumb") != 0;
     *progress = (fl_progress){.out = out, .terminal = able && isatty(fileno(out))};
     progress->line_us = fl_now_us();
-    snprintf(progress->plan, sizeof progress->plan, "K=%d R=%d M=%d", plan->K, plan->R, plan->M);
+    fl_progress_plan(progress, plan);
+}
+
+void fl_progress_plan(fl_progress *progress, const fl_plan *plan)
+{
+    snprintf(progress->plan, sizeof progress->plan, "F=%d K=%d R=%d M=%d", plan->F, plan->K,
+             plan->R, plan->M);
 }
 
 /* 75 -> "1:15", 4000 -> "1:06:40". Returns text. */

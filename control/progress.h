@@ -18,6 +18,9 @@ typedef struct fl_progress {
 } fl_progress;
 
 /* out: standard output, for fl_head_run. */
+/* From now on the line shows this plan. */
+void fl_progress_plan(fl_progress *progress, const fl_plan *plan);
+
 void fl_progress_init(fl_progress *progress, FILE *out, const fl_plan *plan);
 
 /* The run has moved, or time has gone by: redraw the live line (at most ten times a second), or add

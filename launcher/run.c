@@ -37,6 +37,7 @@ typedef struct preparation {
     int n_workers;
     fl_layer_memory *memory_one; /* [n_layers] */
     fl_profile *profile;
+    fl_plan_input input;
     fl_plan *plan;
     fl_candidate *candidates; /* [CANDIDATES_MAX] */
     int n_candidates;
@@ -118,13 +119,14 @@ static fl_status prepare(preparation *p)
 
 static fl_status choose(preparation *p)
 {
-    fl_plan_input input = {.model = p->model,
-                           .job = p->job,
-                           .profile = p->profile,
-                           .memory_one = p->memory_one,
-                           .n_workers = p->n_workers,
-                           .generation = 1};
-    return fl_plan_choose(&input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates);
+    p->input = (fl_plan_input){.model = p->model,
+                               .job = p->job,
+                               .profile = p->profile,
+                               .memory_one = p->memory_one,
+                               .n_workers = p->n_workers,
+                               .n_processors = processors(),
+                               .generation = 1};
+    return fl_plan_choose(&p->input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates);
 }
 
 /* Costs in proportion to parameters: enough to tell whether any plan fits. */
@@ -159,8 +161,10 @@ static fl_status make_plan(preparation *p)
     FL_TRY(choose(p)); /* what cannot be is refused before time goes into measuring */
     FL_TRY(fl_profile_measure(p->model, p->dataset, p->job, PROFILE_TIMEOUT_MS, p->profile));
     FL_TRY(choose(p));
-    /* Workers that have no stage have nothing to wait for in a static plan. */
-    p->plan->n_workers = p->plan->K * p->plan->R;
+    if (p->job->elastic.n_script == 0) {
+        /* Workers that have no stage have nothing to wait for in a static plan. */
+        p->plan->n_workers = p->plan->K * p->plan->R;
+    }
     return FL_OK;
 }
 
@@ -270,6 +274,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                                 .n_steps = p->n_steps};
     fl_head_options head = {.job = p->job,
                             .plan = p->plan,
+                            .plan_input = &p->input,
                             .candidates = p->candidates,
                             .n_candidates = p->n_candidates,
                             .run_dir = path,

@@ -106,6 +106,14 @@ void fl_transition_report(fl_worker_state *w)
     fl_link_prepared(w->link, &report);
 }
 
+void fl_transition_settle_report(fl_worker_state *w)
+{
+    if (w->next != NULL) {
+        join(w);
+        fl_transition_report(w);
+    }
+}
+
 void fl_transition_cancel(fl_worker_state *w)
 {
     join(w);

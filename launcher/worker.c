@@ -354,6 +354,47 @@ static bool has_standby(const worker *w)
     return plan->n_workers > plan->K * plan->R;
 }
 
+/* A script names the very step at which a plan begins: everybody waits there until it does, or
+ * until the head says that it will not. */
+static bool scripted_at(const fl_job *job, int64_t step)
+{
+    for (int i = 0; i < job->elastic.n_script; i++) {
+        if (job->elastic.script[i].step == step) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static fl_status wait_verdict(worker *w, fl_verdict *verdict)
+{
+    int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
+    while (!fl_link_wait_verdict(w->link, STANDBY_SLICE_MS, verdict)) {
+        FL_TRY(over(fl_worker_given_up(w) ? w->aborted : FL_OK));
+        fl_transition_report(w);
+        if (fl_left_ms(deadline_us) == 0) {
+            return fl_fail(FL_EDEADLINE, "the head did not say what is to be at step %lld",
+                           (long long)w->step);
+        }
+    }
+    return FL_OK;
+}
+
+/* The others hear the speaker, and report meanwhile that they are ready. */
+static fl_status hold(worker *w, told *what, bool *switched)
+{
+    fl_link_doing(w->link, "scripted transition");
+    do {
+        fl_transition_settle_report(w);
+        if (w->speaks) {
+            FL_TRY(wait_verdict(w, &what->verdict));
+        }
+        FL_TRY(hear(w, what));
+        FL_TRY(apply(w, what, switched));
+    } while (what->verdict.kind == FL_VERDICT_PREPARE);
+    return FL_OK;
+}
+
 /* One step at the batch, and the control point behind it. */
 static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor after, bool evaluates,
                           bool *switched)
@@ -378,9 +419,15 @@ static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor aft
         /* Standby workers wait to be told that this is the end; no other verdict matters now. */
         what.verdict.kind = FL_VERDICT_STOP;
         FL_TRY(hear(w, &what));
-    } else if (result.flags > 0.0) {
+        return FL_OK;
+    }
+    if (result.flags > 0.0) {
         FL_TRY(hear(w, &what));
         FL_TRY(apply(w, &what, switched));
+    }
+    bool decided = what.verdict.kind == FL_VERDICT_COMMIT || what.verdict.kind == FL_VERDICT_STOP;
+    if (scripted_at(w->c->job, w->step) && !(result.flags > 0.0 && decided)) {
+        return hold(w, &what, switched);
     }
     return FL_OK;
 }

@@ -65,6 +65,9 @@ fl_status fl_transition_prepare(fl_worker_state *w, const fl_plan *plan) FL_MUST
 /* Tell the head once when the opening has ended. */
 void fl_transition_report(fl_worker_state *w);
 
+/* Wait until it has ended, and tell the head: for a worker that has nothing else to do. */
+void fl_transition_settle_report(fl_worker_state *w);
+
 /* All vote; if all are ready, state moves and `now` becomes the next generation (*switched). Else
  * the next generation is dropped and `now` goes on untouched. step: the next one to run. */
 fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched) FL_MUST_CHECK;

@@ -20,12 +20,24 @@ typedef enum fl_decay { FL_DECAY_CONSTANT = 0, FL_DECAY_LINEAR = 1, FL_DECAY_COS
 typedef enum fl_model_kind { FL_MODEL_VIT = 0, FL_MODEL_PLUGIN = 1 } fl_model_kind;
 typedef enum fl_data_kind { FL_DATA_IDX = 0 } fl_data_kind;
 typedef enum fl_device_kind { FL_DEVICE_CPU = 0 } fl_device_kind;
+typedef enum fl_freeze_policy {
+    FL_FREEZE_NONE = 0,
+    FL_FREEZE_GRADNORM = 1,
+    FL_FREEZE_SCHEDULE = 2,
+    FL_FREEZE_STABILITY = 3
+} fl_freeze_policy;
 
 /* Either a share of the run (0 .. 1) or a number of steps. */
 typedef struct fl_span {
     double fraction; /* used when steps < 0 */
     int64_t steps;   /* -1: use fraction */
 } fl_span;
+
+/* Either a number of epochs, also a broken one, or a number of steps. */
+typedef struct fl_period {
+    double epochs; /* used when steps < 0 */
+    int64_t steps; /* -1: use epochs */
+} fl_period;
 
 /* One line of a scripted plan: what shall hold from about this step on. -1: as it is; 0
  * (FL_JOB_AUTO) in k, r and m: Frostline chooses. */
@@ -34,7 +46,7 @@ typedef struct fl_script_entry {
     int f, k, r, m;
 } fl_script_entry;
 
-enum { FL_SCRIPT_MAX = 256 };
+enum { FL_SCRIPT_MAX = 256, FL_FREEZE_LIST_MAX = 256 };
 
 /* 0 (FL_JOB_AUTO) in k, m, r and devices.count means that Frostline chooses. */
 typedef struct fl_job {
@@ -71,6 +83,16 @@ typedef struct fl_job {
         int64_t memory_bytes;
     } devices;
     struct {
+        fl_freeze_policy policy;
+        fl_period start;   /* the first decision */
+        fl_period every;   /* an interval: from one decision to the next */
+        double alpha;      /* gradnorm, schedule: share of the active blocks that may freeze */
+        double percentile; /* stability: of the active blocks' changes; less than it is stable */
+        int64_t keep;      /* blocks that the policy leaves active */
+        int64_t n_list;    /* 0: the schedule is the closed form */
+        int list[FL_FREEZE_LIST_MAX]; /* [n_list] F of each interval, the last one for the rest */
+    } freeze;
+    struct {
         int64_t k, m;
         fl_schedule schedule;
         fl_partition_kind partition;
@@ -80,7 +102,8 @@ typedef struct fl_job {
         int64_t bucket_bytes;
     } autodp;
     struct {
-        int n_script;
+        bool enabled; /* K, R and M may change while the run goes on */
+        int64_t n_script;
         fl_script_entry script[FL_SCRIPT_MAX]; /* [n_script], steps ascending */
     } elastic;
     struct {
