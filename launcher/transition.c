@@ -39,6 +39,7 @@ static void *open_next(void *worker)
     fl_worker_state *w = worker;
     int64_t begun = fl_now_us();
     fl_plan plan = w->next->plan;
+    fl__reach("prepare", w);
     fl_member_options options = {.worker = w->c,
                                  .plan = &plan,
                                  .rank = w->rank,
@@ -191,6 +192,7 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
 {
     int64_t begun = fl_now_us();
     fl_transition_report(w);
+    fl__reach("vote", w);
     FL_TRY(vote(w, switched));
     if (!*switched) {
         fl_log(FL_LOG_WARN, "generation %u goes on: not everybody is ready for the next",
@@ -200,9 +202,12 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     }
     int64_t voted = fl_now_us();
     fl_migrate_stats stats;
+    fl__reach("migrate", w);
     FL_TRY(migrate(w, &stats));
+    fl__reach("migrated", w);
     int64_t migrated = fl_now_us();
     FL_TRY(switch_over(w));
+    fl__reach("switch", w);
     fl_transition_parts done = {.generation = w->now->plan.generation,
                                 .step = step,
                                 .prepare_us = w->porter.took_us,

@@ -501,6 +501,7 @@ static fl_status run(worker *w, const char *endpoint)
     fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
     FL_TRY(meet(w));
     FL_TRY(train(w));
+    fl__reach("end", w);
     /* Nobody closes its connections while another may still need them. */
     return meet(w);
 }

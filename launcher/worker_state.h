@@ -52,6 +52,18 @@ typedef struct fl_worker_state {
     fl_group *groups[2]; /* the training groups that are open: now's and next's */
 } fl_worker_state;
 
+/* Where a test may look at a worker, or harm it: a test program that defines this function is
+ * called at each of the named points; in any other program it is absent and nothing happens.
+ * Points: "prepare" (in the porter), "vote", "migrate", "migrated", "switch", "end". */
+void fl__test_point(const char *point, fl_worker_state *w) __attribute__((weak));
+
+static inline void fl__reach(const char *point, fl_worker_state *w)
+{
+    if (fl__test_point != NULL) {
+        fl__test_point(point, w);
+    }
+}
+
 /* Publish a group that was opened, or withdraw one that is about to be closed. */
 fl_status fl_worker_publish(void *worker, fl_group *group) FL_MUST_CHECK;
 void fl_worker_withdraw(fl_worker_state *w, fl_group *group);

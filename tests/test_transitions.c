@@ -1,12 +1,16 @@
 /* A run that changes plans follows, step by step, the run on one worker with the same frost line.
- * Transitions are drawn at random (F, K, R, M, up and down, in the middle of epochs), with dropout
- * and augmentation on. A moment tensor lost on the way, a sample used twice or a batch computed
- * under two plans would each show here. */
+ * Thirty transitions are drawn at random (F, K, R, M, up and down, in the middle of epochs, with
+ * workers that come and go), with dropout and augmentation on. A moment lost on the way, a sample
+ * used twice or a batch computed under two plans would each show here; that a lost moment does is
+ * shown by losing one. */
 #include "autodp/ledger.h"
 #include "device/alloc.h"
+#include "device/random.h"
 #include "launcher/run.h"
+#include "launcher/worker_state.h"
 #include "support/toy.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,17 +18,76 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-enum { N_SAMPLES = 403, BATCH = 10, EPOCHS = 6, STEPS = 246, BLOCKS = 4, TRANSITIONS = 12 };
+enum {
+    N_SAMPLES = 203,
+    BATCH = 10,
+    STEPS_PER_EPOCH = 21,
+    EPOCHS = 30,
+    STEPS = STEPS_PER_EPOCH * EPOCHS,
+    BLOCKS = 4,
+    WORKERS = 4,
+    TRANSITIONS = 30,
+    INTERVAL = 20,
+};
+
+static const double TOLERANCE = 1e-5;
+
+/* What a worker does at test points; set before the fork. */
+static char dump_dir[256];
+static int64_t break_generation; /* after migrating to it, one moment tensor is lost; 0: never */
 
 static void must(fl_status status)
 {
     if (status != FL_OK) {
         fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
         _exit(9);
+    }
+}
+
+/* Weights and moments of every layer as this worker holds them, one file a layer. */
+static void dump(const fl_worker_state *w)
+{
+    const fl_member *m = w->now;
+    if (m->pipeline == NULL || m->place.replica != 0) {
+        return;
+    }
+    const fl_params *p = fl_stage_params(fl_pipeline_stage(m->pipeline));
+    for (int layer = p->first; layer < p->last; layer++) {
+        char path[300];
+        snprintf(path, sizeof path, "%s/layer-%d", dump_dir, layer);
+        FILE *file = fopen(path, "wb");
+        int64_t at = p->layer_at[layer - p->first], n = p->layer_at[layer - p->first + 1] - at;
+        fwrite(p->weight + at, sizeof(float), (size_t)n, file);
+        for (int i = 0; layer >= p->first_trainable && i < p->n_moments; i++) {
+            fwrite(p->moments + i * p->n_trainable + fl_params_grad_at(p, layer), sizeof(float),
+                   (size_t)n, file);
+        }
+        fclose(file);
+    }
+}
+
+/* Forget the first moments of the worker's topmost trainable layer. */
+static void lose_a_moment(fl_worker_state *w)
+{
+    fl_member *m = w->next;
+    if (m->pipeline != NULL && m->place.stage == m->plan.K - 1) {
+        fl_params *p = fl_stage_params(fl_pipeline_stage(m->pipeline));
+        int64_t at = fl_params_grad_at(p, p->last - 1);
+        memset(p->moments + at, 0, (size_t)(p->n_trainable - at) * sizeof(float));
+    }
+}
+
+void fl__test_point(const char *point, fl_worker_state *w)
+{
+    if (strcmp(point, "end") == 0) {
+        dump(w);
+    } else if (strcmp(point, "migrated") == 0 && w->next->plan.generation == break_generation) {
+        lose_a_moment(w);
     }
 }
 
@@ -36,59 +99,168 @@ static void set(fl_job *job, const char *path, int value)
 }
 
 /* In a child: the head of one run. */
-static void run(const char *dir, int workers, int k, int r, int m, const fl_script_entry *script,
-                int n_script)
+static void run(int workers, const fl_script_entry *script)
 {
     fl_job job;
     fl_model *model = NULL;
     fl_dataset data;
     fl_job_defaults(&job);
-    set(&job, "pipe.k", k);
-    set(&job, "autodp.r", r);
-    set(&job, "pipe.m", m);
+    set(&job, "pipe.k", 1);
+    set(&job, "autodp.r", 1);
+    set(&job, "pipe.m", 1);
     set(&job, "devices.count", workers);
     set(&job, "train.batch", BATCH);
     set(&job, "train.epochs", EPOCHS);
     must(fl_job_set(&job, "autodp.bucket", "16KiB"));
     must(fl_job_set(&job, "train.lr", "1e-4"));
     must(fl_job_set(&job, "train.evaluate", "false"));
-    memcpy(job.elastic.script, script, (size_t)n_script * sizeof *script);
-    job.elastic.n_script = n_script;
+    memcpy(job.elastic.script, script, TRANSITIONS * sizeof *script);
+    job.elastic.n_script = TRANSITIONS;
     must(fl_toy_dataset(N_SAMPLES, &data));
     must(fl_toy_model(BLOCKS, 0.1f, &model));
-    must(fl_run_in(model, &data, &job, dir, NULL));
+    must(fl_run_in(model, &data, &job, dump_dir, NULL));
     fl_model_destroy(&model);
     fl_dataset_destroy(&data);
 }
 
-static void run_apart(const char *dir, int workers, int k, int r, int m,
-                      const fl_script_entry *script, int n_script)
+static void run_apart(const char *dir, int workers, const fl_script_entry *script, double *losses)
 {
+    snprintf(dump_dir, sizeof dump_dir, "%s", dir);
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        run(dir, workers, k, r, m, script, n_script);
+        int null = open("/dev/null", O_WRONLY);
+        dup2(null, STDOUT_FILENO);
+        run(workers, script);
         _exit(0);
     }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(fl_toy_losses(dir, losses, STEPS + 1), STEPS);
 }
 
-int main(int argc, char **argv)
+static void check_ledger(const char *dir)
 {
-    (void)argc;
-    (void)argv;
-    fl_script_entry script[] = {{20, 0, 2, 1, 2},  {40, 0, 1, 3, 1}, {60, 1, 2, 2, 2},
-                                {80, 2, 3, 1, 4},  {100, 1, 1, 4, 1}, {120, 0, 4, 1, 4},
-                                {140, 2, 1, 2, 2}, {160, 3, 2, 2, 1}, {180, 0, 1, 1, 1},
-                                {200, 0, 3, 1, 3}};
-    fl_script_entry alone[sizeof script / sizeof *script];
-    run_apart("/tmp/et/a", 4, 1, 1, 1, script, 10);
-    memcpy(alone, script, sizeof script);
-    for (int i = 0; i < 10; i++) {
-        alone[i].k = alone[i].r = alone[i].m = 1;
+    char path[300];
+    fl_ledger_epoch *epochs = NULL;
+    int64_t n = 0;
+    snprintf(path, sizeof path, "%s/ledger.bin", dir);
+    assert_int_equal(fl_ledger_read(path, &epochs, &n), FL_OK);
+    assert_int_equal(n, EPOCHS);
+    for (int64_t i = 0; i < n; i++) {
+        assert_int_equal(epochs[i].once, N_SAMPLES);
+        assert_int_equal(epochs[i].never + epochs[i].more, 0);
     }
-    run_apart("/tmp/et/b", 1, 1, 1, 1, alone, 10);
-    return 0;
+    fl_free(epochs);
+}
+
+static int drawn(uint64_t seed, int which, int n)
+{
+    return (int)(fl_mix64(seed, (uint64_t)which) % (uint64_t)n);
+}
+
+static void draw_script(uint64_t seed, fl_script_entry *script, fl_script_entry *alone)
+{
+    for (int i = 0; i < TRANSITIONS; i++) {
+        fl_script_entry *e = &script[i];
+        e->step = INTERVAL * (i + 1);
+        e->f = drawn(seed, 4 * i, BLOCKS - 1);
+        e->k = 1 + drawn(seed, 4 * i + 1, WORKERS);
+        e->r = 1 + drawn(seed, 4 * i + 2, WORKERS / e->k);
+        e->m = 1 + drawn(seed, 4 * i + 3, BATCH / e->r);
+        alone[i] = (fl_script_entry){.step = e->step, .f = e->f, .k = 1, .r = 1, .m = 1};
+    }
+}
+
+static double worst_of(const double *a, const double *b, int from, int to)
+{
+    double worst = 0.0;
+    for (int i = from; i < to; i++) {
+        worst = fmax(worst, fabs(a[i] - b[i]) / fabs(b[i]));
+    }
+    return worst;
+}
+
+/* |a - b| / |b| over all floats of both files. */
+static double state_difference(const char *a, const char *b, int layer)
+{
+    char path[2][300];
+    FILE *file[2];
+    double difference = 0.0, size = 0.0;
+    float x, y;
+    snprintf(path[0], sizeof path[0], "%s/layer-%d", a, layer);
+    snprintf(path[1], sizeof path[1], "%s/layer-%d", b, layer);
+    for (int i = 0; i < 2; i++) {
+        file[i] = fopen(path[i], "rb");
+        assert_non_null(file[i]);
+    }
+    while (fread(&x, sizeof x, 1, file[0]) == 1) {
+        assert_int_equal(fread(&y, sizeof y, 1, file[1]), 1);
+        difference += ((double)x - y) * ((double)x - y);
+        size += (double)y * y;
+    }
+    assert_int_equal(fread(&y, sizeof y, 1, file[1]), 0);
+    fclose(file[0]);
+    fclose(file[1]);
+    return size > 0.0 ? sqrt(difference / size) : sqrt(difference);
+}
+
+static void test_transitions__follow_one_worker(void **state)
+{
+    (void)state;
+    const char *given = getenv("FL_TEST_SEED");
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+    fl_script_entry script[TRANSITIONS], alone[TRANSITIONS];
+    double *many = calloc(STEPS + 1, sizeof *many), *one = calloc(STEPS + 1, sizeof *one);
+    double *broken = calloc(STEPS + 1, sizeof *broken);
+    char root[] = "/tmp/frostline-transitions-XXXXXX", a[64], b[64], c[64], remove[80];
+    assert_non_null(mkdtemp(root));
+    snprintf(a, sizeof a, "%s/many", root);
+    snprintf(b, sizeof b, "%s/one", root);
+    snprintf(c, sizeof c, "%s/broken", root);
+    print_message("FL_TEST_SEED=%llu\n", (unsigned long long)seed);
+    draw_script(seed, script, alone);
+
+    run_apart(a, WORKERS, script, many);
+    check_ledger(a);
+    run_apart(b, 1, alone, one);
+    check_ledger(b);
+    assert_true(one[STEPS - 1] < one[0]); /* it learns */
+    for (int i = 0; i < TRANSITIONS; i++) {
+        double worst = worst_of(many, one, INTERVAL * (i + 1),
+                                i + 1 < TRANSITIONS ? INTERVAL * (i + 2) : STEPS);
+        if (worst > TOLERANCE) {
+            print_message("after transition %d to F=%d K=%d R=%d M=%d: %.2e\n", i, script[i].f,
+                          script[i].k, script[i].r, script[i].m, worst);
+        }
+        assert_true(worst <= TOLERANCE);
+    }
+    print_message("losses differ by at most %.2e over %d steps\n", worst_of(many, one, 0, STEPS),
+                  STEPS);
+    double worst_state = 0.0;
+    for (int layer = 0; layer < 2 * BLOCKS + 2; layer++) {
+        worst_state = fmax(worst_state, state_difference(a, b, layer));
+    }
+    print_message("weights and moments differ by at most %.2e\n", worst_state);
+    assert_true(worst_state <= 1e-4);
+
+    break_generation = TRANSITIONS / 2;
+    run_apart(c, WORKERS, script, broken);
+    break_generation = 0;
+    assert_true(worst_of(broken, one, 0, STEPS) > 10 * TOLERANCE);
+
+    snprintf(remove, sizeof remove, "rm -rf %s", root);
+    assert_int_equal(system(remove), 0);
+    free(many);
+    free(one);
+    free(broken);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_transitions__follow_one_worker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
