@@ -9,6 +9,12 @@ foreach(folder IN ITEMS device nn data freeze cache autodp pipe control launcher
     endif()
   endif()
 endforeach()
+# Objects that a library was given ready are not among its own.
+get_property(targets DIRECTORY "${PROJECT_SOURCE_DIR}" PROPERTY BUILDSYSTEM_TARGETS)
+list(FILTER targets INCLUDE REGEX "^frostline_isa_")
+foreach(target IN LISTS targets)
+  list(APPEND folder_objects $<TARGET_OBJECTS:${target}>)
+endforeach()
 if(NOT folder_objects)
   return()
 endif()
