@@ -205,7 +205,7 @@ static void test_cli__options_may_be_written_in_each_way(void **state)
         frostline(arguments);
         assert_int_equal(result.exit_code, 0);
         if (i == 0) {
-            strcpy(first, result.out);
+            snprintf(first, sizeof first, "%s", result.out);
         }
         assert_string_equal(result.out, first);
     }

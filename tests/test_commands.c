@@ -67,7 +67,7 @@ static void run_example(const char *folder, const char *command, char **expected
     char *lines[LINES_MAX], whole[4096], said[OUTPUT_MAX];
     snprintf(whole, sizeof whole, "export PATH='%s':\"$PATH\"; (%s) 2>&1", FL_BINARY_DIR, command);
     run_command(folder, whole, &result);
-    strcpy(said, result.out);
+    snprintf(said, sizeof said, "%s", result.out);
     int n = split(result.out, lines);
     if (!matches(expected, n_expected, lines, n)) {
         fail_msg("docs/commands.md shows something else than\n$ %s\n%s", command, said);
