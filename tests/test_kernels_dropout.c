@@ -131,7 +131,7 @@ static void test_dropout__of_nothing_copies(void **state)
     fl_device_destroy(&d);
 }
 
-int main(void)
+static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dropout__draws_the_mask_that_is_defined),
@@ -140,4 +140,9 @@ int main(void)
         cmocka_unit_test(test_dropout__of_nothing_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return on_every_isa(run);
 }

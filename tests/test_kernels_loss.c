@@ -192,7 +192,7 @@ static void test_optimizers__agree_with_double(void **state)
     }
 }
 
-int main(void)
+static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cross_entropy__agrees_with_double),
@@ -202,4 +202,9 @@ int main(void)
         cmocka_unit_test(test_optimizers__agree_with_double),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return on_every_isa(run);
 }

@@ -307,7 +307,7 @@ static void test_gelu__holds_at_the_ends(void **state)
     fl_device_destroy(&d);
 }
 
-int main(void)
+static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layernorm__agrees_with_double),
@@ -318,4 +318,9 @@ int main(void)
         cmocka_unit_test(test_gelu__holds_at_the_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return on_every_isa(run);
 }

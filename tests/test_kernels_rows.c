@@ -148,7 +148,7 @@ static void test_add__in_place_and_ragged(void **state)
     }
 }
 
-int main(void)
+static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gather_rows__takes_the_named_rows),
@@ -159,4 +159,9 @@ int main(void)
         cmocka_unit_test(test_add__in_place_and_ragged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return on_every_isa(run);
 }
