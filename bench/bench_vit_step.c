@@ -80,6 +80,7 @@ static double now_ms(void)
       (fl_device * d, fl_stream * s, const float *in, const int32_t *index, int64_t n,             \
        int64_t width, float *y, int64_t total),                                                    \
       (d, s, in, index, n, width, y, total))                                                       \
+    X(fill_zero, (fl_device * d, fl_stream * s, void *to, size_t n), (d, s, to, n))                \
     X(sum_squares, (fl_device * d, fl_stream * s, const float *g, int64_t n, double *out),         \
       (d, s, g, n, out))                                                                           \
     X(adamw,                                                                                       \
@@ -191,7 +192,7 @@ static fl_status optimize(bench *b, int64_t step)
 static fl_status train_step(bench *b, int64_t step, fl_loss_sums *sums)
 {
     int last = b->r.n_layers;
-    rig_clear_grads(&b->r);
+    FL_TRY(rig_clear_grads(&b->r));
     FL_TRY(rig_forward(&b->r));
     FL_TRY(fl_exec_loss(&b->r.x, b->r.model, &b->r.act[last], &b->targets,
                         1.0f / (float)b->r.batch.n_samples, &b->r.grad[last], sums));

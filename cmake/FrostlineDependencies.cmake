@@ -16,11 +16,3 @@ endfunction()
 fl_pkg(fl_zmq libzmq>=4.3)
 fl_pkg(fl_yaml yaml-0.1)
 fl_pkg(fl_xxhash libxxhash)
-fl_pkg(fl_cjson libcjson)
-
-# Debian's own dnnl-config.cmake insists on OpenCL, which nothing here uses.
-find_library(DNNL_LIBRARY dnnl REQUIRED)
-find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h REQUIRED)
-add_library(fl_dnnl INTERFACE)
-target_include_directories(fl_dnnl SYSTEM INTERFACE "${DNNL_INCLUDE_DIR}")
-target_link_libraries(fl_dnnl INTERFACE "${DNNL_LIBRARY}")

@@ -9,6 +9,12 @@ foreach(folder IN ITEMS device nn data freeze cache autodp pipe control launcher
     endif()
   endif()
 endforeach()
+# Objects that a library was given ready are not among its own.
+get_property(targets DIRECTORY "${PROJECT_SOURCE_DIR}" PROPERTY BUILDSYSTEM_TARGETS)
+list(FILTER targets INCLUDE REGEX "^frostline_isa_")
+foreach(target IN LISTS targets)
+  list(APPEND folder_objects $<TARGET_OBJECTS:${target}>)
+endforeach()
 if(NOT folder_objects)
   return()
 endif()
@@ -17,7 +23,7 @@ add_library(frostline_whole STATIC ${folder_objects})
 set_target_properties(frostline_whole PROPERTIES OUTPUT_NAME frostline LINKER_LANGUAGE CXX)
 
 # The library is static, so whoever links it links these too. All lie where the compiler looks.
-set(FL_LINK_LIBRARIES gloo dnnl zmq yaml cjson xxhash z gomp stdc++ dl pthread m)
+set(FL_LINK_LIBRARIES gloo zmq yaml xxhash z gomp stdc++ dl pthread m)
 list(TRANSFORM FL_LINK_LIBRARIES PREPEND "-l" OUTPUT_VARIABLE FL_LINK_FLAGS)
 list(JOIN FL_LINK_FLAGS " " FL_LINK_FLAGS)
 

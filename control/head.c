@@ -119,6 +119,7 @@ static void fill_result(const fl_head *head, fl_run_result *result)
 {
     *result = (fl_run_result){.K = head->plan.K, .R = head->plan.R, .M = head->plan.M};
     fl_tally_result(&head->tally, result);
+    result->wall_seconds = (double)(fl_now_us() - head->files.start_us) * 1e-6;
     snprintf(result->run_dir, sizeof result->run_dir, "%s", head->options->run_dir);
 }
 

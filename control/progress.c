@@ -132,31 +132,48 @@ void fl_progress_epoch(fl_progress *progress, const fl_tally *tally)
                      e->ms > 0 ? (double)e->samples / e->ms * 1000 : 0, e->ms / 1000);
 }
 
-void fl_progress_summary(FILE *out, const fl_head_options *options, const fl_run_result *result,
-                         fl_status status, const char *ledger)
+static void summary_of_training(FILE *out, const fl_run_result *result)
 {
-    char plan[256];
-    fprintf(out, "\n%s after %lld of %lld steps\n", status == FL_OK ? "done" : "stopped",
-            (long long)result->steps, (long long)options->n_steps);
+    char training[24], all[24];
     if (isfinite(result->test_accuracy)) {
         fprintf(out, "  test accuracy  %.2f %%\n", result->test_accuracy * 100);
         fprintf(out, "  test loss      %.4f\n", result->test_loss);
     }
     if (result->steps > 0) {
         fprintf(out, "  train loss     %.4f\n", result->train_loss);
-        fprintf(out, "  time           %s, without evaluation\n",
-                duration(result->seconds, (char[24]){0}, 24));
+        fprintf(out, "  time           %s in training, %s in all\n",
+                duration(result->seconds, training, sizeof training),
+                duration(result->wall_seconds, all, sizeof all));
         fprintf(out, "  speed          %.0f samples/s\n", result->samples_per_s);
     }
+}
+
+static void summary_of_what_next(FILE *out, const fl_head_options *options)
+{
+    fprintf(out, "  next           frostline ledger %s\n", options->run_dir);
+    if (options->plan->K > 1) {
+        fprintf(out, "                 frostline clock --schedule %s -k %d -m %d\n",
+                options->plan->schedule == FL_1F1B ? "1f1b" : "gpipe", options->plan->K,
+                options->plan->M);
+    }
+    fprintf(out, "                 frostline run %s/job.yaml --set train.epochs=%lld\n",
+            options->run_dir, 2 * (long long)options->n_epochs);
+}
+
+void fl_progress_summary(FILE *out, const fl_head_options *options, const fl_run_result *result,
+                         fl_status status, const char *ledger)
+{
+    char plan[256];
+    fprintf(out, "\n%s after %lld of %lld steps\n", status == FL_OK ? "done" : "stopped",
+            (long long)result->steps, (long long)options->n_steps);
+    summary_of_training(out, result);
     fprintf(out, "  plan           %s\n", fl_plan_text(options->plan, plan, sizeof plan));
     if (ledger[0] != 0) {
         fprintf(out, "  ledger         %s\n", ledger);
     }
     fprintf(out, "  run directory  %s\n", options->run_dir);
-    fprintf(out, "                 steps.jsonl, events.jsonl, ledger.bin, worker-N.log\n");
-    fprintf(out, "  next           frostline ledger %s\n", options->run_dir);
-    fprintf(out, "                 frostline clock --schedule %s -k %d -m %d\n",
-            options->plan->schedule == FL_1F1B ? "1f1b" : "gpipe", options->plan->K,
-            options->plan->M);
+    fprintf(out, "                 job.yaml, steps.jsonl, events.jsonl, ledger.bin, summary.txt, "
+                 "worker-N.log\n");
+    summary_of_what_next(out, options);
     fflush(out);
 }

@@ -48,6 +48,13 @@ static _Noreturn void become_worker(const fl_head_options *options, const fl_sig
         _exit(1); /* the head died before it could be watched, or there is nowhere to write */
     }
     fl_signals_in_worker(signals);
+    fl_place place = fl_plan_place(options->plan, rank);
+    if (place.active) {
+        fl_log(FL_LOG_INFO, "stage %d of replica %d, process %d", place.stage, place.replica,
+               (int)getpid());
+    } else {
+        fl_log(FL_LOG_INFO, "standby, process %d", (int)getpid());
+    }
     int code = options->worker(options->context, rank, endpoint);
     fflush(NULL);
     _exit(code);

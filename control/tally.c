@@ -7,6 +7,10 @@ void fl_tally_init(fl_tally *tally, int64_t n_samples, int64_t batch, int64_t n_
 {
     *tally = (fl_tally){.n_steps = n_steps, .n_epochs = n_epochs, .evaluates = evaluates};
     tally->steps_per_epoch = batch > 0 ? (n_samples + batch - 1) / batch : 0;
+    if (tally->steps_per_epoch > 0) { /* a limit on the steps may leave fewer epochs */
+        int64_t begun = (n_steps + tally->steps_per_epoch - 1) / tally->steps_per_epoch;
+        tally->n_epochs = begun < n_epochs ? begun : n_epochs;
+    }
 }
 
 bool fl_tally_step(fl_tally *tally, const fl_step_report *report, int64_t at_us)
@@ -88,8 +92,8 @@ double fl_tally_left_s(const fl_tally *tally)
         return NAN;
     }
     double left_ms = (double)(tally->n_steps - tally->steps) * ms_per_step;
-    if (tally->evaluates && tally->any_eval && tally->n_epochs > tally->epochs) {
-        left_ms += (double)(tally->n_epochs - tally->epochs) * tally->last_eval.ms;
+    if (tally->any_eval) { /* each epoch ends with one, so does the run */
+        left_ms += (double)(tally->n_epochs - tally->last_eval.epoch - 1) * tally->last_eval.ms;
     }
     return left_ms / 1000;
 }

@@ -19,7 +19,7 @@ typedef struct fl_epoch_tally {
 } fl_epoch_tally;
 
 typedef struct fl_tally {
-    int64_t n_steps, n_epochs, steps_per_epoch; /* of the whole run */
+    int64_t n_steps, n_epochs, steps_per_epoch; /* of the whole run; n_epochs: that it begins */
     bool evaluates;
     int64_t steps;  /* finished */
     int64_t epochs; /* finished */

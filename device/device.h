@@ -117,8 +117,8 @@ struct fl_device {
     size_t peak_bytes;
 };
 
-/* One process drives one CPU device: sets the compute threads of this process (OpenMP, oneDNN) to
- * n_threads and pins them to the processors cpu_ids[n_threads] (NULL: not pinned).
+/* One process drives one CPU device: sets the compute threads of this process (OpenMP) to n_threads
+ * and pins them to the processors cpu_ids[n_threads] (NULL: not pinned).
  * Call it after the last fork. */
 fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_bytes,
                                fl_device **out) FL_MUST_CHECK;

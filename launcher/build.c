@@ -45,30 +45,36 @@ static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *data
     return fl_model_vit(&config, model);
 }
 
-/* Load the shared object and find its symbol; the handle is never closed on success. */
-static fl_status open_plugin(const char *path, void **handle, fl_plugin_entry **entry)
+/* Load the shared object and find its symbol; NULL with a message if that cannot be. The handle is
+ * never closed on success. */
+static fl_plugin_entry *open_plugin(const char *path, void **handle)
 {
     char at[FL_TEXT_MAX + 2];
+    fl_plugin_entry *entry = NULL;
     /* dlopen would look for a name without a slash in the system's folders. */
     snprintf(at, sizeof at, "%s%s", strchr(path, '/') == NULL ? "./" : "", path);
     *handle = dlopen(at, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = *handle == NULL ? NULL : dlsym(*handle, FL_PLUGIN_SYMBOL);
+    fl_status status = FL_OK;
     if (*handle == NULL) {
-        return fl_fail(FL_EINVAL, "model.plugin: %s", dlerror());
-    }
-    void *symbol = dlsym(*handle, FL_PLUGIN_SYMBOL);
-    if (symbol == NULL) {
+        status = fl_fail(FL_EINVAL, "model.plugin: %s", dlerror());
+    } else if (symbol == NULL) {
+        status = fl_fail(FL_EINVAL, "model.plugin: %s does not export %s", at, FL_PLUGIN_SYMBOL);
         dlclose(*handle);
-        return fl_fail(FL_EINVAL, "model.plugin: %s does not export %s", at, FL_PLUGIN_SYMBOL);
     }
-    memcpy(entry, &symbol, sizeof *entry); /* C has no cast from data to function */
-    return FL_OK;
+    if (status == FL_OK) {
+        memcpy(&entry, &symbol, sizeof entry); /* C has no cast from data to function */
+    }
+    return entry;
 }
 
 static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     void *handle = NULL;
-    fl_plugin_entry *entry = NULL;
-    FL_TRY(open_plugin(job->model.plugin, &handle, &entry));
+    fl_plugin_entry *entry = open_plugin(job->model.plugin, &handle);
+    if (entry == NULL) {
+        return FL_EINVAL;
+    }
     fl_status status = entry(job, model, dataset);
     if (status != FL_OK) {
         *model = NULL;

@@ -19,8 +19,8 @@ static int print_epochs(const fl_ledger_epoch *epochs, int64_t n)
     printf("epoch    samples       once      never  more than once\n");
     for (int64_t i = 0; i < n; i++) {
         const fl_ledger_epoch *e = &epochs[i];
-        printf("%5" PRId64 " %10" PRId64 " %10" PRId64 " %10" PRId64 " %15" PRId64 "\n", e->epoch,
-               e->n_samples, e->once, e->never, e->more);
+        printf("%5" PRId64 " %10" PRId64 " %10" PRId64 " %10" PRId64 " %15" PRId64 "\n",
+               e->epoch + 1, e->n_samples, e->once, e->never, e->more);
         n_broken += is_sound(e, i == n - 1) ? 0 : 1;
         n_whole += e->once == e->n_samples ? 1 : 0;
     }

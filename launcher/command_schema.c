@@ -45,7 +45,7 @@ static int run(const fl_args *args)
         return print_list();
     }
     fl_status status = yaml ? fl_schema_write_yaml(stdout) : fl_schema_write_markdown(stdout);
-    return fl_exit_of(status); /* fl_main says why */
+    return status == FL_OK ? FL_EXIT_DONE : FL_EXIT_FAILED; /* fl_main says why */
 }
 
 const fl_command fl_command_schema = {

@@ -170,13 +170,10 @@ fl_status fl_job_read(const char *text, size_t size_bytes, fl_origins *origins, 
         reader r = {.document = &document, .job = job, .origins = origins};
         status = read_root(&r);
         yaml_document_delete(&document);
-    } else if (parser.error == YAML_MEMORY_ERROR) {
-        status = fl_fail(FL_ENOMEM, "%s: out of memory", origins->file);
     } else {
-        /* The screening has seen the whole file, so only a limit of the loader is left. */
-        status = fl_fail(FL_EINVAL, "%s:%zu:%zu: yaml: %s", origins->file,
-                         parser.problem_mark.line + 1, parser.problem_mark.column + 1,
-                         parser.problem == NULL ? "cannot be read" : parser.problem);
+        /* The screening has seen the whole file, so nothing else is left that can fail; the loader
+         * does not always say so. */
+        status = fl_fail(FL_ENOMEM, "%s: out of memory", origins->file);
     }
     yaml_parser_delete(&parser);
     return status;

@@ -110,7 +110,7 @@ void fl_clock_ends(fl_schedule schedule, int K, int M, const double *fwd_us, con
 double fl_clock_play(fl_schedule schedule, int K, int M, const double *fwd_us, const double *bwd_us,
                      const double *link_us, fl_tick *ticks)
 {
-    double end_us[FL_MAX_STAGES];
+    double end_us[FL_MAX_STAGES] = {0};
     double makespan = 0.0;
     fl_clock_ends(schedule, K, M, fwd_us, bwd_us, link_us, ticks, end_us);
     for (int s = 0; s < K; s++) {

@@ -173,7 +173,9 @@ static fl_status list_all(list *l)
          K <= (fixed == FL_JOB_AUTO ? most : (int)fixed); K++) {
         FL_TRY(list_r(l, K));
     }
-    qsort(l->options, l->n, sizeof(fl_option), by_bound);
+    if (l->n > 0) {
+        qsort(l->options, l->n, sizeof(fl_option), by_bound);
+    }
     return FL_OK;
 }
 

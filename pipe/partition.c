@@ -128,7 +128,7 @@ static double share_of_rest(const double *size, int from, int n, int n_stages)
 fl_status fl_partition_greedy(const int64_t *n_params, const bool *frozen, int n_layers,
                               int n_stages, int *first)
 {
-    double size[FL_MAX_LAYERS];
+    double size[FL_MAX_LAYERS] = {0};
     if (n_layers > FL_MAX_LAYERS) {
         return fl_fail(FL_EINVAL, "%d layers; allowed: 1 .. %d", n_layers, FL_MAX_LAYERS);
     }

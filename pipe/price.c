@@ -176,7 +176,7 @@ static double crowding(const fl_plan_input *input, int n_workers)
 
 void fl_price(const fl_price_table *t, int K, int R, int M, const int *first, fl_candidate *out)
 {
-    parts p;
+    parts p = {0};
     double n = micro_batch(t, R, M), crowd = crowding(t->input, K * R);
     double makespan = 0.0, reduced = 0.0;
     cost_stages(t, K, R, M, first, &p);

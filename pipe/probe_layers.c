@@ -298,13 +298,13 @@ static fl_status measure(timing *t, double **all)
     return time_optimizer(t, &t->shared->profile.optimizer_us_per_param);
 }
 
-fl_status fl_probe_layers(const fl_probe_options *options, fl_probe *shared)
+fl_status fl_probe_layers(const fl_probe_options *options, fl_probe *probe)
 {
     timing *t = NULL;
     double *all = NULL;
     FL_TRY(fl_alloc(sizeof *t, (void **)&t));
     t->o = options;
-    t->shared = shared;
+    t->shared = probe;
     t->chain.o = options;
     fl_status status = measure(t, &all);
     fl_chain_fini(&t->chain);

@@ -18,7 +18,7 @@ static fl_status store_set(void *self, const char *key, const void *data, size_t
         int expected = FREE;
         if (__atomic_compare_exchange_n(&store->entry[i].state, &expected, WRITING, false,
                                         __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-            strcpy(store->entry[i].key, key);
+            memcpy(store->entry[i].key, key, strlen(key) + 1);
             memcpy(store->entry[i].value, data, size_bytes);
             store->entry[i].size_bytes = size_bytes;
             __atomic_store_n(&store->entry[i].state, THERE, __ATOMIC_RELEASE);

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "device/cpu/cpu.h"
 #include "device/device.h"
 #include "device/random.h"
 
@@ -20,10 +21,14 @@
 
 #define MAYBE_UNUSED __attribute__((unused))
 
+/* The instruction set that the tests are running on. */
+MAYBE_UNUSED static const char *isa_now;
+
 MAYBE_UNUSED static fl_device *cpu_with(int n_threads)
 {
     fl_device *device = NULL;
     assert_int_equal(fl_device_cpu_create(n_threads, NULL, SIZE_MAX, &device), FL_OK);
+    assert_int_equal(fl__cpu_isa_set(device, isa_now), FL_OK);
     return device;
 }
 
@@ -78,7 +83,7 @@ MAYBE_UNUSED static float *copy_of(const float *from, int64_t n)
 
 MAYBE_UNUSED static double *doubles(int64_t n)
 {
-    double *p = calloc((size_t)(n == 0 ? 1 : n), sizeof *p);
+    double *p = calloc(n < 1 ? 1 : (size_t)n, sizeof *p);
     assert_non_null(p);
     return p;
 }
@@ -117,6 +122,27 @@ MAYBE_UNUSED static void same_bits(const char *what, const float *a, const float
 MAYBE_UNUSED static fl_weight weight_of(float *data, int64_t rows, int64_t cols)
 {
     return (fl_weight){.data = data, .rows = rows, .cols = cols, .version = 1};
+}
+
+/* Run the tests once for each instruction set that this processor has. */
+MAYBE_UNUSED static int on_every_isa(int (*run)(void))
+{
+    static const char *const names[] = {"baseline", "avx2", "avx512"};
+    int failed = 0, n_run = 0;
+    fl_device *probe = NULL;
+    if (fl_device_cpu_create(1, NULL, SIZE_MAX, &probe) != FL_OK) {
+        return 1;
+    }
+    for (int i = 0; i < 3; i++) {
+        if (fl__cpu_isa_set(probe, names[i]) == FL_OK) {
+            fprintf(stderr, "instruction set %s\n", names[i]);
+            isa_now = names[i];
+            failed += run();
+            n_run++;
+        }
+    }
+    fl_device_destroy(&probe);
+    return n_run == 0 ? 1 : failed;
 }
 
 #define RUN(device, kernel, ...)                                                                   \

@@ -160,14 +160,16 @@ static inline void rig_changed(rig *r)
     }
 }
 
-static inline void rig_clear_grads(rig *r)
+static inline fl_status rig_clear_grads(rig *r)
 {
     for (int i = 0; i < r->n_layers; i++) {
         for (int j = 0; j < r->params[i].n; j++) {
             const fl_weight *w = &r->weight[i][j];
-            memset(r->wgrad[i][j], 0, (size_t)(w->rows * w->cols) * sizeof(float));
+            FL_TRY(r->device->ops->fill_zero(r->device, r->x.stream, r->wgrad[i][j],
+                                             (size_t)(w->rows * w->cols) * sizeof(float)));
         }
     }
+    return FL_OK;
 }
 
 static inline fl_status rig_forward(rig *r)

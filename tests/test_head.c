@@ -24,8 +24,9 @@
 
 #define assert_contains(text, part)                                                                \
     do {                                                                                           \
-        if (strstr(text, part) == NULL) {                                                          \
-            fail_msg("\"%s\" is not in:\n%s", part, text);                                         \
+        const char *text_ = (text);                                                                \
+        if (text_ == NULL || strstr(text_, part) == NULL) {                                        \
+            fail_msg("\"%s\" is not in:\n%s", part, text_ == NULL ? "nothing" : text_);            \
         }                                                                                          \
     } while (0)
 

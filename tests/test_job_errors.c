@@ -99,7 +99,8 @@ static const broken files[] = {
     {"[a]: 1\n", "job.yaml:1:1: job: found a list for a name, allowed: the name of a field"},
     {"? {a: 1}\n: 2\n",
      "job.yaml:1:3: job: found a mapping for a name, allowed: the name of a field"},
-    {"pipe: {~: 5}\n", "job.yaml:1:8: pipe: found nothing for a name, allowed: the name of a field"},
+    {"pipe: {~: 5}\n",
+     "job.yaml:1:8: pipe: found nothing for a name, allowed: the name of a field"},
     {"train: {batch: 8, lr: 0.1, batch: 9}\n",
      "job.yaml:1:28: train.batch: repeated, it stands in line 1 already"},
     {"train: {lr: 1}\npipe: {k: 1}\ntrain: {batch: 8}\n",
@@ -355,8 +356,13 @@ static void test_job_errors__a_job_from_a_program_is_checked_too(void **state)
     job.train.warmup.fraction = 0.0 / 0.0;
     assert_int_equal(fl_job_check(&job), FL_EINVAL);
     fl_job_defaults(&job);
-    memset(job.run.dir, 'x', sizeof job.run.dir);
+    memset(job.run.dir, 'a', sizeof job.run.dir); /* no zero at its end */
     assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "run.dir: found '" A90 "...', " PATH);
+    fl_job_defaults(&job);
+    strcpy(job.name, "a/../b");
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "name: found 'a/../b', " NAME);
     fl_job_defaults(&job);
     job.devices.memory_bytes = 0;
     assert_int_equal(fl_job_check(&job), FL_EINVAL);

@@ -241,7 +241,7 @@ static void test_attention__bits_of_a_sample_do_not_depend_on_others(void **stat
     fl_device_destroy(&two);
 }
 
-int main(void)
+static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention__agrees_with_double),
@@ -251,4 +251,9 @@ int main(void)
         cmocka_unit_test(test_attention__bits_of_a_sample_do_not_depend_on_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return on_every_isa(run);
 }

@@ -275,7 +275,7 @@ static void test_linear__passes_nan_on(void **state)
     fl_device_destroy(&d);
 }
 
-int main(void)
+static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear__agrees_with_double),
@@ -286,4 +286,9 @@ int main(void)
         cmocka_unit_test(test_linear__passes_nan_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return on_every_isa(run);
 }

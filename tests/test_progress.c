@@ -64,12 +64,13 @@ static void test_progress__sums_up(void **state)
                             .test_loss = 0.5,
                             .test_accuracy = 0.9012,
                             .seconds = 4000,
+                            .wall_seconds = 5000,
                             .samples_per_s = 812.4};
     summary_of(&result, FL_OK, text, sizeof text);
     static const char *const parts[] = {"done after 40 of 40 steps",
                                         "90.12 %",
                                         "0.5000",
-                                        "1:06:40",
+                                        "1:06:40 in training, 1:23:20 in all",
                                         "812 samples/s",
                                         "every sample of 4 epochs used once",
                                         "/runs/x",

@@ -133,14 +133,22 @@ static void test_tally__measures_over_a_moving_window(void **state)
     double ms;
     assert_true(fl_tally_rate(&t, 1000, &ms) == 0);
     assert_true(isnan(fl_tally_left_s(&t)));
-    t.n_steps = 100000;
+    fl_tally_init(&t, SAMPLES, BATCH, 100000, 100000, false);
     for (int64_t step = 0; step < 5000; step++) {
         fl_step_report report = {.step = step, .ms = step < 4000 ? 100 : 10, .samples = 10};
         assert_true(fl_tally_step(&t, &report, step));
     }
     assert_true(fabs(fl_tally_rate(&t, 5000, &ms) - 1000) < 1e-9);
     assert_true(fabs(ms - 10) < 1e-9);
-    assert_true(fabs(fl_tally_left_s(&t) - 950) < 30);
+    assert_true(fabs(fl_tally_left_s(&t) - 950) < 1e-6);
+    fl_tally_init(&t, SAMPLES, BATCH, 8, EPOCHS * 100, true); /* max_steps: 8, that is 3 epochs */
+    assert_int_equal(t.n_epochs, 3);
+    for (int64_t step = 0; step < 3; step++) {
+        assert_true(add(&t, step, 0));
+    }
+    fl_eval_report eval = {.epoch = 0, .step = 2, .ms = 7000};
+    assert_true(fl_tally_eval(&t, &eval));
+    assert_true(fabs(fl_tally_left_s(&t) - (0.5 + 14)) < 1e-9);
 }
 
 int main(void)

@@ -143,7 +143,7 @@ static double gradients(trial *t)
 {
     fl_loss_sums sums = {0};
     int last = t->r.n_layers;
-    rig_clear_grads(&t->r);
+    assert_int_equal(rig_clear_grads(&t->r), FL_OK);
     assert_int_equal(rig_forward(&t->r), FL_OK);
     assert_int_equal(fl_exec_loss(&t->r.x, t->r.model, &t->r.act[last], &t->targets, 1.0f / BATCH,
                                   &t->r.grad[last], &sums),

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <omp.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -125,19 +124,34 @@ fl_status fl__cpu_reserve(fl__cpu *cpu, size_t size_bytes)
     return FL_OK;
 }
 
-static const fl__isa *best_isa(void)
+/* The instruction sets that this processor has, best first; NULL ends the list. */
+static void usable_isas(const fl__isa *list[4])
 {
 #ifdef FL_ISA_X86
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        return &fl__isa_avx512;
+        *list++ = &fl__isa_avx512;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        return &fl__isa_avx2;
+        *list++ = &fl__isa_avx2;
     }
 #endif
-    return &fl__isa_baseline;
+    *list++ = &fl__isa_baseline;
+    *list = NULL;
+}
+
+fl_status fl__cpu_isa_set(fl_device *d, const char *name)
+{
+    const fl__isa *list[4];
+    usable_isas(list);
+    for (int i = 0; list[i] != NULL; i++) {
+        if (strcmp(list[i]->name, name) == 0) {
+            fl__cpu_of(d)->isa = list[i];
+            return FL_OK;
+        }
+    }
+    return fl_fail(FL_ENOTSUP, "no kernels for the instruction set %s on this processor", name);
 }
 
 /* Results below 1e-38 become zero: a product with a denormal takes a hundred times as long. */
@@ -187,12 +201,14 @@ fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_
         }
     }
     FL_TRY(set_up_threads(n_threads, cpu_ids));
+    const fl__isa *isas[4];
+    usable_isas(isas);
     void *memory = NULL;
     FL_TRY(fl_alloc(sizeof(fl__cpu), &memory));
     fl__cpu *cpu = memory;
     *cpu = (fl__cpu){
         .base = {.ops = &cpu_ops, .n_threads = n_threads, .budget_bytes = budget_bytes},
-        .isa = best_isa(),
+        .isa = isas[0],
     };
     fl_status status = fl__cpu_reserve(cpu, SCRATCH_START);
     if (status != FL_OK) {

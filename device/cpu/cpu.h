@@ -30,6 +30,10 @@ static inline void *fl__cpu_scratch(const fl__cpu *cpu, int thread)
     return cpu->scratch + (size_t)thread * cpu->scratch_bytes;
 }
 
+/* Use the passes of the instruction set `name` (baseline, avx2, avx512) from now on, for tests and
+ * comparisons. FL_ENOTSUP if this processor or build has none of that name. */
+fl_status fl__cpu_isa_set(fl_device *d, const char *name) FL_MUST_CHECK;
+
 /* The part of [0, n) that thread `i` of `parts` takes, cut at multiples of `grain`. */
 typedef struct fl__range {
     int64_t begin, end;

@@ -105,7 +105,7 @@ fl_status fl__cpu_dropout(fl_device *d, FL__UNUSED fl_stream *s, const float *in
         fl__range r = fl__range_of(n_samples, 1, d->n_threads, t);
         for (int64_t i = r.begin; i < r.end; i++) {
             int64_t begin = offsets[i] * width, end = offsets[i + 1] * width;
-            cpu->isa->dropout(in + begin, words, sample_ids[i], 0, p, y + begin, end - begin);
+            cpu->isa->dropout(in + begin, words, sample_ids[i], p, y + begin, end - begin);
         }
     }
     return FL_OK;

@@ -133,11 +133,11 @@ fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
 fl_status fl_job_set(fl_job *job, const char *path, const char *value) FL_MUST_CHECK;
 
 /* Whether a field was written by the user (in the file or by --set) is not kept: a job is its
- * values. Where a message about a value must point at a line, fl_job_where finds it again.
- * "file:line:column: " of the field in the file last loaded by this thread, or "--set path=value:
- * ", or "file: " when it stands at its default, or "" when this thread has loaded nothing. Borrowed
- * until this thread's next call. It belongs to launcher/: folders below begin a message about a
- * value with the field's path ("pipe.k: found 9, ..."), and the launcher puts this before it. */
+ * values. Where a message about a value must point at a line, fl_job_where finds it again in the
+ * file last loaded by this thread: "file:line:column: ", or "--set path=value: ", or "file: " when
+ * the field stands at its default, or "" when nothing was loaded. Borrowed until this thread's next
+ * call. It belongs to launcher/: folders below begin a message about a value with the field's path
+ * ("pipe.k: found 9, ..."), and the launcher puts this before it. */
 const char *fl_job_where(const char *path);
 
 #ifdef __cplusplus

@@ -17,13 +17,14 @@ typedef struct fl_run_result {
     double test_loss, test_accuracy; /* of the last evaluation; NAN if there was none */
     double seconds;                  /* from the first step to the last, without evaluation */
     double samples_per_s;
+    double wall_seconds; /* from the start of the workers to the end of the last one */
     int K, R, M;
     char run_dir[4096];
 } fl_run_result;
 
 /* Train `model` on `dataset` as `job` says, to the end: plan, fork one worker a device, watch them.
- * The caller becomes the head. Call it before the process has made threads or used oneDNN or
- * OpenMP: workers are forks of the caller and see its model and data set as they are now.
+ * The caller becomes the head. Call it before the process has made threads or used OpenMP: workers
+ * are forks of the caller and see its model and data set as they are now.
  * Output goes to standard output and standard error as for `frostline run`.
  * result   may be NULL; on failure it holds what was reached
  * Returns  FL_OK, FL_EINVAL and FL_EBUDGET (nothing was started), FL_ESTOPPED (SIGINT or SIGTERM),

@@ -169,7 +169,7 @@ static bool fake_step(fake_worker *w, int64_t step)
     nap(w->run->step_us);
     if (w->rank == 0 && fl_link_take_verdict(w->link, &verdict) &&
         verdict.kind == FL_VERDICT_STOP && w->run->deed != FAKE_ONE_STEP_ON) {
-        atomic_store(&shared->stop, true);
+        atomic_store(&shared->stop_at, step + 1); /* nobody is past this step's barrier */
     }
     atomic_store(&shared->done[w->rank], step + 1);
     while (!all_have_done(w->run, step)) {
@@ -193,11 +193,17 @@ static bool notices(const fake_worker *w, int64_t step)
            (w->run->deed == FAKE_DIE_LATE || w->run->deed == FAKE_HANG);
 }
 
+static bool is_stopped(const fake_run *run, int64_t step)
+{
+    int64_t stop_at = atomic_load(&run->shared->stop_at);
+    return stop_at > 0 && step >= stop_at;
+}
+
 static int fake_train(fake_worker *w)
 {
     const fake_run *run = w->run;
     int64_t n_steps = run->epochs * fl_sampler_steps_per_epoch(run->n_samples, run->batch);
-    for (int64_t step = 0; step < n_steps && !atomic_load(&run->shared->stop); step++) {
+    for (int64_t step = 0; step < n_steps && !is_stopped(run, step); step++) {
         if (strikes(w, step)) {
             int code = misbehave(w);
             if (code >= 0) {

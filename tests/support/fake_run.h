@@ -32,9 +32,9 @@ typedef enum fake_deed {
 /* Between the test, the head and the fake workers; in shared memory. */
 typedef struct fake_shared {
     _Atomic int64_t done[FAKE_WORKERS_MAX]; /* steps that each worker has finished */
-    atomic_bool stop;     /* the speaker was told to stop, and tells the others */
-    atomic_int n_reports; /* fake workers that reported a lost peer */
-    atomic_bool go_on;    /* the test lets a worker that waits for it go on */
+    _Atomic int64_t stop_at; /* the speaker was told to stop, and tells before which step; 0: not */
+    atomic_int n_reports;    /* fake workers that reported a lost peer */
+    atomic_bool go_on;       /* the test lets a worker that waits for it go on */
 } fake_shared;
 
 typedef struct fake_run {

@@ -53,9 +53,8 @@ typedef struct fl__isa {
     size_t (*attention_workspace)(int64_t n_tokens, int64_t head_dim, bool backward);
     void (*attention)(const fl__attention_head *h, float *workspace);
     void (*attention_backward)(const fl__attention_head *h, float *workspace);
-    /* first: number of the first element within the sample, a multiple of 4 */
-    void (*dropout)(const float *in, const uint32_t key[2], int64_t sample, int64_t first, float p,
-                    float *y, int64_t n);
+    void (*dropout)(const float *in, const uint32_t key[2], int64_t sample, float p, float *y,
+                    int64_t n);
     void (*add)(const float *a, const float *b, float *y, int64_t n);
     /* One row: its loss, and whether the target had the highest logit. grad may be NULL. */
     double (*cross_entropy)(const float *logits, int32_t target, int64_t n, float grad_scale,

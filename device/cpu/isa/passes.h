@@ -20,8 +20,8 @@ void FL_ISA_NAME(layernorm_backward)(const float *grad_y, const float *in, const
 size_t FL_ISA_NAME(attention_workspace)(int64_t n_tokens, int64_t head_dim, bool backward);
 void FL_ISA_NAME(attention)(const fl__attention_head *h, float *workspace);
 void FL_ISA_NAME(attention_backward)(const fl__attention_head *h, float *workspace);
-void FL_ISA_NAME(dropout)(const float *in, const uint32_t key[2], int64_t sample, int64_t first,
-                          float p, float *y, int64_t n);
+void FL_ISA_NAME(dropout)(const float *in, const uint32_t key[2], int64_t sample, float p, float *y,
+                          int64_t n);
 void FL_ISA_NAME(add)(const float *a, const float *b, float *y, int64_t n);
 double FL_ISA_NAME(cross_entropy)(const float *logits, int32_t target, int64_t n, float grad_scale,
                                   float *grad, bool *correct);

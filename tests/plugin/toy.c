@@ -1,0 +1,80 @@
+/* A plugin whose layer is its own; the job's name says how it behaves. */
+#include <frostline.h>
+#include <frostline/plugin.h>
+
+#include <string.h>
+
+enum { PIXELS = 28 * 28, CLASSES = 10 };
+
+/* y = 2 x */
+static fl_status twice_shape(void *self, const fl_shape *in, fl_shape *out)
+{
+    (void)self;
+    *out = *in;
+    return FL_OK;
+}
+
+static fl_status twice_params(void *self, fl_param_list *list)
+{
+    (void)self;
+    (void)list;
+    return FL_OK;
+}
+
+static fl_status twice_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
+{
+    (void)self;
+    return fl_add(x, fl_f32(in), fl_f32(in), fl_f32(out), in->n_tokens * in->width);
+}
+
+static fl_status twice_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
+                                fl_tensor *grad_in)
+{
+    (void)self;
+    if (grad_in == NULL) {
+        return FL_OK;
+    }
+    return fl_add(x, fl_f32(grad_out), fl_f32(grad_out), fl_f32(grad_in),
+                  grad_out->n_tokens * grad_out->width);
+}
+
+static const fl_layer_ops twice_ops = {
+    .kind = "twice",
+    .shape = twice_shape,
+    .params = twice_params,
+    .forward = twice_forward,
+    .backward = twice_backward,
+};
+
+static fl_status fill(fl_model *model)
+{
+    fl_layer layer = {0};
+    fl_loss loss = {0};
+    FL_TRY(fl_model_add(model, 1, (fl_layer){.ops = &twice_ops}));
+    FL_TRY(fl_layer_linear(PIXELS, 16, &layer));
+    FL_TRY(fl_model_add(model, 1, layer));
+    FL_TRY(fl_layer_classifier(16, CLASSES, &layer));
+    FL_TRY(fl_model_add(model, FL_BLOCK_HEAD, layer));
+    FL_TRY(fl_loss_cross_entropy(CLASSES, &loss));
+    return fl_model_set_loss(model, loss);
+}
+
+fl_status frostline_plugin(const fl_job *job, fl_model **model, fl_dataset *dataset)
+{
+    (void)dataset; /* the job's data section says */
+    if (strcmp(job->name, "fails") == 0) {
+        return fl_fail(FL_EINVAL, "the plugin does not like this job");
+    }
+    if (strcmp(job->name, "no-model") == 0) {
+        return FL_OK;
+    }
+    fl_model *made = NULL;
+    FL_TRY(fl_model_create("toy", &made));
+    fl_status status = fill(made);
+    if (status != FL_OK) {
+        fl_model_destroy(&made);
+        return status;
+    }
+    *model = made;
+    return FL_OK;
+}
