@@ -1,95 +1,10 @@
 #include "control/wire.h"
 
+#include "control/bytes.h"
+
 #include <string.h>
 
 enum { MAGIC = 0x4b4c4c46 /* "FLLK" */, VERSION = 1 };
-
-/* ---- little-endian values ---- */
-
-typedef struct writer {
-    unsigned char *at;
-} writer;
-
-typedef struct reader {
-    const unsigned char *at;
-    size_t left;
-    bool short_of_bytes;
-} reader;
-
-static void put(writer *w, uint64_t value, size_t n_bytes)
-{
-    for (size_t i = 0; i < n_bytes; i++) {
-        *w->at++ = (unsigned char)(value >> (8 * i));
-    }
-}
-
-static void put_i64(writer *w, int64_t value)
-{
-    put(w, (uint64_t)value, 8);
-}
-
-static void put_f64(writer *w, double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put(w, bits, 8);
-}
-
-static void put_text(writer *w, const char *text, size_t max)
-{
-    size_t n = strnlen(text, max);
-    put(w, n, 4);
-    memcpy(w->at, text, n);
-    w->at += n;
-}
-
-static uint64_t get(reader *r, size_t n_bytes)
-{
-    if (r->left < n_bytes) {
-        r->short_of_bytes = true;
-        r->left = 0;
-        return 0;
-    }
-    uint64_t value = 0;
-    for (size_t i = 0; i < n_bytes; i++) {
-        value |= (uint64_t)r->at[i] << (8 * i);
-    }
-    r->at += n_bytes;
-    r->left -= n_bytes;
-    return value;
-}
-
-static int32_t get_i32(reader *r)
-{
-    return (int32_t)(uint32_t)get(r, 4);
-}
-
-static int64_t get_i64(reader *r)
-{
-    return (int64_t)get(r, 8);
-}
-
-static double get_f64(reader *r)
-{
-    uint64_t bits = get(r, 8);
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* False when the text is longer than `max`, cut, or has a zero byte inside. */
-static bool get_text(reader *r, char *text, size_t max)
-{
-    size_t n = get(r, 4);
-    if (n > max || n > r->left || memchr(r->at, 0, n) != NULL) {
-        return false;
-    }
-    memcpy(text, r->at, n);
-    text[n] = 0;
-    r->at += n;
-    r->left -= n;
-    return true;
-}
 
 /* ---- bodies ---- */
 
@@ -104,7 +19,6 @@ static size_t body_size(const fl_frame *f)
     case FL_FRAME_STEP:
         return 8 * 8 + 4 * 4;
     case FL_FRAME_TIME:
-        return 6 * 8;
     case FL_FRAME_EVAL:
         return 6 * 8;
     case FL_FRAME_LEDGER:
@@ -122,99 +36,99 @@ static size_t body_size(const fl_frame *f)
     return 0;
 }
 
-static void put_step(writer *w, const fl_step_report *s)
+static void put_step(fl_writer *w, const fl_step_report *s)
 {
-    put_i64(w, s->step);
-    put_i64(w, s->epoch);
-    put_f64(w, s->loss);
-    put_f64(w, s->grad_norm);
-    put_f64(w, s->lr);
-    put_f64(w, s->ms);
-    put_i64(w, s->samples);
-    put_i64(w, s->tokens);
-    put(w, (uint32_t)s->f, 4);
-    put(w, (uint32_t)s->k, 4);
-    put(w, (uint32_t)s->r, 4);
-    put(w, (uint32_t)s->m, 4);
+    fl_put_i64(w, s->step);
+    fl_put_i64(w, s->epoch);
+    fl_put_f64(w, s->loss);
+    fl_put_f64(w, s->grad_norm);
+    fl_put_f64(w, s->lr);
+    fl_put_f64(w, s->ms);
+    fl_put_i64(w, s->samples);
+    fl_put_i64(w, s->tokens);
+    fl_put(w, (uint32_t)s->f, 4);
+    fl_put(w, (uint32_t)s->k, 4);
+    fl_put(w, (uint32_t)s->r, 4);
+    fl_put(w, (uint32_t)s->m, 4);
 }
 
-static bool get_step(reader *r, uint32_t generation, fl_step_report *s)
+static bool get_step(fl_reader *r, uint32_t generation, fl_step_report *s)
 {
-    *s = (fl_step_report){.step = get_i64(r), .generation = generation};
-    s->epoch = get_i64(r);
-    s->loss = get_f64(r);
-    s->grad_norm = get_f64(r);
-    s->lr = get_f64(r);
-    s->ms = get_f64(r);
-    s->samples = get_i64(r);
-    s->tokens = get_i64(r);
-    s->f = get_i32(r);
-    s->k = get_i32(r);
-    s->r = get_i32(r);
-    s->m = get_i32(r);
+    *s = (fl_step_report){.step = fl_get_i64(r), .generation = generation};
+    s->epoch = fl_get_i64(r);
+    s->loss = fl_get_f64(r);
+    s->grad_norm = fl_get_f64(r);
+    s->lr = fl_get_f64(r);
+    s->ms = fl_get_f64(r);
+    s->samples = fl_get_i64(r);
+    s->tokens = fl_get_i64(r);
+    s->f = fl_get_i32(r);
+    s->k = fl_get_i32(r);
+    s->r = fl_get_i32(r);
+    s->m = fl_get_i32(r);
     return s->step >= 0 && s->epoch >= 0 && s->samples >= 0 && s->tokens >= 0 && s->ms >= 0;
 }
 
-static void put_time(writer *w, const fl_time_report *t)
+static void put_time(fl_writer *w, const fl_time_report *t)
 {
-    put_i64(w, t->step);
-    put_i64(w, t->compute_us);
-    put_i64(w, t->wait_us);
-    put_i64(w, t->reduce_wait_us);
-    put_i64(w, t->optimizer_us);
-    put_i64(w, t->data_us);
+    fl_put_i64(w, t->step);
+    fl_put_i64(w, t->compute_us);
+    fl_put_i64(w, t->wait_us);
+    fl_put_i64(w, t->reduce_wait_us);
+    fl_put_i64(w, t->optimizer_us);
+    fl_put_i64(w, t->data_us);
 }
 
-static bool get_time(reader *r, fl_time_report *t)
+static bool get_time(fl_reader *r, fl_time_report *t)
 {
-    t->step = get_i64(r);
-    t->compute_us = get_i64(r);
-    t->wait_us = get_i64(r);
-    t->reduce_wait_us = get_i64(r);
-    t->optimizer_us = get_i64(r);
-    t->data_us = get_i64(r);
+    t->step = fl_get_i64(r);
+    t->compute_us = fl_get_i64(r);
+    t->wait_us = fl_get_i64(r);
+    t->reduce_wait_us = fl_get_i64(r);
+    t->optimizer_us = fl_get_i64(r);
+    t->data_us = fl_get_i64(r);
     return t->step >= 0 && t->compute_us >= 0 && t->wait_us >= 0 && t->reduce_wait_us >= 0 &&
            t->optimizer_us >= 0 && t->data_us >= 0;
 }
 
-static void put_eval(writer *w, const fl_eval_report *e)
+static void put_eval(fl_writer *w, const fl_eval_report *e)
 {
-    put_i64(w, e->epoch);
-    put_i64(w, e->step);
-    put_f64(w, e->loss);
-    put_f64(w, e->accuracy);
-    put_f64(w, e->ms);
-    put_i64(w, e->samples);
+    fl_put_i64(w, e->epoch);
+    fl_put_i64(w, e->step);
+    fl_put_f64(w, e->loss);
+    fl_put_f64(w, e->accuracy);
+    fl_put_f64(w, e->ms);
+    fl_put_i64(w, e->samples);
 }
 
-static bool get_eval(reader *r, fl_eval_report *e)
+static bool get_eval(fl_reader *r, fl_eval_report *e)
 {
-    e->epoch = get_i64(r);
-    e->step = get_i64(r);
-    e->loss = get_f64(r);
-    e->accuracy = get_f64(r);
-    e->ms = get_f64(r);
-    e->samples = get_i64(r);
+    e->epoch = fl_get_i64(r);
+    e->step = fl_get_i64(r);
+    e->loss = fl_get_f64(r);
+    e->accuracy = fl_get_f64(r);
+    e->ms = fl_get_f64(r);
+    e->samples = fl_get_i64(r);
     return e->epoch >= 0 && e->step >= 0 && e->samples >= 0 && e->ms >= 0;
 }
 
-static void put_ledger(writer *w, const fl_frame_ledger *l)
+static void put_ledger(fl_writer *w, const fl_frame_ledger *l)
 {
-    put_i64(w, l->epoch);
-    put_i64(w, l->step);
-    put(w, (uint32_t)l->replica, 4);
-    put(w, l->n, 4);
+    fl_put_i64(w, l->epoch);
+    fl_put_i64(w, l->step);
+    fl_put(w, (uint32_t)l->replica, 4);
+    fl_put(w, l->n, 4);
     for (uint32_t i = 0; i < l->n; i++) {
-        put_i64(w, l->ids[i]);
+        fl_put_i64(w, l->ids[i]);
     }
 }
 
-static bool get_ledger(reader *r, fl_frame_ledger *l)
+static bool get_ledger(fl_reader *r, fl_frame_ledger *l)
 {
-    l->epoch = get_i64(r);
-    l->step = get_i64(r);
-    l->replica = get_i32(r);
-    l->n = (uint32_t)get(r, 4);
+    l->epoch = fl_get_i64(r);
+    l->step = fl_get_i64(r);
+    l->replica = fl_get_i32(r);
+    l->n = (uint32_t)fl_get(r, 4);
     l->ids = NULL;
     l->wire = r->at;
     if (l->epoch < 0 || l->step < 0 || l->replica < 0 || r->left != (size_t)l->n * 8) {
@@ -237,32 +151,32 @@ static bool known_status(int32_t value)
     }
 }
 
-static bool get_status(reader *r, fl_status *status)
+static bool get_status(fl_reader *r, fl_status *status)
 {
-    int32_t value = get_i32(r);
+    int32_t value = fl_get_i32(r);
     *status = (fl_status)value;
     return known_status(value);
 }
 
-static bool get_verdict(reader *r, fl_verdict_kind *kind)
+static bool get_verdict(fl_reader *r, fl_verdict_kind *kind)
 {
-    uint64_t value = get(r, 4);
+    uint64_t value = fl_get(r, 4);
     *kind = (fl_verdict_kind)value;
     return value == FL_VERDICT_STOP;
 }
 
-static void put_body(writer *w, const fl_frame *f)
+static void put_body(fl_writer *w, const fl_frame *f)
 {
     switch (f->type) {
     case FL_FRAME_HELLO:
-        put_i64(w, f->pid);
+        fl_put_i64(w, f->pid);
         break;
     case FL_FRAME_HEARTBEAT:
-        put_i64(w, f->heartbeat.steps);
-        put_text(w, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
+        fl_put_i64(w, f->heartbeat.steps);
+        fl_put_text(w, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
         break;
     case FL_FRAME_READY:
-        put_i64(w, f->memory_peak_bytes);
+        fl_put_i64(w, f->memory_peak_bytes);
         break;
     case FL_FRAME_STEP:
         put_step(w, &f->step);
@@ -277,14 +191,14 @@ static void put_body(writer *w, const fl_frame *f)
         put_ledger(w, &f->ledger);
         break;
     case FL_FRAME_FAILED:
-        put(w, (uint32_t)f->failed.status, 4);
-        put_text(w, f->failed.text, FL_WIRE_TEXT_MAX);
+        fl_put(w, (uint32_t)f->failed.status, 4);
+        fl_put_text(w, f->failed.text, FL_WIRE_TEXT_MAX);
         break;
     case FL_FRAME_VERDICT:
-        put(w, (uint32_t)f->verdict, 4);
+        fl_put(w, (uint32_t)f->verdict, 4);
         break;
     case FL_FRAME_ABORT:
-        put(w, (uint32_t)f->why, 4);
+        fl_put(w, (uint32_t)f->why, 4);
         break;
     case FL_FRAME_DONE:
     case FL_FRAME_ALIVE:
@@ -294,18 +208,18 @@ static void put_body(writer *w, const fl_frame *f)
 }
 
 /* False when the type is unknown or a value is out of its range. */
-static bool get_body(reader *r, fl_frame *f)
+static bool get_body(fl_reader *r, fl_frame *f)
 {
     switch (f->type) {
     case FL_FRAME_HELLO:
-        f->pid = get_i64(r);
+        f->pid = fl_get_i64(r);
         return f->pid > 0;
     case FL_FRAME_HEARTBEAT:
-        f->heartbeat.steps = get_i64(r);
+        f->heartbeat.steps = fl_get_i64(r);
         return f->heartbeat.steps >= 0 &&
-               get_text(r, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
+               fl_get_text(r, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
     case FL_FRAME_READY:
-        f->memory_peak_bytes = get_i64(r);
+        f->memory_peak_bytes = fl_get_i64(r);
         return f->memory_peak_bytes >= 0;
     case FL_FRAME_STEP:
         return get_step(r, f->generation, &f->step);
@@ -316,7 +230,7 @@ static bool get_body(reader *r, fl_frame *f)
     case FL_FRAME_LEDGER:
         return get_ledger(r, &f->ledger);
     case FL_FRAME_FAILED:
-        return get_status(r, &f->failed.status) && get_text(r, f->failed.text, FL_WIRE_TEXT_MAX);
+        return get_status(r, &f->failed.status) && fl_get_text(r, f->failed.text, FL_WIRE_TEXT_MAX);
     case FL_FRAME_VERDICT:
         return get_verdict(r, &f->verdict);
     case FL_FRAME_ABORT:
@@ -338,25 +252,26 @@ size_t fl_wire_size(const fl_frame *frame)
 
 void fl_wire_put(const fl_frame *frame, unsigned char *out)
 {
-    writer w = {out};
-    put(&w, MAGIC, 4);
-    put(&w, VERSION, 2);
-    put(&w, (uint64_t)frame->type, 2);
-    put(&w, (uint32_t)frame->rank, 4);
-    put(&w, frame->generation, 4);
-    put_i64(&w, frame->at_us);
-    put(&w, body_size(frame), 4);
+    fl_writer w;
+    w.at = out;
+    fl_put(&w, MAGIC, 4);
+    fl_put(&w, VERSION, 2);
+    fl_put(&w, (uint64_t)frame->type, 2);
+    fl_put(&w, (uint32_t)frame->rank, 4);
+    fl_put(&w, frame->generation, 4);
+    fl_put_i64(&w, frame->at_us);
+    fl_put(&w, body_size(frame), 4);
     put_body(&w, frame);
 }
 
 fl_status fl_wire_next(const unsigned char **at, size_t *left, fl_frame *out)
 {
-    reader r = {*at, *left, false};
-    uint64_t magic = get(&r, 4), version = get(&r, 2), type = get(&r, 2);
-    int32_t rank = get_i32(&r);
-    uint32_t generation = (uint32_t)get(&r, 4);
-    int64_t at_us = get_i64(&r);
-    size_t size_bytes = get(&r, 4);
+    fl_reader r = {*at, *left, false};
+    uint64_t magic = fl_get(&r, 4), version = fl_get(&r, 2), type = fl_get(&r, 2);
+    int32_t rank = fl_get_i32(&r);
+    uint32_t generation = (uint32_t)fl_get(&r, 4);
+    int64_t at_us = fl_get_i64(&r);
+    size_t size_bytes = fl_get(&r, 4);
     if (r.short_of_bytes) {
         return fl_fail(FL_EFORMAT, "a frame's header is cut: %zu of %d bytes", *left,
                        FL_WIRE_HEADER_BYTES);
@@ -372,7 +287,7 @@ fl_status fl_wire_next(const unsigned char **at, size_t *left, fl_frame *out)
         return fl_fail(FL_EFORMAT, "a frame of type %d is cut: %zu of %zu bytes", (int)type, r.left,
                        size_bytes);
     }
-    reader body = {r.at, size_bytes, false};
+    fl_reader body = {r.at, size_bytes, false};
     out->type = (fl_frame_type)type;
     out->rank = rank;
     out->generation = generation;
@@ -388,9 +303,9 @@ fl_status fl_wire_next(const unsigned char **at, size_t *left, fl_frame *out)
 
 void fl_wire_ids(const fl_frame *frame, int64_t *ids)
 {
-    reader r = {frame->ledger.wire, (size_t)frame->ledger.n * 8, false};
+    fl_reader r = {frame->ledger.wire, (size_t)frame->ledger.n * 8, false};
     for (uint32_t i = 0; i < frame->ledger.n; i++) {
-        ids[i] = get_i64(&r);
+        ids[i] = fl_get_i64(&r);
     }
 }
 

@@ -79,6 +79,9 @@ bool fake_worker_pids(const fake_run *run, pid_t *pids);
  * wait_statuses [n] (may be NULL). */
 bool fake_await_gone(const pid_t *pids, int n, int *wait_statuses);
 
+/* Wait until all have ended, though perhaps nobody has asked for their exit status yet. */
+bool fake_await_ended(const pid_t *pids, int n);
+
 /* A file of the run directory as text; the caller frees it. */
 char *fake_read(const fake_run *run, const char *file);
 
