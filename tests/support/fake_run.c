@@ -336,6 +336,7 @@ static _Noreturn void be_head(fake_run *run)
                                .n_epochs = run->epochs,
                                .worker = fake_worker_main,
                                .context = run};
+    fl_alloc_fail_at(run->fail_alloc);
     outcome.status = fl_head_run(&options, &outcome.result);
     snprintf(outcome.message, sizeof outcome.message, "%s",
              outcome.status == FL_OK ? "" : fl_errmsg());

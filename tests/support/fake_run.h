@@ -46,6 +46,7 @@ typedef struct fake_run {
     int who;
     int64_t at_step;
     bool waits_for_test; /* the deed is done only after shared->go_on */
+    uint64_t fail_alloc; /* the head's n-th allocation fails; 0: none */
     int terminal;        /* descriptor the head prints to; -1: RUN/stdout.txt */
 
     char dir[4096]; /* of the run */
