@@ -126,7 +126,6 @@ static fl_status choose(preparation *p)
                            .n_processors = processors(),
                            .memory_one = p->memory_one,
                            .n_workers = p->n_workers,
-                           .n_processors = processors(),
                            .generation = 1};
     return fl_plan_choose(&input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates);
 }
