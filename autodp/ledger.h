@@ -64,7 +64,7 @@ void fl_ledger_proof_fini(fl_ledger_proof *proof);
  * a run may have been stopped in), no epoch was left out, and there is at least one. */
 bool fl_ledger_is_exact(const fl_ledger_proof *proof);
 
-/* Write the proof for people: what `frostline ledger RUN_DIR` shows. */
+/* Write the proof for people, epochs counted from 1: what `frostline ledger RUN_DIR` shows. */
 void fl_ledger_print(const fl_ledger_proof *proof, FILE *out);
 
 /* The epochs alone, of a ledger that was closed. epochs: fl_alloc'd array, the caller frees it.

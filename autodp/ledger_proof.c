@@ -285,7 +285,7 @@ void fl_ledger_print(const fl_ledger_proof *proof, FILE *out)
     for (int64_t i = 0; i < proof->n_epochs; i++) {
         const fl_ledger_epoch *e = &proof->epochs[i];
         bool under_way = i + 1 == proof->n_epochs && e->never > 0 && e->more == 0;
-        fprintf(out, "%8" PRId64 " %12" PRId64 " %12" PRId64 " %12" PRId64 "%s\n", e->epoch,
+        fprintf(out, "%8" PRId64 " %12" PRId64 " %12" PRId64 " %12" PRId64 "%s\n", e->epoch + 1,
                 e->once, e->never, e->more, under_way ? "  (stopped within it)" : "");
     }
     fprintf(out, "%s\n",

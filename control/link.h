@@ -115,6 +115,9 @@ void fl_link_done(fl_link *link);
 void fl_link_prepared(fl_link *link, const fl_prepared_report *report);
 void fl_link_transition(fl_link *link, const fl_transition_parts *parts);
 
+/* squared [n]: what the freeze policy goes by; 0 for a frozen block. */
+void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const double *squared, int n);
+
 /* A standby worker: true when the head says that the speaker is about to tell something (once for
  * each time it says so), false after timeout_ms or when the generation was ended. */
 bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms);

@@ -63,24 +63,24 @@ static void write_lines(fl_runfiles *files, int fd, const char *name, const fl_j
     }
 }
 
-void fl_runfiles_step(fl_runfiles *files, const fl_step_report *s)
+void fl_runfiles_step(fl_runfiles *files, const fl_step_report *step)
 {
     fl_json *j = &files->steps;
     j->comma = false;
     fl_json_object(j, NULL);
-    fl_json_integer(j, "step", s->step);
-    fl_json_integer(j, "epoch", s->epoch);
-    fl_json_real(j, "loss", s->loss);
-    fl_json_real(j, "grad_norm", s->grad_norm);
-    fl_json_real(j, "lr", s->lr);
-    fl_json_integer(j, "generation", s->generation);
-    fl_json_integer(j, "f", s->f);
-    fl_json_integer(j, "k", s->k);
-    fl_json_integer(j, "r", s->r);
-    fl_json_integer(j, "m", s->m);
-    fl_json_rounded(j, "ms", s->ms, 3);
-    fl_json_integer(j, "samples", s->samples);
-    fl_json_integer(j, "tokens", s->tokens);
+    fl_json_integer(j, "step", step->step);
+    fl_json_integer(j, "epoch", step->epoch);
+    fl_json_real(j, "loss", step->loss);
+    fl_json_real(j, "grad_norm", step->grad_norm);
+    fl_json_real(j, "lr", step->lr);
+    fl_json_integer(j, "generation", step->generation);
+    fl_json_integer(j, "f", step->f);
+    fl_json_integer(j, "k", step->k);
+    fl_json_integer(j, "r", step->r);
+    fl_json_integer(j, "m", step->m);
+    fl_json_rounded(j, "ms", step->ms, 3);
+    fl_json_integer(j, "samples", step->samples);
+    fl_json_integer(j, "tokens", step->tokens);
     fl_json_close(j, '}');
     fl_json_newline(j);
     if (j->n >= FLUSH_BYTES) {

@@ -40,6 +40,7 @@ typedef enum fl_frame_type {
     FL_FRAME_DONE = 9,
     FL_FRAME_PREPARED = 10,
     FL_FRAME_TRANSITION = 11,
+    FL_FRAME_NORMS = 12,
     /* head to worker */
     FL_FRAME_ALIVE = 32,
     FL_FRAME_STOPPING = 33, /* the run is being ended by the user */
@@ -58,6 +59,13 @@ typedef struct fl_frame_ledger {
     const int64_t *ids;
     const unsigned char *wire;
 } fl_frame_ledger;
+
+/* Squared gradient norms of the blocks 1 .. n in one step; 0 for a frozen one. */
+typedef struct fl_frame_norms {
+    int64_t step;
+    int n;
+    double squared[FL_MAX_LAYERS];
+} fl_frame_norms;
 
 /* One frame. Of the union, `type` tells which part holds.
  * at_us  the sender's monotonic clock when the frame was made */
@@ -83,10 +91,16 @@ typedef struct fl_frame {
         } failed;
         fl_prepared_report prepared;
         fl_transition_parts transition;
+        fl_frame_norms norms;
         fl_verdict verdict;
         fl_status why; /* of an abort */
     };
 } fl_frame;
+
+struct fl_reader;
+
+/* A status code of FL_STATUS_MAP; false for any other number. */
+bool fl_wire_get_status(struct fl_reader *r, fl_status *status);
 
 /* Bytes that fl_wire_put will write. Texts that are too long are cut. Threads: pure; any. */
 size_t fl_wire_size(const fl_frame *frame);

@@ -18,6 +18,10 @@ static int print_field(const char *path)
     char allowed[FL_FIELD_ALLOWED_MAX];
     printf("%s\n  %s\n  allowed: %s\n  default: %s\n", field->path, field->doc,
            fl_field_allowed(field, allowed), field->initial);
+    for (int k = 0; field->list != NULL && k < field->list->n_keys; k++) {
+        const fl_field *key = &field->list->key[k];
+        printf("  %s: %s\n    %s\n", key->path, fl_field_allowed(key, allowed), key->doc);
+    }
     return FL_EXIT_DONE;
 }
 

@@ -1,5 +1,6 @@
 /* One field: in and out of a job. */
 #include "launcher/field.h"
+#include "launcher/list.h"
 #include "launcher/text.h"
 
 #include <string.h>
@@ -28,10 +29,14 @@ static size_t value_size(const fl_field *field)
         return FL_TEXT_MAX;
     case FL_FIELD_SPAN:
         return sizeof(fl_span);
+    case FL_FIELD_PERIOD:
+        return sizeof(fl_period);
     case FL_FIELD_BOOLEAN:
         return sizeof(bool);
     case FL_FIELD_CHOICE:
         return sizeof(fl_schedule);
+    case FL_FIELD_LIST:
+        return fl_list_size(field);
     default:
         return sizeof(int64_t);
     }
@@ -59,8 +64,8 @@ static fl_status refuse(const fl_field *field, const char *text, size_t length, 
                    near == NULL ? "" : "; nearest is ", near == NULL ? "" : near);
 }
 
-fl_status fl_field_parse(const fl_field *field, const char *text, size_t length, bool quoted,
-                         fl_job *job)
+fl_status fl__field_take(const fl_field *field, const char *text, size_t length, bool quoted,
+                         fl__value *out)
 {
     char copy[FL_TEXT_MAX];
     if (length >= sizeof copy || memchr(text, '\0', length) != NULL) {
@@ -69,16 +74,37 @@ fl_status fl_field_parse(const fl_field *field, const char *text, size_t length,
     memcpy(copy, text, length);
     copy[length] = '\0';
     if (field->word != NULL && strcmp(copy, field->word) == 0) {
-        memset(place(field, job), 0, value_size(field));
+        memset(out, 0, sizeof *out);
         return FL_OK;
     }
-    fl__value out = {0};
-    bool good = fl__field_read(field, copy, length, &out);
+    bool good = fl__field_read(field, copy, length, out);
     bool needs_plain = field->type == FL_FIELD_INTEGER || field->type == FL_FIELD_NUMBER ||
                        field->type == FL_FIELD_BOOLEAN;
     if (!good || (quoted && needs_plain)) {
         return refuse(field, copy, length, good);
     }
+    return FL_OK;
+}
+
+static bool is_word(const fl_field *field, const char *text, size_t length)
+{
+    return field->word != NULL && strlen(field->word) == length &&
+           memcmp(text, field->word, length) == 0;
+}
+
+fl_status fl_field_parse(const fl_field *field, const char *text, size_t length, bool quoted,
+                         fl_job *job)
+{
+    if (field->type == FL_FIELD_LIST) {
+        if (!is_word(field, text, length)) {
+            return quoted ? refuse(field, text, length, false)
+                          : fl_list_parse(field, text, length, job);
+        }
+        memset(place(field, job), 0, fl_list_size(field));
+        return FL_OK;
+    }
+    fl__value out = {0};
+    FL_TRY(fl__field_take(field, text, length, quoted, &out));
     memcpy(place(field, job), &out, value_size(field));
     return FL_OK;
 }
@@ -86,6 +112,9 @@ fl_status fl_field_parse(const fl_field *field, const char *text, size_t length,
 const char *fl_field_format(const fl_field *field, const fl_job *job, char text[FL_FIELD_VALUE_MAX])
 {
     fl__value v = {0};
+    if (field->type == FL_FIELD_LIST) {
+        return fl_list_format(field, job, text);
+    }
     memcpy(&v, place_const(field, job), value_size(field));
     if (fl__field_is_text(field)) {
         v.text[FL_TEXT_MAX - 1] = '\0'; /* a program may have filled it to the end */
@@ -121,6 +150,9 @@ fl_status fl_field_check(const fl_field *field, const fl_job *job)
     char text[FL_FIELD_VALUE_MAX], allowed[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
     const char *found = text;
     fl__value v = {0};
+    if (field->type == FL_FIELD_LIST) {
+        return fl_list_check(field, job);
+    }
     memcpy(&v, place_const(field, job), value_size(field));
     if (is_valid(field, &v)) {
         return FL_OK;

@@ -68,11 +68,42 @@ static bool number_is_in(const fl_field *field, double value)
            (field->below_high ? value < field->high : value <= field->high);
 }
 
-/* A decimal number and nothing after it. */
-static bool read_whole_number(const char *text, double *out)
+/* A decimal number, or a ratio of two, and nothing after it. */
+static bool read_whole_number(const char *text, bool may_be_ratio, double *out)
 {
     size_t length = 0;
-    return fl_read_number(text, out, &length) && text[length] == '\0';
+    double divisor = 1;
+    if (!fl_read_number(text, out, &length)) {
+        return false;
+    }
+    if (may_be_ratio && text[length] == '/') {
+        text += length + 1;
+        if (!fl_read_number(text, &divisor, &length) || divisor == 0) {
+            return false;
+        }
+        *out /= divisor;
+    }
+    return text[length] == '\0';
+}
+
+/* "2 epochs", "40 steps"; a number alone counts epochs. */
+static bool read_period(const fl_field *field, const char *text, fl_period *out)
+{
+    size_t length = 0;
+    double value = 0;
+    if (!fl_read_number(text, &value, &length)) {
+        return false;
+    }
+    const char *unit = text + length + (text[length] == ' ' ? 1 : 0);
+    if (strcmp(unit, "steps") == 0 || strcmp(unit, "step") == 0) {
+        bool whole = value == rint(value) && fabs(value) < 0x1p53;
+        *out = (fl_period){.steps = whole ? (int64_t)value : -1};
+        return whole && out->steps >= field->least && out->steps <= field->most;
+    }
+    *out = (fl_period){.epochs = value, .steps = -1};
+    bool is_epochs =
+        text[length] == '\0' || strcmp(unit, "epochs") == 0 || strcmp(unit, "epoch") == 0;
+    return is_epochs && number_is_in(field, value);
 }
 
 static bool read_choice(const fl_field *field, const char *text, int *out)
@@ -110,9 +141,12 @@ bool fl__field_read(const fl_field *field, const char *text, size_t length, fl__
     case FL_FIELD_PATH:
         return read_text(field, text, length, out);
     case FL_FIELD_NUMBER:
-        return read_whole_number(text, &out->number) && number_is_in(field, out->number);
+        return read_whole_number(text, field->is_ratio, &out->number) &&
+               number_is_in(field, out->number);
     case FL_FIELD_SPAN:
         return read_span(field, text, &out->span);
+    case FL_FIELD_PERIOD:
+        return read_period(field, text, &out->period);
     case FL_FIELD_BOOLEAN:
         return read_bool(text, &out->boolean);
     case FL_FIELD_CHOICE:
@@ -125,6 +159,8 @@ bool fl__field_read(const fl_field *field, const char *text, size_t length, fl__
         break;
     case FL_FIELD_DURATION:
         good = read_with_unit(text, fl__duration_units, false, &out->integer);
+        break;
+    case FL_FIELD_LIST: /* list_read.c */
         break;
     }
     return good && out->integer >= field->least && out->integer <= field->most;

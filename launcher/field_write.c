@@ -1,8 +1,10 @@
 /* From a field's value to its text, and what may stand in it. */
 #include "launcher/field.h"
+#include "launcher/list.h"
 #include "launcher/number.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <strings.h>
 
@@ -78,6 +80,32 @@ static void write_span(const fl_span *span, char text[FL_FIELD_VALUE_MAX])
     fl_write_percent(span->fraction, text, FL_FIELD_VALUE_MAX);
 }
 
+static void write_period(const fl_period *period, char text[FL_FIELD_VALUE_MAX])
+{
+    char number[32];
+    if (period->steps >= 0) {
+        snprintf(text, FL_FIELD_VALUE_MAX, "%" PRId64 " step%s", period->steps,
+                 period->steps == 1 ? "" : "s");
+        return;
+    }
+    snprintf(text, FL_FIELD_VALUE_MAX, "%s epoch%s",
+             fl_write_number(period->epochs, number, sizeof number),
+             period->epochs == 1 ? "" : "s");
+}
+
+/* A number that a decimal fraction gives only at length may be a simple ratio. */
+static void write_ratio(double value, char text[FL_FIELD_VALUE_MAX])
+{
+    enum { LONG = 8, DIVISOR_MAX = 12 };
+    fl_write_number(value, text, FL_FIELD_VALUE_MAX);
+    for (int divisor = 3; strlen(text) > LONG && divisor <= DIVISOR_MAX; divisor++) {
+        double dividend = rint(value * divisor);
+        if (dividend > 0 && dividend / divisor == value) {
+            snprintf(text, FL_FIELD_VALUE_MAX, "%.0f/%d", dividend, divisor);
+        }
+    }
+}
+
 void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIELD_VALUE_MAX])
 {
     if (field->word != NULL && !fl__field_is_text(field) && v->integer == 0) {
@@ -93,7 +121,11 @@ void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIE
         snprintf(text, FL_FIELD_VALUE_MAX, "%" PRId64, v->integer);
         break;
     case FL_FIELD_NUMBER:
-        fl_write_number(v->number, text, FL_FIELD_VALUE_MAX);
+        if (field->is_ratio) {
+            write_ratio(v->number, text);
+        } else {
+            fl_write_number(v->number, text, FL_FIELD_VALUE_MAX);
+        }
         break;
     case FL_FIELD_SIZE:
         write_size(v->integer, text, FL_FIELD_VALUE_MAX);
@@ -104,11 +136,16 @@ void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIE
     case FL_FIELD_SPAN:
         write_span(&v->span, text);
         break;
+    case FL_FIELD_PERIOD:
+        write_period(&v->period, text);
+        break;
     case FL_FIELD_BOOLEAN:
         snprintf(text, FL_FIELD_VALUE_MAX, "%s", v->boolean ? "true" : "false");
         break;
     case FL_FIELD_CHOICE:
         snprintf(text, FL_FIELD_VALUE_MAX, "%s", field->choices[v->choice]);
+        break;
+    case FL_FIELD_LIST: /* list.c */
         break;
     }
 }
@@ -123,16 +160,37 @@ static int allowed_choices(const fl_field *field, char *text, size_t size_bytes)
     return used;
 }
 
-static void allowed_number(const fl_field *field, char *text, size_t size_bytes)
+/* "above 0 and up to 100" */
+static void allowed_range(const fl_field *field, char *text, size_t size_bytes)
 {
+    static const char *const to[2][2] = {{"to", "to less than"}, {"and up to", "and less than"}};
     char low[32], high[32];
     fl_write_number(field->low, low, sizeof low);
     fl_write_number(field->high, high, sizeof high);
-    snprintf(text, size_bytes, "a number %s %s %s %s", field->above_low ? "above" : "from", low,
-             field->below_high  ? "to less than"
-             : field->above_low ? "and up to"
-                                : "to",
-             high);
+    snprintf(text, size_bytes, "%s %s %s %s", field->above_low ? "above" : "from", low,
+             to[field->above_low][field->below_high], high);
+}
+
+static void allowed_period(const fl_field *field, char *text, size_t size_bytes)
+{
+    char range[80];
+    allowed_range(field, range, sizeof range);
+    snprintf(text, size_bytes,
+             "epochs %s or steps from %" PRId64 " to %" PRId64 ", such as 2 epochs or 40 steps",
+             range, field->least, field->most);
+}
+
+static void allowed_list(const fl_list *list, char *text, size_t size_bytes)
+{
+    char items[FL_FIELD_ALLOWED_MAX];
+    if (list->n_keys == 0) {
+        snprintf(text, size_bytes, "a list of at most %d, each %s", list->capacity,
+                 fl_field_allowed(list->key, items));
+        return;
+    }
+    snprintf(text, size_bytes, "a list of at most %d mappings with %s%s%s", list->capacity,
+             fl_list_keys(list, items), list->rises ? "; rising " : "",
+             list->rises ? list->key[0].path : "");
 }
 
 const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_MAX])
@@ -143,7 +201,7 @@ const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_M
     }
     char *rest = text + used;
     size_t left = FL_FIELD_ALLOWED_MAX - used;
-    char least[32], most[32];
+    char least[32], most[32], range[80];
     switch (field->type) {
     case FL_FIELD_TEXT:
         snprintf(rest, left, "1 to %d letters, digits, '_', '-' and '.', the first not '-' or '.'",
@@ -158,7 +216,8 @@ const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_M
                  field->unit == NULL ? "" : field->unit, field->unit == NULL ? "" : ")");
         break;
     case FL_FIELD_NUMBER:
-        allowed_number(field, rest, left);
+        allowed_range(field, range, sizeof range);
+        snprintf(rest, left, "a number %s%s", range, field->is_ratio ? ", also as 1/3" : "");
         break;
     case FL_FIELD_SIZE:
         write_size(field->least, least, sizeof least);
@@ -174,11 +233,17 @@ const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_M
     case FL_FIELD_SPAN:
         snprintf(rest, left, "a share of the run from 0%% to 100%%, or a number of steps");
         break;
+    case FL_FIELD_PERIOD:
+        allowed_period(field, rest, left);
+        break;
     case FL_FIELD_BOOLEAN:
         snprintf(rest, left, "true or false");
         break;
     case FL_FIELD_CHOICE:
         allowed_choices(field, rest, left);
+        break;
+    case FL_FIELD_LIST:
+        allowed_list(field->list, rest, left);
         break;
     }
     return text;

@@ -87,6 +87,57 @@ static fl_status check_batch(const fl_job *job)
     return FL_OK;
 }
 
+static fl_status check_freeze(const fl_job *job)
+{
+    bool by_norms =
+        job->freeze.policy == FL_FREEZE_GRADNORM || job->freeze.policy == FL_FREEZE_STABILITY;
+    if (by_norms && job->freeze.n_list > 0) {
+        return fl_fail(FL_EINVAL, "freeze.list: found a list, allowed: only with freeze.policy "
+                                  "schedule");
+    }
+    return FL_OK;
+}
+
+/* What an entry of the script fixes; 0 where it leaves the choice open. */
+static fl_status check_entry(const fl_job *job, int entry, const fl_script_entry *e)
+{
+    int64_t k = e->k < 1 ? 1 : e->k, r = e->r < 1 ? 1 : e->r;
+    int64_t count = job->devices.count, batch = job->train.batch;
+    if (job->model.kind == FL_MODEL_VIT && e->f > job->model.blocks) {
+        return fl_fail(
+            FL_EINVAL,
+            "elastic.script: entry %d, f: found %d, allowed: at most model.blocks %" PRId64, entry,
+            e->f, job->model.blocks);
+    }
+    if (count != FL_JOB_AUTO && k * r > count) {
+        return fl_fail(FL_EINVAL,
+                       "elastic.script: entry %d: found K = %" PRId64 " and R = %" PRId64
+                       ", that is %" PRId64 " devices, allowed: at most devices.count %" PRId64,
+                       entry, k, r, k * r, count);
+    }
+    if (r > batch) {
+        return fl_fail(FL_EINVAL,
+                       "elastic.script: entry %d, r: found %" PRId64
+                       ", allowed: at most train.batch %" PRId64 ", a sample for each replica",
+                       entry, r, batch);
+    }
+    if (e->m * r > batch) {
+        return fl_fail(FL_EINVAL,
+                       "elastic.script: entry %d, m: found %d, allowed: at most %" PRId64
+                       ", a replica's share of train.batch %" PRId64,
+                       entry, e->m, batch / r, batch);
+    }
+    return FL_OK;
+}
+
+static fl_status check_script(const fl_job *job)
+{
+    for (int i = 0; i < job->elastic.n_script; i++) {
+        FL_TRY(check_entry(job, i + 1, &job->elastic.script[i]));
+    }
+    return FL_OK;
+}
+
 static fl_status check_fault(const fl_job *job)
 {
     char detect[FL_FIELD_VALUE_MAX], deadline[FL_FIELD_VALUE_MAX];
@@ -106,5 +157,7 @@ fl_status fl_job_check(const fl_job *job)
     FL_TRY(check_data(job));
     FL_TRY(check_devices(job));
     FL_TRY(check_batch(job));
+    FL_TRY(check_freeze(job));
+    FL_TRY(check_script(job));
     return check_fault(job);
 }

@@ -1,9 +1,9 @@
 /* From the nodes of a job file to the fields of a job. */
 #include "launcher/job.h"
-#include "launcher/text.h"
+#include "launcher/list.h"
+#include "launcher/node.h"
 
 #include <string.h>
-#include <yaml.h>
 
 /* A job while it is read. */
 typedef struct reader {
@@ -23,35 +23,6 @@ static fl_status at(const reader *r, const yaml_node_t *node, const char *field,
                      node->start_mark.column + 1, field);
 }
 
-static const char *scalar(const yaml_node_t *node)
-{
-    return (const char *)node->data.scalar.value;
-}
-
-/* A scalar that YAML reads as "nothing". */
-static bool is_null(const yaml_node_t *node)
-{
-    if (node->type != YAML_SCALAR_NODE || node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE) {
-        return false;
-    }
-    const char *text = scalar(node);
-    return text[0] == '\0' || strcmp(text, "~") == 0 || strcmp(text, "null") == 0 ||
-           strcmp(text, "Null") == 0 || strcmp(text, "NULL") == 0;
-}
-
-/* What stands at a node, for messages. */
-static const char *found(const yaml_node_t *node, char shown[FL_SHOWN_MAX])
-{
-    switch (node->type) {
-    case YAML_SEQUENCE_NODE:
-        return "a list";
-    case YAML_MAPPING_NODE:
-        return "a mapping";
-    default:
-        return is_null(node) ? "nothing" : fl_shown(scalar(node), node->data.scalar.length, shown);
-    }
-}
-
 static fl_status once(const reader *r, const yaml_node_t *key, const char *field, int line)
 {
     if (line == 0) {
@@ -67,14 +38,19 @@ static fl_status read_field(reader *r, int index, const yaml_node_t *key, const 
     FL_TRY(once(r, key, field->path, origin->line));
     *origin = (fl_origin){.line = (int)value->start_mark.line + 1,
                           .column = (int)value->start_mark.column + 1};
-    if (value->type == YAML_SCALAR_NODE && !is_null(value)) {
-        bool quoted = value->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    if (field->type == FL_FIELD_LIST && value->type == YAML_SEQUENCE_NODE) {
+        const yaml_node_t *culprit = value;
+        fl_status status = fl_list_read(field, r->document, value, r->job, &culprit);
+        return at(r, culprit, field->path, status);
+    }
+    if (value->type == YAML_SCALAR_NODE && !fl_node_is_null(value)) {
         return at(r, value, field->path,
-                  fl_field_parse(field, scalar(value), value->data.scalar.length, quoted, r->job));
+                  fl_field_parse(field, fl_node_text(value), value->data.scalar.length,
+                                 fl_node_is_quoted(value), r->job));
     }
     char allowed[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
     return at(r, value, field->path,
-              fl_fail(FL_EINVAL, "found %s, allowed: %s", found(value, shown),
+              fl_fail(FL_EINVAL, "found %s, allowed: %s", fl_node_found(value, shown),
                       fl_field_allowed(field, allowed)));
 }
 
@@ -82,7 +58,7 @@ static fl_status read_field(reader *r, int index, const yaml_node_t *key, const 
 static void join(const char *section, const yaml_node_t *key, char *path, size_t size_bytes)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-    const char *name = scalar(key);
+    const char *name = fl_node_text(key);
     size_t length = key->data.scalar.length;
     char shown[FL_SHOWN_MAX];
     bool is_plain = length > 0 && length < FL_SHOWN_MAX && strspn(name, plain) == length;
@@ -97,10 +73,10 @@ static fl_status read_pair(reader *r, const char *section, const yaml_node_t *ke
                            const yaml_node_t *value)
 {
     char path[FL_TEXT_MAX], shown[FL_SHOWN_MAX];
-    if (key->type != YAML_SCALAR_NODE || is_null(key)) {
+    if (key->type != YAML_SCALAR_NODE || fl_node_is_null(key)) {
         return at(r, key, section[0] == '\0' ? "job" : section,
                   fl_fail(FL_EINVAL, "found %s for a name, allowed: the name of a field",
-                          found(key, shown)));
+                          fl_node_found(key, shown)));
     }
     join(section, key, path, sizeof path);
     int index = section[0] == '\0' ? fl_schema_find_section(path) : -1;
@@ -111,7 +87,7 @@ static fl_status read_pair(reader *r, const char *section, const yaml_node_t *ke
     if (index >= 0 && fl_field_is_in(fl_schema_field(index), section)) {
         return read_field(r, index, key, value);
     }
-    return at(r, key, path, fl_job_unknown(section, scalar(key)));
+    return at(r, key, path, fl_job_unknown(section, fl_node_text(key)));
 }
 
 static fl_status read_mapping(reader *r, const char *section, const yaml_node_t *mapping)
@@ -129,7 +105,7 @@ static fl_status not_a_mapping(const reader *r, const yaml_node_t *node, const c
 {
     char names[FL_NAMES_MAX], shown[FL_SHOWN_MAX];
     return at(r, node, section[0] == '\0' ? "job" : section,
-              fl_fail(FL_EINVAL, "found %s, allowed: a mapping with %s", found(node, shown),
+              fl_fail(FL_EINVAL, "found %s, allowed: a mapping with %s", fl_node_found(node, shown),
                       fl_job_names(section, names)));
 }
 
@@ -139,7 +115,7 @@ static fl_status read_section(reader *r, int index, const yaml_node_t *key,
     const char *section = fl_schema_section(index)->name;
     FL_TRY(once(r, key, section, r->section_line[index]));
     r->section_line[index] = (int)key->start_mark.line + 1;
-    if (is_null(value)) {
+    if (fl_node_is_null(value)) {
         return FL_OK; /* all its fields may be commented out */
     }
     return value->type == YAML_MAPPING_NODE ? read_mapping(r, section, value)

@@ -8,6 +8,7 @@
 #include "autodp/sampler.h"
 #include "control/head.h"
 #include "device/alloc.h"
+#include "launcher/job.h"
 #include "launcher/schema.h"
 #include "launcher/worker.h"
 #include "nn/model.h"
@@ -101,6 +102,7 @@ static fl_status check_data(preparation *p, fl_shape *input)
 static fl_status prepare(preparation *p)
 {
     fl_shape input;
+    FL_TRY(fl_job_check(p->job)); /* a job that a program filled in has met no parser */
     FL_TRY(check_data(p, &input));
     FL_TRY(fl_model_check(p->model, &input));
     size_t n_layers = (size_t)fl_model_n_layers(p->model);
@@ -122,9 +124,9 @@ static fl_status choose(preparation *p)
     p->input = (fl_plan_input){.model = p->model,
                                .job = p->job,
                                .profile = p->profile,
+                               .n_processors = processors(),
                                .memory_one = p->memory_one,
                                .n_workers = p->n_workers,
-                               .n_processors = processors(),
                                .generation = 1};
     return fl_plan_choose(&p->input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates);
 }

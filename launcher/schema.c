@@ -13,6 +13,7 @@
 #define HOUR (3600 * SECOND)
 
 #define AT(member) offsetof(fl_job, member)
+#define KEY(member) offsetof(fl_script_entry, member)
 #define CHOICES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 static const fl_section sections[] = {
@@ -20,11 +21,71 @@ static const fl_section sections[] = {
     {"data", "What it is trained on."},
     {"train", "How it is trained."},
     {"devices", "What the run may use: each device is one worker process."},
+    {"freeze", "When lower blocks stop training; docs/freezing.md tells of each policy."},
     {"pipe", "How the model is cut into stages, and how a step runs through them."},
     {"autodp", "How pipelines are replicated."},
+    {"elastic", "How the plan changes while the run goes on."},
     {"fault", "When a worker counts as lost."},
     {"run", "Where a run leaves its files."},
 };
+
+static const fl_field frozen_blocks = {
+    .type = FL_FIELD_INTEGER, .is_int = true, .unit = "blocks", .least = 0, .most = FL_MAX_LAYERS};
+static const fl_list freeze_list = {
+    .capacity = FL_FREEZE_LIST_MAX, .item_bytes = sizeof(int), .key = &frozen_blocks};
+
+static const fl_field script_keys[] = {
+    {.path = "step",
+     .type = FL_FIELD_INTEGER,
+     .offset = KEY(step),
+     .least = 1,
+     .most = INT64_C(1000000000000),
+     .doc = "About the step from which the entry holds."},
+    {.path = "f",
+     .type = FL_FIELD_INTEGER,
+     .is_int = true,
+     .offset = KEY(f),
+     .unit = "blocks",
+     .least = 0,
+     .most = FL_MAX_LAYERS,
+     .doc = "F: frozen blocks."},
+    {.path = "k",
+     .type = FL_FIELD_INTEGER,
+     .is_int = true,
+     .offset = KEY(k),
+     .word = "auto",
+     .unit = "stages",
+     .least = 1,
+     .most = FL_MAX_STAGES,
+     .doc = "K: stages of a pipeline."},
+    {.path = "r",
+     .type = FL_FIELD_INTEGER,
+     .is_int = true,
+     .offset = KEY(r),
+     .word = "auto",
+     .unit = "replicas",
+     .least = 1,
+     .most = FL_MAX_WORKERS,
+     .doc = "R: pipelines that share the global batch."},
+    {.path = "m",
+     .type = FL_FIELD_INTEGER,
+     .is_int = true,
+     .offset = KEY(m),
+     .word = "auto",
+     .unit = "micro-batches",
+     .least = 1,
+     .most = 4096,
+     .doc = "M: micro-batches of a pipeline and step."},
+};
+static const fl_list script = {.capacity = FL_SCRIPT_MAX,
+                               .item_bytes = sizeof(fl_script_entry),
+                               .n_keys = sizeof script_keys / sizeof script_keys[0],
+                               .key = script_keys,
+                               .rises = true};
+
+/* A list is its count, and the items right after it. */
+_Static_assert(AT(freeze.list) == AT(freeze.n_list) + sizeof(int64_t), "no gap");
+_Static_assert(AT(elastic.script) == AT(elastic.n_script) + sizeof(int64_t), "no gap");
 
 /* Choices stand in the order of their enums in frostline/job.h and frostline/dataset.h. */
 static const fl_field fields[] = {
@@ -259,6 +320,66 @@ static const fl_field fields[] = {
      .most = 16 * TIB,
      .doc = "Memory budget of one device; a plan that does not fit is refused."},
 
+    {.path = "freeze.policy",
+     .type = FL_FIELD_CHOICE,
+     .offset = AT(freeze.policy),
+     .initial = "none",
+     .choices = CHOICES("none", "gradnorm", "schedule", "stability"),
+     .doc = "By the block with the smallest gradient, by plan, or by how gradients change."},
+    {.path = "freeze.start",
+     .type = FL_FIELD_PERIOD,
+     .offset = AT(freeze.start),
+     .initial = "2 epochs",
+     .least = 0,
+     .most = INT64_C(1000000000000),
+     .low = 0.0,
+     .high = 1e6,
+     .doc = "The first decision is made after this much of the run."},
+    {.path = "freeze.every",
+     .type = FL_FIELD_PERIOD,
+     .offset = AT(freeze.every),
+     .initial = "1 epoch",
+     .least = 1,
+     .most = INT64_C(1000000000000),
+     .low = 0.0,
+     .high = 1e6,
+     .above_low = true,
+     .doc = "An interval: from one decision to the next."},
+    {.path = "freeze.alpha",
+     .type = FL_FIELD_NUMBER,
+     .offset = AT(freeze.alpha),
+     .initial = "1/3",
+     .low = 0.0,
+     .high = 1.0,
+     .above_low = true,
+     .below_high = true,
+     .is_ratio = true,
+     .doc = "gradnorm: at most this share of the active blocks freezes at once; schedule: "
+            "this share does."},
+    {.path = "freeze.percentile",
+     .type = FL_FIELD_NUMBER,
+     .offset = AT(freeze.percentile),
+     .initial = "50",
+     .low = 0.0,
+     .high = 100.0,
+     .above_low = true,
+     .doc = "stability: a block is stable if its change is below this percentile of all."},
+    {.path = "freeze.keep",
+     .type = FL_FIELD_INTEGER,
+     .offset = AT(freeze.keep),
+     .initial = "2",
+     .unit = "blocks",
+     .least = 1,
+     .most = FL_MAX_LAYERS,
+     .doc = "A policy leaves at least this many blocks active."},
+    {.path = "freeze.list",
+     .type = FL_FIELD_LIST,
+     .offset = AT(freeze.n_list),
+     .initial = "none",
+     .word = "none",
+     .list = &freeze_list,
+     .doc = "schedule: F of each interval from freeze.start on, instead of the closed form."},
+
     {.path = "pipe.k",
      .type = FL_FIELD_INTEGER,
      .offset = AT(pipe.k),
@@ -306,6 +427,19 @@ static const fl_field fields[] = {
      .least = 4 * KIB,
      .most = GIB,
      .doc = "Gradients are all-reduced in buckets of about this size."},
+
+    {.path = "elastic.enabled",
+     .type = FL_FIELD_BOOLEAN,
+     .offset = AT(elastic.enabled),
+     .initial = "true",
+     .doc = "Change K, R and M while the run goes on, where that pays."},
+    {.path = "elastic.script",
+     .type = FL_FIELD_LIST,
+     .offset = AT(elastic.n_script),
+     .initial = "none",
+     .word = "none",
+     .list = &script,
+     .doc = "Change F, K, R and M at given steps; what an entry does not name stays."},
 
     {.path = "fault.detect",
      .type = FL_FIELD_DURATION,

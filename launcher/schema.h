@@ -16,9 +16,13 @@ typedef enum fl_field_type {
     FL_FIELD_SIZE,     /* int64_t bytes; "2GiB" */
     FL_FIELD_DURATION, /* int64_t milliseconds; "5s" */
     FL_FIELD_SPAN,     /* fl_span; "5%" or steps */
+    FL_FIELD_PERIOD,   /* fl_period; "2 epochs" or "40 steps" */
     FL_FIELD_BOOLEAN,  /* bool */
     FL_FIELD_CHOICE,   /* an enum: the position in choices */
+    FL_FIELD_LIST,     /* int64_t, a count, and the items right after it */
 } fl_field_type;
+
+typedef struct fl_list fl_list;
 
 typedef struct fl_field {
     const char *path; /* "train.lr"; a path without a point stands at the top */
@@ -26,14 +30,26 @@ typedef struct fl_field {
     size_t offset;              /* in fl_job, bytes */
     const char *initial;        /* the default as a job file writes it */
     const char *unit;           /* of a plain number; NULL: none */
-    int64_t least, most;        /* of an integer, a size, a duration, the steps of a span */
-    double low, high;           /* of a number */
+    int64_t least, most;        /* of an integer, a size, a duration; steps of a span or a period */
+    double low, high;           /* of a number, of the epochs of a period */
     bool above_low;             /* a number must be more than low, */
     bool below_high;            /* and less than high */
+    bool is_ratio;              /* a number may also be written as "1/3" */
+    bool is_int;                /* of a list's key: an int, not an int64_t */
     const char *word;           /* "auto", "none" or "all": stored as 0 or ""; NULL: no such word */
     const char *const *choices; /* ended by NULL */
+    const fl_list *list;        /* of a list: its items */
     const char *doc;            /* one sentence */
 } fl_field;
+
+/* The items of a list: integers, or mappings of integers. Offsets of keys are within an item. */
+struct fl_list {
+    int capacity;
+    size_t item_bytes;
+    int n_keys;          /* of a mapping, at most 64; 0: an item is an integer, key[0] */
+    const fl_field *key; /* the first must be given; others are FL_LIST_ABSENT if they are not */
+    bool rises;          /* the first key must rise from item to item */
+};
 
 /* A group of fields, named like the folder that reads it. */
 typedef struct fl_section {
@@ -41,7 +57,13 @@ typedef struct fl_section {
     const char *doc;
 } fl_section;
 
-enum { FL_SCHEMA_MAX = 64, FL_FIELD_VALUE_MAX = 2 * FL_TEXT_MAX + 3, FL_FIELD_ALLOWED_MAX = 256 };
+enum {
+    FL_SCHEMA_MAX = 64,
+    FL_FIELD_ALLOWED_MAX = 256,
+    FL_LIST_ABSENT = -1,
+    FL_LIST_BYTES_MAX = sizeof(int64_t) + FL_SCRIPT_MAX * sizeof(fl_script_entry),
+    FL_FIELD_VALUE_MAX = FL_SCRIPT_MAX * 64, /* the longest script; more than any other text */
+};
 
 int fl_schema_n_fields(void);
 const fl_field *fl_schema_field(int index);

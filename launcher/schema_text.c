@@ -56,8 +56,14 @@ static void reference_field(FILE *stream, const fl_field *field, const char *ind
 {
     (void)of;
     char allowed[FL_FIELD_ALLOWED_MAX];
-    fprintf(stream, "%s# %s\n%s# Allowed: %s.\n%s%s: %s\n", indent, field->doc, indent,
-            fl_field_allowed(field, allowed), indent, fl_field_name(field), field->initial);
+    fprintf(stream, "%s# %s\n%s# Allowed: %s.\n", indent, field->doc, indent,
+            fl_field_allowed(field, allowed));
+    for (int k = 0; field->list != NULL && k < field->list->n_keys; k++) {
+        const fl_field *key = &field->list->key[k];
+        fprintf(stream, "%s#   %s: %s; %s\n", indent, key->path, fl_field_allowed(key, allowed),
+                key->doc);
+    }
+    fprintf(stream, "%s%s: %s\n", indent, fl_field_name(field), field->initial);
 }
 
 fl_status fl_schema_write_yaml(FILE *stream)
@@ -83,6 +89,11 @@ static void table_field(FILE *stream, const fl_field *field, const char *indent,
     char allowed[FL_FIELD_ALLOWED_MAX];
     fprintf(stream, "| `%s` | `%s` | %s | %s |\n", field->path, field->initial,
             fl_field_allowed(field, allowed), field->doc);
+    for (int k = 0; field->list != NULL && k < field->list->n_keys; k++) {
+        const fl_field *key = &field->list->key[k];
+        fprintf(stream, "| `%s[].%s` | %s | %s | %s |\n", field->path, key->path,
+                k == 0 ? "must be given" : "stays", fl_field_allowed(key, allowed), key->doc);
+    }
 }
 
 fl_status fl_schema_write_markdown(FILE *stream)

@@ -321,6 +321,32 @@ static void test_head__ends_a_worker_that_does_not_leave(void **state)
     fake_clean(&run);
 }
 
+/* Would catch: a worker, socket or crash left behind when memory runs out at any point of the way;
+ * a call that says it is done when it is not. */
+static void test_head__survives_every_failing_allocation(void **state)
+{
+    (void)state;
+    int n_refused = 0;
+    for (uint64_t n = 1; n <= 24; n++) {
+        fake_run run = fake_run_of(FAKE_NOTHING, -1, 0);
+        run.fail_alloc = n;
+        fake_start(&run);
+        fake_outcome outcome = fake_finish(&run);
+        assert_false(fake_has(&run, "link"));
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody was left to us */
+        if (outcome.status == FL_ENOMEM) {
+            n_refused++;
+        } else if (outcome.status == FL_EFAILED) { /* a worker's own n-th allocation */
+            assert_contains(outcome.message, "worker ");
+        } else {
+            assert_string_equal(outcome.message, "");
+            assert_int_equal(outcome.result.steps, 10);
+        }
+        fake_clean(&run);
+    }
+    assert_true(n_refused >= 3);
+}
+
 /* ---- signals ---- */
 
 static fake_run endless(fake_deed deed)
@@ -464,6 +490,30 @@ static void test_head__goes_on_after_it_was_stopped(void **state)
     fake_clean(&run);
 }
 
+/* Would catch: reports that are lost because the workers left while the head did not read, or exits
+ * taken for losses because the head sees them before the last reports. */
+static void test_head__hears_workers_that_left_while_it_was_stopped(void **state)
+{
+    (void)state;
+    pid_t pids[FAKE_WORKERS_MAX];
+    fake_run run = fake_run_of(FAKE_NOTHING, 1, 3);
+    run.waits_for_test = true;
+    run.epochs = 100;
+    fake_start(&run);
+    assert_true(fake_worker_pids(&run, pids));
+    assert_true(fake_await_line(&run, "steps.jsonl", "\"step\": 2,"));
+    kill(run.head, SIGSTOP);
+    atomic_store(&run.shared->go_on, true);
+    assert_true(fake_await_ended(pids, 2));
+    kill(run.head, SIGCONT);
+    fake_outcome outcome = fake_finish(&run);
+    assert_nothing_left(&run);
+    assert_string_equal(outcome.message, "");
+    assert_int_equal(outcome.result.steps, 500);
+    check_steps_file(&run, 500);
+    fake_clean(&run);
+}
+
 /* ---- hostile senders ---- */
 
 static void send_parts(void *socket, int n, const char *const *parts, const size_t *sizes)
@@ -587,6 +637,7 @@ int main(void)
         cmocka_unit_test(test_head__names_the_cause_and_not_its_consequences),
         cmocka_unit_test(test_head__names_who_is_waited_for),
         cmocka_unit_test(test_head__ends_a_worker_that_does_not_leave),
+        cmocka_unit_test(test_head__survives_every_failing_allocation),
         cmocka_unit_test(test_head__stops_cleanly_after_one_interrupt),
         cmocka_unit_test(test_head__stops_while_it_starts),
         cmocka_unit_test(test_head__stops_at_once_after_two_interrupts),
@@ -594,6 +645,7 @@ int main(void)
         cmocka_unit_test(test_head__names_a_worker_that_is_terminated),
         cmocka_unit_test(test_head__leaves_nobody_when_it_is_killed),
         cmocka_unit_test(test_head__goes_on_after_it_was_stopped),
+        cmocka_unit_test(test_head__hears_workers_that_left_while_it_was_stopped),
         cmocka_unit_test(test_head__survives_hostile_messages),
         cmocka_unit_test(test_head__draws_one_live_line_at_a_terminal),
     };

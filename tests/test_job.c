@@ -78,6 +78,14 @@ static void test_job__defaults_are_the_documented_ones(void **state)
     assert_int_equal(job.pipe.partition, FL_PARTITION_OPTIMAL);
     assert_int_equal(job.autodp.r, FL_JOB_AUTO);
     assert_int_equal(job.autodp.bucket_bytes, 4 << 20);
+    assert_int_equal(job.freeze.policy, FL_FREEZE_NONE);
+    assert_true(job.freeze.start.epochs == 2 && job.freeze.start.steps == -1);
+    assert_true(job.freeze.every.epochs == 1 && job.freeze.every.steps == -1);
+    assert_true(job.freeze.alpha == 1.0 / 3 && job.freeze.percentile == 50);
+    assert_int_equal(job.freeze.keep, 2);
+    assert_int_equal(job.freeze.n_list, 0);
+    assert_true(job.elastic.enabled);
+    assert_int_equal(job.elastic.n_script, 0);
     assert_int_equal(job.fault.detect_ms, 5000);
     assert_int_equal(job.fault.deadline_ms, 60000);
     assert_string_equal(job.run.dir, "runs");
@@ -155,6 +163,39 @@ static const spelling spellings[] = {
     {"fault.detect", "0.5s", "500ms"},
     {"fault.deadline", "2min", "120s"},
     {"fault.deadline", "1.5 h", "5400s"},
+    {"freeze.start", "0", "0 epochs"},
+    {"freeze.start", "0 steps", "0 steps"},
+    {"freeze.start", "1", "1 epoch"},
+    {"freeze.start", "2epochs", "2 epochs"},
+    {"freeze.start", "1 epochs", "1 epoch"},
+    {"freeze.start", "0.25 epochs", "0.25 epochs"},
+    {"freeze.every", "1 step", "1 step"},
+    {"freeze.every", "40steps", "40 steps"},
+    {"freeze.every", "4e1 steps", "40 steps"},
+    {"freeze.every", ".5", "0.5 epochs"},
+    {"freeze.alpha", "1/3", "1/3"},
+    {"freeze.alpha", "2/6", "1/3"},
+    {"freeze.alpha", "0.3333333333333333", "1/3"},
+    {"freeze.alpha", "5/12", "5/12"},
+    {"freeze.alpha", "0.333", "0.333"},
+    {"freeze.alpha", "1/4", "0.25"},
+    {"freeze.alpha", "2/5", "0.4"},
+    {"freeze.alpha", "1/13", "0.07692307692307693"},
+    {"freeze.percentile", "99.5", "99.5"},
+    {"freeze.list", "none", "none"},
+    {"freeze.list", "[]", "none"},
+    {"freeze.list", "[4]", "[4]"},
+    {"freeze.list", " [ 0,2 ,\n 4, 2 ] # up and down", "[0, 2, 4, 2]"},
+    {"freeze.list", "- 1\n- 2\n", "[1, 2]"},
+    {"elastic.enabled", "false", "false"},
+    {"elastic.script", "[]", "none"},
+    {"elastic.script", "[{step: 40}]", "[{step: 40}]"},
+    {"elastic.script", "[{k: 1, step: 10, f: 0},{m: auto, r: 2, step: 11}]",
+     "[{step: 10, f: 0, k: 1}, {step: 11, r: 2, m: auto}]"},
+    {"elastic.script", "[{step: 40, f: 3, k: 2, r: 1, m: 4}]",
+     "[{step: 40, f: 3, k: 2, r: 1, m: 4}]"},
+    {"elastic.script", "- step: 4\n  k: auto\n- {step: 5, r: auto}\n",
+     "[{step: 4, k: auto}, {step: 5, r: auto}]"},
     {"pipe.schedule", "gpipe", "gpipe"},
     {"pipe.partition", "greedy", "greedy"},
 };
@@ -204,6 +245,48 @@ static void test_job__every_spelling_of_every_type_reads_and_reads_back(void **s
     }
 }
 
+static void test_job__a_script_says_what_stays_and_what_is_chosen(void **state)
+{
+    (void)state;
+    fl_job job = parsed("elastic:\n  script:\n  - {step: 7, f: 2, k: auto}\n"
+                        "  - step: 1000000000000\n    r: 2\n    m: 3\n");
+    assert_int_equal(job.elastic.n_script, 2);
+    const fl_script_entry *e = job.elastic.script;
+    assert_true(e[0].step == 7 && e[0].f == 2 && e[0].k == FL_JOB_AUTO);
+    assert_true(e[0].r == -1 && e[0].m == -1);
+    assert_true(e[1].step == INT64_C(1000000000000) && e[1].f == -1 && e[1].k == -1);
+    assert_true(e[1].r == 2 && e[1].m == 3);
+    assert_int_equal(fl_job_set(&job, "elastic.script", "[{step: 3}]"), FL_OK);
+    assert_int_equal(job.elastic.n_script, 1);
+    assert_int_equal(job.elastic.script[1].step, 0); /* nothing of the longer list is left */
+    assert_int_equal(fl_job_set(&job, "elastic.script", "[{step: 3}, {step: 3}]"), FL_EINVAL);
+    assert_int_equal(job.elastic.n_script, 1);
+}
+
+/* The longest lists, each value as wide as it gets: would catch a buffer that is too small. */
+static void test_job__the_longest_lists_survive_writing_and_reading(void **state)
+{
+    (void)state;
+    fl_job job;
+    fl_job_defaults(&job);
+    job.model.blocks = 100;
+    job.train.batch = 1048576;
+    job.freeze.policy = FL_FREEZE_SCHEDULE;
+    job.freeze.n_list = FL_FREEZE_LIST_MAX;
+    job.elastic.n_script = FL_SCRIPT_MAX;
+    for (int i = 0; i < FL_SCRIPT_MAX; i++) {
+        job.elastic.script[i] =
+            (fl_script_entry){.step = INT64_C(1000000000000) - FL_SCRIPT_MAX + i,
+                              .f = 100,
+                              .k = 128,
+                              .r = 256,
+                              .m = 4096};
+        job.freeze.list[i] = 512;
+    }
+    fl_job again = written_and_loaded(&job);
+    assert_same(&job, &again);
+}
+
 static double unit_random(unsigned short seed[3])
 {
     return erand48(seed);
@@ -224,6 +307,19 @@ static void test_job__random_jobs_survive_writing_and_reading(void **state)
         job.train.epsilon = exp(-700 * unit_random(seed));
         job.train.clip = i % 5 == 0 ? 0 : exp(unit_random(seed) * 20);
         job.train.warmup.fraction = unit_random(seed);
+        job.freeze.alpha = 0.001 + 0.998 * unit_random(seed);
+        job.freeze.start.epochs = i % 2 * exp(13 * unit_random(seed));
+        job.freeze.every = i % 2 == 0
+                               ? (fl_period){.steps = 1 + (int64_t)(1e11 * unit_random(seed))}
+                               : (fl_period){.epochs = unit_random(seed) + 1e-9, .steps = -1};
+        job.elastic.n_script = i % 4;
+        for (int e = 0; e < i % 4; e++) {
+            job.elastic.script[e] = (fl_script_entry){.step = 5 * e + 1 + i,
+                                                      .f = (int)(unit_random(seed) * 9) - 1,
+                                                      .k = (int)(unit_random(seed) * 9) - 1,
+                                                      .r = (int)(unit_random(seed) * 9) - 1,
+                                                      .m = (int)(unit_random(seed) * 9) - 1};
+        }
         job.train.seed = (uint64_t)(unit_random(seed) * 9e18);
         job.devices.memory_bytes = (INT64_C(1) << 20) + (int64_t)(unit_random(seed) * 1e12);
         job.fault.detect_ms = 100 + (int64_t)(unit_random(seed) * 59000);
@@ -319,6 +415,8 @@ int main(void)
         cmocka_unit_test(test_job__defaults_are_the_documented_ones),
         cmocka_unit_test(test_job__an_empty_mapping_and_empty_sections_take_the_defaults),
         cmocka_unit_test(test_job__every_spelling_of_every_type_reads_and_reads_back),
+        cmocka_unit_test(test_job__a_script_says_what_stays_and_what_is_chosen),
+        cmocka_unit_test(test_job__the_longest_lists_survive_writing_and_reading),
         cmocka_unit_test(test_job__random_jobs_survive_writing_and_reading),
         cmocka_unit_test(test_job__percentages_survive_writing_and_reading),
         cmocka_unit_test(test_job__overrides_come_after_the_file_and_the_last_one_counts),

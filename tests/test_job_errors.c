@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOB_HAS "name, model, data, train, devices, pipe, autodp, fault, run"
+#define JOB_HAS "name, model, data, train, devices, freeze, pipe, autodp, elastic, fault, run"
 #define TRAIN_HAS                                                                                  \
     "epochs, batch, optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, " \
     "clip, seed, max_steps, evaluate"
@@ -21,6 +21,14 @@
 #define MEMORY "allowed: a size from 1MiB to 16TiB, in bytes or with KiB, MiB, GiB or TiB"
 #define DETECT "allowed: a duration from 100ms to 1h, with ms, s, min or h"
 #define WARMUP "allowed: a share of the run from 0% to 100%, or a number of steps"
+#define PERIOD                                                                                     \
+    "allowed: epochs above 0 and up to 1e6 or steps from 1 to 1000000000000, such as 2 epochs or " \
+    "40 steps"
+#define START                                                                                      \
+    "allowed: epochs from 0 to 1e6 or steps from 0 to 1000000000000, such as 2 epochs or 40 steps"
+#define ALPHA "allowed: a number above 0 and less than 1, also as 1/3"
+#define LIST "allowed: none, or a list of at most 256, each an integer from 0 to 512 (blocks)"
+#define SCRIPT "allowed: none, or a list of at most 256 mappings with step, f, k, r, m; rising step"
 #define NAME "allowed: 1 to 64 letters, digits, '_', '-' and '.', the first not '-' or '.'"
 #define PATH "allowed: a path of 1 to 255 bytes"
 #define A90                                                                                        \
@@ -215,6 +223,126 @@ static const broken files[] = {
     {"devices: {kind: gpu}\n", "job.yaml:1:17: devices.kind: found 'gpu', allowed: cpu"},
     {"model: {kind: [vit]}\n", "job.yaml:1:15: model.kind: found a list, allowed: vit or plugin"},
 
+    /* freezing */
+    {"freeze: {policy: gradnrom}\n",
+     "job.yaml:1:18: freeze.policy: found 'gradnrom', allowed: none, gradnorm, schedule or "
+     "stability; nearest is gradnorm"},
+    {"freeze: {policy: gradient}\n",
+     "job.yaml:1:18: freeze.policy: found 'gradient', allowed: none, gradnorm, schedule or "
+     "stability"},
+    {"freeze: {polcy: none}\n",
+     "job.yaml:1:10: freeze.polcy: unknown field, nearest is freeze.policy"},
+    {"freeze: {start: -1}\n", "job.yaml:1:17: freeze.start: found '-1', " START},
+    {"freeze: {start: 2 weeks}\n", "job.yaml:1:17: freeze.start: found '2 weeks', " START},
+    {"freeze: {start: 50%}\n", "job.yaml:1:17: freeze.start: found '50%', " START},
+    {"freeze: {start: steps}\n", "job.yaml:1:17: freeze.start: found 'steps', " START},
+    {"freeze: {start: 2.5 steps}\n", "job.yaml:1:17: freeze.start: found '2.5 steps', " START},
+    {"freeze: {start: -3 steps}\n", "job.yaml:1:17: freeze.start: found '-3 steps', " START},
+    {"freeze: {start: 1e300 steps}\n", "job.yaml:1:17: freeze.start: found '1e300 steps', " START},
+    {"freeze: {start: 1e999}\n", "job.yaml:1:17: freeze.start: found '1e999', " START},
+    {"freeze: {every: 0}\n", "job.yaml:1:17: freeze.every: found '0', " PERIOD},
+    {"freeze: {every: 0 steps}\n", "job.yaml:1:17: freeze.every: found '0 steps', " PERIOD},
+    {"freeze:\n  every: epoch\n", "job.yaml:2:10: freeze.every: found 'epoch', " PERIOD},
+    {"freeze: {every: [1]}\n", "job.yaml:1:17: freeze.every: found a list, " PERIOD},
+    {"freeze: {alpha: 0}\n", "job.yaml:1:17: freeze.alpha: found '0', " ALPHA},
+    {"freeze: {alpha: 1}\n", "job.yaml:1:17: freeze.alpha: found '1', " ALPHA},
+    {"freeze: {alpha: 3/3}\n", "job.yaml:1:17: freeze.alpha: found '3/3', " ALPHA},
+    {"freeze: {alpha: 1/0}\n", "job.yaml:1:17: freeze.alpha: found '1/0', " ALPHA},
+    {"freeze: {alpha: 1/}\n", "job.yaml:1:17: freeze.alpha: found '1/', " ALPHA},
+    {"freeze: {alpha: 1/3/1}\n", "job.yaml:1:17: freeze.alpha: found '1/3/1', " ALPHA},
+    {"freeze: {alpha: 33%}\n", "job.yaml:1:17: freeze.alpha: found '33%', " ALPHA},
+    {"train: {lr: 1/3}\n", "job.yaml:1:13: train.lr: found '1/3', " LR},
+    {"freeze: {percentile: 0}\n", "job.yaml:1:22: freeze.percentile: found '0', allowed: a number "
+                                  "above 0 and up to 100"},
+    {"freeze: {percentile: 101}\n", "job.yaml:1:22: freeze.percentile: found '101', allowed: a "
+                                    "number above 0 and up to 100"},
+    {"freeze: {keep: 0}\n", "job.yaml:1:16: freeze.keep: found '0', allowed: an integer from 1 to "
+                            "512 (blocks)"},
+    {"freeze: {list: 4}\n", "job.yaml:1:16: freeze.list: found '4', " LIST},
+    {"freeze: {list: nome}\n", "job.yaml:1:16: freeze.list: found 'nome', " LIST},
+    {"freeze: {list: '[4]'}\n", "job.yaml:1:16: freeze.list: found '[4]', " LIST},
+    {"freeze:\n  list:\n", "job.yaml:2:8: freeze.list: found nothing, " LIST},
+    {"freeze: {list: {a: 1}}\n", "job.yaml:1:16: freeze.list: found a mapping, " LIST},
+    {"freeze:\n  list: [0, 2,\n    four]\n", "job.yaml:3:5: freeze.list: entry 3: found 'four', "
+                                             "allowed: an integer from 0 to 512 (blocks)"},
+    {"freeze: {list: [1, -1]}\n", "job.yaml:1:20: freeze.list: entry 2: found '-1', allowed: an "
+                                  "integer from 0 to 512 (blocks)"},
+    {"freeze: {list: ['1']}\n",
+     "job.yaml:1:17: freeze.list: entry 1: found the text '1', allowed: an integer from 0 to 512 "
+     "(blocks), without quotes"},
+    {"freeze: {list: [[1]]}\n", "job.yaml:1:17: freeze.list: entry 1: found a list, allowed: an "
+                                "integer from 0 to 512 (blocks)"},
+    {"freeze: {list: [~]}\n", "job.yaml:1:17: freeze.list: entry 1: found nothing, allowed: an "
+                              "integer from 0 to 512 (blocks)"},
+    {"freeze: {policy: gradnorm, list: [1]}\n",
+     "job.yaml:1:34: freeze.list: found a list, allowed: only with freeze.policy schedule"},
+
+    /* scripts */
+    {"elastic: {enabled: auto}\n",
+     "job.yaml:1:20: elastic.enabled: found 'auto', allowed: true or false"},
+    {"elastic: {scrpt: []}\n",
+     "job.yaml:1:11: elastic.scrpt: unknown field, nearest is elastic.script"},
+    {"elastic: {script: {step: 1}}\n", "job.yaml:1:19: elastic.script: found a mapping, " SCRIPT},
+    {"elastic: {script: 40}\n", "job.yaml:1:19: elastic.script: found '40', " SCRIPT},
+    {"elastic: {script: [40]}\n", "job.yaml:1:20: elastic.script: entry 1: found '40', allowed: a "
+                                  "mapping with step, f, k, r, m"},
+    {"elastic: {script: [~]}\n",
+     "job.yaml:1:20: elastic.script: entry 1: found nothing, allowed: a "
+     "mapping with step, f, k, r, m"},
+    {"elastic: {script: [{}]}\n",
+     "job.yaml:1:20: elastic.script: entry 1: found no step, allowed: an entry with it"},
+    {"elastic:\n  script:\n  - step: 4\n  - k: 1\n",
+     "job.yaml:4:5: elastic.script: entry 2: found no step, allowed: an entry with it"},
+    {"elastic: {script: [{step: 0}]}\n",
+     "job.yaml:1:27: elastic.script: entry 1, step: found '0', allowed: an integer from 1 to "
+     "1000000000000"},
+    {"elastic: {script: [{step: auto}]}\n",
+     "job.yaml:1:27: elastic.script: entry 1, step: found 'auto', allowed: an integer from 1 to "
+     "1000000000000"},
+    {"elastic: {script: [{step: 4, K: 1}]}\n",
+     "job.yaml:1:30: elastic.script: entry 1: unknown key 'K', nearest is k"},
+    {"elastic:\n  script:\n  - {step: 4}\n  - {stpe: 5, k: 1}\n",
+     "job.yaml:4:6: elastic.script: entry 2: unknown key 'stpe', nearest is step"},
+    {"elastic: {script: [{step: 4, stages: 1}]}\n",
+     "job.yaml:1:30: elastic.script: entry 1: unknown key 'stages', an entry has step, f, k, r, m"},
+    {"elastic: {script: [{step: 4, [k]: 1}]}\n",
+     "job.yaml:1:30: elastic.script: entry 1: unknown key a list, an entry has step, f, k, r, m"},
+    {"elastic: {script: [{step: 4, \"k\\0\": 1}]}\n",
+     "job.yaml:1:30: elastic.script: entry 1: unknown key 'k\\x00', an entry has step, f, k, r, m"},
+    {"elastic: {script: [{step: 4, k: two}]}\n",
+     "job.yaml:1:33: elastic.script: entry 1, k: found 'two', allowed: auto, or an integer from 1 "
+     "to 128 (stages)"},
+    {"elastic: {script: [{step: 4, k: -1}]}\n",
+     "job.yaml:1:33: elastic.script: entry 1, k: found '-1', allowed: auto, or an integer from 1 "
+     "to 128 (stages)"},
+    {"elastic: {script: [{step: 4, f: auto}]}\n",
+     "job.yaml:1:33: elastic.script: entry 1, f: found 'auto', allowed: an integer from 0 to 512 "
+     "(blocks)"},
+    {"elastic: {script: [{step: 4, r: }]}\n",
+     "job.yaml:1:33: elastic.script: entry 1, r: found nothing, allowed: auto, or an integer from "
+     "1 to 1024 (replicas)"},
+    {"elastic: {script: [{step: 4, m: [1]}]}\n",
+     "job.yaml:1:33: elastic.script: entry 1, m: found a list, allowed: auto, or an integer from 1 "
+     "to 4096 (micro-batches)"},
+    {"elastic: {script: [{step: 4, step: 5}]}\n",
+     "job.yaml:1:30: elastic.script: entry 1, step: repeated, it stands there already"},
+    {"elastic:\n  script:\n  - {step: 40, k: 1}\n  - {step: 40, k: 2}\n",
+     "job.yaml:4:5: elastic.script: entry 2, step: found 40, allowed: more than the 40 of the "
+     "entry "
+     "before"},
+    {"elastic: {script: [{step: 2, f: 9}]}\n",
+     "job.yaml:1:19: elastic.script: entry 1, f: found 9, allowed: at most model.blocks 8"},
+    {"devices: {count: 2}\nelastic:\n  script: [{step: 2}, {step: 3, k: 3}]\n",
+     "job.yaml:3:11: elastic.script: entry 2: found K = 3 and R = 1, that is 3 devices, allowed: "
+     "at "
+     "most devices.count 2"},
+    {"train: {batch: 8}\nelastic: {script: [{step: 2, r: 9}]}\n",
+     "job.yaml:2:19: elastic.script: entry 1, r: found 9, allowed: at most train.batch 8, a sample "
+     "for each replica"},
+    {"train: {batch: 9}\nelastic: {script: [{step: 2, r: 2, m: 5}]}\n",
+     "job.yaml:2:19: elastic.script: entry 1, m: found 5, allowed: at most 4, a replica's share of "
+     "train.batch 9"},
+
     /* texts and paths */
     {"name: a b\n", "job.yaml:1:7: name: found 'a b', " NAME},
     {"name: ../x\n", "job.yaml:1:7: name: found '../x', " NAME},
@@ -323,6 +451,22 @@ static const broken overrides[] = {
     {"data.path=\xFF", "--set data.path=\\xFF: data.path: found '\\xFF', " PATH},
     {"model.heads=3",
      "--set model.heads=3: model.heads: found 3, allowed: a divisor of model.dim 64"},
+    {"elastic.script=[{step: 10, kk: 1}]",
+     "--set elastic.script=[{step: 10, kk: 1}]: elastic.script: entry 1: unknown key 'kk', nearest "
+     "is k"},
+    {"elastic.script=[{step: 10, k: 1}",
+     "--set elastic.script=[{step: 10, k: 1}: elastic.script: value:1:18: yaml: did not find "
+     "expected ',' or ']', while parsing a flow sequence (from line 1)"},
+    {"elastic.script=", "--set elastic.script=: elastic.script: found nothing, " SCRIPT},
+    {"elastic.script=10", "--set elastic.script=10: elastic.script: found '10', " SCRIPT},
+    {"freeze.list=[1, *a]", "--set freeze.list=[1, *a]: freeze.list: value:1:5: yaml: found an "
+                            "anchor or alias, allowed: values written out"},
+    {"freeze.list=[1, x]", "--set freeze.list=[1, x]: freeze.list: entry 2: found 'x', allowed: an "
+                           "integer from 0 to 512 (blocks)"},
+    {"elastic.script=[{step: 10, f: 20}]",
+     "--set elastic.script=[{step: 10, f: 20}]: elastic.script: entry 1, f: found 20, allowed: at "
+     "most model.blocks 8"},
+    {"freeze.every=0", "--set freeze.every=0: freeze.every: found '0', " PERIOD},
     {"pipe.m=500",
      "--set pipe.m=500: pipe.m: found 500, allowed: at most 128, a replica's share of "
      "train.batch 128"},
@@ -368,6 +512,32 @@ static void test_job_errors__a_job_from_a_program_is_checked_too(void **state)
     assert_int_equal(fl_job_check(&job), FL_EINVAL);
     fl_job_defaults(&job);
     job.train.seed = UINT64_MAX;
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    fl_job_defaults(&job);
+    job.elastic.n_script = 300;
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "elastic.script: found 300 entries, allowed: at most 256");
+    job.elastic.n_script = 1; /* of zeros: there is no step 0 */
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "elastic.script: entry 1, step: found 0, allowed: an integer "
+                                     "from 1 to 1000000000000");
+    job.elastic.n_script = 2;
+    job.elastic.script[0] = job.elastic.script[1] = (fl_script_entry){.step = 1};
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "elastic.script: entry 2, step: found 1, allowed: more than "
+                                     "the 1 of the entry before");
+    job.elastic.n_script = 1;
+    job.elastic.script[0].k = -2;
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    fl_job_defaults(&job);
+    job.freeze.n_list = -1;
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    fl_job_defaults(&job);
+    job.freeze.every.steps = 0;
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "freeze.every: found 0 steps, " PERIOD);
+    fl_job_defaults(&job);
+    job.freeze.alpha = 1.0;
     assert_int_equal(fl_job_check(&job), FL_EINVAL);
 }
 

@@ -493,7 +493,7 @@ static void test_print__is_for_people(void **state)
         text, "6 samples, seed 9, 4 records, every checksum right\n"
               "the last record was never finished: 47 bytes from byte 224 on are left out\n"
               "   epoch         once        never         more\n"
-              "       0            6            0            0\n"
+              "       1            6            0            0\n"
               "exactly once: no sample was used twice, none was left out of a whole epoch\n");
     fl_ledger_proof_fini(&proof);
 }

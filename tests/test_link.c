@@ -56,6 +56,7 @@ static int open_rig(void **state)
     rig *r = calloc(1, sizeof *r);
     snprintf(r->folder, sizeof r->folder, "/tmp/link-XXXXXX");
     if (mkdtemp(r->folder) == NULL) {
+        free(r);
         return -1;
     }
     snprintf(r->path, sizeof r->path, "%s/link", r->folder);

@@ -27,6 +27,7 @@ static int open_rig(void **state)
     rig *r = calloc(1, sizeof *r);
     snprintf(r->folder, sizeof r->folder, "/tmp/runfiles-XXXXXX");
     if (mkdtemp(r->folder) == NULL) {
+        free(r);
         return -1;
     }
     r->dir_fd = open(r->folder, O_RDONLY | O_DIRECTORY);

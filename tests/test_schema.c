@@ -95,6 +95,8 @@ static const char *another(const fl_field *field, char text[FL_FIELD_VALUE_MAX])
         return "7s";
     case FL_FIELD_SPAN:
         return "11";
+    case FL_FIELD_PERIOD:
+        return "11 steps";
     case FL_FIELD_BOOLEAN:
         return strcmp(field->initial, "true") == 0 ? "false" : "true";
     case FL_FIELD_CHOICE:
@@ -104,6 +106,8 @@ static const char *another(const fl_field *field, char text[FL_FIELD_VALUE_MAX])
             }
         }
         return NULL;
+    case FL_FIELD_LIST:
+        return field->list->n_keys == 0 ? "[3, 4]" : "[{step: 3, f: 1, k: 2, r: 3, m: 4}]";
     }
     return NULL;
 }
@@ -207,6 +211,14 @@ static void test_schema__choices_stand_for_their_enums(void **state)
     assert_int_equal(job.train.decay, FL_DECAY_CONSTANT);
     assert_int_equal(fl_job_set(&job, "train.decay", "cosine"), FL_OK);
     assert_int_equal(job.train.decay, FL_DECAY_COSINE);
+    assert_int_equal(fl_job_set(&job, "freeze.policy", "none"), FL_OK);
+    assert_int_equal(job.freeze.policy, FL_FREEZE_NONE);
+    assert_int_equal(fl_job_set(&job, "freeze.policy", "gradnorm"), FL_OK);
+    assert_int_equal(job.freeze.policy, FL_FREEZE_GRADNORM);
+    assert_int_equal(fl_job_set(&job, "freeze.policy", "schedule"), FL_OK);
+    assert_int_equal(job.freeze.policy, FL_FREEZE_SCHEDULE);
+    assert_int_equal(fl_job_set(&job, "freeze.policy", "stability"), FL_OK);
+    assert_int_equal(job.freeze.policy, FL_FREEZE_STABILITY);
     assert_int_equal(fl_job_set(&job, "pipe.schedule", "gpipe"), FL_OK);
     assert_int_equal(job.pipe.schedule, FL_GPIPE);
     assert_int_equal(fl_job_set(&job, "pipe.partition", "greedy"), FL_OK);

@@ -336,6 +336,7 @@ static _Noreturn void be_head(fake_run *run)
                                .n_epochs = run->epochs,
                                .worker = fake_worker_main,
                                .context = run};
+    fl_alloc_fail_at(run->fail_alloc);
     outcome.status = fl_head_run(&options, &outcome.result);
     snprintf(outcome.message, sizeof outcome.message, "%s",
              outcome.status == FL_OK ? "" : fl_errmsg());
@@ -515,6 +516,29 @@ static bool are_gone(const void *context)
 bool fake_await_gone(const pid_t *pids, int n, int *wait_statuses)
 {
     return poll_until(are_gone, &(wanted){.pids = pids, .n = n, .wait_statuses = wait_statuses});
+}
+
+static bool have_ended(const void *context)
+{
+    const wanted *w = (const wanted *)context;
+    for (int i = 0; i < w->n; i++) {
+        char path[64], text[256] = "";
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)w->pids[i]);
+        int fd = open(path, O_RDONLY);
+        if (fd >= 0) {
+            ssize_t n = read(fd, text, sizeof text - 1);
+            close(fd);
+            if (n > 0 && strstr(text, ") Z ") == NULL) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+bool fake_await_ended(const pid_t *pids, int n)
+{
+    return poll_until(have_ended, &(wanted){.pids = pids, .n = n});
 }
 
 void fake_clean(fake_run *run)

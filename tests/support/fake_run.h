@@ -46,6 +46,7 @@ typedef struct fake_run {
     int who;
     int64_t at_step;
     bool waits_for_test; /* the deed is done only after shared->go_on */
+    uint64_t fail_alloc; /* the head's n-th allocation fails; 0: none */
     int terminal;        /* descriptor the head prints to; -1: RUN/stdout.txt */
 
     char dir[4096]; /* of the run */
@@ -78,6 +79,9 @@ bool fake_worker_pids(const fake_run *run, pid_t *pids);
 /* Wait until none of the processes lives; wait statuses of those the test has adopted into
  * wait_statuses [n] (may be NULL). */
 bool fake_await_gone(const pid_t *pids, int n, int *wait_statuses);
+
+/* Wait until all have ended, though perhaps nobody has asked for their exit status yet. */
+bool fake_await_ended(const pid_t *pids, int n);
 
 /* A file of the run directory as text; the caller frees it. */
 char *fake_read(const fake_run *run, const char *file);

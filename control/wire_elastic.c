@@ -1,0 +1,157 @@
+#include "control/wire_elastic.h"
+
+#include "pipe/planner.h"
+
+/* ---- plans and verdicts ---- */
+
+static size_t plan_size(const fl_plan *p)
+{
+    return 8 * 4 + 2 * 8 + 4 * (size_t)(p->K + 1) + 4 * (size_t)(p->K * p->R);
+}
+
+static void put_plan(fl_writer *w, const fl_plan *p)
+{
+    fl_put(w, p->generation, 4);
+    fl_put(w, (uint32_t)p->F, 4);
+    fl_put(w, (uint32_t)p->K, 4);
+    fl_put(w, (uint32_t)p->R, 4);
+    fl_put(w, (uint32_t)p->M, 4);
+    fl_put(w, (uint32_t)p->schedule, 4);
+    fl_put(w, (uint32_t)p->n_layers, 4);
+    fl_put(w, (uint32_t)p->n_workers, 4);
+    fl_put_f64(w, p->predicted_step_us);
+    fl_put_f64(w, p->predicted_bubble);
+    for (int i = 0; i <= p->K; i++) {
+        fl_put(w, (uint32_t)p->first[i], 4);
+    }
+    for (int i = 0; i < p->K * p->R; i++) {
+        fl_put(w, (uint32_t)p->rank_of[i], 4);
+    }
+}
+
+static bool get_plan(fl_reader *r, fl_plan *p)
+{
+    *p = (fl_plan){.generation = (uint32_t)fl_get(r, 4)};
+    p->F = fl_get_i32(r);
+    p->K = fl_get_i32(r);
+    p->R = fl_get_i32(r);
+    p->M = fl_get_i32(r);
+    uint64_t schedule = fl_get(r, 4);
+    p->n_layers = fl_get_i32(r);
+    p->n_workers = fl_get_i32(r);
+    p->predicted_step_us = fl_get_f64(r);
+    p->predicted_bubble = fl_get_f64(r);
+    if (p->K < 1 || p->K > FL_MAX_STAGES || p->R < 1 || p->R > FL_MAX_WORKERS / p->K ||
+        schedule > FL_1F1B) {
+        return false;
+    }
+    p->schedule = (fl_schedule)schedule;
+    for (int i = 0; i <= p->K; i++) {
+        p->first[i] = fl_get_i32(r);
+    }
+    for (int i = 0; i < p->K * p->R; i++) {
+        p->rank_of[i] = fl_get_i32(r);
+    }
+    return !r->short_of_bytes && fl_plan_check(p) == FL_OK;
+}
+
+size_t fl_wire_verdict_size(const fl_verdict *verdict)
+{
+    return 4 + (verdict->kind == FL_VERDICT_PREPARE ? plan_size(&verdict->plan) : 0);
+}
+
+void fl_wire_put_verdict(fl_writer *w, const fl_verdict *verdict)
+{
+    fl_put(w, (uint32_t)verdict->kind, 4);
+    if (verdict->kind == FL_VERDICT_PREPARE) {
+        put_plan(w, &verdict->plan);
+    }
+}
+
+bool fl_wire_get_verdict(fl_reader *r, fl_verdict *verdict)
+{
+    uint64_t kind = fl_get(r, 4);
+    if (kind < FL_VERDICT_STOP || kind > FL_VERDICT_CANCEL) {
+        return false;
+    }
+    verdict->kind = (fl_verdict_kind)kind;
+    return kind != FL_VERDICT_PREPARE || get_plan(r, &verdict->plan);
+}
+
+/* ---- transitions ---- */
+
+size_t fl_wire_prepared_size(const fl_prepared_report *report)
+{
+    return 4 + 8 + 4 + strnlen(report->text, FL_WIRE_REFUSAL_MAX);
+}
+
+void fl_wire_put_prepared(fl_writer *w, const fl_prepared_report *report)
+{
+    fl_put(w, (uint32_t)report->status, 4);
+    fl_put_i64(w, report->took_us);
+    fl_put_text(w, report->text, FL_WIRE_REFUSAL_MAX);
+}
+
+bool fl_wire_get_prepared(fl_reader *r, uint32_t generation, fl_prepared_report *report)
+{
+    report->generation = generation;
+    bool known = fl_wire_get_status(r, &report->status);
+    report->took_us = fl_get_i64(r);
+    return known && report->took_us >= 0 && fl_get_text(r, report->text, FL_WIRE_REFUSAL_MAX);
+}
+
+void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *t)
+{
+    fl_put_i64(w, t->step);
+    fl_put_i64(w, t->prepare_us);
+    fl_put_i64(w, t->vote_us);
+    fl_put_i64(w, t->migrate_us);
+    fl_put_i64(w, t->switch_us);
+    fl_put_i64(w, t->sent_bytes);
+    fl_put_i64(w, t->received_bytes);
+    fl_put_i64(w, t->copied_bytes);
+}
+
+bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_parts *t)
+{
+    *t = (fl_transition_parts){.generation = generation, .step = fl_get_i64(r)};
+    t->prepare_us = fl_get_i64(r);
+    t->vote_us = fl_get_i64(r);
+    t->migrate_us = fl_get_i64(r);
+    t->switch_us = fl_get_i64(r);
+    t->sent_bytes = fl_get_i64(r);
+    t->received_bytes = fl_get_i64(r);
+    t->copied_bytes = fl_get_i64(r);
+    return t->step >= 0 && t->prepare_us >= 0 && t->vote_us >= 0 && t->migrate_us >= 0 &&
+           t->switch_us >= 0 && t->sent_bytes >= 0 && t->received_bytes >= 0 &&
+           t->copied_bytes >= 0;
+}
+
+/* ---- norms ---- */
+
+size_t fl_wire_norms_size(const fl_frame_norms *norms)
+{
+    return 8 + 4 + 8 * (size_t)norms->n;
+}
+
+void fl_wire_put_norms(fl_writer *w, const fl_frame_norms *norms)
+{
+    fl_put_i64(w, norms->step);
+    fl_put(w, (uint32_t)norms->n, 4);
+    for (int i = 0; i < norms->n; i++) {
+        fl_put_f64(w, norms->squared[i]);
+    }
+}
+
+bool fl_wire_get_norms(fl_reader *r, fl_frame_norms *norms)
+{
+    norms->step = fl_get_i64(r);
+    norms->n = fl_get_i32(r);
+    if (norms->step < 0 || norms->n < 1 || norms->n > FL_MAX_LAYERS) {
+        return false;
+    }
+    for (int i = 0; i < norms->n; i++) {
+        norms->squared[i] = fl_get_f64(r);
+    }
+    return true;
+}

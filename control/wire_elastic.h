@@ -1,0 +1,24 @@
+/* The bodies of frames about transitions: see wire.h. For control/wire.c alone. */
+#ifndef FL_CONTROL_WIRE_ELASTIC_H
+#define FL_CONTROL_WIRE_ELASTIC_H
+
+#include "control/bytes.h"
+#include "control/wire.h"
+
+size_t fl_wire_verdict_size(const fl_verdict *verdict);
+void fl_wire_put_verdict(fl_writer *w, const fl_verdict *verdict);
+bool fl_wire_get_verdict(fl_reader *r, fl_verdict *verdict);
+
+size_t fl_wire_prepared_size(const fl_prepared_report *report);
+void fl_wire_put_prepared(fl_writer *w, const fl_prepared_report *report);
+bool fl_wire_get_prepared(fl_reader *r, uint32_t generation, fl_prepared_report *report);
+
+enum { FL_WIRE_TRANSITION_BYTES = 8 * 8 };
+void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *parts);
+bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_parts *parts);
+
+size_t fl_wire_norms_size(const fl_frame_norms *norms);
+void fl_wire_put_norms(fl_writer *w, const fl_frame_norms *norms);
+bool fl_wire_get_norms(fl_reader *r, fl_frame_norms *norms);
+
+#endif
