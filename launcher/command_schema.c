@@ -20,7 +20,7 @@ static int print_field(const char *path)
            fl_field_allowed(field, allowed), field->initial);
     for (int k = 0; field->list != NULL && k < field->list->n_keys; k++) {
         const fl_field *key = &field->list->key[k];
-        printf("  %s: %s\n    %s\n", key->path, fl_field_allowed(key, allowed), key->doc);
+        printf("  %s: %s\n    allowed: %s\n", key->path, key->doc, fl_field_allowed(key, allowed));
     }
     return FL_EXIT_DONE;
 }

@@ -53,7 +53,9 @@ static fl_status unknown_key(reader *r, const yaml_node_t *node)
     char keys[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
     const char *found = fl_node_found(node, shown);
     const char *near = NULL;
-    if (node->type == YAML_SCALAR_NODE) {
+    bool is_text =
+        node->type == YAML_SCALAR_NODE && strlen(fl_node_text(node)) == node->data.scalar.length;
+    if (is_text) {
         near = fl_nearest(fl_node_text(node), key_at, r->list);
     }
     return refuse(r, node,

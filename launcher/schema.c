@@ -3,7 +3,6 @@
 #include <frostline/plan.h>
 
 #include <stddef.h>
-#include <string.h>
 
 #define KIB INT64_C(1024)
 #define MIB (1024 * KIB)
@@ -487,39 +486,4 @@ int fl_schema_n_sections(void)
 const fl_section *fl_schema_section(int index)
 {
     return &sections[index];
-}
-
-int fl_schema_find(const char *path)
-{
-    for (int i = 0; i < N_FIELDS; i++) {
-        if (strcmp(fields[i].path, path) == 0) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-int fl_schema_find_section(const char *name)
-{
-    for (int i = 0; i < N_SECTIONS; i++) {
-        if (strcmp(sections[i].name, name) == 0) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-const char *fl_field_name(const fl_field *field)
-{
-    const char *point = strchr(field->path, '.');
-    return point == NULL ? field->path : point + 1;
-}
-
-bool fl_field_is_in(const fl_field *field, const char *section)
-{
-    size_t length = strlen(section);
-    if (length == 0) {
-        return strchr(field->path, '.') == NULL;
-    }
-    return strncmp(field->path, section, length) == 0 && field->path[length] == '.';
 }

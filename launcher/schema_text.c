@@ -60,8 +60,8 @@ static void reference_field(FILE *stream, const fl_field *field, const char *ind
             fl_field_allowed(field, allowed));
     for (int k = 0; field->list != NULL && k < field->list->n_keys; k++) {
         const fl_field *key = &field->list->key[k];
-        fprintf(stream, "%s#   %s: %s; %s\n", indent, key->path, fl_field_allowed(key, allowed),
-                key->doc);
+        fprintf(stream, "%s#   %s: %s Allowed: %s.\n", indent, key->path, key->doc,
+                fl_field_allowed(key, allowed));
     }
     fprintf(stream, "%s%s: %s\n", indent, fl_field_name(field), field->initial);
 }

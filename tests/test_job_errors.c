@@ -303,8 +303,8 @@ static const broken files[] = {
      "job.yaml:1:30: elastic.script: entry 1: unknown key 'K', nearest is k"},
     {"elastic:\n  script:\n  - {step: 4}\n  - {stpe: 5, k: 1}\n",
      "job.yaml:4:6: elastic.script: entry 2: unknown key 'stpe', nearest is step"},
-    {"elastic: {script: [{step: 4, stages: 1}]}\n",
-     "job.yaml:1:30: elastic.script: entry 1: unknown key 'stages', an entry has step, f, k, r, m"},
+    {"elastic: {script: [{step: 4, colour: 1}]}\n",
+     "job.yaml:1:30: elastic.script: entry 1: unknown key 'colour', an entry has step, f, k, r, m"},
     {"elastic: {script: [{step: 4, [k]: 1}]}\n",
      "job.yaml:1:30: elastic.script: entry 1: unknown key a list, an entry has step, f, k, r, m"},
     {"elastic: {script: [{step: 4, \"k\\0\": 1}]}\n",
@@ -452,10 +452,10 @@ static const broken overrides[] = {
     {"model.heads=3",
      "--set model.heads=3: model.heads: found 3, allowed: a divisor of model.dim 64"},
     {"elastic.script=[{step: 10, kk: 1}]",
-     "--set elastic.script=[{step: 10, kk: 1}]: elastic.script: entry 1: unknown key 'kk', nearest "
-     "is k"},
+     "--set elastic.script=[{step: 10, kk: 1}]: elastic.script: entry 1: unknown key 'kk', an "
+     "entry has step, f, k, r, m"},
     {"elastic.script=[{step: 10, k: 1}",
-     "--set elastic.script=[{step: 10, k: 1}: elastic.script: value:1:18: yaml: did not find "
+     "--set elastic.script=[{step: 10, k: 1}: elastic.script: value:2:1: yaml: did not find "
      "expected ',' or ']', while parsing a flow sequence (from line 1)"},
     {"elastic.script=", "--set elastic.script=: elastic.script: found nothing, " SCRIPT},
     {"elastic.script=10", "--set elastic.script=10: elastic.script: found '10', " SCRIPT},
