@@ -99,7 +99,9 @@ yaml_char_t *yaml_strdup(const yaml_char_t *text)
 
 static const char text[] = "# a job\nname: small\nmodel: {blocks: 2, dim: 32}\ndata:\n"
                            "  path: \"data \\u00e9\"\n  augment: 'crop'\ntrain:\n  lr: 1e-3\n"
-                           "  warmup: 5%\n  clip: none\npipe: {k: 2, m: auto}\n";
+                           "  warmup: 5%\n  clip: none\npipe: {k: 2, m: auto}\n"
+                           "elastic:\n  script: [{step: 2, f: 1}, {step: 3, k: auto}]\n";
+static const char *const script[] = {"elastic.script=[{step: 4, f: 2}, {step: 5}]"};
 
 /* Would catch a crash, a leak, a job that is half read, and a failure that goes unnoticed. libyaml
  * 0.2.5 loses one block itself when memory runs out in certain places; a parser or a document that
@@ -131,6 +133,34 @@ static void test_job_memory__each_failed_allocation_ends_in_enomem(void **state)
     assert_true(n_failures > 20);
 }
 
+/* The same for --set of a list, which is YAML of its own. */
+static void test_job_memory__each_failed_allocation_of_an_override_ends_in_enomem(void **state)
+{
+    (void)state;
+    fail_at = 0;
+    n_calls = 0;
+    fl_job job;
+    assert_int_equal(fl_job_parse("job.yaml", "{}", 2, NULL, 0, &job), FL_OK);
+    long n_without = n_calls, n_failures = 0;
+    for (fail_at = n_without + 1;; fail_at++) {
+        n_calls = 0;
+        fl_status status = fl_job_parse("job.yaml", "{}", 2, script, 1, &job);
+        int n_lost = free_rest();
+        assert_true(n_lost <= 1);
+        if (n_calls < fail_at) {
+            assert_int_equal(status, FL_OK);
+            assert_int_equal(n_lost, 0);
+            break;
+        }
+        assert_int_equal(status, FL_ENOMEM);
+        n_failures++;
+    }
+    fail_at = 0;
+    assert_int_equal(job.elastic.n_script, 2);
+    print_message("%ld allocations failed in turn\n", n_failures);
+    assert_true(n_failures > 10);
+}
+
 static void test_job_memory__load_without_its_buffer_is_enomem(void **state)
 {
     (void)state;
@@ -148,6 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_job_memory__each_failed_allocation_ends_in_enomem),
+        cmocka_unit_test(test_job_memory__each_failed_allocation_of_an_override_ends_in_enomem),
         cmocka_unit_test(test_job_memory__load_without_its_buffer_is_enomem),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
