@@ -16,6 +16,23 @@ enum { MUTATIONS = 200000, LARGEST = 8192 };
 
 static const int64_t some_ids[] = {0, 1, -1, 59999, INT64_MAX, INT64_MIN};
 
+/* Two replicas of three stages on seven workers. */
+static fl_plan some_plan(void)
+{
+    return (fl_plan){.generation = 8,
+                     .F = 2,
+                     .K = 3,
+                     .R = 2,
+                     .M = 4,
+                     .schedule = FL_1F1B,
+                     .n_layers = 9,
+                     .n_workers = 7,
+                     .first = {0, 4, 6, 9},
+                     .rank_of = {0, 1, 2, 6, 5, 3},
+                     .predicted_step_us = 1234.5,
+                     .predicted_bubble = 0.25};
+}
+
 static fl_frame frame_of(fl_frame_type type)
 {
     fl_frame f = {.type = type, .rank = 3, .generation = 7, .at_us = 123456789012345};
@@ -47,7 +64,17 @@ static fl_frame frame_of(fl_frame_type type)
         snprintf(f.failed.text, sizeof f.failed.text, "asked 3 GiB, allowed 2 GiB");
         break;
     case FL_FRAME_VERDICT:
-        f.verdict = FL_VERDICT_STOP;
+        f.verdict = (fl_verdict){.kind = FL_VERDICT_PREPARE, .plan = some_plan()};
+        break;
+    case FL_FRAME_PREPARED:
+        f.prepared = (fl_prepared_report){.generation = 7, .status = FL_EBUDGET, .took_us = 1234};
+        snprintf(f.prepared.text, sizeof f.prepared.text, "asked 3 GiB, allowed 2 GiB");
+        break;
+    case FL_FRAME_TRANSITION:
+        f.transition = (fl_transition_parts){7, 41, 1, 2, 3, 4, 5, 6, 7};
+        break;
+    case FL_FRAME_NORMS:
+        f.norms = (fl_frame_norms){.step = 37, .n = 3, .squared = {0.0, 0.25, (double)NAN}};
         break;
     case FL_FRAME_ABORT:
         f.why = FL_EPEER;
@@ -55,15 +82,17 @@ static fl_frame frame_of(fl_frame_type type)
     case FL_FRAME_DONE:
     case FL_FRAME_ALIVE:
     case FL_FRAME_STOPPING:
+    case FL_FRAME_WAKE:
         break;
     }
     return f;
 }
 
 static const fl_frame_type types[] = {
-    FL_FRAME_HELLO,    FL_FRAME_HEARTBEAT, FL_FRAME_READY,  FL_FRAME_STEP, FL_FRAME_TIME,
-    FL_FRAME_EVAL,     FL_FRAME_LEDGER,    FL_FRAME_FAILED, FL_FRAME_DONE, FL_FRAME_ALIVE,
-    FL_FRAME_STOPPING, FL_FRAME_VERDICT,   FL_FRAME_ABORT};
+    FL_FRAME_HELLO,      FL_FRAME_HEARTBEAT, FL_FRAME_READY,  FL_FRAME_STEP,     FL_FRAME_TIME,
+    FL_FRAME_EVAL,       FL_FRAME_LEDGER,    FL_FRAME_FAILED, FL_FRAME_DONE,     FL_FRAME_PREPARED,
+    FL_FRAME_TRANSITION, FL_FRAME_NORMS,     FL_FRAME_ALIVE,  FL_FRAME_STOPPING, FL_FRAME_VERDICT,
+    FL_FRAME_ABORT,      FL_FRAME_WAKE};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -131,6 +160,34 @@ static void test_wire__reads_the_values_it_was_given(void **state)
     assert_int_equal(back.failed.status, FL_EBUDGET);
     assert_string_equal(back.failed.text, "asked 3 GiB, allowed 2 GiB");
     free(bytes);
+    frame = frame_of(FL_FRAME_VERDICT);
+    bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    fl_plan plan = some_plan();
+    assert_int_equal(back.verdict.kind, FL_VERDICT_PREPARE);
+    assert_memory_equal(&back.verdict.plan, &plan, sizeof plan);
+    free(bytes);
+    frame = frame_of(FL_FRAME_TRANSITION);
+    bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    assert_memory_equal(&back.transition, &frame.transition, sizeof back.transition);
+    free(bytes);
+}
+
+/* Would catch: a verdict without a plan that is read or written as if it had one. */
+static void test_wire__brings_back_verdicts_without_a_plan(void **state)
+{
+    (void)state;
+    for (int kind = FL_VERDICT_STOP; kind <= FL_VERDICT_CANCEL; kind++) {
+        fl_frame frame = {.type = FL_FRAME_VERDICT, .verdict.kind = (fl_verdict_kind)kind}, back;
+        size_t n;
+        frame.verdict.plan = some_plan();
+        unsigned char *bytes = encode(&frame, &n);
+        assert_int_equal(decode(bytes, n, &back), FL_OK);
+        assert_int_equal(back.verdict.kind, kind);
+        assert_int_equal(n > FL_WIRE_HEADER_BYTES + 4, kind == FL_VERDICT_PREPARE);
+        free(bytes);
+    }
 }
 
 /* Would catch: a frame that is believed before all of it is there. */
@@ -166,21 +223,31 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
 {
     (void)state;
     enum { BODY = FL_WIRE_HEADER_BYTES };
-    refuses_with(FL_FRAME_DONE, 0, 'X');             /* magic */
-    refuses_with(FL_FRAME_DONE, 4, 2);               /* version */
-    refuses_with(FL_FRAME_DONE, 6, 99);              /* type */
-    refuses_with(FL_FRAME_DONE, 9, 0x04);            /* rank 1027 */
-    refuses_with(FL_FRAME_DONE, 11, 0x80);           /* a negative rank */
-    refuses_with(FL_FRAME_DONE, 24, 1);              /* size: more than there is */
-    refuses_with(FL_FRAME_STEP, 24, 79);             /* size: less than a step */
-    refuses_with(FL_FRAME_STEP, BODY + 7, 0x80);     /* a negative step */
-    refuses_with(FL_FRAME_HELLO, BODY + 7, 0x80);    /* a negative process */
-    refuses_with(FL_FRAME_HEARTBEAT, BODY + 12, 0);  /* a zero byte in a text */
-    refuses_with(FL_FRAME_HEARTBEAT, BODY + 8, 200); /* a text longer than the frame */
-    refuses_with(FL_FRAME_LEDGER, BODY + 20, 5);     /* fewer ids than there are */
-    refuses_with(FL_FRAME_LEDGER, BODY + 23, 0xff);  /* more, so many that bytes overflow */
-    refuses_with(FL_FRAME_FAILED, BODY, 1);          /* no status */
-    refuses_with(FL_FRAME_VERDICT, BODY, 77);        /* no verdict */
+    refuses_with(FL_FRAME_DONE, 0, 'X');               /* magic */
+    refuses_with(FL_FRAME_DONE, 4, 2);                 /* version */
+    refuses_with(FL_FRAME_DONE, 6, 99);                /* type */
+    refuses_with(FL_FRAME_DONE, 9, 0x04);              /* rank 1027 */
+    refuses_with(FL_FRAME_DONE, 11, 0x80);             /* a negative rank */
+    refuses_with(FL_FRAME_DONE, 24, 1);                /* size: more than there is */
+    refuses_with(FL_FRAME_STEP, 24, 79);               /* size: less than a step */
+    refuses_with(FL_FRAME_STEP, BODY + 7, 0x80);       /* a negative step */
+    refuses_with(FL_FRAME_HELLO, BODY + 7, 0x80);      /* a negative process */
+    refuses_with(FL_FRAME_HEARTBEAT, BODY + 12, 0);    /* a zero byte in a text */
+    refuses_with(FL_FRAME_HEARTBEAT, BODY + 8, 200);   /* a text longer than the frame */
+    refuses_with(FL_FRAME_LEDGER, BODY + 20, 5);       /* fewer ids than there are */
+    refuses_with(FL_FRAME_LEDGER, BODY + 23, 0xff);    /* more, so many that bytes overflow */
+    refuses_with(FL_FRAME_FAILED, BODY, 1);            /* no status */
+    refuses_with(FL_FRAME_VERDICT, BODY, 77);          /* no verdict */
+    refuses_with(FL_FRAME_VERDICT, BODY + 12, 0);      /* a plan of no stage */
+    refuses_with(FL_FRAME_VERDICT, BODY + 15, 0x80);   /* of a negative number of them */
+    refuses_with(FL_FRAME_VERDICT, BODY + 24, 2);      /* an unknown schedule */
+    refuses_with(FL_FRAME_VERDICT, BODY + 56, 6);      /* a stage without layers */
+    refuses_with(FL_FRAME_VERDICT, BODY + 72, 0);      /* a worker with two places */
+    refuses_with(FL_FRAME_PREPARED, BODY, 1);          /* no status */
+    refuses_with(FL_FRAME_PREPARED, BODY + 11, 0x80);  /* a negative time */
+    refuses_with(FL_FRAME_TRANSITION, BODY + 7, 0x80); /* a negative step */
+    refuses_with(FL_FRAME_NORMS, BODY + 8, 4);         /* more norms than there are */
+    refuses_with(FL_FRAME_NORMS, BODY + 8, 0);         /* none */
 }
 
 /* Would catch: a reader that leaves its message, believes a length or stops for ever. The
@@ -257,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wire__brings_back_every_frame),
         cmocka_unit_test(test_wire__reads_the_values_it_was_given),
+        cmocka_unit_test(test_wire__brings_back_verdicts_without_a_plan),
         cmocka_unit_test(test_wire__refuses_every_cut),
         cmocka_unit_test(test_wire__refuses_what_is_out_of_range),
         cmocka_unit_test(test_wire__takes_nothing_amiss_from_mutations),
