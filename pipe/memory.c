@@ -120,7 +120,7 @@ static fl_status run_loss(dry_run *d, fl_exec *x, const fl_tensor *out, fl_tenso
 /* All that a layer is ever asked to do; the arenas' peaks tell the rest. Nobody wants the gradient
  * of raw input, and a layer may not be able to give it. */
 static fl_status run_layer(dry_run *d, int layer, const fl_layer_params *params, fl_tensor *in,
-                           fl_tensor *out)
+                           fl_tensor *out, int64_t *frozen_scratch)
 {
     fl_frame frame;
     fl_tensor grad_in = *in, grad_out = *out;
@@ -133,6 +133,7 @@ static fl_status run_layer(dry_run *d, int layer, const fl_layer_params *params,
     FL_TRY(fl_arena_take(tensors, (size_t)tensor_bytes(in), &grad_in.data));
     FL_TRY(fl_arena_take(tensors, (size_t)tensor_bytes(out), &grad_out.data));
     FL_TRY(fl_exec_forward(&x, d->model, layer, params, &frame, in, out));
+    *frozen_scratch = (int64_t)d->arena[SCRATCH].peak_bytes;
     x.training = true;
     FL_TRY(fl_exec_forward(&x, d->model, layer, params, &frame, in, out));
     if (layer == fl_model_n_layers(d->model) - 1) {
@@ -156,12 +157,15 @@ static fl_status measure_layer(dry_run *d, int layer, const fl_shape *in_shape,
     size_t before = fl_arena_mark(&d->arena[TENSORS]);
     FL_TRY(take_tensor(d, out_shape, d->offsets[1], &out));
     size_t out_rounded = fl_arena_mark(&d->arena[TENSORS]) - before;
-    FL_TRY(run_layer(d, layer, &params, &in, &out));
+    int64_t frozen_scratch = 0;
+    FL_TRY(run_layer(d, layer, &params, &in, &out, &frozen_scratch));
     *memory = (fl_layer_memory){
         .kept_bytes = (int64_t)(out_rounded + d->arena[KEEP].peak_bytes),
         .scratch_bytes = (int64_t)d->arena[SCRATCH].peak_bytes,
         .in_bytes = tensor_bytes(&in),
         .out_bytes = tensor_bytes(&out),
+        .frozen_kept_bytes = (int64_t)out_rounded,
+        .frozen_scratch_bytes = frozen_scratch,
     };
     return FL_OK;
 }

@@ -6,7 +6,7 @@
 #include <frostline/plan.h>
 
 typedef struct fl_stage_memory {
-    int64_t params_bytes; /* weights, gradients and moments */
+    int64_t params_bytes; /* weights; gradients and moments of what trains */
     int64_t slot_bytes;   /* one micro-batch in flight: the stage's input, and all that is kept */
     int64_t n_slots;
     int64_t scratch_bytes; /* two gradient buffers that take turns, and one layer's temporaries */
@@ -22,6 +22,8 @@ typedef struct fl_layer_memory {
     int64_t scratch_bytes; /* most that forward, backward or evaluation borrow; the last layer's
                               covers the loss too */
     int64_t in_bytes, out_bytes;
+    /* The same below the frost line: no backward follows, so its output is all that stays. */
+    int64_t frozen_kept_bytes, frozen_scratch_bytes;
 } fl_layer_memory;
 
 /* memory [n_layers] out, for a micro-batch of n_samples samples of shape `input`. What layers take
@@ -31,10 +33,11 @@ fl_status fl_memory_measure(const fl_model *model, const fl_shape *input, int64_
                             fl_layer_memory *memory) FL_MUST_CHECK;
 
 /* Put together what stage `stage` of a pipeline of K needs when it has the layers first .. last -
- * 1, whose `memory` was measured for one micro-batch. Pure. */
+ * 1, whose `memory` was measured for one micro-batch, and the model's first n_frozen layers are
+ * frozen: those have neither gradients nor moments. Pure. */
 void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_memory *memory,
-                     fl_schedule schedule, int K, int M, int stage, int first, int last,
-                     fl_stage_memory *out);
+                     int n_frozen, fl_schedule schedule, int K, int M, int stage, int first,
+                     int last, fl_stage_memory *out);
 
 /* ---- the same for a planner that asks about thousands of runs of layers ---- */
 
@@ -43,6 +46,7 @@ enum { FL_MEMORY_LEVELS = 10 }; /* 2^(levels - 1) >= FL_MAX_LAYERS */
 /* Sums and maxima over runs of layers, each asked for in O(1). About 100 KiB. */
 typedef struct fl_memory_table {
     const fl_job *job;
+    int n_frozen;
     int64_t n_weights[FL_MAX_LAYERS + 1]; /* below this layer, padding included */
     int64_t kept_bytes[FL_MAX_LAYERS + 1];
     int64_t in_bytes[FL_MAX_LAYERS], out_bytes[FL_MAX_LAYERS];
@@ -50,9 +54,10 @@ typedef struct fl_memory_table {
     int64_t out_max[FL_MEMORY_LEVELS][FL_MAX_LAYERS];
 } fl_memory_table;
 
-/* memory: what one sample takes. job is borrowed. At most FL_MAX_LAYERS layers. */
+/* memory: what one sample takes. job is borrowed. At most FL_MAX_LAYERS layers, of which the first
+ * n_frozen are frozen. */
 void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const fl_job *job,
-                          const fl_layer_memory *memory);
+                          const fl_layer_memory *memory, int n_frozen);
 
 /* As fl_memory_stage for micro-batches of n_samples; never less than what it says. Pure. */
 void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples, fl_schedule schedule,

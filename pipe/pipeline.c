@@ -366,10 +366,14 @@ static fl_status channels_create(fl_pipeline *p)
     int stage = p->place.stage;
     if (!p->is_first) {
         FL_TRY(channel_create(p, stage, true, &p->channels[0]));
+    }
+    if (!p->is_first && p->trains_below) {
         FL_TRY(channel_create(p, stage, false, &p->channels[1]));
     }
     if (!p->is_last) {
         FL_TRY(channel_create(p, stage + 1, true, &p->channels[2]));
+    }
+    if (!p->is_last && p->trains) {
         FL_TRY(channel_create(p, stage + 1, false, &p->channels[3]));
     }
     p->forward_in.channel = p->channels[0];

@@ -11,6 +11,7 @@
 #include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "nn/model.h"
+#include "pipe/migrate.h"
 #include "pipe/options.h"
 #include "pipe/partition.h"
 #include "pipe/price.h"
@@ -280,7 +281,8 @@ static fl_status planner_init(planner *p, const fl_plan_input *input)
                    .smallest = {.memory_bytes = INT64_MAX}};
     FL_TRY(fl_alloc(sizeof *p->memory, (void **)&p->memory));
     FL_TRY(fl_alloc(sizeof *p->price, (void **)&p->price));
-    fl_memory_table_init(p->memory, input->model, input->job, input->memory_one);
+    fl_memory_table_init(p->memory, input->model, input->job, input->memory_one,
+                         fl_frozen_layers(input->model, input->F));
     fl_price_table_init(p->price, input);
     return FL_OK;
 }
@@ -320,18 +322,21 @@ static int64_t plan_bytes(const fl_plan_input *input, const fl_plan *plan)
 {
     fl_layer_memory scaled[FL_MAX_LAYERS];
     int64_t most = 0;
+    int n_frozen = fl_frozen_layers(input->model, plan->F);
     int64_t n = fl_share_max(fl_share_max(input->job->train.batch, plan->R), plan->M);
     for (int i = 0; i < plan->n_layers; i++) {
         const fl_layer_memory *one = &input->memory_one[i];
         scaled[i] = (fl_layer_memory){.kept_bytes = n * one->kept_bytes,
                                       .scratch_bytes = n * one->scratch_bytes,
                                       .in_bytes = n * one->in_bytes,
-                                      .out_bytes = n * one->out_bytes};
+                                      .out_bytes = n * one->out_bytes,
+                                      .frozen_kept_bytes = n * one->frozen_kept_bytes,
+                                      .frozen_scratch_bytes = n * one->frozen_scratch_bytes};
     }
     for (int s = 0; s < plan->K; s++) {
         fl_stage_memory memory;
-        fl_memory_stage(input->model, input->job, scaled, plan->schedule, plan->K, plan->M, s,
-                        plan->first[s], plan->first[s + 1], &memory);
+        fl_memory_stage(input->model, input->job, scaled, n_frozen, plan->schedule, plan->K,
+                        plan->M, s, plan->first[s], plan->first[s + 1], &memory);
         most = memory.total_bytes > most ? memory.total_bytes : most;
     }
     return most;

@@ -266,7 +266,7 @@ static fl_status slots_create(fl_stage *stage)
     return FL_OK;
 }
 
-/* The largest tensor at any boundary of the stage: what a gradient buffer must hold. */
+/* The largest tensor of which somebody asks for the gradient: what a gradient buffer must hold. */
 static fl_status largest_boundary(fl_stage *stage, size_t *size_bytes)
 {
     fl_shape raw;
@@ -275,8 +275,10 @@ static fl_status largest_boundary(fl_stage *stage, size_t *size_bytes)
     FL_TRY(shapes_of(stage, &raw));
     stage->max_targets *= stage->o.max_samples;
     *size_bytes = 0;
-    /* Nobody asks for the gradient of raw input. */
-    for (int i = stage->o.first == 0 ? 1 : 0; i <= stage->n_layers; i++) {
+    /* Nobody asks for the gradient of raw input, nor for one below the frost line. */
+    bool trains_below = stage->o.n_frozen < stage->o.first;
+    int lowest = stage->params.first_trainable - stage->o.first;
+    for (int i = trains_below ? 0 : lowest + 1; i <= stage->n_layers; i++) {
         size_t bytes = shape_bytes(&stage->shapes[i]) * (size_t)stage->o.max_samples;
         *size_bytes = bytes > *size_bytes ? bytes : *size_bytes;
     }

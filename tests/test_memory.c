@@ -5,7 +5,10 @@
 #include "device/alloc.h"
 #include "nn/exec.h"
 #include "nn/model.h"
+#include "pipe/migrate.h"
 #include "pipe/params.h"
+#include "pipe/stage.h"
+#include "support/toy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -104,7 +107,8 @@ static void take_params(real_run *r, const fl_model *model, int layer, fl_layer_
 
 /* Peaks of one layer's forward in training, forward in evaluation, backward, and the loss. */
 static void run_layer(real_run *r, const fl_model *model, int layer, const fl_shape *in_shape,
-                      const fl_shape *out_shape, size_t *kept, size_t *scratch)
+                      const fl_shape *out_shape, size_t *kept, size_t *scratch, size_t *frozen_kept,
+                      size_t *frozen_scratch)
 {
     fl_weight weights[16];
     float *grads[16];
@@ -121,6 +125,8 @@ static void run_layer(real_run *r, const fl_model *model, int layer, const fl_sh
     fl_exec x = {.device = r->device, .batch = &r->batch, .keep = &r->keep, .scratch = &r->scratch};
     assert_int_equal(fl_exec_forward(&x, model, layer, &params, &frame, &in, &out), FL_OK);
     assert_int_equal(r->keep.peak_bytes, 0);
+    *frozen_kept = out_bytes;
+    *frozen_scratch = r->scratch.peak_bytes;
     x.training = true;
     assert_int_equal(fl_exec_forward(&x, model, layer, &params, &frame, &in, &out), FL_OK);
     if (layer == fl_model_n_layers(model) - 1) {
@@ -147,11 +153,13 @@ static void check_counts(const fl_model *model, int64_t n_samples)
     real_run_init(&r, n_samples);
     assert_int_equal(fl_memory_measure(model, &image, n_samples, memory), FL_OK);
     for (int i = 0; i < fl_model_n_layers(model); i++) {
-        size_t kept, scratch;
+        size_t kept, scratch, frozen_kept, frozen_scratch;
         assert_int_equal(fl_model_shape(model, i, &image, &out), FL_OK);
-        run_layer(&r, model, i, &in, &out, &kept, &scratch);
+        run_layer(&r, model, i, &in, &out, &kept, &scratch, &frozen_kept, &frozen_scratch);
         assert_int_equal(memory[i].kept_bytes, kept);
         assert_int_equal(memory[i].scratch_bytes, scratch);
+        assert_int_equal(memory[i].frozen_kept_bytes, frozen_kept);
+        assert_int_equal(memory[i].frozen_scratch_bytes, frozen_scratch);
         assert_int_equal(memory[i].in_bytes, n_samples * in.tokens * in.width * 4);
         assert_int_equal(memory[i].out_bytes, n_samples * out.tokens * out.width * 4);
         assert_true(kept > 0);
@@ -247,7 +255,7 @@ static void test_memory__stage_is_the_sum_of_its_parts(void **state)
     fl_stage_memory out;
     assert_int_equal(fl_memory_measure(model, &image, 3, m), FL_OK);
     /* the middle one of three: layers 2 .. 4 */
-    fl_memory_stage(model, &job, m, FL_1F1B, 3, 8, 1, 2, 5, &out);
+    fl_memory_stage(model, &job, m, 0, FL_1F1B, 3, 8, 1, 2, 5, &out);
     int64_t boundary = 3 * 5 * 24 * 4;
     int64_t kept = m[2].kept_bytes + m[3].kept_bytes + m[4].kept_bytes;
     int64_t scratch =
@@ -262,18 +270,134 @@ static void test_memory__stage_is_the_sum_of_its_parts(void **state)
     assert_int_equal(out.total_bytes,
                      out.params_bytes + 2 * out.slot_bytes + out.scratch_bytes + out.channel_bytes);
     job.train.optimizer = FL_SGD;
-    fl_memory_stage(model, &job, m, FL_GPIPE, 3, 8, 0, 0, 2, &out);
+    fl_memory_stage(model, &job, m, 0, FL_GPIPE, 3, 8, 0, 0, 2, &out);
     assert_int_equal(out.params_bytes, 12 * fl_params_count(model, 0, 2));
     assert_int_equal(out.n_slots, 8);
     assert_int_equal(out.channel_bytes, 4 * boundary);
     assert_int_equal(out.loader_bytes, 16 * 3 * 14 * 14 * 4);
-    fl_memory_stage(model, &job, m, FL_1F1B, 1, 1, 0, 0, fl_model_n_layers(model), &out);
+    fl_memory_stage(model, &job, m, 0, FL_1F1B, 1, 1, 0, 0, fl_model_n_layers(model), &out);
     assert_int_equal(out.channel_bytes, 0);
     assert_int_equal(out.n_slots, 1);
     fl_model_destroy(&model);
 }
 
-/* The planner's table and the walk must agree on every run of layers. */
+/* ---- a stage at work ---- */
+
+enum { SLOTS = 2, BATCH = 3 };
+
+static void step_once(fl_stage *stage, int n_layers, int first, int last, int n_frozen)
+{
+    const int64_t ids[BATCH] = {0, 1, 2};
+    for (int slot = 0; slot < SLOTS; slot++) {
+        fl_micro_batch batch = {
+            .split = FL_TRAIN, .ids = ids, .n = BATCH, .n_global = BATCH, .training = true};
+        fl_tensor t;
+        assert_int_equal(fl_stage_begin(stage, slot, &batch, &t), FL_OK);
+        assert_int_equal(fl_stage_forward(stage, slot, &t), FL_OK);
+    }
+    for (int slot = 0; slot < SLOTS; slot++) {
+        fl_loss_sums sums = {0};
+        fl_tensor t;
+        if (last == n_layers) {
+            assert_int_equal(fl_stage_loss(stage, slot, true, 1.0f, &sums), FL_OK);
+        } else if (n_frozen < last) {
+            fl_stage_grad_out(stage, slot, &t);
+        }
+        assert_int_equal(fl_stage_backward(stage, slot, n_frozen < first, NULL, NULL, &t), FL_OK);
+        assert_int_equal(t.data != NULL, n_frozen < first);
+    }
+}
+
+static void check_stage(const fl_model *model, const fl_dataset *data, const fl_job *job,
+                        const fl_layer_memory *layers, int stage_index, const int *cut,
+                        int n_frozen)
+{
+    enum { K = 3 };
+    fl_stage *stage = NULL;
+    fl_device *device = NULL;
+    int n_layers = fl_model_n_layers(model), n_slots = 0;
+    size_t slot_bytes = 0, scratch_bytes = 0;
+    fl_stage_options o = {.model = model,
+                          .dataset = data,
+                          .job = job,
+                          .first = cut[stage_index],
+                          .last = cut[stage_index + 1],
+                          .n_frozen = n_frozen,
+                          .draw = true,
+                          .n_slots = SLOTS,
+                          .max_samples = BATCH};
+    fl_memory_stage(model, job, layers, n_frozen, FL_GPIPE, K, SLOTS, stage_index, o.first, o.last,
+                    &o.memory);
+    assert_int_equal(o.memory.n_slots, SLOTS);
+    size_t promised =
+        (size_t)(o.memory.params_bytes + SLOTS * o.memory.slot_bytes + o.memory.scratch_bytes);
+    assert_int_equal(fl_device_cpu_create(1, NULL, promised, &device), FL_OK);
+    o.device = device;
+    assert_int_equal(fl_stage_create(&o, &stage), FL_OK);
+    assert_int_equal(device->used_bytes, promised);
+    step_once(stage, n_layers, o.first, o.last, n_frozen);
+    fl_stage_peaks(stage, &n_slots, &slot_bytes, &scratch_bytes);
+    assert_int_equal(n_slots, SLOTS);
+    assert_int_equal(slot_bytes, o.memory.slot_bytes);
+    assert_int_equal(scratch_bytes, o.memory.scratch_bytes);
+    fl_stage_destroy(&stage);
+    assert_int_equal(device->used_bytes, 0);
+    fl_device_destroy(&device);
+}
+
+/* A stage with frozen layers that holds gradients nobody computes, or runs out of what it planned
+ * without them. Wherever the frost line lies, and wherever the stage: it takes what was counted. */
+static void test_memory__frozen_layers_take_what_a_real_stage_takes(void **state)
+{
+    (void)state;
+    const int cut[] = {0, 3, 5, 8};
+    fl_model *model = NULL;
+    fl_dataset data;
+    fl_job job = adamw_job();
+    fl_layer_memory layers[16];
+    fl_shape input;
+    int64_t n_targets, total = INT64_MAX;
+    assert_int_equal(fl_toy_dataset(40, &data), FL_OK);
+    assert_int_equal(fl_toy_model(3, 0.1f, &model), FL_OK);
+    assert_int_equal(fl_model_n_layers(model), cut[3]);
+    assert_int_equal(data.ops->max_shape(data.self, &input, &n_targets), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &input, BATCH, layers), FL_OK);
+    for (int F = 0; F <= 3; F++) {
+        int n_frozen = fl_frozen_layers(model, F);
+        fl_stage_memory whole;
+        fl_memory_stage(model, &job, layers, n_frozen, FL_1F1B, 1, 1, 0, 0, cut[3], &whole);
+        assert_true(whole.total_bytes < total); /* each frozen block saves something */
+        total = whole.total_bytes;
+        for (int s = 0; s < 3; s++) {
+            check_stage(model, &data, &job, layers, s, cut, n_frozen);
+        }
+    }
+    fl_model_destroy(&model);
+    fl_dataset_destroy(&data);
+}
+
+/* A stage wholly below the frost line sends nothing back and has no gradients. */
+static void test_memory__nothing_flows_back_below_the_frost_line(void **state)
+{
+    (void)state;
+    fl_model *model = vit(0.1f);
+    fl_job job = adamw_job();
+    fl_layer_memory m[16];
+    fl_stage_memory warm, cold;
+    assert_int_equal(fl_memory_measure(model, &image, 3, m), FL_OK);
+    fl_memory_stage(model, &job, m, 0, FL_1F1B, 3, 8, 1, 2, 5, &warm);
+    fl_memory_stage(model, &job, m, 5, FL_1F1B, 3, 8, 1, 2, 5, &cold);
+    assert_int_equal(cold.params_bytes, 4 * fl_params_count(model, 2, 5));
+    assert_int_equal(2 * cold.channel_bytes, warm.channel_bytes);
+    assert_true(cold.slot_bytes < warm.slot_bytes);
+    /* the line lies at its lower edge: it trains, and owes the stage below nothing */
+    fl_memory_stage(model, &job, m, 2, FL_1F1B, 3, 8, 1, 2, 5, &cold);
+    assert_int_equal(cold.params_bytes, warm.params_bytes);
+    assert_int_equal(4 * cold.channel_bytes, 3 * warm.channel_bytes);
+    fl_model_destroy(&model);
+}
+
+/* The planner's table and the walk must agree on every run of layers, wherever the frost line. */
 static void test_memory__table_agrees_with_the_walk(void **state)
 {
     (void)state;
@@ -284,19 +408,24 @@ static void test_memory__table_agrees_with_the_walk(void **state)
     fl_memory_table *table = malloc(sizeof *table);
     assert_non_null(table);
     assert_int_equal(fl_memory_measure(model, &image, 1, one), FL_OK);
-    fl_memory_table_init(table, model, &job, one);
-    for (int64_t n = 1; n <= 9; n += 4) {
+    for (int64_t turn = 0; turn < 3 * (n_layers + 1); turn++) {
+        int64_t n = 1 + 4 * (turn % 3);
+        int n_frozen = (int)turn / 3;
+        fl_memory_table_init(table, model, &job, one, n_frozen);
         for (int i = 0; i < n_layers; i++) {
             scaled[i] = (fl_layer_memory){.kept_bytes = n * one[i].kept_bytes,
                                           .scratch_bytes = n * one[i].scratch_bytes,
                                           .in_bytes = n * one[i].in_bytes,
-                                          .out_bytes = n * one[i].out_bytes};
+                                          .out_bytes = n * one[i].out_bytes,
+                                          .frozen_kept_bytes = n * one[i].frozen_kept_bytes,
+                                          .frozen_scratch_bytes = n * one[i].frozen_scratch_bytes};
         }
         for (int first = 0; first < n_layers; first++) {
             for (int last = first + 1; last <= n_layers; last++) {
                 int K = 4, stage = first == 0 ? 0 : (last == n_layers ? 3 : 1);
                 fl_stage_memory walked, looked_up;
-                fl_memory_stage(model, &job, scaled, FL_1F1B, K, 6, stage, first, last, &walked);
+                fl_memory_stage(model, &job, scaled, n_frozen, FL_1F1B, K, 6, stage, first, last,
+                                &walked);
                 fl_memory_table_stage(table, n, FL_1F1B, K, 6, stage, first, last, &looked_up);
                 assert_memory_equal(&walked, &looked_up, sizeof walked);
             }
@@ -313,6 +442,8 @@ int main(void)
         cmocka_unit_test(test_memory__n_samples_take_at_most_n_times_one),
         cmocka_unit_test(test_memory__a_layers_failure_comes_with_its_place),
         cmocka_unit_test(test_memory__stage_is_the_sum_of_its_parts),
+        cmocka_unit_test(test_memory__frozen_layers_take_what_a_real_stage_takes),
+        cmocka_unit_test(test_memory__nothing_flows_back_below_the_frost_line),
         cmocka_unit_test(test_memory__table_agrees_with_the_walk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
