@@ -36,7 +36,8 @@ typedef enum fl_elastic_state {
 typedef struct fl_elastic {
     fl_elastic_state state;
     int n_scripted;   /* entries of the job's script already acted on */
-    int64_t due_step; /* the transition is not committed before this step */
+    int64_t due_step; /* of elastic.script: the transition is not committed before it; 0: none */
+    uint32_t last_asked, last_forgotten; /* generations: asked for, dropped from the store */
     fl_plan next;
     char why[256];
     double old_step_ms;  /* mean of the steps before the transition */
@@ -55,6 +56,7 @@ typedef struct fl_time_sums {
 typedef struct fl_head {
     const fl_head_options *options;
     fl_plan plan; /* of the generation that runs */
+    uint32_t generation_before;
     fl_elastic elastic;
     int n_workers;
     fl_worker *workers;  /* [n_workers] */

@@ -19,12 +19,31 @@ enum { STEPS_AHEAD = 6 }; /* a scripted transition is prepared that long before 
 
 static void cancel(fl_head *head, const char *why)
 {
+    fl_verdict verdict = {.kind = FL_VERDICT_CANCEL, .due_step = head->elastic.due_step};
     head->elastic.state = FL_ELASTIC_IDLE;
     fl_story_cancel(head, why);
-    fl_inbox_verdict(head, &(fl_verdict){.kind = FL_VERDICT_CANCEL});
+    fl_inbox_verdict(head, &verdict);
+}
+
+/* A commit is over, with or without a change. Who wished to stop meanwhile was not told to whoever
+ * spoke then: it may be another now, and others stand by. */
+static void settle(fl_head *head)
+{
+    head->elastic.state = FL_ELASTIC_IDLE;
+    if (head->n_stops > 0) {
+        fl_inbox_verdict(head, &(fl_verdict){.kind = FL_VERDICT_STOP});
+    }
 }
 
 /* ---- beginning one ---- */
+
+/* A number is used once, also when its generation was cancelled: what it left in the store, or has
+ * still on its way, is nobody else's. */
+static uint32_t next_generation(const fl_head *head)
+{
+    uint32_t asked = head->elastic.last_asked, now = head->plan.generation;
+    return (asked > now ? asked : now) + 1;
+}
 
 /* The plan that an entry of the script asks for; what it does not name stays or is chosen. */
 static fl_status scripted_plan(fl_head *head, const fl_script_entry *entry, fl_plan *plan)
@@ -36,7 +55,7 @@ static fl_status scripted_plan(fl_head *head, const fl_script_entry *entry, fl_p
     job.autodp.r = entry->r >= 0 ? entry->r : head->plan.R;
     input.job = &job;
     input.F = entry->f >= 0 ? entry->f : head->plan.F;
-    input.generation = head->plan.generation + 1;
+    input.generation = next_generation(head);
     return fl_plan_choose(&input, plan, NULL, 0, NULL);
 }
 
@@ -48,6 +67,7 @@ static void prepare(fl_head *head, int64_t now_us)
     (void)fl_tally_rate(&head->tally, 5000, &ms_per_step);
     e->old_step_ms = ms_per_step;
     e->state = FL_ELASTIC_PREPARING;
+    e->last_asked = e->next.generation;
     e->deadline_us = now_us + head->options->job->fault.deadline_ms * 1000;
     e->n_ready = e->n_over = 0;
     e->prepare_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
@@ -68,12 +88,12 @@ static void look_at_script(fl_head *head, int64_t now_us)
         return;
     }
     e->n_scripted++;
+    e->due_step = entry->step;
     snprintf(e->why, sizeof e->why, "elastic.script, step %lld", (long long)entry->step);
     if (scripted_plan(head, entry, &e->next) != FL_OK) {
         cancel(head, fl_errmsg());
         return;
     }
-    e->due_step = entry->step;
     prepare(head, now_us);
 }
 
@@ -84,7 +104,7 @@ static void commit(fl_head *head, int64_t now_us)
     fl_elastic *e = &head->elastic;
     e->state = FL_ELASTIC_COMMITTING;
     e->deadline_us = now_us + head->options->job->fault.deadline_ms * 1000;
-    fl_inbox_verdict(head, &(fl_verdict){.kind = FL_VERDICT_COMMIT});
+    fl_inbox_verdict(head, &(fl_verdict){.kind = FL_VERDICT_COMMIT, .due_step = e->due_step});
 }
 
 void fl_elastic_watch(fl_head *head, int64_t now_us)
@@ -108,6 +128,12 @@ void fl_elastic_watch(fl_head *head, int64_t now_us)
 void fl_elastic_prepared(fl_head *head, const fl_worker *worker, const fl_prepared_report *report)
 {
     fl_elastic *e = &head->elastic;
+    bool voted_down = e->state == FL_ELASTIC_COMMITTING && report->status != FL_OK;
+    if (voted_down && report->generation == e->next.generation) {
+        fl_story_cancel(head, report->text);
+        settle(head);
+        return;
+    }
     if (e->state != FL_ELASTIC_PREPARING || report->generation != e->next.generation) {
         fl_log(FL_LOG_DEBUG, "worker %d answers for generation %u, which nobody waits for",
                worker->rank, report->generation);
@@ -121,6 +147,18 @@ void fl_elastic_prepared(fl_head *head, const fl_worker *worker, const fl_prepar
     }
     e->n_ready++;
     e->prepare_us = report->took_us > e->prepare_us ? report->took_us : e->prepare_us;
+}
+
+/* Everybody is a member of the generation that runs: nobody asks for the addresses of its group, or
+ * of one before it, any more. */
+static void forget_addresses(fl_head *head)
+{
+    fl_elastic *e = &head->elastic;
+    char prefix[32];
+    while (e->last_forgotten < head->plan.generation) {
+        snprintf(prefix, sizeof prefix, "group/%u/", ++e->last_forgotten);
+        fl_store_forget(head->store, prefix);
+    }
 }
 
 static int64_t larger(int64_t a, int64_t b)
@@ -138,6 +176,7 @@ void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transitio
         return;
     }
     if (head->plan.generation != parts->generation) {
+        head->generation_before = head->plan.generation;
         head->plan = e->next;
         for (int i = 0; i < head->n_workers; i++) {
             head->workers[i].place = fl_plan_place(&head->plan, i);
@@ -153,7 +192,8 @@ void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transitio
     e->copied_bytes += parts->copied_bytes;
     e->n_over++;
     if (e->n_over == head->n_workers) {
-        e->state = FL_ELASTIC_IDLE;
+        forget_addresses(head);
         fl_story_transition(head);
+        settle(head);
     }
 }

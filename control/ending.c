@@ -68,7 +68,9 @@ static void stop_softly(fl_head *head, const char *signal_name)
 {
     fl_frame order = fl_inbox_order(head, FL_FRAME_STOPPING);
     fl_inbox_tell_all(head, &order);
-    fl_inbox_verdict(head, &(fl_verdict){.kind = FL_VERDICT_STOP});
+    if (head->elastic.state != FL_ELASTIC_COMMITTING) { /* else once that is over */
+        fl_inbox_verdict(head, &(fl_verdict){.kind = FL_VERDICT_STOP});
+    }
     head->progress.stopping = true;
     fl_progress_note(&head->progress,
                      "%s: stopping after the step in flight; once more stops at once", signal_name);

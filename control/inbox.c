@@ -205,7 +205,7 @@ static bool is_stale(const fl_head *head, const fl_frame *frame)
     /* A worker may have gone over while another's last reports of the generation before are still
      * on their way; it is ready for the generation after only when they have come. */
     return bears_one && frame->generation != head->plan.generation &&
-           frame->generation + 1 != head->plan.generation;
+           frame->generation != head->generation_before;
 }
 
 static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)

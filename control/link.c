@@ -284,7 +284,7 @@ bool fl_link_wait_verdict(fl_link *link, int64_t timeout_ms, fl_verdict *out)
 {
     struct timespec until = until_ms(timeout_ms);
     pthread_mutex_lock(&link->lock);
-    while (!atomic_load(&link->has_verdict) && wait_woken(link, &until)) {
+    while (atomic_load(&link->n_verdicts) == 0 && wait_woken(link, &until)) {
     }
     pthread_mutex_unlock(&link->lock);
     return fl_link_take_verdict(link, out);
@@ -309,13 +309,14 @@ void fl_link_done(fl_link *link)
 
 bool fl_link_take_verdict(fl_link *link, fl_verdict *out)
 {
-    if (!atomic_load_explicit(&link->has_verdict, memory_order_acquire)) {
+    if (atomic_load_explicit(&link->n_verdicts, memory_order_acquire) == 0) {
         return false;
     }
     pthread_mutex_lock(&link->lock);
-    *out = link->verdict;
-    link->verdict.kind = FL_VERDICT_NONE;
-    atomic_store(&link->has_verdict, false);
+    int left = atomic_load(&link->n_verdicts) - 1;
+    *out = link->verdict[0];
+    memmove(&link->verdict[0], &link->verdict[1], (size_t)left * sizeof *out);
+    atomic_store(&link->n_verdicts, left);
     pthread_mutex_unlock(&link->lock);
     return true;
 }

@@ -48,7 +48,8 @@ typedef enum fl_verdict_kind {
 /* What the controller wants done at a control point. */
 typedef struct fl_verdict {
     fl_verdict_kind kind;
-    fl_plan plan; /* PREPARE: the next generation's */
+    int64_t due_step; /* COMMIT, CANCEL: the step of elastic.script that this answers, 0: none */
+    fl_plan plan;     /* PREPARE: the next generation's */
 } fl_verdict;
 
 /* How opening the next generation ended on one worker. */
@@ -111,7 +112,7 @@ void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generat
 void fl_link_failed(fl_link *link, fl_status status, const char *message);
 void fl_link_done(fl_link *link);
 
-/* Transitions. Threads: the training thread. */
+/* Transitions. Threads: any for the first, the training thread for the second. */
 void fl_link_prepared(fl_link *link, const fl_prepared_report *report);
 void fl_link_transition(fl_link *link, const fl_transition_parts *parts);
 
@@ -122,7 +123,8 @@ void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const doubl
  * each time it says so), false after timeout_ms or when the generation was ended. */
 bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms);
 
-/* True when an order has come that was not taken yet. */
+/* True when an order has come that was not taken yet. They are taken one by one, the oldest first;
+ * FL_VERDICT_STOP overtakes all others, and is the last. */
 bool fl_link_take_verdict(fl_link *link, fl_verdict *out);
 
 /* The same, waiting for one; false after timeout_ms. */

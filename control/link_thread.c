@@ -100,13 +100,22 @@ static void abort_once(fl_link *link, uint32_t generation, fl_status why)
     }
 }
 
-/* ④ The user's wish to stop is not overwritten by a transition that was under way. */
+/* ④ Each verdict is told, in the order in which they came, for standby workers have been woken as
+ * often. Only the user's wish to stop does not wait for its turn: nothing comes after it. */
 static void take_order(fl_link *link, const fl_verdict *verdict)
 {
     pthread_mutex_lock(&link->lock);
-    if (link->verdict.kind != FL_VERDICT_STOP) {
-        link->verdict = *verdict;
-        atomic_store(&link->has_verdict, true);
+    int n = atomic_load(&link->n_verdicts);
+    if (verdict->kind == FL_VERDICT_STOP) {
+        n = 0;
+    } else if (n > 0 && link->verdict[0].kind == FL_VERDICT_STOP) {
+        n = FL_LINK_VERDICTS;
+    } else if (n == FL_LINK_VERDICTS) {
+        fl_log(FL_LOG_ERROR, "a verdict is lost: %d wait already", n);
+    }
+    if (n < FL_LINK_VERDICTS) {
+        link->verdict[n] = *verdict;
+        atomic_store(&link->n_verdicts, n + 1);
         pthread_cond_signal(&link->woken);
     }
     pthread_mutex_unlock(&link->lock);

@@ -13,6 +13,7 @@
 enum {
     FL_LINK_SLICE_MS = 20,   /* what a killed worker may have left unsaid */
     FL_LINK_FLUSH_MS = 1000, /* for what is queued when the link closes */
+    FL_LINK_VERDICTS = 4,    /* that may wait to be taken */
 };
 
 struct fl_link {
@@ -36,9 +37,9 @@ struct fl_link {
     /* to it, under the lock */
     pthread_mutex_t lock;
     pthread_cond_t woken;
-    fl_verdict verdict;      /* kind NONE: there is none */
-    atomic_bool has_verdict; /* looked at first, so that a step takes no lock */
-    int n_wakes;             /* not yet taken by fl_link_wait_wake */
+    fl_verdict verdict[FL_LINK_VERDICTS]; /* [n_verdicts], the oldest first */
+    atomic_int n_verdicts;                /* looked at first, so that a step takes no lock */
+    int n_wakes;                          /* not yet taken by fl_link_wait_wake */
 
     /* the link thread's own */
     const unsigned char *unsent; /* taken from the queue, not yet accepted by the socket */

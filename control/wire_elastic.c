@@ -57,7 +57,10 @@ static bool get_plan(fl_reader *r, fl_plan *p)
 
 size_t fl_wire_verdict_size(const fl_verdict *verdict)
 {
-    return 4 + (verdict->kind == FL_VERDICT_PREPARE ? plan_size(&verdict->plan) : 0);
+    size_t rest = verdict->kind == FL_VERDICT_PREPARE ? plan_size(&verdict->plan)
+                  : verdict->kind == FL_VERDICT_STOP  ? 0
+                                                      : 8;
+    return 4 + rest;
 }
 
 void fl_wire_put_verdict(fl_writer *w, const fl_verdict *verdict)
@@ -65,6 +68,8 @@ void fl_wire_put_verdict(fl_writer *w, const fl_verdict *verdict)
     fl_put(w, (uint32_t)verdict->kind, 4);
     if (verdict->kind == FL_VERDICT_PREPARE) {
         put_plan(w, &verdict->plan);
+    } else if (verdict->kind != FL_VERDICT_STOP) {
+        fl_put_i64(w, verdict->due_step);
     }
 }
 
@@ -75,7 +80,14 @@ bool fl_wire_get_verdict(fl_reader *r, fl_verdict *verdict)
         return false;
     }
     verdict->kind = (fl_verdict_kind)kind;
-    return kind != FL_VERDICT_PREPARE || get_plan(r, &verdict->plan);
+    verdict->due_step = 0;
+    if (kind == FL_VERDICT_PREPARE) {
+        return get_plan(r, &verdict->plan);
+    }
+    if (kind != FL_VERDICT_STOP) {
+        verdict->due_step = fl_get_i64(r);
+    }
+    return verdict->due_step >= 0;
 }
 
 /* ---- transitions ---- */

@@ -1,6 +1,6 @@
 /* A transition from generation g to g+1, as one worker lives it:
  *   ① PREPARE heard: the porter opens g+1 beside g, training goes on   fl_transition_prepare
- *   ② it is ready or refuses: the head is told                         fl_transition_report
+ *   ② it is ready or refuses: the porter tells the head                answer
  *   ③ COMMIT heard at a control point: all vote                        vote
  *   ④ every layer's state moves to its new owners                      migrate
  *   ⑤ g+1 is what trains; the porter closes g                          switch_over
@@ -34,6 +34,21 @@ static void *close_old(void *worker)
     return NULL;
 }
 
+/* ② Of a refusal, fl_errmsg is the reason. */
+static void answer(fl_worker_state *w, uint32_t generation, fl_status status)
+{
+    fl_prepared_report report = {
+        .generation = generation, .status = status, .took_us = w->porter.took_us};
+    snprintf(report.text, sizeof report.text, "%s", status == FL_OK ? "" : fl_errmsg());
+    fl_link_prepared(w->link, &report);
+}
+
+static bool given_up(void *worker)
+{
+    fl_worker_state *w = worker;
+    return atomic_load(&w->porter.dropped) || fl_worker_given_up(w);
+}
+
 static void *open_next(void *worker)
 {
     fl_worker_state *w = worker;
@@ -46,13 +61,12 @@ static void *open_next(void *worker)
                                  .device = w->device,
                                  .kv = fl_link_kv(w->link),
                                  .opened = fl_worker_publish,
-                                 .given_up = fl_worker_given_up,
+                                 .given_up = given_up,
                                  .context = w};
     fl_status status = fl_member_open(&options, w->next);
-    w->porter.status = status;
     w->porter.took_us = fl_now_us() - begun;
-    snprintf(w->porter.text, sizeof w->porter.text, "%s", status == FL_OK ? "" : fl_errmsg());
     atomic_store(&w->porter.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
+    answer(w, plan.generation, status);
     return NULL;
 }
 
@@ -79,49 +93,44 @@ static fl_status start(fl_worker_state *w, void *(*work)(void *))
     return FL_OK;
 }
 
-/* ---- ① and ② ---- */
-
-fl_status fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
+/* Close a generation while training goes on; without a thread for it, before it goes on. */
+static void leave(fl_worker_state *w, fl_member *member)
 {
-    join(w); /* the generation before last may still be closing */
-    fl_transition_cancel(w);
+    w->porter.leaving = member;
+    if (member != NULL && start(w, close_old) != FL_OK) {
+        close_leaving(w);
+    }
+}
+
+/* ---- ① ---- */
+
+static fl_status open_beside(fl_worker_state *w, const fl_plan *plan)
+{
     FL_TRY(fl_alloc(sizeof *w->next, (void **)&w->next));
     w->next->plan = *plan;
-    w->porter.reported = false;
+    atomic_store(&w->porter.dropped, false);
     atomic_store(&w->porter.state, FL_PREPARE_OPENING);
     return start(w, open_next);
 }
 
-void fl_transition_report(fl_worker_state *w)
+void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
 {
-    int state = atomic_load(&w->porter.state);
-    if (w->next == NULL || w->porter.reported || state == FL_PREPARE_OPENING) {
-        return;
-    }
-    join(w);
-    w->porter.reported = true;
-    fl_prepared_report report = {.generation = w->next->plan.generation,
-                                 .status = w->porter.status,
-                                 .took_us = w->porter.took_us};
-    snprintf(report.text, sizeof report.text, "%s", w->porter.text);
-    fl_link_prepared(w->link, &report);
-}
-
-void fl_transition_settle_report(fl_worker_state *w)
-{
-    if (w->next != NULL) {
-        join(w);
-        fl_transition_report(w);
+    fl_transition_cancel(w);
+    join(w); /* what is left may still be closing */
+    w->porter.took_us = 0;
+    fl_status status = open_beside(w, plan);
+    if (status != FL_OK) {
+        answer(w, plan->generation, status);
+        fl_transition_cancel(w);
     }
 }
 
 void fl_transition_cancel(fl_worker_state *w)
 {
+    atomic_store(&w->porter.dropped, true);
     join(w);
-    close_leaving(w);
-    w->porter.leaving = w->next;
+    leave(w, w->next);
     w->next = NULL;
-    close_leaving(w);
     atomic_store(&w->porter.state, FL_PREPARE_NONE);
 }
 
@@ -132,23 +141,46 @@ typedef struct ballot {
     int32_t ready;
 } ballot;
 
-static fl_status vote(fl_worker_state *w, bool *unanimous)
+static ballot ballot_of(const fl_worker_state *w)
+{
+    ballot mine = {0, 0};
+    if (w->next != NULL) {
+        bool sound = w->next->group == NULL || fl_group_state(w->next->group) == FL_OK;
+        mine.generation = w->next->plan.generation;
+        mine.ready = sound && atomic_load(&w->porter.state) == FL_PREPARE_READY;
+    }
+    return mine;
+}
+
+/* against  out: the first worker that is not ready to go over to the same generation as the others,
+ *          -1: nobody */
+static fl_status vote(fl_worker_state *w, int *against)
 {
     int n = w->now->plan.n_workers;
-    ballot mine = {0, 0}, *all = NULL;
-    if (w->next != NULL) {
-        mine.generation = w->next->plan.generation;
-        mine.ready = atomic_load(&w->porter.state) == FL_PREPARE_READY;
-    }
+    ballot mine = ballot_of(w), *all = NULL;
     FL_TRY(fl_alloc_array((size_t)n, sizeof *all, (void **)&all));
     fl_status status = fl_message_gather(w->messages, w->now->plan.generation, &mine, sizeof mine,
                                          all, fl_deadline_us(w->c->job->fault.deadline_ms));
-    *unanimous = status == FL_OK;
-    for (int i = 0; status == FL_OK && i < n; i++) {
-        *unanimous = *unanimous && all[i].ready && all[i].generation == mine.generation;
+    *against = -1;
+    for (int i = n - 1; status == FL_OK && i >= 0; i--) {
+        if (!all[i].ready || all[i].generation != all[0].generation) {
+            *against = i;
+        }
     }
     fl_free(all);
     return status;
+}
+
+/* The head has asked for a vote and must hear how it ended. */
+static void stay(fl_worker_state *w, int against)
+{
+    if (w->next != NULL) {
+        answer(w, w->next->plan.generation,
+               fl_fail(FL_ESTALE, "worker %d was not ready when all voted", against));
+    }
+    fl_log(FL_LOG_WARN, "generation %u goes on: worker %d is not ready for the next",
+           w->now->plan.generation, against);
+    fl_transition_cancel(w);
 }
 
 /* ---- ④ ---- */
@@ -177,36 +209,38 @@ static fl_status migrate(fl_worker_state *w, fl_migrate_stats *stats)
 
 /* ---- ⑤ ---- */
 
-static fl_status switch_over(fl_worker_state *w)
+static void switch_over(fl_worker_state *w)
 {
-    w->porter.leaving = w->now;
+    fl_member *old = w->now;
+    join(w);
     w->now = w->next;
     w->next = NULL;
     w->speaks = w->now->plan.rank_of[0] == w->rank;
     atomic_store(&w->porter.state, FL_PREPARE_NONE);
     fl_link_generation(w->link, w->now->plan.generation);
-    return start(w, close_old);
+    leave(w, old);
 }
 
 fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
 {
     int64_t begun = fl_now_us();
-    fl_transition_report(w);
+    int against = -1;
+    fl_link_doing(w->link, "transition: vote");
     fl__reach("vote", w);
-    FL_TRY(vote(w, switched));
-    if (!*switched) {
-        fl_log(FL_LOG_WARN, "generation %u goes on: not everybody is ready for the next",
-               w->now->plan.generation);
-        fl_transition_cancel(w);
+    FL_TRY(vote(w, &against));
+    if (against >= 0) {
+        stay(w, against);
         return FL_OK;
     }
     int64_t voted = fl_now_us();
     fl_migrate_stats stats;
+    fl_link_doing(w->link, "transition: migration");
     fl__reach("migrate", w);
     FL_TRY(migrate(w, &stats));
     fl__reach("migrated", w);
     int64_t migrated = fl_now_us();
-    FL_TRY(switch_over(w));
+    switch_over(w);
+    *switched = true;
     fl__reach("switch", w);
     fl_transition_parts done = {.generation = w->now->plan.generation,
                                 .step = step,
@@ -224,4 +258,5 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
 void fl_transition_settle(fl_worker_state *w)
 {
     fl_transition_cancel(w);
+    join(w);
 }

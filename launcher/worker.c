@@ -309,9 +309,10 @@ static fl_status hear(worker *w, told *what)
 
 /* ---- ⑦ ---- */
 
+/* *switched becomes true when another generation trains from here on. */
 static fl_status apply(worker *w, const told *what, bool *switched)
 {
-    *switched = false;
+    int64_t due_step = what->verdict.due_step;
     switch (what->verdict.kind) {
     case FL_VERDICT_NONE:
         break;
@@ -319,14 +320,17 @@ static fl_status apply(worker *w, const told *what, bool *switched)
         w->stop = true;
         break;
     case FL_VERDICT_PREPARE:
-        return fl_transition_prepare(w, &what->verdict.plan);
+        fl_transition_prepare(w, &what->verdict.plan);
+        break;
     case FL_VERDICT_CANCEL:
         fl_transition_cancel(w);
+        w->answered = due_step > w->answered ? due_step : w->answered;
         break;
     case FL_VERDICT_COMMIT:
         FL_TRY(fl_transition_commit(w, what->step, switched));
         w->step = what->step;
         w->cursor = what->cursor;
+        w->answered = due_step > w->answered ? due_step : w->answered;
         break;
     }
     return FL_OK;
@@ -340,7 +344,6 @@ static fl_status stand_by(worker *w)
     fl_link_doing(w->link, "standby");
     while (!woken) {
         FL_TRY(over(fl_worker_given_up(w) ? w->aborted : FL_OK));
-        fl_transition_report(w);
         woken = fl_link_wait_wake(w->link, STANDBY_SLICE_MS);
     }
     FL_TRY(hear(w, &what));
@@ -355,15 +358,15 @@ static bool has_standby(const worker *w)
 }
 
 /* A script names the very step at which a plan begins: everybody waits there until it does, or
- * until the head says that it will not. */
-static bool scripted_at(const fl_job *job, int64_t step)
+ * until the head says that it will not, which it may have said before. */
+static bool is_due(const worker *w)
 {
-    for (int i = 0; i < job->elastic.n_script; i++) {
-        if (job->elastic.script[i].step == step) {
-            return true;
-        }
+    const fl_job *job = w->c->job;
+    bool due = false;
+    for (int i = 0; w->answered < w->step && i < job->elastic.n_script; i++) {
+        due = due || job->elastic.script[i].step == w->step;
     }
-    return false;
+    return due;
 }
 
 static fl_status wait_verdict(worker *w, fl_verdict *verdict)
@@ -371,7 +374,6 @@ static fl_status wait_verdict(worker *w, fl_verdict *verdict)
     int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
     while (!fl_link_wait_verdict(w->link, STANDBY_SLICE_MS, verdict)) {
         FL_TRY(over(fl_worker_given_up(w) ? w->aborted : FL_OK));
-        fl_transition_report(w);
         if (fl_left_ms(deadline_us) == 0) {
             return fl_fail(FL_EDEADLINE, "the head did not say what is to be at step %lld",
                            (long long)w->step);
@@ -380,18 +382,17 @@ static fl_status wait_verdict(worker *w, fl_verdict *verdict)
     return FL_OK;
 }
 
-/* The others hear the speaker, and report meanwhile that they are ready. */
+/* The others hear the speaker. */
 static fl_status hold(worker *w, told *what, bool *switched)
 {
-    fl_link_doing(w->link, "scripted transition");
-    do {
-        fl_transition_settle_report(w);
+    while (!w->stop && is_due(w)) {
+        fl_link_doing(w->link, "scripted transition");
         if (w->speaks) {
             FL_TRY(wait_verdict(w, &what->verdict));
         }
         FL_TRY(hear(w, what));
         FL_TRY(apply(w, what, switched));
-    } while (what->verdict.kind == FL_VERDICT_PREPARE);
+    }
     return FL_OK;
 }
 
@@ -402,7 +403,6 @@ static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor aft
     told what = {0};
     fl_step_result result;
     bool last = batch->step + 1 == w->c->n_steps;
-    fl_transition_report(w);
     bool waits = w->speaks && fl_link_take_verdict(w->link, &what.verdict);
     double lr = fl_learning_rate(w->c->job, batch->step, w->c->n_steps);
     int64_t begun = fl_now_us();
@@ -425,11 +425,7 @@ static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor aft
         FL_TRY(hear(w, &what));
         FL_TRY(apply(w, &what, switched));
     }
-    bool decided = what.verdict.kind == FL_VERDICT_COMMIT || what.verdict.kind == FL_VERDICT_STOP;
-    if (scripted_at(w->c->job, w->step) && !(result.flags > 0.0 && decided)) {
-        return hold(w, &what, switched);
-    }
-    return FL_OK;
+    return hold(w, &what, switched);
 }
 
 static fl_status train(worker *w)

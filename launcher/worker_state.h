@@ -22,12 +22,10 @@ typedef enum fl_prepare_state {
  */
 typedef struct fl_porter {
     pthread_t thread;
-    bool running;     /* the thread must be joined */
-    atomic_int state; /* fl_prepare_state */
-    fl_status status; /* why it was refused */
-    char text[1024];
+    bool running;        /* the thread must be joined */
+    atomic_int state;    /* fl_prepare_state */
+    atomic_bool dropped; /* what is being opened is not wanted any more */
     int64_t took_us;
-    bool reported;      /* the head has been told */
     fl_member *leaving; /* to be closed */
 } fl_porter;
 
@@ -43,6 +41,7 @@ typedef struct fl_worker_state {
     fl_porter porter;
     fl_attic attic;
     int64_t step;     /* that comes next */
+    int64_t answered; /* the last step of elastic.script for which COMMIT or CANCEL was heard */
     fl_cursor cursor; /* from which its batch is drawn */
     bool stop;
     int64_t *ids[2]; /* [train.batch] of the batch at work and of the one after it */
@@ -71,20 +70,15 @@ bool fl_worker_given_up(void *worker);
 
 /* ---- transition.c ---- */
 
-/* Begin to open generation plan->generation beside the one that runs. */
-fl_status fl_transition_prepare(fl_worker_state *w, const fl_plan *plan) FL_MUST_CHECK;
-
-/* Tell the head once when the opening has ended. */
-void fl_transition_report(fl_worker_state *w);
-
-/* Wait until it has ended, and tell the head: for a worker that has nothing else to do. */
-void fl_transition_settle_report(fl_worker_state *w);
+/* Begin to open generation plan->generation beside the one that runs. The head is told when that
+ * has ended, well or not; what fails here is a refusal and nothing more. */
+void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan);
 
 /* All vote; if all are ready, state moves and `now` becomes the next generation (*switched). Else
  * the next generation is dropped and `now` goes on untouched. step: the next one to run. */
 fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched) FL_MUST_CHECK;
 
-/* Drop the next generation. */
+/* Drop the next generation, also one that is still being opened. */
 void fl_transition_cancel(fl_worker_state *w);
 
 /* Wait for the porter; called before the worker closes. */

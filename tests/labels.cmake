@@ -8,6 +8,8 @@ set(FL_TESTS_MULTIPROC
   test_message
   test_plans_agree
   test_profile
+  test_transition_faults
+  test_transitions
 )
 set(FL_TESTS_SLOW
 )

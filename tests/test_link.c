@@ -251,6 +251,40 @@ static void test_link__hands_a_verdict_over_once(void **state)
     assert_false(fl_link_take_verdict(r->link, &verdict));
 }
 
+static void send_verdict(rig *r, fl_verdict_kind kind, int64_t due_step)
+{
+    unsigned char bytes[256];
+    fl_frame frame = {
+        .type = FL_FRAME_VERDICT, .rank = 5, .verdict = {.kind = kind, .due_step = due_step}};
+    fl_wire_put(&frame, bytes);
+    send_bytes(r, "link", bytes, fl_wire_size(&frame));
+}
+
+/* Would catch: a verdict that another overwrites, while standby workers were woken for both; and a
+ * wish to stop that waits for its turn, or is followed by something. */
+static void test_link__keeps_verdicts_in_order(void **state)
+{
+    rig *r = (rig *)*state;
+    fl_verdict verdict;
+    expect(r, FL_FRAME_HELLO);
+    send_verdict(r, FL_VERDICT_CANCEL, 11);
+    send_verdict(r, FL_VERDICT_COMMIT, 12);
+    send_order(r, FL_FRAME_ABORT, 6); /* once it is obeyed, both verdicts have come */
+    while (atomic_load(&r->n_aborts) == 0) {
+        usleep(500);
+    }
+    assert_int_equal(await_verdict(r).due_step, 11);
+    assert_int_equal(await_verdict(r).due_step, 12);
+    assert_false(fl_link_take_verdict(r->link, &verdict));
+    send_verdict(r, FL_VERDICT_CANCEL, 13);
+    send_order(r, FL_FRAME_VERDICT, 6);
+    send_verdict(r, FL_VERDICT_CANCEL, 14);
+    do {
+        verdict = await_verdict(r);
+    } while (verdict.kind == FL_VERDICT_CANCEL && verdict.due_step == 13);
+    assert_int_equal(verdict.kind, FL_VERDICT_STOP);
+}
+
 /* Would catch: groups aborted twice, or for another generation than the head said. */
 static void test_link__aborts_once(void **state)
 {
@@ -275,7 +309,7 @@ static void test_link__drops_malformed_orders(void **state)
     printf("seed %u %u\n", key[0], key[1]);
     expect(r, FL_FRAME_HELLO);
     for (uint32_t i = 0; i < MUTATIONS; i++) {
-        unsigned char bytes[FL_WIRE_HEADER_BYTES + 8];
+        unsigned char bytes[FL_WIRE_HEADER_BYTES + 16];
         uint32_t q[4];
         fl_philox((uint32_t[4]){i, 0, 0, 0}, key, q);
         fl_frame frame = {
@@ -347,6 +381,7 @@ int main(void)
         RIG_TEST(test_link__brings_all_reports_in_order),
         RIG_TEST(test_link__reports_without_allocating),
         RIG_TEST(test_link__hands_a_verdict_over_once),
+        RIG_TEST(test_link__keeps_verdicts_in_order),
         RIG_TEST(test_link__aborts_once),
         cmocka_unit_test_setup_teardown(test_link__drops_malformed_orders, open_quiet_rig,
                                         close_rig),

@@ -181,11 +181,14 @@ static void test_wire__brings_back_verdicts_without_a_plan(void **state)
     for (int kind = FL_VERDICT_STOP; kind <= FL_VERDICT_CANCEL; kind++) {
         fl_frame frame = {.type = FL_FRAME_VERDICT, .verdict.kind = (fl_verdict_kind)kind}, back;
         size_t n;
+        bool answers = kind == FL_VERDICT_COMMIT || kind == FL_VERDICT_CANCEL;
         frame.verdict.plan = some_plan();
+        frame.verdict.due_step = 1234567890123;
         unsigned char *bytes = encode(&frame, &n);
         assert_int_equal(decode(bytes, n, &back), FL_OK);
         assert_int_equal(back.verdict.kind, kind);
-        assert_int_equal(n > FL_WIRE_HEADER_BYTES + 4, kind == FL_VERDICT_PREPARE);
+        assert_int_equal(back.verdict.due_step, answers ? 1234567890123 : 0);
+        assert_int_equal(n > FL_WIRE_HEADER_BYTES + 12, kind == FL_VERDICT_PREPARE);
         free(bytes);
     }
 }
