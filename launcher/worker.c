@@ -16,6 +16,9 @@
 #include "launcher/worker_state.h"
 #include "nn/optimizer.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <sched.h>
 #include <string.h>
 
@@ -502,8 +505,19 @@ static fl_status run(worker *w, const char *endpoint)
     return meet(w);
 }
 
+/* Generations come and go, and each is opened by another thread than the one before. What they give
+ * back goes to the system, not to a heap of each of those threads. */
+static void share_one_heap(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+    mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
 int fl_worker_run(void *context, int rank, const char *endpoint)
 {
+    share_one_heap();
     worker w = {.c = context, .rank = rank, .lock = PTHREAD_MUTEX_INITIALIZER};
     w.speaks = rank == w.c->plan->rank_of[0];
     fl_status status = run(&w, endpoint);

@@ -12,4 +12,5 @@ set(FL_TESTS_MULTIPROC
   test_transitions
 )
 set(FL_TESTS_SLOW
+  test_churn
 )

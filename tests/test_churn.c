@@ -1,0 +1,281 @@
+/* More than two hundred generations in one run: nothing may pile up. Every worker looks at itself
+ * when a generation is about to be opened, at which moment the one before the last is closed and
+ * nothing else is under way; worker 0 looks at the head as well. Plans come in a fixed cycle, so
+ * that each look is compared with looks in the same place of the cycle. */
+#include "device/alloc.h"
+#include "launcher/run.h"
+#include "launcher/worker_state.h"
+#include "support/toy.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum {
+    N_SAMPLES = 203,
+    BATCH = 10,
+    INTERVAL = 2,
+    GENERATIONS = 240,
+    STEPS = INTERVAL * (GENERATIONS + 2),
+    EPOCHS = STEPS / 21 + 1,
+    BLOCKS = 4,
+    WORKERS = 3,
+    HEAD = WORKERS, /* where the looks at the head are kept */
+    CYCLE = 6,
+    HALF = GENERATIONS / 2,
+};
+
+static const double TOLERANCE = 0.01;
+
+/* A sanitizer keeps what was freed for a while: its memory says nothing. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static const bool keeps_freed = true;
+#else
+static const bool keeps_freed = false;
+#endif
+
+/* Up and down, freezing and thawing, with workers that come and go. */
+static const fl_script_entry cycle[CYCLE] = {
+    {.f = 0, .k = 3, .r = 1, .m = 3}, {.f = 1, .k = 1, .r = 3, .m = 2},
+    {.f = 2, .k = 2, .r = 1, .m = 4}, {.f = 2, .k = 1, .r = 1, .m = 2},
+    {.f = 1, .k = 1, .r = 2, .m = 1}, {.f = 0, .k = 2, .r = 1, .m = 2},
+};
+
+/* What a process holds. */
+typedef struct look {
+    long rss_kib;
+    int descriptors, listening, threads, shared_maps;
+} look;
+
+static look (*looks)[GENERATIONS]; /* [WORKERS + 1], in shared memory */
+static char dir[64] = "/tmp/frostline-churn-XXXXXX";
+
+static void must(fl_status status)
+{
+    if (status != FL_OK) {
+        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
+        _exit(9);
+    }
+}
+
+/* ---- in the workers ---- */
+
+static long status_field(pid_t pid, const char *name)
+{
+    char path[64], line[256];
+    long value = -1;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && value < 0 && fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, name, strlen(name)) == 0) {
+            value = strtol(line + strlen(name), NULL, 10);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return value;
+}
+
+/* Descriptors of a process; of this one also those that listen. The one that lists them is left
+ * out. */
+static void count_descriptors(pid_t pid, look *l)
+{
+    char path[64];
+    bool own = pid == getpid();
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    DIR *folder = opendir(path);
+    struct dirent *entry;
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        int fd = atoi(entry->d_name), listens = 0;
+        socklen_t size = sizeof listens;
+        if (entry->d_name[0] == '.' || (own && fd == dirfd(folder))) {
+            continue;
+        }
+        l->descriptors++;
+        if (own && getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0) {
+            l->listening += listens;
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+}
+
+static int count_shared_maps(pid_t pid)
+{
+    char path[64], line[1024];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        n += strstr(line, "/dev/shm/") != NULL;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return n;
+}
+
+static void look_at(pid_t pid, look *l)
+{
+    *l = (look){0};
+    count_descriptors(pid, l);
+    l->shared_maps = count_shared_maps(pid);
+    l->threads = (int)status_field(pid, "Threads:");
+    l->rss_kib = status_field(pid, "VmRSS:");
+}
+
+void fl__test_point(const char *point, fl_worker_state *w)
+{
+    if (strcmp(point, "prepare") == 0) {
+        int i = (int)w->next->plan.generation - 2;
+        look_at(getpid(), &looks[w->rank][i]);
+        if (w->rank == 0) {
+            look_at(getppid(), &looks[HEAD][i]);
+        }
+    }
+}
+
+/* ---- the run ---- */
+
+static void set(fl_job *job, const char *path, int value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%d", value);
+    must(fl_job_set(job, path, text));
+}
+
+static _Noreturn void be_head(void)
+{
+    fl_job job;
+    fl_model *model = NULL;
+    fl_dataset data;
+    int null = open("/dev/null", O_WRONLY);
+    dup2(null, STDOUT_FILENO);
+    fl_job_defaults(&job);
+    set(&job, "pipe.k", 1);
+    set(&job, "autodp.r", 1);
+    set(&job, "pipe.m", 1);
+    set(&job, "devices.count", WORKERS);
+    set(&job, "train.batch", BATCH);
+    set(&job, "train.epochs", EPOCHS);
+    set(&job, "train.max_steps", STEPS);
+    must(fl_job_set(&job, "train.evaluate", "false"));
+    job.elastic.n_script = GENERATIONS;
+    for (int i = 0; i < GENERATIONS; i++) {
+        job.elastic.script[i] = cycle[i % CYCLE];
+        job.elastic.script[i].step = INTERVAL * (i + 1);
+    }
+    must(fl_toy_dataset(N_SAMPLES, &data));
+    must(fl_toy_model(BLOCKS, 0.1f, &model));
+    must(fl_run_in(model, &data, &job, dir, NULL));
+    _exit(0);
+}
+
+static double mean_rss(int who, int from, int n)
+{
+    double sum = 0.0;
+    for (int i = from; i < from + n; i++) {
+        sum += (double)looks[who][i].rss_kib;
+    }
+    return sum / n;
+}
+
+static const char *name_of(int who)
+{
+    static const char *const names[] = {"worker 0", "worker 1", "worker 2", "head"};
+    return names[who];
+}
+
+static void check_flat(int who)
+{
+    double before = mean_rss(who, HALF, HALF / 2), after = mean_rss(who, HALF + HALF / 2, HALF / 2);
+    const look *last = &looks[who][GENERATIONS - 1];
+    print_message("%s: %.0f, then %.0f KiB; %d descriptors, %d threads\n", name_of(who), before,
+                  after, last->descriptors, last->threads);
+    for (int i = HALF + CYCLE; i < GENERATIONS; i++) {
+        const look *now = &looks[who][i], *then = &looks[who][HALF + i % CYCLE];
+        if (now->rss_kib <= 0 || now->descriptors != then->descriptors ||
+            now->listening != then->listening || now->threads != then->threads ||
+            now->shared_maps != 0) {
+            fail_msg("%s: generation %d: %d descriptors (were %d), %d listen (%d), %d threads "
+                     "(%d), %d shared maps",
+                     name_of(who), i + 2, now->descriptors, then->descriptors, now->listening,
+                     then->listening, now->threads, then->threads, now->shared_maps);
+        }
+    }
+    if (!keeps_freed && after > before * (1.0 + TOLERANCE)) {
+        fail_msg("%s grows from %.0f to %.0f KiB", name_of(who), before, after);
+    }
+}
+
+static int count_transitions(void)
+{
+    char path[128];
+    static char line[1 << 16];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/events.jsonl", dir);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        n += strstr(line, "\"transition.done\"") != NULL;
+    }
+    fclose(file);
+    return n;
+}
+
+static void test_churn__leaves_nothing_behind(void **state)
+{
+    (void)state;
+    size_t size_bytes = (WORKERS + 1) * sizeof *looks;
+    void *memory =
+        mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    looks = memory;
+    assert_non_null(mkdtemp(dir));
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        be_head();
+    }
+    int status = 0;
+    char remove[96];
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(count_transitions(), GENERATIONS);
+    if (getenv("FL_TEST_SHOW") != NULL) {
+        for (int i = 0; i < GENERATIONS; i++) {
+            for (int who = 0; who <= WORKERS; who++) {
+                const look *l = &looks[who][i];
+                printf("%ld %d %d %d   ", l->rss_kib, l->descriptors, l->listening, l->threads);
+            }
+            printf("\n");
+        }
+    }
+    for (int who = 0; who <= WORKERS; who++) {
+        check_flat(who);
+    }
+    snprintf(remove, sizeof remove, "rm -rf %s", dir);
+    assert_int_equal(system(remove), 0);
+    munmap(memory, size_bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_churn__leaves_nothing_behind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
