@@ -12,6 +12,11 @@
 #include "pipe/reduce.h"
 
 #include <math.h>
+#include <string.h>
+
+/* What the commit point adds up over everybody; behind these, a squared norm for each block. */
+enum { SUM_HEAD, SUM_LOSS, SUM_CORRECT, SUM_TARGETS, SUM_FLAG, N_SUMS };
+_Static_assert(N_SUMS + FL_MAX_LAYERS <= FL_GROUP_SUM_MAX, "the commit point is one sum");
 
 /* How a global batch falls to this replica's micro-batches. */
 typedef struct share {
@@ -47,6 +52,8 @@ struct fl_pipeline {
     int64_t token_count;
     fl_loss_sums sums;
     fl_step_result times; /* only its microseconds */
+    double commit_sums[N_SUMS + FL_MAX_LAYERS];
+    double layer_squares[FL_MAX_LAYERS]; /* of this stage's layers */
 };
 
 int64_t fl_plan_max_samples(const fl_job *job, const fl_plan *plan)
@@ -244,21 +251,39 @@ static fl_status run_ops(fl_pipeline *p)
 
 /* ---- 5: the commit point ---- */
 
-enum { SUM_NORM, SUM_LOSS, SUM_CORRECT, SUM_TARGETS, SUM_FLAG, N_SUMS };
+/* This worker's share of every block's squared gradient norm, and of the head's. */
+static fl_status add_norms(fl_pipeline *p, double *head, double *blocks)
+{
+    int first = p->o.plan->first[p->place.stage], last = p->o.plan->first[p->place.stage + 1];
+    FL_TRY(fl_reduce_norms(&p->reduce, NULL, p->layer_squares));
+    for (int layer = first; layer < last; layer++) {
+        int block = fl_model_block_of(p->o.model, layer);
+        *(block == FL_BLOCK_HEAD ? head : &blocks[block - 1]) += p->layer_squares[layer - first];
+    }
+    return FL_OK;
+}
 
 static fl_status commit(fl_pipeline *p, double flag, fl_step_result *result)
 {
-    double sums[N_SUMS] = {[SUM_LOSS] = p->sums.loss,
-                           [SUM_CORRECT] = p->sums.n_correct,
-                           [SUM_TARGETS] = p->sums.n_targets,
-                           [SUM_FLAG] = flag};
-    FL_TRY(fl_reduce_norm(&p->reduce, NULL, &sums[SUM_NORM]));
+    int L = fl_model_n_blocks(p->o.model);
+    double *sums = p->commit_sums, *blocks = sums + N_SUMS;
+    memset(sums, 0, (size_t)(N_SUMS + L) * sizeof *sums);
+    sums[SUM_LOSS] = p->sums.loss;
+    sums[SUM_CORRECT] = p->sums.n_correct;
+    sums[SUM_TARGETS] = p->sums.n_targets;
+    sums[SUM_FLAG] = flag;
+    FL_TRY(add_norms(p, &sums[SUM_HEAD], blocks));
     int64_t begun = fl_now_us();
-    FL_TRY(fl_group_sum(p->o.group, sums, N_SUMS, deadline(p)));
+    FL_TRY(fl_group_sum(p->o.group, sums, N_SUMS + L, deadline(p)));
     p->times.wait_us += fl_now_us() - begun;
+    double norm = sums[SUM_HEAD];
+    for (int i = 0; i < L; i++) {
+        norm += blocks[i];
+    }
     result->sums = (fl_loss_sums){
         .loss = sums[SUM_LOSS], .n_correct = sums[SUM_CORRECT], .n_targets = sums[SUM_TARGETS]};
-    result->grad_norm = sqrt(sums[SUM_NORM]);
+    result->grad_norm = sqrt(norm);
+    result->block_squares = blocks;
     result->flags = sums[SUM_FLAG];
     return FL_OK;
 }

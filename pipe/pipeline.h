@@ -54,6 +54,9 @@ typedef struct fl_step_result {
     fl_loss_sums sums; /* over the global batch */
     double grad_norm;  /* before clipping */
     double flags;      /* sum of everybody's `flag` */
+    /* [L] the squared gradient norm of each block, 0 for a frozen one; the head's share is only in
+     * grad_norm. Borrowed until the next step. */
+    const double *block_squares;
     int64_t samples;
     int64_t tokens; /* rows that entered the first block, over the global batch */
     /* this worker's microseconds */

@@ -82,11 +82,24 @@ fl_status fl_reduce_wait(fl_reduce *reduce, int64_t deadline_us)
     return FL_OK;
 }
 
-fl_status fl_reduce_norm(fl_reduce *reduce, fl_stream *stream, double *sum)
+fl_status fl_reduce_norms(fl_reduce *reduce, fl_stream *stream, double *squares)
 {
     const fl_params *p = reduce->params;
     int64_t begin = p->n_trainable * reduce->replica / reduce->R;
     int64_t end = p->n_trainable * (reduce->replica + 1) / reduce->R;
-    FL_TRY(p->device->ops->sum_squares(p->device, stream, p->grad + begin, end - begin, sum));
+    for (int layer = p->first; layer < p->last; layer++) {
+        double *square = &squares[layer - p->first];
+        *square = 0.0;
+        if (layer < p->first_trainable) {
+            continue;
+        }
+        int64_t from = fl_params_grad_at(p, layer), to = fl_params_grad_at(p, layer + 1);
+        from = from > begin ? from : begin;
+        to = to < end ? to : end;
+        if (from < to) {
+            FL_TRY(
+                p->device->ops->sum_squares(p->device, stream, p->grad + from, to - from, square));
+        }
+    }
     return p->device->ops->sync(p->device, stream);
 }

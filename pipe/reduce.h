@@ -1,5 +1,5 @@
 /* The gradients of a stage as buckets, started from the top down while lower layers still run
- * backward, and the squared norm of what came out. */
+ * backward, and the squared norms of what came out. */
 #ifndef FL_PIPE_REDUCE_H
 #define FL_PIPE_REDUCE_H
 
@@ -28,7 +28,9 @@ fl_status fl_reduce_layer_done(fl_reduce *reduce, int layer) FL_MUST_CHECK;
 /* Wait for all buckets; ready for the next step. */
 fl_status fl_reduce_wait(fl_reduce *reduce, int64_t deadline_us) FL_MUST_CHECK;
 
-/* This replica's share of the squared norm: the R shares add up to the stage's. */
-fl_status fl_reduce_norm(fl_reduce *reduce, fl_stream *stream, double *sum) FL_MUST_CHECK;
+/* This replica's share of each layer's squared norm: the R shares add up to the layer's. One pass
+ * over a Rth of the gradients, whatever the number of layers.
+ * squares  [last - first] out, of the stage's layers; 0 for a frozen one */
+fl_status fl_reduce_norms(fl_reduce *reduce, fl_stream *stream, double *squares) FL_MUST_CHECK;
 
 #endif
