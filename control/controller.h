@@ -4,7 +4,9 @@
  *     head.c      from the fork to the last exit: opening, the loop, closing
  *     inbox.c     what workers send, and what is sent to them
  *     ending.c    a lost worker, the user's stop, and how a run is ended
- *     story.c     the events of events.jsonl */
+ *     elastic.c   transitions, from PREPARE to the last worker that has gone over
+ *     decide.c    what to freeze, and which plan to run then
+ *     story.c     the events of events.jsonl; story_elastic.c those of transitions */
 #ifndef FL_CONTROL_CONTROLLER_H
 #define FL_CONTROL_CONTROLLER_H
 
@@ -17,6 +19,7 @@
 #include "control/spawn.h"
 #include "control/tally.h"
 #include "control/watch.h"
+#include "freeze/norms.h"
 
 typedef enum fl_head_state {
     FL_HEAD_STARTING,  /* until every worker is ready */
@@ -38,15 +41,53 @@ typedef struct fl_elastic {
     int n_scripted;   /* entries of the job's script already acted on */
     int64_t due_step; /* of elastic.script: the transition is not committed before it; 0: none */
     uint32_t last_asked, last_forgotten; /* generations: asked for, dropped from the store */
-    fl_plan next;
-    char why[256];
+    fl_plan before, next;
+    char why[512];
     double old_step_ms;  /* mean of the steps before the transition */
+    double predicted_ms; /* of a step after it, with what the running plan taught */
     int64_t deadline_us; /* of preparing, or of committing */
     int n_ready, n_over; /* workers */
     int64_t prepare_us, stall_us, vote_us, migrate_us, switch_us; /* the longest of any worker */
     int64_t moved_bytes, copied_bytes;
     int64_t first_step; /* of the generation */
 } fl_elastic;
+
+enum { FL_DECIDE_OPTIONS = 3 };
+
+/* One way to run F' blocks frozen. */
+typedef struct fl_decide_option {
+    const char *name; /* "keep", "rebalance", "repack" */
+    fl_status status; /* FL_OK, or why it cannot be */
+    char why_not[256];
+    fl_plan plan;
+    double step_ms; /* predicted, corrected by the live ratio */
+    double cost_ms; /* of the transition: training stands still */
+    int64_t move_bytes;
+} fl_decide_option;
+
+/* A decision as it was taken, for its events. */
+typedef struct fl_decision {
+    int64_t step; /* steps done */
+    int F, wanted;
+    char why[256];         /* the policy's */
+    int64_t left;          /* steps */
+    double ratio;          /* measured step time of the running plan by predicted */
+    double stay_ms;        /* predicted step time if nothing were frozen */
+    int n_options, chosen; /* chosen -1: none can be */
+    fl_decide_option option[FL_DECIDE_OPTIONS];
+    char choice_why[512];
+} fl_decision;
+
+typedef struct fl_decide {
+    fl_norms norms;
+    int64_t heard;   /* steps whose norms have come */
+    int64_t due_at;  /* a decision is to be taken, after so many steps; -1: none */
+    bool started;    /* a decision before the first step has been looked for */
+    int *attic;      /* [n_layers] who keeps a frozen layer's moments */
+    double fixed_ms; /* what a transition takes beside moving bytes */
+    bool measuring;  /* the generation at work is new: its step time is still to be told */
+    fl_decision decision;
+} fl_decide;
 
 /* Microseconds a worker spent since the last epoch.finished. */
 typedef struct fl_time_sums {
@@ -58,6 +99,7 @@ typedef struct fl_head {
     fl_plan plan; /* of the generation that runs */
     uint32_t generation_before;
     fl_elastic elastic;
+    fl_decide decide;
     int n_workers;
     fl_worker *workers;  /* [n_workers] */
     fl_time_sums *times; /* [n_workers] */
@@ -134,11 +176,42 @@ void fl_elastic_watch(fl_head *head, int64_t now_us);
 void fl_elastic_prepared(fl_head *head, const fl_worker *worker, const fl_prepared_report *report);
 void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transition_parts *parts);
 
+/* ---- decide.c ---- */
+
+fl_status fl_decide_open(fl_head *head) FL_MUST_CHECK;
+void fl_decide_close(fl_head *head);
+
+/* Norms of a step have come. */
+void fl_decide_norms(fl_head *head, const fl_frame_norms *norms);
+
+/* Take the decision that is due, if any. True when *next is to be gone over to; why [size_bytes].
+ */
+bool fl_decide_next(fl_head *head, fl_plan *next, char *why, size_t size_bytes);
+
+/* Mean step time, ms, of the generation at work over its last 100 steps; 0 before it has any. */
+double fl_decide_step_ms(const fl_head *head);
+
+/* A step of `plan` as predicted, ms, corrected by what the running plan measures. */
+double fl_decide_predict_ms(const fl_head *head, const fl_plan *plan);
+
+/* The head's plan becomes elastic.next; called before it does, and when the transition is over. */
+void fl_decide_switching(fl_head *head);
+void fl_decide_switched(fl_head *head);
+
+/* Tell how fast the generation at work is, once it has run for long enough (or is about to end). */
+void fl_decide_measure(fl_head *head, bool ending);
+
 /* ---- story.c ---- */
+
+fl_json *fl_story_begin(fl_head *head, const char *event);
+void fl_story_end(fl_head *head);
 
 void fl_story_prepare(fl_head *head);
 void fl_story_cancel(fl_head *head, const char *why);
 void fl_story_transition(fl_head *head);
+void fl_story_measured(fl_head *head, double measured_ms, int64_t n_steps);
+void fl_story_decided(fl_head *head);
+void fl_story_considered(fl_head *head);
 
 void fl_story_started(fl_head *head);
 void fl_story_plan(fl_head *head);

@@ -63,9 +63,10 @@ static void prepare(fl_head *head, int64_t now_us)
 {
     fl_elastic *e = &head->elastic;
     fl_verdict verdict = {.kind = FL_VERDICT_PREPARE, .plan = e->next};
-    double ms_per_step;
-    (void)fl_tally_rate(&head->tally, 5000, &ms_per_step);
-    e->old_step_ms = ms_per_step;
+    fl_decide_measure(head, true);
+    e->before = head->plan;
+    e->old_step_ms = fl_decide_step_ms(head);
+    e->predicted_ms = fl_decide_predict_ms(head, &e->next);
     e->state = FL_ELASTIC_PREPARING;
     e->last_asked = e->next.generation;
     e->deadline_us = now_us + head->options->job->fault.deadline_ms * 1000;
@@ -97,6 +98,16 @@ static void look_at_script(fl_head *head, int64_t now_us)
     prepare(head, now_us);
 }
 
+static void look_at_policy(fl_head *head, int64_t now_us)
+{
+    fl_elastic *e = &head->elastic;
+    if (fl_decide_next(head, &e->next, e->why, sizeof e->why)) {
+        e->next.generation = next_generation(head);
+        e->due_step = 0;
+        prepare(head, now_us);
+    }
+}
+
 /* ---- driving it ---- */
 
 static void commit(fl_head *head, int64_t now_us)
@@ -114,7 +125,11 @@ void fl_elastic_watch(fl_head *head, int64_t now_us)
         return;
     }
     if (e->state == FL_ELASTIC_IDLE) {
+        fl_decide_measure(head, false);
         look_at_script(head, now_us);
+        if (e->state == FL_ELASTIC_IDLE) {
+            look_at_policy(head, now_us);
+        }
     } else if (e->state == FL_ELASTIC_PREPARING && e->n_ready == head->n_workers) {
         /* A verdict is heard one step after the speaker takes it. */
         if (head->tally.steps + 1 >= e->due_step) {
@@ -177,6 +192,7 @@ void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transitio
     }
     if (head->plan.generation != parts->generation) {
         head->generation_before = head->plan.generation;
+        fl_decide_switching(head);
         head->plan = e->next;
         for (int i = 0; i < head->n_workers; i++) {
             head->workers[i].place = fl_plan_place(&head->plan, i);
@@ -193,6 +209,7 @@ void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transitio
     e->n_over++;
     if (e->n_over == head->n_workers) {
         forget_addresses(head);
+        fl_decide_switched(head);
         fl_story_transition(head);
         settle(head);
     }

@@ -24,6 +24,7 @@ static fl_status open_tables(fl_head *head)
     FL_TRY(fl_alloc_array(n, sizeof *head->workers, (void **)&head->workers));
     FL_TRY(fl_alloc_array(n, sizeof *head->times, (void **)&head->times));
     FL_TRY(fl_store_create(&head->store));
+    FL_TRY(fl_decide_open(head));
     head->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
     fl_tally_init(&head->tally, head->options->n_samples, job->train.batch, head->options->n_steps,
                   head->options->n_epochs, job->train.evaluate);
@@ -67,6 +68,7 @@ static void close_all(fl_head *head)
     fl_free(head->workers);
     fl_free(head->times);
     fl_free(head->ids);
+    fl_decide_close(head);
 }
 
 static void run_loop(fl_head *head)

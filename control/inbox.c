@@ -243,6 +243,9 @@ static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)
     case FL_FRAME_TRANSITION:
         fl_elastic_moved(head, worker, &frame->transition);
         break;
+    case FL_FRAME_NORMS:
+        fl_decide_norms(head, &frame->norms);
+        break;
     case FL_FRAME_TIME:
         moved(worker, frame->time.step + 1);
         add_times(&head->times[worker->rank], &frame->time);

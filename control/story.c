@@ -11,10 +11,20 @@
 
 static fl_json *begin(fl_head *head, const char *event)
 {
-    return fl_runfiles_event(&head->files, event, head->plan.generation);
+    return fl_story_begin(head, event);
 }
 
 static void end(fl_head *head)
+{
+    fl_story_end(head);
+}
+
+fl_json *fl_story_begin(fl_head *head, const char *event)
+{
+    return fl_runfiles_event(&head->files, event, head->plan.generation);
+}
+
+void fl_story_end(fl_head *head)
 {
     fl_runfiles_event_end(&head->files);
 }
@@ -102,65 +112,6 @@ void fl_story_plan(fl_head *head)
     }
     fl_json_close(j, ']');
     end(head);
-}
-
-static void plan_fields(fl_json *j, const fl_plan *plan)
-{
-    fl_json_integer(j, "f", plan->F);
-    fl_json_integer(j, "k", plan->K);
-    fl_json_integer(j, "r", plan->R);
-    fl_json_integer(j, "m", plan->M);
-    fl_json_array(j, "first");
-    for (int k = 0; k <= plan->K; k++) {
-        fl_json_integer(j, NULL, plan->first[k]);
-    }
-    fl_json_close(j, ']');
-}
-
-void fl_story_prepare(fl_head *head)
-{
-    const fl_elastic *e = &head->elastic;
-    fl_json *j = begin(head, "transition.prepare");
-    fl_json_integer(j, "next_generation", e->next.generation);
-    plan_fields(j, &e->next);
-    fl_json_text(j, "why", e->why);
-    fl_json_integer(j, "due_step", e->due_step);
-    fl_json_rounded(j, "step_ms", e->old_step_ms, 3);
-    fl_json_rounded(j, "predicted_step_ms", e->next.predicted_step_us * 1e-3, 3);
-    end(head);
-}
-
-void fl_story_cancel(fl_head *head, const char *why)
-{
-    fl_json *j = begin(head, "transition.cancelled");
-    fl_json_integer(j, "next_generation", head->elastic.next.generation);
-    fl_json_text(j, "why", why);
-    end(head);
-    fl_progress_note(&head->progress, "plan stays F=%d, K=%d x R=%d x M=%d: %s", head->plan.F,
-                     head->plan.K, head->plan.R, head->plan.M, why);
-}
-
-void fl_story_transition(fl_head *head)
-{
-    const fl_elastic *e = &head->elastic;
-    fl_json *j = begin(head, "transition.done");
-    plan_fields(j, &head->plan);
-    fl_json_text(j, "why", e->why);
-    fl_json_integer(j, "step", e->first_step);
-    fl_json_rounded(j, "prepare_ms", (double)e->prepare_us * 1e-3, 3);
-    fl_json_rounded(j, "vote_ms", (double)e->vote_us * 1e-3, 3);
-    fl_json_rounded(j, "migrate_ms", (double)e->migrate_us * 1e-3, 3);
-    fl_json_rounded(j, "switch_ms", (double)e->switch_us * 1e-3, 3);
-    fl_json_rounded(j, "stall_ms", (double)e->stall_us * 1e-3, 3);
-    fl_json_integer(j, "moved_bytes", e->moved_bytes);
-    fl_json_integer(j, "copied_bytes", e->copied_bytes);
-    end(head);
-    fl_progress_note(&head->progress,
-                     "step %lld: F=%d, K=%d x R=%d x M=%d (%s); training stood still for %.0f ms, "
-                     "%.1f MB moved",
-                     (long long)e->first_step, head->plan.F, head->plan.K, head->plan.R,
-                     head->plan.M, e->why, (double)e->stall_us * 1e-3,
-                     (double)e->moved_bytes * 1e-6);
 }
 
 void fl_story_ready(fl_head *head, const fl_worker *worker)

@@ -1,7 +1,7 @@
 #include "launcher/member.h"
 
 #include "device/alloc.h"
-#include "pipe/migrate.h"
+#include "pipe/migrate_schedule.h"
 
 #include <string.h>
 

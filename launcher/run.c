@@ -163,7 +163,7 @@ static fl_status make_plan(preparation *p)
     FL_TRY(choose(p)); /* what cannot be is refused before time goes into measuring */
     FL_TRY(fl_profile_measure(p->model, p->dataset, p->job, PROFILE_TIMEOUT_MS, p->profile));
     FL_TRY(choose(p));
-    if (p->job->elastic.n_script == 0) {
+    if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE) {
         /* Workers that have no stage have nothing to wait for in a static plan. */
         p->plan->n_workers = p->plan->K * p->plan->R;
     }

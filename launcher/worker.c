@@ -271,6 +271,10 @@ static void report(worker *w, const fl_global_batch *batch, const fl_step_result
                                .m = plan->M};
         fl_link_step(w->link, &step);
     }
+    if (w->speaks && w->c->job->freeze.policy != FL_FREEZE_NONE) {
+        fl_link_norms(w->link, batch->step, plan->generation, r->block_squares,
+                      fl_model_n_blocks(w->c->model));
+    }
     if (place->stage == plan->K - 1) {
         fl_link_ledger(w->link, batch->epoch, batch->step, plan->generation, place->replica, r->ids,
                        r->n_ids);

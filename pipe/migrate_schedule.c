@@ -1,4 +1,6 @@
-#include "pipe/migrate.h"
+#include "pipe/migrate_schedule.h"
+
+#include "pipe/params.h"
 
 int fl_frozen_layers(const fl_model *model, int F)
 {
@@ -79,4 +81,16 @@ void fl_migrate_attic(const fl_model *model, const fl_plan *old, const fl_plan *
             attic[layer] = owner(old, 0, stage_of(old, layer));
         }
     }
+}
+
+int64_t fl_migrate_bytes(const fl_model *model, const fl_move *moves, int n, int n_moments)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++) {
+        const fl_move *m = &moves[i];
+        int64_t weights = 4 * fl_params_count(model, m->layer, m->layer + 1);
+        bytes += m->from != m->to ? weights : 0;
+        bytes += m->moments && m->moments_from != m->to ? n_moments * weights : 0;
+    }
+    return bytes;
 }

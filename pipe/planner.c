@@ -11,7 +11,7 @@
 #include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "nn/model.h"
-#include "pipe/migrate.h"
+#include "pipe/migrate_schedule.h"
 #include "pipe/options.h"
 #include "pipe/partition.h"
 #include "pipe/price.h"
@@ -317,14 +317,13 @@ fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate
     return status;
 }
 
-/* The largest stage of a given plan. */
-static int64_t plan_bytes(const fl_plan_input *input, const fl_plan *plan)
+void fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int stage,
+                    fl_stage_memory *memory)
 {
     fl_layer_memory scaled[FL_MAX_LAYERS];
-    int64_t most = 0;
     int n_frozen = fl_frozen_layers(input->model, plan->F);
     int64_t n = fl_share_max(fl_share_max(input->job->train.batch, plan->R), plan->M);
-    for (int i = 0; i < plan->n_layers; i++) {
+    for (int i = plan->first[stage]; i < plan->first[stage + 1]; i++) {
         const fl_layer_memory *one = &input->memory_one[i];
         scaled[i] = (fl_layer_memory){.kept_bytes = n * one->kept_bytes,
                                       .scratch_bytes = n * one->scratch_bytes,
@@ -333,10 +332,17 @@ static int64_t plan_bytes(const fl_plan_input *input, const fl_plan *plan)
                                       .frozen_kept_bytes = n * one->frozen_kept_bytes,
                                       .frozen_scratch_bytes = n * one->frozen_scratch_bytes};
     }
+    fl_memory_stage(input->model, input->job, scaled, n_frozen, plan->schedule, plan->K, plan->M,
+                    stage, plan->first[stage], plan->first[stage + 1], memory);
+}
+
+/* The largest stage of a given plan. */
+static int64_t plan_bytes(const fl_plan_input *input, const fl_plan *plan)
+{
+    int64_t most = 0;
     for (int s = 0; s < plan->K; s++) {
         fl_stage_memory memory;
-        fl_memory_stage(input->model, input->job, scaled, n_frozen, plan->schedule, plan->K,
-                        plan->M, s, plan->first[s], plan->first[s + 1], &memory);
+        fl_plan_memory(input, plan, s, &memory);
         most = memory.total_bytes > most ? memory.total_bytes : most;
     }
     return most;

@@ -41,6 +41,10 @@ fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate
 /* Predicted time of one optimizer step of one given plan, microseconds. detail may be NULL. */
 double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candidate *detail);
 
+/* What stage `stage` of a given plan needs. Threads: pure; any. */
+void fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int stage,
+                    fl_stage_memory *memory);
+
 /* Whether a plan is one: counts in range, every stage has layers, no worker has two places.
  * Returns FL_EINVAL with what is wrong. Threads: pure; any. */
 fl_status fl_plan_check(const fl_plan *plan) FL_MUST_CHECK;

@@ -1,0 +1,37 @@
+/* Which state goes where when one plan follows another: pure, values to values.
+ *
+ * A layer's weights come from an owner under the old plan: from the new owner itself if it was one,
+ * else from the old owner that has least to send so far. The moments of a layer that trains on come
+ * from the same worker. A layer that freezes leaves its moments with the old plan's first replica,
+ * in the attic; a layer that thaws gets them back from there. */
+#ifndef FL_PIPE_MIGRATE_SCHEDULE_H
+#define FL_PIPE_MIGRATE_SCHEDULE_H
+
+#include <frostline/plan.h>
+
+/* One layer's state from one worker to another, or (from == to) from its old place to its new. */
+typedef struct fl_move {
+    int layer;
+    int from, to;     /* ranks */
+    bool moments;     /* with the weights; false: the layer is frozen in the new plan */
+    int moments_from; /* a rank; differs from `from` when the layer thaws */
+} fl_move;
+
+/* Layers of the model below the frost line when F blocks are frozen. */
+int fl_frozen_layers(const fl_model *model, int F);
+
+/* attic    [n_layers] the rank that keeps a frozen layer's moments, -1: nobody; see below
+ * moves    [capacity] out; capacity n_layers * next->R always suffices
+ * Returns  FL_EINTERNAL when a layer has no old owner or no place keeps its moments.
+ * Threads  pure; any */
+fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                              const int *attic, fl_move *moves, int capacity,
+                              int *n_moves) FL_MUST_CHECK;
+
+/* Bring `attic` [n_layers] from the old plan to the next. Pure. */
+void fl_migrate_attic(const fl_model *model, const fl_plan *old, const fl_plan *next, int *attic);
+
+/* Bytes that the moves bring from one worker to another. Pure. */
+int64_t fl_migrate_bytes(const fl_model *model, const fl_move *moves, int n, int n_moments);
+
+#endif
