@@ -250,6 +250,7 @@ static fl_status evaluate(worker *w, const fl_global_batch *after)
     if (n == 0) {
         return FL_OK;
     }
+    fl_link_doing(w->link, "evaluation");
     fl_global_batch batch = test_batch(w, after, 0);
     FL_TRY(fl_pipeline_prefetch(w->pipeline, &batch));
     for (int64_t first = 0; first < n; first += most) {
@@ -331,6 +332,7 @@ static fl_status one_step(worker *w, const fl_global_batch *batch, bool *stop)
     double lr = fl_learning_rate(w->c->job, batch->step, w->c->n_steps);
     int64_t begun = fl_now_us();
     fl_step_result result;
+    fl_link_doing(w->link, "training step");
     FL_TRY(fl_pipeline_step(w->pipeline, batch, lr, waits ? 1.0 : 0.0, &result));
     report(w, batch, &result, lr, fl_now_us() - begun);
     if (result.flags > 0.0) {
