@@ -61,8 +61,8 @@ FL_INLINE void turn_groups(vu c[4])
         for (int i = 0; i < 4; i++) {
             if ((i & step) == 0) {
                 vu a = c[i], b = c[i + step];
-                c[i] = __builtin_shuffle(a, b, low);
-                c[i + step] = __builtin_shuffle(a, b, high);
+                c[i] = V_SHUFFLE(a, b, low);
+                c[i + step] = V_SHUFFLE(a, b, high);
             }
         }
     }
