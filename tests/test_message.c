@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -100,7 +101,7 @@ static void meet_stale(const rank_env *env)
 {
     fl_message_group *group = open_messages(env, PATIENCE_MS);
     static char data[FL_MESSAGE_MAX_BYTES];
-    strcpy(data, env->rank == 0 ? "plan" : "mine");
+    snprintf(data, sizeof data, "%s", env->rank == 0 ? "plan" : "mine");
     size_t size_bytes = 5;
     bool stale = env->rank == 1;
     fl_status status = fl_message_tell(group, 0, stale ? 4 : 5, data, &size_bytes, soon());
