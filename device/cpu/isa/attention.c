@@ -239,11 +239,7 @@ FL_INLINE vf seen(const bool causal, const block *b, int64_t key, int64_t lane, 
     if (!causal || key <= b->first) {
         return x;
     }
-    vi number;
-#pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++) {
-        number[i] = i;
-    }
+    const vi number = FL_LANES_OF(FL_LANE_NUMBER, 0);
     return v_select(number < (int32_t)(key - b->first - lane), v_all(otherwise), x);
 }
 

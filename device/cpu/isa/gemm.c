@@ -51,8 +51,8 @@ FL_INLINE void turn_block(const bool whole, const float *b, int64_t b_col, int64
 
 static void pack_turned(const float *b, int64_t b_col, int64_t depth, int64_t cols, float *panel)
 {
-    for (int64_t k = 0; k < depth; k += LANES) {
-        for (int64_t j = 0; j < TILE_COLS; j += LANES) {
+    for (int64_t j = 0; j < TILE_COLS; j += LANES) {
+        for (int64_t k = 0; k < depth; k += LANES) {
             const float *from = b + j * b_col + k;
             float *to = panel + k * TILE_COLS + j;
             if (depth - k >= LANES && cols - j >= LANES) {

@@ -4,13 +4,10 @@
 
 #include <math.h>
 
-/* Lanes of the last vector that lie beyond the row. */
+/* Zeros in the lanes beyond the row. */
 FL_INLINE vf keep(vf x, int64_t left)
 {
-    vi lane;
-    for (int i = 0; i < LANES; i++) {
-        lane[i] = i;
-    }
+    const vi lane = FL_LANES_OF(FL_LANE_NUMBER, 0);
     return left >= LANES ? x : v_select(lane < (int32_t)left, x, (vf){0});
 }
 

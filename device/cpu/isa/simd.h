@@ -89,6 +89,35 @@ FL_INLINE vf v_select(vi where, vf yes, vf no)
     return (vf)((where & (vi)yes) | (~where & (vi)no));
 }
 
+/* f(lane, x) for each lane, as the elements of a vector that the compiler can compute. */
+#if FL_LANES == 16
+#define FL_LANES_OF(f, x)                                                                          \
+    {                                                                                              \
+        FL_LANES_8(f, 0, x), FL_LANES_8(f, 8, x)                                                   \
+    }
+#elif FL_LANES == 8
+#define FL_LANES_OF(f, x)                                                                          \
+    {                                                                                              \
+        FL_LANES_8(f, 0, x)                                                                        \
+    }
+#else
+#define FL_LANES_OF(f, x)                                                                          \
+    {                                                                                              \
+        f(0, x), f(1, x), f(2, x), f(3, x)                                                         \
+    }
+#endif
+#define FL_LANES_8(f, i, x)                                                                        \
+    f(i, x), f(i + 1, x), f(i + 2, x), f(i + 3, x), f(i + 4, x), f(i + 5, x), f(i + 6, x),         \
+        f(i + 7, x)
+
+/* The number of each lane, plus x. */
+#define FL_LANE_NUMBER(lane, x) ((lane) + (x))
+
+/* Where the two halves of a swap across a diagonal of blocks of x lanes come from: see v_transpose.
+ */
+#define FL_LANE_LOW(lane, x) (((lane) & (x)) == 0 ? (lane) : FL_LANES + (lane) - (x))
+#define FL_LANE_HIGH(lane, x) (((lane) & (x)) == 0 ? (lane) + (x) : FL_LANES + (lane))
+
 FL_INLINE vf v_max(vf a, vf b)
 {
 #if defined(__AVX512F__)

@@ -31,27 +31,31 @@ FL_INLINE void tile_sums(const int rows, const int vecs, const float *a, int64_t
     }
 }
 
-/* LANES x LANES block: row i of `x` becomes column i. Blocks of 1, 2, 4, ... swap across the
- * diagonal. */
+/* Rows i and i + step of each pair swap the blocks of `step` lanes that lie off the diagonal. */
+#define FL_SWAP_BLOCKS(x, count, step)                                                             \
+    do {                                                                                           \
+        const vi low_ = FL_LANES_OF(FL_LANE_LOW, step), high_ = FL_LANES_OF(FL_LANE_HIGH, step);   \
+        _Pragma("GCC unroll 16") for (int i_ = 0; i_ < (count); i_++)                              \
+        {                                                                                          \
+            if ((i_ & (step)) == 0) {                                                              \
+                __typeof__((x)[0]) a_ = (x)[i_], b_ = (x)[i_ + (step)];                            \
+                (x)[i_] = V_SHUFFLE(a_, b_, low_);                                                 \
+                (x)[i_ + (step)] = V_SHUFFLE(a_, b_, high_);                                       \
+            }                                                                                      \
+        }                                                                                          \
+    } while (0)
+
+/* LANES x LANES block: row i of `x` becomes column i. */
 FL_INLINE void v_transpose(vf x[LANES])
 {
-#pragma GCC unroll 4
-    for (int step = 1; step < LANES; step *= 2) {
-        vi low, high;
-#pragma GCC unroll 16
-        for (int lane = 0; lane < LANES; lane++) {
-            low[lane] = (lane & step) == 0 ? lane : LANES + lane - step;
-            high[lane] = (lane & step) == 0 ? lane + step : LANES + lane;
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; i++) {
-            if ((i & step) == 0) {
-                vf a = x[i], b = x[i + step];
-                x[i] = V_SHUFFLE(a, b, low);
-                x[i + step] = V_SHUFFLE(a, b, high);
-            }
-        }
-    }
+    FL_SWAP_BLOCKS(x, LANES, 1);
+    FL_SWAP_BLOCKS(x, LANES, 2);
+#if FL_LANES >= 8
+    FL_SWAP_BLOCKS(x, LANES, 4);
+#endif
+#if FL_LANES >= 16
+    FL_SWAP_BLOCKS(x, LANES, 8);
+#endif
 }
 
 #endif
