@@ -24,7 +24,7 @@ void fl_exchange_destroy(fl_exchange **exchange);
  * Returns  FL_ESTALE when a member gave another generation, FL_EINTERNAL when it gave another
  *          size; the exchange is still good then
  * Threads  one at a time */
-fl_status fl_exchange_run(fl_exchange *exchange, uint32_t generation, const void *mine,
-                          size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
+fl_status fl_exchange_run(fl_exchange *x, uint32_t generation, const void *mine, size_t size_bytes,
+                          void *all, int64_t deadline_us) FL_MUST_CHECK;
 
 #endif

@@ -556,22 +556,26 @@ extern "C" fl_status fl_net_open(const fl_net_options *options, fl_net **out)
 
 static void say_bye(fl_net *net)
 {
+    int n_sent = 0;
+    net->byes[size_t(net->rank)] = bye_mark;
     try {
-        char mark = bye_mark;
-        auto buffer = net->context->createUnboundBuffer(&mark, 1);
-        int n_sent = 0;
         for (int peer = 0; peer < net->size; peer++) {
-            if (peer != net->rank && net->byes[size_t(peer)] != bye_mark) {
-                buffer->send(peer, tag_bye, 0, 1);
-                n_sent++;
+            try {
+                if (peer != net->rank) {
+                    net->bye_buffer->send(peer, tag_bye, size_t(net->rank), 1);
+                    n_sent++;
+                }
+            } catch (const std::exception &) {
+                /* It has gone first. */
             }
         }
         int64_t deadline_us = fl_deadline_us(longest_close_ms);
         for (; n_sent > 0; n_sent--) {
-            buffer->waitSend(nullptr, milliseconds(fl_left_ms(deadline_us)));
+            net->bye_buffer->waitSend(nullptr, milliseconds(fl_left_ms(deadline_us)));
         }
     } catch (const std::exception &) {
-        /* Somebody has gone first. */
+        /* Somebody went without taking it, or is stuck: the others are told by the end of the
+         * connection. */
     }
 }
 

@@ -5,6 +5,7 @@
 #include "autodp/store_wire.h"
 #include "device/alloc.h"
 
+#include <assert.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -59,6 +60,7 @@ static void drop_parked(fl_store *store, entry *e)
 static void drop_entry(fl_store *store, entry **link)
 {
     entry *e = *link;
+    assert(e != NULL);
     *link = e->next;
     drop_parked(store, e);
     fl_free(e->value);

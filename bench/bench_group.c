@@ -197,7 +197,6 @@ static void bench_beside(const rank_env *env, fl_group *group, int64_t n)
     int64_t n_beside = 0;
     fl_group_stats before, after;
     fl_group_stats_get(group, &before);
-    start = thread_seconds();
     for (int step = 0; step < STEPS; step++) {
         RANK_OK(fl_bucket_start(bucket));
         double s = thread_seconds();

@@ -110,7 +110,7 @@ static void *fall_under_way(void *argument)
 static fl_status run_broadcast(const rank_env *env, fl_group *group)
 {
     void *argument[] = {(void *)(uintptr_t)env, group};
-    pthread_t thread;
+    pthread_t thread = 0;
     if (is_victim(env)) {
         pthread_create(&thread, NULL, fall_under_way, argument);
     }
@@ -270,7 +270,7 @@ static void play(const rank_env *env)
                              &size_bytes));
     }
     watcher w = {.group = group};
-    pthread_t thread;
+    pthread_t thread = 0;
     if (s->notice == BY_ABORT && !is_victim(env)) {
         w.victim = *victim;
         pthread_create(&thread, NULL, watch, &w);

@@ -237,6 +237,23 @@ static void test_memory__a_layers_failure_comes_with_its_place(void **state)
     fl_model_destroy(&model);
 }
 
+static void test_memory__survives_every_failed_allocation(void **state)
+{
+    (void)state;
+    fl_model *model = vit(0.0f);
+    fl_layer_memory memory[16];
+    fl_status status = FL_ENOMEM;
+    int n = 0;
+    while (status == FL_ENOMEM) {
+        fl_alloc_fail_at((uint64_t)++n);
+        status = fl_memory_measure(model, &image, 2, memory);
+    }
+    fl_alloc_fail_at(0);
+    assert_int_equal(status, FL_OK);
+    assert_true(n > 3);
+    fl_model_destroy(&model);
+}
+
 /* ---- composing a stage ---- */
 
 static fl_job adamw_job(void)
@@ -441,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_memory__dry_run_counts_what_a_real_run_takes),
         cmocka_unit_test(test_memory__n_samples_take_at_most_n_times_one),
         cmocka_unit_test(test_memory__a_layers_failure_comes_with_its_place),
+        cmocka_unit_test(test_memory__survives_every_failed_allocation),
         cmocka_unit_test(test_memory__stage_is_the_sum_of_its_parts),
         cmocka_unit_test(test_memory__frozen_layers_take_what_a_real_stage_takes),
         cmocka_unit_test(test_memory__nothing_flows_back_below_the_frost_line),

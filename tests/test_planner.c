@@ -3,6 +3,7 @@
 #include "pipe/planner.h"
 
 #include "autodp/sampler.h"
+#include "device/alloc.h"
 #include "nn/model.h"
 
 #include <math.h>
@@ -524,6 +525,28 @@ static void test_planner__bound_leaves_out_nothing_better(void **state)
     }
 }
 
+/* A plan from a table that was never allocated, or memory that is not given back: the n-th
+ * allocation fails, for every n there is. */
+static void test_planner__survives_every_failed_allocation(void **state)
+{
+    (void)state;
+    situation s;
+    fl_plan plan;
+    situation_init(&s, 4, 3, 8);
+    fl_status status = FL_ENOMEM;
+    int n = 0;
+    while (status == FL_ENOMEM) {
+        memset(&plan, 0, sizeof plan);
+        fl_alloc_fail_at((uint64_t)++n);
+        status = fl_plan_choose(&s.input, &plan, NULL, 0, NULL);
+        assert_true((status == FL_ENOMEM) == (plan.K == 0));
+    }
+    fl_alloc_fail_at(0);
+    assert_int_equal(status, FL_OK);
+    assert_true(n > 5);
+    situation_fini(&s);
+}
+
 /* ---- plans as values ---- */
 
 static fl_plan small_plan(void)
@@ -603,6 +626,7 @@ int main(void)
         cmocka_unit_test(test_planner__is_valid_and_never_worse_than_a_candidate),
         cmocka_unit_test(test_planner__refuses_only_what_cannot_fit),
         cmocka_unit_test(test_planner__bound_leaves_out_nothing_better),
+        cmocka_unit_test(test_planner__survives_every_failed_allocation),
         cmocka_unit_test(test_plan__places_and_text),
         cmocka_unit_test(test_plan__check_finds_what_is_wrong),
     };

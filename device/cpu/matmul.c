@@ -16,6 +16,7 @@ static fl_status by_rows(fl__cpu *cpu, const fl__gemm *g)
         part.a += r.begin * g->a_row;
         part.y += r.begin * g->n;
         part.start = g->start == NULL ? NULL : g->start + r.begin * g->n;
+        part.a_sums = g->a_sums == NULL ? NULL : g->a_sums + r.begin;
         part.pre = g->pre == NULL ? NULL : g->pre + r.begin * g->n;
         cpu->isa->gemm(&part, fl__cpu_scratch(cpu, t));
     }
@@ -69,10 +70,8 @@ fl_status fl__cpu_linear_backward_weights(fl_device *d, FL__UNUSED fl_stream *s,
                                           float *grad_bias, int64_t m, int64_t n_out, int64_t n_in)
 {
     fl__cpu *cpu = fl__cpu_of(d);
-    if (grad_bias != NULL) {
-        cpu->isa->column_sums(grad_out, n_out, grad_bias, m, n_out);
-    }
     if (grad_w == NULL) {
+        cpu->isa->column_sums(grad_out, n_out, grad_bias, m, n_out);
         return FL_OK;
     }
     const fl__gemm g = {
@@ -87,6 +86,7 @@ fl_status fl__cpu_linear_backward_weights(fl_device *d, FL__UNUSED fl_stream *s,
         .b_col = 1,
         .start = grad_w,
         .y = grad_w,
+        .a_sums = grad_bias,
     };
     return by_rows(cpu, &g);
 }

@@ -52,6 +52,11 @@ fl_status fl_fail(fl_status status, const char *format, ...) FL_PRINTF(2, 3) FL_
 /* Put "context: " before the message at hand and give `status` back. */
 fl_status fl_within(fl_status status, const char *format, ...) FL_PRINTF(2, 3) FL_MUST_CHECK;
 
+#ifdef __clang_analyzer__ /* cannot see from outside that both give back their first argument */
+#define fl_fail(status, ...) ((void)(fl_fail)(status, __VA_ARGS__), (status))
+#define fl_within(status, ...) ((void)(fl_within)(status, __VA_ARGS__), (status))
+#endif
+
 /* Return at once when `expr` fails: only where nothing is held. */
 #define FL_TRY(expr)                                                                               \
     do {                                                                                           \

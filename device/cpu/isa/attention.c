@@ -18,7 +18,23 @@
 
 #include <math.h>
 
-enum { QUERIES = 2 * LANES };
+/* Rows of a tile two vectors wide that the registers hold: 28 of 32 with AVX-512, 12 of 16
+ * elsewhere.
+ */
+#if FL_LANES == 16
+#define FL_TILE_ROWS 14
+#else
+#define FL_TILE_ROWS 6
+#endif
+enum { QUERIES = 2 * LANES, TILE_ROWS = FL_TILE_ROWS, TILE_COLS = 2 * LANES };
+
+/* X(rows) for each height of a tile. */
+#if FL_LANES == 16
+#define FL_TALL_TILES(X) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#else
+#define FL_TALL_TILES(X)
+#endif
+#define FL_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) FL_TALL_TILES(X)
 
 static const float log2_e = 1.44269504f, ln_2 = 0.693147181f;
 
@@ -59,15 +75,6 @@ static float *take(float **workspace, int64_t floats)
 
 /* ---- products ---- */
 
-FL_INLINE void store_cols(float *y, vf x, int64_t cols, bool add)
-{
-    if (cols >= LANES) {
-        v_store(y, add ? (vf)(v_load(y) + x) : x);
-    } else if (cols > 0) {
-        v_store_part(y, add ? (vf)(v_load_part(y, cols) + x) : x, cols);
-    }
-}
-
 typedef struct product {
     const float *a;
     int64_t a_row, a_k;
@@ -78,32 +85,23 @@ typedef struct product {
     bool add; /* to y */
 } product;
 
-FL_INLINE void wide_tile(const int count, const product *p)
+FL_INLINE void tile(const int count, const int vecs, const product *p)
 {
-    vf sum[TILE_ROWS][2];
-#pragma GCC unroll 14
-    for (int i = 0; i < count; i++) {
-        sum[i][0] = sum[i][1] = (vf){0};
-    }
-    tile_sums(count, p->a, p->a_row, p->a_k, p->b, p->b_k, p->depth, sum);
-#pragma GCC unroll 14
-    for (int i = 0; i < count; i++) {
-        store_cols(p->y + i * p->y_row, sum[i][0], p->cols, p->add);
-        store_cols(p->y + i * p->y_row + LANES, sum[i][1], p->cols - LANES, p->add);
-    }
-}
-
-FL_INLINE void narrow_tile(const int count, const product *p)
-{
-    vf sum[TILE_ROWS];
-#pragma GCC unroll 14
-    for (int i = 0; i < count; i++) {
+    vf sum[TILE_ROWS * 2];
+#pragma GCC unroll 28
+    for (int i = 0; i < count * vecs; i++) {
         sum[i] = (vf){0};
     }
-    tile_sums_narrow(count, p->a, p->a_row, p->a_k, p->b, p->b_k, p->depth, sum);
+    tile_sums(count, vecs, p->a, p->a_row, p->a_k, p->b, p->b_k, p->depth, sum);
 #pragma GCC unroll 14
     for (int i = 0; i < count; i++) {
-        store_cols(p->y + i * p->y_row, sum[i], p->cols, p->add);
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) {
+            float *y = p->y + i * p->y_row + v * LANES;
+            int64_t left = p->cols - v * LANES;
+            vf x = sum[i * vecs + v];
+            v_store_left(y, p->add ? (vf)(v_load_left(y, left) + x) : x, left);
+        }
     }
 }
 
@@ -113,18 +111,18 @@ static void run_tile(int64_t count, const product *p)
         switch (count) {
 #define FL_TILE_CASE(n)                                                                            \
     case n:                                                                                        \
-        wide_tile(n, p);                                                                           \
+        tile(n, 2, p);                                                                             \
         break;
-            FL_TILE_CASES(FL_TILE_CASE)
+            FL_TILES(FL_TILE_CASE)
 #undef FL_TILE_CASE
         }
     } else {
         switch (count) {
 #define FL_TILE_CASE(n)                                                                            \
     case n:                                                                                        \
-        narrow_tile(n, p);                                                                         \
+        tile(n, 1, p);                                                                             \
         break;
-            FL_TILE_CASES(FL_TILE_CASE)
+            FL_TILES(FL_TILE_CASE)
 #undef FL_TILE_CASE
         }
     }
@@ -151,30 +149,43 @@ static void multiply(int64_t m, product p)
 
 /* ---- 1: operands as the products want them ---- */
 
-/* turned[c][query] = x[query][c] * scale, zeros in the lanes beyond the last query. */
+/* One block of LANES queries and as many columns; what is not there becomes zero. */
+FL_INLINE void turn_block(const bool whole, const float *x, int64_t row, int64_t queries,
+                          int64_t cols, float scale, float *turned)
+{
+    vf v[LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) {
+        const float *from = x + i * row;
+        v[i] = whole ? v_load(from) : i < queries ? v_load_left(from, cols) : (vf){0};
+        v[i] *= scale;
+    }
+    v_transpose(v);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) {
+        if (whole || i < cols) {
+            v_store(turned + i * QUERIES, v[i]);
+        }
+    }
+}
+
+/* turned[c][query] = x[query][c] * scale. Lanes beyond the last query hold zeros, or that query. */
 static void turn(const float *x, int64_t row, const block *b, int64_t head_dim, float scale,
                  float *turned)
 {
     for (int64_t lane = 0; lane < b->vectors * LANES; lane += LANES) {
-        for (int64_t c = 0; c < head_dim; c += LANES) {
-            vf v[LANES];
-            int64_t left = head_dim - c;
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) {
-                const float *from = x + (b->first + lane + i) * row + c;
-                if (lane + i >= b->count) {
-                    v[i] = (vf){0};
-                } else {
-                    v[i] = (left >= LANES ? v_load(from) : v_load_part(from, left)) * scale;
-                }
+        const float *from = x + (b->first + lane) * row;
+        int64_t queries = b->count - lane;
+        for (int64_t c = 0; c < head_dim && queries > 1; c += LANES) {
+            float *to = turned + c * QUERIES + lane;
+            if (queries >= LANES && head_dim - c >= LANES) {
+                turn_block(true, from + c, row, LANES, LANES, scale, to);
+            } else {
+                turn_block(false, from + c, row, queries, head_dim - c, scale, to);
             }
-            v_transpose(v);
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) {
-                if (i < left) {
-                    v_store(turned + (c + i) * QUERIES + lane, v[i]);
-                }
-            }
+        }
+        for (int64_t c = 0; c < head_dim && queries == 1; c++) {
+            v_store(turned + c * QUERIES + lane, v_all(from[c] * scale));
         }
     }
 }
@@ -220,36 +231,30 @@ static void scores(const fl__attention_head *h, const block *b, const float *tur
                                   .cols = b->vectors * LANES});
 }
 
-/* Lanes whose query comes before key `key`: they do not see it. */
-FL_INLINE vi hidden(const block *b, int64_t key, int64_t lane)
-{
-    vi number;
-    for (int i = 0; i < LANES; i++) {
-        number[i] = i;
-    }
-    return number < (int32_t)(key - b->first - lane);
-}
-
-FL_INLINE vf seen(const fl__attention_head *h, const block *b, int64_t key, int64_t lane, vf x,
+/* x in the lanes whose query sees key `key`, `otherwise` in those whose query comes before it.
+ * Elsewhere than in a causal block's own keys, all do. */
+FL_INLINE vf seen(const bool causal, const block *b, int64_t key, int64_t lane, vf x,
                   float otherwise)
 {
-    if (!h->causal || key <= b->first) {
+    if (!causal || key <= b->first) {
         return x;
     }
-    return v_select(hidden(b, key, lane), v_all(otherwise), x);
+    const vi number = FL_LANES_OF(FL_LANE_NUMBER, 0);
+    return v_select(number < (int32_t)(key - b->first - lane), v_all(otherwise), x);
 }
 
 /* ---- 3: softmax down the columns ---- */
 
-static void softmax(const fl__attention_head *h, const block *b, int64_t lane, float *s)
+FL_INLINE void softmax(const bool causal, const fl__attention_head *h, const block *b, int64_t lane,
+                       float *s)
 {
     vf top = v_all(-INFINITY), sum = {0};
     for (int64_t key = 0; key < b->n_keys; key++) {
-        top = v_max(top, seen(h, b, key, lane, v_load(s + key * QUERIES), -INFINITY));
+        top = v_max(top, seen(causal, b, key, lane, v_load(s + key * QUERIES), -INFINITY));
     }
     for (int64_t key = 0; key < b->n_keys; key++) {
         float *at = s + key * QUERIES;
-        vf p = seen(h, b, key, lane, v_exp2(v_load(at) - top), 0.0f);
+        vf p = seen(causal, b, key, lane, v_exp2(v_load(at) - top), 0.0f);
         sum += p;
         v_store(at, p);
     }
@@ -258,8 +263,10 @@ static void softmax(const fl__attention_head *h, const block *b, int64_t lane, f
         v_store(s + key * QUERIES, v_load(s + key * QUERIES) * share);
     }
     if (h->lse != NULL) {
+        float lse[LANES];
+        v_store(lse, (top + v_log2(sum)) * ln_2);
         for (int64_t i = 0; i < LANES && lane + i < b->count; i++) {
-            h->lse[(b->first + lane + i) * h->heads] = top[i] * ln_2 + logf(sum[i]);
+            h->lse[(b->first + lane + i) * h->heads] = lse[i];
         }
     }
 }
@@ -275,7 +282,11 @@ void FL_ISA_NAME(attention)(const fl__attention_head *h, float *workspace)
         turn(h->q, 3 * h->width, &b, h->head_dim, scale, turned);
         scores(h, &b, turned, s);
         for (int64_t lane = 0; lane < b.vectors * LANES; lane += LANES) {
-            softmax(h, &b, lane, s + lane);
+            if (h->causal) {
+                softmax(true, h, &b, lane, s + lane);
+            } else {
+                softmax(false, h, &b, lane, s + lane);
+            }
         }
         multiply(b.count, (product){.a = s,
                                     .a_row = 1,
@@ -291,29 +302,25 @@ void FL_ISA_NAME(attention)(const fl__attention_head *h, float *workspace)
 
 /* ---- backward ---- */
 
-/* 5: probabilities from the scores. */
-static void probabilities(const fl__attention_head *h, const block *b, int64_t lane, float *s)
+/* 5, 7 and 9: s becomes P, and dP becomes dS. Both dP and so delta and dS come with the scale of
+ * the scores, which the turned dY brings along. */
+FL_INLINE void grad_scores(const bool causal, const fl__attention_head *h, const block *b,
+                           int64_t lane, float *s, float *ds)
 {
-    vf lse = {0};
+    float lse[LANES] = {0};
     for (int64_t i = 0; i < LANES && lane + i < b->count; i++) {
-        lse[i] = h->lse_in[(b->first + lane + i) * h->heads] * log2_e;
+        lse[i] = h->lse_in[(b->first + lane + i) * h->heads];
     }
+    vf top = v_load(lse) * log2_e, delta = {0};
     for (int64_t key = 0; key < b->n_keys; key++) {
         float *at = s + key * QUERIES;
-        v_store(at, seen(h, b, key, lane, v_exp2(v_load(at) - lse), 0.0f));
-    }
-}
-
-/* 7 and 9: dP becomes dS. */
-static void grad_scores(const block *b, float scale, const float *p, float *dp)
-{
-    vf delta = {0};
-    for (int64_t key = 0; key < b->n_keys; key++) {
-        delta += v_load(p + key * QUERIES) * v_load(dp + key * QUERIES);
+        vf p = seen(causal, b, key, lane, v_exp2(v_load(at) - top), 0.0f);
+        delta += p * v_load(ds + key * QUERIES);
+        v_store(at, p);
     }
     for (int64_t key = 0; key < b->n_keys; key++) {
-        float *at = dp + key * QUERIES;
-        v_store(at, v_load(p + key * QUERIES) * (v_load(at) - delta) * scale);
+        float *at = ds + key * QUERIES;
+        v_store(at, v_load(s + key * QUERIES) * (v_load(at) - delta));
     }
 }
 
@@ -354,7 +361,7 @@ static void backward_block(const fl__attention_head *h, const backward_work *w, 
 {
     int64_t row = 3 * h->width, D = h->head_dim;
     turn(h->q, row, b, D, w->scale * log2_e, w->turned_q);
-    turn(h->grad_y, h->width, b, D, 1.0f, w->turned_g);
+    turn(h->grad_y, h->width, b, D, w->scale, w->turned_g);
     scores(h, b, w->turned_q, w->s);
     multiply(b->n_keys, (product){.a = h->v,
                                   .a_row = row,
@@ -366,8 +373,11 @@ static void backward_block(const fl__attention_head *h, const backward_work *w, 
                                   .y_row = QUERIES,
                                   .cols = b->vectors * LANES});
     for (int64_t lane = 0; lane < b->vectors * LANES; lane += LANES) {
-        probabilities(h, b, lane, w->s + lane);
-        grad_scores(b, w->scale, w->s + lane, w->ds + lane);
+        if (h->causal) {
+            grad_scores(true, h, b, lane, w->s + lane, w->ds + lane);
+        } else {
+            grad_scores(false, h, b, lane, w->s + lane, w->ds + lane);
+        }
     }
     to_keys(b, w->s, w->g, row, D, h->grad_v, h->causal);
     to_keys(b, w->ds, w->q, row, D, h->grad_k, h->causal);

@@ -5,6 +5,7 @@
  * r LANES / 4 + q: turning each group of four lanes over then leaves the words in the order of the
  * elements. */
 #include "device/cpu/isa/passes.h"
+#include "device/cpu/isa/tile.h"
 
 enum { ROUNDS = 10, DRAWN = 4 * LANES };
 
@@ -49,35 +50,21 @@ FL_INLINE void philox(vu c[4], uint32_t k0, uint32_t k1)
 /* Each group of four lanes of c[0 .. 3] is a 4 x 4 matrix; turn it over. */
 FL_INLINE void turn_groups(vu c[4])
 {
-#pragma GCC unroll 2
-    for (int step = 1; step < 4; step *= 2) {
-        vi low, high;
-#pragma GCC unroll 16
-        for (int lane = 0; lane < LANES; lane++) {
-            low[lane] = (lane & step) == 0 ? lane : LANES + lane - step;
-            high[lane] = (lane & step) == 0 ? lane + step : LANES + lane;
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            if ((i & step) == 0) {
-                vu a = c[i], b = c[i + step];
-                c[i] = __builtin_shuffle(a, b, low);
-                c[i + step] = __builtin_shuffle(a, b, high);
-            }
-        }
-    }
+    FL_SWAP_BLOCKS(c, 4, 1);
+    FL_SWAP_BLOCKS(c, 4, 2);
 }
+
+/* Which block, counted from the first of LANES, a lane draws. */
+#define BLOCK_OF_LANE(lane, x) ((lane) % 4 * (FL_LANES / 4) + (lane) / 4 + (x))
 
 /* The words of blocks first .. first + LANES - 1, in the order of their elements. */
 FL_INLINE void draw(const uint32_t key[2], int64_t sample, uint64_t first, vu words[4])
 {
-    for (int lane = 0; lane < LANES; lane++) {
-        uint64_t block = first + (uint64_t)(lane % 4 * (LANES / 4) + lane / 4);
-        words[0][lane] = (uint32_t)block;
-        words[1][lane] = (uint32_t)(block >> 32);
-        words[2][lane] = (uint32_t)sample;
-        words[3][lane] = (uint32_t)((uint64_t)sample >> 32);
-    }
+    const vu block = FL_LANES_OF(BLOCK_OF_LANE, 0), zero = {0};
+    words[0] = block + (uint32_t)first;
+    words[1] = (uint32_t)(first >> 32) - (vu)(words[0] < block); /* -1 where the sum wrapped */
+    words[2] = zero + (uint32_t)sample;
+    words[3] = zero + (uint32_t)((uint64_t)sample >> 32);
     philox(words, key[0], key[1]);
     turn_groups(words);
 }

@@ -13,37 +13,52 @@
 #include "device/cpu/isa/passes.h"
 #include "device/cpu/isa/tile.h"
 
-enum { BLOCK_DEPTH = 512, BLOCK_SIZE = 64 * 1024, ROWS_SIZE = 64 * 1024 };
+/* Tiles that fill the registers and need few loads a multiplication: 24 sums, 4 and 1 operands of
+ * 32 registers with AVX-512, 12, 2 and 1 of 16 elsewhere. */
+#if FL_LANES == 16
+#define FL_TILE_VECS 4
+#else
+#define FL_TILE_VECS 2
+#endif
+enum { TILE_ROWS = 6, TILE_VECS = FL_TILE_VECS, TILE_COLS = TILE_VECS * LANES };
+
+enum { BLOCK_DEPTH = 512, BLOCK_SIZE = 128 * 1024, ROWS_SIZE = 64 * 1024 };
 
 size_t FL_ISA_NAME(gemm_workspace)(void)
 {
     return (BLOCK_SIZE + BLOCK_DEPTH * TILE_COLS) * sizeof(float);
 }
 
-/* ---- 1: packing ---- */
+/* Columns are apart in memory, depth is contiguous: LANES x LANES blocks are turned over. `whole`
+ * says that a block is full, so that no element of it needs a question. */
+FL_INLINE void turn_block(const bool whole, const float *b, int64_t b_col, int64_t depth,
+                          int64_t cols, float *panel)
+{
+    vf x[LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) {
+        const float *from = b + i * b_col;
+        x[i] = whole ? v_load(from) : i < cols ? v_load_left(from, depth) : (vf){0};
+    }
+    v_transpose(x);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) {
+        if (whole || i < depth) {
+            v_store(panel + i * TILE_COLS, x[i]);
+        }
+    }
+}
 
-/* Columns are apart in memory, depth is contiguous: LANES x LANES blocks are turned over. */
 static void pack_turned(const float *b, int64_t b_col, int64_t depth, int64_t cols, float *panel)
 {
-    for (int64_t half = 0; half < TILE_COLS; half += LANES) {
+    for (int64_t j = 0; j < TILE_COLS; j += LANES) {
         for (int64_t k = 0; k < depth; k += LANES) {
-            vf x[LANES];
-            int64_t left = depth - k;
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) {
-                const float *from = b + (half + i) * b_col + k;
-                if (half + i >= cols) {
-                    x[i] = (vf){0};
-                } else {
-                    x[i] = left >= LANES ? v_load(from) : v_load_part(from, left);
-                }
-            }
-            v_transpose(x);
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) {
-                if (i < left) {
-                    v_store(panel + (k + i) * TILE_COLS + half, x[i]);
-                }
+            const float *from = b + j * b_col + k;
+            float *to = panel + k * TILE_COLS + j;
+            if (depth - k >= LANES && cols - j >= LANES) {
+                turn_block(true, from, b_col, LANES, LANES, to);
+            } else {
+                turn_block(false, from, b_col, depth - k, cols - j, to);
             }
         }
     }
@@ -54,13 +69,9 @@ static void pack_straight(const float *b, int64_t b_k, int64_t depth, int64_t co
 {
     for (int64_t k = 0; k < depth; k++) {
         const float *from = b + k * b_k;
-        if (cols >= TILE_COLS) {
-            v_store(panel, v_load(from));
-            v_store(panel + LANES, v_load(from + LANES));
-        } else {
-            int64_t right = cols - LANES;
-            v_store(panel, right >= 0 ? v_load(from) : v_load_part(from, cols));
-            v_store(panel + LANES, right > 0 ? v_load_part(from + LANES, right) : (vf){0});
+#pragma GCC unroll 4
+        for (int64_t j = 0; j < TILE_COLS; j += LANES) {
+            v_store(panel + j, v_load_left(from + j, cols - j));
         }
         panel += TILE_COLS;
     }
@@ -90,46 +101,48 @@ typedef struct place {
     bool gelu;
 } place;
 
-FL_INLINE vf load_cols(const float *p, int64_t cols)
+/* The rows of y, and of what is added to it, are on their way while the sums are formed. */
+FL_INLINE void prefetch_rows(const int rows, const float *p, int64_t row)
 {
-    return cols >= LANES ? v_load(p) : cols <= 0 ? (vf){0} : v_load_part(p, cols);
-}
-
-FL_INLINE void store_cols(float *p, vf x, int64_t cols)
-{
-    if (cols >= LANES) {
-        v_store(p, x);
-    } else if (cols > 0) {
-        v_store_part(p, x, cols);
-    }
-}
-
-FL_INLINE void tile(const int rows, const fl__gemm *g, const place *p)
-{
-    vf sum[TILE_ROWS][2];
-#pragma GCC unroll 14
+#pragma GCC unroll 6
     for (int i = 0; i < rows; i++) {
-        __builtin_prefetch(p->y + i * g->n, 1);
-        __builtin_prefetch(p->y + i * g->n + LANES, 1);
-        sum[i][0] = sum[i][1] = (vf){0};
-    }
-    tile_sums(rows, p->a, g->a_row, g->a_k, p->panel, TILE_COLS, p->depth, sum);
-    vf bias[2] = {{0}, {0}};
-    if (p->bias != NULL) {
-        bias[0] = load_cols(p->bias, p->cols);
-        bias[1] = load_cols(p->bias + LANES, p->cols - LANES);
-    }
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        float *y = p->y + i * g->n;
-        sum[i][0] += bias[0];
-        sum[i][1] += bias[1];
-        if (p->start != NULL) {
-            sum[i][0] += load_cols(p->start + i * g->n, p->cols);
-            sum[i][1] += load_cols(p->start + i * g->n + LANES, p->cols - LANES);
+#pragma GCC unroll 4
+        for (int j = 0; j < TILE_COLS; j += LANES) {
+            __builtin_prefetch(p + i * row + j);
         }
-        store_cols(y, sum[i][0], p->cols);
-        store_cols(y + LANES, sum[i][1], p->cols - LANES);
+    }
+}
+
+FL_INLINE void tile(const int rows, const int64_t cols, const fl__gemm *g, const place *p)
+{
+    vf sum[TILE_ROWS * TILE_VECS];
+    prefetch_rows(rows, p->y, g->n);
+    if (p->start != NULL && p->start != p->y) {
+        prefetch_rows(rows, p->start, g->n);
+    }
+    if (p->pre != NULL) {
+        prefetch_rows(rows, p->pre, g->n);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < TILE_VECS; v++) {
+        vf bias = p->bias == NULL ? (vf){0} : v_load_left(p->bias + v * LANES, cols - v * LANES);
+#pragma GCC unroll 6
+        for (int i = 0; i < rows; i++) {
+            sum[i * TILE_VECS + v] = bias;
+        }
+    }
+    tile_sums(rows, TILE_VECS, p->a, g->a_row, g->a_k, p->panel, TILE_COLS, p->depth, sum);
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < TILE_VECS; v++) {
+            int64_t at = i * g->n + v * LANES, left = cols - v * LANES;
+            vf x = sum[i * TILE_VECS + v];
+            if (p->start != NULL) {
+                x += v_load_left(p->start + at, left);
+            }
+            v_store_left(p->y + at, x, left);
+        }
     }
 }
 
@@ -138,24 +151,33 @@ static void gelu_tile(int rows, int64_t n, const place *p)
     for (int i = 0; i < rows; i++) {
         float *y = p->y + i * n, *pre = p->pre == NULL ? NULL : p->pre + i * n;
         for (int64_t j = 0; j < p->cols && j < TILE_COLS; j += LANES) {
-            vf x = load_cols(y + j, p->cols - j);
+            vf x = v_load_left(y + j, p->cols - j);
             if (pre != NULL) {
-                store_cols(pre + j, x, p->cols - j);
+                v_store_left(pre + j, x, p->cols - j);
             }
-            store_cols(y + j, gelu(x), p->cols - j);
+            v_store_left(y + j, gelu(x), p->cols - j);
         }
     }
 }
 
 static void run_tile(int rows, const fl__gemm *g, const place *p)
 {
-    switch (rows) {
+    if (rows == TILE_ROWS && p->cols >= TILE_COLS) {
+        tile(TILE_ROWS, TILE_COLS, g, p);
+    } else {
+        switch (rows) {
 #define FL_TILE_CASE(count)                                                                        \
     case count:                                                                                    \
-        tile(count, g, p);                                                                         \
+        tile(count, p->cols, g, p);                                                                \
         break;
-        FL_TILE_CASES(FL_TILE_CASE)
+            FL_TILE_CASE(1)
+            FL_TILE_CASE(2)
+            FL_TILE_CASE(3)
+            FL_TILE_CASE(4)
+            FL_TILE_CASE(5)
+            FL_TILE_CASE(6)
 #undef FL_TILE_CASE
+        }
     }
     if (p->gelu) {
         gelu_tile(rows, g->n, p);
@@ -177,7 +199,7 @@ static void run_rows(const fl__gemm *g, int64_t row, int64_t end, int64_t k, int
                 .a = g->a + i * g->a_row + k * g->a_k,
                 .panel = panels + j * depth,
                 .start = start == NULL ? NULL : start + at,
-                .bias = last && g->bias != NULL ? g->bias + col + j : NULL,
+                .bias = k == 0 && g->bias != NULL ? g->bias + col + j : NULL,
                 .pre = last && g->pre != NULL ? g->pre + at : NULL,
                 .y = g->y + at,
                 .depth = depth,
@@ -208,6 +230,9 @@ void FL_ISA_NAME(gemm)(const fl__gemm *g, float *workspace)
         int64_t cols = g->n - col < width ? g->n - col : width;
         for (int64_t k = 0; k < g->k; k += depth) {
             int64_t deep = g->k - k < depth ? g->k - k : depth;
+            if (g->a_sums != NULL && col == 0) {
+                FL_ISA_NAME(column_sums)(g->a + k * g->a_k, g->a_k, g->a_sums, deep, g->m);
+            }
             pack(g, k, deep, col, cols, workspace);
             for (int64_t row = 0; row < g->m; row += rows) {
                 int64_t end = g->m - row < rows ? g->m : row + rows;

@@ -22,7 +22,8 @@ typedef struct fl__attention_head {
 /* y = start + a b + bias, and with `gelu` then pre = that and y = gelu(pre).
  * a: element (i, k) of [m, k] is a[i * a_row + k * a_k]; b: element (k, j) of [k, n] is
  * b[k * b_k + j * b_col], where one of the two strides is 1. start (or NULL), pre (or NULL) and y
- * are [m, n]; start may be y.
+ * are [m, n]; start may be y. a_sums [m] or NULL is
+ * added to: the sums of a over k, where a_row is 1.
  * Nothing happens when m, n or k is 0. bias [n] or NULL. */
 typedef struct fl__gemm {
     int64_t m, n, k;
@@ -32,7 +33,7 @@ typedef struct fl__gemm {
     int64_t b_k, b_col;
     const float *start, *bias;
     bool gelu;
-    float *pre, *y;
+    float *pre, *y, *a_sums;
 } fl__gemm;
 
 typedef struct fl__isa {

@@ -4,27 +4,10 @@
 
 #include <math.h>
 
-FL_INLINE vf load(const float *p, int64_t left)
-{
-    return left >= LANES ? v_load(p) : v_load_part(p, left);
-}
-
-FL_INLINE void store(float *p, vf x, int64_t left)
-{
-    if (left >= LANES) {
-        v_store(p, x);
-    } else {
-        v_store_part(p, x, left);
-    }
-}
-
-/* Lanes of the last vector that lie beyond the row. */
+/* Zeros in the lanes beyond the row. */
 FL_INLINE vf keep(vf x, int64_t left)
 {
-    vi lane;
-    for (int i = 0; i < LANES; i++) {
-        lane[i] = i;
-    }
+    const vi lane = FL_LANES_OF(FL_LANE_NUMBER, 0);
     return left >= LANES ? x : v_select(lane < (int32_t)left, x, (vf){0});
 }
 
@@ -32,7 +15,7 @@ static float row_mean(const float *x, int64_t n)
 {
     vf s = {0};
     for (int64_t i = 0; i < n; i += LANES) {
-        s += load(x + i, n - i);
+        s += v_load_left(x + i, n - i);
     }
     return v_sum(s) / (float)n;
 }
@@ -41,7 +24,7 @@ static float row_variance(const float *x, float mean, int64_t n)
 {
     vf s = {0};
     for (int64_t i = 0; i < n; i += LANES) {
-        vf centred = keep(load(x + i, n - i) - mean, n - i);
+        vf centred = keep(v_load_left(x + i, n - i) - mean, n - i);
         s += centred * centred;
     }
     return v_sum(s) / (float)n;
@@ -64,8 +47,10 @@ void FL_ISA_NAME(layernorm)(const float *in, const float *residual, const float 
         float centre = row_mean(x, n);
         float scale = 1.0f / sqrtf(row_variance(x, centre, n) + eps);
         for (int64_t i = 0; i < n; i += LANES) {
-            vf normal = (load(x + i, n - i) - centre) * scale;
-            store(out + i, normal * load(gamma + i, n - i) + load(beta + i, n - i), n - i);
+            vf normal = (v_load_left(x + i, n - i) - centre) * scale;
+            v_store_left(out + i,
+                         normal * v_load_left(gamma + i, n - i) + v_load_left(beta + i, n - i),
+                         n - i);
         }
         if (mean != NULL) {
             mean[row] = centre;
@@ -81,20 +66,20 @@ static void input_row(const float *grad_y, const float *x, const float *gamma, f
 {
     vf sum_d = {0}, sum_dh = {0};
     for (int64_t i = 0; i < n; i += LANES) {
-        vf d = load(grad_y + i, n - i) * load(gamma + i, n - i);
+        vf d = v_load_left(grad_y + i, n - i) * v_load_left(gamma + i, n - i);
         sum_d += d;
-        sum_dh += d * ((load(x + i, n - i) - mean) * rstd);
+        sum_dh += d * ((v_load_left(x + i, n - i) - mean) * rstd);
     }
     float mean_d = v_sum(sum_d) / (float)n;
     float mean_dh = v_sum(sum_dh) / (float)n;
     for (int64_t i = 0; i < n; i += LANES) {
-        vf d = load(grad_y + i, n - i) * load(gamma + i, n - i);
-        vf h = (load(x + i, n - i) - mean) * rstd;
+        vf d = v_load_left(grad_y + i, n - i) * v_load_left(gamma + i, n - i);
+        vf h = (v_load_left(x + i, n - i) - mean) * rstd;
         vf grad = (d - mean_d - h * mean_dh) * rstd;
         if (grad_residual != NULL) {
-            grad += load(grad_residual + i, n - i);
+            grad += v_load_left(grad_residual + i, n - i);
         }
-        store(grad_in + i, grad, n - i);
+        v_store_left(grad_in + i, grad, n - i);
     }
 }
 
@@ -107,10 +92,10 @@ void FL_ISA_NAME(layernorm_backward)(const float *grad_y, const float *in, const
     for (int64_t row = 0; row < m; row++) {
         const float *g = grad_y + row * n, *x = in + row * n;
         for (int64_t i = 0; i < n; i += LANES) {
-            vf gy = load(g + i, n - i);
-            vf h = (load(x + i, n - i) - mean[row]) * rstd[row];
-            store(parts + i, load(parts + i, n - i) + gy * h, n - i);
-            store(parts + n + i, load(parts + n + i, n - i) + gy, n - i);
+            vf gy = v_load_left(g + i, n - i);
+            vf h = (v_load_left(x + i, n - i) - mean[row]) * rstd[row];
+            v_store_left(parts + i, v_load_left(parts + i, n - i) + gy * h, n - i);
+            v_store_left(parts + n + i, v_load_left(parts + n + i, n - i) + gy, n - i);
         }
         if (grad_in != NULL) {
             input_row(g, x, gamma, mean[row], rstd[row],

@@ -1,33 +1,42 @@
 /* Sums over rows and of two arrays. */
 #include "device/cpu/isa/passes.h"
 
-/* Column sums of `width` <= LANES columns; four rows at a time hide the adder's latency. */
-FL_INLINE vf sum_columns(const float *x, int64_t stride, int64_t m, int64_t width)
+/* `count` whole vectors of columns side by side: enough sums to hide the adder's latency, and whole
+ * cache lines in order. */
+FL_INLINE void sum_columns(const int count, const float *x, int64_t stride, float *sums, int64_t m)
 {
-    vf s[4] = {{0}, {0}, {0}, {0}};
-    int64_t row = 0;
-    for (; row + 4 <= m; row += 4) {
-        for (int i = 0; i < 4; i++) {
-            const float *p = x + (row + i) * stride;
-            s[i] += width == LANES ? v_load(p) : v_load_part(p, width);
+    vf s[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++) {
+        s[i] = v_load(sums + i * LANES);
+    }
+    for (int64_t row = 0; row < m; row++) {
+#pragma GCC unroll 8
+        for (int i = 0; i < count; i++) {
+            s[i] += v_load(x + row * stride + i * LANES);
         }
     }
-    for (; row < m; row++) {
-        const float *p = x + row * stride;
-        s[0] += width == LANES ? v_load(p) : v_load_part(p, width);
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++) {
+        v_store(sums + i * LANES, s[i]);
     }
-    return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
 void FL_ISA_NAME(column_sums)(const float *x, int64_t stride, float *sums, int64_t m, int64_t n)
 {
     int64_t i = 0;
+    for (; i + 8 * LANES <= n; i += 8 * LANES) {
+        sum_columns(8, x + i, stride, sums + i, m);
+    }
     for (; i + LANES <= n; i += LANES) {
-        v_store(sums + i, v_load(sums + i) + sum_columns(x + i, stride, m, LANES));
+        sum_columns(1, x + i, stride, sums + i, m);
     }
     if (i < n) {
-        vf more = sum_columns(x + i, stride, m, n - i);
-        v_store_part(sums + i, v_load_part(sums + i, n - i) + more, n - i);
+        vf s = v_load_part(sums + i, n - i);
+        for (int64_t row = 0; row < m; row++) {
+            s += v_load_part(x + row * stride + i, n - i);
+        }
+        v_store_part(sums + i, s, n - i);
     }
 }
 

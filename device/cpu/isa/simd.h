@@ -3,7 +3,8 @@
  * name's ending.
  *
  * A pass handles what is left of a row with the same vector operations on a partly filled vector
- * (v_load_part, v_store_part), so that an element's result does not depend on where it stands. */
+ * (v_load_part, v_store_part, and the two that decide, v_load_left and
+ * v_store_left), so that an element's result does not depend on where it stands. */
 #ifndef FL_DEVICE_CPU_ISA_SIMD_H
 #define FL_DEVICE_CPU_ISA_SIMD_H
 
@@ -62,6 +63,22 @@ FL_INLINE void v_store_part(float *p, vf x, int64_t n)
 #endif
 }
 
+/* What a row of which n floats are left gives to a vector: LANES of them at most, zeros for the
+ * rest (n may be negative). */
+FL_INLINE vf v_load_left(const float *p, int64_t n)
+{
+    return n >= LANES ? v_load(p) : n <= 0 ? (vf){0} : v_load_part(p, n);
+}
+
+FL_INLINE void v_store_left(float *p, vf x, int64_t n)
+{
+    if (n >= LANES) {
+        v_store(p, x);
+    } else if (n > 0) {
+        v_store_part(p, x, n);
+    }
+}
+
 FL_INLINE vf v_all(float x)
 {
     return x - (vf){0};
@@ -71,6 +88,35 @@ FL_INLINE vf v_select(vi where, vf yes, vf no)
 {
     return (vf)((where & (vi)yes) | (~where & (vi)no));
 }
+
+/* f(lane, x) for each lane, as the elements of a vector that the compiler can compute. */
+#if FL_LANES == 16
+#define FL_LANES_OF(f, x)                                                                          \
+    {                                                                                              \
+        FL_LANES_8(f, 0, x), FL_LANES_8(f, 8, x)                                                   \
+    }
+#elif FL_LANES == 8
+#define FL_LANES_OF(f, x)                                                                          \
+    {                                                                                              \
+        FL_LANES_8(f, 0, x)                                                                        \
+    }
+#else
+#define FL_LANES_OF(f, x)                                                                          \
+    {                                                                                              \
+        f(0, x), f(1, x), f(2, x), f(3, x)                                                         \
+    }
+#endif
+#define FL_LANES_8(f, i, x)                                                                        \
+    f(i, x), f(i + 1, x), f(i + 2, x), f(i + 3, x), f(i + 4, x), f(i + 5, x), f(i + 6, x),         \
+        f(i + 7, x)
+
+/* The number of each lane, plus x. */
+#define FL_LANE_NUMBER(lane, x) ((lane) + (x))
+
+/* Where the two halves of a swap across a diagonal of blocks of x lanes come from: see v_transpose.
+ */
+#define FL_LANE_LOW(lane, x) (((lane) & (x)) == 0 ? (lane) : FL_LANES + (lane) - (x))
+#define FL_LANE_HIGH(lane, x) (((lane) & (x)) == 0 ? (lane) + (x) : FL_LANES + (lane))
 
 FL_INLINE vf v_max(vf a, vf b)
 {
@@ -122,16 +168,23 @@ FL_INLINE vf v_from_int(vi x)
 /* Sum of the lanes: halves are added to each other until one is left. */
 FL_INLINE float v_sum(vf x)
 {
-    float lane[LANES];
-    memcpy(lane, &x, sizeof x);
-#pragma GCC unroll 4
-    for (int half = LANES / 2; half > 0; half /= 2) {
-#pragma GCC unroll 8
-        for (int i = 0; i < half; i++) {
-            lane[i] += lane[i + half];
-        }
-    }
-    return lane[0];
+#if defined(__AVX512F__)
+    __m256 eight =
+        _mm256_add_ps(_mm512_castps512_ps256((__m512)x), _mm512_extractf32x8_ps((__m512)x, 1));
+#elif defined(__AVX2__)
+    __m256 eight = (__m256)x;
+#endif
+#if defined(__AVX2__)
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+#elif defined(__SSE2__)
+    __m128 four = (__m128)x;
+#endif
+#if defined(__SSE2__)
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+#else
+    return (x[0] + x[2]) + (x[1] + x[3]);
+#endif
 }
 
 /* 2^r for |r| <= 1/2, within 1e-7 relative: the polynomial of degree 5 that has the least largest
@@ -185,6 +238,36 @@ FL_INLINE vf v_exp(vf x)
     vf r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
     return v_scale(v_exp2_small(r * 1.44269504f), n);
 }
+
+/* log2(x) of a positive, finite, normal x, within 1e-7 absolute or relative, whichever is more.
+ * x = 2^n m with m in [0.7, 1.4), and log m = 2 atanh((m - 1) / (m + 1)) by its series. */
+FL_INLINE vf v_log2(vf x)
+{
+    vi bits = (vi)x;
+    vi n = (bits - 0x3f330000) >> 23; /* 0x3f330000 is 0.7 */
+    vf m = (vf)(bits - (n << 23));
+    vf s = (m - 1.0f) / (m + 1.0f), square = s * s;
+    vf series = square * 0.32059889f + 0.41219858f; /* 2 / (k ln2), k = 9, 7, 5, 3, 1 */
+    series = series * square + 0.57707802f;
+    series = series * square + 0.96179669f;
+    return (series * square + 2.88539008f) * s + v_from_int(n);
+}
+
+/* Lane i of the result is lane which[i] of a and b, counted through both. clang has no builtin for
+ * indices that are no literals; it only lints and fuzzes this code. */
+#ifdef __clang__
+#define V_SHUFFLE(a, b, which)                                                                     \
+    ({                                                                                             \
+        __typeof__(a) shuffled_ = (a);                                                             \
+        for (int lane_ = 0; lane_ < LANES; lane_++) {                                              \
+            int from_ = (which)[lane_];                                                            \
+            shuffled_[lane_] = from_ < LANES ? (a)[from_] : (b)[from_ - LANES];                    \
+        }                                                                                          \
+        shuffled_;                                                                                 \
+    })
+#else
+#define V_SHUFFLE(a, b, which) __builtin_shuffle(a, b, which)
+#endif
 
 /* A name of this instruction set. */
 #define FL_PASTE_(a, b) a##_##b

@@ -1,4 +1,4 @@
-/* The heart of every product: a tile of TILE_ROWS x 2 vectors of sums held in registers.
+/* The heart of every product: a tile of sums held in registers, `rows` x `vecs` vectors.
  * sum[i][.] += a[i * a_row + k * a_k] * b[k * b_k + .] for k = 0 .. depth - 1, in that order. An
  * element's sum does not depend on the tile it stands in, so a row has the same bits whichever
  * rows are computed beside it. */
@@ -7,76 +7,55 @@
 
 #include "device/cpu/isa/simd.h"
 
-/* As many as the registers hold: 28 of 32 with AVX-512, 12 of 16 elsewhere. */
-#if FL_LANES == 16
-#define FL_TILE_ROWS 14
-#else
-#define FL_TILE_ROWS 6
-#endif
-
-enum { TILE_ROWS = FL_TILE_ROWS, TILE_COLS = 2 * LANES };
-
-/* `rows` is a constant wherever this is inlined. */
-FL_INLINE void tile_sums(const int rows, const float *a, int64_t a_row, int64_t a_k, const float *b,
-                         int64_t b_k, int64_t depth, vf (*sum)[2])
+/* rows and vecs are constants wherever this is inlined; sum is [rows][vecs]. rows * vecs + vecs + 1
+ * registers are in use. */
+FL_INLINE void tile_sums(const int rows, const int vecs, const float *a, int64_t a_row, int64_t a_k,
+                         const float *b, int64_t b_k, int64_t depth, vf *sum)
 {
     for (int64_t k = 0; k < depth; k++) {
-        vf left = v_load(b), right = v_load(b + LANES);
-#pragma GCC unroll 14
-        for (int i = 0; i < rows; i++) {
-            vf x = v_all(a[i * a_row]);
-            sum[i][0] += x * left;
-            sum[i][1] += x * right;
-        }
-        a += a_k;
-        b += b_k;
-    }
-}
-
-/* The same with one vector a row. */
-FL_INLINE void tile_sums_narrow(const int rows, const float *a, int64_t a_row, int64_t a_k,
-                                const float *b, int64_t b_k, int64_t depth, vf *sum)
-{
-    for (int64_t k = 0; k < depth; k++) {
-        vf left = v_load(b);
-#pragma GCC unroll 14
-        for (int i = 0; i < rows; i++) {
-            sum[i] += v_all(a[i * a_row]) * left;
-        }
-        a += a_k;
-        b += b_k;
-    }
-}
-
-/* Call `f(rows, ...)` with a constant number of rows. */
-#if FL_LANES == 16
-#define FL_TILE_CASES_(X) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
-#else
-#define FL_TILE_CASES_(X)
-#endif
-#define FL_TILE_CASES(X) X(1) X(2) X(3) X(4) X(5) X(6) FL_TILE_CASES_(X)
-
-/* LANES x LANES block: row i of `x` becomes column i. Blocks of 1, 2, 4, ... swap across the
- * diagonal. */
-FL_INLINE void v_transpose(vf x[LANES])
-{
+        vf right[4];
 #pragma GCC unroll 4
-    for (int step = 1; step < LANES; step *= 2) {
-        vi low, high;
-#pragma GCC unroll 16
-        for (int lane = 0; lane < LANES; lane++) {
-            low[lane] = (lane & step) == 0 ? lane : LANES + lane - step;
-            high[lane] = (lane & step) == 0 ? lane + step : LANES + lane;
+        for (int v = 0; v < vecs; v++) {
+            right[v] = v_load(b + v * LANES);
         }
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; i++) {
-            if ((i & step) == 0) {
-                vf a = x[i], b = x[i + step];
-                x[i] = __builtin_shuffle(a, b, low);
-                x[i + step] = __builtin_shuffle(a, b, high);
+#pragma GCC unroll 14
+        for (int i = 0; i < rows; i++) {
+            vf left = v_all(a[i * a_row]);
+#pragma GCC unroll 4
+            for (int v = 0; v < vecs; v++) {
+                sum[i * vecs + v] += left * right[v];
             }
         }
+        a += a_k;
+        b += b_k;
     }
+}
+
+/* Rows i and i + step of each pair swap the blocks of `step` lanes that lie off the diagonal. */
+#define FL_SWAP_BLOCKS(x, count, step)                                                             \
+    do {                                                                                           \
+        const vi low_ = FL_LANES_OF(FL_LANE_LOW, step), high_ = FL_LANES_OF(FL_LANE_HIGH, step);   \
+        _Pragma("GCC unroll 16") for (int i_ = 0; i_ < (count); i_++)                              \
+        {                                                                                          \
+            if ((i_ & (step)) == 0) {                                                              \
+                __typeof__((x)[0]) a_ = (x)[i_], b_ = (x)[i_ + (step)];                            \
+                (x)[i_] = V_SHUFFLE(a_, b_, low_);                                                 \
+                (x)[i_ + (step)] = V_SHUFFLE(a_, b_, high_);                                       \
+            }                                                                                      \
+        }                                                                                          \
+    } while (0)
+
+/* LANES x LANES block: row i of `x` becomes column i. */
+FL_INLINE void v_transpose(vf x[LANES])
+{
+    FL_SWAP_BLOCKS(x, LANES, 1);
+    FL_SWAP_BLOCKS(x, LANES, 2);
+#if FL_LANES >= 8
+    FL_SWAP_BLOCKS(x, LANES, 4);
+#endif
+#if FL_LANES >= 16
+    FL_SWAP_BLOCKS(x, LANES, 8);
+#endif
 }
 
 #endif
