@@ -369,5 +369,7 @@ void fl_decide_switched(fl_head *head)
     }
     double moving_ms =
         (double)head->elastic.moved_bytes / (input->profile->link_bytes_per_us * 1e3);
-    head->decide.fixed_ms = fmax(0.0, (double)head->elastic.stall_us * 1e-3 - moving_ms);
+    double fixed_ms = fmax(0.0, (double)head->elastic.stall_us * 1e-3 - moving_ms);
+    /* One transition on a busy machine says little: the last ones count together. */
+    head->decide.fixed_ms = (head->decide.fixed_ms + fixed_ms) / 2.0;
 }

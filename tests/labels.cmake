@@ -1,6 +1,7 @@
 # Tests that fork workers, and tests of more than a few seconds. All others are unit tests.
 set(FL_TESTS_MULTIPROC
   test_commands
+  test_freezing
   test_head
   test_net
   test_group
