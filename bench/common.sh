@@ -42,7 +42,7 @@ median_ms() {
 
 # calc EXPRESSION: with awk, three decimals.
 calc() {
-    awk "BEGIN { printf \"%.3f\\n\", $1 }"
+    awk "BEGIN { printf \"%.3f\\n\", ($1) }"
 }
 
 need_program() {
