@@ -44,8 +44,8 @@ typedef struct fl_command {
     int (*run)(const fl_args *args);
 } fl_command;
 
-extern const fl_command fl_command_run, fl_command_validate, fl_command_clock, fl_command_ledger,
-    fl_command_schema, fl_command_help;
+extern const fl_command fl_command_run, fl_command_validate, fl_command_plan, fl_command_clock,
+    fl_command_ledger, fl_command_schema, fl_command_help;
 
 /* All commands; NULL after the last. */
 const fl_command *fl_command_at(int index);

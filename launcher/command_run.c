@@ -1,62 +1,25 @@
 /* frostline run and frostline validate: the same way, to its end or to the last check. */
-#include "launcher/build.h"
 #include "launcher/cli.h"
-#include "launcher/job.h"
 #include "launcher/run.h"
+#include "launcher/work.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A job with what it builds. */
-typedef struct work {
-    fl_job job;
-    fl_model *model;
-    fl_dataset dataset;
-} work;
-
-static void work_fini(work *w)
-{
-    fl_model_destroy(&w->model);
-    fl_dataset_destroy(&w->dataset);
-}
-
-static fl_status work_init(const fl_args *args, work *w)
-{
-    const char *overrides[FL_ARGS_MAX];
-    int n = 0;
-    for (int i = 0; i < args->n_given; i++) {
-        if (strcmp(args->given[i].option->name, "--set") == 0) {
-            overrides[n++] = args->given[i].value;
-        }
-    }
-    FL_TRY(fl_job_load(args->operand, overrides, n, &w->job));
-    return fl_build(&w->job, &w->model, &w->dataset);
-}
-
-/* Say what went wrong, with its place in the job; returns the exit code. */
-static int finish(fl_status status)
-{
-    if (status != FL_OK && status != FL_ESTOPPED) {
-        status = fl_job_locate(status);
-        fl_complain("%s", fl_errmsg());
-    }
-    return fl_exit_of(status);
-}
-
 static int run(const fl_args *args)
 {
-    work w = {0};
+    fl_work w = {0};
     fl_run_result result;
-    fl_status status = work_init(args, &w);
+    fl_status status = fl_work_init(args, &w);
     if (status == FL_OK) {
         status = fl_run_in(w.model, &w.dataset, &w.job, fl_args_value(args, "--run-dir"), &result);
     }
-    work_fini(&w);
-    return finish(status);
+    fl_work_fini(&w);
+    return fl_work_finish(status);
 }
 
-static void print_good(const char *path, const work *w)
+static void print_good(const char *path, const fl_work *w)
 {
     const fl_dataset *d = &w->dataset;
     printf("%s: good\n", path);
@@ -68,16 +31,16 @@ static void print_good(const char *path, const work *w)
 
 static int validate(const fl_args *args)
 {
-    work w = {0};
-    fl_status status = work_init(args, &w);
+    fl_work w = {0};
+    fl_status status = fl_work_init(args, &w);
     if (status == FL_OK) {
         status = fl_check(w.model, &w.dataset, &w.job);
     }
     if (status == FL_OK) {
         print_good(args->operand, &w);
     }
-    work_fini(&w);
-    return finish(status);
+    fl_work_fini(&w);
+    return fl_work_finish(status);
 }
 
 const fl_command fl_command_run = {

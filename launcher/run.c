@@ -170,6 +170,27 @@ static fl_status make_plan(preparation *p)
     return FL_OK;
 }
 
+static fl_status plan_each(preparation *p, const int *frozen, int n, fl_plan_seen *seen,
+                           void *context)
+{
+    FL_TRY(make_plan(p));
+    for (int i = 0; i < n; i++) {
+        p->input.F = frozen[i];
+        FL_TRY(fl_plan_choose(&p->input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates));
+        seen(context, p->plan, p->candidates, p->n_candidates);
+    }
+    return FL_OK;
+}
+
+fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                      const int *frozen, int n, fl_plan_seen *seen, void *context)
+{
+    preparation p = {.model = model, .dataset = dataset, .job = job};
+    fl_status status = plan_each(&p, frozen, n, seen, context);
+    preparation_fini(&p);
+    return status;
+}
+
 /* ---- ③ ---- */
 
 static fl_status make_dir(const char *path)
