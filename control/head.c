@@ -128,12 +128,14 @@ static void fill_result(const fl_head *head, fl_run_result *result)
 /* At the end of the output, and in the run directory for whoever comes later. */
 static void summarize(const fl_head *head, const fl_run_result *result)
 {
-    fl_progress_summary(stdout, head->options, result, head->status, head->ledger_text);
+    fl_head_options at_the_end = *head->options;
+    at_the_end.plan = &head->plan;
+    fl_progress_summary(stdout, &at_the_end, result, head->status, head->ledger_text);
     int fd = openat(head->options->dir_fd, "summary.txt", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
                     0644);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (file != NULL) {
-        fl_progress_summary(file, head->options, result, head->status, head->ledger_text);
+        fl_progress_summary(file, &at_the_end, result, head->status, head->ledger_text);
         fclose(file);
     } else if (fd >= 0) {
         close(fd);

@@ -29,8 +29,12 @@ void fl_progress_init(fl_progress *progress, FILE *out, const fl_plan *plan)
 
 void fl_progress_plan(fl_progress *progress, const fl_plan *plan)
 {
-    snprintf(progress->plan, sizeof progress->plan, "F=%d K=%d R=%d M=%d", plan->F, plan->K,
-             plan->R, plan->M);
+    char frozen[16] = "";
+    if (plan->F > 0) {
+        snprintf(frozen, sizeof frozen, "F=%d ", plan->F);
+    }
+    snprintf(progress->plan, sizeof progress->plan, "%sK=%d R=%d M=%d", frozen, plan->K, plan->R,
+             plan->M);
 }
 
 /* 75 -> "1:15", 4000 -> "1:06:40". Returns text. */
