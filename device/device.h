@@ -14,7 +14,11 @@
 typedef struct fl_device fl_device;
 typedef struct fl_stream fl_stream;
 
-/* What a random mask is keyed by; see fl_dropout in frostline/exec.h. */
+/* What a random mask is keyed by; see fl_dropout in frostline/exec.h. Every device draws the same
+ * mask: element e of a sample s (row within the sample * width + column) takes word e % 4 of
+ * fl_philox with the counter {lo32(e / 4), hi32(e / 4), lo32(s), hi32(s)} and, as its key, the
+ * lower and the upper half of fl_mix64(fl_mix64(seed, epoch), layer << 32 | stream); it is kept
+ * when fl_unit(word) >= p. */
 typedef struct fl_rng_key {
     uint64_t seed;
     int64_t epoch;
@@ -118,8 +122,17 @@ struct fl_device {
 };
 
 /* One process drives one CPU device: sets the compute threads of this process (OpenMP) to n_threads
- * and pins them to the processors cpu_ids[n_threads] (NULL: not pinned).
- * Call it after the last fork. */
+ * and pins them to the processors cpu_ids[n_threads] (NULL: not pinned). The caller is the first of
+ * them, so threads that it starts afterwards inherit its pin. Results below 1e-38 become zero in
+ * these threads (denormals are slow). Call it after the last fork.
+ * The kernels are those of the best instruction set that the processor has: AVX-512, AVX2 with FMA,
+ * or whatever the compiler takes for granted. Their results are the same bits for any n_threads,
+ * and those of a row, of a sample in attention, do not depend on what else is in the micro-batch; a
+ * gradient that is summed over rows depends on its rows and their order alone.
+ * A kernel's workspace lies outside the budget and grows when first needed, per thread: 640 KiB for
+ * products, 256 (T + D) bytes for attention over T tokens and heads of D (12 T D more where D does
+ * not fill vectors), 8 n bytes for every 64 rows of n in LayerNorm's way back.
+ * Returns    FL_EINVAL for fewer than one thread or a processor that cannot be had, FL_ENOMEM */
 fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_bytes,
                                fl_device **out) FL_MUST_CHECK;
 

@@ -3,47 +3,78 @@
 
 #include <math.h>
 
-static float highest(const float *x, int64_t n, int32_t *at)
+/* Powers that are added up in single precision before they go into the sum. */
+enum { CHUNK = 64 * LANES };
+
+static float highest(const float *x, int64_t n)
 {
-    int32_t best = 0;
-    for (int64_t i = 1; i < n; i++) {
-        best = x[i] > x[best] ? (int32_t)i : best;
+    float top = x[0];
+    int64_t i = 0;
+    if (n >= LANES) {
+        vf tops = v_load(x);
+        for (i = LANES; i + LANES <= n; i += LANES) {
+            tops = v_max(tops, v_load(x + i));
+        }
+        for (int lane = 0; lane < LANES; lane++) {
+            top = tops[lane] > top ? tops[lane] : top;
+        }
     }
-    *at = best;
-    return x[best];
+    for (; i < n; i++) {
+        top = x[i] > top ? x[i] : top;
+    }
+    return top;
+}
+
+/* The first place of `value`; 0 if there is none (it is NaN). */
+static int64_t first_of(float value, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (x[i] == value) {
+            return i;
+        }
+    }
+    return 0;
+}
+
+/* Sum of e^(x - top) over one chunk, the powers written to `powers` unless it is NULL. */
+static float chunk_sum(const float *x, float top, int64_t n, float *powers)
+{
+    vf sum = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf e = v_exp(v_load(x + i) - top);
+        sum += e;
+        if (powers != NULL) {
+            v_store(powers + i, e);
+        }
+    }
+    if (i < n) {
+        const vi lane = FL_LANES_OF(FL_LANE_NUMBER, 0);
+        vf e = v_exp(v_load_part(x + i, n - i) - top);
+        sum += v_select(lane < (int32_t)(n - i), e, (vf){0});
+        if (powers != NULL) {
+            v_store_part(powers + i, e, n - i);
+        }
+    }
+    return v_sum(sum);
 }
 
 double FL_ISA_NAME(cross_entropy)(const float *logits, int32_t target, int64_t n, float grad_scale,
                                   float *grad, bool *correct)
 {
-    int32_t guess;
-    float top = highest(logits, n, &guess);
-    *correct = guess == target;
+    float top = highest(logits, n);
     double sum = 0.0;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        vf e = v_exp(v_load(logits + i) - top);
-        sum += (double)v_sum(e);
-        if (grad != NULL) {
-            v_store(grad + i, e);
-        }
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        int64_t count = n - i < CHUNK ? n - i : CHUNK;
+        sum += (double)chunk_sum(logits + i, top, count, grad == NULL ? NULL : grad + i);
     }
-    if (i < n) {
-        vf e = v_exp(v_load_part(logits + i, n - i) - top);
-        for (int lane = 0; lane < n - i; lane++) {
-            sum += (double)e[lane];
-        }
-        if (grad != NULL) {
-            v_store_part(grad + i, e, n - i);
-        }
-    }
-    double loss = log(sum) - ((double)logits[target] - (double)top);
     if (grad != NULL) {
         float scale = (float)((double)grad_scale / sum);
-        for (int64_t j = 0; j < n; j++) {
-            grad[j] *= scale;
+        for (int64_t i = 0; i < n; i++) {
+            grad[i] *= scale;
         }
         grad[target] -= grad_scale;
     }
-    return loss;
+    *correct = first_of(top, logits, n) == target;
+    return log(sum) - ((double)logits[target] - (double)top);
 }

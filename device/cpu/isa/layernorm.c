@@ -11,23 +11,56 @@ FL_INLINE vf keep(vf x, int64_t left)
     return left >= LANES ? x : v_select(lane < (int32_t)left, x, (vf){0});
 }
 
+/* Four sums at a time, or the adder's latency is what a row costs. */
+enum { SUMS = 4 };
+
 static float row_mean(const float *x, int64_t n)
 {
-    vf s = {0};
-    for (int64_t i = 0; i < n; i += LANES) {
-        s += v_load_left(x + i, n - i);
+    vf s[SUMS] = {{0}};
+    int64_t i = 0;
+    for (; i + SUMS * LANES <= n; i += SUMS * LANES) {
+#pragma GCC unroll 4
+        for (int k = 0; k < SUMS; k++) {
+            s[k] += v_load(x + i + k * LANES);
+        }
     }
-    return v_sum(s) / (float)n;
+    for (; i < n; i += LANES) {
+        s[0] += v_load_left(x + i, n - i);
+    }
+    return v_sum((s[0] + s[1]) + (s[2] + s[3])) / (float)n;
 }
 
 static float row_variance(const float *x, float mean, int64_t n)
 {
-    vf s = {0};
-    for (int64_t i = 0; i < n; i += LANES) {
-        vf centred = keep(v_load_left(x + i, n - i) - mean, n - i);
-        s += centred * centred;
+    vf s[SUMS] = {{0}};
+    int64_t i = 0;
+    for (; i + SUMS * LANES <= n; i += SUMS * LANES) {
+#pragma GCC unroll 4
+        for (int k = 0; k < SUMS; k++) {
+            vf centred = v_load(x + i + k * LANES) - mean;
+            s[k] += centred * centred;
+        }
     }
-    return v_sum(s) / (float)n;
+    for (; i < n; i += LANES) {
+        vf centred = keep(v_load_left(x + i, n - i) - mean, n - i);
+        s[0] += centred * centred;
+    }
+    return v_sum((s[0] + s[1]) + (s[2] + s[3])) / (float)n;
+}
+
+/* y = (x - mean) scale gamma + beta */
+static void normalize_row(const float *x, const float *gamma, const float *beta, float mean,
+                          float scale, float *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        v_store(y + i, (v_load(x + i) - mean) * scale * v_load(gamma + i) + v_load(beta + i));
+    }
+    if (i < n) {
+        vf normal = (v_load_part(x + i, n - i) - mean) * scale;
+        vf out = normal * v_load_part(gamma + i, n - i) + v_load_part(beta + i, n - i);
+        v_store_part(y + i, out, n - i);
+    }
 }
 
 void FL_ISA_NAME(layernorm)(const float *in, const float *residual, const float *gamma,
@@ -46,12 +79,7 @@ void FL_ISA_NAME(layernorm)(const float *in, const float *residual, const float 
         }
         float centre = row_mean(x, n);
         float scale = 1.0f / sqrtf(row_variance(x, centre, n) + eps);
-        for (int64_t i = 0; i < n; i += LANES) {
-            vf normal = (v_load_left(x + i, n - i) - centre) * scale;
-            v_store_left(out + i,
-                         normal * v_load_left(gamma + i, n - i) + v_load_left(beta + i, n - i),
-                         n - i);
-        }
+        normalize_row(x, gamma, beta, centre, scale, out, n);
         if (mean != NULL) {
             mean[row] = centre;
             rstd[row] = scale;

@@ -1,0 +1,114 @@
+/* Attention, backward: attention.h draws the way. */
+#include "device/cpu/isa/attention.h"
+#include "device/cpu/isa/passes.h"
+
+/* 5, 7 and 9: s becomes P, and dP becomes dS. Both dP and so delta and dS come with the scale of
+ * the scores, which the turned dY brings along. */
+FL_INLINE void grad_scores(const bool causal, const fl__attention_head *h, const block *b,
+                           int64_t lane, float *s, float *ds)
+{
+    float lse[LANES] = {0};
+    for (int64_t i = 0; i < LANES && lane + i < b->count; i++) {
+        lse[i] = h->lse_in[(b->first + lane + i) * h->heads];
+    }
+    vf top = v_load(lse) * FL_LOG2_E, delta = {0};
+    for (int64_t key = 0; key < b->n_keys; key++) {
+        float *at = s + key * QUERIES;
+        vf p = seen(causal, b, key, lane, v_exp2(v_load(at) - top), 0.0f);
+        delta += p * v_load(ds + key * QUERIES);
+        v_store(at, p);
+    }
+    for (int64_t key = 0; key < b->n_keys; key++) {
+        float *at = ds + key * QUERIES;
+        v_store(at, v_load(s + key * QUERIES) * (v_load(at) - delta));
+    }
+}
+
+/* 8 and 11: grad[key] (+)= sum over the block's queries of s[key][query] x[query]. Keys that a
+ * block is the first to see start from nothing. */
+static void to_keys(const block *b, const float *s, rows x, int64_t row, int64_t head_dim,
+                    float *grad, bool causal)
+{
+    product p = {
+        .a = s,
+        .a_row = QUERIES,
+        .a_k = 1,
+        .b = x.at + b->first * x.row,
+        .b_k = x.row,
+        .depth = b->count,
+        .y = grad,
+        .y_row = row,
+        .cols = head_dim,
+        .add = b->first > 0,
+    };
+    int64_t known = !causal || b->first == 0 ? b->n_keys : b->first;
+    FL_ISA_NAME(multiply)(known, p);
+    if (known < b->n_keys) {
+        p.a += known * QUERIES;
+        p.y += known * row;
+        p.add = false;
+        FL_ISA_NAME(multiply)(b->n_keys - known, p);
+    }
+}
+
+typedef struct backward_work {
+    float *turned_q, *turned_g, *s, *ds;
+    rows q, k, g;
+    float scale;
+} backward_work;
+
+static void backward_block(const fl__attention_head *h, const backward_work *w, const block *b)
+{
+    int64_t row = 3 * h->width, D = h->head_dim;
+    turn(h->q, row, b, D, w->scale * FL_LOG2_E, w->turned_q);
+    turn(h->grad_y, h->width, b, D, w->scale, w->turned_g);
+    scores(h, b, w->turned_q, w->s);
+    FL_ISA_NAME(multiply)
+    (b->n_keys, (product){.a = h->v,
+                          .a_row = row,
+                          .a_k = 1,
+                          .b = w->turned_g,
+                          .b_k = QUERIES,
+                          .depth = D,
+                          .y = w->ds,
+                          .y_row = QUERIES,
+                          .cols = b->vectors * LANES});
+    for (int64_t lane = 0; lane < b->vectors * LANES; lane += LANES) {
+        if (h->causal) {
+            grad_scores(true, h, b, lane, w->s + lane, w->ds + lane);
+        } else {
+            grad_scores(false, h, b, lane, w->s + lane, w->ds + lane);
+        }
+    }
+    to_keys(b, w->s, w->g, row, D, h->grad_v, h->causal);
+    to_keys(b, w->ds, w->q, row, D, h->grad_k, h->causal);
+    FL_ISA_NAME(multiply)
+    (b->count, (product){.a = w->ds,
+                         .a_row = 1,
+                         .a_k = QUERIES,
+                         .b = w->k.at,
+                         .b_k = w->k.row,
+                         .depth = b->n_keys,
+                         .y = h->grad_q + b->first * row,
+                         .y_row = row,
+                         .cols = D});
+}
+
+void FL_ISA_NAME(attention_backward)(const fl__attention_head *h, float *workspace)
+{
+    int64_t row = 3 * h->width, T = h->n_tokens, D = h->head_dim;
+    backward_work w = {
+        .turned_q = take(&workspace, D * QUERIES),
+        .turned_g = take(&workspace, D * QUERIES),
+        .s = take(&workspace, T * QUERIES),
+        .ds = take(&workspace, T * QUERIES),
+        .q = whole_rows(h->q, row, T, D, &workspace),
+        .k = whole_rows(h->k, row, T, D, &workspace),
+        .g = whole_rows(h->grad_y, h->width, T, D, &workspace),
+        .scale = 1.0f / sqrtf((float)D),
+    };
+    for (int64_t first = 0; first < T; first += QUERIES) {
+        block b = block_at(h, first);
+        backward_block(h, &w, &b);
+    }
+}
