@@ -20,7 +20,7 @@
 static void run_bucket(gloo_group *g, gloo_bucket *b)
 {
     int64_t start_us = fl_now_us();
-    b->status = fl__gloo_reduce(g, b);
+    b->status = b->direct != NULL ? fl__gloo_direct_reduce(g, b) : fl__gloo_reduce(g, b);
     if (b->status != FL_OK) {
         snprintf(b->message, sizeof b->message, "%s", fl_errmsg());
     }
@@ -67,16 +67,20 @@ fl_status fl__gloo_queue_init(gloo_group *g)
     return FL_OK;
 }
 
-/* The thread exists from the first bucket that needs it. */
+/* The thread and its scratch exist from the first bucket that needs them; what a failed attempt has
+ * made stays for the next, or for fini. */
 static fl_status ensure_thread(gloo_group *g)
 {
+    size_t n = (size_t)FL_GLOO_WINDOW * FL_GLOO_CHUNK;
     if (g->queue.has_thread) {
         return FL_OK;
     }
-    FL_TRY(fl_alloc_array((size_t)FL_GLOO_WINDOW * FL_GLOO_CHUNK, sizeof(float),
-                          (void **)&g->scratch));
-    FL_TRY(fl_net_buffer_create(g->net, g->scratch, sizeof(float) * FL_GLOO_WINDOW * FL_GLOO_CHUNK,
-                                &g->scratch_buffer));
+    if (g->scratch == NULL) {
+        FL_TRY(fl_alloc_array(n, sizeof(float), (void **)&g->scratch));
+    }
+    if (g->scratch_buffer == NULL) {
+        FL_TRY(fl_net_buffer_create(g->net, g->scratch, n * sizeof(float), &g->scratch_buffer));
+    }
     /* Signals are for the program's own threads. */
     sigset_t all, before;
     sigfillset(&all);
@@ -132,8 +136,12 @@ fl_status fl__gloo_bucket_create(fl_group *group, uint32_t id, const int *owners
         if (status == FL_OK) {
             status = fl_net_buffer_create(g->net, data, (size_t)n * sizeof *data, &b->buffer);
         }
+        if (status == FL_OK) {
+            status = fl__gloo_direct_create(g, b, owners);
+        }
     }
     if (status != FL_OK) {
+        fl_net_buffer_destroy(&b->buffer);
         fl_free(b);
         return status;
     }
@@ -160,6 +168,7 @@ void fl__gloo_bucket_destroy(fl_bucket *bucket)
             wait_released(&g->queue, b);
         }
         pthread_mutex_unlock(&g->queue.mutex);
+        fl__gloo_direct_destroy(b);
         fl_net_buffer_destroy(&b->buffer);
     }
     fl_free(b);

@@ -4,6 +4,7 @@
 
 #include "autodp/tag.h"
 #include "device/alloc.h"
+#include "device/clock.h"
 
 #include <stdio.h>
 
@@ -18,6 +19,8 @@ static void group_close(fl_group *group)
     fl_exchange_destroy(&g->sums);
     fl_net_close(&g->net);
     fl_free(g->sum_rows);
+    fl_free(g->pids);
+    fl_free(g->near);
     fl_free(g);
 }
 
@@ -54,6 +57,9 @@ static fl_status group_open(const fl_group_options *options, fl_group **out)
     if (status == FL_OK) {
         fl__gloo_queue_init(g);
         status = set_up(g);
+    }
+    if (status == FL_OK && options->size > 1 && !options->sockets_only) {
+        status = fl__gloo_find_near(g, fl_deadline_us(options->wait_timeout_ms));
     }
     if (status != FL_OK) {
         group_close(&g->base);

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 typedef struct gloo_bucket gloo_bucket;
+typedef struct gloo_direct gloo_direct;
 
 /* The communication thread's queue: buckets linked in the order of their start. */
 typedef struct gloo_queue {
@@ -32,6 +33,9 @@ typedef struct gloo_group {
     float *scratch; /* FL_GLOO_WINDOW chunks that arrive and wait to be added */
     fl_net_buffer *scratch_buffer;
 
+    int *pids;           /* [size], of members on this host; gloo_direct.c */
+    unsigned char *near; /* [size][size]: 1 when the row's member can read the column's memory */
+
     atomic_int_fast64_t sent_bytes, received_bytes, reduce_us, reduce_wait_us;
 } gloo_group;
 
@@ -44,6 +48,7 @@ struct gloo_bucket {
     fl_status status;                    /* of the last all-reduce */
     char message[512];                   /* its failure's message, for the thread that waits */
     int n_owners, my_place, left, right; /* the ring: the owners in their order */
+    gloo_direct *direct;                 /* NULL: by the ring */
     fl_net_buffer *buffer;               /* over data; NULL when there is nobody to talk to */
 };
 
@@ -54,6 +59,18 @@ enum { FL_GLOO_CHUNK = 256 * 1024, FL_GLOO_WINDOW = 3 };
 
 /* gloo_reduce.c. Sum data over the owners, in place. The communication thread's. */
 fl_status fl__gloo_reduce(gloo_group *g, gloo_bucket *b);
+
+/* to[n] += from[n] */
+void fl__gloo_add(float *restrict to, const float *restrict from, int64_t n);
+
+/* gloo_direct.c. Find out who can read whose memory; all members at once, after g->sums is there.
+ */
+fl_status fl__gloo_find_near(gloo_group *g, int64_t deadline_us);
+
+/* Sets b->direct if all owners are near and the bucket is large enough for it to pay. */
+fl_status fl__gloo_direct_create(gloo_group *g, gloo_bucket *b, const int *owners);
+void fl__gloo_direct_destroy(gloo_bucket *b);
+fl_status fl__gloo_direct_reduce(gloo_group *g, gloo_bucket *b);
 
 /* gloo_bucket.c */
 fl_status fl__gloo_queue_init(gloo_group *g);

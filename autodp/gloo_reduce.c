@@ -85,7 +85,7 @@ static fl_status send(const ring *r, int64_t item, int64_t *n_sent)
                        (size_t)s.n * sizeof(float));
 }
 
-static void add(float *restrict to, const float *restrict from, int64_t n)
+void fl__gloo_add(float *restrict to, const float *restrict from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         to[i] += from[i];
@@ -102,7 +102,7 @@ static fl_status receive(const ring *r, int64_t item)
         FL_TRY(fl_net_wait_recv(r->bucket->buffer, r->deadline_us));
     } else {
         FL_TRY(fl_net_wait_recv(r->group->scratch_buffer, r->deadline_us));
-        add(r->bucket->base.data + s.first, r->group->scratch + scratch_slot(item), s.n);
+        fl__gloo_add(r->bucket->base.data + s.first, r->group->scratch + scratch_slot(item), s.n);
     }
     atomic_fetch_add(&r->group->received_bytes, (int64_t)sizeof(float) * s.n);
     return FL_OK;

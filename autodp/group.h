@@ -25,6 +25,9 @@ typedef struct fl_group_options {
     int64_t wait_timeout_ms;
     bool (*given_up)(void *context); /* as in fl_net_options; may be NULL */
     void *context;
+    /* Everything through sockets, also between members of one host that could read each other's
+     * memory. The same at all members. */
+    bool sockets_only;
 } fl_group_options;
 
 fl_status fl_group_open(const fl_group_options *options, fl_group **out) FL_MUST_CHECK;

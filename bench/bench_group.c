@@ -2,6 +2,8 @@
  * processor they take from compute.
  *
  *   bench_group [N]     N ranks on this machine (default 2), rank i pinned to processor i mod all
+ *   FL_BENCH_SOCKETS=1  no reading of each other's memory
+ *   FL_BENCH_FLOAT=1    not pinned
  *
  * Medians over rounds; ours and Gloo's in turn. GB/s is the bucket's size over the time. */
 #include "autodp/group.h"
@@ -236,7 +238,8 @@ static void bench(const rank_env *env)
                                       .size = env->size,
                                       .kv = env->kv,
                                       .open_timeout_ms = TIMEOUT_MS,
-                                      .wait_timeout_ms = TIMEOUT_MS};
+                                      .wait_timeout_ms = TIMEOUT_MS,
+                                      .sockets_only = getenv("FL_BENCH_SOCKETS") != NULL};
     fl_group *group = NULL;
     int64_t start_us = fl_now_us();
     RANK_OK(fl_group_open(&options, &group));

@@ -13,12 +13,15 @@
 
 #include <cmocka.h>
 
-enum { TIMEOUT_MS = 20000, MOST_RANKS = 5 };
+enum { TIMEOUT_MS = 40000, MOST_RANKS = 5 };
 
 static int64_t soon(void)
 {
     return fl_deadline_us(TIMEOUT_MS);
 }
+
+/* Set before forking. */
+static bool sockets_only;
 
 static fl_group *open_group(const rank_env *env, uint32_t generation)
 {
@@ -27,7 +30,8 @@ static fl_group *open_group(const rank_env *env, uint32_t generation)
                                       .size = env->size,
                                       .kv = env->kv,
                                       .open_timeout_ms = TIMEOUT_MS,
-                                      .wait_timeout_ms = TIMEOUT_MS};
+                                      .wait_timeout_ms = TIMEOUT_MS,
+                                      .sockets_only = sockets_only};
     fl_group *group = NULL;
     RANK_OK(fl_group_open(&options, &group));
     return group;
@@ -36,7 +40,7 @@ static fl_group *open_group(const rank_env *env, uint32_t generation)
 static void for_sizes(rank_body *body, void *context)
 {
     for (int size = 1; size <= MOST_RANKS; size++) {
-        assert_int_equal(ranks_run(size, body, context, 2 * TIMEOUT_MS), 0);
+        assert_int_equal(ranks_run(size, body, context, 3 * TIMEOUT_MS), 0);
     }
 }
 
@@ -108,7 +112,11 @@ static void sum_buckets(const rank_env *env)
 static void test_bucket__sums_over_all_owners(void **state)
 {
     (void)state;
-    for_sizes(sum_buckets, NULL);
+    for (int both = 0; both < 2; both++) {
+        sockets_only = both == 1;
+        for_sizes(sum_buckets, NULL);
+    }
+    sockets_only = false;
 }
 
 /* Two replicas of two stages: members 0, 2 own bucket 1, members 1, 3 own bucket 2. */
@@ -201,7 +209,7 @@ static void test_group_sum__gives_everybody_the_same_bits(void **state)
 
 static void broadcast_from_each(const rank_env *env)
 {
-    static const size_t sizes[] = {0, 1, 4095, (1 << 20) + 1, 5 * (1 << 20) + 17};
+    static const size_t sizes[] = {0, 1, 4095, (1 << 20) + 1, 2 * (1 << 20) + 17};
     fl_group *group = open_group(env, 1);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         unsigned char *data = NULL;
@@ -389,6 +397,66 @@ static void test_group__leaves_nothing_behind(void **state)
     assert_int_equal(ranks_run(2, open_and_close, NULL, 4 * TIMEOUT_MS), 0);
 }
 
+/* ---- memory ---- */
+
+static void run_short_of_memory(const rank_env *env)
+{
+    enum { N = 100000 };
+    static float data[N];
+    const int owners[] = {0, 1};
+    fl_group *group = open_group(env, 1);
+    fl_status status = FL_ENOMEM;
+    uint64_t n = 1;
+    for (; status != FL_OK; n++) {
+        fl_bucket *bucket = NULL;
+        fl_channel *channel = NULL;
+        fl_alloc_fail_at(n);
+        status = fl_bucket_create(group, 1, owners, 2, data, N, &bucket);
+        RANK_CHECK((status == FL_OK) == (bucket != NULL));
+        if (status == FL_OK) {
+            status = fl_channel_open(group, true, 1 - env->rank, 2, 100, 3, &channel);
+            RANK_CHECK((status == FL_OK) == (channel != NULL));
+        }
+        fl_alloc_fail_at(0);
+        RANK_CHECK(status == FL_OK || status == FL_ENOMEM);
+        fl_channel_close(&channel);
+        fl_bucket_destroy(&bucket);
+    }
+    RANK_CHECK(n > 10);
+    double one = 1.0;
+    RANK_OK(fl_group_sum(group, &one, 1, soon()));
+    fl_group_close(&group);
+}
+
+static void open_short_of_memory(const rank_env *env)
+{
+    fl_status status = FL_ENOMEM;
+    uint64_t n = 1;
+    for (; status != FL_OK; n++) {
+        const fl_group_options options = {.generation = (uint32_t)n,
+                                          .size = 1,
+                                          .kv = env->kv,
+                                          .open_timeout_ms = TIMEOUT_MS,
+                                          .wait_timeout_ms = TIMEOUT_MS};
+        fl_group *group = NULL;
+        fl_alloc_fail_at(n);
+        status = fl_group_open(&options, &group);
+        fl_alloc_fail_at(0);
+        RANK_CHECK((status == FL_OK) == (group != NULL));
+        RANK_CHECK(status == FL_OK || status == FL_ENOMEM);
+        fl_group_close(&group);
+    }
+    RANK_CHECK(n > 5);
+}
+
+/* Every allocation fails in turn; with the sanitizers, nothing is leaked or freed twice. */
+static void test_group__survives_each_failed_allocation(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(1, open_short_of_memory, NULL, TIMEOUT_MS), 0);
+    assert_int_equal(ranks_run(2, run_short_of_memory, NULL, TIMEOUT_MS), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -401,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_channel__refuses_what_it_was_not_opened_for),
         cmocka_unit_test(test_group__opens_beside_a_running_one),
         cmocka_unit_test(test_group__leaves_nothing_behind),
+        cmocka_unit_test(test_group__survives_each_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

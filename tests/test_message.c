@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { PATIENCE_MS = 20000, BEYOND_MS = 600000, MOST_RANKS = 6, GATHER_MAX = 4096 };
+enum { PATIENCE_MS = 60000, BEYOND_MS = 600000, MOST_RANKS = 6, GATHER_MAX = 4096 };
 
 static int64_t soon(void)
 {
@@ -164,7 +164,7 @@ static void test_message__ends_when_the_root_falls(void **state)
     for (int size = 3; size <= 5; size += 2) {
         for (int telling = 0; telling < 2; telling++) {
             fall_case killed = {SIGKILL, telling, BEYOND_MS};
-            fall_case stopped = {SIGSTOP, telling, 400};
+            fall_case stopped = {SIGSTOP, telling, 2000};
             rank_end ends[MOST_RANKS] = {RANK_KILLED};
             assert_int_equal(ranks_run_ending(size, lose_root, &killed, ends, PATIENCE_MS), 0);
             ends[0] = RANK_STOPPED;
