@@ -234,11 +234,11 @@ void fl_link_failed(fl_link *link, fl_status status, const char *message)
     wake(link);
 }
 
-void fl_link_prepared(fl_link *link, const fl_prepared_report *prepared)
+void fl_link_prepared(fl_link *link, const fl_prepared_report *report)
 {
     fl_frame frame = fl_link_frame(link, FL_FRAME_PREPARED);
-    frame.generation = prepared->generation;
-    frame.prepared = *prepared;
+    frame.generation = report->generation;
+    frame.prepared = *report;
     send_report(link, &frame);
     wake(link);
 }

@@ -47,9 +47,9 @@ static void on_abort(void *context, uint32_t generation, fl_status why)
 }
 
 /* Asked while a group is being opened: whether that has become pointless. */
-bool fl_worker_given_up(void *context)
+bool fl_worker_given_up(void *state)
 {
-    worker *w = context;
+    worker *w = state;
     pthread_mutex_lock(&w->lock);
     bool over = w->aborted != FL_OK;
     pthread_mutex_unlock(&w->lock);
@@ -61,9 +61,9 @@ static fl_status over(fl_status why)
     return why == FL_OK ? FL_OK : fl_fail(why, "the head ended this generation");
 }
 
-fl_status fl_worker_publish(void *context, fl_group *group)
+fl_status fl_worker_publish(void *state, fl_group *group)
 {
-    worker *w = context;
+    worker *w = state;
     pthread_mutex_lock(&w->lock);
     w->groups[w->groups[0] == NULL ? 0 : 1] = group;
     fl_status why = w->aborted;

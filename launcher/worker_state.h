@@ -64,9 +64,9 @@ static inline void fl__reach(const char *point, fl_worker_state *w)
 }
 
 /* Publish a group that was opened, or withdraw one that is about to be closed. */
-fl_status fl_worker_publish(void *worker, fl_group *group) FL_MUST_CHECK;
+fl_status fl_worker_publish(void *state, fl_group *group) FL_MUST_CHECK;
 void fl_worker_withdraw(fl_worker_state *w, fl_group *group);
-bool fl_worker_given_up(void *worker);
+bool fl_worker_given_up(void *state);
 
 /* ---- transition.c ---- */
 

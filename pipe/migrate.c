@@ -150,7 +150,8 @@ static void pass_layer(const fl_migrate_options *o, const fl_move *move, int n_m
 {
     piece none = {NULL, 0};
     uint32_t id = (uint32_t)move->layer * 4;
-    bool gives = move->from == o->rank, takes = move->to == o->rank;
+    bool gives = move->from == o->rank && holds(o->from, move->layer);
+    bool takes = move->to == o->rank && holds(o->to, move->layer);
     if (gives || takes) {
         pass(t, o->rank, move->from, move->to, id, gives ? weights_of(o->from, move->layer) : none,
              takes ? weights_of(o->to, move->layer) : none);
