@@ -473,7 +473,7 @@ static void expect_due(const fl_job *job, int64_t n_steps, const int64_t *due, i
 {
     int next = 0;
     for (int64_t step = 0; step <= n_steps; step++) {
-        bool expected = next < n_due && due[next] == step;
+        bool expected = due != NULL && next < n_due && due[next] == step;
         if (fl_freeze_due(job, step, 10, n_steps) != expected) {
             fail_msg("step %lld: a decision should %sbe due", (long long)step,
                      expected ? "" : "not ");

@@ -309,9 +309,11 @@ static void test_job__random_jobs_survive_writing_and_reading(void **state)
         job.train.warmup.fraction = unit_random(seed);
         job.freeze.alpha = 0.001 + 0.998 * unit_random(seed);
         job.freeze.start.epochs = i % 2 * exp(13 * unit_random(seed));
-        job.freeze.every = i % 2 == 0
-                               ? (fl_period){.steps = 1 + (int64_t)(1e11 * unit_random(seed))}
-                               : (fl_period){.epochs = unit_random(seed) + 1e-9, .steps = -1};
+        if (i % 2 == 0) {
+            job.freeze.every = (fl_period){.steps = 1 + (int64_t)(1e11 * unit_random(seed))};
+        } else {
+            job.freeze.every = (fl_period){.epochs = unit_random(seed) + 1e-9, .steps = -1};
+        }
         job.elastic.n_script = i % 4;
         for (int e = 0; e < i % 4; e++) {
             job.elastic.script[e] = (fl_script_entry){.step = 5 * e + 1 + i,
