@@ -459,7 +459,9 @@ static void check_refusals(const char *point, int who, deed what, int n, int num
     snprintf(text, sizeof text, "worker %d", who);
     assert_int_equal(check_steps(&s, FIRST + 2 * (n - 1)), STEPS);
     assert_int_equal(atomic_load(&s.shared->n_deeds), n - 1);
-    assert_int_equal(count_events(&s, "\"transition.cancelled\"", text), n - 1);
+    /* Another worker that lost its peer may be heard first, and is then the one that is named. */
+    assert_int_equal(count_events(&s, "\"transition.cancelled\"", ""), n - 1);
+    assert_true(count_events(&s, "\"transition.cancelled\"", text) > 0);
     assert_int_equal(count_events(&s, "\"transition.done\"", ""), 1);
     assert_int_equal(atomic_load(&s.shared->left_behind), 0);
     release(&s);
