@@ -117,13 +117,13 @@ typedef struct transfers {
     fl_migrate_stats *stats;
 } transfers;
 
-/* One piece of state from `from` to `to`; `mine` is where it lies or shall lie here. */
+/* One piece of state from `from` to `to`: where it lies here, where it shall lie here. */
 static void pass(transfers *t, int rank, int from, int to, uint32_t id, piece source, piece target)
 {
     if (source.n == 0 && target.n == 0) {
         return;
     }
-    if (from == rank && to == rank) {
+    if (from == rank && to == rank && source.data != NULL && target.data != NULL) {
         memcpy(target.data, source.data, bytes_of(target));
         t->stats->copied_bytes += (int64_t)bytes_of(target);
     } else if (from == rank) {
