@@ -1,6 +1,7 @@
 /* The shim over Gloo's TCP transport.
  *
- * 1. open: net_open.cc.
+ * 1. open: listen once a peer, publish the addresses in the store, connect, say hello. A guard
+ *    thread ends all that at the deadline, for Gloo's own time-outs add up over the peers.
  * 2. data: sends and receives on unbound buffers, whose waiters abort() can wake.
  * 3. watch: Gloo does not wake who is in the middle of a message when the other end dies. So every
  *    pair also has a receive posted on a tag that nobody sends to; Gloo fails it when the pair
@@ -11,7 +12,7 @@
  * What Gloo's event thread throws ends the process. It throws when a message is longer than the
  * receive that was posted for it, and when a connection is reset before it was accepted. The hello
  * is there for the latter: nobody resets a connection before the other end has spoken on it. */
-#include "autodp/net_shim.h"
+#include "autodp/net.h"
 
 extern "C" {
 #include "device/alloc.h"
@@ -19,19 +20,88 @@ extern "C" {
 }
 
 #include <gloo/common/error.h>
+#include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <new>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <vector>
 
 using gloo::transport::UnboundBuffer;
 using std::chrono::milliseconds;
 
-static const int64_t longest_close_ms = 1000;
+namespace
+{
+
+/* The callers' tags have a kind of 1 to 254 in their highest byte; these are the shim's own. */
+const uint64_t tag_hello = uint64_t(255) << 56;
+const uint64_t tag_bye = tag_hello + 1;
+const uint64_t tag_watch = tag_hello + 2; /* and above: a fresh one for each watch buffer */
+
+const int64_t longest_close_ms = 1000;
+const int64_t guard_period_ms = 20;
+const char bye_mark = 'B';
+
+/* What a member says first, so that a stranger or a wrong wiring is noticed. */
+struct Hello {
+    uint32_t magic, rank, size, name_hash;
+};
+const uint32_t hello_magic = 0x464c4831; /* FLH1 */
+
+uint32_t hash_text(const char *text)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (; *text != 0; text++) {
+        hash = (hash ^ uint8_t(*text)) * 16777619u;
+    }
+    return hash;
+}
+
+} // namespace
+
+struct fl_net_buffer {
+    fl_net *net;
+    std::unique_ptr<UnboundBuffer> unbound;
+    fl_net_buffer *previous, *next;
+    int send_peer, recv_peer;   /* of the operation started last, for messages */
+    std::atomic<int> under_way; /* operations started and not finished */
+};
+
+struct fl_net {
+    int rank, size;
+    int64_t wait_timeout_ms;
+    std::string name;
+    std::shared_ptr<gloo::transport::Device> device;
+    std::shared_ptr<gloo::transport::Context> context;
+
+    std::mutex mutex; /* guards everything below but the atomics */
+    fl_net_buffer *buffers;
+    UnboundBuffer *watched;
+    char reason[512];          /* written once, before the state is */
+    std::atomic<int> state;    /* fl_status */
+    std::atomic<bool> leaving; /* the watch thread is to end */
+    bool disconnected;
+    std::thread watch;
+
+    std::vector<Hello> hellos; /* [size]; mine is what I send */
+    std::vector<char> byes;    /* [size]; bye_mark once it came; mine is what I send */
+    std::vector<char> never;   /* [size]; where the watch receives would go */
+    std::unique_ptr<UnboundBuffer> hello_buffer, bye_buffer;
+};
 
 /* ---- the state ---- */
 
@@ -67,7 +137,7 @@ static bool is_timeout(const char *what)
 }
 
 /* The text without the source position that Gloo puts before it. */
-const char *fl__net_plain(const char *what)
+static const char *plain(const char *what)
 {
     const char *end = what[0] == '[' ? strstr(what, "] ") : nullptr;
     return end == nullptr ? what : end + 2;
@@ -108,7 +178,7 @@ static std::unique_ptr<UnboundBuffer> watch_pairs(fl_net *net, std::vector<bool>
             if (!is_timeout(failure.what())) {
                 char reason[256];
                 snprintf(reason, sizeof reason, "member %d was lost: %s", peer,
-                         fl__net_plain(failure.what()));
+                         plain(failure.what()));
                 break_net(net, FL_EPEER, reason);
             }
             return nullptr;
@@ -167,7 +237,275 @@ class SignalsBlocked
     sigset_t before_;
 };
 
+/* Ends an open that takes too long or is given up, whatever it waits in. */
+class Guard
+{
+  public:
+    Guard(const fl_net_options *options, int64_t deadline_us)
+        : options_(options), deadline_us_(deadline_us), thread_(&Guard::run, this)
+    {
+    }
+    ~Guard()
+    {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            done_ = true;
+        }
+        changed_.notify_all();
+        thread_.join();
+    }
+
+    fl_status verdict() const
+    {
+        return fl_status(verdict_.load());
+    }
+
+    /* What to wake when time is up: a pair in its connect, or a waiter on a buffer. */
+    void waits_for(gloo::transport::Pair *pair, const std::vector<char> &own, bool is_client)
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        pair_ = pair;
+        own_ = own;
+        is_client_ = is_client;
+    }
+    void waits_for(UnboundBuffer *buffer)
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        pair_ = nullptr;
+        buffer_ = buffer;
+    }
+
+  private:
+    void run()
+    {
+        std::unique_lock<std::mutex> lock(mutex_);
+        while (!done_) {
+            changed_.wait_for(lock, milliseconds(guard_period_ms));
+            if (done_) {
+                return;
+            }
+            if (verdict_.load() == FL_OK) {
+                if (fl_now_us() >= deadline_us_) {
+                    verdict_.store(FL_EDEADLINE);
+                } else if (options_->given_up != nullptr && options_->given_up(options_->context)) {
+                    verdict_.store(FL_ESTALE);
+                }
+            }
+            if (verdict_.load() != FL_OK) {
+                wake();
+            }
+        }
+    }
+
+    void wake()
+    {
+        if (buffer_ != nullptr) {
+            buffer_->abortWaitRecv();
+        }
+        if (pair_ == nullptr) {
+            return;
+        }
+        if (is_client_) {
+            pair_->close();
+            return;
+        }
+        /* A listening pair is woken by a connection, and by closing it too; but close() resets a
+         * connection that the other end may not have accepted yet. */
+        struct sockaddr_storage address;
+        memcpy(&address, own_.data(), std::min(sizeof address, own_.size()));
+        int fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (fd >= 0) {
+            (void)!connect(fd, reinterpret_cast<struct sockaddr *>(&address),
+                           address.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                         : sizeof(struct sockaddr_in));
+            ::close(fd);
+        }
+    }
+
+    const fl_net_options *options_;
+    const int64_t deadline_us_;
+    std::atomic<int> verdict_{FL_OK};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool done_ = false;
+    gloo::transport::Pair *pair_ = nullptr;
+    std::vector<char> own_;
+    bool is_client_ = false;
+    UnboundBuffer *buffer_ = nullptr;
+    std::thread thread_;
+};
+
 } // namespace
+
+/* The same comparison by which Gloo decides which end connects. */
+static bool connects_to(const std::vector<char> &own, const std::vector<char> &other)
+{
+    struct sockaddr_storage a, b;
+    memcpy(&a, own.data(), std::min(sizeof a, own.size()));
+    memcpy(&b, other.data(), std::min(sizeof b, other.size()));
+    if (a.ss_family == AF_INET) {
+        auto *x = reinterpret_cast<struct sockaddr_in *>(&a);
+        auto *y = reinterpret_cast<struct sockaddr_in *>(&b);
+        int order = memcmp(&x->sin_addr, &y->sin_addr, sizeof x->sin_addr);
+        return order != 0 ? order > 0 : x->sin_port > y->sin_port;
+    }
+    auto *x = reinterpret_cast<struct sockaddr_in6 *>(&a);
+    auto *y = reinterpret_cast<struct sockaddr_in6 *>(&b);
+    int order = memcmp(&x->sin6_addr, &y->sin6_addr, sizeof x->sin6_addr);
+    return order != 0 ? order > 0 : x->sin6_port > y->sin6_port;
+}
+
+/* Gloo's own look-up goes astray on a name that does not resolve; a numeric address is safe. */
+static fl_status numeric_host(const char *host, std::string &out)
+{
+    struct addrinfo hints, *found = nullptr;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_STREAM;
+    int rc = getaddrinfo(host, nullptr, &hints, &found);
+    if (rc != 0) {
+        return fl_fail(FL_EINVAL, "address to listen on '%s': %s", host, gai_strerror(rc));
+    }
+    char text[NI_MAXHOST];
+    rc = getnameinfo(found->ai_addr, found->ai_addrlen, text, sizeof text, nullptr, 0,
+                     NI_NUMERICHOST);
+    freeaddrinfo(found);
+    if (rc != 0) {
+        return fl_fail(FL_EINVAL, "address to listen on '%s': %s", host, gai_strerror(rc));
+    }
+    out = text;
+    return FL_OK;
+}
+
+/* kv->get, but given up when the guard says so. */
+static fl_status get_addresses(const fl_net_options *o, const Guard &guard, int64_t deadline_us,
+                               int peer, size_t expected, std::vector<char> &out)
+{
+    const int64_t slice_ms = 100;
+    char key[256];
+    snprintf(key, sizeof key, "%s/%d", o->name, peer);
+    for (;;) {
+        void *data = nullptr;
+        size_t size_bytes = 0;
+        int64_t slice_us = std::min(deadline_us, fl_deadline_us(slice_ms));
+        fl_status status = o->kv->get(o->kv->self, key, slice_us, &data, &size_bytes);
+        if (status == FL_OK) {
+            if (size_bytes == expected) {
+                out.assign(static_cast<char *>(data), static_cast<char *>(data) + size_bytes);
+            } else {
+                status = fl_fail(FL_EFORMAT, "address of member %d has %zu bytes, expected %zu",
+                                 peer, size_bytes, expected);
+            }
+            fl_free(data);
+            return status;
+        }
+        if (status != FL_EDEADLINE) {
+            return fl_within(status, "address of member %d", peer);
+        }
+        if (guard.verdict() != FL_OK) {
+            return fl_fail(guard.verdict(), "waiting for the address of member %d", peer);
+        }
+        if (fl_now_us() >= deadline_us) {
+            return fl_fail(FL_EDEADLINE, "member %d did not come", peer);
+        }
+    }
+}
+
+static fl_status connect_all(fl_net *net, const fl_net_options *o, Guard &guard,
+                             int64_t deadline_us)
+{
+    /* Rank i's value: its addresses for all others in order, each of the same size. */
+    std::vector<char> mine;
+    size_t address_bytes = 0;
+    for (int peer = 0; peer < net->size; peer++) {
+        if (peer != net->rank) {
+            std::vector<char> address = net->context->createPair(peer)->address().bytes();
+            address_bytes = address.size();
+            mine.insert(mine.end(), address.begin(), address.end());
+        }
+    }
+    char key[256];
+    snprintf(key, sizeof key, "%s/%d", o->name, net->rank);
+    FL_TRY(o->kv->set(o->kv->self, key, mine.data(), mine.size()));
+    for (int peer = 0; peer < net->size; peer++) {
+        if (peer == net->rank) {
+            continue;
+        }
+        std::vector<char> all;
+        FL_TRY(get_addresses(o, guard, deadline_us, peer, mine.size(), all));
+        auto slot = [&](int owner, int other) {
+            return std::ptrdiff_t(address_bytes) * (other > owner ? other - 1 : other);
+        };
+        auto begin = all.begin() + slot(peer, net->rank);
+        std::vector<char> other(begin, begin + std::ptrdiff_t(address_bytes));
+        auto from = mine.begin() + slot(net->rank, peer);
+        std::vector<char> own(from, from + std::ptrdiff_t(address_bytes));
+        auto *pair = net->context->getPair(peer).get();
+        guard.waits_for(pair, own, connects_to(own, other));
+        try {
+            pair->connect(other);
+        } catch (const std::exception &failure) {
+            guard.waits_for(nullptr);
+            fl_status why = guard.verdict() != FL_OK ? guard.verdict() : FL_EPEER;
+            return fl_fail(why, "connecting to member %d: %s", peer, plain(failure.what()));
+        }
+        guard.waits_for(nullptr);
+        if (guard.verdict() != FL_OK) {
+            return fl_fail(guard.verdict(), "connecting to member %d", peer);
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status say_hello(fl_net *net, Guard &guard)
+{
+    const size_t me = size_t(net->rank), each = sizeof(Hello);
+    net->hellos.assign(size_t(net->size), Hello());
+    net->hellos[me] = {hello_magic, uint32_t(net->rank), uint32_t(net->size),
+                       hash_text(net->name.c_str())};
+    net->hello_buffer =
+        net->context->createUnboundBuffer(net->hellos.data(), net->hellos.size() * each);
+    guard.waits_for(net->hello_buffer.get());
+    for (int peer = 0; peer < net->size; peer++) {
+        if (peer != net->rank) {
+            net->hello_buffer->recv(peer, tag_hello, size_t(peer) * each, each);
+            net->bye_buffer->recv(peer, tag_bye, size_t(peer), 1);
+            net->hello_buffer->send(peer, tag_hello, me * each, each);
+        }
+    }
+    for (int i = 0; i < net->size - 1; i++) {
+        if (!net->hello_buffer->waitRecv(nullptr, std::chrono::hours(24))) {
+            break;
+        }
+    }
+    fl_status verdict = guard.verdict();
+    guard.waits_for(nullptr);
+    for (int peer = 0; peer < net->size; peer++) {
+        const Hello &hello = net->hellos[size_t(peer)];
+        if (hello.magic == 0) {
+            return fl_fail(verdict != FL_OK ? verdict : FL_EPEER, "no hello from member %d", peer);
+        }
+        if (hello.magic != hello_magic || hello.rank != uint32_t(peer) ||
+            hello.size != uint32_t(net->size) || hello.name_hash != net->hellos[me].name_hash) {
+            return fl_fail(FL_ESTALE, "member %d is of another net (rank %u of %u)", peer,
+                           hello.rank, hello.size);
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status open_mesh(fl_net *net, const fl_net_options *o)
+{
+    std::string host;
+    FL_TRY(numeric_host(o->host == nullptr ? "127.0.0.1" : o->host, host));
+    int64_t deadline_us = fl_deadline_us(o->open_timeout_ms);
+    net->device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(host.c_str()));
+    net->context = net->device->createContext(net->rank, net->size);
+    net->context->setTimeout(gloo::kNoTimeout); /* while connecting: the guard knows better */
+    net->bye_buffer = net->context->createUnboundBuffer(net->byes.data(), net->byes.size());
+    Guard guard(o, deadline_us);
+    FL_TRY(connect_all(net, o, guard, deadline_us));
+    return say_hello(net, guard);
+}
 
 extern "C" fl_status fl_net_open(const fl_net_options *options, fl_net **out)
 {
@@ -191,7 +529,7 @@ extern "C" fl_status fl_net_open(const fl_net_options *options, fl_net **out)
         net->byes.assign(size_t(net->size), 0);
         net->never.assign(size_t(net->size), 0);
         if (net->size > 1) {
-            status = fl__net_open_mesh(net, options);
+            status = open_mesh(net, options);
             if (status == FL_OK) {
                 net->watch = std::thread(watch, net);
             }
@@ -199,9 +537,9 @@ extern "C" fl_status fl_net_open(const fl_net_options *options, fl_net **out)
     } catch (const std::bad_alloc &) {
         status = fl_fail(FL_ENOMEM, "out of memory");
     } catch (const gloo::IoException &failure) {
-        status = fl_fail(FL_EPEER, "%s", fl__net_plain(failure.what()));
+        status = fl_fail(FL_EPEER, "%s", plain(failure.what()));
     } catch (const std::exception &failure) {
-        status = fl_fail(FL_EIO, "%s", fl__net_plain(failure.what()));
+        status = fl_fail(FL_EIO, "%s", plain(failure.what()));
     }
     if (status != FL_OK) {
         status = fl_within(status, "opening net %s, member %d of %d", options->name, options->rank,
@@ -368,7 +706,7 @@ static fl_status start(fl_net_buffer *b, bool sending, int peer, uint64_t tag, s
     } catch (const std::exception &failure) {
         char reason[256];
         snprintf(reason, sizeof reason, "%s member %d: %s",
-                 sending ? "sending to" : "receiving from", peer, fl__net_plain(failure.what()));
+                 sending ? "sending to" : "receiving from", peer, plain(failure.what()));
         break_net(net, is_timeout(failure.what()) ? FL_EDEADLINE : FL_EPEER, reason);
         return refused(net);
     }
@@ -380,9 +718,6 @@ static fl_status finish(fl_net_buffer *b, bool sending, int64_t deadline_us)
     fl_net *net = b->net;
     if (net->state.load() != FL_OK) {
         return refused(net);
-    }
-    if (b->unbound == nullptr) {
-        return fl_fail(FL_EINVAL, "net %s: nothing was started", net->name.c_str());
     }
     int64_t limit_ms = std::min(fl_left_ms(deadline_us), net->wait_timeout_ms);
     try {
@@ -402,8 +737,7 @@ static fl_status finish(fl_net_buffer *b, bool sending, int64_t deadline_us)
                      (long long)limit_ms);
             break_net(net, FL_EDEADLINE, reason);
         } else {
-            snprintf(reason, sizeof reason, "%s member %d: %s", what, peer,
-                     fl__net_plain(failure.what()));
+            snprintf(reason, sizeof reason, "%s member %d: %s", what, peer, plain(failure.what()));
             break_net(net, FL_EPEER, reason);
         }
         return refused(net);
