@@ -418,6 +418,7 @@ static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor aft
     report(w, batch, &result, lr, fl_now_us() - begun);
     w->step = batch->step + 1;
     w->cursor = after;
+    fl__reach("step", w);
     what.step = w->step;
     what.cursor = after;
     what.epoch = batch->epoch;

@@ -9,6 +9,7 @@ set(FL_TESTS_MULTIPROC
   test_message
   test_plans_agree
   test_profile
+  test_steps
   test_transition_faults
   test_transitions
 )
