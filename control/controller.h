@@ -47,7 +47,8 @@ typedef struct fl_elastic {
     double predicted_ms; /* of a step after it, with what the running plan taught */
     int64_t deadline_us; /* of preparing, or of committing */
     int n_ready, n_over; /* workers */
-    int64_t prepare_us, stall_us, vote_us, migrate_us, switch_us; /* the longest of any worker */
+    /* the longest of any worker */
+    int64_t prepare_us, wait_us, vote_us, migrate_us, switch_us, stall_us;
     int64_t moved_bytes, copied_bytes;
     int64_t first_step; /* of the generation */
 } fl_elastic;

@@ -369,7 +369,8 @@ void fl_decide_switched(fl_head *head)
     }
     double moving_ms =
         (double)head->elastic.moved_bytes / (input->profile->link_bytes_per_us * 1e3);
-    double fixed_ms = fmax(0.0, (double)head->elastic.stall_us * 1e-3 - moving_ms);
+    double stall_ms = (double)(head->elastic.stall_us - head->elastic.wait_us) * 1e-3;
+    double fixed_ms = fmax(0.0, stall_ms - moving_ms);
     /* One transition on a busy machine says little: the last ones count together. */
     head->decide.fixed_ms = (head->decide.fixed_ms + fixed_ms) / 2.0;
 }

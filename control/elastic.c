@@ -71,7 +71,7 @@ static void prepare(fl_head *head, int64_t now_us)
     e->last_asked = e->next.generation;
     e->deadline_us = now_us + head->options->job->fault.deadline_ms * 1000;
     e->n_ready = e->n_over = 0;
-    e->prepare_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
+    e->prepare_us = e->wait_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
     e->moved_bytes = e->copied_bytes = 0;
     fl_story_prepare(head);
     fl_inbox_verdict(head, &verdict);
@@ -203,7 +203,9 @@ void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transitio
     e->vote_us = larger(e->vote_us, parts->vote_us);
     e->migrate_us = larger(e->migrate_us, parts->migrate_us);
     e->switch_us = larger(e->switch_us, parts->switch_us);
-    e->stall_us = larger(e->stall_us, parts->vote_us + parts->migrate_us + parts->switch_us);
+    e->wait_us = larger(e->wait_us, parts->wait_us);
+    e->stall_us =
+        larger(e->stall_us, parts->wait_us + parts->vote_us + parts->migrate_us + parts->switch_us);
     e->moved_bytes += parts->received_bytes;
     e->copied_bytes += parts->copied_bytes;
     e->n_over++;

@@ -65,6 +65,7 @@ typedef struct fl_transition_parts {
     uint32_t generation;                    /* that runs now */
     int64_t step;                           /* its first */
     int64_t prepare_us;                     /* beside training */
+    int64_t wait_us;                        /* at a step of elastic.script, for others to prepare */
     int64_t vote_us, migrate_us, switch_us; /* while nobody trains */
     int64_t sent_bytes, received_bytes, copied_bytes;
 } fl_transition_parts;

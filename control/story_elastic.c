@@ -146,6 +146,7 @@ void fl_story_transition(fl_head *head)
     fl_json_rounded(j, "step_ms", e->old_step_ms, 3);
     fl_json_rounded(j, "predicted_step_ms", e->predicted_ms, 3);
     fl_json_rounded(j, "prepare_ms", (double)e->prepare_us * 1e-3, 3);
+    fl_json_rounded(j, "wait_ms", (double)e->wait_us * 1e-3, 3);
     fl_json_rounded(j, "vote_ms", (double)e->vote_us * 1e-3, 3);
     fl_json_rounded(j, "migrate_ms", (double)e->migrate_us * 1e-3, 3);
     fl_json_rounded(j, "switch_ms", (double)e->switch_us * 1e-3, 3);

@@ -17,10 +17,16 @@
 
 /* ---- the porter ---- */
 
+static fl_params *params_of(const fl_member *m)
+{
+    return m->pipeline == NULL ? NULL : fl_stage_params(fl_pipeline_stage(m->pipeline));
+}
+
 static void close_leaving(fl_worker_state *w)
 {
     fl_member *m = w->porter.leaving;
     if (m != NULL) {
+        fl_attic_fill(&w->attic, params_of(m));
         fl_worker_withdraw(w, m->group);
         fl_member_close(m);
         fl_free(m);
@@ -64,6 +70,10 @@ static void *open_next(void *worker)
                                  .given_up = given_up,
                                  .context = w};
     fl_status status = fl_member_open(&options, w->next);
+    if (status == FL_OK) {
+        status = fl_attic_make_room(&w->attic, w->c->model, &w->now->plan, &plan, w->rank,
+                                    params_of(w->now));
+    }
     w->porter.took_us = fl_now_us() - begun;
     atomic_store(&w->porter.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
     answer(w, plan.generation, status);
@@ -129,6 +139,7 @@ void fl_transition_cancel(fl_worker_state *w)
 {
     atomic_store(&w->porter.dropped, true);
     join(w);
+    fl_attic_clear_room(&w->attic);
     leave(w, w->next);
     w->next = NULL;
     atomic_store(&w->porter.state, FL_PREPARE_NONE);
@@ -185,11 +196,6 @@ static void stay(fl_worker_state *w, int against)
 
 /* ---- ④ ---- */
 
-static fl_params *params_of(const fl_member *m)
-{
-    return m->pipeline == NULL ? NULL : fl_stage_params(fl_pipeline_stage(m->pipeline));
-}
-
 static fl_status migrate(fl_worker_state *w, fl_migrate_stats *stats)
 {
     fl_migrate_options options = {.model = w->c->model,
@@ -245,6 +251,7 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     fl_transition_parts done = {.generation = w->now->plan.generation,
                                 .step = step,
                                 .prepare_us = w->porter.took_us,
+                                .wait_us = w->held_us == 0 ? 0 : begun - w->held_us,
                                 .vote_us = voted - begun,
                                 .migrate_us = migrated - voted,
                                 .switch_us = fl_now_us() - migrated,

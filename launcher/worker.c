@@ -392,6 +392,7 @@ static fl_status wait_verdict(worker *w, fl_verdict *verdict)
 /* The others hear the speaker. */
 static fl_status hold(worker *w, told *what, bool *switched)
 {
+    w->held_us = fl_now_us();
     while (!w->stop && is_due(w)) {
         fl_link_doing(w->link, "scripted transition");
         if (w->speaks) {
@@ -400,6 +401,7 @@ static fl_status hold(worker *w, told *what, bool *switched)
         FL_TRY(hear(w, what));
         FL_TRY(apply(w, what, switched));
     }
+    w->held_us = 0;
     return FL_OK;
 }
 

@@ -41,6 +41,7 @@ typedef struct fl_worker_state {
     fl_porter porter;
     fl_attic attic;
     int64_t step;     /* that comes next */
+    int64_t held_us;  /* since when everybody waits at a step of elastic.script; 0: they train */
     int64_t answered; /* the last step of elastic.script for which COMMIT or CANCEL was heard */
     fl_cursor cursor; /* from which its batch is drawn */
     bool stop;

@@ -1,8 +1,9 @@
 /* The workers' part of a migration:
- *   ① the schedule, the same on every worker          fl_migrate_schedule
- *   ② what freezes goes to the attic                  fill_attic
- *   ③ copies within this worker                       copy_own
- *   ④ all transfers posted at once, then waited for   fl_message_exchange */
+ *   ① room for the moments that shall freeze, beside training   fl_attic_make_room
+ *   ② the schedule, the same on every worker                    fl_migrate_schedule
+ *   ③ copies within this worker                                 pass
+ *   ④ all transfers posted at once, then waited for             fl_message_exchange
+ *   ⑤ what froze goes to the attic, beside training             fl_attic_fill */
 #include "pipe/migrate.h"
 
 #include "device/alloc.h"
@@ -21,6 +22,9 @@ fl_status fl_attic_init(fl_attic *attic, int n_layers)
         status = fl_alloc_array(n, sizeof *attic->moments, (void **)&attic->moments);
     }
     if (status == FL_OK) {
+        status = fl_alloc_array(n, sizeof *attic->room, (void **)&attic->room);
+    }
+    if (status == FL_OK) {
         status = fl_alloc_array(n, sizeof *attic->n, (void **)&attic->n);
     }
     for (int i = 0; status == FL_OK && i < n_layers; i++) {
@@ -37,8 +41,10 @@ void fl_attic_fini(fl_attic *attic)
     for (int i = 0; attic->moments != NULL && i < attic->n_layers; i++) {
         fl_free(attic->moments[i]);
     }
+    fl_attic_clear_room(attic);
     fl_free(attic->rank);
     fl_free(attic->moments);
+    fl_free(attic->room);
     fl_free(attic->n);
     memset(attic, 0, sizeof *attic);
 }
@@ -79,34 +85,64 @@ static size_t bytes_of(piece p)
     return (size_t)p.n * sizeof(float);
 }
 
-/* ---- ② ---- */
+/* ---- ① and ⑤ ---- */
 
-static fl_status keep_moments(const fl_migrate_options *o, int layer)
+static fl_status make_room(fl_attic *attic, const fl_params *from, int layer)
 {
-    int n_moments = o->from->n_moments;
-    piece one = moment_of(o->from, layer, 0);
-    void *copy = NULL;
-    if (one.n * n_moments == 0) {
+    int64_t n = moment_of(from, layer, 0).n * from->n_moments;
+    if (n == 0) {
         return FL_OK;
     }
-    FL_TRY(fl_alloc_array((size_t)(one.n * n_moments), sizeof(float), &copy));
-    for (int m = 0; m < n_moments; m++) {
-        memcpy((float *)copy + m * one.n, moment_of(o->from, layer, m).data, bytes_of(one));
-    }
-    o->attic->moments[layer] = copy;
-    o->attic->n[layer] = one.n * n_moments;
+    FL_TRY(fl_alloc_array((size_t)n, sizeof(float), (void **)&attic->room[layer]));
+    attic->n[layer] = n;
     return FL_OK;
 }
 
-static fl_status fill_attic(const fl_migrate_options *o, const int *next_rank)
+fl_status fl_attic_make_room(fl_attic *attic, const fl_model *model, const fl_plan *old,
+                             const fl_plan *next, int rank, const fl_params *from)
 {
-    for (int layer = 0; layer < o->next->n_layers; layer++) {
-        bool freezes = next_rank[layer] == o->rank && o->attic->moments[layer] == NULL;
-        if (freezes && holds(o->from, layer) && layer >= o->from->first_trainable) {
-            FL_TRY(keep_moments(o, layer));
+    int *next_rank = NULL;
+    if (from == NULL) {
+        return FL_OK;
+    }
+    attic->n_moments = from->n_moments;
+    FL_TRY(fl_alloc_array((size_t)attic->n_layers, sizeof *next_rank, (void **)&next_rank));
+    memcpy(next_rank, attic->rank, (size_t)attic->n_layers * sizeof *next_rank);
+    fl_migrate_attic(model, old, next, next_rank);
+    fl_status status = FL_OK;
+    for (int layer = from->first_trainable; status == FL_OK && layer < from->last; layer++) {
+        if (next_rank[layer] == rank) {
+            status = make_room(attic, from, layer);
         }
     }
-    return FL_OK;
+    if (status != FL_OK) {
+        fl_attic_clear_room(attic);
+    }
+    fl_free(next_rank);
+    return status;
+}
+
+void fl_attic_clear_room(fl_attic *attic)
+{
+    for (int layer = 0; attic->room != NULL && layer < attic->n_layers; layer++) {
+        fl_free(attic->room[layer]);
+        attic->room[layer] = NULL;
+    }
+}
+
+void fl_attic_fill(fl_attic *attic, const fl_params *from)
+{
+    for (int layer = 0; layer < attic->n_layers; layer++) {
+        if (attic->room[layer] == NULL) {
+            continue;
+        }
+        for (int m = 0; m < from->n_moments; m++) {
+            piece one = moment_of(from, layer, m);
+            memcpy(attic->room[layer] + m * one.n, one.data, bytes_of(one));
+        }
+        attic->moments[layer] = attic->room[layer];
+        attic->room[layer] = NULL;
+    }
 }
 
 /* ---- ③ and ④ ---- */
@@ -189,12 +225,11 @@ static fl_status move_all(const fl_migrate_options *o, fl_move *moves, int capac
 {
     int n_moves = 0;
     const fl_params *any = o->from != NULL ? o->from : o->to;
-    int n_moments = any == NULL ? 0 : any->n_moments;
+    int n_moments = any == NULL ? o->attic->n_moments : any->n_moments;
     FL_TRY(
         fl_migrate_schedule(o->model, o->old, o->next, o->attic->rank, moves, capacity, &n_moves));
     memcpy(next_rank, o->attic->rank, (size_t)o->next->n_layers * sizeof *next_rank);
     fl_migrate_attic(o->model, o->old, o->next, next_rank);
-    FL_TRY(fill_attic(o, next_rank));
     for (int i = 0; i < n_moves; i++) {
         pass_layer(o, &moves[i], n_moments, t);
     }
@@ -223,11 +258,6 @@ fl_status fl_migrate_run(const fl_migrate_options *options, fl_migrate_stats *st
     }
     if (status == FL_OK) {
         status = move_all(options, moves, capacity, next_rank, &t);
-    }
-    for (int layer = 0; status != FL_OK && layer < options->attic->n_layers; layer++) {
-        if (options->attic->rank[layer] != options->rank) {
-            attic_drop(options->attic, layer);
-        }
     }
     fl_free(t.list);
     fl_free(next_rank);

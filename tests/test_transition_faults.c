@@ -453,6 +453,7 @@ static void check_refusals(const char *point, int who, deed what, int n, int num
     scenario s = {.point = point, .who = who, .deed = what, .n_script = n};
     for (int i = 0; i < n; i++) {
         s.script[i] = to(FIRST + 2 * i, 3);
+        s.script[i].f = i < n - 1 ? 2 : 0; /* so that they would have moments to keep */
     }
     start(&s, number, WORKERS, 2);
     finish_well(&s);

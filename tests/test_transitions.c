@@ -160,6 +160,15 @@ static int drawn(uint64_t seed, int which, int n)
     return (int)(fl_mix64(seed, (uint64_t)which) % (uint64_t)n);
 }
 
+/* What is too rare to be drawn: a block thaws whose moments lie on a worker that has had no stage
+ * for a while, and gets none. */
+static const fl_script_entry fixed[] = {
+    {.f = 0, .k = WORKERS, .r = 1, .m = 2},
+    {.f = BLOCKS - 2, .k = 1, .r = 1, .m = 2},
+    {.f = 0, .k = 1, .r = 1, .m = 1},
+};
+enum { N_FIXED = sizeof fixed / sizeof *fixed };
+
 static void draw_script(uint64_t seed, fl_script_entry *script, fl_script_entry *alone)
 {
     for (int i = 0; i < TRANSITIONS; i++) {
@@ -169,6 +178,10 @@ static void draw_script(uint64_t seed, fl_script_entry *script, fl_script_entry 
         e->k = 1 + drawn(seed, 4 * i + 1, WORKERS);
         e->r = 1 + drawn(seed, 4 * i + 2, WORKERS / e->k);
         e->m = 1 + drawn(seed, 4 * i + 3, BATCH / e->r);
+        if (i < N_FIXED) {
+            *e = fixed[i];
+            e->step = INTERVAL * (i + 1);
+        }
         alone[i] = (fl_script_entry){.step = e->step, .f = e->f, .k = 1, .r = 1, .m = 1};
     }
 }

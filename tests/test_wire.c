@@ -71,7 +71,7 @@ static fl_frame frame_of(fl_frame_type type)
         snprintf(f.prepared.text, sizeof f.prepared.text, "asked 3 GiB, allowed 2 GiB");
         break;
     case FL_FRAME_TRANSITION:
-        f.transition = (fl_transition_parts){7, 41, 1, 2, 3, 4, 5, 6, 7};
+        f.transition = (fl_transition_parts){7, 41, 1, 2, 3, 4, 5, 6, 7, 8};
         break;
     case FL_FRAME_NORMS:
         f.norms = (fl_frame_norms){.step = 37, .n = 3, .squared = {0.0, 0.25, (double)NAN}};
