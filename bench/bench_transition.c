@@ -6,8 +6,9 @@
  * A run goes to and fro between two plans; of the transitions in the direction asked for, the
  * median of each part is printed. The link is measured in the last transition of the same run, over
  * the very connections: before the vote, workers 0 and 1 send each other LINK_BYTES in turn. The
- * restart is the end of one run, from its last step on, and the start of a fresh one up to the end
- * of its first step; nothing is saved and nothing loaded, so a real one takes longer. */
+ * restart is the end of one run, from its last step on, with every layer's weights and moments
+ * written to files, and the start of a fresh one that reads them, up to the end of its first step.
+ */
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "launcher/run.h"
@@ -56,7 +57,8 @@ static const way ways[] = {
 /* Between the bench and a run's processes. */
 typedef struct shared {
     int64_t link_us[PINGS];
-    int64_t ended_us; /* the last step of the run is done */
+    int64_t ended_us;  /* the last step of the run is done */
+    bool saves, loads; /* the run at work ends, begins with files */
 } shared;
 
 static shared *across;
@@ -104,12 +106,51 @@ static void measure_link(fl_worker_state *w)
     fl_free(data);
 }
 
+/* A layer's weights and moments, to or from its file. */
+static void pass_layer(const fl_params *p, int layer, bool saving)
+{
+    char path[128];
+    int64_t at = p->layer_at[layer - p->first], n = p->layer_at[layer - p->first + 1] - at;
+    size_t passed = 0, count = (size_t)n;
+    snprintf(path, sizeof path, "%s/layer-%d", root, layer);
+    FILE *file = fopen(path, saving ? "wb" : "rb");
+    for (int i = -1; file != NULL && i < p->n_moments; i++) {
+        float *data =
+            i < 0 ? p->weight + at : p->moments + i * p->n_trainable + fl_params_grad_at(p, layer);
+        passed += saving ? fwrite(data, sizeof(float), count, file)
+                         : fread(data, sizeof(float), count, file);
+    }
+    if (file == NULL || fclose(file) != 0 || passed != count * (size_t)(1 + p->n_moments)) {
+        fprintf(stderr, "cannot %s %s\n", saving ? "write" : "read", path);
+        _exit(1);
+    }
+}
+
+static void pass_state(const fl_worker_state *w, bool saving)
+{
+    const fl_member *m = w->now;
+    if (m->pipeline == NULL || (saving && m->place.replica != 0)) {
+        return;
+    }
+    const fl_params *p = fl_stage_params(fl_pipeline_stage(m->pipeline));
+    for (int layer = p->first; layer < p->last; layer++) {
+        pass_layer(p, layer, saving);
+    }
+}
+
 void fl__test_point(const char *point, fl_worker_state *w)
 {
     if (strcmp(point, "vote") == 0 && w->next->plan.generation == last_generation) {
         measure_link(w);
-    } else if (strcmp(point, "end") == 0 && w->rank == 0) {
-        across->ended_us = fl_now_us();
+    } else if (strcmp(point, "begin") == 0 && across->loads) {
+        pass_state(w, false);
+    } else if (strcmp(point, "end") == 0) {
+        if (w->rank == 0) {
+            across->ended_us = fl_now_us();
+        }
+        if (across->saves) {
+            pass_state(w, true);
+        }
     }
 }
 
@@ -249,14 +290,19 @@ static double restart_ms(const size *s, const way *w, double *ending_ms)
     last_generation = 0;
     for (int i = 0; i < 3; i++) {
         snprintf(dir, sizeof dir, "%s/restart", root);
+        across->saves = true;
+        across->loads = false;
         run(s, w, 0, 2, NULL, dir);
         end[i] = (double)(fl_now_us() - across->ended_us) * 1e-3;
         remove_folder(dir);
+        across->saves = false;
+        across->loads = true;
         int64_t begun = fl_now_us();
         run(s, w, 1, 1, NULL, dir);
         begin[i] = (double)(across->ended_us - begun) * 1e-3;
         remove_folder(dir);
     }
+    across->loads = false;
     *ending_ms = median(end, 3);
     return *ending_ms + median(begin, 3);
 }

@@ -36,17 +36,29 @@ typedef enum fl_elastic_state {
     FL_ELASTIC_COMMITTING, /* all are ready: they vote and go over at the next control point */
 } fl_elastic_state;
 
+/* How the last transition ended that was prepared. */
+typedef struct fl_elastic_outcome {
+    uint32_t generation; /* that was asked for; 0: it was refused before it had a number */
+    bool committed;      /* false: the generation before goes on */
+    int64_t step;        /* committed: its first; else the steps that were done by then */
+    char why[FL_WIRE_REFUSAL_MAX + 64]; /* committed: what it was for; else why not */
+} fl_elastic_outcome;
+
 typedef struct fl_elastic {
     fl_elastic_state state;
+    fl_elastic_outcome outcome;
     int n_scripted;   /* entries of the job's script already acted on */
     int64_t due_step; /* of elastic.script: the transition is not committed before it; 0: none */
     uint32_t last_asked, last_forgotten; /* generations: asked for, dropped from the store */
     fl_plan before, next;
     char why[512];
-    double old_step_ms;  /* mean of the steps before the transition */
-    double predicted_ms; /* of a step after it, with what the running plan taught */
-    int64_t deadline_us; /* of preparing, or of committing */
-    int n_ready, n_over; /* workers */
+    double old_step_ms;             /* mean of the steps before the transition */
+    double predicted_ms;            /* of a step after it, with what the running plan taught */
+    int64_t deadline_us;            /* of preparing, or of committing */
+    int n_ready, n_refused, n_over; /* workers */
+    fl_status refusal;              /* the one that says most */
+    char refusal_text[FL_WIRE_REFUSAL_MAX + 64];
+    int64_t opinion_us; /* until when others may say more of it */
     /* the longest of any worker */
     int64_t prepare_us, wait_us, vote_us, migrate_us, switch_us, stall_us;
     int64_t moved_bytes, copied_bytes;
@@ -174,6 +186,16 @@ void fl_inbox_wake_standby(fl_head *head);
 
 /* Begin, drive and end transitions; called every turn of the loop. */
 void fl_elastic_watch(fl_head *head, int64_t now_us);
+
+/* Begin a transition to `next` (its generation is set here), which is committed at the first
+ * control point from step due_step on (0: as soon as all are ready). How it ends is then in
+ * head->elastic.outcome, under the generation that head->elastic.next has on return.
+ * Returns FL_EBUSY while another is under way, while elastic.script is about to ask for one, and
+ * when the run starts or ends; FL_EINVAL for what is no plan of this run; FL_EBUDGET with the
+ * numbers when a worker has no room for it. The message says which. Threads: the head's. */
+fl_status fl_elastic_ask(fl_head *head, const fl_plan *next, int64_t due_step,
+                         const char *why) FL_MUST_CHECK;
+
 void fl_elastic_prepared(fl_head *head, const fl_worker *worker, const fl_prepared_report *report);
 void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transition_parts *parts);
 
@@ -188,6 +210,10 @@ void fl_decide_norms(fl_head *head, const fl_frame_norms *norms);
 /* Take the decision that is due, if any. True when *next is to be gone over to; why [size_bytes].
  */
 bool fl_decide_next(fl_head *head, fl_plan *next, char *why, size_t size_bytes);
+
+/* Whether every worker has room for `next` when the running plan gives way to it: FL_EBUDGET with
+ * the numbers if not. */
+fl_status fl_decide_check_room(const fl_head *head, const fl_plan *next) FL_MUST_CHECK;
 
 /* Mean step time, ms, of the generation at work over its last 100 steps; 0 before it has any. */
 double fl_decide_step_ms(const fl_head *head);

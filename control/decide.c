@@ -167,9 +167,12 @@ static int64_t device_bytes(const fl_plan_input *input, const fl_plan *plan, int
 }
 
 /* The next generation is opened while this one trains, so both must fit for a while. */
-static fl_status check_room(const fl_head *head, const fl_plan *next)
+fl_status fl_decide_check_room(const fl_head *head, const fl_plan *next)
 {
     const fl_plan_input *input = head->options->plan_input;
+    if (input == NULL) {
+        return FL_OK;
+    }
     int64_t budget = input->job->devices.memory_bytes;
     for (int rank = 0; rank < head->n_workers; rank++) {
         int64_t now = device_bytes(input, &head->plan, rank);
@@ -231,7 +234,7 @@ static void consider(const fl_head *head, fl_decision *d, const char *name, bool
         o->status = price_transition(head, o);
     }
     if (o->status == FL_OK) {
-        o->status = check_room(head, &o->plan);
+        o->status = fl_decide_check_room(head, &o->plan);
     }
     snprintf(o->why_not, sizeof o->why_not, "%s", o->status == FL_OK ? "" : fl_errmsg());
     d->n_options++;

@@ -15,13 +15,31 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEPS_AHEAD = 6 }; /* a scripted transition is prepared that long before it is due */
+enum {
+    STEPS_AHEAD = 6,          /* a scripted transition is prepared that long before it is due */
+    SECOND_OPINION_MS = 1000, /* who lost a peer may be heard before that peer has said why */
+};
+
+/* For whoever asked. */
+static void record(fl_head *head, bool committed, int64_t step, const char *why)
+{
+    fl_elastic_outcome *o = &head->elastic.outcome;
+    *o = (fl_elastic_outcome){
+        .generation = head->elastic.next.generation, .committed = committed, .step = step};
+    snprintf(o->why, sizeof o->why, "%s", why);
+}
+
+static void give_up(fl_head *head, const char *why)
+{
+    record(head, false, head->tally.steps, why);
+    fl_story_cancel(head, why);
+}
 
 static void cancel(fl_head *head, const char *why)
 {
     fl_verdict verdict = {.kind = FL_VERDICT_CANCEL, .due_step = head->elastic.due_step};
     head->elastic.state = FL_ELASTIC_IDLE;
-    fl_story_cancel(head, why);
+    give_up(head, why);
     fl_inbox_verdict(head, &verdict);
 }
 
@@ -70,7 +88,7 @@ static void prepare(fl_head *head, int64_t now_us)
     e->state = FL_ELASTIC_PREPARING;
     e->last_asked = e->next.generation;
     e->deadline_us = now_us + head->options->job->fault.deadline_ms * 1000;
-    e->n_ready = e->n_over = 0;
+    e->n_ready = e->n_refused = e->n_over = 0;
     e->prepare_us = e->wait_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
     e->moved_bytes = e->copied_bytes = 0;
     fl_story_prepare(head);
@@ -90,6 +108,7 @@ static void look_at_script(fl_head *head, int64_t now_us)
     }
     e->n_scripted++;
     e->due_step = entry->step;
+    e->next.generation = 0;
     snprintf(e->why, sizeof e->why, "elastic.script, step %lld", (long long)entry->step);
     if (scripted_plan(head, entry, &e->next) != FL_OK) {
         cancel(head, fl_errmsg());
@@ -108,6 +127,50 @@ static void look_at_policy(fl_head *head, int64_t now_us)
     }
 }
 
+/* Everybody waits at a step of the script, so what is asked for must be over by then. */
+static fl_status check_script(const fl_head *head, int64_t due_step)
+{
+    const fl_elastic *e = &head->elastic;
+    const fl_job *job = head->options->job;
+    if (e->n_scripted < job->elastic.n_script &&
+        due_step + STEPS_AHEAD >= job->elastic.script[e->n_scripted].step) {
+        return fl_fail(FL_EBUSY, "elastic.script has a transition at step %lld",
+                       (long long)job->elastic.script[e->n_scripted].step);
+    }
+    return FL_OK;
+}
+
+static fl_status check_asked(const fl_head *head, const fl_plan *next, int64_t due_step)
+{
+    const fl_elastic *e = &head->elastic;
+    if (head->state != FL_HEAD_RUNNING || head->n_stops > 0) {
+        return fl_fail(FL_EBUSY, "the run is %s",
+                       head->state == FL_HEAD_STARTING ? "still starting" : "about to end");
+    }
+    if (e->state != FL_ELASTIC_IDLE) {
+        return fl_fail(FL_EBUSY, "generation %u is on its way (%s)", e->next.generation, e->why);
+    }
+    FL_TRY(check_script(head, due_step > head->tally.steps ? due_step : head->tally.steps));
+    FL_TRY(fl_plan_check(next));
+    if (next->n_workers != head->plan.n_workers || next->n_layers != head->plan.n_layers) {
+        return fl_fail(FL_EINVAL, "a plan for %d layers on %d workers; the run has %d on %d",
+                       next->n_layers, next->n_workers, head->plan.n_layers, head->plan.n_workers);
+    }
+    return fl_decide_check_room(head, next);
+}
+
+fl_status fl_elastic_ask(fl_head *head, const fl_plan *next, int64_t due_step, const char *why)
+{
+    fl_elastic *e = &head->elastic;
+    FL_TRY(check_asked(head, next, due_step));
+    e->next = *next;
+    e->next.generation = next_generation(head);
+    e->due_step = due_step;
+    snprintf(e->why, sizeof e->why, "%s", why);
+    prepare(head, fl_now_us());
+    return FL_OK;
+}
+
 /* ---- driving it ---- */
 
 static void commit(fl_head *head, int64_t now_us)
@@ -116,6 +179,15 @@ static void commit(fl_head *head, int64_t now_us)
     e->state = FL_ELASTIC_COMMITTING;
     e->deadline_us = now_us + head->options->job->fault.deadline_ms * 1000;
     fl_inbox_verdict(head, &(fl_verdict){.kind = FL_VERDICT_COMMIT, .due_step = e->due_step});
+}
+
+/* All that is to be heard of a refusal has been heard, or it has been waited for long enough. */
+static bool is_refused(const fl_head *head, int64_t now_us)
+{
+    const fl_elastic *e = &head->elastic;
+    return e->n_refused > 0 &&
+           (!fl_status_is_regroup(e->refusal) || e->n_ready + e->n_refused == head->n_workers ||
+            now_us > e->opinion_us || now_us > e->deadline_us);
 }
 
 void fl_elastic_watch(fl_head *head, int64_t now_us)
@@ -135,8 +207,26 @@ void fl_elastic_watch(fl_head *head, int64_t now_us)
         if (head->tally.steps + 1 >= e->due_step) {
             commit(head, now_us);
         }
+    } else if (e->state == FL_ELASTIC_PREPARING && is_refused(head, now_us)) {
+        cancel(head, e->refusal_text);
     } else if (e->state == FL_ELASTIC_PREPARING && now_us > e->deadline_us) {
         cancel(head, "not everybody was ready within fault.deadline");
+    }
+}
+
+/* The first refusal counts, unless a later one has a cause of its own: who only lost its peer says
+ * little. */
+static void refused(fl_elastic *e, const fl_worker *worker, const fl_prepared_report *report)
+{
+    bool better = e->n_refused == 0 ||
+                  (fl_status_is_regroup(e->refusal) && !fl_status_is_regroup(report->status));
+    if (e->n_refused++ == 0) {
+        e->opinion_us = fl_now_us() + SECOND_OPINION_MS * 1000;
+    }
+    if (better) {
+        e->refusal = report->status;
+        snprintf(e->refusal_text, sizeof e->refusal_text, "worker %d refuses: %s", worker->rank,
+                 report->text);
     }
 }
 
@@ -145,7 +235,7 @@ void fl_elastic_prepared(fl_head *head, const fl_worker *worker, const fl_prepar
     fl_elastic *e = &head->elastic;
     bool voted_down = e->state == FL_ELASTIC_COMMITTING && report->status != FL_OK;
     if (voted_down && report->generation == e->next.generation) {
-        fl_story_cancel(head, report->text);
+        give_up(head, report->text);
         settle(head);
         return;
     }
@@ -155,9 +245,7 @@ void fl_elastic_prepared(fl_head *head, const fl_worker *worker, const fl_prepar
         return;
     }
     if (report->status != FL_OK) {
-        char why[FL_WIRE_REFUSAL_MAX + 64];
-        snprintf(why, sizeof why, "worker %d refuses: %s", worker->rank, report->text);
-        cancel(head, why);
+        refused(e, worker, report);
         return;
     }
     e->n_ready++;
@@ -211,6 +299,7 @@ void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transitio
     e->n_over++;
     if (e->n_over == head->n_workers) {
         forget_addresses(head);
+        record(head, true, e->first_step, e->why);
         fl_decide_switched(head);
         fl_story_transition(head);
         settle(head);

@@ -504,6 +504,7 @@ static void close_all(worker *w)
 static fl_status run(worker *w, const char *endpoint)
 {
     FL_TRY(open_all(w, endpoint));
+    fl__reach("begin", w);
     fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
     FL_TRY(meet(w));
     FL_TRY(train(w));

@@ -24,7 +24,8 @@ extern "C" {
     X(FL_ESTALE, -9, "stale generation")   /* regroup */                                           \
     X(FL_ESTOPPED, -10, "stopped by the user")                                                     \
     X(FL_EFAILED, -11, "the run failed")                                                           \
-    X(FL_EINTERNAL, -12, "internal defect")
+    X(FL_EINTERNAL, -12, "internal defect")                                                        \
+    X(FL_EBUSY, -13, "busy with something else")
 
 typedef enum fl_status {
 #define FL_STATUS_ENUM(name, value, text) name = (value),

@@ -1,0 +1,231 @@
+/* The head's side of a transition, with workers of whom only the answers are there: who may ask for
+ * one and when, whose refusal is the one that is told, and what the outcome says. */
+#include "control/controller.h"
+#include "device/clock.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { WORKERS = 3, LAYERS = 6, STEPS = 100 };
+
+typedef struct rig {
+    char dir[64];
+    int dir_fd;
+    FILE *out;
+    fl_job job;
+    fl_plan plan;
+    fl_head_options options;
+    fl_worker workers[WORKERS];
+    fl_head head;
+} rig;
+
+static fl_plan plan_of(int K, int R)
+{
+    fl_plan plan = {
+        .generation = 1, .K = K, .R = R, .M = 2, .n_layers = LAYERS, .n_workers = WORKERS};
+    for (int k = 0; k <= K; k++) {
+        plan.first[k] = LAYERS * k / K;
+    }
+    for (int i = 0; i < K * R; i++) {
+        plan.rank_of[i] = i;
+    }
+    return plan;
+}
+
+static int set_up(void **state)
+{
+    rig *r = calloc(1, sizeof *r);
+    snprintf(r->dir, sizeof r->dir, "/tmp/frostline-elastic-XXXXXX");
+    if (r == NULL || mkdtemp(r->dir) == NULL) {
+        return -1;
+    }
+    r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY);
+    r->out = fopen("/dev/null", "w");
+    fl_job_defaults(&r->job);
+    r->plan = plan_of(2, 1);
+    r->options =
+        (fl_head_options){.job = &r->job, .plan = &r->plan, .n_steps = STEPS, .n_epochs = 1};
+    r->head = (fl_head){.options = &r->options,
+                        .plan = r->plan,
+                        .n_workers = WORKERS,
+                        .workers = r->workers,
+                        .state = FL_HEAD_RUNNING};
+    for (int i = 0; i < WORKERS; i++) {
+        r->workers[i].rank = i;
+    }
+    assert_int_equal(fl_store_create(&r->head.store), FL_OK);
+    assert_int_equal(fl_runfiles_open(&r->head.files, r->dir_fd), FL_OK);
+    fl_progress_init(&r->head.progress, r->out, &r->plan);
+    fl_tally_init(&r->head.tally, 1000, 10, STEPS, 1, false);
+    r->head.tally.steps = 10;
+    r->head.decide.due_at = -1; /* no policy has anything to say */
+    *state = r;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    rig *r = *state;
+    char remove[96];
+    fl_runfiles_close(&r->head.files);
+    fl_store_destroy(&r->head.store);
+    fclose(r->out);
+    close(r->dir_fd);
+    snprintf(remove, sizeof remove, "rm -rf %s", r->dir);
+    free(r);
+    return system(remove);
+}
+
+static void answer(rig *r, int rank, fl_status status, const char *text)
+{
+    fl_prepared_report report = {
+        .generation = r->head.elastic.next.generation, .status = status, .took_us = 1000 * rank};
+    snprintf(report.text, sizeof report.text, "%s", text);
+    fl_elastic_prepared(&r->head, &r->workers[rank], &report);
+    fl_elastic_watch(&r->head, fl_now_us());
+}
+
+static void ask(rig *r, int K, int R)
+{
+    fl_plan next = plan_of(K, R);
+    assert_int_equal(fl_elastic_ask(&r->head, &next, 0, "by hand"), FL_OK);
+    assert_int_equal(r->head.elastic.state, FL_ELASTIC_PREPARING);
+}
+
+/* Would catch: a second transition that tramples on the first, one without a number of its own, an
+ * outcome that nobody can tell from the one before. */
+static void test_elastic__one_that_was_asked_for_is_committed(void **state)
+{
+    rig *r = *state;
+    const fl_elastic *e = &r->head.elastic;
+    ask(r, 1, 2);
+    assert_int_equal(e->next.generation, 2);
+    assert_int_equal(e->outcome.generation, 0);
+    fl_plan other = plan_of(3, 1);
+    assert_int_equal(fl_elastic_ask(&r->head, &other, 0, "too early"), FL_EBUSY);
+    assert_non_null(strstr(fl_errmsg(), "by hand"));
+    for (int i = 0; i < WORKERS; i++) {
+        assert_int_equal(e->state, FL_ELASTIC_PREPARING);
+        answer(r, i, FL_OK, "");
+    }
+    assert_int_equal(e->state, FL_ELASTIC_COMMITTING);
+    fl_transition_parts parts = {.generation = 2, .step = 12, .vote_us = 5};
+    for (int i = 0; i < WORKERS; i++) {
+        fl_elastic_moved(&r->head, &r->workers[i], &parts);
+    }
+    assert_int_equal(e->state, FL_ELASTIC_IDLE);
+    assert_true(e->outcome.committed);
+    assert_int_equal(e->outcome.generation, 2);
+    assert_int_equal(e->outcome.step, 12);
+    assert_string_equal(e->outcome.why, "by hand");
+    assert_int_equal(r->head.plan.R, 2);
+    ask(r, 3, 1);
+    assert_int_equal(e->next.generation, 3);
+}
+
+/* Would catch: a commit before the step that was asked for. */
+static void test_elastic__is_not_committed_before_its_step(void **state)
+{
+    rig *r = *state;
+    fl_plan next = plan_of(1, 2);
+    assert_int_equal(fl_elastic_ask(&r->head, &next, 30, "later"), FL_OK);
+    for (int i = 0; i < WORKERS; i++) {
+        answer(r, i, FL_OK, "");
+    }
+    assert_int_equal(r->head.elastic.state, FL_ELASTIC_PREPARING);
+    r->head.tally.steps = 28;
+    fl_elastic_watch(&r->head, fl_now_us());
+    assert_int_equal(r->head.elastic.state, FL_ELASTIC_PREPARING);
+    r->head.tally.steps = 29; /* the verdict is heard one step later */
+    fl_elastic_watch(&r->head, fl_now_us());
+    assert_int_equal(r->head.elastic.state, FL_ELASTIC_COMMITTING);
+}
+
+static void test_elastic__refuses_what_cannot_be(void **state)
+{
+    rig *r = *state;
+    fl_plan next = plan_of(1, 2);
+    next.rank_of[1] = 0;
+    assert_int_equal(fl_elastic_ask(&r->head, &next, 0, "twice"), FL_EINVAL);
+    next = plan_of(1, 2);
+    next.n_workers = WORKERS + 1;
+    assert_int_equal(fl_elastic_ask(&r->head, &next, 0, "more"), FL_EINVAL);
+    next = plan_of(1, 2);
+    r->head.n_stops = 1;
+    assert_int_equal(fl_elastic_ask(&r->head, &next, 0, "stopping"), FL_EBUSY);
+    r->head.n_stops = 0;
+    /* Everybody would wait at step 25 for the script while the head waits for step 30. */
+    r->job.elastic.n_script = 1;
+    r->job.elastic.script[0] = (fl_script_entry){.step = 25, .f = -1, .k = -1, .r = -1, .m = -1};
+    assert_int_equal(fl_elastic_ask(&r->head, &next, 30, "across"), FL_EBUSY);
+    assert_int_equal(fl_elastic_ask(&r->head, &next, 19, "too near"), FL_EBUSY);
+    assert_int_equal(fl_elastic_ask(&r->head, &next, 18, "before"), FL_OK);
+}
+
+/* Would catch: a worker named for having lost the one that really refused. */
+static void test_elastic__names_who_has_a_reason_of_its_own(void **state)
+{
+    rig *r = *state;
+    const fl_elastic *e = &r->head.elastic;
+    ask(r, 1, 2);
+    answer(r, 0, FL_EPEER, "worker 1 closed its connection");
+    assert_int_equal(e->state, FL_ELASTIC_PREPARING); /* others may know more */
+    answer(r, 1, FL_EBUDGET, "asked 3 GiB");
+    assert_int_equal(e->state, FL_ELASTIC_IDLE);
+    assert_false(e->outcome.committed);
+    assert_int_equal(e->outcome.generation, 2);
+    assert_string_equal(e->outcome.why, "worker 1 refuses: asked 3 GiB");
+    answer(r, 2, FL_ENOMEM, "too late"); /* nobody waits for it any more */
+    assert_string_equal(e->outcome.why, "worker 1 refuses: asked 3 GiB");
+
+    ask(r, 1, 2);
+    answer(r, 2, FL_ENOMEM, "no memory");
+    assert_string_equal(e->outcome.why, "worker 2 refuses: no memory");
+}
+
+/* Would catch: a run that waits for an explanation that nobody has. */
+static void test_elastic__a_lost_peer_counts_when_nobody_knows_more(void **state)
+{
+    rig *r = *state;
+    const fl_elastic *e = &r->head.elastic;
+    ask(r, 1, 2);
+    answer(r, 1, FL_EPEER, "worker 0 closed its connection");
+    answer(r, 2, FL_OK, "");
+    assert_int_equal(e->state, FL_ELASTIC_PREPARING);
+    answer(r, 0, FL_EDEADLINE, "nobody came");
+    assert_int_equal(e->state, FL_ELASTIC_IDLE);
+    assert_string_equal(e->outcome.why, "worker 1 refuses: worker 0 closed its connection");
+
+    ask(r, 1, 2);
+    answer(r, 1, FL_EPEER, "alone");
+    assert_int_equal(e->state, FL_ELASTIC_PREPARING);
+    fl_elastic_watch(&r->head, e->opinion_us + 1);
+    assert_int_equal(e->state, FL_ELASTIC_IDLE);
+    assert_string_equal(e->outcome.why, "worker 1 refuses: alone");
+
+    r->job.fault.deadline_ms = 0; /* the wait for an explanation is no longer than any other */
+    ask(r, 1, 2);
+    answer(r, 1, FL_EPEER, "late");
+    fl_elastic_watch(&r->head, e->deadline_us + 1);
+    assert_string_equal(e->outcome.why, "worker 1 refuses: late");
+}
+
+int main(void)
+{
+#define IN_A_RIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        IN_A_RIG(test_elastic__one_that_was_asked_for_is_committed),
+        IN_A_RIG(test_elastic__is_not_committed_before_its_step),
+        IN_A_RIG(test_elastic__refuses_what_cannot_be),
+        IN_A_RIG(test_elastic__names_who_has_a_reason_of_its_own),
+        IN_A_RIG(test_elastic__a_lost_peer_counts_when_nobody_knows_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
