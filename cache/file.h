@@ -1,0 +1,18 @@
+/* The disk tier's file. It has no name: two runs in one folder never meet, and when the last
+ * process that has it open ends, its space is free again. */
+#ifndef FL_CACHE_FILE_H
+#define FL_CACHE_FILE_H
+
+#include <frostline/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A file of size_bytes in the folder, its space taken at once. FL_EIO with folder and reason. */
+fl_status fl_cache_file_open(const char *folder, int64_t size_bytes, int *fd) FL_MUST_CHECK;
+
+/* All of it or false; interrupted calls go on. Positioned: processes share the descriptor. */
+bool fl_cache_file_read(int fd, void *to, size_t size_bytes, int64_t at);
+bool fl_cache_file_write(int fd, const void *from, size_t size_bytes, int64_t at);
+
+#endif

@@ -1,0 +1,525 @@
+/* The cache in one process: what is put comes back or is missed, never anything else; the budget
+ * holds; who goes is who is used last. */
+#include "cache/cache.h"
+
+#include "cache/file.h"
+#include "cache/pool.h"
+#include "cache/value.h"
+#include "device/alloc.h"
+#include "device/random.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+enum { N_KEYS = 60, UNIT = 100, MAX_VALUE = 350 };
+
+static const uint64_t prints[] = {0, 11, 22, 33};
+static const fl_cache_prints all = {.n_levels = 4, .print = prints};
+
+/* Every key once a round, in the order of the keys: the next use is easy to know. */
+static int64_t in_turn(const void *context, int64_t key, int64_t now)
+{
+    (void)context;
+    int64_t round = now / N_KEYS, at = round * N_KEYS + key;
+    return at >= now ? at : at + N_KEYS;
+}
+
+static int64_t key_in_turn(const void *context, int64_t time)
+{
+    (void)context;
+    return time % N_KEYS;
+}
+
+static fl_cache_options options_of(fl_dtype dtype, int64_t memory_bytes, int64_t disk_bytes)
+{
+    return (fl_cache_options){.n_keys = N_KEYS,
+                              .unit_elements = UNIT,
+                              .value_elements = MAX_VALUE,
+                              .dtype = dtype,
+                              .memory_bytes = memory_bytes,
+                              .disk_bytes = disk_bytes,
+                              .path = "/tmp",
+                              .future = {.next_use = in_turn, .key_at = key_in_turn}};
+}
+
+static fl_cache *create(fl_dtype dtype, int64_t memory_bytes, int64_t disk_bytes)
+{
+    fl_cache *c = NULL;
+    fl_cache_options o = options_of(dtype, memory_bytes, disk_bytes);
+    assert_int_equal(fl_cache_create(&o, &c), FL_OK);
+    return c;
+}
+
+static int64_t length_of(int64_t key)
+{
+    return 1 + (key * 37) % MAX_VALUE;
+}
+
+static float element(int64_t key, int level, int64_t i)
+{
+    return (float)((key * 131 + level * 17 + i) % 251) - 125.0f; /* exact in bf16, too */
+}
+
+static bool put(fl_cache *c, int64_t key, int level, int64_t now)
+{
+    float values[MAX_VALUE];
+    int64_t n = length_of(key);
+    for (int64_t i = 0; i < n; i++) {
+        values[i] = element(key, level, i);
+    }
+    return fl_cache_put(c, key, level, prints[level], values, n, now);
+}
+
+/* The level that was found, 0: none. What is found must be right. */
+static int get(fl_cache *c, int64_t key, fl_cache_found *where)
+{
+    float out[MAX_VALUE];
+    int level = 0;
+    int64_t n = 0;
+    fl_cache_found found = fl_cache_get(c, &all, key, out, MAX_VALUE, &level, &n);
+    if (where != NULL) {
+        *where = found;
+    }
+    if (found == FL_CACHE_MISS) {
+        return 0;
+    }
+    assert_int_equal(n, length_of(key));
+    for (int64_t i = 0; i < n; i++) {
+        assert_true(out[i] == element(key, level, i));
+    }
+    return level;
+}
+
+static fl_cache_stats stats_of(const fl_cache *c)
+{
+    fl_cache_stats s;
+    fl_cache_get_stats(c, &s);
+    return s;
+}
+
+static void test_cache__gives_back_what_was_put(void **state)
+{
+    (void)state;
+    const fl_dtype dtypes[] = {FL_F32, FL_BF16};
+    for (int t = 0; t < 2; t++) {
+        fl_cache *c = create(dtypes[t], 1 << 20, 0);
+        for (int64_t key = 0; key < N_KEYS; key++) {
+            assert_int_equal(get(c, key, NULL), 0);
+            assert_true(put(c, key, 1 + (int)key % 3, 0));
+        }
+        for (int64_t key = 0; key < N_KEYS; key++) {
+            fl_cache_found where;
+            assert_int_equal(get(c, key, &where), 1 + key % 3);
+            assert_int_equal(where, FL_CACHE_MEMORY);
+        }
+        assert_int_equal(stats_of(c).n_values, N_KEYS);
+        fl_cache_destroy(&c);
+        assert_null(c);
+    }
+}
+
+static void test_cache__keeps_the_rest_on_disk(void **state)
+{
+    (void)state;
+    const fl_dtype dtypes[] = {FL_F32, FL_BF16};
+    for (int t = 0; t < 2; t++) {
+        fl_cache *c = create(dtypes[t], 48 << 10, 1 << 20);
+        int n_memory = 0, n_disk = 0;
+        for (int64_t key = 0; key < N_KEYS; key++) {
+            assert_true(put(c, key, 2, 0));
+        }
+        for (int64_t key = 0; key < N_KEYS; key++) {
+            fl_cache_found where;
+            assert_int_equal(get(c, key, &where), 2);
+            n_memory += where == FL_CACHE_MEMORY;
+            n_disk += where == FL_CACHE_DISK;
+        }
+        assert_true(n_memory > 0 && n_disk > 0);
+        assert_true(stats_of(c).memory_bytes <= 48 << 10);
+        assert_true(stats_of(c).disk_bytes <= 1 << 20);
+        fl_cache_destroy(&c);
+    }
+}
+
+static void test_cache__never_gives_what_other_weights_made(void **state)
+{
+    (void)state;
+    float out[MAX_VALUE];
+    int level;
+    int64_t n;
+    fl_cache *c = create(FL_F32, 1 << 20, 0);
+    assert_true(put(c, 5, 2, 0));
+    const uint64_t changed[] = {0, 11, 99, 33}, lower[] = {0, 11};
+    fl_cache_prints other = {.n_levels = 4, .print = changed};
+    fl_cache_prints less = {.n_levels = 2, .print = lower};
+    assert_int_equal(fl_cache_get(c, &other, 5, out, MAX_VALUE, &level, &n), FL_CACHE_MISS);
+    assert_int_equal(fl_cache_get(c, &less, 5, out, MAX_VALUE, &level, &n), FL_CACHE_MISS);
+    assert_int_equal(get(c, 5, NULL), 2); /* it lies there for whoever accepts it */
+    fl_cache_keep(c, &other);
+    assert_int_equal(get(c, 5, NULL), 0);
+    assert_int_equal(stats_of(c).used_bytes, 0);
+    fl_cache_destroy(&c);
+}
+
+static void test_cache__replaces_a_lower_level(void **state)
+{
+    (void)state;
+    fl_cache *c = create(FL_F32, 1 << 20, 0);
+    assert_true(put(c, 7, 1, 0));
+    assert_int_equal(get(c, 7, NULL), 1);
+    assert_true(put(c, 7, 3, 0));
+    assert_int_equal(get(c, 7, NULL), 3);
+    assert_int_equal(stats_of(c).n_values, 1);
+    fl_cache_destroy(&c);
+}
+
+static void test_cache__a_hit_allocates_nothing(void **state)
+{
+    (void)state;
+    fl_cache *c = create(FL_BF16, 32 << 10, 1 << 20);
+    for (int64_t key = 0; key < N_KEYS; key++) {
+        assert_true(put(c, key, 1, 0));
+    }
+    uint64_t before = fl_alloc_count();
+    for (int64_t key = 0; key < N_KEYS; key++) {
+        assert_int_equal(get(c, key, NULL), 1);
+    }
+    assert_int_equal(fl_alloc_count(), before);
+    fl_cache_destroy(&c);
+}
+
+static void test_cache__refuses_a_budget_that_holds_nothing(void **state)
+{
+    (void)state;
+    fl_cache *c = NULL;
+    fl_cache_options o = options_of(FL_F32, 0, 0);
+    o.memory_bytes = fl_cache_least_bytes(&o) - 1;
+    assert_int_equal(fl_cache_create(&o, &c), FL_EBUDGET);
+    assert_null(c);
+    assert_non_null(strstr(fl_errmsg(), "cache.memory"));
+    o.memory_bytes++;
+    assert_int_equal(fl_cache_create(&o, &c), FL_OK);
+    assert_true(put(c, 3, 1, 0));
+    assert_int_equal(get(c, 3, NULL), 1);
+    assert_true(stats_of(c).memory_bytes <= o.memory_bytes);
+    fl_cache_destroy(&c);
+}
+
+static void test_cache__survives_every_failing_allocation(void **state)
+{
+    (void)state;
+    fl_cache_options o = options_of(FL_F32, 32 << 10, 1 << 20);
+    fl_status status = FL_ENOMEM;
+    for (uint64_t i = 1; status != FL_OK; i++) {
+        fl_cache *c = NULL;
+        fl_alloc_fail_at(i);
+        status = fl_cache_create(&o, &c);
+        fl_alloc_fail_at(0);
+        assert_true((status == FL_OK) == (c != NULL));
+        fl_cache_destroy(&c);
+    }
+}
+
+/* ---- damage ---- */
+
+static void test_cache__damaged_memory_is_a_miss(void **state)
+{
+    (void)state;
+    fl_cache *c = create(FL_F32, 1 << 20, 0);
+    for (int64_t key = 0; key < N_KEYS; key++) {
+        assert_true(put(c, key, 1, 0));
+    }
+    for (int64_t key = 0; key < N_KEYS; key++) {
+        uint32_t head = fl_pool_find(c, key);
+        unsigned char *bytes = c->memory + (size_t)head * c->unit_bytes;
+        bytes[(size_t)key % 4] ^= (unsigned char)(1u << key % 8);
+        assert_int_equal(get(c, key, NULL), 0);
+    }
+    assert_int_equal(stats_of(c).n_damaged, N_KEYS);
+    assert_int_equal(stats_of(c).n_values, 0);
+    assert_true(put(c, 4, 1, 0)); /* and then it is right again */
+    assert_int_equal(get(c, 4, NULL), 1);
+    fl_cache_destroy(&c);
+}
+
+static void test_cache__flipped_bytes_in_the_file_are_a_miss(void **state)
+{
+    (void)state;
+    fl_cache *c = create(FL_BF16, 16 << 10, 1 << 20);
+    int n_on_disk = 0;
+    for (int64_t key = 0; key < N_KEYS; key++) {
+        assert_true(put(c, key, 1, 0));
+    }
+    for (int64_t key = 0; key < N_KEYS; key++) {
+        uint32_t head = fl_pool_find(c, key);
+        if (head >= c->n_memory) {
+            unsigned char byte;
+            int64_t at = (int64_t)(head - c->n_memory) * (int64_t)c->unit_bytes + key % 2;
+            assert_true(fl_cache_file_read(c->fd, &byte, 1, at));
+            byte ^= (unsigned char)(1u << key % 8);
+            assert_true(fl_cache_file_write(c->fd, &byte, 1, at));
+            assert_int_equal(get(c, key, NULL), 0);
+            n_on_disk++;
+        }
+    }
+    assert_true(n_on_disk > 10);
+    assert_int_equal(stats_of(c).n_damaged, n_on_disk);
+    fl_cache_destroy(&c);
+}
+
+static void test_cache__a_file_cut_short_is_a_miss(void **state)
+{
+    (void)state;
+    fl_cache *c = create(FL_F32, 16 << 10, 1 << 20);
+    int n_missed = 0;
+    for (int64_t key = 0; key < N_KEYS; key++) {
+        assert_true(put(c, key, 1, 0));
+    }
+    assert_int_equal(ftruncate(c->fd, (off_t)c->unit_bytes * 10 + 3), 0);
+    for (int64_t key = 0; key < N_KEYS; key++) {
+        n_missed += get(c, key, NULL) == 0;
+    }
+    assert_true(n_missed > 10 && n_missed < N_KEYS);
+    assert_true(stats_of(c).n_disk_errors > 0);
+    fl_cache_destroy(&c);
+}
+
+/* No file may grow: what a full disk answers. */
+static void test_cache__a_full_disk_keeps_less(void **state)
+{
+    (void)state;
+    struct rlimit before, none = {.rlim_cur = 0};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none.rlim_max = before.rlim_max;
+    fl_cache *c = create(FL_F32, 48 << 10, 1 << 20);
+    assert_int_equal(ftruncate(c->fd, 0), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    int n_kept = 0, n_found = 0;
+    for (int64_t key = 0; key < N_KEYS; key++) {
+        n_kept += put(c, key, 1, 0);
+    }
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    for (int64_t key = 0; key < N_KEYS; key++) {
+        n_found += get(c, key, NULL) != 0;
+    }
+    assert_true(n_kept > 0 && n_kept < N_KEYS);
+    assert_int_equal(n_found, n_kept);
+    fl_cache_destroy(&c);
+}
+
+static void test_cache__a_disk_too_small_is_refused(void **state)
+{
+    (void)state;
+    fl_cache *c = NULL;
+    fl_cache_options o = options_of(FL_F32, 16 << 10, INT64_C(1) << 20);
+    o.path = "/proc/self";
+    assert_int_equal(fl_cache_create(&o, &c), FL_EIO);
+    assert_non_null(strstr(fl_errmsg(), "cache.path"));
+    assert_non_null(strstr(fl_errmsg(), "/proc/self"));
+    struct rlimit before, small = {.rlim_cur = 4096};
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    o.path = "/tmp";
+    fl_status status = fl_cache_create(&o, &c);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, FL_EIO);
+    assert_non_null(strstr(fl_errmsg(), "cache.disk"));
+    assert_null(c);
+}
+
+/* ---- who goes ---- */
+
+enum { BELADY_KEYS = 400, EPOCHS = 6 };
+
+typedef struct order_of_use {
+    int64_t key[EPOCHS * BELADY_KEYS];
+} order_of_use;
+
+static int64_t next_in(const void *context, int64_t key, int64_t now)
+{
+    const order_of_use *o = context;
+    for (int64_t t = now; t < EPOCHS * BELADY_KEYS; t++) {
+        if (o->key[t] == key) {
+            return t;
+        }
+    }
+    return INT64_MAX;
+}
+
+static int64_t key_in(const void *context, int64_t time)
+{
+    return ((const order_of_use *)context)->key[time];
+}
+
+static void shuffle(order_of_use *o, uint64_t seed)
+{
+    for (int epoch = 0; epoch < EPOCHS; epoch++) {
+        int64_t *key = o->key + epoch * BELADY_KEYS;
+        for (int64_t i = 0; i < BELADY_KEYS; i++) {
+            key[i] = i;
+        }
+        for (int64_t i = BELADY_KEYS - 1; i > 0; i--) {
+            int64_t j =
+                (int64_t)(fl_mix64(seed, (uint64_t)(epoch * BELADY_KEYS + i)) % (uint64_t)(i + 1));
+            int64_t held = key[i];
+            key[i] = key[j];
+            key[j] = held;
+        }
+    }
+}
+
+/* The most hits that any policy can have: of what lies there and what comes, what is used last
+ * goes. */
+static int64_t best_hits(const order_of_use *o, int64_t capacity)
+{
+    bool there[BELADY_KEYS] = {false};
+    int64_t n = 0, hits = 0;
+    for (int64_t t = 0; t < EPOCHS * BELADY_KEYS; t++) {
+        hits += there[o->key[t]];
+        n += !there[o->key[t]];
+        there[o->key[t]] = true;
+        if (n > capacity) {
+            int64_t last = -1, at = -1;
+            for (int64_t key = 0; key < BELADY_KEYS; key++) {
+                int64_t when = there[key] ? next_in(o, key, t + 1) : -1;
+                if (when > at) {
+                    at = when;
+                    last = key;
+                }
+            }
+            there[last] = false;
+            n--;
+        }
+    }
+    return hits;
+}
+
+static int64_t our_hits(const order_of_use *o, int64_t capacity, int64_t batch)
+{
+    fl_cache *c = NULL;
+    fl_cache_options options = {.n_keys = BELADY_KEYS,
+                                .unit_elements = 16,
+                                .value_elements = 16,
+                                .dtype = FL_F32,
+                                .future = {.context = o, .next_use = next_in, .key_at = key_in}};
+    int64_t one = fl_cache_least_bytes(&options);
+    int64_t each = 64 + 64 + 16; /* values, and what manages them */
+    options.memory_bytes = one + (capacity - 1) * each;
+    assert_int_equal(fl_cache_create(&options, &c), FL_OK);
+    assert_int_equal(c->n_units, capacity);
+    float values[16] = {0}, out[16];
+    int64_t hits = 0, n;
+    int level;
+    bool missed[BELADY_KEYS];
+    for (int64_t t = 0; t < EPOCHS * BELADY_KEYS; t += batch) {
+        for (int64_t i = 0; i < batch; i++) {
+            int64_t key = o->key[t + i];
+            values[0] = (float)key;
+            missed[i] = fl_cache_get(c, &all, key, out, 16, &level, &n) == FL_CACHE_MISS;
+            hits += !missed[i];
+            assert_true(missed[i] || out[0] == (float)key);
+        }
+        for (int64_t i = 0; i < batch; i++) {
+            values[0] = (float)o->key[t + i];
+            if (missed[i]) {
+                (void)fl_cache_put(c, o->key[t + i], 1, prints[1], values, 16, t + batch);
+            }
+        }
+        assert_true(stats_of(c).memory_bytes <= options.memory_bytes);
+    }
+    fl_cache_destroy(&c);
+    return hits;
+}
+
+static void test_cache__hits_as_often_as_the_best_policy(void **state)
+{
+    (void)state;
+    uint64_t seed = (uint64_t)time(NULL);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    order_of_use *o = malloc(sizeof *o);
+    assert_non_null(o);
+    shuffle(o, seed);
+    const int64_t shares[] = {10, 50, 90, 100};
+    for (int i = 0; i < 4; i++) {
+        int64_t capacity = BELADY_KEYS * shares[i] / 100;
+        int64_t best = best_hits(o, capacity);
+        assert_true(best > 0);
+        /* One at a time it is Belady itself; a batch at a time it comes close. */
+        assert_int_equal(our_hits(o, capacity, 1), best);
+        int64_t ours = our_hits(o, capacity, 8);
+        print_message("%lld %%: %lld of %lld hits\n", (long long)shares[i], (long long)ours,
+                      (long long)best);
+        assert_true((double)ours >= (double)best * 0.98 - 0.002 * (double)(EPOCHS * BELADY_KEYS));
+    }
+    free(o);
+}
+
+/* ---- bf16 ---- */
+
+static void test_value__rounds_to_the_nearest_bf16(void **state)
+{
+    (void)state;
+    const float from[] = {1.0f, 1.00390625f, 1.01171875f, -3.14159274f, 1e38f, 0.0f, INFINITY, NAN};
+    const float to[] = {1.0f, 1.0f, 1.015625f, -3.140625f, 9.96920997e37f, 0.0f, INFINITY, NAN};
+    uint16_t narrow[8];
+    float wide[8];
+    fl_narrow(from, 8, narrow);
+    fl_widen(narrow, 8, wide);
+    for (int i = 0; i < 7; i++) {
+        assert_true(wide[i] == to[i]);
+    }
+    assert_true(isnan(wide[7]));
+}
+
+static void test_value__widens_in_place(void **state)
+{
+    (void)state;
+    enum { N = 1500 };
+    static float from[N], wide[N], in_place[N];
+    static uint16_t narrow[N];
+    for (int i = 0; i < N; i++) {
+        from[i] = (float)i * 0.37f - 200.0f;
+    }
+    fl_narrow(from, N, narrow);
+    fl_widen(narrow, N, wide);
+    unsigned char *tail = (unsigned char *)in_place + sizeof narrow;
+    memcpy(tail, narrow, sizeof narrow);
+    fl_widen(tail, N, in_place);
+    assert_memory_equal(in_place, wide, sizeof wide);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cache__gives_back_what_was_put),
+        cmocka_unit_test(test_cache__keeps_the_rest_on_disk),
+        cmocka_unit_test(test_cache__never_gives_what_other_weights_made),
+        cmocka_unit_test(test_cache__replaces_a_lower_level),
+        cmocka_unit_test(test_cache__a_hit_allocates_nothing),
+        cmocka_unit_test(test_cache__refuses_a_budget_that_holds_nothing),
+        cmocka_unit_test(test_cache__survives_every_failing_allocation),
+        cmocka_unit_test(test_cache__damaged_memory_is_a_miss),
+        cmocka_unit_test(test_cache__flipped_bytes_in_the_file_are_a_miss),
+        cmocka_unit_test(test_cache__a_file_cut_short_is_a_miss),
+        cmocka_unit_test(test_cache__a_full_disk_keeps_less),
+        cmocka_unit_test(test_cache__a_disk_too_small_is_refused),
+        cmocka_unit_test(test_cache__hits_as_often_as_the_best_policy),
+        cmocka_unit_test(test_value__rounds_to_the_nearest_bf16),
+        cmocka_unit_test(test_value__widens_in_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
