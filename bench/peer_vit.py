@@ -9,6 +9,7 @@ Needs torch and numpy. Not part of the product.
 """
 import argparse
 import gzip
+import math
 import os
 import statistics
 import time
@@ -25,8 +26,12 @@ parser.add_argument("--dim", type=int, default=128)
 parser.add_argument("--heads", type=int, default=4)
 parser.add_argument("--patch", type=int, default=7)
 parser.add_argument("--lr", type=float, default=1e-3)
+parser.add_argument("--weight-decay", type=float, default=0.01)
 parser.add_argument("--warmup", type=float, default=0.05, help="share of the steps")
-parser.add_argument("--crop", type=int, default=0, help="pixels of a random crop with flip; 0: none")
+parser.add_argument("--decay", choices=["linear", "cosine"], default="linear")
+parser.add_argument("--dropout", type=float, default=0.0, help="share of each sublayer's outputs")
+parser.add_argument("--augment", choices=["none", "crop", "crop-flip"], default="none")
+parser.add_argument("--crop", type=int, default=2, help="pixels within which a random crop moves")
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
 args = parser.parse_args()
@@ -56,21 +61,23 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm, self.qkv, self.proj = nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.drop = nn.Dropout(args.dropout)
 
     def forward(self, x):
         b, t, c = x.shape
         q, k, v = self.qkv(self.norm(x)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
         y = F.scaled_dot_product_attention(q, k, v)
-        return x + self.proj(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.drop(self.proj(y.transpose(1, 2).reshape(b, t, c)))
 
 
 class Mlp(nn.Module):
     def __init__(self, dim):
         super().__init__()
         self.norm, self.fc, self.proj = nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+        self.drop = nn.Dropout(args.dropout)
 
     def forward(self, x):
-        return x + self.proj(F.gelu(self.fc(self.norm(x)), approximate="tanh"))
+        return x + self.drop(self.proj(F.gelu(self.fc(self.norm(x)), approximate="tanh")))
 
 
 class Vit(nn.Module):
@@ -90,13 +97,13 @@ class Vit(nn.Module):
 
 
 def augment(images, generator):
-    """Random crop after padding, and a flip of every other image."""
+    """A random crop after padding, and a flip of every other image where that is asked for."""
     n, pad = len(images), args.crop
     wide = F.pad(images, (pad, pad, pad, pad))
     top, left = torch.randint(0, 2 * pad + 1, (2, n), generator=generator)
     rows = top[:, None] + torch.arange(28)
     cols = left[:, None] + torch.arange(28)
-    flipped = torch.rand(n, generator=generator) < 0.5
+    flipped = torch.rand(n, generator=generator) < (0.5 if args.augment == "crop-flip" else 0.0)
     cols[flipped] = cols[flipped].flip(1)
     return wide[torch.arange(n)[:, None, None], 0, rows[:, :, None], cols[:, None, :]].unsqueeze(1)
 
@@ -118,12 +125,18 @@ def train(rank, world):
     images = (images - mean) / deviation
     model = Vit()
     net = nn.parallel.DistributedDataParallel(model) if world > 1 else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.01, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=args.weight_decay, fused=True)
     per_epoch = -(-len(labels) // args.batch)
     n_steps = args.steps + UNTIMED if args.steps else per_epoch * args.epochs
     n_warmup = max(1, int(args.warmup * n_steps))
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda s: min((s + 1) / n_warmup, (n_steps - s) / max(1, n_steps - n_warmup)))
+
+    def rate_at(step):
+        if step < n_warmup:
+            return (step + 1) / n_warmup
+        left = (n_steps - step) / max(1, n_steps - n_warmup)
+        return left if args.decay == "linear" else 0.5 - 0.5 * math.cos(math.pi * left)
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate_at)
     generator = torch.Generator().manual_seed(args.seed)
     times = []
     while len(times) < n_steps:
@@ -132,7 +145,7 @@ def train(rank, world):
             begin = time.perf_counter()
             mine = order[at:at + args.batch][rank::world]
             x = images[mine]
-            if args.crop:
+            if args.augment != "none":
                 x = augment(x, generator)
             optimizer.zero_grad(set_to_none=True)
             F.cross_entropy(net(x), labels[mine]).backward()
