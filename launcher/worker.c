@@ -237,6 +237,7 @@ static fl_status evaluate(worker *w, int64_t epoch)
         return FL_OK;
     }
     fl_link_doing(w->link, "evaluation");
+    fl__reach("evaluate", w);
     FL_TRY(evaluate_all(w, n, &sums));
     if (w->speaks) {
         fl_eval_report report = {.epoch = epoch,

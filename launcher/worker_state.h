@@ -54,8 +54,8 @@ typedef struct fl_worker_state {
 
 /* Where a test may look at a worker, or harm it: a test program that defines this function is
  * called at each of the named points; in any other program it is absent and nothing happens.
- * Points: "begin" (before the first step), "prepare" (in the porter), "step" (after each), "vote",
- * "migrate", "migrated", "switch", "end". */
+ * Points: "begin" (before the first step), "prepare" (in the porter), "step" (after each),
+ * "evaluate", "vote", "migrate", "migrated", "switch", "end". */
 void fl__test_point(const char *point, fl_worker_state *w) __attribute__((weak));
 
 static inline void fl__reach(const char *point, fl_worker_state *w)

@@ -7,6 +7,7 @@ set(FL_TESTS_MULTIPROC
   test_net
   test_group
   test_group_faults
+  test_kills
   test_message
   test_plans_agree
   test_profile
