@@ -16,10 +16,13 @@ static fl_status add(fl_model *model, int block, fl_status made, fl_layer layer)
     return status;
 }
 
+/* Of the last block, the classifier reads the class token alone. */
 static fl_status add_block(fl_model *model, const fl_vit_config *c, int block)
 {
     fl_layer layer = {0};
-    fl_status made = fl_layer_attention(c->dim, c->heads, false, c->dropout, &layer);
+    fl_status made = block == c->blocks
+                         ? fl_layer_attention_first(c->dim, c->heads, c->dropout, &layer)
+                         : fl_layer_attention(c->dim, c->heads, false, c->dropout, &layer);
     FL_TRY(add(model, block, made, layer));
     made = fl_layer_mlp(c->dim, MLP_RATIO * c->dim, c->dropout, &layer);
     return add(model, block, made, layer);

@@ -259,6 +259,10 @@ static void test_gradients__attention(void **state)
     check_layer("attention with dropout", made, layer, 12, lengths);
     made = fl_layer_attention(3, 3, true, 0.0f, &layer);
     check_layer("attention with heads of width 1", made, layer, 3, lengths);
+    made = fl_layer_attention_first(10, 2, 0.0f, &layer);
+    check_layer("attention of the first token", made, layer, 10, lengths);
+    made = fl_layer_attention_first(6, 3, 0.4f, &layer);
+    check_layer("attention of the first token with dropout", made, layer, 6, lengths);
 }
 
 static void test_gradients__mlp(void **state)

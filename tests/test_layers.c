@@ -23,19 +23,25 @@ static void add(fl_model *model, int block, fl_status made, fl_layer layer)
     assert_int_equal(fl_model_add(model, block, layer), FL_OK);
 }
 
-/* One block and a head, over ragged rows. */
-static fl_model *make_model(float dropout)
+/* One block and a head, over ragged rows; `first`: a block that knows what the head reads. */
+static fl_model *make_model_of(bool first, float dropout)
 {
     fl_model *model = NULL;
     fl_layer layer = {0};
     assert_int_equal(fl_model_create("test", &model), FL_OK);
-    fl_status made = fl_layer_attention(DIM, HEADS, false, dropout, &layer);
+    fl_status made = first ? fl_layer_attention_first(DIM, HEADS, dropout, &layer)
+                           : fl_layer_attention(DIM, HEADS, false, dropout, &layer);
     add(model, 1, made, layer);
     made = fl_layer_mlp(DIM, HIDDEN, dropout, &layer);
     add(model, 1, made, layer);
     made = fl_layer_classifier(DIM, CLASSES, &layer);
     add(model, FL_BLOCK_HEAD, made, layer);
     return model;
+}
+
+static fl_model *make_model(float dropout)
+{
+    return make_model_of(false, dropout);
 }
 
 /* Samples first .. first + n - 1, each with the same values and id wherever it is. */
@@ -101,6 +107,33 @@ static void test_layers__micro_batches_do_not_change_the_result(void **state)
     rig_fini(&part[0]);
     rig_fini(&part[1]);
     fl_model_destroy(&model);
+}
+
+/* What the head never reads changes nothing: not the outputs, not one gradient. Catches a token
+ * left out that counts, and a mask that moves with the row. */
+static void test_layers__first_token_alone_is_the_same(void **state)
+{
+    (void)state;
+    fl_model *all = make_model_of(false, 0.3f), *alone = make_model_of(true, 0.3f);
+    rig a, b;
+    begin(&a, all, 0, 4);
+    begin(&b, alone, 0, 4);
+    assert_int_equal(rig_forward(&a), FL_OK);
+    assert_int_equal(rig_backward(&a, true), FL_OK);
+    assert_int_equal(rig_forward(&b), FL_OK);
+    assert_int_equal(rig_backward(&b, true), FL_OK);
+    assert_int_equal(b.act[1].n_tokens, N_SAMPLES);
+    assert_near(fl_f32(&b.act[3]), fl_f32(&a.act[3]), rig_elements(&a.act[3]));
+    assert_near(fl_f32(&b.grad[0]), fl_f32(&a.grad[0]), rig_elements(&a.grad[0]));
+    for (int i = 0; i < a.n_layers; i++) {
+        for (int j = 0; j < a.params[i].n; j++) {
+            assert_near(b.wgrad[i][j], a.wgrad[i][j], a.weight[i][j].rows * a.weight[i][j].cols);
+        }
+    }
+    rig_fini(&a);
+    rig_fini(&b);
+    fl_model_destroy(&all);
+    fl_model_destroy(&alone);
 }
 
 /* Catches dropout at work in evaluation, or none in training. */
@@ -256,6 +289,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers__micro_batches_do_not_change_the_result),
+        cmocka_unit_test(test_layers__first_token_alone_is_the_same),
         cmocka_unit_test(test_layers__evaluation_drops_nothing),
         cmocka_unit_test(test_layers__masks_change_with_epoch_and_seed),
         cmocka_unit_test(test_layers__keep_what_they_say),

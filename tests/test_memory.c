@@ -325,6 +325,20 @@ static void step_once(fl_stage *stage, int n_layers, int first, int last, int n_
     }
 }
 
+/* Evaluation keeps nothing, and borrows what training keeps. */
+static void evaluate_once(fl_stage *stage, int n_layers, int last)
+{
+    const int64_t ids[BATCH] = {0, 1, 2};
+    fl_micro_batch batch = {.split = FL_TRAIN, .ids = ids, .n = BATCH, .n_global = BATCH};
+    fl_loss_sums sums = {0};
+    fl_tensor t;
+    assert_int_equal(fl_stage_begin(stage, 0, &batch, &t), FL_OK);
+    assert_int_equal(fl_stage_forward(stage, 0, &t), FL_OK);
+    if (last == n_layers) {
+        assert_int_equal(fl_stage_loss(stage, 0, false, 1.0f, &sums), FL_OK);
+    }
+}
+
 static void check_stage(const fl_model *model, const fl_dataset *data, const fl_job *job,
                         const fl_layer_memory *layers, int stage_index, const int *cut,
                         int n_frozen)
@@ -353,6 +367,7 @@ static void check_stage(const fl_model *model, const fl_dataset *data, const fl_
     assert_int_equal(fl_stage_create(&o, &stage), FL_OK);
     assert_int_equal(device->used_bytes, promised);
     step_once(stage, n_layers, o.first, o.last, n_frozen);
+    evaluate_once(stage, n_layers, o.last);
     fl_stage_peaks(stage, &n_slots, &slot_bytes, &scratch_bytes);
     assert_int_equal(n_slots, SLOTS);
     assert_int_equal(slot_bytes, o.memory.slot_bytes);

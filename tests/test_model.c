@@ -33,7 +33,7 @@ static void test_model__vit_is_laid_out_in_blocks(void **state)
     assert_int_equal(fl_model_n_blocks(model), 4);
     static const int block[10] = {1, 1, 1, 2, 2, 3, 3, 4, 4, FL_BLOCK_HEAD};
     static const char *const kind[10] = {"patch_embed", "attention", "mlp", "attention",
-                                         "mlp",         "attention", "mlp", "attention",
+                                         "mlp",         "attention", "mlp", "attention-first",
                                          "mlp",         "classifier"};
     int64_t n = 0;
     for (int i = 0; i < 10; i++) {

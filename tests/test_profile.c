@@ -77,7 +77,7 @@ static void measure_toy(int64_t n_workers)
     rig r;
     fl_model *model = NULL;
     rig_init(&r, n_workers);
-    assert_int_equal(fl_toy_model(3, 0.1f, &model), FL_OK);
+    assert_int_equal(fl_toy_model(4, 0.1f, &model), FL_OK);
     fl_status status = fl_profile_measure(model, &r.dataset, &r.job, PLENTY_MS, r.profile);
     if (status != FL_OK) {
         print_message("%s\n", fl_errmsg());
@@ -88,6 +88,8 @@ static void measure_toy(int64_t n_workers)
     assert_memory_equal(&r.profile->layer[3], &r.profile->layer[5], sizeof(fl_layer_cost));
     assert_memory_equal(&r.profile->layer[4], &r.profile->layer[6], sizeof(fl_layer_cost));
     assert_true(memcmp(&r.profile->layer[3], &r.profile->layer[4], sizeof(fl_layer_cost)) != 0);
+    /* Block 4 goes on with one token a sample. */
+    assert_true(memcmp(&r.profile->layer[6], &r.profile->layer[8], sizeof(fl_layer_cost)) != 0);
     assert_no_children();
     fl_model_destroy(&model);
     rig_fini(&r);

@@ -94,7 +94,8 @@ fl_status fl_layernorm(fl_exec *x, const float *in, const float *residual, const
                        float *rstd, int64_t m, int64_t n) FL_MUST_CHECK;
 
 /* grad_in[m, n] = grad_residual (or 0 when NULL) + the gradient of LayerNorm at `in` (the sum that
- * was normalized); grad_gamma, grad_beta [n] are added to, either may be NULL; so may grad_in. */
+ * was normalized); grad_gamma, grad_beta [n] are added to, either may be NULL; so may grad_in.
+ * grad_residual may be grad_in. */
 fl_status fl_layernorm_backward(fl_exec *x, const float *grad_y, const float *in,
                                 const fl_weight *gamma, const float *mean, const float *rstd,
                                 const float *grad_residual, float *grad_in, float *grad_gamma,

@@ -69,6 +69,12 @@ fl_status fl_layer_patch_embed(int64_t channels, int64_t height, int64_t width, 
 fl_status fl_layer_attention(int64_t dim, int64_t heads, bool causal, float dropout,
                              fl_layer *out) FL_MUST_CHECK;
 
+/* [T, dim] -> [1, dim]: the same, of each sample's first token alone. For the last block of a model
+ * that reads nothing else, as a classifier does: what the other tokens would go on to is never
+ * used, and so is not computed. The first token and all gradients are the same as without it. */
+fl_status fl_layer_attention_first(int64_t dim, int64_t heads, float dropout,
+                                   fl_layer *out) FL_MUST_CHECK;
+
 /* [T, dim] -> [T, dim]: x + dropout(proj(gelu(fc(LayerNorm(x))))). */
 fl_status fl_layer_mlp(int64_t dim, int64_t hidden, float dropout, fl_layer *out) FL_MUST_CHECK;
 

@@ -5,7 +5,10 @@
  *
  * Kept a token, in floats: 3 C (qkv) + C (y) + heads + 2. The LayerNorm's output, C more, is
  * computed again on the way back: over a whole ViT that is 0.6 % of a step's time for a fifth less
- * memory. T: rows of the micro-batch. */
+ * memory. T: rows of the micro-batch.
+ *
+ * With `first`, only each sample's first token goes on: from y on there is one row a sample. The
+ * first row of sample s is row offsets[s], so the offsets serve as the index of every move. */
 #include "nn/layers/layers.h"
 
 enum { LN_W, LN_B, QKV_W, QKV_B, PROJ_W, PROJ_B };         /* parameters */
@@ -13,7 +16,7 @@ enum { KEPT_MEAN, KEPT_RSTD, KEPT_QKV, KEPT_Y, KEPT_LSE }; /* slots */
 
 typedef struct attention {
     int64_t dim, heads;
-    bool causal;
+    bool causal, first;
     float dropout;
 } attention;
 
@@ -22,6 +25,7 @@ static fl_status attention_shape(void *self, const fl_shape *in, fl_shape *out)
     const attention *a = self;
     FL_TRY(fl__check_input(in, a->dim));
     *out = *in;
+    out->tokens = a->first ? 1 : in->tokens;
     return FL_OK;
 }
 
@@ -31,6 +35,21 @@ static fl_status attention_params(void *self, fl_param_list *list)
     FL_TRY(fl__params_norm(list, "ln", a->dim));
     FL_TRY(fl__params_linear(list, "qkv", 3 * a->dim, a->dim));
     return fl__params_linear(list, "proj", a->dim, a->dim);
+}
+
+/* The end of the forward of `first`. */
+static fl_status first_forward(const attention *a, fl_exec *x, const float *y, const fl_tensor *in,
+                               fl_tensor *out)
+{
+    int64_t n = in->n_samples, C = a->dim;
+    float *y_rows = NULL, *in_rows = NULL;
+    FL_TRY(fl__scratch(x, n * C, &y_rows));
+    FL_TRY(fl__scratch(x, n * C, &in_rows));
+    FL_TRY(fl_gather_rows(x, y, in->offsets, n, C, y_rows));
+    FL_TRY(fl_gather_rows(x, fl_f32(in), in->offsets, n, C, in_rows));
+    fl_tensor rows = *out;
+    rows.data = in_rows;
+    return fl__branch_forward(x, y_rows, PROJ_W, &rows, a->dropout, out);
 }
 
 static fl_status attention_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
@@ -48,18 +67,42 @@ static fl_status attention_forward(void *self, fl_exec *x, const fl_tensor *in, 
     FL_TRY(fl__norm(x, in, ln, mean, rstd));
     FL_TRY(fl_linear(x, ln, fl_exec_weight(x, QKV_W), fl_exec_weight(x, QKV_B), qkv, T));
     FL_TRY(fl_attention(x, qkv, in->offsets, in->n_samples, a->heads, C, a->causal, y, lse));
-    return fl__branch_forward(x, y, PROJ_W, in, a->dropout, out);
+    return a->first ? first_forward(a, x, y, in, out)
+                    : fl__branch_forward(x, y, PROJ_W, in, a->dropout, out);
 }
 
-/* grad_qkv from the gradient of proj's output. grad_y [T, C] is a place to work in. */
-static fl_status backward_to_qkv(const attention *a, fl_exec *x, const float *grad_proj,
-                                 float *grad_y, float *grad_qkv)
+/* From the gradient of proj's output to that of y [T, C], and proj's own gradients. */
+static fl_status backward_to_y(const attention *a, fl_exec *x, const float *grad_proj,
+                               float *grad_y)
 {
     const fl_tensor *in = fl_exec_input(x);
-    FL_TRY(fl_linear_backward_input(x, grad_proj, fl_exec_weight(x, PROJ_W), grad_y, in->n_tokens));
-    return fl_attention_backward(x, grad_y, fl_exec_kept(x, KEPT_QKV), fl_exec_kept(x, KEPT_Y),
-                                 fl_exec_kept(x, KEPT_LSE), in->offsets, in->n_samples, a->heads,
-                                 a->dim, a->causal, grad_qkv);
+    const float *y = fl_exec_kept(x, KEPT_Y);
+    int64_t n = in->n_samples, C = a->dim;
+    if (!a->first) {
+        FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, y, in->n_tokens));
+        return fl_linear_backward_input(x, grad_proj, fl_exec_weight(x, PROJ_W), grad_y,
+                                        in->n_tokens);
+    }
+    float *rows = NULL;
+    FL_TRY(fl__scratch(x, n * C, &rows));
+    FL_TRY(fl_gather_rows(x, y, in->offsets, n, C, rows));
+    FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, rows, n));
+    FL_TRY(fl_linear_backward_input(x, grad_proj, fl_exec_weight(x, PROJ_W), rows, n));
+    return fl_scatter_rows(x, rows, in->offsets, n, C, grad_y, in->n_tokens);
+}
+
+/* What comes past the branch: grad_out, for `first` spread over grad_in's memory. */
+static fl_status skip_grad(const attention *a, fl_exec *x, const fl_tensor *grad_out,
+                           fl_tensor *grad_in, const float **skip)
+{
+    const fl_tensor *in = fl_exec_input(x);
+    *skip = fl_f32(grad_out);
+    if (!a->first || grad_in == NULL) {
+        return FL_OK;
+    }
+    *skip = fl_f32(grad_in);
+    return fl_scatter_rows(x, fl_f32(grad_out), in->offsets, in->n_samples, a->dim, fl_f32(grad_in),
+                           in->n_tokens);
 }
 
 static fl_status attention_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
@@ -71,21 +114,23 @@ static fl_status attention_backward(void *self, fl_exec *x, const fl_tensor *gra
     if (grad_in == NULL && !fl__any_grad(x, PROJ_B + 1)) {
         return FL_OK;
     }
-    const float *grad_proj = NULL;
-    FL_TRY(fl__branch_grad(x, grad_out, a->dropout, &grad_proj));
-    FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, fl_exec_kept(x, KEPT_Y), T));
-
+    const float *grad_proj = NULL, *skip = NULL;
     float *one = NULL, *grad_qkv = NULL;
+    FL_TRY(fl__branch_grad(x, grad_out, a->dropout, &grad_proj));
     FL_TRY(fl__scratch(x, T * C, &one));
     FL_TRY(fl__scratch(x, T * 3 * C, &grad_qkv));
-    FL_TRY(backward_to_qkv(a, x, grad_proj, one, grad_qkv));
+    FL_TRY(backward_to_y(a, x, grad_proj, one));
+    FL_TRY(fl_attention_backward(x, one, fl_exec_kept(x, KEPT_QKV), fl_exec_kept(x, KEPT_Y),
+                                 fl_exec_kept(x, KEPT_LSE), in->offsets, in->n_samples, a->heads, C,
+                                 a->causal, grad_qkv));
     if (fl_exec_grad(x, QKV_W) != NULL || fl_exec_grad(x, QKV_B) != NULL) {
         FL_TRY(fl__norm(x, in, one, NULL, NULL));
         FL_TRY(fl__linear_grads(x, QKV_W, grad_qkv, one, T));
     }
     FL_TRY(fl_linear_backward_input(x, grad_qkv, fl_exec_weight(x, QKV_W), one, T));
-    return fl__norm_backward(x, one, fl_exec_kept(x, KEPT_MEAN), fl_exec_kept(x, KEPT_RSTD),
-                             fl_f32(grad_out), grad_in);
+    FL_TRY(skip_grad(a, x, grad_out, grad_in, &skip));
+    return fl__norm_backward(x, one, fl_exec_kept(x, KEPT_MEAN), fl_exec_kept(x, KEPT_RSTD), skip,
+                             grad_in);
 }
 
 static const fl_layer_ops attention_ops = {
@@ -97,15 +142,36 @@ static const fl_layer_ops attention_ops = {
     .destroy = fl__layer_free,
 };
 
+/* Another kind, since it costs what the other does not. */
+static const fl_layer_ops first_ops = {
+    .kind = "attention-first",
+    .shape = attention_shape,
+    .params = attention_params,
+    .forward = attention_forward,
+    .backward = attention_backward,
+    .destroy = fl__layer_free,
+};
+
+static fl_status make(const fl_layer_ops *ops, attention self, fl_layer *out)
+{
+    FL_TRY(fl__check_size(ops->kind, "dim", self.dim));
+    FL_TRY(fl__check_size(ops->kind, "heads", self.heads));
+    FL_TRY(fl__check_dropout(ops->kind, self.dropout));
+    if (self.dim % self.heads != 0) {
+        return fl_fail(FL_EINVAL, "%s: dim %lld is not a multiple of heads %lld", ops->kind,
+                       (long long)self.dim, (long long)self.heads);
+    }
+    return fl__layer_new(ops, &self, sizeof self, out);
+}
+
 fl_status fl_layer_attention(int64_t dim, int64_t heads, bool causal, float dropout, fl_layer *out)
 {
-    FL_TRY(fl__check_size("attention", "dim", dim));
-    FL_TRY(fl__check_size("attention", "heads", heads));
-    FL_TRY(fl__check_dropout("attention", dropout));
-    if (dim % heads != 0) {
-        return fl_fail(FL_EINVAL, "attention: dim %lld is not a multiple of heads %lld",
-                       (long long)dim, (long long)heads);
-    }
-    const attention self = {.dim = dim, .heads = heads, .causal = causal, .dropout = dropout};
-    return fl__layer_new(&attention_ops, &self, sizeof self, out);
+    return make(&attention_ops,
+                (attention){.dim = dim, .heads = heads, .causal = causal, .dropout = dropout}, out);
+}
+
+fl_status fl_layer_attention_first(int64_t dim, int64_t heads, float dropout, fl_layer *out)
+{
+    return make(&first_ops,
+                (attention){.dim = dim, .heads = heads, .first = true, .dropout = dropout}, out);
 }
