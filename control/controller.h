@@ -241,6 +241,7 @@ void fl_story_decided(fl_head *head);
 void fl_story_considered(fl_head *head);
 
 void fl_story_started(fl_head *head);
+void fl_story_costs(fl_head *head);
 void fl_story_plan(fl_head *head);
 void fl_story_ready(fl_head *head, const fl_worker *worker);
 void fl_story_running(fl_head *head);

@@ -149,6 +149,7 @@ static fl_status run(fl_head *head, fl_run_result *result)
         return status;
     }
     fl_story_started(head);
+    fl_story_costs(head);
     fl_story_plan(head);
     run_loop(head);
     conclude(head);

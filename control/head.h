@@ -17,10 +17,19 @@
 /* What a forked worker does; returns its exit code. Called in the child. */
 typedef int fl_worker_main(void *context, int rank, const char *endpoint);
 
+/* Where the costs come from that plans are chosen by: for events.jsonl. */
+typedef struct fl_costs_origin {
+    const char *from;            /* "file" or "measured" */
+    const char *path;            /* of the profile file; NULL: none is kept */
+    const char *measured, *note; /* when; what was wrong with the file, or NULL */
+    int64_t live_steps;
+} fl_costs_origin;
+
 typedef struct fl_head_options {
     const fl_job *job;
     const fl_plan *plan;             /* of the first generation */
     const fl_plan_input *plan_input; /* from which it was chosen: later ones are, too */
+    const fl_costs_origin *costs;    /* NULL: nothing is told of them */
     const fl_candidate *candidates;  /* for events.jsonl */
     int n_candidates;
     const char *run_dir; /* absolute; exists */

@@ -79,6 +79,25 @@ static void candidate(fl_json *j, const fl_candidate *c)
     fl_json_close(j, '}');
 }
 
+void fl_story_costs(fl_head *head)
+{
+    const fl_costs_origin *c = head->options->costs;
+    if (c == NULL) {
+        return;
+    }
+    fl_json *j = begin(head, "costs");
+    fl_json_text(j, "from", c->from);
+    fl_json_text(j, "measured", c->measured);
+    fl_json_integer(j, "live_steps", c->live_steps);
+    if (c->path != NULL) {
+        fl_json_text(j, "file", c->path);
+    }
+    if (c->note != NULL) {
+        fl_json_text(j, "file_refused", c->note);
+    }
+    end(head);
+}
+
 void fl_story_plan(fl_head *head)
 {
     const fl_plan *plan = &head->plan;

@@ -136,6 +136,13 @@ struct fl_device {
 fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_bytes,
                                fl_device **out) FL_MUST_CHECK;
 
+/* The instruction set whose kernels a CPU device uses on this processor. Threads: any. */
+const char *fl_device_cpu_isa(void);
+
+/* What the processor calls itself, as in "AMD EPYC 9B14"; "unknown" where the system does not say.
+ * Returns text. */
+const char *fl_device_cpu_name(char *text, size_t size_bytes);
+
 /* The device of dry runs. */
 fl_status fl_device_null_create(fl_device **out) FL_MUST_CHECK;
 

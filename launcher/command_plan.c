@@ -11,7 +11,7 @@
 enum { FROZEN_MAX = 64, ROWS_MAX = 16 };
 
 typedef struct table {
-    int n_blocks, n_shown;
+    int n_blocks;
     fl_json *json; /* NULL: for people */
 } table;
 
@@ -31,10 +31,15 @@ static void print_row(const fl_plan *plan, const fl_candidate *c)
     }
 }
 
-static void print_text(table *t, const fl_plan *plan, const fl_candidate *candidates, int n)
+static void print_text(const table *t, const fl_plan *plan, const char *why_not,
+                       const fl_candidate *candidates, int n)
 {
     char text[256];
-    printf("%s%d of %d blocks frozen\n", t->n_shown++ > 0 ? "\n" : "", plan->F, t->n_blocks);
+    printf("\n%d of %d blocks frozen\n", plan->F, t->n_blocks);
+    if (why_not != NULL) {
+        printf("nothing fits: %s\n", why_not);
+        return;
+    }
     printf("     K    R    M    step ms   bubble  memory MiB\n");
     for (int i = 0; i < n && i < ROWS_MAX; i++) {
         print_row(plan, &candidates[i]);
@@ -45,10 +50,16 @@ static void print_text(table *t, const fl_plan *plan, const fl_candidate *candid
     printf("plan: %s\n", fl_plan_text(plan, text, sizeof text));
 }
 
-static void put_json(fl_json *j, const fl_plan *plan, const fl_candidate *candidates, int n)
+static void put_json(fl_json *j, const fl_plan *plan, const char *why_not,
+                     const fl_candidate *candidates, int n)
 {
     fl_json_object(j, NULL);
     fl_json_integer(j, "f", plan->F);
+    if (why_not != NULL) {
+        fl_json_text(j, "why_not", why_not);
+        fl_json_close(j, '}');
+        return;
+    }
     fl_json_array(j, "first");
     for (int k = 0; k <= plan->K; k++) {
         fl_json_integer(j, NULL, plan->first[k]);
@@ -74,13 +85,27 @@ static void put_json(fl_json *j, const fl_plan *plan, const fl_candidate *candid
     fl_json_close(j, '}');
 }
 
-static void seen(void *context, const fl_plan *plan, const fl_candidate *candidates, int n)
+static void seen(void *context, const fl_plan *plan, const char *why_not,
+                 const fl_candidate *candidates, int n)
 {
     table *t = context;
     if (t->json == NULL) {
-        print_text(t, plan, candidates, n);
+        print_text(t, plan, why_not, candidates, n);
     } else {
-        put_json(t->json, plan, candidates, n);
+        put_json(t->json, plan, why_not, candidates, n);
+    }
+}
+
+static void costs_seen(void *context, const fl_costs_origin *origin)
+{
+    const table *t = context;
+    if (t->json == NULL) {
+        bool from_file = strcmp(origin->from, "file") == 0;
+        printf("costs: measured %s", from_file ? origin->measured : "now");
+        printf(origin->path == NULL ? "\n"
+               : from_file          ? ", from %s\n"
+                                    : ", kept in %s\n",
+               origin->path);
     }
 }
 
@@ -112,7 +137,13 @@ static fl_status show(const fl_args *args, const fl_work *w)
                .json = fl_args_has(args, "--json") ? &json : NULL};
     FL_TRY(read_frozen(args, t.n_blocks, frozen, &n));
     fl_json_array(&json, NULL);
-    fl_status status = fl_plan_job(w->model, &w->dataset, &w->job, frozen, n, seen, &t);
+    fl_plan_request request = {.frozen = frozen,
+                               .n = n,
+                               .profile = fl_args_value(args, "--profile"),
+                               .costs = costs_seen,
+                               .seen = seen,
+                               .context = &t};
+    fl_status status = fl_plan_job(w->model, &w->dataset, &w->job, &request);
     fl_json_close(&json, ']');
     fl_json_newline(&json);
     if (status == FL_OK && json.broken) {
@@ -139,9 +170,12 @@ const fl_command fl_command_plan = {
     .name = "plan",
     .operand = "JOB.yaml",
     .summary = "Show which plan would be chosen on this machine, and what else there is.",
-    .details = "Measures what the layers cost, and starts nothing. Each K, R and M comes with the\n"
-               "predicted time of a step, the bubble and the memory of the largest stage.\n",
+    .details =
+        "Measures what the layers cost, unless that is known, and starts nothing. Each K, R\n"
+        "and M comes with the predicted time of a step, the bubble and the memory of the\n"
+        "largest stage.\n",
     .options = {{"--frozen", 0, "N", "also with the first N blocks frozen; repeatable"},
+                {"--profile", 0, "FILE", "take the costs from FILE, also of another device"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"},
                 {"--json", 0, NULL, "for programs"}},
     .run = run,

@@ -8,13 +8,13 @@
 #include "autodp/sampler.h"
 #include "control/head.h"
 #include "device/alloc.h"
+#include "launcher/costs.h"
 #include "launcher/job.h"
 #include "launcher/schema.h"
 #include "launcher/worker.h"
 #include "nn/model.h"
 #include "pipe/memory.h"
 #include "pipe/planner.h"
-#include "pipe/profile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PROFILE_TIMEOUT_MS = 60000, CANDIDATES_MAX = 256 };
+enum { CANDIDATES_MAX = 256 };
 
 /* What is worked out before anybody starts. */
 typedef struct preparation {
@@ -38,6 +38,7 @@ typedef struct preparation {
     int n_workers;
     fl_layer_memory *memory_one; /* [n_layers] */
     fl_profile *profile;
+    fl_costs *costs;
     fl_plan_input input;
     fl_plan *plan;
     fl_candidate *candidates; /* [CANDIDATES_MAX] */
@@ -63,6 +64,7 @@ static void preparation_fini(preparation *p)
 {
     fl_free(p->memory_one);
     fl_free(p->profile);
+    fl_free(p->costs);
     fl_free(p->plan);
     fl_free(p->candidates);
 }
@@ -112,6 +114,7 @@ static fl_status prepare(preparation *p)
     p->n_workers = devices(p->job);
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
     FL_TRY(fl_alloc(sizeof *p->profile, (void **)&p->profile));
+    FL_TRY(fl_alloc(sizeof *p->costs, (void **)&p->costs));
     FL_TRY(fl_alloc(sizeof *p->plan, (void **)&p->plan));
     FL_TRY(fl_alloc_array(CANDIDATES_MAX, sizeof *p->candidates, (void **)&p->candidates));
     return fl_memory_measure(p->model, &input, 1, p->memory_one);
@@ -119,7 +122,7 @@ static fl_status prepare(preparation *p)
 
 /* ---- ② ---- */
 
-static fl_status choose(preparation *p)
+static fl_status choose(preparation *p, int F)
 {
     p->input = (fl_plan_input){.model = p->model,
                                .job = p->job,
@@ -127,6 +130,7 @@ static fl_status choose(preparation *p)
                                .n_processors = processors(),
                                .memory_one = p->memory_one,
                                .n_workers = p->n_workers,
+                               .F = F,
                                .generation = 1};
     return fl_plan_choose(&p->input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates);
 }
@@ -150,19 +154,30 @@ fl_status fl_check(const fl_model *model, const fl_dataset *dataset, const fl_jo
     fl_status status = prepare(&p);
     if (status == FL_OK) {
         guess_profile(&p);
-        status = choose(&p);
+        status = choose(&p, 0);
     }
     preparation_fini(&p);
     return status;
+}
+
+static fl_costs_options costs_options(const preparation *p, const char *only)
+{
+    return (fl_costs_options){.model = p->model,
+                              .dataset = p->dataset,
+                              .job = p->job,
+                              .memory_one = p->memory_one,
+                              .n_workers = p->n_workers,
+                              .only = only};
 }
 
 static fl_status make_plan(preparation *p)
 {
     FL_TRY(prepare(p));
     guess_profile(p);
-    FL_TRY(choose(p)); /* what cannot be is refused before time goes into measuring */
-    FL_TRY(fl_profile_measure(p->model, p->dataset, p->job, PROFILE_TIMEOUT_MS, p->profile));
-    FL_TRY(choose(p));
+    FL_TRY(choose(p, 0)); /* what cannot be is refused before time goes into measuring */
+    fl_costs_options costs = costs_options(p, NULL);
+    FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
+    FL_TRY(choose(p, 0));
     if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE) {
         /* Workers that have no stage have nothing to wait for in a static plan. */
         p->plan->n_workers = p->plan->K * p->plan->R;
@@ -170,23 +185,44 @@ static fl_status make_plan(preparation *p)
     return FL_OK;
 }
 
-static fl_status plan_each(preparation *p, const int *frozen, int n, fl_plan_seen *seen,
-                           void *context)
+/* FL_OK if something fits with any of frozen [n] blocks frozen; else the first one's failure. */
+static fl_status some_fit(preparation *p, const int *frozen, int n)
 {
-    FL_TRY(make_plan(p));
-    for (int i = 0; i < n; i++) {
-        p->input.F = frozen[i];
-        FL_TRY(fl_plan_choose(&p->input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates));
-        seen(context, p->plan, p->candidates, p->n_candidates);
+    char first[1024];
+    fl_status status = choose(p, frozen[0]);
+    fl_status why = status;
+    snprintf(first, sizeof first, "%s", fl_errmsg());
+    for (int i = 1; status == FL_EBUDGET && i < n; i++) {
+        status = choose(p, frozen[i]);
+    }
+    return status == FL_OK ? FL_OK : fl_fail(why, "%s", first);
+}
+
+static fl_status plan_each(preparation *p, const fl_plan_request *request)
+{
+    FL_TRY(prepare(p));
+    guess_profile(p);
+    FL_TRY(some_fit(p, request->frozen, request->n));
+    fl_costs_options costs = costs_options(p, request->profile);
+    FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
+    request->costs(request->context, &p->costs->origin);
+    for (int i = 0; i < request->n; i++) {
+        fl_status status = choose(p, request->frozen[i]);
+        if (status != FL_OK && status != FL_EBUDGET) {
+            return status;
+        }
+        p->plan->F = request->frozen[i];
+        request->seen(request->context, p->plan, status == FL_OK ? NULL : fl_errmsg(),
+                      p->candidates, status == FL_OK ? p->n_candidates : 0);
     }
     return FL_OK;
 }
 
 fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                      const int *frozen, int n, fl_plan_seen *seen, void *context)
+                      const fl_plan_request *request)
 {
     preparation p = {.model = model, .dataset = dataset, .job = job};
-    fl_status status = plan_each(&p, frozen, n, seen, context);
+    fl_status status = plan_each(&p, request);
     preparation_fini(&p);
     return status;
 }
@@ -298,6 +334,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
     fl_head_options head = {.job = p->job,
                             .plan = p->plan,
                             .plan_input = &p->input,
+                            .costs = &p->costs->origin,
                             .candidates = p->candidates,
                             .n_candidates = p->n_candidates,
                             .run_dir = path,

@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_RUN_H
 #define FL_LAUNCHER_RUN_H
 
-#include "pipe/planner.h"
+#include "control/head.h"
 
 #include <frostline/run.h>
 
@@ -12,14 +12,23 @@
 fl_status fl_check(const fl_model *model, const fl_dataset *dataset,
                    const fl_job *job) FL_MUST_CHECK;
 
-/* Called with a plan and all that was considered for it, cheapest first; all borrowed. */
-typedef void fl_plan_seen(void *context, const fl_plan *plan, const fl_candidate *candidates,
-                          int n_candidates);
+/* What is to be planned, and who hears of it; all that is passed on is borrowed. */
+typedef struct fl_plan_request {
+    const int *frozen; /* [n] blocks, each in turn */
+    int n;
+    const char *profile; /* take the costs from this file and measure nothing; NULL: as a run */
+    void (*costs)(void *context, const fl_costs_origin *origin); /* once, before any plan */
+    /* why_not: NULL, or why nothing fits (of *plan then only F holds); candidates [n_candidates],
+     * cheapest first */
+    void (*seen)(void *context, const fl_plan *plan, const char *why_not,
+                 const fl_candidate *candidates, int n_candidates);
+    void *context;
+} fl_plan_request;
 
-/* Choose the plan as a run on this machine would, with each of frozen [n] blocks frozen in turn,
- * and start nothing. The layers' costs are measured once. Returns as fl_check. */
+/* Choose plans as a run on this machine would, and start nothing. Returns as fl_check; what fits
+ * with some of the frozen blocks only is told, and no failure. */
 fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                      const int *frozen, int n, fl_plan_seen *seen, void *context) FL_MUST_CHECK;
+                      const fl_plan_request *request) FL_MUST_CHECK;
 
 /* fl_run, into the directory `run_dir` (made if it is not there; FL_EINVAL if it holds a run) or,
  * when NULL, into a new one under run.dir. */

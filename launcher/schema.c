@@ -409,6 +409,13 @@ static const fl_field fields[] = {
      .initial = "optimal",
      .choices = CHOICES("optimal", "greedy"),
      .doc = "The exact split by measured cost, or the paper's by parameter count."},
+    {.path = "pipe.profile",
+     .type = FL_FIELD_PATH,
+     .offset = AT(pipe.profile),
+     .initial = "auto",
+     .word = "auto",
+     .doc =
+         "The file that keeps what layers cost; auto is in the user's cache, none keeps nothing."},
 
     {.path = "autodp.r",
      .type = FL_FIELD_INTEGER,

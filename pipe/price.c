@@ -5,10 +5,6 @@
 
 #include <math.h>
 
-/* How much of the time of an all-reduce is work of the processor that computes, too: on a CPU the
- * communication thread copies and adds on the device's own cores. */
-static const double REDUCE_CPU_SHARE = 0.7;
-
 static double later(double a, double b)
 {
     return a > b ? a : b;
@@ -24,6 +20,12 @@ static double sample_us(const fl_price_table *t, int layer)
     return t->fwd_us[layer + 1] - t->fwd_us[layer] + t->bwd_us[layer + 1] - t->bwd_us[layer];
 }
 
+/* Costs that were not measured frozen are taken for the same. */
+static bool has_frozen(const fl_layer_cost *c)
+{
+    return c->frozen_call_us + c->frozen_us > 0.0;
+}
+
 void fl_price_table_init(fl_price_table *t, const fl_plan_input *input)
 {
     t->input = input;
@@ -33,9 +35,9 @@ void fl_price_table_init(fl_price_table *t, const fl_plan_input *input)
     t->n_trainable[0] = 0;
     for (int i = 0; i < t->n_layers; i++) {
         const fl_layer_cost *c = &input->profile->layer[i];
-        bool trains = !is_frozen(input, i);
-        t->fwd_call_us[i + 1] = t->fwd_call_us[i] + c->fwd_call_us;
-        t->fwd_us[i + 1] = t->fwd_us[i] + c->fwd_us;
+        bool trains = !is_frozen(input, i), full = trains || !has_frozen(c);
+        t->fwd_call_us[i + 1] = t->fwd_call_us[i] + (full ? c->fwd_call_us : c->frozen_call_us);
+        t->fwd_us[i + 1] = t->fwd_us[i] + (full ? c->fwd_us : c->frozen_us);
         t->bwd_call_us[i + 1] = t->bwd_call_us[i] + (trains ? c->bwd_call_us : 0.0);
         t->bwd_us[i + 1] = t->bwd_us[i] + (trains ? c->bwd_us : 0.0);
         t->n_trainable[i + 1] = t->n_trainable[i] + (trains ? c->n_params : 0);
@@ -93,7 +95,8 @@ static double bucket_us(const fl_plan_input *input, int R, int64_t n_params)
 }
 
 /* How long after its last backward a stage has its gradients' sum. Buckets go out from the top down
- * while the last micro-batch's backward runs; they are cut as pipe/reduce.c cuts them. */
+ * while the last micro-batch's backward runs; they are cut as pipe/reduce.c cuts them. What is
+ * hidden is not free: the communication thread works on the device's own cores. */
 static double reduce_tail_us(const fl_price_table *t, int R, double n, int first, int last)
 {
     const fl_plan_input *input = t->input;
@@ -108,7 +111,8 @@ static double reduce_tail_us(const fl_price_table *t, int R, double n, int first
             top = low;
         }
     }
-    return later(sent - end, busy * REDUCE_CPU_SHARE / (double)input->job->devices.cores);
+    return later(sent - end,
+                 busy * input->profile->reduce_cpu_share / (double)input->job->devices.cores);
 }
 
 /* One small sum over everybody, twice up and down a tree. */

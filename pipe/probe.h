@@ -53,6 +53,9 @@ double fl_probe_quartile(double *values, int n);
 /* Monotonic, microseconds, with what lies below them. */
 double fl_probe_now_us(void);
 
+/* Processor time of all threads of this process, microseconds. */
+double fl_probe_cpu_us(void);
+
 /* A rendezvous store in shared memory, for the children of one profile. Keys are polled for. */
 enum { FL_PROBE_KEYS = 32, FL_PROBE_KEY_MAX = 128, FL_PROBE_VALUE_MAX = 8192 };
 

@@ -12,7 +12,7 @@
 #include <time.h>
 
 enum { SMALL, LARGE, N_SIZES };
-enum { FORWARD, BACKWARD, N_PASSES };
+enum { FORWARD, BACKWARD, FROZEN, N_PASSES };
 enum { REPEATS = 7, FEWEST_REPEATS = 3, SPLIT_OF_SIZES = 8, SMALLEST_OPTIMIZER = 1024 };
 
 static const double BUDGET_US = 400e3;      /* repeating ends when this much is spent */
@@ -44,6 +44,11 @@ static double read_us(clockid_t clock)
 double fl_probe_now_us(void)
 {
     return read_us(CLOCK_MONOTONIC);
+}
+
+double fl_probe_cpu_us(void)
+{
+    return read_us(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 /* Time that is ours: on a machine with other work, a call that lost its processor on the way is
@@ -122,6 +127,17 @@ static fl_status run_forward(timing *t, fl_probe_layer *l, int size)
     return note(t, l->kind, size, FORWARD, &begun);
 }
 
+/* Forward of a frozen layer: nothing is kept for a backward, and nothing is dropped. */
+static fl_status run_frozen(timing *t, fl_probe_layer *l, int size)
+{
+    fl_exec x = exec_of(t);
+    x.training = false;
+    t->shared->layer = l->layer;
+    watch begun = watch_start();
+    FL_TRY(fl_exec_forward(&x, t->o->model, l->layer, &l->params, &l->frame, &l->in, &l->out));
+    return note(t, l->kind, size, FROZEN, &begun);
+}
+
 static fl_status run_loss(timing *t, int size)
 {
     fl_exec x = exec_of(t);
@@ -161,6 +177,10 @@ static fl_status run_chain(timing *t, int size, int64_t n)
                           .seed = t->o->job->train.seed,
                           .n_global = t->o->job->train.batch};
     fl_chain_resize(c, n);
+    fl_arena_release(&c->keep, 0);
+    for (int i = 0; i < c->n; i++) {
+        FL_TRY(run_frozen(t, &c->at[i], size));
+    }
     fl_arena_release(&c->keep, 0);
     for (int i = 0; i < c->n; i++) {
         FL_TRY(run_forward(t, &c->at[i], size));
@@ -270,6 +290,7 @@ static void conclude(timing *t)
         fl_layer_cost *cost = &out->layer[i];
         fit(t, c->kind_of[i], FORWARD, &cost->fwd_call_us, &cost->fwd_us);
         fit(t, c->kind_of[i], BACKWARD, &cost->bwd_call_us, &cost->bwd_us);
+        fit(t, c->kind_of[i], FROZEN, &cost->frozen_call_us, &cost->frozen_us);
         cost->out_bytes = c->memory[i].out_bytes / c->n_large;
         cost->kept_bytes = c->memory[i].kept_bytes / c->n_large;
         cost->scratch_bytes = c->memory[i].scratch_bytes / c->n_large;

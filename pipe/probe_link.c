@@ -130,16 +130,28 @@ static fl_status time_messages(pair *p, int64_t size_bytes, int n, double *us)
     return FL_OK;
 }
 
-static fl_status time_reduce(pair *p, double *us)
+static fl_status reduce_once(pair *p, double *us)
 {
-    double took[REDUCES];
-    for (int i = -1; i < REDUCES; i++) {
-        double begun = fl_probe_now_us();
-        FL_TRY(fl_bucket_start(p->bucket));
-        FL_TRY(fl_bucket_wait(p->bucket, fl_deadline_us(p->o->timeout_ms)));
-        took[i < 0 ? 0 : i] = fl_probe_now_us() - begun; /* the warm-up's place is taken again */
+    double begun = fl_probe_now_us();
+    FL_TRY(fl_bucket_start(p->bucket));
+    FL_TRY(fl_bucket_wait(p->bucket, fl_deadline_us(p->o->timeout_ms)));
+    *us = fl_probe_now_us() - begun;
+    return FL_OK;
+}
+
+/* cpu_share: of the time, how much the processors of this process worked, whichever thread it was:
+ * that much is lost to layers that compute meanwhile. */
+static fl_status time_reduce(pair *p, double *us, double *cpu_share)
+{
+    double took[REDUCES], share[REDUCES], warm_up;
+    FL_TRY(reduce_once(p, &warm_up));
+    for (int i = 0; i < REDUCES; i++) {
+        double begun = fl_probe_cpu_us();
+        FL_TRY(reduce_once(p, &took[i]));
+        share[i] = took[i] > 0.0 ? (fl_probe_cpu_us() - begun) / took[i] : 0.0;
     }
     *us = fl_probe_quartile(took, REDUCES);
+    *cpu_share = fl_probe_median(share, REDUCES);
     return FL_OK;
 }
 
@@ -158,7 +170,7 @@ static fl_status measure(pair *p, fl_profile *out)
     FL_TRY(open_pair(p));
     FL_TRY(time_messages(p, tiny, SHORT_MESSAGES, &short_us));
     FL_TRY(time_messages(p, p->message_bytes, LONG_MESSAGES, &long_us));
-    FL_TRY(time_reduce(p, &reduce_us));
+    FL_TRY(time_reduce(p, &reduce_us, &out->reduce_cpu_share));
     out->link_us = short_us;
     out->link_bytes_per_us = rate(p->message_bytes, long_us, short_us);
     /* A ring of two passes two messages one after the other. */

@@ -27,6 +27,7 @@ enum { MAX_CHILDREN = 16 };
 /* What a link on one machine costs, for a single worker that will not use one. */
 static const double USUAL_LINK_US = 40.0;
 static const double USUAL_LINK_BYTES_PER_US = 4500.0, USUAL_REDUCE_BYTES_PER_US = 1700.0;
+static const double USUAL_REDUCE_CPU_SHARE = 0.7;
 
 /* What all children share. */
 typedef struct board {
@@ -88,6 +89,7 @@ static fl_status measure(const profiler *p, int index, fl_probe *probe)
     probe->profile.link_us = USUAL_LINK_US;
     probe->profile.link_bytes_per_us = USUAL_LINK_BYTES_PER_US;
     probe->profile.reduce_bytes_per_us = USUAL_REDUCE_BYTES_PER_US;
+    probe->profile.reduce_cpu_share = USUAL_REDUCE_CPU_SHARE;
     FL_TRY(fl_device_cpu_create(cores, enough ? p->cpus + index * cores : NULL, SIZE_MAX / 2,
                                 &options.device));
     FL_TRY(fl_probe_layers(&options, probe));
@@ -281,6 +283,8 @@ static void merge(const profiler *p, fl_profile *out)
         merge_at(p, layer + offsetof(fl_layer_cost, fwd_us), out);
         merge_at(p, layer + offsetof(fl_layer_cost, bwd_call_us), out);
         merge_at(p, layer + offsetof(fl_layer_cost, bwd_us), out);
+        merge_at(p, layer + offsetof(fl_layer_cost, frozen_call_us), out);
+        merge_at(p, layer + offsetof(fl_layer_cost, frozen_us), out);
     }
 }
 

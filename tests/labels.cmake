@@ -2,6 +2,7 @@
 set(FL_TESTS_MULTIPROC
   test_cache_faults
   test_commands
+  test_costs
   test_freezing
   test_head
   test_net

@@ -154,6 +154,13 @@ fl_status fl__cpu_isa_set(fl_device *d, const char *name)
     return fl_fail(FL_ENOTSUP, "no kernels for the instruction set %s on this processor", name);
 }
 
+const char *fl_device_cpu_isa(void)
+{
+    const fl__isa *list[4];
+    usable_isas(list);
+    return list[0]->name;
+}
+
 /* Results below 1e-38 become zero: a product with a denormal takes a hundred times as long. */
 static void flush_denormals(void)
 {

@@ -96,6 +96,7 @@ typedef struct fl_job {
         int64_t k, m;
         fl_schedule schedule;
         fl_partition_kind partition;
+        char profile[FL_TEXT_MAX]; /* a file; "": the user's cache, "none": not kept */
     } pipe;
     struct {
         int64_t r;

@@ -10,28 +10,40 @@
 extern "C" {
 #endif
 
-enum { FL_MAX_STAGES = 128, FL_MAX_WORKERS = 1024, FL_MAX_LAYERS = 512 };
+enum { FL_MAX_STAGES = 128, FL_MAX_WORKERS = 1024, FL_MAX_LAYERS = 512, FL_MAX_TUNED = 64 };
 
 /* What one layer costs on one device. Times are for one sample of the data set's mean length; a
  * call of n samples takes call_us + n * per-sample time. */
 typedef struct fl_layer_cost {
-    double fwd_call_us, fwd_us; /* forward in training */
-    double bwd_call_us, bwd_us; /* backward with both gradients */
-    int64_t out_bytes;          /* a sample's activation that leaves the layer */
+    double fwd_call_us, fwd_us;       /* forward in training */
+    double bwd_call_us, bwd_us;       /* backward with both gradients */
+    double frozen_call_us, frozen_us; /* forward of a frozen layer; both 0: as in training */
+    int64_t out_bytes;                /* a sample's activation that leaves the layer */
     int64_t kept_bytes;    /* a sample's memory between forward and backward, with its output */
     int64_t scratch_bytes; /* a sample's temporary memory, the larger of forward and backward */
     int64_t n_params;      /* elements */
 } fl_layer_cost;
 
+/* The M that ran fastest on live steps, of those tried with this F, K, R and batch. */
+typedef struct fl_tuned {
+    int64_t batch;
+    int F, K, R, M;
+    double step_us;
+} fl_tuned;
+
 typedef struct fl_profile {
     int n_layers;
-    int64_t in_bytes; /* a raw sample */
+    int64_t live_steps; /* steps of runs that the costs of layers were corrected by */
+    int64_t in_bytes;   /* a raw sample */
     double loss_call_us, loss_us;
     double optimizer_us_per_param; /* clipping, optimizer and clearing, per element */
     double link_us;                /* latency of one message between workers */
     double link_bytes_per_us;      /* send and receive */
     double reduce_bytes_per_us;    /* all-reduce between two, payload bytes per time */
+    double reduce_cpu_share;       /* processor time of one owner per time of an all-reduce */
     fl_layer_cost layer[FL_MAX_LAYERS];
+    int n_tuned;
+    fl_tuned tuned[FL_MAX_TUNED];
 } fl_profile;
 
 /* Stage k of replica r is the layers first[k] .. first[k + 1] - 1 on worker rank_of[r * K + k].
