@@ -3,6 +3,7 @@
  *
  *     head.c      from the fork to the last exit: opening, the loop, closing
  *     inbox.c     what workers send, and what is sent to them
+ *     ctl_*.c     what clients ask for over the control socket; ctl.h tells of them
  *     ending.c    a lost worker, the user's stop, and how a run is ended
  *     elastic.c   transitions, from PREPARE to the last worker that has gone over
  *     decide.c    what to freeze, and which plan to run then
@@ -107,8 +108,12 @@ typedef struct fl_time_sums {
     int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
 } fl_time_sums;
 
+typedef struct fl_ctl fl_ctl;
+
 typedef struct fl_head {
-    const fl_head_options *options;
+    const fl_head_options *options; /* own_options, with the job below */
+    fl_head_options own_options;
+    fl_job job;   /* as it is by now: some fields can be set while the run goes on */
     fl_plan plan; /* of the generation that runs */
     uint32_t generation_before;
     fl_elastic elastic;
@@ -126,7 +131,9 @@ typedef struct fl_head {
     fl_ledger *ledger;
     bool ledger_broken; /* warned of */
     void *zmq, *socket;
-    int64_t *ids; /* [ids_capacity] of the ledger frame at hand */
+    fl_ctl *ctl;
+    const char *telling; /* the event at hand */
+    int64_t *ids;        /* [ids_capacity] of the ledger frame at hand */
     size_t ids_capacity;
     int64_t looked_us;           /* when the loop last came round */
     int64_t alive_us;            /* when workers were last told that the head lives */
@@ -168,6 +175,9 @@ fl_frame fl_inbox_order(const fl_head *head, fl_frame_type type);
 
 /* Take what signals have come: exits of workers, the user's wish to stop. */
 void fl_ending_signals(fl_head *head);
+
+/* End the run after the step in flight, as a first Ctrl-C does; `who` asked for it. */
+void fl_ending_stop(fl_head *head, const char *who);
 
 /* Look for lost workers and passed deadlines, and go on to the next state when it is time. */
 void fl_ending_watch(fl_head *head, int64_t now_us);
@@ -218,6 +228,9 @@ fl_status fl_decide_check_room(const fl_head *head, const fl_plan *next) FL_MUST
 /* Mean step time, ms, of the generation at work over its last 100 steps; 0 before it has any. */
 double fl_decide_step_ms(const fl_head *head);
 
+/* Measured by predicted step time of the running plan; 1 before it has been measured. */
+double fl_decide_ratio(const fl_head *head);
+
 /* A step of `plan` as predicted, ms, corrected by what the running plan measures. */
 double fl_decide_predict_ms(const fl_head *head, const fl_plan *plan);
 
@@ -227,6 +240,25 @@ void fl_decide_switched(fl_head *head);
 
 /* Tell how fast the generation at work is, once it has run for long enough (or is about to end). */
 void fl_decide_measure(fl_head *head, bool ending);
+
+/* ---- ctl_socket.c, ctl_steer.c ---- */
+
+/* Bind control.sock and events.sock in the run directory, for this user alone. */
+fl_status fl_ctl_open(fl_head *head) FL_MUST_CHECK;
+void fl_ctl_close(fl_head *head);
+
+/* Answer what has come, without waiting; called every turn of the loop. */
+void fl_ctl_watch(fl_head *head);
+
+/* What the loop's poll listens to. */
+void *fl_ctl_socket(const fl_head *head);
+
+/* The event's line stands in files.event. */
+void fl_ctl_publish(fl_head *head, const char *event);
+
+/* The workers have done what they were told. */
+void fl_ctl_steered(fl_head *head, const fl_steered_report *report);
+bool fl_ctl_paused(const fl_head *head);
 
 /* ---- story.c ---- */
 
@@ -247,6 +279,7 @@ void fl_story_ready(fl_head *head, const fl_worker *worker);
 void fl_story_running(fl_head *head);
 void fl_story_epoch(fl_head *head);
 void fl_story_stopping(fl_head *head, const char *signal_name);
+void fl_story_steered(fl_head *head, const fl_steer *steer, const fl_steered_report *report);
 void fl_story_stalled(fl_head *head, int64_t now_us);
 void fl_story_lost(fl_head *head);
 void fl_story_over(fl_head *head, const fl_run_result *result);

@@ -106,7 +106,7 @@ static double predict_ms(const fl_head *head, const fl_plan *plan)
     return fl_plan_predict(&input, plan, NULL) * 1e-3;
 }
 
-static double live_ratio(const fl_head *head)
+double fl_decide_ratio(const fl_head *head)
 {
     double measured = fl_decide_step_ms(head), predicted = predict_ms(head, &head->plan);
     return measured > 0.0 && predicted > 0.0 ? measured / predicted : 1.0;
@@ -117,7 +117,7 @@ double fl_decide_predict_ms(const fl_head *head, const fl_plan *plan)
     if (head->options->plan_input == NULL) {
         return 0.0;
     }
-    return predict_ms(head, plan) * live_ratio(head);
+    return predict_ms(head, plan) * fl_decide_ratio(head);
 }
 
 void fl_decide_measure(fl_head *head, bool ending)
@@ -288,7 +288,7 @@ static void weigh(fl_head *head, fl_decision *d)
 {
     const fl_job *job = head->options->job;
     d->left = head->options->n_steps - head->tally.steps;
-    d->ratio = live_ratio(head);
+    d->ratio = fl_decide_ratio(head);
     d->stay_ms = predict_ms(head, &head->plan) * d->ratio;
     d->n_options = 0;
     consider(head, d, "keep", false, false);

@@ -86,6 +86,16 @@ static void stop_at_once(fl_head *head)
     head->state = FL_HEAD_OVER;
 }
 
+void fl_ending_stop(fl_head *head, const char *who)
+{
+    bool begun = head->n_stops > 0;
+    bool can = head->state == FL_HEAD_STARTING || head->state == FL_HEAD_RUNNING;
+    if (!begun && can) {
+        head->n_stops = 1;
+        stop_softly(head, who);
+    }
+}
+
 void fl_ending_signals(fl_head *head)
 {
     int number;
@@ -166,7 +176,7 @@ static void watch_stall(fl_head *head, int64_t now_us)
     if (sum != head->moved_sum) {
         head->moved_sum = sum;
         head->moved_us = head->told_stall_us = now_us;
-    } else if (head->state == FL_HEAD_RUNNING && limit_us > 0 &&
+    } else if (head->state == FL_HEAD_RUNNING && limit_us > 0 && !fl_ctl_paused(head) &&
                now_us - head->told_stall_us > limit_us) {
         head->told_stall_us = now_us;
         fl_story_stalled(head, now_us);

@@ -23,6 +23,9 @@ static fl_status open_tables(fl_head *head)
     size_t n = (size_t)head->n_workers;
     FL_TRY(fl_alloc_array(n, sizeof *head->workers, (void **)&head->workers));
     FL_TRY(fl_alloc_array(n, sizeof *head->times, (void **)&head->times));
+    /* The records of a step, for which there will be memory then, too. */
+    FL_TRY(fl_alloc_array((size_t)job->train.batch, sizeof *head->ids, (void **)&head->ids));
+    head->ids_capacity = (size_t)job->train.batch;
     FL_TRY(fl_store_create(&head->store));
     FL_TRY(fl_decide_open(head));
     head->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
@@ -50,6 +53,9 @@ static fl_status open_all(fl_head *head)
     if (status == FL_OK) {
         status = fl_inbox_open(head);
     }
+    if (status == FL_OK) {
+        status = fl_ctl_open(head);
+    }
     if (status != FL_OK) {
         fl_spawn_kill(head->workers, head->n_workers);
     }
@@ -58,6 +64,7 @@ static fl_status open_all(fl_head *head)
 
 static void close_all(fl_head *head)
 {
+    fl_ctl_close(head);
     fl_inbox_close(head);
     if (fl_ledger_close(&head->ledger) != FL_OK) {
         fl_log(FL_LOG_WARN, "the ledger is incomplete: %s", fl_errmsg());
@@ -76,14 +83,16 @@ static void run_loop(fl_head *head)
     head->looked_us = head->moved_us = head->told_stall_us = fl_now_us();
     while (head->state != FL_HEAD_OVER) {
         zmq_pollitem_t items[] = {{head->socket, 0, ZMQ_POLLIN, 0},
+                                  {fl_ctl_socket(head), 0, ZMQ_POLLIN, 0},
                                   {NULL, head->signals.fd, ZMQ_POLLIN, 0}};
-        zmq_poll(items, 2, TURN_MS);
+        zmq_poll(items, 3, TURN_MS);
         fl_inbox_read(head);
         fl_ending_signals(head);
         if (head->state != FL_HEAD_OVER) {
             fl_ending_watch(head, fl_now_us());
             fl_elastic_watch(head, fl_now_us());
         }
+        fl_ctl_watch(head);
         fl_progress_update(&head->progress, &head->tally);
     }
     fl_inbox_read(head); /* what a worker sent before it left */
@@ -97,7 +106,8 @@ static void run_loop(fl_head *head)
 static void conclude(fl_head *head)
 {
     bool complete = head->tally.steps >= head->options->n_steps;
-    if (head->status == FL_OK && head->n_stops > 0 && !complete) {
+    bool asked = head->n_stops > 0 || head->tally.n_steps < head->options->n_steps;
+    if (head->status == FL_OK && asked && !complete) {
         head->status = FL_ESTOPPED;
     }
     if (head->status == FL_OK || head->status == FL_ESTOPPED) {
@@ -166,7 +176,10 @@ fl_status fl_head_run(const fl_head_options *options, fl_run_result *result)
     fl_run_result own;
     fl_head *head = NULL;
     FL_TRY(fl_alloc(sizeof *head, (void **)&head));
-    head->options = options;
+    head->job = *options->job;
+    head->own_options = *options;
+    head->own_options.job = &head->job;
+    head->options = &head->own_options;
     head->plan = *options->plan;
     head->n_workers = options->plan->n_workers;
     head->lost = -1;

@@ -232,7 +232,7 @@ static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)
         moved(worker, frame->step.step + 1);
         if (fl_tally_step(&head->tally, &frame->step, frame->at_us)) {
             fl_runfiles_step(&head->files, &frame->step);
-            if (head->tally.steps == head->options->n_steps) {
+            if (head->tally.steps == head->tally.n_steps) {
                 fl_inbox_wake_standby(head); /* the speaker tells them that this was the last */
             }
         }
@@ -245,6 +245,9 @@ static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)
         break;
     case FL_FRAME_NORMS:
         fl_decide_norms(head, &frame->norms);
+        break;
+    case FL_FRAME_STEERED:
+        fl_ctl_steered(head, &frame->steered);
         break;
     case FL_FRAME_TIME:
         moved(worker, frame->time.step + 1);

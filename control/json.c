@@ -139,6 +139,12 @@ void fl_json_integer(fl_json *json, const char *key, int64_t value)
     add(json, digits, (size_t)n);
 }
 
+void fl_json_null(fl_json *json, const char *key)
+{
+    begin(json, key);
+    add(json, "null", 4);
+}
+
 void fl_json_bool(fl_json *json, const char *key, bool value)
 {
     begin(json, key);

@@ -24,6 +24,7 @@ void fl_json_close(fl_json *json, char bracket); /* '}' or ']' */
 
 void fl_json_text(fl_json *json, const char *key, const char *text);
 void fl_json_integer(fl_json *json, const char *key, int64_t value);
+void fl_json_null(fl_json *json, const char *key);
 void fl_json_bool(fl_json *json, const char *key, bool value);
 
 /* The shortest decimal that reads back as the same double, whatever the locale; null for NaN and

@@ -252,6 +252,14 @@ void fl_link_transition(fl_link *link, const fl_transition_parts *parts)
     wake(link);
 }
 
+void fl_link_steered(fl_link *link, const fl_steered_report *report)
+{
+    fl_frame frame = fl_link_frame(link, FL_FRAME_STEERED);
+    frame.steered = *report;
+    send_report(link, &frame);
+    wake(link);
+}
+
 /* Wait under the lock until the link thread has something to say or the time is over. */
 static bool wait_woken(fl_link *link, const struct timespec *until)
 {

@@ -43,13 +43,37 @@ typedef enum fl_verdict_kind {
     FL_VERDICT_PREPARE = 2, /* open the plan's generation beside the one that runs */
     FL_VERDICT_COMMIT = 3,  /* vote, and go over to the generation that was prepared */
     FL_VERDICT_CANCEL = 4,  /* drop what was prepared */
+    FL_VERDICT_STEER = 5,   /* go on otherwise, under the same plan */
 } fl_verdict_kind;
+
+typedef enum fl_steer_kind {
+    FL_STEER_NONE = 0,
+    FL_STEER_PAUSE = 1,     /* hold at the control point, until RESUME or STOP */
+    FL_STEER_RESUME = 2,    /* go on */
+    FL_STEER_END_EPOCH = 3, /* the epoch at work is the last one */
+    FL_STEER_LR = 4,        /* value: train.lr from the next step on */
+    FL_STEER_LOG = 5,       /* value: an fl_log_level */
+} fl_steer_kind;
+
+typedef struct fl_steer {
+    fl_steer_kind kind;
+    int64_t serial; /* > 0; comes back when it has taken effect */
+    double value;
+} fl_steer;
+
+/* A steer has taken effect on every worker.
+ * step      the first step to which it applies
+ * end_step  steps after which the run ends, as things stand */
+typedef struct fl_steered_report {
+    int64_t serial, step, end_step;
+} fl_steered_report;
 
 /* What the controller wants done at a control point. */
 typedef struct fl_verdict {
     fl_verdict_kind kind;
     int64_t due_step; /* COMMIT, CANCEL: the step of elastic.script that this answers, 0: none */
     fl_plan plan;     /* PREPARE: the next generation's */
+    fl_steer steer;   /* STEER */
 } fl_verdict;
 
 /* How opening the next generation ended on one worker. */
@@ -116,6 +140,9 @@ void fl_link_done(fl_link *link);
 /* Transitions. Threads: any for the first, the training thread for the second. */
 void fl_link_prepared(fl_link *link, const fl_prepared_report *report);
 void fl_link_transition(fl_link *link, const fl_transition_parts *parts);
+
+/* The speaker tells that a steer has taken effect. Threads: the training thread. */
+void fl_link_steered(fl_link *link, const fl_steered_report *report);
 
 /* squared [n]: what the freeze policy goes by; 0 for a frozen block. */
 void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const double *squared, int n);

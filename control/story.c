@@ -21,12 +21,14 @@ static void end(fl_head *head)
 
 fl_json *fl_story_begin(fl_head *head, const char *event)
 {
+    head->telling = event;
     return fl_runfiles_event(&head->files, event, head->plan.generation);
 }
 
 void fl_story_end(fl_head *head)
 {
     fl_runfiles_event_end(&head->files);
+    fl_ctl_publish(head, head->telling);
 }
 
 static int processors(void)
@@ -192,6 +194,21 @@ void fl_story_stopping(fl_head *head, const char *signal_name)
     fl_json *j = begin(head, "run.stopping");
     fl_json_text(j, "why", signal_name);
     fl_json_integer(j, "steps", head->tally.steps);
+    end(head);
+}
+
+void fl_story_steered(fl_head *head, const fl_steer *steer, const fl_steered_report *report)
+{
+    static const char *const what[] = {"",           "run.paused",  "run.resumed",
+                                       "run.ending", "job.changed", "job.changed"};
+    static const char *const field[] = {NULL, NULL, NULL, NULL, "train.lr", "log.level"};
+    fl_json *j = begin(head, what[steer->kind]);
+    fl_json_integer(j, "step", report->step);
+    if (field[steer->kind] != NULL) {
+        fl_json_text(j, "field", field[steer->kind]);
+        fl_json_real(j, "value", steer->value);
+    }
+    fl_json_integer(j, "last_step", report->end_step);
     end(head);
 }
 

@@ -53,6 +53,11 @@ bool fl_tally_eval(fl_tally *tally, const fl_eval_report *report)
     return true;
 }
 
+void fl_tally_idle(fl_tally *tally, double ms)
+{
+    tally->pending_eval_ms += ms;
+}
+
 bool fl_tally_epoch_over(fl_tally *tally, bool no_more)
 {
     fl_epoch_tally *now = &tally->now;

@@ -30,8 +30,8 @@ typedef struct fl_tally {
     bool any_eval;
     int64_t samples;
     int64_t first_us, last_us; /* the first step's beginning and the last one's end */
-    double eval_ms;            /* of evaluations between steps */
-    double pending_eval_ms;    /* of the evaluation that no step has followed yet */
+    double eval_ms;            /* of evaluations and pauses between steps */
+    double pending_eval_ms;    /* of those that no step has followed yet */
     int64_t n_window;          /* steps ever put into the window */
     double window_ms[FL_TALLY_WINDOW];
     int64_t window_samples[FL_TALLY_WINDOW];
@@ -43,6 +43,9 @@ void fl_tally_init(fl_tally *tally, int64_t n_samples, int64_t batch, int64_t n_
 /* False for a step that is known already (a second worker told it too): nothing has changed. */
 bool fl_tally_step(fl_tally *tally, const fl_step_report *report, int64_t at_us);
 bool fl_tally_eval(fl_tally *tally, const fl_eval_report *report);
+
+/* Nobody trained for so long, on purpose: it is not time of the training. */
+void fl_tally_idle(fl_tally *tally, double ms);
 
 /* True once for each epoch that is over: all its steps are done and, when the run evaluates, its
  * evaluation is there. It is then tally->past. `no_more` (the run is over) also ends an epoch that

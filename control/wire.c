@@ -2,6 +2,7 @@
 
 #include "control/bytes.h"
 #include "control/wire_elastic.h"
+#include "control/wire_steer.h"
 
 #include <string.h>
 
@@ -32,6 +33,8 @@ static size_t body_size(const fl_frame *f)
         return FL_WIRE_TRANSITION_BYTES;
     case FL_FRAME_NORMS:
         return fl_wire_norms_size(&f->norms);
+    case FL_FRAME_STEERED:
+        return FL_WIRE_STEERED_BYTES;
     case FL_FRAME_VERDICT:
         return fl_wire_verdict_size(&f->verdict);
     case FL_FRAME_ABORT:
@@ -208,6 +211,9 @@ static void put_body(fl_writer *w, const fl_frame *f)
     case FL_FRAME_NORMS:
         fl_wire_put_norms(w, &f->norms);
         break;
+    case FL_FRAME_STEERED:
+        fl_wire_put_steered(w, &f->steered);
+        break;
     case FL_FRAME_ABORT:
         fl_put(w, (uint32_t)f->why, 4);
         break;
@@ -252,6 +258,8 @@ static bool get_body(fl_reader *r, fl_frame *f)
         return fl_wire_get_transition(r, f->generation, &f->transition);
     case FL_FRAME_NORMS:
         return fl_wire_get_norms(r, &f->norms);
+    case FL_FRAME_STEERED:
+        return fl_wire_get_steered(r, &f->steered);
     case FL_FRAME_ABORT:
         return fl_wire_get_status(r, &f->why);
     case FL_FRAME_DONE:
@@ -364,6 +372,8 @@ const char *fl_wire_type_text(fl_frame_type type)
         return "transition";
     case FL_FRAME_NORMS:
         return "norms";
+    case FL_FRAME_STEERED:
+        return "steered";
     case FL_FRAME_WAKE:
         return "wake";
     }

@@ -1,5 +1,6 @@
 #include "control/wire_elastic.h"
 
+#include "control/wire_steer.h"
 #include "pipe/planner.h"
 
 /* ---- plans and verdicts ---- */
@@ -58,6 +59,7 @@ static bool get_plan(fl_reader *r, fl_plan *p)
 size_t fl_wire_verdict_size(const fl_verdict *verdict)
 {
     size_t rest = verdict->kind == FL_VERDICT_PREPARE ? plan_size(&verdict->plan)
+                  : verdict->kind == FL_VERDICT_STEER ? FL_WIRE_STEER_BYTES
                   : verdict->kind == FL_VERDICT_STOP  ? 0
                                                       : 8;
     return 4 + rest;
@@ -68,6 +70,8 @@ void fl_wire_put_verdict(fl_writer *w, const fl_verdict *verdict)
     fl_put(w, (uint32_t)verdict->kind, 4);
     if (verdict->kind == FL_VERDICT_PREPARE) {
         put_plan(w, &verdict->plan);
+    } else if (verdict->kind == FL_VERDICT_STEER) {
+        fl_wire_put_steer(w, &verdict->steer);
     } else if (verdict->kind != FL_VERDICT_STOP) {
         fl_put_i64(w, verdict->due_step);
     }
@@ -76,13 +80,16 @@ void fl_wire_put_verdict(fl_writer *w, const fl_verdict *verdict)
 bool fl_wire_get_verdict(fl_reader *r, fl_verdict *verdict)
 {
     uint64_t kind = fl_get(r, 4);
-    if (kind < FL_VERDICT_STOP || kind > FL_VERDICT_CANCEL) {
+    if (kind < FL_VERDICT_STOP || kind > FL_VERDICT_STEER) {
         return false;
     }
     verdict->kind = (fl_verdict_kind)kind;
     verdict->due_step = 0;
     if (kind == FL_VERDICT_PREPARE) {
         return get_plan(r, &verdict->plan);
+    }
+    if (kind == FL_VERDICT_STEER) {
+        return fl_wire_get_steer(r, &verdict->steer);
     }
     if (kind != FL_VERDICT_STOP) {
         verdict->due_step = fl_get_i64(r);

@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 static const fl_command *const commands[] = {
-    &fl_command_run,    &fl_command_validate, &fl_command_plan, &fl_command_clock,
-    &fl_command_ledger, &fl_command_schema,   &fl_command_help,
+    &fl_command_run,   &fl_command_validate, &fl_command_plan,
+    &fl_command_clock, &fl_command_ledger,   &fl_command_list,
+    &fl_command_ctl,   &fl_command_schema,   &fl_command_help,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -151,12 +152,14 @@ static int take_option(const fl_command *command, int argc, char **argv, int *at
 static int take_operand(const fl_command *command, const char *text, fl_args *args)
 {
     char shown[FL_SHOWN_MAX];
-    if (command->operand == NULL || args->operand != NULL) {
+    int most = command->operand == NULL ? 0 : command->takes_more ? FL_OPERANDS_MAX : 1;
+    if (args->n_operands >= most) {
         fl_complain("frostline %s: unexpected %s; see frostline %s --help", command->name,
                     fl_shown(text, strlen(text), shown), command->name);
         return FL_EXIT_BAD_INPUT;
     }
-    args->operand = text;
+    args->operands[args->n_operands++] = text;
+    args->operand = args->operands[0];
     return FL_EXIT_DONE;
 }
 
@@ -219,7 +222,9 @@ static bool wants_help(int argc, char **argv)
 static int run_command(const fl_command *command, int argc, char **argv)
 {
     if (wants_help(argc, argv)) {
-        fl_print_help(command);
+        if (command->help == NULL || !command->help(argc, argv)) {
+            fl_print_help(command);
+        }
         return FL_EXIT_DONE;
     }
     fl_args args = {0};

@@ -22,11 +22,13 @@ typedef struct fl_option {
     const char *doc;
 } fl_option;
 
-enum { FL_ARGS_MAX = 256, FL_OPTIONS_MAX = 8 };
+enum { FL_ARGS_MAX = 256, FL_OPTIONS_MAX = 8, FL_OPERANDS_MAX = 8 };
 
 /* One command line, taken apart. All texts are borrowed from argv. */
 typedef struct fl_args {
-    const char *operand; /* NULL: none */
+    const char *operand; /* the first; NULL: none */
+    const char *operands[FL_OPERANDS_MAX];
+    int n_operands;
     int n_given;
     struct {
         const fl_option *option;
@@ -38,14 +40,17 @@ typedef struct fl_command {
     const char *name;
     const char *operand; /* "JOB.yaml"; NULL: takes none */
     bool operand_is_optional;
+    bool takes_more;                   /* operands than one */
     const char *summary;               /* one line */
     const char *details;               /* whole sentences, wrapped; ends in a newline */
     fl_option options[FL_OPTIONS_MAX]; /* ended by an empty one */
     int (*run)(const fl_args *args);
+    /* Help of its own about what follows its name; false: there is none, so its own is shown. */
+    bool (*help)(int argc, char **argv);
 } fl_command;
 
 extern const fl_command fl_command_run, fl_command_validate, fl_command_plan, fl_command_clock,
-    fl_command_ledger, fl_command_schema, fl_command_help;
+    fl_command_ledger, fl_command_list, fl_command_ctl, fl_command_schema, fl_command_help;
 
 /* All commands; NULL after the last. */
 const fl_command *fl_command_at(int index);

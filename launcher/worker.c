@@ -334,12 +334,33 @@ static fl_status apply(worker *w, const told *what, bool *switched)
         fl_transition_cancel(w);
         w->answered = due_step > w->answered ? due_step : w->answered;
         break;
+    case FL_VERDICT_STEER:
+        fl_steer_apply(w, &what->verdict.steer, what->step);
+        break;
     case FL_VERDICT_COMMIT:
         FL_TRY(fl_transition_commit(w, what->step, switched));
         w->step = what->step;
         w->cursor = what->cursor;
         w->answered = due_step > w->answered ? due_step : w->answered;
         break;
+    }
+    return FL_OK;
+}
+
+/* Everybody holds, standby workers too, and does what is told until the run goes on. */
+static fl_status pause(worker *w, told *what, bool *switched)
+{
+    while (w->paused && !w->stop) {
+        bool standby = !w->now->place.active;
+        fl_link_doing(w->link, "paused");
+        if (w->speaks) {
+            FL_TRY(fl_steer_wait(w, &what->verdict));
+        }
+        FL_TRY(hear(w, what));
+        if (standby && what->verdict.kind != FL_VERDICT_NONE) {
+            FL_TRY(fl_steer_take_wake(w));
+        }
+        FL_TRY(apply(w, what, switched));
     }
     return FL_OK;
 }
@@ -356,6 +377,7 @@ static fl_status stand_by(worker *w)
     }
     FL_TRY(hear(w, &what));
     FL_TRY(apply(w, &what, &switched));
+    FL_TRY(pause(w, &what, &switched));
     return what.evaluates && !w->stop ? evaluate(w, what.epoch) : FL_OK;
 }
 
@@ -393,6 +415,7 @@ static fl_status wait_verdict(worker *w, fl_verdict *verdict)
 /* The others hear the speaker. */
 static fl_status hold(worker *w, told *what, bool *switched)
 {
+    FL_TRY(pause(w, what, switched));
     w->held_us = fl_now_us();
     while (!w->stop && is_due(w)) {
         fl_link_doing(w->link, "scripted transition");
@@ -401,6 +424,7 @@ static fl_status hold(worker *w, told *what, bool *switched)
         }
         FL_TRY(hear(w, what));
         FL_TRY(apply(w, what, switched));
+        FL_TRY(pause(w, what, switched));
     }
     w->held_us = 0;
     return FL_OK;
@@ -412,9 +436,9 @@ static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor aft
 {
     told what = {0};
     fl_step_result result;
-    bool last = batch->step + 1 == w->c->n_steps;
+    bool last = batch->step + 1 == w->end_step;
     bool waits = w->speaks && fl_link_take_verdict(w->link, &what.verdict);
-    double lr = fl_learning_rate(w->c->job, batch->step, w->c->n_steps);
+    double lr = w->lr_factor * fl_learning_rate(w->c->job, batch->step, w->c->n_steps);
     int64_t begun = fl_now_us();
     fl_link_doing(w->link, "step");
     FL_TRY(fl_pipeline_step(w->now->pipeline, batch, lr, waits ? 1.0 : 0.0, &result));
@@ -444,7 +468,7 @@ static fl_status train(worker *w)
     fl_global_batch batch = {0}, next = {0};
     fl_cursor after = {0}, after_next = {0};
     bool drawn = false;
-    while (w->step < w->c->n_steps && !w->stop) {
+    while (w->step < w->end_step && !w->stop) {
         bool switched = false;
         if (!w->now->place.active) {
             FL_TRY(stand_by(w));
@@ -455,7 +479,7 @@ static fl_status train(worker *w)
             batch = draw(w, w->step, w->cursor, &after);
             FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &batch));
         }
-        bool last = batch.step + 1 == w->c->n_steps;
+        bool last = batch.step + 1 == w->end_step;
         bool evaluates = w->c->job->train.evaluate && (after.epoch != batch.epoch || last);
         drawn = !evaluates && !last;
         if (drawn) {
@@ -527,7 +551,8 @@ static void share_one_heap(void)
 int fl_worker_run(void *context, int rank, const char *endpoint)
 {
     share_one_heap();
-    worker w = {.c = context, .rank = rank, .lock = PTHREAD_MUTEX_INITIALIZER};
+    worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .lock = PTHREAD_MUTEX_INITIALIZER};
+    w.end_step = w.c->n_steps;
     w.speaks = rank == w.c->plan->rank_of[0];
     fl_status status = run(&w, endpoint);
     if (status != FL_OK) {

@@ -45,7 +45,10 @@ typedef struct fl_worker_state {
     int64_t answered; /* the last step of elastic.script for which COMMIT or CANCEL was heard */
     fl_cursor cursor; /* from which its batch is drawn */
     bool stop;
-    int64_t *ids[2]; /* [train.batch] of the batch at work and of the one after it */
+    bool paused;      /* everybody holds at the control point */
+    int64_t end_step; /* the run ends after so many steps */
+    double lr_factor; /* of the job's learning rate */
+    int64_t *ids[2];  /* [train.batch] of the batch at work and of the one after it */
     /* Guards what the link's thread may abort at any moment. */
     pthread_mutex_t lock;
     fl_status aborted;
@@ -69,6 +72,18 @@ static inline void fl__reach(const char *point, fl_worker_state *w)
 fl_status fl_worker_publish(void *state, fl_group *group) FL_MUST_CHECK;
 void fl_worker_withdraw(fl_worker_state *w, fl_group *group);
 bool fl_worker_given_up(void *state);
+
+/* ---- steer.c ---- */
+
+/* Do what everybody was told before step `step`; the speaker tells the head. */
+void fl_steer_apply(fl_worker_state *w, const fl_steer *steer, int64_t step);
+
+/* The speaker of a paused run: wait for a verdict. After a while there is none, FL_VERDICT_NONE,
+ * which is to be told all the same, for the others' waits have deadlines. */
+fl_status fl_steer_wait(fl_worker_state *w, fl_verdict *verdict) FL_MUST_CHECK;
+
+/* A standby worker of a paused run has heard a verdict: take the wake-up that came with it. */
+fl_status fl_steer_take_wake(fl_worker_state *w) FL_MUST_CHECK;
 
 /* ---- transition.c ---- */
 

@@ -3,6 +3,7 @@ set(FL_TESTS_MULTIPROC
   test_cache_faults
   test_commands
   test_costs
+  test_ctl
   test_freezing
   test_head
   test_net

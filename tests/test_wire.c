@@ -76,6 +76,9 @@ static fl_frame frame_of(fl_frame_type type)
     case FL_FRAME_NORMS:
         f.norms = (fl_frame_norms){.step = 37, .n = 3, .squared = {0.0, 0.25, (double)NAN}};
         break;
+    case FL_FRAME_STEERED:
+        f.steered = (fl_steered_report){.serial = 3, .step = 41, .end_step = 80};
+        break;
     case FL_FRAME_ABORT:
         f.why = FL_EPEER;
         break;
@@ -92,7 +95,7 @@ static const fl_frame_type types[] = {
     FL_FRAME_HELLO,      FL_FRAME_HEARTBEAT, FL_FRAME_READY,  FL_FRAME_STEP,     FL_FRAME_TIME,
     FL_FRAME_EVAL,       FL_FRAME_LEDGER,    FL_FRAME_FAILED, FL_FRAME_DONE,     FL_FRAME_PREPARED,
     FL_FRAME_TRANSITION, FL_FRAME_NORMS,     FL_FRAME_ALIVE,  FL_FRAME_STOPPING, FL_FRAME_VERDICT,
-    FL_FRAME_ABORT,      FL_FRAME_WAKE};
+    FL_FRAME_ABORT,      FL_FRAME_WAKE,      FL_FRAME_STEERED};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -193,6 +196,26 @@ static void test_wire__brings_back_verdicts_without_a_plan(void **state)
     }
 }
 
+/* Would catch: a steer that loses its kind, its number or its value, or one of no known kind. */
+static void test_wire__brings_back_steers(void **state)
+{
+    (void)state;
+    for (int kind = FL_STEER_NONE; kind <= FL_STEER_LOG + 1; kind++) {
+        fl_steer steer = {.kind = (fl_steer_kind)kind, .serial = 12, .value = 3e-4};
+        fl_frame frame = {.type = FL_FRAME_VERDICT,
+                          .verdict = {.kind = FL_VERDICT_STEER, .steer = steer}};
+        fl_frame back;
+        size_t n;
+        bool known = kind > FL_STEER_NONE && kind <= FL_STEER_LOG;
+        unsigned char *bytes = encode(&frame, &n);
+        assert_int_equal(decode(bytes, n, &back), known ? FL_OK : FL_EFORMAT);
+        assert_true(!known ||
+                    (back.verdict.steer.kind == steer.kind && back.verdict.steer.serial == 12 &&
+                     back.verdict.steer.value == steer.value));
+        free(bytes);
+    }
+}
+
 /* Would catch: a frame that is believed before all of it is there. */
 static void test_wire__refuses_every_cut(void **state)
 {
@@ -251,6 +274,8 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
     refuses_with(FL_FRAME_TRANSITION, BODY + 7, 0x80); /* a negative step */
     refuses_with(FL_FRAME_NORMS, BODY + 8, 4);         /* more norms than there are */
     refuses_with(FL_FRAME_NORMS, BODY + 8, 0);         /* none */
+    refuses_with(FL_FRAME_STEERED, BODY, 0);           /* no number */
+    refuses_with(FL_FRAME_STEERED, BODY + 16, 40);     /* an end that is past */
 }
 
 /* Would catch: a reader that leaves its message, believes a length or stops for ever. The
@@ -328,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_wire__brings_back_every_frame),
         cmocka_unit_test(test_wire__reads_the_values_it_was_given),
         cmocka_unit_test(test_wire__brings_back_verdicts_without_a_plan),
+        cmocka_unit_test(test_wire__brings_back_steers),
         cmocka_unit_test(test_wire__refuses_every_cut),
         cmocka_unit_test(test_wire__refuses_what_is_out_of_range),
         cmocka_unit_test(test_wire__takes_nothing_amiss_from_mutations),

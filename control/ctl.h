@@ -1,0 +1,83 @@
+/* The control plane of a run, as the head holds it: shared by the ctl_*.c files, and by nobody
+ * else. The head itself calls only the five functions that controller.h names.
+ *
+ *     client ── JSON ──> ROUTER control.sock ①  ──> ctl_request.c ②  ──> a command's handler ③
+ *            <── reply, at once or when it has taken effect ④ ──┘             │
+ *     subscribers <── PUB events.sock ⑤ <── each line of events.jsonl         v
+ *                                                        a verdict to the workers, or a plan
+ *
+ *     ctl_socket.c    ①, ④ and ⑤; it never waits for a client
+ *     ctl_table.c     the commands and their arguments
+ *     ctl_status.c    status
+ *     ctl_steer.c     pause, resume, set, stop
+ *     ctl_plans.c     plan */
+#ifndef FL_CONTROL_CTL_H
+#define FL_CONTROL_CTL_H
+
+#include "control/controller.h"
+#include "control/ctl_names.h"
+#include "control/ctl_replies.h"
+
+enum { FL_CTL_PENDING = 32 };
+
+/* What a request that is not answered yet waits for. */
+typedef enum fl_ctl_wait {
+    FL_CTL_WAIT_NONE,
+    FL_CTL_WAIT_TURN,  /* to be told to the workers: one at a time */
+    FL_CTL_WAIT_STEER, /* for the workers to say that it has taken effect */
+    FL_CTL_WAIT_STOP,  /* for the last step */
+} fl_ctl_wait;
+
+/* One request on its way to its reply. */
+struct fl_ctl_call {
+    fl_ctl_client client;
+    bool delimited; /* the client sends an empty part first, as a REQ socket does */
+    fl_ctl_request request;
+    fl_json *result;    /* open while the handler runs: it adds its fields */
+    fl_ctl_error error; /* not FL_CTL_OK: refused, and the fields are dropped */
+    char message[FL_CTL_MESSAGE_MAX];
+    fl_ctl_wait wait; /* not NONE: the reply comes later */
+    fl_steer steer;
+};
+
+struct fl_ctl {
+    void *zmq, *requests, *events;
+    fl_ctl_replies *replies;
+    fl_json reply;
+    int64_t sequence;                    /* events published */
+    int64_t last_serial;                 /* of a steer */
+    fl_ctl_call pending[FL_CTL_PENDING]; /* [n_pending], the oldest first */
+    int n_pending;
+    bool paused;
+    int64_t paused_us; /* since when */
+};
+
+/* ---- ctl_socket.c, for handlers ---- */
+
+/* Refuse the request; the last word counts. */
+void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ...) FL_PRINTF(3, 4);
+
+/* ---- the handlers ---- */
+
+void fl_ctl_status(fl_head *head, fl_ctl_call *call);
+void fl_ctl_plan(fl_head *head, fl_ctl_call *call);
+void fl_ctl_pause(fl_head *head, fl_ctl_call *call);
+void fl_ctl_resume(fl_head *head, fl_ctl_call *call);
+void fl_ctl_set(fl_head *head, fl_ctl_call *call);
+void fl_ctl_stop(fl_head *head, fl_ctl_call *call);
+void fl_ctl_not_yet(fl_head *head, fl_ctl_call *call);
+
+/* ---- ctl_steer.c, for ctl_socket.c ---- */
+
+/* Send what waits for its turn; settle what the state of the run has settled. */
+void fl_ctl_drive(fl_head *head);
+
+/* Add the fields of a reply that has become due. */
+void fl_ctl_steer_result(const fl_head *head, fl_ctl_call *call, const fl_steered_report *report);
+
+/* ---- ctl_socket.c, for ctl_steer.c ---- */
+
+/* Answer pending[i] and forget it. report: of what was waited for; NULL: none. */
+void fl_ctl_settle(fl_head *head, int i, const fl_steered_report *report);
+
+#endif

@@ -1,0 +1,82 @@
+/* What asks the planner. */
+#include "control/ctl.h"
+
+#include <math.h>
+
+enum { CANDIDATES = 16 };
+
+static void candidate_fields(fl_json *j, const fl_candidate *c, double ratio)
+{
+    fl_json_object(j, NULL);
+    fl_json_integer(j, "k", c->K);
+    fl_json_integer(j, "r", c->R);
+    fl_json_integer(j, "m", c->M);
+    fl_json_rounded(j, "step_ms", c->step_us * 1e-3 * ratio, 3);
+    fl_json_rounded(j, "bubble", c->bubble, 4);
+    fl_json_integer(j, "memory_bytes", c->memory_bytes);
+    fl_json_bool(j, "fits", c->why_not == FL_OK);
+    fl_json_close(j, '}');
+}
+
+/* Devices beyond those of the run are taken to bring their own processors. */
+static fl_plan_input input_of(const fl_head *head, const fl_ctl_call *call)
+{
+    const fl_ctl_value *devices = &call->request.value[0], *frozen = &call->request.value[1];
+    fl_plan_input input = *head->options->plan_input;
+    input.job = &head->job;
+    input.F = frozen->given ? (int)frozen->integer : head->plan.F;
+    input.n_workers = devices->given ? (int)devices->integer : head->n_workers;
+    int more = input.n_workers - head->n_workers;
+    if (input.n_processors > 0 && more > 0) {
+        input.n_processors += more * (int)head->job.devices.cores;
+    }
+    return input;
+}
+
+static void plan_fields(const fl_head *head, fl_json *j, const fl_plan_input *input,
+                        const fl_plan *plan, const fl_candidate *candidates, int n)
+{
+    /* Predictions are corrected by what the running plan measures. */
+    double now_ms = fl_decide_step_ms(head), predicted_ms = fl_decide_predict_ms(head, &head->plan);
+    double raw_ms = plan->predicted_step_us * 1e-3;
+    double ratio = fl_decide_ratio(head);
+    now_ms = now_ms > 0.0 ? now_ms : predicted_ms;
+    fl_json_integer(j, "devices", input->n_workers);
+    fl_json_integer(j, "f", plan->F);
+    fl_json_integer(j, "k", plan->K);
+    fl_json_integer(j, "r", plan->R);
+    fl_json_integer(j, "m", plan->M);
+    fl_json_array(j, "first");
+    for (int k = 0; k <= plan->K; k++) {
+        fl_json_integer(j, NULL, plan->first[k]);
+    }
+    fl_json_close(j, ']');
+    fl_json_rounded(j, "step_ms", raw_ms * ratio, 3);
+    fl_json_rounded(j, "now_step_ms", now_ms, 3);
+    fl_json_rounded(j, "speedup", now_ms / (raw_ms * ratio), 3);
+    fl_json_array(j, "candidates");
+    for (int i = 0; i < n; i++) {
+        candidate_fields(j, &candidates[i], ratio);
+    }
+    fl_json_close(j, ']');
+}
+
+void fl_ctl_plan(fl_head *head, fl_ctl_call *call)
+{
+    fl_candidate candidates[CANDIDATES];
+    fl_plan plan;
+    int n = 0;
+    if (head->options->plan_input == NULL) {
+        fl_ctl_refuse(call, FL_CTL_NOT_AVAILABLE, "nothing is known of this run's model");
+        return;
+    }
+    fl_plan_input input = input_of(head, call);
+    int blocks = fl_model_n_blocks(input.model);
+    if (input.F > blocks) {
+        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "frozen: allowed: 0 to %d", blocks);
+    } else if (fl_plan_choose(&input, &plan, candidates, CANDIDATES, &n) != FL_OK) {
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
+    } else {
+        plan_fields(head, call->result, &input, &plan, candidates, n);
+    }
+}

@@ -1,0 +1,110 @@
+#include "control/ctl.h"
+
+#include "device/clock.h"
+
+#include <math.h>
+#include <unistd.h>
+
+enum { RATE_MS = 10000 }; /* speed is that of the last ten seconds */
+
+static const char *state_text(const fl_head *head)
+{
+    static const char *const text[] = {"starting", "running", "finishing", "ending", "over"};
+    if (head->state != FL_HEAD_RUNNING) {
+        return text[head->state];
+    }
+    if (head->n_stops > 0) {
+        return "stopping";
+    }
+    return head->ctl->paused ? "paused" : "running";
+}
+
+static void plan_fields(const fl_head *head, fl_json *j)
+{
+    const fl_plan *plan = &head->plan;
+    fl_json_object(j, "plan");
+    fl_json_integer(j, "generation", plan->generation);
+    fl_json_integer(j, "f", plan->F);
+    fl_json_integer(j, "k", plan->K);
+    fl_json_integer(j, "r", plan->R);
+    fl_json_integer(j, "m", plan->M);
+    fl_json_array(j, "first");
+    for (int k = 0; k <= plan->K; k++) {
+        fl_json_integer(j, NULL, plan->first[k]);
+    }
+    fl_json_close(j, ']');
+    fl_json_rounded(j, "predicted_step_ms", plan->predicted_step_us * 1e-3, 3);
+    fl_json_close(j, '}');
+}
+
+static void progress_fields(const fl_head *head, fl_json *j)
+{
+    const fl_tally *t = &head->tally;
+    double ms_per_step, rate = fl_tally_rate(t, RATE_MS, &ms_per_step);
+    bool any = t->steps > 0;
+    fl_json_integer(j, "step", t->steps);
+    fl_json_integer(j, "steps", t->n_steps);
+    fl_json_integer(j, "epoch", any ? t->last.epoch : 0);
+    fl_json_integer(j, "epochs", t->n_epochs);
+    fl_json_integer(j, "steps_per_epoch", t->steps_per_epoch);
+    fl_json_integer(j, "samples", t->samples);
+    fl_json_real(j, "loss", any ? t->last.loss : NAN);
+    fl_json_real(j, "grad_norm", any ? t->last.grad_norm : NAN);
+    fl_json_real(j, "lr", any ? t->last.lr : NAN);
+    fl_json_rounded(j, "step_ms", any ? ms_per_step : NAN, 3);
+    fl_json_rounded(j, "samples_per_s", rate, 1);
+    fl_json_rounded(j, "left_s", fl_tally_left_s(t), 1);
+    fl_json_real(j, "test_loss", t->any_eval ? t->last_eval.loss : NAN);
+    fl_json_real(j, "test_accuracy", t->any_eval ? t->last_eval.accuracy : NAN);
+}
+
+static const char *worker_state(const fl_worker *worker)
+{
+    return worker->exited_us != 0 ? "gone"
+           : worker->done         ? "done"
+           : !worker->ready       ? "starting"
+           : worker->place.active ? "active"
+                                  : "standby";
+}
+
+static void worker_fields(const fl_head *head, int rank, fl_json *j)
+{
+    const fl_worker *w = &head->workers[rank];
+    const fl_time_sums *t = &head->times[rank];
+    fl_json_object(j, NULL);
+    fl_json_integer(j, "rank", w->rank);
+    fl_json_integer(j, "pid", w->pid);
+    fl_json_text(j, "state", worker_state(w));
+    fl_json_integer(j, "replica", w->place.active ? w->place.replica : -1);
+    fl_json_integer(j, "stage", w->place.active ? w->place.stage : -1);
+    fl_json_integer(j, "steps", w->steps);
+    fl_json_text(j, "operation", w->operation);
+    fl_json_integer(j, "memory_peak_bytes", w->memory_peak_bytes);
+    fl_json_rounded(j, "compute_s", (double)t->compute_us * 1e-6, 3);
+    fl_json_rounded(j, "wait_s", (double)t->wait_us * 1e-6, 3);
+    fl_json_rounded(j, "reduce_wait_s", (double)t->reduce_wait_us * 1e-6, 3);
+    fl_json_rounded(j, "optimizer_s", (double)t->optimizer_us * 1e-6, 3);
+    fl_json_rounded(j, "data_s", (double)t->data_us * 1e-6, 3);
+    fl_json_close(j, '}');
+}
+
+void fl_ctl_status(fl_head *head, fl_ctl_call *call)
+{
+    static const char *const transition[] = {"idle", "preparing", "committing"};
+    fl_json *j = call->result;
+    fl_json_text(j, "job", head->options->job->name);
+    fl_json_text(j, "run_dir", head->options->run_dir);
+    fl_json_integer(j, "head_pid", getpid());
+    fl_json_text(j, "state", state_text(head));
+    fl_json_rounded(j, "time", (double)(fl_now_us() - head->files.start_us) * 1e-6, 3);
+    fl_json_integer(j, "events", head->ctl->sequence);
+    progress_fields(head, j);
+    plan_fields(head, j);
+    fl_json_integer(j, "blocks", head->decide.norms.L);
+    fl_json_text(j, "transition", transition[head->elastic.state]);
+    fl_json_array(j, "workers");
+    for (int i = 0; i < head->n_workers; i++) {
+        worker_fields(head, i, j);
+    }
+    fl_json_close(j, ']');
+}

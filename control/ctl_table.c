@@ -1,0 +1,59 @@
+/* Every command of the control socket: the parser, `frostline ctl`, its help, and the completion of
+ * the shell read this table. docs/control.md tells the same to people, docs/control/schema.json to
+ * programs; tests compare. */
+#include "control/ctl.h"
+
+#include <string.h>
+
+#define CHOICES(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static const fl_ctl_command commands[] = {
+    {.name = "status",
+     .doc = "Where the run stands: step, loss, speed, plan, and each worker.",
+     .run = fl_ctl_status},
+    {.name = "plan",
+     .doc = "What would be chosen for so many devices and frozen blocks, and what it would gain; "
+            "changes nothing.",
+     .args = {{"devices", FL_CTL_INTEGER, false, 1, 64, NULL, "default: the workers alive"},
+              {"frozen", FL_CTL_INTEGER, false, 0, FL_MAX_LAYERS, NULL, "default: as it is"}},
+     .run = fl_ctl_plan},
+    {.name = "pause",
+     .doc = "Hold the run between two steps.",
+     .changes = true,
+     .run = fl_ctl_pause},
+    {.name = "resume", .doc = "Let a paused run go on.", .changes = true, .run = fl_ctl_resume},
+    {.name = "set",
+     .doc = "Change a field of the job from the next step on.",
+     .changes = true,
+     .args = {{"field", FL_CTL_CHOICE, true, 0, 0, CHOICES("train.lr", "freeze.alpha", "log.level"),
+               "what to change"},
+              {"value", FL_CTL_FIELD_VALUE, true, 0, 0, NULL, "what it becomes"}},
+     .run = fl_ctl_set},
+    {.name = "stop",
+     .doc = "End the run: after the step in flight, or after the epoch.",
+     .changes = true,
+     .args = {{"when", FL_CTL_CHOICE, false, 0, 0, CHOICES("now", "epoch"), "default: now"}},
+     .run = fl_ctl_stop},
+    {.name = "checkpoint",
+     .doc = "Not available: this version writes no checkpoints.",
+     .run = fl_ctl_not_yet},
+    {.name = "trace",
+     .doc = "Not available: this version writes no traces.",
+     .run = fl_ctl_not_yet},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+const fl_ctl_command *fl_ctl_command_at(int index)
+{
+    return index < N_COMMANDS ? &commands[index] : NULL;
+}
+
+const fl_ctl_command *fl_ctl_command_find(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,165 @@
+#include "support/live_run.h"
+
+#include "device/clock.h"
+#include "launcher/run.h"
+#include "launcher/runs.h"
+#include "support/toy.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STATUS_BASE = 100 }; /* the head's exit code: that, less its status */
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){0, 2000000}, NULL);
+}
+
+static void must(fl_status status)
+{
+    if (status != FL_OK) {
+        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
+        _exit(9);
+    }
+}
+
+static _Noreturn void be_head(const char *dir, const char *const *sets)
+{
+    fl_job job;
+    fl_model *model = NULL;
+    fl_dataset data;
+    int null = open("/dev/null", O_WRONLY);
+    dup2(null, STDOUT_FILENO);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    fl_job_defaults(&job);
+    for (int i = 0; sets[i] != NULL; i += 2) {
+        must(fl_job_set(&job, sets[i], sets[i + 1]));
+    }
+    must(fl_toy_dataset(LIVE_SAMPLES, &data));
+    must(fl_toy_model(4, 0.1f, &model));
+    fl_status status = fl_run_in(model, &data, &job, dir, NULL);
+    if (status != FL_OK && status != FL_ESTOPPED) {
+        fprintf(stderr, "%s\n", fl_errmsg());
+    }
+    _exit(STATUS_BASE + (int)status);
+}
+
+live_run live_start(const char *const *sets)
+{
+    live_run run = {.n_asked = 0};
+    char root[] = "/tmp/frostline-live-XXXXXX";
+    assert_non_null(mkdtemp(root));
+    snprintf(run.dir, sizeof run.dir, "%s/run", root);
+    fflush(NULL);
+    run.head = fork();
+    if (run.head == 0) {
+        be_head(run.dir, sets);
+    }
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    while (!fl_run_is_live(run.dir)) {
+        assert_true(fl_left_ms(deadline_us) > 0);
+        assert_int_equal(waitpid(run.head, NULL, WNOHANG), 0);
+        nap();
+    }
+    assert_int_equal(fl_ctl_client_open(run.dir, false, &run.ctl), FL_OK);
+    return run;
+}
+
+json_t *live_send(live_run *run, const char *text)
+{
+    const char *reply = NULL;
+    fl_status status = fl_ctl_client_ask(run->ctl, text, LIVE_WAIT_MS, &reply);
+    if (status != FL_OK) {
+        print_message("%s\n", fl_errmsg());
+    }
+    assert_int_equal(status, FL_OK);
+    json_t *root = json_loads(reply, 0, NULL);
+    assert_non_null(root);
+    return root;
+}
+
+static json_t *send_command(live_run *run, const char *cmd, const char *args)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "{\"v\": 1, \"id\": \"%d\", \"cmd\": \"%s\", \"args\": %s}",
+             ++run->n_asked, cmd, args);
+    return live_send(run, text);
+}
+
+json_t *live_ask(live_run *run, const char *cmd, const char *args)
+{
+    json_t *reply = send_command(run, cmd, args);
+    json_t *result = json_object_get(reply, "result");
+    if (result == NULL) {
+        char *text = json_dumps(reply, 0);
+        print_message("%s %s: %s\n", cmd, args, text);
+        free(text);
+    }
+    assert_true(json_is_true(json_object_get(reply, "ok")));
+    json_incref(result);
+    json_decref(reply);
+    return result;
+}
+
+void live_refused(live_run *run, const char *cmd, const char *args, const char *code)
+{
+    json_t *reply = send_command(run, cmd, args);
+    json_t *found = json_object_get(json_object_get(reply, "error"), "code");
+    assert_true(json_is_false(json_object_get(reply, "ok")));
+    assert_string_equal(json_string_value(found), code);
+    json_decref(reply);
+}
+
+int64_t live_status(live_run *run, const char *key)
+{
+    json_t *status = live_ask(run, "status", "{}");
+    json_t *value = json_object_get(status, key);
+    assert_true(json_is_integer(value));
+    int64_t number = (int64_t)json_integer_value(value);
+    json_decref(status);
+    return number;
+}
+
+void live_await_step(live_run *run, int64_t step)
+{
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    while (live_status(run, "step") < step) {
+        assert_true(fl_left_ms(deadline_us) > 0);
+        nap();
+    }
+}
+
+fl_status live_finish(live_run *run)
+{
+    int wait_status = 0;
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    fl_ctl_client_close(&run->ctl);
+    while (waitpid(run->head, &wait_status, WNOHANG) == 0) {
+        if (fl_left_ms(deadline_us) == 0) {
+            kill(run->head, SIGKILL);
+            waitpid(run->head, &wait_status, 0);
+            fail_msg("the head did not end");
+        }
+        nap();
+    }
+    assert_true(WIFEXITED(wait_status));
+    return (fl_status)(WEXITSTATUS(wait_status) - STATUS_BASE);
+}
+
+void live_clean(live_run *run)
+{
+    char command[256];
+    *strrchr(run->dir, '/') = 0;
+    snprintf(command, sizeof command, "rm -rf '%s'", run->dir);
+    assert_int_equal(system(command), 0);
+}

@@ -1,0 +1,45 @@
+/* A real run of the toy model in a process of its own, and a client of its control socket. */
+#ifndef FL_TESTS_SUPPORT_LIVE_RUN_H
+#define FL_TESTS_SUPPORT_LIVE_RUN_H
+
+#include "launcher/ctl_client.h"
+
+#include <frostline/status.h>
+
+#include <jansson.h>
+#include <sys/types.h>
+
+typedef struct live_run {
+    char dir[128]; /* of the run */
+    pid_t head;
+    fl_ctl_client_link *ctl;
+    int n_asked;
+} live_run;
+
+enum { LIVE_SAMPLES = 203, LIVE_WAIT_MS = 60000 };
+
+/* Start a run with these fields set (path, value, ..., NULL), wait until it takes requests, and
+ * connect. Anything that goes wrong fails the test. */
+live_run live_start(const char *const *sets);
+
+/* Ask under a fresh id; the result of a reply that is ok, or, with `code`, the code of one that is
+ * not. The caller drops the reference. */
+json_t *live_ask(live_run *run, const char *cmd, const char *args);
+void live_refused(live_run *run, const char *cmd, const char *args, const char *code);
+
+/* The whole reply to this very text. */
+json_t *live_send(live_run *run, const char *text);
+
+/* An integer of the status. */
+int64_t live_status(live_run *run, const char *key);
+
+/* Wait until so many steps are done. */
+void live_await_step(live_run *run, int64_t step);
+
+/* Wait for the head to end; how it did. */
+fl_status live_finish(live_run *run);
+
+/* Remove the run directory. */
+void live_clean(live_run *run);
+
+#endif
