@@ -18,7 +18,10 @@ enum { ALIGNMENT = 64 };
 static fl_status set_up(gloo_channel *c, fl_net *net)
 {
     size_t depth = (size_t)c->base.depth;
-    FL_TRY(fl_alloc_array(depth, c->stride_bytes, (void **)&c->memory));
+    if (c->stride_bytes > SIZE_MAX / depth) {
+        return fl_fail(FL_ENOMEM, "%zu messages of %zu bytes", depth, c->stride_bytes);
+    }
+    FL_TRY(fl_alloc_untouched(depth * c->stride_bytes, (void **)&c->memory));
     FL_TRY(fl_alloc_array(depth, sizeof *c->buffers, (void **)&c->buffers));
     FL_TRY(fl_alloc_array(depth, sizeof *c->busy, (void **)&c->busy));
     FL_TRY(fl_alloc_array(depth, sizeof *c->posted_bytes, (void **)&c->posted_bytes));

@@ -169,36 +169,65 @@ static fl_status finish_transfer(const fl_transfer *t, fl_net_buffer *buffer, in
                       : fl_net_wait_recv(buffer, deadline_us);
 }
 
-/* Receives are posted before sends, so that what arrives finds its place. */
-static fl_status run_transfers(fl_message_group *g, const fl_transfer *transfers, int n,
-                               fl_net_buffer **buffer, int64_t deadline_us)
+struct fl_transfers {
+    int n;
+    fl_transfer *list;      /* [n] */
+    fl_net_buffer **buffer; /* [n] */
+};
+
+static fl_status register_all(fl_transfers *t, fl_net *net, const fl_transfer *list, int n)
 {
+    FL_TRY(fl_alloc_array((size_t)n, sizeof *t->list, (void **)&t->list));
+    FL_TRY(fl_alloc_array((size_t)n, sizeof(fl_net_buffer *), (void **)&t->buffer));
+    t->n = n;
     for (int i = 0; i < n; i++) {
-        FL_TRY(
-            fl_net_buffer_create(g->net, transfers[i].data, transfers[i].size_bytes, &buffer[i]));
-    }
-    for (int sending = 0; sending < 2; sending++) {
-        for (int i = 0; i < n; i++) {
-            if (transfers[i].sending == (sending == 1)) {
-                FL_TRY(start_transfer(&transfers[i], buffer[i]));
-            }
-        }
-    }
-    for (int i = 0; i < n; i++) {
-        FL_TRY(finish_transfer(&transfers[i], buffer[i], deadline_us));
+        t->list[i] = list[i];
+        FL_TRY(fl_net_buffer_create(net, list[i].data, list[i].size_bytes, &t->buffer[i]));
     }
     return FL_OK;
 }
 
-fl_status fl_message_exchange(fl_message_group *group, const fl_transfer *transfers, int n,
-                              int64_t deadline_us)
+fl_status fl_transfers_open(fl_message_group *group, const fl_transfer *list, int n,
+                            fl_transfers **out)
 {
-    fl_net_buffer **buffer = NULL;
-    FL_TRY(fl_alloc_array((size_t)n, sizeof(fl_net_buffer *), (void **)&buffer));
-    fl_status status = run_transfers(group, transfers, n, buffer, deadline_us);
-    for (int i = 0; i < n; i++) {
-        fl_net_buffer_destroy(&buffer[i]);
+    fl_transfers *t = NULL;
+    FL_TRY(fl_alloc(sizeof *t, (void **)&t));
+    fl_status status = register_all(t, group->net, list, n);
+    if (status != FL_OK) {
+        fl_transfers_close(&t);
+        return status;
     }
-    fl_free(buffer);
-    return status;
+    *out = t;
+    return FL_OK;
+}
+
+void fl_transfers_close(fl_transfers **transfers)
+{
+    fl_transfers *t = *transfers;
+    if (t == NULL) {
+        return;
+    }
+    *transfers = NULL;
+    for (int i = 0; i < t->n; i++) {
+        fl_net_buffer_destroy(&t->buffer[i]);
+    }
+    fl_free(t->buffer);
+    fl_free(t->list);
+    fl_free(t);
+}
+
+/* Receives are posted before sends, so that what arrives finds its place. */
+fl_status fl_transfers_run(fl_transfers *t, int64_t deadline_us)
+{
+    for (int sending = 0; sending < 2; sending++) {
+        for (int i = 0; i < t->n; i++) {
+            if (t->list[i].sending == (sending == 1)) {
+                FL_TRY(start_transfer(&t->list[i], t->buffer[i]));
+            }
+        }
+    }
+    for (int i = 0; i < t->n; i++) {
+        FL_TRY(finish_transfer(&t->list[i], t->buffer[i], deadline_us));
+    }
+    return FL_OK;
 }

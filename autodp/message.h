@@ -47,10 +47,16 @@ typedef struct fl_transfer {
     size_t size_bytes;
 } fl_transfer;
 
-/* Start all transfers at once, then wait for all of them. Every rank that is named as a peer calls
- * this with its own half; a rank without transfers need not. FL_EDEADLINE, FL_EPEER as usual; what
- * was to be received is undefined then. */
-fl_status fl_message_exchange(fl_message_group *group, const fl_transfer *transfers, int n,
-                              int64_t deadline_us) FL_MUST_CHECK;
+/* Transfers made ready, so that running them allocates nothing: list [n] is copied. May be opened
+ * and closed beside other uses of the group, by another thread. */
+typedef struct fl_transfers fl_transfers;
+fl_status fl_transfers_open(fl_message_group *group, const fl_transfer *list, int n,
+                            fl_transfers **out) FL_MUST_CHECK;
+void fl_transfers_close(fl_transfers **transfers);
+
+/* Start all at once, then wait for all of them. Every rank that is named as a peer calls this with
+ * its own half; a rank without transfers need not. FL_EDEADLINE, FL_EPEER as usual; what was to be
+ * received is undefined then. */
+fl_status fl_transfers_run(fl_transfers *transfers, int64_t deadline_us) FL_MUST_CHECK;
 
 #endif

@@ -97,11 +97,14 @@ static void measure_link(fl_worker_state *w)
     for (uint32_t i = 0; i < 2 * PINGS && w->rank < 2; i++) {
         bool sending = i % 2 == (uint32_t)w->rank;
         fl_transfer transfer = {1 - w->rank, sending, 1000 + i, data, LINK_BYTES};
+        fl_transfers *ready = NULL;
+        must(fl_transfers_open(w->messages, &transfer, 1, &ready));
         int64_t begun = fl_now_us();
-        must(fl_message_exchange(w->messages, &transfer, 1, fl_deadline_us(60000)));
+        must(fl_transfers_run(ready, fl_deadline_us(60000)));
         if (!sending && w->rank == 1) {
             across->link_us[i / 2] = fl_now_us() - begun;
         }
+        fl_transfers_close(&ready);
     }
     fl_free(data);
 }
@@ -110,15 +113,14 @@ static void measure_link(fl_worker_state *w)
 static void pass_layer(const fl_params *p, int layer, bool saving)
 {
     char path[128];
-    int64_t at = p->layer_at[layer - p->first], n = p->layer_at[layer - p->first + 1] - at;
-    size_t passed = 0, count = (size_t)n;
+    size_t passed = 0, count = (size_t)fl_params_layer_count(p, layer);
     snprintf(path, sizeof path, "%s/layer-%d", root, layer);
     FILE *file = fopen(path, saving ? "wb" : "rb");
-    for (int i = -1; file != NULL && i < p->n_moments; i++) {
-        float *data =
-            i < 0 ? p->weight + at : p->moments + i * p->n_trainable + fl_params_grad_at(p, layer);
-        passed += saving ? fwrite(data, sizeof(float), count, file)
-                         : fread(data, sizeof(float), count, file);
+    for (int i = 0; file != NULL && i < 2; i++) {
+        size_t n = i == 0 ? count : count * (size_t)p->n_moments;
+        float *data = (i == 0 ? p->weight : p->moments)[layer - p->first];
+        passed +=
+            saving ? fwrite(data, sizeof(float), n, file) : fread(data, sizeof(float), n, file);
     }
     if (file == NULL || fclose(file) != 0 || passed != count * (size_t)(1 + p->n_moments)) {
         fprintf(stderr, "cannot %s %s\n", saving ? "write" : "read", path);
@@ -337,8 +339,8 @@ static void compare(const size *s, const way *w)
     printf("  prepare %8.1f ms beside training\n", median_part(dir, k, "prepare_ms"));
     printf("  wait    %8.1f ms for it to end\n", median_part(dir, k, "wait_ms"));
     printf("  vote    %8.1f ms\n", median_part(dir, k, "vote_ms"));
-    printf("  migrate %8.1f ms: %.1f MB moved at %.2f GB/s, %.1f MB copied in place\n", migrate,
-           moved * 1e-6, moved / migrate * 1e-6, median_part(dir, k, "copied_bytes") * 1e-6);
+    printf("  migrate %8.1f ms: %.1f MB moved at %.2f GB/s, %.1f MB stayed in place\n", migrate,
+           moved * 1e-6, moved / migrate * 1e-6, median_part(dir, k, "kept_bytes") * 1e-6);
     printf("  switch  %8.1f ms\n", median_part(dir, k, "switch_ms"));
     printf("  stall   %8.1f ms\n", stall);
     printf("  one step before %.1f ms; the first after %.1f ms, those that follow %.1f ms\n", step,

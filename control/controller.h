@@ -62,7 +62,7 @@ typedef struct fl_elastic {
     int64_t opinion_us; /* until when others may say more of it */
     /* the longest of any worker */
     int64_t prepare_us, wait_us, vote_us, migrate_us, switch_us, stall_us;
-    int64_t moved_bytes, copied_bytes;
+    int64_t moved_bytes, kept_bytes;
     int64_t first_step; /* of the generation */
 } fl_elastic;
 

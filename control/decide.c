@@ -155,7 +155,7 @@ static fl_status price_transition(const fl_head *head, fl_decide_option *o)
     return status;
 }
 
-static int64_t device_bytes(const fl_plan_input *input, const fl_plan *plan, int rank)
+static int64_t needed_bytes(const fl_plan_input *input, const fl_plan *plan, int rank)
 {
     fl_place place = fl_plan_place(plan, rank);
     fl_stage_memory m;
@@ -163,10 +163,11 @@ static int64_t device_bytes(const fl_plan_input *input, const fl_plan *plan, int
         return 0;
     }
     fl_plan_memory(input, plan, place.stage, &m);
-    return m.params_bytes + m.n_slots * m.slot_bytes + m.scratch_bytes;
+    return m.total_bytes;
 }
 
-/* The next generation is opened while this one trains, so both must fit for a while. */
+/* The running plan gives way to the next one, which need only fit by itself, and beside the state
+ * that must still be sent: the same sum by which each worker refuses. */
 fl_status fl_decide_check_room(const fl_head *head, const fl_plan *next)
 {
     const fl_plan_input *input = head->options->plan_input;
@@ -174,14 +175,16 @@ fl_status fl_decide_check_room(const fl_head *head, const fl_plan *next)
         return FL_OK;
     }
     int64_t budget = input->job->devices.memory_bytes;
+    int n_moments = fl_optimizer_n_moments(input->job->train.optimizer);
     for (int rank = 0; rank < head->n_workers; rank++) {
-        int64_t now = device_bytes(input, &head->plan, rank);
-        int64_t then = device_bytes(input, next, rank);
-        if (now + then > budget) {
+        int64_t then = needed_bytes(input, next, rank);
+        int64_t most =
+            fl_migrate_least_bytes(input->model, &head->plan, next, rank, n_moments, then);
+        if (most > budget) {
             return fl_fail(FL_EBUDGET,
-                           "devices.memory: worker %d would hold %.1f MiB beside %.1f MiB while "
-                           "the plans change; it has %.1f MiB",
-                           rank, (double)then / 1048576.0, (double)now / 1048576.0,
+                           "devices.memory: worker %d would hold %.1f MiB while the plans change "
+                           "and %.1f MiB afterwards; it has %.1f MiB",
+                           rank, (double)most / 1048576.0, (double)then / 1048576.0,
                            (double)budget / 1048576.0);
         }
     }

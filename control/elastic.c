@@ -90,7 +90,7 @@ static void prepare(fl_head *head, int64_t now_us)
     e->deadline_us = now_us + head->options->job->fault.deadline_ms * 1000;
     e->n_ready = e->n_refused = e->n_over = 0;
     e->prepare_us = e->wait_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
-    e->moved_bytes = e->copied_bytes = 0;
+    e->moved_bytes = e->kept_bytes = 0;
     fl_story_prepare(head);
     fl_inbox_verdict(head, &verdict);
 }
@@ -295,7 +295,7 @@ void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transitio
     e->stall_us =
         larger(e->stall_us, parts->wait_us + parts->vote_us + parts->migrate_us + parts->switch_us);
     e->moved_bytes += parts->received_bytes;
-    e->copied_bytes += parts->copied_bytes;
+    e->kept_bytes += parts->kept_bytes;
     e->n_over++;
     if (e->n_over == head->n_workers) {
         forget_addresses(head);

@@ -91,7 +91,7 @@ typedef struct fl_transition_parts {
     int64_t prepare_us;                     /* beside training */
     int64_t wait_us;                        /* at a step of elastic.script, for others to prepare */
     int64_t vote_us, migrate_us, switch_us; /* while nobody trains */
-    int64_t sent_bytes, received_bytes, copied_bytes;
+    int64_t sent_bytes, received_bytes, kept_bytes;
 } fl_transition_parts;
 
 typedef struct fl_link fl_link;

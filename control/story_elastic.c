@@ -152,7 +152,7 @@ void fl_story_transition(fl_head *head)
     fl_json_rounded(j, "switch_ms", (double)e->switch_us * 1e-3, 3);
     fl_json_rounded(j, "stall_ms", (double)e->stall_us * 1e-3, 3);
     fl_json_integer(j, "moved_bytes", e->moved_bytes);
-    fl_json_integer(j, "copied_bytes", e->copied_bytes);
+    fl_json_integer(j, "kept_bytes", e->kept_bytes);
     fl_story_end(head);
     change_text(head, change, sizeof change);
     fl_progress_note(&head->progress,

@@ -216,7 +216,7 @@ fl_status fl_loader_create(const fl_dataset *dataset, int64_t max_samples, int d
     layout sizes = {0};
     void *memory = NULL;
     FL_TRY(measure(dataset, max_samples, depth, &sizes));
-    FL_TRY(fl_alloc(sizes.total_bytes, &memory));
+    FL_TRY(fl_alloc_untouched(sizes.total_bytes, &memory));
     fl_arena arena;
     fl_arena_init(&arena, memory, sizes.total_bytes, "the loader");
     void *first = NULL;

@@ -3,8 +3,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, PAGE = 4096, LARGE = 128 * 1024 };
 
 static atomic_uint_fast64_t n_allocations;
 static atomic_uint_fast64_t fail_at; /* the allocation with this number fails; 0: none */
@@ -32,6 +33,26 @@ fl_status fl_alloc(size_t size_bytes, void **out)
     void *memory = NULL;
     FL_TRY(aligned(size_bytes, &memory));
     memset(memory, 0, size_bytes == 0 ? 1 : size_bytes);
+    *out = memory;
+    return FL_OK;
+}
+
+/* Whole pages are given back to the system, which brings them back as zeros when they are touched.
+ */
+fl_status fl_alloc_untouched(size_t size_bytes, void **out)
+{
+    void *memory = NULL;
+    FL_TRY(aligned(size_bytes, &memory));
+    size_t head = (PAGE - (uintptr_t)memory % PAGE) % PAGE;
+    size_t inner = size_bytes < LARGE ? 0 : (size_bytes - head) / PAGE * PAGE;
+    if (inner == 0 || madvise((char *)memory + head, inner, MADV_DONTNEED) != 0) {
+        head = size_bytes == 0 ? 1 : size_bytes;
+        inner = 0;
+    }
+    memset(memory, 0, head);
+    if (inner > 0) {
+        memset((char *)memory + head + inner, 0, size_bytes - head - inner);
+    }
     *out = memory;
     return FL_OK;
 }

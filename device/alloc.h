@@ -10,6 +10,9 @@
 /* Cleared memory of at least one byte; FL_ENOMEM leaves *out alone. Free with fl_free. */
 fl_status fl_alloc(size_t size_bytes, void **out) FL_MUST_CHECK;
 
+/* The same, but a large piece is held only where it is touched: for what is wanted later. */
+fl_status fl_alloc_untouched(size_t size_bytes, void **out) FL_MUST_CHECK;
+
 /* count * size with overflow check; cleared. */
 fl_status fl_alloc_array(size_t count, size_t size_bytes, void **out) FL_MUST_CHECK;
 

@@ -42,6 +42,8 @@ typedef struct fl_device_ops {
     const char *kind;
 
     fl_status (*memory_take)(fl_device *d, size_t size_bytes, void **out); /* cleared, 64-aligned */
+    /* the same, but nothing is held before it is touched */
+    fl_status (*memory_reserve)(fl_device *d, size_t size_bytes, void **out);
     void (*memory_give)(fl_device *d, void *memory, size_t size_bytes);
     fl_status (*copy_in)(fl_device *d, fl_stream *s, void *to, const void *from_host, size_t n);
     fl_status (*copy_out)(fl_device *d, fl_stream *s, void *to_host, const void *from, size_t n);
@@ -154,5 +156,17 @@ void fl_device_destroy(fl_device **device);
 fl_status fl_device_alloc(fl_device *device, size_t size_bytes, const char *what,
                           void **out) FL_MUST_CHECK;
 void fl_device_free(fl_device *device, void *memory, size_t size_bytes);
+
+/* Memory for later, cleared, 64-byte aligned: it is neither counted nor held yet. Once it is
+ * claimed it is as if it had been allocated; fl_device_drop gives back what was not. FL_ENOMEM */
+fl_status fl_device_reserve(fl_device *device, size_t size_bytes, void **out) FL_MUST_CHECK;
+void fl_device_drop(fl_device *device, void *memory, size_t size_bytes);
+
+/* Count size_bytes of reserved memory from now on; FL_EBUDGET as fl_device_alloc. */
+fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what) FL_MUST_CHECK;
+
+/* Memory leaves the budget: what it holds lies on the host from now on. For a device that computes
+ * in host memory it stays where it is. fl_device_claim takes it back. */
+void fl_device_disclaim(fl_device *device, size_t size_bytes);
 
 #endif

@@ -196,6 +196,7 @@ static fl_status sum_squares(fl_device *d, fl_stream *s, const float *g, int64_t
 static const fl_device_ops null_ops = {
     .kind = "null",
     .memory_take = memory_take,
+    .memory_reserve = memory_take,
     .memory_give = memory_give,
     .copy_in = copy_in,
     .copy_out = copy_out,

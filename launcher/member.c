@@ -1,6 +1,7 @@
 #include "launcher/member.h"
 
 #include "device/alloc.h"
+#include "nn/optimizer.h"
 #include "pipe/migrate_schedule.h"
 
 #include <string.h>
@@ -40,7 +41,32 @@ static fl_status plan_memory(const fl_member_options *o, fl_member *m)
     return status;
 }
 
-static fl_status open_pipeline(const fl_member_options *o, fl_member *m)
+static int64_t outside_bytes(const fl_stage_memory *m)
+{
+    return m->channel_bytes + m->loader_bytes;
+}
+
+/* Whether both members fit into the device, or else whether one can give way to the other: nothing
+ * that is found wrong later could be undone. */
+static fl_status find_room(const fl_member_options *o, fl_member *m)
+{
+    const fl_worker_context *w = o->worker;
+    const fl_stage_memory *now = &o->beside->memory, *next = &m->memory;
+    int n_moments = fl_optimizer_n_moments(w->job->train.optimizer);
+    int64_t budget = (int64_t)o->device->budget_bytes;
+    int64_t kept = fl_migrate_kept_bytes(w->model, &o->beside->plan, &m->plan, o->rank, n_moments);
+    int64_t both = (int64_t)o->device->used_bytes + outside_bytes(now) + next->total_bytes - kept;
+    int64_t least = fl_migrate_least_bytes(w->model, &o->beside->plan, &m->plan, o->rank, n_moments,
+                                           next->total_bytes);
+    m->reserved = both > budget;
+    if (m->reserved && least > budget) {
+        return fl_fail(FL_EBUDGET, "%lld bytes are needed to change plans, the device has %lld",
+                       (long long)least, (long long)budget);
+    }
+    return FL_OK;
+}
+
+static fl_status create_pipeline(const fl_member_options *o, fl_member *m, unsigned char *handed)
 {
     fl_pipeline_options options = {.model = o->worker->model,
                                    .dataset = o->worker->dataset,
@@ -50,9 +76,26 @@ static fl_status open_pipeline(const fl_member_options *o, fl_member *m)
                                    .device = o->device,
                                    .group = m->group,
                                    .memory = &m->memory,
-                                   .draw = o->draw};
-    FL_TRY(plan_memory(o, m));
+                                   .draw = o->draw,
+                                   .handed = handed,
+                                   .reserve = m->reserved};
+    if (handed != NULL) {
+        fl_migrate_handed(o->worker->model, &o->beside->plan, &m->plan, o->attic, o->rank, handed);
+    }
     return fl_pipeline_create(&options, &m->pipeline);
+}
+
+static fl_status open_pipeline(const fl_member_options *o, fl_member *m)
+{
+    unsigned char *handed = NULL;
+    FL_TRY(plan_memory(o, m));
+    if (o->beside != NULL) {
+        FL_TRY(find_room(o, m));
+        FL_TRY(fl_alloc_array((size_t)m->plan.n_layers, sizeof *handed, (void **)&handed));
+    }
+    fl_status status = create_pipeline(o, m, handed);
+    fl_free(handed);
+    return status;
 }
 
 fl_status fl_member_open(const fl_member_options *options, fl_member *member)
@@ -65,6 +108,11 @@ fl_status fl_member_open(const fl_member_options *options, fl_member *member)
     }
     FL_TRY(open_group(options, member));
     return open_pipeline(options, member);
+}
+
+fl_params *fl_member_params(const fl_member *m)
+{
+    return m->pipeline == NULL ? NULL : fl_stage_params(fl_pipeline_stage(m->pipeline));
 }
 
 void fl_member_close(fl_member *member)

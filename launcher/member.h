@@ -14,6 +14,7 @@ typedef struct fl_member {
     fl_group *group;       /* NULL when standby */
     fl_pipeline *pipeline; /* NULL when standby */
     fl_stage_memory memory;
+    bool reserved; /* device memory is held only once the member beside it has given up its own */
 } fl_member;
 
 typedef struct fl_member_options {
@@ -22,7 +23,9 @@ typedef struct fl_member_options {
     int rank;
     fl_device *device;
     const fl_kv *kv;
-    bool draw; /* starting weights; false: they will migrate here */
+    bool draw;               /* starting weights; false: they will migrate here */
+    const fl_member *beside; /* the generation that trains; NULL: none */
+    const int *attic;        /* [n_layers] as in fl_migrate_schedule; only with `beside` */
     /* Called with the group as soon as it is open, so that another thread can abort it; a status
      * other than FL_OK ends the opening. */
     fl_status (*opened)(void *context, fl_group *group);
@@ -30,8 +33,13 @@ typedef struct fl_member_options {
     void *context;
 } fl_member_options;
 
-/* *member is the caller's memory. On failure it holds only what `opened` was told of: close it. */
+/* Opened beside another, a member has no place for what will be handed over from it, and if both do
+ * not fit into the device it is `reserved`. FL_EBUDGET when even that would not do.
+ * *member is the caller's memory. On failure it holds only what `opened` was told of: close it. */
 fl_status fl_member_open(const fl_member_options *options, fl_member *member) FL_MUST_CHECK;
 void fl_member_close(fl_member *member);
+
+/* Weights and moments; NULL when standby. */
+fl_params *fl_member_params(const fl_member *member);
 
 #endif

@@ -1,8 +1,10 @@
 /* A transition from generation g to g+1, as one worker lives it:
- *   ① PREPARE heard: the porter opens g+1 beside g, training goes on   fl_transition_prepare
+ *   ① PREPARE heard: the porter opens g+1 beside g, training goes on,  fl_transition_prepare
+ *     and makes ready what will be sent and received                   open_next
  *   ② it is ready or refuses: the porter tells the head                answer
  *   ③ COMMIT heard at a control point: all vote                        vote
- *   ④ every layer's state moves to its new owners                      migrate
+ *   ④ every layer's state moves to its new owners; if g and g+1 do     migrate
+ *     not fit side by side, g first gives up all but its state
  *   ⑤ g+1 is what trains; the porter closes g                          switch_over
  * A refusal at ③ leaves g as it was; a failure in ④ ends the run: state would be mixed. */
 #include "launcher/worker_state.h"
@@ -17,16 +19,10 @@
 
 /* ---- the porter ---- */
 
-static fl_params *params_of(const fl_member *m)
-{
-    return m->pipeline == NULL ? NULL : fl_stage_params(fl_pipeline_stage(m->pipeline));
-}
-
 static void close_leaving(fl_worker_state *w)
 {
     fl_member *m = w->porter.leaving;
     if (m != NULL) {
-        fl_attic_fill(&w->attic, params_of(m));
         fl_worker_withdraw(w, m->group);
         fl_member_close(m);
         fl_free(m);
@@ -55,6 +51,19 @@ static bool given_up(void *worker)
     return atomic_load(&w->porter.dropped) || fl_worker_given_up(w);
 }
 
+static fl_status open_migration(fl_worker_state *w)
+{
+    fl_migrate_options options = {.model = w->c->model,
+                                  .old = &w->now->plan,
+                                  .next = &w->next->plan,
+                                  .rank = w->rank,
+                                  .from = fl_member_params(w->now),
+                                  .to = fl_member_params(w->next),
+                                  .attic = &w->attic,
+                                  .messages = w->messages};
+    return fl_migration_open(&options, &w->migration);
+}
+
 static void *open_next(void *worker)
 {
     fl_worker_state *w = worker;
@@ -65,14 +74,15 @@ static void *open_next(void *worker)
                                  .plan = &plan,
                                  .rank = w->rank,
                                  .device = w->device,
+                                 .beside = w->now,
+                                 .attic = w->attic.rank,
                                  .kv = fl_link_kv(w->link),
                                  .opened = fl_worker_publish,
                                  .given_up = given_up,
                                  .context = w};
     fl_status status = fl_member_open(&options, w->next);
     if (status == FL_OK) {
-        status = fl_attic_make_room(&w->attic, w->c->model, &w->now->plan, &plan, w->rank,
-                                    params_of(w->now));
+        status = open_migration(w);
     }
     w->porter.took_us = fl_now_us() - begun;
     atomic_store(&w->porter.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
@@ -139,7 +149,7 @@ void fl_transition_cancel(fl_worker_state *w)
 {
     atomic_store(&w->porter.dropped, true);
     join(w);
-    fl_attic_clear_room(&w->attic);
+    fl_migration_close(&w->migration);
     leave(w, w->next);
     w->next = NULL;
     atomic_store(&w->porter.state, FL_PREPARE_NONE);
@@ -168,8 +178,7 @@ static ballot ballot_of(const fl_worker_state *w)
 static fl_status vote(fl_worker_state *w, int *against)
 {
     int n = w->now->plan.n_workers;
-    ballot mine = ballot_of(w), *all = NULL;
-    FL_TRY(fl_alloc_array((size_t)n, sizeof *all, (void **)&all));
+    ballot mine = ballot_of(w), all[FL_MAX_WORKERS];
     fl_status status = fl_message_gather(w->messages, w->now->plan.generation, &mine, sizeof mine,
                                          all, fl_deadline_us(w->c->job->fault.deadline_ms));
     *against = -1;
@@ -178,7 +187,6 @@ static fl_status vote(fl_worker_state *w, int *against)
             *against = i;
         }
     }
-    fl_free(all);
     return status;
 }
 
@@ -196,18 +204,28 @@ static void stay(fl_worker_state *w, int against)
 
 /* ---- ④ ---- */
 
+/* All of it was counted in prepare: nothing is allocated here, and nothing is claimed for which
+ * there is no room. */
+static fl_status move_state(fl_worker_state *w, fl_migrate_stats *stats)
+{
+    fl_params *from = fl_member_params(w->now), *to = fl_member_params(w->next);
+    bool gives_way = w->next->reserved && from != NULL;
+    if (gives_way) {
+        fl_pipeline_strip(w->now->pipeline);
+    }
+    if (to != NULL) {
+        FL_TRY(fl_params_claim_state(to));
+    }
+    FL_TRY(fl_migration_run(w->migration, fl_deadline_us(w->c->job->fault.deadline_ms), stats));
+    if (gives_way) {
+        fl_params_drop_state(from);
+    }
+    return to == NULL ? FL_OK : fl_stage_claim(fl_pipeline_stage(w->next->pipeline));
+}
+
 static fl_status migrate(fl_worker_state *w, fl_migrate_stats *stats)
 {
-    fl_migrate_options options = {.model = w->c->model,
-                                  .old = &w->now->plan,
-                                  .next = &w->next->plan,
-                                  .rank = w->rank,
-                                  .from = params_of(w->now),
-                                  .to = params_of(w->next),
-                                  .attic = &w->attic,
-                                  .messages = w->messages,
-                                  .deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms)};
-    fl_status status = fl_migrate_run(&options, stats);
+    fl_status status = move_state(w, stats);
     return status == FL_OK
                ? FL_OK
                : fl_within(status, "moving state to generation %u", w->next->plan.generation);
@@ -219,6 +237,7 @@ static void switch_over(fl_worker_state *w)
 {
     fl_member *old = w->now;
     join(w);
+    fl_migration_close(&w->migration);
     w->now = w->next;
     w->next = NULL;
     w->speaks = w->now->plan.rank_of[0] == w->rank;
@@ -257,7 +276,7 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
                                 .switch_us = fl_now_us() - migrated,
                                 .sent_bytes = stats.sent_bytes,
                                 .received_bytes = stats.received_bytes,
-                                .copied_bytes = stats.copied_bytes};
+                                .kept_bytes = stats.kept_bytes};
     fl_link_transition(w->link, &done);
     return FL_OK;
 }

@@ -137,7 +137,7 @@ static fl_status open_member(worker *w)
                                  .given_up = fl_worker_given_up,
                                  .context = w};
     FL_TRY(fl_alloc(sizeof *w->now, (void **)&w->now));
-    FL_TRY(fl_attic_init(&w->attic, w->c->plan->n_layers));
+    FL_TRY(fl_attic_init(&w->attic, w->device, w->c->plan->n_layers));
     return fl_member_open(&options, w->now);
 }
 

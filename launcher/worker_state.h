@@ -36,8 +36,9 @@ typedef struct fl_worker_state {
     fl_device *device;
     fl_link *link;
     fl_message_group *messages;
-    fl_member *now;  /* the generation that trains */
-    fl_member *next; /* the one being prepared; NULL: none */
+    fl_member *now;          /* the generation that trains */
+    fl_member *next;         /* the one being prepared; NULL: none */
+    fl_migration *migration; /* to `next`, ready to run; NULL: none */
     fl_porter porter;
     fl_attic attic;
     int64_t step;     /* that comes next */

@@ -1,28 +1,25 @@
 /* The workers' part of a migration:
- *   ① room for the moments that shall freeze, beside training   fl_attic_make_room
- *   ② the schedule, the same on every worker                    fl_migrate_schedule
- *   ③ copies within this worker                                 pass
- *   ④ all transfers posted at once, then waited for             fl_message_exchange
- *   ⑤ what froze goes to the attic, beside training             fl_attic_fill */
+ *   ① the schedule, the same on every worker          fl_migrate_schedule
+ *   ② what this worker sends and receives, made ready list_moves, fl_transfers_open
+ *   ③ all transfers posted at once, then waited for   fl_transfers_run
+ *   ④ what stays here is handed over                  hand_over
+ *   ⑤ what froze goes to the attic, what thawed left  settle_attic
+ * ① and ② happen beside training; ③ to ⑤ while nobody trains, and allocate nothing. */
 #include "pipe/migrate.h"
 
 #include "device/alloc.h"
-#include "device/clock.h"
 
 #include <string.h>
 
 /* ---- the attic ---- */
 
-fl_status fl_attic_init(fl_attic *attic, int n_layers)
+fl_status fl_attic_init(fl_attic *attic, fl_device *device, int n_layers)
 {
     size_t n = (size_t)n_layers;
-    *attic = (fl_attic){.n_layers = n_layers};
+    *attic = (fl_attic){.n_layers = n_layers, .device = device};
     fl_status status = fl_alloc_array(n, sizeof *attic->rank, (void **)&attic->rank);
     if (status == FL_OK) {
         status = fl_alloc_array(n, sizeof *attic->moments, (void **)&attic->moments);
-    }
-    if (status == FL_OK) {
-        status = fl_alloc_array(n, sizeof *attic->room, (void **)&attic->room);
     }
     if (status == FL_OK) {
         status = fl_alloc_array(n, sizeof *attic->n, (void **)&attic->n);
@@ -36,232 +33,220 @@ fl_status fl_attic_init(fl_attic *attic, int n_layers)
     return status;
 }
 
-void fl_attic_fini(fl_attic *attic)
-{
-    for (int i = 0; attic->moments != NULL && i < attic->n_layers; i++) {
-        fl_free(attic->moments[i]);
-    }
-    fl_attic_clear_room(attic);
-    fl_free(attic->rank);
-    fl_free(attic->moments);
-    fl_free(attic->room);
-    fl_free(attic->n);
-    memset(attic, 0, sizeof *attic);
-}
-
 static void attic_drop(fl_attic *attic, int layer)
 {
-    fl_free(attic->moments[layer]);
+    fl_device_drop(attic->device, attic->moments[layer], (size_t)attic->n[layer] * sizeof(float));
     attic->moments[layer] = NULL;
     attic->n[layer] = 0;
 }
 
-/* ---- where a layer's state lies in a worker's params ---- */
+void fl_attic_fini(fl_attic *attic)
+{
+    for (int i = 0; attic->moments != NULL && i < attic->n_layers; i++) {
+        attic_drop(attic, i);
+    }
+    fl_free(attic->rank);
+    fl_free(attic->moments);
+    fl_free(attic->n);
+    memset(attic, 0, sizeof *attic);
+}
 
+/* ---- ① and ② ---- */
+
+struct fl_migration {
+    fl_migrate_options o;
+    int *next_rank; /* [n_layers] the attic of the next plan */
+    fl_transfers *transfers;
+    fl_migrate_stats stats;
+};
+
+/* Where one part of a layer's state lies here. */
 typedef struct piece {
-    float *data;
-    int64_t n; /* floats */
+    float *data; /* NULL: not here */
+    int64_t n;   /* floats */
 } piece;
 
 static piece weights_of(const fl_params *p, int layer)
 {
-    int64_t at = p->layer_at[layer - p->first];
-    return (piece){p->weight + at, p->layer_at[layer - p->first + 1] - at};
-}
-
-static piece moment_of(const fl_params *p, int layer, int moment)
-{
-    int64_t at = fl_params_grad_at(p, layer);
-    return (piece){p->moments + moment * p->n_trainable + at, fl_params_grad_at(p, layer + 1) - at};
-}
-
-static bool holds(const fl_params *p, int layer)
-{
-    return p != NULL && layer >= p->first && layer < p->last;
-}
-
-static size_t bytes_of(piece p)
-{
-    return (size_t)p.n * sizeof(float);
-}
-
-/* ---- ① and ⑤ ---- */
-
-static fl_status make_room(fl_attic *attic, const fl_params *from, int layer)
-{
-    int64_t n = moment_of(from, layer, 0).n * from->n_moments;
-    if (n == 0) {
-        return FL_OK;
+    if (p == NULL || layer < p->first || layer >= p->last) {
+        return (piece){NULL, 0};
     }
-    FL_TRY(fl_alloc_array((size_t)n, sizeof(float), (void **)&attic->room[layer]));
-    attic->n[layer] = n;
-    return FL_OK;
+    return (piece){p->weight[layer - p->first], fl_params_layer_count(p, layer)};
 }
 
-fl_status fl_attic_make_room(fl_attic *attic, const fl_model *model, const fl_plan *old,
-                             const fl_plan *next, int rank, const fl_params *from)
+static piece moments_of(const fl_params *p, int layer)
 {
-    int *next_rank = NULL;
-    if (from == NULL) {
-        return FL_OK;
+    if (p == NULL || layer < p->first_trainable || layer >= p->last) {
+        return (piece){NULL, 0};
     }
-    attic->n_moments = from->n_moments;
-    FL_TRY(fl_alloc_array((size_t)attic->n_layers, sizeof *next_rank, (void **)&next_rank));
-    memcpy(next_rank, attic->rank, (size_t)attic->n_layers * sizeof *next_rank);
-    fl_migrate_attic(model, old, next, next_rank);
-    fl_status status = FL_OK;
-    for (int layer = from->first_trainable; status == FL_OK && layer < from->last; layer++) {
-        if (next_rank[layer] == rank) {
-            status = make_room(attic, from, layer);
-        }
-    }
-    if (status != FL_OK) {
-        fl_attic_clear_room(attic);
-    }
-    fl_free(next_rank);
-    return status;
+    return (piece){p->moments[layer - p->first], fl_params_layer_count(p, layer) * p->n_moments};
 }
 
-void fl_attic_clear_room(fl_attic *attic)
+/* In the stage that trained it, or in the attic. */
+static piece moments_here(const fl_migrate_options *o, int layer)
 {
-    for (int layer = 0; attic->room != NULL && layer < attic->n_layers; layer++) {
-        fl_free(attic->room[layer]);
-        attic->room[layer] = NULL;
-    }
+    piece p = moments_of(o->from, layer);
+    return p.data != NULL ? p : (piece){o->attic->moments[layer], o->attic->n[layer]};
 }
 
-void fl_attic_fill(fl_attic *attic, const fl_params *from)
-{
-    for (int layer = 0; layer < attic->n_layers; layer++) {
-        if (attic->room[layer] == NULL) {
-            continue;
-        }
-        for (int m = 0; m < from->n_moments; m++) {
-            piece one = moment_of(from, layer, m);
-            memcpy(attic->room[layer] + m * one.n, one.data, bytes_of(one));
-        }
-        attic->moments[layer] = attic->room[layer];
-        attic->room[layer] = NULL;
-    }
-}
-
-/* ---- ③ and ④ ---- */
-
-typedef struct transfers {
-    fl_transfer *list;
+typedef struct list {
+    fl_transfer *at;
     int n;
     fl_migrate_stats *stats;
-} transfers;
+} list;
 
-/* One piece of state from `from` to `to`: where it lies here, where it shall lie here. */
-static void pass(transfers *t, int rank, int from, int to, uint32_t id, piece source, piece target)
+/* One piece of state from `from` to `to`, as far as this worker has to do with it. */
+static void add(list *l, int rank, int from, int to, uint32_t id, piece source, piece target)
 {
-    if (source.n == 0 && target.n == 0) {
+    size_t bytes = (size_t)(to == rank ? target.n : source.n) * sizeof(float);
+    if (bytes == 0 || (from != rank && to != rank)) {
         return;
     }
-    if (from == rank && to == rank && source.data != NULL && target.data != NULL) {
-        memcpy(target.data, source.data, bytes_of(target));
-        t->stats->copied_bytes += (int64_t)bytes_of(target);
+    if (from == to) {
+        l->stats->kept_bytes += (int64_t)bytes;
     } else if (from == rank) {
-        t->list[t->n++] = (fl_transfer){to, true, id, source.data, bytes_of(source)};
-        t->stats->sent_bytes += (int64_t)bytes_of(source);
-    } else if (to == rank) {
-        t->list[t->n++] = (fl_transfer){from, false, id, target.data, bytes_of(target)};
-        t->stats->received_bytes += (int64_t)bytes_of(target);
+        l->at[l->n++] = (fl_transfer){to, true, id, source.data, bytes};
+        l->stats->sent_bytes += (int64_t)bytes;
+    } else {
+        l->at[l->n++] = (fl_transfer){from, false, id, target.data, bytes};
+        l->stats->received_bytes += (int64_t)bytes;
     }
 }
 
-/* Where the moments of `layer` lie here: in the stage that trained it, or in the attic. */
-static piece moment_source(const fl_migrate_options *o, int layer, int moment, int n_moments)
+static void list_moves(const fl_migrate_options *o, const fl_move *moves, int n, list *l)
 {
-    if (holds(o->from, layer) && layer >= o->from->first_trainable) {
-        return moment_of(o->from, layer, moment);
-    }
-    int64_t n = o->attic->n[layer] / n_moments;
-    return (piece){o->attic->moments[layer] + moment * n, n};
-}
-
-static void pass_layer(const fl_migrate_options *o, const fl_move *move, int n_moments,
-                       transfers *t)
-{
-    piece none = {NULL, 0};
-    uint32_t id = (uint32_t)move->layer * 4;
-    bool gives = move->from == o->rank && holds(o->from, move->layer);
-    bool takes = move->to == o->rank && holds(o->to, move->layer);
-    if (gives || takes) {
-        pass(t, o->rank, move->from, move->to, id, gives ? weights_of(o->from, move->layer) : none,
-             takes ? weights_of(o->to, move->layer) : none);
-    }
-    gives = move->moments_from == o->rank;
-    for (int m = 0; move->moments && (gives || takes) && m < n_moments; m++) {
-        pass(t, o->rank, move->moments_from, move->to, id + 1 + (uint32_t)m,
-             gives ? moment_source(o, move->layer, m, n_moments) : none,
-             takes ? moment_of(o->to, move->layer, m) : none);
-    }
-}
-
-static void bump_versions(fl_params *p)
-{
-    for (int i = 0; p != NULL && i < p->last - p->first; i++) {
-        for (int j = 0; j < p->layer[i].n; j++) {
-            p->layer[i].weight[j].version++;
+    for (int i = 0; i < n; i++) {
+        const fl_move *m = &moves[i];
+        uint32_t id = 2 * (uint32_t)m->layer;
+        add(l, o->rank, m->from, m->to, id, weights_of(o->from, m->layer),
+            weights_of(o->to, m->layer));
+        if (m->moments) {
+            add(l, o->rank, m->moments_from, m->to, id + 1, moments_here(o, m->layer),
+                moments_of(o->to, m->layer));
         }
     }
 }
 
-/* The attic of the next plan: what thawed leaves it, on whichever worker it lay. */
-static void settle_attic(const fl_migrate_options *o, const int *next_rank)
+static fl_status plan_moves(fl_migration *m, fl_move *moves, int capacity, fl_transfer *room)
 {
-    for (int layer = 0; layer < o->next->n_layers; layer++) {
-        o->attic->rank[layer] = next_rank[layer];
-        if (next_rank[layer] != o->rank) {
-            attic_drop(o->attic, layer);
-        }
-    }
+    const fl_migrate_options *o = &m->o;
+    int n = 0;
+    list l = {.at = room, .stats = &m->stats};
+    FL_TRY(fl_migrate_schedule(o->model, o->old, o->next, o->attic->rank, moves, capacity, &n));
+    memcpy(m->next_rank, o->attic->rank, (size_t)o->next->n_layers * sizeof *m->next_rank);
+    fl_migrate_attic(o->model, o->old, o->next, m->next_rank);
+    list_moves(o, moves, n, &l);
+    return fl_transfers_open(o->messages, l.at, l.n, &m->transfers);
 }
 
-static fl_status move_all(const fl_migrate_options *o, fl_move *moves, int capacity, int *next_rank,
-                          transfers *t)
+static fl_status fill(fl_migration *m)
 {
-    int n_moves = 0;
-    const fl_params *any = o->from != NULL ? o->from : o->to;
-    int n_moments = any == NULL ? o->attic->n_moments : any->n_moments;
-    FL_TRY(
-        fl_migrate_schedule(o->model, o->old, o->next, o->attic->rank, moves, capacity, &n_moves));
-    memcpy(next_rank, o->attic->rank, (size_t)o->next->n_layers * sizeof *next_rank);
-    fl_migrate_attic(o->model, o->old, o->next, next_rank);
-    for (int i = 0; i < n_moves; i++) {
-        pass_layer(o, &moves[i], n_moments, t);
+    int capacity = m->o.next->n_layers * m->o.next->R;
+    fl_move *moves = NULL;
+    fl_transfer *room = NULL;
+    FL_TRY(fl_alloc_array((size_t)m->o.next->n_layers, sizeof(int), (void **)&m->next_rank));
+    fl_status status = fl_alloc_array((size_t)capacity, sizeof *moves, (void **)&moves);
+    if (status == FL_OK) {
+        /* Weights and moments of every layer, to each replica. */
+        status = fl_alloc_array((size_t)capacity * 2, sizeof *room, (void **)&room);
     }
-    FL_TRY(fl_message_exchange(o->messages, t->list, t->n, o->deadline_us));
-    bump_versions(o->to);
-    settle_attic(o, next_rank);
+    if (status == FL_OK) {
+        status = plan_moves(m, moves, capacity, room);
+    }
+    fl_free(moves);
+    fl_free(room);
+    return status;
+}
+
+fl_status fl_migration_open(const fl_migrate_options *options, fl_migration **out)
+{
+    fl_migration *m = NULL;
+    FL_TRY(fl_alloc(sizeof *m, (void **)&m));
+    m->o = *options;
+    fl_status status = fill(m);
+    if (status != FL_OK) {
+        fl_migration_close(&m);
+        return status;
+    }
+    *out = m;
     return FL_OK;
 }
 
-fl_status fl_migrate_run(const fl_migrate_options *options, fl_migrate_stats *stats)
+void fl_migration_close(fl_migration **migration)
 {
-    int capacity = options->next->n_layers * options->next->R;
-    fl_move *moves = NULL;
-    int *next_rank = NULL;
-    transfers t = {.stats = stats};
-    int64_t begun = fl_now_us();
-    *stats = (fl_migrate_stats){0};
-    fl_status status = fl_alloc_array((size_t)capacity, sizeof *moves, (void **)&moves);
-    if (status == FL_OK) {
-        status =
-            fl_alloc_array((size_t)options->next->n_layers, sizeof *next_rank, (void **)&next_rank);
+    fl_migration *m = *migration;
+    if (m == NULL) {
+        return;
     }
-    if (status == FL_OK) {
-        /* Weights and at most two moments of every layer, to each replica. */
-        status = fl_alloc_array((size_t)capacity * 3, sizeof *t.list, (void **)&t.list);
+    *migration = NULL;
+    fl_transfers_close(&m->transfers);
+    fl_free(m->next_rank);
+    fl_free(m);
+}
+
+/* ---- ④ ---- */
+
+static float *take(float **from)
+{
+    float *data = *from;
+    *from = NULL;
+    return data;
+}
+
+/* What thaws here is counted by the device again. */
+static fl_status thaw(const fl_migrate_options *o, int layer)
+{
+    int64_t n = o->attic->n[layer];
+    FL_TRY(fl_device_claim(o->attic->device, (size_t)n * sizeof(float), "moments that thaw"));
+    o->to->moments[layer - o->to->first] = take(&o->attic->moments[layer]);
+    o->attic->n[layer] = 0;
+    return FL_OK;
+}
+
+static fl_status hand_over(const fl_migrate_options *o)
+{
+    fl_params *from = o->from, *to = o->to;
+    for (int layer = to == NULL ? 0 : to->first; to != NULL && layer < to->last; layer++) {
+        int64_t n = fl_params_layer_count(to, layer);
+        if (n > 0 && to->weight[layer - to->first] == NULL) {
+            fl_params_take_weight(to, layer, take(&from->weight[layer - from->first]));
+        }
+        if (n * to->n_moments == 0 || layer < to->first_trainable ||
+            to->moments[layer - to->first] != NULL) {
+            continue;
+        }
+        if (moments_of(from, layer).data != NULL) {
+            to->moments[layer - to->first] = take(&from->moments[layer - from->first]);
+        } else {
+            FL_TRY(thaw(o, layer));
+        }
     }
-    if (status == FL_OK) {
-        status = move_all(options, moves, capacity, next_rank, &t);
+    return FL_OK;
+}
+
+/* ---- ⑤ ---- */
+
+static void settle_attic(const fl_migrate_options *o, const int *next_rank)
+{
+    fl_attic *attic = o->attic;
+    for (int layer = 0; layer < attic->n_layers; layer++) {
+        piece p = moments_of(o->from, layer);
+        attic->rank[layer] = next_rank[layer];
+        if (next_rank[layer] != o->rank) {
+            attic_drop(attic, layer);
+        } else if (p.data != NULL) {
+            attic->moments[layer] = take(&o->from->moments[layer - o->from->first]);
+            attic->n[layer] = p.n;
+            fl_device_disclaim(attic->device, (size_t)p.n * sizeof(float));
+        }
     }
-    fl_free(t.list);
-    fl_free(next_rank);
-    fl_free(moves);
-    stats->took_us = fl_now_us() - begun;
-    return status;
+}
+
+fl_status fl_migration_run(fl_migration *m, int64_t deadline_us, fl_migrate_stats *stats)
+{
+    FL_TRY(fl_transfers_run(m->transfers, deadline_us));
+    FL_TRY(hand_over(&m->o));
+    settle_attic(&m->o, m->next_rank);
+    *stats = m->stats;
+    return FL_OK;
 }

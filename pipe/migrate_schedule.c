@@ -94,3 +94,53 @@ int64_t fl_migrate_bytes(const fl_model *model, const fl_move *moves, int n, int
     }
     return bytes;
 }
+
+/* Whether `layer` lies on `rank` under the plan. */
+static bool holds(const fl_plan *plan, fl_place place, int layer)
+{
+    return place.active && layer >= plan->first[place.stage] &&
+           layer < plan->first[place.stage + 1];
+}
+
+void fl_migrate_handed(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                       const int *attic, int rank, unsigned char *handed)
+{
+    int frozen_before = fl_frozen_layers(model, old->F);
+    int frozen_after = fl_frozen_layers(model, next->F);
+    fl_place place = fl_plan_place(old, rank);
+    for (int layer = 0; layer < next->n_layers; layer++) {
+        bool here = holds(old, place, layer);
+        bool moments = layer < frozen_before ? attic[layer] == rank : here;
+        handed[layer] = (unsigned char)(here ? FL_HANDED_WEIGHT : 0);
+        handed[layer] |= (unsigned char)(moments && layer >= frozen_after ? FL_HANDED_MOMENTS : 0);
+    }
+}
+
+int64_t fl_migrate_state_bytes(const fl_model *model, const fl_plan *plan, int rank, int n_moments)
+{
+    return fl_migrate_kept_bytes(model, plan, plan, rank, n_moments);
+}
+
+int64_t fl_migrate_kept_bytes(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                              int rank, int n_moments)
+{
+    int frozen = fl_frozen_layers(model, old->F > next->F ? old->F : next->F);
+    fl_place before = fl_plan_place(old, rank), after = fl_plan_place(next, rank);
+    int64_t bytes = 0;
+    for (int layer = 0; layer < next->n_layers; layer++) {
+        if (holds(old, before, layer) && holds(next, after, layer)) {
+            bytes +=
+                4 * fl_params_count(model, layer, layer + 1) * (layer < frozen ? 1 : 1 + n_moments);
+        }
+    }
+    return bytes;
+}
+
+int64_t fl_migrate_least_bytes(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                               int rank, int n_moments, int64_t next_bytes)
+{
+    int64_t state = fl_migrate_state_bytes(model, old, rank, n_moments) +
+                    fl_migrate_state_bytes(model, next, rank, n_moments) -
+                    fl_migrate_kept_bytes(model, old, next, rank, n_moments);
+    return state > next_bytes ? state : next_bytes;
+}

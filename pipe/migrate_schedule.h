@@ -31,6 +31,24 @@ fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const f
 /* Bring `attic` [n_layers] from the old plan to the next. Pure. */
 void fl_migrate_attic(const fl_model *model, const fl_plan *old, const fl_plan *next, int *attic);
 
+/* Which parts of each layer worker `rank` need not receive, because it has them already: in its
+ * stage of the old plan or, moments that thaw, in the attic.
+ * handed  [n_layers] out: FL_HANDED_* of pipe/params.h. Pure. */
+void fl_migrate_handed(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                       const int *attic, int rank, unsigned char *handed);
+
+/* Bytes of weights and moments that worker `rank` has under a plan, and those that it has under
+ * both and keeps where they are. Pure. */
+int64_t fl_migrate_state_bytes(const fl_model *model, const fl_plan *plan, int rank, int n_moments);
+int64_t fl_migrate_kept_bytes(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                              int rank, int n_moments);
+
+/* The most that worker `rank` must hold at once when one plan follows another and everything that
+ * can be put off is: weights and moments of both plans, or all that the next one needs. Pure.
+ * next_bytes  the worker's total under the next plan; 0: it has no stage there */
+int64_t fl_migrate_least_bytes(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                               int rank, int n_moments, int64_t next_bytes);
+
 /* Bytes that the moves bring from one worker to another. Pure. */
 int64_t fl_migrate_bytes(const fl_model *model, const fl_move *moves, int n, int n_moments);
 

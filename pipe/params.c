@@ -52,8 +52,20 @@ static fl_status draw(fl_params *p, int layer, int index, uint64_t seed)
     return status;
 }
 
-/* Point the layer's weights and gradients into the big pieces and draw the starting weights. */
-static fl_status layer_init(fl_params *p, int layer, const uint64_t *seed)
+void fl_params_take_weight(fl_params *p, int layer, float *weight)
+{
+    const fl_param_list *list = fl_model_params(p->model, layer);
+    fl_layer_params *mine = &p->layer[layer - p->first];
+    int64_t at = 0;
+    p->weight[layer - p->first] = weight;
+    for (int i = 0; i < mine->n; i++) {
+        mine->weight[i].data = weight + at;
+        at += padded(&list->spec[i]);
+    }
+}
+
+/* Where the layer's parameters and gradients lie, as far as they are there. */
+static fl_status layer_init(fl_params *p, int layer)
 {
     const fl_param_list *list = fl_model_params(p->model, layer);
     fl_layer_params *mine = &p->layer[layer - p->first];
@@ -66,13 +78,9 @@ static fl_status layer_init(fl_params *p, int layer, const uint64_t *seed)
     int64_t at = p->layer_at[layer - p->first];
     for (int i = 0; i < list->n; i++) {
         const fl_param_spec *spec = &list->spec[i];
-        mine->weight[i] = (fl_weight){
-            .data = p->weight + at, .rows = spec->rows, .cols = spec->cols, .version = 1};
+        mine->weight[i] = (fl_weight){.rows = spec->rows, .cols = spec->cols, .version = 1};
         if (layer >= p->first_trainable) {
             mine->grad[i] = p->grad + (at - (p->n - p->n_trainable));
-        }
-        if (seed != NULL) {
-            FL_TRY(draw(p, layer, i, *seed));
         }
         at += padded(spec);
     }
@@ -84,10 +92,44 @@ static size_t float_bytes(int64_t n)
     return (size_t)n * sizeof(float);
 }
 
-static fl_status fill(fl_params *p, const uint64_t *seed)
+static fl_status take(const fl_params_options *o, int64_t n, const char *what, float **out)
+{
+    return o->reserve ? fl_device_reserve(o->device, float_bytes(n), (void **)out)
+                      : fl_device_alloc(o->device, float_bytes(n), what, (void **)out);
+}
+
+int64_t fl_params_layer_count(const fl_params *p, int layer)
+{
+    return p->layer_at[layer - p->first + 1] - p->layer_at[layer - p->first];
+}
+
+/* The layer's own memory, but for what will be handed over. */
+static fl_status layer_take(fl_params *p, const fl_params_options *o, int layer)
+{
+    int i = layer - p->first;
+    int64_t n = fl_params_layer_count(p, layer);
+    int handed = o->handed == NULL ? 0 : o->handed[layer];
+    float *weight = NULL;
+    FL_TRY(layer_init(p, layer));
+    if (n > 0 && (handed & FL_HANDED_WEIGHT) == 0) {
+        FL_TRY(take(o, n, "weights", &weight));
+        fl_params_take_weight(p, layer, weight);
+    }
+    if (n * p->n_moments > 0 && layer >= p->first_trainable && (handed & FL_HANDED_MOMENTS) == 0) {
+        FL_TRY(take(o, n * p->n_moments, "moments", &p->moments[i]));
+    }
+    for (int k = 0; o->seed != NULL && weight != NULL && k < p->layer[i].n; k++) {
+        FL_TRY(draw(p, layer, k, *o->seed));
+    }
+    return FL_OK;
+}
+
+static fl_status fill(fl_params *p, const fl_params_options *o)
 {
     size_t n_layers = (size_t)(p->last - p->first);
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->layer, (void **)&p->layer));
+    FL_TRY(fl_alloc_array(n_layers, sizeof *p->weight, (void **)&p->weight));
+    FL_TRY(fl_alloc_array(n_layers, sizeof *p->moments, (void **)&p->moments));
     FL_TRY(fl_alloc_array(n_layers + 1, sizeof *p->layer_at, (void **)&p->layer_at));
     for (int layer = p->first; layer < p->last; layer++) {
         p->layer_at[layer - p->first + 1] =
@@ -95,30 +137,73 @@ static fl_status fill(fl_params *p, const uint64_t *seed)
     }
     p->n = p->layer_at[n_layers];
     p->n_trainable = p->n - p->layer_at[p->first_trainable - p->first];
-    FL_TRY(fl_device_alloc(p->device, float_bytes(p->n), "weights", (void **)&p->weight));
-    FL_TRY(fl_device_alloc(p->device, float_bytes(p->n_trainable), "gradients", (void **)&p->grad));
-    FL_TRY(fl_device_alloc(p->device, float_bytes(p->n_trainable * p->n_moments), "moments",
-                           (void **)&p->moments));
+    FL_TRY(take(o, p->n_trainable, "gradients", &p->grad));
     for (int layer = p->first; layer < p->last; layer++) {
-        FL_TRY(layer_init(p, layer, seed));
+        FL_TRY(layer_take(p, o, layer));
     }
     return FL_OK;
 }
 
-fl_status fl_params_init(fl_params *params, fl_device *device, const fl_model *model, int first,
-                         int last, int first_trainable, int n_moments, const uint64_t *seed)
+fl_status fl_params_init(fl_params *params, const fl_params_options *o)
 {
-    *params = (fl_params){.device = device,
-                          .model = model,
-                          .first = first,
-                          .last = last,
-                          .first_trainable = first_trainable,
-                          .n_moments = n_moments};
-    fl_status status = fill(params, seed);
+    *params = (fl_params){.device = o->device,
+                          .model = o->model,
+                          .first = o->first,
+                          .last = o->last,
+                          .first_trainable = o->first_trainable,
+                          .n_moments = o->n_moments,
+                          .state_counted = !o->reserve,
+                          .grad_counted = !o->reserve};
+    fl_status status = fill(params, o);
     if (status != FL_OK) {
         fl_params_fini(params);
     }
     return status;
+}
+
+static void give(fl_params *p, bool counted, float **memory, int64_t n)
+{
+    (counted ? fl_device_free : fl_device_drop)(p->device, *memory, float_bytes(n));
+    *memory = NULL;
+}
+
+void fl_params_drop_grad(fl_params *p)
+{
+    give(p, p->grad_counted, &p->grad, p->n_trainable);
+}
+
+void fl_params_drop_state(fl_params *p)
+{
+    for (int layer = p->first; p->layer_at != NULL && layer < p->last; layer++) {
+        int64_t n = fl_params_layer_count(p, layer);
+        give(p, p->state_counted, &p->weight[layer - p->first], n);
+        give(p, p->state_counted, &p->moments[layer - p->first], n * p->n_moments);
+    }
+}
+
+fl_status fl_params_claim_state(fl_params *p)
+{
+    int64_t n = 0;
+    if (p->state_counted) {
+        return FL_OK;
+    }
+    for (int layer = p->first; layer < p->last; layer++) {
+        int64_t count = fl_params_layer_count(p, layer);
+        n += p->weight[layer - p->first] != NULL ? count : 0;
+        n += p->moments[layer - p->first] != NULL ? count * p->n_moments : 0;
+    }
+    FL_TRY(fl_device_claim(p->device, float_bytes(n), "weights and moments"));
+    p->state_counted = true;
+    return FL_OK;
+}
+
+fl_status fl_params_claim_grad(fl_params *p)
+{
+    if (!p->grad_counted) {
+        FL_TRY(fl_device_claim(p->device, float_bytes(p->n_trainable), "gradients"));
+    }
+    p->grad_counted = true;
+    return FL_OK;
 }
 
 void fl_params_fini(fl_params *p)
@@ -130,11 +215,14 @@ void fl_params_fini(fl_params *p)
         fl_free(p->layer[i].weight);
         fl_free(p->layer[i].grad);
     }
+    fl_params_drop_grad(p);
+    if (p->weight != NULL && p->moments != NULL) {
+        fl_params_drop_state(p);
+    }
     fl_free(p->layer);
+    fl_free(p->weight);
+    fl_free(p->moments);
     fl_free(p->layer_at);
-    fl_device_free(p->device, p->weight, float_bytes(p->n));
-    fl_device_free(p->device, p->grad, float_bytes(p->n_trainable));
-    fl_device_free(p->device, p->moments, float_bytes(p->n_trainable * p->n_moments));
     memset(p, 0, sizeof *p);
 }
 
@@ -143,14 +231,16 @@ fl_status fl_params_step(fl_params *p, fl_stream *stream, const fl_job *job, int
 {
     for (int layer = p->first_trainable; layer < p->last; layer++) {
         const fl_param_list *list = fl_model_params(p->model, layer);
-        int64_t at = fl_params_grad_at(p, layer);
+        int64_t at = fl_params_grad_at(p, layer), n = fl_params_layer_count(p, layer), in = 0;
+        float *moments = p->moments[layer - p->first];
         for (int i = 0; i < list->n; i++) {
             fl_weight *w = &p->layer[layer - p->first].weight[i];
             FL_TRY(fl_optimizer_step(p->device, stream, job, step, lr, grad_scale,
-                                     list->spec[i].decay, w->data, p->grad + at, p->moments + at,
-                                     p->n_trainable, list->spec[i].rows * list->spec[i].cols));
+                                     list->spec[i].decay, w->data, p->grad + at + in,
+                                     moments == NULL ? NULL : moments + in, n,
+                                     list->spec[i].rows * list->spec[i].cols));
             w->version++;
-            at += padded(&list->spec[i]);
+            in += padded(&list->spec[i]);
         }
     }
     return p->device->ops->fill_zero(p->device, stream, p->grad, float_bytes(p->n_trainable));

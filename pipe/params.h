@@ -1,5 +1,6 @@
-/* The parameters of a run of layers: weights, gradients and moments, each one contiguous piece of
- * device memory, so that a bucket is a range of it and a layer migrates as one range.
+/* The parameters of a run of layers. Each layer's weights are one piece of device memory, its
+ * moments another, so that a layer can be handed over from one plan to the next, or migrate, as a
+ * whole; gradients are one piece for all, so that a bucket is a range of it.
  *
  * Every parameter begins on 64 bytes. Layers below `first_trainable` have weights only. */
 #ifndef FL_PIPE_PARAMS_H
@@ -16,24 +17,51 @@ typedef struct fl_params {
     int first_trainable; /* first <= first_trainable <= last */
     int n_moments;
     int64_t n;              /* elements of all weights, padding included */
-    int64_t n_trainable;    /* elements from first_trainable on: gradients and each moment */
-    float *weight;          /* [n] */
+    int64_t n_trainable;    /* elements from first_trainable on: of gradients and of each moment */
+    float **weight;         /* [last - first], each [elements of the layer] */
+    float **moments;        /* [last - first], each [n_moments][elements]; NULL: frozen */
     float *grad;            /* [n_trainable] */
-    float *moments;         /* [n_moments][n_trainable] */
     fl_layer_params *layer; /* [last - first] */
-    int64_t *layer_at;      /* [last - first + 1] where each layer begins, in elements of weight */
+    int64_t *layer_at;      /* [last - first + 1] elements of the layers before each */
+    bool state_counted;     /* weights and moments count against the device's budget, ... */
+    bool grad_counted;      /* ... gradients do; else they are reserved */
 } fl_params;
+
+/* Which parts of a layer fl_params_init leaves NULL, because they will be handed over. */
+enum { FL_HANDED_WEIGHT = 1, FL_HANDED_MOMENTS = 2 };
+
+typedef struct fl_params_options {
+    fl_device *device;
+    const fl_model *model;
+    int first, last, first_trainable;
+    int n_moments;
+    const uint64_t *seed;        /* of the starting weights; NULL: all are 0, they will come */
+    const unsigned char *handed; /* [layers of the model] FL_HANDED_*; NULL: allocate all */
+    bool reserve;                /* only reserve memory: fl_params_claim_* will count it */
+} fl_params_options;
 
 /* Elements that layers first .. last - 1 take, padding included. Pure. */
 int64_t fl_params_count(const fl_model *model, int first, int last);
 
-/* Allocate, and draw the starting weights from *seed (NULL: they will migrate here; all are 0).
- * *params is the caller's memory; on failure it holds nothing. Returns FL_EBUDGET when the device
+/* *params is the caller's memory; on failure it holds nothing. Returns FL_EBUDGET when the device
  * is full. */
-fl_status fl_params_init(fl_params *params, fl_device *device, const fl_model *model, int first,
-                         int last, int first_trainable, int n_moments,
-                         const uint64_t *seed) FL_MUST_CHECK;
+fl_status fl_params_init(fl_params *params, const fl_params_options *options) FL_MUST_CHECK;
 void fl_params_fini(fl_params *params);
+
+/* Count what was reserved: weights and moments, or gradients. Nothing happens the second time. */
+fl_status fl_params_claim_state(fl_params *params) FL_MUST_CHECK;
+fl_status fl_params_claim_grad(fl_params *params) FL_MUST_CHECK;
+
+/* Give back gradients, or the weights and moments that nobody took; nothing can be computed any
+ * more. */
+void fl_params_drop_grad(fl_params *params);
+void fl_params_drop_state(fl_params *params);
+
+/* Elements of a layer that params hold, padding included. */
+int64_t fl_params_layer_count(const fl_params *params, int layer);
+
+/* Let the layer's weights lie in `weight`, which becomes params' own. */
+void fl_params_take_weight(fl_params *params, int layer, float *weight);
 
 /* Where the gradients of `layer` begin in params->grad, in elements; `last` gives n_trainable. */
 int64_t fl_params_grad_at(const fl_params *params, int layer);

@@ -441,7 +441,9 @@ static fl_status fill(fl_pipeline *p)
                               .draw = p->o.draw,
                               .n_slots = p->n_slots,
                               .max_samples = max_samples,
-                              .memory = *p->o.memory};
+                              .memory = *p->o.memory,
+                              .handed = p->o.handed,
+                              .reserve = p->o.reserve};
     FL_TRY(fl_stage_create(&stage, &p->stage));
     FL_TRY(channels_create(p));
     FL_TRY(reduce_create(p));
@@ -464,6 +466,7 @@ fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **o
     p->is_first = p->place.stage == 0;
     p->is_last = p->place.stage == p->K - 1;
     fl_status status = fill(p);
+    p->o.handed = NULL; /* the caller's */
     if (status != FL_OK) {
         fl_pipeline_destroy(&p);
         return status;
@@ -472,17 +475,28 @@ fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **o
     return FL_OK;
 }
 
+static void disconnect(fl_pipeline *p)
+{
+    fl_loader_destroy(&p->loader);
+    fl_reduce_fini(&p->reduce);
+    for (size_t i = 0; i < sizeof p->channels / sizeof *p->channels; i++) {
+        fl_channel_close(&p->channels[i]);
+    }
+}
+
+void fl_pipeline_strip(fl_pipeline *p)
+{
+    disconnect(p);
+    fl_stage_strip(p->stage);
+}
+
 void fl_pipeline_destroy(fl_pipeline **pipeline)
 {
     fl_pipeline *p = *pipeline;
     if (p == NULL) {
         return;
     }
-    fl_loader_destroy(&p->loader);
-    fl_reduce_fini(&p->reduce);
-    for (size_t i = 0; i < sizeof p->channels / sizeof *p->channels; i++) {
-        fl_channel_close(&p->channels[i]);
-    }
+    disconnect(p);
     fl_stage_destroy(&p->stage);
     share_destroy(&p->now);
     share_destroy(&p->coming);

@@ -26,7 +26,9 @@ typedef struct fl_pipeline_options {
     fl_device *device;
     fl_group *group; /* of the plan's active workers; index = replica * K + stage */
     const fl_stage_memory *memory;
-    bool draw; /* the starting weights; false: they will migrate here */
+    bool draw;                   /* the starting weights; false: they will migrate here */
+    const unsigned char *handed; /* as in fl_stage_options; needed only while creating */
+    bool reserve;                /* as in fl_stage_options */
 } fl_pipeline_options;
 
 /* The largest micro-batch, in samples, that this plan can make of the job's batch. Pure. */
@@ -35,6 +37,9 @@ int64_t fl_plan_max_samples(const fl_job *job, const fl_plan *plan);
 /* Everything a step needs is allocated here. rank must be active in the plan. */
 fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **out) FL_MUST_CHECK;
 void fl_pipeline_destroy(fl_pipeline **pipeline);
+
+/* Give up all but weights and moments, between two steps: nothing can be stepped any more. */
+void fl_pipeline_strip(fl_pipeline *pipeline);
 
 /* One global batch: ids [n] in the sampler's order; copied where they are needed later. */
 typedef struct fl_global_batch {

@@ -254,12 +254,24 @@ static fl_status slot_create(fl_stage *stage, slot *s, unsigned char *memory)
     return fl_alloc_array(boundaries, sizeof *s->frame, (void **)&s->frame);
 }
 
+static size_t slots_bytes(const fl_stage *stage)
+{
+    return (size_t)(stage->o.memory.slot_bytes * stage->o.n_slots);
+}
+
+static fl_status take(fl_stage *stage, size_t size_bytes, const char *what, void **out)
+{
+    fl_device *device = stage->o.device;
+    return stage->o.reserve ? fl_device_reserve(device, size_bytes, out)
+                            : fl_device_alloc(device, size_bytes, what, out);
+}
+
 static fl_status slots_create(fl_stage *stage)
 {
     const fl_stage_memory *m = &stage->o.memory;
     FL_TRY(fl_alloc_array((size_t)stage->o.n_slots, sizeof *stage->slots, (void **)&stage->slots));
-    FL_TRY(fl_device_alloc(stage->o.device, (size_t)(m->slot_bytes * stage->o.n_slots),
-                           "micro-batches in flight", (void **)&stage->slot_memory));
+    FL_TRY(
+        take(stage, slots_bytes(stage), "micro-batches in flight", (void **)&stage->slot_memory));
     for (int i = 0; i < stage->o.n_slots; i++) {
         FL_TRY(slot_create(stage, &stage->slots[i], stage->slot_memory + i * m->slot_bytes));
     }
@@ -288,7 +300,7 @@ static fl_status largest_boundary(fl_stage *stage, size_t *size_bytes)
 static fl_status scratch_create(fl_stage *stage)
 {
     size_t total = (size_t)stage->o.memory.scratch_bytes;
-    FL_TRY(fl_device_alloc(stage->o.device, total, "temporaries", (void **)&stage->scratch_memory));
+    FL_TRY(take(stage, total, "temporaries", (void **)&stage->scratch_memory));
     fl_arena_init(&stage->scratch, stage->scratch_memory, total, "temporaries");
     FL_TRY(largest_boundary(stage, &stage->grad_bytes));
     FL_TRY(fl_arena_take(&stage->scratch, stage->grad_bytes, &stage->grad[0]));
@@ -306,9 +318,16 @@ static fl_status fill(fl_stage *stage)
     trainable = trainable > o->last ? o->last : trainable;
     FL_TRY(fl_alloc_array((size_t)stage->n_layers + 1, sizeof *stage->shapes,
                           (void **)&stage->shapes));
-    FL_TRY(fl_params_init(&stage->params, o->device, o->model, o->first, o->last, trainable,
-                          fl_optimizer_n_moments(o->job->train.optimizer),
-                          o->draw ? &o->job->train.seed : NULL));
+    fl_params_options params = {.device = o->device,
+                                .model = o->model,
+                                .first = o->first,
+                                .last = o->last,
+                                .first_trainable = trainable,
+                                .n_moments = fl_optimizer_n_moments(o->job->train.optimizer),
+                                .seed = o->draw ? &o->job->train.seed : NULL,
+                                .handed = o->handed,
+                                .reserve = o->reserve};
+    FL_TRY(fl_params_init(&stage->params, &params));
     FL_TRY(slots_create(stage));
     return scratch_create(stage);
 }
@@ -320,11 +339,38 @@ fl_status fl_stage_create(const fl_stage_options *options, fl_stage **out)
     stage->o = *options;
     stage->n_layers = options->last - options->first;
     fl_status status = fill(stage);
+    stage->o.handed = NULL; /* the caller's */
     if (status != FL_OK) {
         fl_stage_destroy(&stage);
         return status;
     }
     *out = stage;
+    return FL_OK;
+}
+
+static void give(fl_stage *stage, unsigned char **memory, size_t size_bytes)
+{
+    (stage->o.reserve ? fl_device_drop : fl_device_free)(stage->o.device, *memory, size_bytes);
+    *memory = NULL;
+}
+
+void fl_stage_strip(fl_stage *stage)
+{
+    fl_params_drop_grad(&stage->params);
+    give(stage, &stage->slot_memory, slots_bytes(stage));
+    give(stage, &stage->scratch_memory, (size_t)stage->o.memory.scratch_bytes);
+}
+
+fl_status fl_stage_claim(fl_stage *stage)
+{
+    FL_TRY(fl_params_claim_state(&stage->params));
+    FL_TRY(fl_params_claim_grad(&stage->params));
+    if (stage->o.reserve) {
+        FL_TRY(fl_device_claim(stage->o.device, slots_bytes(stage), "micro-batches in flight"));
+        FL_TRY(
+            fl_device_claim(stage->o.device, (size_t)stage->o.memory.scratch_bytes, "temporaries"));
+    }
+    stage->o.reserve = false;
     return FL_OK;
 }
 
@@ -341,9 +387,8 @@ void fl_stage_destroy(fl_stage **stage)
         fl_free(s->slots[i].frame);
     }
     fl_free(s->slots);
-    fl_device_free(s->o.device, s->slot_memory, (size_t)(s->o.memory.slot_bytes * s->o.n_slots));
-    fl_device_free(s->o.device, s->scratch_memory, (size_t)s->o.memory.scratch_bytes);
     if (s->params.device != NULL) {
+        fl_stage_strip(s);
         fl_params_fini(&s->params);
     }
     fl_free(s->shapes);

@@ -4,7 +4,9 @@
  * Memory, all taken at creation, as fl_memory_stage counted it:
  *     slots    [n_slots]  one micro-batch each: input, every layer's output, what layers keep
  *     scratch  two gradient buffers that take turns, then the temporaries of the layer at work
- * After that a step allocates nothing. Threads: one. */
+ * After that a step allocates nothing. A stage of the next plan may find the device too full while
+ * the present one trains: it then only reserves its memory, and claims it when the other has given
+ * up its own. Threads: one. */
 #ifndef FL_PIPE_STAGE_H
 #define FL_PIPE_STAGE_H
 
@@ -24,11 +26,19 @@ typedef struct fl_stage_options {
     int n_slots;
     int64_t max_samples; /* of a micro-batch */
     fl_stage_memory memory;
+    const unsigned char *handed; /* [layers of the model] as in fl_params_options; NULL: nothing */
+    bool reserve;                /* device memory is only reserved, until fl_stage_claim */
 } fl_stage_options;
 
 /* Returns FL_EBUDGET with the numbers when the device is too small. */
 fl_status fl_stage_create(const fl_stage_options *options, fl_stage **out) FL_MUST_CHECK;
 void fl_stage_destroy(fl_stage **stage);
+
+/* Give up what only computing needs: slots, scratch and gradients. Weights and moments stay. */
+void fl_stage_strip(fl_stage *stage);
+
+/* Count what was reserved; FL_EBUDGET if there is no room for it after all. */
+fl_status fl_stage_claim(fl_stage *stage) FL_MUST_CHECK;
 
 /* The samples of one micro-batch. */
 typedef struct fl_micro_batch {

@@ -14,6 +14,7 @@ set(FL_TESTS_MULTIPROC
   test_plans_agree
   test_profile
   test_steps
+  test_tight
   test_transition_faults
   test_transitions
 )

@@ -61,11 +61,10 @@ static void dump(const fl_worker_state *w)
         char path[300];
         snprintf(path, sizeof path, "%s/layer-%d", dump_dir, layer);
         FILE *file = fopen(path, "wb");
-        int64_t at = p->layer_at[layer - p->first], n = p->layer_at[layer - p->first + 1] - at;
-        fwrite(p->weight + at, sizeof(float), (size_t)n, file);
-        for (int i = 0; layer >= p->first_trainable && i < p->n_moments; i++) {
-            fwrite(p->moments + i * p->n_trainable + fl_params_grad_at(p, layer), sizeof(float),
-                   (size_t)n, file);
+        size_t n = (size_t)fl_params_layer_count(p, layer);
+        fwrite(p->weight[layer - p->first], sizeof(float), n, file);
+        if (layer >= p->first_trainable) {
+            fwrite(p->moments[layer - p->first], sizeof(float), n * (size_t)p->n_moments, file);
         }
         fclose(file);
     }
@@ -77,8 +76,8 @@ static void lose_a_moment(fl_worker_state *w)
     fl_member *m = w->next;
     if (m->pipeline != NULL && m->place.stage == m->plan.K - 1) {
         fl_params *p = fl_stage_params(fl_pipeline_stage(m->pipeline));
-        int64_t at = fl_params_grad_at(p, p->last - 1);
-        memset(p->moments + at, 0, (size_t)(p->n_trainable - at) * sizeof(float));
+        memset(p->moments[p->last - 1 - p->first], 0,
+               (size_t)fl_params_layer_count(p, p->last - 1) * sizeof(float));
     }
 }
 

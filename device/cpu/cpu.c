@@ -24,6 +24,11 @@ static fl_status memory_take(FL__UNUSED fl_device *d, size_t size_bytes, void **
     return fl_alloc(size_bytes, out);
 }
 
+static fl_status memory_reserve(FL__UNUSED fl_device *d, size_t size_bytes, void **out)
+{
+    return fl_alloc_untouched(size_bytes, out);
+}
+
 static void memory_give(FL__UNUSED fl_device *d, void *memory, FL__UNUSED size_t size_bytes)
 {
     fl_free(memory);
@@ -80,6 +85,7 @@ static void weight_release(FL__UNUSED fl_device *d, fl_weight *w)
 static const fl_device_ops cpu_ops = {
     .kind = "cpu",
     .memory_take = memory_take,
+    .memory_reserve = memory_reserve,
     .memory_give = memory_give,
     .copy_in = copy_in,
     .copy_out = copy_out,
