@@ -15,10 +15,11 @@ typedef struct fl_device fl_device;
 typedef struct fl_stream fl_stream;
 
 /* What a random mask is keyed by; see fl_dropout in frostline/exec.h. Every device draws the same
- * mask: element e of a sample s (row within the sample * width + column) takes word e % 4 of
- * fl_philox with the counter {lo32(e / 4), hi32(e / 4), lo32(s), hi32(s)} and, as its key, the
- * lower and the upper half of fl_mix64(fl_mix64(seed, epoch), layer << 32 | stream); it is kept
- * when fl_unit(word) >= p. */
+ * mask. Element e of a sample s (row within the sample * width + column) takes 16 bits: the half
+ * (e / 16) % 2, the lower first, of word e % 4 of the block b = 4 (e / 32) + (e % 16) / 4, which is
+ * fl_philox with the counter {lo32(b), hi32(b), lo32(s), hi32(s)} and, as its key, the lower and
+ * the upper half of fl_mix64(fl_mix64(seed, epoch), layer << 32 | stream). With p rounded to t /
+ * 65536, t <= 65535, it is kept when they are t or more, and divided by 1 - t / 65536. */
 typedef struct fl_rng_key {
     uint64_t seed;
     int64_t epoch;

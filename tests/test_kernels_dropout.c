@@ -5,19 +5,19 @@
 
 static const fl_rng_key key = {.seed = 0x1234567890abcdefu, .epoch = 3, .layer = 5, .stream = 1};
 
-/* The definition: element e of sample s takes word e % 4 of the block {lo32(e / 4), hi32(e / 4),
- * lo32(s), hi32(s)}. */
+/* The definition, as device/device.h has it. */
 static bool kept(const fl_rng_key *k, int64_t sample, int64_t element, float p)
 {
     uint64_t place = (uint64_t)(uint32_t)k->layer << 32 | (uint32_t)k->stream;
     uint64_t mixed = fl_mix64(fl_mix64(k->seed, (uint64_t)k->epoch), place);
     const uint32_t words[2] = {(uint32_t)mixed, (uint32_t)(mixed >> 32)};
-    uint64_t block = (uint64_t)element / 4;
+    uint64_t e = (uint64_t)element, block = 4 * (e / 32) + e % 16 / 4;
     const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)sample,
                                  (uint32_t)((uint64_t)sample >> 32)};
     uint32_t out[4];
     fl_philox(counter, words, out);
-    return fl_unit(out[element % 4]) >= p;
+    uint32_t bits = e / 16 % 2 == 0 ? out[e % 4] & 0xFFFFu : out[e % 4] >> 16;
+    return bits >= (uint32_t)lround((double)p * 65536.0);
 }
 
 static void test_dropout__draws_the_mask_that_is_defined(void **state)
@@ -30,7 +30,7 @@ static void test_dropout__draws_the_mask_that_is_defined(void **state)
         fl_device *d = cpu_with(n_threads);
         for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
             int64_t width = widths[i];
-            const float p = 0.3f, scale = 1.0f / (1.0f - p);
+            const float p = 0.3f, scale = 65536.0f / (65536.0f - roundf(p * 65536.0f));
             float *in = random_floats(9 * width, 1, 1.0f), *y = floats(9 * width);
             RUN(d, dropout, in, offsets, ids, 4, width, p, &key, y);
             for (int s = 0; s < 4; s++) {
@@ -113,6 +113,26 @@ static void test_dropout__each_part_of_the_key_counts(void **state)
     fl_device_destroy(&d);
 }
 
+/* A rate that rounds to 1 must not divide by nothing, nor one that rounds to 0 drop anything. */
+static void test_dropout__rates_at_the_ends(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    fl_device *d = cpu_with(1);
+    const int32_t offsets[] = {0, 1};
+    const int64_t id = 4;
+    float *in = random_floats(N, 1, 1.0f), *y = floats(N);
+    RUN(d, dropout, in, offsets, &id, 1, N, 0.999999f, &key, y);
+    for (int i = 0; i < N; i++) {
+        assert_true(y[i] == 0.0f || fabsf(y[i] - 65536.0f * in[i]) <= 1e-6f * fabsf(y[i]));
+    }
+    RUN(d, dropout, in, offsets, &id, 1, N, 1e-6f, &key, y);
+    same_bits("y", y, in, N);
+    free(in);
+    free(y);
+    fl_device_destroy(&d);
+}
+
 static void test_dropout__of_nothing_copies(void **state)
 {
     (void)state;
@@ -137,6 +157,7 @@ static int run(void)
         cmocka_unit_test(test_dropout__draws_the_mask_that_is_defined),
         cmocka_unit_test(test_dropout__does_not_depend_on_the_cut),
         cmocka_unit_test(test_dropout__each_part_of_the_key_counts),
+        cmocka_unit_test(test_dropout__rates_at_the_ends),
         cmocka_unit_test(test_dropout__of_nothing_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,7 +118,7 @@ fl_status fl_attention_backward(fl_exec *x, const float *grad_y, const float *qk
 /* y[n_tokens, width] = in * mask / (1 - p), the mask drawn from (seed, epoch, sample id, layer,
  * stream, element within the sample); the same call with grad_out as `in` is the backward.
  * In place allowed. `stream` tells several dropouts of one layer apart. p = 0 or no training
- * copies. */
+ * copies. p counts in steps of 1 / 65536. */
 fl_status fl_dropout(fl_exec *x, const float *in, const int32_t *offsets, int64_t width, float p,
                      int stream, float *y) FL_MUST_CHECK;
 

@@ -1,95 +1,118 @@
-/* Dropout whose mask is a pure function of (key, sample, element). Element e takes word e % 4 of
- * the Philox block with the counter {lo32(e / 4), hi32(e / 4), lo32(sample), hi32(sample)}.
+/* Dropout whose mask is a pure function of (key, sample, element); fl_rng_key in device/device.h
+ * says which bits an element takes.
  *
- * LANES blocks are drawn at once, word w of them in the vector c[w]. Lane 4 q + r holds block
- * r LANES / 4 + q: turning each group of four lanes over then leaves the words in the order of the
- * elements. */
+ * A block is drawn in one 64-bit lane a word: the products need room, and whatever is left in the
+ * upper halves is never looked at. Lanes are then put together so that the words of blocks that
+ * follow each other stand in order, whose lower halves are 16 elements and whose upper halves the
+ * next 16. */
 #include "device/cpu/isa/passes.h"
-#include "device/cpu/isa/tile.h"
 
-enum { ROUNDS = 10, DRAWN = 4 * LANES };
+typedef uint64_t vq __attribute__((vector_size(4 * FL_LANES), may_alias));
 
-/* High and low words of the products of each lane with `factor`. */
-FL_INLINE void multiply(vu x, uint32_t factor, vu *high, vu *low)
+/* One draw: BLOCKS blocks of four words, in WORDS vectors, for ELEMENTS elements. */
+enum { ROUNDS = 10, BLOCKS = 8, WORDS = 4 * BLOCKS / LANES, ELEMENTS = 8 * BLOCKS };
+enum { BLOCKS_A_VECTOR = LANES / 2, BITS = 16 };
+
+/* The lower half of each lane times `factor`. */
+FL_INLINE vq multiply(vq x, uint32_t factor)
 {
 #if defined(__AVX512F__)
-    __m512i f = _mm512_set1_epi32((int)factor), a = (__m512i)x;
-    __m512i even = _mm512_mul_epu32(a, f), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), f);
-    *high = (vu)_mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
-    *low = (vu)_mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
+    return (vq)_mm512_mul_epu32((__m512i)x, _mm512_set1_epi64(factor));
 #elif defined(__AVX2__)
-    __m256i f = _mm256_set1_epi32((int)factor), a = (__m256i)x;
-    __m256i even = _mm256_mul_epu32(a, f), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), f);
-    *high = (vu)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
-    *low = (vu)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+    return (vq)_mm256_mul_epu32((__m256i)x, _mm256_set1_epi64x(factor));
+#elif defined(__SSE2__)
+    return (vq)_mm_mul_epu32((__m128i)x, _mm_set1_epi64x(factor));
 #else
-    for (int i = 0; i < LANES; i++) {
-        uint64_t product = (uint64_t)x[i] * factor;
-        (*high)[i] = (uint32_t)(product >> 32);
-        (*low)[i] = (uint32_t)product;
-    }
+    return (x & 0xFFFFFFFFu) * factor;
 #endif
 }
 
-FL_INLINE void philox(vu c[4], uint32_t k0, uint32_t k1)
+/* What each round adds to the two words. */
+typedef struct round_keys {
+    uint64_t even[ROUNDS], odd[ROUNDS];
+} round_keys;
+
+static void keys_of(const uint32_t key[2], round_keys *k)
 {
-#pragma GCC unroll 10
-    for (int round = 0; round < ROUNDS; round++) {
-        vu high0, low0, high1, low1;
-        multiply(c[0], 0xD2511F53u, &high0, &low0);
-        multiply(c[2], 0xCD9E8D57u, &high1, &low1);
-        c[0] = high1 ^ c[1] ^ k0;
-        c[1] = low1;
-        c[2] = high0 ^ c[3] ^ k1;
-        c[3] = low0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        k->even[round] = (uint32_t)(key[0] + round * 0x9E3779B9u);
+        k->odd[round] = (uint32_t)(key[1] + round * 0xBB67AE85u);
     }
 }
 
-/* Each group of four lanes of c[0 .. 3] is a 4 x 4 matrix; turn it over. */
-FL_INLINE void turn_groups(vu c[4])
+FL_INLINE void philox(vq c[4], const round_keys *k)
 {
-    FL_SWAP_BLOCKS(c, 4, 1);
-    FL_SWAP_BLOCKS(c, 4, 2);
+#pragma GCC unroll 10
+    for (int round = 0; round < ROUNDS; round++) {
+        vq first = multiply(c[0], 0xD2511F53u), second = multiply(c[2], 0xCD9E8D57u);
+        c[0] = (second >> 32) ^ c[1] ^ k->even[round];
+        c[1] = second;
+        c[2] = (first >> 32) ^ c[3] ^ k->odd[round];
+        c[3] = first;
+    }
 }
 
-/* Which block, counted from the first of LANES, a lane draws. */
-#define BLOCK_OF_LANE(lane, x) ((lane) % 4 * (FL_LANES / 4) + (lane) / 4 + (x))
+/* The number of a 64-bit lane, given that of the 32-bit lane in which it begins or ends. */
+#define BLOCK_OF_LANE(lane, x) ((lane) % 2 == 0 ? (lane) / 2 + (x) : 0)
+/* Word lane % 4 of block lane / 4 + x: words 0 and 1 of each block stand in one vector, 2 and 3 in
+ * the other. */
+#define WORD_OF_LANE(lane, x)                                                                      \
+    ((((lane) / 4 + (x)) * 2 + (lane) % 2) + ((lane) % 4 < 2 ? 0 : FL_LANES))
 
-/* The words of blocks first .. first + LANES - 1, in the order of their elements. */
-FL_INLINE void draw(const uint32_t key[2], int64_t sample, uint64_t first, vu words[4])
+/* The words of blocks first .. first + BLOCKS - 1, in order. */
+FL_INLINE void draw(const round_keys *k, int64_t sample, uint64_t first, vu words[WORDS])
 {
-    const vu block = FL_LANES_OF(BLOCK_OF_LANE, 0), zero = {0};
-    words[0] = block + (uint32_t)first;
-    words[1] = (uint32_t)(first >> 32) - (vu)(words[0] < block); /* -1 where the sum wrapped */
-    words[2] = zero + (uint32_t)sample;
-    words[3] = zero + (uint32_t)((uint64_t)sample >> 32);
-    philox(words, key[0], key[1]);
-    turn_groups(words);
+    const vu number = FL_LANES_OF(BLOCK_OF_LANE, 0);
+    const vi low = FL_LANES_OF(WORD_OF_LANE, 0), high = FL_LANES_OF(WORD_OF_LANE, FL_LANES / 4);
+    const vq zero = {0};
+#pragma GCC unroll 4
+    for (int i = 0; i < BLOCKS / BLOCKS_A_VECTOR; i++) {
+        vq block = (vq)number + (first + (uint64_t)(i * BLOCKS_A_VECTOR));
+        vq c[4] = {block, block >> 32, zero + (uint64_t)sample, zero + ((uint64_t)sample >> 32)};
+        philox(c, k);
+        vu even = (vu)((c[0] & 0xFFFFFFFFu) | c[1] << 32);
+        vu odd = (vu)((c[2] & 0xFFFFFFFFu) | c[3] << 32);
+        words[2 * i] = V_SHUFFLE(even, odd, low);
+        words[2 * i + 1] = V_SHUFFLE(even, odd, high);
+    }
 }
 
-FL_INLINE vf masked(vf x, vu word, float p, float scale)
+typedef struct rate {
+    int32_t threshold;
+    float scale;
+} rate;
+
+static rate rate_of(float p)
 {
-    vf unit = v_from_int((vi)(word >> 8)) * 0x1p-24f;
-    return v_select(unit >= v_all(p), x * scale, (vf){0});
+    const float most = (float)(1 << BITS);
+    float threshold = __builtin_roundf(p * most);
+    threshold = threshold < most ? threshold : most - 1.0f;
+    return (rate){(int32_t)threshold, most / (most - threshold)};
+}
+
+FL_INLINE vf masked(vf x, vu bits, rate r)
+{
+    return v_select((vi)bits >= r.threshold, x * r.scale, (vf){0});
 }
 
 void FL_ISA_NAME(dropout)(const float *in, const uint32_t key[2], int64_t sample, float p, float *y,
                           int64_t n)
 {
-    float scale = 1.0f / (1.0f - p);
-    for (int64_t i = 0; i < n; i += DRAWN) {
-        vu words[4];
-        draw(key, sample, (uint64_t)i / 4, words);
-#pragma GCC unroll 4
-        for (int w = 0; w < 4; w++) {
-            int64_t at = i + w * LANES, left = n - at;
+    rate r = rate_of(p);
+    round_keys keys;
+    keys_of(key, &keys);
+    for (int64_t i = 0; i < n; i += ELEMENTS) {
+        vu words[WORDS];
+        draw(&keys, sample, (uint64_t)i / 8, words);
+#pragma GCC unroll 16
+        for (int e = 0; e < ELEMENTS; e += LANES) {
+            vu word = words[(e / 32 * 16 + e % 16) / LANES];
+            vu bits = e / 16 % 2 == 0 ? (vu)(word & 0xFFFFu) : (vu)(word >> BITS);
+            int64_t at = i + e, left = n - at;
             if (left >= LANES) {
-                v_store(y + at, masked(v_load(in + at), words[w], p, scale));
+                v_store(y + at, masked(v_load(in + at), bits, r));
             } else if (left > 0) {
-                vf x = v_load_part(in + at, left);
-                v_store_part(y + at, masked(x, words[w], p, scale), left);
+                v_store_part(y + at, masked(v_load_part(in + at, left), bits, r), left);
             }
         }
     }
