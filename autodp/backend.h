@@ -38,6 +38,7 @@ struct fl_group {
     const fl_group_ops *ops;
     int index, size;
     uint32_t generation;
+    int n_sums; /* begun */
 };
 
 struct fl_channel {

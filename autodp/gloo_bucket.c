@@ -11,6 +11,7 @@
 #include "autodp/tag.h"
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/flight.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -20,9 +21,13 @@
 static void run_bucket(gloo_group *g, gloo_bucket *b)
 {
     int64_t start_us = fl_now_us();
+    fl_flight_enter(FL_FLIGHT_REDUCE, -1, (int)b->base.id,
+                    (int64_t)sizeof *b->base.data * b->base.n);
     b->status = b->direct != NULL ? fl__gloo_direct_reduce(g, b) : fl__gloo_reduce(g, b);
     if (b->status != FL_OK) {
         snprintf(b->message, sizeof b->message, "%s", fl_errmsg());
+    } else {
+        fl_flight_leave();
     }
     atomic_fetch_add(&g->reduce_us, fl_now_us() - start_us);
 }
@@ -31,6 +36,7 @@ static void *communicate(void *argument)
 {
     gloo_group *g = argument;
     gloo_queue *q = &g->queue;
+    fl_flight_thread(FL_FLIGHT_REDUCER, g->base.generation);
     pthread_mutex_lock(&q->mutex);
     for (;;) {
         while (q->first == NULL && !q->stop) {
@@ -51,6 +57,7 @@ static void *communicate(void *argument)
         pthread_cond_broadcast(&q->done);
     }
     pthread_mutex_unlock(&q->mutex);
+    fl_flight_thread_end();
     return NULL;
 }
 

@@ -1,6 +1,7 @@
 #include "autodp/group.h"
 
 #include "autodp/backend.h"
+#include "device/flight.h"
 
 /* The group and its generation go before every message, for a run has several at once. */
 static fl_status in_group(fl_status status, const fl_group *g, const char *what)
@@ -57,7 +58,10 @@ fl_status fl_group_sum(fl_group *group, double *values, int n, int64_t deadline_
         return fl_fail(FL_EINVAL, "a sum of %d values, at most %d are allowed", n,
                        FL_GROUP_SUM_MAX);
     }
-    return in_group(group->ops->group_sum(group, values, n, deadline_us), group, "sum");
+    fl_flight_enter(FL_FLIGHT_SUM, -1, ++group->n_sums, (int64_t)sizeof *values * n);
+    FL_TRY(in_group(group->ops->group_sum(group, values, n, deadline_us), group, "sum"));
+    fl_flight_leave();
+    return FL_OK;
 }
 
 fl_status fl_group_broadcast(fl_group *group, int root, void *data, size_t size_bytes,
@@ -67,8 +71,11 @@ fl_status fl_group_broadcast(fl_group *group, int root, void *data, size_t size_
     if (size_bytes == 0 || group->size == 1) {
         return FL_OK;
     }
-    return in_group(group->ops->group_broadcast(group, root, data, size_bytes, deadline_us), group,
-                    "broadcast");
+    fl_flight_enter(FL_FLIGHT_BROADCAST, -1, root, (int64_t)size_bytes);
+    FL_TRY(in_group(group->ops->group_broadcast(group, root, data, size_bytes, deadline_us), group,
+                    "broadcast"));
+    fl_flight_leave();
+    return FL_OK;
 }
 
 void fl_group_stats_get(const fl_group *group, fl_group_stats *out)
@@ -193,5 +200,9 @@ fl_status fl_bucket_start(fl_bucket *bucket)
 
 fl_status fl_bucket_wait(fl_bucket *bucket, int64_t deadline_us)
 {
-    return in_bucket(bucket->group->ops->bucket_wait(bucket, deadline_us), bucket);
+    fl_flight_enter(FL_FLIGHT_REDUCE_WAIT, -1, (int)bucket->id,
+                    (int64_t)sizeof *bucket->data * bucket->n);
+    FL_TRY(in_bucket(bucket->group->ops->bucket_wait(bucket, deadline_us), bucket));
+    fl_flight_leave();
+    return FL_OK;
 }

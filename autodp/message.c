@@ -3,6 +3,7 @@
 #include "autodp/exchange.h"
 #include "autodp/tag.h"
 #include "device/alloc.h"
+#include "device/flight.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,7 @@ typedef struct tell_head {
 struct fl_message_group {
     fl_net *net;
     int rank, size;
+    int n_tells, n_gathers; /* begun */
     fl_exchange *exchange;
     unsigned char *told; /* a head and FL_MESSAGE_MAX_BYTES */
     fl_net_buffer *in;
@@ -144,16 +146,25 @@ fl_status fl_message_tell(fl_message_group *group, int root, uint32_t generation
     if (root < 0 || root >= group->size) {
         return fl_fail(FL_EINVAL, "rank %d of a message group of %d", root, group->size);
     }
+    group->n_tells++;
     if (root == group->rank) {
-        return tell(group, generation, data, *size_bytes, deadline_us);
+        fl_flight_enter(FL_FLIGHT_TELL, -1, group->n_tells, (int64_t)*size_bytes);
+        FL_TRY(tell(group, generation, data, *size_bytes, deadline_us));
+    } else {
+        fl_flight_enter(FL_FLIGHT_HEAR, root, group->n_tells, 0);
+        FL_TRY(listen_to(group, root, generation, data, size_bytes, deadline_us));
     }
-    return listen_to(group, root, generation, data, size_bytes, deadline_us);
+    fl_flight_leave();
+    return FL_OK;
 }
 
 fl_status fl_message_gather(fl_message_group *group, uint32_t generation, const void *mine,
                             size_t size_bytes, void *all, int64_t deadline_us)
 {
-    return fl_exchange_run(group->exchange, generation, mine, size_bytes, all, deadline_us);
+    fl_flight_enter(FL_FLIGHT_GATHER, -1, ++group->n_gathers, (int64_t)size_bytes);
+    FL_TRY(fl_exchange_run(group->exchange, generation, mine, size_bytes, all, deadline_us));
+    fl_flight_leave();
+    return FL_OK;
 }
 
 static fl_status start_transfer(const fl_transfer *t, fl_net_buffer *buffer)
@@ -165,8 +176,12 @@ static fl_status start_transfer(const fl_transfer *t, fl_net_buffer *buffer)
 
 static fl_status finish_transfer(const fl_transfer *t, fl_net_buffer *buffer, int64_t deadline_us)
 {
-    return t->sending ? fl_net_wait_send(buffer, deadline_us)
-                      : fl_net_wait_recv(buffer, deadline_us);
+    fl_flight_enter(t->sending ? FL_FLIGHT_STATE_OUT : FL_FLIGHT_STATE_IN, t->peer, (int)t->id,
+                    (int64_t)t->size_bytes);
+    FL_TRY(t->sending ? fl_net_wait_send(buffer, deadline_us)
+                      : fl_net_wait_recv(buffer, deadline_us));
+    fl_flight_leave();
+    return FL_OK;
 }
 
 struct fl_transfers {

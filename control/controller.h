@@ -7,6 +7,7 @@
  *     ending.c    a lost worker, the user's stop, and how a run is ended
  *     elastic.c   transitions, from PREPARE to the last worker that has gone over
  *     decide.c    what to freeze, and which plan to run then
+ *     survey.c    what the workers' flight recorders show
  *     story.c     the events of events.jsonl; story_elastic.c those of transitions */
 #ifndef FL_CONTROL_CONTROLLER_H
 #define FL_CONTROL_CONTROLLER_H
@@ -19,8 +20,11 @@
 #include "control/signals.h"
 #include "control/spawn.h"
 #include "control/tally.h"
+#include "control/waits.h"
 #include "control/watch.h"
 #include "freeze/norms.h"
+
+enum { FL_SURVEY_BYTES = 1024 };
 
 typedef enum fl_head_state {
     FL_HEAD_STARTING,  /* until every worker is ready */
@@ -119,8 +123,10 @@ typedef struct fl_head {
     fl_elastic elastic;
     fl_decide decide;
     int n_workers;
-    fl_worker *workers;  /* [n_workers] */
-    fl_time_sums *times; /* [n_workers] */
+    fl_worker *workers;      /* [n_workers] */
+    fl_flight *flight;       /* what the workers do and did last */
+    fl_waits_worker *survey; /* [n_workers] */
+    fl_time_sums *times;     /* [n_workers] */
     fl_head_state state;
     fl_watch_limits limits;
     fl_signals signals;
@@ -145,7 +151,8 @@ typedef struct fl_head {
     int lost; /* rank; -1: nobody */
     int64_t lost_us;
     fl_status status;
-    char message[4096]; /* why the run ended */
+    char waits[FL_SURVEY_BYTES]; /* who waited for whom when a worker was lost */
+    char message[4096];          /* why the run ended */
     char ledger_text[256];
 } fl_head;
 
@@ -259,6 +266,18 @@ void fl_ctl_publish(fl_head *head, const char *event);
 /* The workers have done what they were told. */
 void fl_ctl_steered(fl_head *head, const fl_steered_report *report);
 bool fl_ctl_paused(const fl_head *head);
+
+/* ---- survey.c ---- */
+
+/* Who waits for whom at this moment, as fl_waits_explain says it; lost -1: nobody. */
+const char *fl_survey_explain(fl_head *head, int lost, char *text, size_t size_bytes);
+
+/* The same, and the last operations of every thread of every worker, as fields "waits" and
+ * "workers" of the object at hand. */
+void fl_survey_json(fl_head *head, fl_json *json);
+
+/* That object as flight.json in the run directory; what goes wrong is only warned of. */
+void fl_survey_write(fl_head *head);
 
 /* ---- story.c ---- */
 

@@ -33,12 +33,13 @@ void fl_ending_explain(fl_head *head)
     fl_watch_text(lost, head->loss, head->lost_us, what, sizeof what);
     fl_spawn_log_tail(head->options->dir_fd, head->lost, tail, sizeof tail);
     fl_spawn_log_name(head->lost, name);
+    const char *waits = head->waits, *then = waits[0] == 0 ? "" : "; ";
     if (tail[0] == 0) {
-        snprintf(head->message, sizeof head->message, "%s; %s/%s is empty", what,
+        snprintf(head->message, sizeof head->message, "%s%s%s; %s/%s is empty", what, then, waits,
                  head->options->run_dir, name);
     } else {
-        snprintf(head->message, sizeof head->message, "%s; last lines of %s/%s:\n%s", what,
-                 head->options->run_dir, name, tail);
+        snprintf(head->message, sizeof head->message, "%s%s%s; last lines of %s/%s:\n%s", what,
+                 then, waits, head->options->run_dir, name, tail);
     }
 }
 
@@ -50,6 +51,8 @@ static void end_for(fl_head *head, fl_loss_kind kind, int rank, int64_t now_us)
     head->lost = rank;
     head->lost_us = now_us;
     head->status = FL_EFAILED;
+    fl_survey_explain(head, rank, head->waits, sizeof head->waits); /* before anybody leaves */
+    fl_survey_write(head);
     fl_ending_explain(head);
     fl_frame order = fl_inbox_order(head, FL_FRAME_ABORT);
     order.why = FL_EPEER;

@@ -27,6 +27,8 @@ static fl_status open_tables(fl_head *head)
     FL_TRY(fl_alloc_array((size_t)job->train.batch, sizeof *head->ids, (void **)&head->ids));
     head->ids_capacity = (size_t)job->train.batch;
     FL_TRY(fl_store_create(&head->store));
+    FL_TRY(fl_flight_create(head->n_workers, &head->flight));
+    FL_TRY(fl_alloc_array(n, sizeof *head->survey, (void **)&head->survey));
     FL_TRY(fl_decide_open(head));
     head->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
     fl_tally_init(&head->tally, head->options->n_samples, job->train.batch, head->options->n_steps,
@@ -48,7 +50,7 @@ static fl_status open_all(fl_head *head)
     FL_TRY(open_tables(head));
     FL_TRY(open_files(head));
     fl_inbox_endpoint(head->options->dir_fd, endpoint, sizeof endpoint);
-    FL_TRY(fl_spawn_workers(head->options, &head->signals, endpoint, head->workers));
+    FL_TRY(fl_spawn_workers(head->options, &head->signals, endpoint, head->flight, head->workers));
     fl_status status = fl_signals_open(&head->signals);
     if (status == FL_OK) {
         status = fl_inbox_open(head);
@@ -72,6 +74,8 @@ static void close_all(fl_head *head)
     fl_store_destroy(&head->store);
     fl_runfiles_close(&head->files);
     fl_signals_restore(&head->signals);
+    fl_flight_destroy(&head->flight);
+    fl_free(head->survey);
     fl_free(head->workers);
     fl_free(head->times);
     fl_free(head->ids);

@@ -38,7 +38,7 @@ static bool redirect(int dir_fd, int rank)
 
 /* In the child. */
 static _Noreturn void become_worker(const fl_head_options *options, const fl_signals *signals,
-                                    const char *endpoint, int rank, pid_t head)
+                                    const char *endpoint, fl_flight *flight, int rank, pid_t head)
 {
     char name[24];
     snprintf(name, sizeof name, "worker %d", rank);
@@ -48,6 +48,7 @@ static _Noreturn void become_worker(const fl_head_options *options, const fl_sig
         _exit(1); /* the head died before it could be watched, or there is nowhere to write */
     }
     fl_signals_in_worker(signals);
+    fl_flight_join(flight, rank);
     fl_place place = fl_plan_place(options->plan, rank);
     if (place.active) {
         fl_log(FL_LOG_INFO, "stage %d of replica %d, process %d", place.stage, place.replica,
@@ -61,7 +62,7 @@ static _Noreturn void become_worker(const fl_head_options *options, const fl_sig
 }
 
 fl_status fl_spawn_workers(const fl_head_options *options, const fl_signals *signals,
-                           const char *endpoint, fl_worker *workers)
+                           const char *endpoint, fl_flight *flight, fl_worker *workers)
 {
     pid_t head = getpid();
     fflush(NULL); /* else what lies in the buffers would be written once a worker */
@@ -72,7 +73,7 @@ fl_status fl_spawn_workers(const fl_head_options *options, const fl_signals *sig
         w->spawned_us = w->heard_us = fl_now_us();
         w->pid = fork();
         if (w->pid == 0) {
-            become_worker(options, signals, endpoint, rank, head);
+            become_worker(options, signals, endpoint, flight, rank, head);
         }
         if (w->pid < 0) {
             fl_status status = fl_fail(FL_EFAILED, "cannot start worker %d of %d: %s", rank,

@@ -5,6 +5,7 @@
 #include "control/head.h"
 #include "control/signals.h"
 #include "control/wire.h"
+#include "device/flight.h"
 
 /* What the head knows of one worker. Times are fl_now_us; 0 means not yet. */
 typedef struct fl_worker {
@@ -26,10 +27,11 @@ typedef struct fl_worker {
 
 /* Fork one worker a rank. In the child: standard output and error go to RUN/worker-N.log, standard
  * input is empty, the kernel kills it when the caller's thread dies, and it leaves through _exit
- * with what `options->worker` returns. The caller must have no threads.
+ * with what `options->worker` returns; it records into `flight`. The caller must have no threads.
  * workers [plan->n_workers] out. On failure those already started are gone again. */
 fl_status fl_spawn_workers(const fl_head_options *options, const fl_signals *signals,
-                           const char *endpoint, fl_worker *workers) FL_MUST_CHECK;
+                           const char *endpoint, fl_flight *flight,
+                           fl_worker *workers) FL_MUST_CHECK;
 
 /* Note the exits since the last call, without waiting. Returns how many workers still live. */
 int fl_spawn_reap(fl_worker *workers, int n_workers);

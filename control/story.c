@@ -216,8 +216,11 @@ void fl_story_stalled(fl_head *head, int64_t now_us)
 {
     double seconds = (double)(now_us - head->moved_us) * 1e-6;
     const fl_worker *last = &head->workers[0];
+    char waits[FL_SURVEY_BYTES];
+    fl_survey_explain(head, -1, waits, sizeof waits);
     fl_json *j = begin(head, "run.stalled");
     fl_json_rounded(j, "seconds", seconds, 1);
+    fl_json_text(j, "waits", waits);
     fl_json_array(j, "workers");
     for (int i = 0; i < head->n_workers; i++) {
         const fl_worker *w = &head->workers[i];
@@ -230,9 +233,10 @@ void fl_story_stalled(fl_head *head, int64_t now_us)
     }
     fl_json_close(j, ']');
     end(head);
-    fl_progress_note(&head->progress,
-                     "no step for %.0f s; worker %d is furthest behind, after step %lld, in: %s",
-                     seconds, last->rank, (long long)last->steps, last->operation);
+    fl_progress_note(
+        &head->progress,
+        "no step for %.0f s; worker %d is furthest behind, after step %lld, in: %s%s%s", seconds,
+        last->rank, (long long)last->steps, last->operation, waits[0] == 0 ? "" : "; ", waits);
 }
 
 void fl_story_lost(fl_head *head)
@@ -251,6 +255,7 @@ void fl_story_lost(fl_head *head)
     }
     fl_json_integer(j, "steps", w->steps);
     fl_json_text(j, "operation", w->operation);
+    fl_json_text(j, "waits", head->waits);
     fl_json_text(j, "message", head->message);
     end(head);
 }

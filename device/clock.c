@@ -9,6 +9,13 @@ int64_t fl_now_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+int64_t fl_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 int64_t fl_left_ms(int64_t deadline_us)
 {
     int64_t left = deadline_us - fl_now_us();

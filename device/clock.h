@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 int64_t fl_now_us(void);
+int64_t fl_now_ns(void); /* the same clock */
 
 /* The moment `timeout_ms` from now, on fl_now_us's clock. */
 static inline int64_t fl_deadline_us(int64_t timeout_ms)

@@ -11,6 +11,7 @@
 
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/flight.h"
 #include "device/log.h"
 
 #include <signal.h>
@@ -69,6 +70,8 @@ static void *open_next(void *worker)
     fl_worker_state *w = worker;
     int64_t begun = fl_now_us();
     fl_plan plan = w->next->plan;
+    fl_flight_thread(FL_FLIGHT_PORTER, plan.generation);
+    fl_flight_enter(FL_FLIGHT_PREPARE, -1, -1, 0);
     fl__reach("prepare", w);
     fl_member_options options = {.worker = w->c,
                                  .plan = &plan,
@@ -87,6 +90,7 @@ static void *open_next(void *worker)
     w->porter.took_us = fl_now_us() - begun;
     atomic_store(&w->porter.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
     answer(w, plan.generation, status);
+    fl_flight_thread_end();
     return NULL;
 }
 
@@ -243,6 +247,7 @@ static void switch_over(fl_worker_state *w)
     w->speaks = w->now->plan.rank_of[0] == w->rank;
     atomic_store(&w->porter.state, FL_PREPARE_NONE);
     fl_link_generation(w->link, w->now->plan.generation);
+    fl_flight_generation(w->now->plan.generation);
     leave(w, old);
 }
 
@@ -251,8 +256,11 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     int64_t begun = fl_now_us();
     int against = -1;
     fl_link_doing(w->link, "transition: vote");
+    fl_flight_step(step);
+    fl_flight_enter(FL_FLIGHT_VOTE, -1, -1, 0);
     fl__reach("vote", w);
     FL_TRY(vote(w, &against));
+    fl_flight_leave();
     if (against >= 0) {
         stay(w, against);
         return FL_OK;
@@ -260,13 +268,17 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     int64_t voted = fl_now_us();
     fl_migrate_stats stats;
     fl_link_doing(w->link, "transition: migration");
+    fl_flight_enter(FL_FLIGHT_MIGRATION, -1, -1, 0);
     fl__reach("migrate", w);
     FL_TRY(migrate(w, &stats));
     fl__reach("migrated", w);
+    fl_flight_leave();
+    fl_flight_enter(FL_FLIGHT_SWITCH, -1, -1, 0);
     int64_t migrated = fl_now_us();
     switch_over(w);
     *switched = true;
     fl__reach("switch", w);
+    fl_flight_leave();
     fl_transition_parts done = {.generation = w->now->plan.generation,
                                 .step = step,
                                 .prepare_us = w->porter.took_us,

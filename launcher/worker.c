@@ -12,6 +12,7 @@
 
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/flight.h"
 #include "device/log.h"
 #include "launcher/worker_state.h"
 #include "nn/optimizer.h"
@@ -238,7 +239,9 @@ static fl_status evaluate(worker *w, int64_t epoch)
     }
     fl_link_doing(w->link, "evaluation");
     fl__reach("evaluate", w);
+    fl_flight_enter(FL_FLIGHT_EVALUATION, -1, -1, 0);
     FL_TRY(evaluate_all(w, n, &sums));
+    fl_flight_leave();
     if (w->speaks) {
         fl_eval_report report = {.epoch = epoch,
                                  .step = w->step - 1,
@@ -371,10 +374,12 @@ static fl_status stand_by(worker *w)
     bool woken = false, switched = false;
     told what;
     fl_link_doing(w->link, "standby");
+    fl_flight_enter(FL_FLIGHT_STANDBY, -1, -1, 0);
     while (!woken) {
         FL_TRY(over(fl_worker_given_up(w) ? w->aborted : FL_OK));
         woken = fl_link_wait_wake(w->link, STANDBY_SLICE_MS);
     }
+    fl_flight_leave();
     FL_TRY(hear(w, &what));
     FL_TRY(apply(w, &what, &switched));
     FL_TRY(pause(w, &what, &switched));
@@ -402,6 +407,7 @@ static bool is_due(const worker *w)
 static fl_status wait_verdict(worker *w, fl_verdict *verdict)
 {
     int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
+    fl_flight_enter(FL_FLIGHT_VERDICT, -1, -1, 0);
     while (!fl_link_wait_verdict(w->link, STANDBY_SLICE_MS, verdict)) {
         FL_TRY(over(fl_worker_given_up(w) ? w->aborted : FL_OK));
         if (fl_left_ms(deadline_us) == 0) {
@@ -409,6 +415,7 @@ static fl_status wait_verdict(worker *w, fl_verdict *verdict)
                            (long long)w->step);
         }
     }
+    fl_flight_leave();
     return FL_OK;
 }
 
@@ -441,8 +448,13 @@ static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor aft
     double lr = w->lr_factor * fl_learning_rate(w->c->job, batch->step, w->c->n_steps);
     int64_t begun = fl_now_us();
     fl_link_doing(w->link, "step");
+    fl_flight_step(batch->step);
+    fl_flight_enter(FL_FLIGHT_STEP, -1, -1, 0);
     FL_TRY(fl_pipeline_step(w->now->pipeline, batch, lr, waits ? 1.0 : 0.0, &result));
+    fl_flight_enter(FL_FLIGHT_REPORT, -1, -1, 0);
     report(w, batch, &result, lr, fl_now_us() - begun);
+    fl_flight_leave();
+    fl_flight_leave();
     w->step = batch->step + 1;
     w->cursor = after;
     fl__reach("step", w);
@@ -554,6 +566,7 @@ int fl_worker_run(void *context, int rank, const char *endpoint)
     worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .lock = PTHREAD_MUTEX_INITIALIZER};
     w.end_step = w.c->n_steps;
     w.speaks = rank == w.c->plan->rank_of[0];
+    fl_flight_generation(w.c->plan->generation);
     fl_status status = run(&w, endpoint);
     if (status != FL_OK) {
         fl_log(FL_LOG_ERROR, "%s: %s", fl_status_text(status), fl_errmsg());

@@ -4,6 +4,7 @@
 #include "data/loader.h"
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/flight.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/clock.h"
@@ -50,6 +51,7 @@ struct fl_pipeline {
     share coming;         /* scratch for prefetching the next one */
     fl_shape token_shape; /* raw shape for which tokens_of was computed */
     int64_t token_count;
+    int below, above; /* ranks of the neighbours; -1: none */
     fl_loss_sums sums;
     fl_step_result times; /* only its microseconds */
     double commit_sums[N_SUMS + FL_MAX_LAYERS];
@@ -122,6 +124,15 @@ static fl_status measure_messages(fl_pipeline *p, share *s)
     return FL_OK;
 }
 
+static fl_status begin_batch(fl_pipeline *p, const fl_global_batch *batch)
+{
+    fl_flight_enter(FL_FLIGHT_SHARE, -1, -1, 0);
+    FL_TRY(share_out(p, batch, &p->now));
+    FL_TRY(measure_messages(p, &p->now));
+    fl_flight_leave();
+    return FL_OK;
+}
+
 /* ---- 2: input ---- */
 
 fl_status fl_pipeline_prefetch(fl_pipeline *p, const fl_global_batch *batch)
@@ -150,11 +161,13 @@ static fl_status take_input(fl_pipeline *p, fl_tensor *input)
     if (input->n_samples == 0) {
         return FL_OK;
     }
+    fl_flight_enter(FL_FLIGHT_DATA, -1, -1, 0);
     FL_TRY(fl_loader_take(p->loader, p->o.job->fault.deadline_ms, &raw));
     size_t bytes = (size_t)(raw.n_tokens * raw.width) * fl_dtype_size(raw.dtype);
     FL_TRY(p->o.device->ops->copy_in(p->o.device, NULL, input->data, raw.data, bytes));
     FL_TRY(p->o.device->ops->sync(p->o.device, NULL));
     fl_loader_release(p->loader);
+    fl_flight_leave();
     p->times.data_us += fl_now_us() - begun;
     return FL_OK;
 }
@@ -170,12 +183,15 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
                            .training = training};
     what.ids = micro_ids(&p->now, micro_batch, &what.n);
     fl_tensor input, output;
+    fl_flight_micro_batch(micro_batch);
     FL_TRY(fl_stage_begin(p->stage, slot, &what, &input));
     if (p->is_first) {
         FL_TRY(take_input(p, &input));
     } else {
         int64_t begun = fl_now_us();
+        fl_flight_enter(FL_FLIGHT_RECEIVE, p->below, -1, (int64_t)p->now.in_bytes[micro_batch]);
         FL_TRY(fl_inflow_take(&p->forward_in, p->o.device, NULL, input.data, deadline(p)));
+        fl_flight_leave();
         p->times.wait_us += fl_now_us() - begun;
     }
     int64_t begun = fl_now_us();
@@ -186,8 +202,10 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
     int64_t computed = fl_now_us();
     p->times.compute_us += computed - begun;
     if (!p->is_last) {
-        FL_TRY(fl_outflow_put(&p->forward_out, p->o.device, NULL, output.data,
-                              p->now.out_bytes[micro_batch], deadline(p)));
+        size_t bytes = p->now.out_bytes[micro_batch];
+        fl_flight_enter(FL_FLIGHT_SEND, p->above, -1, (int64_t)bytes);
+        FL_TRY(fl_outflow_put(&p->forward_out, p->o.device, NULL, output.data, bytes, deadline(p)));
+        fl_flight_leave();
         p->times.wait_us += fl_now_us() - computed;
     }
     return FL_OK;
@@ -199,12 +217,14 @@ static fl_status layer_done(void *context, int layer)
     return fl_reduce_layer_done(&p->reduce, layer);
 }
 
-static fl_status take_grad_out(fl_pipeline *p, int slot)
+static fl_status take_grad_out(fl_pipeline *p, int micro_batch, int slot)
 {
     fl_tensor grad_out;
     int64_t begun = fl_now_us();
     fl_stage_grad_out(p->stage, slot, &grad_out);
+    fl_flight_enter(FL_FLIGHT_RECEIVE_GRAD, p->above, -1, (int64_t)p->now.out_bytes[micro_batch]);
     FL_TRY(fl_inflow_take(&p->backward_in, p->o.device, NULL, grad_out.data, deadline(p)));
+    fl_flight_leave();
     p->times.wait_us += fl_now_us() - begun;
     return FL_OK;
 }
@@ -213,8 +233,9 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
 {
     bool last_one = micro_batch == p->M - 1;
     fl_tensor grad_in;
+    fl_flight_micro_batch(micro_batch);
     if (!p->is_last && p->trains) {
-        FL_TRY(take_grad_out(p, slot));
+        FL_TRY(take_grad_out(p, micro_batch, slot));
     }
     int64_t begun = fl_now_us();
     if (p->is_last) {
@@ -225,8 +246,11 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
     int64_t computed = fl_now_us();
     p->times.compute_us += computed - begun;
     if (grad_in.data != NULL) {
-        FL_TRY(fl_outflow_put(&p->backward_out, p->o.device, NULL, grad_in.data,
-                              p->now.in_bytes[micro_batch], deadline(p)));
+        size_t bytes = p->now.in_bytes[micro_batch];
+        fl_flight_enter(FL_FLIGHT_SEND_GRAD, p->below, -1, (int64_t)bytes);
+        FL_TRY(
+            fl_outflow_put(&p->backward_out, p->o.device, NULL, grad_in.data, bytes, deadline(p)));
+        fl_flight_leave();
         p->times.wait_us += fl_now_us() - computed;
     }
     return FL_OK;
@@ -246,6 +270,7 @@ static fl_status run_ops(fl_pipeline *p)
             FL_TRY(run_backward(p, m, m % p->n_slots));
         }
     }
+    fl_flight_micro_batch(-1);
     return FL_OK;
 }
 
@@ -272,7 +297,9 @@ static fl_status commit(fl_pipeline *p, double flag, fl_step_result *result)
     sums[SUM_CORRECT] = p->sums.n_correct;
     sums[SUM_TARGETS] = p->sums.n_targets;
     sums[SUM_FLAG] = flag;
+    fl_flight_enter(FL_FLIGHT_NORMS, -1, -1, 0);
     FL_TRY(add_norms(p, &sums[SUM_HEAD], blocks));
+    fl_flight_leave();
     int64_t begun = fl_now_us();
     FL_TRY(fl_group_sum(p->o.group, sums, N_SUMS + L, deadline(p)));
     p->times.wait_us += fl_now_us() - begun;
@@ -293,8 +320,7 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
 {
     p->times = (fl_step_result){0};
     p->sums = (fl_loss_sums){0};
-    FL_TRY(share_out(p, batch, &p->now));
-    FL_TRY(measure_messages(p, &p->now));
+    FL_TRY(begin_batch(p, batch));
     FL_TRY(run_ops(p));
     int64_t begun = fl_now_us();
     FL_TRY(fl_reduce_wait(&p->reduce, deadline(p)));
@@ -302,9 +328,11 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
     p->times.reduce_wait_us = reduced - begun;
     FL_TRY(commit(p, flag, result));
     begun = fl_now_us();
+    fl_flight_enter(FL_FLIGHT_OPTIMIZER, -1, -1, 0);
     FL_TRY(fl_params_step(fl_stage_params(p->stage), NULL, p->o.job, batch->step, lr,
                           fl_clip_scale(result->grad_norm, p->o.job->train.clip)));
     FL_TRY(p->o.device->ops->sync(p->o.device, NULL));
+    fl_flight_leave();
     result->optimizer_us = fl_now_us() - begun;
     result->compute_us = p->times.compute_us;
     result->wait_us = p->times.wait_us;
@@ -322,12 +350,12 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
 fl_status fl_pipeline_evaluate(fl_pipeline *p, const fl_global_batch *batch, fl_loss_sums *sums)
 {
     p->sums = (fl_loss_sums){0};
-    FL_TRY(share_out(p, batch, &p->now));
-    FL_TRY(measure_messages(p, &p->now));
+    FL_TRY(begin_batch(p, batch));
     FL_TRY(fl_inflow_begin(&p->forward_in, p->now.in_bytes, p->M));
     for (int m = 0; m < p->M; m++) {
         FL_TRY(run_forward(p, m, 0, false));
     }
+    fl_flight_micro_batch(-1);
     sums->loss += p->sums.loss;
     sums->n_correct += p->sums.n_correct;
     sums->n_targets += p->sums.n_targets;
@@ -465,6 +493,9 @@ fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **o
     p->place = fl_plan_place(options->plan, options->rank);
     p->is_first = p->place.stage == 0;
     p->is_last = p->place.stage == p->K - 1;
+    const int *me = &options->plan->rank_of[p->place.replica * p->K + p->place.stage];
+    p->below = p->is_first ? -1 : me[-1];
+    p->above = p->is_last ? -1 : me[1];
     fl_status status = fill(p);
     p->o.handed = NULL; /* the caller's */
     if (status != FL_OK) {

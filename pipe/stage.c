@@ -2,6 +2,7 @@
 
 #include "data/loader.h"
 #include "device/alloc.h"
+#include "device/flight.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 
@@ -166,8 +167,10 @@ fl_status fl_stage_forward(fl_stage *stage, int slot_index, fl_tensor *output)
         int layer = stage->o.first + i;
         fl_exec x = exec_for(stage, s, layer);
         FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&s->at[i + 1]), &s->at[i + 1].data));
+        fl_flight_enter(FL_FLIGHT_FORWARD, -1, layer, 0);
         FL_TRY(fl_exec_forward(&x, stage->o.model, layer, &stage->params.layer[i], &s->frame[i],
                                &s->at[i], &s->at[i + 1]));
+        fl_flight_leave();
     }
     *output = s->at[stage->n_layers];
     if (!s->what.training && stage->o.last != fl_model_n_layers(stage->o.model)) {
@@ -182,11 +185,13 @@ fl_status fl_stage_loss(fl_stage *stage, int slot_index, bool want_grad, float g
     slot *s = &stage->slots[slot_index];
     fl_tensor targets, grad;
     fl_exec x = exec_for(stage, s, stage->o.last);
+    fl_flight_enter(FL_FLIGHT_LOSS, -1, -1, 0);
     FL_TRY(fl_load_targets(stage->o.dataset, s->what.split, s->ids, s->what.n, stage->targets,
                            stage->max_targets, stage->target_offsets, &targets));
     fl_stage_grad_out(stage, slot_index, &grad);
     FL_TRY(fl_exec_loss(&x, stage->o.model, &s->at[stage->n_layers], &targets, grad_scale,
                         want_grad ? &grad : NULL, sums));
+    fl_flight_leave();
     if (!want_grad) {
         end_slot(stage, s);
     }
@@ -212,8 +217,10 @@ fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in,
         fl_tensor out = s->at[i + 1], in = s->at[i];
         out.data = stage->grad[stage->grad_turn];
         in.data = stage->grad[1 - stage->grad_turn];
+        fl_flight_enter(FL_FLIGHT_BACKWARD, -1, layer, 0);
         FL_TRY(fl_exec_backward(&x, stage->o.model, layer, &stage->params.layer[i], &s->frame[i],
                                 &out, want ? &in : NULL));
+        fl_flight_leave();
         stage->grad_turn = 1 - stage->grad_turn;
         if (layer_done != NULL) {
             FL_TRY(layer_done(context, layer));

@@ -13,6 +13,7 @@ set(FL_TESTS_MULTIPROC
   test_message
   test_plans_agree
   test_profile
+  test_standstill
   test_steps
   test_tight
   test_transition_faults

@@ -1,0 +1,368 @@
+/* One writer a track, and any number of readers in other processes:
+ *
+ *     enter   changes + 1 (odd)   open[depth] = it, depth + 1    changes + 1 (even)
+ *     leave   changes + 1 (odd)   depth - 1                      changes + 1 (even)
+ *             begun + 1           ring[n % RING] = it            written + 1
+ *
+ * A reader of `open` reads again when `changes` was odd or has moved. A reader of the ring takes
+ * what lies below `written`, and drops what `begun` shows to have been overwritten meanwhile. All
+ * words are atomic, so that a torn read is seen and never undefined. */
+#include "device/flight.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { WORDS = 8, TRIES = 100 };
+
+typedef struct slot {
+    _Atomic uint64_t word[WORDS];
+} slot;
+
+typedef struct track {
+    _Alignas(64) atomic_int role; /* fl_flight_role; who holds it writes it */
+    _Atomic uint64_t changes, begun, written;
+    _Atomic uint64_t depth;
+    _Alignas(64) slot open[FL_FLIGHT_DEPTH];
+    slot ring[FL_FLIGHT_RING];
+} track;
+
+typedef struct recorder {
+    _Alignas(64) _Atomic int64_t step;
+    track tracks[FL_FLIGHT_TRACKS];
+} recorder;
+
+struct fl_flight {
+    int n_workers;
+    size_t stride; /* bytes of a worker, whole pages */
+    unsigned char *memory;
+};
+
+/* This process's recorder, and what each of its threads needs to write. */
+static recorder *mine;
+static int my_rank;
+static _Thread_local struct {
+    track *track;
+    uint64_t depth; /* may be beyond FL_FLIGHT_DEPTH: what lies deeper is not recorded */
+    uint32_t generation;
+    int32_t micro_batch;
+} here;
+
+/* ---- words ---- */
+
+static uint64_t pair(int32_t low, int32_t high)
+{
+    return (uint64_t)(uint32_t)low | (uint64_t)(uint32_t)high << 32;
+}
+
+static void set(slot *s, int i, uint64_t value)
+{
+    atomic_store_explicit(&s->word[i], value, memory_order_relaxed);
+}
+
+static uint64_t get(const slot *s, int i)
+{
+    return atomic_load_explicit(&s->word[i], memory_order_relaxed);
+}
+
+static fl_flight_entry entry_of(const slot *s)
+{
+    uint64_t head = get(s, 0), numbers = get(s, 2);
+    uint64_t kind = head & 0xff;
+    return (fl_flight_entry){
+        .kind = kind < FL_FLIGHT_KINDS ? (fl_flight_kind)kind : FL_FLIGHT_NONE,
+        .depth = (int)(head >> 8 & 0xff),
+        .generation = (uint32_t)(head >> 32),
+        .step = (int64_t)get(s, 1),
+        .micro_batch = (int32_t)(uint32_t)numbers,
+        .item = (int32_t)(uint32_t)(numbers >> 32),
+        .peer = (int32_t)(uint32_t)get(s, 3),
+        .bytes = (int64_t)get(s, 4),
+        .entered_ns = (int64_t)get(s, 5),
+        .left_ns = (int64_t)get(s, 6),
+    };
+}
+
+static uint64_t next(_Atomic uint64_t *counter)
+{
+    uint64_t n = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, n + 1, memory_order_relaxed);
+    return n;
+}
+
+static void begin_change(track *t)
+{
+    next(&t->changes);
+    atomic_thread_fence(memory_order_release);
+}
+
+static void end_change(track *t)
+{
+    uint64_t n = atomic_load_explicit(&t->changes, memory_order_relaxed);
+    atomic_store_explicit(&t->changes, n + 1, memory_order_release);
+}
+
+/* ---- writing ---- */
+
+void fl_flight_enter(fl_flight_kind kind, int peer, int item, int64_t bytes)
+{
+    track *t = here.track;
+    if (t == NULL || here.depth++ >= FL_FLIGHT_DEPTH) {
+        return;
+    }
+    slot *s = &t->open[here.depth - 1];
+    int64_t step = atomic_load_explicit(&mine->step, memory_order_relaxed);
+    begin_change(t);
+    set(s, 0, (uint64_t)kind | (here.depth - 1) << 8 | (uint64_t)here.generation << 32);
+    set(s, 1, (uint64_t)step);
+    set(s, 2, pair(here.micro_batch, item));
+    set(s, 3, pair(peer, 0));
+    set(s, 4, (uint64_t)bytes);
+    set(s, 5, (uint64_t)fl_now_ns());
+    set(s, 6, 0);
+    atomic_store_explicit(&t->depth, here.depth, memory_order_relaxed);
+    end_change(t);
+    if (fl__flight_point != NULL) {
+        fl__flight_point(kind, my_rank, step);
+    }
+}
+
+void fl_flight_leave(void)
+{
+    track *t = here.track;
+    if (t == NULL || here.depth == 0 || --here.depth >= FL_FLIGHT_DEPTH) {
+        return;
+    }
+    const slot *from = &t->open[here.depth];
+    uint64_t n = next(&t->begun);
+    slot *to = &t->ring[n % FL_FLIGHT_RING];
+    atomic_thread_fence(memory_order_release);
+    for (int i = 0; i < 6; i++) {
+        set(to, i, get(from, i));
+    }
+    set(to, 6, (uint64_t)fl_now_ns());
+    atomic_store_explicit(&t->written, n + 1, memory_order_release);
+    begin_change(t);
+    atomic_store_explicit(&t->depth, here.depth, memory_order_relaxed);
+    end_change(t);
+}
+
+void fl_flight_micro_batch(int micro_batch)
+{
+    here.micro_batch = micro_batch;
+}
+
+void fl_flight_generation(uint32_t generation)
+{
+    here.generation = generation;
+}
+
+void fl_flight_step(int64_t step)
+{
+    if (mine != NULL) {
+        atomic_store_explicit(&mine->step, step, memory_order_relaxed);
+    }
+}
+
+static void hold(track *t, fl_flight_role role, uint32_t generation)
+{
+    here.track = t;
+    here.depth = 0;
+    here.generation = generation;
+    here.micro_batch = -1;
+    begin_change(t);
+    atomic_store_explicit(&t->depth, 0, memory_order_relaxed);
+    atomic_store_explicit(&t->role, (int)role, memory_order_relaxed);
+    end_change(t);
+}
+
+void fl_flight_thread(fl_flight_role role, uint32_t generation)
+{
+    for (int i = 1; mine != NULL && i < FL_FLIGHT_TRACKS; i++) {
+        int nobody = FL_FLIGHT_NOBODY;
+        if (atomic_compare_exchange_strong(&mine->tracks[i].role, &nobody, (int)role)) {
+            hold(&mine->tracks[i], role, generation);
+            return;
+        }
+    }
+}
+
+void fl_flight_thread_end(void)
+{
+    if (here.track != NULL) {
+        atomic_store_explicit(&here.track->role, FL_FLIGHT_NOBODY, memory_order_release);
+        here.track = NULL;
+    }
+}
+
+/* ---- the head ---- */
+
+static recorder *recorder_of(const fl_flight *flight, int rank)
+{
+    return (recorder *)(void *)(flight->memory + (size_t)rank * flight->stride);
+}
+
+fl_status fl_flight_create(int n_workers, fl_flight **out)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t stride = (sizeof(recorder) + page - 1) / page * page;
+    fl_flight *flight = NULL;
+    /* Pages that nobody writes take no memory. */
+    void *memory = mmap(NULL, stride * (size_t)n_workers, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        return fl_fail(FL_ENOMEM, "flight recorders of %d workers: %s", n_workers, strerror(errno));
+    }
+    fl_status status = fl_alloc(sizeof *flight, (void **)&flight);
+    if (status != FL_OK) {
+        munmap(memory, stride * (size_t)n_workers);
+        return status;
+    }
+    *flight = (fl_flight){.n_workers = n_workers, .stride = stride, .memory = memory};
+    *out = flight;
+    return FL_OK;
+}
+
+void fl_flight_destroy(fl_flight **flight)
+{
+    fl_flight *f = *flight;
+    if (f != NULL) {
+        munmap(f->memory, f->stride * (size_t)f->n_workers);
+        fl_free(f);
+        *flight = NULL;
+    }
+}
+
+void fl_flight_join(fl_flight *flight, int rank)
+{
+    size_t before = (size_t)rank * flight->stride;
+    size_t after = (size_t)(flight->n_workers - rank - 1) * flight->stride;
+    mine = recorder_of(flight, rank);
+    my_rank = rank;
+    if (before > 0) {
+        munmap(flight->memory, before);
+    }
+    if (after > 0) {
+        munmap(flight->memory + before + flight->stride, after);
+    }
+    hold(&mine->tracks[0], FL_FLIGHT_MAIN, 0);
+}
+
+int64_t fl_flight_step_of(const fl_flight *flight, int rank)
+{
+    return atomic_load_explicit(&recorder_of(flight, rank)->step, memory_order_relaxed);
+}
+
+/* ---- reading ---- */
+
+static void look_once(const track *t, fl_flight_view *out)
+{
+    uint64_t depth = atomic_load_explicit(&t->depth, memory_order_relaxed);
+    out->role = (fl_flight_role)atomic_load_explicit(&t->role, memory_order_relaxed);
+    out->depth = (int)(depth < FL_FLIGHT_DEPTH ? depth : FL_FLIGHT_DEPTH);
+    for (int i = 0; i < out->depth; i++) {
+        out->open[i] = entry_of(&t->open[i]);
+    }
+}
+
+void fl_flight_look(const fl_flight *flight, int rank, int track_index, fl_flight_view *out)
+{
+    const track *t = &recorder_of(flight, rank)->tracks[track_index];
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t before = atomic_load_explicit(&t->changes, memory_order_acquire);
+        look_once(t, out); /* the last try stands: its writer died or was stopped in the middle */
+        atomic_thread_fence(memory_order_acquire);
+        if (before % 2 == 0 && before == atomic_load_explicit(&t->changes, memory_order_relaxed)) {
+            break;
+        }
+    }
+    uint64_t lost = 0, written = fl_flight_written(flight, rank, track_index);
+    uint64_t cursor = written > 0 ? written - 1 : 0;
+    fl_flight_read(flight, rank, track_index, &cursor, &out->last, 1, &lost);
+}
+
+uint64_t fl_flight_written(const fl_flight *flight, int rank, int track_index)
+{
+    const track *t = &recorder_of(flight, rank)->tracks[track_index];
+    return atomic_load_explicit(&t->written, memory_order_acquire);
+}
+
+int fl_flight_read(const fl_flight *flight, int rank, int track_index, uint64_t *cursor,
+                   fl_flight_entry *out, int capacity, uint64_t *n_lost)
+{
+    const track *t = &recorder_of(flight, rank)->tracks[track_index];
+    uint64_t written = atomic_load_explicit(&t->written, memory_order_acquire);
+    int n = 0;
+    if (written > *cursor + FL_FLIGHT_RING) {
+        *n_lost += written - FL_FLIGHT_RING - *cursor;
+        *cursor = written - FL_FLIGHT_RING;
+    }
+    for (; n < capacity && *cursor < written; ++*cursor) {
+        out[n] = entry_of(&t->ring[*cursor % FL_FLIGHT_RING]);
+        atomic_thread_fence(memory_order_acquire);
+        if (atomic_load_explicit(&t->begun, memory_order_relaxed) > *cursor + FL_FLIGHT_RING) {
+            ++*n_lost; /* overwritten while it was read */
+        } else {
+            n++;
+        }
+    }
+    return n;
+}
+
+bool fl_flight_newest(const fl_flight *flight, int rank, int track_index, fl_flight_kind kind,
+                      fl_flight_entry *out)
+{
+    const track *t = &recorder_of(flight, rank)->tracks[track_index];
+    uint64_t written = atomic_load_explicit(&t->written, memory_order_acquire), lost = 0;
+    uint64_t oldest = written > FL_FLIGHT_RING ? written - FL_FLIGHT_RING : 0;
+    for (uint64_t i = written; i > oldest; i--) {
+        uint64_t cursor = i - 1;
+        fl_flight_entry entry;
+        if (fl_flight_read(flight, rank, track_index, &cursor, &entry, 1, &lost) != 1 || lost > 0) {
+            return false; /* the writer came round: what is older is gone, too */
+        }
+        if (entry.kind == kind) {
+            *out = entry;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- names ---- */
+
+const char *fl_flight_text(fl_flight_kind kind)
+{
+    static const char *const text[] = {
+#define FL_FLIGHT_TEXT(name, words, category) words,
+        FL_FLIGHT_MAP(FL_FLIGHT_TEXT)
+#undef FL_FLIGHT_TEXT
+    };
+    return kind < FL_FLIGHT_KINDS ? text[kind] : text[FL_FLIGHT_NONE];
+}
+
+fl_flight_category fl_flight_category_of(fl_flight_kind kind)
+{
+    static const fl_flight_category of[] = {
+#define FL_FLIGHT_CATEGORY(name, words, category) FL_FLIGHT_IS_##category,
+        FL_FLIGHT_MAP(FL_FLIGHT_CATEGORY)
+#undef FL_FLIGHT_CATEGORY
+    };
+    return kind < FL_FLIGHT_KINDS ? of[kind] : FL_FLIGHT_IS_OTHER;
+}
+
+const char *fl_flight_category_text(fl_flight_category category)
+{
+    static const char *const text[] = {
+#define FL_FLIGHT_TEXT(name, words) words,
+        FL_FLIGHT_CATEGORIES(FL_FLIGHT_TEXT)
+#undef FL_FLIGHT_TEXT
+    };
+    return category < FL_FLIGHT_N_CATEGORIES ? text[category] : text[FL_FLIGHT_IS_OTHER];
+}
