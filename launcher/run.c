@@ -8,6 +8,8 @@
 #include "autodp/sampler.h"
 #include "control/head.h"
 #include "device/alloc.h"
+#include "device/log.h"
+#include "launcher/cores.h"
 #include "launcher/costs.h"
 #include "launcher/job.h"
 #include "launcher/schema.h"
@@ -36,6 +38,7 @@ typedef struct preparation {
     const fl_job *job;
     int64_t n_samples, n_steps;
     int n_workers;
+    fl_cores cores;
     fl_layer_memory *memory_one; /* [n_layers] */
     fl_profile *profile;
     fl_costs *costs;
@@ -62,6 +65,7 @@ static int devices(const fl_job *job)
 
 static void preparation_fini(preparation *p)
 {
+    fl_cores_release(&p->cores);
     fl_free(p->memory_one);
     fl_free(p->profile);
     fl_free(p->costs);
@@ -170,13 +174,33 @@ static fl_costs_options costs_options(const preparation *p, const char *only)
                               .only = only};
 }
 
+/* Every worker's processors, from here to the end of the run. */
+static void take_cores(preparation *p)
+{
+    fl_cores_take(FL_CORES_NAME, p->n_workers * (int)p->job->devices.cores, &p->cores);
+    if (p->cores.n_shared > 0) {
+        fl_log(FL_LOG_WARN, "%d of the %d processors that this run uses are another run's, too",
+               p->cores.n_shared, p->cores.n);
+    }
+}
+
+static fl_status get_costs(preparation *p)
+{
+    cpu_set_t before;
+    fl_costs_options costs = costs_options(p, NULL);
+    fl_cores_confine(&p->cores, &before);
+    fl_status status = fl_costs_get(&costs, p->costs, p->profile);
+    (void)sched_setaffinity(0, sizeof before, &before);
+    return status;
+}
+
 static fl_status make_plan(preparation *p)
 {
     FL_TRY(prepare(p));
     guess_profile(p);
     FL_TRY(choose(p, 0)); /* what cannot be is refused before time goes into measuring */
-    fl_costs_options costs = costs_options(p, NULL);
-    FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
+    take_cores(p);
+    FL_TRY(get_costs(p));
     FL_TRY(choose(p, 0));
     if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE) {
         /* Workers that have no stage have nothing to wait for in a static plan. */
@@ -329,6 +353,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                                 .dataset = p->dataset,
                                 .job = p->job,
                                 .plan = p->plan,
+                                .cores = &p->cores,
                                 .n_samples = p->n_samples,
                                 .n_steps = p->n_steps};
     fl_head_options head = {.job = p->job,

@@ -20,7 +20,6 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
-#include <sched.h>
 #include <string.h>
 
 enum { HEARTBEATS_PER_DETECT = 10, STANDBY_SLICE_MS = 50 };
@@ -83,27 +82,18 @@ void fl_worker_withdraw(worker *w, fl_group *group)
 
 /* ---- ① to ③ ---- */
 
-/* Workers take processors in turn as long as there are enough for each to have its own. */
+/* Workers take the run's processors in turn, if there are enough for each to have its own. */
 static fl_status open_device(worker *w)
 {
     const fl_job *job = w->c->job;
-    cpu_set_t set;
-    int cpus[CPU_SETSIZE], mine[CPU_SETSIZE], n = 0;
-    int cores = (int)job->devices.cores;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) {
-        CPU_ZERO(&set);
+    const fl_cores *all = w->c->cores;
+    int cores = (int)job->devices.cores, first = w->rank * cores;
+    const int *mine = first + cores <= all->n ? all->cpu + first : NULL;
+    for (int i = 0; mine != NULL && i < cores; i++) {
+        fl_log(FL_LOG_INFO, "on processor %d%s", mine[i],
+               all->mark[first + i] < 0 && all->n_shared > 0 ? ", as is another run" : "");
     }
-    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (CPU_ISSET(cpu, &set)) {
-            cpus[n++] = (int)cpu;
-        }
-    }
-    bool enough = cores * w->c->plan->n_workers <= n;
-    for (int i = 0; enough && i < cores; i++) {
-        mine[i] = cpus[w->rank * cores + i];
-    }
-    return fl_device_cpu_create(cores, enough ? mine : NULL, (size_t)job->devices.memory_bytes,
-                                &w->device);
+    return fl_device_cpu_create(cores, mine, (size_t)job->devices.memory_bytes, &w->device);
 }
 
 static fl_status open_messages(worker *w)

@@ -2,6 +2,8 @@
 #ifndef FL_LAUNCHER_WORKER_H
 #define FL_LAUNCHER_WORKER_H
 
+#include "launcher/cores.h"
+
 #include <frostline/plan.h>
 
 /* What the head had when it forked: the worker sees it as it was then. */
@@ -10,6 +12,7 @@ typedef struct fl_worker_context {
     const fl_dataset *dataset;
     const fl_job *job;
     const fl_plan *plan;
+    const fl_cores *cores;
     int64_t n_samples; /* of the training split that the job uses */
     int64_t n_steps;
 } fl_worker_context;
