@@ -63,7 +63,7 @@ void fl_decide_norms(fl_head *head, const fl_frame_norms *norms)
     }
     d->heard = done;
     fl_norms_add(&d->norms, norms->squared);
-    if (fl_freeze_ends_interval(job, done, per_epoch)) {
+    if (fl_freeze_ends_interval(job, done, per_epoch, head->options->n_steps)) {
         fl_norms_end(&d->norms);
     }
     if (fl_freeze_due(job, done, per_epoch, head->options->n_steps)) {
@@ -313,6 +313,7 @@ static void ask_policy(fl_head *head, fl_decision *d)
                              .F = head->plan.F,
                              .step = head->decide.due_at,
                              .steps_per_epoch = head->tally.steps_per_epoch,
+                             .n_steps = head->options->n_steps,
                              .norm = fl_norms_get(norms),
                              .norm_before = fl_norms_get_before(norms)};
     fl_freeze_decision decision;

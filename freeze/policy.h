@@ -16,7 +16,7 @@ typedef struct fl_freeze_input {
     int L;             /* blocks, >= 1 */
     int F;             /* frozen now, 0 .. L */
     int64_t step;      /* steps done */
-    int64_t steps_per_epoch;
+    int64_t steps_per_epoch, n_steps;
     const double *norm;        /* [L] of the interval just ended, 0 up to F; NULL: none */
     const double *norm_before; /* [L] of the interval before it; NULL: none */
     const bool *pinned;        /* [L] never to be frozen; NULL: none */
@@ -34,14 +34,16 @@ typedef struct fl_freeze_decision {
  * stability: AutoFreeze, arXiv 2102.01386. */
 void fl_freeze_decide(const fl_freeze_input *input, fl_freeze_decision *decision);
 
-/* The interval that begins after `step` steps: 1 at freeze.start, one more each freeze.every, 0
- * before it. Threads: pure; any. */
-int64_t fl_freeze_interval(const fl_job *job, int64_t step, int64_t steps_per_epoch);
+/* The interval that begins after `step` steps of n_steps: 1 at freeze.start, one more each
+ * freeze.every, 0 before it. Threads: pure; any. */
+int64_t fl_freeze_interval(const fl_job *job, int64_t step, int64_t steps_per_epoch,
+                           int64_t n_steps);
 
 /* Whether an interval ends after `step` steps, so that norms of a new one are to be gathered. Also
  * before freeze.start, counted back from it: the first decision then has norms to compare. False
  * for the policy none, and at step 0. */
-bool fl_freeze_ends_interval(const fl_job *job, int64_t step, int64_t steps_per_epoch);
+bool fl_freeze_ends_interval(const fl_job *job, int64_t step, int64_t steps_per_epoch,
+                             int64_t n_steps);
 
 /* Whether a decision is due after `step` steps of n_steps: an interval ends, freeze.start has come
  * and steps are left. At step 0 it is for a schedule that starts there. */

@@ -25,7 +25,7 @@ static int from_list(const fl_freeze_input *in, int64_t interval, char why[FL_FR
 
 int fl__freeze_schedule(const fl_freeze_input *in, char why[FL_FREEZE_WHY_MAX])
 {
-    int64_t interval = fl_freeze_interval(in->job, in->step, in->steps_per_epoch);
+    int64_t interval = fl_freeze_interval(in->job, in->step, in->steps_per_epoch, in->n_steps);
     double alpha = in->job->freeze.alpha;
     if (interval < 1) {
         fl__freeze_say(why, "step %lld is before freeze.start", (long long)in->step);

@@ -86,11 +86,15 @@ static bool read_whole_number(const char *text, bool may_be_ratio, double *out)
     return text[length] == '\0';
 }
 
-/* "2 epochs", "40 steps"; a number alone counts epochs. */
+/* "75%", "2 epochs", "40 steps"; a number alone counts epochs. */
 static bool read_period(const fl_field *field, const char *text, fl_period *out)
 {
     size_t length = 0;
     double value = 0;
+    if (fl_read_percent(text, &value)) {
+        *out = (fl_period){.share = value, .steps = -1};
+        return number_is_in(field, value) && value <= 1;
+    }
     if (!fl_read_number(text, &value, &length)) {
         return false;
     }

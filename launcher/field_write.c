@@ -88,6 +88,10 @@ static void write_period(const fl_period *period, char text[FL_FIELD_VALUE_MAX])
                  period->steps == 1 ? "" : "s");
         return;
     }
+    if (period->share > 0) {
+        fl_write_percent(period->share, text, FL_FIELD_VALUE_MAX);
+        return;
+    }
     snprintf(text, FL_FIELD_VALUE_MAX, "%s epoch%s",
              fl_write_number(period->epochs, number, sizeof number),
              period->epochs == 1 ? "" : "s");
@@ -176,7 +180,8 @@ static void allowed_period(const fl_field *field, char *text, size_t size_bytes)
     char range[80];
     allowed_range(field, range, sizeof range);
     snprintf(text, size_bytes,
-             "epochs %s or steps from %" PRId64 " to %" PRId64 ", such as 2 epochs or 40 steps",
+             "a share of the run up to 100%%, epochs %s or steps from %" PRId64 " to %" PRId64
+             ", such as 75%%, 2 epochs or 40 steps",
              range, field->least, field->most);
 }
 

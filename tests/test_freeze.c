@@ -492,6 +492,10 @@ static void test_freeze__decisions_are_due_from_start_on(void **state)
     expect_due(&job, 40, (int64_t[]){20, 30}, 2);
     job.freeze.every = (fl_period){.epochs = 0.5, .steps = -1};
     expect_due(&job, 40, (int64_t[]){20, 25, 30, 35}, 4);
+    job.freeze.start = (fl_period){.share = 0.75, .steps = -1};
+    job.freeze.every = (fl_period){.share = 0.1, .steps = -1};
+    expect_due(&job, 40, (int64_t[]){30, 34, 38}, 3);
+    expect_due(&job, 20, (int64_t[]){15, 17, 19}, 3);
     job.freeze.start = (fl_period){.steps = 7};
     job.freeze.every = (fl_period){.steps = 11};
     expect_due(&job, 40, (int64_t[]){7, 18, 29}, 3);
@@ -516,8 +520,9 @@ static void test_freeze__intervals_reach_back_before_start(void **state)
     job.freeze.start = (fl_period){.steps = 10};
     job.freeze.every = (fl_period){.steps = 4};
     for (int64_t step = 0; step < 40; step++) {
-        assert_int_equal(fl_freeze_ends_interval(&job, step, 7), step > 0 && step % 4 == 2);
-        assert_int_equal(fl_freeze_interval(&job, step, 7), step < 10 ? 0 : 1 + (step - 10) / 4);
+        assert_int_equal(fl_freeze_ends_interval(&job, step, 7, 40), step > 0 && step % 4 == 2);
+        assert_int_equal(fl_freeze_interval(&job, step, 7, 40),
+                         step < 10 ? 0 : 1 + (step - 10) / 4);
     }
 }
 

@@ -22,10 +22,11 @@
 #define DETECT "allowed: a duration from 100ms to 1h, with ms, s, min or h"
 #define WARMUP "allowed: a share of the run from 0% to 100%, or a number of steps"
 #define PERIOD                                                                                     \
-    "allowed: epochs above 0 and up to 1e6 or steps from 1 to 1000000000000, such as 2 epochs or " \
-    "40 steps"
+    "allowed: a share of the run up to 100%, epochs above 0 and up to 1e6 or steps from 1 to "     \
+    "1000000000000, such as 75%, 2 epochs or 40 steps"
 #define START                                                                                      \
-    "allowed: epochs from 0 to 1e6 or steps from 0 to 1000000000000, such as 2 epochs or 40 steps"
+    "allowed: a share of the run up to 100%, epochs from 0 to 1e6 or steps from 0 to "             \
+    "1000000000000, such as 75%, 2 epochs or 40 steps"
 #define ALPHA "allowed: a number above 0 and less than 1, also as 1/3"
 #define LIST "allowed: none, or a list of at most 256, each an integer from 0 to 512 (blocks)"
 #define SCRIPT "allowed: none, or a list of at most 256 mappings with step, f, k, r, m; rising step"
@@ -234,7 +235,7 @@ static const broken files[] = {
      "job.yaml:1:10: freeze.polcy: unknown field, nearest is freeze.policy"},
     {"freeze: {start: -1}\n", "job.yaml:1:17: freeze.start: found '-1', " START},
     {"freeze: {start: 2 weeks}\n", "job.yaml:1:17: freeze.start: found '2 weeks', " START},
-    {"freeze: {start: 50%}\n", "job.yaml:1:17: freeze.start: found '50%', " START},
+    {"freeze: {start: 101%}\n", "job.yaml:1:17: freeze.start: found '101%', " START},
     {"freeze: {start: steps}\n", "job.yaml:1:17: freeze.start: found 'steps', " START},
     {"freeze: {start: 2.5 steps}\n", "job.yaml:1:17: freeze.start: found '2.5 steps', " START},
     {"freeze: {start: -3 steps}\n", "job.yaml:1:17: freeze.start: found '-3 steps', " START},

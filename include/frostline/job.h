@@ -33,10 +33,11 @@ typedef struct fl_span {
     int64_t steps;   /* -1: use fraction */
 } fl_span;
 
-/* Either a number of epochs, also a broken one, or a number of steps. */
+/* A number of steps, a share of the run, or a number of epochs, also a broken one. */
 typedef struct fl_period {
-    double epochs; /* used when steps < 0 */
-    int64_t steps; /* -1: use epochs */
+    double epochs; /* used when steps < 0 and share is 0 */
+    double share;  /* used when steps < 0 and it is above 0; at most 1 */
+    int64_t steps; /* -1: see above */
 } fl_period;
 
 /* One line of a scripted plan: what shall hold from about this step on. -1: as it is; 0
