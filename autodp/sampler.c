@@ -50,6 +50,29 @@ int64_t fl_permutation_at(const fl_permutation *p, int64_t index)
     return (int64_t)value;
 }
 
+/* The pass through the network that feistel undoes. */
+static uint64_t feistel_back(const fl_permutation *p, uint64_t value)
+{
+    uint64_t mask = (UINT64_C(1) << p->half_bits) - 1;
+    uint64_t left = value >> p->half_bits, right = value & mask;
+    for (int i = ROUNDS - 1; i >= 0; i--) {
+        uint64_t before = right ^ (fl_mix64(p->key[i], left) >> 32 & mask);
+        right = left;
+        left = before;
+    }
+    return left << p->half_bits | right;
+}
+
+int64_t fl_permutation_index(const fl_permutation *p, int64_t value)
+{
+    /* The same cycle, walked the other way round. */
+    uint64_t index = (uint64_t)value;
+    do {
+        index = feistel_back(p, index);
+    } while (index >= (uint64_t)p->n);
+    return (int64_t)index;
+}
+
 int64_t fl_sampler_steps_per_epoch(int64_t n_samples, int64_t batch)
 {
     return n_samples / batch + (n_samples % batch != 0);

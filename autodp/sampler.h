@@ -20,6 +20,9 @@ void fl_permutation_init(fl_permutation *p, int64_t n, uint64_t seed, int64_t ep
 /* 0 <= index < n. Threads: pure; any. */
 int64_t fl_permutation_at(const fl_permutation *p, int64_t index);
 
+/* Where `value` stands: the index at which fl_permutation_at gives it. Threads: pure; any. */
+int64_t fl_permutation_index(const fl_permutation *p, int64_t value);
+
 /* Where the run stands, in samples: all that has to be kept to go on. */
 typedef struct fl_cursor {
     int64_t epoch;

@@ -8,7 +8,8 @@
  *     elastic.c   transitions, from PREPARE to the last worker that has gone over
  *     decide.c    what to freeze, and which plan to run then
  *     survey.c    what the workers' flight recorders show
- *     story.c     the events of events.jsonl; story_elastic.c those of transitions */
+ *     story.c     the events of events.jsonl; story_elastic.c those of transitions,
+ *                 story_cache.c those of the cache */
 #ifndef FL_CONTROL_CONTROLLER_H
 #define FL_CONTROL_CONTROLLER_H
 
@@ -290,6 +291,9 @@ void fl_story_transition(fl_head *head);
 void fl_story_measured(fl_head *head, double measured_ms, int64_t n_steps);
 void fl_story_decided(fl_head *head);
 void fl_story_considered(fl_head *head);
+
+void fl_story_cache_opened(fl_head *head);
+void fl_story_cache(fl_head *head, const fl_worker *worker, const fl_cache_report *report);
 
 void fl_story_started(fl_head *head);
 void fl_story_costs(fl_head *head);

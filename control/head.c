@@ -165,6 +165,7 @@ static fl_status run(fl_head *head, fl_run_result *result)
     fl_story_started(head);
     fl_story_costs(head);
     fl_story_plan(head);
+    fl_story_cache_opened(head);
     run_loop(head);
     conclude(head);
     fill_result(head, result);

@@ -7,6 +7,7 @@
 #ifndef FL_CONTROL_HEAD_H
 #define FL_CONTROL_HEAD_H
 
+#include "pipe/activations.h"
 #include "pipe/planner.h"
 
 #include <frostline/plan.h>
@@ -32,7 +33,9 @@ typedef struct fl_head_options {
     const fl_costs_origin *costs;    /* NULL: nothing is told of them */
     const fl_candidate *candidates;  /* for events.jsonl */
     int n_candidates;
-    const char *run_dir; /* absolute; exists */
+    const fl_activations *activations; /* NULL: nothing is cached; */
+    const char *no_cache_why;          /* and why; may be NULL */
+    const char *run_dir;               /* absolute; exists */
     int dir_fd;
     int64_t n_samples, n_steps, n_epochs;
     fl_worker_main *worker;

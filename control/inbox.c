@@ -249,6 +249,9 @@ static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)
     case FL_FRAME_STEERED:
         fl_ctl_steered(head, &frame->steered);
         break;
+    case FL_FRAME_CACHE:
+        fl_story_cache(head, worker, &frame->cache);
+        break;
     case FL_FRAME_TIME:
         moved(worker, frame->time.step + 1);
         add_times(&head->times[worker->rank], &frame->time);

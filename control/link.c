@@ -308,6 +308,13 @@ void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const doubl
     send_report(link, &frame);
 }
 
+void fl_link_cache(fl_link *link, const fl_cache_report *report)
+{
+    fl_frame frame = fl_link_frame(link, FL_FRAME_CACHE);
+    frame.cache = *report;
+    send_report(link, &frame);
+}
+
 void fl_link_done(fl_link *link)
 {
     fl_frame frame = fl_link_frame(link, FL_FRAME_DONE);

@@ -94,6 +94,16 @@ typedef struct fl_transition_parts {
     int64_t sent_bytes, received_bytes, kept_bytes;
 } fl_transition_parts;
 
+/* How the cache served one worker since its last report, and what lies in it. */
+typedef struct fl_cache_report {
+    int64_t step, epoch;
+    int32_t f;
+    bool on, decided; /* whether it is used; whether that is new, or known only now */
+    int64_t n_hits, n_upgrades, n_misses; /* samples */
+    double read_us, compute_us;           /* of a sample; 0: not measured */
+    int64_t n_values, used_bytes, n_evicted, n_damaged, n_recovered; /* of the whole store */
+} fl_cache_report;
+
 typedef struct fl_link fl_link;
 
 typedef struct fl_link_options {
@@ -134,6 +144,7 @@ void fl_link_time(fl_link *link, const fl_time_report *report);
 void fl_link_eval(fl_link *link, const fl_eval_report *report);
 void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
                     const int64_t *ids, int64_t n);
+void fl_link_cache(fl_link *link, const fl_cache_report *report);
 void fl_link_failed(fl_link *link, fl_status status, const char *message);
 void fl_link_done(fl_link *link);
 

@@ -1,6 +1,7 @@
 #include "control/wire.h"
 
 #include "control/bytes.h"
+#include "control/wire_cache.h"
 #include "control/wire_elastic.h"
 #include "control/wire_steer.h"
 
@@ -35,6 +36,8 @@ static size_t body_size(const fl_frame *f)
         return fl_wire_norms_size(&f->norms);
     case FL_FRAME_STEERED:
         return FL_WIRE_STEERED_BYTES;
+    case FL_FRAME_CACHE:
+        return FL_WIRE_CACHE_BYTES;
     case FL_FRAME_VERDICT:
         return fl_wire_verdict_size(&f->verdict);
     case FL_FRAME_ABORT:
@@ -214,6 +217,9 @@ static void put_body(fl_writer *w, const fl_frame *f)
     case FL_FRAME_STEERED:
         fl_wire_put_steered(w, &f->steered);
         break;
+    case FL_FRAME_CACHE:
+        fl_wire_put_cache(w, &f->cache);
+        break;
     case FL_FRAME_ABORT:
         fl_put(w, (uint32_t)f->why, 4);
         break;
@@ -260,6 +266,8 @@ static bool get_body(fl_reader *r, fl_frame *f)
         return fl_wire_get_norms(r, &f->norms);
     case FL_FRAME_STEERED:
         return fl_wire_get_steered(r, &f->steered);
+    case FL_FRAME_CACHE:
+        return fl_wire_get_cache(r, &f->cache);
     case FL_FRAME_ABORT:
         return fl_wire_get_status(r, &f->why);
     case FL_FRAME_DONE:
@@ -374,6 +382,8 @@ const char *fl_wire_type_text(fl_frame_type type)
         return "norms";
     case FL_FRAME_STEERED:
         return "steered";
+    case FL_FRAME_CACHE:
+        return "cache";
     case FL_FRAME_WAKE:
         return "wake";
     }

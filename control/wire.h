@@ -42,6 +42,7 @@ typedef enum fl_frame_type {
     FL_FRAME_TRANSITION = 11,
     FL_FRAME_NORMS = 12,
     FL_FRAME_STEERED = 13,
+    FL_FRAME_CACHE = 20,
     /* head to worker */
     FL_FRAME_ALIVE = 32,
     FL_FRAME_STOPPING = 33, /* the run is being ended by the user */
@@ -94,6 +95,7 @@ typedef struct fl_frame {
         fl_transition_parts transition;
         fl_frame_norms norms;
         fl_steered_report steered;
+        fl_cache_report cache;
         fl_verdict verdict;
         fl_status why; /* of an abort */
     };

@@ -16,7 +16,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +32,8 @@ typedef struct slot {
 } slot;
 
 struct fl_loader {
-    fl_dataset dataset; /* borrowed */
+    fl_dataset dataset;    /* borrowed */
+    fl_load_source source; /* read NULL: the data set reads */
     fl_shape max;
     size_t row_bytes;
     int64_t max_samples;
@@ -57,15 +57,36 @@ static size_t round_up(size_t size_bytes)
     return (size_bytes + 63) / 64 * 64;
 }
 
-static fl_status measure(const fl_dataset *dataset, int64_t max_samples, int depth, layout *out)
+static fl_status check_counts(int64_t max_samples, int depth)
 {
-    fl_shape max;
-    int64_t n_targets = 0, rows = 0;
-    size_t data = 0, each = 0, slots = 0;
     if (max_samples < 1 || depth < 1) {
         return fl_fail(FL_EINVAL, "a loader of %lld samples and depth %d: both must be at least 1",
                        (long long)max_samples, depth);
     }
+    return FL_OK;
+}
+
+/* All sizes, from that of one request's data. */
+static fl_status measure_slots(int64_t max_samples, int depth, layout *l)
+{
+    size_t slots = 0;
+    l->ids_bytes = round_up((size_t)max_samples * sizeof(int64_t));
+    l->offsets_bytes = round_up(((size_t)max_samples + 1) * sizeof(int32_t));
+    l->slots_bytes = round_up((size_t)depth * sizeof(slot));
+    size_t each = l->ids_bytes + l->offsets_bytes + l->data_bytes;
+    if (__builtin_mul_overflow((size_t)depth, each, &slots) || slots > INT64_MAX / 2) {
+        return fl_fail(FL_EINVAL, "%d requests of %zu bytes are too large for memory", depth, each);
+    }
+    l->total_bytes = round_up(sizeof(fl_loader)) + l->slots_bytes + slots;
+    return FL_OK;
+}
+
+static fl_status measure(const fl_dataset *dataset, int64_t max_samples, int depth, layout *out)
+{
+    fl_shape max;
+    int64_t n_targets = 0, rows = 0;
+    size_t data = 0;
+    FL_TRY(check_counts(max_samples, depth));
     FL_TRY(dataset->ops->max_shape(dataset->self, &max, &n_targets));
     if (max.tokens < 0 || max.width < 0 || __builtin_mul_overflow(max_samples, max.tokens, &rows) ||
         rows > INT32_MAX || max_samples > INT32_MAX) {
@@ -78,19 +99,8 @@ static fl_status measure(const fl_dataset *dataset, int64_t max_samples, int dep
         return fl_fail(FL_EINVAL, "%lld rows of width %lld are too large for memory",
                        (long long)rows, (long long)max.width);
     }
-    layout l = {.max = max,
-                .row_bytes = row,
-                .ids_bytes = round_up((size_t)max_samples * sizeof(int64_t)),
-                .offsets_bytes = round_up(((size_t)max_samples + 1) * sizeof(int32_t)),
-                .data_bytes = round_up(data),
-                .slots_bytes = round_up((size_t)depth * sizeof(slot))};
-    each = l.ids_bytes + l.offsets_bytes + l.data_bytes;
-    if (__builtin_mul_overflow((size_t)depth, each, &slots) || slots > INT64_MAX / 2) {
-        return fl_fail(FL_EINVAL, "%d requests of %zu bytes are too large for memory", depth, each);
-    }
-    l.total_bytes = round_up(sizeof(fl_loader)) + l.slots_bytes + slots;
-    *out = l;
-    return FL_OK;
+    *out = (layout){.max = max, .row_bytes = row, .data_bytes = round_up(data)};
+    return measure_slots(max_samples, depth, out);
 }
 
 int64_t fl_loader_bytes(const fl_dataset *dataset, int64_t max_samples, int depth)
@@ -148,7 +158,9 @@ static void *read_ahead(void *argument)
         }
         slot *s = &l->slots[l->n_read % l->depth];
         pthread_mutex_unlock(&l->lock);
-        s->status = read_slot(l, s);
+        s->status = l->source.read == NULL
+                        ? read_slot(l, s)
+                        : l->source.read(l->source.context, &s->request, &l->stop, s->data);
         if (s->status != FL_OK) {
             snprintf(s->message, sizeof s->message, "%s", fl_errmsg());
         }
@@ -210,26 +222,26 @@ static fl_status start_thread(fl_loader *l)
     return error == 0 ? FL_OK : fl_fail(FL_ENOMEM, "no thread for the loader: %s", strerror(error));
 }
 
-fl_status fl_loader_create(const fl_dataset *dataset, int64_t max_samples, int depth,
-                           fl_loader **out)
+static fl_status create(const layout *sizes, const fl_dataset *dataset,
+                        const fl_load_source *source, int64_t max_samples, int depth,
+                        fl_loader **out)
 {
-    layout sizes = {0};
     void *memory = NULL;
-    FL_TRY(measure(dataset, max_samples, depth, &sizes));
-    FL_TRY(fl_alloc_untouched(sizes.total_bytes, &memory));
+    FL_TRY(fl_alloc_untouched(sizes->total_bytes, &memory));
     fl_arena arena;
-    fl_arena_init(&arena, memory, sizes.total_bytes, "the loader");
+    fl_arena_init(&arena, memory, sizes->total_bytes, "the loader");
     void *first = NULL;
     fl_status status = fl_arena_take(&arena, sizeof(fl_loader), &first);
     fl_loader *l = memory;
     l->dataset = *dataset;
-    l->max = sizes.max;
-    l->row_bytes = sizes.row_bytes;
+    l->source = *source;
+    l->max = sizes->max;
+    l->row_bytes = sizes->row_bytes;
     l->max_samples = max_samples;
     l->depth = (uint64_t)depth;
     init_locks(l);
     if (status == FL_OK) {
-        status = carve(l, &arena, &sizes);
+        status = carve(l, &arena, sizes);
     }
     if (status == FL_OK) {
         status = start_thread(l);
@@ -241,6 +253,25 @@ fl_status fl_loader_create(const fl_dataset *dataset, int64_t max_samples, int d
     }
     *out = l;
     return FL_OK;
+}
+
+fl_status fl_loader_create(const fl_dataset *dataset, int64_t max_samples, int depth,
+                           fl_loader **out)
+{
+    layout sizes = {0};
+    fl_load_source none = {.read = NULL};
+    FL_TRY(measure(dataset, max_samples, depth, &sizes));
+    return create(&sizes, dataset, &none, max_samples, depth, out);
+}
+
+fl_status fl_loader_create_over(const fl_load_source *source, int64_t max_samples, int depth,
+                                fl_loader **out)
+{
+    fl_dataset none = {.ops = NULL};
+    layout sizes = {.data_bytes = round_up(source->size_bytes)};
+    FL_TRY(check_counts(max_samples, depth));
+    FL_TRY(measure_slots(max_samples, depth, &sizes));
+    return create(&sizes, &none, source, max_samples, depth, out);
 }
 
 void fl_loader_destroy(fl_loader **loader)

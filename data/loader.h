@@ -8,6 +8,8 @@
 
 #include <frostline/dataset.h>
 
+#include <stdatomic.h>
+
 typedef struct fl_loader fl_loader;
 
 /* What one micro-batch needs: ids [n], copied on request. */
@@ -20,10 +22,24 @@ typedef struct fl_load_request {
     int64_t n;
 } fl_load_request;
 
+/* Who reads instead of the data set, for what is more than raw samples.
+ * read  fill data [size_bytes, 64-byte aligned] for one request. In the loader's thread; returns
+ *       early when *stop becomes true. */
+typedef struct fl_load_source {
+    void *context;
+    size_t size_bytes; /* of the largest request */
+    fl_status (*read)(void *context, const fl_load_request *request, const atomic_bool *stop,
+                      void *data);
+} fl_load_source;
+
 /* A loader for requests of at most max_samples, `depth` of them read ahead. All memory is taken
  * here: depth * max_samples * the data set's max_shape. */
 fl_status fl_loader_create(const fl_dataset *dataset, int64_t max_samples, int depth,
                            fl_loader **out) FL_MUST_CHECK;
+
+/* The same over a source: what fl_loader_take gives has only data and n_samples. */
+fl_status fl_loader_create_over(const fl_load_source *source, int64_t max_samples, int depth,
+                                fl_loader **out) FL_MUST_CHECK;
 
 /* End the thread, also while requests are queued: it stops after the sample at hand. What was taken
  * is no longer valid. *loader becomes NULL; NULL is fine. */

@@ -98,6 +98,17 @@ static fl_status check_freeze(const fl_job *job)
     return FL_OK;
 }
 
+static fl_status check_cache(const fl_job *job)
+{
+    if (job->cache.policy == FL_CACHE_ON && job->data.augment != FL_AUGMENT_NONE &&
+        job->cache.augment == FL_CACHE_AUGMENT_REFUSE) {
+        return fl_fail(FL_EINVAL,
+                       "cache.policy: found on, but data.augment draws each sample anew in every "
+                       "epoch; allowed: with data.augment none, or with cache.augment freeze");
+    }
+    return FL_OK;
+}
+
 /* What an entry of the script fixes; 0 where it leaves the choice open. */
 static fl_status check_entry(const fl_job *job, int entry, const fl_script_entry *e)
 {
@@ -158,6 +169,7 @@ fl_status fl_job_check(const fl_job *job)
     FL_TRY(check_devices(job));
     FL_TRY(check_batch(job));
     FL_TRY(check_freeze(job));
+    FL_TRY(check_cache(job));
     FL_TRY(check_script(job));
     return check_fault(job);
 }

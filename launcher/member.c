@@ -76,6 +76,7 @@ static fl_status create_pipeline(const fl_member_options *o, fl_member *m, unsig
                                    .device = o->device,
                                    .group = m->group,
                                    .memory = &m->memory,
+                                   .activations = o->worker->activations,
                                    .draw = o->draw,
                                    .handed = handed,
                                    .reserve = m->reserved};

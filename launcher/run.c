@@ -15,6 +15,7 @@
 #include "launcher/schema.h"
 #include "launcher/worker.h"
 #include "nn/model.h"
+#include "pipe/activations.h"
 #include "pipe/memory.h"
 #include "pipe/planner.h"
 
@@ -44,6 +45,8 @@ typedef struct preparation {
     fl_costs *costs;
     fl_plan_input input;
     fl_plan *plan;
+    fl_activations *activations; /* NULL: no cache, for this reason: */
+    char no_cache_why[512];
     fl_candidate *candidates; /* [CANDIDATES_MAX] */
     int n_candidates;
 } preparation;
@@ -66,6 +69,7 @@ static int devices(const fl_job *job)
 static void preparation_fini(preparation *p)
 {
     fl_cores_release(&p->cores);
+    fl_activations_destroy(&p->activations);
     fl_free(p->memory_one);
     fl_free(p->profile);
     fl_free(p->costs);
@@ -135,7 +139,8 @@ static fl_status choose(preparation *p, int F)
                                .memory_one = p->memory_one,
                                .n_workers = p->n_workers,
                                .F = F,
-                               .generation = 1};
+                               .generation = 1,
+                               .activations = p->activations};
     return fl_plan_choose(&p->input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates);
 }
 
@@ -194,9 +199,16 @@ static fl_status get_costs(preparation *p)
     return status;
 }
 
+static fl_status open_cache(preparation *p)
+{
+    return fl_activations_create(p->model, p->dataset, p->job, p->n_samples, p->n_steps,
+                                 &p->activations, p->no_cache_why, sizeof p->no_cache_why);
+}
+
 static fl_status make_plan(preparation *p)
 {
     FL_TRY(prepare(p));
+    FL_TRY(open_cache(p));
     guess_profile(p);
     FL_TRY(choose(p, 0)); /* what cannot be is refused before time goes into measuring */
     take_cores(p);
@@ -225,6 +237,7 @@ static fl_status some_fit(preparation *p, const int *frozen, int n)
 static fl_status plan_each(preparation *p, const fl_plan_request *request)
 {
     FL_TRY(prepare(p));
+    FL_TRY(open_cache(p));
     guess_profile(p);
     FL_TRY(some_fit(p, request->frozen, request->n));
     fl_costs_options costs = costs_options(p, request->profile);
@@ -354,6 +367,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                                 .job = p->job,
                                 .plan = p->plan,
                                 .cores = &p->cores,
+                                .activations = p->activations,
                                 .n_samples = p->n_samples,
                                 .n_steps = p->n_steps};
     fl_head_options head = {.job = p->job,
@@ -362,6 +376,8 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                             .costs = &p->costs->origin,
                             .candidates = p->candidates,
                             .n_candidates = p->n_candidates,
+                            .activations = p->activations,
+                            .no_cache_why = p->no_cache_why,
                             .run_dir = path,
                             .dir_fd = dir_fd,
                             .n_samples = p->n_samples,

@@ -282,6 +282,33 @@ static void report(worker *w, const fl_global_batch *batch, const fl_step_result
     fl_link_time(w->link, &times);
 }
 
+/* At the end of an epoch, and when a decision was taken. */
+static void report_cache(worker *w, const fl_global_batch *batch, bool epoch_ends)
+{
+    fl_feed_report r;
+    fl_cache_stats s;
+    if (!w->now->place.active || !fl_pipeline_cache(w->now->pipeline, epoch_ends, &r)) {
+        return;
+    }
+    fl_cache_get_stats(w->c->activations->cache, &s);
+    fl_cache_report report = {.step = batch->step,
+                              .epoch = batch->epoch,
+                              .f = w->now->plan.F,
+                              .on = r.on,
+                              .decided = r.changed,
+                              .n_hits = r.n_hits,
+                              .n_upgrades = r.n_upgrades,
+                              .n_misses = r.n_misses,
+                              .read_us = r.read_us,
+                              .compute_us = r.compute_us,
+                              .n_values = s.n_values,
+                              .used_bytes = s.used_bytes,
+                              .n_evicted = s.n_evicted,
+                              .n_damaged = s.n_damaged,
+                              .n_recovered = s.n_recovered};
+    fl_link_cache(w->link, &report);
+}
+
 /* What the speaker tells everybody at a control point, standby workers too. A worker that trains
  * knows where the run stands; one that joins learns it from here. */
 typedef struct told {
@@ -445,6 +472,7 @@ static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor aft
     report(w, batch, &result, lr, fl_now_us() - begun);
     fl_flight_leave();
     fl_flight_leave();
+    report_cache(w, batch, last || after.epoch != batch->epoch);
     w->step = batch->step + 1;
     w->cursor = after;
     fl__reach("step", w);
@@ -492,6 +520,7 @@ static fl_status train(worker *w)
         FL_TRY(one_step(w, &batch, after, evaluates, &switched));
         if (evaluates && !w->stop) {
             FL_TRY(evaluate(w, epoch));
+            report_cache(w, &batch, true);
         }
         drawn = drawn && !switched;
         batch = next;

@@ -3,6 +3,7 @@
 #define FL_LAUNCHER_WORKER_H
 
 #include "launcher/cores.h"
+#include "pipe/activations.h"
 
 #include <frostline/plan.h>
 
@@ -13,7 +14,8 @@ typedef struct fl_worker_context {
     const fl_job *job;
     const fl_plan *plan;
     const fl_cores *cores;
-    int64_t n_samples; /* of the training split that the job uses */
+    const fl_activations *activations; /* NULL: nothing is cached */
+    int64_t n_samples;                 /* of the training split that the job uses */
     int64_t n_steps;
 } fl_worker_context;
 

@@ -11,7 +11,7 @@ typedef struct fl_stage_memory {
     int64_t n_slots;
     int64_t scratch_bytes; /* two gradient buffers that take turns, and one layer's temporaries */
     int64_t channel_bytes; /* send and receive buffers, host memory */
-    int64_t loader_bytes;  /* samples read ahead, host memory */
+    int64_t loader_bytes;  /* samples or cached activations read ahead, host memory */
     int64_t total_bytes;   /* all of it, with every slot */
 } fl_stage_memory;
 

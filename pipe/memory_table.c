@@ -11,6 +11,7 @@ enum { PIECE_BYTES = 64 }; /* what an arena rounds to */
 /* A run of layers, for one unit of samples. Of the trainable ones: n_trainable, out_max. */
 typedef struct layers {
     int64_t n_weights, n_trainable, kept_bytes, in_bytes, out_bytes, out_max, scratch_max;
+    int64_t frozen_out_max;    /* of the frozen ones, when the frost line lies inside; else 0 */
     bool trains, trains_below; /* some layer of the run; some layer below it */
 } layers;
 
@@ -41,7 +42,8 @@ static void compose(const layers *l, int64_t n, const fl_job *job, fl_schedule s
     out->channel_bytes = FL_FLOW_DEPTH * ((is_first ? 0 : in * (1 + l->trains_below)) +
                                           (is_last ? 0 : n * l->out_bytes * (1 + l->trains)));
     /* The step at work and the one after it. */
-    out->loader_bytes = is_first ? 2 * M * in : 0;
+    int64_t fed = job->cache.policy == FL_CACHE_OFF ? 0 : n * l->frozen_out_max;
+    out->loader_bytes = is_first ? 2 * M * larger(in, fed) : 0;
     out->total_bytes = out->params_bytes + out->n_slots * out->slot_bytes + out->scratch_bytes +
                        out->channel_bytes + out->loader_bytes;
 }
@@ -65,6 +67,7 @@ void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_me
                 .trains_below = n_frozen < first};
     for (int i = first; i < trainable; i++) {
         l.kept_bytes += memory[i].frozen_kept_bytes;
+        l.frozen_out_max = trainable < last ? larger(l.frozen_out_max, memory[i].out_bytes) : 0;
         l.scratch_max = larger(l.scratch_max, memory[i].frozen_scratch_bytes);
     }
     for (int i = trainable; i < last; i++) {
@@ -129,6 +132,7 @@ void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples, fl_s
                 .in_bytes = table->in_bytes[first],
                 .out_bytes = table->out_bytes[last - 1],
                 .out_max = run_max(table->out_max, trainable, last),
+                .frozen_out_max = trainable < last ? run_max(table->out_max, first, trainable) : 0,
                 .scratch_max = run_max(table->scratch_max, first, last)};
     compose(&l, n_samples, table->job, schedule, K, M, stage, out);
 }

@@ -41,6 +41,7 @@ struct fl_pipeline {
     bool trains;       /* some layer of this stage lies above the frost line */
     bool trains_below; /* ... of a stage below */
     fl_stage *stage;
+    fl_feed *feed;     /* stage 0, when frozen layers end within it; reads instead of the loader */
     fl_loader *loader; /* stage 0 only */
     fl_op *ops;        /* [2 * M] of a training step */
     fl_inflow forward_in, backward_in;
@@ -144,22 +145,40 @@ fl_status fl_pipeline_prefetch(fl_pipeline *p, const fl_global_batch *batch)
     for (int m = 0; m < p->M; m++) {
         fl_load_request request = {.split = batch->split,
                                    .seed = p->o.job->train.seed,
-                                   .epoch = batch->epoch,
+                                   .epoch = fl_augment_epoch(p->o.job, p->o.plan->F, batch->epoch),
                                    .augment = batch->split == FL_TRAIN};
         request.ids = micro_ids(&p->coming, m, &request.n);
         if (request.n > 0) {
-            FL_TRY(fl_loader_request(p->loader, &request));
+            FL_TRY(p->feed != NULL ? fl_feed_request(p->feed, &request)
+                                   : fl_loader_request(p->loader, &request));
         }
     }
     return FL_OK;
 }
 
-static fl_status take_input(fl_pipeline *p, fl_tensor *input)
+static fl_status take_fed(fl_pipeline *p, int slot, const fl_micro_batch *what,
+                          const fl_tensor *input)
+{
+    fl_load_request request = {
+        .split = what->split, .epoch = what->epoch, .ids = what->ids, .n = what->n};
+    int64_t begun = fl_now_us();
+    fl_flight_enter(FL_FLIGHT_DATA, -1, -1, 0);
+    FL_TRY(fl_feed_take(p->feed, slot, &request, p->now.batch.step, input,
+                        p->o.job->fault.deadline_ms));
+    fl_flight_leave();
+    p->times.data_us += fl_now_us() - begun;
+    return FL_OK;
+}
+
+static fl_status take_input(fl_pipeline *p, int slot, const fl_micro_batch *what, fl_tensor *input)
 {
     fl_tensor raw;
     int64_t begun = fl_now_us();
     if (input->n_samples == 0) {
         return FL_OK;
+    }
+    if (p->feed != NULL) {
+        return take_fed(p, slot, what, input);
     }
     fl_flight_enter(FL_FLIGHT_DATA, -1, -1, 0);
     FL_TRY(fl_loader_take(p->loader, p->o.job->fault.deadline_ms, &raw));
@@ -186,7 +205,7 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
     fl_flight_micro_batch(micro_batch);
     FL_TRY(fl_stage_begin(p->stage, slot, &what, &input));
     if (p->is_first) {
-        FL_TRY(take_input(p, &input));
+        FL_TRY(take_input(p, slot, &what, &input));
     } else {
         int64_t begun = fl_now_us();
         fl_flight_enter(FL_FLIGHT_RECEIVE, p->below, -1, (int64_t)p->now.in_bytes[micro_batch]);
@@ -370,6 +389,11 @@ fl_status fl_pipeline_total(fl_pipeline *p, fl_loss_sums *sums)
     return FL_OK;
 }
 
+bool fl_pipeline_cache(fl_pipeline *p, bool always, fl_feed_report *report)
+{
+    return p->feed != NULL && fl_feed_report_take(p->feed, always, report);
+}
+
 fl_stage *fl_pipeline_stage(fl_pipeline *pipeline)
 {
     return pipeline->stage;
@@ -447,6 +471,31 @@ static fl_status reduce_create(fl_pipeline *p)
                           (uint32_t)p->place.stage * FL_MAX_LAYERS);
 }
 
+/* The cache serves the stage in which the frost line lies, if that is the first one. */
+static bool is_fed(const fl_pipeline *p, int n_frozen)
+{
+    return p->is_first && p->o.activations != NULL && n_frozen > 0 &&
+           n_frozen < p->o.plan->first[1];
+}
+
+/* Reads ahead: the step at work and the one after it. */
+static fl_status source_create(fl_pipeline *p, int64_t max_samples, int n_frozen)
+{
+    if (!is_fed(p, n_frozen)) {
+        return fl_loader_create(p->o.dataset, max_samples, 2 * p->M, &p->loader);
+    }
+    fl_feed_options feed = {.activations = p->o.activations,
+                            .model = p->o.model,
+                            .dataset = p->o.dataset,
+                            .job = p->o.job,
+                            .device = p->o.device,
+                            .stage = p->stage,
+                            .n_frozen = n_frozen,
+                            .max_samples = max_samples,
+                            .depth = 2 * p->M};
+    return fl_feed_create(&feed, &p->feed);
+}
+
 static fl_status fill(fl_pipeline *p)
 {
     const fl_plan *plan = p->o.plan;
@@ -466,6 +515,7 @@ static fl_status fill(fl_pipeline *p)
                               .first = plan->first[p->place.stage],
                               .last = plan->first[p->place.stage + 1],
                               .n_frozen = n_frozen,
+                              .enter = is_fed(p, n_frozen) ? n_frozen : 0,
                               .draw = p->o.draw,
                               .n_slots = p->n_slots,
                               .max_samples = max_samples,
@@ -475,11 +525,7 @@ static fl_status fill(fl_pipeline *p)
     FL_TRY(fl_stage_create(&stage, &p->stage));
     FL_TRY(channels_create(p));
     FL_TRY(reduce_create(p));
-    if (p->is_first) {
-        /* The step at work and the one after it. */
-        FL_TRY(fl_loader_create(p->o.dataset, max_samples, 2 * p->M, &p->loader));
-    }
-    return FL_OK;
+    return p->is_first ? source_create(p, max_samples, n_frozen) : FL_OK;
 }
 
 fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **out)
@@ -508,6 +554,7 @@ fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **o
 
 static void disconnect(fl_pipeline *p)
 {
+    fl_feed_destroy(&p->feed);
     fl_loader_destroy(&p->loader);
     fl_reduce_fini(&p->reduce);
     for (size_t i = 0; i < sizeof p->channels / sizeof *p->channels; i++) {

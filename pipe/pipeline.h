@@ -2,7 +2,8 @@
  *
  * A step, as DESIGN calls it:
  *   1  the sampler's global batch is shared: replica, then micro-batches   share_out
- *   2  stage 0 gets the samples' inputs, read ahead                        take_input
+ *   2  stage 0 gets the samples' inputs, read ahead: raw, or what frozen
+ *      layers made of them, from the cache                                 take_input
  *   3  the clock lists what this stage does; the step runs that list       run_ops
  *   4  buckets are all-reduced while lower layers still run backward       reduce.h
  *   5  one sum over everybody: norm, loss, verdict; the commit point       commit
@@ -11,6 +12,8 @@
 #define FL_PIPE_PIPELINE_H
 
 #include "autodp/group.h"
+#include "pipe/activations.h"
+#include "pipe/feed.h"
 #include "pipe/stage.h"
 
 #include <frostline/plan.h>
@@ -26,9 +29,10 @@ typedef struct fl_pipeline_options {
     fl_device *device;
     fl_group *group; /* of the plan's active workers; index = replica * K + stage */
     const fl_stage_memory *memory;
-    bool draw;                   /* the starting weights; false: they will migrate here */
-    const unsigned char *handed; /* as in fl_stage_options; needed only while creating */
-    bool reserve;                /* as in fl_stage_options */
+    const fl_activations *activations; /* the run's cache; NULL: none */
+    bool draw;                         /* the starting weights; false: they will migrate here */
+    const unsigned char *handed;       /* as in fl_stage_options; needed only while creating */
+    bool reserve;                      /* as in fl_stage_options */
 } fl_pipeline_options;
 
 /* The largest micro-batch, in samples, that this plan can make of the job's batch. Pure. */
@@ -81,6 +85,10 @@ fl_status fl_pipeline_step(fl_pipeline *pipeline, const fl_global_batch *batch, 
 fl_status fl_pipeline_evaluate(fl_pipeline *pipeline, const fl_global_batch *batch,
                                fl_loss_sums *sums) FL_MUST_CHECK;
 fl_status fl_pipeline_total(fl_pipeline *pipeline, fl_loss_sums *sums) FL_MUST_CHECK;
+
+/* How the cache served this worker since the last time, if it does at all, and if a decision was
+ * taken or `always`; otherwise false, and nothing is counted as told. */
+bool fl_pipeline_cache(fl_pipeline *pipeline, bool always, fl_feed_report *report);
 
 fl_stage *fl_pipeline_stage(fl_pipeline *pipeline);
 

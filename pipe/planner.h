@@ -2,6 +2,7 @@
 #ifndef FL_PIPE_PLANNER_H
 #define FL_PIPE_PLANNER_H
 
+#include "pipe/activations.h"
 #include "pipe/memory.h"
 
 #include <frostline/plan.h>
@@ -16,6 +17,7 @@ typedef struct fl_plan_input {
     int n_processors; /* that the workers share; 0: one for each core of each device */
     int F;
     uint32_t generation;
+    const fl_activations *activations; /* the run's cache; NULL: none */
 } fl_plan_input;
 
 /* One thing that was considered. */

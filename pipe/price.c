@@ -26,6 +26,30 @@ static bool has_frozen(const fl_layer_cost *c)
     return c->frozen_call_us + c->frozen_us > 0.0;
 }
 
+/* Once every sample has been through the frozen layers, they take what reading their output takes,
+ * where that is less. */
+static void read_frozen(fl_price_table *t)
+{
+    const fl_plan_input *input = t->input;
+    int n = 0;
+    while (n < t->n_layers && is_frozen(input, n)) {
+        n++;
+    }
+    if (input->activations == NULL || n == 0) {
+        return;
+    }
+    double read_us =
+        input->activations->read_call_us +
+        input->activations->read_us_per_byte * (double)input->profile->layer[n - 1].out_bytes;
+    double spared_us = t->fwd_us[n] - read_us, spared_call_us = t->fwd_call_us[n];
+    if (spared_us > 0.0) {
+        for (int i = 1; i <= t->n_layers; i++) {
+            t->fwd_us[i] = i < n ? 0.0 : t->fwd_us[i] - spared_us;
+            t->fwd_call_us[i] = i < n ? 0.0 : t->fwd_call_us[i] - spared_call_us;
+        }
+    }
+}
+
 void fl_price_table_init(fl_price_table *t, const fl_plan_input *input)
 {
     t->input = input;
@@ -41,9 +65,10 @@ void fl_price_table_init(fl_price_table *t, const fl_plan_input *input)
         t->bwd_call_us[i + 1] = t->bwd_call_us[i] + (trains ? c->bwd_call_us : 0.0);
         t->bwd_us[i + 1] = t->bwd_us[i] + (trains ? c->bwd_us : 0.0);
         t->n_trainable[i + 1] = t->n_trainable[i] + (trains ? c->n_params : 0);
-        if (sample_us(t, i) > sample_us(t, t->heaviest)) {
-            t->heaviest = i;
-        }
+    }
+    read_frozen(t);
+    for (int i = 0; i < t->n_layers; i++) {
+        t->heaviest = sample_us(t, i) > sample_us(t, t->heaviest) ? i : t->heaviest;
     }
 }
 

@@ -31,9 +31,11 @@ struct fl_stage {
     fl_arena scratch;
     size_t grad_bytes; /* of one gradient buffer */
     void *grad[2];
-    int grad_turn;    /* which of them holds the gradient at hand */
-    fl_shape raw;     /* the raw shape for which `shapes` was computed; width 0: none yet */
-    fl_shape *shapes; /* [n_layers + 1]: one sample at each boundary of the stage */
+    int grad_turn;            /* which of them holds the gradient at hand */
+    fl_shape raw;             /* the raw shape for which `shapes` was computed; width 0: none yet */
+    fl_shape *shapes;         /* [n_layers + 1]: one sample at each boundary of the stage */
+    int64_t *some_ids;        /* [max_samples] of fl_stage_fill's samples */
+    int32_t *some_offsets[2]; /* [max_samples + 1] */
     int32_t *targets;
     int64_t max_targets;
     int32_t *target_offsets;
@@ -135,8 +137,9 @@ fl_status fl_stage_begin(fl_stage *stage, int slot_index, const fl_micro_batch *
                           .n_global = batch->n_global};
     fl_arena_release(&s->arena, 0);
     FL_TRY(lay_out(stage, s));
-    FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&s->at[0]), &s->at[0].data));
-    *input = s->at[0];
+    fl_tensor *entry = &s->at[stage->o.enter - stage->o.first];
+    FL_TRY(fl_arena_take(&s->arena, tensor_bytes(entry), &entry->data));
+    *input = *entry;
     s->busy = true;
     stage->n_busy++;
     if (stage->n_busy > stage->peak_busy) {
@@ -160,10 +163,85 @@ static fl_exec exec_for(fl_stage *stage, slot *s, int layer)
                      .scratch = &stage->scratch};
 }
 
+/* ---- some samples, up to where micro-batches enter ---- */
+
+/* Where the chosen samples begin at boundary i, when they stand one behind the other. */
+static void pack_offsets(fl_stage *stage, const slot *s, int i, const int32_t *which, int64_t n,
+                         int32_t *offsets, fl_tensor *out)
+{
+    const int32_t *all = s->offsets + i * (stage->o.max_samples + 1);
+    offsets[0] = 0;
+    for (int64_t j = 0; j < n; j++) {
+        offsets[j + 1] = offsets[j] + all[which[j] + 1] - all[which[j]];
+    }
+    *out = (fl_tensor){.offsets = offsets,
+                       .n_samples = n,
+                       .n_tokens = offsets[n],
+                       .width = s->at[i].width,
+                       .dtype = s->at[i].dtype};
+}
+
+/* Between packed rows on the device and the samples' places on the host. */
+static fl_status move_rows(fl_stage *stage, const fl_tensor *packed, const int32_t *which,
+                           unsigned char *rows, size_t stride, bool in)
+{
+    fl_device *d = stage->o.device;
+    size_t row_bytes = (size_t)packed->width * fl_dtype_size(packed->dtype);
+    for (int64_t j = 0; j < packed->n_samples; j++) {
+        unsigned char *here =
+            (unsigned char *)packed->data + (size_t)packed->offsets[j] * row_bytes;
+        unsigned char *there = rows + (size_t)which[j] * stride;
+        size_t bytes = (size_t)(packed->offsets[j + 1] - packed->offsets[j]) * row_bytes;
+        FL_TRY(in ? d->ops->copy_in(d, NULL, here, there, bytes)
+                  : d->ops->copy_out(d, NULL, there, here, bytes));
+    }
+    return d->ops->sync(d, NULL);
+}
+
+static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *which, int64_t n,
+                          unsigned char *rows, size_t stride)
+{
+    fl_tensor in, out;
+    fl_frame frame;
+    fl_batch batch = s->batch;
+    batch.n_samples = n;
+    batch.sample_ids = stage->some_ids;
+    for (int64_t j = 0; j < n; j++) {
+        stage->some_ids[j] = s->ids[which[j]];
+    }
+    pack_offsets(stage, s, from - stage->o.first, which, n, stage->some_offsets[0], &in);
+    FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&in), &in.data));
+    FL_TRY(move_rows(stage, &in, which, rows, stride, true));
+    for (int layer = from; layer < stage->o.enter; layer++) {
+        int i = layer - stage->o.first;
+        fl_exec x = exec_for(stage, s, layer);
+        x.batch = &batch;
+        x.training = false;
+        pack_offsets(stage, s, i + 1, which, n, stage->some_offsets[(layer - from + 1) % 2], &out);
+        FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&out), &out.data));
+        FL_TRY(
+            fl_exec_forward(&x, stage->o.model, layer, &stage->params.layer[i], &frame, &in, &out));
+        in = out;
+    }
+    return move_rows(stage, &in, which, rows, stride, false);
+}
+
+fl_status fl_stage_fill(fl_stage *stage, int slot_index, int from, const int32_t *which, int64_t n,
+                        unsigned char *rows, size_t stride)
+{
+    slot *s = &stage->slots[slot_index];
+    fl_tensor *entry = &s->at[stage->o.enter - stage->o.first];
+    /* The slot has room for these layers' outputs and no more, so the input's place is lent. */
+    fl_arena_release(&s->arena, 0);
+    FL_TRY(run_some(stage, s, from, which, n, rows, stride));
+    fl_arena_release(&s->arena, 0);
+    return fl_arena_take(&s->arena, tensor_bytes(entry), &entry->data);
+}
+
 fl_status fl_stage_forward(fl_stage *stage, int slot_index, fl_tensor *output)
 {
     slot *s = &stage->slots[slot_index];
-    for (int i = 0; i < stage->n_layers; i++) {
+    for (int i = stage->o.enter - stage->o.first; i < stage->n_layers; i++) {
         int layer = stage->o.first + i;
         fl_exec x = exec_for(stage, s, layer);
         FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&s->at[i + 1]), &s->at[i + 1].data));
@@ -336,6 +414,12 @@ static fl_status fill(fl_stage *stage)
                                 .reserve = o->reserve};
     FL_TRY(fl_params_init(&stage->params, &params));
     FL_TRY(slots_create(stage));
+    size_t n = (size_t)o->max_samples;
+    FL_TRY(fl_alloc_array(n, sizeof *stage->some_ids, (void **)&stage->some_ids));
+    for (int i = 0; i < 2; i++) {
+        FL_TRY(
+            fl_alloc_array(n + 1, sizeof **stage->some_offsets, (void **)&stage->some_offsets[i]));
+    }
     return scratch_create(stage);
 }
 
@@ -344,6 +428,7 @@ fl_status fl_stage_create(const fl_stage_options *options, fl_stage **out)
     fl_stage *stage = NULL;
     FL_TRY(fl_alloc(sizeof *stage, (void **)&stage));
     stage->o = *options;
+    stage->o.enter = options->enter > options->first ? options->enter : options->first;
     stage->n_layers = options->last - options->first;
     fl_status status = fill(stage);
     stage->o.handed = NULL; /* the caller's */
@@ -399,6 +484,9 @@ void fl_stage_destroy(fl_stage **stage)
         fl_params_fini(&s->params);
     }
     fl_free(s->shapes);
+    fl_free(s->some_ids);
+    fl_free(s->some_offsets[0]);
+    fl_free(s->some_offsets[1]);
     fl_free(s->targets);
     fl_free(s->target_offsets);
     fl_free(s);

@@ -22,6 +22,7 @@ typedef struct fl_stage_options {
     fl_device *device;
     int first, last; /* layers first .. last - 1 */
     int n_frozen;    /* layers of the whole model below the frost line */
+    int enter;       /* the layer at which micro-batches enter; below `first`: there */
     bool draw;       /* the starting weights; false: they will migrate here */
     int n_slots;
     int64_t max_samples; /* of a micro-batch */
@@ -59,7 +60,16 @@ fl_status fl_stage_boundary_bytes(fl_stage *stage, fl_split split, const int64_t
 fl_status fl_stage_begin(fl_stage *stage, int slot, const fl_micro_batch *batch,
                          fl_tensor *input) FL_MUST_CHECK;
 
-/* Run all layers; *output is the last one's, valid until the slot is begun again. */
+/* Run the layers from `from` to the one where micro-batches enter, for some samples of the slot's
+ * micro-batch, whose input is still to come.
+ * which      [n] the samples, as they stand in the micro-batch
+ * rows       host memory; what sample which[i] has in front of `from` lies at rows + which[i] *
+ *            stride, and there comes what it has behind the last of them */
+fl_status fl_stage_fill(fl_stage *stage, int slot, int from, const int32_t *which, int64_t n,
+                        unsigned char *rows, size_t stride) FL_MUST_CHECK;
+
+/* Run all layers from where the micro-batch entered; *output is the last one's, valid until the
+ * slot is begun again. */
 fl_status fl_stage_forward(fl_stage *stage, int slot, fl_tensor *output) FL_MUST_CHECK;
 
 /* The last stage: the loss of the slot's output, added to *sums. With want_grad, the gradient is

@@ -32,6 +32,7 @@ static void test_permutation__is_a_bijection_for_every_small_n(void **state)
             int64_t id = fl_permutation_at(&p, i);
             assert_in_range(id, 0, n - 1);
             assert_int_equal(seen[id], 0);
+            assert_int_equal(fl_permutation_index(&p, id), i);
             seen[id] = 1;
         }
     }
@@ -73,6 +74,7 @@ static void test_permutation__stays_in_range_for_huge_n(void **state)
             int64_t id = fl_permutation_at(&p, i);
             assert_true(id >= 0 && id < sizes[s]);
             assert_true(id != last);
+            assert_true(fl_permutation_index(&p, id) == i);
             beyond_32_bits += id > UINT32_MAX;
             last = id;
         }

@@ -79,6 +79,9 @@ static fl_frame frame_of(fl_frame_type type)
     case FL_FRAME_STEERED:
         f.steered = (fl_steered_report){.serial = 3, .step = 41, .end_step = 80};
         break;
+    case FL_FRAME_CACHE:
+        f.cache = (fl_cache_report){37, 2, 4, true, true, 1, 2, 3, 0.5, 6.5, 7, 8, 9, 10, 11};
+        break;
     case FL_FRAME_ABORT:
         f.why = FL_EPEER;
         break;
@@ -92,10 +95,10 @@ static fl_frame frame_of(fl_frame_type type)
 }
 
 static const fl_frame_type types[] = {
-    FL_FRAME_HELLO,      FL_FRAME_HEARTBEAT, FL_FRAME_READY,  FL_FRAME_STEP,     FL_FRAME_TIME,
-    FL_FRAME_EVAL,       FL_FRAME_LEDGER,    FL_FRAME_FAILED, FL_FRAME_DONE,     FL_FRAME_PREPARED,
-    FL_FRAME_TRANSITION, FL_FRAME_NORMS,     FL_FRAME_ALIVE,  FL_FRAME_STOPPING, FL_FRAME_VERDICT,
-    FL_FRAME_ABORT,      FL_FRAME_WAKE,      FL_FRAME_STEERED};
+    FL_FRAME_HELLO,      FL_FRAME_HEARTBEAT, FL_FRAME_READY,   FL_FRAME_STEP,     FL_FRAME_TIME,
+    FL_FRAME_EVAL,       FL_FRAME_LEDGER,    FL_FRAME_FAILED,  FL_FRAME_DONE,     FL_FRAME_PREPARED,
+    FL_FRAME_TRANSITION, FL_FRAME_NORMS,     FL_FRAME_ALIVE,   FL_FRAME_STOPPING, FL_FRAME_VERDICT,
+    FL_FRAME_ABORT,      FL_FRAME_WAKE,      FL_FRAME_STEERED, FL_FRAME_CACHE};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 

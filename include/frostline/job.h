@@ -27,6 +27,17 @@ typedef enum fl_freeze_policy {
     FL_FREEZE_STABILITY = 3
 } fl_freeze_policy;
 
+typedef enum fl_cache_policy {
+    FL_CACHE_OFF = 0,
+    FL_CACHE_ON = 1,
+    FL_CACHE_AUTO = 2
+} fl_cache_policy;
+typedef enum fl_cache_dtype { FL_CACHE_FP32 = 0, FL_CACHE_BF16 = 1 } fl_cache_dtype;
+typedef enum fl_cache_augment {
+    FL_CACHE_AUGMENT_REFUSE = 0,
+    FL_CACHE_AUGMENT_FREEZE = 1
+} fl_cache_augment;
+
 /* Either a share of the run (0 .. 1) or a number of steps. */
 typedef struct fl_span {
     double fraction; /* used when steps < 0 */
@@ -93,6 +104,13 @@ typedef struct fl_job {
         int64_t n_list;    /* 0: the schedule is the closed form */
         int list[FL_FREEZE_LIST_MAX]; /* [n_list] F of each interval, the last one for the rest */
     } freeze;
+    struct {
+        fl_cache_policy policy;
+        fl_cache_dtype dtype;
+        int64_t memory_bytes, disk_bytes; /* a host; disk_bytes 0: no disk tier */
+        char path[FL_TEXT_MAX];           /* the folder of the disk tier */
+        fl_cache_augment augment; /* refuse, or freeze what is drawn once blocks are frozen */
+    } cache;
     struct {
         int64_t k, m;
         fl_schedule schedule;

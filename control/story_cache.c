@@ -1,0 +1,69 @@
+/* The events of the cache, and the lines in which people read them. */
+#include "control/controller.h"
+
+#include "pipe/activations.h"
+
+#include <stdio.h>
+
+static const char *policy_text(fl_cache_policy policy)
+{
+    static const char *const text[] = {"off", "on", "auto"};
+    return text[policy];
+}
+
+void fl_story_cache_opened(fl_head *head)
+{
+    const fl_activations *a = head->options->activations;
+    const char *why = head->options->no_cache_why;
+    if (a == NULL && (why == NULL || why[0] == 0)) {
+        return;
+    }
+    fl_json *j = fl_story_begin(head, "cache.opened");
+    fl_json_text(j, "policy", policy_text(head->options->job->cache.policy));
+    if (a == NULL) {
+        fl_json_text(j, "why_not", why);
+        fl_story_end(head);
+        return;
+    }
+    fl_cache_stats stats;
+    fl_cache_get_stats(a->cache, &stats);
+    fl_json_integer(j, "memory_bytes", stats.memory_bytes);
+    fl_json_integer(j, "disk_bytes", stats.disk_bytes);
+    fl_json_rounded(j, "read_call_us", a->read_call_us, 3);
+    fl_json_rounded(j, "read_us_per_byte", a->read_us_per_byte, 9);
+    fl_story_end(head);
+}
+
+static void note(fl_head *head, const fl_worker *worker, const fl_cache_report *r)
+{
+    fl_progress_note(
+        &head->progress,
+        "step %lld: worker %d %s the cache of %d frozen blocks: a sample takes %.3g us "
+        "to read, %.3g us to compute",
+        (long long)r->step, worker->rank, r->on ? "uses" : "leaves", r->f, r->read_us,
+        r->compute_us);
+}
+
+void fl_story_cache(fl_head *head, const fl_worker *worker, const fl_cache_report *r)
+{
+    fl_json *j = fl_story_begin(head, r->decided ? "cache.decided" : "cache.used");
+    fl_json_integer(j, "rank", worker->rank);
+    fl_json_integer(j, "step", r->step);
+    fl_json_integer(j, "epoch", r->epoch);
+    fl_json_integer(j, "f", r->f);
+    fl_json_text(j, "state", r->on ? "on" : "off");
+    fl_json_integer(j, "hits", r->n_hits);
+    fl_json_integer(j, "upgrades", r->n_upgrades);
+    fl_json_integer(j, "misses", r->n_misses);
+    fl_json_rounded(j, "read_us", r->read_us, 3);
+    fl_json_rounded(j, "compute_us", r->compute_us, 3);
+    fl_json_integer(j, "values", r->n_values);
+    fl_json_integer(j, "used_bytes", r->used_bytes);
+    fl_json_integer(j, "evicted", r->n_evicted);
+    fl_json_integer(j, "damaged", r->n_damaged);
+    fl_json_integer(j, "recovered", r->n_recovered);
+    fl_story_end(head);
+    if (r->decided) {
+        note(head, worker, r);
+    }
+}

@@ -1,0 +1,36 @@
+/* A run's cache of frozen activations: made once, before the workers are forked, from what model,
+ * data and job say; the same for all of them. */
+#ifndef FL_PIPE_ACTIVATIONS_H
+#define FL_PIPE_ACTIVATIONS_H
+
+#include "cache/cache.h"
+#include "pipe/future.h"
+
+#include <frostline/plan.h>
+
+typedef struct fl_activations {
+    fl_cache *cache;
+    fl_future future;
+    int64_t batch;       /* samples of a global batch */
+    double read_call_us; /* measured: one value read takes this, and this for each byte */
+    double read_us_per_byte;
+} fl_activations;
+
+/* A cache for a run of n_steps over the first n_samples training samples. *out is NULL when there
+ * is to be none; why [size_bytes] then says so ("" with cache.policy off). With cache.policy on,
+ * what stands against it is an error: FL_EINVAL, FL_EBUDGET or FL_EIO. The caller must not have
+ * forked workers yet. */
+fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                                int64_t n_samples, int64_t n_steps, fl_activations **out, char *why,
+                                size_t size_bytes) FL_MUST_CHECK;
+void fl_activations_destroy(fl_activations **activations);
+
+/* The epoch by which training samples are augmented: with cache.augment freeze the same one for
+ * ever, once something is frozen. Pure. */
+int64_t fl_augment_epoch(const fl_job *job, int F, int64_t epoch);
+
+/* Elements of the longest sample's activation behind the first `level` layers; 0 if they are not
+ * fp32. */
+int64_t fl_activation_elements(const fl_model *model, const fl_dataset *dataset, int level);
+
+#endif

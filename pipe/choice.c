@@ -1,0 +1,44 @@
+#include "pipe/choice.h"
+
+void fl_choice_init(fl_choice *c, fl_cache_policy policy)
+{
+    *c = (fl_choice){.policy = policy, .on = true};
+}
+
+/* What is new weighs a fifth. */
+static void average(double *mean, double value)
+{
+    *mean = *mean == 0.0 ? value : 0.8 * *mean + 0.2 * value;
+}
+
+void fl_choice_read(fl_choice *c, double us)
+{
+    average(&c->read_us, us);
+    c->probed = true;
+}
+
+void fl_choice_computed(fl_choice *c, double us)
+{
+    average(&c->compute_us, us);
+}
+
+void fl_choice_epoch(fl_choice *c, int64_t epoch)
+{
+    if (epoch != c->epoch && c->off) {
+        c->on = true;
+        c->probed = false;
+    }
+    c->epoch = epoch;
+}
+
+void fl_choice_decide(fl_choice *c)
+{
+    if (c->policy != FL_CACHE_AUTO || !c->probed || c->compute_us == 0.0) {
+        return;
+    }
+    bool pays = c->read_us < c->compute_us;
+    c->changed = c->changed || !c->decided || pays == c->off;
+    c->decided = true;
+    c->on = pays;
+    c->off = !pays;
+}

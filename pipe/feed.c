@@ -1,0 +1,355 @@
+#include "pipe/feed.h"
+
+#include "autodp/sampler.h"
+#include "cache/value.h"
+#include "data/loader.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/random.h"
+#include "nn/model.h"
+
+#include <string.h>
+
+enum { LINE = 64, PROBED_VALUES = 16, CHUNK_BYTES = 64 * 1024 };
+
+/* What a request's data begins with; the samples' rows follow, each at a multiple of the stride. */
+typedef struct request_head {
+    int64_t took_us; /* to read them all */
+    int64_t n_full;  /* that have all frozen layers behind them */
+    int32_t level[]; /* [max_samples] layers that each sample has behind it; 0: raw */
+} request_head;
+
+struct fl_feed {
+    fl_feed_options o;
+    fl_loader *loader;
+    size_t head_bytes, stride;
+    uint64_t *print; /* [n_frozen + 1] */
+    fl_cache_prints prints;
+    bool begun;
+    atomic_bool on;    /* as choice.on, for the loader's thread */
+    int32_t *which;    /* [max_samples] of the group at hand */
+    int64_t n_samples; /* of the request at hand */
+    fl_choice choice;
+    fl_feed_report report;
+};
+
+static size_t lines(size_t size_bytes)
+{
+    return (size_bytes + LINE - 1) / LINE * LINE;
+}
+
+int64_t fl_feed_sample_bytes(int64_t raw_bytes, int64_t largest_value_bytes)
+{
+    return (int64_t)lines(
+        (size_t)(raw_bytes > largest_value_bytes ? raw_bytes : largest_value_bytes));
+}
+
+static unsigned char *rows_of(const fl_feed *f, void *data, int64_t sample)
+{
+    return (unsigned char *)data + f->head_bytes + (size_t)sample * f->stride;
+}
+
+static int64_t key_of(const fl_feed *f, fl_split split, int64_t id)
+{
+    return split == FL_TRAIN ? id : f->o.activations->future.n_train + id;
+}
+
+/* ---- ② in the loader's thread ---- */
+
+static fl_status read_raw(const fl_feed *f, const fl_load_request *r, int64_t id, void *out)
+{
+    const fl_dataset *d = f->o.dataset;
+    fl_sample_key key = {.seed = r->seed, .epoch = r->epoch, .id = id, .augment = r->augment};
+    fl_shape shape;
+    int64_t n_targets;
+    FL_TRY(d->ops->shape(d->self, r->split, id, &shape, &n_targets));
+    size_t bytes = (size_t)(shape.tokens * shape.width) * fl_dtype_size(shape.dtype);
+    if (shape.tokens < 0 || bytes > f->stride) {
+        return fl_fail(FL_EINVAL,
+                       "sample %lld has %zu bytes, the data set (%s) promised at most %zu",
+                       (long long)id, bytes, d->ops->kind, f->stride);
+    }
+    return d->ops->read(d->self, r->split, &key, out);
+}
+
+static fl_status read_samples(void *context, const fl_load_request *r, const atomic_bool *stop,
+                              void *data)
+{
+    fl_feed *f = context;
+    request_head *head = data;
+    bool on = atomic_load(&f->on);
+    int64_t begun = fl_now_us();
+    head->n_full = 0;
+    for (int64_t i = 0; i < r->n && !atomic_load(stop); i++) {
+        void *rows = rows_of(f, data, i);
+        int level = 0;
+        int64_t n;
+        fl_cache_found found =
+            on ? fl_cache_get(f->o.activations->cache, &f->prints, key_of(f, r->split, r->ids[i]),
+                              rows, (int64_t)(f->stride / sizeof(float)), &level, &n)
+               : FL_CACHE_MISS;
+        if (found == FL_CACHE_MISS) {
+            level = 0;
+            FL_TRY(read_raw(f, r, r->ids[i], rows));
+        }
+        head->level[i] = level;
+        head->n_full += level == f->o.n_frozen;
+    }
+    head->took_us = fl_now_us() - begun;
+    return FL_OK;
+}
+
+/* ---- ① ---- */
+
+static fl_status hash_weights(const fl_feed *f, int layer, unsigned char *chunk, uint64_t *print)
+{
+    const fl_params *params = fl_stage_params(f->o.stage);
+    const fl_layer_params *l = &params->layer[layer - params->first];
+    fl_device *device = f->o.device;
+    for (int i = 0; i < l->n; i++) {
+        size_t bytes = (size_t)(l->weight[i].rows * l->weight[i].cols) * sizeof(float);
+        for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
+            size_t n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+            FL_TRY(device->ops->copy_out(device, NULL, chunk,
+                                         (const unsigned char *)l->weight[i].data + at, n));
+            FL_TRY(device->ops->sync(device, NULL));
+            *print = fl_checksum(chunk, n, *print);
+        }
+    }
+    return FL_OK;
+}
+
+/* What a value depends on: data set, and the weights of every layer below it. */
+static fl_status make_prints(fl_feed *f)
+{
+    const fl_dataset *d = f->o.dataset;
+    uint64_t print = d->ops->fingerprint != NULL ? d->ops->fingerprint(d->self) : 1;
+    void *chunk = NULL;
+    fl_status status = fl_alloc(CHUNK_BYTES, &chunk);
+    f->print[0] = 0; /* raw samples are not kept */
+    for (int i = 0; status == FL_OK && i < f->o.n_frozen; i++) {
+        print = fl_mix64(print, (uint64_t)i);
+        status = hash_weights(f, i, chunk, &print);
+        f->print[i + 1] = print | 1;
+    }
+    fl_free(chunk);
+    return status;
+}
+
+fl_status fl_feed_request(fl_feed *f, const fl_load_request *request)
+{
+    if (!f->begun) {
+        FL_TRY(make_prints(f));
+        fl_cache_keep(f->o.activations->cache, &f->prints);
+        f->begun = true;
+    }
+    return fl_loader_request(f->loader, request);
+}
+
+/* ---- the decision ---- */
+
+/* Read back some of what was just kept; the request's own rows are free for it by now. */
+static void probe(fl_feed *f, void *data, const fl_load_request *what)
+{
+    int64_t begun = fl_now_us(), n_read = 0;
+    for (int64_t i = 0; i < what->n && i < PROBED_VALUES && !f->choice.probed; i++) {
+        int level;
+        int64_t n;
+        n_read +=
+            fl_cache_get(f->o.activations->cache, &f->prints, key_of(f, what->split, what->ids[i]),
+                         (float *)(void *)rows_of(f, data, 0), (int64_t)(f->stride / sizeof(float)),
+                         &level, &n) != FL_CACHE_MISS;
+    }
+    if (n_read > 0) {
+        fl_choice_read(&f->choice, (double)(fl_now_us() - begun) / (double)n_read);
+    }
+}
+
+/* ---- ③ ---- */
+
+/* The time behind the batch at hand, as fl_future counts. */
+static int64_t time_behind(const fl_feed *f, const fl_load_request *what, int64_t step)
+{
+    const fl_future *future = &f->o.activations->future;
+    int64_t batch = f->o.activations->batch, n_train = future->n_train;
+    if (what->split == FL_TEST) {
+        return fl_future_time(future, f->choice.epoch, n_train + what->ids[what->n - 1] + 1);
+    }
+    int64_t end = (step % fl_sampler_steps_per_epoch(n_train, batch) + 1) * batch;
+    return fl_future_time(future, what->epoch, end < n_train ? end : n_train);
+}
+
+static int64_t elements(const fl_tensor *t, int64_t sample)
+{
+    return (t->offsets[sample + 1] - t->offsets[sample]) * t->width;
+}
+
+/* The frozen layers from `level` on, for the samples that have those below behind them. */
+static fl_status complete(fl_feed *f, int slot, int level, void *data, int64_t n)
+{
+    const request_head *head = data;
+    int64_t begun = fl_now_us();
+    FL_TRY(fl_stage_fill(f->o.stage, slot, level, f->which, n, rows_of(f, data, 0), f->stride));
+    double us = (double)(fl_now_us() - begun) / (double)n;
+    us *= (double)f->o.n_frozen / (double)(f->o.n_frozen - level); /* layers are about alike */
+    us += level == 0 && n == f->n_samples ? (double)head->took_us / (double)n : 0.0;
+    fl_choice_computed(&f->choice, us);
+    *(level == 0 ? &f->report.n_misses : &f->report.n_upgrades) += n;
+    return FL_OK;
+}
+
+static void keep(fl_feed *f, const fl_load_request *what, const fl_tensor *input, void *data,
+                 int64_t n, int64_t now)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t sample = f->which[i];
+        (void)fl_cache_put(f->o.activations->cache, key_of(f, what->split, what->ids[sample]),
+                           f->o.n_frozen, f->print[f->o.n_frozen],
+                           (const float *)(const void *)rows_of(f, data, sample),
+                           elements(input, sample), now);
+    }
+}
+
+static int64_t group_of(const fl_feed *f, const request_head *head, int level)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < f->n_samples; i++) {
+        if (head->level[i] == level) {
+            f->which[n++] = (int32_t)i;
+        }
+    }
+    return n;
+}
+
+static fl_status complete_all(fl_feed *f, int slot, const fl_load_request *what,
+                              const fl_tensor *input, void *data, int64_t now)
+{
+    const request_head *head = data;
+    int64_t left = f->n_samples - head->n_full;
+    for (int level = 0; level < f->o.n_frozen && left > 0; level++) {
+        int64_t n = group_of(f, head, level);
+        if (n > 0) {
+            FL_TRY(complete(f, slot, level, data, n));
+            if (f->choice.on) {
+                keep(f, what, input, data, n, now);
+            }
+        }
+        left -= n;
+    }
+    return FL_OK;
+}
+
+static fl_status copy_in(fl_feed *f, const fl_tensor *input, void *data)
+{
+    fl_device *d = f->o.device;
+    size_t at = 0;
+    for (int64_t i = 0; i < f->n_samples; i++) {
+        size_t bytes = (size_t)elements(input, i) * sizeof(float);
+        FL_TRY(d->ops->copy_in(d, NULL, (unsigned char *)input->data + at, rows_of(f, data, i),
+                               bytes));
+        at += bytes;
+    }
+    return d->ops->sync(d, NULL);
+}
+
+fl_status fl_feed_take(fl_feed *f, int slot, const fl_load_request *what, int64_t step,
+                       const fl_tensor *input, int64_t timeout_ms)
+{
+    fl_tensor taken;
+    FL_TRY(fl_loader_take(f->loader, timeout_ms, &taken));
+    const request_head *head = taken.data;
+    f->n_samples = what->n;
+    f->report.n_hits += head->n_full;
+    if (head->n_full == what->n) {
+        fl_choice_read(&f->choice, (double)head->took_us / (double)what->n);
+    }
+    if (what->split == FL_TRAIN) {
+        fl_choice_epoch(&f->choice, what->epoch);
+    }
+    fl_status status = complete_all(f, slot, what, input, taken.data, time_behind(f, what, step));
+    if (status == FL_OK) {
+        status = copy_in(f, input, taken.data);
+    }
+    if (status == FL_OK && head->n_full < what->n) {
+        probe(f, taken.data, what);
+    }
+    fl_loader_release(f->loader);
+    fl_choice_decide(&f->choice);
+    atomic_store(&f->on, f->choice.on);
+    return status;
+}
+
+bool fl_feed_report_take(fl_feed *f, bool always, fl_feed_report *report)
+{
+    if (!always && !f->choice.changed) {
+        return false;
+    }
+    *report = f->report;
+    report->on = f->choice.on;
+    report->changed = f->choice.changed;
+    report->read_us = f->choice.read_us;
+    report->compute_us = f->choice.compute_us;
+    f->report.n_hits = f->report.n_upgrades = f->report.n_misses = 0;
+    f->choice.changed = false;
+    return true;
+}
+
+/* ---- creation ---- */
+
+static fl_status measure(fl_feed *f)
+{
+    const fl_dataset *d = f->o.dataset;
+    fl_shape raw;
+    int64_t n_targets, largest = 0;
+    FL_TRY(d->ops->max_shape(d->self, &raw, &n_targets));
+    for (int level = 1; level <= f->o.n_frozen; level++) {
+        int64_t n = fl_activation_elements(f->o.model, d, level);
+        largest = n > largest ? n : largest;
+    }
+    int64_t raw_bytes = raw.tokens * raw.width * (int64_t)fl_dtype_size(raw.dtype);
+    f->stride = (size_t)fl_feed_sample_bytes(raw_bytes, 4 * largest);
+    f->head_bytes = lines(sizeof(request_head) + (size_t)f->o.max_samples * sizeof(int32_t));
+    return FL_OK;
+}
+
+static fl_status fill(fl_feed *f)
+{
+    size_t n_levels = (size_t)f->o.n_frozen + 1;
+    FL_TRY(measure(f));
+    FL_TRY(fl_alloc_array(n_levels, sizeof *f->print, (void **)&f->print));
+    FL_TRY(fl_alloc_array((size_t)f->o.max_samples, sizeof *f->which, (void **)&f->which));
+    f->prints = (fl_cache_prints){.n_levels = (int)n_levels, .print = f->print};
+    fl_choice_init(&f->choice, f->o.job->cache.policy);
+    atomic_init(&f->on, true);
+    fl_load_source source = {.context = f,
+                             .size_bytes = f->head_bytes + (size_t)f->o.max_samples * f->stride,
+                             .read = read_samples};
+    return fl_loader_create_over(&source, f->o.max_samples, f->o.depth, &f->loader);
+}
+
+fl_status fl_feed_create(const fl_feed_options *options, fl_feed **out)
+{
+    fl_feed *f = NULL;
+    FL_TRY(fl_alloc(sizeof *f, (void **)&f));
+    f->o = *options;
+    fl_status status = fill(f);
+    if (status != FL_OK) {
+        fl_feed_destroy(&f);
+        return status;
+    }
+    *out = f;
+    return FL_OK;
+}
+
+void fl_feed_destroy(fl_feed **feed)
+{
+    fl_feed *f = *feed;
+    if (f == NULL) {
+        return;
+    }
+    fl_loader_destroy(&f->loader);
+    fl_free(f->print);
+    fl_free(f->which);
+    fl_free(f);
+    *feed = NULL;
+}

@@ -1,0 +1,92 @@
+/* When the cache is used: by what was measured, and nothing else. */
+#include "pipe/choice.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static void test_choice__is_on_until_both_are_measured(void **state)
+{
+    (void)state;
+    fl_choice c;
+    fl_choice_init(&c, FL_CACHE_AUTO);
+    fl_choice_decide(&c);
+    assert_true(c.on && !c.changed);
+    fl_choice_read(&c, 50.0);
+    fl_choice_decide(&c);
+    assert_true(c.on && !c.changed);
+    fl_choice_computed(&c, 40.0);
+    fl_choice_decide(&c);
+    assert_true(!c.on && c.changed);
+}
+
+static void test_choice__tells_the_first_decision_and_each_change(void **state)
+{
+    (void)state;
+    fl_choice c;
+    fl_choice_init(&c, FL_CACHE_AUTO);
+    fl_choice_read(&c, 2.0);
+    fl_choice_computed(&c, 40.0);
+    fl_choice_decide(&c);
+    assert_true(c.on && c.changed);
+    c.changed = false; /* told */
+    fl_choice_decide(&c);
+    assert_true(c.on && !c.changed);
+    for (int i = 0; i < 20; i++) {
+        fl_choice_read(&c, 100.0);
+        fl_choice_decide(&c);
+    }
+    assert_true(!c.on && c.changed);
+}
+
+static void test_choice__tries_again_in_the_next_epoch(void **state)
+{
+    (void)state;
+    fl_choice c;
+    fl_choice_init(&c, FL_CACHE_AUTO);
+    fl_choice_epoch(&c, 0);
+    fl_choice_read(&c, 100.0);
+    fl_choice_computed(&c, 40.0);
+    fl_choice_decide(&c);
+    assert_false(c.on);
+    c.changed = false;
+    fl_choice_epoch(&c, 0);
+    assert_false(c.on);
+    fl_choice_epoch(&c, 1);
+    assert_true(c.on);
+    fl_choice_decide(&c); /* nothing was read yet */
+    assert_true(c.on && !c.changed);
+    fl_choice_read(&c, 100.0);
+    fl_choice_decide(&c); /* as before: nothing new to tell */
+    assert_true(!c.on && !c.changed);
+    fl_choice_epoch(&c, 2);
+    for (int i = 0; i < 20; i++) {
+        fl_choice_read(&c, 1.0);
+    }
+    fl_choice_decide(&c);
+    assert_true(c.on && c.changed);
+}
+
+static void test_choice__on_means_on(void **state)
+{
+    (void)state;
+    fl_choice c;
+    fl_choice_init(&c, FL_CACHE_ON);
+    fl_choice_read(&c, 100.0);
+    fl_choice_computed(&c, 1.0);
+    fl_choice_decide(&c);
+    assert_true(c.on && !c.changed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choice__is_on_until_both_are_measured),
+        cmocka_unit_test(test_choice__tells_the_first_decision_and_each_change),
+        cmocka_unit_test(test_choice__tries_again_in_the_next_epoch),
+        cmocka_unit_test(test_choice__on_means_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
