@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <time.h>
 
-enum { LOCK_TIMEOUT_MS = 100 };
+enum { LOCK_TIMEOUT_MS = 100, LOCK_RETRY_MS = 1000 };
 
 #define GET(field) atomic_load_explicit(&(field), memory_order_relaxed)
 #define SET(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
@@ -96,13 +96,25 @@ static void recover(fl_cache *c)
     c->header->n_recovered++;
 }
 
-bool fl_pool_lock(fl_cache *c)
+static int wait_for_lock(fl_cache *c)
 {
     struct timespec until;
     int64_t deadline_us = fl_deadline_us(LOCK_TIMEOUT_MS);
     until.tv_sec = deadline_us / 1000000;
     until.tv_nsec = deadline_us % 1000000 * 1000;
     int error = pthread_mutex_clocklock(&c->header->lock, CLOCK_MONOTONIC, &until);
+    if (error == ETIMEDOUT) {
+        c->patient_us = fl_deadline_us(LOCK_RETRY_MS);
+    }
+    return error;
+}
+
+bool fl_pool_lock(fl_cache *c)
+{
+    int error = pthread_mutex_trylock(&c->header->lock);
+    if (error == EBUSY && fl_now_us() >= c->patient_us) {
+        error = wait_for_lock(c);
+    }
     if (error == EOWNERDEAD) {
         /* If this process dies in the middle, too, the next one begins once more. */
         recover(c);

@@ -53,12 +53,14 @@ struct fl_cache {
     fl_cell *unit;           /* [n_units] */
     _Atomic uint32_t *index; /* [n_keys] head + 1 of each key's value; 0: none */
     fl_order order;
-    unsigned char *memory;  /* [n_memory][unit_bytes] */
-    int fd;                 /* of the disk tier; -1: none */
-    unsigned char *staging; /* [unit_bytes] what goes to the file; under the lock */
+    unsigned char *memory;      /* [n_memory][unit_bytes] */
+    _Atomic int64_t patient_us; /* until then, a lock that is held is not waited for */
+    int fd;                     /* of the disk tier; -1: none */
+    unsigned char *staging;     /* [unit_bytes] what goes to the file; under the lock */
 };
 
-/* Take the lock; false after a tenth of a second. Recovers what a dead holder left. */
+/* Take the lock; false after a tenth of a second, and then, for a second, at once: its holder may
+ * be a stopped process. Recovers what a dead holder left. */
 bool fl_pool_lock(fl_cache *cache);
 void fl_pool_unlock(fl_cache *cache);
 
