@@ -8,6 +8,8 @@
  *     elastic.c   transitions, from PREPARE to the last worker that has gone over
  *     decide.c    what to freeze, and which plan to run then
  *     survey.c    what the workers' flight recorders show
+ *     tune.c      trying other M on live steps
+ *     learn.c     what the run teaches the profile
  *     story.c     the events of events.jsonl; story_elastic.c those of transitions,
  *                 story_cache.c those of the cache */
 #ifndef FL_CONTROL_CONTROLLER_H
@@ -24,6 +26,8 @@
 #include "control/waits.h"
 #include "control/watch.h"
 #include "freeze/norms.h"
+#include "pipe/learn.h"
+#include "pipe/tuner.h"
 
 enum { FL_SURVEY_BYTES = 1024 };
 
@@ -108,6 +112,29 @@ typedef struct fl_decide {
     fl_decision decision;
 } fl_decide;
 
+/* Other M being tried for the plan's F, K and R. */
+typedef struct fl_tune {
+    int F, K, R;
+    uint32_t runs;  /* the generation that is, or shall be, measured; 0: none yet */
+    uint32_t asked; /* the newest generation that tuning asked for */
+    bool running, over;
+    int n_trials;
+    fl_tune_trial trials[FL_TUNE_TRIALS_MAX + 1];
+} fl_tune;
+
+enum { FL_LEARN_STEPS = 64 };
+
+/* The newest steps of one worker in this generation. */
+typedef struct fl_learn_worker {
+    int64_t n; /* ever */
+    double compute_us[FL_LEARN_STEPS];
+} fl_learn_worker;
+
+typedef struct fl_learn {
+    uint32_t generation; /* that is gathered */
+    fl_learn_worker *of; /* [n_workers]; NULL: nothing is learned */
+} fl_learn;
+
 /* Microseconds a worker spent since the last epoch.finished. */
 typedef struct fl_time_sums {
     int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
@@ -123,6 +150,8 @@ typedef struct fl_head {
     uint32_t generation_before;
     fl_elastic elastic;
     fl_decide decide;
+    fl_tune tune;
+    fl_learn learn;
     int n_workers;
     fl_worker *workers;      /* [n_workers] */
     fl_flight *flight;       /* what the workers do and did last */
@@ -280,6 +309,29 @@ void fl_survey_json(fl_head *head, fl_json *json);
 /* That object as flight.json in the run directory; what goes wrong is only warned of. */
 void fl_survey_write(fl_head *head);
 
+/* ---- tune.c ---- */
+
+/* True when *next, which differs from the running plan in M alone, is to be gone over to; why
+ * [size_bytes]. The caller tells the generation that was asked for. */
+bool fl_tune_next_plan(fl_head *head, fl_plan *next, char *why, size_t size_bytes);
+void fl_tune_asked(fl_head *head, uint32_t generation);
+
+/* Whether the transition at hand is tuning's. */
+bool fl_tune_is_trial(const fl_head *head);
+
+/* The running plan's M, or while others are tried the one that they are compared with. */
+int fl_tune_own_m(const fl_head *head);
+
+/* ---- learn.c ---- */
+
+fl_status fl_learn_open(fl_head *head) FL_MUST_CHECK;
+void fl_learn_close(fl_head *head);
+void fl_learn_time(fl_head *head, int rank, uint32_t generation, const fl_time_report *report);
+
+/* Before the head's plan changes, and when the run is over; after it has changed. */
+void fl_learn_end(fl_head *head);
+void fl_learn_begin(fl_head *head);
+
 /* ---- story.c ---- */
 
 fl_json *fl_story_begin(fl_head *head, const char *event);
@@ -291,6 +343,9 @@ void fl_story_transition(fl_head *head);
 void fl_story_measured(fl_head *head, double measured_ms, int64_t n_steps);
 void fl_story_decided(fl_head *head);
 void fl_story_considered(fl_head *head);
+void fl_story_tried(fl_head *head, const fl_tune_trial *trial);
+void fl_story_tuned(fl_head *head, const fl_tune_decision *decision);
+void fl_story_learned(fl_head *head, const fl_live_stage *live, const double *predicted_us);
 
 void fl_story_cache_opened(fl_head *head);
 void fl_story_cache(fl_head *head, const fl_worker *worker, const fl_cache_report *report);

@@ -199,12 +199,13 @@ static fl_status way(const fl_head *head, int F, bool cut_anew, bool any, fl_pla
     fl_plan_input input = *head->options->plan_input;
     *plan = head->plan;
     plan->F = F;
+    plan->M = fl_tune_own_m(head);
     if (!cut_anew) {
         return FL_OK;
     }
     if (!any) {
         job.pipe.k = head->plan.K;
-        job.pipe.m = head->plan.M;
+        job.pipe.m = fl_tune_own_m(head);
         job.autodp.r = head->plan.R;
     }
     input.job = &job;
@@ -365,13 +366,13 @@ void fl_decide_switching(fl_head *head)
         fl_migrate_attic(head->options->plan_input->model, &head->plan, &head->elastic.next,
                          head->decide.attic);
     }
-    head->decide.measuring = true;
+    head->decide.measuring = !fl_tune_is_trial(head);
 }
 
 void fl_decide_switched(fl_head *head)
 {
     const fl_plan_input *input = head->options->plan_input;
-    if (input == NULL) {
+    if (input == NULL || fl_tune_is_trial(head)) {
         return;
     }
     double moving_ms =

@@ -171,6 +171,17 @@ fl_status fl_elastic_ask(fl_head *head, const fl_plan *next, int64_t due_step, c
     return FL_OK;
 }
 
+static void look_at_tuner(fl_head *head, int64_t now_us)
+{
+    fl_elastic *e = &head->elastic;
+    if (fl_tune_next_plan(head, &e->next, e->why, sizeof e->why)) {
+        e->next.generation = next_generation(head);
+        e->due_step = 0;
+        fl_tune_asked(head, e->next.generation);
+        prepare(head, now_us);
+    }
+}
+
 /* ---- driving it ---- */
 
 static void commit(fl_head *head, int64_t now_us)
@@ -201,6 +212,9 @@ void fl_elastic_watch(fl_head *head, int64_t now_us)
         look_at_script(head, now_us);
         if (e->state == FL_ELASTIC_IDLE) {
             look_at_policy(head, now_us);
+        }
+        if (e->state == FL_ELASTIC_IDLE) {
+            look_at_tuner(head, now_us);
         }
     } else if (e->state == FL_ELASTIC_PREPARING && e->n_ready == head->n_workers) {
         /* A verdict is heard one step after the speaker takes it. */
@@ -281,7 +295,9 @@ void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transitio
     if (head->plan.generation != parts->generation) {
         head->generation_before = head->plan.generation;
         fl_decide_switching(head);
+        fl_learn_end(head);
         head->plan = e->next;
+        fl_learn_begin(head);
         for (int i = 0; i < head->n_workers; i++) {
             head->workers[i].place = fl_plan_place(&head->plan, i);
         }

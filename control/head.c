@@ -30,6 +30,7 @@ static fl_status open_tables(fl_head *head)
     FL_TRY(fl_flight_create(head->n_workers, &head->flight));
     FL_TRY(fl_alloc_array(n, sizeof *head->survey, (void **)&head->survey));
     FL_TRY(fl_decide_open(head));
+    FL_TRY(fl_learn_open(head));
     head->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
     fl_tally_init(&head->tally, head->options->n_samples, job->train.batch, head->options->n_steps,
                   head->options->n_epochs, job->train.evaluate);
@@ -80,6 +81,7 @@ static void close_all(fl_head *head)
     fl_free(head->times);
     fl_free(head->ids);
     fl_decide_close(head);
+    fl_learn_close(head);
 }
 
 static void run_loop(fl_head *head)
@@ -167,6 +169,7 @@ static fl_status run(fl_head *head, fl_run_result *result)
     fl_story_plan(head);
     fl_story_cache_opened(head);
     run_loop(head);
+    fl_learn_end(head);
     conclude(head);
     fill_result(head, result);
     fl_story_over(head, result);

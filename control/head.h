@@ -31,7 +31,8 @@ typedef struct fl_head_options {
     const fl_plan *plan;             /* of the first generation */
     const fl_plan_input *plan_input; /* from which it was chosen: later ones are, too */
     const fl_costs_origin *costs;    /* NULL: nothing is told of them */
-    const fl_candidate *candidates;  /* for events.jsonl */
+    fl_profile *learned; /* out: the profile, corrected by live steps; NULL: not wanted */
+    const fl_candidate *candidates; /* for events.jsonl */
     int n_candidates;
     const fl_activations *activations; /* NULL: nothing is cached; */
     const char *no_cache_why;          /* and why; may be NULL */

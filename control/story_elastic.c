@@ -154,6 +154,9 @@ void fl_story_transition(fl_head *head)
     fl_json_integer(j, "moved_bytes", e->moved_bytes);
     fl_json_integer(j, "kept_bytes", e->kept_bytes);
     fl_story_end(head);
+    if (fl_tune_is_trial(head)) {
+        return; /* many, and small: fl_story_tuned tells people how they ended */
+    }
     change_text(head, change, sizeof change);
     fl_progress_note(&head->progress,
                      "step %lld: %s (%s); step %.3g -> %.3g ms predicted; stood still %.3g ms",
@@ -175,4 +178,51 @@ void fl_story_measured(fl_head *head, double measured_ms, int64_t n_steps)
                      "step %lld: a step measured %.3g ms (%.3g predicted, %.3g before step %lld)",
                      (long long)head->tally.steps, measured_ms, e->predicted_ms, e->old_step_ms,
                      (long long)e->first_step);
+}
+
+/* ---- tuning and learning ---- */
+
+void fl_story_tried(fl_head *head, const fl_tune_trial *trial)
+{
+    fl_json *j = fl_story_begin(head, "tune.tried");
+    fl_json_integer(j, "step", head->tally.steps);
+    fl_json_integer(j, "m", trial->M);
+    fl_json_rounded(j, "step_ms", trial->step_us * 1e-3, 3);
+    fl_json_rounded(j, "noise_ms", trial->noise_us * 1e-3, 3);
+    fl_story_end(head);
+}
+
+void fl_story_tuned(fl_head *head, const fl_tune_decision *decision)
+{
+    const fl_tune *t = &head->tune;
+    fl_json *j = fl_story_begin(head, "tune.done");
+    fl_json_integer(j, "step", head->tally.steps);
+    fl_json_integer(j, "f", t->F);
+    fl_json_integer(j, "k", t->K);
+    fl_json_integer(j, "r", t->R);
+    fl_json_integer(j, "m", decision->M);
+    fl_json_integer(j, "m_predicted", t->trials[0].M);
+    fl_json_integer(j, "trials", t->n_trials);
+    fl_json_text(j, "why", decision->why);
+    fl_story_end(head);
+    if (decision->M != t->trials[0].M) {
+        fl_progress_note(&head->progress, "step %lld: M=%d -> M=%d: %s",
+                         (long long)head->tally.steps, t->trials[0].M, decision->M, decision->why);
+    }
+}
+
+void fl_story_learned(fl_head *head, const fl_live_stage *live, const double *predicted_us)
+{
+    fl_json *j = fl_story_begin(head, "costs.learned");
+    fl_json_array(j, "stages");
+    for (int s = 0; s < head->plan.K; s++) {
+        fl_json_object(j, NULL);
+        fl_json_integer(j, "stage", s);
+        fl_json_integer(j, "steps", live[s].n_steps);
+        fl_json_rounded(j, "compute_ms", live[s].compute_us * 1e-3, 3);
+        fl_json_rounded(j, "predicted_ms", predicted_us[s] * 1e-3, 3);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+    fl_story_end(head);
 }

@@ -41,7 +41,7 @@ typedef struct preparation {
     int n_workers;
     fl_cores cores;
     fl_layer_memory *memory_one; /* [n_layers] */
-    fl_profile *profile;
+    fl_profile *profile, *learned;
     fl_costs *costs;
     fl_plan_input input;
     fl_plan *plan;
@@ -72,6 +72,7 @@ static void preparation_fini(preparation *p)
     fl_activations_destroy(&p->activations);
     fl_free(p->memory_one);
     fl_free(p->profile);
+    fl_free(p->learned);
     fl_free(p->costs);
     fl_free(p->plan);
     fl_free(p->candidates);
@@ -122,6 +123,7 @@ static fl_status prepare(preparation *p)
     p->n_workers = devices(p->job);
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
     FL_TRY(fl_alloc(sizeof *p->profile, (void **)&p->profile));
+    FL_TRY(fl_alloc(sizeof *p->learned, (void **)&p->learned));
     FL_TRY(fl_alloc(sizeof *p->costs, (void **)&p->costs));
     FL_TRY(fl_alloc(sizeof *p->plan, (void **)&p->plan));
     FL_TRY(fl_alloc_array(CANDIDATES_MAX, sizeof *p->candidates, (void **)&p->candidates));
@@ -357,6 +359,17 @@ static fl_status write_job(const fl_job *job, int dir_fd)
 
 /* ---- ④ ---- */
 
+/* A run that failed may have been slow for the same reason. */
+static void keep_learned(const preparation *p, fl_status status)
+{
+    fl_costs_options costs = costs_options(p, NULL);
+    bool more = p->learned->live_steps != p->profile->live_steps ||
+                memcmp(p->learned->tuned, p->profile->tuned, sizeof p->profile->tuned) != 0;
+    if (more && (status == FL_OK || status == FL_ESTOPPED)) {
+        fl_costs_keep(&costs, p->costs, p->learned);
+    }
+}
+
 static fl_status start(preparation *p, const char *run_dir, fl_run_result *result)
 {
     int dir_fd = -1;
@@ -374,6 +387,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                             .plan = p->plan,
                             .plan_input = &p->input,
                             .costs = &p->costs->origin,
+                            .learned = p->learned,
                             .candidates = p->candidates,
                             .n_candidates = p->n_candidates,
                             .activations = p->activations,
@@ -385,9 +399,11 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                             .n_epochs = p->job->train.epochs,
                             .worker = fl_worker_run,
                             .context = &worker};
+    *p->learned = *p->profile;
     fl_status status = write_job(p->job, dir_fd);
     if (status == FL_OK) {
         status = fl_head_run(&head, result);
+        keep_learned(p, status);
     }
     close(dir_fd);
     return status;

@@ -456,6 +456,12 @@ static const fl_field fields[] = {
      .doc =
          "The file that keeps what layers cost; auto is in the user's cache, none keeps nothing."},
 
+    {.path = "pipe.tune",
+     .type = FL_FIELD_BOOLEAN,
+     .offset = AT(pipe.tune),
+     .initial = "true",
+     .doc = "Where m is auto and the run is long enough, try other M on live steps."},
+
     {.path = "autodp.r",
      .type = FL_FIELD_INTEGER,
      .offset = AT(autodp.r),

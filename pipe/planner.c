@@ -4,13 +4,15 @@
  *   3  in the order of what each takes at least:          consider_all
  *      split the layers, under the budget                 split
  *      price the step; keep the cheapest                  consider
- *   4  report them, cheapest first                        report
+ *   4  of the best K and R, the M that was tuned          prefer_tuned
+ *   5  report them, cheapest first                        report
  */
 #include "pipe/planner.h"
 
 #include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "nn/model.h"
+#include "pipe/learn.h"
 #include "pipe/migrate_schedule.h"
 #include "pipe/options.h"
 #include "pipe/partition.h"
@@ -157,12 +159,11 @@ static bool is_better(const fl_candidate *a, const fl_candidate *b)
     return a->K != b->K ? a->K < b->K : (a->M != b->M ? a->M < b->M : a->R < b->R);
 }
 
-static fl_status consider(planner *p, const fl_option *o)
+/* The best split of this K, R and M, its price and its memory. FL_EBUDGET is the candidate's. */
+static fl_status look_at(const planner *p, const fl_option *o, int *first, fl_candidate *c)
 {
-    int first[FL_MAX_STAGES + 1];
     int64_t bytes = 0;
     fit_question q = ask(p, o);
-    fl_candidate *c = &p->seen[p->n_seen++];
     *c = (fl_candidate){.K = o->K, .R = o->R, .M = o->M, .step_us = INFINITY};
     fl_status status = split(&q, first, &bytes);
     if (status != FL_OK && status != FL_EBUDGET) {
@@ -173,11 +174,24 @@ static fl_status consider(planner *p, const fl_option *o)
     }
     c->memory_bytes = bytes;
     c->why_not = status;
-    if (status == FL_OK && is_better(c, &p->best)) {
-        p->best = *c;
-        copy_cuts(p->best_first, first, o->K);
+    return FL_OK;
+}
+
+static void take(planner *p, const fl_candidate *c, const int *first)
+{
+    p->best = *c;
+    copy_cuts(p->best_first, first, c->K);
+}
+
+static fl_status consider(planner *p, const fl_option *o)
+{
+    int first[FL_MAX_STAGES + 1];
+    fl_candidate *c = &p->seen[p->n_seen++];
+    FL_TRY(look_at(p, o, first, c));
+    if (c->why_not == FL_OK && is_better(c, &p->best)) {
+        take(p, c, first);
     }
-    if (status != FL_OK && bytes < p->smallest.memory_bytes) {
+    if (c->why_not != FL_OK && c->memory_bytes < p->smallest.memory_bytes) {
         p->smallest = *c;
     }
     return FL_OK;
@@ -197,7 +211,27 @@ static fl_status consider_all(planner *p, int capacity)
     return FL_OK;
 }
 
-/* ---- 4: the answer ---- */
+/* What was measured on live steps says more of M than a prediction does. */
+static fl_status prefer_tuned(planner *p)
+{
+    const fl_job *job = p->input->job;
+    const fl_tuned *t =
+        fl_profile_tuned(p->input->profile, job->train.batch, p->input->F, p->best.K, p->best.R);
+    if (job->pipe.m != FL_JOB_AUTO || t == NULL || t->M == p->best.M ||
+        t->M > fl_share_max(job->train.batch, t->R)) {
+        return FL_OK;
+    }
+    int first[FL_MAX_STAGES + 1];
+    fl_candidate c;
+    fl_option o = {.K = t->K, .R = t->R, .M = t->M};
+    FL_TRY(look_at(p, &o, first, &c));
+    if (c.why_not == FL_OK) {
+        take(p, &c, first);
+    }
+    return FL_OK;
+}
+
+/* ---- 5: the answer ---- */
 
 static const char *bytes_text(int64_t size_bytes, char text[32])
 {
@@ -299,7 +333,7 @@ static fl_status choose(planner *p, int capacity)
 {
     FL_TRY(fl_options_list(p->input, p->price, &p->options, &p->n_options));
     FL_TRY(consider_all(p, capacity));
-    return isinf(p->best.step_us) ? refuse(p) : FL_OK;
+    return isinf(p->best.step_us) ? refuse(p) : prefer_tuned(p);
 }
 
 fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate *candidates,

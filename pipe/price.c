@@ -102,6 +102,14 @@ void fl_price_layers(const fl_price_table *t, int R, int M, double *cost)
     cost[t->n_layers - 1] += loss_us(t, n);
 }
 
+double fl_price_compute(const fl_price_table *t, int K, int R, int M, const int *first, int stage)
+{
+    double n = micro_batch(t, R, M);
+    double us = forward_us(t, first[stage], first[stage + 1], n) +
+                backward_us(t, first[stage], first[stage + 1], n);
+    return M * (us + (stage == K - 1 ? loss_us(t, n) : 0.0));
+}
+
 /* ---- communication ---- */
 
 static double message_us(const fl_plan_input *input, double size_bytes)

@@ -21,6 +21,11 @@ void fl_price_table_init(fl_price_table *table, const fl_plan_input *input);
  * with the last: what a partition balances. */
 void fl_price_layers(const fl_price_table *table, int R, int M, double *cost);
 
+/* What stage `stage` computes in a step, microseconds: forward, backward, and the loss with the
+ * last. first [K + 1]. */
+double fl_price_compute(const fl_price_table *table, int K, int R, int M, const int *first,
+                        int stage);
+
 /* No split of this K, R and M takes less. Much cheaper to know than fl_price. */
 double fl_price_bound(const fl_price_table *table, int K, int R, int M);
 

@@ -19,6 +19,7 @@ set(FL_TESTS_MULTIPROC
   test_tight
   test_transition_faults
   test_transitions
+  test_tuning
 )
 set(FL_TESTS_SLOW
   test_churn

@@ -119,8 +119,8 @@ static const broken files[] = {
 
     /* sections */
     {"train: [1, 2]\n", "job.yaml:1:8: train: found a list, allowed: a mapping with " TRAIN_HAS},
-    {"pipe: 4\n",
-     "job.yaml:1:7: pipe: found '4', allowed: a mapping with k, m, schedule, partition, profile"},
+    {"pipe: 4\n", "job.yaml:1:7: pipe: found '4', allowed: a mapping with k, m, schedule, "
+                  "partition, profile, tune"},
     {"run: ''\n", "job.yaml:1:6: run: found '', allowed: a mapping with dir"},
 
     /* integers */
@@ -439,7 +439,7 @@ static const broken overrides[] = {
     {"epochs=2", "--set 'epochs': unknown field, nearest is train.epochs"},
     {"colour=red", "--set 'colour': unknown field, a job has " JOB_HAS},
     {"pipe=2",
-     "--set 'pipe': a section, set one of its fields: k, m, schedule, partition, profile"},
+     "--set 'pipe': a section, set one of its fields: k, m, schedule, partition, profile, tune"},
     {"pipe.k", "--set 'pipe.k': found no value, allowed: PATH=VALUE"},
     {"=2", "--set '=2': found no value, allowed: PATH=VALUE"},
     {"", "--set '': found no value, allowed: PATH=VALUE"},

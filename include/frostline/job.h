@@ -115,6 +115,7 @@ typedef struct fl_job {
         int64_t k, m;
         fl_schedule schedule;
         fl_partition_kind partition;
+        bool tune;                 /* try other M on live steps where m is auto */
         char profile[FL_TEXT_MAX]; /* a file; "": the user's cache, "none": not kept */
     } pipe;
     struct {

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Is the plan that is chosen the fastest there is? Every plan that two workers can run is run, each
+# for some steps; then the fastest ones and the chosen one some rounds more, in turn.
+#
+#   bench/auto_vs_all.sh [quickstart|vit] [STEPS] [ROUNDS]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=bench/common.sh
+. bench/common.sh
+need_program
+
+what=${1:-quickstart}
+steps=${2:-30}
+rounds=${3:-3}
+n_finalists=4
+config=configs/vit-fashion.yaml
+sets=("${model[@]}")
+if [ "$what" = quickstart ]; then
+    config=configs/quickstart.yaml
+    sets=(--set train.evaluate=false)
+fi
+sets+=(--set devices.count=2)
+profile=$out_dir/auto-$what.yaml
+
+# measure K,R,M: the median step of a run, milliseconds.
+measure() {
+    local k r m
+    IFS=, read -r k r m <<<"$1"
+    cp "$profile" "$out_dir/auto-run.yaml" # a run may write what it learned
+    rm -rf "$out_dir/auto"
+    "$frostline" run "$config" --run-dir "$out_dir/auto" "${sets[@]}" \
+        --set pipe.profile="$out_dir/auto-run.yaml" --set pipe.k="$k" --set autodp.r="$r" \
+        --set pipe.m="$m" --set train.max_steps="$steps" >"$out_dir/auto.log" 2>&1 </dev/null
+    median_ms auto
+}
+
+rm -f "$profile"
+"$frostline" plan "$config" "${sets[@]}" --set pipe.profile="$profile" >"$out_dir/auto.log"
+"$frostline" plan "$config" --json --profile "$profile" "${sets[@]}" | sed 's/{"k": */\n&/g' |
+    grep '"step_ms": *[0-9]' >"$out_dir/auto-plans"
+field='s/.*"k": *([0-9]+), *"r": *([0-9]+), *"m": *([0-9]+), *"step_ms": *([0-9.]+).*/\1,\2,\3 \4/p'
+chosen=$(grep '"chosen": *true' "$out_dir/auto-plans" | sed -nE "$field" | cut -d' ' -f1)
+: >"$out_dir/auto-table"
+while read -r plan predicted; do
+    printf '%s %s %s\n' "$plan" "$predicted" "$(measure "$plan")" >>"$out_dir/auto-table"
+done < <(sed -nE "$field" "$out_dir/auto-plans")
+
+printf '%-10s %12s %12s\n' K,R,M predicted measured
+sort -g -k3 "$out_dir/auto-table" |
+    awk -v chosen="$chosen" '{ printf "%-10s %9.2f ms %9.2f ms %s\n", $1, $2, $3, $1 == chosen ? "chosen" : "" }'
+
+mapfile -t finalists < <(sort -g -k3 "$out_dir/auto-table" | cut -d' ' -f1 | head -n "$n_finalists")
+case " ${finalists[*]} " in
+*" $chosen "*) ;;
+*) finalists+=("$chosen") ;;
+esac
+rm -f "$out_dir"/auto-final-*
+for ((i = 0; i < rounds; i++)); do
+    for plan in "${finalists[@]}"; do
+        measure "$plan" >>"$out_dir/auto-final-$plan"
+    done
+done
+best=
+for plan in "${finalists[@]}"; do
+    t=$(median <"$out_dir/auto-final-$plan")
+    echo "again, $rounds rounds: $plan $t ms"
+    if [ -z "$best" ] || awk "BEGIN { exit !($t < $best) }"; then
+        best=$t
+    fi
+done
+mine=$(median <"$out_dir/auto-final-$chosen")
+echo "chosen $chosen: $(calc "100 * ($mine / $best - 1)") % over the fastest (asked: at most 3 %)"

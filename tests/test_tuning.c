@@ -1,0 +1,161 @@
+/* A run that tunes M: it trains as one that does not, says what it tried, and the next run begins
+ * with what was found. */
+#include "support/shell.h"
+#include "support/toy.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 600 };
+
+static output said;
+static char *folder;
+
+static void run(const char *name, const char *more)
+{
+    char command[2048];
+    snprintf(command, sizeof command,
+             "'%s/frostline' run '%s/configs/quickstart.yaml' --run-dir %s --set model.blocks=3 "
+             "--set model.dim=16 --set train.batch=16 --set train.max_steps=%d --set pipe.k=2 "
+             "--set train.evaluate=false --set autodp.r=1 --set pipe.profile=profile.yaml %s",
+             FL_BINARY_DIR, FL_SOURCE_DIR, name, STEPS, more);
+    run_command(folder, command, &said);
+    if (said.exit_code != 0) {
+        fail_msg("%s\n%s", said.out, said.err);
+    }
+}
+
+/* The lines of a run's file that hold `text`, as an array. */
+static cJSON *lines_with(const char *name, const char *file, const char *text)
+{
+    char path[512];
+    char *line = NULL;
+    size_t capacity = 0;
+    cJSON *all = cJSON_CreateArray();
+    snprintf(path, sizeof path, "%s/%s/%s", folder, name, file);
+    FILE *lines = fopen(path, "re");
+    assert_non_null(lines);
+    while (getline(&line, &capacity, lines) > 0) {
+        cJSON *one = strstr(line, text) == NULL ? NULL : cJSON_Parse(line);
+        if (one != NULL) {
+            cJSON_AddItemToArray(all, one);
+        }
+    }
+    free(line);
+    fclose(lines);
+    return all;
+}
+
+static int number(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItem(object, key);
+    assert_true(cJSON_IsNumber(item));
+    return item->valueint;
+}
+
+static int n_events(const char *name, const char *event)
+{
+    cJSON *lines = lines_with(name, "events.jsonl", event);
+    int n = cJSON_GetArraySize(lines);
+    cJSON_Delete(lines);
+    return n;
+}
+
+static int m_of_step(const char *name, int step)
+{
+    cJSON *lines = lines_with(name, "steps.jsonl", "{");
+    assert_int_equal(cJSON_GetArraySize(lines), STEPS);
+    int m = number(cJSON_GetArrayItem(lines, step), "m");
+    cJSON_Delete(lines);
+    return m;
+}
+
+/* Each trial tells of an M that ran, and the run goes on with the M that was settled on. */
+static int check_trials(const char *name)
+{
+    cJSON *tried = lines_with(name, "events.jsonl", "\"tune.tried\"");
+    cJSON *done = lines_with(name, "events.jsonl", "\"tune.done\"");
+    const cJSON *t;
+    assert_int_equal(cJSON_GetArraySize(done), 1);
+    assert_true(cJSON_GetArraySize(tried) >= 2);
+    assert_int_equal(cJSON_GetArraySize(tried), number(cJSON_GetArrayItem(done, 0), "trials"));
+    cJSON_ArrayForEach(t, tried)
+    {
+        assert_int_equal(m_of_step(name, number(t, "step") - 1), number(t, "m"));
+        assert_true(cJSON_GetObjectItem(t, "step_ms")->valuedouble > 0);
+    }
+    int m = number(cJSON_GetArrayItem(done, 0), "m");
+    cJSON_Delete(tried);
+    cJSON_Delete(done);
+    return m;
+}
+
+static void test_tuning__changes_nothing_but_m(void **state)
+{
+    (void)state;
+    static double tuned[STEPS], plain[STEPS];
+    char path[512];
+    run("tuned", "");
+    int m = check_trials("tuned");
+    assert_int_equal(m_of_step("tuned", STEPS - 1), m);
+    run("plain", "--set pipe.tune=false");
+    assert_int_equal(n_events("plain", "\"tune."), 0);
+    assert_int_equal(n_events("plain", "\"transition."), 0);
+    snprintf(path, sizeof path, "%s/tuned", folder);
+    assert_int_equal(fl_toy_losses(path, tuned, STEPS), STEPS);
+    snprintf(path, sizeof path, "%s/plain", folder);
+    assert_int_equal(fl_toy_losses(path, plain, STEPS), STEPS);
+    for (int i = 0; i < 40; i++) { /* rounding grows with the steps */
+        assert_true(fabs(tuned[i] - plain[i]) <= 1e-4 * fabs(plain[i]));
+    }
+    /* The next run begins where this one ended, and has nothing left to try. */
+    run("again", "");
+    assert_int_equal(m_of_step("again", 0), m);
+    assert_int_equal(m_of_step("again", STEPS - 1), m);
+    assert_int_equal(n_events("again", "\"tune."), 0);
+    assert_int_equal(n_events("again", "\"from\": \"file\""), 1);
+}
+
+/* What the job asks for is not tried otherwise, nor is a run that is too short for it to pay. */
+static void test_tuning__leaves_alone_what_is_asked_for(void **state)
+{
+    (void)state;
+    run("given", "--set pipe.m=4 --set pipe.profile=none");
+    assert_int_equal(n_events("given", "\"tune."), 0);
+    run("short", "--set train.max_steps=300 --set pipe.profile=none");
+    assert_int_equal(n_events("short", "\"tune."), 0);
+}
+
+/* A run that is over corrects what the layers cost, and the file counts the steps. */
+static void test_learning__leaves_its_mark_in_the_profile(void **state)
+{
+    (void)state;
+    run("taught", "--set pipe.profile=taught.yaml --set pipe.tune=false");
+    assert_int_equal(n_events("taught", "\"costs.learned\""), 1);
+    run_command(folder, "grep -c 'live_steps: 6[0-9]$' taught.yaml", &said);
+    assert_string_equal(said.out, "1\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tuning__changes_nothing_but_m),
+        cmocka_unit_test(test_tuning__leaves_alone_what_is_asked_for),
+        cmocka_unit_test(test_learning__leaves_its_mark_in_the_profile),
+    };
+    folder = fresh_folder(FL_BINARY_DIR);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    run_command(folder, "rm -rf tuned plain again given short taught ./*.yaml; rmdir \"$PWD\"",
+                &said);
+    free(folder);
+    return failed;
+}
