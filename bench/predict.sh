@@ -62,7 +62,7 @@ for f in "${frozen[@]}"; do
         t=$(measure "$k" "$r" "$m" "$f")
         e=$(calc "100 * ($p / $t - 1)")
         printf '%3d %3d %3d %3d  %9.2f ms  %9.2f ms  %+6.1f%%\n' "$f" "$k" "$r" "$m" "$p" "$t" "$e"
-        worst=$(awk "BEGIN { e = $e < 0 ? -($e) : $e; print e > $worst ? e : $worst }")
+        worst=$(awk "BEGIN { e = ($e < 0 ? -($e) : $e); print (e > $worst ? e : $worst) }")
     done
 done
 printf 'largest error %.1f %% (asked: at most 10 %%)\n' "$worst"

@@ -3,6 +3,7 @@
  *   2  list every K, R and M that may be                  fl_options_list
  *   3  in the order of what each takes at least:          consider_all
  *      split the layers, under the budget                 split
+ *      where there are few splits, take the best by step  polish
  *      price the step; keep the cheapest                  consider
  *   4  of the best K and R, the M that was tuned          prefer_tuned
  *   5  report them, cheapest first                        report
@@ -159,6 +160,59 @@ static bool is_better(const fl_candidate *a, const fl_candidate *b)
     return a->K != b->K ? a->K < b->K : (a->M != b->M ? a->M < b->M : a->R < b->R);
 }
 
+/* ---- the best split by the whole step ---- */
+
+/* The slowest stage decides most of a step, but not all of it: the pipeline fills and drains, and
+ * gradients leave stage by stage. Where splits are few enough to look at each, that is done. */
+enum { FEW_SPLITS = 128 };
+
+static bool has_few_splits(const planner *p, int K)
+{
+    int64_t n = 1;
+    for (int i = 1; i < K && n <= FEW_SPLITS; i++) {
+        n = n * (p->n_layers - i) / i;
+    }
+    return n <= FEW_SPLITS && p->input->job->pipe.partition == FL_PARTITION_OPTIMAL;
+}
+
+typedef struct polishing {
+    fit_question q;
+    int cuts[FL_MAX_STAGES + 1];
+    int *first; /* the best so far, */
+    fl_candidate *best;
+} polishing;
+
+static void try_cuts(polishing *t, int stage)
+{
+    const planner *p = t->q.p;
+    int K = t->q.o.K, last = stage == K - 1 ? p->n_layers : p->n_layers - (K - 1 - stage);
+    for (int end = stage == K - 1 ? last : t->cuts[stage] + 1; end <= last; end++) {
+        t->cuts[stage + 1] = end;
+        if (!stage_fits(&t->q, stage, t->cuts[stage], end)) {
+            continue;
+        }
+        if (stage < K - 1) {
+            try_cuts(t, stage + 1);
+            continue;
+        }
+        fl_candidate c;
+        fl_price(p->price, K, t->q.o.R, t->q.o.M, t->cuts, &c);
+        if (c.step_us < t->best->step_us) {
+            *t->best = c;
+            copy_cuts(t->first, t->cuts, K);
+        }
+    }
+}
+
+/* c and first: those of the split with the fastest slowest stage, on the way in. */
+static void polish(const fit_question *q, int *first, fl_candidate *c)
+{
+    if (q->o.K > 1 && has_few_splits(q->p, q->o.K)) {
+        polishing t = {.q = *q, .first = first, .best = c};
+        try_cuts(&t, 0);
+    }
+}
+
 /* The best split of this K, R and M, its price and its memory. FL_EBUDGET is the candidate's. */
 static fl_status look_at(const planner *p, const fl_option *o, int *first, fl_candidate *c)
 {
@@ -170,7 +224,10 @@ static fl_status look_at(const planner *p, const fl_option *o, int *first, fl_ca
         return status;
     }
     if (status == FL_OK) {
+        int stage;
         fl_price(p->price, o->K, o->R, o->M, first, c);
+        polish(&q, first, c);
+        bytes = largest_stage(&q, first, &stage);
     }
     c->memory_bytes = bytes;
     c->why_not = status;

@@ -371,13 +371,14 @@ static void test_planner__refuses_by_name_and_number(void **state)
 static void situation_draw(situation *s)
 {
     int n_layers = draw(1, 9);
-    situation_init(s, n_layers, draw(1, 7), draw(1, 40));
+    situation_init(s, n_layers, draw(1, 8), draw(1, 40));
     for (int i = 0; i < n_layers; i++) {
         fl_layer_cost *c = &s->profile.layer[i];
         c->fwd_call_us = draw(0, 5);
         c->bwd_call_us = draw(0, 5);
         c->fwd_us = draw(0, 10) * 0.5;
         c->bwd_us = draw(0, 20) * 0.5;
+        c->frozen_us = draw(0, 8) * 0.5;
         s->memory[i].kept_bytes = 64 * draw(2, 40);
         s->memory[i].scratch_bytes = 64 * draw(0, 40);
     }
@@ -388,7 +389,9 @@ static void situation_draw(situation *s)
     s->job.train.optimizer = draw(0, 1) ? FL_ADAMW : FL_SGD;
     s->job.pipe.schedule = draw(0, 1) ? FL_1F1B : FL_GPIPE;
     s->job.devices.memory_bytes = draw(10, 400) * (int64_t)1000;
+    s->profile.reduce_cpu_share = draw(0, 10) * 0.1;
     s->input.n_processors = draw(0, 1) * draw(1, 8);
+    s->input.F = draw(0, 1) * draw(0, n_layers);
 }
 
 /* Whether every stage of the plan is within the budget, from what its layers take. */
@@ -436,13 +439,32 @@ static void check_candidates(const situation *s, const fl_plan *plan,
     }
 }
 
-/* A plan that is not one, is over the budget, or is worse than another that was there to take. */
-static void test_planner__is_valid_and_never_worse_than_a_candidate(void **state)
+/* Each candidate is the best of all its splits, and the plan the best of all candidates. */
+static void check_exact(const situation *s, const fl_plan *plan, const fl_candidate *candidates,
+                        int n)
+{
+    double best = INFINITY;
+    for (int i = 0; i < n; i++) {
+        const fl_candidate *c = &candidates[i];
+        fl_plan other = *plan;
+        other.K = c->K;
+        other.R = c->R;
+        other.M = c->M;
+        double least = try_splits(s, &other, 0);
+        assert_true(isinf(least) == isinf(c->step_us));
+        assert_true(isinf(least) || fabs(least - c->step_us) <= 1e-9 * least);
+        best = fmin(best, least);
+    }
+    assert_true(fabs(best - plan->predicted_step_us) <= 1e-9 * best);
+}
+
+/* A plan that is not one, is over the budget, or is worse than another that was there to take:
+ * against every split of every K, R and M, with blocks frozen or not. */
+static void test_planner__is_exact(void **state)
 {
     (void)state;
     seed_random();
-    int n_chosen = 0, n_refused = 0;
-    double worst = 1.0;
+    int n_chosen = 0, n_refused = 0, n_frozen = 0, n_three_of_eight = 0;
     for (int round = 0; round < 400; round++) {
         situation s;
         fl_plan plan;
@@ -454,21 +476,71 @@ static void test_planner__is_valid_and_never_worse_than_a_candidate(void **state
             assert_int_equal(fl_plan_check(&plan), FL_OK);
             assert_true(fits(&s, &plan));
             check_candidates(&s, &plan, candidates, n);
-            fl_plan other = plan;
-            double best = try_splits(&s, &other, 0);
-            worst = fmax(worst, plan.predicted_step_us / best);
+            check_exact(&s, &plan, candidates, n);
             n_chosen++;
+            n_frozen += s.input.F > 0;
+            n_three_of_eight += s.input.n_workers == 8 && s.profile.n_layers >= 3;
         } else {
             assert_int_equal(status, FL_EBUDGET);
             n_refused++;
         }
         situation_fini(&s);
     }
-    print_message("%d chosen, %d refused; the split at most %.3f x the best by step time\n",
-                  n_chosen, n_refused, worst);
-    assert_true(n_chosen > 100 && n_refused > 20);
-    /* Splits are chosen by their slowest stage, not by the whole step: near, not equal. */
-    assert_true(worst < 1.25);
+    print_message("%d chosen, %d of them with frozen blocks, %d refused\n", n_chosen, n_frozen,
+                  n_refused);
+    assert_true(n_chosen > 100 && n_refused > 20 && n_frozen > 30 && n_three_of_eight > 5);
+}
+
+/* Three stages on eight workers: two replicas, two workers left over, and nothing in the way. */
+static void test_planner__takes_three_stages_of_eight_workers(void **state)
+{
+    (void)state;
+    situation s;
+    fl_candidate candidates[CANDIDATES];
+    fl_plan plan;
+    int n = 0, n_of_three = 0;
+    situation_init(&s, 12, 8, 64);
+    s.job.devices.memory_bytes = N_PARAMS * 4 * 4 * 5; /* five layers of parameters: three stages */
+    assert_int_equal(fl_plan_choose(&s.input, &plan, candidates, CANDIDATES, &n), FL_OK);
+    for (int i = 0; i < n; i++) {
+        n_of_three += candidates[i].K == 3 && candidates[i].R == 2 && !isinf(candidates[i].step_us);
+    }
+    assert_true(n_of_three > 0);
+    s.job.pipe.k = 3;
+    plan = chosen(&s);
+    assert_int_equal(plan.R, 2);
+    assert_int_equal(plan.n_workers, 8);
+    assert_false(fl_plan_place(&plan, 7).active);
+    situation_fini(&s);
+}
+
+/* What was tuned on live steps is taken for the K and R that are best, if it fits. */
+static void test_planner__takes_the_m_that_was_tuned(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 12, 2, 64);
+    s.job.pipe.k = 2;
+    int M = chosen(&s).M;
+    s.profile.n_tuned = 2;
+    s.profile.tuned[0] = (fl_tuned){.batch = 32, .K = 2, .R = 1, .M = M + 1, .step_us = 1.0};
+    s.profile.tuned[1] =
+        (fl_tuned){.batch = 64, .F = 1, .K = 2, .R = 1, .M = M + 1, .step_us = 1.0};
+    assert_int_equal(chosen(&s).M, M); /* another batch, other frozen blocks */
+    s.profile.tuned[1].F = 0;
+    assert_int_equal(chosen(&s).M, M + 1);
+    s.job.pipe.m = M;
+    assert_int_equal(chosen(&s).M, M); /* the job's word counts */
+    s.job.pipe.m = FL_JOB_AUTO;
+    s.profile.tuned[1].M = 1; /* all of the batch at once */
+    for (int i = 0; i < 12; i++) {
+        s.memory[i].kept_bytes = 64 * 1024;
+    }
+    s.job.devices.memory_bytes = (int64_t)24 << 20;
+    assert_true(chosen(&s).M > 1);
+    s.profile.tuned[1].M = 65; /* more than a sample each */
+    assert_true(chosen(&s).M > 1 && chosen(&s).M <= 64);
+    situation_fini(&s);
 }
 
 /* A refusal where some split would have fitted. */
@@ -491,6 +563,7 @@ static void test_planner__refuses_only_what_cannot_fit(void **state)
         fl_plan other = {.K = K,
                          .R = 1,
                          .M = 1,
+                         .F = s.input.F,
                          .n_layers = n_layers,
                          .schedule = s.job.pipe.schedule,
                          .n_workers = s.input.n_workers};
@@ -623,7 +696,9 @@ int main(void)
         cmocka_unit_test(test_planner__prices_the_bubble_and_the_commit),
         cmocka_unit_test(test_planner__hides_all_reduce_behind_backward),
         cmocka_unit_test(test_planner__refuses_by_name_and_number),
-        cmocka_unit_test(test_planner__is_valid_and_never_worse_than_a_candidate),
+        cmocka_unit_test(test_planner__is_exact),
+        cmocka_unit_test(test_planner__takes_three_stages_of_eight_workers),
+        cmocka_unit_test(test_planner__takes_the_m_that_was_tuned),
         cmocka_unit_test(test_planner__refuses_only_what_cannot_fit),
         cmocka_unit_test(test_planner__bound_leaves_out_nothing_better),
         cmocka_unit_test(test_planner__survives_every_failed_allocation),
