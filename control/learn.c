@@ -79,12 +79,19 @@ static void predict(const fl_head *head, double *us)
     }
 }
 
+/* A frozen layer whose output comes from the cache computes nothing: its time would teach that it
+ * is cheap. */
+static bool is_cached(const fl_head *head)
+{
+    return head->plan.F > 0 && head->options->job->cache.policy != FL_CACHE_OFF;
+}
+
 void fl_learn_end(fl_head *head)
 {
     fl_learn *l = &head->learn;
     fl_live_stage live[FL_MAX_STAGES];
     double predicted_us[FL_MAX_STAGES];
-    if (l->of == NULL) {
+    if (l->of == NULL || is_cached(head)) {
         return;
     }
     for (int s = 0; s < head->plan.K; s++) {
@@ -93,12 +100,13 @@ void fl_learn_end(fl_head *head)
     predict(head, predicted_us);
     fl_story_learned(head, live, predicted_us);
     fl_profile_learn(head->options->learned, head->options->plan_input, &head->plan, live);
-    for (int i = 0; i < head->n_workers; i++) {
-        l->of[i].n = 0;
-    }
 }
 
 void fl_learn_begin(fl_head *head)
 {
-    head->learn.generation = head->plan.generation;
+    fl_learn *l = &head->learn;
+    l->generation = head->plan.generation;
+    for (int i = 0; l->of != NULL && i < head->n_workers; i++) {
+        l->of[i].n = 0;
+    }
 }
