@@ -1,7 +1,8 @@
 /* What a transition costs: its parts, against one step and the time that its bytes take on a link
  * of the same run, and against ending the run and starting another.
  *
- *   bench_transition [small | large]     10 and 100 million parameters; default both
+ *   bench_transition [small | large [4 | 2]]     10 and 100 million parameters, on four workers
+ *                                                and on two; default all
  *
  * A run goes to and fro between two plans; of the transitions in the direction asked for, the
  * median of each part is printed. The link is measured in the last transition of the same run, over
@@ -41,7 +42,7 @@ typedef struct size {
 
 static const size sizes[] = {
     {"small", 6, 384, 6, 32, 9, 7},
-    {"large", 14, 768, 12, 32, 8, 3},
+    {"large", 14, 768, 12, 32, 6, 3},
 };
 
 typedef struct way {
@@ -367,7 +368,8 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (size_t j = 0; j < sizeof ways / sizeof *ways; j++) {
-            if (argc < 2 || strcmp(argv[1], sizes[i].name) == 0) {
+            if ((argc < 2 || strcmp(argv[1], sizes[i].name) == 0) &&
+                (argc < 3 || atoi(argv[2]) == ways[j].workers)) {
                 compare(&sizes[i], &ways[j]);
             }
         }

@@ -234,12 +234,12 @@ void fl_inbox_wake_standby(fl_head *head);
 /* Begin, drive and end transitions; called every turn of the loop. */
 void fl_elastic_watch(fl_head *head, int64_t now_us);
 
-/* Begin a transition to `next` (its generation is set here), which is committed at the first
- * control point from step due_step on (0: as soon as all are ready). How it ends is then in
- * head->elastic.outcome, under the generation that head->elastic.next has on return.
- * Returns FL_EBUSY while another is under way, while elastic.script is about to ask for one, and
- * when the run starts or ends; FL_EINVAL for what is no plan of this run; FL_EBUDGET with the
- * numbers when a worker has no room for it. The message says which. Threads: the head's. */
+/* Begin a transition to `next`, which gets a generation and its places (fl_decide_place) here and
+ * is committed at the first control point from step due_step on (0: as soon as all are ready). How
+ * it ends is then in head->elastic.outcome, under the generation that head->elastic.next has on
+ * return. Returns FL_EBUSY while another is under way, while elastic.script is about to ask for
+ * one, and when the run starts or ends; FL_EINVAL for what is no plan of this run; FL_EBUDGET with
+ * the numbers when a worker has no room for it. The message says which. Threads: the head's. */
 fl_status fl_elastic_ask(fl_head *head, const fl_plan *next, int64_t due_step,
                          const char *why) FL_MUST_CHECK;
 
@@ -257,6 +257,10 @@ void fl_decide_norms(fl_head *head, const fl_frame_norms *norms);
 /* Take the decision that is due, if any. True when *next is to be gone over to; why [size_bytes].
  */
 bool fl_decide_next(fl_head *head, fl_plan *next, char *why, size_t size_bytes);
+
+/* Give the places of a plan that follows the running one to the workers that have most of what
+ * belongs there. */
+void fl_decide_place(const fl_head *head, fl_plan *next);
 
 /* Whether every worker has room for `next` when the running plan gives way to it: FL_EBUDGET with
  * the numbers if not. */

@@ -191,6 +191,15 @@ fl_status fl_decide_check_room(const fl_head *head, const fl_plan *next)
     return FL_OK;
 }
 
+void fl_decide_place(const fl_head *head, fl_plan *next)
+{
+    const fl_plan_input *input = head->options->plan_input;
+    if (input != NULL) { /* else nothing is known of the model */
+        fl_migrate_place(input->model, &head->plan, next,
+                         fl_optimizer_n_moments(input->job->train.optimizer));
+    }
+}
+
 /* ---- ③ and ④ ---- */
 
 static fl_status way(const fl_head *head, int F, bool cut_anew, bool any, fl_plan *plan)
@@ -210,7 +219,9 @@ static fl_status way(const fl_head *head, int F, bool cut_anew, bool any, fl_pla
     }
     input.job = &job;
     input.F = F;
-    return fl_plan_choose(&input, plan, NULL, 0, NULL);
+    FL_TRY(fl_plan_choose(&input, plan, NULL, 0, NULL));
+    fl_decide_place(head, plan);
+    return FL_OK;
 }
 
 static bool same_places(const fl_plan *a, const fl_plan *b)

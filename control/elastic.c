@@ -74,7 +74,9 @@ static fl_status scripted_plan(fl_head *head, const fl_script_entry *entry, fl_p
     input.job = &job;
     input.F = entry->f >= 0 ? entry->f : head->plan.F;
     input.generation = next_generation(head);
-    return fl_plan_choose(&input, plan, NULL, 0, NULL);
+    FL_TRY(fl_plan_choose(&input, plan, NULL, 0, NULL));
+    fl_decide_place(head, plan);
+    return FL_OK;
 }
 
 static void prepare(fl_head *head, int64_t now_us)
@@ -156,14 +158,17 @@ static fl_status check_asked(const fl_head *head, const fl_plan *next, int64_t d
         return fl_fail(FL_EINVAL, "a plan for %d layers on %d workers; the run has %d on %d",
                        next->n_layers, next->n_workers, head->plan.n_layers, head->plan.n_workers);
     }
-    return fl_decide_check_room(head, next);
+    return FL_OK;
 }
 
 fl_status fl_elastic_ask(fl_head *head, const fl_plan *next, int64_t due_step, const char *why)
 {
     fl_elastic *e = &head->elastic;
+    fl_plan placed = *next;
     FL_TRY(check_asked(head, next, due_step));
-    e->next = *next;
+    fl_decide_place(head, &placed);
+    FL_TRY(fl_decide_check_room(head, &placed));
+    e->next = placed;
     e->next.generation = next_generation(head);
     e->due_step = due_step;
     snprintf(e->why, sizeof e->why, "%s", why);

@@ -116,16 +116,11 @@ void fl_migrate_handed(const fl_model *model, const fl_plan *old, const fl_plan 
     }
 }
 
-int64_t fl_migrate_state_bytes(const fl_model *model, const fl_plan *plan, int rank, int n_moments)
-{
-    return fl_migrate_kept_bytes(model, plan, plan, rank, n_moments);
-}
-
-int64_t fl_migrate_kept_bytes(const fl_model *model, const fl_plan *old, const fl_plan *next,
-                              int rank, int n_moments)
+/* Weights and moments of the layers that lie at both places. */
+static int64_t kept_bytes(const fl_model *model, const fl_plan *old, fl_place before,
+                          const fl_plan *next, fl_place after, int n_moments)
 {
     int frozen = fl_frozen_layers(model, old->F > next->F ? old->F : next->F);
-    fl_place before = fl_plan_place(old, rank), after = fl_plan_place(next, rank);
     int64_t bytes = 0;
     for (int layer = 0; layer < next->n_layers; layer++) {
         if (holds(old, before, layer) && holds(next, after, layer)) {
@@ -134,6 +129,37 @@ int64_t fl_migrate_kept_bytes(const fl_model *model, const fl_plan *old, const f
         }
     }
     return bytes;
+}
+
+void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments)
+{
+    bool taken[FL_MAX_WORKERS] = {false};
+    for (int i = 0; i < next->K * next->R; i++) {
+        fl_place after = {.active = true, .replica = i / next->K, .stage = i % next->K};
+        int64_t most = -1;
+        for (int rank = 0; rank < next->n_workers; rank++) {
+            int64_t bytes = taken[rank] ? -1
+                                        : kept_bytes(model, old, fl_plan_place(old, rank), next,
+                                                     after, n_moments);
+            if (bytes > most) {
+                most = bytes;
+                next->rank_of[i] = rank;
+            }
+        }
+        taken[next->rank_of[i]] = true;
+    }
+}
+
+int64_t fl_migrate_state_bytes(const fl_model *model, const fl_plan *plan, int rank, int n_moments)
+{
+    return fl_migrate_kept_bytes(model, plan, plan, rank, n_moments);
+}
+
+int64_t fl_migrate_kept_bytes(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                              int rank, int n_moments)
+{
+    return kept_bytes(model, old, fl_plan_place(old, rank), next, fl_plan_place(next, rank),
+                      n_moments);
 }
 
 int64_t fl_migrate_least_bytes(const fl_model *model, const fl_plan *old, const fl_plan *next,

@@ -31,6 +31,10 @@ fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const f
 /* Bring `attic` [n_layers] from the old plan to the next. Pure. */
 void fl_migrate_attic(const fl_model *model, const fl_plan *old, const fl_plan *next, int *attic);
 
+/* Give the next plan's places to the workers that have most of what belongs there: each place in
+ * turn, to the free worker that keeps most bytes, ties to the lowest rank. Pure. */
+void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments);
+
 /* Which parts of each layer worker `rank` need not receive, because it has them already: in its
  * stage of the old plan or, moments that thaw, in the attic.
  * handed  [n_layers] out: FL_HANDED_* of pipe/params.h. Pure. */

@@ -16,6 +16,7 @@ set(FL_TESTS_MULTIPROC
   test_profile
   test_standstill
   test_steps
+  test_thaw
   test_tight
   test_transition_faults
   test_transitions
