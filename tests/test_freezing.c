@@ -287,6 +287,45 @@ static void test_freezing__gradnorm_goes_by_norms_that_workers_told(void **state
     free(steps);
 }
 
+/* The first decision has two intervals to compare, and what it freezes is what its words say. */
+static void test_freezing__stability_compares_two_intervals(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"freeze.policy",     "stability",    "freeze.start",
+                                       "40 steps",          "freeze.every", "20 steps",
+                                       "freeze.percentile", "80",           NULL};
+    step *steps = calloc(STEPS, sizeof *steps);
+    cJSON *events = run_apart(false, sets, steps);
+    const cJSON *e;
+    int n = 0;
+    cJSON_ArrayForEach(e, events)
+    {
+        if (!is_event(e, "freeze.decided")) {
+            continue;
+        }
+        const cJSON *norms = cJSON_GetObjectItem(e, "norms");
+        const cJSON *before = cJSON_GetObjectItem(e, "norms_before");
+        int f = number(e, "f"), next = number(e, "f_next");
+        assert_int_equal(number(e, "step"), 40 + 20 * n++);
+        assert_int_equal(cJSON_GetArraySize(norms), BLOCKS);
+        assert_int_equal(cJSON_GetArraySize(before), BLOCKS);
+        /* No block that freezes changed more than every block that stays. */
+        double largest = 0, stays = 0;
+        for (int i = f; i < BLOCKS; i++) {
+            double was = cJSON_GetArrayItem(before, i)->valuedouble;
+            double change = fabs(was - cJSON_GetArrayItem(norms, i)->valuedouble) / was;
+            largest = i < next ? fmax(largest, change) : largest;
+            stays = i < next ? stays : fmax(stays, change);
+        }
+        assert_true(next >= f && (next == f || largest < stays));
+    }
+    assert_int_equal(n, (STEPS - 40) / 20);
+    assert_true(steps[STEPS - 1].f > 0 && steps[STEPS - 1].f <= BLOCKS - 2);
+    check_story(events, steps);
+    cJSON_Delete(events);
+    free(steps);
+}
+
 static void test_freezing__without_a_policy_nothing_changes(void **state)
 {
     (void)state;
@@ -309,6 +348,7 @@ int main(void)
         cmocka_unit_test(test_freezing__begins_in_two_stages_where_one_does_not_fit),
         cmocka_unit_test(test_freezing__schedule_holds_to_its_list),
         cmocka_unit_test(test_freezing__gradnorm_goes_by_norms_that_workers_told),
+        cmocka_unit_test(test_freezing__stability_compares_two_intervals),
         cmocka_unit_test(test_freezing__without_a_policy_nothing_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
