@@ -2,7 +2,7 @@
  *
  *   build/release/bench/bench_flight
  *
- * A step of the quickstart job records about 300 operations a worker. Times are of this thread's
+ * A step of the quickstart job records about 90 operations a worker. Times are of this thread's
  * processor, so that a busy machine does not change them much. */
 #include "device/flight.h"
 

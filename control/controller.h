@@ -7,6 +7,8 @@
  *     ending.c    a lost worker, the user's stop, and how a run is ended
  *     elastic.c   transitions, from PREPARE to the last worker that has gone over
  *     decide.c    what to freeze, and which plan to run then
+ *     stragglers.c  who is slow by its own computing
+ *     trace.c     the operations of some steps, as a file
  *     survey.c    what the workers' flight recorders show
  *     tune.c      trying other M on live steps
  *     learn.c     what the run teaches the profile
@@ -23,6 +25,7 @@
 #include "control/signals.h"
 #include "control/spawn.h"
 #include "control/tally.h"
+#include "control/trace.h"
 #include "control/waits.h"
 #include "control/watch.h"
 #include "freeze/norms.h"
@@ -181,6 +184,8 @@ typedef struct fl_head {
     int lost; /* rank; -1: nobody */
     int64_t lost_us;
     fl_status status;
+    struct fl_stragglers *stragglers;
+    struct fl_tracer *tracer;    /* NULL: no trace was ever asked for */
     char waits[FL_SURVEY_BYTES]; /* who waited for whom when a worker was lost */
     char message[4096];          /* why the run ended */
     char ledger_text[256];
@@ -335,6 +340,39 @@ void fl_learn_time(fl_head *head, int rank, uint32_t generation, const fl_time_r
 /* Before the head's plan changes, and when the run is over; after it has changed. */
 void fl_learn_end(fl_head *head);
 void fl_learn_begin(fl_head *head);
+
+/* ---- trace.c ---- */
+
+typedef struct fl_tracer fl_tracer;
+
+/* Trace n_steps steps (1 .. FL_TRACE_STEPS_MAX) from *first_step on; -1: as soon as possible, and
+ * out. Fewer if the run ends before. The outcome is told by the event trace.written or
+ * trace.failed. Returns FL_EINVAL when one is under way already, or the step is behind or beyond
+ * the run. */
+fl_status fl_trace_request(fl_head *head, int64_t *first_step, int64_t n_steps) FL_MUST_CHECK;
+
+/* Where the trace that was asked for last is written: text [size_bytes] out. */
+void fl_trace_file_name(const fl_head *head, char *text, size_t size_bytes);
+
+/* Drain the recorders, and write the trace when it is complete; called every turn of the loop,
+ * which is to come round after turn_ms at the latest. */
+void fl_trace_watch(fl_head *head);
+int fl_trace_turn_ms(const fl_head *head, int turn_ms);
+void fl_trace_close(fl_head *head);
+
+/* ---- stragglers.c ---- */
+
+typedef struct fl_stragglers fl_stragglers;
+
+fl_status fl_stragglers_open(fl_head *head) FL_MUST_CHECK;
+void fl_stragglers_close(fl_head *head);
+
+/* A worker tells of a step; every 50 steps all are compared, and who is slow by its own computing
+ * is told by the event worker.slow, or worker.recovered. */
+void fl_stragglers_add(fl_head *head, int rank, const fl_time_report *report);
+
+/* The rank named last, -1: none. */
+int fl_stragglers_named(const fl_head *head);
 
 /* ---- story.c ---- */
 

@@ -10,7 +10,8 @@
  *     ctl_table.c     the commands and their arguments
  *     ctl_status.c    status
  *     ctl_steer.c     pause, resume, set, stop
- *     ctl_plans.c     plan */
+ *     ctl_plans.c     plan
+ *     ctl_trace.c     trace, flight */
 #ifndef FL_CONTROL_CTL_H
 #define FL_CONTROL_CTL_H
 
@@ -65,6 +66,8 @@ void fl_ctl_pause(fl_head *head, fl_ctl_call *call);
 void fl_ctl_resume(fl_head *head, fl_ctl_call *call);
 void fl_ctl_set(fl_head *head, fl_ctl_call *call);
 void fl_ctl_stop(fl_head *head, fl_ctl_call *call);
+void fl_ctl_trace(fl_head *head, fl_ctl_call *call);
+void fl_ctl_flight(fl_head *head, fl_ctl_call *call);
 void fl_ctl_not_yet(fl_head *head, fl_ctl_call *call);
 
 /* ---- ctl_steer.c, for ctl_socket.c ---- */

@@ -102,6 +102,7 @@ void fl_ctl_status(fl_head *head, fl_ctl_call *call)
     plan_fields(head, j);
     fl_json_integer(j, "blocks", head->decide.norms.L);
     fl_json_text(j, "transition", transition[head->elastic.state]);
+    fl_json_integer(j, "straggler", fl_stragglers_named(head)); /* -1: none */
     fl_json_array(j, "workers");
     for (int i = 0; i < head->n_workers; i++) {
         worker_fields(head, i, j);

@@ -38,8 +38,15 @@ static const fl_ctl_command commands[] = {
      .doc = "Not available: this version writes no checkpoints.",
      .run = fl_ctl_not_yet},
     {.name = "trace",
-     .doc = "Not available: this version writes no traces.",
-     .run = fl_ctl_not_yet},
+     .doc = "Write what every worker does over some steps, for Perfetto and trace-report.",
+     .changes = true,
+     .args = {{"steps", FL_CTL_INTEGER, false, 1, FL_TRACE_STEPS_MAX, NULL, "default: 20"},
+              {"at", FL_CTL_INTEGER, false, 0, 1e12, NULL,
+               "the first step; default: as soon as possible"}},
+     .run = fl_ctl_trace},
+    {.name = "flight",
+     .doc = "Who waits for whom at this moment, and the last operations of every worker.",
+     .run = fl_ctl_flight},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

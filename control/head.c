@@ -29,6 +29,7 @@ static fl_status open_tables(fl_head *head)
     FL_TRY(fl_store_create(&head->store));
     FL_TRY(fl_flight_create(head->n_workers, &head->flight));
     FL_TRY(fl_alloc_array(n, sizeof *head->survey, (void **)&head->survey));
+    FL_TRY(fl_stragglers_open(head));
     FL_TRY(fl_decide_open(head));
     FL_TRY(fl_learn_open(head));
     head->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
@@ -75,6 +76,8 @@ static void close_all(fl_head *head)
     fl_store_destroy(&head->store);
     fl_runfiles_close(&head->files);
     fl_signals_restore(&head->signals);
+    fl_trace_close(head);
+    fl_stragglers_close(head);
     fl_flight_destroy(&head->flight);
     fl_free(head->survey);
     fl_free(head->workers);
@@ -91,13 +94,14 @@ static void run_loop(fl_head *head)
         zmq_pollitem_t items[] = {{head->socket, 0, ZMQ_POLLIN, 0},
                                   {fl_ctl_socket(head), 0, ZMQ_POLLIN, 0},
                                   {NULL, head->signals.fd, ZMQ_POLLIN, 0}};
-        zmq_poll(items, 3, TURN_MS);
+        zmq_poll(items, 3, fl_trace_turn_ms(head, TURN_MS));
         fl_inbox_read(head);
         fl_ending_signals(head);
         if (head->state != FL_HEAD_OVER) {
             fl_ending_watch(head, fl_now_us());
             fl_elastic_watch(head, fl_now_us());
         }
+        fl_trace_watch(head);
         fl_ctl_watch(head);
         fl_progress_update(&head->progress, &head->tally);
     }
@@ -158,6 +162,16 @@ static void summarize(const fl_head *head, const fl_run_result *result)
     }
 }
 
+/* As the job says; a step that the run does not have is not worth ending it. */
+static void trace_as_asked(fl_head *head)
+{
+    int64_t first_step = head->options->job->trace.start;
+    int64_t n_steps = head->options->job->trace.steps;
+    if (n_steps > 0 && fl_trace_request(head, &first_step, n_steps) != FL_OK) {
+        fl_log(FL_LOG_WARN, "no trace: %s", fl_errmsg());
+    }
+}
+
 static fl_status run(fl_head *head, fl_run_result *result)
 {
     fl_status status = open_all(head);
@@ -168,6 +182,7 @@ static fl_status run(fl_head *head, fl_run_result *result)
     fl_story_costs(head);
     fl_story_plan(head);
     fl_story_cache_opened(head);
+    trace_as_asked(head);
     run_loop(head);
     fl_learn_end(head);
     conclude(head);

@@ -256,6 +256,7 @@ static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)
         moved(worker, frame->time.step + 1);
         add_times(&head->times[worker->rank], &frame->time);
         fl_learn_time(head, worker->rank, frame->generation, &frame->time);
+        fl_stragglers_add(head, worker->rank, &frame->time);
         break;
     case FL_FRAME_EVAL:
         fl_tally_eval(&head->tally, &frame->eval);

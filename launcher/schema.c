@@ -26,6 +26,7 @@ static const fl_section sections[] = {
     {"autodp", "How pipelines are replicated."},
     {"elastic", "How the plan changes while the run goes on."},
     {"fault", "When a worker counts as lost."},
+    {"trace", "Which steps are traced; docs/traces.md tells how to read a trace."},
     {"run", "Where a run leaves its files."},
 };
 
@@ -506,6 +507,23 @@ static const fl_field fields[] = {
      .least = SECOND,
      .most = 24 * HOUR,
      .doc = "The longest that any wait between workers may last; at least fault.detect."},
+
+    {.path = "trace.steps",
+     .type = FL_FIELD_INTEGER,
+     .offset = AT(trace.steps),
+     .initial = "none",
+     .word = "none",
+     .unit = "steps",
+     .least = 1,
+     .most = 1000,
+     .doc = "Trace so many steps; a running job is asked for a trace by frostline ctl."},
+    {.path = "trace.start",
+     .type = FL_FIELD_INTEGER,
+     .offset = AT(trace.start),
+     .initial = "10",
+     .least = 0,
+     .most = INT64_C(1000000000000),
+     .doc = "The first step of that trace, counted from 0."},
 
     {.path = "run.dir",
      .type = FL_FIELD_PATH,

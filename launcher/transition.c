@@ -90,6 +90,7 @@ static void *open_next(void *worker)
     w->porter.took_us = fl_now_us() - begun;
     atomic_store(&w->porter.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
     answer(w, plan.generation, status);
+    fl_flight_leave();
     fl_flight_thread_end();
     return NULL;
 }

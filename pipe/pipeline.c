@@ -141,6 +141,7 @@ fl_status fl_pipeline_prefetch(fl_pipeline *p, const fl_global_batch *batch)
     if (!p->is_first) {
         return FL_OK;
     }
+    fl_flight_enter(FL_FLIGHT_SHARE, -1, -1, 0);
     FL_TRY(share_out(p, batch, &p->coming));
     for (int m = 0; m < p->M; m++) {
         fl_load_request request = {.split = batch->split,
@@ -153,6 +154,7 @@ fl_status fl_pipeline_prefetch(fl_pipeline *p, const fl_global_batch *batch)
                                    : fl_loader_request(p->loader, &request));
         }
     }
+    fl_flight_leave();
     return FL_OK;
 }
 

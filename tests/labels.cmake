@@ -18,6 +18,7 @@ set(FL_TESTS_MULTIPROC
   test_steps
   test_thaw
   test_tight
+  test_traces
   test_transition_faults
   test_transitions
   test_tuning

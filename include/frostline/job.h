@@ -132,6 +132,10 @@ typedef struct fl_job {
         int64_t deadline_ms; /* the longest any single wait between workers may last */
     } fault;
     struct {
+        int64_t steps; /* to trace; 0: none */
+        int64_t start; /* the first of them */
+    } trace;
+    struct {
         char dir[FL_TEXT_MAX]; /* where run directories are made */
     } run;
 } fl_job;

@@ -1,0 +1,133 @@
+/* Workers that are slow by their own computing, from what each reports of its steps. */
+#include "control/controller.h"
+
+#include "control/slow.h"
+#include "device/alloc.h"
+#include "pipe/migrate_schedule.h"
+
+#include <string.h>
+
+enum { WINDOW = 50 }; /* steps over which computing is compared */
+
+/* Below this a worker that was named is well again: not on every swing around the limit. */
+static const double RECOVERED = 1.0 + (FL_SLOW_RATIO - 1.0) / 2.0;
+
+struct fl_stragglers {
+    uint32_t generation; /* that the sums are of */
+    int named;           /* the worker last named, -1: none */
+    struct {
+        int64_t n_steps, own_us;
+    } of[]; /* [n_workers] */
+};
+
+fl_status fl_stragglers_open(fl_head *head)
+{
+    fl_stragglers *s = NULL;
+    size_t n = (size_t)head->n_workers;
+    FL_TRY(fl_alloc(sizeof *s + n * sizeof s->of[0], (void **)&s));
+    s->named = -1;
+    head->stragglers = s;
+    return FL_OK;
+}
+
+void fl_stragglers_close(fl_head *head)
+{
+    fl_free(head->stragglers);
+    head->stragglers = NULL;
+}
+
+int fl_stragglers_named(const fl_head *head)
+{
+    return head->stragglers->named;
+}
+
+static void start_anew(const fl_head *head, fl_stragglers *s)
+{
+    memset(s->of, 0, (size_t)head->n_workers * sizeof s->of[0]);
+    s->generation = head->plan.generation;
+}
+
+static void tell(fl_head *head, const char *event, int rank, double slowness, double own_us,
+                 double expected_us)
+{
+    fl_json *j = fl_story_begin(head, event);
+    fl_json_integer(j, "rank", rank);
+    fl_json_rounded(j, "slowness", slowness, 3);
+    fl_json_rounded(j, "own_ms", own_us * 1e-3, 3);
+    fl_json_rounded(j, "expected_ms", expected_us * 1e-3, 3);
+    fl_json_integer(j, "steps", WINDOW);
+    fl_story_end(head);
+}
+
+/* own, expected  [n_workers] microseconds a step, 0 for a worker that does not train. */
+static void judge(fl_head *head, const double *own, const double *expected)
+{
+    fl_stragglers *s = head->stragglers;
+    double slowness[FL_MAX_WORKERS];
+    int slowest = fl_slow_find(own, expected, head->n_workers, slowness);
+    int before = s->named;
+    if (before >= 0 && slowest != before && slowness[before] < RECOVERED) {
+        tell(head, "worker.recovered", before, slowness[before], own[before], expected[before]);
+        s->named = -1;
+    }
+    if (slowest >= 0 && slowest != before) {
+        tell(head, "worker.slow", slowest, slowness[slowest], own[slowest], expected[slowest]);
+        fl_progress_note(&head->progress,
+                         "worker %d computes slowly: %.1f times as long as the others, measured by "
+                         "its layers",
+                         slowest, slowness[slowest]);
+        s->named = slowest;
+    }
+}
+
+static bool is_full(const fl_head *head)
+{
+    for (int i = 0; i < head->plan.K * head->plan.R; i++) {
+        if (head->stragglers->of[head->plan.rank_of[i]].n_steps < WINDOW) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void compare(fl_head *head)
+{
+    const fl_plan_input *input = head->options->plan_input;
+    const fl_plan *plan = &head->plan;
+    fl_slow_layer layers[FL_MAX_LAYERS];
+    double own[FL_MAX_WORKERS] = {0}, expected[FL_MAX_WORKERS] = {0};
+    for (int i = 0; i < input->profile->n_layers; i++) {
+        const fl_layer_cost *c = &input->profile->layer[i];
+        layers[i] = (fl_slow_layer){c->fwd_us, c->bwd_us, c->fwd_call_us + c->bwd_call_us};
+    }
+    int n_frozen = fl_frozen_layers(input->model, plan->F);
+    for (int i = 0; i < plan->K * plan->R; i++) {
+        int rank = plan->rank_of[i];
+        own[rank] =
+            (double)head->stragglers->of[rank].own_us / (double)head->stragglers->of[rank].n_steps;
+        expected[rank] = fl_slow_expected_us(plan, n_frozen, i % plan->K,
+                                             head->options->job->train.batch, layers);
+    }
+    judge(head, own, expected);
+}
+
+void fl_stragglers_add(fl_head *head, int rank, const fl_time_report *report)
+{
+    fl_stragglers *s = head->stragglers;
+    const fl_plan_input *input = head->options->plan_input;
+    /* What the cache spares a stage is not known here; only replicas of all layers compare then. */
+    bool spared =
+        head->plan.F > 0 && head->plan.K > 1 && head->options->job->cache.policy != FL_CACHE_OFF;
+    if (input == NULL || input->profile == NULL || spared) {
+        return;
+    }
+    if (s->generation != head->plan.generation) {
+        start_anew(head, s);
+    }
+    s->of[rank].n_steps++;
+    s->of[rank].own_us += report->compute_us;
+    if (is_full(head)) {
+        compare(head);
+        start_anew(head, s);
+    }
+}
