@@ -26,6 +26,7 @@
 #include "control/spawn.h"
 #include "control/tally.h"
 #include "control/trace.h"
+#include "control/usable.h"
 #include "control/waits.h"
 #include "control/watch.h"
 #include "freeze/norms.h"
@@ -155,6 +156,8 @@ typedef struct fl_head {
     fl_decide decide;
     fl_tune tune;
     fl_learn learn;
+    fl_usable usable;           /* workers that may have work */
+    bool pinned[FL_MAX_LAYERS]; /* element i: block i + 1 is never to be frozen */
     int n_workers;
     fl_worker *workers;      /* [n_workers] */
     fl_flight *flight;       /* what the workers do and did last */
@@ -266,6 +269,10 @@ bool fl_decide_next(fl_head *head, fl_plan *next, char *why, size_t size_bytes);
 /* Give the places of a plan that follows the running one to the workers that have most of what
  * belongs there. */
 void fl_decide_place(const fl_head *head, fl_plan *next);
+
+/* The best plan with F blocks frozen because somebody wants it so, as it would be chosen for a
+ * policy; it is told as an event. Returns FL_EBUDGET and others, with why there is none. */
+fl_status fl_decide_by_hand(fl_head *head, int F, const char *why, fl_plan *next) FL_MUST_CHECK;
 
 /* Whether every worker has room for `next` when the running plan gives way to it: FL_EBUDGET with
  * the numbers if not. */

@@ -11,7 +11,8 @@
  *     ctl_status.c    status
  *     ctl_steer.c     pause, resume, set, stop
  *     ctl_plans.c     plan
- *     ctl_trace.c     trace, flight */
+ *     ctl_trace.c     trace, flight
+ *     ctl_change.c    scale, freeze, thaw, pin, unpin, drain, set pipe.m */
 #ifndef FL_CONTROL_CTL_H
 #define FL_CONTROL_CTL_H
 
@@ -27,6 +28,7 @@ typedef enum fl_ctl_wait {
     FL_CTL_WAIT_TURN,  /* to be told to the workers: one at a time */
     FL_CTL_WAIT_STEER, /* for the workers to say that it has taken effect */
     FL_CTL_WAIT_STOP,  /* for the last step */
+    FL_CTL_WAIT_PLAN,  /* for a transition to end */
 } fl_ctl_wait;
 
 /* One request on its way to its reply. */
@@ -39,6 +41,8 @@ struct fl_ctl_call {
     char message[FL_CTL_MESSAGE_MAX];
     fl_ctl_wait wait; /* not NONE: the reply comes later */
     fl_steer steer;
+    uint32_t generation; /* of the plan that was asked for */
+    int limit_before;    /* usable.limit, should a scale fail */
 };
 
 struct fl_ctl {
@@ -58,6 +62,11 @@ struct fl_ctl {
 /* Refuse the request; the last word counts. */
 void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ...) FL_PRINTF(3, 4);
 
+/* ---- ctl_plans.c, for ctl_change.c ---- */
+
+/* K and R that the job fixes are chosen anew where so few devices do not allow them. */
+void fl_ctl_loosen(fl_job *job, int64_t devices);
+
 /* ---- the handlers ---- */
 
 void fl_ctl_status(fl_head *head, fl_ctl_call *call);
@@ -65,6 +74,13 @@ void fl_ctl_plan(fl_head *head, fl_ctl_call *call);
 void fl_ctl_pause(fl_head *head, fl_ctl_call *call);
 void fl_ctl_resume(fl_head *head, fl_ctl_call *call);
 void fl_ctl_set(fl_head *head, fl_ctl_call *call);
+void fl_ctl_scale(fl_head *head, fl_ctl_call *call);
+void fl_ctl_freeze(fl_head *head, fl_ctl_call *call);
+void fl_ctl_thaw(fl_head *head, fl_ctl_call *call);
+void fl_ctl_pin(fl_head *head, fl_ctl_call *call);
+void fl_ctl_unpin(fl_head *head, fl_ctl_call *call);
+void fl_ctl_drain(fl_head *head, fl_ctl_call *call);
+void fl_ctl_set_m(fl_head *head, fl_ctl_call *call);
 void fl_ctl_stop(fl_head *head, fl_ctl_call *call);
 void fl_ctl_trace(fl_head *head, fl_ctl_call *call);
 void fl_ctl_flight(fl_head *head, fl_ctl_call *call);
@@ -77,6 +93,12 @@ void fl_ctl_drive(fl_head *head);
 
 /* Add the fields of a reply that has become due. */
 void fl_ctl_steer_result(const fl_head *head, fl_ctl_call *call, const fl_steered_report *report);
+void fl_ctl_plan_result(const fl_head *head, fl_ctl_call *call);
+
+/* ---- ctl_change.c, for ctl_steer.c ---- */
+
+/* The transition that was asked for did not come about. */
+void fl_ctl_plan_failed(fl_head *head, const fl_ctl_call *call);
 
 /* ---- ctl_socket.c, for ctl_steer.c ---- */
 

@@ -18,14 +18,24 @@ static void candidate_fields(fl_json *j, const fl_candidate *c, double ratio)
     fl_json_close(j, '}');
 }
 
+void fl_ctl_loosen(fl_job *job, int64_t devices)
+{
+    int64_t k = job->pipe.k > 0 ? job->pipe.k : 1, r = job->autodp.r > 0 ? job->autodp.r : 1;
+    if (k * r > devices) {
+        job->pipe.k = job->autodp.r = FL_JOB_AUTO;
+    }
+}
+
 /* Devices beyond those of the run are taken to bring their own processors. */
-static fl_plan_input input_of(const fl_head *head, const fl_ctl_call *call)
+static fl_plan_input input_of(const fl_head *head, const fl_ctl_call *call, fl_job *job)
 {
     const fl_ctl_value *devices = &call->request.value[0], *frozen = &call->request.value[1];
     fl_plan_input input = *head->options->plan_input;
-    input.job = &head->job;
+    *job = head->job;
+    input.job = job;
     input.F = frozen->given ? (int)frozen->integer : head->plan.F;
     input.n_workers = devices->given ? (int)devices->integer : head->n_workers;
+    fl_ctl_loosen(job, input.n_workers);
     int more = input.n_workers - head->n_workers;
     if (input.n_processors > 0 && more > 0) {
         input.n_processors += more * (int)head->job.devices.cores;
@@ -65,12 +75,13 @@ void fl_ctl_plan(fl_head *head, fl_ctl_call *call)
 {
     fl_candidate candidates[CANDIDATES];
     fl_plan plan;
+    fl_job job;
     int n = 0;
     if (head->options->plan_input == NULL) {
         fl_ctl_refuse(call, FL_CTL_NOT_AVAILABLE, "nothing is known of this run's model");
         return;
     }
-    fl_plan_input input = input_of(head, call);
+    fl_plan_input input = input_of(head, call, &job);
     int blocks = fl_model_n_blocks(input.model);
     if (input.F > blocks) {
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "frozen: allowed: 0 to %d", blocks);

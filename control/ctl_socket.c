@@ -167,7 +167,9 @@ void fl_ctl_settle(fl_head *head, int i, const fl_steered_report *report)
     fl_ctl *ctl = head->ctl;
     fl_ctl_call *call = &ctl->pending[i];
     begin_reply(ctl, call, true);
-    if (call->error == FL_CTL_OK) {
+    if (call->error == FL_CTL_OK && call->wait == FL_CTL_WAIT_PLAN) {
+        fl_ctl_plan_result(head, call);
+    } else if (call->error == FL_CTL_OK) {
         fl_ctl_steer_result(head, call, report);
     }
     end_reply(ctl, call);

@@ -58,13 +58,15 @@ static void progress_fields(const fl_head *head, fl_json *j)
     fl_json_real(j, "test_accuracy", t->any_eval ? t->last_eval.accuracy : NAN);
 }
 
-static const char *worker_state(const fl_worker *worker)
+static const char *worker_state(const fl_worker *worker, bool is_drained)
 {
-    return worker->exited_us != 0 ? "gone"
-           : worker->done         ? "done"
-           : !worker->ready       ? "starting"
-           : worker->place.active ? "active"
-                                  : "standby";
+    if (worker->exited_us != 0 || worker->done) {
+        return worker->done ? "done" : "gone";
+    }
+    if (!worker->ready) {
+        return "starting";
+    }
+    return worker->place.active ? "active" : is_drained ? "drained" : "standby";
 }
 
 static void worker_fields(const fl_head *head, int rank, fl_json *j)
@@ -74,7 +76,7 @@ static void worker_fields(const fl_head *head, int rank, fl_json *j)
     fl_json_object(j, NULL);
     fl_json_integer(j, "rank", w->rank);
     fl_json_integer(j, "pid", w->pid);
-    fl_json_text(j, "state", worker_state(w));
+    fl_json_text(j, "state", worker_state(w, head->usable.drained[rank]));
     fl_json_integer(j, "replica", w->place.active ? w->place.replica : -1);
     fl_json_integer(j, "stage", w->place.active ? w->place.stage : -1);
     fl_json_integer(j, "steps", w->steps);
@@ -101,6 +103,13 @@ void fl_ctl_status(fl_head *head, fl_ctl_call *call)
     progress_fields(head, j);
     plan_fields(head, j);
     fl_json_integer(j, "blocks", head->decide.norms.L);
+    fl_json_array(j, "pinned");
+    for (int i = 0; i < head->decide.norms.L; i++) {
+        if (head->pinned[i]) {
+            fl_json_integer(j, NULL, i + 1);
+        }
+    }
+    fl_json_close(j, ']');
     fl_json_text(j, "transition", transition[head->elastic.state]);
     fl_json_integer(j, "straggler", fl_stragglers_named(head)); /* -1: none */
     fl_json_array(j, "workers");

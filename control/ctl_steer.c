@@ -47,7 +47,7 @@ void fl_ctl_resume(fl_head *head, fl_ctl_call *call)
 }
 
 /* The choices of set's first argument, in their order. */
-enum { FIELD_LR, FIELD_ALPHA, FIELD_LOG };
+enum { FIELD_LR, FIELD_ALPHA, FIELD_M, FIELD_LOG };
 
 static const double LR_MOST = 100.0; /* as in a job file */
 
@@ -105,6 +105,9 @@ void fl_ctl_set(fl_head *head, fl_ctl_call *call)
     case FIELD_ALPHA:
         set_alpha(head, call);
         break;
+    case FIELD_M:
+        fl_ctl_set_m(head, call);
+        break;
     default:
         set_log_level(head, call);
     }
@@ -137,6 +140,20 @@ bool fl_ctl_paused(const fl_head *head)
 
 /* ---- on their way ---- */
 
+/* True when the transition has ended, one way or the other. */
+static bool plan_has_ended(fl_head *head, fl_ctl_call *call)
+{
+    const fl_elastic_outcome *o = &head->elastic.outcome;
+    if (call->wait != FL_CTL_WAIT_PLAN || o->generation < call->generation) {
+        return false;
+    }
+    if (o->generation > call->generation || !o->committed) {
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", o->why);
+        fl_ctl_plan_failed(head, call);
+    }
+    return true;
+}
+
 static void send_next(fl_head *head)
 {
     fl_ctl *ctl = head->ctl;
@@ -163,6 +180,8 @@ void fl_ctl_drive(fl_head *head)
     for (int i = ctl->n_pending - 1; i >= 0; i--) {
         fl_ctl_call *call = &ctl->pending[i];
         if (call->wait == FL_CTL_WAIT_STOP && head->state == FL_HEAD_FINISHING) {
+            fl_ctl_settle(head, i, NULL);
+        } else if (plan_has_ended(head, call)) {
             fl_ctl_settle(head, i, NULL);
         } else if (head->state > FL_HEAD_RUNNING ||
                    (head->n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {

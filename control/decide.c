@@ -196,7 +196,7 @@ void fl_decide_place(const fl_head *head, fl_plan *next)
     const fl_plan_input *input = head->options->plan_input;
     if (input != NULL) { /* else nothing is known of the model */
         fl_migrate_place(input->model, &head->plan, next,
-                         fl_optimizer_n_moments(input->job->train.optimizer));
+                         fl_optimizer_n_moments(input->job->train.optimizer), head->usable.drained);
     }
 }
 
@@ -219,7 +219,7 @@ static fl_status way(const fl_head *head, int F, bool cut_anew, bool any, fl_pla
     }
     input.job = &job;
     input.F = F;
-    FL_TRY(fl_plan_choose(&input, plan, NULL, 0, NULL));
+    FL_TRY(fl_usable_choose(&head->usable, &input, plan));
     fl_decide_place(head, plan);
     return FL_OK;
 }
@@ -327,7 +327,8 @@ static void ask_policy(fl_head *head, fl_decision *d)
                              .steps_per_epoch = head->tally.steps_per_epoch,
                              .n_steps = head->options->n_steps,
                              .norm = fl_norms_get(norms),
-                             .norm_before = fl_norms_get_before(norms)};
+                             .norm_before = fl_norms_get_before(norms),
+                             .pinned = head->pinned};
     fl_freeze_decision decision;
     fl_freeze_decide(&input, &decision);
     *d = (fl_decision){.step = input.step, .F = input.F, .wanted = decision.F, .chosen = -1};
@@ -345,6 +346,20 @@ static bool is_due(fl_head *head)
         }
     }
     return d->due_at >= 0;
+}
+
+fl_status fl_decide_by_hand(fl_head *head, int F, const char *why, fl_plan *next)
+{
+    fl_decision *d = &head->decide.decision;
+    *d = (fl_decision){.step = head->tally.steps, .F = head->plan.F, .wanted = F, .chosen = -1};
+    snprintf(d->why, sizeof d->why, "%s", why);
+    weigh(head, d);
+    fl_story_considered(head);
+    if (d->chosen < 0) {
+        return fl_fail(FL_EBUDGET, "%s", d->choice_why);
+    }
+    *next = d->option[d->chosen].plan;
+    return FL_OK;
 }
 
 bool fl_decide_next(fl_head *head, fl_plan *next, char *why, size_t size_bytes)

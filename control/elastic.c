@@ -74,7 +74,7 @@ static fl_status scripted_plan(fl_head *head, const fl_script_entry *entry, fl_p
     input.job = &job;
     input.F = entry->f >= 0 ? entry->f : head->plan.F;
     input.generation = next_generation(head);
-    FL_TRY(fl_plan_choose(&input, plan, NULL, 0, NULL));
+    FL_TRY(fl_usable_choose(&head->usable, &input, plan));
     fl_decide_place(head, plan);
     return FL_OK;
 }

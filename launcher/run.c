@@ -216,8 +216,10 @@ static fl_status make_plan(preparation *p)
     take_cores(p);
     FL_TRY(get_costs(p));
     FL_TRY(choose(p, 0));
-    if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE) {
-        /* Workers that have no stage have nothing to wait for in a static plan. */
+    bool asked_for = p->job->devices.count != FL_JOB_AUTO && p->job->elastic.enabled;
+    if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE && !asked_for) {
+        /* Workers that have no stage have nothing to wait for; those that the job names may be
+         * given one by `frostline ctl scale`. */
         p->plan->n_workers = p->plan->K * p->plan->R;
     }
     return FL_OK;

@@ -131,16 +131,18 @@ static int64_t kept_bytes(const fl_model *model, const fl_plan *old, fl_place be
     return bytes;
 }
 
-void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments)
+void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments,
+                      const bool *barred)
 {
     bool taken[FL_MAX_WORKERS] = {false};
     for (int i = 0; i < next->K * next->R; i++) {
         fl_place after = {.active = true, .replica = i / next->K, .stage = i % next->K};
         int64_t most = -1;
         for (int rank = 0; rank < next->n_workers; rank++) {
-            int64_t bytes = taken[rank] ? -1
-                                        : kept_bytes(model, old, fl_plan_place(old, rank), next,
-                                                     after, n_moments);
+            bool free = !taken[rank] && (barred == NULL || !barred[rank]);
+            int64_t bytes =
+                !free ? -1
+                      : kept_bytes(model, old, fl_plan_place(old, rank), next, after, n_moments);
             if (bytes > most) {
                 most = bytes;
                 next->rank_of[i] = rank;

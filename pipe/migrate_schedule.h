@@ -32,8 +32,10 @@ fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const f
 void fl_migrate_attic(const fl_model *model, const fl_plan *old, const fl_plan *next, int *attic);
 
 /* Give the next plan's places to the workers that have most of what belongs there: each place in
- * turn, to the free worker that keeps most bytes, ties to the lowest rank. Pure. */
-void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments);
+ * turn, to the free worker that keeps most bytes, ties to the lowest rank. Pure.
+ * barred  [n_workers] who is to have no place; enough others must be left; NULL: nobody */
+void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments,
+                      const bool *barred);
 
 /* Which parts of each layer worker `rank` need not receive, because it has them already: in its
  * stage of the old plan or, moments that thaw, in the attic.

@@ -5,6 +5,8 @@ set(FL_TESTS_MULTIPROC
   test_commands
   test_costs
   test_ctl
+  test_ctl_hostile
+  test_ctl_plans
   test_freezing
   test_head
   test_net

@@ -1,6 +1,7 @@
 /* What the control socket takes for a request, and what it says of all else. */
 #include "control/ctl_request.h"
 
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +33,7 @@ static void test_request__reads_what_is_sound(void **state)
     assert_int_equal(take("{\"v\":1,\"id\":\"c\",\"cmd\":\"set\",\"args\":{\"field\":\"log.level\","
                           "\"value\":\"warn\"}}"),
                      FL_CTL_OK);
-    assert_int_equal(request.value[0].integer, 2);
+    assert_int_equal(request.value[0].integer, 3);
     assert_string_equal(request.value[1].text, "warn");
 }
 
@@ -139,6 +140,45 @@ static void test_request__the_table_is_complete(void **state)
     assert_null(fl_ctl_command_find("watch")); /* the client's own */
 }
 
+/* Would catch: a command or an argument that docs/control/schema.json does not describe, or
+ * describes otherwise. */
+static void test_request__the_schema_tells_what_the_table_does(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"integer", "number", NULL, NULL};
+    json_t *schema = json_load_file(FL_SOURCE_DIR "/docs/control/schema.json", 0, NULL);
+    json_t *defs = json_object_get(schema, "$defs");
+    assert_non_null(defs);
+    for (int i = 0; fl_ctl_command_at(i) != NULL; i++) {
+        const fl_ctl_command *c = fl_ctl_command_at(i);
+        char name[64];
+        snprintf(name, sizeof name, "%s_result", c->name);
+        assert_non_null(json_object_get(defs, name));
+        snprintf(name, sizeof name, "%s_request", c->name);
+        json_t *args =
+            json_object_get(json_object_get(json_object_get(defs, name), "properties"), "args");
+        json_t *properties = json_object_get(args, "properties");
+        size_t n = 0, n_required = 0;
+        for (const fl_ctl_arg *a = c->args; a->name != NULL; a++, n++) {
+            json_t *of = json_object_get(properties, a->name);
+            assert_non_null(of);
+            n_required += a->required;
+            if (types[a->type] != NULL) {
+                assert_string_equal(json_string_value(json_object_get(of, "type")), types[a->type]);
+                assert_true(json_number_value(json_object_get(of, "minimum")) == a->least);
+                assert_true(json_number_value(json_object_get(of, "maximum")) == a->most);
+            }
+            for (size_t k = 0; a->type == FL_CTL_CHOICE && a->choices[k] != NULL; k++) {
+                json_t *word = json_array_get(json_object_get(of, "enum"), k);
+                assert_string_equal(json_string_value(word), a->choices[k]);
+            }
+        }
+        assert_int_equal(json_object_size(properties), n);
+        assert_int_equal(json_array_size(json_object_get(args, "required")), n_required);
+    }
+    json_decref(schema);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +186,7 @@ int main(void)
         cmocka_unit_test(test_request__says_what_is_wrong),
         cmocka_unit_test(test_request__is_bounded),
         cmocka_unit_test(test_request__the_table_is_complete),
+        cmocka_unit_test(test_request__the_schema_tells_what_the_table_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,13 +67,13 @@ static void test_migrate__places_go_to_who_has_most(void **state)
     fl_plan old = plan_of(0, 4, 1), next = plan_of(0, 2, 2);
     next.first[1] = old.first[2];
     int64_t before = moved_bytes(&old, &next, attic);
-    fl_migrate_place(model, &old, &next, MOMENTS);
+    fl_migrate_place(model, &old, &next, MOMENTS, NULL);
     int64_t all = 4 * (1 + MOMENTS) * fl_params_count(model, 0, n_layers);
     assert_int_equal(moved_bytes(&old, &next, attic), all);
     assert_true(before > all);
     /* Nobody moves without need. */
     next = plan_of(3, 4, 1);
-    fl_migrate_place(model, &old, &next, MOMENTS);
+    fl_migrate_place(model, &old, &next, MOMENTS, NULL);
     assert_memory_equal(next.rank_of, old.rank_of, 4 * sizeof(int));
     assert_int_equal(moved_bytes(&old, &next, attic), 0);
 }
@@ -134,7 +134,7 @@ static void check_pair(const fl_plan *old, fl_plan *next, const int *attic)
     }
     /* Who receives is who was not handed it: not a byte more or less. */
     assert_int_equal(fresh, before);
-    fl_migrate_place(model, old, next, MOMENTS);
+    fl_migrate_place(model, old, next, MOMENTS, NULL);
     bool used[WORKERS] = {false};
     for (int i = 0; i < next->K * next->R; i++) {
         assert_in_range(next->rank_of[i], 0, WORKERS - 1);

@@ -3,6 +3,7 @@
 #include "device/clock.h"
 #include "launcher/run.h"
 #include "launcher/runs.h"
+#include "support/json_schema.h"
 #include "support/toy.h"
 
 #include <fcntl.h>
@@ -75,6 +76,21 @@ live_run live_start(const char *const *sets)
     return run;
 }
 
+/* Every request and every reply of every test is compared with docs/control/schema.json. */
+static void check_schema(const char *name, const json_t *value)
+{
+    static json_t *schema;
+    char why[256];
+    if (schema == NULL) {
+        schema = json_load_file(FL_SOURCE_DIR "/docs/control/schema.json", 0, NULL);
+        assert_non_null(schema);
+    }
+    if (!json_schema_holds(schema, name, value, why)) {
+        char *text = json_dumps(value, 0);
+        fail_msg("not a %s: %s: %s", name, why, text);
+    }
+}
+
 json_t *live_send(live_run *run, const char *text)
 {
     const char *reply = NULL;
@@ -85,6 +101,7 @@ json_t *live_send(live_run *run, const char *text)
     assert_int_equal(status, FL_OK);
     json_t *root = json_loads(reply, 0, NULL);
     assert_non_null(root);
+    check_schema("reply", root);
     return root;
 }
 
@@ -93,7 +110,17 @@ static json_t *send_command(live_run *run, const char *cmd, const char *args)
     char text[1024];
     snprintf(text, sizeof text, "{\"v\": 1, \"id\": \"%d\", \"cmd\": \"%s\", \"args\": %s}",
              ++run->n_asked, cmd, args);
-    return live_send(run, text);
+    json_t *reply = live_send(run, text);
+    if (json_is_true(json_object_get(reply, "ok"))) {
+        char name[64];
+        json_t *request = json_loads(text, 0, NULL);
+        snprintf(name, sizeof name, "%s_request", cmd);
+        check_schema(name, request);
+        snprintf(name, sizeof name, "%s_result", cmd);
+        check_schema(name, json_object_get(reply, "result"));
+        json_decref(request);
+    }
+    return reply;
 }
 
 json_t *live_ask(live_run *run, const char *cmd, const char *args)

@@ -1,0 +1,24 @@
+/* Which workers may have work: those that nobody drained, and no more of them than the run was
+ * scaled to. */
+#ifndef FL_CONTROL_USABLE_H
+#define FL_CONTROL_USABLE_H
+
+#include "pipe/planner.h"
+
+typedef struct fl_usable {
+    int limit; /* workers that may have work at once; 0: all */
+    bool drained[FL_MAX_WORKERS];
+} fl_usable;
+
+/* How many of n_workers that leaves. Pure. */
+int fl_usable_count(const fl_usable *usable, int n_workers);
+
+/* fl_plan_choose over them: input->n_workers is the number of workers alive, and *plan is a plan
+ * for all of them in which only usable ones have a place. Pure. */
+fl_status fl_usable_choose(const fl_usable *usable, const fl_plan_input *input,
+                           fl_plan *plan) FL_MUST_CHECK;
+
+/* Whether the plan gives work to others. Pure. */
+bool fl_usable_covers(const fl_usable *usable, const fl_plan *plan);
+
+#endif

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The completion for bash offers what there is: commands, their options, the commands of ctl.
+set -uo pipefail
+source_dir=$1
+cd "$2" || exit 1
+PATH=$PWD:$PATH
+# shellcheck source=/dev/null
+. "$source_dir/launcher/frostline.bash"
+failed=0
+
+offers() { # the words typed so far, the last one to be completed; "=" and all that is offered
+    local expected=${*: -1}
+    COMP_WORDS=("${@:1:$#-1}")
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    COMPREPLY=()
+    _frostline
+    if [ "${COMPREPLY[*]}" != "$expected" ]; then
+        echo "'${COMP_WORDS[*]}' offers '${COMPREPLY[*]}', expected '$expected'"
+        failed=1
+    fi
+}
+
+offers frostline va validate
+offers frostline c "clock ctl"
+offers frostline ctl pau pause
+offers frostline ctl some-run st "status stop"
+offers frostline ctl --j --json
+offers frostline run --run --run-dir
+offers frostline help led ledger
+exit $failed

@@ -1,0 +1,267 @@
+/* Plans that are changed by requests while a run trains. Would catch: a transition by hand that
+ * loses a sample or changes the mathematics, an answer that comes before the plan holds, work for a
+ * worker that was drained, a pinned block that freezes. */
+#include "autodp/ledger.h"
+#include "device/alloc.h"
+#include "support/live_run.h"
+#include "support/toy.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { STEPS_PER_EPOCH = 21, EPOCHS = 40, STEPS = STEPS_PER_EPOCH * EPOCHS, BLOCKS = 4 };
+
+static const double TOLERANCE = 1e-5;
+
+#define TRAINING                                                                                   \
+    "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "40",      \
+        "autodp.bucket", "16KiB"
+#define ENDLESS TRAINING, "train.epochs", "900"
+
+typedef struct changed {
+    int64_t step, generation, f, k, r, m;
+    bool changed;
+} changed;
+
+static int64_t integer_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_integer(value));
+    return (int64_t)json_integer_value(value);
+}
+
+static changed ask(live_run *run, const char *cmd, const char *args)
+{
+    json_t *result = live_ask(run, cmd, args);
+    changed c = {.step = integer_of(result, "step"),
+                 .generation = integer_of(result, "generation"),
+                 .f = integer_of(result, "f"),
+                 .k = integer_of(result, "k"),
+                 .r = integer_of(result, "r"),
+                 .m = integer_of(result, "m"),
+                 .changed = json_is_true(json_object_get(result, "changed"))};
+    json_decref(result);
+    return c;
+}
+
+static int64_t plan_now(live_run *run, const char *key)
+{
+    json_t *status = live_ask(run, "status", "{}");
+    int64_t value = integer_of(json_object_get(status, "plan"), key);
+    json_decref(status);
+    return value;
+}
+
+static void stop(live_run *run)
+{
+    json_decref(live_ask(run, "stop", "{}"));
+    assert_int_equal(live_finish(run), FL_ESTOPPED);
+}
+
+static void check_ledger(const live_run *run)
+{
+    char path[256];
+    fl_ledger_proof proof;
+    snprintf(path, sizeof path, "%s/ledger.bin", run->dir);
+    assert_int_equal(fl_ledger_prove(path, &proof), FL_OK);
+    assert_true(fl_ledger_is_exact(&proof));
+    fl_ledger_proof_fini(&proof);
+}
+
+/* The plan of a step, as steps.jsonl tells it. */
+static int64_t field_of_step(const live_run *run, int64_t step, const char *key)
+{
+    char path[256], line[4096];
+    snprintf(path, sizeof path, "%s/steps.jsonl", run->dir);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int64_t i = 0; i <= step; i++) {
+        assert_non_null(fgets(line, sizeof line, file));
+    }
+    fclose(file);
+    json_t *root = json_loads(line, 0, NULL);
+    int64_t value = integer_of(root, key);
+    json_decref(root);
+    return value;
+}
+
+static void test_plans__scaling_follows_one_worker(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args;
+        int k, r;
+    } scales[] = {{"{\"devices\": 1}", 1, 1},     {"{\"k\": 2, \"r\": 1, \"m\": 2}", 2, 1},
+                  {"{\"k\": 2, \"r\": 2}", 2, 2}, {"{\"k\": 1, \"r\": 3}", 1, 3},
+                  {"{\"devices\": 1}", 1, 1},     {"{\"k\": 4, \"r\": 1}", 4, 1}};
+    double *many = calloc(STEPS + 1, sizeof *many), *one = calloc(STEPS + 1, sizeof *one);
+    live_run run = live_start((const char *const[]){TRAINING, "devices.count", "4", "pipe.k", "2",
+                                                    "autodp.r", "1", NULL});
+    live_await_step(&run, 5);
+    int64_t before = 0, steps[6];
+    for (int i = 0; i < 6; i++) {
+        changed c = ask(&run, "scale", scales[i].args);
+        assert_true(c.k == scales[i].k && c.r == scales[i].r && c.changed);
+        assert_true(c.step > before && c.generation == i + 2);
+        assert_int_equal(plan_now(&run, "generation"), i + 2);
+        steps[i] = before = c.step;
+        live_await_step(&run, c.step + 1 + 7 * i); /* at different places of an epoch */
+    }
+    live_refused(&run, "scale", "{\"devices\": 5}", "refused");
+    live_refused(&run, "scale", "{\"k\": 3, \"r\": 2}", "refused");
+    live_refused(&run, "scale", "{\"k\": 3}", "bad_argument");
+    live_refused(&run, "scale", "{\"devices\": 2, \"k\": 3, \"r\": 1}", "bad_argument");
+    assert_int_equal(live_finish(&run), FL_OK);
+    assert_int_equal(fl_toy_losses(run.dir, many, STEPS + 1), STEPS);
+    check_ledger(&run);
+    for (int i = 0; i < 6; i++) { /* it held from the very step that the answer named */
+        assert_int_equal(field_of_step(&run, steps[i], "generation"), i + 2);
+        assert_int_equal(field_of_step(&run, steps[i] - 1, "generation"), i + 1);
+    }
+    live_clean(&run);
+
+    run = live_start((const char *const[]){TRAINING, "devices.count", "1", NULL});
+    assert_int_equal(live_finish(&run), FL_OK);
+    assert_int_equal(fl_toy_losses(run.dir, one, STEPS + 1), STEPS);
+    live_clean(&run);
+    double worst = 0.0;
+    for (int i = 0; i < STEPS; i++) {
+        worst = fmax(worst, fabs(many[i] - one[i]) / fabs(one[i]));
+    }
+    print_message("losses differ by at most %.2e over %d steps\n", worst, STEPS);
+    assert_true(worst <= TOLERANCE);
+    assert_true(one[STEPS - 1] < one[0]);
+    free(many);
+    free(one);
+}
+
+static void test_plans__freeze_thaw_and_pins(void **state)
+{
+    (void)state;
+    live_run run = live_start(
+        (const char *const[]){ENDLESS, "devices.count", "2", "pipe.k", "2", "autodp.r", "1", NULL});
+    live_await_step(&run, 20);
+    changed c = ask(&run, "freeze", "{\"blocks\": 2}");
+    assert_true(c.changed && c.f == 2);
+    assert_int_equal(plan_now(&run, "f"), 2);
+    live_await_step(&run, c.step + 5);
+    assert_false(ask(&run, "freeze", "{\"blocks\": 2}").changed);
+    live_refused(&run, "freeze", "{\"blocks\": 1}", "refused");
+    live_refused(&run, "freeze", "{\"blocks\": 99}", "bad_argument");
+    live_refused(&run, "pin", "{\"block\": 1}", "refused"); /* it is frozen */
+    json_t *pinned = live_ask(&run, "pin", "{\"block\": 3}");
+    assert_int_equal(json_array_size(json_object_get(pinned, "pinned")), 1);
+    json_decref(pinned);
+    live_refused(&run, "freeze", "{\"blocks\": 3}", "refused");
+    json_decref(live_ask(&run, "unpin", "{\"block\": 3}"));
+    c = ask(&run, "freeze", "{\"blocks\": 3}");
+    assert_int_equal(c.f, 3);
+    c = ask(&run, "thaw", "{\"blocks\": 0}");
+    assert_true(c.changed && c.f == 0);
+    live_refused(&run, "thaw", "{\"blocks\": 1}", "refused");
+    live_await_step(&run, c.step + 5);
+    stop(&run);
+    assert_int_equal(field_of_step(&run, c.step, "f"), 0);
+    check_ledger(&run);
+    live_clean(&run);
+}
+
+/* Would catch: a pin that the policy does not know of. */
+static void test_plans__the_policy_respects_a_pin(void **state)
+{
+    (void)state;
+    live_run run = live_start((const char *const[]){
+        ENDLESS, "devices.count", "2", "pipe.k", "2", "autodp.r", "1", "freeze.policy", "schedule",
+        "freeze.list", "[0, 1, 2, 3]", "freeze.start", "60 steps", "freeze.every", "60 steps",
+        "freeze.keep", "1", NULL});
+    json_decref(live_ask(&run, "pin", "{\"block\": 2}"));
+    live_await_step(&run, 400); /* by now three were to be frozen */
+    assert_int_equal(plan_now(&run, "f"), 1);
+    json_decref(live_ask(&run, "unpin", "{\"block\": 2}"));
+    int64_t step = live_status(&run, "step");
+    live_await_step(&run, step + 130);
+    assert_int_equal(plan_now(&run, "f"), 3);
+    stop(&run);
+    live_clean(&run);
+}
+
+static void test_plans__a_drained_worker_gets_no_work(void **state)
+{
+    (void)state;
+    live_run run = live_start((const char *const[]){ENDLESS, "devices.count", "3", "pipe.k", "auto",
+                                                    "autodp.r", "auto", NULL});
+    live_await_step(&run, 10);
+    json_decref(live_ask(&run, "scale", "{\"k\": 2, \"r\": 1}"));
+    assert_true(ask(&run, "drain", "{\"worker\": 0}").changed); /* it had work, and spoke */
+    json_t *status = live_ask(&run, "status", "{}");
+    json_t *worker = json_array_get(json_object_get(status, "workers"), 0);
+    assert_string_equal(json_string_value(json_object_get(worker, "state")), "drained");
+    json_decref(status);
+    live_refused(&run, "scale", "{\"k\": 3, \"r\": 1}", "refused");
+    changed c = ask(&run, "scale", "{\"k\": 1, \"r\": 2}");
+    live_await_step(&run, c.step + 10);
+    assert_int_equal(ask(&run, "drain", "{\"worker\": 2}").r, 1);
+    live_refused(&run, "drain", "{\"worker\": 1}", "refused"); /* the last one */
+    live_refused(&run, "drain", "{\"worker\": 3}", "bad_argument");
+    stop(&run);
+    check_ledger(&run);
+    live_clean(&run);
+}
+
+static void test_plans__micro_batches_can_be_set(void **state)
+{
+    (void)state;
+    live_run run = live_start((const char *const[]){ENDLESS, "devices.count", "2", "pipe.k", "2",
+                                                    "autodp.r", "1", "pipe.m", "2", NULL});
+    live_await_step(&run, 10);
+    changed c = ask(&run, "set", "{\"field\": \"pipe.m\", \"value\": 5}");
+    assert_true(c.changed && c.m == 5 && c.k == 2 && c.r == 1);
+    live_refused(&run, "set", "{\"field\": \"pipe.m\", \"value\": 11}", "refused");
+    live_refused(&run, "set", "{\"field\": \"pipe.m\", \"value\": 0}", "bad_argument");
+    live_await_step(&run, c.step + 5);
+    stop(&run);
+    assert_int_equal(field_of_step(&run, c.step, "m"), 5);
+    live_clean(&run);
+}
+
+/* Would catch: two that trample on each other; a paused run that cannot be scaled. */
+static void test_plans__while_paused(void **state)
+{
+    (void)state;
+    live_run run = live_start((const char *const[]){ENDLESS, "devices.count", "2", "pipe.k", "auto",
+                                                    "autodp.r", "auto", NULL});
+    live_await_step(&run, 10);
+    json_decref(live_ask(&run, "scale", "{\"k\": 2, \"r\": 1}"));
+    json_t *paused = live_ask(&run, "pause", "{}");
+    int64_t step = integer_of(paused, "step");
+    json_decref(paused);
+    changed c = ask(&run, "scale", "{\"k\": 1, \"r\": 1}");
+    assert_true(c.changed && c.step == step);
+    c = ask(&run, "scale", "{\"k\": 1, \"r\": 2}");
+    assert_true(c.changed && c.step == step);
+    json_decref(live_ask(&run, "resume", "{}"));
+    live_await_step(&run, step + 20);
+    stop(&run);
+    assert_int_equal(field_of_step(&run, step, "r"), 2);
+    check_ledger(&run);
+    live_clean(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plans__scaling_follows_one_worker),
+        cmocka_unit_test(test_plans__freeze_thaw_and_pins),
+        cmocka_unit_test(test_plans__the_policy_respects_a_pin),
+        cmocka_unit_test(test_plans__a_drained_worker_gets_no_work),
+        cmocka_unit_test(test_plans__micro_batches_can_be_set),
+        cmocka_unit_test(test_plans__while_paused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
