@@ -33,6 +33,8 @@
 #include "pipe/learn.h"
 #include "pipe/tuner.h"
 
+#include <zmq.h>
+
 enum { FL_SURVEY_BYTES = 1024 };
 
 typedef enum fl_head_state {
@@ -303,8 +305,9 @@ void fl_ctl_close(fl_head *head);
 /* Answer what has come, without waiting; called every turn of the loop. */
 void fl_ctl_watch(fl_head *head);
 
-/* What the loop's poll listens to. */
-void *fl_ctl_socket(const fl_head *head);
+/* What the loop's poll listens to: items out; returns how many. */
+enum { FL_CTL_POLL_MAX = 3 };
+int fl_ctl_poll(const fl_head *head, zmq_pollitem_t items[FL_CTL_POLL_MAX]);
 
 /* The event's line stands in files.event. */
 void fl_ctl_publish(fl_head *head, const char *event);

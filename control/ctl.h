@@ -19,6 +19,7 @@
 #include "control/controller.h"
 #include "control/ctl_names.h"
 #include "control/ctl_replies.h"
+#include "control/guard.h"
 
 enum { FL_CTL_PENDING = 32 };
 
@@ -34,6 +35,7 @@ typedef enum fl_ctl_wait {
 /* One request on its way to its reply. */
 struct fl_ctl_call {
     fl_ctl_client client;
+    void *socket;   /* on which it came */
     bool delimited; /* the client sends an empty part first, as a REQ socket does */
     fl_ctl_request request;
     fl_json *result;    /* open while the handler runs: it adds its fields */
@@ -46,7 +48,10 @@ struct fl_ctl_call {
 };
 
 struct fl_ctl {
-    void *zmq, *requests, *events;
+    void *zmq;
+    void *requests, *events; /* in the run directory */
+    fl_guard *guard;         /* of those on the network; NULL: there are none */
+    void *far_requests, *far_events;
     fl_ctl_replies *replies;
     fl_json reply;
     int64_t sequence;                    /* events published */

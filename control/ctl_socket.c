@@ -30,6 +30,14 @@ static bool set_option(void *socket, int option, int value)
     return zmq_setsockopt(socket, option, &value, sizeof value) == 0;
 }
 
+static void *close_unless(bool good, void *socket)
+{
+    if (!good && socket != NULL) {
+        zmq_close(socket);
+    }
+    return good ? socket : NULL;
+}
+
 static bool bind_in_dir(void *socket, int dir_fd, const char *name)
 {
     char endpoint[LONGEST_PATH];
@@ -40,25 +48,58 @@ static bool bind_in_dir(void *socket, int dir_fd, const char *name)
     return bound;
 }
 
-static bool open_requests(fl_ctl *ctl, int dir_fd)
+static void *open_requests(const fl_ctl *ctl)
 {
     int64_t largest = MESSAGE_MAX;
-    ctl->requests = zmq_socket(ctl->zmq, ZMQ_ROUTER);
-    return ctl->requests != NULL && set_option(ctl->requests, ZMQ_LINGER, LINGER_MS) &&
-           set_option(ctl->requests, ZMQ_SNDHWM, QUEUE_REQUESTS) &&
-           set_option(ctl->requests, ZMQ_RCVHWM, QUEUE_REQUESTS) &&
-           zmq_setsockopt(ctl->requests, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0 &&
-           bind_in_dir(ctl->requests, dir_fd, FL_CTL_SOCKET);
+    void *socket = zmq_socket(ctl->zmq, ZMQ_ROUTER);
+    bool good = socket != NULL && set_option(socket, ZMQ_LINGER, LINGER_MS) &&
+                set_option(socket, ZMQ_SNDHWM, QUEUE_REQUESTS) &&
+                set_option(socket, ZMQ_RCVHWM, QUEUE_REQUESTS) &&
+                zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0;
+    return close_unless(good, socket);
 }
 
-static bool open_events(fl_ctl *ctl, int dir_fd)
+static void *open_events(const fl_ctl *ctl)
 {
     int64_t largest = MESSAGE_MAX;
-    ctl->events = zmq_socket(ctl->zmq, ZMQ_PUB);
-    return ctl->events != NULL && set_option(ctl->events, ZMQ_LINGER, LINGER_MS) &&
-           set_option(ctl->events, ZMQ_SNDHWM, QUEUE_EVENTS) &&
-           zmq_setsockopt(ctl->events, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0 &&
+    void *socket = zmq_socket(ctl->zmq, ZMQ_PUB);
+    bool good = socket != NULL && set_option(socket, ZMQ_LINGER, LINGER_MS) &&
+                set_option(socket, ZMQ_SNDHWM, QUEUE_EVENTS) &&
+                zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0;
+    return close_unless(good, socket);
+}
+
+static bool open_near(fl_ctl *ctl, int dir_fd)
+{
+    ctl->requests = open_requests(ctl);
+    ctl->events = open_events(ctl);
+    return ctl->requests != NULL && ctl->events != NULL &&
+           bind_in_dir(ctl->requests, dir_fd, FL_CTL_SOCKET) &&
            bind_in_dir(ctl->events, dir_fd, FL_CTL_EVENTS_SOCKET);
+}
+
+static bool bind_far(const fl_guard *guard, void *socket, const char *listen, int plus)
+{
+    char endpoint[FL_TEXT_MAX + 8];
+    return socket != NULL && fl_guard_endpoint(listen, plus, endpoint, sizeof endpoint) &&
+           fl_guard_protect(guard, socket) && zmq_bind(socket, endpoint) == 0;
+}
+
+/* On the network nothing listens that does not ask for a key. */
+static fl_status open_far(fl_ctl *ctl, const char *listen)
+{
+    if (ctl->guard == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl_guard_open(ctl->guard, ctl->zmq));
+    ctl->far_requests = open_requests(ctl);
+    ctl->far_events = open_events(ctl);
+    if (!bind_far(ctl->guard, ctl->far_requests, listen, 0) ||
+        !bind_far(ctl->guard, ctl->far_events, listen, 1)) {
+        return fl_fail(FL_EIO, "control.listen: cannot listen at %s and the next port: %s", listen,
+                       zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
 }
 
 fl_status fl_ctl_open(fl_head *head)
@@ -67,13 +108,13 @@ fl_status fl_ctl_open(fl_head *head)
     FL_TRY(fl_alloc(sizeof *ctl, (void **)&ctl));
     head->ctl = ctl;
     FL_TRY(fl_ctl_replies_create(&ctl->replies));
+    FL_TRY(fl_guard_create(&head->job, &ctl->guard));
     ctl->zmq = zmq_ctx_new();
-    if (ctl->zmq == NULL || !open_requests(ctl, head->options->dir_fd) ||
-        !open_events(ctl, head->options->dir_fd)) {
+    if (ctl->zmq == NULL || !open_near(ctl, head->options->dir_fd)) {
         return fl_fail(FL_EIO, "cannot open the control socket in %s: %s", head->options->run_dir,
                        zmq_strerror(zmq_errno()));
     }
-    return FL_OK;
+    return open_far(ctl, head->job.control.listen);
 }
 
 void fl_ctl_close(fl_head *head)
@@ -86,17 +127,19 @@ void fl_ctl_close(fl_head *head)
         fl_ctl_refuse(&ctl->pending[0], FL_CTL_OVER, "the run is over");
         fl_ctl_settle(head, 0, NULL);
     }
-    if (ctl->requests != NULL) {
-        zmq_close(ctl->requests);
+    void *const sockets[] = {ctl->requests, ctl->events, ctl->far_requests, ctl->far_events};
+    for (int i = 0; i < 4; i++) {
+        (void)close_unless(false, sockets[i]);
     }
-    if (ctl->events != NULL) {
-        zmq_close(ctl->events);
+    if (ctl->guard != NULL) {
+        fl_guard_close(ctl->guard);
     }
     if (ctl->zmq != NULL) {
         zmq_ctx_term(ctl->zmq);
         (void)unlinkat(head->options->dir_fd, FL_CTL_SOCKET, 0); /* ZeroMQ has done so already, */
         (void)unlinkat(head->options->dir_fd, FL_CTL_EVENTS_SOCKET, 0); /* if all went well */
     }
+    fl_guard_destroy(&ctl->guard);
     fl_ctl_replies_destroy(&ctl->replies);
     fl_json_fini(&ctl->reply);
     fl_free(ctl);
@@ -115,12 +158,12 @@ void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ..
 }
 
 /* Nobody there, or nobody who reads: dropped. */
-static void send_text(const fl_ctl *ctl, const fl_ctl_call *call, const char *text, size_t n)
+static void send_text(const fl_ctl_call *call, const char *text, size_t n)
 {
-    if (zmq_send(ctl->requests, call->client.bytes, call->client.n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >=
-            0 &&
-        (!call->delimited || zmq_send(ctl->requests, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)) {
-        (void)zmq_send(ctl->requests, text, n, ZMQ_DONTWAIT);
+    void *socket = call->socket;
+    if (zmq_send(socket, call->client.bytes, call->client.n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+        (!call->delimited || zmq_send(socket, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)) {
+        (void)zmq_send(socket, text, n, ZMQ_DONTWAIT);
     }
 }
 
@@ -155,7 +198,7 @@ static void end_reply(fl_ctl *ctl, fl_ctl_call *call)
         fl_log(FL_LOG_WARN, "out of memory for a reply to %s", r->command->name);
         return;
     }
-    send_text(ctl, call, j->text, j->n);
+    send_text(call, j->text, j->n);
     /* What was refused has changed nothing, and may be asked for again. */
     if (call->error == FL_CTL_OK && r->command->changes) {
         fl_ctl_replies_keep(ctl->replies, &call->client, r->id, r->fingerprint, j->text, j->n);
@@ -198,7 +241,7 @@ static bool answer_again(fl_ctl *ctl, fl_ctl_call *call)
     bool same = false;
     const char *text = fl_ctl_replies_find(ctl->replies, &call->client, &call->request, &same);
     if (text != NULL && same) {
-        send_text(ctl, call, text, strlen(text));
+        send_text(call, text, strlen(text));
         return true;
     }
     if (text != NULL) {
@@ -230,7 +273,7 @@ static void answer(fl_head *head, fl_ctl_call *call, const char *text, size_t n)
 
 /* The parts of one message: the client, perhaps an empty one, the request. What has other parts is
  * no request of anybody who could read a reply. */
-static void dispatch(fl_head *head, fl_ctl_call *call, zmq_msg_t *parts, int n_parts)
+static void dispatch(fl_head *head, void *socket, fl_ctl_call *call, zmq_msg_t *parts, int n_parts)
 {
     int last = n_parts - 1;
     bool delimited = n_parts == 3 && zmq_msg_size(&parts[1]) == 0;
@@ -240,6 +283,7 @@ static void dispatch(fl_head *head, fl_ctl_call *call, zmq_msg_t *parts, int n_p
         return;
     }
     memset(call, 0, sizeof *call);
+    call->socket = socket;
     call->delimited = delimited;
     call->client.n = n;
     memcpy(call->client.bytes, zmq_msg_data(&parts[0]), n);
@@ -248,7 +292,7 @@ static void dispatch(fl_head *head, fl_ctl_call *call, zmq_msg_t *parts, int n_p
 
 /* One message, however many parts it has; a fourth and later ones are dropped as they come. False
  * when there is none. */
-static bool read_request(fl_head *head, fl_ctl_call *call)
+static bool read_request(fl_head *head, void *socket, fl_ctl_call *call)
 {
     enum { PARTS = 4 };
     zmq_msg_t parts[PARTS];
@@ -259,7 +303,7 @@ static bool read_request(fl_head *head, fl_ctl_call *call)
     }
     while (more) {
         zmq_msg_t *part = &parts[n_parts < PARTS ? n_parts : PARTS - 1];
-        int n = zmq_msg_recv(part, head->ctl->requests, ZMQ_DONTWAIT);
+        int n = zmq_msg_recv(part, socket, ZMQ_DONTWAIT);
         if (n < 0 && zmq_errno() == EINTR && n_parts > 0) {
             continue; /* a message comes whole */
         }
@@ -267,7 +311,7 @@ static bool read_request(fl_head *head, fl_ctl_call *call)
         n_parts += n >= 0;
     }
     if (n_parts > 0) {
-        dispatch(head, call, parts, n_parts);
+        dispatch(head, socket, call, parts, n_parts);
     }
     for (int i = 0; i < PARTS; i++) {
         zmq_msg_close(&parts[i]);
@@ -275,15 +319,28 @@ static bool read_request(fl_head *head, fl_ctl_call *call)
     return n_parts > 0;
 }
 
-void *fl_ctl_socket(const fl_head *head)
+int fl_ctl_poll(const fl_head *head, zmq_pollitem_t items[FL_CTL_POLL_MAX])
 {
-    return head->ctl->requests;
+    const fl_ctl *ctl = head->ctl;
+    items[0] = (zmq_pollitem_t){ctl->requests, 0, ZMQ_POLLIN, 0};
+    if (ctl->guard == NULL) {
+        return 1;
+    }
+    items[1] = (zmq_pollitem_t){ctl->far_requests, 0, ZMQ_POLLIN, 0};
+    items[2] = (zmq_pollitem_t){fl_guard_socket(ctl->guard), 0, ZMQ_POLLIN, 0};
+    return 3;
 }
 
 void fl_ctl_watch(fl_head *head)
 {
+    fl_ctl *ctl = head->ctl;
     fl_ctl_call call;
-    for (int i = 0; i < REQUESTS_A_TURN && read_request(head, &call); i++) {
+    for (int i = 0; i < REQUESTS_A_TURN && read_request(head, ctl->requests, &call); i++) {
+    }
+    if (ctl->guard != NULL) {
+        fl_guard_watch(ctl->guard);
+        for (int i = 0; i < REQUESTS_A_TURN && read_request(head, ctl->far_requests, &call); i++) {
+        }
     }
     fl_ctl_drive(head);
 }
@@ -292,17 +349,26 @@ void fl_ctl_watch(fl_head *head)
 
 /* [event]["17"][the line]: the name, to subscribe by; a number that counts up, to see what was
  * lost; and the line of events.jsonl without its end. */
+static void publish(void *socket, const char *event, int64_t sequence, const fl_json *line)
+{
+    char number[24];
+    int n = snprintf(number, sizeof number, "%" PRId64, sequence);
+    if (zmq_send(socket, event, strlen(event), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+        zmq_send(socket, number, (size_t)n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
+        (void)zmq_send(socket, line->text, line->n - 1, ZMQ_DONTWAIT);
+    }
+}
+
 void fl_ctl_publish(fl_head *head, const char *event)
 {
     fl_ctl *ctl = head->ctl;
     const fl_json *line = &head->files.event;
-    char number[24];
     if (ctl == NULL || line->broken) {
         return;
     }
-    int n = snprintf(number, sizeof number, "%" PRId64, ++ctl->sequence);
-    if (zmq_send(ctl->events, event, strlen(event), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-        zmq_send(ctl->events, number, (size_t)n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
-        (void)zmq_send(ctl->events, line->text, line->n - 1, ZMQ_DONTWAIT);
+    ctl->sequence++;
+    publish(ctl->events, event, ctl->sequence, line);
+    if (ctl->far_events != NULL) {
+        publish(ctl->far_events, event, ctl->sequence, line);
     }
 }

@@ -91,10 +91,9 @@ static void run_loop(fl_head *head)
 {
     head->looked_us = head->moved_us = head->told_stall_us = fl_now_us();
     while (head->state != FL_HEAD_OVER) {
-        zmq_pollitem_t items[] = {{head->socket, 0, ZMQ_POLLIN, 0},
-                                  {fl_ctl_socket(head), 0, ZMQ_POLLIN, 0},
-                                  {NULL, head->signals.fd, ZMQ_POLLIN, 0}};
-        zmq_poll(items, 3, fl_trace_turn_ms(head, TURN_MS));
+        zmq_pollitem_t items[2 + FL_CTL_POLL_MAX] = {{head->socket, 0, ZMQ_POLLIN, 0},
+                                                     {NULL, head->signals.fd, ZMQ_POLLIN, 0}};
+        zmq_poll(items, 2 + fl_ctl_poll(head, items + 2), fl_trace_turn_ms(head, TURN_MS));
         fl_inbox_read(head);
         fl_ending_signals(head);
         if (head->state != FL_HEAD_OVER) {

@@ -18,7 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 60000 };
+enum { TIMEOUT_S = 60, TIMEOUT_MOST_S = 86400 };
+
+static const int64_t FOREVER_MS = INT64_C(1) << 50;
 
 #define WATCH "watch"
 
@@ -179,15 +181,39 @@ static int complain_of(fl_status status)
     return fl_exit_of(status);
 }
 
-static int ask(const fl_run_entry *run, const char *request, bool as_json)
+/* Where the words go. */
+typedef struct target {
+    const char *name; /* as the user gave it; NULL: the newest run */
+    const fl_args *args;
+    bool as_json;
+    int64_t timeout_ms;
+} target;
+
+static fl_status open_link(const target *t, bool events, fl_ctl_client_link **link)
+{
+    const char *key = fl_args_value(t->args, "--key"), *server = fl_args_value(t->args, "--server");
+    fl_run_entry run;
+    fl_job job;
+    if (t->name != NULL && strncmp(t->name, "tcp://", 6) == 0) {
+        if (key == NULL || server == NULL) {
+            return fl_fail(FL_EINVAL, "%s: --key and --server must be given", t->name);
+        }
+        return fl_ctl_client_open_far(t->name, events, key, server, link);
+    }
+    fl_job_defaults(&job);
+    FL_TRY(fl_run_find(job.run.dir, t->name, &run));
+    return fl_ctl_client_open(run.path, events, link);
+}
+
+static int ask(const target *t, const char *request)
 {
     fl_ctl_client_link *link = NULL;
     const char *reply = NULL;
-    fl_status status = fl_ctl_client_open(run->path, false, &link);
+    fl_status status = open_link(t, false, &link);
     if (status == FL_OK) {
-        status = fl_ctl_client_ask(link, request, TIMEOUT_MS, &reply);
+        status = fl_ctl_client_ask(link, request, t->timeout_ms, &reply);
     }
-    int code = status == FL_OK ? show_reply(reply, as_json) : complain_of(status);
+    int code = status == FL_OK ? show_reply(reply, t->as_json) : complain_of(status);
     fl_ctl_client_close(&link);
     return code;
 }
@@ -221,21 +247,21 @@ static bool show_event(const char *line, bool as_json)
     return last;
 }
 
-static int watch(const fl_run_entry *run, bool as_json)
+static int watch(const target *t)
 {
     fl_ctl_client_link *link = NULL;
     const char *line = NULL;
     int64_t sequence = 0, before = 0;
     bool last = false;
-    fl_status status = fl_ctl_client_open(run->path, true, &link);
+    fl_status status = open_link(t, true, &link);
     while (status == FL_OK && !last) {
-        status = fl_ctl_client_event(link, &line, &sequence);
+        status = fl_ctl_client_event(link, FOREVER_MS, &line, &sequence);
         if (status == FL_OK) {
             if (before > 0 && sequence > before + 1) {
                 fl_complain("%" PRId64 " events lost", sequence - before - 1);
             }
             before = sequence;
-            last = show_event(line, as_json);
+            last = show_event(line, t->as_json);
         }
     }
     fl_ctl_client_close(&link);
@@ -266,35 +292,45 @@ static bool is_command(const char *word)
     return strcmp(word, WATCH) == 0 || fl_ctl_command_find(word) != NULL;
 }
 
-static int run_words(const char *name, const char *const *words, int n, bool as_json)
+static int run_words(const target *t, const char *const *words, int n)
 {
     const fl_ctl_command *c = fl_ctl_command_find(words[0]);
-    fl_run_entry run;
-    fl_job job;
     json_t *args = c == NULL ? NULL : args_of(c, words + 1, n - 1);
-    if (c != NULL && args == NULL) {
+    if (c == NULL) {
+        return watch(t);
+    }
+    if (args == NULL) {
         return FL_EXIT_BAD_INPUT;
     }
-    fl_job_defaults(&job);
-    fl_status status = fl_run_find(job.run.dir, name, &run);
-    if (status != FL_OK) {
-        json_decref(args);
-        return complain_of(status);
-    }
-    if (c == NULL) {
-        return watch(&run, as_json);
-    }
     char *request = request_of(c, args);
-    int code = ask(&run, request, as_json);
+    int code = ask(t, request);
     free(request);
     return code;
+}
+
+/* False after a message. */
+static bool read_timeout(const fl_args *args, int64_t *timeout_ms)
+{
+    const char *text = fl_args_value(args, "--timeout");
+    char *end = NULL;
+    long seconds = text == NULL ? TIMEOUT_S : strtol(text, &end, 10);
+    if (text != NULL && (*text == 0 || *end != 0 || seconds < 1 || seconds > TIMEOUT_MOST_S)) {
+        char shown[FL_SHOWN_MAX];
+        fl_complain("frostline ctl: --timeout: found %s, allowed: 1 to %d seconds",
+                    fl_shown(text, strlen(text), shown), TIMEOUT_MOST_S);
+        return false;
+    }
+    *timeout_ms = 1000 * (int64_t)seconds;
+    return true;
 }
 
 static int run(const fl_args *args)
 {
     /* The first word is the run, unless it is a command: a run of such a name is ./NAME. */
     int first = is_command(args->operand) ? 0 : 1;
-    const char *name = first == 0 ? NULL : args->operand;
+    target t = {.name = first == 0 ? NULL : args->operand,
+                .args = args,
+                .as_json = fl_args_has(args, "--json")};
     if (first == args->n_operands) {
         fl_complain("frostline ctl: a command is missing; see frostline ctl --help");
         return FL_EXIT_BAD_INPUT;
@@ -302,8 +338,10 @@ static int run(const fl_args *args)
     if (!is_command(args->operands[first])) {
         return unknown(args->operands[first]);
     }
-    return run_words(name, args->operands + first, args->n_operands - first,
-                     fl_args_has(args, "--json"));
+    if (!read_timeout(args, &t.timeout_ms)) {
+        return FL_EXIT_BAD_INPUT;
+    }
+    return run_words(&t, args->operands + first, args->n_operands - first);
 }
 
 const fl_command fl_command_ctl = {
@@ -313,10 +351,14 @@ const fl_command fl_command_ctl = {
     .summary = "See or steer a run while it trains.",
     .details =
         "RUN is a run directory, or the name of one or of a job below runs/. Without it, or where\n"
-        "several fit, it is the newest run that lives. Each command ends when it has taken "
-        "effect:\n"
-        "with 0; with 2 when it makes no sense; with 3 when the run refuses it or ends first.\n",
-    .options = {{"--json", 0, NULL, "the reply as the run sent it, in one line"}},
+        "several fit, it is the newest run that lives. tcp://ADDRESS:PORT is a run elsewhere.\n"
+        "Each command ends when it has taken effect: with 0; with 2 when it makes no sense; with "
+        "3\n"
+        "when the run refuses it, ends first or does not answer.\n",
+    .options = {{"--json", 0, NULL, "the reply as the run sent it, in one line"},
+                {"--timeout", 0, "SECONDS", "wait for the reply so long; default: 60"},
+                {"--key", 0, "FILE", "your secret key, where RUN is tcp://ADDRESS:PORT"},
+                {"--server", 0, "FILE", "the run's public key"}},
     .run = run,
     .help = help,
 };

@@ -1,6 +1,7 @@
 #include "launcher/ctl_client.h"
 
 #include "control/ctl_names.h"
+#include "control/guard.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "launcher/runs.h"
@@ -18,42 +19,94 @@ enum { LOOK_MS = 500 }; /* how often a silent run is looked at */
 
 struct fl_ctl_client_link {
     char path[PATH_MAX];
-    int dir_fd; /* a socket's path may have 107 bytes only: it is reached through this */
+    int dir_fd; /* -1: over a network; a socket's path may have 107 bytes only: it is reached
+                   through this */
     void *zmq, *socket;
     zmq_msg_t last; /* what was handed out */
     char *text;
     size_t capacity;
 };
 
-static bool open_socket(fl_ctl_client_link *link, bool events)
+static bool make_socket(fl_ctl_client_link *link, bool events)
 {
-    char endpoint[64];
     int linger_ms = 0;
     link->zmq = zmq_ctx_new();
     link->socket = link->zmq == NULL ? NULL : zmq_socket(link->zmq, events ? ZMQ_SUB : ZMQ_DEALER);
-    snprintf(endpoint, sizeof endpoint, "ipc:///proc/self/fd/%d/%s", link->dir_fd,
-             events ? FL_CTL_EVENTS_SOCKET : FL_CTL_SOCKET);
     return link->socket != NULL &&
            zmq_setsockopt(link->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) == 0 &&
-           (!events || zmq_setsockopt(link->socket, ZMQ_SUBSCRIBE, "", 0) == 0) &&
-           zmq_connect(link->socket, endpoint) == 0;
+           (!events || zmq_setsockopt(link->socket, ZMQ_SUBSCRIBE, "", 0) == 0);
 }
 
-fl_status fl_ctl_client_open(const char *path, bool events, fl_ctl_client_link **out)
+static fl_status make_link(const char *path, bool events, fl_ctl_client_link **out)
 {
     fl_ctl_client_link *link = NULL;
     FL_TRY(fl_alloc(sizeof *link, (void **)&link));
     zmq_msg_init(&link->last);
     snprintf(link->path, sizeof link->path, "%s", path);
-    link->dir_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (link->dir_fd < 0 || !open_socket(link, events)) {
-        fl_status status = fl_fail(FL_EIO, "%s: cannot reach the run: %s", path,
-                                   link->dir_fd < 0 ? strerror(errno) : zmq_strerror(zmq_errno()));
-        fl_ctl_client_close(&link);
-        return status;
-    }
+    link->dir_fd = -1;
     *out = link;
+    return make_socket(link, events)
+               ? FL_OK
+               : fl_fail(FL_EIO, "%s: cannot make a socket: %s", path, zmq_strerror(zmq_errno()));
+}
+
+static fl_status connect_near(fl_ctl_client_link *link, bool events)
+{
+    char endpoint[64];
+    link->dir_fd = open(link->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    snprintf(endpoint, sizeof endpoint, "ipc:///proc/self/fd/%d/%s", link->dir_fd,
+             events ? FL_CTL_EVENTS_SOCKET : FL_CTL_SOCKET);
+    if (link->dir_fd < 0 || zmq_connect(link->socket, endpoint) != 0) {
+        return fl_fail(FL_EIO, "%s: cannot reach the run: %s", link->path,
+                       link->dir_fd < 0 ? strerror(errno) : zmq_strerror(zmq_errno()));
+    }
     return FL_OK;
+}
+
+static fl_status connect_far(fl_ctl_client_link *link, bool events, const char *key,
+                             const char *server)
+{
+    char endpoint[PATH_MAX], secret[FL_KEY_MAX], own[FL_KEY_MAX], theirs[FL_KEY_MAX];
+    if (!fl_guard_endpoint(link->path, events, endpoint, sizeof endpoint)) {
+        return fl_fail(FL_EINVAL, "%s: allowed: tcp://ADDRESS:PORT", link->path);
+    }
+    FL_TRY(fl_guard_read_key(server, false, theirs));
+    FL_TRY(fl_guard_read_key(key, true, secret));
+    bool good = zmq_curve_public(own, secret) == 0 &&
+                zmq_setsockopt(link->socket, ZMQ_CURVE_SERVERKEY, theirs, FL_KEY_MAX) == 0 &&
+                zmq_setsockopt(link->socket, ZMQ_CURVE_PUBLICKEY, own, FL_KEY_MAX) == 0 &&
+                zmq_setsockopt(link->socket, ZMQ_CURVE_SECRETKEY, secret, FL_KEY_MAX) == 0 &&
+                zmq_connect(link->socket, endpoint) == 0;
+    explicit_bzero(secret, sizeof secret);
+    return good ? FL_OK
+                : fl_fail(FL_EIO, "%s: cannot connect: %s", link->path, zmq_strerror(zmq_errno()));
+}
+
+static fl_status keep(fl_status status, fl_ctl_client_link *link, fl_ctl_client_link **out)
+{
+    if (status == FL_OK) {
+        *out = link;
+    } else {
+        fl_ctl_client_close(&link);
+    }
+    return status;
+}
+
+fl_status fl_ctl_client_open(const char *path, bool events, fl_ctl_client_link **out)
+{
+    fl_ctl_client_link *link = NULL;
+    fl_status status = make_link(path, events, &link);
+    status = status == FL_OK ? connect_near(link, events) : status;
+    return keep(status, link, out);
+}
+
+fl_status fl_ctl_client_open_far(const char *endpoint, bool events, const char *key,
+                                 const char *server, fl_ctl_client_link **out)
+{
+    fl_ctl_client_link *link = NULL;
+    fl_status status = make_link(endpoint, events, &link);
+    status = status == FL_OK ? connect_far(link, events, key, server) : status;
+    return keep(status, link, out);
 }
 
 void fl_ctl_client_close(fl_ctl_client_link **link)
@@ -89,7 +142,8 @@ static fl_status wait_part(fl_ctl_client_link *link, int64_t deadline_us)
             return fl_fail(FL_EDEADLINE, "%s: no answer in time", link->path);
         }
         /* What it sent before it ended may still be on its way. */
-        if (!fl_run_is_live(link->path) && zmq_poll(&item, 1, LOOK_MS) == 0) {
+        bool near = link->dir_fd >= 0; /* a far one only answers, or does not */
+        if (near && !fl_run_is_live(link->path) && zmq_poll(&item, 1, LOOK_MS) == 0) {
             return fl_fail(FL_EPEER, "%s: the run has ended", link->path);
         }
     }
@@ -124,10 +178,11 @@ fl_status fl_ctl_client_ask(fl_ctl_client_link *link, const char *request, int64
     return read_part(link, reply);
 }
 
-fl_status fl_ctl_client_event(fl_ctl_client_link *link, const char **line, int64_t *sequence)
+fl_status fl_ctl_client_event(fl_ctl_client_link *link, int64_t timeout_ms, const char **line,
+                              int64_t *sequence)
 {
     const char *text;
-    FL_TRY(wait_part(link, INT64_MAX));
+    FL_TRY(wait_part(link, fl_deadline_us(timeout_ms)));
     FL_TRY(read_part(link, &text)); /* the event's name, which stands in the line as well */
     FL_TRY(read_part(link, &text));
     *sequence = strtoll(text, NULL, 10);

@@ -12,6 +12,13 @@ typedef struct fl_ctl_client_link fl_ctl_client_link;
 /* Connect to the live run in the directory `path`; `events`: to what it publishes, instead of to
  * where it takes requests. FL_EIO when that cannot be. One thread. */
 fl_status fl_ctl_client_open(const char *path, bool events, fl_ctl_client_link **out) FL_MUST_CHECK;
+/* The same over a network, to a run whose control.listen is `endpoint`.
+ * key     file of this client's secret key
+ * server  file of the run's public key
+ * Returns FL_EINVAL for files that hold no key. Whether the run knows the key shows only when it
+ * does not answer. */
+fl_status fl_ctl_client_open_far(const char *endpoint, bool events, const char *key,
+                                 const char *server, fl_ctl_client_link **out) FL_MUST_CHECK;
 void fl_ctl_client_close(fl_ctl_client_link **link);
 
 /* Send a request and wait for its reply: *reply is borrowed until the next call and ended by 0.
@@ -19,9 +26,9 @@ void fl_ctl_client_close(fl_ctl_client_link **link);
 fl_status fl_ctl_client_ask(fl_ctl_client_link *link, const char *request, int64_t timeout_ms,
                             const char **reply) FL_MUST_CHECK;
 
-/* Wait for an event. *line as above; *sequence counts up by one unless some were lost.
- * Returns FL_EPEER when the run has ended. */
-fl_status fl_ctl_client_event(fl_ctl_client_link *link, const char **line,
+/* Wait for an event, for at most timeout_ms (FL_EDEADLINE). *line as above; *sequence counts up by
+ * one unless some were lost. Returns FL_EPEER when the run has ended. */
+fl_status fl_ctl_client_event(fl_ctl_client_link *link, int64_t timeout_ms, const char **line,
                               int64_t *sequence) FL_MUST_CHECK;
 
 #endif

@@ -6,6 +6,7 @@
 #include "launcher/run.h"
 
 #include "autodp/sampler.h"
+#include "control/guard.h"
 #include "control/head.h"
 #include "device/alloc.h"
 #include "device/log.h"
@@ -110,10 +111,20 @@ static fl_status check_data(preparation *p, fl_shape *input)
     return d->ops->max_shape(d->self, input, &n_targets);
 }
 
+/* Read for their messages; the head reads them again. */
+static fl_status check_keys(const fl_job *job)
+{
+    fl_guard *guard = NULL;
+    FL_TRY(fl_guard_create(job, &guard));
+    fl_guard_destroy(&guard);
+    return FL_OK;
+}
+
 static fl_status prepare(preparation *p)
 {
     fl_shape input;
     FL_TRY(fl_job_check(p->job)); /* a job that a program filled in has met no parser */
+    FL_TRY(check_keys(p->job));
     FL_TRY(check_data(p, &input));
     FL_TRY(fl_model_check(p->model, &input));
     size_t n_layers = (size_t)fl_model_n_layers(p->model);

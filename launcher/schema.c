@@ -27,6 +27,7 @@ static const fl_section sections[] = {
     {"elastic", "How the plan changes while the run goes on."},
     {"fault", "When a worker counts as lost."},
     {"trace", "Which steps are traced; docs/traces.md tells how to read a trace."},
+    {"control", "Who else than its own user may see and steer the run; docs/control.md."},
     {"run", "Where a run leaves its files."},
 };
 
@@ -524,6 +525,25 @@ static const fl_field fields[] = {
      .least = 0,
      .most = INT64_C(1000000000000),
      .doc = "The first step of that trace, counted from 0."},
+
+    {.path = "control.listen",
+     .type = FL_FIELD_PATH,
+     .offset = AT(control.listen),
+     .initial = "none",
+     .word = "none",
+     .doc = "Take requests at tcp://ADDRESS:PORT, and publish events at the next port."},
+    {.path = "control.key",
+     .type = FL_FIELD_PATH,
+     .offset = AT(control.key),
+     .initial = "none",
+     .word = "none",
+     .doc = "The file of the run's secret key; frostline key makes one."},
+    {.path = "control.allow",
+     .type = FL_FIELD_PATH,
+     .offset = AT(control.allow),
+     .initial = "none",
+     .word = "none",
+     .doc = "The file of the public keys of those who may connect, one a line."},
 
     {.path = "run.dir",
      .type = FL_FIELD_PATH,

@@ -8,6 +8,7 @@ set(FL_TESTS_MULTIPROC
   test_ctl_hostile
   test_ctl_plans
   test_freezing
+  test_guard
   test_head
   test_net
   test_group

@@ -307,7 +307,7 @@ static void test_ctl__events_are_the_lines_of_the_file(void **state)
     snprintf(path, sizeof path, "%s/events.jsonl", run.dir);
     bool last = false;
     while (!last) {
-        assert_int_equal(fl_ctl_client_event(events, &line, &sequence), FL_OK);
+        assert_int_equal(fl_ctl_client_event(events, LIVE_WAIT_MS, &line, &sequence), FL_OK);
         assert_true(before == 0 || sequence == before + 1);
         before = sequence;
         int next = find_line(path, line, at + 1);
