@@ -30,6 +30,7 @@ typedef enum fl_ctl_wait {
     FL_CTL_WAIT_STEER, /* for the workers to say that it has taken effect */
     FL_CTL_WAIT_STOP,  /* for the last step */
     FL_CTL_WAIT_PLAN,  /* for a transition to end */
+    FL_CTL_WAIT_IDLE,  /* for another transition to end, before its own can begin */
 } fl_ctl_wait;
 
 /* One request on its way to its reply. */
@@ -106,6 +107,9 @@ void fl_ctl_plan_result(const fl_head *head, fl_ctl_call *call);
 void fl_ctl_plan_failed(fl_head *head, const fl_ctl_call *call);
 
 /* ---- ctl_socket.c, for ctl_steer.c ---- */
+
+/* Run the handler of pending[i] again: what was in its way is gone. */
+void fl_ctl_retry(fl_head *head, int i);
 
 /* Answer pending[i] and forget it. report: of what was waited for; NULL: none. */
 void fl_ctl_settle(fl_head *head, int i, const fl_steered_report *report);

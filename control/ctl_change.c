@@ -43,7 +43,9 @@ static void ask(fl_head *head, fl_ctl_call *call, const fl_plan *plan, const cha
 {
     fl_plan placed = *plan;
     fl_decide_place(head, &placed);
-    if (same_plan(&placed, &head->plan) && head->elastic.state == FL_ELASTIC_IDLE) {
+    if (head->elastic.state != FL_ELASTIC_IDLE) {
+        call->wait = FL_CTL_WAIT_IDLE;
+    } else if (same_plan(&placed, &head->plan)) {
         plan_fields(call->result, &head->plan, false, head->tally.steps);
     } else if (fl_elastic_ask(head, plan, 0, why) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
@@ -103,7 +105,7 @@ static void choose_scale(fl_head *head, fl_ctl_call *call, fl_usable *usable)
         return;
     }
     ask(head, call, &plan, "ctl scale");
-    if (call->error == FL_CTL_OK) {
+    if (call->error == FL_CTL_OK && call->wait != FL_CTL_WAIT_IDLE) {
         call->limit_before = head->usable.limit;
         head->usable.limit = usable->limit; /* later plans stay within it */
     }
@@ -156,7 +158,7 @@ void fl_ctl_drain(fl_head *head, fl_ctl_call *call)
     bool before = head->usable.drained[rank];
     head->usable.drained[rank] = true;
     ask(head, call, &plan, why);
-    if (call->error != FL_CTL_OK) {
+    if (call->error != FL_CTL_OK || call->wait == FL_CTL_WAIT_IDLE) {
         head->usable.drained[rank] = before;
     }
 }
@@ -191,8 +193,7 @@ static void go_to(fl_head *head, fl_ctl_call *call, int F)
     if (F == plan.F) {
         ask(head, call, &plan, why);
     } else if (head->elastic.state != FL_ELASTIC_IDLE) {
-        fl_ctl_refuse(call, FL_CTL_REFUSED, "generation %u is on its way (%s)",
-                      head->elastic.next.generation, head->elastic.why);
+        call->wait = FL_CTL_WAIT_IDLE; /* what is best is decided then */
     } else if (fl_decide_by_hand(head, F, why, &plan) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     } else {

@@ -205,6 +205,26 @@ static void end_reply(fl_ctl *ctl, fl_ctl_call *call)
     }
 }
 
+static void forget(fl_ctl *ctl, int i)
+{
+    fl_ctl_call *call = &ctl->pending[i];
+    ctl->n_pending--;
+    memmove(call, call + 1, (size_t)(ctl->n_pending - i) * sizeof *call);
+}
+
+void fl_ctl_retry(fl_head *head, int i)
+{
+    fl_ctl *ctl = head->ctl;
+    fl_ctl_call *call = &ctl->pending[i];
+    call->wait = FL_CTL_WAIT_NONE;
+    begin_reply(ctl, call, true);
+    call->request.command->run(head, call);
+    if (call->error != FL_CTL_OK || call->wait == FL_CTL_WAIT_NONE) {
+        end_reply(ctl, call);
+        forget(ctl, i);
+    }
+}
+
 void fl_ctl_settle(fl_head *head, int i, const fl_steered_report *report)
 {
     fl_ctl *ctl = head->ctl;
@@ -216,8 +236,7 @@ void fl_ctl_settle(fl_head *head, int i, const fl_steered_report *report)
         fl_ctl_steer_result(head, call, report);
     }
     end_reply(ctl, call);
-    ctl->n_pending--;
-    memmove(call, call + 1, (size_t)(ctl->n_pending - i) * sizeof *call);
+    forget(ctl, i);
 }
 
 /* ---- requests ---- */

@@ -189,6 +189,12 @@ void fl_ctl_drive(fl_head *head)
             fl_ctl_settle(head, i, NULL);
         }
     }
+    for (int i = 0; i < ctl->n_pending && head->elastic.state == FL_ELASTIC_IDLE; i++) {
+        if (ctl->pending[i].wait == FL_CTL_WAIT_IDLE) {
+            fl_ctl_retry(head, i);
+            break; /* the others have their turn when this one is over */
+        }
+    }
     send_next(head);
 }
 

@@ -21,7 +21,7 @@ static const double TOLERANCE = 1e-5;
 
 #define TRAINING                                                                                   \
     "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "40",      \
-        "autodp.bucket", "16KiB"
+        "autodp.bucket", "16KiB", "pipe.m", "2"
 #define ENDLESS TRAINING, "train.epochs", "900"
 
 typedef struct changed {
