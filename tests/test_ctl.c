@@ -251,8 +251,8 @@ static void test_ctl__refuses_what_it_does_not_have(void **state)
 static void test_ctl__plan_tells_and_changes_nothing(void **state)
 {
     (void)state;
-    live_run run = live_start((const char *const[]){ENDLESS, "pipe.k", "auto", "autodp.r", "auto",
-                                                    "pipe.m", "auto", NULL});
+    live_run run =
+        live_start((const char *const[]){ENDLESS, "pipe.k", "auto", "autodp.r", "auto", NULL});
     live_await_step(&run, 30);
     json_t *plan = live_ask(&run, "plan", "{\"devices\": 1, \"frozen\": 2}");
     assert_int_equal(json_integer_value(json_object_get(plan, "k")), 1);
@@ -260,7 +260,7 @@ static void test_ctl__plan_tells_and_changes_nothing(void **state)
     assert_int_equal(json_integer_value(json_object_get(plan, "f")), 2);
     assert_true(json_number_value(json_object_get(plan, "step_ms")) > 0.0);
     assert_true(json_number_value(json_object_get(plan, "speedup")) > 0.0);
-    assert_true(json_array_size(json_object_get(plan, "candidates")) > 1);
+    assert_true(json_array_size(json_object_get(plan, "candidates")) >= 1);
     json_decref(plan);
     json_t *status = live_ask(&run, "status", "{}");
     json_t *now = json_object_get(status, "plan");
