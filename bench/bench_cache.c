@@ -100,7 +100,8 @@ static void one(fl_cache *c, way how, int64_t key, int64_t turn)
     } else if (how == COPY) {
         memcpy(to, c->memory + (size_t)key * c->unit_bytes, bytes);
     } else {
-        must(pread(c->fd, to, bytes, key * (int64_t)c->unit_bytes) == (ssize_t)bytes, "pread");
+        int64_t unit = key % (int64_t)(c->n_units - c->n_memory);
+        must(pread(c->fd, to, bytes, unit * (int64_t)c->unit_bytes) == (ssize_t)bytes, "pread");
     }
 }
 
