@@ -154,8 +154,8 @@ static double round_of(fl_cache *c, way how)
     }
     must(s->allocations == 0, "a hit allocated memory");
     munmap(s, sizeof *s);
-    return (double)(n_values / n_workers * n_workers) * ELEMENTS * (double)c->element_bytes /
-           (double)longest * 1e-3;
+    int64_t n_read = n_values / n_workers * n_workers;
+    return (double)n_read * ELEMENTS * (double)c->element_bytes / (double)longest * 1e-3;
 }
 
 static int compare(const void *a, const void *b)

@@ -408,7 +408,7 @@ static double clock_bubble(const fl_plan *plan, const stage_cost *cost)
 static void find_bubbles(analysis *a)
 {
     const fl_trace_about *about = &a->trace->about;
-    double bubble = 0.0, expected = 0.0, of_plan[FL_TRACE_PLANS];
+    double bubble = 0.0, expected = 0.0, of_plan[FL_TRACE_PLANS] = {0};
     int n = 0;
     list_windows(a);
     for (int p = 0; p < about->n_plans; p++) {

@@ -15,7 +15,7 @@ const fl_profile_field fl__profile_costs[] = {
     {COST(link_bytes_per_us), true, 0},
     {COST(reduce_bytes_per_us), true, 0},
     {COST(reduce_cpu_share), false, 0},
-    {NULL},
+    {.name = NULL},
 };
 
 const fl_profile_field fl__profile_layer[] = {
@@ -29,7 +29,7 @@ const fl_profile_field fl__profile_layer[] = {
     {LAYER_WHOLE(kept_bytes), false, 0},
     {LAYER_WHOLE(scratch_bytes), false, 0},
     {LAYER_WHOLE(n_params), false, 0},
-    {NULL},
+    {.name = NULL},
 };
 
 const fl_profile_field fl__profile_tuned[] = {
@@ -39,5 +39,5 @@ const fl_profile_field fl__profile_tuned[] = {
     {"r", FL_PROFILE_COUNT, TUNED(R), false, 1},
     {"m", FL_PROFILE_COUNT, TUNED(M), false, 1},
     {"step_us", FL_PROFILE_REAL, TUNED(step_us), true, 0},
-    {NULL},
+    {.name = NULL},
 };

@@ -151,11 +151,15 @@ static void copy_cuts(int *to, const int *from, int K)
     }
 }
 
+/* Times are compared to the nanosecond: the same work added up in another order is no faster. */
+static const double NANOSECOND_US = 1e-3;
+
 /* Ties go to smaller K, then smaller M: the simpler plan. */
 static bool is_better(const fl_candidate *a, const fl_candidate *b)
 {
-    if (a->step_us != b->step_us) {
-        return a->step_us < b->step_us;
+    double a_ns = rint(a->step_us / NANOSECOND_US), b_ns = rint(b->step_us / NANOSECOND_US);
+    if (a_ns != b_ns) {
+        return a_ns < b_ns;
     }
     return a->K != b->K ? a->K < b->K : (a->M != b->M ? a->M < b->M : a->R < b->R);
 }
@@ -260,7 +264,7 @@ static fl_status consider_all(planner *p, int capacity)
 {
     FL_TRY(fl_alloc_array(p->n_options, sizeof *p->seen, (void **)&p->seen));
     for (size_t i = 0; i < p->n_options; i++) {
-        if (p->options[i].bound_us > p->best.step_us && p->n_seen >= capacity) {
+        if (p->options[i].bound_us > p->best.step_us + NANOSECOND_US && p->n_seen >= capacity) {
             break;
         }
         FL_TRY(consider(p, &p->options[i]));
