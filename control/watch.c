@@ -57,6 +57,12 @@ static int class_of(fl_loss_kind kind)
     return kind == FL_LOSS_KILLED ? 0 : kind == FL_LOSS_SILENT ? 2 : 1;
 }
 
+/* A standby worker is in nobody's step: it is only asked for when everybody else has reported. */
+static bool is_later(const fl_worker *a, const fl_worker *b)
+{
+    return a->place.active != b->place.active ? a->place.active : a->steps < b->steps;
+}
+
 /* Everybody lives and nobody failed by itself, but some waited in vain: for whom? For one that has
  * not reported and is furthest behind; if all have, the first that reported is as good as any. */
 static fl_loss_kind waited_for(const fl_worker *workers, int n_workers, int first_reporter,
@@ -66,7 +72,7 @@ static fl_loss_kind waited_for(const fl_worker *workers, int n_workers, int firs
     for (int i = 0; i < n_workers; i++) {
         const fl_worker *w = &workers[i];
         if (w->failed_us == 0 && !w->done && w->exited_us == 0 &&
-            (late < 0 || w->steps < workers[late].steps)) {
+            (late < 0 || is_later(w, &workers[late]))) {
             late = i;
         }
     }

@@ -147,6 +147,11 @@ static void test_watch__names_who_is_waited_for(void **state)
     failed(&w[1], 4 * SECOND_US, FL_EDEADLINE);
     w[2].steps = 9;
     assert_judged(w, FL_LOSS_STUCK, 2); /* the one furthest behind */
+    w[0].place.active = false;
+    w[0].steps = 0;
+    assert_judged(w, FL_LOSS_STUCK, 2); /* nobody in a step waits for a standby worker */
+    failed(&w[2], SECOND_US, FL_EDEADLINE);
+    assert_judged(w, FL_LOSS_STUCK, 0);
 }
 
 /* Would catch: a detector that, with its settling and grace, takes longer than it is given. */
