@@ -13,7 +13,8 @@
 #include <string.h>
 
 #define JOB_HAS                                                                                    \
-    "name, model, data, train, devices, freeze, cache, pipe, autodp, elastic, fault, trace, run"
+    "name, model, data, train, devices, freeze, cache, pipe, autodp, elastic, fault, trace, "      \
+    "control, run"
 #define TRAIN_HAS                                                                                  \
     "epochs, batch, optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, " \
     "clip, seed, max_steps, evaluate"
