@@ -134,7 +134,9 @@ static void look_at(pid_t pid, look *l)
     count_descriptors(pid, l);
     l->shared_maps = count_shared_maps(pid);
     l->threads = (int)status_field(pid, "Threads:");
-    l->rss_kib = status_field(pid, "VmRSS:");
+    /* Without what is shared: the flight recorder's rings are of a fixed size and fill with time.
+     */
+    l->rss_kib = status_field(pid, "RssAnon:") + status_field(pid, "RssFile:");
 }
 
 void fl__test_point(const char *point, fl_worker_state *w)

@@ -26,7 +26,8 @@ static void run(const char *name, const char *more)
     snprintf(command, sizeof command,
              "'%s/frostline' run '%s/configs/quickstart.yaml' --run-dir %s --set model.blocks=3 "
              "--set model.dim=16 --set train.batch=16 --set train.max_steps=%d --set pipe.k=2 "
-             "--set train.evaluate=false --set autodp.r=1 --set pipe.profile=profile.yaml %s",
+             "--set train.evaluate=false --set autodp.r=1 --set freeze.policy=none "
+             "--set pipe.profile=profile.yaml %s",
              FL_BINARY_DIR, FL_SOURCE_DIR, name, STEPS, more);
     run_command(folder, command, &said);
     if (said.exit_code != 0) {
