@@ -17,7 +17,7 @@ config=configs/vit-fashion.yaml
 sets=("${model[@]}")
 if [ "$what" = quickstart ]; then
     config=configs/quickstart.yaml
-    sets=(--set train.evaluate=false)
+    sets=(--set train.evaluate=false --set freeze.policy=none --set devices.memory=2GiB)
 fi
 sets+=(--set devices.count=2)
 profile=$out_dir/auto-$what.yaml

@@ -19,12 +19,12 @@ frozen=("${@:-0}")
 if [ $# -eq 0 ]; then
     frozen=(0 4)
 fi
-plans=(1,1,1 1,1,4 1,2,1 1,2,2 2,1,2 2,1,4 2,1,8 2,1,12)
+plans=('1,1,1' '1,1,4' '1,2,1' '1,2,2' '2,1,2' '2,1,4' '2,1,8' '2,1,12')
 config=configs/vit-fashion.yaml
 sets=("${model[@]}")
 if [ "$what" = quickstart ]; then
     config=configs/quickstart.yaml
-    sets=(--set train.evaluate=false)
+    sets=(--set train.evaluate=false --set freeze.policy=none --set devices.memory=2GiB)
 fi
 sets+=(--set devices.count=2)
 profile=$out_dir/predict-$what.yaml

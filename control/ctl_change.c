@@ -190,11 +190,9 @@ static void go_to(fl_head *head, fl_ctl_call *call, int F)
     fl_plan plan = head->plan;
     char why[64];
     snprintf(why, sizeof why, "ctl %s %d", call->request.command->name, F);
-    if (F == plan.F) {
-        ask(head, call, &plan, why);
-    } else if (head->elastic.state != FL_ELASTIC_IDLE) {
+    if (F != plan.F && head->elastic.state != FL_ELASTIC_IDLE) {
         call->wait = FL_CTL_WAIT_IDLE; /* what is best is decided then */
-    } else if (fl_decide_by_hand(head, F, why, &plan) != FL_OK) {
+    } else if (F != plan.F && fl_decide_by_hand(head, F, why, &plan) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     } else {
         ask(head, call, &plan, why);

@@ -179,9 +179,8 @@ void fl_ctl_drive(fl_head *head)
     }
     for (int i = ctl->n_pending - 1; i >= 0; i--) {
         fl_ctl_call *call = &ctl->pending[i];
-        if (call->wait == FL_CTL_WAIT_STOP && head->state == FL_HEAD_FINISHING) {
-            fl_ctl_settle(head, i, NULL);
-        } else if (plan_has_ended(head, call)) {
+        bool stopped = call->wait == FL_CTL_WAIT_STOP && head->state == FL_HEAD_FINISHING;
+        if (stopped || plan_has_ended(head, call)) {
             fl_ctl_settle(head, i, NULL);
         } else if (head->state > FL_HEAD_RUNNING ||
                    (head->n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {

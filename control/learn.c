@@ -49,8 +49,11 @@ static fl_live_stage of_worker(const fl_learn_worker *w)
     for (int64_t i = oldest > WARM_UP_STEPS ? oldest : WARM_UP_STEPS; i < w->n; i++) {
         us[n++] = w->compute_us[i % FL_LEARN_STEPS];
     }
-    return n == 0 ? (fl_live_stage){0}
-                  : (fl_live_stage){.n_steps = n, .compute_us = fl_probe_quartile(us, n)};
+    fl_live_stage stage = {.n_steps = n};
+    if (n > 0) {
+        stage.compute_us = fl_probe_quartile(us, n);
+    }
+    return stage;
 }
 
 /* The mean of a stage's replicas: shares differ by a sample at most. */

@@ -6,7 +6,7 @@
 #include "control/wire.h"
 
 enum { FL_WIRE_CACHE_BYTES = 12 * 8 + 2 * 4 };
-void fl_wire_put_cache(fl_writer *w, const fl_cache_report *report);
-bool fl_wire_get_cache(fl_reader *r, fl_cache_report *report);
+void fl_wire_put_cache(fl_writer *w, const fl_cache_report *c);
+bool fl_wire_get_cache(fl_reader *r, fl_cache_report *c);
 
 #endif

@@ -219,16 +219,14 @@ static fl_status read_document(reader *r, const char *text, size_t size_bytes, f
                                fl_profile_about *about)
 {
     yaml_parser_t parser;
-    yaml_document_t document;
     if (!yaml_parser_initialize(&parser)) {
         return fl_fail(FL_ENOMEM, "%s: out of memory", r->name);
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, size_bytes);
     fl_status status = FL_OK;
-    if (yaml_parser_load(&parser, &document)) {
-        r->document = &document;
+    if (yaml_parser_load(&parser, r->document)) {
         status = read_root(r, p, about);
-        yaml_document_delete(&document);
+        yaml_document_delete(r->document);
     } else {
         status = fl_fail(FL_ENOMEM, "%s: out of memory", r->name);
     }
@@ -246,7 +244,8 @@ fl_status fl_profile_parse(const char *name, const char *text, size_t size_bytes
                            const fl_profile_key *key, const fl_model *model, fl_profile *profile,
                            fl_profile_about *about)
 {
-    reader r = {.name = name, .key = key, .model = model};
+    yaml_document_t document;
+    reader r = {.name = name, .key = key, .model = model, .document = &document};
     fl_profile *p = NULL;
     fl_profile_about read = {0};
     if (!fl_profile_is_one(text, size_bytes)) {

@@ -401,6 +401,7 @@ static int64_t best_hits(const order_of_use *o, int64_t capacity)
                     last = key;
                 }
             }
+            assert_true(last >= 0);
             there[last] = false;
             n--;
         }

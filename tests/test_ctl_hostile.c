@@ -40,8 +40,7 @@ static const char *const bases[] = {
     "{\"v\": 1, \"id\": \"h2\", \"cmd\": \"plan\", \"args\": {\"devices\": 2, \"frozen\": 1}}",
     "{\"v\": 1, \"id\": \"h3\", \"cmd\": \"pause\"}",
     "{\"v\": 1, \"id\": \"h4\", \"cmd\": \"stop\", \"args\": {\"when\": \"now\"}}",
-    "{\"v\": 1, \"id\": \"h5\", \"cmd\": \"set\", \"args\": {\"field\": \"train.lr\", \"value\": "
-    "9}}",
+    "{\"v\": 1, \"id\": \"h5\", \"cmd\": \"set\", \"args\": {\"field\":\"train.lr\",\"value\":9}}",
     "{\"v\": 1, \"id\": \"h6\", \"cmd\": \"drain\", \"args\": {\"worker\": 1}}",
     "{\"v\": 1, \"id\": \"h7\", \"cmd\": \"freeze\", \"args\": {\"blocks\": 2}}",
 };

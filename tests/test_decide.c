@@ -108,8 +108,9 @@ static void begin(rig *r, int K, int R, int F, int wanted, int64_t n_steps)
 static int set_up(void **state)
 {
     rig *r = calloc(1, sizeof *r);
+    assert_non_null(r);
     snprintf(r->dir, sizeof r->dir, "/tmp/frostline-decide-XXXXXX");
-    if (r == NULL || mkdtemp(r->dir) == NULL) {
+    if (mkdtemp(r->dir) == NULL) {
         return -1;
     }
     r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY);

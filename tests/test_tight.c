@@ -301,7 +301,7 @@ static void test_tight__freezing_frees_a_device(void **state)
     static const char *const sets[] = {"freeze.policy", "schedule",    "freeze.start",
                                        "16 steps",      "freeze.list", "[7]",
                                        "freeze.keep",   "1",           NULL};
-    double k[LONG + 1], r[LONG + 1], f[LONG + 1], ignored[4];
+    double k[LONG + 1] = {0}, r[LONG + 1] = {0}, f[LONG + 1] = {0}, ignored[4];
     char dir[64];
     fl_job job;
     fl_dataset data;

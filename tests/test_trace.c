@@ -287,7 +287,11 @@ static void test_trace__damage_is_refused(void **state)
     for (uint64_t i = 0; i < 3000; i++) {
         fl_trace_data *back = calloc(1, sizeof *back);
         char *copy = malloc(n);
-        assert_true(back != NULL && copy != NULL);
+        if (back == NULL || copy == NULL) {
+            free(back);
+            free(copy);
+            break; /* then nothing was read, which the end of the test sees */
+        }
         memcpy(copy, text, n);
         size_t length = i % 5 == 0 ? fl_mix64(seed, i) % n : n;
         for (uint64_t k = 0; k < 1 + i % 4; k++) {
