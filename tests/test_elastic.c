@@ -42,8 +42,9 @@ static fl_plan plan_of(int K, int R)
 static int set_up(void **state)
 {
     rig *r = calloc(1, sizeof *r);
+    assert_non_null(r);
     snprintf(r->dir, sizeof r->dir, "/tmp/frostline-elastic-XXXXXX");
-    if (r == NULL || mkdtemp(r->dir) == NULL) {
+    if (mkdtemp(r->dir) == NULL) {
         return -1;
     }
     r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY);
