@@ -193,7 +193,8 @@ static fl_status read_root(const reader *r, fl_profile *p, fl_profile_about *abo
     struct {
         int format;
     } head = {0};
-    static const fl_profile_field format[] = {{"format", FL_PROFILE_COUNT, 0, false, 1}, {NULL}};
+    static const fl_profile_field format[] = {{"format", FL_PROFILE_COUNT, 0, false, 1},
+                                              {.name = NULL}};
     if (root == NULL || root->type != YAML_MAPPING_NODE) {
         return fl_fail(FL_EFORMAT, "%s: this is no profile", r->name);
     }
