@@ -199,6 +199,13 @@ static void moved(fl_worker *worker, int64_t steps)
     worker->steps = steps > worker->steps ? steps : worker->steps;
 }
 
+/* A report of a step says so sooner than the next heartbeat does. */
+static void stepped(fl_worker *worker, int64_t step)
+{
+    moved(worker, step + 1);
+    snprintf(worker->operation, sizeof worker->operation, "step");
+}
+
 static bool is_stale(const fl_head *head, const fl_frame *frame)
 {
     bool bears_one = frame->type == FL_FRAME_STEP || frame->type == FL_FRAME_LEDGER;
@@ -229,7 +236,7 @@ static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)
         fl_story_ready(head, worker);
         break;
     case FL_FRAME_STEP:
-        moved(worker, frame->step.step + 1);
+        stepped(worker, frame->step.step);
         if (fl_tally_step(&head->tally, &frame->step, frame->at_us)) {
             fl_runfiles_step(&head->files, &frame->step);
             if (head->tally.steps == head->tally.n_steps) {
@@ -253,7 +260,7 @@ static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)
         fl_story_cache(head, worker, &frame->cache);
         break;
     case FL_FRAME_TIME:
-        moved(worker, frame->time.step + 1);
+        stepped(worker, frame->time.step);
         add_times(&head->times[worker->rank], &frame->time);
         fl_learn_time(head, worker->rank, frame->generation, &frame->time);
         fl_stragglers_add(head, worker->rank, &frame->time);
