@@ -474,12 +474,15 @@ bool fake_await_line(const fake_run *run, const char *file, const char *text)
 static bool has_steps(const void *context)
 {
     const wanted *w = (const wanted *)context;
-    return atomic_load(&w->run->shared->done[0]) >= w->steps;
+    return atomic_load(&w->run->shared->done[0]) >= w->steps && has_line(context);
 }
 
 bool fake_await_steps(const fake_run *run, int64_t steps)
 {
-    return poll_until(has_steps, &(wanted){.run = run, .steps = steps});
+    /* The fake workers do not wait for the head, which may not have heard yet that all are ready. */
+    return poll_until(
+        has_steps,
+        &(wanted){.run = run, .file = "events.jsonl", .text = "run.running", .steps = steps});
 }
 
 bool fake_worker_pids(const fake_run *run, pid_t *pids)
