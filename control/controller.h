@@ -12,6 +12,7 @@
  *     survey.c    what the workers' flight recorders show
  *     tune.c      trying other M on live steps
  *     learn.c     what the run teaches the profile
+ *     mfu.c       how well the devices are used
  *     story.c     the events of events.jsonl; story_elastic.c those of transitions,
  *                 story_cache.c those of the cache */
 #ifndef FL_CONTROL_CONTROLLER_H
@@ -146,6 +147,21 @@ typedef struct fl_time_sums {
     int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
 } fl_time_sums;
 
+/* What workers have told of the cache since the run began. */
+typedef struct fl_cache_sums {
+    int f;                                /* frozen blocks, as the newest report has it */
+    bool on;                              /* whether it was used by then */
+    int64_t n_hits, n_upgrades, n_misses; /* samples */
+} fl_cache_sums;
+
+/* What a step asks for, what the devices that train could do, and which share of it they do. NAN:
+ * unknown. */
+typedef struct fl_mfu {
+    double step_flops; /* operations of one step */
+    double peak_flops; /* operations a second */
+    double share;
+} fl_mfu;
+
 typedef struct fl_ctl fl_ctl;
 
 typedef struct fl_head {
@@ -165,6 +181,8 @@ typedef struct fl_head {
     fl_flight *flight;       /* what the workers do and did last */
     fl_waits_worker *survey; /* [n_workers] */
     fl_time_sums *times;     /* [n_workers] */
+    int64_t times_us;        /* since when they are summed; 0: nobody trains yet */
+    fl_cache_sums cache;
     fl_head_state state;
     fl_watch_limits limits;
     fl_signals signals;
@@ -384,6 +402,14 @@ void fl_stragglers_add(fl_head *head, int rank, const fl_time_report *report);
 /* The rank named last, -1: none. */
 int fl_stragglers_named(const fl_head *head);
 
+/* ---- mfu.c ---- */
+
+/* Of the plan that runs, by its steps so far. */
+fl_mfu fl_mfu_now(const fl_head *head);
+
+/* The same as fields "step_flops", "peak_flops" and "mfu"; null for what is unknown. */
+void fl_mfu_tell(const fl_head *head, fl_json *json);
+
 /* ---- story.c ---- */
 
 fl_json *fl_story_begin(fl_head *head, const char *event);
@@ -400,6 +426,8 @@ void fl_story_tuned(fl_head *head, const fl_tune_decision *decision);
 void fl_story_learned(fl_head *head, const fl_live_stage *live, const double *predicted_us);
 
 void fl_story_cache_opened(fl_head *head);
+/* Whether workers take from the cache what the plan's frozen blocks put out. */
+bool fl_cache_is_used(const fl_head *head);
 void fl_story_cache(fl_head *head, const fl_worker *worker, const fl_cache_report *report);
 
 void fl_story_started(fl_head *head);

@@ -1,6 +1,7 @@
 #include "control/ctl.h"
 
 #include "device/clock.h"
+#include "pipe/migrate_schedule.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -19,6 +20,12 @@ static const char *state_text(const fl_head *head)
     return head->ctl->paused ? "paused" : "running";
 }
 
+static int frozen_layers(const fl_head *head)
+{
+    const fl_plan_input *input = head->options->plan_input;
+    return input == NULL ? 0 : fl_frozen_layers(input->model, head->plan.F);
+}
+
 static void plan_fields(const fl_head *head, fl_json *j)
 {
     const fl_plan *plan = &head->plan;
@@ -33,6 +40,7 @@ static void plan_fields(const fl_head *head, fl_json *j)
         fl_json_integer(j, NULL, plan->first[k]);
     }
     fl_json_close(j, ']');
+    fl_json_integer(j, "frozen_layers", frozen_layers(head));
     fl_json_rounded(j, "predicted_step_ms", plan->predicted_step_us * 1e-3, 3);
     fl_json_close(j, '}');
 }
@@ -56,6 +64,26 @@ static void progress_fields(const fl_head *head, fl_json *j)
     fl_json_rounded(j, "left_s", fl_tally_left_s(t), 1);
     fl_json_real(j, "test_loss", t->any_eval ? t->last_eval.loss : NAN);
     fl_json_real(j, "test_accuracy", t->any_eval ? t->last_eval.accuracy : NAN);
+}
+
+static void cache_fields(const fl_head *head, fl_json *j)
+{
+    const fl_activations *a = head->options->activations;
+    const fl_cache_sums *sums = &head->cache;
+    fl_cache_stats stats = {0};
+    if (a != NULL) {
+        fl_cache_get_stats(a->cache, &stats);
+    }
+    fl_json_object(j, "cache");
+    fl_json_text(j, "state", a == NULL ? "none" : fl_cache_is_used(head) ? "on" : "off");
+    fl_json_integer(j, "hits", sums->n_hits);
+    fl_json_integer(j, "upgrades", sums->n_upgrades);
+    fl_json_integer(j, "misses", sums->n_misses);
+    fl_json_integer(j, "values", stats.n_values);
+    fl_json_integer(j, "used_bytes", stats.used_bytes);
+    fl_json_integer(j, "memory_bytes", stats.memory_bytes);
+    fl_json_integer(j, "disk_bytes", stats.disk_bytes);
+    fl_json_close(j, '}');
 }
 
 static const char *worker_state(const fl_worker *worker, bool is_drained)
@@ -110,8 +138,12 @@ void fl_ctl_status(fl_head *head, fl_ctl_call *call)
         }
     }
     fl_json_close(j, ']');
+    fl_mfu_tell(head, j);
+    cache_fields(head, j);
     fl_json_text(j, "transition", transition[head->elastic.state]);
     fl_json_integer(j, "straggler", fl_stragglers_named(head)); /* -1: none */
+    int64_t since_us = head->times_us == 0 ? 0 : fl_now_us() - head->times_us;
+    fl_json_rounded(j, "times_s", (double)since_us * 1e-6, 3);
     fl_json_array(j, "workers");
     for (int i = 0; i < head->n_workers; i++) {
         worker_fields(head, i, j);

@@ -126,6 +126,7 @@ void fl_story_plan(fl_head *head)
     fl_json_close(j, ']');
     fl_json_rounded(j, "step_ms", plan->predicted_step_us * 1e-3, 3);
     fl_json_rounded(j, "bubble", plan->predicted_bubble, 4);
+    fl_mfu_tell(head, j);
     fl_json_text(j, "why", why);
     fl_json_array(j, "candidates");
     for (int i = 0; i < head->options->n_candidates; i++) {
@@ -146,6 +147,7 @@ void fl_story_ready(fl_head *head, const fl_worker *worker)
 
 void fl_story_running(fl_head *head)
 {
+    head->times_us = fl_now_us();
     (void)begin(head, "run.running");
     end(head);
 }
@@ -165,6 +167,7 @@ static void shares(fl_head *head, fl_json *j)
         fl_json_close(j, '}');
         *t = (fl_time_sums){0};
     }
+    head->times_us = fl_now_us();
     fl_json_close(j, ']');
 }
 
@@ -184,6 +187,7 @@ void fl_story_epoch(fl_head *head)
         fl_json_integer(j, "test_samples", e->eval.samples);
         fl_json_rounded(j, "eval_seconds", e->eval.ms * 1e-3, 3);
     }
+    fl_mfu_tell(head, j);
     shares(head, j);
     end(head);
     fl_progress_epoch(&head->progress, &head->tally);

@@ -44,8 +44,23 @@ static void note(fl_head *head, const fl_worker *worker, const fl_cache_report *
         r->compute_us);
 }
 
+bool fl_cache_is_used(const fl_head *head)
+{
+    return head->cache.on && head->plan.F > 0 && head->cache.f == head->plan.F;
+}
+
+static void add(fl_cache_sums *sums, const fl_cache_report *r)
+{
+    sums->f = r->f;
+    sums->on = r->on;
+    sums->n_hits += r->n_hits;
+    sums->n_upgrades += r->n_upgrades;
+    sums->n_misses += r->n_misses;
+}
+
 void fl_story_cache(fl_head *head, const fl_worker *worker, const fl_cache_report *r)
 {
+    add(&head->cache, r);
     fl_json *j = fl_story_begin(head, r->decided ? "cache.decided" : "cache.used");
     fl_json_integer(j, "rank", worker->rank);
     fl_json_integer(j, "step", r->step);

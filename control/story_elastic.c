@@ -153,6 +153,7 @@ void fl_story_transition(fl_head *head)
     fl_json_rounded(j, "stall_ms", (double)e->stall_us * 1e-3, 3);
     fl_json_integer(j, "moved_bytes", e->moved_bytes);
     fl_json_integer(j, "kept_bytes", e->kept_bytes);
+    fl_mfu_tell(head, j);
     fl_story_end(head);
     if (fl_tune_is_trial(head)) {
         return; /* many, and small: fl_story_tuned tells people how they ended */

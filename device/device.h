@@ -149,6 +149,10 @@ const char *fl_device_cpu_name(char *text, size_t size_bytes);
 /* The device of dry runs. */
 fl_status fl_device_null_create(fl_device **out) FL_MUST_CHECK;
 
+/* Operations, two a multiply-add, that the matrix products asked of it so far would have taken, and
+ * attention's with them. What goes element by element does not count. device: a null device. */
+int64_t fl_device_null_flops(const fl_device *device);
+
 /* Every allocation must have been given back. *device becomes NULL; NULL is fine. */
 void fl_device_destroy(fl_device **device);
 

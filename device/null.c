@@ -7,6 +7,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* It counts the operations that its products would take. */
+typedef struct null_device {
+    fl_device base;
+    int64_t n_flops;
+} null_device;
+
+static void count(fl_device *d, int64_t n_multiply_adds)
+{
+    ((null_device *)d)->n_flops += 2 * n_multiply_adds;
+}
+
 /* Kernels that do nothing have no use for their arguments. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
@@ -72,12 +83,14 @@ static fl_status linear(fl_device *d, fl_stream *s, const float *in, fl_weight *
                         const float *bias, const float *residual, bool gelu, float *pre, float *y,
                         int64_t m)
 {
+    count(d, m * w->rows * w->cols);
     return FL_OK;
 }
 
 static fl_status linear_backward_input(fl_device *d, fl_stream *s, const float *grad_out,
                                        fl_weight *w, float *grad_in, int64_t m)
 {
+    count(d, m * w->rows * w->cols);
     return FL_OK;
 }
 
@@ -85,6 +98,7 @@ static fl_status linear_backward_weights(fl_device *d, fl_stream *s, const float
                                          const float *in, float *grad_w, float *grad_bias,
                                          int64_t m, int64_t n_out, int64_t n_in)
 {
+    count(d, m * n_out * n_in);
     return FL_OK;
 }
 
@@ -109,10 +123,22 @@ static fl_status layernorm_backward(fl_device *d, fl_stream *s, const float *gra
     return FL_OK;
 }
 
+/* One product over each sample's pairs of tokens, all heads. */
+static int64_t pairs(const int32_t *offsets, int64_t n_samples, int64_t width, bool causal)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < n_samples; i++) {
+        int64_t length = offsets[i + 1] - offsets[i];
+        n += causal ? length * (length + 1) / 2 : length * length;
+    }
+    return n * width;
+}
+
 static fl_status attention(fl_device *d, fl_stream *s, const float *qkv, const int32_t *offsets,
                            int64_t n_samples, int64_t heads, int64_t width, bool causal, float *y,
                            float *lse)
 {
+    count(d, 2 * pairs(offsets, n_samples, width, causal)); /* scores, and what they weigh */
     return FL_OK;
 }
 
@@ -121,6 +147,7 @@ static fl_status attention_backward(fl_device *d, fl_stream *s, const float *gra
                                     const int32_t *offsets, int64_t n_samples, int64_t heads,
                                     int64_t width, bool causal, float *grad_qkv)
 {
+    count(d, 4 * pairs(offsets, n_samples, width, causal)); /* both products, each two ways */
     return FL_OK;
 }
 
@@ -230,9 +257,14 @@ static const fl_device_ops null_ops = {
 fl_status fl_device_null_create(fl_device **out)
 {
     void *memory = NULL;
-    FL_TRY(fl_alloc(sizeof(fl_device), &memory));
-    fl_device *device = memory;
-    *device = (fl_device){.ops = &null_ops, .n_threads = 1, .budget_bytes = SIZE_MAX};
-    *out = device;
+    FL_TRY(fl_alloc(sizeof(null_device), &memory));
+    null_device *device = memory;
+    device->base = (fl_device){.ops = &null_ops, .n_threads = 1, .budget_bytes = SIZE_MAX};
+    *out = &device->base;
     return FL_OK;
+}
+
+int64_t fl_device_null_flops(const fl_device *device)
+{
+    return ((const null_device *)device)->n_flops;
 }

@@ -11,6 +11,7 @@ const fl_profile_field fl__profile_costs[] = {
     {COST(loss_call_us), false, 0},
     {COST(loss_us), false, 0},
     {COST(optimizer_us_per_param), false, 0},
+    {COST(peak_flops_per_us), false, 0},
     {COST(link_us), false, 0},
     {COST(link_bytes_per_us), true, 0},
     {COST(reduce_bytes_per_us), true, 0},

@@ -117,10 +117,17 @@ static fl_status run_loss(dry_run *d, fl_exec *x, const fl_tensor *out, fl_tenso
     return fl_exec_loss(x, d->model, out, &targets, 1.0f, grad, &sums);
 }
 
+static int64_t flops_since(const dry_run *d, int64_t *before)
+{
+    int64_t now = fl_device_null_flops(d->device), n = now - *before;
+    *before = now;
+    return n;
+}
+
 /* All that a layer is ever asked to do; the arenas' peaks tell the rest. Nobody wants the gradient
  * of raw input, and a layer may not be able to give it. */
 static fl_status run_layer(dry_run *d, int layer, const fl_layer_params *params, fl_tensor *in,
-                           fl_tensor *out, int64_t *frozen_scratch)
+                           fl_tensor *out, fl_layer_memory *memory)
 {
     fl_frame frame;
     fl_tensor grad_in = *in, grad_out = *out;
@@ -133,14 +140,22 @@ static fl_status run_layer(dry_run *d, int layer, const fl_layer_params *params,
     FL_TRY(fl_arena_take(tensors, (size_t)tensor_bytes(in), &grad_in.data));
     FL_TRY(fl_arena_take(tensors, (size_t)tensor_bytes(out), &grad_out.data));
     FL_TRY(fl_exec_forward(&x, d->model, layer, params, &frame, in, out));
-    *frozen_scratch = (int64_t)d->arena[SCRATCH].peak_bytes;
+    memory->frozen_scratch_bytes = (int64_t)d->arena[SCRATCH].peak_bytes;
+    int64_t before = fl_device_null_flops(d->device);
     x.training = true;
     FL_TRY(fl_exec_forward(&x, d->model, layer, params, &frame, in, out));
+    memory->forward_flops = flops_since(d, &before);
     if (layer == fl_model_n_layers(d->model) - 1) {
         FL_TRY(run_loss(d, &x, out, &grad_out));
     }
-    return fl_exec_backward(&x, d->model, layer, params, &frame, &grad_out,
-                            layer == 0 ? NULL : &grad_in);
+    before = fl_device_null_flops(d->device); /* the loss is not the layer's */
+    FL_TRY(fl_exec_backward(&x, d->model, layer, params, &frame, &grad_out, NULL));
+    memory->backward_flops = memory->lowest_backward_flops = flops_since(d, &before);
+    if (layer > 0) {
+        FL_TRY(fl_exec_backward(&x, d->model, layer, params, &frame, &grad_out, &grad_in));
+        memory->backward_flops = flops_since(d, &before);
+    }
+    return FL_OK;
 }
 
 static fl_status measure_layer(dry_run *d, int layer, const fl_shape *in_shape,
@@ -157,16 +172,13 @@ static fl_status measure_layer(dry_run *d, int layer, const fl_shape *in_shape,
     size_t before = fl_arena_mark(&d->arena[TENSORS]);
     FL_TRY(take_tensor(d, out_shape, d->offsets[1], &out));
     size_t out_rounded = fl_arena_mark(&d->arena[TENSORS]) - before;
-    int64_t frozen_scratch = 0;
-    FL_TRY(run_layer(d, layer, &params, &in, &out, &frozen_scratch));
-    *memory = (fl_layer_memory){
-        .kept_bytes = (int64_t)(out_rounded + d->arena[KEEP].peak_bytes),
-        .scratch_bytes = (int64_t)d->arena[SCRATCH].peak_bytes,
-        .in_bytes = tensor_bytes(&in),
-        .out_bytes = tensor_bytes(&out),
-        .frozen_kept_bytes = (int64_t)out_rounded,
-        .frozen_scratch_bytes = frozen_scratch,
-    };
+    *memory = (fl_layer_memory){0};
+    FL_TRY(run_layer(d, layer, &params, &in, &out, memory));
+    memory->kept_bytes = (int64_t)(out_rounded + d->arena[KEEP].peak_bytes);
+    memory->scratch_bytes = (int64_t)d->arena[SCRATCH].peak_bytes;
+    memory->in_bytes = tensor_bytes(&in);
+    memory->out_bytes = tensor_bytes(&out);
+    memory->frozen_kept_bytes = (int64_t)out_rounded;
     return FL_OK;
 }
 

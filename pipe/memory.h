@@ -24,6 +24,9 @@ typedef struct fl_layer_memory {
     int64_t in_bytes, out_bytes;
     /* The same below the frost line: no backward follows, so its output is all that stays. */
     int64_t frozen_kept_bytes, frozen_scratch_bytes;
+    /* Operations of its products, two a multiply-add: forward; backward; backward without the
+     * gradient of its input, which the lowest layer that trains does not need. */
+    int64_t forward_flops, backward_flops, lowest_backward_flops;
 } fl_layer_memory;
 
 /* memory [n_layers] out, for a micro-batch of n_samples samples of shape `input`. What layers take

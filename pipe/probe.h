@@ -13,6 +13,7 @@ typedef enum fl_probe_phase {
     FL_PROBE_LOSS = 2,
     FL_PROBE_OPTIMIZER = 3,
     FL_PROBE_LINK = 4,
+    FL_PROBE_PEAK = 5,
 } fl_probe_phase;
 
 enum { FL_PROBE_MESSAGE_MAX = 1024 };
@@ -40,6 +41,9 @@ typedef struct fl_probe_options {
 
 /* Time every kind of layer, the loss and the optimizer. Fills probe->profile but for the link. */
 fl_status fl_probe_layers(const fl_probe_options *options, fl_probe *probe) FL_MUST_CHECK;
+
+/* The rate of the fastest of some large products: probe->profile.peak_flops_per_us. */
+fl_status fl_probe_peak(const fl_probe_options *options, fl_probe *probe) FL_MUST_CHECK;
 
 /* Time messages and an all-reduce between children 0 and 1. Others return at once. */
 fl_status fl_probe_link(const fl_probe_options *options, fl_probe *probe) FL_MUST_CHECK;

@@ -93,6 +93,7 @@ static fl_status measure(const profiler *p, int index, fl_probe *probe)
     FL_TRY(fl_device_cpu_create(cores, enough ? p->cpus + index * cores : NULL, SIZE_MAX / 2,
                                 &options.device));
     FL_TRY(fl_probe_layers(&options, probe));
+    FL_TRY(fl_probe_peak(&options, probe));
     return fl_probe_link(&options, probe);
 }
 
@@ -157,6 +158,8 @@ static const char *phase_text(const profiler *p, const fl_probe *probe, char tex
         return "the optimizer";
     case FL_PROBE_LINK:
         return "the link between two workers";
+    case FL_PROBE_PEAK:
+        return "the device's peak";
     case FL_PROBE_START:
         break;
     }
@@ -277,6 +280,7 @@ static void merge(const profiler *p, fl_profile *out)
     merge_at(p, offsetof(fl_profile, loss_call_us), out);
     merge_at(p, offsetof(fl_profile, loss_us), out);
     merge_at(p, offsetof(fl_profile, optimizer_us_per_param), out);
+    merge_at(p, offsetof(fl_profile, peak_flops_per_us), out);
     for (int i = 0; i < out->n_layers; i++) {
         size_t layer = offsetof(fl_profile, layer) + (size_t)i * sizeof(fl_layer_cost);
         merge_at(p, layer + offsetof(fl_layer_cost, fwd_call_us), out);

@@ -272,6 +272,32 @@ static void test_ctl__plan_tells_and_changes_nothing(void **state)
     live_clean(&run);
 }
 
+/* Would catch: a peak that is not measured or lost on the way to the head, a step of no operations,
+ * and a time that workers' sums are of that does not pass. */
+static void test_ctl__status_tells_how_well_the_devices_are_used(void **state)
+{
+    (void)state;
+    live_run run = live_start((const char *const[]){ENDLESS, NULL});
+    live_await_step(&run, 30);
+    json_t *status = live_ask(&run, "status", "{}");
+    assert_true(json_number_value(json_object_get(status, "step_flops")) > 0.0);
+    assert_true(json_number_value(json_object_get(status, "peak_flops")) > 0.0);
+    assert_true(json_number_value(json_object_get(status, "mfu")) > 0.0);
+    json_t *cache = json_object_get(status, "cache");
+    assert_string_equal(json_string_value(json_object_get(cache, "state")), "none");
+    json_decref(status);
+    done(&run, "pause", "{}"); /* no epoch ends, so that the sums are not begun anew */
+    status = live_ask(&run, "status", "{}");
+    json_t *again = live_ask(&run, "status", "{}");
+    assert_true(json_number_value(json_object_get(again, "times_s")) >=
+                json_number_value(json_object_get(status, "times_s")));
+    json_decref(status);
+    json_decref(again);
+    done(&run, "stop", "{}");
+    assert_int_equal(live_finish(&run), FL_ESTOPPED);
+    live_clean(&run);
+}
+
 /* ---- events ---- */
 
 /* The line of events.jsonl that is this one, counted from `from`; -1: none. */
@@ -377,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_ctl__an_id_is_done_once_and_answered_again),
         cmocka_unit_test(test_ctl__refuses_what_it_does_not_have),
         cmocka_unit_test(test_ctl__plan_tells_and_changes_nothing),
+        cmocka_unit_test(test_ctl__status_tells_how_well_the_devices_are_used),
         cmocka_unit_test(test_ctl__events_are_the_lines_of_the_file),
         cmocka_unit_test(test_ctl__the_sockets_are_this_users_and_go_with_the_run),
         cmocka_unit_test(test_ctl__a_run_whose_head_was_killed_is_lost),

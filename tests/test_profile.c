@@ -60,6 +60,7 @@ static void check_numbers(const fl_model *model, const rig *r)
     assert_int_equal(p->n_layers, fl_model_n_layers(model));
     assert_true(p->in_bytes > 0);
     assert_true(p->loss_call_us + p->loss_us > 0.0 && p->optimizer_us_per_param > 0.0);
+    assert_true(p->peak_flops_per_us > 0.0);
     assert_true(p->link_us > 0.0 && p->link_bytes_per_us > 0.0 && p->reduce_bytes_per_us > 0.0);
     int64_t n_params = 0;
     for (int i = 0; i < p->n_layers; i++) {

@@ -40,6 +40,7 @@ static void draw_profile(rig *r)
                       .loss_call_us = 1.0 / 3.0,
                       .loss_us = 1e-7,
                       .optimizer_us_per_param = 4.9e-4,
+                      .peak_flops_per_us = 98765.4,
                       .link_us = 45.9,
                       .link_bytes_per_us = 1e5,
                       .reduce_bytes_per_us = 0.1,
@@ -162,8 +163,8 @@ static void test_profile_file__tells_what_is_wrong(void **state)
     static char text[TEXT_MAX];
     static const change cases[] = {
         {"# A profile", "# No profile", FL_EFORMAT, "this is no profile"},
-        {"format: 1", "format: 2", FL_EINVAL, "format 2; this program writes 1"},
-        {"format: 1", "format: one", FL_EFORMAT, "format: found 'one', allowed: a whole number"},
+        {"format: 2", "format: 1", FL_EINVAL, "format 1; this program writes 2"},
+        {"format: 2", "format: one", FL_EFORMAT, "format: found 'one', allowed: a whole number"},
         {"precision: \"fp32\"", "precision: \"bf16\"", FL_EINVAL,
          "of another precision: 'bf16', not 'fp32'"},
         {"2 at once", "4 at once", FL_EINVAL, "of another device"},

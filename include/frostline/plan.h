@@ -37,10 +37,11 @@ typedef struct fl_profile {
     int64_t in_bytes;   /* a raw sample */
     double loss_call_us, loss_us;
     double optimizer_us_per_param; /* clipping, optimizer and clearing, per element */
-    double link_us;                /* latency of one message between workers */
-    double link_bytes_per_us;      /* send and receive */
-    double reduce_bytes_per_us;    /* all-reduce between two, payload bytes per time */
-    double reduce_cpu_share;       /* processor time of one owner per time of an all-reduce */
+    double peak_flops_per_us; /* the fastest product of one device, while all compute; 0: unknown */
+    double link_us;           /* latency of one message between workers */
+    double link_bytes_per_us; /* send and receive */
+    double reduce_bytes_per_us; /* all-reduce between two, payload bytes per time */
+    double reduce_cpu_share;    /* processor time of one owner per time of an all-reduce */
     fl_layer_cost layer[FL_MAX_LAYERS];
     int n_tuned;
     fl_tuned tuned[FL_MAX_TUNED];
