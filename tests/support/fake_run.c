@@ -479,7 +479,8 @@ static bool has_steps(const void *context)
 
 bool fake_await_steps(const fake_run *run, int64_t steps)
 {
-    /* The fake workers do not wait for the head, which may not have heard yet that all are ready. */
+    /* The fake workers do not wait for the head, which may not have heard yet that all are ready.
+     */
     return poll_until(
         has_steps,
         &(wanted){.run = run, .file = "events.jsonl", .text = "run.running", .steps = steps});
