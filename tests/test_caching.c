@@ -1,7 +1,7 @@
 /* Whole runs with the cache: they compute what runs without it compute, whatever plans change and
  * whatever is evicted; and they do less for it. */
-#include "device/random.h"
 #include "launcher/run.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <cjson/cJSON.h>
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -38,14 +37,6 @@ static fl_status read_plain(const void *self, fl_split split, const fl_sample_ke
     fl_sample_key plain = *key;
     plain.augment = false;
     return toy.ops->read(self, split, &plain, input);
-}
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
 }
 
 /* ---- a run ---- */
@@ -105,8 +96,6 @@ static fl_status run_apart(const kind *k, const char *dir)
     assert_true(WIFEXITED(status));
     return (fl_status)-WEXITSTATUS(status);
 }
-
-static char root[] = "/tmp/frostline-caching-XXXXXX";
 
 static const char *folder(const char *name)
 {
@@ -305,20 +294,6 @@ static void test_caching__refuses_data_that_changes(void **state)
     free(fewer);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(root) != NULL ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char remove[128];
-    snprintf(remove, sizeof remove, "rm -rf %s", root);
-    return system(remove);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,5 +302,5 @@ int main(void)
         cmocka_unit_test(test_caching__lives_through_transitions),
         cmocka_unit_test(test_caching__refuses_data_that_changes),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_root, remove_root);
 }

@@ -2,14 +2,13 @@
  * when a generation is about to be opened, at which moment the one before the last is closed and
  * nothing else is under way; worker 0 looks at the head as well. Plans come in a fixed cycle, so
  * that each look is compared with looks in the same place of the cycle. */
-#include "device/alloc.h"
 #include "launcher/run.h"
 #include "launcher/worker_state.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,15 +58,7 @@ typedef struct look {
 } look;
 
 static look (*looks)[GENERATIONS]; /* [WORKERS + 1], in shared memory */
-static char dir[64] = "/tmp/frostline-churn-XXXXXX";
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
-}
+static char dir[80];
 
 /* ---- in the workers ---- */
 
@@ -151,13 +142,6 @@ void fl__test_point(const char *point, fl_worker_state *w)
 }
 
 /* ---- the run ---- */
-
-static void set(fl_job *job, const char *path, int value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%d", value);
-    must(fl_job_set(job, path, text));
-}
 
 static _Noreturn void be_head(void)
 {
@@ -246,14 +230,14 @@ static void test_churn__leaves_nothing_behind(void **state)
         mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(memory != MAP_FAILED);
     looks = memory;
-    assert_non_null(mkdtemp(dir));
+    assert_int_equal(make_root(NULL), 0);
+    snprintf(dir, sizeof dir, "%s/run", root);
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         be_head();
     }
     int status = 0;
-    char remove[96];
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_int_equal(count_transitions(), GENERATIONS);
@@ -269,8 +253,7 @@ static void test_churn__leaves_nothing_behind(void **state)
     for (int who = 0; who <= WORKERS; who++) {
         check_flat(who);
     }
-    snprintf(remove, sizeof remove, "rm -rf %s", dir);
-    assert_int_equal(system(remove), 0);
+    assert_int_equal(remove_root(NULL), 0);
     munmap(memory, size_bytes);
 }
 

@@ -2,11 +2,10 @@
  * is packed into one device when enough of it is frozen. Would catch: a frost line other than the
  * policy's, a plan that does not follow it, a step or a sample lost on the way, a decision that
  * nobody can read afterwards. */
-#include "autodp/ledger.h"
-#include "device/alloc.h"
 #include "launcher/run.h"
 #include "nn/model.h"
 #include "pipe/memory.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <cjson/cJSON.h>
@@ -27,14 +26,6 @@ enum { N_SAMPLES = 640, BATCH = 32, M = 16, EPOCHS = 8, STEPS = 160, BLOCKS = 10
 typedef struct step {
     int f, k, r, m;
 } step;
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
-}
 
 /* What one of two replicas needs for the whole model, with nothing frozen. */
 static int64_t whole_bytes(const fl_model *model, const fl_dataset *data, const fl_job *job)
@@ -135,26 +126,11 @@ static void read_steps(const char *dir, step *steps)
     cJSON_Delete(lines);
 }
 
-static void check_ledger(const char *dir)
-{
-    char path[300];
-    fl_ledger_epoch *epochs = NULL;
-    int64_t n = 0;
-    snprintf(path, sizeof path, "%s/ledger.bin", dir);
-    assert_int_equal(fl_ledger_read(path, &epochs, &n), FL_OK);
-    assert_int_equal(n, EPOCHS);
-    for (int64_t i = 0; i < n; i++) {
-        assert_int_equal(epochs[i].once, N_SAMPLES);
-        assert_int_equal(epochs[i].never + epochs[i].more, 0);
-    }
-    fl_free(epochs);
-}
-
 /* Run it and bring back its steps and its events, whose caller frees them. */
 static cJSON *run_apart(bool small, const char *const *sets, step *steps)
 {
-    char root[] = "/tmp/frostline-freezing-XXXXXX", dir[64], remove[64];
-    assert_non_null(mkdtemp(root));
+    char dir[64];
+    assert_int_equal(make_root(NULL), 0);
     snprintf(dir, sizeof dir, "%s/run", root);
     fflush(NULL);
     pid_t child = fork();
@@ -168,10 +144,9 @@ static cJSON *run_apart(bool small, const char *const *sets, step *steps)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     read_steps(dir, steps);
-    check_ledger(dir);
+    check_exactly_once(dir, EPOCHS, N_SAMPLES);
     cJSON *events = lines_of(dir, "events.jsonl");
-    snprintf(remove, sizeof remove, "rm -rf %s", root);
-    assert_int_equal(system(remove), 0);
+    assert_int_equal(remove_root(NULL), 0);
     return events;
 }
 

@@ -6,6 +6,7 @@
 #include "device/clock.h"
 #include "launcher/run.h"
 #include "launcher/worker_state.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <fcntl.h>
@@ -14,7 +15,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -54,7 +54,6 @@ typedef struct scenario {
 } scenario;
 
 static scenario *mine; /* in a head and its workers: the run that they belong to */
-static char root[] = "/tmp/frostline-kills-XXXXXX";
 
 /* ---- in the run ---- */
 
@@ -71,14 +70,6 @@ void fl__test_point(const char *point, fl_worker_state *w)
         (moments[i].step < 0 || w->step == moments[i].step)) {
         atomic_store(&s->done_us, fl_now_us());
         kill(atomic_load(&s->pids[mine->victim]), SIGKILL);
-    }
-}
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
     }
 }
 
@@ -188,20 +179,6 @@ static void test_kills__end_the_run_by_name_at_every_moment(void **state)
         }
     }
     print_message("%d runs; the longest took %.2f s to end\n", n, (double)longest_us * 1e-6);
-}
-
-static int make_root(void **state)
-{
-    (void)state;
-    return mkdtemp(root) == NULL;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", root);
-    return system(command);
 }
 
 int main(void)

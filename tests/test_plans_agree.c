@@ -3,16 +3,14 @@
  * divides neither the batch nor the data set, and the last batch of an epoch has fewer samples
  * than a replica has micro-batches. A dropout mask keyed by rank, a loss averaged per replica or a
  * sample lost in sharing out would each show here. */
-#include "autodp/ledger.h"
-#include "device/alloc.h"
 #include "launcher/run.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,14 +22,6 @@ static const struct {
     const char *k, *r, *m;
 } plans[] = {{"1", "1", "1"}, {"1", "1", "4"}, {"2", "1", "4"}, {"1", "2", "2"},
              {"2", "2", "4"}, {"3", "1", "6"}, {"4", "1", "8"}, {"1", "3", "2"}};
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
-}
 
 /* In a child: the head of one run. */
 static void run_plan(const char *dir, const char *schedule, int plan)
@@ -59,9 +49,9 @@ static void run_plan(const char *dir, const char *schedule, int plan)
     fl_dataset_destroy(&data);
 }
 
-static void losses_of(const char *root, const char *schedule, int plan, double *losses)
+static void losses_of(const char *schedule, int plan, double *losses)
 {
-    char dir[256], path[300];
+    char dir[96];
     snprintf(dir, sizeof dir, "%s/%s-%d", root, schedule, plan);
     fflush(NULL);
     pid_t child = fork();
@@ -73,30 +63,18 @@ static void losses_of(const char *root, const char *schedule, int plan, double *
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_int_equal(fl_toy_losses(dir, losses, STEPS + 1), STEPS);
-
-    fl_ledger_epoch *epochs = NULL;
-    int64_t n = 0;
-    snprintf(path, sizeof path, "%s/ledger.bin", dir);
-    assert_int_equal(fl_ledger_read(path, &epochs, &n), FL_OK);
-    assert_int_equal(n, EPOCHS);
-    for (int64_t i = 0; i < n; i++) {
-        assert_int_equal(epochs[i].once, N_SAMPLES);
-        assert_int_equal(epochs[i].never, 0);
-        assert_int_equal(epochs[i].more, 0);
-    }
-    fl_free(epochs);
+    check_exactly_once(dir, EPOCHS, N_SAMPLES);
 }
 
 static void compare_all(const char *schedule)
 {
     double one[STEPS + 1], other[STEPS + 1];
-    char root[] = "/tmp/frostline-agree-XXXXXX", remove[64];
-    assert_non_null(mkdtemp(root));
-    losses_of(root, schedule, 0, one);
+    assert_int_equal(make_root(NULL), 0);
+    losses_of(schedule, 0, one);
     assert_true(one[STEPS - 1] < one[0]); /* it learns: a constant loss would agree with anything */
     for (int plan = 1; plan < (int)(sizeof plans / sizeof *plans); plan++) {
         double worst = 0.0;
-        losses_of(root, schedule, plan, other);
+        losses_of(schedule, plan, other);
         for (int i = 0; i < COMPARED; i++) {
             worst = fmax(worst, fabs(other[i] - one[i]) / fabs(one[i]));
         }
@@ -104,8 +82,7 @@ static void compare_all(const char *schedule)
                       plans[plan].r, plans[plan].m, worst);
         assert_true(worst <= 1e-5);
     }
-    snprintf(remove, sizeof remove, "rm -rf %s", root);
-    assert_int_equal(system(remove), 0);
+    assert_int_equal(remove_root(NULL), 0);
 }
 
 static void test_plans__agree_under_1f1b(void **state)

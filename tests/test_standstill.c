@@ -3,6 +3,7 @@
 #include "device/clock.h"
 #include "device/flight.h"
 #include "launcher/run.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <cjson/cJSON.h>
@@ -12,7 +13,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -37,7 +37,6 @@ typedef struct outcome {
 } outcome;
 
 static const scenario *now; /* in a head and its workers */
-static char root[] = "/tmp/frostline-standstill-XXXXXX";
 
 void fl__flight_point(fl_flight_kind kind, int rank, int64_t step)
 {
@@ -50,21 +49,6 @@ void fl__flight_point(fl_flight_kind kind, int rank, int64_t step)
     for (;;) {
         pause();
     }
-}
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
-}
-
-static void set(fl_job *job, const char *path, int value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%d", value);
-    must(fl_job_set(job, path, text));
 }
 
 static _Noreturn void be_head(const scenario *s, const char *dir, outcome *out)
@@ -227,20 +211,6 @@ static void test_standstill__a_deadline_passes(void **state)
     check(&s, "deadline", "worker 0 is in backward of layer", "worker 1 waits for worker 0");
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(root) == NULL ? -1 : 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char remove[80];
-    snprintf(remove, sizeof remove, "rm -rf %s", root);
-    return system(remove);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,5 +219,5 @@ int main(void)
         cmocka_unit_test(test_standstill__stopped_in_a_transition),
         cmocka_unit_test(test_standstill__a_deadline_passes),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_root, remove_root);
 }

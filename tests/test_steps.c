@@ -2,13 +2,13 @@
 #include "device/alloc.h"
 #include "launcher/run.h"
 #include "launcher/worker_state.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -44,14 +44,6 @@ void fl__test_point(const char *point, fl_worker_state *w)
     }
 }
 
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
-}
-
 static void run(const char *dir, const char *schedule)
 {
     fl_job job;
@@ -76,8 +68,8 @@ static void run(const char *dir, const char *schedule)
 
 static void run_apart(const char *schedule)
 {
-    char root[] = "/tmp/frostline-steps-XXXXXX", dir[64], remove[64];
-    assert_non_null(mkdtemp(root));
+    char dir[64];
+    assert_int_equal(make_root(NULL), 0);
     snprintf(dir, sizeof dir, "%s/run", root);
     memset(workers, 0, K * sizeof *workers);
     fflush(NULL);
@@ -91,8 +83,7 @@ static void run_apart(const char *schedule)
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    snprintf(remove, sizeof remove, "rm -rf %s", root);
-    assert_int_equal(system(remove), 0);
+    assert_int_equal(remove_root(NULL), 0);
     for (int stage = 0; stage < K; stage++) {
         const seen *s = &workers[stage];
         assert_int_equal(s->allocations, 0);

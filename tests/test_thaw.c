@@ -2,16 +2,15 @@
  * the worker that kept them, on others, on several at once. The moments are taken down as they
  * freeze and compared bit by bit after they thawed; losing the attic would show in no comparison of
  * two runs that both lose it. */
-#include "device/alloc.h"
 #include "launcher/run.h"
 #include "launcher/worker_state.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -29,15 +28,6 @@ typedef struct shared {
 } shared;
 
 static shared *across;
-static char root[] = "/tmp/frostline-thaw-XXXXXX";
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
-}
 
 static int64_t floats_of(const fl_params *p, int layer)
 {
@@ -149,15 +139,7 @@ static int set_up(void **state)
 {
     (void)state;
     across = mmap(NULL, sizeof *across, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return across == MAP_FAILED || mkdtemp(root) == NULL ? -1 : 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char remove[80];
-    snprintf(remove, sizeof remove, "rm -rf %s", root);
-    return system(remove);
+    return across == MAP_FAILED || make_root(NULL) != 0 ? -1 : 0;
 }
 
 int main(void)
@@ -165,5 +147,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_thaw__brings_the_moments_back),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_root);
 }

@@ -2,11 +2,11 @@
  * next one. Would catch: two copies of anything beyond the state that must move, a plan refused
  * although it fits by itself, state lost when its memory is handed over, a budget that is passed
  * only in the books. */
-#include "device/alloc.h"
 #include "launcher/run.h"
 #include "launcher/worker_state.h"
 #include "nn/model.h"
 #include "pipe/planner.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <cjson/cJSON.h>
@@ -37,15 +37,6 @@ typedef struct shared {
 } shared;
 
 static shared *across;
-static char root[] = "/tmp/frostline-tight-XXXXXX";
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
-}
 
 /* ---- in the workers ---- */
 
@@ -338,15 +329,7 @@ static int set_up(void **state)
 {
     (void)state;
     across = mmap(NULL, sizeof *across, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return across == MAP_FAILED || mkdtemp(root) == NULL ? -1 : 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char remove[80];
-    snprintf(remove, sizeof remove, "rm -rf %s", root);
-    return getenv("KEEP") != NULL ? 0 : system(remove);
+    return across == MAP_FAILED || make_root(NULL) != 0 ? -1 : 0;
 }
 
 int main(void)
@@ -355,5 +338,5 @@ int main(void)
         cmocka_unit_test(test_tight__plans_give_way_to_each_other),
         cmocka_unit_test(test_tight__freezing_frees_a_device),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_root);
 }

@@ -4,6 +4,7 @@
 #include "control/slow.h"
 #include "control/trace.h"
 #include "launcher/run.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <fcntl.h>
@@ -32,7 +33,6 @@ typedef struct scenario {
 } scenario;
 
 static const scenario *now; /* in a head and its workers */
-static char root[] = "/tmp/frostline-traces-XXXXXX";
 
 /* A device whose computing is a wait: its stages share processors, and yet take their time. */
 void fl__flight_point(fl_flight_kind kind, int rank, int64_t step)
@@ -43,21 +43,6 @@ void fl__flight_point(fl_flight_kind kind, int rank, int64_t step)
         int64_t us = now->layer_us * (rank == now->slow ? 2 : 1);
         nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
     }
-}
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
-}
-
-static void set(fl_job *job, const char *path, int value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%d", value);
-    must(fl_job_set(job, path, text));
 }
 
 static _Noreturn void be_head(const scenario *s, const char *dir)
@@ -229,20 +214,6 @@ static void test_traces__a_slowed_worker_is_named(void **state)
     drop(trace);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(root) == NULL ? -1 : 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char remove[80];
-    snprintf(remove, sizeof remove, "rm -rf %s", root);
-    return system(remove);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,5 +221,5 @@ int main(void)
         cmocka_unit_test(test_traces__the_bubble_is_the_clocks),
         cmocka_unit_test(test_traces__a_slowed_worker_is_named),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_root, remove_root);
 }

@@ -9,6 +9,7 @@
 #include "device/clock.h"
 #include "launcher/run.h"
 #include "launcher/worker_state.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <fcntl.h>
@@ -80,8 +81,7 @@ typedef struct scenario {
 } scenario;
 
 static scenario *mine; /* in a head and its workers: the run that they belong to */
-static char root[] = "/tmp/frostline-faults-XXXXXX";
-static double *one; /* [STEPS] losses of one worker */
+static double *one;    /* [STEPS] losses of one worker */
 
 /* ---- in the workers ---- */
 
@@ -178,21 +178,6 @@ void fl__test_point(const char *point, fl_worker_state *w)
 }
 
 /* ---- a run ---- */
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
-}
-
-static void set(fl_job *job, const char *path, int value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%d", value);
-    must(fl_job_set(job, path, text));
-}
 
 /* In a child: the head of one run. */
 static _Noreturn void be_head(scenario *s, int workers, int K)
@@ -508,7 +493,7 @@ static int set_up(void **state)
     (void)state;
     scenario s = {.deed = NOTHING};
     one = calloc(STEPS + 1, sizeof *one);
-    if (one == NULL || mkdtemp(root) == NULL) {
+    if (one == NULL || make_root(NULL) != 0) {
         return -1;
     }
     start(&s, 0, 1, 1);

@@ -3,11 +3,10 @@
  * workers that come and go), with dropout and augmentation on. A moment lost on the way, a sample
  * used twice or a batch computed under two plans would each show here; that a lost moment does is
  * shown by losing one. */
-#include "autodp/ledger.h"
-#include "device/alloc.h"
 #include "device/random.h"
 #include "launcher/run.h"
 #include "launcher/worker_state.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <fcntl.h>
@@ -40,14 +39,6 @@ static const double TOLERANCE = 1e-5;
 /* What a worker does at test points; set before the fork. */
 static char dump_dir[256];
 static int64_t break_generation; /* after migrating to it, one moment tensor is lost; 0: never */
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
-}
 
 /* Weights and moments of every layer as this worker holds them, one file a layer. */
 static void dump(const fl_worker_state *w)
@@ -90,13 +81,6 @@ void fl__test_point(const char *point, fl_worker_state *w)
     }
 }
 
-static void set(fl_job *job, const char *path, int value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%d", value);
-    must(fl_job_set(job, path, text));
-}
-
 /* In a child: the head of one run. */
 static void run(int workers, const fl_script_entry *script)
 {
@@ -137,21 +121,6 @@ static void run_apart(const char *dir, int workers, const fl_script_entry *scrip
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_int_equal(fl_toy_losses(dir, losses, STEPS + 1), STEPS);
-}
-
-static void check_ledger(const char *dir)
-{
-    char path[300];
-    fl_ledger_epoch *epochs = NULL;
-    int64_t n = 0;
-    snprintf(path, sizeof path, "%s/ledger.bin", dir);
-    assert_int_equal(fl_ledger_read(path, &epochs, &n), FL_OK);
-    assert_int_equal(n, EPOCHS);
-    for (int64_t i = 0; i < n; i++) {
-        assert_int_equal(epochs[i].once, N_SAMPLES);
-        assert_int_equal(epochs[i].never + epochs[i].more, 0);
-    }
-    fl_free(epochs);
 }
 
 static int drawn(uint64_t seed, int which, int n)
@@ -226,8 +195,8 @@ static void test_transitions__follow_one_worker(void **state)
     fl_script_entry script[TRANSITIONS], alone[TRANSITIONS];
     double *many = calloc(STEPS + 1, sizeof *many), *one = calloc(STEPS + 1, sizeof *one);
     double *broken = calloc(STEPS + 1, sizeof *broken);
-    char root[] = "/tmp/frostline-transitions-XXXXXX", a[64], b[64], c[64], remove[80];
-    assert_non_null(mkdtemp(root));
+    char a[64], b[64], c[64];
+    assert_int_equal(make_root(NULL), 0);
     snprintf(a, sizeof a, "%s/many", root);
     snprintf(b, sizeof b, "%s/one", root);
     snprintf(c, sizeof c, "%s/broken", root);
@@ -235,9 +204,9 @@ static void test_transitions__follow_one_worker(void **state)
     draw_script(seed, script, alone);
 
     run_apart(a, WORKERS, script, many);
-    check_ledger(a);
+    check_exactly_once(a, EPOCHS, N_SAMPLES);
     run_apart(b, 1, alone, one);
-    check_ledger(b);
+    check_exactly_once(b, EPOCHS, N_SAMPLES);
     assert_true(one[STEPS - 1] < one[0]); /* it learns */
     for (int i = 0; i < TRANSITIONS; i++) {
         double worst = worst_of(many, one, INTERVAL * (i + 1),
@@ -262,8 +231,7 @@ static void test_transitions__follow_one_worker(void **state)
     break_generation = 0;
     assert_true(worst_of(broken, one, 0, STEPS) > 10 * TOLERANCE);
 
-    snprintf(remove, sizeof remove, "rm -rf %s", root);
-    assert_int_equal(system(remove), 0);
+    assert_int_equal(remove_root(NULL), 0);
     free(many);
     free(one);
     free(broken);

@@ -4,6 +4,7 @@
 #include "launcher/run.h"
 #include "launcher/runs.h"
 #include "support/json_schema.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <fcntl.h>
@@ -11,7 +12,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -24,14 +24,6 @@ enum { STATUS_BASE = 100 }; /* the head's exit code: that, less its status */
 static void nap(void)
 {
     nanosleep(&(struct timespec){0, 2000000}, NULL);
-}
-
-static void must(fl_status status)
-{
-    if (status != FL_OK) {
-        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
-        _exit(9);
-    }
 }
 
 static _Noreturn void be_head(const char *dir, const char *const *sets)
@@ -58,8 +50,7 @@ static _Noreturn void be_head(const char *dir, const char *const *sets)
 live_run live_start(const char *const *sets)
 {
     live_run run = {.n_asked = 0};
-    char root[] = "/tmp/frostline-live-XXXXXX";
-    assert_non_null(mkdtemp(root));
+    assert_int_equal(make_root(NULL), 0);
     snprintf(run.dir, sizeof run.dir, "%s/run", root);
     fflush(NULL);
     run.head = fork();
@@ -99,10 +90,10 @@ json_t *live_send(live_run *run, const char *text)
         print_message("%s\n", fl_errmsg());
     }
     assert_int_equal(status, FL_OK);
-    json_t *root = json_loads(reply, 0, NULL);
-    assert_non_null(root);
-    check_schema("reply", root);
-    return root;
+    json_t *whole = json_loads(reply, 0, NULL);
+    assert_non_null(whole);
+    check_schema("reply", whole);
+    return whole;
 }
 
 static json_t *send_command(live_run *run, const char *cmd, const char *args)
@@ -185,8 +176,6 @@ fl_status live_finish(live_run *run)
 
 void live_clean(live_run *run)
 {
-    char command[256];
-    *strrchr(run->dir, '/') = 0;
-    snprintf(command, sizeof command, "rm -rf '%s'", run->dir);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(remove_root(NULL), 0);
+    run->dir[0] = '\0';
 }

@@ -18,8 +18,8 @@ typedef struct live_run {
 
 enum { LIVE_SAMPLES = 203, LIVE_WAIT_MS = 60000 };
 
-/* Start a run with these fields set (path, value, ..., NULL), wait until it takes requests, and
- * connect. Anything that goes wrong fails the test. */
+/* Start a run, one at a time, with these fields set (path, value, ..., NULL), wait until it takes
+ * requests, and connect. Anything that goes wrong fails the test. */
 live_run live_start(const char *const *sets);
 
 /* Ask under a fresh id; the result of a reply that is ok, or, with `code`, the code of one that is

@@ -1,0 +1,61 @@
+#include "support/runs.h"
+
+#include "autodp/ledger.h"
+#include "device/alloc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+void must(fl_status status)
+{
+    if (status != FL_OK) {
+        fprintf(stderr, "%s: %s\n", fl_status_text(status), fl_errmsg());
+        _exit(9);
+    }
+}
+
+void set(fl_job *job, const char *path, int value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%d", value);
+    must(fl_job_set(job, path, text));
+}
+
+char root[64];
+
+int make_root(void **state)
+{
+    (void)state;
+    const char *parent = getenv("TMPDIR");
+    int n = snprintf(root, sizeof root, "%s/frostline-XXXXXX", parent != NULL ? parent : "/tmp");
+    return n < (int)sizeof root && mkdtemp(root) != NULL ? 0 : -1;
+}
+
+int remove_root(void **state)
+{
+    (void)state;
+    char command[80];
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    return system(command);
+}
+
+void check_exactly_once(const char *dir, int64_t n_epochs, int64_t n_samples)
+{
+    char path[300];
+    fl_ledger_epoch *epochs = NULL;
+    int64_t n = 0;
+    snprintf(path, sizeof path, "%s/ledger.bin", dir);
+    assert_int_equal(fl_ledger_read(path, &epochs, &n), FL_OK);
+    assert_int_equal(n, n_epochs);
+    for (int64_t i = 0; i < n; i++) {
+        assert_int_equal(epochs[i].once, n_samples);
+        assert_int_equal(epochs[i].never + epochs[i].more, 0);
+    }
+    fl_free(epochs);
+}

@@ -1,0 +1,22 @@
+/* What tests of whole runs share: a folder, a job's fields, and what a run must leave. */
+#ifndef FL_TESTS_SUPPORT_RUNS_H
+#define FL_TESTS_SUPPORT_RUNS_H
+
+#include <frostline.h>
+
+/* In a process of the test's own: say what went wrong, and end it. */
+void must(fl_status status);
+
+/* One field of a job, which must be right. */
+void set(fl_job *job, const char *path, int value);
+
+/* A new, empty folder below TMPDIR (else /tmp), and away with it: fixtures of cmocka, which take no
+ * notice of `state`. One at a time. */
+extern char root[64];
+int make_root(void **state);
+int remove_root(void **state);
+
+/* The run in `dir` used each of n_samples once in each of n_epochs, by its ledger. */
+void check_exactly_once(const char *dir, int64_t n_epochs, int64_t n_samples);
+
+#endif
