@@ -1,0 +1,46 @@
+# What failed in the output of `ctest -V`: every failed test function of a cmocka program with the lines
+# that it printed, and of a program that was cut short, or has no such functions, the last lines. At
+# most LINES a place (default 12), besides those that name an error.
+BEGIN { LINES = LINES ? LINES : 12 }
+function tell(id, what,    i, from) {
+    print program[id] (name[id] == "" ? "" : ": " name[id]) what
+    from = n[id] - LINES
+    for (i = 1; i <= n[id]; i++) {
+        if (i > from || said[id, i] ~ /ERROR|error:|SUMMARY:/) {
+            print "    " said[id, i]
+        }
+    }
+    told[id] = 1
+    n[id] = 0
+}
+/^ *Start +[0-9]+: / { id = $2 + 0; program[id] = $3; next }
+/^[0-9]+: / {
+    id = $0 + 0
+    line = $0
+    sub(/^[0-9]+: /, "", line)
+    if (line ~ /^\[ RUN +\] /) {
+        name[id] = line
+        sub(/.*\] /, "", name[id])
+        n[id] = 0
+    } else if (line ~ /^\[ +OK +\] / || line ~ /^\[  SKIPPED \] /) {
+        name[id] = ""
+        n[id] = 0
+    } else if (line ~ /^\[  FAILED  \] / && name[id] != "") {
+        tell(id, "")
+        name[id] = ""
+    } else if (line != "") {
+        said[id, ++n[id]] = line
+    }
+    next
+}
+/^ *[0-9]+\/[0-9]+ Test +#[0-9]+:/ && /\*\*\*/ && !/\*\*\*Skipped/ {
+    id = $0
+    sub(/^[^#]*#/, "", id)
+    id += 0
+    verdict = $0
+    sub(/.*\*\*\*/, "", verdict)
+    sub(/:? +[0-9.]+ sec.*/, "", verdict)
+    if (!told[id] || name[id] != "") {
+        tell(id, ": " verdict)
+    }
+}
