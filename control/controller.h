@@ -142,11 +142,6 @@ typedef struct fl_learn {
     fl_learn_worker *of; /* [n_workers]; NULL: nothing is learned */
 } fl_learn;
 
-/* Microseconds a worker spent since the last epoch.finished. */
-typedef struct fl_time_sums {
-    int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
-} fl_time_sums;
-
 /* What workers have told of the cache since the run began. */
 typedef struct fl_cache_sums {
     int f;                                /* frozen blocks, as the newest report has it */
@@ -180,7 +175,7 @@ typedef struct fl_head {
     fl_worker *workers;      /* [n_workers] */
     fl_flight *flight;       /* what the workers do and did last */
     fl_waits_worker *survey; /* [n_workers] */
-    fl_time_sums *times;     /* [n_workers] */
+    fl_time_sums *times;     /* [n_workers], since the last epoch.finished */
     int64_t times_us;        /* since when they are summed; 0: nobody trains yet */
     fl_cache_sums cache;
     fl_head_state state;

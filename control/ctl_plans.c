@@ -1,5 +1,6 @@
 /* What asks the planner. */
 #include "control/ctl.h"
+#include "control/fields.h"
 
 #include <math.h>
 
@@ -8,12 +9,7 @@ enum { CANDIDATES = 16 };
 static void candidate_fields(fl_json *j, const fl_candidate *c, double ratio)
 {
     fl_json_object(j, NULL);
-    fl_json_integer(j, "k", c->K);
-    fl_json_integer(j, "r", c->R);
-    fl_json_integer(j, "m", c->M);
-    fl_json_rounded(j, "step_ms", c->step_us * 1e-3 * ratio, 3);
-    fl_json_rounded(j, "bubble", c->bubble, 4);
-    fl_json_integer(j, "memory_bytes", c->memory_bytes);
+    fl_fields_candidate(j, c, ratio);
     fl_json_bool(j, "fits", c->why_not == FL_OK);
     fl_json_close(j, '}');
 }
@@ -52,15 +48,7 @@ static void plan_fields(const fl_head *head, fl_json *j, const fl_plan_input *in
     double ratio = fl_decide_ratio(head);
     now_ms = now_ms > 0.0 ? now_ms : predicted_ms;
     fl_json_integer(j, "devices", input->n_workers);
-    fl_json_integer(j, "f", plan->F);
-    fl_json_integer(j, "k", plan->K);
-    fl_json_integer(j, "r", plan->R);
-    fl_json_integer(j, "m", plan->M);
-    fl_json_array(j, "first");
-    for (int k = 0; k <= plan->K; k++) {
-        fl_json_integer(j, NULL, plan->first[k]);
-    }
-    fl_json_close(j, ']');
+    fl_fields_plan(j, plan);
     fl_json_rounded(j, "step_ms", raw_ms * ratio, 3);
     fl_json_rounded(j, "now_step_ms", now_ms, 3);
     fl_json_rounded(j, "speedup", now_ms / (raw_ms * ratio), 3);

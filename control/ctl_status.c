@@ -1,4 +1,5 @@
 #include "control/ctl.h"
+#include "control/fields.h"
 
 #include "device/clock.h"
 #include "pipe/migrate_schedule.h"
@@ -31,15 +32,7 @@ static void plan_fields(const fl_head *head, fl_json *j)
     const fl_plan *plan = &head->plan;
     fl_json_object(j, "plan");
     fl_json_integer(j, "generation", plan->generation);
-    fl_json_integer(j, "f", plan->F);
-    fl_json_integer(j, "k", plan->K);
-    fl_json_integer(j, "r", plan->R);
-    fl_json_integer(j, "m", plan->M);
-    fl_json_array(j, "first");
-    for (int k = 0; k <= plan->K; k++) {
-        fl_json_integer(j, NULL, plan->first[k]);
-    }
-    fl_json_close(j, ']');
+    fl_fields_plan(j, plan);
     fl_json_integer(j, "frozen_layers", frozen_layers(head));
     fl_json_rounded(j, "predicted_step_ms", plan->predicted_step_us * 1e-3, 3);
     fl_json_close(j, '}');
@@ -100,7 +93,6 @@ static const char *worker_state(const fl_worker *worker, bool is_drained)
 static void worker_fields(const fl_head *head, int rank, fl_json *j)
 {
     const fl_worker *w = &head->workers[rank];
-    const fl_time_sums *t = &head->times[rank];
     fl_json_object(j, NULL);
     fl_json_integer(j, "rank", w->rank);
     fl_json_integer(j, "pid", w->pid);
@@ -110,11 +102,7 @@ static void worker_fields(const fl_head *head, int rank, fl_json *j)
     fl_json_integer(j, "steps", w->steps);
     fl_json_text(j, "operation", w->operation);
     fl_json_integer(j, "memory_peak_bytes", w->memory_peak_bytes);
-    fl_json_rounded(j, "compute_s", (double)t->compute_us * 1e-6, 3);
-    fl_json_rounded(j, "wait_s", (double)t->wait_us * 1e-6, 3);
-    fl_json_rounded(j, "reduce_wait_s", (double)t->reduce_wait_us * 1e-6, 3);
-    fl_json_rounded(j, "optimizer_s", (double)t->optimizer_us * 1e-6, 3);
-    fl_json_rounded(j, "data_s", (double)t->data_us * 1e-6, 3);
+    fl_fields_times(j, &head->times[rank]);
     fl_json_close(j, '}');
 }
 

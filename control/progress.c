@@ -157,8 +157,7 @@ static void summary_of_what_next(FILE *out, const fl_head_options *options)
     fprintf(out, "  next           frostline ledger %s\n", options->run_dir);
     if (options->plan->K > 1) {
         fprintf(out, "                 frostline clock --schedule %s -k %d -m %d\n",
-                options->plan->schedule == FL_1F1B ? "1f1b" : "gpipe", options->plan->K,
-                options->plan->M);
+                fl_schedule_text(options->plan->schedule), options->plan->K, options->plan->M);
     }
     fprintf(out, "                 frostline run %s/job.yaml --set train.epochs=%lld\n",
             options->run_dir, 2 * (long long)options->n_epochs);

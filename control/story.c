@@ -1,5 +1,6 @@
 /* The events of a run, as events.jsonl tells them. */
 #include "control/controller.h"
+#include "control/fields.h"
 
 #include "device/clock.h"
 
@@ -68,13 +69,8 @@ void fl_story_started(fl_head *head)
 static void candidate(fl_json *j, const fl_candidate *c)
 {
     fl_json_object(j, NULL);
-    fl_json_integer(j, "k", c->K);
-    fl_json_integer(j, "r", c->R);
-    fl_json_integer(j, "m", c->M);
-    fl_json_rounded(j, "step_ms", c->step_us * 1e-3, 3);
-    fl_json_rounded(j, "bubble", c->bubble, 4);
+    fl_fields_candidate(j, c, 1.0);
     fl_json_rounded(j, "reduce_ms", c->reduce_us * 1e-3, 3);
-    fl_json_integer(j, "memory_bytes", c->memory_bytes);
     if (c->why_not != FL_OK) {
         fl_json_text(j, "why_not", fl_status_text(c->why_not));
     }
@@ -114,16 +110,8 @@ void fl_story_plan(fl_head *head)
              n_fit);
     fl_json *j = begin(head, "plan.chosen");
     fl_json_text(j, "plan", fl_plan_text(plan, text, sizeof text));
-    fl_json_integer(j, "f", plan->F);
-    fl_json_integer(j, "k", plan->K);
-    fl_json_integer(j, "r", plan->R);
-    fl_json_integer(j, "m", plan->M);
-    fl_json_text(j, "schedule", plan->schedule == FL_1F1B ? "1f1b" : "gpipe");
-    fl_json_array(j, "first");
-    for (int k = 0; k <= plan->K; k++) {
-        fl_json_integer(j, NULL, plan->first[k]);
-    }
-    fl_json_close(j, ']');
+    fl_fields_plan(j, plan);
+    fl_json_text(j, "schedule", fl_schedule_text(plan->schedule));
     fl_json_rounded(j, "step_ms", plan->predicted_step_us * 1e-3, 3);
     fl_json_rounded(j, "bubble", plan->predicted_bubble, 4);
     fl_mfu_tell(head, j);
@@ -159,11 +147,7 @@ static void shares(fl_head *head, fl_json *j)
         fl_time_sums *t = &head->times[i];
         fl_json_object(j, NULL);
         fl_json_integer(j, "rank", i);
-        fl_json_rounded(j, "compute_s", (double)t->compute_us * 1e-6, 3);
-        fl_json_rounded(j, "wait_s", (double)t->wait_us * 1e-6, 3);
-        fl_json_rounded(j, "reduce_wait_s", (double)t->reduce_wait_us * 1e-6, 3);
-        fl_json_rounded(j, "optimizer_s", (double)t->optimizer_us * 1e-6, 3);
-        fl_json_rounded(j, "data_s", (double)t->data_us * 1e-6, 3);
+        fl_fields_times(j, t);
         fl_json_close(j, '}');
         *t = (fl_time_sums){0};
     }

@@ -1,20 +1,8 @@
 /* The events of freezing and of transitions, and the lines in which people read them. */
 #include "control/controller.h"
+#include "control/fields.h"
 
 #include <stdio.h>
-
-static void plan_fields(fl_json *j, const fl_plan *plan)
-{
-    fl_json_integer(j, "f", plan->F);
-    fl_json_integer(j, "k", plan->K);
-    fl_json_integer(j, "r", plan->R);
-    fl_json_integer(j, "m", plan->M);
-    fl_json_array(j, "first");
-    for (int k = 0; k <= plan->K; k++) {
-        fl_json_integer(j, NULL, plan->first[k]);
-    }
-    fl_json_close(j, ']');
-}
 
 /* ---- decisions ---- */
 
@@ -57,7 +45,7 @@ static void option(fl_json *j, const fl_decision *d, const fl_decide_option *o)
     fl_json_object(j, NULL);
     fl_json_text(j, "name", o->name);
     if (o->plan.K > 0) {
-        plan_fields(j, &o->plan);
+        fl_fields_plan(j, &o->plan);
         fl_json_rounded(j, "step_ms", o->step_ms, 3);
         fl_json_rounded(j, "saving_ms", (d->stay_ms - o->step_ms) * (double)d->left, 1);
         fl_json_rounded(j, "cost_ms", o->cost_ms, 3);
@@ -99,7 +87,7 @@ void fl_story_prepare(fl_head *head)
     const fl_elastic *e = &head->elastic;
     fl_json *j = fl_story_begin(head, "transition.prepare");
     fl_json_integer(j, "next_generation", e->next.generation);
-    plan_fields(j, &e->next);
+    fl_fields_plan(j, &e->next);
     fl_json_text(j, "why", e->why);
     fl_json_integer(j, "due_step", e->due_step);
     fl_json_rounded(j, "step_ms", e->old_step_ms, 3);
@@ -140,7 +128,7 @@ void fl_story_transition(fl_head *head)
     const fl_elastic *e = &head->elastic;
     char change[160];
     fl_json *j = fl_story_begin(head, "transition.done");
-    plan_fields(j, &head->plan);
+    fl_fields_plan(j, &head->plan);
     fl_json_text(j, "why", e->why);
     fl_json_integer(j, "step", e->first_step);
     fl_json_rounded(j, "step_ms", e->old_step_ms, 3);

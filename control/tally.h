@@ -18,6 +18,11 @@ typedef struct fl_epoch_tally {
     fl_eval_report eval; /* holds when evaluated */
 } fl_epoch_tally;
 
+/* Microseconds that one worker spent in the parts of its steps, over some of them. */
+typedef struct fl_time_sums {
+    int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
+} fl_time_sums;
+
 typedef struct fl_tally {
     int64_t n_steps, n_epochs, steps_per_epoch; /* of the whole run; n_epochs: that it begins */
     bool evaluates;

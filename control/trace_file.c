@@ -1,5 +1,6 @@
 #include "control/trace.h"
 
+#include "control/fields.h"
 #include "control/json.h"
 #include "device/alloc.h"
 
@@ -113,16 +114,8 @@ static void write_plan(fl_json *j, const fl_plan *plan)
 {
     fl_json_object(j, NULL);
     fl_json_integer(j, "generation", plan->generation);
-    fl_json_integer(j, "f", plan->F);
-    fl_json_integer(j, "k", plan->K);
-    fl_json_integer(j, "r", plan->R);
-    fl_json_integer(j, "m", plan->M);
-    fl_json_text(j, "schedule", plan->schedule == FL_GPIPE ? "gpipe" : "1f1b");
-    fl_json_array(j, "first");
-    for (int k = 0; k <= plan->K; k++) {
-        fl_json_integer(j, NULL, plan->first[k]);
-    }
-    fl_json_close(j, ']');
+    fl_fields_plan(j, plan);
+    fl_json_text(j, "schedule", fl_schedule_text(plan->schedule));
     fl_json_array(j, "rank_of");
     for (int i = 0; i < plan->K * plan->R; i++) {
         fl_json_integer(j, NULL, plan->rank_of[i]);

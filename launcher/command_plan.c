@@ -1,5 +1,5 @@
 /* frostline plan: what run would choose on this machine, and what else there is. */
-#include "control/json.h"
+#include "control/fields.h"
 #include "launcher/cli.h"
 #include "launcher/run.h"
 #include "launcher/work.h"
@@ -54,27 +54,18 @@ static void put_json(fl_json *j, const fl_plan *plan, const char *why_not,
                      const fl_candidate *candidates, int n)
 {
     fl_json_object(j, NULL);
-    fl_json_integer(j, "f", plan->F);
     if (why_not != NULL) {
+        fl_json_integer(j, "f", plan->F);
         fl_json_text(j, "why_not", why_not);
         fl_json_close(j, '}');
         return;
     }
-    fl_json_array(j, "first");
-    for (int k = 0; k <= plan->K; k++) {
-        fl_json_integer(j, NULL, plan->first[k]);
-    }
-    fl_json_close(j, ']');
+    fl_fields_plan(j, plan);
     fl_json_array(j, "candidates");
     for (int i = 0; i < n; i++) {
         const fl_candidate *c = &candidates[i];
         fl_json_object(j, NULL);
-        fl_json_integer(j, "k", c->K);
-        fl_json_integer(j, "r", c->R);
-        fl_json_integer(j, "m", c->M);
-        fl_json_rounded(j, "step_ms", c->step_us * 1e-3, 3);
-        fl_json_rounded(j, "bubble", c->bubble, 4);
-        fl_json_integer(j, "memory_bytes", c->memory_bytes);
+        fl_fields_candidate(j, c, 1.0);
         fl_json_bool(j, "chosen", is_choice(plan, c));
         if (c->why_not != FL_OK) {
             fl_json_text(j, "why_not", fl_status_text(c->why_not));

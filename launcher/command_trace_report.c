@@ -4,6 +4,7 @@
 #include "control/trace.h"
 #include "device/alloc.h"
 #include "launcher/cli.h"
+#include "pipe/planner.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -42,7 +43,7 @@ static void print_head(const fl_trace_about *about, const fl_trace_data *trace)
     for (int i = 0; i < about->n_plans; i++) {
         const fl_plan *p = &about->plan[i];
         printf("generation %u: F=%d, K=%d x R=%d x M=%d, %s\n", p->generation, p->F, p->K, p->R,
-               p->M, p->schedule == FL_GPIPE ? "gpipe" : "1f1b");
+               p->M, fl_schedule_text(p->schedule));
     }
     if (about->lost > 0) {
         printf("%" PRId64 " operations are missing: they were overwritten before they were read\n",

@@ -67,3 +67,8 @@ const char *fl_plan_text(const fl_plan *plan, char *text, size_t size_bytes)
     }
     return text;
 }
+
+const char *fl_schedule_text(fl_schedule schedule)
+{
+    return schedule == FL_GPIPE ? "gpipe" : "1f1b";
+}

@@ -55,4 +55,7 @@ fl_status fl_plan_check(const fl_plan *plan) FL_MUST_CHECK;
 /* "F=0, K=2 x R=1 x M=8, cuts 0 9 18": for people. Returns text. */
 const char *fl_plan_text(const fl_plan *plan, char *text, size_t size_bytes);
 
+/* "1f1b" or "gpipe", as in the job. */
+const char *fl_schedule_text(fl_schedule schedule);
+
 #endif
