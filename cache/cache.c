@@ -3,165 +3,30 @@
 #include "cache/file.h"
 #include "cache/pool.h"
 #include "cache/value.h"
-#include "device/random.h"
+#include "device/bf16.h"
 
 #include <string.h>
-
-enum { READ_TRIES = 2 };
 
 #define GET(field) atomic_load_explicit(&(field), memory_order_relaxed)
 #define SET(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
 
-/* ---- one unit's bytes ---- */
-
-static size_t stored_bytes(const fl_cache *c, int64_t n)
-{
-    return (size_t)n * c->element_bytes;
-}
-
-/* What lies there is for this key, these weights, and this part of the value: nothing else fits. */
-static uint64_t seed_of(int64_t key, uint64_t print, int64_t first)
-{
-    return fl_mix64(fl_mix64((uint64_t)key, print), (uint64_t)first);
-}
-
-static int64_t file_at(const fl_cache *c, uint32_t unit)
-{
-    return (int64_t)(unit - c->n_memory) * (int64_t)c->unit_bytes;
-}
-
-/* Elements of one unit, whatever lies there at the moment; *checksum is theirs. False when the file
- * does not give them. */
-static bool read_unit(fl_cache *c, uint32_t unit, int64_t n, uint64_t seed, float *out,
-                      uint64_t *checksum)
-{
-    bool narrow = c->o.dtype == FL_BF16;
-    size_t bytes = stored_bytes(c, n);
-    const unsigned char *from;
-    if (unit < c->n_memory) {
-        from = c->memory + (size_t)unit * c->unit_bytes;
-        if (!narrow) {
-            memcpy(out, from, bytes);
-            from = (const unsigned char *)out;
-        }
-    } else {
-        unsigned char *to = (unsigned char *)out + (narrow ? bytes : 0);
-        if (!fl_cache_file_read(c->fd, to, bytes, file_at(c, unit))) {
-            atomic_fetch_add(&c->header->n_disk_errors, 1);
-            return false;
-        }
-        from = to;
-    }
-    *checksum = fl_checksum(from, bytes, seed);
-    if (narrow) {
-        fl_widen(from, n, out);
-    }
-    return true;
-}
-
 static bool write_unit(fl_cache *c, uint32_t unit, const float *values, int64_t n, uint64_t seed)
 {
     bool in_memory = unit < c->n_memory;
-    size_t bytes = stored_bytes(c, n);
+    size_t bytes = fl_pool_stored_bytes(c, n);
     unsigned char *to = in_memory ? c->memory + (size_t)unit * c->unit_bytes : c->staging;
     if (c->o.dtype == FL_BF16) {
-        fl_narrow(values, n, (uint16_t *)(void *)to);
+        fl_bf16_narrow(values, n, (uint16_t *)(void *)to);
     } else {
         memcpy(to, values, bytes);
     }
     SET(c->unit[unit].checksum, fl_checksum(to, bytes, seed));
-    if (!in_memory && !fl_cache_file_write(c->fd, to, bytes, file_at(c, unit))) {
+    if (!in_memory && !fl_cache_file_write(c->fd, to, bytes, fl_pool_file_at(c, unit))) {
         atomic_fetch_add(&c->header->n_disk_errors, 1);
         c->header->disk_failed = true;
         return false;
     }
     return true;
-}
-
-/* ---- get ---- */
-
-/* A value as its head describes it. */
-typedef struct found {
-    uint32_t head, seq;
-    int level;
-    uint64_t print;
-    int64_t n;
-} found;
-
-static bool accepts(const fl_cache_prints *prints, int level, uint64_t print)
-{
-    return level >= 0 && level < prints->n_levels && print != 0 && prints->print[level] == print;
-}
-
-static bool look_up(const fl_cache *c, const fl_cache_prints *prints, int64_t key, found *f)
-{
-    f->head = fl_pool_find(c, key);
-    if (f->head == FL_POOL_NONE) {
-        return false;
-    }
-    fl_cell *unit = &c->unit[f->head];
-    f->seq = atomic_load_explicit(&unit->seq, memory_order_acquire);
-    f->level = (int)GET(unit->level);
-    f->print = GET(unit->print);
-    f->n = GET(unit->n_elements);
-    return fl_pool_is_whole(f->seq) && GET(unit->key) == key && accepts(prints, f->level, f->print);
-}
-
-typedef enum copied { COPIED, CHANGED, DAMAGED } copied;
-
-/* All units of the value. Whether it stayed what it was is known only at the end: until then,
- * anything may be read, and nothing is believed. */
-static copied copy_value(fl_cache *c, int64_t key, const found *f, float *out)
-{
-    uint32_t unit = f->head;
-    bool right = true;
-    for (int64_t first = 0; first < f->n && right; first += c->o.unit_elements) {
-        int64_t left = f->n - first, n = left < c->o.unit_elements ? left : c->o.unit_elements;
-        uint64_t checksum = 0;
-        right = unit < c->n_units &&
-                read_unit(c, unit, n, seed_of(key, f->print, first), out + first, &checksum) &&
-                checksum == GET(c->unit[unit].checksum);
-        unit = right ? GET(c->unit[unit].next) : unit;
-    }
-    atomic_thread_fence(memory_order_acquire);
-    if (GET(c->unit[f->head].seq) != f->seq) {
-        return CHANGED;
-    }
-    return right ? COPIED : DAMAGED;
-}
-
-static void drop_damaged(fl_cache *c, const found *f)
-{
-    atomic_fetch_add(&c->header->n_damaged, 1);
-    if (fl_pool_lock(c)) {
-        if (GET(c->unit[f->head].seq) == f->seq) {
-            fl_pool_drop(c, f->head);
-        }
-        fl_pool_unlock(c);
-    }
-}
-
-fl_cache_found fl_cache_get(fl_cache *c, const fl_cache_prints *prints, int64_t key, float *out,
-                            int64_t max_elements, int *level, int64_t *n)
-{
-    for (int i = 0; i < READ_TRIES; i++) {
-        found f;
-        if (!look_up(c, prints, key, &f) || f.n > max_elements) {
-            return FL_CACHE_MISS;
-        }
-        switch (copy_value(c, key, &f, out)) {
-        case COPIED:
-            *level = f.level;
-            *n = f.n;
-            return f.head < c->n_memory ? FL_CACHE_MEMORY : FL_CACHE_DISK;
-        case CHANGED:
-            break;
-        case DAMAGED:
-            drop_damaged(c, &f);
-            return FL_CACHE_MISS;
-        }
-    }
-    return FL_CACHE_MISS;
 }
 
 /* ---- put ---- */
@@ -179,7 +44,7 @@ static bool write_value(fl_cache *c, uint32_t head, int64_t key, uint64_t print,
     uint32_t unit = head;
     for (int64_t first = 0; first < n; first += c->o.unit_elements) {
         int64_t left = n - first, m = left < c->o.unit_elements ? left : c->o.unit_elements;
-        if (!write_unit(c, unit, values + first, m, seed_of(key, print, first))) {
+        if (!write_unit(c, unit, values + first, m, fl_pool_seed(key, print, first))) {
             return false;
         }
         unit = GET(c->unit[unit].next);
@@ -241,7 +106,7 @@ void fl_cache_keep(fl_cache *c, const fl_cache_prints *prints)
     for (uint32_t i = 0; i < c->n_units; i++) {
         const fl_cell *unit = &c->unit[i];
         if (fl_pool_is_whole(GET(unit->seq)) &&
-            !accepts(prints, (int)GET(unit->level), GET(unit->print))) {
+            !fl_pool_accepts(prints, (int)GET(unit->level), GET(unit->print))) {
             fl_pool_drop(c, i);
         }
     }

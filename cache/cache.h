@@ -58,6 +58,10 @@ fl_status fl_cache_create(const fl_cache_options *options, fl_cache **out) FL_MU
 /* This process's part; the others keep theirs. *cache becomes NULL; NULL is fine. */
 void fl_cache_destroy(fl_cache **cache);
 
+/* In a process that was forked since, before its first read: its own way into the file. Processes
+ * that share one get in each other's way (twice the time a read, where the file is in memory). */
+void fl_cache_attach(fl_cache *cache);
+
 /* What a reader accepts: print [n_levels], the fingerprint of the layers below each level, 0 where
  * nothing is accepted. The highest level that lies there is what it gets. Borrowed for the call. */
 typedef struct fl_cache_prints {
@@ -76,6 +80,21 @@ typedef enum fl_cache_found {
  * dropped, and a miss. No allocation, no lock, no wait. */
 fl_cache_found fl_cache_get(fl_cache *cache, const fl_cache_prints *prints, int64_t key, float *out,
                             int64_t max_elements, int *level, int64_t *n);
+
+/* A value that is wanted. The reader says key and out [max_elements of the call]; the rest is told,
+ * level and n for what was found. */
+typedef struct fl_cache_want {
+    int64_t key;
+    float *out;
+    fl_cache_found found;
+    int level;
+    int64_t n;
+} fl_cache_want;
+
+/* Get many at once, each as fl_cache_get does. That is faster: the disk reads several at a time,
+ * while what lies in memory is copied. */
+void fl_cache_get_all(fl_cache *cache, const fl_cache_prints *prints, fl_cache_want *wants,
+                      int64_t n_wants, int64_t max_elements);
 
 /* Keep values [n] of `key`, replacing what it had. now: the time after the batch at hand; the
  * next_use that counts is the first from then on. Returns whether it is kept: not if everything in

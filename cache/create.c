@@ -181,3 +181,13 @@ void fl_cache_destroy(fl_cache **cache)
     fl_free(c);
     *cache = NULL;
 }
+
+void fl_cache_attach(fl_cache *c)
+{
+    int own = c->fd >= 0 && !c->own_fd ? fl_cache_file_reopen(c->fd) : -1;
+    if (own >= 0) {
+        close(c->fd);
+        c->fd = own;
+        c->own_fd = true;
+    }
+}

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* Not every file system makes files without a name; then it loses its name at once. */
@@ -62,6 +63,28 @@ bool fl_cache_file_read(int fd, void *to, size_t size_bytes, int64_t at)
         }
     }
     return true;
+}
+
+bool fl_cache_file_read_cached(int fd, void *to, size_t size_bytes, int64_t at)
+{
+    const struct iovec all = {.iov_base = to, .iov_len = size_bytes};
+    return preadv2(fd, &all, 1, at, RWF_NOWAIT) == (ssize_t)size_bytes;
+}
+
+void fl_cache_file_ask(int fd, size_t size_bytes, int64_t at)
+{
+    (void)posix_fadvise(fd, at, (off_t)size_bytes, POSIX_FADV_WILLNEED);
+}
+
+int fl_cache_file_reopen(int fd)
+{
+    char name[64];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    int own = open(name, O_RDWR | O_CLOEXEC);
+    if (own >= 0) {
+        (void)posix_fadvise(own, 0, 0, POSIX_FADV_RANDOM);
+    }
+    return own;
 }
 
 bool fl_cache_file_write(int fd, const void *from, size_t size_bytes, int64_t at)

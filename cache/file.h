@@ -13,6 +13,16 @@ fl_status fl_cache_file_open(const char *folder, int64_t size_bytes, int *fd) FL
 
 /* All of it or false; interrupted calls go on. Positioned: processes share the descriptor. */
 bool fl_cache_file_read(int fd, void *to, size_t size_bytes, int64_t at);
+/* Only if all of it lies in memory; false at once otherwise. */
+bool fl_cache_file_read_cached(int fd, void *to, size_t size_bytes, int64_t at);
+
+/* It is read soon: let the disk begin. */
+void fl_cache_file_ask(int fd, size_t size_bytes, int64_t at);
+
+/* Another descriptor of the same file, with a position and read-ahead of its own, for reads at
+ * random places. -1 where that cannot be had (without /proc, say). */
+int fl_cache_file_reopen(int fd);
+
 bool fl_cache_file_write(int fd, const void *from, size_t size_bytes, int64_t at);
 
 #endif

@@ -12,6 +12,8 @@
 #include "cache/cache.h"
 #include "cache/order.h"
 
+#include "device/random.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -56,6 +58,7 @@ struct fl_cache {
     unsigned char *memory;      /* [n_memory][unit_bytes] */
     _Atomic int64_t patient_us; /* until then, a lock that is held is not waited for */
     int fd;                     /* of the disk tier; -1: none */
+    bool own_fd;                /* fl_cache_attach was here */
     unsigned char *staging;     /* [unit_bytes] what goes to the file; under the lock */
 };
 
@@ -88,6 +91,31 @@ static inline bool fl_pool_is_whole(uint32_t seq)
 static inline uint32_t fl_pool_units_of(const fl_cache *cache, int64_t n_elements)
 {
     return (uint32_t)((n_elements + cache->o.unit_elements - 1) / cache->o.unit_elements);
+}
+
+/* ---- a unit's bytes ---- */
+
+static inline size_t fl_pool_stored_bytes(const fl_cache *cache, int64_t n_elements)
+{
+    return (size_t)n_elements * cache->element_bytes;
+}
+
+/* Where a unit of the disk tier lies in the file. */
+static inline int64_t fl_pool_file_at(const fl_cache *cache, uint32_t unit)
+{
+    return (int64_t)(unit - cache->n_memory) * (int64_t)cache->unit_bytes;
+}
+
+/* Of the checksum: what lies there is for this key, these weights, and the part of the value that
+ * begins with the element `first`. Nothing else fits. */
+static inline uint64_t fl_pool_seed(int64_t key, uint64_t print, int64_t first)
+{
+    return fl_mix64(fl_mix64((uint64_t)key, print), (uint64_t)first);
+}
+
+static inline bool fl_pool_accepts(const fl_cache_prints *prints, int level, uint64_t print)
+{
+    return level >= 0 && level < prints->n_levels && print != 0 && prints->print[level] == print;
 }
 
 /* FL_POOL_NONE: there is no value of this key. It may change at any moment. */

@@ -26,9 +26,10 @@ struct fl_feed {
     uint64_t *print; /* [n_frozen + 1] */
     fl_cache_prints prints;
     bool begun;
-    atomic_bool on;    /* as choice.on, for the loader's thread */
-    int32_t *which;    /* [max_samples] of the group at hand */
-    int64_t n_samples; /* of the request at hand */
+    atomic_bool on;       /* as choice.on, for the loader's thread */
+    fl_cache_want *wants; /* [max_samples] the loader's thread's */
+    int32_t *which;       /* [max_samples] of the group at hand */
+    int64_t n_samples;    /* of the request at hand */
     fl_choice choice;
     fl_feed_report report;
 };
@@ -72,28 +73,34 @@ static fl_status read_raw(const fl_feed *f, const fl_load_request *r, int64_t id
     return d->ops->read(d->self, r->split, &key, out);
 }
 
+/* What the cache has of the samples, all at once: the disk then reads while others are copied. */
+static void read_cached(fl_feed *f, const fl_load_request *r, void *data)
+{
+    for (int64_t i = 0; i < r->n; i++) {
+        f->wants[i] = (fl_cache_want){.key = key_of(f, r->split, r->ids[i]),
+                                      .out = (float *)(void *)rows_of(f, data, i)};
+    }
+    if (atomic_load(&f->on)) {
+        fl_cache_get_all(f->o.activations->cache, &f->prints, f->wants, r->n,
+                         (int64_t)(f->stride / sizeof(float)));
+    }
+}
+
 static fl_status read_samples(void *context, const fl_load_request *r, const atomic_bool *stop,
                               void *data)
 {
     fl_feed *f = context;
     request_head *head = data;
-    bool on = atomic_load(&f->on);
     int64_t begun = fl_now_us();
     head->n_full = 0;
+    read_cached(f, r, data);
     for (int64_t i = 0; i < r->n && !atomic_load(stop); i++) {
-        void *rows = rows_of(f, data, i);
-        int level = 0;
-        int64_t n;
-        fl_cache_found found =
-            on ? fl_cache_get(f->o.activations->cache, &f->prints, key_of(f, r->split, r->ids[i]),
-                              rows, (int64_t)(f->stride / sizeof(float)), &level, &n)
-               : FL_CACHE_MISS;
-        if (found == FL_CACHE_MISS) {
-            level = 0;
-            FL_TRY(read_raw(f, r, r->ids[i], rows));
+        bool found = f->wants[i].found != FL_CACHE_MISS;
+        head->level[i] = found ? f->wants[i].level : 0;
+        head->n_full += head->level[i] == f->o.n_frozen;
+        if (!found) {
+            FL_TRY(read_raw(f, r, r->ids[i], rows_of(f, data, i)));
         }
-        head->level[i] = level;
-        head->n_full += level == f->o.n_frozen;
     }
     head->took_us = fl_now_us() - begun;
     return FL_OK;
@@ -318,6 +325,8 @@ static fl_status fill(fl_feed *f)
     FL_TRY(measure(f));
     FL_TRY(fl_alloc_array(n_levels, sizeof *f->print, (void **)&f->print));
     FL_TRY(fl_alloc_array((size_t)f->o.max_samples, sizeof *f->which, (void **)&f->which));
+    FL_TRY(fl_alloc_array((size_t)f->o.max_samples, sizeof *f->wants, (void **)&f->wants));
+    fl_cache_attach(f->o.activations->cache);
     f->prints = (fl_cache_prints){.n_levels = (int)n_levels, .print = f->print};
     fl_choice_init(&f->choice, f->o.job->cache.policy);
     atomic_init(&f->on, true);
@@ -349,6 +358,7 @@ void fl_feed_destroy(fl_feed **feed)
     }
     fl_loader_destroy(&f->loader);
     fl_free(f->print);
+    fl_free(f->wants);
     fl_free(f->which);
     fl_free(f);
     *feed = NULL;

@@ -4,11 +4,10 @@
 
 #include "cache/file.h"
 #include "cache/pool.h"
-#include "cache/value.h"
 #include "device/alloc.h"
 #include "device/random.h"
 
-#include <math.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -197,6 +196,68 @@ static void test_cache__a_hit_allocates_nothing(void **state)
     }
     assert_int_equal(fl_alloc_count(), before);
     fl_cache_destroy(&c);
+}
+
+/* More than two chunks, in no order, some of them twice: from memory, from the disk, whether or not
+ * the page cache has it, and what is missing or damaged; and nobody's buffer but its own. */
+static void get_all(fl_cache *c, const bool *there)
+{
+    enum { N_WANTS = 150 };
+    static float out[N_WANTS][MAX_VALUE];
+    fl_cache_want wants[N_WANTS];
+    for (int64_t i = 0; i < N_WANTS; i++) {
+        wants[i] = (fl_cache_want){.key = i * 37 % N_KEYS, .out = out[i]};
+    }
+    uint64_t before = fl_alloc_count();
+    fl_cache_get_all(c, &all, wants, N_WANTS, MAX_VALUE);
+    assert_int_equal(fl_alloc_count(), before);
+    for (int64_t i = 0; i < N_WANTS; i++) {
+        int64_t key = wants[i].key;
+        assert_int_equal(wants[i].found != FL_CACHE_MISS, there[key]);
+        if (there[key]) {
+            assert_int_equal(wants[i].level, 1 + key % 3);
+            assert_int_equal(wants[i].n, length_of(key));
+            assert_int_equal(wants[i].found == FL_CACHE_DISK, fl_pool_find(c, key) >= c->n_memory);
+        }
+        for (int64_t j = 0; there[key] && j < length_of(key); j++) {
+            assert_true(out[i][j] == element(key, 1 + (int)key % 3, j));
+        }
+    }
+}
+
+static void test_cache__gets_many_as_it_gets_one(void **state)
+{
+    (void)state;
+    const fl_dtype dtypes[] = {FL_F32, FL_BF16};
+    for (int t = 0; t < 2; t++) {
+        bool there[N_KEYS];
+        fl_cache *c = create(dtypes[t], t == 0 ? 48 << 10 : 28 << 10, 1 << 20);
+        fl_cache_attach(c);
+        for (int64_t key = 0; key < N_KEYS; key++) {
+            there[key] = key % 5 != 0 && put(c, key, 1 + (int)key % 3, 0);
+        }
+        get_all(c, there);
+        assert_int_equal(fdatasync(c->fd), 0);
+        assert_int_equal(posix_fadvise(c->fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+        get_all(c, there);
+        int n_disk = 0;
+        for (int64_t key = 1; key < N_KEYS; key += 7) {
+            uint32_t head = fl_pool_find(c, key);
+            if (there[key] && head < c->n_memory) {
+                c->memory[(size_t)head * c->unit_bytes] ^= 1;
+                there[key] = false;
+            }
+            n_disk += head != FL_POOL_NONE && head >= c->n_memory;
+        }
+        assert_true(n_disk > 0);
+        get_all(c, there);
+        assert_int_equal(ftruncate(c->fd, 0), 0);
+        for (int64_t key = 0; key < N_KEYS; key++) {
+            there[key] = there[key] && fl_pool_find(c, key) < c->n_memory;
+        }
+        get_all(c, there);
+        fl_cache_destroy(&c);
+    }
 }
 
 static void test_cache__refuses_a_budget_that_holds_nothing(void **state)
@@ -468,40 +529,6 @@ static void test_cache__hits_as_often_as_the_best_policy(void **state)
     free(o);
 }
 
-/* ---- bf16 ---- */
-
-static void test_value__rounds_to_the_nearest_bf16(void **state)
-{
-    (void)state;
-    const float from[] = {1.0f, 1.00390625f, 1.01171875f, -3.14159274f, 1e38f, 0.0f, INFINITY, NAN};
-    const float to[] = {1.0f, 1.0f, 1.015625f, -3.140625f, 9.96920997e37f, 0.0f, INFINITY, NAN};
-    uint16_t narrow[8];
-    float wide[8];
-    fl_narrow(from, 8, narrow);
-    fl_widen(narrow, 8, wide);
-    for (int i = 0; i < 7; i++) {
-        assert_true(wide[i] == to[i]);
-    }
-    assert_true(isnan(wide[7]));
-}
-
-static void test_value__widens_in_place(void **state)
-{
-    (void)state;
-    enum { N = 1500 };
-    static float from[N], wide[N], in_place[N];
-    static uint16_t narrow[N];
-    for (int i = 0; i < N; i++) {
-        from[i] = (float)i * 0.37f - 200.0f;
-    }
-    fl_narrow(from, N, narrow);
-    fl_widen(narrow, N, wide);
-    unsigned char *tail = (unsigned char *)in_place + sizeof narrow;
-    memcpy(tail, narrow, sizeof narrow);
-    fl_widen(tail, N, in_place);
-    assert_memory_equal(in_place, wide, sizeof wide);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_cache__never_gives_what_other_weights_made),
         cmocka_unit_test(test_cache__replaces_a_lower_level),
         cmocka_unit_test(test_cache__a_hit_allocates_nothing),
+        cmocka_unit_test(test_cache__gets_many_as_it_gets_one),
         cmocka_unit_test(test_cache__refuses_a_budget_that_holds_nothing),
         cmocka_unit_test(test_cache__survives_every_failing_allocation),
         cmocka_unit_test(test_cache__damaged_memory_is_a_miss),
@@ -518,8 +546,6 @@ int main(void)
         cmocka_unit_test(test_cache__a_full_disk_keeps_less),
         cmocka_unit_test(test_cache__a_disk_too_small_is_refused),
         cmocka_unit_test(test_cache__hits_as_often_as_the_best_policy),
-        cmocka_unit_test(test_value__rounds_to_the_nearest_bf16),
-        cmocka_unit_test(test_value__widens_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,11 +160,16 @@ fl_status fl__cpu_isa_set(fl_device *d, const char *name)
     return fl_fail(FL_ENOTSUP, "no kernels for the instruction set %s on this processor", name);
 }
 
-const char *fl_device_cpu_isa(void)
+const fl__isa *fl__cpu_best_isa(void)
 {
     const fl__isa *list[4];
     usable_isas(list);
-    return list[0]->name;
+    return list[0];
+}
+
+const char *fl_device_cpu_isa(void)
+{
+    return fl__cpu_best_isa()->name;
 }
 
 /* Results below 1e-38 become zero: a product with a denormal takes a hundred times as long. */
@@ -214,14 +219,12 @@ fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_
         }
     }
     FL_TRY(set_up_threads(n_threads, cpu_ids));
-    const fl__isa *isas[4];
-    usable_isas(isas);
     void *memory = NULL;
     FL_TRY(fl_alloc(sizeof(fl__cpu), &memory));
     fl__cpu *cpu = memory;
     *cpu = (fl__cpu){
         .base = {.ops = &cpu_ops, .n_threads = n_threads, .budget_bytes = budget_bytes},
-        .isa = isas[0],
+        .isa = fl__cpu_best_isa(),
     };
     fl_status status = fl__cpu_reserve(cpu, SCRATCH_START);
     if (status != FL_OK) {

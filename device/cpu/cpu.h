@@ -34,6 +34,9 @@ static inline void *fl__cpu_scratch(const fl__cpu *cpu, int thread)
  * comparisons. FL_ENOTSUP if this processor or build has none of that name. */
 fl_status fl__cpu_isa_set(fl_device *d, const char *name) FL_MUST_CHECK;
 
+/* The best that this processor has. */
+const fl__isa *fl__cpu_best_isa(void);
+
 /* The part of [0, n) that thread `i` of `parts` takes, cut at multiples of `grain`. */
 typedef struct fl__range {
     int64_t begin, end;

@@ -64,6 +64,8 @@ typedef struct fl__isa {
                   const fl_adamw_step *step);
     void (*sgd)(float *w, const float *g, float *momentum, int64_t n, const fl_sgd_step *step);
     double (*sum_squares)(const float *g, int64_t n);
+    void (*narrow)(const float *from, uint16_t *to, int64_t n); /* device/bf16.h */
+    void (*widen)(const void *from, float *to, int64_t n);
 } fl__isa;
 
 #endif

@@ -30,5 +30,7 @@ void FL_ISA_NAME(adamw)(float *w, const float *g, float *m, float *v, int64_t n,
 void FL_ISA_NAME(sgd)(float *w, const float *g, float *momentum, int64_t n,
                       const fl_sgd_step *step);
 double FL_ISA_NAME(sum_squares)(const float *g, int64_t n);
+void FL_ISA_NAME(narrow)(const float *from, uint16_t *to, int64_t n);
+void FL_ISA_NAME(widen)(const void *from, float *to, int64_t n);
 
 #endif

@@ -23,4 +23,6 @@ const fl__isa FL_ISA_NAME(isa) = {
     .adamw = FL_ISA_NAME(adamw),
     .sgd = FL_ISA_NAME(sgd),
     .sum_squares = FL_ISA_NAME(sum_squares),
+    .narrow = FL_ISA_NAME(narrow),
+    .widen = FL_ISA_NAME(widen),
 };

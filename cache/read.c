@@ -1,0 +1,251 @@
+/* Reading without a lock. Of many values, a chunk ahead of what is copied:
+ *
+ *   ① begin   look up; what lies in the file is read now if the page cache has it; otherwise the
+ *              disk is asked for it, and nobody waits
+ *   ② finish  copy what lies in memory, whose first bytes are on their way; then what the disk
+ *              has read meanwhile
+ *
+ * So as many reads as two chunks hold are under way at once, where the disk has them. */
+#include "cache/cache.h"
+#include "cache/file.h"
+#include "cache/pool.h"
+#include "cache/value.h"
+#include "device/bf16.h"
+
+#include <string.h>
+
+enum { CHUNK = 32, READ_TRIES = 2, PAGE = 4096, LINE = 64, LINES_AHEAD = 4, BYTES_AHEAD = 32768 };
+
+#define GET(field) atomic_load_explicit(&(field), memory_order_relaxed)
+
+/* A value as its head describes it. */
+typedef struct found {
+    uint32_t head, seq;
+    int level;
+    uint64_t print;
+    int64_t n;
+} found;
+
+typedef enum copied { COPIED, CHANGED, DAMAGED, NOT_YET } copied;
+
+/* Whether to wait for a disk. */
+typedef enum patience { AT_ONCE, WAIT } patience;
+
+/* ---- one unit ---- */
+
+static copied read_file(fl_cache *c, uint32_t unit, size_t bytes, patience p, void *to)
+{
+    int64_t at = fl_pool_file_at(c, unit);
+    if (p == AT_ONCE) {
+        return fl_cache_file_read_cached(c->fd, to, bytes, at) ? COPIED : NOT_YET;
+    }
+    if (!fl_cache_file_read(c->fd, to, bytes, at)) {
+        atomic_fetch_add(&c->header->n_disk_errors, 1);
+        return DAMAGED;
+    }
+    return COPIED;
+}
+
+/* Elements of one unit, whatever lies there at the moment; *checksum is theirs. */
+static copied read_unit(fl_cache *c, uint32_t unit, int64_t n, uint64_t seed, patience p,
+                        float *out, uint64_t *checksum)
+{
+    bool narrow = c->o.dtype == FL_BF16;
+    size_t bytes = fl_pool_stored_bytes(c, n);
+    unsigned char *to = (unsigned char *)out + (narrow ? bytes : 0);
+    const unsigned char *from = to;
+    if (unit >= c->n_memory) {
+        copied how = read_file(c, unit, bytes, p, to);
+        if (how != COPIED) {
+            return how;
+        }
+    } else if (narrow) {
+        from = c->memory + (size_t)unit * c->unit_bytes;
+    } else {
+        memcpy(to, c->memory + (size_t)unit * c->unit_bytes, bytes);
+    }
+    *checksum = fl_checksum(from, bytes, seed);
+    if (narrow) {
+        fl_bf16_widen(from, n, out);
+    }
+    return COPIED;
+}
+
+/* ---- one value ---- */
+
+static bool look_up(const fl_cache *c, const fl_cache_prints *prints, int64_t key, found *f)
+{
+    f->head = fl_pool_find(c, key);
+    if (f->head == FL_POOL_NONE) {
+        return false;
+    }
+    fl_cell *unit = &c->unit[f->head];
+    f->seq = atomic_load_explicit(&unit->seq, memory_order_acquire);
+    f->level = (int)GET(unit->level);
+    f->print = GET(unit->print);
+    f->n = GET(unit->n_elements);
+    return fl_pool_is_whole(f->seq) && GET(unit->key) == key &&
+           fl_pool_accepts(prints, f->level, f->print);
+}
+
+/* All units of the value. Whether it stayed what it was is known only at the end: until then,
+ * anything may be read, and nothing is believed. */
+static copied copy_value(fl_cache *c, int64_t key, const found *f, patience p, float *out)
+{
+    uint32_t unit = f->head;
+    copied how = COPIED;
+    for (int64_t first = 0; first < f->n && how == COPIED; first += c->o.unit_elements) {
+        int64_t left = f->n - first, n = left < c->o.unit_elements ? left : c->o.unit_elements;
+        uint64_t checksum = 0;
+        how = unit >= c->n_units ? DAMAGED
+                                 : read_unit(c, unit, n, fl_pool_seed(key, f->print, first), p,
+                                             out + first, &checksum);
+        if (how == COPIED && checksum != GET(c->unit[unit].checksum)) {
+            how = DAMAGED;
+        }
+        unit = how == COPIED ? GET(c->unit[unit].next) : unit;
+    }
+    atomic_thread_fence(memory_order_acquire);
+    return how != NOT_YET && GET(c->unit[f->head].seq) != f->seq ? CHANGED : how;
+}
+
+static void drop_damaged(fl_cache *c, const found *f)
+{
+    atomic_fetch_add(&c->header->n_damaged, 1);
+    if (fl_pool_lock(c)) {
+        if (GET(c->unit[f->head].seq) == f->seq) {
+            fl_pool_drop(c, f->head);
+        }
+        fl_pool_unlock(c);
+    }
+}
+
+/* What became of the wanted value; false if it is to be tried once more. */
+static bool settle(fl_cache *c, const found *f, copied how, fl_cache_want *w)
+{
+    if (how == COPIED) {
+        w->found = f->head < c->n_memory ? FL_CACHE_MEMORY : FL_CACHE_DISK;
+        w->level = f->level;
+        w->n = f->n;
+    } else if (how == DAMAGED) {
+        drop_damaged(c, f);
+    }
+    return how == COPIED || how == DAMAGED;
+}
+
+/* From the look-up on, as often as it changed meanwhile. */
+static void get_one(fl_cache *c, const fl_cache_prints *prints, fl_cache_want *w, int64_t most)
+{
+    for (int i = 0; i < READ_TRIES; i++) {
+        found f;
+        if (!look_up(c, prints, w->key, &f) || f.n > most ||
+            settle(c, &f, copy_value(c, w->key, &f, WAIT, w->out), w)) {
+            return;
+        }
+    }
+}
+
+/* ---- many ---- */
+
+typedef enum state { DONE, IN_MEMORY, ON_DISK } state;
+
+typedef struct chunk {
+    fl_cache_want *wants;
+    int64_t n;
+    found found[CHUNK];
+    state state[CHUNK];
+} chunk;
+
+/* The processor follows a run of lines by itself, within a page. */
+static void fetch(const fl_cache *c, const found *f)
+{
+    const unsigned char *from = c->memory + (size_t)f->head * c->unit_bytes;
+    size_t bytes = fl_pool_stored_bytes(c, f->n < c->o.unit_elements ? f->n : c->o.unit_elements);
+    for (size_t at = 0; at < bytes && at < BYTES_AHEAD; at += PAGE) {
+        for (size_t line = 0; line < LINES_AHEAD; line++) {
+            __builtin_prefetch(from + at + line * LINE);
+        }
+    }
+}
+
+static void ask_disk(const fl_cache *c, const found *f)
+{
+    uint32_t unit = f->head;
+    int64_t left = f->n;
+    for (; left > 0 && unit >= c->n_memory && unit < c->n_units; left -= c->o.unit_elements) {
+        int64_t n = left < c->o.unit_elements ? left : c->o.unit_elements;
+        fl_cache_file_ask(c->fd, fl_pool_stored_bytes(c, n), fl_pool_file_at(c, unit));
+        unit = GET(c->unit[unit].next);
+    }
+}
+
+static state begin_one(fl_cache *c, const fl_cache_prints *prints, fl_cache_want *w, int64_t most,
+                       found *f)
+{
+    w->found = FL_CACHE_MISS;
+    if (!look_up(c, prints, w->key, f) || f->n > most) {
+        return DONE;
+    }
+    if (f->head < c->n_memory) {
+        return IN_MEMORY;
+    }
+    copied how = copy_value(c, w->key, f, AT_ONCE, w->out);
+    if (how == NOT_YET) {
+        ask_disk(c, f);
+        return ON_DISK;
+    }
+    if (!settle(c, f, how, w)) {
+        get_one(c, prints, w, most);
+    }
+    return DONE;
+}
+
+static void begin(fl_cache *c, const fl_cache_prints *prints, chunk *k, int64_t most)
+{
+    for (int64_t i = 0; i < k->n; i++) {
+        k->state[i] = begin_one(c, prints, &k->wants[i], most, &k->found[i]);
+    }
+}
+
+static void finish(fl_cache *c, const fl_cache_prints *prints, chunk *k, int64_t most, state which)
+{
+    for (int64_t i = 0; i < k->n; i++) {
+        if (which == IN_MEMORY && i + 1 < k->n && k->state[i + 1] == IN_MEMORY) {
+            fetch(c, &k->found[i + 1]);
+        }
+        fl_cache_want *w = &k->wants[i];
+        if (k->state[i] == which &&
+            !settle(c, &k->found[i], copy_value(c, w->key, &k->found[i], WAIT, w->out), w)) {
+            get_one(c, prints, w, most);
+        }
+    }
+}
+
+void fl_cache_get_all(fl_cache *c, const fl_cache_prints *prints, fl_cache_want *wants,
+                      int64_t n_wants, int64_t most)
+{
+    chunk chunks[2];
+    for (int64_t first = 0, turn = 0; first < n_wants + CHUNK; first += CHUNK, turn++) {
+        chunk *next = &chunks[turn % 2], *now = &chunks[(turn + 1) % 2];
+        int64_t left = n_wants - first;
+        next->wants = wants + (left > 0 ? first : 0);
+        next->n = left < 0 ? 0 : left < CHUNK ? left : CHUNK;
+        begin(c, prints, next, most); /* ① */
+        if (turn > 0) {
+            finish(c, prints, now, most, IN_MEMORY); /* ② */
+            finish(c, prints, now, most, ON_DISK);
+        }
+    }
+}
+
+fl_cache_found fl_cache_get(fl_cache *c, const fl_cache_prints *prints, int64_t key, float *out,
+                            int64_t max_elements, int *level, int64_t *n)
+{
+    fl_cache_want w = {.key = key, .out = out};
+    get_one(c, prints, &w, max_elements);
+    if (w.found != FL_CACHE_MISS) {
+        *level = w.level;
+        *n = w.n;
+    }
+    return w.found;
+}
