@@ -20,13 +20,38 @@ typedef struct tell_head {
 
 struct fl_message_group {
     fl_net *net;
-    int rank, size;
+    int rank, size;         /* this member's index, and how many there are */
+    int *ranks;             /* [size] ascending */
     int n_tells, n_gathers; /* begun */
     fl_exchange *exchange;
     unsigned char *told; /* a head and FL_MESSAGE_MAX_BYTES */
     fl_net_buffer *in;
     fl_net_buffer **out; /* [size], all over `told` */
 };
+
+/* Of a member of the group; -1: it is none. */
+static int index_of(const fl_message_group *g, int rank)
+{
+    for (int i = 0; i < g->size; i++) {
+        if (g->ranks[i] == rank) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static fl_status number_members(fl_message_group *g, const fl_message_options *options)
+{
+    FL_TRY(fl_alloc_array((size_t)options->size, sizeof *g->ranks, (void **)&g->ranks));
+    g->size = options->size;
+    for (int i = 0; i < g->size; i++) {
+        g->ranks[i] = options->ranks == NULL ? i : options->ranks[i];
+    }
+    g->rank = index_of(g, options->rank);
+    return g->rank >= 0
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "rank %d is no member of the message group", options->rank);
+}
 
 static const size_t told_bytes = sizeof(tell_head) + FL_MESSAGE_MAX_BYTES;
 
@@ -43,17 +68,13 @@ static fl_status set_up(fl_message_group *g)
     return FL_OK;
 }
 
-fl_status fl_message_open(const fl_message_options *options, fl_message_group **out)
+static fl_status open_net(fl_message_group *g, const fl_message_options *options)
 {
     char name[64];
     snprintf(name, sizeof name, "message/%u", options->membership);
-    fl_message_group *g = NULL;
-    FL_TRY(fl_alloc(sizeof *g, (void **)&g));
-    g->rank = options->rank;
-    g->size = options->size;
     const fl_net_options net = {
-        .rank = options->rank,
-        .size = options->size,
+        .rank = g->rank,
+        .size = g->size,
         .name = name,
         .kv = options->kv,
         .host = options->host,
@@ -62,9 +83,17 @@ fl_status fl_message_open(const fl_message_options *options, fl_message_group **
         .given_up = options->given_up,
         .context = options->context,
     };
-    fl_status status = fl_net_open(&net, &g->net);
+    FL_TRY(fl_net_open(&net, &g->net));
+    return set_up(g);
+}
+
+fl_status fl_message_open(const fl_message_options *options, fl_message_group **out)
+{
+    fl_message_group *g = NULL;
+    FL_TRY(fl_alloc(sizeof *g, (void **)&g));
+    fl_status status = number_members(g, options);
     if (status == FL_OK) {
-        status = set_up(g);
+        status = open_net(g, options);
     }
     if (status != FL_OK) {
         fl_message_close(&g);
@@ -89,7 +118,19 @@ void fl_message_close(fl_message_group **group)
     fl_net_close(&g->net);
     fl_free(g->out);
     fl_free(g->told);
+    fl_free(g->ranks);
     fl_free(g);
+}
+
+int fl_message_rank(const fl_message_group *group, int index)
+{
+    return group->ranks[index];
+}
+
+void fl_message_follow(fl_message_group *group, const fl_message_group *before)
+{
+    group->n_tells = before->n_tells;
+    group->n_gathers = before->n_gathers;
 }
 
 void fl_message_abort(fl_message_group *group, fl_status why)
@@ -121,6 +162,7 @@ static fl_status tell(fl_message_group *g, uint32_t generation, const void *data
     return FL_OK;
 }
 
+/* root: an index */
 static fl_status listen_to(fl_message_group *g, int root, uint32_t generation, void *data,
                            size_t *size_bytes, int64_t deadline_us)
 {
@@ -129,11 +171,11 @@ static fl_status listen_to(fl_message_group *g, int root, uint32_t generation, v
     tell_head h;
     memcpy(&h, g->told, sizeof h);
     if (h.magic != tell_magic || h.size_bytes > FL_MESSAGE_MAX_BYTES) {
-        return fl_fail(FL_EINTERNAL, "no message, but something else from rank %d", root);
+        return fl_fail(FL_EINTERNAL, "no message, but something else from rank %d", g->ranks[root]);
     }
     if (h.generation != generation) {
-        return fl_fail(FL_ESTALE, "rank %d told of generation %u, rank %d is in %u", root,
-                       h.generation, g->rank, generation);
+        return fl_fail(FL_ESTALE, "rank %d told of generation %u, rank %d is in %u", g->ranks[root],
+                       h.generation, g->ranks[g->rank], generation);
     }
     memcpy(data, g->told + sizeof h, h.size_bytes);
     *size_bytes = h.size_bytes;
@@ -143,16 +185,18 @@ static fl_status listen_to(fl_message_group *g, int root, uint32_t generation, v
 fl_status fl_message_tell(fl_message_group *group, int root, uint32_t generation, void *data,
                           size_t *size_bytes, int64_t deadline_us)
 {
-    if (root < 0 || root >= group->size) {
-        return fl_fail(FL_EINVAL, "rank %d of a message group of %d", root, group->size);
+    int at = index_of(group, root);
+    if (at < 0) {
+        return fl_fail(FL_EINVAL, "rank %d is not among the %d of a message group", root,
+                       group->size);
     }
     group->n_tells++;
-    if (root == group->rank) {
+    if (at == group->rank) {
         fl_flight_enter(FL_FLIGHT_TELL, -1, group->n_tells, (int64_t)*size_bytes);
         FL_TRY(tell(group, generation, data, *size_bytes, deadline_us));
     } else {
         fl_flight_enter(FL_FLIGHT_HEAR, root, group->n_tells, 0);
-        FL_TRY(listen_to(group, root, generation, data, size_bytes, deadline_us));
+        FL_TRY(listen_to(group, at, generation, data, size_bytes, deadline_us));
     }
     fl_flight_leave();
     return FL_OK;
@@ -167,11 +211,11 @@ fl_status fl_message_gather(fl_message_group *group, uint32_t generation, const 
     return FL_OK;
 }
 
-static fl_status start_transfer(const fl_transfer *t, fl_net_buffer *buffer)
+static fl_status start_transfer(const fl_transfer *t, int index, fl_net_buffer *buffer)
 {
     uint64_t tag = fl_tag(FL_TAG_TRANSFER, t->id);
-    return t->sending ? fl_net_send(buffer, t->peer, tag, 0, t->size_bytes)
-                      : fl_net_recv(buffer, t->peer, tag, 0, t->size_bytes);
+    return t->sending ? fl_net_send(buffer, index, tag, 0, t->size_bytes)
+                      : fl_net_recv(buffer, index, tag, 0, t->size_bytes);
 }
 
 static fl_status finish_transfer(const fl_transfer *t, fl_net_buffer *buffer, int64_t deadline_us)
@@ -185,18 +229,23 @@ static fl_status finish_transfer(const fl_transfer *t, fl_net_buffer *buffer, in
 }
 
 struct fl_transfers {
+    fl_message_group *group;
     int n;
     fl_transfer *list;      /* [n] */
     fl_net_buffer **buffer; /* [n] */
 };
 
-static fl_status register_all(fl_transfers *t, fl_net *net, const fl_transfer *list, int n)
+static fl_status register_all(fl_transfers *t, const fl_transfer *list, int n)
 {
+    fl_net *net = t->group->net;
     FL_TRY(fl_alloc_array((size_t)n, sizeof *t->list, (void **)&t->list));
     FL_TRY(fl_alloc_array((size_t)n, sizeof(fl_net_buffer *), (void **)&t->buffer));
     t->n = n;
     for (int i = 0; i < n; i++) {
         t->list[i] = list[i];
+        if (index_of(t->group, list[i].peer) < 0) {
+            return fl_fail(FL_EINTERNAL, "state for rank %d, who is no member", list[i].peer);
+        }
         FL_TRY(fl_net_buffer_create(net, list[i].data, list[i].size_bytes, &t->buffer[i]));
     }
     return FL_OK;
@@ -207,7 +256,8 @@ fl_status fl_transfers_open(fl_message_group *group, const fl_transfer *list, in
 {
     fl_transfers *t = NULL;
     FL_TRY(fl_alloc(sizeof *t, (void **)&t));
-    fl_status status = register_all(t, group->net, list, n);
+    t->group = group;
+    fl_status status = register_all(t, list, n);
     if (status != FL_OK) {
         fl_transfers_close(&t);
         return status;
@@ -237,7 +287,8 @@ fl_status fl_transfers_run(fl_transfers *t, int64_t deadline_us)
     for (int sending = 0; sending < 2; sending++) {
         for (int i = 0; i < t->n; i++) {
             if (t->list[i].sending == (sending == 1)) {
-                FL_TRY(start_transfer(&t->list[i], t->buffer[i]));
+                int index = index_of(t->group, t->list[i].peer);
+                FL_TRY(start_transfer(&t->list[i], index, t->buffer[i]));
             }
         }
     }

@@ -1,5 +1,6 @@
-/* The message group: a static Gloo context over all living workers, standby ones too. It tells
- * everybody what the controller decided. Every message carries a generation. */
+/* The message group: a static Gloo context over all members of the run, standby ones too. It tells
+ * everybody what the controller decided. Every message carries a generation. Members are known by
+ * their ranks in the run, also when others have left. */
 #ifndef FL_AUTODP_MESSAGE_H
 #define FL_AUTODP_MESSAGE_H
 
@@ -13,8 +14,9 @@ typedef struct fl_message_group fl_message_group;
 enum { FL_MESSAGE_MAX_BYTES = 64 * 1024 };
 
 typedef struct fl_message_options {
-    uint32_t membership; /* counts message groups up; in the store's keys */
+    uint32_t membership; /* of the generation from which it serves; in the store's keys */
     int rank, size;
+    const int *ranks; /* [size] of the members, ascending, rank among them; NULL: 0 .. size - 1 */
     const fl_kv *kv;
     const char *host;
     int64_t open_timeout_ms;
@@ -27,14 +29,21 @@ fl_status fl_message_open(const fl_message_options *options, fl_message_group **
 void fl_message_close(fl_message_group **group);
 void fl_message_abort(fl_message_group *group, fl_status why); /* threads: any */
 
+/* The rank of the index-th member: whose row `index` of a gather is. */
+int fl_message_rank(const fl_message_group *group, int index);
+
+/* `group` serves from here on in the place of `before`: it counts its operations on, so that who
+ * has come to which of them can be told. */
+void fl_message_follow(fl_message_group *group, const fl_message_group *before);
+
 /* Rank `root` tells everybody `data` [*size_bytes]; the others receive it into data
  * [FL_MESSAGE_MAX_BYTES] and learn its size. All call with their own generation; a message of
  * another one is refused with FL_ESTALE by who receives it. */
 fl_status fl_message_tell(fl_message_group *group, int root, uint32_t generation, void *data,
                           size_t *size_bytes, int64_t deadline_us) FL_MUST_CHECK;
 
-/* Every rank's `mine` [size_bytes, the same everywhere, at most 4096] into all [size][size_bytes],
- * on every rank. Also the barrier. */
+/* Every member's `mine` [size_bytes, the same everywhere, at most 4096] into all
+ * [size][size_bytes], in the order of their ranks, on every member. Also the barrier. */
 fl_status fl_message_gather(fl_message_group *group, uint32_t generation, const void *mine,
                             size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
 

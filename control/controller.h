@@ -267,7 +267,7 @@ fl_status fl_elastic_ask(fl_head *head, const fl_plan *next, int64_t due_step,
                          const char *why) FL_MUST_CHECK;
 
 void fl_elastic_prepared(fl_head *head, const fl_worker *worker, const fl_prepared_report *report);
-void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transition_parts *parts);
+void fl_elastic_moved(fl_head *head, fl_worker *worker, const fl_transition_parts *parts);
 
 /* ---- decide.c ---- */
 
@@ -429,6 +429,7 @@ void fl_story_started(fl_head *head);
 void fl_story_costs(fl_head *head);
 void fl_story_plan(fl_head *head);
 void fl_story_ready(fl_head *head, const fl_worker *worker);
+void fl_story_left(fl_head *head, const fl_worker *worker);
 void fl_story_running(fl_head *head);
 void fl_story_epoch(fl_head *head);
 void fl_story_stopping(fl_head *head, const char *signal_name);

@@ -25,7 +25,8 @@ static bool same_plan(const fl_plan *a, const fl_plan *b)
 {
     return a->F == b->F && a->K == b->K && a->R == b->R && a->M == b->M &&
            memcmp(a->first, b->first, (size_t)(a->K + 1) * sizeof *a->first) == 0 &&
-           memcmp(a->rank_of, b->rank_of, (size_t)(a->K * a->R) * sizeof *a->rank_of) == 0;
+           memcmp(a->rank_of, b->rank_of, (size_t)(a->K * a->R) * sizeof *a->rank_of) == 0 &&
+           memcmp(a->departed, b->departed, sizeof a->departed) == 0;
 }
 
 static void plan_fields(fl_json *j, const fl_plan *plan, bool changed, int64_t step)
@@ -43,6 +44,7 @@ static void ask(fl_head *head, fl_ctl_call *call, const fl_plan *plan, const cha
 {
     fl_plan placed = *plan;
     fl_decide_place(head, &placed);
+    fl_usable_members(&head->usable, &placed);
     if (head->elastic.state != FL_ELASTIC_IDLE) {
         call->wait = FL_CTL_WAIT_IDLE;
     } else if (same_plan(&placed, &head->plan)) {
@@ -64,6 +66,33 @@ void fl_ctl_plan_result(const fl_head *head, fl_ctl_call *call)
 
 enum { DEVICES, STAGES, REPLICAS, MICRO_BATCHES }; /* scale's arguments */
 
+/* " 0, 3" */
+static void list_left(const fl_head *head, char *text, size_t size_bytes)
+{
+    int n = 0, at = 0;
+    text[0] = 0;
+    for (int i = 0; i < head->n_workers && at < (int)size_bytes; i++) {
+        if (head->plan.departed[i]) {
+            at += snprintf(text + at, size_bytes - (size_t)at, "%s %d", n == 0 ? "" : ",", i);
+            n++;
+        }
+    }
+}
+
+static void refuse_more(const fl_head *head, fl_ctl_call *call, int64_t wanted, int n)
+{
+    char left[64];
+    int n_left = head->n_workers - fl_plan_members(&head->plan);
+    list_left(head, left, sizeof left);
+    fl_ctl_refuse(call, FL_CTL_REFUSED,
+                  "%lld devices are more than the %d workers that can take work; a run has "
+                  "as many as its devices.count says, from its start on%s%s%s%s",
+                  (long long)wanted, n, n_left == 0 ? "" : "; worker", n_left > 1 ? "s" : "", left,
+                  n_left == 0   ? ""
+                  : n_left == 1 ? " has left"
+                                : " have left");
+}
+
 static bool check_scale(const fl_head *head, fl_ctl_call *call, const fl_usable *usable)
 {
     const fl_ctl_value *v = call->request.value;
@@ -75,10 +104,7 @@ static bool check_scale(const fl_head *head, fl_ctl_call *call, const fl_usable 
     } else if (v[DEVICES].given && (v[STAGES].given || v[REPLICAS].given)) {
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "devices, or k and r, but not both");
     } else if (wanted > n) {
-        fl_ctl_refuse(call, FL_CTL_REFUSED,
-                      "%lld devices are more than the %d workers that can take work; a run has "
-                      "as many as its devices.count says, from its start on",
-                      (long long)wanted, n);
+        refuse_more(head, call, wanted, n);
     }
     return call->error == FL_CTL_OK;
 }

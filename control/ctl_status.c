@@ -79,15 +79,18 @@ static void cache_fields(const fl_head *head, fl_json *j)
     fl_json_close(j, '}');
 }
 
-static const char *worker_state(const fl_worker *worker, bool is_drained)
+static const char *worker_state(const fl_worker *worker)
 {
+    if (worker->departed) {
+        return worker->exited_us != 0 ? "left" : "leaving";
+    }
     if (worker->exited_us != 0 || worker->done) {
         return worker->done ? "done" : "gone";
     }
     if (!worker->ready) {
         return "starting";
     }
-    return worker->place.active ? "active" : is_drained ? "drained" : "standby";
+    return worker->place.active ? "active" : "standby";
 }
 
 static void worker_fields(const fl_head *head, int rank, fl_json *j)
@@ -96,7 +99,7 @@ static void worker_fields(const fl_head *head, int rank, fl_json *j)
     fl_json_object(j, NULL);
     fl_json_integer(j, "rank", w->rank);
     fl_json_integer(j, "pid", w->pid);
-    fl_json_text(j, "state", worker_state(w, head->usable.drained[rank]));
+    fl_json_text(j, "state", worker_state(w));
     fl_json_integer(j, "replica", w->place.active ? w->place.replica : -1);
     fl_json_integer(j, "stage", w->place.active ? w->place.stage : -1);
     fl_json_integer(j, "steps", w->steps);

@@ -139,7 +139,7 @@ void fl_decide_measure(fl_head *head, bool ending)
 static fl_status price_transition(const fl_head *head, fl_decide_option *o)
 {
     const fl_plan_input *input = head->options->plan_input;
-    int capacity = o->plan.n_layers * o->plan.R, n = 0;
+    int capacity = o->plan.n_layers * (o->plan.R + 1), n = 0;
     fl_move *moves = NULL;
     FL_TRY(fl_alloc_array((size_t)capacity, sizeof *moves, (void **)&moves));
     fl_status status = fl_migrate_schedule(input->model, &head->plan, &o->plan, head->decide.attic,

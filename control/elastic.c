@@ -84,6 +84,8 @@ static void prepare(fl_head *head, int64_t now_us)
     fl_elastic *e = &head->elastic;
     fl_verdict verdict = {.kind = FL_VERDICT_PREPARE, .plan = e->next};
     fl_decide_measure(head, true);
+    fl_usable_members(&head->usable, &verdict.plan);
+    fl_usable_members(&head->usable, &e->next);
     e->before = head->plan;
     e->old_step_ms = fl_decide_step_ms(head);
     e->predicted_ms = fl_decide_predict_ms(head, &e->next);
@@ -201,9 +203,9 @@ static void commit(fl_head *head, int64_t now_us)
 static bool is_refused(const fl_head *head, int64_t now_us)
 {
     const fl_elastic *e = &head->elastic;
-    return e->n_refused > 0 &&
-           (!fl_status_is_regroup(e->refusal) || e->n_ready + e->n_refused == head->n_workers ||
-            now_us > e->opinion_us || now_us > e->deadline_us);
+    return e->n_refused > 0 && (!fl_status_is_regroup(e->refusal) ||
+                                e->n_ready + e->n_refused == fl_plan_members(&head->plan) ||
+                                now_us > e->opinion_us || now_us > e->deadline_us);
 }
 
 void fl_elastic_watch(fl_head *head, int64_t now_us)
@@ -221,7 +223,7 @@ void fl_elastic_watch(fl_head *head, int64_t now_us)
         if (e->state == FL_ELASTIC_IDLE) {
             look_at_tuner(head, now_us);
         }
-    } else if (e->state == FL_ELASTIC_PREPARING && e->n_ready == head->n_workers) {
+    } else if (e->state == FL_ELASTIC_PREPARING && e->n_ready == fl_plan_members(&head->plan)) {
         /* A verdict is heard one step after the speaker takes it. */
         if (head->tally.steps + 1 >= e->due_step) {
             commit(head, now_us);
@@ -280,6 +282,8 @@ static void forget_addresses(fl_head *head)
     while (e->last_forgotten < head->plan.generation) {
         snprintf(prefix, sizeof prefix, "group/%u/", ++e->last_forgotten);
         fl_store_forget(head->store, prefix);
+        snprintf(prefix, sizeof prefix, "message/%u/", e->last_forgotten);
+        fl_store_forget(head->store, prefix);
     }
 }
 
@@ -288,8 +292,9 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The first worker that has gone over brings the head along; the last one ends the transition. */
-void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transition_parts *parts)
+/* The first worker that has gone over brings the head along; the last one ends the transition. Who
+ * departs has given away all that it had, and has reported all that it did. */
+void fl_elastic_moved(fl_head *head, fl_worker *worker, const fl_transition_parts *parts)
 {
     fl_elastic *e = &head->elastic;
     if (parts->generation != e->next.generation) {
@@ -317,8 +322,11 @@ void fl_elastic_moved(fl_head *head, const fl_worker *worker, const fl_transitio
         larger(e->stall_us, parts->wait_us + parts->vote_us + parts->migrate_us + parts->switch_us);
     e->moved_bytes += parts->received_bytes;
     e->kept_bytes += parts->kept_bytes;
-    e->n_over++;
-    if (e->n_over == head->n_workers) {
+    if (head->plan.departed[worker->rank]) {
+        worker->departed = true;
+        worker->departed_us = fl_now_us();
+    }
+    if (++e->n_over == fl_plan_members(&e->before)) {
         forget_addresses(head);
         record(head, true, e->first_step, e->why);
         fl_decide_switched(head);

@@ -140,7 +140,28 @@ static bool is_ready(const fl_worker *worker)
 
 static bool is_done(const fl_worker *worker)
 {
-    return worker->done;
+    return worker->done || worker->departed;
+}
+
+/* Who departed is gone, or does not go. */
+static void watch_departed(fl_head *head, int64_t now_us)
+{
+    int64_t patience_us = head->options->job->fault.detect_ms * 1000;
+    for (int i = 0; i < head->n_workers; i++) {
+        fl_worker *w = &head->workers[i];
+        if (!w->departed || w->told_exit) {
+            continue;
+        }
+        if (w->exited_us == 0 && now_us - w->departed_us > patience_us) {
+            fl_log(FL_LOG_WARN,
+                   "worker %d has no part in the run any more, does not leave and is killed", i);
+            fl_spawn_kill(w, 1);
+        }
+        if (w->exited_us != 0) {
+            w->told_exit = true;
+            fl_story_left(head, w);
+        }
+    }
 }
 
 /* The machine slept, or the head was stopped together with its workers or without them: time in
@@ -214,6 +235,7 @@ void fl_ending_watch(fl_head *head, int64_t now_us)
 {
     int n_living = fl_spawn_reap(head->workers, head->n_workers);
     forgive_gap(head, now_us);
+    watch_departed(head, now_us);
     switch (head->state) {
     case FL_HEAD_STARTING:
         if (all(head, is_ready)) {

@@ -121,7 +121,7 @@ void fl_inbox_wake_standby(fl_head *head)
 {
     fl_frame order = fl_inbox_order(head, FL_FRAME_WAKE);
     for (int rank = 0; rank < head->n_workers; rank++) {
-        if (!fl_plan_place(&head->plan, rank).active) {
+        if (!fl_plan_place(&head->plan, rank).active && !head->plan.departed[rank]) {
             fl_inbox_tell(head, rank, &order);
         }
     }

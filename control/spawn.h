@@ -14,7 +14,10 @@ typedef struct fl_worker {
     fl_place place;
     int64_t spawned_us, heard_us;
     bool linked, ready, done;
-    int64_t steps; /* finished, as it said last */
+    bool departed;       /* no member any more: what becomes of it harms nobody */
+    int64_t departed_us; /* since when */
+    bool told_exit;      /* of a departed one */
+    int64_t steps;       /* finished, as it said last */
     char operation[FL_WIRE_OPERATION_MAX + 1];
     int64_t memory_peak_bytes;
     int64_t exited_us;

@@ -133,6 +133,20 @@ void fl_story_ready(fl_head *head, const fl_worker *worker)
     end(head);
 }
 
+void fl_story_left(fl_head *head, const fl_worker *worker)
+{
+    bool exited = WIFEXITED(worker->wait_status);
+    fl_json *j = begin(head, "worker.left");
+    fl_json_integer(j, "rank", worker->rank);
+    fl_json_integer(j, "steps", worker->steps);
+    fl_json_integer(j, "generation", head->plan.generation);
+    fl_json_integer(j, exited ? "exit_code" : "signal",
+                    exited ? WEXITSTATUS(worker->wait_status) : WTERMSIG(worker->wait_status));
+    end(head);
+    fl_progress_note(&head->progress, "worker %d has left; %d stay", worker->rank,
+                     fl_plan_members(&head->plan));
+}
+
 void fl_story_running(fl_head *head)
 {
     head->times_us = fl_now_us();
@@ -203,7 +217,7 @@ void fl_story_steered(fl_head *head, const fl_steer *steer, const fl_steered_rep
 void fl_story_stalled(fl_head *head, int64_t now_us)
 {
     double seconds = (double)(now_us - head->moved_us) * 1e-6;
-    const fl_worker *last = &head->workers[0];
+    const fl_worker *last = NULL;
     char waits[FL_SURVEY_BYTES];
     fl_survey_explain(head, -1, waits, sizeof waits);
     fl_json *j = begin(head, "run.stalled");
@@ -212,7 +226,8 @@ void fl_story_stalled(fl_head *head, int64_t now_us)
     fl_json_array(j, "workers");
     for (int i = 0; i < head->n_workers; i++) {
         const fl_worker *w = &head->workers[i];
-        last = w->steps < last->steps ? w : last;
+        bool behind = !w->departed && (last == NULL || w->steps < last->steps);
+        last = behind ? w : last;
         fl_json_object(j, NULL);
         fl_json_integer(j, "rank", w->rank);
         fl_json_integer(j, "steps", w->steps);

@@ -1,5 +1,7 @@
 #include "control/usable.h"
 
+#include <string.h>
+
 int fl_usable_count(const fl_usable *usable, int n_workers)
 {
     int n = 0;
@@ -41,4 +43,9 @@ bool fl_usable_covers(const fl_usable *usable, const fl_plan *plan)
         }
     }
     return plan->K * plan->R <= fl_usable_count(usable, plan->n_workers);
+}
+
+void fl_usable_members(const fl_usable *usable, fl_plan *plan)
+{
+    memcpy(plan->departed, usable->drained, sizeof plan->departed);
 }

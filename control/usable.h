@@ -21,4 +21,7 @@ fl_status fl_usable_choose(const fl_usable *usable, const fl_plan_input *input,
 /* Whether the plan gives work to others. Pure. */
 bool fl_usable_covers(const fl_usable *usable, const fl_plan *plan);
 
+/* Who is drained is no member of the run under this plan. Pure. */
+void fl_usable_members(const fl_usable *usable, fl_plan *plan);
+
 #endif

@@ -129,7 +129,7 @@ static bool has_come(const fl_flight_entry *have, const fl_flight_entry *want)
 static bool is_member(const scene *s, int me, int other, fl_flight_kind kind)
 {
     if (kind == FL_FLIGHT_GATHER) {
-        return true;
+        return !s->plan->departed[other];
     }
     fl_place mine = fl_plan_place(s->plan, me), place = fl_plan_place(s->plan, other);
     return place.active && (kind == FL_FLIGHT_SUM || place.stage == mine.stage);

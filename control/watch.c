@@ -20,7 +20,7 @@ fl_watch_limits fl_watch_limits_of(int64_t detect_ms, int64_t deadline_ms)
 static fl_loss_kind symptom(const fl_worker *w, const fl_watch_limits *limits, int64_t now_us,
                             int64_t *since_us)
 {
-    if (w->done) {
+    if (w->done || w->departed) {
         return FL_LOSS_NONE;
     }
     if (w->exited_us != 0 && WIFSIGNALED(w->wait_status)) {
@@ -71,7 +71,7 @@ static fl_loss_kind waited_for(const fl_worker *workers, int n_workers, int firs
     int late = -1;
     for (int i = 0; i < n_workers; i++) {
         const fl_worker *w = &workers[i];
-        if (w->failed_us == 0 && !w->done && w->exited_us == 0 &&
+        if (w->failed_us == 0 && !w->done && !w->departed && w->exited_us == 0 &&
             (late < 0 || is_later(w, &workers[late]))) {
             late = i;
         }

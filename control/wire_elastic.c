@@ -7,7 +7,8 @@
 
 static size_t plan_size(const fl_plan *p)
 {
-    return 8 * 4 + 2 * 8 + 4 * (size_t)(p->K + 1) + 4 * (size_t)(p->K * p->R);
+    size_t n_departed = (size_t)(p->n_workers - fl_plan_members(p));
+    return 9 * 4 + 2 * 8 + 4 * (size_t)(p->K + 1) + 4 * (size_t)(p->K * p->R) + 4 * n_departed;
 }
 
 static void put_plan(fl_writer *w, const fl_plan *p)
@@ -28,6 +29,28 @@ static void put_plan(fl_writer *w, const fl_plan *p)
     for (int i = 0; i < p->K * p->R; i++) {
         fl_put(w, (uint32_t)p->rank_of[i], 4);
     }
+    fl_put(w, (uint32_t)(p->n_workers - fl_plan_members(p)), 4);
+    for (int rank = 0; rank < p->n_workers; rank++) {
+        if (p->departed[rank]) {
+            fl_put(w, (uint32_t)rank, 4);
+        }
+    }
+}
+
+/* Ascending. */
+static bool get_departed(fl_reader *r, fl_plan *p)
+{
+    int n = fl_get_i32(r), last = -1;
+    bool good = n >= 0 && n <= FL_MAX_WORKERS && p->n_workers <= FL_MAX_WORKERS;
+    for (int i = 0; good && i < n; i++) {
+        int rank = fl_get_i32(r);
+        good = rank > last && rank < p->n_workers;
+        if (good) {
+            p->departed[rank] = true;
+            last = rank;
+        }
+    }
+    return good;
 }
 
 static bool get_plan(fl_reader *r, fl_plan *p)
@@ -52,6 +75,9 @@ static bool get_plan(fl_reader *r, fl_plan *p)
     }
     for (int i = 0; i < p->K * p->R; i++) {
         p->rank_of[i] = fl_get_i32(r);
+    }
+    if (!get_departed(r, p)) {
+        return false;
     }
     return !r->short_of_bytes && fl_plan_check(p) == FL_OK;
 }

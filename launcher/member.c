@@ -120,4 +120,5 @@ void fl_member_close(fl_member *member)
 {
     fl_pipeline_destroy(&member->pipeline);
     fl_group_close(&member->group);
+    fl_message_close(&member->messages);
 }

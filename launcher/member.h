@@ -4,6 +4,7 @@
 #ifndef FL_LAUNCHER_MEMBER_H
 #define FL_LAUNCHER_MEMBER_H
 
+#include "autodp/message.h"
 #include "launcher/worker.h"
 
 #include "pipe/pipeline.h"
@@ -11,8 +12,9 @@
 typedef struct fl_member {
     fl_plan plan;
     fl_place place;
-    fl_group *group;       /* NULL when standby */
-    fl_pipeline *pipeline; /* NULL when standby */
+    fl_group *group;            /* NULL when standby */
+    fl_pipeline *pipeline;      /* NULL when standby */
+    fl_message_group *messages; /* where others are members than before; NULL: they are the same */
     fl_stage_memory memory;
     bool reserved; /* device memory is held only once the member beside it has given up its own */
 } fl_member;

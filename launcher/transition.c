@@ -6,6 +6,9 @@
  *   ④ every layer's state moves to its new owners; if g and g+1 do     migrate
  *     not fit side by side, g first gives up all but its state
  *   ⑤ g+1 is what trains; the porter closes g                          switch_over
+ * Where the members of the run change, g+1 has a message group of its own: it is opened at ①, all
+ * meet once more in the old one after ④, so that nobody needs it any more, and change at ⑤. Who
+ * departs leaves after that.
  * A refusal at ③ leaves g as it was; a failure in ④ ends the run: state would be mixed. */
 #include "launcher/worker_state.h"
 
@@ -20,11 +23,19 @@
 
 /* ---- the porter ---- */
 
+static void withdraw_messages(fl_worker_state *w, const fl_message_group *messages)
+{
+    pthread_mutex_lock(&w->lock);
+    w->next_messages = w->next_messages == messages ? NULL : w->next_messages;
+    pthread_mutex_unlock(&w->lock);
+}
+
 static void close_leaving(fl_worker_state *w)
 {
     fl_member *m = w->porter.leaving;
     if (m != NULL) {
         fl_worker_withdraw(w, m->group);
+        withdraw_messages(w, m->messages);
         fl_member_close(m);
         fl_free(m);
         w->porter.leaving = NULL;
@@ -65,6 +76,27 @@ static fl_status open_migration(fl_worker_state *w)
     return fl_migration_open(&options, &w->migration);
 }
 
+static bool members_change(const fl_worker_state *w)
+{
+    const fl_plan *now = &w->now->plan, *next = &w->next->plan;
+    return memcmp(now->departed, next->departed, sizeof now->departed) != 0;
+}
+
+/* Who departs has no part in it. */
+static fl_status open_messages(fl_worker_state *w)
+{
+    fl_member *next = w->next;
+    if (!members_change(w) || next->plan.departed[w->rank]) {
+        return FL_OK;
+    }
+    FL_TRY(fl_worker_open_messages(w, &next->plan, given_up, &next->messages));
+    pthread_mutex_lock(&w->lock);
+    w->next_messages = next->messages;
+    fl_status why = w->aborted;
+    pthread_mutex_unlock(&w->lock);
+    return why == FL_OK ? FL_OK : fl_fail(why, "the head ended this generation");
+}
+
 static void *open_next(void *worker)
 {
     fl_worker_state *w = worker;
@@ -84,6 +116,9 @@ static void *open_next(void *worker)
                                  .given_up = given_up,
                                  .context = w};
     fl_status status = fl_member_open(&options, w->next);
+    if (status == FL_OK) {
+        status = open_messages(w);
+    }
     if (status == FL_OK) {
         status = open_migration(w);
     }
@@ -182,14 +217,14 @@ static ballot ballot_of(const fl_worker_state *w)
  *          -1: nobody */
 static fl_status vote(fl_worker_state *w, int *against)
 {
-    int n = w->now->plan.n_workers;
+    int n = fl_plan_members(&w->now->plan);
     ballot mine = ballot_of(w), all[FL_MAX_WORKERS];
     fl_status status = fl_message_gather(w->messages, w->now->plan.generation, &mine, sizeof mine,
                                          all, fl_deadline_us(w->c->job->fault.deadline_ms));
     *against = -1;
     for (int i = n - 1; status == FL_OK && i >= 0; i--) {
         if (!all[i].ready || all[i].generation != all[0].generation) {
-            *against = i;
+            *against = fl_message_rank(w->messages, i);
         }
     }
     return status;
@@ -238,11 +273,41 @@ static fl_status migrate(fl_worker_state *w, fl_migrate_stats *stats)
 
 /* ---- ⑤ ---- */
 
+/* Everybody has what was sent to it: nobody waits for anything in the old message group. */
+static fl_status part(fl_worker_state *w)
+{
+    unsigned char mine = 0, all[FL_MAX_WORKERS];
+    if (!members_change(w)) {
+        return FL_OK;
+    }
+    fl_status status = fl_message_gather(w->messages, w->now->plan.generation, &mine, sizeof mine,
+                                         all, fl_deadline_us(w->c->job->fault.deadline_ms));
+    return status == FL_OK
+               ? FL_OK
+               : fl_within(status, "parting before generation %u", w->next->plan.generation);
+}
+
+static void change_messages(fl_worker_state *w, fl_member *old)
+{
+    fl_message_group *before = w->messages;
+    if (w->next->messages == NULL) {
+        return;
+    }
+    fl_message_follow(w->next->messages, before);
+    pthread_mutex_lock(&w->lock);
+    w->messages = w->next->messages;
+    w->next_messages = NULL;
+    pthread_mutex_unlock(&w->lock);
+    w->next->messages = NULL;
+    old->messages = before;
+}
+
 static void switch_over(fl_worker_state *w)
 {
     fl_member *old = w->now;
     join(w);
     fl_migration_close(&w->migration);
+    change_messages(w, old);
     w->now = w->next;
     w->next = NULL;
     w->speaks = w->now->plan.rank_of[0] == w->rank;
@@ -273,6 +338,7 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     fl__reach("migrate", w);
     FL_TRY(migrate(w, &stats));
     fl__reach("migrated", w);
+    FL_TRY(part(w));
     fl_flight_leave();
     fl_flight_enter(FL_FLIGHT_SWITCH, -1, -1, 0);
     int64_t migrated = fl_now_us();

@@ -38,6 +38,9 @@ static void on_abort(void *context, uint32_t generation, fl_status why)
     if (w->messages != NULL) {
         fl_message_abort(w->messages, why);
     }
+    if (w->next_messages != NULL) {
+        fl_message_abort(w->next_messages, why);
+    }
     for (int i = 0; i < 2; i++) {
         if (w->groups[i] != NULL) {
             fl_group_abort(w->groups[i], why);
@@ -96,19 +99,32 @@ static fl_status open_device(worker *w)
     return fl_device_cpu_create(cores, mine, (size_t)job->devices.memory_bytes, &w->device);
 }
 
-static fl_status open_messages(worker *w)
+fl_status fl_worker_open_messages(worker *w, const fl_plan *plan, bool (*given_up)(void *context),
+                                  fl_message_group **out)
 {
     const fl_job *job = w->c->job;
-    fl_message_options options = {.membership = 1,
+    int ranks[FL_MAX_WORKERS], n = 0;
+    for (int rank = 0; rank < plan->n_workers; rank++) {
+        if (!plan->departed[rank]) {
+            ranks[n++] = rank;
+        }
+    }
+    fl_message_options options = {.membership = plan->generation,
                                   .rank = w->rank,
-                                  .size = w->c->plan->n_workers,
+                                  .size = n,
+                                  .ranks = ranks,
                                   .kv = fl_link_kv(w->link),
                                   .open_timeout_ms = job->fault.deadline_ms,
                                   .wait_timeout_ms = job->fault.deadline_ms,
-                                  .given_up = fl_worker_given_up,
+                                  .given_up = given_up,
                                   .context = w};
+    return fl_message_open(&options, out);
+}
+
+static fl_status open_messages(worker *w)
+{
     fl_message_group *messages = NULL;
-    FL_TRY(fl_message_open(&options, &messages));
+    FL_TRY(fl_worker_open_messages(w, w->c->plan, fl_worker_given_up, &messages));
     pthread_mutex_lock(&w->lock);
     w->messages = messages;
     fl_status why = w->aborted;
@@ -162,12 +178,14 @@ static fl_status meet(worker *w)
         uint32_t generation;
         int32_t K, R, M, n_layers;
     } mine = {plan->generation, plan->K, plan->R, plan->M, plan->n_layers};
-    FL_TRY(fl_alloc_array((size_t)plan->n_workers, sizeof mine, &all));
+    int n = fl_plan_members(plan);
+    FL_TRY(fl_alloc_array((size_t)n, sizeof mine, &all));
     fl_status status = fl_message_gather(w->messages, plan->generation, &mine, sizeof mine, all,
                                          fl_deadline_us(w->c->job->fault.deadline_ms));
-    for (int i = 0; status == FL_OK && i < plan->n_workers; i++) {
+    for (int i = 0; status == FL_OK && i < n; i++) {
         if (memcmp((char *)all + (size_t)i * sizeof mine, &mine, sizeof mine) != 0) {
-            status = fl_fail(FL_EINTERNAL, "worker %d has another plan than worker %d", i, w->rank);
+            status = fl_fail(FL_EINTERNAL, "worker %d has another plan than worker %d",
+                             fl_message_rank(w->messages, i), w->rank);
         }
     }
     fl_free(all);
@@ -370,7 +388,7 @@ static fl_status apply(worker *w, const told *what, bool *switched)
 /* Everybody holds, standby workers too, and does what is told until the run goes on. */
 static fl_status pause(worker *w, told *what, bool *switched)
 {
-    while (w->paused && !w->stop) {
+    while (w->paused && !w->stop && !fl_worker_departs(w)) {
         bool standby = !w->now->place.active;
         fl_link_doing(w->link, "paused");
         if (w->speaks) {
@@ -406,7 +424,7 @@ static fl_status stand_by(worker *w)
 static bool has_standby(const worker *w)
 {
     const fl_plan *plan = &w->now->plan;
-    return plan->n_workers > plan->K * plan->R;
+    return fl_plan_members(plan) > plan->K * plan->R;
 }
 
 /* A script names the very step at which a plan begins: everybody waits there until it does, or
@@ -441,7 +459,7 @@ static fl_status hold(worker *w, told *what, bool *switched)
 {
     FL_TRY(pause(w, what, switched));
     w->held_us = fl_now_us();
-    while (!w->stop && is_due(w)) {
+    while (!w->stop && !fl_worker_departs(w) && is_due(w)) {
         fl_link_doing(w->link, "scripted transition");
         if (w->speaks) {
             FL_TRY(wait_verdict(w, &what->verdict));
@@ -498,7 +516,7 @@ static fl_status train(worker *w)
     fl_global_batch batch = {0}, next = {0};
     fl_cursor after = {0}, after_next = {0};
     bool drawn = false;
-    while (w->step < w->end_step && !w->stop) {
+    while (w->step < w->end_step && !w->stop && !fl_worker_departs(w)) {
         bool switched = false;
         if (!w->now->place.active) {
             FL_TRY(stand_by(w));
@@ -565,6 +583,11 @@ static fl_status run(worker *w, const char *endpoint)
     FL_TRY(meet(w));
     FL_TRY(train(w));
     fl__reach("end", w);
+    if (fl_worker_departs(w)) {
+        fl_log(FL_LOG_INFO, "leaves the run, which goes on with generation %u",
+               w->now->plan.generation);
+        return FL_OK;
+    }
     /* Nobody closes its connections while another may still need them. */
     return meet(w);
 }

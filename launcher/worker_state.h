@@ -53,7 +53,8 @@ typedef struct fl_worker_state {
     /* Guards what the link's thread may abort at any moment. */
     pthread_mutex_t lock;
     fl_status aborted;
-    fl_group *groups[2]; /* the training groups that are open: now's and next's */
+    fl_group *groups[2];             /* the training groups that are open: now's and next's */
+    fl_message_group *next_messages; /* next's, if it has one of its own and it is open */
 } fl_worker_state;
 
 /* Where a test may look at a worker, or harm it: a test program that defines this function is
@@ -73,6 +74,17 @@ static inline void fl__reach(const char *point, fl_worker_state *w)
 fl_status fl_worker_publish(void *state, fl_group *group) FL_MUST_CHECK;
 void fl_worker_withdraw(fl_worker_state *w, fl_group *group);
 bool fl_worker_given_up(void *state);
+
+/* Open a message group of the members under `plan`; not published yet. */
+fl_status fl_worker_open_messages(fl_worker_state *w, const fl_plan *plan,
+                                  bool (*given_up)(void *context),
+                                  fl_message_group **out) FL_MUST_CHECK;
+
+/* This worker is no member of the run any more: it leaves at the control point that it is at. */
+static inline bool fl_worker_departs(const fl_worker_state *w)
+{
+    return w->now->plan.departed[w->rank];
+}
 
 /* ---- steer.c ---- */
 

@@ -55,7 +55,8 @@ void fl_attic_fini(fl_attic *attic)
 
 struct fl_migration {
     fl_migrate_options o;
-    int *next_rank; /* [n_layers] the attic of the next plan */
+    int *next_rank;   /* [n_layers] the attic of the next plan */
+    float **arriving; /* [n_layers] moments that this worker is to keep from now on */
     fl_transfers *transfers;
     fl_migrate_stats stats;
 };
@@ -113,11 +114,38 @@ static void add(list *l, int rank, int from, int to, uint32_t id, piece source, 
     }
 }
 
-static void list_moves(const fl_migrate_options *o, const fl_move *moves, int n, list *l)
+/* Floats of a layer's moments, where they are to be kept. */
+static int64_t kept_count(const fl_migrate_options *o, int layer)
 {
+    return fl_params_count(o->model, layer, layer + 1) * o->to->n_moments;
+}
+
+/* The moments of a frozen layer, whose keeper departs. */
+static fl_status list_keeping(fl_migration *m, const fl_move *move, list *l)
+{
+    const fl_migrate_options *o = &m->o;
+    piece room = {NULL, 0};
+    if (move->to == o->rank && kept_count(o, move->layer) > 0) {
+        room.n = kept_count(o, move->layer);
+        FL_TRY(fl_device_reserve(o->attic->device, (size_t)room.n * sizeof(float),
+                                 (void **)&m->arriving[move->layer]));
+        room.data = m->arriving[move->layer];
+    }
+    add(l, o->rank, move->moments_from, move->to, 2 * (uint32_t)move->layer + 1,
+        moments_here(o, move->layer), room);
+    return FL_OK;
+}
+
+static fl_status list_moves(fl_migration *migration, const fl_move *moves, int n, list *l)
+{
+    const fl_migrate_options *o = &migration->o;
     for (int i = 0; i < n; i++) {
         const fl_move *m = &moves[i];
         uint32_t id = 2 * (uint32_t)m->layer;
+        if (m->to_attic) {
+            FL_TRY(list_keeping(migration, m, l));
+            continue;
+        }
         add(l, o->rank, m->from, m->to, id, weights_of(o->from, m->layer),
             weights_of(o->to, m->layer));
         if (m->moments) {
@@ -125,6 +153,7 @@ static void list_moves(const fl_migrate_options *o, const fl_move *moves, int n,
                 moments_of(o->to, m->layer));
         }
     }
+    return FL_OK;
 }
 
 static fl_status plan_moves(fl_migration *m, fl_move *moves, int capacity, fl_transfer *room)
@@ -135,16 +164,18 @@ static fl_status plan_moves(fl_migration *m, fl_move *moves, int capacity, fl_tr
     FL_TRY(fl_migrate_schedule(o->model, o->old, o->next, o->attic->rank, moves, capacity, &n));
     memcpy(m->next_rank, o->attic->rank, (size_t)o->next->n_layers * sizeof *m->next_rank);
     fl_migrate_attic(o->model, o->old, o->next, m->next_rank);
-    list_moves(o, moves, n, &l);
+    FL_TRY(list_moves(m, moves, n, &l));
     return fl_transfers_open(o->messages, l.at, l.n, &m->transfers);
 }
 
 static fl_status fill(fl_migration *m)
 {
-    int capacity = m->o.next->n_layers * m->o.next->R;
+    int capacity = m->o.next->n_layers * (m->o.next->R + 1);
     fl_move *moves = NULL;
     fl_transfer *room = NULL;
-    FL_TRY(fl_alloc_array((size_t)m->o.next->n_layers, sizeof(int), (void **)&m->next_rank));
+    size_t n_layers = (size_t)m->o.next->n_layers;
+    FL_TRY(fl_alloc_array(n_layers, sizeof(int), (void **)&m->next_rank));
+    FL_TRY(fl_alloc_array(n_layers, sizeof *m->arriving, (void **)&m->arriving));
     fl_status status = fl_alloc_array((size_t)capacity, sizeof *moves, (void **)&moves);
     if (status == FL_OK) {
         /* Weights and moments of every layer, to each replica. */
@@ -180,6 +211,13 @@ void fl_migration_close(fl_migration **migration)
     }
     *migration = NULL;
     fl_transfers_close(&m->transfers);
+    for (int i = 0; m->arriving != NULL && i < m->o.attic->n_layers; i++) {
+        if (m->arriving[i] != NULL) {
+            fl_device_drop(m->o.attic->device, m->arriving[i],
+                           (size_t)kept_count(&m->o, i) * sizeof(float));
+        }
+    }
+    fl_free(m->arriving);
     fl_free(m->next_rank);
     fl_free(m);
 }
@@ -226,14 +264,19 @@ static fl_status hand_over(const fl_migrate_options *o)
 
 /* ---- ⑤ ---- */
 
-static void settle_attic(const fl_migrate_options *o, const int *next_rank)
+static void settle_attic(fl_migration *m)
 {
+    const fl_migrate_options *o = &m->o;
+    const int *next_rank = m->next_rank;
     fl_attic *attic = o->attic;
     for (int layer = 0; layer < attic->n_layers; layer++) {
         piece p = moments_of(o->from, layer);
         attic->rank[layer] = next_rank[layer];
         if (next_rank[layer] != o->rank) {
             attic_drop(attic, layer);
+        } else if (m->arriving[layer] != NULL) {
+            attic->moments[layer] = take(&m->arriving[layer]);
+            attic->n[layer] = kept_count(o, layer);
         } else if (p.data != NULL) {
             attic->moments[layer] = take(&o->from->moments[layer - o->from->first]);
             attic->n[layer] = p.n;
@@ -246,7 +289,7 @@ fl_status fl_migration_run(fl_migration *m, int64_t deadline_us, fl_migrate_stat
 {
     FL_TRY(fl_transfers_run(m->transfers, deadline_us));
     FL_TRY(hand_over(&m->o));
-    settle_attic(&m->o, m->next_rank);
+    settle_attic(m);
     *stats = m->stats;
     return FL_OK;
 }

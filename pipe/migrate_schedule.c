@@ -25,6 +25,29 @@ static int owner(const fl_plan *plan, int replica, int stage)
     return plan->rank_of[replica * plan->K + stage];
 }
 
+/* Who has the moments of a layer that is frozen in the next plan. */
+static int keeper_before(const fl_plan *old, const fl_plan *next, int layer, int frozen_before,
+                         const int *attic)
+{
+    int stage = stage_of(old, layer);
+    if (layer < frozen_before) {
+        return attic[layer];
+    }
+    for (int r = 0; r < old->R; r++) {
+        if (!next->departed[owner(old, r, stage)]) {
+            return owner(old, r, stage);
+        }
+    }
+    return owner(old, 0, stage);
+}
+
+/* Who keeps them from now on: the same, or, if it departs, who has the layer's weights. */
+static int keeper_after(const fl_plan *next, int layer, int before)
+{
+    bool stays = before < 0 || !next->departed[before];
+    return stays ? before : owner(next, 0, stage_of(next, layer));
+}
+
 /* The old owner that is `to` itself, else the one with the fewest layers to send so far. */
 static int nearest(const fl_plan *old, int stage, int to, int *sent)
 {
@@ -49,7 +72,7 @@ fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const f
     int frozen_before = fl_frozen_layers(model, old->F);
     int frozen_after = fl_frozen_layers(model, next->F);
     int n = 0;
-    if (old->n_layers != next->n_layers || capacity < next->n_layers * next->R) {
+    if (old->n_layers != next->n_layers || capacity < next->n_layers * (next->R + 1)) {
         return fl_fail(FL_EINTERNAL, "a migration from %d to %d layers, room for %d moves",
                        old->n_layers, next->n_layers, capacity);
     }
@@ -61,9 +84,16 @@ fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const f
             m->from = nearest(old, stage_of(old, layer), m->to, sent);
             m->moments = layer >= frozen_after;
             m->moments_from = layer < frozen_before ? attic[layer] : m->from;
+            m->to_attic = false;
             if (m->moments && m->moments_from < 0) {
                 return fl_fail(FL_EINTERNAL, "nobody keeps the moments of layer %d", layer);
             }
+        }
+        int keeper =
+            layer >= frozen_after ? -1 : keeper_before(old, next, layer, frozen_before, attic);
+        int to = keeper_after(next, layer, keeper);
+        if (to != keeper) {
+            moves[n++] = (fl_move){layer, to, to, true, keeper, true};
         }
     }
     *n_moves = n;
@@ -75,11 +105,8 @@ void fl_migrate_attic(const fl_model *model, const fl_plan *old, const fl_plan *
     int frozen_before = fl_frozen_layers(model, old->F);
     int frozen_after = fl_frozen_layers(model, next->F);
     for (int layer = 0; layer < next->n_layers; layer++) {
-        if (layer >= frozen_after) {
-            attic[layer] = -1;
-        } else if (layer >= frozen_before) {
-            attic[layer] = owner(old, 0, stage_of(old, layer));
-        }
+        int before = keeper_before(old, next, layer, frozen_before, attic);
+        attic[layer] = layer >= frozen_after ? -1 : keeper_after(next, layer, before);
     }
 }
 

@@ -3,7 +3,8 @@
  * A layer's weights come from an owner under the old plan: from the new owner itself if it was one,
  * else from the old owner that has least to send so far. The moments of a layer that trains on come
  * from the same worker. A layer that freezes leaves its moments with the old plan's first replica,
- * in the attic; a layer that thaws gets them back from there. */
+ * in the attic; a layer that thaws gets them back from there. Who departs hands over what it keeps
+ * in the attic, too. */
 #ifndef FL_PIPE_MIGRATE_SCHEDULE_H
 #define FL_PIPE_MIGRATE_SCHEDULE_H
 
@@ -15,13 +16,14 @@ typedef struct fl_move {
     int from, to;     /* ranks */
     bool moments;     /* with the weights; false: the layer is frozen in the new plan */
     int moments_from; /* a rank; differs from `from` when the layer thaws */
+    bool to_attic;    /* the moments of a frozen layer, and nothing else, find a new keeper */
 } fl_move;
 
 /* Layers of the model below the frost line when F blocks are frozen. */
 int fl_frozen_layers(const fl_model *model, int F);
 
 /* attic    [n_layers] the rank that keeps a frozen layer's moments, -1: nobody; see below
- * moves    [capacity] out; capacity n_layers * next->R always suffices
+ * moves    [capacity] out; capacity n_layers * (next->R + 1) always suffices
  * Returns  FL_EINTERNAL when a layer has no old owner or no place keeps its moments.
  * Threads  pure; any */
 fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const fl_plan *next,

@@ -12,6 +12,15 @@ fl_place fl_plan_place(const fl_plan *plan, int rank)
     return (fl_place){.active = false, .replica = -1, .stage = -1};
 }
 
+int fl_plan_members(const fl_plan *plan)
+{
+    int n = 0;
+    for (int rank = 0; rank < plan->n_workers; rank++) {
+        n += !plan->departed[rank];
+    }
+    return n;
+}
+
 static fl_status check_cuts(const fl_plan *plan)
 {
     if (plan->first[0] != 0 || plan->first[plan->K] != plan->n_layers) {
@@ -36,6 +45,11 @@ static fl_status check_ranks(const fl_plan *plan)
                            "replica %d, stage %d of the plan is on worker %d; wanted: one of "
                            "0 .. %d that has no other place",
                            i / plan->K, i % plan->K, rank, plan->n_workers - 1);
+        }
+        if (plan->departed[rank]) {
+            return fl_fail(FL_EINVAL,
+                           "replica %d, stage %d of the plan is on worker %d, who has left",
+                           i / plan->K, i % plan->K, rank);
         }
         used[rank] = true;
     }

@@ -7,6 +7,7 @@ set(FL_TESTS_MULTIPROC
   test_ctl
   test_ctl_hostile
   test_ctl_plans
+  test_drain
   test_freezing
   test_guard
   test_head

@@ -51,10 +51,10 @@ static fl_plan plan_of(int F, int K, int R)
 
 static int64_t moved_bytes(const fl_plan *old, const fl_plan *next, const int *attic)
 {
-    fl_move moves[LAYERS_MAX * WORKERS];
+    fl_move moves[LAYERS_MAX * (WORKERS + 1)];
     int n = 0;
-    assert_int_equal(fl_migrate_schedule(model, old, next, attic, moves, LAYERS_MAX * WORKERS, &n),
-                     FL_OK);
+    assert_int_equal(
+        fl_migrate_schedule(model, old, next, attic, moves, n_layers * (next->R + 1), &n), FL_OK);
     return fl_migrate_bytes(model, moves, n, MOMENTS);
 }
 
@@ -162,11 +162,66 @@ static void test_migrate__all_accounts_agree(void **state)
     }
 }
 
+/* Moments of frozen layers go from who leaves to who stays, once each, and no way is listed for
+ * those whose keeper stays. */
+static void check_keepers(const fl_plan *old, const fl_plan *next, const int *before)
+{
+    fl_move moves[LAYERS_MAX * (WORKERS + 1)];
+    int after[LAYERS_MAX], n = 0, n_frozen = fl_frozen_layers(model, next->F), n_to_attic = 0;
+    memcpy(after, before, sizeof after);
+    fl_migrate_attic(model, old, next, after);
+    assert_int_equal(
+        fl_migrate_schedule(model, old, next, before, moves, n_layers * (next->R + 1), &n), FL_OK);
+    for (int i = 0; i < n; i++) {
+        const fl_move *m = &moves[i];
+        if (m->to_attic) {
+            n_to_attic++;
+            assert_true(m->layer < n_frozen && m->from == m->to && m->moments);
+            assert_true(next->departed[m->moments_from] && after[m->layer] == m->to);
+            assert_true(before[m->layer] < 0 || before[m->layer] == m->moments_from);
+        }
+    }
+    for (int layer = 0; layer < n_frozen; layer++) {
+        assert_in_range(after[layer], 0, WORKERS - 1);
+        assert_false(next->departed[after[layer]]);
+        n_to_attic -= before[layer] >= 0 && before[layer] != after[layer];
+        n_to_attic -= before[layer] < 0 && !fl_plan_place(old, after[layer]).active;
+    }
+    assert_true(n_to_attic >= 0); /* the rest froze, and all its owners leave */
+}
+
+static void test_migrate__who_leaves_keeps_nothing(void **state)
+{
+    (void)state;
+    uint64_t seed = (uint64_t)time(NULL);
+    int n_left = 0;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int i = 0; i < ROUNDS; i++) {
+        int attic[LAYERS_MAX];
+        memset(attic, -1, sizeof attic);
+        uint64_t mine = fl_mix64(seed, (uint64_t)i);
+        fl_plan first = drawn_plan(mine, 0), second = drawn_plan(mine, 100);
+        fl_plan third = drawn_plan(mine, 200), start = first;
+        start.F = 0;
+        for (int rank = 0; rank < WORKERS; rank++) {
+            bool leaves = drawn(mine, 300 + rank, 2) == 0;
+            second.departed[rank] = leaves && !fl_plan_place(&second, rank).active;
+            n_left += second.departed[rank];
+        }
+        fl_migrate_attic(model, &start, &first, attic);
+        check_keepers(&first, &second, attic);
+        fl_migrate_attic(model, &first, &second, attic);
+        check_keepers(&second, &third, attic); /* nobody leaves */
+    }
+    assert_true(n_left > ROUNDS / 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_migrate__places_go_to_who_has_most),
         cmocka_unit_test(test_migrate__all_accounts_agree),
+        cmocka_unit_test(test_migrate__who_leaves_keeps_nothing),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

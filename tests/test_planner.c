@@ -665,6 +665,13 @@ static void test_plan__check_finds_what_is_wrong(void **state)
     plan.rank_of[0] = 5;
     assert_int_equal(fl_plan_check(&plan), FL_EINVAL);
     plan = small_plan();
+    plan.departed[3] = true;
+    assert_int_equal(fl_plan_check(&plan), FL_OK);
+    assert_int_equal(fl_plan_members(&plan), 4);
+    plan.departed[2] = true;
+    assert_int_equal(fl_plan_check(&plan), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "replica 1, stage 0 of the plan is on worker 2, who has left");
+    plan = small_plan();
     plan.first[1] = 0;
     assert_int_equal(fl_plan_check(&plan), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "stage 0 of the plan has no layer");

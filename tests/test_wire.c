@@ -29,6 +29,7 @@ static fl_plan some_plan(void)
                      .n_workers = 7,
                      .first = {0, 4, 6, 9},
                      .rank_of = {0, 1, 2, 6, 5, 3},
+                     .departed = {[4] = true},
                      .predicted_step_us = 1234.5,
                      .predicted_bubble = 0.25};
 }

@@ -48,7 +48,7 @@ typedef struct fl_profile {
 } fl_profile;
 
 /* Stage k of replica r is the layers first[k] .. first[k + 1] - 1 on worker rank_of[r * K + k].
- * Workers n_used .. n_workers - 1 are standby. */
+ * A worker that has no stage and has not departed is standby. */
 typedef struct fl_plan {
     uint32_t generation;
     int F;       /* frozen blocks */
@@ -58,8 +58,9 @@ typedef struct fl_plan {
     int n_workers;
     int first[FL_MAX_STAGES + 1];
     int rank_of[FL_MAX_WORKERS];
-    double predicted_step_us; /* 0 when nobody predicted */
-    double predicted_bubble;  /* share of the slowest worker's step spent waiting on the pipeline */
+    bool departed[FL_MAX_WORKERS]; /* who is no member of the run from this generation on */
+    double predicted_step_us;      /* 0 when nobody predicted */
+    double predicted_bubble; /* share of the slowest worker's step spent waiting on the pipeline */
 } fl_plan;
 
 /* Where a worker stands in a plan. */
@@ -70,6 +71,9 @@ typedef struct fl_place {
 
 /* Threads: pure; any. */
 fl_place fl_plan_place(const fl_plan *plan, int rank);
+
+/* How many workers are members of the run: those with a stage, and standby ones. */
+int fl_plan_members(const fl_plan *plan);
 
 #ifdef __cplusplus
 }
