@@ -1,5 +1,6 @@
 # Tests that fork workers, and tests of more than a few seconds. All others are unit tests.
 set(FL_TESTS_MULTIPROC
+  test_cache_disk
   test_cache_faults
   test_caching
   test_commands
