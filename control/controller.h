@@ -33,6 +33,7 @@
 #include "freeze/norms.h"
 #include "pipe/learn.h"
 #include "pipe/tuner.h"
+#include "pipe/warming.h"
 
 #include <zmq.h>
 
@@ -115,7 +116,8 @@ typedef struct fl_decide {
     bool started;    /* a decision before the first step has been looked for */
     int *attic;      /* [n_layers] who keeps a frozen layer's moments */
     double fixed_ms; /* what a transition takes beside moving bytes */
-    bool measuring;  /* the generation at work is new: its step time is still to be told */
+    fl_warming warming;
+    bool measuring; /* the generation at work is new: its step time is still to be told */
     fl_decision decision;
 } fl_decide;
 
@@ -299,7 +301,7 @@ double fl_decide_step_ms(const fl_head *head);
 /* Measured by predicted step time of the running plan; 1 before it has been measured. */
 double fl_decide_ratio(const fl_head *head);
 
-/* A step of `plan` as predicted, ms, corrected by what the running plan measures. */
+/* The next steps of `plan` as predicted, ms each, corrected by what the running plan measures. */
 double fl_decide_predict_ms(const fl_head *head, const fl_plan *plan);
 
 /* The head's plan becomes elastic.next; called before it does, and when the transition is over. */

@@ -93,22 +93,47 @@ static int64_t measured_from(const fl_head *head)
     return head->tally.steps > first + WARM_UP_STEPS ? first + WARM_UP_STEPS : first;
 }
 
-double fl_decide_step_ms(const fl_head *head)
+static int64_t recent_from(const fl_head *head)
 {
-    int64_t from = measured_from(head), to = head->tally.steps;
-    return mean_ms(&head->tally, from > to - RECENT_STEPS ? from : to - RECENT_STEPS, to);
+    int64_t from = measured_from(head), recent = head->tally.steps - RECENT_STEPS;
+    return from > recent ? from : recent;
 }
 
-static double predict_ms(const fl_head *head, const fl_plan *plan)
+double fl_decide_step_ms(const fl_head *head)
+{
+    return mean_ms(&head->tally, recent_from(head), head->tally.steps);
+}
+
+/* A plan input for the steps from .. to - 1, with F blocks frozen from the next step on if they are
+ * not so already: what the cache has by then. */
+static fl_plan_input input_for(const fl_head *head, int F, int64_t from, int64_t to)
 {
     fl_plan_input input = *head->options->plan_input;
-    input.F = plan->F;
+    fl_warming w = head->decide.warming;
+    int64_t per_epoch = head->tally.steps_per_epoch;
+    fl_warming_move(&w, F, head->tally.steps, per_epoch);
+    input.F = F;
+    input.missing = fl_warming_share(&w, per_epoch, from, to);
+    input.kept = w.kept;
+    return input;
+}
+
+static double predict_ms(const fl_head *head, const fl_plan *plan, int64_t from, int64_t to)
+{
+    fl_plan_input input = input_for(head, plan->F, from, to);
     return fl_plan_predict(&input, plan, NULL) * 1e-3;
+}
+
+/* Over the steps that remain. */
+static double predict_left_ms(const fl_head *head, const fl_plan *plan)
+{
+    return predict_ms(head, plan, head->tally.steps, head->options->n_steps);
 }
 
 double fl_decide_ratio(const fl_head *head)
 {
-    double measured = fl_decide_step_ms(head), predicted = predict_ms(head, &head->plan);
+    double measured = fl_decide_step_ms(head);
+    double predicted = predict_ms(head, &head->plan, recent_from(head), head->tally.steps);
     return measured > 0.0 && predicted > 0.0 ? measured / predicted : 1.0;
 }
 
@@ -117,7 +142,9 @@ double fl_decide_predict_ms(const fl_head *head, const fl_plan *plan)
     if (head->options->plan_input == NULL) {
         return 0.0;
     }
-    return predict_ms(head, plan) * fl_decide_ratio(head);
+    int64_t now = head->tally.steps;
+    return predict_ms(head, plan, now, now + WARM_UP_STEPS + MEASURED_STEPS) *
+           fl_decide_ratio(head);
 }
 
 void fl_decide_measure(fl_head *head, bool ending)
@@ -205,7 +232,7 @@ void fl_decide_place(const fl_head *head, fl_plan *next)
 static fl_status way(const fl_head *head, int F, bool cut_anew, bool any, fl_plan *plan)
 {
     fl_job job = *head->options->job;
-    fl_plan_input input = *head->options->plan_input;
+    fl_plan_input input = input_for(head, F, head->tally.steps, head->options->n_steps);
     *plan = head->plan;
     plan->F = F;
     plan->M = fl_tune_own_m(head);
@@ -218,7 +245,6 @@ static fl_status way(const fl_head *head, int F, bool cut_anew, bool any, fl_pla
         job.autodp.r = head->plan.R;
     }
     input.job = &job;
-    input.F = F;
     FL_TRY(fl_usable_choose(&head->usable, &input, plan));
     fl_decide_place(head, plan);
     return FL_OK;
@@ -245,7 +271,7 @@ static void consider(const fl_head *head, fl_decision *d, const char *name, bool
         }
     }
     if (o->status == FL_OK) {
-        o->step_ms = predict_ms(head, &o->plan) * d->ratio;
+        o->step_ms = predict_left_ms(head, &o->plan) * d->ratio;
         o->status = price_transition(head, o);
     }
     if (o->status == FL_OK) {
@@ -304,7 +330,7 @@ static void weigh(fl_head *head, fl_decision *d)
     const fl_job *job = head->options->job;
     d->left = head->options->n_steps - head->tally.steps;
     d->ratio = fl_decide_ratio(head);
-    d->stay_ms = predict_ms(head, &head->plan) * d->ratio;
+    d->stay_ms = predict_left_ms(head, &head->plan) * d->ratio;
     d->n_options = 0;
     consider(head, d, "keep", false, false);
     if (job->elastic.enabled) {
@@ -392,6 +418,8 @@ void fl_decide_switching(fl_head *head)
         fl_migrate_attic(head->options->plan_input->model, &head->plan, &head->elastic.next,
                          head->decide.attic);
     }
+    fl_warming_move(&head->decide.warming, head->elastic.next.F, head->tally.steps,
+                    head->tally.steps_per_epoch);
     head->decide.measuring = !fl_tune_is_trial(head);
 }
 

@@ -18,6 +18,8 @@ typedef struct fl_plan_input {
     int F;
     uint32_t generation;
     const fl_activations *activations; /* the run's cache; NULL: none */
+    double missing; /* share of the steps to be priced in which samples are not in the cache, */
+    int kept;       /* but for what came out of so many blocks */
 } fl_plan_input;
 
 /* One thing that was considered. */

@@ -26,14 +26,15 @@ static bool has_frozen(const fl_layer_cost *c)
     return c->frozen_call_us + c->frozen_us > 0.0;
 }
 
-/* Once every sample has been through the frozen layers, they take what reading their output takes,
- * where that is less. */
+/* Where there is a cache, a sample's frozen layers take what reading their output takes; in the
+ * share of steps in which it is not there yet, what the layers above the kept ones take, and
+ * reading these. Each where that is less. */
 static void read_frozen(fl_price_table *t)
 {
     const fl_plan_input *input = t->input;
-    int n = 0;
-    while (n < t->n_layers && is_frozen(input, n)) {
-        n++;
+    int n = 0, kept = 0;
+    for (; n < t->n_layers && is_frozen(input, n); n++) {
+        kept += fl_model_block_of(input->model, n) <= input->kept;
     }
     if (input->activations == NULL || n == 0) {
         return;
@@ -41,8 +42,11 @@ static void read_frozen(fl_price_table *t)
     double read_us =
         input->activations->read_call_us +
         input->activations->read_us_per_byte * (double)input->profile->layer[n - 1].out_bytes;
-    double spared_us = t->fwd_us[n] - read_us, spared_call_us = t->fwd_call_us[n];
-    if (spared_us > 0.0) {
+    double there = 1.0 - input->missing, all_us = t->fwd_us[n], all_call_us = t->fwd_call_us[n];
+    double kept_us = kept > 0 ? t->fwd_us[kept] - read_us : 0.0;
+    double spared_us = there * (all_us - read_us) + input->missing * later(kept_us, 0.0);
+    double spared_call_us = there * all_call_us + input->missing * t->fwd_call_us[kept];
+    if (all_us > read_us) {
         for (int i = 1; i <= t->n_layers; i++) {
             t->fwd_us[i] = i < n ? 0.0 : t->fwd_us[i] - spared_us;
             t->fwd_call_us[i] = i < n ? 0.0 : t->fwd_call_us[i] - spared_call_us;

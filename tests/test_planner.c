@@ -158,6 +158,55 @@ static void test_planner__cuts_where_memory_asks_for_it(void **state)
 }
 
 /* Nothing but smaller micro-batches makes it fit; the largest that do are taken. */
+/* Ten layers of 1 + 2 us, six of them frozen: 1 us each forward, or 0.1 us for what they gave. */
+static double priced(situation *s, const fl_activations *a, double missing, int kept)
+{
+    const fl_plan one = {.F = 6, .K = 1, .R = 1, .M = 1, .n_layers = 10, .first = {0, 10}};
+    s->input.F = 6;
+    s->input.activations = a;
+    s->input.missing = missing;
+    s->input.kept = kept;
+    return fl_plan_predict(&s->input, &one, NULL);
+}
+
+static void test_planner__prices_the_epoch_that_fills_the_cache(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 10, 1, 100);
+    const fl_activations fast = {.read_call_us = 0.1}, slow = {.read_call_us = 50.0};
+    double without = priced(&s, NULL, 0.0, 0), there = priced(&s, &fast, 0.0, 0);
+    assert_true(fabs(without - there - 100.0 * 5.9) < 1e-6);
+    assert_true(fabs(priced(&s, &fast, 1.0, 0) - without) < 1e-6);
+    assert_true(fabs(priced(&s, &fast, 0.25, 0) - (0.75 * there + 0.25 * without)) < 1e-6);
+    /* Four of the six are read, two computed. */
+    assert_true(fabs(priced(&s, &fast, 1.0, 4) - (there + 100.0 * 2.0)) < 1e-6);
+    assert_true(fabs(priced(&s, &fast, 0.5, 4) - (there + 100.0 * 1.0)) < 1e-6);
+    assert_true(fabs(priced(&s, &slow, 0.5, 4) - without) < 1e-6);
+    situation_fini(&s);
+}
+
+/* Two devices: as long as frozen layers are computed, they share the work best in two stages or
+ * replicas; what matters is that the choice follows the cache by the steps that remain. */
+static void test_planner__follows_the_cache_only_where_it_is_filled(void **state)
+{
+    (void)state;
+    situation s;
+    situation_init(&s, 10, 2, 100);
+    const fl_activations a = {.read_call_us = 0.01};
+    s.job.pipe.k = 2;
+    s.input.F = 6;
+    s.input.activations = &a;
+    s.input.missing = 1.0;
+    int late = chosen(&s).first[1];
+    s.input.missing = 0.0;
+    int early = chosen(&s).first[1];
+    print_message("the first stage ends at layer %d while filling, at %d afterwards\n", late,
+                  early);
+    assert_true(late < early);
+    situation_fini(&s);
+}
+
 static void test_planner__cuts_micro_batches_where_activations_are_large(void **state)
 {
     (void)state;
@@ -696,6 +745,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_planner__replicates_where_the_model_fits),
         cmocka_unit_test(test_planner__cuts_where_memory_asks_for_it),
+        cmocka_unit_test(test_planner__prices_the_epoch_that_fills_the_cache),
+        cmocka_unit_test(test_planner__follows_the_cache_only_where_it_is_filled),
         cmocka_unit_test(test_planner__cuts_micro_batches_where_activations_are_large),
         cmocka_unit_test(test_planner__prefers_stages_where_gradients_are_dear),
         cmocka_unit_test(test_planner__leaves_workers_idle_where_they_cannot_help),
