@@ -1,8 +1,10 @@
 /* A trace: every operation of every worker over some steps, as the flight recorders hold them.
  *
- *     trace.c         the head's part: ask for one, drain the recorders, write it
- *     trace_file.c    Chrome JSON, as Perfetto reads it; and back
- *     trace_report.c  what it says: shares, bubbles, overlap, long operations, stragglers */
+ *     trace.c          the head's part: ask for one, drain the recorders, write it
+ *     trace_file.c     Chrome JSON, as Perfetto reads it; and back
+ *     trace_report.c   what it says: shares, overlap, long operations, stragglers
+ *     trace_bubbles.c  how much of the pipelines' time was bubble
+ *     trace_index.c    what both look up: who came when, what is part of a step */
 #ifndef FL_CONTROL_TRACE_H
 #define FL_CONTROL_TRACE_H
 

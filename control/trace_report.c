@@ -1,213 +1,19 @@
-/* What a trace says. All workers of a host share one clock, so what one waits for can be looked up
- * in what another did:
- *
- *     receive   idle until the peer's send of the same message was entered, then communication
- *     sum       idle until the last member entered it
- *     all-reduce (the training thread's wait)   idle until the last owner's transfer was entered */
-#include "control/trace.h"
+/* What a trace says: where time went, what communication hid behind, which operations were long,
+ * who was slow. Waiting is idle until whom one waits for has come, communication from then on:
+ * trace_index.h. Bubbles are trace_bubbles.c's. */
+#include "control/trace_index.h"
 
 #include "control/slow.h"
 #include "device/alloc.h"
-#include "pipe/clock.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* An operation that others may wait for; for a collective, from and to are -1. */
-typedef struct arrival {
-    fl_flight_kind kind;
-    uint32_t generation;
-    int64_t step;
-    int micro_batch, item, from, to;
-    int64_t entered_ns;
-} arrival;
-
-/* A training step of one worker. */
-typedef struct step_span {
-    int rank;
-    int64_t entered_ns, left_ns;
-} step_span;
-
-/* One step of one replica, as its stages went through it. */
-typedef struct window {
-    uint32_t generation;
-    int64_t step;
-    int replica;
-    int64_t first_ns, last_ns, busy_ns;
-} window;
-
-/* What one stage's micro-batches took, over all replicas and steps of a generation. */
-typedef struct stage_cost {
-    double fwd_ns, bwd_ns, link_ns;
-    int64_t n_forward, n_link;
-} stage_cost;
 
 typedef struct analysis {
     const fl_trace_data *trace;
     fl_trace_report *report;
-    arrival *arrivals;
-    size_t n_arrivals;
-    step_span *spans;
-    size_t n_spans;
-    window *windows;
-    size_t n_windows;
-    stage_cost *costs; /* [n_plans][FL_MAX_STAGES] */
+    fl_trace_index index;
 } analysis;
-
-static int compare(int64_t a, int64_t b)
-{
-    return (a > b) - (a < b);
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* ---- who came when ---- */
-
-static int same_arrival(const arrival *a, const arrival *b)
-{
-    int order = compare((int64_t)a->kind, (int64_t)b->kind);
-    order = order != 0 ? order : compare(a->generation, b->generation);
-    order = order != 0 ? order : compare(a->step, b->step);
-    order = order != 0 ? order : compare(a->micro_batch, b->micro_batch);
-    order = order != 0 ? order : compare(a->item, b->item);
-    order = order != 0 ? order : compare(a->from, b->from);
-    return order != 0 ? order : compare(a->to, b->to);
-}
-
-static int by_arrival(const void *left, const void *right)
-{
-    const arrival *a = left, *b = right;
-    int order = same_arrival(a, b);
-    return order != 0 ? order : compare(a->entered_ns, b->entered_ns);
-}
-
-/* The key of what `event` does for others; false if nobody waits for it. */
-static bool offers(const fl_trace_event *event, arrival *key)
-{
-    const fl_flight_entry *e = &event->e;
-    *key = (arrival){e->kind, e->generation, e->step, e->micro_batch,
-                     -1,      event->rank,   e->peer, e->entered_ns};
-    switch (e->kind) {
-    case FL_FLIGHT_SEND:
-    case FL_FLIGHT_SEND_GRAD:
-        return true;
-    case FL_FLIGHT_STATE_OUT:
-        key->item = e->item;
-        return true;
-    case FL_FLIGHT_SUM:
-    case FL_FLIGHT_REDUCE:
-        key->item = e->item;
-        key->from = key->to = key->micro_batch = -1;
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* The key of what `event` waits for; false if it waits for nothing that is in a trace. */
-static bool awaits(const fl_trace_event *event, arrival *key)
-{
-    static const struct {
-        fl_flight_kind waits, offered;
-    } pairs[] = {{FL_FLIGHT_RECEIVE, FL_FLIGHT_SEND},
-                 {FL_FLIGHT_RECEIVE_GRAD, FL_FLIGHT_SEND_GRAD},
-                 {FL_FLIGHT_STATE_IN, FL_FLIGHT_STATE_OUT},
-                 {FL_FLIGHT_SUM, FL_FLIGHT_SUM},
-                 {FL_FLIGHT_REDUCE_WAIT, FL_FLIGHT_REDUCE}};
-    fl_trace_event other = *event;
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        if (event->e.kind == pairs[i].waits) {
-            other.rank = event->e.peer;
-            other.e.peer = event->rank;
-            other.e.kind = pairs[i].offered;
-            return offers(&other, key);
-        }
-    }
-    return false;
-}
-
-static void list_arrivals(analysis *a)
-{
-    for (size_t i = 0; i < a->trace->n; i++) {
-        a->n_arrivals += offers(&a->trace->events[i], &a->arrivals[a->n_arrivals]);
-    }
-    qsort(a->arrivals, a->n_arrivals, sizeof *a->arrivals, by_arrival);
-}
-
-/* When the last of those came that `event` waits for, before it was over; its own beginning if
- * nobody is known. */
-static int64_t came_ns(const analysis *a, const fl_trace_event *event)
-{
-    arrival key;
-    size_t low = 0, high = a->n_arrivals;
-    if (!awaits(event, &key)) {
-        return event->e.entered_ns;
-    }
-    key.entered_ns = event->e.left_ns;
-    while (low < high) { /* the first that is behind the key */
-        size_t middle = low + (high - low) / 2;
-        if (by_arrival(&a->arrivals[middle], &key) <= 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    bool known = low > 0 && same_arrival(&a->arrivals[low - 1], &key) == 0;
-    int64_t ns = known ? a->arrivals[low - 1].entered_ns : event->e.entered_ns;
-    return larger(ns, event->e.entered_ns);
-}
-
-/* ---- training steps ---- */
-
-static int by_span(const void *left, const void *right)
-{
-    const step_span *a = left, *b = right;
-    int order = compare(a->rank, b->rank);
-    return order != 0 ? order : compare(a->entered_ns, b->entered_ns);
-}
-
-static void list_spans(analysis *a)
-{
-    for (size_t i = 0; i < a->trace->n; i++) {
-        const fl_trace_event *event = &a->trace->events[i];
-        if (event->e.kind == FL_FLIGHT_STEP) {
-            a->spans[a->n_spans++] =
-                (step_span){event->rank, event->e.entered_ns, event->e.left_ns};
-        }
-    }
-    qsort(a->spans, a->n_spans, sizeof *a->spans, by_span);
-}
-
-/* Whether it is part of a training step: an evaluation also runs forward. */
-static bool in_step(const analysis *a, const fl_trace_event *event)
-{
-    size_t low = 0, high = a->n_spans;
-    step_span key = {event->rank, event->e.entered_ns, 0};
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (by_span(&a->spans[middle], &key) <= 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low > 0 && a->spans[low - 1].rank == event->rank &&
-           event->e.left_ns <= a->spans[low - 1].left_ns;
-}
-
-static bool is_stage_work(fl_flight_kind kind)
-{
-    return kind == FL_FLIGHT_FORWARD || kind == FL_FLIGHT_BACKWARD || kind == FL_FLIGHT_LOSS;
-}
 
 /* ---- where time went ---- */
 
@@ -224,13 +30,13 @@ static void add_times(analysis *a, fl_trace_worker *w, const fl_trace_event *eve
         w->communication_ns += took_ns;
     } else if (category == FL_FLIGHT_IS_RECEIVE || category == FL_FLIGHT_IS_REDUCE ||
                e->kind == FL_FLIGHT_SUM) {
-        int64_t idle_ns = came_ns(a, event) - e->entered_ns;
+        int64_t idle_ns = fl_trace_came_ns(&a->index, event) - e->entered_ns;
         w->idle_ns += idle_ns;
         w->communication_ns += took_ns - idle_ns;
     } else if (category == FL_FLIGHT_IS_WAIT) {
         w->idle_ns += took_ns;
     }
-    if (training && is_stage_work(e->kind)) {
+    if (training && fl__is_stage_work(e->kind)) {
         w->own_us += (double)took_ns * 1e-3;
     }
 }
@@ -246,9 +52,9 @@ static void sum_times(analysis *a)
         const fl_trace_event *event = &a->trace->events[i];
         int rank = event->rank;
         if (event->role == FL_FLIGHT_MAIN) {
-            add_times(a, &a->report->worker[rank], event, in_step(a, event));
-            first_ns[rank] = smaller(first_ns[rank], event->e.entered_ns);
-            last_ns[rank] = larger(last_ns[rank], event->e.left_ns);
+            add_times(a, &a->report->worker[rank], event, fl_trace_in_step(&a->index, event));
+            first_ns[rank] = fl__smaller(first_ns[rank], event->e.entered_ns);
+            last_ns[rank] = fl__larger(last_ns[rank], event->e.left_ns);
         }
     }
     for (int rank = 0; rank < a->report->n_workers; rank++) {
@@ -273,8 +79,8 @@ static bool is_computing(const fl_trace_event *event)
 static int by_entered(const void *left, const void *right)
 {
     const fl_trace_event *a = left, *b = right;
-    int order = compare(a->rank, b->rank);
-    return order != 0 ? order : compare(a->e.entered_ns, b->e.entered_ns);
+    int order = fl__compare(a->rank, b->rank);
+    return order != 0 ? order : fl__compare(a->e.entered_ns, b->e.entered_ns);
 }
 
 /* `own` [n] are one worker's operations by time. Computing is one thread's, and transfers are
@@ -292,8 +98,8 @@ static void overlap_of(fl_trace_worker *w, const fl_trace_event *own, size_t n)
             from++;
         }
         for (size_t j = from; j < n && own[j].e.entered_ns < t->left_ns; j++) {
-            int64_t begin = larger(own[j].e.entered_ns, t->entered_ns);
-            int64_t end = smaller(own[j].e.left_ns, t->left_ns);
+            int64_t begin = fl__larger(own[j].e.entered_ns, t->entered_ns);
+            int64_t end = fl__smaller(own[j].e.left_ns, t->left_ns);
             w->hidden_ns += is_computing(&own[j]) && end > begin ? end - begin : 0;
         }
     }
@@ -320,129 +126,14 @@ static fl_status find_overlap(analysis *a)
     return FL_OK;
 }
 
-/* ---- bubbles ---- */
-
-static int plan_index(const fl_trace_about *about, uint32_t generation)
-{
-    for (int i = 0; i < about->n_plans; i++) {
-        if (about->plan[i].generation == generation) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-static int by_window(const void *left, const void *right)
-{
-    const window *a = left, *b = right;
-    int order = compare(a->generation, b->generation);
-    order = order != 0 ? order : compare(a->step, b->step);
-    return order != 0 ? order : compare(a->replica, b->replica);
-}
-
-static void add_cost(const analysis *a, const fl_trace_event *event, const fl_plan *plan,
-                     stage_cost *cost)
-{
-    const fl_flight_entry *e = &event->e;
-    double took_ns = (double)(e->left_ns - e->entered_ns);
-    int stage = fl_plan_place(plan, event->rank).stage;
-    switch (e->kind) {
-    case FL_FLIGHT_FORWARD:
-        cost[stage].fwd_ns += took_ns;
-        cost[stage].n_forward += e->item == plan->first[stage];
-        break;
-    case FL_FLIGHT_BACKWARD:
-    case FL_FLIGHT_LOSS:
-        cost[stage].bwd_ns += took_ns;
-        break;
-    case FL_FLIGHT_RECEIVE:
-        cost[stage - 1].link_ns += (double)(e->left_ns - came_ns(a, event));
-        cost[stage - 1].n_link++;
-        break;
-    default:
-        break;
-    }
-}
-
-/* Gather what the stages of pipelines did in training steps; one window an operation first. */
-static void list_windows(analysis *a)
-{
-    const fl_trace_about *about = &a->trace->about;
-    for (size_t i = 0; i < a->trace->n; i++) {
-        const fl_trace_event *event = &a->trace->events[i];
-        int p = plan_index(about, event->e.generation);
-        bool counts = is_stage_work(event->e.kind) || event->e.kind == FL_FLIGHT_RECEIVE;
-        if (p < 0 || !counts || about->plan[p].K == 1 || !in_step(a, event)) {
-            continue;
-        }
-        const fl_plan *plan = &about->plan[p];
-        fl_place place = fl_plan_place(plan, event->rank);
-        if (!place.active || (event->e.kind == FL_FLIGHT_RECEIVE && place.stage == 0)) {
-            continue;
-        }
-        add_cost(a, event, plan, &a->costs[p * FL_MAX_STAGES]);
-        if (is_stage_work(event->e.kind)) {
-            int64_t from = event->e.entered_ns, to = event->e.left_ns;
-            a->windows[a->n_windows++] =
-                (window){event->e.generation, event->e.step, place.replica, from, to, to - from};
-        }
-    }
-    qsort(a->windows, a->n_windows, sizeof *a->windows, by_window);
-}
-
-/* What the clock makes of a plan when every micro-batch takes what it took on average. */
-static double clock_bubble(const fl_plan *plan, const stage_cost *cost)
-{
-    double fwd[FL_MAX_STAGES], bwd[FL_MAX_STAGES], link[FL_MAX_STAGES], busy = 0.0;
-    for (int k = 0; k < plan->K; k++) {
-        double n = cost[k].n_forward > 0 ? (double)cost[k].n_forward : 1.0;
-        fwd[k] = cost[k].fwd_ns * 1e-3 / n;
-        bwd[k] = cost[k].bwd_ns * 1e-3 / n;
-        link[k] = cost[k].n_link > 0 ? cost[k].link_ns * 1e-3 / (double)cost[k].n_link : 0.0;
-        busy += plan->M * (fwd[k] + bwd[k]);
-    }
-    double span = fl_clock_play(plan->schedule, plan->K, plan->M, fwd, bwd, link, NULL);
-    return span > 0.0 ? 1.0 - busy / (plan->K * span) : 0.0;
-}
-
-static void find_bubbles(analysis *a)
-{
-    const fl_trace_about *about = &a->trace->about;
-    double bubble = 0.0, expected = 0.0, of_plan[FL_TRACE_PLANS] = {0};
-    int n = 0;
-    list_windows(a);
-    for (int p = 0; p < about->n_plans; p++) {
-        of_plan[p] = clock_bubble(&about->plan[p], &a->costs[p * FL_MAX_STAGES]);
-    }
-    for (size_t i = 0, next; i < a->n_windows; i = next) {
-        window w = a->windows[i];
-        for (next = i + 1; next < a->n_windows && by_window(&w, &a->windows[next]) == 0; next++) {
-            w.first_ns = smaller(w.first_ns, a->windows[next].first_ns);
-            w.last_ns = larger(w.last_ns, a->windows[next].last_ns);
-            w.busy_ns += a->windows[next].busy_ns;
-        }
-        int p = plan_index(about, w.generation);
-        const fl_plan *plan = &about->plan[p];
-        double all_ns = (double)(w.last_ns - w.first_ns) * plan->K;
-        if (all_ns > 0.0) {
-            bubble += 1.0 - (double)w.busy_ns / all_ns;
-            expected += of_plan[p];
-            n++;
-        }
-    }
-    a->report->n_pipelines = n;
-    a->report->bubble = n > 0 ? bubble / n : NAN;
-    a->report->clock_bubble = n > 0 ? expected / n : NAN;
-}
-
 /* ---- long operations ---- */
 
 static int by_total(const void *left, const void *right)
 {
     const fl_trace_top *a = left, *b = right;
-    int order = -compare(a->total_ns, b->total_ns);
-    order = order != 0 ? order : compare((int64_t)a->kind, (int64_t)b->kind);
-    return order != 0 ? order : compare(a->item, b->item);
+    int order = -fl__compare(a->total_ns, b->total_ns);
+    order = order != 0 ? order : fl__compare((int64_t)a->kind, (int64_t)b->kind);
+    return order != 0 ? order : fl__compare(a->item, b->item);
 }
 
 static fl_status find_longest(analysis *a)
@@ -461,7 +152,7 @@ static fl_status find_longest(analysis *a)
             top->item = item;
             top->n++;
             top->total_ns += e->left_ns - e->entered_ns;
-            top->longest_ns = larger(top->longest_ns, e->left_ns - e->entered_ns);
+            top->longest_ns = fl__larger(top->longest_ns, e->left_ns - e->entered_ns);
         }
     }
     for (size_t i = 0; i < (size_t)FL_FLIGHT_KINDS * ITEMS; i++) {
@@ -489,7 +180,7 @@ static void expect(analysis *a)
         const fl_plan *plan = fl_trace_plan(about, e->generation);
         bool layered = e->kind == FL_FLIGHT_FORWARD || e->kind == FL_FLIGHT_BACKWARD;
         if (plan == NULL || !layered || e->item < 0 || e->item >= about->n_layers ||
-            !in_step(a, event)) {
+            !fl_trace_in_step(&a->index, event)) {
             continue;
         }
         const fl_trace_layer *layer = &about->layer[e->item];
@@ -516,25 +207,15 @@ static void find_stragglers(analysis *a)
 
 /* ---- all of it ---- */
 
-static fl_status open_tables(analysis *a)
-{
-    size_t n = a->trace->n, n_plans = (size_t)a->trace->about.n_plans;
-    FL_TRY(fl_alloc_array((size_t)a->report->n_workers, sizeof *a->report->worker,
-                          (void **)&a->report->worker));
-    FL_TRY(fl_alloc_array(n + 1, sizeof *a->arrivals, (void **)&a->arrivals));
-    FL_TRY(fl_alloc_array(n + 1, sizeof *a->spans, (void **)&a->spans));
-    FL_TRY(fl_alloc_array(n + 1, sizeof *a->windows, (void **)&a->windows));
-    return fl_alloc_array(n_plans * FL_MAX_STAGES + 1, sizeof *a->costs, (void **)&a->costs);
-}
-
 static fl_status analyse(analysis *a)
 {
-    FL_TRY(open_tables(a));
-    list_arrivals(a);
-    list_spans(a);
+    fl_trace_report *report = a->report;
+    FL_TRY(fl_alloc_array((size_t)report->n_workers, sizeof *report->worker,
+                          (void **)&report->worker));
+    FL_TRY(fl_trace_index_init(&a->index, a->trace));
     sum_times(a);
     FL_TRY(find_overlap(a));
-    find_bubbles(a);
+    FL_TRY(fl_trace_find_bubbles(a->trace, &a->index, report));
     FL_TRY(find_longest(a));
     find_stragglers(a);
     return FL_OK;
@@ -549,10 +230,7 @@ fl_status fl_trace_analyse(const fl_trace_data *trace, fl_trace_report *report)
         return fl_fail(FL_EINVAL, "the trace holds no operation");
     }
     fl_status status = analyse(&a);
-    fl_free(a.arrivals);
-    fl_free(a.spans);
-    fl_free(a.windows);
-    fl_free(a.costs);
+    fl_trace_index_fini(&a.index);
     if (status != FL_OK) {
         fl_trace_report_fini(report);
     }

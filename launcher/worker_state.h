@@ -1,4 +1,5 @@
-/* What a worker holds while it runs: shared by worker.c and transition.c, and by nobody else. */
+/* What a worker holds while it runs: shared by the files that worker.c's diagram names, and by
+ * nobody else. */
 #ifndef FL_LAUNCHER_WORKER_STATE_H
 #define FL_LAUNCHER_WORKER_STATE_H
 
@@ -70,9 +71,20 @@ static inline void fl__reach(const char *point, fl_worker_state *w)
     }
 }
 
-/* Publish a group that was opened, or withdraw one that is about to be closed. */
+/* ---- worker_open.c ---- */
+
+/* Link, device, message group and the first generation. To be closed also after a failure. */
+fl_status fl_worker_open(fl_worker_state *w, const char *endpoint) FL_MUST_CHECK;
+void fl_worker_close(fl_worker_state *w);
+
+/* Publish a group that was opened, so that the link's thread may abort it, or withdraw one that is
+ * about to be closed. */
 fl_status fl_worker_publish(void *state, fl_group *group) FL_MUST_CHECK;
 void fl_worker_withdraw(fl_worker_state *w, fl_group *group);
+
+/* Whether the head has ended this generation, or is gone: what is being opened or waited for has
+ * become pointless. As a failure, or as an answer. Threads: any. */
+fl_status fl_worker_go_on(fl_worker_state *w) FL_MUST_CHECK;
 bool fl_worker_given_up(void *state);
 
 /* Open a message group of the members under `plan`; not published yet. */
@@ -80,11 +92,43 @@ fl_status fl_worker_open_messages(fl_worker_state *w, const fl_plan *plan,
                                   bool (*given_up)(void *context),
                                   fl_message_group **out) FL_MUST_CHECK;
 
+/* ---- worker_report.c ---- */
+
+/* One step that is done: times of every worker, the ledger's part of whoever holds a last stage,
+ * and what the speaker tells for all. */
+void fl_worker_report(fl_worker_state *w, const fl_global_batch *batch, const fl_step_result *r,
+                      double lr, int64_t took_us);
+
+/* How the cache served: when an epoch ends, and when a decision was taken. */
+void fl_worker_report_cache(fl_worker_state *w, const fl_global_batch *batch, bool epoch_ends);
+
+/* ---- control_point.c ---- */
+
 /* This worker is no member of the run any more: it leaves at the control point that it is at. */
 static inline bool fl_worker_departs(const fl_worker_state *w)
 {
     return w->now->plan.departed[w->rank];
 }
+
+/* What the speaker tells everybody at a control point, standby workers too. A worker that trains
+ * knows where the run stands; one that joins learns it from here. */
+typedef struct fl_told {
+    fl_verdict verdict;
+    int64_t step;      /* that comes next */
+    fl_cursor cursor;  /* from which its batch is drawn */
+    int64_t epoch;     /* of the step before */
+    int32_t evaluates; /* an evaluation comes first */
+} fl_told;
+
+/* The control point behind a step. any: a verdict waits, *what is it where this worker speaks; it
+ * is applied, and everybody holds while told to. *switched becomes true when another generation
+ * trains from here on. */
+fl_status fl_control_point(fl_worker_state *w, bool any, fl_told *what,
+                           bool *switched) FL_MUST_CHECK;
+
+/* A worker without a stage: wait until the head wakes it because the speaker is about to tell
+ * something; hear it into *what, and do it. */
+fl_status fl_control_stand_by(fl_worker_state *w, fl_told *what) FL_MUST_CHECK;
 
 /* ---- steer.c ---- */
 

@@ -19,19 +19,6 @@
 enum { SUM_HEAD, SUM_LOSS, SUM_CORRECT, SUM_TARGETS, SUM_FLAG, N_SUMS };
 _Static_assert(N_SUMS + FL_MAX_LAYERS <= FL_GROUP_SUM_MAX, "the commit point is one sum");
 
-/* How a global batch falls to this replica's micro-batches. */
-typedef struct share {
-    fl_global_batch batch;
-    int32_t *work;          /* [train.batch] tokens of each sample */
-    int64_t *replica_first; /* [R + 1] */
-    int64_t *micro_first;   /* [M + 1] within this replica's part */
-    int64_t begin, n;       /* this replica's part of the batch */
-    int64_t n_targets;      /* of the whole batch */
-    int64_t n_tokens;
-    size_t *in_bytes;  /* [M] where each micro-batch enters this stage */
-    size_t *out_bytes; /* [M] where it leaves */
-} share;
-
 struct fl_pipeline {
     fl_pipeline_options o;
     fl_place place;
@@ -48,11 +35,11 @@ struct fl_pipeline {
     fl_outflow forward_out, backward_out;
     fl_channel *channels[4];
     fl_reduce reduce;
-    share now;            /* of the step at work */
-    share coming;         /* scratch for prefetching the next one */
-    fl_shape token_shape; /* raw shape for which tokens_of was computed */
-    int64_t token_count;
-    int below, above; /* ranks of the neighbours; -1: none */
+    fl_shares now;     /* of the step at work */
+    fl_shares coming;  /* scratch for prefetching the next one */
+    size_t *in_bytes;  /* [M] of the step at work: where a micro-batch enters this stage */
+    size_t *out_bytes; /* [M] where it leaves */
+    int below, above;  /* ranks of the neighbours; -1: none */
     fl_loss_sums sums;
     fl_step_result times; /* only its microseconds */
     double commit_sums[N_SUMS + FL_MAX_LAYERS];
@@ -71,56 +58,13 @@ static int64_t deadline(const fl_pipeline *p)
 
 /* ---- 1: share out ---- */
 
-/* Rows of one sample behind the first layer: its work, in tokens. */
-static fl_status tokens_of(fl_pipeline *p, const fl_shape *raw, int32_t *tokens)
-{
-    if (p->token_shape.width != raw->width || p->token_shape.tokens != raw->tokens) {
-        fl_shape out;
-        FL_TRY(fl_model_shape(p->o.model, 0, raw, &out));
-        p->token_shape = *raw;
-        p->token_count = out.tokens;
-    }
-    *tokens = (int32_t)p->token_count;
-    return FL_OK;
-}
-
-static fl_status share_out(fl_pipeline *p, const fl_global_batch *batch, share *s)
-{
-    const fl_dataset *d = p->o.dataset;
-    bool equal = true;
-    s->batch = *batch;
-    s->n_targets = 0;
-    s->n_tokens = 0;
-    for (int64_t i = 0; i < batch->n; i++) {
-        fl_shape raw;
-        int64_t n_targets;
-        FL_TRY(d->ops->shape(d->self, batch->split, batch->ids[i], &raw, &n_targets));
-        FL_TRY(tokens_of(p, &raw, &s->work[i]));
-        s->n_targets += n_targets;
-        s->n_tokens += s->work[i];
-        equal = equal && s->work[i] == s->work[0];
-    }
-    fl_share(batch->n, equal ? NULL : s->work, p->R, s->replica_first);
-    s->begin = s->replica_first[p->place.replica];
-    s->n = s->replica_first[p->place.replica + 1] - s->begin;
-    fl_share(s->n, equal ? NULL : s->work + s->begin, p->M, s->micro_first);
-    return FL_OK;
-}
-
-static const int64_t *micro_ids(const share *s, int micro_batch, int64_t *n)
-{
-    int64_t first = s->micro_first[micro_batch];
-    *n = s->micro_first[micro_batch + 1] - first;
-    return s->batch.ids + s->begin + first;
-}
-
-static fl_status measure_messages(fl_pipeline *p, share *s)
+static fl_status measure_messages(fl_pipeline *p)
 {
     for (int m = 0; m < p->M; m++) {
         int64_t n;
-        const int64_t *ids = micro_ids(s, m, &n);
-        FL_TRY(fl_stage_boundary_bytes(p->stage, s->batch.split, ids, n, &s->in_bytes[m],
-                                       &s->out_bytes[m]));
+        const int64_t *ids = fl_shares_micro(&p->now, m, &n);
+        FL_TRY(fl_stage_boundary_bytes(p->stage, p->now.batch.split, ids, n, &p->in_bytes[m],
+                                       &p->out_bytes[m]));
     }
     return FL_OK;
 }
@@ -128,8 +72,8 @@ static fl_status measure_messages(fl_pipeline *p, share *s)
 static fl_status begin_batch(fl_pipeline *p, const fl_global_batch *batch)
 {
     fl_flight_enter(FL_FLIGHT_SHARE, -1, -1, 0);
-    FL_TRY(share_out(p, batch, &p->now));
-    FL_TRY(measure_messages(p, &p->now));
+    FL_TRY(fl_shares_split(&p->now, batch));
+    FL_TRY(measure_messages(p));
     fl_flight_leave();
     return FL_OK;
 }
@@ -142,13 +86,13 @@ fl_status fl_pipeline_prefetch(fl_pipeline *p, const fl_global_batch *batch)
         return FL_OK;
     }
     fl_flight_enter(FL_FLIGHT_SHARE, -1, -1, 0);
-    FL_TRY(share_out(p, batch, &p->coming));
+    FL_TRY(fl_shares_split(&p->coming, batch));
     for (int m = 0; m < p->M; m++) {
         fl_load_request request = {.split = batch->split,
                                    .seed = p->o.job->train.seed,
                                    .epoch = fl_augment_epoch(p->o.job, p->o.plan->F, batch->epoch),
                                    .augment = batch->split == FL_TRAIN};
-        request.ids = micro_ids(&p->coming, m, &request.n);
+        request.ids = fl_shares_micro(&p->coming, m, &request.n);
         if (request.n > 0) {
             FL_TRY(p->feed != NULL ? fl_feed_request(p->feed, &request)
                                    : fl_loader_request(p->loader, &request));
@@ -202,7 +146,7 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
                            .epoch = p->now.batch.epoch,
                            .n_global = p->now.batch.n,
                            .training = training};
-    what.ids = micro_ids(&p->now, micro_batch, &what.n);
+    what.ids = fl_shares_micro(&p->now, micro_batch, &what.n);
     fl_tensor input, output;
     fl_flight_micro_batch(micro_batch);
     FL_TRY(fl_stage_begin(p->stage, slot, &what, &input));
@@ -210,7 +154,7 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
         FL_TRY(take_input(p, slot, &what, &input));
     } else {
         int64_t begun = fl_now_us();
-        fl_flight_enter(FL_FLIGHT_RECEIVE, p->below, -1, (int64_t)p->now.in_bytes[micro_batch]);
+        fl_flight_enter(FL_FLIGHT_RECEIVE, p->below, -1, (int64_t)p->in_bytes[micro_batch]);
         FL_TRY(fl_inflow_take(&p->forward_in, p->o.device, NULL, input.data, deadline(p)));
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - begun;
@@ -223,7 +167,7 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
     int64_t computed = fl_now_us();
     p->times.compute_us += computed - begun;
     if (!p->is_last) {
-        size_t bytes = p->now.out_bytes[micro_batch];
+        size_t bytes = p->out_bytes[micro_batch];
         fl_flight_enter(FL_FLIGHT_SEND, p->above, -1, (int64_t)bytes);
         FL_TRY(fl_outflow_put(&p->forward_out, p->o.device, NULL, output.data, bytes, deadline(p)));
         fl_flight_leave();
@@ -243,7 +187,7 @@ static fl_status take_grad_out(fl_pipeline *p, int micro_batch, int slot)
     fl_tensor grad_out;
     int64_t begun = fl_now_us();
     fl_stage_grad_out(p->stage, slot, &grad_out);
-    fl_flight_enter(FL_FLIGHT_RECEIVE_GRAD, p->above, -1, (int64_t)p->now.out_bytes[micro_batch]);
+    fl_flight_enter(FL_FLIGHT_RECEIVE_GRAD, p->above, -1, (int64_t)p->out_bytes[micro_batch]);
     FL_TRY(fl_inflow_take(&p->backward_in, p->o.device, NULL, grad_out.data, deadline(p)));
     fl_flight_leave();
     p->times.wait_us += fl_now_us() - begun;
@@ -267,7 +211,7 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
     int64_t computed = fl_now_us();
     p->times.compute_us += computed - begun;
     if (grad_in.data != NULL) {
-        size_t bytes = p->now.in_bytes[micro_batch];
+        size_t bytes = p->in_bytes[micro_batch];
         fl_flight_enter(FL_FLIGHT_SEND_GRAD, p->below, -1, (int64_t)bytes);
         FL_TRY(
             fl_outflow_put(&p->backward_out, p->o.device, NULL, grad_in.data, bytes, deadline(p)));
@@ -279,9 +223,9 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
 
 static fl_status run_ops(fl_pipeline *p)
 {
-    FL_TRY(fl_inflow_begin(&p->forward_in, p->now.in_bytes, p->M));
+    FL_TRY(fl_inflow_begin(&p->forward_in, p->in_bytes, p->M));
     if (p->trains) {
-        FL_TRY(fl_inflow_begin(&p->backward_in, p->now.out_bytes, p->M));
+        FL_TRY(fl_inflow_begin(&p->backward_in, p->out_bytes, p->M));
     }
     for (int i = 0; i < 2 * p->M; i++) {
         int m = p->ops[i].micro_batch;
@@ -372,7 +316,7 @@ fl_status fl_pipeline_evaluate(fl_pipeline *p, const fl_global_batch *batch, fl_
 {
     p->sums = (fl_loss_sums){0};
     FL_TRY(begin_batch(p, batch));
-    FL_TRY(fl_inflow_begin(&p->forward_in, p->now.in_bytes, p->M));
+    FL_TRY(fl_inflow_begin(&p->forward_in, p->in_bytes, p->M));
     for (int m = 0; m < p->M; m++) {
         FL_TRY(run_forward(p, m, 0, false));
     }
@@ -403,23 +347,15 @@ fl_stage *fl_pipeline_stage(fl_pipeline *pipeline)
 
 /* ---- creation ---- */
 
-static fl_status share_create(const fl_pipeline *p, share *s)
+static fl_status shares_create(fl_pipeline *p)
 {
-    size_t batch = (size_t)p->o.job->train.batch;
-    FL_TRY(fl_alloc_array(batch, sizeof *s->work, (void **)&s->work));
-    FL_TRY(fl_alloc_array((size_t)p->R + 1, sizeof(int64_t), (void **)&s->replica_first));
-    FL_TRY(fl_alloc_array((size_t)p->M + 1, sizeof(int64_t), (void **)&s->micro_first));
-    FL_TRY(fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&s->in_bytes));
-    return fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&s->out_bytes);
-}
-
-static void share_destroy(share *s)
-{
-    fl_free(s->work);
-    fl_free(s->replica_first);
-    fl_free(s->micro_first);
-    fl_free(s->in_bytes);
-    fl_free(s->out_bytes);
+    const fl_pipeline_options *o = &p->o;
+    FL_TRY(fl_shares_init(&p->now, o->model, o->dataset, o->job->train.batch, p->R, p->M,
+                          p->place.replica));
+    FL_TRY(fl_shares_init(&p->coming, o->model, o->dataset, o->job->train.batch, p->R, p->M,
+                          p->place.replica));
+    FL_TRY(fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->in_bytes));
+    return fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->out_bytes);
 }
 
 /* The channel across the cut below `upper` (between stages upper - 1 and upper), one direction. */
@@ -505,8 +441,7 @@ static fl_status fill(fl_pipeline *p)
     int n_frozen = fl_frozen_layers(p->o.model, plan->F);
     p->trains = n_frozen < plan->first[p->place.stage + 1];
     p->trains_below = n_frozen < plan->first[p->place.stage];
-    FL_TRY(share_create(p, &p->now));
-    FL_TRY(share_create(p, &p->coming));
+    FL_TRY(shares_create(p));
     FL_TRY(fl_alloc_array((size_t)(2 * p->M), sizeof *p->ops, (void **)&p->ops));
     fl_clock_ops(plan->schedule, p->K, p->M, p->place.stage, p->ops);
     p->n_slots = fl_clock_in_flight(plan->schedule, p->K, p->M, p->place.stage);
@@ -578,8 +513,10 @@ void fl_pipeline_destroy(fl_pipeline **pipeline)
     }
     disconnect(p);
     fl_stage_destroy(&p->stage);
-    share_destroy(&p->now);
-    share_destroy(&p->coming);
+    fl_shares_fini(&p->now);
+    fl_shares_fini(&p->coming);
+    fl_free(p->in_bytes);
+    fl_free(p->out_bytes);
     fl_free(p->ops);
     fl_free(p);
     *pipeline = NULL;

@@ -1,7 +1,7 @@
 /* One worker's part in a plan: its stage, its neighbours, its buckets, and the step over them.
  *
  * A step, as DESIGN calls it:
- *   1  the sampler's global batch is shared: replica, then micro-batches   share_out
+ *   1  the sampler's global batch is shared: replica, then micro-batches   shares.h
  *   2  stage 0 gets the samples' inputs, read ahead: raw, or what frozen
  *      layers made of them, from the cache                                 take_input
  *   3  the clock lists what this stage does; the step runs that list       run_ops
@@ -14,6 +14,7 @@
 #include "autodp/group.h"
 #include "pipe/activations.h"
 #include "pipe/feed.h"
+#include "pipe/shares.h"
 #include "pipe/stage.h"
 
 #include <frostline/plan.h>
@@ -44,15 +45,6 @@ void fl_pipeline_destroy(fl_pipeline **pipeline);
 
 /* Give up all but weights and moments, between two steps: nothing can be stepped any more. */
 void fl_pipeline_strip(fl_pipeline *pipeline);
-
-/* One global batch: ids [n] in the sampler's order; copied where they are needed later. */
-typedef struct fl_global_batch {
-    fl_split split;
-    int64_t epoch;
-    int64_t step; /* optimizer steps so far */
-    const int64_t *ids;
-    int64_t n;
-} fl_global_batch;
 
 /* Queue the reading of a batch that will be stepped (or evaluated) soon, in that order; at most
  * one ahead of the one at work. Optional for nobody: every batch is prefetched before its step. */

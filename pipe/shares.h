@@ -1,0 +1,45 @@
+/* How a global batch falls to the replicas, and within one replica to its micro-batches: in equal
+ * shares of work, which is tokens. */
+#ifndef FL_PIPE_SHARES_H
+#define FL_PIPE_SHARES_H
+
+#include <frostline/dataset.h>
+#include <frostline/model.h>
+
+/* One global batch: ids [n] in the sampler's order; copied where they are needed later. */
+typedef struct fl_global_batch {
+    fl_split split;
+    int64_t epoch;
+    int64_t step; /* optimizer steps so far */
+    const int64_t *ids;
+    int64_t n;
+} fl_global_batch;
+
+/* Of one batch at a time, for one replica. */
+typedef struct fl_shares {
+    const fl_model *model; /* borrowed */
+    const fl_dataset *dataset;
+    int R, M, replica;
+    fl_global_batch batch;
+    int64_t begin, n;  /* this replica's part of the batch */
+    int64_t n_targets; /* of the whole batch, like n_tokens */
+    int64_t n_tokens;
+    int32_t *work;          /* [max_batch] tokens of each sample */
+    int64_t *replica_first; /* [R + 1] */
+    int64_t *micro_first;   /* [M + 1] within this replica's part */
+    fl_shape token_shape;   /* the raw shape for which token_count was found */
+    int64_t token_count;
+} fl_shares;
+
+/* For batches of up to max_batch samples. FL_ENOMEM: it can be ended all the same. */
+fl_status fl_shares_init(fl_shares *shares, const fl_model *model, const fl_dataset *dataset,
+                         int64_t max_batch, int R, int M, int replica) FL_MUST_CHECK;
+void fl_shares_fini(fl_shares *shares);
+
+/* Share this batch out. What the data set or the model says of its samples may fail. */
+fl_status fl_shares_split(fl_shares *shares, const fl_global_batch *batch) FL_MUST_CHECK;
+
+/* The samples [*n] of one of this replica's micro-batches; borrowed from the batch. */
+const int64_t *fl_shares_micro(const fl_shares *shares, int micro_batch, int64_t *n);
+
+#endif
