@@ -136,6 +136,19 @@ void fl_progress_epoch(fl_progress *progress, const fl_tally *tally)
                      e->ms > 0 ? (double)e->samples / e->ms * 1000 : 0, e->ms / 1000);
 }
 
+void fl_progress_cache(fl_progress *progress, const fl_cache_report *report)
+{
+    bool same = progress->cache_told && progress->cache_on == report->on;
+    if (report->decided && !same) {
+        progress->cache_told = true;
+        progress->cache_on = report->on;
+        fl_progress_note(progress,
+                         "step %lld: cache %s: a sample takes %.3g us to read, %.3g us to compute",
+                         (long long)report->step, report->on ? "on" : "off", report->read_us,
+                         report->compute_us);
+    }
+}
+
 static void summary_of_training(FILE *out, const fl_run_result *result)
 {
     char training[24], all[24];

@@ -15,13 +15,15 @@ typedef struct fl_progress {
     bool stopping;
     int64_t drawn_us, line_us; /* when a line was last redrawn, or added */
     char plan[64];
+    bool cache_told,
+        cache_on; /* whether a line has told of the cache, and what the last one said */
 } fl_progress;
 
 /* out: standard output, for fl_head_run. */
+void fl_progress_init(fl_progress *progress, FILE *out, const fl_plan *plan);
+
 /* From now on the line shows this plan. */
 void fl_progress_plan(fl_progress *progress, const fl_plan *plan);
-
-void fl_progress_init(fl_progress *progress, FILE *out, const fl_plan *plan);
 
 /* The run has moved, or time has gone by: redraw the live line (at most ten times a second), or add
  * a plain line (at most one in ten seconds). */
@@ -29,6 +31,10 @@ void fl_progress_update(fl_progress *progress, const fl_tally *tally);
 
 /* The line of an epoch that is over: tally->past. */
 void fl_progress_epoch(fl_progress *progress, const fl_tally *tally);
+
+/* The line of a decision that the cache is used, or left. The same once more, by another worker or
+ * under another plan, is no news. */
+void fl_progress_cache(fl_progress *progress, const fl_cache_report *report);
 
 /* A line of its own, above the live one. */
 void fl_progress_note(fl_progress *progress, const char *format, ...) FL_PRINTF(2, 3);

@@ -1,9 +1,7 @@
-/* The events of the cache, and the lines in which people read them. */
+/* The events of the cache. */
 #include "control/controller.h"
 
 #include "pipe/activations.h"
-
-#include <stdio.h>
 
 static const char *policy_text(fl_cache_policy policy)
 {
@@ -32,16 +30,6 @@ void fl_story_cache_opened(fl_head *head)
     fl_json_rounded(j, "read_call_us", a->read_call_us, 3);
     fl_json_rounded(j, "read_us_per_byte", a->read_us_per_byte, 9);
     fl_story_end(head);
-}
-
-static void note(fl_head *head, const fl_worker *worker, const fl_cache_report *r)
-{
-    fl_progress_note(
-        &head->progress,
-        "step %lld: worker %d %s the cache of %d frozen blocks: a sample takes %.3g us "
-        "to read, %.3g us to compute",
-        (long long)r->step, worker->rank, r->on ? "uses" : "leaves", r->f, r->read_us,
-        r->compute_us);
 }
 
 bool fl_cache_is_used(const fl_head *head)
@@ -78,7 +66,5 @@ void fl_story_cache(fl_head *head, const fl_worker *worker, const fl_cache_repor
     fl_json_integer(j, "damaged", r->n_damaged);
     fl_json_integer(j, "recovered", r->n_recovered);
     fl_story_end(head);
-    if (r->decided) {
-        note(head, worker, r);
-    }
+    fl_progress_cache(&head->progress, r);
 }

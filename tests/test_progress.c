@@ -116,12 +116,43 @@ static void test_progress__writes_plain_lines_to_a_file(void **state)
     fclose(file);
 }
 
+/* Would catch: a line of every worker at every change of plan, of which nothing is news. */
+static void test_progress__tells_of_the_cache_when_it_goes_on_or_off(void **state)
+{
+    (void)state;
+    static const struct {
+        bool on, decided;
+        int64_t step;
+    } reports[] = {{true, false, 1}, {true, true, 2},  {true, true, 3},  {false, false, 4},
+                   {true, true, 5},  {false, true, 6}, {false, true, 7}, {true, true, 8}};
+    char text[4096] = "";
+    fl_progress progress;
+    FILE *file = tmpfile();
+    fl_progress_init(&progress, file, &plan);
+    for (size_t i = 0; i < sizeof reports / sizeof *reports; i++) {
+        fl_cache_report report = {.step = reports[i].step,
+                                  .on = reports[i].on,
+                                  .decided = reports[i].decided,
+                                  .read_us = 0.25,
+                                  .compute_us = 112};
+        fl_progress_cache(&progress, &report);
+    }
+    rewind(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    assert_string_equal(text,
+                        "step 2: cache on: a sample takes 0.25 us to read, 112 us to compute\n"
+                        "step 6: cache off: a sample takes 0.25 us to read, 112 us to compute\n"
+                        "step 8: cache on: a sample takes 0.25 us to read, 112 us to compute\n");
+    fclose(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_progress__cuts_the_live_line_to_the_columns),
         cmocka_unit_test(test_progress__sums_up),
         cmocka_unit_test(test_progress__writes_plain_lines_to_a_file),
+        cmocka_unit_test(test_progress__tells_of_the_cache_when_it_goes_on_or_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
