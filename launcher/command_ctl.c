@@ -2,14 +2,11 @@
  * comes from the head's own table. */
 #include "control/ctl_request.h"
 #include "launcher/cli.h"
-#include "launcher/ctl_client.h"
+#include "launcher/ctl_place.h"
 #include "launcher/ctl_show.h"
-#include "launcher/runs.h"
 #include "launcher/text.h"
 
 #include "device/clock.h"
-
-#include <frostline/job.h>
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -191,18 +188,9 @@ typedef struct target {
 
 static fl_status open_link(const target *t, bool events, fl_ctl_client_link **link)
 {
-    const char *key = fl_args_value(t->args, "--key"), *server = fl_args_value(t->args, "--server");
-    fl_run_entry run;
-    fl_job job;
-    if (t->name != NULL && strncmp(t->name, "tcp://", 6) == 0) {
-        if (key == NULL || server == NULL) {
-            return fl_fail(FL_EINVAL, "%s: --key and --server must be given", t->name);
-        }
-        return fl_ctl_client_open_far(t->name, events, key, server, link);
-    }
-    fl_job_defaults(&job);
-    FL_TRY(fl_run_find(job.run.dir, t->name, &run));
-    return fl_ctl_client_open(run.path, events, link);
+    fl_ctl_place place;
+    FL_TRY(fl_ctl_place_find(t->args, t->name, &place));
+    return fl_ctl_place_open(&place, events, link);
 }
 
 static int ask(const target *t, const char *request)

@@ -168,14 +168,25 @@ static fl_status read_part(fl_ctl_client_link *link, const char **text)
     return FL_OK;
 }
 
+fl_status fl_ctl_client_send(fl_ctl_client_link *link, const char *request)
+{
+    if (zmq_send(link->socket, request, strlen(request), ZMQ_DONTWAIT) < 0) {
+        return fl_fail(FL_EIO, "%s: %s", link->path, zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
+}
+
+fl_status fl_ctl_client_receive(fl_ctl_client_link *link, int64_t timeout_ms, const char **reply)
+{
+    FL_TRY(wait_part(link, fl_deadline_us(timeout_ms)));
+    return read_part(link, reply);
+}
+
 fl_status fl_ctl_client_ask(fl_ctl_client_link *link, const char *request, int64_t timeout_ms,
                             const char **reply)
 {
-    if (zmq_send(link->socket, request, strlen(request), 0) < 0) {
-        return fl_fail(FL_EIO, "%s: %s", link->path, zmq_strerror(zmq_errno()));
-    }
-    FL_TRY(wait_part(link, fl_deadline_us(timeout_ms)));
-    return read_part(link, reply);
+    FL_TRY(fl_ctl_client_send(link, request));
+    return fl_ctl_client_receive(link, timeout_ms, reply);
 }
 
 fl_status fl_ctl_client_event(fl_ctl_client_link *link, int64_t timeout_ms, const char **line,

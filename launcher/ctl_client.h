@@ -26,6 +26,12 @@ void fl_ctl_client_close(fl_ctl_client_link **link);
 fl_status fl_ctl_client_ask(fl_ctl_client_link *link, const char *request, int64_t timeout_ms,
                             const char **reply) FL_MUST_CHECK;
 
+/* The two halves of it: for somebody who has other things to do, or several requests on their way.
+ * Replies come in any order; each bears its request's id. timeout_ms 0 only looks. */
+fl_status fl_ctl_client_send(fl_ctl_client_link *link, const char *request) FL_MUST_CHECK;
+fl_status fl_ctl_client_receive(fl_ctl_client_link *link, int64_t timeout_ms,
+                                const char **reply) FL_MUST_CHECK;
+
 /* Wait for an event, for at most timeout_ms (FL_EDEADLINE). *line as above; *sequence counts up by
  * one unless some were lost. Returns FL_EPEER when the run has ended. */
 fl_status fl_ctl_client_event(fl_ctl_client_link *link, int64_t timeout_ms, const char **line,
