@@ -26,5 +26,6 @@ offers frostline ctl pau pause
 offers frostline ctl some-run st "status stop"
 offers frostline ctl --j --json
 offers frostline run --run --run-dir
+offers frostline top --o --once
 offers frostline help led ledger
 exit $failed
