@@ -30,6 +30,7 @@ typedef struct fl_group_ops {
     fl_status (*bucket_create)(fl_group *group, uint32_t id, const int *owners, int n_owners,
                                float *data, int64_t n, fl_bucket **out);
     void (*bucket_destroy)(fl_bucket *bucket);
+    void (*bucket_share)(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes);
     fl_status (*bucket_start)(fl_bucket *bucket);
     fl_status (*bucket_wait)(fl_bucket *bucket, int64_t deadline_us);
 } fl_group_ops;

@@ -12,6 +12,7 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/flight.h"
+#include "device/urgent.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -37,6 +38,7 @@ static void *communicate(void *argument)
     gloo_group *g = argument;
     gloo_queue *q = &g->queue;
     fl_flight_thread(FL_FLIGHT_REDUCER, g->base.generation);
+    fl_urgent(true);
     pthread_mutex_lock(&q->mutex);
     for (;;) {
         while (q->first == NULL && !q->stop) {

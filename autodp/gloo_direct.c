@@ -1,6 +1,6 @@
 /* The all-reduce between members of one host: each reads the others' memory, so that a byte is
- * copied once, by its receiver, instead of through two socket buffers. P owners, P segments; the
- * owner at place p:
+ * copied once, by its receiver, instead of through two socket buffers; if the memory is shared, it
+ * is added from where it lies, without a copy. P owners, P segments; the owner at place p:
  *
  *   1. tells the others READY and where its data lies
  *   2. adds the others' segment p to its own, as they become ready
@@ -14,6 +14,7 @@
 #include "autodp/tag.h"
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/log.h"
 #include "device/random.h"
 
 #include <errno.h>
@@ -33,7 +34,9 @@ enum { READY, REDUCED, DONE, N_NOTES };
 
 typedef struct note {
     uint64_t what;
-    uint64_t address; /* of the data, in the sender */
+    uint64_t address;  /* of the data, in the sender */
+    fl_shared_key key; /* of the file that it lies in; id 0: in none */
+    uint64_t offset_bytes;
 } note;
 
 struct gloo_direct {
@@ -42,6 +45,8 @@ struct gloo_direct {
     note out[N_NOTES];           /* the same to everybody */
     fl_net_buffer **in_buffers;  /* [n_owners]; NULL at my place */
     fl_net_buffer **out_buffers; /* [n_owners]; NULL at my place */
+    fl_shared_view *views;       /* [n_owners]; none where the data is not shared */
+    bool looked;                 /* ... or where it could not be opened: tried once */
 };
 
 /* ---- who can read whom ---- */
@@ -118,11 +123,12 @@ static fl_status set_up(gloo_group *g, gloo_bucket *b, gloo_direct *d, const int
     size_t n = (size_t)b->n_owners;
     FL_TRY(fl_alloc_array(n, sizeof *d->owners, (void **)&d->owners));
     FL_TRY(fl_alloc_array(n, N_NOTES * sizeof *d->in, (void **)&d->in));
+    FL_TRY(fl_alloc_array(n, sizeof *d->views, (void **)&d->views));
     FL_TRY(fl_alloc_array(n, sizeof(fl_net_buffer *), (void **)&d->in_buffers));
     FL_TRY(fl_alloc_array(n, sizeof(fl_net_buffer *), (void **)&d->out_buffers));
     memcpy(d->owners, owners, n * sizeof *owners);
     for (uint64_t what = 0; what < N_NOTES; what++) {
-        d->out[what] = (note){what, (uint64_t)(uintptr_t)b->base.data};
+        d->out[what] = (note){.what = what, .address = (uint64_t)(uintptr_t)b->base.data};
     }
     for (size_t i = 0; i < n; i++) {
         if (i != (size_t)b->my_place) {
@@ -161,12 +167,25 @@ void fl__gloo_direct_destroy(gloo_bucket *b)
         if (d->out_buffers != NULL) {
             fl_net_buffer_destroy(&d->out_buffers[i]);
         }
+        if (d->views != NULL) {
+            fl_shared_view_close(&d->views[i]);
+        }
     }
+    fl_free(d->views);
     fl_free(d->in_buffers);
     fl_free(d->out_buffers);
     fl_free(d->owners);
     fl_free(d->in);
     fl_free(d);
+}
+
+void fl__gloo_direct_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes)
+{
+    gloo_direct *d = ((gloo_bucket *)bucket)->direct;
+    for (int what = 0; d != NULL && what < N_NOTES; what++) {
+        d->out[what].key = fl_shared_key_of(shared);
+        d->out[what].offset_bytes = offset_bytes;
+    }
 }
 
 /* ---- the all-reduce ---- */
@@ -213,27 +232,70 @@ static fl_status hear(const gloo_group *g, const gloo_bucket *b, int place, uint
     return FL_OK;
 }
 
+/* Once everybody has said where its data lies. A view that cannot be had is no failure. */
+static void look(gloo_group *g, const gloo_bucket *b, int place)
+{
+    const note *ready = &b->direct->in[place * N_NOTES + READY];
+    size_t size_bytes = sizeof(float) * (size_t)b->base.n;
+    if (ready->key.id == 0) {
+        return;
+    }
+    if (fl_shared_view_open(g->pids[b->direct->owners[place]], &ready->key, ready->offset_bytes,
+                            size_bytes, &b->direct->views[place]) != FL_OK) {
+        fl_log(FL_LOG_WARN, "the gradients of member %d are copied: %s", b->direct->owners[place],
+               fl_errmsg());
+    }
+}
+
+/* Elements at .. at + n - 1 of the owner at `place`, copied to `to`. */
+static fl_status fetch(gloo_group *g, const gloo_bucket *b, int place, int64_t at, int64_t n,
+                       float *to)
+{
+    int member = b->direct->owners[place];
+    uint64_t address = b->direct->in[place * N_NOTES + READY].address;
+    if (!read_memory(g->pids[member], address + sizeof(float) * (uint64_t)at, to,
+                     sizeof(float) * (size_t)n)) {
+        int error = errno;
+        fl_net_abort(g->net, FL_EPEER);
+        return fl_fail(FL_EPEER, "reading the memory of member %d: %s", member, strerror(error));
+    }
+    return FL_OK;
+}
+
+/* memcpy takes four times as long from memory that another processor has just written. */
+__attribute__((optimize("no-tree-loop-distribute-patterns"))) static void
+copy(float *restrict to, const float *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = from[i];
+    }
+}
+
+static fl_status take_chunk(gloo_group *g, const gloo_bucket *b, int place, int64_t at, int64_t n,
+                            bool adding)
+{
+    const float *seen = b->direct->views[place].data;
+    float *mine = b->base.data + at;
+    if (seen == NULL) {
+        FL_TRY(fetch(g, b, place, at, n, adding ? g->scratch : mine));
+    } else if (!adding) {
+        copy(mine, seen + at, n);
+    }
+    if (adding) {
+        fl__gloo_add(mine, seen == NULL ? g->scratch : seen + at, n);
+    }
+    return FL_OK;
+}
+
 /* Take segment `segment` of the owner at `place`: add it to mine, or put it in its place. */
 static fl_status take(gloo_group *g, const gloo_bucket *b, int place, int segment, bool adding)
 {
-    int member = b->direct->owners[place];
-    uint64_t address = b->direct->in[place * N_NOTES].address;
     int64_t at = b->base.n * segment / b->n_owners;
     int64_t end = b->base.n * (segment + 1) / b->n_owners;
     while (at < end) {
         int64_t n = end - at < READ_CHUNK ? end - at : READ_CHUNK;
-        float *to = adding ? g->scratch : b->base.data + at;
         FL_TRY(fl_net_state(g->net));
-        if (!read_memory(g->pids[member], address + sizeof(float) * (uint64_t)at, to,
-                         sizeof(float) * (size_t)n)) {
-            int error = errno;
-            fl_net_abort(g->net, FL_EPEER);
-            return fl_fail(FL_EPEER, "reading the memory of member %d: %s", member,
-                           strerror(error));
-        }
-        if (adding) {
-            fl__gloo_add(b->base.data + at, g->scratch, n);
-        }
+        FL_TRY(take_chunk(g, b, place, at, n, adding));
         atomic_fetch_add(&g->received_bytes, (int64_t)sizeof(float) * n);
         atomic_fetch_add(&g->sent_bytes, (int64_t)sizeof(float) * n);
         at += n;
@@ -247,8 +309,12 @@ fl_status fl__gloo_direct_reduce(gloo_group *g, gloo_bucket *b)
     FL_TRY(tell(b, READY));
     for (int k = 1; k < b->n_owners; k++) {
         FL_TRY(hear(g, b, other(b, k), READY));
+        if (!b->direct->looked) {
+            look(g, b, other(b, k));
+        }
         FL_TRY(take(g, b, other(b, k), b->my_place, true));
     }
+    b->direct->looked = true;
     FL_TRY(tell(b, REDUCED));
     for (int k = 1; k < b->n_owners; k++) {
         FL_TRY(hear(g, b, other(b, k), REDUCED));

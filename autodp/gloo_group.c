@@ -188,6 +188,7 @@ const fl_group_ops fl_gloo_ops = {
     .channel_wait = fl__gloo_channel_wait,
     .bucket_create = fl__gloo_bucket_create,
     .bucket_destroy = fl__gloo_bucket_destroy,
+    .bucket_share = fl__gloo_direct_share,
     .bucket_start = fl__gloo_bucket_start,
     .bucket_wait = fl__gloo_bucket_wait,
 };

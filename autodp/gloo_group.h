@@ -70,6 +70,7 @@ fl_status fl__gloo_find_near(gloo_group *g, int64_t deadline_us);
 /* Sets b->direct if all owners are near and the bucket is large enough for it to pay. */
 fl_status fl__gloo_direct_create(gloo_group *g, gloo_bucket *b, const int *owners);
 void fl__gloo_direct_destroy(gloo_bucket *b);
+void fl__gloo_direct_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes);
 fl_status fl__gloo_direct_reduce(gloo_group *g, gloo_bucket *b);
 
 /* gloo_bucket.c */

@@ -184,6 +184,11 @@ void fl_bucket_destroy(fl_bucket **bucket)
     }
 }
 
+void fl_bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes)
+{
+    bucket->group->ops->bucket_share(bucket, shared, offset_bytes);
+}
+
 static fl_status in_bucket(fl_status status, const fl_bucket *b)
 {
     if (status == FL_OK) {

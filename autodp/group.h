@@ -8,6 +8,7 @@
 #define FL_AUTODP_GROUP_H
 
 #include "autodp/net.h"
+#include "device/shared.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,6 +67,11 @@ fl_status fl_channel_wait(fl_channel *c, int64_t n, int64_t deadline_us) FL_MUST
 fl_status fl_bucket_create(fl_group *group, uint32_t id, const int *owners, int n_owners,
                            float *data, int64_t n, fl_bucket **out) FL_MUST_CHECK;
 void fl_bucket_destroy(fl_bucket **bucket);
+
+/* Before the first start: data lies offset_bytes into `shared`, so that owners on this host may
+ * look into it, which spares a copy. What they sum is the same. */
+void fl_bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes);
+
 fl_status fl_bucket_start(fl_bucket *bucket) FL_MUST_CHECK;
 fl_status fl_bucket_wait(fl_bucket *bucket, int64_t deadline_us) FL_MUST_CHECK;
 

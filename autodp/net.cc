@@ -17,6 +17,7 @@
 extern "C" {
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/urgent.h"
 }
 
 #include <gloo/common/error.h>
@@ -498,7 +499,9 @@ static fl_status open_mesh(fl_net *net, const fl_net_options *o)
     std::string host;
     FL_TRY(numeric_host(o->host == nullptr ? "127.0.0.1" : o->host, host));
     int64_t deadline_us = fl_deadline_us(o->open_timeout_ms);
+    fl_urgent(true); /* for the device's event thread */
     net->device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(host.c_str()));
+    fl_urgent(false);
     net->context = net->device->createContext(net->rank, net->size);
     net->context->setTimeout(gloo::kNoTimeout); /* while connecting: the guard knows better */
     net->bye_buffer = net->context->createUnboundBuffer(net->byes.data(), net->byes.size());

@@ -54,6 +54,27 @@ void fl_device_drop(fl_device *device, void *memory, size_t size_bytes)
     }
 }
 
+fl_status fl_device_share(fl_device *device, size_t size_bytes, void **out, fl_shared **shared)
+{
+    *shared = NULL;
+    if (size_bytes > 0) {
+        fl_status status = device->ops->memory_share(device, size_bytes, out, shared);
+        if (status != FL_ENOTSUP) {
+            return status;
+        }
+    }
+    return fl_device_reserve(device, size_bytes, out);
+}
+
+void fl_device_unshare(fl_device *device, void *memory, size_t size_bytes, fl_shared **shared)
+{
+    if (*shared != NULL) {
+        fl_shared_destroy(shared);
+    } else {
+        fl_device_drop(device, memory, size_bytes);
+    }
+}
+
 fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what)
 {
     FL_TRY(check(device, size_bytes, what));

@@ -6,6 +6,8 @@
 #ifndef FL_DEVICE_DEVICE_H
 #define FL_DEVICE_DEVICE_H
 
+#include "device/shared.h"
+
 #include <frostline/status.h>
 #include <frostline/tensor.h>
 
@@ -46,6 +48,8 @@ typedef struct fl_device_ops {
     /* the same, but nothing is held before it is touched */
     fl_status (*memory_reserve)(fl_device *d, size_t size_bytes, void **out);
     void (*memory_give)(fl_device *d, void *memory, size_t size_bytes);
+    /* as memory_reserve, but other processes can look into it, unless *shared becomes NULL */
+    fl_status (*memory_share)(fl_device *d, size_t size_bytes, void **out, fl_shared **shared);
     fl_status (*copy_in)(fl_device *d, fl_stream *s, void *to, const void *from_host, size_t n);
     fl_status (*copy_out)(fl_device *d, fl_stream *s, void *to_host, const void *from, size_t n);
     fl_status (*fill_zero)(fl_device *d, fl_stream *s, void *to, size_t n);
@@ -166,6 +170,12 @@ void fl_device_free(fl_device *device, void *memory, size_t size_bytes);
  * claimed it is as if it had been allocated; fl_device_drop gives back what was not. FL_ENOMEM */
 fl_status fl_device_reserve(fl_device *device, size_t size_bytes, void **out) FL_MUST_CHECK;
 void fl_device_drop(fl_device *device, void *memory, size_t size_bytes);
+
+/* Reserve memory that other processes of this host can look into; *shared NULL, and memory of the
+ * usual kind, where the device or the system has none. fl_device_unshare drops it. FL_ENOMEM */
+fl_status fl_device_share(fl_device *device, size_t size_bytes, void **out,
+                          fl_shared **shared) FL_MUST_CHECK;
+void fl_device_unshare(fl_device *device, void *memory, size_t size_bytes, fl_shared **shared);
 
 /* Count size_bytes of reserved memory from now on; FL_EBUDGET as fl_device_alloc. */
 fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what) FL_MUST_CHECK;

@@ -38,6 +38,13 @@ static void memory_give(fl_device *d, void *memory, size_t size_bytes)
     munmap(memory, size_bytes == 0 ? 1 : size_bytes);
 }
 
+/* Nobody looks into what holds nothing. */
+static fl_status memory_share(fl_device *d, size_t size_bytes, void **out, fl_shared **shared)
+{
+    *shared = NULL;
+    return memory_take(d, size_bytes, out);
+}
+
 static fl_status copy_in(fl_device *d, fl_stream *s, void *to, const void *from_host, size_t n)
 {
     return FL_OK;
@@ -225,6 +232,7 @@ static const fl_device_ops null_ops = {
     .memory_take = memory_take,
     .memory_reserve = memory_take,
     .memory_give = memory_give,
+    .memory_share = memory_share,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .fill_zero = fill_zero,

@@ -124,6 +124,18 @@ static fl_status layer_take(fl_params *p, const fl_params_options *o, int layer)
     return FL_OK;
 }
 
+/* Touched before the first step if they count from now on: it is not to be slower. */
+static fl_status take_grad(fl_params *p, const fl_params_options *o)
+{
+    size_t size_bytes = float_bytes(p->n_trainable);
+    if (!o->reserve) {
+        FL_TRY(fl_device_claim(p->device, size_bytes, "gradients"));
+        p->grad_counted = true;
+    }
+    FL_TRY(fl_device_share(p->device, size_bytes, (void **)&p->grad, &p->grad_shared));
+    return o->reserve ? FL_OK : p->device->ops->fill_zero(p->device, NULL, p->grad, size_bytes);
+}
+
 static fl_status fill(fl_params *p, const fl_params_options *o)
 {
     size_t n_layers = (size_t)(p->last - p->first);
@@ -137,7 +149,7 @@ static fl_status fill(fl_params *p, const fl_params_options *o)
     }
     p->n = p->layer_at[n_layers];
     p->n_trainable = p->n - p->layer_at[p->first_trainable - p->first];
-    FL_TRY(take(o, p->n_trainable, "gradients", &p->grad));
+    FL_TRY(take_grad(p, o));
     for (int layer = p->first; layer < p->last; layer++) {
         FL_TRY(layer_take(p, o, layer));
     }
@@ -152,8 +164,7 @@ fl_status fl_params_init(fl_params *params, const fl_params_options *o)
                           .last = o->last,
                           .first_trainable = o->first_trainable,
                           .n_moments = o->n_moments,
-                          .state_counted = !o->reserve,
-                          .grad_counted = !o->reserve};
+                          .state_counted = !o->reserve};
     fl_status status = fill(params, o);
     if (status != FL_OK) {
         fl_params_fini(params);
@@ -169,7 +180,13 @@ static void give(fl_params *p, bool counted, float **memory, int64_t n)
 
 void fl_params_drop_grad(fl_params *p)
 {
-    give(p, p->grad_counted, &p->grad, p->n_trainable);
+    size_t size_bytes = float_bytes(p->n_trainable);
+    fl_device_unshare(p->device, p->grad, size_bytes, &p->grad_shared);
+    p->grad = NULL;
+    if (p->grad_counted) {
+        fl_device_disclaim(p->device, size_bytes);
+        p->grad_counted = false;
+    }
 }
 
 void fl_params_drop_state(fl_params *p)

@@ -21,6 +21,7 @@ typedef struct fl_params {
     float **weight;         /* [last - first], each [elements of the layer] */
     float **moments;        /* [last - first], each [n_moments][elements]; NULL: frozen */
     float *grad;            /* [n_trainable] */
+    fl_shared *grad_shared; /* where other replicas can look into them; NULL: they cannot */
     fl_layer_params *layer; /* [last - first] */
     int64_t *layer_at;      /* [last - first + 1] elements of the layers before each */
     bool state_counted;     /* weights and moments count against the device's budget, ... */

@@ -21,6 +21,7 @@ typedef struct pair {
     fl_bucket *bucket;
     unsigned char *payload;
     float *gradients;
+    fl_shared *shared; /* where they lie; NULL: in memory of this process alone */
     int64_t message_bytes, n_gradients;
     int64_t n; /* messages so far, each way */
 } pair;
@@ -54,6 +55,11 @@ static fl_status choose_sizes(pair *p)
     return FL_OK;
 }
 
+static size_t gradient_bytes(const pair *p)
+{
+    return (size_t)p->n_gradients * sizeof(float);
+}
+
 static fl_status open_pair(pair *p)
 {
     const int owners[2] = {0, 1};
@@ -71,9 +77,13 @@ static fl_status open_pair(pair *p)
     FL_TRY(
         fl_channel_open(p->group, false, peer, me == 0 ? PONG_ID : PING_ID, size, DEPTH, &p->in));
     FL_TRY(fl_alloc(size, (void **)&p->payload));
-    FL_TRY(fl_alloc_array((size_t)p->n_gradients, sizeof(float), (void **)&p->gradients));
-    return fl_bucket_create(p->group, BUCKET_ID, owners, 2, p->gradients, p->n_gradients,
-                            &p->bucket);
+    FL_TRY(fl_device_share(p->o->device, gradient_bytes(p), (void **)&p->gradients, &p->shared));
+    FL_TRY(
+        fl_bucket_create(p->group, BUCKET_ID, owners, 2, p->gradients, p->n_gradients, &p->bucket));
+    if (p->shared != NULL) {
+        fl_bucket_share(p->bucket, p->shared, 0);
+    }
+    return FL_OK;
 }
 
 static void close_pair(pair *p)
@@ -83,7 +93,7 @@ static void close_pair(pair *p)
     fl_channel_close(&p->out);
     fl_group_close(&p->group);
     fl_free(p->payload);
-    fl_free(p->gradients);
+    fl_device_unshare(p->o->device, p->gradients, gradient_bytes(p), &p->shared);
 }
 
 static fl_status put(pair *p, size_t size, int64_t deadline_us)

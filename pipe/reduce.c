@@ -32,6 +32,9 @@ static fl_status fill(fl_reduce *r, fl_group *group, const int *owners, int64_t 
         if (n > 0) {
             FL_TRY(fl_bucket_create(group, id_base + (uint32_t)r->n, owners, r->R, p->grad + at, n,
                                     &r->bucket[r->n]));
+            if (p->grad_shared != NULL) {
+                fl_bucket_share(r->bucket[r->n], p->grad_shared, (size_t)at * sizeof(float));
+            }
             r->lowest_layer[r->n] = begin;
             r->n++;
         }

@@ -21,7 +21,7 @@ static int64_t soon(void)
 }
 
 /* Set before forking. */
-static bool sockets_only;
+static bool sockets_only, sharing;
 
 static fl_group *open_group(const rank_env *env, uint32_t generation)
 {
@@ -72,13 +72,24 @@ static void sum_buckets(const rank_env *env)
     int owners[MOST_RANKS];
     fl_bucket *buckets[N_BUCKETS];
     float *data[N_BUCKETS];
+    fl_shared *shared[N_BUCKETS] = {NULL};
+    enum { APART = 1000 }; /* so that no page begins with the data */
     for (int rank = 0; rank < env->size; rank++) {
         owners[rank] = (rank + 1) % env->size; /* not in the order of the members */
     }
     for (int b = 0; b < N_BUCKETS; b++) {
-        RANK_OK(fl_alloc_array((size_t)bucket_sizes[b], sizeof(float), (void **)&data[b]));
+        size_t n = (size_t)bucket_sizes[b];
+        if (sharing) {
+            RANK_OK(fl_shared_create((APART + n) * sizeof(float), &shared[b]));
+            data[b] = (float *)fl_shared_data(shared[b]) + APART;
+        } else {
+            RANK_OK(fl_alloc_array(n, sizeof(float), (void **)&data[b]));
+        }
         RANK_OK(fl_bucket_create(group, (uint32_t)b, owners, env->size, data[b], bucket_sizes[b],
                                  &buckets[b]));
+        if (sharing) {
+            fl_bucket_share(buckets[b], shared[b], APART * sizeof(float));
+        }
     }
     uint64_t allocations = fl_alloc_count();
     for (int step = 0; step < 3; step++) {
@@ -102,7 +113,10 @@ static void sum_buckets(const rank_env *env)
     RANK_CHECK(fl_alloc_count() == allocations);
     for (int b = 0; b < N_BUCKETS; b++) {
         fl_bucket_destroy(&buckets[b]);
-        fl_free(data[b]);
+        if (shared[b] == NULL) {
+            fl_free(data[b]);
+        }
+        fl_shared_destroy(&shared[b]);
     }
     fl_group_close(&group);
 }
@@ -112,11 +126,12 @@ static void sum_buckets(const rank_env *env)
 static void test_bucket__sums_over_all_owners(void **state)
 {
     (void)state;
-    for (int both = 0; both < 2; both++) {
-        sockets_only = both == 1;
+    for (int way = 0; way < 3; way++) {
+        sockets_only = way == 1;
+        sharing = way == 2;
         for_sizes(sum_buckets, NULL);
     }
-    sockets_only = false;
+    sockets_only = sharing = false;
 }
 
 /* Two replicas of two stages: members 0, 2 own bucket 1, members 1, 3 own bucket 2. */

@@ -34,6 +34,14 @@ static void memory_give(FL__UNUSED fl_device *d, void *memory, FL__UNUSED size_t
     fl_free(memory);
 }
 
+static fl_status memory_share(FL__UNUSED fl_device *d, size_t size_bytes, void **out,
+                              fl_shared **shared)
+{
+    FL_TRY(fl_shared_create(size_bytes, shared));
+    *out = fl_shared_data(*shared);
+    return FL_OK;
+}
+
 static fl_status copy_in(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s, void *to,
                          const void *from_host, size_t n)
 {
@@ -87,6 +95,7 @@ static const fl_device_ops cpu_ops = {
     .memory_take = memory_take,
     .memory_reserve = memory_reserve,
     .memory_give = memory_give,
+    .memory_share = memory_share,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .fill_zero = fill_zero,

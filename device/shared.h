@@ -1,0 +1,42 @@
+/* Host memory that other processes of this machine can look into: it lies in a file without a
+ * name, which goes with the last process that has it open. */
+#ifndef FL_DEVICE_SHARED_H
+#define FL_DEVICE_SHARED_H
+
+#include <frostline/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct fl_shared fl_shared;
+
+/* What another process needs to know beside the owner's process number. */
+typedef struct fl_shared_key {
+    int64_t fd;  /* in the owner */
+    uint64_t id; /* of the file: no other file of this machine has it; never 0 */
+} fl_shared_key;
+
+/* size_bytes > 0, cleared, on a page boundary; a page is held from when it is first touched.
+ * Returns FL_ENOTSUP where the system has no such files, FL_ENOMEM. */
+fl_status fl_shared_create(size_t size_bytes, fl_shared **out) FL_MUST_CHECK;
+
+/* The pages are given back at once, also if somebody still looks into them, who then sees zeros.
+ * *shared becomes NULL; NULL is fine. */
+void fl_shared_destroy(fl_shared **shared);
+
+void *fl_shared_data(const fl_shared *shared);
+fl_shared_key fl_shared_key_of(const fl_shared *shared);
+
+/* A look into another process's memory. All zero: none. */
+typedef struct fl_shared_view {
+    const void *data;
+    void *map; /* the whole pages */
+    size_t map_bytes;
+} fl_shared_view;
+
+/* size_bytes > 0 from offset_bytes on of what `key` names in process `pid`. FL_EIO says why not. */
+fl_status fl_shared_view_open(int64_t pid, const fl_shared_key *key, size_t offset_bytes,
+                              size_t size_bytes, fl_shared_view *out) FL_MUST_CHECK;
+void fl_shared_view_close(fl_shared_view *view);
+
+#endif
