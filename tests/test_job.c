@@ -79,7 +79,7 @@ static void test_job__defaults_are_the_documented_ones(void **state)
     assert_int_equal(job.autodp.r, FL_JOB_AUTO);
     assert_int_equal(job.autodp.bucket_bytes, 4 << 20);
     assert_int_equal(job.freeze.policy, FL_FREEZE_NONE);
-    assert_true(job.freeze.start.epochs == 2 && job.freeze.start.steps == -1);
+    assert_true(job.freeze.start.share == 0.75 && job.freeze.start.steps == -1);
     assert_true(job.freeze.every.epochs == 1 && job.freeze.every.steps == -1);
     assert_true(job.freeze.alpha == 1.0 / 3 && job.freeze.percentile == 50);
     assert_int_equal(job.freeze.keep, 2);
@@ -311,7 +311,7 @@ static void test_job__random_jobs_survive_writing_and_reading(void **state)
         job.train.clip = i % 5 == 0 ? 0 : exp(unit_random(seed) * 20);
         job.train.warmup.fraction = unit_random(seed);
         job.freeze.alpha = 0.001 + 0.998 * unit_random(seed);
-        job.freeze.start.epochs = i % 2 * exp(13 * unit_random(seed));
+        job.freeze.start = (fl_period){.epochs = i % 2 * exp(13 * unit_random(seed)), .steps = -1};
         if (i % 2 == 0) {
             job.freeze.every = (fl_period){.steps = 1 + (int64_t)(1e11 * unit_random(seed))};
         } else {
