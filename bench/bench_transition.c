@@ -31,18 +31,19 @@ enum {
     SAMPLES = 4096,
     STEPS_MAX = 4096,
     TRANSITIONS_MAX = 64,
+    RESTARTS_MAX = 3,
     LEAD = 8, /* steps before the first transition */
 };
 
 typedef struct size {
     const char *name;
     int64_t blocks, dim, heads;
-    int batch, interval, rounds;
+    int batch, interval, rounds, restarts;
 } size;
 
 static const size sizes[] = {
-    {"small", 6, 384, 6, 32, 9, 7},
-    {"large", 14, 768, 12, 32, 6, 3},
+    {"small", 6, 384, 6, 32, 9, 7, 3},
+    {"large", 14, 768, 12, 32, 6, 2, 1},
 };
 
 typedef struct way {
@@ -298,9 +299,9 @@ static void remove_folder(const char *dir)
 static double restart_ms(const size *s, const way *w, double *ending_ms)
 {
     char dir[128];
-    double end[3], begin[3];
+    double end[RESTARTS_MAX], begin[RESTARTS_MAX];
     last_generation = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < s->restarts; i++) {
         snprintf(dir, sizeof dir, "%s/restart", root);
         across->saves = true;
         across->loads = false;
@@ -315,8 +316,8 @@ static double restart_ms(const size *s, const way *w, double *ending_ms)
         remove_folder(dir);
     }
     across->loads = false;
-    *ending_ms = median(end, 3);
-    return *ending_ms + median(begin, 3);
+    *ending_ms = median(end, s->restarts);
+    return *ending_ms + median(begin, s->restarts);
 }
 
 static void compare(const size *s, const way *w)
@@ -358,6 +359,7 @@ static void compare(const size *s, const way *w)
     printf("  limit   %8.1f ms: one step, and %.1f ms for the bytes on a link of %.2f GB/s\n",
            step + on_link, on_link, link);
     double after = median_step(dir, k, false);
+    fflush(stdout); /* what follows takes long */
     remove_folder(dir);
     double restart = restart_ms(s, w, &ending_ms);
     printf("  restart %8.1f ms: %.1f to end, %.1f to the end of the first step; %.1f times the "
