@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 static const fl_command *const commands[] = {
-    &fl_command_run,    &fl_command_validate, &fl_command_plan,         &fl_command_clock,
-    &fl_command_ledger, &fl_command_list,     &fl_command_ctl,          &fl_command_top,
-    &fl_command_key,    &fl_command_schema,   &fl_command_trace_report, &fl_command_help,
+    &fl_command_run,    &fl_command_validate, &fl_command_plan,   &fl_command_clock,
+    &fl_command_ledger, &fl_command_list,     &fl_command_ctl,    &fl_command_top,
+    &fl_command_key,    &fl_command_schema,   &fl_command_report, &fl_command_trace_report,
+    &fl_command_help,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

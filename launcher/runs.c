@@ -47,7 +47,8 @@ bool fl_run_is_live(const char *path)
 
 /* ---- what its events tell ---- */
 
-/* The first or the last whole line of the file as JSON; NULL if there is none. */
+/* A pipe of a file's name is opened without waiting, and then has no line.
+ * The first or the last whole line of the file as JSON; NULL if there is none. */
 static json_t *read_line(int fd, bool last, char *buffer)
 {
     off_t size = lseek(fd, 0, SEEK_END);
@@ -96,7 +97,7 @@ static void read_last(const json_t *last, fl_run_entry *entry)
 /* Of a run that has no last word: the newest step that it wrote. */
 static void read_steps(int dir, char *buffer, fl_run_entry *entry)
 {
-    int fd = openat(dir, "steps.jsonl", O_RDONLY | O_CLOEXEC);
+    int fd = openat(dir, "steps.jsonl", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     json_t *line = fd < 0 ? NULL : read_line(fd, true, buffer);
     const json_t *step = json_object_get(line, "step");
     entry->steps = json_is_integer(step) ? (int64_t)json_integer_value(step) + 1 : 0;
@@ -109,7 +110,7 @@ static void read_steps(int dir, char *buffer, fl_run_entry *entry)
 
 static bool read_events(int dir, char *buffer, fl_run_entry *entry)
 {
-    int fd = openat(dir, "events.jsonl", O_RDONLY | O_CLOEXEC);
+    int fd = openat(dir, "events.jsonl", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return false;
     }
@@ -214,29 +215,56 @@ static fl_status check_live(const fl_run_entry *entry)
                                                  fl_run_state_text(entry->state));
 }
 
-fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
+/* What is known of the runs that are not meant. */
+typedef struct below {
+    bool any;
+    int n, n_live;
+} below;
+
+static fl_status look_below(const char *dir, const char *name, bool live, fl_run_entry *entry,
+                            below *found)
 {
     fl_run_entry *all = NULL;
-    int n = 0, n_live = 0;
-    if (name != NULL && fl_run_look(name, entry) == FL_OK) {
-        return check_live(entry);
-    }
-    fl_status status = fl_runs_list(dir, &all, &n);
-    bool found = false;
-    for (int i = 0; i < n; i++) {
-        n_live += all[i].state == FL_RUN_LIVE;
-        if (!found && all[i].state == FL_RUN_LIVE && is_meant(&all[i], name)) {
+    *found = (below){.any = false};
+    FL_TRY(fl_runs_list(dir, &all, &found->n));
+    for (int i = 0; i < found->n; i++) {
+        found->n_live += all[i].state == FL_RUN_LIVE;
+        if (!found->any && (!live || all[i].state == FL_RUN_LIVE) && is_meant(&all[i], name)) {
             *entry = all[i];
-            found = true;
+            found->any = true;
         }
     }
     fl_free(all);
-    if (found) {
+    return FL_OK;
+}
+
+fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
+{
+    below found;
+    if (name != NULL && fl_run_look(name, entry) == FL_OK) {
+        return check_live(entry);
+    }
+    fl_status status = look_below(dir, name, true, entry, &found);
+    if (found.any) {
         return FL_OK;
     }
     if (status != FL_OK || name == NULL) {
         return fl_fail(FL_EINVAL, "no live run in %s; name a run directory", dir);
     }
     return fl_fail(FL_EINVAL, "%s: no run directory, and none of the %d live runs in %s", name,
-                   n_live, dir);
+                   found.n_live, dir);
+}
+
+fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry)
+{
+    below found;
+    if (fl_run_look(name, entry) == FL_OK) {
+        return FL_OK;
+    }
+    fl_status status = look_below(dir, name, false, entry, &found);
+    if (status == FL_OK && found.any) {
+        return FL_OK;
+    }
+    return fl_fail(FL_EINVAL, "%s: no run directory, and none of the %d runs in %s", name, found.n,
+                   dir);
 }

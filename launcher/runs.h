@@ -41,6 +41,9 @@ fl_status fl_runs_list(const char *dir, fl_run_entry **entries, int *n) FL_MUST_
  * FL_EINVAL, with what there is, when there is none. */
 fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
 
+/* The same of all runs, however they ended: of several, the newest. name is not NULL. */
+fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
+
 /* Whether the head of this run directory listens. */
 bool fl_run_is_live(const char *path);
 

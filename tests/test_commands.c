@@ -1,5 +1,5 @@
-/* The examples of docs/commands.md and docs/control.md, run as they stand there. Would catch: a
- * page that shows what the program no longer does. */
+/* The examples of docs/commands.md, docs/control.md and docs/report.md, run as they stand there.
+ * Would catch: a page that shows what the program no longer does. */
 #include "control/ctl_request.h"
 #include "support/page.h"
 #include "support/shell.h"
@@ -59,6 +59,12 @@ static void test_commands__a_run_is_steered_as_the_page_shows(void **state)
     run_page("docs/control.md", 15);
 }
 
+static void test_commands__a_run_is_reported_as_the_page_shows(void **state)
+{
+    (void)state;
+    run_page("docs/report.md", 3);
+}
+
 /* Would catch: a command without a worked example. */
 static void test_commands__each_command_of_ctl_has_an_example(void **state)
 {
@@ -83,6 +89,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_commands__each_example_of_the_page_does_what_it_shows,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_commands__a_run_is_steered_as_the_page_shows, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_commands__a_run_is_reported_as_the_page_shows, set_up,
                                         tear_down),
         cmocka_unit_test(test_commands__each_command_of_ctl_has_an_example),
     };

@@ -27,5 +27,7 @@ offers frostline ctl some-run st "status stop"
 offers frostline ctl --j --json
 offers frostline run --run --run-dir
 offers frostline top --o --once
+offers frostline rep report
+offers frostline report --o --out
 offers frostline help led ledger
 exit $failed

@@ -1,0 +1,337 @@
+/* Loss, accuracy, speed; and, folded, learning rate and gradient norm. */
+#include "launcher/report/page.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { BINS_MAX = 320, MARKS_MAX = 60, EPOCH_ROWS_MAX = 1000 };
+
+/* ---- points ---- */
+
+static const fl_report_step *step_at(const void *context, int64_t i)
+{
+    return &((const fl_report *)context)->step[i];
+}
+
+static fl_point loss_at(const void *context, int64_t i)
+{
+    const fl_report_step *s = step_at(context, i);
+    return (fl_point){(double)s->step, s->loss, 1};
+}
+
+static fl_point lr_at(const void *context, int64_t i)
+{
+    const fl_report_step *s = step_at(context, i);
+    return (fl_point){(double)s->step, s->lr, 1};
+}
+
+static fl_point norm_at(const void *context, int64_t i)
+{
+    const fl_report_step *s = step_at(context, i);
+    return (fl_point){(double)s->step, s->grad_norm, 1};
+}
+
+/* Samples a second over time; the mean of several steps is all their samples by all their time. */
+static fl_point speed_at(const void *context, int64_t i)
+{
+    const fl_report_step *s = step_at(context, i);
+    double speed = s->ms > 0 ? (double)s->samples / s->ms * 1000 : (double)NAN;
+    return (fl_point){s->end_s, speed, s->ms};
+}
+
+/* ---- axes ---- */
+
+static double last_step(const fl_report *report)
+{
+    double of_run = report->run.n_steps > 0 ? (double)report->run.n_steps : 0;
+    return fmax((double)report->step[report->n_steps - 1].step + 1, fmin(of_run, 1e15));
+}
+
+static int ticks_of(int width)
+{
+    return width >= FL_PAGE_WIDE ? 8 : 5;
+}
+
+/* A line where the plan got another F, K or R; M is tried out too often. */
+static void mark_changes(const fl_chart *c, const fl_report *report, bool over_time, double unit)
+{
+    int n = 0;
+    for (int64_t i = 1; i < report->n_steps && n < MARKS_MAX; i++) {
+        fl_report_plan a = report->step[i - 1].plan, b = report->step[i].plan;
+        a.m = b.m;
+        if (!fl_report_plan_same(a, b)) {
+            char plan[FL_PLAN_BYTES], tip[160];
+            double x = over_time ? report->step[i - 1].end_s / unit : (double)report->step[i].step;
+            snprintf(tip, sizeof tip, "step %lld: %s", (long long)report->step[i].step,
+                     fl_page_plan(b, plan));
+            fl_chart_mark(c, "mark", x, tip);
+            n++;
+        }
+    }
+}
+
+/* ---- over steps ---- */
+
+typedef struct curve {
+    fl_point_at *at;
+    const char *label;
+    bool from_zero;
+} curve;
+
+static int bins_of(int width)
+{
+    return width >= FL_PAGE_WIDE ? BINS_MAX : 130;
+}
+
+/* The plot, its axes and the line of a value over the steps. */
+static fl_chart draw_over_steps(fl_html *html, const fl_report *report, int width, const curve *of)
+{
+    fl_bin bins[BINS_MAX];
+    fl_chart c = fl_page_plot(html, width, width >= FL_PAGE_WIDE ? 250 : 220);
+    double low = 0, high = 1, last = last_step(report);
+    int n = fl_bins_make(of->at, report, report->n_steps, 0, last, bins_of(width), bins);
+    if (fl_bins_range(bins, n, &low, &high) && of->from_zero) {
+        low = fmin(low, 0);
+    }
+    c.x = fl_axis_fit(0, last, ticks_of(width), false, true);
+    c.y = fl_axis_fit(low, high, 5, true, false);
+    fl_drawing_open(html, width, (int)c.bottom + 26, of->label);
+    fl_chart_y_axis(&c, "");
+    fl_chart_x_axis(&c, "step");
+    mark_changes(&c, report, false, 1);
+    fl_chart_band(&c, "band", bins, n);
+    fl_chart_line(&c, "line", bins, n);
+    return c;
+}
+
+/* The step at the end of an epoch, from 0. */
+static double end_of_epoch(const fl_report *report, int64_t epoch)
+{
+    int64_t low = 0, high = report->n_steps;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (report->step[middle].epoch <= epoch) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low == 0 ? 0 : (double)report->step[low - 1].step;
+}
+
+typedef struct epochs {
+    const fl_report *report;
+    const char *key;
+    int64_t at;
+} epochs;
+
+/* The next epoch that tells a value under the key: where, and how much. */
+static bool next_value(epochs *e, double *x, double *y, int64_t *epoch)
+{
+    const json_t *event;
+    while ((event = fl_report_next(e->report, "epoch.finished", &e->at)) != NULL) {
+        *epoch = fl_line_whole(event, "epoch", 0, INT64_C(1) << 50, -1);
+        *y = fl_line_real(event, e->key);
+        if (*epoch >= 0 && isfinite(*y)) {
+            *x = end_of_epoch(e->report, *epoch);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* More epochs than a plot has room for are thinned out; the last one stays. */
+static int draw_epochs(const fl_chart *c, const fl_report *report, const char *key,
+                       const char *what, double times)
+{
+    epochs e = {.report = report, .key = key};
+    double x, y, shown_to = -1;
+    int64_t epoch;
+    int n = 0;
+    while (next_value(&e, &x, &y, &epoch)) {
+        char tip[96];
+        double at = fl_axis_at(&c->x, x, c->left, c->right);
+        if (n > 0 && at - shown_to < 3) {
+            continue;
+        }
+        snprintf(tip, sizeof tip, "epoch %lld: %s %.4g", (long long)epoch + 1, what, y * times);
+        fl_chart_dot(c, "dot2", x, y * times, tip);
+        shown_to = at;
+        n++;
+    }
+    return n;
+}
+
+static void draw_loss(fl_html *html, const fl_report *report, int width)
+{
+    static const curve of = {loss_at, "Loss of the training batches over the steps", true};
+    fl_chart c = draw_over_steps(html, report, width, &of);
+    draw_epochs(&c, report, "test_loss", "test loss", 1);
+    fl_drawing_close(html);
+}
+
+/* A percentage that is told after each epoch. */
+static void draw_share(fl_html *html, const fl_report *report, int width, const char *key,
+                       const char *what, const char *label)
+{
+    fl_bin bins[BINS_MAX];
+    epochs e = {.report = report, .key = key};
+    fl_chart c = fl_page_plot(html, width, 200);
+    double x, y;
+    int64_t epoch;
+    int n = 0;
+    while (n < BINS_MAX && next_value(&e, &x, &y, &epoch)) {
+        bins[n++] = (fl_bin){x, 100 * y, 100 * y, 100 * y};
+    }
+    double low = 0, high = 100;
+    fl_bins_range(bins, n, &low, &high);
+    c.x = fl_axis_fit(0, last_step(report), ticks_of(width), false, true);
+    c.y = fl_axis_fit(low, high, 4, true, false);
+    fl_drawing_open(html, width, 200, label);
+    fl_chart_y_axis(&c, "");
+    fl_chart_x_axis(&c, "step");
+    mark_changes(&c, report, false, 1);
+    fl_chart_line(&c, "line2", bins, n);
+    draw_epochs(&c, report, key, what, 100);
+    fl_drawing_close(html);
+}
+
+static void draw_accuracy(fl_html *html, const fl_report *report, int width)
+{
+    draw_share(html, report, width, "test_accuracy", "accuracy, %,",
+               "Accuracy on the test samples after each epoch, percent");
+}
+
+static void draw_mfu(fl_html *html, const fl_report *report, int width)
+{
+    draw_share(html, report, width, "mfu", "MFU, %,",
+               "Model FLOPs utilization at the end of each epoch, percent");
+}
+
+static void draw_lr(fl_html *html, const fl_report *report, int width)
+{
+    static const curve of = {lr_at, "Learning rate over the steps", true};
+    draw_over_steps(html, report, width, &of);
+    fl_drawing_close(html);
+}
+
+static void draw_norm(fl_html *html, const fl_report *report, int width)
+{
+    static const curve of = {norm_at, "Norm of the whole gradient over the steps", true};
+    draw_over_steps(html, report, width, &of);
+    fl_drawing_close(html);
+}
+
+/* ---- over time ---- */
+
+typedef struct timed {
+    const fl_report *report;
+    double unit_s;
+} timed;
+
+static fl_point speed_in_unit(const void *context, int64_t i)
+{
+    const timed *t = context;
+    fl_point p = speed_at(t->report, i);
+    p.x /= t->unit_s;
+    return p;
+}
+
+static void draw_speed(fl_html *html, const fl_report *report, int width)
+{
+    fl_bin bins[BINS_MAX];
+    double end_s = report->step[report->n_steps - 1].end_s, low = 0, high = 1;
+    fl_page_clock clock = fl_page_clock_of(end_s);
+    timed of = {report, clock.unit_s};
+    fl_chart c = fl_page_plot(html, width, 220);
+    int n = fl_bins_make(speed_in_unit, &of, report->n_steps, 0, end_s / clock.unit_s,
+                         bins_of(width), bins);
+    fl_bins_range(bins, n, &low, &high);
+    c.x = fl_axis_fit(0, end_s / clock.unit_s, ticks_of(width), false, false);
+    c.y = fl_axis_fit(0, high, 4, true, false);
+    fl_drawing_open(html, width, 220, "Samples a second over the time in training");
+    fl_chart_y_axis(&c, "");
+    fl_chart_x_axis(&c, clock.name);
+    mark_changes(&c, report, true, clock.unit_s);
+    fl_chart_band(&c, "band", bins, n);
+    fl_chart_line(&c, "line", bins, n);
+    fl_drawing_close(html);
+}
+
+/* ---- the table ---- */
+
+static void epoch_row(fl_html *html, const json_t *event)
+{
+    fl_html_add(html, "<tr><td>%lld</td>",
+                (long long)fl_line_whole(event, "epoch", 0, INT64_C(1) << 50, -1) + 1);
+    fl_page_number(html, fl_line_real(event, "steps"), 0);
+    fl_page_number(html, fl_line_real(event, "train_loss"), 4);
+    fl_page_number(html, fl_line_real(event, "test_loss"), 4);
+    fl_page_number(html, 100 * fl_line_real(event, "test_accuracy"), 2);
+    fl_page_number(html, fl_line_real(event, "samples_per_s"), 0);
+    fl_page_number(html, 100 * fl_line_real(event, "mfu"), 1);
+    fl_page_number(html, fl_line_real(event, "seconds"), 1);
+    fl_html_add(html, "</tr>\n");
+}
+
+static void epoch_table(fl_html *html, const fl_report *report)
+{
+    int64_t at = 0, n = 0;
+    const json_t *event = fl_report_next(report, "epoch.finished", &at);
+    if (event == NULL) {
+        return;
+    }
+    fl_html_add(html,
+                "<details><summary>Epochs as a table</summary><div class=\"scroll\"><table>\n"
+                "<tr><th>epoch</th><th>steps</th><th>train loss</th><th>test loss</th>"
+                "<th>accuracy, %%</th><th>samples/s</th><th>MFU, %%</th><th>seconds</th></tr>\n");
+    for (; event != NULL && n < EPOCH_ROWS_MAX; n++) {
+        epoch_row(html, event);
+        event = fl_report_next(report, "epoch.finished", &at);
+    }
+    fl_html_add(html, "</table></div></details>\n");
+}
+
+static bool has_value(const fl_report *report, const char *key)
+{
+    epochs e = {.report = report, .key = key};
+    double x, y;
+    int64_t epoch;
+    return next_value(&e, &x, &y, &epoch);
+}
+
+void fl_page_curves(fl_html *html, const fl_report *report)
+{
+    static const fl_page_key keys[] = {{"p1", "training batches: mean, least and most"},
+                                       {"p3", "test samples, after an epoch"}};
+    if (report->n_steps == 0) {
+        return;
+    }
+    fl_page_section(html, "What it learned");
+    fl_page_keys(html, keys, has_value(report, "test_loss") ? 2 : 1);
+    fl_page_figure(html, report, "Loss",
+                   "Dashed lines: the plan got other blocks to freeze, stages or replicas.",
+                   draw_loss);
+    if (has_value(report, "test_accuracy")) {
+        fl_page_figure(html, report, "Accuracy, %", "On the test samples, after each epoch.",
+                       draw_accuracy);
+    }
+    epoch_table(html, report);
+    fl_html_add(html, "<details><summary>Learning rate and gradient norm</summary>\n");
+    fl_page_figure(html, report, "Learning rate", "", draw_lr);
+    fl_page_figure(html, report, "Gradient norm", "Of the whole gradient, before clipping.",
+                   draw_norm);
+    fl_html_add(html, "</details>\n");
+    fl_page_section_end(html);
+    fl_page_section(html, "How fast it went");
+    fl_page_figure(html, report, "Samples a second",
+                   "Over the time in training, without evaluation; mean, slowest and fastest step.",
+                   draw_speed);
+    if (has_value(report, "mfu")) {
+        fl_page_figure(html, report, "Model FLOPs utilization (MFU), %",
+                       "The products that the plan's steps ask for, by what its devices could "
+                       "compute in that time; of the last steps of each epoch.",
+                       draw_mfu);
+    }
+    fl_page_section_end(html);
+}

@@ -1,0 +1,281 @@
+/* The page as a whole, and its head: what was run, how it ended, what came of it. */
+#include "launcher/report/page.h"
+
+#include "launcher/cli.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what came of it ---- */
+
+/* The result that the run's last word tells, or that its steps and epochs tell so far. */
+typedef struct outcome {
+    double steps, seconds, samples_per_s, train_loss, test_loss, test_accuracy, mfu;
+} outcome;
+
+static const json_t *last_word(const fl_report *report)
+{
+    static const char *const ends[] = {"run.finished", "run.stopped", "run.failed"};
+    for (int i = 0; i < 3; i++) {
+        const json_t *event = fl_report_last(report, ends[i]);
+        if (event != NULL) {
+            return event;
+        }
+    }
+    return NULL;
+}
+
+static double either(double value, double otherwise)
+{
+    return isfinite(value) ? value : otherwise;
+}
+
+static outcome outcome_of(const fl_report *report)
+{
+    const json_t *over = last_word(report), *epoch = fl_report_last(report, "epoch.finished");
+    outcome o = {0, 0, (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN};
+    double samples = 0;
+    for (int64_t i = 0; i < report->n_steps; i++) {
+        samples += (double)report->step[i].samples;
+    }
+    if (report->n_steps > 0) {
+        const fl_report_step *last = &report->step[report->n_steps - 1];
+        o.steps = (double)last->step + 1;
+        o.seconds = last->end_s;
+        o.samples_per_s = o.seconds > 0 ? samples / o.seconds : (double)NAN;
+        o.train_loss = last->loss;
+    }
+    o.steps = either(fl_line_real(over, "steps"), o.steps);
+    o.seconds = either(fl_line_real(over, "seconds"), o.seconds);
+    o.samples_per_s = either(fl_line_real(over, "samples_per_s"), o.samples_per_s);
+    o.train_loss = either(fl_line_real(over, "train_loss"),
+                          either(fl_line_real(epoch, "train_loss"), o.train_loss));
+    o.test_loss = either(fl_line_real(over, "test_loss"), fl_line_real(epoch, "test_loss"));
+    o.test_accuracy =
+        either(fl_line_real(over, "test_accuracy"), fl_line_real(epoch, "test_accuracy"));
+    o.mfu = fl_line_real(epoch, "mfu");
+    return o;
+}
+
+/* ---- facts ---- */
+
+static void fact(fl_html *html, const char *look, const char *name, const char *value,
+                 const char *small)
+{
+    fl_html_add(html, "<div class=\"%s\"><dt>%s</dt><dd>%s", look, name, value);
+    if (small[0] != '\0') {
+        fl_html_add(html, "<small>%s</small>", small);
+    }
+    fl_html_add(html, "</dd></div>\n");
+}
+
+static void result_facts(fl_html *html, const outcome *o, double wall_s)
+{
+    char text[FL_NUMBER_BYTES], more[FL_NUMBER_BYTES], small[96];
+    if (isfinite(o->test_accuracy)) {
+        snprintf(small, sizeof small, "test loss %s", fl_html_number(o->test_loss, 4, more));
+        snprintf(text, sizeof text, "%.2f %%", 100 * o->test_accuracy);
+        fact(html, "one", "Test accuracy", text, small);
+    }
+    if (isfinite(o->train_loss)) {
+        fact(html, "one", "Training loss", fl_html_number(o->train_loss, 4, text), "");
+    }
+    snprintf(small, sizeof small, "%s in all", fl_html_duration(wall_s, more));
+    fact(html, "one", "Time in training", fl_html_duration(o->seconds, text), small);
+    small[0] = '\0';
+    if (isfinite(o->mfu)) {
+        snprintf(small, sizeof small, "MFU at the end %.1f %%", 100 * o->mfu);
+    }
+    fact(html, "one", "Samples a second", fl_html_number(o->samples_per_s, 0, text), small);
+}
+
+/* What the ledger proves; of a run that goes on, so far. */
+static void ledger_fact(fl_html *html, const fl_report *report)
+{
+    const fl_ledger_proof *p = &report->ledger;
+    char small[128], n[FL_NUMBER_BYTES];
+    if (!report->has_ledger) {
+        if (report->n_steps > 0) {
+            fact(html, "one", "Samples once an epoch", "not known", report->ledger_why);
+        }
+        return;
+    }
+    bool exact = fl_ledger_is_exact(p);
+    snprintf(small, sizeof small, "of %s, in %lld %s begun",
+             fl_html_number((double)p->n_samples, 0, n), (long long)p->n_epochs,
+             p->n_epochs == 1 ? "epoch" : "epochs");
+    fact(html, "one", "Samples once an epoch",
+         exact              ? "proved"
+         : p->n_epochs == 0 ? "-"
+                            : "NO",
+         small);
+}
+
+static void plan_facts(fl_html *html, const fl_report *report)
+{
+    const fl_report_plan none = {0, 0, 0, 0};
+    char first[FL_PLAN_BYTES], last[FL_PLAN_BYTES];
+    const json_t *chosen = fl_report_first(report, "plan.chosen");
+    fl_report_plan plan = fl_report_plan_of(chosen, none);
+    if (chosen == NULL && report->n_steps == 0) {
+        return;
+    }
+    fl_report_plan begin = report->n_steps > 0 && chosen == NULL ? report->step[0].plan : plan;
+    fl_report_plan end = report->n_steps > 0 ? report->step[report->n_steps - 1].plan : begin;
+    if (fl_report_plan_same(begin, end)) {
+        fact(html, "two", "Plan, from start to end", fl_page_plan(begin, first), "");
+        return;
+    }
+    fl_html_add(html,
+                "<div class=\"two\"><dt>Plan at the start and at the end</dt><dd>%s<br/>%s</dd>"
+                "</div>\n",
+                fl_page_plan(begin, first), fl_page_plan(end, last));
+}
+
+static void facts(fl_html *html, const fl_report *report)
+{
+    outcome o = outcome_of(report);
+    char text[FL_NUMBER_BYTES], of[FL_NUMBER_BYTES], small[96] = "";
+    double wall_s = report->n_events == 0
+                        ? (double)NAN
+                        : fl_line_real(report->event[report->n_events - 1], "time");
+    fl_html_add(html, "<dl class=\"facts\">\n");
+    result_facts(html, &o, wall_s);
+    if (report->run.n_steps > 0) {
+        snprintf(small, sizeof small, "of %s", fl_html_number((double)report->run.n_steps, 0, of));
+    }
+    fact(html, "one", "Steps", fl_html_number(o.steps, 0, text), small);
+    ledger_fact(html, report);
+    plan_facts(html, report);
+    fl_html_add(html, "</dl>\n");
+}
+
+/* ---- what it was, how it ended ---- */
+
+/* When an event was told: "2026-01-31 09:30:00 UTC". */
+enum { MOMENT_BYTES = 64 };
+static const char *moment(const json_t *event, char text[MOMENT_BYTES])
+{
+    const char *wall = fl_line_text(event, "wall");
+    if (strlen(wall) < 19 || wall[10] != 'T') {
+        snprintf(text, MOMENT_BYTES, "%s", wall[0] == '\0' ? "at an unknown time" : wall);
+    } else {
+        snprintf(text, MOMENT_BYTES, "%.10s %.8s UTC", wall, wall + 11);
+    }
+    return text;
+}
+
+static void describe_model(fl_html *html, const fl_job *job)
+{
+    if (job->model.kind == FL_MODEL_VIT) {
+        fl_html_add(html, "A vision transformer of %lld blocks (%lld wide, %lld heads)",
+                    (long long)job->model.blocks, (long long)job->model.dim,
+                    (long long)job->model.heads);
+    } else {
+        fl_html_add(html, "The model of %s", job->model.plugin);
+    }
+}
+
+static void describe(fl_html *html, const fl_report *report)
+{
+    const json_t *started = fl_report_first(report, "run.started");
+    char n[FL_NUMBER_BYTES], text[MOMENT_BYTES];
+    if (started == NULL) {
+        return;
+    }
+    size_t n_workers = json_array_size(json_object_get(started, "workers"));
+    fl_html_add(html, "<p>");
+    if (report->has_job) {
+        describe_model(html, &report->job);
+    } else {
+        fl_html_add(html, "A model");
+    }
+    fl_html_add(html, " on %s samples", fl_html_number(fl_line_real(started, "samples"), 0, n));
+    fl_html_add(html, ", %s to a batch", fl_html_number(fl_line_real(started, "batch"), 0, n));
+    fl_html_add(html, ", for %s", fl_html_number(fl_line_real(started, "epochs"), 0, n));
+    fl_html_add(html, " epochs at most, by %d worker%s. ", (int)n_workers,
+                n_workers == 1 ? "" : "s");
+    fl_html_add(html, "Begun %s.</p>\n", moment(started, text));
+}
+
+static void why_it_ended(fl_html *html, const fl_report *report)
+{
+    const json_t *stopping = fl_report_last(report, "run.stopping");
+    char text[MOMENT_BYTES];
+    const json_t *last = report->n_events == 0 ? NULL : report->event[report->n_events - 1];
+    switch (report->run.state) {
+    case FL_RUN_LIVE:
+        fl_html_add(html, "<p>It is still running; this page is as of %s.</p>\n",
+                    moment(last, text));
+        break;
+    case FL_RUN_STOPPED:
+        fl_html_add(html, "<p>It was stopped by its user: %s.</p>\n",
+                    stopping == NULL ? "at once" : fl_line_text(stopping, "why"));
+        break;
+    case FL_RUN_FAILED:
+        fl_html_add(html, "<pre class=\"alarm\">%s</pre>\n",
+                    fl_line_text(fl_report_last(report, "run.failed"), "message"));
+        break;
+    case FL_RUN_LOST:
+        fl_html_add(html,
+                    "<p>Its head went without a word; the last event is of %s. Killed, or "
+                    "its machine went down.</p>\n",
+                    moment(last, text));
+        break;
+    case FL_RUN_FINISHED:
+        break;
+    }
+}
+
+void fl_page_head(fl_html *html, const fl_report *report)
+{
+    const char *name = report->run.job[0] == '\0' ? report->run.name : report->run.job;
+    const char *state = fl_run_state_text(report->run.state);
+    fl_html_add(html, "<header>\n<h1>%s <span class=\"state %s\">%s</span></h1>\n", name, state,
+                state);
+    describe(html, report);
+    why_it_ended(html, report);
+    facts(html, report);
+    fl_html_add(html, "</header>\n");
+}
+
+/* ---- the page ---- */
+
+static void open_page(fl_html *html, const fl_report *report)
+{
+    fl_html_add(html,
+                "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+                /* Nothing is loaded and nothing is run, whatever may have got in. */
+                "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                "style-src 'unsafe-inline'\"/>\n<title>%s: %s</title>\n<style>\n",
+                report->run.name, fl_run_state_text(report->run.state));
+    fl_page_style(html);
+    fl_html_add(html, "</style>\n</head>\n<body>\n<main>\n");
+}
+
+static void close_page(fl_html *html, const fl_report *report, const char *made)
+{
+    const char *version = fl_line_text(fl_report_first(report, "run.started"), "version");
+    fl_html_add(html,
+                "<footer>Made by frostline %s on %s from %s%s%s.</footer>\n</main>\n</body>\n"
+                "</html>\n",
+                FL_VERSION, made, report->run.path,
+                version[0] == '\0' ? "" : ", a run of frostline ", version);
+}
+
+void fl_page_write(fl_html *html, const fl_report *report, const char *made)
+{
+    open_page(html, report);
+    fl_page_head(html, report);
+    fl_page_curves(html, report);
+    fl_page_plans(html, report);
+    fl_page_changes(html, report);
+    fl_page_time(html, report);
+    fl_page_cache(html, report);
+    fl_page_workers(html, report);
+    fl_page_decisions(html, report);
+    fl_page_raw(html, report);
+    close_page(html, report, made);
+}

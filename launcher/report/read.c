@@ -1,0 +1,257 @@
+#include "launcher/report/read.h"
+
+#include "device/alloc.h"
+#include "launcher/job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A run of days has some thousand events. */
+enum { EVENTS_MAX = 20000, EVENT_BYTES_MAX = 64 * 1024 * 1024 };
+
+static const int64_t LARGEST = INT64_C(1) << 50;
+
+static fl_status make_room(void **array, int64_t n, int64_t *capacity, size_t size)
+{
+    if (n < *capacity) {
+        return FL_OK;
+    }
+    int64_t larger = *capacity == 0 ? 256 : 2 * *capacity;
+    FL_TRY(fl_realloc(array, (size_t)*capacity * size, (size_t)larger * size));
+    *capacity = larger;
+    return FL_OK;
+}
+
+/* ---- steps ---- */
+
+fl_report_plan fl_report_plan_of(const json_t *object, fl_report_plan otherwise)
+{
+    return (fl_report_plan){
+        .f = (int)fl_line_whole(object, "f", 0, INT_MAX, otherwise.f),
+        .k = (int)fl_line_whole(object, "k", 0, INT_MAX, otherwise.k),
+        .r = (int)fl_line_whole(object, "r", 0, INT_MAX, otherwise.r),
+        .m = (int)fl_line_whole(object, "m", 0, INT_MAX, otherwise.m),
+    };
+}
+
+bool fl_report_plan_same(fl_report_plan a, fl_report_plan b)
+{
+    return a.f == b.f && a.k == b.k && a.r == b.r && a.m == b.m;
+}
+
+/* A run that went back to a checkpoint does steps once more: what came of them first is gone. */
+static void go_back(fl_report *report, int64_t step)
+{
+    while (report->n_steps > 0 && report->step[report->n_steps - 1].step >= step) {
+        report->n_steps--;
+        report->n_again++;
+    }
+}
+
+static fl_status take_step(void *context, json_t *line, bool *good, const char **why)
+{
+    fl_report *report = context;
+    fl_report_step s = {
+        .step = fl_line_whole(line, "step", 0, LARGEST, -1),
+        .epoch = fl_line_whole(line, "epoch", 0, LARGEST, -1),
+        .samples = fl_line_whole(line, "samples", 0, LARGEST, 0),
+        .ms = fl_line_real(line, "ms"),
+        .loss = fl_line_real(line, "loss"),
+        .lr = fl_line_real(line, "lr"),
+        .grad_norm = fl_line_real(line, "grad_norm"),
+        .plan = fl_report_plan_of(line, (fl_report_plan){0, 0, 0, 0}),
+    };
+    *why = s.step < 0 ? "no number of a step" : s.epoch < 0 ? "no epoch" : "no time of a step";
+    if (s.step < 0 || s.epoch < 0 || !(s.ms >= 0)) {
+        return FL_OK;
+    }
+    void *array = report->step;
+    FL_TRY(make_room(&array, report->n_steps, &report->steps_capacity, sizeof s));
+    report->step = array;
+    go_back(report, s.step);
+    double before_s = report->n_steps == 0 ? 0 : report->step[report->n_steps - 1].end_s;
+    s.end_s = before_s + s.ms / 1000;
+    report->step[report->n_steps++] = s;
+    *good = true;
+    return FL_OK;
+}
+
+int64_t fl_report_find(const fl_report *report, int64_t step)
+{
+    int64_t low = 0, high = report->n_steps;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (report->step[middle].step < step) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* ---- events ---- */
+
+static double size_of(const json_t *value)
+{
+    double bytes = 64;
+    const char *key;
+    json_t *inner;
+    size_t i;
+    if (json_is_object(value)) {
+        json_object_foreach((json_t *)value, key, inner)
+        {
+            bytes += (double)strlen(key) + size_of(inner);
+        }
+    } else if (json_is_array(value)) {
+        json_array_foreach(value, i, inner)
+        {
+            bytes += size_of(inner);
+        }
+    }
+    return bytes + (double)json_string_length(value);
+}
+
+static fl_status take_event(void *context, json_t *line, bool *good, const char **why)
+{
+    fl_report *report = context;
+    const char *name = fl_line_text(line, "event");
+    *why = "no event";
+    if (name[0] == '\0') {
+        return FL_OK;
+    }
+    *good = true;
+    /* How the run went on and ended is told, whatever came before. */
+    bool full = report->n_events >= EVENTS_MAX || report->kept_bytes > EVENT_BYTES_MAX;
+    bool ends = report->n_events < 2 * EVENTS_MAX && json_object_size(line) < 64 &&
+                (strcmp(name, "run.finished") == 0 || strcmp(name, "run.stopped") == 0 ||
+                 strcmp(name, "run.failed") == 0);
+    if (full && !ends) {
+        report->n_left_out++;
+        return FL_OK;
+    }
+    void *array = report->event;
+    FL_TRY(make_room(&array, report->n_events, &report->events_capacity, sizeof line));
+    report->event = array;
+    report->event[report->n_events++] = json_incref(line);
+    report->kept_bytes += size_of(line);
+    return FL_OK;
+}
+
+bool fl_report_is(const json_t *event, const char *name)
+{
+    return strcmp(fl_line_text(event, "event"), name) == 0;
+}
+
+const json_t *fl_report_next(const fl_report *report, const char *name, int64_t *at)
+{
+    for (; *at < report->n_events; (*at)++) {
+        if (fl_report_is(report->event[*at], name)) {
+            return report->event[(*at)++];
+        }
+    }
+    return NULL;
+}
+
+const json_t *fl_report_first(const fl_report *report, const char *name)
+{
+    int64_t at = 0;
+    return fl_report_next(report, name, &at);
+}
+
+const json_t *fl_report_last(const fl_report *report, const char *name)
+{
+    for (int64_t i = report->n_events - 1; i >= 0; i--) {
+        if (fl_report_is(report->event[i], name)) {
+            return report->event[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- the job, the ledger ---- */
+
+static fl_status read_job(int dir, fl_report *report)
+{
+    void *text = NULL;
+    struct stat what;
+    int fd = openat(dir, "job.yaml", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &what) != 0 || !S_ISREG(what.st_mode)) {
+        snprintf(report->job_why, sizeof report->job_why, "job.yaml: %s",
+                 fd < 0 ? strerror(errno) : "not a regular file");
+        if (fd >= 0) {
+            close(fd);
+        }
+        return FL_OK;
+    }
+    fl_status status = fl_alloc(FL_JOB_FILE_MAX + 1, &text);
+    ssize_t n = status == FL_OK ? read(fd, text, FL_JOB_FILE_MAX + 1) : 0;
+    close(fd);
+    if (status != FL_OK) {
+        return status;
+    }
+    report->job_text = text;
+    report->job_bytes = n < 0 ? 0 : (size_t)n;
+    report->has_job = fl_job_parse("job.yaml", report->job_text, report->job_bytes, NULL, 0,
+                                   &report->job) == FL_OK;
+    if (!report->has_job) {
+        snprintf(report->job_why, sizeof report->job_why, "%s", fl_errmsg());
+    }
+    return FL_OK;
+}
+
+static void read_ledger(fl_report *report)
+{
+    char path[PATH_MAX + 16];
+    struct stat what;
+    snprintf(path, sizeof path, "%s/ledger.bin", report->run.path);
+    if (stat(path, &what) != 0 || !S_ISREG(what.st_mode)) {
+        snprintf(report->ledger_why, sizeof report->ledger_why, "ledger.bin: there is none");
+        return;
+    }
+    report->has_ledger = fl_ledger_prove(path, &report->ledger) == FL_OK;
+    if (!report->has_ledger) {
+        snprintf(report->ledger_why, sizeof report->ledger_why, "%s", fl_errmsg());
+    }
+}
+
+fl_status fl_report_read(const fl_run_entry *run, fl_report *report)
+{
+    *report = (fl_report){.run = *run};
+    int dir = open(run->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) {
+        return fl_fail(FL_EIO, "%s: %s", run->path, strerror(errno));
+    }
+    fl_status status = fl_lines_read(dir, "events.jsonl", take_event, report, &report->events_file);
+    if (status == FL_OK) {
+        status = fl_lines_read(dir, "steps.jsonl", take_step, report, &report->steps_file);
+    }
+    if (status == FL_OK) {
+        status = read_job(dir, report);
+    }
+    close(dir);
+    if (status == FL_OK) {
+        read_ledger(report);
+    }
+    return status;
+}
+
+void fl_report_fini(fl_report *report)
+{
+    for (int64_t i = 0; i < report->n_events; i++) {
+        json_decref(report->event[i]);
+    }
+    fl_free(report->event);
+    fl_free(report->step);
+    fl_free(report->job_text);
+    if (report->has_ledger) {
+        fl_ledger_proof_fini(&report->ledger);
+    }
+    *report = (fl_report){0};
+}

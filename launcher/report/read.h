@@ -1,0 +1,65 @@
+/* What a run directory tells of its run: read once, then only looked at. */
+#ifndef FL_LAUNCHER_REPORT_READ_H
+#define FL_LAUNCHER_REPORT_READ_H
+
+#include "autodp/ledger.h"
+#include "launcher/report/lines.h"
+#include "launcher/runs.h"
+
+#include <frostline/job.h>
+
+typedef struct fl_report_plan {
+    int f, k, r, m;
+} fl_report_plan;
+
+typedef struct fl_report_step {
+    int64_t step, epoch, samples; /* step, epoch: from 0 */
+    double end_s;                 /* time in training up to its end */
+    double ms;                    /* finite, >= 0 */
+    double loss, lr, grad_norm;   /* NAN: not known */
+    fl_report_plan plan;
+} fl_report_step;
+
+typedef struct fl_report {
+    fl_run_entry run;
+    fl_lines steps_file, events_file;
+    fl_report_step *step; /* [n_steps], step ascending */
+    int64_t n_steps, steps_capacity;
+    int64_t n_again; /* steps that were done once more: only the last time stands here */
+    json_t **event;  /* [n_events], in their order; each has the text "event" */
+    int64_t n_events, events_capacity;
+    int64_t n_left_out; /* events beyond what a page can show */
+    double kept_bytes;
+    char *job_text; /* job.yaml as it is; NULL: could not be read */
+    size_t job_bytes;
+    bool has_job; /* job holds what it says */
+    fl_job job;
+    char job_why[512]; /* why not */
+    bool has_ledger;
+    fl_ledger_proof ledger;
+    char ledger_why[512];
+} fl_report;
+
+/* Read the run directory of `run`. What is missing or broken there is told in *report; only
+ * FL_ENOMEM and a folder that cannot be opened (FL_EIO) fail. fl_report_fini frees it, also after a
+ * failure. */
+fl_status fl_report_read(const fl_run_entry *run, fl_report *report) FL_MUST_CHECK;
+void fl_report_fini(fl_report *report);
+
+bool fl_report_is(const json_t *event, const char *name);
+
+/* The next event of this name at or after *at, borrowed; NULL: none. *at goes behind it. */
+const json_t *fl_report_next(const fl_report *report, const char *name, int64_t *at);
+
+/* The first, the last event of this name, borrowed; NULL: none. */
+const json_t *fl_report_first(const fl_report *report, const char *name);
+const json_t *fl_report_last(const fl_report *report, const char *name);
+
+/* The plan that a step or an event tells; a number that is missing is `otherwise`'s. */
+fl_report_plan fl_report_plan_of(const json_t *object, fl_report_plan otherwise);
+bool fl_report_plan_same(fl_report_plan a, fl_report_plan b);
+
+/* Where in step [n_steps] the first with at least this number stands; n_steps: none. */
+int64_t fl_report_find(const fl_report *report, int64_t step);
+
+#endif
