@@ -172,8 +172,12 @@ static void summary_of_what_next(FILE *out, const fl_head_options *options)
         fprintf(out, "                 frostline clock --schedule %s -k %d -m %d\n",
                 fl_schedule_text(options->plan->schedule), options->plan->K, options->plan->M);
     }
-    fprintf(out, "                 frostline run %s/job.yaml --set train.epochs=%lld\n",
-            options->run_dir, 2 * (long long)options->n_epochs);
+    fprintf(out, "                 frostline run %s/job.yaml --set ", options->run_dir);
+    if (options->job->train.max_steps > 0) {
+        fprintf(out, "train.max_steps=none\n");
+    } else {
+        fprintf(out, "train.epochs=%lld\n", 2 * (long long)options->n_epochs);
+    }
 }
 
 void fl_progress_summary(FILE *out, const fl_head_options *options, const fl_run_result *result,

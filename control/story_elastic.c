@@ -126,7 +126,7 @@ static void change_text(const fl_head *head, char *text, size_t size_bytes)
 void fl_story_transition(fl_head *head)
 {
     const fl_elastic *e = &head->elastic;
-    char change[160];
+    char change[160], before[32] = ""; /* a plan may end before one of its steps was measured */
     fl_json *j = fl_story_begin(head, "transition.done");
     fl_fields_plan(j, &head->plan);
     fl_json_text(j, "why", e->why);
@@ -147,15 +147,19 @@ void fl_story_transition(fl_head *head)
         return; /* many, and small: fl_story_tuned tells people how they ended */
     }
     change_text(head, change, sizeof change);
+    if (e->old_step_ms > 0.0) {
+        snprintf(before, sizeof before, "%.3g -> ", e->old_step_ms);
+    }
     fl_progress_note(&head->progress,
-                     "step %lld: %s (%s); step %.3g -> %.3g ms predicted; stood still %.3g ms",
-                     (long long)e->first_step, change, e->why, e->old_step_ms, e->predicted_ms,
+                     "step %lld: %s (%s); step %s%.3g ms predicted; stood still %.3g ms",
+                     (long long)e->first_step, change, e->why, before, e->predicted_ms,
                      (double)e->stall_us * 1e-3);
 }
 
 void fl_story_measured(fl_head *head, double measured_ms, int64_t n_steps)
 {
     const fl_elastic *e = &head->elastic;
+    char before[64] = "";
     fl_json *j = fl_story_begin(head, "transition.measured");
     fl_json_integer(j, "step", e->first_step);
     fl_json_integer(j, "steps", n_steps);
@@ -163,10 +167,12 @@ void fl_story_measured(fl_head *head, double measured_ms, int64_t n_steps)
     fl_json_rounded(j, "predicted_step_ms", e->predicted_ms, 3);
     fl_json_rounded(j, "measured_step_ms", measured_ms, 3);
     fl_story_end(head);
-    fl_progress_note(&head->progress,
-                     "step %lld: a step measured %.3g ms (%.3g predicted, %.3g before step %lld)",
-                     (long long)head->tally.steps, measured_ms, e->predicted_ms, e->old_step_ms,
-                     (long long)e->first_step);
+    if (e->old_step_ms > 0.0) {
+        snprintf(before, sizeof before, ", %.3g before step %lld", e->old_step_ms,
+                 (long long)e->first_step);
+    }
+    fl_progress_note(&head->progress, "step %lld: a step measured %.3g ms (%.3g predicted%s)",
+                     (long long)head->tally.steps, measured_ms, e->predicted_ms, before);
 }
 
 /* ---- tuning and learning ---- */

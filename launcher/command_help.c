@@ -35,7 +35,7 @@ static void print_commands(void)
            "Elastic pipeline and data parallel training.\n\ncommands:\n");
     const fl_command *command = NULL;
     for (int i = 0; (command = fl_command_at(i)) != NULL; i++) {
-        printf("  %-10s %s\n", command->name, command->summary);
+        printf("  %-12s %s\n", command->name, command->summary);
     }
     printf("\noptions:\n"
            "  --help     show this; frostline COMMAND --help tells more about a command\n"

@@ -5,7 +5,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -45,10 +44,18 @@ static void test_progress__cuts_the_live_line_to_the_columns(void **state)
     assert_string_equal(text, "starting  K=2 R=1 M=8");
 }
 
-static void summary_of(const fl_run_result *result, fl_status status, char *text, size_t size)
+static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status status, char *text,
+                       size_t size)
 {
-    fl_head_options options = {
-        .plan = &plan, .run_dir = "/runs/x", .n_steps = 40, .n_epochs = 4, .n_samples = 1000};
+    fl_job job;
+    fl_job_defaults(&job);
+    job.train.max_steps = max_steps;
+    fl_head_options options = {.job = &job,
+                               .plan = &plan,
+                               .run_dir = "/runs/x",
+                               .n_steps = 40,
+                               .n_epochs = 4,
+                               .n_samples = 1000};
     FILE *file = fmemopen(text, size, "w");
     fl_progress_summary(file, &options, result, status, "every sample of 4 epochs used once");
     fclose(file);
@@ -66,7 +73,7 @@ static void test_progress__sums_up(void **state)
                             .seconds = 4000,
                             .wall_seconds = 5000,
                             .samples_per_s = 812.4};
-    summary_of(&result, FL_OK, text, sizeof text);
+    summary_of(&result, 0, FL_OK, text, sizeof text);
     static const char *const parts[] = {"done after 40 of 40 steps",
                                         "90.12 %",
                                         "0.5000",
@@ -75,16 +82,18 @@ static void test_progress__sums_up(void **state)
                                         "every sample of 4 epochs used once",
                                         "/runs/x",
                                         "frostline ledger /runs/x",
-                                        "frostline clock --schedule 1f1b -k 2 -m 8"};
+                                        "frostline clock --schedule 1f1b -k 2 -m 8",
+                                        "frostline run /runs/x/job.yaml --set train.epochs=8\n"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (strstr(text, parts[i]) == NULL) {
             fail_msg("\"%s\" is not in:\n%s", parts[i], text);
         }
     }
     result = (fl_run_result){.test_loss = (double)NAN, .test_accuracy = (double)NAN};
-    summary_of(&result, FL_ESTOPPED, text, sizeof text);
+    summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
     assert_non_null(strstr(text, "stopped after 0 of 40 steps"));
     assert_null(strstr(text, "nan"));
+    assert_non_null(strstr(text, "--set train.max_steps=none\n"));
 }
 
 /* Would catch: control characters, or a line for each step, in a file or pipe. */

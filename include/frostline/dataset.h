@@ -24,11 +24,14 @@ typedef struct fl_sample_key {
  * not change after it was made. Ids are 0 .. count - 1 within a split.
  *
  * count      samples of the split; 0 if there is none
- * shape      of one raw sample: what `read` writes and the first layer takes; targets: int32 values
- * max_shape  the longest there is, for memory planning
+ * shape      of one raw sample: what `read` writes and the first layer takes; *n_targets: how many
+ *            int32 values `targets` writes
+ * max_shape  the longest there is in either split, for memory planning
  * read       write input [shape.tokens * shape.width] of shape.dtype, host memory
- * targets    write the sample's targets [targets of shape]
- * fingerprint  changes when any sample does */
+ * targets    write the sample's targets [n_targets], host memory
+ * fingerprint  changes when any sample does
+ * destroy    free self. May be NULL.
+ * What fails gives a status with a message (fl_fail); the run ends with it. */
 typedef struct fl_dataset_ops {
     const char *kind;
     int64_t (*count)(const void *self, fl_split split);
@@ -65,7 +68,7 @@ typedef struct fl_idx_info {
  * .gz) of the folder. Pixels become (value / 255 - mean) / deviation, both measured on the training
  * images. Crop pads by `crop_pixels` on each side.
  * Returns FL_EIO (missing, unreadable) or FL_EFORMAT (which file, at which byte, what was found).
- * info may be NULL. The result is the caller's. */
+ * info may be NULL. The result is the caller's; pixels are shared with all forks. Threads: any. */
 fl_status fl_dataset_idx(const char *folder, fl_augment augment, int crop_pixels, fl_dataset *out,
                          fl_idx_info *info) FL_MUST_CHECK;
 

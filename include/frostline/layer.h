@@ -1,5 +1,5 @@
 /* What a layer is: a vtable and its own state. Frostline calls it; it never calls distribution
- * code. The ready layers (layers.h) go through this very interface. */
+ * code. The ready layers (model.h) go through this very interface. */
 #ifndef FROSTLINE_LAYER_H
 #define FROSTLINE_LAYER_H
 
@@ -24,7 +24,8 @@ typedef enum fl_init {
 
 /* Append one parameter of [rows, cols] (cols = 1 for a vector) to the list.
  * name   unique within the layer, at most 47 bytes; copied
- * decay  whether weight decay applies (matrices yes; biases and normalization no) */
+ * decay  whether weight decay applies (matrices yes; biases and normalization no)
+ * Returns FL_EINVAL for a name or a size that cannot be, FL_ENOMEM. */
 fl_status fl_param_list_add(fl_param_list *list, const char *name, int64_t rows, int64_t cols,
                             fl_init init, float scale, bool decay) FL_MUST_CHECK;
 

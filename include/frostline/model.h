@@ -13,14 +13,17 @@ typedef struct fl_model fl_model;
 /* Layers of this block never freeze: the head. */
 enum { FL_BLOCK_HEAD = 1000000 };
 
-/* `name` is copied. The result is the caller's. */
+/* `name` is copied. The result is the caller's. FL_ENOMEM. */
 fl_status fl_model_create(const char *name, fl_model **out) FL_MUST_CHECK;
 
 /* Free the model and its layers; *model becomes NULL; NULL is fine. */
 void fl_model_destroy(fl_model **model);
 
-/* Append a layer. Block numbers start at 1 and never go down; an embedding belongs to block 1, the
- * head to FL_BLOCK_HEAD. On success the model owns `layer`; on failure nothing has changed. */
+/* Append a layer. Block numbers start at 1 and go up by one or not at all; an embedding belongs to
+ * block 1, the head to FL_BLOCK_HEAD. Asks the layer for its parameters. On success the model owns
+ * `layer`; on failure nothing has changed, and it is still the caller's.
+ * Returns FL_EINVAL (an incomplete table, a block out of order, more than FL_MAX_LAYERS), what the
+ * layer's params() gives, FL_ENOMEM. */
 fl_status fl_model_add(fl_model *model, int block, fl_layer layer) FL_MUST_CHECK;
 
 /* What one evaluated or trained micro-batch adds up to. */
@@ -30,11 +33,13 @@ typedef struct fl_loss_sums {
     double n_targets;
 } fl_loss_sums;
 
-/* The end of a model.
- * targets_per_sample of a sample with this output shape (1 for classification).
- * forward   out: the last layer's output; targets: int32, ragged like the data set made them;
- *           grad_scale: what one target weighs in the gradient; grad: like out, or NULL
- * (evaluation). Adds to *sums (host memory). */
+/* The end of a model. The same rules hold as for a layer.
+ *
+ * shape     FL_EINVAL with a message if it cannot take what the last layer gives for a sample.
+ * forward   out: the last layer's output; targets: int32 in host memory, [n_targets, 1] with the
+ *           samples' offsets; grad_scale: what one target weighs in the gradient; grad: like out,
+ *           every row is written, or NULL (evaluation). Adds to *sums, host memory.
+ * destroy   free self. May be NULL. */
 typedef struct fl_loss_ops {
     const char *kind;
     fl_status (*shape)(void *self, const fl_shape *out);
@@ -48,9 +53,12 @@ typedef struct fl_loss {
     void *self;
 } fl_loss;
 
-/* End the model with this loss; the model owns it. A second call replaces the first. */
+/* End the model with this loss; the model owns it. A second call replaces the first. FL_EINVAL for
+ * an incomplete table: the loss is then still the caller's. */
 fl_status fl_model_set_loss(fl_model *model, fl_loss loss) FL_MUST_CHECK;
 
+/* What was put in. Texts are borrowed from the model, layers count from 0. Threads: any, once the
+ * model is made. */
 const char *fl_model_name(const fl_model *model);
 int fl_model_n_layers(const fl_model *model);
 int fl_model_n_blocks(const fl_model *model);            /* L: without the head */
@@ -58,7 +66,10 @@ int fl_model_block_of(const fl_model *model, int layer); /* 1 .. L, or FL_BLOCK_
 const char *fl_model_layer_kind(const fl_model *model, int layer);
 int64_t fl_model_n_params(const fl_model *model); /* elements, all layers */
 
-/* ---- ready layers; each returns FL_EINVAL with a message for impossible sizes ---- */
+/* ---- ready layers ----
+ *
+ * Shapes are those of one sample, T its tokens. The result is the caller's, to be given to
+ * fl_model_add. Each returns FL_EINVAL with a message for impossible sizes, or FL_ENOMEM. */
 
 /* [1, channels * height * width] -> [n_patches + 1, dim]: convolution of patch x patch with stride
  * patch, class token, learned positions. */
@@ -87,7 +98,7 @@ fl_status fl_layer_linear(int64_t n_in, int64_t n_out, fl_layer *out) FL_MUST_CH
 /* [T, dim] -> [1, n_classes]: LayerNorm and a linear map of each sample's first token. */
 fl_status fl_layer_classifier(int64_t dim, int64_t n_classes, fl_layer *out) FL_MUST_CHECK;
 
-/* Softmax cross-entropy against one class a row. */
+/* Softmax cross-entropy against one class a row, 0 .. n_classes - 1. Errors as above. */
 fl_status fl_loss_cross_entropy(int64_t n_classes, fl_loss *out) FL_MUST_CHECK;
 
 /* ---- ready models ---- */
@@ -101,7 +112,8 @@ typedef struct fl_vit_config {
 } fl_vit_config;
 
 /* Vision transformer: patch embedding and block 1 .. blocks of attention and MLP (hidden 4 dim),
- * classifier on the class token. Source: Dosovitskiy et al., arXiv 2010.11929. */
+ * classifier on the class token. The result is the caller's. Errors as above.
+ * Source: Dosovitskiy et al., arXiv 2010.11929. */
 fl_status fl_model_vit(const fl_vit_config *config, fl_model **out) FL_MUST_CHECK;
 
 #ifdef __cplusplus
