@@ -13,13 +13,7 @@ what=${1:-quickstart}
 steps=${2:-30}
 rounds=${3:-3}
 n_finalists=4
-config=configs/vit-fashion.yaml
-sets=("${model[@]}")
-if [ "$what" = quickstart ]; then
-    config=configs/quickstart.yaml
-    sets=(--set train.evaluate=false --set freeze.policy=none --set devices.memory=2GiB)
-fi
-sets+=(--set devices.count=2)
+choose_job "$what"
 profile=$out_dir/auto-$what.yaml
 
 # measure K,R,M: the median step of a run, milliseconds.

@@ -11,6 +11,20 @@ model=(
     --set train.batch=128 --set train.evaluate=false --set data.augment=none --set model.dropout=0
 )
 
+# choose_job quickstart|vit: its file in $config, and in $sets what makes it a benchmark of fixed
+# plans: the quickstart's model with the memory for any of them, or the model above.
+choose_job() {
+    # shellcheck disable=SC2034 # read by the script that sources this one
+    config=configs/vit-fashion.yaml
+    sets=("${model[@]}")
+    if [ "$1" = quickstart ]; then
+        # shellcheck disable=SC2034
+        config=configs/quickstart.yaml
+        sets=(--set train.evaluate=false --set freeze.policy=none --set devices.memory=2GiB)
+    fi
+    sets+=(--set devices.count=2)
+}
+
 # run_job DIR ARGUMENT...: train in the run directory DIR under build/bench, made anew.
 run_job() {
     local dir=$out_dir/$1

@@ -20,14 +20,9 @@ if [ $# -eq 0 ]; then
     frozen=(0 4)
 fi
 plans=('1,1,1' '1,1,4' '1,2,1' '1,2,2' '2,1,2' '2,1,4' '2,1,8' '2,1,12')
-config=configs/vit-fashion.yaml
-sets=("${model[@]}")
-if [ "$what" = quickstart ]; then
-    config=configs/quickstart.yaml
-    sets=(--set train.evaluate=false --set freeze.policy=none --set devices.memory=2GiB)
-fi
+choose_job "$what"
 # Frozen layers cost nothing once the cache holds what they make; here they are to cost what they take.
-sets+=(--set devices.count=2 --set cache.policy=off)
+sets+=(--set cache.policy=off)
 profile=$out_dir/predict-$what.yaml
 
 # predict K R M F: milliseconds, from the profile as it was measured.

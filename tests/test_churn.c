@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -237,9 +236,7 @@ static void test_churn__leaves_nothing_behind(void **state)
     if (child == 0) {
         be_head();
     }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_ended_well(child);
     assert_int_equal(count_transitions(), GENERATIONS);
     if (getenv("FL_TEST_SHOW") != NULL) {
         for (int i = 0; i < GENERATIONS; i++) {

@@ -1,15 +1,15 @@
 /* The schedules against the tables drawn in pipe/clock.h, and what must hold for any K and M. */
 #include "pipe/clock.h"
 
+#include "support/draw.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -77,20 +77,6 @@ static void test_clock__is_as_drawn(void **state)
             assert_string_equal(drawn, played);
         }
     }
-}
-
-static int draw(int from, int to)
-{
-    return from + (int)(random() % (to - from + 1));
-}
-
-static void seed_random(void)
-{
-    unsigned seed = (unsigned)time(NULL);
-    const char *fixed = getenv("FL_TEST_SEED");
-    seed = fixed != NULL ? (unsigned)strtoul(fixed, NULL, 10) : seed;
-    print_message("seed %u (set FL_TEST_SEED to repeat)\n", seed);
-    srandom(seed);
 }
 
 /* A micro-batch that is run twice, never, or backward before forward; activations of more

@@ -2,7 +2,6 @@
  * is answered before it holds, one that is done twice or by some workers only, a pause that loses
  * or repeats a step, and replies or events that are not what docs/control.md says. */
 #include "autodp/ledger.h"
-#include "device/alloc.h"
 #include "device/clock.h"
 #include "launcher/runs.h"
 #include "support/live_run.h"
@@ -172,21 +171,12 @@ static void test_ctl__stop_at_the_end_of_the_epoch(void **state)
     live_clean(&run);
 }
 
-/* The learning rate of each step, as steps.jsonl tells it. */
+/* The learning rate of a step, as steps.jsonl tells it. */
 static double lr_of(const live_run *run, int64_t step)
 {
-    char path[256], line[4096];
-    double lr = 0.0;
-    snprintf(path, sizeof path, "%s/steps.jsonl", run->dir);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    for (int64_t i = 0; i <= step; i++) {
-        assert_non_null(fgets(line, sizeof line, file));
-    }
-    fclose(file);
-    json_t *root = json_loads(line, 0, NULL);
-    lr = json_number_value(json_object_get(root, "lr"));
-    json_decref(root);
+    json_t *line = live_step(run, step);
+    double lr = json_number_value(json_object_get(line, "lr"));
+    json_decref(line);
     return lr;
 }
 

@@ -3,15 +3,14 @@
  * stalls, grows, or takes one of them for a request. */
 #include "control/ctl_request.h"
 #include "device/random.h"
+#include "support/draw.h"
 #include "support/live_run.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -30,7 +29,7 @@ static uint64_t n_drawn;
 static char text[LARGEST];
 static int n_refused, n_answered, n_skipped;
 
-static uint64_t draw(uint64_t n)
+static uint64_t drawn(uint64_t n)
 {
     return fl_mix64(seed, n_drawn++) % n;
 }
@@ -48,36 +47,36 @@ enum { N_BASES = sizeof bases / sizeof *bases };
 
 static size_t random_bytes(void)
 {
-    size_t n = draw(300);
+    size_t n = drawn(300);
     for (size_t i = 0; i < n; i++) {
-        text[i] = (char)draw(256);
+        text[i] = (char)drawn(256);
     }
     return n;
 }
 
 static size_t mutated(void)
 {
-    const char *base = bases[draw(N_BASES)];
+    const char *base = bases[drawn(N_BASES)];
     size_t n = strlen(base);
     memcpy(text, base, n);
-    for (uint64_t i = 1 + draw(6); i > 0; i--) {
-        text[draw(n)] = draw(2) == 0 ? (char)draw(256) : "{}[]\",:0-e\\"[draw(11)];
+    for (uint64_t i = 1 + drawn(6); i > 0; i--) {
+        text[drawn(n)] = drawn(2) == 0 ? (char)drawn(256) : "{}[]\",:0-e\\"[drawn(11)];
     }
     return n;
 }
 
 static size_t cut(void)
 {
-    const char *base = bases[draw(N_BASES)];
+    const char *base = bases[drawn(N_BASES)];
     memcpy(text, base, strlen(base));
-    return draw(strlen(base));
+    return drawn(strlen(base));
 }
 
 static size_t deep(void)
 {
-    size_t n = 1 + draw(FL_CTL_REQUEST_MAX + 100);
+    size_t n = 1 + drawn(FL_CTL_REQUEST_MAX + 100);
     const char *brackets[] = {"[", "{\"a\":", "[{\"b\":["};
-    const char *bracket = brackets[draw(3)];
+    const char *bracket = brackets[drawn(3)];
     for (size_t i = 0; i < n; i++) {
         text[i] = bracket[i % strlen(bracket)];
     }
@@ -89,7 +88,7 @@ static size_t not_utf8(void)
     static const char *const wrong[] = {"\xff",     "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
                                         "\xe2\x82", "\\u0000",  "\\ud800"};
     return (size_t)snprintf(text, sizeof text, "{\"v\": 1, \"id\": \"%s\", \"cmd\": \"status\"}",
-                            wrong[draw(7)]);
+                            wrong[drawn(7)]);
 }
 
 static size_t oversized(void)
@@ -119,13 +118,13 @@ static void drop_replies(void *socket)
 static void send_one(void *socket, int i)
 {
     static size_t (*const makers[])(void) = {random_bytes, mutated, cut, deep, not_utf8};
-    size_t n = i % OVERSIZED_EVERY == 0 ? oversized() : makers[draw(5)]();
+    size_t n = i % OVERSIZED_EVERY == 0 ? oversized() : makers[drawn(5)]();
     if (!is_harmless(n)) {
         n_skipped++;
         return;
     }
     /* In one, two or many parts, with or without an empty one: ROUTER clients may do all that. */
-    uint64_t form = draw(20);
+    uint64_t form = drawn(20);
     if (form == 0) {
         zmq_send(socket, "", 0, ZMQ_SNDMORE);
     } else if (form == 1) {
@@ -160,9 +159,7 @@ static void await_quiet(live_run *run)
 static void test_hostile__changes_nothing(void **state)
 {
     (void)state;
-    const char *given = getenv("FL_TEST_SEED");
-    seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-    print_message("FL_TEST_SEED=%llu\n", (unsigned long long)seed);
+    seed = drawn_seed();
     live_run run = live_start((const char *const[]){
         "train.batch", "10", "train.evaluate", "false", "train.epochs", "90000", "devices.count",
         "2", "pipe.k", "2", "autodp.r", "1", "pipe.m", "2", NULL});

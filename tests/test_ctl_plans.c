@@ -1,17 +1,13 @@
 /* Plans that are changed by requests while a run trains. Would catch: a transition by hand that
  * loses a sample or changes the mathematics, an answer that comes before the plan holds, work for a
  * worker that was drained, a pinned block that freezes. */
-#include "autodp/ledger.h"
-#include "device/alloc.h"
 #include "support/live_run.h"
 #include "support/toy.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
@@ -64,30 +60,12 @@ static void stop(live_run *run)
     assert_int_equal(live_finish(run), FL_ESTOPPED);
 }
 
-static void check_ledger(const live_run *run)
-{
-    char path[256];
-    fl_ledger_proof proof;
-    snprintf(path, sizeof path, "%s/ledger.bin", run->dir);
-    assert_int_equal(fl_ledger_prove(path, &proof), FL_OK);
-    assert_true(fl_ledger_is_exact(&proof));
-    fl_ledger_proof_fini(&proof);
-}
-
 /* The plan of a step, as steps.jsonl tells it. */
 static int64_t field_of_step(const live_run *run, int64_t step, const char *key)
 {
-    char path[256], line[4096];
-    snprintf(path, sizeof path, "%s/steps.jsonl", run->dir);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    for (int64_t i = 0; i <= step; i++) {
-        assert_non_null(fgets(line, sizeof line, file));
-    }
-    fclose(file);
-    json_t *root = json_loads(line, 0, NULL);
-    int64_t value = integer_of(root, key);
-    json_decref(root);
+    json_t *line = live_step(run, step);
+    int64_t value = integer_of(line, key);
+    json_decref(line);
     return value;
 }
 
@@ -119,7 +97,7 @@ static void test_plans__scaling_follows_one_worker(void **state)
     live_refused(&run, "scale", "{\"devices\": 2, \"k\": 3, \"r\": 1}", "bad_argument");
     assert_int_equal(live_finish(&run), FL_OK);
     assert_int_equal(fl_toy_losses(run.dir, many, STEPS + 1), STEPS);
-    check_ledger(&run);
+    live_check_ledger(&run);
     for (int i = 0; i < 6; i++) { /* it held from the very step that the answer named */
         assert_int_equal(field_of_step(&run, steps[i], "generation"), i + 2);
         assert_int_equal(field_of_step(&run, steps[i] - 1, "generation"), i + 1);
@@ -168,7 +146,7 @@ static void test_plans__freeze_thaw_and_pins(void **state)
     live_await_step(&run, c.step + 5);
     stop(&run);
     assert_int_equal(field_of_step(&run, c.step, "f"), 0);
-    check_ledger(&run);
+    live_check_ledger(&run);
     live_clean(&run);
 }
 
@@ -206,7 +184,7 @@ static void test_plans__a_drained_worker_gets_no_work(void **state)
     live_refused(&run, "drain", "{\"worker\": 1}", "refused"); /* the last one */
     live_refused(&run, "drain", "{\"worker\": 3}", "bad_argument");
     stop(&run);
-    check_ledger(&run);
+    live_check_ledger(&run);
     live_clean(&run);
 }
 
@@ -245,7 +223,7 @@ static void test_plans__while_paused(void **state)
     live_await_step(&run, step + 20);
     stop(&run);
     assert_int_equal(field_of_step(&run, step, "r"), 2);
-    check_ledger(&run);
+    live_check_ledger(&run);
     live_clean(&run);
 }
 

@@ -1,7 +1,6 @@
 /* Workers that leave a run which goes on. Would catch: a worker that is drained and stays, or takes
  * with it what only it had; a wait for who has left; a run that ends, hangs or is mixed up because
  * of how somebody left. */
-#include "autodp/ledger.h"
 #include "device/clock.h"
 #include "launcher/worker_state.h"
 #include "support/live_run.h"
@@ -114,22 +113,12 @@ static int64_t how_it_left(const live_run *run, int rank, const char *key)
     return how;
 }
 
-static void check_ledger(const live_run *run)
-{
-    char path[256];
-    fl_ledger_proof proof;
-    snprintf(path, sizeof path, "%s/ledger.bin", run->dir);
-    assert_int_equal(fl_ledger_prove(path, &proof), FL_OK);
-    assert_true(fl_ledger_is_exact(&proof));
-    fl_ledger_proof_fini(&proof);
-}
-
 /* As Ctrl-C does. */
 static void interrupt(live_run *run)
 {
     assert_int_equal(kill(run->head, SIGINT), 0);
     assert_int_equal(live_finish(run), FL_ESTOPPED);
-    check_ledger(run);
+    live_check_ledger(run);
 }
 
 static void ask_drain(live_run *run, int rank)

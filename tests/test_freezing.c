@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -140,9 +139,7 @@ static cJSON *run_apart(bool small, const char *const *sets, step *steps)
         run(dir, small, sets);
         _exit(0);
     }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_ended_well(child);
     read_steps(dir, steps);
     check_exactly_once(dir, EPOCHS, N_SAMPLES);
     cJSON *events = lines_of(dir, "events.jsonl");

@@ -4,14 +4,12 @@
 #include "nn/model.h"
 #include "pipe/migrate_schedule.h"
 #include "pipe/params.h"
+#include "support/draw.h"
 #include "support/toy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -146,8 +144,7 @@ static void check_pair(const fl_plan *old, fl_plan *next, const int *attic)
 static void test_migrate__all_accounts_agree(void **state)
 {
     (void)state;
-    uint64_t seed = (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = drawn_seed();
     for (int i = 0; i < ROUNDS; i++) {
         int attic[LAYERS_MAX];
         memset(attic, -1, sizeof attic);
@@ -193,9 +190,8 @@ static void check_keepers(const fl_plan *old, const fl_plan *next, const int *be
 static void test_migrate__who_leaves_keeps_nothing(void **state)
 {
     (void)state;
-    uint64_t seed = (uint64_t)time(NULL);
+    uint64_t seed = drawn_seed();
     int n_left = 0;
-    print_message("seed %llu\n", (unsigned long long)seed);
     for (int i = 0; i < ROUNDS; i++) {
         int attic[LAYERS_MAX];
         memset(attic, -1, sizeof attic);

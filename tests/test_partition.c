@@ -1,32 +1,18 @@
 /* The exact partition against brute force, and the paper's greedy one against hand-worked cases. */
 #include "pipe/partition.h"
 
+#include "support/draw.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 enum { SMALL_LAYERS = 9 };
-
-static void seed_random(void)
-{
-    unsigned seed = (unsigned)time(NULL);
-    const char *fixed = getenv("FL_TEST_SEED");
-    seed = fixed != NULL ? (unsigned)strtoul(fixed, NULL, 10) : seed;
-    print_message("seed %u (set FL_TEST_SEED to repeat)\n", seed);
-    srandom(seed);
-}
-
-static int draw(int from, int to)
-{
-    return from + (int)(random() % (to - from + 1));
-}
 
 /* A random answer for every stage and every run of layers, without any order in it. */
 typedef struct oracle {

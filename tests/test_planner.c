@@ -5,6 +5,7 @@
 #include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "nn/model.h"
+#include "support/draw.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -21,20 +22,6 @@
 static const double NANOSECOND_US = 1e-3;
 
 enum { CANDIDATES = 512, N_PARAMS = 1600 };
-
-static void seed_random(void)
-{
-    unsigned seed = (unsigned)time(NULL);
-    const char *fixed = getenv("FL_TEST_SEED");
-    seed = fixed != NULL ? (unsigned)strtoul(fixed, NULL, 10) : seed;
-    print_message("seed %u (set FL_TEST_SEED to repeat)\n", seed);
-    srandom(seed);
-}
-
-static int draw(int from, int to)
-{
-    return from + (int)(random() % (to - from + 1));
-}
 
 /* ---- a model that is only its parameters ---- */
 

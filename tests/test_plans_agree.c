@@ -11,7 +11,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -59,9 +58,7 @@ static void losses_of(const char *schedule, int plan, double *losses)
         run_plan(dir, schedule, plan);
         _exit(0);
     }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_ended_well(child);
     assert_int_equal(fl_toy_losses(dir, losses, STEPS + 1), STEPS);
     check_exactly_once(dir, EPOCHS, N_SAMPLES);
 }

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -80,9 +79,7 @@ static void run_apart(const char *schedule)
         run(dir, schedule);
         _exit(0);
     }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_ended_well(child);
     assert_int_equal(remove_root(NULL), 0);
     for (int stage = 0; stage < K; stage++) {
         const seen *s = &workers[stage];

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -109,9 +108,8 @@ static void check(int number, fl_script_entry other, fl_script_entry thawed)
         dup2(null, STDOUT_FILENO);
         run(dir, script, 3);
     }
-    int status = 0, n_frozen = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    int n_frozen = 0;
+    check_ended_well(child);
     for (int layer = 0; layer < LAYERS_MAX; layer++) {
         bool moved = false;
         for (int64_t i = 0; i < across->n[layer]; i++) {

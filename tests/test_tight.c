@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -192,9 +191,7 @@ static void run(const setting *s)
         must(fl_run_in(model_of(s->dim, s->patch), &data, &job, s->dir, NULL));
         _exit(0);
     }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_ended_well(child);
 }
 
 /* A field of every line of a file that has it and `text`, into out [capacity]; how many. */

@@ -6,6 +6,7 @@
 #include "device/random.h"
 #include "launcher/run.h"
 #include "launcher/worker_state.h"
+#include "support/draw.h"
 #include "support/runs.h"
 #include "support/toy.h"
 
@@ -16,8 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -117,9 +116,7 @@ static void run_apart(const char *dir, int workers, const fl_script_entry *scrip
         run(workers, script);
         _exit(0);
     }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_ended_well(child);
     assert_int_equal(fl_toy_losses(dir, losses, STEPS + 1), STEPS);
 }
 
@@ -190,8 +187,7 @@ static double state_difference(const char *a, const char *b, int layer)
 static void test_transitions__follow_one_worker(void **state)
 {
     (void)state;
-    const char *given = getenv("FL_TEST_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+    uint64_t seed = drawn_seed();
     fl_script_entry script[TRANSITIONS], alone[TRANSITIONS];
     double *many = calloc(STEPS + 1, sizeof *many), *one = calloc(STEPS + 1, sizeof *one);
     double *broken = calloc(STEPS + 1, sizeof *broken);
@@ -200,7 +196,6 @@ static void test_transitions__follow_one_worker(void **state)
     snprintf(a, sizeof a, "%s/many", root);
     snprintf(b, sizeof b, "%s/one", root);
     snprintf(c, sizeof c, "%s/broken", root);
-    print_message("FL_TEST_SEED=%llu\n", (unsigned long long)seed);
     draw_script(seed, script, alone);
 
     run_apart(a, WORKERS, script, many);

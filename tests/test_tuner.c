@@ -2,14 +2,14 @@
  * with what is slower. */
 #include "pipe/tuner.h"
 
+#include "support/draw.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -179,11 +179,7 @@ static void test_tuner__ends_when_told_to(void **state)
 static void test_tuner__never_ends_slower_than_it_began(void **state)
 {
     (void)state;
-    unsigned seed = (unsigned)time(NULL);
-    const char *fixed = getenv("FL_TEST_SEED");
-    seed = fixed != NULL ? (unsigned)strtoul(fixed, NULL, 10) : seed;
-    print_message("seed %u (set FL_TEST_SEED to repeat)\n", seed);
-    srandom(seed);
+    seed_random();
     int n_gained = 0;
     for (int round = 0; round < 2000; round++) {
         machine m = {.noise_us = unit() * 2e3, .most_m = 1 + (int)(unit() * MOST_M)};

@@ -1,5 +1,6 @@
 #include "support/live_run.h"
 
+#include "autodp/ledger.h"
 #include "device/clock.h"
 #include "launcher/run.h"
 #include "launcher/runs.h"
@@ -146,6 +147,31 @@ int64_t live_status(live_run *run, const char *key)
     int64_t number = (int64_t)json_integer_value(value);
     json_decref(status);
     return number;
+}
+
+json_t *live_step(const live_run *run, int64_t step)
+{
+    char path[256], line[4096];
+    snprintf(path, sizeof path, "%s/steps.jsonl", run->dir);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int64_t i = 0; i <= step; i++) {
+        assert_non_null(fgets(line, sizeof line, file));
+    }
+    fclose(file);
+    json_t *value = json_loads(line, 0, NULL);
+    assert_non_null(value);
+    return value;
+}
+
+void live_check_ledger(const live_run *run)
+{
+    char path[256];
+    fl_ledger_proof proof;
+    snprintf(path, sizeof path, "%s/ledger.bin", run->dir);
+    assert_int_equal(fl_ledger_prove(path, &proof), FL_OK);
+    assert_true(fl_ledger_is_exact(&proof));
+    fl_ledger_proof_fini(&proof);
 }
 
 void live_await_step(live_run *run, int64_t step)

@@ -33,6 +33,12 @@ json_t *live_send(live_run *run, const char *text);
 /* An integer of the status. */
 int64_t live_status(live_run *run, const char *key);
 
+/* A step's line of steps.jsonl, which must be there. The caller drops the reference. */
+json_t *live_step(const live_run *run, int64_t step);
+
+/* The run's ledger proves that it used what it came to exactly once. */
+void live_check_ledger(const live_run *run);
+
 /* Wait until so many steps are done. */
 void live_await_step(live_run *run, int64_t step);
 

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -43,6 +44,13 @@ int remove_root(void **state)
     char command[80];
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     return system(command);
+}
+
+void check_ended_well(pid_t child)
+{
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 void check_exactly_once(const char *dir, int64_t n_epochs, int64_t n_samples)

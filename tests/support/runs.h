@@ -4,6 +4,8 @@
 
 #include <frostline.h>
 
+#include <sys/types.h>
+
 /* In a process of the test's own: say what went wrong, and end it. */
 void must(fl_status status);
 
@@ -15,6 +17,9 @@ void set(fl_job *job, const char *path, int value);
 extern char root[64];
 int make_root(void **state);
 int remove_root(void **state);
+
+/* Wait for a child, which must exit with 0. */
+void check_ended_well(pid_t child);
 
 /* The run in `dir` used each of n_samples once in each of n_epochs, by its ledger. */
 void check_exactly_once(const char *dir, int64_t n_epochs, int64_t n_samples);
