@@ -86,9 +86,13 @@ class Vit(nn.Module):
         dim, n_patches = args.dim, (28 // args.patch) ** 2
         self.patches = nn.Conv2d(1, dim, args.patch, args.patch)
         self.cls = nn.Parameter(torch.zeros(1, 1, dim))
-        self.pos = nn.Parameter(torch.randn(1, n_patches + 1, dim) * 0.02)
+        self.pos = nn.Parameter(torch.randn(1, n_patches + 1, dim) * 0.3)
         self.trunk = nn.Sequential(*[m for _ in range(args.blocks) for m in (Attention(dim, args.heads), Mlp(dim))])
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, 10)
+        with torch.no_grad():
+            for layer in self.trunk:
+                layer.proj.weight /= math.sqrt(2 * args.blocks)
+                layer.proj.bias /= math.sqrt(2 * args.blocks)
 
     def forward(self, x):
         x = self.patches(x).flatten(2).transpose(1, 2)

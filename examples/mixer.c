@@ -120,7 +120,7 @@ static fl_status train(fl_model **model)
     FL_TRY(fl_model_add(*model, 1, layer));
     for (int block = 1; block <= BLOCKS; block++) {
         FL_TRY(fl_model_add(*model, block, (fl_layer){&mix, NULL}));
-        FL_TRY(fl_layer_mlp(C, 4 * C, 0, &layer)); /* mixes channels: a ready layer */
+        FL_TRY(fl_layer_mlp(C, 4 * C, 0, 2 * BLOCKS, &layer)); /* mixes channels: a ready layer */
         FL_TRY(fl_model_add(*model, block, layer));
     }
     FL_TRY(fl_layer_classifier(C, CLASSES, &layer));

@@ -19,12 +19,13 @@ static fl_status add(fl_model *model, int block, fl_status made, fl_layer layer)
 /* Of the last block, the classifier reads the class token alone. */
 static fl_status add_block(fl_model *model, const fl_vit_config *c, int block)
 {
+    const int64_t depth = 2 * c->blocks;
     fl_layer layer = {0};
     fl_status made = block == c->blocks
-                         ? fl_layer_attention_first(c->dim, c->heads, c->dropout, &layer)
-                         : fl_layer_attention(c->dim, c->heads, false, c->dropout, &layer);
+                         ? fl_layer_attention_first(c->dim, c->heads, c->dropout, depth, &layer)
+                         : fl_layer_attention(c->dim, c->heads, false, c->dropout, depth, &layer);
     FL_TRY(add(model, block, made, layer));
-    made = fl_layer_mlp(c->dim, MLP_RATIO * c->dim, c->dropout, &layer);
+    made = fl_layer_mlp(c->dim, MLP_RATIO * c->dim, c->dropout, depth, &layer);
     return add(model, block, made, layer);
 }
 

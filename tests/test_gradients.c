@@ -251,17 +251,17 @@ static void test_gradients__attention(void **state)
 {
     (void)state;
     fl_layer layer = {0};
-    fl_status made = fl_layer_attention(15, 3, false, 0.0f, &layer);
+    fl_status made = fl_layer_attention(15, 3, false, 0.0f, 1, &layer);
     check_layer("attention", made, layer, 15, lengths);
-    made = fl_layer_attention(7, 1, true, 0.0f, &layer);
+    made = fl_layer_attention(7, 1, true, 0.0f, 1, &layer);
     check_layer("causal attention", made, layer, 7, lengths);
-    made = fl_layer_attention(12, 4, false, 0.4f, &layer);
+    made = fl_layer_attention(12, 4, false, 0.4f, 1, &layer);
     check_layer("attention with dropout", made, layer, 12, lengths);
-    made = fl_layer_attention(3, 3, true, 0.0f, &layer);
+    made = fl_layer_attention(3, 3, true, 0.0f, 1, &layer);
     check_layer("attention with heads of width 1", made, layer, 3, lengths);
-    made = fl_layer_attention_first(10, 2, 0.0f, &layer);
+    made = fl_layer_attention_first(10, 2, 0.0f, 1, &layer);
     check_layer("attention of the first token", made, layer, 10, lengths);
-    made = fl_layer_attention_first(6, 3, 0.4f, &layer);
+    made = fl_layer_attention_first(6, 3, 0.4f, 1, &layer);
     check_layer("attention of the first token with dropout", made, layer, 6, lengths);
 }
 
@@ -269,9 +269,9 @@ static void test_gradients__mlp(void **state)
 {
     (void)state;
     fl_layer layer = {0};
-    fl_status made = fl_layer_mlp(7, 13, 0.0f, &layer);
+    fl_status made = fl_layer_mlp(7, 13, 0.0f, 1, &layer);
     check_layer("mlp", made, layer, 7, lengths);
-    made = fl_layer_mlp(5, 3, 0.4f, &layer);
+    made = fl_layer_mlp(5, 3, 0.4f, 1, &layer);
     check_layer("mlp with dropout", made, layer, 5, lengths);
 }
 

@@ -97,18 +97,21 @@ static void test_model__impossible_sizes_get_a_message(void **state)
     (void)state;
     fl_layer layer = {0};
     fl_loss loss = {0};
-    assert_int_equal(fl_layer_attention(100, 3, false, 0.0f, &layer), FL_EINVAL);
+    assert_int_equal(fl_layer_attention(100, 3, false, 0.0f, 1, &layer), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "attention: dim 100 is not a multiple of heads 3");
-    assert_int_equal(fl_layer_attention(0, 1, false, 0.0f, &layer), FL_EINVAL);
+    assert_int_equal(fl_layer_attention(0, 1, false, 0.0f, 1, &layer), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "attention: dim is 0, allowed is 1 to 1048576");
-    assert_int_equal(fl_layer_attention(4, -1, false, 0.0f, &layer), FL_EINVAL);
-    assert_int_equal(fl_layer_attention(4, 2, false, 1.0f, &layer), FL_EINVAL);
+    assert_int_equal(fl_layer_attention(4, -1, false, 0.0f, 1, &layer), FL_EINVAL);
+    assert_int_equal(fl_layer_attention(4, 2, false, 1.0f, 1, &layer), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "attention: dropout is 1, allowed is 0 to below 1");
-    assert_int_equal(fl_layer_mlp(4, 8, -0.1f, &layer), FL_EINVAL);
+    assert_int_equal(fl_layer_mlp(4, 8, -0.1f, 1, &layer), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "mlp: dropout is -0.1, allowed is 0 to below 1");
-    assert_int_equal(fl_layer_mlp(4, 8, NAN, &layer), FL_EINVAL);
-    assert_int_equal(fl_layer_mlp(4, 0, 0.0f, &layer), FL_EINVAL);
+    assert_int_equal(fl_layer_mlp(4, 8, NAN, 1, &layer), FL_EINVAL);
+    assert_int_equal(fl_layer_mlp(4, 0, 0.0f, 1, &layer), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "mlp: hidden is 0, allowed is 1 to 1048576");
+    assert_int_equal(fl_layer_mlp(4, 8, 0.0f, 0, &layer), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "mlp: depth is 0, allowed is 1 to 1048576");
+    assert_int_equal(fl_layer_attention(4, 2, false, 0.0f, 0, &layer), FL_EINVAL);
     assert_int_equal(fl_layer_patch_embed(1, 28, 27, 7, 8, &layer), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "patch_embed: images of 28 x 27 pixels cannot be cut into "
                                      "patches of 7 x 7");
@@ -144,6 +147,30 @@ static void add_linear(fl_model *model, int block, int64_t n_in, int64_t n_out)
     fl_layer layer = {0};
     assert_int_equal(fl_layer_linear(n_in, n_out, &layer), FL_OK);
     assert_int_equal(fl_model_add(model, block, layer), FL_OK);
+}
+
+/* How far the first weights of the last parameter but one, proj, may lie from zero. */
+static float branch_scale(fl_status made, fl_layer *layer)
+{
+    fl_param_list list = {0};
+    assert_int_equal(made, FL_OK);
+    assert_int_equal(layer->ops->params(layer->self, &list), FL_OK);
+    assert_string_equal(list.spec[list.n - 2].name, "proj.weight");
+    float scale = list.spec[list.n - 2].scale;
+    fl_free(list.spec);
+    layer->ops->destroy(layer->self);
+    return scale;
+}
+
+/* Would catch: a depth that is checked and not used. */
+static void test_model__deep_models_begin_with_small_branches(void **state)
+{
+    (void)state;
+    fl_layer layer = {0};
+    assert_true(branch_scale(fl_layer_mlp(8, 16, 0, 1, &layer), &layer) == 0.25f);
+    assert_true(branch_scale(fl_layer_mlp(8, 16, 0, 4, &layer), &layer) == 0.125f);
+    assert_true(branch_scale(fl_layer_attention(16, 2, true, 0, 16, &layer), &layer) == 0.0625f);
+    assert_true(branch_scale(fl_layer_attention_first(16, 2, 0, 4, &layer), &layer) == 0.125f);
 }
 
 static void test_model__layers_that_do_not_fit_are_named(void **state)
@@ -290,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_model__shapes_follow_the_layers),
         cmocka_unit_test(test_model__wrong_input_names_layer_and_numbers),
         cmocka_unit_test(test_model__impossible_sizes_get_a_message),
+        cmocka_unit_test(test_model__deep_models_begin_with_small_branches),
         cmocka_unit_test(test_model__layers_that_do_not_fit_are_named),
         cmocka_unit_test(test_model__blocks_count_up_without_gaps),
         cmocka_unit_test(test_model__broken_user_layers_are_refused),

@@ -76,18 +76,22 @@ int64_t fl_model_n_params(const fl_model *model); /* elements, all layers */
 fl_status fl_layer_patch_embed(int64_t channels, int64_t height, int64_t width, int64_t patch,
                                int64_t dim, fl_layer *out) FL_MUST_CHECK;
 
-/* [T, dim] -> [T, dim]: x + dropout(proj(attention(LayerNorm(x)))). heads divides dim. */
-fl_status fl_layer_attention(int64_t dim, int64_t heads, bool causal, float dropout,
+/* [T, dim] -> [T, dim]: x + dropout(proj(attention(LayerNorm(x)))). heads divides dim. depth: how
+ * many layers of the model add to their input like this. proj's weights begin smaller by its square
+ * root, so that what all add together does not drown the input; 1 for a layer alone. Source:
+ * Radford et al., Language models are unsupervised multitask learners, 2019. */
+fl_status fl_layer_attention(int64_t dim, int64_t heads, bool causal, float dropout, int64_t depth,
                              fl_layer *out) FL_MUST_CHECK;
 
 /* [T, dim] -> [1, dim]: the same, of each sample's first token alone. For the last block of a model
  * that reads nothing else, as a classifier does: what the other tokens would go on to is never
  * used, and so is not computed. The first token and all gradients are the same as without it. */
-fl_status fl_layer_attention_first(int64_t dim, int64_t heads, float dropout,
+fl_status fl_layer_attention_first(int64_t dim, int64_t heads, float dropout, int64_t depth,
                                    fl_layer *out) FL_MUST_CHECK;
 
-/* [T, dim] -> [T, dim]: x + dropout(proj(gelu(fc(LayerNorm(x))))). */
-fl_status fl_layer_mlp(int64_t dim, int64_t hidden, float dropout, fl_layer *out) FL_MUST_CHECK;
+/* [T, dim] -> [T, dim]: x + dropout(proj(gelu(fc(LayerNorm(x))))). depth as of the attention. */
+fl_status fl_layer_mlp(int64_t dim, int64_t hidden, float dropout, int64_t depth,
+                       fl_layer *out) FL_MUST_CHECK;
 
 /* [T, dim] -> [T, dim]: LayerNorm alone. */
 fl_status fl_layer_norm(int64_t dim, fl_layer *out) FL_MUST_CHECK;

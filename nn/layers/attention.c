@@ -15,7 +15,7 @@ enum { LN_W, LN_B, QKV_W, QKV_B, PROJ_W, PROJ_B };         /* parameters */
 enum { KEPT_MEAN, KEPT_RSTD, KEPT_QKV, KEPT_Y, KEPT_LSE }; /* slots */
 
 typedef struct attention {
-    int64_t dim, heads;
+    int64_t dim, heads, depth;
     bool causal, first;
     float dropout;
 } attention;
@@ -34,7 +34,7 @@ static fl_status attention_params(void *self, fl_param_list *list)
     const attention *a = self;
     FL_TRY(fl__params_norm(list, "ln", a->dim));
     FL_TRY(fl__params_linear(list, "qkv", 3 * a->dim, a->dim));
-    return fl__params_linear(list, "proj", a->dim, a->dim);
+    return fl__params_branch(list, a->dim, a->dim, a->depth);
 }
 
 /* The end of the forward of `first`. */
@@ -156,6 +156,7 @@ static fl_status make(const fl_layer_ops *ops, attention self, fl_layer *out)
 {
     FL_TRY(fl__check_size(ops->kind, "dim", self.dim));
     FL_TRY(fl__check_size(ops->kind, "heads", self.heads));
+    FL_TRY(fl__check_size(ops->kind, "depth", self.depth));
     FL_TRY(fl__check_dropout(ops->kind, self.dropout));
     if (self.dim % self.heads != 0) {
         return fl_fail(FL_EINVAL, "%s: dim %lld is not a multiple of heads %lld", ops->kind,
@@ -164,14 +165,21 @@ static fl_status make(const fl_layer_ops *ops, attention self, fl_layer *out)
     return fl__layer_new(ops, &self, sizeof self, out);
 }
 
-fl_status fl_layer_attention(int64_t dim, int64_t heads, bool causal, float dropout, fl_layer *out)
+fl_status fl_layer_attention(int64_t dim, int64_t heads, bool causal, float dropout, int64_t depth,
+                             fl_layer *out)
 {
-    return make(&attention_ops,
-                (attention){.dim = dim, .heads = heads, .causal = causal, .dropout = dropout}, out);
+    return make(
+        &attention_ops,
+        (attention){
+            .dim = dim, .heads = heads, .causal = causal, .dropout = dropout, .depth = depth},
+        out);
 }
 
-fl_status fl_layer_attention_first(int64_t dim, int64_t heads, float dropout, fl_layer *out)
+fl_status fl_layer_attention_first(int64_t dim, int64_t heads, float dropout, int64_t depth,
+                                   fl_layer *out)
 {
-    return make(&first_ops,
-                (attention){.dim = dim, .heads = heads, .first = true, .dropout = dropout}, out);
+    return make(
+        &first_ops,
+        (attention){.dim = dim, .heads = heads, .first = true, .dropout = dropout, .depth = depth},
+        out);
 }

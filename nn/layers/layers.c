@@ -49,14 +49,25 @@ fl_status fl__check_input(const fl_shape *in, int64_t width)
     return FL_OK;
 }
 
-fl_status fl__params_linear(fl_param_list *list, const char *name, int64_t n_out, int64_t n_in)
+static fl_status params_affine(fl_param_list *list, const char *name, int64_t n_out, int64_t n_in,
+                               float scale)
 {
     char text[48];
-    float scale = (float)(1.0 / sqrt((double)n_in));
     snprintf(text, sizeof text, "%s.weight", name);
     FL_TRY(fl_param_list_add(list, text, n_out, n_in, FL_INIT_UNIFORM, scale, true));
     snprintf(text, sizeof text, "%s.bias", name);
     return fl_param_list_add(list, text, n_out, 1, FL_INIT_UNIFORM, scale, false);
+}
+
+fl_status fl__params_linear(fl_param_list *list, const char *name, int64_t n_out, int64_t n_in)
+{
+    return params_affine(list, name, n_out, n_in, (float)(1.0 / sqrt((double)n_in)));
+}
+
+fl_status fl__params_branch(fl_param_list *list, int64_t n_out, int64_t n_in, int64_t depth)
+{
+    return params_affine(list, "proj", n_out, n_in,
+                         (float)(1.0 / sqrt((double)n_in * (double)depth)));
 }
 
 fl_status fl__params_norm(fl_param_list *list, const char *name, int64_t dim)

@@ -27,6 +27,9 @@ fl_status fl__check_input(const fl_shape *in, int64_t width) FL_MUST_CHECK;
  * PyTorch's nn.Linear starts with. */
 fl_status fl__params_linear(fl_param_list *list, const char *name, int64_t n_out,
                             int64_t n_in) FL_MUST_CHECK;
+/* The same of the "proj" that ends a sublayer with a skip, one of `depth`: smaller by its root. */
+fl_status fl__params_branch(fl_param_list *list, int64_t n_out, int64_t n_in,
+                            int64_t depth) FL_MUST_CHECK;
 /* "<name>.weight" ones and "<name>.bias" zeros, [dim]. */
 fl_status fl__params_norm(fl_param_list *list, const char *name, int64_t dim) FL_MUST_CHECK;
 

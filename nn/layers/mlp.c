@@ -12,7 +12,7 @@ enum { LN_W, LN_B, FC_W, FC_B, PROJ_W, PROJ_B }; /* parameters */
 enum { KEPT_MEAN, KEPT_RSTD, KEPT_PRE };         /* slots */
 
 typedef struct mlp {
-    int64_t dim, hidden;
+    int64_t dim, hidden, depth;
     float dropout;
 } mlp;
 
@@ -29,7 +29,7 @@ static fl_status mlp_params(void *self, fl_param_list *list)
     const mlp *l = self;
     FL_TRY(fl__params_norm(list, "ln", l->dim));
     FL_TRY(fl__params_linear(list, "fc", l->hidden, l->dim));
-    return fl__params_linear(list, "proj", l->dim, l->hidden);
+    return fl__params_branch(list, l->dim, l->hidden, l->depth);
 }
 
 static fl_status mlp_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
@@ -84,11 +84,12 @@ static const fl_layer_ops mlp_ops = {
     .destroy = fl__layer_free,
 };
 
-fl_status fl_layer_mlp(int64_t dim, int64_t hidden, float dropout, fl_layer *out)
+fl_status fl_layer_mlp(int64_t dim, int64_t hidden, float dropout, int64_t depth, fl_layer *out)
 {
     FL_TRY(fl__check_size("mlp", "dim", dim));
     FL_TRY(fl__check_size("mlp", "hidden", hidden));
+    FL_TRY(fl__check_size("mlp", "depth", depth));
     FL_TRY(fl__check_dropout("mlp", dropout));
-    const mlp self = {.dim = dim, .hidden = hidden, .dropout = dropout};
+    const mlp self = {.dim = dim, .hidden = hidden, .dropout = dropout, .depth = depth};
     return fl__layer_new(&mlp_ops, &self, sizeof self, out);
 }
