@@ -4,12 +4,17 @@
  *   without  frozen layers run forward on every sample
  *   with     their output comes from the cache
  *   ideal    nothing but the active layers: their input lies there
- *   reading  what a sample took from the cache, and what it took to compute
+ *   reading  what a sample took from the step that was read, and what it took to compute
+ *   auto     what cache.policy auto decides after two epochs, by its own measurements
  *
- *     bench_cache_step [blocks [dim [batch [folder]]]]   12 128 64
- * /usr/share/datasets/fashion-mnist
+ *     bench_cache_step [blocks [dim [batch [folder [slow]]]]]   12 128 64
+ * /usr/share/datasets/fashion-mnist 0
  *
- * Each figure is the median of some steps, the three in turn. */
+ * With `slow`, all values lie on a disk that gives one in so many microseconds, one after the
+ * other: a stand-in (bench/CMakeLists.txt has the linker put it before cache/file.c), so that there
+ * is a frost line from which the cache does not pay. Each figure is the median of some steps; the
+ * last lines say for which F the cache was measured to pay, and for which `auto` used it. */
+#include "cache/file.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "nn/model.h"
@@ -21,10 +26,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { STEPS = 7, BATCHES = 4 /* different ones */ };
+enum { STEPS = 7, BATCHES = 4 /* different ones: an epoch */, MAX_BLOCKS = 256 };
 
-typedef enum way { WITHOUT, WITH, IDEAL, WAYS } way;
+typedef enum way { WITHOUT, WITH, IDEAL, AUTO, WAYS } way;
 
 typedef struct bench {
     fl_job job;
@@ -33,8 +39,34 @@ typedef struct bench {
     fl_device *device;
     fl_layer_memory *layers;
     int64_t n_samples;
-    int64_t ids[4096];
+    int64_t ids[2][4096]; /* this step's, the next one's */
 } bench;
+
+/* ---- the slow disk ---- */
+
+static int64_t slow_us;
+
+bool __real_fl_cache_file_read(int fd, void *to, size_t size_bytes, int64_t at);
+bool __real_fl_cache_file_read_cached(int fd, void *to, size_t size_bytes, int64_t at);
+bool __wrap_fl_cache_file_read(int fd, void *to, size_t size_bytes, int64_t at);
+bool __wrap_fl_cache_file_read_cached(int fd, void *to, size_t size_bytes, int64_t at);
+
+bool __wrap_fl_cache_file_read(int fd, void *to, size_t size_bytes, int64_t at)
+{
+    const struct timespec pause = {.tv_sec = slow_us / 1000000,
+                                   .tv_nsec = slow_us % 1000000 * 1000};
+    if (slow_us > 0) {
+        nanosleep(&pause, NULL);
+    }
+    return __real_fl_cache_file_read(fd, to, size_bytes, at);
+}
+
+bool __wrap_fl_cache_file_read_cached(int fd, void *to, size_t size_bytes, int64_t at)
+{
+    return slow_us == 0 && __real_fl_cache_file_read_cached(fd, to, size_bytes, at);
+}
+
+/* ---- a step ---- */
 
 static void must(fl_status status)
 {
@@ -85,45 +117,71 @@ static void learn(bench *b, fl_stage *stage, int64_t step)
 static fl_micro_batch batch_of(bench *b, int64_t step)
 {
     int64_t n = b->job.train.batch;
+    int64_t *ids = b->ids[step % 2];
     for (int64_t i = 0; i < n; i++) {
-        b->ids[i] = (step * n + i) % b->n_samples;
+        ids[i] = (step * n + i) % b->n_samples;
     }
-    return (fl_micro_batch){.ids = b->ids, .n = n, .n_global = n, .training = true};
+    return (fl_micro_batch){.ids = ids, .n = n, .n_global = n, .training = true};
 }
 
-/* One step, ms. `feed` NULL: raw samples from `loader`, or with neither, whatever lies there. */
-static double step_ms(bench *b, fl_stage *stage, fl_feed *feed, fl_loader *loader, int64_t step)
+/* Who gives the input: the cache, raw samples, or with neither whatever lies there. */
+typedef struct source {
+    fl_feed *feed;
+    fl_loader *loader;
+} source;
+
+static void ask(const source *from, const fl_load_request *request)
 {
-    fl_tensor input, raw;
-    fl_micro_batch what = batch_of(b, step);
-    fl_load_request request = {.ids = what.ids, .n = what.n, .augment = true};
-    if (feed != NULL) {
-        must(fl_feed_request(feed, &request));
-    } else if (loader != NULL) {
-        must(fl_loader_request(loader, &request));
+    if (from->feed != NULL) {
+        must(fl_feed_request(from->feed, request));
+    } else if (from->loader != NULL) {
+        must(fl_loader_request(from->loader, request));
     }
+}
+
+static fl_load_request request_of(const fl_micro_batch *what, int64_t step)
+{
+    return (fl_load_request){
+        .ids = what->ids, .n = what->n, .epoch = step / BATCHES, .augment = true};
+}
+
+static void take(const source *from, const fl_load_request *request, int64_t step,
+                 const fl_tensor *input)
+{
+    fl_tensor raw;
+    if (from->feed != NULL) {
+        must(fl_feed_take(from->feed, 0, request, step, input, 60000));
+    } else if (from->loader != NULL) {
+        must(fl_loader_take(from->loader, 60000, &raw));
+        memcpy(input->data, raw.data, (size_t)(raw.n_tokens * raw.width) * sizeof(float));
+        fl_loader_release(from->loader);
+    }
+}
+
+/* One step, ms. Its samples were asked for while the one before computed, as in a run. */
+static double step_ms(bench *b, fl_stage *stage, const source *from, int64_t step)
+{
+    fl_tensor input;
     int64_t begun = fl_now_us();
+    fl_micro_batch what = batch_of(b, step);
+    fl_load_request request = request_of(&what, step);
     must(fl_stage_begin(stage, 0, &what, &input));
-    if (feed != NULL) {
-        must(fl_feed_take(feed, 0, &request, step, &input, 10000));
-    } else if (loader != NULL) {
-        must(fl_loader_take(loader, 10000, &raw));
-        memcpy(input.data, raw.data, (size_t)(raw.n_tokens * raw.width) * sizeof(float));
-        fl_loader_release(loader);
-    }
+    take(from, &request, step, &input);
+    what = batch_of(b, step + 1);
+    request = request_of(&what, step + 1);
+    ask(from, &request);
     learn(b, stage, step);
     return (double)(fl_now_us() - begun) * 1e-3;
 }
 
-static double one_way(bench *b, way how, int n_frozen, const fl_activations *a,
-                      fl_feed_report *report)
+static void open_source(bench *b, way how, int n_frozen, const fl_activations *a, fl_stage *stage,
+                        source *from)
 {
-    fl_stage *stage = open_stage(b, n_frozen, how != WITHOUT);
-    fl_feed *feed = NULL;
-    fl_loader *loader = NULL;
-    double ms[STEPS];
     int64_t n = b->job.train.batch;
-    if (how == WITH) {
+    if (how == WITH || how == AUTO) {
+        b->job.cache.policy = how == AUTO ? FL_CACHE_AUTO : FL_CACHE_ON;
+        const fl_cache_prints none = {.n_levels = 0};
+        fl_cache_keep(a->cache, &none); /* what was kept last time */
         fl_feed_options options = {.activations = a,
                                    .model = b->model,
                                    .dataset = &b->data,
@@ -133,59 +191,104 @@ static double one_way(bench *b, way how, int n_frozen, const fl_activations *a,
                                    .n_frozen = n_frozen,
                                    .max_samples = n,
                                    .depth = 1};
-        must(fl_feed_create(&options, &feed));
+        must(fl_feed_create(&options, &from->feed));
     } else if (how == WITHOUT) {
-        must(fl_loader_create(&b->data, n, 1, &loader));
+        must(fl_loader_create(&b->data, n, 1, &from->loader));
     }
-    /* The first round of samples fills the cache. */
-    int64_t warm = how == WITH ? BATCHES : 1;
+}
+
+/* The first epoch fills the cache. */
+static double one_way(bench *b, way how, int n_frozen, const fl_activations *a,
+                      fl_feed_report *report)
+{
+    fl_stage *stage = open_stage(b, n_frozen, how != WITHOUT);
+    source from = {0};
+    double ms[STEPS];
+    open_source(b, how, n_frozen, a, stage, &from);
+    int64_t warm = how == WITH || how == AUTO ? BATCHES : 1;
+    fl_micro_batch what = batch_of(b, 0);
+    fl_load_request request = request_of(&what, 0);
+    ask(&from, &request);
     for (int64_t step = 0; step < warm + STEPS; step++) {
-        double took = step_ms(b, stage, feed, loader, step);
+        double took = step_ms(b, stage, &from, step);
         if (step >= warm) {
             ms[step - warm] = took;
         }
     }
-    if (feed != NULL) {
-        (void)fl_feed_report_take(feed, true, report);
+    if (from.feed != NULL) {
+        (void)fl_feed_report_take(from.feed, true, report);
     }
-    fl_feed_destroy(&feed);
-    fl_loader_destroy(&loader);
+    fl_feed_destroy(&from.feed);
+    fl_loader_destroy(&from.loader);
     fl_stage_destroy(&stage);
     qsort(ms, STEPS, sizeof *ms, compare);
     return ms[STEPS / 2];
 }
 
-static void row(bench *b, const fl_activations *a, int F, double unfrozen)
+/* ---- the table ---- */
+
+static void row(bench *b, const fl_activations *a, int F, double unfrozen, bool *pays, bool *used)
 {
     double ms[WAYS] = {0};
-    fl_feed_report report = {0};
+    fl_feed_report report = {0}, decided = {0};
     int n_frozen = fl_frozen_layers(b->model, F);
-    if (F == 0) {
-        ms[WITHOUT] = ms[WITH] = ms[IDEAL] = unfrozen;
-    } else {
-        for (way how = WITHOUT; how < WAYS; how++) {
-            ms[how] = one_way(b, how, n_frozen, a, &report);
-        }
-    }
+    ms[WITHOUT] = one_way(b, WITHOUT, n_frozen, a, &report);
+    ms[WITH] = one_way(b, WITH, n_frozen, a, &report);
+    ms[IDEAL] = one_way(b, IDEAL, n_frozen, a, &report);
+    (void)one_way(b, AUTO, n_frozen, a, &decided);
+    *pays = ms[WITH] < ms[WITHOUT];
+    *used = decided.on;
     printf("%3d %10.2f %10.2f %10.2f %9.2f %9.2f %10.2f %12.2f  %s\n", F, ms[WITHOUT], ms[WITH],
            ms[IDEAL], ms[WITH] / ms[IDEAL], unfrozen / ms[WITH], report.read_us, report.compute_us,
-           F == 0      ? ""
-           : report.on ? "on"
-                       : "off");
+           decided.on ? "on" : "off");
+}
+
+static void tell(const char *what, const bool *is, int blocks)
+{
+    printf("%s", what);
+    for (int F = 1; F < blocks; F++) {
+        if (is[F]) {
+            printf(" %d", F);
+        }
+    }
+    printf("\n");
+}
+
+static void table(bench *b, const fl_activations *a, int blocks)
+{
+    bool pays[MAX_BLOCKS] = {false}, used[MAX_BLOCKS] = {false};
+    fl_feed_report none;
+    printf("  F    without       with      ideal with/ideal F=0/with  reading us computing us  "
+           "auto\n");
+    double unfrozen = one_way(b, WITHOUT, 0, a, &none);
+    printf("  0 %10.2f\n", unfrozen);
+    for (int F = 1; F < blocks; F++) {
+        row(b, a, F, unfrozen, &pays[F], &used[F]);
+    }
+    tell("measured to pay at F =", pays, blocks);
+    tell("used by auto at F =   ", used, blocks);
 }
 
 int main(int argc, char **argv)
 {
     static bench b;
     fl_activations *a = NULL;
-    fl_feed_report none;
     char why[512], text[32];
     int blocks = argc > 1 ? atoi(argv[1]) : 12;
     fl_idx_info info;
+    if (blocks < 2 || blocks > MAX_BLOCKS) {
+        fprintf(stderr, "bench_cache_step: 2 to %d blocks\n", MAX_BLOCKS);
+        return 2;
+    }
     fl_job_defaults(&b.job);
     must(fl_job_set(&b.job, "train.evaluate", "false"));
     snprintf(text, sizeof text, "%d", argc > 3 ? atoi(argv[3]) : 64);
     must(fl_job_set(&b.job, "train.batch", text));
+    slow_us = argc > 5 ? atoll(argv[5]) : 0;
+    if (slow_us > 0) {
+        must(fl_job_set(&b.job, "cache.memory", "64KiB"));
+        must(fl_job_set(&b.job, "cache.disk", "1GiB"));
+    }
     must(fl_dataset_idx(argc > 4 ? argv[4] : "/usr/share/datasets/fashion-mnist", FL_AUGMENT_NONE,
                         0, &b.data, &info));
     const fl_vit_config config = {.channels = info.channels,
@@ -207,11 +310,7 @@ int main(int argc, char **argv)
     must(fl_alloc_array((size_t)fl_model_n_layers(b.model), sizeof *b.layers, (void **)&b.layers));
     must(fl_memory_measure(b.model, &raw, b.job.train.batch, b.layers));
     setvbuf(stdout, NULL, _IOLBF, 0);
-    printf("  F    without       with      ideal with/ideal F=0/with  reading us computing us\n");
-    double unfrozen = one_way(&b, WITHOUT, 0, a, &none);
-    for (int F = 0; F < blocks; F++) {
-        row(&b, a, F, unfrozen);
-    }
+    table(&b, a, blocks);
     fl_activations_destroy(&a);
     return 0;
 }

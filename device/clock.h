@@ -7,6 +7,9 @@
 int64_t fl_now_us(void);
 int64_t fl_now_ns(void); /* the same clock */
 
+/* Processor time that the calling thread has had. */
+int64_t fl_thread_ns(void);
+
 /* The moment `timeout_ms` from now, on fl_now_us's clock. */
 static inline int64_t fl_deadline_us(int64_t timeout_ms)
 {

@@ -5,14 +5,29 @@ void fl_choice_init(fl_choice *c, fl_cache_policy policy)
     *c = (fl_choice){.policy = policy, .on = true};
 }
 
-/* What is new weighs a fifth. */
+/* What is new weighs a fifth. One that stands out (the machine did something else) counts as four
+ * times the mean; if it stays so, the mean is there within ten. */
 static void average(double *mean, double value)
 {
+    value = *mean > 0.0 && value > 4.0 * *mean ? 4.0 * *mean : value;
     *mean = *mean == 0.0 ? value : 0.8 * *mean + 0.2 * value;
+}
+
+void fl_choice_guess(fl_choice *c, double us)
+{
+    if (c->read_us == 0.0) {
+        c->read_us = us;
+        c->guessed = true;
+    }
+    c->probed = true;
 }
 
 void fl_choice_read(fl_choice *c, double us)
 {
+    if (c->guessed) {
+        c->read_us = 0.0;
+        c->guessed = false;
+    }
     average(&c->read_us, us);
     c->probed = true;
 }
@@ -27,6 +42,7 @@ void fl_choice_epoch(fl_choice *c, int64_t epoch)
     if (epoch != c->epoch && c->off) {
         c->on = true;
         c->probed = false;
+        c->read_us = 0.0;
     }
     c->epoch = epoch;
 }

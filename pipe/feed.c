@@ -10,13 +10,20 @@
 
 #include <string.h>
 
-enum { LINE = 64, PROBED_VALUES = 16, CHUNK_BYTES = 64 * 1024 };
+enum {
+    LINE = 64,
+    PROBED_VALUES = 16,
+    FEW_FOUND = 4 /* a quarter of the samples tells */,
+    CHUNK_BYTES = 64 * 1024
+};
 
 /* What a request's data begins with; the samples' rows follow, each at a multiple of the stride. */
 typedef struct request_head {
-    int64_t took_us; /* to read them all */
-    int64_t n_full;  /* that have all frozen layers behind them */
-    int32_t level[]; /* [max_samples] layers that each sample has behind it; 0: raw */
+    int64_t cached_ns, raw_ns; /* processor time of the two ways to read */
+    double cached_share;       /* of the time that both took, waiting included; 0 .. 1 */
+    int64_t n_found;           /* in the cache */
+    int64_t n_full;            /* that have all frozen layers behind them */
+    int32_t level[];           /* [max_samples] layers that each sample has behind it; 0: raw */
 } request_head;
 
 struct fl_feed {
@@ -30,6 +37,9 @@ struct fl_feed {
     fl_cache_want *wants; /* [max_samples] the loader's thread's */
     int32_t *which;       /* [max_samples] of the group at hand */
     int64_t n_samples;    /* of the request at hand */
+    int64_t waited_ns;    /* for it, where a step had been computing while it was read */
+    int64_t first_step;   /* of this feed: nothing was read ahead for it */
+    bool begun_taking;
     fl_choice choice;
     fl_feed_report report;
 };
@@ -86,23 +96,36 @@ static void read_cached(fl_feed *f, const fl_load_request *r, void *data)
     }
 }
 
-static fl_status read_samples(void *context, const fl_load_request *r, const atomic_bool *stop,
-                              void *data)
+/* What it has not. */
+static fl_status read_others(fl_feed *f, const fl_load_request *r, const atomic_bool *stop,
+                             void *data)
 {
-    fl_feed *f = context;
     request_head *head = data;
-    int64_t begun = fl_now_us();
-    head->n_full = 0;
-    read_cached(f, r, data);
+    head->n_full = head->n_found = 0;
     for (int64_t i = 0; i < r->n && !atomic_load(stop); i++) {
         bool found = f->wants[i].found != FL_CACHE_MISS;
         head->level[i] = found ? f->wants[i].level : 0;
+        head->n_found += found;
         head->n_full += head->level[i] == f->o.n_frozen;
         if (!found) {
             FL_TRY(read_raw(f, r, r->ids[i], rows_of(f, data, i)));
         }
     }
-    head->took_us = fl_now_us() - begun;
+    return FL_OK;
+}
+
+static fl_status read_samples(void *context, const fl_load_request *r, const atomic_bool *stop,
+                              void *data)
+{
+    fl_feed *f = context;
+    request_head *head = data;
+    int64_t begun_ns = fl_now_ns(), cpu_ns = fl_thread_ns();
+    read_cached(f, r, data);
+    int64_t cached_ns = fl_now_ns() - begun_ns, cpu_cached_ns = fl_thread_ns();
+    FL_TRY(read_others(f, r, stop, data));
+    head->cached_ns = cpu_cached_ns - cpu_ns;
+    head->raw_ns = fl_thread_ns() - cpu_cached_ns;
+    head->cached_share = (double)cached_ns / (double)(fl_now_ns() - begun_ns + 1);
     return FL_OK;
 }
 
@@ -155,10 +178,18 @@ fl_status fl_feed_request(fl_feed *f, const fl_load_request *request)
 
 /* ---- the decision ---- */
 
-/* Read back some of what was just kept; the request's own rows are free for it by now. */
+/* What reading one of n samples took from the step: what was waited for it, but at least its share
+ * of the processor. What is read while the step computes and a disk works costs nothing. */
+static double cost_us(double cpu_ns, double waited_ns, int64_t n)
+{
+    return n > 0 ? 1e-3 * (cpu_ns > waited_ns ? cpu_ns : waited_ns) / (double)n : 0.0;
+}
+
+/* Read back some of what was just kept; the request's own rows are free for it by now. Whether a
+ * step would wait for a disk is not known before one does: until then, it does not. */
 static void probe(fl_feed *f, void *data, const fl_load_request *what)
 {
-    int64_t begun = fl_now_us(), n_read = 0;
+    int64_t begun_ns = fl_thread_ns(), n_read = 0;
     for (int64_t i = 0; i < what->n && i < PROBED_VALUES && !f->choice.probed; i++) {
         int level;
         int64_t n;
@@ -168,7 +199,7 @@ static void probe(fl_feed *f, void *data, const fl_load_request *what)
                          &level, &n) != FL_CACHE_MISS;
     }
     if (n_read > 0) {
-        fl_choice_read(&f->choice, (double)(fl_now_us() - begun) / (double)n_read);
+        fl_choice_guess(&f->choice, cost_us((double)(fl_thread_ns() - begun_ns), 0.0, n_read));
     }
 }
 
@@ -191,6 +222,14 @@ static int64_t elements(const fl_tensor *t, int64_t sample)
     return (t->offsets[sample + 1] - t->offsets[sample]) * t->width;
 }
 
+static void learn_reading(fl_feed *f, const request_head *head)
+{
+    double waited_ns = head->cached_share * (double)f->waited_ns;
+    if (head->n_found > 0 && head->n_found * FEW_FOUND >= f->n_samples) {
+        fl_choice_read(&f->choice, cost_us((double)head->cached_ns, waited_ns, head->n_found));
+    }
+}
+
 /* The frozen layers from `level` on, for the samples that have those below behind them. */
 static fl_status complete(fl_feed *f, int slot, int level, void *data, int64_t n)
 {
@@ -199,7 +238,8 @@ static fl_status complete(fl_feed *f, int slot, int level, void *data, int64_t n
     FL_TRY(fl_stage_fill(f->o.stage, slot, level, f->which, n, rows_of(f, data, 0), f->stride));
     double us = (double)(fl_now_us() - begun) / (double)n;
     us *= (double)f->o.n_frozen / (double)(f->o.n_frozen - level); /* layers are about alike */
-    us += level == 0 && n == f->n_samples ? (double)head->took_us / (double)n : 0.0;
+    double waited_ns = (1.0 - head->cached_share) * (double)f->waited_ns;
+    us += level == 0 ? cost_us((double)head->raw_ns, waited_ns, n) : 0.0;
     fl_choice_computed(&f->choice, us);
     *(level == 0 ? &f->report.n_misses : &f->report.n_upgrades) += n;
     return FL_OK;
@@ -263,13 +303,16 @@ fl_status fl_feed_take(fl_feed *f, int slot, const fl_load_request *what, int64_
                        const fl_tensor *input, int64_t timeout_ms)
 {
     fl_tensor taken;
+    int64_t begun_ns = fl_now_ns();
+    f->first_step = f->begun_taking ? f->first_step : step;
+    f->begun_taking = true;
     FL_TRY(fl_loader_take(f->loader, timeout_ms, &taken));
     const request_head *head = taken.data;
+    bool ahead = what->split == FL_TRAIN && step != f->first_step;
+    f->waited_ns = ahead ? fl_now_ns() - begun_ns : 0;
     f->n_samples = what->n;
     f->report.n_hits += head->n_full;
-    if (head->n_full == what->n) {
-        fl_choice_read(&f->choice, (double)head->took_us / (double)what->n);
-    }
+    learn_reading(f, head);
     if (what->split == FL_TRAIN) {
         fl_choice_epoch(&f->choice, what->epoch);
     }

@@ -41,6 +41,41 @@ static void test_choice__tells_the_first_decision_and_each_change(void **state)
     assert_true(!c.on && c.changed);
 }
 
+/* A machine that once did something else for a while is no slow disk. */
+static void test_choice__one_long_wait_decides_nothing(void **state)
+{
+    (void)state;
+    fl_choice c;
+    fl_choice_init(&c, FL_CACHE_AUTO);
+    fl_choice_read(&c, 2.0);
+    fl_choice_computed(&c, 40.0);
+    fl_choice_decide(&c);
+    fl_choice_read(&c, 5000.0);
+    fl_choice_decide(&c);
+    assert_true(c.on);
+    for (int i = 0; i < 10; i++) {
+        fl_choice_read(&c, 5000.0);
+    }
+    fl_choice_decide(&c);
+    assert_false(c.on);
+}
+
+/* Until a step has waited for the disk, nobody knows that it is slow; then it counts in full. */
+static void test_choice__a_guess_gives_way_to_what_is_measured(void **state)
+{
+    (void)state;
+    fl_choice c;
+    fl_choice_init(&c, FL_CACHE_AUTO);
+    fl_choice_computed(&c, 40.0);
+    fl_choice_guess(&c, 2.0);
+    fl_choice_decide(&c);
+    assert_true(c.on && c.changed);
+    fl_choice_read(&c, 100.0);
+    fl_choice_guess(&c, 2.0); /* no longer of interest */
+    fl_choice_decide(&c);
+    assert_false(c.on);
+}
+
 static void test_choice__tries_again_in_the_next_epoch(void **state)
 {
     (void)state;
@@ -85,6 +120,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice__is_on_until_both_are_measured),
         cmocka_unit_test(test_choice__tells_the_first_decision_and_each_change),
+        cmocka_unit_test(test_choice__one_long_wait_decides_nothing),
+        cmocka_unit_test(test_choice__a_guess_gives_way_to_what_is_measured),
         cmocka_unit_test(test_choice__tries_again_in_the_next_epoch),
         cmocka_unit_test(test_choice__on_means_on),
     };
