@@ -1,4 +1,5 @@
-/* Frostline: elastic pipeline and data parallel training. The whole public C API. */
+/* Frostline: elastic pipeline and data parallel training. The whole public C API, but for
+ * frostline/plugin.h, which a model in a shared object includes besides. */
 #ifndef FROSTLINE_H
 #define FROSTLINE_H
 

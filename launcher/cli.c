@@ -199,14 +199,19 @@ static const char *command_name_at(const void *context, int i)
     return i < N_COMMANDS ? commands[i]->name : NULL;
 }
 
-int fl_unknown_command(const char *name)
+int fl_unknown_among(const char *program, const char *name, fl_candidate_word *next)
 {
     char shown[FL_SHOWN_MAX];
-    const char *near = fl_nearest(name, command_name_at, NULL);
-    fl_complain("frostline: unknown command %s%s%s; see frostline --help",
+    const char *near = fl_nearest(name, next, NULL);
+    fl_complain("%s: unknown command %s%s%s; see %s --help", program,
                 fl_shown(name, strlen(name), shown), near == NULL ? "" : ", nearest is ",
-                near == NULL ? "" : near);
+                near == NULL ? "" : near, program);
     return FL_EXIT_BAD_INPUT;
+}
+
+int fl_unknown_command(const char *name)
+{
+    return fl_unknown_among("frostline", name, command_name_at);
 }
 
 /* Whether --help or -h stands among the options of a command. */

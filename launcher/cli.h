@@ -2,6 +2,8 @@
 #ifndef FL_LAUNCHER_CLI_H
 #define FL_LAUNCHER_CLI_H
 
+#include "launcher/text.h"
+
 #include <frostline/status.h>
 
 #include <stdbool.h>
@@ -69,6 +71,9 @@ void fl_print_help(const fl_command *command);
 
 /* Say that no command has this name, on standard error. Returns FL_EXIT_BAD_INPUT. */
 int fl_unknown_command(const char *name);
+
+/* The same of `program`, which may be several words, with the commands that `next` lists. */
+int fl_unknown_among(const char *program, const char *name, fl_candidate_word *next);
 
 /* One line on standard error; characters that would steer a terminal are shown as '?'. */
 void fl_complain(const char *format, ...) FL_PRINTF(1, 2);

@@ -265,16 +265,6 @@ static const char *name_at(const void *context, int i)
     return i == 0 ? WATCH : c == NULL ? NULL : c->name;
 }
 
-static int unknown(const char *name)
-{
-    char shown[FL_SHOWN_MAX];
-    const char *near = fl_nearest(name, name_at, NULL);
-    fl_complain("frostline ctl: unknown command %s%s%s; see frostline ctl --help",
-                fl_shown(name, strlen(name), shown), near == NULL ? "" : ", nearest is ",
-                near == NULL ? "" : near);
-    return FL_EXIT_BAD_INPUT;
-}
-
 static bool is_command(const char *word)
 {
     return strcmp(word, WATCH) == 0 || fl_ctl_command_find(word) != NULL;
@@ -324,7 +314,7 @@ static int run(const fl_args *args)
         return FL_EXIT_BAD_INPUT;
     }
     if (!is_command(args->operands[first])) {
-        return unknown(args->operands[first]);
+        return fl_unknown_among("frostline ctl", args->operands[first], name_at);
     }
     if (!read_timeout(args, &t.timeout_ms)) {
         return FL_EXIT_BAD_INPUT;

@@ -207,25 +207,12 @@ static fl_status explode(void *self, fl_exec *x, const fl_tensor *in, fl_tensor 
     return fl_fail(FL_EINVAL, "on purpose");
 }
 
-static fl_status same_shape(void *self, const fl_shape *in, fl_shape *out)
-{
-    (void)self;
-    *out = *in;
-    return FL_OK;
-}
-
-static fl_status no_params(void *self, fl_param_list *list)
-{
-    (void)self, (void)list;
-    return FL_OK;
-}
-
 static void test_memory__a_layers_failure_comes_with_its_place(void **state)
 {
     (void)state;
     static const fl_layer_ops bad = {.kind = "bad",
-                                     .shape = same_shape,
-                                     .params = no_params,
+                                     .shape = fl_toy_same_shape,
+                                     .params = fl_toy_no_params,
                                      .forward = explode,
                                      .backward = explode};
     fl_model *model = NULL;

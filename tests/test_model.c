@@ -1,6 +1,7 @@
 /* Models: blocks, shapes, ownership, and what a user is told about impossible sizes. */
 #include "device/alloc.h"
 #include "nn/model.h"
+#include "support/toy.h"
 
 #include <frostline/plan.h>
 
@@ -239,13 +240,6 @@ static fl_status twice_params(void *self, fl_param_list *list)
     return fl_param_list_add(list, "w", 1, 1, FL_INIT_ONES, 0.0f, true);
 }
 
-static fl_status no_params(void *self, fl_param_list *list)
-{
-    (void)self;
-    (void)list;
-    return FL_OK;
-}
-
 static fl_status no_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     (void)self;
@@ -273,7 +267,7 @@ static void test_model__broken_user_layers_are_refused(void **state)
     assert_int_equal(fl_model_create("mine", &model), FL_OK);
     assert_int_equal(fl_model_add(model, 1, (fl_layer){.ops = &ops}), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "layer 0 (mine): parameter 'w' is there twice");
-    ops.params = no_params;
+    ops.params = fl_toy_no_params;
     ops.backward = NULL;
     assert_int_equal(fl_model_add(model, 1, (fl_layer){.ops = &ops}), FL_EINVAL);
     assert_int_equal(fl_model_add(model, 1, (fl_layer){0}), FL_EINVAL);

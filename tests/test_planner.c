@@ -6,6 +6,7 @@
 #include "device/alloc.h"
 #include "nn/model.h"
 #include "support/draw.h"
+#include "support/toy.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -25,13 +26,6 @@ enum { CANDIDATES = 512, N_PARAMS = 1600 };
 
 /* ---- a model that is only its parameters ---- */
 
-static fl_status same_shape(void *self, const fl_shape *in, fl_shape *out)
-{
-    (void)self;
-    *out = *in;
-    return FL_OK;
-}
-
 static fl_status own_params(void *self, fl_param_list *list)
 {
     int64_t n = *(int64_t *)self;
@@ -45,7 +39,7 @@ static fl_status never(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *o
 }
 
 static const fl_layer_ops bare_layer = {.kind = "bare",
-                                        .shape = same_shape,
+                                        .shape = fl_toy_same_shape,
                                         .params = own_params,
                                         .forward = never,
                                         .backward = never,

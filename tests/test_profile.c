@@ -113,19 +113,6 @@ static void test_profile__measures_links_between_two_workers(void **state)
 
 typedef enum misdeed { KILLED, EXITS, FAILS, HANGS } misdeed;
 
-static fl_status same_shape(void *self, const fl_shape *in, fl_shape *out)
-{
-    (void)self;
-    *out = *in;
-    return FL_OK;
-}
-
-static fl_status no_params(void *self, fl_param_list *list)
-{
-    (void)self, (void)list;
-    return FL_OK;
-}
-
 static fl_status copies(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     (void)self;
@@ -158,8 +145,8 @@ static fl_status misbehaves(void *self, fl_exec *x, const fl_tensor *grad_out, f
 }
 
 static const fl_layer_ops bad_layer = {.kind = "bad",
-                                       .shape = same_shape,
-                                       .params = no_params,
+                                       .shape = fl_toy_same_shape,
+                                       .params = fl_toy_no_params,
                                        .forward = copies,
                                        .backward = misbehaves};
 

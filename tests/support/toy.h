@@ -11,6 +11,10 @@ fl_status fl_toy_dataset(int64_t n, fl_dataset *out) FL_MUST_CHECK;
 /* A ViT of the given depth for it: dim 24, 3 heads, patch 7. */
 fl_status fl_toy_model(int64_t blocks, float dropout, fl_model **out) FL_MUST_CHECK;
 
+/* For a layer of a test's own: what goes in comes out, and it has no parameters. */
+fl_status fl_toy_same_shape(void *self, const fl_shape *in, fl_shape *out);
+fl_status fl_toy_no_params(void *self, fl_param_list *list);
+
 /* Step losses of a run directory's steps.jsonl: out [capacity]; returns how many there were, or -1.
  */
 int fl_toy_losses(const char *run_dir, double *out, int capacity);
