@@ -149,7 +149,7 @@ static fl_status at_terminal(top *t)
     fl_status status = watch(t);
     fl_top_screen_close();
     if (status == FL_OK && t->model->over) {
-        printf("%s: %s\n", t->model->job, t->model->how);
+        printf("%s: %s\n", t->model->known ? t->model->job : "the run", t->model->how);
     }
     return status == FL_OK && told_to_end != 0 ? fl_fail(FL_ESTOPPED, "stopped") : status;
 }

@@ -121,6 +121,17 @@ static void too_small(fl_top_cells *c)
                   FL_TOP_LEAST_HEIGHT);
 }
 
+/* No answer came yet, or none ever will. */
+static void nothing_known(fl_top_cells *c, const fl_top_model *m, const fl_top_view *v)
+{
+    const char *why = is_text(v->silence) ? v->silence : "waiting for the run's first answer";
+    if (m->over) {
+        fl_top_printf(c, 1, 0, c->width - 2, FL_TOP_BOLD, "the run has ended: %s", m->how);
+    } else {
+        fl_top_text(c, 1, 0, c->width - 2, FL_TOP_PLAIN, why);
+    }
+}
+
 int fl_top_layout(fl_top_cells *c, const fl_top_model *m, const fl_top_view *v)
 {
     fl_top_cells_clear(c);
@@ -132,8 +143,7 @@ int fl_top_layout(fl_top_cells *c, const fl_top_model *m, const fl_top_view *v)
     if (v->help) {
         fl_top_help(c);
     } else if (!m->known) {
-        const char *why = is_text(v->silence) ? v->silence : "waiting for the run's first answer";
-        fl_top_text(c, 1, 0, c->width - 2, FL_TOP_PLAIN, why);
+        nothing_known(c, m, v);
     } else {
         bool has_bottom = v->keys || is_text(v->question) || is_text(v->note);
         int head = fl_top_head(c, m, v->silence);

@@ -24,6 +24,7 @@ set(FL_TESTS_MULTIPROC
   test_thaw
   test_tight
   test_traces
+  test_top
   test_transition_faults
   test_transitions
   test_tuning

@@ -1,7 +1,9 @@
 /* Who may connect over a network. Would catch: a job that listens without keys, a secret that is
  * lying open, a client that is let in although nobody named its key. */
 #include "control/guard.h"
+#include "device/clock.h"
 #include "launcher/job.h"
+#include "launcher/top_feed.h"
 #include "support/live_run.h"
 
 #include <arpa/inet.h>
@@ -183,6 +185,28 @@ static void watch_event(const char *endpoint, live_run *run)
     fl_ctl_client_close(&link);
 }
 
+/* What `frostline top` shows of a far run. Would catch: events or curves that only come from files.
+ */
+static void watch_top(const char *endpoint, live_run *run)
+{
+    static fl_top_model model;
+    fl_top_feed *feed = NULL;
+    fl_ctl_place place = {.far = true, .key = path_of("client.key"), .server = path_of("run.pub")};
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    snprintf(place.path, sizeof place.path, "%s", endpoint);
+    fl_top_model_init(&model);
+    assert_int_equal(fl_top_feed_open(&place, &model, &feed), FL_OK);
+    while (!model.known || model.n_events == 0 || model.loss_curve.n == 0) {
+        json_decref(live_ask(run, "set", "{\"field\": \"log.level\", \"value\": \"info\"}"));
+        (void)fl_top_feed_poll(feed);
+        assert_true(fl_left_ms(deadline_us) > 0);
+    }
+    assert_int_equal(model.n_workers, 1);
+    assert_int_equal(model.n_lost, 0);
+    fl_top_feed_close(&feed);
+    assert_null(feed);
+}
+
 static void test_guard__lets_in_whom_the_job_names(void **state)
 {
     (void)state;
@@ -201,6 +225,7 @@ static void test_guard__lets_in_whom_the_job_names(void **state)
     try_plain(endpoint);
     try_client(endpoint, "client.key", true);
     watch_event(endpoint, &run);
+    watch_top(endpoint, &run);
     json_decref(live_ask(&run, "stop", "{}"));
     assert_int_equal(live_finish(&run), FL_ESTOPPED);
     live_clean(&run);

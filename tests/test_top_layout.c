@@ -211,6 +211,10 @@ static void test_top_layout__says_what_stands_against_it(void **state)
     fl_top_model_init(&model);
     (void)draw(80, 24, false, &(fl_top_view){.keys = true});
     shows("waiting for the run's first answer");
+    fl_top_model_end(&model, "lost"); /* before it ever answered */
+    (void)draw(80, 24, false, &(fl_top_view){.keys = true});
+    shows("the run has ended: lost");
+    hides("waiting");
 }
 
 static void test_top_layout__the_bottom_line_asks_and_tells(void **state)
