@@ -38,7 +38,7 @@ static fl_status write_page(const char *path, const fl_html *html)
     }
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0) {
-        return fl_fail(FL_EIO, "%s: %s", beside, strerror(errno));
+        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
     }
     bool good = write_all(fd, html->text, html->n);
     good = close(fd) == 0 && good;

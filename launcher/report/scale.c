@@ -144,8 +144,7 @@ bool fl_bins_range(const fl_bin *bins, int n, double *low, double *high)
     if (n == 0) {
         return false;
     }
-    double mean_low = bins[0].mean, mean_high = bins[0].mean, least = bins[0].low,
-           most = bins[0].high;
+    double mean_low = bins[0].mean, mean_high = mean_low, least = bins[0].low, most = bins[0].high;
     for (int i = 1; i < n; i++) {
         mean_low = fmin(mean_low, bins[i].mean);
         mean_high = fmax(mean_high, bins[i].mean);
