@@ -262,15 +262,6 @@ static fl_status fetch(gloo_group *g, const gloo_bucket *b, int place, int64_t a
     return FL_OK;
 }
 
-/* memcpy takes four times as long from memory that another processor has just written. */
-__attribute__((optimize("no-tree-loop-distribute-patterns"))) static void
-copy(float *restrict to, const float *restrict from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        to[i] = from[i];
-    }
-}
-
 static fl_status take_chunk(gloo_group *g, const gloo_bucket *b, int place, int64_t at, int64_t n,
                             bool adding)
 {
@@ -279,7 +270,7 @@ static fl_status take_chunk(gloo_group *g, const gloo_bucket *b, int place, int6
     if (seen == NULL) {
         FL_TRY(fetch(g, b, place, at, n, adding ? g->scratch : mine));
     } else if (!adding) {
-        copy(mine, seen + at, n);
+        memcpy(mine, seen + at, sizeof(float) * (size_t)n);
     }
     if (adding) {
         fl__gloo_add(mine, seen == NULL ? g->scratch : seen + at, n);
