@@ -222,7 +222,7 @@ static void finish(fl_cache *c, const fl_cache_prints *prints, chunk *k, int64_t
 }
 
 void fl_cache_get_all(fl_cache *c, const fl_cache_prints *prints, fl_cache_want *wants,
-                      int64_t n_wants, int64_t most)
+                      int64_t n_wants, int64_t max_elements)
 {
     chunk chunks[2];
     for (int64_t first = 0, turn = 0; first < n_wants + CHUNK; first += CHUNK, turn++) {
@@ -230,10 +230,10 @@ void fl_cache_get_all(fl_cache *c, const fl_cache_prints *prints, fl_cache_want 
         int64_t left = n_wants - first;
         next->wants = wants + (left > 0 ? first : 0);
         next->n = left < 0 ? 0 : left < CHUNK ? left : CHUNK;
-        begin(c, prints, next, most); /* ① */
+        begin(c, prints, next, max_elements); /* ① */
         if (turn > 0) {
-            finish(c, prints, now, most, IN_MEMORY); /* ② */
-            finish(c, prints, now, most, ON_DISK);
+            finish(c, prints, now, max_elements, IN_MEMORY); /* ② */
+            finish(c, prints, now, max_elements, ON_DISK);
         }
     }
 }
