@@ -17,4 +17,5 @@ fl_pkg(fl_zmq libzmq>=4.3)
 fl_pkg(fl_yaml yaml-0.1)
 fl_pkg(fl_jansson jansson) # requests: refuses bad UTF-8 and keys given twice
 fl_pkg(fl_ncurses ncursesw) # the screen of `frostline top`
+fl_pkg(fl_microhttpd libmicrohttpd) # metrics: HTTP that survives hostile clients
 fl_pkg(fl_xxhash libxxhash)

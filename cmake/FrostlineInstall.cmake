@@ -23,7 +23,7 @@ add_library(frostline_whole STATIC ${folder_objects})
 set_target_properties(frostline_whole PROPERTIES OUTPUT_NAME frostline LINKER_LANGUAGE CXX)
 
 # The library is static, so whoever links it links these too. All lie where the compiler looks.
-set(FL_LINK_LIBRARIES gloo zmq yaml jansson xxhash z gomp stdc++ dl pthread m)
+set(FL_LINK_LIBRARIES gloo zmq yaml jansson microhttpd xxhash z gomp stdc++ dl pthread m)
 list(TRANSFORM FL_LINK_LIBRARIES PREPEND "-l" OUTPUT_VARIABLE FL_LINK_FLAGS)
 list(JOIN FL_LINK_FLAGS " " FL_LINK_FLAGS)
 

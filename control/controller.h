@@ -9,6 +9,7 @@
  *     decide.c    what to freeze, and which plan to run then
  *     stragglers.c  who is slow by its own computing
  *     trace.c     the operations of some steps, as a file
+ *     metrics_head.c  what is told to monitoring
  *     survey.c    what the workers' flight recorders show
  *     tune.c      trying other M on live steps
  *     learn.c     what the run teaches the profile
@@ -62,9 +63,17 @@ typedef struct fl_elastic_outcome {
     char why[FL_WIRE_REFUSAL_MAX + 64]; /* committed: what it was for; else why not */
 } fl_elastic_outcome;
 
+/* Over the whole run. */
+typedef struct fl_elastic_sums {
+    int64_t n_committed, n_cancelled; /* transitions */
+    int64_t stall_us, last_stall_us;
+    int64_t moved_bytes;
+} fl_elastic_sums;
+
 typedef struct fl_elastic {
     fl_elastic_state state;
     fl_elastic_outcome outcome;
+    fl_elastic_sums sums;
     int n_scripted;   /* entries of the job's script already acted on */
     int64_t due_step; /* of elastic.script: the transition is not committed before it; 0: none */
     uint32_t last_asked, last_forgotten; /* generations: asked for, dropped from the store */
@@ -160,6 +169,7 @@ typedef struct fl_mfu {
 } fl_mfu;
 
 typedef struct fl_ctl fl_ctl;
+typedef struct fl_metrics_desk fl_metrics_desk;
 
 typedef struct fl_head {
     const fl_head_options *options; /* own_options, with the job below */
@@ -178,6 +188,7 @@ typedef struct fl_head {
     fl_flight *flight;       /* what the workers do and did last */
     fl_waits_worker *survey; /* [n_workers] */
     fl_time_sums *times;     /* [n_workers], since the last epoch.finished */
+    fl_time_sums *all_times; /* [n_workers], since the run began */
     int64_t times_us;        /* since when they are summed; 0: nobody trains yet */
     fl_cache_sums cache;
     fl_head_state state;
@@ -191,8 +202,9 @@ typedef struct fl_head {
     bool ledger_broken; /* warned of */
     void *zmq, *socket;
     fl_ctl *ctl;
-    const char *telling; /* the event at hand */
-    int64_t *ids;        /* [ids_capacity] of the ledger frame at hand */
+    fl_metrics_desk *metrics; /* NULL: nobody asked for them */
+    const char *telling;      /* the event at hand */
+    int64_t *ids;             /* [ids_capacity] of the ledger frame at hand */
     size_t ids_capacity;
     int64_t looked_us;           /* when the loop last came round */
     int64_t alive_us;            /* when workers were last told that the head lives */
@@ -331,6 +343,30 @@ void fl_ctl_publish(fl_head *head, const char *event);
 void fl_ctl_steered(fl_head *head, const fl_steered_report *report);
 bool fl_ctl_paused(const fl_head *head);
 
+/* What the control plane has done since the run began. */
+typedef struct fl_ctl_counts {
+    int64_t events;            /* published */
+    int64_t dropped;           /* of these: some subscriber's queue was full */
+    int64_t answered, refused; /* requests */
+} fl_ctl_counts;
+fl_ctl_counts fl_ctl_count(const fl_head *head);
+
+/* As the status has them. */
+const char *fl_ctl_state_text(const fl_head *head);
+const char *fl_ctl_worker_state(const fl_worker *worker);
+
+/* ---- metrics_head.c ---- */
+
+/* Answer on the listener of the options, if there is one. */
+fl_status fl_metrics_open(fl_head *head) FL_MUST_CHECK;
+void fl_metrics_close(fl_head *head);
+
+/* Tell how things stand, now and then; called every turn of the loop. */
+void fl_metrics_watch(fl_head *head);
+
+/* Where they are; NULL: nowhere. */
+const char *fl_metrics_url(const fl_head *head);
+
 /* ---- survey.c ---- */
 
 /* Who waits for whom at this moment, as fl_waits_explain says it; lost -1: nobody. */
@@ -398,6 +434,9 @@ void fl_stragglers_add(fl_head *head, int rank, const fl_time_report *report);
 
 /* The rank named last, -1: none. */
 int fl_stragglers_named(const fl_head *head);
+
+/* How often any was named. */
+int64_t fl_stragglers_count(const fl_head *head);
 
 /* ---- mfu.c ---- */
 

@@ -55,7 +55,8 @@ struct fl_ctl {
     void *far_requests, *far_events;
     fl_ctl_replies *replies;
     fl_json reply;
-    int64_t sequence;                    /* events published */
+    int64_t sequence; /* events published */
+    fl_ctl_counts counts;
     int64_t last_serial;                 /* of a steer */
     fl_ctl_call pending[FL_CTL_PENDING]; /* [n_pending], the oldest first */
     int n_pending;

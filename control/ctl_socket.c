@@ -64,6 +64,7 @@ static void *open_events(const fl_ctl *ctl)
     int64_t largest = MESSAGE_MAX;
     void *socket = zmq_socket(ctl->zmq, ZMQ_PUB);
     bool good = socket != NULL && set_option(socket, ZMQ_LINGER, LINGER_MS) &&
+                set_option(socket, ZMQ_XPUB_NODROP, 1) &&
                 set_option(socket, ZMQ_SNDHWM, QUEUE_EVENTS) &&
                 zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0;
     return close_unless(good, socket);
@@ -187,6 +188,8 @@ static void end_reply(fl_ctl *ctl, fl_ctl_call *call)
 {
     fl_json *j = &ctl->reply;
     const fl_ctl_request *r = &call->request;
+    ctl->counts.answered += call->error == FL_CTL_OK;
+    ctl->counts.refused += call->error != FL_CTL_OK;
     if (call->error != FL_CTL_OK) {
         begin_reply(ctl, call, false);
         fl_json_text(j, "code", fl_ctl_error_text(call->error));
@@ -237,6 +240,13 @@ void fl_ctl_settle(fl_head *head, int i, const fl_steered_report *report)
     }
     end_reply(ctl, call);
     forget(ctl, i);
+}
+
+fl_ctl_counts fl_ctl_count(const fl_head *head)
+{
+    fl_ctl_counts counts = head->ctl->counts;
+    counts.events = head->ctl->sequence;
+    return counts;
 }
 
 /* ---- requests ---- */
@@ -366,13 +376,28 @@ void fl_ctl_watch(fl_head *head)
 
 /* ---- events ---- */
 
+/* A subscriber whose queue is full makes this fail, so that it can be counted; sent again, the
+ * event goes to all others. */
+static bool send_name(fl_ctl *ctl, void *socket, const char *event)
+{
+    size_t n = strlen(event);
+    if (zmq_send(socket, event, n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
+        return true;
+    }
+    ctl->counts.dropped++;
+    (void)set_option(socket, ZMQ_XPUB_NODROP, 0);
+    bool sent = zmq_send(socket, event, n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
+    (void)set_option(socket, ZMQ_XPUB_NODROP, 1);
+    return sent;
+}
+
 /* [event]["17"][the line]: the name, to subscribe by; a number that counts up, to see what was
  * lost; and the line of events.jsonl without its end. */
-static void publish(void *socket, const char *event, int64_t sequence, const fl_json *line)
+static void publish(fl_ctl *ctl, void *socket, const char *event, const fl_json *line)
 {
     char number[24];
-    int n = snprintf(number, sizeof number, "%" PRId64, sequence);
-    if (zmq_send(socket, event, strlen(event), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+    int n = snprintf(number, sizeof number, "%" PRId64, ctl->sequence);
+    if (send_name(ctl, socket, event) &&
         zmq_send(socket, number, (size_t)n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
         (void)zmq_send(socket, line->text, line->n - 1, ZMQ_DONTWAIT);
     }
@@ -386,8 +411,8 @@ void fl_ctl_publish(fl_head *head, const char *event)
         return;
     }
     ctl->sequence++;
-    publish(ctl->events, event, ctl->sequence, line);
+    publish(ctl, ctl->events, event, line);
     if (ctl->far_events != NULL) {
-        publish(ctl->far_events, event, ctl->sequence, line);
+        publish(ctl, ctl->far_events, event, line);
     }
 }

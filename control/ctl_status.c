@@ -9,7 +9,7 @@
 
 enum { RATE_MS = 10000 }; /* speed is that of the last ten seconds */
 
-static const char *state_text(const fl_head *head)
+const char *fl_ctl_state_text(const fl_head *head)
 {
     static const char *const text[] = {"starting", "running", "finishing", "ending", "over"};
     if (head->state != FL_HEAD_RUNNING) {
@@ -79,7 +79,7 @@ static void cache_fields(const fl_head *head, fl_json *j)
     fl_json_close(j, '}');
 }
 
-static const char *worker_state(const fl_worker *worker)
+const char *fl_ctl_worker_state(const fl_worker *worker)
 {
     if (worker->departed) {
         return worker->exited_us != 0 ? "left" : "leaving";
@@ -99,11 +99,12 @@ static void worker_fields(const fl_head *head, int rank, fl_json *j)
     fl_json_object(j, NULL);
     fl_json_integer(j, "rank", w->rank);
     fl_json_integer(j, "pid", w->pid);
-    fl_json_text(j, "state", worker_state(w));
+    fl_json_text(j, "state", fl_ctl_worker_state(w));
     fl_json_integer(j, "replica", w->place.active ? w->place.replica : -1);
     fl_json_integer(j, "stage", w->place.active ? w->place.stage : -1);
     fl_json_integer(j, "steps", w->steps);
     fl_json_text(j, "operation", w->operation);
+    fl_json_integer(j, "memory_used_bytes", w->memory_used_bytes);
     fl_json_integer(j, "memory_peak_bytes", w->memory_peak_bytes);
     fl_fields_times(j, &head->times[rank]);
     fl_json_close(j, '}');
@@ -115,8 +116,11 @@ void fl_ctl_status(fl_head *head, fl_ctl_call *call)
     fl_json *j = call->result;
     fl_json_text(j, "job", head->options->job->name);
     fl_json_text(j, "run_dir", head->options->run_dir);
+    if (fl_metrics_url(head) != NULL) {
+        fl_json_text(j, "metrics", fl_metrics_url(head));
+    }
     fl_json_integer(j, "head_pid", getpid());
-    fl_json_text(j, "state", state_text(head));
+    fl_json_text(j, "state", fl_ctl_state_text(head));
     fl_json_rounded(j, "time", (double)(fl_now_us() - head->files.start_us) * 1e-6, 3);
     fl_json_integer(j, "events", head->ctl->sequence);
     progress_fields(head, j);

@@ -32,6 +32,7 @@ static void record(fl_head *head, bool committed, int64_t step, const char *why)
 static void give_up(fl_head *head, const char *why)
 {
     record(head, false, head->tally.steps, why);
+    head->elastic.sums.n_cancelled++;
     fl_story_cancel(head, why);
 }
 
@@ -287,6 +288,14 @@ static void forget_addresses(fl_head *head)
     }
 }
 
+static void add_up(fl_elastic *e)
+{
+    e->sums.n_committed++;
+    e->sums.stall_us += e->stall_us;
+    e->sums.last_stall_us = e->stall_us;
+    e->sums.moved_bytes += e->moved_bytes;
+}
+
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -329,6 +338,7 @@ void fl_elastic_moved(fl_head *head, fl_worker *worker, const fl_transition_part
     if (++e->n_over == fl_plan_members(&e->before)) {
         forget_addresses(head);
         record(head, true, e->first_step, e->why);
+        add_up(e);
         fl_decide_switched(head);
         fl_story_transition(head);
         settle(head);

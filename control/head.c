@@ -23,6 +23,7 @@ static fl_status open_tables(fl_head *head)
     size_t n = (size_t)head->n_workers;
     FL_TRY(fl_alloc_array(n, sizeof *head->workers, (void **)&head->workers));
     FL_TRY(fl_alloc_array(n, sizeof *head->times, (void **)&head->times));
+    FL_TRY(fl_alloc_array(n, sizeof *head->all_times, (void **)&head->all_times));
     /* The records of a step, for which there will be memory then, too. */
     FL_TRY(fl_alloc_array((size_t)job->train.batch, sizeof *head->ids, (void **)&head->ids));
     head->ids_capacity = (size_t)job->train.batch;
@@ -60,6 +61,9 @@ static fl_status open_all(fl_head *head)
     if (status == FL_OK) {
         status = fl_ctl_open(head);
     }
+    if (status == FL_OK) {
+        status = fl_metrics_open(head);
+    }
     if (status != FL_OK) {
         fl_spawn_kill(head->workers, head->n_workers);
     }
@@ -68,6 +72,7 @@ static fl_status open_all(fl_head *head)
 
 static void close_all(fl_head *head)
 {
+    fl_metrics_close(head);
     fl_ctl_close(head);
     fl_inbox_close(head);
     if (fl_ledger_close(&head->ledger) != FL_OK) {
@@ -82,6 +87,7 @@ static void close_all(fl_head *head)
     fl_free(head->survey);
     fl_free(head->workers);
     fl_free(head->times);
+    fl_free(head->all_times);
     fl_free(head->ids);
     fl_decide_close(head);
     fl_learn_close(head);
@@ -102,6 +108,7 @@ static void run_loop(fl_head *head)
         }
         fl_trace_watch(head);
         fl_ctl_watch(head);
+        fl_metrics_watch(head);
         fl_progress_update(&head->progress, &head->tally);
     }
     fl_inbox_read(head); /* what a worker sent before it left */

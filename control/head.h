@@ -7,6 +7,7 @@
 #ifndef FL_CONTROL_HEAD_H
 #define FL_CONTROL_HEAD_H
 
+#include "control/metrics_http.h"
 #include "pipe/activations.h"
 #include "pipe/planner.h"
 
@@ -36,6 +37,7 @@ typedef struct fl_head_options {
     int n_candidates;
     const fl_activations *activations; /* NULL: nothing is cached; */
     const char *no_cache_why;          /* and why; may be NULL */
+    fl_metrics_listener *metrics;      /* where they are asked for; NULL: nowhere */
     const char *run_dir;               /* absolute; exists */
     int dir_fd;
     int64_t n_samples, n_steps, n_epochs;

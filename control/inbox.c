@@ -194,6 +194,15 @@ static void add_times(fl_time_sums *sums, const fl_time_report *report)
     sums->data_us += report->data_us;
 }
 
+/* A worker that does not train yet says nothing of it. */
+static void remember_memory(fl_worker *worker, const fl_frame_heartbeat *heartbeat)
+{
+    if (heartbeat->memory_peak_bytes > 0) {
+        worker->memory_used_bytes = heartbeat->memory_used_bytes;
+        worker->memory_peak_bytes = heartbeat->memory_peak_bytes;
+    }
+}
+
 static void moved(fl_worker *worker, int64_t steps)
 {
     worker->steps = steps > worker->steps ? steps : worker->steps;
@@ -228,6 +237,7 @@ static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)
         break;
     case FL_FRAME_HEARTBEAT:
         moved(worker, frame->heartbeat.steps);
+        remember_memory(worker, &frame->heartbeat);
         memcpy(worker->operation, frame->heartbeat.operation, sizeof worker->operation);
         break;
     case FL_FRAME_READY:
@@ -262,6 +272,7 @@ static void heard(fl_head *head, fl_worker *worker, const fl_frame *frame)
     case FL_FRAME_TIME:
         stepped(worker, frame->time.step);
         add_times(&head->times[worker->rank], &frame->time);
+        add_times(&head->all_times[worker->rank], &frame->time);
         fl_learn_time(head, worker->rank, frame->generation, &frame->time);
         fl_stragglers_add(head, worker->rank, &frame->time);
         break;

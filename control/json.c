@@ -151,33 +151,29 @@ void fl_json_bool(fl_json *json, const char *key, bool value)
     add(json, value ? "true" : "false", value ? 4 : 5);
 }
 
-static void add_number(fl_json *json, const char *key, char *digits)
+const char *fl_json_decimal(double value, char *text)
 {
+    for (int precision = 6; precision <= 17; precision++) {
+        snprintf(text, FL_JSON_DECIMAL_MAX, "%.*g", precision, value);
+        if (strtod(text, NULL) == value) {
+            break;
+        }
+    }
     /* The program that runs us may have set a locale with another decimal point. */
-    for (char *c = digits; *c != 0; c++) {
+    for (char *c = text; *c != 0; c++) {
         if (strchr("0123456789+-e", *c) == NULL) {
             *c = '.';
         }
     }
-    begin(json, key);
-    add(json, digits, strlen(digits));
+    return text;
 }
 
 void fl_json_real(fl_json *json, const char *key, double value)
 {
-    char digits[40];
-    if (!isfinite(value)) {
-        begin(json, key);
-        add(json, "null", 4);
-        return;
-    }
-    for (int precision = 6; precision <= 17; precision++) {
-        snprintf(digits, sizeof digits, "%.*g", precision, value);
-        if (strtod(digits, NULL) == value) {
-            break;
-        }
-    }
-    add_number(json, key, digits);
+    char digits[FL_JSON_DECIMAL_MAX];
+    const char *text = isfinite(value) ? fl_json_decimal(value, digits) : "null";
+    begin(json, key);
+    add(json, text, strlen(text));
 }
 
 void fl_json_rounded(fl_json *json, const char *key, double value, int digits)

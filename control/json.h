@@ -27,6 +27,11 @@ void fl_json_integer(fl_json *json, const char *key, int64_t value);
 void fl_json_null(fl_json *json, const char *key);
 void fl_json_bool(fl_json *json, const char *key, bool value);
 
+/* A finite value's shortest decimal that reads back as the same double, whatever the locale;
+ * returns text [FL_JSON_DECIMAL_MAX]. */
+enum { FL_JSON_DECIMAL_MAX = 40 };
+const char *fl_json_decimal(double value, char *text);
+
 /* The shortest decimal that reads back as the same double, whatever the locale; null for NaN and
  * infinities, which JSON has not. */
 void fl_json_real(fl_json *json, const char *key, double value);

@@ -134,6 +134,9 @@ void fl_link_generation(fl_link *link, uint32_t generation);
  * 31 bytes. Costs two stores. Threads: any. */
 void fl_link_doing(fl_link *link, const char *operation);
 
+/* The device's memory in use, and the most that was. Costs two stores. Threads: any. */
+void fl_link_memory(fl_link *link, int64_t used_bytes, int64_t peak_bytes);
+
 /* Threads: the training thread. None of these waits, except when reports fill 64 MiB because the
  * head has been stopped: then it waits for the head. The head takes steps and evaluations from
  * whoever sends them first; one worker should speak for all. A worker that leaves without

@@ -60,6 +60,8 @@ static size_t put_heartbeat(fl_link *link, unsigned char *bytes)
 {
     fl_frame frame = fl_link_frame(link, FL_FRAME_HEARTBEAT);
     frame.heartbeat.steps = atomic_load(&link->steps);
+    frame.heartbeat.memory_used_bytes = atomic_load(&link->memory_used_bytes);
+    frame.heartbeat.memory_peak_bytes = atomic_load(&link->memory_peak_bytes);
     snprintf(frame.heartbeat.operation, sizeof frame.heartbeat.operation, "%s",
              atomic_load(&link->operation));
     link->heartbeat_sent_us = frame.at_us;

@@ -31,7 +31,7 @@ struct fl_link {
 
     /* from the training thread */
     _Atomic uint32_t generation;
-    _Atomic int64_t steps;
+    _Atomic int64_t steps, memory_used_bytes, memory_peak_bytes;
     _Atomic(const char *) operation;
     atomic_bool closing;
     /* to it, under the lock */

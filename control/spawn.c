@@ -48,6 +48,9 @@ static _Noreturn void become_worker(const fl_head_options *options, const fl_sig
         _exit(1); /* the head died before it could be watched, or there is nowhere to write */
     }
     fl_signals_in_worker(signals);
+    if (options->metrics != NULL) {
+        fl_metrics_listener_close(options->metrics); /* else it would outlive the head */
+    }
     fl_flight_join(flight, rank);
     fl_place place = fl_plan_place(options->plan, rank);
     if (place.active) {

@@ -19,7 +19,7 @@ typedef struct fl_worker {
     bool told_exit;      /* of a departed one */
     int64_t steps;       /* finished, as it said last */
     char operation[FL_WIRE_OPERATION_MAX + 1];
-    int64_t memory_peak_bytes;
+    int64_t memory_used_bytes, memory_peak_bytes;
     int64_t exited_us;
     int wait_status;   /* as waitpid gives it; holds when exited_us is set */
     bool killed;       /* by the head */

@@ -45,6 +45,10 @@ void fl_story_started(fl_head *head)
     fl_json_text(j, "job", o->job->name);
     fl_json_text(j, "version", FL_VERSION);
     fl_json_text(j, "run_dir", o->run_dir);
+    if (fl_metrics_url(head) != NULL) {
+        fl_json_text(j, "metrics", fl_metrics_url(head));
+        fl_progress_note(&head->progress, "metrics at %s", fl_metrics_url(head));
+    }
     fl_json_integer(j, "processors", processors());
     fl_json_integer(j, "head_pid", getpid());
     fl_json_integer(j, "samples", o->n_samples);

@@ -15,6 +15,7 @@ static const double RECOVERED = 1.0 + (FL_SLOW_RATIO - 1.0) / 2.0;
 struct fl_stragglers {
     uint32_t generation; /* that the sums are of */
     int named;           /* the worker last named, -1: none */
+    int64_t n_named;     /* how often any was */
     struct {
         int64_t n_steps, own_us;
     } of[]; /* [n_workers] */
@@ -39,6 +40,11 @@ void fl_stragglers_close(fl_head *head)
 int fl_stragglers_named(const fl_head *head)
 {
     return head->stragglers->named;
+}
+
+int64_t fl_stragglers_count(const fl_head *head)
+{
+    return head->stragglers->n_named;
 }
 
 static void start_anew(const fl_head *head, fl_stragglers *s)
@@ -77,6 +83,7 @@ static void judge(fl_head *head, const double *own, const double *expected)
                          "its layers",
                          slowest, slowness[slowest]);
         s->named = slowest;
+        s->n_named++;
     }
 }
 

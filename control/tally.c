@@ -28,6 +28,8 @@ bool fl_tally_step(fl_tally *tally, const fl_step_report *report, int64_t at_us)
     tally->last_us = at_us;
     tally->steps++;
     tally->samples += report->samples;
+    tally->tokens += report->tokens;
+    tally->step_ms += report->ms;
     tally->eval_ms += tally->pending_eval_ms;
     tally->pending_eval_ms = 0;
     tally->now.steps++;

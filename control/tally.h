@@ -33,7 +33,8 @@ typedef struct fl_tally {
     fl_epoch_tally past; /* the one finished last */
     fl_eval_report last_eval;
     bool any_eval;
-    int64_t samples;
+    int64_t samples, tokens;
+    double step_ms;            /* of all steps */
     int64_t first_us, last_us; /* the first step's beginning and the last one's end */
     double eval_ms;            /* of evaluations and pauses between steps */
     double pending_eval_ms;    /* of those that no step has followed yet */

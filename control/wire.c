@@ -18,7 +18,7 @@ static size_t body_size(const fl_frame *f)
     case FL_FRAME_READY:
         return 8;
     case FL_FRAME_HEARTBEAT:
-        return 8 + 4 + strnlen(f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
+        return 3 * 8 + 4 + strnlen(f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
     case FL_FRAME_STEP:
         return 8 * 8 + 4 * 4;
     case FL_FRAME_TIME:
@@ -181,6 +181,8 @@ static void put_body(fl_writer *w, const fl_frame *f)
         break;
     case FL_FRAME_HEARTBEAT:
         fl_put_i64(w, f->heartbeat.steps);
+        fl_put_i64(w, f->heartbeat.memory_used_bytes);
+        fl_put_i64(w, f->heartbeat.memory_peak_bytes);
         fl_put_text(w, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
         break;
     case FL_FRAME_READY:
@@ -240,7 +242,10 @@ static bool get_body(fl_reader *r, fl_frame *f)
         return f->pid > 0;
     case FL_FRAME_HEARTBEAT:
         f->heartbeat.steps = fl_get_i64(r);
-        return f->heartbeat.steps >= 0 &&
+        f->heartbeat.memory_used_bytes = fl_get_i64(r);
+        f->heartbeat.memory_peak_bytes = fl_get_i64(r);
+        return f->heartbeat.steps >= 0 && f->heartbeat.memory_used_bytes >= 0 &&
+               f->heartbeat.memory_peak_bytes >= 0 &&
                fl_get_text(r, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
     case FL_FRAME_READY:
         f->memory_peak_bytes = fl_get_i64(r);

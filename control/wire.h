@@ -69,6 +69,12 @@ typedef struct fl_frame_norms {
     double squared[FL_MAX_LAYERS];
 } fl_frame_norms;
 
+typedef struct fl_frame_heartbeat {
+    int64_t steps;                                /* finished */
+    int64_t memory_used_bytes, memory_peak_bytes; /* of the device; 0: not known yet */
+    char operation[FL_WIRE_OPERATION_MAX + 1];
+} fl_frame_heartbeat;
+
 /* One frame. Of the union, `type` tells which part holds.
  * at_us  the sender's monotonic clock when the frame was made */
 typedef struct fl_frame {
@@ -78,10 +84,7 @@ typedef struct fl_frame {
     int64_t at_us;
     union {
         int64_t pid;
-        struct {
-            int64_t steps; /* finished */
-            char operation[FL_WIRE_OPERATION_MAX + 1];
-        } heartbeat;
+        fl_frame_heartbeat heartbeat;
         int64_t memory_peak_bytes;
         fl_step_report step;
         fl_time_report time;

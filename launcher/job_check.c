@@ -1,5 +1,6 @@
 /* What one field alone cannot tell. Checks that need the model, the data or the machine stand with
  * whoever knows those. */
+#include "control/metrics_http.h"
 #include "launcher/job.h"
 
 #include <inttypes.h>
@@ -171,5 +172,6 @@ fl_status fl_job_check(const fl_job *job)
     FL_TRY(check_freeze(job));
     FL_TRY(check_cache(job));
     FL_TRY(check_script(job));
+    FL_TRY(job->control.metrics[0] == 0 ? FL_OK : fl_metrics_check(job->control.metrics));
     return check_fault(job);
 }

@@ -48,6 +48,8 @@ typedef struct preparation {
     fl_plan *plan;
     fl_activations *activations; /* NULL: no cache, for this reason: */
     char no_cache_why[512];
+    bool listens; /* for whoever asks for metrics */
+    fl_metrics_listener metrics;
     fl_candidate *candidates; /* [CANDIDATES_MAX] */
     int n_candidates;
 } preparation;
@@ -69,6 +71,9 @@ static int devices(const fl_job *job)
 
 static void preparation_fini(preparation *p)
 {
+    if (p->listens) {
+        fl_metrics_listener_close(&p->metrics);
+    }
     fl_cores_release(&p->cores);
     fl_activations_destroy(&p->activations);
     fl_free(p->memory_one);
@@ -218,12 +223,23 @@ static fl_status open_cache(preparation *p)
                                  &p->activations, p->no_cache_why, sizeof p->no_cache_why);
 }
 
+static fl_status open_metrics(preparation *p)
+{
+    if (p->job->control.metrics[0] == 0) {
+        return FL_OK;
+    }
+    FL_TRY(fl_metrics_listen(p->job->control.metrics, &p->metrics));
+    p->listens = true;
+    return FL_OK;
+}
+
 static fl_status make_plan(preparation *p)
 {
     FL_TRY(prepare(p));
     FL_TRY(open_cache(p));
     guess_profile(p);
     FL_TRY(choose(p, 0)); /* what cannot be is refused before time goes into measuring */
+    FL_TRY(open_metrics(p));
     take_cores(p);
     FL_TRY(get_costs(p));
     FL_TRY(choose(p, 0));
@@ -405,6 +421,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                             .n_candidates = p->n_candidates,
                             .activations = p->activations,
                             .no_cache_why = p->no_cache_why,
+                            .metrics = p->listens ? &p->metrics : NULL,
                             .run_dir = path,
                             .dir_fd = dir_fd,
                             .n_samples = p->n_samples,

@@ -544,6 +544,12 @@ static const fl_field fields[] = {
      .initial = "none",
      .word = "none",
      .doc = "The file of the public keys of those who may connect, one a line."},
+    {.path = "control.metrics",
+     .type = FL_FIELD_PATH,
+     .offset = AT(control.metrics),
+     .initial = "none",
+     .word = "none",
+     .doc = "Serve metrics at http://ADDRESS:PORT/metrics; PORT alone is one of 127.0.0.1."},
 
     {.path = "run.dir",
      .type = FL_FIELD_PATH,

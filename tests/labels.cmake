@@ -17,6 +17,7 @@ set(FL_TESTS_MULTIPROC
   test_group_faults
   test_kills
   test_message
+  test_metrics_run
   test_plans_agree
   test_profile
   test_standstill

@@ -43,6 +43,8 @@ static fl_frame frame_of(fl_frame_type type)
         break;
     case FL_FRAME_HEARTBEAT:
         f.heartbeat.steps = 12;
+        f.heartbeat.memory_used_bytes = 4096;
+        f.heartbeat.memory_peak_bytes = INT64_C(5000000000);
         snprintf(f.heartbeat.operation, sizeof f.heartbeat.operation, "all-reduce");
         break;
     case FL_FRAME_READY:
@@ -262,8 +264,9 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
     refuses_with(FL_FRAME_STEP, 24, 79);               /* size: less than a step */
     refuses_with(FL_FRAME_STEP, BODY + 7, 0x80);       /* a negative step */
     refuses_with(FL_FRAME_HELLO, BODY + 7, 0x80);      /* a negative process */
-    refuses_with(FL_FRAME_HEARTBEAT, BODY + 12, 0);    /* a zero byte in a text */
-    refuses_with(FL_FRAME_HEARTBEAT, BODY + 8, 200);   /* a text longer than the frame */
+    refuses_with(FL_FRAME_HEARTBEAT, BODY + 15, 0x80); /* negative memory */
+    refuses_with(FL_FRAME_HEARTBEAT, BODY + 28, 0);    /* a zero byte in a text */
+    refuses_with(FL_FRAME_HEARTBEAT, BODY + 24, 200);  /* a text longer than the frame */
     refuses_with(FL_FRAME_LEDGER, BODY + 20, 5);       /* fewer ids than there are */
     refuses_with(FL_FRAME_LEDGER, BODY + 23, 0xff);    /* more, so many that bytes overflow */
     refuses_with(FL_FRAME_FAILED, BODY, 1);            /* no status */

@@ -136,9 +136,10 @@ typedef struct fl_job {
         int64_t start; /* the first of them */
     } trace;
     struct {
-        char listen[FL_TEXT_MAX]; /* "tcp://ADDRESS:PORT"; "": only the run directory */
-        char key[FL_TEXT_MAX];    /* file of the run's secret key */
-        char allow[FL_TEXT_MAX];  /* file of the public keys of clients */
+        char listen[FL_TEXT_MAX];  /* "tcp://ADDRESS:PORT"; "": only the run directory */
+        char key[FL_TEXT_MAX];     /* file of the run's secret key */
+        char allow[FL_TEXT_MAX];   /* file of the public keys of clients */
+        char metrics[FL_TEXT_MAX]; /* "ADDRESS:PORT"; "": nobody is told */
     } control;
     struct {
         char dir[FL_TEXT_MAX]; /* where run directories are made */

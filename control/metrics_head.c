@@ -1,0 +1,172 @@
+/* What the head knows, as metrics. */
+#include "control/controller.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { PUBLISH_MS = 500 };
+
+struct fl_metrics_desk {
+    fl_metrics_server *server;
+    fl_metrics values; /* with workers of its own */
+    int64_t due_us;
+};
+
+static void gather_run(const fl_head *head, fl_metrics *m)
+{
+    const char *slash = strrchr(head->options->run_dir, '/');
+    snprintf(m->version, sizeof m->version, "%s", FL_VERSION);
+    snprintf(m->job, sizeof m->job, "%s", head->options->job->name);
+    snprintf(m->run, sizeof m->run, "%s", slash == NULL ? head->options->run_dir : slash + 1);
+    snprintf(m->state, sizeof m->state, "%s", fl_ctl_state_text(head));
+    m->n_workers = head->n_workers;
+    m->memory_budget_bytes = head->options->job->devices.memory_bytes;
+}
+
+static void gather_progress(const fl_head *head, fl_metrics *m)
+{
+    const fl_tally *t = &head->tally;
+    bool any = t->steps > 0;
+    m->steps = t->steps;
+    m->planned_steps = t->n_steps;
+    m->epochs = t->epochs;
+    m->planned_epochs = t->n_epochs;
+    m->samples = t->samples;
+    m->tokens = t->tokens;
+    m->step_seconds_sum = t->step_ms * 1e-3;
+    m->loss = any ? t->last.loss : NAN;
+    m->gradient_norm = any ? t->last.grad_norm : NAN;
+    m->learning_rate = any ? t->last.lr : NAN;
+    m->test_loss = t->any_eval ? t->last_eval.loss : NAN;
+    m->test_accuracy = t->any_eval ? t->last_eval.accuracy : NAN;
+}
+
+static void gather_plan(const fl_head *head, fl_metrics *m)
+{
+    const fl_plan *plan = &head->plan;
+    const fl_elastic_sums *sums = &head->elastic.sums;
+    m->generation = plan->generation;
+    m->blocks = head->decide.norms.L;
+    m->frozen = plan->F;
+    m->stages = plan->K;
+    m->replicas = plan->R;
+    m->micro_batches = plan->M;
+    m->predicted_step_seconds =
+        plan->predicted_step_us > 0.0 ? plan->predicted_step_us * 1e-6 : NAN;
+    m->mfu = fl_mfu_now(head).share;
+    m->n_committed = sums->n_committed;
+    m->n_cancelled = sums->n_cancelled;
+    m->stall_seconds_sum = (double)sums->stall_us * 1e-6;
+    m->last_stall_seconds = sums->n_committed > 0 ? (double)sums->last_stall_us * 1e-6 : NAN;
+    m->migrated_bytes = sums->moved_bytes;
+}
+
+static void gather_cache(const fl_head *head, fl_metrics *m)
+{
+    const fl_activations *a = head->options->activations;
+    fl_cache_stats stats = {0};
+    if (a != NULL) {
+        fl_cache_get_stats(a->cache, &stats);
+    }
+    m->cache_used = fl_cache_is_used(head);
+    m->cache_hits = head->cache.n_hits;
+    m->cache_upgrades = head->cache.n_upgrades;
+    m->cache_misses = head->cache.n_misses;
+    m->cache_values = stats.n_values;
+    m->cache_evicted = stats.n_evicted;
+    m->cache_used_bytes = stats.used_bytes;
+    m->cache_memory_bytes = stats.memory_bytes;
+    m->cache_disk_bytes = stats.disk_bytes;
+}
+
+static void gather_control(const fl_head *head, fl_metrics *m)
+{
+    fl_ctl_counts counts = fl_ctl_count(head);
+    m->n_stragglers = fl_stragglers_count(head);
+    m->n_events = counts.events;
+    m->n_events_dropped = counts.dropped;
+    m->n_requests = counts.answered;
+    m->n_requests_refused = counts.refused;
+}
+
+static void gather_worker(const fl_head *head, int rank, fl_metrics_worker *out)
+{
+    const fl_worker *w = &head->workers[rank];
+    const fl_time_sums *t = &head->all_times[rank];
+    const int64_t us[FL_METRICS_PARTS] = {t->compute_us, t->wait_us, t->reduce_wait_us,
+                                          t->optimizer_us, t->data_us};
+    snprintf(out->state, sizeof out->state, "%s", fl_ctl_worker_state(w));
+    out->replica = w->place.active ? w->place.replica : -1;
+    out->stage = w->place.active ? w->place.stage : -1;
+    out->slow = fl_stragglers_named(head) == rank;
+    out->steps = w->steps;
+    out->memory_used_bytes = w->memory_used_bytes;
+    out->memory_peak_bytes = w->memory_peak_bytes;
+    for (int part = 0; part < FL_METRICS_PARTS; part++) {
+        out->seconds[part] = (double)us[part] * 1e-6;
+    }
+}
+
+static void gather(const fl_head *head, fl_metrics *m)
+{
+    gather_run(head, m);
+    gather_progress(head, m);
+    gather_plan(head, m);
+    gather_cache(head, m);
+    gather_control(head, m);
+    for (int rank = 0; rank < head->n_workers; rank++) {
+        gather_worker(head, rank, &m->workers[rank]);
+    }
+}
+
+void fl_metrics_watch(fl_head *head)
+{
+    fl_metrics_desk *desk = head->metrics;
+    int64_t now_us = fl_now_us();
+    if (desk != NULL && now_us >= desk->due_us) {
+        desk->due_us = now_us + PUBLISH_MS * 1000;
+        gather(head, &desk->values);
+        fl_metrics_publish(desk->server, &desk->values);
+    }
+}
+
+fl_status fl_metrics_open(fl_head *head)
+{
+    fl_metrics_listener *listener = head->options->metrics;
+    fl_metrics_desk *desk = NULL;
+    struct timespec now;
+    if (listener == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl_alloc(sizeof *desk, (void **)&desk));
+    head->metrics = desk;
+    clock_gettime(CLOCK_REALTIME, &now);
+    desk->values.start_time_s = (double)now.tv_sec + (double)(now.tv_nsec / 1000000) * 1e-3;
+    FL_TRY(fl_alloc_array((size_t)head->n_workers, sizeof *desk->values.workers,
+                          (void **)&desk->values.workers));
+    FL_TRY(fl_metrics_serve(listener, head->n_workers, &desk->server));
+    fl_metrics_watch(head);
+    return FL_OK;
+}
+
+void fl_metrics_close(fl_head *head)
+{
+    fl_metrics_desk *desk = head->metrics;
+    if (desk != NULL) {
+        fl_metrics_stop(&desk->server);
+        fl_free(desk->values.workers);
+        fl_free(desk);
+        head->metrics = NULL;
+    }
+}
+
+const char *fl_metrics_url(const fl_head *head)
+{
+    return head->options->metrics == NULL ? NULL : head->options->metrics->url;
+}
