@@ -22,6 +22,7 @@ typedef struct head {
 struct fl_exchange {
     fl_net *net;
     int rank, size;
+    bool direct;
     uint64_t tag;
     uint64_t round, n_posted;    /* rounds done, and rounds whose messages are expected */
     size_t blob_bytes;           /* head and max_bytes */
@@ -31,19 +32,21 @@ struct fl_exchange {
     fl_net_buffer **out_buffers; /* [size] */
 };
 
-static bool direct(const fl_exchange *x)
-{
-    return x->size <= FL_EXCHANGE_DIRECT;
-}
-
 static bool linked(const fl_exchange *x, int peer)
 {
-    return peer != x->rank && (direct(x) || x->rank == 0 || peer == 0);
+    return peer != x->rank && (x->direct || x->rank == 0 || peer == 0);
 }
 
 static size_t slot_of(const fl_exchange *x, uint64_t round, int peer)
 {
     return (size_t)(round % N_SLOTS) * (size_t)x->size + (size_t)peer;
+}
+
+/* What fails because a spare peer is gone is no failure. */
+static fl_status unless_lost(const fl_exchange *x, int peer, fl_status status)
+{
+    return status != FL_OK && fl_net_lost(x->net, peer) && fl_net_state(x->net) == FL_OK ? FL_OK
+                                                                                         : status;
 }
 
 /* Expect the messages of this round and the next. Before anything is sent in this round: who has
@@ -53,8 +56,9 @@ static fl_status post(fl_exchange *x)
     for (; x->n_posted <= x->round + 1; x->n_posted++) {
         for (int peer = 0; peer < x->size; peer++) {
             if (linked(x, peer)) {
-                FL_TRY(fl_net_recv(x->in_buffers[slot_of(x, x->n_posted, peer)], peer, x->tag, 0,
-                                   x->in_bytes));
+                FL_TRY(unless_lost(x, peer,
+                                   fl_net_recv(x->in_buffers[slot_of(x, x->n_posted, peer)], peer,
+                                               x->tag, 0, x->in_bytes)));
             }
         }
     }
@@ -82,18 +86,19 @@ static fl_status make_buffers(fl_exchange *x, size_t out_bytes)
     return FL_OK;
 }
 
-fl_status fl_exchange_create(fl_net *net, int rank, int size, uint64_t tag, size_t max_bytes,
-                             fl_exchange **out)
+fl_status fl_exchange_create(fl_net *net, int rank, int size, int most_direct, uint64_t tag,
+                             size_t max_bytes, fl_exchange **out)
 {
     fl_exchange *x = NULL;
     FL_TRY(fl_alloc(sizeof *x, (void **)&x));
     x->net = net;
     x->rank = rank;
     x->size = size;
+    x->direct = size <= most_direct;
     x->tag = tag;
     x->blob_bytes = sizeof(head) + max_bytes;
     size_t table_bytes = sizeof(head) + max_bytes * (size_t)size;
-    x->in_bytes = direct(x) || rank == 0 ? x->blob_bytes : table_bytes;
+    x->in_bytes = x->direct || rank == 0 ? x->blob_bytes : table_bytes;
     fl_status status = make_buffers(x, table_bytes);
     if (status != FL_OK) {
         fl_exchange_destroy(&x);
@@ -142,7 +147,8 @@ static fl_status send_to_all(fl_exchange *x, size_t message_bytes)
 {
     for (int peer = 0; peer < x->size; peer++) {
         if (linked(x, peer)) {
-            FL_TRY(fl_net_send(x->out_buffers[peer], peer, x->tag, 0, message_bytes));
+            FL_TRY(unless_lost(x, peer,
+                               fl_net_send(x->out_buffers[peer], peer, x->tag, 0, message_bytes)));
         }
     }
     return FL_OK;
@@ -152,7 +158,7 @@ static fl_status wait_sent(fl_exchange *x, int64_t deadline_us)
 {
     for (int peer = 0; peer < x->size; peer++) {
         if (linked(x, peer)) {
-            FL_TRY(fl_net_wait_send(x->out_buffers[peer], deadline_us));
+            FL_TRY(unless_lost(x, peer, fl_net_wait_send(x->out_buffers[peer], deadline_us)));
         }
     }
     return FL_OK;
@@ -167,7 +173,12 @@ static fl_status collect(fl_exchange *x, uint32_t generation, size_t size_bytes,
             continue;
         }
         size_t slot = slot_of(x, x->round, peer);
-        FL_TRY(fl_net_wait_recv(x->in_buffers[slot], deadline_us));
+        fl_status came = fl_net_wait_recv(x->in_buffers[slot], deadline_us);
+        FL_TRY(unless_lost(x, peer, came));
+        if (came != FL_OK) {
+            memset(all + (size_t)peer * size_bytes, 0, size_bytes);
+            continue;
+        }
         const unsigned char *message = x->in + slot * x->in_bytes;
         head h;
         memcpy(&h, message, sizeof h);
@@ -213,13 +224,13 @@ fl_status fl_exchange_run(fl_exchange *x, uint32_t generation, const void *mine,
     memmove(rows + (size_t)x->rank * size_bytes, mine, size_bytes);
     fl_status found = FL_OK;
     head h = {.generation = generation, .round = x->round, .size_bytes = size_bytes};
-    bool through_me = !direct(x) && x->rank == 0;
+    bool through_me = !x->direct && x->rank == 0;
     if (!through_me) {
         memcpy(x->out, &h, sizeof h);
         memcpy(x->out + sizeof h, rows + (size_t)x->rank * size_bytes, size_bytes);
         FL_TRY(send_to_all(x, sizeof h + size_bytes));
     }
-    if (direct(x) || through_me) {
+    if (x->direct || through_me) {
         FL_TRY(collect(x, generation, size_bytes, rows, &found, deadline_us));
     } else {
         FL_TRY(take_table(x, generation, size_bytes, rows, &found, deadline_us));

@@ -2,8 +2,8 @@
  * the message group stand on. Buffers are fixed at the beginning and receives are posted one round
  * ahead, so that a round costs one message each way.
  *
- * Up to FL_EXCHANGE_DIRECT members send to each other directly; more go through member 0, for
- * N (N - 1) messages cost more than the second hop. */
+ * Few members send to each other directly; many go through member 0, for N (N - 1) messages cost
+ * more than the second hop. */
 #ifndef FL_AUTODP_EXCHANGE_H
 #define FL_AUTODP_EXCHANGE_H
 
@@ -11,16 +11,17 @@
 
 #include <stdint.h>
 
-enum { FL_EXCHANGE_DIRECT = 4 };
-
 typedef struct fl_exchange fl_exchange;
 
-/* max_bytes: the most one member may give. tag: not used by anything else on this net. */
-fl_status fl_exchange_create(fl_net *net, int rank, int size, uint64_t tag, size_t max_bytes,
-                             fl_exchange **out) FL_MUST_CHECK;
+/* max_bytes: the most one member may give. tag: not used by anything else on this net.
+ * most_direct: up to so many members talk directly. */
+fl_status fl_exchange_create(fl_net *net, int rank, int size, int most_direct, uint64_t tag,
+                             size_t max_bytes, fl_exchange **out) FL_MUST_CHECK;
 void fl_exchange_destroy(fl_exchange **exchange);
 
-/* mine [size_bytes], the same size everywhere, into all [size][size_bytes] of every member.
+/* mine [size_bytes], the same size everywhere, into all [size][size_bytes] of every member. The row
+ * of a spare peer that was lost (fl_net_spare) is zeros; one that dies just now may be zeros for
+ * some members only. Member 0 must not be spare where not all talk directly.
  * Returns  FL_ESTALE when a member gave another generation, FL_EINTERNAL when it gave another
  *          size; the exchange is still good then
  * Threads  one at a time */

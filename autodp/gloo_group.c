@@ -10,6 +10,9 @@
 
 enum { BROADCAST_CHUNK_BYTES = 1 << 20, BROADCAST_WINDOW = 4 };
 
+/* Members that add up their scalars directly. */
+enum { SUM_DIRECT = 4 };
+
 static void group_close(fl_group *group)
 {
     gloo_group *g = (gloo_group *)group;
@@ -28,8 +31,8 @@ static fl_status set_up(gloo_group *g)
 {
     size_t sum_bytes = FL_GROUP_SUM_MAX * sizeof(double);
     FL_TRY(fl_alloc_array((size_t)g->base.size, sum_bytes, (void **)&g->sum_rows));
-    return fl_exchange_create(g->net, g->base.index, g->base.size, fl_tag(FL_TAG_SUM, 0), sum_bytes,
-                              &g->sums);
+    return fl_exchange_create(g->net, g->base.index, g->base.size, SUM_DIRECT,
+                              fl_tag(FL_TAG_SUM, 0), sum_bytes, &g->sums);
 }
 
 static fl_status group_open(const fl_group_options *options, fl_group **out)

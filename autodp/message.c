@@ -10,6 +10,10 @@
 
 enum { GATHER_MAX_BYTES = 4096 };
 
+/* Members that gather directly: gathers are rare, and one that goes through a member is lost with
+ * it. */
+enum { GATHER_DIRECT = 64 };
+
 static const uint32_t tell_magic = 0x464c544c; /* FLTL */
 
 typedef struct tell_head {
@@ -57,8 +61,8 @@ static const size_t told_bytes = sizeof(tell_head) + FL_MESSAGE_MAX_BYTES;
 
 static fl_status set_up(fl_message_group *g)
 {
-    FL_TRY(fl_exchange_create(g->net, g->rank, g->size, fl_tag(FL_TAG_GATHER, 0), GATHER_MAX_BYTES,
-                              &g->exchange));
+    FL_TRY(fl_exchange_create(g->net, g->rank, g->size, GATHER_DIRECT, fl_tag(FL_TAG_GATHER, 0),
+                              GATHER_MAX_BYTES, &g->exchange));
     FL_TRY(fl_alloc(told_bytes, (void **)&g->told));
     FL_TRY(fl_net_buffer_create(g->net, g->told, told_bytes, &g->in));
     FL_TRY(fl_alloc_array((size_t)g->size, sizeof(fl_net_buffer *), (void **)&g->out));
@@ -138,6 +142,36 @@ void fl_message_abort(fl_message_group *group, fl_status why)
     fl_net_abort(group->net, why);
 }
 
+fl_status fl_message_state(fl_message_group *group)
+{
+    return fl_net_state(group->net);
+}
+
+fl_status fl_message_spare(fl_message_group *group, const bool *spare)
+{
+    bool through_one = group->size > GATHER_DIRECT;
+    fl_status status = FL_OK;
+    for (int peer = 0; peer < group->size; peer++) {
+        bool can = spare[group->ranks[peer]] && peer != group->rank && !(through_one && peer == 0);
+        fl_status one = fl_net_spare(group->net, peer, can);
+        status = status == FL_OK ? one : status;
+    }
+    return status;
+}
+
+bool fl_message_lost(fl_message_group *group, int rank)
+{
+    int peer = index_of(group, rank);
+    return peer >= 0 && fl_net_lost(group->net, peer);
+}
+
+/* What cannot be told to a spare member that is gone is no failure. */
+static fl_status unless_lost(fl_message_group *g, int peer, fl_status status)
+{
+    return status != FL_OK && fl_net_lost(g->net, peer) && fl_net_state(g->net) == FL_OK ? FL_OK
+                                                                                         : status;
+}
+
 static fl_status tell(fl_message_group *g, uint32_t generation, const void *data, size_t size_bytes,
                       int64_t deadline_us)
 {
@@ -151,12 +185,13 @@ static fl_status tell(fl_message_group *g, uint32_t generation, const void *data
     uint64_t tag = fl_tag(FL_TAG_TELL, 0);
     for (int peer = 0; peer < g->size; peer++) {
         if (peer != g->rank) {
-            FL_TRY(fl_net_send(g->out[peer], peer, tag, 0, sizeof h + size_bytes));
+            FL_TRY(unless_lost(g, peer,
+                               fl_net_send(g->out[peer], peer, tag, 0, sizeof h + size_bytes)));
         }
     }
     for (int peer = 0; peer < g->size; peer++) {
         if (peer != g->rank) {
-            FL_TRY(fl_net_wait_send(g->out[peer], deadline_us));
+            FL_TRY(unless_lost(g, peer, fl_net_wait_send(g->out[peer], deadline_us)));
         }
     }
     return FL_OK;

@@ -28,6 +28,7 @@ typedef struct fl_message_options {
 fl_status fl_message_open(const fl_message_options *options, fl_message_group **out) FL_MUST_CHECK;
 void fl_message_close(fl_message_group **group);
 void fl_message_abort(fl_message_group *group, fl_status why); /* threads: any */
+fl_status fl_message_state(fl_message_group *group);           /* FL_OK, or why it is broken */
 
 /* The rank of the index-th member: whose row `index` of a gather is. */
 int fl_message_rank(const fl_message_group *group, int index);
@@ -35,6 +36,13 @@ int fl_message_rank(const fl_message_group *group, int index);
 /* `group` serves from here on in the place of `before`: it counts its operations on, so that who
  * has come to which of them can be told. */
 void fl_message_follow(fl_message_group *group, const fl_message_group *before);
+
+/* spare [ranks of the run]: whom the run can do without from now on. When such a member dies, what
+ * is told goes to the others, and its row of a gather is zeros; state from it or to it fails with
+ * FL_EPEER. When any other dies, the group is broken. FL_EPEER: one that is needed was lost before.
+ * Threads: any. */
+fl_status fl_message_spare(fl_message_group *group, const bool *spare) FL_MUST_CHECK;
+bool fl_message_lost(fl_message_group *group, int rank);
 
 /* Rank `root` tells everybody `data` [*size_bytes]; the others receive it into data
  * [FL_MESSAGE_MAX_BYTES] and learn its size. All call with their own generation; a message of

@@ -6,6 +6,7 @@
  * 3. watch: Gloo does not wake who is in the middle of a message when the other end dies. So every
  *    pair also has a receive posted on a tag that nobody sends to; Gloo fails it when the pair
  *    dies, and the watch thread, asleep on it, breaks the net.
+ *    A peer that is spare breaks nothing: only who waits for it is woken.
  * 4. close: a bye to all, so that their watch threads know that the end of the connection was
  * meant.
  *
@@ -78,8 +79,8 @@ struct fl_net_buffer {
     fl_net *net;
     std::unique_ptr<UnboundBuffer> unbound;
     fl_net_buffer *previous, *next;
-    int send_peer, recv_peer;   /* of the operation started last, for messages */
-    std::atomic<int> under_way; /* operations started and not finished */
+    std::atomic<int> send_peer, recv_peer; /* of the operation started last */
+    std::atomic<int> under_way;            /* operations started and not finished */
 };
 
 struct fl_net {
@@ -96,6 +97,7 @@ struct fl_net {
     std::atomic<int> state;    /* fl_status */
     std::atomic<bool> leaving; /* the watch thread is to end */
     bool disconnected;
+    std::vector<bool> spare, lost; /* [size] */
     std::thread watch;
 
     std::vector<Hello> hellos; /* [size]; mine is what I send */
@@ -128,6 +130,57 @@ static void break_net(fl_net *net, fl_status why, const char *reason)
     if (net->watched != nullptr) {
         net->watched->abortWaitRecv();
     }
+}
+
+/* Only who has an operation under way with this peer. The mutex is held. */
+static void wake_waiters_for(fl_net *net, int peer)
+{
+    for (fl_net_buffer *b = net->buffers; b != nullptr; b = b->next) {
+        if (b->under_way.load() > 0 && b->recv_peer.load() == peer) {
+            b->unbound->abortWaitRecv();
+        }
+        if (b->under_way.load() > 0 && b->send_peer.load() == peer) {
+            b->unbound->abortWaitSend();
+        }
+    }
+}
+
+/* A spare peer that died is lost, and nothing else is; the net breaks for any other. */
+static void lose_peer(fl_net *net, int peer, const char *reason)
+{
+    {
+        std::lock_guard<std::mutex> lock(net->mutex);
+        if (net->spare[size_t(peer)]) {
+            if (!net->lost[size_t(peer)]) {
+                net->lost[size_t(peer)] = true;
+                wake_waiters_for(net, peer);
+            }
+            return;
+        }
+    }
+    break_net(net, FL_EPEER, reason);
+}
+
+extern "C" fl_status fl_net_spare(fl_net *net, int peer, bool spare)
+{
+    std::lock_guard<std::mutex> lock(net->mutex);
+    net->spare[size_t(peer)] = spare;
+    return spare || !net->lost[size_t(peer)]
+               ? FL_OK
+               : fl_fail(FL_EPEER, "net %s: member %d was lost", net->name.c_str(), peer);
+}
+
+extern "C" bool fl_net_lost(fl_net *net, int peer)
+{
+    std::lock_guard<std::mutex> lock(net->mutex);
+    return net->lost[size_t(peer)];
+}
+
+static fl_status failed_with(fl_net *net, int peer)
+{
+    return net->state.load() != FL_OK
+               ? refused(net)
+               : fl_fail(FL_EPEER, "net %s: member %d was lost", net->name.c_str(), peer);
 }
 
 /* Gloo tells its failures apart by their text alone. */
@@ -180,7 +233,10 @@ static std::unique_ptr<UnboundBuffer> watch_pairs(fl_net *net, std::vector<bool>
                 char reason[256];
                 snprintf(reason, sizeof reason, "member %d was lost: %s", peer,
                          plain(failure.what()));
-                break_net(net, FL_EPEER, reason);
+                lose_peer(net, peer, reason);
+                if (net->state.load() == FL_OK) {
+                    continue;
+                }
             }
             return nullptr;
         }
@@ -531,6 +587,8 @@ extern "C" fl_status fl_net_open(const fl_net_options *options, fl_net **out)
         net->name = options->name;
         net->byes.assign(size_t(net->size), 0);
         net->never.assign(size_t(net->size), 0);
+        net->spare.assign(size_t(net->size), false);
+        net->lost.assign(size_t(net->size), false);
         if (net->size > 1) {
             status = open_mesh(net, options);
             if (status == FL_OK) {
@@ -698,9 +756,12 @@ static fl_status start(fl_net_buffer *b, bool sending, int peer, uint64_t tag, s
         return fl_fail(FL_EINVAL, "net %s: %zu bytes at %zu of a buffer of %zu", net->name.c_str(),
                        size_bytes, offset, b->unbound->size);
     }
+    (sending ? b->send_peer : b->recv_peer).store(peer);
+    if (fl_net_lost(net, peer)) {
+        return failed_with(net, peer);
+    }
     try {
         b->under_way.fetch_add(1);
-        (sending ? b->send_peer : b->recv_peer) = peer;
         if (sending) {
             b->unbound->send(peer, tag, offset, size_bytes);
         } else {
@@ -710,8 +771,12 @@ static fl_status start(fl_net_buffer *b, bool sending, int peer, uint64_t tag, s
         char reason[256];
         snprintf(reason, sizeof reason, "%s member %d: %s",
                  sending ? "sending to" : "receiving from", peer, plain(failure.what()));
-        break_net(net, is_timeout(failure.what()) ? FL_EDEADLINE : FL_EPEER, reason);
-        return refused(net);
+        if (is_timeout(failure.what())) {
+            break_net(net, FL_EDEADLINE, reason);
+        } else {
+            lose_peer(net, peer, reason);
+        }
+        return failed_with(net, peer);
     }
     return FL_OK;
 }
@@ -723,17 +788,20 @@ static fl_status finish(fl_net_buffer *b, bool sending, int64_t deadline_us)
         return refused(net);
     }
     int64_t limit_ms = std::min(fl_left_ms(deadline_us), net->wait_timeout_ms);
+    int peer = (sending ? b->send_peer : b->recv_peer).load();
+    if (fl_net_lost(net, peer)) {
+        return failed_with(net, peer); /* also what was not started because of that */
+    }
     try {
         bool finished = sending ? b->unbound->waitSend(nullptr, milliseconds(limit_ms))
                                 : b->unbound->waitRecv(nullptr, milliseconds(limit_ms));
         if (!finished) {
-            return refused(net);
+            return failed_with(net, peer);
         }
         b->under_way.fetch_sub(1);
         return FL_OK;
     } catch (const std::exception &failure) {
         char reason[256];
-        int peer = sending ? b->send_peer : b->recv_peer;
         const char *what = sending ? "sending to" : "receiving from";
         if (is_timeout(failure.what())) {
             snprintf(reason, sizeof reason, "%s member %d took longer than %lld ms", what, peer,
@@ -741,9 +809,9 @@ static fl_status finish(fl_net_buffer *b, bool sending, int64_t deadline_us)
             break_net(net, FL_EDEADLINE, reason);
         } else {
             snprintf(reason, sizeof reason, "%s member %d: %s", what, peer, plain(failure.what()));
-            break_net(net, FL_EPEER, reason);
+            lose_peer(net, peer, reason);
         }
-        return refused(net);
+        return failed_with(net, peer);
     }
 }
 

@@ -58,6 +58,14 @@ void fl_net_abort(fl_net *net, fl_status why);
 /* FL_OK, or why the net is broken. */
 fl_status fl_net_state(fl_net *net);
 
+/* Say that the net can do without this peer, or cannot any more. The death of a spare peer breaks
+ * nothing: operations with it fail with FL_EPEER, and only they. Until now no peer is spare.
+ * Returns FL_EPEER when a peer that is needed from now on was lost before. Threads: any. */
+fl_status fl_net_spare(fl_net *net, int peer, bool spare) FL_MUST_CHECK;
+
+/* Whether a spare peer has died. Threads: any. */
+bool fl_net_lost(fl_net *net, int peer);
+
 /* Register memory (borrowed). Several operations a direction may be under way on a buffer if all go
  * to the same peer: they finish in the order in which they were started, one wait each. One thread
  * a direction. */

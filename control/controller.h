@@ -168,6 +168,15 @@ typedef struct fl_mfu {
     double share;
 } fl_mfu;
 
+/* The worker that was lost last and that the run goes on without. */
+typedef struct fl_spared {
+    int rank; /* -1: none */
+    fl_loss_kind kind;
+    int64_t lost_us;
+    bool told;                         /* that the run goes on; a vote may still be out */
+    char text[FL_WIRE_TEXT_MAX + 256]; /* what became of it */
+} fl_spared;
+
 typedef struct fl_ctl fl_ctl;
 typedef struct fl_metrics_desk fl_metrics_desk;
 
@@ -212,8 +221,9 @@ typedef struct fl_head {
     int64_t moved_sum, moved_us; /* steps of all workers, and when that last changed */
     int64_t told_stall_us;       /* when a run that does not move was last mentioned */
     int n_stops;                 /* signals of the user */
-    fl_loss_kind loss;
-    int lost; /* rank; -1: nobody */
+    fl_spared spared;
+    fl_loss_kind loss; /* that ends the run */
+    int lost;          /* rank; -1: nobody */
     int64_t lost_us;
     fl_status status;
     struct fl_stragglers *stragglers;
@@ -280,6 +290,13 @@ void fl_elastic_watch(fl_head *head, int64_t now_us);
 fl_status fl_elastic_ask(fl_head *head, const fl_plan *next, int64_t due_step,
                          const char *why) FL_MUST_CHECK;
 
+/* Worker `rank` is lost and the run goes on without it: no later plan counts on it, and what is
+ * being prepared is cancelled. */
+void fl_elastic_without(fl_head *head, int rank, const char *why);
+
+/* Whether the plan that is being voted for, or gone over to, has a stage for this worker. */
+bool fl_elastic_counts_on(const fl_head *head, int rank);
+
 void fl_elastic_prepared(fl_head *head, const fl_worker *worker, const fl_prepared_report *report);
 void fl_elastic_moved(fl_head *head, fl_worker *worker, const fl_transition_parts *parts);
 
@@ -302,6 +319,9 @@ void fl_decide_place(const fl_head *head, fl_plan *next);
 /* The best plan with F blocks frozen because somebody wants it so, as it would be chosen for a
  * policy; it is told as an event. Returns FL_EBUDGET and others, with why there is none. */
 fl_status fl_decide_by_hand(fl_head *head, int F, const char *why, fl_plan *next) FL_MUST_CHECK;
+
+/* Whether a worker keeps moments of frozen layers, for a thaw. */
+bool fl_decide_keeps(const fl_head *head, int rank);
 
 /* Whether every worker has room for `next` when the running plan gives way to it: FL_EBUDGET with
  * the numbers if not. */
@@ -477,6 +497,7 @@ void fl_story_stopping(fl_head *head, const char *signal_name);
 void fl_story_steered(fl_head *head, const fl_steer *steer, const fl_steered_report *report);
 void fl_story_stalled(fl_head *head, int64_t now_us);
 void fl_story_lost(fl_head *head);
+void fl_story_spared(fl_head *head);
 void fl_story_over(fl_head *head, const fl_run_result *result);
 
 #endif

@@ -410,6 +410,18 @@ bool fl_decide_next(fl_head *head, fl_plan *next, char *why, size_t size_bytes)
     return true;
 }
 
+bool fl_decide_keeps(const fl_head *head, int rank)
+{
+    const fl_plan_input *input = head->options->plan_input;
+    int n = head->decide.attic == NULL ? 0 : fl_model_n_layers(input->model);
+    for (int layer = 0; layer < n; layer++) {
+        if (head->decide.attic[layer] == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- what a transition teaches ---- */
 
 void fl_decide_switching(fl_head *head)

@@ -301,6 +301,38 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* When all have gone over who are there to go. */
+static void look_whether_over(fl_head *head)
+{
+    fl_elastic *e = &head->elastic;
+    if (e->state == FL_ELASTIC_COMMITTING && e->n_over > 0 &&
+        e->n_over >= fl_plan_members(&e->before)) {
+        forget_addresses(head);
+        record(head, true, e->first_step, e->why);
+        add_up(e);
+        fl_decide_switched(head);
+        fl_story_transition(head);
+        settle(head);
+    }
+}
+
+bool fl_elastic_counts_on(const fl_head *head, int rank)
+{
+    const fl_elastic *e = &head->elastic;
+    return e->state == FL_ELASTIC_COMMITTING && fl_plan_place(&e->next, rank).active;
+}
+
+void fl_elastic_without(fl_head *head, int rank, const char *why)
+{
+    fl_elastic *e = &head->elastic;
+    head->usable.drained[rank] = true;
+    head->plan.departed[rank] = e->before.departed[rank] = e->next.departed[rank] = true;
+    if (e->state == FL_ELASTIC_PREPARING && head->n_stops == 0) {
+        cancel(head, why);
+    }
+    look_whether_over(head);
+}
+
 /* The first worker that has gone over brings the head along; the last one ends the transition. Who
  * departs has given away all that it had, and has reported all that it did. */
 void fl_elastic_moved(fl_head *head, fl_worker *worker, const fl_transition_parts *parts)
@@ -335,12 +367,6 @@ void fl_elastic_moved(fl_head *head, fl_worker *worker, const fl_transition_part
         worker->departed = true;
         worker->departed_us = fl_now_us();
     }
-    if (++e->n_over == fl_plan_members(&e->before)) {
-        forget_addresses(head);
-        record(head, true, e->first_step, e->why);
-        add_up(e);
-        fl_decide_switched(head);
-        fl_story_transition(head);
-        settle(head);
-    }
+    e->n_over++;
+    look_whether_over(head);
 }

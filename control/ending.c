@@ -2,6 +2,7 @@
  *
  *     all done ──────────────────────────> FINISHING ──(all left)──────────────> OVER
  *     a worker lost ── ABORT to all ─────> ENDING ──(all left, or SIGKILL)─────> OVER, FL_EFAILED
+ *                   └─ nobody needs it ──> as before, without it
  *     first Ctrl-C ── verdict to the speaker ──> as "all done" ────────────────> FL_ESTOPPED
  *     second ── SIGKILL to all ────────────────────────────────────────────────> OVER, FL_ESTOPPED
  */
@@ -63,6 +64,56 @@ static void end_for(fl_head *head, fl_loss_kind kind, int rank, int64_t now_us)
     head->state = FL_HEAD_ENDING;
     head->deadline_us = now_us + head->limits.grace_us;
     fl_story_lost(head);
+}
+
+static bool others_failed(const fl_head *head, int rank)
+{
+    for (int i = 0; i < head->n_workers; i++) {
+        if (i != rank && head->workers[i].failed_us != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the generation that runs needs nothing of it. */
+static bool is_spare(const fl_head *head, fl_loss_kind kind, int rank)
+{
+    const fl_worker *w = &head->workers[rank];
+    return head->state == FL_HEAD_RUNNING && kind != FL_LOSS_STUCK && !w->place.active &&
+           !fl_decide_keeps(head, rank) && !others_failed(head, rank);
+}
+
+static void go_on_without(fl_head *head, fl_loss_kind kind, int rank, int64_t now_us)
+{
+    fl_worker *w = &head->workers[rank];
+    fl_spared *s = &head->spared;
+    *s = (fl_spared){.rank = rank, .kind = kind, .lost_us = now_us};
+    fl_watch_text(w, kind, now_us, s->text, sizeof s->text);
+    if (w->exited_us == 0) {
+        fl_spawn_kill(w, 1); /* so that nobody waits for what it might still say */
+    }
+    w->departed = w->told_exit = true;
+    w->departed_us = now_us;
+    fl_elastic_without(head, rank, s->text);
+}
+
+/* One that was to join may have died before the vote or after it: the others tell by going over,
+ * by failing to, or by staying. */
+static void watch_spared(fl_head *head, int64_t now_us)
+{
+    fl_spared *s = &head->spared;
+    int64_t memory_us = head->options->job->fault.detect_ms * 1000;
+    if (s->rank < 0) {
+        return;
+    }
+    if (head->workers[s->rank].place.active ||
+        (now_us - s->lost_us < memory_us && others_failed(head, s->rank))) {
+        end_for(head, s->kind, s->rank, now_us);
+    } else if (!s->told && !fl_elastic_counts_on(head, s->rank)) {
+        s->told = true;
+        fl_story_spared(head);
+    }
 }
 
 /* ---- the user's wish ---- */
@@ -211,8 +262,12 @@ static void watch_losses(fl_head *head, int64_t now_us)
 {
     int who = -1;
     fl_loss_kind kind = fl_watch_judge(head->workers, head->n_workers, &head->limits, now_us, &who);
-    if (kind != FL_LOSS_NONE) {
+    if (kind != FL_LOSS_NONE && is_spare(head, kind, who)) {
+        go_on_without(head, kind, who, now_us);
+    } else if (kind != FL_LOSS_NONE) {
         end_for(head, kind, who, now_us);
+    } else {
+        watch_spared(head, now_us);
     }
 }
 

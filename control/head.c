@@ -211,7 +211,7 @@ fl_status fl_head_run(const fl_head_options *options, fl_run_result *result)
     head->options = &head->own_options;
     head->plan = *options->plan;
     head->n_workers = options->plan->n_workers;
-    head->lost = -1;
+    head->lost = head->spared.rank = -1;
     head->files.steps_fd = head->files.events_fd = -1;
     fl_signals_block(&head->signals);
     fl_status status = run(head, result != NULL ? result : &own);

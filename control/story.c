@@ -246,25 +246,40 @@ void fl_story_stalled(fl_head *head, int64_t now_us)
         last->rank, (long long)last->steps, last->operation, waits[0] == 0 ? "" : "; ", waits);
 }
 
-void fl_story_lost(fl_head *head)
+static fl_json *begin_loss(fl_head *head, const fl_worker *w, fl_loss_kind how, bool goes_on)
 {
-    const fl_worker *w = &head->workers[head->lost];
     fl_json *j = begin(head, "worker.lost");
     fl_json_integer(j, "rank", w->rank);
     fl_json_integer(j, "pid", w->pid);
-    fl_json_text(j, "how", fl_watch_kind_text(head->loss));
-    if (head->loss == FL_LOSS_KILLED) {
+    fl_json_bool(j, "goes_on", goes_on);
+    fl_json_text(j, "how", fl_watch_kind_text(how));
+    if (how == FL_LOSS_KILLED) {
         fl_json_integer(j, "signal", WTERMSIG(w->wait_status));
-    } else if (head->loss == FL_LOSS_EXITED) {
+    } else if (how == FL_LOSS_EXITED) {
         fl_json_integer(j, "exit_code", WEXITSTATUS(w->wait_status));
-    } else if (head->loss == FL_LOSS_REPORTED) {
+    } else if (how == FL_LOSS_REPORTED) {
         fl_json_text(j, "status", fl_status_text(w->failure));
     }
     fl_json_integer(j, "steps", w->steps);
     fl_json_text(j, "operation", w->operation);
+    return j;
+}
+
+void fl_story_lost(fl_head *head)
+{
+    fl_json *j = begin_loss(head, &head->workers[head->lost], head->loss, false);
     fl_json_text(j, "waits", head->waits);
     fl_json_text(j, "message", head->message);
     end(head);
+}
+
+void fl_story_spared(fl_head *head)
+{
+    const fl_spared *s = &head->spared;
+    fl_json *j = begin_loss(head, &head->workers[s->rank], s->kind, true);
+    fl_json_text(j, "message", s->text);
+    end(head);
+    fl_progress_note(&head->progress, "%s; the run goes on without it", s->text);
 }
 
 static void result_fields(fl_json *j, const fl_run_result *result)

@@ -2,7 +2,9 @@
  *   ① PREPARE heard: the porter opens g+1 beside g, training goes on,  fl_transition_prepare
  *     and makes ready what will be sent and received                   open_next
  *   ② it is ready or refuses: the porter tells the head                answer
- *   ③ COMMIT heard at a control point: all vote                        vote
+ *   ③ COMMIT heard at a control point: all vote; where somebody could  vote
+ *     be spared, its death in the vote may have been seen by some only:
+ *     who trains sums up, and the speaker tells who stands by          agree
  *   ④ every layer's state moves to its new owners; if g and g+1 do     migrate
  *     not fit side by side, g first gives up all but its state
  *   ⑤ g+1 is what trains; the porter closes g                          switch_over
@@ -207,10 +209,40 @@ static ballot ballot_of(const fl_worker_state *w)
     ballot mine = {0, 0};
     if (w->next != NULL) {
         bool sound = w->next->group == NULL || fl_group_state(w->next->group) == FL_OK;
+        sound =
+            sound && (w->next->messages == NULL || fl_message_state(w->next->messages) == FL_OK);
         mine.generation = w->next->plan.generation;
         mine.ready = sound && atomic_load(&w->porter.state) == FL_PREPARE_READY;
     }
     return mine;
+}
+
+/* A dead worker does not hinder a plan that counts it among the departed. */
+static bool is_missed(const fl_worker_state *w, int rank)
+{
+    return w->next == NULL || !w->next->plan.departed[rank] || !fl_message_lost(w->messages, rank);
+}
+
+/* against  in: who is against it as this worker has heard; out: as all have agreed */
+static fl_status agree(fl_worker_state *w, int *against)
+{
+    const fl_plan *now = &w->now->plan;
+    int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
+    unsigned char message[FL_MESSAGE_MAX_BYTES];
+    size_t size_bytes = sizeof *against;
+    if (fl_plan_members(now) == now->K * now->R) {
+        return FL_OK; /* nobody can be spared, so all have heard the same */
+    }
+    if (w->now->place.active) {
+        double sums[2] = {*against >= 0, *against >= 0 ? *against : 0};
+        FL_TRY(fl_group_sum(w->now->group, sums, 2, deadline_us));
+        *against = sums[0] > 0.0 ? (int)(sums[1] / sums[0]) : -1;
+    }
+    memcpy(message, against, sizeof *against);
+    FL_TRY(fl_message_tell(w->messages, now->rank_of[0], now->generation, message, &size_bytes,
+                           deadline_us));
+    memcpy(against, message, sizeof *against);
+    return FL_OK;
 }
 
 /* against  out: the first worker that is not ready to go over to the same generation as the others,
@@ -223,11 +255,12 @@ static fl_status vote(fl_worker_state *w, int *against)
                                          all, fl_deadline_us(w->c->job->fault.deadline_ms));
     *against = -1;
     for (int i = n - 1; status == FL_OK && i >= 0; i--) {
-        if (!all[i].ready || all[i].generation != all[0].generation) {
-            *against = fl_message_rank(w->messages, i);
+        int rank = fl_message_rank(w->messages, i);
+        if ((!all[i].ready || all[i].generation != mine.generation) && is_missed(w, rank)) {
+            *against = rank;
         }
     }
-    return status;
+    return status == FL_OK ? agree(w, against) : status;
 }
 
 /* The head has asked for a vote and must hear how it ended. */
@@ -331,6 +364,7 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
         stay(w, against);
         return FL_OK;
     }
+    FL_TRY(fl_worker_spare(w, &w->next->plan));
     int64_t voted = fl_now_us();
     fl_migrate_stats stats;
     fl_link_doing(w->link, "transition: migration");
@@ -343,6 +377,7 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     fl_flight_enter(FL_FLIGHT_SWITCH, -1, -1, 0);
     int64_t migrated = fl_now_us();
     switch_over(w);
+    FL_TRY(fl_worker_spare(w, NULL));
     *switched = true;
     fl__reach("switch", w);
     fl_flight_leave();

@@ -24,6 +24,29 @@
 
 typedef fl_worker_state worker;
 
+/* ---- who can be spared ---- */
+
+static bool keeps_moments(const worker *w, int rank)
+{
+    for (int layer = 0; layer < w->attic.n_layers; layer++) {
+        if (w->attic.rank[layer] == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+fl_status fl_worker_spare(worker *w, const fl_plan *next)
+{
+    const fl_plan *now = &w->now->plan;
+    bool spare[FL_MAX_WORKERS];
+    for (int rank = 0; rank < now->n_workers; rank++) {
+        spare[rank] = !fl_plan_place(now, rank).active && !keeps_moments(w, rank) &&
+                      (next == NULL || !fl_plan_place(next, rank).active);
+    }
+    return fl_message_spare(w->messages, spare);
+}
+
 /* ---- ④ ---- */
 
 /* Everybody must be about to run the same plan: a difference is a defect worth ending for. */
@@ -40,9 +63,11 @@ static fl_status meet(worker *w)
     fl_status status = fl_message_gather(w->messages, plan->generation, &mine, sizeof mine, all,
                                          fl_deadline_us(w->c->job->fault.deadline_ms));
     for (int i = 0; status == FL_OK && i < n; i++) {
-        if (memcmp((char *)all + (size_t)i * sizeof mine, &mine, sizeof mine) != 0) {
-            status = fl_fail(FL_EINTERNAL, "worker %d has another plan than worker %d",
-                             fl_message_rank(w->messages, i), w->rank);
+        int rank = fl_message_rank(w->messages, i);
+        if (memcmp((char *)all + (size_t)i * sizeof mine, &mine, sizeof mine) != 0 &&
+            !fl_message_lost(w->messages, rank)) {
+            status =
+                fl_fail(FL_EINTERNAL, "worker %d has another plan than worker %d", rank, w->rank);
         }
     }
     fl_free(all);
@@ -193,6 +218,7 @@ static fl_status run(worker *w, const char *endpoint)
     fl__reach("begin", w);
     fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
     FL_TRY(meet(w));
+    FL_TRY(fl_worker_spare(w, NULL));
     FL_TRY(train(w));
     fl__reach("end", w);
     if (fl_worker_departs(w)) {

@@ -130,6 +130,10 @@ fl_status fl_control_point(fl_worker_state *w, bool any, fl_told *what,
  * something; hear it into *what, and do it. */
 fl_status fl_control_stand_by(fl_worker_state *w, fl_told *what) FL_MUST_CHECK;
 
+/* Let the message group do without whoever has no stage now, nor in `next` (NULL: there is none),
+ * and keeps nothing of a frozen layer. FL_EPEER: one that is needed was lost before. */
+fl_status fl_worker_spare(fl_worker_state *w, const fl_plan *next) FL_MUST_CHECK;
+
 /* ---- steer.c ---- */
 
 /* Do what everybody was told before step `step`; the speaker tells the head. */

@@ -4,6 +4,7 @@
 #include "device/clock.h"
 #include "support/ranks.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -173,12 +174,67 @@ static void test_message__ends_when_the_root_falls(void **state)
     }
 }
 
+/* The last rank falls, and can be spared. */
+typedef struct spare_case {
+    int signal;
+    bool in_gather; /* it falls while the others wait for its row, else while nobody does */
+} spare_case;
+
+static void lose_spare(const rank_env *env)
+{
+    const spare_case *c = env->context;
+    int last = env->size - 1;
+    bool spare[MOST_RANKS] = {false}, nobody[MOST_RANKS] = {false};
+    fl_message_group *group = open_messages(env, PATIENCE_MS);
+    int mine = env->rank + 1, all[MOST_RANKS];
+    spare[last] = true;
+    RANK_OK(fl_message_spare(group, spare));
+    RANK_OK(fl_message_gather(group, 1, &mine, sizeof mine, all, soon()));
+    if (env->rank == last) {
+        raise(c->signal);
+    }
+    while (!c->in_gather && !fl_message_lost(group, last)) {
+        sched_yield();
+    }
+    for (int round = 0; round < 20; round++) {
+        RANK_OK(fl_message_gather(group, 1, &mine, sizeof mine, all, soon()));
+        for (int rank = 0; rank < env->size; rank++) {
+            RANK_CHECK(all[rank] == (rank == last ? 0 : rank + 1));
+        }
+        static char data[FL_MESSAGE_MAX_BYTES];
+        size_t size_bytes = 5;
+        snprintf(data, sizeof data, "%s", env->rank == round % last ? "plan" : "mine");
+        RANK_OK(fl_message_tell(group, round % last, 1, data, &size_bytes, soon()));
+        RANK_CHECK(strcmp(data, "plan") == 0);
+    }
+    RANK_CHECK(fl_message_lost(group, last));
+    RANK_CHECK(!fl_message_lost(group, 0));
+    RANK_CHECK(fl_message_spare(group, nobody) == FL_EPEER);
+    fl_message_close(&group);
+}
+
+/* Catches a group that breaks for one who is not needed, a row of who has gone, and a wait for it.
+ */
+static void test_message__goes_on_without_a_spare_member(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= MOST_RANKS; size++) {
+        for (int in_gather = 0; in_gather < 2; in_gather++) {
+            spare_case c = {SIGKILL, in_gather};
+            rank_end ends[MOST_RANKS] = {RANK_ENDS};
+            ends[size - 1] = RANK_KILLED;
+            assert_int_equal(ranks_run_ending(size, lose_spare, &c, ends, 2 * PATIENCE_MS), 0);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_message__tells_and_gathers),
         cmocka_unit_test(test_message__of_another_generation_is_refused),
         cmocka_unit_test(test_message__ends_when_the_root_falls),
+        cmocka_unit_test(test_message__goes_on_without_a_spare_member),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
