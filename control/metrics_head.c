@@ -147,7 +147,7 @@ fl_status fl_metrics_open(fl_head *head)
     FL_TRY(fl_alloc(sizeof *desk, (void **)&desk));
     head->metrics = desk;
     clock_gettime(CLOCK_REALTIME, &now);
-    desk->values.start_time_s = (double)now.tv_sec + (double)(now.tv_nsec / 1000000) * 1e-3;
+    desk->values.start_time_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     FL_TRY(fl_alloc_array((size_t)head->n_workers, sizeof *desk->values.workers,
                           (void **)&desk->values.workers));
     FL_TRY(fl_metrics_serve(listener, head->n_workers, &desk->server));

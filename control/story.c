@@ -240,6 +240,9 @@ void fl_story_stalled(fl_head *head, int64_t now_us)
     }
     fl_json_close(j, ']');
     end(head);
+    if (last == NULL) {
+        return; /* all have departed: somebody else says so */
+    }
     fl_progress_note(
         &head->progress,
         "no step for %.0f s; worker %d is furthest behind, after step %lld, in: %s%s%s", seconds,

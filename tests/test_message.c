@@ -183,7 +183,7 @@ typedef struct spare_case {
 static void lose_spare(const rank_env *env)
 {
     const spare_case *c = env->context;
-    int last = env->size - 1;
+    const int n_stay = env->size < 2 ? 1 : env->size - 1, last = n_stay;
     bool spare[MOST_RANKS] = {false}, nobody[MOST_RANKS] = {false};
     fl_message_group *group = open_messages(env, PATIENCE_MS);
     int mine = env->rank + 1, all[MOST_RANKS];
@@ -203,8 +203,8 @@ static void lose_spare(const rank_env *env)
         }
         static char data[FL_MESSAGE_MAX_BYTES];
         size_t size_bytes = 5;
-        snprintf(data, sizeof data, "%s", env->rank == round % last ? "plan" : "mine");
-        RANK_OK(fl_message_tell(group, round % last, 1, data, &size_bytes, soon()));
+        snprintf(data, sizeof data, "%s", env->rank == round % n_stay ? "plan" : "mine");
+        RANK_OK(fl_message_tell(group, round % n_stay, 1, data, &size_bytes, soon()));
         RANK_CHECK(strcmp(data, "plan") == 0);
     }
     RANK_CHECK(fl_message_lost(group, last));

@@ -402,7 +402,7 @@ static void test_server__answers(void **state)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char *reply = http_send(r.port, others[i].request, strlen(others[i].request), false);
         if (strncmp(reply, others[i].reply, 12) != 0 &&
-            strncmp(reply + 9, others[i].reply + 9, 3)) {
+            strncmp(reply + 9, others[i].reply + 9, 3) != 0) {
             fail_msg("%s: %.80s", others[i].request, reply);
         }
         free(reply);
