@@ -1,6 +1,7 @@
 /* The examples of docs/commands.md, docs/control.md and docs/report.md, run as they stand there.
  * Would catch: a page that shows what the program no longer does. */
 #include "control/ctl_request.h"
+#include "launcher/cli.h"
 #include "support/page.h"
 #include "support/shell.h"
 
@@ -65,21 +66,39 @@ static void test_commands__a_run_is_reported_as_the_page_shows(void **state)
     run_page("docs/report.md", 3);
 }
 
-/* Would catch: a command without a worked example. */
-static void test_commands__each_command_of_ctl_has_an_example(void **state)
+/* A page [1 << 16], ended by 0. */
+static const char *read_page(const char *name)
 {
-    (void)state;
     static char page[1 << 16];
-    char example[64];
-    FILE *file = fopen(FL_SOURCE_DIR "/docs/control.md", "r");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", FL_SOURCE_DIR, name);
+    FILE *file = fopen(path, "r");
     assert_non_null(file);
     page[fread(page, 1, sizeof page - 1, file)] = '\0';
     fclose(file);
+    return page;
+}
+
+static void check_has_example(const char *page, const char *program, const char *command)
+{
+    char example[64];
+    snprintf(example, sizeof example, "\n$ %s %s", program, command);
+    if (strstr(page, example) == NULL) {
+        fail_msg("there is no example '%s'", example + 1);
+    }
+}
+
+/* Would catch: a command without a worked example. */
+static void test_commands__each_command_has_an_example(void **state)
+{
+    (void)state;
+    const char *page = read_page("docs/commands.md");
+    for (int i = 0; fl_command_at(i) != NULL; i++) {
+        check_has_example(page, "frostline", fl_command_at(i)->name);
+    }
+    page = read_page("docs/control.md");
     for (int i = 0; fl_ctl_command_at(i) != NULL; i++) {
-        snprintf(example, sizeof example, "$ frostline ctl %s", fl_ctl_command_at(i)->name);
-        if (strstr(page, example) == NULL) {
-            fail_msg("docs/control.md has no example '%s'", example);
-        }
+        check_has_example(page, "frostline ctl", fl_ctl_command_at(i)->name);
     }
 }
 
@@ -92,7 +111,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_commands__a_run_is_reported_as_the_page_shows, set_up,
                                         tear_down),
-        cmocka_unit_test(test_commands__each_command_of_ctl_has_an_example),
+        cmocka_unit_test(test_commands__each_command_has_an_example),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
