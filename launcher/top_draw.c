@@ -63,7 +63,7 @@ void fl_top_shares(fl_top_cells *cells, int x, int y, int n, const double share[
 {
     double sum = 0.0;
     int at = 0;
-    for (int i = 0; i < FL_TOP_SHARES; i++) {
+    for (fl_top_share i = 0; i < FL_TOP_SHARES; i++) {
         sum += share[i];
         int end = (int)lround(fmin(sum, 1.0) * n);
         fl_top_fill(cells, x + at, y, end - at, shares[i].style, fl_top_share_glyph(cells, i));

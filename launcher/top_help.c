@@ -66,7 +66,7 @@ void fl_top_help(fl_top_cells *c)
         fl_top_text(c, 6, y, c->width - 7, FL_TOP_PLAIN, keys[i].text);
     }
     fl_top_rule(c, 0, y++, c->width, "where a worker's time goes");
-    for (int i = 0; i < FL_TOP_SHARES; i++, y++) {
+    for (fl_top_share i = 0; i < FL_TOP_SHARES; i++, y++) {
         fl_top_put(c, 2, y, fl_top_share_style(i), fl_top_share_glyph(c, i));
         fl_top_text(c, 4, y, 11, FL_TOP_BOLD, fl_top_share_text(i));
         fl_top_text(c, 16, y, c->width - 17, FL_TOP_PLAIN, share[i]);

@@ -157,8 +157,8 @@ static void list_title(fl_top_cells *c, fl_top_box box, const columns *at)
 {
     static const char *const brief[FL_TOP_SHARES] = {"comp", "wait", "redu", "data", "idle"};
     fl_top_rule(c, box.x, box.y, box.width, "worker  r.s state");
-    for (int i = 0; i < FL_TOP_SHARES && at->percents > 0; i++) {
-        int x = box.x + at->percents + i * PERCENT;
+    for (fl_top_share i = 0; i < FL_TOP_SHARES && at->percents > 0; i++) {
+        int x = box.x + at->percents + (int)i * PERCENT;
         fl_top_put(c, x - 1, box.y, FL_TOP_PLAIN, ' ');
         fl_top_put(c, x, box.y, fl_top_share_style(i), fl_top_share_glyph(c, i));
         fl_top_text(c, x + 1, box.y, PERCENT - 1, FL_TOP_TITLE, brief[i]);
