@@ -99,15 +99,6 @@ static void add_operation(line *l, const fl_flight_entry *e, const fl_flight_ent
     ADD(l, ")");
 }
 
-const char *fl_waits_operation(const fl_flight_entry *entry, const fl_flight_entry *phase,
-                               char *text, size_t size_bytes)
-{
-    line l = {text, size_bytes, 0};
-    text[0] = 0;
-    add_operation(&l, entry, phase);
-    return text;
-}
-
 /* ---- who is waited for ---- */
 
 /* Whether `have`, the newest of its kind, is `want` or later. Buckets are reduced in the order of

@@ -27,9 +27,4 @@ typedef struct fl_waits_worker {
 const char *fl_waits_explain(const fl_waits_worker *workers, int n, const fl_plan *plan, int lost,
                              int64_t now_ns, char *text, size_t size_bytes);
 
-/* "receive of activations from worker 0 (step 37, micro-batch 2, 8192 bytes)".
- * phase  what it is part of; kind FL_FLIGHT_NONE: unknown */
-const char *fl_waits_operation(const fl_flight_entry *entry, const fl_flight_entry *phase,
-                               char *text, size_t size_bytes);
-
 #endif

@@ -141,21 +141,33 @@ static void check_pair(const fl_plan *old, fl_plan *next, const int *attic)
     }
 }
 
+/* Three plans that a run might have one after another; who keeps what froze with the first. */
+typedef struct history {
+    fl_plan first, second, third;
+    int attic[LAYERS_MAX];
+} history;
+
+static history drawn_history(uint64_t seed)
+{
+    history h = {.first = drawn_plan(seed, 0),
+                 .second = drawn_plan(seed, 100),
+                 .third = drawn_plan(seed, 200)};
+    fl_plan start = h.first;
+    start.F = 0;
+    memset(h.attic, -1, sizeof h.attic);
+    fl_migrate_attic(model, &start, &h.first, h.attic);
+    return h;
+}
+
 static void test_migrate__all_accounts_agree(void **state)
 {
     (void)state;
     uint64_t seed = drawn_seed();
     for (int i = 0; i < ROUNDS; i++) {
-        int attic[LAYERS_MAX];
-        memset(attic, -1, sizeof attic);
-        uint64_t mine = fl_mix64(seed, (uint64_t)i);
-        fl_plan first = drawn_plan(mine, 0), second = drawn_plan(mine, 100);
-        fl_plan third = drawn_plan(mine, 200), start = first;
-        start.F = 0;
-        fl_migrate_attic(model, &start, &first, attic); /* what froze first has its keepers */
-        check_pair(&first, &third, attic);
-        fl_migrate_attic(model, &first, &second, attic);
-        check_pair(&second, &third, attic);
+        history h = drawn_history(fl_mix64(seed, (uint64_t)i));
+        check_pair(&h.first, &h.third, h.attic);
+        fl_migrate_attic(model, &h.first, &h.second, h.attic);
+        check_pair(&h.second, &h.third, h.attic);
     }
 }
 
@@ -193,21 +205,16 @@ static void test_migrate__who_leaves_keeps_nothing(void **state)
     uint64_t seed = drawn_seed();
     int n_left = 0;
     for (int i = 0; i < ROUNDS; i++) {
-        int attic[LAYERS_MAX];
-        memset(attic, -1, sizeof attic);
         uint64_t mine = fl_mix64(seed, (uint64_t)i);
-        fl_plan first = drawn_plan(mine, 0), second = drawn_plan(mine, 100);
-        fl_plan third = drawn_plan(mine, 200), start = first;
-        start.F = 0;
+        history h = drawn_history(mine);
         for (int rank = 0; rank < WORKERS; rank++) {
             bool leaves = drawn(mine, 300 + rank, 2) == 0;
-            second.departed[rank] = leaves && !fl_plan_place(&second, rank).active;
-            n_left += second.departed[rank];
+            h.second.departed[rank] = leaves && !fl_plan_place(&h.second, rank).active;
+            n_left += h.second.departed[rank];
         }
-        fl_migrate_attic(model, &start, &first, attic);
-        check_keepers(&first, &second, attic);
-        fl_migrate_attic(model, &first, &second, attic);
-        check_keepers(&second, &third, attic); /* nobody leaves */
+        check_keepers(&h.first, &h.second, h.attic);
+        fl_migrate_attic(model, &h.first, &h.second, h.attic);
+        check_keepers(&h.second, &h.third, h.attic); /* nobody leaves */
     }
     assert_true(n_left > ROUNDS / 10);
 }

@@ -83,12 +83,6 @@ void fl_html_text(fl_html *html, const char *text, size_t n_bytes)
     }
 }
 
-void fl_html_append(fl_html *html, const fl_html *part)
-{
-    add(html, part->text, part->n);
-    html->broken = html->broken || part->broken;
-}
-
 /* ---- the format ---- */
 
 static void add_real(fl_html *html, double value, int digits)

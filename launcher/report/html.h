@@ -25,9 +25,6 @@ void fl_html_add(fl_html *html, const char *format, ...) FL_PRINTF(2, 3);
  * characters and those that turn the direction of writing become U+FFFD. */
 void fl_html_text(fl_html *html, const char *text, size_t n_bytes);
 
-/* The page so far as it is, as a part of this one. */
-void fl_html_append(fl_html *html, const fl_html *part);
-
 /* "1,234,567"; "-" for what is not finite or beyond 1e15. Returns text. */
 enum { FL_NUMBER_BYTES = 40 };
 const char *fl_html_number(double value, int digits, char text[FL_NUMBER_BYTES]);

@@ -82,20 +82,6 @@ static fl_status take_step(void *context, json_t *line, bool *good, const char *
     return FL_OK;
 }
 
-int64_t fl_report_find(const fl_report *report, int64_t step)
-{
-    int64_t low = 0, high = report->n_steps;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (report->step[middle].step < step) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* ---- events ---- */
 
 static double size_of(const json_t *value)

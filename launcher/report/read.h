@@ -59,7 +59,4 @@ const json_t *fl_report_last(const fl_report *report, const char *name);
 fl_report_plan fl_report_plan_of(const json_t *object, fl_report_plan otherwise);
 bool fl_report_plan_same(fl_report_plan a, fl_report_plan b);
 
-/* Where in step [n_steps] the first with at least this number stands; n_steps: none. */
-int64_t fl_report_find(const fl_report *report, int64_t step);
-
 #endif
