@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Draw the screen of a program that is still running, with its colours, once it shows some text:
+# Draw the screen of a program in a terminal, with its colours:
 #   docs/img/screen.sh OUT.svg COLUMNSxLINES TEXT KEYS COMMAND...
-# TEXT is a regular expression that the screen has to match; then KEYS are typed ("" for none), as
-# tmux names them. What stands for this machine (its folders, its user's home) is not in the picture.
-# docs/img/top-80.svg and docs/img/top-200.svg were made while configs/quickstart.yaml trained, as in
+# TEXT is a regular expression that the screen of the running program has to match; then KEYS are
+# typed ("" for none), as tmux names them. "" for TEXT draws what is there when the command has ended,
+# below the command itself. What stands for this machine (its folders, its user's home) is not in the
+# picture. docs/img/quickstart.svg, and, while configs/quickstart.yaml trained, docs/img/top-80.svg and
+# docs/img/top-200.svg were made as in
+#   docs/img/screen.sh docs/img/quickstart.svg 100x60 '' '' ./quickstart --again
 #   docs/img/screen.sh docs/img/top-80.svg 80x24 'F [1-8]/8' '' build/release/frostline top
 set -euo pipefail
 if [ $# -lt 5 ]; then
-    sed -n '2,7s/^# //p' "$0" >&2
+    sed -n '2,10s/^# //p' "$0" >&2
     exit 2
 fi
 if ! command -v tmux >/dev/null; then
@@ -18,15 +21,23 @@ out=$1 columns=${2%x*} lines=${2#*x} text=$3 keys=$4
 shift 4
 session=frostline-screen-$$
 printf -v command '%q ' "$@"
-tmux -u new-session -d -s "$session" -x "$columns" -y "$lines" \
-    "LC_ALL=C.UTF-8 TERM=tmux-256color $command; sleep 60"
+command="LC_ALL=C.UTF-8 TERM=tmux-256color $command; tmux wait-for -S $session; sleep 60"
+if [ -z "$text" ]; then
+    printf -v shown '%q' "$*"
+    command="printf '\\033[36m\$ %s\\033[m\\n' $shown; $command"
+fi
+tmux -u new-session -d -s "$session" -x "$columns" -y "$lines" "$command"
 trap 'tmux kill-session -t "$session" 2>/dev/null || true' EXIT
-for ((i = 0; i < 6000; i++)); do
-    if tmux capture-pane -p -t "$session" | grep -qE "$text"; then
-        break
-    fi
-    sleep 0.1
-done
+if [ -z "$text" ]; then
+    timeout 600 tmux wait-for "$session"
+else
+    for ((i = 0; i < 6000; i++)); do
+        if tmux capture-pane -p -t "$session" | grep -qE "$text"; then
+            break
+        fi
+        sleep 0.1
+    done
+fi
 sleep 1
 if [ -n "$keys" ]; then
     tmux send-keys -t "$session" "$keys"
@@ -80,14 +91,17 @@ tmux capture-pane -e -p -t "$session" |
     {
         x = 0; rest = $0
         while (match(rest, /\033\[[0-9;]*m/)) {
-            put(substr(rest, 1, RSTART - 1))
-            sgr(substr(rest, RSTART + 2, RLENGTH - 3))
+            before = substr(rest, 1, RSTART - 1)
+            codes = substr(rest, RSTART + 2, RLENGTH - 3)
             rest = substr(rest, RSTART + RLENGTH)
+            put(before)
+            sgr(codes)
         }
         put(rest)
+        if (x > 0) last = NR
     }
     END {
-        printf "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" ", columns * cell + 32, NR * step + 32
+        printf "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" ", columns * cell + 32, last * step + 32
         print "font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"13.4\">"
         print "<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#10151c\"/>"
         printf "%s</svg>\n", body
