@@ -20,13 +20,6 @@ typedef struct fl_group_ops {
 
     fl_status (*channel_open)(fl_group *group, bool sending, int peer, uint32_t id,
                               size_t max_bytes, int depth, fl_channel **out);
-    void (*channel_close)(fl_channel *channel);
-    void *(*channel_buffer)(fl_channel *c, int64_t n);
-    fl_status (*channel_send)(fl_channel *c, int64_t n, size_t size_bytes);
-    fl_status (*channel_reuse)(fl_channel *c, int64_t n, int64_t deadline_us);
-    fl_status (*channel_post)(fl_channel *c, int64_t n, size_t size_bytes);
-    fl_status (*channel_wait)(fl_channel *c, int64_t n, int64_t deadline_us);
-
     fl_status (*bucket_create)(fl_group *group, uint32_t id, const int *owners, int n_owners,
                                float *data, int64_t n, fl_bucket **out);
     void (*bucket_destroy)(fl_bucket *bucket);
@@ -34,6 +27,17 @@ typedef struct fl_group_ops {
     fl_status (*bucket_start)(fl_bucket *bucket);
     fl_status (*bucket_wait)(fl_bucket *bucket, int64_t deadline_us);
 } fl_group_ops;
+
+/* Of one channel: two members of one host may talk another way than two of different hosts. */
+typedef struct fl_channel_ops {
+    void (*close)(fl_channel *channel);
+    void *(*buffer)(fl_channel *c, int64_t n);
+    fl_status (*send)(fl_channel *c, int64_t n, size_t size_bytes);
+    fl_status (*reuse)(fl_channel *c, int64_t n, int64_t deadline_us);
+    fl_status (*post)(fl_channel *c, int64_t n, size_t size_bytes);
+    fl_status (*wait)(fl_channel *c, int64_t n, int64_t deadline_us);
+    void (*release)(fl_channel *c, int64_t n);
+} fl_channel_ops;
 
 struct fl_group {
     const fl_group_ops *ops;
@@ -43,6 +47,7 @@ struct fl_group {
 };
 
 struct fl_channel {
+    const fl_channel_ops *ops;
     fl_group *group;
     bool sending;
     int peer;

@@ -24,7 +24,11 @@ static void run_bucket(gloo_group *g, gloo_bucket *b)
     int64_t start_us = fl_now_us();
     fl_flight_enter(FL_FLIGHT_REDUCE, -1, (int)b->base.id,
                     (int64_t)sizeof *b->base.data * b->base.n);
-    b->status = b->direct != NULL ? fl__gloo_direct_reduce(g, b) : fl__gloo_reduce(g, b);
+    bool done = false;
+    b->status = b->near != NULL ? fl__near_bucket_reduce(g, b, &done) : FL_OK;
+    if (b->status == FL_OK && !done) {
+        b->status = fl__gloo_reduce(g, b);
+    }
     if (b->status != FL_OK) {
         snprintf(b->message, sizeof b->message, "%s", fl_errmsg());
     } else {
@@ -146,7 +150,7 @@ fl_status fl__gloo_bucket_create(fl_group *group, uint32_t id, const int *owners
             status = fl_net_buffer_create(g->net, data, (size_t)n * sizeof *data, &b->buffer);
         }
         if (status == FL_OK) {
-            status = fl__gloo_direct_create(g, b, owners);
+            status = fl__near_bucket_create(g, b, owners);
         }
     }
     if (status != FL_OK) {
@@ -177,7 +181,7 @@ void fl__gloo_bucket_destroy(fl_bucket *bucket)
             wait_released(&g->queue, b);
         }
         pthread_mutex_unlock(&g->queue.mutex);
-        fl__gloo_direct_destroy(b);
+        fl__near_bucket_destroy(b);
         fl_net_buffer_destroy(&b->buffer);
     }
     fl_free(b);

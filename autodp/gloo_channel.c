@@ -1,5 +1,5 @@
-/* A channel: `depth` buffers in a row of memory, each registered by itself, so that the states of
- * the messages in them are independent. */
+/* A channel through sockets: `depth` buffers in a row of memory, each registered by itself, so that
+ * the states of the messages in them are independent. */
 #include "autodp/gloo_group.h"
 #include "autodp/tag.h"
 #include "device/alloc.h"
@@ -32,23 +32,7 @@ static fl_status set_up(gloo_channel *c, fl_net *net)
     return FL_OK;
 }
 
-fl_status fl__gloo_channel_open(fl_group *group, bool sending, int peer, uint32_t id,
-                                size_t max_bytes, int depth, fl_channel **out)
-{
-    gloo_channel *c = NULL;
-    FL_TRY(fl_alloc(sizeof *c, (void **)&c));
-    c->base = (fl_channel){group, sending, peer, id, max_bytes, depth};
-    c->stride_bytes = (max_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    fl_status status = set_up(c, ((gloo_group *)group)->net);
-    if (status != FL_OK) {
-        fl__gloo_channel_close(&c->base);
-        return status;
-    }
-    *out = &c->base;
-    return FL_OK;
-}
-
-void fl__gloo_channel_close(fl_channel *channel)
+static void channel_close(fl_channel *channel)
 {
     gloo_channel *c = (gloo_channel *)channel;
     for (int i = 0; c->buffers != NULL && i < c->base.depth; i++) {
@@ -61,12 +45,28 @@ void fl__gloo_channel_close(fl_channel *channel)
     fl_free(c);
 }
 
+fl_status fl__gloo_channel_open(fl_group *group, bool sending, int peer, uint32_t id,
+                                size_t max_bytes, int depth, fl_channel **out)
+{
+    gloo_channel *c = NULL;
+    FL_TRY(fl_alloc(sizeof *c, (void **)&c));
+    c->base = (fl_channel){&fl__gloo_channel_ops, group, sending, peer, id, max_bytes, depth};
+    c->stride_bytes = (max_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    fl_status status = set_up(c, ((gloo_group *)group)->net);
+    if (status != FL_OK) {
+        channel_close(&c->base);
+        return status;
+    }
+    *out = &c->base;
+    return FL_OK;
+}
+
 static size_t slot_of(const gloo_channel *c, int64_t n)
 {
     return (size_t)(n % c->base.depth);
 }
 
-void *fl__gloo_channel_buffer(fl_channel *channel, int64_t n)
+static void *channel_buffer(fl_channel *channel, int64_t n)
 {
     gloo_channel *c = (gloo_channel *)channel;
     return c->memory + slot_of(c, n) * c->stride_bytes;
@@ -81,7 +81,7 @@ static fl_status take_slot(gloo_channel *c, int64_t n, size_t *slot)
     return FL_OK;
 }
 
-fl_status fl__gloo_channel_send(fl_channel *channel, int64_t n, size_t size_bytes)
+static fl_status channel_send(fl_channel *channel, int64_t n, size_t size_bytes)
 {
     gloo_channel *c = (gloo_channel *)channel;
     gloo_group *g = (gloo_group *)channel->group;
@@ -94,7 +94,7 @@ fl_status fl__gloo_channel_send(fl_channel *channel, int64_t n, size_t size_byte
     return FL_OK;
 }
 
-fl_status fl__gloo_channel_reuse(fl_channel *channel, int64_t n, int64_t deadline_us)
+static fl_status channel_reuse(fl_channel *channel, int64_t n, int64_t deadline_us)
 {
     gloo_channel *c = (gloo_channel *)channel;
     size_t slot = slot_of(c, n);
@@ -105,7 +105,7 @@ fl_status fl__gloo_channel_reuse(fl_channel *channel, int64_t n, int64_t deadlin
     return FL_OK;
 }
 
-fl_status fl__gloo_channel_post(fl_channel *channel, int64_t n, size_t size_bytes)
+static fl_status channel_post(fl_channel *channel, int64_t n, size_t size_bytes)
 {
     gloo_channel *c = (gloo_channel *)channel;
     size_t slot;
@@ -117,7 +117,7 @@ fl_status fl__gloo_channel_post(fl_channel *channel, int64_t n, size_t size_byte
     return FL_OK;
 }
 
-fl_status fl__gloo_channel_wait(fl_channel *channel, int64_t n, int64_t deadline_us)
+static fl_status channel_wait(fl_channel *channel, int64_t n, int64_t deadline_us)
 {
     gloo_channel *c = (gloo_channel *)channel;
     size_t slot = slot_of(c, n);
@@ -130,3 +130,19 @@ fl_status fl__gloo_channel_wait(fl_channel *channel, int64_t n, int64_t deadline
                      (int64_t)c->posted_bytes[slot]);
     return FL_OK;
 }
+
+static void channel_release(fl_channel *channel, int64_t n)
+{
+    (void)channel; /* the next post is what lets another message into the buffer */
+    (void)n;
+}
+
+const fl_channel_ops fl__gloo_channel_ops = {
+    .close = channel_close,
+    .buffer = channel_buffer,
+    .send = channel_send,
+    .reuse = channel_reuse,
+    .post = channel_post,
+    .wait = channel_wait,
+    .release = channel_release,
+};

@@ -19,11 +19,10 @@ static void group_close(fl_group *group)
     if (g->net != NULL) {
         fl__gloo_queue_fini(g);
     }
+    fl_board_close(&g->board);
     fl_exchange_destroy(&g->sums);
     fl_net_close(&g->net);
     fl_free(g->sum_rows);
-    fl_free(g->pids);
-    fl_free(g->near);
     fl_free(g);
 }
 
@@ -33,6 +32,27 @@ static fl_status set_up(gloo_group *g)
     FL_TRY(fl_alloc_array((size_t)g->base.size, sum_bytes, (void **)&g->sum_rows));
     return fl_exchange_create(g->net, g->base.index, g->base.size, SUM_DIRECT,
                               fl_tag(FL_TAG_SUM, 0), sum_bytes, &g->sums);
+}
+
+static fl_status look_around(gloo_group *g)
+{
+    int64_t deadline_us = fl_deadline_us(g->wait_timeout_ms);
+    int size = g->base.size;
+    const fl_board_options board = {.net = g->net,
+                                    .exchange = g->sums,
+                                    .index = g->base.index,
+                                    .size = size,
+                                    .generation = g->base.generation,
+                                    .wait_timeout_ms = g->wait_timeout_ms,
+                                    .extra_bytes = fl_near_sum_bytes()};
+    FL_TRY(fl_board_open(&board, deadline_us, &g->board));
+    for (int i = 0; i < size * size; i++) {
+        if (!fl_board_near(g->board, i / size, i % size)) {
+            return FL_OK;
+        }
+    }
+    g->near_sum = (fl_near_sum){.board = g->board, .index = g->base.index, .size = size};
+    return FL_OK;
 }
 
 static fl_status group_open(const fl_group_options *options, fl_group **out)
@@ -62,7 +82,7 @@ static fl_status group_open(const fl_group_options *options, fl_group **out)
         status = set_up(g);
     }
     if (status == FL_OK && options->size > 1 && !options->sockets_only) {
-        status = fl__gloo_find_near(g, fl_deadline_us(options->wait_timeout_ms));
+        status = look_around(g);
     }
     if (status != FL_OK) {
         group_close(&g->base);
@@ -82,20 +102,27 @@ static fl_status group_state(fl_group *group)
     return fl_net_state(((gloo_group *)group)->net);
 }
 
+static fl_status sum_by_exchange(gloo_group *g, double *values, int n, int64_t deadline_us)
+{
+    FL_TRY(fl_exchange_run(g->sums, g->base.generation, values, (size_t)n * sizeof *values,
+                           g->sum_rows, deadline_us));
+    for (int i = 0; i < n; i++) {
+        double sum = 0.0;
+        for (int member = 0; member < g->base.size; member++) {
+            sum += g->sum_rows[(int64_t)member * n + i];
+        }
+        values[i] = sum;
+    }
+    return FL_OK;
+}
+
 static fl_status group_sum(fl_group *group, double *values, int n, int64_t deadline_us)
 {
     gloo_group *g = (gloo_group *)group;
     size_t size_bytes = (size_t)n * sizeof *values;
     FL_TRY(fl_net_state(g->net));
-    FL_TRY(
-        fl_exchange_run(g->sums, group->generation, values, size_bytes, g->sum_rows, deadline_us));
-    for (int i = 0; i < n; i++) {
-        double sum = 0.0;
-        for (int member = 0; member < group->size; member++) {
-            sum += g->sum_rows[(int64_t)member * n + i];
-        }
-        values[i] = sum;
-    }
+    FL_TRY(g->near_sum.board != NULL ? fl_near_sum_run(&g->near_sum, values, n, deadline_us)
+                                     : sum_by_exchange(g, values, n, deadline_us));
     int64_t others = (int64_t)size_bytes * (group->size - 1);
     atomic_fetch_add(&g->sent_bytes, others);
     atomic_fetch_add(&g->received_bytes, others);
@@ -143,6 +170,14 @@ static fl_status pass_on(const chain *c)
     return FL_OK;
 }
 
+static fl_status channel_open(fl_group *group, bool sending, int peer, uint32_t id,
+                              size_t max_bytes, int depth, fl_channel **out)
+{
+    bool near = fl_board_near(((gloo_group *)group)->board, group->index, peer);
+    return (near ? fl__near_channel_open : fl__gloo_channel_open)(group, sending, peer, id,
+                                                                  max_bytes, depth, out);
+}
+
 static fl_status group_broadcast(fl_group *group, int root, void *data, size_t size_bytes,
                                  int64_t deadline_us)
 {
@@ -182,16 +217,10 @@ const fl_group_ops fl_gloo_ops = {
     .group_sum = group_sum,
     .group_broadcast = group_broadcast,
     .group_stats = group_stats,
-    .channel_open = fl__gloo_channel_open,
-    .channel_close = fl__gloo_channel_close,
-    .channel_buffer = fl__gloo_channel_buffer,
-    .channel_send = fl__gloo_channel_send,
-    .channel_reuse = fl__gloo_channel_reuse,
-    .channel_post = fl__gloo_channel_post,
-    .channel_wait = fl__gloo_channel_wait,
+    .channel_open = channel_open,
     .bucket_create = fl__gloo_bucket_create,
     .bucket_destroy = fl__gloo_bucket_destroy,
-    .bucket_share = fl__gloo_direct_share,
+    .bucket_share = fl__near_bucket_share,
     .bucket_start = fl__gloo_bucket_start,
     .bucket_wait = fl__gloo_bucket_wait,
 };

@@ -4,12 +4,13 @@
 
 #include "autodp/backend.h"
 #include "autodp/exchange.h"
+#include "autodp/near_sum.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 typedef struct gloo_bucket gloo_bucket;
-typedef struct gloo_direct gloo_direct;
+typedef struct near_bucket near_bucket;
 
 /* The communication thread's queue: buckets linked in the order of their start. */
 typedef struct gloo_queue {
@@ -33,8 +34,8 @@ typedef struct gloo_group {
     float *scratch; /* FL_GLOO_WINDOW chunks that arrive and wait to be added */
     fl_net_buffer *scratch_buffer;
 
-    int *pids;           /* [size], of members on this host; gloo_direct.c */
-    unsigned char *near; /* [size][size]: 1 when the row's member can read the column's memory */
+    fl_board *board;      /* NULL: everything goes through sockets */
+    fl_near_sum near_sum; /* its board NULL: by exchanges */
 
     atomic_int_fast64_t sent_bytes, received_bytes, reduce_us, reduce_wait_us;
 } gloo_group;
@@ -48,7 +49,7 @@ struct gloo_bucket {
     fl_status status;                    /* of the last all-reduce */
     char message[512];                   /* its failure's message, for the thread that waits */
     int n_owners, my_place, left, right; /* the ring: the owners in their order */
-    gloo_direct *direct;                 /* NULL: by the ring */
+    near_bucket *near;                   /* NULL: by the ring */
     fl_net_buffer *buffer;               /* over data; NULL when there is nobody to talk to */
 };
 
@@ -63,15 +64,12 @@ fl_status fl__gloo_reduce(gloo_group *g, gloo_bucket *b);
 /* to[n] += from[n] */
 void fl__gloo_add(float *restrict to, const float *restrict from, int64_t n);
 
-/* gloo_direct.c. Find out who can read whose memory; all members at once, after g->sums is there.
- */
-fl_status fl__gloo_find_near(gloo_group *g, int64_t deadline_us);
-
-/* Sets b->direct if all owners are near and the bucket is large enough for it to pay. */
-fl_status fl__gloo_direct_create(gloo_group *g, gloo_bucket *b, const int *owners);
-void fl__gloo_direct_destroy(gloo_bucket *b);
-void fl__gloo_direct_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes);
-fl_status fl__gloo_direct_reduce(gloo_group *g, gloo_bucket *b);
+/* near_bucket.c. Sets b->near if all owners are on one host. */
+fl_status fl__near_bucket_create(gloo_group *g, gloo_bucket *b, const int *owners);
+void fl__near_bucket_destroy(gloo_bucket *b);
+void fl__near_bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes);
+/* *done false: somebody's data is not shared, so that it has to go by the ring. */
+fl_status fl__near_bucket_reduce(gloo_group *g, gloo_bucket *b, bool *done);
 
 /* gloo_bucket.c */
 fl_status fl__gloo_queue_init(gloo_group *g);
@@ -85,11 +83,11 @@ fl_status fl__gloo_bucket_wait(fl_bucket *bucket, int64_t deadline_us);
 /* gloo_channel.c */
 fl_status fl__gloo_channel_open(fl_group *group, bool sending, int peer, uint32_t id,
                                 size_t max_bytes, int depth, fl_channel **out);
-void fl__gloo_channel_close(fl_channel *channel);
-void *fl__gloo_channel_buffer(fl_channel *c, int64_t n);
-fl_status fl__gloo_channel_send(fl_channel *c, int64_t n, size_t size_bytes);
-fl_status fl__gloo_channel_reuse(fl_channel *c, int64_t n, int64_t deadline_us);
-fl_status fl__gloo_channel_post(fl_channel *c, int64_t n, size_t size_bytes);
-fl_status fl__gloo_channel_wait(fl_channel *c, int64_t n, int64_t deadline_us);
+extern const fl_channel_ops fl__gloo_channel_ops;
+
+/* near_channel.c */
+fl_status fl__near_channel_open(fl_group *group, bool sending, int peer, uint32_t id,
+                                size_t max_bytes, int depth, fl_channel **out);
+extern const fl_channel_ops fl__near_channel_ops;
 
 #endif

@@ -99,14 +99,14 @@ fl_status fl_channel_open(fl_group *group, bool sending, int peer, uint32_t id, 
 void fl_channel_close(fl_channel **channel)
 {
     if (*channel != NULL) {
-        (*channel)->group->ops->channel_close(*channel);
+        (*channel)->ops->close(*channel);
         *channel = NULL;
     }
 }
 
 void *fl_channel_buffer(fl_channel *c, int64_t n)
 {
-    return c->group->ops->channel_buffer(c, n);
+    return c->ops->buffer(c, n);
 }
 
 static fl_status in_channel(fl_status status, const fl_channel *c, int64_t n)
@@ -134,29 +134,30 @@ static fl_status check_message(const fl_channel *c, bool sending, size_t size_by
 fl_status fl_channel_send(fl_channel *c, int64_t n, size_t size_bytes)
 {
     fl_status status = check_message(c, true, size_bytes);
-    return in_channel(status == FL_OK ? c->group->ops->channel_send(c, n, size_bytes) : status, c,
-                      n);
+    return in_channel(status == FL_OK ? c->ops->send(c, n, size_bytes) : status, c, n);
 }
 
 fl_status fl_channel_reuse(fl_channel *c, int64_t n, int64_t deadline_us)
 {
     fl_status status = check_message(c, true, 0);
-    return in_channel(status == FL_OK ? c->group->ops->channel_reuse(c, n, deadline_us) : status, c,
-                      n);
+    return in_channel(status == FL_OK ? c->ops->reuse(c, n, deadline_us) : status, c, n);
 }
 
 fl_status fl_channel_post(fl_channel *c, int64_t n, size_t size_bytes)
 {
     fl_status status = check_message(c, false, size_bytes);
-    return in_channel(status == FL_OK ? c->group->ops->channel_post(c, n, size_bytes) : status, c,
-                      n);
+    return in_channel(status == FL_OK ? c->ops->post(c, n, size_bytes) : status, c, n);
 }
 
 fl_status fl_channel_wait(fl_channel *c, int64_t n, int64_t deadline_us)
 {
     fl_status status = check_message(c, false, 0);
-    return in_channel(status == FL_OK ? c->group->ops->channel_wait(c, n, deadline_us) : status, c,
-                      n);
+    return in_channel(status == FL_OK ? c->ops->wait(c, n, deadline_us) : status, c, n);
+}
+
+void fl_channel_release(fl_channel *c, int64_t n)
+{
+    c->ops->release(c, n);
 }
 
 /* ---- buckets ---- */

@@ -26,8 +26,8 @@ typedef struct fl_group_options {
     int64_t wait_timeout_ms;
     bool (*given_up)(void *context); /* as in fl_net_options; may be NULL */
     void *context;
-    /* Everything through sockets, also between members of one host that could read each other's
-     * memory. The same at all members. */
+    /* Everything through sockets, also between members of one host that could look into each
+     * other's memory. The same at all members. */
     bool sockets_only;
 } fl_group_options;
 
@@ -50,13 +50,16 @@ void fl_channel_close(fl_channel **channel);
 void *fl_channel_buffer(fl_channel *c, int64_t n);
 
 /* Sender: message n lies in its buffer; start sending. Returns without waiting for the receiver.
- * A buffer may be filled again after fl_channel_reuse(n + depth). */
+ * A buffer may be filled again after fl_channel_reuse(n + depth), which may wait until the receiver
+ * has released message n. */
 fl_status fl_channel_send(fl_channel *c, int64_t n, size_t size_bytes) FL_MUST_CHECK;
 fl_status fl_channel_reuse(fl_channel *c, int64_t n, int64_t deadline_us) FL_MUST_CHECK;
 
-/* Receiver: expect message n into its buffer (post early), then wait for it. */
+/* Receiver: expect message n into its buffer (post early), then wait for it, read it, and release
+ * it. Its buffer is there once it has been waited for. */
 fl_status fl_channel_post(fl_channel *c, int64_t n, size_t size_bytes) FL_MUST_CHECK;
 fl_status fl_channel_wait(fl_channel *c, int64_t n, int64_t deadline_us) FL_MUST_CHECK;
+void fl_channel_release(fl_channel *c, int64_t n);
 
 /* ---- buckets: contiguous runs of gradients, summed over the owners of the same layers ---- */
 

@@ -98,6 +98,7 @@ struct fl_net {
     std::atomic<bool> leaving; /* the watch thread is to end */
     bool disconnected;
     std::vector<bool> spare, lost; /* [size] */
+    std::vector<bool> left;        /* [size]; the watch thread writes it */
     std::thread watch;
 
     std::vector<Hello> hellos; /* [size]; mine is what I send */
@@ -209,23 +210,46 @@ extern "C" fl_status fl_net_state(fl_net *net)
     return net->state.load() == FL_OK ? FL_OK : refused(net);
 }
 
+extern "C" fl_status fl_net_expect(fl_net *net, int peer)
+{
+    FL_TRY(fl_net_state(net));
+    std::lock_guard<std::mutex> lock(net->mutex);
+    return !net->left[size_t(peer)]
+               ? FL_OK
+               : fl_fail(FL_EPEER, "net %s: member %d has left", net->name.c_str(), peer);
+}
+
+extern "C" fl_status fl_net_late(fl_net *net, int peer, int64_t waited_ms)
+{
+    char reason[96];
+    snprintf(reason, sizeof reason, "waiting for member %d took longer than %lld ms", peer,
+             (long long)waited_ms);
+    break_net(net, FL_EDEADLINE, reason);
+    return refused(net);
+}
+
 /* ---- (3) watch ---- */
+
+static void set_left(fl_net *net, int peer)
+{
+    std::lock_guard<std::mutex> lock(net->mutex);
+    net->left[size_t(peer)] = true;
+}
 
 /* Post the watch receive on every pair that is not known to have left. A pair that is dead already
  * throws: its peer has left if it said bye, else it is lost. After a time-out all pairs are dead,
  * and whoever waited breaks the net with the better message. NULL: there is nothing to watch. */
-static std::unique_ptr<UnboundBuffer> watch_pairs(fl_net *net, std::vector<bool> &left,
-                                                  uint64_t tag)
+static std::unique_ptr<UnboundBuffer> watch_pairs(fl_net *net, uint64_t tag)
 {
     auto buffer = net->context->createUnboundBuffer(net->never.data(), net->never.size());
     for (int peer = 0; peer < net->size; peer++) {
-        if (peer == net->rank || left[size_t(peer)]) {
+        if (peer == net->rank || net->left[size_t(peer)]) {
             continue;
         }
         try {
             buffer->recv(peer, tag, size_t(peer), 1);
         } catch (const std::exception &failure) {
-            left[size_t(peer)] = true;
+            set_left(net, peer);
             if (net->byes[size_t(peer)] == bye_mark) {
                 continue;
             }
@@ -246,11 +270,10 @@ static std::unique_ptr<UnboundBuffer> watch_pairs(fl_net *net, std::vector<bool>
 
 static void watch(fl_net *net)
 {
-    std::vector<bool> left(size_t(net->size), false);
     for (uint64_t tag = tag_watch; !net->leaving.load() && net->state.load() == FL_OK; tag++) {
         std::unique_ptr<UnboundBuffer> buffer;
         try {
-            buffer = watch_pairs(net, left, tag);
+            buffer = watch_pairs(net, tag);
             if (buffer == nullptr) {
                 return;
             }
@@ -589,6 +612,7 @@ extern "C" fl_status fl_net_open(const fl_net_options *options, fl_net **out)
         net->never.assign(size_t(net->size), 0);
         net->spare.assign(size_t(net->size), false);
         net->lost.assign(size_t(net->size), false);
+        net->left.assign(size_t(net->size), false);
         if (net->size > 1) {
             status = open_mesh(net, options);
             if (status == FL_OK) {

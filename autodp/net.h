@@ -66,6 +66,13 @@ fl_status fl_net_spare(fl_net *net, int peer, bool spare) FL_MUST_CHECK;
 /* Whether a spare peer has died. Threads: any. */
 bool fl_net_lost(fl_net *net, int peer);
 
+/* For who waits for a peer without a message of this net.
+ * expect: FL_OK while something may still come from the peer; FL_EPEER once it is known to have
+ * left or died. late: the wait took so long that the net is broken for it; returns FL_EDEADLINE, or
+ * what broke the net before. Threads: any. */
+fl_status fl_net_expect(fl_net *net, int peer) FL_MUST_CHECK;
+fl_status fl_net_late(fl_net *net, int peer, int64_t waited_ms) FL_MUST_CHECK;
+
 /* Register memory (borrowed). Several operations a direction may be under way on a buffer if all go
  * to the same peer: they finish in the order in which they were started, one wait each. One thread
  * a direction. */

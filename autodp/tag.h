@@ -12,7 +12,6 @@ typedef enum fl_tag_kind {
     FL_TAG_TELL,
     FL_TAG_GATHER,
     FL_TAG_TRANSFER,
-    FL_TAG_DIRECT,
 } fl_tag_kind;
 
 static inline uint64_t fl_tag(fl_tag_kind kind, uint32_t id)

@@ -128,6 +128,7 @@ static void bench_channel(const rank_env *env, fl_group *group, size_t size_byte
         int64_t start_us = fl_now_us();
         if (env->rank == 1) {
             RANK_OK(fl_channel_wait(from, n, soon()));
+            fl_channel_release(from, n);
         }
         if (n + 1 < n_rounds) {
             RANK_OK(fl_channel_post(from, n + 1, size_bytes));
@@ -136,6 +137,7 @@ static void bench_channel(const rank_env *env, fl_group *group, size_t size_byte
         RANK_OK(fl_channel_send(to, n, size_bytes));
         if (env->rank == 0) {
             RANK_OK(fl_channel_wait(from, n, soon()));
+            fl_channel_release(from, n);
         }
         times[n] = (double)(fl_now_us() - start_us);
     }

@@ -53,15 +53,23 @@ fl_status fl_shared_create(size_t size_bytes, fl_shared **out)
 void fl_shared_destroy(fl_shared **shared)
 {
     fl_shared *s = *shared;
+    if (s != NULL && s->data != NULL) {
+        /* Not truncated: whoever reads beyond a file's end is killed for it. What cannot be
+         * punched out goes with the last view. */
+        (void)!fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                         (off_t)s->size_bytes);
+    }
+    fl_shared_let_go(shared);
+}
+
+void fl_shared_let_go(fl_shared **shared)
+{
+    fl_shared *s = *shared;
     if (s == NULL) {
         return;
     }
     *shared = NULL;
     if (s->data != NULL) {
-        /* Not truncated: whoever reads beyond a file's end is killed for it. What cannot be
-         * punched out goes with the last view. */
-        (void)!fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                         (off_t)s->size_bytes);
         munmap(s->data, s->size_bytes);
     }
     if (s->fd >= 0) {

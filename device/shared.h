@@ -24,6 +24,9 @@ fl_status fl_shared_create(size_t size_bytes, fl_shared **out) FL_MUST_CHECK;
  * *shared becomes NULL; NULL is fine. */
 void fl_shared_destroy(fl_shared **shared);
 
+/* The same, but who still looks into the pages keeps them as they are. */
+void fl_shared_let_go(fl_shared **shared);
+
 void *fl_shared_data(const fl_shared *shared);
 fl_shared_key fl_shared_key_of(const fl_shared *shared);
 

@@ -37,6 +37,7 @@ fl_status fl_inflow_take(fl_inflow *flow, fl_device *device, fl_stream *stream, 
     FL_TRY(device->ops->copy_in(device, stream, to, fl_channel_buffer(flow->channel, flow->n_taken),
                                 bytes));
     FL_TRY(device->ops->sync(device, stream));
+    fl_channel_release(flow->channel, flow->n_taken);
     flow->n_taken++;
     return post_ahead(flow);
 }

@@ -107,6 +107,7 @@ static fl_status take(pair *p, size_t size, int64_t deadline_us)
 {
     FL_TRY(fl_channel_wait(p->in, p->n, deadline_us));
     memcpy(p->payload, fl_channel_buffer(p->in, p->n), size);
+    fl_channel_release(p->in, p->n);
     return FL_OK;
 }
 

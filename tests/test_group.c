@@ -217,7 +217,11 @@ static void sum_doubles(const rank_env *env)
 static void test_group_sum__gives_everybody_the_same_bits(void **state)
 {
     (void)state;
-    for_sizes(sum_doubles, NULL);
+    for (int way = 0; way < 2; way++) {
+        sockets_only = way == 1;
+        for_sizes(sum_doubles, NULL);
+    }
+    sockets_only = false;
 }
 
 /* ---- broadcast ---- */
@@ -289,6 +293,7 @@ static void talk_both_ways(const rank_env *env)
         for (size_t i = 0; i < message_size(n); i++) {
             RANK_CHECK(in[i] == message_byte(peer, n, i));
         }
+        fl_channel_release(from, n);
         if (n + depth < N_MESSAGES) {
             RANK_OK(fl_channel_post(from, n + depth, message_size(n + depth)));
         }
@@ -306,9 +311,50 @@ static void talk_both_ways(const rank_env *env)
 static void test_channel__carries_messages_both_ways_at_once(void **state)
 {
     (void)state;
-    for (int depth = 1; depth <= 4; depth++) {
-        assert_int_equal(ranks_run(2, talk_both_ways, &depth, 2 * TIMEOUT_MS), 0);
+    for (int way = 0; way < 2; way++) {
+        sockets_only = way == 1;
+        for (int depth = 1; depth <= 4; depth++) {
+            assert_int_equal(ranks_run(2, talk_both_ways, &depth, 2 * TIMEOUT_MS), 0);
+        }
     }
+    sockets_only = false;
+}
+
+/* Closed and opened again under the same id, with nothing that keeps the two ends in step but the
+ * messages themselves. */
+static void talk_again(const rank_env *env)
+{
+    fl_group *group = open_group(env, 1);
+    bool sending = env->rank == 0;
+    for (int64_t time = 0; time < 200; time++) {
+        fl_channel *c = NULL;
+        RANK_OK(fl_channel_open(group, sending, 1 - env->rank, 7, sizeof time, 1, &c));
+        for (int64_t n = 0; n < 3; n++) {
+            int64_t value = 3 * time + n;
+            if (sending) {
+                RANK_OK(fl_channel_reuse(c, n, soon()));
+                memcpy(fl_channel_buffer(c, n), &value, sizeof value);
+                RANK_OK(fl_channel_send(c, n, sizeof value));
+            } else {
+                RANK_OK(fl_channel_post(c, n, sizeof value));
+                RANK_OK(fl_channel_wait(c, n, soon()));
+                RANK_CHECK(memcmp(fl_channel_buffer(c, n), &value, sizeof value) == 0);
+                fl_channel_release(c, n);
+            }
+        }
+        if (sending) {
+            RANK_OK(fl_channel_reuse(c, 3, soon()));
+        }
+        fl_channel_close(&c);
+    }
+    fl_group_close(&group);
+}
+
+/* Catches an end that takes the other's earlier channel for the present one. */
+static void test_channel__can_be_opened_again(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(2, talk_again, NULL, 2 * TIMEOUT_MS), 0);
 }
 
 static void misuse_channel(const rank_env *env)
@@ -330,6 +376,7 @@ static void misuse_channel(const rank_env *env)
         RANK_CHECK(fl_channel_wait(c, 0, soon()) == FL_EINVAL);
         RANK_OK(fl_channel_post(c, 0, 8));
         RANK_OK(fl_channel_wait(c, 0, soon()));
+        fl_channel_release(c, 0);
     }
     fl_channel_close(&c);
     fl_group_close(&group);
@@ -481,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_group_sum__gives_everybody_the_same_bits),
         cmocka_unit_test(test_group_broadcast__reaches_all_from_each_root),
         cmocka_unit_test(test_channel__carries_messages_both_ways_at_once),
+        cmocka_unit_test(test_channel__can_be_opened_again),
         cmocka_unit_test(test_channel__refuses_what_it_was_not_opened_for),
         cmocka_unit_test(test_group__opens_beside_a_running_one),
         cmocka_unit_test(test_group__leaves_nothing_behind),

@@ -77,10 +77,11 @@ static int64_t received(fl_group *group)
 static fl_status run_bucket(const rank_env *env, fl_group *group)
 {
     int owners[] = {0, 1, 2};
-    float *data = NULL;
+    fl_shared *shared = NULL;
     fl_bucket *bucket = NULL;
-    RANK_OK(fl_alloc_array(BUCKET_N, sizeof *data, (void **)&data));
-    RANK_OK(fl_bucket_create(group, 1, owners, 3, data, BUCKET_N, &bucket));
+    RANK_OK(fl_shared_create(BUCKET_N * sizeof(float), &shared));
+    RANK_OK(fl_bucket_create(group, 1, owners, 3, fl_shared_data(shared), BUCKET_N, &bucket));
+    fl_bucket_share(bucket, shared, 0);
     fl_status status = FL_OK;
     while (status == FL_OK) {
         status = fl_bucket_start(bucket);
@@ -96,7 +97,7 @@ static fl_status run_bucket(const rank_env *env, fl_group *group)
         }
     }
     fl_bucket_destroy(&bucket);
-    fl_free(data);
+    fl_shared_destroy(&shared);
     return status;
 }
 
@@ -168,6 +169,7 @@ static fl_status run_channel(const rank_env *env, fl_group *group)
     for (int64_t n = 0; status == FL_OK; n++) {
         status = fl_channel_wait(from[VICTIM], n, fl_deadline_us(BEYOND_MS));
         if (status == FL_OK) {
+            fl_channel_release(from[VICTIM], n);
             status = fl_channel_post(from[VICTIM], n + 1, BIG_BYTES);
         }
     }
@@ -308,9 +310,15 @@ static void test_group__is_left_when_a_member_falls(void **state)
         const char *name;
         fl_status (*run)(const rank_env *, fl_group *);
         bool sockets_only;
-    } operations[] = {{"bucket, direct", run_bucket, false}, {"bucket, ring", run_bucket, true},
-                      {"broadcast", run_broadcast, false},   {"sum", run_sum, false},
-                      {"channel wait", run_channel, false},  {"channel reuse", run_reuse, false}};
+    } operations[] = {{"bucket", run_bucket, false},
+                      {"bucket, sockets", run_bucket, true},
+                      {"broadcast", run_broadcast, false},
+                      {"sum", run_sum, false},
+                      {"sum, sockets", run_sum, true},
+                      {"channel wait", run_channel, false},
+                      {"channel wait, sockets", run_channel, true},
+                      {"channel reuse", run_reuse, false},
+                      {"channel reuse, sockets", run_reuse, true}};
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         for (int f = KILL; f <= STOP; f++) {
             for (int n = BY_ITSELF; n <= BY_ABORT; n++) {
@@ -454,6 +462,7 @@ static void leave_early(const rank_env *env)
             } else {
                 RANK_OK(fl_channel_post(c, n, 64));
                 RANK_OK(fl_channel_wait(c, n, fl_deadline_us(PATIENCE_MS)));
+                fl_channel_release(c, n);
             }
         }
         if (sending) {
