@@ -74,14 +74,6 @@ static inline void write_file(const char *folder, const char *name, const bytes 
     (void)closed;
 }
 
-static inline void make_folder(char folder[64])
-{
-    snprintf(folder, 64, "/tmp/frostline-test-XXXXXX");
-    char *made = mkdtemp(folder);
-    assert(made != NULL);
-    (void)made;
-}
-
 static inline void remove_file(const char *folder, const char *name)
 {
     char path[512];
@@ -113,17 +105,6 @@ static inline void write_sound(const char *folder)
         bytes b = sound_bytes(i);
         write_file(folder, idx_names[i], &b);
     }
-}
-
-static inline void remove_folder(const char *folder)
-{
-    char name[128];
-    for (int i = 0; i < 4; i++) {
-        remove_file(folder, idx_names[i]);
-        snprintf(name, sizeof name, "%s.gz", idx_names[i]);
-        remove_file(folder, name);
-    }
-    rmdir(folder);
 }
 
 #endif

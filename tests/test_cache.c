@@ -6,6 +6,7 @@
 #include "cache/pool.h"
 #include "device/alloc.h"
 #include "device/random.h"
+#include "support/folder.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -48,7 +49,7 @@ static fl_cache_options options_of(fl_dtype dtype, int64_t memory_bytes, int64_t
                               .dtype = dtype,
                               .memory_bytes = memory_bytes,
                               .disk_bytes = disk_bytes,
-                              .path = "/tmp",
+                              .path = temporary(),
                               .future = {.next_use = in_turn, .key_at = key_in_turn}};
 }
 
@@ -394,7 +395,7 @@ static void test_cache__a_disk_too_small_is_refused(void **state)
     small.rlim_max = before.rlim_max;
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    o.path = "/tmp";
+    o.path = temporary();
     fl_status status = fl_cache_create(&o, &c);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, FL_EIO);

@@ -2,6 +2,7 @@
  * process sees. Where no such mount can be made, the tests are skipped. */
 #include "cache/cache.h"
 #include "cache/pool.h"
+#include "support/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@ enum { N_KEYS = 400, VALUE = 2048, MIB = 1 << 20 };
 
 static const uint64_t prints[] = {0, 11};
 static const fl_cache_prints all = {.n_levels = 2, .print = prints};
-static char folder[] = "/tmp/frostline-cache-disk-XXXXXX";
+static char folder[FOLDER_SIZE];
 static bool mounted;
 
 /* ---- a file system of 4 MiB ---- */
@@ -260,9 +261,7 @@ static void test_cache_disk__a_killed_run_leaves_its_room(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    if (mkdtemp(folder) == NULL) {
-        return -1;
-    }
+    make_folder(folder);
     mounted = mount_small();
     return 0;
 }

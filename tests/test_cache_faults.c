@@ -3,6 +3,7 @@
 #include "cache/cache.h"
 #include "device/clock.h"
 #include "device/random.h"
+#include "support/folder.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -44,7 +45,7 @@ static fl_cache *create(int64_t memory_bytes, int64_t disk_bytes)
                           .dtype = FL_F32,
                           .memory_bytes = memory_bytes,
                           .disk_bytes = disk_bytes,
-                          .path = "/tmp",
+                          .path = temporary(),
                           .future = {.next_use = next_use, .key_at = key_at}};
     assert_int_equal(fl_cache_create(&o, &c), FL_OK);
     return c;
@@ -226,8 +227,8 @@ static int n_files(const char *folder)
 static void test_cache__leaves_nothing_behind(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/frostline-cache-test-XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    char folder[FOLDER_SIZE];
+    make_folder(folder);
     int shm_before = n_files("/dev/shm");
     fl_cache_options o = {.n_keys = N_KEYS,
                           .unit_elements = UNIT,

@@ -1,11 +1,11 @@
 /* Whole runs with the cache: they compute what runs without it compute, whatever plans change and
  * whatever is evicted; and they do less for it. */
 #include "launcher/run.h"
+#include "support/lines.h"
 #include "support/runs.h"
 #include "support/toy.h"
 
 #include <cjson/cJSON.h>
-#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,8 +83,7 @@ static fl_status run_apart(const kind *k, const char *dir)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        int null = open("/dev/null", O_WRONLY);
-        dup2(null, STDOUT_FILENO);
+        hush();
         fl_status status = run(k, dir);
         if (status != FL_OK) {
             fprintf(stderr, "%s\n", fl_errmsg());
@@ -119,13 +118,6 @@ typedef struct use {
     char why_not[512];
 } use;
 
-static int64_t number(const cJSON *event, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItem(event, name);
-    assert_true(cJSON_IsNumber(item));
-    return (int64_t)item->valuedouble;
-}
-
 static void add_event(const cJSON *event, int64_t from, int64_t to, use *u)
 {
     const char *name = cJSON_GetObjectItem(event, "event")->valuestring;
@@ -152,17 +144,13 @@ static void add_event(const cJSON *event, int64_t from, int64_t to, use *u)
 static use use_of(const char *name, int64_t from, int64_t to)
 {
     use u = {0};
-    char path[256], line[65536];
-    snprintf(path, sizeof path, "%s/events.jsonl", folder(name));
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file) != NULL) {
-        cJSON *event = cJSON_Parse(line);
-        assert_non_null(event);
+    cJSON *events = lines_with(folder(name), "events.jsonl", "");
+    const cJSON *event;
+    cJSON_ArrayForEach(event, events)
+    {
         add_event(event, from, to, &u);
-        cJSON_Delete(event);
     }
-    fclose(file);
+    cJSON_Delete(events);
     return u;
 }
 

@@ -4,11 +4,11 @@
  * that each look is compared with looks in the same place of the cycle. */
 #include "launcher/run.h"
 #include "launcher/worker_state.h"
+#include "support/lines.h"
 #include "support/runs.h"
 #include "support/toy.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -147,8 +147,7 @@ static _Noreturn void be_head(void)
     fl_job job;
     fl_model *model = NULL;
     fl_dataset data;
-    int null = open("/dev/null", O_WRONLY);
-    dup2(null, STDOUT_FILENO);
+    hush();
     fl_job_defaults(&job);
     set(&job, "pipe.k", 1);
     set(&job, "autodp.r", 1);
@@ -206,21 +205,6 @@ static void check_flat(int who)
     }
 }
 
-static int count_transitions(void)
-{
-    char path[128];
-    static char line[1 << 16];
-    int n = 0;
-    snprintf(path, sizeof path, "%s/events.jsonl", dir);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file) != NULL) {
-        n += strstr(line, "\"transition.done\"") != NULL;
-    }
-    fclose(file);
-    return n;
-}
-
 static void test_churn__leaves_nothing_behind(void **state)
 {
     (void)state;
@@ -237,7 +221,7 @@ static void test_churn__leaves_nothing_behind(void **state)
         be_head();
     }
     check_ended_well(child);
-    assert_int_equal(count_transitions(), GENERATIONS);
+    assert_int_equal(count_events(dir, "\"transition.done\"", ""), GENERATIONS);
     if (getenv("FL_TEST_SHOW") != NULL) {
         for (int i = 0; i < GENERATIONS; i++) {
             for (int who = 0; who <= WORKERS; who++) {

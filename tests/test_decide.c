@@ -6,6 +6,7 @@
 #include "nn/optimizer.h"
 #include "pipe/memory.h"
 #include "pipe/migrate_schedule.h"
+#include "support/folder.h"
 #include "support/toy.h"
 
 #include <fcntl.h>
@@ -22,7 +23,7 @@
 enum { WORKERS = 2, BLOCKS = 6, LAYERS_MAX = 32, STEPS = 2000, DUE = 10 };
 
 typedef struct rig {
-    char dir[64];
+    char dir[FOLDER_SIZE];
     int dir_fd;
     FILE *out;
     fl_model *model;
@@ -109,10 +110,7 @@ static int set_up(void **state)
 {
     rig *r = calloc(1, sizeof *r);
     assert_non_null(r);
-    snprintf(r->dir, sizeof r->dir, "/tmp/frostline-decide-XXXXXX");
-    if (mkdtemp(r->dir) == NULL) {
-        return -1;
-    }
+    make_folder(r->dir);
     r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY);
     r->out = fopen("/dev/null", "w");
     assert_int_equal(fl_runfiles_open(&r->head.files, r->dir_fd), FL_OK);
@@ -124,15 +122,14 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     rig *r = *state;
-    char remove[96];
     fl_decide_close(&r->head);
     fl_runfiles_close(&r->head.files);
     fl_model_destroy(&r->model);
     fclose(r->out);
     close(r->dir_fd);
-    snprintf(remove, sizeof remove, "rm -rf %s", r->dir);
+    int removed = remove_folder(r->dir);
     free(r);
-    return system(remove);
+    return removed;
 }
 
 static void assert_near(double a, double b)

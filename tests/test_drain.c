@@ -3,7 +3,9 @@
  * of how somebody left. */
 #include "device/clock.h"
 #include "launcher/worker_state.h"
+#include "support/lines.h"
 #include "support/live_run.h"
+#include "support/nap.h"
 #include "support/toy.h"
 
 #include <errno.h>
@@ -14,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -85,30 +86,26 @@ static void await_state(live_run *run, int rank, const char *wanted)
         is = strcmp(json_string_value(state), wanted) == 0;
         json_decref(status);
         assert_true(fl_left_ms(deadline_us) > 0);
-        nanosleep(&(struct timespec){0, 2000000}, NULL);
+        nap(2000);
     }
 }
 
 /* The event worker.left of a worker: exit_code or signal; -1 if there is no such field. */
 static int64_t how_it_left(const live_run *run, int rank, const char *key)
 {
-    char path[256], line[65536];
+    cJSON *events = lines_with(run->dir, "events.jsonl", "\"worker.left\"");
+    const cJSON *e;
     int64_t how = -1;
     int n = 0;
-    snprintf(path, sizeof path, "%s/events.jsonl", run->dir);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file) != NULL) {
-        json_t *event = json_loads(line, 0, NULL);
-        const char *name = json_string_value(json_object_get(event, "event"));
-        if (strcmp(name, "worker.left") == 0 && number_of(event, "rank") == rank) {
-            const json_t *value = json_object_get(event, key);
-            how = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
+    cJSON_ArrayForEach(e, events)
+    {
+        if (number(e, "rank") == rank) {
+            const cJSON *value = cJSON_GetObjectItem(e, key);
+            how = cJSON_IsNumber(value) ? value->valueint : -1;
             n++;
         }
-        json_decref(event);
     }
-    fclose(file);
+    cJSON_Delete(events);
     assert_int_equal(n, 1);
     return how;
 }

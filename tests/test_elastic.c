@@ -2,6 +2,7 @@
  * one and when, whose refusal is the one that is told, and what the outcome says. */
 #include "control/controller.h"
 #include "device/clock.h"
+#include "support/folder.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -16,7 +17,7 @@
 enum { WORKERS = 3, LAYERS = 6, STEPS = 100 };
 
 typedef struct rig {
-    char dir[64];
+    char dir[FOLDER_SIZE];
     int dir_fd;
     FILE *out;
     fl_job job;
@@ -43,10 +44,7 @@ static int set_up(void **state)
 {
     rig *r = calloc(1, sizeof *r);
     assert_non_null(r);
-    snprintf(r->dir, sizeof r->dir, "/tmp/frostline-elastic-XXXXXX");
-    if (mkdtemp(r->dir) == NULL) {
-        return -1;
-    }
+    make_folder(r->dir);
     r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY);
     r->out = fopen("/dev/null", "w");
     fl_job_defaults(&r->job);
@@ -74,14 +72,13 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     rig *r = *state;
-    char remove[96];
     fl_runfiles_close(&r->head.files);
     fl_store_destroy(&r->head.store);
     fclose(r->out);
     close(r->dir_fd);
-    snprintf(remove, sizeof remove, "rm -rf %s", r->dir);
+    int removed = remove_folder(r->dir);
     free(r);
-    return system(remove);
+    return removed;
 }
 
 static void answer(rig *r, int rank, fl_status status, const char *text)

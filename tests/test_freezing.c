@@ -5,11 +5,11 @@
 #include "launcher/run.h"
 #include "nn/model.h"
 #include "pipe/memory.h"
+#include "support/lines.h"
 #include "support/runs.h"
 #include "support/toy.h"
 
 #include <cjson/cJSON.h>
-#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -67,33 +67,6 @@ static void run(const char *dir, bool small, const char *const *sets)
     fl_dataset_destroy(&data);
 }
 
-/* A file of JSON lines as an array. */
-static cJSON *lines_of(const char *dir, const char *name)
-{
-    char path[300];
-    char *line = NULL;
-    size_t capacity = 0;
-    cJSON *all = cJSON_CreateArray();
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (getline(&line, &capacity, file) > 0) {
-        cJSON *one = cJSON_Parse(line);
-        assert_non_null(one);
-        cJSON_AddItemToArray(all, one);
-    }
-    free(line);
-    fclose(file);
-    return all;
-}
-
-static int number(const cJSON *object, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItem(object, key);
-    assert_true(cJSON_IsNumber(item));
-    return item->valueint;
-}
-
 static bool is_event(const cJSON *line, const char *name)
 {
     return strcmp(cJSON_GetObjectItem(line, "event")->valuestring, name) == 0;
@@ -112,7 +85,7 @@ static int count(const cJSON *events, const char *name)
 
 static void read_steps(const char *dir, step *steps)
 {
-    cJSON *lines = lines_of(dir, "steps.jsonl");
+    cJSON *lines = lines_with(dir, "steps.jsonl", "");
     assert_int_equal(cJSON_GetArraySize(lines), STEPS);
     int i = 0;
     const cJSON *line;
@@ -134,15 +107,14 @@ static cJSON *run_apart(bool small, const char *const *sets, step *steps)
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        int null = open("/dev/null", O_WRONLY);
-        dup2(null, STDOUT_FILENO);
+        hush();
         run(dir, small, sets);
         _exit(0);
     }
     check_ended_well(child);
     read_steps(dir, steps);
     check_exactly_once(dir, EPOCHS, N_SAMPLES);
-    cJSON *events = lines_of(dir, "events.jsonl");
+    cJSON *events = lines_with(dir, "events.jsonl", "");
     assert_int_equal(remove_root(NULL), 0);
     return events;
 }

@@ -4,6 +4,7 @@
 #include "device/clock.h"
 #include "launcher/job.h"
 #include "launcher/top_feed.h"
+#include "support/folder.h"
 #include "support/live_run.h"
 
 #include <arpa/inet.h>
@@ -20,21 +21,19 @@
 
 #include <cmocka.h>
 
-static char dir[64];
+static char dir[FOLDER_SIZE];
 
 static int make_dir(void **state)
 {
     (void)state;
-    snprintf(dir, sizeof dir, "/tmp/frostline-guard-XXXXXX");
-    return mkdtemp(dir) == NULL ? -1 : 0;
+    make_folder(dir);
+    return 0;
 }
 
 static int remove_dir(void **state)
 {
     (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
+    return remove_folder(dir);
 }
 
 static const char *path_of(const char *name)

@@ -4,6 +4,7 @@
 #include "support/fake_run.h"
 
 #include "control/wire.h"
+#include "support/folder.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -158,8 +159,8 @@ static void test_head__takes_a_long_run_directory(void **state)
 {
     (void)state;
     fake_run run = fake_run_of(FAKE_NOTHING, -1, 0);
-    char parent[] = "/tmp/fake-long-XXXXXX";
-    assert_non_null(mkdtemp(parent));
+    char parent[FOLDER_SIZE];
+    make_folder(parent);
     snprintf(run.dir, sizeof run.dir, "%s/%0200d", parent, 1);
     assert_int_equal(mkdir(run.dir, 0700), 0);
     fake_outcome outcome = play(&run);

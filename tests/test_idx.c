@@ -3,6 +3,7 @@
 #include "device/alloc.h"
 
 #include "idx_files.h"
+#include "support/folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +50,7 @@ static void test_read__joins_chunks(void **state)
 {
     (void)state;
     enum { SIDE = 500, N = SIDE * SIDE };
-    char folder[64], path[128];
+    char folder[FOLDER_SIZE], path[128];
     make_folder(folder);
     snprintf(path, sizeof path, "%s/big", folder);
     gzFile file = gzopen(path, "wb1");
@@ -318,7 +319,7 @@ static const broken all_broken[] = {
 static void test_decode__refuses_what_is_broken(void **state)
 {
     (void)state;
-    char folder[64];
+    char folder[FOLDER_SIZE];
     make_folder(folder);
     for (size_t i = 0; i < sizeof all_broken / sizeof *all_broken; i++) {
         const broken *c = &all_broken[i];
@@ -345,7 +346,7 @@ static void test_decode__refuses_what_is_broken(void **state)
 static void test_read__says_why_a_file_cannot_be_read(void **state)
 {
     (void)state;
-    char folder[64], path[128], expected[256];
+    char folder[FOLDER_SIZE], path[128], expected[256];
     fl_idx idx = {0};
     make_folder(folder);
     snprintf(path, sizeof path, "%s/missing", folder);
@@ -433,7 +434,7 @@ static void test_decode__checks_before_it_allocates(void **state)
 static void test_read__survives_failing_allocations(void **state)
 {
     (void)state;
-    char folder[64], path[128];
+    char folder[FOLDER_SIZE], path[128];
     make_folder(folder);
     bytes plain = images(), packed = gzip_bytes(&plain, 9);
     write_file(folder, "a.gz", &packed);

@@ -3,6 +3,7 @@
 #include <frostline/dataset.h>
 
 #include "idx_files.h"
+#include "support/folder.h"
 
 #include <errno.h>
 #include <math.h>
@@ -27,8 +28,7 @@ static int make_sound(void **state)
 static int clean(void **state)
 {
     (void)state;
-    remove_folder(folder);
-    return 0;
+    return remove_folder(folder);
 }
 
 static fl_dataset open_sound(fl_augment augment, int crop)

@@ -9,7 +9,6 @@
 #include "support/runs.h"
 #include "support/toy.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -90,8 +89,7 @@ static _Noreturn void be_head(scenario *s)
     fl_dataset data;
     mine = s;
     atomic_store(&s->shared->pids[HEAD], (int)getpid());
-    int null = open("/dev/null", O_WRONLY);
-    dup2(null, STDOUT_FILENO);
+    hush();
     fl_job_defaults(&job);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         must(fl_job_set(&job, settings[i][0], settings[i][1]));

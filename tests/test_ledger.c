@@ -2,6 +2,7 @@
 
 #include "autodp/sampler.h"
 #include "device/alloc.h"
+#include "support/folder.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -20,16 +21,13 @@
 
 enum { HEADER_BYTES = 40, RECORD_BYTES = 32 + 8, FILE_MAX = 1 << 16 };
 
-static char folder[64], path[96];
+static char folder[FOLDER_SIZE], path[96];
 static int dir_fd;
 
 static int set_up(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/frostline-test-XXXXXX");
-    if (mkdtemp(folder) == NULL) {
-        return -1;
-    }
+    make_folder(folder);
     snprintf(path, sizeof path, "%s/ledger.bin", folder);
     dir_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return dir_fd < 0 ? -1 : 0;

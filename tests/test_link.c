@@ -6,6 +6,8 @@
 #include "device/clock.h"
 #include "device/log.h"
 #include "device/random.h"
+#include "support/folder.h"
+#include "support/nap.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,11 +56,7 @@ static void bind_head(rig *r)
 static int open_rig(void **state)
 {
     rig *r = calloc(1, sizeof *r);
-    snprintf(r->folder, sizeof r->folder, "/tmp/link-XXXXXX");
-    if (mkdtemp(r->folder) == NULL) {
-        free(r);
-        return -1;
-    }
+    make_folder(r->folder);
     snprintf(r->path, sizeof r->path, "%s/link", r->folder);
     snprintf(r->endpoint, sizeof r->endpoint, "ipc://%s", r->path);
     bind_head(r);
@@ -166,7 +164,7 @@ static fl_verdict await_verdict(rig *r)
     int64_t deadline_us = fl_deadline_us(WAIT_MS);
     while (!fl_link_take_verdict(r->link, &verdict)) {
         assert_true(fl_left_ms(deadline_us) > 0);
-        usleep(500);
+        nap(500);
     }
     return verdict;
 }
@@ -271,7 +269,7 @@ static void test_link__keeps_verdicts_in_order(void **state)
     send_verdict(r, FL_VERDICT_COMMIT, 12);
     send_order(r, FL_FRAME_ABORT, 6); /* once it is obeyed, both verdicts have come */
     while (atomic_load(&r->n_aborts) == 0) {
-        usleep(500);
+        nap(500);
     }
     assert_int_equal(await_verdict(r).due_step, 11);
     assert_int_equal(await_verdict(r).due_step, 12);
@@ -363,7 +361,7 @@ static void test_link__refuses_a_bad_endpoint(void **state)
     fl_link_options options = {.endpoint = "nonsense", .heartbeat_ms = 50};
     assert_int_equal(fl_link_open(&options, &link), FL_EIO);
     assert_null(link);
-    options.endpoint = "ipc:///tmp/nobody-listens-here";
+    options.endpoint = "ipc:///nowhere/nobody-listens-here";
     for (uint64_t n = 1; n <= 3; n++) { /* each allocation of the opening fails in turn */
         fl_alloc_fail_at(n);
         assert_int_equal(fl_link_open(&options, &link), FL_ENOMEM);

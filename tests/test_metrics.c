@@ -5,11 +5,11 @@
 #include "device/random.h"
 #include "support/exposition.h"
 #include "support/http.h"
+#include "support/nap.h"
 #include "support/ranks.h"
 
 #include <cjson/cJSON.h>
 #include <ctype.h>
-#include <fcntl.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -460,7 +460,7 @@ static void test_server__survives_its_clients(void **state)
     }
     assert_true(steps_told(&r) == 101);
     for (int i = 0; i < 30000 && count_descriptors() > before; i++) {
-        nanosleep(&(struct timespec){0, 1000000}, NULL); /* until it has closed the last of them */
+        nap(1000); /* until it has closed the last of them */
     }
     assert_int_equal(count_descriptors(), before);
     fl_metrics_stop(&r.server);

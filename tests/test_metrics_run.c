@@ -3,8 +3,11 @@
 #include "device/clock.h"
 #include "launcher/run.h"
 #include "support/exposition.h"
+#include "support/folder.h"
 #include "support/http.h"
 #include "support/live_run.h"
+#include "support/nap.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
 #include <setjmp.h>
@@ -12,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -58,7 +60,7 @@ static exposition *await(int port, const char *name, const char *labels, double 
         }
         free(e);
         assert_true(fl_left_ms(deadline_us) > 0);
-        nanosleep(&(struct timespec){0, 20000000}, NULL);
+        nap(20000);
     }
 }
 
@@ -75,15 +77,12 @@ static void check_counters(const exposition *before, const exposition *after)
 /* promtool is Prometheus' own opinion; where it is not installed, ours must do. */
 static void ask_promtool(const char *text)
 {
-    char path[] = "/tmp/frostline-metrics-XXXXXX", command[128];
+    char path[FOLDER_SIZE], command[128];
     if (system("command -v promtool >/dev/null") != 0) {
         print_message("promtool is not installed: not asked\n");
         return;
     }
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-    close(fd);
+    make_file(path, text, strlen(text));
     snprintf(command, sizeof command, "promtool check metrics <%s", path);
     int found = system(command);
     unlink(path);
@@ -143,20 +142,22 @@ static void test_metrics_run__a_taken_port_is_told_first(void **state)
     fl_job job;
     fl_model *model = NULL;
     fl_dataset data;
-    char dir[64];
+    char dir[80];
     assert_int_equal(fl_metrics_listen("0", &taken), FL_OK);
     fl_job_defaults(&job);
     assert_int_equal(fl_job_set(&job, "train.batch", "10"), FL_OK);
     snprintf(job.control.metrics, sizeof job.control.metrics, "%d", http_port(taken.url));
     assert_int_equal(fl_toy_dataset(LIVE_SAMPLES, &data), FL_OK);
     assert_int_equal(fl_toy_model(4, 0.1f, &model), FL_OK);
-    snprintf(dir, sizeof dir, "/tmp/frostline-metrics-%d", (int)getpid());
+    assert_int_equal(make_root(NULL), 0);
+    snprintf(dir, sizeof dir, "%s/run", root);
     assert_int_equal(fl_run_in(model, &data, &job, dir, NULL), FL_EIO);
     assert_non_null(strstr(fl_errmsg(), "control.metrics: cannot listen at"));
     assert_int_not_equal(access(dir, F_OK), 0);
     fl_model_destroy(&model);
     fl_dataset_destroy(&data);
     fl_metrics_listener_close(&taken);
+    assert_int_equal(remove_root(NULL), 0);
 }
 
 int main(void)

@@ -7,7 +7,6 @@
 #include "support/markup.h"
 #include "support/runs.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

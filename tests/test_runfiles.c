@@ -2,6 +2,7 @@
 #include "control/runfiles.h"
 
 #include "device/log.h"
+#include "support/folder.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -25,11 +26,7 @@ typedef struct rig {
 static int open_rig(void **state)
 {
     rig *r = calloc(1, sizeof *r);
-    snprintf(r->folder, sizeof r->folder, "/tmp/runfiles-XXXXXX");
-    if (mkdtemp(r->folder) == NULL) {
-        free(r);
-        return -1;
-    }
+    make_folder(r->folder);
     r->dir_fd = open(r->folder, O_RDONLY | O_DIRECTORY);
     *state = r;
     return fl_runfiles_open(&r->files, r->dir_fd) == FL_OK ? 0 : -1;

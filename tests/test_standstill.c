@@ -3,11 +3,11 @@
 #include "device/clock.h"
 #include "device/flight.h"
 #include "launcher/run.h"
+#include "support/lines.h"
 #include "support/runs.h"
 #include "support/toy.h"
 
 #include <cjson/cJSON.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -57,7 +57,7 @@ static _Noreturn void be_head(const scenario *s, const char *dir, outcome *out)
     fl_model *model = NULL;
     fl_dataset data;
     now = s;
-    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    hush();
     fl_job_defaults(&job);
     set(&job, "pipe.k", s->K);
     set(&job, "autodp.r", s->R);
@@ -106,16 +106,9 @@ static void run(const scenario *s, const char *dir, outcome *out)
 
 static cJSON *lost_event(const char *dir)
 {
-    char path[200];
-    static char line[1 << 16];
-    snprintf(path, sizeof path, "%s/events.jsonl", dir);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    cJSON *found = NULL;
-    while (found == NULL && fgets(line, sizeof line, file) != NULL) {
-        found = strstr(line, "\"worker.lost\"") != NULL ? cJSON_Parse(line) : NULL;
-    }
-    fclose(file);
+    cJSON *lines = lines_with(dir, "events.jsonl", "\"worker.lost\"");
+    cJSON *found = cJSON_DetachItemFromArray(lines, 0);
+    cJSON_Delete(lines);
     assert_non_null(found);
     return found;
 }

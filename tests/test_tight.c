@@ -6,11 +6,11 @@
 #include "launcher/worker_state.h"
 #include "nn/model.h"
 #include "pipe/planner.h"
+#include "support/lines.h"
 #include "support/runs.h"
 #include "support/toy.h"
 
 #include <cjson/cJSON.h>
-#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -184,8 +184,7 @@ static void run(const setting *s)
     if (child == 0) {
         fl_job job;
         fl_dataset data;
-        int null = open("/dev/null", O_WRONLY);
-        dup2(null, STDOUT_FILENO);
+        hush();
         fill_job(s, &job);
         must(fl_toy_dataset(SAMPLES, &data));
         must(fl_run_in(model_of(s->dim, s->patch), &data, &job, s->dir, NULL));
@@ -198,22 +197,17 @@ static void run(const setting *s)
 static int fields(const char *dir, const char *name, const char *text, const char *key, double *out,
                   int capacity)
 {
-    char path[128], *line = NULL;
-    size_t size = 0;
+    cJSON *lines = lines_with(dir, name, text);
+    const cJSON *line;
     int n = 0;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (n < capacity && getline(&line, &size, file) > 0) {
-        cJSON *json = strstr(line, text) == NULL ? NULL : cJSON_Parse(line);
-        const cJSON *item = cJSON_GetObjectItem(json, key);
-        if (item != NULL) {
+    cJSON_ArrayForEach(line, lines)
+    {
+        const cJSON *item = cJSON_GetObjectItem(line, key);
+        if (item != NULL && n < capacity) {
             out[n++] = item->valuedouble;
         }
-        cJSON_Delete(json);
     }
-    free(line);
-    fclose(file);
+    cJSON_Delete(lines);
     return n;
 }
 

@@ -7,7 +7,6 @@
 #include "support/shell.h"
 #include "support/vt52.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
 #include <setjmp.h>

@@ -4,7 +4,9 @@
  * that is sent without having been confirmed. */
 #include "launcher/top_ask.h"
 #include "launcher/top_tail.h"
+#include "support/folder.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -261,8 +263,9 @@ static void test_top_series__steps_may_be_far_apart(void **state)
 static void test_top_tail__gives_whole_lines_as_they_come(void **state)
 {
     (void)state;
-    char path[] = "/tmp/frostline-tail-XXXXXX";
-    int fd = mkstemp(path);
+    char path[FOLDER_SIZE];
+    make_file(path, "", 0);
+    int fd = open(path, O_WRONLY);
     fl_top_tail tail;
     fl_top_tail_open(&tail, path);
     assert_null(fl_top_tail_next(&tail));

@@ -3,6 +3,7 @@
 #include "control/slow.h"
 #include "control/trace.h"
 #include "device/random.h"
+#include "support/folder.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -239,11 +240,8 @@ static char *write_text(const fl_trace_data *t, size_t *n)
 
 static fl_status read_text(const char *text, size_t n, fl_trace_data *out)
 {
-    char path[] = "/tmp/frostline-trace-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, n), (ssize_t)n);
-    close(fd);
+    char path[FOLDER_SIZE];
+    make_file(path, text, n);
     fl_status status = fl_trace_read(path, out);
     unlink(path);
     return status;

@@ -4,10 +4,11 @@
 #include "control/slow.h"
 #include "control/trace.h"
 #include "launcher/run.h"
+#include "support/lines.h"
+#include "support/nap.h"
 #include "support/runs.h"
 #include "support/toy.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -41,7 +42,7 @@ void fl__flight_point(fl_flight_kind kind, int rank, int64_t step)
     bool layer = kind == FL_FLIGHT_FORWARD || kind == FL_FLIGHT_BACKWARD;
     if (now != NULL && layer && now->layer_us > 0) {
         int64_t us = now->layer_us * (rank == now->slow ? 2 : 1);
-        nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+        nap(us);
     }
 }
 
@@ -51,7 +52,7 @@ static _Noreturn void be_head(const scenario *s, const char *dir)
     fl_model *model = NULL;
     fl_dataset data;
     now = s;
-    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    hush();
     fl_job_defaults(&job);
     set(&job, "pipe.k", s->K);
     set(&job, "autodp.r", s->R);
@@ -107,21 +108,6 @@ static void drop(fl_trace_data *trace)
 {
     fl_trace_fini(trace);
     free(trace);
-}
-
-static int count_events(const char *dir, const char *event, const char *text)
-{
-    char path[256];
-    static char line[1 << 16];
-    int n = 0;
-    snprintf(path, sizeof path, "%s/events.jsonl", dir);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file) != NULL) {
-        n += strstr(line, event) != NULL && strstr(line, text) != NULL;
-    }
-    fclose(file);
-    return n;
 }
 
 /* Operations of one kind of one worker. */

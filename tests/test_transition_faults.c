@@ -10,10 +10,10 @@
 #include "device/clock.h"
 #include "launcher/run.h"
 #include "launcher/worker_state.h"
+#include "support/lines.h"
 #include "support/runs.h"
 #include "support/toy.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -187,8 +187,7 @@ static _Noreturn void be_head(scenario *s, int workers, int K)
     fl_model *model = NULL;
     fl_dataset data;
     mine = s;
-    int null = open("/dev/null", O_WRONLY);
-    dup2(null, STDOUT_FILENO);
+    hush();
     fl_job_defaults(&job);
     set(&job, "pipe.k", K);
     set(&job, "autodp.r", 1);
@@ -289,19 +288,6 @@ static int check_steps(const scenario *s, int first)
     return n;
 }
 
-/* Lines of events.jsonl with both texts. */
-static int count_events(const scenario *s, const char *kind, const char *text)
-{
-    FILE *file = open_in(s, "events.jsonl");
-    static char line[1 << 16];
-    int n = 0;
-    while (fgets(line, sizeof line, file) != NULL) {
-        n += strstr(line, kind) != NULL && strstr(line, text) != NULL;
-    }
-    fclose(file);
-    return n;
-}
-
 static void finish_well(scenario *s)
 {
     int status = finish(s);
@@ -356,8 +342,8 @@ static int64_t check_lost(scenario *s)
         fail_msg("%s: worker %d, deed %d: status %d, %s", s->point, s->who, (int)s->deed,
                  left->status, left->message);
     }
-    assert_int_equal(count_events(s, "\"worker.lost\"", name), 1);
-    assert_int_equal(count_events(s, "\"run.failed\"", name), 1);
+    assert_int_equal(count_events(s->dir, "\"worker.lost\"", name), 1);
+    assert_int_equal(count_events(s->dir, "\"run.failed\"", name), 1);
     assert_in_range(check_steps(s, FIRST), 0, STEPS);
     return left->ended_us - left->done_us;
 }
@@ -382,12 +368,12 @@ static void check_spared(scenario *s)
         fail_msg("%s: worker %d, deed %d: status %d, %s", s->point, s->who, (int)s->deed,
                  left->status, left->message);
     }
-    assert_int_equal(count_events(s, "\"worker.lost\"", ""), 1);
-    assert_int_equal(count_events(s, "\"worker.lost\"", "\"goes_on\": true"), 1);
-    assert_int_equal(count_events(s, "\"worker.lost\"", name), 1);
-    assert_int_equal(count_events(s, "\"worker.lost\"", how(s->deed)), 1);
-    assert_int_equal(count_events(s, "\"transition.cancelled\"", ""), over ? 0 : 1);
-    assert_int_equal(count_events(s, "\"transition.done\"", ""), over ? 1 : 0);
+    assert_int_equal(count_events(s->dir, "\"worker.lost\"", ""), 1);
+    assert_int_equal(count_events(s->dir, "\"worker.lost\"", "\"goes_on\": true"), 1);
+    assert_int_equal(count_events(s->dir, "\"worker.lost\"", name), 1);
+    assert_int_equal(count_events(s->dir, "\"worker.lost\"", how(s->deed)), 1);
+    assert_int_equal(count_events(s->dir, "\"transition.cancelled\"", ""), over ? 0 : 1);
+    assert_int_equal(count_events(s->dir, "\"transition.done\"", ""), over ? 1 : 0);
     assert_int_equal(check_steps(s, over ? FIRST : STEPS), STEPS);
 }
 
@@ -502,9 +488,9 @@ static void check_refusals(const char *point, int who, deed what, int n, int num
     assert_int_equal(check_steps(&s, FIRST + 2 * (n - 1)), STEPS);
     assert_int_equal(atomic_load(&s.shared->n_deeds), n - 1);
     /* Another worker that lost its peer may be heard first, and is then the one that is named. */
-    assert_int_equal(count_events(&s, "\"transition.cancelled\"", ""), n - 1);
-    assert_true(count_events(&s, "\"transition.cancelled\"", text) > 0);
-    assert_int_equal(count_events(&s, "\"transition.done\"", ""), 1);
+    assert_int_equal(count_events(s.dir, "\"transition.cancelled\"", ""), n - 1);
+    assert_true(count_events(s.dir, "\"transition.cancelled\"", text) > 0);
+    assert_int_equal(count_events(s.dir, "\"transition.done\"", ""), 1);
     assert_int_equal(atomic_load(&s.shared->left_behind), 0);
     release(&s);
 }
@@ -540,11 +526,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
-    char remove[80];
-    snprintf(remove, sizeof remove, "rm -rf %s", root);
     free(one);
-    return system(remove);
+    return remove_root(state);
 }
 
 int main(void)

@@ -10,7 +10,6 @@
 #include "support/runs.h"
 #include "support/toy.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -111,8 +110,7 @@ static void run_apart(const char *dir, int workers, const fl_script_entry *scrip
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        int null = open("/dev/null", O_WRONLY);
-        dup2(null, STDOUT_FILENO);
+        hush();
         run(workers, script);
         _exit(0);
     }

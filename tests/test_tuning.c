@@ -1,5 +1,6 @@
 /* A run that tunes M: it trains as one that does not, says what it tried, and the next run begins
  * with what was found. */
+#include "support/lines.h"
 #include "support/shell.h"
 #include "support/toy.h"
 
@@ -35,45 +36,22 @@ static void run(const char *name, const char *more)
     }
 }
 
-/* The lines of a run's file that hold `text`, as an array. */
-static cJSON *lines_with(const char *name, const char *file, const char *text)
+/* Of the run by that name. */
+static const char *dir_of(const char *name)
 {
-    char path[512];
-    char *line = NULL;
-    size_t capacity = 0;
-    cJSON *all = cJSON_CreateArray();
-    snprintf(path, sizeof path, "%s/%s/%s", folder, name, file);
-    FILE *lines = fopen(path, "re");
-    assert_non_null(lines);
-    while (getline(&line, &capacity, lines) > 0) {
-        cJSON *one = strstr(line, text) == NULL ? NULL : cJSON_Parse(line);
-        if (one != NULL) {
-            cJSON_AddItemToArray(all, one);
-        }
-    }
-    free(line);
-    fclose(lines);
-    return all;
-}
-
-static int number(const cJSON *object, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItem(object, key);
-    assert_true(cJSON_IsNumber(item));
-    return item->valueint;
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
 }
 
 static int n_events(const char *name, const char *event)
 {
-    cJSON *lines = lines_with(name, "events.jsonl", event);
-    int n = cJSON_GetArraySize(lines);
-    cJSON_Delete(lines);
-    return n;
+    return count_events(dir_of(name), event, "");
 }
 
 static int m_of_step(const char *name, int step)
 {
-    cJSON *lines = lines_with(name, "steps.jsonl", "{");
+    cJSON *lines = lines_with(dir_of(name), "steps.jsonl", "");
     assert_int_equal(cJSON_GetArraySize(lines), STEPS);
     int m = number(cJSON_GetArrayItem(lines, step), "m");
     cJSON_Delete(lines);
@@ -83,8 +61,8 @@ static int m_of_step(const char *name, int step)
 /* Each trial tells of an M that ran, and the run goes on with the M that was settled on. */
 static int check_trials(const char *name)
 {
-    cJSON *tried = lines_with(name, "events.jsonl", "\"tune.tried\"");
-    cJSON *done = lines_with(name, "events.jsonl", "\"tune.done\"");
+    cJSON *tried = lines_with(dir_of(name), "events.jsonl", "\"tune.tried\"");
+    cJSON *done = lines_with(dir_of(name), "events.jsonl", "\"tune.done\"");
     const cJSON *t;
     assert_int_equal(cJSON_GetArraySize(done), 1);
     assert_true(cJSON_GetArraySize(tried) >= 2);

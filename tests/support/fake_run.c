@@ -5,6 +5,8 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
+#include "support/folder.h"
+#include "support/nap.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +20,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- the fake worker ---- */
@@ -31,12 +32,6 @@ typedef struct fake_worker {
     int64_t *ids;
     fl_cursor cursor;
 } fake_worker;
-
-static void nap(int64_t us)
-{
-    struct timespec time = {us / 1000000, us % 1000000 * 1000};
-    nanosleep(&time, NULL);
-}
 
 static void on_abort(void *context, uint32_t generation, fl_status why)
 {
@@ -368,12 +363,7 @@ void fake_start(fake_run *run)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (run->dir[0] == 0) {
-        snprintf(run->dir, sizeof run->dir, "%s/fake-XXXXXX",
-                 getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-        if (mkdtemp(run->dir) == NULL) {
-            perror(run->dir);
-            abort();
-        }
+        make_folder(run->dir);
     }
     run->shared =
         mmap(NULL, sizeof *run->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

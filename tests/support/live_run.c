@@ -5,35 +5,28 @@
 #include "launcher/run.h"
 #include "launcher/runs.h"
 #include "support/json_schema.h"
+#include "support/nap.h"
 #include "support/runs.h"
 #include "support/toy.h"
 
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 enum { STATUS_BASE = 100 }; /* the head's exit code: that, less its status */
 
-static void nap(void)
-{
-    nanosleep(&(struct timespec){0, 2000000}, NULL);
-}
-
 static _Noreturn void be_head(const char *dir, const char *const *sets)
 {
     fl_job job;
     fl_model *model = NULL;
     fl_dataset data;
-    int null = open("/dev/null", O_WRONLY);
-    dup2(null, STDOUT_FILENO);
+    hush();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     fl_job_defaults(&job);
     for (int i = 0; sets[i] != NULL; i += 2) {
@@ -62,7 +55,7 @@ live_run live_start(const char *const *sets)
     while (!fl_run_is_live(run.dir)) {
         assert_true(fl_left_ms(deadline_us) > 0);
         assert_int_equal(waitpid(run.head, NULL, WNOHANG), 0);
-        nap();
+        nap(2000);
     }
     assert_int_equal(fl_ctl_client_open(run.dir, false, &run.ctl), FL_OK);
     return run;
@@ -179,7 +172,7 @@ void live_await_step(live_run *run, int64_t step)
     int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
     while (live_status(run, "step") < step) {
         assert_true(fl_left_ms(deadline_us) > 0);
-        nap();
+        nap(2000);
     }
 }
 
@@ -194,7 +187,7 @@ fl_status live_finish(live_run *run)
             waitpid(run->head, &wait_status, 0);
             fail_msg("the head did not end");
         }
-        nap();
+        nap(2000);
     }
     assert_true(WIFEXITED(wait_status));
     return (fl_status)(WEXITSTATUS(wait_status) - STATUS_BASE);

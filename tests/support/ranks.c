@@ -1,7 +1,8 @@
-#include "ranks.h"
+#include "support/ranks.h"
 
 #include "autodp/store.h"
 #include "device/clock.h"
+#include "support/folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,7 +22,7 @@ typedef struct family {
     int status[RANKS_MAX];
     bool ended[RANKS_MAX], stopped[RANKS_MAX];
     int go[2]; /* a pipe: its closing lets the ranks begin */
-    char directory[64], endpoint[96];
+    char directory[FOLDER_SIZE], endpoint[96];
     void *zmq, *router;
     fl_store *store;
 } family;
@@ -176,11 +177,12 @@ static void describe(const family *f, int i)
 int ranks_run_ending(int size, rank_body *body, void *context, const rank_end *ends,
                      int64_t timeout_ms)
 {
-    family f = {.size = size, .directory = "/tmp/frostline-ranks-XXXXXX"};
-    if (size > RANKS_MAX || mkdtemp(f.directory) == NULL || pipe(f.go) != 0) {
+    family f = {.size = size};
+    if (size > RANKS_MAX || pipe(f.go) != 0) {
         perror("ranks");
         return size;
     }
+    make_folder(f.directory);
     snprintf(f.endpoint, sizeof f.endpoint, "ipc://%s/store", f.directory);
     fflush(NULL);
     for (int i = 0; i < size; i++) {

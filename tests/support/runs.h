@@ -2,6 +2,8 @@
 #ifndef FL_TESTS_SUPPORT_RUNS_H
 #define FL_TESTS_SUPPORT_RUNS_H
 
+#include "support/folder.h"
+
 #include <frostline.h>
 
 #include <sys/types.h>
@@ -12,9 +14,12 @@ void must(fl_status status);
 /* One field of a job, which must be right. */
 void set(fl_job *job, const char *path, int value);
 
-/* A new, empty folder below TMPDIR (else /tmp), and away with it: fixtures of cmocka, which take no
- * notice of `state`. One at a time. */
-extern char root[64];
+/* From here on this process prints nothing on standard output. */
+void hush(void);
+
+/* A new, empty folder, and away with it: fixtures of cmocka, which take no notice of `state`. One
+ * at a time. */
+extern char root[FOLDER_SIZE];
 int make_root(void **state);
 int remove_root(void **state);
 
