@@ -356,6 +356,9 @@ void fl_ctl_watch(fl_head *head);
 enum { FL_CTL_POLL_MAX = 3 };
 int fl_ctl_poll(const fl_head *head, zmq_pollitem_t items[FL_CTL_POLL_MAX]);
 
+/* The longest that the loop may sleep, at most turn_ms: requests may be waiting for their turn. */
+int fl_ctl_turn_ms(const fl_head *head, int turn_ms);
+
 /* The event's line stands in files.event. */
 void fl_ctl_publish(fl_head *head, const char *event);
 

@@ -55,6 +55,9 @@ struct fl_ctl {
     void *far_requests, *far_events;
     fl_ctl_replies *replies;
     fl_json reply;
+    fl_json
+        status; /* how things stand: the same for all who ask at one turn, until one changes it */
+    int64_t rest_us;  /* when requests are looked at again */
     int64_t sequence; /* events published */
     fl_ctl_counts counts;
     int64_t last_serial;                 /* of a steer */

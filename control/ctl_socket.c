@@ -3,10 +3,12 @@
 #include "control/ctl.h"
 
 #include "device/alloc.h"
+#include "device/clock.h"
 #include "device/log.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +18,8 @@
 
 enum {
     REQUESTS_A_TURN = 64,
+    REST_US = 10000,         /* between two turns that answer something, for who keeps asking */
+    BURST = 10,              /* such turns without a rest, for who does not */
     QUEUE_REQUESTS = 64,     /* messages a client, each way */
     QUEUE_EVENTS = 1024,     /* messages a subscriber */
     MESSAGE_MAX = 64 * 1024, /* bytes; who sends more is disconnected */
@@ -111,6 +115,10 @@ fl_status fl_ctl_open(fl_head *head)
     FL_TRY(fl_ctl_replies_create(&ctl->replies));
     FL_TRY(fl_guard_create(&head->job, &ctl->guard));
     ctl->zmq = zmq_ctx_new();
+    if (ctl->zmq != NULL) {
+        /* Its thread lets those who compute finish their turns. */
+        (void)zmq_ctx_set(ctl->zmq, ZMQ_THREAD_SCHED_POLICY, SCHED_BATCH);
+    }
     if (ctl->zmq == NULL || !open_near(ctl, head->options->dir_fd)) {
         return fl_fail(FL_EIO, "cannot open the control socket in %s: %s", head->options->run_dir,
                        zmq_strerror(zmq_errno()));
@@ -143,6 +151,7 @@ void fl_ctl_close(fl_head *head)
     fl_guard_destroy(&ctl->guard);
     fl_ctl_replies_destroy(&ctl->replies);
     fl_json_fini(&ctl->reply);
+    fl_json_fini(&ctl->status);
     fl_free(ctl);
     head->ctl = NULL;
 }
@@ -198,7 +207,7 @@ static void end_reply(fl_ctl *ctl, fl_ctl_call *call)
     fl_json_close(j, '}');
     fl_json_close(j, '}');
     if (j->broken) {
-        fl_log(FL_LOG_WARN, "out of memory for a reply to %s", r->command->name);
+        fl_log(FL_LOG_WARN, "out of memory for a reply to request \"%s\"", r->id);
         return;
     }
     send_text(call, j->text, j->n);
@@ -289,6 +298,9 @@ static void answer(fl_head *head, fl_ctl_call *call, const char *text, size_t n)
     begin_reply(ctl, call, true);
     if (call->error == FL_CTL_OK) {
         call->request.command->run(head, call);
+        if (call->request.command->changes) {
+            fl_json_reset(&ctl->status);
+        }
     }
     if (call->error == FL_CTL_OK && call->wait != FL_CTL_WAIT_NONE) {
         if (ctl->n_pending < FL_CTL_PENDING) {
@@ -348,27 +360,66 @@ static bool read_request(fl_head *head, void *socket, fl_ctl_call *call)
     return n_parts > 0;
 }
 
+static bool is_resting(const fl_ctl *ctl, int64_t now_us)
+{
+    return now_us < ctl->rest_us;
+}
+
 int fl_ctl_poll(const fl_head *head, zmq_pollitem_t items[FL_CTL_POLL_MAX])
 {
     const fl_ctl *ctl = head->ctl;
-    items[0] = (zmq_pollitem_t){ctl->requests, 0, ZMQ_POLLIN, 0};
-    if (ctl->guard == NULL) {
-        return 1;
+    bool resting = is_resting(ctl, fl_now_us());
+    int n = 0;
+    if (!resting) {
+        items[n++] = (zmq_pollitem_t){ctl->requests, 0, ZMQ_POLLIN, 0};
     }
-    items[1] = (zmq_pollitem_t){ctl->far_requests, 0, ZMQ_POLLIN, 0};
-    items[2] = (zmq_pollitem_t){fl_guard_socket(ctl->guard), 0, ZMQ_POLLIN, 0};
-    return 3;
+    if (!resting && ctl->guard != NULL) {
+        items[n++] = (zmq_pollitem_t){ctl->far_requests, 0, ZMQ_POLLIN, 0};
+    }
+    if (ctl->guard != NULL) {
+        items[n++] = (zmq_pollitem_t){fl_guard_socket(ctl->guard), 0, ZMQ_POLLIN, 0};
+    }
+    return n;
+}
+
+int fl_ctl_turn_ms(const fl_head *head, int turn_ms)
+{
+    int64_t now_us = fl_now_us(), left_ms = (head->ctl->rest_us - now_us + 999) / 1000;
+    return is_resting(head->ctl, now_us) && left_ms < turn_ms ? (int)left_ms : turn_ms;
+}
+
+static int read_requests(fl_head *head, void *socket)
+{
+    fl_ctl_call call;
+    int n = 0;
+    while (n < REQUESTS_A_TURN && read_request(head, socket, &call)) {
+        n++;
+    }
+    return n;
+}
+
+/* Each turn that finds requests wakes this thread, ZeroMQ's and mostly a worker's processor from
+ * what they are at; ten requests in one turn cost hardly more than one. So who asks without end is
+ * answered a few hundred times a second, all that has come since at once. */
+static void rest(fl_ctl *ctl, int64_t now_us)
+{
+    int64_t earliest_us = now_us - (int64_t)BURST * REST_US;
+    ctl->rest_us = (ctl->rest_us > earliest_us ? ctl->rest_us : earliest_us) + REST_US;
 }
 
 void fl_ctl_watch(fl_head *head)
 {
     fl_ctl *ctl = head->ctl;
-    fl_ctl_call call;
-    for (int i = 0; i < REQUESTS_A_TURN && read_request(head, ctl->requests, &call); i++) {
-    }
+    int64_t now_us = fl_now_us();
     if (ctl->guard != NULL) {
         fl_guard_watch(ctl->guard);
-        for (int i = 0; i < REQUESTS_A_TURN && read_request(head, ctl->far_requests, &call); i++) {
+    }
+    if (!is_resting(ctl, now_us)) {
+        fl_json_reset(&ctl->status);
+        int n = read_requests(head, ctl->requests);
+        n += ctl->guard == NULL ? 0 : read_requests(head, ctl->far_requests);
+        if (n > 0) {
+            rest(ctl, now_us);
         }
     }
     fl_ctl_drive(head);

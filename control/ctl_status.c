@@ -110,10 +110,9 @@ static void worker_fields(const fl_head *head, int rank, fl_json *j)
     fl_json_close(j, '}');
 }
 
-void fl_ctl_status(fl_head *head, fl_ctl_call *call)
+static void tell(const fl_head *head, fl_json *j)
 {
     static const char *const transition[] = {"idle", "preparing", "committing"};
-    fl_json *j = call->result;
     fl_json_text(j, "job", head->options->job->name);
     fl_json_text(j, "run_dir", head->options->run_dir);
     if (fl_metrics_url(head) != NULL) {
@@ -144,4 +143,13 @@ void fl_ctl_status(fl_head *head, fl_ctl_call *call)
         worker_fields(head, i, j);
     }
     fl_json_close(j, ']');
+}
+
+void fl_ctl_status(fl_head *head, fl_ctl_call *call)
+{
+    fl_json *told = &head->ctl->status;
+    if (told->n == 0) {
+        tell(head, told);
+    }
+    fl_json_fields(call->result, told);
 }

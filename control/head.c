@@ -99,7 +99,8 @@ static void run_loop(fl_head *head)
     while (head->state != FL_HEAD_OVER) {
         zmq_pollitem_t items[2 + FL_CTL_POLL_MAX] = {{head->socket, 0, ZMQ_POLLIN, 0},
                                                      {NULL, head->signals.fd, ZMQ_POLLIN, 0}};
-        zmq_poll(items, 2 + fl_ctl_poll(head, items + 2), fl_trace_turn_ms(head, TURN_MS));
+        int turn_ms = fl_ctl_turn_ms(head, fl_trace_turn_ms(head, TURN_MS));
+        zmq_poll(items, 2 + fl_ctl_poll(head, items + 2), turn_ms);
         fl_inbox_read(head);
         fl_ending_signals(head);
         if (head->state != FL_HEAD_OVER) {

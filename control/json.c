@@ -2,12 +2,15 @@
 
 #include "device/alloc.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { START_BYTES = 1024 };
+
+static const double EXACT_BELOW = 1e15; /* every decimal of 15 digits is another double */
 
 void fl_json_reset(fl_json *json)
 {
@@ -83,11 +86,26 @@ static void add_character(fl_json *json, const char **at)
     *at += n;
 }
 
+/* How many characters from here on stand for themselves. */
+static size_t plain_length(const char *text)
+{
+    size_t n = 0;
+    while (text[n] >= 0x20 && text[n] < 0x7f && text[n] != '"' && text[n] != '\\') {
+        n++;
+    }
+    return n;
+}
+
 static void add_quoted(fl_json *json, const char *text)
 {
     add(json, "\"", 1);
     while (*text != 0) {
-        add_character(json, &text);
+        size_t n = plain_length(text);
+        add(json, text, n);
+        text += n;
+        if (*text != 0) {
+            add_character(json, &text);
+        }
     }
     add(json, "\"", 1);
 }
@@ -139,6 +157,13 @@ void fl_json_integer(fl_json *json, const char *key, int64_t value)
     add(json, digits, (size_t)n);
 }
 
+void fl_json_fields(fl_json *json, const fl_json *fields)
+{
+    begin(json, NULL);
+    add(json, fields->text, fields->n);
+    json->broken = json->broken || fields->broken;
+}
+
 void fl_json_null(fl_json *json, const char *key)
 {
     begin(json, key);
@@ -153,7 +178,8 @@ void fl_json_bool(fl_json *json, const char *key, bool value)
 
 const char *fl_json_decimal(double value, char *text)
 {
-    for (int precision = 6; precision <= 17; precision++) {
+    /* What reads back from fewer digits than 15 is written with as many: %g drops zeros. */
+    for (int precision = DBL_DIG; precision <= 17; precision++) {
         snprintf(text, FL_JSON_DECIMAL_MAX, "%.*g", precision, value);
         if (strtod(text, NULL) == value) {
             break;
@@ -178,8 +204,25 @@ void fl_json_real(fl_json *json, const char *key, double value)
 
 void fl_json_rounded(fl_json *json, const char *key, double value, int digits)
 {
-    double scale = pow(10, digits);
-    fl_json_real(json, key, isfinite(value) ? round(value * scale) / scale : value);
+    int64_t scale = 1;
+    for (int i = 0; i < digits; i++) {
+        scale *= 10;
+    }
+    double scaled = round(value * (double)scale);
+    if (!(fabs(scaled) < EXACT_BELOW)) {
+        fl_json_real(json, key, isfinite(value) ? scaled / (double)scale : value);
+        return;
+    }
+    char text[FL_JSON_DECIMAL_MAX];
+    int64_t units = (int64_t)fabs(scaled);
+    int n = snprintf(text, sizeof text, "%s%lld.%0*lld", scaled < 0 ? "-" : "",
+                     (long long)(units / scale), digits, (long long)(units % scale));
+    while (text[n - 1] == '0') {
+        n--;
+    }
+    n -= text[n - 1] == '.';
+    begin(json, key);
+    add(json, text, (size_t)n);
 }
 
 void fl_json_newline(fl_json *json)

@@ -27,6 +27,9 @@ void fl_json_integer(fl_json *json, const char *key, int64_t value);
 void fl_json_null(fl_json *json, const char *key);
 void fl_json_bool(fl_json *json, const char *key, bool value);
 
+/* Fields that were written elsewhere, one or more. */
+void fl_json_fields(fl_json *json, const fl_json *fields);
+
 /* A finite value's shortest decimal that reads back as the same double, whatever the locale;
  * returns text [FL_JSON_DECIMAL_MAX]. */
 enum { FL_JSON_DECIMAL_MAX = 40 };

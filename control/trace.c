@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { AT_ONCE = 256, TURN_MS = 5, STEPS_AHEAD = 2 };
+enum { AT_ONCE = 256, TURN_MS = 20, STEPS_AHEAD = 2 };
 
 struct fl_tracer {
     bool active;

@@ -288,6 +288,58 @@ static void test_ctl__status_tells_how_well_the_devices_are_used(void **state)
     live_clean(&run);
 }
 
+static int pinned_of(const json_t *reply)
+{
+    return (int)json_array_size(json_object_get(json_object_get(reply, "result"), "pinned"));
+}
+
+/* Three requests at once: status, the change, status. Their replies as they come, by their ids. */
+static void ask_around(live_run *run, const char *change, int round, json_t *replies[3])
+{
+    const char *const cmd[] = {"status", change, "status"};
+    const char *const args[] = {"{}", "{\"block\": 1}", "{}"};
+    char text[128];
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, "{\"v\": 1, \"id\": \"%d.%d\", \"cmd\": \"%s\", \"args\": %s}",
+                 round, i, cmd[i], args[i]);
+        assert_int_equal(fl_ctl_client_send(run->ctl, text), FL_OK);
+    }
+    for (int i = 0; i < 3; i++) {
+        const char *reply;
+        assert_int_equal(fl_ctl_client_receive(run->ctl, LIVE_WAIT_MS, &reply), FL_OK);
+        json_t *tree = json_loads(reply, 0, NULL);
+        int of = -1, at = -1;
+        const char *id = json_string_value(json_object_get(tree, "id"));
+        assert_int_equal(sscanf(id, "%d.%d", &of, &at), 2);
+        assert_int_equal(of, round);
+        assert_true(at >= 0 && at < 3 && json_is_true(json_object_get(tree, "ok")));
+        replies[at] = tree;
+    }
+}
+
+/* Would catch: a status that was written before the request that stands before its own, when both
+ * are answered at one turn; and a client that is not answered any more because it keeps asking. */
+static void test_ctl__status_shows_what_was_asked_for_before_it(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 60 };
+    live_run run = live_start((const char *const[]){ENDLESS, NULL});
+    live_await_step(&run, 5);
+    for (int round = 0; round < ROUNDS; round++) {
+        json_t *replies[3] = {NULL};
+        bool pins = round % 2 == 0;
+        ask_around(&run, pins ? "pin" : "unpin", round, replies);
+        assert_int_equal(pinned_of(replies[0]), pins ? 0 : 1);
+        assert_int_equal(pinned_of(replies[2]), pins ? 1 : 0);
+        for (int i = 0; i < 3; i++) {
+            json_decref(replies[i]);
+        }
+    }
+    done(&run, "stop", "{}");
+    assert_int_equal(live_finish(&run), FL_ESTOPPED);
+    live_clean(&run);
+}
+
 /* ---- events ---- */
 
 /* The line of events.jsonl that is this one, counted from `from`; -1: none. */
@@ -394,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_ctl__refuses_what_it_does_not_have),
         cmocka_unit_test(test_ctl__plan_tells_and_changes_nothing),
         cmocka_unit_test(test_ctl__status_tells_how_well_the_devices_are_used),
+        cmocka_unit_test(test_ctl__status_shows_what_was_asked_for_before_it),
         cmocka_unit_test(test_ctl__events_are_the_lines_of_the_file),
         cmocka_unit_test(test_ctl__the_sockets_are_this_users_and_go_with_the_run),
         cmocka_unit_test(test_ctl__a_run_whose_head_was_killed_is_lost),

@@ -22,6 +22,7 @@ enum {
     LARGEST = 80 * 1024,
     OVERSIZED_EVERY = 997, /* the sender is disconnected each time */
     GROWTH_KIB = 2048,
+    REPLAY_EVERY = 400,
 };
 
 static uint64_t seed;
@@ -178,7 +179,7 @@ static void test_hostile__changes_nothing(void **state)
     int64_t step = 0;
     for (int i = 1; i <= MESSAGES; i++) {
         send_one(socket, i);
-        if (i % 100 == 0) {
+        if (i % REPLAY_EVERY == 0) {
             json_decref(live_send(&run, pause));
             await_quiet(&run);
         }

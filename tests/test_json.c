@@ -113,11 +113,31 @@ static void test_json__writes_exact_numbers(void **state)
             check_number(value);
         }
     }
-    fl_json json = {0};
-    fl_json_rounded(&json, NULL, 12.3456789, 3);
-    fl_json_newline(&json);
-    assert_memory_equal(json.text, "12.346\n", 7);
-    fl_json_fini(&json);
+}
+
+/* Would catch: digits that rounding carries over, zeros that say nothing, a sign that is lost, and
+ * what has more digits than a double. */
+static void test_json__rounds_to_so_many_digits(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        int digits;
+        const char *text;
+    } cases[] = {
+        {12.3456789, 3, "12.346\n"}, {-12.3456789, 1, "-12.3\n"}, {0.9996, 3, "1\n"},
+        {100.0, 3, "100\n"},         {0.05, 3, "0.05\n"},         {-0.0004, 3, "0\n"},
+        {1234567.0, 0, "1234567\n"}, {0.1 + 0.2, 6, "0.3\n"},     {1e22, 0, "1e+22\n"},
+        {(double)NAN, 3, "null\n"},  {-HUGE_VAL, 3, "null\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_json json = {0};
+        fl_json_rounded(&json, NULL, cases[i].value, cases[i].digits);
+        fl_json_newline(&json);
+        assert_int_equal(json.n, strlen(cases[i].text));
+        assert_memory_equal(json.text, cases[i].text, json.n);
+        fl_json_fini(&json);
+    }
 }
 
 /* Would catch: 0,5 in a program that has set its user's locale. */
@@ -164,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_json__nests_and_separates),
         cmocka_unit_test(test_json__escapes_any_bytes),
         cmocka_unit_test(test_json__writes_exact_numbers),
+        cmocka_unit_test(test_json__rounds_to_so_many_digits),
         cmocka_unit_test(test_json__ignores_the_locale),
         cmocka_unit_test(test_json__breaks_when_memory_runs_out),
     };

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# What it costs a run that it can be seen and steered. One run of the quickstart's model as two
+# replicas, whose workers fill the first two cores; stretches of it take turns:
+#   peace   the control plane, the metrics and the events are there, and nobody asks
+#   off     the head is stopped: workers train on alone, and keep what they would have told it
+#   load    1,000 status requests and one event a second, beside 50 subscribers that never read
+#   scrape  the metrics are read once a second
+#   trace   20 steps are traced; they and the two in which the file is written count
+#   bench/control_cost.sh [ROUNDS] [SECONDS A STRETCH]
+# Prints for each kind the mean step; what it costs beside the stretches in peace around it ("off": what
+# those cost beside it), the median over the rounds with the least and the most; the same for the median
+# step; and the processor time of the head and of whoever asked (curl and ctl are not counted), in percent of
+# one processor. Those run on the workers' cores, so all of it is in the step's time.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=bench/common.sh
+. bench/common.sh
+need_program
+
+rounds=${1:-8}
+seconds=${2:-2}
+read -ra kinds <<<"${KINDS:-off load scrape trace}"
+port=${PORT:-9477}
+dir=$out_dir/control-cost
+notes=$dir.stretches
+rm -rf "$dir" "$notes" "$dir.load"
+"$frostline" run configs/quickstart.yaml --run-dir "$dir" --set freeze.policy=none --set devices.memory=64MiB \
+    --set pipe.k=1 --set autodp.r=2 --set pipe.m=1 --set train.evaluate=false --set control.metrics="$port" \
+    --set train.epochs=1000 >"$dir.log" 2>&1 </dev/null &
+head=$!
+trap 'kill -CONT $head; kill -INT $head; wait $head || true' EXIT
+
+n_steps() {
+    if [ -e "$dir/steps.jsonl" ]; then wc -l <"$dir/steps.jsonl"; else echo 0; fi
+}
+while [ "$(n_steps)" -lt 100 ]; do
+    kill -0 $head || { tail -n 5 "$dir.log" >&2; exit 1; }
+    sleep 0.2
+done
+
+# Seconds of processor time that the head's threads have used.
+used() {
+    cat /proc/$head/task/*/schedstat | awk '{ s += $1 } END { printf "%.6f\n", s * 1e-9 }'
+}
+
+# stretch KIND: let it last, and note "KIND STEPS MEAN_MS MEDIAN_MS HEAD_PERCENT CLIENT_PERCENT". Of the steps that
+# are counted meanwhile, the first and the last few may belong to the neighbours.
+stretch() {
+    local kind=$1 first last margin=3 client=0 before after
+    before=$(used)
+    first=$(n_steps)
+    after=
+    case $kind in
+    off)
+        kill -STOP $head
+        sleep "$seconds"
+        kill -CONT $head
+        after=$(used)
+        sleep 0.3 # for what was kept to be written
+        margin=10
+        ;;
+    load)
+        client=$(build/release/bench/bench_control_load "$dir" 1000 50 "$seconds" | tee -a "$dir.load" |
+            sed -nE 's/.* ([0-9.]+) % of a processor/\1/p')
+        ;;
+    scrape) for ((s = 0; s < seconds; s++)); do curl -s -o /dev/null "http://127.0.0.1:$port/metrics"; sleep 1; done ;;
+    trace)
+        first=$("$frostline" ctl "$dir" trace 20 --json | sed -nE 's/.*"step": ?([0-9]+).*/\1/p')
+        sleep "$seconds"
+        while [ "$(n_steps)" -lt $((first + 22)) ]; do sleep 0.2; done
+        margin=0
+        ;;
+    peace) sleep "$seconds" ;;
+    esac
+    after=${after:-$(used)}
+    last=$(n_steps)
+    if [ "$kind" = trace ]; then last=$((first + 22)); fi
+    sed -nE "$((first + 1 + margin)),$((last - margin))s/.*\"ms\": ?([0-9.]+).*/\1/p" "$dir/steps.jsonl" >"$notes.ms"
+    awk -v kind="$kind" -v median="$(median <"$notes.ms")" -v client="$client" \
+        -v used="$(calc "100 * ($after - $before) / $seconds")" \
+        '{ s += $1 } END { print kind, NR, s / NR, median, used, client }' "$notes.ms" >>"$notes"
+}
+
+# costs KIND COLUMN: of each of its stretches, the percentage beside its neighbours in peace.
+costs() {
+    awk -v kind="$1" -v c="$2" '{ was[NR] = $1; v[NR] = $c } END { for (i = 2; i < NR; i++) if (was[i] == kind) {
+            r = 2 * v[i] / (v[i - 1] + v[i + 1]); print 100 * ((kind == "off" ? 1 / r : r) - 1) } }' "$notes" | sort -g
+}
+
+stretch peace
+for ((round = 0; round < rounds; round++)); do
+    for kind in "${kinds[@]}"; do
+        stretch "$kind"
+        stretch peace
+    done
+done
+
+format='%-7s %6s %8s   %-26s %-11s %7s %7s\n'
+# shellcheck disable=SC2059 # it is our own
+printf "$format" '' steps 'ms, mean' 'cost of the mean step, %' 'of median' 'head, %' 'client, %'
+for kind in peace "${kinds[@]}"; do
+    mean=- mid=-
+    if [ "$kind" != peace ]; then
+        mean=$(costs "$kind" 3 | median | xargs printf '%+.2f')
+        mean="$mean ($(costs "$kind" 3 | sed -n '1p;$p' | xargs printf '%+.2f .. %+.2f'))"
+        mid=$(costs "$kind" 4 | median | xargs printf '%+.2f')
+    fi
+    awk -v kind="$kind" -v mean="$mean" -v mid="$mid" -v format="$format" '
+        function two(x) { return sprintf("%.2f", x) }
+        $1 == kind { n++; steps += $2; ms += $2 * $3; head += $5; client += $6 }
+        END { printf format, kind, steps, two(ms / steps), mean, mid, two(head / n), two(client / n) }' "$notes"
+done
+if [ -e "$dir.load" ]; then
+    awk '{ sent += $1; answered += $3; ok += $5; events += $7 }
+        END { printf "load: %d requests, %d answered, %d of them ok; %d events\n", sent, answered, ok, events }' \
+        "$dir.load"
+fi
