@@ -31,6 +31,13 @@ fl_status fl_job_read(const char *text, size_t size_bytes, fl_origins *origins,
  * a job that a program filled in goes through the same. */
 fl_status fl_job_check(const fl_job *job) FL_MUST_CHECK;
 
+/* What the model that the job is for allows: FL_EINVAL with "field: found ...". n_blocks >= 1. */
+fl_status fl_job_check_model(const fl_job *job, int n_blocks) FL_MUST_CHECK;
+
+/* Log a warning for each field that asks for something after the run's end: a run that was made
+ * shorter for a trial is no mistake. n_steps >= 1: of the whole run. */
+void fl_job_warn_length(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps);
+
 /* "file:line:column: ", or "--set path=value: ", or "file: " for a value left at its default.
  * Returns text. */
 const char *fl_origin_text(const fl_origins *origins, const char *path, char *text,

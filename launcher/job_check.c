@@ -115,12 +115,6 @@ static fl_status check_entry(const fl_job *job, int entry, const fl_script_entry
 {
     int64_t k = e->k < 1 ? 1 : e->k, r = e->r < 1 ? 1 : e->r;
     int64_t count = job->devices.count, batch = job->train.batch;
-    if (job->model.kind == FL_MODEL_VIT && e->f > job->model.blocks) {
-        return fl_fail(
-            FL_EINVAL,
-            "elastic.script: entry %d, f: found %d, allowed: at most model.blocks %" PRId64, entry,
-            e->f, job->model.blocks);
-    }
     if (count != FL_JOB_AUTO && k * r > count) {
         return fl_fail(FL_EINVAL,
                        "elastic.script: entry %d: found K = %" PRId64 " and R = %" PRId64

@@ -38,7 +38,7 @@ typedef struct preparation {
     const fl_model *model;
     const fl_dataset *dataset;
     const fl_job *job;
-    int64_t n_samples, n_steps;
+    int64_t n_samples, steps_per_epoch, n_steps;
     int n_workers;
     fl_cores cores;
     fl_layer_memory *memory_one; /* [n_layers] */
@@ -108,8 +108,8 @@ static fl_status check_data(preparation *p, fl_shape *input)
                        (long long)p->job->train.batch, (long long)p->n_samples,
                        (long long)p->n_samples);
     }
-    p->n_steps =
-        p->job->train.epochs * fl_sampler_steps_per_epoch(p->n_samples, p->job->train.batch);
+    p->steps_per_epoch = fl_sampler_steps_per_epoch(p->n_samples, p->job->train.batch);
+    p->n_steps = p->job->train.epochs * p->steps_per_epoch;
     if (p->job->train.max_steps > 0 && p->job->train.max_steps < p->n_steps) {
         p->n_steps = p->job->train.max_steps;
     }
@@ -132,6 +132,8 @@ static fl_status prepare(preparation *p)
     FL_TRY(check_keys(p->job));
     FL_TRY(check_data(p, &input));
     FL_TRY(fl_model_check(p->model, &input));
+    FL_TRY(fl_job_check_model(p->job, fl_model_n_blocks(p->model)));
+    fl_job_warn_length(p->job, p->steps_per_epoch, p->n_steps);
     size_t n_layers = (size_t)fl_model_n_layers(p->model);
     if (n_layers > FL_MAX_LAYERS) {
         return fl_fail(FL_EINVAL, "model: %zu layers; allowed: 1 .. %d", n_layers, FL_MAX_LAYERS);

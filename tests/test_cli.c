@@ -266,6 +266,36 @@ static void test_cli__validate_points_at_the_job_for_what_other_folders_find(voi
     assert_int_equal(strncmp(result.err, "job.yaml:2:11: devices.memory: ", 31), 0);
 }
 
+/* What a run is too short for is told, and no mistake: one that was shortened for a trial starts.
+ */
+static void test_cli__validate_warns_of_what_comes_after_the_end(void **state)
+{
+    (void)state;
+    need_data();
+    save("job.yaml", "model: {blocks: 4, dim: 32}\n"
+                     "train: {max_steps: 20}\n"
+                     "freeze: {policy: gradnorm, start: 20 steps}\n"
+                     "elastic: {script: [{step: 19, k: 1}, {step: 20, k: 2}]}\n"
+                     "trace: {steps: 5, start: 20}\n");
+    frostline("validate job.yaml");
+    assert_int_equal(result.exit_code, 0);
+    assert_non_null(strstr(result.err, "job.yaml:3:35: freeze.start: comes after the last of 20 "
+                                       "steps: nothing will freeze\n"));
+    assert_non_null(strstr(result.err, "job.yaml:4:19: elastic.script: entry 2: step 20 is not one "
+                                       "of the run's 20\n"));
+    assert_non_null(strstr(result.err, "job.yaml:5:26: trace.start: step 20 is not one of the "
+                                       "run's 20: nothing will be traced\n"));
+    frostline("validate job.yaml --set train.max_steps=21");
+    assert_int_equal(result.exit_code, 0);
+    assert_string_equal(result.err, "");
+    save("job.yaml", "model: {blocks: 4, dim: 32}\nfreeze: {policy: gradnorm, keep: 4}\n");
+    frostline("validate job.yaml");
+    assert_int_equal(result.exit_code, 2);
+    assert_string_equal(result.err,
+                        "job.yaml:2:34: freeze.keep: found 4, allowed: at most 3 of the model's 4 "
+                        "blocks with freeze.policy gradnorm, which else could freeze none\n");
+}
+
 #define PLUGIN FL_BINARY_DIR "/tests/plugin_"
 
 static void test_cli__a_plugin_brings_a_model_and_its_failures_are_told(void **state)
@@ -317,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_cli__options_may_be_written_in_each_way),
         cmocka_unit_test(test_cli__output_that_cannot_be_written_is_a_failure),
         cmocka_unit_test(test_cli__validate_points_at_the_job_for_what_other_folders_find),
+        cmocka_unit_test(test_cli__validate_warns_of_what_comes_after_the_end),
         cmocka_unit_test(test_cli__a_plugin_brings_a_model_and_its_failures_are_told),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -24,7 +24,8 @@ static int plan(const char *more)
     char command[2048];
     snprintf(command, sizeof command,
              "XDG_CACHE_HOME='%s/cache' '%s/frostline' plan '%s/configs/quickstart.yaml' "
-             "--set model.blocks=1 --set model.dim=8 --set train.batch=4 --set devices.count=1 %s",
+             "--set model.blocks=1 --set model.dim=8 --set train.batch=4 --set devices.count=1 "
+             "--set freeze.policy=none %s",
              folder, FL_BINARY_DIR, FL_SOURCE_DIR, more);
     run_command(folder, command, &said);
     return said.exit_code;
