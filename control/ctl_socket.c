@@ -17,12 +17,12 @@
 #include <zmq.h>
 
 enum {
-    REQUESTS_A_TURN = 64,
-    REST_US = 10000,         /* between two turns that answer something, for who keeps asking */
+    REQUESTS_A_TURN = 128,
+    REST_US = 20000,         /* between two turns that answer something, for who keeps asking */
     BURST = 10,              /* such turns without a rest, for who does not */
-    QUEUE_REQUESTS = 64,     /* messages a client, each way */
+    QUEUE_REQUESTS = 128,    /* messages a client, each way */
     QUEUE_EVENTS = 1024,     /* messages a subscriber */
-    MESSAGE_MAX = 64 * 1024, /* bytes; who sends more is disconnected */
+    MESSAGE_MAX = 32 * 1024, /* bytes; who sends more is disconnected */
     LINGER_MS = 200,         /* for the last replies and events */
     LONGEST_PATH = 64,
 };
@@ -400,7 +400,7 @@ static int read_requests(fl_head *head, void *socket)
 
 /* Each turn that finds requests wakes this thread, ZeroMQ's and mostly a worker's processor from
  * what they are at; ten requests in one turn cost hardly more than one. So who asks without end is
- * answered a few hundred times a second, all that has come since at once. */
+ * answered fifty times a second, as often as workers report, all that has come since at once. */
 static void rest(fl_ctl *ctl, int64_t now_us)
 {
     int64_t earliest_us = now_us - (int64_t)BURST * REST_US;

@@ -22,7 +22,7 @@ enum {
     LARGEST = 80 * 1024,
     OVERSIZED_EVERY = 997, /* the sender is disconnected each time */
     GROWTH_KIB = 2048,
-    REPLAY_EVERY = 400,
+    REPLAY_EVERY = 2000,
 };
 
 static uint64_t seed;
