@@ -74,7 +74,8 @@ typedef struct fl_elastic {
     fl_elastic_state state;
     fl_elastic_outcome outcome;
     fl_elastic_sums sums;
-    int n_scripted;   /* entries of the job's script already acted on */
+    int n_scripted;        /* entries of the job's script already acted on */
+    uint32_t policy_asked; /* generation: the last one for the freeze policy */
     int64_t due_step; /* of elastic.script: the transition is not committed before it; 0: none */
     uint32_t last_asked, last_forgotten; /* generations: asked for, dropped from the store */
     fl_plan before, next;

@@ -127,6 +127,7 @@ static void look_at_policy(fl_head *head, int64_t now_us)
     fl_elastic *e = &head->elastic;
     if (fl_decide_next(head, &e->next, e->why, sizeof e->why)) {
         e->next.generation = next_generation(head);
+        e->policy_asked = e->next.generation;
         e->due_step = 0;
         prepare(head, now_us);
     }

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -152,15 +153,26 @@ static void fill_result(const fl_head *head, fl_run_result *result)
     snprintf(result->run_dir, sizeof result->run_dir, "%s", head->options->run_dir);
 }
 
-/* At the end of the output, and in the run directory for whoever comes later. */
+/* As whoever has started the run would write it. */
+static const char *from_here(const char *path)
+{
+    char here[PATH_MAX];
+    size_t n = getcwd(here, sizeof here) == NULL ? 0 : strlen(here);
+    bool below = n > 0 && strncmp(path, here, n) == 0 && path[n] == '/';
+    return below ? path + n + 1 : path;
+}
+
+/* At the end of the output, and in the run directory for whoever comes later, from anywhere. */
 static void summarize(const fl_head *head, const fl_run_result *result)
 {
     fl_head_options at_the_end = *head->options;
     at_the_end.plan = &head->plan;
+    at_the_end.run_dir = from_here(head->options->run_dir);
     fl_progress_summary(stdout, &at_the_end, result, head->status, head->ledger_text);
     int fd = openat(head->options->dir_fd, "summary.txt", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
                     0644);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    at_the_end.run_dir = head->options->run_dir;
     if (file != NULL) {
         fl_progress_summary(file, &at_the_end, result, head->status, head->ledger_text);
         fclose(file);

@@ -49,6 +49,22 @@ static const char *duration(double seconds, char *text, size_t size_bytes)
     return text;
 }
 
+/* To as many whole words as there is room for; columns < 0: all. */
+static char *cut(char *text, int columns)
+{
+    if (columns >= 0 && strlen(text) > (size_t)columns) {
+        size_t n = (size_t)columns;
+        while (n > 0 && text[n] != ' ') {
+            n--;
+        }
+        while (n > 0 && text[n - 1] == ' ') {
+            n--;
+        }
+        text[n] = 0;
+    }
+    return text;
+}
+
 const char *fl_progress_text(const fl_progress *progress, const fl_tally *tally, int columns,
                              char *text, size_t size_bytes)
 {
@@ -59,18 +75,15 @@ const char *fl_progress_text(const fl_progress *progress, const fl_tally *tally,
         double rate = fl_tally_rate(tally, WINDOW_MS, &ms_per_step);
         char left[32] = "";
         if (isfinite(left_s)) {
-            snprintf(left, sizeof left, "  %s left", duration(left_s, (char[24]){0}, 24));
+            snprintf(left, sizeof left, "%s left  ", duration(left_s, (char[24]){0}, 24));
         }
         snprintf(text, size_bytes,
                  "epoch %lld/%lld  step %lld/%lld  loss %.4f  %.0f samples/s  %s%s",
                  (long long)tally->last.epoch + 1, (long long)tally->n_epochs,
                  (long long)tally->last.step + 1, (long long)tally->n_steps, tally->last.loss, rate,
-                 progress->plan, progress->stopping ? "  stopping" : left);
+                 progress->stopping ? "stopping  " : left, progress->plan);
     }
-    if (columns >= 0 && strlen(text) > (size_t)columns) {
-        text[columns] = 0;
-    }
-    return text;
+    return cut(text, columns);
 }
 
 static int columns_of(FILE *out)
@@ -127,7 +140,7 @@ void fl_progress_epoch(fl_progress *progress, const fl_tally *tally)
     const fl_epoch_tally *e = &tally->past;
     char eval[96] = "";
     if (e->evaluated) {
-        snprintf(eval, sizeof eval, "  test loss %.4f  accuracy %.2f %%", e->eval.loss,
+        snprintf(eval, sizeof eval, ", test %.4f  accuracy %.2f %%", e->eval.loss,
                  e->eval.accuracy * 100);
     }
     fl_progress_note(progress, "epoch %lld/%lld  loss %.4f%s  %.0f samples/s  %.1f s",
@@ -165,14 +178,30 @@ static void summary_of_training(FILE *out, const fl_run_result *result)
     }
 }
 
+/* The letters that everything else uses, beside what they count. */
+static void summary_of_plan(FILE *out, const fl_plan *plan)
+{
+    char frozen[32] = "";
+    if (plan->F > 0) {
+        snprintf(frozen, sizeof frozen, "%d block%s frozen, ", plan->F, plan->F == 1 ? "" : "s");
+    }
+    fprintf(out, "  plan           %sK=%d stage%s x R=%d replica%s x M=%d micro-batch%s\n", frozen,
+            plan->K, plan->K == 1 ? "" : "s", plan->R, plan->R == 1 ? "" : "s", plan->M,
+            plan->M == 1 ? "" : "es");
+}
+
 static void summary_of_what_next(FILE *out, const fl_head_options *options)
 {
-    fprintf(out, "  next           frostline ledger %s\n", options->run_dir);
+    fprintf(out, "  as a page      frostline report %s\n", options->run_dir);
+    fprintf(out, "  the proof      frostline ledger %s\n", options->run_dir);
     if (options->plan->K > 1) {
-        fprintf(out, "                 frostline clock --schedule %s -k %d -m %d\n",
+        fprintf(out, "  the schedule   frostline clock --schedule %s -k %d -m %d\n",
                 fl_schedule_text(options->plan->schedule), options->plan->K, options->plan->M);
     }
-    fprintf(out, "                 frostline run %s/job.yaml --set ", options->run_dir);
+    fprintf(out,
+            "  train longer   frostline run %s/job.yaml \\\n"
+            "                     --set ",
+            options->run_dir);
     if (options->job->train.max_steps > 0) {
         fprintf(out, "train.max_steps=none\n");
     } else {
@@ -183,17 +212,16 @@ static void summary_of_what_next(FILE *out, const fl_head_options *options)
 void fl_progress_summary(FILE *out, const fl_head_options *options, const fl_run_result *result,
                          fl_status status, const char *ledger)
 {
-    char plan[256];
     fprintf(out, "\n%s after %lld of %lld steps\n", status == FL_OK ? "done" : "stopped",
             (long long)result->steps, (long long)options->n_steps);
     summary_of_training(out, result);
-    fprintf(out, "  plan           %s\n", fl_plan_text(options->plan, plan, sizeof plan));
+    summary_of_plan(out, options->plan);
     if (ledger[0] != 0) {
         fprintf(out, "  ledger         %s\n", ledger);
     }
     fprintf(out, "  run directory  %s\n", options->run_dir);
-    fprintf(out, "                 job.yaml, steps.jsonl, events.jsonl, ledger.bin, summary.txt, "
-                 "worker-N.log\n");
+    fprintf(out, "                 job.yaml, steps.jsonl, events.jsonl, ledger.bin,\n"
+                 "                 summary.txt, worker-N.log\n");
     summary_of_what_next(out, options);
     fflush(out);
 }

@@ -42,7 +42,8 @@ void fl_progress_note(fl_progress *progress, const char *format, ...) FL_PRINTF(
 /* Remove the live line. */
 void fl_progress_hide(fl_progress *progress);
 
-/* The live line's text without its end, cut to `columns` characters. Pure. */
+/* The live line's text without its end: of its words, those for which `columns` have room, the plan
+ * last; columns < 0: all. Pure. */
 const char *fl_progress_text(const fl_progress *progress, const fl_tally *tally, int columns,
                              char *text, size_t size_bytes);
 

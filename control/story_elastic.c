@@ -3,6 +3,7 @@
 #include "control/fields.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- decisions ---- */
 
@@ -105,28 +106,57 @@ void fl_story_cancel(fl_head *head, const char *why)
                      head->plan.K, head->plan.R, head->plan.M, why);
 }
 
-/* "froze 3 of 8 blocks, K=2 x R=1 x M=4 -> K=1 x R=2 x M=1": what is other than before. */
+static const char *grid(const fl_plan *plan, char text[48])
+{
+    snprintf(text, 48, "K=%d x R=%d x M=%d", plan->K, plan->R, plan->M);
+    return text;
+}
+
+/* "3 of 8 blocks frozen, K=2 x R=1 x M=4 -> K=1 x R=2 x M=1": what is other than before. */
 static void change_text(const fl_head *head, char *text, size_t size_bytes)
 {
     const fl_plan *a = &head->elastic.before, *b = &head->plan;
-    int L = head->decide.norms.L;
-    int n = 0;
+    char from[48], to[48], frozen[64] = "";
+    bool same_grid = a->K == b->K && a->R == b->R && a->M == b->M;
+    bool same_cuts =
+        same_grid && memcmp(a->first, b->first, ((size_t)a->K + 1) * sizeof a->first[0]) == 0;
     if (a->F != b->F) {
-        n = snprintf(text, size_bytes,
-                     b->F > a->F ? "froze %d of %d blocks, " : "thawed to %d of %d blocks, ", b->F,
-                     L);
+        snprintf(frozen, sizeof frozen, "%s%d of %d blocks frozen, ", b->F < a->F ? "only " : "",
+                 b->F, head->decide.norms.L);
     }
-    bool same = a->K == b->K && a->R == b->R && a->M == b->M;
-    n += snprintf(text + n, size_bytes - (size_t)n, "K=%d x R=%d x M=%d", a->K, a->R, a->M);
-    if (!same) {
-        snprintf(text + n, size_bytes - (size_t)n, " -> K=%d x R=%d x M=%d", b->K, b->R, b->M);
+    if (same_grid) {
+        snprintf(text, size_bytes, "%s%s%s", frozen, grid(b, to), same_cuts ? "" : " cut anew");
+    } else {
+        snprintf(text, size_bytes, "%s%s -> %s", frozen, grid(a, from), grid(b, to));
     }
+}
+
+/* Two lines of at most 100 columns, mostly 80: what happened, who wanted it, what it brings. All
+ * of why stands in the event. */
+static void tell_transition(fl_head *head)
+{
+    const fl_elastic *e = &head->elastic;
+    char change[192], cause[64], before[32] = "";
+    change_text(head, change, sizeof change);
+    if (e->policy_asked == head->plan.generation) {
+        snprintf(cause, sizeof cause, "freeze.policy %s",
+                 policy_text(head->options->job->freeze.policy));
+    } else {
+        snprintf(cause, sizeof cause, "%.30s", e->why);
+    }
+    if (e->old_step_ms > 0.0) { /* a plan may end before one of its steps was measured */
+        snprintf(before, sizeof before, "%.3g -> ", e->old_step_ms);
+    }
+    fl_progress_note(&head->progress,
+                     "step %lld: %s\n  %s; %s%.3g ms a step predicted, stood still "
+                     "%.3g ms",
+                     (long long)e->first_step, change, cause, before, e->predicted_ms,
+                     (double)e->stall_us * 1e-3);
 }
 
 void fl_story_transition(fl_head *head)
 {
     const fl_elastic *e = &head->elastic;
-    char change[160], before[32] = ""; /* a plan may end before one of its steps was measured */
     fl_json *j = fl_story_begin(head, "transition.done");
     fl_fields_plan(j, &head->plan);
     fl_json_text(j, "why", e->why);
@@ -143,17 +173,9 @@ void fl_story_transition(fl_head *head)
     fl_json_integer(j, "kept_bytes", e->kept_bytes);
     fl_mfu_tell(head, j);
     fl_story_end(head);
-    if (fl_tune_is_trial(head)) {
-        return; /* many, and small: fl_story_tuned tells people how they ended */
+    if (!fl_tune_is_trial(head)) { /* many, and small: fl_story_tuned tells people how they ended */
+        tell_transition(head);
     }
-    change_text(head, change, sizeof change);
-    if (e->old_step_ms > 0.0) {
-        snprintf(before, sizeof before, "%.3g -> ", e->old_step_ms);
-    }
-    fl_progress_note(&head->progress,
-                     "step %lld: %s (%s); step %s%.3g ms predicted; stood still %.3g ms",
-                     (long long)e->first_step, change, e->why, before, e->predicted_ms,
-                     (double)e->stall_us * 1e-3);
 }
 
 void fl_story_measured(fl_head *head, double measured_ms, int64_t n_steps)

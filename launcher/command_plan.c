@@ -160,7 +160,7 @@ static int run(const fl_args *args)
 const fl_command fl_command_plan = {
     .name = "plan",
     .operand = "JOB.yaml",
-    .summary = "Show which plan would be chosen on this machine, and what else there is.",
+    .summary = "Show which plan would be chosen here, and what else there is.",
     .details =
         "Measures what the layers cost, unless that is known, and starts nothing. Each K, R\n"
         "and M comes with the predicted time of a step, the bubble and the memory of the\n"

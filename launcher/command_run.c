@@ -59,7 +59,7 @@ const fl_command fl_command_run = {
 const fl_command fl_command_validate = {
     .name = "validate",
     .operand = "JOB.yaml",
-    .summary = "Check a job file, its model, its data and its plan, and start nothing.",
+    .summary = "Check a job file, its model, data and plan, and start nothing.",
     .details = "Makes every check that run makes before it starts a process.\n",
     .options = {{"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = validate,

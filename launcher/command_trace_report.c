@@ -240,7 +240,7 @@ static int run(const fl_args *args)
 const fl_command fl_command_trace_report = {
     .name = "trace-report",
     .operand = "FILE",
-    .summary = "Tell what a trace says: shares, bubbles, overlap, long operations, stragglers.",
+    .summary = "Tell what a trace says: shares, bubbles, overlap, stragglers.",
     .details =
         "FILE is a trace-A-B.json of a run directory. docs/traces.md tells what each number is.\n",
     .options = {{"--json", 0, NULL, "one JSON object"}},

@@ -215,6 +215,75 @@ static void test_elastic__a_lost_peer_counts_when_nobody_knows_more(void **state
     assert_string_equal(e->outcome.why, "worker 1 refuses: late");
 }
 
+/* The last lines that people saw. */
+static char *told(rig *r, char *text, size_t size)
+{
+    memset(text, 0, size);
+    FILE *file = fmemopen(text, size, "w");
+    r->head.progress.out = file;
+    fl_story_transition(&r->head);
+    fclose(file);
+    r->head.progress.out = r->out;
+    return text;
+}
+
+/* Would catch: the whole of why, which wraps where it is read; and a change that nobody can see. */
+static void test_elastic__tells_a_transition_in_two_lines(void **state)
+{
+    rig *r = *state;
+    fl_elastic *e = &r->head.elastic;
+    char text[1024];
+    e->before = plan_of(2, 1);
+    r->head.plan = plan_of(1, 2);
+    r->head.plan.generation = 7;
+    r->head.plan.F = 2;
+    r->head.decide.norms.L = 8;
+    r->job.freeze.policy = FL_FREEZE_GRADNORM;
+    e->before.M = 24;
+    e->first_step = 6382;
+    e->old_step_ms = 66.2;
+    e->predicted_ms = 51.4;
+    e->stall_us = 7360;
+    e->policy_asked = 7;
+    snprintf(e->why, sizeof e->why,
+             "block 7 has the smallest norm 0.146 of blocks 1..8; alpha "
+             "0.333 of 8 active blocks allows 2 more");
+    char change[96];
+    snprintf(change, sizeof change, "K=2 x R=1 x M=24 -> K=1 x R=2 x M=%d\n", r->head.plan.M);
+    told(r, text, sizeof text);
+    assert_int_equal(strncmp(text, "step 6382: 2 of 8 blocks frozen, ", 33), 0);
+    assert_int_equal(strncmp(text + 33, change, strlen(change)), 0);
+    assert_string_equal(text + 33 + strlen(change),
+                        "  freeze.policy gradnorm; 66.2 -> 51.4 ms a step "
+                        "predicted, stood still 7.36 ms\n");
+    e->policy_asked = 0; /* somebody else, with much to say, of a plan that was not measured */
+    e->old_step_ms = 0;
+    e->before = r->head.plan;
+    e->before.F = 3;
+    told(r, text, sizeof text);
+    assert_non_null(strstr(text, "step 6382: only 2 of 8 blocks frozen, K=1 x R=2 x M="));
+    assert_null(strstr(text, "cut anew"));
+    assert_non_null(strstr(text, "\n  block 7 has the smallest norm ; 51.4 ms a step predicted, "
+                                 "stood still 7.36 ms\n"));
+    e->before = r->head.plan = plan_of(2, 1);
+    e->before.first[1]--;
+    told(r, text, sizeof text);
+    assert_non_null(strstr(text, "step 6382: K=2 x R=1 x M="));
+    assert_non_null(strstr(text, " cut anew\n"));
+    /* The largest that there is. */
+    e->before.K = r->head.plan.K = FL_MAX_STAGES;
+    e->before.R = 1, r->head.plan.R = 2;
+    e->before.M = r->head.plan.M = 4096;
+    r->head.plan.F = 200;
+    r->head.decide.norms.L = 255;
+    e->first_step = 10000000;
+    e->old_step_ms = e->predicted_ms = 12345;
+    told(r, text, sizeof text);
+    for (const char *line = text; *line != 0; line += strcspn(line, "\n") + 1) {
+        assert_true(strcspn(line, "\n") <= 100);
+    }
+}
+
 int main(void)
 {
 #define IN_A_RIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -224,6 +293,7 @@ int main(void)
         IN_A_RIG(test_elastic__refuses_what_cannot_be),
         IN_A_RIG(test_elastic__names_who_has_a_reason_of_its_own),
         IN_A_RIG(test_elastic__a_lost_peer_counts_when_nobody_knows_more),
+        IN_A_RIG(test_elastic__tells_a_transition_in_two_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

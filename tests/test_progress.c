@@ -32,12 +32,14 @@ static void test_progress__cuts_the_live_line_to_the_columns(void **state)
     fl_tally tally = tally_at(13);
     fl_progress_init(&progress, stdout, &plan);
     fl_progress_text(&progress, &tally, -1, whole, sizeof whole);
-    assert_string_equal(whole, "epoch 2/4  step 13/40  loss 2.5000  100 samples/s  K=2 R=1 M=8  "
-                               "0:27 left");
+    assert_string_equal(whole, "epoch 2/4  step 13/40  loss 2.5000  100 samples/s  0:27 left  "
+                               "K=2 R=1 M=8");
     for (int columns = 0; columns < 120; columns++) {
         fl_progress_text(&progress, &tally, columns, text, sizeof text);
         assert_true(strlen(text) <= (size_t)columns);
         assert_memory_equal(text, whole, strlen(text));
+        char next = whole[strlen(text)]; /* no part of a number is taken for one */
+        assert_true(next == ' ' || next == 0 || text[0] == 0);
     }
     tally = tally_at(0);
     fl_progress_text(&progress, &tally, -1, text, sizeof text);
@@ -81,19 +83,49 @@ static void test_progress__sums_up(void **state)
                                         "812 samples/s",
                                         "every sample of 4 epochs used once",
                                         "/runs/x",
-                                        "frostline ledger /runs/x",
-                                        "frostline clock --schedule 1f1b -k 2 -m 8",
-                                        "frostline run /runs/x/job.yaml --set train.epochs=8\n"};
+                                        "  plan           K=2 stages x R=1 replica x M=8 "
+                                        "micro-batches\n",
+                                        "frostline report /runs/x\n",
+                                        "frostline ledger /runs/x\n",
+                                        "frostline clock --schedule 1f1b -k 2 -m 8\n",
+                                        "frostline run /runs/x/job.yaml \\\n",
+                                        "    --set train.epochs=8\n"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (strstr(text, parts[i]) == NULL) {
             fail_msg("\"%s\" is not in:\n%s", parts[i], text);
         }
+    }
+    for (const char *line = text; *line != 0; line += strcspn(line, "\n") + 1) {
+        assert_true(strcspn(line, "\n") < 80); /* on a terminal */
     }
     result = (fl_run_result){.test_loss = (double)NAN, .test_accuracy = (double)NAN};
     summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
     assert_non_null(strstr(text, "stopped after 0 of 40 steps"));
     assert_null(strstr(text, "nan"));
     assert_non_null(strstr(text, "--set train.max_steps=none\n"));
+}
+
+/* Would catch: a line that wraps on a terminal of 80 columns. */
+static void test_progress__tells_an_epoch_in_one_line(void **state)
+{
+    (void)state;
+    char text[256] = "";
+    fl_progress progress;
+    fl_tally tally = {.n_epochs = 14,
+                      .past = {.epoch = 12,
+                               .steps = 469,
+                               .samples = 60000,
+                               .loss_sum = 469 * 0.2352,
+                               .ms = 23000,
+                               .evaluated = true,
+                               .eval = {.loss = 0.2623, .accuracy = 0.9068}}};
+    FILE *file = fmemopen(text, sizeof text, "w");
+    fl_progress_init(&progress, file, &plan);
+    fl_progress_epoch(&progress, &tally);
+    fclose(file);
+    assert_string_equal(text, "epoch 13/14  loss 0.2352, test 0.2623  accuracy 90.68 %  "
+                              "2609 samples/s  23.0 s\n");
+    assert_true(strlen(text) <= 80);
 }
 
 /* Would catch: control characters, or a line for each step, in a file or pipe. */
@@ -160,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_progress__cuts_the_live_line_to_the_columns),
         cmocka_unit_test(test_progress__sums_up),
+        cmocka_unit_test(test_progress__tells_an_epoch_in_one_line),
         cmocka_unit_test(test_progress__writes_plain_lines_to_a_file),
         cmocka_unit_test(test_progress__tells_of_the_cache_when_it_goes_on_or_off),
     };
