@@ -12,8 +12,7 @@ static const fl_ctl_command commands[] = {
      .doc = "Where the run stands: step, loss, speed, plan, and each worker.",
      .run = fl_ctl_status},
     {.name = "plan",
-     .doc = "What would be chosen for so many devices and frozen blocks, and what it would gain; "
-            "changes nothing.",
+     .doc = "What so many devices and frozen blocks would gain; changes nothing.",
      .args = {{"devices", FL_CTL_INTEGER, false, 1, 64, NULL, "default: the workers alive"},
               {"frozen", FL_CTL_INTEGER, false, 0, FL_MAX_LAYERS, NULL, "default: as it is"}},
      .run = fl_ctl_plan},
@@ -71,14 +70,14 @@ static const fl_ctl_command commands[] = {
      .doc = "Not available: this version writes no checkpoints.",
      .run = fl_ctl_not_yet},
     {.name = "trace",
-     .doc = "Write what every worker does over some steps, for Perfetto and trace-report.",
+     .doc = "Trace every worker over some steps, for Perfetto and trace-report.",
      .changes = true,
      .args = {{"steps", FL_CTL_INTEGER, false, 1, FL_TRACE_STEPS_MAX, NULL, "default: 20"},
               {"at", FL_CTL_INTEGER, false, 0, 1e12, NULL,
                "the first step; default: as soon as possible"}},
      .run = fl_ctl_trace},
     {.name = "flight",
-     .doc = "Who waits for whom at this moment, and the last operations of every worker.",
+     .doc = "Who waits for whom now, and the last operations of every worker.",
      .run = fl_ctl_flight},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

@@ -80,9 +80,8 @@ static int run(const fl_args *args)
 const fl_command fl_command_clock = {
     .name = "clock",
     .summary = "Draw what each stage of a pipeline does at each tick.",
-    .details =
-        "One row a stage; F2 is the forward, B2 the backward of micro-batch 2. In flight are the\n"
-        "micro-batches whose activations a stage holds at once.\n",
+    .details = "One row a stage; F2 is the forward, B2 the backward of micro-batch 2. In flight\n"
+               "are the micro-batches whose activations a stage holds at once.\n",
     .options = {{"--schedule", 0, "NAME", "gpipe or 1f1b; default: 1f1b"},
                 {"--stages", 'k', "K", "stages of the pipeline"},
                 {"--micro-batches", 'm', "M", "micro-batches of a step"},

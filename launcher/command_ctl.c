@@ -327,12 +327,11 @@ const fl_command fl_command_ctl = {
     .operand = "[RUN] COMMAND [ARGUMENT]...",
     .takes_more = true,
     .summary = "See or steer a run while it trains.",
-    .details =
-        "RUN is a run directory, or the name of one or of a job below runs/. Without it, or where\n"
-        "several fit, it is the newest run that lives. tcp://ADDRESS:PORT is a run elsewhere.\n"
-        "Each command ends when it has taken effect: with 0; with 2 when it makes no sense; with "
-        "3\n"
-        "when the run refuses it, ends first or does not answer.\n",
+    .details = "RUN is a run directory, or the name of one or of a job below runs/. Without it,\n"
+               "or where several fit, it is the newest run that lives. tcp://ADDRESS:PORT is a\n"
+               "run elsewhere. Each command ends when it has taken effect: with 0; with 2 when\n"
+               "it makes no sense; with 3 when the run refuses it, ends first or does not\n"
+               "answer.\n",
     .options = {{"--json", 0, NULL, "the reply as the run sent it, in one line"},
                 {"--timeout", 0, "SECONDS", "wait for the reply so long; default: 60"},
                 {"--key", 0, "FILE", "your secret key, where RUN is tcp://ADDRESS:PORT"},

@@ -50,7 +50,7 @@ const fl_command fl_command_key = {
     .name = "key",
     .operand = "FILE",
     .summary = "Make a pair of keys for control.listen, or for a client of it.",
-    .details = "Writes the secret key to FILE, which nobody else may read, and the public one to\n"
-               "FILE.pub. Neither may exist.\n",
+    .details = "Writes the secret key to FILE, which nobody else may read, and the public one\n"
+               "to FILE.pub. Neither may exist.\n",
     .run = run,
 };

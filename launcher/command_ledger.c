@@ -25,8 +25,7 @@ const fl_command fl_command_ledger = {
     .name = "ledger",
     .operand = "RUN_DIR",
     .summary = "Show that a run used each sample once an epoch.",
-    .details =
-        "Reads the ledger that the run kept, checks every record, and counts. Ends with 3 if a\n"
-        "sample came twice in an epoch, or not at all in one that was finished.\n",
+    .details = "Reads the ledger that the run kept, checks every record, and counts. Ends with\n"
+               "3 if a sample came twice in an epoch, or not at all in one that was finished.\n",
     .run = run,
 };

@@ -84,10 +84,9 @@ const fl_command fl_command_list = {
     .operand = "DIR",
     .operand_is_optional = true,
     .summary = "List the runs of a directory, the newest first.",
-    .details =
-        "Without DIR it is runs/. A run is live while its head answers; one whose head went\n"
-        "without a word is lost. The loss is the mean of the last epoch, of a live run that of\n"
-        "its newest step.\n",
+    .details = "Without DIR it is runs/. A run is live while its head answers; one whose head\n"
+               "went without a word is lost. The loss is the mean of the last epoch, of a live\n"
+               "run that of its newest step.\n",
     .options = {{"--json", 0, NULL, "for programs"}},
     .run = run,
 };

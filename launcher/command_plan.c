@@ -161,10 +161,9 @@ const fl_command fl_command_plan = {
     .name = "plan",
     .operand = "JOB.yaml",
     .summary = "Show which plan would be chosen here, and what else there is.",
-    .details =
-        "Measures what the layers cost, unless that is known, and starts nothing. Each K, R\n"
-        "and M comes with the predicted time of a step, the bubble and the memory of the\n"
-        "largest stage.\n",
+    .details = "Measures what the layers cost, unless that is known, and starts nothing. Each\n"
+               "K, R and M comes with the predicted time of a step, the bubble and the memory\n"
+               "of the largest stage.\n",
     .options = {{"--frozen", 0, "N", "also with the first N blocks frozen; repeatable"},
                 {"--profile", 0, "FILE", "take the costs from FILE, also of another device"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"},

@@ -114,12 +114,9 @@ const fl_command fl_command_report = {
     .name = "report",
     .operand = "RUN",
     .summary = "Write one page of HTML that tells of a run, finished or not.",
-    .details =
-        "RUN is a run directory, or the name of one or of a job below runs/; of several, the\n"
-        "newest. The page needs nothing else: no network, no script, no other file. Lines that\n"
-        "cannot be read are counted and said.\n",
-    .options = {{"--out", 0, "FILE",
-                 "where to write it; default: report.html in the run "
-                 "directory"}},
+    .details = "RUN is a run directory, or the name of one or of a job below runs/; of several,\n"
+               "the newest. The page needs nothing else: no network, no script, no other file.\n"
+               "Lines that cannot be read are counted and said.\n",
+    .options = {{"--out", 0, "FILE", "where to write it; default: RUN/report.html"}},
     .run = run,
 };

@@ -47,10 +47,9 @@ const fl_command fl_command_run = {
     .name = "run",
     .operand = "JOB.yaml",
     .summary = "Train the model that a job file describes.",
-    .details =
-        "Starts one worker process a device, shows the progress, and leaves everything about\n"
-        "the run in a directory of its own. Ctrl-C ends it after the step in flight, a second\n"
-        "one at once.\n",
+    .details = "Starts one worker process a device, shows the progress, and leaves everything\n"
+               "about the run in a directory of its own. Ctrl-C ends it after the step in\n"
+               "flight, a second one at once.\n",
     .options = {{"--run-dir", 0, "DIR", "the run directory; default: RUN.DIR/NAME-DATE-TIME"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = run,

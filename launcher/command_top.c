@@ -187,11 +187,11 @@ const fl_command fl_command_top = {
     .operand = "RUN",
     .operand_is_optional = true,
     .summary = "Watch a run while it trains, and steer it by keys.",
-    .details =
-        "RUN is as for frostline ctl; without it, it is the newest run that lives. The screen\n"
-        "shows the workers by stage and replica, where their time goes, which blocks are frozen,\n"
-        "loss and speed over the steps, and the newest events; ? tells what the keys do. Without\n"
-        "a terminal one frame is printed, as large as COLUMNS and LINES say, else 80 x 24.\n",
+    .details = "RUN is as for frostline ctl; without it, it is the newest run that lives. The\n"
+               "screen shows the workers by stage and replica, where their time goes, which\n"
+               "blocks are frozen, loss and speed over the steps, and the newest events; ?\n"
+               "tells what the keys do. Without a terminal one frame is printed, as large as\n"
+               "COLUMNS and LINES say, else 80 x 24.\n",
     .options = {{"--once", 0, NULL, "print one frame as text, and end"},
                 {"--key", 0, "FILE", "your secret key, where RUN is tcp://ADDRESS:PORT"},
                 {"--server", 0, "FILE", "the run's public key"}},

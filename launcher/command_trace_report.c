@@ -241,8 +241,8 @@ const fl_command fl_command_trace_report = {
     .name = "trace-report",
     .operand = "FILE",
     .summary = "Tell what a trace says: shares, bubbles, overlap, stragglers.",
-    .details =
-        "FILE is a trace-A-B.json of a run directory. docs/traces.md tells what each number is.\n",
+    .details = "FILE is a trace-A-B.json of a run directory. docs/traces.md tells what each\n"
+               "number is.\n",
     .options = {{"--json", 0, NULL, "one JSON object"}},
     .run = run,
 };

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "launcher/cli.h"
 #include "support/shell.h"
 
 #include <stdbool.h>
@@ -124,6 +125,17 @@ static void test_cli__help_goes_to_standard_output_with_0(void **state)
         assert_int_equal(result.exit_code, 0);
         assert_string_equal(result.out, first);
         free(first);
+    }
+    for (int i = 0; fl_command_at(i) != NULL; i++) { /* none wraps on a terminal */
+        char command[64];
+        snprintf(command, sizeof command, "help %s", fl_command_at(i)->name);
+        frostline(command);
+        assert_int_equal(result.exit_code, 0);
+        for (const char *line = result.out; *line != 0; line += strcspn(line, "\n") + 1) {
+            if (strcspn(line, "\n") > 80) {
+                fail_msg("frostline %s: %s", command, line);
+            }
+        }
     }
     frostline("--version");
     assert_int_equal(result.exit_code, 0);
