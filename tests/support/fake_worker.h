@@ -1,0 +1,8 @@
+/* The worker of a fake run (support/fake_run.h). */
+#ifndef FL_TESTS_SUPPORT_FAKE_WORKER_H
+#define FL_TESTS_SUPPORT_FAKE_WORKER_H
+
+/* For fl_head_options: context is the fake_run. Returns the exit code. */
+int fake_worker_main(void *context, int rank, const char *endpoint);
+
+#endif
