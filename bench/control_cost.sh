@@ -9,8 +9,9 @@
 #   bench/control_cost.sh [ROUNDS] [SECONDS A STRETCH]
 # Prints for each kind the mean step; what it costs beside the stretches in peace around it ("off": what
 # those cost beside it), the median over the rounds with the least and the most; the same for the median
-# step; and the processor time of the head and of whoever asked (curl and ctl are not counted), in percent of
-# one processor. Those run on the workers' cores, so all of it is in the step's time.
+# step; for how much of the time the threads that train could have run but another had their processor
+# ("displaced"), which other machines' noise does not reach; and the processor time of the head and of the load's
+# client in percent of one processor. All of them share the workers' cores, so all of it is in the step's time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=bench/common.sh
@@ -43,19 +44,28 @@ used() {
     cat /proc/$head/task/*/schedstat | awk '{ s += $1 } END { printf "%.6f\n", s * 1e-9 }'
 }
 
-# stretch KIND: let it last, and note "KIND STEPS MEAN_MS MEDIAN_MS HEAD_PERCENT CLIENT_PERCENT". Of the steps that
-# are counted meanwhile, the first and the last few may belong to the neighbours.
+# Nanoseconds since boot, and for how many the workers' training threads, two together, waited for a processor.
+displaced() {
+    awk '{ print $1 * 1e9 }' /proc/uptime
+    for pid in $(pgrep -P $head); do cat "/proc/$pid/task/$pid/schedstat"; done | awk '{ s += $2 } END { print s }'
+}
+
+# stretch KIND: let it last, and note "KIND STEPS MEAN_MS MEDIAN_MS HEAD_PERCENT CLIENT_PERCENT DISPLACED_PERCENT".
+# Of the steps that are counted meanwhile, the first and the last few may belong to the neighbours.
 stretch() {
     local kind=$1 first last margin=3 client=0 before after
+    local -a from to=()
     before=$(used)
+    mapfile -t from < <(displaced)
     first=$(n_steps)
     after=
     case $kind in
     off)
         kill -STOP $head
         sleep "$seconds"
-        kill -CONT $head
         after=$(used)
+        mapfile -t to < <(displaced)
+        kill -CONT $head
         sleep 0.3 # for what was kept to be written
         margin=10
         ;;
@@ -73,12 +83,14 @@ stretch() {
     peace) sleep "$seconds" ;;
     esac
     after=${after:-$(used)}
+    [ ${#to[@]} -gt 0 ] || mapfile -t to < <(displaced)
     last=$(n_steps)
     if [ "$kind" = trace ]; then last=$((first + 22)); fi
     sed -nE "$((first + 1 + margin)),$((last - margin))s/.*\"ms\": ?([0-9.]+).*/\1/p" "$dir/steps.jsonl" >"$notes.ms"
     awk -v kind="$kind" -v median="$(median <"$notes.ms")" -v client="$client" \
         -v used="$(calc "100 * ($after - $before) / $seconds")" \
-        '{ s += $1 } END { print kind, NR, s / NR, median, used, client }' "$notes.ms" >>"$notes"
+        -v displaced="$(calc "100 * (${to[1]} - ${from[1]}) / 2 / (${to[0]} - ${from[0]})")" \
+        '{ s += $1 } END { print kind, NR, s / NR, median, used, client, displaced }' "$notes.ms" >>"$notes"
 }
 
 # costs KIND COLUMN: of each of its stretches, the percentage beside its neighbours in peace.
@@ -95,9 +107,9 @@ for ((round = 0; round < rounds; round++)); do
     done
 done
 
-format='%-7s %6s %8s   %-26s %-11s %7s %7s\n'
+format='%-7s %6s %8s   %-26s %-10s %12s %8s %9s\n'
 # shellcheck disable=SC2059 # it is our own
-printf "$format" '' steps 'ms, mean' 'cost of the mean step, %' 'of median' 'head, %' 'client, %'
+printf "$format" '' steps 'ms, mean' 'cost of the mean step, %' 'of median' 'displaced, %' 'head, %' 'client, %'
 for kind in peace "${kinds[@]}"; do
     mean=- mid=-
     if [ "$kind" != peace ]; then
@@ -107,8 +119,8 @@ for kind in peace "${kinds[@]}"; do
     fi
     awk -v kind="$kind" -v mean="$mean" -v mid="$mid" -v format="$format" '
         function two(x) { return sprintf("%.2f", x) }
-        $1 == kind { n++; steps += $2; ms += $2 * $3; head += $5; client += $6 }
-        END { printf format, kind, steps, two(ms / steps), mean, mid, two(head / n), two(client / n) }' "$notes"
+        $1 == kind { n++; steps += $2; ms += $2 * $3; head += $5; client += $6; displaced += $7 }
+        END { printf format, kind, steps, two(ms / steps), mean, mid, two(displaced / n), two(head / n), two(client / n) }' "$notes"
 done
 if [ -e "$dir.load" ]; then
     awk '{ sent += $1; answered += $3; ok += $5; events += $7 }
