@@ -12,6 +12,7 @@ set(FL_TESTS_MULTIPROC
   test_freezing
   test_guard
   test_head
+  test_head_losses
   test_net
   test_group
   test_group_faults

@@ -1,9 +1,8 @@
-/* The head over real processes: good ones, and such as die, stop, hang, lie and are stopped.
+/* The head over real processes: good ones, signals, hostile senders, a terminal.
  * Each test says what it would catch. Exact times are not asserted; what is asserted is that
  * everybody is gone when the head returns, and what the head says. */
-#include "support/fake_run.h"
-
 #include "control/wire.h"
+#include "support/fake_checks.h"
 #include "support/folder.h"
 
 #include <fcntl.h>
@@ -22,39 +21,6 @@
 #include <cjson/cJSON.h>
 #include <cmocka.h>
 #include <zmq.h>
-
-#define assert_contains(text, part)                                                                \
-    do {                                                                                           \
-        const char *text_ = (text);                                                                \
-        if (text_ == NULL || strstr(text_, part) == NULL) {                                        \
-            fail_msg("\"%s\" is not in:\n%s", part, text_ == NULL ? "nothing" : text_);            \
-        }                                                                                          \
-    } while (0)
-
-/* Everybody is gone and nothing is left but the files of a run. */
-static void assert_nothing_left(const fake_run *run)
-{
-    pid_t pids[FAKE_WORKERS_MAX] = {0};
-    assert_true(fake_worker_pids(run, pids));
-    assert_true(fake_await_gone(pids, run->n_workers, NULL));
-    assert_false(fake_has(run, "link"));
-}
-
-static void assert_file_contains(const fake_run *run, const char *file, const char *part)
-{
-    char *text = fake_read(run, file);
-    assert_contains(text, part);
-    free(text);
-}
-
-/* Run it to its end; what became of it. */
-static fake_outcome play(fake_run *run)
-{
-    fake_start(run);
-    fake_outcome outcome = fake_finish(run);
-    assert_nothing_left(run);
-    return outcome;
-}
 
 /* ---- a good run ---- */
 
@@ -86,33 +52,6 @@ static void check_steps_file(const fake_run *run, int n_steps)
         /* Exact: what is read back is the very double. */
         assert_true(cJSON_GetObjectItem(json, "loss")->valuedouble == 1.0 / (double)(step + 1));
         cJSON_Delete(json);
-    }
-    free(text);
-}
-
-static void check_events_file(const fake_run *run, const char *const *names, int n)
-{
-    char *text = fake_read(run, "events.jsonl"), *rest = text;
-    double before = 0;
-    int found = 0;
-    for (char *line = strsep(&rest, "\n"); line != NULL && *line != 0; line = strsep(&rest, "\n")) {
-        cJSON *json = cJSON_Parse(line);
-        if (json == NULL) {
-            fail_msg("not JSON: %s", line);
-        }
-        double time = cJSON_GetObjectItem(json, "time")->valuedouble;
-        assert_true(time >= before);
-        assert_non_null(cJSON_GetObjectItem(json, "wall"));
-        assert_non_null(cJSON_GetObjectItem(json, "generation"));
-        if (found < n &&
-            strcmp(cJSON_GetObjectItem(json, "event")->valuestring, names[found]) == 0) {
-            found++;
-        }
-        before = time;
-        cJSON_Delete(json);
-    }
-    if (found < n) {
-        fail_msg("event %s is missing", names[found]);
     }
     free(text);
 }
@@ -181,144 +120,6 @@ static void test_head__takes_a_thousand_steps_a_second(void **state)
     assert_string_equal(outcome.message, "");
     assert_int_equal(outcome.result.steps, 4000);
     check_steps_file(&run, 4000);
-    fake_clean(&run);
-}
-
-/* ---- lost workers ---- */
-
-/* The deed is held back until the head has heard of the step before it: what a process that dies
- * or stops had not yet said is lost, and rightly so. */
-static fake_outcome lose(fake_run *run)
-{
-    static const char *const events[] = {"run.started", "worker.lost", "run.failed"};
-    char step[32];
-    snprintf(step, sizeof step, "\"step\": %d,", (int)run->at_step - 1);
-    run->waits_for_test = run->at_step > 0;
-    fake_start(run);
-    if (run->waits_for_test) {
-        assert_true(fake_await_line(run, "steps.jsonl", step));
-        atomic_store(&run->shared->go_on, true);
-    }
-    fake_outcome outcome = fake_finish(run);
-    assert_nothing_left(run);
-    assert_int_equal(outcome.status, FL_EFAILED);
-    check_events_file(run, events, 3);
-    return outcome;
-}
-
-static void test_head__names_a_worker_that_exits(void **state)
-{
-    (void)state;
-    fake_run run = fake_run_of(FAKE_EXIT, 1, 3);
-    fake_outcome outcome = lose(&run);
-    assert_contains(outcome.message, "worker 1 (stage 1 of replica 0) ended without finishing "
-                                     "(exit code 3) at step 3; last lines of ");
-    assert_contains(outcome.message, "worker-1.log:\n");
-    assert_contains(outcome.message, "the last words of worker 1");
-    assert_int_equal(outcome.result.steps, 3);
-    fake_clean(&run);
-}
-
-static void test_head__names_a_worker_that_segfaults(void **state)
-{
-    (void)state;
-    fake_run run = fake_run_of(FAKE_SEGFAULT, 0, 4);
-    fake_outcome outcome = lose(&run);
-    assert_contains(outcome.message, "worker 0 (stage 0 of replica 0) was killed by signal 11 "
-                                     "(Segmentation fault) at step 4");
-    fake_clean(&run);
-}
-
-/* Would catch: a worker that dies before it has a link, or before it is ready, is waited for. */
-static void test_head__names_a_worker_that_dies_before_it_is_ready(void **state)
-{
-    (void)state;
-    fake_run run = fake_run_of(FAKE_SEGFAULT, 1, -1);
-    fake_outcome outcome = lose(&run);
-    assert_contains(outcome.message, "(Segmentation fault) while it started");
-    fake_clean(&run);
-}
-
-/* Would catch: a detector that needs the worker's exit, and a SIGTERM sent to a stopped process. */
-static void test_head__notices_a_stopped_worker(void **state)
-{
-    (void)state;
-    fake_run run = fake_run_of(FAKE_STOP, 1, 2);
-    fake_outcome outcome = lose(&run);
-    assert_contains(outcome.message, "worker 1 (stage 1 of replica 0) did not answer for ");
-    assert_contains(outcome.message, "it was in: step");
-    fake_clean(&run);
-}
-
-static void test_head__notices_a_worker_that_never_opens_its_link(void **state)
-{
-    (void)state;
-    fake_run run = fake_run_of(FAKE_NO_LINK, 1, -1);
-    fake_outcome outcome = lose(&run);
-    assert_contains(outcome.message, "it never opened its link");
-    fake_clean(&run);
-}
-
-static void test_head__notices_a_worker_that_closes_its_link(void **state)
-{
-    (void)state;
-    fake_run run = fake_run_of(FAKE_CLOSE, 0, 2);
-    fake_outcome outcome = lose(&run);
-    assert_contains(outcome.message, "worker 0 (stage 0 of replica 0) did not answer for ");
-    fake_clean(&run);
-}
-
-/* Would catch: exit code 0 taken for success. */
-static void test_head__notices_a_worker_that_leaves_early(void **state)
-{
-    (void)state;
-    fake_run run = fake_run_of(FAKE_LEAVE, 1, 2);
-    fake_outcome outcome = lose(&run);
-    assert_contains(outcome.message, "ended without finishing (exit code 0) at step 2");
-    fake_clean(&run);
-}
-
-static void test_head__repeats_what_a_worker_reports(void **state)
-{
-    (void)state;
-    fake_run run = fake_run_of(FAKE_REPORT, 1, 2);
-    fake_outcome outcome = lose(&run);
-    assert_contains(outcome.message, "worker 1 (stage 1 of replica 0) reported: the disk \"sda\"\n "
-                                     "is on fire at step 2");
-    fake_clean(&run);
-}
-
-/* Would catch: a survivor that reports a lost peer is named before the one that was lost. */
-static void test_head__names_the_cause_and_not_its_consequences(void **state)
-{
-    (void)state;
-    fake_run run = fake_run_of(FAKE_DIE_LATE, 2, 3);
-    run.n_workers = run.k = 3;
-    fake_outcome outcome = lose(&run);
-    assert_contains(outcome.message,
-                    "worker 2 (stage 2 of replica 0) was killed by signal 9 (Killed) at step 3");
-    fake_clean(&run);
-}
-
-/* Would catch: a deadlocked worker whose link thread keeps it looking alive. */
-static void test_head__names_who_is_waited_for(void **state)
-{
-    (void)state;
-    fake_run run = fake_run_of(FAKE_HANG, 1, 3);
-    fake_outcome outcome = lose(&run);
-    assert_contains(outcome.message, "worker 1 (stage 1 of replica 0) lives but let the others "
-                                     "wait (it is in: counting sheep)");
-    fake_clean(&run);
-}
-
-/* Would catch: a run that hangs in its end. The work is done, so it has succeeded. */
-static void test_head__ends_a_worker_that_does_not_leave(void **state)
-{
-    (void)state;
-    fake_run run = fake_run_of(FAKE_DONE_STAYS, 1, 0);
-    fake_outcome outcome = play(&run);
-    assert_string_equal(outcome.message, "");
-    assert_file_contains(&run, "stderr.txt", "worker 1 does not leave and is killed");
     fake_clean(&run);
 }
 
@@ -627,17 +428,6 @@ int main(void)
         cmocka_unit_test(test_head__runs_to_the_end),
         cmocka_unit_test(test_head__takes_a_long_run_directory),
         cmocka_unit_test(test_head__takes_a_thousand_steps_a_second),
-        cmocka_unit_test(test_head__names_a_worker_that_exits),
-        cmocka_unit_test(test_head__names_a_worker_that_segfaults),
-        cmocka_unit_test(test_head__names_a_worker_that_dies_before_it_is_ready),
-        cmocka_unit_test(test_head__notices_a_stopped_worker),
-        cmocka_unit_test(test_head__notices_a_worker_that_never_opens_its_link),
-        cmocka_unit_test(test_head__notices_a_worker_that_closes_its_link),
-        cmocka_unit_test(test_head__notices_a_worker_that_leaves_early),
-        cmocka_unit_test(test_head__repeats_what_a_worker_reports),
-        cmocka_unit_test(test_head__names_the_cause_and_not_its_consequences),
-        cmocka_unit_test(test_head__names_who_is_waited_for),
-        cmocka_unit_test(test_head__ends_a_worker_that_does_not_leave),
         cmocka_unit_test(test_head__survives_every_failing_allocation),
         cmocka_unit_test(test_head__stops_cleanly_after_one_interrupt),
         cmocka_unit_test(test_head__stops_while_it_starts),

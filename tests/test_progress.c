@@ -83,8 +83,7 @@ static void test_progress__sums_up(void **state)
                                         "812 samples/s",
                                         "every sample of 4 epochs used once",
                                         "/runs/x",
-                                        "  plan           K=2 stages x R=1 replica x M=8 "
-                                        "micro-batches\n",
+                                        "  plan           K=2 stages x R=1 replica x M=8",
                                         "frostline report /runs/x\n",
                                         "frostline ledger /runs/x\n",
                                         "frostline clock --schedule 1f1b -k 2 -m 8\n",
