@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Is the plan that is chosen the fastest there is? Every plan that two workers can run is run, each
-# for some steps; then the fastest ones and the chosen one some rounds more, in turn.
+# Is the plan that is chosen the fastest there is? A run that is long enough to try other M on its own
+# steps goes before, as a user's first run does, and leaves what it found in the profile; the plan
+# that a run chooses after it is the one in question. Then every plan that two workers can run is
+# run, each for some steps; then the fastest ones and the chosen one some rounds more, in turn.
 #
 #   bench/auto_vs_all.sh [quickstart|vit] [STEPS] [ROUNDS]
 set -euo pipefail
@@ -28,8 +30,9 @@ measure() {
     median_ms auto
 }
 
-rm -f "$profile"
-"$frostline" plan "$config" "${sets[@]}" --set pipe.profile="$profile" >"$out_dir/auto.log"
+rm -rf "$profile" "$out_dir/auto-first"
+"$frostline" run "$config" --run-dir "$out_dir/auto-first" "${sets[@]}" \
+    --set pipe.profile="$profile" --set train.max_steps=600 >"$out_dir/auto.log" 2>&1 </dev/null
 "$frostline" plan "$config" --json --profile "$profile" "${sets[@]}" | sed 's/{"k": */\n&/g' |
     grep '"step_ms": *[0-9]' >"$out_dir/auto-plans"
 field='s/.*"k": *([0-9]+), *"r": *([0-9]+), *"m": *([0-9]+), *"step_ms": *([0-9.]+).*/\1,\2,\3 \4/p'
