@@ -2,7 +2,7 @@
  * processor they take from compute.
  *
  *   bench_group [N]     N ranks on this machine (default 2), rank i pinned to processor i mod all
- *   FL_BENCH_SOCKETS=1  no reading of each other's memory
+ *   FL_BENCH_SOCKETS=1  no looking into each other's memory
  *   FL_BENCH_FLOAT=1    not pinned
  *
  * Medians over rounds; ours and Gloo's in turn. GB/s is the bucket's size over the time. */
@@ -51,17 +51,27 @@ static double cpu_seconds(void)
            1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-static void bench_reduce(const rank_env *env, fl_group *group, gloo_peer *peer, int64_t n)
+/* As a run has its gradients: in memory that others can look into. */
+static fl_bucket *share_bucket(const rank_env *env, fl_group *group, uint32_t id, int64_t n,
+                               fl_shared **shared)
 {
-    static double ours[ROUNDS_MAX], theirs[ROUNDS_MAX];
     int owners[RANKS_MAX];
     for (int i = 0; i < env->size; i++) {
         owners[i] = i;
     }
-    float *data = NULL;
     fl_bucket *bucket = NULL;
-    RANK_OK(fl_alloc_array((size_t)n, sizeof *data, (void **)&data));
-    RANK_OK(fl_bucket_create(group, (uint32_t)n, owners, env->size, data, n, &bucket));
+    RANK_OK(fl_shared_create((size_t)n * sizeof(float), shared));
+    RANK_OK(fl_bucket_create(group, id, owners, env->size, fl_shared_data(*shared), n, &bucket));
+    fl_bucket_share(bucket, *shared, 0);
+    return bucket;
+}
+
+static void bench_reduce(const rank_env *env, fl_group *group, gloo_peer *peer, int64_t n)
+{
+    static double ours[ROUNDS_MAX], theirs[ROUNDS_MAX];
+    fl_shared *shared = NULL;
+    fl_bucket *bucket = share_bucket(env, group, (uint32_t)n, n, &shared);
+    float *data = fl_shared_data(shared);
     int n_rounds = (int)(300000000 / (n * env->size + 1000000));
     double ours_cpu = 0, theirs_cpu = 0;
     for (int round = 0; round < n_rounds + 2; round++) {
@@ -89,7 +99,7 @@ static void bench_reduce(const rank_env *env, fl_group *group, gloo_peer *peer, 
                theirs_cpu / n_rounds / bytes * 1e9);
     }
     fl_bucket_destroy(&bucket);
-    fl_free(data);
+    fl_shared_destroy(&shared);
 }
 
 static void bench_sum(const rank_env *env, fl_group *group, int n)
@@ -109,7 +119,15 @@ static void bench_sum(const rank_env *env, fl_group *group, int n)
     }
 }
 
-/* There and back between ranks 0 and 1. */
+static void take(fl_channel *from, int64_t n, void *payload, size_t size_bytes)
+{
+    RANK_OK(fl_channel_wait(from, n, soon()));
+    memcpy(payload, fl_channel_buffer(from, n), size_bytes);
+    fl_channel_release(from, n);
+}
+
+/* There and back between ranks 0 and 1; a message is copied into its buffer and out of it, as
+ * pipe/flow.c does. */
 static void bench_channel(const rank_env *env, fl_group *group, size_t size_bytes)
 {
     static double times[ROUNDS_MAX];
@@ -118,6 +136,8 @@ static void bench_channel(const rank_env *env, fl_group *group, size_t size_byte
         return;
     }
     fl_channel *to = NULL, *from = NULL;
+    void *payload = NULL;
+    RANK_OK(fl_alloc(size_bytes, &payload));
     int peer = 1 - env->rank;
     uint32_t id = (uint32_t)size_bytes;
     RANK_OK(fl_channel_open(group, true, peer, id * 2 + (uint32_t)env->rank, size_bytes, 2, &to));
@@ -127,17 +147,16 @@ static void bench_channel(const rank_env *env, fl_group *group, size_t size_byte
     for (int n = 0; n < n_rounds; n++) {
         int64_t start_us = fl_now_us();
         if (env->rank == 1) {
-            RANK_OK(fl_channel_wait(from, n, soon()));
-            fl_channel_release(from, n);
+            take(from, n, payload, size_bytes);
         }
         if (n + 1 < n_rounds) {
             RANK_OK(fl_channel_post(from, n + 1, size_bytes));
         }
         RANK_OK(fl_channel_reuse(to, n, soon()));
+        memcpy(fl_channel_buffer(to, n), payload, size_bytes);
         RANK_OK(fl_channel_send(to, n, size_bytes));
         if (env->rank == 0) {
-            RANK_OK(fl_channel_wait(from, n, soon()));
-            fl_channel_release(from, n);
+            take(from, n, payload, size_bytes);
         }
         times[n] = (double)(fl_now_us() - start_us);
     }
@@ -150,6 +169,7 @@ static void bench_channel(const rank_env *env, fl_group *group, size_t size_byte
     }
     fl_channel_close(&to);
     fl_channel_close(&from);
+    fl_free(payload);
 }
 
 static double thread_seconds(void)
@@ -184,14 +204,8 @@ static int64_t compute(int64_t for_us)
 static void bench_beside(const rank_env *env, fl_group *group, int64_t n)
 {
     enum { STEPS = 40, STEP_US = 40000 };
-    int owners[RANKS_MAX];
-    for (int i = 0; i < env->size; i++) {
-        owners[i] = i;
-    }
-    float *data = NULL;
-    fl_bucket *bucket = NULL;
-    RANK_OK(fl_alloc_array((size_t)n, sizeof *data, (void **)&data));
-    RANK_OK(fl_bucket_create(group, 77, owners, env->size, data, n, &bucket));
+    fl_shared *shared = NULL;
+    fl_bucket *bucket = share_bucket(env, group, 77, n, &shared);
     barrier(group);
     double start = thread_seconds();
     int64_t n_alone = compute(STEPS * STEP_US);
@@ -219,7 +233,7 @@ static void bench_beside(const rank_env *env, fl_group *group, int64_t n)
                1e-3 * (double)(after.reduce_wait_us - before.reduce_wait_us) / STEPS);
     }
     fl_bucket_destroy(&bucket);
-    fl_free(data);
+    fl_shared_destroy(&shared);
 }
 
 static void pin(int rank)
