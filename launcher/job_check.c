@@ -103,9 +103,10 @@ static fl_status check_cache(const fl_job *job)
 {
     if (job->cache.policy == FL_CACHE_ON && job->data.augment != FL_AUGMENT_NONE &&
         job->cache.augment == FL_CACHE_AUGMENT_REFUSE) {
-        return fl_fail(FL_EINVAL,
-                       "cache.policy: found on, but data.augment draws each sample anew in every "
-                       "epoch; allowed: with data.augment none, or with cache.augment freeze");
+        return fl_fail(
+            FL_EINVAL,
+            "cache.policy: found on, but data.augment draws each sample anew in every "
+            "epoch; allowed: with data.augment none, or with cache.augment freeze or stop");
     }
     return FL_OK;
 }

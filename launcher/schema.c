@@ -417,8 +417,10 @@ static const fl_field fields[] = {
      .type = FL_FIELD_CHOICE,
      .offset = AT(cache.augment),
      .initial = "refuse",
-     .choices = CHOICES("refuse", "freeze"),
-     .doc = "Augmented data changes by epoch: keep nothing, or fix it once blocks are frozen."},
+     .choices = CHOICES("refuse", "freeze", "stop"),
+     .doc =
+         "Augmented data changes by epoch: keep nothing, or, once blocks are frozen, augment each "
+         "sample the same way from then on, or no more."},
 
     {.path = "pipe.k",
      .type = FL_FIELD_INTEGER,

@@ -15,6 +15,12 @@ int64_t fl_augment_epoch(const fl_job *job, int F, int64_t epoch)
     return fixed && F > 0 ? 0 : epoch;
 }
 
+bool fl_augments(const fl_job *job, int F)
+{
+    return F == 0 || job->cache.policy == FL_CACHE_OFF ||
+           job->cache.augment != FL_CACHE_AUGMENT_STOP;
+}
+
 int64_t fl_activation_elements(const fl_model *model, const fl_dataset *dataset, int level)
 {
     fl_shape raw, out;
@@ -73,7 +79,7 @@ static fl_status changes_by_epoch(const fl_dataset *d, const fl_job *job, int64_
 static fl_status check_data(const fl_dataset *d, const fl_job *job, int64_t n_samples)
 {
     bool changes = false;
-    if (job->cache.augment == FL_CACHE_AUGMENT_FREEZE) {
+    if (job->cache.augment != FL_CACHE_AUGMENT_REFUSE) {
         return FL_OK;
     }
     FL_TRY(changes_by_epoch(d, job, n_samples, &changes));
@@ -81,7 +87,8 @@ static fl_status check_data(const fl_dataset *d, const fl_job *job, int64_t n_sa
         return fl_fail(FL_EINVAL,
                        "cache.augment: the data set (%s) augments each sample anew in every epoch "
                        "(data.augment), so nothing can be kept; allowed: freeze, which augments "
-                       "it the same way once blocks are frozen, or cache.policy off",
+                       "it the same way once blocks are frozen, stop, which does not augment it "
+                       "then, or cache.policy off",
                        d->ops->kind);
     }
     return FL_OK;

@@ -91,7 +91,8 @@ fl_status fl_pipeline_prefetch(fl_pipeline *p, const fl_global_batch *batch)
         fl_load_request request = {.split = batch->split,
                                    .seed = p->o.job->train.seed,
                                    .epoch = fl_augment_epoch(p->o.job, p->o.plan->F, batch->epoch),
-                                   .augment = batch->split == FL_TRAIN};
+                                   .augment = batch->split == FL_TRAIN &&
+                                              fl_augments(p->o.job, p->o.plan->F)};
         request.ids = fl_shares_micro(&p->coming, m, &request.n);
         if (request.n > 0) {
             FL_TRY(p->feed != NULL ? fl_feed_request(p->feed, &request)

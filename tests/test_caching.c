@@ -278,6 +278,15 @@ static void test_caching__refuses_data_that_changes(void **state)
     losses_of(&k, "fixed-small", fewer);
     assert_true(use_of("fixed-small", 0, STEPS).hits < use_of("fixed", 0, STEPS).hits);
     assert_true(worst_of(fewer, losses) <= 1e-6);
+    /* No more augmented then: the same run up to there, another one after it. */
+    const char *const stopped[] = {"devices.count", "4", "cache.policy", "on", "cache.augment",
+                                   "stop",          NULL};
+    k.settings = stopped;
+    losses_of(&k, "stopped", fewer);
+    assert_true(use_of("stopped", 0, STEPS).hits > 0);
+    int64_t first = freezing[0].step;
+    assert_memory_equal(fewer, losses, (size_t)first * sizeof *losses);
+    assert_true(fewer[first] != losses[first]);
     free(losses);
     free(fewer);
 }

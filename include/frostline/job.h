@@ -35,7 +35,8 @@ typedef enum fl_cache_policy {
 typedef enum fl_cache_dtype { FL_CACHE_FP32 = 0, FL_CACHE_BF16 = 1 } fl_cache_dtype;
 typedef enum fl_cache_augment {
     FL_CACHE_AUGMENT_REFUSE = 0,
-    FL_CACHE_AUGMENT_FREEZE = 1
+    FL_CACHE_AUGMENT_FREEZE = 1,
+    FL_CACHE_AUGMENT_STOP = 2
 } fl_cache_augment;
 
 /* Either a share of the run (0 .. 1) or a number of steps. */
@@ -109,7 +110,7 @@ typedef struct fl_job {
         fl_cache_dtype dtype;
         int64_t memory_bytes, disk_bytes; /* a host; disk_bytes 0: no disk tier */
         char path[FL_TEXT_MAX];           /* the folder of the disk tier */
-        fl_cache_augment augment; /* refuse, or freeze what is drawn once blocks are frozen */
+        fl_cache_augment augment;         /* once blocks are frozen */
     } cache;
     struct {
         int64_t k, m;
