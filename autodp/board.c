@@ -4,7 +4,6 @@
 #include "device/clock.h"
 #include "device/log.h"
 
-#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
