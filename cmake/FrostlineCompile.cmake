@@ -45,7 +45,8 @@ endfunction()
 
 # fl_isa(name flags...): the sources of device/cpu/isa once more, for one instruction set that the
 # device chooses at run time. They are written with vector types, so they are optimized always: a
-# debug build would spend its time there.
+# debug build would spend its time there. The fuzz targets never compute, and a sanitizer's checks
+# in unrolled loops take the compiler minutes.
 function(fl_isa name)
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/device/cpu/isa/*.c")
   add_library(frostline_isa_${name} OBJECT ${sources})
@@ -54,6 +55,7 @@ function(fl_isa name)
   fl_compile_options(frostline_isa_${name})
   target_compile_definitions(frostline_isa_${name} PRIVATE FL_ISA=${name})
   target_compile_options(frostline_isa_${name} PRIVATE
-    -O3 -ffp-contract=fast -fno-trapping-math -fno-signed-zeros -Wno-psabi ${ARGN})
+    -O3 -ffp-contract=fast -fno-trapping-math -fno-signed-zeros -Wno-psabi ${ARGN}
+    $<$<BOOL:${FL_FUZZ}>:-fno-sanitize=all>)
   target_sources(frostline_device PRIVATE $<TARGET_OBJECTS:frostline_isa_${name}>)
 endfunction()
