@@ -11,12 +11,12 @@
 
 #include <cmocka.h>
 
-enum { STEPS_PER_EPOCH = 21, EPOCHS = 40, STEPS = STEPS_PER_EPOCH * EPOCHS, BLOCKS = 4 };
+enum { STEPS_PER_EPOCH = 21, EPOCHS = 160, STEPS = STEPS_PER_EPOCH * EPOCHS, BLOCKS = 4 };
 
 static const double TOLERANCE = 1e-5;
 
 #define TRAINING                                                                                   \
-    "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "40",      \
+    "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "160",     \
         "autodp.bucket", "16KiB", "pipe.m", "2"
 #define ENDLESS TRAINING, "train.epochs", "900"
 
