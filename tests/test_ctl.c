@@ -25,7 +25,7 @@ enum { STEPS_PER_EPOCH = 21, STEPS_MAX = 20000 };
 #define BASE                                                                                       \
     "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "devices.count", "2",      \
         "pipe.k", "2", "autodp.r", "1", "pipe.m", "2"
-#define ENDLESS BASE, "train.epochs", "900", "train.decay", "constant", "train.warmup", "0"
+#define ENDLESS BASE, "train.epochs", "9000", "train.decay", "constant", "train.warmup", "0"
 
 static void done(live_run *run, const char *cmd, const char *args)
 {
@@ -116,12 +116,12 @@ static void test_ctl__a_pause_outlasts_every_deadline(void **state)
 static void test_ctl__pauses_do_not_change_the_losses(void **state)
 {
     (void)state;
-    enum { STEPS = 10 * STEPS_PER_EPOCH };
+    enum { STEPS = 100 * STEPS_PER_EPOCH };
     double *held = calloc(STEPS + 1, sizeof *held), *free_run = calloc(STEPS + 1, sizeof *held);
-    const char *const sets[] = {BASE, "train.epochs", "10", NULL};
+    const char *const sets[] = {BASE, "train.epochs", "100", NULL};
     live_run run = live_start(sets);
     int n_pauses = 0;
-    for (int64_t step = 0; step < STEPS - 60; n_pauses++) {
+    for (int64_t step = 0; step < STEPS - 600; n_pauses++) {
         step = asked_for(&run, "pause", "{}", "step");
         done(&run, "resume", "{}");
     }

@@ -18,7 +18,7 @@ static const double TOLERANCE = 1e-5;
 #define TRAINING                                                                                   \
     "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "160",     \
         "autodp.bucket", "16KiB", "pipe.m", "2"
-#define ENDLESS TRAINING, "train.epochs", "900"
+#define ENDLESS TRAINING, "train.epochs", "9000"
 
 typedef struct changed {
     int64_t step, generation, f, k, r, m;

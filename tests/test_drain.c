@@ -25,7 +25,7 @@ enum { STEPS_MAX = 20000, PATIENCE_MS = 60000 };
 static const double TOLERANCE = 1e-5;
 
 #define TRAINING                                                                                   \
-    "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "900",     \
+    "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "9000",    \
         "autodp.bucket", "16KiB", "fault.detect", "2s"
 
 /* What a worker does to itself, and where; set before the run is started. */

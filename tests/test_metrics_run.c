@@ -22,7 +22,7 @@
 enum { PATIENCE_MS = 60000 };
 
 #define RUN                                                                                        \
-    "train.batch", "10", "train.epochs", "900", "autodp.bucket", "16KiB", "devices.count", "2",    \
+    "train.batch", "10", "train.epochs", "9000", "autodp.bucket", "16KiB", "devices.count", "2",   \
         "pipe.k", "2", "autodp.r", "1", "pipe.m", "2", "control.metrics", "0"
 
 static exposition *ask(int port, char **text)

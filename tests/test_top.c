@@ -25,7 +25,7 @@
 
 #define ENDLESS                                                                                    \
     "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "devices.count", "2",      \
-        "pipe.k", "2", "autodp.r", "1", "pipe.m", "2", "train.epochs", "900", "train.decay",       \
+        "pipe.k", "2", "autodp.r", "1", "pipe.m", "2", "train.epochs", "9000", "train.decay",      \
         "constant", "train.warmup", "0"
 
 /* A frostline top on a terminal of its own: a VT52, of which the screen is known, or for how it
