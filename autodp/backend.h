@@ -28,14 +28,15 @@ typedef struct fl_group_ops {
     fl_status (*bucket_wait)(fl_bucket *bucket, int64_t deadline_us);
 } fl_group_ops;
 
-/* Of one channel: two members of one host may talk another way than two of different hosts. */
+/* Of one channel: two members of one host may talk another way than two of different hosts.
+ * group.c knows which buffers are busy: a free one is sent or posted, a busy one is waited for. */
 typedef struct fl_channel_ops {
     void (*close)(fl_channel *channel);
     void *(*buffer)(fl_channel *c, int64_t n);
     fl_status (*send)(fl_channel *c, int64_t n, size_t size_bytes);
     fl_status (*reuse)(fl_channel *c, int64_t n, int64_t deadline_us);
     fl_status (*post)(fl_channel *c, int64_t n, size_t size_bytes);
-    fl_status (*wait)(fl_channel *c, int64_t n, int64_t deadline_us);
+    fl_status (*wait)(fl_channel *c, int64_t n, size_t size_bytes, int64_t deadline_us);
     void (*release)(fl_channel *c, int64_t n);
 } fl_channel_ops;
 
@@ -52,9 +53,25 @@ struct fl_channel {
     bool sending;
     int peer;
     uint32_t id;
-    size_t max_bytes;
+    size_t max_bytes, stride_bytes; /* of a message; from one buffer to the next */
     int depth;
+    struct {
+        bool busy; /* sent and not waited for, or posted */
+        size_t bytes;
+    } * slots; /* [depth] */
 };
+
+/* group.c. What every kind of channel has; the backend's open begins with it and its close ends
+ * with fini, also after a failed init. */
+fl_status fl__channel_init(fl_channel *c, const fl_channel_ops *ops, fl_group *group, bool sending,
+                           int peer, uint32_t id, size_t max_bytes, int depth) FL_MUST_CHECK;
+void fl__channel_fini(fl_channel *c);
+
+/* The buffer that message n lies in. */
+static inline size_t fl__channel_slot(const fl_channel *c, int64_t n)
+{
+    return (size_t)(n % c->depth);
+}
 
 struct fl_bucket {
     fl_group *group;

@@ -6,28 +6,18 @@
 
 typedef struct gloo_channel {
     fl_channel base;
-    size_t stride_bytes;
     unsigned char *memory;   /* [depth][stride_bytes] */
     fl_net_buffer **buffers; /* [depth] */
-    bool *busy;              /* [depth]: an operation was started and not waited for */
-    size_t *posted_bytes;    /* [depth] */
 } gloo_channel;
-
-enum { ALIGNMENT = 64 };
 
 static fl_status set_up(gloo_channel *c, fl_net *net)
 {
-    size_t depth = (size_t)c->base.depth;
-    if (c->stride_bytes > SIZE_MAX / depth) {
-        return fl_fail(FL_ENOMEM, "%zu messages of %zu bytes", depth, c->stride_bytes);
-    }
-    FL_TRY(fl_alloc_untouched(depth * c->stride_bytes, (void **)&c->memory));
+    size_t depth = (size_t)c->base.depth, stride = c->base.stride_bytes;
+    FL_TRY(fl_alloc_untouched(depth * stride, (void **)&c->memory));
     FL_TRY(fl_alloc_array(depth, sizeof *c->buffers, (void **)&c->buffers));
-    FL_TRY(fl_alloc_array(depth, sizeof *c->busy, (void **)&c->busy));
-    FL_TRY(fl_alloc_array(depth, sizeof *c->posted_bytes, (void **)&c->posted_bytes));
     for (size_t i = 0; i < depth; i++) {
-        FL_TRY(fl_net_buffer_create(net, c->memory + i * c->stride_bytes, c->base.max_bytes,
-                                    &c->buffers[i]));
+        FL_TRY(
+            fl_net_buffer_create(net, c->memory + i * stride, c->base.max_bytes, &c->buffers[i]));
     }
     return FL_OK;
 }
@@ -39,9 +29,8 @@ static void channel_close(fl_channel *channel)
         fl_net_buffer_destroy(&c->buffers[i]);
     }
     fl_free(c->buffers);
-    fl_free(c->busy);
-    fl_free(c->posted_bytes);
     fl_free(c->memory);
+    fl__channel_fini(&c->base);
     fl_free(c);
 }
 
@@ -50,9 +39,11 @@ fl_status fl__gloo_channel_open(fl_group *group, bool sending, int peer, uint32_
 {
     gloo_channel *c = NULL;
     FL_TRY(fl_alloc(sizeof *c, (void **)&c));
-    c->base = (fl_channel){&fl__gloo_channel_ops, group, sending, peer, id, max_bytes, depth};
-    c->stride_bytes = (max_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    fl_status status = set_up(c, ((gloo_group *)group)->net);
+    fl_status status = fl__channel_init(&c->base, &fl__gloo_channel_ops, group, sending, peer, id,
+                                        max_bytes, depth);
+    if (status == FL_OK) {
+        status = set_up(c, ((gloo_group *)group)->net);
+    }
     if (status != FL_OK) {
         channel_close(&c->base);
         return status;
@@ -61,73 +52,41 @@ fl_status fl__gloo_channel_open(fl_group *group, bool sending, int peer, uint32_
     return FL_OK;
 }
 
-static size_t slot_of(const gloo_channel *c, int64_t n)
-{
-    return (size_t)(n % c->base.depth);
-}
-
 static void *channel_buffer(fl_channel *channel, int64_t n)
 {
     gloo_channel *c = (gloo_channel *)channel;
-    return c->memory + slot_of(c, n) * c->stride_bytes;
+    return c->memory + fl__channel_slot(channel, n) * channel->stride_bytes;
 }
 
-static fl_status take_slot(gloo_channel *c, int64_t n, size_t *slot)
+static fl_net_buffer *buffer_of(fl_channel *channel, int64_t n)
 {
-    *slot = slot_of(c, n);
-    if (c->busy[*slot]) {
-        return fl_fail(FL_EINVAL, "its buffer is still under way (depth %d)", c->base.depth);
-    }
-    return FL_OK;
+    return ((gloo_channel *)channel)->buffers[fl__channel_slot(channel, n)];
 }
 
 static fl_status channel_send(fl_channel *channel, int64_t n, size_t size_bytes)
 {
-    gloo_channel *c = (gloo_channel *)channel;
-    gloo_group *g = (gloo_group *)channel->group;
-    size_t slot;
-    FL_TRY(take_slot(c, n, &slot));
-    FL_TRY(fl_net_send(c->buffers[slot], channel->peer, fl_tag(FL_TAG_CHANNEL, channel->id), 0,
+    FL_TRY(fl_net_send(buffer_of(channel, n), channel->peer, fl_tag(FL_TAG_CHANNEL, channel->id), 0,
                        size_bytes));
-    c->busy[slot] = true;
-    atomic_fetch_add(&g->sent_bytes, (int64_t)size_bytes);
+    atomic_fetch_add(&((gloo_group *)channel->group)->sent_bytes, (int64_t)size_bytes);
     return FL_OK;
 }
 
 static fl_status channel_reuse(fl_channel *channel, int64_t n, int64_t deadline_us)
 {
-    gloo_channel *c = (gloo_channel *)channel;
-    size_t slot = slot_of(c, n);
-    if (c->busy[slot]) {
-        FL_TRY(fl_net_wait_send(c->buffers[slot], deadline_us));
-        c->busy[slot] = false;
-    }
-    return FL_OK;
+    return fl_net_wait_send(buffer_of(channel, n), deadline_us);
 }
 
 static fl_status channel_post(fl_channel *channel, int64_t n, size_t size_bytes)
 {
-    gloo_channel *c = (gloo_channel *)channel;
-    size_t slot;
-    FL_TRY(take_slot(c, n, &slot));
-    FL_TRY(fl_net_recv(c->buffers[slot], channel->peer, fl_tag(FL_TAG_CHANNEL, channel->id), 0,
-                       size_bytes));
-    c->busy[slot] = true;
-    c->posted_bytes[slot] = size_bytes;
-    return FL_OK;
+    return fl_net_recv(buffer_of(channel, n), channel->peer, fl_tag(FL_TAG_CHANNEL, channel->id), 0,
+                       size_bytes);
 }
 
-static fl_status channel_wait(fl_channel *channel, int64_t n, int64_t deadline_us)
+static fl_status channel_wait(fl_channel *channel, int64_t n, size_t size_bytes,
+                              int64_t deadline_us)
 {
-    gloo_channel *c = (gloo_channel *)channel;
-    size_t slot = slot_of(c, n);
-    if (!c->busy[slot]) {
-        return fl_fail(FL_EINVAL, "it was not posted");
-    }
-    FL_TRY(fl_net_wait_recv(c->buffers[slot], deadline_us));
-    c->busy[slot] = false;
-    atomic_fetch_add(&((gloo_group *)channel->group)->received_bytes,
-                     (int64_t)c->posted_bytes[slot]);
+    FL_TRY(fl_net_wait_recv(buffer_of(channel, n), deadline_us));
+    atomic_fetch_add(&((gloo_group *)channel->group)->received_bytes, (int64_t)size_bytes);
     return FL_OK;
 }
 

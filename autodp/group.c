@@ -1,6 +1,7 @@
 #include "autodp/group.h"
 
 #include "autodp/backend.h"
+#include "device/alloc.h"
 #include "device/flight.h"
 
 /* The group and its generation go before every message, for a run has several at once. */
@@ -85,6 +86,29 @@ void fl_group_stats_get(const fl_group *group, fl_group_stats *out)
 
 /* ---- channels ---- */
 
+fl_status fl__channel_init(fl_channel *c, const fl_channel_ops *ops, fl_group *group, bool sending,
+                           int peer, uint32_t id, size_t max_bytes, int depth)
+{
+    enum { ALIGNMENT = 64 };
+    *c = (fl_channel){.ops = ops,
+                      .group = group,
+                      .sending = sending,
+                      .peer = peer,
+                      .id = id,
+                      .max_bytes = max_bytes,
+                      .stride_bytes = (max_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT,
+                      .depth = depth};
+    if (c->stride_bytes > SIZE_MAX / (size_t)depth) {
+        return fl_fail(FL_ENOMEM, "%d messages of %zu bytes", depth, c->stride_bytes);
+    }
+    return fl_alloc_array((size_t)depth, sizeof *c->slots, (void **)&c->slots);
+}
+
+void fl__channel_fini(fl_channel *c)
+{
+    fl_free(c->slots);
+}
+
 fl_status fl_channel_open(fl_group *group, bool sending, int peer, uint32_t id, size_t max_bytes,
                           int depth, fl_channel **out)
 {
@@ -131,28 +155,52 @@ static fl_status check_message(const fl_channel *c, bool sending, size_t size_by
     return FL_OK;
 }
 
+/* Send message n, or expect it. */
+static fl_status start(fl_channel *c, bool sending, int64_t n, size_t size_bytes)
+{
+    size_t slot = fl__channel_slot(c, n);
+    FL_TRY(check_message(c, sending, size_bytes));
+    if (c->slots[slot].busy) {
+        return fl_fail(FL_EINVAL, "its buffer is still under way (depth %d)", c->depth);
+    }
+    FL_TRY((sending ? c->ops->send : c->ops->post)(c, n, size_bytes));
+    c->slots[slot].busy = true;
+    c->slots[slot].bytes = size_bytes;
+    return FL_OK;
+}
+
+/* Until the buffer of message n may be filled again, or the message has come. */
+static fl_status finish(fl_channel *c, bool sending, int64_t n, int64_t deadline_us)
+{
+    size_t slot = fl__channel_slot(c, n);
+    FL_TRY(check_message(c, sending, 0));
+    if (!c->slots[slot].busy) {
+        return sending ? FL_OK : fl_fail(FL_EINVAL, "it was not posted");
+    }
+    FL_TRY(sending ? c->ops->reuse(c, n, deadline_us)
+                   : c->ops->wait(c, n, c->slots[slot].bytes, deadline_us));
+    c->slots[slot].busy = false;
+    return FL_OK;
+}
+
 fl_status fl_channel_send(fl_channel *c, int64_t n, size_t size_bytes)
 {
-    fl_status status = check_message(c, true, size_bytes);
-    return in_channel(status == FL_OK ? c->ops->send(c, n, size_bytes) : status, c, n);
+    return in_channel(start(c, true, n, size_bytes), c, n);
 }
 
 fl_status fl_channel_reuse(fl_channel *c, int64_t n, int64_t deadline_us)
 {
-    fl_status status = check_message(c, true, 0);
-    return in_channel(status == FL_OK ? c->ops->reuse(c, n, deadline_us) : status, c, n);
+    return in_channel(finish(c, true, n, deadline_us), c, n);
 }
 
 fl_status fl_channel_post(fl_channel *c, int64_t n, size_t size_bytes)
 {
-    fl_status status = check_message(c, false, size_bytes);
-    return in_channel(status == FL_OK ? c->ops->post(c, n, size_bytes) : status, c, n);
+    return in_channel(start(c, false, n, size_bytes), c, n);
 }
 
 fl_status fl_channel_wait(fl_channel *c, int64_t n, int64_t deadline_us)
 {
-    fl_status status = check_message(c, false, 0);
-    return in_channel(status == FL_OK ? c->ops->wait(c, n, deadline_us) : status, c, n);
+    return in_channel(finish(c, false, n, deadline_us), c, n);
 }
 
 void fl_channel_release(fl_channel *c, int64_t n)

@@ -8,16 +8,16 @@
 
 typedef struct near_channel {
     fl_channel base;
-    size_t stride_bytes;
-    bool *busy;             /* [depth]: sent and not known to be read; or expected */
-    fl_shared *memory;      /* [depth][stride_bytes], of the sender; NULL at the receiver */
-    fl_shared_view view;    /* of the same, at the receiver; none until the first message */
-    fl_entry *mine;         /* my count */
-    fl_look theirs;         /* the other end's, once it was looked for */
-    size_t *expected_bytes; /* [depth] */
+    fl_shared *memory;   /* [depth][stride_bytes], of the sender; NULL at the receiver */
+    fl_shared_view view; /* of the same, at the receiver; none until the first message */
+    fl_entry *mine;      /* my count */
+    fl_look theirs;      /* the other end's, once it was looked for */
 } near_channel;
 
-enum { ALIGNMENT = 64 };
+static size_t memory_bytes(const near_channel *c)
+{
+    return (size_t)c->base.depth * c->base.stride_bytes;
+}
 
 static fl_board *board_of(const near_channel *c)
 {
@@ -31,16 +31,10 @@ static fl_entry_name name_of(bool sending, int peer, uint32_t id)
 
 static fl_status set_up(near_channel *c)
 {
-    size_t depth = (size_t)c->base.depth;
     fl_entry_name name = name_of(c->base.sending, c->base.peer, c->base.id);
     fl_entry_data data = {0};
-    if (c->stride_bytes > SIZE_MAX / depth) {
-        return fl_fail(FL_ENOMEM, "%zu messages of %zu bytes", depth, c->stride_bytes);
-    }
-    FL_TRY(fl_alloc_array(depth, sizeof *c->busy, (void **)&c->busy));
-    FL_TRY(fl_alloc_array(depth, sizeof *c->expected_bytes, (void **)&c->expected_bytes));
     if (c->base.sending) {
-        FL_TRY(fl_shared_create(depth * c->stride_bytes, &c->memory));
+        FL_TRY(fl_shared_create(memory_bytes(c), &c->memory));
         data.key = fl_shared_key_of(c->memory);
     }
     return fl_board_publish(board_of(c), &name, &data, &c->mine);
@@ -51,8 +45,7 @@ static void channel_close(fl_channel *channel)
     near_channel *c = (near_channel *)channel;
     fl_shared_view_close(&c->view);
     fl_shared_destroy(&c->memory);
-    fl_free(c->busy);
-    fl_free(c->expected_bytes);
+    fl__channel_fini(&c->base);
     fl_free(c);
 }
 
@@ -61,9 +54,11 @@ fl_status fl__near_channel_open(fl_group *group, bool sending, int peer, uint32_
 {
     near_channel *c = NULL;
     FL_TRY(fl_alloc(sizeof *c, (void **)&c));
-    c->base = (fl_channel){&fl__near_channel_ops, group, sending, peer, id, max_bytes, depth};
-    c->stride_bytes = (max_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    fl_status status = set_up(c);
+    fl_status status = fl__channel_init(&c->base, &fl__near_channel_ops, group, sending, peer, id,
+                                        max_bytes, depth);
+    if (status == FL_OK) {
+        status = set_up(c);
+    }
     if (status != FL_OK) {
         channel_close(&c->base);
         return status;
@@ -72,28 +67,13 @@ fl_status fl__near_channel_open(fl_group *group, bool sending, int peer, uint32_
     return FL_OK;
 }
 
-static size_t slot_of(const near_channel *c, int64_t n)
-{
-    return (size_t)(n % c->base.depth);
-}
-
 /* At the receiver only once a message has been waited for. */
 static void *channel_buffer(fl_channel *channel, int64_t n)
 {
     near_channel *c = (near_channel *)channel;
     unsigned char *memory =
         c->memory != NULL ? fl_shared_data(c->memory) : (unsigned char *)(uintptr_t)c->view.data;
-    return memory == NULL ? NULL : memory + slot_of(c, n) * c->stride_bytes;
-}
-
-static fl_status take_slot(near_channel *c, int64_t n)
-{
-    bool *busy = &c->busy[slot_of(c, n)];
-    if (*busy) {
-        return fl_fail(FL_EINVAL, "its buffer is still under way (depth %d)", c->base.depth);
-    }
-    *busy = true;
-    return FL_OK;
+    return memory == NULL ? NULL : memory + fl__channel_slot(channel, n) * channel->stride_bytes;
 }
 
 /* The other end, once it is there. */
@@ -105,56 +85,45 @@ static fl_status look(near_channel *c, int64_t deadline_us)
         FL_TRY(fl_board_find(board, c->base.peer, &name, c->mine, deadline_us, &c->theirs));
     }
     if (!c->base.sending && c->view.data == NULL) {
-        FL_TRY(fl_board_view(board, &c->theirs, (size_t)c->base.depth * c->stride_bytes, &c->view));
+        FL_TRY(fl_board_view(board, &c->theirs, memory_bytes(c), &c->view));
     }
     return FL_OK;
 }
 
 static fl_status channel_send(fl_channel *channel, int64_t n, size_t size_bytes)
 {
-    near_channel *c = (near_channel *)channel;
     gloo_group *g = (gloo_group *)channel->group;
+    (void)n; /* the next one */
     FL_TRY(fl_net_state(g->net));
-    FL_TRY(take_slot(c, n));
-    fl_entry_ring(c->mine);
+    fl_entry_ring(((near_channel *)channel)->mine);
     atomic_fetch_add(&g->sent_bytes, (int64_t)size_bytes);
     return FL_OK;
 }
 
-static fl_status channel_reuse(fl_channel *channel, int64_t n, int64_t deadline_us)
+/* Until the other end has counted n. */
+static fl_status await(fl_channel *channel, int64_t n, int64_t deadline_us)
 {
     near_channel *c = (near_channel *)channel;
-    bool *busy = &c->busy[slot_of(c, n)];
-    if (*busy) {
-        FL_TRY(look(c, deadline_us));
-        FL_TRY(fl_board_wait(board_of(c), &c->theirs, (uint32_t)(n - channel->depth + 1),
-                             FL_WAIT_AWAKE, deadline_us));
-        *busy = false;
-    }
-    return FL_OK;
+    FL_TRY(look(c, deadline_us));
+    return fl_board_wait(board_of(c), &c->theirs, (uint32_t)n, FL_WAIT_AWAKE, deadline_us);
+}
+
+static fl_status channel_reuse(fl_channel *channel, int64_t n, int64_t deadline_us)
+{
+    return await(channel, n - channel->depth + 1, deadline_us);
 }
 
 static fl_status channel_post(fl_channel *channel, int64_t n, size_t size_bytes)
 {
-    near_channel *c = (near_channel *)channel;
-    FL_TRY(fl_net_state(((gloo_group *)channel->group)->net));
-    FL_TRY(take_slot(c, n));
-    c->expected_bytes[slot_of(c, n)] = size_bytes;
-    return FL_OK;
+    (void)n, (void)size_bytes; /* the sender does not ask */
+    return fl_net_state(((gloo_group *)channel->group)->net);
 }
 
-static fl_status channel_wait(fl_channel *channel, int64_t n, int64_t deadline_us)
+static fl_status channel_wait(fl_channel *channel, int64_t n, size_t size_bytes,
+                              int64_t deadline_us)
 {
-    near_channel *c = (near_channel *)channel;
-    size_t slot = slot_of(c, n);
-    if (!c->busy[slot]) {
-        return fl_fail(FL_EINVAL, "it was not posted");
-    }
-    FL_TRY(look(c, deadline_us));
-    FL_TRY(fl_board_wait(board_of(c), &c->theirs, (uint32_t)(n + 1), FL_WAIT_AWAKE, deadline_us));
-    c->busy[slot] = false;
-    atomic_fetch_add(&((gloo_group *)channel->group)->received_bytes,
-                     (int64_t)c->expected_bytes[slot]);
+    FL_TRY(await(channel, n + 1, deadline_us));
+    atomic_fetch_add(&((gloo_group *)channel->group)->received_bytes, (int64_t)size_bytes);
     return FL_OK;
 }
 
