@@ -77,7 +77,10 @@ stretch() {
     trace)
         first=$("$frostline" ctl "$dir" trace 20 --json | sed -nE 's/.*"step": ?([0-9]+).*/\1/p')
         sleep "$seconds"
-        while [ "$(n_steps)" -lt $((first + 22)) ]; do sleep 0.2; done
+        while [ "$(n_steps)" -lt $((first + 22)) ]; do
+            kill -0 $head || { tail -n 5 "$dir.log" >&2; exit 1; }
+            sleep 0.2
+        done
         margin=0
         ;;
     peace) sleep "$seconds" ;;
