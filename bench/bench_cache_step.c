@@ -38,6 +38,7 @@ typedef struct bench {
     fl_dataset data;
     fl_device *device;
     fl_layer_memory *layers;
+    fl_homes homes; /* one store */
     int64_t n_samples;
     int64_t ids[2][4096]; /* this step's, the next one's */
 } bench;
@@ -181,13 +182,14 @@ static void open_source(bench *b, way how, int n_frozen, const fl_activations *a
     if (how == WITH || how == AUTO) {
         b->job.cache.policy = how == AUTO ? FL_CACHE_AUTO : FL_CACHE_ON;
         const fl_cache_prints none = {.n_levels = 0};
-        fl_cache_keep(a->cache, &none); /* what was kept last time */
+        fl_cache_keep(a->stores[0], &none); /* what was kept last time */
         fl_feed_options options = {.activations = a,
                                    .model = b->model,
                                    .dataset = &b->data,
                                    .job = &b->job,
                                    .device = b->device,
                                    .stage = stage,
+                                   .homes = &b->homes,
                                    .n_frozen = n_frozen,
                                    .max_samples = n,
                                    .depth = 1};
@@ -301,8 +303,9 @@ int main(int argc, char **argv)
                                   .n_classes = info.n_classes};
     must(fl_model_vit(&config, &b.model));
     b.n_samples = BATCHES * b.job.train.batch;
-    must(
-        fl_activations_create(b.model, &b.data, &b.job, b.n_samples, 1000000, &a, why, sizeof why));
+    must(fl_activations_create(b.model, &b.data, &b.job, b.n_samples, 1000000, 1, &a, why,
+                               sizeof why));
+    must(fl_homes_init(&b.homes, &(int){0}, 1));
     must(fl_device_cpu_create(1, NULL, (size_t)4 << 30, &b.device));
     fl_shape raw;
     int64_t n_targets;
@@ -312,5 +315,6 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     table(&b, a, blocks);
     fl_activations_destroy(&a);
+    fl_homes_fini(&b.homes);
     return 0;
 }

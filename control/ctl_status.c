@@ -65,7 +65,7 @@ static void cache_fields(const fl_head *head, fl_json *j)
     const fl_cache_sums *sums = &head->cache;
     fl_cache_stats stats = {0};
     if (a != NULL) {
-        fl_cache_get_stats(a->cache, &stats);
+        fl_activations_stats(a, &stats);
     }
     fl_json_object(j, "cache");
     fl_json_text(j, "state", a == NULL ? "none" : fl_cache_is_used(head) ? "on" : "off");

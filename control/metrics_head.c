@@ -72,7 +72,7 @@ static void gather_cache(const fl_head *head, fl_metrics *m)
     const fl_activations *a = head->options->activations;
     fl_cache_stats stats = {0};
     if (a != NULL) {
-        fl_cache_get_stats(a->cache, &stats);
+        fl_activations_stats(a, &stats);
     }
     m->cache_used = fl_cache_is_used(head);
     m->cache_hits = head->cache.n_hits;

@@ -24,7 +24,7 @@ void fl_story_cache_opened(fl_head *head)
         return;
     }
     fl_cache_stats stats;
-    fl_cache_get_stats(a->cache, &stats);
+    fl_activations_stats(a, &stats);
     fl_json_integer(j, "memory_bytes", stats.memory_bytes);
     fl_json_integer(j, "disk_bytes", stats.disk_bytes);
     fl_json_rounded(j, "read_call_us", a->read_call_us, 3);

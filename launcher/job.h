@@ -34,6 +34,9 @@ fl_status fl_job_check(const fl_job *job) FL_MUST_CHECK;
 /* What the model that the job is for allows: FL_EINVAL with "field: found ...". n_blocks >= 1. */
 fl_status fl_job_check_model(const fl_job *job, int n_blocks) FL_MUST_CHECK;
 
+/* What the devices that the run has allow: FL_EINVAL with "field: found ...". */
+fl_status fl_job_check_devices(const fl_job *job, int n_devices) FL_MUST_CHECK;
+
 /* Log a warning for each field that asks for something after the run's end: a run that was made
  * shorter for a trial is no mistake. n_steps >= 1: of the whole run. */
 void fl_job_warn_length(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps);

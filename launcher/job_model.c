@@ -1,4 +1,4 @@
-/* What a job may ask for of the model and of the length of its run. */
+/* What a job may ask for of the model, of the devices and of the length of its run. */
 #include "launcher/job.h"
 
 #include "device/log.h"
@@ -57,6 +57,16 @@ fl_status fl_job_check_model(const fl_job *job, int n_blocks)
 {
     FL_TRY(check_script(job, n_blocks));
     return check_freeze(job, n_blocks);
+}
+
+fl_status fl_job_check_devices(const fl_job *job, int n_devices)
+{
+    if (job->cache.stores > n_devices) {
+        return fl_fail(FL_EINVAL,
+                       "cache.stores: found %" PRId64 ", allowed: at most %d, one for each device",
+                       job->cache.stores, n_devices);
+    }
+    return FL_OK;
 }
 
 void fl_job_warn_length(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)

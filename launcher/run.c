@@ -139,6 +139,7 @@ static fl_status prepare(preparation *p)
         return fl_fail(FL_EINVAL, "model: %zu layers; allowed: 1 .. %d", n_layers, FL_MAX_LAYERS);
     }
     p->n_workers = devices(p->job);
+    FL_TRY(fl_job_check_devices(p->job, p->n_workers));
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
     FL_TRY(fl_alloc(sizeof *p->profile, (void **)&p->profile));
     FL_TRY(fl_alloc(sizeof *p->learned, (void **)&p->learned));
@@ -222,7 +223,8 @@ static fl_status get_costs(preparation *p)
 static fl_status open_cache(preparation *p)
 {
     return fl_activations_create(p->model, p->dataset, p->job, p->n_samples, p->n_steps,
-                                 &p->activations, p->no_cache_why, sizeof p->no_cache_why);
+                                 p->n_workers, &p->activations, p->no_cache_why,
+                                 sizeof p->no_cache_why);
 }
 
 static fl_status open_metrics(preparation *p)

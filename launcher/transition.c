@@ -365,6 +365,7 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
         return FL_OK;
     }
     FL_TRY(fl_worker_spare(w, &w->next->plan));
+    fl_worker_report_cache(w, step - 1, w->cursor.epoch, true); /* its counts go with the old one */
     int64_t voted = fl_now_us();
     fl_migrate_stats stats;
     fl_link_doing(w->link, "transition: migration");

@@ -162,7 +162,7 @@ static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor aft
     fl_worker_report(w, batch, &result, lr, fl_now_us() - begun);
     fl_flight_leave();
     fl_flight_leave();
-    fl_worker_report_cache(w, batch, last || after.epoch != batch->epoch);
+    fl_worker_report_cache(w, batch->step, batch->epoch, last || after.epoch != batch->epoch);
     w->step = batch->step + 1;
     w->cursor = after;
     fl__reach("step", w);
@@ -201,7 +201,7 @@ static fl_status train(worker *w)
         FL_TRY(one_step(w, &batch, after, evaluates, &switched));
         if (evaluates && !w->stop) {
             FL_TRY(evaluate(w, epoch));
-            fl_worker_report_cache(w, &batch, true);
+            fl_worker_report_cache(w, batch.step, epoch, true);
         }
         drawn = drawn && !switched;
         batch = next;

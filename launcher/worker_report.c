@@ -42,16 +42,16 @@ void fl_worker_report(worker *w, const fl_global_batch *batch, const fl_step_res
     fl_link_time(w->link, &times);
 }
 
-void fl_worker_report_cache(worker *w, const fl_global_batch *batch, bool epoch_ends)
+void fl_worker_report_cache(worker *w, int64_t step, int64_t epoch, bool always)
 {
     fl_feed_report r;
     fl_cache_stats s;
-    if (!w->now->place.active || !fl_pipeline_cache(w->now->pipeline, epoch_ends, &r)) {
+    if (!w->now->place.active || !fl_pipeline_cache(w->now->pipeline, always, &r)) {
         return;
     }
-    fl_cache_get_stats(w->c->activations->cache, &s);
-    fl_cache_report report = {.step = batch->step,
-                              .epoch = batch->epoch,
+    fl_activations_stats(w->c->activations, &s);
+    fl_cache_report report = {.step = step,
+                              .epoch = epoch,
                               .f = w->now->plan.F,
                               .on = r.on,
                               .decided = r.changed,

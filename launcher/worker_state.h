@@ -99,8 +99,9 @@ fl_status fl_worker_open_messages(fl_worker_state *w, const fl_plan *plan,
 void fl_worker_report(fl_worker_state *w, const fl_global_batch *batch, const fl_step_result *r,
                       double lr, int64_t took_us);
 
-/* How the cache served: when an epoch ends, and when a decision was taken. */
-void fl_worker_report_cache(fl_worker_state *w, const fl_global_batch *batch, bool epoch_ends);
+/* How the cache served, up to this step: if a decision was taken, or `always` and there is
+ * something to tell. */
+void fl_worker_report_cache(fl_worker_state *w, int64_t step, int64_t epoch, bool always);
 
 /* ---- control_point.c ---- */
 

@@ -170,8 +170,8 @@ static fl_status measure(fl_activations *a, const fl_cache_options *o)
     int64_t n_values = o->n_keys < TIMED_VALUES ? o->n_keys : TIMED_VALUES;
     void *values = NULL;
     FL_TRY(fl_alloc_array((size_t)o->value_elements, sizeof(float), &values));
-    double small = time_reads(a->cache, values, 1, n_values);
-    double large = time_reads(a->cache, values, o->value_elements, n_values);
+    double small = time_reads(a->stores[0], values, 1, n_values);
+    double large = time_reads(a->stores[0], values, o->value_elements, n_values);
     a->read_call_us = small;
     a->read_us_per_byte = large > small ? (large - small) / (4.0 * (double)o->value_elements) : 0.0;
     fl_free(values);
@@ -179,6 +179,18 @@ static fl_status measure(fl_activations *a, const fl_cache_options *o)
 }
 
 /* ---- creation ---- */
+
+/* Each gets its part of the budgets; o: those of all. */
+static fl_status open_stores(fl_activations *a, const fl_job *job, fl_cache_options *o)
+{
+    int n = (int)job->cache.stores;
+    o->memory_bytes /= n;
+    o->disk_bytes /= n;
+    for (; a->n_stores < n; a->n_stores++) {
+        FL_TRY(fl_cache_create(o, &a->stores[a->n_stores]));
+    }
+    return FL_OK;
+}
 
 static fl_status fill(fl_activations *a, const fl_model *model, const fl_dataset *d,
                       const fl_job *job, int64_t n_samples, int64_t n_steps)
@@ -196,13 +208,13 @@ static fl_status fill(fl_activations *a, const fl_model *model, const fl_dataset
     FL_TRY(set_sizes(model, d, n_samples, &o));
     a->batch = job->train.batch;
     fl_future_init(&a->future, job->train.seed, n_samples, n_test, job->train.batch, n_steps);
-    FL_TRY(fl_cache_create(&o, &a->cache));
+    FL_TRY(open_stores(a, job, &o));
     return measure(a, &o);
 }
 
 fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                                int64_t n_samples, int64_t n_steps, fl_activations **out, char *why,
-                                size_t size_bytes)
+                                int64_t n_samples, int64_t n_steps, int n_workers,
+                                fl_activations **out, char *why, size_t size_bytes)
 {
     fl_activations *a = NULL;
     *out = NULL;
@@ -211,6 +223,7 @@ fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset
         return FL_OK;
     }
     FL_TRY(fl_alloc(sizeof *a, (void **)&a));
+    a->n_workers = n_workers;
     fl_status status = fill(a, model, dataset, job, n_samples, n_steps);
     if (status == FL_OK) {
         *out = a;
@@ -226,9 +239,37 @@ fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset
 
 void fl_activations_destroy(fl_activations **activations)
 {
-    if (*activations != NULL) {
-        fl_cache_destroy(&(*activations)->cache);
-        fl_free(*activations);
-        *activations = NULL;
+    fl_activations *a = *activations;
+    if (a == NULL) {
+        return;
+    }
+    for (int i = 0; i < a->n_stores; i++) {
+        fl_cache_destroy(&a->stores[i]);
+    }
+    fl_free(a);
+    *activations = NULL;
+}
+
+int fl_activations_store_of(const fl_activations *a, int rank)
+{
+    return a == NULL ? 0 : (int)((int64_t)rank * a->n_stores / a->n_workers);
+}
+
+void fl_activations_stats(const fl_activations *a, fl_cache_stats *stats)
+{
+    *stats = (fl_cache_stats){0};
+    for (int i = 0; i < a->n_stores; i++) {
+        fl_cache_stats s;
+        fl_cache_get_stats(a->stores[i], &s);
+        stats->n_values += s.n_values;
+        stats->used_bytes += s.used_bytes;
+        stats->memory_bytes += s.memory_bytes;
+        stats->disk_bytes += s.disk_bytes;
+        stats->n_put += s.n_put;
+        stats->n_evicted += s.n_evicted;
+        stats->n_refused += s.n_refused;
+        stats->n_damaged += s.n_damaged;
+        stats->n_recovered += s.n_recovered;
+        stats->n_disk_errors += s.n_disk_errors;
     }
 }

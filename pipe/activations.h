@@ -1,5 +1,5 @@
 /* A run's cache of frozen activations: made once, before the workers are forked, from what model,
- * data and job say; the same for all of them. */
+ * data and job say. One store for all of them, or several among which they are divided. */
 #ifndef FL_PIPE_ACTIVATIONS_H
 #define FL_PIPE_ACTIVATIONS_H
 
@@ -9,21 +9,28 @@
 #include <frostline/plan.h>
 
 typedef struct fl_activations {
-    fl_cache *cache;
+    int n_stores, n_workers;
+    fl_cache *stores[FL_CACHE_STORES_MAX]; /* [n_stores] */
     fl_future future;
     int64_t batch;       /* samples of a global batch */
     double read_call_us; /* measured: one value read takes this, and this for each byte */
     double read_us_per_byte;
 } fl_activations;
 
-/* A cache for a run of n_steps over the first n_samples training samples. *out is NULL when there
- * is to be none; why [size_bytes] then says so ("" with cache.policy off). With cache.policy on,
- * what stands against it is an error: FL_EINVAL, FL_EBUDGET or FL_EIO. The caller must not have
- * forked workers yet. */
+/* A cache for a run of n_steps over the first n_samples training samples, on up to n_workers. *out
+ * is NULL when there is to be none; why [size_bytes] then says so ("" with cache.policy off). With
+ * cache.policy on, what stands against it is an error: FL_EINVAL, FL_EBUDGET or FL_EIO. The caller
+ * must not have forked workers yet. */
 fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                                int64_t n_samples, int64_t n_steps, fl_activations **out, char *why,
-                                size_t size_bytes) FL_MUST_CHECK;
+                                int64_t n_samples, int64_t n_steps, int n_workers,
+                                fl_activations **out, char *why, size_t size_bytes) FL_MUST_CHECK;
 void fl_activations_destroy(fl_activations **activations);
+
+/* The number of the store that a worker reads from: neighbours share one. NULL: 0. Pure. */
+int fl_activations_store_of(const fl_activations *activations, int rank);
+
+/* Of all stores together. */
+void fl_activations_stats(const fl_activations *activations, fl_cache_stats *stats);
 
 /* The epoch by which training samples are augmented: with cache.augment freeze the same one for
  * ever, once something is frozen. Pure. */

@@ -28,6 +28,7 @@ typedef struct request_head {
 
 struct fl_feed {
     fl_feed_options o;
+    fl_cache *cache; /* borrowed */
     fl_loader *loader;
     size_t head_bytes, stride;
     uint64_t *print; /* [n_frozen + 1] */
@@ -91,7 +92,7 @@ static void read_cached(fl_feed *f, const fl_load_request *r, void *data)
                                       .out = (float *)(void *)rows_of(f, data, i)};
     }
     if (atomic_load(&f->on)) {
-        fl_cache_get_all(f->o.activations->cache, &f->prints, f->wants, r->n,
+        fl_cache_get_all(f->cache, &f->prints, f->wants, r->n,
                          (int64_t)(f->stride / sizeof(float)));
     }
 }
@@ -170,7 +171,7 @@ fl_status fl_feed_request(fl_feed *f, const fl_load_request *request)
 {
     if (!f->begun) {
         FL_TRY(make_prints(f));
-        fl_cache_keep(f->o.activations->cache, &f->prints);
+        fl_cache_keep(f->cache, &f->prints);
         f->begun = true;
     }
     return fl_loader_request(f->loader, request);
@@ -193,10 +194,9 @@ static void probe(fl_feed *f, void *data, const fl_load_request *what)
     for (int64_t i = 0; i < what->n && i < PROBED_VALUES && !f->choice.probed; i++) {
         int level;
         int64_t n;
-        n_read +=
-            fl_cache_get(f->o.activations->cache, &f->prints, key_of(f, what->split, what->ids[i]),
-                         (float *)(void *)rows_of(f, data, 0), (int64_t)(f->stride / sizeof(float)),
-                         &level, &n) != FL_CACHE_MISS;
+        n_read += fl_cache_get(f->cache, &f->prints, key_of(f, what->split, what->ids[i]),
+                               (float *)(void *)rows_of(f, data, 0),
+                               (int64_t)(f->stride / sizeof(float)), &level, &n) != FL_CACHE_MISS;
     }
     if (n_read > 0) {
         fl_choice_guess(&f->choice, cost_us((double)(fl_thread_ns() - begun_ns), 0.0, n_read));
@@ -211,7 +211,11 @@ static int64_t time_behind(const fl_feed *f, const fl_load_request *what, int64_
     const fl_future *future = &f->o.activations->future;
     int64_t batch = f->o.activations->batch, n_train = future->n_train;
     if (what->split == FL_TEST) {
-        return fl_future_time(future, f->choice.epoch, n_train + what->ids[what->n - 1] + 1);
+        int64_t last = 0;
+        for (int64_t i = 0; i < what->n; i++) {
+            last = what->ids[i] > last ? what->ids[i] : last;
+        }
+        return fl_future_time(future, f->choice.epoch, n_train + last + 1);
     }
     int64_t end = (step % fl_sampler_steps_per_epoch(n_train, batch) + 1) * batch;
     return fl_future_time(future, what->epoch, end < n_train ? end : n_train);
@@ -249,11 +253,13 @@ static void keep(fl_feed *f, const fl_load_request *what, const fl_tensor *input
                  int64_t n, int64_t now)
 {
     for (int64_t i = 0; i < n; i++) {
-        int64_t sample = f->which[i];
-        (void)fl_cache_put(f->o.activations->cache, key_of(f, what->split, what->ids[sample]),
-                           f->o.n_frozen, f->print[f->o.n_frozen],
-                           (const float *)(const void *)rows_of(f, data, sample),
-                           elements(input, sample), now);
+        int64_t sample = f->which[i], id = what->ids[sample];
+        if (fl_homes_of(f->o.homes, id) == f->o.store) {
+            (void)fl_cache_put(f->cache, key_of(f, what->split, id), f->o.n_frozen,
+                               f->print[f->o.n_frozen],
+                               (const float *)(const void *)rows_of(f, data, sample),
+                               elements(input, sample), now);
+        }
     }
 }
 
@@ -331,7 +337,8 @@ fl_status fl_feed_take(fl_feed *f, int slot, const fl_load_request *what, int64_
 
 bool fl_feed_report_take(fl_feed *f, bool always, fl_feed_report *report)
 {
-    if (!always && !f->choice.changed) {
+    bool any = f->report.n_hits + f->report.n_upgrades + f->report.n_misses > 0;
+    if (!f->choice.changed && !(always && any)) {
         return false;
     }
     *report = f->report;
@@ -369,7 +376,8 @@ static fl_status fill(fl_feed *f)
     FL_TRY(fl_alloc_array(n_levels, sizeof *f->print, (void **)&f->print));
     FL_TRY(fl_alloc_array((size_t)f->o.max_samples, sizeof *f->which, (void **)&f->which));
     FL_TRY(fl_alloc_array((size_t)f->o.max_samples, sizeof *f->wants, (void **)&f->wants));
-    fl_cache_attach(f->o.activations->cache);
+    f->cache = f->o.activations->stores[f->o.store];
+    fl_cache_attach(f->cache);
     f->prints = (fl_cache_prints){.n_levels = (int)n_levels, .print = f->print};
     fl_choice_init(&f->choice, f->o.job->cache.policy);
     atomic_init(&f->on, true);

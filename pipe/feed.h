@@ -12,6 +12,7 @@
 #ifndef FL_PIPE_FEED_H
 #define FL_PIPE_FEED_H
 
+#include "autodp/homes.h"
 #include "data/loader.h"
 #include "pipe/activations.h"
 #include "pipe/choice.h"
@@ -25,8 +26,10 @@ typedef struct fl_feed_options {
     const fl_dataset *dataset;
     const fl_job *job;
     fl_device *device;
-    fl_stage *stage; /* begins at layer 0; the frost line lies inside */
-    int n_frozen;    /* layers */
+    fl_stage *stage;       /* begins at layer 0; the frost line lies inside */
+    int store;             /* the one this worker reads from and keeps in ... */
+    const fl_homes *homes; /* ... the samples of which it is the home */
+    int n_frozen;          /* layers */
     int64_t max_samples;
     int depth; /* requests ahead */
 } fl_feed_options;
@@ -56,7 +59,7 @@ typedef struct fl_feed_report {
     double compute_us; /* of a sample, from raw data through all frozen layers; 0: not measured */
 } fl_feed_report;
 
-/* False, and nothing is taken, if no decision was taken since and not `always`. */
+/* False if no decision was taken since, unless `always` and there is something to tell. */
 bool fl_feed_report_take(fl_feed *feed, bool always, fl_feed_report *report);
 
 #endif

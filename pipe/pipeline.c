@@ -35,6 +35,7 @@ struct fl_pipeline {
     fl_outflow forward_out, backward_out;
     fl_channel *channels[4];
     fl_reduce reduce;
+    fl_homes homes;    /* of samples, in the run's stores of what frozen layers made of them */
     fl_shares now;     /* of the step at work */
     fl_shares coming;  /* scratch for prefetching the next one */
     size_t *in_bytes;  /* [M] of the step at work: where a micro-batch enters this stage */
@@ -306,8 +307,7 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
     result->data_us = p->times.data_us;
     result->samples = batch->n;
     result->tokens = p->now.n_tokens;
-    result->ids = batch->ids + p->now.begin;
-    result->n_ids = p->now.n;
+    result->ids = fl_shares_mine(&p->now, &result->n_ids);
     return FL_OK;
 }
 
@@ -351,9 +351,14 @@ fl_stage *fl_pipeline_stage(fl_pipeline *pipeline)
 static fl_status shares_create(fl_pipeline *p)
 {
     const fl_pipeline_options *o = &p->o;
-    FL_TRY(fl_shares_init(&p->now, o->model, o->dataset, o->job->train.batch, p->R, p->M,
+    int stores[FL_MAX_WORKERS];
+    for (int r = 0; r < p->R; r++) {
+        stores[r] = fl_activations_store_of(o->activations, o->plan->rank_of[r * p->K]);
+    }
+    FL_TRY(fl_homes_init(&p->homes, stores, p->R));
+    FL_TRY(fl_shares_init(&p->now, o->model, o->dataset, o->job->train.batch, &p->homes, p->M,
                           p->place.replica));
-    FL_TRY(fl_shares_init(&p->coming, o->model, o->dataset, o->job->train.batch, p->R, p->M,
+    FL_TRY(fl_shares_init(&p->coming, o->model, o->dataset, o->job->train.batch, &p->homes, p->M,
                           p->place.replica));
     FL_TRY(fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->in_bytes));
     return fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->out_bytes);
@@ -429,6 +434,8 @@ static fl_status source_create(fl_pipeline *p, int64_t max_samples, int n_frozen
                             .job = p->o.job,
                             .device = p->o.device,
                             .stage = p->stage,
+                            .store = fl_activations_store_of(p->o.activations, p->o.rank),
+                            .homes = &p->homes,
                             .n_frozen = n_frozen,
                             .max_samples = max_samples,
                             .depth = 2 * p->M};
@@ -516,6 +523,7 @@ void fl_pipeline_destroy(fl_pipeline **pipeline)
     fl_stage_destroy(&p->stage);
     fl_shares_fini(&p->now);
     fl_shares_fini(&p->coming);
+    fl_homes_fini(&p->homes);
     fl_free(p->in_bytes);
     fl_free(p->out_bytes);
     fl_free(p->ops);

@@ -79,7 +79,7 @@ fl_status fl_pipeline_evaluate(fl_pipeline *pipeline, const fl_global_batch *bat
 fl_status fl_pipeline_total(fl_pipeline *pipeline, fl_loss_sums *sums) FL_MUST_CHECK;
 
 /* How the cache served this worker since the last time, if it does at all, and if a decision was
- * taken or `always`; otherwise false, and nothing is counted as told. */
+ * taken, or `always` and it was asked for something; otherwise false. */
 bool fl_pipeline_cache(fl_pipeline *pipeline, bool always, fl_feed_report *report);
 
 fl_stage *fl_pipeline_stage(fl_pipeline *pipeline);

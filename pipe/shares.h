@@ -1,7 +1,10 @@
 /* How a global batch falls to the replicas, and within one replica to its micro-batches: in equal
- * shares of work, which is tokens. */
+ * shares of work, which is tokens; and each sample, as far as that allows, to a replica that reads
+ * from the store in which it is kept. */
 #ifndef FL_PIPE_SHARES_H
 #define FL_PIPE_SHARES_H
+
+#include "autodp/homes.h"
 
 #include <frostline/dataset.h>
 #include <frostline/model.h>
@@ -19,27 +22,36 @@ typedef struct fl_global_batch {
 typedef struct fl_shares {
     const fl_model *model; /* borrowed */
     const fl_dataset *dataset;
+    const fl_homes *homes;
     int R, M, replica;
     fl_global_batch batch;
     int64_t begin, n;  /* this replica's part of the batch */
     int64_t n_targets; /* of the whole batch, like n_tokens */
     int64_t n_tokens;
     int32_t *work;          /* [max_batch] tokens of each sample */
+    int64_t *dealt_ids;     /* [max_batch] the batch by replicas; unused where there is one store */
+    int32_t *dealt_work;    /* [max_batch] */
+    int *dealt_to;          /* [max_batch] */
+    int64_t *room;          /* [R] */
     int64_t *replica_first; /* [R + 1] */
     int64_t *micro_first;   /* [M + 1] within this replica's part */
     fl_shape token_shape;   /* the raw shape for which token_count was found */
     int64_t token_count;
 } fl_shares;
 
-/* For batches of up to max_batch samples. FL_ENOMEM: it can be ended all the same. */
+/* For batches of up to max_batch samples, over the replicas of `homes`. FL_ENOMEM: it can be ended
+ * all the same. */
 fl_status fl_shares_init(fl_shares *shares, const fl_model *model, const fl_dataset *dataset,
-                         int64_t max_batch, int R, int M, int replica) FL_MUST_CHECK;
+                         int64_t max_batch, const fl_homes *homes, int M,
+                         int replica) FL_MUST_CHECK;
 void fl_shares_fini(fl_shares *shares);
 
 /* Share this batch out. What the data set or the model says of its samples may fail. */
 fl_status fl_shares_split(fl_shares *shares, const fl_global_batch *batch) FL_MUST_CHECK;
 
-/* The samples [*n] of one of this replica's micro-batches; borrowed from the batch. */
+/* The samples [*n] of this replica, and of one of its micro-batches; borrowed from the batch, or
+ * from shares until the next split. */
+const int64_t *fl_shares_mine(const fl_shares *shares, int64_t *n);
 const int64_t *fl_shares_micro(const fl_shares *shares, int micro_batch, int64_t *n);
 
 #endif

@@ -1,5 +1,7 @@
 /* Whole runs with the cache: they compute what runs without it compute, whatever plans change and
  * whatever is evicted; and they do less for it. */
+#include "autodp/homes.h"
+#include "autodp/sampler.h"
 #include "launcher/run.h"
 #include "support/lines.h"
 #include "support/runs.h"
@@ -254,6 +256,78 @@ static void test_caching__lives_through_transitions(void **state)
     free(losses);
 }
 
+/* What the cache serves where the replicas' stores are these, from step `from` to `to`: the
+ * sampler's batches and the evaluations, dealt to homes; kept [N_SAMPLES + N_TEST] is what lies
+ * there. A value that is kept in one step may come too late for the next one, which is read
+ * meanwhile. */
+static int64_t expected_hits(const fl_homes *homes, int from, int to, bool *kept)
+{
+    fl_cursor cursor = {0};
+    int64_t hits = 0;
+    for (int step = 0; step < to; step++) {
+        int64_t ids[BATCH], n, epoch = cursor.epoch, room[WORKERS], first[WORKERS + 1];
+        int replica[BATCH];
+        fl_sampler_next(0, N_SAMPLES, BATCH, &cursor, ids, &n);
+        int64_t n_test = cursor.epoch > epoch ? N_TEST : 0;
+        for (int64_t at = -1; step >= from && at < n_test; at += at < 0 ? 1 : BATCH) {
+            if (at >= 0) {
+                n = n_test - at < BATCH ? n_test - at : BATCH;
+            }
+            for (int64_t i = 0; at >= 0 && i < n; i++) {
+                ids[i] = at + i;
+            }
+            fl_share(n, NULL, homes->n_replicas, first);
+            for (int r = 0; r < homes->n_replicas; r++) {
+                room[r] = first[r + 1] - first[r];
+            }
+            fl_homes_deal(homes, ids, NULL, n, room, replica);
+            for (int64_t i = 0; i < n; i++) {
+                bool *there = &kept[(at < 0 ? 0 : N_SAMPLES) + ids[i]];
+                bool at_home = homes->store[replica[i]] == fl_homes_of(homes, ids[i]);
+                hits += at_home && *there;
+                *there = *there || at_home;
+            }
+        }
+    }
+    return hits;
+}
+
+/* Two stores, each for two workers: samples go to where they are kept, as far as equal shares of a
+ * batch allow, and what is computed is the same. */
+static void test_caching__takes_samples_to_their_store(void **state)
+{
+    (void)state;
+    const fl_script_entry regroups[] = {{.step = 5, .f = 2, .k = 1, .r = 4, .m = 1},
+                                        {.step = 150, .f = 2, .k = 2, .r = 2, .m = 2}};
+    const char *const two[] = {
+        "devices.count", "4", "cache.policy", "on", "cache.stores", "2", NULL};
+    const int stores[] = {0, 0, 1, 1}, fewer[] = {0, 1};
+    double *one_store = calloc(STEPS + 1, sizeof *one_store);
+    double *losses = calloc(STEPS + 1, sizeof *losses);
+    bool *kept = calloc(N_SAMPLES + N_TEST, sizeof *kept);
+    fl_homes four, pair;
+    kind k = {.settings = with, .script = regroups, .n_script = 2};
+    losses_of(&k, "one-store", one_store);
+    k.settings = two;
+    losses_of(&k, "two-stores", losses);
+    assert_int_equal(fl_homes_init(&four, stores, 4), FL_OK);
+    assert_int_equal(fl_homes_init(&pair, fewer, 2), FL_OK);
+    int64_t expected = expected_hits(&four, 5, 150, kept);
+    expected += expected_hits(&pair, 150, STEPS, kept);
+    use u = use_of("two-stores", 0, STEPS), last = use_of("two-stores", 168, STEPS);
+    print_message("%lld hits, expected %lld; in the last epochs %lld of %lld; worst %.2e\n",
+                  (long long)u.hits, (long long)expected, (long long)last.hits,
+                  (long long)(last.hits + last.misses), worst_of(losses, one_store));
+    assert_in_range(u.hits, expected - BATCH, expected);
+    assert_true(last.hits > (last.hits + last.misses) * 8 / 10);
+    assert_true(worst_of(losses, one_store) <= 1e-5);
+    fl_homes_fini(&four);
+    fl_homes_fini(&pair);
+    free(kept);
+    free(losses);
+    free(one_store);
+}
+
 static void test_caching__refuses_data_that_changes(void **state)
 {
     (void)state;
@@ -297,6 +371,7 @@ int main(void)
         cmocka_unit_test(test_caching__computes_the_same),
         cmocka_unit_test(test_caching__rounds_when_asked_to),
         cmocka_unit_test(test_caching__lives_through_transitions),
+        cmocka_unit_test(test_caching__takes_samples_to_their_store),
         cmocka_unit_test(test_caching__refuses_data_that_changes),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);

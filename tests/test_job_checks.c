@@ -116,11 +116,25 @@ static void test_job_checks__each_job_that_the_model_refuses_has_its_message(voi
                         "freeze.policy: found gradnorm, allowed: none, for a model of 1 block");
 }
 
+static void test_job_checks__no_more_stores_than_devices(void **state)
+{
+    (void)state;
+    fl_job job;
+    const char *text = "name: x\ncache: {policy: auto, stores: 3}\n";
+    assert_int_equal(fl_job_parse("job.yaml", text, strlen(text), NULL, 0, &job), FL_OK);
+    assert_int_equal(fl_job_check_devices(&job, 3), FL_OK);
+    assert_int_equal(fl_job_locate(fl_job_check_devices(&job, 2)), FL_EINVAL);
+    assert_string_equal(fl_errmsg(),
+                        "job.yaml:2:31: cache.stores: found 3, allowed: at most 2, one "
+                        "for each device");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_job_checks__a_job_from_a_program_is_checked_too),
         cmocka_unit_test(test_job_checks__each_job_that_the_model_refuses_has_its_message),
+        cmocka_unit_test(test_job_checks__no_more_stores_than_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,7 +59,7 @@ typedef struct fl_script_entry {
     int f, k, r, m;
 } fl_script_entry;
 
-enum { FL_SCRIPT_MAX = 256, FL_FREEZE_LIST_MAX = 256 };
+enum { FL_SCRIPT_MAX = 256, FL_FREEZE_LIST_MAX = 256, FL_CACHE_STORES_MAX = 64 };
 
 /* 0 (FL_JOB_AUTO) in k, m, r and devices.count means that Frostline chooses. */
 typedef struct fl_job {
@@ -109,6 +109,7 @@ typedef struct fl_job {
         fl_cache_policy policy;
         fl_cache_dtype dtype;
         int64_t memory_bytes, disk_bytes; /* a host; disk_bytes 0: no disk tier */
+        int64_t stores;                   /* that divide them, and the workers, among them */
         char path[FL_TEXT_MAX];           /* the folder of the disk tier */
         fl_cache_augment augment;         /* once blocks are frozen */
     } cache;
