@@ -1,7 +1,6 @@
 #include "pipe/pipeline.h"
 
 #include "autodp/sampler.h"
-#include "data/loader.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/flight.h"
@@ -9,6 +8,7 @@
 #include "nn/optimizer.h"
 #include "pipe/clock.h"
 #include "pipe/flow.h"
+#include "pipe/inlet.h"
 #include "pipe/migrate.h"
 #include "pipe/reduce.h"
 
@@ -28,9 +28,8 @@ struct fl_pipeline {
     bool trains;       /* some layer of this stage lies above the frost line */
     bool trains_below; /* ... of a stage below */
     fl_stage *stage;
-    fl_feed *feed;     /* stage 0, when frozen layers end within it; reads instead of the loader */
-    fl_loader *loader; /* stage 0 only */
-    fl_op *ops;        /* [2 * M] of a training step */
+    fl_inlet inlet; /* stage 0 only */
+    fl_op *ops;     /* [2 * M] of a training step */
     fl_inflow forward_in, backward_in;
     fl_outflow forward_out, backward_out;
     fl_channel *channels[4];
@@ -88,52 +87,20 @@ fl_status fl_pipeline_prefetch(fl_pipeline *p, const fl_global_batch *batch)
     }
     fl_flight_enter(FL_FLIGHT_SHARE, -1, -1, 0);
     FL_TRY(fl_shares_split(&p->coming, batch));
-    for (int m = 0; m < p->M; m++) {
-        fl_load_request request = {.split = batch->split,
-                                   .seed = p->o.job->train.seed,
-                                   .epoch = fl_augment_epoch(p->o.job, p->o.plan->F, batch->epoch),
-                                   .augment = batch->split == FL_TRAIN &&
-                                              fl_augments(p->o.job, p->o.plan->F)};
-        request.ids = fl_shares_micro(&p->coming, m, &request.n);
-        if (request.n > 0) {
-            FL_TRY(p->feed != NULL ? fl_feed_request(p->feed, &request)
-                                   : fl_loader_request(p->loader, &request));
-        }
-    }
+    FL_TRY(fl_inlet_request(&p->inlet, &p->coming));
     fl_flight_leave();
     return FL_OK;
 }
 
-static fl_status take_fed(fl_pipeline *p, int slot, const fl_micro_batch *what,
-                          const fl_tensor *input)
+static fl_status take_input(fl_pipeline *p, int slot, const fl_micro_batch *what,
+                            const fl_tensor *input)
 {
-    fl_load_request request = {
-        .split = what->split, .epoch = what->epoch, .ids = what->ids, .n = what->n};
-    int64_t begun = fl_now_us();
-    fl_flight_enter(FL_FLIGHT_DATA, -1, -1, 0);
-    FL_TRY(fl_feed_take(p->feed, slot, &request, p->now.batch.step, input,
-                        p->o.job->fault.deadline_ms));
-    fl_flight_leave();
-    p->times.data_us += fl_now_us() - begun;
-    return FL_OK;
-}
-
-static fl_status take_input(fl_pipeline *p, int slot, const fl_micro_batch *what, fl_tensor *input)
-{
-    fl_tensor raw;
     int64_t begun = fl_now_us();
     if (input->n_samples == 0) {
         return FL_OK;
     }
-    if (p->feed != NULL) {
-        return take_fed(p, slot, what, input);
-    }
     fl_flight_enter(FL_FLIGHT_DATA, -1, -1, 0);
-    FL_TRY(fl_loader_take(p->loader, p->o.job->fault.deadline_ms, &raw));
-    size_t bytes = (size_t)(raw.n_tokens * raw.width) * fl_dtype_size(raw.dtype);
-    FL_TRY(p->o.device->ops->copy_in(p->o.device, NULL, input->data, raw.data, bytes));
-    FL_TRY(p->o.device->ops->sync(p->o.device, NULL));
-    fl_loader_release(p->loader);
+    FL_TRY(fl_inlet_take(&p->inlet, slot, what, p->now.batch.step, input));
     fl_flight_leave();
     p->times.data_us += fl_now_us() - begun;
     return FL_OK;
@@ -338,7 +305,7 @@ fl_status fl_pipeline_total(fl_pipeline *p, fl_loss_sums *sums)
 
 bool fl_pipeline_cache(fl_pipeline *p, bool always, fl_feed_report *report)
 {
-    return p->feed != NULL && fl_feed_report_take(p->feed, always, report);
+    return p->inlet.feed != NULL && fl_feed_report_take(p->inlet.feed, always, report);
 }
 
 fl_stage *fl_pipeline_stage(fl_pipeline *pipeline)
@@ -415,31 +382,21 @@ static fl_status reduce_create(fl_pipeline *p)
                           (uint32_t)p->place.stage * FL_MAX_LAYERS);
 }
 
-/* The cache serves the stage in which the frost line lies, if that is the first one. */
-static bool is_fed(const fl_pipeline *p, int n_frozen)
+static fl_status inlet_create(fl_pipeline *p, int64_t max_samples, int n_frozen)
 {
-    return p->is_first && p->o.activations != NULL && n_frozen > 0 &&
-           n_frozen < p->o.plan->first[1];
-}
-
-/* Reads ahead: the step at work and the one after it. */
-static fl_status source_create(fl_pipeline *p, int64_t max_samples, int n_frozen)
-{
-    if (!is_fed(p, n_frozen)) {
-        return fl_loader_create(p->o.dataset, max_samples, 2 * p->M, &p->loader);
-    }
-    fl_feed_options feed = {.activations = p->o.activations,
-                            .model = p->o.model,
-                            .dataset = p->o.dataset,
-                            .job = p->o.job,
-                            .device = p->o.device,
-                            .stage = p->stage,
-                            .store = fl_activations_store_of(p->o.activations, p->o.rank),
-                            .homes = &p->homes,
-                            .n_frozen = n_frozen,
-                            .max_samples = max_samples,
-                            .depth = 2 * p->M};
-    return fl_feed_create(&feed, &p->feed);
+    const fl_pipeline_options *o = &p->o;
+    fl_inlet_options inlet = {.activations = o->activations,
+                              .homes = &p->homes,
+                              .model = o->model,
+                              .dataset = o->dataset,
+                              .job = o->job,
+                              .plan = o->plan,
+                              .rank = o->rank,
+                              .device = o->device,
+                              .stage = p->stage,
+                              .n_frozen = n_frozen,
+                              .max_samples = max_samples};
+    return fl_inlet_init(&p->inlet, &inlet);
 }
 
 static fl_status fill(fl_pipeline *p)
@@ -447,6 +404,7 @@ static fl_status fill(fl_pipeline *p)
     const fl_plan *plan = p->o.plan;
     int64_t max_samples = fl_plan_max_samples(p->o.job, plan);
     int n_frozen = fl_frozen_layers(p->o.model, plan->F);
+    bool is_fed = p->is_first && fl_inlet_is_fed(p->o.activations, plan, n_frozen);
     p->trains = n_frozen < plan->first[p->place.stage + 1];
     p->trains_below = n_frozen < plan->first[p->place.stage];
     FL_TRY(shares_create(p));
@@ -460,7 +418,7 @@ static fl_status fill(fl_pipeline *p)
                               .first = plan->first[p->place.stage],
                               .last = plan->first[p->place.stage + 1],
                               .n_frozen = n_frozen,
-                              .enter = is_fed(p, n_frozen) ? n_frozen : 0,
+                              .enter = is_fed ? n_frozen : 0,
                               .draw = p->o.draw,
                               .n_slots = p->n_slots,
                               .max_samples = max_samples,
@@ -470,7 +428,7 @@ static fl_status fill(fl_pipeline *p)
     FL_TRY(fl_stage_create(&stage, &p->stage));
     FL_TRY(channels_create(p));
     FL_TRY(reduce_create(p));
-    return p->is_first ? source_create(p, max_samples, n_frozen) : FL_OK;
+    return p->is_first ? inlet_create(p, max_samples, n_frozen) : FL_OK;
 }
 
 fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **out)
@@ -499,8 +457,7 @@ fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **o
 
 static void disconnect(fl_pipeline *p)
 {
-    fl_feed_destroy(&p->feed);
-    fl_loader_destroy(&p->loader);
+    fl_inlet_fini(&p->inlet);
     fl_reduce_fini(&p->reduce);
     for (size_t i = 0; i < sizeof p->channels / sizeof *p->channels; i++) {
         fl_channel_close(&p->channels[i]);

@@ -3,7 +3,7 @@
  * A step, as DESIGN calls it:
  *   1  the sampler's global batch is shared: replica, then micro-batches   shares.h
  *   2  stage 0 gets the samples' inputs, read ahead: raw, or what frozen
- *      layers made of them, from the cache                                 take_input
+ *      layers made of them, from the cache                                 inlet.h
  *   3  the clock lists what this stage does; the step runs that list       run_ops
  *   4  buckets are all-reduced while lower layers still run backward       reduce.h
  *   5  one sum over everybody: norm, loss, verdict; the commit point       commit
