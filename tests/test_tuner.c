@@ -114,11 +114,16 @@ static void test_tuner__stays_where_little_is_to_gain(void **state)
     for (int M = 1; M <= MOST_M; M++) {
         m.step_us[M] = 1e5 - 2000.0 * M;
     }
+    /* A rung is worth 2 %, and measured within 8 %: it is rarely missed for a slower one. */
     m.noise_us = 8000.0;
-    for (int round = 0; round < 50; round++) {
+    int n_slower = 0, n_faster = 0;
+    for (int round = 0; round < 1000; round++) {
         int M = tune(&m, 2, 4, &n);
-        assert_true(M == 4 || M > 4);
+        n_slower += M < 4;
+        n_faster += M > 4;
     }
+    print_message("%d of 1000 end slower, %d faster\n", n_slower, n_faster);
+    assert_true(n_slower < 20 && n_faster > 100);
 }
 
 static void test_tuner__tries_only_what_fits(void **state)
