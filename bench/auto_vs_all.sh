@@ -33,14 +33,12 @@ measure() {
 rm -rf "$profile" "$out_dir/auto-first"
 "$frostline" run "$config" --run-dir "$out_dir/auto-first" "${sets[@]}" \
     --set pipe.profile="$profile" --set train.max_steps=600 >"$out_dir/auto.log" 2>&1 </dev/null
-"$frostline" plan "$config" --json --profile "$profile" "${sets[@]}" | sed 's/{"k": */\n&/g' |
-    grep '"step_ms": *[0-9]' >"$out_dir/auto-plans"
-field='s/.*"k": *([0-9]+), *"r": *([0-9]+), *"m": *([0-9]+), *"step_ms": *([0-9.]+).*/\1,\2,\3 \4/p'
-chosen=$(grep '"chosen": *true' "$out_dir/auto-plans" | sed -nE "$field" | cut -d' ' -f1)
+planned "$config" --profile "$profile" "${sets[@]}" >"$out_dir/auto-plans"
+chosen=$(grep chosen "$out_dir/auto-plans" | cut -d' ' -f1)
 : >"$out_dir/auto-table"
-while read -r plan predicted; do
+while read -r plan predicted _; do
     printf '%s %s %s\n' "$plan" "$predicted" "$(measure "$plan")" >>"$out_dir/auto-table"
-done < <(sed -nE "$field" "$out_dir/auto-plans")
+done <"$out_dir/auto-plans"
 
 printf '%-10s %12s %12s\n' K,R,M predicted measured
 sort -g -k3 "$out_dir/auto-table" |

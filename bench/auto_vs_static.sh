@@ -3,7 +3,7 @@
 # job in configs/, shortened: the static plans that are predicted to be the fastest; a run that plans,
 # tunes and caches for itself where nothing ever freezes; and one where blocks freeze. In turn.
 #
-#   bench/auto_vs_static.sh [ROUNDS] [SAMPLES] [EPOCHS] [PLANS]
+#   bench/auto_vs_static.sh [ROUNDS] [SAMPLES] [EPOCHS] [PLANS] [JOB...]
 #
 # Prints the seconds of whole runs, medians over the rounds. Each run begins with the same profile,
 # which no run has learned from yet.
@@ -17,35 +17,30 @@ rounds=${1:-2}
 samples=${2:-7680}
 epochs=${3:-8}
 n_plans=${4:-2}
-jobs=(configs/*.yaml)
+jobs=("${@:5}")
+if [ ${#jobs[@]} -eq 0 ]; then
+    jobs=(configs/*.yaml)
+fi
 freezing=(freeze.policy=gradnorm freeze.start=75% freeze.every=5% cache.augment=stop)
 
 # train JOB NAME FIELD=VALUE...: its seconds go to a file.
 train() {
-    local job=$1 name=$2 dir=$out_dir/static-run settings=() field
+    local job=$1 name=$2 settings=() field
     shift 2
     for field in devices.count=2 data.samples="$samples" train.epochs="$epochs" \
         train.evaluate=false pipe.profile="$out_dir/static-run.yaml" "$@"; do
         settings+=(--set "$field")
     done
     cp "$out_dir/static-profile.yaml" "$out_dir/static-run.yaml"
-    rm -rf "$dir"
-    if ! "$frostline" run "$job" --run-dir "$dir" "${settings[@]}" >"$dir.log" 2>&1 </dev/null; then
-        tail -n 5 "$dir.log" >&2
-        echo "$0: the run failed; see $dir.log" >&2
-        return 1
-    fi
-    sed -nE '/"run.finished"/s/.*"seconds": ?([-0-9.e+]+).*/\1/p' "$dir/events.jsonl" \
-        >>"$out_dir/static-$name.s"
+    train_job static-run "$job" "${settings[@]}"
+    finished static-run seconds >>"$out_dir/static-$name.s"
     echo "$job, $name: $(tail -n 1 "$out_dir/static-$name.s") s" >&2
 }
 
 # fastest_plans JOB: K,R,M of those predicted to be the fastest, one a line.
 fastest_plans() {
-    "$frostline" plan "$1" --json --profile "$out_dir/static-profile.yaml" --set devices.count=2 \
-        --set freeze.policy=none | sed 's/{"k": */\n&/g' |
-        sed -nE 's/.*"k": *([0-9]+), *"r": *([0-9]+), *"m": *([0-9]+), *"step_ms": *([0-9.]+).*/\4 \1,\2,\3/p' |
-        sort -g | head -n "$n_plans" | cut -d' ' -f2
+    planned "$1" --profile "$out_dir/static-profile.yaml" --set devices.count=2 \
+        --set freeze.policy=none | sort -g -k2 | head -n "$n_plans" | cut -d' ' -f1
 }
 
 printf '| %-24s | best static plan | seconds | auto, nothing freezes | times faster | auto, freezing | times faster |\n' job

@@ -25,17 +25,37 @@ choose_job() {
     sets+=(--set devices.count=2)
 }
 
-# run_job DIR ARGUMENT...: train in the run directory DIR under build/bench, made anew.
-run_job() {
-    local dir=$out_dir/$1
-    shift
+# train_job DIR JOB ARGUMENT...: train in the run directory DIR under build/bench, made anew.
+train_job() {
+    local dir=$out_dir/$1 job=$2
+    shift 2
     rm -rf "$dir"
-    if ! "$frostline" run configs/vit-fashion.yaml --run-dir "$dir" "${model[@]}" "$@" \
-        >"$dir.log" 2>&1 </dev/null; then
+    if ! "$frostline" run "$job" --run-dir "$dir" "$@" >"$dir.log" 2>&1 </dev/null; then
         tail -n 5 "$dir.log" >&2
         echo "$0: the run failed; see $dir.log" >&2
         return 1
     fi
+}
+
+# run_job DIR ARGUMENT...: the same of the benchmarks' model.
+run_job() {
+    local dir=$1
+    shift
+    train_job "$dir" configs/vit-fashion.yaml "${model[@]}" "$@"
+}
+
+# finished DIR FIELD: of the event that ends a run.
+finished() {
+    sed -nE "/\"run.finished\"/s/.*\"$2\": ?([-0-9.e+]+).*/\1/p" "$out_dir/$1/events.jsonl"
+}
+
+# planned ARGUMENT...: what `frostline plan` predicts of each plan that fits, one a line: K,R,M and
+# milliseconds; "chosen" behind the one it would take.
+planned() {
+    local fields='"k": *([0-9]+), *"r": *([0-9]+), *"m": *([0-9]+), *"step_ms": *([0-9.]+)'
+    "$frostline" plan "$@" --json | sed 's/{"k": */\n&/g' |
+        sed -nE "s/.*$fields(.*)/\\1,\\2,\\3 \\4 \\5/p" |
+        awk '{ print $1, $2 (/"chosen": *true/ ? " chosen" : "") }'
 }
 
 # step_field DIR FIELD: this field of every step but the first ten, one a line.

@@ -36,11 +36,6 @@ if [ $# -eq 0 ]; then
         'no freezing, 2 GiB:freeze.policy=none,devices.memory=2GiB'
 fi
 
-# finished DIR FIELD: of the event that ends a run.
-finished() {
-    sed -nE "/\"run.finished\"/s/.*\"$2\": ?([-0-9.e+]+).*/\1/p" "$out_dir/$1/events.jsonl"
-}
-
 # own_steps DIR: the run's seconds, in median steps of its own before the first block froze.
 own_steps() {
     local ms
@@ -55,12 +50,7 @@ train() {
     for field in "$@"; do
         settings+=(--set "$field")
     done
-    rm -rf "${out_dir:?}/$dir"
-    if ! "$frostline" run "$job" --run-dir "$out_dir/$dir" "${settings[@]}" >"$out_dir/$dir.log" 2>&1 </dev/null; then
-        tail -n 5 "$out_dir/$dir.log" >&2
-        echo "$0: the run failed; see $out_dir/$dir.log" >&2
-        return 1
-    fi
+    train_job "$dir" "$job" "${settings[@]}"
 }
 
 declare -A seconds accuracy steps

@@ -24,7 +24,7 @@ train() {
         --set pipe.k=1 --set autodp.r=2 --set pipe.m=1 --set train.max_steps="$steps" \
         --set freeze.policy="${policies[$1]}" --set freeze.start="${starts[$1]} steps" \
         --set freeze.every="$tenth steps" --set freeze.percentile=80
-    sed -nE '/"run.finished"/s/.*"seconds": ?([-0-9.e+]+).*/\1/p' "$out_dir/$dir/events.jsonl"
+    finished "$dir" seconds
     sed -nE 's/.*"f": ?([0-9]+).*/\1/p' "$out_dir/$dir/steps.jsonl" | tail -n 1
 }
 

@@ -256,37 +256,44 @@ static void test_caching__lives_through_transitions(void **state)
     free(losses);
 }
 
-/* What the cache serves where the replicas' stores are these, from step `from` to `to`: the
- * sampler's batches and the evaluations, dealt to homes; kept [N_SAMPLES + N_TEST] is what lies
- * there. A value that is kept in one step may come too late for the next one, which is read
- * meanwhile. */
+/* Hits of one batch that is dealt to homes; kept is what lies there, by sample, and is added to. */
+static int64_t hits_of(const fl_homes *homes, const int64_t *ids, int64_t n, bool *kept)
+{
+    int64_t room[WORKERS], first[WORKERS + 1], hits = 0;
+    int replica[BATCH];
+    fl_share(n, NULL, homes->n_replicas, first);
+    for (int r = 0; r < homes->n_replicas; r++) {
+        room[r] = first[r + 1] - first[r];
+    }
+    fl_homes_deal(homes, ids, NULL, n, room, replica);
+    for (int64_t i = 0; i < n; i++) {
+        bool at_home = homes->store[replica[i]] == fl_homes_of(homes, ids[i]);
+        hits += at_home && kept[ids[i]];
+        kept[ids[i]] = kept[ids[i]] || at_home;
+    }
+    return hits;
+}
+
+/* What the cache serves where the replicas' stores are these, in the steps from .. to - 1 and the
+ * evaluations behind them; kept [N_SAMPLES + N_TEST]. A value that is kept in one step may come too
+ * late for the next one, which is read meanwhile. */
 static int64_t expected_hits(const fl_homes *homes, int from, int to, bool *kept)
 {
     fl_cursor cursor = {0};
     int64_t hits = 0;
     for (int step = 0; step < to; step++) {
-        int64_t ids[BATCH], n, epoch = cursor.epoch, room[WORKERS], first[WORKERS + 1];
-        int replica[BATCH];
+        int64_t ids[BATCH], n, epoch = cursor.epoch;
         fl_sampler_next(0, N_SAMPLES, BATCH, &cursor, ids, &n);
-        int64_t n_test = cursor.epoch > epoch ? N_TEST : 0;
-        for (int64_t at = -1; step >= from && at < n_test; at += at < 0 ? 1 : BATCH) {
-            if (at >= 0) {
-                n = n_test - at < BATCH ? n_test - at : BATCH;
-            }
-            for (int64_t i = 0; at >= 0 && i < n; i++) {
+        if (step < from) {
+            continue;
+        }
+        hits += hits_of(homes, ids, n, kept);
+        for (int64_t at = 0; cursor.epoch > epoch && at < N_TEST; at += n) {
+            n = N_TEST - at < BATCH ? N_TEST - at : BATCH;
+            for (int64_t i = 0; i < n; i++) {
                 ids[i] = at + i;
             }
-            fl_share(n, NULL, homes->n_replicas, first);
-            for (int r = 0; r < homes->n_replicas; r++) {
-                room[r] = first[r + 1] - first[r];
-            }
-            fl_homes_deal(homes, ids, NULL, n, room, replica);
-            for (int64_t i = 0; i < n; i++) {
-                bool *there = &kept[(at < 0 ? 0 : N_SAMPLES) + ids[i]];
-                bool at_home = homes->store[replica[i]] == fl_homes_of(homes, ids[i]);
-                hits += at_home && *there;
-                *there = *there || at_home;
-            }
+            hits += hits_of(homes, ids, n, kept + N_SAMPLES);
         }
     }
     return hits;
