@@ -11,10 +11,10 @@
 #include <xxhash.h>
 
 /* How often each sample of one epoch was used: two bits a sample, 3 means three times or more. */
-typedef struct tally {
+typedef struct stats {
     int64_t epoch;
     uint8_t *counts; /* [(n_samples + 3) / 4] */
-} tally;
+} stats;
 
 typedef struct prover {
     const char *path;
@@ -24,8 +24,8 @@ typedef struct prover {
     fl_ledger_proof proof;
     uint8_t *record; /* [record_capacity] */
     size_t record_capacity;
-    tally *tallies; /* [proof.n_epochs of tally_capacity], in the order they came */
-    int64_t tally_capacity;
+    stats *tallies; /* [proof.n_epochs of tally_capacity], in the order they came */
+    int64_t stats_capacity;
 } prover;
 
 static fl_status read_bytes(prover *p, uint8_t *to, size_t n)
@@ -80,7 +80,7 @@ static fl_status read_header(prover *p)
 static fl_status reserve_epoch(prover *p)
 {
     int64_t n = p->proof.n_epochs;
-    if (n < p->tally_capacity) {
+    if (n < p->stats_capacity) {
         return FL_OK;
     }
     int64_t capacity = n == 0 ? 16 : 2 * n;
@@ -88,13 +88,13 @@ static fl_status reserve_epoch(prover *p)
     FL_TRY(
         fl_realloc(&memory, (size_t)n * sizeof *p->tallies, (size_t)capacity * sizeof *p->tallies));
     p->tallies = memory;
-    p->tally_capacity = capacity;
+    p->stats_capacity = capacity;
     return FL_OK;
 }
 
 /* The tally of `epoch`, made if it is new. Records of neighbouring epochs may alternate where one
  * epoch goes over into the next, so the search begins with the youngest. */
-static fl_status find_tally(prover *p, int64_t epoch, tally **out)
+static fl_status find_stats(prover *p, int64_t epoch, stats **out)
 {
     for (int64_t i = p->proof.n_epochs - 1; i >= 0; i--) {
         if (p->tallies[i].epoch == epoch) {
@@ -106,19 +106,19 @@ static fl_status find_tally(prover *p, int64_t epoch, tally **out)
     void *counts = NULL;
     FL_TRY(fl_alloc((size_t)(p->proof.n_samples + 3) / 4, &counts));
     *out = &p->tallies[p->proof.n_epochs++];
-    **out = (tally){.epoch = epoch, .counts = counts};
+    **out = (stats){.epoch = epoch, .counts = counts};
     return FL_OK;
 }
 
-static int used(const tally *t, int64_t id)
+static int used(const stats *t, int64_t id)
 {
     return t->counts[id / 4] >> (2 * (id % 4)) & 3;
 }
 
 static fl_status count_record(prover *p, const uint8_t *ids, uint32_t n, int64_t epoch)
 {
-    tally *t = NULL;
-    FL_TRY(find_tally(p, epoch, &t));
+    stats *t = NULL;
+    FL_TRY(find_stats(p, epoch, &t));
     for (uint32_t i = 0; i < n; i++) {
         int64_t id = fl__get32(ids + 4 * (size_t)i);
         if (id >= p->proof.n_samples) {
@@ -185,7 +185,7 @@ static fl_status read_record(prover *p)
     return FL_OK;
 }
 
-static fl_ledger_epoch sum_up(const tally *t, int64_t n_samples)
+static fl_ledger_epoch sum_up(const stats *t, int64_t n_samples)
 {
     fl_ledger_epoch e = {.epoch = t->epoch, .n_samples = n_samples};
     for (int64_t id = 0; id < n_samples; id++) {

@@ -1,7 +1,7 @@
 #include "autodp/message.h"
 
-#include "autodp/exchange.h"
-#include "autodp/tag.h"
+#include "autodp/net/small_all_gather.h"
+#include "autodp/net/tag.h"
 #include "device/alloc.h"
 #include "device/flight.h"
 
@@ -27,7 +27,7 @@ struct fl_message_group {
     int rank, size;         /* this member's index, and how many there are */
     int *ranks;             /* [size] ascending */
     int n_tells, n_gathers; /* begun */
-    fl_exchange *exchange;
+    fl_all_gather *exchange;
     unsigned char *told; /* a head and FL_MESSAGE_MAX_BYTES */
     fl_net_buffer *in;
     fl_net_buffer **out; /* [size], all over `told` */
@@ -61,8 +61,9 @@ static const size_t told_bytes = sizeof(tell_head) + FL_MESSAGE_MAX_BYTES;
 
 static fl_status set_up(fl_message_group *g)
 {
-    FL_TRY(fl_exchange_create(g->net, g->rank, g->size, GATHER_DIRECT, fl_tag(FL_TAG_GATHER, 0),
-                              GATHER_MAX_BYTES, &g->exchange));
+    FL_TRY(fl_all_gather_create(g->net, g->rank, g->size, GATHER_DIRECT,
+                                fl_tag(FL_TAG_MESSAGE_ALL_GATHER, 0), GATHER_MAX_BYTES,
+                                &g->exchange));
     FL_TRY(fl_alloc(told_bytes, (void **)&g->told));
     FL_TRY(fl_net_buffer_create(g->net, g->told, told_bytes, &g->in));
     FL_TRY(fl_alloc_array((size_t)g->size, sizeof(fl_net_buffer *), (void **)&g->out));
@@ -114,7 +115,7 @@ void fl_message_close(fl_message_group **group)
         return;
     }
     *group = NULL;
-    fl_exchange_destroy(&g->exchange);
+    fl_all_gather_destroy(&g->exchange);
     for (int peer = 0; g->out != NULL && peer < g->size; peer++) {
         fl_net_buffer_destroy(&g->out[peer]);
     }
@@ -147,13 +148,13 @@ fl_status fl_message_state(fl_message_group *group)
     return fl_net_state(group->net);
 }
 
-fl_status fl_message_spare(fl_message_group *group, const bool *spare)
+fl_status fl_message_release(fl_message_group *group, const bool *spare)
 {
     bool through_one = group->size > GATHER_DIRECT;
     fl_status status = FL_OK;
     for (int peer = 0; peer < group->size; peer++) {
         bool can = spare[group->ranks[peer]] && peer != group->rank && !(through_one && peer == 0);
-        fl_status one = fl_net_spare(group->net, peer, can);
+        fl_status one = fl_net_set_expendable(group->net, peer, can);
         status = status == FL_OK ? one : status;
     }
     return status;
@@ -182,7 +183,7 @@ static fl_status tell(fl_message_group *g, uint32_t generation, const void *data
     const tell_head h = {tell_magic, generation, size_bytes};
     memcpy(g->told, &h, sizeof h);
     memcpy(g->told + sizeof h, data, size_bytes);
-    uint64_t tag = fl_tag(FL_TAG_TELL, 0);
+    uint64_t tag = fl_tag(FL_TAG_MESSAGE_BROADCAST, 0);
     for (int peer = 0; peer < g->size; peer++) {
         if (peer != g->rank) {
             FL_TRY(unless_lost(g, peer,
@@ -201,7 +202,7 @@ static fl_status tell(fl_message_group *g, uint32_t generation, const void *data
 static fl_status listen_to(fl_message_group *g, int root, uint32_t generation, void *data,
                            size_t *size_bytes, int64_t deadline_us)
 {
-    FL_TRY(fl_net_recv(g->in, root, fl_tag(FL_TAG_TELL, 0), 0, told_bytes));
+    FL_TRY(fl_net_recv(g->in, root, fl_tag(FL_TAG_MESSAGE_BROADCAST, 0), 0, told_bytes));
     FL_TRY(fl_net_wait_recv(g->in, deadline_us));
     tell_head h;
     memcpy(&h, g->told, sizeof h);
@@ -217,8 +218,8 @@ static fl_status listen_to(fl_message_group *g, int root, uint32_t generation, v
     return FL_OK;
 }
 
-fl_status fl_message_tell(fl_message_group *group, int root, uint32_t generation, void *data,
-                          size_t *size_bytes, int64_t deadline_us)
+fl_status fl_message_broadcast(fl_message_group *group, int root, uint32_t generation, void *data,
+                               size_t *size_bytes, int64_t deadline_us)
 {
     int at = index_of(group, root);
     if (at < 0) {
@@ -237,11 +238,11 @@ fl_status fl_message_tell(fl_message_group *group, int root, uint32_t generation
     return FL_OK;
 }
 
-fl_status fl_message_gather(fl_message_group *group, uint32_t generation, const void *mine,
-                            size_t size_bytes, void *all, int64_t deadline_us)
+fl_status fl_message_all_gather(fl_message_group *group, uint32_t generation, const void *mine,
+                                size_t size_bytes, void *all, int64_t deadline_us)
 {
     fl_flight_enter(FL_FLIGHT_GATHER, -1, ++group->n_gathers, (int64_t)size_bytes);
-    FL_TRY(fl_exchange_run(group->exchange, generation, mine, size_bytes, all, deadline_us));
+    FL_TRY(fl_all_gather_run(group->exchange, generation, mine, size_bytes, all, deadline_us));
     fl_flight_leave();
     return FL_OK;
 }

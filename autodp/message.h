@@ -4,7 +4,7 @@
 #ifndef FL_AUTODP_MESSAGE_H
 #define FL_AUTODP_MESSAGE_H
 
-#include "autodp/net.h"
+#include "autodp/net/net.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,19 +41,19 @@ void fl_message_follow(fl_message_group *group, const fl_message_group *before);
  * is told goes to the others, and its row of a gather is zeros; state from it or to it fails with
  * FL_EPEER. When any other dies, the group is broken. FL_EPEER: one that is needed was lost before.
  * Threads: any. */
-fl_status fl_message_spare(fl_message_group *group, const bool *spare) FL_MUST_CHECK;
+fl_status fl_message_release(fl_message_group *group, const bool *spare) FL_MUST_CHECK;
 bool fl_message_lost(fl_message_group *group, int rank);
 
 /* Rank `root` tells everybody `data` [*size_bytes]; the others receive it into data
  * [FL_MESSAGE_MAX_BYTES] and learn its size. All call with their own generation; a message of
  * another one is refused with FL_ESTALE by who receives it. */
-fl_status fl_message_tell(fl_message_group *group, int root, uint32_t generation, void *data,
-                          size_t *size_bytes, int64_t deadline_us) FL_MUST_CHECK;
+fl_status fl_message_broadcast(fl_message_group *group, int root, uint32_t generation, void *data,
+                               size_t *size_bytes, int64_t deadline_us) FL_MUST_CHECK;
 
 /* Every member's `mine` [size_bytes, the same everywhere, at most 4096] into all
  * [size][size_bytes], in the order of their ranks, on every member. Also the barrier. */
-fl_status fl_message_gather(fl_message_group *group, uint32_t generation, const void *mine,
-                            size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
+fl_status fl_message_all_gather(fl_message_group *group, uint32_t generation, const void *mine,
+                                size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
 
 /* One piece of state on its way between two ranks. */
 typedef struct fl_transfer {

@@ -179,7 +179,7 @@ static void spread_starts(int64_t n, const int32_t *work, int n_shares, int64_t 
     }
 }
 
-void fl_share(int64_t n, const int32_t *work, int n_shares, int64_t *first)
+void fl_split_work(int64_t n, const int32_t *work, int n_shares, int64_t *first)
 {
     int64_t total = 0, largest = 0;
     for (int64_t i = 0; work != NULL && i < n; i++) {

@@ -43,10 +43,10 @@ void fl_sampler_next(uint64_t seed, int64_t n_samples, int64_t batch, fl_cursor 
  * same for all. first [n_shares + 1] out: share i takes first[i] .. first[i + 1] - 1. Shares may be
  * empty. Time: n times the bits of the largest work. Used twice: batch -> replicas, replica's
  * share -> micro-batches. Threads: pure; any. */
-void fl_share(int64_t n, const int32_t *work, int n_shares, int64_t *first);
+void fl_split_work(int64_t n, const int32_t *work, int n_shares, int64_t *first);
 
-/* The largest share that fl_share can make of n equal samples: ceil(n / n_shares). */
-static inline int64_t fl_share_max(int64_t n, int n_shares)
+/* The largest share that fl_split_work can make of n equal samples: ceil(n / n_shares). */
+static inline int64_t fl_split_work_max(int64_t n, int n_shares)
 {
     return (n + n_shares - 1) / n_shares;
 }

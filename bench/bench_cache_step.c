@@ -18,8 +18,9 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "nn/model.h"
-#include "pipe/feed.h"
-#include "pipe/migrate_schedule.h"
+#include "pipe/plan/migrate_schedule.h"
+#include "pipe/plan/plan.h"
+#include "pipe/step/cached_input.h"
 
 #include <frostline.h>
 
@@ -38,7 +39,7 @@ typedef struct bench {
     fl_dataset data;
     fl_device *device;
     fl_layer_memory *layers;
-    fl_homes homes; /* one store */
+    fl_affinity homes; /* one store */
     int64_t n_samples;
     int64_t ids[2][4096]; /* this step's, the next one's */
 } bench;
@@ -127,14 +128,14 @@ static fl_micro_batch batch_of(bench *b, int64_t step)
 
 /* Who gives the input: the cache, raw samples, or with neither whatever lies there. */
 typedef struct source {
-    fl_feed *feed;
+    fl_cached_input *feed;
     fl_loader *loader;
 } source;
 
 static void ask(const source *from, const fl_load_request *request)
 {
     if (from->feed != NULL) {
-        must(fl_feed_request(from->feed, request));
+        must(fl_cached_input_request(from->feed, request));
     } else if (from->loader != NULL) {
         must(fl_loader_request(from->loader, request));
     }
@@ -151,7 +152,7 @@ static void take(const source *from, const fl_load_request *request, int64_t ste
 {
     fl_tensor raw;
     if (from->feed != NULL) {
-        must(fl_feed_take(from->feed, 0, request, step, input, 60000));
+        must(fl_cached_input_take(from->feed, 0, request, step, input, 60000));
     } else if (from->loader != NULL) {
         must(fl_loader_take(from->loader, 60000, &raw));
         memcpy(input->data, raw.data, (size_t)(raw.n_tokens * raw.width) * sizeof(float));
@@ -183,17 +184,17 @@ static void open_source(bench *b, way how, int n_frozen, const fl_activations *a
         b->job.cache.policy = how == AUTO ? FL_CACHE_AUTO : FL_CACHE_ON;
         const fl_cache_prints none = {.n_levels = 0};
         fl_cache_keep(a->stores[0], &none); /* what was kept last time */
-        fl_feed_options options = {.activations = a,
-                                   .model = b->model,
-                                   .dataset = &b->data,
-                                   .job = &b->job,
-                                   .device = b->device,
-                                   .stage = stage,
-                                   .homes = &b->homes,
-                                   .n_frozen = n_frozen,
-                                   .max_samples = n,
-                                   .depth = 1};
-        must(fl_feed_create(&options, &from->feed));
+        fl_cached_input_options options = {.activations = a,
+                                           .model = b->model,
+                                           .dataset = &b->data,
+                                           .job = &b->job,
+                                           .device = b->device,
+                                           .stage = stage,
+                                           .homes = &b->homes,
+                                           .n_frozen = n_frozen,
+                                           .max_samples = n,
+                                           .depth = 1};
+        must(fl_cached_input_create(&options, &from->feed));
     } else if (how == WITHOUT) {
         must(fl_loader_create(&b->data, n, 1, &from->loader));
     }
@@ -201,7 +202,7 @@ static void open_source(bench *b, way how, int n_frozen, const fl_activations *a
 
 /* The first epoch fills the cache. */
 static double one_way(bench *b, way how, int n_frozen, const fl_activations *a,
-                      fl_feed_report *report)
+                      fl_cached_input_report *report)
 {
     fl_stage *stage = open_stage(b, n_frozen, how != WITHOUT);
     source from = {0};
@@ -218,9 +219,9 @@ static double one_way(bench *b, way how, int n_frozen, const fl_activations *a,
         }
     }
     if (from.feed != NULL) {
-        (void)fl_feed_report_take(from.feed, true, report);
+        (void)fl_cached_input_report_take(from.feed, true, report);
     }
-    fl_feed_destroy(&from.feed);
+    fl_cached_input_destroy(&from.feed);
     fl_loader_destroy(&from.loader);
     fl_stage_destroy(&stage);
     qsort(ms, STEPS, sizeof *ms, compare);
@@ -232,7 +233,7 @@ static double one_way(bench *b, way how, int n_frozen, const fl_activations *a,
 static void row(bench *b, const fl_activations *a, int F, double unfrozen, bool *pays, bool *used)
 {
     double ms[WAYS] = {0};
-    fl_feed_report report = {0}, decided = {0};
+    fl_cached_input_report report = {0}, decided = {0};
     int n_frozen = fl_frozen_layers(b->model, F);
     ms[WITHOUT] = one_way(b, WITHOUT, n_frozen, a, &report);
     ms[WITH] = one_way(b, WITH, n_frozen, a, &report);
@@ -259,7 +260,7 @@ static void tell(const char *what, const bool *is, int blocks)
 static void table(bench *b, const fl_activations *a, int blocks)
 {
     bool pays[MAX_BLOCKS] = {false}, used[MAX_BLOCKS] = {false};
-    fl_feed_report none;
+    fl_cached_input_report none;
     printf("  F    without       with      ideal with/ideal F=0/with  reading us computing us  "
            "auto\n");
     double unfrozen = one_way(b, WITHOUT, 0, a, &none);
@@ -305,7 +306,7 @@ int main(int argc, char **argv)
     b.n_samples = BATCHES * b.job.train.batch;
     must(fl_activations_create(b.model, &b.data, &b.job, b.n_samples, 1000000, 1, &a, why,
                                sizeof why));
-    must(fl_homes_init(&b.homes, &(int){0}, 1));
+    must(fl_affinity_init(&b.homes, &(int){0}, 1));
     must(fl_device_cpu_create(1, NULL, (size_t)4 << 30, &b.device));
     fl_shape raw;
     int64_t n_targets;
@@ -315,6 +316,6 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     table(&b, a, blocks);
     fl_activations_destroy(&a);
-    fl_homes_fini(&b.homes);
+    fl_affinity_fini(&b.homes);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* What the control plane costs: processor time of the head and of the workers' links, over workers
- * that only wait and report.
+/* What the control plane costs: processor time of the controller and of the workers' links, over
+ * workers that only wait and report.
  *
  *     bench_control [steps a second] [workers] [samples a step]      20, 2 and 128 without them
  *
@@ -86,22 +86,22 @@ int main(int argc, char **argv)
         fprintf(stderr, "the run did not start\n");
         return 1;
     }
-    double head = run_ns(run.head, false), links = links_ns(&run, pids);
+    double controller = run_ns(run.controller, false), links = links_ns(&run, pids);
     int64_t begun_us = fl_now_us(), step = atomic_load(&run.shared->done[0]);
     bool moved = true;
     while (moved && fl_now_us() - begun_us < MEASURED_S * 1000000) {
         moved = fake_await_steps(&run, atomic_load(&run.shared->done[0]) + 1);
     }
-    head = run_ns(run.head, false) - head;
+    controller = run_ns(run.controller, false) - controller;
     links = links_ns(&run, pids) - links;
     double ns = (double)(fl_now_us() - begun_us) * 1e3;
     double n_steps = (double)(atomic_load(&run.shared->done[0]) - step);
-    kill(run.head, SIGINT);
+    kill(run.controller, SIGINT);
     (void)fake_finish(&run);
     fake_clean(&run);
     printf("%.1f steps/s, %d workers, %ld samples a step: head %.2f %% of a core (%.0f us a step), "
            "each link %.2f %% (%.0f us a step)\n",
-           n_steps / ns * 1e9, run.n_workers, batch, 100 * head / ns, head / n_steps * 1e-3,
-           100 * links / ns, links / n_steps * 1e-3);
+           n_steps / ns * 1e9, run.n_workers, batch, 100 * controller / ns,
+           controller / n_steps * 1e-3, 100 * links / ns, links / n_steps * 1e-3);
     return 0;
 }

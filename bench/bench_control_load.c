@@ -11,7 +11,7 @@
  * processor time of this process in percent of one processor. Exits with 1 unless all were answered
  * and good. bench/control_cost.sh looks at what the run makes of it.
  */
-#include "control/ctl_names.h"
+#include "control/socket/ctl_names.h"
 #include "device/clock.h"
 
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  *   FL_BENCH_FLOAT=1    not pinned
  *
  * Medians over rounds; ours and Gloo's in turn. GB/s is the bucket's size over the time. */
-#include "autodp/group.h"
+#include "autodp/group/group.h"
 #include "bench/gloo_peer.h"
 #include "device/alloc.h"
 #include "device/clock.h"
@@ -40,7 +40,7 @@ static int64_t soon(void)
 static void barrier(fl_group *group)
 {
     double one = 1.0;
-    RANK_OK(fl_group_sum(group, &one, 1, soon()));
+    RANK_OK(fl_group_all_reduce(group, &one, 1, soon()));
 }
 
 static double cpu_seconds(void)
@@ -105,13 +105,13 @@ static void bench_reduce(const rank_env *env, fl_group *group, gloo_peer *peer, 
 static void bench_sum(const rank_env *env, fl_group *group, int n)
 {
     static double times[ROUNDS_MAX];
-    double values[FL_GROUP_SUM_MAX];
+    double values[FL_GROUP_ALL_REDUCE_MAX];
     for (int round = 0; round < ROUNDS_MAX; round++) {
         for (int i = 0; i < n; i++) {
             values[i] = i;
         }
         int64_t start_us = fl_now_us();
-        RANK_OK(fl_group_sum(group, values, n, soon()));
+        RANK_OK(fl_group_all_reduce(group, values, n, soon()));
         times[round] = (double)(fl_now_us() - start_us);
     }
     if (env->rank == 0) {
@@ -127,7 +127,7 @@ static void take(fl_channel *from, int64_t n, void *payload, size_t size_bytes)
 }
 
 /* There and back between ranks 0 and 1; a message is copied into its buffer and out of it, as
- * pipe/flow.c does. */
+ * pipe/step/message_queues.c does. */
 static void bench_channel(const rank_env *env, fl_group *group, size_t size_bytes)
 {
     static double times[ROUNDS_MAX];
@@ -268,7 +268,7 @@ static void bench(const rank_env *env)
         bench_reduce(env, group, peer, sizes[i]);
     }
     bench_sum(env, group, 4);
-    bench_sum(env, group, FL_GROUP_SUM_MAX);
+    bench_sum(env, group, FL_GROUP_ALL_REDUCE_MAX);
     bench_channel(env, group, 4);
     bench_channel(env, group, 557056);
     bench_channel(env, group, 4 << 20);

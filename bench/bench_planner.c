@@ -4,8 +4,8 @@
  *   build/release/bench/bench_planner [repeats]
  *
  * Times are of this thread's processor, so that a busy machine does not change them much. */
-#include "pipe/memory.h"
-#include "pipe/planner.h"
+#include "pipe/plan/memory.h"
+#include "pipe/plan/planner.h"
 
 #include <stdio.h>
 #include <stdlib.h>

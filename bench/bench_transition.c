@@ -12,8 +12,8 @@
  */
 #include "device/alloc.h"
 #include "device/clock.h"
-#include "launcher/run.h"
-#include "launcher/worker_state.h"
+#include "launcher/run/run.h"
+#include "launcher/worker/worker_state.h"
 #include "support/toy.h"
 
 #include <fcntl.h>
@@ -141,7 +141,7 @@ static void pass_layer(const fl_params *p, int layer, bool saving)
 
 static void pass_state(const fl_worker_state *w, bool saving)
 {
-    const fl_member *m = w->now;
+    const fl_generation *m = w->now;
     if (m->pipeline == NULL || (saving && m->place.replica != 0)) {
         return;
     }

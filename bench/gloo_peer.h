@@ -2,7 +2,7 @@
 #ifndef FL_BENCH_GLOO_PEER_H
 #define FL_BENCH_GLOO_PEER_H
 
-#include "autodp/net.h"
+#include "autodp/net/net.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,12 +5,11 @@
  * is right for as long as those layers' weights stay as they are, which a fingerprint tells: a
  * reader says which fingerprint it expects at each level, and takes what lies there or nothing.
  *
- *     fl_cache_create ①  by the head, before it forks: memory that every process inherits, without
- *                        a name in any file system; and a file without a name for the disk tier
- *     fl_cache_get ②     without a lock: copy, and check afterwards that nobody changed it, and
- *                        that its checksum is right (a sequence lock)
- *     fl_cache_put ③     under one lock for all processes, which says so when its holder died
- *     fl_cache_keep ④    when weights changed: what they made is dropped
+ *     fl_cache_create ①  by the controller, before it forks: memory that every process inherits,
+ * without a name in any file system; and a file without a name for the disk tier fl_cache_get ②
+ * without a lock: copy, and check afterwards that nobody changed it, and that its checksum is right
+ * (a sequence lock) fl_cache_put ③     under one lock for all processes, which says so when its
+ * holder died fl_cache_keep ④    when weights changed: what they made is dropped
  *
  * Values lie in units of one size, one or several for each. Units 0 .. n_memory - 1 are in shared
  * memory, the others in the file; otherwise they are all alike. When none is free, the value goes
@@ -31,11 +30,11 @@ typedef struct fl_cache fl_cache;
 /* What comes when. Time counts uses of samples since the run began. Pure functions.
  * next_use  the first time >= now at which `key` is used; INT64_MAX: never again
  * key_at    the key that is used at `time` */
-typedef struct fl_cache_future {
+typedef struct fl_cache_next_use {
     const void *context;
     int64_t (*next_use)(const void *context, int64_t key, int64_t now);
     int64_t (*key_at)(const void *context, int64_t time);
-} fl_cache_future;
+} fl_cache_next_use;
 
 typedef struct fl_cache_options {
     int64_t n_keys;         /* keys are 0 .. n_keys - 1 */
@@ -45,7 +44,7 @@ typedef struct fl_cache_options {
     int64_t memory_bytes;   /* budget of the memory tier, with everything that manages it */
     int64_t disk_bytes;     /* budget of the disk tier; 0: none */
     const char *path;       /* the folder for it; copied nowhere, used at creation only */
-    fl_cache_future future;
+    fl_cache_next_use future;
 } fl_cache_options;
 
 /* Bytes of shared memory without which there can be no cache of this kind: what manages n units. */

@@ -24,23 +24,33 @@ function(fl_compile_options target)
   endif()
 endfunction()
 
-# fl_library(folder LINK ...): the static library frostline_<folder> of every source in the folder.
+# fl_library(folder [TARGET name] [ROOMS room...] LINK library...): the static library
+# frostline_<name> of every source in the folder, or in those of its rooms (subfolders) that are
+# named. The default name is the folder's.
 function(fl_library folder)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*.c"
-       "${PROJECT_SOURCE_DIR}/${folder}/*.cc")
+  cmake_parse_arguments(ARG "" "TARGET" "ROOMS;LINK" ${ARGN})
+  if(NOT ARG_TARGET)
+    set(ARG_TARGET ${folder})
+  endif()
+  set(places ${folder})
+  if(ARG_ROOMS)
+    set(places ${ARG_ROOMS})
+    list(TRANSFORM places PREPEND "${folder}/")
+  endif()
+  set(sources)
+  foreach(place IN LISTS places)
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${place}/*.c"
+         "${PROJECT_SOURCE_DIR}/${place}/*.cc")
+    list(APPEND sources ${found})
+  endforeach()
   list(FILTER sources EXCLUDE REGEX "/main\\.c$")
   list(FILTER sources EXCLUDE REGEX "/isa/[^/]*$") # fl_isa compiles these
-  if(NOT sources)
-    add_library(frostline_${folder} INTERFACE)
-    target_link_libraries(frostline_${folder} INTERFACE ${ARG_LINK})
-    return()
-  endif()
-  add_library(frostline_${folder} STATIC ${sources})
-  target_include_directories(frostline_${folder} PUBLIC "${PROJECT_SOURCE_DIR}"
+  set(library frostline_${ARG_TARGET})
+  add_library(${library} STATIC ${sources})
+  target_include_directories(${library} PUBLIC "${PROJECT_SOURCE_DIR}"
                              "${PROJECT_SOURCE_DIR}/include")
-  target_link_libraries(frostline_${folder} PUBLIC ${ARG_LINK})
-  fl_compile_options(frostline_${folder})
+  target_link_libraries(${library} PUBLIC ${ARG_LINK})
+  fl_compile_options(${library})
 endfunction()
 
 # fl_isa(name flags...): the sources of device/cpu/isa once more, for one instruction set that the

@@ -52,7 +52,7 @@ install(FILES "${PROJECT_BINARY_DIR}/frostlineConfig.cmake"
 install(FILES LICENSE README.md ARCHITECTURE.md OPTIONAL DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs/ configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
   FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.svg" PATTERN "*.yaml" PATTERN "*.c")
-install(FILES launcher/frostline.bash RENAME frostline
+install(FILES launcher/cli/frostline.bash RENAME frostline
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 file(GLOB manual_pages "${PROJECT_SOURCE_DIR}/docs/man/*.1")
 install(FILES ${manual_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

@@ -200,7 +200,7 @@ void fl_flight_thread_end(void)
     }
 }
 
-/* ---- the head ---- */
+/* ---- the controller ---- */
 
 static recorder *recorder_of(const fl_flight *flight, int rank)
 {

@@ -1,8 +1,8 @@
 /* The flight recorder: what every thread of a worker is doing and has done last.
  *
- * It lies in memory that the head maps before it forks its workers, so it can be read at any time,
- * also when a worker is stopped or dead, and nothing has to be cleaned up. Each thread that records
- * has a track of its own, which it alone writes, without lock and without allocation:
+ * It lies in memory that the controller maps before it forks its workers, so it can be read at any
+ * time, also when a worker is stopped or dead, and nothing has to be cleaned up. Each thread that
+ * records has a track of its own, which it alone writes, without lock and without allocation:
  *
  *     open   the operations it is in, the outermost first
  *     ring   those it has left, the newest overwrite the oldest
@@ -44,12 +44,12 @@
     X(REDUCE_WAIT, "all-reduce", REDUCE)                                                           \
     X(SUM, "sum over everybody", WAIT)                                                             \
     X(BROADCAST, "broadcast", WAIT)                                                                \
-    X(TELL, "telling a verdict", WAIT)                                                             \
-    X(HEAR, "hearing a verdict", WAIT)                                                             \
+    X(TELL, "telling a command", WAIT)                                                             \
+    X(HEAR, "hearing a command", WAIT)                                                             \
     X(GATHER, "gathering", WAIT)                                                                   \
     X(STATE_IN, "receive of state", RECEIVE)                                                       \
     X(STATE_OUT, "send of state", SEND)                                                            \
-    X(VERDICT, "wait for the head's verdict", WAIT)                                                \
+    X(COMMAND, "wait for the controller's command", WAIT)                                          \
     X(STANDBY, "standby", WAIT)
 
 typedef enum fl_flight_kind {
@@ -129,7 +129,7 @@ void fl_flight_step(int64_t step);
 void fl_flight_thread(fl_flight_role role, uint32_t generation);
 void fl_flight_thread_end(void);
 
-/* ---- what the head does ---- */
+/* ---- what the controller does ---- */
 
 typedef struct fl_flight fl_flight;
 

@@ -11,12 +11,12 @@ enum { LINE_MAX_BYTES = 4096, NAME_MAX_BYTES = 32 };
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
 /* The logger is the one place with state of the whole process. */
-static char speaker[NAME_MAX_BYTES] = "frostline";
+static char leader[NAME_MAX_BYTES] = "frostline";
 static fl_log_level threshold = FL_LOG_INFO;
 
 void fl_log_name(const char *name)
 {
-    snprintf(speaker, sizeof speaker, "%s", name);
+    snprintf(leader, sizeof leader, "%s", name);
 }
 
 void fl_log_level_set(fl_log_level level)
@@ -35,7 +35,7 @@ void fl_log(fl_log_level level, const char *format, ...)
     localtime_r(&now.tv_sec, &local);
     char line[LINE_MAX_BYTES];
     int n = snprintf(line, sizeof line, "%02d:%02d:%02d.%03ld %s %s: ", local.tm_hour, local.tm_min,
-                     local.tm_sec, now.tv_nsec / 1000000, level_names[level], speaker);
+                     local.tm_sec, now.tv_nsec / 1000000, level_names[level], leader);
     va_list args;
     va_start(args, format);
     int more = vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);

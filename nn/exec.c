@@ -65,7 +65,7 @@ fl_status fl_exec_scratch(fl_exec *x, size_t size_bytes, void **out)
     return fl_arena_take(x->scratch, size_bytes, out);
 }
 
-static void enter(fl_exec *x, int layer, const fl_layer_params *params, fl_frame *frame)
+static void enter(fl_exec *x, int layer, const fl_layer_params *params, fl_exec_frame *frame)
 {
     x->layer = layer;
     x->params = params;
@@ -78,11 +78,11 @@ static fl_status in_layer(fl_status status, const fl_model *model, int layer)
 }
 
 fl_status fl_exec_forward(fl_exec *x, const fl_model *model, int layer,
-                          const fl_layer_params *params, fl_frame *frame, const fl_tensor *in,
+                          const fl_layer_params *params, fl_exec_frame *frame, const fl_tensor *in,
                           fl_tensor *out)
 {
     const fl_layer *l = fl_model_layer(model, layer);
-    *frame = (fl_frame){.in = *in, .out = *out};
+    *frame = (fl_exec_frame){.in = *in, .out = *out};
     enter(x, layer, params, frame);
     size_t scratch = fl_arena_mark(x->scratch);
     size_t keep = x->training ? fl_arena_mark(x->keep) : 0;
@@ -98,7 +98,7 @@ fl_status fl_exec_forward(fl_exec *x, const fl_model *model, int layer,
 }
 
 fl_status fl_exec_backward(fl_exec *x, const fl_model *model, int layer,
-                           const fl_layer_params *params, fl_frame *frame,
+                           const fl_layer_params *params, fl_exec_frame *frame,
                            const fl_tensor *grad_out, fl_tensor *grad_in)
 {
     const fl_layer *l = fl_model_layer(model, layer);
@@ -114,7 +114,7 @@ fl_status fl_exec_loss(fl_exec *x, const fl_model *model, const fl_tensor *out,
                        fl_loss_sums *sums)
 {
     const fl_loss *loss = fl_model_loss(model);
-    fl_frame frame = {.in = *out};
+    fl_exec_frame frame = {.in = *out};
     enter(x, fl_model_n_layers(model), NULL, &frame);
     size_t scratch = fl_arena_mark(x->scratch);
     fl_status status = loss->ops->forward(loss->self, x, out, targets, grad_scale, grad, sums);

@@ -9,10 +9,10 @@
 #include <frostline/model.h>
 
 /* What one layer leaves behind between forward and backward of one micro-batch. */
-typedef struct fl_frame {
+typedef struct fl_exec_frame {
     fl_tensor in, out;
     void *kept[FL_KEEP_MAX];
-} fl_frame;
+} fl_exec_frame;
 
 /* The parameters of one layer as its stage holds them. */
 typedef struct fl_layer_params {
@@ -31,18 +31,18 @@ struct fl_exec {
     /* set by fl_exec_forward and fl_exec_backward */
     int layer;
     const fl_layer_params *params;
-    fl_frame *frame;
+    fl_exec_frame *frame;
 };
 
 /* Run layer `layer` of the model on `in`; out->data is allocated by the caller. Scratch taken by
  * the layer is given back. Fills *frame. */
 fl_status fl_exec_forward(fl_exec *x, const fl_model *model, int layer,
-                          const fl_layer_params *params, fl_frame *frame, const fl_tensor *in,
+                          const fl_layer_params *params, fl_exec_frame *frame, const fl_tensor *in,
                           fl_tensor *out) FL_MUST_CHECK;
 
 /* The way back, with the frame that forward filled. grad_in may be NULL. */
 fl_status fl_exec_backward(fl_exec *x, const fl_model *model, int layer,
-                           const fl_layer_params *params, fl_frame *frame,
+                           const fl_layer_params *params, fl_exec_frame *frame,
                            const fl_tensor *grad_out, fl_tensor *grad_in) FL_MUST_CHECK;
 
 /* The loss of the model, as fl_loss_ops.forward describes it. Scratch that it takes is given

@@ -11,7 +11,7 @@ static int64_t longest(const int32_t *offsets, int64_t n_samples)
     return most;
 }
 
-/* The head of number `at` % heads in sample `at` / heads. */
+/* The controller of number `at` % heads in sample `at` / heads. */
 static fl__attention_head head_of(const float *qkv, const int32_t *offsets, int64_t at,
                                   int64_t heads, int64_t width, bool causal)
 {

@@ -23,17 +23,16 @@ typedef struct fl_run_result {
 } fl_run_result;
 
 /* Train `model` on `dataset` as `job` says, to the end: plan, fork one worker a device, watch them.
- * The caller becomes the head. Call it before the process has made threads or used OpenMP: workers
- * are forks of the caller and see its model and data set as they are now.
- * Output goes to standard output and standard error as for `frostline run`. The trained
- * weights end with the workers: this version keeps none, and the caller's model is as it was.
- * model, dataset, job  borrowed; of job's sections model and data only data.samples counts, and
- *          data.augment where the cache asks for it
- * result   may be NULL; on failure it holds what was reached
- * Returns  FL_OK; FL_ESTOPPED (SIGINT, SIGTERM or `frostline ctl stop`); FL_EFAILED (a worker died,
- *          stopped answering or reported an error; the message names it); any other status if
- *          nothing was started: FL_EINVAL, FL_EBUDGET, FL_EIO (the run directory), FL_ENOMEM
- * Threads  one run a process at a time */
+ * The caller becomes the controller. Call it before the process has made threads or used OpenMP:
+ * workers are forks of the caller and see its model and data set as they are now. Output goes to
+ * standard output and standard error as for `frostline run`. The trained weights end with the
+ * workers: this version keeps none, and the caller's model is as it was. model, dataset, job
+ * borrowed; of job's sections model and data only data.samples counts, and data.augment where the
+ * cache asks for it result   may be NULL; on failure it holds what was reached Returns  FL_OK;
+ * FL_ESTOPPED (SIGINT, SIGTERM or `frostline ctl stop`); FL_EFAILED (a worker died, stopped
+ * answering or reported an error; the message names it); any other status if nothing was started:
+ * FL_EINVAL, FL_EBUDGET, FL_EIO (the run directory), FL_ENOMEM Threads  one run a process at a time
+ */
 fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                  fl_run_result *result) FL_MUST_CHECK;
 

@@ -1,7 +1,7 @@
 #include "launcher/report/html.h"
 
 #include "device/alloc.h"
-#include "launcher/text.h"
+#include "launcher/job/text.h"
 
 #include <assert.h>
 #include <math.h>

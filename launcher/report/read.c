@@ -1,7 +1,7 @@
 #include "launcher/report/read.h"
 
 #include "device/alloc.h"
-#include "launcher/job.h"
+#include "launcher/job/job.h"
 
 #include <errno.h>
 #include <fcntl.h>

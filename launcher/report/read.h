@@ -4,7 +4,7 @@
 
 #include "autodp/ledger.h"
 #include "launcher/report/lines.h"
-#include "launcher/runs.h"
+#include "launcher/run/runs.h"
 
 #include <frostline/job.h>
 

@@ -5,7 +5,7 @@ source_dir=$1
 cd "$2" || exit 1
 PATH=$PWD:$PATH
 # shellcheck source=/dev/null
-. "$source_dir/launcher/frostline.bash"
+. "$source_dir/launcher/cli/frostline.bash"
 failed=0
 
 offers() { # the words typed so far, the last one to be completed; "=" and all that is offered

@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- the head process ---- */
+/* ---- the controller process ---- */
 
 static void make_plan(const fake_run *run, fl_plan *plan)
 {
@@ -68,20 +68,20 @@ static _Noreturn void be_head(fake_run *run)
     fl_candidate candidates[2] = {
         {.K = run->k, .R = 1, .M = 1, .step_us = 1000, .memory_bytes = 4096},
         {.K = 9, .R = 1, .M = 1, .step_us = (double)INFINITY, .why_not = FL_EBUDGET}};
-    fl_head_options options = {.job = &job,
-                               .plan = plan,
-                               .candidates = candidates,
-                               .n_candidates = 2,
-                               .run_dir = run->dir,
-                               .dir_fd = dir_fd,
-                               .n_samples = run->n_samples,
-                               .n_steps = run->epochs *
-                                          fl_sampler_steps_per_epoch(run->n_samples, run->batch),
-                               .n_epochs = run->epochs,
-                               .worker = fake_worker_main,
-                               .context = run};
+    fl_controller_options options = {
+        .job = &job,
+        .plan = plan,
+        .candidates = candidates,
+        .n_candidates = 2,
+        .run_dir = run->dir,
+        .dir_fd = dir_fd,
+        .n_samples = run->n_samples,
+        .n_steps = run->epochs * fl_sampler_steps_per_epoch(run->n_samples, run->batch),
+        .n_epochs = run->epochs,
+        .worker = fake_worker_main,
+        .context = run};
     fl_alloc_fail_at(run->fail_alloc);
-    outcome.status = fl_head_run(&options, &outcome.result);
+    outcome.status = fl_controller_run(&options, &outcome.result);
     snprintf(outcome.message, sizeof outcome.message, "%s",
              outcome.status == FL_OK ? "" : fl_errmsg());
     int fd = openat(dir_fd, "outcome", O_WRONLY | O_CREAT, 0600);
@@ -117,8 +117,8 @@ void fake_start(fake_run *run)
     run->shared =
         mmap(NULL, sizeof *run->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fflush(NULL);
-    run->head = fork();
-    if (run->head == 0) {
+    run->controller = fork();
+    if (run->controller == 0) {
         be_head(run);
     }
 }
@@ -142,11 +142,11 @@ fake_outcome fake_finish(fake_run *run)
     fake_outcome outcome = {.status = FL_EINTERNAL};
     int wait_status = 0;
     int64_t deadline_us = fl_deadline_us(FAKE_WAIT_MS);
-    while (waitpid(run->head, &wait_status, WNOHANG) == 0) {
+    while (waitpid(run->controller, &wait_status, WNOHANG) == 0) {
         if (fl_left_ms(deadline_us) == 0) {
-            snprintf(outcome.message, sizeof outcome.message, "the head did not end");
-            kill(run->head, SIGKILL);
-            waitpid(run->head, &wait_status, 0);
+            snprintf(outcome.message, sizeof outcome.message, "the controller did not end");
+            kill(run->controller, SIGKILL);
+            waitpid(run->controller, &wait_status, 0);
             return outcome;
         }
         nap(1000);
@@ -155,8 +155,8 @@ fake_outcome fake_finish(fake_run *run)
     snprintf(path, sizeof path, "%s/outcome", run->dir);
     int fd = open(path, O_RDONLY);
     if (fd < 0 || read(fd, &outcome, sizeof outcome) != (ssize_t)sizeof outcome) {
-        snprintf(outcome.message, sizeof outcome.message, "the head ended with wait status %x",
-                 (unsigned)wait_status);
+        snprintf(outcome.message, sizeof outcome.message,
+                 "the controller ended with wait status %x", (unsigned)wait_status);
     }
     close(fd);
     return outcome;
@@ -218,7 +218,8 @@ static bool has_steps(const void *context)
 
 bool fake_await_steps(const fake_run *run, int64_t steps)
 {
-    /* The fake workers do not wait for the head, which may not have heard yet that all are ready.
+    /* The fake workers do not wait for the controller, which may not have heard yet that all are
+     * ready.
      */
     return poll_until(
         has_steps,

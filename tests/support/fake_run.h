@@ -1,14 +1,14 @@
 /* Runs of a real head over workers that train nothing and misbehave on order.
  *
- *     test process ── fork ──> head process: fl_head_run ── fork ──> fake workers
+ *     test process ── fork ──> head process: fl_controller_run ── fork ──> fake workers
  *
- * The test process adopts what the head leaves behind (it is a child subreaper), so it can tell
- * whether a worker is gone and what it died of. Nothing here waits for a fixed time: every wait
- * looks for what it wants, until a deadline after which the test fails. */
+ * The test process adopts what the controller leaves behind (it is a child subreaper), so it can
+ * tell whether a worker is gone and what it died of. Nothing here waits for a fixed time: every
+ * wait looks for what it wants, until a deadline after which the test fails. */
 #ifndef FL_TESTS_SUPPORT_FAKE_RUN_H
 #define FL_TESTS_SUPPORT_FAKE_RUN_H
 
-#include "control/head.h"
+#include "control/controller/run.h"
 
 #include <stdatomic.h>
 
@@ -25,14 +25,14 @@ typedef enum fake_deed {
     FAKE_DIE_LATE,    /* dies after the others have reported a lost peer */
     FAKE_HANG,        /* its link lives, it does not go on; the others run into a deadline */
     FAKE_DONE_STAYS,  /* says done and does not exit */
-    FAKE_ONE_STEP_ON, /* ignores every verdict */
+    FAKE_ONE_STEP_ON, /* ignores every command */
     FAKE_NO_LINK,     /* never opens its link */
 } fake_deed;
 
-/* Between the test, the head and the fake workers; in shared memory. */
+/* Between the test, the controller and the fake workers; in shared memory. */
 typedef struct fake_shared {
     _Atomic int64_t done[FAKE_WORKERS_MAX]; /* steps that each worker has finished */
-    _Atomic int64_t stop_at; /* the speaker was told to stop, and tells before which step; 0: not */
+    _Atomic int64_t stop_at; /* the leader was told to stop, and tells before which step; 0: not */
     atomic_int n_reports;    /* fake workers that reported a lost peer */
     atomic_bool go_on;       /* the test lets a worker that waits for it go on */
 } fake_shared;
@@ -46,15 +46,15 @@ typedef struct fake_run {
     int who;
     int64_t at_step;
     bool waits_for_test; /* the deed is done only after shared->go_on */
-    uint64_t fail_alloc; /* the head's n-th allocation fails; 0: none */
-    int terminal;        /* descriptor the head prints to; -1: RUN/stdout.txt */
+    uint64_t fail_alloc; /* the controller's n-th allocation fails; 0: none */
+    int terminal;        /* descriptor the controller prints to; -1: RUN/stdout.txt */
 
     char dir[4096]; /* of the run */
-    pid_t head;
+    pid_t controller;
     fake_shared *shared;
 } fake_run;
 
-/* What the head process left. */
+/* What the controller process left. */
 typedef struct fake_outcome {
     fl_status status;
     char message[4096]; /* fl_errmsg */
@@ -64,14 +64,14 @@ typedef struct fake_outcome {
 /* Two workers, one pipeline of two stages, 2 epochs of 5 steps, a detect of one second. */
 fake_run fake_run_of(fake_deed deed, int who, int64_t at_step);
 
-/* Make the run directory below `parent` (NULL: a fresh one) and fork the head. */
+/* Make the run directory below `parent` (NULL: a fresh one) and fork the controller. */
 void fake_start(fake_run *run);
 
-/* Wait until the head has ended; how it did. */
+/* Wait until the controller has ended; how it did. */
 fake_outcome fake_finish(fake_run *run);
 
 /* Wait for a line with `text` in a file of the run directory, for `steps` finished steps, or for
- * the head to have started `n` workers: pids [n] out. False when the deadline has passed. */
+ * the controller to have started `n` workers: pids [n] out. False when the deadline has passed. */
 bool fake_await_line(const fake_run *run, const char *file, const char *text);
 bool fake_await_steps(const fake_run *run, int64_t steps);
 bool fake_worker_pids(const fake_run *run, pid_t *pids);

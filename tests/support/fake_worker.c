@@ -1,7 +1,7 @@
 #include "support/fake_worker.h"
 
 #include "autodp/sampler.h"
-#include "control/link.h"
+#include "control/link/link.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -80,7 +80,7 @@ static int misbehave(fake_worker *w)
         while (atomic_load(&run->shared->n_reports) < run->n_workers - 1) {
             nap(1000);
         }
-        nap(20000); /* the reports are on their way to the head */
+        nap(20000); /* the reports are on their way to the controller */
         die_by(SIGKILL);
     case FAKE_HANG:
         fl_link_doing(w->link, "counting sheep");
@@ -151,11 +151,11 @@ static bool all_have_done(const fake_run *run, int64_t step)
 static bool fake_step(fake_worker *w, int64_t step)
 {
     fake_shared *shared = w->run->shared;
-    fl_verdict verdict;
+    fl_command command;
     fl_link_doing(w->link, "step");
     nap(w->run->step_us);
-    if (w->rank == 0 && fl_link_take_verdict(w->link, &verdict) &&
-        verdict.kind == FL_VERDICT_STOP && w->run->deed != FAKE_ONE_STEP_ON) {
+    if (w->rank == 0 && fl_link_take_command(w->link, &command) &&
+        command.kind == FL_COMMAND_STOP && w->run->deed != FAKE_ONE_STEP_ON) {
         atomic_store(&shared->stop_at, step + 1); /* nobody is past this step's barrier */
     }
     atomic_store(&shared->done[w->rank], step + 1);
@@ -204,7 +204,7 @@ static int fake_train(fake_worker *w)
             return 3;
         }
         if (!fake_step(w, step)) {
-            fl_link_failed(w->link, FL_EPEER, "the head ended this generation");
+            fl_link_failed(w->link, FL_EPEER, "the controller ended this generation");
             return 3;
         }
     }

@@ -2,7 +2,7 @@
 #ifndef FL_TESTS_SUPPORT_FAKE_WORKER_H
 #define FL_TESTS_SUPPORT_FAKE_WORKER_H
 
-/* For fl_head_options: context is the fake_run. Returns the exit code. */
+/* For fl_controller_options: context is the fake_run. Returns the exit code. */
 int fake_worker_main(void *context, int rank, const char *endpoint);
 
 #endif

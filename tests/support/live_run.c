@@ -2,8 +2,8 @@
 
 #include "autodp/ledger.h"
 #include "device/clock.h"
-#include "launcher/run.h"
-#include "launcher/runs.h"
+#include "launcher/run/run.h"
+#include "launcher/run/runs.h"
 #include "support/json_schema.h"
 #include "support/nap.h"
 #include "support/runs.h"
@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { STATUS_BASE = 100 }; /* the head's exit code: that, less its status */
+enum { STATUS_BASE = 100 }; /* the controller's exit code: that, less its status */
 
 static _Noreturn void be_head(const char *dir, const char *const *sets)
 {
@@ -185,7 +185,7 @@ fl_status live_finish(live_run *run)
         if (fl_left_ms(deadline_us) == 0) {
             kill(run->head, SIGKILL);
             waitpid(run->head, &wait_status, 0);
-            fail_msg("the head did not end");
+            fail_msg("the controller did not end");
         }
         nap(2000);
     }

@@ -2,7 +2,7 @@
 #ifndef FL_TESTS_SUPPORT_LIVE_RUN_H
 #define FL_TESTS_SUPPORT_LIVE_RUN_H
 
-#include "launcher/ctl_client.h"
+#include "launcher/cli/ctl_client.h"
 
 #include <frostline/status.h>
 
@@ -42,7 +42,7 @@ void live_check_ledger(const live_run *run);
 /* Wait until so many steps are done. */
 void live_await_step(live_run *run, int64_t step);
 
-/* Wait for the head to end; how it did. */
+/* Wait for the controller to end; how it did. */
 fl_status live_finish(live_run *run);
 
 /* Remove the run directory. */

@@ -1,6 +1,6 @@
 #include "support/markup.h"
 
-#include "launcher/text.h"
+#include "launcher/job/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #include "support/ranks.h"
 
-#include "autodp/store.h"
+#include "autodp/net/store.h"
 #include "device/clock.h"
 #include "support/folder.h"
 

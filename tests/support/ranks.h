@@ -13,7 +13,7 @@
 #ifndef FL_TESTS_SUPPORT_RANKS_H
 #define FL_TESTS_SUPPORT_RANKS_H
 
-#include "autodp/net.h"
+#include "autodp/net/net.h"
 
 #include <stdbool.h>
 #include <stdio.h>

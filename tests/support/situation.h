@@ -3,7 +3,7 @@
 #define FL_TESTS_SUPPORT_SITUATION_H
 
 #include "nn/model.h"
-#include "pipe/planner.h"
+#include "pipe/plan/planner.h"
 
 enum { CANDIDATES = 512, N_PARAMS = 1600 };
 

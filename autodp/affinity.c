@@ -1,0 +1,116 @@
+#include "autodp/affinity.h"
+
+#include "device/alloc.h"
+#include "device/random.h"
+
+enum { FRACTION_BITS = 24 };
+
+/* Keeps these draws apart from others by the same numbers. */
+static const uint64_t stream_of_homes = 0x686F6D6573u;
+
+fl_status fl_affinity_init(fl_affinity *homes, const int *store, int n_replicas)
+{
+    *homes = (fl_affinity){.n_replicas = n_replicas, .one = true};
+    FL_TRY(fl_alloc_array((size_t)n_replicas, sizeof *homes->store, (void **)&homes->store));
+    FL_TRY(fl_alloc_array((size_t)n_replicas, sizeof *homes->in_same, (void **)&homes->in_same));
+    for (int r = 0; r < n_replicas; r++) {
+        int first = 0;
+        while (store[first] != store[r]) {
+            first++;
+        }
+        homes->store[r] = store[r];
+        homes->in_same[r] = 0;
+        homes->in_same[first]++;
+        homes->one = homes->one && first == 0;
+    }
+    return FL_OK;
+}
+
+void fl_affinity_fini(fl_affinity *homes)
+{
+    fl_free(homes->store);
+    fl_free(homes->in_same);
+    *homes = (fl_affinity){0};
+}
+
+/* -log2((bits + 0.5) / 2^32) in units of 2^-24; above 0. The fraction comes bit by bit: the number
+ * is squared, and what exceeds 2 is a bit. */
+static uint64_t minus_log(uint32_t bits)
+{
+    uint64_t x = 2 * (uint64_t)bits + 1, log = 1; /* x of 2^33, below 1 */
+    for (; x >> 32 == 0; x <<= 1) {
+        log++;
+    }
+    log <<= FRACTION_BITS;
+    for (int i = 1; i <= FRACTION_BITS; i++) { /* x in 2^32 .. 2^33 - 1 stands for 1 .. 2 */
+        x = (x >> 1) * (x >> 1) >> 30;
+        if (x >> 33 != 0) {
+            x >>= 1;
+            log -= UINT64_C(1) << (FRACTION_BITS - i);
+        }
+    }
+    return log + 1;
+}
+
+int fl_affinity_store_of(const fl_affinity *homes, int64_t id)
+{
+    int best = 0;
+    uint64_t least = 0;
+    for (int r = 0; r < homes->n_replicas && !homes->one; r++) {
+        if (homes->in_same[r] == 0) {
+            continue;
+        }
+        uint64_t key = fl_mix64(stream_of_homes, (uint64_t)homes->store[r]);
+        uint64_t drawn = minus_log((uint32_t)(fl_mix64(key, (uint64_t)id) >> 32));
+        if (r == 0 || drawn * homes->in_same[best] < least * homes->in_same[r]) {
+            least = drawn;
+            best = r;
+        }
+    }
+    return homes->store[best];
+}
+
+static int64_t weight(const int32_t *work, int64_t i)
+{
+    if (work == NULL) {
+        return 1;
+    }
+    return work[i] > 0 ? work[i] : 0;
+}
+
+/* A replica of that store with room for so much; -1: none. */
+static int with_room(const fl_affinity *h, int store, int64_t amount, const int64_t *room)
+{
+    for (int r = 0; r < h->n_replicas; r++) {
+        if (h->store[r] == store && room[r] >= amount) {
+            return r;
+        }
+    }
+    return -1;
+}
+
+static int with_most_room(const fl_affinity *h, const int64_t *room)
+{
+    int best = 0;
+    for (int r = 1; r < h->n_replicas; r++) {
+        best = room[r] > room[best] ? r : best;
+    }
+    return best;
+}
+
+void fl_affinity_assign(const fl_affinity *homes, const int64_t *ids, const int32_t *work,
+                        int64_t n, int64_t *room, int *replica)
+{
+    for (int64_t i = 0; i < n; i++) {
+        replica[i] = with_room(homes, fl_affinity_store_of(homes, ids[i]), weight(work, i), room);
+        if (replica[i] >= 0) {
+            room[replica[i]] -= weight(work, i);
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (replica[i] < 0) {
+            replica[i] = with_most_room(homes, room);
+            room[replica[i]] -= weight(work, i);
+        }
+    }
+}

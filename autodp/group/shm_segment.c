@@ -1,0 +1,300 @@
+#include "autodp/group/shm_segment.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* A stage's buckets are no more than its layers; a stage has four channels at most. */
+enum { N_ENTRIES = 640 };
+
+typedef struct page {
+    fl_entry published; /* counts what was ever published here */
+    fl_entry entries[N_ENTRIES];
+} page;
+
+struct fl_shm_segment {
+    fl_shm_segment_options o;
+    pthread_mutex_t mutex; /* over who takes which of my entries */
+    fl_shared *shared;     /* my page; NULL: I have none */
+    fl_shared_view *views; /* [size], of the others' */
+    int64_t *pids;         /* [size] */
+    unsigned char *near;   /* [size][size]: 1 when the row's member sees the column's board */
+};
+
+/* ---- counts ---- */
+
+static void wake_all(atomic_uint *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+void fl_entry_ring(fl_entry *entry)
+{
+    atomic_fetch_add(&entry->count, 1);
+    wake_all(&entry->count);
+}
+
+static bool has_come(const atomic_uint *word, uint32_t target, uint32_t *seen)
+{
+    *seen = atomic_load(word);
+    return (int32_t)(*seen - target) >= 0;
+}
+
+/* Long enough for a message of a micro-batch that is on its way; a processor that others want is
+ * left to them meanwhile. */
+static bool comes_soon(const atomic_uint *word, uint32_t target)
+{
+    enum { AWAKE_US = 200, LOOKS = 64 };
+    int64_t end_us = fl_now_us() + AWAKE_US;
+    uint32_t seen;
+    do {
+        for (int i = 0; i < LOOKS; i++) {
+            if (has_come(word, target, &seen)) {
+                return true;
+            }
+        }
+        sched_yield();
+    } while (fl_now_us() < end_us);
+    return false;
+}
+
+/* Until somebody rings, but not for long: neither a death nor an abort rings. */
+static void sleep_on(const atomic_uint *word, uint32_t seen)
+{
+    const struct timespec slice = {.tv_nsec = 10 * 1000 * 1000};
+    (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
+}
+
+static fl_status wait_for(fl_shm_segment *b, int member, const atomic_uint *word, uint32_t target,
+                          fl_waiting how, int64_t deadline_us)
+{
+    uint32_t seen;
+    FL_TRY(fl_net_state(b->o.net));
+    if (has_come(word, target, &seen) || (how == FL_WAIT_AWAKE && comes_soon(word, target))) {
+        return FL_OK;
+    }
+    int64_t begun_us = fl_now_us(), latest_us = fl_deadline_us(b->o.wait_timeout_ms);
+    latest_us = deadline_us < latest_us ? deadline_us : latest_us;
+    for (;;) {
+        fl_status alive = fl_net_expect(b->o.net, member);
+        if (has_come(word, target, &seen)) {
+            return FL_OK; /* also the last word of one who has left */
+        }
+        FL_TRY(alive);
+        if (fl_now_us() >= latest_us) {
+            return fl_net_late(b->o.net, member, (latest_us - begun_us) / 1000);
+        }
+        sleep_on(word, seen);
+    }
+}
+
+fl_status fl_shm_segment_wait(fl_shm_segment *segment, const fl_look *look, uint32_t n,
+                              fl_waiting how, int64_t deadline_us)
+{
+    return wait_for(segment, look->member, &look->entry->count, look->begin + n, how, deadline_us);
+}
+
+/* ---- opening ---- */
+
+typedef struct card {
+    uint64_t host; /* this boot of this machine, and the name space of its process numbers */
+    int64_t pid;
+    fl_shared_key key;
+} card;
+
+static uint64_t this_host(void)
+{
+    char text[256] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    size_t n = 0;
+    if (file != NULL) {
+        n = fread(text, 1, 128, file);
+        fclose(file);
+    }
+    ssize_t more = readlink("/proc/self/ns/pid", text + n, sizeof text - n);
+    return XXH3_64bits(text, n + (more > 0 ? (size_t)more : 0));
+}
+
+static size_t memory_bytes(const fl_shm_segment *b)
+{
+    return sizeof(page) + b->o.extra_bytes;
+}
+
+static bool look_at(fl_shm_segment *b, int member, const card *theirs, const card *mine)
+{
+    b->pids[member] = theirs->pid;
+    return mine->key.id != 0 && theirs->key.id != 0 && theirs->host == mine->host &&
+           fl_shared_view_open(theirs->pid, &theirs->key, 0, memory_bytes(b), &b->views[member]) ==
+               FL_OK;
+}
+
+static fl_status meet(fl_shm_segment *b, card *cards, int64_t deadline_us)
+{
+    int size = b->o.size, me = b->o.index;
+    card mine = {.host = this_host(), .pid = getpid()};
+    if (fl_shared_create(memory_bytes(b), &b->shared) == FL_OK) {
+        mine.key = fl_shared_key_of(b->shared);
+    } else {
+        fl_log(FL_LOG_WARN, "everything goes through sockets: %s", fl_errmsg());
+    }
+    FL_TRY(
+        fl_all_gather_run(b->o.exchange, b->o.generation, &mine, sizeof mine, cards, deadline_us));
+    unsigned char *row = b->near + (int64_t)me * size;
+    for (int i = 0; i < size; i++) {
+        row[i] = i != me && look_at(b, i, &cards[i], &mine);
+    }
+    row[me] = b->shared != NULL;
+    return fl_all_gather_run(b->o.exchange, b->o.generation, row, (size_t)size, b->near,
+                             deadline_us);
+}
+
+static fl_status set_up(fl_shm_segment *b, int64_t deadline_us)
+{
+    size_t size = (size_t)b->o.size;
+    card *cards = NULL;
+    FL_TRY(fl_alloc_array(size, sizeof *b->views, (void **)&b->views));
+    FL_TRY(fl_alloc_array(size, sizeof *b->pids, (void **)&b->pids));
+    FL_TRY(fl_alloc_array(size, size, (void **)&b->near));
+    FL_TRY(fl_alloc_array(size, sizeof *cards, (void **)&cards));
+    fl_status status = meet(b, cards, deadline_us);
+    fl_free(cards);
+    return status;
+}
+
+fl_status fl_shm_segment_open(const fl_shm_segment_options *options, int64_t deadline_us,
+                              fl_shm_segment **out)
+{
+    fl_shm_segment *b = NULL;
+    FL_TRY(fl_alloc(sizeof *b, (void **)&b));
+    b->o = *options;
+    pthread_mutex_init(&b->mutex, NULL);
+    fl_status status = set_up(b, deadline_us);
+    if (status != FL_OK) {
+        fl_shm_segment_close(&b);
+        return status;
+    }
+    *out = b;
+    return FL_OK;
+}
+
+void fl_shm_segment_close(fl_shm_segment **segment)
+{
+    fl_shm_segment *b = *segment;
+    if (b == NULL) {
+        return;
+    }
+    *segment = NULL;
+    for (int i = 0; b->views != NULL && i < b->o.size; i++) {
+        fl_shared_view_close(&b->views[i]);
+    }
+    fl_shared_let_go(&b->shared); /* the last count may not have been read yet */
+    pthread_mutex_destroy(&b->mutex);
+    fl_free(b->views);
+    fl_free(b->pids);
+    fl_free(b->near);
+    fl_free(b);
+}
+
+bool fl_shm_segment_is_shared(const fl_shm_segment *segment, int a, int b)
+{
+    return segment != NULL && segment->near[(int64_t)a * segment->o.size + b] &&
+           segment->near[(int64_t)b * segment->o.size + a];
+}
+
+void *fl_shm_segment_extra(const fl_shm_segment *segment, int member)
+{
+    const void *memory =
+        member == segment->o.index ? fl_shared_data(segment->shared) : segment->views[member].data;
+    return (char *)(uintptr_t)memory + sizeof(page);
+}
+
+/* ---- entries ---- */
+
+static bool same_name(const fl_entry_name *a, const fl_entry_name *b)
+{
+    return a->kind == b->kind && a->peer == b->peer && a->id == b->id;
+}
+
+/* The one of this name; NULL: it was never published. */
+static const fl_entry *entry_of(const page *p, const fl_entry_name *name)
+{
+    for (int i = 0; i < N_ENTRIES && atomic_load(&p->entries[i].times) > 0; i++) {
+        if (same_name(&p->entries[i].name, name)) {
+            return &p->entries[i];
+        }
+    }
+    return NULL;
+}
+
+/* The one of this name, or the first that was never used; NULL: the board is full. */
+static fl_entry *place_for(page *p, const fl_entry_name *name)
+{
+    for (int i = 0; i < N_ENTRIES; i++) {
+        if (atomic_load(&p->entries[i].times) == 0 || same_name(&p->entries[i].name, name)) {
+            return &p->entries[i];
+        }
+    }
+    return NULL;
+}
+
+fl_status fl_shm_segment_publish(fl_shm_segment *segment, const fl_entry_name *name,
+                                 const fl_entry_data *data, fl_entry **out)
+{
+    page *mine = fl_shared_data(segment->shared);
+    pthread_mutex_lock(&segment->mutex);
+    fl_entry *entry = place_for(mine, name);
+    if (entry != NULL) {
+        entry->name = *name;
+        entry->data = *data;
+        entry->begin = atomic_load(&entry->count);
+        atomic_fetch_add(&entry->times, 1);
+    }
+    pthread_mutex_unlock(&segment->mutex);
+    if (entry == NULL) {
+        return fl_fail(FL_ENOMEM, "more than %d channels and buckets", N_ENTRIES);
+    }
+    fl_entry_ring(&mine->published);
+    *out = entry;
+    return FL_OK;
+}
+
+fl_status fl_shm_segment_find(fl_shm_segment *segment, int member, const fl_entry_name *name,
+                              const fl_entry *mine, int64_t deadline_us, fl_look *out)
+{
+    const page *theirs = segment->views[member].data;
+    uint32_t times = atomic_load(&mine->times);
+    for (;;) {
+        uint32_t n = atomic_load(&theirs->published.count);
+        const fl_entry *entry = entry_of(theirs, name);
+        if (entry != NULL && atomic_load(&entry->times) >= times) {
+            *out = (fl_look){entry, member, entry->begin};
+            return FL_OK;
+        }
+        FL_TRY(wait_for(segment, member, &theirs->published.count, n + 1, FL_WAIT_ASLEEP,
+                        deadline_us));
+    }
+}
+
+fl_status fl_shm_segment_view(fl_shm_segment *segment, const fl_look *look, size_t size_bytes,
+                              fl_shared_view *out)
+{
+    const fl_entry_data *data = &look->entry->data;
+    if (fl_shared_view_open(segment->pids[look->member], &data->key, (size_t)data->offset_bytes,
+                            size_bytes, out) == FL_OK) {
+        return FL_OK;
+    }
+    /* Its board could be seen, so it is the member that has gone. */
+    fl_net_abort(segment->o.net, FL_EPEER);
+    return fl_fail(FL_EPEER, "the memory of member %d cannot be seen any more: %s", look->member,
+                   fl_errmsg());
+}

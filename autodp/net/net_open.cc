@@ -1,0 +1,379 @@
+/* How the members of a net find and connect to each other. net.cc tells the whole. */
+#include "autodp/net/net_shim.h"
+
+extern "C" {
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/thread_priority.h"
+}
+
+#include <gloo/common/error.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <new>
+#include <unistd.h>
+
+namespace
+{
+
+const int64_t guard_period_ms = 20;
+const uint32_t hello_magic = 0x464c4831; /* FLH1 */
+
+uint32_t hash_text(const char *text)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (; *text != 0; text++) {
+        hash = (hash ^ uint8_t(*text)) * 16777619u;
+    }
+    return hash;
+}
+
+} // namespace
+
+namespace
+{
+
+/* Threads started while one of these lives take no signals: those are for the program's own. */
+class SignalsBlocked
+{
+  public:
+    SignalsBlocked()
+    {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, &before_);
+    }
+    ~SignalsBlocked()
+    {
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+
+  private:
+    sigset_t before_;
+};
+
+/* Ends an open that takes too long or is given up, whatever it waits in. */
+class Guard
+{
+  public:
+    Guard(const fl_net_options *options, int64_t deadline_us)
+        : options_(options), deadline_us_(deadline_us), thread_(&Guard::run, this)
+    {
+    }
+    ~Guard()
+    {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            done_ = true;
+        }
+        changed_.notify_all();
+        thread_.join();
+    }
+
+    fl_status command() const
+    {
+        return fl_status(command_.load());
+    }
+
+    /* What to wake when time is up: a pair in its connect, or a waiter on a buffer. */
+    void waits_for(gloo::transport::Pair *pair, const std::vector<char> &own, bool is_client)
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        pair_ = pair;
+        own_ = own;
+        is_client_ = is_client;
+    }
+    void waits_for(UnboundBuffer *buffer)
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        pair_ = nullptr;
+        buffer_ = buffer;
+    }
+
+  private:
+    void run()
+    {
+        std::unique_lock<std::mutex> lock(mutex_);
+        while (!done_) {
+            changed_.wait_for(lock, milliseconds(guard_period_ms));
+            if (done_) {
+                return;
+            }
+            if (command_.load() == FL_OK) {
+                if (fl_now_us() >= deadline_us_) {
+                    command_.store(FL_EDEADLINE);
+                } else if (options_->given_up != nullptr && options_->given_up(options_->context)) {
+                    command_.store(FL_ESTALE);
+                }
+            }
+            if (command_.load() != FL_OK) {
+                wake();
+            }
+        }
+    }
+
+    void wake()
+    {
+        if (buffer_ != nullptr) {
+            buffer_->abortWaitRecv();
+        }
+        if (pair_ == nullptr) {
+            return;
+        }
+        if (is_client_) {
+            pair_->close();
+            return;
+        }
+        /* A listening pair is woken by a connection, and by closing it too; but close() resets a
+         * connection that the other end may not have accepted yet. */
+        struct sockaddr_storage address;
+        memcpy(&address, own_.data(), std::min(sizeof address, own_.size()));
+        int fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (fd >= 0) {
+            (void)!connect(fd, reinterpret_cast<struct sockaddr *>(&address),
+                           address.ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                         : sizeof(struct sockaddr_in));
+            ::close(fd);
+        }
+    }
+
+    const fl_net_options *options_;
+    const int64_t deadline_us_;
+    std::atomic<int> command_{FL_OK};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool done_ = false;
+    gloo::transport::Pair *pair_ = nullptr;
+    std::vector<char> own_;
+    bool is_client_ = false;
+    UnboundBuffer *buffer_ = nullptr;
+    std::thread thread_;
+};
+
+} // namespace
+
+/* The same comparison by which Gloo decides which end connects. */
+static bool connects_to(const std::vector<char> &own, const std::vector<char> &other)
+{
+    struct sockaddr_storage a, b;
+    memcpy(&a, own.data(), std::min(sizeof a, own.size()));
+    memcpy(&b, other.data(), std::min(sizeof b, other.size()));
+    if (a.ss_family == AF_INET) {
+        auto *x = reinterpret_cast<struct sockaddr_in *>(&a);
+        auto *y = reinterpret_cast<struct sockaddr_in *>(&b);
+        int order = memcmp(&x->sin_addr, &y->sin_addr, sizeof x->sin_addr);
+        return order != 0 ? order > 0 : x->sin_port > y->sin_port;
+    }
+    auto *x = reinterpret_cast<struct sockaddr_in6 *>(&a);
+    auto *y = reinterpret_cast<struct sockaddr_in6 *>(&b);
+    int order = memcmp(&x->sin6_addr, &y->sin6_addr, sizeof x->sin6_addr);
+    return order != 0 ? order > 0 : x->sin6_port > y->sin6_port;
+}
+
+/* Gloo's own look-up goes astray on a name that does not resolve; a numeric address is safe. */
+static fl_status numeric_host(const char *host, std::string &out)
+{
+    struct addrinfo hints, *found = nullptr;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_STREAM;
+    int rc = getaddrinfo(host, nullptr, &hints, &found);
+    if (rc != 0) {
+        return fl_fail(FL_EINVAL, "address to listen on '%s': %s", host, gai_strerror(rc));
+    }
+    char text[NI_MAXHOST];
+    rc = getnameinfo(found->ai_addr, found->ai_addrlen, text, sizeof text, nullptr, 0,
+                     NI_NUMERICHOST);
+    freeaddrinfo(found);
+    if (rc != 0) {
+        return fl_fail(FL_EINVAL, "address to listen on '%s': %s", host, gai_strerror(rc));
+    }
+    out = text;
+    return FL_OK;
+}
+
+/* kv->get, but given up when the guard says so. */
+static fl_status get_addresses(const fl_net_options *o, const Guard &guard, int64_t deadline_us,
+                               int peer, size_t expected, std::vector<char> &out)
+{
+    const int64_t slice_ms = 100;
+    char key[256];
+    snprintf(key, sizeof key, "%s/%d", o->name, peer);
+    for (;;) {
+        void *data = nullptr;
+        size_t size_bytes = 0;
+        int64_t slice_us = std::min(deadline_us, fl_deadline_us(slice_ms));
+        fl_status status = o->kv->get(o->kv->self, key, slice_us, &data, &size_bytes);
+        if (status == FL_OK) {
+            if (size_bytes == expected) {
+                out.assign(static_cast<char *>(data), static_cast<char *>(data) + size_bytes);
+            } else {
+                status = fl_fail(FL_EFORMAT, "address of member %d has %zu bytes, expected %zu",
+                                 peer, size_bytes, expected);
+            }
+            fl_free(data);
+            return status;
+        }
+        if (status != FL_EDEADLINE) {
+            return fl_within(status, "address of member %d", peer);
+        }
+        if (guard.command() != FL_OK) {
+            return fl_fail(guard.command(), "waiting for the address of member %d", peer);
+        }
+        if (fl_now_us() >= deadline_us) {
+            return fl_fail(FL_EDEADLINE, "member %d did not come", peer);
+        }
+    }
+}
+
+static fl_status connect_all(fl_net *net, const fl_net_options *o, Guard &guard,
+                             int64_t deadline_us)
+{
+    /* Rank i's value: its addresses for all others in order, each of the same size. */
+    std::vector<char> mine;
+    size_t address_bytes = 0;
+    for (int peer = 0; peer < net->size; peer++) {
+        if (peer != net->rank) {
+            std::vector<char> address = net->context->createPair(peer)->address().bytes();
+            address_bytes = address.size();
+            mine.insert(mine.end(), address.begin(), address.end());
+        }
+    }
+    char key[256];
+    snprintf(key, sizeof key, "%s/%d", o->name, net->rank);
+    FL_TRY(o->kv->set(o->kv->self, key, mine.data(), mine.size()));
+    for (int peer = 0; peer < net->size; peer++) {
+        if (peer == net->rank) {
+            continue;
+        }
+        std::vector<char> all;
+        FL_TRY(get_addresses(o, guard, deadline_us, peer, mine.size(), all));
+        auto slot = [&](int owner, int other) {
+            return std::ptrdiff_t(address_bytes) * (other > owner ? other - 1 : other);
+        };
+        auto begin = all.begin() + slot(peer, net->rank);
+        std::vector<char> other(begin, begin + std::ptrdiff_t(address_bytes));
+        auto from = mine.begin() + slot(net->rank, peer);
+        std::vector<char> own(from, from + std::ptrdiff_t(address_bytes));
+        auto *pair = net->context->getPair(peer).get();
+        guard.waits_for(pair, own, connects_to(own, other));
+        try {
+            pair->connect(other);
+        } catch (const std::exception &failure) {
+            guard.waits_for(nullptr);
+            fl_status why = guard.command() != FL_OK ? guard.command() : FL_EPEER;
+            return fl_fail(why, "connecting to member %d: %s", peer, fl__net_plain(failure.what()));
+        }
+        guard.waits_for(nullptr);
+        if (guard.command() != FL_OK) {
+            return fl_fail(guard.command(), "connecting to member %d", peer);
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status say_hello(fl_net *net, Guard &guard)
+{
+    const size_t me = size_t(net->rank), each = sizeof(Hello);
+    net->hellos.assign(size_t(net->size), Hello());
+    net->hellos[me] = {hello_magic, uint32_t(net->rank), uint32_t(net->size),
+                       hash_text(net->name.c_str())};
+    net->hello_buffer =
+        net->context->createUnboundBuffer(net->hellos.data(), net->hellos.size() * each);
+    guard.waits_for(net->hello_buffer.get());
+    for (int peer = 0; peer < net->size; peer++) {
+        if (peer != net->rank) {
+            net->hello_buffer->recv(peer, tag_hello, size_t(peer) * each, each);
+            net->bye_buffer->recv(peer, tag_bye, size_t(peer), 1);
+            net->hello_buffer->send(peer, tag_hello, me * each, each);
+        }
+    }
+    for (int i = 0; i < net->size - 1; i++) {
+        if (!net->hello_buffer->waitRecv(nullptr, std::chrono::hours(24))) {
+            break;
+        }
+    }
+    fl_status command = guard.command();
+    guard.waits_for(nullptr);
+    for (int peer = 0; peer < net->size; peer++) {
+        const Hello &hello = net->hellos[size_t(peer)];
+        if (hello.magic == 0) {
+            return fl_fail(command != FL_OK ? command : FL_EPEER, "no hello from member %d", peer);
+        }
+        if (hello.magic != hello_magic || hello.rank != uint32_t(peer) ||
+            hello.size != uint32_t(net->size) || hello.name_hash != net->hellos[me].name_hash) {
+            return fl_fail(FL_ESTALE, "member %d is of another net (rank %u of %u)", peer,
+                           hello.rank, hello.size);
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status open_mesh(fl_net *net, const fl_net_options *o)
+{
+    std::string host;
+    FL_TRY(numeric_host(o->host == nullptr ? "127.0.0.1" : o->host, host));
+    int64_t deadline_us = fl_deadline_us(o->open_timeout_ms);
+    fl_thread_raise_priority(true); /* for the device's event thread */
+    net->device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(host.c_str()));
+    fl_thread_raise_priority(false);
+    net->context = net->device->createContext(net->rank, net->size);
+    net->context->setTimeout(gloo::kNoTimeout); /* while connecting: the guard knows better */
+    net->bye_buffer = net->context->createUnboundBuffer(net->byes.data(), net->byes.size());
+    Guard guard(o, deadline_us);
+    FL_TRY(connect_all(net, o, guard, deadline_us));
+    return say_hello(net, guard);
+}
+
+extern "C" fl_status fl_net_open(const fl_net_options *options, fl_net **out)
+{
+    if (options->size < 1 || options->rank < 0 || options->rank >= options->size) {
+        return fl_fail(FL_EINVAL, "rank %d of %d members", options->rank, options->size);
+    }
+    struct sigaction action;
+    if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
+        signal(SIGPIPE, SIG_IGN); /* writing to a dead peer is an error here, not a signal */
+    }
+    void *memory = nullptr;
+    FL_TRY(fl_alloc(sizeof(fl_net), &memory));
+    fl_net *net = new (memory) fl_net();
+    SignalsBlocked blocked;
+    fl_status status = FL_OK;
+    try {
+        net->rank = options->rank;
+        net->size = options->size;
+        net->wait_timeout_ms = options->wait_timeout_ms;
+        net->name = options->name;
+        net->byes.assign(size_t(net->size), 0);
+        net->never.assign(size_t(net->size), 0);
+        net->spare.assign(size_t(net->size), false);
+        net->lost.assign(size_t(net->size), false);
+        net->left.assign(size_t(net->size), false);
+        if (net->size > 1) {
+            status = open_mesh(net, options);
+            if (status == FL_OK) {
+                net->watch = std::thread(fl__net_watch, net);
+            }
+        }
+    } catch (const std::bad_alloc &) {
+        status = fl_fail(FL_ENOMEM, "out of memory");
+    } catch (const gloo::IoException &failure) {
+        status = fl_fail(FL_EPEER, "%s", fl__net_plain(failure.what()));
+    } catch (const std::exception &failure) {
+        status = fl_fail(FL_EIO, "%s", fl__net_plain(failure.what()));
+    }
+    if (status != FL_OK) {
+        status = fl_within(status, "opening net %s, member %d of %d", options->name, options->rank,
+                           options->size);
+        net->~fl_net();
+        fl_free(net);
+        return status;
+    }
+    *out = net;
+    return FL_OK;
+}

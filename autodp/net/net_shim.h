@@ -1,0 +1,87 @@
+/* The parts of the shim over Gloo: what its files share. */
+#ifndef FL_AUTODP_NET_NET_SHIM_H
+#define FL_AUTODP_NET_NET_SHIM_H
+
+#include "autodp/net/net.h"
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+using gloo::transport::UnboundBuffer;
+using std::chrono::milliseconds;
+
+/* The callers' tags have a kind of 1 to 254 in their highest byte; these are the shim's own. */
+const uint64_t tag_hello = uint64_t(255) << 56;
+const uint64_t tag_bye = tag_hello + 1;
+const uint64_t tag_watch = tag_hello + 2; /* and above: a fresh one for each watch buffer */
+
+const char bye_mark = 'B';
+
+/* What a member says first, so that a stranger or a wrong wiring is noticed. */
+struct Hello {
+    uint32_t magic, rank, size, name_hash;
+};
+
+struct fl_net_buffer {
+    fl_net *net;
+    std::unique_ptr<UnboundBuffer> unbound;
+    fl_net_buffer *previous, *next;
+    std::atomic<int> send_peer, recv_peer; /* of the operation started last */
+    std::atomic<int> under_way;            /* operations started and not finished */
+};
+
+struct fl_net {
+    int rank, size;
+    int64_t wait_timeout_ms;
+    std::string name;
+    std::shared_ptr<gloo::transport::Device> device;
+    std::shared_ptr<gloo::transport::Context> context;
+
+    std::mutex mutex; /* guards everything below but the atomics */
+    fl_net_buffer *buffers;
+    UnboundBuffer *watched;
+    char reason[512];          /* written once, before the state is */
+    std::atomic<int> state;    /* fl_status */
+    std::atomic<bool> leaving; /* the watch thread is to end */
+    bool disconnected;
+    std::vector<bool> spare, lost; /* [size] */
+    std::vector<bool> left;        /* [size]; the watch thread writes it */
+    std::thread watch;
+
+    std::vector<Hello> hellos; /* [size]; mine is what I send */
+    std::vector<char> byes;    /* [size]; bye_mark once it came; mine is what I send */
+    std::vector<char> never;   /* [size]; where the watch receives would go */
+    std::unique_ptr<UnboundBuffer> hello_buffer, bye_buffer;
+};
+
+/* net.cc. FL_OK never; the reason why the net is broken. */
+fl_status fl__net_refused(fl_net *net);
+
+/* The first reason stays. Wakes all waiters, and the watch thread. */
+void fl__net_break(fl_net *net, fl_status why, const char *reason);
+
+/* A spare peer that died is lost, and nothing else is; the net breaks for any other. */
+void fl__net_lose(fl_net *net, int peer, const char *reason);
+
+/* Gloo tells its failures apart by their text alone. */
+bool fl__net_is_timeout(const char *what);
+
+/* The text without the source position that Gloo puts before it. */
+const char *fl__net_plain(const char *what);
+
+/* net_watch.cc. The watch thread's life, and the connections' end. */
+void fl__net_watch(fl_net *net);
+
+/* Nothing moves any more once the connections are closed, whatever was under way. */
+void fl__net_disconnect(fl_net *net);
+
+#endif

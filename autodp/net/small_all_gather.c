@@ -1,0 +1,247 @@
+/* One round, with two slots so that a fast member may be one round ahead:
+ *
+ *   direct:       every member  -> every other
+ *   through 0:    1 .. N-1 -> 0 (blobs), then 0 -> 1 .. N-1 (the table of all blobs)
+ *
+ * A message is a head and its payload; the head bears the generation, the round and the size. */
+#include "autodp/net/small_all_gather.h"
+
+#include "device/alloc.h"
+
+#include <string.h>
+
+enum { N_SLOTS = 2 };
+
+typedef struct head {
+    uint32_t generation;
+    uint32_t status; /* of the table: what member 0 found wrong with the blobs, as -fl_status */
+    uint64_t round;
+    uint64_t size_bytes;
+} head;
+
+struct fl_all_gather {
+    fl_net *net;
+    int rank, size;
+    bool direct;
+    uint64_t tag;
+    uint64_t round, n_posted;    /* rounds done, and rounds whose messages are expected */
+    size_t blob_bytes;           /* head and max_bytes */
+    size_t in_bytes;             /* of one incoming message at most */
+    unsigned char *in, *out;     /* in [N_SLOTS][size][in_bytes], out [size * max + head] */
+    fl_net_buffer **in_buffers;  /* [N_SLOTS][size]; NULL where nothing comes from */
+    fl_net_buffer **out_buffers; /* [size] */
+};
+
+static bool linked(const fl_all_gather *x, int peer)
+{
+    return peer != x->rank && (x->direct || x->rank == 0 || peer == 0);
+}
+
+static size_t slot_of(const fl_all_gather *x, uint64_t round, int peer)
+{
+    return (size_t)(round % N_SLOTS) * (size_t)x->size + (size_t)peer;
+}
+
+/* What fails because a spare peer is gone is no failure. */
+static fl_status unless_lost(const fl_all_gather *x, int peer, fl_status status)
+{
+    return status != FL_OK && fl_net_lost(x->net, peer) && fl_net_state(x->net) == FL_OK ? FL_OK
+                                                                                         : status;
+}
+
+/* Expect the messages of this round and the next. Before anything is sent in this round: who has
+ * finished it may send the next, or leave, and from who has left nothing can be expected. */
+static fl_status post(fl_all_gather *x)
+{
+    for (; x->n_posted <= x->round + 1; x->n_posted++) {
+        for (int peer = 0; peer < x->size; peer++) {
+            if (linked(x, peer)) {
+                FL_TRY(unless_lost(x, peer,
+                                   fl_net_recv(x->in_buffers[slot_of(x, x->n_posted, peer)], peer,
+                                               x->tag, 0, x->in_bytes)));
+            }
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status make_buffers(fl_all_gather *x, size_t out_bytes)
+{
+    size_t n_in = (size_t)N_SLOTS * (size_t)x->size;
+    FL_TRY(fl_alloc_array(n_in, x->in_bytes, (void **)&x->in));
+    FL_TRY(fl_alloc(out_bytes, (void **)&x->out));
+    FL_TRY(fl_alloc_array(n_in, sizeof *x->in_buffers, (void **)&x->in_buffers));
+    FL_TRY(fl_alloc_array((size_t)x->size, sizeof *x->out_buffers, (void **)&x->out_buffers));
+    for (int peer = 0; peer < x->size; peer++) {
+        if (!linked(x, peer)) {
+            continue;
+        }
+        FL_TRY(fl_net_buffer_create(x->net, x->out, out_bytes, &x->out_buffers[peer]));
+        for (uint64_t s = 0; s < N_SLOTS; s++) {
+            size_t i = slot_of(x, s, peer);
+            FL_TRY(fl_net_buffer_create(x->net, x->in + i * x->in_bytes, x->in_bytes,
+                                        &x->in_buffers[i]));
+        }
+    }
+    return FL_OK;
+}
+
+fl_status fl_all_gather_create(fl_net *net, int rank, int size, int most_direct, uint64_t tag,
+                               size_t max_bytes, fl_all_gather **out)
+{
+    fl_all_gather *x = NULL;
+    FL_TRY(fl_alloc(sizeof *x, (void **)&x));
+    x->net = net;
+    x->rank = rank;
+    x->size = size;
+    x->direct = size <= most_direct;
+    x->tag = tag;
+    x->blob_bytes = sizeof(head) + max_bytes;
+    size_t table_bytes = sizeof(head) + max_bytes * (size_t)size;
+    x->in_bytes = x->direct || rank == 0 ? x->blob_bytes : table_bytes;
+    fl_status status = make_buffers(x, table_bytes);
+    if (status != FL_OK) {
+        fl_all_gather_destroy(&x);
+        return status;
+    }
+    *out = x;
+    return FL_OK;
+}
+
+void fl_all_gather_destroy(fl_all_gather **exchange)
+{
+    fl_all_gather *x = *exchange;
+    if (x == NULL) {
+        return;
+    }
+    *exchange = NULL;
+    for (int i = 0; x->in_buffers != NULL && i < N_SLOTS * x->size; i++) {
+        fl_net_buffer_destroy(&x->in_buffers[i]);
+    }
+    for (int i = 0; x->out_buffers != NULL && i < x->size; i++) {
+        fl_net_buffer_destroy(&x->out_buffers[i]);
+    }
+    fl_free(x->in_buffers);
+    fl_free(x->out_buffers);
+    fl_free(x->in);
+    fl_free(x->out);
+    fl_free(x);
+}
+
+static fl_status check_head(const fl_all_gather *x, const head *h, int peer, uint32_t generation,
+                            size_t size_bytes)
+{
+    if (h->generation != generation) {
+        return fl_fail(FL_ESTALE, "member %d is in generation %u, member %d in %u", peer,
+                       h->generation, x->rank, generation);
+    }
+    if (h->size_bytes != size_bytes || h->round != x->round) {
+        return fl_fail(FL_EINTERNAL, "member %d gave %llu bytes in round %llu, not %zu in %llu",
+                       peer, (unsigned long long)h->size_bytes, (unsigned long long)h->round,
+                       size_bytes, (unsigned long long)x->round);
+    }
+    return FL_OK;
+}
+
+static fl_status send_to_all(fl_all_gather *x, size_t message_bytes)
+{
+    for (int peer = 0; peer < x->size; peer++) {
+        if (linked(x, peer)) {
+            FL_TRY(unless_lost(x, peer,
+                               fl_net_send(x->out_buffers[peer], peer, x->tag, 0, message_bytes)));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status wait_sent(fl_all_gather *x, int64_t deadline_us)
+{
+    for (int peer = 0; peer < x->size; peer++) {
+        if (linked(x, peer)) {
+            FL_TRY(unless_lost(x, peer, fl_net_wait_send(x->out_buffers[peer], deadline_us)));
+        }
+    }
+    return FL_OK;
+}
+
+/* Receive the blobs of all linked members into all; *found is the first thing wrong with them. */
+static fl_status collect(fl_all_gather *x, uint32_t generation, size_t size_bytes,
+                         unsigned char *all, fl_status *found, int64_t deadline_us)
+{
+    for (int peer = 0; peer < x->size; peer++) {
+        if (!linked(x, peer)) {
+            continue;
+        }
+        size_t slot = slot_of(x, x->round, peer);
+        fl_status came = fl_net_wait_recv(x->in_buffers[slot], deadline_us);
+        FL_TRY(unless_lost(x, peer, came));
+        if (came != FL_OK) {
+            memset(all + (size_t)peer * size_bytes, 0, size_bytes);
+            continue;
+        }
+        const unsigned char *message = x->in + slot * x->in_bytes;
+        head h;
+        memcpy(&h, message, sizeof h);
+        fl_status status = check_head(x, &h, peer, generation, size_bytes);
+        if (status == FL_OK) {
+            memcpy(all + (size_t)peer * size_bytes, message + sizeof h, size_bytes);
+        } else if (*found == FL_OK) {
+            *found = status;
+        }
+    }
+    return FL_OK;
+}
+
+/* The table from member 0. */
+static fl_status take_table(fl_all_gather *x, uint32_t generation, size_t size_bytes,
+                            unsigned char *all, fl_status *found, int64_t deadline_us)
+{
+    size_t slot = slot_of(x, x->round, 0);
+    FL_TRY(fl_net_wait_recv(x->in_buffers[slot], deadline_us));
+    const unsigned char *message = x->in + slot * x->in_bytes;
+    head h;
+    memcpy(&h, message, sizeof h);
+    *found = check_head(x, &h, 0, generation, size_bytes);
+    if (*found == FL_OK && h.status != 0) {
+        *found = fl_fail((fl_status) - (int)h.status,
+                         "members differ in generation or size, as member 0 saw it");
+    }
+    if (*found == FL_OK) {
+        memcpy(all, message + sizeof h, size_bytes * (size_t)x->size);
+    }
+    return FL_OK;
+}
+
+fl_status fl_all_gather_run(fl_all_gather *x, uint32_t generation, const void *mine,
+                            size_t size_bytes, void *all, int64_t deadline_us)
+{
+    if (size_bytes > x->blob_bytes - sizeof(head)) {
+        return fl_fail(FL_EINVAL, "%zu bytes are more than the %zu of an exchange", size_bytes,
+                       x->blob_bytes - sizeof(head));
+    }
+    FL_TRY(post(x));
+    unsigned char *rows = all;
+    memmove(rows + (size_t)x->rank * size_bytes, mine, size_bytes);
+    fl_status found = FL_OK;
+    head h = {.generation = generation, .round = x->round, .size_bytes = size_bytes};
+    bool through_me = !x->direct && x->rank == 0;
+    if (!through_me) {
+        memcpy(x->out, &h, sizeof h);
+        memcpy(x->out + sizeof h, rows + (size_t)x->rank * size_bytes, size_bytes);
+        FL_TRY(send_to_all(x, sizeof h + size_bytes));
+    }
+    if (x->direct || through_me) {
+        FL_TRY(collect(x, generation, size_bytes, rows, &found, deadline_us));
+    } else {
+        FL_TRY(take_table(x, generation, size_bytes, rows, &found, deadline_us));
+    }
+    if (through_me) {
+        h.status = (uint32_t) - (int)found;
+        memcpy(x->out, &h, sizeof h);
+        memcpy(x->out + sizeof h, rows, size_bytes * (size_t)x->size);
+        FL_TRY(send_to_all(x, sizeof h + size_bytes * (size_t)x->size));
+    }
+    FL_TRY(wait_sent(x, deadline_us));
+    x->round++;
+    return found;
+}

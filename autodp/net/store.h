@@ -1,0 +1,35 @@
+/* The rendezvous store: the controller keeps it, workers ask for it over ZeroMQ.
+ * The keeper is a passive table: control/ feeds it requests and sends what it answers. */
+#ifndef FL_AUTODP_NET_STORE_H
+#define FL_AUTODP_NET_STORE_H
+
+#include "autodp/net/net.h"
+
+typedef struct fl_store fl_store;
+
+fl_status fl_store_create(fl_store **out) FL_MUST_CHECK;
+void fl_store_destroy(fl_store **store);
+
+/* What the keeper answers through: `to` [to_bytes] is whoever asked (an opaque ZeroMQ identity). */
+typedef void fl_store_reply(void *context, const void *to, size_t to_bytes, const void *message,
+                            size_t size_bytes);
+
+/* Handle one request. Malformed ones are answered with an error and change nothing. A get for a
+ * key that is not there yet is parked and answered when it is set.
+ * Limits: keys of 256 bytes, values of 1 MiB, 65,536 keys, 4,096 parked. */
+void fl_store_handle(fl_store *store, const void *from, size_t from_bytes, const void *request,
+                     size_t size_bytes, fl_store_reply *reply, void *context);
+
+/* Forget all keys that begin with `prefix` (an old generation's). */
+void fl_store_forget(fl_store *store, const char *prefix);
+
+/* A client's side: its own ZeroMQ socket to `endpoint` ("ipc://..." or "tcp://..."). The socket
+ * talks to a ROUTER whose messages to and from the store begin with a frame "store".
+ * One thread at a time. */
+typedef struct fl_store_client fl_store_client;
+fl_status fl_store_connect(void *zmq_context, const char *endpoint,
+                           fl_store_client **out) FL_MUST_CHECK;
+void fl_store_disconnect(fl_store_client **client);
+fl_kv fl_store_kv(fl_store_client *client); /* borrows the client */
+
+#endif

@@ -1,0 +1,190 @@
+#include "autodp/net/store.h"
+
+#include "autodp/net/store_wire.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <zmq.h>
+
+enum { SET_TIMEOUT_MS = 10000 };
+
+struct fl_store_client {
+    void *socket; /* DEALER */
+    uint64_t last_id;
+};
+
+static fl_status zmq_failed(const char *what)
+{
+    return fl_fail(FL_EIO, "store: %s: %s", what, zmq_strerror(errno));
+}
+
+fl_status fl_store_connect(void *zmq_context, const char *endpoint, fl_store_client **out)
+{
+    fl_store_client *client = NULL;
+    FL_TRY(fl_alloc(sizeof *client, (void **)&client));
+    client->socket = zmq_socket(zmq_context, ZMQ_DEALER);
+    fl_status status = FL_OK;
+    int zero = 0;
+    if (client->socket == NULL) {
+        status = zmq_failed("socket");
+    } else if (zmq_setsockopt(client->socket, ZMQ_LINGER, &zero, sizeof zero) != 0 ||
+               zmq_connect(client->socket, endpoint) != 0) {
+        status = zmq_failed(endpoint);
+    }
+    if (status != FL_OK) {
+        fl_store_disconnect(&client);
+        return status;
+    }
+    *out = client;
+    return FL_OK;
+}
+
+void fl_store_disconnect(fl_store_client **client)
+{
+    if (*client != NULL) {
+        if ((*client)->socket != NULL) {
+            zmq_close((*client)->socket);
+        }
+        fl_free(*client);
+        *client = NULL;
+    }
+}
+
+static fl_status ask(fl_store_client *client, fl_store_op op, const char *key, const void *value,
+                     size_t value_bytes)
+{
+    size_t key_bytes = strlen(key);
+    if (key_bytes == 0 || key_bytes > FL_STORE_KEY_MAX || value_bytes > FL_STORE_VALUE_MAX) {
+        return fl_fail(FL_EINVAL, "store: a key of %zu bytes and a value of %zu (at most %d, %d)",
+                       key_bytes, value_bytes, FL_STORE_KEY_MAX, FL_STORE_VALUE_MAX);
+    }
+    fl_store_request head = {FL_STORE_REQUEST_MAGIC, (uint32_t)op, ++client->last_id,
+                             (uint32_t)key_bytes, (uint32_t)value_bytes};
+    size_t size_bytes = sizeof head + key_bytes + value_bytes;
+    zmq_msg_t message;
+    if (zmq_msg_init_size(&message, size_bytes) != 0) {
+        return zmq_failed("request");
+    }
+    unsigned char *at = zmq_msg_data(&message);
+    memcpy(at, &head, sizeof head);
+    memcpy(at + sizeof head, key, key_bytes);
+    if (value_bytes > 0) {
+        memcpy(at + sizeof head + key_bytes, value, value_bytes);
+    }
+    if (zmq_send(client->socket, "store", 5, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
+        zmq_msg_send(&message, client->socket, ZMQ_DONTWAIT) < 0) {
+        zmq_msg_close(&message);
+        return zmq_failed("request");
+    }
+    return FL_OK;
+}
+
+/* The payload of the next message, whatever frames it has; *size_bytes 0 when it is not ours. */
+static fl_status next_message(fl_store_client *client, zmq_msg_t *payload)
+{
+    int more = 1;
+    bool ours = false;
+    for (int frame = 0; more; frame++) {
+        zmq_msg_close(payload);
+        zmq_msg_init(payload);
+        if (zmq_msg_recv(payload, client->socket, ZMQ_DONTWAIT) < 0) {
+            return zmq_failed("reply");
+        }
+        more = zmq_msg_more(payload);
+        if (frame == 0) {
+            ours = zmq_msg_size(payload) == 5 && memcmp(zmq_msg_data(payload), "store", 5) == 0;
+        } else {
+            ours = ours && frame == 1;
+        }
+    }
+    if (!ours) {
+        zmq_msg_close(payload);
+        zmq_msg_init(payload);
+    }
+    return FL_OK;
+}
+
+static bool is_reply(const fl_store_client *client, zmq_msg_t *payload, fl_store_answer *head)
+{
+    if (zmq_msg_size(payload) < sizeof *head) {
+        return false;
+    }
+    memcpy(head, zmq_msg_data(payload), sizeof *head);
+    return head->magic == FL_STORE_REPLY_MAGIC && head->id == client->last_id &&
+           zmq_msg_size(payload) == sizeof *head + head->value_bytes;
+}
+
+static fl_status wait_readable(fl_store_client *client, int64_t deadline_us)
+{
+    zmq_pollitem_t item = {.socket = client->socket, .events = ZMQ_POLLIN};
+    for (;;) {
+        int64_t left_ms = fl_left_ms(deadline_us);
+        int rc = zmq_poll(&item, 1, left_ms > INT_MAX ? INT_MAX : (long)left_ms);
+        if (rc > 0) {
+            return FL_OK;
+        }
+        if (rc < 0 && errno != EINTR) {
+            return zmq_failed("waiting");
+        }
+        if (fl_now_us() >= deadline_us) {
+            return fl_fail(FL_EDEADLINE, "store: no answer in time");
+        }
+    }
+}
+
+/* Wait for the reply to the last request; older ones, whose deadline had passed, are dropped. */
+static fl_status await(fl_store_client *client, int64_t deadline_us, zmq_msg_t *payload,
+                       fl_store_answer *head)
+{
+    do {
+        FL_TRY(wait_readable(client, deadline_us));
+        FL_TRY(next_message(client, payload));
+    } while (!is_reply(client, payload, head));
+    if (head->status != FL_OK) {
+        return fl_fail((fl_status)head->status, "store: %s",
+                       fl_status_text((fl_status)head->status));
+    }
+    return FL_OK;
+}
+
+static fl_status kv_set(void *self, const char *key, const void *data, size_t size_bytes)
+{
+    fl_store_client *client = self;
+    FL_TRY(ask(client, FL_STORE_SET, key, data, size_bytes));
+    zmq_msg_t payload;
+    fl_store_answer head;
+    zmq_msg_init(&payload);
+    fl_status status = await(client, fl_deadline_us(SET_TIMEOUT_MS), &payload, &head);
+    zmq_msg_close(&payload);
+    return status == FL_OK ? FL_OK : fl_within(status, "setting '%s'", key);
+}
+
+static fl_status kv_get(void *self, const char *key, int64_t deadline_us, void **data,
+                        size_t *size_bytes)
+{
+    fl_store_client *client = self;
+    FL_TRY(ask(client, FL_STORE_GET, key, NULL, 0));
+    zmq_msg_t payload;
+    fl_store_answer head;
+    zmq_msg_init(&payload);
+    void *copy = NULL;
+    fl_status status = await(client, deadline_us, &payload, &head);
+    if (status == FL_OK) {
+        status = fl_alloc(head.value_bytes, &copy);
+    }
+    if (status == FL_OK) {
+        memcpy(copy, (const unsigned char *)zmq_msg_data(&payload) + sizeof head, head.value_bytes);
+        *data = copy;
+        *size_bytes = head.value_bytes;
+    }
+    zmq_msg_close(&payload);
+    return status == FL_OK ? FL_OK : fl_within(status, "getting '%s'", key);
+}
+
+fl_kv fl_store_kv(fl_store_client *client)
+{
+    return (fl_kv){.self = client, .set = kv_set, .get = kv_get};
+}

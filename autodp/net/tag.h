@@ -1,0 +1,22 @@
+/* Tags of the messages of one net: a kind, and which one of that kind. */
+#ifndef FL_AUTODP_NET_TAG_H
+#define FL_AUTODP_NET_TAG_H
+
+#include <stdint.h>
+
+typedef enum fl_tag_kind {
+    FL_TAG_CHANNEL = 1,
+    FL_TAG_BUCKET,
+    FL_TAG_GROUP_ALL_REDUCE,
+    FL_TAG_BROADCAST,
+    FL_TAG_MESSAGE_BROADCAST,
+    FL_TAG_MESSAGE_ALL_GATHER,
+    FL_TAG_TRANSFER,
+} fl_tag_kind;
+
+static inline uint64_t fl_tag(fl_tag_kind kind, uint32_t id)
+{
+    return (uint64_t)kind << 56 | id;
+}
+
+#endif

@@ -1,0 +1,120 @@
+#include "control/controller/run_stats.h"
+
+#include <math.h>
+
+void fl_run_stats_init(fl_run_stats *stats, int64_t n_samples, int64_t batch, int64_t n_steps,
+                       int64_t n_epochs, bool evaluates)
+{
+    *stats = (fl_run_stats){.n_steps = n_steps, .n_epochs = n_epochs, .evaluates = evaluates};
+    stats->steps_per_epoch = batch > 0 ? (n_samples + batch - 1) / batch : 0;
+    if (stats->steps_per_epoch > 0) { /* a limit on the steps may leave fewer epochs */
+        int64_t begun = (n_steps + stats->steps_per_epoch - 1) / stats->steps_per_epoch;
+        stats->n_epochs = begun < n_epochs ? begun : n_epochs;
+    }
+}
+
+bool fl_run_stats_step(fl_run_stats *stats, const fl_step_report *report, int64_t at_us)
+{
+    if (stats->steps > 0 && report->step <= stats->last.step) {
+        return false;
+    }
+    if (stats->steps == 0) {
+        stats->first_us = at_us - (int64_t)(report->ms * 1000);
+    }
+    if (stats->now.steps == 0) {
+        stats->now.epoch = report->epoch;
+    }
+    stats->last = *report;
+    stats->last_us = at_us;
+    stats->steps++;
+    stats->samples += report->samples;
+    stats->tokens += report->tokens;
+    stats->step_ms += report->ms;
+    stats->eval_ms += stats->pending_eval_ms;
+    stats->pending_eval_ms = 0;
+    stats->now.steps++;
+    stats->now.samples += report->samples;
+    stats->now.loss_sum += report->loss;
+    stats->now.ms += report->ms;
+    int64_t slot = stats->n_window++ % FL_RUN_STATS_WINDOW;
+    stats->window_ms[slot] = report->ms;
+    stats->window_samples[slot] = report->samples;
+    return true;
+}
+
+bool fl_run_stats_eval(fl_run_stats *stats, const fl_eval_report *report)
+{
+    if (stats->any_eval && report->epoch <= stats->last_eval.epoch) {
+        return false;
+    }
+    stats->any_eval = true;
+    stats->last_eval = *report;
+    stats->pending_eval_ms += report->ms;
+    stats->now.evaluated = true;
+    stats->now.eval = *report;
+    return true;
+}
+
+void fl_run_stats_idle(fl_run_stats *stats, double ms)
+{
+    stats->pending_eval_ms += ms;
+}
+
+bool fl_run_stats_epoch_over(fl_run_stats *stats, bool no_more)
+{
+    fl_epoch_stats *now = &stats->now;
+    bool all_steps = now->steps > 0 && now->steps >= stats->steps_per_epoch;
+    bool last_step = now->steps > 0 && stats->steps >= stats->n_steps;
+    bool over = (all_steps || last_step || no_more) && now->steps > 0 &&
+                (now->evaluated || (!stats->evaluates && !no_more));
+    if (!over) {
+        return false;
+    }
+    stats->epochs += all_steps;
+    stats->past = *now;
+    stats->now = (fl_epoch_stats){.epoch = now->epoch + 1};
+    return true;
+}
+
+double fl_run_stats_rate(const fl_run_stats *stats, double span_ms, double *ms_per_step)
+{
+    double ms = 0;
+    int64_t samples = 0, steps = 0;
+    int64_t n = stats->n_window < FL_RUN_STATS_WINDOW ? stats->n_window : FL_RUN_STATS_WINDOW;
+    for (int64_t i = 1; i <= n && ms < span_ms; i++) {
+        int64_t slot = (stats->n_window - i) % FL_RUN_STATS_WINDOW;
+        ms += stats->window_ms[slot];
+        samples += stats->window_samples[slot];
+        steps++;
+    }
+    *ms_per_step = steps > 0 ? ms / (double)steps : 0;
+    return ms > 0 ? (double)samples / ms * 1000 : 0;
+}
+
+double fl_run_stats_left_s(const fl_run_stats *stats)
+{
+    double ms_per_step;
+    (void)fl_run_stats_rate(stats, 10000, &ms_per_step);
+    if (stats->steps == 0 || stats->n_steps < stats->steps) {
+        return NAN;
+    }
+    double left_ms = (double)(stats->n_steps - stats->steps) * ms_per_step;
+    if (stats->any_eval) { /* each epoch ends with one, so does the run */
+        left_ms += (double)(stats->n_epochs - stats->last_eval.epoch - 1) * stats->last_eval.ms;
+    }
+    return left_ms / 1000;
+}
+
+void fl_run_stats_result(const fl_run_stats *stats, fl_run_result *result)
+{
+    const fl_epoch_stats *last = stats->now.steps > 0 ? &stats->now : &stats->past;
+    double seconds = (double)(stats->last_us - stats->first_us) * 1e-6 - stats->eval_ms * 1e-3;
+    result->steps = stats->steps;
+    bool ended = stats->now.steps > 0 && stats->now.steps >= stats->steps_per_epoch;
+    result->epochs = stats->epochs + ended;
+    result->train_loss = last->steps > 0 ? last->loss_sum / (double)last->steps : NAN;
+    result->test_loss = stats->any_eval ? stats->last_eval.loss : NAN;
+    result->test_accuracy = stats->any_eval ? stats->last_eval.accuracy : NAN;
+    result->seconds = seconds > 0 ? seconds : 0;
+    result->samples_per_s = seconds > 0 ? (double)stats->samples / seconds : 0;
+}

@@ -1,0 +1,191 @@
+#include "control/controller/watch.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+fl_watch_limits fl_watch_limits_of(int64_t detect_ms, int64_t deadline_ms)
+{
+    int64_t detect_us = detect_ms * 1000;
+    int64_t start_ms = 2 * deadline_ms > 30000 ? 2 * deadline_ms : 30000;
+    return (fl_watch_limits){
+        .silence_us = detect_us * 65 / 100,
+        .settle_us = detect_us * 4 / 100,
+        .grace_us = detect_us * 20 / 100,
+        .start_us = start_ms * 1000,
+    };
+}
+
+/* What speaks against one worker by itself, and since when. */
+static fl_loss_kind symptom(const fl_worker *w, const fl_watch_limits *limits, int64_t now_us,
+                            int64_t *since_us)
+{
+    if (w->done || w->departed) {
+        return FL_LOSS_NONE;
+    }
+    if (w->exited_us != 0 && WIFSIGNALED(w->wait_status)) {
+        *since_us = w->exited_us;
+        return FL_LOSS_KILLED;
+    }
+    if (w->failed_us != 0) {
+        *since_us = w->failed_us;
+        return FL_LOSS_REPORTED;
+    }
+    if (w->exited_us != 0) {
+        *since_us = w->exited_us;
+        return FL_LOSS_EXITED;
+    }
+    if (now_us - w->heard_us > limits->silence_us) {
+        *since_us = w->heard_us;
+        return FL_LOSS_SILENT;
+    }
+    if (!w->ready && now_us - w->spawned_us > limits->start_us) {
+        *since_us = w->spawned_us + limits->start_us;
+        return FL_LOSS_NEVER_READY;
+    }
+    return FL_LOSS_NONE;
+}
+
+static bool is_consequence(const fl_worker *w, fl_loss_kind kind)
+{
+    return kind == FL_LOSS_REPORTED && fl_status_is_regroup(w->failure);
+}
+
+/* Deaths by a signal come before what processes tell of themselves, and both before silence. */
+static int class_of(fl_loss_kind kind)
+{
+    return kind == FL_LOSS_KILLED ? 0 : kind == FL_LOSS_SILENT ? 2 : 1;
+}
+
+/* A standby worker is in nobody's step: it is only asked for when everybody else has reported. */
+static bool is_later(const fl_worker *a, const fl_worker *b)
+{
+    return a->place.active != b->place.active ? a->place.active : a->steps < b->steps;
+}
+
+/* Everybody lives and nobody failed by itself, but some waited in vain: for whom? For one that has
+ * not reported and is furthest behind; if all have, the first that reported is as good as any. */
+static fl_loss_kind waited_for(const fl_worker *workers, int n_workers, int first_reporter,
+                               int *who)
+{
+    int late = -1;
+    for (int i = 0; i < n_workers; i++) {
+        const fl_worker *w = &workers[i];
+        if (w->failed_us == 0 && !w->done && !w->departed && w->exited_us == 0 &&
+            (late < 0 || is_later(w, &workers[late]))) {
+            late = i;
+        }
+    }
+    *who = late >= 0 ? late : first_reporter;
+    return late >= 0 ? FL_LOSS_STUCK : FL_LOSS_REPORTED;
+}
+
+fl_loss_kind fl_watch_judge(const fl_worker *workers, int n_workers, const fl_watch_limits *limits,
+                            int64_t now_us, int *who)
+{
+    fl_loss_kind cause = FL_LOSS_NONE;
+    int64_t cause_us = 0, trouble_us = INT64_MAX, consequence_us = INT64_MAX;
+    int first = -1, first_reporter = -1;
+    for (int i = 0; i < n_workers; i++) {
+        int64_t since_us = 0;
+        fl_loss_kind kind = symptom(&workers[i], limits, now_us, &since_us);
+        if (kind == FL_LOSS_NONE) {
+            continue;
+        }
+        if (is_consequence(&workers[i], kind)) {
+            if (since_us < consequence_us) {
+                consequence_us = since_us;
+                first_reporter = i;
+            }
+            continue;
+        }
+        trouble_us = since_us < trouble_us ? since_us : trouble_us;
+        if (cause == FL_LOSS_NONE || class_of(kind) < class_of(cause) ||
+            (class_of(kind) == class_of(cause) && since_us < cause_us)) {
+            cause = kind;
+            cause_us = since_us;
+            first = i;
+        }
+    }
+    bool certain = class_of(cause) != 1 || now_us - trouble_us >= limits->settle_us;
+    if (cause != FL_LOSS_NONE && certain) {
+        *who = first;
+        return cause;
+    }
+    if (cause == FL_LOSS_NONE && first_reporter >= 0 &&
+        now_us - consequence_us > limits->silence_us) {
+        return waited_for(workers, n_workers, first_reporter, who);
+    }
+    return FL_LOSS_NONE;
+}
+
+/* ---- words ---- */
+
+const char *fl_watch_kind_text(fl_loss_kind kind)
+{
+    switch (kind) {
+    case FL_LOSS_NONE:
+        break;
+    case FL_LOSS_KILLED:
+        return "killed";
+    case FL_LOSS_EXITED:
+        return "exited";
+    case FL_LOSS_REPORTED:
+        return "reported";
+    case FL_LOSS_SILENT:
+        return "silent";
+    case FL_LOSS_NEVER_READY:
+        return "never ready";
+    case FL_LOSS_STUCK:
+        return "stuck";
+    }
+    return "none";
+}
+
+static void describe(const fl_worker *w, fl_loss_kind kind, int64_t now_us, char *text, size_t size)
+{
+    switch (kind) {
+    case FL_LOSS_KILLED:
+        snprintf(text, size, "was killed by signal %d (%s)", WTERMSIG(w->wait_status),
+                 strsignal(WTERMSIG(w->wait_status)));
+        break;
+    case FL_LOSS_EXITED:
+        snprintf(text, size, "ended without finishing (exit code %d)", WEXITSTATUS(w->wait_status));
+        break;
+    case FL_LOSS_REPORTED:
+        snprintf(text, size, "reported: %s",
+                 w->failure_text[0] != 0 ? w->failure_text : fl_status_text(w->failure));
+        break;
+    case FL_LOSS_SILENT:
+        snprintf(
+            text, size, "did not answer for %.1f s (%s%s)", (double)(now_us - w->heard_us) * 1e-6,
+            w->linked ? "it was in: " : "it never opened its link", w->linked ? w->operation : "");
+        break;
+    case FL_LOSS_NEVER_READY:
+        snprintf(text, size, "was not ready %.0f s after its start (it is in: %s)",
+                 (double)(now_us - w->spawned_us) * 1e-6, w->operation);
+        break;
+    case FL_LOSS_STUCK:
+        snprintf(text, size, "lives but let the others wait (it is in: %s)", w->operation);
+        break;
+    case FL_LOSS_NONE:
+        snprintf(text, size, "is well");
+        break;
+    }
+}
+
+const char *fl_watch_text(const fl_worker *worker, fl_loss_kind kind, int64_t now_us, char *text,
+                          size_t size_bytes)
+{
+    char where[64] = "standby", how[FL_WIRE_TEXT_MAX + 64], when[48] = "while it started";
+    if (worker->place.active) {
+        snprintf(where, sizeof where, "stage %d of replica %d", worker->place.stage,
+                 worker->place.replica);
+    }
+    if (worker->ready) {
+        snprintf(when, sizeof when, "at step %lld", (long long)worker->steps);
+    }
+    describe(worker, kind, now_us, how, sizeof how);
+    snprintf(text, size_bytes, "worker %d (%s) %s %s", worker->rank, where, how, when);
+    return text;
+}

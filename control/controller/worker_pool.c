@@ -1,0 +1,52 @@
+#include "control/controller/worker_pool.h"
+
+#include <string.h>
+
+int fl_worker_pool_count(const fl_worker_pool *usable, int n_workers)
+{
+    int n = 0;
+    for (int i = 0; i < n_workers; i++) {
+        n += !usable->drained[i];
+    }
+    return usable->limit > 0 && usable->limit < n ? usable->limit : n;
+}
+
+/* The planner numbers workers from 0: number i becomes the i-th that is not drained. */
+static void give_places(const fl_worker_pool *usable, fl_plan *plan)
+{
+    int of[FL_MAX_WORKERS], n = 0;
+    for (int i = 0; i < plan->n_workers; i++) {
+        if (!usable->drained[i]) {
+            of[n++] = i;
+        }
+    }
+    for (int i = 0; i < plan->K * plan->R; i++) {
+        plan->rank_of[i] = of[plan->rank_of[i]];
+    }
+}
+
+fl_status fl_worker_pool_choose(const fl_worker_pool *usable, const fl_plan_input *input,
+                                fl_plan *plan)
+{
+    fl_plan_input some = *input;
+    some.n_workers = fl_worker_pool_count(usable, input->n_workers);
+    FL_TRY(fl_plan_choose(&some, plan, NULL, 0, NULL));
+    plan->n_workers = input->n_workers;
+    give_places(usable, plan);
+    return FL_OK;
+}
+
+bool fl_worker_pool_covers(const fl_worker_pool *usable, const fl_plan *plan)
+{
+    for (int i = 0; i < plan->K * plan->R; i++) {
+        if (usable->drained[plan->rank_of[i]]) {
+            return false;
+        }
+    }
+    return plan->K * plan->R <= fl_worker_pool_count(usable, plan->n_workers);
+}
+
+void fl_worker_pool_members(const fl_worker_pool *usable, fl_plan *plan)
+{
+    memcpy(plan->departed, usable->drained, sizeof plan->departed);
+}

@@ -1,8 +1,0 @@
-/* Names in a run directory that clients need. */
-#ifndef FL_CONTROL_CTL_NAMES_H
-#define FL_CONTROL_CTL_NAMES_H
-
-#define FL_CTL_SOCKET "control.sock"
-#define FL_CTL_EVENTS_SOCKET "events.sock"
-
-#endif

@@ -1,0 +1,117 @@
+/* What the run at hand teaches the profile: each worker's computing of each step, gathered by
+ * generation, and given to pipe/plan/learn.h when a generation ends. */
+#include "control/controller/controller.h"
+
+#include "device/alloc.h"
+#include "pipe/measure/probe.h"
+#include "pipe/plan/cost_model.h"
+
+enum { WARM_UP_STEPS = 2 };
+
+static bool is_on(const fl_controller *controller)
+{
+    return controller->options->learned != NULL && controller->options->plan_input != NULL;
+}
+
+fl_status fl_learn_open(fl_controller *controller)
+{
+    fl_learn *l = &controller->learn;
+    if (!is_on(controller)) {
+        return FL_OK;
+    }
+    l->generation = controller->plan.generation;
+    return fl_alloc_array((size_t)controller->n_workers, sizeof *l->of, (void **)&l->of);
+}
+
+void fl_learn_close(fl_controller *controller)
+{
+    fl_free(controller->learn.of);
+    controller->learn.of = NULL;
+}
+
+/* Some of the last reports of a generation come when the controller has left it: they are few. */
+void fl_learn_time(fl_controller *controller, int rank, uint32_t generation,
+                   const fl_time_report *report)
+{
+    fl_learn *l = &controller->learn;
+    if (l->of != NULL && generation == l->generation) {
+        fl_learn_worker *w = &l->of[rank];
+        w->compute_us[w->n++ % FL_LEARN_STEPS] = (double)report->compute_us;
+    }
+}
+
+/* The steps of a generation that count are those after its warm-up. Of their times the lower
+ * quartile does: what is above it is mostly somebody else's use of the processor. */
+static fl_live_stage of_worker(const fl_learn_worker *w)
+{
+    double us[FL_LEARN_STEPS];
+    int n = 0;
+    int64_t oldest = w->n > FL_LEARN_STEPS ? w->n - FL_LEARN_STEPS : 0;
+    for (int64_t i = oldest > WARM_UP_STEPS ? oldest : WARM_UP_STEPS; i < w->n; i++) {
+        us[n++] = w->compute_us[i % FL_LEARN_STEPS];
+    }
+    fl_live_stage stage = {.n_steps = n};
+    if (n > 0) {
+        stage.compute_us = fl_probe_quartile(us, n);
+    }
+    return stage;
+}
+
+/* The mean of a stage's replicas: shares differ by a sample at most. */
+static fl_live_stage of_stage(const fl_controller *controller, int stage)
+{
+    const fl_plan *plan = &controller->plan;
+    fl_live_stage all = {.n_steps = INT64_MAX};
+    for (int r = 0; r < plan->R; r++) {
+        fl_live_stage one = of_worker(&controller->learn.of[plan->rank_of[r * plan->K + stage]]);
+        all.n_steps = one.n_steps < all.n_steps ? one.n_steps : all.n_steps;
+        all.compute_us += one.compute_us / plan->R;
+    }
+    return all;
+}
+
+/* With the profile as this run has it, for the event. */
+static void predict(const fl_controller *controller, double *us)
+{
+    const fl_plan *plan = &controller->plan;
+    fl_plan_input input = *controller->options->plan_input;
+    fl_cost_table price;
+    input.F = plan->F;
+    fl_cost_table_init(&price, &input);
+    for (int s = 0; s < plan->K; s++) {
+        us[s] = fl_cost_model_compute(&price, plan->K, plan->R, plan->M, plan->first, s);
+    }
+}
+
+/* A frozen layer whose output comes from the cache computes nothing: its time would teach that it
+ * is cheap. */
+static bool is_cached(const fl_controller *controller)
+{
+    return controller->plan.F > 0 && controller->options->job->cache.policy != FL_CACHE_OFF;
+}
+
+void fl_learn_end(fl_controller *controller)
+{
+    fl_learn *l = &controller->learn;
+    fl_live_stage live[FL_MAX_STAGES];
+    double predicted_us[FL_MAX_STAGES];
+    if (l->of == NULL || is_cached(controller)) {
+        return;
+    }
+    for (int s = 0; s < controller->plan.K; s++) {
+        live[s] = of_stage(controller, s);
+    }
+    predict(controller, predicted_us);
+    fl_event_log_learned(controller, live, predicted_us);
+    fl_profile_learn(controller->options->learned, controller->options->plan_input,
+                     &controller->plan, live);
+}
+
+void fl_learn_begin(fl_controller *controller)
+{
+    fl_learn *l = &controller->learn;
+    l->generation = controller->plan.generation;
+    for (int i = 0; l->of != NULL && i < controller->n_workers; i++) {
+        l->of[i].n = 0;
+    }
+}

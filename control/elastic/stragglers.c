@@ -1,0 +1,143 @@
+/* Workers that are slow by their own computing, from what each reports of its steps. */
+#include "control/controller/controller.h"
+#include "pipe/plan/plan.h"
+
+#include "control/elastic/slow.h"
+#include "device/alloc.h"
+#include "pipe/plan/migrate_schedule.h"
+
+#include <string.h>
+
+enum { WINDOW = 50 }; /* steps over which computing is compared */
+
+/* Below this a worker that was named is well again: not on every swing around the limit. */
+static const double RECOVERED = 1.0 + (FL_SLOW_RATIO - 1.0) / 2.0;
+
+struct fl_stragglers {
+    uint32_t generation; /* that the sums are of */
+    int named;           /* the worker last named, -1: none */
+    int64_t n_named;     /* how often any was */
+    struct {
+        int64_t n_steps, own_us;
+    } of[]; /* [n_workers] */
+};
+
+fl_status fl_stragglers_open(fl_controller *controller)
+{
+    fl_stragglers *s = NULL;
+    size_t n = (size_t)controller->n_workers;
+    FL_TRY(fl_alloc(sizeof *s + n * sizeof s->of[0], (void **)&s));
+    s->named = -1;
+    controller->stragglers = s;
+    return FL_OK;
+}
+
+void fl_stragglers_close(fl_controller *controller)
+{
+    fl_free(controller->stragglers);
+    controller->stragglers = NULL;
+}
+
+int fl_stragglers_named(const fl_controller *controller)
+{
+    return controller->stragglers->named;
+}
+
+int64_t fl_stragglers_count(const fl_controller *controller)
+{
+    return controller->stragglers->n_named;
+}
+
+static void start_anew(const fl_controller *controller, fl_stragglers *s)
+{
+    memset(s->of, 0, (size_t)controller->n_workers * sizeof s->of[0]);
+    s->generation = controller->plan.generation;
+}
+
+static void tell(fl_controller *controller, const char *event, int rank, double slowness,
+                 double own_us, double expected_us)
+{
+    fl_json *j = fl_event_log_begin(controller, event);
+    fl_json_integer(j, "rank", rank);
+    fl_json_rounded(j, "slowness", slowness, 3);
+    fl_json_rounded(j, "own_ms", own_us * 1e-3, 3);
+    fl_json_rounded(j, "expected_ms", expected_us * 1e-3, 3);
+    fl_json_integer(j, "steps", WINDOW);
+    fl_event_log_end(controller);
+}
+
+/* own, expected  [n_workers] microseconds a step, 0 for a worker that does not train. */
+static void judge(fl_controller *controller, const double *own, const double *expected)
+{
+    fl_stragglers *s = controller->stragglers;
+    double slowness[FL_MAX_WORKERS];
+    int slowest = fl_slow_find(own, expected, controller->n_workers, slowness);
+    int before = s->named;
+    if (before >= 0 && slowest != before && slowness[before] < RECOVERED) {
+        tell(controller, "worker.recovered", before, slowness[before], own[before],
+             expected[before]);
+        s->named = -1;
+    }
+    if (slowest >= 0 && slowest != before) {
+        tell(controller, "worker.slow", slowest, slowness[slowest], own[slowest],
+             expected[slowest]);
+        fl_progress_note(&controller->progress,
+                         "worker %d computes slowly: %.1f times as long as the others, measured by "
+                         "its layers",
+                         slowest, slowness[slowest]);
+        s->named = slowest;
+        s->n_named++;
+    }
+}
+
+static bool is_full(const fl_controller *controller)
+{
+    for (int i = 0; i < controller->plan.K * controller->plan.R; i++) {
+        if (controller->stragglers->of[controller->plan.rank_of[i]].n_steps < WINDOW) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void compare(fl_controller *controller)
+{
+    const fl_plan_input *input = controller->options->plan_input;
+    const fl_plan *plan = &controller->plan;
+    fl_slow_layer layers[FL_MAX_LAYERS];
+    double own[FL_MAX_WORKERS] = {0}, expected[FL_MAX_WORKERS] = {0};
+    for (int i = 0; i < input->profile->n_layers; i++) {
+        const fl_layer_cost *c = &input->profile->layer[i];
+        layers[i] = (fl_slow_layer){c->fwd_us, c->bwd_us, c->fwd_call_us + c->bwd_call_us};
+    }
+    int n_frozen = fl_frozen_layers(input->model, plan->F);
+    for (int i = 0; i < plan->K * plan->R; i++) {
+        int rank = plan->rank_of[i];
+        own[rank] = (double)controller->stragglers->of[rank].own_us /
+                    (double)controller->stragglers->of[rank].n_steps;
+        expected[rank] = fl_slow_expected_us(plan, n_frozen, i % plan->K,
+                                             controller->options->job->train.batch, layers);
+    }
+    judge(controller, own, expected);
+}
+
+void fl_stragglers_add(fl_controller *controller, int rank, const fl_time_report *report)
+{
+    fl_stragglers *s = controller->stragglers;
+    const fl_plan_input *input = controller->options->plan_input;
+    /* What the cache spares a stage is not known here; only replicas of all layers compare then. */
+    bool spared = controller->plan.F > 0 && controller->plan.K > 1 &&
+                  controller->options->job->cache.policy != FL_CACHE_OFF;
+    if (input == NULL || input->profile == NULL || spared) {
+        return;
+    }
+    if (s->generation != controller->plan.generation) {
+        start_anew(controller, s);
+    }
+    s->of[rank].n_steps++;
+    s->of[rank].own_us += report->compute_us;
+    if (is_full(controller)) {
+        compare(controller);
+        start_anew(controller, s);
+    }
+}

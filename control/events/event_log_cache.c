@@ -1,0 +1,72 @@
+/* The events of the cache. */
+#include "control/controller/controller.h"
+
+#include "pipe/step/activations.h"
+
+static const char *policy_text(fl_cache_policy policy)
+{
+    static const char *const text[] = {"off", "on", "auto"};
+    return text[policy];
+}
+
+void fl_event_log_cache_opened(fl_controller *controller)
+{
+    const fl_activations *a = controller->options->activations;
+    const char *why = controller->options->no_cache_why;
+    if (a == NULL && (why == NULL || why[0] == 0)) {
+        return;
+    }
+    fl_json *j = fl_event_log_begin(controller, "cache.opened");
+    fl_json_text(j, "policy", policy_text(controller->options->job->cache.policy));
+    if (a == NULL) {
+        fl_json_text(j, "why_not", why);
+        fl_event_log_end(controller);
+        return;
+    }
+    fl_cache_stats stats;
+    fl_activations_stats(a, &stats);
+    fl_json_integer(j, "memory_bytes", stats.memory_bytes);
+    fl_json_integer(j, "disk_bytes", stats.disk_bytes);
+    fl_json_rounded(j, "read_call_us", a->read.call_us, 3);
+    fl_json_rounded(j, "read_us_per_byte", a->read.us_per_byte, 9);
+    fl_event_log_end(controller);
+}
+
+bool fl_event_log_cache_is_used(const fl_controller *controller)
+{
+    return controller->cache.on && controller->plan.F > 0 &&
+           controller->cache.f == controller->plan.F;
+}
+
+static void add(fl_cache_sums *sums, const fl_cache_report *r)
+{
+    sums->f = r->f;
+    sums->on = r->on;
+    sums->n_hits += r->n_hits;
+    sums->n_upgrades += r->n_upgrades;
+    sums->n_misses += r->n_misses;
+}
+
+void fl_event_log_cache(fl_controller *controller, const fl_worker *worker,
+                        const fl_cache_report *r)
+{
+    add(&controller->cache, r);
+    fl_json *j = fl_event_log_begin(controller, r->decided ? "cache.decided" : "cache.used");
+    fl_json_integer(j, "rank", worker->rank);
+    fl_json_integer(j, "step", r->step);
+    fl_json_integer(j, "epoch", r->epoch);
+    fl_json_integer(j, "f", r->f);
+    fl_json_text(j, "state", r->on ? "on" : "off");
+    fl_json_integer(j, "hits", r->n_hits);
+    fl_json_integer(j, "upgrades", r->n_upgrades);
+    fl_json_integer(j, "misses", r->n_misses);
+    fl_json_rounded(j, "read_us", r->read_us, 3);
+    fl_json_rounded(j, "compute_us", r->compute_us, 3);
+    fl_json_integer(j, "values", r->n_values);
+    fl_json_integer(j, "used_bytes", r->used_bytes);
+    fl_json_integer(j, "evicted", r->n_evicted);
+    fl_json_integer(j, "damaged", r->n_damaged);
+    fl_json_integer(j, "recovered", r->n_recovered);
+    fl_event_log_end(controller);
+    fl_progress_cache(&controller->progress, r);
+}

@@ -1,0 +1,249 @@
+/* The events of freezing and of transitions, and the lines in which people read them. */
+#include "control/controller/controller.h"
+#include "control/events/fields.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- decisions ---- */
+
+static void norm_field(fl_json *j, const char *key, const double *norm, int L)
+{
+    if (norm == NULL) {
+        return;
+    }
+    fl_json_array(j, key);
+    for (int i = 0; i < L; i++) {
+        fl_json_real(j, NULL, norm[i]);
+    }
+    fl_json_close(j, ']');
+}
+
+static const char *policy_text(fl_freeze_policy policy)
+{
+    static const char *const text[] = {"none", "gradnorm", "schedule", "stability"};
+    return text[policy];
+}
+
+void fl_event_log_decided(fl_controller *controller)
+{
+    const fl_decision *d = &controller->decide.decision;
+    const fl_norms *norms = &controller->decide.norms;
+    fl_json *j = fl_event_log_begin(controller, "freeze.decided");
+    fl_json_text(j, "policy", policy_text(controller->options->job->freeze.policy));
+    fl_json_integer(j, "step", d->step);
+    fl_json_integer(j, "blocks", norms->L);
+    fl_json_integer(j, "f", d->F);
+    fl_json_integer(j, "f_next", d->wanted);
+    norm_field(j, "norms", fl_norms_get(norms), norms->L);
+    norm_field(j, "norms_before", fl_norms_get_before(norms), norms->L);
+    fl_json_text(j, "why", d->why);
+    fl_event_log_end(controller);
+}
+
+static void option(fl_json *j, const fl_decision *d, const fl_decide_option *o)
+{
+    fl_json_object(j, NULL);
+    fl_json_text(j, "name", o->name);
+    if (o->plan.K > 0) {
+        fl_fields_plan(j, &o->plan);
+        fl_json_rounded(j, "step_ms", o->step_ms, 3);
+        fl_json_rounded(j, "saving_ms", (d->stay_ms - o->step_ms) * (double)d->left, 1);
+        fl_json_rounded(j, "cost_ms", o->cost_ms, 3);
+        fl_json_integer(j, "move_bytes", o->move_bytes);
+    }
+    if (o->status != FL_OK) {
+        fl_json_text(j, "why_not", o->why_not);
+    }
+    fl_json_close(j, '}');
+}
+
+void fl_event_log_considered(fl_controller *controller)
+{
+    const fl_decision *d = &controller->decide.decision;
+    fl_json *j = fl_event_log_begin(controller, "plan.considered");
+    fl_json_integer(j, "step", d->step);
+    fl_json_integer(j, "f", d->wanted);
+    fl_json_integer(j, "steps_left", d->left);
+    fl_json_rounded(j, "measured_by_predicted", d->ratio, 4);
+    fl_json_rounded(j, "stay_step_ms", d->stay_ms, 3);
+    fl_json_array(j, "candidates");
+    for (int i = 0; i < d->n_options; i++) {
+        option(j, d, &d->option[i]);
+    }
+    fl_json_close(j, ']');
+    fl_json_text(j, "choice", d->chosen >= 0 ? d->option[d->chosen].name : "stay");
+    fl_json_text(j, "why", d->choice_why);
+    fl_event_log_end(controller);
+    if (d->chosen < 0) {
+        fl_progress_note(&controller->progress, "step %lld: %d of %d blocks were to be frozen: %s",
+                         (long long)d->step, d->wanted, controller->decide.norms.L, d->choice_why);
+    }
+}
+
+/* ---- transitions ---- */
+
+void fl_event_log_prepare(fl_controller *controller)
+{
+    const fl_elastic *e = &controller->elastic;
+    fl_json *j = fl_event_log_begin(controller, "transition.prepare");
+    fl_json_integer(j, "next_generation", e->next.generation);
+    fl_fields_plan(j, &e->next);
+    fl_json_text(j, "why", e->why);
+    fl_json_integer(j, "due_step", e->due_step);
+    fl_json_rounded(j, "step_ms", e->old_step_ms, 3);
+    fl_json_rounded(j, "predicted_step_ms", e->predicted_ms, 3);
+    fl_event_log_end(controller);
+}
+
+void fl_event_log_cancel(fl_controller *controller, const char *why)
+{
+    fl_json *j = fl_event_log_begin(controller, "transition.cancelled");
+    fl_json_integer(j, "next_generation", controller->elastic.next.generation);
+    fl_json_text(j, "why", why);
+    fl_event_log_end(controller);
+    fl_progress_note(&controller->progress, "plan stays F=%d, K=%d x R=%d x M=%d: %s",
+                     controller->plan.F, controller->plan.K, controller->plan.R, controller->plan.M,
+                     why);
+}
+
+static const char *grid(const fl_plan *plan, char text[48])
+{
+    snprintf(text, 48, "K=%d x R=%d x M=%d", plan->K, plan->R, plan->M);
+    return text;
+}
+
+/* "3 of 8 blocks frozen, K=2 x R=1 x M=4 -> K=1 x R=2 x M=1": what is other than before. */
+static void change_text(const fl_controller *controller, char *text, size_t size_bytes)
+{
+    const fl_plan *a = &controller->elastic.before, *b = &controller->plan;
+    char from[48], to[48], frozen[64] = "";
+    bool same_grid = a->K == b->K && a->R == b->R && a->M == b->M;
+    bool same_cuts =
+        same_grid && memcmp(a->first, b->first, ((size_t)a->K + 1) * sizeof a->first[0]) == 0;
+    if (a->F != b->F) {
+        snprintf(frozen, sizeof frozen, "%s%d of %d blocks frozen, ", b->F < a->F ? "only " : "",
+                 b->F, controller->decide.norms.L);
+    }
+    if (same_grid) {
+        snprintf(text, size_bytes, "%s%s%s", frozen, grid(b, to), same_cuts ? "" : " cut anew");
+    } else {
+        snprintf(text, size_bytes, "%s%s -> %s", frozen, grid(a, from), grid(b, to));
+    }
+}
+
+/* Two lines of at most 100 columns, mostly 80: what happened, who wanted it, what it brings. All
+ * of why stands in the event. */
+static void tell_transition(fl_controller *controller)
+{
+    const fl_elastic *e = &controller->elastic;
+    char change[192], cause[64], before[32] = "";
+    change_text(controller, change, sizeof change);
+    if (e->policy_asked == controller->plan.generation) {
+        snprintf(cause, sizeof cause, "freeze.policy %s",
+                 policy_text(controller->options->job->freeze.policy));
+    } else {
+        snprintf(cause, sizeof cause, "%.30s", e->why);
+    }
+    if (e->old_step_ms > 0.0) { /* a plan may end before one of its steps was measured */
+        snprintf(before, sizeof before, "%.3g -> ", e->old_step_ms);
+    }
+    fl_progress_note(&controller->progress,
+                     "step %lld: %s\n  %s; %s%.3g ms a step predicted, stood still "
+                     "%.3g ms",
+                     (long long)e->first_step, change, cause, before, e->predicted_ms,
+                     (double)e->stall_us * 1e-3);
+}
+
+void fl_event_log_transition(fl_controller *controller)
+{
+    const fl_elastic *e = &controller->elastic;
+    fl_json *j = fl_event_log_begin(controller, "transition.done");
+    fl_fields_plan(j, &controller->plan);
+    fl_json_text(j, "why", e->why);
+    fl_json_integer(j, "step", e->first_step);
+    fl_json_rounded(j, "step_ms", e->old_step_ms, 3);
+    fl_json_rounded(j, "predicted_step_ms", e->predicted_ms, 3);
+    fl_json_rounded(j, "prepare_ms", (double)e->prepare_us * 1e-3, 3);
+    fl_json_rounded(j, "wait_ms", (double)e->wait_us * 1e-3, 3);
+    fl_json_rounded(j, "vote_ms", (double)e->vote_us * 1e-3, 3);
+    fl_json_rounded(j, "migrate_ms", (double)e->migrate_us * 1e-3, 3);
+    fl_json_rounded(j, "switch_ms", (double)e->switch_us * 1e-3, 3);
+    fl_json_rounded(j, "stall_ms", (double)e->stall_us * 1e-3, 3);
+    fl_json_integer(j, "moved_bytes", e->moved_bytes);
+    fl_json_integer(j, "kept_bytes", e->kept_bytes);
+    fl_mfu_tell(controller, j);
+    fl_event_log_end(controller);
+    if (!fl_tune_is_trial(
+            controller)) { /* many, and small: fl_event_log_tuned tells people how they ended */
+        tell_transition(controller);
+    }
+}
+
+void fl_event_log_measured(fl_controller *controller, double measured_ms, int64_t n_steps)
+{
+    const fl_elastic *e = &controller->elastic;
+    char before[64] = "";
+    fl_json *j = fl_event_log_begin(controller, "transition.measured");
+    fl_json_integer(j, "step", e->first_step);
+    fl_json_integer(j, "steps", n_steps);
+    fl_json_rounded(j, "before_step_ms", e->old_step_ms, 3);
+    fl_json_rounded(j, "predicted_step_ms", e->predicted_ms, 3);
+    fl_json_rounded(j, "measured_step_ms", measured_ms, 3);
+    fl_event_log_end(controller);
+    if (e->old_step_ms > 0.0) {
+        snprintf(before, sizeof before, ", %.3g before step %lld", e->old_step_ms,
+                 (long long)e->first_step);
+    }
+    fl_progress_note(&controller->progress, "step %lld: a step measured %.3g ms (%.3g predicted%s)",
+                     (long long)controller->stats.steps, measured_ms, e->predicted_ms, before);
+}
+
+/* ---- tuning and learning ---- */
+
+void fl_event_log_tried(fl_controller *controller, const fl_tune_trial *trial)
+{
+    fl_json *j = fl_event_log_begin(controller, "tune.tried");
+    fl_json_integer(j, "step", controller->stats.steps);
+    fl_json_integer(j, "m", trial->M);
+    fl_json_rounded(j, "step_ms", trial->step_us * 1e-3, 3);
+    fl_json_rounded(j, "noise_ms", trial->noise_us * 1e-3, 3);
+    fl_event_log_end(controller);
+}
+
+void fl_event_log_tuned(fl_controller *controller, const fl_tune_decision *decision)
+{
+    const fl_tune *t = &controller->tune;
+    fl_json *j = fl_event_log_begin(controller, "tune.done");
+    fl_json_integer(j, "step", controller->stats.steps);
+    fl_json_integer(j, "f", t->F);
+    fl_json_integer(j, "k", t->K);
+    fl_json_integer(j, "r", t->R);
+    fl_json_integer(j, "m", decision->M);
+    fl_json_integer(j, "m_predicted", t->trials[0].M);
+    fl_json_integer(j, "trials", t->n_trials);
+    fl_json_text(j, "why", decision->why);
+    fl_event_log_end(controller);
+    if (decision->M != t->trials[0].M) {
+        fl_progress_note(&controller->progress, "step %lld: M=%d -> M=%d: %s",
+                         (long long)controller->stats.steps, t->trials[0].M, decision->M,
+                         decision->why);
+    }
+}
+
+void fl_event_log_learned(fl_controller *controller, const fl_live_stage *live,
+                          const double *predicted_us)
+{
+    fl_json *j = fl_event_log_begin(controller, "costs.learned");
+    fl_json_array(j, "stages");
+    for (int s = 0; s < controller->plan.K; s++) {
+        fl_json_object(j, NULL);
+        fl_json_integer(j, "stage", s);
+        fl_json_integer(j, "steps", live[s].n_steps);
+        fl_json_rounded(j, "compute_ms", live[s].compute_us * 1e-3, 3);
+        fl_json_rounded(j, "predicted_ms", predicted_us[s] * 1e-3, 3);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+    fl_event_log_end(controller);
+}

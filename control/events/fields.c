@@ -1,0 +1,33 @@
+#include "control/events/fields.h"
+
+void fl_fields_plan(fl_json *json, const fl_plan *plan)
+{
+    fl_json_integer(json, "f", plan->F);
+    fl_json_integer(json, "k", plan->K);
+    fl_json_integer(json, "r", plan->R);
+    fl_json_integer(json, "m", plan->M);
+    fl_json_array(json, "first");
+    for (int k = 0; k <= plan->K; k++) {
+        fl_json_integer(json, NULL, plan->first[k]);
+    }
+    fl_json_close(json, ']');
+}
+
+void fl_fields_candidate(fl_json *json, const fl_candidate *candidate, double ratio)
+{
+    fl_json_integer(json, "k", candidate->K);
+    fl_json_integer(json, "r", candidate->R);
+    fl_json_integer(json, "m", candidate->M);
+    fl_json_rounded(json, "step_ms", candidate->step_us * 1e-3 * ratio, 3);
+    fl_json_rounded(json, "bubble", candidate->bubble, 4);
+    fl_json_integer(json, "memory_bytes", candidate->memory_bytes);
+}
+
+void fl_fields_times(fl_json *json, const fl_time_sums *sums)
+{
+    fl_json_rounded(json, "compute_s", (double)sums->compute_us * 1e-6, 3);
+    fl_json_rounded(json, "wait_s", (double)sums->wait_us * 1e-6, 3);
+    fl_json_rounded(json, "reduce_wait_s", (double)sums->reduce_wait_us * 1e-6, 3);
+    fl_json_rounded(json, "optimizer_s", (double)sums->optimizer_us * 1e-6, 3);
+    fl_json_rounded(json, "data_s", (double)sums->data_us * 1e-6, 3);
+}

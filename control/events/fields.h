@@ -1,0 +1,19 @@
+/* Plans, candidates and times as fields of JSON: the same names wherever a program reads them, in
+ * events, replies, traces and what commands print. Each adds to the object that is open. */
+#ifndef FL_CONTROL_EVENTS_FIELDS_H
+#define FL_CONTROL_EVENTS_FIELDS_H
+
+#include "control/controller/run_stats.h"
+#include "control/events/json.h"
+#include "pipe/plan/planner.h"
+
+/* f, k, r, m, first. */
+void fl_fields_plan(fl_json *json, const fl_plan *plan);
+
+/* k, r, m, step_ms (the predicted one times `ratio`), bubble, memory_bytes. */
+void fl_fields_candidate(fl_json *json, const fl_candidate *candidate, double ratio);
+
+/* compute_s, wait_s, reduce_wait_s, optimizer_s, data_s. */
+void fl_fields_times(fl_json *json, const fl_time_sums *sums);
+
+#endif

@@ -1,0 +1,231 @@
+#include "control/events/json.h"
+
+#include "device/alloc.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { START_BYTES = 1024 };
+
+static const double EXACT_BELOW = 1e15; /* every decimal of 15 digits is another double */
+
+void fl_json_reset(fl_json *json)
+{
+    json->n = 0;
+    json->comma = false;
+    json->broken = false;
+}
+
+void fl_json_fini(fl_json *json)
+{
+    fl_free(json->text);
+    *json = (fl_json){0};
+}
+
+static void add(fl_json *json, const char *bytes, size_t n)
+{
+    if (json->broken) {
+        return;
+    }
+    if (json->capacity - json->n < n) {
+        size_t capacity = json->capacity == 0 ? START_BYTES : json->capacity;
+        while (capacity - json->n < n) {
+            capacity *= 2;
+        }
+        void *larger = json->text;
+        if (fl_realloc(&larger, json->n, capacity) != FL_OK) {
+            json->broken = true;
+            return;
+        }
+        json->text = (char *)larger;
+        json->capacity = capacity;
+    }
+    memcpy(json->text + json->n, bytes, n);
+    json->n += n;
+}
+
+/* Bytes of the well-formed UTF-8 character at `s`, 0 if there is none. */
+static size_t utf8_length(const unsigned char *s)
+{
+    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (s[0] > 0xf4) {
+        return 0;
+    }
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
+    bool surrogate = s[0] == 0xed && s[1] >= 0xa0;
+    bool too_large = s[0] == 0xf4 && s[1] >= 0x90;
+    return overlong || surrogate || too_large ? 0 : n;
+}
+
+static void add_character(fl_json *json, const char **at)
+{
+    unsigned char c = (unsigned char)**at;
+    char escape[8];
+    size_t n = utf8_length((const unsigned char *)*at);
+    if (n == 0) {
+        add(json, "\\ufffd", 6);
+        n = 1;
+    } else if (c == '"' || c == '\\') {
+        escape[0] = '\\';
+        escape[1] = (char)c;
+        add(json, escape, 2);
+    } else if (c < 0x20 || c == 0x7f) {
+        snprintf(escape, sizeof escape, "\\u%04x", c);
+        add(json, escape, 6);
+    } else {
+        add(json, *at, n);
+    }
+    *at += n;
+}
+
+/* How many characters from here on stand for themselves. */
+static size_t plain_length(const char *text)
+{
+    size_t n = 0;
+    while (text[n] >= 0x20 && text[n] < 0x7f && text[n] != '"' && text[n] != '\\') {
+        n++;
+    }
+    return n;
+}
+
+static void add_quoted(fl_json *json, const char *text)
+{
+    add(json, "\"", 1);
+    while (*text != 0) {
+        size_t n = plain_length(text);
+        add(json, text, n);
+        text += n;
+        if (*text != 0) {
+            add_character(json, &text);
+        }
+    }
+    add(json, "\"", 1);
+}
+
+/* The comma and the key that go before a value. */
+static void begin(fl_json *json, const char *key)
+{
+    if (json->comma) {
+        add(json, ", ", 2);
+    }
+    json->comma = true;
+    if (key != NULL) {
+        add_quoted(json, key);
+        add(json, ": ", 2);
+    }
+}
+
+void fl_json_object(fl_json *json, const char *key)
+{
+    begin(json, key);
+    add(json, "{", 1);
+    json->comma = false;
+}
+
+void fl_json_array(fl_json *json, const char *key)
+{
+    begin(json, key);
+    add(json, "[", 1);
+    json->comma = false;
+}
+
+void fl_json_close(fl_json *json, char bracket)
+{
+    add(json, &bracket, 1);
+    json->comma = true;
+}
+
+void fl_json_text(fl_json *json, const char *key, const char *text)
+{
+    begin(json, key);
+    add_quoted(json, text);
+}
+
+void fl_json_integer(fl_json *json, const char *key, int64_t value)
+{
+    char digits[32];
+    int n = snprintf(digits, sizeof digits, "%lld", (long long)value);
+    begin(json, key);
+    add(json, digits, (size_t)n);
+}
+
+void fl_json_fields(fl_json *json, const fl_json *fields)
+{
+    begin(json, NULL);
+    add(json, fields->text, fields->n);
+    json->broken = json->broken || fields->broken;
+}
+
+void fl_json_null(fl_json *json, const char *key)
+{
+    begin(json, key);
+    add(json, "null", 4);
+}
+
+void fl_json_bool(fl_json *json, const char *key, bool value)
+{
+    begin(json, key);
+    add(json, value ? "true" : "false", value ? 4 : 5);
+}
+
+const char *fl_json_decimal(double value, char *text)
+{
+    /* What reads back from fewer digits than 15 is written with as many: %g drops zeros. */
+    for (int precision = DBL_DIG; precision <= 17; precision++) {
+        snprintf(text, FL_JSON_DECIMAL_MAX, "%.*g", precision, value);
+        if (strtod(text, NULL) == value) {
+            break;
+        }
+    }
+    /* The program that runs us may have set a locale with another decimal point. */
+    for (char *c = text; *c != 0; c++) {
+        if (strchr("0123456789+-e", *c) == NULL) {
+            *c = '.';
+        }
+    }
+    return text;
+}
+
+void fl_json_real(fl_json *json, const char *key, double value)
+{
+    char digits[FL_JSON_DECIMAL_MAX];
+    const char *text = isfinite(value) ? fl_json_decimal(value, digits) : "null";
+    begin(json, key);
+    add(json, text, strlen(text));
+}
+
+void fl_json_rounded(fl_json *json, const char *key, double value, int digits)
+{
+    int64_t scale = 1;
+    for (int i = 0; i < digits; i++) {
+        scale *= 10;
+    }
+    double scaled = round(value * (double)scale);
+    if (!(fabs(scaled) < EXACT_BELOW)) {
+        fl_json_real(json, key, isfinite(value) ? scaled / (double)scale : value);
+        return;
+    }
+    char text[FL_JSON_DECIMAL_MAX];
+    int64_t units = (int64_t)fabs(scaled);
+    int n = snprintf(text, sizeof text, "%s%lld.%0*lld", scaled < 0 ? "-" : "",
+                     (long long)(units / scale), digits, (long long)(units % scale));
+    while (text[n - 1] == '0') {
+        n--;
+    }
+    n -= text[n - 1] == '.';
+    begin(json, key);
+    add(json, text, (size_t)n);
+}
+
+void fl_json_newline(fl_json *json)
+{
+    add(json, "\n", 1);
+}

@@ -1,0 +1,227 @@
+#include "control/events/progress.h"
+
+#include "device/clock.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum {
+    REDRAW_US = 100 * 1000,
+    PLAIN_US = 10 * 1000 * 1000,
+    COLUMNS = 80, /* when the terminal does not say */
+    TEXT_BYTES = 512,
+};
+
+static const double WINDOW_MS = 5000;
+
+void fl_progress_init(fl_progress *progress, FILE *out, const fl_plan *plan)
+{
+    const char *term = getenv("TERM");
+    bool able = term != NULL && term[0] != 0 && strcmp(term, "dumb") != 0;
+    *progress = (fl_progress){.out = out, .terminal = able && isatty(fileno(out))};
+    progress->line_us = fl_now_us();
+    fl_progress_plan(progress, plan);
+}
+
+void fl_progress_plan(fl_progress *progress, const fl_plan *plan)
+{
+    char frozen[16] = "";
+    if (plan->F > 0) {
+        snprintf(frozen, sizeof frozen, "F=%d ", plan->F);
+    }
+    snprintf(progress->plan, sizeof progress->plan, "%sK=%d R=%d M=%d", frozen, plan->K, plan->R,
+             plan->M);
+}
+
+/* 75 -> "1:15", 4000 -> "1:06:40". Returns text. */
+static const char *duration(double seconds, char *text, size_t size_bytes)
+{
+    long s = lround(seconds);
+    if (s >= 3600) {
+        snprintf(text, size_bytes, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    } else {
+        snprintf(text, size_bytes, "%ld:%02ld", s / 60, s % 60);
+    }
+    return text;
+}
+
+/* To as many whole words as there is room for; columns < 0: all. */
+static char *cut(char *text, int columns)
+{
+    if (columns >= 0 && strlen(text) > (size_t)columns) {
+        size_t n = (size_t)columns;
+        while (n > 0 && text[n] != ' ') {
+            n--;
+        }
+        while (n > 0 && text[n - 1] == ' ') {
+            n--;
+        }
+        text[n] = 0;
+    }
+    return text;
+}
+
+const char *fl_progress_text(const fl_progress *progress, const fl_run_stats *stats, int columns,
+                             char *text, size_t size_bytes)
+{
+    if (stats->steps == 0) {
+        snprintf(text, size_bytes, "starting  %s", progress->plan);
+    } else {
+        double ms_per_step, left_s = fl_run_stats_left_s(stats);
+        double rate = fl_run_stats_rate(stats, WINDOW_MS, &ms_per_step);
+        char left[32] = "";
+        if (isfinite(left_s)) {
+            snprintf(left, sizeof left, "%s left  ", duration(left_s, (char[24]){0}, 24));
+        }
+        snprintf(text, size_bytes,
+                 "epoch %lld/%lld  step %lld/%lld  loss %.4f  %.0f samples/s  %s%s",
+                 (long long)stats->last.epoch + 1, (long long)stats->n_epochs,
+                 (long long)stats->last.step + 1, (long long)stats->n_steps, stats->last.loss, rate,
+                 progress->stopping ? "stopping  " : left, progress->plan);
+    }
+    return cut(text, columns);
+}
+
+static int columns_of(FILE *out)
+{
+    struct winsize size;
+    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+        return size.ws_col;
+    }
+    return COLUMNS;
+}
+
+void fl_progress_update(fl_progress *progress, const fl_run_stats *stats)
+{
+    char text[TEXT_BYTES];
+    int64_t now_us = fl_now_us();
+    if (progress->terminal) {
+        if (now_us - progress->drawn_us >= REDRAW_US) {
+            /* The last column stays free: some terminals wrap as soon as it is written. */
+            fl_progress_text(progress, stats, columns_of(progress->out) - 1, text, sizeof text);
+            fprintf(progress->out, "\r%s\033[K", text);
+            fflush(progress->out);
+            progress->drawn = true;
+            progress->drawn_us = now_us;
+        }
+    } else if (now_us - progress->line_us >= PLAIN_US && stats->steps > 0) {
+        fl_progress_note(progress, "%s", fl_progress_text(progress, stats, -1, text, sizeof text));
+    }
+}
+
+void fl_progress_hide(fl_progress *progress)
+{
+    if (progress->drawn) {
+        fputs("\r\033[K", progress->out);
+        fflush(progress->out);
+        progress->drawn = false;
+    }
+}
+
+void fl_progress_note(fl_progress *progress, const char *format, ...)
+{
+    va_list args;
+    fl_progress_hide(progress);
+    va_start(args, format);
+    vfprintf(progress->out, format, args);
+    va_end(args);
+    fputc('\n', progress->out);
+    fflush(progress->out);
+    progress->line_us = fl_now_us();
+    progress->drawn_us = 0;
+}
+
+void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats)
+{
+    const fl_epoch_stats *e = &stats->past;
+    char eval[96] = "";
+    if (e->evaluated) {
+        snprintf(eval, sizeof eval, ", test %.4f  accuracy %.2f %%", e->eval.loss,
+                 e->eval.accuracy * 100);
+    }
+    fl_progress_note(progress, "epoch %lld/%lld  loss %.4f%s  %.0f samples/s  %.1f s",
+                     (long long)e->epoch + 1, (long long)stats->n_epochs,
+                     e->loss_sum / (double)e->steps, eval,
+                     e->ms > 0 ? (double)e->samples / e->ms * 1000 : 0, e->ms / 1000);
+}
+
+void fl_progress_cache(fl_progress *progress, const fl_cache_report *report)
+{
+    bool same = progress->cache_told && progress->cache_on == report->on;
+    if (report->decided && !same) {
+        progress->cache_told = true;
+        progress->cache_on = report->on;
+        fl_progress_note(progress,
+                         "step %lld: cache %s: a sample takes %.3g us to read, %.3g us to compute",
+                         (long long)report->step, report->on ? "on" : "off", report->read_us,
+                         report->compute_us);
+    }
+}
+
+static void summary_of_training(FILE *out, const fl_run_result *result)
+{
+    char training[24], all[24];
+    if (isfinite(result->test_accuracy)) {
+        fprintf(out, "  test accuracy  %.2f %%\n", result->test_accuracy * 100);
+        fprintf(out, "  test loss      %.4f\n", result->test_loss);
+    }
+    if (result->steps > 0) {
+        fprintf(out, "  train loss     %.4f\n", result->train_loss);
+        fprintf(out, "  time           %s in training, %s in all\n",
+                duration(result->seconds, training, sizeof training),
+                duration(result->wall_seconds, all, sizeof all));
+        fprintf(out, "  speed          %.0f samples/s\n", result->samples_per_s);
+    }
+}
+
+/* The letters that everything else uses, beside what they count. */
+static void summary_of_plan(FILE *out, const fl_plan *plan)
+{
+    char frozen[32] = "";
+    if (plan->F > 0) {
+        snprintf(frozen, sizeof frozen, "%d block%s frozen, ", plan->F, plan->F == 1 ? "" : "s");
+    }
+    fprintf(out, "  plan           %sK=%d stage%s x R=%d replica%s x M=%d micro-batch%s\n", frozen,
+            plan->K, plan->K == 1 ? "" : "s", plan->R, plan->R == 1 ? "" : "s", plan->M,
+            plan->M == 1 ? "" : "es");
+}
+
+static void summary_of_what_next(FILE *out, const fl_controller_options *options)
+{
+    fprintf(out, "  as a page      frostline report %s\n", options->run_dir);
+    fprintf(out, "  the proof      frostline ledger %s\n", options->run_dir);
+    if (options->plan->K > 1) {
+        fprintf(out, "  the schedule   frostline clock --schedule %s -k %d -m %d\n",
+                fl_schedule_text(options->plan->schedule), options->plan->K, options->plan->M);
+    }
+    fprintf(out,
+            "  train longer   frostline run %s/job.yaml \\\n"
+            "                     --set ",
+            options->run_dir);
+    if (options->job->train.max_steps > 0) {
+        fprintf(out, "train.max_steps=none\n");
+    } else {
+        fprintf(out, "train.epochs=%lld\n", 2 * (long long)options->n_epochs);
+    }
+}
+
+void fl_progress_summary(FILE *out, const fl_controller_options *options,
+                         const fl_run_result *result, fl_status status, const char *ledger)
+{
+    fprintf(out, "\n%s after %lld of %lld steps\n", status == FL_OK ? "done" : "stopped",
+            (long long)result->steps, (long long)options->n_steps);
+    summary_of_training(out, result);
+    summary_of_plan(out, options->plan);
+    if (ledger[0] != 0) {
+        fprintf(out, "  ledger         %s\n", ledger);
+    }
+    fprintf(out, "  run directory  %s\n", options->run_dir);
+    fprintf(out, "                 job.yaml, steps.jsonl, events.jsonl, ledger.bin,\n"
+                 "                 summary.txt, worker-N.log\n");
+    summary_of_what_next(out, options);
+    fflush(out);
+}

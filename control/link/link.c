@@ -1,0 +1,343 @@
+/* The worker's side of the control link: what the training thread calls. control/link/link_thread.c
+ * does the talking. */
+#include "control/link/link.h"
+
+#include "control/link/link_thread.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum { QUEUE_START_BYTES = 256 * 1024, QUEUE_LIMIT_BYTES = 64 * 1024 * 1024 };
+
+/* ---- opening and closing ---- */
+
+static fl_status connect_socket(fl_link *link, const char *endpoint)
+{
+    char identity[32];
+    int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, link->rank);
+    int linger_ms = FL_LINK_FLUSH_MS, reconnect_ms = 10;
+    link->zmq = zmq_ctx_new();
+    link->socket = link->zmq == NULL ? NULL : zmq_socket(link->zmq, ZMQ_DEALER);
+    if (link->socket == NULL ||
+        zmq_setsockopt(link->socket, ZMQ_ROUTING_ID, identity, (size_t)n) != 0 ||
+        zmq_setsockopt(link->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) != 0 ||
+        zmq_setsockopt(link->socket, ZMQ_RECONNECT_IVL, &reconnect_ms, sizeof reconnect_ms) != 0 ||
+        zmq_connect(link->socket, endpoint) != 0) {
+        return fl_fail(FL_EIO, "cannot connect to the controller at %s: %s", endpoint,
+                       zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
+}
+
+static fl_status open_descriptors(fl_link *link)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    link->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    link->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (link->wake_fd < 0 || link->signal_fd < 0) {
+        return fl_fail(FL_EIO, "cannot make the link's descriptors: %s", strerror(errno));
+    }
+    return FL_OK;
+}
+
+static fl_status start_thread(fl_link *link)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&link->thread, NULL, fl_link_main, link);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        return fl_fail(FL_EIO, "cannot start the link's thread: %s", strerror(error));
+    }
+    pthread_setname_np(link->thread, "fl-link");
+    return FL_OK;
+}
+
+/* Everything but the thread. */
+static void release(fl_link *link)
+{
+    fl_store_disconnect(&link->store);
+    if (link->socket != NULL) {
+        zmq_close(link->socket);
+    }
+    if (link->zmq != NULL) {
+        zmq_ctx_term(link->zmq);
+    }
+    if (link->wake_fd >= 0) {
+        close(link->wake_fd);
+    }
+    if (link->signal_fd >= 0) {
+        close(link->signal_fd);
+    }
+    fl_queue_fini(&link->queue);
+    pthread_cond_destroy(&link->woken);
+    pthread_mutex_destroy(&link->lock);
+    fl_free(link);
+}
+
+fl_status fl_link_open(const fl_link_options *options, fl_link **out)
+{
+    fl_link *link = NULL;
+    FL_TRY(fl_alloc(sizeof *link, (void **)&link));
+    fl_status status = fl_queue_init(&link->queue, QUEUE_START_BYTES, QUEUE_LIMIT_BYTES);
+    if (status != FL_OK) {
+        fl_free(link);
+        return status;
+    }
+    link->rank = options->rank;
+    link->heartbeat_us = options->heartbeat_ms * 1000;
+    link->slice_ms =
+        options->heartbeat_ms < FL_LINK_SLICE_MS ? options->heartbeat_ms : FL_LINK_SLICE_MS;
+    link->on_abort = options->on_abort;
+    link->context = options->context;
+    link->controller = getppid();
+    link->wake_fd = link->signal_fd = -1;
+    link->heard_us = fl_now_us();
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&link->lock, NULL);
+    pthread_cond_init(&link->woken, &clock);
+    pthread_condattr_destroy(&clock);
+    atomic_init(&link->operation, "starting");
+    atomic_init(&link->generation, options->generation);
+    status = open_descriptors(link);
+    if (status == FL_OK) {
+        status = connect_socket(link, options->endpoint);
+    }
+    if (status == FL_OK) {
+        status = fl_store_connect(link->zmq, options->endpoint, &link->store);
+    }
+    if (status == FL_OK) {
+        link->kv = fl_store_kv(link->store);
+        status = start_thread(link);
+    }
+    if (status != FL_OK) {
+        release(link);
+        return status;
+    }
+    *out = link;
+    return FL_OK;
+}
+
+static void wake(fl_link *link)
+{
+    uint64_t one = 1;
+    ssize_t written = write(link->wake_fd, &one, sizeof one);
+    (void)written; /* a full counter wakes as well */
+}
+
+void fl_link_close(fl_link **link)
+{
+    if (*link == NULL) {
+        return;
+    }
+    atomic_store(&(*link)->closing, true);
+    wake(*link);
+    pthread_join((*link)->thread, NULL);
+    release(*link);
+    *link = NULL;
+}
+
+const fl_kv *fl_link_kv(fl_link *link)
+{
+    return &link->kv;
+}
+
+/* ---- training thread ---- */
+
+static void send_report(fl_link *link, const fl_wire_message *frame)
+{
+    if (fl_queue_put(&link->queue, frame) != FL_OK) {
+        fl_log(FL_LOG_ERROR, "lost a report (%s): %s", fl_wire_type_text(frame->type), fl_errmsg());
+    }
+}
+
+static void finished_step(fl_link *link, int64_t step)
+{
+    if (step + 1 > atomic_load_explicit(&link->steps, memory_order_relaxed)) {
+        atomic_store_explicit(&link->steps, step + 1, memory_order_relaxed);
+    }
+}
+
+void fl_link_generation(fl_link *link, uint32_t generation)
+{
+    atomic_store(&link->generation, generation);
+}
+
+void fl_link_doing(fl_link *link, const char *operation)
+{
+    atomic_store_explicit(&link->operation, operation, memory_order_relaxed);
+}
+
+void fl_link_memory(fl_link *link, int64_t used_bytes, int64_t peak_bytes)
+{
+    atomic_store_explicit(&link->memory_used_bytes, used_bytes, memory_order_relaxed);
+    atomic_store_explicit(&link->memory_peak_bytes, peak_bytes, memory_order_relaxed);
+}
+
+void fl_link_ready(fl_link *link, int64_t memory_peak_bytes)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_READY);
+    frame.memory_peak_bytes = memory_peak_bytes;
+    send_report(link, &frame);
+    wake(link);
+}
+
+void fl_link_step(fl_link *link, const fl_step_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_STEP);
+    frame.generation = report->generation;
+    frame.step = *report;
+    finished_step(link, report->step);
+    send_report(link, &frame);
+}
+
+void fl_link_time(fl_link *link, const fl_time_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_TIME);
+    frame.time = *report;
+    finished_step(link, report->step);
+    send_report(link, &frame);
+}
+
+void fl_link_eval(fl_link *link, const fl_eval_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_EVAL);
+    frame.eval = *report;
+    send_report(link, &frame);
+}
+
+void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
+                    const int64_t *ids, int64_t n)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_LEDGER);
+    frame.generation = generation;
+    frame.ledger = (fl_wire_ledger){
+        .epoch = epoch, .step = step, .replica = replica, .n = (uint32_t)n, .ids = ids};
+    send_report(link, &frame);
+}
+
+void fl_link_failed(fl_link *link, fl_status status, const char *message)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_FAILED);
+    frame.failed.status = status;
+    snprintf(frame.failed.text, sizeof frame.failed.text, "%s", message);
+    send_report(link, &frame);
+    wake(link);
+}
+
+void fl_link_prepared(fl_link *link, const fl_prepared_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_PREPARED);
+    frame.generation = report->generation;
+    frame.prepared = *report;
+    send_report(link, &frame);
+    wake(link);
+}
+
+void fl_link_transition(fl_link *link, const fl_transition_parts *parts)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_TRANSITION);
+    frame.generation = parts->generation;
+    frame.transition = *parts;
+    send_report(link, &frame);
+    wake(link);
+}
+
+void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_STEERED);
+    frame.setting_done = *report;
+    send_report(link, &frame);
+    wake(link);
+}
+
+/* Wait under the lock until the link thread has something to say or the time is over. */
+static bool wait_woken(fl_link *link, const struct timespec *until)
+{
+    return pthread_cond_timedwait(&link->woken, &link->lock, until) == 0;
+}
+
+static struct timespec until_ms(int64_t timeout_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + timeout_ms % 1000 * 1000000;
+    until.tv_sec += timeout_ms / 1000 + ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    return until;
+}
+
+bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms)
+{
+    struct timespec until = until_ms(timeout_ms);
+    pthread_mutex_lock(&link->lock);
+    while (link->n_wakes == 0 && wait_woken(link, &until)) {
+    }
+    bool woken = link->n_wakes > 0;
+    link->n_wakes -= woken;
+    pthread_mutex_unlock(&link->lock);
+    return woken;
+}
+
+bool fl_link_wait_command(fl_link *link, int64_t timeout_ms, fl_command *out)
+{
+    struct timespec until = until_ms(timeout_ms);
+    pthread_mutex_lock(&link->lock);
+    while (atomic_load(&link->n_commands) == 0 && wait_woken(link, &until)) {
+    }
+    pthread_mutex_unlock(&link->lock);
+    return fl_link_take_command(link, out);
+}
+
+void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const double *squared, int n)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_NORMS);
+    frame.generation = generation;
+    frame.norms.step = step;
+    frame.norms.n = n;
+    memcpy(frame.norms.squared, squared, (size_t)n * sizeof *squared);
+    send_report(link, &frame);
+}
+
+void fl_link_cache(fl_link *link, const fl_cache_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_CACHE);
+    frame.cache = *report;
+    send_report(link, &frame);
+}
+
+void fl_link_done(fl_link *link)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_DONE);
+    send_report(link, &frame);
+    wake(link);
+}
+
+bool fl_link_take_command(fl_link *link, fl_command *out)
+{
+    if (atomic_load_explicit(&link->n_commands, memory_order_acquire) == 0) {
+        return false;
+    }
+    pthread_mutex_lock(&link->lock);
+    int left = atomic_load(&link->n_commands) - 1;
+    *out = link->command[0];
+    memmove(&link->command[0], &link->command[1], (size_t)left * sizeof *out);
+    atomic_store(&link->n_commands, left);
+    pthread_mutex_unlock(&link->lock);
+    return true;
+}

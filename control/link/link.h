@@ -1,0 +1,176 @@
+/* Between the controller and its workers: a control link of their own, apart from the groups, so
+ * that liveness and commands do not depend on what may be stuck.
+ *
+ * Worker side. A link thread owns the socket: it sends heartbeats and receives orders; reports are
+ * copied into a queue and never make the caller wait. */
+#ifndef FL_CONTROL_LINK_LINK_H
+#define FL_CONTROL_LINK_LINK_H
+
+#include "autodp/net/net.h"
+
+#include <frostline/plan.h>
+#include <frostline/status.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One finished step, as the member that speaks for the group saw it. Steps count from 0 through the
+ * whole run, epochs from 0; ms is the wall-clock time of the step. */
+typedef struct fl_step_report {
+    int64_t step, epoch;
+    double loss, grad_norm, lr, ms;
+    int64_t samples, tokens;
+    uint32_t generation;
+    int32_t f, k, r, m;
+} fl_step_report;
+
+/* One evaluation over the whole test split, after epoch `epoch` (from 0) and step `step`. */
+typedef struct fl_eval_report {
+    int64_t epoch, step;
+    double loss, accuracy, ms;
+    int64_t samples;
+} fl_eval_report;
+
+/* Where a worker's time of one step went, microseconds. */
+typedef struct fl_time_report {
+    int64_t step;
+    int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
+} fl_time_report;
+
+typedef enum fl_command_kind {
+    FL_COMMAND_NONE = 0,
+    FL_COMMAND_STOP = 1,    /* end after the step in flight */
+    FL_COMMAND_PREPARE = 2, /* open the plan's generation beside the one that runs */
+    FL_COMMAND_COMMIT = 3,  /* vote, and go over to the generation that was prepared */
+    FL_COMMAND_CANCEL = 4,  /* drop what was prepared */
+    FL_COMMAND_SETTING = 5, /* go on otherwise, under the same plan */
+} fl_command_kind;
+
+typedef enum fl_setting_kind {
+    FL_SETTING_NONE = 0,
+    FL_SETTING_PAUSE = 1,     /* hold at the control point, until RESUME or STOP */
+    FL_SETTING_RESUME = 2,    /* go on */
+    FL_SETTING_END_EPOCH = 3, /* the epoch at work is the last one */
+    FL_SETTING_LR = 4,        /* value: train.lr from the next step on */
+    FL_SETTING_LOG = 5,       /* value: an fl_log_level */
+} fl_setting_kind;
+
+typedef struct fl_setting {
+    fl_setting_kind kind;
+    int64_t serial; /* > 0; comes back when it has taken effect */
+    double value;
+} fl_setting;
+
+/* A steer has taken effect on every worker.
+ * step      the first step to which it applies
+ * end_step  steps after which the run ends, as things stand */
+typedef struct fl_setting_done_report {
+    int64_t serial, step, end_step;
+} fl_setting_done_report;
+
+/* What the controller wants done at a control point. */
+typedef struct fl_command {
+    fl_command_kind kind;
+    int64_t due_step;   /* COMMIT, CANCEL: the step of elastic.script that this answers, 0: none */
+    fl_plan plan;       /* PREPARE: the next generation's */
+    fl_setting setting; /* STEER */
+} fl_command;
+
+/* How opening the next generation ended on one worker. */
+typedef struct fl_prepared_report {
+    uint32_t generation;
+    fl_status status; /* FL_OK: ready; else it refuses */
+    int64_t took_us;
+    char text[1024]; /* why it refuses */
+} fl_prepared_report;
+
+/* One worker's part of a transition, microseconds. */
+typedef struct fl_transition_parts {
+    uint32_t generation;                    /* that runs now */
+    int64_t step;                           /* its first */
+    int64_t prepare_us;                     /* beside training */
+    int64_t wait_us;                        /* at a step of elastic.script, for others to prepare */
+    int64_t vote_us, migrate_us, switch_us; /* while nobody trains */
+    int64_t sent_bytes, received_bytes, kept_bytes;
+} fl_transition_parts;
+
+/* How the cache served one worker since its last report, and what lies in it. */
+typedef struct fl_cache_report {
+    int64_t step, epoch;
+    int32_t f;
+    bool on, decided; /* whether it is used; whether that is new, or known only now */
+    int64_t n_hits, n_upgrades, n_misses; /* samples */
+    double read_us, compute_us;           /* of a sample; 0: not measured */
+    int64_t n_values, used_bytes, n_evicted, n_damaged, n_recovered; /* of the whole store */
+} fl_cache_report;
+
+typedef struct fl_link fl_link;
+
+typedef struct fl_link_options {
+    const char *endpoint; /* of the controller's ROUTER */
+    int rank;
+    uint32_t generation;  /* that the worker starts in */
+    int64_t heartbeat_ms; /* a tenth of fault.detect */
+    /* The controller declared the generation dead, or the controller is gone: leave every wait.
+     * `why` is a regroup code. Called once, from the link's thread; may be NULL. */
+    void (*on_abort)(void *context, uint32_t generation, fl_status why);
+    void *context;
+} fl_link_options;
+
+/* Open it early: a worker that has no link is taken for a silent one. The process that opens the
+ * link must be a child of the controller; it is killed when the controller is gone and it does not
+ * leave. */
+fl_status fl_link_open(const fl_link_options *options, fl_link **out) FL_MUST_CHECK;
+
+/* Flush what is queued (at most 1 s), then close. *link becomes NULL; NULL is fine. */
+void fl_link_close(fl_link **link);
+
+/* The rendezvous store over this link's own second socket; one thread at a time. */
+const fl_kv *fl_link_kv(fl_link *link);
+
+/* The generation that reports bear from now on. Threads: the training thread. */
+void fl_link_generation(fl_link *link, uint32_t generation);
+
+/* What this worker is doing now, for "which worker is stuck where": a constant string of at most
+ * 31 bytes. Costs two stores. Threads: any. */
+void fl_link_doing(fl_link *link, const char *operation);
+
+/* The device's memory in use, and the most that was. Costs two stores. Threads: any. */
+void fl_link_memory(fl_link *link, int64_t used_bytes, int64_t peak_bytes);
+
+/* Threads: the training thread. None of these waits, except when reports fill 64 MiB because the
+ * head has been stopped: then it waits for the controller. The controller takes steps and
+ * evaluations from whoever sends them first; one worker should speak for all. A worker that leaves
+ * without fl_link_done counts as lost. */
+void fl_link_ready(fl_link *link, int64_t memory_peak_bytes);
+void fl_link_step(fl_link *link, const fl_step_report *report);
+void fl_link_time(fl_link *link, const fl_time_report *report);
+void fl_link_eval(fl_link *link, const fl_eval_report *report);
+void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
+                    const int64_t *ids, int64_t n);
+void fl_link_cache(fl_link *link, const fl_cache_report *report);
+void fl_link_failed(fl_link *link, fl_status status, const char *message);
+void fl_link_done(fl_link *link);
+
+/* Transitions. Threads: any for the first, the training thread for the second. */
+void fl_link_prepared(fl_link *link, const fl_prepared_report *report);
+void fl_link_transition(fl_link *link, const fl_transition_parts *parts);
+
+/* The leader tells that a steer has taken effect. Threads: the training thread. */
+void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report);
+
+/* squared [n]: what the freeze policy goes by; 0 for a frozen block. */
+void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const double *squared, int n);
+
+/* A standby worker: true when the controller says that the leader is about to tell something (once
+ * for each time it says so), false after timeout_ms or when the generation was ended. */
+bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms);
+
+/* True when an order has come that was not taken yet. They are taken one by one, the oldest first;
+ * FL_COMMAND_STOP overtakes all others, and is the last. */
+bool fl_link_take_command(fl_link *link, fl_command *out);
+
+/* The same, waiting for one; false after timeout_ms. */
+bool fl_link_wait_command(fl_link *link, int64_t timeout_ms, fl_command *out);
+
+#endif

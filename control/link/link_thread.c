@@ -1,0 +1,260 @@
+/* The link thread of a worker.
+ *
+ *     training thread ① report ──> queue ② ──> link thread ③ ──> head
+ *                     ④ command <──       <── link thread    <── head
+ *                     on_abort ⑤          <── link thread    <── head's order, or the controller is
+ * gone
+ *
+ * The link thread sleeps in one poll. It wakes when an order comes, and every slice of at most
+ * 20 ms, when it sends all that was reported since as one message; a report costs the training
+ * thread a copy of some hundred bytes and never a system call. Only what the controller waits for
+ * (ready, failed, done) wakes the link thread at once. */
+#include "control/link/link_thread.h"
+
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum {
+    SMALL_FRAME_BYTES = FL_WIRE_HEADER_BYTES + 64,
+    ORPHAN_MS = 2000,  /* from the controller's death to this process's own */
+    TERMINATE_MS = 500 /* for the controller to say that a SIGTERM is for the whole run */
+};
+
+/* One part of a message; the transport takes a message whole or not at all. */
+static bool send_part(fl_link *link, const void *bytes, size_t n, bool more)
+{
+    return zmq_send(link->socket, bytes, n, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0;
+}
+
+static bool send_topic(fl_link *link)
+{
+    return send_part(link, FL_WIRE_TOPIC, strlen(FL_WIRE_TOPIC), true);
+}
+
+fl_wire_message fl_link_frame(const fl_link *link, fl_wire_type type)
+{
+    return (fl_wire_message){.type = type,
+                             .rank = link->rank,
+                             .generation = atomic_load(&link->generation),
+                             .at_us = fl_now_us()};
+}
+
+static void send_hello(fl_link *link)
+{
+    unsigned char bytes[SMALL_FRAME_BYTES];
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_HELLO);
+    frame.pid = getpid();
+    fl_wire_put(&frame, bytes);
+    if (!send_topic(link) || !send_part(link, bytes, fl_wire_size(&frame), false)) {
+        fl_log(FL_LOG_ERROR, "cannot greet the controller: %s", zmq_strerror(zmq_errno()));
+    }
+}
+
+static size_t put_heartbeat(fl_link *link, unsigned char *bytes)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_HEARTBEAT);
+    frame.heartbeat.steps = atomic_load(&link->steps);
+    frame.heartbeat.memory_used_bytes = atomic_load(&link->memory_used_bytes);
+    frame.heartbeat.memory_peak_bytes = atomic_load(&link->memory_peak_bytes);
+    snprintf(frame.heartbeat.operation, sizeof frame.heartbeat.operation, "%s",
+             atomic_load(&link->operation));
+    link->heartbeat_sent_us = frame.at_us;
+    fl_wire_put(&frame, bytes);
+    return fl_wire_size(&frame);
+}
+
+/* ② to ③: what was reported, if anything, and with it or when its time has come a heartbeat.
+ * True when reports went out; n_unsent tells whether some are left. */
+static bool send_what_is_due(fl_link *link)
+{
+    unsigned char heartbeat[SMALL_FRAME_BYTES];
+    if (link->n_unsent == 0) {
+        link->unsent = fl_queue_take(&link->queue, &link->n_unsent);
+    }
+    bool reports = link->n_unsent > 0;
+    if (!reports && fl_now_us() - link->heartbeat_sent_us < link->heartbeat_us) {
+        return false;
+    }
+    if (!send_topic(link) || (reports && !send_part(link, link->unsent, link->n_unsent, true)) ||
+        !send_part(link, heartbeat, put_heartbeat(link, heartbeat), false)) {
+        return false; /* the socket's queue is full: the controller does not read just now */
+    }
+    link->n_unsent = 0;
+    return reports;
+}
+
+/* ⑤ */
+static void abort_once(fl_link *link, uint32_t generation, fl_status why)
+{
+    if (link->aborted) {
+        return;
+    }
+    link->aborted = true;
+    fl_log(FL_LOG_INFO, "generation %u is over: %s", generation, fl_status_text(why));
+    if (link->on_abort != NULL) {
+        link->on_abort(link->context, generation, why);
+    }
+}
+
+/* ④ Each command is told, in the order in which they came, for standby workers have been woken as
+ * often. Only the user's wish to stop does not wait for its turn: nothing comes after it. */
+static void take_order(fl_link *link, const fl_command *command)
+{
+    pthread_mutex_lock(&link->lock);
+    int n = atomic_load(&link->n_commands);
+    if (command->kind == FL_COMMAND_STOP) {
+        n = 0;
+    } else if (n > 0 && link->command[0].kind == FL_COMMAND_STOP) {
+        n = FL_LINK_COMMANDS;
+    } else if (n == FL_LINK_COMMANDS) {
+        fl_log(FL_LOG_ERROR, "a command is lost: %d wait already", n);
+    }
+    if (n < FL_LINK_COMMANDS) {
+        link->command[n] = *command;
+        atomic_store(&link->n_commands, n + 1);
+        pthread_cond_signal(&link->woken);
+    }
+    pthread_mutex_unlock(&link->lock);
+}
+
+static void obey(fl_link *link, const fl_wire_message *frame)
+{
+    switch (frame->type) {
+    case FL_WIRE_VERDICT:
+        take_order(link, &frame->command);
+        break;
+    case FL_WIRE_WAKE:
+        pthread_mutex_lock(&link->lock);
+        link->n_wakes++;
+        pthread_cond_signal(&link->woken);
+        pthread_mutex_unlock(&link->lock);
+        break;
+    case FL_WIRE_STOPPING:
+        link->run_is_stopping = true;
+        break;
+    case FL_WIRE_ABORT:
+        abort_once(link, frame->generation, frame->why);
+        break;
+    default: /* FL_WIRE_ALIVE, and whatever a later head may say */
+        break;
+    }
+}
+
+static void receive_message(fl_link *link, const unsigned char *bytes, size_t n)
+{
+    while (n > 0) {
+        fl_wire_message frame;
+        if (fl_wire_next(&bytes, &n, &frame) != FL_OK) {
+            fl_log(FL_LOG_WARN, "dropped an order: %s", fl_errmsg());
+            return;
+        }
+        obey(link, &frame);
+    }
+}
+
+static void receive_orders(fl_link *link)
+{
+    zmq_msg_t part;
+    zmq_msg_init(&part);
+    while (zmq_msg_recv(&part, link->socket, ZMQ_DONTWAIT) >= 0) {
+        link->heard_us = fl_now_us();
+        link->told_of_silence = false;
+        if (!zmq_msg_more(&part)) { /* the first part is the topic */
+            receive_message(link, (const unsigned char *)zmq_msg_data(&part), zmq_msg_size(&part));
+        }
+    }
+    zmq_msg_close(&part);
+}
+
+static void die_of(int signal_number)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal_number);
+    signal(signal_number, SIG_DFL);
+    kill(getpid(), signal_number);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* A SIGTERM for this worker alone kills it. One for the whole process group, as batch systems and
+ * timeout(1) send it, has reached the controller too, which will say that the run is being stopped.
+ */
+static void watch_signals(fl_link *link, int64_t now_us)
+{
+    struct signalfd_siginfo info;
+    while (read(link->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (link->terminated_us == 0) {
+            link->terminated_us = now_us;
+        }
+    }
+    if (link->terminated_us != 0 && !link->run_is_stopping &&
+        now_us - link->terminated_us > TERMINATE_MS * 1000) {
+        fl_log(FL_LOG_WARN, "terminated by a signal");
+        die_of(SIGTERM);
+    }
+}
+
+/* The kernel kills this process when its parent dies (PR_SET_PDEATHSIG); this is for what is left
+ * over should it have been switched off, and for a stopped head, for which workers just wait. */
+static void watch_head(fl_link *link, int64_t now_us)
+{
+    if (link->orphaned_us == 0 && getppid() != link->controller) {
+        fl_log(FL_LOG_ERROR, "the controller (process %d) is gone", (int)link->controller);
+        link->orphaned_us = now_us;
+        fl_queue_close(&link->queue);
+        abort_once(link, atomic_load(&link->generation), FL_EPEER);
+    }
+    if (link->orphaned_us != 0 && now_us - link->orphaned_us > ORPHAN_MS * 1000) {
+        die_of(SIGKILL);
+    }
+    if (now_us - link->heard_us > 10 * link->heartbeat_us && !link->told_of_silence) {
+        fl_log(FL_LOG_WARN, "the controller has been silent for %.1f s; waiting for it",
+               (double)(now_us - link->heard_us) * 1e-6);
+        link->told_of_silence = true;
+    }
+}
+
+static void flush(fl_link *link)
+{
+    int64_t deadline_us = fl_deadline_us(FL_LINK_FLUSH_MS);
+    while (fl_left_ms(deadline_us) > 0 && link->orphaned_us == 0) {
+        if (!send_what_is_due(link)) {
+            if (link->n_unsent == 0) {
+                return;
+            }
+            zmq_pollitem_t writable = {link->socket, 0, ZMQ_POLLOUT, 0};
+            zmq_poll(&writable, 1, fl_left_ms(deadline_us));
+        }
+    }
+}
+
+void *fl_link_main(void *argument)
+{
+    fl_link *link = (fl_link *)argument;
+    send_hello(link);
+    zmq_pollitem_t items[] = {{link->socket, 0, ZMQ_POLLIN, 0},
+                              {NULL, link->wake_fd, ZMQ_POLLIN, 0},
+                              {NULL, link->signal_fd, ZMQ_POLLIN, 0}};
+    while (!atomic_load(&link->closing)) {
+        zmq_poll(items, 3, link->slice_ms);
+        uint64_t count;
+        if ((items[1].revents & ZMQ_POLLIN) && read(link->wake_fd, &count, sizeof count) < 0) {
+            fl_log(FL_LOG_DEBUG, "nothing to read from the wake-up");
+        }
+        receive_orders(link);
+        (void)send_what_is_due(link);
+        int64_t now_us = fl_now_us();
+        watch_signals(link, now_us);
+        watch_head(link, now_us);
+    }
+    flush(link);
+    fl_queue_close(&link->queue);
+    return NULL;
+}

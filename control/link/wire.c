@@ -1,0 +1,396 @@
+#include "control/link/wire.h"
+
+#include "control/link/bytes.h"
+#include "control/link/wire_cache.h"
+#include "control/link/wire_elastic.h"
+#include "control/link/wire_setting.h"
+
+#include <string.h>
+
+enum { MAGIC = 0x4b4c4c46 /* "FLLK" */, VERSION = 1 };
+
+/* ---- bodies ---- */
+
+static size_t body_size(const fl_wire_message *f)
+{
+    switch (f->type) {
+    case FL_WIRE_HELLO:
+    case FL_WIRE_READY:
+        return 8;
+    case FL_WIRE_HEARTBEAT:
+        return 3 * 8 + 4 + strnlen(f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
+    case FL_WIRE_STEP:
+        return 8 * 8 + 4 * 4;
+    case FL_WIRE_TIME:
+    case FL_WIRE_EVAL:
+        return 6 * 8;
+    case FL_WIRE_LEDGER:
+        return 8 + 8 + 4 + 4 + (size_t)f->ledger.n * 8;
+    case FL_WIRE_FAILED:
+        return 4 + 4 + strnlen(f->failed.text, FL_WIRE_TEXT_MAX);
+    case FL_WIRE_PREPARED:
+        return fl_wire_prepared_size(&f->prepared);
+    case FL_WIRE_TRANSITION:
+        return FL_WIRE_TRANSITION_BYTES;
+    case FL_WIRE_NORMS:
+        return fl_wire_norms_size(&f->norms);
+    case FL_WIRE_STEERED:
+        return FL_WIRE_SETTING_DONE_BYTES;
+    case FL_WIRE_CACHE:
+        return FL_WIRE_CACHE_BYTES;
+    case FL_WIRE_VERDICT:
+        return fl_wire_command_size(&f->command);
+    case FL_WIRE_ABORT:
+        return 4;
+    case FL_WIRE_DONE:
+    case FL_WIRE_ALIVE:
+    case FL_WIRE_STOPPING:
+    case FL_WIRE_WAKE:
+        break;
+    }
+    return 0;
+}
+
+static void put_step(fl_writer *w, const fl_step_report *s)
+{
+    fl_put_i64(w, s->step);
+    fl_put_i64(w, s->epoch);
+    fl_put_f64(w, s->loss);
+    fl_put_f64(w, s->grad_norm);
+    fl_put_f64(w, s->lr);
+    fl_put_f64(w, s->ms);
+    fl_put_i64(w, s->samples);
+    fl_put_i64(w, s->tokens);
+    fl_put(w, (uint32_t)s->f, 4);
+    fl_put(w, (uint32_t)s->k, 4);
+    fl_put(w, (uint32_t)s->r, 4);
+    fl_put(w, (uint32_t)s->m, 4);
+}
+
+static bool get_step(fl_reader *r, uint32_t generation, fl_step_report *s)
+{
+    *s = (fl_step_report){.step = fl_get_i64(r), .generation = generation};
+    s->epoch = fl_get_i64(r);
+    s->loss = fl_get_f64(r);
+    s->grad_norm = fl_get_f64(r);
+    s->lr = fl_get_f64(r);
+    s->ms = fl_get_f64(r);
+    s->samples = fl_get_i64(r);
+    s->tokens = fl_get_i64(r);
+    s->f = fl_get_i32(r);
+    s->k = fl_get_i32(r);
+    s->r = fl_get_i32(r);
+    s->m = fl_get_i32(r);
+    return s->step >= 0 && s->epoch >= 0 && s->samples >= 0 && s->tokens >= 0 && s->ms >= 0;
+}
+
+static void put_time(fl_writer *w, const fl_time_report *t)
+{
+    fl_put_i64(w, t->step);
+    fl_put_i64(w, t->compute_us);
+    fl_put_i64(w, t->wait_us);
+    fl_put_i64(w, t->reduce_wait_us);
+    fl_put_i64(w, t->optimizer_us);
+    fl_put_i64(w, t->data_us);
+}
+
+static bool get_time(fl_reader *r, fl_time_report *t)
+{
+    t->step = fl_get_i64(r);
+    t->compute_us = fl_get_i64(r);
+    t->wait_us = fl_get_i64(r);
+    t->reduce_wait_us = fl_get_i64(r);
+    t->optimizer_us = fl_get_i64(r);
+    t->data_us = fl_get_i64(r);
+    return t->step >= 0 && t->compute_us >= 0 && t->wait_us >= 0 && t->reduce_wait_us >= 0 &&
+           t->optimizer_us >= 0 && t->data_us >= 0;
+}
+
+static void put_eval(fl_writer *w, const fl_eval_report *e)
+{
+    fl_put_i64(w, e->epoch);
+    fl_put_i64(w, e->step);
+    fl_put_f64(w, e->loss);
+    fl_put_f64(w, e->accuracy);
+    fl_put_f64(w, e->ms);
+    fl_put_i64(w, e->samples);
+}
+
+static bool get_eval(fl_reader *r, fl_eval_report *e)
+{
+    e->epoch = fl_get_i64(r);
+    e->step = fl_get_i64(r);
+    e->loss = fl_get_f64(r);
+    e->accuracy = fl_get_f64(r);
+    e->ms = fl_get_f64(r);
+    e->samples = fl_get_i64(r);
+    return e->epoch >= 0 && e->step >= 0 && e->samples >= 0 && e->ms >= 0;
+}
+
+static void put_ledger(fl_writer *w, const fl_wire_ledger *l)
+{
+    fl_put_i64(w, l->epoch);
+    fl_put_i64(w, l->step);
+    fl_put(w, (uint32_t)l->replica, 4);
+    fl_put(w, l->n, 4);
+    for (uint32_t i = 0; i < l->n; i++) {
+        fl_put_i64(w, l->ids[i]);
+    }
+}
+
+static bool get_ledger(fl_reader *r, fl_wire_ledger *l)
+{
+    l->epoch = fl_get_i64(r);
+    l->step = fl_get_i64(r);
+    l->replica = fl_get_i32(r);
+    l->n = (uint32_t)fl_get(r, 4);
+    l->ids = NULL;
+    l->wire = r->at;
+    if (l->epoch < 0 || l->step < 0 || l->replica < 0 || r->left != (size_t)l->n * 8) {
+        return false;
+    }
+    r->at += r->left;
+    r->left = 0;
+    return true;
+}
+
+static bool known_status(int32_t value)
+{
+    switch (value) {
+#define CASE(name, number, text) case number:
+        FL_STATUS_MAP(CASE)
+#undef CASE
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool fl_wire_get_status(fl_reader *r, fl_status *status)
+{
+    int32_t value = fl_get_i32(r);
+    *status = (fl_status)value;
+    return known_status(value);
+}
+
+static void put_body(fl_writer *w, const fl_wire_message *f)
+{
+    switch (f->type) {
+    case FL_WIRE_HELLO:
+        fl_put_i64(w, f->pid);
+        break;
+    case FL_WIRE_HEARTBEAT:
+        fl_put_i64(w, f->heartbeat.steps);
+        fl_put_i64(w, f->heartbeat.memory_used_bytes);
+        fl_put_i64(w, f->heartbeat.memory_peak_bytes);
+        fl_put_text(w, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
+        break;
+    case FL_WIRE_READY:
+        fl_put_i64(w, f->memory_peak_bytes);
+        break;
+    case FL_WIRE_STEP:
+        put_step(w, &f->step);
+        break;
+    case FL_WIRE_TIME:
+        put_time(w, &f->time);
+        break;
+    case FL_WIRE_EVAL:
+        put_eval(w, &f->eval);
+        break;
+    case FL_WIRE_LEDGER:
+        put_ledger(w, &f->ledger);
+        break;
+    case FL_WIRE_FAILED:
+        fl_put(w, (uint32_t)f->failed.status, 4);
+        fl_put_text(w, f->failed.text, FL_WIRE_TEXT_MAX);
+        break;
+    case FL_WIRE_VERDICT:
+        fl_wire_put_command(w, &f->command);
+        break;
+    case FL_WIRE_PREPARED:
+        fl_wire_put_prepared(w, &f->prepared);
+        break;
+    case FL_WIRE_TRANSITION:
+        fl_wire_put_transition(w, &f->transition);
+        break;
+    case FL_WIRE_NORMS:
+        fl_wire_put_norms(w, &f->norms);
+        break;
+    case FL_WIRE_STEERED:
+        fl_wire_put_setting_done(w, &f->setting_done);
+        break;
+    case FL_WIRE_CACHE:
+        fl_wire_put_cache(w, &f->cache);
+        break;
+    case FL_WIRE_ABORT:
+        fl_put(w, (uint32_t)f->why, 4);
+        break;
+    case FL_WIRE_DONE:
+    case FL_WIRE_ALIVE:
+    case FL_WIRE_STOPPING:
+    case FL_WIRE_WAKE:
+        break;
+    }
+}
+
+/* False when the type is unknown or a value is out of its range. */
+static bool get_body(fl_reader *r, fl_wire_message *f)
+{
+    switch (f->type) {
+    case FL_WIRE_HELLO:
+        f->pid = fl_get_i64(r);
+        return f->pid > 0;
+    case FL_WIRE_HEARTBEAT:
+        f->heartbeat.steps = fl_get_i64(r);
+        f->heartbeat.memory_used_bytes = fl_get_i64(r);
+        f->heartbeat.memory_peak_bytes = fl_get_i64(r);
+        return f->heartbeat.steps >= 0 && f->heartbeat.memory_used_bytes >= 0 &&
+               f->heartbeat.memory_peak_bytes >= 0 &&
+               fl_get_text(r, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
+    case FL_WIRE_READY:
+        f->memory_peak_bytes = fl_get_i64(r);
+        return f->memory_peak_bytes >= 0;
+    case FL_WIRE_STEP:
+        return get_step(r, f->generation, &f->step);
+    case FL_WIRE_TIME:
+        return get_time(r, &f->time);
+    case FL_WIRE_EVAL:
+        return get_eval(r, &f->eval);
+    case FL_WIRE_LEDGER:
+        return get_ledger(r, &f->ledger);
+    case FL_WIRE_FAILED:
+        return fl_wire_get_status(r, &f->failed.status) &&
+               fl_get_text(r, f->failed.text, FL_WIRE_TEXT_MAX);
+    case FL_WIRE_VERDICT:
+        return fl_wire_get_command(r, &f->command);
+    case FL_WIRE_PREPARED:
+        return fl_wire_get_prepared(r, f->generation, &f->prepared);
+    case FL_WIRE_TRANSITION:
+        return fl_wire_get_transition(r, f->generation, &f->transition);
+    case FL_WIRE_NORMS:
+        return fl_wire_get_norms(r, &f->norms);
+    case FL_WIRE_STEERED:
+        return fl_wire_get_setting_done(r, &f->setting_done);
+    case FL_WIRE_CACHE:
+        return fl_wire_get_cache(r, &f->cache);
+    case FL_WIRE_ABORT:
+        return fl_wire_get_status(r, &f->why);
+    case FL_WIRE_DONE:
+    case FL_WIRE_ALIVE:
+    case FL_WIRE_STOPPING:
+    case FL_WIRE_WAKE:
+        return true;
+    }
+    return false;
+}
+
+/* ---- frames ---- */
+
+size_t fl_wire_size(const fl_wire_message *frame)
+{
+    return FL_WIRE_HEADER_BYTES + body_size(frame);
+}
+
+void fl_wire_put(const fl_wire_message *frame, unsigned char *out)
+{
+    fl_writer w;
+    w.at = out;
+    fl_put(&w, MAGIC, 4);
+    fl_put(&w, VERSION, 2);
+    fl_put(&w, (uint64_t)frame->type, 2);
+    fl_put(&w, (uint32_t)frame->rank, 4);
+    fl_put(&w, frame->generation, 4);
+    fl_put_i64(&w, frame->at_us);
+    fl_put(&w, body_size(frame), 4);
+    put_body(&w, frame);
+}
+
+fl_status fl_wire_next(const unsigned char **at, size_t *left, fl_wire_message *out)
+{
+    fl_reader r = {*at, *left, false};
+    uint64_t magic = fl_get(&r, 4), version = fl_get(&r, 2), type = fl_get(&r, 2);
+    int32_t rank = fl_get_i32(&r);
+    uint32_t generation = (uint32_t)fl_get(&r, 4);
+    int64_t at_us = fl_get_i64(&r);
+    size_t size_bytes = fl_get(&r, 4);
+    if (r.short_of_bytes) {
+        return fl_fail(FL_EFORMAT, "a frame's header is cut: %zu of %d bytes", *left,
+                       FL_WIRE_HEADER_BYTES);
+    }
+    if (magic != MAGIC || version != VERSION) {
+        return fl_fail(FL_EFORMAT, "not a frame of version %d", VERSION);
+    }
+    if (rank < 0 || rank >= FL_MAX_WORKERS) {
+        return fl_fail(FL_EFORMAT, "a frame of rank %d, allowed are 0 to %d", rank,
+                       FL_MAX_WORKERS - 1);
+    }
+    if (size_bytes > FL_WIRE_BODY_MAX || size_bytes > r.left) {
+        return fl_fail(FL_EFORMAT, "a frame of type %d is cut: %zu of %zu bytes", (int)type, r.left,
+                       size_bytes);
+    }
+    fl_reader body = {r.at, size_bytes, false};
+    out->type = (fl_wire_type)type;
+    out->rank = rank;
+    out->generation = generation;
+    out->at_us = at_us;
+    if (!get_body(&body, out) || body.short_of_bytes || body.left != 0) {
+        return fl_fail(FL_EFORMAT, "a frame of type %d and %zu bytes makes no sense", (int)type,
+                       size_bytes);
+    }
+    *at = r.at + size_bytes;
+    *left = r.left - size_bytes;
+    return FL_OK;
+}
+
+void fl_wire_ids(const fl_wire_message *frame, int64_t *ids)
+{
+    fl_reader r = {frame->ledger.wire, (size_t)frame->ledger.n * 8, false};
+    for (uint32_t i = 0; i < frame->ledger.n; i++) {
+        ids[i] = fl_get_i64(&r);
+    }
+}
+
+const char *fl_wire_type_text(fl_wire_type type)
+{
+    switch (type) {
+    case FL_WIRE_HELLO:
+        return "hello";
+    case FL_WIRE_HEARTBEAT:
+        return "heartbeat";
+    case FL_WIRE_READY:
+        return "ready";
+    case FL_WIRE_STEP:
+        return "step";
+    case FL_WIRE_TIME:
+        return "time";
+    case FL_WIRE_EVAL:
+        return "eval";
+    case FL_WIRE_LEDGER:
+        return "ledger";
+    case FL_WIRE_FAILED:
+        return "failed";
+    case FL_WIRE_DONE:
+        return "done";
+    case FL_WIRE_ALIVE:
+        return "alive";
+    case FL_WIRE_STOPPING:
+        return "stopping";
+    case FL_WIRE_VERDICT:
+        return "command";
+    case FL_WIRE_ABORT:
+        return "abort";
+    case FL_WIRE_PREPARED:
+        return "prepared";
+    case FL_WIRE_TRANSITION:
+        return "transition";
+    case FL_WIRE_NORMS:
+        return "norms";
+    case FL_WIRE_STEERED:
+        return "steered";
+    case FL_WIRE_CACHE:
+        return "cache";
+    case FL_WIRE_WAKE:
+        return "wake";
+    }
+    return "unknown";
+}

@@ -1,0 +1,129 @@
+/* The frames between the controller and its workers.
+ *
+ *     magic u32 | version u16 | type u16 | rank u32 | generation u32 | at_us i64 | size u32 | body
+ *
+ * Little-endian, versioned, every length checked: a frame either decodes whole or is refused.
+ * One part of a message carries one frame or several, one after another. */
+#ifndef FL_CONTROL_LINK_WIRE_H
+#define FL_CONTROL_LINK_WIRE_H
+
+#include "control/link/link.h"
+
+#include <stddef.h>
+
+/* Messages between head and workers begin with a part that holds this text; those to and from the
+ * rendezvous store begin with "store". */
+#define FL_WIRE_TOPIC "link"
+
+/* What a worker calls itself towards the controller's ROUTER. */
+#define FL_WIRE_IDENTITY "worker-%d"
+
+enum {
+    FL_WIRE_HEADER_BYTES = 28,
+    FL_WIRE_BODY_MAX = 64 * 1024 * 1024,
+    FL_WIRE_TEXT_MAX = 2048,    /* bytes of a failure's message, without the end */
+    FL_WIRE_REFUSAL_MAX = 1023, /* bytes of a refusal's text, without the end */
+    FL_WIRE_ORDER_MAX = 8192,   /* bytes of the largest frame from the controller */
+    FL_WIRE_OPERATION_MAX = 31, /* bytes of an operation's name, without the end */
+};
+
+typedef enum fl_wire_type {
+    /* worker to head */
+    FL_WIRE_HELLO = 1,     /* pid */
+    FL_WIRE_HEARTBEAT = 2, /* steps done, what it is doing */
+    FL_WIRE_READY = 3,     /* memory peak */
+    FL_WIRE_STEP = 4,
+    FL_WIRE_TIME = 5,
+    FL_WIRE_EVAL = 6,
+    FL_WIRE_LEDGER = 7,
+    FL_WIRE_FAILED = 8,
+    FL_WIRE_DONE = 9,
+    FL_WIRE_PREPARED = 10,
+    FL_WIRE_TRANSITION = 11,
+    FL_WIRE_NORMS = 12,
+    FL_WIRE_STEERED = 13,
+    FL_WIRE_CACHE = 20,
+    /* head to worker */
+    FL_WIRE_ALIVE = 32,
+    FL_WIRE_STOPPING = 33, /* the run is being ended by the user */
+    FL_WIRE_VERDICT = 34,
+    FL_WIRE_ABORT = 35, /* leave every wait and go */
+    FL_WIRE_WAKE = 36,  /* standby: the leader is about to tell something */
+} fl_wire_type;
+
+/* Samples that one replica used in one step.
+ * ids   [n] to encode, borrowed
+ * wire  [n * 8] bytes in the decoded message, borrowed; fl_wire_ids reads them */
+typedef struct fl_wire_ledger {
+    int64_t epoch, step;
+    int32_t replica;
+    uint32_t n;
+    const int64_t *ids;
+    const unsigned char *wire;
+} fl_wire_ledger;
+
+/* Squared gradient norms of the blocks 1 .. n in one step; 0 for a frozen one. */
+typedef struct fl_wire_norms {
+    int64_t step;
+    int n;
+    double squared[FL_MAX_LAYERS];
+} fl_wire_norms;
+
+typedef struct fl_wire_heartbeat {
+    int64_t steps;                                /* finished */
+    int64_t memory_used_bytes, memory_peak_bytes; /* of the device; 0: not known yet */
+    char operation[FL_WIRE_OPERATION_MAX + 1];
+} fl_wire_heartbeat;
+
+/* One frame. Of the union, `type` tells which part holds.
+ * at_us  the sender's monotonic clock when the frame was made */
+typedef struct fl_wire_message {
+    fl_wire_type type;
+    int32_t rank;
+    uint32_t generation;
+    int64_t at_us;
+    union {
+        int64_t pid;
+        fl_wire_heartbeat heartbeat;
+        int64_t memory_peak_bytes;
+        fl_step_report step;
+        fl_time_report time;
+        fl_eval_report eval;
+        fl_wire_ledger ledger;
+        struct {
+            fl_status status;
+            char text[FL_WIRE_TEXT_MAX + 1];
+        } failed;
+        fl_prepared_report prepared;
+        fl_transition_parts transition;
+        fl_wire_norms norms;
+        fl_setting_done_report setting_done;
+        fl_cache_report cache;
+        fl_command command;
+        fl_status why; /* of an abort */
+    };
+} fl_wire_message;
+
+struct fl_reader;
+
+/* A status code of FL_STATUS_MAP; false for any other number. */
+bool fl_wire_get_status(struct fl_reader *r, fl_status *status);
+
+/* Bytes that fl_wire_put will write. Texts that are too long are cut. Threads: pure; any. */
+size_t fl_wire_size(const fl_wire_message *frame);
+
+/* Write the frame to out [fl_wire_size(frame)]. */
+void fl_wire_put(const fl_wire_message *frame, unsigned char *out);
+
+/* Read the frame at *at, with *left bytes to the message's end, and move both past it.
+ * Returns FL_EFORMAT, with what is wrong, for anything that fl_wire_put did not write; *at and
+ * *left then stay, and the rest of the message is to be dropped. Threads: pure; any. */
+fl_status fl_wire_next(const unsigned char **at, size_t *left, fl_wire_message *out) FL_MUST_CHECK;
+
+/* The ids [n] of a decoded ledger frame. */
+void fl_wire_ids(const fl_wire_message *frame, int64_t *ids);
+
+/* "step", "heartbeat", ...: for messages. */
+const char *fl_wire_type_text(fl_wire_type type);
+
+#endif

@@ -1,0 +1,41 @@
+#include "control/link/wire_cache.h"
+
+void fl_wire_put_cache(fl_writer *w, const fl_cache_report *c)
+{
+    fl_put_i64(w, c->step);
+    fl_put_i64(w, c->epoch);
+    fl_put(w, (uint32_t)c->f, 4);
+    fl_put(w, (uint32_t)c->on << 1 | (uint32_t)c->decided, 4);
+    fl_put_i64(w, c->n_hits);
+    fl_put_i64(w, c->n_upgrades);
+    fl_put_i64(w, c->n_misses);
+    fl_put_f64(w, c->read_us);
+    fl_put_f64(w, c->compute_us);
+    fl_put_i64(w, c->n_values);
+    fl_put_i64(w, c->used_bytes);
+    fl_put_i64(w, c->n_evicted);
+    fl_put_i64(w, c->n_damaged);
+    fl_put_i64(w, c->n_recovered);
+}
+
+bool fl_wire_get_cache(fl_reader *r, fl_cache_report *c)
+{
+    *c = (fl_cache_report){.step = fl_get_i64(r)};
+    c->epoch = fl_get_i64(r);
+    c->f = fl_get_i32(r);
+    uint64_t flags = fl_get(r, 4);
+    c->on = flags >> 1 & 1;
+    c->decided = flags & 1;
+    c->n_hits = fl_get_i64(r);
+    c->n_upgrades = fl_get_i64(r);
+    c->n_misses = fl_get_i64(r);
+    c->read_us = fl_get_f64(r);
+    c->compute_us = fl_get_f64(r);
+    c->n_values = fl_get_i64(r);
+    c->used_bytes = fl_get_i64(r);
+    c->n_evicted = fl_get_i64(r);
+    c->n_damaged = fl_get_i64(r);
+    c->n_recovered = fl_get_i64(r);
+    return flags < 4 && c->step >= 0 && c->epoch >= 0 && c->f >= 0 && c->n_hits >= 0 &&
+           c->n_upgrades >= 0 && c->n_misses >= 0;
+}

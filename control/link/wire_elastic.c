@@ -1,0 +1,204 @@
+#include "control/link/wire_elastic.h"
+
+#include "control/link/wire_setting.h"
+#include "pipe/plan/planner.h"
+
+/* ---- plans and commands ---- */
+
+static size_t plan_size(const fl_plan *p)
+{
+    size_t n_departed = (size_t)(p->n_workers - fl_plan_members(p));
+    return 9 * 4 + 2 * 8 + 4 * (size_t)(p->K + 1) + 4 * (size_t)(p->K * p->R) + 4 * n_departed;
+}
+
+static void put_plan(fl_writer *w, const fl_plan *p)
+{
+    fl_put(w, p->generation, 4);
+    fl_put(w, (uint32_t)p->F, 4);
+    fl_put(w, (uint32_t)p->K, 4);
+    fl_put(w, (uint32_t)p->R, 4);
+    fl_put(w, (uint32_t)p->M, 4);
+    fl_put(w, (uint32_t)p->schedule, 4);
+    fl_put(w, (uint32_t)p->n_layers, 4);
+    fl_put(w, (uint32_t)p->n_workers, 4);
+    fl_put_f64(w, p->predicted_step_us);
+    fl_put_f64(w, p->predicted_bubble);
+    for (int i = 0; i <= p->K; i++) {
+        fl_put(w, (uint32_t)p->first[i], 4);
+    }
+    for (int i = 0; i < p->K * p->R; i++) {
+        fl_put(w, (uint32_t)p->rank_of[i], 4);
+    }
+    fl_put(w, (uint32_t)(p->n_workers - fl_plan_members(p)), 4);
+    for (int rank = 0; rank < p->n_workers; rank++) {
+        if (p->departed[rank]) {
+            fl_put(w, (uint32_t)rank, 4);
+        }
+    }
+}
+
+/* Ascending. */
+static bool get_departed(fl_reader *r, fl_plan *p)
+{
+    int n = fl_get_i32(r), last = -1;
+    bool good = n >= 0 && n <= FL_MAX_WORKERS && p->n_workers <= FL_MAX_WORKERS;
+    for (int i = 0; good && i < n; i++) {
+        int rank = fl_get_i32(r);
+        good = rank > last && rank < p->n_workers;
+        if (good) {
+            p->departed[rank] = true;
+            last = rank;
+        }
+    }
+    return good;
+}
+
+static bool get_plan(fl_reader *r, fl_plan *p)
+{
+    *p = (fl_plan){.generation = (uint32_t)fl_get(r, 4)};
+    p->F = fl_get_i32(r);
+    p->K = fl_get_i32(r);
+    p->R = fl_get_i32(r);
+    p->M = fl_get_i32(r);
+    uint64_t schedule = fl_get(r, 4);
+    p->n_layers = fl_get_i32(r);
+    p->n_workers = fl_get_i32(r);
+    p->predicted_step_us = fl_get_f64(r);
+    p->predicted_bubble = fl_get_f64(r);
+    if (p->K < 1 || p->K > FL_MAX_STAGES || p->R < 1 || p->R > FL_MAX_WORKERS / p->K ||
+        schedule > FL_1F1B) {
+        return false;
+    }
+    p->schedule = (fl_schedule)schedule;
+    for (int i = 0; i <= p->K; i++) {
+        p->first[i] = fl_get_i32(r);
+    }
+    for (int i = 0; i < p->K * p->R; i++) {
+        p->rank_of[i] = fl_get_i32(r);
+    }
+    if (!get_departed(r, p)) {
+        return false;
+    }
+    return !r->short_of_bytes && fl_plan_check(p) == FL_OK;
+}
+
+size_t fl_wire_command_size(const fl_command *command)
+{
+    size_t rest = command->kind == FL_COMMAND_PREPARE   ? plan_size(&command->plan)
+                  : command->kind == FL_COMMAND_SETTING ? FL_WIRE_SETTING_BYTES
+                  : command->kind == FL_COMMAND_STOP    ? 0
+                                                        : 8;
+    return 4 + rest;
+}
+
+void fl_wire_put_command(fl_writer *w, const fl_command *command)
+{
+    fl_put(w, (uint32_t)command->kind, 4);
+    if (command->kind == FL_COMMAND_PREPARE) {
+        put_plan(w, &command->plan);
+    } else if (command->kind == FL_COMMAND_SETTING) {
+        fl_wire_put_setting(w, &command->setting);
+    } else if (command->kind != FL_COMMAND_STOP) {
+        fl_put_i64(w, command->due_step);
+    }
+}
+
+bool fl_wire_get_command(fl_reader *r, fl_command *command)
+{
+    uint64_t kind = fl_get(r, 4);
+    if (kind < FL_COMMAND_STOP || kind > FL_COMMAND_SETTING) {
+        return false;
+    }
+    command->kind = (fl_command_kind)kind;
+    command->due_step = 0;
+    if (kind == FL_COMMAND_PREPARE) {
+        return get_plan(r, &command->plan);
+    }
+    if (kind == FL_COMMAND_SETTING) {
+        return fl_wire_get_setting(r, &command->setting);
+    }
+    if (kind != FL_COMMAND_STOP) {
+        command->due_step = fl_get_i64(r);
+    }
+    return command->due_step >= 0;
+}
+
+/* ---- transitions ---- */
+
+size_t fl_wire_prepared_size(const fl_prepared_report *report)
+{
+    return 4 + 8 + 4 + strnlen(report->text, FL_WIRE_REFUSAL_MAX);
+}
+
+void fl_wire_put_prepared(fl_writer *w, const fl_prepared_report *report)
+{
+    fl_put(w, (uint32_t)report->status, 4);
+    fl_put_i64(w, report->took_us);
+    fl_put_text(w, report->text, FL_WIRE_REFUSAL_MAX);
+}
+
+bool fl_wire_get_prepared(fl_reader *r, uint32_t generation, fl_prepared_report *report)
+{
+    report->generation = generation;
+    bool known = fl_wire_get_status(r, &report->status);
+    report->took_us = fl_get_i64(r);
+    return known && report->took_us >= 0 && fl_get_text(r, report->text, FL_WIRE_REFUSAL_MAX);
+}
+
+void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *t)
+{
+    fl_put_i64(w, t->step);
+    fl_put_i64(w, t->prepare_us);
+    fl_put_i64(w, t->wait_us);
+    fl_put_i64(w, t->vote_us);
+    fl_put_i64(w, t->migrate_us);
+    fl_put_i64(w, t->switch_us);
+    fl_put_i64(w, t->sent_bytes);
+    fl_put_i64(w, t->received_bytes);
+    fl_put_i64(w, t->kept_bytes);
+}
+
+bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_parts *t)
+{
+    *t = (fl_transition_parts){.generation = generation, .step = fl_get_i64(r)};
+    t->prepare_us = fl_get_i64(r);
+    t->wait_us = fl_get_i64(r);
+    t->vote_us = fl_get_i64(r);
+    t->migrate_us = fl_get_i64(r);
+    t->switch_us = fl_get_i64(r);
+    t->sent_bytes = fl_get_i64(r);
+    t->received_bytes = fl_get_i64(r);
+    t->kept_bytes = fl_get_i64(r);
+    return t->step >= 0 && t->prepare_us >= 0 && t->wait_us >= 0 && t->vote_us >= 0 &&
+           t->migrate_us >= 0 && t->switch_us >= 0 && t->sent_bytes >= 0 &&
+           t->received_bytes >= 0 && t->kept_bytes >= 0;
+}
+
+/* ---- norms ---- */
+
+size_t fl_wire_norms_size(const fl_wire_norms *norms)
+{
+    return 8 + 4 + 8 * (size_t)norms->n;
+}
+
+void fl_wire_put_norms(fl_writer *w, const fl_wire_norms *norms)
+{
+    fl_put_i64(w, norms->step);
+    fl_put(w, (uint32_t)norms->n, 4);
+    for (int i = 0; i < norms->n; i++) {
+        fl_put_f64(w, norms->squared[i]);
+    }
+}
+
+bool fl_wire_get_norms(fl_reader *r, fl_wire_norms *norms)
+{
+    norms->step = fl_get_i64(r);
+    norms->n = fl_get_i32(r);
+    if (norms->step < 0 || norms->n < 1 || norms->n > FL_MAX_LAYERS) {
+        return false;
+    }
+    for (int i = 0; i < norms->n; i++) {
+        norms->squared[i] = fl_get_f64(r);
+    }
+    return true;
+}

@@ -1,0 +1,24 @@
+/* The bodies of frames about transitions: see wire.h. For control/link/wire.c alone. */
+#ifndef FL_CONTROL_LINK_WIRE_ELASTIC_H
+#define FL_CONTROL_LINK_WIRE_ELASTIC_H
+
+#include "control/link/bytes.h"
+#include "control/link/wire.h"
+
+size_t fl_wire_command_size(const fl_command *command);
+void fl_wire_put_command(fl_writer *w, const fl_command *command);
+bool fl_wire_get_command(fl_reader *r, fl_command *command);
+
+size_t fl_wire_prepared_size(const fl_prepared_report *report);
+void fl_wire_put_prepared(fl_writer *w, const fl_prepared_report *report);
+bool fl_wire_get_prepared(fl_reader *r, uint32_t generation, fl_prepared_report *report);
+
+enum { FL_WIRE_TRANSITION_BYTES = 9 * 8 };
+void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *t);
+bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_parts *t);
+
+size_t fl_wire_norms_size(const fl_wire_norms *norms);
+void fl_wire_put_norms(fl_writer *w, const fl_wire_norms *norms);
+bool fl_wire_get_norms(fl_reader *r, fl_wire_norms *norms);
+
+#endif

@@ -1,0 +1,185 @@
+/* What the workers' flight recorders show, gathered when somebody asks. */
+#include "control/controller/controller.h"
+
+#include "control/observe/wait_graph.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RECENT = 16 };
+
+static bool is_phase(const fl_flight_entry *e)
+{
+    return fl_flight_category_of(e->kind) == FL_FLIGHT_IS_PHASE;
+}
+
+/* The newest of a kind on the main track: open, or left and still remembered. */
+static fl_flight_entry newest(const fl_flight *flight, int rank, const fl_flight_view *view,
+                              fl_flight_kind kind)
+{
+    fl_flight_entry found = {.kind = FL_FLIGHT_NONE};
+    for (int i = view->depth - 1; i >= 0; i--) {
+        if (view->open[i].kind == kind) {
+            return view->open[i];
+        }
+    }
+    (void)fl_flight_newest(flight, rank, 0, kind, &found);
+    return found;
+}
+
+static bool later(const fl_flight_entry *a, const fl_flight_entry *b)
+{
+    return b->kind == FL_FLIGHT_NONE || a->entered_ns > b->entered_ns;
+}
+
+/* The all-reduce begun last, on whichever communication thread; the main thread waits only for one
+ * that it has begun. */
+static fl_flight_entry newest_reduce(const fl_flight *flight, int rank, const fl_flight_entry *at)
+{
+    fl_flight_entry found = {.kind = FL_FLIGHT_NONE};
+    if (at->kind == FL_FLIGHT_REDUCE_WAIT) {
+        return *at;
+    }
+    for (int track = 1; track < FL_FLIGHT_TRACKS; track++) {
+        fl_flight_view view;
+        fl_flight_look(flight, rank, track, &view);
+        const fl_flight_entry *e = view.depth > 0 ? &view.open[0] : &view.last;
+        if (e->kind == FL_FLIGHT_REDUCE && later(e, &found)) {
+            found = *e;
+        }
+    }
+    return found;
+}
+
+static fl_wait_graph_worker look_at(const fl_flight *flight, int rank)
+{
+    fl_wait_graph_worker w = {.at = {.kind = FL_FLIGHT_NONE}};
+    fl_flight_view view;
+    fl_flight_look(flight, rank, 0, &view);
+    w.last = view.last;
+    if (view.depth > 0) {
+        w.at = view.open[view.depth - 1];
+    }
+    for (int i = 0; i < view.depth; i++) {
+        w.phase = is_phase(&view.open[i]) ? view.open[i] : w.phase;
+    }
+    w.sum = newest(flight, rank, &view, FL_FLIGHT_SUM);
+    w.gather = newest(flight, rank, &view, FL_FLIGHT_GATHER);
+    w.reduce = newest_reduce(flight, rank, &w.at);
+    return w;
+}
+
+const char *fl_flight_dump_explain(fl_controller *controller, int lost, char *text,
+                                   size_t size_bytes)
+{
+    for (int i = 0; i < controller->n_workers; i++) {
+        controller->survey[i] = look_at(controller->flight, i);
+    }
+    return fl_wait_graph_explain(controller->survey, controller->n_workers, &controller->plan, lost,
+                                 fl_now_ns(), text, size_bytes);
+}
+
+/* ---- as JSON ---- */
+
+static void entry_fields(fl_json *j, const fl_flight_entry *e, int64_t now_ns)
+{
+    fl_json_object(j, NULL);
+    fl_json_text(j, "operation", fl_flight_text(e->kind));
+    fl_json_integer(j, "generation", e->generation);
+    fl_json_integer(j, "step", e->step);
+    if (e->micro_batch >= 0) {
+        fl_json_integer(j, "micro_batch", e->micro_batch);
+    }
+    if (e->item >= 0) {
+        fl_json_integer(j, "item", e->item);
+    }
+    if (e->peer >= 0) {
+        fl_json_integer(j, "peer", e->peer);
+    }
+    if (e->bytes > 0) {
+        fl_json_integer(j, "bytes", e->bytes);
+    }
+    fl_json_rounded(j, "entered_s_ago", (double)(now_ns - e->entered_ns) * 1e-9, 6);
+    if (e->left_ns > 0) {
+        fl_json_rounded(j, "left_s_ago", (double)(now_ns - e->left_ns) * 1e-9, 6);
+    }
+    fl_json_close(j, '}');
+}
+
+static const char *role_text(fl_flight_role role)
+{
+    return role == FL_FLIGHT_MAIN      ? "main"
+           : role == FL_FLIGHT_REDUCER ? "all-reduce"
+           : role == FL_FLIGHT_PORTER  ? "transition"
+                                       : "none";
+}
+
+static void track_fields(fl_json *j, const fl_flight *flight, int rank, int track, int64_t now_ns)
+{
+    fl_flight_view view;
+    fl_flight_entry recent[RECENT];
+    uint64_t lost = 0;
+    fl_flight_look(flight, rank, track, &view);
+    if (view.role == FL_FLIGHT_NOBODY) {
+        return;
+    }
+    fl_json_object(j, NULL);
+    fl_json_text(j, "thread", role_text(view.role));
+    fl_json_array(j, "inside");
+    for (int i = 0; i < view.depth; i++) {
+        entry_fields(j, &view.open[i], now_ns);
+    }
+    fl_json_close(j, ']');
+    fl_json_array(j, "recent");
+    uint64_t written = fl_flight_written(flight, rank, track);
+    uint64_t cursor = written > RECENT ? written - RECENT : 0;
+    int n = fl_flight_read(flight, rank, track, &cursor, recent, RECENT, &lost);
+    for (int i = 0; i < n; i++) {
+        entry_fields(j, &recent[i], now_ns);
+    }
+    fl_json_close(j, ']');
+    fl_json_close(j, '}');
+}
+
+void fl_flight_dump_json(fl_controller *controller, fl_json *j)
+{
+    char text[FL_FLIGHT_DUMP_BYTES];
+    int64_t now_ns = fl_now_ns();
+    fl_json_text(j, "waits",
+                 fl_flight_dump_explain(controller, controller->lost, text, sizeof text));
+    fl_json_array(j, "workers");
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        fl_json_object(j, NULL);
+        fl_json_integer(j, "rank", rank);
+        fl_json_array(j, "threads");
+        for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
+            track_fields(j, controller->flight, rank, track, now_ns);
+        }
+        fl_json_close(j, ']');
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
+void fl_flight_dump_write(fl_controller *controller)
+{
+    fl_json j = {.text = NULL};
+    fl_json_object(&j, NULL);
+    fl_flight_dump_json(controller, &j);
+    fl_json_close(&j, '}');
+    fl_json_newline(&j);
+    int fd = openat(controller->options->dir_fd, "flight.json",
+                    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0 || j.broken || write(fd, j.text, j.n) != (ssize_t)j.n) {
+        fl_log(FL_LOG_WARN, "cannot write flight.json: %s",
+               j.broken ? "out of memory" : strerror(errno));
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    fl_json_fini(&j);
+}

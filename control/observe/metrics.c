@@ -1,0 +1,311 @@
+#include "control/observe/metrics.h"
+
+#include "control/events/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *const fl_metrics_parts[FL_METRICS_PARTS] = {"compute", "wait", "all_reduce_wait",
+                                                        "optimizer", "data"};
+
+/* ---- text that may be longer than its room ---- */
+
+typedef struct out {
+    char *text;
+    size_t size, n; /* n: of all, also of what did not fit */
+} out;
+
+static void put(out *o, const char *bytes, size_t n)
+{
+    if (o->n + 1 < o->size) {
+        size_t room = o->size - 1 - o->n, fits = n < room ? n : room;
+        memcpy(o->text + o->n, bytes, fits);
+        o->text[o->n + fits] = 0;
+    }
+    o->n += n;
+}
+
+static void put_text(out *o, const char *text)
+{
+    put(o, text, strlen(text));
+}
+
+/* ---- families ---- */
+
+static void family(out *o, const char *name, const char *type, const char *help)
+{
+    const char *const parts[] = {"# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        put_text(o, parts[i]);
+    }
+}
+
+/* A label's value: a backslash, a quote and an end of line are escaped, all else is as it is. */
+static void put_value(out *o, const char *value)
+{
+    for (const char *c = value; *c != 0; c++) {
+        if (*c == '\\' || *c == '"') {
+            put(o, "\\", 1);
+            put(o, c, 1);
+        } else if (*c == '\n') {
+            put(o, "\\n", 2);
+        } else {
+            put(o, c, 1);
+        }
+    }
+}
+
+/* labels: name, value, ..., NULL; then the sample's value. */
+static void begin_sample(out *o, const char *name, const char *const *labels)
+{
+    put_text(o, name);
+    for (int i = 0; labels != NULL && labels[i] != NULL; i += 2) {
+        put_text(o, i == 0 ? "{" : ",");
+        put_text(o, labels[i]);
+        put_text(o, "=\"");
+        put_value(o, labels[i + 1]);
+        put_text(o, "\"");
+    }
+    put_text(o, labels != NULL && labels[0] != NULL ? "} " : " ");
+}
+
+static void real(out *o, const char *name, const char *const *labels, double value)
+{
+    char digits[FL_JSON_DECIMAL_MAX];
+    begin_sample(o, name, labels);
+    put_text(o, fl_json_decimal(value, digits));
+    put_text(o, "\n");
+}
+
+static void integer(out *o, const char *name, const char *const *labels, int64_t value)
+{
+    char digits[32];
+    snprintf(digits, sizeof digits, "%" PRId64, value);
+    begin_sample(o, name, labels);
+    put_text(o, digits);
+    put_text(o, "\n");
+}
+
+static void counter(out *o, const char *name, const char *help, int64_t value)
+{
+    family(o, name, "counter", help);
+    integer(o, name, NULL, value);
+}
+
+static void gauge(out *o, const char *name, const char *help, int64_t value)
+{
+    family(o, name, "gauge", help);
+    integer(o, name, NULL, value);
+}
+
+/* Left out while nobody knows it. */
+static void level(out *o, const char *name, const char *help, double value)
+{
+    if (isfinite(value)) {
+        family(o, name, "gauge", help);
+        real(o, name, NULL, value);
+    }
+}
+
+#define LABELS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* A summary without quantiles: how often, and how much in all. */
+static void summary(out *o, const char *name, const char *help, double sum, int64_t count)
+{
+    char part[64];
+    family(o, name, "summary", help);
+    snprintf(part, sizeof part, "%s_sum", name);
+    real(o, part, NULL, sum);
+    snprintf(part, sizeof part, "%s_count", name);
+    integer(o, part, NULL, count);
+}
+
+/* ---- the run ---- */
+
+static void put_run(out *o, const fl_metrics *m)
+{
+    static const char *const states[] = {"starting",  "running", "paused", "stopping",
+                                         "finishing", "ending",  "over"};
+    family(o, "frostline_build_info", "gauge", "The version of Frostline.");
+    integer(o, "frostline_build_info", LABELS("version", m->version), 1);
+    family(o, "frostline_run_info", "gauge", "The job and the run.");
+    integer(o, "frostline_run_info", LABELS("job", m->job, "run", m->run), 1);
+    level(o, "frostline_run_start_time_seconds", "When the run began, since 1970.",
+          m->start_time_s);
+    family(o, "frostline_run_state", "gauge", "1 for the state that the run is in.");
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        integer(o, "frostline_run_state", LABELS("state", states[i]),
+                strcmp(states[i], m->state) == 0);
+    }
+}
+
+static void put_progress(out *o, const fl_metrics *m)
+{
+    counter(o, "frostline_steps_total", "Steps finished.", m->steps);
+    gauge(o, "frostline_planned_steps", "Steps of the whole run.", m->planned_steps);
+    counter(o, "frostline_epochs_total", "Epochs finished.", m->epochs);
+    gauge(o, "frostline_planned_epochs", "Epochs of the whole run.", m->planned_epochs);
+    counter(o, "frostline_samples_total", "Samples trained on.", m->samples);
+    counter(o, "frostline_tokens_total", "Tokens of these samples.", m->tokens);
+    summary(o, "frostline_step_seconds", "Time that steps took.", m->step_seconds_sum, m->steps);
+    level(o, "frostline_predicted_step_seconds", "Step time that the running plan was chosen by.",
+          m->predicted_step_seconds);
+    level(o, "frostline_mfu_ratio", "Model FLOPs utilization.", m->mfu);
+    level(o, "frostline_loss", "Training loss of the last step.", m->loss);
+    level(o, "frostline_gradient_norm", "Norm of the gradient of the last step, before clipping.",
+          m->gradient_norm);
+    level(o, "frostline_learning_rate", "Learning rate of the last step.", m->learning_rate);
+    level(o, "frostline_test_loss", "Loss of the last evaluation.", m->test_loss);
+    level(o, "frostline_test_accuracy_ratio", "Accuracy of the last evaluation.", m->test_accuracy);
+}
+
+static void put_plan(out *o, const fl_metrics *m)
+{
+    gauge(o, "frostline_generation", "Number of the plan that runs.", m->generation);
+    gauge(o, "frostline_blocks", "Blocks of the model.", m->blocks);
+    gauge(o, "frostline_frozen_blocks", "Blocks that are frozen (F).", m->frozen);
+    gauge(o, "frostline_stages", "Stages of a pipeline (K).", m->stages);
+    gauge(o, "frostline_replicas", "Pipelines (R).", m->replicas);
+    gauge(o, "frostline_micro_batches", "Micro-batches of a pipeline and step (M).",
+          m->micro_batches);
+    family(o, "frostline_transitions_total", "counter",
+           "Changes of plan: gone over to, or cancelled.");
+    integer(o, "frostline_transitions_total", LABELS("outcome", "committed"), m->n_committed);
+    integer(o, "frostline_transitions_total", LABELS("outcome", "cancelled"), m->n_cancelled);
+    summary(o, "frostline_transition_stall_seconds",
+            "Time that training stood still for changes of plan.", m->stall_seconds_sum,
+            m->n_committed);
+    level(o, "frostline_transition_last_stall_seconds",
+          "Time that training stood still for the last change of plan.", m->last_stall_seconds);
+    counter(o, "frostline_migrated_bytes_total",
+            "Weights and moments sent between workers for changes of plan.", m->migrated_bytes);
+}
+
+static void put_cache(out *o, const fl_metrics *m)
+{
+    static const char *const name = "frostline_cache_samples_total";
+    static const char *const limit = "frostline_cache_limit_bytes";
+    gauge(o, "frostline_cache_in_use", "1 while frozen blocks are read from the cache.",
+          m->cache_used);
+    family(o, name, "counter",
+           "Samples that were in the cache, were there for fewer blocks, or were not.");
+    integer(o, name, LABELS("result", "hit"), m->cache_hits);
+    integer(o, name, LABELS("result", "upgrade"), m->cache_upgrades);
+    integer(o, name, LABELS("result", "miss"), m->cache_misses);
+    gauge(o, "frostline_cache_values", "Samples in the cache.", m->cache_values);
+    gauge(o, "frostline_cache_used_bytes", "Bytes that they take.", m->cache_used_bytes);
+    family(o, limit, "gauge", "Bytes that they may take.");
+    integer(o, limit, LABELS("tier", "memory"), m->cache_memory_bytes);
+    integer(o, limit, LABELS("tier", "disk"), m->cache_disk_bytes);
+    counter(o, "frostline_cache_evicted_total", "Samples that had to make room.", m->cache_evicted);
+}
+
+static void put_control(out *o, const fl_metrics *m)
+{
+    static const char *const requests = "frostline_control_requests_total";
+    counter(o, "frostline_stragglers_total",
+            "Times that a worker was named as slow by its own computing.", m->n_stragglers);
+    counter(o, "frostline_events_total", "Events told.", m->n_events);
+    counter(o, "frostline_events_dropped_total",
+            "Events that some subscriber did not get, because it does not read.",
+            m->n_events_dropped);
+    family(o, requests, "counter", "Requests to the control socket.");
+    integer(o, requests, LABELS("outcome", "ok"), m->n_requests);
+    integer(o, requests, LABELS("outcome", "refused"), m->n_requests_refused);
+}
+
+/* ---- the workers ---- */
+
+static void put_info(out *o, const fl_metrics *m)
+{
+    static const char *const name = "frostline_worker_info";
+    family(o, name, "gauge", "What a worker does: its state, replica and stage.");
+    for (int i = 0; i < m->n_workers; i++) {
+        char rank[16], replica[16], stage[16];
+        const fl_metrics_worker *w = &m->workers[i];
+        snprintf(rank, sizeof rank, "%d", i);
+        snprintf(replica, sizeof replica, "%d", w->replica);
+        snprintf(stage, sizeof stage, "%d", w->stage);
+        integer(o, name,
+                LABELS("worker", rank, "state", w->state, "replica", w->replica < 0 ? "" : replica,
+                       "stage", w->stage < 0 ? "" : stage),
+                1);
+    }
+}
+
+static int64_t steps_of(const fl_metrics_worker *w)
+{
+    return w->steps;
+}
+
+static int64_t slow_of(const fl_metrics_worker *w)
+{
+    return w->slow;
+}
+
+static int64_t used_of(const fl_metrics_worker *w)
+{
+    return w->memory_used_bytes;
+}
+
+static int64_t peak_of(const fl_metrics_worker *w)
+{
+    return w->memory_peak_bytes;
+}
+
+static void each(out *o, const fl_metrics *m, const char *name, const char *type, const char *help,
+                 int64_t (*of)(const fl_metrics_worker *))
+{
+    family(o, name, type, help);
+    for (int i = 0; i < m->n_workers; i++) {
+        char rank[16];
+        snprintf(rank, sizeof rank, "%d", i);
+        integer(o, name, LABELS("worker", rank), of(&m->workers[i]));
+    }
+}
+
+static void put_seconds(out *o, const fl_metrics *m)
+{
+    static const char *const name = "frostline_worker_seconds_total";
+    family(o, name, "counter", "Time of a worker's steps, by what it did.");
+    for (int i = 0; i < m->n_workers; i++) {
+        char rank[16];
+        snprintf(rank, sizeof rank, "%d", i);
+        for (int part = 0; part < FL_METRICS_PARTS; part++) {
+            real(o, name, LABELS("worker", rank, "part", fl_metrics_parts[part]),
+                 m->workers[i].seconds[part]);
+        }
+    }
+}
+
+static void put_workers(out *o, const fl_metrics *m)
+{
+    put_info(o, m);
+    each(o, m, "frostline_worker_steps_total", "counter", "Steps that a worker has finished.",
+         steps_of);
+    put_seconds(o, m);
+    each(o, m, "frostline_worker_slow", "gauge", "1 for the worker that is named as slow.",
+         slow_of);
+    each(o, m, "frostline_worker_memory_used_bytes", "gauge", "Device memory in use.", used_of);
+    each(o, m, "frostline_worker_memory_peak_bytes", "gauge", "The most that was in use.", peak_of);
+    gauge(o, "frostline_worker_memory_budget_bytes", "Device memory that each worker has.",
+          m->memory_budget_bytes);
+}
+
+size_t fl_metrics_render(const fl_metrics *metrics, char *text, size_t size)
+{
+    out o = {text, size, 0};
+    if (size > 0) {
+        text[0] = 0;
+    }
+    put_run(&o, metrics);
+    put_progress(&o, metrics);
+    put_plan(&o, metrics);
+    put_cache(&o, metrics);
+    put_control(&o, metrics);
+    put_workers(&o, metrics);
+    return o.n;
+}

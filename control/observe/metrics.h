@@ -1,0 +1,59 @@
+/* What monitoring sees of a run, in the text format that Prometheus reads (version 0.0.4). From
+ * values to text: pure, no I/O. docs/metrics.md lists every metric; a test compares the two.
+ *
+ * Names follow that ecosystem: base units (seconds, bytes), counters end in _total, and a thing's
+ * place, which may change, stands in a metric of its own (frostline_worker_info), so that a
+ * worker's counters go on. */
+#ifndef FL_CONTROL_OBSERVE_METRICS_H
+#define FL_CONTROL_OBSERVE_METRICS_H
+
+#include <frostline/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FL_METRICS_NAME_MAX = 256, FL_METRICS_STATE_MAX = 16, FL_METRICS_PARTS = 5 };
+
+/* The parts of fl_metrics_worker's seconds, in order. */
+extern const char *const fl_metrics_parts[FL_METRICS_PARTS];
+
+typedef struct fl_metrics_worker {
+    char state[FL_METRICS_STATE_MAX]; /* as in the status */
+    int replica, stage;               /* -1: none */
+    bool slow;                        /* named as the straggler */
+    int64_t steps;
+    double seconds[FL_METRICS_PARTS];
+    int64_t memory_used_bytes, memory_peak_bytes;
+} fl_metrics_worker;
+
+/* Doubles that nobody knows yet are NAN, and are left out. */
+typedef struct fl_metrics {
+    char version[32];
+    char job[FL_METRICS_NAME_MAX], run[FL_METRICS_NAME_MAX]; /* names; run: of its directory */
+    char state[FL_METRICS_STATE_MAX];                        /* as in the status */
+    double start_time_s;                                     /* since 1970 */
+    int64_t steps, planned_steps, epochs, planned_epochs, samples, tokens;
+    double loss, gradient_norm, learning_rate, test_loss, test_accuracy;
+    double step_seconds_sum, predicted_step_seconds, mfu;
+    uint32_t generation;
+    int blocks, frozen, stages, replicas, micro_batches;
+    int64_t n_committed, n_cancelled; /* transitions */
+    double stall_seconds_sum, last_stall_seconds;
+    int64_t migrated_bytes;
+    int64_t cache_hits, cache_upgrades, cache_misses, cache_values, cache_evicted;
+    int64_t cache_used_bytes, cache_memory_bytes, cache_disk_bytes;
+    bool cache_used;
+    int64_t n_stragglers; /* times that a worker was named */
+    int64_t n_events, n_events_dropped, n_requests, n_requests_refused;
+    int64_t memory_budget_bytes; /* of a worker */
+    int n_workers;
+    fl_metrics_worker *workers; /* [n_workers] */
+} fl_metrics;
+
+/* Write the text, with a 0 behind it, as far as it fits into text [size]; what does not is left
+ * out. Returns  the bytes that all of it has, without the 0: call again with more room if that is
+ * `size` or more Threads  pure; any */
+size_t fl_metrics_render(const fl_metrics *metrics, char *text, size_t size);
+
+#endif

@@ -1,0 +1,109 @@
+/* A trace: every operation of every worker over some steps, as the flight recorders hold them.
+ *
+ *     trace.c          the controller's part: ask for one, drain the recorders, write it
+ *     trace_file.c     Chrome JSON, as Perfetto reads it; and back
+ *     trace_report.c   what it says: shares, overlap, long operations, stragglers
+ *     trace_bubbles.c  how much of the pipelines' time was bubble
+ *     trace_index.c    what both look up: who came when, what is part of a step */
+#ifndef FL_CONTROL_OBSERVE_TRACE_H
+#define FL_CONTROL_OBSERVE_TRACE_H
+
+#include "device/flight.h"
+
+#include <frostline/plan.h>
+
+#include <stdio.h>
+
+enum {
+    FL_TRACE_STEPS_MAX = 1000,
+    FL_TRACE_EVENTS_MAX = 1 << 21,
+    FL_TRACE_PLANS = 8, /* generations that one trace can tell apart */
+    FL_TRACE_NAME_MAX = 128,
+};
+
+/* One operation that was left. */
+typedef struct fl_trace_event {
+    int32_t rank;
+    int32_t role; /* fl_flight_role of the thread */
+    fl_flight_entry e;
+} fl_trace_event;
+
+/* What one layer was expected to cost: microseconds a sample, forward and backward, and of a call.
+ */
+typedef struct fl_trace_layer {
+    char kind[32];
+    double fwd_us, bwd_us, call_us;
+} fl_trace_layer;
+
+/* What the operations belong to. */
+typedef struct fl_trace_about {
+    char job[FL_TRACE_NAME_MAX];
+    int n_workers;
+    int64_t first_step, n_steps;
+    int64_t batch; /* samples of a step */
+    int64_t lost;  /* operations that were overwritten before they were read */
+    int n_layers;  /* 0: nothing is known of them */
+    fl_trace_layer layer[FL_MAX_LAYERS];
+    int n_plans;
+    fl_plan plan[FL_TRACE_PLANS]; /* generations rising */
+} fl_trace_about;
+
+typedef struct fl_trace_data {
+    fl_trace_about about;
+    fl_trace_event *events; /* [n] */
+    size_t n, capacity;
+} fl_trace_data;
+
+/* Zeroed is empty. FL_ENOMEM, or FL_EBUDGET beyond FL_TRACE_EVENTS_MAX: nothing is added then. */
+fl_status fl_trace_add(fl_trace_data *trace, const fl_trace_event *event) FL_MUST_CHECK;
+void fl_trace_fini(fl_trace_data *trace);
+
+/* The plan of a generation; NULL if the trace has none. */
+const fl_plan *fl_trace_plan(const fl_trace_about *about, uint32_t generation);
+
+/* ---- trace_file.c ---- */
+
+/* One JSON object with "traceEvents", times in microseconds from the first operation, a process a
+ * worker and a thread a track; and "frostline", which fl_trace_read needs. FL_EIO, FL_ENOMEM. */
+fl_status fl_trace_write(const fl_trace_data *trace, FILE *file) FL_MUST_CHECK;
+
+/* Read what fl_trace_write has written. *trace is empty before, and to be freed also after a
+ * failure. FL_EIO; FL_EFORMAT with what is wrong for anything else. */
+fl_status fl_trace_read(const char *path, fl_trace_data *trace) FL_MUST_CHECK;
+
+/* ---- trace_report.c ---- */
+
+enum { FL_TRACE_TOP = 12 };
+
+/* Where one worker's time went, nanoseconds, from the first operation of its main thread that was
+ * entered to the last that was left. Idle is waiting for another to come; communication what moving
+ * bytes takes once both are there. */
+typedef struct fl_trace_worker {
+    int64_t wall_ns;
+    int64_t in_ns[FL_FLIGHT_N_CATEGORIES]; /* OTHER: in no operation; PHASE: 0 */
+    int64_t idle_ns, communication_ns;
+    int64_t reduce_ns, hidden_ns; /* all-reduce transfers; of it, while the worker computed */
+    double own_us, expected_us;   /* own computing in training steps, and what its layers should */
+    double slowness;              /* own by expected, by the median of the others'; 0: unknown */
+} fl_trace_worker;
+
+typedef struct fl_trace_top {
+    fl_flight_kind kind;
+    int item; /* layer; -1: none */
+    int64_t n, total_ns, longest_ns;
+} fl_trace_top;
+
+typedef struct fl_trace_report {
+    int n_workers;
+    fl_trace_worker *worker;     /* [n_workers] */
+    int n_pipelines;             /* steps of replicas over which the bubble was measured */
+    double bubble, clock_bubble; /* shares of the stages' time; NAN without pipelines */
+    int n_top;
+    fl_trace_top top[FL_TRACE_TOP]; /* by total time, the longest first */
+} fl_trace_report;
+
+/* Threads: pure; any. FL_ENOMEM; FL_EINVAL for a trace without operations. */
+fl_status fl_trace_analyse(const fl_trace_data *trace, fl_trace_report *report) FL_MUST_CHECK;
+void fl_trace_report_fini(fl_trace_report *report);
+
+#endif

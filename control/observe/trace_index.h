@@ -1,0 +1,63 @@
+/* What an analysis looks up in a trace: who had come by when, and which operations are part of a
+ * training step. All workers of a host share one clock, so what one waits for can be looked up in
+ * what another did:
+ *
+ *     receive   the peer's send of the same message was entered
+ *     sum       the last member entered it
+ *     all-reduce (the training thread's wait)   the last owner's transfer was entered */
+#ifndef FL_CONTROL_OBSERVE_TRACE_INDEX_H
+#define FL_CONTROL_OBSERVE_TRACE_INDEX_H
+
+#include "control/observe/trace.h"
+
+typedef struct fl_trace_arrival fl_trace_arrival;
+typedef struct fl_trace_span fl_trace_span;
+
+typedef struct fl_trace_index {
+    fl_trace_arrival *arrivals; /* operations that others may wait for, in order */
+    size_t n_arrivals;
+    fl_trace_span *spans; /* training steps of workers, in order */
+    size_t n_spans;
+} fl_trace_index;
+
+/* FL_ENOMEM: it is then empty. */
+fl_status fl_trace_index_init(fl_trace_index *index, const fl_trace_data *trace) FL_MUST_CHECK;
+void fl_trace_index_fini(fl_trace_index *index);
+
+/* When the last of those came that `event` waits for, before it was over; its own beginning if it
+ * waits for nobody, or nobody is known. */
+int64_t fl_trace_came_ns(const fl_trace_index *index, const fl_trace_event *event);
+
+/* Whether it is part of a training step: an evaluation also runs forward. */
+bool fl_trace_in_step(const fl_trace_index *index, const fl_trace_event *event);
+
+/* ---- for the files of the analysis ---- */
+
+static inline int fl__compare(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static inline int64_t fl__larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t fl__smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- trace_bubbles.c ---- */
+
+/* Fill n_pipelines, bubble and clock_bubble of the report. FL_ENOMEM. */
+fl_status fl_trace_find_bubbles(const fl_trace_data *trace, const fl_trace_index *index,
+                                fl_trace_report *report) FL_MUST_CHECK;
+
+/* Whether it is what a stage does with a micro-batch. */
+static inline bool fl__is_stage_work(fl_flight_kind kind)
+{
+    return kind == FL_FLIGHT_FORWARD || kind == FL_FLIGHT_BACKWARD || kind == FL_FLIGHT_LOSS;
+}
+
+#endif

@@ -1,0 +1,294 @@
+#include "control/observe/wait_graph.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NAMED = 8, GROUPS = 6 }; /* workers named in a list, waiting groups named in a line */
+
+/* Workers that are waited for. */
+typedef struct crowd {
+    bool in[FL_MAX_WORKERS];
+    int n;
+    bool absent; /* they have not come to the operation */
+} crowd;
+
+typedef struct scene {
+    const fl_wait_graph_worker *workers;
+    int n;
+    const fl_plan *plan;
+    int lost;
+    int64_t now_ns;
+} scene;
+
+/* ---- text that grows ---- */
+
+typedef struct line {
+    char *text;
+    size_t size, n;
+} line;
+
+static void grow(line *l, int n)
+{
+    size_t left = l->size - l->n - 1;
+    l->n += n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
+}
+
+/* As printf, behind what is there; what does not fit is left out. */
+#define ADD(l, ...) grow(l, snprintf((l)->text + (l)->n, (l)->size - (l)->n, __VA_ARGS__))
+
+/* "worker 1", "workers 0, 2 and 3", "workers 0, 1, 2 and 12 more". */
+static void add_workers(line *l, const bool *in, int n, int count)
+{
+    int told = 0;
+    ADD(l, count == 1 ? "worker" : "workers");
+    for (int i = 0; i < n && told < NAMED; i++) {
+        if (in[i]) {
+            bool last = told + 1 == count;
+            ADD(l, "%s %d", told == 0 ? "" : last ? " and" : ",", i);
+            told++;
+        }
+    }
+    if (count > told) {
+        ADD(l, " and %d more", count - told);
+    }
+}
+
+/* ---- operations ---- */
+
+static bool comes_in(fl_flight_kind kind)
+{
+    return kind == FL_FLIGHT_RECEIVE || kind == FL_FLIGHT_RECEIVE_GRAD ||
+           kind == FL_FLIGHT_STATE_IN || kind == FL_FLIGHT_HEAR;
+}
+
+static bool has_layer(fl_flight_kind kind)
+{
+    return kind == FL_FLIGHT_FORWARD || kind == FL_FLIGHT_BACKWARD;
+}
+
+static bool has_bucket(fl_flight_kind kind)
+{
+    return kind == FL_FLIGHT_REDUCE || kind == FL_FLIGHT_REDUCE_WAIT;
+}
+
+static void add_operation(line *l, const fl_flight_entry *e, const fl_flight_entry *phase)
+{
+    bool in_step = phase->kind == FL_FLIGHT_STEP || phase->kind == FL_FLIGHT_NONE;
+    ADD(l, "%s", fl_flight_text(e->kind));
+    if (e->peer >= 0) {
+        ADD(l, " %s worker %d", comes_in(e->kind) ? "from" : "to", e->peer);
+    }
+    if (has_layer(e->kind)) {
+        ADD(l, " of layer %d", e->item);
+    }
+    if (in_step || e->kind == phase->kind) {
+        ADD(l, " (%sstep %lld", e->kind == FL_FLIGHT_STEP || in_step ? "" : "before ",
+            (long long)e->step);
+    } else {
+        ADD(l, " (%s", fl_flight_text(phase->kind));
+    }
+    if (e->micro_batch >= 0) {
+        ADD(l, ", micro-batch %d", e->micro_batch);
+    }
+    if (has_bucket(e->kind)) {
+        ADD(l, ", bucket %d", e->item);
+    }
+    if (e->bytes > 0) {
+        ADD(l, ", %lld bytes", (long long)e->bytes);
+    }
+    ADD(l, ")");
+}
+
+/* ---- who is waited for ---- */
+
+/* Whether `have`, the newest of its kind, is `want` or later. Buckets are reduced in the order of
+ * their numbers; sums are counted anew in each generation. */
+static bool has_come(const fl_flight_entry *have, const fl_flight_entry *want)
+{
+    if (have->kind == FL_FLIGHT_NONE) {
+        return false;
+    }
+    if (has_bucket(want->kind)) {
+        return have->step != want->step ? have->step > want->step : have->item >= want->item;
+    }
+    if (want->kind == FL_FLIGHT_SUM && have->generation != want->generation) {
+        return have->generation > want->generation;
+    }
+    return have->item >= want->item;
+}
+
+static bool is_member(const scene *s, int me, int other, fl_flight_kind kind)
+{
+    if (kind == FL_FLIGHT_GATHER) {
+        return !s->plan->departed[other];
+    }
+    fl_place mine = fl_plan_place(s->plan, me), place = fl_plan_place(s->plan, other);
+    return place.active && (kind == FL_FLIGHT_SUM || place.stage == mine.stage);
+}
+
+static const fl_flight_entry *newest(const fl_wait_graph_worker *w, fl_flight_kind kind)
+{
+    return kind == FL_FLIGHT_SUM ? &w->sum : kind == FL_FLIGHT_GATHER ? &w->gather : &w->reduce;
+}
+
+/* Everybody who has to come to a collective and has not; if all have, only the lost one can be what
+ * holds it up. */
+static void awaited_in_collective(const scene *s, int me, crowd *out)
+{
+    const fl_flight_entry *at = &s->workers[me].at;
+    out->absent = true;
+    for (int i = 0; i < s->n; i++) {
+        out->in[i] = i != me && is_member(s, me, i, at->kind) &&
+                     !has_come(newest(&s->workers[i], at->kind), at);
+        out->n += out->in[i];
+    }
+    bool lost_is_in = s->lost >= 0 && s->lost != me && is_member(s, me, s->lost, at->kind);
+    if (out->n == 0 && lost_is_in) {
+        out->in[s->lost] = true;
+        out->n = 1;
+        out->absent = false;
+    }
+}
+
+static void awaited(const scene *s, int me, crowd *out)
+{
+    const fl_flight_entry *at = &s->workers[me].at;
+    memset(out, 0, sizeof *out);
+    switch (at->kind) {
+    case FL_FLIGHT_NONE:
+        break;
+    case FL_FLIGHT_SUM:
+    case FL_FLIGHT_GATHER:
+    case FL_FLIGHT_REDUCE_WAIT:
+        awaited_in_collective(s, me, out);
+        break;
+    default:
+        if (at->peer >= 0 && at->peer < s->n) {
+            out->in[at->peer] = true;
+            out->n = 1;
+        }
+    }
+}
+
+/* Whoever is in the same operation waits for the same workers. Standby workers, who know of no
+ * step, take part in what the message group does. */
+static bool same_wait(const fl_flight_entry *a, const fl_flight_entry *b)
+{
+    bool of_messages = a->kind == FL_FLIGHT_GATHER || a->kind == FL_FLIGHT_HEAR;
+    return a->kind == b->kind && a->item == b->item && a->peer == b->peer &&
+           a->micro_batch == b->micro_batch &&
+           (of_messages || (a->step == b->step && a->generation == b->generation));
+}
+
+/* ---- the line ---- */
+
+static void separate(line *l)
+{
+    if (l->n > 0) {
+        ADD(l, "; ");
+    }
+}
+
+static void add_group(line *l, const scene *s, int first, const crowd *for_whom, bool *told)
+{
+    bool group[FL_MAX_WORKERS] = {false};
+    const fl_wait_graph_worker *w = &s->workers[first];
+    int n = 0;
+    for (int i = first; i < s->n; i++) {
+        group[i] = i != s->lost && same_wait(&s->workers[i].at, &w->at);
+        told[i] = told[i] || group[i];
+        n += group[i];
+    }
+    bool collective = newest(w, w->at.kind) != &w->reduce || has_bucket(w->at.kind);
+    separate(l);
+    add_workers(l, group, s->n, n);
+    ADD(l, n == 1 ? " waits for " : " wait for ");
+    add_workers(l, for_whom->in, s->n, for_whom->n);
+    if (collective) {
+        ADD(l, for_whom->absent ? ", which never arrived," : ", which came and did not finish,");
+    }
+    ADD(l, " in ");
+    fl_flight_entry at = w->at;
+    at.peer = -1; /* said already */
+    add_operation(l, &at, &w->phase);
+}
+
+/* Those who wait for the lost worker come first, for the line may have no room for all. */
+static void add_waiting(line *l, const scene *s)
+{
+    bool told[FL_MAX_WORKERS] = {false};
+    crowd c;
+    int n_groups = 0, n_more = 0;
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < s->n; i++) {
+            if (told[i] || i == s->lost) {
+                continue;
+            }
+            awaited(s, i, &c);
+            bool now = turn == 1 || (s->lost >= 0 && c.in[s->lost]);
+            if (c.n == 0 || !now) {
+                continue;
+            }
+            if (n_groups < GROUPS) {
+                n_groups++;
+                add_group(l, s, i, &c, told);
+            } else {
+                told[i] = true;
+                n_more++;
+            }
+        }
+    }
+    if (n_more > 0) {
+        ADD(l, "; %d more wait", n_more);
+    }
+}
+
+static void add_place(line *l, const scene *s, int rank)
+{
+    const fl_wait_graph_worker *w = &s->workers[rank];
+    const fl_flight_entry *e = w->at.kind != FL_FLIGHT_NONE ? &w->at : &w->last;
+    int64_t since_ns = e == &w->at ? e->entered_ns : e->left_ns;
+    if (e->kind == FL_FLIGHT_NONE) {
+        return; /* it has not begun */
+    }
+    separate(l);
+    ADD(l, "worker %d %s ", rank, e == &w->at ? "is in" : "is behind");
+    add_operation(l, e, &w->phase);
+    ADD(l, ", since %.1f s", (double)(s->now_ns - since_ns) * 1e-9);
+}
+
+/* Nobody is lost: who waits for nobody, but others for it? */
+static void add_culprits(line *l, const scene *s)
+{
+    bool wanted[FL_MAX_WORKERS] = {false}, waits[FL_MAX_WORKERS] = {false};
+    int n_named = 0;
+    crowd c;
+    for (int i = 0; i < s->n; i++) {
+        awaited(s, i, &c);
+        waits[i] = c.n > 0;
+        for (int j = 0; j < s->n; j++) {
+            wanted[j] = wanted[j] || c.in[j];
+        }
+    }
+    for (int i = 0; i < s->n && n_named < GROUPS; i++) {
+        if (wanted[i] && !waits[i]) {
+            add_place(l, s, i);
+            n_named++;
+        }
+    }
+}
+
+const char *fl_wait_graph_explain(const fl_wait_graph_worker *workers, int n, const fl_plan *plan,
+                                  int lost, int64_t now_ns, char *text, size_t size_bytes)
+{
+    scene s = {workers, n, plan, lost, now_ns};
+    line l = {text, size_bytes, 0};
+    text[0] = 0;
+    if (lost >= 0) {
+        add_place(&l, &s, lost);
+    } else {
+        add_culprits(&l, &s);
+    }
+    add_waiting(&l, &s);
+    return text;
+}

@@ -1,0 +1,122 @@
+/* The control plane of a run, as the controller holds it: shared by the ctl_*.c files, and by
+ * nobody else. The controller itself calls only the five functions that controller.h names.
+ *
+ *     client ── JSON ──> ROUTER control.sock ①  ──> ctl_request.c ②  ──> a command's handler ③
+ *            <── reply, at once or when it has taken effect ④ ──┘             │
+ *     subscribers <── PUB events.sock ⑤ <── each line of events.jsonl         v
+ *                                                        a command to the workers, or a plan
+ *
+ *     ctl_socket.c    ①, ④ and ⑤; it never waits for a client
+ *     ctl_table.c     the commands and their arguments
+ *     ctl_status.c    status
+ *     ctl_setting.c     pause, resume, set, stop
+ *     ctl_plans.c     plan
+ *     ctl_trace.c     trace, flight
+ *     ctl_change.c    scale, freeze, thaw, pin, unpin, drain, set pipe.m */
+#ifndef FL_CONTROL_SOCKET_CTL_H
+#define FL_CONTROL_SOCKET_CTL_H
+
+#include "control/controller/controller.h"
+#include "control/socket/ctl_names.h"
+#include "control/socket/ctl_replies.h"
+#include "control/socket/zap_auth.h"
+
+enum { FL_CTL_PENDING = 32 };
+
+/* What a request that is not answered yet waits for. */
+typedef enum fl_ctl_wait {
+    FL_CTL_WAIT_NONE,
+    FL_CTL_WAIT_TURN,    /* to be told to the workers: one at a time */
+    FL_CTL_WAIT_SETTING, /* for the workers to say that it has taken effect */
+    FL_CTL_WAIT_STOP,    /* for the last step */
+    FL_CTL_WAIT_PLAN,    /* for a transition to end */
+    FL_CTL_WAIT_IDLE,    /* for another transition to end, before its own can begin */
+} fl_ctl_wait;
+
+/* One request on its way to its reply. */
+struct fl_ctl_call {
+    fl_ctl_client client;
+    void *socket;   /* on which it came */
+    bool delimited; /* the client sends an empty part first, as a REQ socket does */
+    fl_ctl_request request;
+    fl_json *result;    /* open while the handler runs: it adds its fields */
+    fl_ctl_error error; /* not FL_CTL_OK: refused, and the fields are dropped */
+    char message[FL_CTL_MESSAGE_MAX];
+    fl_ctl_wait wait; /* not NONE: the reply comes later */
+    fl_setting setting;
+    uint32_t generation; /* of the plan that was asked for */
+    int limit_before;    /* usable.limit, should a scale fail */
+};
+
+struct fl_ctl {
+    void *zmq;
+    void *requests, *events; /* in the run directory */
+    fl_zap_auth *guard;      /* of those on the network; NULL: there are none */
+    void *far_requests, *far_events;
+    fl_ctl_replies *replies;
+    fl_json reply;
+    fl_json
+        status; /* how things stand: the same for all who ask at one turn, until one changes it */
+    int64_t rest_us;  /* when requests are looked at again */
+    int64_t sequence; /* events published */
+    fl_ctl_counts counts;
+    int64_t last_serial;                 /* of a steer */
+    fl_ctl_call pending[FL_CTL_PENDING]; /* [n_pending], the oldest first */
+    int n_pending;
+    bool paused;
+    int64_t paused_us; /* since when */
+};
+
+/* ---- ctl_socket.c, for handlers ---- */
+
+/* Refuse the request; the last word counts. */
+void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ...) FL_PRINTF(3, 4);
+
+/* ---- ctl_plans.c, for ctl_change.c ---- */
+
+/* K and R that the job fixes are chosen anew where so few devices do not allow them. */
+void fl_ctl_loosen(fl_job *job, int64_t devices);
+
+/* ---- the handlers ---- */
+
+void fl_ctl_status(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_plan(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_pause(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_resume(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_set(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_scale(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_freeze(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_thaw(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_pin(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_unpin(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_drain(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_set_m(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_stop(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_trace(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_flight(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_not_yet(fl_controller *controller, fl_ctl_call *call);
+
+/* ---- ctl_setting.c, for ctl_socket.c ---- */
+
+/* Send what waits for its turn; settle what the state of the run has settled. */
+void fl_ctl_drive(fl_controller *controller);
+
+/* Add the fields of a reply that has become due. */
+void fl_ctl_setting_result(const fl_controller *controller, fl_ctl_call *call,
+                           const fl_setting_done_report *report);
+void fl_ctl_plan_result(const fl_controller *controller, fl_ctl_call *call);
+
+/* ---- ctl_change.c, for ctl_setting.c ---- */
+
+/* The transition that was asked for did not come about. */
+void fl_ctl_plan_failed(fl_controller *controller, const fl_ctl_call *call);
+
+/* ---- ctl_socket.c, for ctl_setting.c ---- */
+
+/* Run the handler of pending[i] again: what was in its way is gone. */
+void fl_ctl_retry(fl_controller *controller, int i);
+
+/* Answer pending[i] and forget it. report: of what was waited for; NULL: none. */
+void fl_ctl_settle(fl_controller *controller, int i, const fl_setting_done_report *report);
+
+#endif

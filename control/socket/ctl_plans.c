@@ -1,0 +1,82 @@
+/* What asks the planner. */
+#include "control/events/fields.h"
+#include "control/socket/ctl.h"
+
+#include <math.h>
+
+enum { CANDIDATES = 16 };
+
+static void candidate_fields(fl_json *j, const fl_candidate *c, double ratio)
+{
+    fl_json_object(j, NULL);
+    fl_fields_candidate(j, c, ratio);
+    fl_json_bool(j, "fits", c->why_not == FL_OK);
+    fl_json_close(j, '}');
+}
+
+void fl_ctl_loosen(fl_job *job, int64_t devices)
+{
+    int64_t k = job->pipe.k > 0 ? job->pipe.k : 1, r = job->autodp.r > 0 ? job->autodp.r : 1;
+    if (k * r > devices) {
+        job->pipe.k = job->autodp.r = FL_JOB_AUTO;
+    }
+}
+
+/* Devices beyond those of the run are taken to bring their own processors. */
+static fl_plan_input input_of(const fl_controller *controller, const fl_ctl_call *call, fl_job *job)
+{
+    const fl_ctl_value *devices = &call->request.value[0], *frozen = &call->request.value[1];
+    fl_plan_input input = *controller->options->plan_input;
+    *job = controller->job;
+    input.job = job;
+    input.F = frozen->given ? (int)frozen->integer : controller->plan.F;
+    input.n_workers = devices->given ? (int)devices->integer : controller->n_workers;
+    fl_ctl_loosen(job, input.n_workers);
+    int more = input.n_workers - controller->n_workers;
+    if (input.n_processors > 0 && more > 0) {
+        input.n_processors += more * (int)controller->job.devices.cores;
+    }
+    return input;
+}
+
+static void plan_fields(const fl_controller *controller, fl_json *j, const fl_plan_input *input,
+                        const fl_plan *plan, const fl_candidate *candidates, int n)
+{
+    /* Predictions are corrected by what the running plan measures. */
+    double now_ms = fl_decide_step_ms(controller),
+           predicted_ms = fl_decide_predict_ms(controller, &controller->plan);
+    double raw_ms = plan->predicted_step_us * 1e-3;
+    double ratio = fl_decide_ratio(controller);
+    now_ms = now_ms > 0.0 ? now_ms : predicted_ms;
+    fl_json_integer(j, "devices", input->n_workers);
+    fl_fields_plan(j, plan);
+    fl_json_rounded(j, "step_ms", raw_ms * ratio, 3);
+    fl_json_rounded(j, "now_step_ms", now_ms, 3);
+    fl_json_rounded(j, "speedup", now_ms / (raw_ms * ratio), 3);
+    fl_json_array(j, "candidates");
+    for (int i = 0; i < n; i++) {
+        candidate_fields(j, &candidates[i], ratio);
+    }
+    fl_json_close(j, ']');
+}
+
+void fl_ctl_plan(fl_controller *controller, fl_ctl_call *call)
+{
+    fl_candidate candidates[CANDIDATES];
+    fl_plan plan;
+    fl_job job;
+    int n = 0;
+    if (controller->options->plan_input == NULL) {
+        fl_ctl_refuse(call, FL_CTL_NOT_AVAILABLE, "nothing is known of this run's model");
+        return;
+    }
+    fl_plan_input input = input_of(controller, call, &job);
+    int blocks = fl_model_n_blocks(input.model);
+    if (input.F > blocks) {
+        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "frozen: allowed: 0 to %d", blocks);
+    } else if (fl_plan_choose(&input, &plan, candidates, CANDIDATES, &n) != FL_OK) {
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
+    } else {
+        plan_fields(controller, call->result, &input, &plan, candidates, n);
+    }
+}

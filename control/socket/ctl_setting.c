@@ -1,0 +1,271 @@
+/* What changes how a run goes on without changing its plan.
+ *
+ *     a handler ──> pending, waits for its turn ──> command to the leader ──> told to everybody at
+ *     a control point ──> the leader reports the step from which it holds ──> the reply
+ *
+ * One is under way at a time, and none while a transition commits: the leader may be another when
+ * that is over. */
+#include "control/socket/ctl.h"
+
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- handlers ---- */
+
+static bool is_over(const fl_controller *controller, fl_ctl_call *call)
+{
+    bool over = controller->state > FL_CONTROLLER_RUNNING || controller->n_stops > 0;
+    if (over) {
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "the run is ending");
+    }
+    return over;
+}
+
+static void setting(fl_controller *controller, fl_ctl_call *call, fl_setting_kind kind,
+                    double value)
+{
+    call->setting =
+        (fl_setting){.kind = kind, .serial = ++controller->ctl->last_serial, .value = value};
+    call->wait = FL_CTL_WAIT_TURN;
+}
+
+/* A pause that is under way counts as one, so that "pause, resume" leaves the run going. */
+void fl_ctl_pause(fl_controller *controller, fl_ctl_call *call)
+{
+    if (!is_over(controller, call)) {
+        setting(controller, call, FL_SETTING_PAUSE, 0.0);
+    }
+}
+
+void fl_ctl_resume(fl_controller *controller, fl_ctl_call *call)
+{
+    if (!is_over(controller, call)) {
+        setting(controller, call, FL_SETTING_RESUME, 0.0);
+    }
+}
+
+/* The choices of set's first argument, in their order. */
+enum { FIELD_LR, FIELD_ALPHA, FIELD_M, FIELD_LOG };
+
+static const double LR_MOST = 100.0; /* as in a job file */
+
+static void set_log_level(fl_controller *controller, fl_ctl_call *call)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    for (int level = FL_LOG_ERROR; level <= FL_LOG_DEBUG; level++) {
+        if (strcmp(call->request.value[1].text, names[level]) == 0) {
+            setting(controller, call, FL_SETTING_LOG, level);
+            return;
+        }
+    }
+    fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT,
+                  "value: allowed for log.level: error, warn, info, "
+                  "debug");
+}
+
+static void set_lr(fl_controller *controller, fl_ctl_call *call)
+{
+    double lr = call->request.value[1].number;
+    if (!(lr > 0.0 && lr <= LR_MOST)) {
+        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT,
+                      "value: allowed for train.lr: a number above 0 and up to %g", LR_MOST);
+    } else {
+        setting(controller, call, FL_SETTING_LR, lr);
+    }
+}
+
+/* Only the controller decides by it, so it holds at once. */
+static void set_alpha(fl_controller *controller, fl_ctl_call *call)
+{
+    double alpha = call->request.value[1].number;
+    fl_freeze_policy policy = controller->job.freeze.policy;
+    if (policy != FL_FREEZE_GRADNORM && policy != FL_FREEZE_SCHEDULE) {
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "this run's freeze.policy does not use freeze.alpha");
+    } else if (!(alpha > 0.0 && alpha < 1.0)) {
+        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT,
+                      "value: allowed for freeze.alpha: a number between 0 and 1");
+    } else {
+        controller->job.freeze.alpha = alpha;
+        fl_json_integer(call->result, "step", controller->stats.steps);
+        fl_json_real(call->result, "value", alpha);
+    }
+}
+
+void fl_ctl_set(fl_controller *controller, fl_ctl_call *call)
+{
+    if (is_over(controller, call)) {
+        return;
+    }
+    switch (call->request.value[0].integer) {
+    case FIELD_LR:
+        set_lr(controller, call);
+        break;
+    case FIELD_ALPHA:
+        set_alpha(controller, call);
+        break;
+    case FIELD_M:
+        fl_ctl_set_m(controller, call);
+        break;
+    default:
+        set_log_level(controller, call);
+    }
+}
+
+void fl_ctl_stop(fl_controller *controller, fl_ctl_call *call)
+{
+    bool epoch = call->request.value[0].integer == 1;
+    if (controller->state > FL_CONTROLLER_RUNNING) {
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "the run is ending");
+    } else if (epoch && !is_over(controller, call)) {
+        setting(controller, call, FL_SETTING_END_EPOCH, 0.0);
+    } else if (!epoch) {
+        call->wait = FL_CTL_WAIT_STOP;
+        fl_shutdown_stop(controller, "ctl stop");
+    }
+}
+
+void fl_ctl_not_yet(fl_controller *controller, fl_ctl_call *call)
+{
+    (void)controller;
+    fl_ctl_refuse(call, FL_CTL_NOT_AVAILABLE, "this version of Frostline has no %s",
+                  call->request.command->name);
+}
+
+bool fl_ctl_paused(const fl_controller *controller)
+{
+    return controller->ctl->paused;
+}
+
+/* ---- on their way ---- */
+
+/* True when the transition has ended, one way or the other. */
+static bool plan_has_ended(fl_controller *controller, fl_ctl_call *call)
+{
+    const fl_elastic_outcome *o = &controller->elastic.outcome;
+    if (call->wait != FL_CTL_WAIT_PLAN || o->generation < call->generation) {
+        return false;
+    }
+    if (o->generation > call->generation || !o->committed) {
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", o->why);
+        fl_ctl_plan_failed(controller, call);
+    }
+    return true;
+}
+
+static void send_next(fl_controller *controller)
+{
+    fl_ctl *ctl = controller->ctl;
+    fl_ctl_call *next = NULL;
+    for (int i = ctl->n_pending - 1; i >= 0; i--) {
+        if (ctl->pending[i].wait == FL_CTL_WAIT_SETTING) {
+            return;
+        }
+        next = ctl->pending[i].wait == FL_CTL_WAIT_TURN ? &ctl->pending[i] : next;
+    }
+    if (next != NULL && controller->state == FL_CONTROLLER_RUNNING && controller->n_stops == 0 &&
+        controller->elastic.state != FL_ELASTIC_COMMITTING) {
+        next->wait = FL_CTL_WAIT_SETTING;
+        fl_inbox_command(controller,
+                         &(fl_command){.kind = FL_COMMAND_SETTING, .setting = next->setting});
+    }
+}
+
+void fl_ctl_drive(fl_controller *controller)
+{
+    fl_ctl *ctl = controller->ctl;
+    if (ctl->n_pending == 0) {
+        return;
+    }
+    for (int i = ctl->n_pending - 1; i >= 0; i--) {
+        fl_ctl_call *call = &ctl->pending[i];
+        bool stopped =
+            call->wait == FL_CTL_WAIT_STOP && controller->state == FL_CONTROLLER_FINISHING;
+        if (stopped || plan_has_ended(controller, call)) {
+            fl_ctl_settle(controller, i, NULL);
+        } else if (controller->state > FL_CONTROLLER_RUNNING ||
+                   (controller->n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {
+            fl_ctl_refuse(call, FL_CTL_OVER, "the run ended before it took effect");
+            fl_ctl_settle(controller, i, NULL);
+        }
+    }
+    for (int i = 0; i < ctl->n_pending && controller->elastic.state == FL_ELASTIC_IDLE; i++) {
+        if (ctl->pending[i].wait == FL_CTL_WAIT_IDLE) {
+            fl_ctl_retry(controller, i);
+            break; /* the others have their turn when this one is over */
+        }
+    }
+    send_next(controller);
+}
+
+/* ---- taken effect ---- */
+
+void fl_ctl_setting_result(const fl_controller *controller, fl_ctl_call *call,
+                           const fl_setting_done_report *report)
+{
+    fl_json *j = call->result;
+    fl_json_integer(j, "step", report == NULL ? controller->stats.steps : report->step);
+    switch (call->setting.kind) {
+    case FL_SETTING_PAUSE:
+    case FL_SETTING_RESUME:
+        fl_json_bool(j, "paused", controller->ctl->paused);
+        break;
+    case FL_SETTING_END_EPOCH:
+        fl_json_integer(j, "last_step", controller->stats.n_steps);
+        break;
+    case FL_SETTING_LR:
+        fl_json_real(j, "value", call->setting.value);
+        break;
+    case FL_SETTING_LOG:
+        fl_json_text(j, "value", call->request.value[1].text);
+        break;
+    case FL_SETTING_NONE: /* stop */
+        fl_json_integer(j, "last_step", controller->stats.steps);
+        break;
+    }
+}
+
+static void note_effect(fl_controller *controller, const fl_setting *setting,
+                        const fl_setting_done_report *report)
+{
+    fl_ctl *ctl = controller->ctl;
+    switch (setting->kind) {
+    case FL_SETTING_PAUSE:
+        ctl->paused_us = ctl->paused ? ctl->paused_us : fl_now_us();
+        ctl->paused = true;
+        break;
+    case FL_SETTING_RESUME:
+        if (ctl->paused) {
+            fl_run_stats_idle(&controller->stats, (double)(fl_now_us() - ctl->paused_us) * 1e-3);
+        }
+        ctl->paused = false;
+        break;
+    case FL_SETTING_END_EPOCH:
+        controller->stats.n_steps = report->end_step;
+        break;
+    case FL_SETTING_LOG:
+        fl_log_level_set((fl_log_level)setting->value);
+        break;
+    case FL_SETTING_LR:
+    case FL_SETTING_NONE:
+        break;
+    }
+    fl_event_log_setting_done(controller, setting, report);
+}
+
+void fl_ctl_setting_done(fl_controller *controller, const fl_setting_done_report *report)
+{
+    fl_ctl *ctl = controller->ctl;
+    for (int i = 0; i < ctl->n_pending; i++) {
+        const fl_ctl_call *call = &ctl->pending[i];
+        if (call->wait == FL_CTL_WAIT_SETTING && call->setting.serial == report->serial) {
+            note_effect(controller, &call->setting, report);
+            fl_ctl_settle(controller, i, report);
+            return;
+        }
+    }
+    fl_log(FL_LOG_DEBUG, "nobody waits for steer %" PRId64, report->serial);
+}

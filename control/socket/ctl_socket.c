@@ -1,0 +1,471 @@
+/* The two sockets: requests in, replies and events out. Nothing here waits: a client that does not
+ * read loses replies, a subscriber that does not read loses events, both beyond a bounded queue. */
+#include "control/socket/ctl.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum {
+    REQUESTS_A_TURN = 128,
+    REST_US = 20000,         /* between two turns that answer something, for who keeps asking */
+    BURST = 10,              /* such turns without a rest, for who does not */
+    QUEUE_REQUESTS = 128,    /* messages a client, each way */
+    QUEUE_EVENTS = 1024,     /* messages a subscriber */
+    MESSAGE_MAX = 32 * 1024, /* bytes; who sends more is disconnected */
+    LINGER_MS = 200,         /* for the last replies and events */
+    LONGEST_PATH = 64,
+};
+
+/* ---- opening and closing ---- */
+
+static bool set_option(void *socket, int option, int value)
+{
+    return zmq_setsockopt(socket, option, &value, sizeof value) == 0;
+}
+
+static void *close_unless(bool good, void *socket)
+{
+    if (!good && socket != NULL) {
+        zmq_close(socket);
+    }
+    return good ? socket : NULL;
+}
+
+static bool bind_in_dir(void *socket, int dir_fd, const char *name)
+{
+    char endpoint[LONGEST_PATH];
+    snprintf(endpoint, sizeof endpoint, "ipc:///proc/self/fd/%d/%s", dir_fd, name);
+    mode_t before = umask(0177);
+    bool bound = zmq_bind(socket, endpoint) == 0;
+    umask(before);
+    return bound;
+}
+
+static void *open_requests(const fl_ctl *ctl)
+{
+    int64_t largest = MESSAGE_MAX;
+    void *socket = zmq_socket(ctl->zmq, ZMQ_ROUTER);
+    bool good = socket != NULL && set_option(socket, ZMQ_LINGER, LINGER_MS) &&
+                set_option(socket, ZMQ_SNDHWM, QUEUE_REQUESTS) &&
+                set_option(socket, ZMQ_RCVHWM, QUEUE_REQUESTS) &&
+                zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0;
+    return close_unless(good, socket);
+}
+
+static void *open_events(const fl_ctl *ctl)
+{
+    int64_t largest = MESSAGE_MAX;
+    void *socket = zmq_socket(ctl->zmq, ZMQ_PUB);
+    bool good = socket != NULL && set_option(socket, ZMQ_LINGER, LINGER_MS) &&
+                set_option(socket, ZMQ_XPUB_NODROP, 1) &&
+                set_option(socket, ZMQ_SNDHWM, QUEUE_EVENTS) &&
+                zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0;
+    return close_unless(good, socket);
+}
+
+static bool open_near(fl_ctl *ctl, int dir_fd)
+{
+    ctl->requests = open_requests(ctl);
+    ctl->events = open_events(ctl);
+    return ctl->requests != NULL && ctl->events != NULL &&
+           bind_in_dir(ctl->requests, dir_fd, FL_CTL_SOCKET) &&
+           bind_in_dir(ctl->events, dir_fd, FL_CTL_EVENTS_SOCKET);
+}
+
+static bool bind_far(const fl_zap_auth *guard, void *socket, const char *listen, int plus)
+{
+    char endpoint[FL_TEXT_MAX + 8];
+    return socket != NULL && fl_zap_auth_endpoint(listen, plus, endpoint, sizeof endpoint) &&
+           fl_zap_auth_protect(guard, socket) && zmq_bind(socket, endpoint) == 0;
+}
+
+/* On the network nothing listens that does not ask for a key. */
+static fl_status open_far(fl_ctl *ctl, const char *listen)
+{
+    if (ctl->guard == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl_zap_auth_open(ctl->guard, ctl->zmq));
+    ctl->far_requests = open_requests(ctl);
+    ctl->far_events = open_events(ctl);
+    if (!bind_far(ctl->guard, ctl->far_requests, listen, 0) ||
+        !bind_far(ctl->guard, ctl->far_events, listen, 1)) {
+        return fl_fail(FL_EIO, "control.listen: cannot listen at %s and the next port: %s", listen,
+                       zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
+}
+
+fl_status fl_ctl_open(fl_controller *controller)
+{
+    fl_ctl *ctl = NULL;
+    FL_TRY(fl_alloc(sizeof *ctl, (void **)&ctl));
+    controller->ctl = ctl;
+    FL_TRY(fl_ctl_replies_create(&ctl->replies));
+    FL_TRY(fl_zap_auth_create(&controller->job, &ctl->guard));
+    ctl->zmq = zmq_ctx_new();
+    if (ctl->zmq != NULL) {
+        /* Its thread lets those who compute finish their turns. */
+        (void)zmq_ctx_set(ctl->zmq, ZMQ_THREAD_SCHED_POLICY, SCHED_BATCH);
+    }
+    if (ctl->zmq == NULL || !open_near(ctl, controller->options->dir_fd)) {
+        return fl_fail(FL_EIO, "cannot open the control socket in %s: %s",
+                       controller->options->run_dir, zmq_strerror(zmq_errno()));
+    }
+    return open_far(ctl, controller->job.control.listen);
+}
+
+void fl_ctl_close(fl_controller *controller)
+{
+    fl_ctl *ctl = controller->ctl;
+    if (ctl == NULL) {
+        return;
+    }
+    while (ctl->n_pending > 0) {
+        fl_ctl_refuse(&ctl->pending[0], FL_CTL_OVER, "the run is over");
+        fl_ctl_settle(controller, 0, NULL);
+    }
+    void *const sockets[] = {ctl->requests, ctl->events, ctl->far_requests, ctl->far_events};
+    for (int i = 0; i < 4; i++) {
+        (void)close_unless(false, sockets[i]);
+    }
+    if (ctl->guard != NULL) {
+        fl_zap_auth_close(ctl->guard);
+    }
+    if (ctl->zmq != NULL) {
+        zmq_ctx_term(ctl->zmq);
+        (void)unlinkat(controller->options->dir_fd, FL_CTL_SOCKET,
+                       0); /* ZeroMQ has done so already, */
+        (void)unlinkat(controller->options->dir_fd, FL_CTL_EVENTS_SOCKET, 0); /* if all went well */
+    }
+    fl_zap_auth_destroy(&ctl->guard);
+    fl_ctl_replies_destroy(&ctl->replies);
+    fl_json_fini(&ctl->reply);
+    fl_json_fini(&ctl->status);
+    fl_free(ctl);
+    controller->ctl = NULL;
+}
+
+/* ---- replies ---- */
+
+void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(call->message, sizeof call->message, format, args);
+    va_end(args);
+    call->error = error;
+}
+
+/* Nobody there, or nobody who reads: dropped. */
+static void send_text(const fl_ctl_call *call, const char *text, size_t n)
+{
+    void *socket = call->socket;
+    if (zmq_send(socket, call->client.bytes, call->client.n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+        (!call->delimited || zmq_send(socket, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)) {
+        (void)zmq_send(socket, text, n, ZMQ_DONTWAIT);
+    }
+}
+
+static void begin_reply(fl_ctl *ctl, fl_ctl_call *call, bool ok)
+{
+    fl_json *j = &ctl->reply;
+    fl_json_reset(j);
+    fl_json_object(j, NULL);
+    fl_json_integer(j, "v", FL_CTL_VERSION);
+    if (call->request.id[0] != 0) {
+        fl_json_text(j, "id", call->request.id);
+    } else {
+        fl_json_null(j, "id");
+    }
+    fl_json_bool(j, "ok", ok);
+    fl_json_object(j, ok ? "result" : "error");
+    call->result = j;
+}
+
+static void end_reply(fl_ctl *ctl, fl_ctl_call *call)
+{
+    fl_json *j = &ctl->reply;
+    const fl_ctl_request *r = &call->request;
+    ctl->counts.answered += call->error == FL_CTL_OK;
+    ctl->counts.refused += call->error != FL_CTL_OK;
+    if (call->error != FL_CTL_OK) {
+        begin_reply(ctl, call, false);
+        fl_json_text(j, "code", fl_ctl_error_text(call->error));
+        fl_json_text(j, "message", call->message);
+    }
+    fl_json_close(j, '}');
+    fl_json_close(j, '}');
+    if (j->broken) {
+        fl_log(FL_LOG_WARN, "out of memory for a reply to request \"%s\"", r->id);
+        return;
+    }
+    send_text(call, j->text, j->n);
+    /* What was refused has changed nothing, and may be asked for again. */
+    if (call->error == FL_CTL_OK && r->command->changes) {
+        fl_ctl_replies_keep(ctl->replies, &call->client, r->id, r->fingerprint, j->text, j->n);
+    }
+}
+
+static void forget(fl_ctl *ctl, int i)
+{
+    fl_ctl_call *call = &ctl->pending[i];
+    ctl->n_pending--;
+    memmove(call, call + 1, (size_t)(ctl->n_pending - i) * sizeof *call);
+}
+
+void fl_ctl_retry(fl_controller *controller, int i)
+{
+    fl_ctl *ctl = controller->ctl;
+    fl_ctl_call *call = &ctl->pending[i];
+    call->wait = FL_CTL_WAIT_NONE;
+    begin_reply(ctl, call, true);
+    call->request.command->run(controller, call);
+    if (call->error != FL_CTL_OK || call->wait == FL_CTL_WAIT_NONE) {
+        end_reply(ctl, call);
+        forget(ctl, i);
+    }
+}
+
+void fl_ctl_settle(fl_controller *controller, int i, const fl_setting_done_report *report)
+{
+    fl_ctl *ctl = controller->ctl;
+    fl_ctl_call *call = &ctl->pending[i];
+    begin_reply(ctl, call, true);
+    if (call->error == FL_CTL_OK && call->wait == FL_CTL_WAIT_PLAN) {
+        fl_ctl_plan_result(controller, call);
+    } else if (call->error == FL_CTL_OK) {
+        fl_ctl_setting_result(controller, call, report);
+    }
+    end_reply(ctl, call);
+    forget(ctl, i);
+}
+
+fl_ctl_counts fl_ctl_count(const fl_controller *controller)
+{
+    fl_ctl_counts counts = controller->ctl->counts;
+    counts.events = controller->ctl->sequence;
+    return counts;
+}
+
+/* ---- requests ---- */
+
+static bool is_pending(const fl_ctl *ctl, const fl_ctl_call *call)
+{
+    for (int i = 0; i < ctl->n_pending; i++) {
+        const fl_ctl_call *p = &ctl->pending[i];
+        if (p->client.n == call->client.n &&
+            memcmp(p->client.bytes, call->client.bytes, call->client.n) == 0 &&
+            strcmp(p->request.id, call->request.id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* True when this request was met before, and what is to be done about it has been done. */
+static bool answer_again(fl_ctl *ctl, fl_ctl_call *call)
+{
+    bool same = false;
+    const char *text = fl_ctl_replies_find(ctl->replies, &call->client, &call->request, &same);
+    if (text != NULL && same) {
+        send_text(call, text, strlen(text));
+        return true;
+    }
+    if (text != NULL) {
+        fl_ctl_refuse(call, FL_CTL_ID_REUSED, "id \"%s\" was another request's", call->request.id);
+    }
+    return text == NULL && is_pending(ctl, call); /* its answer is on its way */
+}
+
+static void answer(fl_controller *controller, fl_ctl_call *call, const char *text, size_t n)
+{
+    fl_ctl *ctl = controller->ctl;
+    call->error = fl_ctl_request_read(text, n, &call->request, call->message);
+    if (call->error == FL_CTL_OK && call->request.command->changes && answer_again(ctl, call)) {
+        return;
+    }
+    begin_reply(ctl, call, true);
+    if (call->error == FL_CTL_OK) {
+        call->request.command->run(controller, call);
+        if (call->request.command->changes) {
+            fl_json_reset(&ctl->status);
+        }
+    }
+    if (call->error == FL_CTL_OK && call->wait != FL_CTL_WAIT_NONE) {
+        if (ctl->n_pending < FL_CTL_PENDING) {
+            ctl->pending[ctl->n_pending++] = *call;
+            return;
+        }
+        fl_ctl_refuse(call, FL_CTL_BUSY, "%d requests wait already", FL_CTL_PENDING);
+    }
+    end_reply(ctl, call);
+}
+
+/* The parts of one message: the client, perhaps an empty one, the request. What has other parts is
+ * no request of anybody who could read a reply. */
+static void dispatch(fl_controller *controller, void *socket, fl_ctl_call *call, zmq_msg_t *parts,
+                     int n_parts)
+{
+    int last = n_parts - 1;
+    bool delimited = n_parts == 3 && zmq_msg_size(&parts[1]) == 0;
+    size_t n = zmq_msg_size(&parts[0]);
+    if ((n_parts != 2 && !delimited) || n > FL_CTL_CLIENT_MAX) {
+        fl_log(FL_LOG_DEBUG, "dropped a request of %d parts", n_parts);
+        return;
+    }
+    memset(call, 0, sizeof *call);
+    call->socket = socket;
+    call->delimited = delimited;
+    call->client.n = n;
+    memcpy(call->client.bytes, zmq_msg_data(&parts[0]), n);
+    answer(controller, call, zmq_msg_data(&parts[last]), zmq_msg_size(&parts[last]));
+}
+
+/* One message, however many parts it has; a fourth and later ones are dropped as they come. False
+ * when there is none. */
+static bool read_request(fl_controller *controller, void *socket, fl_ctl_call *call)
+{
+    enum { PARTS = 4 };
+    zmq_msg_t parts[PARTS];
+    int n_parts = 0;
+    bool more = true;
+    for (int i = 0; i < PARTS; i++) {
+        zmq_msg_init(&parts[i]);
+    }
+    while (more) {
+        zmq_msg_t *part = &parts[n_parts < PARTS ? n_parts : PARTS - 1];
+        int n = zmq_msg_recv(part, socket, ZMQ_DONTWAIT);
+        if (n < 0 && zmq_errno() == EINTR && n_parts > 0) {
+            continue; /* a message comes whole */
+        }
+        more = n >= 0 && zmq_msg_more(part) != 0;
+        n_parts += n >= 0;
+    }
+    if (n_parts > 0) {
+        dispatch(controller, socket, call, parts, n_parts);
+    }
+    for (int i = 0; i < PARTS; i++) {
+        zmq_msg_close(&parts[i]);
+    }
+    return n_parts > 0;
+}
+
+static bool is_resting(const fl_ctl *ctl, int64_t now_us)
+{
+    return now_us < ctl->rest_us;
+}
+
+int fl_ctl_poll(const fl_controller *controller, zmq_pollitem_t items[FL_CTL_POLL_MAX])
+{
+    const fl_ctl *ctl = controller->ctl;
+    bool resting = is_resting(ctl, fl_now_us());
+    int n = 0;
+    if (!resting) {
+        items[n++] = (zmq_pollitem_t){ctl->requests, 0, ZMQ_POLLIN, 0};
+    }
+    if (!resting && ctl->guard != NULL) {
+        items[n++] = (zmq_pollitem_t){ctl->far_requests, 0, ZMQ_POLLIN, 0};
+    }
+    if (ctl->guard != NULL) {
+        items[n++] = (zmq_pollitem_t){fl_zap_auth_socket(ctl->guard), 0, ZMQ_POLLIN, 0};
+    }
+    return n;
+}
+
+int fl_ctl_turn_ms(const fl_controller *controller, int turn_ms)
+{
+    int64_t now_us = fl_now_us(), left_ms = (controller->ctl->rest_us - now_us + 999) / 1000;
+    return is_resting(controller->ctl, now_us) && left_ms < turn_ms ? (int)left_ms : turn_ms;
+}
+
+static int read_requests(fl_controller *controller, void *socket)
+{
+    fl_ctl_call call;
+    int n = 0;
+    while (n < REQUESTS_A_TURN && read_request(controller, socket, &call)) {
+        n++;
+    }
+    return n;
+}
+
+/* Each turn that finds requests wakes this thread, ZeroMQ's and mostly a worker's processor from
+ * what they are at; ten requests in one turn cost hardly more than one. So who asks without end is
+ * answered fifty times a second, as often as workers report, all that has come since at once. */
+static void rest(fl_ctl *ctl, int64_t now_us)
+{
+    int64_t earliest_us = now_us - (int64_t)BURST * REST_US;
+    ctl->rest_us = (ctl->rest_us > earliest_us ? ctl->rest_us : earliest_us) + REST_US;
+}
+
+void fl_ctl_watch(fl_controller *controller)
+{
+    fl_ctl *ctl = controller->ctl;
+    int64_t now_us = fl_now_us();
+    if (ctl->guard != NULL) {
+        fl_zap_auth_watch(ctl->guard);
+    }
+    if (!is_resting(ctl, now_us)) {
+        fl_json_reset(&ctl->status);
+        int n = read_requests(controller, ctl->requests);
+        n += ctl->guard == NULL ? 0 : read_requests(controller, ctl->far_requests);
+        if (n > 0) {
+            rest(ctl, now_us);
+        }
+    }
+    fl_ctl_drive(controller);
+}
+
+/* ---- events ---- */
+
+/* A subscriber whose queue is full makes this fail, so that it can be counted; sent again, the
+ * event goes to all others. */
+static bool send_name(fl_ctl *ctl, void *socket, const char *event)
+{
+    size_t n = strlen(event);
+    if (zmq_send(socket, event, n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
+        return true;
+    }
+    ctl->counts.dropped++;
+    (void)set_option(socket, ZMQ_XPUB_NODROP, 0);
+    bool sent = zmq_send(socket, event, n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
+    (void)set_option(socket, ZMQ_XPUB_NODROP, 1);
+    return sent;
+}
+
+/* [event]["17"][the line]: the name, to subscribe by; a number that counts up, to see what was
+ * lost; and the line of events.jsonl without its end. */
+static void publish(fl_ctl *ctl, void *socket, const char *event, const fl_json *line)
+{
+    char number[24];
+    int n = snprintf(number, sizeof number, "%" PRId64, ctl->sequence);
+    if (send_name(ctl, socket, event) &&
+        zmq_send(socket, number, (size_t)n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
+        (void)zmq_send(socket, line->text, line->n - 1, ZMQ_DONTWAIT);
+    }
+}
+
+void fl_ctl_publish(fl_controller *controller, const char *event)
+{
+    fl_ctl *ctl = controller->ctl;
+    const fl_json *line = &controller->files.event;
+    if (ctl == NULL || line->broken) {
+        return;
+    }
+    ctl->sequence++;
+    publish(ctl, ctl->events, event, line);
+    if (ctl->far_events != NULL) {
+        publish(ctl, ctl->far_events, event, line);
+    }
+}

@@ -1,0 +1,98 @@
+/* Every command of the control socket: the parser, `frostline ctl`, its help, and the completion of
+ * the shell read this table. docs/control.md tells the same to people, docs/control/schema.json to
+ * programs; tests compare. */
+#include "control/socket/ctl.h"
+
+#include <string.h>
+
+#define CHOICES(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static const fl_ctl_command commands[] = {
+    {.name = "status",
+     .doc = "Where the run stands: step, loss, speed, plan, and each worker.",
+     .run = fl_ctl_status},
+    {.name = "plan",
+     .doc = "What so many devices and frozen blocks would gain; changes nothing.",
+     .args = {{"devices", FL_CTL_INTEGER, false, 1, 64, NULL, "default: the workers alive"},
+              {"frozen", FL_CTL_INTEGER, false, 0, FL_MAX_LAYERS, NULL, "default: as it is"}},
+     .run = fl_ctl_plan},
+    {.name = "scale",
+     .doc = "Use other devices: up to so many, or K stages and R replicas.",
+     .changes = true,
+     .args = {{"devices", FL_CTL_INTEGER, false, 1, FL_MAX_WORKERS, NULL, "at most so many"},
+              {"k", FL_CTL_INTEGER, false, 1, FL_MAX_STAGES, NULL, "stages of a pipeline"},
+              {"r", FL_CTL_INTEGER, false, 1, FL_MAX_WORKERS, NULL, "replicas"},
+              {"m", FL_CTL_INTEGER, false, 1, 1000000, NULL, "micro-batches; default: chosen"}},
+     .run = fl_ctl_scale},
+    {.name = "freeze",
+     .doc = "Freeze the first blocks.",
+     .changes = true,
+     .args = {{"blocks", FL_CTL_INTEGER, true, 0, FL_MAX_LAYERS, NULL, "so many are frozen then"}},
+     .run = fl_ctl_freeze},
+    {.name = "thaw",
+     .doc = "Let frozen blocks train again.",
+     .changes = true,
+     .args = {{"blocks", FL_CTL_INTEGER, true, 0, FL_MAX_LAYERS, NULL, "so many stay frozen"}},
+     .run = fl_ctl_thaw},
+    {.name = "pin",
+     .doc = "Keep a block from being frozen, and so all above it.",
+     .changes = true,
+     .args = {{"block", FL_CTL_INTEGER, true, 1, FL_MAX_LAYERS, NULL, "counted from the input"}},
+     .run = fl_ctl_pin},
+    {.name = "unpin",
+     .doc = "Let a pinned block be frozen again.",
+     .changes = true,
+     .args = {{"block", FL_CTL_INTEGER, true, 1, FL_MAX_LAYERS, NULL, "counted from the input"}},
+     .run = fl_ctl_unpin},
+    {.name = "drain",
+     .doc = "Let a worker leave the run, which goes on without it.",
+     .changes = true,
+     .args = {{"worker", FL_CTL_INTEGER, true, 0, FL_MAX_WORKERS - 1, NULL, "its rank"}},
+     .run = fl_ctl_drain},
+    {.name = "pause",
+     .doc = "Hold the run between two steps.",
+     .changes = true,
+     .run = fl_ctl_pause},
+    {.name = "resume", .doc = "Let a paused run go on.", .changes = true, .run = fl_ctl_resume},
+    {.name = "set",
+     .doc = "Change a field of the job from the next step on.",
+     .changes = true,
+     .args = {{"field", FL_CTL_CHOICE, true, 0, 0,
+               CHOICES("train.lr", "freeze.alpha", "pipe.m", "log.level"), "what to change"},
+              {"value", FL_CTL_FIELD_VALUE, true, 0, 0, NULL, "what it becomes"}},
+     .run = fl_ctl_set},
+    {.name = "stop",
+     .doc = "End the run: after the step in flight, or after the epoch.",
+     .changes = true,
+     .args = {{"when", FL_CTL_CHOICE, false, 0, 0, CHOICES("now", "epoch"), "default: now"}},
+     .run = fl_ctl_stop},
+    {.name = "checkpoint",
+     .doc = "Not available: this version writes no checkpoints.",
+     .run = fl_ctl_not_yet},
+    {.name = "trace",
+     .doc = "Trace every worker over some steps, for Perfetto and trace-report.",
+     .changes = true,
+     .args = {{"steps", FL_CTL_INTEGER, false, 1, FL_TRACE_STEPS_MAX, NULL, "default: 20"},
+              {"at", FL_CTL_INTEGER, false, 0, 1e12, NULL,
+               "the first step; default: as soon as possible"}},
+     .run = fl_ctl_trace},
+    {.name = "flight",
+     .doc = "Who waits for whom now, and the last operations of every worker.",
+     .run = fl_ctl_flight},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+const fl_ctl_command *fl_ctl_command_at(int index)
+{
+    return index < N_COMMANDS ? &commands[index] : NULL;
+}
+
+const fl_ctl_command *fl_ctl_command_find(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}

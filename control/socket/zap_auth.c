@@ -1,0 +1,276 @@
+#include "control/socket/zap_auth.h"
+
+#include "device/alloc.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zmq.h>
+
+enum { ALLOWED_MAX = 256, LINE_BYTES = 256, KEY_BYTES = 32, FRAME_MAX = 256, ANSWERS_A_TURN = 64 };
+
+#define DOMAIN_NAME "frostline"
+#define ZAP_ENDPOINT "inproc://zeromq.zap.01"
+
+struct fl_zap_auth {
+    char secret[FL_KEY_MAX];
+    int n_allowed;
+    char allowed[ALLOWED_MAX][FL_KEY_MAX];
+    void *zap;
+};
+
+/* ---- keys ---- */
+
+static bool is_key(const char *text)
+{
+    unsigned char bytes[KEY_BYTES];
+    return strlen(text) == FL_KEY_MAX - 1 && zmq_z85_decode(bytes, text) != NULL;
+}
+
+/* The next line that is neither empty nor a comment, without blanks around it. */
+static bool next_line(FILE *file, char line[LINE_BYTES])
+{
+    while (fgets(line, LINE_BYTES, file) != NULL) {
+        if (line[0] == '#') {
+            continue;
+        }
+        size_t n = strcspn(line, " \t\r\n");
+        bool rest = strspn(line + n, " \t\r\n") == strlen(line + n);
+        line[n] = 0;
+        if (!rest) {
+            line[0] = '?'; /* more than one word: no key */
+            return true;
+        }
+        if (n > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static fl_status open_file(const char *path, bool secret, FILE **out)
+{
+    struct stat info;
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return fl_fail(FL_EINVAL, "%s: %s", path, strerror(errno));
+    }
+    if (secret && (fstat(fileno(file), &info) != 0 || (info.st_mode & 077) != 0)) {
+        fclose(file);
+        return fl_fail(FL_EINVAL, "%s: others may read this secret; allowed: mode 0600", path);
+    }
+    *out = file;
+    return FL_OK;
+}
+
+fl_status fl_zap_auth_read_key(const char *path, bool secret, char key[FL_KEY_MAX])
+{
+    char line[LINE_BYTES];
+    FILE *file = NULL;
+    FL_TRY(open_file(path, secret, &file));
+    bool found = next_line(file, line) && is_key(line);
+    fclose(file);
+    if (!found) {
+        return fl_fail(FL_EINVAL,
+                       "%s: no key found; allowed: a line of 40 characters, as "
+                       "frostline key writes it",
+                       path);
+    }
+    memcpy(key, line, FL_KEY_MAX);
+    return FL_OK;
+}
+
+static fl_status read_allowed(const char *path, fl_zap_auth *guard)
+{
+    char line[LINE_BYTES];
+    FILE *file = NULL;
+    fl_status status = FL_OK;
+    FL_TRY(open_file(path, false, &file));
+    for (int n = 1; status == FL_OK && next_line(file, line); n++) {
+        if (!is_key(line) || guard->n_allowed == ALLOWED_MAX) {
+            status = fl_fail(FL_EINVAL, "%s: key %d: %s", path, n,
+                             is_key(line) ? "there are too many" : "not a key of 40 characters");
+        } else {
+            memcpy(guard->allowed[guard->n_allowed++], line, FL_KEY_MAX);
+        }
+    }
+    fclose(file);
+    if (status == FL_OK && guard->n_allowed == 0) {
+        status = fl_fail(FL_EINVAL, "%s: no key found, so nobody could connect", path);
+    }
+    return status;
+}
+
+bool fl_zap_auth_endpoint(const char *listen, int plus, char *text, size_t size_bytes)
+{
+    const char *colon = strrchr(listen, ':');
+    char *end;
+    if (strncmp(listen, "tcp://", 6) != 0 || colon == NULL || colon < listen + 7) {
+        return false;
+    }
+    long port = strtol(colon + 1, &end, 10);
+    bool good = colon[1] >= '1' && colon[1] <= '9' && *end == 0 && port < 65535;
+    int n = snprintf(text, size_bytes, "%.*s:%ld", (int)(colon - listen), listen, port + plus);
+    return good && n > 0 && (size_t)n < size_bytes;
+}
+
+static fl_status load(const fl_job *job, fl_zap_auth *guard)
+{
+    char text[FL_TEXT_MAX + 8];
+    if (!fl_zap_auth_endpoint(job->control.listen, 1, text, sizeof text)) {
+        return fl_fail(FL_EINVAL,
+                       "control.listen: found '%s', allowed: tcp://ADDRESS:PORT, PORT from 1 to "
+                       "65534",
+                       job->control.listen);
+    }
+    if (job->control.key[0] == 0 || job->control.allow[0] == 0) {
+        return fl_fail(FL_EINVAL,
+                       "control.%s: found none, with control.listen allowed: a file; without keys "
+                       "nothing listens on a network",
+                       job->control.key[0] == 0 ? "key" : "allow");
+    }
+    fl_status status = fl_zap_auth_read_key(job->control.key, true, guard->secret);
+    if (status != FL_OK) {
+        return fl_within(status, "control.key");
+    }
+    status = read_allowed(job->control.allow, guard);
+    return status == FL_OK ? FL_OK : fl_within(status, "control.allow");
+}
+
+fl_status fl_zap_auth_create(const fl_job *job, fl_zap_auth **out)
+{
+    fl_zap_auth *guard = NULL;
+    *out = NULL;
+    if (job->control.listen[0] == 0) {
+        return FL_OK;
+    }
+    FL_TRY(fl_alloc(sizeof *guard, (void **)&guard));
+    fl_status status = load(job, guard);
+    if (status != FL_OK) {
+        fl_zap_auth_destroy(&guard);
+        return status;
+    }
+    *out = guard;
+    return FL_OK;
+}
+
+void fl_zap_auth_destroy(fl_zap_auth **guard)
+{
+    if (*guard != NULL) {
+        explicit_bzero(*guard, sizeof **guard);
+        fl_free(*guard);
+        *guard = NULL;
+    }
+}
+
+/* ---- ZAP ---- */
+
+fl_status fl_zap_auth_open(fl_zap_auth *guard, void *zmq)
+{
+    int linger_ms = 0;
+    guard->zap = zmq_socket(zmq, ZMQ_REP);
+    if (guard->zap == NULL ||
+        zmq_setsockopt(guard->zap, ZMQ_LINGER, &linger_ms, sizeof linger_ms) != 0 ||
+        zmq_bind(guard->zap, ZAP_ENDPOINT) != 0) {
+        return fl_fail(FL_EIO, "cannot check the keys of clients: %s", zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
+}
+
+void fl_zap_auth_close(fl_zap_auth *guard)
+{
+    if (guard->zap != NULL) {
+        zmq_close(guard->zap);
+        guard->zap = NULL;
+    }
+}
+
+bool fl_zap_auth_protect(const fl_zap_auth *guard, void *socket)
+{
+    int server = 1;
+    return zmq_setsockopt(socket, ZMQ_CURVE_SERVER, &server, sizeof server) == 0 &&
+           zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, guard->secret, FL_KEY_MAX) == 0 &&
+           zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, DOMAIN_NAME, strlen(DOMAIN_NAME)) == 0;
+}
+
+void *fl_zap_auth_socket(const fl_zap_auth *guard)
+{
+    return guard->zap;
+}
+
+/* A question: version, id, domain, address, identity, mechanism, credentials. */
+enum { VERSION, ID, DOMAIN, ADDRESS, IDENTITY, MECHANISM, CREDENTIALS, N_FRAMES };
+
+typedef struct frame {
+    char bytes[FRAME_MAX];
+    size_t n;
+} frame;
+
+static bool is_text(const frame *f, const char *text)
+{
+    return f->n == strlen(text) && memcmp(f->bytes, text, f->n) == 0;
+}
+
+static bool is_allowed(const fl_zap_auth *guard, const frame *frames)
+{
+    char key[FL_KEY_MAX];
+    if (!is_text(&frames[VERSION], "1.0") || !is_text(&frames[DOMAIN], DOMAIN_NAME) ||
+        !is_text(&frames[MECHANISM], "CURVE") || frames[CREDENTIALS].n != KEY_BYTES ||
+        zmq_z85_encode(key, (const uint8_t *)frames[CREDENTIALS].bytes, KEY_BYTES) == NULL) {
+        return false;
+    }
+    for (int i = 0; i < guard->n_allowed; i++) {
+        if (strcmp(key, guard->allowed[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void reply(fl_zap_auth *guard, const frame *frames, bool allowed)
+{
+    const char *code = allowed ? "200" : "400", *text = allowed ? "OK" : "not on the list";
+    zmq_send(guard->zap, "1.0", 3, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+    zmq_send(guard->zap, frames[ID].bytes, frames[ID].n, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+    zmq_send(guard->zap, code, strlen(code), ZMQ_SNDMORE | ZMQ_DONTWAIT);
+    zmq_send(guard->zap, text, strlen(text), ZMQ_SNDMORE | ZMQ_DONTWAIT);
+    zmq_send(guard->zap, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT); /* user */
+    zmq_send(guard->zap, "", 0, ZMQ_DONTWAIT);               /* metadata */
+}
+
+/* One question; false when there is none. A frame too many or too long is never allowed. */
+static bool answer_one(fl_zap_auth *guard)
+{
+    frame frames[N_FRAMES];
+    int n = 0, more = 1;
+    bool sound = true;
+    memset(frames, 0, sizeof frames);
+    while (more) {
+        frame *f = &frames[n < N_FRAMES ? n : N_FRAMES - 1];
+        int got = zmq_recv(guard->zap, f->bytes, sizeof f->bytes, ZMQ_DONTWAIT);
+        if (got < 0) {
+            return false;
+        }
+        sound = sound && got <= FRAME_MAX && n < N_FRAMES;
+        f->n = got < FRAME_MAX ? (size_t)got : FRAME_MAX;
+        n++;
+        size_t size = sizeof more;
+        zmq_getsockopt(guard->zap, ZMQ_RCVMORE, &more, &size);
+    }
+    bool allowed = sound && n == N_FRAMES && is_allowed(guard, frames);
+    if (!allowed) {
+        fl_log(FL_LOG_WARN, "refused a client from %.*s: its key is not in control.allow",
+               (int)frames[ADDRESS].n, frames[ADDRESS].bytes);
+    }
+    reply(guard, frames, allowed);
+    return true;
+}
+
+void fl_zap_auth_watch(fl_zap_auth *guard)
+{
+    for (int i = 0; i < ANSWERS_A_TURN && answer_one(guard); i++) {
+    }
+}

@@ -1,0 +1,270 @@
+#include "launcher/cli/cli.h"
+#include "launcher/job/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const fl_cli_command *const commands[] = {
+    &fl_cli_command_run,    &fl_cli_command_validate, &fl_cli_command_plan,
+    &fl_cli_command_clock,  &fl_cli_command_ledger,   &fl_cli_command_list,
+    &fl_cli_command_ctl,    &fl_cli_command_top,      &fl_cli_command_key,
+    &fl_cli_command_schema, &fl_cli_command_report,   &fl_cli_command_trace_report,
+    &fl_cli_command_help,
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+const fl_cli_command *fl_cli_command_at(int index)
+{
+    return index < N_COMMANDS ? commands[index] : NULL;
+}
+
+const fl_cli_command *fl_cli_command_find(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i]->name, name) == 0) {
+            return commands[i];
+        }
+    }
+    return NULL;
+}
+
+void fl_complain(const char *format, ...)
+{
+    char line[4608];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line - 1, format, args);
+    va_end(args);
+    for (char *c = line; *c != '\0'; c++) {
+        bool settings = ((unsigned char)*c < 0x20 && *c != '\n') || *c == 0x7F;
+        *c = settings ? '?' : *c;
+    }
+    fprintf(stderr, "%s\n", line);
+}
+
+int fl_exit_of(fl_status status)
+{
+    switch (status) {
+    case FL_OK:
+        return FL_EXIT_DONE;
+    case FL_EINTERNAL:
+        return FL_EXIT_DEFECT;
+    case FL_EINVAL:
+    case FL_EBUDGET:
+    case FL_EIO:
+    case FL_EFORMAT:
+    case FL_ENOTSUP:
+        return FL_EXIT_BAD_INPUT;
+    case FL_ESTOPPED:
+        return FL_EXIT_STOPPED;
+    default:
+        return FL_EXIT_FAILED;
+    }
+}
+
+/* ---- options ---- */
+
+const char *fl_args_value(const fl_args *args, const char *name)
+{
+    for (int i = args->n_given - 1; i >= 0; i--) {
+        if (strcmp(args->given[i].option->name, name) == 0) {
+            return args->given[i].value;
+        }
+    }
+    return NULL;
+}
+
+bool fl_args_has(const fl_args *args, const char *name)
+{
+    for (int i = 0; i < args->n_given; i++) {
+        if (strcmp(args->given[i].option->name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *option_name_at(const void *context, int i)
+{
+    return ((const fl_cli_command *)context)->options[i].name;
+}
+
+/* The option that argument `text` names; *value is what it carries itself ("--k=4", "-k4") or NULL.
+ */
+static const fl_cli_option *find_option(const fl_cli_command *command, const char *text,
+                                        const char **value)
+{
+    size_t length = strcspn(text, "=");
+    *value = text[length] == '=' ? text + length + 1 : NULL;
+    for (const fl_cli_option *o = command->options; o->name != NULL; o++) {
+        if (strlen(o->name) == length && strncmp(o->name, text, length) == 0) {
+            return o;
+        }
+        if (o->letter != 0 && text[1] == o->letter) {
+            const char *rest = text[2] == '=' ? text + 3 : text + 2;
+            *value = text[2] == '\0' ? NULL : rest;
+            return o;
+        }
+    }
+    return NULL;
+}
+
+static int unknown_option(const fl_cli_command *command, const char *text)
+{
+    char shown[FL_SHOWN_MAX], name[FL_SHOWN_MAX];
+    size_t length = strcspn(text, "=");
+    snprintf(name, sizeof name, "%.*s", (int)length, text);
+    const char *near = fl_nearest(name, option_name_at, command);
+    fl_complain("frostline %s: unknown option %s%s%s; see frostline %s --help", command->name,
+                fl_shown(text, length, shown), near == NULL ? "" : ", nearest is ",
+                near == NULL ? "" : near, command->name);
+    return FL_EXIT_BAD_INPUT;
+}
+
+/* Take argv[*at] and, where it needs one, the value after it. */
+static int take_option(const fl_cli_command *command, int argc, char **argv, int *at, fl_args *args)
+{
+    const char *value = NULL;
+    const fl_cli_option *option = find_option(command, argv[*at], &value);
+    if (option == NULL) {
+        return unknown_option(command, argv[*at]);
+    }
+    if (option->value == NULL && value != NULL) {
+        fl_complain("frostline %s: option %s takes no value", command->name, option->name);
+        return FL_EXIT_BAD_INPUT;
+    }
+    if (option->value != NULL && value == NULL) {
+        if (*at + 1 >= argc) {
+            fl_complain("frostline %s: option %s needs a value %s", command->name, option->name,
+                        option->value);
+            return FL_EXIT_BAD_INPUT;
+        }
+        value = argv[++*at];
+    }
+    if (args->n_given == FL_ARGS_MAX) {
+        fl_complain("frostline %s: more than %d options", command->name, FL_ARGS_MAX);
+        return FL_EXIT_BAD_INPUT;
+    }
+    args->given[args->n_given].option = option;
+    args->given[args->n_given++].value = value;
+    return FL_EXIT_DONE;
+}
+
+static int take_operand(const fl_cli_command *command, const char *text, fl_args *args)
+{
+    char shown[FL_SHOWN_MAX];
+    int most = command->operand == NULL ? 0 : command->takes_more ? FL_OPERANDS_MAX : 1;
+    if (args->n_operands >= most) {
+        fl_complain("frostline %s: unexpected %s; see frostline %s --help", command->name,
+                    fl_shown(text, strlen(text), shown), command->name);
+        return FL_EXIT_BAD_INPUT;
+    }
+    args->operands[args->n_operands++] = text;
+    args->operand = args->operands[0];
+    return FL_EXIT_DONE;
+}
+
+/* argv[0 .. argc - 1] are what follows the command's name. */
+static int parse_args(const fl_cli_command *command, int argc, char **argv, fl_args *args)
+{
+    bool only_operands = false;
+    for (int at = 0; at < argc; at++) {
+        const char *text = argv[at];
+        bool is_option = !only_operands && text[0] == '-' && text[1] != '\0';
+        int code = FL_EXIT_DONE;
+        if (is_option && strcmp(text, "--") == 0) {
+            only_operands = true;
+        } else if (is_option) {
+            code = take_option(command, argc, argv, &at, args);
+        } else {
+            code = take_operand(command, text, args);
+        }
+        if (code != FL_EXIT_DONE) {
+            return code;
+        }
+    }
+    if (command->operand != NULL && !command->operand_is_optional && args->operand == NULL) {
+        fl_complain("frostline %s: %s is missing; see frostline %s --help", command->name,
+                    command->operand, command->name);
+        return FL_EXIT_BAD_INPUT;
+    }
+    return FL_EXIT_DONE;
+}
+
+/* ---- commands ---- */
+
+static const char *command_name_at(const void *context, int i)
+{
+    (void)context;
+    return i < N_COMMANDS ? commands[i]->name : NULL;
+}
+
+int fl_unknown_among(const char *program, const char *name, fl_candidate_word *next)
+{
+    char shown[FL_SHOWN_MAX];
+    const char *near = fl_nearest(name, next, NULL);
+    fl_complain("%s: unknown command %s%s%s; see %s --help", program,
+                fl_shown(name, strlen(name), shown), near == NULL ? "" : ", nearest is ",
+                near == NULL ? "" : near, program);
+    return FL_EXIT_BAD_INPUT;
+}
+
+int fl_unknown_command(const char *name)
+{
+    return fl_unknown_among("frostline", name, command_name_at);
+}
+
+/* Whether --help or -h stands among the options of a command. */
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int run_command(const fl_cli_command *command, int argc, char **argv)
+{
+    if (wants_help(argc, argv)) {
+        if (command->help == NULL || !command->help(argc, argv)) {
+            fl_print_help(command);
+        }
+        return FL_EXIT_DONE;
+    }
+    fl_args args = {0};
+    int code = parse_args(command, argc, argv, &args);
+    return code == FL_EXIT_DONE ? command->run(&args) : code;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    const char *name = argc < 2 ? "" : argv[1];
+    if (argc < 2) {
+        fl_complain("frostline: a command is missing; see frostline --help");
+        return FL_EXIT_BAD_INPUT;
+    }
+    if (strcmp(name, "--version") == 0) {
+        printf("frostline %s\n", FL_VERSION);
+        return FL_EXIT_DONE;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        fl_print_help(NULL);
+        return FL_EXIT_DONE;
+    }
+    const fl_cli_command *command = fl_cli_command_find(name);
+    return command == NULL ? fl_unknown_command(name) : run_command(command, argc - 2, argv + 2);
+}
+
+int fl_main(int argc, char **argv)
+{
+    int code = dispatch(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fl_complain("frostline: standard output could not be written");
+        return code == FL_EXIT_DONE ? FL_EXIT_FAILED : code;
+    }
+    return code;
+}

@@ -1,0 +1,85 @@
+/* The command line: which command, its options, and how it ends. */
+#ifndef FL_LAUNCHER_CLI_CLI_H
+#define FL_LAUNCHER_CLI_CLI_H
+
+#include "launcher/job/text.h"
+
+#include <frostline/status.h>
+
+#include <stdbool.h>
+
+/* Exit codes; docs/exit-codes.md tells them to users. */
+enum {
+    FL_EXIT_DONE = 0,
+    FL_EXIT_DEFECT = 1,
+    FL_EXIT_BAD_INPUT = 2,
+    FL_EXIT_FAILED = 3,
+    FL_EXIT_STOPPED = 130,
+};
+
+typedef struct fl_cli_option {
+    const char *name;  /* "--run-dir" */
+    char letter;       /* 'k' of -k; 0: none */
+    const char *value; /* "DIR"; NULL: the option takes no value */
+    const char *doc;
+} fl_cli_option;
+
+enum { FL_ARGS_MAX = 256, FL_PLAN_OPTIONS_MAX = 8, FL_OPERANDS_MAX = 8 };
+
+/* One command line, taken apart. All texts are borrowed from argv. */
+typedef struct fl_args {
+    const char *operand; /* the first; NULL: none */
+    const char *operands[FL_OPERANDS_MAX];
+    int n_operands;
+    int n_given;
+    struct {
+        const fl_cli_option *option;
+        const char *value;
+    } given[FL_ARGS_MAX];
+} fl_args;
+
+typedef struct fl_cli_command {
+    const char *name;
+    const char *operand; /* "JOB.yaml"; NULL: takes none */
+    bool operand_is_optional;
+    bool takes_more;                            /* operands than one */
+    const char *summary;                        /* one line */
+    const char *details;                        /* whole sentences, wrapped; ends in a newline */
+    fl_cli_option options[FL_PLAN_OPTIONS_MAX]; /* ended by an empty one */
+    int (*run)(const fl_args *args);
+    /* Help of its own about what follows its name; false: there is none, so its own is shown. */
+    bool (*help)(int argc, char **argv);
+} fl_cli_command;
+
+extern const fl_cli_command fl_cli_command_run, fl_cli_command_validate, fl_cli_command_plan,
+    fl_cli_command_clock, fl_cli_command_ledger, fl_cli_command_list, fl_cli_command_ctl,
+    fl_cli_command_top, fl_cli_command_key, fl_cli_command_schema, fl_cli_command_report,
+    fl_cli_command_trace_report, fl_cli_command_help;
+
+/* All commands; NULL after the last. */
+const fl_cli_command *fl_cli_command_at(int index);
+const fl_cli_command *fl_cli_command_find(const char *name);
+
+/* Everything that `frostline` does; returns its exit code. */
+int fl_main(int argc, char **argv);
+
+/* The last value given for this option, or NULL. */
+const char *fl_args_value(const fl_args *args, const char *name);
+bool fl_args_has(const fl_args *args, const char *name);
+
+/* What --help prints: of one command, or (NULL) of all. */
+void fl_print_help(const fl_cli_command *command);
+
+/* Say that no command has this name, on standard error. Returns FL_EXIT_BAD_INPUT. */
+int fl_unknown_command(const char *name);
+
+/* The same of `program`, which may be several words, with the commands that `next` lists. */
+int fl_unknown_among(const char *program, const char *name, fl_candidate_word *next);
+
+/* One line on standard error; characters that would steer a terminal are shown as '?'. */
+void fl_complain(const char *format, ...) FL_PRINTF(1, 2);
+
+/* The exit code that tells of this status. */
+int fl_exit_of(fl_status status);
+
+#endif

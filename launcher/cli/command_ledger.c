@@ -1,0 +1,31 @@
+/* frostline ledger: the proof that each sample was used once an epoch. */
+#include "autodp/ledger.h"
+#include "launcher/cli/cli.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+static int run(const fl_args *args)
+{
+    char path[PATH_MAX];
+    fl_ledger_proof proof;
+    snprintf(path, sizeof path, "%s/ledger.bin", args->operand);
+    fl_status status = fl_ledger_prove(path, &proof);
+    if (status != FL_OK) {
+        fl_complain("%s", fl_errmsg());
+        return fl_exit_of(status);
+    }
+    fl_ledger_print(&proof, stdout);
+    int code = fl_ledger_is_exact(&proof) ? FL_EXIT_DONE : FL_EXIT_FAILED;
+    fl_ledger_proof_fini(&proof);
+    return code;
+}
+
+const fl_cli_command fl_cli_command_ledger = {
+    .name = "ledger",
+    .operand = "RUN_DIR",
+    .summary = "Show that a run used each sample once an epoch.",
+    .details = "Reads the ledger that the run kept, checks every record, and counts. Ends with\n"
+               "3 if a sample came twice in an epoch, or not at all in one that was finished.\n",
+    .run = run,
+};

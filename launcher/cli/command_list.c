@@ -1,0 +1,92 @@
+/* frostline list: the runs of a directory. */
+#include "launcher/cli/cli.h"
+#include "launcher/run/runs.h"
+
+#include "control/events/json.h"
+#include "device/alloc.h"
+
+#include <frostline/job.h>
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+static void print_json(const fl_run_entry *entries, int n)
+{
+    fl_json j = {0};
+    fl_json_array(&j, NULL);
+    for (int i = 0; i < n; i++) {
+        const fl_run_entry *e = &entries[i];
+        fl_json_object(&j, NULL);
+        fl_json_text(&j, "name", e->name);
+        fl_json_text(&j, "path", e->path);
+        fl_json_text(&j, "job", e->job);
+        fl_json_text(&j, "state", fl_run_state_text(e->state));
+        fl_json_text(&j, "started", e->started);
+        fl_json_integer(&j, "step", e->steps);
+        fl_json_integer(&j, "steps", e->n_steps);
+        fl_json_real(&j, "loss", e->loss);
+        fl_json_real(&j, "test_accuracy", e->test_accuracy);
+        fl_json_close(&j, '}');
+    }
+    fl_json_close(&j, ']');
+    fl_json_newline(&j);
+    fwrite(j.text, 1, j.n, stdout);
+    fl_json_fini(&j);
+}
+
+static const char *number_text(double value, char text[24])
+{
+    if (isnan(value)) {
+        return "-";
+    }
+    snprintf(text, 24, "%.4f", value);
+    return text;
+}
+
+static void print_table(const fl_run_entry *entries, int n)
+{
+    printf("%-9s %15s %8s %8s  %-19s  %s\n", "state", "steps", "loss", "accuracy", "started (UTC)",
+           "run");
+    for (int i = 0; i < n; i++) {
+        const fl_run_entry *e = &entries[i];
+        char steps[48], loss[24], accuracy[24];
+        snprintf(steps, sizeof steps, "%" PRId64 "/%" PRId64, e->steps, e->n_steps);
+        printf("%-9s %15s %8s %8s  %-19.19s  %s\n", fl_run_state_text(e->state), steps,
+               number_text(e->loss, loss), number_text(e->test_accuracy, accuracy), e->started,
+               e->name);
+    }
+}
+
+static int run(const fl_args *args)
+{
+    fl_run_entry *entries = NULL;
+    fl_job job;
+    int n = 0;
+    fl_job_defaults(&job);
+    fl_status status =
+        fl_runs_list(args->operand == NULL ? job.run.dir : args->operand, &entries, &n);
+    if (status != FL_OK) {
+        fl_complain("%s", fl_errmsg());
+        return fl_exit_of(status);
+    }
+    if (fl_args_has(args, "--json")) {
+        print_json(entries, n);
+    } else {
+        print_table(entries, n);
+    }
+    fl_free(entries);
+    return FL_EXIT_DONE;
+}
+
+const fl_cli_command fl_cli_command_list = {
+    .name = "list",
+    .operand = "DIR",
+    .operand_is_optional = true,
+    .summary = "List the runs of a directory, the newest first.",
+    .details = "Without DIR it is runs/. A run is live while its head answers; one whose head\n"
+               "went without a word is lost. The loss is the mean of the last epoch, of a live\n"
+               "run that of its newest step.\n",
+    .options = {{"--json", 0, NULL, "for programs"}},
+    .run = run,
+};

@@ -1,0 +1,172 @@
+/* frostline plan: what run would choose on this machine, and what else there is. */
+#include "control/events/fields.h"
+#include "launcher/cli/cli.h"
+#include "launcher/cli/job_context.h"
+#include "launcher/run/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FROZEN_MAX = 64, ROWS_MAX = 16 };
+
+typedef struct table {
+    int n_blocks;
+    fl_json *json; /* NULL: for people */
+} table;
+
+static bool is_choice(const fl_plan *plan, const fl_candidate *c)
+{
+    return c->why_not == FL_OK && plan->K == c->K && plan->R == c->R && plan->M == c->M;
+}
+
+static void print_row(const fl_plan *plan, const fl_candidate *c)
+{
+    double memory = (double)c->memory_bytes / 1048576.0;
+    printf("%c %4d %4d %4d ", is_choice(plan, c) ? '*' : ' ', c->K, c->R, c->M);
+    if (c->why_not == FL_OK) {
+        printf("%10.2f %7.1f%% %11.1f\n", c->step_us * 1e-3, c->bubble * 100.0, memory);
+    } else {
+        printf("%10s %8s %11.1f  %s\n", "-", "-", memory, fl_status_text(c->why_not));
+    }
+}
+
+static void print_text(const table *t, const fl_plan *plan, const char *why_not,
+                       const fl_candidate *candidates, int n)
+{
+    char text[256];
+    printf("\n%d of %d blocks frozen\n", plan->F, t->n_blocks);
+    if (why_not != NULL) {
+        printf("nothing fits: %s\n", why_not);
+        return;
+    }
+    printf("     K    R    M    step ms   bubble  memory MiB\n");
+    for (int i = 0; i < n && i < ROWS_MAX; i++) {
+        print_row(plan, &candidates[i]);
+    }
+    if (n > ROWS_MAX) {
+        printf("  and %d more\n", n - ROWS_MAX);
+    }
+    printf("plan: %s\n", fl_plan_text(plan, text, sizeof text));
+}
+
+static void put_json(fl_json *j, const fl_plan *plan, const char *why_not,
+                     const fl_candidate *candidates, int n)
+{
+    fl_json_object(j, NULL);
+    if (why_not != NULL) {
+        fl_json_integer(j, "f", plan->F);
+        fl_json_text(j, "why_not", why_not);
+        fl_json_close(j, '}');
+        return;
+    }
+    fl_fields_plan(j, plan);
+    fl_json_array(j, "candidates");
+    for (int i = 0; i < n; i++) {
+        const fl_candidate *c = &candidates[i];
+        fl_json_object(j, NULL);
+        fl_fields_candidate(j, c, 1.0);
+        fl_json_bool(j, "chosen", is_choice(plan, c));
+        if (c->why_not != FL_OK) {
+            fl_json_text(j, "why_not", fl_status_text(c->why_not));
+        }
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+    fl_json_close(j, '}');
+}
+
+static void seen(void *context, const fl_plan *plan, const char *why_not,
+                 const fl_candidate *candidates, int n)
+{
+    table *t = context;
+    if (t->json == NULL) {
+        print_text(t, plan, why_not, candidates, n);
+    } else {
+        put_json(t->json, plan, why_not, candidates, n);
+    }
+}
+
+static void costs_seen(void *context, const fl_costs_origin *origin)
+{
+    const table *t = context;
+    if (t->json == NULL) {
+        bool from_file = strcmp(origin->from, "file") == 0;
+        printf("costs: measured %s", from_file ? origin->measured : "now");
+        printf(origin->path == NULL ? "\n"
+               : from_file          ? ", from %s\n"
+                                    : ", kept in %s\n",
+               origin->path);
+    }
+}
+
+/* F = 0, then every --frozen. */
+static fl_status read_frozen(const fl_args *args, int L, int *frozen, int *n)
+{
+    frozen[0] = 0;
+    *n = 1;
+    for (int i = 0; i < args->n_given && *n < FROZEN_MAX; i++) {
+        if (strcmp(args->given[i].option->name, "--frozen") != 0) {
+            continue;
+        }
+        char *end = NULL;
+        const char *text = args->given[i].value;
+        long value = strtol(text, &end, 10);
+        if (end == text || *end != '\0' || value < 0 || value > L) {
+            return fl_fail(FL_EINVAL, "--frozen: found %.64s, allowed: 0 to %d blocks", text, L);
+        }
+        frozen[(*n)++] = (int)value;
+    }
+    return FL_OK;
+}
+
+static fl_status show(const fl_args *args, const fl_job_context *w)
+{
+    int frozen[FROZEN_MAX], n;
+    fl_json json = {0};
+    table t = {.n_blocks = fl_model_n_blocks(w->model),
+               .json = fl_args_has(args, "--json") ? &json : NULL};
+    FL_TRY(read_frozen(args, t.n_blocks, frozen, &n));
+    fl_json_array(&json, NULL);
+    fl_plan_request request = {.frozen = frozen,
+                               .n = n,
+                               .profile = fl_args_value(args, "--profile"),
+                               .costs = costs_seen,
+                               .seen = seen,
+                               .context = &t};
+    fl_status status = fl_plan_job(w->model, &w->dataset, &w->job, &request);
+    fl_json_close(&json, ']');
+    fl_json_newline(&json);
+    if (status == FL_OK && json.broken) {
+        status = fl_fail(FL_ENOMEM, "no memory for what is to be printed");
+    } else if (status == FL_OK && t.json != NULL) {
+        fwrite(json.text, 1, json.n, stdout);
+    }
+    fl_json_fini(&json);
+    return status;
+}
+
+static int run(const fl_args *args)
+{
+    fl_job_context w = {0};
+    fl_status status = fl_job_context_init(args, &w);
+    if (status == FL_OK) {
+        status = show(args, &w);
+    }
+    fl_job_context_fini(&w);
+    return fl_job_context_finish(status);
+}
+
+const fl_cli_command fl_cli_command_plan = {
+    .name = "plan",
+    .operand = "JOB.yaml",
+    .summary = "Show which plan would be chosen here, and what else there is.",
+    .details = "Measures what the layers cost, unless that is known, and starts nothing. Each\n"
+               "K, R and M comes with the predicted time of a step, the bubble and the memory\n"
+               "of the largest stage.\n",
+    .options = {{"--frozen", 0, "N", "also with the first N blocks frozen; repeatable"},
+                {"--profile", 0, "FILE", "take the costs from FILE, also of another device"},
+                {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"},
+                {"--json", 0, NULL, "for programs"}},
+    .run = run,
+};

@@ -1,0 +1,201 @@
+#include "launcher/cli/ctl_client.h"
+
+#include "control/socket/ctl_names.h"
+#include "control/socket/zap_auth.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "launcher/run/runs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum { LOOK_MS = 500 }; /* how often a silent run is looked at */
+
+struct fl_ctl_client_link {
+    char path[PATH_MAX];
+    int dir_fd; /* -1: over a network; a socket's path may have 107 bytes only: it is reached
+                   through this */
+    void *zmq, *socket;
+    zmq_msg_t last; /* what was handed out */
+    char *text;
+    size_t capacity;
+};
+
+static bool make_socket(fl_ctl_client_link *link, bool events)
+{
+    int linger_ms = 0;
+    link->zmq = zmq_ctx_new();
+    link->socket = link->zmq == NULL ? NULL : zmq_socket(link->zmq, events ? ZMQ_SUB : ZMQ_DEALER);
+    return link->socket != NULL &&
+           zmq_setsockopt(link->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) == 0 &&
+           (!events || zmq_setsockopt(link->socket, ZMQ_SUBSCRIBE, "", 0) == 0);
+}
+
+static fl_status make_link(const char *path, bool events, fl_ctl_client_link **out)
+{
+    fl_ctl_client_link *link = NULL;
+    FL_TRY(fl_alloc(sizeof *link, (void **)&link));
+    zmq_msg_init(&link->last);
+    snprintf(link->path, sizeof link->path, "%s", path);
+    link->dir_fd = -1;
+    *out = link;
+    return make_socket(link, events)
+               ? FL_OK
+               : fl_fail(FL_EIO, "%s: cannot make a socket: %s", path, zmq_strerror(zmq_errno()));
+}
+
+static fl_status connect_near(fl_ctl_client_link *link, bool events)
+{
+    char endpoint[64];
+    link->dir_fd = open(link->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    snprintf(endpoint, sizeof endpoint, "ipc:///proc/self/fd/%d/%s", link->dir_fd,
+             events ? FL_CTL_EVENTS_SOCKET : FL_CTL_SOCKET);
+    if (link->dir_fd < 0 || zmq_connect(link->socket, endpoint) != 0) {
+        return fl_fail(FL_EIO, "%s: cannot reach the run: %s", link->path,
+                       link->dir_fd < 0 ? strerror(errno) : zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
+}
+
+static fl_status connect_far(fl_ctl_client_link *link, bool events, const char *key,
+                             const char *server)
+{
+    char endpoint[PATH_MAX], secret[FL_KEY_MAX], own[FL_KEY_MAX], theirs[FL_KEY_MAX];
+    if (!fl_zap_auth_endpoint(link->path, events, endpoint, sizeof endpoint)) {
+        return fl_fail(FL_EINVAL, "%s: allowed: tcp://ADDRESS:PORT", link->path);
+    }
+    FL_TRY(fl_zap_auth_read_key(server, false, theirs));
+    FL_TRY(fl_zap_auth_read_key(key, true, secret));
+    bool good = zmq_curve_public(own, secret) == 0 &&
+                zmq_setsockopt(link->socket, ZMQ_CURVE_SERVERKEY, theirs, FL_KEY_MAX) == 0 &&
+                zmq_setsockopt(link->socket, ZMQ_CURVE_PUBLICKEY, own, FL_KEY_MAX) == 0 &&
+                zmq_setsockopt(link->socket, ZMQ_CURVE_SECRETKEY, secret, FL_KEY_MAX) == 0 &&
+                zmq_connect(link->socket, endpoint) == 0;
+    explicit_bzero(secret, sizeof secret);
+    return good ? FL_OK
+                : fl_fail(FL_EIO, "%s: cannot connect: %s", link->path, zmq_strerror(zmq_errno()));
+}
+
+static fl_status keep(fl_status status, fl_ctl_client_link *link, fl_ctl_client_link **out)
+{
+    if (status == FL_OK) {
+        *out = link;
+    } else {
+        fl_ctl_client_close(&link);
+    }
+    return status;
+}
+
+fl_status fl_ctl_client_open(const char *path, bool events, fl_ctl_client_link **out)
+{
+    fl_ctl_client_link *link = NULL;
+    fl_status status = make_link(path, events, &link);
+    status = status == FL_OK ? connect_near(link, events) : status;
+    return keep(status, link, out);
+}
+
+fl_status fl_ctl_client_open_far(const char *endpoint, bool events, const char *key,
+                                 const char *server, fl_ctl_client_link **out)
+{
+    fl_ctl_client_link *link = NULL;
+    fl_status status = make_link(endpoint, events, &link);
+    status = status == FL_OK ? connect_far(link, events, key, server) : status;
+    return keep(status, link, out);
+}
+
+void fl_ctl_client_close(fl_ctl_client_link **link)
+{
+    fl_ctl_client_link *l = *link;
+    if (l == NULL) {
+        return;
+    }
+    zmq_msg_close(&l->last);
+    if (l->socket != NULL) {
+        zmq_close(l->socket);
+    }
+    if (l->zmq != NULL) {
+        zmq_ctx_term(l->zmq);
+    }
+    if (l->dir_fd >= 0) {
+        close(l->dir_fd);
+    }
+    fl_free(l->text);
+    fl_free(l);
+    *link = NULL;
+}
+
+static fl_status wait_part(fl_ctl_client_link *link, int64_t deadline_us)
+{
+    for (;;) {
+        zmq_pollitem_t item = {link->socket, 0, ZMQ_POLLIN, 0};
+        int64_t left_ms = fl_left_ms(deadline_us);
+        if (zmq_poll(&item, 1, (long)(left_ms < LOOK_MS ? left_ms : LOOK_MS)) > 0) {
+            return FL_OK;
+        }
+        if (fl_left_ms(deadline_us) == 0) {
+            return fl_fail(FL_EDEADLINE, "%s: no answer in time", link->path);
+        }
+        /* What it sent before it ended may still be on its way. */
+        bool near = link->dir_fd >= 0; /* a far one only answers, or does not */
+        if (near && !fl_run_is_live(link->path) && zmq_poll(&item, 1, LOOK_MS) == 0) {
+            return fl_fail(FL_EPEER, "%s: the run has ended", link->path);
+        }
+    }
+}
+
+/* Parts of one message come together, so only the first is waited for. */
+static fl_status read_part(fl_ctl_client_link *link, const char **text)
+{
+    if (zmq_msg_recv(&link->last, link->socket, 0) < 0) {
+        return fl_fail(FL_EIO, "%s: %s", link->path, zmq_strerror(zmq_errno()));
+    }
+    size_t n = zmq_msg_size(&link->last);
+    if (n + 1 > link->capacity) {
+        void *larger = link->text;
+        FL_TRY(fl_realloc(&larger, link->capacity, n + 1));
+        link->text = larger;
+        link->capacity = n + 1;
+    }
+    memcpy(link->text, zmq_msg_data(&link->last), n);
+    link->text[n] = 0;
+    *text = link->text;
+    return FL_OK;
+}
+
+fl_status fl_ctl_client_send(fl_ctl_client_link *link, const char *request)
+{
+    if (zmq_send(link->socket, request, strlen(request), ZMQ_DONTWAIT) < 0) {
+        return fl_fail(FL_EIO, "%s: %s", link->path, zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
+}
+
+fl_status fl_ctl_client_receive(fl_ctl_client_link *link, int64_t timeout_ms, const char **reply)
+{
+    FL_TRY(wait_part(link, fl_deadline_us(timeout_ms)));
+    return read_part(link, reply);
+}
+
+fl_status fl_ctl_client_ask(fl_ctl_client_link *link, const char *request, int64_t timeout_ms,
+                            const char **reply)
+{
+    FL_TRY(fl_ctl_client_send(link, request));
+    return fl_ctl_client_receive(link, timeout_ms, reply);
+}
+
+fl_status fl_ctl_client_event(fl_ctl_client_link *link, int64_t timeout_ms, const char **line,
+                              int64_t *sequence)
+{
+    const char *text;
+    FL_TRY(wait_part(link, fl_deadline_us(timeout_ms)));
+    FL_TRY(read_part(link, &text)); /* the event's name, which stands in the line as well */
+    FL_TRY(read_part(link, &text));
+    *sequence = strtoll(text, NULL, 10);
+    return read_part(link, line);
+}

@@ -1,0 +1,25 @@
+/* What the commands about a job begin and end with: the job of the command line, its model and its
+ * data set. */
+#ifndef FL_LAUNCHER_CLI_JOB_CONTEXT_H
+#define FL_LAUNCHER_CLI_JOB_CONTEXT_H
+
+#include "launcher/cli/cli.h"
+
+#include <frostline/job.h>
+#include <frostline/model.h>
+
+typedef struct fl_job_context {
+    fl_job job;
+    fl_model *model;
+    fl_dataset dataset;
+} fl_job_context;
+
+/* From the operand and every --set. *work is zeros before; fl_job_context_fini also after a
+ * failure. */
+fl_status fl_job_context_init(const fl_args *args, fl_job_context *work) FL_MUST_CHECK;
+void fl_job_context_fini(fl_job_context *work);
+
+/* Say what went wrong, with its place in the job; returns the exit code. */
+int fl_job_context_finish(fl_status status);
+
+#endif

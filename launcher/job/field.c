@@ -1,0 +1,168 @@
+/* One field: in and out of a job. */
+#include "launcher/job/field.h"
+#include "launcher/job/list.h"
+#include "launcher/job/text.h"
+
+#include <string.h>
+
+bool fl__field_is_text(const fl_field *field)
+{
+    return field->type == FL_FIELD_TEXT || field->type == FL_FIELD_PATH;
+}
+
+static void *place(const fl_field *field, fl_job *job)
+{
+    return (char *)job + field->offset;
+}
+
+static const void *place_const(const fl_field *field, const fl_job *job)
+{
+    return (const char *)job + field->offset;
+}
+
+/* Bytes that a field of this type has in fl_job. */
+static size_t value_size(const fl_field *field)
+{
+    switch (field->type) {
+    case FL_FIELD_TEXT:
+    case FL_FIELD_PATH:
+        return FL_TEXT_MAX;
+    case FL_FIELD_SPAN:
+        return sizeof(fl_span);
+    case FL_FIELD_PERIOD:
+        return sizeof(fl_period);
+    case FL_FIELD_BOOLEAN:
+        return sizeof(bool);
+    case FL_FIELD_CHOICE:
+        return sizeof(fl_schedule);
+    case FL_FIELD_LIST:
+        return fl_list_size(field);
+    default:
+        return sizeof(int64_t);
+    }
+}
+
+static const char *choice_at(const void *context, int i)
+{
+    return ((const fl_field *)context)->choices[i];
+}
+
+static fl_status refuse(const fl_field *field, const char *text, size_t length, bool as_text)
+{
+    char shown[FL_SHOWN_MAX], allowed[FL_FIELD_ALLOWED_MAX];
+    fl_shown(text, length, shown);
+    fl_field_allowed(field, allowed);
+    if (as_text) {
+        return fl_fail(FL_EINVAL, "found the text %s, allowed: %s, without quotes", shown, allowed);
+    }
+    const char *near = NULL;
+    bool has_choice = field->type == FL_FIELD_CHOICE && field->choices[1] != NULL;
+    if (has_choice && memchr(text, '\0', length) == NULL && text[length] == '\0') {
+        near = fl_nearest(text, choice_at, field);
+    }
+    return fl_fail(FL_EINVAL, "found %s, allowed: %s%s%s", shown, allowed,
+                   near == NULL ? "" : "; nearest is ", near == NULL ? "" : near);
+}
+
+fl_status fl__field_take(const fl_field *field, const char *text, size_t length, bool quoted,
+                         fl__value *out)
+{
+    char copy[FL_TEXT_MAX];
+    if (length >= sizeof copy || memchr(text, '\0', length) != NULL) {
+        return refuse(field, text, length, false);
+    }
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    if (field->word != NULL && strcmp(copy, field->word) == 0) {
+        memset(out, 0, sizeof *out);
+        return FL_OK;
+    }
+    bool good = fl__field_read(field, copy, length, out);
+    bool needs_plain = field->type == FL_FIELD_INTEGER || field->type == FL_FIELD_NUMBER ||
+                       field->type == FL_FIELD_BOOLEAN;
+    if (!good || (quoted && needs_plain)) {
+        return refuse(field, copy, length, good);
+    }
+    return FL_OK;
+}
+
+static bool is_word(const fl_field *field, const char *text, size_t length)
+{
+    return field->word != NULL && strlen(field->word) == length &&
+           memcmp(text, field->word, length) == 0;
+}
+
+fl_status fl_field_parse(const fl_field *field, const char *text, size_t length, bool quoted,
+                         fl_job *job)
+{
+    if (field->type == FL_FIELD_LIST) {
+        if (!is_word(field, text, length)) {
+            return quoted ? refuse(field, text, length, false)
+                          : fl_list_parse(field, text, length, job);
+        }
+        memset(place(field, job), 0, fl_list_size(field));
+        return FL_OK;
+    }
+    fl__value out = {0};
+    FL_TRY(fl__field_take(field, text, length, quoted, &out));
+    memcpy(place(field, job), &out, value_size(field));
+    return FL_OK;
+}
+
+const char *fl_field_format(const fl_field *field, const fl_job *job, char text[FL_FIELD_VALUE_MAX])
+{
+    fl__value v = {0};
+    if (field->type == FL_FIELD_LIST) {
+        return fl_list_format(field, job, text);
+    }
+    memcpy(&v, place_const(field, job), value_size(field));
+    if (fl__field_is_text(field)) {
+        v.text[FL_TEXT_MAX - 1] = '\0'; /* a program may have filled it to the end */
+    }
+    fl__field_write(field, &v, text);
+    return text;
+}
+
+static bool is_valid(const fl_field *field, const fl__value *v)
+{
+    char text[FL_FIELD_VALUE_MAX];
+    fl__value unused;
+    if (field->type == FL_FIELD_CHOICE) {
+        for (int i = 0; field->choices[i] != NULL; i++) {
+            if (i == v->choice) {
+                return true;
+            }
+        }
+        return false;
+    }
+    if (fl__field_is_text(field)) {
+        size_t length = strnlen(v->text, FL_TEXT_MAX);
+        return length < FL_TEXT_MAX && ((field->word != NULL && length == 0) ||
+                                        fl__field_read(field, v->text, length, &unused));
+    }
+    fl__field_write(field, v, text);
+    return (field->word != NULL && strcmp(text, field->word) == 0) ||
+           fl__field_read(field, text, strlen(text), &unused);
+}
+
+fl_status fl_field_check(const fl_field *field, const fl_job *job)
+{
+    char text[FL_FIELD_VALUE_MAX], allowed[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
+    const char *found = text;
+    fl__value v = {0};
+    if (field->type == FL_FIELD_LIST) {
+        return fl_list_check(field, job);
+    }
+    memcpy(&v, place_const(field, job), value_size(field));
+    if (is_valid(field, &v)) {
+        return FL_OK;
+    }
+    if (field->type == FL_FIELD_CHOICE) {
+        snprintf(text, sizeof text, "%d", v.choice);
+    } else if (fl__field_is_text(field)) {
+        found = fl_shown(v.text, strnlen(v.text, FL_TEXT_MAX), shown);
+    } else {
+        fl__field_write(field, &v, text);
+    }
+    return fl_fail(FL_EINVAL, "found %s, allowed: %s", found, fl_field_allowed(field, allowed));
+}

@@ -1,0 +1,53 @@
+/* Parts of reading and writing one field. */
+#ifndef FL_LAUNCHER_JOB_FIELD_H
+#define FL_LAUNCHER_JOB_FIELD_H
+
+#include "launcher/job/schema.h"
+
+/* A unit and how many of the first one it is; tables rise and end in a NULL name. */
+typedef struct fl__unit {
+    const char *name;
+    double scale;
+} fl__unit;
+
+enum { FL__NAME_LONGEST = 64 }; /* bytes of a name */
+
+extern const fl__unit fl__size_units[];     /* of a byte */
+extern const fl__unit fl__duration_units[]; /* of a millisecond */
+
+/* A value on its way into a job or out of it. */
+typedef union fl__value {
+    int64_t integer;
+    double number;
+    fl_span span;
+    fl_period period;
+    bool boolean;
+    int choice;
+    char text[FL_TEXT_MAX];
+} fl__value;
+
+bool fl__field_is_text(const fl_field *field);
+
+/* What fl_field_parse does, into *out: also for what is no field of a job itself. No lists. */
+fl_status fl__field_take(const fl_field *field, const char *text, size_t length, bool quoted,
+                         fl__value *out) FL_MUST_CHECK;
+
+/* Fill *out from text (ended by a zero, of this length); false if the field does not allow it. The
+ * field's word is the caller's business. Pure. */
+bool fl__field_read(const fl_field *field, const char *text, size_t length, fl__value *out);
+
+/* The value as a job file writes it. Choices are in range, texts end in a zero. Pure. */
+void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIELD_VALUE_MAX]);
+
+/* The value of a key of a list's item. */
+void fl__list_put(const fl_field *key, void *item, int64_t value);
+int64_t fl__list_get(const fl_field *key, const void *item);
+
+/* Failures of lists. i: the item, from 0; before: the item before it, unless i is 0. */
+fl_status fl__list_too_long(const fl_list *list, int64_t n) FL_MUST_CHECK;
+fl_status fl__list_check_rise(const fl_list *list, int64_t i, const void *before,
+                              const void *item) FL_MUST_CHECK;
+fl_status fl__list_within(const fl_list *list, int64_t i, const fl_field *key,
+                          fl_status status) FL_MUST_CHECK; /* "entry 2, k: ..." */
+
+#endif

@@ -1,0 +1,123 @@
+/* A job file: ① bytes -> ② screened -> ③ fields -> ④ overrides -> ⑤ checks between fields. */
+#include "launcher/job/job.h"
+#include "launcher/job/text.h"
+
+#include "device/alloc.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+void fl_job_defaults(fl_job *job)
+{
+    memset(job, 0, sizeof *job);
+    for (int i = 0; i < fl_schema_n_fields(); i++) {
+        const fl_field *field = fl_schema_field(i);
+        fl_status status =
+            fl_field_parse(field, field->initial, strlen(field->initial), false, job);
+        assert(status == FL_OK && "a default that its own field refuses");
+        (void)status;
+    }
+}
+
+/* Set one field and remember that --set did. */
+static fl_status set(fl_job *job, fl_origins *origins, const char *path, const char *text)
+{
+    char shown_path[FL_SHOWN_MAX], shown[FL_SHOWN_MAX];
+    int index = fl_schema_find(path);
+    if (index < 0) {
+        fl_shown(path, strlen(path), shown_path);
+        return fl_within(fl_job_unknown_path(path), "--set %s", shown_path);
+    }
+    fl_shown(text, strlen(text), shown);
+    shown[strlen(shown) - 1] = '\0'; /* without its quotes */
+    fl_status status = fl_field_parse(fl_schema_field(index), text, strlen(text), false, job);
+    if (status != FL_OK) {
+        return fl_within(status, "--set %s=%s: %s", path, shown + 1, path);
+    }
+    snprintf(origins->of[index].set, FL_ORIGIN_TEXT_MAX, "%s=%s", path, shown + 1);
+    return FL_OK;
+}
+
+/* One "path=value". */
+static fl_status override(fl_job *job, fl_origins *origins, const char *text)
+{
+    char path[FL_SHOWN_MAX];
+    const char *sign = strchr(text, '=');
+    if (sign == NULL || sign == text || (size_t)(sign - text) >= sizeof path) {
+        char shown[FL_SHOWN_MAX];
+        return fl_fail(FL_EINVAL, "--set %s: found no value, allowed: PATH=VALUE",
+                       fl_shown(text, strlen(text), shown));
+    }
+    memcpy(path, text, (size_t)(sign - text));
+    path[sign - text] = '\0';
+    return set(job, origins, path, sign + 1);
+}
+
+fl_status fl_job_set(fl_job *job, const char *path, const char *value)
+{
+    return set(job, fl_origins_get(), path, value);
+}
+
+fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
+                       const char *const *overrides, int n_overrides, fl_job *job)
+{
+    fl_job fresh;
+    fl_origins origins = {0};
+    fl_job_defaults(&fresh);
+    snprintf(origins.file, sizeof origins.file, "%s", name);
+    FL_TRY(fl_job_screen(name, text, size_bytes));           /* ② */
+    FL_TRY(fl_job_read(text, size_bytes, &origins, &fresh)); /* ③ */
+    for (int i = 0; i < n_overrides; i++) {                  /* ④ */
+        FL_TRY(override(&fresh, &origins, overrides[i]));
+    }
+    FL_TRY(fl_origins_locate(&origins, fl_job_check(&fresh))); /* ⑤ */
+    fl_origins_keep(&origins);
+    *job = fresh;
+    return FL_OK;
+}
+
+/* Fill text [capacity] from the file; *length is what there was, at most capacity. */
+static fl_status read_all(int fd, const char *path, char *text, size_t capacity, size_t *length)
+{
+    *length = 0;
+    while (*length < capacity) {
+        ssize_t n = read(fd, text + *length, capacity - *length);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return fl_fail(FL_EIO, "%s: cannot be read: %s", path, strerror(errno));
+        }
+        if (n == 0) {
+            break;
+        }
+        *length += (size_t)n;
+    }
+    return FL_OK;
+}
+
+fl_status fl_job_load(const char *path, const char *const *overrides, int n_overrides, fl_job *job)
+{
+    size_t capacity = FL_JOB_FILE_MAX + 1, length = 0; /* one more tells "too long" */
+    void *text = NULL;
+    FL_TRY(fl_alloc(capacity, &text));
+    fl_status status = FL_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        status = fl_fail(FL_EIO, "%s: cannot be opened: %s", path, strerror(errno));
+        goto cleanup;
+    }
+    status = read_all(fd, path, text, capacity, &length); /* ① */
+    if (status == FL_OK) {
+        status = fl_job_parse(path, text, length, overrides, n_overrides, job);
+    }
+cleanup:
+    if (fd >= 0) {
+        close(fd);
+    }
+    fl_free(text);
+    return status;
+}

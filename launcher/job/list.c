@@ -1,0 +1,183 @@
+/* Lists: their values, to text, and what is wrong with them. list_read.c reads them. */
+#include "launcher/job/list.h"
+#include "launcher/job/field.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+size_t fl_list_size(const fl_field *field)
+{
+    return sizeof(int64_t) + (size_t)field->list->capacity * field->list->item_bytes;
+}
+
+const char *fl_list_keys(const fl_list *list, char text[FL_FIELD_ALLOWED_MAX])
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < list->n_keys && used < FL_FIELD_ALLOWED_MAX; i++) {
+        used += (size_t)snprintf(text + used, FL_FIELD_ALLOWED_MAX - used, "%s%s",
+                                 i == 0 ? "" : ", ", list->key[i].path);
+    }
+    return text;
+}
+
+void fl__list_put(const fl_field *key, void *item, int64_t value)
+{
+    if (key->is_int) {
+        int narrow = (int)value;
+        memcpy((char *)item + key->offset, &narrow, sizeof narrow);
+    } else {
+        memcpy((char *)item + key->offset, &value, sizeof value);
+    }
+}
+
+int64_t fl__list_get(const fl_field *key, const void *item)
+{
+    int64_t value;
+    int narrow;
+    if (key->is_int) {
+        memcpy(&narrow, (const char *)item + key->offset, sizeof narrow);
+        return narrow;
+    }
+    memcpy(&value, (const char *)item + key->offset, sizeof value);
+    return value;
+}
+
+static int64_t count_of(const fl_field *field, const fl_job *job)
+{
+    int64_t n;
+    memcpy(&n, (const char *)job + field->offset, sizeof n);
+    return n;
+}
+
+static const char *item_of(const fl_field *field, const fl_job *job, int64_t i)
+{
+    return (const char *)job + field->offset + sizeof(int64_t) +
+           (size_t)i * field->list->item_bytes;
+}
+
+/* ---- to text ---- */
+
+/* Text that grows up to its buffer. */
+typedef struct growing {
+    char *text;
+    size_t used;
+} growing;
+
+static void add(growing *g, const char *text)
+{
+    size_t length = strlen(text);
+    assert(g->used + length < FL_FIELD_VALUE_MAX && "FL_FIELD_VALUE_MAX holds the longest list");
+    memcpy(g->text + g->used, text, length + 1);
+    g->used += length;
+}
+
+static void add_value(growing *g, const fl_field *key, const char *item)
+{
+    char text[FL_FIELD_ALLOWED_MAX];
+    int64_t value = fl__list_get(key, item);
+    if (value == 0 && key->word != NULL) {
+        add(g, key->word);
+        return;
+    }
+    snprintf(text, sizeof text, "%" PRId64, value);
+    add(g, text);
+}
+
+static void add_mapping(growing *g, const fl_list *list, const char *item)
+{
+    add(g, "{");
+    for (int k = 0; k < list->n_keys; k++) {
+        if (k > 0 && fl__list_get(&list->key[k], item) == FL_LIST_ABSENT) {
+            continue;
+        }
+        add(g, k == 0 ? "" : ", ");
+        add(g, list->key[k].path);
+        add(g, ": ");
+        add_value(g, &list->key[k], item);
+    }
+    add(g, "}");
+}
+
+const char *fl_list_format(const fl_field *field, const fl_job *job, char text[FL_FIELD_VALUE_MAX])
+{
+    const fl_list *list = field->list;
+    growing g = {.text = text};
+    int64_t n = count_of(field, job);
+    n = n < list->capacity ? n : list->capacity; /* a program may have said more */
+    text[0] = '\0';
+    if (n <= 0) {
+        add(&g, field->word);
+        return text;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        add(&g, i == 0 ? "[" : ", ");
+        if (list->n_keys == 0) {
+            add_value(&g, list->key, item_of(field, job, i));
+        } else {
+            add_mapping(&g, list, item_of(field, job, i));
+        }
+    }
+    add(&g, "]");
+    return text;
+}
+
+/* ---- checks ---- */
+
+fl_status fl__list_too_long(const fl_list *list, int64_t n)
+{
+    return fl_fail(FL_EINVAL, "found %" PRId64 " entries, allowed: at most %d", n, list->capacity);
+}
+
+fl_status fl__list_check_rise(const fl_list *list, int64_t i, const void *before, const void *item)
+{
+    const fl_field *key = list->key;
+    if (!list->rises || i == 0 || fl__list_get(key, item) > fl__list_get(key, before)) {
+        return FL_OK;
+    }
+    return fl_fail(FL_EINVAL,
+                   "entry %" PRId64 ", %s: found %" PRId64 ", allowed: more than the %" PRId64
+                   " of the entry before",
+                   i + 1, key->path, fl__list_get(key, item), fl__list_get(key, before));
+}
+
+fl_status fl__list_within(const fl_list *list, int64_t i, const fl_field *key, fl_status status)
+{
+    if (status == FL_OK) {
+        return FL_OK;
+    }
+    return list->n_keys == 0 ? fl_within(status, "entry %" PRId64, i + 1)
+                             : fl_within(status, "entry %" PRId64 ", %s", i + 1, key->path);
+}
+
+static fl_status check_value(const fl_list *list, const fl_field *key, const char *item)
+{
+    char allowed[FL_FIELD_ALLOWED_MAX];
+    int64_t value = fl__list_get(key, item);
+    bool is_word = key->word != NULL && value == 0;
+    bool is_absent = key != list->key && value == FL_LIST_ABSENT;
+    if (is_word || is_absent || (value >= key->least && value <= key->most)) {
+        return FL_OK;
+    }
+    return fl_fail(FL_EINVAL, "found %" PRId64 ", allowed: %s", value,
+                   fl_field_allowed(key, allowed));
+}
+
+fl_status fl_list_check(const fl_field *field, const fl_job *job)
+{
+    const fl_list *list = field->list;
+    int64_t n = count_of(field, job);
+    int n_keys = list->n_keys == 0 ? 1 : list->n_keys;
+    if (n < 0 || n > list->capacity) {
+        return fl__list_too_long(list, n);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const char *item = item_of(field, job, i);
+        for (int k = 0; k < n_keys; k++) {
+            FL_TRY(fl__list_within(list, i, &list->key[k], check_value(list, &list->key[k], item)));
+        }
+        FL_TRY(fl__list_check_rise(list, i, item - list->item_bytes, item));
+    }
+    return FL_OK;
+}

@@ -1,0 +1,177 @@
+/* Lists from YAML: from the nodes of a job file, or from the text of --set. */
+#include "launcher/job/field.h"
+#include "launcher/job/job.h"
+#include "launcher/job/list.h"
+#include "launcher/job/node.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* A list while it is read. */
+typedef struct reader {
+    const fl_list *list;
+    yaml_document_t *document;
+    const yaml_node_t **culprit;
+    int64_t i;  /* entry, from 0 */
+    char *item; /* of the entry */
+} reader;
+
+static fl_status refuse(reader *r, const yaml_node_t *node, fl_status status)
+{
+    *r->culprit = node;
+    return status;
+}
+
+static fl_status read_value(reader *r, const fl_field *key, const yaml_node_t *node)
+{
+    char allowed[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
+    fl__value value = {0};
+    fl_status status;
+    if (node->type != YAML_SCALAR_NODE || fl_node_is_null(node)) {
+        status = fl_fail(FL_EINVAL, "found %s, allowed: %s", fl_node_found(node, shown),
+                         fl_field_allowed(key, allowed));
+    } else {
+        status = fl__field_take(key, fl_node_text(node), node->data.scalar.length,
+                                fl_node_is_quoted(node), &value);
+    }
+    if (status != FL_OK) {
+        return refuse(r, node, fl__list_within(r->list, r->i, key, status));
+    }
+    fl__list_put(key, r->item, value.integer);
+    return FL_OK;
+}
+
+static const char *key_at(const void *context, int i)
+{
+    const fl_list *list = context;
+    return i < list->n_keys ? list->key[i].path : NULL;
+}
+
+static fl_status unknown_key(reader *r, const yaml_node_t *node)
+{
+    char keys[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
+    const char *found = fl_node_found(node, shown);
+    const char *near = NULL;
+    bool is_text =
+        node->type == YAML_SCALAR_NODE && strlen(fl_node_text(node)) == node->data.scalar.length;
+    if (is_text) {
+        near = fl_nearest(fl_node_text(node), key_at, r->list);
+    }
+    return refuse(r, node,
+                  near != NULL
+                      ? fl_fail(FL_EINVAL, "entry %" PRId64 ": unknown key %s, nearest is %s",
+                                r->i + 1, found, near)
+                      : fl_fail(FL_EINVAL, "entry %" PRId64 ": unknown key %s, an entry has %s",
+                                r->i + 1, found, fl_list_keys(r->list, keys)));
+}
+
+static int find_key(const fl_list *list, const yaml_node_t *node)
+{
+    for (int k = 0; k < list->n_keys && node->type == YAML_SCALAR_NODE; k++) {
+        size_t length = strlen(list->key[k].path);
+        if (length == node->data.scalar.length &&
+            memcmp(list->key[k].path, fl_node_text(node), length) == 0) {
+            return k;
+        }
+    }
+    return -1;
+}
+
+static fl_status read_pairs(reader *r, const yaml_node_t *mapping)
+{
+    uint64_t seen = 0;
+    for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start;
+         pair < mapping->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *node = yaml_document_get_node(r->document, pair->key);
+        int k = find_key(r->list, node);
+        if (k < 0) {
+            return unknown_key(r, node);
+        }
+        if ((seen >> k & 1) != 0) {
+            return refuse(r, node,
+                          fl__list_within(r->list, r->i, &r->list->key[k],
+                                          fl_fail(FL_EINVAL, "repeated, it stands there already")));
+        }
+        seen |= UINT64_C(1) << k;
+        FL_TRY(read_value(r, &r->list->key[k], yaml_document_get_node(r->document, pair->value)));
+    }
+    if ((seen & 1) == 0) {
+        return refuse(r, mapping,
+                      fl_fail(FL_EINVAL,
+                              "entry %" PRId64 ": found no %s, allowed: an entry with it", r->i + 1,
+                              r->list->key[0].path));
+    }
+    return FL_OK;
+}
+
+static fl_status read_mapping(reader *r, const yaml_node_t *node)
+{
+    char keys[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
+    if (node->type != YAML_MAPPING_NODE) {
+        return refuse(r, node,
+                      fl_fail(FL_EINVAL, "entry %" PRId64 ": found %s, allowed: a mapping with %s",
+                              r->i + 1, fl_node_found(node, shown), fl_list_keys(r->list, keys)));
+    }
+    for (int k = 1; k < r->list->n_keys; k++) {
+        fl__list_put(&r->list->key[k], r->item, FL_LIST_ABSENT);
+    }
+    FL_TRY(read_pairs(r, node));
+    return refuse(r, node,
+                  fl__list_check_rise(r->list, r->i, r->item - r->list->item_bytes, r->item));
+}
+
+fl_status fl_list_read(const fl_field *field, yaml_document_t *document, const yaml_node_t *node,
+                       fl_job *job, const yaml_node_t **culprit)
+{
+    _Alignas(int64_t) char bytes[FL_LIST_BYTES_MAX] = {0};
+    const fl_list *list = field->list;
+    reader r = {.list = list, .document = document, .culprit = culprit};
+    assert(node->type == YAML_SEQUENCE_NODE && fl_list_size(field) <= sizeof bytes);
+    int64_t n = node->data.sequence.items.top - node->data.sequence.items.start;
+    *culprit = node;
+    if (n > list->capacity) {
+        return fl__list_too_long(list, n);
+    }
+    for (r.i = 0; r.i < n; r.i++) {
+        const yaml_node_t *item =
+            yaml_document_get_node(document, node->data.sequence.items.start[r.i]);
+        r.item = bytes + sizeof n + (size_t)r.i * list->item_bytes;
+        FL_TRY(list->n_keys == 0 ? read_value(&r, list->key, item) : read_mapping(&r, item));
+    }
+    memcpy(bytes, &n, sizeof n);
+    memcpy((char *)job + field->offset, bytes, fl_list_size(field));
+    return FL_OK;
+}
+
+static fl_status read_document(const fl_field *field, yaml_document_t *document, fl_job *job)
+{
+    char allowed[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
+    const yaml_node_t *culprit, *root = yaml_document_get_root_node(document);
+    if (root != NULL && root->type == YAML_SEQUENCE_NODE) {
+        return fl_list_read(field, document, root, job, &culprit);
+    }
+    return fl_fail(FL_EINVAL, "found %s, allowed: %s",
+                   root == NULL ? "nothing" : fl_node_found(root, shown),
+                   fl_field_allowed(field, allowed));
+}
+
+fl_status fl_list_parse(const fl_field *field, const char *text, size_t length, fl_job *job)
+{
+    yaml_parser_t parser;
+    yaml_document_t document;
+    FL_TRY(fl_job_screen("value", text, length));
+    if (!yaml_parser_initialize(&parser)) {
+        return fl_fail(FL_ENOMEM, "out of memory");
+    }
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
+    fl_status status;
+    if (yaml_parser_load(&parser, &document)) {
+        status = read_document(field, &document, job);
+        yaml_document_delete(&document);
+    } else {
+        status = fl_fail(FL_ENOMEM, "out of memory"); /* the screening has seen all else */
+    }
+    yaml_parser_delete(&parser);
+    return status;
+}

@@ -1,0 +1,39 @@
+/* Fields and sections by their names. */
+#include "launcher/job/schema.h"
+
+#include <string.h>
+
+int fl_schema_find(const char *path)
+{
+    for (int i = 0; i < fl_schema_n_fields(); i++) {
+        if (strcmp(fl_schema_field(i)->path, path) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+int fl_schema_find_section(const char *name)
+{
+    for (int i = 0; i < fl_schema_n_sections(); i++) {
+        if (strcmp(fl_schema_section(i)->name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+const char *fl_field_name(const fl_field *field)
+{
+    const char *point = strchr(field->path, '.');
+    return point == NULL ? field->path : point + 1;
+}
+
+bool fl_field_is_in(const fl_field *field, const char *section)
+{
+    size_t length = strlen(section);
+    if (length == 0) {
+        return strchr(field->path, '.') == NULL;
+    }
+    return strncmp(field->path, section, length) == 0 && field->path[length] == '.';
+}

@@ -1,0 +1,104 @@
+/* What is written from the table of fields: the resolved job, the reference file, the docs page. */
+#include "launcher/job/schema.h"
+
+#include <string.h>
+
+static fl_status flushed(FILE *stream)
+{
+    if (fflush(stream) != 0 || ferror(stream)) {
+        return fl_fail(FL_EIO, "the job could not be written");
+    }
+    return FL_OK;
+}
+
+typedef void write_field(FILE *stream, const fl_field *field, const char *indent, const void *of);
+typedef void write_section(FILE *stream, const fl_section *section);
+
+/* Every field in the order of the table, below its section's line. */
+static void each_field(FILE *stream, write_section *section, write_field *field, const void *of)
+{
+    for (int s = -1; s < fl_schema_n_sections(); s++) {
+        const char *name = s < 0 ? "" : fl_schema_section(s)->name;
+        if (s >= 0) {
+            section(stream, fl_schema_section(s));
+        }
+        for (int i = 0; i < fl_schema_n_fields(); i++) {
+            if (fl_field_is_in(fl_schema_field(i), name)) {
+                field(stream, fl_schema_field(i), s < 0 ? "" : "  ", of);
+            }
+        }
+    }
+}
+
+static void job_section(FILE *stream, const fl_section *section)
+{
+    fprintf(stream, "%s:\n", section->name);
+}
+
+static void job_field(FILE *stream, const fl_field *field, const char *indent, const void *of)
+{
+    char text[FL_FIELD_VALUE_MAX];
+    fprintf(stream, "%s%s: %s\n", indent, fl_field_name(field), fl_field_format(field, of, text));
+}
+
+fl_status fl_job_write(const fl_job *job, FILE *stream)
+{
+    each_field(stream, job_section, job_field, job);
+    return flushed(stream);
+}
+
+static void reference_section(FILE *stream, const fl_section *section)
+{
+    fprintf(stream, "\n# %s\n%s:\n", section->doc, section->name);
+}
+
+static void reference_field(FILE *stream, const fl_field *field, const char *indent, const void *of)
+{
+    (void)of;
+    char allowed[FL_FIELD_ALLOWED_MAX];
+    fprintf(stream, "%s# %s\n%s# Allowed: %s.\n", indent, field->doc, indent,
+            fl_field_allowed(field, allowed));
+    for (int k = 0; field->list != NULL && k < field->list->n_keys; k++) {
+        const fl_field *key = &field->list->key[k];
+        fprintf(stream, "%s#   %s: %s Allowed: %s.\n", indent, key->path, key->doc,
+                fl_field_allowed(key, allowed));
+    }
+    fprintf(stream, "%s%s: %s\n", indent, fl_field_name(field), field->initial);
+}
+
+fl_status fl_schema_write_yaml(FILE *stream)
+{
+    fputs("# Every field of a job at its default, with what it may be. Written by\n"
+          "# `frostline schema --yaml`; a job file needs only the fields that differ.\n\n",
+          stream);
+    each_field(stream, reference_section, reference_field, NULL);
+    return flushed(stream);
+}
+
+static void table_section(FILE *stream, const fl_section *section)
+{
+    fprintf(stream,
+            "\n### `%s`\n\n%s\n\n| field | default | allowed | meaning |\n|---|---|---|---|\n",
+            section->name, section->doc);
+}
+
+static void table_field(FILE *stream, const fl_field *field, const char *indent, const void *of)
+{
+    (void)of;
+    (void)indent;
+    char allowed[FL_FIELD_ALLOWED_MAX];
+    fprintf(stream, "| `%s` | `%s` | %s | %s |\n", field->path, field->initial,
+            fl_field_allowed(field, allowed), field->doc);
+    for (int k = 0; field->list != NULL && k < field->list->n_keys; k++) {
+        const fl_field *key = &field->list->key[k];
+        fprintf(stream, "| `%s[].%s` | %s | %s | %s |\n", field->path, key->path,
+                k == 0 ? "must be given" : "stays", fl_field_allowed(key, allowed), key->doc);
+    }
+}
+
+fl_status fl_schema_write_markdown(FILE *stream)
+{
+    fputs("| field | default | allowed | meaning |\n|---|---|---|---|\n", stream);
+    each_field(stream, table_section, table_field, NULL);
+    return flushed(stream);
+}

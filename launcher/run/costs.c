@@ -1,0 +1,107 @@
+#include "launcher/run/costs.h"
+
+#include "device/log.h"
+#include "pipe/measure/profile.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PROFILE_TIMEOUT_MS = 60000 };
+
+static bool is_kept(const fl_costs *costs)
+{
+    return costs->path[0] != '\0';
+}
+
+static void set_path(fl_costs *costs, const char *folder, const char *below)
+{
+    int n = snprintf(costs->path, sizeof costs->path, "%s%s/frostline/profile-%016" PRIx64 ".yaml",
+                     folder, below, costs->key.hash);
+    if (n < 0 || (size_t)n >= sizeof costs->path) {
+        costs->path[0] = '\0';
+    }
+}
+
+/* As the XDG base directory specification has it: relative paths do not count. */
+static void find_path(const fl_costs_options *o, fl_costs *costs)
+{
+    const char *given = o->job->pipe.profile, *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    if (strcmp(given, "none") == 0) {
+        return;
+    }
+    if (given[0] != '\0') {
+        snprintf(costs->path, sizeof costs->path, "%s", given);
+    } else if (cache != NULL && cache[0] == '/') {
+        set_path(costs, cache, "");
+    } else if (home != NULL && home[0] == '/') {
+        set_path(costs, home, "/.cache");
+    }
+}
+
+static void tell_time(fl_profile_about *about)
+{
+    struct tm utc;
+    time_t now = time(NULL);
+    strftime(about->measured, sizeof about->measured, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+}
+
+/* Whether the file had them. What is wrong with one is told, unless it is that there is none. */
+static bool read_kept(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
+{
+    fl_status status = fl_profile_read(costs->path, &costs->key, o->model, profile, &costs->about);
+    if (status != FL_OK && status != FL_EIO) {
+        snprintf(costs->note, sizeof costs->note, "%s", fl_errmsg());
+        fl_log(FL_LOG_WARN, "pipe.profile: %s; the costs are measured anew", costs->note);
+    }
+    return status == FL_OK;
+}
+
+void fl_costs_keep(const fl_costs_options *o, const fl_costs *costs, const fl_profile *profile)
+{
+    if (is_kept(costs) && o->only == NULL &&
+        fl_profile_write(costs->path, &costs->key, o->model, profile, &costs->about) != FL_OK) {
+        fl_log(FL_LOG_WARN, "pipe.profile: the costs are not kept: %s", fl_errmsg());
+    }
+}
+
+static fl_status read_only_one(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
+{
+    snprintf(costs->path, sizeof costs->path, "%s", o->only);
+    costs->origin.from = "file";
+    fl_status status = fl_profile_read(o->only, NULL, o->model, profile, &costs->about);
+    return status == FL_OK ? FL_OK : fl_fail(FL_EINVAL, "--profile: %s", fl_errmsg());
+}
+
+static fl_status get(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
+{
+    if (o->only != NULL) {
+        return read_only_one(o, costs, profile);
+    }
+    find_path(o, costs);
+    if (is_kept(costs) && read_kept(o, costs, profile)) {
+        costs->origin.from = "file";
+        return FL_OK;
+    }
+    costs->origin.from = "measured";
+    FL_TRY(fl_profile_measure(o->model, o->dataset, o->job, PROFILE_TIMEOUT_MS, profile));
+    tell_time(&costs->about);
+    fl_costs_keep(o, costs, profile);
+    return FL_OK;
+}
+
+fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs, fl_profile *profile)
+{
+    *costs = (fl_costs){0};
+    fl_profile_key_of(options->model, options->job, options->memory_one, options->n_workers,
+                      &costs->key);
+    fl_status status = get(options, costs, profile);
+    costs->origin.path = is_kept(costs) ? costs->path : NULL;
+    costs->origin.measured = costs->about.measured;
+    costs->origin.live_steps = profile->live_steps;
+    costs->origin.note = costs->note[0] == '\0' ? NULL : costs->note;
+    return status;
+}

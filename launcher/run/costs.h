@@ -1,0 +1,37 @@
+/* Where a run has its costs from: the profile file, or measuring now; and what it leaves there. */
+#ifndef FL_LAUNCHER_RUN_COSTS_H
+#define FL_LAUNCHER_RUN_COSTS_H
+
+#include "control/controller/run.h"
+#include "launcher/run/profile_file.h"
+
+enum { FL_COSTS_PATH_MAX = 4096 };
+
+typedef struct fl_costs_options {
+    const fl_model *model;
+    const fl_dataset *dataset;
+    const fl_job *job;
+    const fl_layer_memory *memory_one; /* [n_layers] */
+    int n_workers;
+    const char *only; /* plan from this profile, of whatever device, and measure nothing; or NULL */
+} fl_costs_options;
+
+typedef struct fl_costs {
+    fl_profile_key key;
+    fl_profile_about about;
+    fl_costs_origin origin; /* borrows `path` */
+    char path[FL_COSTS_PATH_MAX];
+    char note[1024];
+} fl_costs;
+
+/* Read what is known, or else measure, and keep it. A file that is broken, foreign or cannot be
+ * written costs a warning. The caller must not have threads yet.
+ * Returns FL_EINVAL when `only` cannot be used, and what fl_profile_measure returns. */
+fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs,
+                       fl_profile *profile) FL_MUST_CHECK;
+
+/* Write what a run has learned. A file that cannot be written costs a warning. */
+void fl_costs_keep(const fl_costs_options *options, const fl_costs *costs,
+                   const fl_profile *profile);
+
+#endif

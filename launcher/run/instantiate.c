@@ -1,0 +1,103 @@
+#include "launcher/run/instantiate.h"
+
+#include <frostline/plugin.h>
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static fl_status build_data(const fl_job *job, fl_dataset *dataset, fl_idx_info *info)
+{
+    fl_status status =
+        fl_dataset_idx(job->data.path, job->data.augment, (int)job->data.crop, dataset, info);
+    return status == FL_OK ? FL_OK : fl_within(status, "data.path");
+}
+
+static fl_status check_patch(const fl_job *job, const fl_idx_info *info)
+{
+    int64_t patch = job->model.patch;
+    if (info->height % patch == 0 && info->width % patch == 0) {
+        return FL_OK;
+    }
+    return fl_fail(FL_EINVAL,
+                   "model.patch: found %" PRId64 ", allowed: a divisor of the height and the width "
+                   "of the data's images, %" PRId64 " x %" PRId64 " pixels",
+                   patch, info->height, info->width);
+}
+
+static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *dataset)
+{
+    fl_idx_info info;
+    FL_TRY(build_data(job, dataset, &info));
+    FL_TRY(check_patch(job, &info));
+    const fl_vit_config config = {
+        .channels = info.channels,
+        .height = info.height,
+        .width = info.width,
+        .patch = job->model.patch,
+        .dim = job->model.dim,
+        .heads = job->model.heads,
+        .blocks = job->model.blocks,
+        .n_classes = info.n_classes,
+        .dropout = (float)job->model.dropout,
+    };
+    return fl_model_vit(&config, model);
+}
+
+/* Load the shared object and find its symbol; NULL with a message if that cannot be. The handle is
+ * never closed on success. */
+static fl_plugin_entry *open_plugin(const char *path, void **handle)
+{
+    char at[FL_TEXT_MAX + 2];
+    fl_plugin_entry *entry = NULL;
+    /* dlopen would look for a name without a slash in the system's folders. */
+    snprintf(at, sizeof at, "%s%s", strchr(path, '/') == NULL ? "./" : "", path);
+    *handle = dlopen(at, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = *handle == NULL ? NULL : dlsym(*handle, FL_PLUGIN_SYMBOL);
+    fl_status status = FL_OK;
+    if (*handle == NULL) {
+        status = fl_fail(FL_EINVAL, "model.plugin: %s", dlerror());
+    } else if (symbol == NULL) {
+        status = fl_fail(FL_EINVAL, "model.plugin: %s does not export %s", at, FL_PLUGIN_SYMBOL);
+        dlclose(*handle);
+    }
+    if (status == FL_OK) {
+        memcpy(&entry, &symbol, sizeof entry); /* C has no cast from data to function */
+    }
+    return entry;
+}
+
+static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *dataset)
+{
+    void *handle = NULL;
+    fl_plugin_entry *entry = open_plugin(job->model.plugin, &handle);
+    if (entry == NULL) {
+        return FL_EINVAL;
+    }
+    fl_status status = entry(job, model, dataset);
+    if (status != FL_OK) {
+        *model = NULL;
+        *dataset = (fl_dataset){0};
+        dlclose(handle);
+        return fl_within(status, "model.plugin: %s", job->model.plugin);
+    }
+    if (*model == NULL) {
+        return fl_fail(FL_EINVAL, "model.plugin: %s made no model", job->model.plugin);
+    }
+    return dataset->ops != NULL ? FL_OK : build_data(job, dataset, NULL);
+}
+
+fl_status fl_instantiate(const fl_job *job, fl_model **model, fl_dataset *dataset)
+{
+    *model = NULL;
+    *dataset = (fl_dataset){0};
+    fl_status status = job->model.kind == FL_MODEL_PLUGIN ? build_plugin(job, model, dataset)
+                                                          : build_vit(job, model, dataset);
+    if (status != FL_OK) {
+        fl_model_destroy(model);
+        fl_dataset_destroy(dataset);
+        *dataset = (fl_dataset){0};
+    }
+    return status;
+}

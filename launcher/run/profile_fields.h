@@ -1,0 +1,30 @@
+/* The numbers of a profile file, by name: for the writer and the reader. */
+#ifndef FL_LAUNCHER_RUN_PROFILE_FIELDS_H
+#define FL_LAUNCHER_RUN_PROFILE_FIELDS_H
+
+#include <frostline/plan.h>
+
+#include <stddef.h>
+
+#define FL_PROFILE_FIRST_LINE "# A profile of frostline: what layers cost. It may be deleted.\n"
+
+enum { FL_PROFILE_FORMAT = 2, FL_PROFILE_FIELDS_MAX = 16 };
+
+typedef enum fl_profile_type {
+    FL_PROFILE_REAL,  /* double, finite */
+    FL_PROFILE_WHOLE, /* int64_t */
+    FL_PROFILE_COUNT, /* int */
+} fl_profile_type;
+
+typedef struct fl_profile_field {
+    const char *name;
+    fl_profile_type type;
+    size_t offset;  /* in fl_profile, fl_layer_cost or fl_tuned */
+    bool above_low; /* more than least, else at least that */
+    int64_t least;
+} fl_profile_field;
+
+/* Of a mapping in the file; ended by a NULL name. */
+extern const fl_profile_field fl__profile_costs[], fl__profile_layer[], fl__profile_tuned[];
+
+#endif

@@ -1,0 +1,96 @@
+#include "launcher/run/profile_key.h"
+
+#include "device/device.h"
+#include "device/random.h"
+#include "nn/model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static uint64_t mix_text(uint64_t hash, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        hash = fl_mix64(hash, (unsigned char)*text);
+    }
+    return fl_mix64(hash, 0x100);
+}
+
+static uint64_t mix_integer(uint64_t hash, int64_t value)
+{
+    return fl_mix64(hash, (uint64_t)value);
+}
+
+/* Another build of the same version may compute faster or slower. */
+static void put_program(char *text, size_t size_bytes)
+{
+    struct stat file;
+    uint64_t build = 0;
+    if (stat("/proc/self/exe", &file) == 0) {
+        build = mix_integer(build, file.st_size);
+        build = mix_integer(build, file.st_mtim.tv_sec);
+        build = mix_integer(build, file.st_mtim.tv_nsec);
+    }
+    snprintf(text, size_bytes, "frostline %s, build %016" PRIx64, FL_VERSION, build);
+}
+
+static uint64_t mix_layer(uint64_t hash, const fl_model *model, const fl_layer_memory *memory,
+                          int layer)
+{
+    const fl_param_list *params = fl_model_params(model, layer);
+    hash = mix_text(hash, fl_model_layer_kind(model, layer));
+    hash = mix_integer(hash, fl_model_block_of(model, layer));
+    for (int i = 0; i < params->n; i++) {
+        hash = mix_integer(hash, params->spec[i].rows);
+        hash = mix_integer(hash, params->spec[i].cols);
+    }
+    hash = mix_integer(hash, memory[layer].kept_bytes);
+    hash = mix_integer(hash, memory[layer].scratch_bytes);
+    hash = mix_integer(hash, memory[layer].in_bytes);
+    return mix_integer(hash, memory[layer].out_bytes);
+}
+
+static void put_model(const fl_model *model, const fl_job *job, const fl_layer_memory *memory,
+                      char *text, size_t size_bytes)
+{
+    uint64_t hash = mix_integer(0, job->model.heads);
+    for (int i = 0; i < fl_model_n_layers(model); i++) {
+        hash = mix_layer(hash, model, memory, i);
+    }
+    snprintf(text, size_bytes, "%.64s, %d layers, %" PRId64 " parameters, fingerprint %016" PRIx64,
+             fl_model_name(model), fl_model_n_layers(model), fl_model_n_params(model), hash);
+}
+
+/* Text that a line in quotes can hold. */
+static void make_plain(char *text)
+{
+    for (; *text != '\0'; text++) {
+        bool plain = *text >= ' ' && *text <= '~' && *text != '"' && *text != '\\';
+        *text = plain ? *text : '?';
+    }
+}
+
+void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_memory *memory_one,
+                       int n_workers, fl_profile_key *key)
+{
+    static const char *const names[FL_PROFILE_KEY_PARTS] = {"program", "model", "device",
+                                                            "precision", "training"};
+    const size_t size = FL_PROFILE_KEY_TEXT_MAX;
+    char cpu[128];
+    *key = (fl_profile_key){0};
+    put_program(key->text[0], size);
+    put_model(model, job, memory_one, key->text[1], size);
+    snprintf(key->text[2], size, "cpu, %s, %s, %" PRId64 " cores each, %d at once",
+             fl_device_cpu_name(cpu, sizeof cpu), fl_device_cpu_isa(), job->devices.cores,
+             n_workers);
+    snprintf(key->text[3], size, "fp32");
+    snprintf(key->text[4], size, "%s, dropout %g, buckets of %" PRId64 " bytes",
+             job->train.optimizer == FL_SGD ? "sgd" : "adamw", job->model.dropout,
+             job->autodp.bucket_bytes);
+    for (int i = 0; i < FL_PROFILE_KEY_PARTS; i++) {
+        key->name[i] = names[i];
+        make_plain(key->text[i]);
+        key->hash = mix_text(key->hash, key->text[i]);
+    }
+}

@@ -1,0 +1,124 @@
+#include "launcher/job/number.h"
+#include "launcher/run/profile_fields.h"
+#include "launcher/run/profile_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void put_numbers(FILE *file, const char *before, const char *between,
+                        const fl_profile_field *fields, const void *base)
+{
+    char text[64];
+    for (const fl_profile_field *f = fields; f->name != NULL; f++) {
+        const void *from = (const char *)base + f->offset;
+        double real = 0.0;
+        int64_t whole = 0;
+        int count = 0;
+        if (f->type == FL_PROFILE_REAL) {
+            memcpy(&real, from, sizeof real);
+            fl_write_number(real, text, sizeof text);
+        } else if (f->type == FL_PROFILE_WHOLE) {
+            memcpy(&whole, from, sizeof whole);
+            snprintf(text, sizeof text, "%lld", (long long)whole);
+        } else {
+            memcpy(&count, from, sizeof count);
+            snprintf(text, sizeof text, "%d", count);
+        }
+        fprintf(file, "%s%s: %s", f == fields ? before : between, f->name, text);
+    }
+}
+
+static void put_all(FILE *file, const fl_profile_key *key, const fl_model *model,
+                    const fl_profile *p, const fl_profile_about *about)
+{
+    fputs(FL_PROFILE_FIRST_LINE, file);
+    fputs("# Times are microseconds: of a call, and of each sample in it.\n", file);
+    fprintf(file, "format: %d\n", FL_PROFILE_FORMAT);
+    for (int i = 0; i < FL_PROFILE_KEY_PARTS; i++) {
+        fprintf(file, "%s: \"%s\"\n", key->name[i], key->text[i]);
+    }
+    fprintf(file, "measured: \"%s\"\n", about->measured);
+    fputs("costs:", file);
+    put_numbers(file, "\n  ", "\n  ", fl__profile_costs, p);
+    fputs("\nlayers:\n", file);
+    for (int i = 0; i < p->n_layers; i++) {
+        fprintf(file, "  - {kind: %s", fl_model_layer_kind(model, i));
+        put_numbers(file, ", ", ", ", fl__profile_layer, &p->layer[i]);
+        fputs("}\n", file);
+    }
+    fprintf(file, "tuned:%s\n", p->n_tuned == 0 ? " []" : "");
+    for (int i = 0; i < p->n_tuned; i++) {
+        put_numbers(file, "  - {", ", ", fl__profile_tuned, &p->tuned[i]);
+        fputs("}\n", file);
+    }
+    fputs("complete: true\n", file);
+}
+
+static fl_status make_folders(const char *path)
+{
+    char part[PATH_MAX];
+    const char *slash = strchr(path[0] == '\0' ? path : path + 1, '/');
+    for (; slash != NULL; slash = strchr(slash + 1, '/')) {
+        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
+        if (mkdir(part, 0700) != 0 && errno != EEXIST) {
+            return fl_fail(FL_EIO, "cannot make %s: %s", part, strerror(errno));
+        }
+    }
+    return FL_OK;
+}
+
+/* A path that was mistyped may name something dear. */
+static fl_status check_place(const char *path)
+{
+    char start[256];
+    struct stat what;
+    if (lstat(path, &what) != 0) {
+        return FL_OK; /* nothing is there; what else may be wrong, opening tells */
+    }
+    FILE *file = S_ISREG(what.st_mode) ? fopen(path, "re") : NULL;
+    size_t n = file == NULL ? 0 : fread(start, 1, sizeof start, file);
+    if (file != NULL) {
+        fclose(file);
+    }
+    return file != NULL && (what.st_size == 0 || fl_profile_is_one(start, n))
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "%s is no profile; it is left as it is", path);
+}
+
+static fl_status write_beside(const char *path, const char *beside, const fl_profile_key *key,
+                              const fl_model *model, const fl_profile *profile,
+                              const fl_profile_about *about)
+{
+    int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (file == NULL) {
+        return fl_fail(FL_EIO, "%s: %s", beside, strerror(errno));
+    }
+    put_all(file, key, model, profile, about);
+    bool good = fflush(file) == 0 && ferror(file) == 0 && fsync(fd) == 0;
+    good = fclose(file) == 0 && good;
+    if (!good || rename(beside, path) != 0) {
+        fl_status status = fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+        unlink(beside);
+        return status;
+    }
+    return FL_OK;
+}
+
+fl_status fl_profile_write(const char *path, const fl_profile_key *key, const fl_model *model,
+                           const fl_profile *profile, const fl_profile_about *about)
+{
+    char beside[PATH_MAX];
+    int n = snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
+    if (n < 0 || (size_t)n >= sizeof beside) {
+        return fl_fail(FL_EINVAL, "the path %.64s... is too long", path);
+    }
+    FL_TRY(make_folders(path));
+    FL_TRY(check_place(path));
+    return write_beside(path, beside, key, model, profile, about);
+}

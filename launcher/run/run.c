@@ -1,0 +1,469 @@
+/* From a job to a running head:
+ *   ① check model, data and job against each other     fl_check
+ *   ② count memory, measure costs, choose the plan     make_plan
+ *   ③ the run directory and the resolved job           open_run_dir
+ *   ④ fork the workers and watch them                  fl_controller_run */
+#include "launcher/run/run.h"
+
+#include "autodp/sampler.h"
+#include "control/controller/run.h"
+#include "control/socket/zap_auth.h"
+#include "device/alloc.h"
+#include "device/log.h"
+#include "launcher/job/job.h"
+#include "launcher/job/schema.h"
+#include "launcher/run/costs.h"
+#include "launcher/worker/cores.h"
+#include "launcher/worker/worker.h"
+#include "nn/model.h"
+#include "pipe/plan/memory.h"
+#include "pipe/plan/planner.h"
+#include "pipe/step/activations.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CANDIDATES_MAX = 256 };
+
+/* What is worked out before anybody starts. */
+typedef struct preparation {
+    const fl_model *model;
+    const fl_dataset *dataset;
+    const fl_job *job;
+    int64_t n_samples, steps_per_epoch, n_steps;
+    int n_workers;
+    fl_cores cores;
+    fl_layer_memory *memory_one; /* [n_layers] */
+    fl_profile *profile, *learned;
+    fl_costs *costs;
+    fl_plan_input input;
+    fl_plan *plan;
+    fl_activations *activations; /* NULL: no cache, for this reason: */
+    char no_cache_why[512];
+    bool listens; /* for whoever asks for metrics */
+    fl_metrics_listener metrics;
+    fl_candidate *candidates; /* [CANDIDATES_MAX] */
+    int n_candidates;
+} preparation;
+
+static int processors(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static int devices(const fl_job *job)
+{
+    if (job->devices.count != FL_JOB_AUTO) {
+        return (int)job->devices.count;
+    }
+    int n = processors() / (int)job->devices.cores;
+    return n < 1 ? 1 : n;
+}
+
+static void preparation_fini(preparation *p)
+{
+    if (p->listens) {
+        fl_metrics_listener_close(&p->metrics);
+    }
+    fl_cores_release(&p->cores);
+    fl_activations_destroy(&p->activations);
+    fl_free(p->memory_one);
+    fl_free(p->profile);
+    fl_free(p->learned);
+    fl_free(p->costs);
+    fl_free(p->plan);
+    fl_free(p->candidates);
+}
+
+/* ---- ① ---- */
+
+static fl_status check_data(preparation *p, fl_shape *input)
+{
+    const fl_dataset *d = p->dataset;
+    int64_t n = d->ops->count(d->self, FL_TRAIN), n_targets;
+    if (n <= 0) {
+        return fl_fail(FL_EINVAL, "data.path: the %s data set has no training samples",
+                       d->ops->kind);
+    }
+    if (p->job->data.samples > n) {
+        return fl_fail(FL_EINVAL,
+                       "data.samples: %lld, but the data set has %lld; allowed: all, "
+                       "or 1 .. %lld",
+                       (long long)p->job->data.samples, (long long)n, (long long)n);
+    }
+    p->n_samples = p->job->data.samples > 0 ? p->job->data.samples : n;
+    if (p->job->train.batch > p->n_samples) {
+        return fl_fail(FL_EINVAL,
+                       "train.batch: %lld, but an epoch has %lld samples; allowed: "
+                       "1 .. %lld",
+                       (long long)p->job->train.batch, (long long)p->n_samples,
+                       (long long)p->n_samples);
+    }
+    p->steps_per_epoch = fl_sampler_steps_per_epoch(p->n_samples, p->job->train.batch);
+    p->n_steps = p->job->train.epochs * p->steps_per_epoch;
+    if (p->job->train.max_steps > 0 && p->job->train.max_steps < p->n_steps) {
+        p->n_steps = p->job->train.max_steps;
+    }
+    return d->ops->max_shape(d->self, input, &n_targets);
+}
+
+/* Read for their messages; the controller reads them again. */
+static fl_status check_keys(const fl_job *job)
+{
+    fl_zap_auth *guard = NULL;
+    FL_TRY(fl_zap_auth_create(job, &guard));
+    fl_zap_auth_destroy(&guard);
+    return FL_OK;
+}
+
+static fl_status prepare(preparation *p)
+{
+    fl_shape input;
+    FL_TRY(fl_job_check(p->job)); /* a job that a program filled in has met no parser */
+    FL_TRY(check_keys(p->job));
+    FL_TRY(check_data(p, &input));
+    FL_TRY(fl_model_check(p->model, &input));
+    FL_TRY(fl_job_check_model(p->job, fl_model_n_blocks(p->model)));
+    fl_job_warn_length(p->job, p->steps_per_epoch, p->n_steps);
+    size_t n_layers = (size_t)fl_model_n_layers(p->model);
+    if (n_layers > FL_MAX_LAYERS) {
+        return fl_fail(FL_EINVAL, "model: %zu layers; allowed: 1 .. %d", n_layers, FL_MAX_LAYERS);
+    }
+    p->n_workers = devices(p->job);
+    FL_TRY(fl_job_check_devices(p->job, p->n_workers));
+    FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
+    FL_TRY(fl_alloc(sizeof *p->profile, (void **)&p->profile));
+    FL_TRY(fl_alloc(sizeof *p->learned, (void **)&p->learned));
+    FL_TRY(fl_alloc(sizeof *p->costs, (void **)&p->costs));
+    FL_TRY(fl_alloc(sizeof *p->plan, (void **)&p->plan));
+    FL_TRY(fl_alloc_array(CANDIDATES_MAX, sizeof *p->candidates, (void **)&p->candidates));
+    return fl_memory_measure(p->model, &input, 1, p->memory_one);
+}
+
+/* ---- ② ---- */
+
+static fl_status choose(preparation *p, int F)
+{
+    p->input =
+        (fl_plan_input){.model = p->model,
+                        .job = p->job,
+                        .profile = p->profile,
+                        .n_processors = processors(),
+                        .memory_one = p->memory_one,
+                        .n_workers = p->n_workers,
+                        .F = F,
+                        .generation = 1,
+                        .cached_read = p->activations == NULL ? NULL : &p->activations->read};
+    return fl_plan_choose(&p->input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates);
+}
+
+/* Costs in proportion to parameters: enough to tell whether any plan fits. */
+static void guess_profile(preparation *p)
+{
+    p->profile->n_layers = fl_model_n_layers(p->model);
+    p->profile->link_bytes_per_us = 1000.0;
+    p->profile->reduce_bytes_per_us = 1000.0;
+    for (int i = 0; i < p->profile->n_layers; i++) {
+        int64_t n = fl_model_layer_n_params(p->model, i);
+        p->profile->layer[i] = (fl_layer_cost){
+            .fwd_us = 1e-3 * (double)(n + 1), .bwd_us = 2e-3 * (double)(n + 1), .n_params = n};
+    }
+}
+
+fl_status fl_check(const fl_model *model, const fl_dataset *dataset, const fl_job *job)
+{
+    preparation p = {.model = model, .dataset = dataset, .job = job};
+    fl_status status = prepare(&p);
+    if (status == FL_OK) {
+        guess_profile(&p);
+        status = choose(&p, 0);
+    }
+    preparation_fini(&p);
+    return status;
+}
+
+static fl_costs_options costs_options(const preparation *p, const char *only)
+{
+    return (fl_costs_options){.model = p->model,
+                              .dataset = p->dataset,
+                              .job = p->job,
+                              .memory_one = p->memory_one,
+                              .n_workers = p->n_workers,
+                              .only = only};
+}
+
+/* Every worker's processors, from here to the end of the run. */
+static void take_cores(preparation *p)
+{
+    fl_cores_take(FL_CORES_NAME, p->n_workers * (int)p->job->devices.cores, &p->cores);
+    if (p->cores.n_shared > 0) {
+        fl_log(FL_LOG_WARN, "%d of the %d processors that this run uses are another run's, too",
+               p->cores.n_shared, p->cores.n);
+    }
+}
+
+static fl_status get_costs(preparation *p)
+{
+    cpu_set_t before;
+    fl_costs_options costs = costs_options(p, NULL);
+    fl_cores_confine(&p->cores, &before);
+    fl_status status = fl_costs_get(&costs, p->costs, p->profile);
+    (void)sched_setaffinity(0, sizeof before, &before);
+    return status;
+}
+
+static fl_status open_cache(preparation *p)
+{
+    return fl_activations_create(p->model, p->dataset, p->job, p->n_samples, p->n_steps,
+                                 p->n_workers, &p->activations, p->no_cache_why,
+                                 sizeof p->no_cache_why);
+}
+
+static fl_status open_metrics(preparation *p)
+{
+    if (p->job->control.metrics[0] == 0) {
+        return FL_OK;
+    }
+    FL_TRY(fl_metrics_listen(p->job->control.metrics, &p->metrics));
+    p->listens = true;
+    return FL_OK;
+}
+
+static fl_status make_plan(preparation *p)
+{
+    FL_TRY(prepare(p));
+    FL_TRY(open_cache(p));
+    guess_profile(p);
+    FL_TRY(choose(p, 0)); /* what cannot be is refused before time goes into measuring */
+    FL_TRY(open_metrics(p));
+    take_cores(p);
+    FL_TRY(get_costs(p));
+    FL_TRY(choose(p, 0));
+    bool asked_for = p->job->devices.count != FL_JOB_AUTO && p->job->elastic.enabled;
+    if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE && !asked_for) {
+        /* Workers that have no stage have nothing to wait for; those that the job names may be
+         * given one by `frostline ctl scale`. */
+        p->plan->n_workers = p->plan->K * p->plan->R;
+    }
+    return FL_OK;
+}
+
+/* FL_OK if something fits with any of frozen [n] blocks frozen; else the first one's failure. */
+static fl_status some_fit(preparation *p, const int *frozen, int n)
+{
+    char first[1024];
+    fl_status status = choose(p, frozen[0]);
+    fl_status why = status;
+    snprintf(first, sizeof first, "%s", fl_errmsg());
+    for (int i = 1; status == FL_EBUDGET && i < n; i++) {
+        status = choose(p, frozen[i]);
+    }
+    return status == FL_OK ? FL_OK : fl_fail(why, "%s", first);
+}
+
+static fl_status plan_each(preparation *p, const fl_plan_request *request)
+{
+    FL_TRY(prepare(p));
+    FL_TRY(open_cache(p));
+    guess_profile(p);
+    FL_TRY(some_fit(p, request->frozen, request->n));
+    fl_costs_options costs = costs_options(p, request->profile);
+    FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
+    request->costs(request->context, &p->costs->origin);
+    for (int i = 0; i < request->n; i++) {
+        fl_status status = choose(p, request->frozen[i]);
+        if (status != FL_OK && status != FL_EBUDGET) {
+            return status;
+        }
+        p->plan->F = request->frozen[i];
+        request->seen(request->context, p->plan, status == FL_OK ? NULL : fl_errmsg(),
+                      p->candidates, status == FL_OK ? p->n_candidates : 0);
+    }
+    return FL_OK;
+}
+
+fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                      const fl_plan_request *request)
+{
+    preparation p = {.model = model, .dataset = dataset, .job = job};
+    fl_status status = plan_each(&p, request);
+    preparation_fini(&p);
+    return status;
+}
+
+/* ---- ③ ---- */
+
+static fl_status make_dir(const char *path)
+{
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
+        return fl_fail(FL_EIO, "run.dir: cannot make %s: %s", path, strerror(errno));
+    }
+    return FL_OK;
+}
+
+static fl_status make_parents(const char *path)
+{
+    char part[PATH_MAX];
+    for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
+        FL_TRY(make_dir(part));
+    }
+    return make_dir(path);
+}
+
+/* runs/<name>-<date>-<time>, with a number behind it when two runs begin in one second. */
+static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
+{
+    char when[32];
+    struct tm local;
+    time_t now = time(NULL);
+    strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
+    FL_TRY(make_parents(job->run.dir));
+    for (int i = 1; i < 1000; i++) {
+        int n = i == 1
+                    ? snprintf(path, size_bytes, "%s/%s-%s", job->run.dir, job->name, when)
+                    : snprintf(path, size_bytes, "%s/%s-%s-%d", job->run.dir, job->name, when, i);
+        if (n < 0 || (size_t)n >= size_bytes) {
+            return fl_fail(FL_EINVAL, "run.dir: the path is longer than %zu bytes", size_bytes);
+        }
+        if (mkdir(path, 0700) == 0) {
+            return FL_OK;
+        }
+        if (errno != EEXIST) {
+            break;
+        }
+    }
+    return fl_fail(FL_EIO, "run.dir: cannot make %s: %s", path, strerror(errno));
+}
+
+/* The directory given by the user must not hold a run already. */
+static fl_status given_name(const char *path)
+{
+    char file[PATH_MAX];
+    FL_TRY(make_parents(path));
+    snprintf(file, sizeof file, "%s/job.yaml", path);
+    if (access(file, F_OK) == 0) {
+        return fl_fail(FL_EINVAL, "--run-dir: %s already holds a run; name another directory",
+                       path);
+    }
+    return FL_OK;
+}
+
+static fl_status open_run_dir(const fl_job *job, const char *wanted, char *path, int *dir_fd)
+{
+    char name[PATH_MAX];
+    if (wanted != NULL) {
+        snprintf(name, sizeof name, "%s", wanted);
+        FL_TRY(given_name(name));
+    } else {
+        FL_TRY(fresh_name(job, name, sizeof name));
+    }
+    if (realpath(name, path) == NULL) {
+        return fl_fail(FL_EIO, "run.dir: %s: %s", name, strerror(errno));
+    }
+    *dir_fd = open(path, O_RDONLY | O_DIRECTORY);
+    if (*dir_fd < 0) {
+        return fl_fail(FL_EIO, "run.dir: %s: %s", path, strerror(errno));
+    }
+    return FL_OK;
+}
+
+static fl_status write_job(const fl_job *job, int dir_fd)
+{
+    int fd = openat(dir_fd, "job.yaml", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (file == NULL) {
+        return fl_fail(FL_EIO, "job.yaml: %s", strerror(errno));
+    }
+    fl_status status = fl_job_write(job, file);
+    if (fclose(file) != 0 && status == FL_OK) {
+        status = fl_fail(FL_EIO, "job.yaml: %s", strerror(errno));
+    }
+    return status;
+}
+
+/* ---- ④ ---- */
+
+/* A run that failed may have been slow for the same reason. */
+static void keep_learned(const preparation *p, fl_status status)
+{
+    fl_costs_options costs = costs_options(p, NULL);
+    bool more = p->learned->live_steps != p->profile->live_steps ||
+                memcmp(p->learned->tuned, p->profile->tuned, sizeof p->profile->tuned) != 0;
+    if (more && (status == FL_OK || status == FL_ESTOPPED)) {
+        fl_costs_keep(&costs, p->costs, p->learned);
+    }
+}
+
+static fl_status start(preparation *p, const char *run_dir, fl_run_result *result)
+{
+    int dir_fd = -1;
+    char path[PATH_MAX];
+    FL_TRY(open_run_dir(p->job, run_dir, path, &dir_fd));
+    fl_worker_context worker = {.model = p->model,
+                                .dataset = p->dataset,
+                                .job = p->job,
+                                .plan = p->plan,
+                                .cores = &p->cores,
+                                .activations = p->activations,
+                                .n_samples = p->n_samples,
+                                .n_steps = p->n_steps};
+    fl_controller_options controller = {.job = p->job,
+                                        .plan = p->plan,
+                                        .plan_input = &p->input,
+                                        .costs = &p->costs->origin,
+                                        .learned = p->learned,
+                                        .candidates = p->candidates,
+                                        .n_candidates = p->n_candidates,
+                                        .activations = p->activations,
+                                        .no_cache_why = p->no_cache_why,
+                                        .metrics = p->listens ? &p->metrics : NULL,
+                                        .run_dir = path,
+                                        .dir_fd = dir_fd,
+                                        .n_samples = p->n_samples,
+                                        .n_steps = p->n_steps,
+                                        .n_epochs = p->job->train.epochs,
+                                        .worker = fl_worker_run,
+                                        .context = &worker};
+    *p->learned = *p->profile;
+    fl_status status = write_job(p->job, dir_fd);
+    if (status == FL_OK) {
+        status = fl_controller_run(&controller, result);
+        keep_learned(p, status);
+    }
+    close(dir_fd);
+    return status;
+}
+
+fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                    const char *run_dir, fl_run_result *result)
+{
+    fl_run_result own;
+    fl_run_result *r = result != NULL ? result : &own;
+    memset(r, 0, sizeof *r);
+    preparation p = {.model = model, .dataset = dataset, .job = job};
+    fl_status status = make_plan(&p);
+    if (status == FL_OK) {
+        r->K = p.plan->K;
+        r->R = p.plan->R;
+        r->M = p.plan->M;
+        status = start(&p, run_dir, r);
+    }
+    preparation_fini(&p);
+    return status;
+}
+
+fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                 fl_run_result *result)
+{
+    return fl_run_in(model, dataset, job, NULL, result);
+}

@@ -1,0 +1,270 @@
+#include "launcher/run/runs.h"
+
+#include "control/socket/ctl_names.h"
+#include "device/alloc.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 512 * 1024 }; /* an event with all candidates is long */
+
+const char *fl_run_state_text(fl_run_state state)
+{
+    static const char *const text[] = {"live", "finished", "stopped", "failed", "lost"};
+    return text[state];
+}
+
+/* ---- is it alive? ---- */
+
+/* A socket's path may have 107 bytes only, and a run directory's may be longer. */
+bool fl_run_is_live(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = dir < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/" FL_CTL_SOCKET, dir);
+    /* A full queue of connections is a sign of life, too. */
+    bool live = fd >= 0 &&
+                (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN);
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (dir >= 0) {
+        close(dir);
+    }
+    return live;
+}
+
+/* ---- what its events tell ---- */
+
+/* A pipe of a file's name is opened without waiting, and then has no line.
+ * The first or the last whole line of the file as JSON; NULL if there is none. */
+static json_t *read_line(int fd, bool last, char *buffer)
+{
+    off_t size = lseek(fd, 0, SEEK_END);
+    off_t from = last && size > LINE_MAX_BYTES ? size - LINE_MAX_BYTES : 0;
+    ssize_t n = pread(fd, buffer, LINE_MAX_BYTES, from);
+    if (n <= 0) {
+        return NULL;
+    }
+    char *end = last ? memrchr(buffer, '\n', (size_t)n) : memchr(buffer, '\n', (size_t)n);
+    if (end == NULL) {
+        return NULL;
+    }
+    char *before = last ? memrchr(buffer, '\n', (size_t)(end - buffer)) : NULL;
+    char *begin = before == NULL ? buffer : before + 1;
+    return json_loadb(begin, (size_t)(end - begin), 0, NULL);
+}
+
+static void copy_text(const json_t *object, const char *key, char *text, size_t size_bytes)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    snprintf(text, size_bytes, "%s", value == NULL ? "" : value);
+}
+
+static double real_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static void read_last(const json_t *last, fl_run_entry *entry)
+{
+    static const char *const ends[] = {"run.finished", "run.stopped", "run.failed"};
+    const char *event = json_string_value(json_object_get(last, "event"));
+    const json_t *steps = json_object_get(last, "steps");
+    entry->state = FL_RUN_LOST;
+    for (int i = 0; event != NULL && i < 3; i++) {
+        if (strcmp(event, ends[i]) == 0) {
+            entry->state = (fl_run_state)(FL_RUN_FINISHED + i);
+            entry->steps = json_is_integer(steps) ? (int64_t)json_integer_value(steps) : -1;
+            entry->loss = real_of(last, "train_loss");
+            entry->test_accuracy = real_of(last, "test_accuracy");
+        }
+    }
+}
+
+/* Of a run that has no last word: the newest step that it wrote. */
+static void read_steps(int dir, char *buffer, fl_run_entry *entry)
+{
+    int fd = openat(dir, "steps.jsonl", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    json_t *line = fd < 0 ? NULL : read_line(fd, true, buffer);
+    const json_t *step = json_object_get(line, "step");
+    entry->steps = json_is_integer(step) ? (int64_t)json_integer_value(step) + 1 : 0;
+    entry->loss = real_of(line, "loss");
+    json_decref(line);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static bool read_events(int dir, char *buffer, fl_run_entry *entry)
+{
+    int fd = openat(dir, "events.jsonl", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return false;
+    }
+    json_t *first = read_line(fd, false, buffer);
+    copy_text(first, "job", entry->job, sizeof entry->job);
+    copy_text(first, "wall", entry->started, sizeof entry->started);
+    entry->n_steps = (int64_t)json_integer_value(json_object_get(first, "steps"));
+    json_decref(first);
+    json_t *last = read_line(fd, true, buffer);
+    read_last(last, entry);
+    json_decref(last);
+    close(fd);
+    return true;
+}
+
+fl_status fl_run_look(const char *path, fl_run_entry *entry)
+{
+    void *buffer = NULL;
+    *entry = (fl_run_entry){.steps = -1, .loss = (double)NAN, .test_accuracy = (double)NAN};
+    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0 || realpath(path, entry->path) == NULL) {
+        fl_status status = fl_fail(FL_EINVAL, "%s: %s", path, strerror(errno));
+        if (dir >= 0) {
+            close(dir);
+        }
+        return status;
+    }
+    const char *slash = strrchr(entry->path, '/');
+    snprintf(entry->name, sizeof entry->name, "%s", slash == NULL ? entry->path : slash + 1);
+    fl_status status = fl_alloc(LINE_MAX_BYTES, &buffer);
+    if (status == FL_OK && !read_events(dir, buffer, entry)) {
+        status = fl_fail(FL_EINVAL, "%s: holds no run, for there is no events.jsonl", path);
+    }
+    if (status == FL_OK && entry->state == FL_RUN_LOST) {
+        entry->state = fl_run_is_live(path) ? FL_RUN_LIVE : FL_RUN_LOST;
+        read_steps(dir, buffer, entry);
+    }
+    fl_free(buffer);
+    close(dir);
+    return status;
+}
+
+/* ---- all of them ---- */
+
+static int newest_first(const void *a, const void *b)
+{
+    const fl_run_entry *left = a, *right = b;
+    int order = strcmp(right->started, left->started);
+    return order != 0 ? order : strcmp(left->name, right->name);
+}
+
+static fl_status add(fl_run_entry **entries, int *n, const fl_run_entry *entry)
+{
+    size_t size = sizeof *entry, count = (size_t)*n;
+    void *larger = *entries;
+    FL_TRY(fl_realloc(&larger, count * size, (count + 1) * size));
+    *entries = larger;
+    (*entries)[(*n)++] = *entry;
+    return FL_OK;
+}
+
+fl_status fl_runs_list(const char *dir, fl_run_entry **entries, int *n)
+{
+    DIR *stream = opendir(dir);
+    fl_status status = FL_OK;
+    fl_run_entry entry;
+    *entries = NULL;
+    *n = 0;
+    if (stream == NULL) {
+        return fl_fail(FL_EIO, "%s: %s", dir, strerror(errno));
+    }
+    for (struct dirent *d = readdir(stream); d != NULL && status == FL_OK; d = readdir(stream)) {
+        char path[PATH_MAX];
+        int length = snprintf(path, sizeof path, "%s/%s", dir, d->d_name);
+        if (d->d_name[0] != '.' && length > 0 && (size_t)length < sizeof path &&
+            fl_run_look(path, &entry) == FL_OK) {
+            status = add(entries, n, &entry);
+        }
+    }
+    closedir(stream);
+    if (status != FL_OK) {
+        fl_free(*entries);
+        *entries = NULL;
+        *n = 0;
+    } else if (*n > 1) {
+        qsort(*entries, (size_t)*n, sizeof **entries, newest_first);
+    }
+    return status;
+}
+
+/* ---- the one that is meant ---- */
+
+static bool is_meant(const fl_run_entry *entry, const char *name)
+{
+    return name == NULL || strcmp(entry->name, name) == 0 || strcmp(entry->job, name) == 0;
+}
+
+static fl_status check_live(const fl_run_entry *entry)
+{
+    return entry->state == FL_RUN_LIVE ? FL_OK
+                                       : fl_fail(FL_EINVAL, "%s: the run is over (%s)", entry->path,
+                                                 fl_run_state_text(entry->state));
+}
+
+/* What is known of the runs that are not meant. */
+typedef struct below {
+    bool any;
+    int n, n_live;
+} below;
+
+static fl_status look_below(const char *dir, const char *name, bool live, fl_run_entry *entry,
+                            below *found)
+{
+    fl_run_entry *all = NULL;
+    *found = (below){.any = false};
+    FL_TRY(fl_runs_list(dir, &all, &found->n));
+    for (int i = 0; i < found->n; i++) {
+        found->n_live += all[i].state == FL_RUN_LIVE;
+        if (!found->any && (!live || all[i].state == FL_RUN_LIVE) && is_meant(&all[i], name)) {
+            *entry = all[i];
+            found->any = true;
+        }
+    }
+    fl_free(all);
+    return FL_OK;
+}
+
+fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
+{
+    below found;
+    if (name != NULL && fl_run_look(name, entry) == FL_OK) {
+        return check_live(entry);
+    }
+    fl_status status = look_below(dir, name, true, entry, &found);
+    if (found.any) {
+        return FL_OK;
+    }
+    if (status != FL_OK || name == NULL) {
+        return fl_fail(FL_EINVAL, "no live run in %s; name a run directory", dir);
+    }
+    return fl_fail(FL_EINVAL, "%s: no run directory, and none of the %d live runs in %s", name,
+                   found.n_live, dir);
+}
+
+fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry)
+{
+    below found;
+    if (fl_run_look(name, entry) == FL_OK) {
+        return FL_OK;
+    }
+    fl_status status = look_below(dir, name, false, entry, &found);
+    if (status == FL_OK && found.any) {
+        return FL_OK;
+    }
+    return fl_fail(FL_EINVAL, "%s: no run directory, and none of the %d runs in %s", name, found.n,
+                   dir);
+}

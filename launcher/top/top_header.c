@@ -1,0 +1,248 @@
+/* The controller of the screen: where the run stands, in five or six lines. */
+#include "launcher/top/top_parts.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+const char *fl_top_span(double seconds, char text[FL_TOP_SPAN_MAX])
+{
+    if (!(seconds >= 0.0) || seconds > 1e9) {
+        return "-";
+    }
+    int64_t s = (int64_t)seconds;
+    if (s < 60) {
+        snprintf(text, FL_TOP_SPAN_MAX, "%" PRId64 "s", s);
+    } else if (s < 3600) {
+        snprintf(text, FL_TOP_SPAN_MAX, "%" PRId64 "m%02" PRId64 "s", s / 60, s % 60);
+    } else if (s < 86400) {
+        snprintf(text, FL_TOP_SPAN_MAX, "%" PRId64 "h%02" PRId64 "m", s / 3600, s / 60 % 60);
+    } else {
+        snprintf(text, FL_TOP_SPAN_MAX, "%" PRId64 "d%02" PRId64 "h", s / 86400, s / 3600 % 24);
+    }
+    return text;
+}
+
+const char *fl_top_size(int64_t bytes, char text[FL_TOP_SIZE_MAX])
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    int i = 0;
+    while (value >= 1000.0 && i < 6) {
+        value /= 1024.0;
+        i++;
+    }
+    snprintf(text, FL_TOP_SIZE_MAX, i == 0 || value >= 99.95 ? "%.0f %s" : "%.1f %s", value,
+             unit[i]);
+    return text;
+}
+
+const char *fl_top_number(double value, int digits, char text[FL_TOP_NUMBER_MAX])
+{
+    if (isnan(value)) {
+        return "-";
+    }
+    bool whole = fabs(value) >= pow(10.0, digits) && fabs(value) < 1e7;
+    if (whole) {
+        snprintf(text, FL_TOP_NUMBER_MAX, "%.0f", value);
+    } else {
+        snprintf(text, FL_TOP_NUMBER_MAX, "%.*g", digits, value);
+    }
+    return text;
+}
+
+/* One line is written from left to right: name dim, value as it comes; what has no more room is
+ * left out whole. */
+typedef struct writer {
+    fl_top_cells *cells;
+    int x, y;
+} writer;
+
+static void put(writer *w, const char *name, fl_top_style style, const char *value)
+{
+    int n = (int)(strlen(name) + strlen(value)) + (*name != 0 && *value != 0);
+    if (w->x + n > w->cells->width) {
+        w->x = w->cells->width; /* nor does what comes behind it stand here */
+        return;
+    }
+    if (*name != 0) {
+        w->x = fl_top_text(w->cells, w->x, w->y, n, FL_TOP_DIM, name) + (*value != 0);
+    }
+    w->x = fl_top_text(w->cells, w->x, w->y, n, style, value) + 3;
+}
+
+static void put_number(writer *w, const char *name, double value, int digits, const char *unit)
+{
+    char number[FL_TOP_NUMBER_MAX], text[FL_TOP_NUMBER_MAX + 16];
+    snprintf(text, sizeof text, "%s%s", fl_top_number(value, digits, number),
+             isnan(value) ? "" : unit);
+    put(w, name, FL_TOP_BOLD, text);
+}
+
+static fl_top_style state_style(const char *state)
+{
+    return strcmp(state, "running") == 0  ? FL_TOP_GOOD
+           : strcmp(state, "ending") == 0 ? FL_TOP_BAD
+                                          : FL_TOP_WARN;
+}
+
+static void first_line(fl_top_cells *c, const fl_top_model *m, const char *silence)
+{
+    char text[FL_TOP_SPAN_MAX];
+    int x = fl_top_text(c, 1, 0, c->width / 3, FL_TOP_BOLD, m->job) + 2;
+    if (m->over) {
+        bool bad = strncmp(m->how, "failed", strlen("failed")) == 0;
+        x = fl_top_text(c, x, 0, c->width - x, bad ? FL_TOP_BAD : FL_TOP_BOLD, m->how);
+    } else {
+        x = fl_top_text(c, x, 0, c->width - x, state_style(m->state), m->state);
+    }
+    if (silence != NULL && *silence != 0 && !m->over) {
+        fl_top_text(c, x + 2, 0, c->width - x - 2, FL_TOP_BAD, silence);
+        return;
+    }
+    int room = c->width - x - 2;
+    if (room >= 30) {
+        int at = c->width - 30;
+        int64_t epoch = m->epoch + 1 < m->epochs ? m->epoch + 1 : m->epochs;
+        fl_top_printf(c, at, 0, 30, FL_TOP_PLAIN, "%14s %" PRId64 "/%" PRId64, "epoch", epoch,
+                      m->epochs);
+        const char *span = fl_top_span(m->time_s, text);
+        int n = (int)strlen(span);
+        fl_top_text(c, c->width - 1 - n, 0, n, FL_TOP_DIM, span);
+    }
+}
+
+static void progress_line(fl_top_cells *c, const fl_top_model *m)
+{
+    char span[FL_TOP_SPAN_MAX], text[64];
+    double share = m->steps > 0 ? (double)m->step / (double)m->steps : 0.0;
+    int x = fl_top_printf(c, 1, 1, c->width, FL_TOP_PLAIN, "step %" PRId64 "/%" PRId64, m->step,
+                          m->steps);
+    snprintf(text, sizeof text, "%3.0f %%  %s left", share * 100.0, fl_top_span(m->left_s, span));
+    int n = (int)strlen(text), end = c->width - 1 - n;
+    fl_top_progress(c, x + 2, 1, end - 2 - (x + 2), share);
+    fl_top_text(c, end, 1, n, FL_TOP_PLAIN, text);
+}
+
+static void plan_line(fl_top_cells *c, const fl_top_model *m)
+{
+    char text[96];
+    writer w = {c, 1, 2};
+    snprintf(text, sizeof text,
+             "F %" PRId64 "/%" PRId64 "  K %" PRId64 " x R %" PRId64 " x M %" PRId64, m->F,
+             m->blocks, m->K, m->R, m->M);
+    put(&w, "plan", FL_TOP_BOLD, text);
+    snprintf(text, sizeof text, "%" PRId64, m->generation);
+    put(&w, "generation", FL_TOP_PLAIN, text);
+    put_number(&w, "step", m->step_ms, 3, " ms");
+    put_number(&w, "predicted", m->predicted_ms, 3, " ms");
+    if (strcmp(m->transition, "idle") != 0 && m->transition[0] != 0) {
+        put(&w, "transition", FL_TOP_WARN, m->transition);
+    }
+}
+
+static void result_line(fl_top_cells *c, const fl_top_model *m)
+{
+    char loss[FL_TOP_NUMBER_MAX], text[64];
+    writer w = {c, 1, 3};
+    put_number(&w, "loss", m->loss, 4, "");
+    if (!isnan(m->test_loss)) {
+        snprintf(text, sizeof text, "%s, %.2f %%", fl_top_number(m->test_loss, 4, loss),
+                 m->test_accuracy * 100.0);
+        put(&w, "test", FL_TOP_BOLD, text);
+    }
+    put_number(&w, "", m->samples_per_s, 4, " samples/s");
+    put_number(&w, "MFU", m->mfu * 100.0, 3, " %");
+    put_number(&w, "lr", m->lr, 3, "");
+    put_number(&w, "gradient", m->grad_norm, 3, "");
+}
+
+static void cache_line(fl_top_cells *c, const fl_top_model *m)
+{
+    char size[FL_TOP_SIZE_MAX], most[FL_TOP_SIZE_MAX], text[96];
+    writer w = {c, 1, 4};
+    bool has_one = m->cache[0] != 0 && strcmp(m->cache, "none") != 0;
+    put(&w, "cache", strcmp(m->cache, "on") == 0 ? FL_TOP_FROZEN : FL_TOP_PLAIN,
+        m->cache[0] == 0 ? "-" : m->cache);
+    double asked = (double)m->hits + (double)m->upgrades + (double)m->misses;
+    if (has_one && asked > 0.0) {
+        put_number(&w, "hits", (double)m->hits / asked * 100.0, 3, " %");
+    }
+    if (has_one) {
+        snprintf(text, sizeof text, "%s of %s", fl_top_size(m->cache_used_bytes, size),
+                 fl_top_size(m->cache_bytes, most));
+        put(&w, "holds", FL_TOP_PLAIN, text);
+    }
+    if (m->straggler >= 0) {
+        snprintf(text, sizeof text, "worker %" PRId64, m->straggler);
+        put(&w, "slow by itself", FL_TOP_WARN, text);
+    } else {
+        put(&w, "stragglers", FL_TOP_PLAIN, "none");
+    }
+}
+
+static bool begins_stage(const fl_top_model *m, int layer)
+{
+    for (int k = 1; k + 1 < m->n_first; k++) {
+        if (m->first[k] == layer) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "blocks 3-5 pinned" is too long for many: the first few. */
+static void put_pinned(writer *w, const fl_top_model *m)
+{
+    char text[48] = "";
+    int n = 0;
+    for (int i = 1; i <= m->blocks && n < 40; i++) {
+        if (m->pinned[i]) {
+            n += snprintf(text + n, sizeof text - (size_t)n, n == 0 ? "%d" : " %d", i);
+        }
+    }
+    if (n > 0) {
+        put(w, "pinned", FL_TOP_WARN, text);
+    }
+}
+
+/* A sign a layer: frozen ones, the frost line, those that train; a stroke where a stage ends. Where
+ * there is no room for all, a sign stands for several, and the strokes are left out. Returns x
+ * behind them. */
+static int put_layers(fl_top_cells *c, const fl_top_model *m, int x, int y, int room)
+{
+    int n = m->n_first > 0 ? m->first[m->n_first - 1] : 0;
+    bool all = n + (int)m->K - 1 <= room;
+    for (int i = 0; i < (all ? n : room); i++) {
+        bool frozen = (all ? i : i * n / room) < m->frozen_layers;
+        if (all && begins_stage(m, i)) {
+            fl_top_put(c, x++, y, FL_TOP_PLAIN, fl_top_glyph(c, 0x2502, '|'));
+        }
+        fl_top_put(c, x++, y, frozen ? FL_TOP_FROZEN : FL_TOP_GOOD,
+                   frozen ? fl_top_glyph(c, 0x2592, '*') : fl_top_glyph(c, 0x2588, '='));
+    }
+    return x;
+}
+
+static void frost_line(fl_top_cells *c, const fl_top_model *m)
+{
+    enum { BEHIND = 24 /* cells of "blocks frozen 12 of 24" */ };
+    char text[48];
+    writer w = {c, 1, 5};
+    int x = fl_top_text(c, 1, 5, c->width, FL_TOP_DIM, "layers") + 1;
+    w.x = put_layers(c, m, x, 5, c->width - x - BEHIND) + 2;
+    snprintf(text, sizeof text, "%" PRId64 " of %" PRId64, m->F, m->blocks);
+    put(&w, "blocks frozen", m->F > 0 ? FL_TOP_FROZEN : FL_TOP_PLAIN, text);
+    put_pinned(&w, m);
+}
+
+int fl_top_head(fl_top_cells *c, const fl_top_model *m, const char *silence)
+{
+    first_line(c, m, silence);
+    progress_line(c, m);
+    plan_line(c, m);
+    result_line(c, m);
+    cache_line(c, m);
+    frost_line(c, m);
+    return 6;
+}

@@ -1,0 +1,83 @@
+/* What is known of a run: from the replies to `status`, the lines of events.jsonl and those of
+ * steps.jsonl, wherever they came from. What does not have the form that docs/control/schema.json
+ * gives it is taken for unknown; nothing that comes can make more of it than fits. No I/O. */
+#ifndef FL_LAUNCHER_TOP_TOP_MODEL_H
+#define FL_LAUNCHER_TOP_TOP_MODEL_H
+
+#include "launcher/top/top_series.h"
+
+#include <frostline/plan.h>
+
+#include <jansson.h>
+#include <stdbool.h>
+
+enum { FL_TOP_EVENTS = 64, FL_TOP_EVENT_MAX = 512, FL_TOP_NAME_MAX = 128, FL_TOP_WORD_MAX = 24 };
+
+/* Where a worker's time goes. */
+typedef enum fl_top_share {
+    FL_TOP_COMPUTE, /* forward, backward, optimizer */
+    FL_TOP_WAIT,    /* for the other stages, and for everybody at the commit point */
+    FL_TOP_REDUCE,  /* for gradients to be summed */
+    FL_TOP_DATA,
+    FL_TOP_IDLE, /* the rest: standby, paused, evaluation, a transition */
+    FL_TOP_SHARES,
+} fl_top_share;
+
+typedef struct fl_top_worker {
+    int rank;
+    int replica, stage; /* -1: standby */
+    char state[FL_TOP_WORD_MAX], operation[FL_TOP_WORD_MAX + 16];
+    int64_t steps, memory_bytes;
+    double spent_s[FL_TOP_SHARES], since_s; /* what the next shares are measured from */
+    double share[FL_TOP_SHARES]; /* of the last seconds; adds up to 1, or all 0: unknown */
+} fl_top_worker;
+
+typedef struct fl_top_event {
+    char text[FL_TOP_EVENT_MAX];
+    bool warns;
+} fl_top_event;
+
+/* NAN and -1 stand for what is not known. */
+typedef struct fl_top_model {
+    bool known; /* a status has come */
+    bool over;  /* the run has ended: */
+    char how[FL_TOP_NAME_MAX];
+    char job[FL_TOP_NAME_MAX], state[FL_TOP_WORD_MAX], transition[FL_TOP_WORD_MAX];
+    int64_t step, steps, epoch, epochs;
+    double time_s, left_s, loss, grad_norm, lr, step_ms, samples_per_s, test_loss, test_accuracy;
+    double mfu;
+    int64_t generation, F, K, R, M, blocks, frozen_layers, straggler;
+    double predicted_ms;
+    int n_first; /* K + 1, 0: the cuts are not known */
+    int first[FL_MAX_STAGES + 1];
+    bool pinned[FL_MAX_LAYERS + 1]; /* by block, from 1 */
+    char cache[FL_TOP_WORD_MAX];    /* none, off, on */
+    int64_t hits, upgrades, misses, cache_used_bytes, cache_bytes;
+    int n_workers;
+    fl_top_worker worker[FL_MAX_WORKERS]; /* replicas and stages in order, then who has none */
+    fl_top_worker before[FL_MAX_WORKERS]; /* the same as of the status before */
+    bool every_step;                      /* steps.jsonl is read: status adds no points */
+    fl_top_series loss_curve, rate_curve;
+    int64_t n_events, n_lost;          /* ever seen; lost on the way */
+    fl_top_event event[FL_TOP_EVENTS]; /* the newest is (n_events - 1) % FL_TOP_EVENTS */
+} fl_top_model;
+
+void fl_top_model_init(fl_top_model *model);
+
+/* The result of a reply to `status`. False, and nothing changes, if it is none. */
+bool fl_top_model_status(fl_top_model *model, const json_t *result);
+
+/* A line of events.jsonl, and one of steps.jsonl; what is none is passed over. */
+void fl_top_model_event(fl_top_model *model, const char *line);
+void fl_top_model_step(fl_top_model *model, const char *line);
+
+/* The run has ended, and this is known of how; what an event has told stays. */
+void fl_top_model_end(fl_top_model *model, const char *how);
+
+/* The i-th newest event, from 0; NULL: there are no more. */
+const fl_top_event *fl_top_model_event_at(const fl_top_model *model, int64_t i);
+
+/* Whether this rank is named as the one that computes slowly itself. */
+bool fl_top_model_is_slow(const fl_top_model *model, int rank);
+
+#endif

@@ -1,0 +1,67 @@
+#include "launcher/top/top_tail.h"
+
+#include "device/alloc.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+void fl_top_tail_open(fl_top_tail *t, const char *path)
+{
+    void *memory = NULL;
+    *t = (fl_top_tail){.fd = -1};
+    if (fl_alloc(FL_TOP_LINE_MAX + 1, &memory) == FL_OK) {
+        t->text = memory;
+        t->fd = open(path, O_RDONLY | O_CLOEXEC);
+        t->open = true;
+    }
+}
+
+void fl_top_tail_close(fl_top_tail *t)
+{
+    if (t->open && t->fd >= 0) {
+        close(t->fd);
+    }
+    fl_free(t->text);
+    *t = (fl_top_tail){.fd = -1};
+}
+
+/* More of the file behind what is there; false: there is none. */
+static bool fill(fl_top_tail *t)
+{
+    memmove(t->text, t->text + t->from, t->n);
+    t->from = 0;
+    if (t->n == FL_TOP_LINE_MAX) {
+        t->n = 0;
+        t->skips = true;
+    }
+    ssize_t got = t->fd < 0 ? 0 : read(t->fd, t->text + t->n, FL_TOP_LINE_MAX - t->n);
+    t->n += got > 0 ? (size_t)got : 0;
+    return got > 0;
+}
+
+const char *fl_top_tail_next(fl_top_tail *t)
+{
+    while (t->open) {
+        char *begin = t->text + t->from;
+        char *end = memchr(begin, '\n', t->n);
+        if (end == NULL) {
+            if (!fill(t)) {
+                return NULL;
+            }
+            continue;
+        }
+        size_t length = (size_t)(end - begin);
+        bool whole = !t->skips;
+        *end = 0;
+        t->from += length + 1;
+        t->n -= length + 1;
+        t->skips = false;
+        if (whole) {
+            return begin;
+        }
+    }
+    return NULL;
+}

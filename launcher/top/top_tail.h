@@ -1,0 +1,26 @@
+/* A file that somebody else appends lines to, read line by line as far as it goes. One thread. */
+#ifndef FL_LAUNCHER_TOP_TOP_TAIL_H
+#define FL_LAUNCHER_TOP_TOP_TAIL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Zeroed is closed. */
+typedef struct fl_top_tail {
+    int fd;           /* -1: the file could not be opened */
+    bool open, skips; /* skips: the rest of a line that is too long */
+    char *text;       /* [FL_TOP_LINE_MAX + 1] */
+    size_t from, n;   /* of text: what is not handed out yet */
+} fl_top_tail;
+
+enum { FL_TOP_LINE_MAX = 1 << 20 /* bytes; longer lines are passed over */ };
+
+/* A file that is not there has no lines. */
+void fl_top_tail_open(fl_top_tail *tail, const char *path);
+void fl_top_tail_close(fl_top_tail *tail);
+
+/* The next whole line without its newline, borrowed until the next call; NULL: there is none yet.
+ * Never waits. */
+const char *fl_top_tail_next(fl_top_tail *tail);
+
+#endif

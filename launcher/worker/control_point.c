@@ -1,0 +1,159 @@
+/* Control points (⑦ of worker.c): the moments between two steps at which everybody does what the
+ * head has decided. The leader alone hears the controller; it tells the others, who then do the
+ * same. */
+#include "launcher/worker/worker_state.h"
+
+#include "device/clock.h"
+#include "device/flight.h"
+
+#include <string.h>
+
+enum { STANDBY_SLICE_MS = 50 };
+
+typedef fl_worker_state worker;
+typedef fl_control_message told;
+
+static fl_status hear(worker *w, told *what)
+{
+    _Static_assert(sizeof(told) <= FL_MESSAGE_MAX_BYTES, "a command is one message");
+    unsigned char message[FL_MESSAGE_MAX_BYTES];
+    size_t size_bytes = sizeof *what;
+    memcpy(message, what, sizeof *what);
+    FL_TRY(fl_message_broadcast(w->messages, w->now->plan.rank_of[0], w->now->plan.generation,
+                                message, &size_bytes,
+                                fl_deadline_us(w->c->job->fault.deadline_ms)));
+    if (size_bytes != sizeof *what) {
+        return fl_fail(FL_EINTERNAL, "a command of %zu bytes, %zu expected", size_bytes,
+                       sizeof *what);
+    }
+    memcpy(what, message, sizeof *what);
+    return FL_OK;
+}
+
+/* *switched becomes true when another generation trains from here on. */
+static fl_status apply(worker *w, const told *what, bool *switched)
+{
+    int64_t due_step = what->command.due_step;
+    switch (what->command.kind) {
+    case FL_COMMAND_NONE:
+        break;
+    case FL_COMMAND_STOP:
+        w->stop = true;
+        break;
+    case FL_COMMAND_PREPARE:
+        fl_transition_prepare(w, &what->command.plan);
+        break;
+    case FL_COMMAND_CANCEL:
+        fl_transition_cancel(w);
+        w->answered = due_step > w->answered ? due_step : w->answered;
+        break;
+    case FL_COMMAND_SETTING:
+        fl_setting_apply(w, &what->command.setting, what->step);
+        break;
+    case FL_COMMAND_COMMIT:
+        FL_TRY(fl_transition_commit(w, what->step, switched));
+        w->step = what->step;
+        w->cursor = what->cursor;
+        w->answered = due_step > w->answered ? due_step : w->answered;
+        break;
+    }
+    return FL_OK;
+}
+
+/* Everybody holds, standby workers too, and does what is told until the run goes on. */
+static fl_status pause(worker *w, told *what, bool *switched)
+{
+    while (w->paused && !w->stop && !fl_worker_departs(w)) {
+        bool standby = !w->now->place.active;
+        fl_link_doing(w->link, "paused");
+        if (w->leads) {
+            FL_TRY(fl_setting_wait(w, &what->command));
+        }
+        FL_TRY(hear(w, what));
+        if (standby && what->command.kind != FL_COMMAND_NONE) {
+            FL_TRY(fl_setting_take_wake(w));
+        }
+        FL_TRY(apply(w, what, switched));
+    }
+    return FL_OK;
+}
+
+static bool has_standby(const worker *w)
+{
+    const fl_plan *plan = &w->now->plan;
+    return fl_plan_members(plan) > plan->K * plan->R;
+}
+
+/* A script names the very step at which a plan begins: everybody waits there until it does, or
+ * until the controller says that it will not, which it may have said before. */
+static bool is_due(const worker *w)
+{
+    const fl_job *job = w->c->job;
+    bool due = false;
+    for (int i = 0; w->answered < w->step && i < job->elastic.n_script; i++) {
+        due = due || job->elastic.script[i].step == w->step;
+    }
+    return due;
+}
+
+static fl_status wait_command(worker *w, fl_command *command)
+{
+    int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
+    fl_flight_enter(FL_FLIGHT_COMMAND, -1, -1, 0);
+    while (!fl_link_wait_command(w->link, STANDBY_SLICE_MS, command)) {
+        FL_TRY(fl_worker_go_on(w));
+        if (fl_left_ms(deadline_us) == 0) {
+            return fl_fail(FL_EDEADLINE, "the controller did not say what is to be at step %lld",
+                           (long long)w->step);
+        }
+    }
+    fl_flight_leave();
+    return FL_OK;
+}
+
+/* The others hear the leader. */
+static fl_status hold(worker *w, told *what, bool *switched)
+{
+    FL_TRY(pause(w, what, switched));
+    w->held_us = fl_now_us();
+    while (!w->stop && !fl_worker_departs(w) && is_due(w)) {
+        fl_link_doing(w->link, "scripted transition");
+        if (w->leads) {
+            FL_TRY(wait_command(w, &what->command));
+        }
+        FL_TRY(hear(w, what));
+        FL_TRY(apply(w, what, switched));
+        FL_TRY(pause(w, what, switched));
+    }
+    w->held_us = 0;
+    return FL_OK;
+}
+
+fl_status fl_control_point(worker *w, bool any, told *what, bool *switched)
+{
+    if (w->step == w->end_step && has_standby(w)) {
+        /* Standby workers wait to be told that this is the end; no other command matters now. */
+        what->command.kind = FL_COMMAND_STOP;
+        return hear(w, what);
+    }
+    if (any) {
+        FL_TRY(hear(w, what));
+        FL_TRY(apply(w, what, switched));
+    }
+    return hold(w, what, switched);
+}
+
+fl_status fl_control_stand_by(worker *w, told *what)
+{
+    bool woken = false, switched = false;
+    fl_link_doing(w->link, "standby");
+    fl_flight_enter(FL_FLIGHT_STANDBY, -1, -1, 0);
+    while (!woken) {
+        FL_TRY(fl_worker_go_on(w));
+        woken = fl_link_wait_wake(w->link, STANDBY_SLICE_MS);
+    }
+    fl_flight_leave();
+    FL_TRY(hear(w, what));
+    FL_TRY(apply(w, what, &switched));
+    return pause(w, what, &switched);
+}

@@ -1,0 +1,405 @@
+/* A transition from generation g to g+1, as one worker lives it:
+ *   ① PREPARE heard: the porter opens g+1 beside g, training goes on,  fl_transition_prepare
+ *     and makes ready what will be sent and received                   open_next
+ *   ② it is ready or refuses: the porter tells the controller                answer
+ *   ③ COMMIT heard at a control point: all vote; where somebody could  vote
+ *     be spared, its death in the vote may have been seen by some only:
+ *     who trains sums up, and the leader tells who stands by          agree
+ *   ④ every layer's state moves to its new owners; if g and g+1 do     migrate
+ *     not fit side by side, g first gives up all but its state
+ *   ⑤ g+1 is what trains; the porter closes g                          switch_over
+ * Where the members of the run change, g+1 has a message group of its own: it is opened at ①, all
+ * meet once more in the old one after ④, so that nobody needs it any more, and change at ⑤. Who
+ * departs leaves after that.
+ * A refusal at ③ leaves g as it was; a failure in ④ ends the run: state would be mixed. */
+#include "launcher/worker/worker_state.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/flight.h"
+#include "device/log.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the porter ---- */
+
+static void withdraw_messages(fl_worker_state *w, const fl_message_group *messages)
+{
+    pthread_mutex_lock(&w->lock);
+    w->next_messages = w->next_messages == messages ? NULL : w->next_messages;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void close_leaving(fl_worker_state *w)
+{
+    fl_generation *m = w->prepare_thread.leaving;
+    if (m != NULL) {
+        fl_worker_withdraw(w, m->group);
+        withdraw_messages(w, m->messages);
+        fl_generation_close(m);
+        fl_free(m);
+        w->prepare_thread.leaving = NULL;
+    }
+}
+
+static void *close_old(void *worker)
+{
+    close_leaving(worker);
+    return NULL;
+}
+
+/* ② Of a refusal, fl_errmsg is the reason. */
+static void answer(fl_worker_state *w, uint32_t generation, fl_status status)
+{
+    fl_prepared_report report = {
+        .generation = generation, .status = status, .took_us = w->prepare_thread.took_us};
+    snprintf(report.text, sizeof report.text, "%s", status == FL_OK ? "" : fl_errmsg());
+    fl_link_prepared(w->link, &report);
+}
+
+static bool given_up(void *worker)
+{
+    fl_worker_state *w = worker;
+    return atomic_load(&w->prepare_thread.dropped) || fl_worker_given_up(w);
+}
+
+static fl_status open_migration(fl_worker_state *w)
+{
+    fl_migrate_options options = {.model = w->c->model,
+                                  .old = &w->now->plan,
+                                  .next = &w->next->plan,
+                                  .rank = w->rank,
+                                  .from = fl_generation_params(w->now),
+                                  .to = fl_generation_params(w->next),
+                                  .parked = &w->parked,
+                                  .messages = w->messages};
+    return fl_migration_open(&options, &w->migration);
+}
+
+static bool members_change(const fl_worker_state *w)
+{
+    const fl_plan *now = &w->now->plan, *next = &w->next->plan;
+    return memcmp(now->departed, next->departed, sizeof now->departed) != 0;
+}
+
+/* Who departs has no part in it. */
+static fl_status open_messages(fl_worker_state *w)
+{
+    fl_generation *next = w->next;
+    if (!members_change(w) || next->plan.departed[w->rank]) {
+        return FL_OK;
+    }
+    FL_TRY(fl_worker_open_messages(w, &next->plan, given_up, &next->messages));
+    pthread_mutex_lock(&w->lock);
+    w->next_messages = next->messages;
+    fl_status why = w->aborted;
+    pthread_mutex_unlock(&w->lock);
+    return why == FL_OK ? FL_OK : fl_fail(why, "the controller ended this generation");
+}
+
+static void *open_next(void *worker)
+{
+    fl_worker_state *w = worker;
+    int64_t begun = fl_now_us();
+    fl_plan plan = w->next->plan;
+    fl_flight_thread(FL_FLIGHT_PORTER, plan.generation);
+    fl_flight_enter(FL_FLIGHT_PREPARE, -1, -1, 0);
+    fl__reach("prepare", w);
+    fl_generation_options options = {.worker = w->c,
+                                     .plan = &plan,
+                                     .rank = w->rank,
+                                     .device = w->device,
+                                     .beside = w->now,
+                                     .parked = w->parked.rank,
+                                     .kv = fl_link_kv(w->link),
+                                     .opened = fl_worker_publish,
+                                     .given_up = given_up,
+                                     .context = w};
+    fl_status status = fl_generation_open(&options, w->next);
+    if (status == FL_OK) {
+        status = open_messages(w);
+    }
+    if (status == FL_OK) {
+        status = open_migration(w);
+    }
+    w->prepare_thread.took_us = fl_now_us() - begun;
+    atomic_store(&w->prepare_thread.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
+    answer(w, plan.generation, status);
+    fl_flight_leave();
+    fl_flight_thread_end();
+    return NULL;
+}
+
+static void join(fl_worker_state *w)
+{
+    if (w->prepare_thread.running) {
+        pthread_join(w->prepare_thread.thread, NULL);
+        w->prepare_thread.running = false;
+    }
+}
+
+/* The porter takes no signals: they are the main thread's. */
+static fl_status start(fl_worker_state *w, void *(*work)(void *))
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&w->prepare_thread.thread, NULL, work, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        return fl_fail(FL_ENOMEM, "no thread for a transition: %s", strerror(error));
+    }
+    w->prepare_thread.running = true;
+    return FL_OK;
+}
+
+/* Close a generation while training goes on; without a thread for it, before it goes on. */
+static void leave(fl_worker_state *w, fl_generation *member)
+{
+    w->prepare_thread.leaving = member;
+    if (member != NULL && start(w, close_old) != FL_OK) {
+        close_leaving(w);
+    }
+}
+
+/* ---- ① ---- */
+
+static fl_status open_beside(fl_worker_state *w, const fl_plan *plan)
+{
+    FL_TRY(fl_alloc(sizeof *w->next, (void **)&w->next));
+    w->next->plan = *plan;
+    atomic_store(&w->prepare_thread.dropped, false);
+    atomic_store(&w->prepare_thread.state, FL_PREPARE_OPENING);
+    return start(w, open_next);
+}
+
+void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
+{
+    fl_transition_cancel(w);
+    join(w); /* what is left may still be closing */
+    w->prepare_thread.took_us = 0;
+    fl_status status = open_beside(w, plan);
+    if (status != FL_OK) {
+        answer(w, plan->generation, status);
+        fl_transition_cancel(w);
+    }
+}
+
+void fl_transition_cancel(fl_worker_state *w)
+{
+    atomic_store(&w->prepare_thread.dropped, true);
+    join(w);
+    fl_migration_close(&w->migration);
+    leave(w, w->next);
+    w->next = NULL;
+    atomic_store(&w->prepare_thread.state, FL_PREPARE_NONE);
+}
+
+/* ---- ③ ---- */
+
+typedef struct ballot {
+    uint32_t generation; /* that would come; 0: this worker knows of none */
+    int32_t ready;
+} ballot;
+
+static ballot ballot_of(const fl_worker_state *w)
+{
+    ballot mine = {0, 0};
+    if (w->next != NULL) {
+        bool sound = w->next->group == NULL || fl_group_state(w->next->group) == FL_OK;
+        sound =
+            sound && (w->next->messages == NULL || fl_message_state(w->next->messages) == FL_OK);
+        mine.generation = w->next->plan.generation;
+        mine.ready = sound && atomic_load(&w->prepare_thread.state) == FL_PREPARE_READY;
+    }
+    return mine;
+}
+
+/* A dead worker does not hinder a plan that counts it among the departed. */
+static bool is_missed(const fl_worker_state *w, int rank)
+{
+    return w->next == NULL || !w->next->plan.departed[rank] || !fl_message_lost(w->messages, rank);
+}
+
+/* against  in: who is against it as this worker has heard; out: as all have agreed */
+static fl_status agree(fl_worker_state *w, int *against)
+{
+    const fl_plan *now = &w->now->plan;
+    int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
+    unsigned char message[FL_MESSAGE_MAX_BYTES];
+    size_t size_bytes = sizeof *against;
+    if (fl_plan_members(now) == now->K * now->R) {
+        return FL_OK; /* nobody can be spared, so all have heard the same */
+    }
+    if (w->now->place.active) {
+        double sums[2] = {*against >= 0, *against >= 0 ? *against : 0};
+        FL_TRY(fl_group_all_reduce(w->now->group, sums, 2, deadline_us));
+        *against = sums[0] > 0.0 ? (int)(sums[1] / sums[0]) : -1;
+    }
+    memcpy(message, against, sizeof *against);
+    FL_TRY(fl_message_broadcast(w->messages, now->rank_of[0], now->generation, message, &size_bytes,
+                                deadline_us));
+    memcpy(against, message, sizeof *against);
+    return FL_OK;
+}
+
+/* against  out: the first worker that is not ready to go over to the same generation as the others,
+ *          -1: nobody */
+static fl_status vote(fl_worker_state *w, int *against)
+{
+    int n = fl_plan_members(&w->now->plan);
+    ballot mine = ballot_of(w), all[FL_MAX_WORKERS];
+    fl_status status =
+        fl_message_all_gather(w->messages, w->now->plan.generation, &mine, sizeof mine, all,
+                              fl_deadline_us(w->c->job->fault.deadline_ms));
+    *against = -1;
+    for (int i = n - 1; status == FL_OK && i >= 0; i--) {
+        int rank = fl_message_rank(w->messages, i);
+        if ((!all[i].ready || all[i].generation != mine.generation) && is_missed(w, rank)) {
+            *against = rank;
+        }
+    }
+    return status == FL_OK ? agree(w, against) : status;
+}
+
+/* The controller has asked for a vote and must hear how it ended. */
+static void stay(fl_worker_state *w, int against)
+{
+    if (w->next != NULL) {
+        answer(w, w->next->plan.generation,
+               fl_fail(FL_ESTALE, "worker %d was not ready when all voted", against));
+    }
+    fl_log(FL_LOG_WARN, "generation %u goes on: worker %d is not ready for the next",
+           w->now->plan.generation, against);
+    fl_transition_cancel(w);
+}
+
+/* ---- ④ ---- */
+
+/* All of it was counted in prepare: nothing is allocated here, and nothing is claimed for which
+ * there is no room. */
+static fl_status move_state(fl_worker_state *w, fl_migrate_stats *stats)
+{
+    fl_params *from = fl_generation_params(w->now), *to = fl_generation_params(w->next);
+    bool gives_way = w->next->reserved && from != NULL;
+    if (gives_way) {
+        fl_pipeline_strip(w->now->pipeline);
+    }
+    if (to != NULL) {
+        FL_TRY(fl_params_claim_state(to));
+    }
+    FL_TRY(fl_migration_run(w->migration, fl_deadline_us(w->c->job->fault.deadline_ms), stats));
+    if (gives_way) {
+        fl_params_drop_state(from);
+    }
+    return to == NULL ? FL_OK : fl_stage_claim(fl_pipeline_stage(w->next->pipeline));
+}
+
+static fl_status migrate(fl_worker_state *w, fl_migrate_stats *stats)
+{
+    fl_status status = move_state(w, stats);
+    return status == FL_OK
+               ? FL_OK
+               : fl_within(status, "moving state to generation %u", w->next->plan.generation);
+}
+
+/* ---- ⑤ ---- */
+
+/* Everybody has what was sent to it: nobody waits for anything in the old message group. */
+static fl_status part(fl_worker_state *w)
+{
+    unsigned char mine = 0, all[FL_MAX_WORKERS];
+    if (!members_change(w)) {
+        return FL_OK;
+    }
+    fl_status status =
+        fl_message_all_gather(w->messages, w->now->plan.generation, &mine, sizeof mine, all,
+                              fl_deadline_us(w->c->job->fault.deadline_ms));
+    return status == FL_OK
+               ? FL_OK
+               : fl_within(status, "parting before generation %u", w->next->plan.generation);
+}
+
+static void change_messages(fl_worker_state *w, fl_generation *old)
+{
+    fl_message_group *before = w->messages;
+    if (w->next->messages == NULL) {
+        return;
+    }
+    fl_message_follow(w->next->messages, before);
+    pthread_mutex_lock(&w->lock);
+    w->messages = w->next->messages;
+    w->next_messages = NULL;
+    pthread_mutex_unlock(&w->lock);
+    w->next->messages = NULL;
+    old->messages = before;
+}
+
+static void switch_over(fl_worker_state *w)
+{
+    fl_generation *old = w->now;
+    join(w);
+    fl_migration_close(&w->migration);
+    change_messages(w, old);
+    w->now = w->next;
+    w->next = NULL;
+    w->leads = w->now->plan.rank_of[0] == w->rank;
+    atomic_store(&w->prepare_thread.state, FL_PREPARE_NONE);
+    fl_link_generation(w->link, w->now->plan.generation);
+    fl_flight_generation(w->now->plan.generation);
+    leave(w, old);
+}
+
+fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
+{
+    int64_t begun = fl_now_us();
+    int against = -1;
+    fl_link_doing(w->link, "transition: vote");
+    fl_flight_step(step);
+    fl_flight_enter(FL_FLIGHT_VOTE, -1, -1, 0);
+    fl__reach("vote", w);
+    FL_TRY(vote(w, &against));
+    fl_flight_leave();
+    if (against >= 0) {
+        stay(w, against);
+        return FL_OK;
+    }
+    FL_TRY(fl_worker_release_standby(w, &w->next->plan));
+    fl_worker_report_cache(w, step - 1, w->cursor.epoch, true); /* its counts go with the old one */
+    int64_t voted = fl_now_us();
+    fl_migrate_stats stats;
+    fl_link_doing(w->link, "transition: migration");
+    fl_flight_enter(FL_FLIGHT_MIGRATION, -1, -1, 0);
+    fl__reach("migrate", w);
+    FL_TRY(migrate(w, &stats));
+    fl__reach("migrated", w);
+    FL_TRY(part(w));
+    fl_flight_leave();
+    fl_flight_enter(FL_FLIGHT_SWITCH, -1, -1, 0);
+    int64_t migrated = fl_now_us();
+    switch_over(w);
+    FL_TRY(fl_worker_release_standby(w, NULL));
+    *switched = true;
+    fl__reach("switch", w);
+    fl_flight_leave();
+    fl_transition_parts done = {.generation = w->now->plan.generation,
+                                .step = step,
+                                .prepare_us = w->prepare_thread.took_us,
+                                .wait_us = w->held_us == 0 ? 0 : begun - w->held_us,
+                                .vote_us = voted - begun,
+                                .migrate_us = migrated - voted,
+                                .switch_us = fl_now_us() - migrated,
+                                .sent_bytes = stats.sent_bytes,
+                                .received_bytes = stats.received_bytes,
+                                .kept_bytes = stats.kept_bytes};
+    fl_link_transition(w->link, &done);
+    return FL_OK;
+}
+
+void fl_transition_settle(fl_worker_state *w)
+{
+    fl_transition_cancel(w);
+    join(w);
+}

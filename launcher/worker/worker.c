@@ -1,0 +1,263 @@
+/* The worker's way:
+ *   ① device, control link            worker_open.c
+ *   ② message group: everybody        worker_open.c
+ *   ③ the first generation            worker_open.c, member.c
+ *   ④ ready; all wait for all         meet
+ *   ⑤ step, report                    train, worker_report.c
+ *   ⑥ evaluation after each epoch     evaluate
+ *   ⑦ commands, transitions           control_point.c, transition.c, setting.c
+ *   ⑧ close, innermost first          worker_open.c
+ * A standby worker has no step: it waits until the controller wakes it to hear a command. */
+#include "launcher/worker/worker.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/flight.h"
+#include "device/log.h"
+#include "launcher/worker/worker_state.h"
+#include "nn/optimizer.h"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+#include <string.h>
+
+typedef fl_worker_state worker;
+
+/* ---- who can be spared ---- */
+
+static bool keeps_moments(const worker *w, int rank)
+{
+    for (int layer = 0; layer < w->parked.n_layers; layer++) {
+        if (w->parked.rank[layer] == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+fl_status fl_worker_release_standby(worker *w, const fl_plan *next)
+{
+    const fl_plan *now = &w->now->plan;
+    bool spare[FL_MAX_WORKERS];
+    for (int rank = 0; rank < now->n_workers; rank++) {
+        spare[rank] = !fl_plan_place(now, rank).active && !keeps_moments(w, rank) &&
+                      (next == NULL || !fl_plan_place(next, rank).active);
+    }
+    return fl_message_release(w->messages, spare);
+}
+
+/* ---- ④ ---- */
+
+/* Everybody must be about to run the same plan: a difference is a defect worth ending for. */
+static fl_status meet(worker *w)
+{
+    const fl_plan *plan = &w->now->plan;
+    void *all = NULL;
+    struct {
+        uint32_t generation;
+        int32_t K, R, M, n_layers;
+    } mine = {plan->generation, plan->K, plan->R, plan->M, plan->n_layers};
+    int n = fl_plan_members(plan);
+    FL_TRY(fl_alloc_array((size_t)n, sizeof mine, &all));
+    fl_status status = fl_message_all_gather(w->messages, plan->generation, &mine, sizeof mine, all,
+                                             fl_deadline_us(w->c->job->fault.deadline_ms));
+    for (int i = 0; status == FL_OK && i < n; i++) {
+        int rank = fl_message_rank(w->messages, i);
+        if (memcmp((char *)all + (size_t)i * sizeof mine, &mine, sizeof mine) != 0 &&
+            !fl_message_lost(w->messages, rank)) {
+            status =
+                fl_fail(FL_EINTERNAL, "worker %d has another plan than worker %d", rank, w->rank);
+        }
+    }
+    fl_free(all);
+    return status;
+}
+
+/* ---- ⑤ and ⑥ ---- */
+
+static fl_global_batch draw(worker *w, int64_t step, fl_cursor from, fl_cursor *after)
+{
+    fl_global_batch batch = {.split = FL_TRAIN, .step = step, .epoch = from.epoch};
+    int64_t *ids = w->ids[step % 2];
+    *after = from;
+    fl_sampler_next(w->c->job->train.seed, w->c->n_samples, w->c->job->train.batch, after, ids,
+                    &batch.n);
+    batch.ids = ids;
+    return batch;
+}
+
+static fl_global_batch test_batch(worker *w, int64_t first)
+{
+    const fl_dataset *d = w->c->dataset;
+    int64_t left = d->ops->count(d->self, FL_TEST) - first;
+    int64_t most = w->c->job->train.batch;
+    /* No training batch is drawn ahead of an evaluation, so both buffers are free. */
+    int64_t *ids = w->ids[(first / most) % 2];
+    fl_global_batch batch = {.split = FL_TEST, .ids = ids, .n = left < most ? left : most};
+    for (int64_t i = 0; i < batch.n; i++) {
+        ids[i] = first + i;
+    }
+    return batch;
+}
+
+static fl_status evaluate_all(worker *w, int64_t n, fl_loss_sums *sums)
+{
+    int64_t most = w->c->job->train.batch;
+    fl_global_batch batch = test_batch(w, 0);
+    FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &batch));
+    for (int64_t first = 0; first < n; first += most) {
+        fl_global_batch next = batch;
+        if (first + most < n) {
+            next = test_batch(w, first + most);
+            FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &next));
+        }
+        FL_TRY(fl_pipeline_evaluate(w->now->pipeline, &batch, sums));
+        batch = next;
+    }
+    return fl_pipeline_total(w->now->pipeline, sums);
+}
+
+static fl_status evaluate(worker *w, int64_t epoch)
+{
+    const fl_dataset *d = w->c->dataset;
+    int64_t n = d->ops->count(d->self, FL_TEST);
+    int64_t begun = fl_now_us();
+    fl_loss_sums sums = {0};
+    if (n == 0 || !w->now->place.active) {
+        return FL_OK;
+    }
+    fl_link_doing(w->link, "evaluation");
+    fl__reach("evaluate", w);
+    fl_flight_enter(FL_FLIGHT_EVALUATION, -1, -1, 0);
+    FL_TRY(evaluate_all(w, n, &sums));
+    fl_flight_leave();
+    if (w->leads) {
+        fl_eval_report report = {.epoch = epoch,
+                                 .step = w->step - 1,
+                                 .loss = sums.loss / sums.n_targets,
+                                 .accuracy = sums.n_correct / sums.n_targets,
+                                 .ms = (double)(fl_now_us() - begun) * 1e-3,
+                                 .samples = n};
+        fl_link_eval(w->link, &report);
+    }
+    return FL_OK;
+}
+
+/* One step at the batch, and the control point behind it. */
+static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor after, bool evaluates,
+                          bool *switched)
+{
+    fl_control_message what = {.epoch = batch->epoch, .cursor = after, .evaluates = evaluates};
+    fl_step_result result;
+    bool last = batch->step + 1 == w->end_step;
+    bool waits = w->leads && fl_link_take_command(w->link, &what.command);
+    double lr = w->lr_factor * fl_learning_rate(w->c->job, batch->step, w->c->n_steps);
+    int64_t begun = fl_now_us();
+    fl_link_doing(w->link, "step");
+    fl_flight_step(batch->step);
+    fl_flight_enter(FL_FLIGHT_STEP, -1, -1, 0);
+    FL_TRY(fl_pipeline_step(w->now->pipeline, batch, lr, waits ? 1.0 : 0.0, &result));
+    fl_flight_enter(FL_FLIGHT_REPORT, -1, -1, 0);
+    fl_worker_report(w, batch, &result, lr, fl_now_us() - begun);
+    fl_flight_leave();
+    fl_flight_leave();
+    fl_worker_report_cache(w, batch->step, batch->epoch, last || after.epoch != batch->epoch);
+    w->step = batch->step + 1;
+    w->cursor = after;
+    fl__reach("step", w);
+    what.step = w->step;
+    return fl_control_point(w, result.flags > 0.0, &what, switched);
+}
+
+static fl_status train(worker *w)
+{
+    fl_global_batch batch = {0}, next = {0};
+    fl_cursor after = {0}, after_next = {0};
+    bool drawn = false;
+    while (w->step < w->end_step && !w->stop && !fl_worker_departs(w)) {
+        bool switched = false;
+        if (!w->now->place.active) {
+            fl_control_message what = {0};
+            FL_TRY(fl_control_stand_by(w, &what));
+            if (what.evaluates && !w->stop) {
+                FL_TRY(evaluate(w, what.epoch));
+            }
+            drawn = false;
+            continue;
+        }
+        if (!drawn) {
+            batch = draw(w, w->step, w->cursor, &after);
+            FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &batch));
+        }
+        bool last = batch.step + 1 == w->end_step;
+        bool evaluates = w->c->job->train.evaluate && (after.epoch != batch.epoch || last);
+        drawn = !evaluates && !last;
+        if (drawn) {
+            next = draw(w, batch.step + 1, after, &after_next);
+            FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &next));
+        }
+        int64_t epoch = batch.epoch;
+        FL_TRY(one_step(w, &batch, after, evaluates, &switched));
+        if (evaluates && !w->stop) {
+            FL_TRY(evaluate(w, epoch));
+            fl_worker_report_cache(w, batch.step, epoch, true);
+        }
+        drawn = drawn && !switched;
+        batch = next;
+        after = after_next;
+    }
+    return FL_OK;
+}
+
+/* ---- all of it ---- */
+
+static fl_status run(worker *w, const char *endpoint)
+{
+    FL_TRY(fl_worker_open(w, endpoint));
+    fl__reach("begin", w);
+    fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
+    FL_TRY(meet(w));
+    FL_TRY(fl_worker_release_standby(w, NULL));
+    FL_TRY(train(w));
+    fl__reach("end", w);
+    if (fl_worker_departs(w)) {
+        fl_log(FL_LOG_INFO, "leaves the run, which goes on with generation %u",
+               w->now->plan.generation);
+        return FL_OK;
+    }
+    /* Nobody closes its connections while another may still need them. */
+    return meet(w);
+}
+
+/* Generations come and go, and each is opened by another thread than the one before. What they give
+ * back goes to the system, not to a heap of each of those threads. */
+static void share_one_heap(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+    mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
+int fl_worker_run(void *context, int rank, const char *endpoint)
+{
+    share_one_heap();
+    worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .lock = PTHREAD_MUTEX_INITIALIZER};
+    w.end_step = w.c->n_steps;
+    w.leads = rank == w.c->plan->rank_of[0];
+    fl_flight_generation(w.c->plan->generation);
+    fl_status status = run(&w, endpoint);
+    if (status != FL_OK) {
+        fl_log(FL_LOG_ERROR, "%s: %s", fl_status_text(status), fl_errmsg());
+    }
+    if (w.link != NULL) {
+        if (status == FL_OK) {
+            fl_link_done(w.link);
+        } else {
+            fl_link_failed(w.link, status, fl_errmsg());
+        }
+    }
+    fl_worker_close(&w);
+    return status == FL_OK ? 0 : 3;
+}

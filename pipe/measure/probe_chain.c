@@ -1,0 +1,298 @@
+#include "pipe/measure/probe_chain.h"
+
+#include "autodp/sampler.h"
+#include "device/alloc.h"
+#include "device/random.h"
+#include "nn/model.h"
+
+#include <string.h>
+
+static const int64_t CHAIN_BYTES = (int64_t)64 << 20; /* more than a core's share of the caches */
+enum { SLACK_BYTES = 4096, PAD_BYTES = 64 };
+
+/* ---- which layers are alike, and which are run ---- */
+
+static bool same_params(const fl_param_list *a, const fl_param_list *b)
+{
+    for (int i = 0; a->n == b->n && i < a->n; i++) {
+        if (a->spec[i].rows != b->spec[i].rows || a->spec[i].cols != b->spec[i].cols) {
+            return false;
+        }
+    }
+    return a->n == b->n;
+}
+
+/* The first layer also differs in that nobody wants its input's gradient. */
+static bool alike(const fl_chain *c, int a, int b)
+{
+    const fl_model *model = c->o->model;
+    return a != 0 && fl_model_layer(model, a)->ops == fl_model_layer(model, b)->ops &&
+           same_params(fl_model_params(model, a), fl_model_params(model, b)) &&
+           memcmp(&c->memory[a], &c->memory[b], sizeof *c->memory) == 0;
+}
+
+static void find_kinds(fl_chain *c)
+{
+    for (int i = 0; i < c->n_layers; i++) {
+        c->kind_of[i] = i;
+        for (int j = 0; j < i && c->kind_of[i] == i; j++) {
+            c->kind_of[i] = alike(c, j, i) ? c->kind_of[j] : i;
+        }
+    }
+}
+
+static int64_t weight_bytes(const fl_chain *c, int layer)
+{
+    return fl_model_layer_n_params(c->o->model, layer) * (int64_t)sizeof(float) +
+           fl_model_params(c->o->model, layer)->n * PAD_BYTES;
+}
+
+/* What the chain takes when it has each kind at most `copies` times: weights and gradients, its own
+ * input, and what lies in a slot. *n: how long it is. */
+static int64_t chain_bytes(const fl_chain *c, int copies, int *n)
+{
+    int count[FL_MAX_LAYERS] = {0};
+    int64_t bytes = 0;
+    *n = 0;
+    for (int i = 0; i < c->n_layers; i++) {
+        if (count[c->kind_of[i]]++ < copies) {
+            bytes += c->memory[i].kept_bytes + 2 * weight_bytes(c, i) + c->memory[i].in_bytes;
+            (*n)++;
+        }
+    }
+    return bytes;
+}
+
+/* A replica's share of a batch is the largest micro-batch there will be; what does not fit the
+ * device is not tried. Two samples tell a call's cost from a sample's. */
+static fl_status choose_size(fl_chain *c)
+{
+    const fl_dataset *d = c->o->dataset;
+    fl_shape input;
+    FL_TRY(d->ops->max_shape(d->self, &input, &c->max_targets));
+    int64_t count = d->ops->count(d->self, FL_TRAIN);
+    c->n_large = fl_split_work_max(c->o->job->train.batch, c->o->n_workers);
+    c->n_large = c->n_large < 2 ? 2 : c->n_large;
+    c->n_large = c->n_large < count ? c->n_large : count;
+    for (;; c->n_large /= 2) {
+        int n;
+        FL_TRY(fl_memory_measure(c->o->model, &input, c->n_large, c->memory));
+        find_kinds(c);
+        if (c->n_large <= 2 || chain_bytes(c, 1, &n) <= c->o->job->devices.memory_bytes) {
+            return FL_OK;
+        }
+    }
+}
+
+static fl_status choose_layers(fl_chain *c)
+{
+    int count[FL_MAX_LAYERS] = {0};
+    c->copies = 1;
+    while (chain_bytes(c, c->copies, &c->n) < CHAIN_BYTES && c->n < c->n_layers) {
+        c->copies++;
+    }
+    FL_TRY(fl_alloc_array((size_t)c->n, sizeof *c->at, (void **)&c->at));
+    for (int i = 0, n = 0; i < c->n_layers; i++) {
+        if (count[c->kind_of[i]]++ < c->copies) {
+            c->at[n++] = (fl_probe_layer){.layer = i, .kind = c->kind_of[i]};
+        }
+    }
+    return FL_OK;
+}
+
+/* ---- memory ---- */
+
+static fl_status arena_create(fl_chain *c, fl_arena *arena, int64_t size_bytes)
+{
+    void *base = NULL;
+    FL_TRY(fl_device_alloc(c->o->device, (size_t)size_bytes, "the profile", &base));
+    fl_arena_init(arena, base, (size_t)size_bytes, "the profile");
+    return FL_OK;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static fl_status create_arenas(fl_chain *c)
+{
+    int64_t tensors = 0, keep = SLACK_BYTES, scratch = SLACK_BYTES, boundary = SLACK_BYTES;
+    for (int i = 0; i < c->n; i++) {
+        const fl_layer_memory *m = &c->memory[c->at[i].layer];
+        tensors += 2 * weight_bytes(c, c->at[i].layer) + m->in_bytes + m->out_bytes + SLACK_BYTES;
+        keep += m->kept_bytes;
+        scratch = larger(scratch, m->scratch_bytes);
+        boundary = larger(boundary, larger(m->in_bytes, m->out_bytes));
+    }
+    FL_TRY(arena_create(c, &c->tensors, tensors + 2 * (boundary + SLACK_BYTES)));
+    FL_TRY(arena_create(c, &c->keep, keep));
+    FL_TRY(arena_create(c, &c->scratch, scratch));
+    FL_TRY(fl_arena_take(&c->tensors, (size_t)boundary, &c->grad[0]));
+    return fl_arena_take(&c->tensors, (size_t)boundary, &c->grad[1]);
+}
+
+static fl_status create_weight(fl_chain *c, fl_probe_layer *l, int i)
+{
+    const fl_param_spec *spec = &fl_model_params(c->o->model, l->layer)->spec[i];
+    size_t bytes = (size_t)(spec->rows * spec->cols) * sizeof(float);
+    fl_weight *w = &l->params.weight[i];
+    void *start = NULL;
+    *w = (fl_weight){.rows = spec->rows, .cols = spec->cols, .version = 1};
+    FL_TRY(fl_arena_take(&c->tensors, bytes, (void **)&w->data));
+    FL_TRY(fl_arena_take(&c->tensors, bytes, (void **)&l->params.grad[i]));
+    FL_TRY(fl_alloc(bytes, &start));
+    fl_param_init(spec, c->o->job->train.seed, l->layer, i, start);
+    fl_status status = c->o->device->ops->copy_in(c->o->device, NULL, w->data, start, bytes);
+    fl_free(start);
+    return status;
+}
+
+static fl_status create_params(fl_chain *c, fl_probe_layer *l)
+{
+    l->params.n = fl_model_params(c->o->model, l->layer)->n;
+    size_t n = (size_t)l->params.n;
+    FL_TRY(fl_alloc_array(n, sizeof(fl_weight), (void **)&l->params.weight));
+    FL_TRY(fl_alloc_array(n, sizeof(float *), (void **)&l->params.grad));
+    for (int i = 0; i < l->params.n; i++) {
+        FL_TRY(create_weight(c, l, i));
+    }
+    return FL_OK;
+}
+
+/* ---- data ---- */
+
+static fl_status load_ids(fl_chain *c)
+{
+    const fl_dataset *d = c->o->dataset;
+    size_t n = (size_t)c->n_large;
+    FL_TRY(fl_alloc_array(n, sizeof *c->ids, (void **)&c->ids));
+    FL_TRY(fl_alloc_array(n, sizeof *c->raw, (void **)&c->raw));
+    for (size_t s = 0; s < n; s++) {
+        int64_t n_targets;
+        c->ids[s] = (int64_t)s;
+        FL_TRY(d->ops->shape(d->self, FL_TRAIN, c->ids[s], &c->raw[s], &n_targets));
+    }
+    c->max_targets *= c->n_large;
+    FL_TRY(fl_alloc_array((size_t)c->max_targets, sizeof(int32_t), (void **)&c->targets));
+    return fl_alloc_array(n + 1, sizeof(int32_t), (void **)&c->target_offsets);
+}
+
+/* Where every sample begins behind `layer`. */
+static fl_status lay_out(fl_chain *c, int layer, int32_t **offsets, fl_tensor *out)
+{
+    FL_TRY(fl_alloc_array((size_t)c->n_large + 1, sizeof **offsets, (void **)offsets));
+    for (int64_t s = 0; s < c->n_large; s++) {
+        fl_shape shape;
+        FL_TRY(fl_model_shape(c->o->model, layer, &c->raw[s], &shape));
+        (*offsets)[s + 1] = (*offsets)[s] + (int32_t)shape.tokens;
+        out->width = shape.width;
+        out->dtype = shape.dtype;
+    }
+    out->offsets = *offsets;
+    return FL_OK;
+}
+
+static void resize(fl_tensor *t, int64_t n_samples)
+{
+    t->n_samples = n_samples;
+    t->n_tokens = t->offsets[n_samples];
+}
+
+void fl_chain_resize(fl_chain *c, int64_t n_samples)
+{
+    for (int i = 0; i < c->n; i++) {
+        resize(&c->at[i].in, n_samples);
+        resize(&c->at[i].out, n_samples);
+    }
+}
+
+static size_t tensor_bytes(const fl_tensor *t)
+{
+    return (size_t)(t->n_tokens * t->width) * fl_dtype_size(t->dtype);
+}
+
+/* Numbers as they come out of a normalization; integers stay 0. */
+static void draw_values(const fl_tensor *t, float *values)
+{
+    for (int64_t i = 0; t->dtype == FL_F32 && i < t->n_tokens * t->width; i++) {
+        values[i] = 4.0f * fl_unit((uint32_t)(fl_mix64(1, (uint64_t)i) >> 32)) - 2.0f;
+    }
+}
+
+static fl_status read_samples(const fl_chain *c, const fl_tensor *t, unsigned char *values)
+{
+    const fl_dataset *d = c->o->dataset;
+    size_t row = (size_t)t->width * fl_dtype_size(t->dtype);
+    for (int64_t s = 0; s < t->n_samples; s++) {
+        fl_sample_key key = {.seed = c->o->job->train.seed, .id = c->ids[s]};
+        FL_TRY(d->ops->read(d->self, FL_TRAIN, &key, values + (size_t)t->offsets[s] * row));
+    }
+    return FL_OK;
+}
+
+static fl_status fill(const fl_chain *c, const fl_tensor *t, bool is_raw)
+{
+    void *values = NULL;
+    fl_status status = FL_OK;
+    FL_TRY(fl_alloc(tensor_bytes(t), &values));
+    if (is_raw) {
+        status = read_samples(c, t, values);
+    } else {
+        draw_values(t, values);
+    }
+    if (status == FL_OK) {
+        status = c->o->device->ops->copy_in(c->o->device, NULL, t->data, values, tensor_bytes(t));
+    }
+    fl_free(values);
+    return status;
+}
+
+static fl_status create_layer(fl_chain *c, int i)
+{
+    fl_probe_layer *l = &c->at[i];
+    FL_TRY(create_params(c, l));
+    FL_TRY(lay_out(c, l->layer - 1, &l->in_offsets, &l->in));
+    FL_TRY(lay_out(c, l->layer, &l->out_offsets, &l->out));
+    resize(&l->in, c->n_large);
+    resize(&l->out, c->n_large);
+    FL_TRY(fl_arena_take(&c->tensors, tensor_bytes(&l->out), &l->out.data));
+    if (i > 0 && c->at[i - 1].kind == c->kind_of[l->layer - 1]) {
+        l->in.data = c->at[i - 1].out.data;
+        return FL_OK;
+    }
+    FL_TRY(fl_arena_take(&c->tensors, tensor_bytes(&l->in), &l->in.data));
+    return fill(c, &l->in, l->layer == 0);
+}
+
+fl_status fl_chain_init(fl_chain *c, const fl_probe_options *options)
+{
+    *c = (fl_chain){.o = options, .n_layers = fl_model_n_layers(options->model)};
+    FL_TRY(choose_size(c));
+    FL_TRY(choose_layers(c));
+    FL_TRY(create_arenas(c));
+    FL_TRY(load_ids(c));
+    for (int i = 0; i < c->n; i++) {
+        FL_TRY(create_layer(c, i));
+    }
+    return FL_OK;
+}
+
+void fl_chain_fini(fl_chain *c)
+{
+    fl_arena *arenas[] = {&c->tensors, &c->keep, &c->scratch};
+    for (int i = 0; c->at != NULL && i < c->n; i++) {
+        fl_free(c->at[i].params.weight);
+        fl_free(c->at[i].params.grad);
+        fl_free(c->at[i].in_offsets);
+        fl_free(c->at[i].out_offsets);
+    }
+    for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) {
+        fl_device_free(c->o->device, arenas[i]->base, arenas[i]->capacity_bytes);
+    }
+    fl_free(c->at);
+    fl_free(c->ids);
+    fl_free(c->raw);
+    fl_free(c->targets);
+    fl_free(c->target_offsets);
+}

@@ -1,0 +1,336 @@
+/* Times a chain of layers forward and backward, each call where it stands: with its input fresh
+ * from the layer before and everything older pushed out of the caches, as in a step. Two sizes of
+ * micro-batch tell apart what a call costs and what a sample costs. */
+#include "data/loader.h"
+#include "device/alloc.h"
+#include "nn/model.h"
+#include "nn/optimizer.h"
+#include "pipe/measure/probe_chain.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { SMALL, LARGE, N_SIZES };
+enum { FORWARD, BACKWARD, FROZEN, N_PASSES };
+enum { REPEATS = 7, FEWEST_REPEATS = 3, SPLIT_OF_SIZES = 8, SMALLEST_OPTIMIZER = 1024 };
+
+static const double BUDGET_US = 400e3;      /* repeating ends when this much is spent */
+static const double LONGEST_RUN_US = 150e3; /* of the whole chain, once */
+static const int64_t LARGEST_OPTIMIZER = (int64_t)4 << 20; /* parameters */
+
+/* What one pass of one kind of layer took, at one size: a row of times. */
+typedef struct series {
+    double *us; /* [copies * REPEATS] */
+    int n;
+} series;
+
+typedef struct timing {
+    const fl_probe_options *o;
+    fl_probe *shared;
+    fl_chain chain;
+    int64_t n[N_SIZES];
+    fl_batch batch;
+    series *series; /* [n_layers + 1][N_SIZES][N_PASSES]; the last layer is the loss */
+} timing;
+
+static double read_us(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+double fl_probe_now_us(void)
+{
+    return read_us(CLOCK_MONOTONIC);
+}
+
+double fl_probe_cpu_us(void)
+{
+    return read_us(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+/* Time that is ours: on a machine with other work, a call that lost its processor on the way is
+ * counted by what it computed. Several threads have no such count, so theirs is the wall's. */
+typedef struct watch {
+    double wall_us, thread_us;
+    long n_preempted;
+} watch;
+
+static watch watch_start(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return (watch){.wall_us = fl_probe_now_us(),
+                   .thread_us = read_us(CLOCK_THREAD_CPUTIME_ID),
+                   .n_preempted = usage.ru_nivcsw};
+}
+
+static double watch_stop(const watch *begun, int n_threads)
+{
+    watch now = watch_start();
+    bool preempted = now.n_preempted != begun->n_preempted;
+    return preempted && n_threads == 1 ? now.thread_us - begun->thread_us
+                                       : now.wall_us - begun->wall_us;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double fl_probe_median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+double fl_probe_quartile(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    return values[n / 4];
+}
+
+static series *series_of(timing *t, int kind, int size, int pass)
+{
+    return &t->series[((size_t)kind * N_SIZES + (size_t)size) * N_PASSES + (size_t)pass];
+}
+
+/* Wait for the device and note what has passed since `begun`; size < 0: a warm-up. */
+static fl_status note(timing *t, int kind, int size, int pass, const watch *begun)
+{
+    FL_TRY(t->o->device->ops->sync(t->o->device, NULL));
+    if (size >= 0) {
+        series *s = series_of(t, kind, size, pass);
+        s->us[s->n++] = watch_stop(begun, t->o->device->n_threads);
+    }
+    return FL_OK;
+}
+
+static fl_exec exec_of(timing *t)
+{
+    return (fl_exec){.device = t->o->device,
+                     .batch = &t->batch,
+                     .training = true,
+                     .keep = &t->chain.keep,
+                     .scratch = &t->chain.scratch};
+}
+
+static fl_status run_forward(timing *t, fl_probe_layer *l, int size)
+{
+    fl_exec x = exec_of(t);
+    t->shared->layer = l->layer;
+    watch begun = watch_start();
+    FL_TRY(fl_exec_forward(&x, t->o->model, l->layer, &l->params, &l->frame, &l->in, &l->out));
+    return note(t, l->kind, size, FORWARD, &begun);
+}
+
+/* Forward of a frozen layer: nothing is kept for a backward, and nothing is dropped. */
+static fl_status run_frozen(timing *t, fl_probe_layer *l, int size)
+{
+    fl_exec x = exec_of(t);
+    x.training = false;
+    t->shared->layer = l->layer;
+    watch begun = watch_start();
+    FL_TRY(fl_exec_forward(&x, t->o->model, l->layer, &l->params, &l->frame, &l->in, &l->out));
+    return note(t, l->kind, size, FROZEN, &begun);
+}
+
+static fl_status run_loss(timing *t, int size)
+{
+    fl_exec x = exec_of(t);
+    fl_chain *c = &t->chain;
+    fl_tensor *out = &c->at[c->n - 1].out, grad = *out, targets;
+    fl_loss_sums sums = {0};
+    int64_t n = t->batch.n_samples;
+    t->shared->phase = FL_PROBE_LOSS;
+    grad.data = c->grad[0];
+    watch begun = watch_start();
+    FL_TRY(fl_load_targets(t->o->dataset, FL_TRAIN, c->ids, n, c->targets, c->max_targets,
+                           c->target_offsets, &targets));
+    FL_TRY(fl_exec_loss(&x, t->o->model, out, &targets, 1.0f / (float)n, &grad, &sums));
+    FL_TRY(note(t, c->n_layers, size, FORWARD, &begun));
+    t->shared->phase = FL_PROBE_LAYER;
+    return FL_OK;
+}
+
+static fl_status run_backward(timing *t, fl_probe_layer *l, int size, int turn)
+{
+    fl_exec x = exec_of(t);
+    fl_tensor grad_out = l->out, grad_in = l->in;
+    t->shared->layer = l->layer;
+    grad_out.data = t->chain.grad[turn];
+    grad_in.data = t->chain.grad[1 - turn];
+    watch begun = watch_start();
+    FL_TRY(fl_exec_backward(&x, t->o->model, l->layer, &l->params, &l->frame, &grad_out,
+                            l->layer == 0 ? NULL : &grad_in));
+    return note(t, l->kind, size, BACKWARD, &begun);
+}
+
+static fl_status run_chain(timing *t, int size, int64_t n)
+{
+    fl_chain *c = &t->chain;
+    t->batch = (fl_batch){.n_samples = n,
+                          .sample_ids = c->ids,
+                          .seed = t->o->job->train.seed,
+                          .n_global = t->o->job->train.batch};
+    fl_chain_resize(c, n);
+    fl_arena_release(&c->keep, 0);
+    for (int i = 0; i < c->n; i++) {
+        FL_TRY(run_frozen(t, &c->at[i], size));
+    }
+    fl_arena_release(&c->keep, 0);
+    for (int i = 0; i < c->n; i++) {
+        FL_TRY(run_forward(t, &c->at[i], size));
+    }
+    FL_TRY(run_loss(t, size));
+    for (int i = c->n - 1, turn = 0; i >= 0; i--, turn = 1 - turn) {
+        FL_TRY(run_backward(t, &c->at[i], size, turn));
+    }
+    return FL_OK;
+}
+
+/* The second run's length may say that the larger size would take too long. */
+static fl_status warm_up(timing *t)
+{
+    FL_TRY(run_chain(t, -1, t->n[SMALL]));
+    watch begun = watch_start();
+    FL_TRY(run_chain(t, -1, t->n[SMALL]));
+    double per_sample = watch_stop(&begun, t->o->device->n_threads) / (double)t->n[SMALL];
+    while (t->n[LARGE] / 2 > t->n[SMALL] && per_sample * (double)t->n[LARGE] > LONGEST_RUN_US) {
+        t->n[LARGE] /= 2;
+    }
+    return run_chain(t, -1, t->n[LARGE]);
+}
+
+static fl_status run_all(timing *t)
+{
+    double begun = fl_probe_now_us();
+    t->shared->phase = FL_PROBE_LAYER;
+    t->n[LARGE] = t->chain.n_large;
+    t->n[SMALL] = t->n[LARGE] / SPLIT_OF_SIZES > 0 ? t->n[LARGE] / SPLIT_OF_SIZES : 1;
+    FL_TRY(warm_up(t));
+    for (int i = 0; i < REPEATS; i++) {
+        if (i >= FEWEST_REPEATS && fl_probe_now_us() - begun > BUDGET_US) {
+            break;
+        }
+        /* In turn, so that a disturbance falls on both. */
+        FL_TRY(run_chain(t, LARGE, t->n[LARGE]));
+        FL_TRY(run_chain(t, SMALL, t->n[SMALL]));
+    }
+    return FL_OK;
+}
+
+/* The norm, the step and the clearing, over as many parameters as the model has. */
+static fl_status step_once(timing *t, float *w, int64_t n, int64_t step, double *us)
+{
+    fl_device *d = t->o->device;
+    const fl_job *job = t->o->job;
+    double norm;
+    watch begun = watch_start();
+    FL_TRY(d->ops->sum_squares(d, NULL, w + n, n, &norm));
+    FL_TRY(
+        fl_optimizer_step(d, NULL, job, step, job->train.lr, 1.0, true, w, w + n, w + 2 * n, n, n));
+    FL_TRY(d->ops->fill_zero(d, NULL, w + n, (size_t)n * sizeof *w));
+    FL_TRY(d->ops->sync(d, NULL));
+    *us = watch_stop(&begun, d->n_threads);
+    return FL_OK;
+}
+
+static fl_status time_optimizer(timing *t, double *us_per_param)
+{
+    int64_t n = fl_model_n_params(t->o->model);
+    n = n < SMALLEST_OPTIMIZER ? SMALLEST_OPTIMIZER : n;
+    n = n > LARGEST_OPTIMIZER ? LARGEST_OPTIMIZER : n;
+    int n_pieces = 2 + fl_optimizer_n_moments(t->o->job->train.optimizer);
+    size_t total = (size_t)n_pieces * (size_t)n * sizeof(float);
+    float *w = NULL;
+    double took[REPEATS];
+    t->shared->phase = FL_PROBE_OPTIMIZER;
+    FL_TRY(fl_device_alloc(t->o->device, total, "the profile", (void **)&w));
+    fl_status status = step_once(t, w, n, 0, &took[0]);
+    for (int i = 0; status == FL_OK && i < REPEATS; i++) {
+        status = step_once(t, w, n, i + 1, &took[i]);
+    }
+    fl_device_free(t->o->device, w, total);
+    *us_per_param = status == FL_OK ? fl_probe_quartile(took, REPEATS) / (double)n : 0.0;
+    return status;
+}
+
+/* ---- what comes of it ---- */
+
+/* A line through both sizes; a slope or a start below zero is noise. Of the times of one size the
+ * lower quartile counts: what is above it is mostly somebody else's use of the processor. */
+static void fit(timing *t, int kind, int pass, double *call_us, double *sample_us)
+{
+    double us[N_SIZES];
+    for (int size = 0; size < N_SIZES; size++) {
+        series *s = series_of(t, kind, size, pass);
+        us[size] = fl_probe_quartile(s->us, s->n);
+    }
+    double span = (double)(t->n[LARGE] - t->n[SMALL]);
+    *sample_us = span > 0.0 ? (us[LARGE] - us[SMALL]) / span : 0.0;
+    *call_us = us[SMALL] - *sample_us * (double)t->n[SMALL];
+    if (*sample_us <= 0.0 || *call_us < 0.0) {
+        *sample_us = us[LARGE] / (double)t->n[LARGE];
+        *call_us = 0.0;
+    }
+}
+
+static void conclude(timing *t)
+{
+    const fl_chain *c = &t->chain;
+    fl_profile *out = &t->shared->profile;
+    out->n_layers = c->n_layers;
+    out->in_bytes = c->memory[0].in_bytes / c->n_large;
+    fit(t, c->n_layers, FORWARD, &out->loss_call_us, &out->loss_us);
+    for (int i = 0; i < c->n_layers; i++) {
+        fl_layer_cost *cost = &out->layer[i];
+        fit(t, c->kind_of[i], FORWARD, &cost->fwd_call_us, &cost->fwd_us);
+        fit(t, c->kind_of[i], BACKWARD, &cost->bwd_call_us, &cost->bwd_us);
+        fit(t, c->kind_of[i], FROZEN, &cost->frozen_call_us, &cost->frozen_us);
+        cost->out_bytes = c->memory[i].out_bytes / c->n_large;
+        cost->kept_bytes = c->memory[i].kept_bytes / c->n_large;
+        cost->scratch_bytes = c->memory[i].scratch_bytes / c->n_large;
+        cost->n_params = fl_model_layer_n_params(t->o->model, i);
+    }
+}
+
+static fl_status create_series(timing *t, double **all)
+{
+    size_t n = (size_t)(t->chain.n_layers + 1) * N_SIZES * N_PASSES;
+    size_t room = (size_t)t->chain.copies * REPEATS;
+    FL_TRY(fl_alloc_array(n, sizeof *t->series, (void **)&t->series));
+    FL_TRY(fl_alloc_array(n * room, sizeof **all, (void **)all));
+    for (size_t i = 0; i < n; i++) {
+        t->series[i].us = *all + i * room;
+    }
+    return FL_OK;
+}
+
+static fl_status measure(timing *t, double **all)
+{
+    FL_TRY(fl_chain_init(&t->chain, t->o));
+    FL_TRY(create_series(t, all));
+    FL_TRY(run_all(t));
+    conclude(t);
+    return time_optimizer(t, &t->shared->profile.optimizer_us_per_param);
+}
+
+fl_status fl_probe_layers(const fl_probe_options *options, fl_probe *probe)
+{
+    timing *t = NULL;
+    double *all = NULL;
+    FL_TRY(fl_alloc(sizeof *t, (void **)&t));
+    t->o = options;
+    t->shared = probe;
+    t->chain.o = options;
+    fl_status status = measure(t, &all);
+    fl_chain_fini(&t->chain);
+    fl_free(t->series);
+    fl_free(all);
+    fl_free(t);
+    return status;
+}

@@ -1,0 +1,322 @@
+/* The parent's side of a profile:
+ *   1  one child a processor's worth of device, at most one a worker     fork_all
+ *   2  each measures the layers at once with the others: they share
+ *      memory and clock as workers will; two measure the link            child_main
+ *   3  wait for all of them to end, by a deadline                        wait_all
+ *   4  the middle of what they say                                       merge
+ * A child answers in shared memory and ends; its end is the closing of a pipe that it holds. */
+#include "pipe/measure/profile.h"
+
+#include "device/clock.h"
+#include "pipe/measure/probe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MAX_CHILDREN = 16 };
+
+/* What a link on one machine costs, for a single worker that will not use one. */
+static const double USUAL_LINK_US = 40.0;
+static const double USUAL_LINK_BYTES_PER_US = 4500.0, USUAL_REDUCE_BYTES_PER_US = 1700.0;
+static const double USUAL_REDUCE_CPU_SHARE = 0.7;
+
+/* What all children share. */
+typedef struct segment {
+    fl_probe_store store;
+    fl_probe probe[MAX_CHILDREN];
+} segment;
+
+typedef struct profiler {
+    const fl_model *model;
+    const fl_dataset *dataset;
+    const fl_job *job;
+    int64_t timeout_ms;
+    int n_workers, n_children;
+    int cpus[CPU_SETSIZE], n_cpus;
+    segment *segment;
+    pid_t pid[MAX_CHILDREN]; /* 0: none, or gone */
+    int end[MAX_CHILDREN];   /* closes when the child ends; -1: none */
+} profiler;
+
+static void find_processors(profiler *p)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &set)) {
+            p->cpus[p->n_cpus++] = (int)cpu;
+        }
+    }
+}
+
+/* As many as there will be workers, but no more than can run at once; two at least where there are
+ * links to measure. */
+static void choose_children(profiler *p)
+{
+    int at_once = p->n_cpus / (int)p->job->devices.cores;
+    at_once = at_once < 1 ? 1 : at_once;
+    p->n_workers = p->job->devices.count == FL_JOB_AUTO ? at_once : (int)p->job->devices.count;
+    p->n_children = p->n_workers < at_once ? p->n_workers : at_once;
+    p->n_children = p->n_workers > 1 && p->n_children < 2 ? 2 : p->n_children;
+    p->n_children = p->n_children > MAX_CHILDREN ? MAX_CHILDREN : p->n_children;
+}
+
+/* ---- 2: in the child ---- */
+
+static fl_status measure(const profiler *p, int index, fl_probe *probe)
+{
+    int cores = (int)p->job->devices.cores;
+    bool enough = cores * p->n_children <= p->n_cpus;
+    fl_kv kv = fl_probe_store_kv(&p->segment->store);
+    fl_probe_options options = {.model = p->model,
+                                .dataset = p->dataset,
+                                .job = p->job,
+                                .index = index,
+                                .n_children = p->n_children,
+                                .n_workers = p->n_workers,
+                                .kv = &kv,
+                                .timeout_ms = p->timeout_ms};
+    probe->profile.link_us = USUAL_LINK_US;
+    probe->profile.link_bytes_per_us = USUAL_LINK_BYTES_PER_US;
+    probe->profile.reduce_bytes_per_us = USUAL_REDUCE_BYTES_PER_US;
+    probe->profile.reduce_cpu_share = USUAL_REDUCE_CPU_SHARE;
+    FL_TRY(fl_device_cpu_create(cores, enough ? p->cpus + index * cores : NULL, SIZE_MAX / 2,
+                                &options.device));
+    FL_TRY(fl_probe_layers(&options, probe));
+    FL_TRY(fl_probe_peak(&options, probe));
+    return fl_probe_link(&options, probe);
+}
+
+static void child_main(const profiler *p, int index, pid_t parent)
+{
+    fl_probe *probe = &p->segment->probe[index];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(1);
+    }
+    signal(SIGPIPE, SIG_IGN);
+    probe->why = measure(p, index, probe);
+    snprintf(probe->message, sizeof probe->message, "%s", probe->why == FL_OK ? "" : fl_errmsg());
+    __atomic_store_n(&probe->done, true, __ATOMIC_RELEASE);
+    _exit(0);
+}
+
+/* ---- 1 ---- */
+
+static fl_status fork_one(profiler *p, int index)
+{
+    int ends[2];
+    pid_t parent = getpid();
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return fl_fail(FL_EIO, "profile: no pipe: %s", strerror(errno));
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        child_main(p, index, parent);
+    }
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        return fl_fail(FL_EIO, "profile: no process: %s", strerror(errno));
+    }
+    p->pid[index] = pid;
+    p->end[index] = ends[0];
+    return FL_OK;
+}
+
+static fl_status fork_all(profiler *p)
+{
+    fflush(NULL); /* what is buffered must not be written by every child again */
+    for (int i = 0; i < p->n_children; i++) {
+        FL_TRY(fork_one(p, i));
+    }
+    return FL_OK;
+}
+
+/* ---- 3 ---- */
+
+static const char *phase_text(const profiler *p, const fl_probe *probe, char text[128])
+{
+    switch (probe->phase) {
+    case FL_PROBE_LAYER:
+        snprintf(text, 128, "layer %d (%s)", probe->layer,
+                 fl_model_layer_kind(p->model, probe->layer));
+        return text;
+    case FL_PROBE_LOSS:
+        return "the loss";
+    case FL_PROBE_OPTIMIZER:
+        return "the optimizer";
+    case FL_PROBE_LINK:
+        return "the link between two workers";
+    case FL_PROBE_PEAK:
+        return "the device's peak";
+    case FL_PROBE_START:
+        break;
+    }
+    return "the model's memory";
+}
+
+/* The child has ended: how? */
+static fl_status judge(const profiler *p, int index, int how)
+{
+    const fl_probe *probe = &p->segment->probe[index];
+    char text[128];
+    const char *what = phase_text(p, probe, text);
+    if (WIFSIGNALED(how)) {
+        return fl_fail(FL_EFAILED,
+                       "profile: the process that measured %s was killed by signal %d (%s)", what,
+                       WTERMSIG(how), strsignal(WTERMSIG(how)));
+    }
+    if (!__atomic_load_n(&probe->done, __ATOMIC_ACQUIRE)) {
+        return fl_fail(FL_EFAILED, "profile: the process that measured %s ended with exit code %d",
+                       what, WEXITSTATUS(how));
+    }
+    if (probe->why != FL_OK) {
+        /* A layer's own message says which it was. */
+        bool says = probe->phase == FL_PROBE_LAYER || probe->phase == FL_PROBE_LOSS;
+        return says ? fl_fail(FL_EFAILED, "profile: %s", probe->message)
+                    : fl_fail(FL_EFAILED, "profile: measuring %s: %s", what, probe->message);
+    }
+    return FL_OK;
+}
+
+static fl_status reap(profiler *p, int index)
+{
+    int how = 0;
+    while (waitpid(p->pid[index], &how, 0) < 0 && errno == EINTR) {
+    }
+    p->pid[index] = 0;
+    close(p->end[index]);
+    p->end[index] = -1;
+    return judge(p, index, how);
+}
+
+static fl_status too_slow(const profiler *p, int index)
+{
+    char text[128];
+    return fl_fail(FL_EDEADLINE, "profile: still measuring %s after %lld ms",
+                   phase_text(p, &p->segment->probe[index], text), (long long)p->timeout_ms);
+}
+
+static fl_status wait_one(profiler *p, int64_t deadline_us)
+{
+    struct pollfd fds[MAX_CHILDREN];
+    int who = -1;
+    for (int i = 0; i < p->n_children; i++) {
+        fds[i] = (struct pollfd){.fd = p->end[i], .events = POLLIN};
+        who = p->end[i] >= 0 ? i : who;
+    }
+    int n = poll(fds, (nfds_t)p->n_children, (int)fl_left_ms(deadline_us));
+    if (n < 0 && errno != EINTR) {
+        return fl_fail(FL_EIO, "profile: poll: %s", strerror(errno));
+    }
+    for (int i = 0; n > 0 && i < p->n_children; i++) {
+        if (fds[i].revents != 0) {
+            return reap(p, i);
+        }
+    }
+    return fl_left_ms(deadline_us) == 0 ? too_slow(p, who) : FL_OK;
+}
+
+static bool some_run(const profiler *p)
+{
+    for (int i = 0; i < p->n_children; i++) {
+        if (p->pid[i] != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static fl_status wait_all(profiler *p)
+{
+    int64_t deadline_us = fl_deadline_us(p->timeout_ms);
+    while (some_run(p)) {
+        FL_TRY(wait_one(p, deadline_us));
+    }
+    return FL_OK;
+}
+
+/* Nobody is left behind, also when another's failure ended the wait. */
+static void end_all(profiler *p)
+{
+    for (int i = 0; i < p->n_children; i++) {
+        if (p->pid[i] != 0) {
+            kill(p->pid[i], SIGKILL);
+            while (waitpid(p->pid[i], NULL, 0) < 0 && errno == EINTR) {
+            }
+            close(p->end[i]);
+        }
+    }
+}
+
+/* ---- 4 ---- */
+
+/* The middle of one number, at the same place in each child's profile. */
+static void merge_at(const profiler *p, size_t offset, fl_profile *out)
+{
+    double values[MAX_CHILDREN];
+    for (int i = 0; i < p->n_children; i++) {
+        memcpy(&values[i], (const char *)&p->segment->probe[i].profile + offset, sizeof values[i]);
+    }
+    double middle = fl_probe_median(values, p->n_children);
+    memcpy((char *)out + offset, &middle, sizeof middle);
+}
+
+/* The link's numbers are child 0's: it held the watch at both ends of a round. */
+static void merge(const profiler *p, fl_profile *out)
+{
+    *out = p->segment->probe[0].profile;
+    merge_at(p, offsetof(fl_profile, loss_call_us), out);
+    merge_at(p, offsetof(fl_profile, loss_us), out);
+    merge_at(p, offsetof(fl_profile, optimizer_us_per_param), out);
+    merge_at(p, offsetof(fl_profile, peak_flops_per_us), out);
+    for (int i = 0; i < out->n_layers; i++) {
+        size_t layer = offsetof(fl_profile, layer) + (size_t)i * sizeof(fl_layer_cost);
+        merge_at(p, layer + offsetof(fl_layer_cost, fwd_call_us), out);
+        merge_at(p, layer + offsetof(fl_layer_cost, fwd_us), out);
+        merge_at(p, layer + offsetof(fl_layer_cost, bwd_call_us), out);
+        merge_at(p, layer + offsetof(fl_layer_cost, bwd_us), out);
+        merge_at(p, layer + offsetof(fl_layer_cost, frozen_call_us), out);
+        merge_at(p, layer + offsetof(fl_layer_cost, frozen_us), out);
+    }
+}
+
+fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                             int64_t timeout_ms, fl_profile *out)
+{
+    profiler p = {.model = model, .dataset = dataset, .job = job, .timeout_ms = timeout_ms};
+    if (fl_model_n_layers(model) > FL_MAX_LAYERS) {
+        return fl_fail(FL_EINVAL, "profile: %d layers; allowed: 1 .. %d", fl_model_n_layers(model),
+                       FL_MAX_LAYERS);
+    }
+    memset(p.end, -1, sizeof p.end);
+    find_processors(&p);
+    choose_children(&p);
+    p.segment =
+        mmap(NULL, sizeof *p.segment, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p.segment == MAP_FAILED) {
+        return fl_fail(FL_ENOMEM, "profile: no %zu bytes to share: %s", sizeof *p.segment,
+                       strerror(errno));
+    }
+    fl_status status = fork_all(&p);
+    if (status == FL_OK) {
+        status = wait_all(&p);
+    }
+    end_all(&p);
+    if (status == FL_OK) {
+        merge(&p, out);
+    }
+    munmap(p.segment, sizeof *p.segment);
+    return status;
+}

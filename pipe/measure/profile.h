@@ -1,0 +1,14 @@
+/* Measure what layers cost, in forked children, before the workers start. */
+#ifndef FL_PIPE_MEASURE_PROFILE_H
+#define FL_PIPE_MEASURE_PROFILE_H
+
+#include <frostline/plan.h>
+
+/* Runs every distinct layer (same kind, same parameter shapes, same input shape) for real in a
+ * forked child on one device's cores, and a ping-pong and an all-reduce between two children for
+ * the link, each within timeout_ms. The caller must not have threads yet.
+ * Returns FL_EFAILED when a child died (its message), FL_EDEADLINE when it was too slow. */
+fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                             int64_t timeout_ms, fl_profile *out) FL_MUST_CHECK;
+
+#endif

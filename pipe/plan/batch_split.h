@@ -1,0 +1,57 @@
+/* How a global batch falls to the replicas, and within one replica to its micro-batches: in equal
+ * shares of work, which is tokens; and each sample, as far as that allows, to a replica that reads
+ * from the store in which it is kept. */
+#ifndef FL_PIPE_PLAN_BATCH_SPLIT_H
+#define FL_PIPE_PLAN_BATCH_SPLIT_H
+
+#include "autodp/affinity.h"
+
+#include <frostline/dataset.h>
+#include <frostline/model.h>
+
+/* One global batch: ids [n] in the sampler's order; copied where they are needed later. */
+typedef struct fl_global_batch {
+    fl_split split;
+    int64_t epoch;
+    int64_t step; /* optimizer steps so far */
+    const int64_t *ids;
+    int64_t n;
+} fl_global_batch;
+
+/* Of one batch at a time, for one replica. */
+typedef struct fl_batch_split {
+    const fl_model *model; /* borrowed */
+    const fl_dataset *dataset;
+    const fl_affinity *homes;
+    int R, M, replica;
+    fl_global_batch batch;
+    int64_t begin, n;  /* this replica's part of the batch */
+    int64_t n_targets; /* of the whole batch, like n_tokens */
+    int64_t n_tokens;
+    int32_t *work;          /* [max_batch] tokens of each sample */
+    int64_t *dealt_ids;     /* [max_batch] the batch by replicas; unused where there is one store */
+    int32_t *dealt_work;    /* [max_batch] */
+    int *dealt_to;          /* [max_batch] */
+    int64_t *room;          /* [R] */
+    int64_t *replica_first; /* [R + 1] */
+    int64_t *micro_first;   /* [M + 1] within this replica's part */
+    fl_shape token_shape;   /* the raw shape for which token_count was found */
+    int64_t token_count;
+} fl_batch_split;
+
+/* For batches of up to max_batch samples, over the replicas of `homes`. FL_ENOMEM: it can be ended
+ * all the same. */
+fl_status fl_batch_split_init(fl_batch_split *shares, const fl_model *model,
+                              const fl_dataset *dataset, int64_t max_batch,
+                              const fl_affinity *homes, int M, int replica) FL_MUST_CHECK;
+void fl_batch_split_fini(fl_batch_split *shares);
+
+/* Share this batch out. What the data set or the model says of its samples may fail. */
+fl_status fl_batch_split_run(fl_batch_split *shares, const fl_global_batch *batch) FL_MUST_CHECK;
+
+/* The samples [*n] of this replica, and of one of its micro-batches; borrowed from the batch, or
+ * from shares until the next split. */
+const int64_t *fl_batch_split_mine(const fl_batch_split *shares, int64_t *n);
+const int64_t *fl_batch_split_micro(const fl_batch_split *shares, int micro_batch, int64_t *n);
+
+#endif

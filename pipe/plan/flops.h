@@ -1,0 +1,19 @@
+/* Model FLOPs: the operations that a step's mathematics asks for, whoever computes them and however
+ * often; and what the devices could do in the same time. Pure. docs/traces.md has the formula. */
+#ifndef FL_PIPE_PLAN_FLOPS_H
+#define FL_PIPE_PLAN_FLOPS_H
+
+#include "pipe/plan/planner.h"
+
+/* Operations of the matrix products of one optimizer step over `batch` samples of the longest
+ * length, with F blocks frozen.
+ * memory_one  [n_layers] of fl_memory_measure for one sample
+ * fed         what frozen layers put out comes from the cache: they compute nothing */
+double fl_flops_step(const fl_model *model, const fl_layer_memory *memory_one, int F, bool fed,
+                     int64_t batch);
+
+/* Operations a second of n_workers devices at once, by the peak that was measured of one; no more
+ * devices than there are processors for count. 0: no peak was measured. */
+double fl_flops_peak(const fl_plan_input *input, int n_workers);
+
+#endif

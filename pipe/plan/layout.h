@@ -1,0 +1,13 @@
+/* How a layer's parameters lie in memory: one after the other, each on 64 bytes. Pure. */
+#ifndef FL_PIPE_PLAN_LAYOUT_H
+#define FL_PIPE_PLAN_LAYOUT_H
+
+#include "nn/model.h"
+
+/* Elements of fp32 that one parameter takes, padding included. */
+int64_t fl_layout_param(const fl_param_spec *spec);
+
+/* Elements that layers first .. last - 1 take, padding included. */
+int64_t fl_layout_count(const fl_model *model, int first, int last);
+
+#endif

@@ -1,0 +1,205 @@
+/* The dry run: every layer forward and backward on the null device, with arenas so large that their
+ * peaks are what counts. No page stands behind memory that no layer touches. */
+#include "pipe/plan/memory.h"
+
+#include "device/alloc.h"
+#include "nn/exec.h"
+#include "nn/model.h"
+
+static const size_t LARGEST_ARENA_BYTES = (size_t)1 << 40;
+static const size_t SMALLEST_ARENA_BYTES = (size_t)1 << 28;
+
+enum { TENSORS, KEEP, SCRATCH, N_ARENAS };
+
+typedef struct dry_run {
+    const fl_model *model;
+    int64_t n_samples;
+    fl_device *device;
+    fl_arena arena[N_ARENAS];
+    int64_t *ids;        /* [n_samples], zeros */
+    int32_t *offsets[2]; /* [n_samples + 1] of a layer's input and output */
+    fl_batch batch;
+} dry_run;
+
+/* Address space may be limited: take the largest power of two that there is. */
+static fl_status arena_init(dry_run *d, int which)
+{
+    const char *what[N_ARENAS] = {"dry run's tensors", "dry run's micro-batch",
+                                  "dry run's temporaries"};
+    fl_status status = FL_OK;
+    for (size_t size = LARGEST_ARENA_BYTES; size >= SMALLEST_ARENA_BYTES; size /= 2) {
+        void *base = NULL;
+        status = d->device->ops->memory_take(d->device, size, &base);
+        if (status == FL_OK) {
+            fl_arena_init(&d->arena[which], base, size, what[which]);
+            return FL_OK;
+        }
+    }
+    return status;
+}
+
+static fl_status dry_run_init(dry_run *d)
+{
+    size_t n = (size_t)d->n_samples;
+    FL_TRY(fl_device_null_create(&d->device));
+    for (int i = 0; i < N_ARENAS; i++) {
+        FL_TRY(arena_init(d, i));
+    }
+    FL_TRY(fl_alloc_array(n, sizeof *d->ids, (void **)&d->ids));
+    for (int i = 0; i < 2; i++) {
+        FL_TRY(fl_alloc_array(n + 1, sizeof *d->offsets[i], (void **)&d->offsets[i]));
+    }
+    d->batch =
+        (fl_batch){.n_samples = d->n_samples, .sample_ids = d->ids, .n_global = d->n_samples};
+    return FL_OK;
+}
+
+static void dry_run_fini(dry_run *d)
+{
+    for (int i = 0; i < N_ARENAS; i++) {
+        if (d->arena[i].base != NULL) {
+            d->device->ops->memory_give(d->device, d->arena[i].base, d->arena[i].capacity_bytes);
+        }
+    }
+    fl_free(d->ids);
+    fl_free(d->offsets[0]);
+    fl_free(d->offsets[1]);
+    fl_device_destroy(&d->device);
+}
+
+static fl_status take_tensor(dry_run *d, const fl_shape *shape, int32_t *offsets, fl_tensor *out)
+{
+    for (int64_t i = 0; i <= d->n_samples; i++) {
+        offsets[i] = (int32_t)(i * shape->tokens);
+    }
+    *out = (fl_tensor){.offsets = offsets,
+                       .n_samples = d->n_samples,
+                       .n_tokens = d->n_samples * shape->tokens,
+                       .width = shape->width,
+                       .dtype = shape->dtype};
+    size_t bytes = (size_t)(out->n_tokens * out->width) * fl_dtype_size(shape->dtype);
+    return fl_arena_take(&d->arena[TENSORS], bytes, &out->data);
+}
+
+static int64_t tensor_bytes(const fl_tensor *t)
+{
+    return t->n_tokens * t->width * (int64_t)fl_dtype_size(t->dtype);
+}
+
+/* Weights and gradients of one layer, from the arena of tensors. */
+static fl_status take_params(dry_run *d, int layer, fl_layer_params *params)
+{
+    const fl_param_list *list = fl_model_params(d->model, layer);
+    fl_arena *arena = &d->arena[TENSORS];
+    size_t n = (size_t)list->n;
+    params->n = list->n;
+    FL_TRY(fl_arena_take(arena, n * sizeof *params->weight, (void **)&params->weight));
+    FL_TRY(fl_arena_take(arena, n * sizeof *params->grad, (void **)&params->grad));
+    for (int i = 0; i < list->n; i++) {
+        const fl_param_spec *spec = &list->spec[i];
+        size_t bytes = (size_t)(spec->rows * spec->cols) * sizeof(float);
+        params->weight[i] = (fl_weight){.rows = spec->rows, .cols = spec->cols, .version = 1};
+        FL_TRY(fl_arena_take(arena, bytes, (void **)&params->weight[i].data));
+        FL_TRY(fl_arena_take(arena, bytes, (void **)&params->grad[i]));
+    }
+    return FL_OK;
+}
+
+/* The loss reads one target a row, as classification and language models do. */
+static fl_status run_loss(dry_run *d, fl_exec *x, const fl_tensor *out, fl_tensor *grad)
+{
+    fl_tensor targets;
+    fl_shape one = {.tokens = out->n_samples == 0 ? 0 : out->n_tokens / out->n_samples,
+                    .width = 1,
+                    .dtype = FL_I32};
+    fl_loss_sums sums = {0};
+    FL_TRY(take_tensor(d, &one, d->offsets[1], &targets));
+    return fl_exec_loss(x, d->model, out, &targets, 1.0f, grad, &sums);
+}
+
+static int64_t flops_since(const dry_run *d, int64_t *before)
+{
+    int64_t now = fl_device_null_flops(d->device), n = now - *before;
+    *before = now;
+    return n;
+}
+
+/* All that a layer is ever asked to do; the arenas' peaks tell the rest. Nobody wants the gradient
+ * of raw input, and a layer may not be able to give it. */
+static fl_status run_layer(dry_run *d, int layer, const fl_layer_params *params, fl_tensor *in,
+                           fl_tensor *out, fl_layer_memory *memory)
+{
+    fl_exec_frame frame;
+    fl_tensor grad_in = *in, grad_out = *out;
+    fl_exec x = {.device = d->device,
+                 .batch = &d->batch,
+                 .training = false,
+                 .keep = &d->arena[KEEP],
+                 .scratch = &d->arena[SCRATCH]};
+    fl_arena *tensors = &d->arena[TENSORS];
+    FL_TRY(fl_arena_take(tensors, (size_t)tensor_bytes(in), &grad_in.data));
+    FL_TRY(fl_arena_take(tensors, (size_t)tensor_bytes(out), &grad_out.data));
+    FL_TRY(fl_exec_forward(&x, d->model, layer, params, &frame, in, out));
+    memory->frozen_scratch_bytes = (int64_t)d->arena[SCRATCH].peak_bytes;
+    int64_t before = fl_device_null_flops(d->device);
+    x.training = true;
+    FL_TRY(fl_exec_forward(&x, d->model, layer, params, &frame, in, out));
+    memory->forward_flops = flops_since(d, &before);
+    if (layer == fl_model_n_layers(d->model) - 1) {
+        FL_TRY(run_loss(d, &x, out, &grad_out));
+    }
+    before = fl_device_null_flops(d->device); /* the loss is not the layer's */
+    FL_TRY(fl_exec_backward(&x, d->model, layer, params, &frame, &grad_out, NULL));
+    memory->backward_flops = memory->lowest_backward_flops = flops_since(d, &before);
+    if (layer > 0) {
+        FL_TRY(fl_exec_backward(&x, d->model, layer, params, &frame, &grad_out, &grad_in));
+        memory->backward_flops = flops_since(d, &before);
+    }
+    return FL_OK;
+}
+
+static fl_status measure_layer(dry_run *d, int layer, const fl_shape *in_shape,
+                               const fl_shape *out_shape, fl_layer_memory *memory)
+{
+    fl_layer_params params;
+    fl_tensor in, out;
+    for (int i = 0; i < N_ARENAS; i++) {
+        fl_arena_release(&d->arena[i], 0);
+        d->arena[i].peak_bytes = 0;
+    }
+    FL_TRY(take_params(d, layer, &params));
+    FL_TRY(take_tensor(d, in_shape, d->offsets[0], &in));
+    size_t before = fl_arena_mark(&d->arena[TENSORS]);
+    FL_TRY(take_tensor(d, out_shape, d->offsets[1], &out));
+    size_t out_rounded = fl_arena_mark(&d->arena[TENSORS]) - before;
+    *memory = (fl_layer_memory){0};
+    FL_TRY(run_layer(d, layer, &params, &in, &out, memory));
+    memory->kept_bytes = (int64_t)(out_rounded + d->arena[KEEP].peak_bytes);
+    memory->scratch_bytes = (int64_t)d->arena[SCRATCH].peak_bytes;
+    memory->in_bytes = tensor_bytes(&in);
+    memory->out_bytes = tensor_bytes(&out);
+    memory->frozen_kept_bytes = (int64_t)out_rounded;
+    return FL_OK;
+}
+
+static fl_status measure_all(dry_run *d, const fl_shape *input, fl_layer_memory *memory)
+{
+    fl_shape in = *input, out;
+    FL_TRY(dry_run_init(d));
+    for (int i = 0; i < fl_model_n_layers(d->model); i++) {
+        const fl_layer *layer = fl_model_layer(d->model, i);
+        FL_TRY(layer->ops->shape(layer->self, &in, &out));
+        FL_TRY(measure_layer(d, i, &in, &out, &memory[i]));
+        in = out;
+    }
+    return FL_OK;
+}
+
+fl_status fl_memory_measure(const fl_model *model, const fl_shape *input, int64_t n_samples,
+                            fl_layer_memory *memory)
+{
+    dry_run d = {.model = model, .n_samples = n_samples};
+    fl_status status = measure_all(&d, input, memory);
+    dry_run_fini(&d);
+    return status;
+}

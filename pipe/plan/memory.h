@@ -1,0 +1,71 @@
+/* What a stage needs, counted before anything is allocated by running its layers on the null
+ * device; the stage then allocates just that. */
+#ifndef FL_PIPE_PLAN_MEMORY_H
+#define FL_PIPE_PLAN_MEMORY_H
+
+#include <frostline/plan.h>
+
+enum { FL_QUEUE_DEPTH = 2 }; /* messages under way at once between neighbouring stages, each way */
+
+typedef struct fl_stage_memory {
+    int64_t params_bytes; /* weights; gradients and moments of what trains */
+    int64_t slot_bytes;   /* one micro-batch in flight: the stage's input, and all that is kept */
+    int64_t n_slots;
+    int64_t scratch_bytes; /* two gradient buffers that take turns, and one layer's temporaries */
+    int64_t channel_bytes; /* send and receive buffers, host memory */
+    int64_t loader_bytes;  /* samples or cached activations read ahead, host memory */
+    int64_t total_bytes;   /* all of it, with every slot */
+} fl_stage_memory;
+
+/* What one layer takes for a micro-batch. Kept and scratch memory are rounded up to whole arena
+ * pieces; in_bytes and out_bytes are those of the tensors. */
+typedef struct fl_layer_memory {
+    int64_t kept_bytes;    /* output and what it keeps, from its forward to its backward */
+    int64_t scratch_bytes; /* most that forward, backward or evaluation borrow; the last layer's
+                              covers the loss too */
+    int64_t in_bytes, out_bytes;
+    /* The same below the frost line: no backward follows, so its output is all that stays. */
+    int64_t frozen_kept_bytes, frozen_scratch_bytes;
+    /* Operations of its products, two a multiply-add: forward; backward; backward without the
+     * gradient of its input, which the lowest layer that trains does not need. */
+    int64_t forward_flops, backward_flops, lowest_backward_flops;
+} fl_layer_memory;
+
+/* memory [n_layers] out, for a micro-batch of n_samples samples of shape `input`. What layers take
+ * for n samples is at most n times what they take for one.
+ * Threads: any that holds the model. */
+fl_status fl_memory_measure(const fl_model *model, const fl_shape *input, int64_t n_samples,
+                            fl_layer_memory *memory) FL_MUST_CHECK;
+
+/* Put together what stage `stage` of a pipeline of K needs when it has the layers first .. last -
+ * 1, whose `memory` was measured for one micro-batch, and the model's first n_frozen layers are
+ * frozen: those have neither gradients nor moments. Pure. */
+void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_memory *memory,
+                     int n_frozen, fl_schedule schedule, int K, int M, int stage, int first,
+                     int last, fl_stage_memory *out);
+
+/* ---- the same for a planner that asks about thousands of runs of layers ---- */
+
+enum { FL_MEMORY_LEVELS = 10 }; /* 2^(levels - 1) >= FL_MAX_LAYERS */
+
+/* Sums and maxima over runs of layers, each asked for in O(1). About 100 KiB. */
+typedef struct fl_memory_table {
+    const fl_job *job;
+    int n_frozen;
+    int64_t n_weights[FL_MAX_LAYERS + 1]; /* below this layer, padding included */
+    int64_t kept_bytes[FL_MAX_LAYERS + 1];
+    int64_t in_bytes[FL_MAX_LAYERS], out_bytes[FL_MAX_LAYERS];
+    int64_t scratch_max[FL_MEMORY_LEVELS][FL_MAX_LAYERS]; /* [l][i]: of layers i .. i + 2^l - 1 */
+    int64_t out_max[FL_MEMORY_LEVELS][FL_MAX_LAYERS];
+} fl_memory_table;
+
+/* memory: what one sample takes. job is borrowed. At most FL_MAX_LAYERS layers, of which the first
+ * n_frozen are frozen. */
+void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const fl_job *job,
+                          const fl_layer_memory *memory, int n_frozen);
+
+/* As fl_memory_stage for micro-batches of n_samples; never less than what it says. Pure. */
+void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples, fl_schedule schedule,
+                           int K, int M, int stage, int first, int last, fl_stage_memory *out);
+
+#endif

@@ -1,0 +1,137 @@
+/* Composes what a stage needs from sums and maxima over its layers: once by walking them, once from
+ * a table that answers for any run of layers in O(1). */
+#include "nn/optimizer.h"
+#include "pipe/plan/layout.h"
+#include "pipe/plan/memory.h"
+#include "pipe/plan/schedule.h"
+
+enum { PIECE_BYTES = 64 }; /* what an arena rounds to */
+
+/* A run of layers, for one unit of samples. Of the trainable ones: n_trainable, out_max. */
+typedef struct layers {
+    int64_t n_weights, n_trainable, kept_bytes, in_bytes, out_bytes, out_max, scratch_max;
+    int64_t frozen_out_max;    /* of the frozen ones, when the frost line lies inside; else 0 */
+    bool trains, trains_below; /* some layer of the run; some layer below it */
+} layers;
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t rounded(int64_t size_bytes)
+{
+    return (size_bytes + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES;
+}
+
+/* n: how many units of samples a micro-batch has. */
+static void compose(const layers *l, int64_t n, const fl_job *job, fl_schedule schedule, int K,
+                    int M, int stage, fl_stage_memory *out)
+{
+    bool is_first = stage == 0, is_last = stage == K - 1;
+    int64_t in = n * l->in_bytes;
+    /* Nobody asks for the gradient of raw input, nor for one below the frost line. */
+    int64_t boundary = n * (l->trains_below ? larger(l->out_max, l->in_bytes) : l->out_max);
+    int64_t per_trainable = (1 + fl_optimizer_n_moments(job->train.optimizer)) * 4;
+    out->params_bytes = 4 * l->n_weights + per_trainable * l->n_trainable;
+    out->slot_bytes = rounded(in) + n * l->kept_bytes;
+    out->n_slots = fl_schedule_in_flight(schedule, K, M, stage);
+    out->scratch_bytes = 2 * rounded(boundary) + n * l->scratch_max;
+    /* Each cut has one channel up and, if something below it trains, one down. */
+    out->channel_bytes = FL_QUEUE_DEPTH * ((is_first ? 0 : in * (1 + l->trains_below)) +
+                                           (is_last ? 0 : n * l->out_bytes * (1 + l->trains)));
+    /* The step at work and the one after it. */
+    int64_t fed = job->cache.policy == FL_CACHE_OFF ? 0 : n * l->frozen_out_max;
+    out->loader_bytes = is_first ? 2 * M * larger(in, fed) : 0;
+    out->total_bytes = out->params_bytes + out->n_slots * out->slot_bytes + out->scratch_bytes +
+                       out->channel_bytes + out->loader_bytes;
+}
+
+/* Where the trainable layers of a run begin. */
+static int trainable_from(int n_frozen, int first, int last)
+{
+    return n_frozen < first ? first : (n_frozen < last ? n_frozen : last);
+}
+
+void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_memory *memory,
+                     int n_frozen, fl_schedule schedule, int K, int M, int stage, int first,
+                     int last, fl_stage_memory *out)
+{
+    int trainable = trainable_from(n_frozen, first, last);
+    layers l = {.n_weights = fl_layout_count(model, first, last),
+                .n_trainable = fl_layout_count(model, trainable, last),
+                .in_bytes = memory[first].in_bytes,
+                .out_bytes = memory[last - 1].out_bytes,
+                .trains = n_frozen < last,
+                .trains_below = n_frozen < first};
+    for (int i = first; i < trainable; i++) {
+        l.kept_bytes += memory[i].frozen_kept_bytes;
+        l.frozen_out_max = trainable < last ? larger(l.frozen_out_max, memory[i].out_bytes) : 0;
+        l.scratch_max = larger(l.scratch_max, memory[i].frozen_scratch_bytes);
+    }
+    for (int i = trainable; i < last; i++) {
+        l.kept_bytes += memory[i].kept_bytes;
+        l.out_max = larger(l.out_max, memory[i].out_bytes);
+        l.scratch_max = larger(l.scratch_max, memory[i].scratch_bytes);
+    }
+    compose(&l, 1, job, schedule, K, M, stage, out);
+}
+
+/* [l][i] from [l - 1]: the larger of two neighbouring runs of half the length. */
+static void fill_levels(int64_t (*level)[FL_MAX_LAYERS], int n)
+{
+    for (int l = 1; l < FL_MEMORY_LEVELS; l++) {
+        for (int i = 0; i + (1 << l) <= n; i++) {
+            level[l][i] = larger(level[l - 1][i], level[l - 1][i + (1 << (l - 1))]);
+        }
+    }
+}
+
+static int64_t run_max(const int64_t (*level)[FL_MAX_LAYERS], int first, int last)
+{
+    if (first == last) {
+        return 0;
+    }
+    int l = 31 - __builtin_clz((unsigned)(last - first));
+    return larger(level[l][first], level[l][last - (1 << l)]);
+}
+
+void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const fl_job *job,
+                          const fl_layer_memory *memory, int n_frozen)
+{
+    int n = fl_model_n_layers(model);
+    table->job = job;
+    table->n_frozen = n_frozen;
+    table->n_weights[0] = 0;
+    table->kept_bytes[0] = 0;
+    for (int i = 0; i < n; i++) {
+        table->n_weights[i + 1] = table->n_weights[i] + fl_layout_count(model, i, i + 1);
+        bool frozen = i < n_frozen;
+        table->kept_bytes[i + 1] =
+            table->kept_bytes[i] + (frozen ? memory[i].frozen_kept_bytes : memory[i].kept_bytes);
+        table->in_bytes[i] = memory[i].in_bytes;
+        table->out_bytes[i] = memory[i].out_bytes;
+        table->scratch_max[0][i] =
+            frozen ? memory[i].frozen_scratch_bytes : memory[i].scratch_bytes;
+        table->out_max[0][i] = memory[i].out_bytes;
+    }
+    fill_levels(table->scratch_max, n);
+    fill_levels(table->out_max, n);
+}
+
+void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples, fl_schedule schedule,
+                           int K, int M, int stage, int first, int last, fl_stage_memory *out)
+{
+    int trainable = trainable_from(table->n_frozen, first, last);
+    layers l = {.n_weights = table->n_weights[last] - table->n_weights[first],
+                .n_trainable = table->n_weights[last] - table->n_weights[trainable],
+                .trains = table->n_frozen < last,
+                .trains_below = table->n_frozen < first,
+                .kept_bytes = table->kept_bytes[last] - table->kept_bytes[first],
+                .in_bytes = table->in_bytes[first],
+                .out_bytes = table->out_bytes[last - 1],
+                .out_max = run_max(table->out_max, trainable, last),
+                .frozen_out_max = trainable < last ? run_max(table->out_max, first, trainable) : 0,
+                .scratch_max = run_max(table->scratch_max, first, last)};
+    compose(&l, n_samples, table->job, schedule, K, M, stage, out);
+}

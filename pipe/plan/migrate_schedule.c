@@ -1,0 +1,194 @@
+#include "pipe/plan/migrate_schedule.h"
+
+#include "nn/model.h"
+#include "pipe/plan/layout.h"
+#include "pipe/plan/plan.h"
+
+static int stage_of(const fl_plan *plan, int layer)
+{
+    int stage = 0;
+    while (plan->first[stage + 1] <= layer) {
+        stage++;
+    }
+    return stage;
+}
+
+static int owner(const fl_plan *plan, int replica, int stage)
+{
+    return plan->rank_of[replica * plan->K + stage];
+}
+
+/* Who has the moments of a layer that is frozen in the next plan. */
+static int keeper_before(const fl_plan *old, const fl_plan *next, int layer, int frozen_before,
+                         const int *parked)
+{
+    int stage = stage_of(old, layer);
+    if (layer < frozen_before) {
+        return parked[layer];
+    }
+    for (int r = 0; r < old->R; r++) {
+        if (!next->departed[owner(old, r, stage)]) {
+            return owner(old, r, stage);
+        }
+    }
+    return owner(old, 0, stage);
+}
+
+/* Who keeps them from now on: the same, or, if it departs, who has the layer's weights. */
+static int keeper_after(const fl_plan *next, int layer, int before)
+{
+    bool stays = before < 0 || !next->departed[before];
+    return stays ? before : owner(next, 0, stage_of(next, layer));
+}
+
+/* The old owner that is `to` itself, else the one with the fewest layers to send so far. */
+static int nearest(const fl_plan *old, int stage, int to, int *sent)
+{
+    int best = owner(old, 0, stage);
+    for (int r = 0; r < old->R; r++) {
+        int rank = owner(old, r, stage);
+        if (rank == to) {
+            return to;
+        }
+        if (sent[rank] < sent[best]) {
+            best = rank;
+        }
+    }
+    sent[best]++;
+    return best;
+}
+
+fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                              const int *parked, fl_move *moves, int capacity, int *n_moves)
+{
+    int sent[FL_MAX_WORKERS] = {0};
+    int frozen_before = fl_frozen_layers(model, old->F);
+    int frozen_after = fl_frozen_layers(model, next->F);
+    int n = 0;
+    if (old->n_layers != next->n_layers || capacity < next->n_layers * (next->R + 1)) {
+        return fl_fail(FL_EINTERNAL, "a migration from %d to %d layers, room for %d moves",
+                       old->n_layers, next->n_layers, capacity);
+    }
+    for (int layer = 0; layer < next->n_layers; layer++) {
+        for (int r = 0; r < next->R; r++) {
+            fl_move *m = &moves[n++];
+            m->layer = layer;
+            m->to = owner(next, r, stage_of(next, layer));
+            m->from = nearest(old, stage_of(old, layer), m->to, sent);
+            m->moments = layer >= frozen_after;
+            m->moments_from = layer < frozen_before ? parked[layer] : m->from;
+            m->to_parked = false;
+            if (m->moments && m->moments_from < 0) {
+                return fl_fail(FL_EINTERNAL, "nobody keeps the moments of layer %d", layer);
+            }
+        }
+        int keeper =
+            layer >= frozen_after ? -1 : keeper_before(old, next, layer, frozen_before, parked);
+        int to = keeper_after(next, layer, keeper);
+        if (to != keeper) {
+            moves[n++] = (fl_move){layer, to, to, true, keeper, true};
+        }
+    }
+    *n_moves = n;
+    return FL_OK;
+}
+
+void fl_migrate_parked(const fl_model *model, const fl_plan *old, const fl_plan *next, int *parked)
+{
+    int frozen_before = fl_frozen_layers(model, old->F);
+    int frozen_after = fl_frozen_layers(model, next->F);
+    for (int layer = 0; layer < next->n_layers; layer++) {
+        int before = keeper_before(old, next, layer, frozen_before, parked);
+        parked[layer] = layer >= frozen_after ? -1 : keeper_after(next, layer, before);
+    }
+}
+
+int64_t fl_migrate_bytes(const fl_model *model, const fl_move *moves, int n, int n_moments)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++) {
+        const fl_move *m = &moves[i];
+        int64_t weights = 4 * fl_layout_count(model, m->layer, m->layer + 1);
+        bytes += m->from != m->to ? weights : 0;
+        bytes += m->moments && m->moments_from != m->to ? n_moments * weights : 0;
+    }
+    return bytes;
+}
+
+/* Whether `layer` lies on `rank` under the plan. */
+static bool holds(const fl_plan *plan, fl_place place, int layer)
+{
+    return place.active && layer >= plan->first[place.stage] &&
+           layer < plan->first[place.stage + 1];
+}
+
+void fl_migrate_handed(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                       const int *parked, int rank, unsigned char *handed)
+{
+    int frozen_before = fl_frozen_layers(model, old->F);
+    int frozen_after = fl_frozen_layers(model, next->F);
+    fl_place place = fl_plan_place(old, rank);
+    for (int layer = 0; layer < next->n_layers; layer++) {
+        bool here = holds(old, place, layer);
+        bool moments = layer < frozen_before ? parked[layer] == rank : here;
+        handed[layer] = (unsigned char)(here ? FL_HANDED_WEIGHT : 0);
+        handed[layer] |= (unsigned char)(moments && layer >= frozen_after ? FL_HANDED_MOMENTS : 0);
+    }
+}
+
+/* Weights and moments of the layers that lie at both places. */
+static int64_t kept_bytes(const fl_model *model, const fl_plan *old, fl_place before,
+                          const fl_plan *next, fl_place after, int n_moments)
+{
+    int frozen = fl_frozen_layers(model, old->F > next->F ? old->F : next->F);
+    int64_t bytes = 0;
+    for (int layer = 0; layer < next->n_layers; layer++) {
+        if (holds(old, before, layer) && holds(next, after, layer)) {
+            bytes +=
+                4 * fl_layout_count(model, layer, layer + 1) * (layer < frozen ? 1 : 1 + n_moments);
+        }
+    }
+    return bytes;
+}
+
+void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments,
+                      const bool *barred)
+{
+    bool taken[FL_MAX_WORKERS] = {false};
+    for (int i = 0; i < next->K * next->R; i++) {
+        fl_place after = {.active = true, .replica = i / next->K, .stage = i % next->K};
+        int64_t most = -1;
+        for (int rank = 0; rank < next->n_workers; rank++) {
+            bool free = !taken[rank] && (barred == NULL || !barred[rank]);
+            int64_t bytes =
+                !free ? -1
+                      : kept_bytes(model, old, fl_plan_place(old, rank), next, after, n_moments);
+            if (bytes > most) {
+                most = bytes;
+                next->rank_of[i] = rank;
+            }
+        }
+        taken[next->rank_of[i]] = true;
+    }
+}
+
+int64_t fl_migrate_state_bytes(const fl_model *model, const fl_plan *plan, int rank, int n_moments)
+{
+    return fl_migrate_kept_bytes(model, plan, plan, rank, n_moments);
+}
+
+int64_t fl_migrate_kept_bytes(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                              int rank, int n_moments)
+{
+    return kept_bytes(model, old, fl_plan_place(old, rank), next, fl_plan_place(next, rank),
+                      n_moments);
+}
+
+int64_t fl_migrate_least_bytes(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                               int rank, int n_moments, int64_t next_bytes)
+{
+    int64_t state = fl_migrate_state_bytes(model, old, rank, n_moments) +
+                    fl_migrate_state_bytes(model, next, rank, n_moments) -
+                    fl_migrate_kept_bytes(model, old, next, rank, n_moments);
+    return state > next_bytes ? state : next_bytes;
+}

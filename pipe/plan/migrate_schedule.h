@@ -1,0 +1,63 @@
+/* Which state goes where when one plan follows another: pure, values to values.
+ *
+ * A layer's weights come from an owner under the old plan: from the new owner itself if it was one,
+ * else from the old owner that has least to send so far. The moments of a layer that trains on come
+ * from the same worker. A layer that freezes leaves its moments with the old plan's first replica,
+ * in the attic; a layer that thaws gets them back from there. Who departs hands over what it keeps
+ * in the attic, too. */
+#ifndef FL_PIPE_PLAN_MIGRATE_SCHEDULE_H
+#define FL_PIPE_PLAN_MIGRATE_SCHEDULE_H
+
+#include <frostline/plan.h>
+
+/* Which parts of a layer a worker need not receive, because it has them already. */
+enum { FL_HANDED_WEIGHT = 1, FL_HANDED_MOMENTS = 2 };
+
+/* One layer's state from one worker to another, or (from == to) from its old place to its new. */
+typedef struct fl_move {
+    int layer;
+    int from, to;     /* ranks */
+    bool moments;     /* with the weights; false: the layer is frozen in the new plan */
+    int moments_from; /* a rank; differs from `from` when the layer thaws */
+    bool to_parked;   /* the moments of a frozen layer, and nothing else, find a new keeper */
+} fl_move;
+
+/* attic    [n_layers] the rank that keeps a frozen layer's moments, -1: nobody; see below
+ * moves    [capacity] out; capacity n_layers * (next->R + 1) always suffices
+ * Returns  FL_EINTERNAL when a layer has no old owner or no place keeps its moments.
+ * Threads  pure; any */
+fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                              const int *parked, fl_move *moves, int capacity,
+                              int *n_moves) FL_MUST_CHECK;
+
+/* Bring `attic` [n_layers] from the old plan to the next. Pure. */
+void fl_migrate_parked(const fl_model *model, const fl_plan *old, const fl_plan *next, int *parked);
+
+/* Give the next plan's places to the workers that have most of what belongs there: each place in
+ * turn, to the free worker that keeps most bytes, ties to the lowest rank. Pure.
+ * barred  [n_workers] who is to have no place; enough others must be left; NULL: nobody */
+void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments,
+                      const bool *barred);
+
+/* Which parts of each layer worker `rank` need not receive, because it has them already: in its
+ * stage of the old plan or, moments that thaw, in the attic.
+ * handed  [n_layers] out: FL_HANDED_*. Pure. */
+void fl_migrate_handed(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                       const int *parked, int rank, unsigned char *handed);
+
+/* Bytes of weights and moments that worker `rank` has under a plan, and those that it has under
+ * both and keeps where they are. Pure. */
+int64_t fl_migrate_state_bytes(const fl_model *model, const fl_plan *plan, int rank, int n_moments);
+int64_t fl_migrate_kept_bytes(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                              int rank, int n_moments);
+
+/* The most that worker `rank` must hold at once when one plan follows another and everything that
+ * can be put off is: weights and moments of both plans, or all that the next one needs. Pure.
+ * next_bytes  the worker's total under the next plan; 0: it has no stage there */
+int64_t fl_migrate_least_bytes(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                               int rank, int n_moments, int64_t next_bytes);
+
+/* Bytes that the moves bring from one worker to another. Pure. */
+int64_t fl_migrate_bytes(const fl_model *model, const fl_move *moves, int n, int n_moments);
+
+#endif

@@ -1,0 +1,459 @@
+/* Choosing a plan:
+ *   1  refuse what the job asks for and cannot be         fl_plan_options_check
+ *   2  list every K, R and M that may be                  fl_plan_options_list
+ *   3  in the order of what each takes at least:          consider_all
+ *      split the layers, under the budget                 split
+ *      where there are few splits, take the best by step  polish
+ *      price the step; keep the cheapest                  consider
+ *   4  of the best K and R, the M that was tuned          prefer_tuned
+ *   5  report them, cheapest first                        report
+ */
+#include "pipe/plan/planner.h"
+
+#include "autodp/sampler.h"
+#include "device/alloc.h"
+#include "nn/model.h"
+#include "pipe/plan/cost_model.h"
+#include "pipe/plan/learn.h"
+#include "pipe/plan/migrate_schedule.h"
+#include "pipe/plan/partition.h"
+#include "pipe/plan/plan_options.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct planner {
+    const fl_plan_input *input;
+    int n_layers;
+    fl_memory_table *memory;
+    fl_cost_table *price;
+    fl_plan_option *options;
+    size_t n_options;
+    fl_candidate *seen; /* [n_options] */
+    int n_seen;
+    fl_candidate best;
+    int best_first[FL_MAX_STAGES + 1];
+    fl_candidate smallest; /* of those that do not fit, the one whose largest stage is smallest */
+} planner;
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- 3: split and price ---- */
+
+typedef struct fit_question {
+    const planner *p;
+    fl_plan_option o;
+    int64_t n_samples;
+} fit_question;
+
+static fit_question ask(const planner *p, const fl_plan_option *o)
+{
+    int64_t share = fl_split_work_max(p->input->job->train.batch, o->R);
+    return (fit_question){.p = p, .o = *o, .n_samples = fl_split_work_max(share, o->M)};
+}
+
+static int64_t stage_bytes(const fit_question *q, int stage, int first, int last,
+                           fl_stage_memory *memory)
+{
+    fl_memory_table_stage(q->p->memory, q->n_samples, q->p->input->job->pipe.schedule, q->o.K,
+                          q->o.M, stage, first, last, memory);
+    return memory->total_bytes;
+}
+
+static bool stage_fits(void *context, int stage, int first, int last)
+{
+    const fit_question *q = context;
+    fl_stage_memory memory;
+    return stage_bytes(q, stage, first, last, &memory) <= q->p->input->job->devices.memory_bytes;
+}
+
+static int64_t largest_stage(const fit_question *q, const int *first, int *stage)
+{
+    int64_t most = 0;
+    for (int s = 0; s < q->o.K; s++) {
+        fl_stage_memory memory;
+        int64_t bytes = stage_bytes(q, s, first[s], first[s + 1], &memory);
+        if (bytes > most) {
+            most = bytes;
+            *stage = s;
+        }
+    }
+    return most;
+}
+
+static fl_status split_greedy(const planner *p, int K, int *first)
+{
+    int64_t n_params[FL_MAX_LAYERS];
+    bool frozen[FL_MAX_LAYERS];
+    for (int i = 0; i < p->n_layers; i++) {
+        n_params[i] = fl_model_layer_n_params(p->input->model, i);
+        frozen[i] = fl_model_block_of(p->input->model, i) <= p->input->F;
+    }
+    return fl_partition_greedy(n_params, frozen, p->n_layers, K, first);
+}
+
+/* No split needs less than this for its largest stage: the stage that reads the samples needs room
+ * for them and for the first layer, and all stages together for every layer once. */
+static int64_t least_bytes(const fit_question *q)
+{
+    fl_stage_memory m;
+    int n = q->p->n_layers;
+    int64_t first = stage_bytes(q, 0, 0, 1, &m) - m.channel_bytes;
+    fl_memory_table_stage(q->p->memory, q->n_samples, FL_1F1B, 1, 1, 0, 0, n, &m);
+    int64_t all = (m.params_bytes + m.slot_bytes) / q->o.K;
+    return first > all ? first : all;
+}
+
+static fl_status split_fast(const fit_question *q, int *first)
+{
+    const planner *p = q->p;
+    double cost[FL_MAX_LAYERS];
+    if (p->input->job->pipe.partition == FL_PARTITION_GREEDY) {
+        return split_greedy(p, q->o.K, first);
+    }
+    fl_cost_model_layers(p->price, q->o.R, q->o.M, cost);
+    return fl_partition_optimal(cost, p->n_layers, q->o.K, NULL, NULL, first);
+}
+
+/* The fastest split, or, if that is over the budget, the fastest that is not. *bytes is what the
+ * largest stage needs; with FL_EBUDGET, what it would need at least. */
+static fl_status split(fit_question *q, int *first, int64_t *bytes)
+{
+    const planner *p = q->p;
+    double cost[FL_MAX_LAYERS];
+    int stage;
+    *bytes = least_bytes(q);
+    if (*bytes > p->input->job->devices.memory_bytes) {
+        return fl_fail(FL_EBUDGET, "no split fits");
+    }
+    FL_TRY(split_fast(q, first));
+    *bytes = largest_stage(q, first, &stage);
+    if (*bytes <= p->input->job->devices.memory_bytes) {
+        return FL_OK;
+    }
+    if (q->o.K == 1 || p->input->job->pipe.partition == FL_PARTITION_GREEDY) {
+        return fl_fail(FL_EBUDGET, "no split fits");
+    }
+    fl_cost_model_layers(p->price, q->o.R, q->o.M, cost);
+    FL_TRY(fl_partition_optimal(cost, p->n_layers, q->o.K, stage_fits, q, first));
+    *bytes = largest_stage(q, first, &stage);
+    return FL_OK;
+}
+
+static void copy_cuts(int *to, const int *from, int K)
+{
+    for (int s = 0; s <= K; s++) {
+        to[s] = from[s];
+    }
+}
+
+/* Times are compared to the nanosecond: the same work added up in another order is no faster. */
+static const double NANOSECOND_US = 1e-3;
+
+/* Ties go to smaller K, then smaller M: the simpler plan. */
+static bool is_better(const fl_candidate *a, const fl_candidate *b)
+{
+    double a_ns = rint(a->step_us / NANOSECOND_US), b_ns = rint(b->step_us / NANOSECOND_US);
+    if (a_ns != b_ns) {
+        return a_ns < b_ns;
+    }
+    return a->K != b->K ? a->K < b->K : (a->M != b->M ? a->M < b->M : a->R < b->R);
+}
+
+/* ---- the best split by the whole step ---- */
+
+/* The slowest stage decides most of a step, but not all of it: the pipeline fills and drains, and
+ * gradients leave stage by stage. Where splits are few enough to look at each, that is done. */
+enum { FEW_SPLITS = 128 };
+
+static bool has_few_splits(const planner *p, int K)
+{
+    int64_t n = 1;
+    for (int i = 1; i < K && n <= FEW_SPLITS; i++) {
+        n = n * (p->n_layers - i) / i;
+    }
+    return n <= FEW_SPLITS && p->input->job->pipe.partition == FL_PARTITION_OPTIMAL;
+}
+
+typedef struct polishing {
+    fit_question q;
+    int cuts[FL_MAX_STAGES + 1];
+    int *first; /* the best so far, */
+    fl_candidate *best;
+} polishing;
+
+static void try_cuts(polishing *t, int stage)
+{
+    const planner *p = t->q.p;
+    int K = t->q.o.K, last = stage == K - 1 ? p->n_layers : p->n_layers - (K - 1 - stage);
+    for (int end = stage == K - 1 ? last : t->cuts[stage] + 1; end <= last; end++) {
+        t->cuts[stage + 1] = end;
+        if (!stage_fits(&t->q, stage, t->cuts[stage], end)) {
+            continue;
+        }
+        if (stage < K - 1) {
+            try_cuts(t, stage + 1);
+            continue;
+        }
+        fl_candidate c;
+        fl_cost_model_price(p->price, K, t->q.o.R, t->q.o.M, t->cuts, &c);
+        if (c.step_us < t->best->step_us) {
+            *t->best = c;
+            copy_cuts(t->first, t->cuts, K);
+        }
+    }
+}
+
+/* c and first: those of the split with the fastest slowest stage, on the way in. */
+static void polish(const fit_question *q, int *first, fl_candidate *c)
+{
+    if (q->o.K > 1 && has_few_splits(q->p, q->o.K)) {
+        polishing t = {.q = *q, .first = first, .best = c};
+        try_cuts(&t, 0);
+    }
+}
+
+/* The best split of this K, R and M, its price and its memory. FL_EBUDGET is the candidate's. */
+static fl_status look_at(const planner *p, const fl_plan_option *o, int *first, fl_candidate *c)
+{
+    int64_t bytes = 0;
+    fit_question q = ask(p, o);
+    *c = (fl_candidate){.K = o->K, .R = o->R, .M = o->M, .step_us = INFINITY};
+    fl_status status = split(&q, first, &bytes);
+    if (status != FL_OK && status != FL_EBUDGET) {
+        return status;
+    }
+    if (status == FL_OK) {
+        int stage;
+        fl_cost_model_price(p->price, o->K, o->R, o->M, first, c);
+        polish(&q, first, c);
+        bytes = largest_stage(&q, first, &stage);
+    }
+    c->memory_bytes = bytes;
+    c->why_not = status;
+    return FL_OK;
+}
+
+static void take(planner *p, const fl_candidate *c, const int *first)
+{
+    p->best = *c;
+    copy_cuts(p->best_first, first, c->K);
+}
+
+static fl_status consider(planner *p, const fl_plan_option *o)
+{
+    int first[FL_MAX_STAGES + 1];
+    fl_candidate *c = &p->seen[p->n_seen++];
+    FL_TRY(look_at(p, o, first, c));
+    if (c->why_not == FL_OK && is_better(c, &p->best)) {
+        take(p, c, first);
+    }
+    if (c->why_not != FL_OK && c->memory_bytes < p->smallest.memory_bytes) {
+        p->smallest = *c;
+    }
+    return FL_OK;
+}
+
+/* What is left when the bound passes the best can only be worse; it is looked at only as far as
+ * the caller has room for the report. */
+static fl_status consider_all(planner *p, int capacity)
+{
+    FL_TRY(fl_alloc_array(p->n_options, sizeof *p->seen, (void **)&p->seen));
+    for (size_t i = 0; i < p->n_options; i++) {
+        if (p->options[i].bound_us > p->best.step_us + NANOSECOND_US && p->n_seen >= capacity) {
+            break;
+        }
+        FL_TRY(consider(p, &p->options[i]));
+    }
+    return FL_OK;
+}
+
+/* What was measured on live steps says more of M than a prediction does. */
+static fl_status prefer_tuned(planner *p)
+{
+    const fl_job *job = p->input->job;
+    const fl_tuned *t =
+        fl_profile_tuned(p->input->profile, job->train.batch, p->input->F, p->best.K, p->best.R);
+    if (job->pipe.m != FL_JOB_AUTO || t == NULL || t->M == p->best.M ||
+        t->M > fl_split_work_max(job->train.batch, t->R)) {
+        return FL_OK;
+    }
+    int first[FL_MAX_STAGES + 1];
+    fl_candidate c;
+    fl_plan_option o = {.K = t->K, .R = t->R, .M = t->M};
+    FL_TRY(look_at(p, &o, first, &c));
+    if (c.why_not == FL_OK) {
+        take(p, &c, first);
+    }
+    return FL_OK;
+}
+
+/* ---- 5: the answer ---- */
+
+static const char *bytes_text(int64_t size_bytes, char text[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)size_bytes;
+    size_t unit = 0;
+    for (; value >= 1024.0 && unit + 1 < sizeof units / sizeof *units; unit++) {
+        value /= 1024.0;
+    }
+    snprintf(text, 32, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+    return text;
+}
+
+/* The stage that is most over the budget in what comes nearest to it. */
+static fl_status refuse(const planner *p)
+{
+    const fl_candidate *c = &p->smallest;
+    int cuts[FL_MAX_STAGES + 1], s = 0;
+    char text[7][32];
+    fl_stage_memory m;
+    fl_plan_option o = {.K = c->K, .R = c->R, .M = c->M};
+    fit_question q = ask(p, &o);
+    FL_TRY(split_fast(&q, cuts));
+    largest_stage(&q, cuts, &s);
+    int first = cuts[s], last = cuts[s + 1];
+    stage_bytes(&q, s, first, last, &m);
+    return fl_fail(FL_EBUDGET,
+                   "devices.memory: stage %d (layers %d .. %d) of K = %d, R = %d, M = %d needs %s: "
+                   "parameters %s, activations %s (%lld micro-batches of %lld), temporaries %s, "
+                   "messages %s, samples read ahead %s; a device has %s%s",
+                   s, first, last - 1, c->K, c->R, c->M, bytes_text(m.total_bytes, text[0]),
+                   bytes_text(m.params_bytes, text[1]),
+                   bytes_text(m.n_slots * m.slot_bytes, text[2]), (long long)m.n_slots,
+                   (long long)q.n_samples, bytes_text(m.scratch_bytes, text[3]),
+                   bytes_text(m.channel_bytes, text[4]), bytes_text(m.loader_bytes, text[5]),
+                   bytes_text(p->input->job->devices.memory_bytes, text[6]),
+                   p->n_options > 1 ? "; no other plan that is allowed fits either" : "");
+}
+
+static void fill_plan(const planner *p, fl_plan *plan)
+{
+    const fl_plan_input *input = p->input;
+    *plan = (fl_plan){.generation = input->generation,
+                      .F = input->F,
+                      .K = p->best.K,
+                      .R = p->best.R,
+                      .M = p->best.M,
+                      .schedule = input->job->pipe.schedule,
+                      .n_layers = p->n_layers,
+                      .n_workers = input->n_workers,
+                      .predicted_step_us = p->best.step_us,
+                      .predicted_bubble = p->best.bubble};
+    copy_cuts(plan->first, p->best_first, plan->K);
+    for (int i = 0; i < plan->K * plan->R; i++) {
+        plan->rank_of[i] = i;
+    }
+}
+
+static int by_step(const void *a, const void *b)
+{
+    return is_better(a, b) ? -1 : (is_better(b, a) ? 1 : 0);
+}
+
+static void report(planner *p, fl_candidate *candidates, int capacity, int *n_candidates)
+{
+    qsort(p->seen, (size_t)p->n_seen, sizeof *p->seen, by_step);
+    int n = smaller(p->n_seen, capacity);
+    for (int i = 0; i < n; i++) {
+        candidates[i] = p->seen[i];
+    }
+    if (n_candidates != NULL) {
+        *n_candidates = n;
+    }
+}
+
+static fl_status planner_init(planner *p, const fl_plan_input *input)
+{
+    *p = (planner){.input = input,
+                   .n_layers = fl_model_n_layers(input->model),
+                   .best = {.step_us = INFINITY, .K = INT32_MAX},
+                   .smallest = {.memory_bytes = INT64_MAX}};
+    FL_TRY(fl_alloc(sizeof *p->memory, (void **)&p->memory));
+    FL_TRY(fl_alloc(sizeof *p->price, (void **)&p->price));
+    fl_memory_table_init(p->memory, input->model, input->job, input->memory_one,
+                         fl_frozen_layers(input->model, input->F));
+    fl_cost_table_init(p->price, input);
+    return FL_OK;
+}
+
+static void planner_fini(planner *p)
+{
+    fl_free(p->memory);
+    fl_free(p->price);
+    fl_free(p->options);
+    fl_free(p->seen);
+}
+
+static fl_status choose(planner *p, int capacity)
+{
+    FL_TRY(fl_plan_options_list(p->input, p->price, &p->options, &p->n_options));
+    FL_TRY(consider_all(p, capacity));
+    return isinf(p->best.step_us) ? refuse(p) : prefer_tuned(p);
+}
+
+fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate *candidates,
+                         int capacity, int *n_candidates)
+{
+    planner p;
+    FL_TRY(fl_plan_options_check(input));
+    fl_status status = planner_init(&p, input);
+    status = status == FL_OK ? choose(&p, capacity) : status;
+    if (status == FL_OK) {
+        fill_plan(&p, plan);
+        report(&p, candidates, capacity, n_candidates);
+    }
+    planner_fini(&p);
+    return status;
+}
+
+void fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int stage,
+                    fl_stage_memory *memory)
+{
+    fl_layer_memory scaled[FL_MAX_LAYERS];
+    int n_frozen = fl_frozen_layers(input->model, plan->F);
+    int64_t n = fl_split_work_max(fl_split_work_max(input->job->train.batch, plan->R), plan->M);
+    for (int i = plan->first[stage]; i < plan->first[stage + 1]; i++) {
+        const fl_layer_memory *one = &input->memory_one[i];
+        scaled[i] = (fl_layer_memory){.kept_bytes = n * one->kept_bytes,
+                                      .scratch_bytes = n * one->scratch_bytes,
+                                      .in_bytes = n * one->in_bytes,
+                                      .out_bytes = n * one->out_bytes,
+                                      .frozen_kept_bytes = n * one->frozen_kept_bytes,
+                                      .frozen_scratch_bytes = n * one->frozen_scratch_bytes};
+    }
+    fl_memory_stage(input->model, input->job, scaled, n_frozen, plan->schedule, plan->K, plan->M,
+                    stage, plan->first[stage], plan->first[stage + 1], memory);
+}
+
+/* The largest stage of a given plan. */
+static int64_t plan_bytes(const fl_plan_input *input, const fl_plan *plan)
+{
+    int64_t most = 0;
+    for (int s = 0; s < plan->K; s++) {
+        fl_stage_memory memory;
+        fl_plan_memory(input, plan, s, &memory);
+        most = memory.total_bytes > most ? memory.total_bytes : most;
+    }
+    return most;
+}
+
+double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candidate *detail)
+{
+    fl_cost_table price;
+    fl_candidate c;
+    fl_cost_table_init(&price, input);
+    fl_cost_model_price(&price, plan->K, plan->R, plan->M, plan->first, &c);
+    if (detail != NULL) {
+        *detail = c;
+        detail->memory_bytes = plan_bytes(input, plan);
+        detail->why_not =
+            detail->memory_bytes > input->job->devices.memory_bytes ? FL_EBUDGET : FL_OK;
+    }
+    return c.step_us;
+}

@@ -1,0 +1,297 @@
+/* The workers' part of a migration:
+ *   ① the schedule, the same on every worker          fl_migrate_schedule
+ *   ② what this worker sends and receives, made ready list_moves, fl_transfers_open
+ *   ③ all transfers posted at once, then waited for   fl_transfers_run
+ *   ④ what stays here is handed over                  hand_over
+ *   ⑤ what froze goes to the attic, what thawed left  settle_attic
+ * ① and ② happen beside training; ③ to ⑤ while nobody trains, and allocate nothing. */
+#include "pipe/state/migrate.h"
+#include "pipe/plan/layout.h"
+
+#include "device/alloc.h"
+
+#include <string.h>
+
+/* ---- the attic ---- */
+
+fl_status fl_parked_init(fl_parked *parked, fl_device *device, int n_layers)
+{
+    size_t n = (size_t)n_layers;
+    *parked = (fl_parked){.n_layers = n_layers, .device = device};
+    fl_status status = fl_alloc_array(n, sizeof *parked->rank, (void **)&parked->rank);
+    if (status == FL_OK) {
+        status = fl_alloc_array(n, sizeof *parked->moments, (void **)&parked->moments);
+    }
+    if (status == FL_OK) {
+        status = fl_alloc_array(n, sizeof *parked->n, (void **)&parked->n);
+    }
+    for (int i = 0; status == FL_OK && i < n_layers; i++) {
+        parked->rank[i] = -1;
+    }
+    if (status != FL_OK) {
+        fl_parked_fini(parked);
+    }
+    return status;
+}
+
+static void parked_drop(fl_parked *parked, int layer)
+{
+    fl_device_drop(parked->device, parked->moments[layer],
+                   (size_t)parked->n[layer] * sizeof(float));
+    parked->moments[layer] = NULL;
+    parked->n[layer] = 0;
+}
+
+void fl_parked_fini(fl_parked *parked)
+{
+    for (int i = 0; parked->moments != NULL && i < parked->n_layers; i++) {
+        parked_drop(parked, i);
+    }
+    fl_free(parked->rank);
+    fl_free(parked->moments);
+    fl_free(parked->n);
+    memset(parked, 0, sizeof *parked);
+}
+
+/* ---- ① and ② ---- */
+
+struct fl_migration {
+    fl_migrate_options o;
+    int *next_rank;   /* [n_layers] the attic of the next plan */
+    float **arriving; /* [n_layers] moments that this worker is to keep from now on */
+    fl_transfers *transfers;
+    fl_migrate_stats stats;
+};
+
+/* Where one part of a layer's state lies here. */
+typedef struct piece {
+    float *data; /* NULL: not here */
+    int64_t n;   /* floats */
+} piece;
+
+static piece weights_of(const fl_params *p, int layer)
+{
+    if (p == NULL || layer < p->first || layer >= p->last) {
+        return (piece){NULL, 0};
+    }
+    return (piece){p->weight[layer - p->first], fl_params_layer_count(p, layer)};
+}
+
+static piece moments_of(const fl_params *p, int layer)
+{
+    if (p == NULL || layer < p->first_trainable || layer >= p->last) {
+        return (piece){NULL, 0};
+    }
+    return (piece){p->moments[layer - p->first], fl_params_layer_count(p, layer) * p->n_moments};
+}
+
+/* In the stage that trained it, or in the attic. */
+static piece moments_here(const fl_migrate_options *o, int layer)
+{
+    piece p = moments_of(o->from, layer);
+    return p.data != NULL ? p : (piece){o->parked->moments[layer], o->parked->n[layer]};
+}
+
+typedef struct list {
+    fl_transfer *at;
+    int n;
+    fl_migrate_stats *stats;
+} list;
+
+/* One piece of state from `from` to `to`, as far as this worker has to do with it. */
+static void add(list *l, int rank, int from, int to, uint32_t id, piece source, piece target)
+{
+    size_t bytes = (size_t)(to == rank ? target.n : source.n) * sizeof(float);
+    if (bytes == 0 || (from != rank && to != rank)) {
+        return;
+    }
+    if (from == to) {
+        l->stats->kept_bytes += (int64_t)bytes;
+    } else if (from == rank) {
+        l->at[l->n++] = (fl_transfer){to, true, id, source.data, bytes};
+        l->stats->sent_bytes += (int64_t)bytes;
+    } else {
+        l->at[l->n++] = (fl_transfer){from, false, id, target.data, bytes};
+        l->stats->received_bytes += (int64_t)bytes;
+    }
+}
+
+/* Floats of a layer's moments, where they are to be kept. */
+static int64_t kept_count(const fl_migrate_options *o, int layer)
+{
+    return fl_layout_count(o->model, layer, layer + 1) * o->to->n_moments;
+}
+
+/* The moments of a frozen layer, whose keeper departs. */
+static fl_status list_keeping(fl_migration *m, const fl_move *move, list *l)
+{
+    const fl_migrate_options *o = &m->o;
+    piece room = {NULL, 0};
+    if (move->to == o->rank && kept_count(o, move->layer) > 0) {
+        room.n = kept_count(o, move->layer);
+        FL_TRY(fl_device_reserve(o->parked->device, (size_t)room.n * sizeof(float),
+                                 (void **)&m->arriving[move->layer]));
+        room.data = m->arriving[move->layer];
+    }
+    add(l, o->rank, move->moments_from, move->to, 2 * (uint32_t)move->layer + 1,
+        moments_here(o, move->layer), room);
+    return FL_OK;
+}
+
+static fl_status list_moves(fl_migration *migration, const fl_move *moves, int n, list *l)
+{
+    const fl_migrate_options *o = &migration->o;
+    for (int i = 0; i < n; i++) {
+        const fl_move *m = &moves[i];
+        uint32_t id = 2 * (uint32_t)m->layer;
+        if (m->to_parked) {
+            FL_TRY(list_keeping(migration, m, l));
+            continue;
+        }
+        add(l, o->rank, m->from, m->to, id, weights_of(o->from, m->layer),
+            weights_of(o->to, m->layer));
+        if (m->moments) {
+            add(l, o->rank, m->moments_from, m->to, id + 1, moments_here(o, m->layer),
+                moments_of(o->to, m->layer));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status plan_moves(fl_migration *m, fl_move *moves, int capacity, fl_transfer *room)
+{
+    const fl_migrate_options *o = &m->o;
+    int n = 0;
+    list l = {.at = room, .stats = &m->stats};
+    FL_TRY(fl_migrate_schedule(o->model, o->old, o->next, o->parked->rank, moves, capacity, &n));
+    memcpy(m->next_rank, o->parked->rank, (size_t)o->next->n_layers * sizeof *m->next_rank);
+    fl_migrate_parked(o->model, o->old, o->next, m->next_rank);
+    FL_TRY(list_moves(m, moves, n, &l));
+    return fl_transfers_open(o->messages, l.at, l.n, &m->transfers);
+}
+
+static fl_status fill(fl_migration *m)
+{
+    int capacity = m->o.next->n_layers * (m->o.next->R + 1);
+    fl_move *moves = NULL;
+    fl_transfer *room = NULL;
+    size_t n_layers = (size_t)m->o.next->n_layers;
+    FL_TRY(fl_alloc_array(n_layers, sizeof(int), (void **)&m->next_rank));
+    FL_TRY(fl_alloc_array(n_layers, sizeof *m->arriving, (void **)&m->arriving));
+    fl_status status = fl_alloc_array((size_t)capacity, sizeof *moves, (void **)&moves);
+    if (status == FL_OK) {
+        /* Weights and moments of every layer, to each replica. */
+        status = fl_alloc_array((size_t)capacity * 2, sizeof *room, (void **)&room);
+    }
+    if (status == FL_OK) {
+        status = plan_moves(m, moves, capacity, room);
+    }
+    fl_free(moves);
+    fl_free(room);
+    return status;
+}
+
+fl_status fl_migration_open(const fl_migrate_options *options, fl_migration **out)
+{
+    fl_migration *m = NULL;
+    FL_TRY(fl_alloc(sizeof *m, (void **)&m));
+    m->o = *options;
+    fl_status status = fill(m);
+    if (status != FL_OK) {
+        fl_migration_close(&m);
+        return status;
+    }
+    *out = m;
+    return FL_OK;
+}
+
+void fl_migration_close(fl_migration **migration)
+{
+    fl_migration *m = *migration;
+    if (m == NULL) {
+        return;
+    }
+    *migration = NULL;
+    fl_transfers_close(&m->transfers);
+    for (int i = 0; m->arriving != NULL && i < m->o.parked->n_layers; i++) {
+        if (m->arriving[i] != NULL) {
+            fl_device_drop(m->o.parked->device, m->arriving[i],
+                           (size_t)kept_count(&m->o, i) * sizeof(float));
+        }
+    }
+    fl_free(m->arriving);
+    fl_free(m->next_rank);
+    fl_free(m);
+}
+
+/* ---- ④ ---- */
+
+static float *take(float **from)
+{
+    float *data = *from;
+    *from = NULL;
+    return data;
+}
+
+/* What thaws here is counted by the device again. */
+static fl_status thaw(const fl_migrate_options *o, int layer)
+{
+    int64_t n = o->parked->n[layer];
+    FL_TRY(fl_device_claim(o->parked->device, (size_t)n * sizeof(float), "moments that thaw"));
+    o->to->moments[layer - o->to->first] = take(&o->parked->moments[layer]);
+    o->parked->n[layer] = 0;
+    return FL_OK;
+}
+
+static fl_status hand_over(const fl_migrate_options *o)
+{
+    fl_params *from = o->from, *to = o->to;
+    for (int layer = to == NULL ? 0 : to->first; to != NULL && layer < to->last; layer++) {
+        int64_t n = fl_params_layer_count(to, layer);
+        if (n > 0 && to->weight[layer - to->first] == NULL) {
+            fl_params_take_weight(to, layer, take(&from->weight[layer - from->first]));
+        }
+        if (n * to->n_moments == 0 || layer < to->first_trainable ||
+            to->moments[layer - to->first] != NULL) {
+            continue;
+        }
+        if (moments_of(from, layer).data != NULL) {
+            to->moments[layer - to->first] = take(&from->moments[layer - from->first]);
+        } else {
+            FL_TRY(thaw(o, layer));
+        }
+    }
+    return FL_OK;
+}
+
+/* ---- ⑤ ---- */
+
+static void settle_parked(fl_migration *m)
+{
+    const fl_migrate_options *o = &m->o;
+    const int *next_rank = m->next_rank;
+    fl_parked *parked = o->parked;
+    for (int layer = 0; layer < parked->n_layers; layer++) {
+        piece p = moments_of(o->from, layer);
+        parked->rank[layer] = next_rank[layer];
+        if (next_rank[layer] != o->rank) {
+            parked_drop(parked, layer);
+        } else if (m->arriving[layer] != NULL) {
+            parked->moments[layer] = take(&m->arriving[layer]);
+            parked->n[layer] = kept_count(o, layer);
+        } else if (p.data != NULL) {
+            parked->moments[layer] = take(&o->from->moments[layer - o->from->first]);
+            parked->n[layer] = p.n;
+            fl_device_disclaim(parked->device, (size_t)p.n * sizeof(float));
+        }
+    }
+}
+
+fl_status fl_migration_run(fl_migration *m, int64_t deadline_us, fl_migrate_stats *stats)
+{
+    FL_TRY(fl_transfers_run(m->transfers, deadline_us));
+    FL_TRY(hand_over(&m->o));
+    settle_parked(m);
+    *stats = m->stats;
+    return FL_OK;
+}

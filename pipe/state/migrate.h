@@ -1,0 +1,53 @@
+/* The workers' part of moving state from one plan to the next, by the schedule. What stays on a
+ * worker is handed over where it lies; only what it lacks is sent to it. */
+#ifndef FL_PIPE_STATE_MIGRATE_H
+#define FL_PIPE_STATE_MIGRATE_H
+
+#include "autodp/message.h"
+#include "pipe/plan/migrate_schedule.h"
+#include "pipe/state/params.h"
+
+/* Moments of frozen layers that this worker keeps, on the host: not counted by the device. */
+typedef struct fl_parked {
+    int n_layers;
+    fl_device *device; /* borrowed: whose memory it was */
+    int *rank;         /* [n_layers] who keeps the layer's moments; the same on every worker */
+    float **moments;   /* [n_layers] as fl_params has them; NULL: not here */
+    int64_t *n;        /* [n_layers] floats in moments[layer] */
+} fl_parked;
+
+fl_status fl_parked_init(fl_parked *parked, fl_device *device, int n_layers) FL_MUST_CHECK;
+void fl_parked_fini(fl_parked *parked);
+
+/* What one worker did in a migration. */
+typedef struct fl_migrate_stats {
+    int64_t sent_bytes, received_bytes;
+    int64_t kept_bytes; /* handed over where they lay */
+} fl_migrate_stats;
+
+typedef struct fl_migrate_options {
+    const fl_model *model;
+    const fl_plan *old, *next; /* borrowed, as everything here */
+    int rank;
+    fl_params *from; /* NULL: this worker had no stage */
+    fl_params *to;   /* NULL: it has none any more; made with fl_migrate_handed's answer */
+    fl_parked *parked;
+    fl_message_group *messages; /* all workers */
+} fl_migrate_options;
+
+typedef struct fl_migration fl_migration;
+
+/* Make everything ready beside training: running it allocates nothing. */
+fl_status fl_migration_open(const fl_migrate_options *options, fl_migration **out) FL_MUST_CHECK;
+
+/* Before or instead of running it, or after. Nothing moves any more. */
+void fl_migration_close(fl_migration **migration);
+
+/* Exchange what must move, then hand over the rest; all workers of the message group call it. `to`
+ * counts its weights and moments already (fl_params_claim_state). On success the attic is that of
+ * the next plan. If the exchange fails, `to` is undefined, `from` and the attic are as they were.
+ */
+fl_status fl_migration_run(fl_migration *migration, int64_t deadline_us,
+                           fl_migrate_stats *stats) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,238 @@
+#include "pipe/state/params.h"
+
+#include "device/alloc.h"
+#include "nn/model.h"
+#include "nn/optimizer.h"
+#include "pipe/plan/layout.h"
+
+#include <string.h>
+
+int64_t fl_params_grad_at(const fl_params *params, int layer)
+{
+    return params->layer_at[layer - params->first] -
+           params->layer_at[params->first_trainable - params->first];
+}
+
+static fl_status draw(fl_params *p, int layer, int index, uint64_t seed)
+{
+    const fl_param_spec *spec = &fl_model_params(p->model, layer)->spec[index];
+    size_t n = (size_t)(spec->rows * spec->cols);
+    float *to = p->layer[layer - p->first].weight[index].data;
+    void *start = NULL;
+    FL_TRY(fl_alloc_array(n, sizeof(float), &start));
+    fl_param_init(spec, seed, layer, index, start);
+    fl_status status = p->device->ops->copy_in(p->device, NULL, to, start, n * sizeof(float));
+    fl_free(start);
+    return status;
+}
+
+void fl_params_take_weight(fl_params *p, int layer, float *weight)
+{
+    const fl_param_list *list = fl_model_params(p->model, layer);
+    fl_layer_params *mine = &p->layer[layer - p->first];
+    int64_t at = 0;
+    p->weight[layer - p->first] = weight;
+    for (int i = 0; i < mine->n; i++) {
+        mine->weight[i].data = weight + at;
+        at += fl_layout_param(&list->spec[i]);
+    }
+}
+
+/* Where the layer's parameters and gradients lie, as far as they are there. */
+static fl_status layer_init(fl_params *p, int layer)
+{
+    const fl_param_list *list = fl_model_params(p->model, layer);
+    fl_layer_params *mine = &p->layer[layer - p->first];
+    if (list->n == 0) {
+        return FL_OK;
+    }
+    FL_TRY(fl_alloc_array((size_t)list->n, sizeof *mine->weight, (void **)&mine->weight));
+    FL_TRY(fl_alloc_array((size_t)list->n, sizeof *mine->grad, (void **)&mine->grad));
+    mine->n = list->n;
+    int64_t at = p->layer_at[layer - p->first];
+    for (int i = 0; i < list->n; i++) {
+        const fl_param_spec *spec = &list->spec[i];
+        mine->weight[i] = (fl_weight){.rows = spec->rows, .cols = spec->cols, .version = 1};
+        if (layer >= p->first_trainable) {
+            mine->grad[i] = p->grad + (at - (p->n - p->n_trainable));
+        }
+        at += fl_layout_param(spec);
+    }
+    return FL_OK;
+}
+
+static size_t float_bytes(int64_t n)
+{
+    return (size_t)n * sizeof(float);
+}
+
+static fl_status take(const fl_params_options *o, int64_t n, const char *what, float **out)
+{
+    return o->reserve ? fl_device_reserve(o->device, float_bytes(n), (void **)out)
+                      : fl_device_alloc(o->device, float_bytes(n), what, (void **)out);
+}
+
+int64_t fl_params_layer_count(const fl_params *p, int layer)
+{
+    return p->layer_at[layer - p->first + 1] - p->layer_at[layer - p->first];
+}
+
+/* The layer's own memory, but for what will be handed over. */
+static fl_status layer_take(fl_params *p, const fl_params_options *o, int layer)
+{
+    int i = layer - p->first;
+    int64_t n = fl_params_layer_count(p, layer);
+    int handed = o->handed == NULL ? 0 : o->handed[layer];
+    float *weight = NULL;
+    FL_TRY(layer_init(p, layer));
+    if (n > 0 && (handed & FL_HANDED_WEIGHT) == 0) {
+        FL_TRY(take(o, n, "weights", &weight));
+        fl_params_take_weight(p, layer, weight);
+    }
+    if (n * p->n_moments > 0 && layer >= p->first_trainable && (handed & FL_HANDED_MOMENTS) == 0) {
+        FL_TRY(take(o, n * p->n_moments, "moments", &p->moments[i]));
+    }
+    for (int k = 0; o->seed != NULL && weight != NULL && k < p->layer[i].n; k++) {
+        FL_TRY(draw(p, layer, k, *o->seed));
+    }
+    return FL_OK;
+}
+
+/* Touched before the first step if they count from now on: it is not to be slower. */
+static fl_status take_grad(fl_params *p, const fl_params_options *o)
+{
+    size_t size_bytes = float_bytes(p->n_trainable);
+    if (!o->reserve) {
+        FL_TRY(fl_device_claim(p->device, size_bytes, "gradients"));
+        p->grad_counted = true;
+    }
+    FL_TRY(fl_device_share(p->device, size_bytes, (void **)&p->grad, &p->grad_shared));
+    return o->reserve ? FL_OK : p->device->ops->fill_zero(p->device, NULL, p->grad, size_bytes);
+}
+
+static fl_status fill(fl_params *p, const fl_params_options *o)
+{
+    size_t n_layers = (size_t)(p->last - p->first);
+    FL_TRY(fl_alloc_array(n_layers, sizeof *p->layer, (void **)&p->layer));
+    FL_TRY(fl_alloc_array(n_layers, sizeof *p->weight, (void **)&p->weight));
+    FL_TRY(fl_alloc_array(n_layers, sizeof *p->moments, (void **)&p->moments));
+    FL_TRY(fl_alloc_array(n_layers + 1, sizeof *p->layer_at, (void **)&p->layer_at));
+    for (int layer = p->first; layer < p->last; layer++) {
+        p->layer_at[layer - p->first + 1] =
+            p->layer_at[layer - p->first] + fl_layout_count(p->model, layer, layer + 1);
+    }
+    p->n = p->layer_at[n_layers];
+    p->n_trainable = p->n - p->layer_at[p->first_trainable - p->first];
+    FL_TRY(take_grad(p, o));
+    for (int layer = p->first; layer < p->last; layer++) {
+        FL_TRY(layer_take(p, o, layer));
+    }
+    return FL_OK;
+}
+
+fl_status fl_params_init(fl_params *params, const fl_params_options *o)
+{
+    *params = (fl_params){.device = o->device,
+                          .model = o->model,
+                          .first = o->first,
+                          .last = o->last,
+                          .first_trainable = o->first_trainable,
+                          .n_moments = o->n_moments,
+                          .state_counted = !o->reserve};
+    fl_status status = fill(params, o);
+    if (status != FL_OK) {
+        fl_params_fini(params);
+    }
+    return status;
+}
+
+static void give(fl_params *p, bool counted, float **memory, int64_t n)
+{
+    (counted ? fl_device_free : fl_device_drop)(p->device, *memory, float_bytes(n));
+    *memory = NULL;
+}
+
+void fl_params_drop_grad(fl_params *p)
+{
+    size_t size_bytes = float_bytes(p->n_trainable);
+    fl_device_unshare(p->device, p->grad, size_bytes, &p->grad_shared);
+    p->grad = NULL;
+    if (p->grad_counted) {
+        fl_device_disclaim(p->device, size_bytes);
+        p->grad_counted = false;
+    }
+}
+
+void fl_params_drop_state(fl_params *p)
+{
+    for (int layer = p->first; p->layer_at != NULL && layer < p->last; layer++) {
+        int64_t n = fl_params_layer_count(p, layer);
+        give(p, p->state_counted, &p->weight[layer - p->first], n);
+        give(p, p->state_counted, &p->moments[layer - p->first], n * p->n_moments);
+    }
+}
+
+fl_status fl_params_claim_state(fl_params *p)
+{
+    int64_t n = 0;
+    if (p->state_counted) {
+        return FL_OK;
+    }
+    for (int layer = p->first; layer < p->last; layer++) {
+        int64_t count = fl_params_layer_count(p, layer);
+        n += p->weight[layer - p->first] != NULL ? count : 0;
+        n += p->moments[layer - p->first] != NULL ? count * p->n_moments : 0;
+    }
+    FL_TRY(fl_device_claim(p->device, float_bytes(n), "weights and moments"));
+    p->state_counted = true;
+    return FL_OK;
+}
+
+fl_status fl_params_claim_grad(fl_params *p)
+{
+    if (!p->grad_counted) {
+        FL_TRY(fl_device_claim(p->device, float_bytes(p->n_trainable), "gradients"));
+    }
+    p->grad_counted = true;
+    return FL_OK;
+}
+
+void fl_params_fini(fl_params *p)
+{
+    for (int i = 0; p->layer != NULL && i < p->last - p->first; i++) {
+        for (int j = 0; j < p->layer[i].n; j++) {
+            p->device->ops->weight_release(p->device, &p->layer[i].weight[j]);
+        }
+        fl_free(p->layer[i].weight);
+        fl_free(p->layer[i].grad);
+    }
+    fl_params_drop_grad(p);
+    if (p->weight != NULL && p->moments != NULL) {
+        fl_params_drop_state(p);
+    }
+    fl_free(p->layer);
+    fl_free(p->weight);
+    fl_free(p->moments);
+    fl_free(p->layer_at);
+    memset(p, 0, sizeof *p);
+}
+
+fl_status fl_params_step(fl_params *p, fl_stream *stream, const fl_job *job, int64_t step,
+                         double lr, double grad_scale)
+{
+    for (int layer = p->first_trainable; layer < p->last; layer++) {
+        const fl_param_list *list = fl_model_params(p->model, layer);
+        int64_t at = fl_params_grad_at(p, layer), n = fl_params_layer_count(p, layer), in = 0;
+        float *moments = p->moments[layer - p->first];
+        for (int i = 0; i < list->n; i++) {
+            fl_weight *w = &p->layer[layer - p->first].weight[i];
+            FL_TRY(fl_optimizer_step(p->device, stream, job, step, lr, grad_scale,
+                                     list->spec[i].decay, w->data, p->grad + at + in,
+                                     moments == NULL ? NULL : moments + in, n,
+                                     list->spec[i].rows * list->spec[i].cols));
+            w->version++;
+            in += fl_layout_param(&list->spec[i]);
+        }
+    }
+    return p->device->ops->fill_zero(p->device, stream, p->grad, float_bytes(p->n_trainable));
+}

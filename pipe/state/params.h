@@ -1,0 +1,70 @@
+/* The parameters of a run of layers. Each layer's weights are one piece of device memory, its
+ * moments another, so that a layer can be handed over from one plan to the next, or migrate, as a
+ * whole; gradients are one piece for all, so that a bucket is a range of it.
+ *
+ * Every parameter begins on 64 bytes. Layers below `first_trainable` have weights only. */
+#ifndef FL_PIPE_STATE_PARAMS_H
+#define FL_PIPE_STATE_PARAMS_H
+
+#include "nn/exec.h"
+#include "pipe/plan/migrate_schedule.h"
+
+#include <frostline/job.h>
+
+typedef struct fl_params {
+    fl_device *device; /* borrowed */
+    const fl_model *model;
+    int first, last;     /* layers first .. last - 1 */
+    int first_trainable; /* first <= first_trainable <= last */
+    int n_moments;
+    int64_t n;              /* elements of all weights, padding included */
+    int64_t n_trainable;    /* elements from first_trainable on: of gradients and of each moment */
+    float **weight;         /* [last - first], each [elements of the layer] */
+    float **moments;        /* [last - first], each [n_moments][elements]; NULL: frozen */
+    float *grad;            /* [n_trainable] */
+    fl_shared *grad_shared; /* where other replicas can look into them; NULL: they cannot */
+    fl_layer_params *layer; /* [last - first] */
+    int64_t *layer_at;      /* [last - first + 1] elements of the layers before each */
+    bool state_counted;     /* weights and moments count against the device's budget, ... */
+    bool grad_counted;      /* ... gradients do; else they are reserved */
+} fl_params;
+
+typedef struct fl_params_options {
+    fl_device *device;
+    const fl_model *model;
+    int first, last, first_trainable;
+    int n_moments;
+    const uint64_t *seed;        /* of the starting weights; NULL: all are 0, they will come */
+    const unsigned char *handed; /* [layers of the model] FL_HANDED_*: left NULL, handed over later;
+                                    NULL: allocate all */
+    bool reserve;                /* only reserve memory: fl_params_claim_* will count it */
+} fl_params_options;
+
+/* *params is the caller's memory; on failure it holds nothing. Returns FL_EBUDGET when the device
+ * is full. */
+fl_status fl_params_init(fl_params *params, const fl_params_options *options) FL_MUST_CHECK;
+void fl_params_fini(fl_params *params);
+
+/* Count what was reserved: weights and moments, or gradients. Nothing happens the second time. */
+fl_status fl_params_claim_state(fl_params *params) FL_MUST_CHECK;
+fl_status fl_params_claim_grad(fl_params *params) FL_MUST_CHECK;
+
+/* Give back gradients, or the weights and moments that nobody took; nothing can be computed any
+ * more. */
+void fl_params_drop_grad(fl_params *params);
+void fl_params_drop_state(fl_params *params);
+
+/* Elements of a layer that params hold, padding included. */
+int64_t fl_params_layer_count(const fl_params *params, int layer);
+
+/* Let the layer's weights lie in `weight`, which becomes params' own. */
+void fl_params_take_weight(fl_params *params, int layer, float *weight);
+
+/* Where the gradients of `layer` begin in params->grad, in elements; `last` gives n_trainable. */
+int64_t fl_params_grad_at(const fl_params *params, int layer);
+
+/* One optimizer step over everything trainable, then clear the gradients. step counts from 0. */
+fl_status fl_params_step(fl_params *params, fl_stream *stream, const fl_job *job, int64_t step,
+                         double lr, double grad_scale) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,275 @@
+#include "pipe/step/activations.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "nn/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PROBED_SAMPLES = 16, PROBED_EPOCHS = 3, SHAPES_LOOKED_AT = 1024, TIMED_VALUES = 64 };
+
+int64_t fl_augment_epoch(const fl_job *job, int F, int64_t epoch)
+{
+    bool fixed = job->cache.policy != FL_CACHE_OFF && job->cache.augment == FL_CACHE_AUGMENT_FREEZE;
+    return fixed && F > 0 ? 0 : epoch;
+}
+
+bool fl_augments(const fl_job *job, int F)
+{
+    return F == 0 || job->cache.policy == FL_CACHE_OFF ||
+           job->cache.augment != FL_CACHE_AUGMENT_STOP;
+}
+
+int64_t fl_activation_elements(const fl_model *model, const fl_dataset *dataset, int level)
+{
+    fl_shape raw, out;
+    int64_t n_targets;
+    if (dataset->ops->max_shape(dataset->self, &raw, &n_targets) != FL_OK ||
+        fl_model_shape(model, level - 1, &raw, &out) != FL_OK || out.dtype != FL_F32) {
+        return 0;
+    }
+    return out.tokens * out.width;
+}
+
+/* ---- data that is another in each epoch ---- */
+
+static fl_status read_at(const fl_dataset *d, const fl_job *job, int64_t id, int64_t epoch,
+                         void *out)
+{
+    fl_sample_key key = {.seed = job->train.seed, .epoch = epoch, .id = id, .augment = true};
+    return d->ops->read(d->self, FL_TRAIN, &key, out);
+}
+
+/* buffer [2 samples]; *changes: the data set draws something by epoch. */
+static fl_status look_for_change(const fl_dataset *d, const fl_job *job, int64_t n_samples,
+                                 unsigned char *buffer, size_t size_bytes, bool *changes)
+{
+    unsigned char *other = buffer + size_bytes;
+    for (int64_t i = 0; i < PROBED_SAMPLES && i < n_samples; i++) {
+        fl_shape shape;
+        int64_t n_targets,
+            id = i * (n_samples / PROBED_SAMPLES > 0 ? n_samples / PROBED_SAMPLES : 1);
+        FL_TRY(d->ops->shape(d->self, FL_TRAIN, id, &shape, &n_targets));
+        size_t bytes = (size_t)(shape.tokens * shape.width) * fl_dtype_size(shape.dtype);
+        FL_TRY(read_at(d, job, id, 0, buffer));
+        for (int epoch = 1; epoch < PROBED_EPOCHS; epoch++) {
+            FL_TRY(read_at(d, job, id, epoch, other));
+            *changes = *changes || memcmp(buffer, other, bytes) != 0;
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status changes_by_epoch(const fl_dataset *d, const fl_job *job, int64_t n_samples,
+                                  bool *changes)
+{
+    fl_shape shape;
+    int64_t n_targets;
+    void *buffer = NULL;
+    *changes = false;
+    FL_TRY(d->ops->max_shape(d->self, &shape, &n_targets));
+    size_t bytes = (size_t)(shape.tokens * shape.width) * fl_dtype_size(shape.dtype);
+    FL_TRY(fl_alloc_array(2, bytes, &buffer));
+    fl_status status = look_for_change(d, job, n_samples, buffer, bytes, changes);
+    fl_free(buffer);
+    return status;
+}
+
+static fl_status check_data(const fl_dataset *d, const fl_job *job, int64_t n_samples)
+{
+    bool changes = false;
+    if (job->cache.augment != FL_CACHE_AUGMENT_REFUSE) {
+        return FL_OK;
+    }
+    FL_TRY(changes_by_epoch(d, job, n_samples, &changes));
+    if (changes) {
+        return fl_fail(FL_EINVAL,
+                       "cache.augment: the data set (%s) augments each sample anew in every epoch "
+                       "(data.augment), so nothing can be kept; allowed: freeze, which augments "
+                       "it the same way once blocks are frozen, stop, which does not augment it "
+                       "then, or cache.policy off",
+                       d->ops->kind);
+    }
+    return FL_OK;
+}
+
+/* ---- sizes ---- */
+
+static bool have_one_shape(const fl_dataset *d, int64_t n_samples)
+{
+    fl_shape first, other;
+    int64_t n_targets;
+    if (d->ops->max_shape(d->self, &first, &n_targets) != FL_OK) {
+        return false;
+    }
+    for (int64_t i = 0; i < n_samples && i < SHAPES_LOOKED_AT; i++) {
+        if (d->ops->shape(d->self, FL_TRAIN, i, &other, &n_targets) != FL_OK ||
+            other.tokens != first.tokens) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The last block may end with less than the others, and it hardly ever freezes: unless it is the
+ * only one, sizes are those of the others. */
+static bool ends_block(const fl_model *model, int level)
+{
+    int block = fl_model_block_of(model, level - 1), next = fl_model_block_of(model, level);
+    return block != next && (next != FL_BLOCK_HEAD || block == 1);
+}
+
+/* Values behind every block that may freeze. When all have one size, that is a unit's; otherwise
+ * one takes several, so that short ones leave little unused. */
+static fl_status set_sizes(const fl_model *model, const fl_dataset *d, int64_t n_samples,
+                           fl_cache_options *o)
+{
+    int64_t least = INT64_MAX, most = 0;
+    for (int level = 1; level < fl_model_n_layers(model); level++) {
+        if (ends_block(model, level)) {
+            int64_t n = fl_activation_elements(model, d, level);
+            least = n < least ? n : least;
+            most = n > most ? n : most;
+        }
+    }
+    if (most == 0 || least == 0) {
+        return fl_fail(FL_ENOTSUP, "cache.policy: the model has no block whose output could be "
+                                   "kept: it takes fp32 activations, and at least two blocks");
+    }
+    bool one_size = least == most && have_one_shape(d, n_samples);
+    o->value_elements = most;
+    o->unit_elements = one_size || most < 256 ? most : (most + 15) / 16;
+    return FL_OK;
+}
+
+/* ---- what reading costs ---- */
+
+static double time_reads(fl_cache *cache, float *values, int64_t n, int64_t n_values)
+{
+    const uint64_t print[2] = {0, 1};
+    fl_cache_prints prints = {.n_levels = 2, .print = print};
+    int64_t begun, got;
+    int level;
+    for (int64_t key = 0; key < n_values; key++) {
+        (void)fl_cache_put(cache, key, 1, print[1], values, n, 0);
+    }
+    begun = fl_now_us();
+    for (int64_t key = 0; key < n_values; key++) {
+        (void)fl_cache_get(cache, &prints, key, values, n, &level, &got);
+    }
+    double took_us = (double)(fl_now_us() - begun);
+    prints.n_levels = 0;
+    fl_cache_keep(cache, &prints);
+    return took_us / (double)n_values;
+}
+
+/* What lies in memory is read at this rate; the disk's share is left to the live measurement. */
+static fl_status measure(fl_activations *a, const fl_cache_options *o)
+{
+    int64_t n_values = o->n_keys < TIMED_VALUES ? o->n_keys : TIMED_VALUES;
+    void *values = NULL;
+    FL_TRY(fl_alloc_array((size_t)o->value_elements, sizeof(float), &values));
+    double small = time_reads(a->stores[0], values, 1, n_values);
+    double large = time_reads(a->stores[0], values, o->value_elements, n_values);
+    a->read.call_us = small;
+    a->read.us_per_byte = large > small ? (large - small) / (4.0 * (double)o->value_elements) : 0.0;
+    fl_free(values);
+    return FL_OK;
+}
+
+/* ---- creation ---- */
+
+/* Each gets its part of the budgets; o: those of all. */
+static fl_status open_stores(fl_activations *a, const fl_job *job, fl_cache_options *o)
+{
+    int n = (int)job->cache.stores;
+    o->memory_bytes /= n;
+    o->disk_bytes /= n;
+    for (; a->n_stores < n; a->n_stores++) {
+        FL_TRY(fl_cache_create(o, &a->stores[a->n_stores]));
+    }
+    return FL_OK;
+}
+
+static fl_status fill(fl_activations *a, const fl_model *model, const fl_dataset *d,
+                      const fl_job *job, int64_t n_samples, int64_t n_steps)
+{
+    int64_t n_test = job->train.evaluate ? d->ops->count(d->self, FL_TEST) : 0;
+    fl_cache_options o = {.n_keys = n_samples + n_test,
+                          .dtype = job->cache.dtype == FL_CACHE_BF16 ? FL_BF16 : FL_F32,
+                          .memory_bytes = job->cache.memory_bytes,
+                          .disk_bytes = job->cache.disk_bytes,
+                          .path = job->cache.path,
+                          .future = {.context = &a->future,
+                                     .next_use = fl_next_use_of,
+                                     .key_at = fl_next_use_key_at}};
+    FL_TRY(check_data(d, job, n_samples));
+    FL_TRY(set_sizes(model, d, n_samples, &o));
+    a->batch = job->train.batch;
+    fl_next_use_init(&a->future, job->train.seed, n_samples, n_test, job->train.batch, n_steps);
+    FL_TRY(open_stores(a, job, &o));
+    return measure(a, &o);
+}
+
+fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                                int64_t n_samples, int64_t n_steps, int n_workers,
+                                fl_activations **out, char *why, size_t size_bytes)
+{
+    fl_activations *a = NULL;
+    *out = NULL;
+    why[0] = 0;
+    if (job->cache.policy == FL_CACHE_OFF) {
+        return FL_OK;
+    }
+    FL_TRY(fl_alloc(sizeof *a, (void **)&a));
+    a->n_workers = n_workers;
+    fl_status status = fill(a, model, dataset, job, n_samples, n_steps);
+    if (status == FL_OK) {
+        *out = a;
+        return FL_OK;
+    }
+    fl_activations_destroy(&a);
+    if (job->cache.policy == FL_CACHE_AUTO && status != FL_ENOMEM) {
+        snprintf(why, size_bytes, "%s", fl_errmsg());
+        return FL_OK;
+    }
+    return status;
+}
+
+void fl_activations_destroy(fl_activations **activations)
+{
+    fl_activations *a = *activations;
+    if (a == NULL) {
+        return;
+    }
+    for (int i = 0; i < a->n_stores; i++) {
+        fl_cache_destroy(&a->stores[i]);
+    }
+    fl_free(a);
+    *activations = NULL;
+}
+
+int fl_activations_store_of(const fl_activations *a, int rank)
+{
+    return a == NULL ? 0 : (int)((int64_t)rank * a->n_stores / a->n_workers);
+}
+
+void fl_activations_stats(const fl_activations *a, fl_cache_stats *stats)
+{
+    *stats = (fl_cache_stats){0};
+    for (int i = 0; i < a->n_stores; i++) {
+        fl_cache_stats s;
+        fl_cache_get_stats(a->stores[i], &s);
+        stats->n_values += s.n_values;
+        stats->used_bytes += s.used_bytes;
+        stats->memory_bytes += s.memory_bytes;
+        stats->disk_bytes += s.disk_bytes;
+        stats->n_put += s.n_put;
+        stats->n_evicted += s.n_evicted;
+        stats->n_refused += s.n_refused;
+        stats->n_damaged += s.n_damaged;
+        stats->n_recovered += s.n_recovered;
+        stats->n_disk_errors += s.n_disk_errors;
+    }
+}

@@ -1,0 +1,47 @@
+/* A run's cache of frozen activations: made once, before the workers are forked, from what model,
+ * data and job say. One store for all of them, or several among which they are divided. */
+#ifndef FL_PIPE_STEP_ACTIVATIONS_H
+#define FL_PIPE_STEP_ACTIVATIONS_H
+
+#include "cache/cache.h"
+#include "pipe/plan/planner.h"
+#include "pipe/step/next_use.h"
+
+#include <frostline/plan.h>
+
+typedef struct fl_activations {
+    int n_stores, n_workers;
+    fl_cache *stores[FL_CACHE_STORES_MAX]; /* [n_stores] */
+    fl_next_use future;
+    int64_t batch;     /* samples of a global batch */
+    fl_read_cost read; /* measured */
+} fl_activations;
+
+/* A cache for a run of n_steps over the first n_samples training samples, on up to n_workers. *out
+ * is NULL when there is to be none; why [size_bytes] then says so ("" with cache.policy off). With
+ * cache.policy on, what stands against it is an error: FL_EINVAL, FL_EBUDGET or FL_EIO. The caller
+ * must not have forked workers yet. */
+fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                                int64_t n_samples, int64_t n_steps, int n_workers,
+                                fl_activations **out, char *why, size_t size_bytes) FL_MUST_CHECK;
+void fl_activations_destroy(fl_activations **activations);
+
+/* The number of the store that a worker reads from: neighbours share one. NULL: 0. Pure. */
+int fl_activations_store_of(const fl_activations *activations, int rank);
+
+/* Of all stores together. */
+void fl_activations_stats(const fl_activations *activations, fl_cache_stats *stats);
+
+/* The epoch by which training samples are augmented: with cache.augment freeze the same one for
+ * ever, once something is frozen. Pure. */
+int64_t fl_augment_epoch(const fl_job *job, int F, int64_t epoch);
+
+/* Whether training samples are augmented at all: with cache.augment stop not once blocks are
+ * frozen. */
+bool fl_augments(const fl_job *job, int F);
+
+/* Elements of the longest sample's activation behind the first `level` layers; 0 if they are not
+ * fp32. */
+int64_t fl_activation_elements(const fl_model *model, const fl_dataset *dataset, int level);
+
+#endif

@@ -1,0 +1,419 @@
+#include "pipe/step/cached_input.h"
+
+#include "autodp/sampler.h"
+#include "cache/value.h"
+#include "data/loader.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/random.h"
+#include "nn/model.h"
+
+#include <string.h>
+
+enum {
+    LINE = 64,
+    PROBED_VALUES = 16,
+    FEW_FOUND = 4 /* a quarter of the samples tells */,
+    CHUNK_BYTES = 64 * 1024
+};
+
+/* What a request's data begins with; the samples' rows follow, each at a multiple of the stride. */
+typedef struct request_head {
+    int64_t cached_ns, raw_ns; /* processor time of the two ways to read */
+    double cached_share;       /* of the time that both took, waiting included; 0 .. 1 */
+    int64_t n_found;           /* in the cache */
+    int64_t n_full;            /* that have all frozen layers behind them */
+    int32_t level[];           /* [max_samples] layers that each sample has behind it; 0: raw */
+} request_head;
+
+struct fl_cached_input {
+    fl_cached_input_options o;
+    fl_cache *cache; /* borrowed */
+    fl_loader *loader;
+    size_t head_bytes, stride;
+    uint64_t *print; /* [n_frozen + 1] */
+    fl_cache_prints prints;
+    bool begun;
+    atomic_bool on;       /* as choice.on, for the loader's thread */
+    fl_cache_want *wants; /* [max_samples] the loader's thread's */
+    int32_t *which;       /* [max_samples] of the group at hand */
+    int64_t n_samples;    /* of the request at hand */
+    int64_t waited_ns;    /* for it, where a step had been computing while it was read */
+    int64_t first_step;   /* of this feed: nothing was read ahead for it */
+    bool begun_taking;
+    fl_cache_switch choice;
+    fl_cached_input_report report;
+};
+
+static size_t lines(size_t size_bytes)
+{
+    return (size_bytes + LINE - 1) / LINE * LINE;
+}
+
+int64_t fl_cached_input_sample_bytes(int64_t raw_bytes, int64_t largest_value_bytes)
+{
+    return (int64_t)lines(
+        (size_t)(raw_bytes > largest_value_bytes ? raw_bytes : largest_value_bytes));
+}
+
+static unsigned char *rows_of(const fl_cached_input *f, void *data, int64_t sample)
+{
+    return (unsigned char *)data + f->head_bytes + (size_t)sample * f->stride;
+}
+
+static int64_t key_of(const fl_cached_input *f, fl_split split, int64_t id)
+{
+    return split == FL_TRAIN ? id : f->o.activations->future.n_train + id;
+}
+
+/* ---- ② in the loader's thread ---- */
+
+static fl_status read_raw(const fl_cached_input *f, const fl_load_request *r, int64_t id, void *out)
+{
+    const fl_dataset *d = f->o.dataset;
+    fl_sample_key key = {.seed = r->seed, .epoch = r->epoch, .id = id, .augment = r->augment};
+    fl_shape shape;
+    int64_t n_targets;
+    FL_TRY(d->ops->shape(d->self, r->split, id, &shape, &n_targets));
+    size_t bytes = (size_t)(shape.tokens * shape.width) * fl_dtype_size(shape.dtype);
+    if (shape.tokens < 0 || bytes > f->stride) {
+        return fl_fail(FL_EINVAL,
+                       "sample %lld has %zu bytes, the data set (%s) promised at most %zu",
+                       (long long)id, bytes, d->ops->kind, f->stride);
+    }
+    return d->ops->read(d->self, r->split, &key, out);
+}
+
+/* What the cache has of the samples, all at once: the disk then reads while others are copied. */
+static void read_cached(fl_cached_input *f, const fl_load_request *r, void *data)
+{
+    for (int64_t i = 0; i < r->n; i++) {
+        f->wants[i] = (fl_cache_want){.key = key_of(f, r->split, r->ids[i]),
+                                      .out = (float *)(void *)rows_of(f, data, i)};
+    }
+    if (atomic_load(&f->on)) {
+        fl_cache_get_all(f->cache, &f->prints, f->wants, r->n,
+                         (int64_t)(f->stride / sizeof(float)));
+    }
+}
+
+/* What it has not. */
+static fl_status read_others(fl_cached_input *f, const fl_load_request *r, const atomic_bool *stop,
+                             void *data)
+{
+    request_head *head = data;
+    head->n_full = head->n_found = 0;
+    for (int64_t i = 0; i < r->n && !atomic_load(stop); i++) {
+        bool found = f->wants[i].found != FL_CACHE_MISS;
+        head->level[i] = found ? f->wants[i].level : 0;
+        head->n_found += found;
+        head->n_full += head->level[i] == f->o.n_frozen;
+        if (!found) {
+            FL_TRY(read_raw(f, r, r->ids[i], rows_of(f, data, i)));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status read_samples(void *context, const fl_load_request *r, const atomic_bool *stop,
+                              void *data)
+{
+    fl_cached_input *f = context;
+    request_head *head = data;
+    int64_t begun_ns = fl_now_ns(), cpu_ns = fl_thread_ns();
+    read_cached(f, r, data);
+    int64_t cached_ns = fl_now_ns() - begun_ns, cpu_cached_ns = fl_thread_ns();
+    FL_TRY(read_others(f, r, stop, data));
+    head->cached_ns = cpu_cached_ns - cpu_ns;
+    head->raw_ns = fl_thread_ns() - cpu_cached_ns;
+    head->cached_share = (double)cached_ns / (double)(fl_now_ns() - begun_ns + 1);
+    return FL_OK;
+}
+
+/* ---- ① ---- */
+
+static fl_status hash_weights(const fl_cached_input *f, int layer, unsigned char *chunk,
+                              uint64_t *print)
+{
+    const fl_params *params = fl_stage_params(f->o.stage);
+    const fl_layer_params *l = &params->layer[layer - params->first];
+    fl_device *device = f->o.device;
+    for (int i = 0; i < l->n; i++) {
+        size_t bytes = (size_t)(l->weight[i].rows * l->weight[i].cols) * sizeof(float);
+        for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
+            size_t n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+            FL_TRY(device->ops->copy_out(device, NULL, chunk,
+                                         (const unsigned char *)l->weight[i].data + at, n));
+            FL_TRY(device->ops->sync(device, NULL));
+            *print = fl_checksum(chunk, n, *print);
+        }
+    }
+    return FL_OK;
+}
+
+/* What a value depends on: data set, and the weights of every layer below it. */
+static fl_status make_prints(fl_cached_input *f)
+{
+    const fl_dataset *d = f->o.dataset;
+    uint64_t print = d->ops->fingerprint != NULL ? d->ops->fingerprint(d->self) : 1;
+    void *chunk = NULL;
+    fl_status status = fl_alloc(CHUNK_BYTES, &chunk);
+    f->print[0] = 0; /* raw samples are not kept */
+    for (int i = 0; status == FL_OK && i < f->o.n_frozen; i++) {
+        print = fl_mix64(print, (uint64_t)i);
+        status = hash_weights(f, i, chunk, &print);
+        f->print[i + 1] = print | 1;
+    }
+    fl_free(chunk);
+    return status;
+}
+
+fl_status fl_cached_input_request(fl_cached_input *f, const fl_load_request *request)
+{
+    if (!f->begun) {
+        FL_TRY(make_prints(f));
+        fl_cache_keep(f->cache, &f->prints);
+        f->begun = true;
+    }
+    return fl_loader_request(f->loader, request);
+}
+
+/* ---- the decision ---- */
+
+/* What reading one of n samples took from the step: what was waited for it, but at least its share
+ * of the processor. What is read while the step computes and a disk works costs nothing. */
+static double cost_us(double cpu_ns, double waited_ns, int64_t n)
+{
+    return n > 0 ? 1e-3 * (cpu_ns > waited_ns ? cpu_ns : waited_ns) / (double)n : 0.0;
+}
+
+/* Read back some of what was just kept; the request's own rows are free for it by now. Whether a
+ * step would wait for a disk is not known before one does: until then, it does not. */
+static void probe(fl_cached_input *f, void *data, const fl_load_request *what)
+{
+    int64_t begun_ns = fl_thread_ns(), n_read = 0;
+    for (int64_t i = 0; i < what->n && i < PROBED_VALUES && !f->choice.probed; i++) {
+        int level;
+        int64_t n;
+        n_read += fl_cache_get(f->cache, &f->prints, key_of(f, what->split, what->ids[i]),
+                               (float *)(void *)rows_of(f, data, 0),
+                               (int64_t)(f->stride / sizeof(float)), &level, &n) != FL_CACHE_MISS;
+    }
+    if (n_read > 0) {
+        fl_cache_switch_guess(&f->choice,
+                              cost_us((double)(fl_thread_ns() - begun_ns), 0.0, n_read));
+    }
+}
+
+/* ---- ③ ---- */
+
+/* The time behind the batch at hand, as fl_next_use counts. */
+static int64_t time_behind(const fl_cached_input *f, const fl_load_request *what, int64_t step)
+{
+    const fl_next_use *future = &f->o.activations->future;
+    int64_t batch = f->o.activations->batch, n_train = future->n_train;
+    if (what->split == FL_TEST) {
+        int64_t last = 0;
+        for (int64_t i = 0; i < what->n; i++) {
+            last = what->ids[i] > last ? what->ids[i] : last;
+        }
+        return fl_next_use_time(future, f->choice.epoch, n_train + last + 1);
+    }
+    int64_t end = (step % fl_sampler_steps_per_epoch(n_train, batch) + 1) * batch;
+    return fl_next_use_time(future, what->epoch, end < n_train ? end : n_train);
+}
+
+static int64_t elements(const fl_tensor *t, int64_t sample)
+{
+    return (t->offsets[sample + 1] - t->offsets[sample]) * t->width;
+}
+
+static void learn_reading(fl_cached_input *f, const request_head *head)
+{
+    double waited_ns = head->cached_share * (double)f->waited_ns;
+    if (head->n_found > 0 && head->n_found * FEW_FOUND >= f->n_samples) {
+        fl_cache_switch_read(&f->choice,
+                             cost_us((double)head->cached_ns, waited_ns, head->n_found));
+    }
+}
+
+/* The frozen layers from `level` on, for the samples that have those below behind them. */
+static fl_status complete(fl_cached_input *f, int slot, int level, void *data, int64_t n)
+{
+    const request_head *head = data;
+    int64_t begun = fl_now_us();
+    FL_TRY(fl_stage_fill(f->o.stage, slot, level, f->which, n, rows_of(f, data, 0), f->stride));
+    double us = (double)(fl_now_us() - begun) / (double)n;
+    us *= (double)f->o.n_frozen / (double)(f->o.n_frozen - level); /* layers are about alike */
+    double waited_ns = (1.0 - head->cached_share) * (double)f->waited_ns;
+    us += level == 0 ? cost_us((double)head->raw_ns, waited_ns, n) : 0.0;
+    fl_cache_switch_computed(&f->choice, us);
+    *(level == 0 ? &f->report.n_misses : &f->report.n_upgrades) += n;
+    return FL_OK;
+}
+
+static void keep(fl_cached_input *f, const fl_load_request *what, const fl_tensor *input,
+                 void *data, int64_t n, int64_t now)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t sample = f->which[i], id = what->ids[sample];
+        if (fl_affinity_store_of(f->o.homes, id) == f->o.store) {
+            (void)fl_cache_put(f->cache, key_of(f, what->split, id), f->o.n_frozen,
+                               f->print[f->o.n_frozen],
+                               (const float *)(const void *)rows_of(f, data, sample),
+                               elements(input, sample), now);
+        }
+    }
+}
+
+static int64_t group_of(const fl_cached_input *f, const request_head *head, int level)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < f->n_samples; i++) {
+        if (head->level[i] == level) {
+            f->which[n++] = (int32_t)i;
+        }
+    }
+    return n;
+}
+
+static fl_status complete_all(fl_cached_input *f, int slot, const fl_load_request *what,
+                              const fl_tensor *input, void *data, int64_t now)
+{
+    const request_head *head = data;
+    int64_t left = f->n_samples - head->n_full;
+    for (int level = 0; level < f->o.n_frozen && left > 0; level++) {
+        int64_t n = group_of(f, head, level);
+        if (n > 0) {
+            FL_TRY(complete(f, slot, level, data, n));
+            if (f->choice.on) {
+                keep(f, what, input, data, n, now);
+            }
+        }
+        left -= n;
+    }
+    return FL_OK;
+}
+
+static fl_status copy_in(fl_cached_input *f, const fl_tensor *input, void *data)
+{
+    fl_device *d = f->o.device;
+    size_t at = 0;
+    for (int64_t i = 0; i < f->n_samples; i++) {
+        size_t bytes = (size_t)elements(input, i) * sizeof(float);
+        FL_TRY(d->ops->copy_in(d, NULL, (unsigned char *)input->data + at, rows_of(f, data, i),
+                               bytes));
+        at += bytes;
+    }
+    return d->ops->sync(d, NULL);
+}
+
+fl_status fl_cached_input_take(fl_cached_input *f, int slot, const fl_load_request *what,
+                               int64_t step, const fl_tensor *input, int64_t timeout_ms)
+{
+    fl_tensor taken;
+    int64_t begun_ns = fl_now_ns();
+    f->first_step = f->begun_taking ? f->first_step : step;
+    f->begun_taking = true;
+    FL_TRY(fl_loader_take(f->loader, timeout_ms, &taken));
+    const request_head *head = taken.data;
+    bool ahead = what->split == FL_TRAIN && step != f->first_step;
+    f->waited_ns = ahead ? fl_now_ns() - begun_ns : 0;
+    f->n_samples = what->n;
+    f->report.n_hits += head->n_full;
+    learn_reading(f, head);
+    if (what->split == FL_TRAIN) {
+        fl_cache_switch_epoch(&f->choice, what->epoch);
+    }
+    fl_status status = complete_all(f, slot, what, input, taken.data, time_behind(f, what, step));
+    if (status == FL_OK) {
+        status = copy_in(f, input, taken.data);
+    }
+    if (status == FL_OK && head->n_full < what->n) {
+        probe(f, taken.data, what);
+    }
+    fl_loader_release(f->loader);
+    fl_cache_switch_decide(&f->choice);
+    atomic_store(&f->on, f->choice.on);
+    return status;
+}
+
+bool fl_cached_input_report_take(fl_cached_input *f, bool always, fl_cached_input_report *report)
+{
+    bool any = f->report.n_hits + f->report.n_upgrades + f->report.n_misses > 0;
+    if (!f->choice.changed && !(always && any)) {
+        return false;
+    }
+    *report = f->report;
+    report->on = f->choice.on;
+    report->changed = f->choice.changed;
+    report->read_us = f->choice.read_us;
+    report->compute_us = f->choice.compute_us;
+    f->report.n_hits = f->report.n_upgrades = f->report.n_misses = 0;
+    f->choice.changed = false;
+    return true;
+}
+
+/* ---- creation ---- */
+
+static fl_status measure(fl_cached_input *f)
+{
+    const fl_dataset *d = f->o.dataset;
+    fl_shape raw;
+    int64_t n_targets, largest = 0;
+    FL_TRY(d->ops->max_shape(d->self, &raw, &n_targets));
+    for (int level = 1; level <= f->o.n_frozen; level++) {
+        int64_t n = fl_activation_elements(f->o.model, d, level);
+        largest = n > largest ? n : largest;
+    }
+    int64_t raw_bytes = raw.tokens * raw.width * (int64_t)fl_dtype_size(raw.dtype);
+    f->stride = (size_t)fl_cached_input_sample_bytes(raw_bytes, 4 * largest);
+    f->head_bytes = lines(sizeof(request_head) + (size_t)f->o.max_samples * sizeof(int32_t));
+    return FL_OK;
+}
+
+static fl_status fill(fl_cached_input *f)
+{
+    size_t n_levels = (size_t)f->o.n_frozen + 1;
+    FL_TRY(measure(f));
+    FL_TRY(fl_alloc_array(n_levels, sizeof *f->print, (void **)&f->print));
+    FL_TRY(fl_alloc_array((size_t)f->o.max_samples, sizeof *f->which, (void **)&f->which));
+    FL_TRY(fl_alloc_array((size_t)f->o.max_samples, sizeof *f->wants, (void **)&f->wants));
+    f->cache = f->o.activations->stores[f->o.store];
+    fl_cache_attach(f->cache);
+    f->prints = (fl_cache_prints){.n_levels = (int)n_levels, .print = f->print};
+    fl_cache_switch_init(&f->choice, f->o.job->cache.policy);
+    atomic_init(&f->on, true);
+    fl_load_source source = {.context = f,
+                             .size_bytes = f->head_bytes + (size_t)f->o.max_samples * f->stride,
+                             .read = read_samples};
+    return fl_loader_create_over(&source, f->o.max_samples, f->o.depth, &f->loader);
+}
+
+fl_status fl_cached_input_create(const fl_cached_input_options *options, fl_cached_input **out)
+{
+    fl_cached_input *f = NULL;
+    FL_TRY(fl_alloc(sizeof *f, (void **)&f));
+    f->o = *options;
+    fl_status status = fill(f);
+    if (status != FL_OK) {
+        fl_cached_input_destroy(&f);
+        return status;
+    }
+    *out = f;
+    return FL_OK;
+}
+
+void fl_cached_input_destroy(fl_cached_input **feed)
+{
+    fl_cached_input *f = *feed;
+    if (f == NULL) {
+        return;
+    }
+    fl_loader_destroy(&f->loader);
+    fl_free(f->print);
+    fl_free(f->wants);
+    fl_free(f->which);
+    fl_free(f);
+    *feed = NULL;
+}

@@ -1,0 +1,69 @@
+/* What enters the first layer above the frost line: from the cache, or computed there and then
+ * kept.
+ *
+ *     fl_cached_input_request ①  the micro-batch's samples are named, a step ahead
+ *     its thread ②       takes from the cache what lies there; decodes the others
+ *     fl_cached_input_take ③     runs the frozen layers for those that lack some of them, and keeps
+ * what comes out; all rows go to where the stage's micro-batch enters
+ *
+ * A value that was kept when fewer layers were frozen enters behind these. Whether the cache is
+ * used at all is decided by what reading and computing take (cache_switch.h). Threads: one,
+ * and its own. */
+#ifndef FL_PIPE_STEP_CACHED_INPUT_H
+#define FL_PIPE_STEP_CACHED_INPUT_H
+
+#include "autodp/affinity.h"
+#include "data/loader.h"
+#include "pipe/step/activations.h"
+#include "pipe/step/cache_switch.h"
+#include "pipe/step/stage.h"
+
+typedef struct fl_cached_input fl_cached_input;
+
+typedef struct fl_cached_input_options {
+    const fl_activations *activations; /* borrowed, as everything here */
+    const fl_model *model;
+    const fl_dataset *dataset;
+    const fl_job *job;
+    fl_device *device;
+    fl_stage *stage;          /* begins at layer 0; the frost line lies inside */
+    int store;                /* the one this worker reads from and keeps in ... */
+    const fl_affinity *homes; /* ... the samples of which it is the home */
+    int n_frozen;             /* layers */
+    int64_t max_samples;
+    int depth; /* requests ahead */
+} fl_cached_input_options;
+
+/* Bytes of one sample in a request: the longest of raw sample and every value below `n_frozen`. */
+int64_t fl_cached_input_sample_bytes(int64_t raw_bytes, int64_t largest_value_bytes);
+
+fl_status fl_cached_input_create(const fl_cached_input_options *options,
+                                 fl_cached_input **out) FL_MUST_CHECK;
+void fl_cached_input_destroy(fl_cached_input **feed);
+
+/* The weights are those of this generation from the first request on. */
+fl_status fl_cached_input_request(fl_cached_input *feed,
+                                  const fl_load_request *request) FL_MUST_CHECK;
+
+/* The oldest request's samples into the input of the micro-batch that fl_stage_begin has begun in
+ * `slot`. what: as it was requested, but with the epoch in which it is used. */
+fl_status fl_cached_input_take(fl_cached_input *feed, int slot, const fl_load_request *what,
+                               int64_t step, const fl_tensor *input,
+                               int64_t timeout_ms) FL_MUST_CHECK;
+
+/* Since the last report, but for the last line. */
+typedef struct fl_cached_input_report {
+    int64_t n_hits;     /* nothing was computed */
+    int64_t n_upgrades; /* only the blocks that were frozen since */
+    int64_t n_misses;
+    bool on;           /* the cache is used */
+    bool changed;      /* a decision was taken */
+    double read_us;    /* of a sample, from the cache; 0: not measured */
+    double compute_us; /* of a sample, from raw data through all frozen layers; 0: not measured */
+} fl_cached_input_report;
+
+/* False if no decision was taken since, unless `always` and there is something to tell. */
+bool fl_cached_input_report_take(fl_cached_input *feed, bool always,
+                                 fl_cached_input_report *report);
+
+#endif

@@ -1,0 +1,87 @@
+/* One worker's part in a plan: its stage, its neighbours, its buckets, and the step over them.
+ *
+ * A step, as DESIGN calls it:
+ *   1  the sampler's global batch is shared: replica, then micro-batches   batch_split.h
+ *   2  stage 0 gets the samples' inputs, read ahead: raw, or what frozen
+ *      layers made of them, from the cache                                 stage_input.h
+ *   3  the clock lists what this stage does; the step runs that list       run_ops
+ *   4  buckets are all-reduced while lower layers still run backward       reduce.h
+ *   5  one sum over everybody: norm, loss, verdict; the commit point       commit
+ *   6  the optimizer steps                                                 fl_pipeline_step */
+#ifndef FL_PIPE_STEP_PIPELINE_H
+#define FL_PIPE_STEP_PIPELINE_H
+
+#include "autodp/group/group.h"
+#include "pipe/plan/batch_split.h"
+#include "pipe/step/activations.h"
+#include "pipe/step/cached_input.h"
+#include "pipe/step/stage.h"
+
+#include <frostline/plan.h>
+
+typedef struct fl_pipeline fl_pipeline;
+
+typedef struct fl_pipeline_options {
+    const fl_model *model; /* borrowed, as everything here */
+    const fl_dataset *dataset;
+    const fl_job *job;
+    const fl_plan *plan;
+    int rank;
+    fl_device *device;
+    fl_group *group; /* of the plan's active workers; index = replica * K + stage */
+    const fl_stage_memory *memory;
+    const fl_activations *activations; /* the run's cache; NULL: none */
+    bool draw;                         /* the starting weights; false: they will migrate here */
+    const unsigned char *handed;       /* as in fl_stage_options; needed only while creating */
+    bool reserve;                      /* as in fl_stage_options */
+} fl_pipeline_options;
+
+/* The largest micro-batch, in samples, that this plan can make of the job's batch. Pure. */
+int64_t fl_plan_max_samples(const fl_job *job, const fl_plan *plan);
+
+/* Everything a step needs is allocated here. rank must be active in the plan. */
+fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **out) FL_MUST_CHECK;
+void fl_pipeline_destroy(fl_pipeline **pipeline);
+
+/* Give up all but weights and moments, between two steps: nothing can be stepped any more. */
+void fl_pipeline_strip(fl_pipeline *pipeline);
+
+/* Queue the reading of a batch that will be stepped (or evaluated) soon, in that order; at most
+ * one ahead of the one at work. Optional for nobody: every batch is prefetched before its step. */
+fl_status fl_pipeline_prefetch(fl_pipeline *pipeline, const fl_global_batch *batch) FL_MUST_CHECK;
+
+/* What everybody knows after a step. */
+typedef struct fl_step_result {
+    fl_loss_sums sums; /* over the global batch */
+    double grad_norm;  /* before clipping */
+    double flags;      /* sum of everybody's `flag` */
+    /* [L] the squared gradient norm of each block, 0 for a frozen one; the head's share is only in
+     * grad_norm. Borrowed until the next step. */
+    const double *block_squares;
+    int64_t samples;
+    int64_t tokens; /* rows that entered the first block, over the global batch */
+    /* this worker's microseconds */
+    int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
+    /* this replica's samples, in the order in which they were shared out; borrowed */
+    const int64_t *ids;
+    int64_t n_ids;
+} fl_step_result;
+
+/* One optimizer step. flag is added up over everybody at the commit point (> 0: a verdict waits).
+ */
+fl_status fl_pipeline_step(fl_pipeline *pipeline, const fl_global_batch *batch, double lr,
+                           double flag, fl_step_result *result) FL_MUST_CHECK;
+
+/* Forward only, over one batch of the test split; *sums gets this worker's part: the caller adds
+ * up all workers' with fl_pipeline_total. */
+fl_status fl_pipeline_evaluate(fl_pipeline *pipeline, const fl_global_batch *batch,
+                               fl_loss_sums *sums) FL_MUST_CHECK;
+fl_status fl_pipeline_total(fl_pipeline *pipeline, fl_loss_sums *sums) FL_MUST_CHECK;
+
+/* How the cache served this worker since the last time, if it does at all, and if a decision was
+ * taken, or `always` and it was asked for something; otherwise false. */
+bool fl_pipeline_cache(fl_pipeline *pipeline, bool always, fl_cached_input_report *report);
+
+fl_stage *fl_pipeline_stage(fl_pipeline *pipeline);
+
+#endif

@@ -1,0 +1,494 @@
+#include "pipe/step/stage.h"
+
+#include "data/loader.h"
+#include "device/alloc.h"
+#include "device/flight.h"
+#include "nn/model.h"
+#include "nn/optimizer.h"
+
+#include <string.h>
+
+/* One micro-batch between its forward and its backward. */
+typedef struct slot {
+    bool busy;
+    fl_micro_batch what;
+    fl_batch batch;
+    fl_arena arena;
+    int64_t *ids; /* [max_samples] */
+    int32_t
+        *offsets;  /* [n_layers + 1][max_samples + 1]: where the samples begin at each boundary */
+    fl_tensor *at; /* [n_layers + 1]: the stage's input and each layer's output */
+    fl_exec_frame *frame; /* [n_layers] */
+} slot;
+
+struct fl_stage {
+    fl_stage_options o;
+    int n_layers;
+    fl_params params;
+    slot *slots;
+    unsigned char *slot_memory;
+    unsigned char *scratch_memory;
+    fl_arena scratch;
+    size_t grad_bytes; /* of one gradient buffer */
+    void *grad[2];
+    int grad_turn;            /* which of them holds the gradient at hand */
+    fl_shape raw;             /* the raw shape for which `shapes` was computed; width 0: none yet */
+    fl_shape *shapes;         /* [n_layers + 1]: one sample at each boundary of the stage */
+    int64_t *some_ids;        /* [max_samples] of fl_stage_fill's samples */
+    int32_t *some_offsets[2]; /* [max_samples + 1] */
+    int32_t *targets;
+    int64_t max_targets;
+    int32_t *target_offsets;
+    int n_busy, peak_busy;
+};
+
+static bool same_shape(const fl_shape *a, const fl_shape *b)
+{
+    return a->tokens == b->tokens && a->width == b->width && a->dtype == b->dtype;
+}
+
+/* Walk one sample's shape through the model up to and along this stage. Samples of one shape
+ * follow each other in most data sets, so the last answer is kept. */
+static fl_status shapes_of(fl_stage *stage, const fl_shape *raw)
+{
+    if (stage->raw.width != 0 && same_shape(&stage->raw, raw)) {
+        return FL_OK;
+    }
+    stage->raw.width = 0;
+    FL_TRY(fl_model_shape(stage->o.model, stage->o.first - 1, raw, &stage->shapes[0]));
+    for (int i = 0; i < stage->n_layers; i++) {
+        const fl_layer *layer = fl_model_layer(stage->o.model, stage->o.first + i);
+        FL_TRY(layer->ops->shape(layer->self, &stage->shapes[i], &stage->shapes[i + 1]));
+    }
+    stage->raw = *raw;
+    return FL_OK;
+}
+
+static fl_status sample_shapes(fl_stage *stage, fl_split split, int64_t id)
+{
+    fl_shape raw;
+    int64_t n_targets;
+    const fl_dataset *d = stage->o.dataset;
+    FL_TRY(d->ops->shape(d->self, split, id, &raw, &n_targets));
+    return shapes_of(stage, &raw);
+}
+
+static size_t shape_bytes(const fl_shape *shape)
+{
+    return (size_t)(shape->tokens * shape->width) * fl_dtype_size(shape->dtype);
+}
+
+fl_status fl_stage_boundary_bytes(fl_stage *stage, fl_split split, const int64_t *ids, int64_t n,
+                                  size_t *in_bytes, size_t *out_bytes)
+{
+    *in_bytes = 0;
+    *out_bytes = 0;
+    for (int64_t s = 0; s < n; s++) {
+        FL_TRY(sample_shapes(stage, split, ids[s]));
+        *in_bytes += shape_bytes(&stage->shapes[0]);
+        *out_bytes += shape_bytes(&stage->shapes[stage->n_layers]);
+    }
+    return FL_OK;
+}
+
+static size_t tensor_bytes(const fl_tensor *t)
+{
+    return (size_t)(t->n_tokens * t->width) * fl_dtype_size(t->dtype);
+}
+
+/* Fill the tensors of every boundary but for their data. */
+static fl_status lay_out(fl_stage *stage, slot *s)
+{
+    int64_t stride = stage->o.max_samples + 1;
+    for (int i = 0; i <= stage->n_layers; i++) {
+        s->at[i] = (fl_tensor){.offsets = s->offsets + i * stride, .n_samples = s->what.n};
+        s->offsets[i * stride] = 0;
+    }
+    for (int64_t j = 0; j < s->what.n; j++) {
+        FL_TRY(sample_shapes(stage, s->what.split, s->ids[j]));
+        for (int i = 0; i <= stage->n_layers; i++) {
+            s->at[i].n_tokens += stage->shapes[i].tokens;
+            s->offsets[i * stride + j + 1] = (int32_t)s->at[i].n_tokens;
+        }
+    }
+    for (int i = 0; i <= stage->n_layers; i++) {
+        /* All samples agree on width and type; with none at hand the last known ones do. */
+        s->at[i].width = stage->shapes[i].width;
+        s->at[i].dtype = stage->shapes[i].dtype;
+    }
+    return FL_OK;
+}
+
+fl_status fl_stage_begin(fl_stage *stage, int slot_index, const fl_micro_batch *batch,
+                         fl_tensor *input)
+{
+    slot *s = &stage->slots[slot_index];
+    if (s->busy || batch->n > stage->o.max_samples) {
+        return fl_fail(FL_EINTERNAL, "slot %d of layers %d .. %d: %s", slot_index, stage->o.first,
+                       stage->o.last - 1, s->busy ? "still in use" : "micro-batch too large");
+    }
+    s->what = *batch;
+    memcpy(s->ids, batch->ids, (size_t)batch->n * sizeof *s->ids);
+    s->what.ids = s->ids;
+    s->batch = (fl_batch){.n_samples = batch->n,
+                          .sample_ids = s->ids,
+                          .seed = batch->seed,
+                          .epoch = batch->epoch,
+                          .n_global = batch->n_global};
+    fl_arena_release(&s->arena, 0);
+    FL_TRY(lay_out(stage, s));
+    fl_tensor *entry = &s->at[stage->o.enter - stage->o.first];
+    FL_TRY(fl_arena_take(&s->arena, tensor_bytes(entry), &entry->data));
+    *input = *entry;
+    s->busy = true;
+    stage->n_busy++;
+    if (stage->n_busy > stage->peak_busy) {
+        stage->peak_busy = stage->n_busy;
+    }
+    return FL_OK;
+}
+
+static void end_slot(fl_stage *stage, slot *s)
+{
+    s->busy = false;
+    stage->n_busy--;
+}
+
+static fl_exec exec_for(fl_stage *stage, slot *s, int layer)
+{
+    return (fl_exec){.device = stage->o.device,
+                     .batch = &s->batch,
+                     .training = s->what.training && layer >= stage->params.first_trainable,
+                     .keep = &s->arena,
+                     .scratch = &stage->scratch};
+}
+
+/* ---- some samples, up to where micro-batches enter ---- */
+
+/* Where the chosen samples begin at boundary i, when they stand one behind the other. */
+static void pack_offsets(fl_stage *stage, const slot *s, int i, const int32_t *which, int64_t n,
+                         int32_t *offsets, fl_tensor *out)
+{
+    const int32_t *all = s->offsets + i * (stage->o.max_samples + 1);
+    offsets[0] = 0;
+    for (int64_t j = 0; j < n; j++) {
+        offsets[j + 1] = offsets[j] + all[which[j] + 1] - all[which[j]];
+    }
+    *out = (fl_tensor){.offsets = offsets,
+                       .n_samples = n,
+                       .n_tokens = offsets[n],
+                       .width = s->at[i].width,
+                       .dtype = s->at[i].dtype};
+}
+
+/* Between packed rows on the device and the samples' places on the host. */
+static fl_status move_rows(fl_stage *stage, const fl_tensor *packed, const int32_t *which,
+                           unsigned char *rows, size_t stride, bool in)
+{
+    fl_device *d = stage->o.device;
+    size_t row_bytes = (size_t)packed->width * fl_dtype_size(packed->dtype);
+    for (int64_t j = 0; j < packed->n_samples; j++) {
+        unsigned char *here =
+            (unsigned char *)packed->data + (size_t)packed->offsets[j] * row_bytes;
+        unsigned char *there = rows + (size_t)which[j] * stride;
+        size_t bytes = (size_t)(packed->offsets[j + 1] - packed->offsets[j]) * row_bytes;
+        FL_TRY(in ? d->ops->copy_in(d, NULL, here, there, bytes)
+                  : d->ops->copy_out(d, NULL, there, here, bytes));
+    }
+    return d->ops->sync(d, NULL);
+}
+
+static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *which, int64_t n,
+                          unsigned char *rows, size_t stride)
+{
+    fl_tensor in, out;
+    fl_exec_frame frame;
+    fl_batch batch = s->batch;
+    batch.n_samples = n;
+    batch.sample_ids = stage->some_ids;
+    for (int64_t j = 0; j < n; j++) {
+        stage->some_ids[j] = s->ids[which[j]];
+    }
+    pack_offsets(stage, s, from - stage->o.first, which, n, stage->some_offsets[0], &in);
+    FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&in), &in.data));
+    FL_TRY(move_rows(stage, &in, which, rows, stride, true));
+    for (int layer = from; layer < stage->o.enter; layer++) {
+        int i = layer - stage->o.first;
+        fl_exec x = exec_for(stage, s, layer);
+        x.batch = &batch;
+        x.training = false;
+        pack_offsets(stage, s, i + 1, which, n, stage->some_offsets[(layer - from + 1) % 2], &out);
+        FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&out), &out.data));
+        FL_TRY(
+            fl_exec_forward(&x, stage->o.model, layer, &stage->params.layer[i], &frame, &in, &out));
+        in = out;
+    }
+    return move_rows(stage, &in, which, rows, stride, false);
+}
+
+fl_status fl_stage_fill(fl_stage *stage, int slot_index, int from, const int32_t *which, int64_t n,
+                        unsigned char *rows, size_t stride)
+{
+    slot *s = &stage->slots[slot_index];
+    fl_tensor *entry = &s->at[stage->o.enter - stage->o.first];
+    /* The slot has room for these layers' outputs and no more, so the input's place is lent. */
+    fl_arena_release(&s->arena, 0);
+    FL_TRY(run_some(stage, s, from, which, n, rows, stride));
+    fl_arena_release(&s->arena, 0);
+    return fl_arena_take(&s->arena, tensor_bytes(entry), &entry->data);
+}
+
+fl_status fl_stage_forward(fl_stage *stage, int slot_index, fl_tensor *output)
+{
+    slot *s = &stage->slots[slot_index];
+    for (int i = stage->o.enter - stage->o.first; i < stage->n_layers; i++) {
+        int layer = stage->o.first + i;
+        fl_exec x = exec_for(stage, s, layer);
+        FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&s->at[i + 1]), &s->at[i + 1].data));
+        fl_flight_enter(FL_FLIGHT_FORWARD, -1, layer, 0);
+        FL_TRY(fl_exec_forward(&x, stage->o.model, layer, &stage->params.layer[i], &s->frame[i],
+                               &s->at[i], &s->at[i + 1]));
+        fl_flight_leave();
+    }
+    *output = s->at[stage->n_layers];
+    if (!s->what.training && stage->o.last != fl_model_n_layers(stage->o.model)) {
+        end_slot(stage, s);
+    }
+    return FL_OK;
+}
+
+fl_status fl_stage_loss(fl_stage *stage, int slot_index, bool want_grad, float grad_scale,
+                        fl_loss_sums *sums)
+{
+    slot *s = &stage->slots[slot_index];
+    fl_tensor targets, grad;
+    fl_exec x = exec_for(stage, s, stage->o.last);
+    fl_flight_enter(FL_FLIGHT_LOSS, -1, -1, 0);
+    FL_TRY(fl_load_targets(stage->o.dataset, s->what.split, s->ids, s->what.n, stage->targets,
+                           stage->max_targets, stage->target_offsets, &targets));
+    fl_stage_grad_out(stage, slot_index, &grad);
+    FL_TRY(fl_exec_loss(&x, stage->o.model, &s->at[stage->n_layers], &targets, grad_scale,
+                        want_grad ? &grad : NULL, sums));
+    fl_flight_leave();
+    if (!want_grad) {
+        end_slot(stage, s);
+    }
+    return FL_OK;
+}
+
+void fl_stage_grad_out(fl_stage *stage, int slot_index, fl_tensor *grad_out)
+{
+    *grad_out = stage->slots[slot_index].at[stage->n_layers];
+    stage->grad_turn = 0;
+    grad_out->data = stage->grad[0];
+}
+
+fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in,
+                            fl_stage_layer_done *layer_done, void *context, fl_tensor *grad_in)
+{
+    slot *s = &stage->slots[slot_index];
+    int lowest = stage->params.first_trainable - stage->o.first;
+    for (int i = stage->n_layers - 1; i >= lowest; i--) {
+        int layer = stage->o.first + i;
+        bool want = i > lowest || (want_grad_in && lowest == 0);
+        fl_exec x = exec_for(stage, s, layer);
+        fl_tensor out = s->at[i + 1], in = s->at[i];
+        out.data = stage->grad[stage->grad_turn];
+        in.data = stage->grad[1 - stage->grad_turn];
+        fl_flight_enter(FL_FLIGHT_BACKWARD, -1, layer, 0);
+        FL_TRY(fl_exec_backward(&x, stage->o.model, layer, &stage->params.layer[i], &s->frame[i],
+                                &out, want ? &in : NULL));
+        fl_flight_leave();
+        stage->grad_turn = 1 - stage->grad_turn;
+        if (layer_done != NULL) {
+            FL_TRY(layer_done(context, layer));
+        }
+    }
+    *grad_in = s->at[0];
+    grad_in->data = want_grad_in && lowest == 0 ? stage->grad[stage->grad_turn] : NULL;
+    end_slot(stage, s);
+    return FL_OK;
+}
+
+fl_params *fl_stage_params(fl_stage *stage)
+{
+    return &stage->params;
+}
+
+void fl_stage_peaks(const fl_stage *stage, int *n_slots, size_t *slot_bytes, size_t *scratch_bytes)
+{
+    *n_slots = stage->peak_busy;
+    *slot_bytes = 0;
+    for (int i = 0; i < stage->o.n_slots; i++) {
+        size_t peak = stage->slots[i].arena.peak_bytes;
+        *slot_bytes = peak > *slot_bytes ? peak : *slot_bytes;
+    }
+    *scratch_bytes = stage->scratch.peak_bytes;
+}
+
+/* ---- creation ---- */
+
+static fl_status slot_create(fl_stage *stage, slot *s, unsigned char *memory)
+{
+    size_t boundaries = (size_t)stage->n_layers + 1;
+    size_t samples = (size_t)stage->o.max_samples;
+    fl_arena_init(&s->arena, memory, (size_t)stage->o.memory.slot_bytes, "micro-batch slot");
+    FL_TRY(fl_alloc_array(samples, sizeof *s->ids, (void **)&s->ids));
+    FL_TRY(fl_alloc_array(boundaries * (samples + 1), sizeof *s->offsets, (void **)&s->offsets));
+    FL_TRY(fl_alloc_array(boundaries, sizeof *s->at, (void **)&s->at));
+    return fl_alloc_array(boundaries, sizeof *s->frame, (void **)&s->frame);
+}
+
+static size_t slots_bytes(const fl_stage *stage)
+{
+    return (size_t)(stage->o.memory.slot_bytes * stage->o.n_slots);
+}
+
+static fl_status take(fl_stage *stage, size_t size_bytes, const char *what, void **out)
+{
+    fl_device *device = stage->o.device;
+    return stage->o.reserve ? fl_device_reserve(device, size_bytes, out)
+                            : fl_device_alloc(device, size_bytes, what, out);
+}
+
+static fl_status slots_create(fl_stage *stage)
+{
+    const fl_stage_memory *m = &stage->o.memory;
+    FL_TRY(fl_alloc_array((size_t)stage->o.n_slots, sizeof *stage->slots, (void **)&stage->slots));
+    FL_TRY(
+        take(stage, slots_bytes(stage), "micro-batches in flight", (void **)&stage->slot_memory));
+    for (int i = 0; i < stage->o.n_slots; i++) {
+        FL_TRY(slot_create(stage, &stage->slots[i], stage->slot_memory + i * m->slot_bytes));
+    }
+    return FL_OK;
+}
+
+/* The largest tensor of which somebody asks for the gradient: what a gradient buffer must hold. */
+static fl_status largest_boundary(fl_stage *stage, size_t *size_bytes)
+{
+    fl_shape raw;
+    const fl_dataset *d = stage->o.dataset;
+    FL_TRY(d->ops->max_shape(d->self, &raw, &stage->max_targets));
+    FL_TRY(shapes_of(stage, &raw));
+    stage->max_targets *= stage->o.max_samples;
+    *size_bytes = 0;
+    /* Nobody asks for the gradient of raw input, nor for one below the frost line. */
+    bool trains_below = stage->o.n_frozen < stage->o.first;
+    int lowest = stage->params.first_trainable - stage->o.first;
+    for (int i = trains_below ? 0 : lowest + 1; i <= stage->n_layers; i++) {
+        size_t bytes = shape_bytes(&stage->shapes[i]) * (size_t)stage->o.max_samples;
+        *size_bytes = bytes > *size_bytes ? bytes : *size_bytes;
+    }
+    return FL_OK;
+}
+
+static fl_status scratch_create(fl_stage *stage)
+{
+    size_t total = (size_t)stage->o.memory.scratch_bytes;
+    FL_TRY(take(stage, total, "temporaries", (void **)&stage->scratch_memory));
+    fl_arena_init(&stage->scratch, stage->scratch_memory, total, "temporaries");
+    FL_TRY(largest_boundary(stage, &stage->grad_bytes));
+    FL_TRY(fl_arena_take(&stage->scratch, stage->grad_bytes, &stage->grad[0]));
+    FL_TRY(fl_arena_take(&stage->scratch, stage->grad_bytes, &stage->grad[1]));
+    FL_TRY(fl_alloc_array((size_t)stage->max_targets, sizeof *stage->targets,
+                          (void **)&stage->targets));
+    return fl_alloc_array((size_t)stage->o.max_samples + 1, sizeof *stage->target_offsets,
+                          (void **)&stage->target_offsets);
+}
+
+static fl_status fill(fl_stage *stage)
+{
+    const fl_stage_options *o = &stage->o;
+    int trainable = o->n_frozen < o->first ? o->first : o->n_frozen;
+    trainable = trainable > o->last ? o->last : trainable;
+    FL_TRY(fl_alloc_array((size_t)stage->n_layers + 1, sizeof *stage->shapes,
+                          (void **)&stage->shapes));
+    fl_params_options params = {.device = o->device,
+                                .model = o->model,
+                                .first = o->first,
+                                .last = o->last,
+                                .first_trainable = trainable,
+                                .n_moments = fl_optimizer_n_moments(o->job->train.optimizer),
+                                .seed = o->draw ? &o->job->train.seed : NULL,
+                                .handed = o->handed,
+                                .reserve = o->reserve};
+    FL_TRY(fl_params_init(&stage->params, &params));
+    FL_TRY(slots_create(stage));
+    size_t n = (size_t)o->max_samples;
+    FL_TRY(fl_alloc_array(n, sizeof *stage->some_ids, (void **)&stage->some_ids));
+    for (int i = 0; i < 2; i++) {
+        FL_TRY(
+            fl_alloc_array(n + 1, sizeof **stage->some_offsets, (void **)&stage->some_offsets[i]));
+    }
+    return scratch_create(stage);
+}
+
+fl_status fl_stage_create(const fl_stage_options *options, fl_stage **out)
+{
+    fl_stage *stage = NULL;
+    FL_TRY(fl_alloc(sizeof *stage, (void **)&stage));
+    stage->o = *options;
+    stage->o.enter = options->enter > options->first ? options->enter : options->first;
+    stage->n_layers = options->last - options->first;
+    fl_status status = fill(stage);
+    stage->o.handed = NULL; /* the caller's */
+    if (status != FL_OK) {
+        fl_stage_destroy(&stage);
+        return status;
+    }
+    *out = stage;
+    return FL_OK;
+}
+
+static void give(fl_stage *stage, unsigned char **memory, size_t size_bytes)
+{
+    (stage->o.reserve ? fl_device_drop : fl_device_free)(stage->o.device, *memory, size_bytes);
+    *memory = NULL;
+}
+
+void fl_stage_strip(fl_stage *stage)
+{
+    fl_params_drop_grad(&stage->params);
+    give(stage, &stage->slot_memory, slots_bytes(stage));
+    give(stage, &stage->scratch_memory, (size_t)stage->o.memory.scratch_bytes);
+}
+
+fl_status fl_stage_claim(fl_stage *stage)
+{
+    FL_TRY(fl_params_claim_state(&stage->params));
+    FL_TRY(fl_params_claim_grad(&stage->params));
+    if (stage->o.reserve) {
+        FL_TRY(fl_device_claim(stage->o.device, slots_bytes(stage), "micro-batches in flight"));
+        FL_TRY(
+            fl_device_claim(stage->o.device, (size_t)stage->o.memory.scratch_bytes, "temporaries"));
+    }
+    stage->o.reserve = false;
+    return FL_OK;
+}
+
+void fl_stage_destroy(fl_stage **stage)
+{
+    fl_stage *s = *stage;
+    if (s == NULL) {
+        return;
+    }
+    for (int i = 0; s->slots != NULL && i < s->o.n_slots; i++) {
+        fl_free(s->slots[i].ids);
+        fl_free(s->slots[i].offsets);
+        fl_free(s->slots[i].at);
+        fl_free(s->slots[i].frame);
+    }
+    fl_free(s->slots);
+    if (s->params.device != NULL) {
+        fl_stage_strip(s);
+        fl_params_fini(&s->params);
+    }
+    fl_free(s->shapes);
+    fl_free(s->some_ids);
+    fl_free(s->some_offsets[0]);
+    fl_free(s->some_offsets[1]);
+    fl_free(s->targets);
+    fl_free(s->target_offsets);
+    fl_free(s);
+    *stage = NULL;
+}

@@ -1,0 +1,97 @@
+/* One stage of a pipeline: its layers, their parameters, and memory for the micro-batches in
+ * flight. It computes; who calls it (step.h) moves tensors between stages.
+ *
+ * Memory, all taken at creation, as fl_memory_stage counted it:
+ *     slots    [n_slots]  one micro-batch each: input, every layer's output, what layers keep
+ *     scratch  two gradient buffers that take turns, then the temporaries of the layer at work
+ * After that a step allocates nothing. A stage of the next plan may find the device too full while
+ * the present one trains: it then only reserves its memory, and claims it when the other has given
+ * up its own. Threads: one. */
+#ifndef FL_PIPE_STEP_STAGE_H
+#define FL_PIPE_STEP_STAGE_H
+
+#include "pipe/plan/memory.h"
+#include "pipe/state/params.h"
+
+typedef struct fl_stage fl_stage;
+
+typedef struct fl_stage_options {
+    const fl_model *model; /* borrowed, as everything here */
+    const fl_dataset *dataset;
+    const fl_job *job;
+    fl_device *device;
+    int first, last; /* layers first .. last - 1 */
+    int n_frozen;    /* layers of the whole model below the frost line */
+    int enter;       /* the layer at which micro-batches enter; below `first`: there */
+    bool draw;       /* the starting weights; false: they will migrate here */
+    int n_slots;
+    int64_t max_samples; /* of a micro-batch */
+    fl_stage_memory memory;
+    const unsigned char *handed; /* [layers of the model] as in fl_params_options; NULL: nothing */
+    bool reserve;                /* device memory is only reserved, until fl_stage_claim */
+} fl_stage_options;
+
+/* Returns FL_EBUDGET with the numbers when the device is too small. */
+fl_status fl_stage_create(const fl_stage_options *options, fl_stage **out) FL_MUST_CHECK;
+void fl_stage_destroy(fl_stage **stage);
+
+/* Give up what only computing needs: slots, scratch and gradients. Weights and moments stay. */
+void fl_stage_strip(fl_stage *stage);
+
+/* Count what was reserved; FL_EBUDGET if there is no room for it after all. */
+fl_status fl_stage_claim(fl_stage *stage) FL_MUST_CHECK;
+
+/* The samples of one micro-batch. */
+typedef struct fl_micro_batch {
+    fl_split split;
+    const int64_t *ids; /* [n]; copied */
+    int64_t n;
+    uint64_t seed;
+    int64_t epoch;
+    int64_t n_global;
+    bool training;
+} fl_micro_batch;
+
+/* Bytes of this micro-batch where it enters the stage, and where it leaves it. */
+fl_status fl_stage_boundary_bytes(fl_stage *stage, fl_split split, const int64_t *ids, int64_t n,
+                                  size_t *in_bytes, size_t *out_bytes) FL_MUST_CHECK;
+
+/* Begin a micro-batch in `slot`: *input is where the caller puts what enters the stage. */
+fl_status fl_stage_begin(fl_stage *stage, int slot, const fl_micro_batch *batch,
+                         fl_tensor *input) FL_MUST_CHECK;
+
+/* Run the layers from `from` to the one where micro-batches enter, for some samples of the slot's
+ * micro-batch, whose input is still to come.
+ * which      [n] the samples, as they stand in the micro-batch
+ * rows       host memory; what sample which[i] has in front of `from` lies at rows + which[i] *
+ *            stride, and there comes what it has behind the last of them */
+fl_status fl_stage_fill(fl_stage *stage, int slot, int from, const int32_t *which, int64_t n,
+                        unsigned char *rows, size_t stride) FL_MUST_CHECK;
+
+/* Run all layers from where the micro-batch entered; *output is the last one's, valid until the
+ * slot is begun again. */
+fl_status fl_stage_forward(fl_stage *stage, int slot, fl_tensor *output) FL_MUST_CHECK;
+
+/* The last stage: the loss of the slot's output, added to *sums. With want_grad, the gradient is
+ * left where fl_stage_backward begins; grad_scale is one target's weight in it. */
+fl_status fl_stage_loss(fl_stage *stage, int slot, bool want_grad, float grad_scale,
+                        fl_loss_sums *sums) FL_MUST_CHECK;
+
+/* Any other stage: where the caller puts the gradient of the slot's output before backward. */
+void fl_stage_grad_out(fl_stage *stage, int slot, fl_tensor *grad_out);
+
+/* Told after each layer's backward, from the top down. */
+typedef fl_status fl_stage_layer_done(void *context, int layer);
+
+/* Run all backward passes. *grad_in is the gradient of the stage's input, valid until the next
+ * call on this stage; its data is NULL if want_grad_in is false or the frost line lies above. */
+fl_status fl_stage_backward(fl_stage *stage, int slot, bool want_grad_in,
+                            fl_stage_layer_done *layer_done, void *context,
+                            fl_tensor *grad_in) FL_MUST_CHECK;
+
+fl_params *fl_stage_params(fl_stage *stage);
+
+/* Most slots that held a micro-batch at once, and the most bytes one of them took: for tests. */
+void fl_stage_peaks(const fl_stage *stage, int *n_slots, size_t *slot_bytes, size_t *scratch_bytes);
+
+#endif

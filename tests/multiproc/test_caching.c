@@ -1,0 +1,385 @@
+/* Whole runs with the cache: they compute what runs without it compute, whatever plans change and
+ * whatever is evicted; and they do less for it. */
+#include "autodp/affinity.h"
+#include "autodp/sampler.h"
+#include "launcher/run/run.h"
+#include "support/lines.h"
+#include "support/runs.h"
+#include "support/toy.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum {
+    N_SAMPLES = 203,
+    N_TEST = N_SAMPLES / 4,
+    BATCH = 10,
+    STEPS_PER_EPOCH = 21,
+    EPOCHS = 12,
+    STEPS = STEPS_PER_EPOCH * EPOCHS,
+    BLOCKS = 4,
+    WORKERS = 4,
+};
+
+/* ---- data that is the same in every epoch ---- */
+
+static fl_dataset toy;
+
+static fl_status read_plain(const void *self, fl_split split, const fl_sample_key *key, void *input)
+{
+    fl_sample_key plain = *key;
+    plain.augment = false;
+    return toy.ops->read(self, split, &plain, input);
+}
+
+/* ---- a run ---- */
+
+typedef struct kind {
+    const char *const *settings; /* pairs, up to NULL */
+    const fl_script_entry *script;
+    int n_script;
+    bool augments;
+} kind;
+
+static fl_status run(const kind *k, const char *dir)
+{
+    fl_job job;
+    fl_model *model = NULL;
+    fl_job_defaults(&job);
+    must(fl_job_set(&job, "train.batch", "10"));
+    must(fl_job_set(&job, "train.epochs", "12"));
+    must(fl_job_set(&job, "train.lr", "1e-3"));
+    must(fl_job_set(&job, "autodp.bucket", "16KiB"));
+    must(fl_job_set(&job, "pipe.k", "1"));
+    must(fl_job_set(&job, "autodp.r", "1"));
+    must(fl_job_set(&job, "pipe.m", "2"));
+    for (int i = 0; k->settings[i] != NULL; i += 2) {
+        must(fl_job_set(&job, k->settings[i], k->settings[i + 1]));
+    }
+    memcpy(job.elastic.script, k->script, (size_t)k->n_script * sizeof *k->script);
+    job.elastic.n_script = k->n_script;
+    must(fl_toy_dataset(N_SAMPLES, &toy));
+    must(fl_toy_model(BLOCKS, 0.1f, &model));
+    fl_dataset_ops plain = *toy.ops;
+    plain.read = read_plain;
+    fl_dataset data = {.ops = k->augments ? toy.ops : &plain, .self = toy.self};
+    fl_status status = fl_run_in(model, &data, &job, dir, NULL);
+    fl_model_destroy(&model);
+    fl_dataset_destroy(&toy);
+    return status;
+}
+
+/* In a child, whose output goes nowhere. Gives fl_run_in's status. */
+static fl_status run_apart(const kind *k, const char *dir)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        hush();
+        fl_status status = run(k, dir);
+        if (status != FL_OK) {
+            fprintf(stderr, "%s\n", fl_errmsg());
+        }
+        _exit(-(int)status);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return (fl_status)-WEXITSTATUS(status);
+}
+
+static const char *folder(const char *name)
+{
+    static char path[4][128];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", root, name);
+    return path[turn];
+}
+
+static void losses_of(const kind *k, const char *name, double *losses)
+{
+    assert_int_equal(run_apart(k, folder(name)), FL_OK);
+    assert_int_equal(fl_toy_losses(folder(name), losses, STEPS + 1), STEPS);
+}
+
+/* Sums over the events of the cache; from and to are steps. */
+typedef struct use {
+    int64_t hits, upgrades, misses, evicted, damaged;
+    int n_events, n_decided;
+    char why_not[512];
+} use;
+
+static void add_event(const cJSON *event, int64_t from, int64_t to, use *u)
+{
+    const char *name = cJSON_GetObjectItem(event, "event")->valuestring;
+    const cJSON *why = cJSON_GetObjectItem(event, "why_not");
+    if (strcmp(name, "cache.opened") == 0 && why != NULL) {
+        snprintf(u->why_not, sizeof u->why_not, "%s", why->valuestring);
+    }
+    bool decided = strcmp(name, "cache.decided") == 0;
+    if (!decided && strcmp(name, "cache.used") != 0) {
+        return;
+    }
+    int64_t step = number(event, "step");
+    if (step >= from && step < to) {
+        u->hits += number(event, "hits");
+        u->upgrades += number(event, "upgrades");
+        u->misses += number(event, "misses");
+        u->evicted = number(event, "evicted");
+        u->damaged += number(event, "damaged");
+        u->n_events++;
+        u->n_decided += decided;
+    }
+}
+
+static use use_of(const char *name, int64_t from, int64_t to)
+{
+    use u = {0};
+    cJSON *events = lines_with(folder(name), "events.jsonl", "");
+    const cJSON *event;
+    cJSON_ArrayForEach(event, events)
+    {
+        add_event(event, from, to, &u);
+    }
+    cJSON_Delete(events);
+    return u;
+}
+
+static double worst_of(const double *a, const double *b)
+{
+    double worst = 0.0;
+    for (int i = 0; i < STEPS; i++) {
+        worst = fmax(worst, fabs(a[i] - b[i]) / fabs(b[i]));
+    }
+    return worst;
+}
+
+/* ---- the tests ---- */
+
+static const fl_script_entry freezing[] = {
+    {.step = 12, .f = 1, .k = 1, .r = 2, .m = 2},  {.step = 70, .f = 2, .k = 2, .r = 1, .m = 3},
+    {.step = 100, .f = 2, .k = 1, .r = 4, .m = 1}, {.step = 150, .f = 3, .k = 1, .r = 1, .m = 2},
+    {.step = 190, .f = 1, .k = 2, .r = 2, .m = 2},
+};
+enum { N_FREEZING = sizeof freezing / sizeof *freezing };
+
+static const char *const without[] = {"devices.count", "4", "cache.policy", "off", NULL};
+static const char *const with[] = {"devices.count", "4", "cache.policy", "on", NULL};
+static const char *const automatic[] = {"devices.count", "4", "cache.policy", "auto", NULL};
+static const char *const small[] = {"devices.count", "4", "cache.policy", "on", "cache.memory",
+                                    "64KiB",         NULL};
+static const char *const on_disk[] = {
+    "devices.count", "4",          "cache.policy", "on", "cache.memory", "64KiB", "cache.disk",
+    "1MiB",          "cache.path", "/tmp",         NULL};
+static const char *const rounded[] = {"devices.count", "4", "cache.policy", "on", "cache.dtype",
+                                      "bf16",          NULL};
+
+static void test_caching__computes_the_same(void **state)
+{
+    (void)state;
+    double *off = calloc(STEPS + 1, sizeof *off), *on = calloc(STEPS + 1, sizeof *on);
+    const struct {
+        const char *name;
+        const char *const *settings;
+        bool all_fit;
+    } ways[] = {{"on", with, true},
+                {"auto", automatic, true},
+                {"small", small, false},
+                {"disk", on_disk, true}};
+    kind k = {.settings = without, .script = freezing, .n_script = N_FREEZING};
+    losses_of(&k, "off", off);
+    assert_int_equal(use_of("off", 0, STEPS).n_events, 0);
+    for (int i = 0; i < 4; i++) {
+        k.settings = ways[i].settings;
+        losses_of(&k, ways[i].name, on);
+        use u = use_of(ways[i].name, 0, STEPS);
+        print_message("%s: %lld hits, %lld upgrades, %lld misses, %lld evicted; worst %.2e\n",
+                      ways[i].name, (long long)u.hits, (long long)u.upgrades, (long long)u.misses,
+                      (long long)u.evicted, worst_of(on, off));
+        assert_true(worst_of(on, off) <= 1e-6);
+        assert_true(u.hits > 0 && u.upgrades > 0 && u.misses > 0);
+        assert_int_equal(u.damaged, 0);
+        assert_true((u.evicted == 0) == ways[i].all_fit);
+    }
+    assert_true(use_of("auto", 0, STEPS).n_decided > 0);
+    free(off);
+    free(on);
+}
+
+/* Rounded values are close, and they are not the same: the setting does something. */
+static void test_caching__rounds_when_asked_to(void **state)
+{
+    (void)state;
+    double *off = calloc(STEPS + 1, sizeof *off), *on = calloc(STEPS + 1, sizeof *on);
+    kind k = {.settings = without, .script = freezing, .n_script = N_FREEZING};
+    losses_of(&k, "exact", off);
+    k.settings = rounded;
+    losses_of(&k, "rounded", on);
+    print_message("bf16: worst %.2e\n", worst_of(on, off));
+    assert_true(worst_of(on, off) < 0.1);
+    assert_true(worst_of(on, off) > 1e-6);
+    free(off);
+    free(on);
+}
+
+/* F stays from the first epoch on; plans change twice in the middle of epochs. From the third epoch
+ * on, everything that is read is a hit, and it stays so through every regroup. */
+static void test_caching__lives_through_transitions(void **state)
+{
+    (void)state;
+    const fl_script_entry regroups[] = {{.step = 5, .f = 2, .k = 1, .r = 1, .m = 2},
+                                        {.step = 90, .f = 2, .k = 2, .r = 1, .m = 2},
+                                        {.step = 130, .f = 2, .k = 1, .r = 4, .m = 2},
+                                        {.step = 200, .f = 2, .k = 2, .r = 2, .m = 1}};
+    double *losses = calloc(STEPS + 1, sizeof *losses);
+    kind k = {.settings = with, .script = regroups, .n_script = 4};
+    losses_of(&k, "regroups", losses);
+    use first = use_of("regroups", 0, 2 * STEPS_PER_EPOCH);
+    use later = use_of("regroups", 2 * STEPS_PER_EPOCH, STEPS);
+    print_message("%lld misses, then %lld hits and %lld misses\n", (long long)first.misses,
+                  (long long)later.hits, (long long)later.misses);
+    /* One epoch and an evaluation, less the five steps before the freeze. */
+    assert_true(first.misses >= N_SAMPLES && first.misses <= N_SAMPLES + N_TEST);
+    assert_int_equal(later.misses + later.upgrades, 0);
+    assert_true(later.hits > 8 * N_SAMPLES);
+    free(losses);
+}
+
+/* Hits of one batch that is dealt to homes; kept is what lies there, by sample, and is added to. */
+static int64_t hits_of(const fl_affinity *homes, const int64_t *ids, int64_t n, bool *kept)
+{
+    int64_t room[WORKERS], first[WORKERS + 1], hits = 0;
+    int replica[BATCH];
+    fl_split_work(n, NULL, homes->n_replicas, first);
+    for (int r = 0; r < homes->n_replicas; r++) {
+        room[r] = first[r + 1] - first[r];
+    }
+    fl_affinity_assign(homes, ids, NULL, n, room, replica);
+    for (int64_t i = 0; i < n; i++) {
+        bool at_home = homes->store[replica[i]] == fl_affinity_store_of(homes, ids[i]);
+        hits += at_home && kept[ids[i]];
+        kept[ids[i]] = kept[ids[i]] || at_home;
+    }
+    return hits;
+}
+
+/* What the cache serves where the replicas' stores are these, in the steps from .. to - 1 and the
+ * evaluations behind them; kept [N_SAMPLES + N_TEST]. A value that is kept in one step may come too
+ * late for the next one, which is read meanwhile. */
+static int64_t expected_hits(const fl_affinity *homes, int from, int to, bool *kept)
+{
+    fl_cursor cursor = {0};
+    int64_t hits = 0;
+    for (int step = 0; step < to; step++) {
+        int64_t ids[BATCH], n, epoch = cursor.epoch;
+        fl_sampler_next(0, N_SAMPLES, BATCH, &cursor, ids, &n);
+        if (step < from) {
+            continue;
+        }
+        hits += hits_of(homes, ids, n, kept);
+        for (int64_t at = 0; cursor.epoch > epoch && at < N_TEST; at += n) {
+            n = N_TEST - at < BATCH ? N_TEST - at : BATCH;
+            for (int64_t i = 0; i < n; i++) {
+                ids[i] = at + i;
+            }
+            hits += hits_of(homes, ids, n, kept + N_SAMPLES);
+        }
+    }
+    return hits;
+}
+
+/* Two stores, each for two workers: samples go to where they are kept, as far as equal shares of a
+ * batch allow, and what is computed is the same. */
+static void test_caching__takes_samples_to_their_store(void **state)
+{
+    (void)state;
+    const fl_script_entry regroups[] = {{.step = 5, .f = 2, .k = 1, .r = 4, .m = 1},
+                                        {.step = 150, .f = 2, .k = 2, .r = 2, .m = 2}};
+    const char *const two[] = {
+        "devices.count", "4", "cache.policy", "on", "cache.stores", "2", NULL};
+    const int stores[] = {0, 0, 1, 1}, fewer[] = {0, 1};
+    double *one_store = calloc(STEPS + 1, sizeof *one_store);
+    double *losses = calloc(STEPS + 1, sizeof *losses);
+    bool *kept = calloc(N_SAMPLES + N_TEST, sizeof *kept);
+    fl_affinity four, pair;
+    kind k = {.settings = with, .script = regroups, .n_script = 2};
+    losses_of(&k, "one-store", one_store);
+    k.settings = two;
+    losses_of(&k, "two-stores", losses);
+    assert_int_equal(fl_affinity_init(&four, stores, 4), FL_OK);
+    assert_int_equal(fl_affinity_init(&pair, fewer, 2), FL_OK);
+    int64_t expected = expected_hits(&four, 5, 150, kept);
+    expected += expected_hits(&pair, 150, STEPS, kept);
+    use u = use_of("two-stores", 0, STEPS), last = use_of("two-stores", 168, STEPS);
+    print_message("%lld hits, expected %lld; in the last epochs %lld of %lld; worst %.2e\n",
+                  (long long)u.hits, (long long)expected, (long long)last.hits,
+                  (long long)(last.hits + last.misses), worst_of(losses, one_store));
+    assert_in_range(u.hits, expected - BATCH, expected);
+    assert_true(last.hits > (last.hits + last.misses) * 8 / 10);
+    assert_true(worst_of(losses, one_store) <= 1e-5);
+    fl_affinity_fini(&four);
+    fl_affinity_fini(&pair);
+    free(kept);
+    free(losses);
+    free(one_store);
+}
+
+static void test_caching__refuses_data_that_changes(void **state)
+{
+    (void)state;
+    double *losses = calloc(STEPS + 1, sizeof *losses), *fewer = calloc(STEPS + 1, sizeof *fewer);
+    kind k = {.settings = with, .script = freezing, .n_script = N_FREEZING, .augments = true};
+    assert_int_equal(run_apart(&k, folder("refused")), FL_EINVAL);
+    k.settings = automatic;
+    losses_of(&k, "augmented", losses);
+    use u = use_of("augmented", 0, STEPS);
+    assert_int_equal(u.n_events, 0);
+    assert_non_null(strstr(u.why_not, "cache.augment"));
+    /* Fixed once something is frozen, it can be kept; and what is kept does not matter. */
+    const char *const fixed[] = {"devices.count", "4", "cache.policy", "on", "cache.augment",
+                                 "freeze",        NULL};
+    const char *const fixed_small[] = {
+        "devices.count", "4", "cache.policy", "on", "cache.augment", "freeze", "cache.memory",
+        "64KiB",         NULL};
+    k.settings = fixed;
+    losses_of(&k, "fixed", losses);
+    assert_true(use_of("fixed", 0, STEPS).hits > 0);
+    k.settings = fixed_small;
+    losses_of(&k, "fixed-small", fewer);
+    assert_true(use_of("fixed-small", 0, STEPS).hits < use_of("fixed", 0, STEPS).hits);
+    assert_true(worst_of(fewer, losses) <= 1e-6);
+    /* No more augmented then: the same run up to there, another one after it. */
+    const char *const stopped[] = {"devices.count", "4", "cache.policy", "on", "cache.augment",
+                                   "stop",          NULL};
+    k.settings = stopped;
+    losses_of(&k, "stopped", fewer);
+    assert_true(use_of("stopped", 0, STEPS).hits > 0);
+    int64_t first = freezing[0].step;
+    assert_memory_equal(fewer, losses, (size_t)first * sizeof *losses);
+    assert_true(fewer[first] != losses[first]);
+    free(losses);
+    free(fewer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_caching__computes_the_same),
+        cmocka_unit_test(test_caching__rounds_when_asked_to),
+        cmocka_unit_test(test_caching__lives_through_transitions),
+        cmocka_unit_test(test_caching__takes_samples_to_their_store),
+        cmocka_unit_test(test_caching__refuses_data_that_changes),
+    };
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}

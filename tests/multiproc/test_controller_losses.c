@@ -1,0 +1,156 @@
+/* The controller over real processes that die, stop, hang and lie: what it says of whom. Each test
+ * says what it would catch; exact times are not asserted. */
+#include "support/fake_checks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+/* The deed is held back until the controller has heard of the step before it: what a process that
+ * dies or stops had not yet said is lost, and rightly so. */
+static fake_outcome lose(fake_run *run)
+{
+    static const char *const events[] = {"run.started", "worker.lost", "run.failed"};
+    char step[32];
+    snprintf(step, sizeof step, "\"step\": %d,", (int)run->at_step - 1);
+    run->waits_for_test = run->at_step > 0;
+    fake_start(run);
+    if (run->waits_for_test) {
+        assert_true(fake_await_line(run, "steps.jsonl", step));
+        atomic_store(&run->shared->go_on, true);
+    }
+    fake_outcome outcome = fake_finish(run);
+    assert_nothing_left(run);
+    assert_int_equal(outcome.status, FL_EFAILED);
+    check_events_file(run, events, 3);
+    return outcome;
+}
+
+/* The message of a run that ends because worker `who` does this. */
+static void expect_loss(fake_deed deed, int who, int64_t at_step, const char *part)
+{
+    fake_run run = fake_run_of(deed, who, at_step);
+    fake_outcome outcome = lose(&run);
+    assert_contains(outcome.message, part);
+    fake_clean(&run);
+}
+
+static void test_head_losses__names_a_worker_that_exits(void **state)
+{
+    (void)state;
+    fake_run run = fake_run_of(FAKE_EXIT, 1, 3);
+    fake_outcome outcome = lose(&run);
+    assert_contains(outcome.message, "worker 1 (stage 1 of replica 0) ended without finishing "
+                                     "(exit code 3) at step 3; last lines of ");
+    assert_contains(outcome.message, "worker-1.log:\n");
+    assert_contains(outcome.message, "the last words of worker 1");
+    assert_int_equal(outcome.result.steps, 3);
+    fake_clean(&run);
+}
+
+static void test_head_losses__names_a_worker_that_segfaults(void **state)
+{
+    (void)state;
+    expect_loss(FAKE_SEGFAULT, 0, 4,
+                "worker 0 (stage 0 of replica 0) was killed by signal 11 "
+                "(Segmentation fault) at step 4");
+}
+
+/* Would catch: a worker that dies before it has a link, or before it is ready, is waited for. */
+static void test_head_losses__names_a_worker_that_dies_before_it_is_ready(void **state)
+{
+    (void)state;
+    expect_loss(FAKE_SEGFAULT, 1, -1, "(Segmentation fault) while it started");
+}
+
+/* Would catch: a detector that needs the worker's exit, and a SIGTERM sent to a stopped process. */
+static void test_head_losses__notices_a_stopped_worker(void **state)
+{
+    (void)state;
+    fake_run run = fake_run_of(FAKE_STOP, 1, 2);
+    fake_outcome outcome = lose(&run);
+    assert_contains(outcome.message, "worker 1 (stage 1 of replica 0) did not answer for ");
+    assert_contains(outcome.message, "it was in: step");
+    fake_clean(&run);
+}
+
+static void test_head_losses__notices_a_worker_that_never_opens_its_link(void **state)
+{
+    (void)state;
+    expect_loss(FAKE_NO_LINK, 1, -1, "it never opened its link");
+}
+
+static void test_head_losses__notices_a_worker_that_closes_its_link(void **state)
+{
+    (void)state;
+    expect_loss(FAKE_CLOSE, 0, 2, "worker 0 (stage 0 of replica 0) did not answer for ");
+}
+
+/* Would catch: exit code 0 taken for success. */
+static void test_head_losses__notices_a_worker_that_leaves_early(void **state)
+{
+    (void)state;
+    expect_loss(FAKE_LEAVE, 1, 2, "ended without finishing (exit code 0) at step 2");
+}
+
+static void test_head_losses__repeats_what_a_worker_reports(void **state)
+{
+    (void)state;
+    expect_loss(FAKE_REPORT, 1, 2,
+                "worker 1 (stage 1 of replica 0) reported: the disk \"sda\"\n "
+                "is on fire at step 2");
+}
+
+/* Would catch: a survivor that reports a lost peer is named before the one that was lost. */
+static void test_head_losses__names_the_cause_and_not_its_consequences(void **state)
+{
+    (void)state;
+    fake_run run = fake_run_of(FAKE_DIE_LATE, 2, 3);
+    run.n_workers = run.k = 3;
+    fake_outcome outcome = lose(&run);
+    assert_contains(outcome.message,
+                    "worker 2 (stage 2 of replica 0) was killed by signal 9 (Killed) at step 3");
+    fake_clean(&run);
+}
+
+/* Would catch: a deadlocked worker whose link thread keeps it looking alive. */
+static void test_head_losses__names_who_is_waited_for(void **state)
+{
+    (void)state;
+    expect_loss(FAKE_HANG, 1, 3,
+                "worker 1 (stage 1 of replica 0) lives but let the others "
+                "wait (it is in: counting sheep)");
+}
+
+/* Would catch: a run that hangs in its end. The work is done, so it has succeeded. */
+static void test_head_losses__ends_a_worker_that_does_not_leave(void **state)
+{
+    (void)state;
+    fake_run run = fake_run_of(FAKE_DONE_STAYS, 1, 0);
+    fake_outcome outcome = play(&run);
+    assert_string_equal(outcome.message, "");
+    assert_file_contains(&run, "stderr.txt", "worker 1 does not leave and is killed");
+    fake_clean(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_head_losses__names_a_worker_that_exits),
+        cmocka_unit_test(test_head_losses__names_a_worker_that_segfaults),
+        cmocka_unit_test(test_head_losses__names_a_worker_that_dies_before_it_is_ready),
+        cmocka_unit_test(test_head_losses__notices_a_stopped_worker),
+        cmocka_unit_test(test_head_losses__notices_a_worker_that_never_opens_its_link),
+        cmocka_unit_test(test_head_losses__notices_a_worker_that_closes_its_link),
+        cmocka_unit_test(test_head_losses__notices_a_worker_that_leaves_early),
+        cmocka_unit_test(test_head_losses__repeats_what_a_worker_reports),
+        cmocka_unit_test(test_head_losses__names_the_cause_and_not_its_consequences),
+        cmocka_unit_test(test_head_losses__names_who_is_waited_for),
+        cmocka_unit_test(test_head_losses__ends_a_worker_that_does_not_leave),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

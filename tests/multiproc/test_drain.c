@@ -1,0 +1,272 @@
+/* Workers that leave a run which goes on. Would catch: a worker that is drained and stays, or takes
+ * with it what only it had; a wait for who has left; a run that ends, hangs or is mixed up because
+ * of how somebody left. */
+#include "device/clock.h"
+#include "launcher/worker/worker_state.h"
+#include "support/lines.h"
+#include "support/live_run.h"
+#include "support/nap.h"
+#include "support/toy.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS_MAX = 20000, PATIENCE_MS = 60000 };
+
+static const double TOLERANCE = 1e-5;
+
+#define TRAINING                                                                                   \
+    "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "9000",    \
+        "autodp.bucket", "16KiB", "fault.detect", "2s"
+
+/* What a worker does to itself, and where; set before the run is started. */
+static struct {
+    const char *point;
+    int who;
+    int signal; /* 0: stay there */
+} deed;
+
+void fl__test_point(const char *point, fl_worker_state *w)
+{
+    if (deed.point != NULL && strcmp(point, deed.point) == 0 && w->rank == deed.who) {
+        while (deed.signal == 0) {
+            pause();
+        }
+        raise(deed.signal);
+    }
+}
+
+static int64_t number_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_integer(value));
+    return (int64_t)json_integer_value(value);
+}
+
+/* One integer of the result. */
+static int64_t ask(live_run *run, const char *cmd, const char *args, const char *key)
+{
+    json_t *result = live_ask(run, cmd, args);
+    int64_t value = number_of(result, key);
+    json_decref(result);
+    return value;
+}
+
+/* Of a worker, as the status shows it. */
+static json_t *worker_of(live_run *run, int rank, json_t **status)
+{
+    *status = live_ask(run, "status", "{}");
+    return json_array_get(json_object_get(*status, "workers"), (size_t)rank);
+}
+
+static pid_t process_of(live_run *run, int rank)
+{
+    json_t *status;
+    pid_t pid = (pid_t)number_of(worker_of(run, rank, &status), "pid");
+    json_decref(status);
+    return pid;
+}
+
+static void await_state(live_run *run, int rank, const char *wanted)
+{
+    int64_t deadline_us = fl_deadline_us(PATIENCE_MS);
+    bool is = false;
+    while (!is) {
+        json_t *status;
+        const json_t *state = json_object_get(worker_of(run, rank, &status), "state");
+        is = strcmp(json_string_value(state), wanted) == 0;
+        json_decref(status);
+        assert_true(fl_left_ms(deadline_us) > 0);
+        nap(2000);
+    }
+}
+
+/* The event worker.left of a worker: exit_code or signal; -1 if there is no such field. */
+static int64_t how_it_left(const live_run *run, int rank, const char *key)
+{
+    cJSON *events = lines_with(run->dir, "events.jsonl", "\"worker.left\"");
+    const cJSON *e;
+    int64_t how = -1;
+    int n = 0;
+    cJSON_ArrayForEach(e, events)
+    {
+        if (number(e, "rank") == rank) {
+            const cJSON *value = cJSON_GetObjectItem(e, key);
+            how = cJSON_IsNumber(value) ? value->valueint : -1;
+            n++;
+        }
+    }
+    cJSON_Delete(events);
+    assert_int_equal(n, 1);
+    return how;
+}
+
+/* As Ctrl-C does. */
+static void interrupt(live_run *run)
+{
+    assert_int_equal(kill(run->head, SIGINT), 0);
+    assert_int_equal(live_finish(run), FL_ESTOPPED);
+    live_check_ledger(run);
+}
+
+static void ask_drain(live_run *run, int rank)
+{
+    char args[32];
+    snprintf(args, sizeof args, "{\"worker\": %d}", rank);
+    json_t *result = live_ask(run, "drain", args);
+    assert_true(json_is_true(json_object_get(result, "changed")));
+    json_decref(result);
+}
+
+static void drain(live_run *run, int rank)
+{
+    pid_t pid = process_of(run, rank);
+    ask_drain(run, rank);
+    await_state(run, rank, "left");
+    assert_true(kill(pid, 0) != 0 && errno == ESRCH);
+}
+
+/* The losses of one worker under a script that freezes and thaws at these steps. */
+static int losses_of_one(int64_t freeze, int64_t thaw, int64_t n_steps, double *losses)
+{
+    char script[128];
+    snprintf(script, sizeof script, "[{step: %lld, f: 2}, {step: %lld, f: 0}]", (long long)freeze,
+             (long long)thaw);
+    live_run run =
+        live_start((const char *const[]){TRAINING, "devices.count", "1", "pipe.k", "1", "autodp.r",
+                                         "1", "pipe.m", "2", "elastic.script", script, NULL});
+    live_await_step(&run, n_steps);
+    interrupt(&run);
+    int n = fl_toy_losses(run.dir, losses, STEPS_MAX);
+    live_clean(&run);
+    return n;
+}
+
+/* Those who leave speak for all, and keep the moments of frozen layers, which come back to who is
+ * still there. */
+static void test_drain__nothing_goes_with_who_leaves(void **state)
+{
+    (void)state;
+    double *many = calloc(STEPS_MAX, sizeof *many), *one = calloc(STEPS_MAX, sizeof *one);
+    live_run run = live_start((const char *const[]){TRAINING, "devices.count", "4", "pipe.k", "2",
+                                                    "autodp.r", "2", "pipe.m", "2", NULL});
+    live_await_step(&run, 10);
+    int64_t freeze = ask(&run, "freeze", "{\"blocks\": 2}", "step");
+    live_await_step(&run, freeze + 10);
+    drain(&run, 0);
+    live_await_step(&run, live_status(&run, "step") + 5);
+    live_refused(&run, "scale", "{\"devices\": 4}", "refused");
+    json_decref(live_ask(&run, "pause", "{}"));
+    drain(&run, 3);
+    json_decref(live_ask(&run, "resume", "{}"));
+    drain(&run, 1);
+    live_refused(&run, "drain", "{\"worker\": 2}", "refused");       /* the last one */
+    assert_int_equal(ask(&run, "drain", "{\"worker\": 1}", "k"), 1); /* as it is */
+    int64_t thaw = ask(&run, "thaw", "{\"blocks\": 0}", "step");
+    live_await_step(&run, thaw + 60);
+    interrupt(&run);
+    assert_int_equal(how_it_left(&run, 0, "exit_code"), 0);
+    assert_int_equal(how_it_left(&run, 1, "exit_code"), 0);
+    assert_int_equal(how_it_left(&run, 3, "exit_code"), 0);
+    assert_true(fl_toy_losses(run.dir, many, STEPS_MAX) >= thaw + 60);
+    live_clean(&run);
+    int64_t n = thaw + 60;
+    assert_true(losses_of_one(freeze, thaw, n, one) >= n);
+    double worst = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        worst = fmax(worst, fabs(many[i] - one[i]) / fabs(one[i]));
+    }
+    print_message("frozen at %lld, thawed at %lld: losses differ by at most %.2e over %lld steps\n",
+                  (long long)freeze, (long long)thaw, worst, (long long)n);
+    assert_true(worst <= TOLERANCE);
+    free(many);
+    free(one);
+}
+
+/* Six workers, so that the message group goes through its first member, who leaves. */
+static void test_drain__a_standby_worker_and_the_first_of_many(void **state)
+{
+    (void)state;
+    live_run run = live_start((const char *const[]){
+        TRAINING, "devices.count", "6", "pipe.k", "auto", "autodp.r", "auto", "pipe.m", "2", NULL});
+    live_await_step(&run, 5);
+    json_decref(live_ask(&run, "scale", "{\"k\": 2, \"r\": 1}"));
+    drain(&run, 5);
+    drain(&run, 0);
+    assert_int_equal(ask(&run, "scale", "{\"k\": 1, \"r\": 4}", "r"), 4);
+    live_refused(&run, "scale", "{\"k\": 1, \"r\": 5}", "refused");
+    json_decref(live_ask(&run, "pause", "{}"));
+    drain(&run, 2);
+    json_decref(live_ask(&run, "resume", "{}"));
+    assert_int_equal(ask(&run, "scale", "{\"k\": 1, \"r\": 2}", "r"), 2);
+    live_await_step(&run, live_status(&run, "step") + 25); /* over the end of an epoch */
+    interrupt(&run);
+    live_clean(&run);
+}
+
+/* Who is about to leave can do no harm any more: killed, or stopped and then killed by the
+ * head. */
+static void test_drain__how_it_leaves_harms_nobody(void **state)
+{
+    (void)state;
+    static const int signals[] = {SIGKILL, SIGSTOP};
+    for (int i = 0; i < 2; i++) {
+        deed.point = "end";
+        deed.who = 1;
+        deed.signal = 0;
+        live_run run = live_start((const char *const[]){TRAINING, "devices.count", "3", "pipe.k",
+                                                        "1", "autodp.r", "3", "pipe.m", "2", NULL});
+        live_await_step(&run, 5);
+        ask_drain(&run, 1);
+        await_state(&run, 1, "leaving");
+        kill(process_of(&run, 1), signals[i]);
+        await_state(&run, 1, "left");
+        assert_int_equal(ask(&run, "scale", "{\"devices\": 1}", "r"), 1);
+        live_await_step(&run, live_status(&run, "step") + 10);
+        interrupt(&run);
+        deed.point = NULL;
+        assert_int_equal(how_it_left(&run, 1, "signal"), SIGKILL);
+        assert_int_equal(how_it_left(&run, 1, "exit_code"), -1);
+        live_clean(&run);
+    }
+}
+
+/* Before all state has moved its loss is a worker's loss like any other: the run ends and says so.
+ */
+static void test_drain__a_loss_on_the_way_ends_the_run(void **state)
+{
+    (void)state;
+    static const char *const points[] = {"prepare", "vote", "migrate", "migrated"};
+    for (int i = 0; i < 4; i++) {
+        deed.point = points[i];
+        deed.who = i % 2; /* who leaves, and who stays */
+        deed.signal = SIGKILL;
+        live_run run = live_start((const char *const[]){TRAINING, "devices.count", "3", "pipe.k",
+                                                        "1", "autodp.r", "3", "pipe.m", "2", NULL});
+        live_await_step(&run, 5);
+        live_refused(&run, "drain", "{\"worker\": 0}", "over");
+        assert_int_equal(live_finish(&run), FL_EFAILED);
+        deed.point = NULL;
+        live_clean(&run);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_drain__nothing_goes_with_who_leaves),
+        cmocka_unit_test(test_drain__a_standby_worker_and_the_first_of_many),
+        cmocka_unit_test(test_drain__how_it_leaves_harms_nobody),
+        cmocka_unit_test(test_drain__a_loss_on_the_way_ends_the_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,538 @@
+/* The training group where nothing fails: each collective over 1 to 5 ranks and odd sizes. */
+#include "autodp/group/group.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "support/ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { TIMEOUT_MS = 40000, MOST_RANKS = 5 };
+
+static int64_t soon(void)
+{
+    return fl_deadline_us(TIMEOUT_MS);
+}
+
+/* Set before forking. */
+static bool sockets_only, sharing;
+
+static fl_group *open_group(const rank_env *env, uint32_t generation)
+{
+    const fl_group_options options = {.generation = generation,
+                                      .index = env->rank,
+                                      .size = env->size,
+                                      .kv = env->kv,
+                                      .open_timeout_ms = TIMEOUT_MS,
+                                      .wait_timeout_ms = TIMEOUT_MS,
+                                      .sockets_only = sockets_only};
+    fl_group *group = NULL;
+    RANK_OK(fl_group_open(&options, &group));
+    return group;
+}
+
+static void for_sizes(rank_body *body, void *context)
+{
+    for (int size = 1; size <= MOST_RANKS; size++) {
+        assert_int_equal(ranks_run(size, body, context, 3 * TIMEOUT_MS), 0);
+    }
+}
+
+/* Exact in float for every sum of five of them. */
+static float value_of(int rank, int64_t i)
+{
+    return (float)((i * 7 + rank * 13 + 1) % 1000);
+}
+
+static void check_sums(const float *data, int64_t n, int size)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float sum = 0;
+        for (int rank = 0; rank < size; rank++) {
+            sum += value_of(rank, i);
+        }
+        RANK_CHECK(data[i] == sum);
+    }
+}
+
+/* ---- buckets ---- */
+
+static const int64_t bucket_sizes[] = {0, 1, 2, 3, 7, 64, 4097, 65536, 131073, 1000003};
+enum { N_BUCKETS = sizeof bucket_sizes / sizeof *bucket_sizes };
+
+static void sum_buckets(const rank_env *env)
+{
+    fl_group *group = open_group(env, 1);
+    int owners[MOST_RANKS];
+    fl_bucket *buckets[N_BUCKETS];
+    float *data[N_BUCKETS];
+    fl_shared *shared[N_BUCKETS] = {NULL};
+    enum { APART = 1000 }; /* so that no page begins with the data */
+    for (int rank = 0; rank < env->size; rank++) {
+        owners[rank] = (rank + 1) % env->size; /* not in the order of the members */
+    }
+    for (int b = 0; b < N_BUCKETS; b++) {
+        size_t n = (size_t)bucket_sizes[b];
+        if (sharing) {
+            RANK_OK(fl_shared_create((APART + n) * sizeof(float), &shared[b]));
+            data[b] = (float *)fl_shared_data(shared[b]) + APART;
+        } else {
+            RANK_OK(fl_alloc_array(n, sizeof(float), (void **)&data[b]));
+        }
+        RANK_OK(fl_bucket_create(group, (uint32_t)b, owners, env->size, data[b], bucket_sizes[b],
+                                 &buckets[b]));
+        if (sharing) {
+            fl_bucket_share(buckets[b], shared[b], APART * sizeof(float));
+        }
+    }
+    uint64_t allocations = fl_alloc_count();
+    for (int step = 0; step < 3; step++) {
+        for (int b = N_BUCKETS - 1; b >= 0; b--) {
+            for (int64_t i = 0; i < bucket_sizes[b]; i++) {
+                data[b][i] = value_of(env->rank, i + step);
+            }
+            RANK_OK(fl_bucket_start(buckets[b]));
+        }
+        for (int b = 0; b < N_BUCKETS; b++) {
+            RANK_OK(fl_bucket_wait(buckets[b], soon()));
+            for (int64_t i = 0; i < bucket_sizes[b]; i++) {
+                float sum = 0;
+                for (int rank = 0; rank < env->size; rank++) {
+                    sum += value_of(rank, i + step);
+                }
+                RANK_CHECK(data[b][i] == sum);
+            }
+        }
+    }
+    RANK_CHECK(fl_alloc_count() == allocations);
+    for (int b = 0; b < N_BUCKETS; b++) {
+        fl_bucket_destroy(&buckets[b]);
+        if (shared[b] == NULL) {
+            fl_free(data[b]);
+        }
+        fl_shared_destroy(&shared[b]);
+    }
+    fl_group_close(&group);
+}
+
+/* Catches a wrong segment or chunk at sizes that do not divide, buckets that mix when several are
+ * under way, and an allocation in a step. */
+static void test_bucket__sums_over_all_owners(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        sockets_only = way == 1;
+        sharing = way == 2;
+        for_sizes(sum_buckets, NULL);
+    }
+    sockets_only = sharing = false;
+}
+
+/* Two replicas of two stages: members 0, 2 own bucket 1, members 1, 3 own bucket 2. */
+static void sum_by_stage(const rank_env *env)
+{
+    enum { N = 50000 };
+    fl_group *group = open_group(env, 1);
+    int owners[] = {env->rank % 2, env->rank % 2 + 2};
+    float *data = NULL;
+    RANK_OK(fl_alloc_array(N, sizeof *data, (void **)&data));
+    for (int64_t i = 0; i < N; i++) {
+        data[i] = value_of(env->rank, i);
+    }
+    fl_bucket *bucket = NULL;
+    RANK_OK(fl_bucket_create(group, (uint32_t)env->rank % 2, owners, 2, data, N, &bucket));
+    RANK_OK(fl_bucket_start(bucket));
+    RANK_OK(fl_bucket_wait(bucket, soon()));
+    for (int64_t i = 0; i < N; i++) {
+        RANK_CHECK(data[i] == value_of(owners[0], i) + value_of(owners[1], i));
+    }
+    fl_bucket_destroy(&bucket);
+    fl_group_close(&group);
+    fl_free(data);
+}
+
+/* Catches a bucket that reaches beyond its owners. */
+static void test_bucket__belongs_to_its_owners(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(4, sum_by_stage, NULL, 2 * TIMEOUT_MS), 0);
+}
+
+static void misuse_bucket(const rank_env *env)
+{
+    fl_group *group = open_group(env, 1);
+    float data[4] = {0};
+    int me = 0, nobody = 1;
+    fl_bucket *bucket = NULL;
+    RANK_CHECK(fl_bucket_create(group, 1, &nobody, 1, data, 4, &bucket) == FL_EINVAL);
+    RANK_CHECK(fl_bucket_create(group, 1, &me, 1, data, -1, &bucket) == FL_EINVAL);
+    RANK_CHECK(bucket == NULL);
+    RANK_OK(fl_bucket_create(group, 1, &me, 1, data, 4, &bucket));
+    RANK_OK(fl_bucket_start(bucket));
+    RANK_OK(fl_bucket_wait(bucket, 0));
+    fl_bucket_destroy(&bucket);
+    fl_group_close(&group);
+}
+
+static void test_bucket__refuses_owners_that_are_not_there(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(1, misuse_bucket, NULL, TIMEOUT_MS), 0);
+}
+
+/* ---- sums ---- */
+
+static void sum_doubles(const rank_env *env)
+{
+    static const int sizes[] = {0, 1, 5, FL_GROUP_ALL_REDUCE_MAX};
+    fl_group *group = open_group(env, 1);
+    uint64_t allocations = fl_alloc_count();
+    for (int round = 0; round < 40; round++) {
+        double values[FL_GROUP_ALL_REDUCE_MAX], expected[FL_GROUP_ALL_REDUCE_MAX];
+        int n = sizes[round % 4];
+        for (int i = 0; i < n; i++) {
+            values[i] = 1.0 / (3 + i + env->rank + round);
+            expected[i] = 0.0;
+            for (int rank = 0; rank < env->size; rank++) {
+                expected[i] += 1.0 / (3 + i + rank + round);
+            }
+        }
+        RANK_OK(fl_group_all_reduce(group, values, n, soon()));
+        RANK_CHECK(memcmp(values, expected, (size_t)n * sizeof *values) == 0);
+    }
+    RANK_CHECK(fl_alloc_count() == allocations);
+    double one = 1.0;
+    RANK_CHECK(fl_group_all_reduce(group, &one, FL_GROUP_ALL_REDUCE_MAX + 1, soon()) == FL_EINVAL);
+    fl_group_close(&group);
+}
+
+/* Catches sums in another order than the members', which would differ in the last bits, and a
+ * round that takes the numbers of the round before. */
+static void test_group_sum__gives_everybody_the_same_bits(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        sockets_only = way == 1;
+        for_sizes(sum_doubles, NULL);
+    }
+    sockets_only = false;
+}
+
+/* ---- broadcast ---- */
+
+static void broadcast_from_each(const rank_env *env)
+{
+    static const size_t sizes[] = {0, 1, 4095, (1 << 20) + 1, 2 * (1 << 20) + 17};
+    fl_group *group = open_group(env, 1);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        unsigned char *data = NULL;
+        RANK_OK(fl_alloc(sizes[s], (void **)&data));
+        for (int root = 0; root < env->size; root++) {
+            for (size_t i = 0; i < sizes[s]; i++) {
+                data[i] = env->rank == root ? (unsigned char)(i * 31 + (size_t)root) : 0xee;
+            }
+            RANK_OK(fl_group_broadcast(group, root, data, sizes[s], soon()));
+            for (size_t i = 0; i < sizes[s]; i++) {
+                RANK_CHECK(data[i] == (unsigned char)(i * 31 + (size_t)root));
+            }
+        }
+        fl_free(data);
+    }
+    RANK_CHECK(fl_group_broadcast(group, env->size, NULL, 1, soon()) == FL_EINVAL);
+    fl_group_close(&group);
+}
+
+static void test_group_broadcast__reaches_all_from_each_root(void **state)
+{
+    (void)state;
+    for_sizes(broadcast_from_each, NULL);
+}
+
+/* ---- channels ---- */
+
+enum { N_MESSAGES = 60, MESSAGE_MAX = 300 * 1024 };
+
+static size_t message_size(int64_t n)
+{
+    return n % 5 == 0 ? MESSAGE_MAX : (size_t)(n * 977 % 5000); /* 0 bytes too */
+}
+
+static unsigned char message_byte(int sender, int64_t n, size_t i)
+{
+    return (unsigned char)(i + (size_t)n * 3 + (size_t)sender * 101);
+}
+
+/* Both neighbours at once, as a stage does that sends activations up and gradients down. */
+static void talk_both_ways(const rank_env *env)
+{
+    int depth = *(const int *)env->context;
+    fl_group *group = open_group(env, 1);
+    int peer = 1 - env->rank;
+    fl_channel *to = NULL, *from = NULL;
+    RANK_OK(fl_channel_open(group, true, peer, (uint32_t)env->rank, MESSAGE_MAX, depth, &to));
+    RANK_OK(fl_channel_open(group, false, peer, (uint32_t)peer, MESSAGE_MAX, depth, &from));
+    uint64_t allocations = fl_alloc_count();
+    for (int64_t n = 0; n < depth; n++) {
+        RANK_OK(fl_channel_post(from, n, message_size(n)));
+    }
+    for (int64_t n = 0; n < N_MESSAGES; n++) {
+        RANK_OK(fl_channel_reuse(to, n, soon()));
+        unsigned char *out = fl_channel_buffer(to, n);
+        for (size_t i = 0; i < message_size(n); i++) {
+            out[i] = message_byte(env->rank, n, i);
+        }
+        RANK_OK(fl_channel_send(to, n, message_size(n)));
+        RANK_OK(fl_channel_wait(from, n, soon()));
+        const unsigned char *in = fl_channel_buffer(from, n);
+        for (size_t i = 0; i < message_size(n); i++) {
+            RANK_CHECK(in[i] == message_byte(peer, n, i));
+        }
+        fl_channel_release(from, n);
+        if (n + depth < N_MESSAGES) {
+            RANK_OK(fl_channel_post(from, n + depth, message_size(n + depth)));
+        }
+    }
+    for (int64_t n = N_MESSAGES; n < N_MESSAGES + depth; n++) {
+        RANK_OK(fl_channel_reuse(to, n, soon()));
+    }
+    RANK_CHECK(fl_alloc_count() == allocations);
+    fl_channel_close(&to);
+    fl_channel_close(&from);
+    fl_group_close(&group);
+}
+
+/* Catches a deadlock when both ends send first, and buffers overwritten while under way. */
+static void test_channel__carries_messages_both_ways_at_once(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        sockets_only = way == 1;
+        for (int depth = 1; depth <= 4; depth++) {
+            assert_int_equal(ranks_run(2, talk_both_ways, &depth, 2 * TIMEOUT_MS), 0);
+        }
+    }
+    sockets_only = false;
+}
+
+/* Closed and opened again under the same id, with nothing that keeps the two ends in step but the
+ * messages themselves. */
+static void talk_again(const rank_env *env)
+{
+    fl_group *group = open_group(env, 1);
+    bool sending = env->rank == 0;
+    for (int64_t time = 0; time < 200; time++) {
+        fl_channel *c = NULL;
+        RANK_OK(fl_channel_open(group, sending, 1 - env->rank, 7, sizeof time, 1, &c));
+        for (int64_t n = 0; n < 3; n++) {
+            int64_t value = 3 * time + n;
+            if (sending) {
+                RANK_OK(fl_channel_reuse(c, n, soon()));
+                memcpy(fl_channel_buffer(c, n), &value, sizeof value);
+                RANK_OK(fl_channel_send(c, n, sizeof value));
+            } else {
+                RANK_OK(fl_channel_post(c, n, sizeof value));
+                RANK_OK(fl_channel_wait(c, n, soon()));
+                RANK_CHECK(memcmp(fl_channel_buffer(c, n), &value, sizeof value) == 0);
+                fl_channel_release(c, n);
+            }
+        }
+        if (sending) {
+            RANK_OK(fl_channel_reuse(c, 3, soon()));
+        }
+        fl_channel_close(&c);
+    }
+    fl_group_close(&group);
+}
+
+/* Catches an end that takes the other's earlier channel for the present one. */
+static void test_channel__can_be_opened_again(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(2, talk_again, NULL, 2 * TIMEOUT_MS), 0);
+}
+
+static void misuse_channel(const rank_env *env)
+{
+    fl_group *group = open_group(env, 1);
+    fl_channel *c = NULL;
+    RANK_CHECK(fl_channel_open(group, true, env->rank, 1, 8, 1, &c) == FL_EINVAL);
+    RANK_CHECK(fl_channel_open(group, true, 2, 1, 8, 1, &c) == FL_EINVAL);
+    RANK_CHECK(fl_channel_open(group, true, 1 - env->rank, 1, 8, 0, &c) == FL_EINVAL);
+    bool sending = env->rank == 0;
+    RANK_OK(fl_channel_open(group, sending, 1 - env->rank, 1, 8, 1, &c));
+    if (sending) {
+        RANK_CHECK(fl_channel_send(c, 0, 9) == FL_EINVAL);
+        RANK_CHECK(fl_channel_post(c, 0, 8) == FL_EINVAL);
+        RANK_OK(fl_channel_send(c, 0, 8));
+        RANK_CHECK(fl_channel_send(c, 1, 8) == FL_EINVAL);
+        RANK_OK(fl_channel_reuse(c, 1, soon()));
+    } else {
+        RANK_CHECK(fl_channel_wait(c, 0, soon()) == FL_EINVAL);
+        RANK_OK(fl_channel_post(c, 0, 8));
+        RANK_OK(fl_channel_wait(c, 0, soon()));
+        fl_channel_release(c, 0);
+    }
+    fl_channel_close(&c);
+    fl_group_close(&group);
+}
+
+static void test_channel__refuses_what_it_was_not_opened_for(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(2, misuse_channel, NULL, 2 * TIMEOUT_MS), 0);
+}
+
+/* ---- several groups ---- */
+
+static void use_group(fl_group *group, const rank_env *env, int64_t shift)
+{
+    enum { N = 70001 };
+    static float data[2][N];
+    int owners[MOST_RANKS];
+    for (int rank = 0; rank < env->size; rank++) {
+        owners[rank] = rank;
+    }
+    fl_bucket *bucket = NULL;
+    float *mine = data[shift % 2];
+    RANK_OK(fl_bucket_create(group, 1, owners, env->size, mine, N, &bucket));
+    for (int64_t i = 0; i < N; i++) {
+        mine[i] = value_of(env->rank, i);
+    }
+    RANK_OK(fl_bucket_start(bucket));
+    double sum = 1.0;
+    RANK_OK(fl_group_all_reduce(group, &sum, 1, soon()));
+    RANK_CHECK(sum == env->size);
+    RANK_OK(fl_bucket_wait(bucket, soon()));
+    check_sums(mine, N, env->size);
+    fl_bucket_destroy(&bucket);
+}
+
+/* The new generation opens while the old one works, and the old one closes while the new works. */
+static void overlap_generations(const rank_env *env)
+{
+    fl_group *running = open_group(env, 1);
+    for (uint32_t generation = 2; generation < 6; generation++) {
+        use_group(running, env, generation);
+        fl_group *next = open_group(env, generation);
+        use_group(running, env, generation);
+        use_group(next, env, generation + 1);
+        fl_group_close(&running);
+        use_group(next, env, generation);
+        running = next;
+    }
+    fl_group_close(&running);
+}
+
+static void test_group__opens_beside_a_running_one(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(3, overlap_generations, NULL, 2 * TIMEOUT_MS), 0);
+}
+
+static void open_and_close(const rank_env *env)
+{
+    enum { CYCLES = 50 };
+    int descriptors = 0, threads = 0;
+    for (uint32_t generation = 1; generation <= CYCLES; generation++) {
+        fl_group *group = open_group(env, generation);
+        use_group(group, env, generation);
+        fl_group_close(&group);
+        if (generation == 2) {
+            descriptors = count_descriptors();
+            threads = count_threads();
+        }
+    }
+    RANK_CHECK(count_descriptors() == descriptors);
+    RANK_CHECK(count_threads() == threads);
+}
+
+/* Catches a descriptor or a thread that a generation leaves behind. */
+static void test_group__leaves_nothing_behind(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(2, open_and_close, NULL, 4 * TIMEOUT_MS), 0);
+}
+
+/* ---- memory ---- */
+
+static void run_short_of_memory(const rank_env *env)
+{
+    enum { N = 100000 };
+    static float data[N];
+    const int owners[] = {0, 1};
+    fl_group *group = open_group(env, 1);
+    fl_status status = FL_ENOMEM;
+    uint64_t n = 1;
+    for (; status != FL_OK; n++) {
+        fl_bucket *bucket = NULL;
+        fl_channel *channel = NULL;
+        fl_alloc_fail_at(n);
+        status = fl_bucket_create(group, 1, owners, 2, data, N, &bucket);
+        RANK_CHECK((status == FL_OK) == (bucket != NULL));
+        if (status == FL_OK) {
+            status = fl_channel_open(group, true, 1 - env->rank, 2, 100, 3, &channel);
+            RANK_CHECK((status == FL_OK) == (channel != NULL));
+        }
+        fl_alloc_fail_at(0);
+        RANK_CHECK(status == FL_OK || status == FL_ENOMEM);
+        fl_channel_close(&channel);
+        fl_bucket_destroy(&bucket);
+    }
+    RANK_CHECK(n > 10);
+    double one = 1.0;
+    RANK_OK(fl_group_all_reduce(group, &one, 1, soon()));
+    fl_group_close(&group);
+}
+
+static void open_short_of_memory(const rank_env *env)
+{
+    fl_status status = FL_ENOMEM;
+    uint64_t n = 1;
+    for (; status != FL_OK; n++) {
+        const fl_group_options options = {.generation = (uint32_t)n,
+                                          .size = 1,
+                                          .kv = env->kv,
+                                          .open_timeout_ms = TIMEOUT_MS,
+                                          .wait_timeout_ms = TIMEOUT_MS};
+        fl_group *group = NULL;
+        fl_alloc_fail_at(n);
+        status = fl_group_open(&options, &group);
+        fl_alloc_fail_at(0);
+        RANK_CHECK((status == FL_OK) == (group != NULL));
+        RANK_CHECK(status == FL_OK || status == FL_ENOMEM);
+        fl_group_close(&group);
+    }
+    RANK_CHECK(n > 5);
+}
+
+/* Every allocation fails in turn; with the sanitizers, nothing is leaked or freed twice. */
+static void test_group__survives_each_failed_allocation(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(1, open_short_of_memory, NULL, TIMEOUT_MS), 0);
+    assert_int_equal(ranks_run(2, run_short_of_memory, NULL, TIMEOUT_MS), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bucket__sums_over_all_owners),
+        cmocka_unit_test(test_bucket__belongs_to_its_owners),
+        cmocka_unit_test(test_bucket__refuses_owners_that_are_not_there),
+        cmocka_unit_test(test_group_sum__gives_everybody_the_same_bits),
+        cmocka_unit_test(test_group_broadcast__reaches_all_from_each_root),
+        cmocka_unit_test(test_channel__carries_messages_both_ways_at_once),
+        cmocka_unit_test(test_channel__can_be_opened_again),
+        cmocka_unit_test(test_channel__refuses_what_it_was_not_opened_for),
+        cmocka_unit_test(test_group__opens_beside_a_running_one),
+        cmocka_unit_test(test_group__leaves_nothing_behind),
+        cmocka_unit_test(test_group__survives_each_failed_allocation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,496 @@
+/* The training group where somebody dies, stops, or does not come. Every case: all survivors leave
+ * with a code that means "regroup", later calls fail at once, closing does not hang, and the
+ * survivors go on in a new generation.
+ *
+ * Where the failure must be noticed without a deadline's help, the deadlines are beyond the time
+ * that the test is given. */
+#include "autodp/group/group.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "support/ranks.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N_RANKS = 3, VICTIM = 1, SHORT_MS = 2000, PATIENCE_MS = 60000, BEYOND_MS = 600000 };
+enum { BUCKET_N = 8 * 1000 * 1000, BIG_BYTES = 48 << 20, UNDER_WAY_BYTES = 2 << 20 };
+
+typedef enum fault { KILL, STOP } fault;
+typedef enum notice { BY_ITSELF, BY_ABORT } notice;
+
+typedef struct scenario {
+    const char *operation;
+    /* Returns with the first failure. The victim calls `fall` in the middle of it. */
+    fl_status (*run)(const rank_env *env, fl_group *group);
+    fault fault;
+    notice notice;
+    bool sockets_only;
+} scenario;
+
+static fl_status open_group(const rank_env *env, const fl_kv *kv, uint32_t generation,
+                            int64_t open_ms, int64_t wait_ms, fl_group **out)
+{
+    const scenario *s = env->context;
+    const fl_group_options options = {.generation = generation,
+                                      .index = env->rank,
+                                      .size = env->size,
+                                      .kv = kv,
+                                      .open_timeout_ms = open_ms,
+                                      .wait_timeout_ms = wait_ms,
+                                      .sockets_only = s != NULL && s->sockets_only};
+    return fl_group_open(&options, out);
+}
+
+/* ---- what the ranks are in when it happens ---- */
+
+static _Noreturn void fall(const rank_env *env)
+{
+    const scenario *s = env->context;
+    raise(s->fault == KILL ? SIGKILL : SIGSTOP);
+    pause();
+    abort();
+}
+
+static bool is_victim(const rank_env *env)
+{
+    return env->rank == VICTIM;
+}
+
+static int64_t received(fl_group *group)
+{
+    fl_group_stats stats;
+    fl_group_stats_get(group, &stats);
+    return stats.received_bytes;
+}
+
+static fl_status run_bucket(const rank_env *env, fl_group *group)
+{
+    int owners[] = {0, 1, 2};
+    fl_shared *shared = NULL;
+    fl_bucket *bucket = NULL;
+    RANK_OK(fl_shared_create(BUCKET_N * sizeof(float), &shared));
+    RANK_OK(fl_bucket_create(group, 1, owners, 3, fl_shared_data(shared), BUCKET_N, &bucket));
+    fl_bucket_share(bucket, shared, 0);
+    fl_status status = FL_OK;
+    while (status == FL_OK) {
+        status = fl_bucket_start(bucket);
+        if (is_victim(env)) {
+            while (received(group) < UNDER_WAY_BYTES && fl_group_state(group) == FL_OK) {
+                sched_yield();
+            }
+            RANK_OK(fl_group_state(group));
+            fall(env);
+        }
+        if (status == FL_OK) {
+            status = fl_bucket_wait(bucket, fl_deadline_us(BEYOND_MS));
+        }
+    }
+    fl_bucket_destroy(&bucket);
+    fl_shared_destroy(&shared);
+    return status;
+}
+
+static void *fall_under_way(void *argument)
+{
+    const rank_env *env = ((void **)argument)[0];
+    fl_group *group = ((void **)argument)[1];
+    while (received(group) < UNDER_WAY_BYTES && fl_group_state(group) == FL_OK) {
+        sched_yield();
+    }
+    RANK_OK(fl_group_state(group));
+    fall(env);
+}
+
+/* The victim stands in the middle of the chain 0 -> 1 -> 2. */
+static fl_status run_broadcast(const rank_env *env, fl_group *group)
+{
+    void *argument[] = {(void *)(uintptr_t)env, group};
+    pthread_t thread = 0;
+    if (is_victim(env)) {
+        pthread_create(&thread, NULL, fall_under_way, argument);
+    }
+    void *data = NULL;
+    RANK_OK(fl_alloc(BIG_BYTES, &data));
+    fl_status status = FL_OK;
+    while (status == FL_OK) {
+        status = fl_group_broadcast(group, 0, data, BIG_BYTES, fl_deadline_us(BEYOND_MS));
+    }
+    fl_free(data);
+    return status;
+}
+
+static fl_status run_sum(const rank_env *env, fl_group *group)
+{
+    fl_status status = FL_OK;
+    for (int round = 0; status == FL_OK; round++) {
+        if (is_victim(env) && round == 10) {
+            fall(env);
+        }
+        double value = 1.0;
+        status = fl_group_all_reduce(group, &value, 1, fl_deadline_us(BEYOND_MS));
+    }
+    return status;
+}
+
+/* The victim falls with most of a message to each neighbour still to be sent. */
+static fl_status run_channel(const rank_env *env, fl_group *group)
+{
+    fl_channel *to[N_RANKS] = {NULL}, *from[N_RANKS] = {NULL};
+    fl_status status = FL_OK;
+    for (int peer = 0; peer < N_RANKS; peer++) {
+        if (peer != env->rank) {
+            uint32_t out = (uint32_t)(10 * env->rank + peer),
+                     in = (uint32_t)(10 * peer + env->rank);
+            RANK_OK(fl_channel_open(group, true, peer, out, BIG_BYTES, 1, &to[peer]));
+            RANK_OK(fl_channel_open(group, false, peer, in, BIG_BYTES, 1, &from[peer]));
+        }
+    }
+    for (int peer = 0; peer < N_RANKS && status == FL_OK; peer++) {
+        status = peer == env->rank ? FL_OK : fl_channel_post(from[peer], 0, BIG_BYTES);
+    }
+    for (int peer = 0; peer < N_RANKS && status == FL_OK; peer++) {
+        status = peer == env->rank ? FL_OK : fl_channel_send(to[peer], 0, BIG_BYTES);
+    }
+    if (is_victim(env)) {
+        fall(env);
+    }
+    /* On a slow machine message 0 is through before the victim falls; the next never comes. */
+    for (int64_t n = 0; status == FL_OK; n++) {
+        status = fl_channel_wait(from[VICTIM], n, fl_deadline_us(BEYOND_MS));
+        if (status == FL_OK) {
+            fl_channel_release(from[VICTIM], n);
+            status = fl_channel_post(from[VICTIM], n + 1, BIG_BYTES);
+        }
+    }
+    for (int peer = 0; peer < N_RANKS; peer++) {
+        fl_channel_close(&to[peer]);
+        fl_channel_close(&from[peer]);
+    }
+    return status;
+}
+
+/* The victim takes nothing of what it is sent. */
+static fl_status run_reuse(const rank_env *env, fl_group *group)
+{
+    fl_channel *to = NULL;
+    if (!is_victim(env)) {
+        RANK_OK(fl_channel_open(group, true, VICTIM, (uint32_t)env->rank, BIG_BYTES, 1, &to));
+    }
+    double value = 0;
+    fl_status status = fl_group_all_reduce(group, &value, 1, fl_deadline_us(PATIENCE_MS));
+    if (is_victim(env)) {
+        fall(env);
+    }
+    for (int64_t n = 0; status == FL_OK; n++) {
+        status = fl_channel_send(to, n, BIG_BYTES);
+        if (status == FL_OK) {
+            status = fl_channel_reuse(to, n + 1, fl_deadline_us(BEYOND_MS));
+        }
+    }
+    fl_channel_close(&to);
+    return status;
+}
+
+/* ---- a survivor's course ---- */
+
+/* The control link's part: sees the victim stand still, and aborts. */
+typedef struct watcher {
+    fl_group *group;
+    pid_t victim;
+    atomic_bool aborted;
+} watcher;
+
+static char state_of(pid_t pid)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        return 'X';
+    }
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = 0;
+    const char *after_name = strrchr(text, ')');
+    return after_name == NULL ? 'X' : after_name[2];
+}
+
+static void *watch(void *argument)
+{
+    watcher *w = argument;
+    while (strchr("TXZ", state_of(w->victim)) == NULL) {
+        sched_yield();
+    }
+    atomic_store(&w->aborted, true);
+    fl_group_abort(w->group, FL_ESTALE);
+    return NULL;
+}
+
+static void check_broken(fl_group *group)
+{
+    double value = 0;
+    float data[4] = {0};
+    int owners[] = {0, 1, 2};
+    fl_bucket *bucket = NULL;
+    RANK_CHECK(fl_status_is_regroup(fl_group_state(group)));
+    RANK_CHECK(
+        fl_status_is_regroup(fl_group_all_reduce(group, &value, 1, fl_deadline_us(BEYOND_MS))));
+    RANK_CHECK(fl_status_is_regroup(
+        fl_group_broadcast(group, 0, data, sizeof data, fl_deadline_us(BEYOND_MS))));
+    RANK_OK(fl_bucket_create(group, 99, owners, 3, data, 4, &bucket));
+    RANK_CHECK(fl_status_is_regroup(fl_bucket_start(bucket)));
+    fl_bucket_destroy(&bucket);
+}
+
+static void go_on_without_victim(const rank_env *env)
+{
+    rank_env survivor = *env;
+    survivor.rank = env->rank > VICTIM ? env->rank - 1 : env->rank;
+    survivor.size = N_RANKS - 1;
+    fl_group *group = NULL;
+    RANK_OK(open_group(&survivor, env->kv, 2, PATIENCE_MS, PATIENCE_MS, &group));
+    double value = 1.0;
+    RANK_OK(fl_group_all_reduce(group, &value, 1, fl_deadline_us(PATIENCE_MS)));
+    RANK_CHECK(value == N_RANKS - 1);
+    fl_group_close(&group);
+}
+
+static void play(const rank_env *env)
+{
+    const scenario *s = env->context;
+    bool needs_deadline = s->fault == STOP && s->notice == BY_ITSELF;
+    fl_group *group = NULL;
+    RANK_OK(
+        open_group(env, env->kv, 1, PATIENCE_MS, needs_deadline ? SHORT_MS : BEYOND_MS, &group));
+    pid_t mine = getpid(), *victim = NULL;
+    size_t size_bytes = 0;
+    if (is_victim(env)) {
+        RANK_OK(env->kv->set(env->kv->self, "victim", &mine, sizeof mine));
+    } else {
+        RANK_OK(env->kv->get(env->kv->self, "victim", fl_deadline_us(PATIENCE_MS), (void **)&victim,
+                             &size_bytes));
+    }
+    watcher w = {.group = group};
+    pthread_t thread = 0;
+    if (s->notice == BY_ABORT && !is_victim(env)) {
+        w.victim = *victim;
+        pthread_create(&thread, NULL, watch, &w);
+    }
+    fl_status status = s->run(env, group);
+    RANK_CHECK(!is_victim(env)); /* the machine is too slow for SHORT_MS */
+    RANK_CHECK(fl_status_is_regroup(status));
+    if (needs_deadline) {
+        RANK_CHECK(status == FL_EDEADLINE || status == FL_EPEER);
+    } else if (s->fault == STOP) {
+        RANK_CHECK(atomic_load(&w.aborted));
+    }
+    check_broken(group);
+    if (s->notice == BY_ABORT) {
+        pthread_join(thread, NULL);
+    }
+    fl_group_close(&group);
+    fl_free(victim);
+    go_on_without_victim(env);
+}
+
+static void test_group__is_left_when_a_member_falls(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        fl_status (*run)(const rank_env *, fl_group *);
+        bool sockets_only;
+    } operations[] = {{"bucket", run_bucket, false},
+                      {"bucket, sockets", run_bucket, true},
+                      {"broadcast", run_broadcast, false},
+                      {"sum", run_sum, false},
+                      {"sum, sockets", run_sum, true},
+                      {"channel wait", run_channel, false},
+                      {"channel wait, sockets", run_channel, true},
+                      {"channel reuse", run_reuse, false},
+                      {"channel reuse, sockets", run_reuse, true}};
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+        for (int f = KILL; f <= STOP; f++) {
+            for (int n = BY_ITSELF; n <= BY_ABORT; n++) {
+                scenario s = {operations[i].name, operations[i].run, (fault)f, (notice)n,
+                              operations[i].sockets_only};
+                rank_end ends[N_RANKS] = {RANK_ENDS, RANK_ENDS, RANK_ENDS};
+                ends[VICTIM] = f == KILL ? RANK_KILLED : RANK_STOPPED;
+                int n_wrong = ranks_run_ending(N_RANKS, play, &s, ends, PATIENCE_MS);
+                if (n_wrong > 0) {
+                    print_error("%s, member %s, noticed %s\n", s.operation,
+                                f == KILL ? "killed" : "stopped",
+                                n == BY_ABORT ? "by abort" : "by itself");
+                }
+                assert_int_equal(n_wrong, 0);
+            }
+        }
+    }
+}
+
+/* ---- opening ---- */
+
+/* A store client whose owner falls as soon as its address is published. */
+typedef struct falling_kv {
+    const fl_kv *inner;
+    const rank_env *env;
+} falling_kv;
+
+static fl_status set_and_fall(void *self, const char *key, const void *data, size_t size_bytes)
+{
+    const falling_kv *kv = self;
+    RANK_OK(kv->inner->set(kv->inner->self, key, data, size_bytes));
+    fall(kv->env);
+}
+
+static void open_with_absent(const rank_env *env)
+{
+    fl_group *group = NULL;
+    if (!is_victim(env)) {
+        RANK_CHECK(open_group(env, env->kv, 1, SHORT_MS, BEYOND_MS, &group) == FL_EDEADLINE);
+        RANK_CHECK(group == NULL);
+        go_on_without_victim(env);
+    }
+}
+
+static void test_group_open__ends_when_somebody_does_not_come(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(N_RANKS, open_with_absent, NULL, PATIENCE_MS), 0);
+}
+
+static void open_with_falling(const rank_env *env)
+{
+    fl_group *group = NULL;
+    if (is_victim(env)) {
+        falling_kv falling = {env->kv, env};
+        const fl_kv kv = {&falling, set_and_fall, env->kv->get};
+        RANK_OK(open_group(env, &kv, 1, PATIENCE_MS, BEYOND_MS, &group));
+    }
+    RANK_CHECK(fl_status_is_regroup(open_group(env, env->kv, 1, SHORT_MS, BEYOND_MS, &group)));
+    RANK_CHECK(group == NULL);
+    go_on_without_victim(env);
+}
+
+/* Catches Gloo's own five time-outs a peer when somebody falls after publishing its address. */
+static void test_group_open__ends_when_somebody_falls_in_it(void **state)
+{
+    (void)state;
+    for (int f = KILL; f <= STOP; f++) {
+        scenario s = {"open", NULL, (fault)f, BY_ITSELF, false};
+        rank_end ends[N_RANKS] = {RANK_ENDS, RANK_ENDS, RANK_ENDS};
+        ends[VICTIM] = f == KILL ? RANK_KILLED : RANK_STOPPED;
+        assert_int_equal(ranks_run_ending(N_RANKS, open_with_falling, &s, ends, PATIENCE_MS), 0);
+    }
+}
+
+static bool give_up_soon(void *context)
+{
+    return ++*(int *)context > 3;
+}
+
+static fl_status open_and_give_up(const rank_env *env)
+{
+    int n_asked = 0;
+    const fl_group_options options = {.generation = 1,
+                                      .index = env->rank,
+                                      .size = env->size,
+                                      .kv = env->kv,
+                                      .open_timeout_ms = BEYOND_MS,
+                                      .wait_timeout_ms = BEYOND_MS,
+                                      .given_up = give_up_soon,
+                                      .context = &n_asked};
+    fl_group *group = NULL;
+    return fl_group_open(&options, &group);
+}
+
+static void give_up_waiting_for_absent(const rank_env *env)
+{
+    if (!is_victim(env)) {
+        RANK_CHECK(open_and_give_up(env) == FL_ESTALE);
+        go_on_without_victim(env);
+    }
+}
+
+static void give_up_waiting_for_stopped(const rank_env *env)
+{
+    fl_group *group = NULL;
+    if (is_victim(env)) {
+        falling_kv falling = {env->kv, env};
+        const fl_kv kv = {&falling, set_and_fall, env->kv->get};
+        RANK_OK(open_group(env, &kv, 1, PATIENCE_MS, BEYOND_MS, &group));
+    }
+    RANK_CHECK(fl_status_is_regroup(open_and_give_up(env)));
+    go_on_without_victim(env);
+}
+
+static void test_group_open__can_be_given_up(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(N_RANKS, give_up_waiting_for_absent, NULL, PATIENCE_MS), 0);
+    scenario s = {"open", NULL, STOP, BY_ABORT, false};
+    rank_end ends[N_RANKS] = {RANK_ENDS, RANK_STOPPED, RANK_ENDS};
+    assert_int_equal(ranks_run_ending(N_RANKS, give_up_waiting_for_stopped, &s, ends, PATIENCE_MS),
+                     0);
+}
+
+/* ---- leaving ---- */
+
+static void leave_early(const rank_env *env)
+{
+    fl_group *group = NULL;
+    RANK_OK(open_group(env, env->kv, 1, PATIENCE_MS, PATIENCE_MS, &group));
+    if (env->rank != 0) {
+        fl_channel *c = NULL;
+        bool sending = env->rank == 1;
+        RANK_OK(fl_channel_open(group, sending, sending ? 2 : 1, 1, 64, 1, &c));
+        /* Rank 0 has left by the time of the later messages. */
+        for (int64_t n = 0; n < 2000; n++) {
+            if (sending) {
+                RANK_OK(fl_channel_reuse(c, n, fl_deadline_us(PATIENCE_MS)));
+                RANK_OK(fl_channel_send(c, n, 64));
+            } else {
+                RANK_OK(fl_channel_post(c, n, 64));
+                RANK_OK(fl_channel_wait(c, n, fl_deadline_us(PATIENCE_MS)));
+                fl_channel_release(c, n);
+            }
+        }
+        if (sending) {
+            RANK_OK(fl_channel_reuse(c, 2000, fl_deadline_us(PATIENCE_MS)));
+        }
+        fl_channel_close(&c);
+    }
+    fl_group_close(&group);
+}
+
+/* Catches that leaving in order is taken for dying by those who are not done. */
+static void test_group_close__does_not_disturb_the_others(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(ranks_run(N_RANKS, leave_early, NULL, 2 * PATIENCE_MS), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_group__is_left_when_a_member_falls),
+        cmocka_unit_test(test_group_open__ends_when_somebody_does_not_come),
+        cmocka_unit_test(test_group_open__ends_when_somebody_falls_in_it),
+        cmocka_unit_test(test_group_open__can_be_given_up),
+        cmocka_unit_test(test_group_close__does_not_disturb_the_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,217 @@
+/* The profile: numbers that can be, and children that crash, exit, fail or hang. */
+#include "pipe/measure/profile.h"
+
+#include "nn/exec.h"
+#include "support/toy.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { PLENTY_MS = 60000 };
+
+typedef struct rig {
+    fl_dataset dataset;
+    fl_job job;
+    fl_profile *profile;
+} rig;
+
+static void rig_init(rig *r, int64_t n_workers)
+{
+    memset(r, 0, sizeof *r);
+    assert_int_equal(fl_toy_dataset(64, &r->dataset), FL_OK);
+    r->job.train.batch = 32;
+    r->job.train.lr = 1e-3;
+    r->job.train.beta1 = 0.9;
+    r->job.train.beta2 = 0.999;
+    r->job.train.epsilon = 1e-8;
+    r->job.devices.count = n_workers;
+    r->job.devices.cores = 1;
+    r->job.devices.memory_bytes = (int64_t)1 << 30;
+    r->job.autodp.bucket_bytes = 4 << 20;
+    r->profile = calloc(1, sizeof *r->profile);
+    assert_non_null(r->profile);
+}
+
+static void rig_fini(rig *r)
+{
+    fl_dataset_destroy(&r->dataset);
+    free(r->profile);
+}
+
+static void assert_no_children(void)
+{
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
+static void check_numbers(const fl_model *model, const rig *r)
+{
+    const fl_profile *p = r->profile;
+    assert_int_equal(p->n_layers, fl_model_n_layers(model));
+    assert_true(p->in_bytes > 0);
+    assert_true(p->loss_call_us + p->loss_us > 0.0 && p->optimizer_us_per_param > 0.0);
+    assert_true(p->peak_flops_per_us > 0.0);
+    assert_true(p->link_us > 0.0 && p->link_bytes_per_us > 0.0 && p->reduce_bytes_per_us > 0.0);
+    int64_t n_params = 0;
+    for (int i = 0; i < p->n_layers; i++) {
+        const fl_layer_cost *c = &p->layer[i];
+        assert_true(c->fwd_call_us >= 0.0 && c->fwd_us > 0.0);
+        assert_true(c->bwd_call_us >= 0.0 && c->bwd_us > 0.0);
+        assert_true(c->out_bytes > 0 && c->kept_bytes >= c->out_bytes && c->scratch_bytes >= 0);
+        n_params += c->n_params;
+    }
+    assert_int_equal(n_params, fl_model_n_params(model));
+}
+
+static void measure_toy(int64_t n_workers)
+{
+    rig r;
+    fl_model *model = NULL;
+    rig_init(&r, n_workers);
+    assert_int_equal(fl_toy_model(4, 0.1f, &model), FL_OK);
+    fl_status status = fl_profile_measure(model, &r.dataset, &r.job, PLENTY_MS, r.profile);
+    if (status != FL_OK) {
+        print_message("%s\n", fl_errmsg());
+    }
+    assert_int_equal(status, FL_OK);
+    check_numbers(model, &r);
+    /* Layers that are alike were measured once: attention of block 2 and 3, and their MLPs. */
+    assert_memory_equal(&r.profile->layer[3], &r.profile->layer[5], sizeof(fl_layer_cost));
+    assert_memory_equal(&r.profile->layer[4], &r.profile->layer[6], sizeof(fl_layer_cost));
+    assert_true(memcmp(&r.profile->layer[3], &r.profile->layer[4], sizeof(fl_layer_cost)) != 0);
+    /* Block 4 goes on with one token a sample. */
+    assert_true(memcmp(&r.profile->layer[6], &r.profile->layer[8], sizeof(fl_layer_cost)) != 0);
+    assert_no_children();
+    fl_model_destroy(&model);
+    rig_fini(&r);
+}
+
+static void test_profile__measures_one_worker(void **state)
+{
+    (void)state;
+    measure_toy(1);
+}
+
+/* Also where both have to share one processor. */
+static void test_profile__measures_links_between_two_workers(void **state)
+{
+    (void)state;
+    measure_toy(2);
+}
+
+/* ---- a layer that misbehaves when it runs for real ---- */
+
+typedef enum misdeed { KILLED, EXITS, FAILS, HANGS } misdeed;
+
+static fl_status copies(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
+{
+    (void)self;
+    if (strcmp(x->device->ops->kind, "null") != 0) {
+        memcpy(out->data, in->data, (size_t)(in->n_tokens * in->width) * sizeof(float));
+    }
+    return FL_OK;
+}
+
+static fl_status misbehaves(void *self, fl_exec *x, const fl_tensor *grad_out, fl_tensor *grad_in)
+{
+    (void)grad_out, (void)grad_in;
+    if (strcmp(x->device->ops->kind, "null") == 0) {
+        return FL_OK; /* the dry run goes well: the trouble is in the real one */
+    }
+    switch (*(misdeed *)self) {
+    case KILLED:
+        raise(SIGKILL);
+        break;
+    case EXITS:
+        _exit(7);
+    case FAILS:
+        return fl_fail(FL_EINVAL, "no gradient today");
+    case HANGS:
+        for (;;) {
+            pause();
+        }
+    }
+    return FL_OK;
+}
+
+static const fl_layer_ops bad_layer = {.kind = "bad",
+                                       .shape = fl_toy_same_shape,
+                                       .params = fl_toy_no_params,
+                                       .forward = copies,
+                                       .backward = misbehaves};
+
+/* message: what the failure's begins with. */
+static void check_misdeed(misdeed what, int64_t timeout_ms, fl_status expected, const char *message)
+{
+    rig r;
+    fl_model *model = NULL;
+    fl_layer classifier;
+    fl_loss loss;
+    rig_init(&r, 2);
+    assert_int_equal(fl_model_create("bad", &model), FL_OK);
+    assert_int_equal(fl_model_add(model, 1, (fl_layer){&bad_layer, &what}), FL_OK);
+    assert_int_equal(fl_layer_classifier(14 * 14, 4, &classifier), FL_OK);
+    assert_int_equal(fl_model_add(model, FL_BLOCK_HEAD, classifier), FL_OK);
+    assert_int_equal(fl_loss_cross_entropy(4, &loss), FL_OK);
+    assert_int_equal(fl_model_set_loss(model, loss), FL_OK);
+    assert_int_equal(fl_profile_measure(model, &r.dataset, &r.job, timeout_ms, r.profile),
+                     expected);
+    if (strncmp(fl_errmsg(), message, strlen(message)) != 0) {
+        assert_string_equal(fl_errmsg(), message);
+    }
+    assert_int_equal(r.profile->n_layers, 0); /* nothing half-written */
+    assert_no_children();
+    fl_model_destroy(&model);
+    rig_fini(&r);
+}
+
+static void test_profile__reports_a_child_that_is_killed(void **state)
+{
+    (void)state;
+    check_misdeed(KILLED, PLENTY_MS, FL_EFAILED,
+                  "profile: the process that measured layer 0 (bad) was killed by signal 9 "
+                  "(Killed)");
+}
+
+static void test_profile__reports_a_child_that_exits(void **state)
+{
+    (void)state;
+    check_misdeed(EXITS, PLENTY_MS, FL_EFAILED,
+                  "profile: the process that measured layer 0 (bad) ended with exit code 7");
+}
+
+static void test_profile__reports_a_layer_that_fails(void **state)
+{
+    (void)state;
+    check_misdeed(FAILS, PLENTY_MS, FL_EFAILED, "profile: layer 0 (bad): no gradient today");
+}
+
+static void test_profile__ends_a_child_that_hangs(void **state)
+{
+    (void)state;
+    /* Where it was then depends on how busy the machine is. */
+    check_misdeed(HANGS, 2000, FL_EDEADLINE, "profile: still measuring ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_profile__measures_one_worker),
+        cmocka_unit_test(test_profile__measures_links_between_two_workers),
+        cmocka_unit_test(test_profile__reports_a_child_that_is_killed),
+        cmocka_unit_test(test_profile__reports_a_child_that_exits),
+        cmocka_unit_test(test_profile__reports_a_layer_that_fails),
+        cmocka_unit_test(test_profile__ends_a_child_that_hangs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,366 @@
+/* The program as its users meet it: exit codes, and what goes to which stream. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "launcher/cli/cli.h"
+#include "support/shell.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FASHION "/usr/share/datasets/fashion-mnist"
+#define SEE(command) "; see frostline " command " --help\n"
+
+static char *folder; /* of this test program, where commands run */
+static output result;
+
+static void frostline(const char *arguments)
+{
+    char command[4096];
+    snprintf(command, sizeof command, FL_BINARY_DIR "/frostline %s", arguments);
+    run_command(folder, command, &result);
+}
+
+static void save(const char *name, const char *text)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* One command line that is refused: nothing on standard output, this on standard error, and 2. */
+typedef struct refused {
+    const char *arguments;
+    const char *err;
+} refused;
+
+static const refused refusals[] = {
+    {"", "frostline: a command is missing; see frostline --help\n"},
+    {"rnu x", "frostline: unknown command 'rnu', nearest is run; see frostline --help\n"},
+    {"Validate",
+     "frostline: unknown command 'Validate', nearest is validate; see frostline --help\n"},
+    {"frobnicate", "frostline: unknown command 'frobnicate'; see frostline --help\n"},
+    {"--verbose", "frostline: unknown command '--verbose'; see frostline --help\n"},
+    {"$(printf '\\033[31m')", "frostline: unknown command '\\x1B[31m'; see frostline --help\n"},
+    {"run", "frostline run: JOB.yaml is missing" SEE("run")},
+    {"run a b", "frostline run: unexpected 'b'" SEE("run")},
+    {"run a --run-dri b",
+     "frostline run: unknown option '--run-dri', nearest is --run-dir" SEE("run")},
+    {"run a -x", "frostline run: unknown option '-x'" SEE("run")},
+    {"run a --set", "frostline run: option --set needs a value PATH=VALUE\n"},
+    {"run -- --set", "--set: cannot be opened: No such file or directory\n"},
+    {"clock -k 2 -m 2 --json=1", "frostline clock: option --json takes no value\n"},
+    {"clock -m 2", "frostline clock: option -k is missing\n"},
+    {"clock -k 2", "frostline clock: option -m is missing\n"},
+    {"clock -k 0 -m 2",
+     "frostline clock: -k: found '0', allowed: an integer from 1 to 128 (stages)\n"},
+    {"clock -k 2 -m auto",
+     "frostline clock: -m: found 'auto', allowed: an integer from 1 to 4096 (micro-batches)\n"},
+    {"clock -k 2 -m 2 --schedule gpip",
+     "frostline clock: --schedule: found 'gpip', allowed: gpipe or 1f1b; nearest is gpipe\n"},
+    {"clock -k 2 -m 2 --backward 5",
+     "frostline clock: --backward: found '5', allowed: 1 to 4 ticks\n"},
+    {"clock extra -k 2 -m 2", "frostline clock: unexpected 'extra'" SEE("clock")},
+    {"help frob", "frostline: unknown command 'frob'; see frostline --help\n"},
+    {"schema train.lrr", "frostline schema: 'train.lrr': unknown field, nearest is train.lr\n"},
+    {"schema train", "frostline schema: 'train': a section, set one of its fields: epochs, batch, "
+                     "optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, "
+                     "clip, seed, max_steps, evaluate\n"},
+    {"schema --yaml --markdown",
+     "frostline schema: one of FIELD, --yaml and --markdown at a time\n"},
+    {"run no.yaml", "no.yaml: cannot be opened: No such file or directory\n"},
+    {"validate no.yaml", "no.yaml: cannot be opened: No such file or directory\n"},
+    {"run bad.yaml", "bad.yaml:2:3: train.epoch: unknown field, nearest is train.epochs\n"},
+    {"validate good.yaml --set pipe.k=many", "--set pipe.k=many: pipe.k: found 'many', allowed: "
+                                             "auto, or an integer from 1 to 128 (stages)\n"},
+    {"ledger nowhere", "nowhere/ledger.bin: No such file or directory\n"},
+};
+
+static void test_cli__what_is_wrong_goes_to_standard_error_with_2(void **state)
+{
+    (void)state;
+    save("bad.yaml", "train:\n  epoch: 3\n");
+    save("good.yaml", "name: good\n");
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        frostline(refusals[i].arguments);
+        if (result.exit_code != 2 || result.out[0] != '\0' ||
+            strcmp(result.err, refusals[i].err) != 0) {
+            fail_msg("frostline %s\nexpected 2 and %s\ngot %d, standard output '%s', and %s",
+                     refusals[i].arguments, refusals[i].err, result.exit_code, result.out,
+                     result.err);
+        }
+    }
+}
+
+static void test_cli__help_goes_to_standard_output_with_0(void **state)
+{
+    (void)state;
+    static const char *const same[][2] = {
+        {"--help", "help"},
+        {"-h", "help"},
+        {"run --help", "help run"},
+        {"run x y z -h", "help run"},
+        {"clock --help", "help clock"},
+        {"help --help", "help help"},
+        {"validate --help", "help validate"},
+        {"ledger -h", "help ledger"},
+        {"schema --help", "help schema"},
+    };
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        frostline(same[i][0]);
+        assert_int_equal(result.exit_code, 0);
+        assert_string_equal(result.err, "");
+        assert_int_equal(strncmp(result.out, "usage: frostline ", 17), 0);
+        char *first = strdup(result.out);
+        frostline(same[i][1]);
+        assert_int_equal(result.exit_code, 0);
+        assert_string_equal(result.out, first);
+        free(first);
+    }
+    for (int i = 0; fl_cli_command_at(i) != NULL; i++) { /* none wraps on a terminal */
+        char command[64];
+        snprintf(command, sizeof command, "help %s", fl_cli_command_at(i)->name);
+        frostline(command);
+        assert_int_equal(result.exit_code, 0);
+        for (const char *line = result.out; *line != 0; line += strcspn(line, "\n") + 1) {
+            if (strcspn(line, "\n") > 80) {
+                fail_msg("frostline %s: %s", command, line);
+            }
+        }
+    }
+    frostline("--version");
+    assert_int_equal(result.exit_code, 0);
+    assert_string_equal(result.out, "frostline " FL_VERSION "\n");
+}
+
+static void assert_plain(const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++) {
+        if ((unsigned char)*c >= 0x7F || ((unsigned char)*c < 0x20 && *c != '\n')) {
+            fail_msg("byte 0x%02X in\n%s", (unsigned)(unsigned char)*c, text);
+        }
+    }
+}
+
+/* In a pipe, even in a UTF-8 locale: would catch colours, and lines drawn for a terminal. */
+static void test_cli__no_control_characters_in_a_pipe(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {
+        "--help",
+        "clock -k 3 -m 4 --backward 2",
+        "clock -k 3 -m 4 --json",
+        "schema",
+        "schema --yaml",
+        "schema --markdown",
+    };
+    setenv("LC_ALL", "C.UTF-8", 1);
+    setenv("TERM", "xterm-256color", 1);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        frostline(commands[i]);
+        assert_int_equal(result.exit_code, 0);
+        assert_string_equal(result.err, "");
+        assert_plain(result.out);
+    }
+    frostline("validate \"$(printf 'no\\033]0;x\\007.yaml')\"");
+    assert_int_equal(result.exit_code, 2);
+    assert_plain(result.err);
+    unsetenv("LC_ALL");
+}
+
+/* Where the terminal can show it, and only there. */
+static void test_cli__clock_draws_unicode_on_a_terminal_that_can(void **state)
+{
+    (void)state;
+    char command[4096];
+    run_command(NULL, "script -qec true /dev/null", &result);
+    if (result.exit_code != 0) {
+        skip(); /* util-linux makes the terminal, where there is a /dev/pts */
+    }
+    snprintf(command, sizeof command, "script -qec '%s/frostline clock -k 2 -m 2' /dev/null",
+             FL_BINARY_DIR);
+    setenv("LC_ALL", "C.UTF-8", 1);
+    run_command(folder, command, &result);
+    assert_int_equal(result.exit_code, 0);
+    assert_non_null(strstr(result.out, "\xC2\xB7"));
+    setenv("LC_ALL", "C", 1);
+    run_command(folder, command, &result);
+    assert_int_equal(result.exit_code, 0);
+    assert_null(strstr(result.out, "\xC2\xB7"));
+    assert_non_null(strstr(result.out, "F0 F1 .  B0 .  B1"));
+    unsetenv("LC_ALL");
+}
+
+static void test_cli__options_may_be_written_in_each_way(void **state)
+{
+    (void)state;
+    static const char *const same[] = {
+        "-k 3 -m 4 --schedule gpipe",
+        "-k3 -m4 --schedule=gpipe",
+        "--stages 3 --micro-batches=4 --schedule gpipe",
+        "-k=3 -m=4 --schedule gpipe",
+        "-k 9 -k 3 -m 4 --schedule 1f1b --schedule gpipe", /* the last one counts */
+    };
+    char first[OUTPUT_MAX] = "";
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        char arguments[256];
+        snprintf(arguments, sizeof arguments, "clock %s", same[i]);
+        frostline(arguments);
+        assert_int_equal(result.exit_code, 0);
+        if (i == 0) {
+            snprintf(first, sizeof first, "%s", result.out);
+        }
+        assert_string_equal(result.out, first);
+    }
+}
+
+static void test_cli__output_that_cannot_be_written_is_a_failure(void **state)
+{
+    (void)state;
+    if (access("/dev/full", W_OK) != 0) {
+        skip();
+    }
+    frostline("schema --yaml >/dev/full");
+    assert_int_equal(result.exit_code, 3);
+    assert_string_equal(result.err, "frostline: standard output could not be written\n");
+}
+
+static void need_data(void)
+{
+    if (access(FASHION "/train-images-idx3-ubyte.gz", R_OK) != 0) {
+        skip();
+    }
+}
+
+static void validate(const char *job, int exit_code, const char *out, const char *err)
+{
+    save("job.yaml", job);
+    frostline("validate job.yaml");
+    if (result.exit_code != exit_code || strcmp(result.out, out) != 0 ||
+        strcmp(result.err, err) != 0) {
+        fail_msg("for\n%sexpected %d, '%s', '%s'\ngot %d, '%s', '%s'", job, exit_code, out, err,
+                 result.exit_code, result.out, result.err);
+    }
+}
+
+/* Checks that need the data set, the model and the machine point at the job's lines too. */
+static void test_cli__validate_points_at_the_job_for_what_other_folders_find(void **state)
+{
+    (void)state;
+    need_data();
+    validate("name: small\nmodel: {blocks: 2, dim: 32}\n", 0,
+             "job.yaml: good\n"
+             "  model  vit, 6 layers in 2 blocks, 27978 parameters\n"
+             "  data   idx, 60000 samples to train on, 10000 to test on\n",
+             "");
+    validate("data:\n  path: ./nowhere\n", 2, "",
+             "job.yaml:2:9: data.path: ./nowhere: neither train-images-idx3-ubyte nor "
+             "train-images-idx3-ubyte.gz found\n");
+    validate("model: {patch: 5}\n", 2, "",
+             "job.yaml:1:16: model.patch: found 5, allowed: a divisor of the height and the width "
+             "of the data's images, 28 x 28 pixels\n");
+    save("job.yaml", "devices: {count: 9}\nmodel: {blocks: 2, dim: 32}\npipe:\n  k: 9\n");
+    frostline("validate job.yaml");
+    assert_int_equal(result.exit_code, 2);
+    assert_int_equal(strncmp(result.err, "job.yaml:4:6: pipe.k: ", 22), 0);
+    save("job.yaml", "devices:\n  memory: 1MiB\n");
+    frostline("validate job.yaml");
+    assert_int_equal(result.exit_code, 2);
+    assert_int_equal(strncmp(result.err, "job.yaml:2:11: devices.memory: ", 31), 0);
+}
+
+/* What a run is too short for is told, and no mistake: one that was shortened for a trial starts.
+ */
+static void test_cli__validate_warns_of_what_comes_after_the_end(void **state)
+{
+    (void)state;
+    need_data();
+    save("job.yaml", "model: {blocks: 4, dim: 32}\n"
+                     "train: {max_steps: 20}\n"
+                     "freeze: {policy: gradnorm, start: 20 steps}\n"
+                     "elastic: {script: [{step: 19, k: 1}, {step: 20, k: 2}]}\n"
+                     "trace: {steps: 5, start: 20}\n");
+    frostline("validate job.yaml");
+    assert_int_equal(result.exit_code, 0);
+    assert_non_null(strstr(result.err, "job.yaml:3:35: freeze.start: comes after the last of 20 "
+                                       "steps: nothing will freeze\n"));
+    assert_non_null(strstr(result.err, "job.yaml:4:19: elastic.script: entry 2: step 20 is not one "
+                                       "of the run's 20\n"));
+    assert_non_null(strstr(result.err, "job.yaml:5:26: trace.start: step 20 is not one of the "
+                                       "run's 20: nothing will be traced\n"));
+    frostline("validate job.yaml --set train.max_steps=21");
+    assert_int_equal(result.exit_code, 0);
+    assert_string_equal(result.err, "");
+    save("job.yaml", "model: {blocks: 4, dim: 32}\nfreeze: {policy: gradnorm, keep: 4}\n");
+    frostline("validate job.yaml");
+    assert_int_equal(result.exit_code, 2);
+    assert_string_equal(result.err,
+                        "job.yaml:2:34: freeze.keep: found 4, allowed: at most 3 of the model's 4 "
+                        "blocks with freeze.policy gradnorm, which else could freeze none\n");
+}
+
+#define PLUGIN FL_BINARY_DIR "/tests/plugin_"
+
+static void test_cli__a_plugin_brings_a_model_and_its_failures_are_told(void **state)
+{
+    (void)state;
+    need_data();
+    validate("model: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 0,
+             "job.yaml: good\n"
+             "  model  toy, 3 layers in 1 blocks, 12762 parameters\n"
+             "  data   idx, 60000 samples to train on, 10000 to test on\n",
+             "");
+    validate("name: fails\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 2, "",
+             "job.yaml:2:31: model.plugin: " PLUGIN "toy.so: the plugin does not like this job\n");
+    validate("name: no-model\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 2, "",
+             "job.yaml:2:31: model.plugin: " PLUGIN "toy.so made no model\n");
+    validate("model: {kind: plugin, plugin: " PLUGIN "empty.so}\n", 2, "",
+             "job.yaml:1:31: model.plugin: " PLUGIN "empty.so does not export frostline_plugin\n");
+    validate("model: {kind: plugin, plugin: nowhere.so}\n", 2, "",
+             "job.yaml:1:31: model.plugin: ./nowhere.so: cannot open shared object file: No such "
+             "file or directory\n");
+    validate("model: {kind: plugin, plugin: job.yaml}\n", 2, "",
+             "job.yaml:1:31: model.plugin: ./job.yaml: file too short\n");
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = fresh_folder(FL_BINARY_DIR);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[4096];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    run_command(NULL, command, &result);
+    free(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cli__what_is_wrong_goes_to_standard_error_with_2),
+        cmocka_unit_test(test_cli__help_goes_to_standard_output_with_0),
+        cmocka_unit_test(test_cli__no_control_characters_in_a_pipe),
+        cmocka_unit_test(test_cli__clock_draws_unicode_on_a_terminal_that_can),
+        cmocka_unit_test(test_cli__options_may_be_written_in_each_way),
+        cmocka_unit_test(test_cli__output_that_cannot_be_written_is_a_failure),
+        cmocka_unit_test(test_cli__validate_points_at_the_job_for_what_other_folders_find),
+        cmocka_unit_test(test_cli__validate_warns_of_what_comes_after_the_end),
+        cmocka_unit_test(test_cli__a_plugin_brings_a_model_and_its_failures_are_told),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,213 @@
+/* Devices. Catches a budget that can be passed, memory that is not accounted for, kernels that
+ * allocate in each call, dry runs that take memory, and thread pins that are not set. */
+#include "support/kernels.h"
+
+#include "device/alloc.h"
+
+#include <sched.h>
+
+static void test_alloc__keeps_the_budget(void **state)
+{
+    (void)state;
+    fl_device *d = NULL;
+    assert_int_equal(fl_device_cpu_create(1, NULL, 1000, &d), FL_OK);
+    void *a = NULL, *b = NULL;
+    assert_int_equal(fl_device_alloc(d, 600, "weights", &a), FL_OK);
+    assert_int_equal((uintptr_t)a % 64, 0);
+    assert_int_equal(fl_device_alloc(d, 401, "moments", &b), FL_EBUDGET);
+    assert_string_equal(fl_errmsg(),
+                        "moments: 401 bytes asked, 600 of 1000 in use on this cpu device");
+    assert_null(b);
+    assert_int_equal(fl_device_alloc(d, SIZE_MAX, "moments", &b), FL_EBUDGET);
+    assert_int_equal(fl_device_alloc(d, 400, "moments", &b), FL_OK);
+    fl_device_free(d, b, 400);
+    fl_device_free(d, NULL, 12);
+    assert_int_equal(d->used_bytes, 600);
+    assert_int_equal(d->peak_bytes, 1000);
+    fl_device_free(d, a, 600);
+    assert_int_equal(d->used_bytes, 0);
+    fl_device_destroy(&d);
+    assert_null(d);
+    fl_device_destroy(&d);
+}
+
+static void test_cpu__copies_and_clears(void **state)
+{
+    (void)state;
+    fl_device *d = NULL;
+    fl_stream *s = NULL;
+    void *memory = NULL;
+    char back[8] = "";
+    assert_int_equal(fl_device_cpu_create(1, NULL, 1000, &d), FL_OK);
+    assert_int_equal(d->ops->stream_create(d, &s), FL_OK);
+    assert_int_equal(fl_device_alloc(d, 8, "text", &memory), FL_OK);
+    assert_int_equal(d->ops->copy_in(d, s, memory, "frost", 6), FL_OK);
+    assert_int_equal(d->ops->copy_out(d, s, back, memory, 6), FL_OK);
+    assert_int_equal(d->ops->sync(d, s), FL_OK);
+    assert_string_equal(back, "frost");
+    assert_int_equal(d->ops->fill_zero(d, s, memory, 8), FL_OK);
+    assert_int_equal(((char *)memory)[0], 0);
+    d->ops->stream_destroy(d, &s);
+    fl_device_free(d, memory, 8);
+    fl_device_destroy(&d);
+}
+
+static void test_cpu__refuses_what_is_not_there(void **state)
+{
+    (void)state;
+    fl_device *d = NULL;
+    const int none[] = {-1}, far[] = {CPU_SETSIZE - 1};
+    assert_int_equal(fl_device_cpu_create(0, NULL, 1000, &d), FL_EINVAL);
+    assert_int_equal(fl_device_cpu_create(1, none, 1000, &d), FL_EINVAL);
+    assert_int_equal(fl_device_cpu_create(1, far, 1000, &d), FL_EINVAL);
+    assert_null(d);
+    d = cpu_with(1);
+    assert_int_equal(fl__cpu_isa_set(d, "nothing"), FL_ENOTSUP);
+    fl_device_destroy(&d);
+}
+
+static void test_cpu__pins_this_thread(void **state)
+{
+    (void)state;
+    cpu_set_t before, now;
+    fl_device *d = NULL;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    int last = -1;
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        last = CPU_ISSET((size_t)i, &before) ? i : last;
+    }
+    assert_int_equal(fl_device_cpu_create(1, &last, 1000, &d), FL_OK);
+    assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
+    assert_int_equal(CPU_COUNT(&now), 1);
+    assert_true(CPU_ISSET((size_t)last, &now));
+    fl_device_destroy(&d);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+/* A failed allocation at any place leaves nothing behind (the address sanitizer looks). */
+static void test_cpu__create_survives_failing_allocations(void **state)
+{
+    (void)state;
+    fl_status status = FL_ENOMEM;
+    int n_failed = 0;
+    for (uint64_t n = 1; status == FL_ENOMEM; n++) {
+        fl_device *d = NULL;
+        fl_alloc_fail_at(n);
+        status = fl_device_cpu_create(1, NULL, 1000, &d);
+        assert_true((d == NULL) == (status == FL_ENOMEM));
+        n_failed += status == FL_ENOMEM ? 1 : 0;
+        fl_device_destroy(&d);
+    }
+    fl_alloc_fail_at(0);
+    assert_int_equal(status, FL_OK);
+    assert_true(n_failed >= 1);
+}
+
+enum { TOKENS = 40, WIDTH = 32, HEADS = 2 };
+
+static void run_kernels(fl_device *d, float *x, float *y, float *z, fl_weight *w)
+{
+    static const int32_t offsets[] = {0, 17, TOKENS};
+    static const int64_t ids[] = {5, 9};
+    static const int32_t targets[TOKENS] = {0};
+    const fl_rng_key key = {1, 2, 3, 4};
+    const fl_adamw_step step = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.0f, 0.1f, 0.1f, 1.0f};
+    double sum = 0.0, correct = 0.0;
+    int64_t n = TOKENS * WIDTH;
+    RUN(d, linear, x, w, NULL, x, true, y, z, TOKENS);
+    RUN(d, linear_backward_input, x, w, y, TOKENS);
+    RUN(d, linear_backward_weights, x, y, z, z + n, TOKENS, WIDTH, WIDTH);
+    RUN(d, layernorm, x, NULL, w->data, w->data, 1e-5f, NULL, y, z, z + n, TOKENS, WIDTH);
+    RUN(d, layernorm_backward, x, x, w->data, z, z + n, NULL, y, z, z, TOKENS, WIDTH);
+    RUN(d, attention, x, offsets, 2, HEADS, WIDTH, true, y, z);
+    RUN(d, attention_backward, y, x, y, z, offsets, 2, HEADS, WIDTH, true, z);
+    RUN(d, dropout, x, offsets, ids, 2, WIDTH, 0.5f, &key, y);
+    RUN(d, cross_entropy, x, targets, TOKENS, WIDTH, 1.0f, y, &sum, &correct);
+    RUN(d, adamw, y, x, z, z + n, n, &step);
+    RUN(d, sum_squares, x, n, &sum);
+}
+
+static void test_cpu__kernels_allocate_only_the_first_time(void **state)
+{
+    (void)state;
+    fl_device *d = cpu_with(2);
+    float *x = random_floats(TOKENS * 3 * WIDTH, 1, 1.0f), *y = zeros(TOKENS * 3 * WIDTH);
+    float *z = zeros(TOKENS * 3 * WIDTH), *data = random_floats(WIDTH * WIDTH, 2, 1.0f);
+    fl_weight w = weight_of(data, WIDTH, WIDTH);
+    run_kernels(d, x, y, z, &w);
+    uint64_t before = fl_alloc_count();
+    for (int i = 0; i < 3; i++) {
+        w.version++;
+        run_kernels(d, x, y, z, &w);
+    }
+    assert_int_equal(fl_alloc_count(), before);
+    d->ops->weight_release(d, &w);
+    free(x);
+    free(y);
+    free(z);
+    free(data);
+    fl_device_destroy(&d);
+}
+
+static void test_null__has_every_kernel_and_no_memory(void **state)
+{
+    (void)state;
+    fl_device *d = NULL;
+    assert_int_equal(fl_device_null_create(&d), FL_OK);
+    void *memory = NULL;
+    const size_t size = (size_t)1 << 40; /* more than any machine that runs this test has */
+    assert_int_equal(fl_device_alloc(d, size, "model", &memory), FL_OK);
+    assert_int_equal(((char *)memory)[size - 1], 0);
+    assert_int_equal(d->used_bytes, size);
+    float *x = memory;
+    fl_weight w = {x, WIDTH, WIDTH, 1, NULL};
+    run_kernels(d, x, x, x, &w);
+    double sum = 5.0, loss = 2.0, correct = 1.0;
+    const int32_t target = 0;
+    RUN(d, sum_squares, x, 10, &sum);
+    assert_true(sum == 0.0);
+    RUN(d, cross_entropy, x, &target, 1, 10, 1.0f, x, &loss, &correct);
+    assert_true(loss == 2.0 && correct == 1.0);
+    char host[4] = "abc";
+    RUN(d, copy_out, host, memory, 4);
+    assert_int_equal(host[0], 0);
+    d->ops->weight_release(d, &w);
+    fl_device_free(d, memory, size);
+    fl_device_destroy(&d);
+}
+
+/* A slot that nobody filled would be found only by the layer that first calls it. */
+static void test_devices__leave_no_slot_empty(void **state)
+{
+    (void)state;
+    fl_device *devices[2] = {NULL, cpu_with(1)};
+    assert_int_equal(fl_device_null_create(&devices[0]), FL_OK);
+    for (int i = 0; i < 2; i++) {
+        void *slots[sizeof(fl_device_ops) / sizeof(void *)];
+        memcpy(slots, devices[i]->ops, sizeof slots);
+        for (size_t j = 0; j < sizeof slots / sizeof slots[0]; j++) {
+            assert_non_null(slots[j]);
+        }
+        fl_device_destroy(&devices[i]);
+    }
+}
+
+static int run(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alloc__keeps_the_budget),
+        cmocka_unit_test(test_cpu__copies_and_clears),
+        cmocka_unit_test(test_cpu__refuses_what_is_not_there),
+        cmocka_unit_test(test_cpu__pins_this_thread),
+        cmocka_unit_test(test_cpu__create_survives_failing_allocations),
+        cmocka_unit_test(test_cpu__kernels_allocate_only_the_first_time),
+        cmocka_unit_test(test_null__has_every_kernel_and_no_memory),
+        cmocka_unit_test(test_devices__leave_no_slot_empty),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return on_every_isa(run);
+}

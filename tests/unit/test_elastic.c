@@ -1,0 +1,300 @@
+/* The controller's side of a transition, with workers of whom only the answers are there: who may
+ * ask for one and when, whose refusal is the one that is told, and what the outcome says. */
+#include "control/controller/controller.h"
+#include "device/clock.h"
+#include "support/folder.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { WORKERS = 3, LAYERS = 6, STEPS = 100 };
+
+typedef struct rig {
+    char dir[FOLDER_SIZE];
+    int dir_fd;
+    FILE *out;
+    fl_job job;
+    fl_plan plan;
+    fl_controller_options options;
+    fl_worker workers[WORKERS];
+    fl_controller controller;
+} rig;
+
+static fl_plan plan_of(int K, int R)
+{
+    fl_plan plan = {
+        .generation = 1, .K = K, .R = R, .M = 2, .n_layers = LAYERS, .n_workers = WORKERS};
+    for (int k = 0; k <= K; k++) {
+        plan.first[k] = LAYERS * k / K;
+    }
+    for (int i = 0; i < K * R; i++) {
+        plan.rank_of[i] = i;
+    }
+    return plan;
+}
+
+static int set_up(void **state)
+{
+    rig *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    make_folder(r->dir);
+    r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY);
+    r->out = fopen("/dev/null", "w");
+    fl_job_defaults(&r->job);
+    r->plan = plan_of(2, 1);
+    r->options =
+        (fl_controller_options){.job = &r->job, .plan = &r->plan, .n_steps = STEPS, .n_epochs = 1};
+    r->controller = (fl_controller){.options = &r->options,
+                                    .plan = r->plan,
+                                    .n_workers = WORKERS,
+                                    .workers = r->workers,
+                                    .state = FL_CONTROLLER_RUNNING};
+    for (int i = 0; i < WORKERS; i++) {
+        r->workers[i].rank = i;
+    }
+    assert_int_equal(fl_store_create(&r->controller.store), FL_OK);
+    assert_int_equal(fl_runfiles_open(&r->controller.files, r->dir_fd), FL_OK);
+    fl_progress_init(&r->controller.progress, r->out, &r->plan);
+    fl_run_stats_init(&r->controller.stats, 1000, 10, STEPS, 1, false);
+    r->controller.stats.steps = 10;
+    r->controller.decide.due_at = -1; /* no policy has anything to say */
+    *state = r;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    rig *r = *state;
+    fl_runfiles_close(&r->controller.files);
+    fl_store_destroy(&r->controller.store);
+    fclose(r->out);
+    close(r->dir_fd);
+    int removed = remove_folder(r->dir);
+    free(r);
+    return removed;
+}
+
+static void answer(rig *r, int rank, fl_status status, const char *text)
+{
+    fl_prepared_report report = {.generation = r->controller.elastic.next.generation,
+                                 .status = status,
+                                 .took_us = 1000 * rank};
+    snprintf(report.text, sizeof report.text, "%s", text);
+    fl_elastic_prepared(&r->controller, &r->workers[rank], &report);
+    fl_elastic_watch(&r->controller, fl_now_us());
+}
+
+static void ask(rig *r, int K, int R)
+{
+    fl_plan next = plan_of(K, R);
+    assert_int_equal(fl_elastic_ask(&r->controller, &next, 0, "by hand"), FL_OK);
+    assert_int_equal(r->controller.elastic.state, FL_ELASTIC_PREPARING);
+}
+
+/* Would catch: a second transition that tramples on the first, one without a number of its own, an
+ * outcome that nobody can tell from the one before. */
+static void test_elastic__one_that_was_asked_for_is_committed(void **state)
+{
+    rig *r = *state;
+    const fl_elastic *e = &r->controller.elastic;
+    ask(r, 1, 2);
+    assert_int_equal(e->next.generation, 2);
+    assert_int_equal(e->outcome.generation, 0);
+    fl_plan other = plan_of(3, 1);
+    assert_int_equal(fl_elastic_ask(&r->controller, &other, 0, "too early"), FL_EBUSY);
+    assert_non_null(strstr(fl_errmsg(), "by hand"));
+    for (int i = 0; i < WORKERS; i++) {
+        assert_int_equal(e->state, FL_ELASTIC_PREPARING);
+        answer(r, i, FL_OK, "");
+    }
+    assert_int_equal(e->state, FL_ELASTIC_COMMITTING);
+    fl_transition_parts parts = {.generation = 2, .step = 12, .vote_us = 5};
+    for (int i = 0; i < WORKERS; i++) {
+        fl_elastic_moved(&r->controller, &r->workers[i], &parts);
+    }
+    assert_int_equal(e->state, FL_ELASTIC_IDLE);
+    assert_true(e->outcome.committed);
+    assert_int_equal(e->outcome.generation, 2);
+    assert_int_equal(e->outcome.step, 12);
+    assert_string_equal(e->outcome.why, "by hand");
+    assert_int_equal(r->controller.plan.R, 2);
+    ask(r, 3, 1);
+    assert_int_equal(e->next.generation, 3);
+}
+
+/* Would catch: a commit before the step that was asked for. */
+static void test_elastic__is_not_committed_before_its_step(void **state)
+{
+    rig *r = *state;
+    fl_plan next = plan_of(1, 2);
+    assert_int_equal(fl_elastic_ask(&r->controller, &next, 30, "later"), FL_OK);
+    for (int i = 0; i < WORKERS; i++) {
+        answer(r, i, FL_OK, "");
+    }
+    assert_int_equal(r->controller.elastic.state, FL_ELASTIC_PREPARING);
+    r->controller.stats.steps = 28;
+    fl_elastic_watch(&r->controller, fl_now_us());
+    assert_int_equal(r->controller.elastic.state, FL_ELASTIC_PREPARING);
+    r->controller.stats.steps = 29; /* the command is heard one step later */
+    fl_elastic_watch(&r->controller, fl_now_us());
+    assert_int_equal(r->controller.elastic.state, FL_ELASTIC_COMMITTING);
+}
+
+static void test_elastic__refuses_what_cannot_be(void **state)
+{
+    rig *r = *state;
+    fl_plan next = plan_of(1, 2);
+    next.rank_of[1] = 0;
+    assert_int_equal(fl_elastic_ask(&r->controller, &next, 0, "twice"), FL_EINVAL);
+    next = plan_of(1, 2);
+    next.n_workers = WORKERS + 1;
+    assert_int_equal(fl_elastic_ask(&r->controller, &next, 0, "more"), FL_EINVAL);
+    next = plan_of(1, 2);
+    r->controller.n_stops = 1;
+    assert_int_equal(fl_elastic_ask(&r->controller, &next, 0, "stopping"), FL_EBUSY);
+    r->controller.n_stops = 0;
+    /* Everybody would wait at step 25 for the script while the controller waits for step 30. */
+    r->job.elastic.n_script = 1;
+    r->job.elastic.script[0] = (fl_script_entry){.step = 25, .f = -1, .k = -1, .r = -1, .m = -1};
+    assert_int_equal(fl_elastic_ask(&r->controller, &next, 30, "across"), FL_EBUSY);
+    assert_int_equal(fl_elastic_ask(&r->controller, &next, 19, "too near"), FL_EBUSY);
+    assert_int_equal(fl_elastic_ask(&r->controller, &next, 18, "before"), FL_OK);
+}
+
+/* Would catch: a worker named for having lost the one that really refused. */
+static void test_elastic__names_who_has_a_reason_of_its_own(void **state)
+{
+    rig *r = *state;
+    const fl_elastic *e = &r->controller.elastic;
+    ask(r, 1, 2);
+    answer(r, 0, FL_EPEER, "worker 1 closed its connection");
+    assert_int_equal(e->state, FL_ELASTIC_PREPARING); /* others may know more */
+    answer(r, 1, FL_EBUDGET, "asked 3 GiB");
+    assert_int_equal(e->state, FL_ELASTIC_IDLE);
+    assert_false(e->outcome.committed);
+    assert_int_equal(e->outcome.generation, 2);
+    assert_string_equal(e->outcome.why, "worker 1 refuses: asked 3 GiB");
+    answer(r, 2, FL_ENOMEM, "too late"); /* nobody waits for it any more */
+    assert_string_equal(e->outcome.why, "worker 1 refuses: asked 3 GiB");
+
+    ask(r, 1, 2);
+    answer(r, 2, FL_ENOMEM, "no memory");
+    assert_string_equal(e->outcome.why, "worker 2 refuses: no memory");
+}
+
+/* Would catch: a run that waits for an explanation that nobody has. */
+static void test_elastic__a_lost_peer_counts_when_nobody_knows_more(void **state)
+{
+    rig *r = *state;
+    const fl_elastic *e = &r->controller.elastic;
+    ask(r, 1, 2);
+    answer(r, 1, FL_EPEER, "worker 0 closed its connection");
+    answer(r, 2, FL_OK, "");
+    assert_int_equal(e->state, FL_ELASTIC_PREPARING);
+    answer(r, 0, FL_EDEADLINE, "nobody came");
+    assert_int_equal(e->state, FL_ELASTIC_IDLE);
+    assert_string_equal(e->outcome.why, "worker 1 refuses: worker 0 closed its connection");
+
+    ask(r, 1, 2);
+    answer(r, 1, FL_EPEER, "alone");
+    assert_int_equal(e->state, FL_ELASTIC_PREPARING);
+    fl_elastic_watch(&r->controller, e->opinion_us + 1);
+    assert_int_equal(e->state, FL_ELASTIC_IDLE);
+    assert_string_equal(e->outcome.why, "worker 1 refuses: alone");
+
+    r->job.fault.deadline_ms = 0; /* the wait for an explanation is no longer than any other */
+    ask(r, 1, 2);
+    answer(r, 1, FL_EPEER, "late");
+    fl_elastic_watch(&r->controller, e->deadline_us + 1);
+    assert_string_equal(e->outcome.why, "worker 1 refuses: late");
+}
+
+/* The last lines that people saw. */
+static char *told(rig *r, char *text, size_t size)
+{
+    memset(text, 0, size);
+    FILE *file = fmemopen(text, size, "w");
+    r->controller.progress.out = file;
+    fl_event_log_transition(&r->controller);
+    fclose(file);
+    r->controller.progress.out = r->out;
+    return text;
+}
+
+/* Would catch: the whole of why, which wraps where it is read; and a change that nobody can see. */
+static void test_elastic__tells_a_transition_in_two_lines(void **state)
+{
+    rig *r = *state;
+    fl_elastic *e = &r->controller.elastic;
+    char text[1024];
+    e->before = plan_of(2, 1);
+    r->controller.plan = plan_of(1, 2);
+    r->controller.plan.generation = 7;
+    r->controller.plan.F = 2;
+    r->controller.decide.norms.L = 8;
+    r->job.freeze.policy = FL_FREEZE_GRADNORM;
+    e->before.M = 24;
+    e->first_step = 6382;
+    e->old_step_ms = 66.2;
+    e->predicted_ms = 51.4;
+    e->stall_us = 7360;
+    e->policy_asked = 7;
+    snprintf(e->why, sizeof e->why,
+             "block 7 has the smallest norm 0.146 of blocks 1..8; alpha "
+             "0.333 of 8 active blocks allows 2 more");
+    char change[96];
+    snprintf(change, sizeof change, "K=2 x R=1 x M=24 -> K=1 x R=2 x M=%d\n", r->controller.plan.M);
+    told(r, text, sizeof text);
+    assert_int_equal(strncmp(text, "step 6382: 2 of 8 blocks frozen, ", 33), 0);
+    assert_int_equal(strncmp(text + 33, change, strlen(change)), 0);
+    assert_string_equal(text + 33 + strlen(change),
+                        "  freeze.policy gradnorm; 66.2 -> 51.4 ms a step "
+                        "predicted, stood still 7.36 ms\n");
+    e->policy_asked = 0; /* somebody else, with much to say, of a plan that was not measured */
+    e->old_step_ms = 0;
+    e->before = r->controller.plan;
+    e->before.F = 3;
+    told(r, text, sizeof text);
+    assert_non_null(strstr(text, "step 6382: only 2 of 8 blocks frozen, K=1 x R=2 x M="));
+    assert_null(strstr(text, "cut anew"));
+    assert_non_null(strstr(text, "\n  block 7 has the smallest norm ; 51.4 ms a step predicted, "
+                                 "stood still 7.36 ms\n"));
+    e->before = r->controller.plan = plan_of(2, 1);
+    e->before.first[1]--;
+    told(r, text, sizeof text);
+    assert_non_null(strstr(text, "step 6382: K=2 x R=1 x M="));
+    assert_non_null(strstr(text, " cut anew\n"));
+    /* The largest that there is. */
+    e->before.K = r->controller.plan.K = FL_MAX_STAGES;
+    e->before.R = 1, r->controller.plan.R = 2;
+    e->before.M = r->controller.plan.M = 4096;
+    r->controller.plan.F = 200;
+    r->controller.decide.norms.L = 255;
+    e->first_step = 10000000;
+    e->old_step_ms = e->predicted_ms = 12345;
+    told(r, text, sizeof text);
+    for (const char *line = text; *line != 0; line += strcspn(line, "\n") + 1) {
+        assert_true(strcspn(line, "\n") <= 100);
+    }
+}
+
+int main(void)
+{
+#define IN_A_RIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        IN_A_RIG(test_elastic__one_that_was_asked_for_is_committed),
+        IN_A_RIG(test_elastic__is_not_committed_before_its_step),
+        IN_A_RIG(test_elastic__refuses_what_cannot_be),
+        IN_A_RIG(test_elastic__names_who_has_a_reason_of_its_own),
+        IN_A_RIG(test_elastic__a_lost_peer_counts_when_nobody_knows_more),
+        IN_A_RIG(test_elastic__tells_a_transition_in_two_lines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

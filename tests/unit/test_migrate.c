@@ -1,0 +1,232 @@
+/* Who keeps what when one plan follows another, as pure decisions: the schedule, the places, what
+ * need not be received and what must be held must all tell the same story. */
+#include "device/random.h"
+#include "nn/model.h"
+#include "pipe/plan/layout.h"
+#include "pipe/plan/migrate_schedule.h"
+#include "pipe/plan/plan.h"
+#include "pipe/state/params.h"
+#include "support/draw.h"
+#include "support/toy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BLOCKS = 6, WORKERS = 6, MOMENTS = 2, ROUNDS = 2000, LAYERS_MAX = 32 };
+
+static fl_model *model;
+static int n_layers;
+
+static int set_up(void **state)
+{
+    (void)state;
+    if (fl_toy_model(BLOCKS, 0.0f, &model) != FL_OK) {
+        return -1;
+    }
+    n_layers = fl_model_n_layers(model);
+    return n_layers <= LAYERS_MAX ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    fl_model_destroy(&model);
+    return 0;
+}
+
+static fl_plan plan_of(int F, int K, int R)
+{
+    fl_plan plan = {.F = F, .K = K, .R = R, .M = 1, .n_layers = n_layers, .n_workers = WORKERS};
+    for (int k = 0; k <= K; k++) {
+        plan.first[k] = n_layers * k / K;
+    }
+    for (int i = 0; i < K * R; i++) {
+        plan.rank_of[i] = i;
+    }
+    return plan;
+}
+
+static int64_t moved_bytes(const fl_plan *old, const fl_plan *next, const int *parked)
+{
+    fl_move moves[LAYERS_MAX * (WORKERS + 1)];
+    int n = 0;
+    assert_int_equal(
+        fl_migrate_schedule(model, old, next, parked, moves, n_layers * (next->R + 1), &n), FL_OK);
+    return fl_migrate_bytes(model, moves, n, MOMENTS);
+}
+
+/* Four stages become two replicas of two: every worker keeps the quarter that it has. */
+static void test_migrate__places_go_to_who_has_most(void **state)
+{
+    (void)state;
+    int parked[LAYERS_MAX];
+    memset(parked, -1, sizeof parked);
+    fl_plan old = plan_of(0, 4, 1), next = plan_of(0, 2, 2);
+    next.first[1] = old.first[2];
+    int64_t before = moved_bytes(&old, &next, parked);
+    fl_migrate_place(model, &old, &next, MOMENTS, NULL);
+    int64_t all = 4 * (1 + MOMENTS) * fl_layout_count(model, 0, n_layers);
+    assert_int_equal(moved_bytes(&old, &next, parked), all);
+    assert_true(before > all);
+    /* Nobody moves without need. */
+    next = plan_of(3, 4, 1);
+    fl_migrate_place(model, &old, &next, MOMENTS, NULL);
+    assert_memory_equal(next.rank_of, old.rank_of, 4 * sizeof(int));
+    assert_int_equal(moved_bytes(&old, &next, parked), 0);
+}
+
+static int drawn(uint64_t seed, int which, int n)
+{
+    return (int)(fl_mix64(seed, (uint64_t)which) % (uint64_t)n);
+}
+
+static fl_plan drawn_plan(uint64_t seed, int at)
+{
+    int K = 1 + drawn(seed, at, WORKERS), R = 1 + drawn(seed, at + 1, WORKERS / K);
+    fl_plan plan = plan_of(drawn(seed, at + 2, BLOCKS), K, R);
+    for (int i = K * R; i < WORKERS; i++) {
+        plan.rank_of[i] = i;
+    }
+    /* Any places, standby workers too. */
+    for (int i = 0; i < WORKERS; i++) {
+        int j = i + drawn(seed, at + 3 + i, WORKERS - i), swap = plan.rank_of[i];
+        plan.rank_of[i] = plan.rank_of[j];
+        plan.rank_of[j] = swap;
+    }
+    return plan;
+}
+
+/* Bytes that `rank` needs under the next plan and that are not handed over to it. */
+static int64_t fresh_bytes(const fl_plan *next, int rank, const unsigned char *handed)
+{
+    fl_place place = fl_plan_place(next, rank);
+    int64_t bytes = 0;
+    for (int l = 0; place.active && l < n_layers; l++) {
+        if (l < next->first[place.stage] || l >= next->first[place.stage + 1]) {
+            continue;
+        }
+        int64_t weights = 4 * fl_layout_count(model, l, l + 1);
+        bytes += (handed[l] & FL_HANDED_WEIGHT) != 0 ? 0 : weights;
+        bool trains = l >= fl_frozen_layers(model, next->F);
+        bytes += trains && (handed[l] & FL_HANDED_MOMENTS) == 0 ? MOMENTS * weights : 0;
+    }
+    return bytes;
+}
+
+static void check_pair(const fl_plan *old, fl_plan *next, const int *parked)
+{
+    int64_t fresh = 0, back = 0, before = moved_bytes(old, next, parked);
+    for (int rank = 0; rank < WORKERS; rank++) {
+        unsigned char handed[LAYERS_MAX];
+        fl_migrate_handed(model, old, next, parked, rank, handed);
+        fresh += fresh_bytes(next, rank, handed);
+        int64_t had = fl_migrate_state_bytes(model, old, rank, MOMENTS);
+        int64_t has = fl_migrate_state_bytes(model, next, rank, MOMENTS);
+        int64_t kept = fl_migrate_kept_bytes(model, old, next, rank, MOMENTS);
+        assert_true(kept <= had && kept <= has);
+        int64_t least = fl_migrate_least_bytes(model, old, next, rank, MOMENTS, has + 1);
+        assert_int_equal(least, had - kept > 1 ? had + has - kept : has + 1);
+        back += has - kept - fresh_bytes(next, rank, handed);
+        assert_true(back >= 0); /* what comes back from the attic here */
+    }
+    /* Who receives is who was not handed it: not a byte more or less. */
+    assert_int_equal(fresh, before);
+    fl_migrate_place(model, old, next, MOMENTS, NULL);
+    bool used[WORKERS] = {false};
+    for (int i = 0; i < next->K * next->R; i++) {
+        assert_in_range(next->rank_of[i], 0, WORKERS - 1);
+        assert_false(used[next->rank_of[i]]);
+        used[next->rank_of[i]] = true;
+    }
+}
+
+/* Three plans that a run might have one after another; who keeps what froze with the first. */
+typedef struct history {
+    fl_plan first, second, third;
+    int parked[LAYERS_MAX];
+} history;
+
+static history drawn_history(uint64_t seed)
+{
+    history h = {.first = drawn_plan(seed, 0),
+                 .second = drawn_plan(seed, 100),
+                 .third = drawn_plan(seed, 200)};
+    fl_plan start = h.first;
+    start.F = 0;
+    memset(h.parked, -1, sizeof h.parked);
+    fl_migrate_parked(model, &start, &h.first, h.parked);
+    return h;
+}
+
+static void test_migrate__all_accounts_agree(void **state)
+{
+    (void)state;
+    uint64_t seed = drawn_seed();
+    for (int i = 0; i < ROUNDS; i++) {
+        history h = drawn_history(fl_mix64(seed, (uint64_t)i));
+        check_pair(&h.first, &h.third, h.parked);
+        fl_migrate_parked(model, &h.first, &h.second, h.parked);
+        check_pair(&h.second, &h.third, h.parked);
+    }
+}
+
+/* Moments of frozen layers go from who leaves to who stays, once each, and no way is listed for
+ * those whose keeper stays. */
+static void check_keepers(const fl_plan *old, const fl_plan *next, const int *before)
+{
+    fl_move moves[LAYERS_MAX * (WORKERS + 1)];
+    int after[LAYERS_MAX], n = 0, n_frozen = fl_frozen_layers(model, next->F), n_to_parked = 0;
+    memcpy(after, before, sizeof after);
+    fl_migrate_parked(model, old, next, after);
+    assert_int_equal(
+        fl_migrate_schedule(model, old, next, before, moves, n_layers * (next->R + 1), &n), FL_OK);
+    for (int i = 0; i < n; i++) {
+        const fl_move *m = &moves[i];
+        if (m->to_parked) {
+            n_to_parked++;
+            assert_true(m->layer < n_frozen && m->from == m->to && m->moments);
+            assert_true(next->departed[m->moments_from] && after[m->layer] == m->to);
+            assert_true(before[m->layer] < 0 || before[m->layer] == m->moments_from);
+        }
+    }
+    for (int layer = 0; layer < n_frozen; layer++) {
+        assert_in_range(after[layer], 0, WORKERS - 1);
+        assert_false(next->departed[after[layer]]);
+        n_to_parked -= before[layer] >= 0 && before[layer] != after[layer];
+        n_to_parked -= before[layer] < 0 && !fl_plan_place(old, after[layer]).active;
+    }
+    assert_true(n_to_parked >= 0); /* the rest froze, and all its owners leave */
+}
+
+static void test_migrate__who_leaves_keeps_nothing(void **state)
+{
+    (void)state;
+    uint64_t seed = drawn_seed();
+    int n_left = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t mine = fl_mix64(seed, (uint64_t)i);
+        history h = drawn_history(mine);
+        for (int rank = 0; rank < WORKERS; rank++) {
+            bool leaves = drawn(mine, 300 + rank, 2) == 0;
+            h.second.departed[rank] = leaves && !fl_plan_place(&h.second, rank).active;
+            n_left += h.second.departed[rank];
+        }
+        check_keepers(&h.first, &h.second, h.parked);
+        fl_migrate_parked(model, &h.first, &h.second, h.parked);
+        check_keepers(&h.second, &h.third, h.parked); /* nobody leaves */
+    }
+    assert_true(n_left > ROUNDS / 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_migrate__places_go_to_who_has_most),
+        cmocka_unit_test(test_migrate__all_accounts_agree),
+        cmocka_unit_test(test_migrate__who_leaves_keeps_nothing),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,199 @@
+/* What the user reads. */
+#include "control/events/progress.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static fl_run_stats stats_at(int64_t n_steps)
+{
+    fl_run_stats stats;
+    fl_run_stats_init(&stats, 1000, 100, 40, 4, true);
+    for (int64_t step = 0; step < n_steps; step++) {
+        fl_step_report report = {
+            .step = step, .epoch = step / 10, .loss = 2.5, .ms = 1000, .samples = 100};
+        fl_run_stats_step(&stats, &report, step * 1000000);
+    }
+    return stats;
+}
+
+static const fl_plan plan = {.K = 2, .R = 1, .M = 8, .schedule = FL_1F1B, .n_workers = 2};
+
+/* Would catch: a line wider than the terminal, which would scroll it at every redraw. */
+static void test_progress__cuts_the_live_line_to_the_columns(void **state)
+{
+    (void)state;
+    char text[512], whole[512];
+    fl_progress progress;
+    fl_run_stats stats = stats_at(13);
+    fl_progress_init(&progress, stdout, &plan);
+    fl_progress_text(&progress, &stats, -1, whole, sizeof whole);
+    assert_string_equal(whole, "epoch 2/4  step 13/40  loss 2.5000  100 samples/s  0:27 left  "
+                               "K=2 R=1 M=8");
+    for (int columns = 0; columns < 120; columns++) {
+        fl_progress_text(&progress, &stats, columns, text, sizeof text);
+        assert_true(strlen(text) <= (size_t)columns);
+        assert_memory_equal(text, whole, strlen(text));
+        char next = whole[strlen(text)]; /* no part of a number is taken for one */
+        assert_true(next == ' ' || next == 0 || text[0] == 0);
+    }
+    stats = stats_at(0);
+    fl_progress_text(&progress, &stats, -1, text, sizeof text);
+    assert_string_equal(text, "starting  K=2 R=1 M=8");
+}
+
+static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status status, char *text,
+                       size_t size)
+{
+    fl_job job;
+    fl_job_defaults(&job);
+    job.train.max_steps = max_steps;
+    fl_controller_options options = {.job = &job,
+                                     .plan = &plan,
+                                     .run_dir = "/runs/x",
+                                     .n_steps = 40,
+                                     .n_epochs = 4,
+                                     .n_samples = 1000};
+    FILE *file = fmemopen(text, size, "w");
+    fl_progress_summary(file, &options, result, status, "every sample of 4 epochs used once");
+    fclose(file);
+}
+
+static void test_progress__sums_up(void **state)
+{
+    (void)state;
+    char text[4096];
+    fl_run_result result = {.steps = 40,
+                            .epochs = 4,
+                            .train_loss = 0.25,
+                            .test_loss = 0.5,
+                            .test_accuracy = 0.9012,
+                            .seconds = 4000,
+                            .wall_seconds = 5000,
+                            .samples_per_s = 812.4};
+    summary_of(&result, 0, FL_OK, text, sizeof text);
+    static const char *const parts[] = {"done after 40 of 40 steps",
+                                        "90.12 %",
+                                        "0.5000",
+                                        "1:06:40 in training, 1:23:20 in all",
+                                        "812 samples/s",
+                                        "every sample of 4 epochs used once",
+                                        "/runs/x",
+                                        "  plan           K=2 stages x R=1 replica x M=8",
+                                        "frostline report /runs/x\n",
+                                        "frostline ledger /runs/x\n",
+                                        "frostline clock --schedule 1f1b -k 2 -m 8\n",
+                                        "frostline run /runs/x/job.yaml \\\n",
+                                        "    --set train.epochs=8\n"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (strstr(text, parts[i]) == NULL) {
+            fail_msg("\"%s\" is not in:\n%s", parts[i], text);
+        }
+    }
+    for (const char *line = text; *line != 0; line += strcspn(line, "\n") + 1) {
+        assert_true(strcspn(line, "\n") < 80); /* on a terminal */
+    }
+    result = (fl_run_result){.test_loss = (double)NAN, .test_accuracy = (double)NAN};
+    summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
+    assert_non_null(strstr(text, "stopped after 0 of 40 steps"));
+    assert_null(strstr(text, "nan"));
+    assert_non_null(strstr(text, "--set train.max_steps=none\n"));
+}
+
+/* Would catch: a line that wraps on a terminal of 80 columns. */
+static void test_progress__tells_an_epoch_in_one_line(void **state)
+{
+    (void)state;
+    char text[256] = "";
+    fl_progress progress;
+    fl_run_stats stats = {.n_epochs = 14,
+                          .past = {.epoch = 12,
+                                   .steps = 469,
+                                   .samples = 60000,
+                                   .loss_sum = 469 * 0.2352,
+                                   .ms = 23000,
+                                   .evaluated = true,
+                                   .eval = {.loss = 0.2623, .accuracy = 0.9068}}};
+    FILE *file = fmemopen(text, sizeof text, "w");
+    fl_progress_init(&progress, file, &plan);
+    fl_progress_epoch(&progress, &stats);
+    fclose(file);
+    assert_string_equal(text, "epoch 13/14  loss 0.2352, test 0.2623  accuracy 90.68 %  "
+                              "2609 samples/s  23.0 s\n");
+    assert_true(strlen(text) <= 80);
+}
+
+/* Would catch: control characters, or a line for each step, in a file or pipe. */
+static void test_progress__writes_plain_lines_to_a_file(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    fl_progress progress;
+    fl_run_stats stats = stats_at(13);
+    FILE *file = tmpfile();
+    fl_progress_init(&progress, file, &plan);
+    for (int i = 0; i < 1000; i++) {
+        fl_progress_update(&progress, &stats);
+    }
+    fl_progress_note(&progress, "a %s", "note");
+    fl_progress_hide(&progress);
+    rewind(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    assert_string_equal(text, "a note\n");
+    progress.line_us = 0; /* ten seconds have gone by since the last line */
+    for (int i = 0; i < 1000; i++) {
+        fl_progress_update(&progress, &stats);
+    }
+    rewind(file);
+    memset(text, 0, sizeof text);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    assert_memory_equal(text, "a note\nepoch 2/4", 16);
+    assert_ptr_equal(strchr(text + 7, '\n'), text + strlen(text) - 1);
+    fclose(file);
+}
+
+/* Would catch: a line of every worker at every change of plan, of which nothing is news. */
+static void test_progress__tells_of_the_cache_when_it_goes_on_or_off(void **state)
+{
+    (void)state;
+    static const struct {
+        bool on, decided;
+        int64_t step;
+    } reports[] = {{true, false, 1}, {true, true, 2},  {true, true, 3},  {false, false, 4},
+                   {true, true, 5},  {false, true, 6}, {false, true, 7}, {true, true, 8}};
+    char text[4096] = "";
+    fl_progress progress;
+    FILE *file = tmpfile();
+    fl_progress_init(&progress, file, &plan);
+    for (size_t i = 0; i < sizeof reports / sizeof *reports; i++) {
+        fl_cache_report report = {.step = reports[i].step,
+                                  .on = reports[i].on,
+                                  .decided = reports[i].decided,
+                                  .read_us = 0.25,
+                                  .compute_us = 112};
+        fl_progress_cache(&progress, &report);
+    }
+    rewind(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    assert_string_equal(text,
+                        "step 2: cache on: a sample takes 0.25 us to read, 112 us to compute\n"
+                        "step 6: cache off: a sample takes 0.25 us to read, 112 us to compute\n"
+                        "step 8: cache on: a sample takes 0.25 us to read, 112 us to compute\n");
+    fclose(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_progress__cuts_the_live_line_to_the_columns),
+        cmocka_unit_test(test_progress__sums_up),
+        cmocka_unit_test(test_progress__tells_an_epoch_in_one_line),
+        cmocka_unit_test(test_progress__writes_plain_lines_to_a_file),
+        cmocka_unit_test(test_progress__tells_of_the_cache_when_it_goes_on_or_off),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+/* Where a run stands, from what its workers report. */
+#include "control/controller/run_stats.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SAMPLES = 25, BATCH = 10, PER_EPOCH = 3, EPOCHS = 2 };
+
+static fl_step_report step_of(int64_t step)
+{
+    return (fl_step_report){.step = step,
+                            .epoch = step / PER_EPOCH,
+                            .loss = (double)step,
+                            .ms = 100,
+                            .samples = step % PER_EPOCH == 2 ? 5 : 10};
+}
+
+/* Step s ends at 100 (s + 1) ms of its own time, evaluations not counted. */
+static bool add(fl_run_stats *stats, int64_t step, int64_t eval_us)
+{
+    fl_step_report report = step_of(step);
+    return fl_run_stats_step(stats, &report, 100000 * (step + 1) + eval_us);
+}
+
+static fl_run_stats fresh(bool evaluates)
+{
+    fl_run_stats stats;
+    fl_run_stats_init(&stats, SAMPLES, BATCH, (int64_t)PER_EPOCH * EPOCHS, EPOCHS, evaluates);
+    return stats;
+}
+
+/* Would catch: evaluation counted as training, and an epoch that ends before its evaluation. */
+static void test_run_stats__sums_a_run(void **state)
+{
+    (void)state;
+    fl_run_stats t = fresh(true);
+    fl_run_result result = {0};
+    for (int64_t step = 0; step < 3; step++) {
+        assert_true(add(&t, step, 0));
+        assert_false(fl_run_stats_epoch_over(&t, false));
+    }
+    fl_eval_report eval = {.epoch = 0, .step = 2, .loss = 0.7, .accuracy = 0.5, .ms = 1000};
+    assert_true(fl_run_stats_eval(&t, &eval));
+    assert_true(fl_run_stats_epoch_over(&t, false));
+    assert_false(fl_run_stats_epoch_over(&t, false));
+    assert_int_equal(t.past.epoch, 0);
+    assert_int_equal(t.past.samples, SAMPLES);
+    assert_true(t.past.loss_sum == 3);
+    for (int64_t step = 3; step < 6; step++) {
+        assert_true(add(&t, step, 1000000));
+    }
+    eval.epoch = 1;
+    eval.accuracy = 0.8;
+    assert_true(fl_run_stats_eval(&t, &eval));
+    assert_true(fl_run_stats_epoch_over(&t, false));
+    fl_run_stats_result(&t, &result);
+    assert_int_equal(result.steps, 6);
+    assert_int_equal(result.epochs, 2);
+    assert_true(result.train_loss == 4);
+    assert_true(result.test_accuracy == 0.8);
+    assert_true(fabs(result.seconds - 0.6) < 1e-9);
+    assert_true(fabs(result.samples_per_s - 50 / 0.6) < 1e-6);
+}
+
+/* Would catch: a step counted twice because two workers tell it. */
+static void test_run_stats__counts_each_step_once(void **state)
+{
+    (void)state;
+    fl_run_stats t = fresh(false);
+    assert_true(add(&t, 0, 0));
+    assert_false(add(&t, 0, 50));
+    assert_true(add(&t, 1, 0));
+    assert_false(add(&t, 0, 0));
+    assert_int_equal(t.steps, 2);
+    assert_int_equal(t.samples, 20);
+}
+
+/* Would catch: an evaluation that is heard before the last steps of its epoch (another worker tells
+ * it) ends the epoch early. */
+static void test_run_stats__waits_for_an_epochs_steps(void **state)
+{
+    (void)state;
+    fl_run_stats t = fresh(true);
+    fl_eval_report eval = {.epoch = 0, .step = 2, .accuracy = 0.5};
+    assert_true(add(&t, 0, 0) && add(&t, 1, 0));
+    assert_true(fl_run_stats_eval(&t, &eval));
+    assert_false(fl_run_stats_eval(&t, &eval));
+    assert_false(fl_run_stats_epoch_over(&t, false));
+    assert_true(add(&t, 2, 0));
+    assert_true(fl_run_stats_epoch_over(&t, false));
+}
+
+static void test_run_stats__knows_of_runs_that_are_cut(void **state)
+{
+    (void)state;
+    fl_run_result result = {0};
+    fl_run_stats t = fresh(true); /* stopped in the second epoch */
+    assert_true(add(&t, 0, 0));
+    assert_false(fl_run_stats_epoch_over(&t, true));
+    fl_run_stats_result(&t, &result);
+    assert_int_equal(result.epochs, 0);
+    assert_true(isnan(result.test_accuracy));
+    assert_true(result.train_loss == 0);
+
+    fl_run_stats_init(&t, SAMPLES, BATCH, 2, EPOCHS, true); /* train.max_steps: 2, and evaluated */
+    fl_eval_report eval = {.epoch = 0, .step = 1, .accuracy = 0.5};
+    assert_true(add(&t, 0, 0) && add(&t, 1, 0) && fl_run_stats_eval(&t, &eval));
+    assert_true(fl_run_stats_epoch_over(&t, false));
+    fl_run_stats_result(&t, &result);
+    assert_int_equal(result.epochs, 0); /* evaluated, yet not all of its samples were used */
+    assert_true(result.train_loss == 0.5);
+
+    t = fresh(true); /* stopped right after an epoch's last step, before its evaluation */
+    assert_true(add(&t, 0, 0) && add(&t, 1, 0) && add(&t, 2, 0));
+    assert_false(fl_run_stats_epoch_over(&t, true));
+    fl_run_stats_result(&t, &result);
+    assert_int_equal(result.epochs, 1);
+    fl_run_stats empty = fresh(true);
+    fl_run_stats_result(&empty, &result);
+    assert_true(result.steps == 0 && isnan(result.train_loss) && result.samples_per_s == 0);
+}
+
+/* Would catch: a rate over the whole run, which hides that it has changed. */
+static void test_run_stats__measures_over_a_moving_window(void **state)
+{
+    (void)state;
+    fl_run_stats t = fresh(false);
+    double ms;
+    assert_true(fl_run_stats_rate(&t, 1000, &ms) == 0);
+    assert_true(isnan(fl_run_stats_left_s(&t)));
+    fl_run_stats_init(&t, SAMPLES, BATCH, 100000, 100000, false);
+    for (int64_t step = 0; step < 5000; step++) {
+        fl_step_report report = {.step = step, .ms = step < 4000 ? 100 : 10, .samples = 10};
+        assert_true(fl_run_stats_step(&t, &report, step));
+    }
+    assert_true(fabs(fl_run_stats_rate(&t, 5000, &ms) - 1000) < 1e-9);
+    assert_true(fabs(ms - 10) < 1e-9);
+    assert_true(fabs(fl_run_stats_left_s(&t) - 950) < 1e-6);
+    fl_run_stats_init(&t, SAMPLES, BATCH, 8, EPOCHS * 100,
+                      true); /* max_steps: 8, that is 3 epochs */
+    assert_int_equal(t.n_epochs, 3);
+    for (int64_t step = 0; step < 3; step++) {
+        assert_true(add(&t, step, 0));
+    }
+    fl_eval_report eval = {.epoch = 0, .step = 2, .ms = 7000};
+    assert_true(fl_run_stats_eval(&t, &eval));
+    assert_true(fabs(fl_run_stats_left_s(&t) - (0.5 + 14)) < 1e-9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run_stats__sums_a_run),
+        cmocka_unit_test(test_run_stats__counts_each_step_once),
+        cmocka_unit_test(test_run_stats__waits_for_an_epochs_steps),
+        cmocka_unit_test(test_run_stats__knows_of_runs_that_are_cut),
+        cmocka_unit_test(test_run_stats__measures_over_a_moving_window),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,347 @@
+/* The screen of `frostline top` as cells. Would catch: a write outside the screen at any size, a
+ * part that is missing where there is room for it, text from outside that reaches the terminal as
+ * it is, shares that do not fill their bar, and a screen that needs more than ASCII where there is
+ * no more. */
+#include "launcher/top/top_ask.h"
+#include "launcher/top/top_draw.h"
+#include "launcher/top/top_layout.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static fl_top_model model;
+static char shown[1 << 20];
+
+/* A run of K x R workers and one on standby, whose newest loss is 0.25. */
+static void make_model(int K, int R, int n_layers, int frozen)
+{
+    static char text[1 << 20];
+    int n = 0;
+    fl_top_model_init(&model);
+    model.every_step = true;
+    n +=
+        sprintf(text + n,
+                "{\"job\": \"tiny\", \"state\": \"running\", \"time\": 75.5, \"step\": 500, "
+                "\"steps\": 1000, \"epoch\": 1, \"epochs\": 4, \"loss\": 0.25, \"grad_norm\": 1.5, "
+                "\"lr\": 0.001, \"step_ms\": 20.5, \"samples_per_s\": 1234.4, \"left_s\": 10.2, "
+                "\"test_loss\": 0.3, \"test_accuracy\": 0.8125, \"mfu\": 0.417, \"blocks\": 8, "
+                "\"straggler\": 1, \"pinned\": [5], \"transition\": \"idle\", \"times_s\": 10, "
+                "\"cache\": {\"state\": \"on\", \"hits\": 75, \"upgrades\": 0, \"misses\": 25, "
+                "\"used_bytes\": 1048576, \"memory_bytes\": 4194304, \"disk_bytes\": 0}, "
+                "\"plan\": {\"generation\": 3, \"f\": 2, \"k\": %d, \"r\": %d, \"m\": 4, "
+                "\"frozen_layers\": %d, \"predicted_step_ms\": 19.5, \"first\": [",
+                K, R, frozen);
+    for (int k = 0; k <= K; k++) {
+        n += sprintf(text + n, "%s%d", k == 0 ? "" : ", ", k * n_layers / K);
+    }
+    n += sprintf(text + n, "]}, \"workers\": [");
+    for (int i = 0; i <= K * R; i++) {
+        bool active = i < K * R;
+        n += sprintf(text + n,
+                     "%s{\"rank\": %d, \"state\": \"%s\", \"replica\": %d, \"stage\": %d, "
+                     "\"steps\": 500, \"operation\": \"step\", \"memory_peak_bytes\": 5767168, "
+                     "\"compute_s\": %s, \"wait_s\": 2, \"reduce_wait_s\": 1, \"optimizer_s\": 1, "
+                     "\"data_s\": 0}",
+                     i == 0 ? "" : ", ", i, active ? "active" : "standby", active ? i / K : -1,
+                     active ? i % K : -1, active ? "4" : "0");
+    }
+    sprintf(text + n, "]}");
+    json_t *status = json_loads(text, 0, NULL);
+    assert_non_null(status);
+    assert_true(fl_top_model_status(&model, status));
+    json_decref(status);
+}
+
+static void add_history(void)
+{
+    char line[128];
+    for (int i = 0; i < 500; i++) {
+        sprintf(line, "{\"step\": %d, \"loss\": %f, \"ms\": 20, \"samples\": 40}", i,
+                2.0 / (1.0 + i * 0.01));
+        fl_top_model_step(&model, line);
+    }
+    fl_top_model_event(&model, "{\"time\": 1.5, \"event\": \"run.running\"}");
+    fl_top_model_event(&model, "{\"time\": 9, \"event\": \"worker.slow\", \"rank\": 1}");
+}
+
+static const fl_top_view with_keys = {.keys = true};
+
+/* The screen as text in `shown`. */
+static int draw(int width, int height, bool unicode, const fl_top_view *view)
+{
+    fl_top_cells cells = {.unicode = unicode};
+    assert_int_equal(fl_top_cells_resize(&cells, width, height), FL_OK);
+    int scroll = fl_top_layout(&cells, &model, view);
+    FILE *out = fmemopen(shown, sizeof shown, "w");
+    fl_top_cells_write(&cells, out);
+    fclose(out);
+    fl_top_cells_fini(&cells);
+    return scroll;
+}
+
+static void shows(const char *text)
+{
+    if (strstr(shown, text) == NULL) {
+        fail_msg("the screen does not show '%s':\n%s", text, shown);
+    }
+}
+
+static void hides(const char *text)
+{
+    if (strstr(shown, text) != NULL) {
+        fail_msg("the screen shows '%s':\n%s", text, shown);
+    }
+}
+
+static void shows_the_run(void)
+{
+    static const char *const texts[] = {"tiny  running",
+                                        "epoch 2/4",
+                                        "1m15s",
+                                        "step 500/1000",
+                                        "50 %  10s left",
+                                        "F 2/8",
+                                        "K 2 x R 2 x M 4",
+                                        "generation 3",
+                                        "step 20.5 ms",
+                                        "predicted 19.5 ms",
+                                        "loss 0.25",
+                                        "test 0.3, 81.25 %",
+                                        "MFU 41.7 %",
+                                        "1234 samples/s",
+                                        "cache on",
+                                        "hits 75 %",
+                                        "1.0 MiB of 4.0 MiB",
+                                        "slow by itself worker 1",
+                                        "blocks frozen 2 of 8",
+                                        "pinned 5",
+                                        "stage 1",
+                                        "replica 1",
+                                        "w2 0-8",
+                                        "w3 9-17",
+                                        "no stage w4 standby",
+                                        "- loss",
+                                        "samples/s -",
+                                        "- events",
+                                        "worker.slow",
+                                        "p pause",
+                                        "q quit",
+                                        "steps 0-499"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        shows(texts[i]);
+    }
+}
+
+static void test_top_layout__shows_all_of_a_run_at_80_by_24(void **state)
+{
+    (void)state;
+    make_model(2, 2, 18, 5);
+    add_history();
+    assert_int_equal(draw(80, 24, false, &with_keys), 0);
+    shows_the_run();
+    shows(" layers *****====|=========");
+    shows("    1!   0.1 active");
+}
+
+static void test_top_layout__shows_all_of_a_run_at_200_by_60(void **state)
+{
+    (void)state;
+    make_model(2, 2, 18, 5);
+    add_history();
+    assert_int_equal(draw(200, 60, false, &with_keys), 0);
+    shows_the_run();
+    shows("5.5 MiB  step");
+}
+
+/* Would catch: bytes that no terminal in such a locale can show. */
+static void test_top_layout__without_utf8_is_ascii(void **state)
+{
+    (void)state;
+    make_model(2, 2, 18, 5);
+    add_history();
+    (void)draw(120, 40, false, &with_keys);
+    for (const char *c = shown; *c != 0; c++) {
+        assert_true(*c == '\n' || (*c >= ' ' && *c <= '~'));
+    }
+    (void)draw(120, 40, true, &with_keys);
+    shows("\xe2\x96\x88"); /* a full block */
+}
+
+static void test_top_layout__many_workers_scroll(void **state)
+{
+    (void)state;
+    make_model(4, 4, 18, 5);
+    add_history();
+    int scroll = draw(80, 24, false, &with_keys);
+    assert_true(scroll > 0 && scroll < 17);
+    shows("w15 13-17");
+    shows("of 17 ");
+    fl_top_view scrolled = {.keys = true, .scroll = scroll};
+    assert_int_equal(draw(80, 24, false, &scrolled), scroll);
+    shows("   16      - standby");
+    scrolled.scroll = 1000; /* of a run that has fewer workers by now */
+    (void)draw(80, 24, false, &scrolled);
+    shows("   16      - standby");
+}
+
+static void test_top_layout__says_what_stands_against_it(void **state)
+{
+    (void)state;
+    make_model(2, 2, 18, 5);
+    (void)draw(39, 24, false, &with_keys);
+    shows("needs 40 x 10");
+    hides("tiny");
+    (void)draw(80, 9, false, &with_keys);
+    shows("needs 40 x 10");
+    fl_top_view silent = {.silence = "no answer for 3 s"};
+    (void)draw(80, 24, false, &silent);
+    shows("tiny  running  no answer for 3 s");
+    hides("q quit");
+    fl_top_model_end(&model, "stopped");
+    (void)draw(80, 24, false, &silent);
+    shows("tiny  stopped");
+    hides("no answer");
+    fl_top_model_init(&model);
+    (void)draw(80, 24, false, &(fl_top_view){.keys = true});
+    shows("waiting for the run's first answer");
+    fl_top_model_end(&model, "lost"); /* before it ever answered */
+    (void)draw(80, 24, false, &(fl_top_view){.keys = true});
+    shows("the run has ended: lost");
+    hides("waiting");
+}
+
+static void test_top_layout__the_bottom_line_asks_and_tells(void **state)
+{
+    (void)state;
+    make_model(2, 2, 18, 5);
+    (void)draw(80, 24, false, &(fl_top_view){.keys = true, .question = "sure?", .note = "done"});
+    shows("\n sure?\n");
+    hides("done");
+    (void)draw(80, 24, false, &(fl_top_view){.keys = true, .question = "", .note = "done"});
+    shows("\n done\n");
+    hides("q quit");
+    (void)draw(80, 24, false, &(fl_top_view){.keys = true, .help = true});
+    shows("hold all workers between two steps");
+    shows("any key goes back");
+    hides("tiny");
+}
+
+/* Would catch: an escape sequence in a job's name or an event that steers the terminal, and
+ * characters of no or two cells that shift a line. */
+static void test_top_layout__text_from_outside_is_tame(void **state)
+{
+    (void)state;
+    make_model(1, 1, 4, 0);
+    snprintf(model.job, sizeof model.job, "a\x1b[2J\x07\xcc\x81\xe5\xa4\xa7\xff\xc3\xa9z");
+    fl_top_model_event(&model, "{\"time\": 1, \"event\": \"x\", \"why\": \"\\u001b[31m\\u202e!\"}");
+    (void)draw(80, 24, true, &with_keys);
+    shows("a?[2J????\xc3\xa9z  running");
+    shows("why=?[31m?!");
+    (void)draw(80, 24, false, &with_keys);
+    shows("a?[2J?????z  running");
+}
+
+/* Any size, any plan; the screen's memory has no room beyond it, so the sanitizers' build sees a
+ * write outside, and this sees a cell that no terminal can show. */
+static void test_top_layout__any_size_holds_any_run(void **state)
+{
+    (void)state;
+    static const fl_top_view views[] = {{.keys = true},
+                                        {.help = true},
+                                        {.scroll = 3, .note = "x"},
+                                        {.question = "y", .silence = "z"}};
+    unsigned seed = (unsigned)time(NULL);
+    print_message("seed %u\n", seed);
+    for (int i = 0; i < 400; i++) {
+        int K = 1 + (int)(rand_r(&seed) % (i % 10 == 0 ? 64 : 6)), R = 1 + (int)(rand_r(&seed) % 9);
+        int width = (int)(rand_r(&seed) % (i % 2 == 0 ? 60 : 260));
+        int height = (int)(rand_r(&seed) % 70);
+        fl_top_cells cells = {.unicode = i % 3 == 0};
+        make_model(K, R, (int)(rand_r(&seed) % 40), (int)(rand_r(&seed) % 40));
+        if (i % 4 != 0) {
+            add_history();
+        }
+        assert_int_equal(fl_top_cells_resize(&cells, width, height), FL_OK);
+        (void)fl_top_layout(&cells, &model, &views[i % 4]);
+        for (int at = 0; at < width * height; at++) {
+            assert_true(cells.cell[at].glyph >= ' ' && cells.cell[at].glyph <= 0x28ff);
+            assert_true(cells.unicode || cells.cell[at].glyph < 0x7f);
+            assert_true(cells.cell[at].style < FL_TOP_STYLES);
+        }
+        fl_top_cells_fini(&cells);
+    }
+}
+
+/* ---- bars and curves ---- */
+
+static const char *bar(const double share[FL_TOP_SHARES])
+{
+    fl_top_cells cells = {0};
+    shown[0] = 0;
+    assert_int_equal(fl_top_cells_resize(&cells, 12, 1), FL_OK);
+    fl_top_shares(&cells, 1, 0, 10, share);
+    FILE *out = fmemopen(shown, sizeof shown, "w");
+    fl_top_cells_write(&cells, out);
+    fclose(out);
+    fl_top_cells_fini(&cells);
+    return shown;
+}
+
+static void test_top_draw__shares_fill_their_bar(void **state)
+{
+    (void)state;
+    assert_string_equal(bar((double[]){0.5, 0.2, 0.1, 0.1, 0.1}), " #####~~=+.\n");
+    assert_string_equal(bar((double[]){1.0, 0.0, 0.0, 0.0, 0.0}), " ##########\n");
+    assert_string_equal(bar((double[]){0.333, 0.333, 0.334, 0.0, 0.0}), " ###~~~~===\n");
+    assert_string_equal(bar((double[]){0.96, 0.01, 0.01, 0.01, 0.01}), " ##########\n");
+    assert_string_equal(bar((double[]){0.0, 0.0, 0.0, 0.0, 0.0}), "");
+    assert_string_equal(bar((double[]){0.9, 0.9, 0.0, 0.0, 0.0}), " #########~\n");
+}
+
+static void test_top_draw__a_curve_goes_from_its_top_to_its_bottom(void **state)
+{
+    (void)state;
+    static fl_top_series series;
+    fl_top_cells cells = {0};
+    for (int i = 0; i < 10; i++) {
+        fl_top_series_add(&series, i, 100.0 - 10.0 * i);
+    }
+    assert_int_equal(fl_top_cells_resize(&cells, 19, 6), FL_OK);
+    fl_top_curve(&cells, (fl_top_box){0, 0, 19, 6}, "down", &series, false);
+    FILE *out = fmemopen(shown, sizeof shown, "w");
+    fl_top_cells_write(&cells, out);
+    fclose(out);
+    assert_string_equal(shown, "- down ------------\n"
+                               "     100 **\n"
+                               "           **\n"
+                               "             **\n"
+                               "               **\n"
+                               "      10         **\n");
+    fl_top_cells_clear(&cells);
+    fl_top_curve(&cells, (fl_top_box){0, 0, 19, 2}, "no room", &series, false);
+    fl_top_cells_fini(&cells);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_80_by_24),
+        cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_200_by_60),
+        cmocka_unit_test(test_top_layout__without_utf8_is_ascii),
+        cmocka_unit_test(test_top_layout__many_workers_scroll),
+        cmocka_unit_test(test_top_layout__says_what_stands_against_it),
+        cmocka_unit_test(test_top_layout__the_bottom_line_asks_and_tells),
+        cmocka_unit_test(test_top_layout__text_from_outside_is_tame),
+        cmocka_unit_test(test_top_layout__any_size_holds_any_run),
+        cmocka_unit_test(test_top_draw__shares_fill_their_bar),
+        cmocka_unit_test(test_top_draw__a_curve_goes_from_its_top_to_its_bottom),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,371 @@
+/* Frames between head and workers: what goes in comes out, and nothing else comes in. */
+#include "control/link/wire.h"
+
+#include "device/random.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MUTATIONS = 200000, LARGEST = 8192 };
+
+static const int64_t some_ids[] = {0, 1, -1, 59999, INT64_MAX, INT64_MIN};
+
+/* Two replicas of three stages on seven workers. */
+static fl_plan some_plan(void)
+{
+    return (fl_plan){.generation = 8,
+                     .F = 2,
+                     .K = 3,
+                     .R = 2,
+                     .M = 4,
+                     .schedule = FL_1F1B,
+                     .n_layers = 9,
+                     .n_workers = 7,
+                     .first = {0, 4, 6, 9},
+                     .rank_of = {0, 1, 2, 6, 5, 3},
+                     .departed = {[4] = true},
+                     .predicted_step_us = 1234.5,
+                     .predicted_bubble = 0.25};
+}
+
+static fl_wire_message frame_of(fl_wire_type type)
+{
+    fl_wire_message f = {.type = type, .rank = 3, .generation = 7, .at_us = 123456789012345};
+    switch (type) {
+    case FL_WIRE_HELLO:
+        f.pid = 4711;
+        break;
+    case FL_WIRE_HEARTBEAT:
+        f.heartbeat.steps = 12;
+        f.heartbeat.memory_used_bytes = 4096;
+        f.heartbeat.memory_peak_bytes = INT64_C(5000000000);
+        snprintf(f.heartbeat.operation, sizeof f.heartbeat.operation, "all-reduce");
+        break;
+    case FL_WIRE_READY:
+        f.memory_peak_bytes = INT64_C(1) << 40;
+        break;
+    case FL_WIRE_STEP:
+        f.step = (fl_step_report){37, 2, 0.1, (double)NAN, 1e-3, 41.5, 128, 2176, 7, 1, 2, 3, 4};
+        break;
+    case FL_WIRE_TIME:
+        f.time = (fl_time_report){37, 1, 2, 3, 4, 5};
+        break;
+    case FL_WIRE_EVAL:
+        f.eval = (fl_eval_report){2, 37, 0.3, 0.9, 812.5, 10000};
+        break;
+    case FL_WIRE_LEDGER:
+        f.ledger = (fl_wire_ledger){.epoch = 2, .step = 37, .replica = 1, .n = 6, .ids = some_ids};
+        break;
+    case FL_WIRE_FAILED:
+        f.failed.status = FL_EBUDGET;
+        snprintf(f.failed.text, sizeof f.failed.text, "asked 3 GiB, allowed 2 GiB");
+        break;
+    case FL_WIRE_VERDICT:
+        f.command = (fl_command){.kind = FL_COMMAND_PREPARE, .plan = some_plan()};
+        break;
+    case FL_WIRE_PREPARED:
+        f.prepared = (fl_prepared_report){.generation = 7, .status = FL_EBUDGET, .took_us = 1234};
+        snprintf(f.prepared.text, sizeof f.prepared.text, "asked 3 GiB, allowed 2 GiB");
+        break;
+    case FL_WIRE_TRANSITION:
+        f.transition = (fl_transition_parts){7, 41, 1, 2, 3, 4, 5, 6, 7, 8};
+        break;
+    case FL_WIRE_NORMS:
+        f.norms = (fl_wire_norms){.step = 37, .n = 3, .squared = {0.0, 0.25, (double)NAN}};
+        break;
+    case FL_WIRE_STEERED:
+        f.setting_done = (fl_setting_done_report){.serial = 3, .step = 41, .end_step = 80};
+        break;
+    case FL_WIRE_CACHE:
+        f.cache = (fl_cache_report){37, 2, 4, true, true, 1, 2, 3, 0.5, 6.5, 7, 8, 9, 10, 11};
+        break;
+    case FL_WIRE_ABORT:
+        f.why = FL_EPEER;
+        break;
+    case FL_WIRE_DONE:
+    case FL_WIRE_ALIVE:
+    case FL_WIRE_STOPPING:
+    case FL_WIRE_WAKE:
+        break;
+    }
+    return f;
+}
+
+static const fl_wire_type types[] = {
+    FL_WIRE_HELLO,      FL_WIRE_HEARTBEAT, FL_WIRE_READY,   FL_WIRE_STEP,     FL_WIRE_TIME,
+    FL_WIRE_EVAL,       FL_WIRE_LEDGER,    FL_WIRE_FAILED,  FL_WIRE_DONE,     FL_WIRE_PREPARED,
+    FL_WIRE_TRANSITION, FL_WIRE_NORMS,     FL_WIRE_ALIVE,   FL_WIRE_STOPPING, FL_WIRE_VERDICT,
+    FL_WIRE_ABORT,      FL_WIRE_WAKE,      FL_WIRE_STEERED, FL_WIRE_CACHE};
+
+enum { N_TYPES = sizeof types / sizeof *types };
+
+/* Exactly as long as the frame, so that a sanitizer sees every byte read beyond it. */
+static unsigned char *encode(const fl_wire_message *frame, size_t *size_bytes)
+{
+    *size_bytes = fl_wire_size(frame);
+    unsigned char *bytes = malloc(*size_bytes);
+    fl_wire_put(frame, bytes);
+    return bytes;
+}
+
+static fl_status decode(const unsigned char *bytes, size_t size_bytes, fl_wire_message *out)
+{
+    size_t left = size_bytes;
+    return fl_wire_next(&bytes, &left, out);
+}
+
+/* Would catch: a field written and read in another order, width or sign. Frames that encode to the
+ * same bytes again carry the same values. */
+static void test_wire__brings_back_every_frame(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TYPES; i++) {
+        fl_wire_message frame = frame_of(types[i]), back;
+        size_t n, n_again;
+        unsigned char *bytes = encode(&frame, &n);
+        assert_int_equal(decode(bytes, n, &back), FL_OK);
+        assert_int_equal(back.type, frame.type);
+        assert_int_equal(back.rank, 3);
+        assert_int_equal(back.generation, 7);
+        assert_int_equal(back.at_us, 123456789012345);
+        int64_t ids[6];
+        if (back.type == FL_WIRE_LEDGER) {
+            fl_wire_ids(&back, ids);
+            assert_memory_equal(ids, some_ids, sizeof ids);
+            back.ledger.ids = ids;
+        }
+        unsigned char *again = encode(&back, &n_again);
+        assert_int_equal(n, n_again);
+        assert_memory_equal(bytes, again, n);
+        assert_string_not_equal(fl_wire_type_text(types[i]), "unknown");
+        free(bytes);
+        free(again);
+    }
+}
+
+static void test_wire__reads_the_values_it_was_given(void **state)
+{
+    (void)state;
+    fl_wire_message frame = frame_of(FL_WIRE_STEP), back;
+    size_t n;
+    unsigned char *bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    assert_int_equal(back.step.step, 37);
+    assert_int_equal(back.step.epoch, 2);
+    assert_true(back.step.loss == 0.1 && isnan(back.step.grad_norm) && back.step.lr == 1e-3);
+    assert_int_equal(back.step.tokens, 2176);
+    assert_int_equal(back.step.generation, 7);
+    assert_int_equal(back.step.m, 4);
+    free(bytes);
+    frame = frame_of(FL_WIRE_FAILED);
+    bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    assert_int_equal(back.failed.status, FL_EBUDGET);
+    assert_string_equal(back.failed.text, "asked 3 GiB, allowed 2 GiB");
+    free(bytes);
+    frame = frame_of(FL_WIRE_VERDICT);
+    bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    fl_plan plan = some_plan();
+    assert_int_equal(back.command.kind, FL_COMMAND_PREPARE);
+    assert_memory_equal(&back.command.plan, &plan, sizeof plan);
+    free(bytes);
+    frame = frame_of(FL_WIRE_TRANSITION);
+    bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    assert_memory_equal(&back.transition, &frame.transition, sizeof back.transition);
+    free(bytes);
+}
+
+/* Would catch: a command without a plan that is read or written as if it had one. */
+static void test_wire__brings_back_commands_without_a_plan(void **state)
+{
+    (void)state;
+    for (int kind = FL_COMMAND_STOP; kind <= FL_COMMAND_CANCEL; kind++) {
+        fl_wire_message frame = {.type = FL_WIRE_VERDICT, .command.kind = (fl_command_kind)kind},
+                        back;
+        size_t n;
+        bool answers = kind == FL_COMMAND_COMMIT || kind == FL_COMMAND_CANCEL;
+        frame.command.plan = some_plan();
+        frame.command.due_step = 1234567890123;
+        unsigned char *bytes = encode(&frame, &n);
+        assert_int_equal(decode(bytes, n, &back), FL_OK);
+        assert_int_equal(back.command.kind, kind);
+        assert_int_equal(back.command.due_step, answers ? 1234567890123 : 0);
+        assert_int_equal(n > FL_WIRE_HEADER_BYTES + 12, kind == FL_COMMAND_PREPARE);
+        free(bytes);
+    }
+}
+
+/* Would catch: a steer that loses its kind, its number or its value, or one of no known kind. */
+static void test_wire__brings_back_settings(void **state)
+{
+    (void)state;
+    for (int kind = FL_SETTING_NONE; kind <= FL_SETTING_LOG + 1; kind++) {
+        fl_setting setting = {.kind = (fl_setting_kind)kind, .serial = 12, .value = 3e-4};
+        fl_wire_message frame = {.type = FL_WIRE_VERDICT,
+                                 .command = {.kind = FL_COMMAND_SETTING, .setting = setting}};
+        fl_wire_message back;
+        size_t n;
+        bool known = kind > FL_SETTING_NONE && kind <= FL_SETTING_LOG;
+        unsigned char *bytes = encode(&frame, &n);
+        assert_int_equal(decode(bytes, n, &back), known ? FL_OK : FL_EFORMAT);
+        assert_true(!known || (back.command.setting.kind == setting.kind &&
+                               back.command.setting.serial == 12 &&
+                               back.command.setting.value == setting.value));
+        free(bytes);
+    }
+}
+
+/* Would catch: a frame that is believed before all of it is there. */
+static void test_wire__refuses_every_cut(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TYPES; i++) {
+        fl_wire_message frame = frame_of(types[i]), back;
+        size_t n;
+        unsigned char *bytes = encode(&frame, &n);
+        for (size_t cut = 0; cut < n; cut++) {
+            unsigned char *part = malloc(cut + 1);
+            memcpy(part, bytes, cut);
+            assert_int_equal(decode(part, cut, &back), FL_EFORMAT);
+            free(part);
+        }
+        free(bytes);
+    }
+}
+
+static void refuses_with(fl_wire_type type, size_t at, unsigned char value)
+{
+    fl_wire_message frame = frame_of(type), back;
+    size_t n;
+    unsigned char *bytes = encode(&frame, &n);
+    assert_true(at < n && bytes[at] != value);
+    bytes[at] = value;
+    assert_int_equal(decode(bytes, n, &back), FL_EFORMAT);
+    free(bytes);
+}
+
+static void test_wire__refuses_what_is_out_of_range(void **state)
+{
+    (void)state;
+    enum { BODY = FL_WIRE_HEADER_BYTES };
+    refuses_with(FL_WIRE_DONE, 0, 'X');               /* magic */
+    refuses_with(FL_WIRE_DONE, 4, 2);                 /* version */
+    refuses_with(FL_WIRE_DONE, 6, 99);                /* type */
+    refuses_with(FL_WIRE_DONE, 9, 0x04);              /* rank 1027 */
+    refuses_with(FL_WIRE_DONE, 11, 0x80);             /* a negative rank */
+    refuses_with(FL_WIRE_DONE, 24, 1);                /* size: more than there is */
+    refuses_with(FL_WIRE_STEP, 24, 79);               /* size: less than a step */
+    refuses_with(FL_WIRE_STEP, BODY + 7, 0x80);       /* a negative step */
+    refuses_with(FL_WIRE_HELLO, BODY + 7, 0x80);      /* a negative process */
+    refuses_with(FL_WIRE_HEARTBEAT, BODY + 15, 0x80); /* negative memory */
+    refuses_with(FL_WIRE_HEARTBEAT, BODY + 28, 0);    /* a zero byte in a text */
+    refuses_with(FL_WIRE_HEARTBEAT, BODY + 24, 200);  /* a text longer than the frame */
+    refuses_with(FL_WIRE_LEDGER, BODY + 20, 5);       /* fewer ids than there are */
+    refuses_with(FL_WIRE_LEDGER, BODY + 23, 0xff);    /* more, so many that bytes overflow */
+    refuses_with(FL_WIRE_FAILED, BODY, 1);            /* no status */
+    refuses_with(FL_WIRE_VERDICT, BODY, 77);          /* no command */
+    refuses_with(FL_WIRE_VERDICT, BODY + 12, 0);      /* a plan of no stage */
+    refuses_with(FL_WIRE_VERDICT, BODY + 15, 0x80);   /* of a negative number of them */
+    refuses_with(FL_WIRE_VERDICT, BODY + 24, 2);      /* an unknown schedule */
+    refuses_with(FL_WIRE_VERDICT, BODY + 56, 6);      /* a stage without layers */
+    refuses_with(FL_WIRE_VERDICT, BODY + 72, 0);      /* a worker with two places */
+    refuses_with(FL_WIRE_PREPARED, BODY, 1);          /* no status */
+    refuses_with(FL_WIRE_PREPARED, BODY + 11, 0x80);  /* a negative time */
+    refuses_with(FL_WIRE_TRANSITION, BODY + 7, 0x80); /* a negative step */
+    refuses_with(FL_WIRE_NORMS, BODY + 8, 4);         /* more norms than there are */
+    refuses_with(FL_WIRE_NORMS, BODY + 8, 0);         /* none */
+    refuses_with(FL_WIRE_STEERED, BODY, 0);           /* no number */
+    refuses_with(FL_WIRE_STEERED, BODY + 16, 40);     /* an end that is past */
+}
+
+/* Would catch: a reader that leaves its message, believes a length or stops for ever. The
+ * sanitizers watch; what is accepted must encode to the very bytes that were read. */
+static void test_wire__takes_nothing_amiss_from_mutations(void **state)
+{
+    (void)state;
+    const uint32_t key[2] = {0x1234, 0x5678};
+    printf("seed %u %u\n", key[0], key[1]);
+    int n_accepted = 0;
+    for (uint32_t i = 0; i < MUTATIONS; i++) {
+        uint32_t r[4];
+        fl_philox((uint32_t[4]){i, 0, 0, 0}, key, r);
+        fl_wire_message frame = frame_of(types[r[0] % N_TYPES]), back;
+        size_t n, n_again;
+        unsigned char *bytes = encode(&frame, &n);
+        for (uint32_t m = 0; m < 1 + r[1] % 4; m++) {
+            uint32_t q[4];
+            fl_philox((uint32_t[4]){i, m, 1, 0}, key, q);
+            unsigned char flipped = (unsigned char)(bytes[q[0] % n] ^ (1u << q[1] % 8));
+            unsigned char fresh = (unsigned char)q[1];
+            bytes[q[0] % n] = q[2] % 2 ? fresh : flipped;
+        }
+        size_t given = r[2] % 8 == 0 ? r[3] % (n + 1) : n;
+        unsigned char *exact = malloc(given + 1);
+        memcpy(exact, bytes, given);
+        const unsigned char *at = exact;
+        size_t left = given;
+        if (fl_wire_next(&at, &left, &back) == FL_OK) {
+            n_accepted++;
+            int64_t *ids = NULL;
+            if (back.type == FL_WIRE_LEDGER) {
+                ids = calloc(back.ledger.n + 1, sizeof *ids);
+                fl_wire_ids(&back, ids);
+                back.ledger.ids = ids;
+            }
+            unsigned char *again = encode(&back, &n_again);
+            assert_int_equal(n_again, given - left);
+            assert_memory_equal(again, exact, n_again);
+            free(again);
+            free(ids);
+        } else {
+            assert_ptr_equal(at, exact);
+            assert_int_equal(left, given);
+        }
+        free(exact);
+        free(bytes);
+    }
+    assert_in_range(n_accepted, 1, MUTATIONS - 1);
+}
+
+/* Would catch: frames of one message that run into each other. */
+static void test_wire__reads_frames_one_after_another(void **state)
+{
+    (void)state;
+    unsigned char bytes[LARGEST];
+    size_t n = 0;
+    for (int i = 0; i < N_TYPES; i++) {
+        fl_wire_message frame = frame_of(types[i]);
+        fl_wire_put(&frame, bytes + n);
+        n += fl_wire_size(&frame);
+    }
+    const unsigned char *at = bytes;
+    for (int i = 0; i < N_TYPES; i++) {
+        fl_wire_message back;
+        assert_int_equal(fl_wire_next(&at, &n, &back), FL_OK);
+        assert_int_equal(back.type, types[i]);
+    }
+    assert_int_equal(n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wire__brings_back_every_frame),
+        cmocka_unit_test(test_wire__reads_the_values_it_was_given),
+        cmocka_unit_test(test_wire__brings_back_commands_without_a_plan),
+        cmocka_unit_test(test_wire__brings_back_settings),
+        cmocka_unit_test(test_wire__refuses_every_cut),
+        cmocka_unit_test(test_wire__refuses_what_is_out_of_range),
+        cmocka_unit_test(test_wire__takes_nothing_amiss_from_mutations),
+        cmocka_unit_test(test_wire__reads_frames_one_after_another),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
