@@ -1,7 +1,6 @@
 /* The page as a whole, and its head: what was run, how it ended, what came of it. */
 #include "launcher/report/page.h"
 
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
