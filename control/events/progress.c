@@ -195,7 +195,7 @@ static void summary_of_what_next(FILE *out, const fl_controller_options *options
     fprintf(out, "  as a page      frostline report %s\n", options->run_dir);
     fprintf(out, "  the proof      frostline ledger %s\n", options->run_dir);
     if (options->plan->K > 1) {
-        fprintf(out, "  the schedule   frostline clock --schedule %s -k %d -m %d\n",
+        fprintf(out, "  the schedule   frostline schedule --schedule %s -k %d -m %d\n",
                 fl_schedule_text(options->plan->schedule), options->plan->K, options->plan->M);
     }
     fprintf(out,

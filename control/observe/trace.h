@@ -95,9 +95,9 @@ typedef struct fl_trace_top {
 
 typedef struct fl_trace_report {
     int n_workers;
-    fl_trace_worker *worker;     /* [n_workers] */
-    int n_pipelines;             /* steps of replicas over which the bubble was measured */
-    double bubble, clock_bubble; /* shares of the stages' time; NAN without pipelines */
+    fl_trace_worker *worker;        /* [n_workers] */
+    int n_pipelines;                /* steps of replicas over which the bubble was measured */
+    double bubble, schedule_bubble; /* shares of the stages' time; NAN without pipelines */
     int n_top;
     fl_trace_top top[FL_TRACE_TOP]; /* by total time, the longest first */
 } fl_trace_report;

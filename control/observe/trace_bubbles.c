@@ -1,4 +1,4 @@
-/* How much of the stages' time went by without work, measured and by the clock. */
+/* How much of the stages' time went by without work, measured and as the schedule predicts. */
 #include "control/observe/trace_index.h"
 
 #include "device/alloc.h"
@@ -89,8 +89,8 @@ static void gather(gathered *g, const fl_trace_event *event)
     }
 }
 
-/* What the clock makes of a plan when every micro-batch takes what it took on average. */
-static double clock_bubble(const fl_plan *plan, const stage_cost *cost)
+/* What the schedule makes of a plan when every micro-batch takes what it took on average. */
+static double schedule_bubble(const fl_plan *plan, const stage_cost *cost)
 {
     double fwd[FL_MAX_STAGES], bwd[FL_MAX_STAGES], link[FL_MAX_STAGES], busy = 0.0;
     for (int k = 0; k < plan->K; k++) {
@@ -123,7 +123,7 @@ static void average(gathered *g, fl_trace_report *report)
     double bubble = 0.0, expected = 0.0, of_plan[FL_TRACE_PLANS] = {0};
     int n = 0;
     for (int i = 0; i < g->about->n_plans; i++) {
-        of_plan[i] = clock_bubble(&g->about->plan[i], costs_of(g, &g->about->plan[i]));
+        of_plan[i] = schedule_bubble(&g->about->plan[i], costs_of(g, &g->about->plan[i]));
     }
     qsort(g->windows, g->n_windows, sizeof *g->windows, by_window);
     for (size_t i = 0; i < g->n_windows;) {
@@ -139,7 +139,7 @@ static void average(gathered *g, fl_trace_report *report)
     }
     report->n_pipelines = n;
     report->bubble = n > 0 ? bubble / n : NAN;
-    report->clock_bubble = n > 0 ? expected / n : NAN;
+    report->schedule_bubble = n > 0 ? expected / n : NAN;
 }
 
 fl_status fl_trace_find_bubbles(const fl_trace_data *trace, const fl_trace_index *index,

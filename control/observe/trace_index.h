@@ -50,7 +50,7 @@ static inline int64_t fl__smaller(int64_t a, int64_t b)
 
 /* ---- trace_bubbles.c ---- */
 
-/* Fill n_pipelines, bubble and clock_bubble of the report. FL_ENOMEM. */
+/* Fill n_pipelines, bubble and schedule_bubble of the report. FL_ENOMEM. */
 fl_status fl_trace_find_bubbles(const fl_trace_data *trace, const fl_trace_index *index,
                                 fl_trace_report *report) FL_MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* frostline clock: draw a schedule. */
+/* frostline schedule: draw a schedule. */
 #include "device/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/draw.h"
@@ -32,7 +32,7 @@ static bool terminal_shows_unicode(void)
     return isatty(STDOUT_FILENO) && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
-static fl_status clock_of(const fl_args *args, fl_drawing *drawing)
+static fl_status read_arguments(const fl_args *args, fl_drawing *drawing)
 {
     fl_job job;
     fl_job_defaults(&job);
@@ -66,19 +66,19 @@ static fl_status clock_of(const fl_args *args, fl_drawing *drawing)
 static int run(const fl_args *args)
 {
     fl_drawing drawing;
-    fl_status status = clock_of(args, &drawing);
+    fl_status status = read_arguments(args, &drawing);
     if (status == FL_OK) {
         status = fl_args_has(args, "--json") ? fl_draw_json(&drawing, stdout)
                                              : fl_draw_text(&drawing, stdout);
     }
     if (status != FL_OK) {
-        fl_complain("frostline clock: %s", fl_errmsg());
+        fl_complain("frostline schedule: %s", fl_errmsg());
     }
     return fl_exit_of(status);
 }
 
-const fl_cli_command fl_cli_command_clock = {
-    .name = "clock",
+const fl_cli_command fl_cli_command_schedule = {
+    .name = "schedule",
     .summary = "Draw what each stage of a pipeline does at each tick.",
     .details = "One row a stage; F2 is the forward, B2 the backward of micro-batch 2. In flight\n"
                "are the micro-batches whose activations a stage holds at once.\n",

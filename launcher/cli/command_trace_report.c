@@ -95,8 +95,8 @@ static void print_pipelines(const report *r)
     }
     printf("\n");
     if (r->n_pipelines > 0) {
-        printf("bubble      %.1f %% of the stages' time; by the clock %.1f %%\n", 100 * r->bubble,
-               100 * r->clock_bubble);
+        printf("bubble      %.1f %% of the stages' time; by the schedule %.1f %%\n",
+               100 * r->bubble, 100 * r->schedule_bubble);
     }
     if (reduce_ns > 0) {
         printf("all-reduce  %.3f ms of transfers, %.1f %% behind computing\n", ms(reduce_ns),
@@ -178,7 +178,7 @@ static void print_json(const fl_trace_data *trace, const report *r)
     fl_json_integer(&j, "steps", trace->about.n_steps);
     fl_json_integer(&j, "lost", trace->about.lost);
     fl_json_real(&j, "bubble", r->bubble);
-    fl_json_real(&j, "clock_bubble", r->clock_bubble);
+    fl_json_real(&j, "schedule_bubble", r->schedule_bubble);
     fl_json_array(&j, "workers");
     for (int i = 0; i < r->n_workers; i++) {
         worker_fields(&j, &r->worker[i], i);

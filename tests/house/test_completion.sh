@@ -21,7 +21,7 @@ offers() { # the words typed so far, the last one to be completed; "=" and all t
 }
 
 offers frostline va validate
-offers frostline c "clock ctl"
+offers frostline c "ctl"
 offers frostline ctl pau pause
 offers frostline ctl some-run st "status stop"
 offers frostline ctl --j --json

@@ -171,11 +171,11 @@ static void test_traces__the_bubble_is_the_clocks(void **state)
         scenario s = {schedules[i], 4, 1, 8, 32, 26, schedules[i], 5000, -1};
         fl_trace_data *trace = run(&s, dir, sizeof dir);
         assert_int_equal(fl_trace_analyse(trace, &r), FL_OK);
-        print_message("%s: measured %.1f %%, by the clock %.1f %%\n", s.schedule, 100 * r.bubble,
-                      100 * r.clock_bubble);
+        print_message("%s: measured %.1f %%, by the schedule %.1f %%\n", s.schedule, 100 * r.bubble,
+                      100 * r.schedule_bubble);
         assert_int_equal(r.n_pipelines, STEPS);
-        assert_true(r.clock_bubble > 0.2);
-        assert_true(fabs(r.bubble - r.clock_bubble) < 0.05);
+        assert_true(r.schedule_bubble > 0.2);
+        assert_true(fabs(r.bubble - r.schedule_bubble) < 0.05);
         fl_trace_report_fini(&r);
         drop(trace);
     }

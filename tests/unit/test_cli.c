@@ -58,18 +58,18 @@ static const refused refusals[] = {
     {"run a -x", "frostline run: unknown option '-x'" SEE("run")},
     {"run a --set", "frostline run: option --set needs a value PATH=VALUE\n"},
     {"run -- --set", "--set: cannot be opened: No such file or directory\n"},
-    {"clock -k 2 -m 2 --json=1", "frostline clock: option --json takes no value\n"},
-    {"clock -m 2", "frostline clock: option -k is missing\n"},
-    {"clock -k 2", "frostline clock: option -m is missing\n"},
-    {"clock -k 0 -m 2",
-     "frostline clock: -k: found '0', allowed: an integer from 1 to 128 (stages)\n"},
-    {"clock -k 2 -m auto",
-     "frostline clock: -m: found 'auto', allowed: an integer from 1 to 4096 (micro-batches)\n"},
-    {"clock -k 2 -m 2 --schedule gpip",
-     "frostline clock: --schedule: found 'gpip', allowed: gpipe or 1f1b; nearest is gpipe\n"},
-    {"clock -k 2 -m 2 --backward 5",
-     "frostline clock: --backward: found '5', allowed: 1 to 4 ticks\n"},
-    {"clock extra -k 2 -m 2", "frostline clock: unexpected 'extra'" SEE("clock")},
+    {"schedule -k 2 -m 2 --json=1", "frostline schedule: option --json takes no value\n"},
+    {"schedule -m 2", "frostline schedule: option -k is missing\n"},
+    {"schedule -k 2", "frostline schedule: option -m is missing\n"},
+    {"schedule -k 0 -m 2",
+     "frostline schedule: -k: found '0', allowed: an integer from 1 to 128 (stages)\n"},
+    {"schedule -k 2 -m auto",
+     "frostline schedule: -m: found 'auto', allowed: an integer from 1 to 4096 (micro-batches)\n"},
+    {"schedule -k 2 -m 2 --schedule gpip",
+     "frostline schedule: --schedule: found 'gpip', allowed: gpipe or 1f1b; nearest is gpipe\n"},
+    {"schedule -k 2 -m 2 --backward 5",
+     "frostline schedule: --backward: found '5', allowed: 1 to 4 ticks\n"},
+    {"schedule extra -k 2 -m 2", "frostline schedule: unexpected 'extra'" SEE("schedule")},
     {"help frob", "frostline: unknown command 'frob'; see frostline --help\n"},
     {"schema train.lrr", "frostline schema: 'train.lrr': unknown field, nearest is train.lr\n"},
     {"schema train", "frostline schema: 'train': a section, set one of its fields: epochs, batch, "
@@ -109,7 +109,7 @@ static void test_cli__help_goes_to_standard_output_with_0(void **state)
         {"-h", "help"},
         {"run --help", "help run"},
         {"run x y z -h", "help run"},
-        {"clock --help", "help clock"},
+        {"schedule --help", "help schedule"},
         {"help --help", "help help"},
         {"validate --help", "help validate"},
         {"ledger -h", "help ledger"},
@@ -157,8 +157,8 @@ static void test_cli__no_control_characters_in_a_pipe(void **state)
     (void)state;
     static const char *const commands[] = {
         "--help",
-        "clock -k 3 -m 4 --backward 2",
-        "clock -k 3 -m 4 --json",
+        "schedule -k 3 -m 4 --backward 2",
+        "schedule -k 3 -m 4 --json",
         "schema",
         "schema --yaml",
         "schema --markdown",
@@ -178,7 +178,7 @@ static void test_cli__no_control_characters_in_a_pipe(void **state)
 }
 
 /* Where the terminal can show it, and only there. */
-static void test_cli__clock_draws_unicode_on_a_terminal_that_can(void **state)
+static void test_cli__schedule_draws_unicode_on_a_terminal_that_can(void **state)
 {
     (void)state;
     char command[4096];
@@ -186,7 +186,7 @@ static void test_cli__clock_draws_unicode_on_a_terminal_that_can(void **state)
     if (result.exit_code != 0) {
         skip(); /* util-linux makes the terminal, where there is a /dev/pts */
     }
-    snprintf(command, sizeof command, "script -qec '%s/frostline clock -k 2 -m 2' /dev/null",
+    snprintf(command, sizeof command, "script -qec '%s/frostline schedule -k 2 -m 2' /dev/null",
              FL_BINARY_DIR);
     setenv("LC_ALL", "C.UTF-8", 1);
     run_command(folder, command, &result);
@@ -213,7 +213,7 @@ static void test_cli__options_may_be_written_in_each_way(void **state)
     char first[OUTPUT_MAX] = "";
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
         char arguments[256];
-        snprintf(arguments, sizeof arguments, "clock %s", same[i]);
+        snprintf(arguments, sizeof arguments, "schedule %s", same[i]);
         frostline(arguments);
         assert_int_equal(result.exit_code, 0);
         if (i == 0) {
@@ -355,7 +355,7 @@ int main(void)
         cmocka_unit_test(test_cli__what_is_wrong_goes_to_standard_error_with_2),
         cmocka_unit_test(test_cli__help_goes_to_standard_output_with_0),
         cmocka_unit_test(test_cli__no_control_characters_in_a_pipe),
-        cmocka_unit_test(test_cli__clock_draws_unicode_on_a_terminal_that_can),
+        cmocka_unit_test(test_cli__schedule_draws_unicode_on_a_terminal_that_can),
         cmocka_unit_test(test_cli__options_may_be_written_in_each_way),
         cmocka_unit_test(test_cli__output_that_cannot_be_written_is_a_failure),
         cmocka_unit_test(test_cli__validate_points_at_the_job_for_what_other_folders_find),

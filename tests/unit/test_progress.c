@@ -86,7 +86,7 @@ static void test_progress__sums_up(void **state)
                                         "  plan           K=2 stages x R=1 replica x M=8",
                                         "frostline report /runs/x\n",
                                         "frostline ledger /runs/x\n",
-                                        "frostline clock --schedule 1f1b -k 2 -m 8\n",
+                                        "frostline schedule --schedule 1f1b -k 2 -m 8\n",
                                         "frostline run /runs/x/job.yaml \\\n",
                                         "    --set train.epochs=8\n"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

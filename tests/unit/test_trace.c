@@ -138,10 +138,10 @@ static void test_trace__shares_by_hand(void **state)
     near((double)w[1].communication_ns, 1e6 + 0.5e6 + 1e6);
     near((double)w[1].in_ns[FL_FLIGHT_IS_RECEIVE], 11e6);
     near((double)w[1].in_ns[FL_FLIGHT_IS_OTHER], 0);
-    /* 35 ms of 2 x 37 are computed: by the clock, with 1 ms for a message, the same. */
+    /* 35 ms of 2 x 37 are computed: by the schedule, with 1 ms for a message, the same. */
     assert_int_equal(r.n_pipelines, 1);
     near(r.bubble, 1.0 - 35.0 / 74.0);
-    near(r.clock_bubble, 1.0 - 35.0 / 74.0);
+    near(r.schedule_bubble, 1.0 - 35.0 / 74.0);
     near(w[0].own_us, 20000);
     near(w[1].own_us, 15000);
     near(w[0].expected_us, 24000);
