@@ -1,5 +1,7 @@
 #include "device/device.h"
 
+#include <stdatomic.h>
+
 void fl_device_destroy(fl_device **device)
 {
     if (*device != NULL) {
@@ -8,37 +10,43 @@ void fl_device_destroy(fl_device **device)
     }
 }
 
-static fl_status check(const fl_device *device, size_t size_bytes, const char *what)
+/* Add to what is in use, as one atomic step with the check against the budget. */
+static fl_status count_in(fl_device *device, size_t size_bytes, const char *what)
 {
-    if (device->used_bytes > device->budget_bytes ||
-        size_bytes > device->budget_bytes - device->used_bytes) {
-        return fl_fail(FL_EBUDGET, "%s: %zu bytes asked, %zu of %zu in use on this %s device", what,
-                       size_bytes, device->used_bytes, device->budget_bytes, device->ops->kind);
+    size_t used = atomic_load(&device->used_bytes);
+    do {
+        if (used > device->budget_bytes || size_bytes > device->budget_bytes - used) {
+            return fl_fail(FL_EBUDGET, "%s: %zu bytes asked, %zu of %zu in use on this %s device",
+                           what, size_bytes, used, device->budget_bytes, device->ops->kind);
+        }
+    } while (!atomic_compare_exchange_weak(&device->used_bytes, &used, used + size_bytes));
+    size_t peak = atomic_load(&device->peak_bytes);
+    while (peak < used + size_bytes &&
+           !atomic_compare_exchange_weak(&device->peak_bytes, &peak, used + size_bytes)) {
     }
     return FL_OK;
 }
 
-static void count(fl_device *device, size_t size_bytes)
+static void count_out(fl_device *device, size_t size_bytes)
 {
-    device->used_bytes += size_bytes;
-    if (device->used_bytes > device->peak_bytes) {
-        device->peak_bytes = device->used_bytes;
-    }
+    atomic_fetch_sub(&device->used_bytes, size_bytes);
 }
 
 fl_status fl_device_alloc(fl_device *device, size_t size_bytes, const char *what, void **out)
 {
-    FL_TRY(check(device, size_bytes, what));
-    FL_TRY(device->ops->memory_take(device, size_bytes, out));
-    count(device, size_bytes);
-    return FL_OK;
+    FL_TRY(count_in(device, size_bytes, what));
+    fl_status status = device->ops->memory_take(device, size_bytes, out);
+    if (status != FL_OK) {
+        count_out(device, size_bytes);
+    }
+    return status;
 }
 
 void fl_device_free(fl_device *device, void *memory, size_t size_bytes)
 {
     if (memory != NULL) {
         device->ops->memory_give(device, memory, size_bytes);
-        device->used_bytes -= size_bytes;
+        count_out(device, size_bytes);
     }
 }
 
@@ -77,12 +85,10 @@ void fl_device_unshare(fl_device *device, void *memory, size_t size_bytes, fl_sh
 
 fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what)
 {
-    FL_TRY(check(device, size_bytes, what));
-    count(device, size_bytes);
-    return FL_OK;
+    return count_in(device, size_bytes, what);
 }
 
 void fl_device_disclaim(fl_device *device, size_t size_bytes)
 {
-    device->used_bytes -= size_bytes;
+    count_out(device, size_bytes);
 }

@@ -124,8 +124,9 @@ struct fl_device {
     const fl_device_ops *ops;
     int n_threads;       /* compute threads that a kernel may use */
     size_t budget_bytes; /* what fl_device_alloc may hand out in all */
-    size_t used_bytes;
-    size_t peak_bytes;
+    /* A worker's prepare thread allocates while its main thread trains and reports. */
+    _Atomic size_t used_bytes;
+    _Atomic size_t peak_bytes;
 };
 
 /* One process drives one CPU device: sets the compute threads of this process (OpenMP) to n_threads
@@ -161,7 +162,8 @@ int64_t fl_device_null_flops(const fl_device *device);
 void fl_device_destroy(fl_device **device);
 
 /* Device memory against the budget, cleared, 64-byte aligned. `what` names it in the message.
- * FL_EBUDGET tells how much was asked, used and allowed. */
+ * FL_EBUDGET tells how much was asked, used and allowed. Threads: any, also at the same time; what
+ * they hold together stays within the budget. This holds for all functions below. */
 fl_status fl_device_alloc(fl_device *device, size_t size_bytes, const char *what,
                           void **out) FL_MUST_CHECK;
 void fl_device_free(fl_device *device, void *memory, size_t size_bytes);

@@ -4,6 +4,7 @@
 
 #include "device/alloc.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 static void test_alloc__keeps_the_budget(void **state)
@@ -28,6 +29,38 @@ static void test_alloc__keeps_the_budget(void **state)
     assert_int_equal(d->used_bytes, 0);
     fl_device_destroy(&d);
     assert_null(d);
+    fl_device_destroy(&d);
+}
+
+enum { ROUNDS = 200000, ROOM = 64 };
+
+/* Take and return device memory as a prepare thread does while the main thread trains. */
+static void *claim_and_disclaim(void *device)
+{
+    fl_device *d = device;
+    for (int i = 0; i < ROUNDS; i++) {
+        if (fl_device_claim(d, ROOM, "weights") != FL_OK) {
+            return d;
+        }
+        fl_device_disclaim(d, ROOM);
+    }
+    return NULL;
+}
+
+/* Would catch: a worker whose count of used memory drifts because two threads change it at once. */
+static void test_claim__two_threads_at_once_are_counted_exactly(void **state)
+{
+    (void)state;
+    fl_device *d = NULL;
+    pthread_t other;
+    void *failed = NULL;
+    assert_int_equal(fl_device_cpu_create(1, NULL, 2 * ROOM, &d), FL_OK);
+    assert_int_equal(pthread_create(&other, NULL, claim_and_disclaim, d), 0);
+    assert_null(claim_and_disclaim(d));
+    assert_int_equal(pthread_join(other, &failed), 0);
+    assert_null(failed);
+    assert_int_equal(d->used_bytes, 0);
+    assert_in_range(d->peak_bytes, ROOM, 2 * ROOM);
     fl_device_destroy(&d);
 }
 
@@ -196,6 +229,7 @@ static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alloc__keeps_the_budget),
+        cmocka_unit_test(test_claim__two_threads_at_once_are_counted_exactly),
         cmocka_unit_test(test_cpu__copies_and_clears),
         cmocka_unit_test(test_cpu__refuses_what_is_not_there),
         cmocka_unit_test(test_cpu__pins_this_thread),
