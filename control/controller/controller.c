@@ -2,7 +2,7 @@
  * directory comes first, then the forks, and only then what makes threads. */
 #include "control/controller/run.h"
 
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"

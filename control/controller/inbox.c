@@ -6,7 +6,7 @@
  * Whoever can open the socket is this user, yet nothing that comes is trusted: a message of another
  * form, a frame that does not decode or a rank that is not its sender's is dropped with a line in
  * the log. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 
 #include "device/alloc.h"
 #include "device/clock.h"

@@ -6,7 +6,7 @@
  *     first Ctrl-C ── command to the leader ──> as "all done" ────────────────> FL_ESTOPPED
  *     second ── SIGKILL to all ────────────────────────────────────────────────> OVER, FL_ESTOPPED
  */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 
 #include "device/alloc.h"
 #include "device/clock.h"

@@ -1,5 +1,6 @@
 #include "control/controller/spawn.h"
 
+#include "control/observe/metrics_http.h"
 #include "device/clock.h"
 #include "device/log.h"
 

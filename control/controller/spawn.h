@@ -2,31 +2,10 @@
 #ifndef FL_CONTROL_CONTROLLER_SPAWN_H
 #define FL_CONTROL_CONTROLLER_SPAWN_H
 
-#include "control/controller/run.h"
 #include "control/controller/signals.h"
-#include "control/link/wire.h"
+#include "control/state/options.h"
+#include "control/state/worker.h"
 #include "device/flight.h"
-
-/* What the controller knows of one worker. Times are fl_now_us; 0 means not yet. */
-typedef struct fl_worker {
-    int rank;
-    pid_t pid;
-    fl_place place;
-    int64_t spawned_us, heard_us;
-    bool linked, ready, done;
-    bool departed;       /* no member any more: what becomes of it harms nobody */
-    int64_t departed_us; /* since when */
-    bool told_exit;      /* of a departed one */
-    int64_t steps;       /* finished, as it said last */
-    char operation[FL_WIRE_OPERATION_MAX + 1];
-    int64_t memory_used_bytes, memory_peak_bytes;
-    int64_t exited_us;
-    int wait_status;   /* as waitpid gives it; holds when exited_us is set */
-    bool killed;       /* by the controller */
-    int64_t failed_us; /* it reported a failure */
-    fl_status failure;
-    char failure_text[FL_WIRE_TEXT_MAX + 1];
-} fl_worker;
 
 /* Fork one worker a rank. In the child: standard output and error go to RUN/worker-N.log, standard
  * input is empty, the kernel kills it when the caller's thread dies, and it leaves through _exit

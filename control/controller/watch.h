@@ -6,17 +6,7 @@
 #ifndef FL_CONTROL_CONTROLLER_WATCH_H
 #define FL_CONTROL_CONTROLLER_WATCH_H
 
-#include "control/controller/spawn.h"
-
-typedef enum fl_loss_kind {
-    FL_LOSS_NONE = 0,
-    FL_LOSS_KILLED,      /* by a signal */
-    FL_LOSS_EXITED,      /* without fl_link_done, and without saying why */
-    FL_LOSS_REPORTED,    /* a failure of its own */
-    FL_LOSS_SILENT,      /* no heartbeat */
-    FL_LOSS_NEVER_READY, /* alive, but did not come through its start */
-    FL_LOSS_STUCK,       /* others waited in vain, this one heartbeats but does not come */
-} fl_loss_kind;
+#include "control/state/worker.h"
 
 /* Microseconds. */
 typedef struct fl_watch_limits {

@@ -9,7 +9,7 @@
  * The policy decides what freezes; time decides how it is run: what a way saves over the steps
  * that remain must be worth more than the transition costs. Predictions are corrected by what the
  * running plan measures. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 
 #include "device/alloc.h"
 #include "freeze/policy.h"

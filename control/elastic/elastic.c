@@ -7,7 +7,7 @@
  *
  * Commands go to the leader, who tells them at a control point; answers come over the link. What
  * is lost in the middle is for shutdown.c: a transition adds no way of its own to end a run. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 
 #include "device/clock.h"
 #include "device/log.h"

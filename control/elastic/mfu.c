@@ -1,6 +1,6 @@
 /* Model FLOPs utilization: what the steps of the running plan ask for, by what its devices could do
  * in the time that they take. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 
 #include "pipe/plan/flops.h"
 

@@ -1,5 +1,5 @@
 /* Workers that are slow by their own computing, from what each reports of its steps. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 #include "pipe/plan/plan.h"
 
 #include "control/elastic/slow.h"

@@ -5,7 +5,7 @@
  *
  * A trial that is far slower than the best ends after a few steps. Tuning begins anew with another
  * F, K or R, unless the profile knows what is fastest there. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 
 #include "autodp/sampler.h"
 #include "freeze/policy.h"

@@ -1,5 +1,5 @@
 /* The events of a run, as events.jsonl tells them. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 #include "control/events/fields.h"
 
 #include "device/clock.h"

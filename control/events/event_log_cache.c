@@ -1,5 +1,5 @@
 /* The events of the cache. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 
 #include "pipe/step/activations.h"
 

@@ -1,5 +1,5 @@
 /* The events of freezing and of transitions, and the lines in which people read them. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 #include "control/events/fields.h"
 
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #ifndef FL_CONTROL_EVENTS_FIELDS_H
 #define FL_CONTROL_EVENTS_FIELDS_H
 
-#include "control/controller/run_stats.h"
 #include "control/events/json.h"
+#include "control/state/run_stats.h"
 #include "pipe/plan/planner.h"
 
 /* f, k, r, m, first. */

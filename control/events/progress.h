@@ -3,8 +3,8 @@
 #ifndef FL_CONTROL_EVENTS_PROGRESS_H
 #define FL_CONTROL_EVENTS_PROGRESS_H
 
-#include "control/controller/run.h"
-#include "control/controller/run_stats.h"
+#include "control/state/options.h"
+#include "control/state/run_stats.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* What the workers' flight recorders show, gathered when somebody asks. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 
 #include "control/observe/wait_graph.h"
 #include "device/clock.h"

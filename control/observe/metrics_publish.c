@@ -1,5 +1,6 @@
 /* What the controller knows, as metrics. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
+#include "control/observe/metrics_http.h"
 
 #include "device/alloc.h"
 #include "device/clock.h"

@@ -6,7 +6,7 @@
  *
  * Workers do nothing for it: they record anyway. The controller comes round more often while it
  * drains the rings; what it comes too late for is counted and told. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 
 #include "device/alloc.h"
 #include "device/clock.h"

@@ -1,5 +1,5 @@
 /* The control plane of a run, as the controller holds it: shared by the ctl_*.c files, and by
- * nobody else. The controller itself calls only the five functions that controller.h names.
+ * nobody else. The controller itself calls only the functions of ctl_socket.h.
  *
  *     client ── JSON ──> ROUTER control.sock ①  ──> ctl_request.c ②  ──> a command's handler ③
  *            <── reply, at once or when it has taken effect ④ ──┘             │
@@ -16,7 +16,7 @@
 #ifndef FL_CONTROL_SOCKET_CTL_H
 #define FL_CONTROL_SOCKET_CTL_H
 
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 #include "control/socket/ctl_names.h"
 #include "control/socket/ctl_replies.h"
 #include "control/socket/zap_auth.h"

@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_RUN_COSTS_H
 #define FL_LAUNCHER_RUN_COSTS_H
 
-#include "control/controller/run.h"
+#include "control/state/options.h"
 #include "launcher/run/profile_file.h"
 
 enum { FL_COSTS_PATH_MAX = 4096 };

@@ -7,6 +7,7 @@
 
 #include "autodp/sampler.h"
 #include "control/controller/run.h"
+#include "control/observe/metrics_http.h"
 #include "control/socket/zap_auth.h"
 #include "device/alloc.h"
 #include "device/log.h"

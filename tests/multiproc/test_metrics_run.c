@@ -1,5 +1,6 @@
 /* Metrics of a run as it trains. Would catch: numbers that are not the run's, a counter that goes
  * back, an address that nobody is told, a port that is taken and found so too late. */
+#include "control/observe/metrics_http.h"
 #include "device/clock.h"
 #include "launcher/run/run.h"
 #include "support/exposition.h"

@@ -11,6 +11,7 @@
 #include "control/controller/run.h"
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 enum { FAKE_WORKERS_MAX = 8, FAKE_WAIT_MS = 30000 };
 

@@ -1,6 +1,6 @@
 /* What to do about a frost line that has moved: which ways there are, what each costs, which one is
  * taken. The controller is real, the run it decides about is only its numbers. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 #include "device/alloc.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"

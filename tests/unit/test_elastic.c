@@ -1,6 +1,6 @@
 /* The controller's side of a transition, with workers of whom only the answers are there: who may
  * ask for one and when, whose refusal is the one that is told, and what the outcome says. */
-#include "control/controller/controller.h"
+#include "control/controller/parts.h"
 #include "device/clock.h"
 #include "support/folder.h"
 

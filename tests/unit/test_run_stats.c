@@ -1,5 +1,5 @@
 /* Where a run stands, from what its workers report. */
-#include "control/controller/run_stats.h"
+#include "control/state/run_stats.h"
 
 #include <math.h>
 #include <setjmp.h>

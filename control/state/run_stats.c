@@ -1,4 +1,4 @@
-#include "control/controller/run_stats.h"
+#include "control/state/run_stats.h"
 
 #include <math.h>
 

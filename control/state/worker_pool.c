@@ -1,4 +1,4 @@
-#include "control/controller/worker_pool.h"
+#include "control/state/worker_pool.h"
 
 #include <string.h>
 

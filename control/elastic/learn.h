@@ -1,0 +1,31 @@
+/* What the run at hand teaches the profile. */
+#ifndef FL_CONTROL_ELASTIC_LEARN_H
+#define FL_CONTROL_ELASTIC_LEARN_H
+
+#include "control/link/link.h"
+
+typedef struct fl_controller fl_controller;
+
+enum { FL_LEARN_STEPS = 64 };
+
+/* The newest steps of one worker in this generation. */
+typedef struct fl_learn_worker {
+    int64_t n; /* ever */
+    double compute_us[FL_LEARN_STEPS];
+} fl_learn_worker;
+
+typedef struct fl_learn {
+    uint32_t generation; /* that is gathered */
+    fl_learn_worker *of; /* [n_workers]; NULL: nothing is learned */
+} fl_learn;
+
+fl_status fl_learn_open(fl_controller *controller) FL_MUST_CHECK;
+void fl_learn_close(fl_controller *controller);
+void fl_learn_time(fl_controller *controller, int rank, uint32_t generation,
+                   const fl_time_report *report);
+
+/* Before the controller's plan changes, and when the run is over; after it has changed. */
+void fl_learn_end(fl_controller *controller);
+void fl_learn_begin(fl_controller *controller);
+
+#endif

@@ -1,0 +1,39 @@
+/* What the controller is given for one run. */
+#ifndef FL_CONTROL_STATE_OPTIONS_H
+#define FL_CONTROL_STATE_OPTIONS_H
+
+#include "pipe/plan/planner.h"
+#include "pipe/step/activations.h"
+
+#include <frostline/plan.h>
+
+/* What a forked worker does; returns its exit code. Called in the child. */
+typedef int fl_worker_main(void *context, int rank, const char *endpoint);
+
+/* Where the costs come from that plans are chosen by: for events.jsonl. */
+typedef struct fl_costs_origin {
+    const char *from;            /* "file" or "measured" */
+    const char *path;            /* of the profile file; NULL: none is kept */
+    const char *measured, *note; /* when; what was wrong with the file, or NULL */
+    int64_t live_steps;
+} fl_costs_origin;
+
+typedef struct fl_controller_options {
+    const fl_job *job;
+    const fl_plan *plan;             /* of the first generation */
+    const fl_plan_input *plan_input; /* from which it was chosen: later ones are, too */
+    const fl_costs_origin *costs;    /* NULL: nothing is told of them */
+    fl_profile *learned; /* out: the profile, corrected by live steps; NULL: not wanted */
+    const fl_candidate *candidates; /* for events.jsonl */
+    int n_candidates;
+    const fl_activations *activations;   /* NULL: nothing is cached; */
+    const char *no_cache_why;            /* and why; may be NULL */
+    struct fl_metrics_listener *metrics; /* where they are asked for; NULL: nowhere */
+    const char *run_dir;                 /* absolute; exists */
+    int dir_fd;
+    int64_t n_samples, n_steps, n_epochs;
+    fl_worker_main *worker;
+    void *context;
+} fl_controller_options;
+
+#endif
