@@ -151,7 +151,7 @@ static void put_progress(out *o, const fl_metrics *m)
     counter(o, "frostline_samples_total", "Samples trained on.", m->samples);
     counter(o, "frostline_tokens_total", "Tokens of these samples.", m->tokens);
     summary(o, "frostline_step_seconds", "Time that steps took.", m->step_seconds_sum, m->steps);
-    level(o, "frostline_predicted_step_seconds", "Step time that the running plan was chosen by.",
+    level(o, "frostline_predicted_step_seconds", "Predicted step time of the running plan.",
           m->predicted_step_seconds);
     level(o, "frostline_mfu_ratio", "Model FLOPs utilization.", m->mfu);
     level(o, "frostline_loss", "Training loss of the last step.", m->loss);
@@ -171,15 +171,14 @@ static void put_plan(out *o, const fl_metrics *m)
     gauge(o, "frostline_replicas", "Pipelines (R).", m->replicas);
     gauge(o, "frostline_micro_batches", "Micro-batches of a pipeline and step (M).",
           m->micro_batches);
-    family(o, "frostline_transitions_total", "counter",
-           "Changes of plan: gone over to, or cancelled.");
+    family(o, "frostline_transitions_total", "counter", "Changes of plan: committed or cancelled.");
     integer(o, "frostline_transitions_total", LABELS("outcome", "committed"), m->n_committed);
     integer(o, "frostline_transitions_total", LABELS("outcome", "cancelled"), m->n_cancelled);
     summary(o, "frostline_transition_stall_seconds",
-            "Time that training stood still for changes of plan.", m->stall_seconds_sum,
+            "Time that training was paused for changes of plan.", m->stall_seconds_sum,
             m->n_committed);
     level(o, "frostline_transition_last_stall_seconds",
-          "Time that training stood still for the last change of plan.", m->last_stall_seconds);
+          "Time that training was paused for the last change of plan.", m->last_stall_seconds);
     counter(o, "frostline_migrated_bytes_total",
             "Weights and moments sent between workers for changes of plan.", m->migrated_bytes);
 }
@@ -190,27 +189,25 @@ static void put_cache(out *o, const fl_metrics *m)
     static const char *const limit = "frostline_cache_limit_bytes";
     gauge(o, "frostline_cache_in_use", "1 while frozen blocks are read from the cache.",
           m->cache_used);
-    family(o, name, "counter",
-           "Samples that were in the cache, were there for fewer blocks, or were not.");
+    family(o, name, "counter", "Samples found in the cache, found for fewer blocks, or not found.");
     integer(o, name, LABELS("result", "hit"), m->cache_hits);
     integer(o, name, LABELS("result", "upgrade"), m->cache_upgrades);
     integer(o, name, LABELS("result", "miss"), m->cache_misses);
     gauge(o, "frostline_cache_values", "Samples in the cache.", m->cache_values);
-    gauge(o, "frostline_cache_used_bytes", "Bytes that they take.", m->cache_used_bytes);
-    family(o, limit, "gauge", "Bytes that they may take.");
+    gauge(o, "frostline_cache_used_bytes", "Bytes that cached values take.", m->cache_used_bytes);
+    family(o, limit, "gauge", "Bytes that cached values may take.");
     integer(o, limit, LABELS("tier", "memory"), m->cache_memory_bytes);
     integer(o, limit, LABELS("tier", "disk"), m->cache_disk_bytes);
-    counter(o, "frostline_cache_evicted_total", "Samples that had to make room.", m->cache_evicted);
+    counter(o, "frostline_cache_evicted_total", "Values evicted from the cache.", m->cache_evicted);
 }
 
 static void put_control(out *o, const fl_metrics *m)
 {
     static const char *const requests = "frostline_control_requests_total";
     counter(o, "frostline_stragglers_total",
-            "Times that a worker was named as slow by its own computing.", m->n_stragglers);
-    counter(o, "frostline_events_total", "Events told.", m->n_events);
-    counter(o, "frostline_events_dropped_total",
-            "Events that some subscriber did not get, because it does not read.",
+            "Times that a worker was reported as slow in its own compute.", m->n_stragglers);
+    counter(o, "frostline_events_total", "Events published.", m->n_events);
+    counter(o, "frostline_events_dropped_total", "Events that a slow subscriber did not receive.",
             m->n_events_dropped);
     family(o, requests, "counter", "Requests to the control socket.");
     integer(o, requests, LABELS("outcome", "ok"), m->n_requests);
@@ -222,7 +219,7 @@ static void put_control(out *o, const fl_metrics *m)
 static void put_info(out *o, const fl_metrics *m)
 {
     static const char *const name = "frostline_worker_info";
-    family(o, name, "gauge", "What a worker does: its state, replica and stage.");
+    family(o, name, "gauge", "A worker's state, replica and stage.");
     for (int i = 0; i < m->n_workers; i++) {
         char rank[16], replica[16], stage[16];
         const fl_metrics_worker *w = &m->workers[i];
@@ -270,7 +267,7 @@ static void each(out *o, const fl_metrics *m, const char *name, const char *type
 static void put_seconds(out *o, const fl_metrics *m)
 {
     static const char *const name = "frostline_worker_seconds_total";
-    family(o, name, "counter", "Time of a worker's steps, by what it did.");
+    family(o, name, "counter", "Time of a worker's steps, by activity.");
     for (int i = 0; i < m->n_workers; i++) {
         char rank[16];
         snprintf(rank, sizeof rank, "%d", i);
@@ -287,7 +284,7 @@ static void put_workers(out *o, const fl_metrics *m)
     each(o, m, "frostline_worker_steps_total", "counter", "Steps that a worker has finished.",
          steps_of);
     put_seconds(o, m);
-    each(o, m, "frostline_worker_slow", "gauge", "1 for the worker that is named as slow.",
+    each(o, m, "frostline_worker_slow", "gauge", "1 for a worker that is reported as slow.",
          slow_of);
     each(o, m, "frostline_worker_memory_used_bytes", "gauge", "Device memory in use.", used_of);
     each(o, m, "frostline_worker_memory_peak_bytes", "gauge", "The most that was in use.", peak_of);
