@@ -7,8 +7,8 @@
 
 enum { TYPE_U8 = 0x08, TEXT_MAX = 128 };
 
-/* No file of ours comes near; what is beyond is taken for damage. */
-static const int64_t max_content_bytes = INT64_C(1) << 34;
+/* Beyond any machine's memory: such dimensions are damage, and must not overflow. */
+static const int64_t max_content_bytes = INT64_C(1) << 44;
 
 static const char *type_name(int type)
 {
@@ -115,11 +115,19 @@ static fl_status check_size(const fl__source *s, fl_idx *idx)
     return FL_OK;
 }
 
+static fl_status read_header(fl_idx_file *file, int rank)
+{
+    file->idx = (fl_idx){.rank = rank, .packed = file->source.gzip};
+    FL_TRY(read_kind(&file->source, rank));
+    FL_TRY(read_dims(&file->source, &file->idx));
+    return check_size(&file->source, &file->idx);
+}
+
 static fl_status read_elements(fl__source *s, fl_idx *idx)
 {
     void *bytes = NULL;
     size_t got = 0;
-    FL_TRY(fl_alloc(idx->size_bytes, &bytes));
+    FL_TRY(fl_alloc_untouched(idx->size_bytes, &bytes));
     idx->bytes = bytes;
     FL_TRY(fl__source_take(s, idx->bytes, idx->size_bytes, &got));
     if (got < idx->size_bytes) {
@@ -132,41 +140,46 @@ static fl_status read_elements(fl__source *s, fl_idx *idx)
     return fl__source_expect_end(s);
 }
 
-static fl_status decode(fl__source *s, int rank, fl_idx *out)
+fl_status fl_idx_load(fl_idx_file *file, fl_idx *out)
 {
-    fl_idx idx = {.rank = rank, .packed = s->gzip};
-    fl_status status = read_kind(s, rank);
-    if (status == FL_OK) {
-        status = read_dims(s, &idx);
-    }
-    if (status == FL_OK) {
-        status = check_size(s, &idx);
-    }
-    if (status == FL_OK) {
-        status = read_elements(s, &idx);
-    }
+    fl_idx idx = file->idx;
+    fl_status status = read_elements(&file->source, &idx);
     if (status == FL_OK) {
         *out = idx;
     } else {
         fl_idx_fini(&idx);
     }
-    fl__source_fini(s);
     return status;
 }
 
-fl_status fl_idx_decode(const char *name, const void *file, size_t file_bytes, int rank,
-                        fl_idx *out)
+void fl_idx_close(fl_idx_file *file)
 {
-    fl__source source;
-    FL_TRY(fl__source_open_memory(name, file, file_bytes, &source));
-    return decode(&source, rank, out);
+    if (file->source.name != NULL) {
+        fl__source_fini(&file->source);
+    }
 }
 
-fl_status fl_idx_read(const char *path, int rank, fl_idx *out)
+/* The header of a source that was just opened; it is closed on failure. */
+static fl_status begin_array(fl_idx_file *file, int rank)
 {
-    fl__source source;
-    FL_TRY(fl__source_open(path, &source));
-    return decode(&source, rank, out);
+    fl_status status = read_header(file, rank);
+    if (status != FL_OK) {
+        fl_idx_close(file);
+    }
+    return status;
+}
+
+fl_status fl_idx_open(const char *path, int rank, fl_idx_file *out)
+{
+    FL_TRY(fl__source_open(path, &out->source));
+    return begin_array(out, rank);
+}
+
+fl_status fl_idx_open_memory(const char *name, const void *file, size_t file_bytes, int rank,
+                             fl_idx_file *out)
+{
+    FL_TRY(fl__source_open_memory(name, file, file_bytes, &out->source));
+    return begin_array(out, rank);
 }
 
 void fl_idx_fini(fl_idx *idx)

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 64 * 1024, GZIP_WINDOW = 15 + 16 };
+enum { CHUNK_BYTES = 64 * 1024, GZIP_WINDOW = 15 + 16, GZIP_MAGIC_0 = 0x1f, GZIP_MAGIC_1 = 0x8b };
 
 /* Deflate never packs tighter than this, so a gzip file's size bounds what it can hold. */
 static const int64_t max_gzip_ratio = 1032;
@@ -42,10 +42,11 @@ static long long file_at(const fl__source *s)
     return (long long)s->fed_bytes - s->z.avail_in;
 }
 
-static fl_status read_chunk(fl__source *s, size_t *n)
+/* Up to `want` bytes of the file, fewer only at its end. */
+static fl_status read_file(fl__source *s, uint8_t *to, size_t want, size_t *n)
 {
-    while (*n < CHUNK_BYTES) {
-        ssize_t got = read(s->fd, s->chunk + *n, CHUNK_BYTES - *n);
+    while (*n < want) {
+        ssize_t got = read(s->fd, to + *n, want - *n);
         if (got < 0 && errno == EINTR) {
             continue;
         }
@@ -67,7 +68,7 @@ static fl_status refill(fl__source *s)
     size_t n = 0;
     const uint8_t *from = s->chunk;
     if (s->fd >= 0) {
-        FL_TRY(read_chunk(s, &n));
+        FL_TRY(read_file(s, s->chunk, CHUNK_BYTES, &n));
     } else {
         n = s->memory_bytes < CHUNK_BYTES ? s->memory_bytes : CHUNK_BYTES;
         from = s->memory;
@@ -80,14 +81,26 @@ static fl_status refill(fl__source *s)
     return FL_OK;
 }
 
+/* A gzip file is one member or several, one after another (RFC 1952, section 2.2); their contents
+ * are joined. What follows a member and does not begin like another is left for expect_end. */
+static fl_status end_member(fl__source *s)
+{
+    if (s->z.avail_in == 0) {
+        FL_TRY(refill(s));
+    }
+    s->ended = s->z.avail_in == 0 || s->z.next_in[0] != GZIP_MAGIC_0;
+    return s->ended || inflateReset(&s->z) == Z_OK
+               ? FL_OK
+               : fl_fail(FL_EINTERNAL, "%s: zlib cannot begin another gzip member", s->name);
+}
+
 static fl_status unpack(fl__source *s)
 {
     switch (inflate(&s->z, Z_NO_FLUSH)) {
     case Z_OK:
         return FL_OK;
     case Z_STREAM_END:
-        s->ended = true;
-        return FL_OK;
+        return end_member(s);
     case Z_MEM_ERROR:
         return fl_within(FL_ENOMEM, "%s", s->name);
     default:
@@ -119,10 +132,25 @@ static fl_status end_of_file(fl__source *s)
     return FL_OK;
 }
 
+/* Large parts of a plain file go to their place at once. */
+static fl_status take_directly(fl__source *s, uint8_t *to, size_t want, size_t *got)
+{
+    size_t n = 0;
+    FL_TRY(read_file(s, to, want, &n));
+    s->fed_bytes += (int64_t)n;
+    s->content_bytes += (int64_t)n;
+    s->ended = n < want;
+    *got += n;
+    return FL_OK;
+}
+
 fl_status fl__source_take(fl__source *s, uint8_t *to, size_t want, size_t *got)
 {
     *got = 0;
     while (*got < want && !s->ended) {
+        if (s->z.avail_in == 0 && !s->gzip && s->fd >= 0 && want - *got >= CHUNK_BYTES) {
+            return take_directly(s, to + *got, want - *got, got);
+        }
         if (s->z.avail_in == 0) {
             FL_TRY(refill(s));
         }
@@ -176,7 +204,7 @@ static fl_status find_packing(fl__source *s)
 {
     FL_TRY(refill(s));
     const uint8_t *b = s->z.next_in;
-    bool gzip = s->z.avail_in >= 2 && b[0] == 0x1f && b[1] == 0x8b;
+    bool gzip = s->z.avail_in >= 2 && b[0] == GZIP_MAGIC_0 && b[1] == GZIP_MAGIC_1;
     if (!gzip && ends_in_gz(s->name)) {
         return s->z.avail_in < 2
                    ? fl_fail(FL_EFORMAT,

@@ -24,7 +24,8 @@ typedef struct fl__source {
     z_stream z;
 } fl__source;
 
-/* Open a file; what begins like gzip is unpacked, and a name that ends in .gz must be gzip.
+/* Open a file; what begins like gzip is unpacked, of whatever number of members, and a name that
+ * ends in .gz must be gzip.
  * FL_EIO or FL_EFORMAT; nothing is held on failure. fl__source_fini closes it. */
 fl_status fl__source_open(const char *path, fl__source *out) FL_MUST_CHECK;
 

@@ -58,12 +58,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         n = pack(file, n, packed);
         file = packed;
     }
+    fl_idx_file opened;
     fl_idx idx = {0};
-    if (fl_idx_decode("fuzz", file, n, rank, &idx) == FL_OK) {
+    if (fl_idx_open_memory("fuzz", file, n, rank, &opened) != FL_OK) {
+        return 0;
+    }
+    if (fl_idx_load(&opened, &idx) == FL_OK) {
         check(&idx, rank);
     } else if (idx.bytes != NULL) {
         abort();
     }
+    fl_idx_close(&opened);
     fl_idx_fini(&idx);
     return 0;
 }

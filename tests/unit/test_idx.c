@@ -31,16 +31,36 @@ static void assert_images(const fl_idx *idx)
     assert_memory_equal(idx->bytes, sound.at + 16, 24);
 }
 
+static fl_status load(fl_status opened, fl_idx_file *file, fl_idx *out)
+{
+    FL_TRY(opened);
+    fl_status status = fl_idx_load(file, out);
+    fl_idx_close(file);
+    return status;
+}
+
+static fl_status decode(const char *name, const void *at, size_t n, int rank, fl_idx *out)
+{
+    fl_idx_file file;
+    return load(fl_idx_open_memory(name, at, n, rank, &file), &file, out);
+}
+
+static fl_status read_array(const char *path, int rank, fl_idx *out)
+{
+    fl_idx_file file;
+    return load(fl_idx_open(path, rank, &file), &file, out);
+}
+
 static void test_decode__reads_plain_and_gzip(void **state)
 {
     (void)state;
     bytes plain = images(), packed = gzip_bytes(&plain, 9);
     fl_idx idx = {0};
-    assert_int_equal(fl_idx_decode("plain", plain.at, plain.n, 3, &idx), FL_OK);
+    assert_int_equal(decode("plain", plain.at, plain.n, 3, &idx), FL_OK);
     assert_images(&idx);
     fl_idx_fini(&idx);
     assert_null(idx.bytes);
-    assert_int_equal(fl_idx_decode("packed.gz", packed.at, packed.n, 3, &idx), FL_OK);
+    assert_int_equal(decode("packed.gz", packed.at, packed.n, 3, &idx), FL_OK);
     assert_images(&idx);
     fl_idx_fini(&idx);
 }
@@ -63,7 +83,7 @@ static void test_read__joins_chunks(void **state)
     }
     assert_int_equal(gzclose(file), Z_OK);
     fl_idx idx = {0};
-    assert_int_equal(fl_idx_read(path, 2, &idx), FL_OK);
+    assert_int_equal(read_array(path, 2, &idx), FL_OK);
     x = 1;
     for (int i = 0; i < N; i++) {
         x = x * 1664525 + 1013904223;
@@ -71,6 +91,73 @@ static void test_read__joins_chunks(void **state)
     }
     fl_idx_fini(&idx);
     remove_file(folder, "big");
+    rmdir(folder);
+}
+
+static void append(bytes *to, const bytes *part)
+{
+    memcpy(to->at + to->n, part->at, part->n);
+    to->n += part->n;
+}
+
+/* A gzip file may be several members one after another, as `cat a.gz b.gz` and parallel packers
+ * make them; a member may be empty, and a cut may lie within the header of the content. */
+static void test_decode__joins_gzip_members(void **state)
+{
+    (void)state;
+    bytes plain = images();
+    for (size_t cut = 0; cut <= plain.n; cut++) {
+        bytes first = {.n = cut}, second = {.n = plain.n - cut}, file = {0};
+        memcpy(first.at, plain.at, cut);
+        memcpy(second.at, plain.at + cut, plain.n - cut);
+        first = gzip_bytes(&first, 9);
+        second = gzip_bytes(&second, 0);
+        append(&file, &first);
+        append(&file, &second);
+        fl_idx idx = {0};
+        assert_int_equal(decode("members.gz", file.at, file.n, 3, &idx), FL_OK);
+        assert_images(&idx);
+        fl_idx_fini(&idx);
+        file.at[first.n + second.n - 8] ^= 1; /* the checksum of the second */
+        assert_int_equal(decode("members.gz", file.at, file.n, 3, &idx), FL_EFORMAT);
+        file.n = first.n + 4; /* a second that is cut */
+        assert_int_equal(decode("members.gz", file.at, file.n, 3, &idx), FL_EFORMAT);
+    }
+}
+
+/* Members whose borders fall on, before and behind the border of the reader's chunks. */
+static void test_read__joins_gzip_members_of_many_chunks(void **state)
+{
+    (void)state;
+    enum { CHUNK = 64 * 1024, CONTENT = 3 * CHUNK };
+    char folder[FOLDER_SIZE], path[128];
+    make_folder(folder);
+    snprintf(path, sizeof path, "%s/many", folder);
+    for (int off = -20; off <= 20; off++) {
+        const uint8_t header[] = {0, 0, 8, 1, 0, 3, 0, 0};
+        bytes empty_part = {0}, empty_member = gzip_bytes(&empty_part, 9);
+        static uint8_t rest[CONTENT];
+        FILE *file = fopen(path, "wb");
+        assert_non_null(file);
+        gzFile part = gzdopen(dup(fileno(file)), "wb0");
+        gzwrite(part, header, sizeof header);
+        /* Stored as it is, with 18 bytes around it and 5 to each block: so long that the member
+         * ends near the chunk's end. */
+        gzwrite(part, rest, (unsigned)(CHUNK - 50 + off));
+        gzclose(part);
+        fseek(file, 0, SEEK_END);
+        fwrite(empty_member.at, 1, empty_member.n, file);
+        fflush(file);
+        part = gzdopen(dup(fileno(file)), "ab9");
+        gzwrite(part, rest, (unsigned)(CONTENT - (CHUNK - 50 + off)));
+        gzclose(part);
+        fclose(file);
+        fl_idx idx = {0};
+        assert_int_equal(read_array(path, 1, &idx), FL_OK);
+        assert_int_equal(idx.size_bytes, CONTENT);
+        fl_idx_fini(&idx);
+    }
+    remove_file(folder, "many");
     rmdir(folder);
 }
 
@@ -243,6 +330,12 @@ static void padded(bytes *b)
     b->n += 3;
 }
 
+static void false_member(bytes *b)
+{
+    b->at[b->n++] = 0x1f;
+    b->at[b->n++] = 0x8c;
+}
+
 static const broken all_broken[] = {
     {"a", empty, false, nothing, "byte 0: the end found, a header of 16 bytes expected"},
     {"a.gz", empty, false, nothing, "byte 0: the end of the file found, gzip's 0x1f 0x8b expected"},
@@ -285,14 +378,15 @@ static const broken all_broken[] = {
     {"a", more_images, false, nothing,
      "byte 4: dimensions 3 x 3 x 4 (36 bytes) found, at most 24 bytes expected in a file of 40"},
     {"a", largest_dims, false, nothing,
-     "byte 4: dimensions 4294967295 x 4294967295 x 4294967295 found, at most 17179869184 bytes in "
+     "byte 4: dimensions 4294967295 x 4294967295 x 4294967295 found, at most 17592186044416 bytes "
+     "in "
      "all expected"},
     {"a", wraps_in_32_bits, false, nothing,
      "byte 4: dimensions 536870912 x 2 x 4 (4294967296 bytes) found, at most 24 bytes expected in "
      "a file of 40"},
     {"a.gz", wraps_in_64_bits, true, nothing,
      "byte 4 of the unpacked data: dimensions 2147483648 x 2147483648 x 4 found, at most "
-     "17179869184 bytes in all expected"},
+     "17592186044416 bytes in all expected"},
     {"a.gz", a_million_images, true, nothing,
      "byte 4 of the unpacked data: dimensions 1048578 x 3 x 4 (12582936 bytes) found, at most "
      "65016 bytes expected in a file of 63"},
@@ -311,6 +405,8 @@ static const broken all_broken[] = {
     {"a.gz", nothing, true, wrong_method,
      "byte 4: damaged gzip data found (unknown compression method)"},
     {"a.gz", nothing, true, wrong_block, "byte 11: damaged gzip data found (invalid block type)"},
+    {"a.gz", nothing, true, false_member,
+     "byte 65: damaged gzip data found (incorrect header check)"},
     {"a.gz", nothing, true, padded,
      "byte 63: trailing bytes found after the gzip data, the end of the file expected"},
 };
@@ -332,9 +428,9 @@ static void test_decode__refuses_what_is_broken(void **state)
         snprintf(path, sizeof path, "%s/%s", folder, c->name);
         snprintf(expected, sizeof expected, "%s: %s", path, c->message);
         fl_idx idx = {0};
-        assert_int_equal(fl_idx_decode(path, b.at, b.n, 3, &idx), FL_EFORMAT);
+        assert_int_equal(decode(path, b.at, b.n, 3, &idx), FL_EFORMAT);
         assert_string_equal(fl_errmsg(), expected);
-        assert_int_equal(fl_idx_read(path, 3, &idx), FL_EFORMAT);
+        assert_int_equal(read_array(path, 3, &idx), FL_EFORMAT);
         assert_string_equal(fl_errmsg(), expected);
         assert_null(idx.bytes);
         remove_file(folder, c->name);
@@ -351,16 +447,16 @@ static void test_read__says_why_a_file_cannot_be_read(void **state)
     make_folder(folder);
     snprintf(path, sizeof path, "%s/missing", folder);
     snprintf(expected, sizeof expected, "%s: No such file or directory", path);
-    assert_int_equal(fl_idx_read(path, 3, &idx), FL_EIO);
+    assert_int_equal(read_array(path, 3, &idx), FL_EIO);
     assert_string_equal(fl_errmsg(), expected);
     snprintf(expected, sizeof expected, "%s: a folder found, a file expected", folder);
-    assert_int_equal(fl_idx_read(folder, 3, &idx), FL_EIO);
+    assert_int_equal(read_array(folder, 3, &idx), FL_EIO);
     assert_string_equal(fl_errmsg(), expected);
     snprintf(path, sizeof path, "%s/pipe", folder);
     assert_int_equal(mkfifo(path, 0600), 0);
     snprintf(expected, sizeof expected, "%s: something that is not a file found, a file expected",
              path);
-    assert_int_equal(fl_idx_read(path, 3, &idx), FL_EIO);
+    assert_int_equal(read_array(path, 3, &idx), FL_EIO);
     assert_string_equal(fl_errmsg(), expected);
     remove_file(folder, "pipe");
     rmdir(folder);
@@ -377,7 +473,7 @@ static void test_decode__survives_every_flipped_bit(void **state)
         bytes b = packed;
         fl_idx idx = {0};
         b.at[bit / 8] ^= (uint8_t)(1 << (bit % 8));
-        fl_status status = fl_idx_decode("flipped", b.at, b.n, 3, &idx);
+        fl_status status = decode("flipped", b.at, b.n, 3, &idx);
         if (status == FL_OK) {
             assert_images(&idx);
             fl_idx_fini(&idx);
@@ -391,7 +487,7 @@ static void test_decode__survives_every_flipped_bit(void **state)
         bytes b = plain;
         fl_idx idx = {0};
         b.at[bit / 8] ^= (uint8_t)(1 << (bit % 8));
-        fl_status status = fl_idx_decode("flipped", b.at, b.n, 3, &idx);
+        fl_status status = decode("flipped", b.at, b.n, 3, &idx);
         assert_int_equal(status, bit / 8 < 16 ? FL_EFORMAT : FL_OK);
         fl_idx_fini(&idx);
     }
@@ -410,7 +506,7 @@ static void test_decode__refuses_every_shorter_file(void **state)
             assert_non_null(copy);
             memcpy(copy, both[k]->at, n);
             fl_idx idx = {0};
-            assert_int_equal(fl_idx_decode("short", copy, n, 3, &idx), FL_EFORMAT);
+            assert_int_equal(decode("short", copy, n, 3, &idx), FL_EFORMAT);
             free(copy);
         }
     }
@@ -425,7 +521,7 @@ static void test_decode__checks_before_it_allocates(void **state)
     memset(b.at + 4, 0x0F, 4);
     uint64_t before = fl_alloc_count();
     fl_idx idx = {0};
-    assert_int_equal(fl_idx_decode("plain", b.at, b.n, 3, &idx), FL_EFORMAT);
+    assert_int_equal(decode("plain", b.at, b.n, 3, &idx), FL_EFORMAT);
     assert_int_equal(fl_alloc_count(), before);
 }
 
@@ -444,7 +540,7 @@ static void test_read__survives_failing_allocations(void **state)
     for (uint64_t n = 1; status != FL_OK; n++) {
         fl_idx idx = {0};
         fl_alloc_fail_at(n);
-        status = fl_idx_read(path, 3, &idx);
+        status = read_array(path, 3, &idx);
         fl_alloc_fail_at(0);
         assert_true(status == FL_OK || status == FL_ENOMEM);
         n_failed += status != FL_OK;
@@ -460,6 +556,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode__reads_plain_and_gzip),
         cmocka_unit_test(test_read__joins_chunks),
+        cmocka_unit_test(test_decode__joins_gzip_members),
+        cmocka_unit_test(test_read__joins_gzip_members_of_many_chunks),
         cmocka_unit_test(test_decode__refuses_what_is_broken),
         cmocka_unit_test(test_read__says_why_a_file_cannot_be_read),
         cmocka_unit_test(test_decode__survives_every_flipped_bit),

@@ -290,6 +290,69 @@ static void test_idx__refuses_impossible_sizes(void **state)
            "a crop of -1 pixels found, 0 to 3 allowed: images have 4 x 6");
 }
 
+/* All four headers are compared before elements are read: would catch a data set of gigabytes that
+ * is unpacked and then refused. The images are damaged behind their header, and the message is
+ * about the labels all the same. */
+static void test_idx__compares_headers_before_it_reads_elements(void **state)
+{
+    (void)state;
+    const uint32_t four = 4;
+    bytes b = sound_bytes(2), packed = gzip_bytes(&b, 0);
+    char name[128];
+    snprintf(name, sizeof name, "%s.gz", idx_names[2]);
+    packed.at[packed.n - 8] ^= 1;
+    write_file(folder, name, &packed);
+    remove_file(folder, idx_names[2]);
+    expect(
+        FL_EFORMAT, FL_AUGMENT_NONE, 0,
+        "%s/t10k-images-idx3-ubyte.gz: byte 107: damaged gzip data found (incorrect data check)");
+    b = idx_bytes(1, &four, 0, 10);
+    replace(3, &b);
+    char message[512];
+    snprintf(message, sizeof message,
+             "%s/t10k-labels-idx1-ubyte: byte 4: 4 labels found, 3 expected, as many as "
+             "%s/t10k-images-idx3-ubyte.gz has images",
+             folder, folder);
+    expect(FL_EFORMAT, FL_AUGMENT_NONE, 0, message);
+    remove_file(folder, name);
+}
+
+static void make_sparse(int file, const bytes *header, off_t size)
+{
+    char path[512];
+    write_file(folder, idx_names[file], header);
+    snprintf(path, sizeof path, "%s/%s", folder, idx_names[file]);
+    assert_int_equal(truncate(path, size), 0);
+}
+
+/* A data set larger than the machine's memory is refused before any of it is read: 4 TiB of holes
+ * would take hours. */
+static void test_idx__refuses_more_than_the_memory_of_the_machine(void **state)
+{
+    (void)state;
+    enum { N_IMAGES = 1 << 18, SIDE = 4096 };
+    const uint32_t dims[3] = {N_IMAGES, SIDE, SIDE}, n = N_IMAGES, few[3] = {N_TEST, SIDE, SIDE};
+    const off_t image_bytes = (off_t)SIDE * SIDE;
+    bytes header = {.n = 4, .at = {0, 0, 8, 3}}, labels = {.n = 4, .at = {0, 0, 8, 1}};
+    bytes test_header = header;
+    for (int i = 0; i < 3; i++) {
+        put_u32(&header, dims[i]);
+        put_u32(&test_header, few[i]);
+    }
+    put_u32(&labels, n);
+    make_sparse(0, &header, 16 + N_IMAGES * image_bytes);
+    make_sparse(1, &labels, 8 + N_IMAGES);
+    make_sparse(2, &test_header, 16 + N_TEST * image_bytes);
+    char message[512];
+    fl_dataset d = {0};
+    snprintf(message, sizeof message,
+             "%s: the headers of the four files state %lld bytes in all, at most ", folder,
+             (long long)((N_IMAGES + N_TEST) * (image_bytes + 1)));
+    assert_int_equal(fl_dataset_idx(folder, FL_AUGMENT_NONE, 0, &d, NULL), FL_EFORMAT);
+    assert_memory_equal(fl_errmsg(), message, strlen(message));
+    assert_non_null(strstr(fl_errmsg(), "the memory that this machine has available"));
+}
+
 /* gzip beside plain: the plain file is the one that counts, whatever the other holds; without it,
  * the packed one does. */
 static void test_idx__reads_packed_files(void **state)
@@ -384,6 +447,8 @@ int main(void)
         SOUND(test_idx__names_each_missing_file),
         SOUND(test_idx__refuses_files_that_do_not_belong_together),
         SOUND(test_idx__refuses_impossible_sizes),
+        SOUND(test_idx__compares_headers_before_it_reads_elements),
+        SOUND(test_idx__refuses_more_than_the_memory_of_the_machine),
         SOUND(test_idx__reads_packed_files),
         SOUND(test_idx__survives_failing_allocations),
         cmocka_unit_test(test_idx__reads_fashion_mnist),
