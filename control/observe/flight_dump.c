@@ -79,8 +79,10 @@ const char *fl_flight_dump_explain(fl_controller *controller, int lost, char *te
     for (int i = 0; i < controller->n_workers; i++) {
         controller->survey[i] = look_at(controller->flight, i);
     }
-    return fl_wait_graph_explain(controller->survey, controller->n_workers, &controller->plan, lost,
-                                 fl_now_ns(), text, size_bytes);
+    const fl_plan_input *input = controller->options->plan_input;
+    return fl_wait_graph_explain(controller->survey, controller->n_workers, &controller->plan,
+                                 input == NULL ? NULL : input->model, lost, fl_now_ns(), text,
+                                 size_bytes);
 }
 
 /* ---- as JSON ---- */

@@ -16,6 +16,7 @@ typedef struct scene {
     const fl_wait_graph_worker *workers;
     int n;
     const fl_plan *plan;
+    const fl_model *model;
     int lost;
     int64_t now_ns;
 } scene;
@@ -71,7 +72,17 @@ static bool has_bucket(fl_flight_kind kind)
     return kind == FL_FLIGHT_REDUCE || kind == FL_FLIGHT_REDUCE_WAIT;
 }
 
-static void add_operation(line *l, const fl_flight_entry *e, const fl_flight_entry *phase)
+/* "layer 6, mlp" */
+static void add_layer(line *l, const scene *s, int layer)
+{
+    ADD(l, " of layer %d", layer);
+    if (s->model != NULL && layer >= 0 && layer < fl_model_n_layers(s->model)) {
+        ADD(l, ", %s", fl_model_layer_kind(s->model, layer));
+    }
+}
+
+static void add_operation(line *l, const scene *s, const fl_flight_entry *e,
+                          const fl_flight_entry *phase)
 {
     bool in_step = phase->kind == FL_FLIGHT_STEP || phase->kind == FL_FLIGHT_NONE;
     ADD(l, "%s", fl_flight_text(e->kind));
@@ -79,7 +90,7 @@ static void add_operation(line *l, const fl_flight_entry *e, const fl_flight_ent
         ADD(l, " %s worker %d", comes_in(e->kind) ? "from" : "to", e->peer);
     }
     if (has_layer(e->kind)) {
-        ADD(l, " of layer %d", e->item);
+        add_layer(l, s, e->item);
     }
     if (in_step || e->kind == phase->kind) {
         ADD(l, " (%sstep %lld", e->kind == FL_FLIGHT_STEP || in_step ? "" : "before ",
@@ -210,7 +221,7 @@ static void add_group(line *l, const scene *s, int first, const crowd *for_whom,
     ADD(l, " in ");
     fl_flight_entry at = w->at;
     at.peer = -1; /* said already */
-    add_operation(l, &at, &w->phase);
+    add_operation(l, s, &at, &w->phase);
 }
 
 /* Those who wait for the lost worker come first, for the line may have no room for all. */
@@ -253,7 +264,7 @@ static void add_place(line *l, const scene *s, int rank)
     }
     separate(l);
     ADD(l, "worker %d %s ", rank, e == &w->at ? "is in" : "is behind");
-    add_operation(l, e, &w->phase);
+    add_operation(l, s, e, &w->phase);
     ADD(l, ", since %.1f s", (double)(s->now_ns - since_ns) * 1e-9);
 }
 
@@ -279,9 +290,10 @@ static void add_culprits(line *l, const scene *s)
 }
 
 const char *fl_wait_graph_explain(const fl_wait_graph_worker *workers, int n, const fl_plan *plan,
-                                  int lost, int64_t now_ns, char *text, size_t size_bytes)
+                                  const fl_model *model, int lost, int64_t now_ns, char *text,
+                                  size_t size_bytes)
 {
-    scene s = {workers, n, plan, lost, now_ns};
+    scene s = {workers, n, plan, model, lost, now_ns};
     line l = {text, size_bytes, 0};
     text[0] = 0;
     if (lost >= 0) {

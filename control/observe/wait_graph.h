@@ -5,6 +5,7 @@
 
 #include "device/flight.h"
 
+#include <frostline/model.h>
 #include <frostline/plan.h>
 
 /* What one worker is in. Entries of kind FL_FLIGHT_NONE stand for nothing. */
@@ -20,11 +21,13 @@ typedef struct fl_wait_graph_worker {
  * arrived there. "" when nobody waits and nobody is lost.
  * workers  [n], by rank
  * plan     of the generation that runs
+ * model    names the kind of a layer; NULL: layers are told by their number alone
  * lost     the worker that the run ends for; -1: nobody, it only stands still
  * now_ns   when this was seen, on the clock of the entries
  * text     [size_bytes] out; what does not fit is left out
  * Returns  text. Threads: pure; any. */
 const char *fl_wait_graph_explain(const fl_wait_graph_worker *workers, int n, const fl_plan *plan,
-                                  int lost, int64_t now_ns, char *text, size_t size_bytes);
+                                  const fl_model *model, int lost, int64_t now_ns, char *text,
+                                  size_t size_bytes);
 
 #endif

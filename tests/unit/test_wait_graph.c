@@ -52,12 +52,14 @@ static fl_wait_graph_worker in(fl_flight_kind phase, fl_flight_entry at)
     return w;
 }
 
+static const fl_model *model; /* of the run; NULL: not known */
+
 static void check(const fl_wait_graph_worker *workers, int n, int K, int R, int lost,
                   const char *expected)
 {
     char text[1024];
     fl_plan plan = plan_of(K, R);
-    fl_wait_graph_explain(workers, n, &plan, lost, NOW * SECOND, text, sizeof text);
+    fl_wait_graph_explain(workers, n, &plan, model, lost, NOW * SECOND, text, sizeof text);
     assert_string_equal(text, expected);
 }
 
@@ -92,6 +94,30 @@ static void test_wait_graph__a_sum_at_which_one_never_arrived(void **state)
     check(w, N, 2, 2, -1,
           "worker 1 is in backward of layer 6 (step 37, micro-batch 3), since 2.0 s; workers 0, 2 "
           "and 3 wait for worker 1, which never arrived, in sum over everybody (step 37)");
+}
+
+/* A plugin's author knows layers by their kind, not by their number. A number beyond the model, as
+ * a damaged record may hold it, stays a number. */
+static void test_wait_graph__names_the_kind_of_a_layer(void **state)
+{
+    (void)state;
+    fl_model *two = NULL;
+    fl_layer layer = {0};
+    assert_int_equal(fl_model_create("two", &two), FL_OK);
+    assert_int_equal(fl_layer_linear(4, 4, &layer), FL_OK);
+    assert_int_equal(fl_model_add(two, 1, layer), FL_OK);
+    assert_int_equal(fl_layer_norm(4, &layer), FL_OK);
+    assert_int_equal(fl_model_add(two, 1, layer), FL_OK);
+    model = two;
+    fl_wait_graph_worker w[1] = {in(FL_FLIGHT_STEP, entry(FL_FLIGHT_FORWARD, -1, 1))};
+    w[0].at.micro_batch = 3;
+    check(w, 1, 1, 1, 0,
+          "worker 0 is in forward of layer 1, norm (step 37, micro-batch 3), "
+          "since 2.0 s");
+    w[0].at.item = 2;
+    check(w, 1, 1, 1, 0, "worker 0 is in forward of layer 2 (step 37, micro-batch 3), since 2.0 s");
+    model = NULL;
+    fl_model_destroy(&two);
 }
 
 /* Everybody has begun, and the lost one did not come to the end. */
@@ -180,7 +206,7 @@ static void test_wait_graph__many_workers_in_little_room(void **state)
     w[700] = in(FL_FLIGHT_STEP, entry(FL_FLIGHT_DATA, -1, -1));
     for (size_t size = 1; size <= sizeof text; size++) {
         memset(text, '#', sizeof text);
-        fl_wait_graph_explain(w, MANY, &plan, 700, NOW * SECOND, text, size);
+        fl_wait_graph_explain(w, MANY, &plan, NULL, 700, NOW * SECOND, text, size);
         assert_true(strlen(text) < size);
         assert_true(size == sizeof text || text[size] == '#');
     }
@@ -195,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wait_graph__a_receive),
         cmocka_unit_test(test_wait_graph__a_sum_at_which_one_never_arrived),
+        cmocka_unit_test(test_wait_graph__names_the_kind_of_a_layer),
         cmocka_unit_test(test_wait_graph__a_sum_at_which_one_came_and_stopped),
         cmocka_unit_test(test_wait_graph__an_all_reduce_of_one_stage),
         cmocka_unit_test(test_wait_graph__a_vote_and_a_migration),
