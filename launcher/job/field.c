@@ -1,8 +1,10 @@
 /* One field: in and out of a job. */
 #include "launcher/job/field.h"
 #include "launcher/job/list.h"
+#include "launcher/job/number.h"
 #include "launcher/job/text.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool fl__field_is_text(const fl_field *field)
@@ -47,9 +49,25 @@ static const char *choice_at(const void *context, int i)
     return ((const fl_field *)context)->choices[i];
 }
 
+enum { ROUNDED_MAX = 64 };
+
+/* " (0 as a 32-bit number)" where that is the reason to refuse `text`; or "". */
+static const char *rounded_text(const fl_field *field, const char *text, char out[ROUNDED_MAX])
+{
+    double rounded = 0;
+    char number[32];
+    out[0] = '\0';
+    if (fl__field_rounds_out(field, text, &rounded)) {
+        fl_write_number(rounded, number, sizeof number);
+        snprintf(out, ROUNDED_MAX, " (%s as a 32-bit number)", number);
+    }
+    return out;
+}
+
 static fl_status refuse(const fl_field *field, const char *text, size_t length, bool as_text)
 {
-    char shown[FL_SHOWN_MAX], allowed[FL_FIELD_ALLOWED_MAX];
+    char shown[FL_SHOWN_MAX], allowed[FL_FIELD_ALLOWED_MAX], rounded[ROUNDED_MAX] = "";
+    bool whole = memchr(text, '\0', length) == NULL && text[length] == '\0';
     fl_shown(text, length, shown);
     fl_field_allowed(field, allowed);
     if (as_text) {
@@ -57,10 +75,11 @@ static fl_status refuse(const fl_field *field, const char *text, size_t length, 
     }
     const char *near = NULL;
     bool has_choice = field->type == FL_FIELD_CHOICE && field->choices[1] != NULL;
-    if (has_choice && memchr(text, '\0', length) == NULL && text[length] == '\0') {
+    if (has_choice && whole) {
         near = fl_nearest(text, choice_at, field);
     }
-    return fl_fail(FL_EINVAL, "found %s, allowed: %s%s%s", shown, allowed,
+    return fl_fail(FL_EINVAL, "found %s%s, allowed: %s%s%s", shown,
+                   whole ? rounded_text(field, text, rounded) : "", allowed,
                    near == NULL ? "" : "; nearest is ", near == NULL ? "" : near);
 }
 
@@ -148,6 +167,7 @@ static bool is_valid(const fl_field *field, const fl__value *v)
 fl_status fl_field_check(const fl_field *field, const fl_job *job)
 {
     char text[FL_FIELD_VALUE_MAX], allowed[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
+    char rounded[ROUNDED_MAX] = "";
     const char *found = text;
     fl__value v = {0};
     if (field->type == FL_FIELD_LIST) {
@@ -163,6 +183,8 @@ fl_status fl_field_check(const fl_field *field, const fl_job *job)
         found = fl_shown(v.text, strnlen(v.text, FL_TEXT_MAX), shown);
     } else {
         fl__field_write(field, &v, text);
+        rounded_text(field, text, rounded);
     }
-    return fl_fail(FL_EINVAL, "found %s, allowed: %s", found, fl_field_allowed(field, allowed));
+    return fl_fail(FL_EINVAL, "found %s%s, allowed: %s", found, rounded,
+                   fl_field_allowed(field, allowed));
 }

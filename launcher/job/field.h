@@ -36,6 +36,10 @@ fl_status fl__field_take(const fl_field *field, const char *text, size_t length,
  * field's word is the caller's business. Pure. */
 bool fl__field_read(const fl_field *field, const char *text, size_t length, fl__value *out);
 
+/* True if the number that text is would be allowed and what 32 bits make of it (*rounded) is not.
+ */
+bool fl__field_rounds_out(const fl_field *field, const char *text, double *rounded);
+
 /* The value as a job file writes it. Choices are in range, texts end in a zero. Pure. */
 void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIELD_VALUE_MAX]);
 

@@ -68,6 +68,14 @@ static bool number_is_in(const fl_field *field, double value)
            (field->below_high ? value < field->high : value <= field->high);
 }
 
+/* What training uses in 32 bits must be allowed as it is there, too: a divisor that vanishes or a
+ * share that rounds to 1 makes every weight NaN. */
+static bool rounds_out(const fl_field *field, double value)
+{
+    return field->is_float && number_is_in(field, value) &&
+           !number_is_in(field, (double)(float)value);
+}
+
 /* A decimal number, or a ratio of two, and nothing after it. */
 static bool read_whole_number(const char *text, bool may_be_ratio, double *out)
 {
@@ -146,7 +154,7 @@ bool fl__field_read(const fl_field *field, const char *text, size_t length, fl__
         return read_text(field, text, length, out);
     case FL_FIELD_NUMBER:
         return read_whole_number(text, field->is_ratio, &out->number) &&
-               number_is_in(field, out->number);
+               number_is_in(field, out->number) && !rounds_out(field, out->number);
     case FL_FIELD_SPAN:
         return read_span(field, text, &out->span);
     case FL_FIELD_PERIOD:
@@ -168,4 +176,14 @@ bool fl__field_read(const fl_field *field, const char *text, size_t length, fl__
         break;
     }
     return good && out->integer >= field->least && out->integer <= field->most;
+}
+
+bool fl__field_rounds_out(const fl_field *field, const char *text, double *rounded)
+{
+    double value = 0;
+    if (field->type != FL_FIELD_NUMBER || !read_whole_number(text, field->is_ratio, &value)) {
+        return false;
+    }
+    *rounded = (double)(float)value;
+    return rounds_out(field, value);
 }

@@ -35,6 +35,7 @@ typedef struct fl_field {
     bool above_low;             /* a number must be more than low, */
     bool below_high;            /* and less than high */
     bool is_ratio;              /* a number may also be written as "1/3" */
+    bool is_float;              /* a number that is used in 32 bits */
     bool is_int;                /* of a list's key: an int, not an int64_t */
     const char *word;           /* "auto", "none" or "all": stored as 0 or ""; NULL: no such word */
     const char *const *choices; /* ended by NULL */

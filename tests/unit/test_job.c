@@ -307,7 +307,7 @@ static void test_job__random_jobs_survive_writing_and_reading(void **state)
         job.train.lr = exp(unit_random(seed) * 30 - 28);
         job.train.weight_decay = unit_random(seed);
         job.train.beta1 = unit_random(seed);
-        job.train.epsilon = exp(-700 * unit_random(seed));
+        job.train.epsilon = exp(-46 * unit_random(seed));
         job.train.clip = i % 5 == 0 ? 0 : exp(unit_random(seed) * 20);
         job.train.warmup.fraction = unit_random(seed);
         job.freeze.alpha = 0.001 + 0.998 * unit_random(seed);

@@ -167,6 +167,26 @@ static const broken files[] = {
     {"train: {lr: fast}\n", "job.yaml:1:13: train.lr: found 'fast', " LR},
     {"train: {lr: .nan}\n", "job.yaml:1:13: train.lr: found '.nan', " LR},
     {"train: {lr: .inf}\n", "job.yaml:1:13: train.lr: found '.inf', " LR},
+    /* numbers that 32 bits cannot hold: each was accepted and made every weight NaN, or none move
+     */
+    {"train: {epsilon: 1e-46}\n",
+     "job.yaml:1:18: train.epsilon: found '1e-46', allowed: a number from 1e-20 to 1"},
+    {"train: {beta1: 0.99999999999}\n",
+     "job.yaml:1:16: train.beta1: found '0.99999999999' (1 as a 32-bit number), allowed: a number "
+     "from 0 to less than 1"},
+    {"train: {beta2: 0.99999999}\n", "job.yaml:1:16: train.beta2: found '0.99999999' (1 as a "
+                                     "32-bit number), allowed: a number from "
+                                     "0 to less than 1"},
+    {"train: {momentum: 0.99999999}\n",
+     "job.yaml:1:19: train.momentum: found '0.99999999' (1 as a 32-bit number), allowed: a number "
+     "from 0 to less than 1"},
+    {"model: {dropout: 0.99999999}\n",
+     "job.yaml:1:18: model.dropout: found '0.99999999' (1 as a 32-bit number), allowed: a number "
+     "from 0 to less than 1"},
+    {"train: {lr: 1e-50}\n", "job.yaml:1:13: train.lr: found '1e-50' (0 as a 32-bit number), " LR},
+    {"train: {clip: 1e-50}\n",
+     "job.yaml:1:15: train.clip: found '1e-50' (0 as a 32-bit number), allowed: none, or a number "
+     "above 0 and up to 1e9"},
     {"train: {lr: 0x1p3}\n", "job.yaml:1:13: train.lr: found '0x1p3', " LR},
     {"train: {lr: 1e-}\n", "job.yaml:1:13: train.lr: found '1e-', " LR},
     {"train:\n  lr: 0,001\n", "job.yaml:2:7: train.lr: found '0,001', " LR},
