@@ -372,8 +372,9 @@ fl_status fl_trace_read(const char *path, fl_trace_data *trace)
     if (root == NULL) {
         bool unread = json_error_code(&error) == json_error_cannot_open_file;
         return unread ? fl_fail(FL_EIO, "%s: it cannot be read", path)
-                      : fl_fail(FL_EFORMAT, "%s:%d:%d: %s", path, error.line, error.column,
-                                error.text);
+                      : fl_fail(FL_EFORMAT,
+                                "%s:%d:%d: %s; a trace-A-B.json of a run directory expected", path,
+                                error.line, error.column, error.text);
     }
     fl_status status = read_about(json_object_get(root, "frostline"), &trace->about);
     if (status == FL_OK) {

@@ -4,12 +4,19 @@
 #include "control/observe/trace.h"
 #include "device/alloc.h"
 #include "launcher/cli/cli.h"
+#include "launcher/run/runs.h"
 #include "pipe/plan/planner.h"
 
+#include <frostline/job.h>
+
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef fl_trace_report report;
 
@@ -203,9 +210,91 @@ static void print_json(const fl_trace_data *trace, const report *r)
 
 /* ---- the command ---- */
 
-static fl_status report_on(const char *path, bool as_json, fl_trace_data *trace)
+enum { NAMES_BYTES = 512 };
+
+/* The traces of a folder: how many, the last one's name, and all of their names for a message. */
+typedef struct found_traces {
+    int n;
+    char name[NAME_MAX + 1];
+    char names[NAMES_BYTES];
+} found_traces;
+
+static bool is_trace(const char *name)
 {
+    size_t n = strlen(name);
+    return n > 5 && strncmp(name, "trace-", 6) == 0 && strcmp(name + n - 5, ".json") == 0;
+}
+
+static fl_status list_traces(const char *folder, found_traces *found)
+{
+    DIR *dir = opendir(folder);
+    size_t used = 0;
+    if (dir == NULL) {
+        return fl_fail(FL_EIO, "%s: %s", folder, strerror(errno));
+    }
+    for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
+        if (is_trace(e->d_name)) {
+            snprintf(found->name, sizeof found->name, "%s", e->d_name);
+            used += (size_t)snprintf(found->names + used, sizeof found->names - used, "%s%s",
+                                     found->n++ == 0 ? "" : ", ", e->d_name);
+            used = used < sizeof found->names ? used : sizeof found->names - 1;
+        }
+    }
+    closedir(dir);
+    return FL_OK;
+}
+
+/* The one trace of a run directory. */
+static fl_status trace_of_folder(const char *folder, char path[PATH_MAX])
+{
+    found_traces found = {.n = 0};
+    FL_TRY(list_traces(folder, &found));
+    if (found.n == 0) {
+        return fl_fail(FL_EINVAL,
+                       "%s: a folder without a trace found, a trace-A-B.json or a run directory "
+                       "with one expected; trace.steps in the job or frostline ctl trace takes one",
+                       folder);
+    }
+    if (found.n > 1) {
+        return fl_fail(FL_EINVAL, "%s: a folder with %d traces found; name one of them: %s", folder,
+                       found.n, found.names);
+    }
+    if (snprintf(path, PATH_MAX, "%s/%s", folder, found.name) >= PATH_MAX) {
+        return fl_fail(FL_EINVAL, "%s: a path of more than %d bytes", folder, PATH_MAX - 1);
+    }
+    return FL_OK;
+}
+
+/* The file that the user means: itself, or the one of a run directory or of a run's name. */
+static fl_status find_trace(const char *operand, char path[PATH_MAX])
+{
+    struct stat what;
+    fl_run_entry run;
+    fl_job job;
+    if (stat(operand, &what) == 0 && !S_ISDIR(what.st_mode)) {
+        return snprintf(path, PATH_MAX, "%s", operand) < PATH_MAX
+                   ? FL_OK
+                   : fl_fail(FL_EINVAL, "%.64s...: a path of more than %d bytes", operand,
+                             PATH_MAX - 1);
+    }
+    if (stat(operand, &what) == 0) {
+        return trace_of_folder(operand, path);
+    }
+    fl_job_defaults(&job);
+    if (fl_run_find_any(job.run.dir, operand, &run) != FL_OK) {
+        return fl_fail(FL_EINVAL,
+                       "%s: no such file, and no run of this name in %s; a trace-A-B.json or a run "
+                       "with one expected",
+                       operand, job.run.dir);
+    }
+    return trace_of_folder(run.path, path);
+}
+
+static fl_status report_on(const char *operand, bool as_json, fl_trace_data *trace)
+{
+    char path[PATH_MAX];
     report r;
+    FL_TRY(find_trace(operand, path));
     FL_TRY(fl_trace_read(path, trace));
     FL_TRY(fl_trace_analyse(trace, &r));
     if (as_json) {
@@ -239,10 +328,10 @@ static int run(const fl_args *args)
 
 const fl_cli_command fl_cli_command_trace_report = {
     .name = "trace-report",
-    .operand = "FILE",
+    .operand = "TRACE",
     .summary = "Tell what a trace says: shares, bubbles, overlap, stragglers.",
-    .details = "FILE is a trace-A-B.json of a run directory. docs/traces.md tells what each\n"
-               "number is.\n",
+    .details = "TRACE is a trace-A-B.json, or a run (its directory or its name) that has exactly\n"
+               "one. docs/traces.md explains each number.\n",
     .options = {{"--json", 0, NULL, "one JSON object"}},
     .run = run,
 };

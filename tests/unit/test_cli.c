@@ -101,6 +101,40 @@ static void test_cli__what_is_wrong_goes_to_standard_error_with_2(void **state)
     }
 }
 
+/* A folder in place of the trace was answered with an error of the JSON parser. */
+static void test_cli__trace_report_says_what_it_takes(void **state)
+{
+    (void)state;
+    static const refused cases[] = {
+        {"trace-report empty",
+         "empty: a folder without a trace found, a trace-A-B.json or a run directory with one "
+         "expected; trace.steps in the job or frostline ctl trace takes one\n"},
+        {"trace-report nothing",
+         "nothing: no such file, and no run of this name in runs; a trace-A-B.json or a run with "
+         "one expected\n"},
+        {"trace-report text.json", "text.json:1:2: '[' or '{' expected near 'no'; a trace-A-B.json "
+                                   "of a run directory expected\n"},
+        {"trace-report one", "one/trace-1-2.json: no \"frostline\": it is not a trace of this "
+                             "program\n"},
+    };
+    run_command(folder,
+                "mkdir -p empty one two && echo '{}' >one/trace-1-2.json && "
+                "touch two/trace-1-2.json two/trace-3-4.json two/trace.txt && "
+                "echo no >text.json",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        frostline(cases[i].arguments);
+        assert_string_equal(result.err, cases[i].err);
+        assert_string_equal(result.out, "");
+        assert_int_equal(result.exit_code, 2);
+    }
+    frostline("trace-report two");
+    assert_non_null(strstr(result.err, "two: a folder with 2 traces found; name one of them: "));
+    assert_non_null(strstr(result.err, "trace-3-4.json"));
+    assert_int_equal(result.exit_code, 2);
+}
+
 static void test_cli__help_goes_to_standard_output_with_0(void **state)
 {
     (void)state;
@@ -353,6 +387,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cli__what_is_wrong_goes_to_standard_error_with_2),
+        cmocka_unit_test(test_cli__trace_report_says_what_it_takes),
         cmocka_unit_test(test_cli__help_goes_to_standard_output_with_0),
         cmocka_unit_test(test_cli__no_control_characters_in_a_pipe),
         cmocka_unit_test(test_cli__schedule_draws_unicode_on_a_terminal_that_can),
