@@ -2,12 +2,7 @@
 # headers, and two ways to find them (pkg-config frostline, find_package(frostline)).
 set(folder_objects)
 foreach(folder IN ITEMS device nn data freeze cache autodp pipe control launcher)
-  if(TARGET frostline_${folder})
-    get_target_property(type frostline_${folder} TYPE)
-    if(type STREQUAL STATIC_LIBRARY)
-      list(APPEND folder_objects $<TARGET_OBJECTS:frostline_${folder}>)
-    endif()
-  endif()
+  list(APPEND folder_objects $<TARGET_OBJECTS:frostline_${folder}>)
 endforeach()
 # Objects that a library was given ready are not among its own.
 get_property(targets DIRECTORY "${PROJECT_SOURCE_DIR}" PROPERTY BUILDSYSTEM_TARGETS)
@@ -15,17 +10,17 @@ list(FILTER targets INCLUDE REGEX "^frostline_isa_")
 foreach(target IN LISTS targets)
   list(APPEND folder_objects $<TARGET_OBJECTS:${target}>)
 endforeach()
-if(NOT folder_objects)
-  return()
-endif()
 
 add_library(frostline_whole STATIC ${folder_objects})
 set_target_properties(frostline_whole PROPERTIES OUTPUT_NAME frostline LINKER_LANGUAGE CXX)
+# Building the program alone, as ./quickstart does, builds everything that is installed.
+add_dependencies(frostline frostline_whole)
 
-# The library is static, so whoever links it links these too. All lie where the compiler looks.
+# The library is static, so a program that links it links these too. All are in the compiler's search
+# path. They are flags, not bare names: CMake would take a name for a target of the user's project.
 set(FL_LINK_LIBRARIES gloo zmq yaml jansson microhttpd xxhash z gomp stdc++ dl pthread m)
-list(TRANSFORM FL_LINK_LIBRARIES PREPEND "-l" OUTPUT_VARIABLE FL_LINK_FLAGS)
-list(JOIN FL_LINK_FLAGS " " FL_LINK_FLAGS)
+list(TRANSFORM FL_LINK_LIBRARIES PREPEND "-l")
+list(JOIN FL_LINK_LIBRARIES " " FL_LINK_FLAGS)
 
 include(CMakePackageConfigHelpers)
 set(FL_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/frostline)
@@ -40,9 +35,7 @@ string(REGEX REPLACE "/$" "" FL_UP_TO_PREFIX "${FL_UP_TO_PREFIX}")
 configure_file("${PROJECT_SOURCE_DIR}/cmake/frostline.pc.in" "${PROJECT_BINARY_DIR}/frostline.pc"
   @ONLY)
 
-if(TARGET frostline)
-  install(TARGETS frostline RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+install(TARGETS frostline RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS frostline_whole ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(FILES "${PROJECT_BINARY_DIR}/frostline.pc"
@@ -54,5 +47,3 @@ install(DIRECTORY docs/ configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
   FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.svg" PATTERN "*.yaml" PATTERN "*.c")
 install(FILES launcher/cli/frostline.bash RENAME frostline
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-file(GLOB manual_pages "${PROJECT_SOURCE_DIR}/docs/man/*.1")
-install(FILES ${manual_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What is installed is enough: the example builds against it by pkg-config and by find_package, and
-# sees no file of the source tree.
+# sees no file of the source tree. It installs after the program alone was built, as after
+# ./quickstart; and the library needs nothing of the command line, its screen or its report.
 set -euo pipefail
 source_dir=$1
 build_dir=$2
@@ -14,11 +15,18 @@ fi
 
 rm -rf "$prefix" "$work"
 mkdir -p "$work"
+fail() {
+    echo "$*"
+    exit 1
+}
+
+rm -f "$build_dir/libfrostline.a"
+cmake --build "$build_dir" --target frostline >"$work/build.log" 2>&1 || fail "see $work/build.log"
 cmake --install "$build_dir" --prefix "$prefix" >"$work/install.log"
 cp "$source_dir/examples/mixer.c" "$work/"
 
 for file in bin/frostline include/frostline.h include/frostline/run.h; do
-    [ -e "$prefix/$file" ] || { echo "not installed: $file" && exit 1; }
+    [ -e "$prefix/$file" ] || fail "not installed: $file"
 done
 "$prefix/bin/frostline" --version
 
@@ -27,9 +35,25 @@ export PKG_CONFIG_PATH=$pkg_dir
 read -ra flags <<<"$(pkg-config --cflags --libs frostline)"
 "${CC:-cc}" -std=c11 -Wall -Werror "$work/mixer.c" -o "$work/by-pkg-config" "${flags[@]}"
 
+# Every object of the library links with these flags, not only those that the example needs.
+library=$(find "$prefix" -name libfrostline.a)
+read -ra others <<<"${flags[*]/-lfrostline/}"
+"${CC:-cc}" -std=c11 "$work/mixer.c" -o "$work/whole" -Wl,--whole-archive "$library" \
+    -Wl,--no-whole-archive "${others[@]}" ||
+    fail "an object of libfrostline.a needs a library that frostline.pc does not name"
+[[ " ${flags[*]} " != *ncurses* ]] || fail "frostline.pc names ncurses"
+if nm --defined-only "$library" | grep -E ' [A-Z] fl_(cli|main|top|page|html|report)(_|$)'; then
+    fail "libfrostline.a contains the functions above, which belong to the program"
+fi
+
 cat >"$work/CMakeLists.txt" <<'TEXT'
 cmake_minimum_required(VERSION 3.25)
 project(mine C)
+# Targets that a user may well have, named like libraries that frostline links.
+file(WRITE "${CMAKE_BINARY_DIR}/mine.c" "int mine;")
+foreach(name IN ITEMS m z yaml gloo)
+  add_library(${name} STATIC "${CMAKE_BINARY_DIR}/mine.c")
+endforeach()
 find_package(frostline 0.1 REQUIRED)
 add_executable(by-cmake mixer.c)
 target_link_libraries(by-cmake PRIVATE frostline::frostline)
