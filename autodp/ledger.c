@@ -14,12 +14,28 @@ enum { FIRST_CAPACITY_BYTES = 64 * 1024 };
 struct fl_ledger {
     int fd;
     int64_t n_samples;
-    uint64_t hash; /* of what was written last */
-    int64_t step;  /* of the buffered records */
+    int64_t n_records, n_used; /* records added, and the samples that they name */
+    uint64_t hash;             /* of what was written last */
+    int64_t step;              /* of the buffered records */
     uint8_t *buffer;
     size_t used_bytes, capacity_bytes;
-    int error; /* errno of the write that failed: the file may end in half a record */
+    int error; /* errno of what failed first: the file may end in half a record, and stays so */
+    int64_t failed_step; /* the first step that the file lacks */
 };
+
+void fl_ledger_give_up(fl_ledger *l, int64_t step, int error)
+{
+    if (l->error == 0) {
+        l->error = error;
+        l->failed_step = step > 0 ? step : 0;
+    }
+}
+
+int64_t fl_ledger_failed_step(const fl_ledger *l, int *error)
+{
+    *error = l->error;
+    return l->error == 0 ? -1 : l->failed_step;
+}
 
 fl_status fl_ledger_flush(fl_ledger *l)
 {
@@ -27,7 +43,7 @@ fl_status fl_ledger_flush(fl_ledger *l)
     while (done < l->used_bytes && l->error == 0) {
         ssize_t n = write(l->fd, l->buffer + done, l->used_bytes - done);
         if (n < 0 && errno != EINTR) {
-            l->error = errno;
+            fl_ledger_give_up(l, l->step, errno);
         } else if (n > 0) {
             done += (size_t)n;
         }
@@ -113,20 +129,17 @@ static fl_status check_record(const fl_ledger *l, int64_t epoch, int64_t step, i
     return FL_OK;
 }
 
-fl_status fl_ledger_add(fl_ledger *l, int64_t epoch, int64_t step, uint32_t generation, int replica,
-                        const int64_t *ids, int64_t n)
+/* Append the bytes of one record to the buffer; its first two numbers have two meanings. */
+static fl_status put_record(fl_ledger *l, int64_t first, int64_t second, uint32_t generation,
+                            uint32_t replica, const int64_t *ids, int64_t n)
 {
-    FL_TRY(check_record(l, epoch, step, replica, ids, n));
-    if (step != l->step || l->error != 0) {
-        FL_TRY(fl_ledger_flush(l));
-    }
     size_t body_bytes = FL__LEDGER_HEAD_BYTES + 4 * (size_t)n;
     FL_TRY(reserve(l, body_bytes + FL__LEDGER_HASH_BYTES));
     uint8_t *to = l->buffer + l->used_bytes;
-    fl__put64(to, (uint64_t)epoch);
-    fl__put64(to + 8, (uint64_t)step);
+    fl__put64(to, (uint64_t)first);
+    fl__put64(to + 8, (uint64_t)second);
     fl__put32(to + 16, generation);
-    fl__put32(to + 20, (uint32_t)replica);
+    fl__put32(to + 20, replica);
     fl__put32(to + 24, (uint32_t)n);
     fl__put32(to + 28, (uint32_t)XXH64(to, FL__LEDGER_HEAD_BYTES - 4, l->hash));
     for (int64_t i = 0; i < n; i++) {
@@ -135,8 +148,32 @@ fl_status fl_ledger_add(fl_ledger *l, int64_t epoch, int64_t step, uint32_t gene
     l->hash = XXH64(to, body_bytes, l->hash);
     fl__put64(to + body_bytes, l->hash);
     l->used_bytes += body_bytes + FL__LEDGER_HASH_BYTES;
-    l->step = step;
     return FL_OK;
+}
+
+fl_status fl_ledger_add(fl_ledger *l, int64_t epoch, int64_t step, uint32_t generation, int replica,
+                        const int64_t *ids, int64_t n)
+{
+    FL_TRY(check_record(l, epoch, step, replica, ids, n));
+    if (step != l->step || l->error != 0) {
+        FL_TRY(fl_ledger_flush(l));
+    }
+    fl_status status = put_record(l, epoch, step, generation, (uint32_t)replica, ids, n);
+    if (status != FL_OK) {
+        fl_ledger_give_up(l, step, ENOMEM); /* records behind a hole would look like a defect */
+        return status;
+    }
+    l->step = step;
+    l->n_records++;
+    l->n_used += n;
+    return FL_OK;
+}
+
+fl_status fl_ledger_end(fl_ledger *l)
+{
+    FL_TRY(fl_ledger_flush(l));
+    FL_TRY(put_record(l, l->n_records, l->n_used, 0, FL__LEDGER_END, NULL, 0));
+    return fl_ledger_flush(l);
 }
 
 fl_status fl_ledger_close(fl_ledger **ledger)

@@ -5,16 +5,21 @@
  *     header  magic "FLLEDGER", u32 version, u32 0, i64 n_samples, u64 seed | u64 xxh64
  *     record  i64 epoch, i64 step, u32 generation, u32 replica, u32 n | u32 check of these
  *             n x u32 id | u64 xxh64 of the whole record
+ *     end     a record with i64 n_records, i64 n_ids in the place of epoch and step, generation 0,
+ *             replica 0xFFFFFFFF and n 0: nothing follows it
  *
  * Each hash is seeded with the one before it, so that a record that is changed, lost, repeated or
  * moved does not fit. The check (the lower half of an xxh64) guards n, so that a damaged length is
  * not taken for a record that was cut. The controller writes the ledger from what the workers that
- * computed the loss report. */
+ * computed the loss report, and the end when the run has ended well. A ledger without an end is an
+ * incomplete record: its run still trains, was killed, or could not write. (Version 1 had no end.)
+ */
 #ifndef FL_AUTODP_LEDGER_H
 #define FL_AUTODP_LEDGER_H
 
 #include <frostline/status.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -29,6 +34,17 @@ fl_status fl_ledger_create(int dir_fd, int64_t n_samples, uint64_t seed,
  * ids [n], each 0 .. n_samples - 1. After FL_EIO every later call fails with it. */
 fl_status fl_ledger_add(fl_ledger *ledger, int64_t epoch, int64_t step, uint32_t generation,
                         int replica, const int64_t *ids, int64_t n) FL_MUST_CHECK;
+
+/* A record of `step` is lost: nothing more is written, so that the ledger ends before the hole.
+ * error: an errno that every later call's message names. */
+void fl_ledger_give_up(fl_ledger *ledger, int64_t step, int error);
+
+/* The first step that the file lacks after a failure, and its errno; -1 and 0 if nothing failed. */
+int64_t fl_ledger_failed_step(const fl_ledger *ledger, int *error);
+
+/* Append the end record and give everything to the system: the ledger is then a complete record,
+ * and fl_ledger_close is all that may follow. */
+fl_status fl_ledger_end(fl_ledger *ledger) FL_MUST_CHECK;
 
 /* Give all that is buffered to the system. */
 fl_status fl_ledger_flush(fl_ledger *ledger) FL_MUST_CHECK;
@@ -49,12 +65,14 @@ typedef struct fl_ledger_proof {
     int64_t n_records;
     int64_t whole_bytes;     /* header and whole records */
     int64_t cut_bytes;       /* of a last record that was never finished; 0: none */
+    int64_t n_ids;           /* samples named by all records */
+    bool has_end;            /* the writer ended the ledger: nothing is missing */
     fl_ledger_epoch *epochs; /* [n_epochs], in their order */
     int64_t n_epochs;
 } fl_ledger_proof;
 
-/* Read a ledger, check every record, and count. A last record that a killed head left unfinished
- * is not damage: it is left out, and cut_bytes tells.
+/* Read a ledger, check every record, and count. A last record that a killed controller left
+ * unfinished is not damage: it is left out, and cut_bytes is its length.
  * Returns FL_EIO, or FL_EFORMAT with the byte position, what was found and what was expected.
  * *out is unchanged on failure; else fl_ledger_proof_fini frees it. */
 fl_status fl_ledger_prove(const char *path, fl_ledger_proof *out) FL_MUST_CHECK;
@@ -64,8 +82,21 @@ void fl_ledger_proof_fini(fl_ledger_proof *proof);
  * a run may have been stopped in), no epoch was left out, and there is at least one. */
 bool fl_ledger_is_exact(const fl_ledger_proof *proof);
 
-/* Write the proof for people, epochs counted from 1: what `frostline ledger RUN_DIR` shows. */
-void fl_ledger_print(const fl_ledger_proof *proof, FILE *out);
+typedef enum fl_ledger_command {
+    FL_LEDGER_COMPLETE,   /* exact, from the first step to the end of the run */
+    FL_LEDGER_INCOMPLETE, /* exact as far as it goes, but its end is missing */
+    FL_LEDGER_BROKEN,     /* a sample came twice in an epoch, or was left out of a finished one */
+} fl_ledger_command;
+
+/* "complete", "incomplete record", "broken". */
+const char *fl_ledger_command_text(fl_ledger_command command);
+
+/* A ledger without any step proves nothing, so it is an incomplete record. */
+fl_ledger_command fl_ledger_judge(const fl_ledger_proof *proof);
+
+/* Write the proof for people, epochs counted from 1: what `frostline ledger RUN_DIR` shows.
+ * alive: the run still trains, so that the end is not expected yet. */
+void fl_ledger_print(const fl_ledger_proof *proof, bool alive, FILE *out);
 
 /* The epochs alone, of a ledger that was closed. epochs: fl_alloc'd array, the caller frees it.
  * Returns FL_EFORMAT with the byte position when a record is damaged or cut. */

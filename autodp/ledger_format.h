@@ -5,13 +5,14 @@
 #include <stdint.h>
 
 enum {
-    FL__LEDGER_VERSION = 1,
+    FL__LEDGER_VERSION = 2,
     FL__LEDGER_HEADER_BYTES = 8 + 4 + 4 + 8 + 8 + 8,
     FL__LEDGER_HEAD_BYTES = 8 + 8 + 4 + 4 + 4 + 4, /* of a record, with its check */
     FL__LEDGER_HASH_BYTES = 8
 };
 
 #define FL__LEDGER_MAGIC "FLLEDGER"
+#define FL__LEDGER_END UINT32_MAX /* in place of a replica: the record is the end */
 #define FL__LEDGER_MAX_SAMPLES (INT64_C(1) << 32)
 
 static inline void fl__put32(uint8_t *to, uint32_t value)

@@ -53,9 +53,9 @@ static fl_status read_header(prover *p)
                        "%s: byte 0: something else found, \"%s\" expected: not a ledger", p->path,
                        FL__LEDGER_MAGIC);
     }
-    if (fl__get32(b + 8) != FL__LEDGER_VERSION) {
-        return fl_fail(FL_EFORMAT, "%s: byte 8: version %" PRIu32 " found, %d expected", p->path,
-                       fl__get32(b + 8), FL__LEDGER_VERSION);
+    if (fl__get32(b + 8) < 1 || fl__get32(b + 8) > FL__LEDGER_VERSION) {
+        return fl_fail(FL_EFORMAT, "%s: byte 8: version %" PRIu32 " found, 1 to %d expected",
+                       p->path, fl__get32(b + 8), FL__LEDGER_VERSION);
     }
     p->hash = XXH64(b, body, 0);
     if (p->hash != fl__get64(b + body)) {
@@ -113,6 +113,21 @@ static fl_status find_stats(prover *p, int64_t epoch, stats **out)
 static int used(const stats *t, int64_t id)
 {
     return t->counts[id / 4] >> (2 * (id % 4)) & 3;
+}
+
+/* The end names how much it ends: a ledger that lost records before it is not complete. */
+static fl_status read_end(prover *p, const uint8_t *record)
+{
+    int64_t n_records = (int64_t)fl__get64(record), n_ids = (int64_t)fl__get64(record + 8);
+    if (n_records != p->proof.n_records || n_ids != p->proof.n_ids) {
+        return fl_fail(FL_EFORMAT,
+                       "%s: byte %" PRId64 ": an end after %" PRId64 " records of %" PRId64
+                       " samples found, %" PRId64 " of %" PRId64 " expected",
+                       p->path, p->proof.whole_bytes, n_records, n_ids, p->proof.n_records,
+                       p->proof.n_ids);
+    }
+    p->proof.has_end = true;
+    return FL_OK;
 }
 
 static fl_status count_record(prover *p, const uint8_t *ids, uint32_t n, int64_t epoch)
@@ -179,9 +194,15 @@ static fl_status read_record(prover *p)
                        p->path, at + (int64_t)body, fl__get64(p->record + body), p->hash,
                        p->proof.n_records);
     }
-    FL_TRY(count_record(p, p->record + FL__LEDGER_HEAD_BYTES, n, (int64_t)fl__get64(p->record)));
+    if (n == 0 && fl__get32(p->record + 20) == FL__LEDGER_END) {
+        FL_TRY(read_end(p, p->record));
+    } else {
+        FL_TRY(
+            count_record(p, p->record + FL__LEDGER_HEAD_BYTES, n, (int64_t)fl__get64(p->record)));
+        p->proof.n_records++;
+        p->proof.n_ids += n;
+    }
     p->proof.whole_bytes += (int64_t)body + FL__LEDGER_HASH_BYTES;
-    p->proof.n_records++;
     return FL_OK;
 }
 
@@ -228,6 +249,11 @@ static fl_status prove(prover *p)
     FL_TRY(reserve_record(p, 4096));
     FL_TRY(read_header(p));
     while (p->proof.whole_bytes < p->file_bytes && p->proof.cut_bytes == 0) {
+        if (p->proof.has_end) {
+            return fl_fail(FL_EFORMAT,
+                           "%s: byte %" PRId64 ": %" PRId64 " bytes found behind the end", p->path,
+                           p->proof.whole_bytes, p->file_bytes - p->proof.whole_bytes);
+        }
         FL_TRY(read_record(p));
     }
     return finish(p);
@@ -270,7 +296,52 @@ bool fl_ledger_is_exact(const fl_ledger_proof *proof)
     return proof->n_epochs > 0;
 }
 
-void fl_ledger_print(const fl_ledger_proof *proof, FILE *out)
+fl_ledger_command fl_ledger_judge(const fl_ledger_proof *proof)
+{
+    if (proof->n_epochs > 0 && !fl_ledger_is_exact(proof)) {
+        return FL_LEDGER_BROKEN;
+    }
+    return proof->n_epochs > 0 && proof->has_end ? FL_LEDGER_COMPLETE : FL_LEDGER_INCOMPLETE;
+}
+
+const char *fl_ledger_command_text(fl_ledger_command command)
+{
+    static const char *const text[] = {"complete", "incomplete record", "broken"};
+    return text[command];
+}
+
+static void print_epochs(const fl_ledger_proof *proof, FILE *out)
+{
+    fprintf(out, "%8s %12s %12s %12s\n", "epoch", "once", "never", "more");
+    for (int64_t i = 0; i < proof->n_epochs; i++) {
+        const fl_ledger_epoch *e = &proof->epochs[i];
+        bool cut = i + 1 == proof->n_epochs && e->never > 0 && e->more == 0;
+        fprintf(out, "%8" PRId64 " %12" PRId64 " %12" PRId64 " %12" PRId64 "%s\n", e->epoch + 1,
+                e->once, e->never, e->more, cut ? "  (ends within this epoch)" : "");
+    }
+}
+
+static void print_command(const fl_ledger_proof *proof, bool alive, FILE *out)
+{
+    fl_ledger_command command = fl_ledger_judge(proof);
+    if (command == FL_LEDGER_BROKEN) {
+        fprintf(out, "broken: NOT exactly once; see the columns epoch, never and more\n");
+    } else if (command == FL_LEDGER_COMPLETE) {
+        fprintf(out, "complete: exactly once; no sample was used twice, and none was left out of a "
+                     "whole epoch\n");
+    } else if (alive) {
+        fprintf(out, "so far exactly once: the run still trains\n");
+    } else {
+        fprintf(out,
+                "incomplete record: the ledger has no end, since its run failed, was killed or "
+                "could not write;\n%s\n",
+                proof->n_epochs == 0 ? "no step was recorded, so nothing is proven"
+                                     : "what it records was used exactly once, what the run used "
+                                       "afterwards is not known");
+    }
+}
+
+void fl_ledger_print(const fl_ledger_proof *proof, bool alive, FILE *out)
 {
     fprintf(out,
             "%" PRId64 " samples, seed %" PRIu64 ", %" PRId64 " records, every checksum right\n",
@@ -281,18 +352,8 @@ void fl_ledger_print(const fl_ledger_proof *proof, FILE *out)
                 " on are left out\n",
                 proof->cut_bytes, proof->whole_bytes);
     }
-    fprintf(out, "%8s %12s %12s %12s\n", "epoch", "once", "never", "more");
-    for (int64_t i = 0; i < proof->n_epochs; i++) {
-        const fl_ledger_epoch *e = &proof->epochs[i];
-        bool under_way = i + 1 == proof->n_epochs && e->never > 0 && e->more == 0;
-        fprintf(out, "%8" PRId64 " %12" PRId64 " %12" PRId64 " %12" PRId64 "%s\n", e->epoch + 1,
-                e->once, e->never, e->more, under_way ? "  (stopped within it)" : "");
-    }
-    fprintf(out, "%s\n",
-            proof->n_epochs == 0 ? "no step was recorded: nothing is proven"
-            : fl_ledger_is_exact(proof)
-                ? "exactly once: no sample was used twice, none was left out of a whole epoch"
-                : "NOT exactly once: see the columns epoch, never and more");
+    print_epochs(proof, out);
+    print_command(proof, alive, out);
 }
 
 fl_status fl_ledger_read(const char *path, fl_ledger_epoch **epochs, int64_t *n)

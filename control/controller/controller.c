@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -79,9 +80,8 @@ static void close_all(fl_controller *controller)
     fl_metrics_close(controller);
     fl_ctl_close(controller);
     fl_inbox_close(controller);
-    if (fl_ledger_close(&controller->ledger) != FL_OK) {
-        fl_log(FL_LOG_WARN, "the ledger is incomplete: %s", fl_errmsg());
-    }
+    fl_status closed = fl_ledger_close(&controller->ledger); /* the record tells of a failure */
+    (void)closed;
     fl_store_destroy(&controller->store);
     fl_runfiles_close(&controller->files);
     fl_signals_restore(&controller->signals);
@@ -114,6 +114,7 @@ static void run_loop(fl_controller *controller)
         fl_trace_watch(controller);
         fl_ctl_watch(controller);
         fl_metrics_watch(controller);
+        fl_record_watch(controller, fl_now_us());
         fl_progress_update(&controller->progress, &controller->stats);
     }
     fl_inbox_read(controller); /* what a worker sent before it left */
@@ -135,10 +136,12 @@ static void conclude(fl_controller *controller)
     if (controller->status == FL_OK || controller->status == FL_ESTOPPED) {
         fl_status proof = fl_shutdown_prove(controller);
         if (proof != FL_OK && controller->n_stops < 2) {
-            controller->status = proof;
+            /* Workers ran, so no other status may be told than those for this. */
+            controller->status = proof == FL_EINTERNAL ? proof : FL_EFAILED;
             snprintf(controller->message, sizeof controller->message, "%s", fl_errmsg());
         }
     }
+    fl_record_watch(controller, fl_now_us());
     if (controller->lost >= 0) {
         fl_shutdown_explain(controller);
     }
@@ -167,22 +170,39 @@ static const char *from_here(const char *path)
     return below ? path + n + 1 : path;
 }
 
-/* At the end of the output, and in the run directory for whoever comes later, from anywhere. */
-static void summarize(const fl_controller *controller, const fl_run_result *result)
+/* Into summary.txt, for whoever reads it later, from anywhere. */
+static void write_summary(fl_controller *controller, const fl_controller_options *options,
+                          const fl_run_result *result, const fl_progress_end *end)
 {
+    char *text = NULL;
+    size_t size_bytes = 0;
+    FILE *file = open_memstream(&text, &size_bytes);
+    if (file == NULL) {
+        fl_log(FL_LOG_WARN, "summary.txt: out of memory");
+        return;
+    }
+    fl_progress_summary(file, options, result, end);
+    if (fclose(file) == 0) {
+        fl_runfiles_summary(&controller->files, text, size_bytes);
+    }
+    free(text);
+}
+
+/* In the run directory, and at the end of the output unless the run failed: the message of a
+ * failure is the end of the output then. */
+static void summarize(fl_controller *controller, const fl_run_result *result, const char *missing)
+{
+    bool good = controller->status == FL_OK || controller->status == FL_ESTOPPED;
     fl_controller_options at_the_end = *controller->options;
+    fl_progress_end end = {.status = controller->status,
+                           .message = good ? "" : controller->message,
+                           .ledger = controller->ledger_text,
+                           .missing = missing};
     at_the_end.plan = &controller->plan;
-    at_the_end.run_dir = from_here(controller->options->run_dir);
-    fl_progress_summary(stdout, &at_the_end, result, controller->status, controller->ledger_text);
-    int fd = openat(controller->options->dir_fd, "summary.txt",
-                    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-    at_the_end.run_dir = controller->options->run_dir;
-    if (file != NULL) {
-        fl_progress_summary(file, &at_the_end, result, controller->status, controller->ledger_text);
-        fclose(file);
-    } else if (fd >= 0) {
-        close(fd);
+    write_summary(controller, &at_the_end, result, &end);
+    if (good) {
+        at_the_end.run_dir = from_here(controller->options->run_dir);
+        fl_progress_summary(stdout, &at_the_end, result, &end);
     }
 }
 
@@ -198,6 +218,7 @@ static void trace_as_asked(fl_controller *controller)
 
 static fl_status run(fl_controller *controller, fl_run_result *result)
 {
+    char missing[1024];
     fl_status status = open_all(controller);
     if (status != FL_OK) {
         return status;
@@ -211,9 +232,12 @@ static fl_status run(fl_controller *controller, fl_run_result *result)
     fl_learn_end(controller);
     conclude(controller);
     fill_result(controller, result);
-    fl_event_log_over(controller, result);
-    if (controller->status == FL_OK || controller->status == FL_ESTOPPED) {
-        summarize(controller, result);
+    fl_record_missing(controller, missing, sizeof missing);
+    fl_event_log_over(controller, result, missing);
+    summarize(controller, result, missing);
+    if (controller->status == FL_OK && missing[0] != 0) {
+        return fl_fail(FL_EFAILED, "the run trained to its end, but its record is incomplete: %s",
+                       missing);
     }
     return controller->status == FL_OK ? FL_OK
                                        : fl_fail(controller->status, "%s", controller->message);
@@ -231,10 +255,12 @@ fl_status fl_controller_run(const fl_controller_options *options, fl_run_result 
     controller->plan = *options->plan;
     controller->n_workers = options->plan->n_workers;
     controller->lost = controller->spared.rank = -1;
-    controller->files.steps_fd = controller->files.events_fd = -1;
+    fl_runfiles_init(&controller->files);
     fl_signals_block(&controller->signals);
     fl_status status = run(controller, result != NULL ? result : &own);
+    char why[sizeof controller->message]; /* closing may fail as well, for the same reason */
+    snprintf(why, sizeof why, "%s", fl_errmsg());
     close_all(controller);
     fl_free(controller);
-    return status;
+    return status == FL_OK ? FL_OK : fl_fail(status, "%s", why);
 }

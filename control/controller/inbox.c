@@ -171,18 +171,18 @@ static void heard_ledger(fl_controller *controller, const fl_wire_message *frame
     if (l->n > controller->ids_capacity) {
         void *larger = controller->ids;
         if (fl_realloc(&larger, 0, (size_t)l->n * sizeof *controller->ids) != FL_OK) {
-            fl_log(FL_LOG_ERROR, "a ledger record is lost: %s", fl_errmsg());
+            fl_ledger_give_up(controller->ledger, l->step, ENOMEM);
             return;
         }
         controller->ids = (int64_t *)larger;
         controller->ids_capacity = l->n;
     }
     fl_wire_ids(frame, controller->ids);
-    if (fl_ledger_add(controller->ledger, l->epoch, l->step, frame->generation, l->replica,
-                      controller->ids, l->n) != FL_OK &&
-        !controller->ledger_broken) {
-        controller->ledger_broken = true;
-        fl_log(FL_LOG_WARN, "the ledger cannot be written: %s", fl_errmsg());
+    fl_status status = fl_ledger_add(controller->ledger, l->epoch, l->step, frame->generation,
+                                     l->replica, controller->ids, l->n);
+    if (status == FL_EINVAL) { /* any other failure is of the ledger: see control/events/record.c */
+        fl_log(FL_LOG_ERROR, "dropped a ledger record from worker %d: %s", frame->rank,
+               fl_errmsg());
     }
 }
 

@@ -18,6 +18,7 @@
 #include "control/elastic/tune.h"
 #include "control/events/event_log.h"
 #include "control/events/progress.h"
+#include "control/events/record.h"
 #include "control/events/runfiles.h"
 #include "control/observe/flight_dump.h"
 #include "control/observe/metrics_publish.h"
@@ -61,7 +62,7 @@ struct fl_controller {
     fl_progress progress;
     fl_store *store;
     fl_ledger *ledger;
-    bool ledger_broken; /* warned of */
+    fl_record record;
     void *zmq, *socket;
     fl_ctl *ctl;
     fl_metrics_desk *metrics; /* NULL: nobody asked for them */

@@ -11,6 +11,7 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
+#include "device/plural.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -155,20 +156,33 @@ void fl_shutdown_stop(fl_controller *controller, const char *who)
     }
 }
 
+static const char *stop_name(int number)
+{
+    return number == SIGINT    ? "interrupted"
+           : number == SIGTERM ? "terminated"
+           : number == SIGHUP  ? "hung up"
+           : number == SIGQUIT ? "quit"
+           : number == SIGXCPU ? "out of processor time"
+                               : "the power fails";
+}
+
 void fl_shutdown_signals(fl_controller *controller)
 {
     int number;
     while ((number = fl_signals_next(&controller->signals)) != 0) {
         if (number == SIGCHLD) {
-            continue; /* who it was is asked of every worker, for signals merge */
+            continue; /* which child it was is asked of every worker, for signals merge */
+        }
+        if (!fl_signals_is_stop(number)) {
+            fl_log(FL_LOG_WARN, "ignored signal %d (%s); SIGTERM stops the run", number,
+                   strsignal(number));
+            continue;
         }
         controller->n_stops++;
         if (controller->state == FL_CONTROLLER_STARTING ||
             controller->state == FL_CONTROLLER_RUNNING) {
             if (controller->n_stops == 1) {
-                stop_softly(controller, number == SIGINT    ? "interrupted"
-                                        : number == SIGTERM ? "terminated"
-                                                            : "hung up");
+                stop_softly(controller, stop_name(number));
                 continue;
             }
         }
@@ -360,31 +374,36 @@ static fl_status count_epochs(fl_controller *controller, const fl_ledger_epoch *
                  epochs[n - 1].epoch + 1);
     }
     if (full > 0) {
+        char epochs_full[FL_COUNT_BYTES];
         snprintf(controller->ledger_text, sizeof controller->ledger_text,
-                 "every sample of %" PRId64 " epoch%s used once%s", full, full == 1 ? "" : "s",
-                 part);
+                 "every sample of %s used once%s", fl_count(full, "epoch", epochs_full), part);
     } else {
         snprintf(controller->ledger_text, sizeof controller->ledger_text, "%s", part);
     }
     return FL_OK;
 }
 
-fl_status fl_shutdown_prove(fl_controller *controller)
+/* The file that is open is proved, whatever its path leads to by now. */
+static fl_status prove_file(fl_controller *controller)
 {
-    char path[4096 + 16];
+    char path[64];
     fl_ledger_epoch *epochs = NULL;
     int64_t n = 0;
-    if (fl_ledger_close(&controller->ledger) != FL_OK || controller->ledger_broken) {
-        fl_log(FL_LOG_WARN, "the ledger is incomplete: it could not be written");
-        snprintf(controller->ledger_text, sizeof controller->ledger_text,
-                 "incomplete: it could not be written");
-        return FL_OK;
-    }
-    snprintf(path, sizeof path, "%s/ledger.bin", controller->options->run_dir);
+    snprintf(path, sizeof path, "/proc/self/fd/%d/ledger.bin", controller->options->dir_fd);
     fl_status status = fl_ledger_read(path, &epochs, &n);
     if (status == FL_OK) {
         status = count_epochs(controller, epochs, n);
     }
     fl_free(epochs);
     return status;
+}
+
+fl_status fl_shutdown_prove(fl_controller *controller)
+{
+    if (fl_ledger_end(controller->ledger) != FL_OK || controller->record.ledger_removed) {
+        snprintf(controller->ledger_text, sizeof controller->ledger_text,
+                 "incomplete record: it proves nothing about the whole run");
+        return FL_OK;
+    }
+    return prove_file(controller);
 }

@@ -27,7 +27,8 @@ void fl_shutdown_watch(fl_controller *controller, int64_t now_us);
 /* Write into message what was lost, from all that is known by now. */
 void fl_shutdown_explain(fl_controller *controller);
 
-/* Write what the ledger proves into ledger_text. FL_EINTERNAL if an epoch was not used once. */
+/* End the ledger and write what it proves into ledger_text. FL_EINTERNAL if an epoch was not used
+ * once. */
 fl_status fl_shutdown_prove(fl_controller *controller) FL_MUST_CHECK;
 
 #endif

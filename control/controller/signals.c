@@ -5,33 +5,77 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-void fl_signals_block(fl_signals *signals)
+/* What is sent to a process to end it, now or soon. */
+static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGPWR};
+
+/* What would end it by default and asks for nothing that a run has. */
+static const int others[] = {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGSTKFLT};
+
+enum { N_STOPS = sizeof stops / sizeof *stops, N_OTHERS = sizeof others / sizeof *others };
+
+bool fl_signals_is_stop(int number)
 {
-    struct sigaction hangup, plain = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
-    signals->fd = -1;
+    for (int i = 0; i < N_STOPS; i++) {
+        if (stops[i] == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A program's own handler stays in force, and so does what it ignores (nohup: SIGHUP). */
+static void take(fl_signals *signals, int number)
+{
+    struct sigaction now;
+    if (sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
+        sigaddset(&signals->taken, number);
+    }
+}
+
+static void take_all(fl_signals *signals)
+{
     sigemptyset(&signals->taken);
+    for (int i = 0; i < N_STOPS; i++) {
+        take(signals, stops[i]);
+    }
+    for (int i = 0; i < N_OTHERS; i++) {
+        take(signals, others[i]);
+    }
+    for (int number = SIGRTMIN; number <= SIGRTMAX; number++) {
+        take(signals, number);
+    }
+    /* The end of a run belongs to its controller, whatever the program did with them before. */
     sigaddset(&signals->taken, SIGINT);
     sigaddset(&signals->taken, SIGTERM);
     sigaddset(&signals->taken, SIGCHLD);
-    sigaction(SIGHUP, NULL, &hangup);
-    if (hangup.sa_handler != SIG_IGN) {
-        sigaddset(&signals->taken, SIGHUP);
-    }
+}
+
+void fl_signals_block(fl_signals *signals)
+{
+    struct sigaction plain = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
+    signals->fd = -1;
+    take_all(signals);
     sigaction(SIGCHLD, &plain, &signals->child_before); /* an ignored one would reap our children */
     sigaction(SIGPIPE, &ignore, &signals->pipe_before);
+    sigaction(SIGXFSZ, &ignore, &signals->size_before); /* the write fails instead, with EFBIG */
     sigprocmask(SIG_BLOCK, &signals->taken, &signals->mask_before);
 }
 
 void fl_signals_in_worker(const fl_signals *signals)
 {
+    /* What a terminal sends to everybody. */
+    static const int ignored[] = {SIGINT, SIGHUP, SIGQUIT};
     struct sigaction plain = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
-    sigaction(SIGINT, &ignore, NULL);
-    sigaction(SIGHUP, &ignore, NULL);
-    sigaction(SIGTERM, &plain, NULL);
     sigset_t mask = signals->mask_before;
-    sigdelset(&mask, SIGINT);
-    sigdelset(&mask, SIGHUP);
-    sigdelset(&mask, SIGCHLD);
+    for (int i = 0; i < 3; i++) {
+        sigaction(ignored[i], &ignore, NULL);
+    }
+    sigaction(SIGTERM, &plain, NULL);
+    for (int number = 1; number <= SIGRTMAX; number++) {
+        if (sigismember(&signals->taken, number) == 1) {
+            sigdelset(&mask, number);
+        }
+    }
     sigaddset(&mask, SIGTERM);
     sigprocmask(SIG_SETMASK, &mask, NULL);
 }
@@ -62,5 +106,6 @@ void fl_signals_restore(fl_signals *signals)
     }
     sigaction(SIGCHLD, &signals->child_before, NULL);
     sigaction(SIGPIPE, &signals->pipe_before, NULL);
+    sigaction(SIGXFSZ, &signals->size_before, NULL);
     sigprocmask(SIG_SETMASK, &signals->mask_before, NULL);
 }

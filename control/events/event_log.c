@@ -299,7 +299,7 @@ static void result_fields(fl_json *j, const fl_run_result *result)
     fl_json_rounded(j, "samples_per_s", result->samples_per_s, 1);
 }
 
-void fl_event_log_over(fl_controller *controller, const fl_run_result *result)
+void fl_event_log_over(fl_controller *controller, const fl_run_result *result, const char *missing)
 {
     bool good = controller->status == FL_OK || controller->status == FL_ESTOPPED;
     fl_json *j = begin(controller, controller->status == FL_OK ? "run.finished"
@@ -312,6 +312,9 @@ void fl_event_log_over(fl_controller *controller, const fl_run_result *result)
     result_fields(j, result);
     if (controller->ledger_text[0] != 0) {
         fl_json_text(j, "ledger", controller->ledger_text);
+    }
+    if (missing[0] != 0) {
+        fl_json_text(j, "record_missing", missing);
     }
     end(controller);
 }

@@ -45,6 +45,7 @@ void fl_event_log_setting_done(fl_controller *controller, const fl_setting *sett
 void fl_event_log_stalled(fl_controller *controller, int64_t now_us);
 void fl_event_log_lost(fl_controller *controller);
 void fl_event_log_survived(fl_controller *controller);
-void fl_event_log_over(fl_controller *controller, const fl_run_result *result);
+/* missing: what the record of the run lacks; "" if nothing. */
+void fl_event_log_over(fl_controller *controller, const fl_run_result *result, const char *missing);
 
 #endif

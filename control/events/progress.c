@@ -1,6 +1,7 @@
 #include "control/events/progress.h"
 
 #include "device/clock.h"
+#include "device/plural.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -183,11 +184,13 @@ static void summary_of_plan(FILE *out, const fl_plan *plan)
 {
     char frozen[32] = "";
     if (plan->F > 0) {
-        snprintf(frozen, sizeof frozen, "%d block%s frozen, ", plan->F, plan->F == 1 ? "" : "s");
+        snprintf(frozen, sizeof frozen, "%d block%s frozen, ", plan->F,
+                 fl_plural_ending(plan->F, "block"));
     }
     fprintf(out, "  plan           %sK=%d stage%s x R=%d replica%s x M=%d micro-batch%s\n", frozen,
-            plan->K, plan->K == 1 ? "" : "s", plan->R, plan->R == 1 ? "" : "s", plan->M,
-            plan->M == 1 ? "" : "es");
+            plan->K, fl_plural_ending(plan->K, "stage"), plan->R,
+            fl_plural_ending(plan->R, "replica"), plan->M,
+            fl_plural_ending(plan->M, "micro-batch"));
 }
 
 static void summary_of_what_next(FILE *out, const fl_controller_options *options)
@@ -210,14 +213,23 @@ static void summary_of_what_next(FILE *out, const fl_controller_options *options
 }
 
 void fl_progress_summary(FILE *out, const fl_controller_options *options,
-                         const fl_run_result *result, fl_status status, const char *ledger)
+                         const fl_run_result *result, const fl_progress_end *end)
 {
-    fprintf(out, "\n%s after %lld of %lld steps\n", status == FL_OK ? "done" : "stopped",
-            (long long)result->steps, (long long)options->n_steps);
+    const char *how = end->status == FL_OK         ? "done"
+                      : end->status == FL_ESTOPPED ? "stopped"
+                                                   : "failed";
+    fprintf(out, "\n%s after %lld of %lld steps\n", how, (long long)result->steps,
+            (long long)options->n_steps);
+    if (end->message[0] != 0) {
+        fprintf(out, "  why            %s\n", end->message);
+    }
     summary_of_training(out, result);
     summary_of_plan(out, options->plan);
-    if (ledger[0] != 0) {
-        fprintf(out, "  ledger         %s\n", ledger);
+    if (end->ledger[0] != 0) {
+        fprintf(out, "  ledger         %s\n", end->ledger);
+    }
+    if (end->missing[0] != 0) {
+        fprintf(out, "  record         INCOMPLETE: %s\n", end->missing);
     }
     fprintf(out, "  run directory  %s\n", options->run_dir);
     fprintf(out, "                 job.yaml, steps.jsonl, events.jsonl, ledger.bin,\n"

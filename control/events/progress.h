@@ -47,9 +47,16 @@ void fl_progress_hide(fl_progress *progress);
 const char *fl_progress_text(const fl_progress *progress, const fl_run_stats *stats, int columns,
                              char *text, size_t size_bytes);
 
-/* The block at the end of a run that was finished or stopped.
- * ledger  what the ledger proves, a sentence; "" if there is nothing to say */
+/* How a run ended, in words; each is "" if there is nothing to say. */
+typedef struct fl_progress_end {
+    fl_status status;
+    const char *message; /* of a run that failed: why */
+    const char *ledger;  /* what the ledger proves */
+    const char *missing; /* what the files of the run lack */
+} fl_progress_end;
+
+/* The block at the end of a run. */
 void fl_progress_summary(FILE *out, const fl_controller_options *options,
-                         const fl_run_result *result, fl_status status, const char *ledger);
+                         const fl_run_result *result, const fl_progress_end *end);
 
 #endif

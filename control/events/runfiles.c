@@ -2,70 +2,169 @@
 
 #include "device/clock.h"
 #include "device/log.h"
+#include "device/plural.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { FLUSH_BYTES = 64 * 1024 };
+enum {
+    FLUSH_BYTES = 64 * 1024,
+    RESERVE_BYTES = 32 * 1024,        /* behind the last event: for how the run ended */
+    SUMMARY_RESERVE_BYTES = 8 * 1024, /* of summary.txt */
+};
 
-static int create(int dir_fd, const char *name)
+static const char NO_END[] = "This run has not ended, or its controller was killed.\n";
+
+const char *fl_runfile_name(fl_runfile file)
 {
-    return openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+    static const char *const name[] = {"steps.jsonl", "events.jsonl", "summary.txt"};
+    return name[file];
+}
+
+void fl_runfiles_init(fl_runfiles *files)
+{
+    *files = (fl_runfiles){.fd = {-1, -1, -1}};
+}
+
+/* Space on the disk behind the end of a file, which does not become longer. False if there is none;
+ * true also where the file system cannot reserve any. */
+static bool reserve_space(int fd, off_t from, off_t size_bytes)
+{
+    return fallocate(fd, FALLOC_FL_KEEP_SIZE, from, size_bytes) == 0 ||
+           (errno != ENOSPC && errno != EDQUOT);
+}
+
+static fl_status create_file(fl_runfiles *files, int dir_fd, fl_runfile file, int flags)
+{
+    const char *name = fl_runfile_name(file);
+    files->fd[file] = openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | flags, 0644);
+    return files->fd[file] >= 0 ? FL_OK
+                                : fl_fail(FL_EIO, "cannot create %s in the run directory: %s", name,
+                                          strerror(errno));
+}
+
+static fl_status create_all(fl_runfiles *files, int dir_fd)
+{
+    FL_TRY(create_file(files, dir_fd, FL_RUNFILE_STEPS, O_APPEND));
+    FL_TRY(create_file(files, dir_fd, FL_RUNFILE_EVENTS, O_APPEND));
+    FL_TRY(create_file(files, dir_fd, FL_RUNFILE_SUMMARY, 0));
+    files->full = !reserve_space(files->fd[FL_RUNFILE_EVENTS], 0, RESERVE_BYTES);
+    (void)reserve_space(files->fd[FL_RUNFILE_SUMMARY], 0, SUMMARY_RESERVE_BYTES);
+    fl_runfiles_summary(files, NO_END, sizeof NO_END - 1);
+    return FL_OK;
 }
 
 fl_status fl_runfiles_open(fl_runfiles *files, int dir_fd)
 {
-    *files = (fl_runfiles){.start_us = fl_now_us()};
-    files->steps_fd = create(dir_fd, "steps.jsonl");
-    files->events_fd = create(dir_fd, "events.jsonl");
-    if (files->steps_fd < 0 || files->events_fd < 0) {
-        fl_status status =
-            fl_fail(FL_EIO, "cannot create %s in the run directory: %s",
-                    files->steps_fd < 0 ? "steps.jsonl" : "events.jsonl", strerror(errno));
+    fl_runfiles_init(files);
+    files->start_us = fl_now_us();
+    fl_status status = create_all(files, dir_fd);
+    if (status != FL_OK) {
         fl_runfiles_close(files);
-        return status;
     }
-    return FL_OK;
+    return status;
+}
+
+/* Give back what is reserved behind the end. */
+static void close_file(int *fd)
+{
+    off_t end = *fd < 0 ? -1 : lseek(*fd, 0, SEEK_END);
+    if (end >= 0 && ftruncate(*fd, end) != 0) {
+        fl_log(FL_LOG_DEBUG, "a file of the run keeps its reserve: %s", strerror(errno));
+    }
+    if (*fd >= 0) {
+        close(*fd);
+    }
+    *fd = -1;
 }
 
 void fl_runfiles_close(fl_runfiles *files)
 {
-    if (files->steps_fd >= 0) {
+    if (files->fd[FL_RUNFILE_STEPS] >= 0) {
         fl_runfiles_flush(files);
-        close(files->steps_fd);
     }
-    if (files->events_fd >= 0) {
-        close(files->events_fd);
+    for (int i = 0; i < FL_RUNFILES; i++) {
+        close_file(&files->fd[i]);
     }
-    files->steps_fd = files->events_fd = -1;
     fl_json_fini(&files->steps);
     fl_json_fini(&files->event);
 }
 
-static void write_lines(fl_runfiles *files, int fd, const char *name, const fl_json *lines)
+/* ---- gaps ---- */
+
+static void note_gap(fl_runfiles *files, fl_runfile file, int64_t n_lines, int64_t step, int error)
 {
+    fl_runfile_gap *gap = &files->gap[file];
+    if (gap->n_lines == 0) {
+        gap->first_step = step;
+        gap->error = error;
+    }
+    gap->n_lines += n_lines;
+}
+
+void fl_runfiles_look(fl_runfiles *files)
+{
+    struct stat info;
+    for (int i = 0; i < FL_RUNFILES; i++) {
+        if (files->fd[i] >= 0 && fstat(files->fd[i], &info) == 0 && info.st_nlink == 0) {
+            files->gap[i].removed = true;
+        }
+    }
+}
+
+const char *fl_runfile_gap_text(const fl_runfiles *files, fl_runfile file, char *text,
+                                size_t size_bytes)
+{
+    const fl_runfile_gap *gap = &files->gap[file];
+    const char *name = fl_runfile_name(file), *why = strerror(gap->error);
+    char n[48];
+    text[0] = 0;
+    if (gap->removed) {
+        snprintf(text, size_bytes, "%s was removed while the run trained", name);
+    } else if (gap->n_lines > 0 && file == FL_RUNFILE_STEPS) {
+        snprintf(text, size_bytes, "%s lacks %s, from step %" PRId64 " on (%s)", name,
+                 fl_count(gap->n_lines, "step", n), gap->first_step, why);
+    } else if (gap->n_lines > 0 && file == FL_RUNFILE_EVENTS) {
+        snprintf(text, size_bytes, "%s lacks %s (%s)", name, fl_count(gap->n_lines, "event", n),
+                 why);
+    } else if (gap->n_lines > 0) {
+        snprintf(text, size_bytes, "%s could not be written (%s)", name, why);
+    }
+    return text;
+}
+
+/* ---- lines ---- */
+
+/* Lines, whole or not at all: 0, or why not. */
+static int write_lines(int fd, const fl_json *lines)
+{
+    if (lines->broken) {
+        return ENOMEM;
+    }
     off_t before = lseek(fd, 0, SEEK_END);
-    ssize_t n = lines->broken ? -1 : write(fd, lines->text, lines->n);
+    ssize_t n = write(fd, lines->text, lines->n);
     if (n == (ssize_t)lines->n) {
-        return;
+        return 0;
     }
-    /* No reader is to meet half a line. */
-    int error = errno, cut = before < 0 ? -1 : ftruncate(fd, before);
-    if (!files->warned) {
-        files->warned = true;
-        fl_log(FL_LOG_WARN, "cannot write %s (%s); lines of it will be missing%s", name,
-               lines->broken ? "out of memory" : strerror(n < 0 ? error : ENOSPC),
-               cut == 0 ? "" : ", one is cut");
+    /* Only the write that fails altogether says why. */
+    ssize_t rest = n < 0 ? n : write(fd, lines->text + n, lines->n - (size_t)n);
+    int error = rest < 0 ? errno : ENOSPC;
+    if (n > 0 && (before < 0 || ftruncate(fd, before) != 0)) {
+        fl_log(FL_LOG_WARN, "a line of the run's record is cut: %s", strerror(errno));
     }
+    return error;
 }
 
 void fl_runfiles_step(fl_runfiles *files, const fl_step_report *step)
 {
     fl_json *j = &files->steps;
+    files->first_step = files->n_steps++ == 0 ? step->step : files->first_step;
     j->comma = false;
     fl_json_object(j, NULL);
     fl_json_integer(j, "step", step->step);
@@ -90,10 +189,30 @@ void fl_runfiles_step(fl_runfiles *files, const fl_step_report *step)
 
 void fl_runfiles_flush(fl_runfiles *files)
 {
-    if (files->steps.n > 0 || files->steps.broken) {
-        write_lines(files, files->steps_fd, "steps.jsonl", &files->steps);
-        fl_json_reset(&files->steps);
+    if (files->n_steps == 0) {
+        return;
     }
+    int error = write_lines(files->fd[FL_RUNFILE_STEPS], &files->steps);
+    if (error != 0) {
+        note_gap(files, FL_RUNFILE_STEPS, files->n_steps, files->first_step, error);
+    }
+    fl_json_reset(&files->steps);
+    files->n_steps = 0;
+}
+
+/* ---- events ---- */
+
+/* Those without which a reader would not know how the run ended. */
+static bool is_vital(const char *event)
+{
+    static const char *const vital[] = {"record.incomplete", "worker.lost", "run.finished",
+                                        "run.stopped", "run.failed"};
+    for (size_t i = 0; i < sizeof vital / sizeof *vital; i++) {
+        if (strcmp(event, vital[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 fl_json *fl_runfiles_event(fl_runfiles *files, const char *event, uint32_t generation)
@@ -107,6 +226,7 @@ fl_json *fl_runfiles_event(fl_runfiles *files, const char *event, uint32_t gener
     snprintf(wall, sizeof wall, "%s.%03ldZ", day, now.tv_nsec / 1000000);
 
     fl_json *j = &files->event;
+    files->event_is_vital = is_vital(event);
     fl_json_reset(j);
     fl_json_object(j, NULL);
     fl_json_rounded(j, "time", (double)(fl_now_us() - files->start_us) * 1e-6, 6);
@@ -118,7 +238,24 @@ fl_json *fl_runfiles_event(fl_runfiles *files, const char *event, uint32_t gener
 
 void fl_runfiles_event_end(fl_runfiles *files)
 {
+    int fd = files->fd[FL_RUNFILE_EVENTS];
     fl_json_close(&files->event, '}');
     fl_json_newline(&files->event);
-    write_lines(files, files->events_fd, "events.jsonl", &files->event);
+    int error = files->full && !files->event_is_vital ? ENOSPC : write_lines(fd, &files->event);
+    if (error != 0) {
+        note_gap(files, FL_RUNFILE_EVENTS, 1, 0, error);
+    }
+    off_t end = lseek(fd, 0, SEEK_END);
+    files->full = end >= 0 && !reserve_space(fd, end, RESERVE_BYTES);
+}
+
+/* ---- the summary ---- */
+
+void fl_runfiles_summary(fl_runfiles *files, const char *text, size_t size_bytes)
+{
+    int fd = files->fd[FL_RUNFILE_SUMMARY];
+    ssize_t n = pwrite(fd, text, size_bytes, 0); /* over what is there: that space is ours */
+    if (n != (ssize_t)size_bytes || ftruncate(fd, (off_t)size_bytes) != 0) {
+        note_gap(files, FL_RUNFILE_SUMMARY, 1, 0, n >= 0 ? ENOSPC : errno);
+    }
 }

@@ -30,9 +30,10 @@ typedef struct fl_run_result {
  * borrowed; of job's sections model and data only data.samples counts, and data.augment where the
  * cache asks for it result   may be NULL; on failure it holds what was reached Returns  FL_OK;
  * FL_ESTOPPED (SIGINT, SIGTERM or `frostline ctl stop`); FL_EFAILED (a worker died, stopped
- * answering or reported an error; the message names it); any other status if nothing was started:
- * FL_EINVAL, FL_EBUDGET, FL_EIO (the run directory), FL_ENOMEM Threads  one run a process at a time
- */
+ * answering or reported an error, and the message names it; or the run trained to its end and its
+ * files could not be written, and the message says what is missing); any other status if nothing
+ * was started: FL_EINVAL, FL_EBUDGET, FL_EIO (the run directory), FL_ENOMEM Threads  one run a
+ * process at a time */
 fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                  fl_run_result *result) FL_MUST_CHECK;
 

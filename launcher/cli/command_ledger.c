@@ -1,11 +1,12 @@
 /* frostline ledger: the proof that each sample was used once an epoch. */
 #include "autodp/ledger.h"
 #include "launcher/cli/cli.h"
+#include "launcher/run/runs.h"
 
 #include <limits.h>
 #include <stdio.h>
 
-static int run(const fl_args *args)
+static int show_ledger(const fl_args *args)
 {
     char path[PATH_MAX];
     fl_ledger_proof proof;
@@ -15,8 +16,10 @@ static int run(const fl_args *args)
         fl_complain("%s", fl_errmsg());
         return fl_exit_of(status);
     }
-    fl_ledger_print(&proof, stdout);
-    int code = fl_ledger_is_exact(&proof) ? FL_EXIT_DONE : FL_EXIT_FAILED;
+    fl_ledger_command command = fl_ledger_judge(&proof);
+    bool alive = command == FL_LEDGER_INCOMPLETE && fl_run_is_live(args->operand);
+    fl_ledger_print(&proof, alive, stdout);
+    int code = command == FL_LEDGER_COMPLETE || alive ? FL_EXIT_DONE : FL_EXIT_FAILED;
     fl_ledger_proof_fini(&proof);
     return code;
 }
@@ -25,7 +28,9 @@ const fl_cli_command fl_cli_command_ledger = {
     .name = "ledger",
     .operand = "RUN_DIR",
     .summary = "Show that a run used each sample once an epoch.",
-    .details = "Reads the ledger that the run kept, checks every record, and counts. Ends with\n"
-               "3 if a sample came twice in an epoch, or not at all in one that was finished.\n",
-    .run = run,
+    .details = "Reads the ledger that the run kept, checks every record, and counts. The command\n"
+               "is \"complete\" (exit code 0), \"incomplete record\" (3: the ledger has no end,\n"
+               "since its run failed, was killed or could not write), or \"broken\" (3: a sample\n"
+               "came twice in an epoch, or not at all in one that was finished).\n",
+    .run = show_ledger,
 };

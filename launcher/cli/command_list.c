@@ -22,6 +22,7 @@ static void print_json(const fl_run_entry *entries, int n)
         fl_json_text(&j, "path", e->path);
         fl_json_text(&j, "job", e->job);
         fl_json_text(&j, "state", fl_run_state_text(e->state));
+        fl_json_bool(&j, "record_incomplete", e->record_incomplete);
         fl_json_text(&j, "started", e->started);
         fl_json_integer(&j, "step", e->steps);
         fl_json_integer(&j, "steps", e->n_steps);
@@ -52,9 +53,9 @@ static void print_table(const fl_run_entry *entries, int n)
         const fl_run_entry *e = &entries[i];
         char steps[48], loss[24], accuracy[24];
         snprintf(steps, sizeof steps, "%" PRId64 "/%" PRId64, e->steps, e->n_steps);
-        printf("%-9s %15s %8s %8s  %-19.19s  %s\n", fl_run_state_text(e->state), steps,
+        printf("%-9s %15s %8s %8s  %-19.19s  %s%s\n", fl_run_state_text(e->state), steps,
                number_text(e->loss, loss), number_text(e->test_accuracy, accuracy), e->started,
-               e->name);
+               e->name, e->record_incomplete ? " (record incomplete)" : "");
     }
 }
 
@@ -86,7 +87,8 @@ const fl_cli_command fl_cli_command_list = {
     .summary = "List the runs of a directory, the newest first.",
     .details = "Without DIR it is runs/. A run is live while its head answers; one whose head\n"
                "went without a word is lost. The loss is the mean of the last epoch, of a live\n"
-               "run that of its newest step.\n",
+               "run that of its newest step. \"record incomplete\": a file of the run could not\n"
+               "be written.\n",
     .options = {{"--json", 0, NULL, "for programs"}},
     .run = run,
 };

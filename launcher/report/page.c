@@ -88,7 +88,7 @@ static void result_facts(fl_html *html, const outcome *o, double wall_s)
     fact(html, "one", "Samples a second", fl_html_number(o->samples_per_s, 0, text), small);
 }
 
-/* What the ledger proves; of a run that goes on, so far. */
+/* What the ledger proves. */
 static void ledger_fact(fl_html *html, const fl_report *report)
 {
     const fl_ledger_proof *p = &report->ledger;
@@ -99,14 +99,17 @@ static void ledger_fact(fl_html *html, const fl_report *report)
         }
         return;
     }
-    bool exact = fl_ledger_is_exact(p);
+    fl_ledger_command command = fl_ledger_judge(p);
+    bool live = report->run.state == FL_RUN_LIVE;
     snprintf(small, sizeof small, "of %s, in %lld %s begun",
              fl_html_number((double)p->n_samples, 0, n), (long long)p->n_epochs,
              p->n_epochs == 1 ? "epoch" : "epochs");
     fact(html, "one", "Samples once an epoch",
-         exact              ? "proved"
-         : p->n_epochs == 0 ? "-"
-                            : "NO",
+         command == FL_LEDGER_BROKEN     ? "NO"
+         : command == FL_LEDGER_COMPLETE ? "proved"
+         : p->n_epochs == 0              ? "-"
+         : live                          ? "so far"
+                                         : "not proved: the record has no end",
          small);
 }
 

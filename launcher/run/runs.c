@@ -90,6 +90,7 @@ static void read_last(const json_t *last, fl_run_entry *entry)
             entry->steps = json_is_integer(steps) ? (int64_t)json_integer_value(steps) : -1;
             entry->loss = real_of(last, "train_loss");
             entry->test_accuracy = real_of(last, "test_accuracy");
+            entry->record_incomplete = json_object_get(last, "record_missing") != NULL;
         }
     }
 }

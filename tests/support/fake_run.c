@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,6 +81,9 @@ static _Noreturn void be_head(fake_run *run)
         .n_epochs = run->epochs,
         .worker = fake_worker_main,
         .context = run};
+    if (run->file_limit > 0) {
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){(rlim_t)run->file_limit, RLIM_INFINITY});
+    }
     fl_alloc_fail_at(run->fail_alloc);
     outcome.status = fl_controller_run(&options, &outcome.result);
     snprintf(outcome.message, sizeof outcome.message, "%s",

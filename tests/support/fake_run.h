@@ -48,6 +48,7 @@ typedef struct fake_run {
     int64_t at_step;
     bool waits_for_test; /* the deed is done only after shared->go_on */
     uint64_t fail_alloc; /* the controller's n-th allocation fails; 0: none */
+    int64_t file_limit;  /* bytes that a file may have, as on a full disk; 0: any */
     int terminal;        /* descriptor the controller prints to; -1: RUN/stdout.txt */
 
     char dir[4096]; /* of the run */

@@ -4,6 +4,7 @@
 #include "device/alloc.h"
 #include "support/folder.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -331,10 +332,10 @@ static void test_prove__says_what_is_wrong(void **state)
     expect_broken(FL_EFORMAT, "byte 0: something else found, \"FLLEDGER\" expected: not a ledger");
     write_small();
     size_t n = load(data);
-    data[8] = 2;
+    data[8] = 3;
     store(data, n);
-    expect_broken(FL_EFORMAT, "byte 8: version 2 found, 1 expected");
-    data[8] = 1;
+    expect_broken(FL_EFORMAT, "byte 8: version 3 found, 1 to 2 expected");
+    data[8] = 2;
     store(data, HEADER_BYTES + 47);
     fl_ledger_epoch *epochs = NULL;
     int64_t n_epochs = 0;
@@ -485,15 +486,97 @@ static void test_print__is_for_people(void **state)
     char text[1024] = {0};
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
-    fl_ledger_print(&proof, out);
+    fl_ledger_print(&proof, false, out);
     fclose(out);
     assert_string_equal(
         text, "6 samples, seed 9, 4 records, every checksum right\n"
               "the last record was never finished: 47 bytes from byte 224 on are left out\n"
               "   epoch         once        never         more\n"
               "       1            6            0            0\n"
-              "exactly once: no sample was used twice, none was left out of a whole epoch\n");
+              "incomplete record: the ledger has no end, since its run failed, was killed or could "
+              "not write;\n"
+              "what it records was used exactly once, what the run used afterwards is not known\n");
     fl_ledger_proof_fini(&proof);
+}
+
+/* Two whole epochs of two samples, and perhaps the end. */
+static void write_epochs(bool end)
+{
+    const int64_t both[] = {0, 1};
+    fl_ledger *ledger = make(2, 0);
+    add(ledger, 0, 0, 0, both, 2);
+    add(ledger, 1, 1, 0, both, 2);
+    assert_int_equal(end ? fl_ledger_end(ledger) : FL_OK, FL_OK);
+    finish(ledger);
+}
+
+static fl_ledger_command command_of(void)
+{
+    fl_ledger_proof proof;
+    assert_int_equal(fl_ledger_prove(path, &proof), FL_OK);
+    fl_ledger_command command = fl_ledger_judge(&proof);
+    fl_ledger_proof_fini(&proof);
+    return command;
+}
+
+/* Would catch: a ledger that ends in epoch 2 of 30 since the disk was full, and that is taken for
+ * the proof of a whole run. */
+static void test_judge__wants_an_end(void **state)
+{
+    (void)state;
+    static uint8_t data[FILE_MAX];
+    const int64_t twice[] = {1, 1};
+    write_epochs(false);
+    assert_int_equal(command_of(), FL_LEDGER_INCOMPLETE);
+    write_epochs(true);
+    assert_int_equal(command_of(), FL_LEDGER_COMPLETE);
+    for (size_t n = load(data) - 1; n >= HEADER_BYTES; n--) { /* cut anywhere */
+        assert_int_equal(truncate(path, (off_t)n), 0);
+        assert_int_equal(command_of(), FL_LEDGER_INCOMPLETE);
+    }
+    fl_ledger *ledger = make(2, 0);
+    assert_int_equal(fl_ledger_end(ledger), FL_OK);
+    finish(ledger);
+    assert_int_equal(command_of(), FL_LEDGER_INCOMPLETE); /* nothing is proven */
+    ledger = make(2, 0);
+    add(ledger, 0, 0, 0, twice, 2);
+    assert_int_equal(fl_ledger_end(ledger), FL_OK);
+    finish(ledger);
+    assert_int_equal(command_of(), FL_LEDGER_BROKEN);
+}
+
+/* The end covers all before it by the chain of hashes, and nothing may follow. */
+static void test_end__is_the_last_record(void **state)
+{
+    (void)state;
+    const int64_t one[] = {0};
+    fl_ledger *ledger = make(1, 0);
+    add(ledger, 0, 0, 0, one, 1);
+    assert_int_equal(fl_ledger_end(ledger), FL_OK);
+    add(ledger, 1, 1, 0, one, 1);
+    finish(ledger);
+    fl_ledger_proof proof;
+    assert_int_equal(fl_ledger_prove(path, &proof), FL_EFORMAT);
+    assert_non_null(strstr(fl_errmsg(), "byte 124: 44 bytes found behind the end"));
+}
+
+/* A record that is lost in memory ends the ledger: one behind the hole would look like a defect of
+ * the run. */
+static void test_give_up__ends_the_ledger_before_the_hole(void **state)
+{
+    (void)state;
+    const int64_t ids[] = {0, 1, 2};
+    int error = 0;
+    fl_ledger *ledger = make(3, 0);
+    add(ledger, 0, 4, 0, ids, 1);
+    assert_int_equal(fl_ledger_failed_step(ledger, &error), -1);
+    fl_ledger_give_up(ledger, 5, ENOMEM);
+    assert_int_equal(fl_ledger_add(ledger, 0, 6, 1, 0, ids + 2, 1), FL_EIO);
+    assert_int_equal(fl_ledger_failed_step(ledger, &error), 5);
+    assert_int_equal(error, ENOMEM);
+    assert_int_equal(fl_ledger_end(ledger), FL_EIO);
+    assert_int_equal(fl_ledger_close(&ledger), FL_EIO);
+    assert_int_equal(command_of(), FL_LEDGER_INCOMPLETE);
 }
 
 int main(void)
@@ -515,6 +598,9 @@ int main(void)
         IN_FOLDER(test_ledger__tells_of_a_full_disk),
         IN_FOLDER(test_prove__survives_failing_allocations),
         IN_FOLDER(test_print__is_for_people),
+        IN_FOLDER(test_judge__wants_an_end),
+        IN_FOLDER(test_end__is_the_last_record),
+        IN_FOLDER(test_give_up__ends_the_ledger_before_the_hole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,7 +59,11 @@ static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status
                                      .n_epochs = 4,
                                      .n_samples = 1000};
     FILE *file = fmemopen(text, size, "w");
-    fl_progress_summary(file, &options, result, status, "every sample of 4 epochs used once");
+    fl_progress_end end = {.status = status,
+                           .message = status == FL_EFAILED ? "worker 1 died" : "",
+                           .ledger = "every sample of 4 epochs used once",
+                           .missing = status == FL_EFAILED ? "steps.jsonl lacks 2 steps" : ""};
+    fl_progress_summary(file, &options, result, &end);
     fclose(file);
 }
 
@@ -102,6 +106,12 @@ static void test_progress__sums_up(void **state)
     assert_non_null(strstr(text, "stopped after 0 of 40 steps"));
     assert_null(strstr(text, "nan"));
     assert_non_null(strstr(text, "--set train.max_steps=none\n"));
+    assert_null(strstr(text, "  why"));
+    assert_null(strstr(text, "  record"));
+    summary_of(&result, 0, FL_EFAILED, text, sizeof text);
+    assert_non_null(strstr(text, "failed after 0 of 40 steps"));
+    assert_non_null(strstr(text, "  why            worker 1 died\n"));
+    assert_non_null(strstr(text, "  record         INCOMPLETE: steps.jsonl lacks 2 steps\n"));
 }
 
 /* Would catch: a line that wraps on a terminal of 80 columns. */

@@ -5,14 +5,17 @@
 #include "support/folder.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -38,6 +41,7 @@ static int close_rig(void **state)
     fl_runfiles_close(&r->files);
     unlinkat(r->dir_fd, "steps.jsonl", 0);
     unlinkat(r->dir_fd, "events.jsonl", 0);
+    unlinkat(r->dir_fd, "summary.txt", 0);
     close(r->dir_fd);
     rmdir(r->folder);
     free(r);
@@ -104,10 +108,119 @@ static void test_runfiles__leaves_no_half_line_on_a_full_disk(void **state)
     setrlimit(RLIMIT_FSIZE, &before);
     read_file(r, "events.jsonl", text, sizeof text);
     assert_int_equal(strlen(text), whole);
-    assert_true(r->files.warned);
+    assert_int_equal(r->files.gap[FL_RUNFILE_EVENTS].n_lines, 1);
+    char gap[256];
+    assert_string_equal(fl_runfile_gap_text(&r->files, FL_RUNFILE_EVENTS, gap, sizeof gap),
+                        "events.jsonl lacks 1 event (File too large)");
     add_event(r, "three");
     read_file(r, "events.jsonl", text, sizeof text);
     assert_non_null(strstr(text + whole, "\"text\": \"three\"}\n"));
+}
+
+static void fill_disk(const char *folder)
+{
+    char path[96], block[4096] = {0};
+    snprintf(path, sizeof path, "%s/ballast", folder);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    while (write(fd, block, sizeof block) > 0) {
+    }
+    close(fd);
+}
+
+/* A small disk of this process alone, where the kernel lets a user make one. */
+static bool mount_small(const char *folder)
+{
+    uid_t uid = geteuid();
+    bool alone = unshare(uid == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) == 0;
+    FILE *map = alone && uid != 0 ? fopen("/proc/self/uid_map", "w") : NULL;
+    if (map != NULL) {
+        fprintf(map, "0 %u 1", (unsigned)uid);
+        fclose(map);
+    }
+    return alone && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("small", folder, "tmpfs", 0, "size=512k") == 0;
+}
+
+/* Returns an exit code: 77 is "not possible here". */
+static int fill_and_end(const char *folder)
+{
+    fl_runfiles files;
+    char text[8192] = "", gap[256], line[512];
+    if (!mount_small(folder)) {
+        return 77;
+    }
+    int dir = open(folder, O_RDONLY | O_DIRECTORY);
+    if (dir < 0 || fl_runfiles_open(&files, dir) != FL_OK) {
+        return 1;
+    }
+    fill_disk(folder);
+    memset(line, 'x', sizeof line - 1);
+    line[sizeof line - 1] = 0;
+    for (int i = 0; i < 1000; i++) {
+        fl_json_text(fl_runfiles_event(&files, "ordinary", 1), "text", line);
+        fl_runfiles_event_end(&files);
+    }
+    memset(line, 'y', sizeof line - 1);
+    fl_json_text(fl_runfiles_event(&files, "run.finished", 1), "text", line);
+    fl_runfiles_event_end(&files);
+    fl_runfiles_summary(&files, line, sizeof line - 1);
+    fl_runfile_gap_text(&files, FL_RUNFILE_EVENTS, gap, sizeof gap);
+    fl_runfiles_close(&files);
+    int events = openat(dir, "events.jsonl", O_RDONLY);
+    off_t end = lseek(events, 0, SEEK_END);
+    ssize_t n = pread(events, text, 1024, end > 1024 ? end - 1024 : 0);
+    bool ended = n > 0 && strstr(text, "run.finished") != NULL;
+    n = pread(openat(dir, "summary.txt", O_RDONLY), text, sizeof text, 0);
+    bool summed = n == (ssize_t)sizeof line - 1 && text[0] == 'y';
+    bool counted = strstr(gap, "events (No space left on device)") != NULL;
+    return (ended ? 0 : 2) | (summed ? 0 : 4) | (counted ? 0 : 8);
+}
+
+/* Would catch: a run that said "done" and whose record shows no end, since the disk was full by
+ * then; a summary that is empty. */
+static void test_runfiles__have_room_for_the_end_on_a_full_disk(void **state)
+{
+    rig *r = (rig *)*state;
+    int how = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(fill_and_end(r->folder));
+    }
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    if (WEXITSTATUS(how) == 77) {
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(how), 0);
+}
+
+static void test_runfiles__notice_that_they_were_removed(void **state)
+{
+    rig *r = (rig *)*state;
+    char gap[256];
+    fl_runfiles_look(&r->files);
+    assert_string_equal(fl_runfile_gap_text(&r->files, FL_RUNFILE_STEPS, gap, sizeof gap), "");
+    unlinkat(r->dir_fd, "steps.jsonl", 0);
+    fl_runfiles_look(&r->files);
+    assert_string_equal(fl_runfile_gap_text(&r->files, FL_RUNFILE_STEPS, gap, sizeof gap),
+                        "steps.jsonl was removed while the run trained");
+    assert_string_equal(fl_runfile_gap_text(&r->files, FL_RUNFILE_EVENTS, gap, sizeof gap), "");
+}
+
+static void test_runfiles__count_the_steps_that_they_lack(void **state)
+{
+    rig *r = (rig *)*state;
+    char gap[256];
+    fl_step_report step = {.step = 41};
+    int full = open("/dev/full", O_WRONLY);
+    close(r->files.fd[FL_RUNFILE_STEPS]);
+    r->files.fd[FL_RUNFILE_STEPS] = full;
+    fl_runfiles_step(&r->files, &step);
+    step.step++;
+    fl_runfiles_step(&r->files, &step);
+    fl_runfiles_flush(&r->files);
+    assert_string_equal(fl_runfile_gap_text(&r->files, FL_RUNFILE_STEPS, gap, sizeof gap),
+                        "steps.jsonl lacks 2 steps, from step 41 on (No space left on device)");
 }
 
 static void test_runfiles__needs_a_directory_it_may_write(void **state)
@@ -127,6 +240,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_runfiles__writes_steps_when_flushed, open_rig,
                                         close_rig),
         cmocka_unit_test_setup_teardown(test_runfiles__leaves_no_half_line_on_a_full_disk, open_rig,
+                                        close_rig),
+        cmocka_unit_test_setup_teardown(test_runfiles__have_room_for_the_end_on_a_full_disk,
+                                        open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(test_runfiles__notice_that_they_were_removed, open_rig,
+                                        close_rig),
+        cmocka_unit_test_setup_teardown(test_runfiles__count_the_steps_that_they_lack, open_rig,
                                         close_rig),
         cmocka_unit_test(test_runfiles__needs_a_directory_it_may_write),
     };

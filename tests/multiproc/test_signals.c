@@ -1,0 +1,89 @@
+/* Signals to the controller of a run: each that would end a process either stops the run as Ctrl-C
+ * does, or does nothing. None leaves workers or socket files. */
+#include "support/fake_checks.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static fake_run endless(void)
+{
+    fake_run run = fake_run_of(FAKE_NOTHING, -1, 0);
+    run.epochs = 100000;
+    return run;
+}
+
+static void test_signals__that_ask_for_the_end_stop_the_run(void **state)
+{
+    (void)state;
+    static const int numbers[] = {SIGHUP, SIGQUIT, SIGXCPU, SIGPWR};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        fake_run run = endless();
+        fake_start(&run);
+        assert_true(fake_await_steps(&run, 3));
+        kill(numbers[i] == SIGQUIT ? -run.controller : run.controller,
+             numbers[i]); /* as a terminal does it */
+        fake_outcome outcome = fake_finish(&run);
+        assert_nothing_left(&run);
+        assert_int_equal(outcome.status, FL_ESTOPPED);
+        assert_file_contains(&run, "summary.txt", "\nstopped after ");
+        assert_false(fake_has(&run, "control.sock"));
+        fake_clean(&run);
+    }
+}
+
+/* Would catch: SIGUSR1, which batch systems send before the time is over, ends the controller and
+ * leaves the run's sockets. */
+static void test_signals__that_ask_for_nothing_do_nothing(void **state)
+{
+    (void)state;
+    const int numbers[] = {SIGUSR1, SIGUSR2, SIGALRM,   SIGVTALRM, SIGPROF,      SIGIO,
+                           SIGPIPE, SIGXFSZ, SIGSTKFLT, SIGRTMIN,  SIGRTMIN + 7, SIGRTMAX};
+    fake_run run = endless();
+    fake_start(&run);
+    assert_true(fake_await_steps(&run, 3));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        kill(run.controller, numbers[i]);
+    }
+    assert_true(fake_await_line(&run, "stderr.txt", "ignored signal 10 (User defined signal 1)"));
+    assert_true(fake_await_steps(&run, atomic_load(&run.shared->done[0]) + 3));
+    kill(run.controller, SIGTERM);
+    fake_outcome outcome = fake_finish(&run);
+    assert_nothing_left(&run);
+    assert_int_equal(outcome.status, FL_ESTOPPED);
+    assert_false(fake_has(&run, "control.sock"));
+    assert_false(fake_has(&run, "events.sock"));
+    fake_clean(&run);
+}
+
+/* In a worker such a signal has its usual effect, and the run names it. */
+static void test_signals__to_a_worker_are_named(void **state)
+{
+    (void)state;
+    pid_t pids[FAKE_WORKERS_MAX];
+    fake_run run = endless();
+    fake_start(&run);
+    assert_true(fake_await_steps(&run, 3));
+    assert_true(fake_worker_pids(&run, pids));
+    kill(pids[1], SIGUSR1);
+    fake_outcome outcome = fake_finish(&run);
+    assert_nothing_left(&run);
+    assert_int_equal(outcome.status, FL_EFAILED);
+    assert_contains(outcome.message, "was killed by signal 10 (User defined signal 1)");
+    fake_clean(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_signals__that_ask_for_the_end_stop_the_run),
+        cmocka_unit_test(test_signals__that_ask_for_nothing_do_nothing),
+        cmocka_unit_test(test_signals__to_a_worker_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
