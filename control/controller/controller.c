@@ -35,6 +35,7 @@ static fl_status open_tables(fl_controller *controller)
     FL_TRY(fl_alloc_array(n, sizeof *controller->survey, (void **)&controller->survey));
     FL_TRY(fl_stragglers_open(controller));
     FL_TRY(fl_decide_open(controller));
+    fl_measure_open(controller);
     FL_TRY(fl_learn_open(controller));
     controller->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
     fl_run_stats_init(&controller->stats, controller->options->n_samples, job->train.batch,

@@ -13,6 +13,7 @@
 #include "control/elastic/decide.h"
 #include "control/elastic/elastic.h"
 #include "control/elastic/learn.h"
+#include "control/elastic/measure.h"
 #include "control/elastic/mfu.h"
 #include "control/elastic/stragglers.h"
 #include "control/elastic/tune.h"
@@ -29,8 +30,8 @@
 #include "control/state/cache_sums.h"
 #include "control/state/phase.h"
 #include "control/state/run_stats.h"
-#include "control/state/worker_pool.h"
 #include "pipe/plan/learn.h"
+#include "pipe/plan/worker_pool.h"
 
 typedef struct fl_controller fl_controller;
 
@@ -42,6 +43,7 @@ struct fl_controller {
     uint32_t generation_before;
     fl_elastic elastic;
     fl_decide decide;
+    fl_measure measure;
     fl_tune tune;
     fl_learn learn;
     fl_worker_pool usable;      /* workers that may have work */

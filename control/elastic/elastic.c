@@ -85,12 +85,12 @@ static void prepare(fl_controller *controller, int64_t now_us)
 {
     fl_elastic *e = &controller->elastic;
     fl_command command = {.kind = FL_COMMAND_PREPARE, .plan = e->next};
-    fl_decide_measure(controller, true);
+    fl_measure_watch(controller, true);
     fl_worker_pool_members(&controller->usable, &command.plan);
     fl_worker_pool_members(&controller->usable, &e->next);
     e->before = controller->plan;
-    e->old_step_ms = fl_decide_step_ms(controller);
-    e->predicted_ms = fl_decide_predict_ms(controller, &e->next);
+    e->old_step_ms = fl_measure_step_ms(controller);
+    e->predicted_ms = fl_measure_predict_ms(controller, &e->next);
     e->state = FL_ELASTIC_PREPARING;
     e->last_asked = e->next.generation;
     e->deadline_us = now_us + controller->options->job->fault.deadline_ms * 1000;
@@ -223,7 +223,7 @@ void fl_elastic_watch(fl_controller *controller, int64_t now_us)
         return;
     }
     if (e->state == FL_ELASTIC_IDLE) {
-        fl_decide_measure(controller, false);
+        fl_measure_watch(controller, false);
         look_at_script(controller, now_us);
         if (e->state == FL_ELASTIC_IDLE) {
             look_at_policy(controller, now_us);
@@ -319,7 +319,7 @@ static void look_whether_over(fl_controller *controller)
         forget_addresses(controller);
         record(controller, true, e->first_step, e->why);
         add_up(e);
-        fl_decide_switched(controller);
+        fl_measure_switched(controller);
         fl_event_log_transition(controller);
         settle(controller);
     }
@@ -356,6 +356,7 @@ void fl_elastic_moved(fl_controller *controller, fl_worker *worker,
     if (controller->plan.generation != parts->generation) {
         controller->generation_before = controller->plan.generation;
         fl_decide_switching(controller);
+        fl_measure_switching(controller);
         fl_learn_end(controller);
         controller->plan = e->next;
         fl_learn_begin(controller);

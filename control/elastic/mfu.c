@@ -10,7 +10,7 @@ fl_mfu fl_mfu_now(const fl_controller *controller)
 {
     const fl_plan_input *input = controller->options->plan_input;
     const fl_plan *plan = &controller->plan;
-    double ms = fl_decide_step_ms(controller);
+    double ms = fl_measure_step_ms(controller);
     fl_mfu mfu = {NAN, NAN, NAN};
     if (input == NULL || input->memory_one == NULL) {
         return mfu;

@@ -25,23 +25,22 @@ static const char *policy_text(fl_freeze_policy policy)
     return text[policy];
 }
 
-void fl_event_log_decided(fl_controller *controller)
+void fl_event_log_decided(fl_controller *controller, int64_t step)
 {
-    const fl_decision *d = &controller->decide.decision;
-    const fl_norms *norms = &controller->decide.norms;
+    const fl_decide *d = &controller->decide;
     fl_json *j = fl_event_log_begin(controller, "freeze.decided");
     fl_json_text(j, "policy", policy_text(controller->options->job->freeze.policy));
-    fl_json_integer(j, "step", d->step);
-    fl_json_integer(j, "blocks", norms->L);
-    fl_json_integer(j, "f", d->F);
-    fl_json_integer(j, "f_next", d->wanted);
-    norm_field(j, "norms", fl_norms_get(norms), norms->L);
-    norm_field(j, "norms_before", fl_norms_get_before(norms), norms->L);
-    fl_json_text(j, "why", d->why);
+    fl_json_integer(j, "step", step);
+    fl_json_integer(j, "blocks", d->norms.L);
+    fl_json_integer(j, "f", controller->plan.F);
+    fl_json_integer(j, "f_next", d->policy.F);
+    norm_field(j, "norms", fl_norms_get(&d->norms), d->norms.L);
+    norm_field(j, "norms_before", fl_norms_get_before(&d->norms), d->norms.L);
+    fl_json_text(j, "why", d->policy.why);
     fl_event_log_end(controller);
 }
 
-static void option(fl_json *j, const fl_decision *d, const fl_decide_option *o)
+static void option(fl_json *j, const fl_decision *d, const fl_decision_option *o)
 {
     fl_json_object(j, NULL);
     fl_json_text(j, "name", o->name);
@@ -49,8 +48,8 @@ static void option(fl_json *j, const fl_decision *d, const fl_decide_option *o)
         fl_fields_plan(j, &o->plan);
         fl_json_rounded(j, "step_ms", o->step_ms, 3);
         fl_json_rounded(j, "saving_ms", (d->stay_ms - o->step_ms) * (double)d->left, 1);
-        fl_json_rounded(j, "cost_ms", o->cost_ms, 3);
-        fl_json_integer(j, "move_bytes", o->move_bytes);
+        fl_json_rounded(j, "cost_ms", o->change.cost_ms, 3);
+        fl_json_integer(j, "move_bytes", o->change.move_bytes);
     }
     if (o->status != FL_OK) {
         fl_json_text(j, "why_not", o->why_not);
@@ -58,9 +57,27 @@ static void option(fl_json *j, const fl_decision *d, const fl_decide_option *o)
     fl_json_close(j, '}');
 }
 
+/* Lines of at most 100 columns, except for a reason that a plan is impossible. */
+static void tell_stay(fl_controller *controller, const fl_decision *d)
+{
+    fl_progress *p = &controller->progress;
+    if (d->best < 0) {
+        fl_progress_note(p, "step %lld: F stays %d, F=%d was wanted: %s", (long long)d->step, d->F,
+                         d->wanted, d->why);
+        return;
+    }
+    const fl_decision_option *o = &d->option[d->best];
+    fl_progress_note(p,
+                     "step %lld: F stays %d: F=%d would not pay over the %lld steps that remain\n"
+                     "  %.4g ms a step with it, %.4g without, %.3g ms to change (all predicted)",
+                     (long long)d->step, d->F, d->wanted, (long long)d->left, o->step_ms,
+                     d->stay_ms, o->change.cost_ms);
+}
+
 void fl_event_log_considered(fl_controller *controller)
 {
     const fl_decision *d = &controller->decide.decision;
+    bool stays = d->chosen == FL_DECISION_STAY;
     fl_json *j = fl_event_log_begin(controller, "plan.considered");
     fl_json_integer(j, "step", d->step);
     fl_json_integer(j, "f", d->wanted);
@@ -72,12 +89,11 @@ void fl_event_log_considered(fl_controller *controller)
         option(j, d, &d->option[i]);
     }
     fl_json_close(j, ']');
-    fl_json_text(j, "choice", d->chosen >= 0 ? d->option[d->chosen].name : "stay");
-    fl_json_text(j, "why", d->choice_why);
+    fl_json_text(j, "choice", stays ? "stay" : d->option[d->chosen].name);
+    fl_json_text(j, "why", d->why);
     fl_event_log_end(controller);
-    if (d->chosen < 0) {
-        fl_progress_note(&controller->progress, "step %lld: %d of %d blocks were to be frozen: %s",
-                         (long long)d->step, d->wanted, controller->decide.norms.L, d->choice_why);
+    if (stays) {
+        tell_stay(controller, d);
     }
 }
 

@@ -43,10 +43,10 @@ static void plan_fields(const fl_controller *controller, fl_json *j, const fl_pl
                         const fl_plan *plan, const fl_candidate *candidates, int n)
 {
     /* Predictions are corrected by what the running plan measures. */
-    double now_ms = fl_decide_step_ms(controller),
-           predicted_ms = fl_decide_predict_ms(controller, &controller->plan);
+    double now_ms = fl_measure_step_ms(controller),
+           predicted_ms = fl_measure_predict_ms(controller, &controller->plan);
     double raw_ms = plan->predicted_step_us * 1e-3;
-    double ratio = fl_decide_ratio(controller);
+    double ratio = fl_measure_ratio(controller);
     now_ms = now_ms > 0.0 ? now_ms : predicted_ms;
     fl_json_integer(j, "devices", input->n_workers);
     fl_fields_plan(j, plan);

@@ -102,6 +102,7 @@ typedef struct fl_job {
         double alpha;      /* gradnorm, schedule: share of the active blocks that may freeze */
         double percentile; /* stability: of the active blocks' changes; less than it is stable */
         int64_t keep;      /* blocks that the policy leaves active */
+        bool must_pay;     /* freeze only what is predicted to save time */
         int64_t n_list;    /* 0: the schedule is the closed form */
         int list[FL_FREEZE_LIST_MAX]; /* [n_list] F of each interval, the last one for the rest */
     } freeze;

@@ -154,10 +154,26 @@ static void test_plans__freeze_thaw_and_pins(void **state)
 static void test_plans__the_policy_respects_a_pin(void **state)
 {
     (void)state;
-    live_run run = live_start((const char *const[]){
-        ENDLESS, "devices.count", "2", "pipe.k", "2", "autodp.r", "1", "freeze.policy", "schedule",
-        "freeze.list", "[0, 1, 2, 3]", "freeze.start", "60 steps", "freeze.every", "60 steps",
-        "freeze.keep", "1", NULL});
+    live_run run = live_start((const char *const[]){ENDLESS,
+                                                    "devices.count",
+                                                    "2",
+                                                    "pipe.k",
+                                                    "2",
+                                                    "autodp.r",
+                                                    "1",
+                                                    "freeze.policy",
+                                                    "schedule",
+                                                    "freeze.list",
+                                                    "[0, 1, 2, 3]",
+                                                    "freeze.start",
+                                                    "60 steps",
+                                                    "freeze.every",
+                                                    "60 steps",
+                                                    "freeze.keep",
+                                                    "1",
+                                                    "freeze.must_pay",
+                                                    "false",
+                                                    NULL});
     json_decref(live_ask(&run, "pin", "{\"block\": 2}"));
     live_await_step(&run, 400); /* by now three were to be frozen */
     assert_int_equal(plan_now(&run, "f"), 1);

@@ -280,9 +280,9 @@ static void test_tight__freezing_frees_a_device(void **state)
 {
     (void)state;
     enum { DIM = 64, PATCH = 2 }; /* much to compute for each parameter: replicas pay */
-    static const char *const sets[] = {"freeze.policy", "schedule",    "freeze.start",
-                                       "16 steps",      "freeze.list", "[7]",
-                                       "freeze.keep",   "1",           NULL};
+    static const char *const sets[] = {
+        "freeze.policy", "schedule", "freeze.start",    "16 steps", "freeze.list", "[7]",
+        "freeze.keep",   "1",        "freeze.must_pay", "false",    NULL};
     double k[LONG + 1] = {0}, r[LONG + 1] = {0}, f[LONG + 1] = {0}, ignored[4];
     char dir[64];
     fl_job job;

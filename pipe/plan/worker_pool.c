@@ -1,4 +1,4 @@
-#include "control/state/worker_pool.h"
+#include "pipe/plan/worker_pool.h"
 
 #include <string.h>
 

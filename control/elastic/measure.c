@@ -1,0 +1,108 @@
+/* How fast the running plan is, beside what was predicted, and what transitions cost. */
+#include "control/controller/parts.h"
+
+#include <math.h>
+
+enum { MEASURED_STEPS = 20, WARM_UP_STEPS = 2, RECENT_STEPS = 100 };
+
+static const double FIRST_FIXED_MS = 10.0; /* until a transition has been measured */
+
+void fl_measure_open(fl_controller *controller)
+{
+    controller->measure = (fl_measure){.fixed_ms = FIRST_FIXED_MS};
+}
+
+/* ---- steps ---- */
+
+/* Mean of the window's steps from .. to - 1. */
+static double mean_ms(const fl_run_stats *stats, int64_t from, int64_t to)
+{
+    double sum = 0.0;
+    int64_t oldest = stats->n_window - FL_RUN_STATS_WINDOW;
+    from = from > oldest ? from : oldest;
+    from = from > 0 ? from : 0;
+    for (int64_t i = from; i < to; i++) {
+        sum += stats->window_ms[i % FL_RUN_STATS_WINDOW];
+    }
+    return to > from ? sum / (double)(to - from) : 0.0;
+}
+
+/* The newest steps of this generation, without those in which it warms up if there are others. */
+static int64_t recent_from(const fl_controller *controller)
+{
+    int64_t first = controller->elastic.first_step, steps = controller->stats.steps;
+    int64_t from = steps > first + WARM_UP_STEPS ? first + WARM_UP_STEPS : first;
+    return from > steps - RECENT_STEPS ? from : steps - RECENT_STEPS;
+}
+
+double fl_measure_step_ms(const fl_controller *controller)
+{
+    return mean_ms(&controller->stats, recent_from(controller), controller->stats.steps);
+}
+
+/* A step of `plan` in the mean of the steps from .. to - 1, as the cost model has it. */
+static double model_ms(const fl_controller *controller, const fl_plan *plan, int64_t from,
+                       int64_t to)
+{
+    fl_plan_input input = *controller->options->plan_input;
+    fl_cache_warmup w = controller->decide.warming;
+    int64_t per_epoch = controller->stats.steps_per_epoch;
+    fl_cache_warmup_move(&w, plan->F, controller->stats.steps, per_epoch);
+    input.F = plan->F;
+    input.missing = fl_cache_warmup_share(&w, per_epoch, from, to);
+    input.kept = w.kept;
+    return fl_plan_predict(&input, plan, NULL) * 1e-3;
+}
+
+double fl_measure_ratio(const fl_controller *controller)
+{
+    double measured = fl_measure_step_ms(controller);
+    double predicted =
+        model_ms(controller, &controller->plan, recent_from(controller), controller->stats.steps);
+    return measured > 0.0 && predicted > 0.0 ? measured / predicted : 1.0;
+}
+
+double fl_measure_predict_ms(const fl_controller *controller, const fl_plan *plan)
+{
+    if (controller->options->plan_input == NULL) {
+        return 0.0;
+    }
+    int64_t now = controller->stats.steps;
+    return model_ms(controller, plan, now, now + WARM_UP_STEPS + MEASURED_STEPS) *
+           fl_measure_ratio(controller);
+}
+
+void fl_measure_watch(fl_controller *controller, bool ending)
+{
+    int64_t from = controller->elastic.first_step + WARM_UP_STEPS, to = from + MEASURED_STEPS;
+    int64_t steps = controller->stats.steps;
+    if (!controller->measure.pending || (steps < to && !ending)) {
+        return;
+    }
+    controller->measure.pending = false;
+    to = steps < to ? steps : to;
+    if (to > from) {
+        fl_event_log_measured(controller, mean_ms(&controller->stats, from, to), to - from);
+    }
+}
+
+/* ---- transitions ---- */
+
+void fl_measure_switching(fl_controller *controller)
+{
+    controller->measure.pending = !fl_tune_is_trial(controller);
+}
+
+void fl_measure_switched(fl_controller *controller)
+{
+    const fl_plan_input *input = controller->options->plan_input;
+    const fl_elastic *e = &controller->elastic;
+    if (input == NULL || fl_tune_is_trial(controller)) {
+        return;
+    }
+    double moving_ms = (double)e->moved_bytes / (input->profile->link_bytes_per_us * 1e3);
+    double stall_ms = (double)(e->stall_us - e->wait_us) * 1e-3;
+    double fixed_ms = fmax(0.0, stall_ms - moving_ms);
+    /* One transition on a busy machine says little: the last ones count together. */
+    controller->measure.fixed_ms = (controller->measure.fixed_ms + fixed_ms) / 2.0;
+}

@@ -1,0 +1,33 @@
+/* How fast the running plan is, beside what was predicted, and what transitions cost. */
+#ifndef FL_CONTROL_ELASTIC_MEASURE_H
+#define FL_CONTROL_ELASTIC_MEASURE_H
+
+#include <frostline/plan.h>
+
+typedef struct fl_controller fl_controller;
+
+typedef struct fl_measure {
+    bool pending;    /* the generation at work is new: its step time is still to be reported */
+    double fixed_ms; /* what a transition takes beside moving bytes */
+} fl_measure;
+
+void fl_measure_open(fl_controller *controller);
+
+/* Mean step time, ms, of the generation at work over its last 100 steps; 0 before it has any. */
+double fl_measure_step_ms(const fl_controller *controller);
+
+/* Measured by predicted step time of the running plan; 1 before it has been measured. */
+double fl_measure_ratio(const fl_controller *controller);
+
+/* The next steps of `plan` as predicted, ms each, corrected by what the running plan measures. */
+double fl_measure_predict_ms(const fl_controller *controller, const fl_plan *plan);
+
+/* A transition begins to take effect; it is over: learn from it what transitions cost. */
+void fl_measure_switching(fl_controller *controller);
+void fl_measure_switched(fl_controller *controller);
+
+/* Report how fast the generation at work is, once it has run for long enough (or is about to end).
+ */
+void fl_measure_watch(fl_controller *controller, bool ending);
+
+#endif

@@ -1,0 +1,199 @@
+/* The numbers are those of decision.h. */
+#include "pipe/plan/decision.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double MARGIN = 0.03;
+
+/* ---- ① ---- */
+
+/* The costs of the steps that remain with F blocks frozen: the cache warms up in the first epoch
+ * after a change, and serves what it has from then on. */
+static fl_plan_input costs_of(const fl_decision_input *in, int F)
+{
+    fl_plan_input costs = *in->costs;
+    fl_cache_warmup w = in->warming;
+    fl_cache_warmup_move(&w, F, in->step, in->steps_per_epoch);
+    costs.F = F;
+    costs.missing = fl_cache_warmup_share(&w, in->steps_per_epoch, in->step, in->n_steps);
+    costs.kept = w.kept;
+    return costs;
+}
+
+static fl_status choose_plan(const fl_decision_input *in, const fl_job *job, fl_plan *plan)
+{
+    fl_plan_input costs = costs_of(in, in->wanted);
+    costs.job = job;
+    FL_TRY(fl_worker_pool_choose(in->usable, &costs, plan));
+    fl_plan_change_place(in->costs, in->running, plan, in->usable->drained);
+    return FL_OK;
+}
+
+static fl_status keep(const fl_decision_input *in, fl_plan *plan)
+{
+    *plan = *in->running;
+    plan->F = in->wanted;
+    plan->M = in->own_m;
+    return FL_OK;
+}
+
+static fl_status rebalance(const fl_decision_input *in, fl_plan *plan)
+{
+    fl_job job = *in->costs->job;
+    job.pipe.k = in->running->K;
+    job.pipe.m = in->own_m;
+    job.autodp.r = in->running->R;
+    return choose_plan(in, &job, plan);
+}
+
+static fl_status repack(const fl_decision_input *in, fl_plan *plan)
+{
+    return choose_plan(in, in->costs->job, plan);
+}
+
+typedef fl_status make_plan(const fl_decision_input *in, fl_plan *plan);
+
+static bool is_listed(const fl_decision *d, const fl_plan *plan)
+{
+    for (int i = 0; i < d->n_options; i++) {
+        const fl_plan *p = &d->option[i].plan;
+        if (p->K == plan->K && p->R == plan->R && p->M == plan->M &&
+            memcmp(p->first, plan->first, (size_t)(p->K + 1) * sizeof *p->first) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- ② ---- */
+
+static double predict_ms(const fl_decision_input *in, const fl_plan *plan)
+{
+    fl_plan_input costs = costs_of(in, plan->F);
+    return fl_plan_predict(&costs, plan, NULL) * 1e-3 * in->ratio;
+}
+
+static fl_status price(const fl_decision_input *in, fl_decision_option *o)
+{
+    o->step_ms = predict_ms(in, &o->plan);
+    FL_TRY(fl_plan_change_price(in->costs, in->running, &o->plan, in->parked, in->fixed_ms,
+                                &o->change));
+    return fl_plan_change_check_room(in->costs, in->running, &o->plan);
+}
+
+/* An option whose plan is listed already under another name is left out. */
+static void add_option(const fl_decision_input *in, fl_decision *d, const char *name,
+                       make_plan *make)
+{
+    fl_decision_option *o = &d->option[d->n_options];
+    *o = (fl_decision_option){.name = name};
+    o->status = make(in, &o->plan);
+    if (o->status != FL_OK) {
+        o->plan = (fl_plan){0};
+    } else if (is_listed(d, &o->plan)) {
+        return;
+    } else {
+        o->status = price(in, o);
+    }
+    snprintf(o->why_not, sizeof o->why_not, "%s", o->status == FL_OK ? "" : fl_errmsg());
+    d->n_options++;
+}
+
+/* ---- ③ ---- */
+
+double fl_decision_total_ms(const fl_decision *d, int option)
+{
+    const fl_decision_option *o = &d->option[option];
+    double caution = o->change.move_bytes > 0 ? 1.0 + MARGIN : 1.0;
+    return caution * o->step_ms * (double)d->left + o->change.cost_ms;
+}
+
+static int cheapest(const fl_decision *d)
+{
+    int best = -1;
+    for (int i = 0; i < d->n_options; i++) {
+        if (d->option[i].status == FL_OK &&
+            (best < 0 || fl_decision_total_ms(d, i) < fl_decision_total_ms(d, best))) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* ---- ④ ---- */
+
+static bool must_pay(const fl_decision_input *in)
+{
+    return in->wanted > in->running->F && !in->by_hand && in->costs->job->freeze.must_pay;
+}
+
+static bool pays(const fl_decision *d, int option)
+{
+    return fl_decision_total_ms(d, option) < d->stay_ms * (double)d->left;
+}
+
+/* ---- in words ---- */
+
+FL_PRINTF(2, 3) static void say(fl_decision *d, const char *format, ...)
+{
+    size_t used = strlen(d->why);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(d->why + used, sizeof d->why - used, format, args);
+    va_end(args);
+}
+
+static void explain_stay(fl_decision *d)
+{
+    const fl_decision_option *o = &d->option[d->best];
+    say(d,
+        "the blocks stay unfrozen, because freezing them would not pay over the %lld steps that "
+        "remain: %s is predicted to take %.4g ms a step and %.3g ms to change; without freezing a "
+        "step takes %.4g ms",
+        (long long)d->left, o->name, o->step_ms, o->change.cost_ms, d->stay_ms);
+}
+
+static void explain_choice(fl_decision *d)
+{
+    const fl_decision_option *o = &d->option[d->chosen];
+    say(d, "%s: %.4g ms a step over %lld steps, %.3g ms to change", o->name, o->step_ms,
+        (long long)d->left, o->change.cost_ms);
+    for (int i = 0; i < d->n_options; i++) {
+        const fl_decision_option *other = &d->option[i];
+        if (i != d->chosen && other->status == FL_OK) {
+            say(d, "; %s: %.4g and %.3g", other->name, other->step_ms, other->change.cost_ms);
+        }
+    }
+    if (!pays(d, d->chosen)) {
+        say(d, "; slower than the %.4g ms a step of the running plan, but it was asked for",
+            d->stay_ms);
+    }
+}
+
+void fl_decision_make(const fl_decision_input *in, fl_decision *out)
+{
+    fl_decision *d = out;
+    *d = (fl_decision){.step = in->step,
+                       .left = in->n_steps - in->step,
+                       .F = in->running->F,
+                       .wanted = in->wanted,
+                       .ratio = in->ratio,
+                       .stay_ms = predict_ms(in, in->running)};
+    add_option(in, d, "keep", keep);
+    if (in->costs->job->elastic.enabled) {
+        add_option(in, d, "rebalance", rebalance);
+        add_option(in, d, "repack", repack);
+    }
+    d->best = cheapest(d);
+    bool stays = d->best < 0 || (must_pay(in) && !pays(d, d->best));
+    d->chosen = stays ? FL_DECISION_STAY : d->best;
+    if (d->best < 0) {
+        say(d, "no plan is possible: %.400s", d->option[0].why_not);
+    } else if (stays) {
+        explain_stay(d);
+    } else {
+        explain_choice(d);
+    }
+}

@@ -1,0 +1,66 @@
+#include "pipe/plan/plan_change.h"
+
+#include "device/alloc.h"
+#include "nn/model.h"
+#include "nn/optimizer.h"
+#include "pipe/plan/migrate_schedule.h"
+
+static int moments_of(const fl_plan_input *input)
+{
+    return fl_optimizer_n_moments(input->job->train.optimizer);
+}
+
+void fl_plan_change_place(const fl_plan_input *input, const fl_plan *running, fl_plan *next,
+                          const bool *drained)
+{
+    fl_migrate_place(input->model, running, next, moments_of(input), drained);
+}
+
+static int64_t needed_bytes(const fl_plan_input *input, const fl_plan *plan, int rank)
+{
+    fl_place place = fl_plan_place(plan, rank);
+    fl_stage_memory m;
+    if (!place.active) {
+        return 0;
+    }
+    fl_plan_memory(input, plan, place.stage, &m);
+    return m.total_bytes;
+}
+
+fl_status fl_plan_change_check_room(const fl_plan_input *input, const fl_plan *running,
+                                    const fl_plan *next)
+{
+    const double MIB = 1048576.0;
+    int64_t budget = input->job->devices.memory_bytes;
+    for (int rank = 0; rank < next->n_workers; rank++) {
+        int64_t then = needed_bytes(input, next, rank);
+        int64_t most =
+            fl_migrate_least_bytes(input->model, running, next, rank, moments_of(input), then);
+        if (most > budget) {
+            return fl_fail(FL_EBUDGET,
+                           "devices.memory: worker %d would hold %.1f MiB while the plans change "
+                           "and %.1f MiB afterwards; it has %.1f MiB",
+                           rank, (double)most / MIB, (double)then / MIB, (double)budget / MIB);
+        }
+    }
+    return FL_OK;
+}
+
+fl_status fl_plan_change_price(const fl_plan_input *input, const fl_plan *running,
+                               const fl_plan *next, const int *parked, double fixed_ms,
+                               fl_plan_change *out)
+{
+    int capacity = next->n_layers * (next->R + 1), n = 0;
+    fl_move *moves = NULL;
+    FL_TRY(fl_alloc_array((size_t)capacity, sizeof *moves, (void **)&moves));
+    fl_status status =
+        fl_migrate_schedule(input->model, running, next, parked, moves, capacity, &n);
+    if (status == FL_OK) {
+        double bytes_per_ms = input->profile->link_bytes_per_us * 1e3;
+        out->move_bytes = fl_migrate_bytes(input->model, moves, n, moments_of(input));
+        out->cost_ms =
+            fixed_ms + (out->move_bytes > 0 ? (double)out->move_bytes / bytes_per_ms : 0.0);
+    }
+    fl_free(moves);
+    return status;
+}
