@@ -170,6 +170,7 @@ static fl_status open_beside(fl_worker_state *w, const fl_plan *plan)
 {
     FL_TRY(fl_alloc(sizeof *w->next, (void **)&w->next));
     w->next->plan = *plan;
+    w->prepare_thread.generation = plan->generation;
     atomic_store(&w->prepare_thread.dropped, false);
     atomic_store(&w->prepare_thread.state, FL_PREPARE_OPENING);
     return start(w, open_next);
@@ -204,23 +205,27 @@ typedef struct ballot {
     int32_t ready;
 } ballot;
 
+/* The next generation, once the thread that opens it has finished with it; NULL before. */
+static const fl_generation *opened_member(const fl_worker_state *w)
+{
+    return w->next != NULL && atomic_load(&w->prepare_thread.state) == FL_PREPARE_READY ? w->next
+                                                                                        : NULL;
+}
+
 static ballot ballot_of(const fl_worker_state *w)
 {
-    ballot mine = {0, 0};
-    if (w->next != NULL) {
-        bool sound = w->next->group == NULL || fl_group_state(w->next->group) == FL_OK;
-        sound =
-            sound && (w->next->messages == NULL || fl_message_state(w->next->messages) == FL_OK);
-        mine.generation = w->next->plan.generation;
-        mine.ready = sound && atomic_load(&w->prepare_thread.state) == FL_PREPARE_READY;
-    }
-    return mine;
+    const fl_generation *next = opened_member(w);
+    bool sound = next != NULL && (next->group == NULL || fl_group_state(next->group) == FL_OK) &&
+                 (next->messages == NULL || fl_message_state(next->messages) == FL_OK);
+    return (ballot){.generation = w->next == NULL ? 0 : w->prepare_thread.generation,
+                    .ready = sound};
 }
 
 /* A dead worker does not hinder a plan that counts it among the departed. */
 static bool is_missed(const fl_worker_state *w, int rank)
 {
-    return w->next == NULL || !w->next->plan.departed[rank] || !fl_message_lost(w->messages, rank);
+    const fl_generation *next = opened_member(w);
+    return next == NULL || !next->plan.departed[rank] || !fl_message_lost(w->messages, rank);
 }
 
 /* against  in: who is against it as this worker has heard; out: as all have agreed */
@@ -268,7 +273,7 @@ static fl_status vote(fl_worker_state *w, int *against)
 static void stay(fl_worker_state *w, int against)
 {
     if (w->next != NULL) {
-        answer(w, w->next->plan.generation,
+        answer(w, w->prepare_thread.generation,
                fl_fail(FL_ESTALE, "worker %d was not ready when all voted", against));
     }
     fl_log(FL_LOG_WARN, "generation %u goes on: worker %d is not ready for the next",

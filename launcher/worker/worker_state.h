@@ -24,7 +24,8 @@ typedef enum fl_prepare_state {
 typedef struct fl_prepare_thread {
     pthread_t thread;
     bool running;        /* the thread must be joined */
-    atomic_int state;    /* fl_prepare_state */
+    atomic_int state;    /* fl_prepare_state; `next` is the thread's while it is OPENING */
+    uint32_t generation; /* the one that is, or was last, opened */
     atomic_bool dropped; /* what is being opened is not wanted any more */
     int64_t took_us;
     fl_generation *leaving; /* to be closed */
