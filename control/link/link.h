@@ -173,4 +173,8 @@ bool fl_link_take_command(fl_link *link, fl_command *out);
 /* The same, waiting for one; false after timeout_ms. */
 bool fl_link_wait_command(fl_link *link, int64_t timeout_ms, fl_command *out);
 
+/* A test program that defines this function is called at each turn of the link thread, before it
+ * sends, and may delay it; in any other program it is absent. */
+void fl__link_turn(int rank) __attribute__((weak));
+
 #endif

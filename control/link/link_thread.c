@@ -244,6 +244,9 @@ void *fl_link_main(void *argument)
                               {NULL, link->signal_fd, ZMQ_POLLIN, 0}};
     while (!atomic_load(&link->closing)) {
         zmq_poll(items, 3, link->slice_ms);
+        if (fl__link_turn != NULL) {
+            fl__link_turn(link->rank);
+        }
         uint64_t count;
         if ((items[1].revents & ZMQ_POLLIN) && read(link->wake_fd, &count, sizeof count) < 0) {
             fl_log(FL_LOG_DEBUG, "nothing to read from the wake-up");

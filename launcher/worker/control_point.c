@@ -111,12 +111,15 @@ static fl_status wait_command(worker *w, fl_command *command)
     return FL_OK;
 }
 
-/* The others hear the leader. */
+/* The end of every control point, for a worker that trained before it and for one that has just
+ * joined: hold while the run is paused, and at a step for which a command is due until it has come.
+ * The leader waits for the command, the others hear the leader. A worker that has no stage, or none
+ * any more, is woken for each command instead: it does not wait here. */
 static fl_status hold(worker *w, told *what, bool *switched)
 {
     FL_TRY(pause(w, what, switched));
     w->held_us = fl_now_us();
-    while (!w->stop && !fl_worker_departs(w) && is_due(w)) {
+    while (!w->stop && !fl_worker_departs(w) && w->now->place.active && is_due(w)) {
         fl_link_doing(w->link, "scripted transition");
         if (w->leads) {
             FL_TRY(wait_command(w, &what->command));
@@ -155,5 +158,5 @@ fl_status fl_control_stand_by(worker *w, told *what)
     fl_flight_leave();
     FL_TRY(hear(w, what));
     FL_TRY(apply(w, what, &switched));
-    return pause(w, what, &switched);
+    return hold(w, what, &switched);
 }

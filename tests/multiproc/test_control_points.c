@@ -1,0 +1,139 @@
+/* What all members of a run do between two steps, when commands and reports meet in an order that
+ * a busy machine brings about. Would catch: a worker that joins at a step for which elastic.script
+ * has an entry and trains on while the others wait there; step reports that are lost because the
+ * link of the leader before is late. */
+#include "device/clock.h"
+#include "launcher/worker/worker_state.h"
+#include "support/lines.h"
+#include "support/live_run.h"
+#include "support/nap.h"
+#include "support/toy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+enum { SCRIPT_STEP = 1000, LATE_US = 300000, PATIENCE_MS = 30000 };
+
+#define TRAINING                                                                                   \
+    "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "9000",    \
+        "autodp.bucket", "16KiB", "devices.count", "2", "pipe.k", "1", "autodp.r", "2", "pipe.m",  \
+        "1", "fault.detect", "5s", "fault.deadline", "5s"
+
+/* Shared with the workers. */
+static struct {
+    atomic_llong step;      /* the steps that worker 0 has done */
+    atomic_bool joins_late; /* worker 1 opens its next generation once SCRIPT_STEP is reached */
+    atomic_int late_rank;   /* whose link is late; -1: none */
+} * shared;
+
+void fl__test_point(const char *point, fl_worker_state *w)
+{
+    if (strcmp(point, "step") == 0 && w->rank == 0) {
+        atomic_store(&shared->step, w->step);
+    } else if (strcmp(point, "prepare") == 0 && w->rank == 1 && atomic_load(&shared->joins_late)) {
+        int64_t deadline_us = fl_deadline_us(PATIENCE_MS);
+        while (atomic_load(&shared->step) < SCRIPT_STEP && fl_left_ms(deadline_us) > 0) {
+            nap(1000);
+        }
+    }
+}
+
+void fl__link_turn(int rank)
+{
+    if (rank == atomic_load(&shared->late_rank)) {
+        nap(LATE_US);
+    }
+}
+
+static int reset(void **state)
+{
+    (void)state;
+    atomic_store(&shared->step, 0);
+    atomic_store(&shared->joins_late, false);
+    atomic_store(&shared->late_rank, -1);
+    return 0;
+}
+
+static void ask(live_run *run, const char *cmd, const char *args)
+{
+    json_decref(live_ask(run, cmd, args));
+}
+
+/* steps.jsonl has each step once, in order. Returns how many. */
+static int check_steps(const live_run *run)
+{
+    cJSON *steps = lines_with(run->dir, "steps.jsonl", "");
+    const cJSON *line;
+    int n = 0;
+    cJSON_ArrayForEach(line, steps)
+    {
+        assert_int_equal(number(line, "step"), n);
+        n++;
+    }
+    cJSON_Delete(steps);
+    return n;
+}
+
+static void stop(live_run *run)
+{
+    ask(run, "stop", "{}");
+    assert_int_equal(live_finish(run), FL_ESTOPPED);
+    live_check_ledger(run);
+}
+
+/* A worker comes back through `ctl scale` and is still preparing when the others reach a step of
+ * elastic.script: it joins at that very step, and has to wait there with them. */
+static void test_control_points__a_worker_that_joins_at_a_scripted_step_waits_there(void **state)
+{
+    (void)state;
+    live_run run = live_start((const char *const[]){
+        TRAINING, "elastic.script", "[{step: 1000, m: 2}]", "train.max_steps", "1200", NULL});
+    ask(&run, "scale", "{\"k\": 1, \"r\": 1}");
+    atomic_store(&shared->joins_late, true);
+    ask(&run, "scale", "{\"k\": 1, \"r\": 2}");
+    assert_int_equal(live_finish(&run), FL_OK);
+    live_check_ledger(&run);
+    assert_int_equal(check_steps(&run), 1200);
+    cJSON *done = lines_with(run.dir, "events.jsonl", "\"transition.done\"");
+    assert_int_equal(cJSON_GetArraySize(done), 3);
+    const cJSON *joined = cJSON_GetArrayItem(done, 1), *scripted = cJSON_GetArrayItem(done, 2);
+    assert_int_equal(number(joined, "step"), SCRIPT_STEP); /* else the test shows nothing */
+    assert_int_equal(number(joined, "r"), 2);
+    assert_int_equal(number(scripted, "step"), SCRIPT_STEP);
+    assert_int_equal(number(scripted, "m"), 2);
+    cJSON_Delete(done);
+    live_clean(&run);
+}
+
+/* The leader leaves, and its link is late: the new leader's first reports arrive before its last
+ * ones. */
+static void test_control_points__a_late_link_loses_no_step_report(void **state)
+{
+    (void)state;
+    live_run run = live_start((const char *const[]){TRAINING, NULL});
+    live_await_step(&run, 30);
+    atomic_store(&shared->late_rank, 0);
+    ask(&run, "drain", "{\"worker\": 0}");
+    int64_t step = live_status(&run, "step");
+    live_await_step(&run, step + 400);
+    stop(&run);
+    assert_true(check_steps(&run) >= step + 400);
+    live_clean(&run);
+}
+
+int main(void)
+{
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(
+            test_control_points__a_worker_that_joins_at_a_scripted_step_waits_there, reset),
+        cmocka_unit_test_setup(test_control_points__a_late_link_loses_no_step_report, reset),
+    };
+    return shared == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}
