@@ -85,8 +85,8 @@ static fl_status open_net(fl_message_group *g, const fl_message_options *options
         .host = options->host,
         .open_timeout_ms = options->open_timeout_ms,
         .wait_timeout_ms = options->wait_timeout_ms,
-        .given_up = options->given_up,
-        .context = options->context,
+        .abort_set = options->abort_set,
+        .generation = options->membership,
     };
     FL_TRY(fl_net_open(&net, &g->net));
     return set_up(g);

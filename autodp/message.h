@@ -21,8 +21,7 @@ typedef struct fl_message_options {
     const char *host;
     int64_t open_timeout_ms;
     int64_t wait_timeout_ms;
-    bool (*given_up)(void *context); /* as in fl_net_options; may be NULL */
-    void *context;
+    fl_abort_set *abort_set; /* as in fl_net_options, with `membership` as its generation */
 } fl_message_options;
 
 fl_status fl_message_open(const fl_message_options *options, fl_message_group **out) FL_MUST_CHECK;

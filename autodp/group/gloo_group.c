@@ -73,8 +73,8 @@ static fl_status group_open(const fl_group_options *options, fl_group **out)
         .host = options->host,
         .open_timeout_ms = options->open_timeout_ms,
         .wait_timeout_ms = options->wait_timeout_ms,
-        .given_up = options->given_up,
-        .context = options->context,
+        .abort_set = options->abort_set,
+        .generation = options->generation,
     };
     fl_status status = fl_net_open(&net, &g->net);
     if (status == FL_OK) {

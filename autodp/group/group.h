@@ -24,8 +24,7 @@ typedef struct fl_group_options {
     const char *host;
     int64_t open_timeout_ms;
     int64_t wait_timeout_ms;
-    bool (*given_up)(void *context); /* as in fl_net_options; may be NULL */
-    void *context;
+    fl_abort_set *abort_set; /* as in fl_net_options */
     /* Everything through sockets, also between members of one host that could look into each
      * other's memory. The same at all members. */
     bool sockets_only;

@@ -51,6 +51,14 @@ void fl__net_break(fl_net *net, fl_status why, const char *reason)
     }
 }
 
+void fl__net_leave_abort_set(fl_net *net)
+{
+    if (net->abort_set != nullptr) {
+        fl_abort_set_remove(net->abort_set, &net->abortable);
+        net->abort_set = nullptr;
+    }
+}
+
 /* Only who has an operation under way with this peer. The mutex is held. */
 static void wake_waiters_for(fl_net *net, int peer)
 {

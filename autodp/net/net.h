@@ -7,6 +7,8 @@
 #ifndef FL_AUTODP_NET_NET_H
 #define FL_AUTODP_NET_NET_H
 
+#include "autodp/net/abort_set.h"
+
 #include <frostline/status.h>
 
 #include <stdbool.h>
@@ -36,14 +38,14 @@ typedef struct fl_net_options {
     const char *host;        /* address to listen on; NULL: 127.0.0.1 */
     int64_t open_timeout_ms; /* for the whole mesh */
     int64_t wait_timeout_ms; /* the longest any wait may last, whatever its deadline */
-    /* Asked about every 20 ms while opening, from another thread; true ends the open with
-     * FL_ESTALE. May be NULL. */
-    bool (*given_up)(void *context);
-    void *context;
+    /* The net is in it from its opening to its closing, as part of `generation`: an abort ends the
+     * opening too. NULL: nobody aborts it. */
+    fl_abort_set *abort_set;
+    uint32_t generation;
 } fl_net_options;
 
-/* Connect to all others. Who returns FL_OK knows that all are connected to it. FL_EDEADLINE when
- * somebody did not come, FL_EPEER when somebody died. Sets SIGPIPE to be ignored if nobody
+/* Connect to all others: on FL_OK all of them are connected to this member. FL_EDEADLINE when a
+ * member did not come, FL_EPEER when one died. Sets SIGPIPE to be ignored if nobody
  * handles it. Fork before the first net is opened. */
 fl_status fl_net_open(const fl_net_options *options, fl_net **out) FL_MUST_CHECK;
 

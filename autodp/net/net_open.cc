@@ -58,12 +58,12 @@ class SignalsBlocked
     sigset_t before_;
 };
 
-/* Ends an open that takes too long or is given up, whatever it waits in. */
+/* Ends an open that takes too long or is aborted, whatever it waits in. */
 class Guard
 {
   public:
-    Guard(const fl_net_options *options, int64_t deadline_us)
-        : options_(options), deadline_us_(deadline_us), thread_(&Guard::run, this)
+    Guard(const fl_net *net, int64_t deadline_us)
+        : net_(net), deadline_us_(deadline_us), thread_(&Guard::run, this)
     {
     }
     ~Guard()
@@ -76,9 +76,10 @@ class Guard
         thread_.join();
     }
 
-    fl_status command() const
+    /* FL_OK while the open may go on. */
+    fl_status state() const
     {
-        return fl_status(command_.load());
+        return fl_status(state_.load());
     }
 
     /* What to wake when time is up: a pair in its connect, or a waiter on a buffer. */
@@ -105,14 +106,10 @@ class Guard
             if (done_) {
                 return;
             }
-            if (command_.load() == FL_OK) {
-                if (fl_now_us() >= deadline_us_) {
-                    command_.store(FL_EDEADLINE);
-                } else if (options_->given_up != nullptr && options_->given_up(options_->context)) {
-                    command_.store(FL_ESTALE);
-                }
+            if (state_.load() == FL_OK) {
+                state_.store(fl_now_us() >= deadline_us_ ? int(FL_EDEADLINE) : net_->state.load());
             }
-            if (command_.load() != FL_OK) {
+            if (state_.load() != FL_OK) {
                 wake();
             }
         }
@@ -143,9 +140,9 @@ class Guard
         }
     }
 
-    const fl_net_options *options_;
+    const fl_net *net_;
     const int64_t deadline_us_;
-    std::atomic<int> command_{FL_OK};
+    std::atomic<int> state_{FL_OK};
     std::mutex mutex_;
     std::condition_variable changed_;
     bool done_ = false;
@@ -197,7 +194,7 @@ static fl_status numeric_host(const char *host, std::string &out)
     return FL_OK;
 }
 
-/* kv->get, but given up when the guard says so. */
+/* kv->get, which ends early when the guard ends the open. */
 static fl_status get_addresses(const fl_net_options *o, const Guard &guard, int64_t deadline_us,
                                int peer, size_t expected, std::vector<char> &out)
 {
@@ -222,8 +219,8 @@ static fl_status get_addresses(const fl_net_options *o, const Guard &guard, int6
         if (status != FL_EDEADLINE) {
             return fl_within(status, "address of member %d", peer);
         }
-        if (guard.command() != FL_OK) {
-            return fl_fail(guard.command(), "waiting for the address of member %d", peer);
+        if (guard.state() != FL_OK) {
+            return fl_fail(guard.state(), "waiting for the address of member %d", peer);
         }
         if (fl_now_us() >= deadline_us) {
             return fl_fail(FL_EDEADLINE, "member %d did not come", peer);
@@ -266,12 +263,12 @@ static fl_status connect_all(fl_net *net, const fl_net_options *o, Guard &guard,
             pair->connect(other);
         } catch (const std::exception &failure) {
             guard.waits_for(nullptr);
-            fl_status why = guard.command() != FL_OK ? guard.command() : FL_EPEER;
+            fl_status why = guard.state() != FL_OK ? guard.state() : FL_EPEER;
             return fl_fail(why, "connecting to member %d: %s", peer, fl__net_plain(failure.what()));
         }
         guard.waits_for(nullptr);
-        if (guard.command() != FL_OK) {
-            return fl_fail(guard.command(), "connecting to member %d", peer);
+        if (guard.state() != FL_OK) {
+            return fl_fail(guard.state(), "connecting to member %d", peer);
         }
     }
     return FL_OK;
@@ -298,12 +295,12 @@ static fl_status say_hello(fl_net *net, Guard &guard)
             break;
         }
     }
-    fl_status command = guard.command();
+    fl_status state = guard.state();
     guard.waits_for(nullptr);
     for (int peer = 0; peer < net->size; peer++) {
         const Hello &hello = net->hellos[size_t(peer)];
         if (hello.magic == 0) {
-            return fl_fail(command != FL_OK ? command : FL_EPEER, "no hello from member %d", peer);
+            return fl_fail(state != FL_OK ? state : FL_EPEER, "no hello from member %d", peer);
         }
         if (hello.magic != hello_magic || hello.rank != uint32_t(peer) ||
             hello.size != uint32_t(net->size) || hello.name_hash != net->hellos[me].name_hash) {
@@ -325,9 +322,25 @@ static fl_status open_mesh(fl_net *net, const fl_net_options *o)
     net->context = net->device->createContext(net->rank, net->size);
     net->context->setTimeout(gloo::kNoTimeout); /* while connecting: the guard knows better */
     net->bye_buffer = net->context->createUnboundBuffer(net->byes.data(), net->byes.size());
-    Guard guard(o, deadline_us);
+    Guard guard(net, deadline_us);
     FL_TRY(connect_all(net, o, guard, deadline_us));
     return say_hello(net, guard);
+}
+
+static void abort_net(void *self, fl_status why)
+{
+    fl_net_abort(static_cast<fl_net *>(self), why);
+}
+
+static fl_status join_abort_set(fl_net *net, const fl_net_options *o)
+{
+    if (o->abort_set == nullptr) {
+        return FL_OK;
+    }
+    net->abortable = {o->generation, net, abort_net, nullptr, nullptr};
+    FL_TRY(fl_abort_set_add(o->abort_set, &net->abortable));
+    net->abort_set = o->abort_set;
+    return FL_OK;
 }
 
 extern "C" fl_status fl_net_open(const fl_net_options *options, fl_net **out)
@@ -354,7 +367,8 @@ extern "C" fl_status fl_net_open(const fl_net_options *options, fl_net **out)
         net->spare.assign(size_t(net->size), false);
         net->lost.assign(size_t(net->size), false);
         net->left.assign(size_t(net->size), false);
-        if (net->size > 1) {
+        status = join_abort_set(net, options);
+        if (status == FL_OK && net->size > 1) {
             status = open_mesh(net, options);
             if (status == FL_OK) {
                 net->watch = std::thread(fl__net_watch, net);
@@ -370,6 +384,7 @@ extern "C" fl_status fl_net_open(const fl_net_options *options, fl_net **out)
     if (status != FL_OK) {
         status = fl_within(status, "opening net %s, member %d of %d", options->name, options->rank,
                            options->size);
+        fl__net_leave_abort_set(net);
         net->~fl_net();
         fl_free(net);
         return status;

@@ -42,6 +42,8 @@ struct fl_net_buffer {
 struct fl_net {
     int rank, size;
     int64_t wait_timeout_ms;
+    fl_abort_set *abort_set; /* NULL: none */
+    fl_abortable abortable;
     std::string name;
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
@@ -65,6 +67,9 @@ struct fl_net {
 
 /* net.cc. FL_OK never; the reason why the net is broken. */
 fl_status fl__net_refused(fl_net *net);
+
+/* Nobody aborts the net from here on. */
+void fl__net_leave_abort_set(fl_net *net);
 
 /* The first reason stays. Wakes all waiters, and the watch thread. */
 void fl__net_break(fl_net *net, fl_status why, const char *reason);

@@ -124,6 +124,7 @@ extern "C" void fl_net_close(fl_net **net_pointer)
         return;
     }
     *net_pointer = nullptr;
+    fl__net_leave_abort_set(net);
     {
         std::lock_guard<std::mutex> lock(net->mutex);
         net->leaving.store(true);

@@ -101,7 +101,7 @@ static fl_status wait_command(worker *w, fl_command *command)
     int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
     fl_flight_enter(FL_FLIGHT_COMMAND, -1, -1, 0);
     while (!fl_link_wait_command(w->link, STANDBY_SLICE_MS, command)) {
-        FL_TRY(fl_worker_go_on(w));
+        FL_TRY(fl_worker_check_abort(w));
         if (fl_left_ms(deadline_us) == 0) {
             return fl_fail(FL_EDEADLINE, "the controller did not say what is to be at step %lld",
                            (long long)w->step);
@@ -152,7 +152,7 @@ fl_status fl_control_stand_by(worker *w, told *what)
     fl_link_doing(w->link, "standby");
     fl_flight_enter(FL_FLIGHT_STANDBY, -1, -1, 0);
     while (!woken) {
-        FL_TRY(fl_worker_go_on(w));
+        FL_TRY(fl_worker_check_abort(w));
         woken = fl_link_wait_wake(w->link, STANDBY_SLICE_MS);
     }
     fl_flight_leave();

@@ -16,10 +16,8 @@ static fl_status open_group(const fl_generation_options *o, fl_generation *m)
                                 .kv = o->kv,
                                 .open_timeout_ms = job->fault.deadline_ms,
                                 .wait_timeout_ms = job->fault.deadline_ms,
-                                .given_up = o->given_up,
-                                .context = o->context};
-    FL_TRY(fl_group_open(&options, &m->group));
-    return o->opened(o->context, m->group);
+                                .abort_set = o->abort_set};
+    return fl_group_open(&options, &m->group);
 }
 
 static fl_status plan_memory(const fl_generation_options *o, fl_generation *m)

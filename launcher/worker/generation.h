@@ -28,16 +28,12 @@ typedef struct fl_generation_options {
     bool draw;                   /* starting weights; false: they will migrate here */
     const fl_generation *beside; /* the generation that trains; NULL: none */
     const int *parked;           /* [n_layers] as in fl_migrate_schedule; only with `beside` */
-    /* Called with the group as soon as it is open, so that another thread can abort it; a status
-     * other than FL_OK ends the opening. */
-    fl_status (*opened)(void *context, fl_group *group);
-    bool (*given_up)(void *context);
-    void *context;
+    fl_abort_set *abort_set;     /* its group is part of it while it is open or being opened */
 } fl_generation_options;
 
 /* Opened beside another, a member has no place for what will be handed over from it, and if both do
  * not fit into the device it is `reserved`. FL_EBUDGET when even that would not do.
- * *member is the caller's memory. On failure it holds only what `opened` was told of: close it. */
+ * *member is the caller's memory. Close it after a failure, too. */
 fl_status fl_generation_open(const fl_generation_options *options,
                              fl_generation *member) FL_MUST_CHECK;
 void fl_generation_close(fl_generation *member);

@@ -44,19 +44,13 @@ void fl_setting_apply(fl_worker_state *w, const fl_setting *setting, int64_t ste
     }
 }
 
-static fl_status given_up(fl_worker_state *w)
-{
-    return fl_worker_given_up(w) ? fl_fail(w->aborted, "the controller ended this generation")
-                                 : FL_OK;
-}
-
 fl_status fl_setting_wait(fl_worker_state *w, fl_command *command)
 {
     int64_t quarter_ms = w->c->job->fault.deadline_ms / 4;
     int64_t beat_us = fl_deadline_us(quarter_ms < BEAT_MS ? quarter_ms : BEAT_MS);
     command->kind = FL_COMMAND_NONE;
     while (!fl_link_wait_command(w->link, SLICE_MS, command)) {
-        FL_TRY(given_up(w));
+        FL_TRY(fl_worker_check_abort(w));
         if (fl_left_ms(beat_us) == 0) {
             return FL_OK;
         }
@@ -68,7 +62,7 @@ fl_status fl_setting_take_wake(fl_worker_state *w)
 {
     int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
     while (!fl_link_wait_wake(w->link, SLICE_MS)) {
-        FL_TRY(given_up(w));
+        FL_TRY(fl_worker_check_abort(w));
         if (fl_left_ms(deadline_us) == 0) {
             return fl_fail(FL_EDEADLINE, "the controller did not wake this worker with the others");
         }

@@ -25,19 +25,10 @@
 
 /* ---- the porter ---- */
 
-static void withdraw_messages(fl_worker_state *w, const fl_message_group *messages)
-{
-    pthread_mutex_lock(&w->lock);
-    w->next_messages = w->next_messages == messages ? NULL : w->next_messages;
-    pthread_mutex_unlock(&w->lock);
-}
-
 static void close_leaving(fl_worker_state *w)
 {
     fl_generation *m = w->prepare_thread.leaving;
     if (m != NULL) {
-        fl_worker_withdraw(w, m->group);
-        withdraw_messages(w, m->messages);
         fl_generation_close(m);
         fl_free(m);
         w->prepare_thread.leaving = NULL;
@@ -57,12 +48,6 @@ static void answer(fl_worker_state *w, uint32_t generation, fl_status status)
         .generation = generation, .status = status, .took_us = w->prepare_thread.took_us};
     snprintf(report.text, sizeof report.text, "%s", status == FL_OK ? "" : fl_errmsg());
     fl_link_prepared(w->link, &report);
-}
-
-static bool given_up(void *worker)
-{
-    fl_worker_state *w = worker;
-    return atomic_load(&w->prepare_thread.dropped) || fl_worker_given_up(w);
 }
 
 static fl_status open_migration(fl_worker_state *w)
@@ -91,12 +76,7 @@ static fl_status open_messages(fl_worker_state *w)
     if (!members_change(w) || next->plan.departed[w->rank]) {
         return FL_OK;
     }
-    FL_TRY(fl_worker_open_messages(w, &next->plan, given_up, &next->messages));
-    pthread_mutex_lock(&w->lock);
-    w->next_messages = next->messages;
-    fl_status why = w->aborted;
-    pthread_mutex_unlock(&w->lock);
-    return why == FL_OK ? FL_OK : fl_fail(why, "the controller ended this generation");
+    return fl_worker_open_messages(w, &next->plan, &next->messages);
 }
 
 static void *open_next(void *worker)
@@ -114,9 +94,7 @@ static void *open_next(void *worker)
                                      .beside = w->now,
                                      .parked = w->parked.rank,
                                      .kv = fl_link_kv(w->link),
-                                     .opened = fl_worker_publish,
-                                     .given_up = given_up,
-                                     .context = w};
+                                     .abort_set = &w->abort_set};
     fl_status status = fl_generation_open(&options, w->next);
     if (status == FL_OK) {
         status = open_messages(w);
@@ -171,7 +149,6 @@ static fl_status open_beside(fl_worker_state *w, const fl_plan *plan)
     FL_TRY(fl_alloc(sizeof *w->next, (void **)&w->next));
     w->next->plan = *plan;
     w->prepare_thread.generation = plan->generation;
-    atomic_store(&w->prepare_thread.dropped, false);
     atomic_store(&w->prepare_thread.state, FL_PREPARE_OPENING);
     return start(w, open_next);
 }
@@ -190,7 +167,9 @@ void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
 
 void fl_transition_cancel(fl_worker_state *w)
 {
-    atomic_store(&w->prepare_thread.dropped, true);
+    if (w->next != NULL) {
+        fl_abort_set_abort(&w->abort_set, w->prepare_thread.generation, FL_ESTALE);
+    }
     join(w);
     fl_migration_close(&w->migration);
     leave(w, w->next);
@@ -334,10 +313,7 @@ static void change_messages(fl_worker_state *w, fl_generation *old)
         return;
     }
     fl_message_follow(w->next->messages, before);
-    pthread_mutex_lock(&w->lock);
     w->messages = w->next->messages;
-    w->next_messages = NULL;
-    pthread_mutex_unlock(&w->lock);
     w->next->messages = NULL;
     old->messages = before;
 }

@@ -243,7 +243,7 @@ static void share_one_heap(void)
 int fl_worker_run(void *context, int rank, const char *endpoint)
 {
     share_one_heap();
-    worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .lock = PTHREAD_MUTEX_INITIALIZER};
+    worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .abort_set = FL_ABORT_SET_INIT};
     w.end_step = w.c->n_steps;
     w.leads = rank == w.c->plan->rank_of[0];
     fl_flight_generation(w.c->plan->generation);

@@ -26,7 +26,6 @@ typedef struct fl_prepare_thread {
     bool running;        /* the thread must be joined */
     atomic_int state;    /* fl_prepare_state; `next` is the thread's while it is OPENING */
     uint32_t generation; /* the one that is, or was last, opened */
-    atomic_bool dropped; /* what is being opened is not wanted any more */
     int64_t took_us;
     fl_generation *leaving; /* to be closed */
 } fl_prepare_thread;
@@ -48,15 +47,11 @@ typedef struct fl_worker_state {
     int64_t answered; /* the last step of elastic.script for which COMMIT or CANCEL was heard */
     fl_cursor cursor; /* from which its batch is drawn */
     bool stop;
-    bool paused;      /* everybody holds at the control point */
-    int64_t end_step; /* the run ends after so many steps */
-    double lr_factor; /* of the job's learning rate */
-    int64_t *ids[2];  /* [train.batch] of the batch at work and of the one after it */
-    /* Guards what the link's thread may abort at any moment. */
-    pthread_mutex_t lock;
-    fl_status aborted;
-    fl_group *groups[2];             /* the training groups that are open: now's and next's */
-    fl_message_group *next_messages; /* next's, if it has one of its own and it is open */
+    bool paused;            /* everybody holds at the control point */
+    int64_t end_step;       /* the run ends after so many steps */
+    double lr_factor;       /* of the job's learning rate */
+    int64_t *ids[2];        /* [train.batch] of the batch at work and of the one after it */
+    fl_abort_set abort_set; /* every net of `now` and `next`; the link's thread may abort them */
 } fl_worker_state;
 
 /* Where a test may look at a worker, or harm it: a test program that defines this function is
@@ -78,19 +73,12 @@ static inline void fl__reach(const char *point, fl_worker_state *w)
 fl_status fl_worker_open(fl_worker_state *w, const char *endpoint) FL_MUST_CHECK;
 void fl_worker_close(fl_worker_state *w);
 
-/* Publish a group that was opened, so that the link's thread may abort it, or withdraw one that is
- * about to be closed. */
-fl_status fl_worker_publish(void *state, fl_group *group) FL_MUST_CHECK;
-void fl_worker_withdraw(fl_worker_state *w, fl_group *group);
+/* Fails once the controller has ended the generation that trains, or is gone: there is nothing left
+ * to wait for. */
+fl_status fl_worker_check_abort(fl_worker_state *w) FL_MUST_CHECK;
 
-/* Whether the controller has ended this generation, or is gone: what is being opened or waited for
- * has become pointless. As a failure, or as an answer. Threads: any. */
-fl_status fl_worker_go_on(fl_worker_state *w) FL_MUST_CHECK;
-bool fl_worker_given_up(void *state);
-
-/* Open a message group of the members under `plan`; not published yet. */
+/* Open a message group of the members under `plan`. */
 fl_status fl_worker_open_messages(fl_worker_state *w, const fl_plan *plan,
-                                  bool (*given_up)(void *context),
                                   fl_message_group **out) FL_MUST_CHECK;
 
 /* ---- worker_report.c ---- */

@@ -395,35 +395,55 @@ static void test_group_open__ends_when_somebody_falls_in_it(void **state)
     }
 }
 
-static bool give_up_soon(void *context)
+static fl_status open_in_set(const rank_env *env, fl_abort_set *set, int index, int size,
+                             uint32_t generation, fl_group **out)
 {
-    return ++*(int *)context > 3;
-}
-
-static fl_status open_and_give_up(const rank_env *env)
-{
-    int n_asked = 0;
-    const fl_group_options options = {.generation = 1,
-                                      .index = env->rank,
-                                      .size = env->size,
+    const fl_group_options options = {.generation = generation,
+                                      .index = index,
+                                      .size = size,
                                       .kv = env->kv,
                                       .open_timeout_ms = BEYOND_MS,
                                       .wait_timeout_ms = BEYOND_MS,
-                                      .given_up = give_up_soon,
-                                      .context = &n_asked};
-    fl_group *group = NULL;
-    return fl_group_open(&options, &group);
+                                      .abort_set = set};
+    return fl_group_open(&options, out);
 }
 
-static void give_up_waiting_for_absent(const rank_env *env)
+/* The control link's part: aborts generation 1 while it is being opened. */
+static void *abort_opening(void *context)
+{
+    fl_abort_set *set = context;
+    pthread_mutex_lock(&set->lock);
+    while (set->first == NULL) {
+        pthread_mutex_unlock(&set->lock);
+        sched_yield();
+        pthread_mutex_lock(&set->lock);
+    }
+    pthread_mutex_unlock(&set->lock);
+    fl_abort_set_abort(set, 1, FL_ESTALE);
+    return NULL;
+}
+
+static fl_status open_and_abort(const rank_env *env)
+{
+    fl_abort_set set = FL_ABORT_SET_INIT;
+    fl_group *group = NULL;
+    pthread_t thread;
+    RANK_CHECK(pthread_create(&thread, NULL, abort_opening, &set) == 0);
+    fl_status status = open_in_set(env, &set, env->rank, env->size, 1, &group);
+    pthread_join(thread, NULL);
+    RANK_CHECK(group == NULL && set.first == NULL);
+    return status;
+}
+
+static void abort_waiting_for_absent(const rank_env *env)
 {
     if (!is_victim(env)) {
-        RANK_CHECK(open_and_give_up(env) == FL_ESTALE);
+        RANK_CHECK(open_and_abort(env) == FL_ESTALE);
         go_on_without_victim(env);
     }
 }
 
-static void give_up_waiting_for_stopped(const rank_env *env)
+static void abort_waiting_for_stopped(const rank_env *env)
 {
     fl_group *group = NULL;
     if (is_victim(env)) {
@@ -431,18 +451,46 @@ static void give_up_waiting_for_stopped(const rank_env *env)
         const fl_kv kv = {&falling, set_and_fall, env->kv->get};
         RANK_OK(open_group(env, &kv, 1, PATIENCE_MS, BEYOND_MS, &group));
     }
-    RANK_CHECK(fl_status_is_regroup(open_and_give_up(env)));
+    RANK_CHECK(fl_status_is_regroup(open_and_abort(env)));
     go_on_without_victim(env);
 }
 
-static void test_group_open__can_be_given_up(void **state)
+static void test_group_open__can_be_aborted(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run(N_RANKS, give_up_waiting_for_absent, NULL, PATIENCE_MS), 0);
+    assert_int_equal(ranks_run(N_RANKS, abort_waiting_for_absent, NULL, PATIENCE_MS), 0);
     scenario s = {"open", NULL, STOP, BY_ABORT, false};
     rank_end ends[N_RANKS] = {RANK_ENDS, RANK_STOPPED, RANK_ENDS};
-    assert_int_equal(ranks_run_ending(N_RANKS, give_up_waiting_for_stopped, &s, ends, PATIENCE_MS),
+    assert_int_equal(ranks_run_ending(N_RANKS, abort_waiting_for_stopped, &s, ends, PATIENCE_MS),
                      0);
+}
+
+/* Two generations are open at once, as during a transition. */
+static void abort_one_of_two(const rank_env *env)
+{
+    fl_abort_set set = FL_ABORT_SET_INIT;
+    fl_group *now = NULL, *next = NULL, *late = NULL;
+    double value = 1.0;
+    RANK_OK(open_in_set(env, &set, env->rank, env->size, 1, &now));
+    RANK_OK(open_in_set(env, &set, env->rank, env->size, 2, &next));
+    fl_abort_set_abort(&set, 2, FL_ESTALE);
+    RANK_CHECK(fl_group_state(next) == FL_ESTALE);
+    RANK_CHECK(open_in_set(env, &set, env->rank, env->size, 2, &late) == FL_ESTALE);
+    RANK_OK(fl_group_all_reduce(now, &value, 1, fl_deadline_us(BEYOND_MS)));
+    RANK_CHECK(value == N_RANKS);
+    fl_group_close(&next);
+    RANK_OK(fl_group_all_reduce(now, &value, 1, fl_deadline_us(BEYOND_MS)));
+    fl_abort_set_abort_all(&set, FL_EPEER);
+    RANK_CHECK(fl_group_state(now) != FL_OK);
+    fl_group_close(&now);
+    RANK_CHECK(set.first == NULL);
+}
+
+/* Would catch: a transition's cancellation that breaks the generation which goes on. */
+static void test_abort_set__ends_one_generation_and_leaves_the_other(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(N_RANKS, abort_one_of_two, NULL, PATIENCE_MS), 0);
 }
 
 /* ---- leaving ---- */
@@ -489,7 +537,8 @@ int main(void)
         cmocka_unit_test(test_group__is_left_when_a_member_falls),
         cmocka_unit_test(test_group_open__ends_when_somebody_does_not_come),
         cmocka_unit_test(test_group_open__ends_when_somebody_falls_in_it),
-        cmocka_unit_test(test_group_open__can_be_given_up),
+        cmocka_unit_test(test_group_open__can_be_aborted),
+        cmocka_unit_test(test_abort_set__ends_one_generation_and_leaves_the_other),
         cmocka_unit_test(test_group_close__does_not_disturb_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,64 @@
+/* What another thread may abort at any moment: every net that is open or being opened, with the
+ * generation that it belongs to.
+ *
+ * A net joins the set before it connects and leaves it before it closes, so its owners publish and
+ * withdraw nothing. An abort is remembered: what joins later for an aborted generation is refused.
+ * Threads: any. */
+#ifndef FL_AUTODP_NET_ABORT_SET_H
+#define FL_AUTODP_NET_ABORT_SET_H
+
+#include <frostline/status.h>
+
+#include <pthread.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Part of the object that can be aborted; it must not move while it is in the set. */
+typedef struct fl_abortable {
+    uint32_t generation;
+    void *self;
+    /* Called with the set locked: it must neither wait nor use the set. */
+    void (*abort)(void *self, fl_status why);
+    struct fl_abortable *previous, *next;
+} fl_abortable;
+
+/* Aborted generations that are remembered: more than can be open at the same time. */
+enum { FL_ABORT_SET_MEMORY = 8 };
+
+typedef struct fl_abort_set {
+    pthread_mutex_t lock;
+    fl_abortable *first;
+    fl_status all; /* why everything was aborted; FL_OK: it was not */
+    struct {
+        uint32_t generation;
+        fl_status why; /* FL_OK: unused */
+    } aborted[FL_ABORT_SET_MEMORY];
+    unsigned n_aborted;
+} fl_abort_set;
+
+#define FL_ABORT_SET_INIT                                                                          \
+    {                                                                                              \
+        .lock = PTHREAD_MUTEX_INITIALIZER                                                          \
+    }
+
+/* Refused with the reason if the generation was aborted: *abortable is not in the set then. */
+fl_status fl_abort_set_add(fl_abort_set *set, fl_abortable *abortable) FL_MUST_CHECK;
+
+/* Once it returns, nobody aborts *abortable. One that is not in the set is left alone. */
+void fl_abort_set_remove(fl_abort_set *set, fl_abortable *abortable);
+
+/* Abort what belongs to one generation, or to any, now and later. The first reason stays; numbers
+ * of generations are used once. why: not FL_OK. */
+void fl_abort_set_abort(fl_abort_set *set, uint32_t generation, fl_status why);
+void fl_abort_set_abort_all(fl_abort_set *set, fl_status why);
+
+/* FL_OK, or why the generation was aborted: for waits that are on no net. */
+fl_status fl_abort_set_check(fl_abort_set *set, uint32_t generation) FL_MUST_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
