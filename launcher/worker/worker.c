@@ -3,7 +3,7 @@
  *   ② message group: everybody        worker_open.c
  *   ③ the first generation            worker_open.c, member.c
  *   ④ ready; all wait for all         meet
- *   ⑤ step, report                    train, worker_report.c
+ *   ⑤ step, report                    train, batch_stream.c, worker_report.c
  *   ⑥ evaluation after each epoch     evaluate
  *   ⑦ commands, transitions           control_point.c, transition.c, setting.c
  *   ⑧ close, innermost first          worker_open.c
@@ -76,24 +76,12 @@ static fl_status meet(worker *w)
 
 /* ---- ⑤ and ⑥ ---- */
 
-static fl_global_batch draw(worker *w, int64_t step, fl_cursor from, fl_cursor *after)
-{
-    fl_global_batch batch = {.split = FL_TRAIN, .step = step, .epoch = from.epoch};
-    int64_t *ids = w->ids[step % 2];
-    *after = from;
-    fl_sampler_next(w->c->job->train.seed, w->c->n_samples, w->c->job->train.batch, after, ids,
-                    &batch.n);
-    batch.ids = ids;
-    return batch;
-}
-
 static fl_global_batch test_batch(worker *w, int64_t first)
 {
     const fl_dataset *d = w->c->dataset;
     int64_t left = d->ops->count(d->self, FL_TEST) - first;
     int64_t most = w->c->job->train.batch;
-    /* No training batch is drawn ahead of an evaluation, so both buffers are free. */
-    int64_t *ids = w->ids[(first / most) % 2];
+    int64_t *ids = w->test_ids[(first / most) % 2];
     fl_global_batch batch = {.split = FL_TEST, .ids = ids, .n = left < most ? left : most};
     for (int64_t i = 0; i < batch.n; i++) {
         ids[i] = first + i;
@@ -144,11 +132,12 @@ static fl_status evaluate(worker *w, int64_t epoch)
     return FL_OK;
 }
 
-/* One step at the batch, and the control point behind it. */
-static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor after, bool evaluates,
-                          bool *switched)
+/* One step with the batch, and the control point after it. */
+static fl_status run_step(worker *w, const fl_stream_batch *next, bool evaluates, bool *switched)
 {
-    fl_control_message what = {.epoch = batch->epoch, .cursor = after, .evaluates = evaluates};
+    const fl_global_batch *batch = &next->batch;
+    fl_control_message what = {
+        .epoch = batch->epoch, .cursor = next->after, .evaluates = evaluates};
     fl_step_result result;
     bool last = batch->step + 1 == w->end_step;
     bool waits = w->leads && fl_link_take_command(w->link, &what.command);
@@ -162,50 +151,61 @@ static fl_status one_step(worker *w, const fl_global_batch *batch, fl_cursor aft
     fl_worker_report(w, batch, &result, lr, fl_now_us() - begun);
     fl_flight_leave();
     fl_flight_leave();
-    fl_worker_report_cache(w, batch->step, batch->epoch, last || after.epoch != batch->epoch);
+    fl_worker_report_cache(w, batch->step, batch->epoch, last || next->after.epoch != batch->epoch);
     w->step = batch->step + 1;
-    w->cursor = after;
+    w->cursor = next->after;
     fl__reach("step", w);
     what.step = w->step;
     return fl_control_point(w, result.flags > 0.0, &what, switched);
 }
 
+/* Reading begins as soon as a batch is drawn. */
+static fl_status peek_batch(worker *w, int ahead, const fl_stream_batch **out)
+{
+    bool is_new = fl_batch_stream_peek(&w->batches, ahead, out);
+    return is_new ? fl_pipeline_prefetch(w->now->pipeline, &(*out)->batch) : FL_OK;
+}
+
+/* The next step, and the evaluation that may follow it. The batch after it is read meanwhile, but
+ * not across an evaluation, which reads its own. */
+static fl_status train_step(worker *w)
+{
+    const fl_stream_batch *next, *ahead;
+    bool switched = false;
+    FL_TRY(peek_batch(w, 0, &next));
+    int64_t step = next->batch.step, epoch = next->batch.epoch;
+    bool last = step + 1 == w->end_step;
+    bool evaluates = w->c->job->train.evaluate && (next->after.epoch != epoch || last);
+    if (!evaluates && !last) {
+        FL_TRY(peek_batch(w, 1, &ahead));
+    }
+    FL_TRY(run_step(w, next, evaluates, &switched));
+    fl_batch_stream_take(&w->batches);
+    if (switched) {
+        fl_batch_stream_reset(&w->batches, w->step, w->cursor); /* for another pipeline */
+    }
+    if (evaluates && !w->stop) {
+        FL_TRY(evaluate(w, epoch));
+        fl_worker_report_cache(w, step, epoch, true);
+    }
+    return FL_OK;
+}
+
+static fl_status stand_by(worker *w)
+{
+    fl_control_message what = {0};
+    FL_TRY(fl_control_stand_by(w, &what));
+    if (what.evaluates && !w->stop) {
+        FL_TRY(evaluate(w, what.epoch));
+    }
+    fl_batch_stream_reset(&w->batches, w->step, w->cursor);
+    return FL_OK;
+}
+
 static fl_status train(worker *w)
 {
-    fl_global_batch batch = {0}, next = {0};
-    fl_cursor after = {0}, after_next = {0};
-    bool drawn = false;
     while (w->step < w->end_step && !w->stop && !fl_worker_departs(w)) {
-        bool switched = false;
-        if (!w->now->place.active) {
-            fl_control_message what = {0};
-            FL_TRY(fl_control_stand_by(w, &what));
-            if (what.evaluates && !w->stop) {
-                FL_TRY(evaluate(w, what.epoch));
-            }
-            drawn = false;
-            continue;
-        }
-        if (!drawn) {
-            batch = draw(w, w->step, w->cursor, &after);
-            FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &batch));
-        }
-        bool last = batch.step + 1 == w->end_step;
-        bool evaluates = w->c->job->train.evaluate && (after.epoch != batch.epoch || last);
-        drawn = !evaluates && !last;
-        if (drawn) {
-            next = draw(w, batch.step + 1, after, &after_next);
-            FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &next));
-        }
-        int64_t epoch = batch.epoch;
-        FL_TRY(one_step(w, &batch, after, evaluates, &switched));
-        if (evaluates && !w->stop) {
-            FL_TRY(evaluate(w, epoch));
-            fl_worker_report_cache(w, batch.step, epoch, true);
-        }
-        drawn = drawn && !switched;
-        batch = next;
-        after = after_next;
+        FL_TRY(w->now->place.active ? train_step(w) : stand_by(w));
     }
     return FL_OK;
 }

@@ -80,15 +80,15 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
                             .heartbeat_ms = w->c->job->fault.detect_ms / HEARTBEATS_PER_DETECT,
                             .on_abort = on_abort,
                             .context = w};
+    const fl_job *job = w->c->job;
     FL_TRY(fl_link_open(&link, &w->link));
     FL_TRY(open_device(w));
     FL_TRY(fl_worker_open_messages(w, w->c->plan, &w->messages));
     FL_TRY(open_member(w));
     for (int i = 0; i < 2; i++) {
-        FL_TRY(
-            fl_alloc_array((size_t)w->c->job->train.batch, sizeof(int64_t), (void **)&w->ids[i]));
+        FL_TRY(fl_alloc_array((size_t)job->train.batch, sizeof(int64_t), (void **)&w->test_ids[i]));
     }
-    return FL_OK;
+    return fl_batch_stream_init(&w->batches, job->train.seed, w->c->n_samples, job->train.batch);
 }
 
 /* ---- ⑧ ---- */
@@ -110,6 +110,7 @@ void fl_worker_close(worker *w)
     fl_parked_fini(&w->parked);
     fl_device_destroy(&w->device);
     fl_link_close(&w->link);
-    fl_free(w->ids[0]);
-    fl_free(w->ids[1]);
+    fl_batch_stream_fini(&w->batches);
+    fl_free(w->test_ids[0]);
+    fl_free(w->test_ids[1]);
 }

@@ -5,6 +5,7 @@
 
 #include "autodp/sampler.h"
 #include "control/link/link.h"
+#include "launcher/worker/batch_stream.h"
 #include "launcher/worker/generation.h"
 #include "pipe/state/migrate.h"
 
@@ -47,10 +48,11 @@ typedef struct fl_worker_state {
     int64_t answered; /* the last step of elastic.script for which COMMIT or CANCEL was heard */
     fl_cursor cursor; /* from which its batch is drawn */
     bool stop;
-    bool paused;            /* everybody holds at the control point */
-    int64_t end_step;       /* the run ends after so many steps */
-    double lr_factor;       /* of the job's learning rate */
-    int64_t *ids[2];        /* [train.batch] of the batch at work and of the one after it */
+    bool paused;      /* everybody holds at the control point */
+    int64_t end_step; /* the run ends after so many steps */
+    double lr_factor; /* of the job's learning rate */
+    fl_batch_stream batches;
+    int64_t *test_ids[2];   /* [train.batch] of the test batch at work and of the one after it */
     fl_abort_set abort_set; /* every net of `now` and `next`; the link's thread may abort them */
 } fl_worker_state;
 
