@@ -101,7 +101,7 @@ bool fl_cache_put(fl_cache *c, int64_t key, int level, uint64_t print, const flo
 void fl_cache_keep(fl_cache *c, const fl_cache_prints *prints)
 {
     if (!fl_pool_lock(c)) {
-        return; /* readers do not accept what is left; it goes when its place is wanted */
+        return; /* readers do not accept the remaining values, and new ones evict them */
     }
     for (uint32_t i = 0; i < c->n_units; i++) {
         const fl_cell *unit = &c->unit[i];

@@ -1,4 +1,4 @@
-/* A cache's memory, in one piece that no file system knows:
+/* The memory of a cache, one anonymous mapping:
  *
  *     header | unit [n_units] | when, at, heap [n_units] | index [n_keys] | memory [n_memory] units
  *
@@ -22,7 +22,7 @@ static size_t lines(size_t size_bytes)
     return (size_bytes + LINE - 1) / LINE * LINE;
 }
 
-/* What is there whatever the number of units; each of the arrays ends with its line. */
+/* The part that does not depend on the number of units; each array ends on a cache line. */
 static size_t fixed_bytes(const fl_cache *c)
 {
     size_t ends = 4 * (size_t)LINE;
@@ -57,7 +57,8 @@ static uint32_t at_most(uint64_t n, uint64_t most)
     return (uint32_t)(n < most ? n : most);
 }
 
-/* Units for all keys at most, in memory first. The disk's are managed in memory, too. */
+/* At most one value for each key, in memory first. The tables of the disk tier lie in memory, too.
+ */
 static fl_status count_units(fl_cache *c)
 {
     uint64_t budget = (uint64_t)c->o.memory_bytes, fixed = fixed_bytes(c);

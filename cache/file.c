@@ -10,7 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Not every file system makes files without a name; then it loses its name at once. */
+/* Where the file system cannot create a file without a name, unlink it at once. */
 static int open_nameless(const char *folder)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

@@ -1,5 +1,5 @@
-/* Who is evicted first: a heap of units by the time of their next use, the farthest on top. Its
- * arrays are the caller's, so that they can lie in memory that processes share. */
+/* The order of eviction: a heap of units by the time of their next use, the farthest on top. The
+ * caller owns its arrays, so that they can lie in memory that processes share. */
 #ifndef FL_CACHE_ORDER_H
 #define FL_CACHE_ORDER_H
 
@@ -19,7 +19,7 @@ void fl_order_push(const fl_order *order, uint32_t unit, int64_t when);
 void fl_order_remove(const fl_order *order, uint32_t unit);
 void fl_order_move(const fl_order *order, uint32_t unit, int64_t when);
 
-/* The unit that is used last of all; FL_ORDER_NONE when empty. */
+/* The unit whose next use is farthest away; FL_ORDER_NONE when empty. */
 static inline uint32_t fl_order_last(const fl_order *order)
 {
     return *order->count == 0 ? FL_ORDER_NONE : order->heap[0];

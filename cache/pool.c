@@ -46,9 +46,9 @@ void fl_pool_init(fl_cache *c)
     }
 }
 
-/* ---- what a dead process left ---- */
+/* ---- recovery after the death of a writer ---- */
 
-/* Which of two values of one key is the right one? That which the index names. */
+/* Of two values of one key, the index names the valid one. */
 static void adopt(fl_cache *c, uint32_t head)
 {
     int64_t key = GET(c->unit[head].key);
@@ -117,7 +117,7 @@ bool fl_pool_lock(fl_cache *c)
         error = wait_for_lock(c);
     }
     if (error == EOWNERDEAD) {
-        /* If this process dies in the middle, too, the next one begins once more. */
+        /* If this process dies here, too, the next one starts over. */
         recover(c);
         error = pthread_mutex_consistent(&c->header->lock);
     }
@@ -129,14 +129,14 @@ void fl_pool_unlock(fl_cache *c)
     pthread_mutex_unlock(&c->header->lock);
 }
 
-/* ---- who goes first ---- */
+/* ---- eviction ---- */
 
 static int64_t next_use(const fl_cache *c, int64_t key, int64_t now)
 {
     return c->o.future.next_use(c->o.future.context, key, now);
 }
 
-/* What was used since the order was last looked at is used again only later. */
+/* Move the values that were used since the last look to the time of their next use. */
 static void catch_up(fl_cache *c, int64_t now)
 {
     fl_pool_header *h = c->header;
@@ -151,7 +151,7 @@ static void catch_up(fl_cache *c, int64_t now)
         uint32_t n = h->n_ordered;
         h->n_ordered = 0;
         for (uint32_t i = 0; i < n; i++) {
-            /* A heap grows over its own first places: what it reads there it has not yet filled. */
+            /* The heap is rebuilt in place: it overwrites only entries that were read already. */
             uint32_t head = c->order.heap[i];
             fl_order_push(&c->order, head, next_use(c, GET(c->unit[head].key), now));
         }

@@ -29,7 +29,7 @@ typedef struct found {
 
 typedef enum copied { COPIED, CHANGED, DAMAGED, NOT_YET } copied;
 
-/* Whether to wait for a disk. */
+/* Whether to wait for the disk. */
 typedef enum patience { AT_ONCE, WAIT } patience;
 
 /* ---- one unit ---- */
@@ -47,7 +47,7 @@ static copied read_file(fl_cache *c, uint32_t unit, size_t bytes, patience p, vo
     return COPIED;
 }
 
-/* Elements of one unit, whatever lies there at the moment; *checksum is theirs. */
+/* Copy the elements of one unit as they are at this moment; *checksum is theirs. */
 static copied read_unit(fl_cache *c, uint32_t unit, int64_t n, uint64_t seed, patience p,
                         float *out, uint64_t *checksum)
 {
@@ -121,7 +121,7 @@ static void drop_damaged(fl_cache *c, const found *f)
     }
 }
 
-/* What became of the wanted value; false if it is to be tried once more. */
+/* Record the outcome for the requested value; false if it must be tried again. */
 static bool settle(fl_cache *c, const found *f, copied how, fl_cache_want *w)
 {
     if (how == COPIED) {
@@ -134,7 +134,7 @@ static bool settle(fl_cache *c, const found *f, copied how, fl_cache_want *w)
     return how == COPIED || how == DAMAGED;
 }
 
-/* From the look-up on, as often as it changed meanwhile. */
+/* Repeat from the look-up as long as the value changes meanwhile. */
 static void get_one(fl_cache *c, const fl_cache_prints *prints, fl_cache_want *w, int64_t most)
 {
     for (int i = 0; i < READ_TRIES; i++) {

@@ -1,4 +1,4 @@
-/* Augmentation of images: what is drawn, and how it is applied. Pure; any thread. */
+/* Augmentation of images: the random parameters and their application. Pure; any thread. */
 #ifndef FL_DATA_AUGMENT_H
 #define FL_DATA_AUGMENT_H
 
@@ -11,7 +11,7 @@ typedef struct fl_augment_draw {
     bool flip;
 } fl_augment_draw;
 
-/* What the sample `key` gets: the same for the same (seed, epoch, id), nothing in evaluation. */
+/* The augmentation of sample `key`: a function of (seed, epoch, id), and none in evaluation. */
 fl_augment_draw fl_augment_draw_at(fl_augment kind, int crop_pixels, const fl_sample_key *key);
 
 /* pixels [channels, height, width]; table [256]: what each pixel value becomes; out: as pixels */

@@ -3,9 +3,10 @@
  *     released <= taken <= read <= requested <= released + depth
  *
  *     fl_loader_request ① copies ids in          requested + 1, wakes the thread
- *     the loader's thread ② reads the samples    read + 1, wakes whoever waits in take
+ *     the loader's thread ② reads the samples    read + 1, wakes the thread that waits in take
  *     fl_loader_take ③ hands the slot out        taken + 1
- *     fl_loader_release ④ takes it back          released + 1, wakes whoever waits in request
+ *     fl_loader_release ④ takes it back          released + 1, wakes the thread that waits in
+ * request
  *
  * A slot belongs to the caller except between ① and ②, so its content needs no lock. */
 #include "data/loader.h"
@@ -27,7 +28,7 @@ typedef struct slot {
     int32_t *offsets;        /* [max_samples + 1] */
     unsigned char *data;     /* [max_samples * max.tokens * max.width] of max.dtype */
     fl_status status;        /* of reading */
-    bool failed;             /* take has told so: there is nothing to release */
+    bool failed;             /* take has reported it: there is nothing to release */
     char message[MESSAGE_BYTES];
 } slot;
 

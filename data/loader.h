@@ -12,7 +12,7 @@
 
 typedef struct fl_loader fl_loader;
 
-/* What one micro-batch needs: ids [n], copied on request. */
+/* The samples of one micro-batch: ids [n], copied by the request. */
 typedef struct fl_load_request {
     fl_split split;
     uint64_t seed;
@@ -22,7 +22,7 @@ typedef struct fl_load_request {
     int64_t n;
 } fl_load_request;
 
-/* Who reads instead of the data set, for what is more than raw samples.
+/* A reader that replaces the data set, for more than raw samples.
  * read  fill data [size_bytes, 64-byte aligned] for one request. In the loader's thread; returns
  *       early when *stop becomes true. */
 typedef struct fl_load_source {
@@ -41,7 +41,7 @@ fl_status fl_loader_create(const fl_dataset *dataset, int64_t max_samples, int d
 fl_status fl_loader_create_over(const fl_load_source *source, int64_t max_samples, int depth,
                                 fl_loader **out) FL_MUST_CHECK;
 
-/* End the thread, also while requests are queued: it stops after the sample at hand. What was taken
+/* End the thread, also while requests are queued: it stops after the current sample. What was taken
  * is no longer valid. *loader becomes NULL; NULL is fine. */
 void fl_loader_destroy(fl_loader **loader);
 

@@ -13,7 +13,7 @@
 typedef struct fl__source {
     const char *name;      /* borrowed */
     int fd;                /* -1: the file lies in memory */
-    const uint8_t *memory; /* what of it has not been fed yet */
+    const uint8_t *memory; /* the part that was not fed yet */
     size_t memory_bytes;
     uint8_t *chunk; /* owned, with fd */
     int64_t file_bytes;

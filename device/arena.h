@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 typedef struct fl_arena {
-    unsigned char *base; /* borrowed from whoever allocated it */
+    unsigned char *base; /* borrowed from its allocator */
     size_t capacity_bytes;
     size_t used_bytes;
     size_t peak_bytes; /* most that was ever used */

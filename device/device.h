@@ -1,7 +1,7 @@
 /* A device: memory under a budget, streams, kernels; a const table of functions a kind.
  *
  * Work given to a stream runs in order; a function may return before the work is done. `sync`
- * waits for all of it. On the CPU a stream is nothing and every kernel is done when it returns.
+ * waits for all of it. On the CPU there are no streams, and a kernel has finished when it returns.
  * Kinds: cpu (device/cpu), null (plans memory: kernels do nothing, memory costs nothing). */
 #ifndef FL_DEVICE_DEVICE_H
 #define FL_DEVICE_DEVICE_H
@@ -16,7 +16,7 @@
 typedef struct fl_device fl_device;
 typedef struct fl_stream fl_stream;
 
-/* What a random mask is keyed by; see fl_dropout in frostline/exec.h. Every device draws the same
+/* The key of a random mask; see fl_dropout in frostline/exec.h. Every device draws the same
  * mask. Element e of a sample s (row within the sample * width + column) takes 16 bits: the half
  * (e / 16) % 2, the lower first, of word e % 4 of the block b = 4 (e / 32) + (e % 16) / 4, which is
  * fl_philox with the counter {lo32(b), hi32(b), lo32(s), hi32(s)} and, as its key, the lower and
@@ -147,23 +147,24 @@ fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_
 /* The instruction set whose kernels a CPU device uses on this processor. Threads: any. */
 const char *fl_device_cpu_isa(void);
 
-/* What the processor calls itself, as in "AMD EPYC 9B14"; "unknown" where the system does not say.
+/* The name of the processor, as in "AMD EPYC 9B14"; "unknown" where the system does not provide it.
  * Returns text. */
 const char *fl_device_cpu_name(char *text, size_t size_bytes);
 
 /* The device of dry runs. */
 fl_status fl_device_null_create(fl_device **out) FL_MUST_CHECK;
 
-/* Operations, two a multiply-add, that the matrix products asked of it so far would have taken, and
- * attention's with them. What goes element by element does not count. device: a null device. */
+/* Operations, two per multiply-add, of all matrix products and attention requested so far.
+ * Element-wise work does not count. device: a null device. */
 int64_t fl_device_null_flops(const fl_device *device);
 
 /* Every allocation must have been given back. *device becomes NULL; NULL is fine. */
 void fl_device_destroy(fl_device **device);
 
 /* Device memory against the budget, cleared, 64-byte aligned. `what` names it in the message.
- * FL_EBUDGET tells how much was asked, used and allowed. Threads: any, also at the same time; what
- * they hold together stays within the budget. This holds for all functions below. */
+ * The message of FL_EBUDGET has the bytes requested, in use and allowed. Threads: any, also at the
+ * same time; what they hold together stays within the budget. This holds for all functions below.
+ */
 fl_status fl_device_alloc(fl_device *device, size_t size_bytes, const char *what,
                           void **out) FL_MUST_CHECK;
 void fl_device_free(fl_device *device, void *memory, size_t size_bytes);

@@ -27,7 +27,7 @@ typedef struct slot {
 } slot;
 
 typedef struct track {
-    _Alignas(64) atomic_int role; /* fl_flight_role; who holds it writes it */
+    _Alignas(64) atomic_int role; /* fl_flight_role; written by the thread that holds the track */
     _Atomic uint64_t changes, begun, written;
     _Atomic uint64_t depth;
     _Alignas(64) slot open[FL_FLIGHT_DEPTH];
@@ -212,7 +212,7 @@ fl_status fl_flight_create(int n_workers, fl_flight **out)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t stride = (sizeof(recorder) + page - 1) / page * page;
     fl_flight *flight = NULL;
-    /* Pages that nobody writes take no memory. */
+    /* Pages that are never written take no memory. */
     void *memory = mmap(NULL, stride * (size_t)n_workers, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {

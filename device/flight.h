@@ -7,8 +7,8 @@
  *     open   the operations it is in, the outermost first
  *     ring   those it has left, the newest overwrite the oldest
  *
- * The recorder belongs to the process as the log does: whoever does something worth knowing names
- * it with fl_flight_enter and fl_flight_leave. A thread that has no track records nothing. An
+ * The recorder belongs to the process as the log does: code that does something worth recording
+ * names it with fl_flight_enter and fl_flight_leave. A thread that has no track records nothing. An
  * operation that fails is not left: it stays open, and shows where the thread came to. */
 #ifndef FL_DEVICE_FLIGHT_H
 #define FL_DEVICE_FLIGHT_H
@@ -42,7 +42,7 @@
     X(SEND_GRAD, "send of gradients", SEND)                                                        \
     X(REDUCE, "all-reduce transfer", REDUCE)                                                       \
     X(REDUCE_WAIT, "all-reduce", REDUCE)                                                           \
-    X(SUM, "sum over everybody", WAIT)                                                             \
+    X(SUM, "sum over all workers", WAIT)                                                           \
     X(BROADCAST, "broadcast", WAIT)                                                                \
     X(TELL, "telling a command", WAIT)                                                             \
     X(HEAR, "hearing a command", WAIT)                                                             \
@@ -59,7 +59,7 @@ typedef enum fl_flight_kind {
         FL_FLIGHT_KINDS,
 } fl_flight_kind;
 
-/* What a kind's time counts as. A phase holds other operations and counts as nothing itself. */
+/* The category of a kind's time. A phase contains other operations and has no category itself. */
 #define FL_FLIGHT_CATEGORIES(X)                                                                    \
     X(OTHER, "other")                                                                              \
     X(PHASE, "phase")                                                                              \
@@ -118,7 +118,7 @@ const char *fl_flight_category_text(fl_flight_category category);
 void fl_flight_enter(fl_flight_kind kind, int peer, int item, int64_t bytes);
 void fl_flight_leave(void);
 
-/* What operations of this thread bear from now on; micro_batch -1: none. */
+/* The step and micro-batch of this thread's operations from now on; micro_batch -1: none. */
 void fl_flight_micro_batch(int micro_batch);
 void fl_flight_generation(uint32_t generation);
 
@@ -141,7 +141,7 @@ void fl_flight_destroy(fl_flight **flight);
  * workers' memory is out of reach afterwards. */
 void fl_flight_join(fl_flight *flight, int rank);
 
-/* What a track shows at this moment.
+/* The content of a track at this moment.
  * open  [depth], the outermost first
  * last  the operation that was left last; kind FL_FLIGHT_NONE: none yet */
 typedef struct fl_flight_view {

@@ -6,7 +6,7 @@
 
 typedef enum fl_log_level { FL_LOG_ERROR, FL_LOG_WARN, FL_LOG_INFO, FL_LOG_DEBUG } fl_log_level;
 
-/* Who speaks ("worker 3"); printed in each line. Copied, at most 31 bytes. */
+/* The name of this process ("worker 3"), printed in each line. Copied, at most 31 bytes. */
 void fl_log_name(const char *name);
 void fl_log_level_set(fl_log_level level);
 

@@ -54,7 +54,7 @@ void fl_shared_destroy(fl_shared **shared)
 {
     fl_shared *s = *shared;
     if (s != NULL && s->data != NULL) {
-        /* Not truncated: whoever reads beyond a file's end is killed for it. What cannot be
+        /* Not truncated: a process that reads beyond the end of a file is killed. What cannot be
          * punched out goes with the last view. */
         (void)!fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                          (off_t)s->size_bytes);
@@ -88,7 +88,7 @@ fl_shared_key fl_shared_key_of(const fl_shared *shared)
     return (fl_shared_key){shared->fd, shared->id};
 }
 
-/* The file that this number meant when it was told may be another by now. */
+/* The number may name another file by now. */
 static fl_status check_file(int fd, const fl_shared_key *key, size_t end_bytes)
 {
     struct stat file;

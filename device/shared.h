@@ -10,7 +10,7 @@
 
 typedef struct fl_shared fl_shared;
 
-/* What another process needs to know beside the owner's process number. */
+/* With the owner's process id, this identifies the memory to another process. */
 typedef struct fl_shared_key {
     int64_t fd;  /* in the owner */
     uint64_t id; /* of the file: no other file of this machine has it; never 0 */
@@ -20,11 +20,11 @@ typedef struct fl_shared_key {
  * Returns FL_ENOTSUP where the system has no such files, FL_ENOMEM. */
 fl_status fl_shared_create(size_t size_bytes, fl_shared **out) FL_MUST_CHECK;
 
-/* The pages are given back at once, also if somebody still looks into them, who then sees zeros.
+/* The pages are freed at once. A process that still has a view of them sees zeros from then on.
  * *shared becomes NULL; NULL is fine. */
 void fl_shared_destroy(fl_shared **shared);
 
-/* The same, but who still looks into the pages keeps them as they are. */
+/* The same, but a process that still has a view of the pages keeps them as they are. */
 void fl_shared_let_go(fl_shared **shared);
 
 void *fl_shared_data(const fl_shared *shared);

@@ -35,7 +35,8 @@ const char *fl_errmsg(void)
 
 fl_status fl_fail(fl_status status, const char *format, ...)
 {
-    /* The arguments may point into the present message, so it is written beside it first. */
+    /* The arguments may point into the present message, so the new one is written elsewhere first.
+     */
     char fresh[MESSAGE_MAX];
     va_list args;
     va_start(args, format);

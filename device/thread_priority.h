@@ -1,4 +1,5 @@
-/* Threads that work for moments only, beside one that computes on the same processor. */
+/* Priority of threads that run for short moments beside a thread that computes on the same
+ * processor. */
 #ifndef FL_DEVICE_THREAD_PRIORITY_H
 #define FL_DEVICE_THREAD_PRIORITY_H
 
@@ -8,9 +9,9 @@
 extern "C" {
 #endif
 
-/* Ask the system for short turns, but soon: who waits for this thread's answer otherwise waits
- * until the turn of the one that computes is over. Threads that this one starts inherit it; false
- * takes it back. Where the system knows no such thing nothing happens. */
+/* Ask the scheduler for short but early turns: a thread that waits for this one would otherwise
+ * wait until the turn of the one that computes is over. Threads that this one starts inherit it;
+ * false takes it back. Where the system knows no such thing nothing happens. */
 void fl_thread_raise_priority(bool urgent);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* F' = min(F + alpha (L - F), argmin over l of |g_l|), l the active blocks F + 1 .. L.
  *
- * The block whose gradient is smallest has come closest to rest; everything below it is taken to
+ * The block with the smallest gradient norm has converged most; everything below it is assumed to
  * have come to rest before it, and alpha bounds what freezes at once.
  * Source: PipeTransformer, arXiv 2102.03161, equation 1. Its range of l begins at F, of which the
  * norm is 0 once it is frozen, so that it would always be the smallest: ours begins at F + 1. */

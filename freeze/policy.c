@@ -33,7 +33,7 @@ bool fl__freeze_has_norms(const fl_freeze_input *in, const double *norm, const c
 
 static int none(const fl_freeze_input *in, char why[FL_FREEZE_WHY_MAX])
 {
-    fl__freeze_say(why, "the policy is none");
+    fl__freeze_say(why, "freeze.policy is none");
     return in->F;
 }
 

@@ -28,7 +28,7 @@ typedef struct fl_freeze_decision {
 } fl_freeze_decision;
 
 /* Decide. A policy that goes by norms leaves F as it is while it lacks them, or while one of them
- * is not finite. F goes down only when a pinned block is frozen or freeze.list says so.
+ * is not finite. F goes down only when a pinned block is frozen or freeze.list demands it.
  * norm: see freeze/norms.h. Threads: pure; any.
  * Source: gradnorm and the closed form of schedule: PipeTransformer, arXiv 2102.03161, section 3.1;
  * stability: AutoFreeze, arXiv 2102.01386. */

@@ -1,4 +1,4 @@
-/* What the policies have in common; for freeze/ alone. */
+/* Helpers that the policies share; internal to freeze/. */
 #ifndef FL_FREEZE_RULE_H
 #define FL_FREEZE_RULE_H
 

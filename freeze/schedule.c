@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* What is a whole number may come out a little more. */
+/* A result that should be a whole number may come out slightly larger. */
 static const double ROUNDING = 1e-9;
 
 static int from_list(const fl_freeze_input *in, int64_t interval, char why[FL_FREEZE_WHY_MAX])

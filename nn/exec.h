@@ -8,7 +8,7 @@
 #include <frostline/exec.h>
 #include <frostline/model.h>
 
-/* What one layer leaves behind between forward and backward of one micro-batch. */
+/* What one layer keeps between forward and backward of one micro-batch. */
 typedef struct fl_exec_frame {
     fl_tensor in, out;
     void *kept[FL_KEEP_MAX];

@@ -13,7 +13,7 @@ int fl_optimizer_n_moments(fl_optimizer_kind kind);
  * then constant, linear or cosine decay to 0 at n_steps. Threads: pure; any. */
 double fl_learning_rate(const fl_job *job, int64_t step, int64_t n_steps);
 
-/* What gradients are multiplied with so that their global norm is at most `clip` (0: 1 always);
+/* The factor that limits the global norm of the gradients to `clip` (0: 1 always);
  * as the field does it: clip / (norm + 1e-6) when that is below 1. Pure. */
 double fl_clip_scale(double grad_norm, double clip);
 

@@ -20,10 +20,10 @@ fl_status fl_all_gather_create(fl_net *net, int rank, int size, int most_direct,
 void fl_all_gather_destroy(fl_all_gather **exchange);
 
 /* mine [size_bytes], the same size everywhere, into all [size][size_bytes] of every member. The row
- * of a spare peer that was lost (fl_net_set_expendable) is zeros; one that dies just now may be
- * zeros for some members only. Member 0 must not be spare where not all talk directly. Returns
- * FL_ESTALE when a member gave another generation, FL_EINTERNAL when it gave another size; the
- * exchange is still good then Threads  one at a time */
+ * of an expendable peer that was lost (fl_net_set_expendable) is zeros; one that dies during the
+ * call may be zeros for some members only. Member 0 must not be expendable where members exchange
+ * through it. Returns  FL_ESTALE when a member gave another generation, FL_EINTERNAL when it gave
+ * another size; the object stays usable then Threads  one at a time */
 fl_status fl_all_gather_run(fl_all_gather *x, uint32_t generation, const void *mine,
                             size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
 

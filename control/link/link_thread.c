@@ -2,8 +2,7 @@
  *
  *     training thread ① report ──> queue ② ──> link thread ③ ──> head
  *                     ④ command <──       <── link thread    <── head
- *                     on_abort ⑤          <── link thread    <── head's order, or the controller is
- * gone
+ *                     on_abort ⑤          <── link thread    <── ABORT, or the controller is gone
  *
  * The link thread sleeps in one poll. It wakes when an order comes, and every slice of at most
  * 20 ms, when it sends all that was reported since as one message; a report costs the training

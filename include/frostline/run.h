@@ -25,15 +25,17 @@ typedef struct fl_run_result {
 /* Train `model` on `dataset` as `job` says, to the end: plan, fork one worker a device, watch them.
  * The caller becomes the controller. Call it before the process has made threads or used OpenMP:
  * workers are forks of the caller and see its model and data set as they are now. Output goes to
- * standard output and standard error as for `frostline run`. The trained weights end with the
- * workers: this version keeps none, and the caller's model is as it was. model, dataset, job
- * borrowed; of job's sections model and data only data.samples counts, and data.augment where the
- * cache asks for it result   may be NULL; on failure it holds what was reached Returns  FL_OK;
- * FL_ESTOPPED (SIGINT, SIGTERM or `frostline ctl stop`); FL_EFAILED (a worker died, stopped
- * answering or reported an error, and the message names it; or the run trained to its end and its
- * files could not be written, and the message says what is missing); any other status if nothing
- * was started: FL_EINVAL, FL_EBUDGET, FL_EIO (the run directory), FL_ENOMEM Threads  one run a
- * process at a time */
+ * standard output and standard error as for `frostline run`. The trained weights are lost when the
+ * workers exit: this version stores none, and the caller's model is unchanged.
+ *
+ * model, dataset, job  borrowed; of the job's sections model and data only data.samples counts, and
+ *          data.augment where the cache needs it
+ * result   may be NULL; after a failure it holds what was reached
+ * Returns  FL_OK; FL_ESTOPPED (SIGINT, SIGTERM or `frostline ctl stop`); FL_EFAILED (a worker died,
+ *          stopped answering or reported an error, and the message names it; or the run trained to
+ *          its end but its files could not be written, and the message names what is missing); any
+ *          other status if no worker was started: FL_EINVAL, FL_EBUDGET, FL_EIO (the run directory), FL_ENOMEM
+ * Threads  one run per process at a time */
 fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                  fl_run_result *result) FL_MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* What the ready layers share. Nothing here that a layer of the user's own could not do. */
+/* Helpers that the ready layers share. A layer of a user could do all of this, too. */
 #ifndef FL_NN_LAYERS_LAYERS_H
 #define FL_NN_LAYERS_LAYERS_H
 
@@ -37,7 +37,7 @@ fl_status fl__params_norm(fl_param_list *list, const char *name, int64_t dim) FL
  * w and the one after it the bias; h [T, n_in of w]. */
 fl_status fl__branch_forward(fl_exec *x, const float *h, int weight, const fl_tensor *in,
                              float dropout, fl_tensor *out) FL_MUST_CHECK;
-/* The gradient that enters that product: grad_out itself, or what dropout leaves of it. */
+/* The gradient that enters that product: grad_out, masked by dropout where there is dropout. */
 fl_status fl__branch_grad(fl_exec *x, const fl_tensor *grad_out, float dropout,
                           const float **out) FL_MUST_CHECK;
 /* Adds to the gradients of parameter `weight` and of the bias after it, where wanted. */

@@ -9,7 +9,7 @@
 
 enum { PATCH_W, PATCH_B, CLS, POS }; /* parameters */
 
-/* What positions start with; the class token starts at 0. */
+/* Standard deviation of the initial positions; the class token starts at 0. */
 /* What a patch of a normalized image becomes deviates by 0.58. The 0.02 that is common tells
  * positions apart only after an epoch or two. */
 #define POSITION_DEVIATION 0.3f

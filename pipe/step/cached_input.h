@@ -1,14 +1,14 @@
-/* What enters the first layer above the frost line: from the cache, or computed there and then
- * kept.
+/* The input of the first layer above the frost line: read from the cache, or computed and then
+ * stored.
  *
- *     fl_cached_input_request ①  the micro-batch's samples are named, a step ahead
- *     its thread ②       takes from the cache what lies there; decodes the others
- *     fl_cached_input_take ③     runs the frozen layers for those that lack some of them, and keeps
- * what comes out; all rows go to where the stage's micro-batch enters
+ *     fl_cached_input_request ①  names the samples of a micro-batch, one step ahead
+ *     the reader's thread ②      reads what the cache has, and decodes the other samples
+ *     fl_cached_input_take ③     runs the frozen layers for samples that lack some of them, stores
+ *                                the result, puts all rows into the stage's input
  *
- * A value that was kept when fewer layers were frozen enters behind these. Whether the cache is
- * used at all is decided by what reading and computing take (cache_switch.h). Threads: one,
- * and its own. */
+ * A value that was stored when fewer layers were frozen enters behind those layers. Whether the
+ * cache is used at all depends on what reading and computing take (cache_switch.h). Threads: one,
+ * and its own reader. */
 #ifndef FL_PIPE_STEP_CACHED_INPUT_H
 #define FL_PIPE_STEP_CACHED_INPUT_H
 

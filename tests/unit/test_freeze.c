@@ -164,7 +164,7 @@ static void test_freeze__policies_by_norms_wait_for_them(void **state)
     input.norm = norm;
     expect(&input, 0, "no norms of the interval before");
     job.freeze.policy = FL_FREEZE_NONE;
-    expect(&input, 0, "the policy is none");
+    expect(&input, 0, "freeze.policy is none");
 }
 
 /* ---- schedule ---- */
@@ -335,9 +335,9 @@ static void test_freeze__a_pinned_block_is_never_frozen(void **state)
     input.F = 3; /* it was pinned after it froze: it thaws */
     expect(&input, 2, "block 4 has the smallest norm 1 of blocks 4..6; block 3 is pinned");
     job.freeze.policy = FL_FREEZE_NONE;
-    expect(&input, 2, "the policy is none; block 3 is pinned");
+    expect(&input, 2, "freeze.policy is none; block 3 is pinned");
     pinned[2] = false;
-    expect(&input, 3, "the policy is none");
+    expect(&input, 3, "freeze.policy is none");
 }
 
 /* ---- properties ---- */

@@ -90,10 +90,10 @@ static void test_wait_graph__a_sum_at_which_one_never_arrived(void **state)
     w[1].at.micro_batch = 3;
     check(w, N, 2, 2, 1,
           "worker 1 is in backward of layer 6 (step 37, micro-batch 3), since 2.0 s; workers 0, 2 "
-          "and 3 wait for worker 1, which never arrived, in sum over everybody (step 37)");
+          "and 3 wait for worker 1, which never arrived, in sum over all workers (step 37)");
     check(w, N, 2, 2, -1,
           "worker 1 is in backward of layer 6 (step 37, micro-batch 3), since 2.0 s; workers 0, 2 "
-          "and 3 wait for worker 1, which never arrived, in sum over everybody (step 37)");
+          "and 3 wait for worker 1, which never arrived, in sum over all workers (step 37)");
 }
 
 /* A plugin's author knows layers by their kind, not by their number. A number beyond the model, as
@@ -126,9 +126,10 @@ static void test_wait_graph__a_sum_at_which_one_came_and_stopped(void **state)
     (void)state;
     fl_flight_entry sum = entry(FL_FLIGHT_SUM, -1, 38);
     fl_wait_graph_worker w[2] = {in(FL_FLIGHT_STEP, sum), in(FL_FLIGHT_STEP, sum)};
-    check(w, 2, 2, 1, 0,
-          "worker 0 is in sum over everybody (step 37), since 2.0 s; worker 1 waits for worker 0, "
-          "which came and did not finish, in sum over everybody (step 37)");
+    check(
+        w, 2, 2, 1, 0,
+        "worker 0 is in sum over all workers (step 37), since 2.0 s; worker 1 waits for worker 0, "
+        "which came and did not finish, in sum over all workers (step 37)");
 }
 
 /* An all-reduce is among the owners of a stage: the other stage's workers wait in the sum. */
@@ -146,7 +147,7 @@ static void test_wait_graph__an_all_reduce_of_one_stage(void **state)
     w[3].reduce.step = 36;
     check(w, N, 2, 2, 3,
           "worker 3 is in optimizer (step 37), since 2.0 s; workers 0 and 2 wait for workers 1 and "
-          "3, which never arrived, in sum over everybody (step 37); worker 1 waits for worker 3, "
+          "3, which never arrived, in sum over all workers (step 37); worker 1 waits for worker 3, "
           "which never arrived, in all-reduce (step 37, bucket 512, 400 bytes)");
 }
 
