@@ -1,4 +1,4 @@
-/* What a data set is: a small vtable. */
+/* A data set: a small vtable and its own state. */
 #ifndef FROSTLINE_DATASET_H
 #define FROSTLINE_DATASET_H
 

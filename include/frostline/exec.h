@@ -1,4 +1,4 @@
-/* What a layer gets while it runs: its parameters, memory, the micro-batch and the kernels.
+/* The context in which a layer runs: its parameters, memory, the micro-batch and the kernels.
  *
  * Every kernel here runs on the device that owns the stage, in order, on the exec's stream. Shapes
  * are given on each argument; all matrices are row-major fp32 unless said otherwise. In a dry run
@@ -30,7 +30,7 @@ bool fl_exec_training(const fl_exec *x);
 /* Parameter i of this layer, in the order of params(). Borrowed; NULL if there is no such one. */
 fl_weight *fl_exec_weight(fl_exec *x, int i);
 
-/* Where to add the gradient of parameter i: [rows, cols]. NULL if nobody wants it. */
+/* Where to add the gradient of parameter i: [rows, cols]. NULL if it is not needed. */
 float *fl_exec_grad(fl_exec *x, int i);
 
 enum { FL_KEEP_MAX = 8 };
@@ -117,7 +117,7 @@ fl_status fl_attention_backward(fl_exec *x, const float *grad_y, const float *qk
 
 /* y[n_tokens, width] = in * mask / (1 - p), the mask drawn from (seed, epoch, sample id, layer,
  * stream, element within the sample); the same call with grad_out as `in` is the backward.
- * In place allowed. `stream` tells several dropouts of one layer apart. p = 0 or no training
+ * In place allowed. `stream` distinguishes several dropouts of one layer. p = 0 or no training
  * copies. p counts in steps of 1 / 65536. */
 fl_status fl_dropout(fl_exec *x, const float *in, const int32_t *offsets, int64_t width, float p,
                      int stream, float *y) FL_MUST_CHECK;

@@ -142,7 +142,7 @@ typedef struct fl_job {
         char listen[FL_TEXT_MAX];  /* "tcp://ADDRESS:PORT"; "": only the run directory */
         char key[FL_TEXT_MAX];     /* file of the run's secret key */
         char allow[FL_TEXT_MAX];   /* file of the public keys of clients */
-        char metrics[FL_TEXT_MAX]; /* "ADDRESS:PORT"; "": nobody is told */
+        char metrics[FL_TEXT_MAX]; /* "ADDRESS:PORT"; "": no metrics */
     } control;
     struct {
         char dir[FL_TEXT_MAX]; /* where run directories are made */

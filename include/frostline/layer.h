@@ -1,4 +1,4 @@
-/* What a layer is: a vtable and its own state. Frostline calls it; it never calls distribution
+/* A layer: a vtable and its own state. Frostline calls it; it never calls distribution
  * code. The ready layers (model.h) go through this very interface. */
 #ifndef FROSTLINE_LAYER_H
 #define FROSTLINE_LAYER_H
@@ -14,7 +14,7 @@ typedef struct fl_exec fl_exec;
 typedef struct fl_param_list fl_param_list;
 
 /* How a parameter starts. Every element is drawn from a counter-based generator keyed by (seed,
- * layer, parameter, element): the same value whoever owns the layer. */
+ * layer, parameter, element): the same value on every worker. */
 typedef enum fl_init {
     FL_INIT_ZEROS,
     FL_INIT_ONES,
@@ -39,7 +39,7 @@ fl_status fl_param_list_add(fl_param_list *list, const char *name, int64_t rows,
  * forward   read in, write every row of out (allocated, of the shape promised). In training, both
  *           stay valid and unchanged until backward of the same micro-batch has returned.
  * backward  add to the gradients of the parameters (fl_exec_grad), and write every row of grad_in
- *           unless grad_in is NULL (nobody below needs it).
+ *           unless grad_in is NULL (no layer below needs it).
  * destroy   free self. May be NULL. */
 typedef struct fl_layer_ops {
     const char *kind;

@@ -26,7 +26,7 @@ void fl_model_destroy(fl_model **model);
  * layer's params() gives, FL_ENOMEM. */
 fl_status fl_model_add(fl_model *model, int block, fl_layer layer) FL_MUST_CHECK;
 
-/* What one evaluated or trained micro-batch adds up to. */
+/* Sums over one evaluated or trained micro-batch. */
 typedef struct fl_loss_sums {
     double loss;      /* sum over targets */
     double n_correct; /* targets whose prediction is right */
@@ -57,8 +57,8 @@ typedef struct fl_loss {
  * an incomplete table: the loss is then still the caller's. */
 fl_status fl_model_set_loss(fl_model *model, fl_loss loss) FL_MUST_CHECK;
 
-/* What was put in. Texts are borrowed from the model, layers count from 0. Threads: any, once the
- * model is made. */
+/* The parts of the model. Texts are borrowed from the model, layers count from 0. Threads: any,
+ * once the model is made. */
 const char *fl_model_name(const fl_model *model);
 int fl_model_n_layers(const fl_model *model);
 int fl_model_n_blocks(const fl_model *model);            /* L: without the head */

@@ -1,4 +1,4 @@
-/* Profiles (what layers cost) and plans (who computes what): plain values.
+/* Profiles (the costs of layers) and plans (which worker computes what): plain values.
  * Only pipe/ makes them. */
 #ifndef FROSTLINE_PLAN_H
 #define FROSTLINE_PLAN_H
@@ -58,8 +58,8 @@ typedef struct fl_plan {
     int n_workers;
     int first[FL_MAX_STAGES + 1];
     int rank_of[FL_MAX_WORKERS];
-    bool departed[FL_MAX_WORKERS]; /* who is no member of the run from this generation on */
-    double predicted_step_us;      /* 0 when nobody predicted */
+    bool departed[FL_MAX_WORKERS]; /* workers that leave the run with this generation */
+    double predicted_step_us;      /* 0: not predicted */
     double predicted_bubble; /* share of the slowest worker's step spent waiting on the pipeline */
 } fl_plan;
 

@@ -24,7 +24,7 @@ extern "C" {
  * fl_fail. Called once, before any worker is forked. */
 typedef fl_status fl_plugin_entry(const fl_job *job, fl_model **model, fl_dataset *dataset);
 
-/* What a plugin defines. */
+/* The functions that a plugin defines. */
 FL_EXPORT fl_plugin_entry frostline_plugin;
 
 #ifdef __cplusplus

@@ -34,7 +34,8 @@ typedef struct fl_run_result {
  * Returns  FL_OK; FL_ESTOPPED (SIGINT, SIGTERM or `frostline ctl stop`); FL_EFAILED (a worker died,
  *          stopped answering or reported an error, and the message names it; or the run trained to
  *          its end but its files could not be written, and the message names what is missing); any
- *          other status if no worker was started: FL_EINVAL, FL_EBUDGET, FL_EIO (the run directory), FL_ENOMEM
+ *          other status if no worker was started: FL_EINVAL, FL_EBUDGET, FL_EIO (the run
+ *          directory), FL_ENOMEM
  * Threads  one run per process at a time */
 fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                  fl_run_result *result) FL_MUST_CHECK;

@@ -42,7 +42,7 @@ const char *fl_status_text(fl_status status);
 /* True for the three codes after which the worker can go on in a new generation. */
 bool fl_status_is_regroup(fl_status status);
 
-/* What went wrong last in this thread: what, where, what was found, what is allowed.
+/* The message of the last failure in this thread: what, where, what was found, what is allowed.
  * Never NULL; valid until this thread's next failure. */
 const char *fl_errmsg(void);
 

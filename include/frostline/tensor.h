@@ -14,7 +14,7 @@ typedef enum fl_dtype { FL_F32 = 0, FL_I32 = 1, FL_BF16 = 2 } fl_dtype;
 /* Bytes of one element. */
 size_t fl_dtype_size(fl_dtype dtype);
 
-/* What one sample looks like at a boundary between layers: `tokens` rows of `width` elements.
+/* The shape of one sample at a boundary between layers: `tokens` rows of `width` elements.
  * An image of 28 x 28 pixels enters as 1 row of 784 and is 17 rows of C after patch embedding. */
 typedef struct fl_shape {
     int64_t tokens;

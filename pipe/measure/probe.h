@@ -18,7 +18,8 @@ typedef enum fl_probe_phase {
 
 enum { FL_PROBE_MESSAGE_MAX = 1024 };
 
-/* A child's answer, in memory that outlives it: after a crash it still tells what was at work. */
+/* A child's answer, in memory that outlives it: after a crash it still shows what was being
+ * measured. */
 typedef struct fl_probe {
     fl_probe_phase phase;
     int layer;     /* in FL_PROBE_LAYER */
@@ -51,7 +52,7 @@ fl_status fl_probe_link(const fl_probe_options *options, fl_probe *probe) FL_MUS
 /* The middle of values [n], which are sorted on the way; n >= 1. */
 double fl_probe_median(double *values, int n);
 
-/* What a quarter of values [n] are below; sorts them; n >= 1. */
+/* The lower quartile of values [n]; sorts them; n >= 1. */
 double fl_probe_quartile(double *values, int n);
 
 /* Monotonic, microseconds, with what lies below them. */

@@ -22,7 +22,7 @@ static bool same_params(const fl_param_list *a, const fl_param_list *b)
     return a->n == b->n;
 }
 
-/* The first layer also differs in that nobody wants its input's gradient. */
+/* The first layer also differs because the gradient of its input is not needed. */
 static bool alike(const fl_chain *c, int a, int b)
 {
     const fl_model *model = c->o->model;
@@ -47,8 +47,8 @@ static int64_t weight_bytes(const fl_chain *c, int layer)
            fl_model_params(c->o->model, layer)->n * PAD_BYTES;
 }
 
-/* What the chain takes when it has each kind at most `copies` times: weights and gradients, its own
- * input, and what lies in a slot. *n: how long it is. */
+/* The memory of the chain when it has each kind at most `copies` times: weights and gradients, its
+ * own input, and what lies in a slot. *n: how long it is. */
 static int64_t chain_bytes(const fl_chain *c, int copies, int *n)
 {
     int count[FL_MAX_LAYERS] = {0};

@@ -19,7 +19,7 @@ static const double BUDGET_US = 400e3;      /* repeating ends when this much is 
 static const double LONGEST_RUN_US = 150e3; /* of the whole chain, once */
 static const int64_t LARGEST_OPTIMIZER = (int64_t)4 << 20; /* parameters */
 
-/* What one pass of one kind of layer took, at one size: a row of times. */
+/* The times of one pass of one kind of layer at one size. */
 typedef struct series {
     double *us; /* [copies * REPEATS] */
     int n;

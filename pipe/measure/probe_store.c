@@ -47,7 +47,7 @@ static fl_status store_get(void *self, const char *key, int64_t deadline_us, voi
     while ((i = find(store, key)) < 0) {
         struct timespec pause = {.tv_nsec = POLL_NS};
         if (fl_now_us() >= deadline_us) {
-            return fl_fail(FL_EDEADLINE, "nobody set %s", key);
+            return fl_fail(FL_EDEADLINE, "no process set %s", key);
         }
         nanosleep(&pause, NULL);
     }

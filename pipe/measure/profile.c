@@ -24,12 +24,12 @@
 
 enum { MAX_CHILDREN = 16 };
 
-/* What a link on one machine costs, for a single worker that will not use one. */
+/* Typical costs of a link on one machine, for a single worker that will not use one. */
 static const double USUAL_LINK_US = 40.0;
 static const double USUAL_LINK_BYTES_PER_US = 4500.0, USUAL_REDUCE_BYTES_PER_US = 1700.0;
 static const double USUAL_REDUCE_CPU_SHARE = 0.7;
 
-/* What all children share. */
+/* The memory that all children share. */
 typedef struct segment {
     fl_probe_store store;
     fl_probe probe[MAX_CHILDREN];

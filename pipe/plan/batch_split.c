@@ -49,7 +49,7 @@ static fl_status tokens_of(fl_batch_split *s, const fl_shape *raw, int32_t *toke
 }
 
 /* The work that each replica gets in the sampler's order is the room that it has. Afterwards the
- * batch lies in the order of its replicas, and can be shared anew. */
+ * batch lies in the order of its replicas, and can be split again. */
 static void deal(fl_batch_split *s, bool equal)
 {
     const fl_global_batch *batch = &s->batch;

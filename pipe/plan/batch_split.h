@@ -46,7 +46,7 @@ fl_status fl_batch_split_init(fl_batch_split *shares, const fl_model *model,
                               const fl_affinity *homes, int M, int replica) FL_MUST_CHECK;
 void fl_batch_split_fini(fl_batch_split *shares);
 
-/* Share this batch out. What the data set or the model says of its samples may fail. */
+/* Split this batch. Fails if the data set or the model fails to describe a sample. */
 fl_status fl_batch_split_run(fl_batch_split *shares, const fl_global_batch *batch) FL_MUST_CHECK;
 
 /* The samples [*n] of this replica, and of one of its micro-batches; borrowed from the batch, or

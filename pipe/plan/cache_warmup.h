@@ -1,6 +1,6 @@
-/* How far the cache has what the frozen blocks make of each sample. After F moves, the first epoch
- * computes what lacks; from then on it is read. What lay there below a lower frost line enters
- * behind its blocks. Pure. */
+/* How far the cache is filled with the output of the frozen blocks. After F changes, the first
+ * epoch computes and stores the missing values; later epochs read them. A value that was stored
+ * below a lower frost line enters behind its blocks. Pure. */
 #ifndef FL_PIPE_PLAN_CACHE_WARMUP_H
 #define FL_PIPE_PLAN_CACHE_WARMUP_H
 
@@ -8,17 +8,17 @@
 
 typedef struct fl_cache_warmup {
     int F;         /* frozen blocks */
-    int kept;      /* blocks whose outputs lay there when F became that; 0: none */
-    int64_t since; /* the step */
+    int kept;      /* blocks whose output was stored for all samples when F changed; 0: none */
+    int64_t since; /* step at which F changed */
 } fl_cache_warmup;
 
-/* F becomes another at `step`: what was kept serves a higher one, and dies with a lower one. What
- * was being gathered for less than an epoch is not there for all samples: then what lay there
- * before. */
+/* F changes at `step`. Stored values stay useful for a higher F and become useless with a lower
+ * one. Values that were gathered for less than an epoch are not there for all samples; then only
+ * the values from before count. */
 void fl_cache_warmup_move(fl_cache_warmup *warming, int F, int64_t step, int64_t steps_per_epoch);
 
-/* The share of the steps from .. to - 1 that belongs to the first epoch; 0 if there are none, or
- * nothing is frozen. */
+/* The share of the steps from .. to - 1 that fills the cache (the first epoch after the change); 0
+ * if that range is empty or nothing is frozen. */
 double fl_cache_warmup_share(const fl_cache_warmup *warming, int64_t steps_per_epoch, int64_t from,
                              int64_t to);
 

@@ -153,7 +153,7 @@ static double reduce_tail_us(const fl_cost_table *t, int R, double n, int first,
                  busy * input->profile->reduce_cpu_share / (double)input->job->devices.cores);
 }
 
-/* One small sum over everybody, twice up and down a tree. */
+/* One small all-reduce over all workers: up and down a tree, twice. */
 static double commit_us(const fl_plan_input *input, int n_workers)
 {
     return n_workers == 1 ? 0.0 : 2.0 * ceil(log2(n_workers)) * input->profile->link_us;

@@ -1,5 +1,5 @@
-/* What one optimizer step of a plan takes, from a profile. Pure. docs/planner.md describes the
- * model. */
+/* The predicted time of one optimizer step of a plan, from a profile. Pure. docs/planner.md
+ * describes the model. */
 #ifndef FL_PIPE_PLAN_COST_MODEL_H
 #define FL_PIPE_PLAN_COST_MODEL_H
 

@@ -1,5 +1,6 @@
-/* Model FLOPs: the operations that a step's mathematics asks for, whoever computes them and however
- * often; and what the devices could do in the same time. Pure. docs/traces.md has the formula. */
+/* Model FLOPs: the operations that the mathematics of a step requires, whichever worker computes
+ * them and however often; and what the devices could do in the same time. Pure. docs/traces.md has
+ * the formula. */
 #ifndef FL_PIPE_PLAN_FLOPS_H
 #define FL_PIPE_PLAN_FLOPS_H
 

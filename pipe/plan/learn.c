@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* What measuring beforehand is worth, in steps; and the steps beyond which a profile does not grow
- * more stubborn: machines change. */
+/* The weight of the measurement before the run, in steps; and the largest weight that a profile
+ * gathers more stubborn: machines change. */
 enum { MEASURED_WORTH = 20, MOST_WORTH = 400, FEWEST_STEPS = 5 };
 
 static const double ODD = 3.0;

@@ -124,7 +124,7 @@ static int64_t flops_since(const dry_run *d, int64_t *before)
     return n;
 }
 
-/* All that a layer is ever asked to do; the arenas' peaks tell the rest. Nobody wants the gradient
+/* All that a layer is ever asked to do; the arenas' peaks tell the rest. Nothing needs the gradient
  * of raw input, and a layer may not be able to give it. */
 static fl_status run_layer(dry_run *d, int layer, const fl_layer_params *params, fl_tensor *in,
                            fl_tensor *out, fl_layer_memory *memory)

@@ -1,4 +1,4 @@
-/* What a stage needs, counted before anything is allocated by running its layers on the null
+/* The memory of a stage, counted before anything is allocated by running its layers on the null
  * device; the stage then allocates just that. */
 #ifndef FL_PIPE_PLAN_MEMORY_H
 #define FL_PIPE_PLAN_MEMORY_H
@@ -17,8 +17,8 @@ typedef struct fl_stage_memory {
     int64_t total_bytes;   /* all of it, with every slot */
 } fl_stage_memory;
 
-/* What one layer takes for a micro-batch. Kept and scratch memory are rounded up to whole arena
- * pieces; in_bytes and out_bytes are those of the tensors. */
+/* The memory of one layer for one micro-batch. Kept and scratch memory are rounded up to whole
+ * arena pieces; in_bytes and out_bytes are those of the tensors. */
 typedef struct fl_layer_memory {
     int64_t kept_bytes;    /* output and what it keeps, from its forward to its backward */
     int64_t scratch_bytes; /* most that forward, backward or evaluation borrow; the last layer's

@@ -18,7 +18,7 @@ static int owner(const fl_plan *plan, int replica, int stage)
     return plan->rank_of[replica * plan->K + stage];
 }
 
-/* Who has the moments of a layer that is frozen in the next plan. */
+/* The rank that has the moments of a layer that is frozen in the next plan. */
 static int keeper_before(const fl_plan *old, const fl_plan *next, int layer, int frozen_before,
                          const int *parked)
 {
@@ -34,7 +34,7 @@ static int keeper_before(const fl_plan *old, const fl_plan *next, int layer, int
     return owner(old, 0, stage);
 }
 
-/* Who keeps them from now on: the same, or, if it departs, who has the layer's weights. */
+/* The rank that keeps them from now on: the same, or, if it departs, an owner of the weights. */
 static int keeper_after(const fl_plan *next, int layer, int before)
 {
     bool stays = before < 0 || !next->departed[before];
@@ -79,7 +79,7 @@ fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const f
             m->moments_from = layer < frozen_before ? parked[layer] : m->from;
             m->to_parked = false;
             if (m->moments && m->moments_from < 0) {
-                return fl_fail(FL_EINTERNAL, "nobody keeps the moments of layer %d", layer);
+                return fl_fail(FL_EINTERNAL, "no worker keeps the moments of layer %d", layer);
             }
         }
         int keeper =

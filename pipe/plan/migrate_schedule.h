@@ -2,9 +2,9 @@
  *
  * A layer's weights come from an owner under the old plan: from the new owner itself if it was one,
  * else from the old owner that has least to send so far. The moments of a layer that trains on come
- * from the same worker. A layer that freezes leaves its moments with the old plan's first replica,
- * in the attic; a layer that thaws gets them back from there. Who departs hands over what it keeps
- * in the attic, too. */
+ * from the same worker. When a layer freezes, the old plan's first replica parks its moments; when
+ * it thaws, they come back from there. A worker that departs hands over the moments that it parked,
+ * too. */
 #ifndef FL_PIPE_PLAN_MIGRATE_SCHEDULE_H
 #define FL_PIPE_PLAN_MIGRATE_SCHEDULE_H
 
@@ -22,7 +22,7 @@ typedef struct fl_move {
     bool to_parked;   /* the moments of a frozen layer, and nothing else, find a new keeper */
 } fl_move;
 
-/* attic    [n_layers] the rank that keeps a frozen layer's moments, -1: nobody; see below
+/* parked   [n_layers] the rank that keeps a frozen layer's moments, -1: none; see below
  * moves    [capacity] out; capacity n_layers * (next->R + 1) always suffices
  * Returns  FL_EINTERNAL when a layer has no old owner or no place keeps its moments.
  * Threads  pure; any */
@@ -30,17 +30,17 @@ fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const f
                               const int *parked, fl_move *moves, int capacity,
                               int *n_moves) FL_MUST_CHECK;
 
-/* Bring `attic` [n_layers] from the old plan to the next. Pure. */
+/* Bring `parked` [n_layers] from the old plan to the next. Pure. */
 void fl_migrate_parked(const fl_model *model, const fl_plan *old, const fl_plan *next, int *parked);
 
 /* Give the next plan's places to the workers that have most of what belongs there: each place in
  * turn, to the free worker that keeps most bytes, ties to the lowest rank. Pure.
- * barred  [n_workers] who is to have no place; enough others must be left; NULL: nobody */
+ * barred  [n_workers] workers that must get no place; enough others must be left; NULL: none */
 void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments,
                       const bool *barred);
 
 /* Which parts of each layer worker `rank` need not receive, because it has them already: in its
- * stage of the old plan or, moments that thaw, in the attic.
+ * stage of the old plan or, for moments that thaw, parked.
  * handed  [n_layers] out: FL_HANDED_*. Pure. */
 void fl_migrate_handed(const fl_model *model, const fl_plan *old, const fl_plan *next,
                        const int *parked, int rank, unsigned char *handed);

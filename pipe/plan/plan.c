@@ -50,7 +50,7 @@ static fl_status check_ranks(const fl_plan *plan)
         }
         if (plan->departed[rank]) {
             return fl_fail(FL_EINVAL,
-                           "replica %d, stage %d of the plan is on worker %d, who has left",
+                           "replica %d, stage %d of the plan is on worker %d, which has left",
                            i / plan->K, i % plan->K, rank);
         }
         used[rank] = true;

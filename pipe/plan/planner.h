@@ -7,7 +7,7 @@
 
 #include <frostline/plan.h>
 
-/* What reading one value of size_bytes from the cache takes: call_us + size_bytes * us_per_byte. */
+/* Reading one value of size_bytes from the cache takes call_us + size_bytes * us_per_byte. */
 typedef struct fl_read_cost {
     double call_us, us_per_byte;
 } fl_read_cost;
@@ -24,7 +24,7 @@ typedef struct fl_plan_input {
     uint32_t generation;
     const fl_read_cost *cached_read; /* from the run's cache; NULL: it has none */
     double missing; /* share of the steps to be priced in which samples are not in the cache, */
-    int kept;       /* but for what came out of so many blocks */
+    int kept;       /* blocks whose stored output serves those steps instead; 0: none */
 } fl_plan_input;
 
 /* One thing that was considered. */
@@ -51,7 +51,7 @@ fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate
 /* Predicted time of one optimizer step of one given plan, microseconds. detail may be NULL. */
 double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candidate *detail);
 
-/* What stage `stage` of a given plan needs. Threads: pure; any. */
+/* The memory of stage `stage` of a given plan. Threads: pure; any. */
 void fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int stage,
                     fl_stage_memory *memory);
 

@@ -32,7 +32,7 @@ void fl_schedule_ops(fl_schedule schedule, int K, int M, int stage, fl_op *ops)
     }
 }
 
-/* What is known of each stage while the schedule is played: O(K), whatever M is. */
+/* The state of each stage while the schedule is played: O(K) memory, independent of M. */
 typedef struct play {
     int K, M;
     const double *fwd_us, *bwd_us, *link_us;

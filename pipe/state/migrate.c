@@ -4,7 +4,8 @@
  *   ③ all transfers posted at once, then waited for   fl_transfers_run
  *   ④ what stays here is handed over                  hand_over
  *   ⑤ what froze goes to the attic, what thawed left  settle_attic
- * ① and ② happen beside training; ③ to ⑤ while nobody trains, and allocate nothing. */
+ * ① and ② happen while training continues; ③ to ⑤ while training is paused, and allocate nothing.
+ */
 #include "pipe/state/migrate.h"
 #include "pipe/plan/layout.h"
 
@@ -122,7 +123,7 @@ static int64_t kept_count(const fl_migrate_options *o, int layer)
     return fl_layout_count(o->model, layer, layer + 1) * o->to->n_moments;
 }
 
-/* The moments of a frozen layer, whose keeper departs. */
+/* The moments of a frozen layer whose keeper departs. */
 static fl_status list_keeping(fl_migration *m, const fl_move *move, list *l)
 {
     const fl_migrate_options *o = &m->o;
@@ -233,7 +234,7 @@ static float *take(float **from)
     return data;
 }
 
-/* What thaws here is counted by the device again. */
+/* Moments that thaw here count against the device's budget again. */
 static fl_status thaw(const fl_migrate_options *o, int layer)
 {
     int64_t n = o->parked->n[layer];

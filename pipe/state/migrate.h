@@ -1,5 +1,5 @@
-/* The workers' part of moving state from one plan to the next, by the schedule. What stays on a
- * worker is handed over where it lies; only what it lacks is sent to it. */
+/* The workers' part of moving state from one plan to the next, by the schedule. State that stays on
+ * a worker is handed over in place; a worker receives only the state that it lacks. */
 #ifndef FL_PIPE_STATE_MIGRATE_H
 #define FL_PIPE_STATE_MIGRATE_H
 
@@ -11,15 +11,15 @@
 typedef struct fl_parked {
     int n_layers;
     fl_device *device; /* borrowed: whose memory it was */
-    int *rank;         /* [n_layers] who keeps the layer's moments; the same on every worker */
-    float **moments;   /* [n_layers] as fl_params has them; NULL: not here */
-    int64_t *n;        /* [n_layers] floats in moments[layer] */
+    int *rank; /* [n_layers] the rank that keeps the layer's moments; the same on every worker */
+    float **moments; /* [n_layers] as fl_params has them; NULL: not here */
+    int64_t *n;      /* [n_layers] floats in moments[layer] */
 } fl_parked;
 
 fl_status fl_parked_init(fl_parked *parked, fl_device *device, int n_layers) FL_MUST_CHECK;
 void fl_parked_fini(fl_parked *parked);
 
-/* What one worker did in a migration. */
+/* The bytes that one worker moved in a migration. */
 typedef struct fl_migrate_stats {
     int64_t sent_bytes, received_bytes;
     int64_t kept_bytes; /* handed over where they lay */
@@ -37,15 +37,16 @@ typedef struct fl_migrate_options {
 
 typedef struct fl_migration fl_migration;
 
-/* Make everything ready beside training: running it allocates nothing. */
+/* Prepare everything while training continues: running it allocates nothing. */
 fl_status fl_migration_open(const fl_migrate_options *options, fl_migration **out) FL_MUST_CHECK;
 
 /* Before or instead of running it, or after. Nothing moves any more. */
 void fl_migration_close(fl_migration **migration);
 
 /* Exchange what must move, then hand over the rest; all workers of the message group call it. `to`
- * counts its weights and moments already (fl_params_claim_state). On success the attic is that of
- * the next plan. If the exchange fails, `to` is undefined, `from` and the attic are as they were.
+ * counts its weights and moments already (fl_params_claim_state). On success the parked moments
+ * are those of the next plan. If the exchange fails, `to` is undefined, `from` and the parked
+ * moments are unchanged.
  */
 fl_status fl_migration_run(fl_migration *migration, int64_t deadline_us,
                            fl_migrate_stats *stats) FL_MUST_CHECK;

@@ -49,8 +49,8 @@ void fl_params_fini(fl_params *params);
 fl_status fl_params_claim_state(fl_params *params) FL_MUST_CHECK;
 fl_status fl_params_claim_grad(fl_params *params) FL_MUST_CHECK;
 
-/* Give back gradients, or the weights and moments that nobody took; nothing can be computed any
- * more. */
+/* Free the gradients, or the weights and moments that were not taken over. Nothing can be computed
+ * afterwards. */
 void fl_params_drop_grad(fl_params *params);
 void fl_params_drop_state(fl_params *params);
 

@@ -84,12 +84,13 @@ static fl_status check_data(const fl_dataset *d, const fl_job *job, int64_t n_sa
     }
     FL_TRY(changes_by_epoch(d, job, n_samples, &changes));
     if (changes) {
-        return fl_fail(FL_EINVAL,
-                       "cache.augment: the data set (%s) augments each sample anew in every epoch "
-                       "(data.augment), so nothing can be kept; allowed: freeze, which augments "
-                       "it the same way once blocks are frozen, stop, which does not augment it "
-                       "then, or cache.policy off",
-                       d->ops->kind);
+        return fl_fail(
+            FL_EINVAL,
+            "cache.augment: the data set (%s) augments each sample differently in every epoch "
+            "(data.augment), so nothing can be kept; allowed: freeze, which augments "
+            "it the same way once blocks are frozen, stop, which does not augment it "
+            "then, or cache.policy off",
+            d->ops->kind);
     }
     return FL_OK;
 }
@@ -164,7 +165,7 @@ static double time_reads(fl_cache *cache, float *values, int64_t n, int64_t n_va
     return took_us / (double)n_values;
 }
 
-/* What lies in memory is read at this rate; the disk's share is left to the live measurement. */
+/* The rate of reads from memory; the cost of the disk tier is left to the live measurement. */
 static fl_status measure(fl_activations *a, const fl_cache_options *o)
 {
     int64_t n_values = o->n_keys < TIMED_VALUES ? o->n_keys : TIMED_VALUES;

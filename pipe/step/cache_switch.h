@@ -1,9 +1,10 @@
-/* Whether the cache is used: while reading a sample from it takes less from the step than computing
- * it. Pure: a function of what was measured on the live run, and told.
+/* Whether the cache is used: as long as reading a sample costs the step less than computing it.
+ * Pure: a function of live measurements.
  *
  *     unknown ──both measured──> on ──reading got slower──> off ──next epoch──> tried once more
  *
- * While it is unknown or tried, it is used: else there were nothing to measure. */
+ * While the state is unknown or being tried, the cache is used; otherwise there would be nothing to
+ * measure. */
 #ifndef FL_PIPE_STEP_CACHE_SWITCH_H
 #define FL_PIPE_STEP_CACHE_SWITCH_H
 
@@ -13,7 +14,7 @@ typedef struct fl_cache_switch {
     fl_cache_policy policy;
     bool on;                    /* use it */
     bool off;                   /* the last decision was against it */
-    bool changed;               /* a decision was taken that was not told yet */
+    bool changed;               /* a decision was taken and not reported yet */
     bool decided;               /* at least one was */
     bool probed;                /* reading was measured since it was last tried */
     bool guessed;               /* read_us is a guess */
@@ -23,10 +24,10 @@ typedef struct fl_cache_switch {
 
 void fl_cache_switch_init(fl_cache_switch *choice, fl_cache_policy policy);
 
-/* What reading a sample will take at least; it counts until a step has shown what it does take. */
+/* A lower estimate of reading a sample; it counts until a step has measured it. */
 void fl_cache_switch_guess(fl_cache_switch *choice, double us);
 
-/* What a sample took from the step; one time that stands out decides nothing. */
+/* The measured cost of a sample; a single outlier decides nothing. */
 void fl_cache_switch_read(fl_cache_switch *choice, double us);
 void fl_cache_switch_computed(fl_cache_switch *choice, double us);
 

@@ -17,7 +17,7 @@ enum {
     CHUNK_BYTES = 64 * 1024
 };
 
-/* What a request's data begins with; the samples' rows follow, each at a multiple of the stride. */
+/* The beginning of a request's data; the samples' rows follow, each at a multiple of the stride. */
 typedef struct request_head {
     int64_t cached_ns, raw_ns; /* processor time of the two ways to read */
     double cached_share;       /* of the time that both took, waiting included; 0 .. 1 */
@@ -84,7 +84,7 @@ static fl_status read_raw(const fl_cached_input *f, const fl_load_request *r, in
     return d->ops->read(d->self, r->split, &key, out);
 }
 
-/* What the cache has of the samples, all at once: the disk then reads while others are copied. */
+/* Request all samples from the cache at once: the disk reads while other values are copied. */
 static void read_cached(fl_cached_input *f, const fl_load_request *r, void *data)
 {
     for (int64_t i = 0; i < r->n; i++) {
@@ -97,7 +97,7 @@ static void read_cached(fl_cached_input *f, const fl_load_request *r, void *data
     }
 }
 
-/* What it has not. */
+/* Read the samples that the cache does not have. */
 static fl_status read_others(fl_cached_input *f, const fl_load_request *r, const atomic_bool *stop,
                              void *data)
 {
@@ -151,7 +151,7 @@ static fl_status hash_weights(const fl_cached_input *f, int layer, unsigned char
     return FL_OK;
 }
 
-/* What a value depends on: data set, and the weights of every layer below it. */
+/* A value depends on the data set and on the weights of every layer below it. */
 static fl_status make_prints(fl_cached_input *f)
 {
     const fl_dataset *d = f->o.dataset;
@@ -180,8 +180,8 @@ fl_status fl_cached_input_request(fl_cached_input *f, const fl_load_request *req
 
 /* ---- the decision ---- */
 
-/* What reading one of n samples took from the step: what was waited for it, but at least its share
- * of the processor. What is read while the step computes and a disk works costs nothing. */
+/* The cost of reading one of n samples: the time that the step waited, and at least the processor
+ * time of the reader. Reads that a disk serves while the step computes cost nothing. */
 static double cost_us(double cpu_ns, double waited_ns, int64_t n)
 {
     return n > 0 ? 1e-3 * (cpu_ns > waited_ns ? cpu_ns : waited_ns) / (double)n : 0.0;

@@ -1,5 +1,5 @@
-/* When each sample is used next, which seed and epoch tell: for the cache, which keeps what is
- * needed soonest.
+/* The time of the next use of each sample, a function of seed and epoch. The cache keeps the values
+ * that are needed soonest.
  *
  * Time counts uses of samples: in each epoch the n_train training samples in the sampler's order,
  * then the n_test test samples in theirs. Keys number training samples first, then test samples. */

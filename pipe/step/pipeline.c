@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What the commit point adds up over everybody; behind these, a squared norm for each block. */
+/* The values that the commit point sums over all workers; then a squared norm for each block. */
 enum { SUM_HEAD, SUM_LOSS, SUM_CORRECT, SUM_TARGETS, SUM_FLAG, N_SUMS };
 _Static_assert(N_SUMS + FL_MAX_LAYERS <= FL_GROUP_ALL_REDUCE_MAX, "the commit point is one sum");
 

@@ -6,7 +6,7 @@
  *      layers made of them, from the cache                                 stage_input.h
  *   3  the clock lists what this stage does; the step runs that list       run_ops
  *   4  buckets are all-reduced while lower layers still run backward       reduce.h
- *   5  one sum over everybody: norm, loss, verdict; the commit point       commit
+ *   5  one sum over all workers: norm, loss, command; the commit point     commit
  *   6  the optimizer steps                                                 fl_pipeline_step */
 #ifndef FL_PIPE_STEP_PIPELINE_H
 #define FL_PIPE_STEP_PIPELINE_H
@@ -47,14 +47,14 @@ void fl_pipeline_destroy(fl_pipeline **pipeline);
 void fl_pipeline_strip(fl_pipeline *pipeline);
 
 /* Queue the reading of a batch that will be stepped (or evaluated) soon, in that order; at most
- * one ahead of the one at work. Optional for nobody: every batch is prefetched before its step. */
+ * one ahead of the one at work. Mandatory: prefetch every batch before its step. */
 fl_status fl_pipeline_prefetch(fl_pipeline *pipeline, const fl_global_batch *batch) FL_MUST_CHECK;
 
-/* What everybody knows after a step. */
+/* What every worker knows after a step. */
 typedef struct fl_step_result {
     fl_loss_sums sums; /* over the global batch */
     double grad_norm;  /* before clipping */
-    double flags;      /* sum of everybody's `flag` */
+    double flags;      /* sum of all workers' `flag` */
     /* [L] the squared gradient norm of each block, 0 for a frozen one; the head's share is only in
      * grad_norm. Borrowed until the next step. */
     const double *block_squares;
@@ -67,7 +67,8 @@ typedef struct fl_step_result {
     int64_t n_ids;
 } fl_step_result;
 
-/* One optimizer step. flag is added up over everybody at the commit point (> 0: a verdict waits).
+/* One optimizer step. flag is summed over all workers at the commit point (> 0: a command is
+ * pending).
  */
 fl_status fl_pipeline_step(fl_pipeline *pipeline, const fl_global_batch *batch, double lr,
                            double flag, fl_step_result *result) FL_MUST_CHECK;

@@ -1,5 +1,5 @@
 /* One stage of a pipeline: its layers, their parameters, and memory for the micro-batches in
- * flight. It computes; who calls it (step.h) moves tensors between stages.
+ * flight. It only computes; the pipeline (pipeline.c) moves tensors between stages.
  *
  * Memory, all taken at creation, as fl_memory_stage counted it:
  *     slots    [n_slots]  one micro-batch each: input, every layer's output, what layers keep

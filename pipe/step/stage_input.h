@@ -1,5 +1,5 @@
-/* What enters the first stage: samples as the data set gives them, or, where frozen blocks end
- * within the stage and the run has a cache, what these made of them. Read a step ahead, micro-batch
+/* The input of the first stage: samples from the data set, or, where the frost line lies within the
+ * stage and the run has a cache, the output of the frozen layers. Read a step ahead, micro-batch
  * by micro-batch, and taken in the same order. Threads: one, and a reader's own. */
 #ifndef FL_PIPE_STEP_STAGE_INPUT_H
 #define FL_PIPE_STEP_STAGE_INPUT_H
@@ -24,8 +24,8 @@ typedef struct fl_stage_input_options {
 
 typedef struct fl_stage_input {
     fl_stage_input_options o;
-    fl_cached_input *feed; /* one of the two reads */
-    fl_loader *loader;     /* ... */
+    fl_cached_input *feed; /* exactly one of feed and loader is not NULL */
+    fl_loader *loader;
 } fl_stage_input;
 
 /* Whether the cache serves the first stage of this plan: if the frost line lies inside it. Pure. */

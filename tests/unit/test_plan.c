@@ -53,7 +53,8 @@ static void test_plan__check_finds_what_is_wrong(void **state)
     assert_int_equal(fl_plan_members(&plan), 4);
     plan.departed[2] = true;
     assert_int_equal(fl_plan_check(&plan), FL_EINVAL);
-    assert_string_equal(fl_errmsg(), "replica 1, stage 0 of the plan is on worker 2, who has left");
+    assert_string_equal(fl_errmsg(),
+                        "replica 1, stage 0 of the plan is on worker 2, which has left");
     plan = small_plan();
     plan.first[1] = 0;
     assert_int_equal(fl_plan_check(&plan), FL_EINVAL);

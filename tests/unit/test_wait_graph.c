@@ -214,7 +214,7 @@ static void test_wait_graph__many_workers_in_little_room(void **state)
     assert_string_equal(text,
                         "worker 700 is in data (step 37), since 2.0 s; workers 0, 1, 2, 3, 4, 5, "
                         "6, 7 and 991 more wait for worker 700, which never arrived, in sum over "
-                        "everybody (step 37)");
+                        "all workers (step 37)");
 }
 
 int main(void)
