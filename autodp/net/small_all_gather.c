@@ -3,7 +3,9 @@
  *   direct:       every member  -> every other
  *   through 0:    1 .. N-1 -> 0 (blobs), then 0 -> 1 .. N-1 (the table of all blobs)
  *
- * A message is a head and its payload; the head bears the generation, the round and the size. */
+ * Buffers grow with N, not with its square: a member has one receive row for each member that sends
+ * to it, of a blob each, or one row of a whole table from member 0.
+ * A message is a header and its payload; the header has the generation, the round and the size. */
 #include "autodp/net/small_all_gather.h"
 
 #include "device/alloc.h"
@@ -12,12 +14,12 @@
 
 enum { N_SLOTS = 2 };
 
-typedef struct head {
+typedef struct header {
     uint32_t generation;
     uint32_t status; /* of the table: what member 0 found wrong with the blobs, as -fl_status */
     uint64_t round;
     uint64_t size_bytes;
-} head;
+} header;
 
 struct fl_all_gather {
     fl_net *net;
@@ -25,9 +27,9 @@ struct fl_all_gather {
     bool direct;
     uint64_t tag;
     uint64_t round, n_posted;    /* rounds done, and rounds whose messages are expected */
-    size_t blob_bytes;           /* head and max_bytes */
-    size_t in_bytes;             /* of one incoming message at most */
-    unsigned char *in, *out;     /* in [N_SLOTS][size][in_bytes], out [size * max + head] */
+    size_t blob_bytes;           /* header and max_bytes */
+    size_t in_bytes, out_bytes;  /* of one incoming and one outgoing message at most */
+    unsigned char *in, *out;     /* in [N_SLOTS][n_rows][in_bytes], out [out_bytes] */
     fl_net_buffer **in_buffers;  /* [N_SLOTS][size]; NULL where nothing comes from */
     fl_net_buffer **out_buffers; /* [size] */
 };
@@ -42,15 +44,28 @@ static size_t slot_of(const fl_all_gather *x, uint64_t round, int peer)
     return (size_t)(round % N_SLOTS) * (size_t)x->size + (size_t)peer;
 }
 
-/* What fails because a spare peer is gone is no failure. */
+/* Whether this member receives only from member 0. */
+static bool is_leaf(const fl_all_gather *x)
+{
+    return !x->direct && x->rank != 0;
+}
+
+/* The memory of a slot. A leaf has one row for each of its slots. */
+static unsigned char *row_of(const fl_all_gather *x, size_t slot)
+{
+    return x->in + (is_leaf(x) ? slot / (size_t)x->size : slot) * x->in_bytes;
+}
+
+/* A failure because an expendable peer is gone does not count. */
 static fl_status unless_lost(const fl_all_gather *x, int peer, fl_status status)
 {
     return status != FL_OK && fl_net_lost(x->net, peer) && fl_net_state(x->net) == FL_OK ? FL_OK
                                                                                          : status;
 }
 
-/* Expect the messages of this round and the next. Before anything is sent in this round: who has
- * finished it may send the next, or leave, and from who has left nothing can be expected. */
+/* Post the receives of this round and the next, before anything is sent in this round: a member
+ * that has finished this round may send the next message, or leave, and a receive from a member
+ * that has left cannot be posted. */
 static fl_status post(fl_all_gather *x)
 {
     for (; x->n_posted <= x->round + 1; x->n_posted++) {
@@ -65,22 +80,21 @@ static fl_status post(fl_all_gather *x)
     return FL_OK;
 }
 
-static fl_status make_buffers(fl_all_gather *x, size_t out_bytes)
+static fl_status make_buffers(fl_all_gather *x)
 {
-    size_t n_in = (size_t)N_SLOTS * (size_t)x->size;
-    FL_TRY(fl_alloc_array(n_in, x->in_bytes, (void **)&x->in));
-    FL_TRY(fl_alloc(out_bytes, (void **)&x->out));
-    FL_TRY(fl_alloc_array(n_in, sizeof *x->in_buffers, (void **)&x->in_buffers));
+    size_t n_slots = (size_t)N_SLOTS * (size_t)x->size;
+    FL_TRY(fl_alloc_array(is_leaf(x) ? N_SLOTS : n_slots, x->in_bytes, (void **)&x->in));
+    FL_TRY(fl_alloc(x->out_bytes, (void **)&x->out));
+    FL_TRY(fl_alloc_array(n_slots, sizeof *x->in_buffers, (void **)&x->in_buffers));
     FL_TRY(fl_alloc_array((size_t)x->size, sizeof *x->out_buffers, (void **)&x->out_buffers));
     for (int peer = 0; peer < x->size; peer++) {
         if (!linked(x, peer)) {
             continue;
         }
-        FL_TRY(fl_net_buffer_create(x->net, x->out, out_bytes, &x->out_buffers[peer]));
+        FL_TRY(fl_net_buffer_create(x->net, x->out, x->out_bytes, &x->out_buffers[peer]));
         for (uint64_t s = 0; s < N_SLOTS; s++) {
             size_t i = slot_of(x, s, peer);
-            FL_TRY(fl_net_buffer_create(x->net, x->in + i * x->in_bytes, x->in_bytes,
-                                        &x->in_buffers[i]));
+            FL_TRY(fl_net_buffer_create(x->net, row_of(x, i), x->in_bytes, &x->in_buffers[i]));
         }
     }
     return FL_OK;
@@ -96,10 +110,11 @@ fl_status fl_all_gather_create(fl_net *net, int rank, int size, int most_direct,
     x->size = size;
     x->direct = size <= most_direct;
     x->tag = tag;
-    x->blob_bytes = sizeof(head) + max_bytes;
-    size_t table_bytes = sizeof(head) + max_bytes * (size_t)size;
-    x->in_bytes = x->direct || rank == 0 ? x->blob_bytes : table_bytes;
-    fl_status status = make_buffers(x, table_bytes);
+    x->blob_bytes = sizeof(header) + max_bytes;
+    size_t table_bytes = sizeof(header) + max_bytes * (size_t)size;
+    x->in_bytes = is_leaf(x) ? table_bytes : x->blob_bytes;
+    x->out_bytes = x->direct || is_leaf(x) ? x->blob_bytes : table_bytes;
+    fl_status status = make_buffers(x);
     if (status != FL_OK) {
         fl_all_gather_destroy(&x);
         return status;
@@ -108,13 +123,13 @@ fl_status fl_all_gather_create(fl_net *net, int rank, int size, int most_direct,
     return FL_OK;
 }
 
-void fl_all_gather_destroy(fl_all_gather **exchange)
+void fl_all_gather_destroy(fl_all_gather **gather)
 {
-    fl_all_gather *x = *exchange;
+    fl_all_gather *x = *gather;
     if (x == NULL) {
         return;
     }
-    *exchange = NULL;
+    *gather = NULL;
     for (int i = 0; x->in_buffers != NULL && i < N_SLOTS * x->size; i++) {
         fl_net_buffer_destroy(&x->in_buffers[i]);
     }
@@ -128,8 +143,8 @@ void fl_all_gather_destroy(fl_all_gather **exchange)
     fl_free(x);
 }
 
-static fl_status check_head(const fl_all_gather *x, const head *h, int peer, uint32_t generation,
-                            size_t size_bytes)
+static fl_status check_header(const fl_all_gather *x, const header *h, int peer,
+                              uint32_t generation, size_t size_bytes)
 {
     if (h->generation != generation) {
         return fl_fail(FL_ESTALE, "member %d is in generation %u, member %d in %u", peer,
@@ -179,10 +194,10 @@ static fl_status collect(fl_all_gather *x, uint32_t generation, size_t size_byte
             memset(all + (size_t)peer * size_bytes, 0, size_bytes);
             continue;
         }
-        const unsigned char *message = x->in + slot * x->in_bytes;
-        head h;
+        const unsigned char *message = row_of(x, slot);
+        header h;
         memcpy(&h, message, sizeof h);
-        fl_status status = check_head(x, &h, peer, generation, size_bytes);
+        fl_status status = check_header(x, &h, peer, generation, size_bytes);
         if (status == FL_OK) {
             memcpy(all + (size_t)peer * size_bytes, message + sizeof h, size_bytes);
         } else if (*found == FL_OK) {
@@ -198,10 +213,10 @@ static fl_status take_table(fl_all_gather *x, uint32_t generation, size_t size_b
 {
     size_t slot = slot_of(x, x->round, 0);
     FL_TRY(fl_net_wait_recv(x->in_buffers[slot], deadline_us));
-    const unsigned char *message = x->in + slot * x->in_bytes;
-    head h;
+    const unsigned char *message = row_of(x, slot);
+    header h;
     memcpy(&h, message, sizeof h);
-    *found = check_head(x, &h, 0, generation, size_bytes);
+    *found = check_header(x, &h, 0, generation, size_bytes);
     if (*found == FL_OK && h.status != 0) {
         *found = fl_fail((fl_status) - (int)h.status,
                          "members differ in generation or size, as member 0 saw it");
@@ -215,15 +230,15 @@ static fl_status take_table(fl_all_gather *x, uint32_t generation, size_t size_b
 fl_status fl_all_gather_run(fl_all_gather *x, uint32_t generation, const void *mine,
                             size_t size_bytes, void *all, int64_t deadline_us)
 {
-    if (size_bytes > x->blob_bytes - sizeof(head)) {
-        return fl_fail(FL_EINVAL, "%zu bytes are more than the %zu of an exchange", size_bytes,
-                       x->blob_bytes - sizeof(head));
+    if (size_bytes > x->blob_bytes - sizeof(header)) {
+        return fl_fail(FL_EINVAL, "%zu bytes are more than the %zu of a small all-gather",
+                       size_bytes, x->blob_bytes - sizeof(header));
     }
     FL_TRY(post(x));
     unsigned char *rows = all;
     memmove(rows + (size_t)x->rank * size_bytes, mine, size_bytes);
     fl_status found = FL_OK;
-    head h = {.generation = generation, .round = x->round, .size_bytes = size_bytes};
+    header h = {.generation = generation, .round = x->round, .size_bytes = size_bytes};
     bool through_me = !x->direct && x->rank == 0;
     if (!through_me) {
         memcpy(x->out, &h, sizeof h);

@@ -1,9 +1,10 @@
-/* Everybody's few bytes to everybody: what the scalar sums of a training group and the gathers of
- * the message group stand on. Buffers are fixed at the beginning and receives are posted one round
- * ahead, so that a round costs one message each way.
+/* A small all-gather: every member gives a few bytes, and every member receives those of all. The
+ * scalar sums of a training group and the all-gathers of the message group are built on it. Buffers
+ * are allocated once, and receives are posted one round ahead, so a round costs one message each
+ * way.
  *
- * Few members send to each other directly; many go through member 0, for N (N - 1) messages cost
- * more than the second hop. */
+ * A few members send to each other directly. More members exchange through member 0, because
+ * N (N - 1) messages cost more than the second hop. */
 #ifndef FL_AUTODP_NET_SMALL_ALL_GATHER_H
 #define FL_AUTODP_NET_SMALL_ALL_GATHER_H
 
@@ -13,17 +14,22 @@
 
 typedef struct fl_all_gather fl_all_gather;
 
-/* max_bytes: the most one member may give. tag: not used by anything else on this net.
- * most_direct: up to so many members talk directly. */
+/* max_bytes    the most that one member may give
+ * tag          not used by anything else on this net
+ * most_direct  members exchange directly if there are at most this many
+ * Memory grows with size times max_bytes. */
 fl_status fl_all_gather_create(fl_net *net, int rank, int size, int most_direct, uint64_t tag,
                                size_t max_bytes, fl_all_gather **out) FL_MUST_CHECK;
-void fl_all_gather_destroy(fl_all_gather **exchange);
+void fl_all_gather_destroy(fl_all_gather **gather);
 
-/* mine [size_bytes], the same size everywhere, into all [size][size_bytes] of every member. The row
- * of an expendable peer that was lost (fl_net_set_expendable) is zeros; one that dies during the
- * call may be zeros for some members only. Member 0 must not be expendable where members exchange
- * through it. Returns  FL_ESTALE when a member gave another generation, FL_EINTERNAL when it gave
- * another size; the object stays usable then Threads  one at a time */
+/* mine [size_bytes], the same size everywhere, into all [size][size_bytes] of every member.
+ *
+ * The row of an expendable peer that was lost (fl_net_set_expendable) is zeros; the row of one that
+ * dies during the call may be zeros for some members only. Member 0 must not be expendable where
+ * members exchange through it.
+ * Returns  FL_ESTALE when a member gave another generation, FL_EINTERNAL when it gave another
+ *          size; the object stays usable then
+ * Threads  one at a time */
 fl_status fl_all_gather_run(fl_all_gather *x, uint32_t generation, const void *mine,
                             size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
 
