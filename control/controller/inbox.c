@@ -271,6 +271,9 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
     case FL_WIRE_CACHE:
         fl_event_log_cache(controller, worker, &frame->cache);
         break;
+    case FL_WIRE_NONFINITE:
+        fl_shutdown_nonfinite(controller, &frame->nonfinite);
+        break;
     case FL_WIRE_TIME:
         stepped(worker, frame->time.step);
         add_times(&controller->times[worker->rank], &frame->time);

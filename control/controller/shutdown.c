@@ -8,6 +8,7 @@
  */
 #include "control/controller/parts.h"
 
+#include "control/events/nonfinite.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -118,6 +119,24 @@ static void watch_spared(fl_controller *controller, int64_t now_us)
     } else if (!s->told && !fl_elastic_counts_on(controller, s->rank)) {
         s->told = true;
         fl_event_log_survived(controller);
+    }
+}
+
+/* ---- a step that was not finite ---- */
+
+void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report *report)
+{
+    const fl_plan_input *input = controller->options->plan_input;
+    char text[1024];
+    fl_nonfinite_text(report, input == NULL ? NULL : input->model, text, sizeof text);
+    fl_event_log_nonfinite(controller, report, text);
+    if (report->action == FL_NONFINITE_SKIPS) {
+        fl_progress_note(&controller->progress, "%s", text);
+    } else if (controller->status == FL_OK) {
+        controller->status = FL_EFAILED;
+        controller->n_stops += controller->n_stops == 0; /* no transition begins from here on */
+        snprintf(controller->message, sizeof controller->message, "%s", text);
+        fl_inbox_wake_standby(controller); /* the leader tells them that this was the last step */
     }
 }
 

@@ -21,6 +21,9 @@ void fl_shutdown_signals(fl_controller *controller);
 /* End the run after the step in flight, as a first Ctrl-C does; `who` asked for it. */
 void fl_shutdown_stop(fl_controller *controller, const char *who);
 
+/* A step was not finite: log it, and where the workers end the run for it, remember why. */
+void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report *report);
+
 /* Look for lost workers and passed deadlines, and go on to the next state when it is time. */
 void fl_shutdown_watch(fl_controller *controller, int64_t now_us);
 

@@ -40,11 +40,14 @@ void fl_decide_norms(fl_controller *controller, const fl_wire_norms *norms)
     fl_decide *d = &controller->decide;
     const fl_job *job = controller->options->job;
     int64_t done = norms->step + 1, per_epoch = controller->stats.steps_per_epoch;
-    if (d->parked == NULL || done <= d->heard || norms->n != d->norms.L) {
+    bool skipped = norms->n == 0;
+    if (d->parked == NULL || done <= d->heard || (norms->n != d->norms.L && !skipped)) {
         return;
     }
     d->heard = done;
-    fl_norms_add(&d->norms, norms->squared);
+    if (!skipped) {
+        fl_norms_add(&d->norms, norms->squared);
+    }
     if (fl_freeze_ends_interval(job, done, per_epoch, controller->options->n_steps)) {
         fl_norms_end(&d->norms);
     }

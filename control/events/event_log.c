@@ -180,7 +180,10 @@ void fl_event_log_epoch(fl_controller *controller)
     fl_json_integer(j, "epoch", e->epoch);
     fl_json_integer(j, "steps", e->steps);
     fl_json_integer(j, "samples", e->samples);
-    fl_json_real(j, "train_loss", e->loss_sum / (double)e->steps);
+    fl_json_real(j, "train_loss", fl_run_stats_loss(e));
+    if (e->n_skipped > 0) {
+        fl_json_integer(j, "skipped_steps", e->n_skipped);
+    }
     fl_json_rounded(j, "seconds", e->ms * 1e-3, 3);
     fl_json_rounded(j, "samples_per_s", e->ms > 0 ? (double)e->samples / e->ms * 1e3 : 0, 1);
     if (e->evaluated) {
@@ -292,6 +295,7 @@ static void result_fields(fl_json *j, const fl_run_result *result)
 {
     fl_json_integer(j, "steps", result->steps);
     fl_json_integer(j, "epochs", result->epochs);
+    fl_json_integer(j, "skipped_steps", result->skipped_steps);
     fl_json_real(j, "train_loss", result->train_loss);
     fl_json_real(j, "test_loss", result->test_loss);
     fl_json_real(j, "test_accuracy", result->test_accuracy);

@@ -43,6 +43,8 @@ void fl_event_log_stopping(fl_controller *controller, const char *signal_name);
 void fl_event_log_setting_done(fl_controller *controller, const fl_setting *setting,
                                const fl_setting_done_report *report);
 void fl_event_log_stalled(fl_controller *controller, int64_t now_us);
+void fl_event_log_nonfinite(fl_controller *controller, const fl_nonfinite_report *report,
+                            const char *text);
 void fl_event_log_lost(fl_controller *controller);
 void fl_event_log_survived(fl_controller *controller);
 /* missing: what the record of the run lacks; "" if nothing. */

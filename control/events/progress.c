@@ -145,9 +145,8 @@ void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats)
                  e->eval.accuracy * 100);
     }
     fl_progress_note(progress, "epoch %lld/%lld  loss %.4f%s  %.0f samples/s  %.1f s",
-                     (long long)e->epoch + 1, (long long)stats->n_epochs,
-                     e->loss_sum / (double)e->steps, eval,
-                     e->ms > 0 ? (double)e->samples / e->ms * 1000 : 0, e->ms / 1000);
+                     (long long)e->epoch + 1, (long long)stats->n_epochs, fl_run_stats_loss(e),
+                     eval, e->ms > 0 ? (double)e->samples / e->ms * 1000 : 0, e->ms / 1000);
 }
 
 void fl_progress_cache(fl_progress *progress, const fl_cache_report *report)
@@ -176,6 +175,10 @@ static void summary_of_training(FILE *out, const fl_run_result *result)
                 duration(result->seconds, training, sizeof training),
                 duration(result->wall_seconds, all, sizeof all));
         fprintf(out, "  speed          %.0f samples/s\n", result->samples_per_s);
+    }
+    if (result->skipped_steps > 0) {
+        fprintf(out, "  skipped        %lld step%s: loss or gradient norm was not finite\n",
+                (long long)result->skipped_steps, result->skipped_steps == 1 ? "" : "s");
     }
 }
 

@@ -180,6 +180,9 @@ void fl_runfiles_step(fl_runfiles *files, const fl_step_report *step)
     fl_json_rounded(j, "ms", step->ms, 3);
     fl_json_integer(j, "samples", step->samples);
     fl_json_integer(j, "tokens", step->tokens);
+    if (step->skipped) {
+        fl_json_bool(j, "skipped", true);
+    }
     fl_json_close(j, '}');
     fl_json_newline(j);
     if (j->n >= FLUSH_BYTES) {

@@ -214,6 +214,13 @@ void fl_link_time(fl_link *link, const fl_time_report *report)
     send_report(link, &frame);
 }
 
+void fl_link_nonfinite(fl_link *link, const fl_nonfinite_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_NONFINITE);
+    frame.nonfinite = *report;
+    send_report(link, &frame);
+}
+
 void fl_link_eval(fl_link *link, const fl_eval_report *report)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_EVAL);

@@ -7,6 +7,7 @@
 #define FL_CONTROL_LINK_LINK_H
 
 #include "autodp/net/net.h"
+#include "pipe/step/nonfinite.h"
 
 #include <frostline/plan.h>
 #include <frostline/status.h>
@@ -22,7 +23,29 @@ typedef struct fl_step_report {
     int64_t samples, tokens;
     uint32_t generation;
     int32_t f, k, r, m;
+    bool skipped; /* loss or gradient norm was not finite: the optimizer's step was not applied */
 } fl_step_report;
+
+enum { FL_NONFINITE_IDS_MAX = 32 };
+
+/* What follows from a step whose loss or gradient norm is not finite. */
+typedef enum fl_nonfinite_action {
+    FL_NONFINITE_SKIPS = 0,        /* the run goes on */
+    FL_NONFINITE_ENDS = 1,         /* train.on_nonfinite is stop */
+    FL_NONFINITE_ENDS_WEIGHTS = 2, /* a weight is not finite: every further step would fail */
+    FL_NONFINITE_ENDS_ROW = 3,     /* too many steps in a row were skipped */
+} fl_nonfinite_action;
+
+/* Such a step, and where the first value that is not finite was found. */
+typedef struct fl_nonfinite_report {
+    int64_t step, epoch;
+    double loss, grad_norm;
+    fl_nonfinite found;
+    fl_nonfinite_action action;
+    int64_t n_samples; /* of the global batch */
+    int32_t n_ids;
+    int64_t ids[FL_NONFINITE_IDS_MAX]; /* [n_ids] the first of them */
+} fl_nonfinite_report;
 
 /* One evaluation over the whole test split, after epoch `epoch` (from 0) and step `step`. */
 typedef struct fl_eval_report {
@@ -144,6 +167,7 @@ void fl_link_memory(fl_link *link, int64_t used_bytes, int64_t peak_bytes);
  * without fl_link_done counts as lost. */
 void fl_link_ready(fl_link *link, int64_t memory_peak_bytes);
 void fl_link_step(fl_link *link, const fl_step_report *report);
+void fl_link_nonfinite(fl_link *link, const fl_nonfinite_report *report);
 void fl_link_time(fl_link *link, const fl_time_report *report);
 void fl_link_eval(fl_link *link, const fl_eval_report *report);
 void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
@@ -159,7 +183,7 @@ void fl_link_transition(fl_link *link, const fl_transition_parts *parts);
 /* The leader tells that a steer has taken effect. Threads: the training thread. */
 void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report);
 
-/* squared [n]: what the freeze policy goes by; 0 for a frozen block. */
+/* squared [n]: what the freeze policy goes by; 0 for a frozen block. n is 0 for a skipped step. */
 void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const double *squared, int n);
 
 /* A standby worker: true when the controller says that the leader is about to tell something (once

@@ -3,6 +3,7 @@
 #include "control/link/bytes.h"
 #include "control/link/wire_cache.h"
 #include "control/link/wire_elastic.h"
+#include "control/link/wire_nonfinite.h"
 #include "control/link/wire_setting.h"
 
 #include <string.h>
@@ -20,7 +21,7 @@ static size_t body_size(const fl_wire_message *f)
     case FL_WIRE_HEARTBEAT:
         return 3 * 8 + 4 + strnlen(f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
     case FL_WIRE_STEP:
-        return 8 * 8 + 4 * 4;
+        return 8 * 8 + 5 * 4;
     case FL_WIRE_TIME:
     case FL_WIRE_EVAL:
         return 6 * 8;
@@ -38,6 +39,8 @@ static size_t body_size(const fl_wire_message *f)
         return FL_WIRE_SETTING_DONE_BYTES;
     case FL_WIRE_CACHE:
         return FL_WIRE_CACHE_BYTES;
+    case FL_WIRE_NONFINITE:
+        return fl_wire_nonfinite_size(&f->nonfinite);
     case FL_WIRE_VERDICT:
         return fl_wire_command_size(&f->command);
     case FL_WIRE_ABORT:
@@ -65,6 +68,7 @@ static void put_step(fl_writer *w, const fl_step_report *s)
     fl_put(w, (uint32_t)s->k, 4);
     fl_put(w, (uint32_t)s->r, 4);
     fl_put(w, (uint32_t)s->m, 4);
+    fl_put(w, s->skipped, 4);
 }
 
 static bool get_step(fl_reader *r, uint32_t generation, fl_step_report *s)
@@ -81,7 +85,10 @@ static bool get_step(fl_reader *r, uint32_t generation, fl_step_report *s)
     s->k = fl_get_i32(r);
     s->r = fl_get_i32(r);
     s->m = fl_get_i32(r);
-    return s->step >= 0 && s->epoch >= 0 && s->samples >= 0 && s->tokens >= 0 && s->ms >= 0;
+    uint64_t skipped = fl_get(r, 4);
+    s->skipped = skipped == 1;
+    return skipped <= 1 && s->step >= 0 && s->epoch >= 0 && s->samples >= 0 && s->tokens >= 0 &&
+           s->ms >= 0;
 }
 
 static void put_time(fl_writer *w, const fl_time_report *t)
@@ -222,6 +229,9 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     case FL_WIRE_CACHE:
         fl_wire_put_cache(w, &f->cache);
         break;
+    case FL_WIRE_NONFINITE:
+        fl_wire_put_nonfinite(w, &f->nonfinite);
+        break;
     case FL_WIRE_ABORT:
         fl_put(w, (uint32_t)f->why, 4);
         break;
@@ -273,6 +283,8 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_get_setting_done(r, &f->setting_done);
     case FL_WIRE_CACHE:
         return fl_wire_get_cache(r, &f->cache);
+    case FL_WIRE_NONFINITE:
+        return fl_wire_get_nonfinite(r, &f->nonfinite);
     case FL_WIRE_ABORT:
         return fl_wire_get_status(r, &f->why);
     case FL_WIRE_DONE:
@@ -389,6 +401,8 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "steered";
     case FL_WIRE_CACHE:
         return "cache";
+    case FL_WIRE_NONFINITE:
+        return "nonfinite";
     case FL_WIRE_WAKE:
         return "wake";
     }

@@ -43,6 +43,7 @@ typedef enum fl_wire_type {
     FL_WIRE_NORMS = 12,
     FL_WIRE_STEERED = 13,
     FL_WIRE_CACHE = 20,
+    FL_WIRE_NONFINITE = 21,
     /* head to worker */
     FL_WIRE_ALIVE = 32,
     FL_WIRE_STOPPING = 33, /* the run is being ended by the user */
@@ -62,7 +63,8 @@ typedef struct fl_wire_ledger {
     const unsigned char *wire;
 } fl_wire_ledger;
 
-/* Squared gradient norms of the blocks 1 .. n in one step; 0 for a frozen one. */
+/* Squared gradient norms of the blocks 1 .. n in one step; 0 for a frozen one. n is 0 for a step
+ * that was skipped: it has none. */
 typedef struct fl_wire_norms {
     int64_t step;
     int n;
@@ -99,6 +101,7 @@ typedef struct fl_wire_message {
         fl_wire_norms norms;
         fl_setting_done_report setting_done;
         fl_cache_report cache;
+        fl_nonfinite_report nonfinite;
         fl_command command;
         fl_status why; /* of an abort */
     };

@@ -194,7 +194,7 @@ bool fl_wire_get_norms(fl_reader *r, fl_wire_norms *norms)
 {
     norms->step = fl_get_i64(r);
     norms->n = fl_get_i32(r);
-    if (norms->step < 0 || norms->n < 1 || norms->n > FL_MAX_LAYERS) {
+    if (norms->step < 0 || norms->n < 0 || norms->n > FL_MAX_LAYERS) {
         return false;
     }
     for (int i = 0; i < norms->n; i++) {

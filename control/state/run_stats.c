@@ -34,7 +34,9 @@ bool fl_run_stats_step(fl_run_stats *stats, const fl_step_report *report, int64_
     stats->pending_eval_ms = 0;
     stats->now.steps++;
     stats->now.samples += report->samples;
-    stats->now.loss_sum += report->loss;
+    stats->n_skipped += report->skipped;
+    stats->now.n_skipped += report->skipped;
+    stats->now.loss_sum += report->skipped ? 0.0 : report->loss;
     stats->now.ms += report->ms;
     int64_t slot = stats->n_window++ % FL_RUN_STATS_WINDOW;
     stats->window_ms[slot] = report->ms;
@@ -76,6 +78,12 @@ bool fl_run_stats_epoch_over(fl_run_stats *stats, bool no_more)
     return true;
 }
 
+double fl_run_stats_loss(const fl_epoch_stats *epoch)
+{
+    int64_t n = epoch->steps - epoch->n_skipped;
+    return n > 0 ? epoch->loss_sum / (double)n : (double)NAN;
+}
+
 double fl_run_stats_rate(const fl_run_stats *stats, double span_ms, double *ms_per_step)
 {
     double ms = 0;
@@ -112,7 +120,8 @@ void fl_run_stats_result(const fl_run_stats *stats, fl_run_result *result)
     result->steps = stats->steps;
     bool ended = stats->now.steps > 0 && stats->now.steps >= stats->steps_per_epoch;
     result->epochs = stats->epochs + ended;
-    result->train_loss = last->steps > 0 ? last->loss_sum / (double)last->steps : NAN;
+    result->skipped_steps = stats->n_skipped;
+    result->train_loss = fl_run_stats_loss(last);
     result->test_loss = stats->any_eval ? stats->last_eval.loss : NAN;
     result->test_accuracy = stats->any_eval ? stats->last_eval.accuracy : NAN;
     result->seconds = seconds > 0 ? seconds : 0;

@@ -17,6 +17,8 @@ typedef enum fl_partition_kind {
 } fl_partition_kind;
 typedef enum fl_optimizer_kind { FL_ADAMW = 0, FL_SGD = 1 } fl_optimizer_kind;
 typedef enum fl_decay { FL_DECAY_CONSTANT = 0, FL_DECAY_LINEAR = 1, FL_DECAY_COSINE = 2 } fl_decay;
+/* What happens after a step whose loss or gradient norm is infinite or not a number. */
+typedef enum fl_on_nonfinite { FL_ON_NONFINITE_STOP = 0, FL_ON_NONFINITE_SKIP = 1 } fl_on_nonfinite;
 typedef enum fl_model_kind { FL_MODEL_VIT = 0, FL_MODEL_PLUGIN = 1 } fl_model_kind;
 typedef enum fl_data_kind { FL_DATA_IDX = 0 } fl_data_kind;
 typedef enum fl_device_kind { FL_DEVICE_CPU = 0 } fl_device_kind;
@@ -88,6 +90,7 @@ typedef struct fl_job {
         uint64_t seed;
         int64_t max_steps; /* 0: no limit */
         bool evaluate;     /* on the test split after each epoch */
+        fl_on_nonfinite on_nonfinite;
     } train;
     struct {
         fl_device_kind kind;

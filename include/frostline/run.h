@@ -13,13 +13,15 @@ extern "C" {
 /* How a run ended. */
 typedef struct fl_run_result {
     int64_t steps, epochs;           /* completed */
-    double train_loss;               /* mean of the last epoch's steps */
+    double train_loss;               /* mean of the last epoch's steps that were not skipped */
     double test_loss, test_accuracy; /* of the last evaluation; NAN if there was none; 0 to 1 */
     double seconds;                  /* from the first step to the last, without evaluation */
     double samples_per_s;
     double wall_seconds; /* from the start of the workers to the end of the last one */
     int K, R, M;         /* of the plan that it began with */
     char run_dir[4096];
+    int64_t skipped_steps; /* of `steps`: their loss or gradient norm was not finite, and the
+                            * optimizer's step was left out (train.on_nonfinite) */
 } fl_run_result;
 
 /* Train `model` on `dataset` as `job` says, to the end: plan, fork one worker a device, watch them.
@@ -29,14 +31,18 @@ typedef struct fl_run_result {
  * workers exit: this version stores none, and the caller's model is unchanged.
  *
  * model, dataset, job  borrowed; of the job's sections model and data only data.samples counts, and
- *          data.augment where the cache needs it
- * result   may be NULL; after a failure it holds what was reached
- * Returns  FL_OK; FL_ESTOPPED (SIGINT, SIGTERM or `frostline ctl stop`); FL_EFAILED (a worker died,
- *          stopped answering or reported an error, and the message names it; or the run trained to
- *          its end but its files could not be written, and the message names what is missing); any
- *          other status if no worker was started: FL_EINVAL, FL_EBUDGET, FL_EIO (the run
- *          directory), FL_ENOMEM
- * Threads  one run per process at a time */
+ *                      data.augment where the cache needs it
+ * result    may be NULL; after a failure it holds what was reached
+ *
+ * Returns   FL_OK
+ *           FL_ESTOPPED: SIGINT, SIGTERM or `frostline ctl stop`
+ *           FL_EFAILED: a worker died, stopped answering or reported an error, and the message
+ *           names it; or a loss or gradient norm was not finite, and the message names step, layer,
+ *           worker and samples; or the run trained to its end but its files could not be written,
+ *           and the message names what is missing
+ *           any other status if no worker was started: FL_EINVAL, FL_EBUDGET, FL_EIO (the run
+ *           directory), FL_ENOMEM
+ * Threads   one run per process at a time */
 fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                  fl_run_result *result) FL_MUST_CHECK;
 

@@ -299,6 +299,14 @@ static const fl_field fields[] = {
      .offset = AT(train.evaluate),
      .initial = "true",
      .doc = "Evaluate on the test samples after each epoch."},
+    {.path = "train.on_nonfinite",
+     .type = FL_FIELD_CHOICE,
+     .offset = AT(train.on_nonfinite),
+     .initial = "stop",
+     .choices = CHOICES("stop", "skip"),
+     .doc =
+         "After a step whose loss or gradient norm is infinite or not a number: stop the run, or "
+         "leave the optimizer's step out and go on."},
 
     {.path = "devices.kind",
      .type = FL_FIELD_CHOICE,

@@ -152,7 +152,13 @@ static fl_status run_step(worker *w, const fl_stream_batch *next, bool evaluates
     fl_flight_leave();
     fl_flight_leave();
     fl_worker_report_cache(w, batch->step, batch->epoch, last || next->after.epoch != batch->epoch);
+    bool ends = false;
+    if (!result.finite) {
+        FL_TRY(fl_worker_nonfinite(w, batch, &result, &ends));
+    }
+    w->n_skipped = result.finite ? 0 : w->n_skipped;
     w->step = batch->step + 1;
+    w->end_step = ends ? w->step : w->end_step;
     w->cursor = next->after;
     fl__reach("step", w);
     what.step = w->step;

@@ -21,12 +21,13 @@ void fl_worker_report(worker *w, const fl_global_batch *batch, const fl_step_res
                                .f = plan->F,
                                .k = plan->K,
                                .r = plan->R,
-                               .m = plan->M};
+                               .m = plan->M,
+                               .skipped = !r->finite};
         fl_link_step(w->link, &step);
     }
     if (w->leads && w->c->job->freeze.policy != FL_FREEZE_NONE) {
         fl_link_norms(w->link, batch->step, plan->generation, r->block_squares,
-                      fl_model_n_blocks(w->c->model));
+                      r->finite ? fl_model_n_blocks(w->c->model) : 0);
     }
     if (place->stage == plan->K - 1) {
         fl_link_ledger(w->link, batch->epoch, batch->step, plan->generation, place->replica, r->ids,

@@ -50,6 +50,7 @@ typedef struct fl_worker_state {
     bool stop;
     bool paused;      /* everybody holds at the control point */
     int64_t end_step; /* the run ends after so many steps */
+    int n_skipped;    /* steps in a row whose loss or gradient norm was not finite */
     double lr_factor; /* of the job's learning rate */
     fl_batch_stream batches;
     int64_t *test_ids[2];   /* [train.batch] of the test batch at work and of the one after it */
@@ -93,6 +94,13 @@ void fl_worker_report(fl_worker_state *w, const fl_global_batch *batch, const fl
 /* How the cache served, up to this step: if a decision was taken, or `always` and there is
  * something to tell. */
 void fl_worker_report_cache(fl_worker_state *w, int64_t step, int64_t epoch, bool always);
+
+/* ---- nonfinite.c ---- */
+
+/* After a step whose loss or gradient norm is not finite: find where, and tell. *ends: the run ends
+ * with this step; the same on every worker that trains. */
+fl_status fl_worker_nonfinite(fl_worker_state *w, const fl_global_batch *batch,
+                              const fl_step_result *r, bool *ends) FL_MUST_CHECK;
 
 /* ---- control_point.c ---- */
 

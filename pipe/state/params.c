@@ -234,5 +234,10 @@ fl_status fl_params_step(fl_params *p, fl_stream *stream, const fl_job *job, int
             in += fl_layout_param(&list->spec[i]);
         }
     }
+    return fl_params_clear_grad(p, stream);
+}
+
+fl_status fl_params_clear_grad(fl_params *p, fl_stream *stream)
+{
     return p->device->ops->fill_zero(p->device, stream, p->grad, float_bytes(p->n_trainable));
 }

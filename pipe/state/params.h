@@ -67,4 +67,7 @@ int64_t fl_params_grad_at(const fl_params *params, int layer);
 fl_status fl_params_step(fl_params *params, fl_stream *stream, const fl_job *job, int64_t step,
                          double lr, double grad_scale) FL_MUST_CHECK;
 
+/* Clear the gradients without a step. */
+fl_status fl_params_clear_grad(fl_params *params, fl_stream *stream) FL_MUST_CHECK;
+
 #endif

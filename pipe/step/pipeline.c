@@ -1,58 +1,16 @@
 #include "pipe/step/pipeline.h"
 #include "pipe/plan/plan.h"
 
-#include "autodp/sampler.h"
-#include "device/alloc.h"
 #include "device/clock.h"
 #include "device/flight.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
-#include "pipe/plan/schedule.h"
-#include "pipe/state/migrate.h"
-#include "pipe/step/message_queues.h"
-#include "pipe/step/reduce.h"
-#include "pipe/step/stage_input.h"
+#include "pipe/step/pipeline_state.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The values that the commit point sums over all workers; then a squared norm for each block. */
-enum { SUM_HEAD, SUM_LOSS, SUM_CORRECT, SUM_TARGETS, SUM_FLAG, N_SUMS };
-_Static_assert(N_SUMS + FL_MAX_LAYERS <= FL_GROUP_ALL_REDUCE_MAX, "the commit point is one sum");
-
-struct fl_pipeline {
-    fl_pipeline_options o;
-    fl_place place;
-    int K, R, M;
-    int n_slots;
-    bool is_first, is_last;
-    bool trains;       /* some layer of this stage lies above the frost line */
-    bool trains_below; /* ... of a stage below */
-    fl_stage *stage;
-    fl_stage_input stage_input; /* stage 0 only */
-    fl_op *ops;                 /* [2 * M] of a training step */
-    fl_recv_queue forward_in, backward_in;
-    fl_send_queue forward_out, backward_out;
-    fl_channel *channels[4];
-    fl_reduce reduce;
-    fl_affinity homes;     /* of samples, in the run's stores of what frozen layers made of them */
-    fl_batch_split now;    /* of the step at work */
-    fl_batch_split coming; /* scratch for prefetching the next one */
-    size_t *in_bytes;      /* [M] of the step at work: where a micro-batch enters this stage */
-    size_t *out_bytes;     /* [M] where it leaves */
-    int below, above;      /* ranks of the neighbours; -1: none */
-    fl_loss_sums sums;
-    fl_step_result times; /* only its microseconds */
-    double commit_sums[N_SUMS + FL_MAX_LAYERS];
-    double layer_squares[FL_MAX_LAYERS]; /* of this stage's layers */
-};
-
-int64_t fl_plan_max_samples(const fl_job *job, const fl_plan *plan)
-{
-    return fl_split_work_max(fl_split_work_max(job->train.batch, plan->R), plan->M);
-}
-
-static int64_t deadline(const fl_pipeline *p)
+int64_t fl__pipeline_deadline_us(const fl_pipeline *p)
 {
     return fl_deadline_us(p->o.job->fault.deadline_ms);
 }
@@ -120,17 +78,23 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
     fl_tensor input, output;
     fl_flight_micro_batch(micro_batch);
     FL_TRY(fl_stage_begin(p->stage, slot, &what, &input));
-    if (p->is_first) {
+    if (p->is_first && p->search != NULL) {
+        FL_TRY(fl__nonfinite_read(p, slot, &what, &input));
+    } else if (p->is_first) {
         FL_TRY(take_input(p, slot, &what, &input));
     } else {
         int64_t begun = fl_now_us();
         fl_flight_enter(FL_FLIGHT_RECEIVE, p->below, -1, (int64_t)p->in_bytes[micro_batch]);
-        FL_TRY(fl_recv_queue_take(&p->forward_in, p->o.device, NULL, input.data, deadline(p)));
+        FL_TRY(fl_recv_queue_take(&p->forward_in, p->o.device, NULL, input.data,
+                                  fl__pipeline_deadline_us(p)));
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - begun;
     }
     int64_t begun = fl_now_us();
     FL_TRY(fl_stage_forward(p->stage, slot, &output));
+    if (p->search != NULL) {
+        FL_TRY(fl__nonfinite_forward(p, slot));
+    }
     if (p->is_last && !training) {
         FL_TRY(fl_stage_loss(p->stage, slot, false, 0.0f, &p->sums));
     }
@@ -139,17 +103,21 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
     if (!p->is_last) {
         size_t bytes = p->out_bytes[micro_batch];
         fl_flight_enter(FL_FLIGHT_SEND, p->above, -1, (int64_t)bytes);
-        FL_TRY(
-            fl_send_queue_put(&p->forward_out, p->o.device, NULL, output.data, bytes, deadline(p)));
+        FL_TRY(fl_send_queue_put(&p->forward_out, p->o.device, NULL, output.data, bytes,
+                                 fl__pipeline_deadline_us(p)));
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - computed;
     }
     return FL_OK;
 }
 
-static fl_status layer_done(void *context, int layer)
+/* With the last micro-batch the layer's gradients are complete on this replica. */
+static fl_status layer_done(void *context, int slot, int layer)
 {
     fl_pipeline *p = context;
+    if (p->search != NULL) {
+        return fl__nonfinite_backward(p, slot, layer);
+    }
     return fl_reduce_layer_done(&p->reduce, layer);
 }
 
@@ -159,7 +127,8 @@ static fl_status take_grad_out(fl_pipeline *p, int micro_batch, int slot)
     int64_t begun = fl_now_us();
     fl_stage_grad_out(p->stage, slot, &grad_out);
     fl_flight_enter(FL_FLIGHT_RECEIVE_GRAD, p->above, -1, (int64_t)p->out_bytes[micro_batch]);
-    FL_TRY(fl_recv_queue_take(&p->backward_in, p->o.device, NULL, grad_out.data, deadline(p)));
+    FL_TRY(fl_recv_queue_take(&p->backward_in, p->o.device, NULL, grad_out.data,
+                              fl__pipeline_deadline_us(p)));
     fl_flight_leave();
     p->times.wait_us += fl_now_us() - begun;
     return FL_OK;
@@ -167,7 +136,7 @@ static fl_status take_grad_out(fl_pipeline *p, int micro_batch, int slot)
 
 static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
 {
-    bool last_one = micro_batch == p->M - 1;
+    bool looks = micro_batch == p->M - 1 || p->search != NULL;
     fl_tensor grad_in;
     fl_flight_micro_batch(micro_batch);
     if (!p->is_last && p->trains) {
@@ -177,22 +146,25 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
     if (p->is_last) {
         FL_TRY(fl_stage_loss(p->stage, slot, true, 1.0f / (float)p->now.n_targets, &p->sums));
     }
-    FL_TRY(fl_stage_backward(p->stage, slot, p->trains_below, last_one ? layer_done : NULL, p,
-                             &grad_in));
+    if (p->is_last && p->search != NULL) {
+        FL_TRY(fl__nonfinite_loss(p, slot));
+    }
+    FL_TRY(
+        fl_stage_backward(p->stage, slot, p->trains_below, looks ? layer_done : NULL, p, &grad_in));
     int64_t computed = fl_now_us();
     p->times.compute_us += computed - begun;
     if (grad_in.data != NULL) {
         size_t bytes = p->in_bytes[micro_batch];
         fl_flight_enter(FL_FLIGHT_SEND_GRAD, p->below, -1, (int64_t)bytes);
         FL_TRY(fl_send_queue_put(&p->backward_out, p->o.device, NULL, grad_in.data, bytes,
-                                 deadline(p)));
+                                 fl__pipeline_deadline_us(p)));
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - computed;
     }
     return FL_OK;
 }
 
-static fl_status run_ops(fl_pipeline *p)
+fl_status fl__pipeline_run_ops(fl_pipeline *p)
 {
     FL_TRY(fl_recv_queue_begin(&p->forward_in, p->in_bytes, p->M));
     if (p->trains) {
@@ -237,7 +209,7 @@ static fl_status commit(fl_pipeline *p, double flag, fl_step_result *result)
     FL_TRY(add_norms(p, &sums[SUM_HEAD], blocks));
     fl_flight_leave();
     int64_t begun = fl_now_us();
-    FL_TRY(fl_group_all_reduce(p->o.group, sums, N_SUMS + L, deadline(p)));
+    FL_TRY(fl_group_all_reduce(p->o.group, sums, N_SUMS + L, fl__pipeline_deadline_us(p)));
     p->times.wait_us += fl_now_us() - begun;
     double norm = sums[SUM_HEAD];
     for (int i = 0; i < L; i++) {
@@ -246,9 +218,16 @@ static fl_status commit(fl_pipeline *p, double flag, fl_step_result *result)
     result->sums = (fl_loss_sums){
         .loss = sums[SUM_LOSS], .n_correct = sums[SUM_CORRECT], .n_targets = sums[SUM_TARGETS]};
     result->grad_norm = sqrt(norm);
+    result->finite = isfinite(result->sums.loss) && isfinite(norm);
     result->block_squares = blocks;
     result->flags = sums[SUM_FLAG];
     return FL_OK;
+}
+
+static fl_status optimize(fl_pipeline *p, int64_t step, double lr, double grad_norm)
+{
+    return fl_params_step(fl_stage_params(p->stage), NULL, p->o.job, step, lr,
+                          fl_clip_scale(grad_norm, p->o.job->train.clip));
 }
 
 fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double lr, double flag,
@@ -257,16 +236,16 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
     p->times = (fl_step_result){0};
     p->sums = (fl_loss_sums){0};
     FL_TRY(begin_batch(p, batch));
-    FL_TRY(run_ops(p));
+    FL_TRY(fl__pipeline_run_ops(p));
     int64_t begun = fl_now_us();
-    FL_TRY(fl_reduce_wait(&p->reduce, deadline(p)));
+    FL_TRY(fl_reduce_wait(&p->reduce, fl__pipeline_deadline_us(p)));
     int64_t reduced = fl_now_us();
     p->times.reduce_wait_us = reduced - begun;
     FL_TRY(commit(p, flag, result));
     begun = fl_now_us();
     fl_flight_enter(FL_FLIGHT_OPTIMIZER, -1, -1, 0);
-    FL_TRY(fl_params_step(fl_stage_params(p->stage), NULL, p->o.job, batch->step, lr,
-                          fl_clip_scale(result->grad_norm, p->o.job->train.clip)));
+    FL_TRY(result->finite ? optimize(p, batch->step, lr, result->grad_norm)
+                          : fl_params_clear_grad(fl_stage_params(p->stage), NULL));
     FL_TRY(p->o.device->ops->sync(p->o.device, NULL));
     fl_flight_leave();
     result->optimizer_us = fl_now_us() - begun;
@@ -300,7 +279,7 @@ fl_status fl_pipeline_evaluate(fl_pipeline *p, const fl_global_batch *batch, fl_
 fl_status fl_pipeline_total(fl_pipeline *p, fl_loss_sums *sums)
 {
     double values[3] = {sums->loss, sums->n_correct, sums->n_targets};
-    FL_TRY(fl_group_all_reduce(p->o.group, values, 3, deadline(p)));
+    FL_TRY(fl_group_all_reduce(p->o.group, values, 3, fl__pipeline_deadline_us(p)));
     *sums = (fl_loss_sums){.loss = values[0], .n_correct = values[1], .n_targets = values[2]};
     return FL_OK;
 }
@@ -314,179 +293,4 @@ bool fl_pipeline_cache(fl_pipeline *p, bool always, fl_cached_input_report *repo
 fl_stage *fl_pipeline_stage(fl_pipeline *pipeline)
 {
     return pipeline->stage;
-}
-
-/* ---- creation ---- */
-
-static fl_status shares_create(fl_pipeline *p)
-{
-    const fl_pipeline_options *o = &p->o;
-    int stores[FL_MAX_WORKERS];
-    for (int r = 0; r < p->R; r++) {
-        stores[r] = fl_activations_store_of(o->activations, o->plan->rank_of[r * p->K]);
-    }
-    FL_TRY(fl_affinity_init(&p->homes, stores, p->R));
-    FL_TRY(fl_batch_split_init(&p->now, o->model, o->dataset, o->job->train.batch, &p->homes, p->M,
-                               p->place.replica));
-    FL_TRY(fl_batch_split_init(&p->coming, o->model, o->dataset, o->job->train.batch, &p->homes,
-                               p->M, p->place.replica));
-    FL_TRY(fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->in_bytes));
-    return fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->out_bytes);
-}
-
-/* The channel across the cut below `upper` (between stages upper - 1 and upper), one direction. */
-static fl_status channel_create(fl_pipeline *p, int upper, bool forward, fl_channel **out)
-{
-    const fl_plan *plan = p->o.plan;
-    fl_shape raw, shape;
-    int64_t n_targets;
-    const fl_dataset *d = p->o.dataset;
-    FL_TRY(d->ops->max_shape(d->self, &raw, &n_targets));
-    FL_TRY(fl_model_shape(p->o.model, plan->first[upper] - 1, &raw, &shape));
-    size_t bytes = (size_t)(shape.tokens * shape.width * fl_plan_max_samples(p->o.job, plan)) *
-                   fl_dtype_size(shape.dtype);
-    bool sending = forward == (p->place.stage < upper);
-    int base = p->place.replica * p->K;
-    int peer = base + (p->place.stage < upper ? upper : upper - 1);
-    uint32_t id = 2 * (uint32_t)(base + upper) + (forward ? 0 : 1);
-    return fl_channel_open(p->o.group, sending, peer, id, bytes, FL_QUEUE_DEPTH, out);
-}
-
-static fl_status channels_create(fl_pipeline *p)
-{
-    int stage = p->place.stage;
-    if (!p->is_first) {
-        FL_TRY(channel_create(p, stage, true, &p->channels[0]));
-    }
-    if (!p->is_first && p->trains_below) {
-        FL_TRY(channel_create(p, stage, false, &p->channels[1]));
-    }
-    if (!p->is_last) {
-        FL_TRY(channel_create(p, stage + 1, true, &p->channels[2]));
-    }
-    if (!p->is_last && p->trains) {
-        FL_TRY(channel_create(p, stage + 1, false, &p->channels[3]));
-    }
-    p->forward_in.channel = p->channels[0];
-    p->backward_out.channel = p->channels[1];
-    p->forward_out.channel = p->channels[2];
-    p->backward_in.channel = p->channels[3];
-    return FL_OK;
-}
-
-static fl_status reduce_create(fl_pipeline *p)
-{
-    int owners[FL_MAX_WORKERS];
-    for (int r = 0; r < p->R; r++) {
-        owners[r] = r * p->K + p->place.stage;
-    }
-    return fl_reduce_init(&p->reduce, fl_stage_params(p->stage), p->o.group, owners, p->R,
-                          p->place.replica, p->o.job->autodp.bucket_bytes,
-                          (uint32_t)p->place.stage * FL_MAX_LAYERS);
-}
-
-static fl_status inlet_create(fl_pipeline *p, int64_t max_samples, int n_frozen)
-{
-    const fl_pipeline_options *o = &p->o;
-    fl_stage_input_options stage_input = {.activations = o->activations,
-                                          .homes = &p->homes,
-                                          .model = o->model,
-                                          .dataset = o->dataset,
-                                          .job = o->job,
-                                          .plan = o->plan,
-                                          .rank = o->rank,
-                                          .device = o->device,
-                                          .stage = p->stage,
-                                          .n_frozen = n_frozen,
-                                          .max_samples = max_samples};
-    return fl_stage_input_init(&p->stage_input, &stage_input);
-}
-
-static fl_status fill(fl_pipeline *p)
-{
-    const fl_plan *plan = p->o.plan;
-    int64_t max_samples = fl_plan_max_samples(p->o.job, plan);
-    int n_frozen = fl_frozen_layers(p->o.model, plan->F);
-    bool is_fed = p->is_first && fl_stage_input_is_cached(p->o.activations, plan, n_frozen);
-    p->trains = n_frozen < plan->first[p->place.stage + 1];
-    p->trains_below = n_frozen < plan->first[p->place.stage];
-    FL_TRY(shares_create(p));
-    FL_TRY(fl_alloc_array((size_t)(2 * p->M), sizeof *p->ops, (void **)&p->ops));
-    fl_schedule_ops(plan->schedule, p->K, p->M, p->place.stage, p->ops);
-    p->n_slots = fl_schedule_in_flight(plan->schedule, p->K, p->M, p->place.stage);
-    fl_stage_options stage = {.model = p->o.model,
-                              .dataset = p->o.dataset,
-                              .job = p->o.job,
-                              .device = p->o.device,
-                              .first = plan->first[p->place.stage],
-                              .last = plan->first[p->place.stage + 1],
-                              .n_frozen = n_frozen,
-                              .enter = is_fed ? n_frozen : 0,
-                              .draw = p->o.draw,
-                              .n_slots = p->n_slots,
-                              .max_samples = max_samples,
-                              .memory = *p->o.memory,
-                              .handed = p->o.handed,
-                              .reserve = p->o.reserve};
-    FL_TRY(fl_stage_create(&stage, &p->stage));
-    FL_TRY(channels_create(p));
-    FL_TRY(reduce_create(p));
-    return p->is_first ? inlet_create(p, max_samples, n_frozen) : FL_OK;
-}
-
-fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **out)
-{
-    fl_pipeline *p = NULL;
-    FL_TRY(fl_alloc(sizeof *p, (void **)&p));
-    p->o = *options;
-    p->K = options->plan->K;
-    p->R = options->plan->R;
-    p->M = options->plan->M;
-    p->place = fl_plan_place(options->plan, options->rank);
-    p->is_first = p->place.stage == 0;
-    p->is_last = p->place.stage == p->K - 1;
-    const int *me = &options->plan->rank_of[p->place.replica * p->K + p->place.stage];
-    p->below = p->is_first ? -1 : me[-1];
-    p->above = p->is_last ? -1 : me[1];
-    fl_status status = fill(p);
-    p->o.handed = NULL; /* the caller's */
-    if (status != FL_OK) {
-        fl_pipeline_destroy(&p);
-        return status;
-    }
-    *out = p;
-    return FL_OK;
-}
-
-static void disconnect(fl_pipeline *p)
-{
-    fl_stage_input_fini(&p->stage_input);
-    fl_reduce_fini(&p->reduce);
-    for (size_t i = 0; i < sizeof p->channels / sizeof *p->channels; i++) {
-        fl_channel_close(&p->channels[i]);
-    }
-}
-
-void fl_pipeline_strip(fl_pipeline *p)
-{
-    disconnect(p);
-    fl_stage_strip(p->stage);
-}
-
-void fl_pipeline_destroy(fl_pipeline **pipeline)
-{
-    fl_pipeline *p = *pipeline;
-    if (p == NULL) {
-        return;
-    }
-    disconnect(p);
-    fl_stage_destroy(&p->stage);
-    fl_batch_split_fini(&p->now);
-    fl_batch_split_fini(&p->coming);
-    fl_affinity_fini(&p->homes);
-    fl_free(p->in_bytes);
-    fl_free(p->out_bytes);
-    fl_free(p->ops);
-    fl_free(p);
-    *pipeline = NULL;
 }

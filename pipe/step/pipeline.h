@@ -7,7 +7,7 @@
  *   3  the clock lists what this stage does; the step runs that list       run_ops
  *   4  buckets are all-reduced while lower layers still run backward       reduce.h
  *   5  one sum over all workers: norm, loss, command; the commit point     commit
- *   6  the optimizer steps                                                 fl_pipeline_step */
+ *   6  the optimizer steps, unless loss or norm is not finite              fl_pipeline_step */
 #ifndef FL_PIPE_STEP_PIPELINE_H
 #define FL_PIPE_STEP_PIPELINE_H
 
@@ -15,6 +15,7 @@
 #include "pipe/plan/batch_split.h"
 #include "pipe/step/activations.h"
 #include "pipe/step/cached_input.h"
+#include "pipe/step/nonfinite.h"
 #include "pipe/step/stage.h"
 
 #include <frostline/plan.h>
@@ -55,6 +56,7 @@ typedef struct fl_step_result {
     fl_loss_sums sums; /* over the global batch */
     double grad_norm;  /* before clipping */
     double flags;      /* sum of all workers' `flag` */
+    bool finite;       /* loss and norm are; if not, no worker has applied the optimizer's step */
     /* [L] the squared gradient norm of each block, 0 for a frozen one; the head's share is only in
      * grad_norm. Borrowed until the next step. */
     const double *block_squares;
@@ -72,6 +74,12 @@ typedef struct fl_step_result {
  */
 fl_status fl_pipeline_step(fl_pipeline *pipeline, const fl_global_batch *batch, double lr,
                            double flag, fl_step_result *result) FL_MUST_CHECK;
+
+/* After a step that was not finite: compute it once more on every worker, from the same weights,
+ * and find the first layer whose values are not finite; *found is the same on every worker. The
+ * batch must be the step's; what was prefetched behind it stays. */
+fl_status fl_pipeline_find_nonfinite(fl_pipeline *pipeline, const fl_global_batch *batch,
+                                     fl_nonfinite *found) FL_MUST_CHECK;
 
 /* Forward only, over one batch of the test split; *sums gets this worker's part: the caller adds
  * up all workers' with fl_pipeline_total. */

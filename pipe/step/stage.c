@@ -301,7 +301,7 @@ fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in,
         fl_flight_leave();
         stage->grad_turn = 1 - stage->grad_turn;
         if (layer_done != NULL) {
-            FL_TRY(layer_done(context, layer));
+            FL_TRY(layer_done(context, slot_index, layer));
         }
     }
     *grad_in = s->at[0];
@@ -313,6 +313,23 @@ fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in,
 fl_params *fl_stage_params(fl_stage *stage)
 {
     return &stage->params;
+}
+
+int64_t fl_stage_sample(const fl_stage *stage, int slot_index, int64_t i)
+{
+    return stage->slots[slot_index].ids[i];
+}
+
+fl_tensor fl_stage_boundary(const fl_stage *stage, int slot_index, int i)
+{
+    return stage->slots[slot_index].at[i];
+}
+
+fl_tensor fl_stage_grad_in(const fl_stage *stage, int slot_index, int layer)
+{
+    fl_tensor grad = stage->slots[slot_index].at[layer - stage->o.first];
+    grad.data = stage->grad[stage->grad_turn];
+    return grad;
 }
 
 void fl_stage_peaks(const fl_stage *stage, int *n_slots, size_t *slot_bytes, size_t *scratch_bytes)

@@ -81,7 +81,7 @@ fl_status fl_stage_loss(fl_stage *stage, int slot, bool want_grad, float grad_sc
 void fl_stage_grad_out(fl_stage *stage, int slot, fl_tensor *grad_out);
 
 /* Told after each layer's backward, from the top down. */
-typedef fl_status fl_stage_layer_done(void *context, int layer);
+typedef fl_status fl_stage_layer_done(void *context, int slot, int layer);
 
 /* Run all backward passes. *grad_in is the gradient of the stage's input, valid until the next
  * call on this stage; its data is NULL if want_grad_in is false or the frost line lies above. */
@@ -90,6 +90,18 @@ fl_status fl_stage_backward(fl_stage *stage, int slot, bool want_grad_in,
                             fl_tensor *grad_in) FL_MUST_CHECK;
 
 fl_params *fl_stage_params(fl_stage *stage);
+
+/* The id of the i-th sample of the slot's micro-batch. */
+int64_t fl_stage_sample(const fl_stage *stage, int slot, int64_t i);
+
+/* What a micro-batch has left at boundary i of the stage, in training until its backward: 0 is the
+ * stage's input, i the output of its i-th layer. Its data is NULL below where micro-batches enter.
+ */
+fl_tensor fl_stage_boundary(const fl_stage *stage, int slot, int i);
+
+/* Within fl_stage_layer_done: the gradient of the layer's input. It was computed for all layers
+ * but the lowest that trains, and for that one if the stage below trains. */
+fl_tensor fl_stage_grad_in(const fl_stage *stage, int slot, int layer);
 
 /* Most slots that held a micro-batch at once, and the most bytes one of them took: for tests. */
 void fl_stage_peaks(const fl_stage *stage, int *n_slots, size_t *slot_bytes, size_t *scratch_bytes);

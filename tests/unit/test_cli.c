@@ -74,7 +74,7 @@ static const refused refusals[] = {
     {"schema train.lrr", "frostline schema: 'train.lrr': unknown field, nearest is train.lr\n"},
     {"schema train", "frostline schema: 'train': a section, set one of its fields: epochs, batch, "
                      "optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, "
-                     "clip, seed, max_steps, evaluate\n"},
+                     "clip, seed, max_steps, evaluate, on_nonfinite\n"},
     {"schema --yaml --markdown",
      "frostline schema: one of FIELD, --yaml and --markdown at a time\n"},
     {"run no.yaml", "no.yaml: cannot be opened: No such file or directory\n"},

@@ -51,7 +51,8 @@ static fl_wire_message frame_of(fl_wire_type type)
         f.memory_peak_bytes = INT64_C(1) << 40;
         break;
     case FL_WIRE_STEP:
-        f.step = (fl_step_report){37, 2, 0.1, (double)NAN, 1e-3, 41.5, 128, 2176, 7, 1, 2, 3, 4};
+        f.step =
+            (fl_step_report){37, 2, 0.1, (double)NAN, 1e-3, 41.5, 128, 2176, 7, 1, 2, 3, 4, true};
         break;
     case FL_WIRE_TIME:
         f.time = (fl_time_report){37, 1, 2, 3, 4, 5};
@@ -85,6 +86,17 @@ static fl_wire_message frame_of(fl_wire_type type)
     case FL_WIRE_CACHE:
         f.cache = (fl_cache_report){37, 2, 4, true, true, 1, 2, 3, 0.5, 6.5, 7, 8, 9, 10, 11};
         break;
+    case FL_WIRE_NONFINITE:
+        f.nonfinite = (fl_nonfinite_report){.step = 37,
+                                            .epoch = 2,
+                                            .loss = (double)NAN,
+                                            .grad_norm = INFINITY,
+                                            .found = {FL_NONFINITE_OUTPUT, 3, 1, 417},
+                                            .action = FL_NONFINITE_ENDS,
+                                            .n_samples = 128,
+                                            .n_ids = 3,
+                                            .ids = {417, 0, 31}};
+        break;
     case FL_WIRE_ABORT:
         f.why = FL_EPEER;
         break;
@@ -101,7 +113,7 @@ static const fl_wire_type types[] = {
     FL_WIRE_HELLO,      FL_WIRE_HEARTBEAT, FL_WIRE_READY,   FL_WIRE_STEP,     FL_WIRE_TIME,
     FL_WIRE_EVAL,       FL_WIRE_LEDGER,    FL_WIRE_FAILED,  FL_WIRE_DONE,     FL_WIRE_PREPARED,
     FL_WIRE_TRANSITION, FL_WIRE_NORMS,     FL_WIRE_ALIVE,   FL_WIRE_STOPPING, FL_WIRE_VERDICT,
-    FL_WIRE_ABORT,      FL_WIRE_WAKE,      FL_WIRE_STEERED, FL_WIRE_CACHE};
+    FL_WIRE_ABORT,      FL_WIRE_WAKE,      FL_WIRE_STEERED, FL_WIRE_CACHE,    FL_WIRE_NONFINITE};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 

@@ -1,0 +1,36 @@
+/* The event of a step that was not finite. */
+#include "control/controller/parts.h"
+#include "control/events/nonfinite.h"
+
+void fl_event_log_nonfinite(fl_controller *controller, const fl_nonfinite_report *r,
+                            const char *text)
+{
+    const fl_plan_input *input = controller->options->plan_input;
+    fl_json *j = fl_event_log_begin(controller, "step.nonfinite");
+    fl_json_integer(j, "step", r->step);
+    fl_json_integer(j, "epoch", r->epoch);
+    fl_json_text(j, "action", r->action == FL_NONFINITE_SKIPS ? "skip" : "stop");
+    fl_json_real(j, "loss", r->loss);
+    fl_json_real(j, "grad_norm", r->grad_norm);
+    fl_json_text(j, "where", fl_nonfinite_where_text(r->found.where));
+    if (r->found.layer >= 0) {
+        fl_json_integer(j, "layer", r->found.layer);
+    }
+    if (r->found.layer >= 0 && input != NULL) {
+        fl_json_text(j, "kind", fl_model_layer_kind(input->model, r->found.layer));
+    }
+    if (r->found.rank >= 0) {
+        fl_json_integer(j, "worker", r->found.rank);
+    }
+    if (r->found.sample >= 0) {
+        fl_json_integer(j, "sample", r->found.sample);
+    }
+    fl_json_integer(j, "n_samples", r->n_samples);
+    fl_json_array(j, "samples");
+    for (int i = 0; i < r->n_ids; i++) {
+        fl_json_integer(j, NULL, r->ids[i]);
+    }
+    fl_json_close(j, ']');
+    fl_json_text(j, "message", text);
+    fl_event_log_end(controller);
+}

@@ -1,0 +1,185 @@
+/* From a plan to one worker's part of it, and back. */
+#include "autodp/sampler.h"
+#include "device/alloc.h"
+#include "nn/model.h"
+#include "pipe/plan/schedule.h"
+#include "pipe/state/migrate.h"
+#include "pipe/step/pipeline_state.h"
+
+int64_t fl_plan_max_samples(const fl_job *job, const fl_plan *plan)
+{
+    return fl_split_work_max(fl_split_work_max(job->train.batch, plan->R), plan->M);
+}
+
+static fl_status shares_create(fl_pipeline *p)
+{
+    const fl_pipeline_options *o = &p->o;
+    int stores[FL_MAX_WORKERS];
+    for (int r = 0; r < p->R; r++) {
+        stores[r] = fl_activations_store_of(o->activations, o->plan->rank_of[r * p->K]);
+    }
+    FL_TRY(fl_affinity_init(&p->homes, stores, p->R));
+    FL_TRY(fl_batch_split_init(&p->now, o->model, o->dataset, o->job->train.batch, &p->homes, p->M,
+                               p->place.replica));
+    FL_TRY(fl_batch_split_init(&p->coming, o->model, o->dataset, o->job->train.batch, &p->homes,
+                               p->M, p->place.replica));
+    FL_TRY(fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->in_bytes));
+    return fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->out_bytes);
+}
+
+/* The channel across the cut below `upper` (between stages upper - 1 and upper), one direction. */
+static fl_status channel_create(fl_pipeline *p, int upper, bool forward, fl_channel **out)
+{
+    const fl_plan *plan = p->o.plan;
+    fl_shape raw, shape;
+    int64_t n_targets;
+    const fl_dataset *d = p->o.dataset;
+    FL_TRY(d->ops->max_shape(d->self, &raw, &n_targets));
+    FL_TRY(fl_model_shape(p->o.model, plan->first[upper] - 1, &raw, &shape));
+    size_t bytes = (size_t)(shape.tokens * shape.width * fl_plan_max_samples(p->o.job, plan)) *
+                   fl_dtype_size(shape.dtype);
+    bool sending = forward == (p->place.stage < upper);
+    int base = p->place.replica * p->K;
+    int peer = base + (p->place.stage < upper ? upper : upper - 1);
+    uint32_t id = 2 * (uint32_t)(base + upper) + (forward ? 0 : 1);
+    return fl_channel_open(p->o.group, sending, peer, id, bytes, FL_QUEUE_DEPTH, out);
+}
+
+static fl_status channels_create(fl_pipeline *p)
+{
+    int stage = p->place.stage;
+    if (!p->is_first) {
+        FL_TRY(channel_create(p, stage, true, &p->channels[0]));
+    }
+    if (!p->is_first && p->trains_below) {
+        FL_TRY(channel_create(p, stage, false, &p->channels[1]));
+    }
+    if (!p->is_last) {
+        FL_TRY(channel_create(p, stage + 1, true, &p->channels[2]));
+    }
+    if (!p->is_last && p->trains) {
+        FL_TRY(channel_create(p, stage + 1, false, &p->channels[3]));
+    }
+    p->forward_in.channel = p->channels[0];
+    p->backward_out.channel = p->channels[1];
+    p->forward_out.channel = p->channels[2];
+    p->backward_in.channel = p->channels[3];
+    return FL_OK;
+}
+
+static fl_status reduce_create(fl_pipeline *p)
+{
+    int owners[FL_MAX_WORKERS];
+    for (int r = 0; r < p->R; r++) {
+        owners[r] = r * p->K + p->place.stage;
+    }
+    return fl_reduce_init(&p->reduce, fl_stage_params(p->stage), p->o.group, owners, p->R,
+                          p->place.replica, p->o.job->autodp.bucket_bytes,
+                          (uint32_t)p->place.stage * FL_MAX_LAYERS);
+}
+
+static fl_status inlet_create(fl_pipeline *p, int64_t max_samples, int n_frozen)
+{
+    const fl_pipeline_options *o = &p->o;
+    fl_stage_input_options stage_input = {.activations = o->activations,
+                                          .homes = &p->homes,
+                                          .model = o->model,
+                                          .dataset = o->dataset,
+                                          .job = o->job,
+                                          .plan = o->plan,
+                                          .rank = o->rank,
+                                          .device = o->device,
+                                          .stage = p->stage,
+                                          .n_frozen = n_frozen,
+                                          .max_samples = max_samples};
+    return fl_stage_input_init(&p->stage_input, &stage_input);
+}
+
+static fl_status fill(fl_pipeline *p)
+{
+    const fl_plan *plan = p->o.plan;
+    int64_t max_samples = fl_plan_max_samples(p->o.job, plan);
+    int n_frozen = fl_frozen_layers(p->o.model, plan->F);
+    bool is_fed = p->is_first && fl_stage_input_is_cached(p->o.activations, plan, n_frozen);
+    p->trains = n_frozen < plan->first[p->place.stage + 1];
+    p->trains_below = n_frozen < plan->first[p->place.stage];
+    FL_TRY(shares_create(p));
+    FL_TRY(fl_alloc_array((size_t)(2 * p->M), sizeof *p->ops, (void **)&p->ops));
+    fl_schedule_ops(plan->schedule, p->K, p->M, p->place.stage, p->ops);
+    p->n_slots = fl_schedule_in_flight(plan->schedule, p->K, p->M, p->place.stage);
+    fl_stage_options stage = {.model = p->o.model,
+                              .dataset = p->o.dataset,
+                              .job = p->o.job,
+                              .device = p->o.device,
+                              .first = plan->first[p->place.stage],
+                              .last = plan->first[p->place.stage + 1],
+                              .n_frozen = n_frozen,
+                              .enter = is_fed ? n_frozen : 0,
+                              .draw = p->o.draw,
+                              .n_slots = p->n_slots,
+                              .max_samples = max_samples,
+                              .memory = *p->o.memory,
+                              .handed = p->o.handed,
+                              .reserve = p->o.reserve};
+    FL_TRY(fl_stage_create(&stage, &p->stage));
+    FL_TRY(channels_create(p));
+    FL_TRY(reduce_create(p));
+    return p->is_first ? inlet_create(p, max_samples, n_frozen) : FL_OK;
+}
+
+fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **out)
+{
+    fl_pipeline *p = NULL;
+    FL_TRY(fl_alloc(sizeof *p, (void **)&p));
+    p->o = *options;
+    p->K = options->plan->K;
+    p->R = options->plan->R;
+    p->M = options->plan->M;
+    p->place = fl_plan_place(options->plan, options->rank);
+    p->is_first = p->place.stage == 0;
+    p->is_last = p->place.stage == p->K - 1;
+    const int *me = &options->plan->rank_of[p->place.replica * p->K + p->place.stage];
+    p->below = p->is_first ? -1 : me[-1];
+    p->above = p->is_last ? -1 : me[1];
+    fl_status status = fill(p);
+    p->o.handed = NULL; /* the caller's */
+    if (status != FL_OK) {
+        fl_pipeline_destroy(&p);
+        return status;
+    }
+    *out = p;
+    return FL_OK;
+}
+
+static void disconnect(fl_pipeline *p)
+{
+    fl_stage_input_fini(&p->stage_input);
+    fl_reduce_fini(&p->reduce);
+    for (size_t i = 0; i < sizeof p->channels / sizeof *p->channels; i++) {
+        fl_channel_close(&p->channels[i]);
+    }
+}
+
+void fl_pipeline_strip(fl_pipeline *p)
+{
+    disconnect(p);
+    fl_stage_strip(p->stage);
+}
+
+void fl_pipeline_destroy(fl_pipeline **pipeline)
+{
+    fl_pipeline *p = *pipeline;
+    if (p == NULL) {
+        return;
+    }
+    disconnect(p);
+    fl_stage_destroy(&p->stage);
+    fl_batch_split_fini(&p->now);
+    fl_batch_split_fini(&p->coming);
+    fl_affinity_fini(&p->homes);
+    fl_free(p->in_bytes);
+    fl_free(p->out_bytes);
+    fl_free(p->ops);
+    fl_free(p);
+    *pipeline = NULL;
+}

@@ -1,0 +1,65 @@
+/* What a pipeline holds: shared by the files that step it, make it, and search a step that failed.
+ *
+ *     pipeline.c          a step, an evaluation
+ *     pipeline_create.c   from a plan to buffers and channels, and back
+ *     nonfinite.c         a step once more, to find where a value stops being finite */
+#ifndef FL_PIPE_STEP_PIPELINE_STATE_H
+#define FL_PIPE_STEP_PIPELINE_STATE_H
+
+#include "pipe/plan/schedule.h"
+#include "pipe/step/message_queues.h"
+#include "pipe/step/nonfinite.h"
+#include "pipe/step/pipeline.h"
+#include "pipe/step/reduce.h"
+#include "pipe/step/stage_input.h"
+
+/* The values that the commit point sums over all workers; then a squared norm for each block. */
+enum { SUM_HEAD, SUM_LOSS, SUM_CORRECT, SUM_TARGETS, SUM_FLAG, N_SUMS };
+_Static_assert(N_SUMS + FL_MAX_LAYERS <= FL_GROUP_ALL_REDUCE_MAX, "the commit point is one sum");
+
+struct fl_pipeline {
+    fl_pipeline_options o;
+    fl_place place;
+    int K, R, M;
+    int n_slots;
+    bool is_first, is_last;
+    bool trains;       /* some layer of this stage lies above the frost line */
+    bool trains_below; /* ... of a stage below */
+    fl_stage *stage;
+    fl_stage_input stage_input; /* stage 0 only */
+    fl_op *ops;                 /* [2 * M] of a training step */
+    fl_recv_queue forward_in, backward_in;
+    fl_send_queue forward_out, backward_out;
+    fl_channel *channels[4];
+    fl_reduce reduce;
+    fl_affinity homes;     /* of samples, in the run's stores of what frozen layers made of them */
+    fl_batch_split now;    /* of the step at work */
+    fl_batch_split coming; /* scratch for prefetching the next one */
+    size_t *in_bytes;      /* [M] of the step at work: where a micro-batch enters this stage */
+    size_t *out_bytes;     /* [M] where it leaves */
+    int below, above;      /* ranks of the neighbours; -1: none */
+    fl_loss_sums sums;
+    fl_step_result times; /* only its microseconds */
+    double commit_sums[N_SUMS + FL_MAX_LAYERS];
+    double layer_squares[FL_MAX_LAYERS]; /* of this stage's layers */
+    fl_nonfinite_search *search;         /* NULL but while a failed step is computed once more */
+};
+
+/* ---- pipeline.c ---- */
+
+int64_t fl__pipeline_deadline_us(const fl_pipeline *p);
+
+/* All that this stage does of the batch that was shared out last. */
+fl_status fl__pipeline_run_ops(fl_pipeline *p) FL_MUST_CHECK;
+
+/* ---- nonfinite.c ---- */
+
+/* The hooks of a step that is computed once more: the samples' inputs, read without the loader; and
+ * a look at what a layer's forward, the loss and a layer's backward have left. */
+fl_status fl__nonfinite_read(fl_pipeline *p, int slot, const fl_micro_batch *what,
+                             const fl_tensor *input) FL_MUST_CHECK;
+fl_status fl__nonfinite_forward(fl_pipeline *p, int slot) FL_MUST_CHECK;
+fl_status fl__nonfinite_loss(fl_pipeline *p, int slot) FL_MUST_CHECK;
+fl_status fl__nonfinite_backward(fl_pipeline *p, int slot, int layer) FL_MUST_CHECK;
+
+#endif
