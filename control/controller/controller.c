@@ -96,6 +96,7 @@ static void close_all(fl_controller *controller)
     fl_free(controller->ids);
     fl_decide_close(controller);
     fl_learn_close(controller);
+    fl_report_order_fini(&controller->reports);
 }
 
 static void run_loop(fl_controller *controller)

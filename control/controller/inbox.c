@@ -225,6 +225,46 @@ static bool is_stale(const fl_controller *controller, const fl_wire_message *fra
            frame->generation != controller->generation_before;
 }
 
+/* ---- what leaders report of steps ---- */
+
+static void warn_if_lost(const fl_worker *worker, const fl_wire_message *frame, fl_status status)
+{
+    if (status != FL_OK) {
+        fl_log(FL_LOG_WARN, "dropped a %s from worker %d: %s", fl_wire_type_text(frame->type),
+               worker->rank, fl_errmsg());
+    }
+}
+
+static void count_step(fl_controller *controller, const fl_step_record *record)
+{
+    if (record->has_norms) {
+        fl_decide_norms(controller, &record->norms);
+    }
+    if (fl_run_stats_step(&controller->stats, &record->report, record->at_us)) {
+        fl_runfiles_step(&controller->files, &record->report);
+        if (controller->stats.steps == controller->stats.n_steps) {
+            fl_inbox_wake_standby(controller); /* the leader tells them that this was the last */
+        }
+    }
+}
+
+void fl_inbox_drain_reports(fl_controller *controller)
+{
+    fl_step_record *record;
+    while ((record = fl_report_order_take(&controller->reports)) != NULL) {
+        if (record->has_step) {
+            count_step(controller, record);
+        }
+        if (record->has_eval) {
+            fl_run_stats_eval(&controller->stats, &record->eval);
+        }
+        fl_free(record);
+        if (fl_run_stats_epoch_over(&controller->stats, false)) {
+            fl_event_log_epoch(controller);
+        }
+    }
+}
+
 static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_message *frame)
 {
     if (is_stale(controller, frame)) {
@@ -248,13 +288,8 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
         break;
     case FL_WIRE_STEP:
         stepped(worker, frame->step.step);
-        if (fl_run_stats_step(&controller->stats, &frame->step, frame->at_us)) {
-            fl_runfiles_step(&controller->files, &frame->step);
-            if (controller->stats.steps == controller->stats.n_steps) {
-                fl_inbox_wake_standby(
-                    controller); /* the leader tells them that this was the last */
-            }
-        }
+        warn_if_lost(worker, frame,
+                     fl_report_order_step(&controller->reports, &frame->step, frame->at_us));
         break;
     case FL_WIRE_PREPARED:
         fl_elastic_prepared(controller, worker, &frame->prepared);
@@ -263,7 +298,7 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
         fl_elastic_moved(controller, worker, &frame->transition);
         break;
     case FL_WIRE_NORMS:
-        fl_decide_norms(controller, &frame->norms);
+        warn_if_lost(worker, frame, fl_report_order_norms(&controller->reports, &frame->norms));
         break;
     case FL_WIRE_STEERED:
         fl_ctl_setting_done(controller, &frame->setting_done);
@@ -282,7 +317,7 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
         fl_stragglers_add(controller, worker->rank, &frame->time);
         break;
     case FL_WIRE_EVAL:
-        fl_run_stats_eval(&controller->stats, &frame->eval);
+        warn_if_lost(worker, frame, fl_report_order_eval(&controller->reports, &frame->eval));
         break;
     case FL_WIRE_LEDGER:
         heard_ledger(controller, frame);
@@ -299,9 +334,7 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
         fl_log(FL_LOG_WARN, "dropped a frame from worker %d: %s is not for the controller to hear",
                worker->rank, fl_wire_type_text(frame->type));
     }
-    if (fl_run_stats_epoch_over(&controller->stats, false)) {
-        fl_event_log_epoch(controller);
-    }
+    fl_inbox_drain_reports(controller);
 }
 
 /* The rank behind an identity, -1 if it is no worker's. */

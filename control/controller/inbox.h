@@ -22,6 +22,9 @@ void fl_inbox_hide(fl_controller *controller);
 /* Handle all that has come, without waiting. */
 void fl_inbox_read(fl_controller *controller);
 
+/* Process the step reports whose turn it is. */
+void fl_inbox_drain_reports(fl_controller *controller);
+
 /* Tell one worker; a worker without a link is passed over. */
 void fl_inbox_tell(fl_controller *controller, int rank, const fl_wire_message *order);
 void fl_inbox_tell_all(fl_controller *controller, const fl_wire_message *order);

@@ -21,6 +21,7 @@
 #include "control/events/progress.h"
 #include "control/events/record.h"
 #include "control/events/runfiles.h"
+#include "control/link/report_order.h"
 #include "control/observe/flight_dump.h"
 #include "control/observe/metrics_publish.h"
 #include "control/observe/trace.h"
@@ -60,7 +61,9 @@ struct fl_controller {
     fl_watch_limits limits;
     fl_signals signals;
     fl_runfiles files;
+    fl_report_order reports; /* of steps, on their way to the statistics and to steps.jsonl */
     fl_run_stats stats;
+    int64_t n_unreported; /* steps that a worker reported to nobody before it was lost */
     fl_progress progress;
     fl_store *store;
     fl_ledger *ledger;

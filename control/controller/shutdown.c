@@ -104,12 +104,33 @@ static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank
     fl_elastic_without(controller, rank, s->text);
 }
 
+/* A leader of before may be lost with its last reports: no other worker has them. Its messages have
+ * had the time to arrive. */
+static void give_up_reports(fl_controller *controller, int64_t now_us)
+{
+    const fl_survived_loss *s = &controller->spared;
+    int64_t n_missing = fl_report_order_gap(&controller->reports);
+    int64_t patience_us = controller->options->job->fault.detect_ms * 1000;
+    if (s->rank < 0 || n_missing == 0 || now_us - s->lost_us < patience_us) {
+        return;
+    }
+    fl_log(FL_LOG_WARN,
+           "worker %d was lost with the reports of %" PRId64 " steps from step %" PRId64
+           " on: steps.jsonl does not have them",
+           s->rank, n_missing, controller->reports.next_step);
+    controller->n_unreported += n_missing;
+    fl_run_stats_skip(&controller->stats, n_missing);
+    fl_report_order_skip(&controller->reports);
+    fl_inbox_drain_reports(controller);
+}
+
 /* One that was to join may have died before the vote or after it: the others tell by going over,
  * by failing to, or by staying. */
 static void watch_spared(fl_controller *controller, int64_t now_us)
 {
     fl_survived_loss *s = &controller->spared;
     int64_t memory_us = controller->options->job->fault.detect_ms * 1000;
+    give_up_reports(controller, now_us);
     if (s->rank < 0) {
         return;
     }
@@ -380,7 +401,7 @@ static fl_status count_epochs(fl_controller *controller, const fl_ledger_epoch *
         full += e->never == 0;
         used += e->once;
     }
-    if (used != controller->stats.samples) {
+    if (used != controller->stats.samples && controller->n_unreported == 0) {
         return fl_fail(FL_EINTERNAL,
                        "the ledger shows %" PRId64 " samples, the steps used %" PRId64, used,
                        controller->stats.samples);

@@ -44,6 +44,12 @@ bool fl_run_stats_step(fl_run_stats *stats, const fl_step_report *report, int64_
     return true;
 }
 
+void fl_run_stats_skip(fl_run_stats *stats, int64_t n_steps)
+{
+    stats->steps += n_steps;
+    stats->now.steps += n_steps;
+}
+
 bool fl_run_stats_eval(fl_run_stats *stats, const fl_eval_report *report)
 {
     if (stats->any_eval && report->epoch <= stats->last_eval.epoch) {

@@ -50,6 +50,10 @@ void fl_run_stats_init(fl_run_stats *stats, int64_t n_samples, int64_t batch, in
 
 /* False for a step that is known already (a second worker told it too): nothing has changed. */
 bool fl_run_stats_step(fl_run_stats *stats, const fl_step_report *report, int64_t at_us);
+
+/* Steps were done whose reports are lost: they count, and nothing else is known of them. */
+void fl_run_stats_skip(fl_run_stats *stats, int64_t n_steps);
+
 bool fl_run_stats_eval(fl_run_stats *stats, const fl_eval_report *report);
 
 /* Nobody trained for so long, on purpose: it is not time of the training. */

@@ -8,6 +8,10 @@ void fl_worker_report(worker *w, const fl_global_batch *batch, const fl_step_res
 {
     const fl_plan *plan = &w->now->plan;
     const fl_place *place = &w->now->place;
+    if (w->leads && w->c->job->freeze.policy != FL_FREEZE_NONE) { /* before the step they are of */
+        fl_link_norms(w->link, batch->step, plan->generation, r->block_squares,
+                      r->finite ? fl_model_n_blocks(w->c->model) : 0);
+    }
     if (w->leads) {
         fl_step_report step = {.step = batch->step,
                                .epoch = batch->epoch,
@@ -24,10 +28,6 @@ void fl_worker_report(worker *w, const fl_global_batch *batch, const fl_step_res
                                .m = plan->M,
                                .skipped = !r->finite};
         fl_link_step(w->link, &step);
-    }
-    if (w->leads && w->c->job->freeze.policy != FL_FREEZE_NONE) {
-        fl_link_norms(w->link, batch->step, plan->generation, r->block_squares,
-                      r->finite ? fl_model_n_blocks(w->c->model) : 0);
     }
     if (place->stage == plan->K - 1) {
         fl_link_ledger(w->link, batch->epoch, batch->step, plan->generation, place->replica, r->ids,
