@@ -11,7 +11,7 @@ static int64_t steps_of(const fl_period *period, int64_t steps_per_epoch, int64_
                                : llround(period->epochs * (double)steps_per_epoch);
 }
 
-static int64_t interval_steps(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)
+int64_t fl_freeze_period(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)
 {
     int64_t steps = steps_of(&job->freeze.every, steps_per_epoch, n_steps);
     return steps > 0 ? steps : 1; /* a broken number of epochs may be less than a step */
@@ -21,7 +21,7 @@ int64_t fl_freeze_interval(const fl_job *job, int64_t step, int64_t steps_per_ep
                            int64_t n_steps)
 {
     int64_t start = steps_of(&job->freeze.start, steps_per_epoch, n_steps);
-    return step < start ? 0 : 1 + (step - start) / interval_steps(job, steps_per_epoch, n_steps);
+    return step < start ? 0 : 1 + (step - start) / fl_freeze_period(job, steps_per_epoch, n_steps);
 }
 
 bool fl_freeze_ends_interval(const fl_job *job, int64_t step, int64_t steps_per_epoch,
@@ -29,7 +29,7 @@ bool fl_freeze_ends_interval(const fl_job *job, int64_t step, int64_t steps_per_
 {
     int64_t start = steps_of(&job->freeze.start, steps_per_epoch, n_steps);
     return job->freeze.policy != FL_FREEZE_NONE && step > 0 &&
-           (step - start) % interval_steps(job, steps_per_epoch, n_steps) == 0;
+           (step - start) % fl_freeze_period(job, steps_per_epoch, n_steps) == 0;
 }
 
 bool fl_freeze_due(const fl_job *job, int64_t step, int64_t steps_per_epoch, int64_t n_steps)

@@ -39,6 +39,9 @@ void fl_freeze_decide(const fl_freeze_input *input, fl_freeze_decision *decision
 int64_t fl_freeze_interval(const fl_job *job, int64_t step, int64_t steps_per_epoch,
                            int64_t n_steps);
 
+/* freeze.every in steps, at least 1. Threads: pure; any. */
+int64_t fl_freeze_period(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps);
+
 /* Whether an interval ends after `step` steps, so that norms of a new one are to be gathered. Also
  * before freeze.start, counted back from it: the first decision then has norms to compare. False
  * for the policy none, and at step 0. */

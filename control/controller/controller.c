@@ -35,12 +35,15 @@ static fl_status open_tables(fl_controller *controller)
     FL_TRY(fl_alloc_array(n, sizeof *controller->survey, (void **)&controller->survey));
     FL_TRY(fl_stragglers_open(controller));
     FL_TRY(fl_decide_open(controller));
-    fl_measure_open(controller);
     FL_TRY(fl_learn_open(controller));
     controller->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
     fl_run_stats_init(&controller->stats, controller->options->n_samples, job->train.batch,
                       controller->options->n_steps, controller->options->n_epochs,
                       job->train.evaluate);
+    controller->due = (fl_due_steps){.job = &controller->job,
+                                     .steps_per_epoch = controller->stats.steps_per_epoch,
+                                     .n_steps = controller->options->n_steps,
+                                     .lead = controller->options->lead};
     fl_progress_init(&controller->progress, stdout, &controller->plan);
     return FL_OK;
 }
@@ -96,7 +99,7 @@ static void close_all(fl_controller *controller)
     fl_free(controller->ids);
     fl_decide_close(controller);
     fl_learn_close(controller);
-    fl_report_order_fini(&controller->reports);
+    fl_step_order_fini(&controller->reports);
 }
 
 static void run_loop(fl_controller *controller)

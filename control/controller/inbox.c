@@ -251,7 +251,7 @@ static void count_step(fl_controller *controller, const fl_step_record *record)
 void fl_inbox_drain_reports(fl_controller *controller)
 {
     fl_step_record *record;
-    while ((record = fl_report_order_take(&controller->reports)) != NULL) {
+    while ((record = fl_step_order_take(&controller->reports)) != NULL) {
         if (record->has_step) {
             count_step(controller, record);
         }
@@ -289,7 +289,7 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
     case FL_WIRE_STEP:
         stepped(worker, frame->step.step);
         warn_if_lost(worker, frame,
-                     fl_report_order_step(&controller->reports, &frame->step, frame->at_us));
+                     fl_step_order_step(&controller->reports, &frame->step, frame->at_us));
         break;
     case FL_WIRE_PREPARED:
         fl_elastic_prepared(controller, worker, &frame->prepared);
@@ -298,7 +298,7 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
         fl_elastic_moved(controller, worker, &frame->transition);
         break;
     case FL_WIRE_NORMS:
-        warn_if_lost(worker, frame, fl_report_order_norms(&controller->reports, &frame->norms));
+        warn_if_lost(worker, frame, fl_step_order_norms(&controller->reports, &frame->norms));
         break;
     case FL_WIRE_STEERED:
         fl_ctl_setting_done(controller, &frame->setting_done);
@@ -317,7 +317,7 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
         fl_stragglers_add(controller, worker->rank, &frame->time);
         break;
     case FL_WIRE_EVAL:
-        warn_if_lost(worker, frame, fl_report_order_eval(&controller->reports, &frame->eval));
+        warn_if_lost(worker, frame, fl_step_order_eval(&controller->reports, &frame->eval));
         break;
     case FL_WIRE_LEDGER:
         heard_ledger(controller, frame);

@@ -11,6 +11,7 @@
 #include "control/controller/spawn.h"
 #include "control/controller/watch.h"
 #include "control/elastic/decide.h"
+#include "control/elastic/due_steps.h"
 #include "control/elastic/elastic.h"
 #include "control/elastic/learn.h"
 #include "control/elastic/measure.h"
@@ -21,7 +22,7 @@
 #include "control/events/progress.h"
 #include "control/events/record.h"
 #include "control/events/runfiles.h"
-#include "control/link/report_order.h"
+#include "control/link/step_order.h"
 #include "control/observe/flight_dump.h"
 #include "control/observe/metrics_publish.h"
 #include "control/observe/trace.h"
@@ -41,6 +42,7 @@ struct fl_controller {
     fl_controller_options own_options;
     fl_job job;   /* as it is by now: some fields can be set while the run goes on */
     fl_plan plan; /* of the generation that runs */
+    fl_due_steps due;
     uint32_t generation_before;
     fl_elastic elastic;
     fl_decide decide;
@@ -61,7 +63,7 @@ struct fl_controller {
     fl_watch_limits limits;
     fl_signals signals;
     fl_runfiles files;
-    fl_report_order reports; /* of steps, on their way to the statistics and to steps.jsonl */
+    fl_step_order reports; /* of steps, on their way to the statistics and to steps.jsonl */
     fl_run_stats stats;
     int64_t n_unreported; /* steps that a worker reported to nobody before it was lost */
     fl_progress progress;

@@ -109,7 +109,7 @@ static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank
 static void give_up_reports(fl_controller *controller, int64_t now_us)
 {
     const fl_survived_loss *s = &controller->spared;
-    int64_t n_missing = fl_report_order_gap(&controller->reports);
+    int64_t n_missing = fl_step_order_gap(&controller->reports);
     int64_t patience_us = controller->options->job->fault.detect_ms * 1000;
     if (s->rank < 0 || n_missing == 0 || now_us - s->lost_us < patience_us) {
         return;
@@ -120,7 +120,7 @@ static void give_up_reports(fl_controller *controller, int64_t now_us)
            s->rank, n_missing, controller->reports.next_step);
     controller->n_unreported += n_missing;
     fl_run_stats_skip(&controller->stats, n_missing);
-    fl_report_order_skip(&controller->reports);
+    fl_step_order_skip(&controller->reports);
     fl_inbox_drain_reports(controller);
 }
 

@@ -2,13 +2,18 @@
  *
  *     norms of each step ①  ──> freeze/ gives F' ②  ──> pipe/plan/decision.h chooses ③
  *
- * The files named decide; this one fills their inputs and reports what they return. */
+ * The files named decide; this one fills their inputs and reports what they return. The inputs are
+ * the job, the profile and the norms, and nothing that depends on how fast this run is: together
+ * with the step at which a decision takes effect (due_steps.h), decisions are the same in every
+ * run. */
 #include "control/controller/parts.h"
 
 #include "device/alloc.h"
 #include "pipe/plan/migrate_schedule.h"
 
 #include <stdio.h>
+
+static const double FIXED_MS = 10.0; /* of a transition, beside moving bytes */
 
 fl_status fl_decide_open(fl_controller *controller)
 {
@@ -51,27 +56,24 @@ void fl_decide_norms(fl_controller *controller, const fl_wire_norms *norms)
     if (fl_freeze_ends_interval(job, done, per_epoch, controller->options->n_steps)) {
         fl_norms_end(&d->norms);
     }
-    if (fl_freeze_due(job, done, per_epoch, controller->options->n_steps)) {
+    if (fl_due_policy(&controller->due, done) > 0) {
         d->due_at = done;
     }
 }
 
-static bool is_due(fl_controller *controller)
+int64_t fl_decide_due(fl_controller *controller)
 {
     fl_decide *d = &controller->decide;
-    if (!d->started && d->parked != NULL) {
+    if (!d->started && d->parked != NULL) { /* before the first step no norms can come */
         d->started = true;
-        if (fl_freeze_due(controller->options->job, 0, controller->stats.steps_per_epoch,
-                          controller->options->n_steps)) {
-            d->due_at = 0;
-        }
+        d->due_at = fl_due_policy(&controller->due, 0) > 0 ? 0 : d->due_at;
     }
-    return d->due_at >= 0;
+    return d->due_at < 0 ? 0 : fl_due_policy(&controller->due, d->due_at);
 }
 
 /* ---- ② ---- */
 
-static void ask_policy(fl_controller *controller)
+static void ask_policy(fl_controller *controller, int64_t effect)
 {
     fl_decide *d = &controller->decide;
     fl_freeze_input input = {.job = controller->options->job,
@@ -84,13 +86,14 @@ static void ask_policy(fl_controller *controller)
                              .norm_before = fl_norms_get_before(&d->norms),
                              .pinned = controller->pinned};
     fl_freeze_decide(&input, &d->policy);
-    fl_event_log_decided(controller, input.step);
+    fl_event_log_decided(controller, input.step, effect);
     d->due_at = -1;
 }
 
 /* ---- ③ ---- */
 
-static void decide(fl_controller *controller, int wanted, bool by_hand)
+/* step: the one at which the decision takes effect. */
+static void decide(fl_controller *controller, int wanted, int64_t step, bool by_hand)
 {
     fl_plan_input costs = *controller->options->plan_input;
     fl_decision_input input = {.costs = &costs,
@@ -98,11 +101,11 @@ static void decide(fl_controller *controller, int wanted, bool by_hand)
                                .own_m = fl_tune_own_m(controller),
                                .wanted = wanted,
                                .by_hand = by_hand,
-                               .step = controller->stats.steps,
+                               .step = step,
                                .n_steps = controller->options->n_steps,
                                .steps_per_epoch = controller->stats.steps_per_epoch,
-                               .ratio = fl_measure_ratio(controller),
-                               .fixed_ms = controller->measure.fixed_ms,
+                               .ratio = 1.0,
+                               .fixed_ms = FIXED_MS,
                                .parked = controller->decide.parked,
                                .usable = &controller->usable,
                                .warming = controller->decide.warming};
@@ -114,7 +117,7 @@ static void decide(fl_controller *controller, int wanted, bool by_hand)
 fl_status fl_decide_by_hand(fl_controller *controller, int F, const char *why, fl_plan *next)
 {
     const fl_decision *d = &controller->decide.decision;
-    decide(controller, F, true);
+    decide(controller, F, controller->stats.steps, true);
     if (d->best < 0) {
         return fl_fail(FL_EBUDGET, "%s: %s", why, d->why);
     }
@@ -125,15 +128,12 @@ fl_status fl_decide_by_hand(fl_controller *controller, int F, const char *why, f
 bool fl_decide_next(fl_controller *controller, fl_plan *next, char *why, size_t size_bytes)
 {
     const fl_decide *d = &controller->decide;
-    if (!is_due(controller)) {
+    int64_t effect = fl_decide_due(controller);
+    ask_policy(controller, effect);
+    if (d->policy.F == controller->plan.F) {
         return false;
     }
-    ask_policy(controller);
-    if (d->policy.F == controller->plan.F ||
-        controller->stats.steps >= controller->options->n_steps) {
-        return false;
-    }
-    decide(controller, d->policy.F, false);
+    decide(controller, d->policy.F, effect, false);
     if (d->decision.chosen == FL_DECISION_STAY) {
         return false;
     }
@@ -170,13 +170,13 @@ bool fl_decide_keeps(const fl_controller *controller, int rank)
     return false;
 }
 
-void fl_decide_switching(fl_controller *controller)
+void fl_decide_switching(fl_controller *controller, int64_t step)
 {
     const fl_plan *next = &controller->elastic.next;
     if (controller->decide.parked != NULL) {
         fl_migrate_parked(controller->options->plan_input->model, &controller->plan, next,
                           controller->decide.parked);
     }
-    fl_cache_warmup_move(&controller->decide.warming, next->F, controller->stats.steps,
+    fl_cache_warmup_move(&controller->decide.warming, next->F, step,
                          controller->stats.steps_per_epoch);
 }

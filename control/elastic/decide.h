@@ -12,7 +12,7 @@ typedef struct fl_controller fl_controller;
 typedef struct fl_decide {
     fl_norms norms;
     int64_t heard;  /* steps whose norms have come */
-    int64_t due_at; /* a decision is to be taken, after so many steps; -1: none */
+    int64_t due_at; /* the steps that the decision to be taken is based on; -1: none is due */
     bool started;   /* a decision before the first step has been looked for */
     int *parked;    /* [n_layers] the rank that keeps a frozen layer's moments; -1: nobody */
     fl_cache_warmup warming;
@@ -26,7 +26,11 @@ void fl_decide_close(fl_controller *controller);
 /* The norms of a step have come. */
 void fl_decide_norms(fl_controller *controller, const fl_wire_norms *norms);
 
-/* Take the decision that is due, if any. True when *next is to be carried out; why [size_bytes]. */
+/* The step at which the decision that is due takes effect; 0: none is due. */
+int64_t fl_decide_due(fl_controller *controller);
+
+/* Take the decision that is due. True when *next is to be carried out from that step on, false when
+ * nothing changes; why [size_bytes]. */
 bool fl_decide_next(fl_controller *controller, fl_plan *next, char *why, size_t size_bytes);
 
 /* The best plan with F blocks frozen because a person asks for it, whatever it costs; the event
@@ -41,7 +45,7 @@ fl_status fl_decide_check_room(const fl_controller *controller, const fl_plan *n
 /* Whether a worker keeps moments of frozen layers, for a thaw. */
 bool fl_decide_keeps(const fl_controller *controller, int rank);
 
-/* The controller's plan becomes elastic.next; called before it does. */
-void fl_decide_switching(fl_controller *controller);
+/* The controller's plan becomes elastic.next at `step`; called before it does. */
+void fl_decide_switching(fl_controller *controller, int64_t step);
 
 #endif

@@ -15,10 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    STEPS_AHEAD = 6,          /* a scripted transition is prepared that long before it is due */
-    SECOND_OPINION_MS = 1000, /* who lost a peer may be heard before that peer has said why */
-};
+enum { SECOND_OPINION_MS = 1000 }; /* who lost a peer may be heard before that peer has said why */
 
 /* For whoever asked. */
 static void record(fl_controller *controller, bool committed, int64_t step, const char *why)
@@ -38,8 +35,9 @@ static void give_up(fl_controller *controller, const char *why)
 
 static void cancel(fl_controller *controller, const char *why)
 {
-    fl_command command = {.kind = FL_COMMAND_CANCEL, .due_step = controller->elastic.due_step};
-    controller->elastic.state = FL_ELASTIC_IDLE;
+    fl_elastic *e = &controller->elastic;
+    fl_command command = {.kind = FL_COMMAND_CANCEL, .due_step = e->due_step, .due = e->due};
+    e->state = FL_ELASTIC_IDLE;
     give_up(controller, why);
     fl_inbox_command(controller, &command);
 }
@@ -84,7 +82,7 @@ static fl_status scripted_plan(fl_controller *controller, const fl_script_entry 
 static void prepare(fl_controller *controller, int64_t now_us)
 {
     fl_elastic *e = &controller->elastic;
-    fl_command command = {.kind = FL_COMMAND_PREPARE, .plan = e->next};
+    fl_command command = {.kind = FL_COMMAND_PREPARE, .due_step = e->due_step, .plan = e->next};
     fl_measure_watch(controller, true);
     fl_worker_pool_members(&controller->usable, &command.plan);
     fl_worker_pool_members(&controller->usable, &e->next);
@@ -101,18 +99,19 @@ static void prepare(fl_controller *controller, int64_t now_us)
     fl_inbox_command(controller, &command);
 }
 
-static void look_at_script(fl_controller *controller, int64_t now_us)
+/* The entry of elastic.script that comes next; NULL: none. */
+static const fl_script_entry *next_entry(const fl_controller *controller)
+{
+    const fl_job *job = controller->options->job;
+    int i = controller->elastic.n_scripted;
+    return i < job->elastic.n_script ? &job->elastic.script[i] : NULL;
+}
+
+static void begin_scripted(fl_controller *controller, const fl_script_entry *entry, int64_t now_us)
 {
     fl_elastic *e = &controller->elastic;
-    const fl_job *job = controller->options->job;
-    if (e->n_scripted == job->elastic.n_script) {
-        return;
-    }
-    const fl_script_entry *entry = &job->elastic.script[e->n_scripted];
-    if (controller->stats.steps + STEPS_AHEAD < entry->step) {
-        return;
-    }
     e->n_scripted++;
+    e->due = FL_DUE_SCRIPT;
     e->due_step = entry->step;
     e->next.generation = 0;
     snprintf(e->why, sizeof e->why, "elastic.script, step %lld", (long long)entry->step);
@@ -123,28 +122,49 @@ static void look_at_script(fl_controller *controller, int64_t now_us)
     prepare(controller, now_us);
 }
 
-static void look_at_policy(fl_controller *controller, int64_t now_us)
+/* Workers wait at the step, so they must also hear that nothing changes there. */
+static void begin_decided(fl_controller *controller, int64_t effect, int64_t now_us)
 {
     fl_elastic *e = &controller->elastic;
-    if (fl_decide_next(controller, &e->next, e->why, sizeof e->why)) {
-        e->next.generation = next_generation(controller);
-        e->policy_asked = e->next.generation;
-        e->due_step = 0;
-        prepare(controller, now_us);
+    if (!fl_decide_next(controller, &e->next, e->why, sizeof e->why)) {
+        fl_inbox_command(
+            controller,
+            &(fl_command){.kind = FL_COMMAND_PASS, .due_step = effect, .due = FL_DUE_POLICY});
+        return;
+    }
+    e->next.generation = next_generation(controller);
+    e->policy_asked = e->next.generation;
+    e->due = FL_DUE_POLICY;
+    e->due_step = effect;
+    prepare(controller, now_us);
+}
+
+/* Script and policy: what takes effect first is begun first, so that the order in which they meet
+ * is the same in every run. */
+static void look_at_due(fl_controller *controller, int64_t now_us)
+{
+    const fl_script_entry *entry = next_entry(controller);
+    int64_t effect = fl_decide_due(controller);
+    bool scripted = entry != NULL && controller->stats.steps + controller->due.lead >= entry->step;
+    if (effect > 0 && (!scripted || effect <= entry->step)) {
+        begin_decided(controller, effect, now_us);
+    } else if (scripted) {
+        begin_scripted(controller, entry, now_us);
     }
 }
 
-/* Everybody waits at a step of the script, so what is asked for must be over by then. */
-static fl_status check_script(const fl_controller *controller, int64_t due_step)
+/* Workers wait at a step for which an answer is due: what is to be committed after it cannot be
+ * begun before it. A scripted step that is near leaves no time for another transition. */
+static fl_status check_due(const fl_controller *controller, int64_t due_step)
 {
-    const fl_elastic *e = &controller->elastic;
-    const fl_job *job = controller->options->job;
-    if (e->n_scripted < job->elastic.n_script &&
-        due_step + STEPS_AHEAD >= job->elastic.script[e->n_scripted].step) {
+    const fl_script_entry *entry = next_entry(controller);
+    if (entry != NULL && due_step + controller->due.lead >= entry->step) {
         return fl_fail(FL_EBUSY, "elastic.script has a transition at step %lld",
-                       (long long)job->elastic.script[e->n_scripted].step);
+                       (long long)entry->step);
     }
-    return FL_OK;
+    int64_t between = fl_due_first(&controller->due, controller->stats.steps + 1, due_step);
+    return between == 0 ? FL_OK
+                        : fl_fail(FL_EBUSY, "a decision is due at step %lld", (long long)between);
 }
 
 static fl_status check_asked(const fl_controller *controller, const fl_plan *next, int64_t due_step)
@@ -158,8 +178,8 @@ static fl_status check_asked(const fl_controller *controller, const fl_plan *nex
     if (e->state != FL_ELASTIC_IDLE) {
         return fl_fail(FL_EBUSY, "generation %u is on its way (%s)", e->next.generation, e->why);
     }
-    FL_TRY(check_script(controller,
-                        due_step > controller->stats.steps ? due_step : controller->stats.steps));
+    FL_TRY(check_due(controller,
+                     due_step > controller->stats.steps ? due_step : controller->stats.steps));
     FL_TRY(fl_plan_check(next));
     if (next->n_workers != controller->plan.n_workers ||
         next->n_layers != controller->plan.n_layers) {
@@ -180,10 +200,20 @@ fl_status fl_elastic_ask(fl_controller *controller, const fl_plan *next, int64_t
     FL_TRY(fl_decide_check_room(controller, &placed));
     e->next = placed;
     e->next.generation = next_generation(controller);
+    e->due = FL_DUE_NONE;
     e->due_step = due_step;
     snprintf(e->why, sizeof e->why, "%s", why);
     prepare(controller, fl_now_us());
     return FL_OK;
+}
+
+/* The step at which a decision of the controller's own takes effect: not after one for which
+ * workers wait. */
+static int64_t step_ahead(const fl_controller *controller)
+{
+    int64_t now = controller->stats.steps, ahead = now + controller->due.lead;
+    int64_t first = fl_due_first(&controller->due, now + 1, ahead);
+    return first > 0 ? first : ahead;
 }
 
 static void look_at_tuner(fl_controller *controller, int64_t now_us)
@@ -191,7 +221,8 @@ static void look_at_tuner(fl_controller *controller, int64_t now_us)
     fl_elastic *e = &controller->elastic;
     if (fl_tune_next_plan(controller, &e->next, e->why, sizeof e->why)) {
         e->next.generation = next_generation(controller);
-        e->due_step = 0;
+        e->due = FL_DUE_NONE;
+        e->due_step = step_ahead(controller);
         fl_tune_asked(controller, e->next.generation);
         prepare(controller, now_us);
     }
@@ -204,7 +235,9 @@ static void commit(fl_controller *controller, int64_t now_us)
     fl_elastic *e = &controller->elastic;
     e->state = FL_ELASTIC_COMMITTING;
     e->deadline_us = now_us + controller->options->job->fault.deadline_ms * 1000;
-    fl_inbox_command(controller, &(fl_command){.kind = FL_COMMAND_COMMIT, .due_step = e->due_step});
+    fl_inbox_command(
+        controller,
+        &(fl_command){.kind = FL_COMMAND_COMMIT, .due_step = e->due_step, .due = e->due});
 }
 
 /* All that is to be heard of a refusal has been heard, or it has been waited for long enough. */
@@ -224,10 +257,7 @@ void fl_elastic_watch(fl_controller *controller, int64_t now_us)
     }
     if (e->state == FL_ELASTIC_IDLE) {
         fl_measure_watch(controller, false);
-        look_at_script(controller, now_us);
-        if (e->state == FL_ELASTIC_IDLE) {
-            look_at_policy(controller, now_us);
-        }
+        look_at_due(controller, now_us);
         if (e->state == FL_ELASTIC_IDLE) {
             look_at_tuner(controller, now_us);
         }
@@ -319,7 +349,6 @@ static void look_whether_over(fl_controller *controller)
         forget_addresses(controller);
         record(controller, true, e->first_step, e->why);
         add_up(e);
-        fl_measure_switched(controller);
         fl_event_log_transition(controller);
         settle(controller);
     }
@@ -355,7 +384,7 @@ void fl_elastic_moved(fl_controller *controller, fl_worker *worker,
     }
     if (controller->plan.generation != parts->generation) {
         controller->generation_before = controller->plan.generation;
-        fl_decide_switching(controller);
+        fl_decide_switching(controller, parts->step);
         fl_measure_switching(controller);
         fl_learn_end(controller);
         controller->plan = e->next;

@@ -35,7 +35,8 @@ typedef struct fl_elastic {
     fl_elastic_sums sums;
     int n_scripted;        /* entries of the job's script already acted on */
     uint32_t policy_asked; /* generation: the last one for the freeze policy */
-    int64_t due_step; /* of elastic.script: the transition is not committed before it; 0: none */
+    int64_t due_step; /* the transition is not committed before it; 0: as soon as all are ready */
+    fl_due_kind due;  /* what asked for it */
     uint32_t last_asked, last_forgotten; /* generations: asked for, dropped from the store */
     fl_plan before, next;
     char why[512];

@@ -1,16 +1,7 @@
-/* How fast the running plan is, beside what was predicted, and what transitions cost. */
+/* How fast the running plan is, beside what was predicted. */
 #include "control/controller/parts.h"
 
-#include <math.h>
-
 enum { MEASURED_STEPS = 20, WARM_UP_STEPS = 2, RECENT_STEPS = 100 };
-
-static const double FIRST_FIXED_MS = 10.0; /* until a transition has been measured */
-
-void fl_measure_open(fl_controller *controller)
-{
-    controller->measure = (fl_measure){.fixed_ms = FIRST_FIXED_MS};
-}
 
 /* ---- steps ---- */
 
@@ -86,23 +77,7 @@ void fl_measure_watch(fl_controller *controller, bool ending)
     }
 }
 
-/* ---- transitions ---- */
-
 void fl_measure_switching(fl_controller *controller)
 {
     controller->measure.pending = !fl_tune_is_trial(controller);
-}
-
-void fl_measure_switched(fl_controller *controller)
-{
-    const fl_plan_input *input = controller->options->plan_input;
-    const fl_elastic *e = &controller->elastic;
-    if (input == NULL || fl_tune_is_trial(controller)) {
-        return;
-    }
-    double moving_ms = (double)e->moved_bytes / (input->profile->link_bytes_per_us * 1e3);
-    double stall_ms = (double)(e->stall_us - e->wait_us) * 1e-3;
-    double fixed_ms = fmax(0.0, stall_ms - moving_ms);
-    /* One transition on a busy machine says little: the last ones count together. */
-    controller->measure.fixed_ms = (controller->measure.fixed_ms + fixed_ms) / 2.0;
 }

@@ -1,4 +1,5 @@
-/* How fast the running plan is, beside what was predicted, and what transitions cost. */
+/* How fast the running plan is, beside what was predicted: for people and the tuner. No decision to
+ * freeze goes by it, so that such decisions are the same in every run. */
 #ifndef FL_CONTROL_ELASTIC_MEASURE_H
 #define FL_CONTROL_ELASTIC_MEASURE_H
 
@@ -7,11 +8,8 @@
 typedef struct fl_controller fl_controller;
 
 typedef struct fl_measure {
-    bool pending;    /* the generation at work is new: its step time is still to be reported */
-    double fixed_ms; /* what a transition takes beside moving bytes */
+    bool pending; /* the generation at work is new: its step time is still to be reported */
 } fl_measure;
-
-void fl_measure_open(fl_controller *controller);
 
 /* Mean step time, ms, of the generation at work over its last 100 steps; 0 before it has any. */
 double fl_measure_step_ms(const fl_controller *controller);
@@ -22,9 +20,8 @@ double fl_measure_ratio(const fl_controller *controller);
 /* The next steps of `plan` as predicted, ms each, corrected by what the running plan measures. */
 double fl_measure_predict_ms(const fl_controller *controller, const fl_plan *plan);
 
-/* A transition begins to take effect; it is over: learn from it what transitions cost. */
+/* A transition begins to take effect. */
 void fl_measure_switching(fl_controller *controller);
-void fl_measure_switched(fl_controller *controller);
 
 /* Report how fast the generation at work is, once it has run for long enough (or is about to end).
  */

@@ -25,7 +25,7 @@ static const char *policy_text(fl_freeze_policy policy)
     return text[policy];
 }
 
-void fl_event_log_decided(fl_controller *controller, int64_t step)
+void fl_event_log_decided(fl_controller *controller, int64_t step, int64_t effect_step)
 {
     const fl_decide *d = &controller->decide;
     fl_json *j = fl_event_log_begin(controller, "freeze.decided");
@@ -34,6 +34,7 @@ void fl_event_log_decided(fl_controller *controller, int64_t step)
     fl_json_integer(j, "blocks", d->norms.L);
     fl_json_integer(j, "f", controller->plan.F);
     fl_json_integer(j, "f_next", d->policy.F);
+    fl_json_integer(j, "effect_step", effect_step);
     norm_field(j, "norms", fl_norms_get(&d->norms), d->norms.L);
     norm_field(j, "norms_before", fl_norms_get_before(&d->norms), d->norms.L);
     fl_json_text(j, "why", d->policy.why);
@@ -82,7 +83,7 @@ void fl_event_log_considered(fl_controller *controller)
     fl_json_integer(j, "step", d->step);
     fl_json_integer(j, "f", d->wanted);
     fl_json_integer(j, "steps_left", d->left);
-    fl_json_rounded(j, "measured_by_predicted", d->ratio, 4);
+    fl_json_rounded(j, "measured_by_predicted", fl_measure_ratio(controller), 4);
     fl_json_rounded(j, "stay_step_ms", d->stay_ms, 3);
     fl_json_array(j, "candidates");
     for (int i = 0; i < d->n_options; i++) {

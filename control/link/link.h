@@ -67,7 +67,17 @@ typedef enum fl_command_kind {
     FL_COMMAND_COMMIT = 3,  /* vote, and go over to the generation that was prepared */
     FL_COMMAND_CANCEL = 4,  /* drop what was prepared */
     FL_COMMAND_SETTING = 5, /* go on otherwise, under the same plan */
+    FL_COMMAND_PASS = 6,    /* nothing changes at a step for which an answer was due */
 } fl_command_kind;
+
+/* What makes every worker wait at a step until the controller has answered for it: see
+ * control/elastic/due_steps.h. */
+typedef enum fl_due_kind {
+    FL_DUE_NONE = 0,
+    FL_DUE_SCRIPT = 1, /* an entry of elastic.script */
+    FL_DUE_POLICY = 2, /* a decision of the freeze policy */
+    FL_DUE_KINDS
+} fl_due_kind;
 
 typedef enum fl_setting_kind {
     FL_SETTING_NONE = 0,
@@ -94,9 +104,11 @@ typedef struct fl_setting_done_report {
 /* What the controller wants done at a control point. */
 typedef struct fl_command {
     fl_command_kind kind;
-    int64_t due_step;   /* COMMIT, CANCEL: the step of elastic.script that this answers, 0: none */
-    fl_plan plan;       /* PREPARE: the next generation's */
-    fl_setting setting; /* STEER */
+    int64_t due_step; /* PREPARE: at which all wait for the commit; COMMIT, CANCEL, PASS: for which
+                         this is the answer. 0: none */
+    fl_due_kind due;  /* COMMIT, CANCEL, PASS: the kind of answer */
+    fl_plan plan;     /* PREPARE: the next generation's */
+    fl_setting setting; /* SETTING */
 } fl_command;
 
 /* How opening the next generation ended on one worker. */

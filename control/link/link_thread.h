@@ -13,7 +13,7 @@
 enum {
     FL_LINK_SLICE_MS = 20,   /* what a killed worker may have left unsaid */
     FL_LINK_FLUSH_MS = 1000, /* for what is queued when the link closes */
-    FL_LINK_COMMANDS = 4,    /* that may wait to be taken */
+    FL_LINK_COMMANDS = 8,    /* that may wait to be taken */
 };
 
 struct fl_link {

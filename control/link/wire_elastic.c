@@ -82,12 +82,18 @@ static bool get_plan(fl_reader *r, fl_plan *p)
     return !r->short_of_bytes && fl_plan_check(p) == FL_OK;
 }
 
+/* COMMIT, CANCEL and PASS answer for a step. */
+static bool is_answer(fl_command_kind kind)
+{
+    return kind == FL_COMMAND_COMMIT || kind == FL_COMMAND_CANCEL || kind == FL_COMMAND_PASS;
+}
+
 size_t fl_wire_command_size(const fl_command *command)
 {
-    size_t rest = command->kind == FL_COMMAND_PREPARE   ? plan_size(&command->plan)
+    size_t rest = command->kind == FL_COMMAND_PREPARE   ? 8 + plan_size(&command->plan)
                   : command->kind == FL_COMMAND_SETTING ? FL_WIRE_SETTING_BYTES
-                  : command->kind == FL_COMMAND_STOP    ? 0
-                                                        : 8;
+                  : is_answer(command->kind)            ? 8 + 4
+                                                        : 0;
     return 4 + rest;
 }
 
@@ -95,32 +101,41 @@ void fl_wire_put_command(fl_writer *w, const fl_command *command)
 {
     fl_put(w, (uint32_t)command->kind, 4);
     if (command->kind == FL_COMMAND_PREPARE) {
+        fl_put_i64(w, command->due_step);
         put_plan(w, &command->plan);
     } else if (command->kind == FL_COMMAND_SETTING) {
         fl_wire_put_setting(w, &command->setting);
-    } else if (command->kind != FL_COMMAND_STOP) {
+    } else if (is_answer(command->kind)) {
         fl_put_i64(w, command->due_step);
+        fl_put(w, (uint32_t)command->due, 4);
     }
+}
+
+static bool get_answer(fl_reader *r, fl_command *command)
+{
+    command->due_step = fl_get_i64(r);
+    uint64_t due = fl_get(r, 4);
+    command->due = due < FL_DUE_KINDS ? (fl_due_kind)due : FL_DUE_NONE;
+    return command->due_step >= 0 && due < FL_DUE_KINDS;
 }
 
 bool fl_wire_get_command(fl_reader *r, fl_command *command)
 {
     uint64_t kind = fl_get(r, 4);
-    if (kind < FL_COMMAND_STOP || kind > FL_COMMAND_SETTING) {
+    if (kind < FL_COMMAND_STOP || kind > FL_COMMAND_PASS) {
         return false;
     }
     command->kind = (fl_command_kind)kind;
     command->due_step = 0;
+    command->due = FL_DUE_NONE;
     if (kind == FL_COMMAND_PREPARE) {
-        return get_plan(r, &command->plan);
+        command->due_step = fl_get_i64(r);
+        return command->due_step >= 0 && get_plan(r, &command->plan);
     }
     if (kind == FL_COMMAND_SETTING) {
         return fl_wire_get_setting(r, &command->setting);
     }
-    if (kind != FL_COMMAND_STOP) {
-        command->due_step = fl_get_i64(r);
-    }
-    return command->due_step >= 0;
+    return !is_answer(command->kind) || get_answer(r, command);
 }
 
 /* ---- transitions ---- */

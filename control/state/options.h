@@ -31,6 +31,7 @@ typedef struct fl_controller_options {
     struct fl_metrics_listener *metrics; /* where they are asked for; NULL: nowhere */
     const char *run_dir;                 /* absolute; exists */
     int dir_fd;
+    int64_t lead; /* steps from a decision to the step at which it takes effect: fl_due_lead */
     int64_t n_samples, n_steps, n_epochs;
     fl_worker_main *worker;
     void *context;

@@ -17,6 +17,7 @@
 #include "launcher/worker/cores.h"
 #include "launcher/worker/worker.h"
 #include "nn/model.h"
+#include "pipe/plan/flops.h"
 #include "pipe/plan/memory.h"
 #include "pipe/plan/planner.h"
 #include "pipe/step/activations.h"
@@ -42,6 +43,7 @@ typedef struct preparation {
     int64_t n_samples, steps_per_epoch, n_steps;
     int n_workers;
     fl_cores cores;
+    fl_due_steps due;
     fl_layer_memory *memory_one; /* [n_layers] */
     fl_profile *profile, *learned;
     fl_costs *costs;
@@ -239,6 +241,14 @@ static fl_status open_metrics(preparation *p)
     return FL_OK;
 }
 
+static void plan_due_steps(preparation *p)
+{
+    double step_flops = fl_flops_step(p->model, p->memory_one, 0, false, p->job->train.batch);
+    p->due =
+        (fl_due_steps){.job = p->job, .steps_per_epoch = p->steps_per_epoch, .n_steps = p->n_steps};
+    p->due.lead = fl_due_lead(&p->due, step_flops, p->n_workers * p->job->devices.cores);
+}
+
 static fl_status make_plan(preparation *p)
 {
     FL_TRY(prepare(p));
@@ -249,6 +259,7 @@ static fl_status make_plan(preparation *p)
     take_cores(p);
     FL_TRY(get_costs(p));
     FL_TRY(choose(p, 0));
+    plan_due_steps(p);
     bool asked_for = p->job->devices.count != FL_JOB_AUTO && p->job->elastic.enabled;
     if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE && !asked_for) {
         /* Workers that have no stage have nothing to wait for; those that the job names may be
@@ -416,6 +427,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                                 .plan = p->plan,
                                 .cores = &p->cores,
                                 .activations = p->activations,
+                                .due = &p->due,
                                 .n_samples = p->n_samples,
                                 .n_steps = p->n_steps};
     fl_controller_options controller = {.job = p->job,
@@ -430,6 +442,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                                         .metrics = p->listens ? &p->metrics : NULL,
                                         .run_dir = path,
                                         .dir_fd = dir_fd,
+                                        .lead = p->due.lead,
                                         .n_samples = p->n_samples,
                                         .n_steps = p->n_steps,
                                         .n_epochs = p->job->train.epochs,

@@ -30,10 +30,15 @@ static fl_status hear(worker *w, told *what)
     return FL_OK;
 }
 
+static void note_answer(worker *w, const fl_command *command)
+{
+    int64_t *answered = &w->answered[command->due];
+    *answered = command->due_step > *answered ? command->due_step : *answered;
+}
+
 /* *switched becomes true when another generation trains from here on. */
 static fl_status apply(worker *w, const told *what, bool *switched)
 {
-    int64_t due_step = what->command.due_step;
     switch (what->command.kind) {
     case FL_COMMAND_NONE:
         break;
@@ -41,20 +46,26 @@ static fl_status apply(worker *w, const told *what, bool *switched)
         w->stop = true;
         break;
     case FL_COMMAND_PREPARE:
+        w->plan_due = what->command.due_step;
         fl_transition_prepare(w, &what->command.plan);
         break;
     case FL_COMMAND_CANCEL:
+        w->plan_due = 0;
         fl_transition_cancel(w);
-        w->answered = due_step > w->answered ? due_step : w->answered;
+        note_answer(w, &what->command);
+        break;
+    case FL_COMMAND_PASS:
+        note_answer(w, &what->command);
         break;
     case FL_COMMAND_SETTING:
         fl_setting_apply(w, &what->command.setting, what->step);
         break;
     case FL_COMMAND_COMMIT:
         FL_TRY(fl_transition_commit(w, what->step, switched));
+        w->plan_due = 0;
         w->step = what->step;
         w->cursor = what->cursor;
-        w->answered = due_step > w->answered ? due_step : w->answered;
+        note_answer(w, &what->command);
         break;
     }
     return FL_OK;
@@ -84,14 +95,14 @@ static bool has_standby(const worker *w)
     return fl_plan_members(plan) > plan->K * plan->R;
 }
 
-/* A script names the very step at which a plan begins: everybody waits there until it does, or
- * until the controller says that it will not, which it may have said before. */
+/* A decision takes effect at a step that was fixed before: all wait there until the controller has
+ * answered for it, which it may have done before. */
 static bool is_due(const worker *w)
 {
-    const fl_job *job = w->c->job;
-    bool due = false;
-    for (int i = 0; w->answered < w->step && i < job->elastic.n_script; i++) {
-        due = due || job->elastic.script[i].step == w->step;
+    bool due = w->plan_due > 0 && w->plan_due <= w->step;
+    for (int kind = FL_DUE_NONE + 1; kind < FL_DUE_KINDS; kind++) {
+        due = due ||
+              (w->answered[kind] < w->step && fl_due_at(w->c->due, (fl_due_kind)kind, w->step));
     }
     return due;
 }
@@ -120,7 +131,7 @@ static fl_status hold(worker *w, told *what, bool *switched)
     FL_TRY(pause(w, what, switched));
     w->held_us = fl_now_us();
     while (!w->stop && !fl_worker_departs(w) && w->now->place.active && is_due(w)) {
-        fl_link_doing(w->link, "scripted transition");
+        fl_link_doing(w->link, "waiting for a decision");
         if (w->leads) {
             FL_TRY(wait_command(w, &what->command));
         }

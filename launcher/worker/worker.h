@@ -2,6 +2,7 @@
 #ifndef FL_LAUNCHER_WORKER_WORKER_H
 #define FL_LAUNCHER_WORKER_WORKER_H
 
+#include "control/elastic/due_steps.h"
 #include "launcher/worker/cores.h"
 #include "pipe/step/activations.h"
 
@@ -15,7 +16,8 @@ typedef struct fl_worker_context {
     const fl_plan *plan;
     const fl_cores *cores;
     const fl_activations *activations; /* NULL: nothing is cached */
-    int64_t n_samples;                 /* of the training split that the job uses */
+    const fl_due_steps *due;
+    int64_t n_samples; /* of the training split that the job uses */
     int64_t n_steps;
 } fl_worker_context;
 

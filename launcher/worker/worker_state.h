@@ -43,9 +43,10 @@ typedef struct fl_worker_state {
     fl_migration *migration; /* to `next`, ready to run; NULL: none */
     fl_prepare_thread prepare_thread;
     fl_parked parked;
-    int64_t step;     /* that comes next */
-    int64_t held_us;  /* since when everybody waits at a step of elastic.script; 0: they train */
-    int64_t answered; /* the last step of elastic.script for which COMMIT or CANCEL was heard */
+    int64_t step;    /* that comes next */
+    int64_t held_us; /* since when all wait at a step for which an answer is due; 0: they train */
+    int64_t answered[FL_DUE_KINDS]; /* the last step for which that answer was heard */
+    int64_t plan_due; /* at which all wait for the commit of what is being prepared; 0: nowhere */
     fl_cursor cursor; /* from which its batch is drawn */
     bool stop;
     bool paused;      /* everybody holds at the control point */

@@ -94,6 +94,7 @@ static void test_control_points__a_worker_that_joins_at_a_scripted_step_waits_th
     (void)state;
     live_run run = live_start((const char *const[]){
         TRAINING, "elastic.script", "[{step: 1000, m: 2}]", "train.max_steps", "1200", NULL});
+    live_await_step(&run, 10);
     ask(&run, "scale", "{\"k\": 1, \"r\": 1}");
     atomic_store(&shared->joins_late, true);
     ask(&run, "scale", "{\"k\": 1, \"r\": 2}");

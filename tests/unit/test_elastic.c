@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { WORKERS = 3, LAYERS = 6, STEPS = 100 };
+enum { LEAD = 6, WORKERS = 3, LAYERS = 6, STEPS = 100 };
 
 typedef struct rig {
     char dir[FOLDER_SIZE];
@@ -64,6 +64,8 @@ static int set_up(void **state)
     fl_progress_init(&r->controller.progress, r->out, &r->plan);
     fl_run_stats_init(&r->controller.stats, 1000, 10, STEPS, 1, false);
     r->controller.stats.steps = 10;
+    r->controller.due =
+        (fl_due_steps){.job = &r->job, .steps_per_epoch = 100, .n_steps = STEPS, .lead = LEAD};
     r->controller.decide.due_at = -1; /* no policy has anything to say */
     *state = r;
     return 0;
@@ -166,6 +168,13 @@ static void test_elastic__refuses_what_cannot_be(void **state)
     assert_int_equal(fl_elastic_ask(&r->controller, &next, 30, "across"), FL_EBUSY);
     assert_int_equal(fl_elastic_ask(&r->controller, &next, 19, "too near"), FL_EBUSY);
     assert_int_equal(fl_elastic_ask(&r->controller, &next, 18, "before"), FL_OK);
+    r->controller.elastic.state = FL_ELASTIC_IDLE;
+    r->job.elastic.n_script = 0;
+    /* So they would at step 26 for the freeze policy, whose decision after step 20 is due there. */
+    r->job.freeze.policy = FL_FREEZE_GRADNORM;
+    r->job.freeze.start = r->job.freeze.every = (fl_period){.steps = 20};
+    assert_int_equal(fl_elastic_ask(&r->controller, &next, 26, "across"), FL_EBUSY);
+    assert_int_equal(fl_elastic_ask(&r->controller, &next, 25, "before"), FL_OK);
 }
 
 /* Would catch: a worker named for having lost the one that really refused. */

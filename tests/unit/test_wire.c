@@ -199,18 +199,22 @@ static void test_wire__reads_the_values_it_was_given(void **state)
 static void test_wire__brings_back_commands_without_a_plan(void **state)
 {
     (void)state;
-    for (int kind = FL_COMMAND_STOP; kind <= FL_COMMAND_CANCEL; kind++) {
-        fl_wire_message frame = {.type = FL_WIRE_VERDICT, .command.kind = (fl_command_kind)kind},
-                        back;
+    static const fl_command_kind kinds[] = {FL_COMMAND_STOP, FL_COMMAND_PREPARE, FL_COMMAND_COMMIT,
+                                            FL_COMMAND_CANCEL, FL_COMMAND_PASS};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        fl_command_kind kind = kinds[i];
+        fl_wire_message frame = {.type = FL_WIRE_VERDICT, .command.kind = kind}, back;
         size_t n;
-        bool answers = kind == FL_COMMAND_COMMIT || kind == FL_COMMAND_CANCEL;
+        bool answers = kind != FL_COMMAND_STOP && kind != FL_COMMAND_PREPARE;
         frame.command.plan = some_plan();
         frame.command.due_step = 1234567890123;
+        frame.command.due = FL_DUE_POLICY;
         unsigned char *bytes = encode(&frame, &n);
         assert_int_equal(decode(bytes, n, &back), FL_OK);
         assert_int_equal(back.command.kind, kind);
-        assert_int_equal(back.command.due_step, answers ? 1234567890123 : 0);
-        assert_int_equal(n > FL_WIRE_HEADER_BYTES + 12, kind == FL_COMMAND_PREPARE);
+        assert_int_equal(back.command.due_step, kind == FL_COMMAND_STOP ? 0 : 1234567890123);
+        assert_int_equal(back.command.due, answers ? FL_DUE_POLICY : FL_DUE_NONE);
+        assert_int_equal(n > FL_WIRE_HEADER_BYTES + 16, kind == FL_COMMAND_PREPARE);
         free(bytes);
     }
 }
@@ -284,11 +288,11 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
     refuses_with(FL_WIRE_LEDGER, BODY + 23, 0xff);    /* more, so many that bytes overflow */
     refuses_with(FL_WIRE_FAILED, BODY, 1);            /* no status */
     refuses_with(FL_WIRE_VERDICT, BODY, 77);          /* no command */
-    refuses_with(FL_WIRE_VERDICT, BODY + 12, 0);      /* a plan of no stage */
-    refuses_with(FL_WIRE_VERDICT, BODY + 15, 0x80);   /* of a negative number of them */
-    refuses_with(FL_WIRE_VERDICT, BODY + 24, 2);      /* an unknown schedule */
-    refuses_with(FL_WIRE_VERDICT, BODY + 56, 6);      /* a stage without layers */
-    refuses_with(FL_WIRE_VERDICT, BODY + 72, 0);      /* a worker with two places */
+    refuses_with(FL_WIRE_VERDICT, BODY + 20, 0);      /* a plan of no stage */
+    refuses_with(FL_WIRE_VERDICT, BODY + 23, 0x80);   /* of a negative number of them */
+    refuses_with(FL_WIRE_VERDICT, BODY + 32, 2);      /* an unknown schedule */
+    refuses_with(FL_WIRE_VERDICT, BODY + 64, 6);      /* a stage without layers */
+    refuses_with(FL_WIRE_VERDICT, BODY + 80, 0);      /* a worker with two places */
     refuses_with(FL_WIRE_PREPARED, BODY, 1);          /* no status */
     refuses_with(FL_WIRE_PREPARED, BODY + 11, 0x80);  /* a negative time */
     refuses_with(FL_WIRE_TRANSITION, BODY + 7, 0x80); /* a negative step */

@@ -1,8 +1,8 @@
-#include "control/link/report_order.h"
+#include "control/link/step_order.h"
 
 #include "device/alloc.h"
 
-void fl_report_order_fini(fl_report_order *order)
+void fl_step_order_fini(fl_step_order *order)
 {
     while (order->first != NULL) {
         fl_step_record *record = order->first;
@@ -12,7 +12,7 @@ void fl_report_order_fini(fl_report_order *order)
 }
 
 /* The step's record, made if it is not there. */
-static fl_status find_record(fl_report_order *order, int64_t step, fl_step_record **out)
+static fl_status find_record(fl_step_order *order, int64_t step, fl_step_record **out)
 {
     fl_step_record **at = &order->first;
     if (step - order->next_step > FL_REPORTS_AHEAD_MAX) {
@@ -33,7 +33,7 @@ static fl_status find_record(fl_report_order *order, int64_t step, fl_step_recor
     return FL_OK;
 }
 
-fl_status fl_report_order_norms(fl_report_order *order, const fl_wire_norms *norms)
+fl_status fl_step_order_norms(fl_step_order *order, const fl_wire_norms *norms)
 {
     fl_step_record *record = NULL;
     if (norms->step < order->next_step) {
@@ -47,7 +47,7 @@ fl_status fl_report_order_norms(fl_report_order *order, const fl_wire_norms *nor
     return FL_OK;
 }
 
-fl_status fl_report_order_step(fl_report_order *order, const fl_step_report *report, int64_t at_us)
+fl_status fl_step_order_step(fl_step_order *order, const fl_step_report *report, int64_t at_us)
 {
     fl_step_record *record = NULL;
     if (report->step < order->next_step) {
@@ -62,7 +62,7 @@ fl_status fl_report_order_step(fl_report_order *order, const fl_step_report *rep
     return FL_OK;
 }
 
-fl_status fl_report_order_eval(fl_report_order *order, const fl_eval_report *eval)
+fl_status fl_step_order_eval(fl_step_order *order, const fl_eval_report *eval)
 {
     fl_step_record *record = NULL;
     FL_TRY(find_record(order, eval->step, &record));
@@ -71,7 +71,7 @@ fl_status fl_report_order_eval(fl_report_order *order, const fl_eval_report *eva
     return FL_OK;
 }
 
-fl_step_record *fl_report_order_take(fl_report_order *order)
+fl_step_record *fl_step_order_take(fl_step_order *order)
 {
     fl_step_record *record = order->first;
     bool late = record != NULL && record->step < order->next_step;
@@ -86,7 +86,7 @@ fl_step_record *fl_report_order_take(fl_report_order *order)
 }
 
 /* The first step that was reported whole; NULL: none. */
-static const fl_step_record *first_whole(const fl_report_order *order)
+static const fl_step_record *first_whole(const fl_step_order *order)
 {
     const fl_step_record *record = order->first;
     while (record != NULL && !record->has_step) {
@@ -95,13 +95,13 @@ static const fl_step_record *first_whole(const fl_report_order *order)
     return record;
 }
 
-int64_t fl_report_order_gap(const fl_report_order *order)
+int64_t fl_step_order_gap(const fl_step_order *order)
 {
     const fl_step_record *record = first_whole(order);
     return record == NULL ? 0 : record->step - order->next_step;
 }
 
-void fl_report_order_skip(fl_report_order *order)
+void fl_step_order_skip(fl_step_order *order)
 {
     const fl_step_record *whole = first_whole(order);
     order->next_step = whole == NULL ? order->next_step : whole->step;

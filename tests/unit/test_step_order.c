@@ -1,7 +1,7 @@
 /* Step reports of several leaders, in the order of the steps. Would catch: a report that is lost
  * because a later one arrived first, one that counts twice, and an evaluation that is counted
  * before the steps it follows. */
-#include "control/link/report_order.h"
+#include "control/link/step_order.h"
 #include "device/alloc.h"
 
 #include <setjmp.h>
@@ -11,33 +11,33 @@
 
 #include <cmocka.h>
 
-static void add_step(fl_report_order *order, int64_t step)
+static void add_step(fl_step_order *order, int64_t step)
 {
     fl_step_report report = {.step = step, .loss = (double)step};
-    assert_int_equal(fl_report_order_step(order, &report, 1000 * step), FL_OK);
+    assert_int_equal(fl_step_order_step(order, &report, 1000 * step), FL_OK);
 }
 
-static void add_norms(fl_report_order *order, int64_t step)
+static void add_norms(fl_step_order *order, int64_t step)
 {
     fl_wire_norms norms = {.step = step, .n = 1, .squared = {(double)step}};
-    assert_int_equal(fl_report_order_norms(order, &norms), FL_OK);
+    assert_int_equal(fl_step_order_norms(order, &norms), FL_OK);
 }
 
-static void add_eval(fl_report_order *order, int64_t step)
+static void add_eval(fl_step_order *order, int64_t step)
 {
     fl_eval_report eval = {.step = step, .loss = 0.5};
-    assert_int_equal(fl_report_order_eval(order, &eval), FL_OK);
+    assert_int_equal(fl_step_order_eval(order, &eval), FL_OK);
 }
 
 /* Takes all that is due; their steps as text, an evaluation as "e" behind its step, norms as "n".
  */
-static const char *take_all(fl_report_order *order)
+static const char *take_all(fl_step_order *order)
 {
     static char text[256];
     size_t n = 0;
     fl_step_record *record;
     text[0] = 0;
-    while ((record = fl_report_order_take(order)) != NULL) {
+    while ((record = fl_step_order_take(order)) != NULL) {
         n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s%lld", n == 0 ? "" : " ",
                               record->has_norms ? "n" : "", record->has_eval ? "e" : "",
                               (long long)record->step);
@@ -50,7 +50,7 @@ static const char *take_all(fl_report_order *order)
     return text;
 }
 
-static void test_report_order__gives_out_each_step_once_and_in_order(void **state)
+static void test_step_order__gives_out_each_step_once_and_in_order(void **state)
 {
     (void)state;
     static const struct {
@@ -63,40 +63,40 @@ static void test_report_order__gives_out_each_step_once_and_in_order(void **stat
         {6, {2, 0, 2, 1, 0, 1}, "0 1 2"},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        fl_report_order order = {0};
+        fl_step_order order = {0};
         for (int i = 0; i < cases[c].n; i++) {
             add_step(&order, cases[c].step[i]);
         }
         assert_string_equal(take_all(&order), cases[c].taken);
-        fl_report_order_fini(&order);
+        fl_step_order_fini(&order);
     }
 }
 
 /* The last reports of the old leader arrive after the first ones of the new leader. */
-static void test_report_order__waits_for_a_late_leader(void **state)
+static void test_step_order__waits_for_a_late_leader(void **state)
 {
     (void)state;
-    fl_report_order order = {0};
+    fl_step_order order = {0};
     add_step(&order, 0);
     assert_string_equal(take_all(&order), "0");
     add_step(&order, 3); /* new leader */
     add_step(&order, 4);
     assert_string_equal(take_all(&order), "");
-    assert_int_equal(fl_report_order_gap(&order), 2);
+    assert_int_equal(fl_step_order_gap(&order), 2);
     add_step(&order, 1); /* old leader */
     assert_string_equal(take_all(&order), "1");
     add_step(&order, 2);
     assert_string_equal(take_all(&order), "2 3 4");
     add_step(&order, 2); /* a duplicate of what was given out */
     assert_string_equal(take_all(&order), "");
-    assert_int_equal(fl_report_order_gap(&order), 0);
-    fl_report_order_fini(&order);
+    assert_int_equal(fl_step_order_gap(&order), 0);
+    fl_step_order_fini(&order);
 }
 
-static void test_report_order__keeps_norms_and_evaluations_with_their_steps(void **state)
+static void test_step_order__keeps_norms_and_evaluations_with_their_steps(void **state)
 {
     (void)state;
-    fl_report_order order = {0};
+    fl_step_order order = {0};
     add_norms(&order, 0);
     assert_string_equal(take_all(&order), ""); /* the step itself is to come */
     add_step(&order, 0);
@@ -110,42 +110,42 @@ static void test_report_order__keeps_norms_and_evaluations_with_their_steps(void
     assert_string_equal(take_all(&order), "1 ne2");
     add_eval(&order, 2);
     assert_string_equal(take_all(&order), "e2"); /* alone: its step was given out */
-    fl_report_order_fini(&order);
+    fl_step_order_fini(&order);
 }
 
-static void test_report_order__gives_up_what_nobody_can_report(void **state)
+static void test_step_order__gives_up_what_nobody_can_report(void **state)
 {
     (void)state;
-    fl_report_order order = {0};
+    fl_step_order order = {0};
     add_step(&order, 0);
     assert_string_equal(take_all(&order), "0");
     add_norms(&order, 1); /* the last that the lost leader sent */
     add_step(&order, 5);
-    assert_int_equal(fl_report_order_gap(&order), 4);
-    fl_report_order_skip(&order);
+    assert_int_equal(fl_step_order_gap(&order), 4);
+    fl_step_order_skip(&order);
     assert_string_equal(take_all(&order), "n1 5");
     add_step(&order, 3);
     assert_string_equal(take_all(&order), "");
-    fl_report_order_fini(&order);
+    fl_step_order_fini(&order);
 }
 
-static void test_report_order__refuses_a_step_that_is_far_ahead(void **state)
+static void test_step_order__refuses_a_step_that_is_far_ahead(void **state)
 {
     (void)state;
-    fl_report_order order = {0};
+    fl_step_order order = {0};
     fl_step_report report = {.step = FL_REPORTS_AHEAD_MAX + 1};
-    assert_int_equal(fl_report_order_step(&order, &report, 0), FL_EFORMAT);
+    assert_int_equal(fl_step_order_step(&order, &report, 0), FL_EFORMAT);
     assert_null(order.first);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_report_order__gives_out_each_step_once_and_in_order),
-        cmocka_unit_test(test_report_order__waits_for_a_late_leader),
-        cmocka_unit_test(test_report_order__keeps_norms_and_evaluations_with_their_steps),
-        cmocka_unit_test(test_report_order__gives_up_what_nobody_can_report),
-        cmocka_unit_test(test_report_order__refuses_a_step_that_is_far_ahead),
+        cmocka_unit_test(test_step_order__gives_out_each_step_once_and_in_order),
+        cmocka_unit_test(test_step_order__waits_for_a_late_leader),
+        cmocka_unit_test(test_step_order__keeps_norms_and_evaluations_with_their_steps),
+        cmocka_unit_test(test_step_order__gives_up_what_nobody_can_report),
+        cmocka_unit_test(test_step_order__refuses_a_step_that_is_far_ahead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,8 @@
  * leader may arrive before the last one of the old leader. A step is given out once, after all
  * steps before it; its gradient norms, which a leader sends first, and the evaluations behind it
  * are given out with it. Nothing here performs I/O. */
-#ifndef FL_CONTROL_LINK_REPORT_ORDER_H
-#define FL_CONTROL_LINK_REPORT_ORDER_H
+#ifndef FL_CONTROL_LINK_STEP_ORDER_H
+#define FL_CONTROL_LINK_STEP_ORDER_H
 
 #include "control/link/wire.h"
 
@@ -26,28 +26,28 @@ typedef struct fl_step_record {
     fl_eval_report eval;
 } fl_step_record;
 
-typedef struct fl_report_order {
+typedef struct fl_step_order {
     fl_step_record *first; /* the records that were not given out yet, in the order of steps */
     int64_t next_step;     /* every step before it was given out */
-} fl_report_order;
+} fl_step_order;
 
-void fl_report_order_fini(fl_report_order *order);
+void fl_step_order_fini(fl_step_order *order);
 
 /* Add a report. One that is there already, and norms or a step that were given out, change nothing.
  * Returns FL_EFORMAT for a step that is far ahead, FL_ENOMEM. Threads: one at a time. */
-fl_status fl_report_order_norms(fl_report_order *order, const fl_wire_norms *norms) FL_MUST_CHECK;
-fl_status fl_report_order_step(fl_report_order *order, const fl_step_report *report,
-                               int64_t at_us) FL_MUST_CHECK;
-fl_status fl_report_order_eval(fl_report_order *order, const fl_eval_report *eval) FL_MUST_CHECK;
+fl_status fl_step_order_norms(fl_step_order *order, const fl_wire_norms *norms) FL_MUST_CHECK;
+fl_status fl_step_order_step(fl_step_order *order, const fl_step_report *report,
+                             int64_t at_us) FL_MUST_CHECK;
+fl_status fl_step_order_eval(fl_step_order *order, const fl_eval_report *eval) FL_MUST_CHECK;
 
 /* The next record whose turn it is, for the caller to fl_free; NULL while it has not arrived. A
  * record without has_step is an evaluation of a step that was given out before. */
-fl_step_record *fl_report_order_take(fl_report_order *order);
+fl_step_record *fl_step_order_take(fl_step_order *order);
 
 /* Steps that are missing before the first one that waits; 0 if none waits. */
-int64_t fl_report_order_gap(const fl_report_order *order);
+int64_t fl_step_order_gap(const fl_step_order *order);
 
 /* Whoever had to report them is lost: the missing steps are given up. */
-void fl_report_order_skip(fl_report_order *order);
+void fl_step_order_skip(fl_step_order *order);
 
 #endif
