@@ -8,6 +8,7 @@
 #include "cache/file.h"
 #include "cache/pool.h"
 #include "device/alloc.h"
+#include "device/failure.h"
 
 #include <errno.h>
 #include <string.h>
@@ -75,12 +76,12 @@ static fl_status count_units(fl_cache *c)
     c->n_memory = (uint32_t)memory;
     c->n_units = (uint32_t)(memory + disk);
     if (memory < each && disk < each) {
-        return fl_fail(FL_EBUDGET,
-                       "cache.memory: %lld bytes; a cache of %lld samples, each up to %lld bytes, "
-                       "needs at least %lld",
-                       (long long)c->o.memory_bytes, (long long)c->o.n_keys,
-                       (long long)((size_t)c->o.value_elements * c->element_bytes),
-                       (long long)fl_cache_least_bytes(&c->o));
+        return fl_fail_field(FL_EBUDGET, FL_FIELDS("cache.memory"),
+                             "%lld bytes; a cache of %lld samples, each up to %lld bytes, "
+                             "needs at least %lld",
+                             (long long)c->o.memory_bytes, (long long)c->o.n_keys,
+                             (long long)((size_t)c->o.value_elements * c->element_bytes),
+                             (long long)fl_cache_least_bytes(&c->o));
     }
     return FL_OK;
 }
@@ -98,8 +99,8 @@ static fl_status map(fl_cache *c)
     void *mapping = mmap(NULL, c->mapping_bytes, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapping == MAP_FAILED) {
-        return fl_fail(FL_ENOMEM, "cache.memory: %zu bytes of shared memory: %s", c->mapping_bytes,
-                       strerror(errno));
+        return fl_fail_field(FL_ENOMEM, FL_FIELDS("cache.memory"), "%zu bytes of shared memory: %s",
+                             c->mapping_bytes, strerror(errno));
     }
     c->mapping = mapping;
     madvise(mapping, c->mapping_bytes, MADV_DONTDUMP);

@@ -1,4 +1,5 @@
 #include "cache/file.h"
+#include "device/failure.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,17 +37,17 @@ fl_status fl_cache_file_open(const char *folder, int64_t size_bytes, int *fd)
 {
     *fd = open_nameless(folder);
     if (*fd < 0) {
-        return fl_fail(FL_EIO, "cache.path: no file can be made in %s: %s", folder,
-                       strerror(errno));
+        return fl_fail_field(FL_EIO, FL_FIELDS("cache.path"), "no file can be made in %s: %s",
+                             folder, strerror(errno));
     }
     int error = posix_fallocate(*fd, 0, size_bytes);
     if (error != 0) {
         close(*fd);
         *fd = -1;
-        return fl_fail(FL_EIO,
-                       "cache.disk: %lld bytes wanted in %s, which has %lld free: %s; lower it, or "
-                       "name another folder in cache.path",
-                       (long long)size_bytes, folder, free_bytes(folder), strerror(error));
+        return fl_fail_field(FL_EIO, FL_FIELDS("cache.disk", "cache.path"),
+                             "%lld bytes wanted in %s, which has %lld free: %s; lower it, or "
+                             "name another folder in cache.path",
+                             (long long)size_bytes, folder, free_bytes(folder), strerror(error));
     }
     return FL_OK;
 }

@@ -5,6 +5,7 @@
 #include "control/controller/parts.h"
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/failure.h"
 #include "device/log.h"
 
 #include <fcntl.h>
@@ -263,9 +264,9 @@ fl_status fl_controller_run(const fl_controller_options *options, fl_run_result 
     fl_runfiles_init(&controller->files);
     fl_signals_block(&controller->signals);
     fl_status status = run(controller, result != NULL ? result : &own);
-    char why[sizeof controller->message]; /* closing may fail as well, for the same reason */
-    snprintf(why, sizeof why, "%s", fl_errmsg());
+    fl_failure failure; /* closing may fail as well, for the same reason */
+    fl_failure_keep(&failure, status);
     close_all(controller);
     fl_free(controller);
-    return status == FL_OK ? FL_OK : fl_fail(status, "%s", why);
+    return fl_failure_raise(&failure);
 }

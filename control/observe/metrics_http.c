@@ -2,6 +2,7 @@
 
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/failure.h"
 #include "device/log.h"
 
 #include <arpa/inet.h>
@@ -37,10 +38,10 @@ typedef struct place {
 
 static fl_status misread(const char *address)
 {
-    return fl_fail(FL_EINVAL,
-                   "control.metrics: found '%s', allowed: PORT, ADDRESS:PORT or [ADDRESS]:PORT, "
-                   "a numeric address and a port from 0 to 65535",
-                   address);
+    return fl_fail_field(FL_EINVAL, FL_FIELDS("control.metrics"),
+                         "found '%s', allowed: PORT, ADDRESS:PORT or [ADDRESS]:PORT, "
+                         "a numeric address and a port from 0 to 65535",
+                         address);
 }
 
 static bool read_port(const char *text, uint16_t *port)
@@ -118,8 +119,8 @@ fl_status fl_metrics_listen(const char *address, fl_metrics_listener *listener)
                 bind(listener->fd, (struct sockaddr *)&p.at, p.size) == 0 &&
                 listen(listener->fd, BACKLOG) == 0 && tell_url(listener);
     if (!good) {
-        fl_status status =
-            fl_fail(FL_EIO, "control.metrics: cannot listen at %s: %s", address, strerror(errno));
+        fl_status status = fl_fail_field(FL_EIO, FL_FIELDS("control.metrics"),
+                                         "cannot listen at %s: %s", address, strerror(errno));
         fl_metrics_listener_close(listener);
         return status;
     }
@@ -304,9 +305,9 @@ fl_status fl_metrics_serve(fl_metrics_listener *listener, int n_workers, fl_metr
         fl_alloc_array((size_t)n_workers, sizeof *s->metrics.workers, (void **)&s->metrics.workers);
     if (status == FL_OK) {
         s->daemon = start(s, listener->fd);
-        status = s->daemon != NULL
-                     ? FL_OK
-                     : fl_fail(FL_EIO, "control.metrics: no thread to answer at %s", listener->url);
+        status = s->daemon != NULL ? FL_OK
+                                   : fl_fail_field(FL_EIO, FL_FIELDS("control.metrics"),
+                                                   "no thread to answer at %s", listener->url);
     }
     if (status != FL_OK) {
         fl_metrics_stop(&s);

@@ -4,6 +4,7 @@
 
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/failure.h"
 #include "device/log.h"
 
 #include <errno.h>
@@ -101,8 +102,9 @@ static fl_status open_far(fl_ctl *ctl, const char *listen)
     ctl->far_events = open_events(ctl);
     if (!bind_far(ctl->guard, ctl->far_requests, listen, 0) ||
         !bind_far(ctl->guard, ctl->far_events, listen, 1)) {
-        return fl_fail(FL_EIO, "control.listen: cannot listen at %s and the next port: %s", listen,
-                       zmq_strerror(zmq_errno()));
+        return fl_fail_field(FL_EIO, FL_FIELDS("control.listen"),
+                             "cannot listen at %s and the next port: %s", listen,
+                             zmq_strerror(zmq_errno()));
     }
     return FL_OK;
 }

@@ -1,6 +1,7 @@
 #include "control/socket/zap_auth.h"
 
 #include "device/alloc.h"
+#include "device/failure.h"
 #include "device/log.h"
 
 #include <errno.h>
@@ -121,10 +122,10 @@ static fl_status load(const fl_job *job, fl_zap_auth *guard)
 {
     char text[FL_TEXT_MAX + 8];
     if (!fl_zap_auth_endpoint(job->control.listen, 1, text, sizeof text)) {
-        return fl_fail(FL_EINVAL,
-                       "control.listen: found '%s', allowed: tcp://ADDRESS:PORT, PORT from 1 to "
-                       "65534",
-                       job->control.listen);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("control.listen"),
+                             "found '%s', allowed: tcp://ADDRESS:PORT, PORT from 1 to "
+                             "65534",
+                             job->control.listen);
     }
     if (job->control.key[0] == 0 || job->control.allow[0] == 0) {
         return fl_fail(FL_EINVAL,
@@ -134,10 +135,11 @@ static fl_status load(const fl_job *job, fl_zap_auth *guard)
     }
     fl_status status = fl_zap_auth_read_key(job->control.key, true, guard->secret);
     if (status != FL_OK) {
-        return fl_within(status, "control.key");
+        return fl_fail_field(status, FL_FIELDS("control.key"), "%s", fl_errmsg());
     }
     status = read_allowed(job->control.allow, guard);
-    return status == FL_OK ? FL_OK : fl_within(status, "control.allow");
+    return status == FL_OK ? FL_OK
+                           : fl_fail_field(status, FL_FIELDS("control.allow"), "%s", fl_errmsg());
 }
 
 fl_status fl_zap_auth_create(const fl_job *job, fl_zap_auth **out)

@@ -64,6 +64,16 @@ typedef struct fl_script_entry {
 enum { FL_SCRIPT_MAX = 256, FL_FREEZE_LIST_MAX = 256, FL_CACHE_STORES_MAX = 64 };
 
 /* 0 (FL_JOB_AUTO) in k, m, r and devices.count means that Frostline chooses. */
+enum { FL_JOB_FIELDS_MAX = 96 };
+
+/* Where each value of a job was written, so that a message about it names the place. */
+typedef struct fl_job_origins {
+    char file[FL_TEXT_MAX]; /* "": the job was not read from a file */
+    struct {
+        int line, column;    /* from 1; line 0: nowhere, the default; -1: an override */
+    } of[FL_JOB_FIELDS_MAX]; /* by the field's place in the table of fields */
+} fl_job_origins;
+
 typedef struct fl_job {
     char name[FL_TEXT_MAX];
     struct {
@@ -150,6 +160,7 @@ typedef struct fl_job {
     struct {
         char dir[FL_TEXT_MAX]; /* where run directories are made */
     } run;
+    fl_job_origins origins; /* of the values above; a program leaves it alone */
 } fl_job;
 
 /* Every field at its default. Threads: any. */
@@ -168,14 +179,6 @@ fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
 
 /* Set one field by its path, as --set does: "pipe.k", "2". */
 fl_status fl_job_set(fl_job *job, const char *path, const char *value) FL_MUST_CHECK;
-
-/* Whether a field was written by the user (in the file or by --set) is not kept: a job is its
- * values. Where a message about a value must point at a line, fl_job_where finds it again in the
- * file last loaded by this thread: "file:line:column: ", or "--set path=value: ", or "file: " when
- * the field stands at its default, or "" when nothing was loaded. Borrowed until this thread's next
- * call. It belongs to launcher/: folders below begin a message about a value with the field's path
- * ("pipe.k: found 9, ..."), and the launcher puts this before it. */
-const char *fl_job_where(const char *path);
 
 #ifdef __cplusplus
 }

@@ -21,13 +21,12 @@ fl_status fl_job_context_init(const fl_args *args, fl_job_context *w)
         }
     }
     FL_TRY(fl_job_load(args->operand, overrides, n, &w->job));
-    return fl_instantiate(&w->job, &w->model, &w->dataset);
+    return fl_job_locate(&w->job, fl_instantiate(&w->job, &w->model, &w->dataset));
 }
 
 int fl_job_context_finish(fl_status status)
 {
     if (status != FL_OK && status != FL_ESTOPPED) {
-        status = fl_job_locate(status);
         fl_complain("%s", fl_errmsg());
     }
     return fl_exit_of(status);

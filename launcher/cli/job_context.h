@@ -19,7 +19,7 @@ typedef struct fl_job_context {
 fl_status fl_job_context_init(const fl_args *args, fl_job_context *work) FL_MUST_CHECK;
 void fl_job_context_fini(fl_job_context *work);
 
-/* Say what went wrong, with its place in the job; returns the exit code. */
+/* Say what went wrong; returns the exit code. */
 int fl_job_context_finish(fl_status status);
 
 #endif

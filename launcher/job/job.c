@@ -22,8 +22,7 @@ void fl_job_defaults(fl_job *job)
     }
 }
 
-/* Set one field and remember that --set did. */
-static fl_status set(fl_job *job, fl_origins *origins, const char *path, const char *text)
+fl_status fl_job_set(fl_job *job, const char *path, const char *text)
 {
     char shown_path[FL_SHOWN_MAX], shown[FL_SHOWN_MAX];
     int index = fl_schema_find(path);
@@ -37,12 +36,12 @@ static fl_status set(fl_job *job, fl_origins *origins, const char *path, const c
     if (status != FL_OK) {
         return fl_within(status, "--set %s=%s: %s", path, shown + 1, path);
     }
-    snprintf(origins->of[index].set, FL_ORIGIN_TEXT_MAX, "%s=%s", path, shown + 1);
+    job->origins.of[index].line = FL_ORIGIN_OVERRIDE;
     return FL_OK;
 }
 
 /* One "path=value". */
-static fl_status override(fl_job *job, fl_origins *origins, const char *text)
+static fl_status override_field(fl_job *job, const char *text)
 {
     char path[FL_SHOWN_MAX];
     const char *sign = strchr(text, '=');
@@ -53,28 +52,21 @@ static fl_status override(fl_job *job, fl_origins *origins, const char *text)
     }
     memcpy(path, text, (size_t)(sign - text));
     path[sign - text] = '\0';
-    return set(job, origins, path, sign + 1);
-}
-
-fl_status fl_job_set(fl_job *job, const char *path, const char *value)
-{
-    return set(job, fl_origins_get(), path, value);
+    return fl_job_set(job, path, sign + 1);
 }
 
 fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
                        const char *const *overrides, int n_overrides, fl_job *job)
 {
     fl_job fresh;
-    fl_origins origins = {0};
     fl_job_defaults(&fresh);
-    snprintf(origins.file, sizeof origins.file, "%s", name);
-    FL_TRY(fl_job_screen(name, text, size_bytes));           /* ② */
-    FL_TRY(fl_job_read(text, size_bytes, &origins, &fresh)); /* ③ */
-    for (int i = 0; i < n_overrides; i++) {                  /* ④ */
-        FL_TRY(override(&fresh, &origins, overrides[i]));
+    snprintf(fresh.origins.file, sizeof fresh.origins.file, "%s", name);
+    FL_TRY(fl_job_screen(name, text, size_bytes)); /* ② */
+    FL_TRY(fl_job_read(text, size_bytes, &fresh)); /* ③ */
+    for (int i = 0; i < n_overrides; i++) {        /* ④ */
+        FL_TRY(override_field(&fresh, overrides[i]));
     }
-    FL_TRY(fl_origins_locate(&origins, fl_job_check(&fresh))); /* ⑤ */
-    fl_origins_keep(&origins);
+    FL_TRY(fl_job_locate(&fresh, fl_job_check(&fresh))); /* ⑤ */
     *job = fresh;
     return FL_OK;
 }

@@ -1,6 +1,7 @@
 /* What one field alone cannot tell. Checks that need the model, the data or the machine stand with
  * whoever knows those. */
 #include "control/observe/metrics_http.h"
+#include "device/failure.h"
 #include "launcher/job/job.h"
 
 #include <inttypes.h>
@@ -12,7 +13,7 @@ static fl_status check_fields(const fl_job *job)
         const fl_field *field = fl_schema_field(i);
         fl_status status = fl_field_check(field, job);
         if (status != FL_OK) {
-            return fl_within(status, "%s", field->path);
+            return fl_fail_field(status, FL_FIELDS(field->path), "%s", fl_errmsg());
         }
     }
     return FL_OK;
@@ -23,17 +24,18 @@ static fl_status check_model(const fl_job *job)
     bool has_plugin = job->model.plugin[0] != '\0';
     if (job->model.kind == FL_MODEL_PLUGIN) {
         return has_plugin ? FL_OK
-                          : fl_fail(FL_EINVAL, "model.plugin: found none, with model.kind plugin "
-                                               "allowed: the path of a shared object");
+                          : fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin", "model.kind"),
+                                          "found none, with model.kind plugin "
+                                          "allowed: the path of a shared object");
     }
     if (has_plugin) {
-        return fl_fail(FL_EINVAL,
-                       "model.plugin: found a path, allowed: only with model.kind plugin");
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin", "model.kind"),
+                             "found a path, allowed: only with model.kind plugin");
     }
     if (job->model.dim % job->model.heads != 0) {
-        return fl_fail(FL_EINVAL,
-                       "model.heads: found %" PRId64 ", allowed: a divisor of model.dim %" PRId64,
-                       job->model.heads, job->model.dim);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("model.heads", "model.dim"),
+                             "found %" PRId64 ", allowed: a divisor of model.dim %" PRId64,
+                             job->model.heads, job->model.dim);
     }
     return FL_OK;
 }
@@ -41,7 +43,8 @@ static fl_status check_model(const fl_job *job)
 static fl_status check_data(const fl_job *job)
 {
     if (job->data.augment == FL_AUGMENT_CROP && job->data.crop == 0) {
-        return fl_fail(FL_EINVAL, "data.crop: found 0, with data.augment crop allowed: 1 to 64");
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.crop", "data.augment"),
+                             "found 0, with data.augment crop allowed: 1 to 64");
     }
     return FL_OK;
 }
@@ -52,20 +55,20 @@ static fl_status check_devices(const fl_job *job)
     int64_t r = job->autodp.r == FL_JOB_AUTO ? 1 : job->autodp.r;
     int64_t count = job->devices.count;
     if (count != FL_JOB_AUTO && k > count) {
-        return fl_fail(FL_EINVAL,
-                       "pipe.k: found K = %" PRId64 ", allowed: at most devices.count %" PRId64, k,
-                       count);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.k", "devices.count"),
+                             "found K = %" PRId64 ", allowed: at most devices.count %" PRId64, k,
+                             count);
     }
     if (count != FL_JOB_AUTO && r > count) {
-        return fl_fail(FL_EINVAL,
-                       "autodp.r: found R = %" PRId64 ", allowed: at most devices.count %" PRId64,
-                       r, count);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.r", "devices.count"),
+                             "found R = %" PRId64 ", allowed: at most devices.count %" PRId64, r,
+                             count);
     }
     if (count != FL_JOB_AUTO && k * r > count) {
-        return fl_fail(FL_EINVAL,
-                       "autodp.r: found K = %" PRId64 " and R = %" PRId64 ", that is %" PRId64
-                       " devices, allowed: at most devices.count %" PRId64,
-                       k, r, k * r, count);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.r", "devices.count"),
+                             "found K = %" PRId64 " and R = %" PRId64 ", that is %" PRId64
+                             " devices, allowed: at most devices.count %" PRId64,
+                             k, r, k * r, count);
     }
     return FL_OK;
 }
@@ -74,16 +77,16 @@ static fl_status check_batch(const fl_job *job)
 {
     int64_t r = job->autodp.r == FL_JOB_AUTO ? 1 : job->autodp.r;
     if (job->autodp.r != FL_JOB_AUTO && r > job->train.batch) {
-        return fl_fail(FL_EINVAL,
-                       "autodp.r: found %" PRId64 ", allowed: at most train.batch %" PRId64
-                       ", a sample for each replica",
-                       r, job->train.batch);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.r", "train.batch"),
+                             "found %" PRId64 ", allowed: at most train.batch %" PRId64
+                             ", a sample for each replica",
+                             r, job->train.batch);
     }
     if (job->pipe.m * r > job->train.batch) {
-        return fl_fail(FL_EINVAL,
-                       "pipe.m: found %" PRId64 ", allowed: at most %" PRId64
-                       ", a replica's share of train.batch %" PRId64,
-                       job->pipe.m, job->train.batch / r, job->train.batch);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.m", "train.batch"),
+                             "found %" PRId64 ", allowed: at most %" PRId64
+                             ", a replica's share of train.batch %" PRId64,
+                             job->pipe.m, job->train.batch / r, job->train.batch);
     }
     return FL_OK;
 }
@@ -93,8 +96,9 @@ static fl_status check_freeze(const fl_job *job)
     bool by_norms =
         job->freeze.policy == FL_FREEZE_GRADNORM || job->freeze.policy == FL_FREEZE_STABILITY;
     if (by_norms && job->freeze.n_list > 0) {
-        return fl_fail(FL_EINVAL, "freeze.list: found a list, allowed: only with freeze.policy "
-                                  "schedule");
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("freeze.list", "freeze.policy"),
+                             "found a list, allowed: only with freeze.policy "
+                             "schedule");
     }
     return FL_OK;
 }
@@ -103,9 +107,9 @@ static fl_status check_cache(const fl_job *job)
 {
     if (job->cache.policy == FL_CACHE_ON && job->data.augment != FL_AUGMENT_NONE &&
         job->cache.augment == FL_CACHE_AUGMENT_REFUSE) {
-        return fl_fail(
-            FL_EINVAL,
-            "cache.policy: found on, but data.augment draws each sample anew in every "
+        return fl_fail_field(
+            FL_EINVAL, FL_FIELDS("cache.policy", "data.augment", "cache.augment"),
+            "found on, but data.augment draws each sample anew in every "
             "epoch; allowed: with data.augment none, or with cache.augment freeze or stop");
     }
     return FL_OK;
@@ -117,22 +121,22 @@ static fl_status check_entry(const fl_job *job, int entry, const fl_script_entry
     int64_t k = e->k < 1 ? 1 : e->k, r = e->r < 1 ? 1 : e->r;
     int64_t count = job->devices.count, batch = job->train.batch;
     if (count != FL_JOB_AUTO && k * r > count) {
-        return fl_fail(FL_EINVAL,
-                       "elastic.script: entry %d: found K = %" PRId64 " and R = %" PRId64
-                       ", that is %" PRId64 " devices, allowed: at most devices.count %" PRId64,
-                       entry, k, r, k * r, count);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script", "devices.count"),
+                             "entry %d: found K = %" PRId64 " and R = %" PRId64 ", that is %" PRId64
+                             " devices, allowed: at most devices.count %" PRId64,
+                             entry, k, r, k * r, count);
     }
     if (r > batch) {
-        return fl_fail(FL_EINVAL,
-                       "elastic.script: entry %d, r: found %" PRId64
-                       ", allowed: at most train.batch %" PRId64 ", a sample for each replica",
-                       entry, r, batch);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script", "train.batch"),
+                             "entry %d, r: found %" PRId64 ", allowed: at most train.batch %" PRId64
+                             ", a sample for each replica",
+                             entry, r, batch);
     }
     if (e->m * r > batch) {
-        return fl_fail(FL_EINVAL,
-                       "elastic.script: entry %d, m: found %d, allowed: at most %" PRId64
-                       ", a replica's share of train.batch %" PRId64,
-                       entry, e->m, batch / r, batch);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script", "train.batch"),
+                             "entry %d, m: found %d, allowed: at most %" PRId64
+                             ", a replica's share of train.batch %" PRId64,
+                             entry, e->m, batch / r, batch);
     }
     return FL_OK;
 }
@@ -153,8 +157,8 @@ static fl_status check_fault(const fl_job *job)
     }
     fl_field_format(fl_schema_field(fl_schema_find("fault.detect")), job, detect);
     fl_field_format(fl_schema_field(fl_schema_find("fault.deadline")), job, deadline);
-    return fl_fail(FL_EINVAL, "fault.deadline: found %s, allowed: at least fault.detect %s",
-                   deadline, detect);
+    return fl_fail_field(FL_EINVAL, FL_FIELDS("fault.deadline", "fault.detect"),
+                         "found %s, allowed: at least fault.detect %s", deadline, detect);
 }
 
 fl_status fl_job_check(const fl_job *job)

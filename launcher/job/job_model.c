@@ -1,6 +1,7 @@
 /* What a job may ask for of the model, of the devices and of the length of its run. */
 #include "launcher/job/job.h"
 
+#include "device/failure.h"
 #include "device/log.h"
 #include "freeze/policy.h"
 
@@ -10,10 +11,10 @@ static fl_status check_script(const fl_job *job, int n_blocks)
 {
     for (int i = 0; i < job->elastic.n_script; i++) {
         if (job->elastic.script[i].f > n_blocks) {
-            return fl_fail(FL_EINVAL,
-                           "elastic.script: entry %d, f: found %d, allowed: at most %d, the "
-                           "model's blocks",
-                           i + 1, job->elastic.script[i].f, n_blocks);
+            return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script"),
+                                 "entry %d, f: found %d, allowed: at most %d, the "
+                                 "model's blocks",
+                                 i + 1, job->elastic.script[i].f, n_blocks);
         }
     }
     return FL_OK;
@@ -24,10 +25,10 @@ static fl_status check_list(const fl_job *job, int n_blocks)
     int64_t most = n_blocks - job->freeze.keep;
     for (int i = 0; i < job->freeze.n_list; i++) {
         if (job->freeze.list[i] > most) {
-            return fl_fail(FL_EINVAL,
-                           "freeze.list: entry %d: found %d, allowed: at most %" PRId64
-                           ", the model's %d blocks less freeze.keep %" PRId64,
-                           i + 1, job->freeze.list[i], most, n_blocks, job->freeze.keep);
+            return fl_fail_field(FL_EINVAL, FL_FIELDS("freeze.list", "freeze.keep"),
+                                 "entry %d: found %d, allowed: at most %" PRId64
+                                 ", the model's %d blocks less freeze.keep %" PRId64,
+                                 i + 1, job->freeze.list[i], most, n_blocks, job->freeze.keep);
         }
     }
     return FL_OK;
@@ -41,14 +42,14 @@ static fl_status check_freeze(const fl_job *job, int n_blocks)
     }
     fl_field_format(fl_schema_field(fl_schema_find("freeze.policy")), job, policy);
     if (n_blocks == 1) {
-        return fl_fail(FL_EINVAL, "freeze.policy: found %s, allowed: none, for a model of 1 block",
-                       policy);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("freeze.policy"),
+                             "found %s, allowed: none, for a model of 1 block", policy);
     }
     if (job->freeze.keep >= n_blocks) {
-        return fl_fail(FL_EINVAL,
-                       "freeze.keep: found %" PRId64 ", allowed: at most %d of the model's %d "
-                       "blocks with freeze.policy %s, which else could freeze none",
-                       job->freeze.keep, n_blocks - 1, n_blocks, policy);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("freeze.keep", "freeze.policy"),
+                             "found %" PRId64 ", allowed: at most %d of the model's %d "
+                             "blocks with freeze.policy %s, which else could freeze none",
+                             job->freeze.keep, n_blocks - 1, n_blocks, policy);
     }
     return check_list(job, n_blocks);
 }
@@ -62,9 +63,9 @@ fl_status fl_job_check_model(const fl_job *job, int n_blocks)
 fl_status fl_job_check_devices(const fl_job *job, int n_devices)
 {
     if (job->cache.stores > n_devices) {
-        return fl_fail(FL_EINVAL,
-                       "cache.stores: found %" PRId64 ", allowed: at most %d, one for each device",
-                       job->cache.stores, n_devices);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("cache.stores"),
+                             "found %" PRId64 ", allowed: at most %d, one for each device",
+                             job->cache.stores, n_devices);
     }
     return FL_OK;
 }
@@ -72,21 +73,23 @@ fl_status fl_job_check_devices(const fl_job *job, int n_devices)
 void fl_job_warn_length(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)
 {
     int last = (int)job->elastic.n_script - 1;
+    char place[FL_PLACE_MAX];
     if (job->freeze.policy != FL_FREEZE_NONE &&
         fl_freeze_interval(job, n_steps - 1, steps_per_epoch, n_steps) == 0) {
         fl_log(FL_LOG_WARN,
                "%sfreeze.start: comes after the last of %" PRId64 " steps: nothing will freeze",
-               fl_job_where("freeze.start"), n_steps);
+               fl_job_place(job, "freeze.start", place), n_steps);
     }
     if (last >= 0 && job->elastic.script[last].step >= n_steps) {
         fl_log(FL_LOG_WARN,
                "%selastic.script: entry %d: step %" PRId64 " is not one of the run's %" PRId64,
-               fl_job_where("elastic.script"), last + 1, job->elastic.script[last].step, n_steps);
+               fl_job_place(job, "elastic.script", place), last + 1, job->elastic.script[last].step,
+               n_steps);
     }
     if (job->trace.steps > 0 && job->trace.start >= n_steps) {
         fl_log(FL_LOG_WARN,
                "%strace.start: step %" PRId64 " is not one of the run's %" PRId64
                ": nothing will be traced",
-               fl_job_where("trace.start"), job->trace.start, n_steps);
+               fl_job_place(job, "trace.start", place), job->trace.start, n_steps);
     }
 }

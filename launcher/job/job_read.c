@@ -9,7 +9,6 @@
 typedef struct reader {
     yaml_document_t *document;
     fl_job *job;
-    fl_origins *origins;
     int section_line[FL_SCHEMA_MAX]; /* 0: not seen yet */
 } reader;
 
@@ -19,7 +18,7 @@ static fl_status at(const reader *r, const yaml_node_t *node, const char *field,
     if (status == FL_OK) {
         return FL_OK;
     }
-    return fl_within(status, "%s:%zu:%zu: %s", r->origins->file, node->start_mark.line + 1,
+    return fl_within(status, "%s:%zu:%zu: %s", r->job->origins.file, node->start_mark.line + 1,
                      node->start_mark.column + 1, field);
 }
 
@@ -34,10 +33,10 @@ static fl_status once(const reader *r, const yaml_node_t *key, const char *field
 static fl_status read_field(reader *r, int index, const yaml_node_t *key, const yaml_node_t *value)
 {
     const fl_field *field = fl_schema_field(index);
-    fl_origin *origin = &r->origins->of[index];
-    FL_TRY(once(r, key, field->path, origin->line));
-    *origin = (fl_origin){.line = (int)value->start_mark.line + 1,
-                          .column = (int)value->start_mark.column + 1};
+    fl_job_origins *origins = &r->job->origins;
+    FL_TRY(once(r, key, field->path, origins->of[index].line));
+    origins->of[index].line = (int)value->start_mark.line + 1;
+    origins->of[index].column = (int)value->start_mark.column + 1;
     if (field->type == FL_FIELD_LIST && value->type == YAML_SEQUENCE_NODE) {
         const yaml_node_t *culprit = value;
         fl_status status = fl_list_read(field, r->document, value, r->job, &culprit);
@@ -128,28 +127,28 @@ static fl_status read_root(reader *r)
     if (root == NULL) {
         char names[FL_NAMES_MAX];
         return fl_fail(FL_EINVAL, "%s:1:1: job: found nothing, allowed: a mapping with %s",
-                       r->origins->file, fl_job_names("", names));
+                       r->job->origins.file, fl_job_names("", names));
     }
     return root->type == YAML_MAPPING_NODE ? read_mapping(r, "", root) : not_a_mapping(r, root, "");
 }
 
-fl_status fl_job_read(const char *text, size_t size_bytes, fl_origins *origins, fl_job *job)
+fl_status fl_job_read(const char *text, size_t size_bytes, fl_job *job)
 {
     yaml_parser_t parser;
     yaml_document_t document;
     if (!yaml_parser_initialize(&parser)) {
-        return fl_fail(FL_ENOMEM, "%s: out of memory", origins->file);
+        return fl_fail(FL_ENOMEM, "%s: out of memory", job->origins.file);
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, size_bytes);
     fl_status status = FL_OK;
     if (yaml_parser_load(&parser, &document)) {
-        reader r = {.document = &document, .job = job, .origins = origins};
+        reader r = {.document = &document, .job = job};
         status = read_root(&r);
         yaml_document_delete(&document);
     } else {
         /* The screening has seen the whole file, so nothing else is left that can fail; the loader
          * does not always say so. */
-        status = fl_fail(FL_ENOMEM, "%s: out of memory", origins->file);
+        status = fl_fail(FL_ENOMEM, "%s: out of memory", job->origins.file);
     }
     yaml_parser_delete(&parser);
     return status;

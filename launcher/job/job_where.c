@@ -1,91 +1,45 @@
-/* Where each field of the job at hand was written. */
+/* Where the fields of a job were written. */
 #include "launcher/job/job.h"
 
+#include "device/failure.h"
+
 #include <stdio.h>
-#include <string.h>
 
-/* Of the file last loaded by this thread; an empty file name: none was. */
-static _Thread_local fl_origins kept;
-
-void fl_origins_keep(const fl_origins *origins)
+const char *fl_job_place(const fl_job *job, const char *path, char text[FL_PLACE_MAX])
 {
-    kept = *origins;
-}
-
-fl_origins *fl_origins_get(void)
-{
-    return &kept;
-}
-
-const char *fl_origin_text(const fl_origins *origins, const char *path, char *text,
-                           size_t size_bytes)
-{
-    int field = fl_schema_find(path);
-    const fl_origin *origin = field < 0 ? NULL : &origins->of[field];
+    const fl_job_origins *origins = &job->origins;
+    int field = fl_schema_find(path), line = field < 0 ? 0 : origins->of[field].line;
     text[0] = '\0';
-    if (origin != NULL && origin->set[0] != '\0') {
-        snprintf(text, size_bytes, "--set %s: ", origin->set);
-    } else if (origin != NULL && origin->line > 0) {
-        snprintf(text, size_bytes, "%s:%d:%d: ", origins->file, origin->line, origin->column);
+    if (line == FL_ORIGIN_OVERRIDE) {
+        char value[FL_FIELD_VALUE_MAX];
+        fl_field_format(fl_schema_field(field), job, value);
+        snprintf(text, FL_PLACE_MAX, "--set %s=%.*s: ", path, FL_TEXT_MAX, value);
+    } else if (line > 0) {
+        snprintf(text, FL_PLACE_MAX, "%s:%d:%d: ", origins->file, line, origins->of[field].column);
     } else if (origins->file[0] != '\0') {
-        snprintf(text, size_bytes, "%s: ", origins->file);
+        snprintf(text, FL_PLACE_MAX, "%s: ", origins->file);
     }
     return text;
 }
 
-const char *fl_job_where(const char *path)
+static bool is_written(const fl_job *job, const char *path)
 {
-    static _Thread_local char text[FL_TEXT_MAX + FL_ORIGIN_TEXT_MAX];
-    return fl_origin_text(&kept, path, text, sizeof text);
+    int field = fl_schema_find(path);
+    return field >= 0 && job->origins.of[field].line != FL_ORIGIN_DEFAULT;
 }
 
-static bool is_written(const fl_origins *origins, int field)
+fl_status fl_job_locate(const fl_job *job, fl_status status)
 {
-    return origins->of[field].line > 0 || origins->of[field].set[0] != '\0';
-}
-
-/* The first path in the message, at *at or later, that is a field's; -1 if there is none. */
-static int next_field(const char *message, size_t *at)
-{
-    static const char in_path[] = "abcdefghijklmnopqrstuvwxyz0123456789_.";
-    while (message[*at] != '\0') {
-        char path[FL_TEXT_MAX];
-        size_t length = strspn(message + *at, in_path);
-        if (length > 0 && length < sizeof path) {
-            memcpy(path, message + *at, length);
-            path[length] = '\0';
-        }
-        int field = length > 0 && length < sizeof path ? fl_schema_find(path) : -1;
-        *at += length > 0 ? length : 1;
-        if (field >= 0 && strchr(path, '.') != NULL) {
-            return field;
-        }
-    }
-    return -1;
-}
-
-fl_status fl_origins_locate(const fl_origins *origins, fl_status status)
-{
-    char where[FL_TEXT_MAX + FL_ORIGIN_TEXT_MAX];
-    const char *message = fl_errmsg();
-    size_t at = 0;
-    if (status == FL_OK) {
-        return FL_OK;
-    }
-    int first = next_field(message, &at), field = first;
-    if (first < 0 || strncmp(message, fl_schema_field(first)->path, at) != 0 ||
-        message[at] != ':') {
+    const char *field = fl_failure_field(0);
+    char place[FL_PLACE_MAX];
+    if (status == FL_OK || field == NULL) {
         return status;
     }
-    /* What the message compares a default with is what the user wrote. */
-    while (field >= 0 && !is_written(origins, field)) {
-        field = next_field(message, &at);
+    for (int i = 0; fl_failure_field(i) != NULL; i++) {
+        if (is_written(job, fl_failure_field(i))) {
+            field = fl_failure_field(i);
+            break;
+        }
     }
-    const char *path = fl_schema_field(field < 0 ? first : field)->path;
-    return fl_fail(status, "%s%s", fl_origin_text(origins, path, where, sizeof where), message);
-}
-
-fl_status fl_job_locate(fl_status status)
-{
-    return fl_origins_locate(&kept, status);
+    return fl_fail(status, "%s%s", fl_job_place(job, field, place), fl_errmsg());
 }

@@ -59,7 +59,7 @@ typedef struct fl_section {
 } fl_section;
 
 enum {
-    FL_SCHEMA_MAX = 96,
+    FL_SCHEMA_MAX = FL_JOB_FIELDS_MAX,
     FL_FIELD_ALLOWED_MAX = 256,
     FL_LIST_ABSENT = -1,
     FL_LIST_BYTES_MAX = sizeof(int64_t) + FL_SCRIPT_MAX * sizeof(fl_script_entry),

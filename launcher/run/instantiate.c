@@ -1,5 +1,7 @@
 #include "launcher/run/instantiate.h"
 
+#include "device/failure.h"
+
 #include <frostline/plugin.h>
 
 #include <dlfcn.h>
@@ -11,7 +13,8 @@ static fl_status build_data(const fl_job *job, fl_dataset *dataset, fl_idx_info 
 {
     fl_status status =
         fl_dataset_idx(job->data.path, job->data.augment, (int)job->data.crop, dataset, info);
-    return status == FL_OK ? FL_OK : fl_within(status, "data.path");
+    return status == FL_OK ? FL_OK
+                           : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
 }
 
 static fl_status check_patch(const fl_job *job, const fl_idx_info *info)
@@ -20,10 +23,10 @@ static fl_status check_patch(const fl_job *job, const fl_idx_info *info)
     if (info->height % patch == 0 && info->width % patch == 0) {
         return FL_OK;
     }
-    return fl_fail(FL_EINVAL,
-                   "model.patch: found %" PRId64 ", allowed: a divisor of the height and the width "
-                   "of the data's images, %" PRId64 " x %" PRId64 " pixels",
-                   patch, info->height, info->width);
+    return fl_fail_field(FL_EINVAL, FL_FIELDS("model.patch"),
+                         "found %" PRId64 ", allowed: a divisor of the height and the width "
+                         "of the data's images, %" PRId64 " x %" PRId64 " pixels",
+                         patch, info->height, info->width);
 }
 
 static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *dataset)
@@ -57,9 +60,10 @@ static fl_plugin_entry *open_plugin(const char *path, void **handle)
     void *symbol = *handle == NULL ? NULL : dlsym(*handle, FL_PLUGIN_SYMBOL);
     fl_status status = FL_OK;
     if (*handle == NULL) {
-        status = fl_fail(FL_EINVAL, "model.plugin: %s", dlerror());
+        status = fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s", dlerror());
     } else if (symbol == NULL) {
-        status = fl_fail(FL_EINVAL, "model.plugin: %s does not export %s", at, FL_PLUGIN_SYMBOL);
+        status = fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s does not export %s", at,
+                               FL_PLUGIN_SYMBOL);
         dlclose(*handle);
     }
     if (status == FL_OK) {
@@ -80,10 +84,12 @@ static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *d
         *model = NULL;
         *dataset = (fl_dataset){0};
         dlclose(handle);
-        return fl_within(status, "model.plugin: %s", job->model.plugin);
+        return fl_fail_field(status, FL_FIELDS("model.plugin"), "%s: %s", job->model.plugin,
+                             fl_errmsg());
     }
     if (*model == NULL) {
-        return fl_fail(FL_EINVAL, "model.plugin: %s made no model", job->model.plugin);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s made no model",
+                             job->model.plugin);
     }
     return dataset->ops != NULL ? FL_OK : build_data(job, dataset, NULL);
 }

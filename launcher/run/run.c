@@ -10,6 +10,7 @@
 #include "control/observe/metrics_http.h"
 #include "control/socket/zap_auth.h"
 #include "device/alloc.h"
+#include "device/failure.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
@@ -94,22 +95,22 @@ static fl_status check_data(preparation *p, fl_shape *input)
     const fl_dataset *d = p->dataset;
     int64_t n = d->ops->count(d->self, FL_TRAIN), n_targets;
     if (n <= 0) {
-        return fl_fail(FL_EINVAL, "data.path: the %s data set has no training samples",
-                       d->ops->kind);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.path"),
+                             "the %s data set has no training samples", d->ops->kind);
     }
     if (p->job->data.samples > n) {
-        return fl_fail(FL_EINVAL,
-                       "data.samples: %lld, but the data set has %lld; allowed: all, "
-                       "or 1 .. %lld",
-                       (long long)p->job->data.samples, (long long)n, (long long)n);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.samples"),
+                             "%lld, but the data set has %lld; allowed: all, "
+                             "or 1 .. %lld",
+                             (long long)p->job->data.samples, (long long)n, (long long)n);
     }
     p->n_samples = p->job->data.samples > 0 ? p->job->data.samples : n;
     if (p->job->train.batch > p->n_samples) {
-        return fl_fail(FL_EINVAL,
-                       "train.batch: %lld, but an epoch has %lld samples; allowed: "
-                       "1 .. %lld",
-                       (long long)p->job->train.batch, (long long)p->n_samples,
-                       (long long)p->n_samples);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("train.batch"),
+                             "%lld, but an epoch has %lld samples; allowed: "
+                             "1 .. %lld",
+                             (long long)p->job->train.batch, (long long)p->n_samples,
+                             (long long)p->n_samples);
     }
     p->steps_per_epoch = fl_sampler_steps_per_epoch(p->n_samples, p->job->train.batch);
     p->n_steps = p->job->train.epochs * p->steps_per_epoch;
@@ -191,7 +192,7 @@ fl_status fl_check(const fl_model *model, const fl_dataset *dataset, const fl_jo
         status = choose(&p, 0);
     }
     preparation_fini(&p);
-    return status;
+    return fl_job_locate(job, status);
 }
 
 static fl_costs_options costs_options(const preparation *p, const char *only)
@@ -272,14 +273,13 @@ static fl_status make_plan(preparation *p)
 /* FL_OK if something fits with any of frozen [n] blocks frozen; else the first one's failure. */
 static fl_status some_fit(preparation *p, const int *frozen, int n)
 {
-    char first[1024];
+    fl_failure first;
     fl_status status = choose(p, frozen[0]);
-    fl_status why = status;
-    snprintf(first, sizeof first, "%s", fl_errmsg());
+    fl_failure_keep(&first, status);
     for (int i = 1; status == FL_EBUDGET && i < n; i++) {
         status = choose(p, frozen[i]);
     }
-    return status == FL_OK ? FL_OK : fl_fail(why, "%s", first);
+    return status == FL_OK ? FL_OK : fl_failure_raise(&first);
 }
 
 static fl_status plan_each(preparation *p, const fl_plan_request *request)
@@ -309,7 +309,7 @@ fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl
     preparation p = {.model = model, .dataset = dataset, .job = job};
     fl_status status = plan_each(&p, request);
     preparation_fini(&p);
-    return status;
+    return fl_job_locate(job, status);
 }
 
 /* ---- ③ ---- */
@@ -317,7 +317,8 @@ fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl
 static fl_status make_dir(const char *path)
 {
     if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        return fl_fail(FL_EIO, "run.dir: cannot make %s: %s", path, strerror(errno));
+        return fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "cannot make %s: %s", path,
+                             strerror(errno));
     }
     return FL_OK;
 }
@@ -345,7 +346,8 @@ static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
                     ? snprintf(path, size_bytes, "%s/%s-%s", job->run.dir, job->name, when)
                     : snprintf(path, size_bytes, "%s/%s-%s-%d", job->run.dir, job->name, when, i);
         if (n < 0 || (size_t)n >= size_bytes) {
-            return fl_fail(FL_EINVAL, "run.dir: the path is longer than %zu bytes", size_bytes);
+            return fl_fail_field(FL_EINVAL, FL_FIELDS("run.dir"),
+                                 "the path is longer than %zu bytes", size_bytes);
         }
         if (mkdir(path, 0700) == 0) {
             return FL_OK;
@@ -354,7 +356,7 @@ static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
             break;
         }
     }
-    return fl_fail(FL_EIO, "run.dir: cannot make %s: %s", path, strerror(errno));
+    return fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "cannot make %s: %s", path, strerror(errno));
 }
 
 /* The directory given by the user must not hold a run already. */
@@ -380,11 +382,11 @@ static fl_status open_run_dir(const fl_job *job, const char *wanted, char *path,
         FL_TRY(fresh_name(job, name, sizeof name));
     }
     if (realpath(name, path) == NULL) {
-        return fl_fail(FL_EIO, "run.dir: %s: %s", name, strerror(errno));
+        return fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "%s: %s", name, strerror(errno));
     }
     *dir_fd = open(path, O_RDONLY | O_DIRECTORY);
     if (*dir_fd < 0) {
-        return fl_fail(FL_EIO, "run.dir: %s: %s", path, strerror(errno));
+        return fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "%s: %s", path, strerror(errno));
     }
     return FL_OK;
 }
@@ -473,7 +475,7 @@ fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *jo
         status = start(&p, run_dir, r);
     }
     preparation_fini(&p);
-    return status;
+    return fl_job_locate(job, status);
 }
 
 fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,

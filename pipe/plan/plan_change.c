@@ -1,6 +1,7 @@
 #include "pipe/plan/plan_change.h"
 
 #include "device/alloc.h"
+#include "device/failure.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/plan/migrate_schedule.h"
@@ -37,10 +38,11 @@ fl_status fl_plan_change_check_room(const fl_plan_input *input, const fl_plan *r
         int64_t most =
             fl_migrate_least_bytes(input->model, running, next, rank, moments_of(input), then);
         if (most > budget) {
-            return fl_fail(FL_EBUDGET,
-                           "devices.memory: worker %d would hold %.1f MiB while the plans change "
-                           "and %.1f MiB afterwards; it has %.1f MiB",
-                           rank, (double)most / MIB, (double)then / MIB, (double)budget / MIB);
+            return fl_fail_field(FL_EBUDGET, FL_FIELDS("devices.memory"),
+                                 "worker %d would hold %.1f MiB while the plans change "
+                                 "and %.1f MiB afterwards; it has %.1f MiB",
+                                 rank, (double)most / MIB, (double)then / MIB,
+                                 (double)budget / MIB);
         }
     }
     return FL_OK;

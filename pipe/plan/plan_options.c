@@ -2,6 +2,7 @@
 
 #include "autodp/sampler.h"
 #include "device/alloc.h"
+#include "device/failure.h"
 
 #include <stdlib.h>
 
@@ -22,8 +23,8 @@ static fl_status check_sizes(const fl_plan_input *input)
         return fl_fail(FL_EINVAL, "model: %d layers; allowed: 1 .. %d", n_layers, FL_MAX_LAYERS);
     }
     if (input->n_workers < 1 || input->n_workers > FL_MAX_WORKERS) {
-        return fl_fail(FL_EINVAL, "devices.count: %d workers; allowed: 1 .. %d", input->n_workers,
-                       FL_MAX_WORKERS);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.count"), "%d workers; allowed: 1 .. %d",
+                             input->n_workers, FL_MAX_WORKERS);
     }
     return FL_OK;
 }
@@ -32,17 +33,17 @@ static fl_status check_k(const fl_plan_input *input)
 {
     int64_t k = input->job->pipe.k;
     if (k > max_stages(input)) {
-        return fl_fail(FL_EINVAL,
-                       "pipe.k: %lld stages, but the model has %d layers; allowed: 1 .. %d",
-                       (long long)k, fl_model_n_layers(input->model),
-                       smaller(max_stages(input), input->n_workers));
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.k"),
+                             "%lld stages, but the model has %d layers; allowed: 1 .. %d",
+                             (long long)k, fl_model_n_layers(input->model),
+                             smaller(max_stages(input), input->n_workers));
     }
     if (k > input->n_workers) {
-        return fl_fail(FL_EINVAL,
-                       "pipe.k: %lld stages, but there are %d workers (devices.count); "
-                       "allowed: 1 .. %d",
-                       (long long)k, input->n_workers,
-                       smaller(max_stages(input), input->n_workers));
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.k", "devices.count"),
+                             "%lld stages, but there are %d workers (devices.count); "
+                             "allowed: 1 .. %d",
+                             (long long)k, input->n_workers,
+                             smaller(max_stages(input), input->n_workers));
     }
     return FL_OK;
 }
@@ -53,17 +54,17 @@ static fl_status check_r(const fl_plan_input *input)
     int64_t r = input->job->autodp.r, batch = input->job->train.batch;
     int64_t most = input->n_workers / k < batch ? input->n_workers / k : batch;
     if (r > batch) {
-        return fl_fail(FL_EINVAL,
-                       "autodp.r: %lld replicas, but a batch has %lld samples (train.batch); "
-                       "allowed: 1 .. %lld",
-                       (long long)r, (long long)batch, (long long)most);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.r", "train.batch"),
+                             "%lld replicas, but a batch has %lld samples (train.batch); "
+                             "allowed: 1 .. %lld",
+                             (long long)r, (long long)batch, (long long)most);
     }
     if (r > input->n_workers / k) {
-        return fl_fail(FL_EINVAL,
-                       "autodp.r: %lld replicas of %lld stages need %lld workers, but there are %d "
-                       "(devices.count); allowed: 1 .. %lld",
-                       (long long)r, (long long)k, (long long)(r * k), input->n_workers,
-                       (long long)most);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.r", "devices.count"),
+                             "%lld replicas of %lld stages need %lld workers, but there are %d "
+                             "(devices.count); allowed: 1 .. %lld",
+                             (long long)r, (long long)k, (long long)(r * k), input->n_workers,
+                             (long long)most);
     }
     return FL_OK;
 }
@@ -73,11 +74,11 @@ static fl_status check_m(const fl_plan_input *input)
     int r = input->job->autodp.r == FL_JOB_AUTO ? 1 : (int)input->job->autodp.r;
     int64_t share = fl_split_work_max(input->job->train.batch, r);
     if (input->job->pipe.m > share) {
-        return fl_fail(FL_EINVAL,
-                       "pipe.m: %lld micro-batches, but a replica has %lld samples a step "
-                       "(train.batch %lld, autodp.r %d); allowed: 1 .. %lld",
-                       (long long)input->job->pipe.m, (long long)share,
-                       (long long)input->job->train.batch, r, (long long)share);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.m", "train.batch", "autodp.r"),
+                             "%lld micro-batches, but a replica has %lld samples a step "
+                             "(train.batch %lld, autodp.r %d); allowed: 1 .. %lld",
+                             (long long)input->job->pipe.m, (long long)share,
+                             (long long)input->job->train.batch, r, (long long)share);
     }
     return FL_OK;
 }

@@ -2,6 +2,7 @@
 
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/failure.h"
 #include "nn/model.h"
 
 #include <stdio.h>
@@ -84,9 +85,9 @@ static fl_status check_data(const fl_dataset *d, const fl_job *job, int64_t n_sa
     }
     FL_TRY(changes_by_epoch(d, job, n_samples, &changes));
     if (changes) {
-        return fl_fail(
-            FL_EINVAL,
-            "cache.augment: the data set (%s) augments each sample differently in every epoch "
+        return fl_fail_field(
+            FL_EINVAL, FL_FIELDS("cache.augment", "data.augment", "cache.policy"),
+            "the data set (%s) augments each sample differently in every epoch "
             "(data.augment), so nothing can be kept; allowed: freeze, which augments "
             "it the same way once blocks are frozen, stop, which does not augment it "
             "then, or cache.policy off",
@@ -135,8 +136,9 @@ static fl_status set_sizes(const fl_model *model, const fl_dataset *d, int64_t n
         }
     }
     if (most == 0 || least == 0) {
-        return fl_fail(FL_ENOTSUP, "cache.policy: the model has no block whose output could be "
-                                   "kept: it takes fp32 activations, and at least two blocks");
+        return fl_fail_field(FL_ENOTSUP, FL_FIELDS("cache.policy"),
+                             "the model has no block whose output could be "
+                             "kept: it takes fp32 activations, and at least two blocks");
     }
     bool one_size = least == most && have_one_shape(d, n_samples);
     o->value_elements = most;

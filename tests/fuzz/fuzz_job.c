@@ -3,6 +3,7 @@
 #include "launcher/job/job.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static void check_round_trip(const fl_job *job)
     fl_status status = fl_job_write(job, stream);
     fclose(stream);
     if (status != FL_OK || fl_job_parse("again", written, size, NULL, 0, &again) != FL_OK ||
-        memcmp(job, &again, sizeof again) != 0) {
+        memcmp(job, &again, offsetof(fl_job, origins)) != 0) {
         fprintf(stderr, "%s\n%s\n", fl_errmsg(), written);
         abort();
     }

@@ -103,7 +103,7 @@ static void test_job_checks__each_job_that_the_model_refuses_has_its_message(voi
         assert_int_equal(fl_job_parse("job.yaml", text, strlen(text), &for_the_model[i].override,
                                       for_the_model[i].override != NULL, &job),
                          FL_OK);
-        fl_status status = fl_job_locate(fl_job_check_model(&job, 4));
+        fl_status status = fl_job_locate(&job, fl_job_check_model(&job, 4));
         assert_int_equal(status, message == NULL ? FL_OK : FL_EINVAL);
         assert_string_equal(message == NULL ? "" : fl_errmsg(), message == NULL ? "" : message);
     }
@@ -123,7 +123,7 @@ static void test_job_checks__no_more_stores_than_devices(void **state)
     const char *text = "name: x\ncache: {policy: auto, stores: 3}\n";
     assert_int_equal(fl_job_parse("job.yaml", text, strlen(text), NULL, 0, &job), FL_OK);
     assert_int_equal(fl_job_check_devices(&job, 3), FL_OK);
-    assert_int_equal(fl_job_locate(fl_job_check_devices(&job, 2)), FL_EINVAL);
+    assert_int_equal(fl_job_locate(&job, fl_job_check_devices(&job, 2)), FL_EINVAL);
     assert_string_equal(fl_errmsg(),
                         "job.yaml:2:31: cache.stores: found 3, allowed: at most 2, one "
                         "for each device");

@@ -60,7 +60,7 @@ static void test_schema__reference_file_loads_as_the_defaults(void **state)
     if (fl_job_load(FL_SOURCE_DIR "/configs/reference.yaml", NULL, 0, &job) != FL_OK) {
         fail_msg("%s", fl_errmsg());
     }
-    assert_memory_equal(&job, &defaults, sizeof job);
+    assert_memory_equal(&job, &defaults, offsetof(fl_job, origins));
 }
 
 /* To mend it: replace what follows the marker by what frostline schema --markdown writes. */
@@ -162,7 +162,7 @@ static void test_schema__fields_cover_the_job(void **state)
         text = text == NULL ? field->initial : text;
         assert_int_equal(fl_field_parse(field, text, strlen(text), false, &all.job), FL_OK);
     }
-    for (size_t i = 0; i < sizeof all.words / sizeof all.words[0]; i++) {
+    for (size_t i = 0; i < offsetof(fl_job, origins) / sizeof(uint64_t); i++) {
         if (all.words[i] == UINT64_MAX) {
             fail_msg("no field has the bytes at %zu of fl_job", i * sizeof(uint64_t));
         }
