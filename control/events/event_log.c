@@ -38,6 +38,27 @@ static int processors(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+static void model_and_data(fl_json *j, const fl_controller_options *o)
+{
+    static const char *const from[] = {"vit", "plugin", "program"};
+    if (o->model == NULL || o->dataset == NULL) {
+        return;
+    }
+    const fl_dataset *d = o->dataset;
+    fl_json_object(j, "model");
+    fl_json_text(j, "kind", from[o->job->model.kind]);
+    fl_json_text(j, "name", fl_model_name(o->model));
+    fl_json_integer(j, "layers", fl_model_n_layers(o->model));
+    fl_json_integer(j, "blocks", fl_model_n_blocks(o->model));
+    fl_json_integer(j, "parameters", fl_model_n_params(o->model));
+    fl_json_close(j, '}');
+    fl_json_object(j, "data");
+    fl_json_text(j, "kind", d->ops->kind);
+    fl_json_integer(j, "train_samples", d->ops->count(d->self, FL_TRAIN));
+    fl_json_integer(j, "test_samples", d->ops->count(d->self, FL_TEST));
+    fl_json_close(j, '}');
+}
+
 void fl_event_log_started(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
@@ -49,6 +70,7 @@ void fl_event_log_started(fl_controller *controller)
         fl_json_text(j, "metrics", fl_metrics_url(controller));
         fl_progress_note(&controller->progress, "metrics at %s", fl_metrics_url(controller));
     }
+    model_and_data(j, o);
     fl_json_integer(j, "processors", processors());
     fl_json_integer(j, "head_pid", getpid());
     fl_json_integer(j, "samples", o->n_samples);

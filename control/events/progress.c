@@ -15,6 +15,7 @@ enum {
     PLAIN_US = 10 * 1000 * 1000,
     COLUMNS = 80, /* when the terminal does not say */
     TEXT_BYTES = 512,
+    EPOCHS_MAX = 1000000, /* of a job */
 };
 
 static const double WINDOW_MS = 5000;
@@ -196,7 +197,32 @@ static void summary_of_plan(FILE *out, const fl_plan *plan)
             fl_plural_ending(plan->M, "micro-batch"));
 }
 
-static void summary_of_what_next(FILE *out, const fl_controller_options *options)
+/* No run goes on with the weights of another: whatever is suggested begins at the first step. */
+static void summary_of_training_anew(FILE *out, const fl_controller_options *options,
+                                     fl_status status)
+{
+    const fl_job *job = options->job;
+    int64_t longer = 2 * job->train.epochs;
+    if (job->model.kind == FL_MODEL_PROGRAM) {
+        fprintf(out, "  train anew     start the program again\n");
+    } else if (status != FL_OK) {
+        fprintf(out, "  train anew     frostline run %s/job.yaml\n", options->run_dir);
+    } else if (job->train.max_steps > 0) {
+        fprintf(out,
+                "  train longer   from the first step, to the end of the last epoch:\n"
+                "                 frostline run %s/job.yaml \\\n"
+                "                     --set train.max_steps=none\n",
+                options->run_dir);
+    } else if (longer <= EPOCHS_MAX) {
+        fprintf(out,
+                "  train longer   from the first step, with twice the epochs:\n"
+                "                 frostline run %s/job.yaml \\\n"
+                "                     --set train.epochs=%lld\n",
+                options->run_dir, (long long)longer);
+    }
+}
+
+static void summary_of_what_next(FILE *out, const fl_controller_options *options, fl_status status)
 {
     fprintf(out, "  as a page      frostline report %s\n", options->run_dir);
     fprintf(out, "  the proof      frostline ledger %s\n", options->run_dir);
@@ -204,15 +230,7 @@ static void summary_of_what_next(FILE *out, const fl_controller_options *options
         fprintf(out, "  the schedule   frostline schedule --schedule %s -k %d -m %d\n",
                 fl_schedule_text(options->plan->schedule), options->plan->K, options->plan->M);
     }
-    fprintf(out,
-            "  train longer   frostline run %s/job.yaml \\\n"
-            "                     --set ",
-            options->run_dir);
-    if (options->job->train.max_steps > 0) {
-        fprintf(out, "train.max_steps=none\n");
-    } else {
-        fprintf(out, "train.epochs=%lld\n", 2 * (long long)options->n_epochs);
-    }
+    summary_of_training_anew(out, options, status);
 }
 
 void fl_progress_summary(FILE *out, const fl_controller_options *options,
@@ -237,6 +255,6 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
     fprintf(out, "  run directory  %s\n", options->run_dir);
     fprintf(out, "                 job.yaml, steps.jsonl, events.jsonl, ledger.bin,\n"
                  "                 summary.txt, worker-N.log\n");
-    summary_of_what_next(out, options);
+    summary_of_what_next(out, options, end->status);
     fflush(out);
 }

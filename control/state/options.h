@@ -20,6 +20,8 @@ typedef struct fl_costs_origin {
 
 typedef struct fl_controller_options {
     const fl_job *job;
+    const fl_model *model;           /* NULL: nothing is told of it; */
+    const fl_dataset *dataset;       /* nor of this */
     const fl_plan *plan;             /* of the first generation */
     const fl_plan_input *plan_input; /* from which it was chosen: later ones are, too */
     const fl_costs_origin *costs;    /* NULL: nothing is told of them */

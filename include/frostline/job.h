@@ -19,8 +19,14 @@ typedef enum fl_optimizer_kind { FL_ADAMW = 0, FL_SGD = 1 } fl_optimizer_kind;
 typedef enum fl_decay { FL_DECAY_CONSTANT = 0, FL_DECAY_LINEAR = 1, FL_DECAY_COSINE = 2 } fl_decay;
 /* What happens after a step whose loss or gradient norm is infinite or not a number. */
 typedef enum fl_on_nonfinite { FL_ON_NONFINITE_STOP = 0, FL_ON_NONFINITE_SKIP = 1 } fl_on_nonfinite;
-typedef enum fl_model_kind { FL_MODEL_VIT = 0, FL_MODEL_PLUGIN = 1 } fl_model_kind;
-typedef enum fl_data_kind { FL_DATA_IDX = 0 } fl_data_kind;
+/* FL_MODEL_PROGRAM and FL_DATA_PROGRAM: what a program gave to fl_run. Frostline writes them into
+ * the record of such a run; no job file can bring that model or data set back. */
+typedef enum fl_model_kind {
+    FL_MODEL_VIT = 0,
+    FL_MODEL_PLUGIN = 1,
+    FL_MODEL_PROGRAM = 2
+} fl_model_kind;
+typedef enum fl_data_kind { FL_DATA_IDX = 0, FL_DATA_PROGRAM = 1 } fl_data_kind;
 typedef enum fl_device_kind { FL_DEVICE_CPU = 0 } fl_device_kind;
 typedef enum fl_freeze_policy {
     FL_FREEZE_NONE = 0,

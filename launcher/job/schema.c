@@ -101,8 +101,9 @@ static const fl_field fields[] = {
      .type = FL_FIELD_CHOICE,
      .offset = AT(model.kind),
      .initial = "vit",
-     .choices = CHOICES("vit", "plugin"),
-     .doc = "A vision transformer, or a model from a shared object of your own."},
+     .choices = CHOICES("vit", "plugin", "program"),
+     .doc = "A vision transformer, or a model from a shared object of your own; program: in the "
+            "record of a run whose model a program gave to fl_run."},
     {.path = "model.plugin",
      .type = FL_FIELD_PATH,
      .offset = AT(model.plugin),
@@ -152,8 +153,10 @@ static const fl_field fields[] = {
      .type = FL_FIELD_CHOICE,
      .offset = AT(data.kind),
      .initial = "idx",
-     .choices = CHOICES("idx"),
-     .doc = "Images and labels in the idx format of MNIST, plain or gzip."},
+     .choices = CHOICES("idx", "program"),
+     .doc =
+         "Images and labels in the idx format of MNIST, plain or gzip; program: in the record of "
+         "a run whose data set a program gave to fl_run."},
     {.path = "data.path",
      .type = FL_FIELD_PATH,
      .offset = AT(data.path),

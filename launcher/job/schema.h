@@ -96,7 +96,8 @@ const char *fl_field_format(const fl_field *field, const fl_job *job,
  * FL_EINVAL with "found ..., allowed: ...". */
 fl_status fl_field_check(const fl_field *field, const fl_job *job) FL_MUST_CHECK;
 
-/* The job with every field written out: loading it gives the same job again.
+/* The job with every field written out, but for those that say nothing of a program's own model and
+ * data set: loading it gives the same job again.
  * Returns FL_EIO if the stream failed. */
 fl_status fl_job_write(const fl_job *job, FILE *stream) FL_MUST_CHECK;
 

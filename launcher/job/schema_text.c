@@ -35,9 +35,29 @@ static void job_section(FILE *stream, const fl_section *section)
     fprintf(stream, "%s:\n", section->name);
 }
 
+/* Of a program's own model and data set, what describes a ready model or files says nothing. */
+static bool is_without_meaning(const fl_field *field, const fl_job *job)
+{
+    static const char *const model[] = {"model.plugin", "model.blocks", "model.dim",
+                                        "model.heads",  "model.patch",  "model.dropout"};
+    static const char *const data[] = {"data.path", "data.crop"};
+    bool is = false;
+    for (size_t i = 0; job->model.kind == FL_MODEL_PROGRAM && i < sizeof model / sizeof *model;
+         i++) {
+        is = is || strcmp(field->path, model[i]) == 0;
+    }
+    for (size_t i = 0; job->data.kind == FL_DATA_PROGRAM && i < sizeof data / sizeof *data; i++) {
+        is = is || strcmp(field->path, data[i]) == 0;
+    }
+    return is;
+}
+
 static void job_field(FILE *stream, const fl_field *field, const char *indent, const void *of)
 {
     char text[FL_FIELD_VALUE_MAX];
+    if (is_without_meaning(field, of)) {
+        return;
+    }
     fprintf(stream, "%s%s: %s\n", indent, fl_field_name(field), fl_field_format(field, of, text));
 }
 

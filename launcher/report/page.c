@@ -1,6 +1,7 @@
 /* The page as a whole, and its head: what was run, how it ended, what came of it. */
 #include "launcher/report/page.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -167,14 +168,22 @@ static const char *moment(const json_t *event, char text[MOMENT_BYTES])
     return text;
 }
 
-static void describe_model(fl_html *html, const fl_job *job)
+static void describe_model(fl_html *html, const fl_job *job, const json_t *started)
 {
+    const json_t *model = json_object_get(started, "model");
+    char n[FL_NUMBER_BYTES];
     if (job->model.kind == FL_MODEL_VIT) {
         fl_html_add(html, "A vision transformer of %lld blocks (%lld wide, %lld heads)",
                     (long long)job->model.blocks, (long long)job->model.dim,
                     (long long)job->model.heads);
-    } else {
+    } else if (job->model.kind == FL_MODEL_PLUGIN) {
         fl_html_add(html, "The model of %s", job->model.plugin);
+    } else {
+        fl_html_add(
+            html, "A program's own model, %s, of %lld layers in %lld blocks (%s parameters)",
+            fl_line_text(model, "name"), (long long)fl_line_whole(model, "layers", 0, INT_MAX, 0),
+            (long long)fl_line_whole(model, "blocks", 0, INT_MAX, 0),
+            fl_html_number(fl_line_real(model, "parameters"), 0, n));
     }
 }
 
@@ -188,7 +197,7 @@ static void describe(fl_html *html, const fl_report *report)
     size_t n_workers = json_array_size(json_object_get(started, "workers"));
     fl_html_add(html, "<p>");
     if (report->has_job) {
-        describe_model(html, &report->job);
+        describe_model(html, &report->job, started);
     } else {
         fl_html_add(html, "A model");
     }

@@ -94,10 +94,25 @@ static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *d
     return dataset->ops != NULL ? FL_OK : build_data(job, dataset, NULL);
 }
 
+/* The record of a run that a program began: its model and data set are in that program alone. */
+static fl_status refuse_program(const fl_job *job)
+{
+    if (job->model.kind != FL_MODEL_PROGRAM && job->data.kind != FL_DATA_PROGRAM) {
+        return FL_OK;
+    }
+    bool model = job->model.kind == FL_MODEL_PROGRAM;
+    return fl_fail(
+        FL_EINVAL,
+        "%s: found program, allowed: %s; with program, this is the record of a run whose "
+        "model and data set a program gave to fl_run: start that program again",
+        model ? "model.kind" : "data.kind", model ? "vit or plugin" : "idx");
+}
+
 fl_status fl_instantiate(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     *model = NULL;
     *dataset = (fl_dataset){0};
+    FL_TRY(refuse_program(job));
     fl_status status = job->model.kind == FL_MODEL_PLUGIN ? build_plugin(job, model, dataset)
                                                           : build_vit(job, model, dataset);
     if (status != FL_OK) {

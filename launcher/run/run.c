@@ -391,12 +391,31 @@ static fl_status open_run_dir(const fl_job *job, const char *wanted, char *path,
     return FL_OK;
 }
 
-static fl_status write_job(const fl_job *job, int dir_fd)
+/* What a program gave stands in no field of the job. */
+static void describe_program(const preparation *p, FILE *file)
 {
+    const fl_dataset *d = p->dataset;
+    fprintf(
+        file,
+        "# A program gave the model and the data set to fl_run; to train them again, start that\n"
+        "# program again.\n"
+        "# model: %s, %d layers in %d blocks, %lld parameters\n"
+        "# data: %s, %lld samples to train on, %lld to test on\n",
+        fl_model_name(p->model), fl_model_n_layers(p->model), fl_model_n_blocks(p->model),
+        (long long)fl_model_n_params(p->model), d->ops->kind,
+        (long long)d->ops->count(d->self, FL_TRAIN), (long long)d->ops->count(d->self, FL_TEST));
+}
+
+static fl_status write_job(const preparation *p, int dir_fd)
+{
+    const fl_job *job = p->job;
     int fd = openat(dir_fd, "job.yaml", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (file == NULL) {
         return fl_fail(FL_EIO, "job.yaml: %s", strerror(errno));
+    }
+    if (job->model.kind == FL_MODEL_PROGRAM) {
+        describe_program(p, file);
     }
     fl_status status = fl_job_write(job, file);
     if (fclose(file) != 0 && status == FL_OK) {
@@ -433,6 +452,8 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                                 .n_samples = p->n_samples,
                                 .n_steps = p->n_steps};
     fl_controller_options controller = {.job = p->job,
+                                        .model = p->model,
+                                        .dataset = p->dataset,
                                         .plan = p->plan,
                                         .plan_input = &p->input,
                                         .costs = &p->costs->origin,
@@ -451,7 +472,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                                         .worker = fl_worker_run,
                                         .context = &worker};
     *p->learned = *p->profile;
-    fl_status status = write_job(p->job, dir_fd);
+    fl_status status = write_job(p, dir_fd);
     if (status == FL_OK) {
         status = fl_controller_run(&controller, result);
         keep_learned(p, status);
@@ -478,8 +499,17 @@ fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *jo
     return fl_job_locate(job, status);
 }
 
+/* The record of the run does not say that the model is one of the job's. */
 fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                  fl_run_result *result)
 {
-    return fl_run_in(model, dataset, job, NULL, result);
+    fl_job *own = NULL;
+    FL_TRY(fl_alloc(sizeof *own, (void **)&own));
+    *own = *job;
+    own->model.kind = FL_MODEL_PROGRAM;
+    own->model.plugin[0] = 0;
+    own->data.kind = FL_DATA_PROGRAM;
+    fl_status status = fl_run_in(model, dataset, own, NULL, result);
+    fl_free(own);
+    return status;
 }

@@ -3,6 +3,7 @@
 set -euo pipefail
 program=$1
 work=$2
+frostline=$3
 rm -rf "$work"
 mkdir -p "$work"
 cd "$work"
@@ -10,3 +11,19 @@ cd "$work"
 accuracy=$(sed -nE 's/^accuracy ([0-9.]+) with 2 stages$/\1/p' output)
 [ -n "$accuracy" ] || { echo "no line 'accuracy ... with 2 stages'" && exit 1; }
 awk "BEGIN { exit !($accuracy > 0.9) }" || { echo "accuracy $accuracy is not above 0.9" && exit 1; }
+
+# The record says whose model it was; it named a ViT on Fashion-MNIST, and offered to train that.
+run=$(ls -d runs/*)
+grep -q '^# model: mixer, 8 layers in 3 blocks, ' "$run/job.yaml" || { echo "job.yaml does not name the model" && exit 1; }
+grep -q '^  kind: program$' "$run/job.yaml" || { echo "job.yaml does not say: kind: program" && exit 1; }
+! grep -qE 'vit|fashion|heads' "$run/job.yaml" || { echo "job.yaml tells of a ViT" && exit 1; }
+grep -q '"model": {"kind": "program", "name": "mixer", "layers": 8, "blocks": 3' "$run/events.jsonl" ||
+    { echo "run.started does not tell of the model" && exit 1; }
+! grep -q 'frostline run' output || { echo "the program is told to use frostline run" && exit 1; }
+code=0
+"$frostline" run "$run/job.yaml" 2>refusal || code=$?
+[ $code -eq 2 ] || { echo "frostline run of the record ended with $code, not 2" && exit 1; }
+grep -q 'model.kind: found program, allowed: vit or plugin' refusal || { cat refusal && exit 1; }
+"$frostline" report "$run" >/dev/null
+grep -q "A program's own model, mixer, of 8 layers in 3 blocks" "$run/report.html" ||
+    { echo "the report does not name the model" && exit 1; }

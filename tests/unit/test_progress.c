@@ -46,12 +46,17 @@ static void test_progress__cuts_the_live_line_to_the_columns(void **state)
     assert_string_equal(text, "starting  K=2 R=1 M=8");
 }
 
+static fl_model_kind model_kind = FL_MODEL_VIT;
+enum { EPOCHS = 4 };
+
 static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status status, char *text,
                        size_t size)
 {
     fl_job job;
     fl_job_defaults(&job);
+    job.model.kind = model_kind;
     job.train.max_steps = max_steps;
+    job.train.epochs = EPOCHS;
     fl_controller_options options = {.job = &job,
                                      .plan = &plan,
                                      .run_dir = "/runs/x",
@@ -105,13 +110,35 @@ static void test_progress__sums_up(void **state)
     summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
     assert_non_null(strstr(text, "stopped after 0 of 40 steps"));
     assert_null(strstr(text, "nan"));
-    assert_non_null(strstr(text, "--set train.max_steps=none\n"));
+    assert_non_null(strstr(text, "  train anew     frostline run /runs/x/job.yaml\n"));
     assert_null(strstr(text, "  why"));
     assert_null(strstr(text, "  record"));
     summary_of(&result, 0, FL_EFAILED, text, sizeof text);
     assert_non_null(strstr(text, "failed after 0 of 40 steps"));
     assert_non_null(strstr(text, "  why            worker 1 died\n"));
     assert_non_null(strstr(text, "  record         INCOMPLETE: steps.jsonl lacks 2 steps\n"));
+}
+
+/* A run goes on with nobody's weights; a stopped run's length says nothing of a longer one; and no
+ * job file brings a program's own model back: it named a ViT instead. */
+static void test_progress__suggests_what_can_be_run(void **state)
+{
+    (void)state;
+    char text[4096];
+    const fl_run_result result = {.steps = 40, .test_accuracy = (double)NAN};
+    summary_of(&result, 0, FL_OK, text, sizeof text);
+    assert_non_null(strstr(text, "  train longer   from the first step, with twice the epochs:\n"));
+    summary_of(&result, 40, FL_OK, text, sizeof text);
+    assert_non_null(strstr(text, "  train longer   from the first step, to the end of the last "));
+    assert_non_null(strstr(text, "--set train.max_steps=none\n"));
+    summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
+    assert_null(strstr(text, "train longer"));
+    assert_null(strstr(text, "--set"));
+    model_kind = FL_MODEL_PROGRAM;
+    summary_of(&result, 0, FL_OK, text, sizeof text);
+    model_kind = FL_MODEL_VIT;
+    assert_null(strstr(text, "frostline run"));
+    assert_non_null(strstr(text, "  train anew     start the program again\n"));
 }
 
 /* Would catch: a line that wraps on a terminal of 80 columns. */
@@ -201,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_progress__cuts_the_live_line_to_the_columns),
         cmocka_unit_test(test_progress__sums_up),
+        cmocka_unit_test(test_progress__suggests_what_can_be_run),
         cmocka_unit_test(test_progress__tells_an_epoch_in_one_line),
         cmocka_unit_test(test_progress__writes_plain_lines_to_a_file),
         cmocka_unit_test(test_progress__tells_of_the_cache_when_it_goes_on_or_off),
