@@ -199,11 +199,13 @@ static void write_summary(fl_controller *controller, const fl_controller_options
 static void summarize(fl_controller *controller, const fl_run_result *result, const char *missing)
 {
     bool good = controller->status == FL_OK || controller->status == FL_ESTOPPED;
+    char tuning[128];
     fl_controller_options at_the_end = *controller->options;
     fl_progress_end end = {.status = controller->status,
                            .message = good ? "" : controller->message,
                            .ledger = controller->ledger_text,
-                           .missing = missing};
+                           .missing = missing,
+                           .tuning = fl_tune_summary(controller, tuning, sizeof tuning)};
     at_the_end.plan = &controller->plan;
     write_summary(controller, &at_the_end, result, &end);
     if (good) {

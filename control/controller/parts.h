@@ -48,6 +48,7 @@ struct fl_controller {
     fl_decide decide;
     fl_measure measure;
     fl_tune tune;
+    fl_tune_sums tune_sums;
     fl_learn learn;
     fl_worker_pool usable;      /* workers that may have work */
     bool pinned[FL_MAX_LAYERS]; /* element i: block i + 1 is never to be frozen */

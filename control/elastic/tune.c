@@ -1,10 +1,9 @@
-/* Trying other M on live steps. What to try is decided in pipe/plan/tuner.c; here steps are
- * measured and plans that differ in M alone are asked for, one after the other.
+/* Racing several M on live steps. pipe/plan/tuner.c decides what runs next and when the race is
+ * over; here steps are measured, and plans that differ in M alone are asked for.
  *
- *     a plan runs ──> warm-up ──> TRIAL_STEPS measured ──> fl_tune_next ──> the next M, or done
+ *     a plan runs ──> WARM_UP_STEPS ──> a visit's steps ──> fl_tuner_add ──> the next M, or the end
  *
- * A trial that is far slower than the best ends after a few steps. Tuning begins anew with another
- * F, K or R, unless the profile knows what is fastest there. */
+ * Another F, K or R begins another race, unless the profile knows how it ends. */
 #include "control/controller/parts.h"
 
 #include "autodp/sampler.h"
@@ -15,13 +14,16 @@
 
 enum {
     WARM_UP_STEPS = 3,
-    TRIAL_STEPS = 12,
-    FEW_STEPS = 4,           /* enough to see that a trial is far slower */
-    PAYS_STEPS = 400,        /* tuning begins when at least as many steps come after it */
-    PAYS_FOR_ONE_STEPS = 100 /* another trial does */
+    VISIT_STEPS = 12,         /* at least */
+    VISIT_STEPS_MAX = 64,     /* at most */
+    VISIT_MS = 60,            /* as long as that if steps are short */
+    PAYS_STEPS = 400,         /* a race begins when at least as many steps come after it */
+    PAYS_FOR_ONE_STEPS = 100, /* another visit does */
+    LOOK_AHEAD_STEPS = 100000
 };
 
-static const double FAR_SLOWER = 1.3;
+/* Of the time that is left when the race begins: what it may cost. */
+static const double BUDGET = 0.02;
 
 static bool is_wanted(const fl_controller *controller)
 {
@@ -39,19 +41,19 @@ bool fl_tune_is_trial(const fl_controller *controller)
 int fl_tune_own_m(const fl_controller *controller)
 {
     const fl_tune *t = &controller->tune;
-    return t->running ? t->trials[0].M : controller->plan.M;
+    return t->racing ? t->tuner.of[t->tuner.leader].M : controller->plan.M;
 }
 
-/* ---- what is left, and what fits ---- */
+/* ---- what is left, and what may be tried ---- */
 
-/* Steps until the plan may change for another reason. */
-static int64_t steps_left(const fl_controller *controller)
+/* Steps until the plan may change for another reason, at most `most`. */
+static int64_t steps_left(const fl_controller *controller, int64_t most)
 {
     const fl_job *job = controller->options->job;
     int64_t done = controller->stats.steps, end = controller->options->n_steps, left = 1;
     bool freezes = job->freeze.policy != FL_FREEZE_NONE &&
                    controller->plan.F + job->freeze.keep < controller->decide.norms.L;
-    while (left < PAYS_STEPS && done + left < end &&
+    while (left < most && done + left < end &&
            !(freezes && fl_freeze_due(job, done + left, controller->stats.steps_per_epoch, end))) {
         left++;
     }
@@ -65,121 +67,184 @@ static fl_plan with_m(const fl_controller *controller, int M)
     return plan;
 }
 
-/* Both generations must fit while one gives way to the other. */
-static bool fits(void *context, int M)
+static fl_tuner_rung rung_of(const fl_controller *controller, int M)
 {
-    const fl_controller *controller = context;
     fl_plan plan = with_m(controller, M);
-    return M <= fl_split_work_max(controller->options->job->train.batch, plan.R) &&
-           fl_decide_check_room(controller, &plan) == FL_OK;
+    int64_t share = fl_split_work_max(controller->options->job->train.batch, plan.R);
+    fl_tuner_rung rung = {.M = M, .fits = M <= share};
+    if (rung.fits) {
+        rung.fits = fl_decide_check_room(controller, &plan) == FL_OK;
+        rung.predicted_us = fl_measure_predict_ms(controller, &plan) * 1e3;
+    }
+    return rung;
 }
 
-/* ---- trials ---- */
+/* ---- a race ---- */
 
-static bool same_place(const fl_tune *t, const fl_plan *plan)
+static const fl_tuned *known_for(const fl_controller *controller)
 {
-    return t->F == plan->F && t->K == plan->K && t->R == plan->R;
+    const fl_plan *p = &controller->plan;
+    return fl_profile_tuned(controller->options->plan_input->profile,
+                            controller->options->job->train.batch, p->F, p->K, p->R);
 }
 
 static void begin(fl_controller *controller)
 {
     const fl_plan *p = &controller->plan;
-    const fl_tuned *known =
-        fl_profile_tuned(controller->options->plan_input->profile,
-                         controller->options->job->train.batch, p->F, p->K, p->R);
-    bool settled = known != NULL && known->M == p->M;
-    controller->tune = (fl_tune){.F = p->F,
-                                 .K = p->K,
-                                 .R = p->R,
-                                 .runs = p->generation,
-                                 .over = settled || steps_left(controller) < PAYS_STEPS};
+    const fl_tuned *known = known_for(controller);
+    fl_tune *t = &controller->tune;
+    *t = (fl_tune){.F = p->F, .K = p->K, .R = p->R, .runs = p->generation, .asked = t->asked};
+    t->from = t->begun = controller->elastic.first_step + WARM_UP_STEPS;
+    if ((known != NULL && known->settled && known->M == p->M) ||
+        steps_left(controller, PAYS_STEPS) < PAYS_STEPS) {
+        return;
+    }
+    int M[FL_TUNER_RUNGS_MAX], n = fl_tuner_rungs(p->K, M);
+    fl_tuner_rung rungs[FL_TUNER_RUNGS_MAX];
+    for (int i = 0; i < n; i++) {
+        rungs[i] = rung_of(controller, M[i]);
+    }
+    double step_us = fl_measure_predict_ms(controller, p) * 1e3;
+    double left_us = (double)steps_left(controller, LOOK_AHEAD_STEPS) * step_us;
+    fl_tuner_init(&t->tuner, p->M, rungs, n, BUDGET * left_us);
+    t->racing = t->tuner.end == FL_TUNER_RUNS;
 }
 
-/* The newest steps of this generation, microseconds; at most `most` of them. */
-static int collect(const fl_controller *controller, double *us, int most)
+/* Sum of the step times from .. the newest, microseconds. */
+static double sum_us(const fl_run_stats *stats, int64_t from)
 {
-    const fl_run_stats *stats = &controller->stats;
-    int64_t from = controller->elastic.first_step + WARM_UP_STEPS;
-    int n = 0;
-    for (int64_t i = stats->n_window - 1; i >= from && n < most; i--) {
-        us[n++] = stats->window_ms[i % FL_RUN_STATS_WINDOW] * 1e3;
+    double sum = 0.0;
+    int64_t oldest = stats->n_window - FL_RUN_STATS_WINDOW;
+    for (int64_t i = from > oldest ? from : oldest; i < stats->n_window; i++) {
+        sum += stats->window_ms[i % FL_RUN_STATS_WINDOW] * 1e3;
     }
-    return n;
+    return sum;
+}
+
+/* The median of the newest n steps, microseconds. */
+static double median_us(const fl_run_stats *stats, int n)
+{
+    double us[VISIT_STEPS_MAX];
+    for (int i = 0; i < n; i++) {
+        us[i] = stats->window_ms[(stats->n_window - 1 - i) % FL_RUN_STATS_WINDOW] * 1e3;
+    }
+    return fl_tuner_median(us, n);
 }
 
 /* True when the M that runs has been measured. */
-static bool is_measured(const fl_controller *controller, fl_tune_trial *trial)
+static bool is_measured(const fl_controller *controller, fl_tuner_visit *visit)
 {
-    double us[TRIAL_STEPS];
     const fl_tune *t = &controller->tune;
-    int n = collect(controller, us, TRIAL_STEPS);
-    if (n < FEW_STEPS) {
+    const fl_run_stats *stats = &controller->stats;
+    bool changed = t->visited != controller->plan.generation;
+    int64_t warm = controller->elastic.first_step + WARM_UP_STEPS;
+    int64_t n_all = stats->n_window - (t->from > warm ? t->from : warm);
+    int n = n_all < VISIT_STEPS_MAX ? (int)n_all : VISIT_STEPS_MAX;
+    if (n < 1) {
         return false;
     }
-    *trial = fl_tune_measure(controller->plan.M, us, n);
-    return n == TRIAL_STEPS ||
-           (t->n_trials > 0 && trial->step_us > FAR_SLOWER * t->trials[0].step_us);
+    *visit = (fl_tuner_visit){.step_us = median_us(stats, n),
+                              .n_steps = stats->n_window - t->from,
+                              .elapsed_us = sum_us(stats, t->from)};
+    visit->stall_us = changed && t->visited != 0 ? (double)controller->elastic.stall_us : 0.0;
+    int wanted = (double)n * visit->step_us < VISIT_MS * 1e3 ? VISIT_STEPS_MAX : VISIT_STEPS;
+    return fl_tuner_has_enough(&t->tuner, visit->step_us, n, wanted);
 }
 
-static void finish(fl_controller *controller, const fl_tune_decision *d)
+/* What the race has shown is kept for later runs, also if it did not come to its end. */
+static void finish(fl_controller *controller)
 {
     fl_tune *t = &controller->tune;
-    fl_tuned tuned = {
-        .batch = controller->options->job->train.batch, .F = t->F, .K = t->K, .R = t->R, .M = d->M};
-    for (int i = 0; i < t->n_trials; i++) {
-        tuned.step_us = t->trials[i].M == d->M ? t->trials[i].step_us : tuned.step_us;
-    }
-    t->running = false;
-    t->over = true;
-    if (controller->options->learned != NULL) {
+    fl_tuned tuned = {.batch = controller->options->job->train.batch,
+                      .F = t->F,
+                      .K = t->K,
+                      .R = t->R,
+                      .M = fl_tuner_m(&t->tuner),
+                      .step_us = fl_tuner_step_us(&t->tuner),
+                      .settled =
+                          t->tuner.end == FL_TUNER_SETTLED || t->tuner.end == FL_TUNER_ROUNDS};
+    fl_tune_sums *sums = &controller->tune_sums;
+    t->racing = false;
+    sums->n_races++;
+    sums->n_steps += t->from - t->begun;
+    sums->lost_us += fl_tuner_lost_us(&t->tuner);
+    if (controller->options->learned != NULL && t->tuner.round > 0) {
         fl_profile_remember(controller->options->learned, &tuned);
     }
-    fl_event_log_tuned(controller, d);
+    fl_event_log_tuned(controller);
 }
 
-/* The trial that was asked for was refused, or somebody else changed the plan: what runs stays. */
-static bool is_other(const fl_controller *controller)
+/* A visit that was asked for has been refused; or somebody else changed the plan, or is about to.
+ */
+static void adapt(fl_controller *controller)
 {
-    return controller->tune.runs != controller->plan.generation;
+    fl_tune *t = &controller->tune;
+    bool refused = t->runs != controller->plan.generation;
+    if (refused && controller->plan.generation == t->visited) {
+        fl_tuner_refuse(&t->tuner);
+        t->runs = t->visited;
+    } else if (refused || steps_left(controller, PAYS_FOR_ONE_STEPS) < PAYS_FOR_ONE_STEPS) {
+        fl_tuner_stop(&t->tuner);
+    }
+}
+
+static void visit(fl_controller *controller)
+{
+    fl_tune *t = &controller->tune;
+    fl_tuner_visit measured;
+    if (fl_tuner_m(&t->tuner) == controller->plan.M && is_measured(controller, &measured)) {
+        controller->tune_sums.n_visits++;
+        t->visited = controller->plan.generation;
+        t->from = controller->stats.n_window;
+        fl_event_log_tried(controller, &measured);
+        fl_tuner_add(&t->tuner, &measured);
+    }
 }
 
 bool fl_tune_next_plan(fl_controller *controller, fl_plan *next, char *why, size_t size_bytes)
 {
     fl_tune *t = &controller->tune;
-    fl_tune_trial trial;
+    const fl_plan *p = &controller->plan;
     if (!is_wanted(controller)) {
         return false;
     }
-    if (!same_place(t, &controller->plan) || t->runs == 0) {
+    if (t->F != p->F || t->K != p->K || t->R != p->R || t->runs == 0) {
         begin(controller);
     }
-    if (!t->over && is_other(controller)) {
-        t->over = true;
-        t->running = false;
-    }
-    if (t->over || !is_measured(controller, &trial)) {
+    if (!t->racing) {
         return false;
     }
-    t->trials[t->n_trials++] = trial;
-    t->running = true;
-    fl_event_log_tried(controller, &trial);
-    fl_tune_input input = {.K = t->K,
-                           .trials = t->trials,
-                           .n_trials = t->n_trials,
-                           .fits = fits,
-                           .context = controller,
-                           .more = steps_left(controller) >= PAYS_FOR_ONE_STEPS};
-    fl_tune_decision d;
-    fl_tune_next(&input, &d);
-    if (d.done) {
-        finish(controller, &d);
+    adapt(controller);
+    if (t->tuner.end == FL_TUNER_RUNS) {
+        visit(controller);
     }
-    snprintf(why, size_bytes, "%s", d.why);
-    *next = with_m(controller, d.M);
-    return d.M != controller->plan.M;
+    int M = fl_tuner_m(&t->tuner);
+    if (t->tuner.end != FL_TUNER_RUNS) {
+        finish(controller);
+        snprintf(why, size_bytes, "M = %d won the comparison", M);
+    } else {
+        snprintf(why, size_bytes, "comparing M = %d with M = %d, round %d", M,
+                 fl_tune_own_m(controller), t->tuner.round + 1);
+    }
+    *next = with_m(controller, M);
+    return M != p->M;
 }
 
 void fl_tune_asked(fl_controller *controller, uint32_t generation)
 {
     controller->tune.asked = controller->tune.runs = generation;
+}
+
+const char *fl_tune_summary(const fl_controller *controller, char *text, size_t size_bytes)
+{
+    const fl_tune_sums *s = &controller->tune_sums;
+    double spent_us = controller->stats.step_ms * 1e3;
+    snprintf(text, size_bytes, "%s", "");
+    if (s->n_races > 0) {
+        double lost_us = s->lost_us > 0.0 ? s->lost_us : 0.0;
+        snprintf(text, size_bytes, "M compared in %lld steps, at a cost of %.2g s (%.1f %%)",
+                 (long long)s->n_steps, lost_us * 1e-6,
+                 spent_us > 0.0 ? 100.0 * lost_us / spent_us : 0.0);
+    }
+    return text;
 }

@@ -21,8 +21,8 @@ void fl_event_log_transition(fl_controller *controller);
 void fl_event_log_measured(fl_controller *controller, double measured_ms, int64_t n_steps);
 void fl_event_log_decided(fl_controller *controller, int64_t step, int64_t effect_step);
 void fl_event_log_considered(fl_controller *controller);
-void fl_event_log_tried(fl_controller *controller, const fl_tune_trial *trial);
-void fl_event_log_tuned(fl_controller *controller, const fl_tune_decision *decision);
+void fl_event_log_tried(fl_controller *controller, const fl_tuner_visit *visit);
+void fl_event_log_tuned(fl_controller *controller);
 void fl_event_log_learned(fl_controller *controller, const fl_live_stage *live,
                           const double *predicted_us);
 

@@ -218,33 +218,60 @@ void fl_event_log_measured(fl_controller *controller, double measured_ms, int64_
 
 /* ---- tuning and learning ---- */
 
-void fl_event_log_tried(fl_controller *controller, const fl_tune_trial *trial)
+void fl_event_log_tried(fl_controller *controller, const fl_tuner_visit *visit)
 {
     fl_json *j = fl_event_log_begin(controller, "tune.tried");
     fl_json_integer(j, "step", controller->stats.steps);
-    fl_json_integer(j, "m", trial->M);
-    fl_json_rounded(j, "step_ms", trial->step_us * 1e-3, 3);
-    fl_json_rounded(j, "noise_ms", trial->noise_us * 1e-3, 3);
+    fl_json_integer(j, "round", controller->tune.tuner.round + 1);
+    fl_json_integer(j, "m", controller->plan.M);
+    fl_json_rounded(j, "step_ms", visit->step_us * 1e-3, 3);
+    fl_json_integer(j, "steps", visit->n_steps);
+    fl_json_rounded(j, "elapsed_ms", visit->elapsed_us * 1e-3, 3);
     fl_event_log_end(controller);
 }
 
-void fl_event_log_tuned(fl_controller *controller, const fl_tune_decision *decision)
+static void candidate(fl_json *j, const fl_tuner *t, int i)
+{
+    double slower, error;
+    fl_json_object(j, NULL);
+    fl_json_integer(j, "m", t->of[i].M);
+    fl_json_integer(j, "visits", t->of[i].n_visits);
+    if (fl_tuner_compare(t, i, &slower, &error)) {
+        fl_json_rounded(j, "slower_percent", 100.0 * slower, 2);
+        fl_json_rounded(j, "error_percent", 100.0 * error, 2);
+    }
+    fl_json_close(j, '}');
+}
+
+void fl_event_log_tuned(fl_controller *controller)
 {
     const fl_tune *t = &controller->tune;
+    const fl_tuner *race = &t->tuner;
+    char why[FL_TUNER_WHY_MAX];
+    int M = fl_tuner_m(race), n_visits = 0;
     fl_json *j = fl_event_log_begin(controller, "tune.done");
     fl_json_integer(j, "step", controller->stats.steps);
     fl_json_integer(j, "f", t->F);
     fl_json_integer(j, "k", t->K);
     fl_json_integer(j, "r", t->R);
-    fl_json_integer(j, "m", decision->M);
-    fl_json_integer(j, "m_predicted", t->trials[0].M);
-    fl_json_integer(j, "trials", t->n_trials);
-    fl_json_text(j, "why", decision->why);
+    fl_json_integer(j, "m", M);
+    fl_json_integer(j, "m_predicted", race->of[0].M);
+    fl_json_array(j, "candidates");
+    for (int i = 0; i < race->n; i++) {
+        candidate(j, race, i);
+        n_visits += race->of[i].n_visits;
+    }
+    fl_json_close(j, ']');
+    fl_json_integer(j, "rounds", race->round);
+    fl_json_integer(j, "trials", n_visits);
+    fl_json_rounded(j, "cost_ms", fl_tuner_lost_us(race) * 1e-3, 3);
+    fl_json_rounded(j, "budget_ms", race->budget_us * 1e-3, 3);
+    fl_json_text(j, "ended", fl_tuner_end_text(race->end));
+    fl_json_text(j, "why", fl_tuner_explain(race, why));
     fl_event_log_end(controller);
-    if (decision->M != t->trials[0].M) {
+    if (M != race->of[0].M) {
         fl_progress_note(&controller->progress, "step %lld: M=%d -> M=%d: %s",
-                         (long long)controller->stats.steps, t->trials[0].M, decision->M,
-                         decision->why);
+                         (long long)controller->stats.steps, race->of[0].M, M, why);
     }
 }
 

@@ -246,6 +246,9 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
     }
     summary_of_training(out, result);
     summary_of_plan(out, options->plan);
+    if (end->tuning[0] != 0) {
+        fprintf(out, "  tuning         %s\n", end->tuning);
+    }
     if (end->ledger[0] != 0) {
         fprintf(out, "  ledger         %s\n", end->ledger);
     }

@@ -53,6 +53,7 @@ typedef struct fl_progress_end {
     const char *message; /* of a run that failed: why */
     const char *ledger;  /* what the ledger proves */
     const char *missing; /* what the files of the run lack */
+    const char *tuning;  /* what it cost to try other M */
 } fl_progress_end;
 
 /* The block at the end of a run. */

@@ -24,10 +24,11 @@ typedef struct fl_layer_cost {
     int64_t n_params;      /* elements */
 } fl_layer_cost;
 
-/* The M that ran fastest on live steps, of those tried with this F, K, R and batch. */
+/* The M that ran fastest on live steps, of those compared with this F, K, R and batch. */
 typedef struct fl_tuned {
     int64_t batch;
     int F, K, R, M;
+    int settled; /* 1: nothing is left to compare; 0: the run ended before that */
     double step_us;
 } fl_tuned;
 

@@ -39,6 +39,7 @@ const fl_profile_field fl__profile_tuned[] = {
     {"k", FL_PROFILE_COUNT, TUNED(K), false, 1},
     {"r", FL_PROFILE_COUNT, TUNED(R), false, 1},
     {"m", FL_PROFILE_COUNT, TUNED(M), false, 1},
+    {"settled", FL_PROFILE_COUNT, TUNED(settled), false, 0},
     {"step_us", FL_PROFILE_REAL, TUNED(step_us), true, 0},
     {.name = NULL},
 };

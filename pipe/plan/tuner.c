@@ -3,12 +3,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-static const double LEAST_GAIN = 0.01; /* of a step */
-/* Standard errors that a gain must exceed. Of two that are nearer than that it hardly matters which
- * one runs, so more certainty would only keep the slower one more often. */
-static const double NOISES = 1.0;
-enum { MOST_M_BY_K = 6 };
+static const double INDIFFERENT = 0.02; /* of a step: a smaller difference need not be found */
+static const double PREDICTED_WITHIN = 0.10;
+static const double LEAST_ERROR = 0.002; /* clocks and luck: no two rounds are more alike */
+static const double FAR_SLOWER = 1.3;    /* a visit that is, is cut short */
+static const double SLOWER = 0.1; /* a candidate that is, in each of two rounds, is dropped */
+enum { FEW_STEPS = 4, FEW_ROUNDS = 2, ROUNDS = 3, MOST_M_BY_K = 6 };
 
 static int ascending(const void *a, const void *b)
 {
@@ -16,127 +18,316 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *values, int n)
+double fl_tuner_median(double *values, int n)
 {
     qsort(values, (size_t)n, sizeof *values, ascending);
     return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-fl_tune_trial fl_tune_measure(int M, double *values, int n)
-{
-    fl_tune_trial trial = {.M = M, .step_us = median(values, n)};
-    for (int i = 0; i < n; i++) {
-        values[i] = fabs(values[i] - trial.step_us);
-    }
-    trial.noise_us = 1.2533 * 1.4826 * median(values, n) / sqrt((double)n);
-    return trial;
-}
+/* ---- candidates ---- */
 
-/* ---- rungs ---- */
-
-static int rung_above(int M)
-{
-    int next = (int)lround(M * 1.3);
-    return next > M ? next : M + 1;
-}
-
-/* The rung next to M, up or down; 0: there is none. */
-static int neighbour(int K, int M, bool up)
-{
-    int below = 0;
-    for (int rung = K; rung <= MOST_M_BY_K * K; rung = rung_above(rung)) {
-        if (rung > M && up) {
-            return rung;
-        }
-        if (rung < M) {
-            below = rung;
-        }
-    }
-    return up ? 0 : below;
-}
-
-/* ---- what the trials say ---- */
-
-static int count(const fl_tune_input *in, int M)
+int fl_tuner_rungs(int K, int *M)
 {
     int n = 0;
-    for (int i = 0; i < in->n_trials; i++) {
-        n += in->trials[i].M == M;
+    for (int rung = K; rung <= MOST_M_BY_K * K && n < FL_TUNER_RUNGS_MAX;) {
+        M[n++] = rung;
+        int next = (int)lround(rung * 1.3);
+        rung = next > rung ? next : rung + 1;
     }
     return n;
 }
 
-/* The newest trial of M, which has one. */
-static const fl_tune_trial *newest(const fl_tune_input *in, int M)
+static int by_prediction(const void *a, const void *b)
 {
-    const fl_tune_trial *t = &in->trials[0];
-    for (int i = 0; i < in->n_trials; i++) {
-        t = in->trials[i].M == M ? &in->trials[i] : t;
+    const fl_tuner_rung *x = a, *y = b;
+    if (x->predicted_us != y->predicted_us) {
+        return x->predicted_us < y->predicted_us ? -1 : 1;
     }
-    return t;
+    return x->M - y->M;
 }
 
-static bool is_faster(const fl_tune_trial *a, const fl_tune_trial *b)
+void fl_tuner_init(fl_tuner *t, int own, const fl_tuner_rung *rungs, int n_rungs, double budget_us)
 {
-    double noise = NOISES * hypot(a->noise_us, b->noise_us);
-    return b->step_us - a->step_us > fmax(noise, LEAST_GAIN * b->step_us);
-}
-
-/* The own M, unless another one is faster; of those, the fastest. */
-static const fl_tune_trial *fastest(const fl_tune_input *in)
-{
-    const fl_tune_trial *own = newest(in, in->trials[0].M), *best = own;
-    for (int i = 0; i < in->n_trials; i++) {
-        const fl_tune_trial *t = newest(in, in->trials[i].M);
-        bool beats = best == own ? is_faster(t, own) : t->step_us < best->step_us;
-        best = beats && is_faster(t, own) ? t : best;
-    }
-    return best;
-}
-
-/* An M beside the fastest that nobody has tried; 0: there is none. */
-static int untried(const fl_tune_input *in, int M)
-{
-    for (int up = 1; up >= 0; up--) {
-        int next = neighbour(in->K, M, up == 1);
-        if (next > 0 && count(in, next) == 0 && in->fits(in->context, next)) {
-            return next;
+    fl_tuner_rung sorted[FL_TUNER_RUNGS_MAX];
+    int n = 0;
+    for (int i = 0; i < n_rungs; i++) {
+        if (rungs[i].fits && rungs[i].M != own) {
+            sorted[n++] = rungs[i];
         }
     }
-    return 0;
+    qsort(sorted, (size_t)n, sizeof *sorted, by_prediction);
+    *t = (fl_tuner){.n = 1, .of = {{.M = own}}, .budget_us = budget_us};
+    for (int i = 0; i < n && t->n < FL_TUNER_CANDIDATES_MAX; i++) {
+        if (sorted[i].predicted_us <= (1.0 + PREDICTED_WITHIN) * sorted[0].predicted_us) {
+            t->of[t->n++].M = sorted[i].M;
+        }
+    }
+    t->end = t->n == 1 ? FL_TUNER_SETTLED : FL_TUNER_RUNS;
 }
 
-static void explain(const fl_tune_input *in, const fl_tune_trial *best, fl_tune_decision *out)
+int fl_tuner_m(const fl_tuner *t)
 {
-    const fl_tune_trial *own = newest(in, in->trials[0].M);
-    int n = snprintf(out->why, sizeof out->why, "M = %d takes %.4g ms a step", best->M,
-                     best->step_us * 1e-3);
-    if (best != own) {
-        snprintf(out->why + n, sizeof out->why - (size_t)n, ", M = %d took %.4g ms", own->M,
-                 own->step_us * 1e-3);
+    return t->of[t->end == FL_TUNER_RUNS ? t->at : t->leader].M;
+}
+
+/* ---- statistics ---- */
+
+static int fewer(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* The paired differences of two candidates' logarithms; returns how many rounds they share. */
+static int differences(const fl_tuner_candidate *c, const fl_tuner_candidate *b, double *d)
+{
+    int n = fewer(c->n_visits, b->n_visits);
+    for (int r = 0; r < n; r++) {
+        d[r] = log(c->visit[r].step_us / b->visit[r].step_us);
+    }
+    return n;
+}
+
+/* The mean deviation of paired differences from their medians, of all candidates together. */
+static double pooled_deviation(const fl_tuner *t, const fl_tuner_candidate *b)
+{
+    double sum = 0.0;
+    int n_all = 0;
+    for (int i = 0; i < t->n; i++) {
+        double d[FL_TUNER_ROUNDS_MAX];
+        int n = differences(&t->of[i], b, d);
+        if (&t->of[i] != b && n >= FEW_ROUNDS) {
+            double m = fl_tuner_median(d, n), few = sqrt(n / (n - 1.0));
+            for (int r = 0; r < n; r++) {
+                sum += few * fabs(d[r] - m);
+            }
+            n_all += n;
+        }
+    }
+    return n_all == 0 ? 0.0 : sum / n_all;
+}
+
+bool fl_tuner_compare(const fl_tuner *t, int i, double *slower, double *error)
+{
+    const fl_tuner_candidate *b = &t->of[t->leader];
+    double d[FL_TUNER_ROUNDS_MAX];
+    int n = differences(&t->of[i], b, d);
+    if (n < FEW_ROUNDS) {
+        return false;
+    }
+    *slower = fl_tuner_median(d, n);
+    *error = fmax(2.0 * 1.2533 * 1.2533 * pooled_deviation(t, b) / sqrt(n), LEAST_ERROR);
+    return true;
+}
+
+/* Of those still in the race, which have all been visited in each complete round. */
+static int find_leader(const fl_tuner *t)
+{
+    double centre[FL_TUNER_ROUNDS_MAX] = {0.0}, least = INFINITY;
+    int leader = t->leader;
+    for (int r = 0; r < t->round; r++) {
+        for (int i = 0; i < t->n; i++) {
+            centre[r] += t->of[i].dropped ? 0.0 : log(t->of[i].visit[r].step_us);
+        }
+    }
+    for (int i = 0; i < t->n; i++) {
+        double x[FL_TUNER_ROUNDS_MAX];
+        int n_in = 0;
+        for (int j = 0; j < t->n; j++) {
+            n_in += !t->of[j].dropped;
+        }
+        for (int r = 0; r < t->round; r++) {
+            x[r] = log(t->of[i].visit[r].step_us) - centre[r] / n_in;
+        }
+        double m = t->of[i].dropped ? INFINITY : fl_tuner_median(x, t->round);
+        leader = m < least ? i : leader;
+        least = fmin(m, least);
+    }
+    return leader;
+}
+
+double fl_tuner_step_us(const fl_tuner *t)
+{
+    const fl_tuner_candidate *b = &t->of[t->leader];
+    double us[FL_TUNER_ROUNDS_MAX];
+    for (int r = 0; r < b->n_visits; r++) {
+        us[r] = b->visit[r].step_us;
+    }
+    return b->n_visits == 0 ? 0.0 : fl_tuner_median(us, b->n_visits);
+}
+
+/* ---- costs ---- */
+
+static double mean_us(const fl_tuner_visit *v)
+{
+    return v->elapsed_us / (double)v->n_steps;
+}
+
+/* What a step with the own M takes in round r, disturbances included. When it has left the race:
+ * the leader's step, and by how much the own M was slower. */
+static double own_us(const fl_tuner *t, int r)
+{
+    const fl_tuner_candidate *own = &t->of[0], *b = &t->of[t->leader];
+    double slower = 0.0, error;
+    if (own->n_visits == 0) {
+        return 0.0;
+    }
+    if (r < own->n_visits || r >= b->n_visits) {
+        return mean_us(&own->visit[fewer(r, own->n_visits - 1)]);
+    }
+    fl_tuner_compare(t, 0, &slower, &error);
+    return mean_us(&b->visit[r]) * exp(slower);
+}
+
+static double visit_lost_us(const fl_tuner *t, int i, int r)
+{
+    const fl_tuner_visit *v = &t->of[i].visit[r];
+    return v->stall_us + v->elapsed_us - (double)v->n_steps * own_us(t, r);
+}
+
+double fl_tuner_lost_us(const fl_tuner *t)
+{
+    double lost = 0.0;
+    for (int i = 0; i < t->n; i++) {
+        for (int r = 0; r < t->of[i].n_visits; r++) {
+            lost += visit_lost_us(t, i, r);
+        }
+    }
+    return lost;
+}
+
+/* What one more round would cost, if it is like the last one for those still in the race. */
+static double next_round_us(const fl_tuner *t)
+{
+    double lost = 0.0;
+    for (int i = 0; i < t->n; i++) {
+        lost += t->of[i].dropped ? 0.0 : visit_lost_us(t, i, t->round - 1);
+    }
+    return fmax(lost, 0.0);
+}
+
+/* ---- the race ---- */
+
+static int count_in(const fl_tuner *t)
+{
+    int n = 0;
+    for (int i = 0; i < t->n; i++) {
+        n += !t->of[i].dropped;
+    }
+    return n;
+}
+
+/* Two rounds cannot tell an odd visit from a slow candidate, unless it is slow in both. */
+static bool is_ruled_out(const fl_tuner *t, int i)
+{
+    double slower, error, d[FL_TUNER_ROUNDS_MAX];
+    if (t->round < ROUNDS) {
+        int n = differences(&t->of[i], &t->of[t->leader], d);
+        fl_tuner_median(d, n); /* sorts them */
+        return d[0] > SLOWER;
+    }
+    return fl_tuner_compare(t, i, &slower, &error) && slower - error > -INDIFFERENT;
+}
+
+static void drop_ruled_out(fl_tuner *t)
+{
+    bool out[FL_TUNER_CANDIDATES_MAX] = {false};
+    for (int i = 0; i < t->n; i++) {
+        out[i] = i != t->leader && !t->of[i].dropped && is_ruled_out(t, i);
+    }
+    for (int i = 0; i < t->n; i++) {
+        t->of[i].dropped |= out[i];
+    }
+}
+
+static void end_round(fl_tuner *t)
+{
+    t->round++;
+    if (t->round >= FEW_ROUNDS) {
+        t->leader = find_leader(t);
+        drop_ruled_out(t);
+    }
+    t->end = count_in(t) == 1                                        ? FL_TUNER_SETTLED
+             : t->round == FL_TUNER_ROUNDS_MAX                       ? FL_TUNER_ROUNDS
+             : fl_tuner_lost_us(t) + next_round_us(t) > t->budget_us ? FL_TUNER_BUDGET
+                                                                     : FL_TUNER_RUNS;
+}
+
+/* The next one in the race after `at` in the direction of this round; -1: the round is complete. */
+static int next_in_round(const fl_tuner *t, int at)
+{
+    int step = t->round % 2 == 0 ? 1 : -1;
+    for (int i = at + step; i >= 0 && i < t->n; i += step) {
+        if (!t->of[i].dropped) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void go_on(fl_tuner *t)
+{
+    int next = next_in_round(t, t->at);
+    if (next < 0) {
+        end_round(t);
+        next = next_in_round(t, t->round % 2 == 0 ? -1 : t->n);
+    } else if (fl_tuner_lost_us(t) > t->budget_us) {
+        t->end = FL_TUNER_BUDGET;
+    }
+    t->at = next;
+}
+
+bool fl_tuner_has_enough(const fl_tuner *t, double step_us, int n, int wanted)
+{
+    const fl_tuner_candidate *b = &t->of[t->leader];
+    double best = b->n_visits == 0 ? 0.0 : b->visit[fewer(t->round, b->n_visits - 1)].step_us;
+    return n >= wanted || (n >= FEW_STEPS && best > 0.0 && step_us > FAR_SLOWER * best);
+}
+
+void fl_tuner_add(fl_tuner *t, const fl_tuner_visit *visit)
+{
+    fl_tuner_candidate *c = &t->of[t->at];
+    c->visit[c->n_visits++] = *visit;
+    go_on(t);
+}
+
+void fl_tuner_refuse(fl_tuner *t)
+{
+    t->of[t->at].dropped = true;
+    if (t->at == t->leader) {
+        fl_tuner_stop(t);
     } else {
-        snprintf(out->why + n, sizeof out->why - (size_t)n, ", nothing beside it is faster");
+        go_on(t);
     }
 }
 
-void fl_tune_next(const fl_tune_input *in, fl_tune_decision *out)
+void fl_tuner_stop(fl_tuner *t)
 {
-    const fl_tune_trial *best = fastest(in);
-    int own = in->trials[0].M, next = untried(in, best->M);
-    bool room = in->n_trials + 2 < FL_TUNE_TRIALS_MAX; /* for the two that come last */
-    *out = (fl_tune_decision){.M = best->M, .done = true};
-    if (in->more && room && next > 0) {
-        *out = (fl_tune_decision){.M = next};
-        snprintf(out->why, sizeof out->why, "trying M = %d beside M = %d", next, best->M);
-        return;
+    t->end = FL_TUNER_STEPS;
+}
+
+/* ---- in words ---- */
+
+const char *fl_tuner_end_text(fl_tuner_end end)
+{
+    static const char *const text[] = {
+        "undecided", "certain to 2 %", "undecided after the last round",
+        "undecided, more rounds would cost too much", "undecided when tuning had to end"};
+    return text[end];
+}
+
+const char *fl_tuner_explain(const fl_tuner *t, char *text)
+{
+    double slower, error, step_ms = fl_tuner_step_us(t) * 1e-3;
+    const fl_tuner_candidate *b = &t->of[t->leader];
+    if (t->leader != 0 && fl_tuner_compare(t, 0, &slower, &error)) {
+        snprintf(text, FL_TUNER_WHY_MAX,
+                 "M = %d takes %.4g ms a step, %.1f %% (+- %.1f) less than M = %d; %s", b->M,
+                 step_ms, -100.0 * expm1(-slower), 100.0 * error, t->of[0].M,
+                 fl_tuner_end_text(t->end));
+    } else {
+        snprintf(text, FL_TUNER_WHY_MAX,
+                 "M = %d takes %.4g ms a step, no other M was found faster; %s", b->M, step_ms,
+                 fl_tuner_end_text(t->end));
     }
-    if (best->M != own && in->n_trials < FL_TUNE_TRIALS_MAX) {
-        int again = count(in, own) == 1 ? own : count(in, best->M) == 1 ? best->M : 0;
-        if (again > 0) {
-            *out = (fl_tune_decision){.M = again};
-            snprintf(out->why, sizeof out->why, "trying M = %d again", again);
-            return;
-        }
-    }
-    explain(in, best, out);
+    return text;
 }

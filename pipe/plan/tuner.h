@@ -1,48 +1,117 @@
-/* Which M to try next on live steps. M does not change the mathematics, so trying is free but for
- * the time it takes.
+/* Which M runs fastest, found on live steps: a race in turns. M does not change the mathematics, so
+ * comparing costs nothing but time, and that is bounded.
  *
- *     own M ──> a rung up, as long as that is faster ──> a rung down, likewise
- *           ──> if another M is the fastest: its own M again, that M again ──> the faster of them
+ *     round 1   A B C D     Each visit runs one M for some steps; their median counts.
+ *     round 2   D C B A     Rounds alternate in direction, so that a machine which becomes slower
+ *     round 3   A B . D     or faster favours nobody, and the turn needs no transition. C has been
+ *     round 4   D . B A     dropped.
  *
- * The first trial is the plan's own M. The rungs lie between K and 6 K, each about a third above
- * the one below. Each M is tried at most twice, so it ends; the second time counts, since the
- * machine may have changed meanwhile. Another M is faster only by more than 1 % and more than the
- * noise. Source of the range: PipeTransformer, arXiv 2102.03161, section 3.2. */
+ * Statistics. Let x(c, r) be the logarithm of candidate c's step time in round r. The leader b is
+ * the candidate with the smallest median over r of x(c, r) - mean over c of x(c, r). For each other
+ * candidate the differences d(r) = x(c, r) - x(b, r) are paired by round; their median is m, and
+ *     e = 2 * 1.2533 * 1.2533 * mean |d - m| * sqrt(n / (n - 1)) / sqrt(n)
+ * two standard errors of it, with the deviations of all candidates pooled, since few rounds say
+ * little about each one's own. At the end of each round from the third on, a candidate is dropped
+ * when m - e > -2 %: it is ruled out that it is faster than the leader by 2 %. After two rounds it
+ * is dropped when it was 10 % slower in both. What is left last wins; so does the leader when
+ * rounds, steps or budget run out.
+ *
+ * Pure: values to values; any thread. */
 #ifndef FL_PIPE_PLAN_TUNER_H
 #define FL_PIPE_PLAN_TUNER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { FL_TUNE_TRIALS_MAX = 12, FL_TUNE_WHY_MAX = 160 };
+enum {
+    FL_TUNER_CANDIDATES_MAX = 7,
+    FL_TUNER_ROUNDS_MAX = 12,
+    FL_TUNER_RUNGS_MAX = 16,
+    FL_TUNER_WHY_MAX = 192
+};
+
+/* Why a race is over. */
+typedef enum fl_tuner_end {
+    FL_TUNER_RUNS,
+    FL_TUNER_SETTLED, /* all but one are ruled out */
+    FL_TUNER_ROUNDS,  /* FL_TUNER_ROUNDS_MAX were run */
+    FL_TUNER_BUDGET,  /* another round would cost more than is allowed */
+    FL_TUNER_STEPS,   /* too few steps are left, or the plan changed for another reason */
+} fl_tuner_end;
 
 /* One M on some live steps. */
-typedef struct fl_tune_trial {
+typedef struct fl_tuner_visit {
+    double step_us;    /* the median of the steps that were measured */
+    int64_t n_steps;   /* all steps since the visit before: prepare, warm-up, measured; >= 1 */
+    double elapsed_us; /* what they took */
+    double stall_us;   /* of the transition to this M, in which nobody trained */
+} fl_tuner_visit;
+
+typedef struct fl_tuner_candidate {
     int M;
-    double step_us;  /* the median */
-    double noise_us; /* its standard error */
-} fl_tune_trial;
+    bool dropped;
+    int n_visits; /* one a round */
+    fl_tuner_visit visit[FL_TUNER_ROUNDS_MAX];
+} fl_tuner_candidate;
 
-typedef struct fl_tune_input {
-    int K;
-    const fl_tune_trial *trials; /* [n_trials], in the order of time, at least one */
-    int n_trials;
-    bool (*fits)(void *context, int M); /* within memory, and a replica's share of the batch */
-    void *context;
-    bool more; /* enough steps remain for another trial to pay */
-} fl_tune_input;
+typedef struct fl_tuner {
+    int n;
+    fl_tuner_candidate of[FL_TUNER_CANDIDATES_MAX]; /* of[0]: the M that the plan came with */
+    double budget_us; /* the most that fl_tuner_lost_us may be, but for one visit */
+    int round;        /* complete ones */
+    int leader;       /* 0 before two rounds are complete */
+    int at;           /* the candidate whose visit is due */
+    fl_tuner_end end;
+} fl_tuner;
 
-typedef struct fl_tune_decision {
+/* An M that could be a candidate. */
+typedef struct fl_tuner_rung {
     int M;
-    bool done;                 /* run with M from now on; else try it */
-    char why[FL_TUNE_WHY_MAX]; /* "M = 6 is the fastest of 4, 5, 6, 8: ..." */
-} fl_tune_decision;
+    double predicted_us;
+    bool fits; /* into memory, and a replica's share of the batch */
+} fl_tuner_rung;
 
-/* Pure but for `fits`; any thread. */
-void fl_tune_next(const fl_tune_input *input, fl_tune_decision *out);
+/* The rungs M between K and 6 K, each a third above the one below: M [FL_TUNER_RUNGS_MAX] out.
+ * Returns how many. Source of the range: PipeTransformer, arXiv 2102.03161, section 3.2. */
+int fl_tuner_rungs(int K, int *M);
 
-/* The median of values [n] and its standard error from the spread around it (1.2533 times 1.4826
- * times the median deviation over the root of n); sorts them. n >= 1. */
-fl_tune_trial fl_tune_measure(int M, double *values, int n);
+/* Begin a race between own M and the rungs that fit and are predicted within 10 % of the fastest
+ * one, which is the prediction's error; at most FL_TUNER_CANDIDATES_MAX, the fastest of them. */
+void fl_tuner_init(fl_tuner *tuner, int own, const fl_tuner_rung *rungs, int n_rungs,
+                   double budget_us);
+
+/* The M to be run now: the one whose visit is due; the winner when the race is over. */
+int fl_tuner_m(const fl_tuner *tuner);
+
+/* Whether n measured steps with this median are enough for the visit that is due: `wanted` of them,
+ * or 4 when they are 1.3 times as slow as the leader. */
+bool fl_tuner_has_enough(const fl_tuner *tuner, double step_us, int n, int wanted);
+
+/* The visit that was due is made; or its M cannot be run. */
+void fl_tuner_add(fl_tuner *tuner, const fl_tuner_visit *visit);
+void fl_tuner_refuse(fl_tuner *tuner);
+
+/* End the race now: FL_TUNER_STEPS. */
+void fl_tuner_stop(fl_tuner *tuner);
+
+/* How much slower than the leader candidate i is, as a share of its step (negative: faster), and
+ * two standard errors of that; false before both have two visits. */
+bool fl_tuner_compare(const fl_tuner *tuner, int i, double *slower, double *error);
+
+/* The median of the leader's visits, microseconds; 0 before it has one. */
+double fl_tuner_step_us(const fl_tuner *tuner);
+
+/* What the race has cost so far, microseconds: the time of all its visits beyond what the own M
+ * would have taken for as many steps, by its own visit in the same round. Negative: a gain. */
+double fl_tuner_lost_us(const fl_tuner *tuner);
+
+/* The median of values [n], n >= 1; sorts them. */
+double fl_tuner_median(double *values, int n);
+
+/* "certain to 2 %": for people. */
+const char *fl_tuner_end_text(fl_tuner_end end);
+
+/* How it ended, in words: text [FL_TUNER_WHY_MAX]. Returns text. */
+const char *fl_tuner_explain(const fl_tuner *tuner, char *text);
 
 #endif

@@ -1,5 +1,5 @@
-/* A run that tunes M: it trains as one that does not, says what it tried, and the next run begins
- * with what was found. */
+/* A run that compares several M: it trains as one that does not, reports what it tried and what
+ * that cost, and the next run begins with what was found. */
 #include "support/lines.h"
 #include "support/shell.h"
 #include "support/toy.h"
@@ -58,7 +58,22 @@ static int m_of_step(const char *name, int step)
     return m;
 }
 
-/* Each trial tells of an M that ran, and the run goes on with the M that was settled on. */
+/* What was compared cost no more than allowed, but for one visit. */
+static void check_cost(const cJSON *tried, const cJSON *done)
+{
+    double dearest_ms = 0.0;
+    const cJSON *t;
+    cJSON_ArrayForEach(t, tried)
+    {
+        assert_in_range(number(t, "round"), 1, number(done, "rounds") + 1);
+        dearest_ms = fmax(dearest_ms, cJSON_GetObjectItem(t, "elapsed_ms")->valuedouble);
+    }
+    double budget_ms = cJSON_GetObjectItem(done, "budget_ms")->valuedouble;
+    assert_true(budget_ms > 0.0);
+    assert_true(cJSON_GetObjectItem(done, "cost_ms")->valuedouble <= budget_ms + 2.0 * dearest_ms);
+}
+
+/* Each trial names an M that ran, and the run goes on with the M that won. */
 static int check_trials(const char *name)
 {
     cJSON *tried = lines_with(dir_of(name), "events.jsonl", "\"tune.tried\"");
@@ -72,10 +87,18 @@ static int check_trials(const char *name)
         assert_int_equal(m_of_step(name, number(t, "step") - 1), number(t, "m"));
         assert_true(cJSON_GetObjectItem(t, "step_ms")->valuedouble > 0);
     }
+    check_cost(tried, cJSON_GetArrayItem(done, 0));
     int m = number(cJSON_GetArrayItem(done, 0), "m");
     cJSON_Delete(tried);
     cJSON_Delete(done);
     return m;
+}
+
+/* The M that the profile remembers. */
+static int tuned_m(void)
+{
+    run_command(folder, "sed -nE 's/.*f: 0, k: 2, r: 1, m: ([0-9]+).*/\\1/p' profile.yaml", &said);
+    return atoi(said.out);
 }
 
 static void test_tuning__changes_nothing_but_m(void **state)
@@ -96,12 +119,20 @@ static void test_tuning__changes_nothing_but_m(void **state)
     for (int i = 0; i < 40; i++) { /* rounding grows with the steps */
         assert_true(fabs(tuned[i] - plain[i]) <= 1e-4 * fabs(plain[i]));
     }
-    /* The next run begins where this one ended, and has nothing left to try. */
+    run_command(folder, "grep -c '^  tuning  *M compared in [0-9]* steps' tuned/summary.txt",
+                &said);
+    assert_string_equal(said.out, "1\n");
+    /* The next run begins where this one ended. */
     run("again", "");
     assert_int_equal(m_of_step("again", 0), m);
-    assert_int_equal(m_of_step("again", STEPS - 1), m);
-    assert_int_equal(n_events("again", "\"tune."), 0);
     assert_int_equal(n_events("again", "\"from\": \"file\""), 1);
+    /* When nothing is left to compare, it compares nothing. */
+    run_command(folder, "sed -i 's/settled: 0/settled: 1/' profile.yaml", &said);
+    int settled = tuned_m();
+    run("settled", "");
+    assert_int_equal(m_of_step("settled", 0), settled);
+    assert_int_equal(m_of_step("settled", STEPS - 1), settled);
+    assert_int_equal(n_events("settled", "\"tune."), 0);
 }
 
 /* What the job asks for is not tried otherwise, nor is a run that is too short for it to pay. */
@@ -133,7 +164,8 @@ int main(void)
     };
     folder = fresh_folder(FL_BINARY_DIR);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    run_command(folder, "rm -rf tuned plain again given short taught ./*.yaml; rmdir \"$PWD\"",
+    run_command(folder,
+                "rm -rf tuned plain again settled given short taught ./*.yaml; rmdir \"$PWD\"",
                 &said);
     free(folder);
     return failed;

@@ -46,7 +46,8 @@ static void draw_profile(rig *r)
                       .reduce_bytes_per_us = 0.1,
                       .reduce_cpu_share = 0.7,
                       .n_tuned = 2};
-    p->tuned[0] = (fl_tuned){.batch = 128, .F = 0, .K = 2, .R = 1, .M = 6, .step_us = 40123.4};
+    p->tuned[0] =
+        (fl_tuned){.batch = 128, .F = 0, .K = 2, .R = 1, .M = 6, .settled = 1, .step_us = 40123.4};
     p->tuned[1] = (fl_tuned){.batch = 64, .F = 1, .K = 1, .R = 2, .M = 2, .step_us = 1.0 / 7.0};
     for (int i = 0; i < p->n_layers; i++) {
         double odd = i + 1.0 / 3.0;

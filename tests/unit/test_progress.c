@@ -67,7 +67,8 @@ static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status
     fl_progress_end end = {.status = status,
                            .message = status == FL_EFAILED ? "worker 1 died" : "",
                            .ledger = "every sample of 4 epochs used once",
-                           .missing = status == FL_EFAILED ? "steps.jsonl lacks 2 steps" : ""};
+                           .missing = status == FL_EFAILED ? "steps.jsonl lacks 2 steps" : "",
+                           .tuning = "M compared in 9 steps"};
     fl_progress_summary(file, &options, result, &end);
     fclose(file);
 }
@@ -91,6 +92,7 @@ static void test_progress__sums_up(void **state)
                                         "1:06:40 in training, 1:23:20 in all",
                                         "812 samples/s",
                                         "every sample of 4 epochs used once",
+                                        "  tuning         M compared in 9 steps\n",
                                         "/runs/x",
                                         "  plan           K=2 stages x R=1 replica x M=8",
                                         "frostline report /runs/x\n",
