@@ -144,7 +144,8 @@ static void conclude(fl_controller *controller)
         if (proof != FL_OK && controller->n_stops < 2) {
             /* Workers ran, so no other status may be told than those for this. */
             controller->status = proof == FL_EINTERNAL ? proof : FL_EFAILED;
-            snprintf(controller->message, sizeof controller->message, "%s", fl_errmsg());
+            snprintf(controller->message, sizeof controller->message, "%s%s",
+                     proof == FL_EINTERNAL ? "" : "the ledger could not be proved: ", fl_errmsg());
         }
     }
     fl_record_watch(controller, fl_now_us());
