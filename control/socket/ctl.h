@@ -46,6 +46,7 @@ struct fl_ctl_call {
     fl_setting setting;
     uint32_t generation; /* of the plan that was asked for */
     int limit_before;    /* usable.limit, should a scale fail */
+    bool pinned_before;  /* the block, should the thaw of a pin fail */
 };
 
 struct fl_ctl {

@@ -57,9 +57,26 @@ static void ask(fl_controller *controller, fl_ctl_call *call, const fl_plan *pla
     }
 }
 
+static void pin_fields(const fl_controller *controller, fl_json *j, int64_t step)
+{
+    fl_json_integer(j, "step", step);
+    fl_json_array(j, "pinned");
+    for (int i = 0; i < blocks_of(controller); i++) {
+        if (controller->pinned[i]) {
+            fl_json_integer(j, NULL, i + 1);
+        }
+    }
+    fl_json_close(j, ']');
+}
+
 void fl_ctl_plan_result(const fl_controller *controller, fl_ctl_call *call)
 {
-    plan_fields(call->result, &controller->plan, true, controller->elastic.outcome.step);
+    int64_t step = controller->elastic.outcome.step;
+    if (call->request.command->run == fl_ctl_pin) {
+        pin_fields(controller, call->result, step);
+    } else {
+        plan_fields(call->result, &controller->plan, true, step);
+    }
 }
 
 /* ---- scale ---- */
@@ -191,13 +208,15 @@ void fl_ctl_drain(fl_controller *controller, fl_ctl_call *call)
     }
 }
 
-/* A drain or a scale that did not come about leaves everything usable as it was. */
+/* A drain, a scale or a pin that did not come about leaves everything as it was. */
 void fl_ctl_plan_failed(fl_controller *controller, const fl_ctl_call *call)
 {
     if (call->request.command->run == fl_ctl_drain) {
         controller->usable.drained[call->request.value[0].integer] = false;
     } else if (call->request.command->run == fl_ctl_scale) {
         controller->usable.limit = call->limit_before;
+    } else if (call->request.command->run == fl_ctl_pin) {
+        controller->pinned[call->request.value[0].integer - 1] = call->pinned_before;
     }
 }
 
@@ -261,39 +280,40 @@ void fl_ctl_thaw(fl_controller *controller, fl_ctl_call *call)
 
 /* ---- pins ---- */
 
-static void set_pin(fl_controller *controller, fl_ctl_call *call, bool pin)
+static bool check_block(const fl_controller *controller, fl_ctl_call *call)
 {
-    int block = (int)call->request.value[0].integer;
-    if (!has_model(controller, call)) {
-        return;
-    }
-    if (block > blocks_of(controller)) {
+    if (has_model(controller, call) && call->request.value[0].integer > blocks_of(controller)) {
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "block: the model has %d", blocks_of(controller));
-        return;
     }
-    if (pin && block <= controller->plan.F) {
-        fl_ctl_refuse(call, FL_CTL_REFUSED, "block %d is frozen; thaw %d first", block, block - 1);
-        return;
-    }
-    controller->pinned[block - 1] = pin;
-    fl_json_integer(call->result, "step", controller->stats.steps);
-    fl_json_array(call->result, "pinned");
-    for (int i = 0; i < blocks_of(controller); i++) {
-        if (controller->pinned[i]) {
-            fl_json_integer(call->result, NULL, i + 1);
-        }
-    }
-    fl_json_close(call->result, ']');
+    return call->error == FL_CTL_OK;
 }
 
+/* A frozen block thaws, with all above it; the pin holds from then on, or not at all. The block is
+ * pinned while that goes on, so that no policy freezes it meanwhile. */
 void fl_ctl_pin(fl_controller *controller, fl_ctl_call *call)
 {
-    set_pin(controller, call, true);
+    int block = (int)call->request.value[0].integer;
+    if (!check_block(controller, call)) {
+        return;
+    }
+    call->pinned_before = controller->pinned[block - 1];
+    controller->pinned[block - 1] = true;
+    if (block > controller->plan.F) {
+        pin_fields(controller, call->result, controller->stats.steps);
+        return;
+    }
+    go_to(controller, call, block - 1);
+    if (call->error != FL_CTL_OK || call->wait == FL_CTL_WAIT_IDLE) {
+        controller->pinned[block - 1] = call->pinned_before;
+    }
 }
 
 void fl_ctl_unpin(fl_controller *controller, fl_ctl_call *call)
 {
-    set_pin(controller, call, false);
+    if (check_block(controller, call)) {
+        controller->pinned[call->request.value[0].integer - 1] = false;
+        pin_fields(controller, call->result, controller->stats.steps);
+    }
 }
 
 /* ---- set pipe.m ---- */
@@ -312,8 +332,9 @@ void fl_ctl_set_m(fl_controller *controller, fl_ctl_call *call)
     job.pipe.m = value->integer;
     input.job = &job;
     input.F = plan.F;
-    if (value->integer < 1) {
-        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "value: allowed for pipe.m: an integer from 1");
+    if (value->integer < 1 || value->integer > FL_MAX_MICRO_BATCHES) {
+        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT,
+                      "value: allowed for pipe.m: an integer from 1 to %d", FL_MAX_MICRO_BATCHES);
     } else if (fl_worker_pool_choose(&controller->usable, &input, &plan) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     } else {

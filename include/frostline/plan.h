@@ -10,7 +10,13 @@
 extern "C" {
 #endif
 
-enum { FL_MAX_STAGES = 128, FL_MAX_WORKERS = 1024, FL_MAX_LAYERS = 512, FL_MAX_TUNED = 64 };
+enum {
+    FL_MAX_STAGES = 128,
+    FL_MAX_WORKERS = 1024,
+    FL_MAX_LAYERS = 512,
+    FL_MAX_TUNED = 64,
+    FL_MAX_MICRO_BATCHES = 4096
+};
 
 /* What one layer costs on one device. Times are for one sample of the data set's mean length; a
  * call of n samples takes call_us + n * per-sample time. */

@@ -76,7 +76,7 @@ static const fl_field script_keys[] = {
      .word = "auto",
      .unit = "micro-batches",
      .least = 1,
-     .most = 4096,
+     .most = FL_MAX_MICRO_BATCHES,
      .doc = "M: micro-batches of a pipeline and step."},
 };
 static const fl_list script = {.capacity = FL_SCRIPT_MAX,
@@ -470,7 +470,7 @@ static const fl_field fields[] = {
      .word = "auto",
      .unit = "micro-batches",
      .least = 1,
-     .most = 4096,
+     .most = FL_MAX_MICRO_BATCHES,
      .doc = "M: micro-batches of a pipeline and step."},
     {.path = "pipe.schedule",
      .type = FL_FIELD_CHOICE,

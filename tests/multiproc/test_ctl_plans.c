@@ -132,7 +132,11 @@ static void test_plans__freeze_thaw_and_pins(void **state)
     assert_false(ask(&run, "freeze", "{\"blocks\": 2}").changed);
     live_refused(&run, "freeze", "{\"blocks\": 1}", "refused");
     live_refused(&run, "freeze", "{\"blocks\": 99}", "bad_argument");
-    live_refused(&run, "pin", "{\"block\": 1}", "refused"); /* it is frozen */
+    json_decref(live_ask(&run, "pin", "{\"block\": 2}")); /* it is frozen, and thaws */
+    assert_int_equal(plan_now(&run, "f"), 1);
+    live_refused(&run, "freeze", "{\"blocks\": 2}", "refused");
+    json_decref(live_ask(&run, "unpin", "{\"block\": 2}"));
+    assert_int_equal(ask(&run, "freeze", "{\"blocks\": 2}").f, 2);
     json_t *pinned = live_ask(&run, "pin", "{\"block\": 3}");
     assert_int_equal(json_array_size(json_object_get(pinned, "pinned")), 1);
     json_decref(pinned);
