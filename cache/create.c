@@ -9,13 +9,16 @@
 #include "cache/pool.h"
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "device/log.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 enum { LINE = 64 };
+static const double MIB = 1048576.0;
 static const size_t PER_UNIT = sizeof(fl_cell) + sizeof(int64_t) + 2 * sizeof(uint32_t);
 
 static size_t lines(size_t size_bytes)
@@ -58,6 +61,20 @@ static uint32_t at_most(uint64_t n, uint64_t most)
     return (uint32_t)(n < most ? n : most);
 }
 
+/* Memory manages the disk as well: a small cache.memory limits what a large cache.disk can hold. */
+static void warn_of_disk(const fl_cache *c, uint64_t disk, uint64_t wanted, uint64_t fixed)
+{
+    if (disk < wanted) {
+        fl_log(
+            FL_LOG_WARN,
+            "cache.disk: %.1f of %.1f MiB can be used: cache.memory, %.1f MiB, has room to manage "
+            "only so much; %.1f MiB would manage all of it",
+            (double)(disk * c->unit_bytes) / MIB, (double)(wanted * c->unit_bytes) / MIB,
+            (double)c->o.memory_bytes / MIB,
+            ceil((double)(fixed + wanted * PER_UNIT) / MIB * 10.0) / 10.0);
+    }
+}
+
 /* At most one value for each key, in memory first. The tables of the disk tier lie in memory, too.
  */
 static fl_status count_units(fl_cache *c)
@@ -66,7 +83,7 @@ static fl_status count_units(fl_cache *c)
     uint64_t each = fl_pool_units_of(c, c->o.value_elements);
     uint64_t wanted = at_most((uint64_t)c->o.n_keys * each, FL_POOL_NONE - 1);
     uint64_t disk = at_most((uint64_t)c->o.disk_bytes / c->unit_bytes, wanted);
-    uint64_t left = budget > fixed ? budget - fixed : 0;
+    uint64_t left = budget > fixed ? budget - fixed : 0, disk_wanted = disk;
     disk = at_most(disk, left / PER_UNIT);
     if (left / (PER_UNIT + c->unit_bytes) >= wanted) {
         disk = 0;
@@ -83,6 +100,7 @@ static fl_status count_units(fl_cache *c)
                              (long long)((size_t)c->o.value_elements * c->element_bytes),
                              (long long)fl_cache_least_bytes(&c->o));
     }
+    warn_of_disk(c, disk, at_most(disk_wanted, wanted - memory), fixed);
     return FL_OK;
 }
 

@@ -21,6 +21,9 @@ void fl_event_log_cache_opened(fl_controller *controller)
     if (a == NULL) {
         fl_json_text(j, "why_not", why);
         fl_event_log_end(controller);
+        if (controller->options->job->freeze.policy != FL_FREEZE_NONE) {
+            fl_progress_note(&controller->progress, "no cache of frozen blocks' outputs: %s", why);
+        }
         return;
     }
     fl_cache_stats stats;

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -399,6 +400,33 @@ static void test_cache__a_disk_too_small_is_refused(void **state)
     assert_null(c);
 }
 
+/* Would catch: "cache.disk: 1 MiB" that silently becomes some kilobytes, since what manages the
+ * disk lies in cache.memory. */
+static void test_create__warns_that_memory_limits_the_disk(void **state)
+{
+    (void)state;
+    char text[1024] = "";
+    int out[2], before = dup(STDERR_FILENO);
+    fl_cache *cache = NULL;
+    fl_cache_options o = options_of(FL_F32, 0, INT64_C(64) << 20);
+    o.n_keys = 20000;
+    o.memory_bytes = fl_cache_least_bytes(&o) + 20000;
+    assert_int_equal(pipe(out), 0);
+    fflush(NULL);
+    dup2(out[1], STDERR_FILENO);
+    fl_status status = fl_cache_create(&o, &cache);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    close(out[1]);
+    ssize_t n = read(out[0], text, sizeof text - 1);
+    close(out[0]);
+    assert_int_equal(status, FL_OK);
+    assert_true(n > 0);
+    assert_non_null(strstr(text, "MiB can be used: cache.memory, "));
+    assert_non_null(strstr(text, "MiB would manage all of it"));
+    fl_cache_destroy(&cache);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_cache__a_file_cut_short_is_a_miss),
         cmocka_unit_test(test_cache__a_full_disk_keeps_less),
         cmocka_unit_test(test_cache__a_disk_too_small_is_refused),
+        cmocka_unit_test(test_create__warns_that_memory_limits_the_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
