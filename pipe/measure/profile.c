@@ -2,7 +2,8 @@
  *   1  one child a processor's worth of device, at most one a worker     fork_all
  *   2  each measures the layers at once with the others: they share
  *      memory and clock as workers will; two measure the link            child_main
- *   3  wait for all of them to end, by a deadline                        wait_all
+ *   3  wait for all of them to end, by a deadline; a child that is
+ *      stopped, or a signal to the caller, ends that sooner              wait_all
  *   4  the middle of what they say                                       merge
  * A child answers in shared memory and ends; its end is the closing of a pipe that it holds. */
 #include "pipe/measure/profile.h"
@@ -19,10 +20,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_CHILDREN = 16 };
+enum { MAX_CHILDREN = 16, LOOK_MS = 100 };
 
 /* Typical costs of a link on one machine, for a single worker that will not use one. */
 static const double USUAL_LINK_US = 40.0;
@@ -43,8 +45,12 @@ typedef struct profiler {
     int n_workers, n_children;
     int cpus[CPU_SETSIZE], n_cpus;
     segment *segment;
-    pid_t pid[MAX_CHILDREN]; /* 0: none, or gone */
-    int end[MAX_CHILDREN];   /* closes when the child ends; -1: none */
+    pid_t pid[MAX_CHILDREN];          /* 0: none, or gone */
+    int end[MAX_CHILDREN];            /* closes when the child ends; -1: none */
+    int64_t stopped_us[MAX_CHILDREN]; /* since when the child is stopped; 0: it runs */
+    int64_t looked_us;                /* when the children were last looked at */
+    int signals; /* SIGINT, SIGTERM and SIGHUP to the caller can be read here */
+    sigset_t mask_before;
 } profiler;
 
 static void find_processors(profiler *p)
@@ -105,6 +111,10 @@ static void child_main(const profiler *p, int index, pid_t parent)
         _exit(1);
     }
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGINT, SIG_IGN); /* a terminal sends both to every process: the caller decides */
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGTERM, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &p->mask_before, NULL);
     probe->why = measure(p, index, probe);
     snprintf(probe->message, sizeof probe->message, "%s", probe->why == FL_OK ? "" : fl_errmsg());
     __atomic_store_n(&probe->done, true, __ATOMIC_RELEASE);
@@ -208,23 +218,69 @@ static fl_status too_slow(const profiler *p, int index)
                    phase_text(p, &p->segment->probe[index], text), (long long)p->timeout_ms);
 }
 
+/* Note whether it was stopped or goes on; its end is the business of reap. */
+static void look_at_child(profiler *p, int index, int64_t now_us)
+{
+    siginfo_t info;
+    do {
+        info.si_pid = 0;
+        if (waitid(P_PID, (id_t)p->pid[index], &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+            info.si_pid != 0) {
+            p->stopped_us[index] = info.si_code == CLD_CONTINUED ? 0 : now_us;
+        }
+    } while (info.si_pid != 0);
+}
+
+/* A stop that nobody takes back within fault.detect. Ctrl-Z stops the caller together with its
+ * children: the time in which it did not look does not count. */
+static fl_status watch_stops(profiler *p)
+{
+    int64_t now_us = fl_now_us(), gap_us = now_us - p->looked_us;
+    p->looked_us = now_us;
+    for (int i = 0; i < p->n_children; i++) {
+        char text[128];
+        if (p->pid[i] == 0) {
+            continue;
+        }
+        look_at_child(p, i, now_us);
+        if (p->stopped_us[i] != 0 && gap_us > 5 * 1000 * LOOK_MS) {
+            p->stopped_us[i] = now_us;
+        }
+        if (p->stopped_us[i] != 0 && now_us - p->stopped_us[i] > 1000 * p->job->fault.detect_ms) {
+            return fl_fail(FL_EFAILED,
+                           "profile: the process that measured %s was stopped (SIGSTOP or the "
+                           "like) and did not go on within %.3g s (fault.detect)",
+                           phase_text(p, &p->segment->probe[i], text),
+                           (double)p->job->fault.detect_ms * 1e-3);
+        }
+    }
+    return FL_OK;
+}
+
 static fl_status wait_one(profiler *p, int64_t deadline_us)
 {
-    struct pollfd fds[MAX_CHILDREN];
+    struct pollfd fds[MAX_CHILDREN + 1];
     int who = -1;
     for (int i = 0; i < p->n_children; i++) {
         fds[i] = (struct pollfd){.fd = p->end[i], .events = POLLIN};
         who = p->end[i] >= 0 ? i : who;
     }
-    int n = poll(fds, (nfds_t)p->n_children, (int)fl_left_ms(deadline_us));
+    fds[p->n_children] = (struct pollfd){.fd = p->signals, .events = POLLIN};
+    int64_t left_ms = fl_left_ms(deadline_us);
+    int n = poll(fds, (nfds_t)p->n_children + 1, (int)(left_ms < LOOK_MS ? left_ms : LOOK_MS));
     if (n < 0 && errno != EINTR) {
         return fl_fail(FL_EIO, "profile: poll: %s", strerror(errno));
+    }
+    if (n > 0 && fds[p->n_children].revents != 0) {
+        return fl_fail(FL_ESTOPPED, "stopped by the user while costs were measured; no worker was "
+                                    "started");
     }
     for (int i = 0; n > 0 && i < p->n_children; i++) {
         if (fds[i].revents != 0) {
             return reap(p, i);
         }
     }
+    FL_TRY(watch_stops(p));
     return fl_left_ms(deadline_us) == 0 ? too_slow(p, who) : FL_OK;
 }
 
@@ -241,6 +297,7 @@ static bool some_run(const profiler *p)
 static fl_status wait_all(profiler *p)
 {
     int64_t deadline_us = fl_deadline_us(p->timeout_ms);
+    p->looked_us = fl_now_us();
     while (some_run(p)) {
         FL_TRY(wait_one(p, deadline_us));
     }
@@ -292,6 +349,35 @@ static void merge(const profiler *p, fl_profile *out)
     }
 }
 
+/* ---- signals to the caller ---- */
+
+static fl_status take_signals(profiler *p)
+{
+    sigset_t taken;
+    struct sigaction hangup;
+    sigemptyset(&taken);
+    sigaddset(&taken, SIGINT);
+    sigaddset(&taken, SIGTERM);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) {
+        sigaddset(&taken, SIGHUP); /* unless the program runs under nohup */
+    }
+    sigprocmask(SIG_BLOCK, &taken, &p->mask_before);
+    p->signals = signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC);
+    return p->signals >= 0 ? FL_OK : fl_fail(FL_EIO, "profile: signalfd: %s", strerror(errno));
+}
+
+/* What has been acted upon must not end the caller now. */
+static void return_signals(profiler *p)
+{
+    struct signalfd_siginfo info;
+    while (p->signals >= 0 && read(p->signals, &info, sizeof info) > 0) {
+    }
+    if (p->signals >= 0) {
+        close(p->signals);
+    }
+    sigprocmask(SIG_SETMASK, &p->mask_before, NULL);
+}
+
 fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
                              int64_t timeout_ms, fl_profile *out)
 {
@@ -309,11 +395,15 @@ fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, c
         return fl_fail(FL_ENOMEM, "profile: no %zu bytes to share: %s", sizeof *p.segment,
                        strerror(errno));
     }
-    fl_status status = fork_all(&p);
+    fl_status status = take_signals(&p);
+    if (status == FL_OK) {
+        status = fork_all(&p);
+    }
     if (status == FL_OK) {
         status = wait_all(&p);
     }
     end_all(&p);
+    return_signals(&p);
     if (status == FL_OK) {
         merge(&p, out);
     }

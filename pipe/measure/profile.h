@@ -7,7 +7,8 @@
 /* Runs every distinct layer (same kind, same parameter shapes, same input shape) for real in a
  * forked child on one device's cores, and a ping-pong and an all-reduce between two children for
  * the link, each within timeout_ms. The caller must not have threads yet.
- * Returns FL_EFAILED when a child died (its message), FL_EDEADLINE when it was too slow. */
+ * Returns FL_EFAILED when a child died (its message) or stayed stopped for fault.detect,
+ * FL_EDEADLINE when it was too slow, FL_ESTOPPED on SIGINT, SIGTERM or SIGHUP to the caller. */
 fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
                              int64_t timeout_ms, fl_profile *out) FL_MUST_CHECK;
 

@@ -1,6 +1,7 @@
 /* The profile: numbers that can be, and children that crash, exit, fail or hang. */
 #include "pipe/measure/profile.h"
 
+#include "device/clock.h"
 #include "nn/exec.h"
 #include "support/toy.h"
 
@@ -111,7 +112,7 @@ static void test_profile__measures_links_between_two_workers(void **state)
 
 /* ---- a layer that misbehaves when it runs for real ---- */
 
-typedef enum misdeed { KILLED, EXITS, FAILS, HANGS } misdeed;
+typedef enum misdeed { KILLED, EXITS, FAILS, HANGS, STOPS, INTERRUPTS } misdeed;
 
 static fl_status copies(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
@@ -136,6 +137,12 @@ static fl_status misbehaves(void *self, fl_exec *x, const fl_tensor *grad_out, f
         _exit(7);
     case FAILS:
         return fl_fail(FL_EINVAL, "no gradient today");
+    case STOPS:
+        raise(SIGSTOP);
+        break;
+    case INTERRUPTS:
+        kill(getppid(), SIGTERM);
+        /* fall through */
     case HANGS:
         for (;;) {
             pause();
@@ -158,6 +165,7 @@ static void check_misdeed(misdeed what, int64_t timeout_ms, fl_status expected, 
     fl_layer classifier;
     fl_loss loss;
     rig_init(&r, 2);
+    r.job.fault.detect_ms = 1000;
     assert_int_equal(fl_model_create("bad", &model), FL_OK);
     assert_int_equal(fl_model_add(model, 1, (fl_layer){&bad_layer, &what}), FL_OK);
     assert_int_equal(fl_layer_classifier(14 * 14, 4, &classifier), FL_OK);
@@ -181,6 +189,24 @@ static void test_profile__reports_a_child_that_is_killed(void **state)
     check_misdeed(KILLED, PLENTY_MS, FL_EFAILED,
                   "profile: the process that measured layer 0 (bad) was killed by signal 9 "
                   "(Killed)");
+}
+
+/* Would catch: a stopped child that is noticed when the time for measuring is over, after 60 s. */
+static void test_profile__reports_a_child_that_is_stopped(void **state)
+{
+    (void)state;
+    int64_t begun_us = fl_now_us();
+    check_misdeed(STOPS, PLENTY_MS, FL_EFAILED,
+                  "profile: the process that measured layer 0 (bad) was stopped (SIGSTOP or the "
+                  "like) and did not go on within 1 s (fault.detect)");
+    assert_true(fl_now_us() - begun_us < 20 * 1000 * 1000);
+}
+
+/* Would catch: exit code 143 in place of 130 for a run that is terminated while it measures. */
+static void test_profile__ends_when_the_caller_is_terminated(void **state)
+{
+    (void)state;
+    check_misdeed(INTERRUPTS, PLENTY_MS, FL_ESTOPPED, "stopped by the user while costs were");
 }
 
 static void test_profile__reports_a_child_that_exits(void **state)
@@ -209,6 +235,8 @@ int main(void)
         cmocka_unit_test(test_profile__measures_one_worker),
         cmocka_unit_test(test_profile__measures_links_between_two_workers),
         cmocka_unit_test(test_profile__reports_a_child_that_is_killed),
+        cmocka_unit_test(test_profile__reports_a_child_that_is_stopped),
+        cmocka_unit_test(test_profile__ends_when_the_caller_is_terminated),
         cmocka_unit_test(test_profile__reports_a_child_that_exits),
         cmocka_unit_test(test_profile__reports_a_layer_that_fails),
         cmocka_unit_test(test_profile__ends_a_child_that_hangs),
