@@ -15,6 +15,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/costs.h"
+#include "launcher/run/host_limits.h"
 #include "launcher/worker/cores.h"
 #include "launcher/worker/worker.h"
 #include "nn/model.h"
@@ -60,8 +61,9 @@ typedef struct preparation {
 
 static int processors(void)
 {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    fl_host_limits machine;
+    fl_host_limits_read("", &machine);
+    return machine.processors;
 }
 
 static int devices(const fl_job *job)
@@ -129,6 +131,19 @@ static fl_status check_keys(const fl_job *job)
     return FL_OK;
 }
 
+static void warn_of_too_much(const preparation *p)
+{
+    fl_host_limits machine;
+    char text[2][512];
+    fl_host_limits_read("", &machine);
+    fl_host_limits_compare(&machine, p->job, p->n_workers, text[0], text[1], sizeof text[0]);
+    for (int i = 0; i < 2; i++) {
+        if (text[i][0] != 0) {
+            fl_log(FL_LOG_WARN, "%s", text[i]);
+        }
+    }
+}
+
 static fl_status prepare(preparation *p)
 {
     fl_shape input;
@@ -190,6 +205,9 @@ fl_status fl_check(const fl_model *model, const fl_dataset *dataset, const fl_jo
     if (status == FL_OK) {
         guess_profile(&p);
         status = choose(&p, 0);
+    }
+    if (status == FL_OK) {
+        warn_of_too_much(&p);
     }
     preparation_fini(&p);
     return fl_job_locate(job, status);
@@ -256,15 +274,16 @@ static fl_status make_plan(preparation *p)
     FL_TRY(open_cache(p));
     guess_profile(p);
     FL_TRY(choose(p, 0)); /* what cannot be is refused before time goes into measuring */
+    warn_of_too_much(p);
     FL_TRY(open_metrics(p));
     take_cores(p);
     FL_TRY(get_costs(p));
     FL_TRY(choose(p, 0));
     plan_due_steps(p);
-    bool asked_for = p->job->devices.count != FL_JOB_AUTO && p->job->elastic.enabled;
-    if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE && !asked_for) {
-        /* Workers that have no stage have nothing to wait for; those that the job names may be
-         * given one by `frostline ctl scale`. */
+    if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE &&
+        !p->job->elastic.enabled) {
+        /* Workers without a stage have nothing to wait for. Otherwise they stand by: a freeze, the
+         * script or `frostline ctl scale` may give them one. */
         p->plan->n_workers = p->plan->K * p->plan->R;
     }
     return FL_OK;
@@ -314,23 +333,30 @@ fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl
 
 /* ---- ③ ---- */
 
-static fl_status make_dir(const char *path)
+/* given: by --run-dir; else the job's run.dir is where the path comes from */
+static fl_status fail_dir(bool given, const char *what, const char *path)
+{
+    return given ? fl_fail(FL_EIO, "--run-dir: %s%s: %s", what, path, strerror(errno))
+                 : fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "%s%s: %s", what, path,
+                                 strerror(errno));
+}
+
+static fl_status make_dir(bool given, const char *path)
 {
     if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        return fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "cannot make %s: %s", path,
-                             strerror(errno));
+        return fail_dir(given, "cannot make ", path);
     }
     return FL_OK;
 }
 
-static fl_status make_parents(const char *path)
+static fl_status make_parents(bool given, const char *path)
 {
     char part[PATH_MAX];
     for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
-        FL_TRY(make_dir(part));
+        FL_TRY(make_dir(given, part));
     }
-    return make_dir(path);
+    return make_dir(given, path);
 }
 
 /* runs/<name>-<date>-<time>, with a number behind it when two runs begin in one second. */
@@ -340,7 +366,7 @@ static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
     struct tm local;
     time_t now = time(NULL);
     strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
-    FL_TRY(make_parents(job->run.dir));
+    FL_TRY(make_parents(false, job->run.dir));
     for (int i = 1; i < 1000; i++) {
         int n = i == 1
                     ? snprintf(path, size_bytes, "%s/%s-%s", job->run.dir, job->name, when)
@@ -363,7 +389,7 @@ static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
 static fl_status given_name(const char *path)
 {
     char file[PATH_MAX];
-    FL_TRY(make_parents(path));
+    FL_TRY(make_parents(true, path));
     snprintf(file, sizeof file, "%s/job.yaml", path);
     if (access(file, F_OK) == 0) {
         return fl_fail(FL_EINVAL, "--run-dir: %s already holds a run; name another directory",
@@ -381,12 +407,13 @@ static fl_status open_run_dir(const fl_job *job, const char *wanted, char *path,
     } else {
         FL_TRY(fresh_name(job, name, sizeof name));
     }
+    bool given = wanted != NULL;
     if (realpath(name, path) == NULL) {
-        return fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "%s: %s", name, strerror(errno));
+        return fail_dir(given, "", name);
     }
     *dir_fd = open(path, O_RDONLY | O_DIRECTORY);
     if (*dir_fd < 0) {
-        return fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "%s: %s", path, strerror(errno));
+        return fail_dir(given, "", path);
     }
     return FL_OK;
 }
