@@ -309,6 +309,9 @@ static int run(const fl_args *args)
     target t = {.name = first == 0 ? NULL : args->operand,
                 .args = args,
                 .as_json = fl_args_has(args, "--json")};
+    if (first == args->n_operands && fl_nearest(args->operand, name_at, NULL) != NULL) {
+        return fl_unknown_among("frostline ctl", args->operand, name_at);
+    }
     if (first == args->n_operands) {
         fl_complain("frostline ctl: a command is missing; see frostline ctl --help");
         return FL_EXIT_BAD_INPUT;

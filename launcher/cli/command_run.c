@@ -4,12 +4,22 @@
 #include "launcher/run/run.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-static int run(const fl_args *args)
+/* Until the run takes signals itself there is nothing to end but this process. */
+static void end_process(int number)
+{
+    (void)number;
+    _exit(FL_EXIT_STOPPED);
+}
+
+static int run_job(const fl_args *args)
 {
     fl_job_context w = {0};
+    signal(SIGTERM, end_process);
     fl_run_result result;
     fl_status status = fl_job_context_init(args, &w);
     if (status == FL_OK) {
@@ -22,11 +32,17 @@ static int run(const fl_args *args)
 static void print_good(const char *path, const fl_job_context *w)
 {
     const fl_dataset *d = &w->dataset;
+    int64_t all = d->ops->count(d->self, FL_TRAIN);
+    int64_t used = w->job.data.samples > 0 ? w->job.data.samples : all;
+    char of_all[48] = "";
+    if (used < all) {
+        snprintf(of_all, sizeof of_all, " (of %" PRId64 ")", all);
+    }
     printf("%s: good\n", path);
     printf("  model  %s, %d layers in %d blocks, %" PRId64 " parameters\n", fl_model_name(w->model),
            fl_model_n_layers(w->model), fl_model_n_blocks(w->model), fl_model_n_params(w->model));
-    printf("  data   %s, %" PRId64 " samples to train on, %" PRId64 " to test on\n", d->ops->kind,
-           d->ops->count(d->self, FL_TRAIN), d->ops->count(d->self, FL_TEST));
+    printf("  data   %s, %" PRId64 " samples%s to train on, %" PRId64 " to test on\n", d->ops->kind,
+           used, of_all, d->ops->count(d->self, FL_TEST));
 }
 
 static int validate(const fl_args *args)
@@ -52,7 +68,7 @@ const fl_cli_command fl_cli_command_run = {
                "flight, a second one at once.\n",
     .options = {{"--run-dir", 0, "DIR", "the run directory; default: RUN.DIR/NAME-DATE-TIME"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
-    .run = run,
+    .run = run_job,
 };
 
 const fl_cli_command fl_cli_command_validate = {

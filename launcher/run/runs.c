@@ -209,17 +209,19 @@ static bool is_meant(const fl_run_entry *entry, const char *name)
     return name == NULL || strcmp(entry->name, name) == 0 || strcmp(entry->job, name) == 0;
 }
 
-static fl_status check_live(const fl_run_entry *entry)
+static fl_status check_live(const fl_run_entry *entry, const char *name)
 {
     return entry->state == FL_RUN_LIVE ? FL_OK
-                                       : fl_fail(FL_EINVAL, "%s: the run is over (%s)", entry->path,
+                                       : fl_fail(FL_EINVAL, "%s: the run is over (%s)", name,
                                                  fl_run_state_text(entry->state));
 }
 
-/* What is known of the runs that are not meant. */
+/* What is known of the runs of a directory. */
 typedef struct below {
-    bool any;
-    int n, n_live;
+    bool any;           /* the one that is meant is among them */
+    int n, n_live;      /* all of them */
+    bool any_over;      /* one is meant, but it has ended: */
+    fl_run_entry ended; /* the newest such */
 } below;
 
 static fl_status look_below(const char *dir, const char *name, bool live, fl_run_entry *entry,
@@ -229,30 +231,60 @@ static fl_status look_below(const char *dir, const char *name, bool live, fl_run
     *found = (below){.any = false};
     FL_TRY(fl_runs_list(dir, &all, &found->n));
     for (int i = 0; i < found->n; i++) {
-        found->n_live += all[i].state == FL_RUN_LIVE;
-        if (!found->any && (!live || all[i].state == FL_RUN_LIVE) && is_meant(&all[i], name)) {
+        bool lives = all[i].state == FL_RUN_LIVE, meant = is_meant(&all[i], name);
+        found->n_live += lives;
+        if (!found->any && meant && (!live || lives)) {
             *entry = all[i];
             found->any = true;
+        } else if (!found->any_over && meant && !lives) {
+            found->ended = all[i];
+            found->any_over = true;
         }
     }
     fl_free(all);
     return FL_OK;
 }
 
+/* A directory that holds something, which this user may not read: another user's run. */
+static bool is_forbidden(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 ? S_ISDIR(info.st_mode) && access(path, R_OK | X_OK) != 0
+                                  : errno == EACCES;
+}
+
+/* `name` is itself a directory, or lies below dir. */
+static fl_status check_allowed(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%.2000s/%.2000s", dir, name);
+    const char *which = is_forbidden(name) ? name : is_forbidden(path) ? path : NULL;
+    return which == NULL ? FL_OK
+                         : fl_fail(FL_EINVAL,
+                                   "%s: permission denied: the run belongs to another user", which);
+}
+
 fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
 {
     below found;
     if (name != NULL && fl_run_look(name, entry) == FL_OK) {
-        return check_live(entry);
+        return check_live(entry, name);
     }
     fl_status status = look_below(dir, name, true, entry, &found);
     if (found.any) {
         return FL_OK;
     }
+    if (name != NULL) {
+        FL_TRY(check_allowed(dir, name));
+    }
+    if (status == FL_OK && name != NULL && found.any_over) {
+        return check_live(&found.ended, name);
+    }
     if (status != FL_OK || name == NULL) {
         return fl_fail(FL_EINVAL, "no live run in %s; name a run directory", dir);
     }
-    return fl_fail(FL_EINVAL, "%s: no run directory, and none of the %d live runs in %s", name,
+    return fl_fail(FL_EINVAL,
+                   "%s: not a run directory, nor the name of one of the %d live runs in %s", name,
                    found.n_live, dir);
 }
 
@@ -266,6 +298,7 @@ fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry
     if (status == FL_OK && found.any) {
         return FL_OK;
     }
-    return fl_fail(FL_EINVAL, "%s: no run directory, and none of the %d runs in %s", name, found.n,
-                   dir);
+    FL_TRY(check_allowed(dir, name));
+    return fl_fail(FL_EINVAL, "%s: not a run directory, nor the name of one of the %d runs in %s",
+                   name, found.n, dir);
 }

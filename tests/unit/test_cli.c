@@ -83,6 +83,9 @@ static const refused refusals[] = {
     {"validate good.yaml --set pipe.k=many", "--set pipe.k=many: pipe.k: found 'many', allowed: "
                                              "auto, or an integer from 1 to 128 (stages)\n"},
     {"ledger nowhere", "nowhere/ledger.bin: No such file or directory\n"},
+    {"ctl stauts",
+     "frostline ctl: unknown command 'stauts', nearest is status; see frostline ctl --help\n"},
+    {"ctl my-run", "frostline ctl: a command is missing; see frostline ctl --help\n"},
 };
 
 static void test_cli__what_is_wrong_goes_to_standard_error_with_2(void **state)
@@ -296,6 +299,11 @@ static void test_cli__validate_points_at_the_job_for_what_other_folders_find(voi
              "  model  vit, 6 layers in 2 blocks, 27978 parameters\n"
              "  data   idx, 60000 samples to train on, 10000 to test on\n",
              "");
+    validate("name: few\nmodel: {blocks: 2, dim: 32}\ndata: {samples: 2000}\n", 0,
+             "job.yaml: good\n"
+             "  model  vit, 6 layers in 2 blocks, 27978 parameters\n"
+             "  data   idx, 2000 samples (of 60000) to train on, 10000 to test on\n",
+             "");
     validate("data:\n  path: ./nowhere\n", 2, "",
              "job.yaml:2:9: data.path: ./nowhere: neither train-images-idx3-ubyte nor "
              "train-images-idx3-ubyte.gz found\n");
@@ -366,6 +374,45 @@ static void test_cli__a_plugin_brings_a_model_and_its_failures_are_told(void **s
              "job.yaml:1:31: model.plugin: ./job.yaml: file too short\n");
 }
 
+/* Would catch: the job's run.dir blamed for what --run-dir says. */
+static void test_cli__a_run_directory_is_blamed_on_whom_named_it(void **state)
+{
+    (void)state;
+    static const char job[] = "model: {kind: plugin, plugin: " PLUGIN "toy.so}\n"
+                              "pipe: {profile: none}\ndevices: {count: 1}\n";
+    save("job.yaml", job);
+    frostline("run job.yaml --run-dir /proc/none");
+    assert_int_equal(result.exit_code, 2);
+    assert_string_equal(result.err,
+                        "--run-dir: cannot make /proc/none: No such file or directory\n");
+    frostline("run job.yaml --set run.dir=/proc/none");
+    assert_int_equal(result.exit_code, 2);
+    assert_non_null(strstr(result.err, "run.dir: cannot make /proc/none: No such file"));
+}
+
+/* Would catch: "no run directory" of one that is there, and whose run has ended. */
+static void test_cli__ctl_tells_an_ended_run_from_none(void **state)
+{
+    (void)state;
+    static const char event[] = "{\"time\": 0, \"wall\": \"2026-01-31T09:30:00.000Z\", "
+                                "\"event\": \"run.finished\", \"generation\": 1, \"steps\": 3}\n";
+    run_command(folder, "mkdir -p runs/done runs/theirs", &result);
+    save("runs/done/events.jsonl", event);
+    frostline("ctl done status");
+    assert_int_equal(result.exit_code, 2);
+    assert_string_equal(result.err, "done: the run is over (finished)\n");
+    frostline("ctl nothing status");
+    assert_string_equal(result.err, "nothing: not a run directory, nor the name of one of the 0 "
+                                    "live runs in runs\n");
+    run_command(folder, "chmod 0 runs/theirs", &result);
+    if (geteuid() != 0) { /* who may read everything */
+        frostline("ctl theirs status");
+        assert_string_equal(result.err,
+                            "runs/theirs: permission denied: the run belongs to another user\n");
+    }
+    run_command(folder, "chmod 700 runs/theirs && rm -r runs", &result);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -396,6 +443,8 @@ int main(void)
         cmocka_unit_test(test_cli__validate_points_at_the_job_for_what_other_folders_find),
         cmocka_unit_test(test_cli__validate_warns_of_what_comes_after_the_end),
         cmocka_unit_test(test_cli__a_plugin_brings_a_model_and_its_failures_are_told),
+        cmocka_unit_test(test_cli__a_run_directory_is_blamed_on_whom_named_it),
+        cmocka_unit_test(test_cli__ctl_tells_an_ended_run_from_none),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
