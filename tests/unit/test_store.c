@@ -6,6 +6,7 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/random.h"
+#include "support/folder.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -287,13 +288,13 @@ static void test_store__says_so_when_memory_is_short(void **state)
 
 /* ---- the client ---- */
 
+/* As in a run: the processes of one host talk through a socket file. */
 typedef struct server {
     void *zmq;
+    char folder[FOLDER_SIZE], endpoint[FOLDER_SIZE + 16];
     pthread_t thread;
     atomic_bool stop;
 } server;
-
-static const char endpoint[] = "inproc://store";
 
 static void send_answer(void *router, const void *to, size_t to_bytes, const void *message,
                         size_t size_bytes)
@@ -315,7 +316,7 @@ static void *serve(void *argument)
     server *s = argument;
     fl_store *store = NULL;
     void *router = zmq_socket(s->zmq, ZMQ_ROUTER);
-    if (zmq_bind(router, endpoint) != 0 || fl_store_create(&store) != FL_OK) {
+    if (zmq_bind(router, s->endpoint) != 0 || fl_store_create(&store) != FL_OK) {
         abort();
     }
     while (!atomic_load(&s->stop)) {
@@ -343,6 +344,8 @@ static int start_server(void **state)
 {
     static server s;
     s.zmq = zmq_ctx_new();
+    make_folder(s.folder);
+    snprintf(s.endpoint, sizeof s.endpoint, "ipc://%s/store", s.folder);
     atomic_store(&s.stop, false);
     *state = &s;
     return pthread_create(&s.thread, NULL, serve, &s);
@@ -354,7 +357,7 @@ static int stop_server(void **state)
     atomic_store(&s->stop, true);
     pthread_join(s->thread, NULL);
     zmq_ctx_term(s->zmq);
-    return 0;
+    return remove_folder(s->folder);
 }
 
 static void test_store_client__sets_and_gets(void **state)
@@ -362,7 +365,7 @@ static void test_store_client__sets_and_gets(void **state)
     server *s = *state;
     enum { LARGE = FL_STORE_VALUE_MAX };
     fl_store_client *client = NULL;
-    assert_int_equal(fl_store_connect(s->zmq, endpoint, &client), FL_OK);
+    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, &client), FL_OK);
     fl_kv kv = fl_store_kv(client);
     int64_t deadline_us = fl_deadline_us(10000);
     void *data = NULL, *large = NULL;
@@ -391,8 +394,8 @@ static void test_store_client__gives_up_at_the_deadline(void **state)
 {
     server *s = *state;
     fl_store_client *one = NULL, *two = NULL;
-    assert_int_equal(fl_store_connect(s->zmq, endpoint, &one), FL_OK);
-    assert_int_equal(fl_store_connect(s->zmq, endpoint, &two), FL_OK);
+    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, &one), FL_OK);
+    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, &two), FL_OK);
     fl_kv kv = fl_store_kv(one), other = fl_store_kv(two);
     void *data = NULL;
     size_t size_bytes = 0;
