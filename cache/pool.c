@@ -1,7 +1,7 @@
 #include "cache/pool.h"
 
 #include "device/clock.h"
-#include "device/tsan.h"
+#include "device/sanitizer.h"
 
 #include <errno.h>
 #include <time.h>
@@ -103,7 +103,7 @@ static int wait_for_lock(fl_cache *c)
     int64_t deadline_us = fl_deadline_us(LOCK_TIMEOUT_MS);
     until.tv_sec = deadline_us / 1000000;
     until.tv_nsec = deadline_us % 1000000 * 1000;
-    int error = fl_tsan_clocklock(&c->header->lock, CLOCK_MONOTONIC, &until);
+    int error = fl_sanitizer_clocklock(&c->header->lock, CLOCK_MONOTONIC, &until);
     if (error == ETIMEDOUT) {
         c->patient_us = fl_deadline_us(LOCK_RETRY_MS);
     }
@@ -165,7 +165,7 @@ void fl_pool_drop(fl_cache *c, uint32_t head)
 {
     fl_cell *unit = &c->unit[head];
     SET(unit->seq, GET(unit->seq) + 1);
-    fl_tsan_fence(memory_order_release);
+    fl_sanitizer_fence(memory_order_release);
     SET(c->index[GET(unit->key)], 0);
     fl_order_remove(&c->order, head);
     c->header->n_values--;

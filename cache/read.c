@@ -11,7 +11,7 @@
 #include "cache/pool.h"
 #include "cache/value.h"
 #include "device/bf16.h"
-#include "device/tsan.h"
+#include "device/sanitizer.h"
 
 #include <string.h>
 
@@ -106,7 +106,7 @@ static copied copy_value(fl_cache *c, int64_t key, const found *f, patience p, f
         }
         unit = how == COPIED ? GET(c->unit[unit].next) : unit;
     }
-    fl_tsan_fence(memory_order_acquire);
+    fl_sanitizer_fence(memory_order_acquire);
     return how != NOT_YET && GET(c->unit[f->head].seq) != f->seq ? CHANGED : how;
 }
 

@@ -3,6 +3,7 @@
 #include "control/observe/metrics_http.h"
 #include "device/clock.h"
 #include "device/log.h"
+#include "device/sanitizer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,6 +64,7 @@ static _Noreturn void become_worker(const fl_controller_options *options, const 
     }
     int code = options->worker(options->context, rank, endpoint);
     fflush(NULL);
+    fl_sanitizer_find_leaks();
     _exit(code);
 }
 
