@@ -156,10 +156,10 @@ void fl_progress_cache(fl_progress *progress, const fl_cache_report *report)
     if (report->decided && !same) {
         progress->cache_told = true;
         progress->cache_on = report->on;
-        fl_progress_note(progress,
-                         "step %lld: cache %s: a sample takes %.3g us to read, %.3g us to compute",
-                         (long long)report->step, report->on ? "on" : "off", report->read_us,
-                         report->compute_us);
+        fl_progress_note(
+            progress, "step %lld: cache %s: reading a sample takes %.3g us, computing it %.3g us",
+            (long long)report->step, report->on ? "on" : "off", report->read_us,
+            report->compute_us);
     }
 }
 
@@ -172,7 +172,7 @@ static void summary_of_training(FILE *out, const fl_run_result *result)
     }
     if (result->steps > 0) {
         fprintf(out, "  train loss     %.4f\n", result->train_loss);
-        fprintf(out, "  time           %s in training, %s in all\n",
+        fprintf(out, "  time           %s in training, %s in total\n",
                 duration(result->seconds, training, sizeof training),
                 duration(result->wall_seconds, all, sizeof all));
         fprintf(out, "  speed          %.0f samples/s\n", result->samples_per_s);

@@ -329,14 +329,14 @@ const fl_cli_command fl_cli_command_ctl = {
     .name = "ctl",
     .operand = "[RUN] COMMAND [ARGUMENT]...",
     .takes_more = true,
-    .summary = "See or steer a run while it trains.",
-    .details = "RUN is a run directory, or the name of one or of a job below runs/. Without it,\n"
-               "or where several fit, it is the newest run that lives. tcp://ADDRESS:PORT is a\n"
-               "run elsewhere. Each command ends when it has taken effect: with 0; with 2 when\n"
-               "it makes no sense; with 3 when the run refuses it, ends first or does not\n"
+    .summary = "Inspect or control a run while it trains.",
+    .details = "RUN is a run directory, or the name of a run or job below runs/. Without it, or\n"
+               "if several match, the newest live run is taken. tcp://ADDRESS:PORT is a run on\n"
+               "another machine. A command returns once it has taken effect. Exit code 0: done;\n"
+               "2: the request makes no sense; 3: the run refused it, ended first or did not\n"
                "answer.\n",
-    .options = {{"--json", 0, NULL, "the reply as the run sent it, in one line"},
-                {"--timeout", 0, "SECONDS", "wait for the reply so long; default: 60"},
+    .options = {{"--json", 0, NULL, "print the reply as the run sent it, in one line"},
+                {"--timeout", 0, "SECONDS", "longest wait for the reply; default: 60"},
                 {"--key", 0, "FILE", "your secret key, where RUN is tcp://ADDRESS:PORT"},
                 {"--server", 0, "FILE", "the run's public key"}},
     .run = run,

@@ -38,14 +38,14 @@ static void print_commands(void)
         printf("  %-12s %s\n", command->name, command->summary);
     }
     printf("\noptions:\n"
-           "  --help     show this; frostline COMMAND --help tells more about a command\n"
+           "  --help     show this; frostline COMMAND --help describes a command\n"
            "  --version  show the version\n\n"
            "exit codes:\n"
            "  0    done\n"
            "  2    bad input: a command line, a job, or data that cannot be used\n"
            "  3    the run failed\n"
            "  130  stopped by the user\n"
-           "  1    a defect of Frostline\n");
+           "  1    an internal error of Frostline\n");
 }
 
 void fl_print_help(const fl_cli_command *command)
@@ -72,7 +72,7 @@ const fl_cli_command fl_cli_command_help = {
     .name = "help",
     .operand = "COMMAND",
     .operand_is_optional = true,
-    .summary = "Tell about a command, or about all of them.",
+    .summary = "Describe one command, or list all of them.",
     .details = "The same as frostline COMMAND --help.\n",
     .run = run,
 };

@@ -49,8 +49,8 @@ static int run(const fl_args *args)
 const fl_cli_command fl_cli_command_key = {
     .name = "key",
     .operand = "FILE",
-    .summary = "Make a pair of keys for control.listen, or for a client of it.",
-    .details = "Writes the secret key to FILE, which nobody else may read, and the public one\n"
-               "to FILE.pub. Neither may exist.\n",
+    .summary = "Create a key pair for control.listen, or for one of its clients.",
+    .details = "Writes the secret key to FILE, readable by you alone, and the public key to\n"
+               "FILE.pub. Neither file may exist.\n",
     .run = run,
 };

@@ -27,10 +27,11 @@ static int show_ledger(const fl_args *args)
 const fl_cli_command fl_cli_command_ledger = {
     .name = "ledger",
     .operand = "RUN_DIR",
-    .summary = "Show that a run used each sample once an epoch.",
-    .details = "Reads the ledger that the run kept, checks every record, and counts. The command\n"
-               "is \"complete\" (exit code 0), \"incomplete record\" (3: the ledger has no end,\n"
-               "since its run failed, was killed or could not write), or \"broken\" (3: a sample\n"
-               "came twice in an epoch, or not at all in one that was finished).\n",
+    .summary = "Prove that a run used each sample once per epoch.",
+    .details =
+        "Reads the run's ledger, checks every record, and counts. The result is\n"
+        "\"complete\" (exit code 0), \"incomplete record\" (3: the ledger has no end, because\n"
+        "its run failed, was killed or could not write), or \"broken\" (3: a sample came\n"
+        "twice in an epoch, or not at all in a finished epoch).\n",
     .run = show_ledger,
 };

@@ -84,11 +84,11 @@ const fl_cli_command fl_cli_command_list = {
     .name = "list",
     .operand = "DIR",
     .operand_is_optional = true,
-    .summary = "List the runs of a directory, the newest first.",
-    .details = "Without DIR it is runs/. A run is live while its head answers; one whose head\n"
-               "went without a word is lost. The loss is the mean of the last epoch, of a live\n"
-               "run that of its newest step. \"record incomplete\": a file of the run could not\n"
-               "be written.\n",
+    .summary = "List the runs of a directory, newest first.",
+    .details = "The default for DIR is runs/. A run is live while its controller answers, and\n"
+               "lost if its controller vanished. The loss is the mean of the last epoch; for a\n"
+               "live run, it is that of the newest step. \"record incomplete\": a file of the\n"
+               "run could not be written.\n",
     .options = {{"--json", 0, NULL, "for programs"}},
     .run = run,
 };

@@ -138,7 +138,7 @@ static fl_status show(const fl_args *args, const fl_job_context *w)
     fl_json_close(&json, ']');
     fl_json_newline(&json);
     if (status == FL_OK && json.broken) {
-        status = fl_fail(FL_ENOMEM, "no memory for what is to be printed");
+        status = fl_fail(FL_ENOMEM, "no memory for the output");
     } else if (status == FL_OK && t.json != NULL) {
         fwrite(json.text, 1, json.n, stdout);
     }
@@ -160,12 +160,12 @@ static int run(const fl_args *args)
 const fl_cli_command fl_cli_command_plan = {
     .name = "plan",
     .operand = "JOB.yaml",
-    .summary = "Show which plan would be chosen here, and what else there is.",
-    .details = "Measures what the layers cost, unless that is known, and starts nothing. Each\n"
-               "K, R and M comes with the predicted time of a step, the bubble and the memory\n"
-               "of the largest stage.\n",
-    .options = {{"--frozen", 0, "N", "also with the first N blocks frozen; repeatable"},
-                {"--profile", 0, "FILE", "take the costs from FILE, also of another device"},
+    .summary = "Show which plan would be chosen, and the alternatives.",
+    .details = "Measures the costs of the layers unless they are known, and starts no run. For\n"
+               "each K, R and M it prints the predicted step time, the bubble and the memory of\n"
+               "the largest stage.\n",
+    .options = {{"--frozen", 0, "N", "plan also with the first N blocks frozen; repeatable"},
+                {"--profile", 0, "FILE", "take the costs from FILE, even of another device"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"},
                 {"--json", 0, NULL, "for programs"}},
     .run = run,

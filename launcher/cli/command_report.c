@@ -113,10 +113,10 @@ static int run(const fl_args *args)
 const fl_cli_command fl_cli_command_report = {
     .name = "report",
     .operand = "RUN",
-    .summary = "Write one page of HTML that tells of a run, finished or not.",
-    .details = "RUN is a run directory, or the name of one or of a job below runs/; of several,\n"
-               "the newest. The page needs nothing else: no network, no script, no other file.\n"
-               "Lines that cannot be read are counted and said.\n",
+    .summary = "Write one HTML page about a run, finished or not.",
+    .details = "RUN is a run directory, or the name of a run or job below runs/; if several\n"
+               "match, the newest. The page is self-contained: no network, script or other file.\n"
+               "Lines that cannot be read are counted and reported.\n",
     .options = {{"--out", 0, "FILE", "where to write it; default: RUN/report.html"}},
     .run = run,
 };

@@ -63,9 +63,9 @@ const fl_cli_command fl_cli_command_run = {
     .name = "run",
     .operand = "JOB.yaml",
     .summary = "Train the model that a job file describes.",
-    .details = "Starts one worker process a device, shows the progress, and leaves everything\n"
-               "about the run in a directory of its own. Ctrl-C ends it after the step in\n"
-               "flight, a second one at once.\n",
+    .details = "Starts one worker process per device, shows the progress, and leaves everything\n"
+               "about the run in a run directory. Ctrl-C ends the run after the current step, a\n"
+               "second Ctrl-C ends it at once.\n",
     .options = {{"--run-dir", 0, "DIR", "the run directory; default: RUN.DIR/NAME-DATE-TIME"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = run_job,
@@ -75,7 +75,7 @@ const fl_cli_command fl_cli_command_validate = {
     .name = "validate",
     .operand = "JOB.yaml",
     .summary = "Check a job file, its model, data and plan, and start nothing.",
-    .details = "Makes every check that run makes before it starts a process.\n",
+    .details = "Makes every check that `run` makes before it starts a worker.\n",
     .options = {{"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = validate,
 };

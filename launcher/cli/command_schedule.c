@@ -79,9 +79,9 @@ static int run(const fl_args *args)
 
 const fl_cli_command fl_cli_command_schedule = {
     .name = "schedule",
-    .summary = "Draw what each stage of a pipeline does at each tick.",
-    .details = "One row a stage; F2 is the forward, B2 the backward of micro-batch 2. In flight\n"
-               "are the micro-batches whose activations a stage holds at once.\n",
+    .summary = "Draw the schedule of a pipeline: what each stage does at each tick.",
+    .details = "One row per stage; F2 is the forward, B2 the backward of micro-batch 2. A\n"
+               "micro-batch is in flight while a stage holds its activations.\n",
     .options = {{"--schedule", 0, "NAME", "gpipe or 1f1b; default: 1f1b"},
                 {"--stages", 'k', "K", "stages of the pipeline"},
                 {"--micro-batches", 'm', "M", "micro-batches of a step"},

@@ -39,7 +39,7 @@ static int run(const fl_args *args)
 {
     bool yaml = fl_args_has(args, "--yaml"), markdown = fl_args_has(args, "--markdown");
     if (yaml + markdown + (args->operand != NULL) > 1) {
-        fl_complain("frostline schema: one of FIELD, --yaml and --markdown at a time");
+        fl_complain("frostline schema: give only one of FIELD, --yaml and --markdown");
         return FL_EXIT_BAD_INPUT;
     }
     if (args->operand != NULL) {
@@ -56,8 +56,8 @@ const fl_cli_command fl_cli_command_schema = {
     .name = "schema",
     .operand = "FIELD",
     .operand_is_optional = true,
-    .summary = "List the fields of a job, their defaults and what they may be.",
-    .details = "With FIELD, such as train.lr, tell about this one.\n",
+    .summary = "List the fields of a job with defaults and allowed values.",
+    .details = "With FIELD, such as train.lr, describe that field.\n",
     .options = {{"--yaml", 0, NULL, "as an annotated job file: configs/reference.yaml"},
                 {"--markdown", 0, NULL, "as the tables of docs/job.md"}},
     .run = run,

@@ -106,7 +106,7 @@ static void print_pipelines(const report *r)
                100 * r->bubble, 100 * r->schedule_bubble);
     }
     if (reduce_ns > 0) {
-        printf("all-reduce  %.3f ms of transfers, %.1f %% behind computing\n", ms(reduce_ns),
+        printf("all-reduce  %.3f ms of transfers, %.1f %% behind compute\n", ms(reduce_ns),
                100 * share(hidden_ns, reduce_ns));
     }
 }
@@ -116,8 +116,8 @@ static void print_stragglers(const report *r)
     int n = 0;
     for (int i = 0; i < r->n_workers; i++) {
         if (r->worker[i].slowness >= FL_SLOW_RATIO) {
-            printf("straggler   worker %d: its own computing takes %.2f times as long as the "
-                   "others', measured by its layers\n",
+            printf("straggler   worker %d: its own compute takes %.2f times as long as that of "
+                   "the others, relative to the profile of its layers\n",
                    i, r->worker[i].slowness);
             n++;
         }
@@ -329,7 +329,7 @@ static int run(const fl_args *args)
 const fl_cli_command fl_cli_command_trace_report = {
     .name = "trace-report",
     .operand = "TRACE",
-    .summary = "Tell what a trace says: shares, bubbles, overlap, stragglers.",
+    .summary = "Analyse a trace: shares of time, bubbles, overlap, stragglers.",
     .details = "TRACE is a trace-A-B.json, or a run (its directory or its name) that has exactly\n"
                "one. docs/traces.md explains each number.\n",
     .options = {{"--json", 0, NULL, "one JSON object"}},

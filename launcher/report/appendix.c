@@ -42,7 +42,7 @@ static void events(fl_html *html, const fl_report *report)
                     (long long)shown);
     }
     fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>at, s</th><th class=\"text\">event"
-                      "</th><th>generation</th><th class=\"text\">what it tells</th></tr>\n");
+                      "</th><th>generation</th><th class=\"text\">content</th></tr>\n");
     for (int64_t i = report->n_events - shown; i < report->n_events; i++) {
         const json_t *event = report->event[i];
         fl_html_add(html, "<tr>");
@@ -90,14 +90,14 @@ static void gaps(fl_html *html, const fl_report *report)
     file_line(html, &report->steps_file);
     file_line(html, &report->events_file);
     if (report->n_again > 0) {
-        fl_html_add(html, "<p>%lld steps were done once more; the page shows the last time.</p>\n",
+        fl_html_add(html, "<p>%lld steps were repeated; the page shows the last repetition.</p>\n",
                     (long long)report->n_again);
     }
 }
 
 void fl_page_raw(fl_html *html, const fl_report *report)
 {
-    fl_page_section(html, "What this page was made from");
+    fl_page_section(html, "Sources of this page");
     gaps(html, report);
     events(html, report);
     job(html, report);

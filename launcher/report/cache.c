@@ -59,7 +59,7 @@ static void draw(fl_html *html, const fl_report *report, int width)
     c.x = fl_axis_fit((double)columns.first + 0.5, (double)columns.last + 1.5,
                       width >= FL_PAGE_WIDE ? 12 : 6, false, true);
     c.y = fl_axis_fit(0, fl_columns_highest(&columns), 4, true, true);
-    fl_drawing_open(html, width, 190, "Samples through the frozen blocks, a column an epoch");
+    fl_drawing_open(html, width, 190, "Samples through the frozen blocks, one column per epoch");
     fl_chart_y_axis(&c, "");
     fl_columns_draw(&c, &columns, part_look, part_name, "");
     fl_chart_x_axis(&c, "epoch");
@@ -103,7 +103,7 @@ static void table(fl_html *html, const fl_report *report, bool decided)
     }
     fl_html_add(html, "</table></div>\n");
     if (n == ROWS_MAX) {
-        fl_html_add(html, "<p class=\"note\">The first %d; events.jsonl has all.</p>\n", n);
+        fl_html_add(html, "<p class=\"note\">The first %d; events.jsonl has all of them.</p>\n", n);
     }
 }
 
@@ -112,7 +112,7 @@ static void opened(fl_html *html, const json_t *event)
     char memory[FL_NUMBER_BYTES], disk[FL_NUMBER_BYTES];
     const char *why_not = fl_line_text(event, "why_not");
     if (why_not[0] != '\0') {
-        fl_html_add(html, "<p>There was none: %s.</p>\n", why_not);
+        fl_html_add(html, "<p>There was no cache: %s.</p>\n", why_not);
         return;
     }
     fl_html_add(html, "<p>Policy <b>%s</b>; up to %s in memory and %s on disk.</p>\n",
@@ -139,17 +139,18 @@ void fl_page_cache(fl_html *html, const fl_report *report)
             keys[p] = (fl_page_key){part_look[p], part_name[p]};
         }
         fl_page_keys(html, keys, PARTS);
-        fl_page_figure(html, report, "Samples through the frozen blocks",
-                       "Of training and evaluation. Further: kept for fewer frozen blocks than "
-                       "there are now. What a plan counted in an epoch is lost when it gives way "
-                       "to another.",
-                       draw);
+        fl_page_figure(
+            html, report, "Samples through the frozen blocks",
+            "Samples of training and evaluation. Further: stored for fewer frozen blocks than "
+            "now. The counts of an epoch that a plan did not finish are lost when it gives way "
+            "to another.",
+            draw);
         table(html, report, true);
         fl_html_add(html, "<details><summary>By epoch and worker as a table</summary>");
         table(html, report, false);
         fl_html_add(html, "</details>\n");
     } else {
-        fl_html_add(html, "<p>It was not used: no block was frozen while the run went on.</p>\n");
+        fl_html_add(html, "<p>The cache was not used, because no block was frozen.</p>\n");
     }
     fl_page_section_end(html);
 }

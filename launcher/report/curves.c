@@ -249,7 +249,7 @@ static void draw_speed(fl_html *html, const fl_report *report, int width)
     fl_bins_range(bins, n, &low, &high);
     c.x = fl_axis_fit(0, end_s / clock.unit_s, ticks_of(width), false, false);
     c.y = fl_axis_fit(0, high, 4, true, false);
-    fl_drawing_open(html, width, 220, "Samples a second over the time in training");
+    fl_drawing_open(html, width, 220, "Samples per second over the training time");
     fl_chart_y_axis(&c, "");
     fl_chart_x_axis(&c, clock.name);
     mark_changes(&c, report, true, clock.unit_s);
@@ -302,7 +302,7 @@ static bool has_value(const fl_report *report, const char *key)
 
 void fl_page_curves(fl_html *html, const fl_report *report)
 {
-    static const fl_page_key keys[] = {{"p1", "training batches: mean, least and most"},
+    static const fl_page_key keys[] = {{"p1", "training batches: mean, minimum and maximum"},
                                        {"p3", "test samples, after an epoch"}};
     if (report->n_steps == 0) {
         return;
@@ -310,7 +310,7 @@ void fl_page_curves(fl_html *html, const fl_report *report)
     fl_page_section(html, "What it learned");
     fl_page_keys(html, keys, has_value(report, "test_loss") ? 2 : 1);
     fl_page_figure(html, report, "Loss",
-                   "Dashed lines: the plan got other blocks to freeze, stages or replicas.",
+                   "Dashed lines: the number of frozen blocks, stages or replicas changed.",
                    draw_loss);
     if (has_value(report, "test_accuracy")) {
         fl_page_figure(html, report, "Accuracy, %", "On the test samples, after each epoch.",
@@ -325,13 +325,14 @@ void fl_page_curves(fl_html *html, const fl_report *report)
     fl_page_section_end(html);
     fl_page_section(html, "How fast it went");
     fl_page_figure(html, report, "Samples a second",
-                   "Over the time in training, without evaluation; mean, slowest and fastest step.",
+                   "Over the training time, without evaluation; mean, slowest and fastest step.",
                    draw_speed);
     if (has_value(report, "mfu")) {
-        fl_page_figure(html, report, "Model FLOPs utilization (MFU), %",
-                       "The products that the plan's steps ask for, by what its devices could "
-                       "compute in that time; of the last steps of each epoch.",
-                       draw_mfu);
+        fl_page_figure(
+            html, report, "Model FLOPs utilization (MFU), %",
+            "The products that the steps of the plan require, divided by what its devices could "
+            "compute in that time; over the last steps of each epoch.",
+            draw_mfu);
     }
     fl_page_section_end(html);
 }

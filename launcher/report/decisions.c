@@ -26,7 +26,7 @@ static void first_plan(fl_html *html, const json_t *event)
     const json_t *all = json_object_get(event, "candidates"), *candidate;
     size_t i;
     fl_html_add(html,
-                "<details><summary>The first plan, and what else was weighed</summary>\n"
+                "<details><summary>The first plan and its alternatives</summary>\n"
                 "<p>%s: %s.</p><div class=\"scroll\"><table>\n"
                 "<tr><th>K</th><th>R</th><th>M</th><th>predicted step, ms</th><th>bubble, %%</th>"
                 "<th>memory of the largest stage</th><th class=\"text\">why not</th></tr>\n",
@@ -72,7 +72,7 @@ static bool is_decision(const json_t *event)
 static void later(fl_html *html, const fl_report *report)
 {
     int n = 0;
-    fl_html_add(html, "<details><summary>What was decided while it ran</summary>"
+    fl_html_add(html, "<details><summary>Decisions during the run</summary>"
                       "<div class=\"scroll\"><table>\n<tr><th>after step</th><th class=\"text\">"
                       "what</th><th class=\"text\">why</th></tr>\n");
     for (int64_t i = 0; i < report->n_events && n < ROWS_MAX; i++) {

@@ -68,7 +68,7 @@ static void skip_long(reader *r)
 {
     if (!r->skips) {
         r->lines->n++;
-        bad_line(r->lines, "longer than any line of a run");
+        bad_line(r->lines, "longer than any line that a run writes");
     }
     r->skips = true;
     r->n = 0;

@@ -110,7 +110,7 @@ static void ledger_fact(fl_html *html, const fl_report *report)
          : command == FL_LEDGER_COMPLETE ? "proved"
          : p->n_epochs == 0              ? "-"
          : live                          ? "so far"
-                                         : "not proved: the record has no end",
+                                         : "not proved: the record is incomplete",
          small);
 }
 
@@ -204,7 +204,7 @@ static void describe(fl_html *html, const fl_report *report)
     fl_html_add(html, " on %s samples", fl_html_number(fl_line_real(started, "samples"), 0, n));
     fl_html_add(html, ", %s to a batch", fl_html_number(fl_line_real(started, "batch"), 0, n));
     fl_html_add(html, ", for %s", fl_html_number(fl_line_real(started, "epochs"), 0, n));
-    fl_html_add(html, " epochs at most, by %d worker%s. ", (int)n_workers,
+    fl_html_add(html, " epochs at most, with %d worker%s. ", (int)n_workers,
                 n_workers == 1 ? "" : "s");
     fl_html_add(html, "Begun %s.</p>\n", moment(started, text));
 }
@@ -216,11 +216,11 @@ static void why_it_ended(fl_html *html, const fl_report *report)
     const json_t *last = report->n_events == 0 ? NULL : report->event[report->n_events - 1];
     switch (report->run.state) {
     case FL_RUN_LIVE:
-        fl_html_add(html, "<p>It is still running; this page is as of %s.</p>\n",
+        fl_html_add(html, "<p>The run is still in progress; this page shows it as of %s.</p>\n",
                     moment(last, text));
         break;
     case FL_RUN_STOPPED:
-        fl_html_add(html, "<p>It was stopped by its user: %s.</p>\n",
+        fl_html_add(html, "<p>The user stopped the run: %s.</p>\n",
                     stopping == NULL ? "at once" : fl_line_text(stopping, "why"));
         break;
     case FL_RUN_FAILED:
@@ -229,8 +229,8 @@ static void why_it_ended(fl_html *html, const fl_report *report)
         break;
     case FL_RUN_LOST:
         fl_html_add(html,
-                    "<p>Its head went without a word; the last event is of %s. Killed, or "
-                    "its machine went down.</p>\n",
+                    "<p>Its controller vanished; the last event is of %s. It was killed, or "
+                    "the machine went down.</p>\n",
                     moment(last, text));
         break;
     case FL_RUN_FINISHED:

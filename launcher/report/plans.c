@@ -73,7 +73,7 @@ static void draw(fl_html *html, const fl_report *report, int width)
     fl_page_clock clock = fl_page_clock_of(end_s);
     double end = end_s / clock.unit_s;
     fl_drawing_open(html, width, 4 * (TRACK_HEIGHT + 26) + 22,
-                    "Frozen blocks, stages, replicas and micro-batches over the time in training");
+                    "Frozen blocks, stages, replicas and micro-batches over the training time");
     for (int i = 0; i < 4; i++) {
         track t = {report, i, clock.unit_s};
         fl_chart c = fl_page_plot(html, width, 0);
@@ -148,10 +148,11 @@ void fl_page_plans(fl_html *html, const fl_report *report)
         return;
     }
     fl_page_section(html, "Which plan it had");
-    fl_page_figure(html, report, "Plan",
-                   "Below the frost line F nothing trains. A pipeline has K stages, there are R of "
-                   "them, and each takes its part of a batch in M pieces.",
-                   draw);
+    fl_page_figure(
+        html, report, "Plan",
+        "Below the frost line F nothing trains. There are R pipelines of K stages, and each "
+        "cuts its share of a batch into M micro-batches.",
+        draw);
     table(html, report);
     fl_page_section_end(html);
 }

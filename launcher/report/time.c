@@ -102,7 +102,7 @@ static void draw(fl_html *html, const fl_report *report, int width)
         highest = fmax(highest, fl_columns_highest(&columns));
     }
     fl_drawing_open(html, width, panels * (PANEL_HEIGHT + 28) + 24,
-                    "Seconds of each worker by what it did, a column an epoch");
+                    "Seconds of each worker by activity, one column per epoch");
     for (int i = 0; i < panels; i++) {
         char name[64];
         fl_columns columns = columns_of(report, n > PANELS_MAX ? ALL : i);
@@ -206,7 +206,7 @@ static void epochs(fl_html *html, const fl_report *report)
     }
     fl_html_add(html, "</table></div>\n");
     if (n == ROWS_MAX) {
-        fl_html_add(html, "<p class=\"note\">The first %d; events.jsonl has all.</p>\n", n);
+        fl_html_add(html, "<p class=\"note\">The first %d; events.jsonl has all of them.</p>\n", n);
     }
     fl_html_add(html, "</details>\n");
 }
@@ -224,7 +224,7 @@ void fl_page_time(fl_html *html, const fl_report *report)
     fl_page_section(html, "Where the time went");
     fl_page_keys(html, keys, PARTS);
     fl_page_figure(html, report, "Seconds in training steps",
-                   "A column an epoch. Wait: for a neighbouring stage; all-reduce: for other "
+                   "One column per epoch. Wait: for a neighbouring stage; all-reduce: for other "
                    "replicas' gradients.",
                    draw);
     totals(html, report, n_workers);

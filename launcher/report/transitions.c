@@ -175,7 +175,7 @@ static void parts_row(fl_html *html, const change *c)
 
 static void predicted_table(fl_html *html, const changes *all, bool trials)
 {
-    fl_html_add(html, "<div class=\"scroll\"><table><caption>Milliseconds a step</caption>\n"
+    fl_html_add(html, "<div class=\"scroll\"><table><caption>Milliseconds per step</caption>\n"
                       "<tr><th>at step</th><th class=\"text\">change</th><th>before</th>"
                       "<th>predicted</th><th>measured</th><th>off by</th></tr>\n");
     for (int i = 0; i < all->n; i++) {
@@ -189,7 +189,7 @@ static void predicted_table(fl_html *html, const changes *all, bool trials)
 static void parts_table(fl_html *html, const changes *all)
 {
     fl_html_add(html,
-                "<div class=\"scroll\"><table><caption>What each took, ms</caption>\n"
+                "<div class=\"scroll\"><table><caption>Time of each part, ms</caption>\n"
                 "<tr><th>at step</th><th>prepare</th><th>wait</th><th>vote</th><th>migrate</th>"
                 "<th>switch</th><th>stall</th><th>moved</th><th>GB/s</th><th>kept in place</th>"
                 "</tr>\n");
@@ -198,8 +198,9 @@ static void parts_table(fl_html *html, const changes *all)
             parts_row(html, &all->of[i]);
         }
     }
-    fl_html_add(html, "</table></div>\n<p class=\"note\">Prepare runs beside training. The stall, "
-                      "in which nobody trains, is wait, vote, migrate and switch.</p>\n");
+    fl_html_add(html,
+                "</table></div>\n<p class=\"note\">Training continues during prepare. The stall, "
+                "in which training is paused, is the sum of wait, vote, migrate and switch.</p>\n");
 }
 
 void fl_page_changes(fl_html *html, const fl_report *report)

@@ -57,8 +57,9 @@ static void memory(fl_html *html, const fl_report *report)
             memory_row(html, event, budget);
         }
     }
-    fl_html_add(html, "</table></div>\n<p class=\"note\">What the first plan takes, told by each "
-                      "worker when it was ready.</p>\n");
+    fl_html_add(html,
+                "</table></div>\n<p class=\"note\">The memory of the first plan, reported by each "
+                "worker when it was ready.</p>\n");
     fl_page_section_end(html);
 }
 
@@ -92,15 +93,16 @@ static void stragglers(fl_html *html, const fl_report *report)
     }
     fl_page_section(html, "Stragglers");
     if (fl_report_first(report, "worker.slow") == NULL) {
-        fl_html_add(html, "<p>None: no worker was named slow by its own computing.</p>\n");
+        fl_html_add(html, "<p>None: no worker was slow in its own compute.</p>\n");
         fl_page_section_end(html);
         return;
     }
-    fl_html_add(html,
-                "<p>Who computes slowly itself, whoever waited for it.</p>\n"
-                "<div class=\"scroll\"><table>\n<tr><th>at, s</th><th>worker</th>"
-                "<th class=\"text\">is</th><th>times the others</th><th>own computing a step, ms"
-                "</th><th>by the profile, ms</th></tr>\n");
+    fl_html_add(
+        html,
+        "<p>Workers whose own compute is slow (time spent waiting for others is excluded).</p>\n"
+        "<div class=\"scroll\"><table>\n<tr><th>at, s</th><th>worker</th>"
+        "<th class=\"text\">is</th><th>times the others</th><th>own compute per step, ms"
+        "</th><th>as profiled, ms</th></tr>\n");
     slow_rows(html, report, "worker.slow");
     slow_rows(html, report, "worker.recovered");
     fl_html_add(html, "</table></div>\n");

@@ -186,13 +186,13 @@ const fl_cli_command fl_cli_command_top = {
     .name = "top",
     .operand = "RUN",
     .operand_is_optional = true,
-    .summary = "Watch a run while it trains, and steer it by keys.",
-    .details = "RUN is as for frostline ctl; without it, it is the newest run that lives. The\n"
-               "screen shows the workers by stage and replica, where their time goes, which\n"
-               "blocks are frozen, loss and speed over the steps, and the newest events; ?\n"
-               "tells what the keys do. Without a terminal one frame is printed, as large as\n"
-               "COLUMNS and LINES say, else 80 x 24.\n",
-    .options = {{"--once", 0, NULL, "print one frame as text, and end"},
+    .summary = "Watch a run while it trains, and control it by keys.",
+    .details = "RUN is as for frostline ctl; the default is the newest live run. The screen\n"
+               "shows the workers by stage and replica, where their time goes, which blocks are\n"
+               "frozen, loss and speed over the steps, and the newest events; ? explains the\n"
+               "keys. Without a terminal, one frame is printed, of COLUMNS x LINES cells or\n"
+               "else 80 x 24.\n",
+    .options = {{"--once", 0, NULL, "print one frame as text, then exit"},
                 {"--key", 0, "FILE", "your secret key, where RUN is tcp://ADDRESS:PORT"},
                 {"--server", 0, "FILE", "the run's public key"}},
     .run = run,

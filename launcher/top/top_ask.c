@@ -21,10 +21,10 @@ typedef struct command {
 
 static const command commands[] = {
     {'p', "pause", NULL, NULL, "pause the run"},
-    {'s', "scale", "devices", "scale to how many devices, or K x R as 2x1", "scale to %s"},
-    {'f', "freeze", "blocks", "freeze how many of the first blocks", "freeze the first %s blocks"},
-    {'t', "thaw", "blocks", "how many blocks stay frozen", "thaw all but the first %s blocks"},
-    {'d', "drain", "worker", "drain which worker", "give worker %s no more work"},
+    {'s', "scale", "devices", "scale to N devices, or to K x R as 2x1", "scale to %s"},
+    {'f', "freeze", "blocks", "number of blocks to freeze", "freeze the first %s blocks"},
+    {'t', "thaw", "blocks", "number of blocks to keep frozen", "thaw all but the first %s blocks"},
+    {'d', "drain", "worker", "drain which worker", "drain worker %s: it leaves the run"},
     {'x', "stop", NULL, NULL, NULL},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -69,7 +69,7 @@ static void begin(fl_top_ask *a, const command *c, const fl_top_model *m)
     } else if (c->key == 'x') {
         a->at = FL_TOP_ASK_WHEN;
         snprintf(a->question, sizeof a->question,
-                 "stop the run:  n: now, e: with the epoch, any other key: not");
+                 "stop the run:  n: now, e: after the epoch, any other key: cancel");
     } else {
         snprintf(a->request.text, sizeof a->request.text, "%s",
                  paused ? "let the run go on" : c->text);

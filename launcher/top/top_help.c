@@ -28,12 +28,12 @@ void fl_top_events(fl_top_cells *c, const fl_top_model *m, fl_top_box box)
 static const struct {
     const char *key, *brief, *text;
 } keys[] = {
-    {"p", "pause", "hold all workers between two steps, or let them go on"},
+    {"p", "pause", "pause all workers between two steps, or resume"},
     {"s", "scale", "use at most N devices, or K x R of them (\"2x1\")"},
     {"f", "freeze", "freeze the first N blocks"},
-    {"t", "thaw", "keep N blocks frozen, let the others train again"},
-    {"d", "drain", "give worker N no more work"},
-    {"x", "stop", "end the run: after the step in flight, or with the epoch"},
+    {"t", "thaw", "keep N blocks frozen, thaw the others"},
+    {"d", "drain", "drain worker N: it leaves the run"},
+    {"x", "stop", "stop the run: after the current step, or at the end of the epoch"},
     {"?", "help", "this page"},
     {"q", "quit", "leave; the run goes on"},
     {"up", NULL, "and down: scroll the workers"},
@@ -56,7 +56,8 @@ void fl_top_keys(fl_top_cells *c, int y)
 void fl_top_help(fl_top_cells *c)
 {
     static const char *const share[FL_TOP_SHARES] = {
-        "forward, backward, optimizer", "for other stages, and for all at the end of a step",
+        "forward, backward, optimizer",
+        "for other stages, and for all workers at the end of a step",
         "gradients being summed over replicas", "reading and preparing samples",
         "standby, paused, evaluation, a transition"};
     int y = 0;
@@ -73,10 +74,10 @@ void fl_top_help(fl_top_cells *c)
     }
     fl_top_rule(c, 0, y++, c->width, "words");
     static const char *const words[] = {
-        "w3 0-8      worker 3 has the layers 0 to 8; w3! computes slowly by itself",
-        "r.s         its replica and its stage",
+        "w3 0-8      worker 3 has the layers 0 to 8; w3!: its own compute is slow",
+        "r.s         replica and stage",
         "F, K, R, M  frozen blocks, stages, replicas, micro-batches of a replica",
-        "MFU         share of the devices' peak that the model's mathematics makes use of"};
+        "MFU         share of the devices' peak that the model's mathematics uses"};
     for (int i = 0; i < 4; i++, y++) {
         fl_top_text(c, 2, y, c->width - 3, FL_TOP_PLAIN, words[i]);
     }

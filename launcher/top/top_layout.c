@@ -124,7 +124,7 @@ static void too_small(fl_top_cells *c)
 /* No answer came yet, or none ever will. */
 static void nothing_known(fl_top_cells *c, const fl_top_model *m, const fl_top_view *v)
 {
-    const char *why = is_text(v->silence) ? v->silence : "waiting for the run's first answer";
+    const char *why = is_text(v->silence) ? v->silence : "waiting for the first answer of the run";
     if (m->over) {
         fl_top_printf(c, 1, 0, c->width - 2, FL_TOP_BOLD, "the run has ended: %s", m->how);
     } else {

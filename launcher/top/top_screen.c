@@ -61,7 +61,7 @@ fl_status fl_top_screen_open(void)
     if (screen == NULL || cursor_address == NULL) {
         fl_top_screen_close();
         return fl_fail(FL_ENOTSUP,
-                       "the terminal %s cannot be drawn on; frostline top --once shows one frame",
+                       "cannot draw on the terminal %s; frostline top --once prints one frame",
                        term == NULL || *term == 0 ? "(TERM is not set)" : term);
     }
     cbreak();

@@ -76,7 +76,7 @@ static const refused refusals[] = {
                      "optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, "
                      "clip, seed, max_steps, evaluate, on_nonfinite\n"},
     {"schema --yaml --markdown",
-     "frostline schema: one of FIELD, --yaml and --markdown at a time\n"},
+     "frostline schema: give only one of FIELD, --yaml and --markdown\n"},
     {"run no.yaml", "no.yaml: cannot be opened: No such file or directory\n"},
     {"validate no.yaml", "no.yaml: cannot be opened: No such file or directory\n"},
     {"run bad.yaml", "bad.yaml:2:3: train.epoch: unknown field, nearest is train.epochs\n"},

@@ -89,7 +89,7 @@ static void test_progress__sums_up(void **state)
     static const char *const parts[] = {"done after 40 of 40 steps",
                                         "90.12 %",
                                         "0.5000",
-                                        "1:06:40 in training, 1:23:20 in all",
+                                        "1:06:40 in training, 1:23:20 in total",
                                         "812 samples/s",
                                         "every sample of 4 epochs used once",
                                         "  tuning         M compared in 9 steps\n",
@@ -219,9 +219,9 @@ static void test_progress__tells_of_the_cache_when_it_goes_on_or_off(void **stat
     rewind(file);
     assert_true(fread(text, 1, sizeof text - 1, file) > 0);
     assert_string_equal(text,
-                        "step 2: cache on: a sample takes 0.25 us to read, 112 us to compute\n"
-                        "step 6: cache off: a sample takes 0.25 us to read, 112 us to compute\n"
-                        "step 8: cache on: a sample takes 0.25 us to read, 112 us to compute\n");
+                        "step 2: cache on: reading a sample takes 0.25 us, computing it 112 us\n"
+                        "step 6: cache off: reading a sample takes 0.25 us, computing it 112 us\n"
+                        "step 8: cache on: reading a sample takes 0.25 us, computing it 112 us\n");
     fclose(file);
 }
 

@@ -241,7 +241,7 @@ static void test_report__a_line_without_end_does_not_hide_the_next(void **state)
     char *page = page_of(&report);
     assert_int_equal(report.n_events, 2);
     assert_int_equal(report.events_file.n_bad, 1);
-    expect(page, "longer than any line of a run");
+    expect(page, "longer than any line that a run writes");
     free(longest);
     free(page);
     fl_report_fini(&report);
@@ -266,7 +266,7 @@ static void test_report__steps_done_again_count_once(void **state)
     assert_int_equal(report.n_again, 3);
     near(report.step[4].end_s, 5, 1e-9);
     near(report.step[1].loss, 4, 0);
-    expect(page, "3 steps were done once more");
+    expect(page, "3 steps were repeated");
     free(page);
     fl_report_fini(&report);
 }

@@ -210,7 +210,7 @@ static void test_top_layout__says_what_stands_against_it(void **state)
     hides("no answer");
     fl_top_model_init(&model);
     (void)draw(80, 24, false, &(fl_top_view){.keys = true});
-    shows("waiting for the run's first answer");
+    shows("waiting for the first answer of the run");
     fl_top_model_end(&model, "lost"); /* before it ever answered */
     (void)draw(80, 24, false, &(fl_top_view){.keys = true});
     shows("the run has ended: lost");
@@ -228,7 +228,7 @@ static void test_top_layout__the_bottom_line_asks_and_tells(void **state)
     shows("\n done\n");
     hides("q quit");
     (void)draw(80, 24, false, &(fl_top_view){.keys = true, .help = true});
-    shows("hold all workers between two steps");
+    shows("pause all workers between two steps");
     shows("any key goes back");
     hides("tiny");
 }

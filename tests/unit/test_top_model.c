@@ -329,7 +329,7 @@ static void test_top_ask__sends_what_was_confirmed(void **state)
     sends("f3\ny", "freeze", "{\"blocks\": 3}", "freeze the first 3 blocks");
     sends("f31\177\ny", "freeze", "{\"blocks\": 3}", "freeze the first 3 blocks");
     sends("t0\ny", "thaw", "{\"blocks\": 0}", "thaw all but the first 0 blocks");
-    sends("d1\ny", "drain", "{\"worker\": 1}", "give worker 1 no more work");
+    sends("d1\ny", "drain", "{\"worker\": 1}", "drain worker 1: it leaves the run");
     sends("xny", "stop", "{\"when\": \"now\"}", "stop the run after the step in flight");
     sends("xey", "stop", "{\"when\": \"epoch\"}", "stop the run with the epoch");
     snprintf(model.state, sizeof model.state, "paused");
