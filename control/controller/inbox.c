@@ -20,179 +20,34 @@
 #include <unistd.h>
 #include <zmq.h>
 
-enum { PARTS_MAX = 8, MESSAGES_A_TURN = 256, ENDPOINT_BYTES = 64 };
-
-#define SOCKET_NAME "link"
-
-/* ---- opening ---- */
-
-void fl_inbox_endpoint(int dir_fd, char *text, size_t size_bytes)
-{
-    snprintf(text, size_bytes, "ipc:///proc/self/fd/%d/" SOCKET_NAME, dir_fd);
-}
-
-static bool set_option(void *socket, int option, int value)
-{
-    return zmq_setsockopt(socket, option, &value, sizeof value) == 0;
-}
-
-fl_status fl_inbox_open(fl_controller *controller)
-{
-    char endpoint[ENDPOINT_BYTES];
-    int64_t largest = FL_WIRE_BODY_MAX + 1024 * 1024;
-    fl_inbox_endpoint(controller->options->dir_fd, endpoint, sizeof endpoint);
-    controller->zmq = zmq_ctx_new();
-    controller->socket = controller->zmq == NULL ? NULL : zmq_socket(controller->zmq, ZMQ_ROUTER);
-    bool bound = controller->socket != NULL && set_option(controller->socket, ZMQ_LINGER, 0) &&
-                 set_option(controller->socket, ZMQ_ROUTER_MANDATORY, 1) &&
-                 zmq_setsockopt(controller->socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0;
-    if (bound) {
-        mode_t before = umask(0177);
-        bound = zmq_bind(controller->socket, endpoint) == 0;
-        umask(before);
-    }
-    if (!bound) {
-        return fl_fail(FL_EIO, "cannot open the control link in %s: %s",
-                       controller->options->run_dir, zmq_strerror(zmq_errno()));
-    }
-    return FL_OK;
-}
-
-void fl_inbox_hide(fl_controller *controller)
-{
-    if (unlinkat(controller->options->dir_fd, SOCKET_NAME, 0) != 0 && errno != ENOENT) {
-        fl_log(FL_LOG_WARN, "cannot remove the control link's socket: %s", strerror(errno));
-    }
-}
-
-void fl_inbox_close(fl_controller *controller)
-{
-    if (controller->socket != NULL) {
-        zmq_close(controller->socket);
-        fl_inbox_hide(controller);
-    }
-    if (controller->zmq != NULL) {
-        zmq_ctx_term(controller->zmq);
-    }
-    controller->socket = controller->zmq = NULL;
-}
-
-/* ---- out ---- */
-
-fl_wire_message fl_inbox_order(const fl_controller *controller, fl_wire_type type)
-{
-    return (fl_wire_message){
-        .type = type, .generation = controller->plan.generation, .at_us = fl_now_us()};
-}
-
-static bool send_parts(fl_controller *controller, const void *to, size_t to_bytes,
-                       const char *topic, const void *bytes, size_t n)
-{
-    return zmq_send(controller->socket, to, to_bytes, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-           zmq_send(controller->socket, topic, strlen(topic), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-           zmq_send(controller->socket, bytes, n, ZMQ_DONTWAIT) >= 0;
-}
-
-void fl_inbox_tell(fl_controller *controller, int rank, const fl_wire_message *order)
-{
-    char identity[32];
-    unsigned char bytes[FL_WIRE_ORDER_MAX];
-    fl_wire_message frame = *order;
-    frame.rank = rank;
-    if (!controller->workers[rank].linked || controller->workers[rank].exited_us != 0) {
-        return;
-    }
-    int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, rank);
-    fl_wire_put(&frame, bytes);
-    if (!send_parts(controller, identity, (size_t)n, FL_WIRE_TOPIC, bytes, fl_wire_size(&frame))) {
-        /* It is leaving, or so stuck that its orders pile up: the watch will see to it. */
-        fl_log(FL_LOG_DEBUG, "worker %d does not take an order (%s): %s", rank,
-               fl_wire_type_text(order->type), zmq_strerror(zmq_errno()));
-    }
-}
-
-void fl_inbox_tell_all(fl_controller *controller, const fl_wire_message *order)
-{
-    for (int rank = 0; rank < controller->n_workers; rank++) {
-        fl_inbox_tell(controller, rank, order);
-    }
-}
-
-void fl_inbox_wake_standby(fl_controller *controller)
-{
-    fl_wire_message order = fl_inbox_order(controller, FL_WIRE_WAKE);
-    for (int rank = 0; rank < controller->n_workers; rank++) {
-        if (!fl_plan_place(&controller->plan, rank).active && !controller->plan.departed[rank]) {
-            fl_inbox_tell(controller, rank, &order);
-        }
-    }
-}
-
-void fl_inbox_command(fl_controller *controller, const fl_command *command)
-{
-    fl_wire_message order = fl_inbox_order(controller, FL_WIRE_VERDICT);
-    order.command = *command;
-    fl_inbox_tell(controller, controller->plan.rank_of[0], &order);
-    fl_inbox_wake_standby(controller);
-}
+enum { MESSAGES_A_TURN = 256 };
 
 static void answer_store(void *context, const void *to, size_t to_bytes, const void *message,
                          size_t size_bytes)
 {
-    if (!send_parts((fl_controller *)context, to, to_bytes, "store", message, size_bytes)) {
+    if (!fl_router_send((fl_router *)context, to, to_bytes, "store", message, size_bytes)) {
         fl_log(FL_LOG_DEBUG, "an answer of the store finds nobody");
     }
 }
-
-/* ---- in ---- */
 
 /* A worker that comes late learns what the others were told. */
 static void heard_hello(fl_controller *controller, fl_worker *worker)
 {
     worker->linked = true;
-    if (controller->state == FL_CONTROLLER_ENDING) {
-        fl_wire_message order = fl_inbox_order(controller, FL_WIRE_ABORT);
+    fl_router_admit(&controller->router, worker->rank);
+    if (controller->shutdown.phase.state == FL_CONTROLLER_ENDING) {
+        fl_wire_message order = fl_router_order(&controller->plan, FL_WIRE_ABORT);
         order.why = FL_EPEER;
-        fl_inbox_tell(controller, worker->rank, &order);
-    } else if (controller->n_stops > 0) {
-        fl_wire_message order = fl_inbox_order(controller, FL_WIRE_STOPPING);
-        fl_inbox_tell(controller, worker->rank, &order);
+        fl_router_tell(&controller->router, worker->rank, &order);
+    } else if (controller->shutdown.phase.n_stops > 0) {
+        fl_wire_message order = fl_router_order(&controller->plan, FL_WIRE_STOPPING);
+        fl_router_tell(&controller->router, worker->rank, &order);
         if (worker->rank == controller->plan.rank_of[0]) {
             order.type = FL_WIRE_VERDICT;
             order.command = (fl_command){.kind = FL_COMMAND_STOP};
-            fl_inbox_tell(controller, worker->rank, &order);
+            fl_router_tell(&controller->router, worker->rank, &order);
         }
     }
-}
-
-static void heard_ledger(fl_controller *controller, const fl_wire_message *frame)
-{
-    const fl_wire_ledger *l = &frame->ledger;
-    if (l->n > controller->ids_capacity) {
-        void *larger = controller->ids;
-        if (fl_realloc(&larger, 0, (size_t)l->n * sizeof *controller->ids) != FL_OK) {
-            fl_ledger_give_up(controller->ledger, l->step, ENOMEM);
-            return;
-        }
-        controller->ids = (int64_t *)larger;
-        controller->ids_capacity = l->n;
-    }
-    fl_wire_ids(frame, controller->ids);
-    fl_status status = fl_ledger_add(controller->ledger, l->epoch, l->step, frame->generation,
-                                     l->replica, controller->ids, l->n);
-    if (status == FL_EINVAL) { /* any other failure is of the ledger: see control/events/record.c */
-        fl_log(FL_LOG_ERROR, "dropped a ledger record from worker %d: %s", frame->rank,
-               fl_errmsg());
-    }
-}
-
-static void add_times(fl_time_sums *sums, const fl_time_report *report)
-{
-    sums->compute_us += report->compute_us;
-    sums->wait_us += report->wait_us;
-    sums->reduce_wait_us += report->reduce_wait_us;
-    sums->optimizer_us += report->optimizer_us;
-    sums->data_us += report->data_us;
 }
 
 /* A worker that does not train yet says nothing of it. */
@@ -225,6 +80,13 @@ static bool is_stale(const fl_controller *controller, const fl_wire_message *fra
            frame->generation != controller->generation_before;
 }
 
+void fl_inbox_end_epoch(fl_controller *controller)
+{
+    fl_mfu mfu = fl_mfu_now(controller);
+    fl_event_log_epoch(&controller->log, &controller->stats, &controller->times, &mfu);
+    fl_run_times_restart(&controller->times, fl_now_us());
+}
+
 /* ---- what leaders report of steps ---- */
 
 static void warn_if_lost(const fl_worker *worker, const fl_wire_message *frame, fl_status status)
@@ -241,9 +103,10 @@ static void count_step(fl_controller *controller, const fl_step_record *record)
         fl_decide_norms(controller, &record->norms);
     }
     if (fl_run_stats_step(&controller->stats, &record->report, record->at_us)) {
-        fl_runfiles_step(&controller->files, &record->report);
+        fl_runfiles_step(&controller->log.files, &record->report);
         if (controller->stats.steps == controller->stats.n_steps) {
-            fl_inbox_wake_standby(controller); /* the leader tells them that this was the last */
+            /* The leader tells them that this was the last. */
+            fl_router_wake_standby(&controller->router, &controller->plan);
         }
     }
 }
@@ -260,7 +123,7 @@ void fl_inbox_drain_reports(fl_controller *controller)
         }
         fl_free(record);
         if (fl_run_stats_epoch_over(&controller->stats, false)) {
-            fl_event_log_epoch(controller);
+            fl_inbox_end_epoch(controller);
         }
     }
 }
@@ -284,7 +147,7 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
     case FL_WIRE_READY:
         worker->ready = true;
         worker->memory_peak_bytes = frame->memory_peak_bytes;
-        fl_event_log_ready(controller, worker);
+        fl_event_log_ready(&controller->log, worker);
         break;
     case FL_WIRE_STEP:
         stepped(worker, frame->step.step);
@@ -304,15 +167,15 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
         fl_ctl_setting_done(controller, &frame->setting_done);
         break;
     case FL_WIRE_CACHE:
-        fl_event_log_cache(controller, worker, &frame->cache);
+        fl_cache_sums_add(&controller->cache, &frame->cache);
+        fl_event_log_cache(&controller->log, worker->rank, &frame->cache);
         break;
     case FL_WIRE_NONFINITE:
         fl_shutdown_nonfinite(controller, &frame->nonfinite);
         break;
     case FL_WIRE_TIME:
         stepped(worker, frame->time.step);
-        add_times(&controller->times[worker->rank], &frame->time);
-        add_times(&controller->all_times[worker->rank], &frame->time);
+        fl_run_times_add(&controller->times, worker->rank, &frame->time);
         fl_learn_time(controller, worker->rank, frame->generation, &frame->time);
         fl_stragglers_add(controller, worker->rank, &frame->time);
         break;
@@ -320,7 +183,7 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
         warn_if_lost(worker, frame, fl_step_order_eval(&controller->reports, &frame->eval));
         break;
     case FL_WIRE_LEDGER:
-        heard_ledger(controller, frame);
+        fl_run_ledger_add(&controller->ledger, frame);
         break;
     case FL_WIRE_FAILED:
         worker->failed_us = fl_now_us();
@@ -378,16 +241,17 @@ static bool is_topic(zmq_msg_t *part, const char *topic)
            memcmp(zmq_msg_data(part), topic, strlen(topic)) == 0;
 }
 
-static void dispatch(fl_controller *controller, zmq_msg_t *parts, int n_parts)
+static void dispatch(void *context, zmq_msg_t *parts, int n_kept, int n_parts)
 {
+    fl_controller *controller = (fl_controller *)context;
     const void *from = zmq_msg_data(&parts[0]);
     size_t from_bytes = zmq_msg_size(&parts[0]);
     int rank = rank_of(controller, (const char *)from, from_bytes);
-    if (n_parts > PARTS_MAX) {
-        fl_log(FL_LOG_WARN, "dropped a message of %d parts, %d are allowed", n_parts, PARTS_MAX);
+    if (n_parts > n_kept) {
+        fl_log(FL_LOG_WARN, "dropped a message of %d parts, %d are allowed", n_parts, n_kept);
     } else if (n_parts == 3 && is_topic(&parts[1], "store")) {
         fl_store_handle(controller->store, from, from_bytes, zmq_msg_data(&parts[2]),
-                        zmq_msg_size(&parts[2]), answer_store, controller);
+                        zmq_msg_size(&parts[2]), answer_store, &controller->router);
     } else if (n_parts >= 3 && is_topic(&parts[1], FL_WIRE_TOPIC) && rank >= 0) {
         for (int i = 2; i < n_parts; i++) {
             heard_frames(controller, rank, (const unsigned char *)zmq_msg_data(&parts[i]),
@@ -399,52 +263,11 @@ static void dispatch(fl_controller *controller, zmq_msg_t *parts, int n_parts)
     }
 }
 
-/* A message comes whole, so after its first part an interruption is the only reason to try again.
- */
-static bool read_part(fl_controller *controller, zmq_msg_t *part, bool first)
-{
-    int n;
-    do {
-        n = zmq_msg_recv(part, controller->socket, ZMQ_DONTWAIT);
-    } while (n < 0 && zmq_errno() == EINTR && !first);
-    return n >= 0;
-}
-
-/* One message, however many parts it has. False when there is none. */
-static bool read_message(fl_controller *controller)
-{
-    zmq_msg_t parts[PARTS_MAX];
-    int n_parts = 0, n_kept = 0;
-    bool more = true;
-    while (more) {
-        zmq_msg_t *part = &parts[n_kept < PARTS_MAX ? n_kept : PARTS_MAX - 1];
-        if (n_kept == PARTS_MAX) { /* far too many: only count on */
-            zmq_msg_close(part);
-        } else {
-            n_kept++;
-        }
-        zmq_msg_init(part);
-        if (!read_part(controller, part, n_parts == 0)) {
-            zmq_msg_close(part);
-            n_kept--;
-            break;
-        }
-        n_parts++;
-        more = zmq_msg_more(part) != 0;
-    }
-    if (n_parts > 0) {
-        dispatch(controller, parts, n_parts);
-    }
-    for (int i = 0; i < n_kept; i++) {
-        zmq_msg_close(&parts[i]);
-    }
-    return n_parts > 0;
-}
-
 void fl_inbox_read(fl_controller *controller)
 {
     /* Bounded, so that a flood of messages does not keep the controller from its signals. */
-    for (int i = 0; i < MESSAGES_A_TURN && read_message(controller); i++) {
+    for (int i = 0;
+         i < MESSAGES_A_TURN && fl_router_read(&controller->router, dispatch, controller); i++) {
     }
-    fl_runfiles_flush(&controller->files);
+    fl_runfiles_flush(&controller->log.files);
 }

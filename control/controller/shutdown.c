@@ -9,10 +9,8 @@
 #include "control/controller/parts.h"
 
 #include "control/events/nonfinite.h"
-#include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
-#include "device/plural.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,28 +19,40 @@
 
 enum { TAIL_BYTES = 2048 };
 
+void fl_shutdown_init(fl_shutdown *shutdown, const fl_job *job)
+{
+    *shutdown = (fl_shutdown){.phase = {.lost = -1}, .spared = {.rank = -1}};
+    shutdown->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
+}
+
+void fl_shutdown_begin(fl_shutdown *shutdown, int64_t now_us)
+{
+    shutdown->looked_us = shutdown->moved_us = shutdown->told_stall_us = now_us;
+}
+
 /* ---- a lost worker ---- */
 
 /* Told again when all have left: survivors have then flushed their reports, and as a group goes
  * step by step, what they have finished the lost one had come to. */
 void fl_shutdown_explain(fl_controller *controller)
 {
-    fl_worker *lost = &controller->workers[controller->lost];
+    fl_worker *lost = &controller->workers[controller->shutdown.phase.lost];
     for (int i = 0; i < controller->n_workers; i++) {
         lost->steps =
             controller->workers[i].steps > lost->steps ? controller->workers[i].steps : lost->steps;
     }
     lost->ready = lost->ready || lost->steps > 0;
     char what[FL_WIRE_TEXT_MAX + 256], tail[TAIL_BYTES], name[24];
-    fl_watch_text(lost, controller->loss, controller->lost_us, what, sizeof what);
-    fl_spawn_log_tail(controller->options->dir_fd, controller->lost, tail, sizeof tail);
-    fl_spawn_log_name(controller->lost, name);
-    const char *waits = controller->waits, *then = waits[0] == 0 ? "" : "; ";
+    fl_watch_text(lost, controller->shutdown.loss, controller->shutdown.lost_us, what, sizeof what);
+    fl_spawn_log_tail(controller->options->dir_fd, controller->shutdown.phase.lost, tail,
+                      sizeof tail);
+    fl_spawn_log_name(controller->shutdown.phase.lost, name);
+    const char *waits = controller->shutdown.waits, *then = waits[0] == 0 ? "" : "; ";
     if (tail[0] == 0) {
-        snprintf(controller->message, sizeof controller->message, "%s%s%s; %s/%s is empty", what,
-                 then, waits, controller->options->run_dir, name);
+        snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
+                 "%s%s%s; %s/%s is empty", what, then, waits, controller->options->run_dir, name);
     } else {
-        snprintf(controller->message, sizeof controller->message,
+        snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
                  "%s%s%s; last lines of %s/%s:\n%s", what, then, waits,
                  controller->options->run_dir, name, tail);
     }
@@ -52,23 +62,24 @@ void fl_shutdown_explain(fl_controller *controller)
 static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
 {
     fl_worker *lost = &controller->workers[rank];
-    controller->loss = kind;
-    controller->lost = rank;
-    controller->lost_us = now_us;
-    controller->status = FL_EFAILED;
-    fl_flight_dump_explain(controller, rank, controller->waits,
-                           sizeof controller->waits); /* before anybody leaves */
-    fl_flight_dump_write(controller);
+    controller->shutdown.loss = kind;
+    controller->shutdown.phase.lost = rank;
+    controller->shutdown.lost_us = now_us;
+    controller->shutdown.status = FL_EFAILED;
+    fl_flight_dump_explain(&controller->flight_dump, rank, controller->shutdown.waits,
+                           sizeof controller->shutdown.waits); /* before anybody leaves */
+    fl_flight_dump_write(&controller->flight_dump);
     fl_shutdown_explain(controller);
-    fl_wire_message order = fl_inbox_order(controller, FL_WIRE_ABORT);
+    fl_wire_message order = fl_router_order(&controller->plan, FL_WIRE_ABORT);
     order.why = FL_EPEER;
-    fl_inbox_tell_all(controller, &order);
+    fl_router_tell_all(&controller->router, &order);
     if (lost->exited_us == 0 && kind != FL_LOSS_REPORTED) {
         fl_spawn_kill(lost, 1);
     }
-    controller->state = FL_CONTROLLER_ENDING;
-    controller->deadline_us = now_us + controller->limits.grace_us;
-    fl_event_log_lost(controller);
+    controller->shutdown.phase.state = FL_CONTROLLER_ENDING;
+    controller->shutdown.deadline_us = now_us + controller->shutdown.limits.grace_us;
+    fl_event_log_lost(&controller->log, lost, kind, fl_watch_kind_text(kind),
+                      controller->shutdown.waits, controller->shutdown.message);
 }
 
 static bool others_failed(const fl_controller *controller, int rank)
@@ -85,7 +96,7 @@ static bool others_failed(const fl_controller *controller, int rank)
 static bool is_spare(const fl_controller *controller, fl_loss_kind kind, int rank)
 {
     const fl_worker *w = &controller->workers[rank];
-    return controller->state == FL_CONTROLLER_RUNNING && kind != FL_LOSS_STUCK &&
+    return controller->shutdown.phase.state == FL_CONTROLLER_RUNNING && kind != FL_LOSS_STUCK &&
            !w->place.active && !fl_decide_keeps(controller, rank) &&
            !others_failed(controller, rank);
 }
@@ -93,14 +104,14 @@ static bool is_spare(const fl_controller *controller, fl_loss_kind kind, int ran
 static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
 {
     fl_worker *w = &controller->workers[rank];
-    fl_survived_loss *s = &controller->spared;
+    fl_survived_loss *s = &controller->shutdown.spared;
     *s = (fl_survived_loss){.rank = rank, .kind = kind, .lost_us = now_us};
     fl_watch_text(w, kind, now_us, s->text, sizeof s->text);
     if (w->exited_us == 0) {
         fl_spawn_kill(w, 1); /* so that nobody waits for what it might still say */
     }
-    w->departed = w->told_exit = true;
-    w->departed_us = now_us;
+    fl_worker_depart(w, now_us);
+    w->told_exit = true;
     fl_elastic_without(controller, rank, s->text);
 }
 
@@ -108,7 +119,7 @@ static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank
  * had the time to arrive. */
 static void give_up_reports(fl_controller *controller, int64_t now_us)
 {
-    const fl_survived_loss *s = &controller->spared;
+    const fl_survived_loss *s = &controller->shutdown.spared;
     int64_t n_missing = fl_step_order_gap(&controller->reports);
     int64_t patience_us = controller->options->job->fault.detect_ms * 1000;
     if (s->rank < 0 || n_missing == 0 || now_us - s->lost_us < patience_us) {
@@ -118,7 +129,7 @@ static void give_up_reports(fl_controller *controller, int64_t now_us)
            "worker %d was lost with the reports of %" PRId64 " steps from step %" PRId64
            " on: steps.jsonl does not have them",
            s->rank, n_missing, controller->reports.next_step);
-    controller->n_unreported += n_missing;
+    controller->shutdown.n_unreported += n_missing;
     fl_run_stats_skip(&controller->stats, n_missing);
     fl_step_order_skip(&controller->reports);
     fl_inbox_drain_reports(controller);
@@ -128,7 +139,7 @@ static void give_up_reports(fl_controller *controller, int64_t now_us)
  * by failing to, or by staying. */
 static void watch_spared(fl_controller *controller, int64_t now_us)
 {
-    fl_survived_loss *s = &controller->spared;
+    fl_survived_loss *s = &controller->shutdown.spared;
     int64_t memory_us = controller->options->job->fault.detect_ms * 1000;
     give_up_reports(controller, now_us);
     if (s->rank < 0) {
@@ -139,7 +150,8 @@ static void watch_spared(fl_controller *controller, int64_t now_us)
         end_for(controller, s->kind, s->rank, now_us);
     } else if (!s->told && !fl_elastic_counts_on(controller, s->rank)) {
         s->told = true;
-        fl_event_log_survived(controller);
+        fl_event_log_survived(&controller->log, &controller->workers[s->rank], s->kind,
+                              fl_watch_kind_text(s->kind), s->text);
     }
 }
 
@@ -148,16 +160,19 @@ static void watch_spared(fl_controller *controller, int64_t now_us)
 void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report *report)
 {
     const fl_plan_input *input = controller->options->plan_input;
+    const fl_model *model = input == NULL ? NULL : input->model;
     char text[1024];
-    fl_nonfinite_text(report, input == NULL ? NULL : input->model, text, sizeof text);
-    fl_event_log_nonfinite(controller, report, text);
+    fl_nonfinite_text(report, model, text, sizeof text);
+    fl_event_log_nonfinite(&controller->log, report, model, text);
     if (report->action == FL_NONFINITE_SKIPS) {
-        fl_progress_note(&controller->progress, "%s", text);
-    } else if (controller->status == FL_OK) {
-        controller->status = FL_EFAILED;
-        controller->n_stops += controller->n_stops == 0; /* no transition begins from here on */
-        snprintf(controller->message, sizeof controller->message, "%s", text);
-        fl_inbox_wake_standby(controller); /* the leader tells them that this was the last step */
+        fl_progress_note(&controller->log.progress, "%s", text);
+    } else if (controller->shutdown.status == FL_OK) {
+        controller->shutdown.status = FL_EFAILED;
+        controller->shutdown.phase.n_stops +=
+            controller->shutdown.phase.n_stops == 0; /* no transition begins from here on */
+        snprintf(controller->shutdown.message, sizeof controller->shutdown.message, "%s", text);
+        /* The leader tells them that this was the last step. */
+        fl_router_wake_standby(&controller->router, &controller->plan);
     }
 }
 
@@ -165,33 +180,34 @@ void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report 
 
 static void stop_softly(fl_controller *controller, const char *signal_name)
 {
-    fl_wire_message order = fl_inbox_order(controller, FL_WIRE_STOPPING);
-    fl_inbox_tell_all(controller, &order);
+    fl_wire_message order = fl_router_order(&controller->plan, FL_WIRE_STOPPING);
+    fl_router_tell_all(&controller->router, &order);
     if (controller->elastic.state != FL_ELASTIC_COMMITTING) { /* else once that is over */
-        fl_inbox_command(controller, &(fl_command){.kind = FL_COMMAND_STOP});
+        fl_router_command(&controller->router, &controller->plan,
+                          &(fl_command){.kind = FL_COMMAND_STOP});
     }
-    controller->progress.stopping = true;
-    fl_progress_note(&controller->progress,
+    fl_progress_stopping(&controller->log.progress);
+    fl_progress_note(&controller->log.progress,
                      "%s: stopping after the step in flight; once more stops at once", signal_name);
-    fl_event_log_stopping(controller, signal_name);
+    fl_event_log_stopping(&controller->log, signal_name, controller->stats.steps);
 }
 
 static void stop_at_once(fl_controller *controller)
 {
     fl_spawn_kill(controller->workers, controller->n_workers);
-    if (controller->status == FL_OK) {
-        controller->status = FL_ESTOPPED;
+    if (controller->shutdown.status == FL_OK) {
+        controller->shutdown.status = FL_ESTOPPED;
     }
-    controller->state = FL_CONTROLLER_OVER;
+    controller->shutdown.phase.state = FL_CONTROLLER_OVER;
 }
 
 void fl_shutdown_stop(fl_controller *controller, const char *who)
 {
-    bool begun = controller->n_stops > 0;
-    bool can =
-        controller->state == FL_CONTROLLER_STARTING || controller->state == FL_CONTROLLER_RUNNING;
+    bool begun = controller->shutdown.phase.n_stops > 0;
+    bool can = controller->shutdown.phase.state == FL_CONTROLLER_STARTING ||
+               controller->shutdown.phase.state == FL_CONTROLLER_RUNNING;
     if (!begun && can) {
-        controller->n_stops = 1;
+        controller->shutdown.phase.n_stops = 1;
         stop_softly(controller, who);
     }
 }
@@ -218,15 +234,16 @@ void fl_shutdown_signals(fl_controller *controller)
                    strsignal(number));
             continue;
         }
-        controller->n_stops++;
-        if (controller->state == FL_CONTROLLER_STARTING ||
-            controller->state == FL_CONTROLLER_RUNNING) {
-            if (controller->n_stops == 1) {
+        controller->shutdown.phase.n_stops++;
+        if (controller->shutdown.phase.state == FL_CONTROLLER_STARTING ||
+            controller->shutdown.phase.state == FL_CONTROLLER_RUNNING) {
+            if (controller->shutdown.phase.n_stops == 1) {
                 stop_softly(controller, stop_name(number));
                 continue;
             }
         }
-        if (controller->n_stops > 1 || controller->state == FL_CONTROLLER_ENDING) {
+        if (controller->shutdown.phase.n_stops > 1 ||
+            controller->shutdown.phase.state == FL_CONTROLLER_ENDING) {
             stop_at_once(controller);
         }
     }
@@ -234,7 +251,7 @@ void fl_shutdown_signals(fl_controller *controller)
 
 /* ---- what time brings ---- */
 
-static bool all(const fl_controller *controller, bool (*holds)(const fl_worker *))
+static bool all_workers(const fl_controller *controller, bool (*holds)(const fl_worker *))
 {
     for (int i = 0; i < controller->n_workers; i++) {
         if (!holds(&controller->workers[i])) {
@@ -270,7 +287,7 @@ static void watch_departed(fl_controller *controller, int64_t now_us)
         }
         if (w->exited_us != 0) {
             w->told_exit = true;
-            fl_event_log_left(controller, w);
+            fl_event_log_left(&controller->log, w);
         }
     }
 }
@@ -279,9 +296,9 @@ static void watch_departed(fl_controller *controller, int64_t now_us)
  * in which the controller did not listen speaks against nobody. */
 static void forgive_gap(fl_controller *controller, int64_t now_us)
 {
-    int64_t gap_us = now_us - controller->looked_us;
-    controller->looked_us = now_us;
-    if (gap_us < controller->limits.silence_us / 4) {
+    int64_t gap_us = now_us - controller->shutdown.looked_us;
+    controller->shutdown.looked_us = now_us;
+    if (gap_us < controller->shutdown.limits.silence_us / 4) {
         return;
     }
     fl_log(FL_LOG_DEBUG, "the controller did not run for %.1f s", (double)gap_us * 1e-6);
@@ -289,16 +306,24 @@ static void forgive_gap(fl_controller *controller, int64_t now_us)
         controller->workers[i].heard_us += gap_us;
         controller->workers[i].spawned_us += gap_us;
     }
-    controller->deadline_us += gap_us;
+    controller->shutdown.deadline_us += gap_us;
 }
 
 static void tell_alive(fl_controller *controller, int64_t now_us)
 {
-    if (now_us - controller->alive_us >= controller->limits.silence_us / 4) {
-        fl_wire_message order = fl_inbox_order(controller, FL_WIRE_ALIVE);
-        fl_inbox_tell_all(controller, &order);
-        controller->alive_us = now_us;
+    if (now_us - controller->shutdown.alive_us >= controller->shutdown.limits.silence_us / 4) {
+        fl_wire_message order = fl_router_order(&controller->plan, FL_WIRE_ALIVE);
+        fl_router_tell_all(&controller->router, &order);
+        controller->shutdown.alive_us = now_us;
     }
+}
+
+static void report_stall(fl_controller *controller, int64_t now_us)
+{
+    char waits[FL_FLIGHT_DUMP_BYTES];
+    double seconds = (double)(now_us - controller->shutdown.moved_us) * 1e-6;
+    fl_flight_dump_explain(&controller->flight_dump, -1, waits, sizeof waits);
+    fl_event_log_stalled(&controller->log, &controller->facts, seconds, waits);
 }
 
 /* Nobody is lost, yet nothing moves: said, not ended, for a step may be long. */
@@ -309,13 +334,14 @@ static void watch_stall(fl_controller *controller, int64_t now_us)
     for (int i = 0; i < controller->n_workers; i++) {
         sum += controller->workers[i].steps;
     }
-    if (sum != controller->moved_sum) {
-        controller->moved_sum = sum;
-        controller->moved_us = controller->told_stall_us = now_us;
-    } else if (controller->state == FL_CONTROLLER_RUNNING && limit_us > 0 &&
-               !fl_ctl_paused(controller) && now_us - controller->told_stall_us > limit_us) {
-        controller->told_stall_us = now_us;
-        fl_event_log_stalled(controller, now_us);
+    if (sum != controller->shutdown.moved_sum) {
+        controller->shutdown.moved_sum = sum;
+        controller->shutdown.moved_us = controller->shutdown.told_stall_us = now_us;
+    } else if (controller->shutdown.phase.state == FL_CONTROLLER_RUNNING && limit_us > 0 &&
+               !fl_ctl_paused(controller) &&
+               now_us - controller->shutdown.told_stall_us > limit_us) {
+        controller->shutdown.told_stall_us = now_us;
+        report_stall(controller, now_us);
     }
 }
 
@@ -323,7 +349,7 @@ static void watch_losses(fl_controller *controller, int64_t now_us)
 {
     int who = -1;
     fl_loss_kind kind = fl_watch_judge(controller->workers, controller->n_workers,
-                                       &controller->limits, now_us, &who);
+                                       &controller->shutdown.limits, now_us, &who);
     if (kind != FL_LOSS_NONE && is_spare(controller, kind, who)) {
         go_on_without(controller, kind, who, now_us);
     } else if (kind != FL_LOSS_NONE) {
@@ -335,8 +361,8 @@ static void watch_losses(fl_controller *controller, int64_t now_us)
 
 static void enter_finishing(fl_controller *controller, int64_t now_us)
 {
-    controller->state = FL_CONTROLLER_FINISHING;
-    controller->deadline_us = now_us + controller->options->job->fault.detect_ms * 1000;
+    controller->shutdown.phase.state = FL_CONTROLLER_FINISHING;
+    controller->shutdown.deadline_us = now_us + controller->options->job->fault.detect_ms * 1000;
 }
 
 static void say_who_stays(const fl_controller *controller)
@@ -348,35 +374,47 @@ static void say_who_stays(const fl_controller *controller)
     }
 }
 
+static void drop_exited(fl_controller *controller)
+{
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        if (controller->workers[rank].exited_us != 0) {
+            fl_router_drop(&controller->router, rank);
+        }
+    }
+}
+
 void fl_shutdown_watch(fl_controller *controller, int64_t now_us)
 {
     int n_living = fl_spawn_reap(controller->workers, controller->n_workers);
+    drop_exited(controller);
     forgive_gap(controller, now_us);
     watch_departed(controller, now_us);
-    switch (controller->state) {
+    switch (controller->shutdown.phase.state) {
     case FL_CONTROLLER_STARTING:
-        if (all(controller, is_ready)) {
-            controller->state = FL_CONTROLLER_RUNNING;
-            fl_inbox_hide(controller);
-            fl_event_log_running(controller);
+        if (all_workers(controller, is_ready)) {
+            controller->shutdown.phase.state = FL_CONTROLLER_RUNNING;
+            fl_router_hide(&controller->router);
+            fl_run_times_restart(&controller->times, now_us);
+            fl_event_log_running(&controller->log);
         }
         /* fall through */
     case FL_CONTROLLER_RUNNING:
         watch_losses(controller, now_us);
         watch_stall(controller, now_us);
-        if (controller->state == FL_CONTROLLER_RUNNING && all(controller, is_done)) {
+        if (controller->shutdown.phase.state == FL_CONTROLLER_RUNNING &&
+            all_workers(controller, is_done)) {
             enter_finishing(controller, now_us);
         }
         break;
     case FL_CONTROLLER_FINISHING:
     case FL_CONTROLLER_ENDING:
-        if (n_living > 0 && now_us >= controller->deadline_us) {
+        if (n_living > 0 && now_us >= controller->shutdown.deadline_us) {
             say_who_stays(controller);
             fl_spawn_kill(controller->workers, controller->n_workers);
             n_living = 0;
         }
         if (n_living == 0) {
-            controller->state = FL_CONTROLLER_OVER;
+            controller->shutdown.phase.state = FL_CONTROLLER_OVER;
         }
         break;
     case FL_CONTROLLER_OVER:
@@ -385,65 +423,34 @@ void fl_shutdown_watch(fl_controller *controller, int64_t now_us)
     tell_alive(controller, now_us);
 }
 
-/* ---- the proof ---- */
+/* ---- the end ---- */
 
-static fl_status count_epochs(fl_controller *controller, const fl_ledger_epoch *epochs, int64_t n)
+void fl_shutdown_conclude(fl_controller *controller)
 {
-    int64_t full = 0, used = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const fl_ledger_epoch *e = &epochs[i];
-        if (e->more > 0 || (e->never > 0 && i + 1 < n)) {
-            return fl_fail(FL_EINTERNAL,
-                           "the ledger shows that in epoch %" PRId64 " %" PRId64
-                           " samples were used more than once and %" PRId64 " not at all",
-                           e->epoch + 1, e->more, e->never);
+    bool complete = controller->stats.steps >= controller->options->n_steps;
+    bool asked = controller->shutdown.phase.n_stops > 0 ||
+                 controller->stats.n_steps < controller->options->n_steps;
+    if (controller->shutdown.status == FL_OK && asked && !complete) {
+        controller->shutdown.status = FL_ESTOPPED;
+    }
+    if (controller->shutdown.status == FL_OK || controller->shutdown.status == FL_ESTOPPED) {
+        fl_status proof = fl_run_ledger_prove(
+            &controller->ledger, controller->record.ledger_removed,
+            controller->shutdown.n_unreported > 0 ? -1 : controller->stats.samples);
+        if (proof != FL_OK && controller->shutdown.phase.n_stops < 2) {
+            /* Workers ran, so no other status may be told than those for this. */
+            controller->shutdown.status = proof == FL_EINTERNAL ? proof : FL_EFAILED;
+            snprintf(controller->shutdown.message, sizeof controller->shutdown.message, "%s%s",
+                     proof == FL_EINTERNAL ? "" : "the ledger could not be proved: ", fl_errmsg());
         }
-        full += e->never == 0;
-        used += e->once;
     }
-    if (used != controller->stats.samples && controller->n_unreported == 0) {
-        return fl_fail(FL_EINTERNAL,
-                       "the ledger shows %" PRId64 " samples, the steps used %" PRId64, used,
-                       controller->stats.samples);
+    fl_record_watch(&controller->record, true, fl_now_us());
+    if (controller->shutdown.phase.lost >= 0) {
+        fl_shutdown_explain(controller);
     }
-    char part[96] = "";
-    if (n > full) {
-        snprintf(part, sizeof part,
-                 "%s%" PRId64 " of %" PRId64 " samples of epoch %" PRId64 " once",
-                 full > 0 ? ", " : "", epochs[n - 1].once, epochs[n - 1].n_samples,
-                 epochs[n - 1].epoch + 1);
+    if (controller->shutdown.status == FL_ESTOPPED) {
+        snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
+                 "stopped by the user after %" PRId64 " of %" PRId64 " steps",
+                 controller->stats.steps, controller->options->n_steps);
     }
-    if (full > 0) {
-        char epochs_full[FL_COUNT_BYTES];
-        snprintf(controller->ledger_text, sizeof controller->ledger_text,
-                 "every sample of %s used once%s", fl_count(full, "epoch", epochs_full), part);
-    } else {
-        snprintf(controller->ledger_text, sizeof controller->ledger_text, "%s", part);
-    }
-    return FL_OK;
-}
-
-/* The file that is open is proved, whatever its path leads to by now. */
-static fl_status prove_file(fl_controller *controller)
-{
-    char path[64];
-    fl_ledger_epoch *epochs = NULL;
-    int64_t n = 0;
-    snprintf(path, sizeof path, "/proc/self/fd/%d/ledger.bin", controller->options->dir_fd);
-    fl_status status = fl_ledger_read(path, &epochs, &n);
-    if (status == FL_OK) {
-        status = count_epochs(controller, epochs, n);
-    }
-    fl_free(epochs);
-    return status;
-}
-
-fl_status fl_shutdown_prove(fl_controller *controller)
-{
-    if (fl_ledger_end(controller->ledger) != FL_OK || controller->record.ledger_removed) {
-        snprintf(controller->ledger_text, sizeof controller->ledger_text,
-                 "incomplete record: it proves nothing about the whole run");
-        return FL_OK;
-    }
-    return prove_file(controller);
 }

@@ -2,7 +2,9 @@
 #ifndef FL_CONTROL_CONTROLLER_SHUTDOWN_H
 #define FL_CONTROL_CONTROLLER_SHUTDOWN_H
 
-#include "control/state/worker.h"
+#include "control/controller/watch.h"
+#include "control/observe/flight_dump.h"
+#include "control/state/phase.h"
 
 typedef struct fl_controller fl_controller;
 
@@ -14,6 +16,28 @@ typedef struct fl_survived_loss {
     bool told;                         /* that the run goes on; a vote may still be out */
     char text[FL_WIRE_TEXT_MAX + 256]; /* what became of it */
 } fl_survived_loss;
+
+typedef struct fl_shutdown {
+    fl_phase phase;
+    fl_watch_limits limits;
+    int64_t looked_us;           /* when the loop last came round */
+    int64_t alive_us;            /* when workers were last told that the controller lives */
+    int64_t deadline_us;         /* of FINISHING and ENDING: then SIGKILL */
+    int64_t moved_sum, moved_us; /* steps of all workers, and when that last changed */
+    int64_t told_stall_us;       /* when a run that does not move was last mentioned */
+    fl_survived_loss spared;
+    int64_t n_unreported; /* steps that a worker reported to nobody before it was lost */
+    fl_loss_kind loss;    /* that ends the run */
+    int64_t lost_us;
+    fl_status status;                 /* that the run ends with */
+    char waits[FL_FLIGHT_DUMP_BYTES]; /* who waited for whom when a worker was lost */
+    char message[4096];               /* why the run ended */
+} fl_shutdown;
+
+void fl_shutdown_init(fl_shutdown *shutdown, const fl_job *job);
+
+/* The loop begins: from now on silence counts. */
+void fl_shutdown_begin(fl_shutdown *shutdown, int64_t now_us);
 
 /* Take what signals have come: exits of workers, the user's wish to stop. */
 void fl_shutdown_signals(fl_controller *controller);
@@ -30,8 +54,7 @@ void fl_shutdown_watch(fl_controller *controller, int64_t now_us);
 /* Write into message what was lost, from all that is known by now. */
 void fl_shutdown_explain(fl_controller *controller);
 
-/* End the ledger and write what it proves into ledger_text. FL_EINTERNAL if an epoch was not used
- * once. */
-fl_status fl_shutdown_prove(fl_controller *controller) FL_MUST_CHECK;
+/* All workers have left: what that makes of the run. */
+void fl_shutdown_conclude(fl_controller *controller);
 
 #endif

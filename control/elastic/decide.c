@@ -7,6 +7,7 @@
  * with the step at which a decision takes effect (due_steps.h), decisions are the same in every
  * run. */
 #include "control/controller/parts.h"
+#include "control/elastic/elastic_events.h"
 
 #include "device/alloc.h"
 #include "pipe/plan/migrate_schedule.h"

@@ -8,6 +8,7 @@
  * Commands go to the leader, who tells them at a control point; answers come over the link. What
  * is lost in the middle is for shutdown.c: a transition adds no way of its own to end a run. */
 #include "control/controller/parts.h"
+#include "control/elastic/elastic_events.h"
 
 #include "device/clock.h"
 #include "device/log.h"
@@ -39,7 +40,7 @@ static void cancel(fl_controller *controller, const char *why)
     fl_command command = {.kind = FL_COMMAND_CANCEL, .due_step = e->due_step, .due = e->due};
     e->state = FL_ELASTIC_IDLE;
     give_up(controller, why);
-    fl_inbox_command(controller, &command);
+    fl_router_command(&controller->router, &controller->plan, &command);
 }
 
 /* A commit is over, with or without a change. Who wished to stop meanwhile was not told to whoever
@@ -47,8 +48,9 @@ static void cancel(fl_controller *controller, const char *why)
 static void settle(fl_controller *controller)
 {
     controller->elastic.state = FL_ELASTIC_IDLE;
-    if (controller->n_stops > 0) {
-        fl_inbox_command(controller, &(fl_command){.kind = FL_COMMAND_STOP});
+    if (controller->shutdown.phase.n_stops > 0) {
+        fl_router_command(&controller->router, &controller->plan,
+                          &(fl_command){.kind = FL_COMMAND_STOP});
     }
 }
 
@@ -96,7 +98,7 @@ static void prepare(fl_controller *controller, int64_t now_us)
     e->prepare_us = e->wait_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
     e->moved_bytes = e->kept_bytes = 0;
     fl_event_log_prepare(controller);
-    fl_inbox_command(controller, &command);
+    fl_router_command(&controller->router, &controller->plan, &command);
 }
 
 /* The entry of elastic.script that comes next; NULL: none. */
@@ -127,8 +129,8 @@ static void begin_decided(fl_controller *controller, int64_t effect, int64_t now
 {
     fl_elastic *e = &controller->elastic;
     if (!fl_decide_next(controller, &e->next, e->why, sizeof e->why)) {
-        fl_inbox_command(
-            controller,
+        fl_router_command(
+            &controller->router, &controller->plan,
             &(fl_command){.kind = FL_COMMAND_PASS, .due_step = effect, .due = FL_DUE_POLICY});
         return;
     }
@@ -170,10 +172,11 @@ static fl_status check_due(const fl_controller *controller, int64_t due_step)
 static fl_status check_asked(const fl_controller *controller, const fl_plan *next, int64_t due_step)
 {
     const fl_elastic *e = &controller->elastic;
-    if (controller->state != FL_CONTROLLER_RUNNING || controller->n_stops > 0) {
+    if (controller->shutdown.phase.state != FL_CONTROLLER_RUNNING ||
+        controller->shutdown.phase.n_stops > 0) {
         return fl_fail(FL_EBUSY, "the run is %s",
-                       controller->state == FL_CONTROLLER_STARTING ? "still starting"
-                                                                   : "about to end");
+                       controller->shutdown.phase.state == FL_CONTROLLER_STARTING ? "still starting"
+                                                                                  : "about to end");
     }
     if (e->state != FL_ELASTIC_IDLE) {
         return fl_fail(FL_EBUSY, "generation %u is on its way (%s)", e->next.generation, e->why);
@@ -235,8 +238,8 @@ static void commit(fl_controller *controller, int64_t now_us)
     fl_elastic *e = &controller->elastic;
     e->state = FL_ELASTIC_COMMITTING;
     e->deadline_us = now_us + controller->options->job->fault.deadline_ms * 1000;
-    fl_inbox_command(
-        controller,
+    fl_router_command(
+        &controller->router, &controller->plan,
         &(fl_command){.kind = FL_COMMAND_COMMIT, .due_step = e->due_step, .due = e->due});
 }
 
@@ -252,7 +255,8 @@ static bool is_refused(const fl_controller *controller, int64_t now_us)
 void fl_elastic_watch(fl_controller *controller, int64_t now_us)
 {
     fl_elastic *e = &controller->elastic;
-    if (controller->state != FL_CONTROLLER_RUNNING || controller->n_stops > 0) {
+    if (controller->shutdown.phase.state != FL_CONTROLLER_RUNNING ||
+        controller->shutdown.phase.n_stops > 0) {
         return;
     }
     if (e->state == FL_ELASTIC_IDLE) {
@@ -365,7 +369,7 @@ void fl_elastic_without(fl_controller *controller, int rank, const char *why)
     fl_elastic *e = &controller->elastic;
     controller->usable.drained[rank] = true;
     controller->plan.departed[rank] = e->before.departed[rank] = e->next.departed[rank] = true;
-    if (e->state == FL_ELASTIC_PREPARING && controller->n_stops == 0) {
+    if (e->state == FL_ELASTIC_PREPARING && controller->shutdown.phase.n_stops == 0) {
         cancel(controller, why);
     }
     look_whether_over(controller);
@@ -393,7 +397,7 @@ void fl_elastic_moved(fl_controller *controller, fl_worker *worker,
             controller->workers[i].place = fl_plan_place(&controller->plan, i);
         }
         e->first_step = parts->step;
-        fl_progress_plan(&controller->progress, &controller->plan);
+        fl_progress_plan(&controller->log.progress, &controller->plan);
     }
     e->vote_us = larger(e->vote_us, parts->vote_us);
     e->migrate_us = larger(e->migrate_us, parts->migrate_us);

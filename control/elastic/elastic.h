@@ -3,7 +3,7 @@
 #define FL_CONTROL_ELASTIC_ELASTIC_H
 
 #include "control/link/wire.h"
-#include "control/state/worker.h"
+#include "control/state/run_view.h"
 
 typedef struct fl_controller fl_controller;
 
@@ -22,17 +22,10 @@ typedef struct fl_elastic_outcome {
     char why[FL_WIRE_REFUSAL_MAX + 64]; /* committed: what it was for; else why not */
 } fl_elastic_outcome;
 
-/* Over the whole run. */
-typedef struct fl_elastic_sums {
-    int64_t n_committed, n_cancelled; /* transitions */
-    int64_t stall_us, last_stall_us;
-    int64_t moved_bytes;
-} fl_elastic_sums;
-
 typedef struct fl_elastic {
     fl_elastic_state state;
     fl_elastic_outcome outcome;
-    fl_elastic_sums sums;
+    fl_transition_sums sums;
     int n_scripted;        /* entries of the job's script already acted on */
     uint32_t policy_asked; /* generation: the last one for the freeze policy */
     int64_t due_step; /* the transition is not committed before it; 0: as soon as all are ready */

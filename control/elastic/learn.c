@@ -1,6 +1,7 @@
 /* What the run at hand teaches the profile: each worker's computing of each step, gathered by
  * generation, and given to pipe/plan/learn.h when a generation ends. */
 #include "control/controller/parts.h"
+#include "control/elastic/elastic_events.h"
 
 #include "device/alloc.h"
 #include "pipe/measure/probe.h"

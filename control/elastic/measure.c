@@ -1,5 +1,6 @@
 /* How fast the running plan is, beside what was predicted. */
 #include "control/controller/parts.h"
+#include "control/elastic/elastic_events.h"
 
 enum { MEASURED_STEPS = 20, WARM_UP_STEPS = 2, RECENT_STEPS = 100 };
 

@@ -15,20 +15,12 @@ fl_mfu fl_mfu_now(const fl_controller *controller)
     if (input == NULL || input->memory_one == NULL) {
         return mfu;
     }
-    double flops =
-        fl_flops_step(input->model, input->memory_one, plan->F,
-                      fl_event_log_cache_is_used(controller), controller->job.train.batch);
+    double flops = fl_flops_step(input->model, input->memory_one, plan->F,
+                                 fl_cache_sums_used(&controller->cache, controller->plan.F),
+                                 controller->job.train.batch);
     double peak = input->profile == NULL ? 0.0 : fl_flops_peak(input, plan->K * plan->R);
     mfu.step_flops = flops > 0.0 ? flops : NAN; /* a plugin's layers may do without our products */
     mfu.peak_flops = peak > 0.0 ? peak : NAN;
     mfu.share = ms > 0.0 ? mfu.step_flops / (ms * 1e-3) / mfu.peak_flops : NAN;
     return mfu;
-}
-
-void fl_mfu_tell(const fl_controller *controller, fl_json *json)
-{
-    fl_mfu mfu = fl_mfu_now(controller);
-    fl_json_real(json, "step_flops", mfu.step_flops);
-    fl_json_rounded(json, "peak_flops", mfu.peak_flops, 0);
-    fl_json_rounded(json, "mfu", mfu.share, 4);
 }

@@ -57,13 +57,13 @@ static void start_anew(const fl_controller *controller, fl_stragglers *s)
 static void tell(fl_controller *controller, const char *event, int rank, double slowness,
                  double own_us, double expected_us)
 {
-    fl_json *j = fl_event_log_begin(controller, event);
+    fl_json *j = fl_event_log_begin(&controller->log, event);
     fl_json_integer(j, "rank", rank);
     fl_json_rounded(j, "slowness", slowness, 3);
     fl_json_rounded(j, "own_ms", own_us * 1e-3, 3);
     fl_json_rounded(j, "expected_ms", expected_us * 1e-3, 3);
     fl_json_integer(j, "steps", WINDOW);
-    fl_event_log_end(controller);
+    fl_event_log_end(&controller->log);
 }
 
 /* own, expected  [n_workers] microseconds a step, 0 for a worker that does not train. */
@@ -81,7 +81,7 @@ static void judge(fl_controller *controller, const double *own, const double *ex
     if (slowest >= 0 && slowest != before) {
         tell(controller, "worker.slow", slowest, slowness[slowest], own[slowest],
              expected[slowest]);
-        fl_progress_note(&controller->progress,
+        fl_progress_note(&controller->log.progress,
                          "worker %d computes slowly: %.1f times as long as the others, measured by "
                          "its layers",
                          slowest, slowness[slowest]);

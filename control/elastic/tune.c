@@ -5,6 +5,7 @@
  *
  * Another F, K or R begins another race, unless the profile knows how it ends. */
 #include "control/controller/parts.h"
+#include "control/elastic/elastic_events.h"
 
 #include "autodp/sampler.h"
 #include "freeze/policy.h"

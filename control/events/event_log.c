@@ -1,8 +1,7 @@
 /* The events of a run, as events.jsonl tells them. */
-#include "control/controller/parts.h"
-#include "control/events/fields.h"
+#include "control/events/event_log.h"
 
-#include "device/clock.h"
+#include "pipe/plan/schedule.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -10,26 +9,38 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static fl_json *begin(fl_controller *controller, const char *event)
+fl_status fl_event_log_open(fl_event_log *log, int dir_fd, FILE *terminal, const fl_plan *plan)
 {
-    return fl_event_log_begin(controller, event);
+    *log = (fl_event_log){.plan = plan};
+    fl_progress_init(&log->progress, terminal, plan);
+    return fl_runfiles_open(&log->files, dir_fd);
 }
 
-static void end(fl_controller *controller)
+void fl_event_log_close(fl_event_log *log)
 {
-    fl_event_log_end(controller);
+    if (log->plan != NULL) { /* else it was never opened */
+        fl_runfiles_close(&log->files);
+    }
 }
 
-fl_json *fl_event_log_begin(fl_controller *controller, const char *event)
+void fl_event_log_listen(fl_event_log *log, fl_event_listener *listener, void *context)
 {
-    controller->telling = event;
-    return fl_runfiles_event(&controller->files, event, controller->plan.generation);
+    log->listener = listener;
+    log->context = context;
 }
 
-void fl_event_log_end(fl_controller *controller)
+fl_json *fl_event_log_begin(fl_event_log *log, const char *event)
 {
-    fl_runfiles_event_end(&controller->files);
-    fl_ctl_publish(controller, controller->telling);
+    log->event = event;
+    return fl_runfiles_event(&log->files, event, log->plan->generation);
+}
+
+void fl_event_log_end(fl_event_log *log)
+{
+    fl_runfiles_event_end(&log->files);
+    if (log->listener != NULL && !log->files.event.broken) {
+        log->listener(log->context, log->event, &log->files.event);
+    }
 }
 
 static int processors(void)
@@ -38,7 +49,7 @@ static int processors(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-static void model_and_data(fl_json *j, const fl_controller_options *o)
+static void model_fields(fl_json *j, const fl_controller_options *o)
 {
     static const char *const from[] = {"vit", "plugin", "program"};
     if (o->model == NULL || o->dataset == NULL) {
@@ -59,18 +70,18 @@ static void model_and_data(fl_json *j, const fl_controller_options *o)
     fl_json_close(j, '}');
 }
 
-void fl_event_log_started(fl_controller *controller)
+void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char *metrics_url)
 {
-    const fl_controller_options *o = controller->options;
-    fl_json *j = begin(controller, "run.started");
+    const fl_controller_options *o = run->options;
+    fl_json *j = fl_event_log_begin(log, "run.started");
     fl_json_text(j, "job", o->job->name);
     fl_json_text(j, "version", FL_VERSION);
     fl_json_text(j, "run_dir", o->run_dir);
-    if (fl_metrics_url(controller) != NULL) {
-        fl_json_text(j, "metrics", fl_metrics_url(controller));
-        fl_progress_note(&controller->progress, "metrics at %s", fl_metrics_url(controller));
+    if (metrics_url != NULL) {
+        fl_json_text(j, "metrics", metrics_url);
+        fl_progress_note(&log->progress, "metrics at %s", metrics_url);
     }
-    model_and_data(j, o);
+    model_fields(j, o);
     fl_json_integer(j, "processors", processors());
     fl_json_integer(j, "head_pid", getpid());
     fl_json_integer(j, "samples", o->n_samples);
@@ -79,8 +90,8 @@ void fl_event_log_started(fl_controller *controller)
     fl_json_integer(j, "epochs", o->n_epochs);
     fl_json_integer(j, "seed", (int64_t)o->job->train.seed);
     fl_json_array(j, "workers");
-    for (int i = 0; i < controller->n_workers; i++) {
-        const fl_worker *w = &controller->workers[i];
+    for (int i = 0; i < run->n_workers; i++) {
+        const fl_worker *w = &run->workers[i];
         fl_json_object(j, NULL);
         fl_json_integer(j, "rank", w->rank);
         fl_json_integer(j, "pid", w->pid);
@@ -89,10 +100,10 @@ void fl_event_log_started(fl_controller *controller)
         fl_json_close(j, '}');
     }
     fl_json_close(j, ']');
-    end(controller);
+    fl_event_log_end(log);
 }
 
-static void candidate(fl_json *j, const fl_candidate *c)
+static void candidate_fields(fl_json *j, const fl_candidate *c)
 {
     fl_json_object(j, NULL);
     fl_fields_candidate(j, c, 1.0);
@@ -103,13 +114,12 @@ static void candidate(fl_json *j, const fl_candidate *c)
     fl_json_close(j, '}');
 }
 
-void fl_event_log_costs(fl_controller *controller)
+void fl_event_log_costs(fl_event_log *log, const fl_costs_origin *c)
 {
-    const fl_costs_origin *c = controller->options->costs;
     if (c == NULL) {
         return;
     }
-    fl_json *j = begin(controller, "costs");
+    fl_json *j = fl_event_log_begin(log, "costs");
     fl_json_text(j, "from", c->from);
     fl_json_text(j, "measured", c->measured);
     fl_json_integer(j, "live_steps", c->live_steps);
@@ -119,86 +129,83 @@ void fl_event_log_costs(fl_controller *controller)
     if (c->note != NULL) {
         fl_json_text(j, "file_refused", c->note);
     }
-    end(controller);
+    fl_event_log_end(log);
 }
 
-void fl_event_log_plan(fl_controller *controller)
+void fl_event_log_plan(fl_event_log *log, const fl_run_facts *run, const fl_mfu *mfu)
 {
-    const fl_plan *plan = &controller->plan;
+    const fl_plan *plan = run->plan;
     char text[256], why[128];
     int n_fit = 0;
-    for (int i = 0; i < controller->options->n_candidates; i++) {
-        n_fit += controller->options->candidates[i].why_not == FL_OK;
+    for (int i = 0; i < run->options->n_candidates; i++) {
+        n_fit += run->options->candidates[i].why_not == FL_OK;
     }
     snprintf(why, sizeof why,
              n_fit > 1 ? "the shortest predicted step of the %d candidates that fit"
                        : "the only candidate that fits",
              n_fit);
-    fl_json *j = begin(controller, "plan.chosen");
+    fl_json *j = fl_event_log_begin(log, "plan.chosen");
     fl_json_text(j, "plan", fl_plan_text(plan, text, sizeof text));
     fl_fields_plan(j, plan);
     fl_json_text(j, "schedule", fl_schedule_text(plan->schedule));
     fl_json_rounded(j, "step_ms", plan->predicted_step_us * 1e-3, 3);
     fl_json_rounded(j, "bubble", plan->predicted_bubble, 4);
-    fl_mfu_tell(controller, j);
+    fl_fields_mfu(j, mfu);
     fl_json_text(j, "why", why);
     fl_json_array(j, "candidates");
-    for (int i = 0; i < controller->options->n_candidates; i++) {
-        candidate(j, &controller->options->candidates[i]);
+    for (int i = 0; i < run->options->n_candidates; i++) {
+        candidate_fields(j, &run->options->candidates[i]);
     }
     fl_json_close(j, ']');
-    end(controller);
+    fl_event_log_end(log);
 }
 
-void fl_event_log_ready(fl_controller *controller, const fl_worker *worker)
+void fl_event_log_ready(fl_event_log *log, const fl_worker *worker)
 {
-    fl_json *j = begin(controller, "worker.ready");
+    fl_json *j = fl_event_log_begin(log, "worker.ready");
     fl_json_integer(j, "rank", worker->rank);
     fl_json_integer(j, "pid", worker->pid);
     fl_json_integer(j, "memory_peak_bytes", worker->memory_peak_bytes);
-    end(controller);
+    fl_event_log_end(log);
 }
 
-void fl_event_log_left(fl_controller *controller, const fl_worker *worker)
+void fl_event_log_left(fl_event_log *log, const fl_worker *worker)
 {
     bool exited = WIFEXITED(worker->wait_status);
-    fl_json *j = begin(controller, "worker.left");
+    fl_json *j = fl_event_log_begin(log, "worker.left");
     fl_json_integer(j, "rank", worker->rank);
     fl_json_integer(j, "steps", worker->steps);
-    fl_json_integer(j, "generation", controller->plan.generation);
+    fl_json_integer(j, "generation", log->plan->generation);
     fl_json_integer(j, exited ? "exit_code" : "signal",
                     exited ? WEXITSTATUS(worker->wait_status) : WTERMSIG(worker->wait_status));
-    end(controller);
-    fl_progress_note(&controller->progress, "worker %d has left; %d stay", worker->rank,
-                     fl_plan_members(&controller->plan));
+    fl_event_log_end(log);
+    fl_progress_note(&log->progress, "worker %d has left; %d stay", worker->rank,
+                     fl_plan_members(log->plan));
 }
 
-void fl_event_log_running(fl_controller *controller)
+void fl_event_log_running(fl_event_log *log)
 {
-    controller->times_us = fl_now_us();
-    (void)begin(controller, "run.running");
-    end(controller);
+    (void)fl_event_log_begin(log, "run.running");
+    fl_event_log_end(log);
 }
 
-static void shares(fl_controller *controller, fl_json *j)
+static void times_fields(fl_json *j, const fl_run_times *times)
 {
     fl_json_array(j, "workers");
-    for (int i = 0; i < controller->n_workers; i++) {
-        fl_time_sums *t = &controller->times[i];
+    for (int rank = 0; rank < times->n_workers; rank++) {
         fl_json_object(j, NULL);
-        fl_json_integer(j, "rank", i);
-        fl_fields_times(j, t);
+        fl_json_integer(j, "rank", rank);
+        fl_fields_times(j, &times->recent[rank]);
         fl_json_close(j, '}');
-        *t = (fl_time_sums){0};
     }
-    controller->times_us = fl_now_us();
     fl_json_close(j, ']');
 }
 
-void fl_event_log_epoch(fl_controller *controller)
+void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_run_times *times,
+                        const fl_mfu *mfu)
 {
-    const fl_epoch_stats *e = &controller->stats.past;
-    fl_json *j = begin(controller, "epoch.finished");
+    const fl_epoch_stats *e = &stats->past;
+    fl_json *j = fl_event_log_begin(log, "epoch.finished");
     fl_json_integer(j, "epoch", e->epoch);
     fl_json_integer(j, "steps", e->steps);
     fl_json_integer(j, "samples", e->samples);
@@ -214,48 +221,46 @@ void fl_event_log_epoch(fl_controller *controller)
         fl_json_integer(j, "test_samples", e->eval.samples);
         fl_json_rounded(j, "eval_seconds", e->eval.ms * 1e-3, 3);
     }
-    fl_mfu_tell(controller, j);
-    shares(controller, j);
-    end(controller);
-    fl_progress_epoch(&controller->progress, &controller->stats);
+    fl_fields_mfu(j, mfu);
+    times_fields(j, times);
+    fl_event_log_end(log);
+    fl_progress_epoch(&log->progress, stats);
 }
 
-void fl_event_log_stopping(fl_controller *controller, const char *signal_name)
+void fl_event_log_stopping(fl_event_log *log, const char *why, int64_t steps)
 {
-    fl_json *j = begin(controller, "run.stopping");
-    fl_json_text(j, "why", signal_name);
-    fl_json_integer(j, "steps", controller->stats.steps);
-    end(controller);
+    fl_json *j = fl_event_log_begin(log, "run.stopping");
+    fl_json_text(j, "why", why);
+    fl_json_integer(j, "steps", steps);
+    fl_event_log_end(log);
 }
 
-void fl_event_log_setting_done(fl_controller *controller, const fl_setting *setting,
+void fl_event_log_setting_done(fl_event_log *log, const fl_setting *setting,
                                const fl_setting_done_report *report)
 {
     static const char *const what[] = {"",           "run.paused",  "run.resumed",
                                        "run.ending", "job.changed", "job.changed"};
     static const char *const field[] = {NULL, NULL, NULL, NULL, "train.lr", "log.level"};
-    fl_json *j = begin(controller, what[setting->kind]);
+    fl_json *j = fl_event_log_begin(log, what[setting->kind]);
     fl_json_integer(j, "step", report->step);
     if (field[setting->kind] != NULL) {
         fl_json_text(j, "field", field[setting->kind]);
         fl_json_real(j, "value", setting->value);
     }
     fl_json_integer(j, "last_step", report->end_step);
-    end(controller);
+    fl_event_log_end(log);
 }
 
-void fl_event_log_stalled(fl_controller *controller, int64_t now_us)
+void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double seconds,
+                          const char *waits)
 {
-    double seconds = (double)(now_us - controller->moved_us) * 1e-6;
     const fl_worker *last = NULL;
-    char waits[FL_FLIGHT_DUMP_BYTES];
-    fl_flight_dump_explain(controller, -1, waits, sizeof waits);
-    fl_json *j = begin(controller, "run.stalled");
+    fl_json *j = fl_event_log_begin(log, "run.stalled");
     fl_json_rounded(j, "seconds", seconds, 1);
     fl_json_text(j, "waits", waits);
     fl_json_array(j, "workers");
-    for (int i = 0; i < controller->n_workers; i++) {
-        const fl_worker *w = &controller->workers[i];
+    for (int i = 0; i < run->n_workers; i++) {
+        const fl_worker *w = &run->workers[i];
         bool behind = !w->departed && (last == NULL || w->steps < last->steps);
         last = behind ? w : last;
         fl_json_object(j, NULL);
@@ -265,29 +270,29 @@ void fl_event_log_stalled(fl_controller *controller, int64_t now_us)
         fl_json_close(j, '}');
     }
     fl_json_close(j, ']');
-    end(controller);
+    fl_event_log_end(log);
     if (last == NULL) {
         return; /* all have departed: somebody else says so */
     }
     fl_progress_note(
-        &controller->progress,
+        &log->progress,
         "no step for %.0f s; worker %d is furthest behind, after step %lld, in: %s%s%s", seconds,
         last->rank, (long long)last->steps, last->operation, waits[0] == 0 ? "" : "; ", waits);
 }
 
-static fl_json *begin_loss(fl_controller *controller, const fl_worker *w, fl_loss_kind how,
-                           bool goes_on)
+static fl_json *begin_loss(fl_event_log *log, const fl_worker *w, fl_loss_kind kind,
+                           const char *how, bool goes_on)
 {
-    fl_json *j = begin(controller, "worker.lost");
+    fl_json *j = fl_event_log_begin(log, "worker.lost");
     fl_json_integer(j, "rank", w->rank);
     fl_json_integer(j, "pid", w->pid);
     fl_json_bool(j, "goes_on", goes_on);
-    fl_json_text(j, "how", fl_watch_kind_text(how));
-    if (how == FL_LOSS_KILLED) {
+    fl_json_text(j, "how", how);
+    if (kind == FL_LOSS_KILLED) {
         fl_json_integer(j, "signal", WTERMSIG(w->wait_status));
-    } else if (how == FL_LOSS_EXITED) {
+    } else if (kind == FL_LOSS_EXITED) {
         fl_json_integer(j, "exit_code", WEXITSTATUS(w->wait_status));
-    } else if (how == FL_LOSS_REPORTED) {
+    } else if (kind == FL_LOSS_REPORTED) {
         fl_json_text(j, "status", fl_status_text(w->failure));
     }
     fl_json_integer(j, "steps", w->steps);
@@ -295,22 +300,22 @@ static fl_json *begin_loss(fl_controller *controller, const fl_worker *w, fl_los
     return j;
 }
 
-void fl_event_log_lost(fl_controller *controller)
+void fl_event_log_lost(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
+                       const char *how, const char *waits, const char *text)
 {
-    fl_json *j =
-        begin_loss(controller, &controller->workers[controller->lost], controller->loss, false);
-    fl_json_text(j, "waits", controller->waits);
-    fl_json_text(j, "message", controller->message);
-    end(controller);
+    fl_json *j = begin_loss(log, worker, kind, how, false);
+    fl_json_text(j, "waits", waits);
+    fl_json_text(j, "message", text);
+    fl_event_log_end(log);
 }
 
-void fl_event_log_survived(fl_controller *controller)
+void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
+                           const char *how, const char *text)
 {
-    const fl_survived_loss *s = &controller->spared;
-    fl_json *j = begin_loss(controller, &controller->workers[s->rank], s->kind, true);
-    fl_json_text(j, "message", s->text);
-    end(controller);
-    fl_progress_note(&controller->progress, "%s; the run goes on without it", s->text);
+    fl_json *j = begin_loss(log, worker, kind, how, true);
+    fl_json_text(j, "message", text);
+    fl_event_log_end(log);
+    fl_progress_note(&log->progress, "%s; the run goes on without it", text);
 }
 
 static void result_fields(fl_json *j, const fl_run_result *result)
@@ -325,22 +330,23 @@ static void result_fields(fl_json *j, const fl_run_result *result)
     fl_json_rounded(j, "samples_per_s", result->samples_per_s, 1);
 }
 
-void fl_event_log_over(fl_controller *controller, const fl_run_result *result, const char *missing)
+void fl_event_log_over(fl_event_log *log, fl_status status, const char *message,
+                       const fl_run_result *result, const char *ledger, const char *missing)
 {
-    bool good = controller->status == FL_OK || controller->status == FL_ESTOPPED;
-    fl_json *j = begin(controller, controller->status == FL_OK ? "run.finished"
-                                   : good                      ? "run.stopped"
-                                                               : "run.failed");
-    fl_json_text(j, "status", fl_status_text(controller->status));
+    bool good = status == FL_OK || status == FL_ESTOPPED;
+    fl_json *j = fl_event_log_begin(log, status == FL_OK ? "run.finished"
+                                         : good          ? "run.stopped"
+                                                         : "run.failed");
+    fl_json_text(j, "status", fl_status_text(status));
     if (!good) {
-        fl_json_text(j, "message", controller->message);
+        fl_json_text(j, "message", message);
     }
     result_fields(j, result);
-    if (controller->ledger_text[0] != 0) {
-        fl_json_text(j, "ledger", controller->ledger_text);
+    if (ledger[0] != 0) {
+        fl_json_text(j, "ledger", ledger);
     }
     if (missing[0] != 0) {
         fl_json_text(j, "record_missing", missing);
     }
-    end(controller);
+    fl_event_log_end(log);
 }

@@ -1,53 +1,83 @@
-/* The events of a run, as events.jsonl tells them. */
+/* The events of a run: lines of events.jsonl, which a listener also gets, and beside some of them a
+ * line for the terminal. Each function writes what it is given and changes nothing else.
+ *
+ * The events of transitions, decisions and tuning are in elastic/elastic_events.h. */
 #ifndef FL_CONTROL_EVENTS_EVENT_LOG_H
 #define FL_CONTROL_EVENTS_EVENT_LOG_H
 
-#include "control/elastic/decide.h"
-#include "control/events/json.h"
-#include "control/state/worker.h"
-#include "pipe/plan/learn.h"
-#include "pipe/plan/tuner.h"
+#include "control/events/fields.h"
+#include "control/events/progress.h"
+#include "control/events/runfiles.h"
+#include "control/state/cache_sums.h"
+#include "control/state/run_facts.h"
+#include "control/state/run_times.h"
 
 #include <frostline/run.h>
 
-typedef struct fl_controller fl_controller;
+/* An event was written. `line` is its line, with the end. */
+typedef void fl_event_listener(void *context, const char *event, const fl_json *line);
 
-fl_json *fl_event_log_begin(fl_controller *controller, const char *event);
-void fl_event_log_end(fl_controller *controller);
+typedef struct fl_event_log {
+    fl_runfiles files;
+    fl_progress progress;
+    const fl_plan *plan;         /* each event bears its generation */
+    const char *event;           /* the one being written */
+    fl_event_listener *listener; /* NULL: none */
+    void *context;
+} fl_event_log;
 
-void fl_event_log_prepare(fl_controller *controller);
-void fl_event_log_cancel(fl_controller *controller, const char *why);
-void fl_event_log_transition(fl_controller *controller);
-void fl_event_log_measured(fl_controller *controller, double measured_ms, int64_t n_steps);
-void fl_event_log_decided(fl_controller *controller, int64_t step, int64_t effect_step);
-void fl_event_log_considered(fl_controller *controller);
-void fl_event_log_tried(fl_controller *controller, const fl_tuner_visit *visit);
-void fl_event_log_tuned(fl_controller *controller);
-void fl_event_log_learned(fl_controller *controller, const fl_live_stage *live,
-                          const double *predicted_us);
+/* Create the files of the run anew. plan: of the generation that runs, now and later. */
+fl_status fl_event_log_open(fl_event_log *log, int dir_fd, FILE *terminal,
+                            const fl_plan *plan) FL_MUST_CHECK;
+void fl_event_log_close(fl_event_log *log);
+void fl_event_log_listen(fl_event_log *log, fl_event_listener *listener, void *context);
 
-void fl_event_log_cache_opened(fl_controller *controller);
-/* Whether workers take from the cache what the plan's frozen blocks put out. */
-bool fl_event_log_cache_is_used(const fl_controller *controller);
-void fl_event_log_cache(fl_controller *controller, const fl_worker *worker,
-                        const fl_cache_report *report);
+/* Begin an event; the caller adds its fields and ends it. */
+fl_json *fl_event_log_begin(fl_event_log *log, const char *event);
+void fl_event_log_end(fl_event_log *log);
 
-void fl_event_log_started(fl_controller *controller);
-void fl_event_log_costs(fl_controller *controller);
-void fl_event_log_plan(fl_controller *controller);
-void fl_event_log_ready(fl_controller *controller, const fl_worker *worker);
-void fl_event_log_left(fl_controller *controller, const fl_worker *worker);
-void fl_event_log_running(fl_controller *controller);
-void fl_event_log_epoch(fl_controller *controller);
-void fl_event_log_stopping(fl_controller *controller, const char *signal_name);
-void fl_event_log_setting_done(fl_controller *controller, const fl_setting *setting,
+/* ---- the start ---- */
+
+/* metrics_url  NULL: the run has no metrics */
+void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char *metrics_url);
+void fl_event_log_costs(fl_event_log *log, const fl_costs_origin *origin);
+void fl_event_log_plan(fl_event_log *log, const fl_run_facts *run, const fl_mfu *mfu);
+void fl_event_log_cache_opened(fl_event_log *log, const fl_controller_options *options);
+void fl_event_log_ready(fl_event_log *log, const fl_worker *worker);
+void fl_event_log_running(fl_event_log *log);
+
+/* ---- while it trains ---- */
+
+void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_run_times *times,
+                        const fl_mfu *mfu);
+void fl_event_log_cache(fl_event_log *log, int rank, const fl_cache_report *report);
+void fl_event_log_setting_done(fl_event_log *log, const fl_setting *setting,
                                const fl_setting_done_report *report);
-void fl_event_log_stalled(fl_controller *controller, int64_t now_us);
-void fl_event_log_nonfinite(fl_controller *controller, const fl_nonfinite_report *report,
-                            const char *text);
-void fl_event_log_lost(fl_controller *controller);
-void fl_event_log_survived(fl_controller *controller);
-/* missing: what the record of the run lacks; "" if nothing. */
-void fl_event_log_over(fl_controller *controller, const fl_run_result *result, const char *missing);
+void fl_event_log_left(fl_event_log *log, const fl_worker *worker);
+
+/* seconds  since the last step; waits: who waits for whom, "" if unknown */
+void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double seconds,
+                          const char *waits);
+
+/* A step was not finite.
+ * model  NULL: layers are named by their number alone; text: what is known, in sentences */
+void fl_event_log_nonfinite(fl_event_log *log, const fl_nonfinite_report *report,
+                            const fl_model *model, const char *text);
+
+/* ---- the end ---- */
+
+/* A worker was lost.
+ * how   of fl_watch_kind_text
+ * text  what happened to it, a sentence */
+void fl_event_log_lost(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
+                       const char *how, const char *waits, const char *text);
+void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
+                           const char *how, const char *text);
+void fl_event_log_stopping(fl_event_log *log, const char *why, int64_t steps);
+
+/* message  why the run failed
+ * ledger   what the ledger proves; missing: what the record of the run lacks; "" if nothing */
+void fl_event_log_over(fl_event_log *log, fl_status status, const char *message,
+                       const fl_run_result *result, const char *ledger, const char *missing);
 
 #endif

@@ -1,5 +1,5 @@
 /* The events of the cache. */
-#include "control/controller/parts.h"
+#include "control/events/event_log.h"
 
 #include "pipe/step/activations.h"
 
@@ -9,20 +9,20 @@ static const char *policy_text(fl_cache_policy policy)
     return text[policy];
 }
 
-void fl_event_log_cache_opened(fl_controller *controller)
+void fl_event_log_cache_opened(fl_event_log *log, const fl_controller_options *options)
 {
-    const fl_activations *a = controller->options->activations;
-    const char *why = controller->options->no_cache_why;
+    const fl_activations *a = options->activations;
+    const char *why = options->no_cache_why;
     if (a == NULL && (why == NULL || why[0] == 0)) {
         return;
     }
-    fl_json *j = fl_event_log_begin(controller, "cache.opened");
-    fl_json_text(j, "policy", policy_text(controller->options->job->cache.policy));
+    fl_json *j = fl_event_log_begin(log, "cache.opened");
+    fl_json_text(j, "policy", policy_text(options->job->cache.policy));
     if (a == NULL) {
         fl_json_text(j, "why_not", why);
-        fl_event_log_end(controller);
-        if (controller->options->job->freeze.policy != FL_FREEZE_NONE) {
-            fl_progress_note(&controller->progress, "no cache of frozen blocks' outputs: %s", why);
+        fl_event_log_end(log);
+        if (options->job->freeze.policy != FL_FREEZE_NONE) {
+            fl_progress_note(&log->progress, "no cache of frozen blocks' outputs: %s", why);
         }
         return;
     }
@@ -32,30 +32,13 @@ void fl_event_log_cache_opened(fl_controller *controller)
     fl_json_integer(j, "disk_bytes", stats.disk_bytes);
     fl_json_rounded(j, "read_call_us", a->read.call_us, 3);
     fl_json_rounded(j, "read_us_per_byte", a->read.us_per_byte, 9);
-    fl_event_log_end(controller);
+    fl_event_log_end(log);
 }
 
-bool fl_event_log_cache_is_used(const fl_controller *controller)
+void fl_event_log_cache(fl_event_log *log, int rank, const fl_cache_report *r)
 {
-    return controller->cache.on && controller->plan.F > 0 &&
-           controller->cache.f == controller->plan.F;
-}
-
-static void add(fl_cache_sums *sums, const fl_cache_report *r)
-{
-    sums->f = r->f;
-    sums->on = r->on;
-    sums->n_hits += r->n_hits;
-    sums->n_upgrades += r->n_upgrades;
-    sums->n_misses += r->n_misses;
-}
-
-void fl_event_log_cache(fl_controller *controller, const fl_worker *worker,
-                        const fl_cache_report *r)
-{
-    add(&controller->cache, r);
-    fl_json *j = fl_event_log_begin(controller, r->decided ? "cache.decided" : "cache.used");
-    fl_json_integer(j, "rank", worker->rank);
+    fl_json *j = fl_event_log_begin(log, r->decided ? "cache.decided" : "cache.used");
+    fl_json_integer(j, "rank", rank);
     fl_json_integer(j, "step", r->step);
     fl_json_integer(j, "epoch", r->epoch);
     fl_json_integer(j, "f", r->f);
@@ -70,6 +53,6 @@ void fl_event_log_cache(fl_controller *controller, const fl_worker *worker,
     fl_json_integer(j, "evicted", r->n_evicted);
     fl_json_integer(j, "damaged", r->n_damaged);
     fl_json_integer(j, "recovered", r->n_recovered);
-    fl_event_log_end(controller);
-    fl_progress_cache(&controller->progress, r);
+    fl_event_log_end(log);
+    fl_progress_cache(&log->progress, r);
 }

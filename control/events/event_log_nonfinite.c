@@ -1,12 +1,11 @@
 /* The event of a step that was not finite. */
-#include "control/controller/parts.h"
+#include "control/events/event_log.h"
 #include "control/events/nonfinite.h"
 
-void fl_event_log_nonfinite(fl_controller *controller, const fl_nonfinite_report *r,
+void fl_event_log_nonfinite(fl_event_log *log, const fl_nonfinite_report *r, const fl_model *model,
                             const char *text)
 {
-    const fl_plan_input *input = controller->options->plan_input;
-    fl_json *j = fl_event_log_begin(controller, "step.nonfinite");
+    fl_json *j = fl_event_log_begin(log, "step.nonfinite");
     fl_json_integer(j, "step", r->step);
     fl_json_integer(j, "epoch", r->epoch);
     fl_json_text(j, "action", r->action == FL_NONFINITE_SKIPS ? "skip" : "stop");
@@ -16,8 +15,8 @@ void fl_event_log_nonfinite(fl_controller *controller, const fl_nonfinite_report
     if (r->found.layer >= 0) {
         fl_json_integer(j, "layer", r->found.layer);
     }
-    if (r->found.layer >= 0 && input != NULL) {
-        fl_json_text(j, "kind", fl_model_layer_kind(input->model, r->found.layer));
+    if (r->found.layer >= 0 && model != NULL) {
+        fl_json_text(j, "kind", fl_model_layer_kind(model, r->found.layer));
     }
     if (r->found.rank >= 0) {
         fl_json_integer(j, "worker", r->found.rank);
@@ -32,5 +31,5 @@ void fl_event_log_nonfinite(fl_controller *controller, const fl_nonfinite_report
     }
     fl_json_close(j, ']');
     fl_json_text(j, "message", text);
-    fl_event_log_end(controller);
+    fl_event_log_end(log);
 }

@@ -23,6 +23,13 @@ void fl_fields_candidate(fl_json *json, const fl_candidate *candidate, double ra
     fl_json_integer(json, "memory_bytes", candidate->memory_bytes);
 }
 
+void fl_fields_mfu(fl_json *json, const fl_mfu *mfu)
+{
+    fl_json_real(json, "step_flops", mfu->step_flops);
+    fl_json_rounded(json, "peak_flops", mfu->peak_flops, 0);
+    fl_json_rounded(json, "mfu", mfu->share, 4);
+}
+
 void fl_fields_times(fl_json *json, const fl_time_sums *sums)
 {
     fl_json_rounded(json, "compute_s", (double)sums->compute_us * 1e-6, 3);

@@ -4,7 +4,7 @@
 #define FL_CONTROL_EVENTS_FIELDS_H
 
 #include "control/events/json.h"
-#include "control/state/run_stats.h"
+#include "control/state/run_view.h"
 #include "pipe/plan/planner.h"
 
 /* f, k, r, m, first. */
@@ -12,6 +12,9 @@ void fl_fields_plan(fl_json *json, const fl_plan *plan);
 
 /* k, r, m, step_ms (the predicted one times `ratio`), bubble, memory_bytes. */
 void fl_fields_candidate(fl_json *json, const fl_candidate *candidate, double ratio);
+
+/* step_flops, peak_flops, mfu; null for what is unknown. */
+void fl_fields_mfu(fl_json *json, const fl_mfu *mfu);
 
 /* compute_s, wait_s, reduce_wait_s, optimizer_s, data_s. */
 void fl_fields_times(fl_json *json, const fl_time_sums *sums);

@@ -115,6 +115,11 @@ void fl_progress_update(fl_progress *progress, const fl_run_stats *stats)
     }
 }
 
+void fl_progress_stopping(fl_progress *progress)
+{
+    progress->stopping = true;
+}
+
 void fl_progress_hide(fl_progress *progress)
 {
     if (progress->drawn) {

@@ -39,6 +39,9 @@ void fl_progress_cache(fl_progress *progress, const fl_cache_report *report);
 /* A line of its own, above the live one. */
 void fl_progress_note(fl_progress *progress, const char *format, ...) FL_PRINTF(2, 3);
 
+/* From now on the line says that the run is stopping. */
+void fl_progress_stopping(fl_progress *progress);
+
 /* Remove the live line. */
 void fl_progress_hide(fl_progress *progress);
 

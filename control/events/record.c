@@ -1,6 +1,5 @@
 #include "control/events/record.h"
 
-#include "control/controller/parts.h"
 #include "device/log.h"
 
 #include <fcntl.h>
@@ -16,13 +15,12 @@ static const char *file_name(int file)
     return file == LEDGER ? "ledger.bin" : fl_runfile_name((fl_runfile)file);
 }
 
-static const char *ledger_gap(const fl_controller *controller, char *text, size_t size_bytes)
+static const char *ledger_gap(const fl_record *record, char *text, size_t size_bytes)
 {
     int error = 0;
-    int64_t step =
-        controller->ledger == NULL ? -1 : fl_ledger_failed_step(controller->ledger, &error);
+    int64_t step = record->ledger == NULL ? -1 : fl_ledger_failed_step(record->ledger, &error);
     text[0] = 0;
-    if (controller->record.ledger_removed) {
+    if (record->ledger_removed) {
         snprintf(text, size_bytes, "ledger.bin was removed while the run trained");
     } else if (step >= 0) {
         snprintf(text, size_bytes, "ledger.bin lacks every step from step %" PRId64 " on (%s)",
@@ -31,20 +29,20 @@ static const char *ledger_gap(const fl_controller *controller, char *text, size_
     return text;
 }
 
-static const char *gap_of(const fl_controller *controller, int file, char *text, size_t size_bytes)
+static const char *gap_of(const fl_record *record, int file, char *text, size_t size_bytes)
 {
     return file == LEDGER
-               ? ledger_gap(controller, text, size_bytes)
-               : fl_runfile_gap_text(&controller->files, (fl_runfile)file, text, size_bytes);
+               ? ledger_gap(record, text, size_bytes)
+               : fl_runfile_gap_text(&record->log->files, (fl_runfile)file, text, size_bytes);
 }
 
-const char *fl_record_missing(const fl_controller *controller, char *text, size_t size_bytes)
+const char *fl_record_missing(const fl_record *record, char *text, size_t size_bytes)
 {
     char gap[TEXT_BYTES];
     size_t n = 0;
     text[0] = 0;
     for (int file = 0; file < N_FILES && n < size_bytes; file++) {
-        if (gap_of(controller, file, gap, sizeof gap)[0] != 0) {
+        if (gap_of(record, file, gap, sizeof gap)[0] != 0) {
             n += (size_t)snprintf(text + n, size_bytes - n, "%s%s", n > 0 ? "; " : "", gap);
         }
     }
@@ -52,38 +50,37 @@ const char *fl_record_missing(const fl_controller *controller, char *text, size_
 }
 
 /* A second failure of a file only changes its numbers, which the end of the run has. */
-static void report_file(fl_controller *controller, int file, const char *gap)
+static void report_file(fl_record *record, int file, const char *gap)
 {
-    controller->record.told[file] = true;
+    record->told[file] = true;
     fl_log(FL_LOG_WARN, "the record of this run is incomplete: %s; training goes on", gap);
-    fl_json *j = fl_event_log_begin(controller, "record.incomplete");
+    fl_json *j = fl_event_log_begin(record->log, "record.incomplete");
     fl_json_text(j, "file", file_name(file));
     fl_json_text(j, "missing", gap);
-    fl_event_log_end(controller);
+    fl_event_log_end(record->log);
 }
 
 /* The directory can be removed while its files are open: every write succeeds then, into nothing.
  */
-static void look_for_removed(fl_controller *controller)
+static void look_for_removed(fl_record *record)
 {
     struct stat info;
-    fl_runfiles_look(&controller->files);
-    if (fstatat(controller->options->dir_fd, file_name(LEDGER), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-        controller->record.ledger_removed = true;
+    fl_runfiles_look(&record->log->files);
+    if (fstatat(record->dir_fd, file_name(LEDGER), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        record->ledger_removed = true;
     }
 }
 
-void fl_record_watch(fl_controller *controller, int64_t now_us)
+void fl_record_watch(fl_record *record, bool at_once, int64_t now_us)
 {
     char gap[TEXT_BYTES];
-    if (now_us - controller->record.looked_us >= LOOK_US ||
-        controller->state == FL_CONTROLLER_OVER) {
-        controller->record.looked_us = now_us;
-        look_for_removed(controller);
+    if (at_once || now_us - record->looked_us >= LOOK_US) {
+        record->looked_us = now_us;
+        look_for_removed(record);
     }
     for (int file = 0; file < N_FILES; file++) {
-        if (!controller->record.told[file] && gap_of(controller, file, gap, sizeof gap)[0] != 0) {
-            report_file(controller, file, gap);
+        if (!record->told[file] && gap_of(record, file, gap, sizeof gap)[0] != 0) {
+            report_file(record, file, gap);
         }
     }
 }

@@ -1,7 +1,7 @@
 /* What the workers' flight recorders show, gathered when somebody asks. */
-#include "control/controller/parts.h"
+#include "control/observe/flight_dump.h"
 
-#include "control/observe/wait_graph.h"
+#include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
 
@@ -11,6 +11,18 @@
 #include <unistd.h>
 
 enum { RECENT = 16 };
+
+fl_status fl_flight_dump_init(fl_flight_dump *dump, const fl_run_facts *run)
+{
+    *dump = (fl_flight_dump){.run = run};
+    return fl_alloc_array((size_t)run->n_workers, sizeof *dump->workers, (void **)&dump->workers);
+}
+
+void fl_flight_dump_fini(fl_flight_dump *dump)
+{
+    fl_free(dump->workers);
+    dump->workers = NULL;
+}
 
 static bool is_phase(const fl_flight_entry *e)
 {
@@ -73,14 +85,14 @@ static fl_wait_graph_worker look_at(const fl_flight *flight, int rank)
     return w;
 }
 
-const char *fl_flight_dump_explain(fl_controller *controller, int lost, char *text,
-                                   size_t size_bytes)
+const char *fl_flight_dump_explain(fl_flight_dump *dump, int lost, char *text, size_t size_bytes)
 {
-    for (int i = 0; i < controller->n_workers; i++) {
-        controller->survey[i] = look_at(controller->flight, i);
+    const fl_run_facts *run = dump->run;
+    const fl_plan_input *input = run->options->plan_input;
+    for (int i = 0; i < run->n_workers; i++) {
+        dump->workers[i] = look_at(run->flight, i);
     }
-    const fl_plan_input *input = controller->options->plan_input;
-    return fl_wait_graph_explain(controller->survey, controller->n_workers, &controller->plan,
+    return fl_wait_graph_explain(dump->workers, run->n_workers, run->plan,
                                  input == NULL ? NULL : input->model, lost, fl_now_ns(), text,
                                  size_bytes);
 }
@@ -147,19 +159,19 @@ static void track_fields(fl_json *j, const fl_flight *flight, int rank, int trac
     fl_json_close(j, '}');
 }
 
-void fl_flight_dump_json(fl_controller *controller, fl_json *j)
+void fl_flight_dump_json(fl_flight_dump *dump, fl_json *j)
 {
+    const fl_run_facts *run = dump->run;
     char text[FL_FLIGHT_DUMP_BYTES];
     int64_t now_ns = fl_now_ns();
-    fl_json_text(j, "waits",
-                 fl_flight_dump_explain(controller, controller->lost, text, sizeof text));
+    fl_json_text(j, "waits", fl_flight_dump_explain(dump, run->phase->lost, text, sizeof text));
     fl_json_array(j, "workers");
-    for (int rank = 0; rank < controller->n_workers; rank++) {
+    for (int rank = 0; rank < run->n_workers; rank++) {
         fl_json_object(j, NULL);
         fl_json_integer(j, "rank", rank);
         fl_json_array(j, "threads");
         for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
-            track_fields(j, controller->flight, rank, track, now_ns);
+            track_fields(j, run->flight, rank, track, now_ns);
         }
         fl_json_close(j, ']');
         fl_json_close(j, '}');
@@ -167,14 +179,14 @@ void fl_flight_dump_json(fl_controller *controller, fl_json *j)
     fl_json_close(j, ']');
 }
 
-void fl_flight_dump_write(fl_controller *controller)
+void fl_flight_dump_write(fl_flight_dump *dump)
 {
     fl_json j = {.text = NULL};
     fl_json_object(&j, NULL);
-    fl_flight_dump_json(controller, &j);
+    fl_flight_dump_json(dump, &j);
     fl_json_close(&j, '}');
     fl_json_newline(&j);
-    int fd = openat(controller->options->dir_fd, "flight.json",
+    int fd = openat(dump->run->options->dir_fd, "flight.json",
                     O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0 || j.broken || write(fd, j.text, j.n) != (ssize_t)j.n) {
         fl_log(FL_LOG_WARN, "cannot write flight.json: %s",

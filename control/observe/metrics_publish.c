@@ -1,10 +1,8 @@
-/* What the controller knows, as metrics. */
-#include "control/controller/parts.h"
-#include "control/observe/metrics_http.h"
+/* From the view of a run to the values that the metrics server answers with. */
+#include "control/observe/metrics_publish.h"
 
+#include "control/observe/metrics.h"
 #include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,54 +11,53 @@
 
 enum { PUBLISH_MS = 500 };
 
-struct fl_metrics_desk {
+struct fl_metrics_publisher {
     fl_metrics_server *server;
     fl_metrics values; /* with workers of its own */
     int64_t due_us;
 };
 
-static void gather_run(const fl_controller *controller, fl_metrics *m)
+static void gather_run(const fl_run_view *view, fl_metrics *m)
 {
-    const char *slash = strrchr(controller->options->run_dir, '/');
+    const fl_controller_options *o = view->run->options;
+    const char *slash = strrchr(o->run_dir, '/');
     snprintf(m->version, sizeof m->version, "%s", FL_VERSION);
-    snprintf(m->job, sizeof m->job, "%s", controller->options->job->name);
-    snprintf(m->run, sizeof m->run, "%s", slash == NULL ? controller->options->run_dir : slash + 1);
-    snprintf(m->state, sizeof m->state, "%s", fl_ctl_state_text(controller));
-    m->n_workers = controller->n_workers;
-    m->memory_budget_bytes = controller->options->job->devices.memory_bytes;
+    snprintf(m->job, sizeof m->job, "%s", o->job->name);
+    snprintf(m->run, sizeof m->run, "%s", slash == NULL ? o->run_dir : slash + 1);
+    snprintf(m->state, sizeof m->state, "%s", view->state);
+    m->n_workers = view->run->n_workers;
+    m->memory_budget_bytes = o->job->devices.memory_bytes;
 }
 
-static void gather_progress(const fl_controller *controller, fl_metrics *m)
+static void gather_progress(const fl_run_progress *p, fl_metrics *m)
 {
-    const fl_run_stats *t = &controller->stats;
-    bool any = t->steps > 0;
-    m->steps = t->steps;
-    m->planned_steps = t->n_steps;
-    m->epochs = t->epochs;
-    m->planned_epochs = t->n_epochs;
-    m->samples = t->samples;
-    m->tokens = t->tokens;
-    m->step_seconds_sum = t->step_ms * 1e-3;
-    m->loss = any ? t->last.loss : NAN;
-    m->gradient_norm = any ? t->last.grad_norm : NAN;
-    m->learning_rate = any ? t->last.lr : NAN;
-    m->test_loss = t->any_eval ? t->last_eval.loss : NAN;
-    m->test_accuracy = t->any_eval ? t->last_eval.accuracy : NAN;
+    m->steps = p->steps;
+    m->planned_steps = p->planned_steps;
+    m->epochs = p->epochs;
+    m->planned_epochs = p->planned_epochs;
+    m->samples = p->samples;
+    m->tokens = p->tokens;
+    m->step_seconds_sum = p->trained_s;
+    m->loss = p->loss;
+    m->gradient_norm = p->grad_norm;
+    m->learning_rate = p->lr;
+    m->test_loss = p->test_loss;
+    m->test_accuracy = p->test_accuracy;
 }
 
-static void gather_plan(const fl_controller *controller, fl_metrics *m)
+static void gather_plan(const fl_run_view *view, fl_metrics *m)
 {
-    const fl_plan *plan = &controller->plan;
-    const fl_elastic_sums *sums = &controller->elastic.sums;
+    const fl_plan *plan = view->run->plan;
+    const fl_transition_sums *sums = &view->transitions;
     m->generation = plan->generation;
-    m->blocks = controller->decide.norms.L;
+    m->blocks = view->n_blocks;
     m->frozen = plan->F;
     m->stages = plan->K;
     m->replicas = plan->R;
     m->micro_batches = plan->M;
     m->predicted_step_seconds =
         plan->predicted_step_us > 0.0 ? plan->predicted_step_us * 1e-6 : NAN;
-    m->mfu = fl_mfu_now(controller).share;
+    m->mfu = view->mfu.share;
     m->n_committed = sums->n_committed;
     m->n_cancelled = sums->n_cancelled;
     m->stall_seconds_sum = (double)sums->stall_us * 1e-6;
@@ -68,44 +65,39 @@ static void gather_plan(const fl_controller *controller, fl_metrics *m)
     m->migrated_bytes = sums->moved_bytes;
 }
 
-static void gather_cache(const fl_controller *controller, fl_metrics *m)
+static void gather_cache(const fl_run_view *view, fl_metrics *m)
 {
-    const fl_activations *a = controller->options->activations;
-    fl_cache_stats stats = {0};
-    if (a != NULL) {
-        fl_activations_stats(a, &stats);
-    }
-    m->cache_used = fl_event_log_cache_is_used(controller);
-    m->cache_hits = controller->cache.n_hits;
-    m->cache_upgrades = controller->cache.n_upgrades;
-    m->cache_misses = controller->cache.n_misses;
-    m->cache_values = stats.n_values;
-    m->cache_evicted = stats.n_evicted;
-    m->cache_used_bytes = stats.used_bytes;
-    m->cache_memory_bytes = stats.memory_bytes;
-    m->cache_disk_bytes = stats.disk_bytes;
+    const fl_cache_stats *store = &view->cache_store;
+    m->cache_used = view->cache_used;
+    m->cache_hits = view->cache.n_hits;
+    m->cache_upgrades = view->cache.n_upgrades;
+    m->cache_misses = view->cache.n_misses;
+    m->cache_values = store->n_values;
+    m->cache_evicted = store->n_evicted;
+    m->cache_used_bytes = store->used_bytes;
+    m->cache_memory_bytes = store->memory_bytes;
+    m->cache_disk_bytes = store->disk_bytes;
 }
 
-static void gather_control(const fl_controller *controller, fl_metrics *m)
+static void gather_control(const fl_run_view *view, fl_metrics *m)
 {
-    fl_ctl_counts counts = fl_ctl_count(controller);
-    m->n_stragglers = fl_stragglers_count(controller);
-    m->n_events = counts.events;
-    m->n_events_dropped = counts.dropped;
-    m->n_requests = counts.answered;
-    m->n_requests_refused = counts.refused;
+    m->n_stragglers = view->n_stragglers;
+    m->n_events = view->counts.events;
+    m->n_events_dropped = view->counts.dropped;
+    m->n_requests = view->counts.answered;
+    m->n_requests_refused = view->counts.refused;
 }
 
-static void gather_worker(const fl_controller *controller, int rank, fl_metrics_worker *out)
+static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *out)
 {
-    const fl_worker *w = &controller->workers[rank];
-    const fl_time_sums *t = &controller->all_times[rank];
+    const fl_worker *w = &view->run->workers[rank];
+    const fl_time_sums *t = &view->times->all[rank];
     const int64_t us[FL_METRICS_PARTS] = {t->compute_us, t->wait_us, t->reduce_wait_us,
                                           t->optimizer_us, t->data_us};
-    snprintf(out->state, sizeof out->state, "%s", fl_ctl_worker_state(w));
+    snprintf(out->state, sizeof out->state, "%s", fl_worker_state_text(w));
     out->replica = w->place.active ? w->place.replica : -1;
     out->stage = w->place.active ? w->place.stage : -1;
-    out->slow = fl_stragglers_named(controller) == rank;
+    out->slow = view->straggler == rank;
     out->steps = w->steps;
     out->memory_used_bytes = w->memory_used_bytes;
     out->memory_peak_bytes = w->memory_peak_bytes;
@@ -114,60 +106,48 @@ static void gather_worker(const fl_controller *controller, int rank, fl_metrics_
     }
 }
 
-static void gather(const fl_controller *controller, fl_metrics *m)
+bool fl_metrics_due(const fl_metrics_publisher *publisher, int64_t now_us)
 {
-    gather_run(controller, m);
-    gather_progress(controller, m);
-    gather_plan(controller, m);
-    gather_cache(controller, m);
-    gather_control(controller, m);
-    for (int rank = 0; rank < controller->n_workers; rank++) {
-        gather_worker(controller, rank, &m->workers[rank]);
-    }
+    return publisher != NULL && now_us >= publisher->due_us;
 }
 
-void fl_metrics_watch(fl_controller *controller)
+void fl_metrics_tell(fl_metrics_publisher *publisher, const fl_run_view *view, int64_t now_us)
 {
-    fl_metrics_desk *desk = controller->metrics;
-    int64_t now_us = fl_now_us();
-    if (desk != NULL && now_us >= desk->due_us) {
-        desk->due_us = now_us + PUBLISH_MS * 1000;
-        gather(controller, &desk->values);
-        fl_metrics_publish(desk->server, &desk->values);
+    fl_metrics *m = &publisher->values;
+    publisher->due_us = now_us + PUBLISH_MS * 1000;
+    gather_run(view, m);
+    gather_progress(&view->progress, m);
+    gather_plan(view, m);
+    gather_cache(view, m);
+    gather_control(view, m);
+    for (int rank = 0; rank < view->run->n_workers; rank++) {
+        gather_worker(view, rank, &m->workers[rank]);
     }
+    fl_metrics_publish(publisher->server, m);
 }
 
-fl_status fl_metrics_open(fl_controller *controller)
+fl_status fl_metrics_open(fl_metrics_listener *listener, int n_workers, fl_metrics_publisher **out)
 {
-    fl_metrics_listener *listener = controller->options->metrics;
-    fl_metrics_desk *desk = NULL;
+    fl_metrics_publisher *publisher = NULL;
     struct timespec now;
     if (listener == NULL) {
         return FL_OK;
     }
-    FL_TRY(fl_alloc(sizeof *desk, (void **)&desk));
-    controller->metrics = desk;
+    FL_TRY(fl_alloc(sizeof *publisher, (void **)&publisher));
+    *out = publisher;
     clock_gettime(CLOCK_REALTIME, &now);
-    desk->values.start_time_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-    FL_TRY(fl_alloc_array((size_t)controller->n_workers, sizeof *desk->values.workers,
-                          (void **)&desk->values.workers));
-    FL_TRY(fl_metrics_serve(listener, controller->n_workers, &desk->server));
-    fl_metrics_watch(controller);
-    return FL_OK;
+    publisher->values.start_time_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    FL_TRY(fl_alloc_array((size_t)n_workers, sizeof *publisher->values.workers,
+                          (void **)&publisher->values.workers));
+    return fl_metrics_serve(listener, n_workers, &publisher->server);
 }
 
-void fl_metrics_close(fl_controller *controller)
+void fl_metrics_close(fl_metrics_publisher **publisher)
 {
-    fl_metrics_desk *desk = controller->metrics;
-    if (desk != NULL) {
-        fl_metrics_stop(&desk->server);
-        fl_free(desk->values.workers);
-        fl_free(desk);
-        controller->metrics = NULL;
+    if (*publisher != NULL) {
+        fl_metrics_stop(&(*publisher)->server);
+        fl_free((*publisher)->values.workers);
+        fl_free(*publisher);
+        *publisher = NULL;
     }
-}
-
-const char *fl_metrics_url(const fl_controller *controller)
-{
-    return controller->options->metrics == NULL ? NULL : controller->options->metrics->url;
 }

@@ -1,21 +1,22 @@
-/* What the controller knows, as metrics. */
+/* Metrics of a run that trains: values from the view of the run, given to the server a few times a
+ * second. */
 #ifndef FL_CONTROL_OBSERVE_METRICS_PUBLISH_H
 #define FL_CONTROL_OBSERVE_METRICS_PUBLISH_H
 
-#include <frostline/status.h>
+#include "control/observe/metrics_http.h"
+#include "control/state/run_view.h"
 
-typedef struct fl_controller fl_controller;
+typedef struct fl_metrics_publisher fl_metrics_publisher;
 
-typedef struct fl_metrics_desk fl_metrics_desk;
+/* Answer on the listener; *out stays NULL without one. On failure *out is to be closed as well. */
+fl_status fl_metrics_open(fl_metrics_listener *listener, int n_workers,
+                          fl_metrics_publisher **out) FL_MUST_CHECK;
 
-/* Answer on the listener of the options, if there is one. */
-fl_status fl_metrics_open(fl_controller *controller) FL_MUST_CHECK;
-void fl_metrics_close(fl_controller *controller);
+/* *publisher becomes NULL; NULL is fine. */
+void fl_metrics_close(fl_metrics_publisher **publisher);
 
-/* Tell how things stand, now and then; called every turn of the loop. */
-void fl_metrics_watch(fl_controller *controller);
-
-/* Where they are; NULL: nowhere. */
-const char *fl_metrics_url(const fl_controller *controller);
+/* Whether new values should be told; publisher NULL: never. */
+bool fl_metrics_due(const fl_metrics_publisher *publisher, int64_t now_us);
+void fl_metrics_tell(fl_metrics_publisher *publisher, const fl_run_view *view, int64_t now_us);
 
 #endif

@@ -1,6 +1,7 @@
 /* A trace: every operation of every worker over some steps, as the flight recorders hold them.
  *
- *     trace.c          the controller's part: ask for one, drain the recorders, write it
+ *     trace.c          the operations of one trace, in memory
+ *     tracer.c         ask for one while a run trains, drain the recorders, write it
  *     trace_file.c     Chrome JSON, as Perfetto reads it; and back
  *     trace_report.c   what it says: shares, overlap, long operations, stragglers
  *     trace_bubbles.c  how much of the pipelines' time was bubble

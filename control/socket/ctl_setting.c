@@ -18,7 +18,8 @@
 
 static bool is_over(const fl_controller *controller, fl_ctl_call *call)
 {
-    bool over = controller->state > FL_CONTROLLER_RUNNING || controller->n_stops > 0;
+    bool over = controller->shutdown.phase.state > FL_CONTROLLER_RUNNING ||
+                controller->shutdown.phase.n_stops > 0;
     if (over) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "the run is ending");
     }
@@ -118,7 +119,7 @@ void fl_ctl_set(fl_controller *controller, fl_ctl_call *call)
 void fl_ctl_stop(fl_controller *controller, fl_ctl_call *call)
 {
     bool epoch = call->request.value[0].integer == 1;
-    if (controller->state > FL_CONTROLLER_RUNNING) {
+    if (controller->shutdown.phase.state > FL_CONTROLLER_RUNNING) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "the run is ending");
     } else if (epoch && !is_over(controller, call)) {
         setting(controller, call, FL_SETTING_END_EPOCH, 0.0);
@@ -166,11 +167,12 @@ static void send_next(fl_controller *controller)
         }
         next = ctl->pending[i].wait == FL_CTL_WAIT_TURN ? &ctl->pending[i] : next;
     }
-    if (next != NULL && controller->state == FL_CONTROLLER_RUNNING && controller->n_stops == 0 &&
+    if (next != NULL && controller->shutdown.phase.state == FL_CONTROLLER_RUNNING &&
+        controller->shutdown.phase.n_stops == 0 &&
         controller->elastic.state != FL_ELASTIC_COMMITTING) {
         next->wait = FL_CTL_WAIT_SETTING;
-        fl_inbox_command(controller,
-                         &(fl_command){.kind = FL_COMMAND_SETTING, .setting = next->setting});
+        fl_router_command(&controller->router, &controller->plan,
+                          &(fl_command){.kind = FL_COMMAND_SETTING, .setting = next->setting});
     }
 }
 
@@ -182,12 +184,12 @@ void fl_ctl_drive(fl_controller *controller)
     }
     for (int i = ctl->n_pending - 1; i >= 0; i--) {
         fl_ctl_call *call = &ctl->pending[i];
-        bool stopped =
-            call->wait == FL_CTL_WAIT_STOP && controller->state == FL_CONTROLLER_FINISHING;
+        bool stopped = call->wait == FL_CTL_WAIT_STOP &&
+                       controller->shutdown.phase.state == FL_CONTROLLER_FINISHING;
         if (stopped || plan_has_ended(controller, call)) {
             fl_ctl_settle(controller, i, NULL);
-        } else if (controller->state > FL_CONTROLLER_RUNNING ||
-                   (controller->n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {
+        } else if (controller->shutdown.phase.state > FL_CONTROLLER_RUNNING ||
+                   (controller->shutdown.phase.n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {
             fl_ctl_refuse(call, FL_CTL_OVER, "the run ended before it took effect");
             fl_ctl_settle(controller, i, NULL);
         }
@@ -253,7 +255,7 @@ static void note_effect(fl_controller *controller, const fl_setting *setting,
     case FL_SETTING_NONE:
         break;
     }
-    fl_event_log_setting_done(controller, setting, report);
+    fl_event_log_setting_done(&controller->log, setting, report);
 }
 
 void fl_ctl_setting_done(fl_controller *controller, const fl_setting_done_report *report)

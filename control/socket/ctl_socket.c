@@ -448,7 +448,7 @@ static bool send_name(fl_ctl *ctl, void *socket, const char *event)
 
 /* [event]["17"][the line]: the name, to subscribe by; a number that counts up, to see what was
  * lost; and the line of events.jsonl without its end. */
-static void publish(fl_ctl *ctl, void *socket, const char *event, const fl_json *line)
+static void publish_line(fl_ctl *ctl, void *socket, const char *event, const fl_json *line)
 {
     char number[24];
     int n = snprintf(number, sizeof number, "%" PRId64, ctl->sequence);
@@ -458,16 +458,12 @@ static void publish(fl_ctl *ctl, void *socket, const char *event, const fl_json 
     }
 }
 
-void fl_ctl_publish(fl_controller *controller, const char *event)
+void fl_ctl_publish(void *context, const char *event, const fl_json *line)
 {
-    fl_ctl *ctl = controller->ctl;
-    const fl_json *line = &controller->files.event;
-    if (ctl == NULL || line->broken) {
-        return;
-    }
+    fl_ctl *ctl = (fl_ctl *)context;
     ctl->sequence++;
-    publish(ctl, ctl->events, event, line);
+    publish_line(ctl, ctl->events, event, line);
     if (ctl->far_events != NULL) {
-        publish(ctl, ctl->far_events, event, line);
+        publish_line(ctl, ctl->far_events, event, line);
     }
 }

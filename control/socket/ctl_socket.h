@@ -2,8 +2,9 @@
 #ifndef FL_CONTROL_SOCKET_CTL_SOCKET_H
 #define FL_CONTROL_SOCKET_CTL_SOCKET_H
 
+#include "control/events/json.h"
 #include "control/link/link.h"
-#include "control/state/worker.h"
+#include "control/state/run_view.h"
 
 #include <zmq.h>
 
@@ -25,23 +26,13 @@ int fl_ctl_poll(const fl_controller *controller, zmq_pollitem_t items[FL_CTL_POL
 /* The longest that the loop may sleep, at most turn_ms: requests may be waiting for their turn. */
 int fl_ctl_turn_ms(const fl_controller *controller, int turn_ms);
 
-/* The event's line stands in files.event. */
-void fl_ctl_publish(fl_controller *controller, const char *event);
+/* Publish an event to all subscribers; for fl_event_log_listen, with ctl as the context. */
+void fl_ctl_publish(void *ctl, const char *event, const fl_json *line);
 
 /* The workers have done what they were told. */
 void fl_ctl_setting_done(fl_controller *controller, const fl_setting_done_report *report);
 bool fl_ctl_paused(const fl_controller *controller);
 
-/* What the control plane has done since the run began. */
-typedef struct fl_ctl_counts {
-    int64_t events;            /* published */
-    int64_t dropped;           /* of these: some subscriber's queue was full */
-    int64_t answered, refused; /* requests */
-} fl_ctl_counts;
 fl_ctl_counts fl_ctl_count(const fl_controller *controller);
-
-/* As the status has them. */
-const char *fl_ctl_state_text(const fl_controller *controller);
-const char *fl_ctl_worker_state(const fl_worker *worker);
 
 #endif

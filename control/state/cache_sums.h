@@ -1,14 +1,18 @@
-/* What workers have told of the cache since the run began. */
+/* What the workers have reported of the cache since the run began. */
 #ifndef FL_CONTROL_STATE_CACHE_SUMS_H
 #define FL_CONTROL_STATE_CACHE_SUMS_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "control/link/link.h"
 
 typedef struct fl_cache_sums {
-    int f;                                /* frozen blocks, as the newest report has it */
-    bool on;                              /* whether it was used by then */
+    int f;                                /* frozen blocks in the newest report */
+    bool on;                              /* whether that worker used the cache */
     int64_t n_hits, n_upgrades, n_misses; /* samples */
 } fl_cache_sums;
+
+void fl_cache_sums_add(fl_cache_sums *sums, const fl_cache_report *report);
+
+/* Whether workers take the output of the first F blocks from the cache. */
+bool fl_cache_sums_used(const fl_cache_sums *sums, int F);
 
 #endif

@@ -6,8 +6,15 @@ typedef enum fl_controller_state {
     FL_CONTROLLER_STARTING,  /* until every worker is ready */
     FL_CONTROLLER_RUNNING,   /* until every worker is done */
     FL_CONTROLLER_FINISHING, /* until every worker has left */
-    FL_CONTROLLER_ENDING,    /* something was lost: ABORT is out, SIGKILL follows */
-    FL_CONTROLLER_OVER,      /* nobody lives */
+    FL_CONTROLLER_ENDING,    /* a worker was lost: ABORT is sent, SIGKILL follows */
+    FL_CONTROLLER_OVER,      /* no worker lives */
 } fl_controller_state;
+
+/* Written by controller/shutdown.c alone. */
+typedef struct fl_phase {
+    fl_controller_state state;
+    int n_stops; /* how often the user asked the run to stop */
+    int lost;    /* rank of the worker whose loss ends the run; -1: none */
+} fl_phase;
 
 #endif

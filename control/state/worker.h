@@ -38,4 +38,13 @@ typedef enum fl_loss_kind {
     FL_LOSS_STUCK,       /* others waited in vain, this one heartbeats but does not come */
 } fl_loss_kind;
 
+/* "active", "standby", ...: as status and metrics name it. */
+const char *fl_worker_state_text(const fl_worker *worker);
+
+/* The worker is no longer a member of the run. */
+void fl_worker_depart(fl_worker *worker, int64_t now_us);
+
+/* Each worker's place in the plan. */
+void fl_workers_place(fl_worker *workers, int n_workers, const fl_plan *plan);
+
 #endif

@@ -94,7 +94,6 @@ static void begin(rig *r, int K, int R, int F, int wanted, int64_t n_steps)
     r->controller.options = &r->options;
     r->controller.plan = r->plan;
     r->controller.n_workers = WORKERS;
-    fl_progress_init(&r->controller.progress, r->out, &r->plan);
     fl_run_stats_init(&r->controller.stats, n_steps * 16, 16, n_steps, 1, false);
     r->controller.stats.steps = DUE + 2; /* reports may come in some time after the norms */
     r->controller.due = (fl_due_steps){.job = &r->job,
@@ -117,7 +116,8 @@ static int set_up(void **state)
     make_folder(r->dir);
     r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY);
     r->out = tmpfile();
-    assert_int_equal(fl_runfiles_open(&r->controller.files, r->dir_fd), FL_OK);
+    assert_int_equal(fl_event_log_open(&r->controller.log, r->dir_fd, r->out, &r->controller.plan),
+                     FL_OK);
     make_input(r);
     *state = r;
     return 0;
@@ -127,7 +127,7 @@ static int tear_down(void **state)
 {
     rig *r = *state;
     fl_decide_close(&r->controller);
-    fl_runfiles_close(&r->controller.files);
+    fl_event_log_close(&r->controller.log);
     fl_model_destroy(&r->model);
     fclose(r->out);
     close(r->dir_fd);

@@ -1,6 +1,7 @@
 /* The controller's side of a transition, with workers of whom only the answers are there: who may
  * ask for one and when, whose refusal is the one that is told, and what the outcome says. */
 #include "control/controller/parts.h"
+#include "control/elastic/elastic_events.h"
 #include "device/clock.h"
 #include "support/folder.h"
 
@@ -55,13 +56,13 @@ static int set_up(void **state)
                                     .plan = r->plan,
                                     .n_workers = WORKERS,
                                     .workers = r->workers,
-                                    .state = FL_CONTROLLER_RUNNING};
+                                    .shutdown.phase.state = FL_CONTROLLER_RUNNING};
     for (int i = 0; i < WORKERS; i++) {
         r->workers[i].rank = i;
     }
     assert_int_equal(fl_store_create(&r->controller.store), FL_OK);
-    assert_int_equal(fl_runfiles_open(&r->controller.files, r->dir_fd), FL_OK);
-    fl_progress_init(&r->controller.progress, r->out, &r->plan);
+    assert_int_equal(fl_event_log_open(&r->controller.log, r->dir_fd, r->out, &r->controller.plan),
+                     FL_OK);
     fl_run_stats_init(&r->controller.stats, 1000, 10, STEPS, 1, false);
     r->controller.stats.steps = 10;
     r->controller.due =
@@ -74,7 +75,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     rig *r = *state;
-    fl_runfiles_close(&r->controller.files);
+    fl_event_log_close(&r->controller.log);
     fl_store_destroy(&r->controller.store);
     fclose(r->out);
     close(r->dir_fd);
@@ -159,9 +160,9 @@ static void test_elastic__refuses_what_cannot_be(void **state)
     next.n_workers = WORKERS + 1;
     assert_int_equal(fl_elastic_ask(&r->controller, &next, 0, "more"), FL_EINVAL);
     next = plan_of(1, 2);
-    r->controller.n_stops = 1;
+    r->controller.shutdown.phase.n_stops = 1;
     assert_int_equal(fl_elastic_ask(&r->controller, &next, 0, "stopping"), FL_EBUSY);
-    r->controller.n_stops = 0;
+    r->controller.shutdown.phase.n_stops = 0;
     /* Everybody would wait at step 25 for the script while the controller waits for step 30. */
     r->job.elastic.n_script = 1;
     r->job.elastic.script[0] = (fl_script_entry){.step = 25, .f = -1, .k = -1, .r = -1, .m = -1};
@@ -230,10 +231,10 @@ static char *told(rig *r, char *text, size_t size)
 {
     memset(text, 0, size);
     FILE *file = fmemopen(text, size, "w");
-    r->controller.progress.out = file;
+    r->controller.log.progress.out = file;
     fl_event_log_transition(&r->controller);
     fclose(file);
-    r->controller.progress.out = r->out;
+    r->controller.log.progress.out = r->out;
     return text;
 }
 

@@ -1,6 +1,7 @@
 /* The events of freezing and of transitions, and the lines in which people read them. */
+#include "control/elastic/elastic_events.h"
+
 #include "control/controller/parts.h"
-#include "control/events/fields.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static const char *policy_text(fl_freeze_policy policy)
 void fl_event_log_decided(fl_controller *controller, int64_t step, int64_t effect_step)
 {
     const fl_decide *d = &controller->decide;
-    fl_json *j = fl_event_log_begin(controller, "freeze.decided");
+    fl_json *j = fl_event_log_begin(&controller->log, "freeze.decided");
     fl_json_text(j, "policy", policy_text(controller->options->job->freeze.policy));
     fl_json_integer(j, "step", step);
     fl_json_integer(j, "blocks", d->norms.L);
@@ -38,10 +39,10 @@ void fl_event_log_decided(fl_controller *controller, int64_t step, int64_t effec
     norm_field(j, "norms", fl_norms_get(&d->norms), d->norms.L);
     norm_field(j, "norms_before", fl_norms_get_before(&d->norms), d->norms.L);
     fl_json_text(j, "why", d->policy.why);
-    fl_event_log_end(controller);
+    fl_event_log_end(&controller->log);
 }
 
-static void option(fl_json *j, const fl_decision *d, const fl_decision_option *o)
+static void option_fields(fl_json *j, const fl_decision *d, const fl_decision_option *o)
 {
     fl_json_object(j, NULL);
     fl_json_text(j, "name", o->name);
@@ -61,7 +62,7 @@ static void option(fl_json *j, const fl_decision *d, const fl_decision_option *o
 /* Lines of at most 100 columns, except for a reason that a plan is impossible. */
 static void tell_stay(fl_controller *controller, const fl_decision *d)
 {
-    fl_progress *p = &controller->progress;
+    fl_progress *p = &controller->log.progress;
     if (d->best < 0) {
         fl_progress_note(p, "step %lld: F stays %d, F=%d was wanted: %s", (long long)d->step, d->F,
                          d->wanted, d->why);
@@ -79,7 +80,7 @@ void fl_event_log_considered(fl_controller *controller)
 {
     const fl_decision *d = &controller->decide.decision;
     bool stays = d->chosen == FL_DECISION_STAY;
-    fl_json *j = fl_event_log_begin(controller, "plan.considered");
+    fl_json *j = fl_event_log_begin(&controller->log, "plan.considered");
     fl_json_integer(j, "step", d->step);
     fl_json_integer(j, "f", d->wanted);
     fl_json_integer(j, "steps_left", d->left);
@@ -87,12 +88,12 @@ void fl_event_log_considered(fl_controller *controller)
     fl_json_rounded(j, "stay_step_ms", d->stay_ms, 3);
     fl_json_array(j, "candidates");
     for (int i = 0; i < d->n_options; i++) {
-        option(j, d, &d->option[i]);
+        option_fields(j, d, &d->option[i]);
     }
     fl_json_close(j, ']');
     fl_json_text(j, "choice", stays ? "stay" : d->option[d->chosen].name);
     fl_json_text(j, "why", d->why);
-    fl_event_log_end(controller);
+    fl_event_log_end(&controller->log);
     if (stays) {
         tell_stay(controller, d);
     }
@@ -103,23 +104,23 @@ void fl_event_log_considered(fl_controller *controller)
 void fl_event_log_prepare(fl_controller *controller)
 {
     const fl_elastic *e = &controller->elastic;
-    fl_json *j = fl_event_log_begin(controller, "transition.prepare");
+    fl_json *j = fl_event_log_begin(&controller->log, "transition.prepare");
     fl_json_integer(j, "next_generation", e->next.generation);
     fl_fields_plan(j, &e->next);
     fl_json_text(j, "why", e->why);
     fl_json_integer(j, "due_step", e->due_step);
     fl_json_rounded(j, "step_ms", e->old_step_ms, 3);
     fl_json_rounded(j, "predicted_step_ms", e->predicted_ms, 3);
-    fl_event_log_end(controller);
+    fl_event_log_end(&controller->log);
 }
 
 void fl_event_log_cancel(fl_controller *controller, const char *why)
 {
-    fl_json *j = fl_event_log_begin(controller, "transition.cancelled");
+    fl_json *j = fl_event_log_begin(&controller->log, "transition.cancelled");
     fl_json_integer(j, "next_generation", controller->elastic.next.generation);
     fl_json_text(j, "why", why);
-    fl_event_log_end(controller);
-    fl_progress_note(&controller->progress, "plan stays F=%d, K=%d x R=%d x M=%d: %s",
+    fl_event_log_end(&controller->log);
+    fl_progress_note(&controller->log.progress, "plan stays F=%d, K=%d x R=%d x M=%d: %s",
                      controller->plan.F, controller->plan.K, controller->plan.R, controller->plan.M,
                      why);
 }
@@ -165,7 +166,7 @@ static void tell_transition(fl_controller *controller)
     if (e->old_step_ms > 0.0) { /* a plan may end before one of its steps was measured */
         snprintf(before, sizeof before, "%.3g -> ", e->old_step_ms);
     }
-    fl_progress_note(&controller->progress,
+    fl_progress_note(&controller->log.progress,
                      "step %lld: %s\n  %s; %s%.3g ms a step predicted, stood still "
                      "%.3g ms",
                      (long long)e->first_step, change, cause, before, e->predicted_ms,
@@ -174,8 +175,9 @@ static void tell_transition(fl_controller *controller)
 
 void fl_event_log_transition(fl_controller *controller)
 {
+    fl_mfu mfu = fl_mfu_now(controller);
     const fl_elastic *e = &controller->elastic;
-    fl_json *j = fl_event_log_begin(controller, "transition.done");
+    fl_json *j = fl_event_log_begin(&controller->log, "transition.done");
     fl_fields_plan(j, &controller->plan);
     fl_json_text(j, "why", e->why);
     fl_json_integer(j, "step", e->first_step);
@@ -189,8 +191,8 @@ void fl_event_log_transition(fl_controller *controller)
     fl_json_rounded(j, "stall_ms", (double)e->stall_us * 1e-3, 3);
     fl_json_integer(j, "moved_bytes", e->moved_bytes);
     fl_json_integer(j, "kept_bytes", e->kept_bytes);
-    fl_mfu_tell(controller, j);
-    fl_event_log_end(controller);
+    fl_fields_mfu(j, &mfu);
+    fl_event_log_end(&controller->log);
     if (!fl_tune_is_trial(
             controller)) { /* many, and small: fl_event_log_tuned tells people how they ended */
         tell_transition(controller);
@@ -201,18 +203,19 @@ void fl_event_log_measured(fl_controller *controller, double measured_ms, int64_
 {
     const fl_elastic *e = &controller->elastic;
     char before[64] = "";
-    fl_json *j = fl_event_log_begin(controller, "transition.measured");
+    fl_json *j = fl_event_log_begin(&controller->log, "transition.measured");
     fl_json_integer(j, "step", e->first_step);
     fl_json_integer(j, "steps", n_steps);
     fl_json_rounded(j, "before_step_ms", e->old_step_ms, 3);
     fl_json_rounded(j, "predicted_step_ms", e->predicted_ms, 3);
     fl_json_rounded(j, "measured_step_ms", measured_ms, 3);
-    fl_event_log_end(controller);
+    fl_event_log_end(&controller->log);
     if (e->old_step_ms > 0.0) {
         snprintf(before, sizeof before, ", %.3g before step %lld", e->old_step_ms,
                  (long long)e->first_step);
     }
-    fl_progress_note(&controller->progress, "step %lld: a step measured %.3g ms (%.3g predicted%s)",
+    fl_progress_note(&controller->log.progress,
+                     "step %lld: a step measured %.3g ms (%.3g predicted%s)",
                      (long long)controller->stats.steps, measured_ms, e->predicted_ms, before);
 }
 
@@ -220,17 +223,17 @@ void fl_event_log_measured(fl_controller *controller, double measured_ms, int64_
 
 void fl_event_log_tried(fl_controller *controller, const fl_tuner_visit *visit)
 {
-    fl_json *j = fl_event_log_begin(controller, "tune.tried");
+    fl_json *j = fl_event_log_begin(&controller->log, "tune.tried");
     fl_json_integer(j, "step", controller->stats.steps);
     fl_json_integer(j, "round", controller->tune.tuner.round + 1);
     fl_json_integer(j, "m", controller->plan.M);
     fl_json_rounded(j, "step_ms", visit->step_us * 1e-3, 3);
     fl_json_integer(j, "steps", visit->n_steps);
     fl_json_rounded(j, "elapsed_ms", visit->elapsed_us * 1e-3, 3);
-    fl_event_log_end(controller);
+    fl_event_log_end(&controller->log);
 }
 
-static void candidate(fl_json *j, const fl_tuner *t, int i)
+static void candidate_fields(fl_json *j, const fl_tuner *t, int i)
 {
     double slower, error;
     fl_json_object(j, NULL);
@@ -249,7 +252,7 @@ void fl_event_log_tuned(fl_controller *controller)
     const fl_tuner *race = &t->tuner;
     char why[FL_TUNER_WHY_MAX];
     int M = fl_tuner_m(race), n_visits = 0;
-    fl_json *j = fl_event_log_begin(controller, "tune.done");
+    fl_json *j = fl_event_log_begin(&controller->log, "tune.done");
     fl_json_integer(j, "step", controller->stats.steps);
     fl_json_integer(j, "f", t->F);
     fl_json_integer(j, "k", t->K);
@@ -258,7 +261,7 @@ void fl_event_log_tuned(fl_controller *controller)
     fl_json_integer(j, "m_predicted", race->of[0].M);
     fl_json_array(j, "candidates");
     for (int i = 0; i < race->n; i++) {
-        candidate(j, race, i);
+        candidate_fields(j, race, i);
         n_visits += race->of[i].n_visits;
     }
     fl_json_close(j, ']');
@@ -268,9 +271,9 @@ void fl_event_log_tuned(fl_controller *controller)
     fl_json_rounded(j, "budget_ms", race->budget_us * 1e-3, 3);
     fl_json_text(j, "ended", fl_tuner_end_text(race->end));
     fl_json_text(j, "why", fl_tuner_explain(race, why));
-    fl_event_log_end(controller);
+    fl_event_log_end(&controller->log);
     if (M != race->of[0].M) {
-        fl_progress_note(&controller->progress, "step %lld: M=%d -> M=%d: %s",
+        fl_progress_note(&controller->log.progress, "step %lld: M=%d -> M=%d: %s",
                          (long long)controller->stats.steps, race->of[0].M, M, why);
     }
 }
@@ -278,7 +281,7 @@ void fl_event_log_tuned(fl_controller *controller)
 void fl_event_log_learned(fl_controller *controller, const fl_live_stage *live,
                           const double *predicted_us)
 {
-    fl_json *j = fl_event_log_begin(controller, "costs.learned");
+    fl_json *j = fl_event_log_begin(&controller->log, "costs.learned");
     fl_json_array(j, "stages");
     for (int s = 0; s < controller->plan.K; s++) {
         fl_json_object(j, NULL);
@@ -289,5 +292,5 @@ void fl_event_log_learned(fl_controller *controller, const fl_live_stage *live,
         fl_json_close(j, '}');
     }
     fl_json_close(j, ']');
-    fl_event_log_end(controller);
+    fl_event_log_end(&controller->log);
 }

@@ -1,0 +1,67 @@
+#include "control/controller/summary.h"
+
+#include "control/controller/parts.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void fl_summary_result(const fl_controller *controller, fl_run_result *result)
+{
+    *result =
+        (fl_run_result){.K = controller->plan.K, .R = controller->plan.R, .M = controller->plan.M};
+    fl_run_stats_result(&controller->stats, result);
+    result->wall_seconds = (double)(fl_now_us() - controller->log.files.start_us) * 1e-6;
+    snprintf(result->run_dir, sizeof result->run_dir, "%s", controller->options->run_dir);
+}
+
+/* As whoever has started the run would write it. */
+static const char *from_here(const char *path)
+{
+    char here[PATH_MAX];
+    size_t n = getcwd(here, sizeof here) == NULL ? 0 : strlen(here);
+    bool below = n > 0 && strncmp(path, here, n) == 0 && path[n] == '/';
+    return below ? path + n + 1 : path;
+}
+
+/* Into summary.txt, for whoever reads it later, from anywhere. */
+static void write_summary(fl_controller *controller, const fl_controller_options *options,
+                          const fl_run_result *result, const fl_progress_end *end)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    FILE *file = open_memstream(&text, &size_bytes);
+    if (file == NULL) {
+        fl_log(FL_LOG_WARN, "summary.txt: out of memory");
+        return;
+    }
+    fl_progress_summary(file, options, result, end);
+    if (fclose(file) == 0) {
+        fl_runfiles_summary(&controller->log.files, text, size_bytes);
+    }
+    free(text);
+}
+
+/* In the run directory, and at the end of the output unless the run failed: the message of a
+ * failure is the end of the output then. */
+void fl_summary_write(fl_controller *controller, const fl_run_result *result, const char *missing)
+{
+    bool good = controller->shutdown.status == FL_OK || controller->shutdown.status == FL_ESTOPPED;
+    char tuning[128];
+    fl_controller_options at_the_end = *controller->options;
+    fl_progress_end end = {.status = controller->shutdown.status,
+                           .message = good ? "" : controller->shutdown.message,
+                           .ledger = controller->ledger.text,
+                           .missing = missing,
+                           .tuning = fl_tune_summary(controller, tuning, sizeof tuning)};
+    at_the_end.plan = &controller->plan;
+    write_summary(controller, &at_the_end, result, &end);
+    if (good) {
+        at_the_end.run_dir = from_here(controller->options->run_dir);
+        fl_progress_summary(stdout, &at_the_end, result, &end);
+    }
+}

@@ -1,0 +1,67 @@
+#include "control/controller/view.h"
+
+#include "control/controller/parts.h"
+#include "device/clock.h"
+#include "pipe/plan/migrate_schedule.h"
+
+const char *fl_view_metrics_url(const fl_controller *controller)
+{
+    const fl_metrics_listener *listener = controller->options->metrics;
+    return listener == NULL ? NULL : listener->url;
+}
+
+static const char *state_text(const fl_controller *controller)
+{
+    static const char *const text[] = {"starting", "running", "finishing", "ending", "over"};
+    const fl_phase *phase = &controller->shutdown.phase;
+    if (phase->state != FL_CONTROLLER_RUNNING) {
+        return text[phase->state];
+    }
+    if (phase->n_stops > 0) {
+        return "stopping";
+    }
+    return fl_ctl_paused(controller) ? "paused" : "running";
+}
+
+static void look_at_plan(const fl_controller *controller, fl_run_view *view)
+{
+    static const char *const transition[] = {"idle", "preparing", "committing"};
+    const fl_plan_input *input = controller->options->plan_input;
+    view->transition = transition[controller->elastic.state];
+    view->transitions = controller->elastic.sums;
+    view->n_blocks = controller->decide.norms.L;
+    view->n_frozen_layers = input == NULL ? 0 : fl_frozen_layers(input->model, controller->plan.F);
+    view->pinned = controller->pinned;
+    view->mfu = fl_mfu_now(controller);
+    view->straggler = fl_stragglers_named(controller);
+    view->n_stragglers = fl_stragglers_count(controller);
+}
+
+static void look_at_cache(const fl_controller *controller, fl_run_view *view)
+{
+    const fl_activations *activations = controller->options->activations;
+    view->has_cache = activations != NULL;
+    view->cache = controller->cache;
+    view->cache_used = fl_cache_sums_used(&controller->cache, controller->plan.F);
+    view->cache_store = (fl_cache_stats){0};
+    if (activations != NULL) {
+        fl_activations_stats(activations, &view->cache_store);
+    }
+}
+
+const fl_run_view *fl_view_look(fl_controller *controller)
+{
+    fl_run_view *view = &controller->view;
+    int64_t now_us = fl_now_us(), since_us = controller->times.since_us;
+    view->run = &controller->facts;
+    view->state = state_text(controller);
+    view->metrics_url = fl_view_metrics_url(controller);
+    view->time_s = (double)(now_us - controller->log.files.start_us) * 1e-6;
+    fl_run_progress_of(&controller->stats, &view->progress);
+    look_at_plan(controller, view);
+    look_at_cache(controller, view);
+    view->times = &controller->times;
+    view->times_s = since_us == 0 ? 0.0 : (double)(now_us - since_us) * 1e-6;
+    view->counts = fl_ctl_count(controller);
+    return view;
+}

@@ -1,0 +1,22 @@
+/* The events of freezing, transitions, tuning and learning, and their lines for the terminal. They
+ * change nothing of what they report. */
+#ifndef FL_CONTROL_ELASTIC_ELASTIC_EVENTS_H
+#define FL_CONTROL_ELASTIC_ELASTIC_EVENTS_H
+
+#include "pipe/plan/learn.h"
+#include "pipe/plan/tuner.h"
+
+typedef struct fl_controller fl_controller;
+
+void fl_event_log_prepare(fl_controller *controller);
+void fl_event_log_cancel(fl_controller *controller, const char *why);
+void fl_event_log_transition(fl_controller *controller);
+void fl_event_log_measured(fl_controller *controller, double measured_ms, int64_t n_steps);
+void fl_event_log_decided(fl_controller *controller, int64_t step, int64_t effect_step);
+void fl_event_log_considered(fl_controller *controller);
+void fl_event_log_tried(fl_controller *controller, const fl_tuner_visit *visit);
+void fl_event_log_tuned(fl_controller *controller);
+void fl_event_log_learned(fl_controller *controller, const fl_live_stage *live,
+                          const double *predicted_us);
+
+#endif

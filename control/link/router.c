@@ -1,0 +1,183 @@
+#include "control/link/router.h"
+
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SOCKET_NAME "link"
+
+/* ---- opening ---- */
+
+void fl_router_endpoint(int dir_fd, char text[FL_ROUTER_ENDPOINT_MAX])
+{
+    snprintf(text, FL_ROUTER_ENDPOINT_MAX, "ipc:///proc/self/fd/%d/" SOCKET_NAME, dir_fd);
+}
+
+static bool set_option(void *socket, int option, int value)
+{
+    return zmq_setsockopt(socket, option, &value, sizeof value) == 0;
+}
+
+static bool bind_socket(fl_router *router)
+{
+    char endpoint[FL_ROUTER_ENDPOINT_MAX];
+    int64_t largest = FL_WIRE_BODY_MAX + 1024 * 1024;
+    fl_router_endpoint(router->dir_fd, endpoint);
+    router->zmq = zmq_ctx_new();
+    router->socket = router->zmq == NULL ? NULL : zmq_socket(router->zmq, ZMQ_ROUTER);
+    bool bound = router->socket != NULL && set_option(router->socket, ZMQ_LINGER, 0) &&
+                 set_option(router->socket, ZMQ_ROUTER_MANDATORY, 1) &&
+                 zmq_setsockopt(router->socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0;
+    if (bound) {
+        mode_t before = umask(0177);
+        bound = zmq_bind(router->socket, endpoint) == 0;
+        umask(before);
+    }
+    return bound;
+}
+
+fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir, int n_workers)
+{
+    *router = (fl_router){.dir_fd = dir_fd, .n_workers = n_workers};
+    if (!bind_socket(router)) {
+        return fl_fail(FL_EIO, "cannot open the control link in %s: %s", run_dir,
+                       zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
+}
+
+void fl_router_hide(fl_router *router)
+{
+    if (unlinkat(router->dir_fd, SOCKET_NAME, 0) != 0 && errno != ENOENT) {
+        fl_log(FL_LOG_WARN, "cannot remove the control link's socket: %s", strerror(errno));
+    }
+}
+
+void fl_router_close(fl_router *router)
+{
+    if (router->socket != NULL) {
+        zmq_close(router->socket);
+        fl_router_hide(router);
+    }
+    if (router->zmq != NULL) {
+        zmq_ctx_term(router->zmq);
+    }
+    router->socket = router->zmq = NULL;
+}
+
+/* ---- out ---- */
+
+void fl_router_admit(fl_router *router, int rank)
+{
+    router->listens[rank] = true;
+}
+
+void fl_router_drop(fl_router *router, int rank)
+{
+    router->listens[rank] = false;
+}
+
+fl_wire_message fl_router_order(const fl_plan *plan, fl_wire_type type)
+{
+    return (fl_wire_message){.type = type, .generation = plan->generation, .at_us = fl_now_us()};
+}
+
+bool fl_router_send(fl_router *router, const void *to, size_t to_bytes, const char *topic,
+                    const void *bytes, size_t n)
+{
+    return zmq_send(router->socket, to, to_bytes, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+           zmq_send(router->socket, topic, strlen(topic), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+           zmq_send(router->socket, bytes, n, ZMQ_DONTWAIT) >= 0;
+}
+
+void fl_router_tell(fl_router *router, int rank, const fl_wire_message *order)
+{
+    char identity[32];
+    unsigned char bytes[FL_WIRE_ORDER_MAX];
+    fl_wire_message message = *order;
+    message.rank = rank;
+    if (!router->listens[rank]) {
+        return;
+    }
+    int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, rank);
+    fl_wire_put(&message, bytes);
+    if (!fl_router_send(router, identity, (size_t)n, FL_WIRE_TOPIC, bytes,
+                        fl_wire_size(&message))) {
+        /* It leaves, or is stuck so that its orders pile up: the watch finds out. */
+        fl_log(FL_LOG_DEBUG, "worker %d does not take an order (%s): %s", rank,
+               fl_wire_type_text(order->type), zmq_strerror(zmq_errno()));
+    }
+}
+
+void fl_router_tell_all(fl_router *router, const fl_wire_message *order)
+{
+    for (int rank = 0; rank < router->n_workers; rank++) {
+        fl_router_tell(router, rank, order);
+    }
+}
+
+void fl_router_wake_standby(fl_router *router, const fl_plan *plan)
+{
+    fl_wire_message order = fl_router_order(plan, FL_WIRE_WAKE);
+    for (int rank = 0; rank < router->n_workers; rank++) {
+        if (!fl_plan_place(plan, rank).active && !plan->departed[rank]) {
+            fl_router_tell(router, rank, &order);
+        }
+    }
+}
+
+void fl_router_command(fl_router *router, const fl_plan *plan, const fl_command *command)
+{
+    fl_wire_message order = fl_router_order(plan, FL_WIRE_VERDICT);
+    order.command = *command;
+    fl_router_tell(router, plan->rank_of[0], &order);
+    fl_router_wake_standby(router, plan);
+}
+
+/* ---- in ---- */
+
+/* A message comes whole, so after its first part an interruption is the only reason to try again.
+ */
+static bool read_part(fl_router *router, zmq_msg_t *part, bool first)
+{
+    int n;
+    do {
+        n = zmq_msg_recv(part, router->socket, ZMQ_DONTWAIT);
+    } while (n < 0 && zmq_errno() == EINTR && !first);
+    return n >= 0;
+}
+
+bool fl_router_read(fl_router *router, fl_router_handler *handler, void *context)
+{
+    zmq_msg_t parts[FL_ROUTER_PARTS_MAX];
+    int n_parts = 0, n_kept = 0;
+    bool more = true;
+    while (more) {
+        zmq_msg_t *part = &parts[n_kept < FL_ROUTER_PARTS_MAX ? n_kept : FL_ROUTER_PARTS_MAX - 1];
+        if (n_kept == FL_ROUTER_PARTS_MAX) { /* far too many: only count on */
+            zmq_msg_close(part);
+        } else {
+            n_kept++;
+        }
+        zmq_msg_init(part);
+        if (!read_part(router, part, n_parts == 0)) {
+            zmq_msg_close(part);
+            n_kept--;
+            break;
+        }
+        n_parts++;
+        more = zmq_msg_more(part) != 0;
+    }
+    if (n_parts > 0) {
+        handler(context, parts, n_kept, n_parts);
+    }
+    for (int i = 0; i < n_kept; i++) {
+        zmq_msg_close(&parts[i]);
+    }
+    return n_parts > 0;
+}

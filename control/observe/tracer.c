@@ -1,0 +1,266 @@
+/* From the request of a trace to its file:
+ *
+ *     IDLE ── fl_trace_request ──> ARMED ──(the first step begins)──> RECORDING ──(the last one is
+ *      ^                                                                  │        over everywhere)
+ *      └───────────────────── RUN/trace-A-B.json is written <────────────┘
+ *
+ * Workers do nothing for it: they record anyway. The controller comes round more often while it
+ * drains the rings; what it comes too late for is counted and told. */
+#include "control/observe/tracer.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+#include "nn/model.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { AT_ONCE = 256, TURN_MS = 20, STEPS_AHEAD = 2 };
+
+struct fl_tracer {
+    const fl_run_facts *run;
+    fl_event_log *log;
+    bool active;
+    fl_trace_data data;
+    uint64_t cursor[][FL_FLIGHT_TRACKS]; /* [n_workers] */
+};
+
+/* ---- asking ---- */
+
+/* The step that the workers are at: of those that train, the furthest. */
+static int64_t step_at_work(const fl_run_facts *run)
+{
+    int64_t step = 0;
+    for (int i = 0; i < run->plan->K * run->plan->R; i++) {
+        int64_t at = fl_flight_step_of(run->flight, run->plan->rank_of[i]);
+        step = at > step ? at : step;
+    }
+    return step;
+}
+
+static void note_plan(fl_tracer *t, const fl_plan *plan)
+{
+    fl_trace_about *about = &t->data.about;
+    if (fl_trace_plan(about, plan->generation) == NULL && about->n_plans < FL_TRACE_PLANS) {
+        about->plan[about->n_plans++] = *plan;
+    }
+}
+
+static void note_layers(const fl_run_facts *run, fl_trace_about *about)
+{
+    const fl_plan_input *input = run->options->plan_input;
+    if (input == NULL || input->profile == NULL || input->model == NULL) {
+        return;
+    }
+    about->n_layers = input->profile->n_layers;
+    for (int i = 0; i < about->n_layers; i++) {
+        const fl_layer_cost *cost = &input->profile->layer[i];
+        about->layer[i] = (fl_trace_layer){.fwd_us = cost->fwd_us,
+                                           .bwd_us = cost->bwd_us,
+                                           .call_us = cost->fwd_call_us + cost->bwd_call_us};
+        snprintf(about->layer[i].kind, sizeof about->layer[i].kind, "%s",
+                 fl_model_layer(input->model, i)->ops->kind);
+    }
+}
+
+fl_status fl_tracer_create(const fl_run_facts *run, fl_event_log *log, fl_tracer **out)
+{
+    fl_tracer *t = NULL;
+    size_t n = (size_t)run->n_workers;
+    FL_TRY(fl_alloc(sizeof *t + n * sizeof t->cursor[0], (void **)&t));
+    t->run = run;
+    t->log = log;
+    *out = t;
+    return FL_OK;
+}
+
+void fl_tracer_destroy(fl_tracer **tracer)
+{
+    if (*tracer != NULL) {
+        fl_trace_fini(&(*tracer)->data);
+        fl_free(*tracer);
+        *tracer = NULL;
+    }
+}
+
+fl_status fl_tracer_request(fl_tracer *t, int64_t *first_step, int64_t n_steps)
+{
+    const fl_run_facts *run = t->run;
+    int64_t now = step_at_work(run), wanted = *first_step;
+    int64_t soon = run->phase->state < FL_CONTROLLER_RUNNING ? 0 : now + STEPS_AHEAD;
+    if (n_steps < 1 || n_steps > FL_TRACE_STEPS_MAX) {
+        return fl_fail(FL_EINVAL, "a trace of %" PRId64 " steps, 1 .. %d are allowed", n_steps,
+                       FL_TRACE_STEPS_MAX);
+    }
+    if (t->active) {
+        const fl_trace_about *about = &t->data.about;
+        return fl_fail(FL_EINVAL, "a trace of steps %" PRId64 " .. %" PRId64 " is under way",
+                       about->first_step, about->first_step + about->n_steps - 1);
+    }
+    wanted = wanted < 0 ? soon : wanted;
+    if (wanted < soon || wanted >= run->options->n_steps) {
+        return fl_fail(FL_EINVAL,
+                       "a trace from step %" PRId64 ", but the run is at %" PRId64 " of %" PRId64,
+                       wanted, now, run->options->n_steps);
+    }
+    memset(&t->data.about, 0, sizeof t->data.about);
+    t->active = true;
+    int64_t left = run->options->n_steps - wanted;
+    t->data.about.n_workers = run->n_workers;
+    t->data.about.first_step = *first_step = wanted;
+    t->data.about.n_steps = n_steps < left ? n_steps : left;
+    t->data.about.batch = run->options->job->train.batch;
+    snprintf(t->data.about.job, sizeof t->data.about.job, "%s", run->options->job->name);
+    note_layers(run, &t->data.about);
+    return FL_OK;
+}
+
+int fl_tracer_turn_ms(const fl_tracer *t, int turn_ms)
+{
+    return t->active && turn_ms > TURN_MS ? TURN_MS : turn_ms;
+}
+
+/* ---- draining ---- */
+
+static void skip_entries(fl_tracer *t)
+{
+    const fl_run_facts *run = t->run;
+    for (int rank = 0; rank < run->n_workers; rank++) {
+        for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
+            t->cursor[rank][track] = fl_flight_written(run->flight, rank, track);
+        }
+    }
+}
+
+static fl_status drain_track(fl_tracer *t, int rank, int track)
+{
+    const fl_flight *flight = t->run->flight;
+    fl_flight_entry entry[AT_ONCE];
+    fl_flight_view view;
+    fl_trace_about *about = &t->data.about;
+    uint64_t lost = 0;
+    int n;
+    fl_flight_look(flight, rank, track, &view);
+    fl_flight_role role = track == 0 ? FL_FLIGHT_MAIN : view.role;
+    while ((n = fl_flight_read(flight, rank, track, &t->cursor[rank][track], entry, AT_ONCE,
+                               &lost)) > 0) {
+        for (int i = 0; i < n; i++) {
+            bool in = entry[i].step >= about->first_step &&
+                      entry[i].step < about->first_step + about->n_steps;
+            fl_flight_role of = entry[i].kind == FL_FLIGHT_PREPARE  ? FL_FLIGHT_PORTER
+                                : entry[i].kind == FL_FLIGHT_REDUCE ? FL_FLIGHT_REDUCER
+                                                                    : role;
+            if (in && entry[i].kind != FL_FLIGHT_NONE) {
+                FL_TRY(fl_trace_add(&t->data, &(fl_trace_event){rank, (int32_t)of, entry[i]}));
+            }
+        }
+    }
+    about->lost += (int64_t)lost;
+    return FL_OK;
+}
+
+static fl_status drain_workers(fl_tracer *t)
+{
+    note_plan(t, t->run->plan);
+    for (int rank = 0; rank < t->run->n_workers; rank++) {
+        for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
+            FL_TRY(drain_track(t, rank, track));
+        }
+    }
+    return FL_OK;
+}
+
+/* ---- the end of one ---- */
+
+static void short_name(const fl_trace_about *about, char *name, size_t size_bytes)
+{
+    snprintf(name, size_bytes, "trace-%" PRId64 "-%" PRId64 ".json", about->first_step,
+             about->first_step + about->n_steps - 1);
+}
+
+void fl_tracer_file_name(const fl_tracer *t, char *text, size_t size_bytes)
+{
+    char name[64];
+    short_name(&t->data.about, name, sizeof name);
+    snprintf(text, size_bytes, "%s/%s", t->run->options->run_dir, name);
+}
+
+static fl_status write_file(fl_tracer *t, char *name, size_t size_bytes)
+{
+    short_name(&t->data.about, name, size_bytes);
+    int fd = openat(t->run->options->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (file == NULL) {
+        return fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
+    }
+    fl_status status = fl_trace_write(&t->data, file);
+    if (fclose(file) != 0 && status == FL_OK) {
+        status = fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
+    }
+    return status;
+}
+
+static void finish_trace(fl_tracer *t, fl_status status)
+{
+    char name[64] = "";
+    const fl_trace_about *about = &t->data.about;
+    t->active = false;
+    if (status == FL_OK) {
+        status = write_file(t, name, sizeof name);
+    }
+    fl_json *j = fl_event_log_begin(t->log, status == FL_OK ? "trace.written" : "trace.failed");
+    fl_json_integer(j, "first_step", about->first_step);
+    fl_json_integer(j, "steps", about->n_steps);
+    if (status == FL_OK) {
+        fl_json_text(j, "file", name);
+        fl_json_integer(j, "operations", (int64_t)t->data.n);
+        fl_json_integer(j, "lost", about->lost);
+        fl_progress_note(&t->log->progress, "trace of steps %" PRId64 " .. %" PRId64 ": %s/%s",
+                         about->first_step, about->first_step + about->n_steps - 1,
+                         t->run->options->run_dir, name);
+    } else {
+        fl_json_text(j, "message", fl_errmsg());
+        fl_log(FL_LOG_WARN, "the trace is given up: %s", fl_errmsg());
+    }
+    fl_event_log_end(t->log);
+    fl_trace_fini(&t->data);
+}
+
+/* Whether everybody who trains has begun a later step, or will begin none. */
+static bool is_over(const fl_run_facts *run, int64_t end)
+{
+    if (run->phase->state >= FL_CONTROLLER_FINISHING) {
+        return true;
+    }
+    for (int i = 0; i < run->plan->K * run->plan->R; i++) {
+        if (fl_flight_step_of(run->flight, run->plan->rank_of[i]) < end) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void fl_tracer_watch(fl_tracer *t)
+{
+    const fl_run_facts *run = t->run;
+    fl_controller_state state = run->phase->state;
+    if (!t->active || state < FL_CONTROLLER_RUNNING) {
+        return;
+    }
+    if (step_at_work(run) < t->data.about.first_step && state == FL_CONTROLLER_RUNNING) {
+        skip_entries(t);
+        return;
+    }
+    /* Asked before what it covers is drained: what is left after the answer is in it. */
+    bool over = is_over(run, t->data.about.first_step + t->data.about.n_steps);
+    bool last = state == FL_CONTROLLER_OVER;
+    fl_status status = drain_workers(t);
+    if (status != FL_OK || last || (over && state == FL_CONTROLLER_RUNNING)) {
+        finish_trace(t, status);
+    }
+}

@@ -1,0 +1,22 @@
+/* What every part of the controller may read of the run while it decides or reports. Each pointer
+ * leads to the present value; only the part that owns the value changes it. */
+#ifndef FL_CONTROL_STATE_RUN_FACTS_H
+#define FL_CONTROL_STATE_RUN_FACTS_H
+
+#include "control/state/options.h"
+#include "control/state/phase.h"
+#include "control/state/run_stats.h"
+#include "control/state/worker.h"
+#include "device/flight.h"
+
+typedef struct fl_run_facts {
+    const fl_controller_options *options;
+    const fl_plan *plan; /* of the generation that runs */
+    const fl_phase *phase;
+    const fl_run_stats *stats;
+    int n_workers;
+    const fl_worker *workers; /* [n_workers] */
+    const fl_flight *flight;  /* what the workers do now and did last */
+} fl_run_facts;
+
+#endif

@@ -1,0 +1,28 @@
+#include "control/state/worker.h"
+
+const char *fl_worker_state_text(const fl_worker *worker)
+{
+    if (worker->departed) {
+        return worker->exited_us != 0 ? "left" : "leaving";
+    }
+    if (worker->exited_us != 0 || worker->done) {
+        return worker->done ? "done" : "gone";
+    }
+    if (!worker->ready) {
+        return "starting";
+    }
+    return worker->place.active ? "active" : "standby";
+}
+
+void fl_worker_depart(fl_worker *worker, int64_t now_us)
+{
+    worker->departed = true;
+    worker->departed_us = now_us;
+}
+
+void fl_workers_place(fl_worker *workers, int n_workers, const fl_plan *plan)
+{
+    for (int rank = 0; rank < n_workers; rank++) {
+        workers[rank].place = fl_plan_place(plan, rank);
+    }
+}
