@@ -104,12 +104,6 @@ static fl_status measure(const fl_dataset *dataset, int64_t max_samples, int dep
     return measure_slots(max_samples, depth, out);
 }
 
-int64_t fl_loader_bytes(const fl_dataset *dataset, int64_t max_samples, int depth)
-{
-    layout l = {0};
-    return measure(dataset, max_samples, depth, &l) == FL_OK ? (int64_t)l.total_bytes : INT64_MAX;
-}
-
 /* ---- the thread ---- */
 
 /* A data set of the user's own may promise one shape and have another. */

@@ -45,9 +45,6 @@ fl_status fl_loader_create_over(const fl_load_source *source, int64_t max_sample
  * is no longer valid. *loader becomes NULL; NULL is fine. */
 void fl_loader_destroy(fl_loader **loader);
 
-/* Memory that a loader of this size takes, bytes; INT64_MAX if there can be none. */
-int64_t fl_loader_bytes(const fl_dataset *dataset, int64_t max_samples, int depth);
-
 enum { FL_LOADER_REQUEST_TIMEOUT_MS = 30000 };
 
 /* Queue one request; waits only while `depth` are queued or not yet released.

@@ -43,7 +43,6 @@
     X(REDUCE, "all-reduce transfer", REDUCE)                                                       \
     X(REDUCE_WAIT, "all-reduce", REDUCE)                                                           \
     X(SUM, "sum over all workers", WAIT)                                                           \
-    X(BROADCAST, "broadcast", WAIT)                                                                \
     X(TELL, "telling a command", WAIT)                                                             \
     X(HEAR, "hearing a command", WAIT)                                                             \
     X(GATHER, "gathering", WAIT)                                                                   \

@@ -14,8 +14,6 @@ typedef struct fl_group_ops {
     void (*group_abort)(fl_group *group, fl_status why);
     fl_status (*group_state)(fl_group *group);
     fl_status (*group_sum)(fl_group *group, double *values, int n, int64_t deadline_us);
-    fl_status (*group_broadcast)(fl_group *group, int root, void *data, size_t size_bytes,
-                                 int64_t deadline_us);
     void (*group_stats)(const fl_group *group, fl_group_stats *out);
 
     fl_status (*channel_open)(fl_group *group, bool sending, int peer, uint32_t id,

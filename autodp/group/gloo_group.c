@@ -1,5 +1,5 @@
-/* The training group over Gloo: one net, scalar sums as exchanges, broadcasts along a chain, and
- * the table that group.c calls through. */
+/* The training group over Gloo: one net, scalar sums as exchanges, and the
+ * table that group.c calls through. */
 #include "autodp/group/gloo_group.h"
 
 #include "autodp/net/tag.h"
@@ -7,8 +7,6 @@
 #include "device/clock.h"
 
 #include <stdio.h>
-
-enum { BROADCAST_CHUNK_BYTES = 1 << 20, BROADCAST_WINDOW = 4 };
 
 /* Members that add up their scalars directly. */
 enum { SUM_DIRECT = 4 };
@@ -129,72 +127,12 @@ static fl_status group_sum(fl_group *group, double *values, int n, int64_t deadl
     return FL_OK;
 }
 
-/* Root -> root + 1 -> ... -> root - 1, in chunks, so that all links work at once. */
-typedef struct chain {
-    gloo_group *group;
-    fl_net_buffer *buffer;
-    int from, to; /* -1: nobody */
-    size_t size_bytes, n_chunks;
-    int64_t deadline_us;
-} chain;
-
-static size_t chunk_bytes(const chain *c, size_t i)
-{
-    size_t left = c->size_bytes - i * BROADCAST_CHUNK_BYTES;
-    return left < BROADCAST_CHUNK_BYTES ? left : BROADCAST_CHUNK_BYTES;
-}
-
-static fl_status pass_on(const chain *c)
-{
-    uint64_t tag = fl_tag(FL_TAG_BROADCAST, 0);
-    size_t n_posted = 0;
-    for (size_t i = 0; i < c->n_chunks; i++) {
-        int64_t n_bytes = (int64_t)chunk_bytes(c, i);
-        if (c->from >= 0) {
-            for (; n_posted < c->n_chunks && n_posted < i + BROADCAST_WINDOW; n_posted++) {
-                FL_TRY(fl_net_recv(c->buffer, c->from, tag, n_posted * BROADCAST_CHUNK_BYTES,
-                                   chunk_bytes(c, n_posted)));
-            }
-            FL_TRY(fl_net_wait_recv(c->buffer, c->deadline_us));
-            atomic_fetch_add(&c->group->received_bytes, n_bytes);
-        }
-        if (c->to >= 0) {
-            atomic_fetch_add(&c->group->sent_bytes, n_bytes);
-            FL_TRY(
-                fl_net_send(c->buffer, c->to, tag, i * BROADCAST_CHUNK_BYTES, chunk_bytes(c, i)));
-        }
-    }
-    for (size_t i = 0; i < c->n_chunks && c->to >= 0; i++) {
-        FL_TRY(fl_net_wait_send(c->buffer, c->deadline_us));
-    }
-    return FL_OK;
-}
-
 static fl_status channel_open(fl_group *group, bool sending, int peer, uint32_t id,
                               size_t max_bytes, int depth, fl_channel **out)
 {
     bool near = fl_shm_segment_is_shared(((gloo_group *)group)->segment, group->index, peer);
     return (near ? fl__shm_channel_open : fl__gloo_channel_open)(group, sending, peer, id,
                                                                  max_bytes, depth, out);
-}
-
-static fl_status group_broadcast(fl_group *group, int root, void *data, size_t size_bytes,
-                                 int64_t deadline_us)
-{
-    gloo_group *g = (gloo_group *)group;
-    int place = (group->index - root + group->size) % group->size;
-    chain c = {
-        .group = g,
-        .from = place == 0 ? -1 : (group->index + group->size - 1) % group->size,
-        .to = place == group->size - 1 ? -1 : (group->index + 1) % group->size,
-        .size_bytes = size_bytes,
-        .n_chunks = (size_bytes + BROADCAST_CHUNK_BYTES - 1) / BROADCAST_CHUNK_BYTES,
-        .deadline_us = deadline_us,
-    };
-    FL_TRY(fl_net_buffer_create(g->net, data, size_bytes, &c.buffer));
-    fl_status status = pass_on(&c);
-    fl_net_buffer_destroy(&c.buffer);
-    return status;
 }
 
 static void group_stats(const fl_group *group, fl_group_stats *out)
@@ -215,7 +153,6 @@ const fl_group_ops fl_gloo_ops = {
     .group_abort = group_abort,
     .group_state = group_state,
     .group_sum = group_sum,
-    .group_broadcast = group_broadcast,
     .group_stats = group_stats,
     .channel_open = channel_open,
     .bucket_create = fl__gloo_bucket_create,

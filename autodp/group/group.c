@@ -65,20 +65,6 @@ fl_status fl_group_all_reduce(fl_group *group, double *values, int n, int64_t de
     return FL_OK;
 }
 
-fl_status fl_group_broadcast(fl_group *group, int root, void *data, size_t size_bytes,
-                             int64_t deadline_us)
-{
-    FL_TRY(check_member(group, root, "broadcast from member"));
-    if (size_bytes == 0 || group->size == 1) {
-        return FL_OK;
-    }
-    fl_flight_enter(FL_FLIGHT_BROADCAST, -1, root, (int64_t)size_bytes);
-    FL_TRY(in_group(group->ops->group_broadcast(group, root, data, size_bytes, deadline_us), group,
-                    "broadcast"));
-    fl_flight_leave();
-    return FL_OK;
-}
-
 void fl_group_stats_get(const fl_group *group, fl_group_stats *out)
 {
     group->ops->group_stats(group, out);

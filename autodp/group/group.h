@@ -86,10 +86,6 @@ enum { FL_GROUP_ALL_REDUCE_MAX = 1024 };
 fl_status fl_group_all_reduce(fl_group *group, double *values, int n,
                               int64_t deadline_us) FL_MUST_CHECK;
 
-/* data[size_bytes] of member `root` to all; any size. */
-fl_status fl_group_broadcast(fl_group *group, int root, void *data, size_t size_bytes,
-                             int64_t deadline_us) FL_MUST_CHECK;
-
 /* Bytes and microseconds spent, since opened; for reports. */
 typedef struct fl_group_stats {
     int64_t sent_bytes, received_bytes;

@@ -224,36 +224,6 @@ static void test_group_sum__gives_everybody_the_same_bits(void **state)
     sockets_only = false;
 }
 
-/* ---- broadcast ---- */
-
-static void broadcast_from_each(const rank_env *env)
-{
-    static const size_t sizes[] = {0, 1, 4095, (1 << 20) + 1, 2 * (1 << 20) + 17};
-    fl_group *group = open_group(env, 1);
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        unsigned char *data = NULL;
-        RANK_OK(fl_alloc(sizes[s], (void **)&data));
-        for (int root = 0; root < env->size; root++) {
-            for (size_t i = 0; i < sizes[s]; i++) {
-                data[i] = env->rank == root ? (unsigned char)(i * 31 + (size_t)root) : 0xee;
-            }
-            RANK_OK(fl_group_broadcast(group, root, data, sizes[s], soon()));
-            for (size_t i = 0; i < sizes[s]; i++) {
-                RANK_CHECK(data[i] == (unsigned char)(i * 31 + (size_t)root));
-            }
-        }
-        fl_free(data);
-    }
-    RANK_CHECK(fl_group_broadcast(group, env->size, NULL, 1, soon()) == FL_EINVAL);
-    fl_group_close(&group);
-}
-
-static void test_group_broadcast__reaches_all_from_each_root(void **state)
-{
-    (void)state;
-    for_sizes(broadcast_from_each, NULL);
-}
-
 /* ---- channels ---- */
 
 enum { N_MESSAGES = 60, MESSAGE_MAX = 300 * 1024 };
@@ -526,7 +496,6 @@ int main(void)
         cmocka_unit_test(test_bucket__belongs_to_its_owners),
         cmocka_unit_test(test_bucket__refuses_owners_that_are_not_there),
         cmocka_unit_test(test_group_sum__gives_everybody_the_same_bits),
-        cmocka_unit_test(test_group_broadcast__reaches_all_from_each_root),
         cmocka_unit_test(test_channel__carries_messages_both_ways_at_once),
         cmocka_unit_test(test_channel__can_be_opened_again),
         cmocka_unit_test(test_channel__refuses_what_it_was_not_opened_for),
