@@ -2,6 +2,15 @@
 
 #include <stdatomic.h>
 
+fl_status fl_device_open(const fl_device_options *o, fl_device **out)
+{
+    switch (o->kind) {
+    case FL_DEVICE_CPU:
+        return fl_device_cpu_create(o->n_threads, o->cpu_ids, o->budget_bytes, out);
+    }
+    return fl_fail(FL_ENOTSUP, "no device of kind %d in this build", (int)o->kind);
+}
+
 void fl_device_destroy(fl_device **device)
 {
     if (*device != NULL) {

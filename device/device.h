@@ -144,6 +144,17 @@ struct fl_device {
 fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_bytes,
                                fl_device **out) FL_MUST_CHECK;
 
+typedef struct fl_device_options {
+    fl_device_kind kind;
+    int n_threads;      /* the host's compute threads; a CPU device computes in them */
+    const int *cpu_ids; /* [n_threads]; NULL: not pinned */
+    size_t budget_bytes;
+} fl_device_options;
+
+/* A device of the kind that a job names. FL_ENOTSUP for a kind that this build does not have, else
+ * as the kind's own function. */
+fl_status fl_device_open(const fl_device_options *options, fl_device **out) FL_MUST_CHECK;
+
 /* The instruction set whose kernels a CPU device uses on this processor. Threads: any. */
 const char *fl_device_cpu_isa(void);
 

@@ -27,7 +27,6 @@ typedef enum fl_model_kind {
     FL_MODEL_PROGRAM = 2
 } fl_model_kind;
 typedef enum fl_data_kind { FL_DATA_IDX = 0, FL_DATA_PROGRAM = 1 } fl_data_kind;
-typedef enum fl_device_kind { FL_DEVICE_CPU = 0 } fl_device_kind;
 typedef enum fl_freeze_policy {
     FL_FREEZE_NONE = 0,
     FL_FREEZE_GRADNORM = 1,

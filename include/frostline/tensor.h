@@ -9,6 +9,9 @@
 extern "C" {
 #endif
 
+/* What a worker computes on. */
+typedef enum fl_device_kind { FL_DEVICE_CPU = 0 } fl_device_kind;
+
 typedef enum fl_dtype { FL_F32 = 0, FL_I32 = 1, FL_BF16 = 2 } fl_dtype;
 
 /* Bytes of one element. */

@@ -35,7 +35,11 @@ static fl_status open_device(worker *w)
         fl_log(FL_LOG_INFO, "on processor %d%s", mine[i],
                all->mark[first + i] < 0 && all->n_shared > 0 ? ", as is another run" : "");
     }
-    return fl_device_cpu_create(cores, mine, (size_t)job->devices.memory_bytes, &w->device);
+    const fl_device_options device = {.kind = job->devices.kind,
+                                      .n_threads = cores,
+                                      .cpu_ids = mine,
+                                      .budget_bytes = (size_t)job->devices.memory_bytes};
+    return fl_device_open(&device, &w->device);
 }
 
 fl_status fl_worker_open_messages(worker *w, const fl_plan *plan, fl_message_group **out)

@@ -96,8 +96,11 @@ static fl_status measure(const profiler *p, int index, fl_probe *probe)
     probe->profile.link_bytes_per_us = USUAL_LINK_BYTES_PER_US;
     probe->profile.reduce_bytes_per_us = USUAL_REDUCE_BYTES_PER_US;
     probe->profile.reduce_cpu_share = USUAL_REDUCE_CPU_SHARE;
-    FL_TRY(fl_device_cpu_create(cores, enough ? p->cpus + index * cores : NULL, SIZE_MAX / 2,
-                                &options.device));
+    const fl_device_options device = {.kind = p->job->devices.kind,
+                                      .n_threads = cores,
+                                      .cpu_ids = enough ? p->cpus + index * cores : NULL,
+                                      .budget_bytes = SIZE_MAX / 2};
+    FL_TRY(fl_device_open(&device, &options.device));
     FL_TRY(fl_probe_layers(&options, probe));
     FL_TRY(fl_probe_peak(&options, probe));
     return fl_probe_link(&options, probe);

@@ -99,6 +99,21 @@ static void test_cpu__refuses_what_is_not_there(void **state)
     fl_device_destroy(&d);
 }
 
+/* The kind comes from the job; a kind that this build lacks must not become another one. */
+static void test_device_open__follows_the_kind(void **state)
+{
+    (void)state;
+    fl_device *d = NULL;
+    fl_device_options options = {.kind = FL_DEVICE_CPU, .n_threads = 1, .budget_bytes = 1000};
+    assert_int_equal(fl_device_open(&options, &d), FL_OK);
+    assert_string_equal(d->ops->kind, "cpu");
+    assert_int_equal(d->budget_bytes, 1000);
+    fl_device_destroy(&d);
+    options.kind = (fl_device_kind)99;
+    assert_int_equal(fl_device_open(&options, &d), FL_ENOTSUP);
+    assert_null(d);
+}
+
 static void test_cpu__pins_this_thread(void **state)
 {
     (void)state;
@@ -241,6 +256,7 @@ static int run(void)
         cmocka_unit_test(test_claim__two_threads_at_once_are_counted_exactly),
         cmocka_unit_test(test_cpu__copies_and_clears),
         cmocka_unit_test(test_cpu__refuses_what_is_not_there),
+        cmocka_unit_test(test_device_open__follows_the_kind),
         cmocka_unit_test(test_cpu__pins_this_thread),
         cmocka_unit_test(test_cpu__create_survives_failing_allocations),
         cmocka_unit_test(test_cpu__kernels_allocate_only_the_first_time),
