@@ -13,20 +13,17 @@ typedef struct fl_group_ops {
     void (*group_close)(fl_group *group);
     void (*group_abort)(fl_group *group, fl_status why);
     fl_status (*group_state)(fl_group *group);
-    fl_status (*group_sum)(fl_group *group, double *values, int n, int64_t deadline_us);
+    fl_status (*group_all_reduce)(fl_group *group, double *values, int n, int64_t deadline_us);
     void (*group_stats)(const fl_group *group, fl_group_stats *out);
 
     fl_status (*channel_open)(fl_group *group, bool sending, int peer, uint32_t id,
                               size_t max_bytes, int depth, fl_channel **out);
     fl_status (*bucket_create)(fl_group *group, uint32_t id, const int *owners, int n_owners,
                                float *data, int64_t n, fl_bucket **out);
-    void (*bucket_destroy)(fl_bucket *bucket);
-    void (*bucket_share)(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes);
-    fl_status (*bucket_start)(fl_bucket *bucket);
-    fl_status (*bucket_wait)(fl_bucket *bucket, int64_t deadline_us);
 } fl_group_ops;
 
-/* Of one channel: two members of one host may talk another way than two of different hosts.
+/* Of one channel or bucket: members of one host may use another transport than members of
+ * different hosts. The meaning of each entry is that of its fl_channel_ or fl_bucket_ function.
  * group.c knows which buffers are busy: a free one is sent or posted, a busy one is waited for. */
 typedef struct fl_channel_ops {
     void (*close)(fl_channel *channel);
@@ -37,6 +34,13 @@ typedef struct fl_channel_ops {
     fl_status (*wait)(fl_channel *c, int64_t n, size_t size_bytes, int64_t deadline_us);
     void (*release)(fl_channel *c, int64_t n);
 } fl_channel_ops;
+
+typedef struct fl_bucket_ops {
+    void (*destroy)(fl_bucket *bucket);
+    void (*share)(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes);
+    fl_status (*start)(fl_bucket *bucket);
+    fl_status (*wait)(fl_bucket *bucket, int64_t deadline_us);
+} fl_bucket_ops;
 
 struct fl_group {
     const fl_group_ops *ops;
@@ -72,12 +76,14 @@ static inline size_t fl__channel_slot(const fl_channel *c, int64_t n)
 }
 
 struct fl_bucket {
+    const fl_bucket_ops *ops;
     fl_group *group;
     uint32_t id;
     float *data; /* borrowed [n] */
     int64_t n;
 };
 
-extern const fl_group_ops fl_gloo_ops;
+/* For devices that compute in host memory. */
+extern const fl_group_ops fl_host_group_ops;
 
 #endif

@@ -1,250 +1,193 @@
-/* Buckets and the communication thread.
+/* A bucket through sockets: the ring all-reduce, in chunks. P owners stand in a ring; the data is
+ * cut into P segments, and a segment into C chunks. In step t = 0 .. 2(P-1) - 1 the owner at place
+ * p
  *
- *   training thread                    communication thread
- *   start: IDLE -> QUEUED, link  --->  asleep until the queue is not empty
- *   ... backward of what is left       take the first, all-reduce it, keep its status
- *   wait:  asleep until DONE     <---  QUEUED -> DONE
- *   DONE -> IDLE, status
+ *     sends segment (p - t) to its right, and receives segment (p - t - 1) from its left,
  *
- * The thread holds no lock while it communicates. A broken net fails each queued bucket at once. */
-#include "autodp/group/gloo_group.h"
+ *   P = 3:   step   place 0          place 1          place 2
+ *            0      ->0  +2          ->1  +0          ->2  +1       reduce: what arrives is added
+ *            1      ->2  +1          ->0  +2          ->1  +0
+ *            2      ->1  =0          ->2  =1          ->0  =2       gather: what arrives is final
+ *            3      ->0  =2          ->1  =0          ->2  =1
+ *
+ * An item is one chunk of one step. Item i may be sent as soon as item i - C has arrived, so the
+ * chunks of neighbouring steps overlap. Nobody waits for a send before its next receive: that is
+ * why no cycle of waits can close.
+ * Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009. */
+#include "autodp/group/host_group.h"
 #include "autodp/net/tag.h"
 #include "device/alloc.h"
 #include "device/clock.h"
-#include "device/flight.h"
-#include "device/thread_priority.h"
 
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
+typedef struct gloo_bucket {
+    host_bucket base;
+    int left, right;       /* neighbours in the ring of owners */
+    fl_net_buffer *buffer; /* over data */
+} gloo_bucket;
 
-static void run_bucket(gloo_group *g, gloo_bucket *b)
+typedef struct ring {
+    host_group *group;
+    const gloo_bucket *bucket;
+    uint64_t tag;
+    int64_t n_chunks; /* C */
+    int64_t n_items;  /* 2 (P - 1) C */
+    int64_t deadline_us;
+} ring;
+
+typedef struct span {
+    int64_t first, n; /* elements */
+} span;
+
+static span chunk_of(const ring *r, int64_t item, int64_t segment_shift)
 {
-    int64_t start_us = fl_now_us();
-    fl_flight_enter(FL_FLIGHT_REDUCE, -1, (int)b->base.id,
-                    (int64_t)sizeof *b->base.data * b->base.n);
-    bool done = false;
-    b->status = b->near != NULL ? fl__shm_bucket_reduce(g, b, &done) : FL_OK;
-    if (b->status == FL_OK && !done) {
-        b->status = fl__gloo_reduce(g, b);
-    }
-    if (b->status != FL_OK) {
-        snprintf(b->message, sizeof b->message, "%s", fl_errmsg());
-    } else {
-        fl_flight_leave();
-    }
-    atomic_fetch_add(&g->reduce_us, fl_now_us() - start_us);
+    int64_t places = r->bucket->base.n_owners, step = item / r->n_chunks,
+            chunk = item % r->n_chunks;
+    int64_t segment = (r->bucket->base.my_place - step - segment_shift + 2 * places) % places;
+    int64_t n = r->bucket->base.base.n;
+    int64_t begin = n * segment / places + chunk * FL_GLOO_CHUNK;
+    int64_t end = n * (segment + 1) / places;
+    int64_t length = end - begin < FL_GLOO_CHUNK ? end - begin : FL_GLOO_CHUNK;
+    return (span){begin, length < 0 ? 0 : length};
 }
 
-static void *communicate(void *argument)
+static span outgoing(const ring *r, int64_t item)
 {
-    gloo_group *g = argument;
-    gloo_queue *q = &g->queue;
-    fl_flight_thread(FL_FLIGHT_REDUCER, g->base.generation);
-    fl_thread_raise_priority(true);
-    pthread_mutex_lock(&q->mutex);
-    for (;;) {
-        while (q->first == NULL && !q->stop) {
-            pthread_cond_wait(&q->work, &q->mutex);
-        }
-        if (q->first == NULL) {
-            break;
-        }
-        gloo_bucket *b = q->first;
-        pthread_mutex_unlock(&q->mutex);
-        run_bucket(g, b);
-        pthread_mutex_lock(&q->mutex);
-        q->first = b->next;
-        if (q->first == NULL) {
-            q->last = NULL;
-        }
-        b->state = BUCKET_DONE;
-        pthread_cond_broadcast(&q->done);
-    }
-    pthread_mutex_unlock(&q->mutex);
-    fl_flight_thread_end();
-    return NULL;
+    return chunk_of(r, item, 0);
 }
 
-fl_status fl__gloo_queue_init(gloo_group *g)
+static span incoming(const ring *r, int64_t item)
 {
-    gloo_queue *q = &g->queue;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&q->mutex, NULL);
-    pthread_cond_init(&q->work, NULL);
-    pthread_cond_init(&q->done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    return FL_OK;
+    return chunk_of(r, item, 1);
 }
 
-/* The thread and its scratch exist from the first bucket that needs them; what a failed attempt has
- * made stays for the next, or for fini. */
-static fl_status ensure_thread(gloo_group *g)
+static bool is_reduce(const ring *r, int64_t item)
 {
-    size_t n = (size_t)FL_GLOO_WINDOW * FL_GLOO_CHUNK;
-    if (g->queue.has_thread) {
+    return item < r->n_items / 2;
+}
+
+static size_t scratch_slot(int64_t item)
+{
+    return (size_t)(item % FL_GLOO_WINDOW) * FL_GLOO_CHUNK;
+}
+
+static fl_status post(const ring *r, int64_t item)
+{
+    span s = incoming(r, item);
+    if (s.n == 0) {
         return FL_OK;
     }
-    if (g->scratch == NULL) {
-        FL_TRY(fl_alloc_array(n, sizeof(float), (void **)&g->scratch));
+    bool reduce = is_reduce(r, item);
+    size_t at = reduce ? scratch_slot(item) : (size_t)s.first;
+    return fl_net_recv(reduce ? r->group->scratch_buffer : r->bucket->buffer, r->bucket->left,
+                       r->tag, at * sizeof(float), (size_t)s.n * sizeof(float));
+}
+
+static fl_status send(const ring *r, int64_t item, int64_t *n_sent)
+{
+    span s = outgoing(r, item);
+    if (s.n == 0) {
+        return FL_OK;
     }
-    if (g->scratch_buffer == NULL) {
-        FL_TRY(fl_net_buffer_create(g->net, g->scratch, n * sizeof(float), &g->scratch_buffer));
+    ++*n_sent;
+    atomic_fetch_add(&r->group->sent_bytes, (int64_t)sizeof(float) * s.n);
+    return fl_net_send(r->bucket->buffer, r->bucket->right, r->tag, (size_t)s.first * sizeof(float),
+                       (size_t)s.n * sizeof(float));
+}
+
+void fl__host_add(float *restrict to, const float *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        to[i] += from[i];
     }
-    /* Signals are for the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int rc = pthread_create(&g->queue.thread, NULL, communicate, g);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0) {
-        return fl_fail(FL_ENOMEM, "communication thread: %s", strerror(rc));
+}
+
+static fl_status receive(const ring *r, int64_t item)
+{
+    span s = incoming(r, item);
+    if (s.n == 0) {
+        return FL_OK;
     }
-    g->queue.has_thread = true;
+    if (!is_reduce(r, item)) {
+        FL_TRY(fl_net_wait_recv(r->bucket->buffer, r->deadline_us));
+    } else {
+        FL_TRY(fl_net_wait_recv(r->group->scratch_buffer, r->deadline_us));
+        fl__host_add(r->bucket->base.base.data + s.first, r->group->scratch + scratch_slot(item),
+                     s.n);
+    }
+    atomic_fetch_add(&r->group->received_bytes, (int64_t)sizeof(float) * s.n);
     return FL_OK;
 }
 
-void fl__gloo_queue_fini(gloo_group *g)
+static fl_status reduce_in_ring(host_bucket *bucket)
 {
-    gloo_queue *q = &g->queue;
-    if (q->has_thread) {
-        pthread_mutex_lock(&q->mutex);
-        q->stop = true;
-        bool unfinished = q->first != NULL;
-        pthread_cond_signal(&q->work);
-        pthread_mutex_unlock(&q->mutex);
-        if (unfinished) {
-            fl_net_abort(g->net, FL_ESTALE);
+    const gloo_bucket *b = (const gloo_bucket *)bucket;
+    host_group *g = fl__host_group_of(bucket);
+    int64_t places = bucket->n_owners, segment = (bucket->base.n + places - 1) / places;
+    ring r = {.group = g, .bucket = b, .tag = fl_tag(FL_TAG_BUCKET, bucket->base.id)};
+    r.n_chunks = (segment + FL_GLOO_CHUNK - 1) / FL_GLOO_CHUNK;
+    r.n_items = 2 * (places - 1) * r.n_chunks;
+    r.deadline_us = fl_deadline_us(g->wait_timeout_ms);
+    int64_t ahead = r.n_chunks < FL_GLOO_WINDOW ? r.n_chunks : FL_GLOO_WINDOW;
+    int64_t n_posted = 0, n_started = 0, n_sent = 0;
+    for (int64_t done = 0; done < r.n_items; done++) {
+        for (; n_posted < r.n_items && n_posted < done + FL_GLOO_WINDOW; n_posted++) {
+            FL_TRY(post(&r, n_posted));
         }
-        pthread_join(q->thread, NULL);
+        for (; n_started < r.n_items && n_started < done + ahead; n_started++) {
+            FL_TRY(send(&r, n_started, &n_sent));
+        }
+        FL_TRY(receive(&r, done));
+        /* Whoever still computes makes us wait; as long as bytes come, the time starts anew. */
+        r.deadline_us = fl_deadline_us(g->wait_timeout_ms);
     }
-    pthread_cond_destroy(&q->work);
-    pthread_cond_destroy(&q->done);
-    pthread_mutex_destroy(&q->mutex);
-    fl_net_buffer_destroy(&g->scratch_buffer);
-    fl_free(g->scratch);
+    for (; n_sent > 0; n_sent--) {
+        FL_TRY(fl_net_wait_send(b->buffer, r.deadline_us));
+    }
+    return FL_OK;
 }
+
+/* ---- its life ---- */
+
+static void bucket_destroy(fl_bucket *bucket)
+{
+    gloo_bucket *b = (gloo_bucket *)bucket;
+    fl__bucket_queue_remove(&b->base);
+    fl_net_buffer_destroy(&b->buffer);
+    fl_free(b);
+}
+
+/* Nobody looks into the data of a bucket that is sent. */
+static void bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes)
+{
+    (void)bucket, (void)shared, (void)offset_bytes;
+}
+
+static const fl_bucket_ops gloo_bucket_ops = {.destroy = bucket_destroy,
+                                              .share = bucket_share,
+                                              .start = fl__host_bucket_start,
+                                              .wait = fl__host_bucket_wait};
 
 fl_status fl__gloo_bucket_create(fl_group *group, uint32_t id, const int *owners, int n_owners,
                                  float *data, int64_t n, fl_bucket **out)
 {
-    gloo_group *g = (gloo_group *)group;
     gloo_bucket *b = NULL;
     FL_TRY(fl_alloc(sizeof *b, (void **)&b));
-    b->base = (fl_bucket){group, id, data, n};
-    b->n_owners = n_owners;
+    b->base = (host_bucket){.base = {&gloo_bucket_ops, group, id, data, n},
+                            .reduce = reduce_in_ring,
+                            .n_owners = n_owners};
     for (int i = 0; i < n_owners; i++) {
         if (owners[i] == group->index) {
-            b->my_place = i;
+            b->base.my_place = i;
             b->right = owners[(i + 1) % n_owners];
             b->left = owners[(i + n_owners - 1) % n_owners];
         }
     }
-    fl_status status = FL_OK;
-    if (n_owners > 1 && n > 0) {
-        status = ensure_thread(g);
-        if (status == FL_OK) {
-            status = fl_net_buffer_create(g->net, data, (size_t)n * sizeof *data, &b->buffer);
-        }
-        if (status == FL_OK) {
-            status = fl__shm_bucket_create(g, b, owners);
-        }
-    }
+    fl_status status = fl_net_buffer_create(((host_group *)group)->net, data,
+                                            (size_t)n * sizeof *data, &b->buffer);
     if (status != FL_OK) {
-        fl_net_buffer_destroy(&b->buffer);
         fl_free(b);
         return status;
     }
-    *out = &b->base;
+    *out = &b->base.base;
     return FL_OK;
-}
-
-/* Waits without a deadline, but only after an abort, which wakes the thread at once. */
-static void wait_released(gloo_queue *q, const gloo_bucket *b)
-{
-    while (b->state == BUCKET_QUEUED) {
-        pthread_cond_wait(&q->done, &q->mutex);
-    }
-}
-
-void fl__gloo_bucket_destroy(fl_bucket *bucket)
-{
-    gloo_bucket *b = (gloo_bucket *)bucket;
-    gloo_group *g = (gloo_group *)bucket->group;
-    if (b->buffer != NULL) {
-        pthread_mutex_lock(&g->queue.mutex);
-        if (b->state == BUCKET_QUEUED) {
-            fl_net_abort(g->net, FL_ESTALE);
-            wait_released(&g->queue, b);
-        }
-        pthread_mutex_unlock(&g->queue.mutex);
-        fl__shm_bucket_destroy(b);
-        fl_net_buffer_destroy(&b->buffer);
-    }
-    fl_free(b);
-}
-
-fl_status fl__gloo_bucket_start(fl_bucket *bucket)
-{
-    gloo_bucket *b = (gloo_bucket *)bucket;
-    gloo_group *g = (gloo_group *)bucket->group;
-    gloo_queue *q = &g->queue;
-    if (b->buffer == NULL) {
-        return FL_OK;
-    }
-    FL_TRY(fl_net_state(g->net));
-    pthread_mutex_lock(&q->mutex);
-    bool free = b->state == BUCKET_IDLE;
-    if (free) {
-        b->state = BUCKET_QUEUED;
-        b->next = NULL;
-        if (q->last != NULL) {
-            q->last->next = b;
-        } else {
-            q->first = b;
-        }
-        q->last = b;
-        pthread_cond_signal(&q->work);
-    }
-    pthread_mutex_unlock(&q->mutex);
-    return free ? FL_OK : fl_fail(FL_EINVAL, "started again before it was waited for");
-}
-
-static struct timespec at(int64_t deadline_us)
-{
-    return (struct timespec){.tv_sec = deadline_us / 1000000,
-                             .tv_nsec = deadline_us % 1000000 * 1000};
-}
-
-fl_status fl__gloo_bucket_wait(fl_bucket *bucket, int64_t deadline_us)
-{
-    gloo_bucket *b = (gloo_bucket *)bucket;
-    gloo_group *g = (gloo_group *)bucket->group;
-    gloo_queue *q = &g->queue;
-    if (b->buffer == NULL) {
-        return FL_OK;
-    }
-    int64_t start_us = fl_now_us();
-    struct timespec deadline = at(deadline_us);
-    pthread_mutex_lock(&q->mutex);
-    bool started = b->state != BUCKET_IDLE;
-    int rc = 0;
-    while (b->state == BUCKET_QUEUED && rc == 0) {
-        rc = pthread_cond_timedwait(&q->done, &q->mutex, &deadline);
-    }
-    bool late = b->state == BUCKET_QUEUED;
-    if (late) {
-        fl_net_abort(g->net, FL_EDEADLINE);
-        wait_released(q, b);
-    }
-    b->state = BUCKET_IDLE;
-    pthread_mutex_unlock(&q->mutex);
-    atomic_fetch_add(&g->reduce_wait_us, fl_now_us() - start_us);
-    if (!started) {
-        return fl_fail(FL_EINVAL, "waited for, but not started");
-    }
-    return b->status == FL_OK ? FL_OK : fl_fail(b->status, "%s", b->message);
 }

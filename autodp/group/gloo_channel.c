@@ -1,6 +1,6 @@
 /* A channel through sockets: `depth` buffers in a row of memory, each registered by itself, so that
  * the states of the messages in them are independent. */
-#include "autodp/group/gloo_group.h"
+#include "autodp/group/host_group.h"
 #include "autodp/net/tag.h"
 #include "device/alloc.h"
 
@@ -34,24 +34,6 @@ static void channel_close(fl_channel *channel)
     fl_free(c);
 }
 
-fl_status fl__gloo_channel_open(fl_group *group, bool sending, int peer, uint32_t id,
-                                size_t max_bytes, int depth, fl_channel **out)
-{
-    gloo_channel *c = NULL;
-    FL_TRY(fl_alloc(sizeof *c, (void **)&c));
-    fl_status status = fl__channel_init(&c->base, &fl__gloo_channel_ops, group, sending, peer, id,
-                                        max_bytes, depth);
-    if (status == FL_OK) {
-        status = set_up(c, ((gloo_group *)group)->net);
-    }
-    if (status != FL_OK) {
-        channel_close(&c->base);
-        return status;
-    }
-    *out = &c->base;
-    return FL_OK;
-}
-
 static void *channel_buffer(fl_channel *channel, int64_t n)
 {
     gloo_channel *c = (gloo_channel *)channel;
@@ -67,7 +49,7 @@ static fl_status channel_send(fl_channel *channel, int64_t n, size_t size_bytes)
 {
     FL_TRY(fl_net_send(buffer_of(channel, n), channel->peer, fl_tag(FL_TAG_CHANNEL, channel->id), 0,
                        size_bytes));
-    atomic_fetch_add(&((gloo_group *)channel->group)->sent_bytes, (int64_t)size_bytes);
+    atomic_fetch_add(&((host_group *)channel->group)->sent_bytes, (int64_t)size_bytes);
     return FL_OK;
 }
 
@@ -86,7 +68,7 @@ static fl_status channel_wait(fl_channel *channel, int64_t n, size_t size_bytes,
                               int64_t deadline_us)
 {
     FL_TRY(fl_net_wait_recv(buffer_of(channel, n), deadline_us));
-    atomic_fetch_add(&((gloo_group *)channel->group)->received_bytes, (int64_t)size_bytes);
+    atomic_fetch_add(&((host_group *)channel->group)->received_bytes, (int64_t)size_bytes);
     return FL_OK;
 }
 
@@ -96,7 +78,7 @@ static void channel_release(fl_channel *channel, int64_t n)
     (void)n;
 }
 
-const fl_channel_ops fl__gloo_channel_ops = {
+static const fl_channel_ops gloo_channel_ops = {
     .close = channel_close,
     .buffer = channel_buffer,
     .send = channel_send,
@@ -105,3 +87,21 @@ const fl_channel_ops fl__gloo_channel_ops = {
     .wait = channel_wait,
     .release = channel_release,
 };
+
+fl_status fl__gloo_channel_open(fl_group *group, bool sending, int peer, uint32_t id,
+                                size_t max_bytes, int depth, fl_channel **out)
+{
+    gloo_channel *c = NULL;
+    FL_TRY(fl_alloc(sizeof *c, (void **)&c));
+    fl_status status =
+        fl__channel_init(&c->base, &gloo_channel_ops, group, sending, peer, id, max_bytes, depth);
+    if (status == FL_OK) {
+        status = set_up(c, ((host_group *)group)->net);
+    }
+    if (status != FL_OK) {
+        channel_close(&c->base);
+        return status;
+    }
+    *out = &c->base;
+    return FL_OK;
+}

@@ -22,13 +22,26 @@ static fl_status check_member(const fl_group *g, int member, const char *what)
     return FL_OK;
 }
 
+static const fl_group_ops *find_backend(fl_device_kind device)
+{
+    switch (device) {
+    case FL_DEVICE_CPU:
+        return &fl_host_group_ops;
+    }
+    return NULL;
+}
+
 fl_status fl_group_open(const fl_group_options *options, fl_group **out)
 {
     if (options->size < 1 || options->index < 0 || options->index >= options->size) {
         return fl_fail(FL_EINVAL, "member %d of %d", options->index, options->size);
     }
-    const fl_group_ops *ops = &fl_gloo_ops;
+    const fl_group_ops *ops = find_backend(options->device);
     fl_group *group = NULL;
+    if (ops == NULL) {
+        return fl_fail(FL_ENOTSUP, "no training group for devices of kind %d in this build",
+                       (int)options->device);
+    }
     FL_TRY(ops->group_open(options, &group));
     group->ops = ops;
     *out = group;
@@ -60,7 +73,7 @@ fl_status fl_group_all_reduce(fl_group *group, double *values, int n, int64_t de
                        FL_GROUP_ALL_REDUCE_MAX);
     }
     fl_flight_enter(FL_FLIGHT_SUM, -1, ++group->n_sums, (int64_t)sizeof *values * n);
-    FL_TRY(in_group(group->ops->group_sum(group, values, n, deadline_us), group, "sum"));
+    FL_TRY(in_group(group->ops->group_all_reduce(group, values, n, deadline_us), group, "sum"));
     fl_flight_leave();
     return FL_OK;
 }
@@ -214,14 +227,14 @@ fl_status fl_bucket_create(fl_group *group, uint32_t id, const int *owners, int 
 void fl_bucket_destroy(fl_bucket **bucket)
 {
     if (*bucket != NULL) {
-        (*bucket)->group->ops->bucket_destroy(*bucket);
+        (*bucket)->ops->destroy(*bucket);
         *bucket = NULL;
     }
 }
 
 void fl_bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes)
 {
-    bucket->group->ops->bucket_share(bucket, shared, offset_bytes);
+    bucket->ops->share(bucket, shared, offset_bytes);
 }
 
 static fl_status in_bucket(fl_status status, const fl_bucket *b)
@@ -235,14 +248,14 @@ static fl_status in_bucket(fl_status status, const fl_bucket *b)
 
 fl_status fl_bucket_start(fl_bucket *bucket)
 {
-    return in_bucket(bucket->group->ops->bucket_start(bucket), bucket);
+    return in_bucket(bucket->ops->start(bucket), bucket);
 }
 
 fl_status fl_bucket_wait(fl_bucket *bucket, int64_t deadline_us)
 {
     fl_flight_enter(FL_FLIGHT_REDUCE_WAIT, -1, (int)bucket->id,
                     (int64_t)sizeof *bucket->data * bucket->n);
-    FL_TRY(in_bucket(bucket->group->ops->bucket_wait(bucket, deadline_us), bucket));
+    FL_TRY(in_bucket(bucket->ops->wait(bucket, deadline_us), bucket));
     fl_flight_leave();
     return FL_OK;
 }

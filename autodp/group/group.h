@@ -1,5 +1,5 @@
-/* The training group: the communicators of one generation. One interface, a backend a kind of
- * device (Gloo here; NCCL fills the same table).
+/* The training group: the communicators of one generation. One interface, and a backend for each
+ * kind of device: for CPUs shared memory within a host and Gloo between hosts.
  *
  * Members are numbered by `index` within the group; the plan says who is who. Everything that
  * waits does so under `deadline_us` and ends at once after fl_group_abort. Tags carry no
@@ -10,6 +10,8 @@
 #include "autodp/net/net.h"
 #include "device/shared.h"
 
+#include <frostline/tensor.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,6 +20,7 @@ typedef struct fl_channel fl_channel;
 typedef struct fl_bucket fl_bucket;
 
 typedef struct fl_group_options {
+    fl_device_kind device; /* what the members compute on: it decides the backend */
     uint32_t generation;
     int index, size;
     const fl_kv *kv;

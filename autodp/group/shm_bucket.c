@@ -1,15 +1,15 @@
 /* The all-reduce between members of one host: each adds from where the others' data lies, so that
- * a byte is read once by its receiver and no socket is touched. P owners, P segments; the owner at
- * place p moves its count on by one with each of
+ * a byte is read once by its receiver and no socket is touched. P owners, P parts of the data; the
+ * owner at place p counts its entry up by one with each of
  *
  *   READY    its data may be read
- *            ... adds the others' segment p to its own, as they become ready
- *   REDUCED  its segment p is the sum
- *            ... copies segment q of each other q, as it is reduced
- *   DONE     it reads no more; who has seen that of all may change its data again
+ *            ... adds the others' part p to its own, as they become ready
+ *   REDUCED  its part p is the sum
+ *            ... copies part q of each other q, as it is reduced
+ *   DONE     it has finished reading; once all others are DONE, an owner may change its data again
  *
- * Nobody reads what is being written: q's segment p is written only by q, after p's REDUCED. */
-#include "autodp/group/gloo_group.h"
+ * Nobody reads what is being written: q's part p is written only by q, after p's REDUCED. */
+#include "autodp/group/host_group.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 
@@ -20,7 +20,9 @@ enum { CHUNK = 128 * 1024 };
 
 enum { READY = 1, REDUCED, DONE };
 
-struct near_bucket {
+typedef struct shm_bucket {
+    host_bucket base;
+    fl_bucket *ring;       /* the same bucket through sockets, for data that is not shared */
     int *owners;           /* [n_owners] */
     fl_entry_data data;    /* where mine lies */
     fl_entry *mine;        /* NULL: not published yet */
@@ -28,106 +30,49 @@ struct near_bucket {
     fl_shared_view *views; /* [n_owners] */
     bool looked, shared;   /* at all entries; all of them say where the data lies */
     uint32_t before;       /* rung before this all-reduce */
-};
-
-static bool all_near(const gloo_group *g, const int *owners, int n_owners)
-{
-    for (int i = 0; i < n_owners; i++) {
-        for (int j = 0; j < n_owners; j++) {
-            if (!fl_shm_segment_is_shared(g->segment, owners[i], owners[j])) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-static fl_status set_up(const gloo_bucket *b, near_bucket *d, const int *owners)
-{
-    size_t n = (size_t)b->n_owners;
-    FL_TRY(fl_alloc_array(n, sizeof *d->owners, (void **)&d->owners));
-    FL_TRY(fl_alloc_array(n, sizeof *d->theirs, (void **)&d->theirs));
-    FL_TRY(fl_alloc_array(n, sizeof *d->views, (void **)&d->views));
-    memcpy(d->owners, owners, n * sizeof *owners);
-    return FL_OK;
-}
-
-fl_status fl__shm_bucket_create(gloo_group *g, gloo_bucket *b, const int *owners)
-{
-    if (!all_near(g, owners, b->n_owners)) {
-        return FL_OK;
-    }
-    FL_TRY(fl_alloc(sizeof *b->near, (void **)&b->near));
-    fl_status status = set_up(b, b->near, owners);
-    if (status != FL_OK) {
-        fl__shm_bucket_destroy(b);
-    }
-    return status;
-}
-
-void fl__shm_bucket_destroy(gloo_bucket *b)
-{
-    near_bucket *d = b->near;
-    if (d == NULL) {
-        return;
-    }
-    b->near = NULL;
-    for (int i = 0; i < b->n_owners && d->views != NULL; i++) {
-        fl_shared_view_close(&d->views[i]);
-    }
-    fl_free(d->views);
-    fl_free(d->theirs);
-    fl_free(d->owners);
-    fl_free(d);
-}
-
-void fl__shm_bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes)
-{
-    near_bucket *d = ((gloo_bucket *)bucket)->near;
-    if (d != NULL) {
-        d->data.key = fl_shared_key_of(shared);
-        d->data.offset_bytes = offset_bytes;
-    }
-}
+} shm_bucket;
 
 /* The other places in the order p + 1, p + 2, ..., so that not all read the same one at once. */
-static int other(const gloo_bucket *b, int k)
+static int place_after(const shm_bucket *b, int k)
 {
-    return (b->my_place + k) % b->n_owners;
+    return (b->base.my_place + k) % b->base.n_owners;
 }
 
 /* Before the first all-reduce. All owners see the same entries, so all come to the same result. */
-static fl_status look(gloo_group *g, const gloo_bucket *b, int64_t deadline_us)
+static fl_status find_entries(shm_bucket *b, int64_t deadline_us)
 {
-    near_bucket *d = b->near;
-    const fl_entry_name name = {.kind = FL_ENTRY_BUCKET, .peer = -1, .id = b->base.id};
-    FL_TRY(fl_shm_segment_publish(g->segment, &name, &d->data, &d->mine));
-    d->shared = d->data.key.id != 0;
-    for (int k = 1; k < b->n_owners; k++) {
-        fl_look *theirs = &d->theirs[other(b, k)];
-        FL_TRY(fl_shm_segment_find(g->segment, d->owners[other(b, k)], &name, d->mine, deadline_us,
-                                   theirs));
-        d->shared = d->shared && theirs->entry->data.key.id != 0;
+    fl_shm_segment *segment = fl__host_group_of(&b->base)->segment;
+    const fl_bucket *bucket = &b->base.base;
+    const fl_entry_name name = {.kind = FL_ENTRY_BUCKET, .peer = -1, .id = bucket->id};
+    FL_TRY(fl_shm_segment_publish(segment, &name, &b->data, &b->mine));
+    b->shared = b->data.key.id != 0;
+    for (int k = 1; k < b->base.n_owners; k++) {
+        int place = place_after(b, k);
+        fl_look *theirs = &b->theirs[place];
+        FL_TRY(fl_shm_segment_find(segment, b->owners[place], &name, b->mine, deadline_us, theirs));
+        b->shared = b->shared && theirs->entry->data.key.id != 0;
     }
-    for (int k = 1; k < b->n_owners && d->shared; k++) {
-        FL_TRY(fl_shm_segment_view(g->segment, &d->theirs[other(b, k)],
-                                   sizeof(float) * (size_t)b->base.n, &d->views[other(b, k)]));
+    for (int k = 1; k < b->base.n_owners && b->shared; k++) {
+        int place = place_after(b, k);
+        FL_TRY(fl_shm_segment_view(segment, &b->theirs[place], sizeof(float) * (size_t)bucket->n,
+                                   &b->views[place]));
     }
-    d->looked = true;
+    b->looked = true;
     return FL_OK;
 }
 
-/* Take segment `segment` of the owner at `place`: add it to mine, or put it in its place. */
-static void take(gloo_group *g, const gloo_bucket *b, int place, int segment, bool adding)
+/* Take part `part` of the owner at `place`: add it to mine, or put it in its place. */
+static void take_part(shm_bucket *b, int place, int part, bool adding)
 {
-    const float *theirs = b->near->views[place].data;
-    float *mine = b->base.data;
-    int64_t at = b->base.n * segment / b->n_owners;
-    int64_t end = b->base.n * (segment + 1) / b->n_owners;
+    host_group *g = fl__host_group_of(&b->base);
+    const float *theirs = b->views[place].data;
+    float *mine = b->base.base.data;
+    int64_t at = b->base.base.n * part / b->base.n_owners;
+    int64_t end = b->base.base.n * (part + 1) / b->base.n_owners;
     while (at < end) {
         int64_t n = end - at < CHUNK ? end - at : CHUNK;
         if (adding) {
-            fl__gloo_add(mine + at, theirs + at, n);
+            fl__host_add(mine + at, theirs + at, n);
         } else {
             memcpy(mine + at, theirs + at, sizeof(float) * (size_t)n);
         }
@@ -138,37 +83,98 @@ static void take(gloo_group *g, const gloo_bucket *b, int place, int segment, bo
 }
 
 /* Until the owner at `place` has come to that stage. */
-static fl_status await(gloo_group *g, const gloo_bucket *b, int place, uint32_t stage)
+static fl_status wait_stage(const shm_bucket *b, int place, uint32_t stage)
 {
-    const near_bucket *d = b->near;
-    return fl_shm_segment_wait(g->segment, &d->theirs[place], d->before + stage, FL_WAIT_ASLEEP,
+    const host_group *g = fl__host_group_of(&b->base);
+    return fl_shm_segment_wait(g->segment, &b->theirs[place], b->before + stage, FL_WAIT_ASLEEP,
                                fl_deadline_us(g->wait_timeout_ms));
 }
 
-fl_status fl__shm_bucket_reduce(gloo_group *g, gloo_bucket *b, bool *done)
+static fl_status reduce_in_memory(host_bucket *bucket)
 {
-    near_bucket *d = b->near;
-    if (!d->looked) {
-        FL_TRY(look(g, b, fl_deadline_us(g->wait_timeout_ms)));
+    shm_bucket *b = (shm_bucket *)bucket;
+    if (!b->looked) {
+        FL_TRY(find_entries(b, fl_deadline_us(fl__host_group_of(bucket)->wait_timeout_ms)));
     }
-    *done = d->shared;
-    if (!d->shared) {
-        return FL_OK;
+    if (!b->shared) {
+        host_bucket *ring = (host_bucket *)b->ring;
+        return ring->reduce(ring);
     }
-    fl_entry_ring(d->mine);
-    for (int k = 1; k < b->n_owners; k++) {
-        FL_TRY(await(g, b, other(b, k), READY));
-        take(g, b, other(b, k), b->my_place, true);
+    fl_entry_ring(b->mine);
+    for (int k = 1; k < bucket->n_owners; k++) {
+        FL_TRY(wait_stage(b, place_after(b, k), READY));
+        take_part(b, place_after(b, k), bucket->my_place, true);
     }
-    fl_entry_ring(d->mine);
-    for (int k = 1; k < b->n_owners; k++) {
-        FL_TRY(await(g, b, other(b, k), REDUCED));
-        take(g, b, other(b, k), other(b, k), false);
+    fl_entry_ring(b->mine);
+    for (int k = 1; k < bucket->n_owners; k++) {
+        FL_TRY(wait_stage(b, place_after(b, k), REDUCED));
+        take_part(b, place_after(b, k), place_after(b, k), false);
     }
-    fl_entry_ring(d->mine);
-    for (int k = 1; k < b->n_owners; k++) {
-        FL_TRY(await(g, b, other(b, k), DONE));
+    fl_entry_ring(b->mine);
+    for (int k = 1; k < bucket->n_owners; k++) {
+        FL_TRY(wait_stage(b, place_after(b, k), DONE));
     }
-    d->before += DONE;
+    b->before += DONE;
+    return FL_OK;
+}
+
+/* ---- its life ---- */
+
+static void bucket_destroy(fl_bucket *bucket)
+{
+    shm_bucket *b = (shm_bucket *)bucket;
+    fl__bucket_queue_remove(&b->base);
+    for (int i = 0; b->views != NULL && i < b->base.n_owners; i++) {
+        fl_shared_view_close(&b->views[i]);
+    }
+    fl_bucket_destroy(&b->ring);
+    fl_free(b->views);
+    fl_free(b->theirs);
+    fl_free(b->owners);
+    fl_free(b);
+}
+
+static void bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes)
+{
+    shm_bucket *b = (shm_bucket *)bucket;
+    b->data.key = fl_shared_key_of(shared);
+    b->data.offset_bytes = offset_bytes;
+}
+
+static const fl_bucket_ops shm_bucket_ops = {.destroy = bucket_destroy,
+                                             .share = bucket_share,
+                                             .start = fl__host_bucket_start,
+                                             .wait = fl__host_bucket_wait};
+
+static fl_status alloc_arrays(shm_bucket *b, const int *owners)
+{
+    size_t n = (size_t)b->base.n_owners;
+    FL_TRY(fl_alloc_array(n, sizeof *b->owners, (void **)&b->owners));
+    FL_TRY(fl_alloc_array(n, sizeof *b->theirs, (void **)&b->theirs));
+    FL_TRY(fl_alloc_array(n, sizeof *b->views, (void **)&b->views));
+    memcpy(b->owners, owners, n * sizeof *owners);
+    return FL_OK;
+}
+
+fl_status fl__shm_bucket_create(fl_group *group, uint32_t id, const int *owners, int n_owners,
+                                float *data, int64_t n, fl_bucket **out)
+{
+    shm_bucket *b = NULL;
+    FL_TRY(fl_alloc(sizeof *b, (void **)&b));
+    b->base = (host_bucket){.base = {&shm_bucket_ops, group, id, data, n},
+                            .reduce = reduce_in_memory,
+                            .n_owners = n_owners};
+    for (int i = 0; i < n_owners; i++) {
+        b->base.my_place = owners[i] == group->index ? i : b->base.my_place;
+    }
+    fl_status status = alloc_arrays(b, owners);
+    if (status == FL_OK) {
+        status = fl__gloo_bucket_create(group, id, owners, n_owners, data, n, &b->ring);
+    }
+    if (status != FL_OK) {
+        bucket_destroy(&b->base.base);
+        return status;
+    }
+    *out = &b->base.base;
     return FL_OK;
 }

@@ -66,7 +66,8 @@ static fl_status open_pair(pair *p)
     const int owners[2] = {0, 1};
     int me = p->o->index, peer = 1 - me;
     size_t size = (size_t)p->message_bytes;
-    fl_group_options options = {.generation = 0,
+    fl_group_options options = {.device = p->o->job->devices.kind,
+                                .generation = 0,
                                 .index = me,
                                 .size = 2,
                                 .kv = p->o->kv,

@@ -224,6 +224,17 @@ static void test_group_sum__gives_everybody_the_same_bits(void **state)
     sockets_only = false;
 }
 
+/* ---- backends ---- */
+
+static void test_group_open__refuses_a_device_without_a_backend(void **state)
+{
+    (void)state;
+    fl_group *group = NULL;
+    const fl_group_options options = {.device = (fl_device_kind)99, .size = 1};
+    assert_int_equal(fl_group_open(&options, &group), FL_ENOTSUP);
+    assert_null(group);
+}
+
 /* ---- channels ---- */
 
 enum { N_MESSAGES = 60, MESSAGE_MAX = 300 * 1024 };
@@ -492,6 +503,7 @@ static void test_group__survives_each_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_group_open__refuses_a_device_without_a_backend),
         cmocka_unit_test(test_bucket__sums_over_all_owners),
         cmocka_unit_test(test_bucket__belongs_to_its_owners),
         cmocka_unit_test(test_bucket__refuses_owners_that_are_not_there),
