@@ -11,9 +11,11 @@ model=(
     --set train.batch=128 --set train.evaluate=false --set data.augment=none --set model.dropout=0
 )
 
-# choose_job quickstart|vit: its file in $config, and in $sets what makes it a benchmark of fixed
-# plans: the quickstart's model with the memory for any of them, or the model above.
+# choose_job quickstart|vit|BLOCKS,DIM,PATCH,BATCH: its file in $config, and in $sets what makes it a
+# benchmark of fixed plans: the quickstart's model with the memory for any of them, the model above,
+# or that model in another shape.
 choose_job() {
+    local blocks dim patch batch
     # shellcheck disable=SC2034 # read by the script that sources this one
     config=configs/vit-fashion.yaml
     sets=("${model[@]}")
@@ -21,6 +23,11 @@ choose_job() {
         # shellcheck disable=SC2034
         config=configs/quickstart.yaml
         sets=(--set train.evaluate=false --set freeze.policy=none --set devices.memory=2GiB)
+    fi
+    if [[ $1 == *,* ]]; then
+        IFS=, read -r blocks dim patch batch <<<"$1"
+        sets+=(--set model.blocks="$blocks" --set model.dim="$dim" --set model.patch="$patch"
+            --set train.batch="$batch")
     fi
     sets+=(--set devices.count=2)
 }
