@@ -89,7 +89,8 @@ static fl_stage *open_stage(bench *b, int n_frozen, bool fed)
     fl_stage *stage = NULL;
     fl_stage_memory memory;
     int n = fl_model_n_layers(b->model);
-    fl_memory_stage(b->model, &b->job, b->layers, n_frozen, FL_1F1B, 1, 1, 0, 0, n, &memory);
+    fl_memory_stage(b->model, &b->job, b->layers, n_frozen,
+                    &(fl_stage_place){FL_1F1B, 1, 1, 0, 0, n}, &memory);
     fl_stage_options options = {.model = b->model,
                                 .dataset = &b->data,
                                 .job = &b->job,

@@ -80,7 +80,7 @@ static void predict(const fl_controller *controller, double *us)
     input.F = plan->F;
     fl_cost_table_init(&price, &input);
     for (int s = 0; s < plan->K; s++) {
-        us[s] = fl_cost_model_compute(&price, plan->K, plan->R, plan->M, plan->first, s);
+        us[s] = fl_cost_model_compute(&price, fl_plan_grid(plan), plan->first, s);
     }
 }
 

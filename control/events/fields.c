@@ -1,11 +1,16 @@
 #include "control/events/fields.h"
 
+void fl_fields_grid(fl_json *json, fl_grid grid)
+{
+    fl_json_integer(json, "f", grid.F);
+    fl_json_integer(json, "k", grid.K);
+    fl_json_integer(json, "r", grid.R);
+    fl_json_integer(json, "m", grid.M);
+}
+
 void fl_fields_plan(fl_json *json, const fl_plan *plan)
 {
-    fl_json_integer(json, "f", plan->F);
-    fl_json_integer(json, "k", plan->K);
-    fl_json_integer(json, "r", plan->R);
-    fl_json_integer(json, "m", plan->M);
+    fl_fields_grid(json, fl_plan_grid(plan));
     fl_json_array(json, "first");
     for (int k = 0; k <= plan->K; k++) {
         fl_json_integer(json, NULL, plan->first[k]);
@@ -15,9 +20,9 @@ void fl_fields_plan(fl_json *json, const fl_plan *plan)
 
 void fl_fields_candidate(fl_json *json, const fl_candidate *candidate, double ratio)
 {
-    fl_json_integer(json, "k", candidate->K);
-    fl_json_integer(json, "r", candidate->R);
-    fl_json_integer(json, "m", candidate->M);
+    fl_json_integer(json, "k", candidate->grid.K);
+    fl_json_integer(json, "r", candidate->grid.R);
+    fl_json_integer(json, "m", candidate->grid.M);
     fl_json_rounded(json, "step_ms", candidate->step_us * 1e-3 * ratio, 3);
     fl_json_rounded(json, "bubble", candidate->bubble, 4);
     fl_json_integer(json, "memory_bytes", candidate->memory_bytes);

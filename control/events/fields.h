@@ -8,6 +8,7 @@
 #include "pipe/plan/planner.h"
 
 /* f, k, r, m, first. */
+void fl_fields_grid(fl_json *json, fl_grid grid);
 void fl_fields_plan(fl_json *json, const fl_plan *plan);
 
 /* k, r, m, step_ms (the predicted one times `ratio`), bubble, memory_bytes. */

@@ -17,13 +17,13 @@ typedef struct table {
 
 static bool is_choice(const fl_plan *plan, const fl_candidate *c)
 {
-    return c->why_not == FL_OK && plan->K == c->K && plan->R == c->R && plan->M == c->M;
+    return c->why_not == FL_OK && fl_grid_is_same(c->grid, fl_plan_grid(plan));
 }
 
 static void print_row(const fl_plan *plan, const fl_candidate *c)
 {
     double memory = (double)c->memory_bytes / 1048576.0;
-    printf("%c %4d %4d %4d ", is_choice(plan, c) ? '*' : ' ', c->K, c->R, c->M);
+    printf("%c %4d %4d %4d ", is_choice(plan, c) ? '*' : ' ', c->grid.K, c->grid.R, c->grid.M);
     if (c->why_not == FL_OK) {
         printf("%10.2f %7.1f%% %11.1f\n", c->step_us * 1e-3, c->bubble * 100.0, memory);
     } else {

@@ -19,7 +19,7 @@ static fl_status hear(worker *w, told *what)
     unsigned char message[FL_MESSAGE_MAX_BYTES];
     size_t size_bytes = sizeof *what;
     memcpy(message, what, sizeof *what);
-    FL_TRY(fl_message_broadcast(w->messages, w->now->plan.rank_of[0], w->now->plan.generation,
+    FL_TRY(fl_message_broadcast(w->messages, fl_plan_leader(&w->now->plan), w->now->plan.generation,
                                 message, &size_bytes,
                                 fl_deadline_us(w->c->job->fault.deadline_ms)));
     if (size_bytes != sizeof *what) {

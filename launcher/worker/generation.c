@@ -32,10 +32,9 @@ static fl_status plan_memory(const fl_generation_options *o, fl_generation *m)
     fl_status status =
         fl_memory_measure(w->model, &input, fl_plan_max_samples(w->job, &m->plan), layers);
     if (status == FL_OK) {
-        int stage = m->place.stage;
-        fl_memory_stage(w->model, w->job, layers, fl_frozen_layers(w->model, m->plan.F),
-                        m->plan.schedule, m->plan.K, m->plan.M, stage, m->plan.first[stage],
-                        m->plan.first[stage + 1], &m->memory);
+        fl_stage_place place = fl_plan_stage(&m->plan, m->place.stage);
+        fl_memory_stage(w->model, w->job, layers, fl_frozen_layers(w->model, m->plan.F), &place,
+                        &m->memory);
     }
     fl_free(layers);
     return status;

@@ -223,8 +223,8 @@ static fl_status agree(fl_worker_state *w, int *against)
         *against = sums[0] > 0.0 ? (int)(sums[1] / sums[0]) : -1;
     }
     memcpy(message, against, sizeof *against);
-    FL_TRY(fl_message_broadcast(w->messages, now->rank_of[0], now->generation, message, &size_bytes,
-                                deadline_us));
+    FL_TRY(fl_message_broadcast(w->messages, fl_plan_leader(now), now->generation, message,
+                                &size_bytes, deadline_us));
     memcpy(against, message, sizeof *against);
     return FL_OK;
 }
@@ -326,7 +326,7 @@ static void switch_over(fl_worker_state *w)
     change_messages(w, old);
     w->now = w->next;
     w->next = NULL;
-    w->leads = w->now->plan.rank_of[0] == w->rank;
+    w->leads = fl_plan_leader(&w->now->plan) == w->rank;
     atomic_store(&w->prepare_thread.state, FL_PREPARE_NONE);
     fl_link_generation(w->link, w->now->plan.generation);
     fl_flight_generation(w->now->plan.generation);

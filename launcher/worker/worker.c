@@ -251,7 +251,7 @@ int fl_worker_run(void *context, int rank, const char *endpoint)
     share_one_heap();
     worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .abort_set = FL_ABORT_SET_INIT};
     w.end_step = w.c->n_steps;
-    w.leads = rank == w.c->plan->rank_of[0];
+    w.leads = rank == fl_plan_leader(w.c->plan);
     fl_flight_generation(w.c->plan->generation);
     fl_status status = run(&w, endpoint);
     if (status != FL_OK) {

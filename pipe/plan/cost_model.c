@@ -77,9 +77,9 @@ void fl_cost_table_init(fl_cost_table *t, const fl_plan_input *input)
 }
 
 /* Samples of a micro-batch on the replica with the largest share, in the mean. */
-static double micro_batch(const fl_cost_table *t, int R, int M)
+static double micro_batch(const fl_cost_table *t, fl_grid grid)
 {
-    return (double)fl_split_work_max(t->input->job->train.batch, R) / M;
+    return (double)fl_split_work_max(t->input->job->train.batch, grid.R) / grid.M;
 }
 
 static double forward_us(const fl_cost_table *t, int first, int last, double n)
@@ -97,22 +97,21 @@ static double loss_us(const fl_cost_table *t, double n)
     return t->input->profile->loss_call_us + n * t->input->profile->loss_us;
 }
 
-void fl_cost_model_layers(const fl_cost_table *t, int R, int M, double *cost)
+void fl_cost_model_layers(const fl_cost_table *t, fl_grid grid, double *cost)
 {
-    double n = micro_batch(t, R, M);
+    double n = micro_batch(t, grid);
     for (int i = 0; i < t->n_layers; i++) {
         cost[i] = forward_us(t, i, i + 1, n) + backward_us(t, i, i + 1, n);
     }
     cost[t->n_layers - 1] += loss_us(t, n);
 }
 
-double fl_cost_model_compute(const fl_cost_table *t, int K, int R, int M, const int *first,
-                             int stage)
+double fl_cost_model_compute(const fl_cost_table *t, fl_grid grid, const int *first, int stage)
 {
-    double n = micro_batch(t, R, M);
+    double n = micro_batch(t, grid);
     double us = forward_us(t, first[stage], first[stage + 1], n) +
                 backward_us(t, first[stage], first[stage + 1], n);
-    return M * (us + (stage == K - 1 ? loss_us(t, n) : 0.0));
+    return grid.M * (us + (stage == grid.K - 1 ? loss_us(t, n) : 0.0));
 }
 
 /* ---- communication ---- */
@@ -164,16 +163,17 @@ static double commit_us(const fl_plan_input *input, int n_workers)
  * itself. Splitting the work W so that this is the same for every stage makes the largest of them
  * smallest, at W / (1 - (1 - 1 / M)^K). Some stage has the heaviest layer, and some stage at least
  * 1 / K of the parameters. */
-double fl_cost_model_bound(const fl_cost_table *t, int K, int R, int M)
+double fl_cost_model_bound(const fl_cost_table *t, fl_grid grid)
 {
+    int K = grid.K, M = grid.M;
     const fl_plan_input *input = t->input;
-    double n = micro_batch(t, R, M);
+    double n = micro_batch(t, grid);
     int end = t->n_layers, h = t->heaviest;
     double work = forward_us(t, 0, end, n) + backward_us(t, 0, end, n) + loss_us(t, n);
     double spread = work / (1.0 - pow(1.0 - 1.0 / M, K));
     double alone = M * (forward_us(t, h, h + 1, n) + backward_us(t, h, h + 1, n));
     double optimizer = (double)t->n_trainable[end] / K * input->profile->optimizer_us_per_param;
-    return later(spread, alone) + commit_us(input, K * R) + optimizer;
+    return later(spread, alone) + commit_us(input, K * grid.R) + optimizer;
 }
 
 /* ---- the step ---- */
@@ -186,10 +186,11 @@ typedef struct parts {
     double optimizer_us;          /* the slowest stage's */
 } parts;
 
-static void cost_stages(const fl_cost_table *t, int K, int R, int M, const int *first, parts *p)
+static void cost_stages(const fl_cost_table *t, fl_grid grid, const int *first, parts *p)
 {
+    int K = grid.K;
     const fl_profile *profile = t->input->profile;
-    double n = micro_batch(t, R, M);
+    double n = micro_batch(t, grid);
     p->busiest_us = p->work_us = p->optimizer_us = 0.0;
     for (int s = 0; s < K; s++) {
         p->fwd_us[s] = forward_us(t, first[s], first[s + 1], n);
@@ -199,7 +200,7 @@ static void cost_stages(const fl_cost_table *t, int K, int R, int M, const int *
             s == K - 1
                 ? 0.0
                 : message_us(t->input, n * (double)profile->layer[first[s + 1] - 1].out_bytes);
-        double busy = M * (p->fwd_us[s] + p->bwd_us[s]);
+        double busy = grid.M * (p->fwd_us[s] + p->bwd_us[s]);
         int64_t n_params = t->n_trainable[first[s + 1]] - t->n_trainable[first[s]];
         p->busiest_us = later(p->busiest_us, busy);
         p->work_us += busy;
@@ -216,14 +217,14 @@ static double crowding(const fl_plan_input *input, int n_workers)
     return input->n_processors > 0 ? wanted / input->n_processors : 0.0;
 }
 
-void fl_cost_model_price(const fl_cost_table *t, int K, int R, int M, const int *first,
-                         fl_candidate *out)
+void fl_cost_model_price(const fl_cost_table *t, fl_grid grid, const int *first, fl_candidate *out)
 {
+    int K = grid.K, R = grid.R;
     parts p = {0};
-    double n = micro_batch(t, R, M), crowd = crowding(t->input, K * R);
+    double n = micro_batch(t, grid), crowd = crowding(t->input, K * R);
     double makespan = 0.0, reduced = 0.0;
-    cost_stages(t, K, R, M, first, &p);
-    fl_schedule_ends(t->input->job->pipe.schedule, K, M, p.fwd_us, p.bwd_us, p.link_us, NULL,
+    cost_stages(t, grid, first, &p);
+    fl_schedule_ends(t->input->job->pipe.schedule, K, grid.M, p.fwd_us, p.bwd_us, p.link_us, NULL,
                      p.end_us);
     for (int s = 0; s < K; s++) {
         double tail = R == 1 ? 0.0 : reduce_tail_us(t, R, n, first[s], first[s + 1]);
@@ -232,7 +233,7 @@ void fl_cost_model_price(const fl_cost_table *t, int K, int R, int M, const int 
     }
     double reduce = reduced - makespan;
     makespan = later(makespan, p.work_us / K * crowd);
-    *out = (fl_candidate){.K = K, .R = R, .M = M, .reduce_us = reduce, .why_not = FL_OK};
+    *out = (fl_candidate){.grid = grid, .reduce_us = reduce, .why_not = FL_OK};
     out->step_us =
         makespan + reduce + commit_us(t->input, K * R) + p.optimizer_us * later(1.0, crowd);
     out->bubble =

@@ -15,22 +15,22 @@ typedef struct fl_cost_table {
     int64_t n_trainable[FL_MAX_LAYERS + 1];
 } fl_cost_table;
 
+/* The table is of one F, the input's; a grid's own F is not read below. */
 void fl_cost_table_init(fl_cost_table *table, const fl_plan_input *input);
 
 /* cost [n_layers] out: one layer's forward and backward of one micro-batch, microseconds, the loss
  * with the last: what a partition balances. */
-void fl_cost_model_layers(const fl_cost_table *table, int R, int M, double *cost);
+void fl_cost_model_layers(const fl_cost_table *table, fl_grid grid, double *cost);
 
 /* What stage `stage` computes in a step, microseconds: forward, backward, and the loss with the
  * last. first [K + 1]. */
-double fl_cost_model_compute(const fl_cost_table *table, int K, int R, int M, const int *first,
-                             int stage);
+double fl_cost_model_compute(const fl_cost_table *table, fl_grid grid, const int *first, int stage);
 
-/* No split of this K, R and M takes less. Much cheaper to know than fl_cost_model_price. */
-double fl_cost_model_bound(const fl_cost_table *table, int K, int R, int M);
+/* No split of this grid takes less. Much cheaper to know than fl_cost_model_price. */
+double fl_cost_model_bound(const fl_cost_table *table, fl_grid grid);
 
-/* The step with these cuts: first [K + 1]. Fills out->K, R, M, step_us, bubble and reduce_us. */
-void fl_cost_model_price(const fl_cost_table *table, int K, int R, int M, const int *first,
+/* The step with these cuts: first [K + 1]. Fills out->grid, step_us, bubble and reduce_us. */
+void fl_cost_model_price(const fl_cost_table *table, fl_grid grid, const int *first,
                          fl_candidate *out);
 
 #endif

@@ -59,8 +59,8 @@ static bool is_listed(const fl_decision *d, const fl_plan *plan)
 {
     for (int i = 0; i < d->n_options; i++) {
         const fl_plan *p = &d->option[i].plan;
-        if (p->K == plan->K && p->R == plan->R && p->M == plan->M &&
-            memcmp(p->first, plan->first, (size_t)(p->K + 1) * sizeof *p->first) == 0) {
+        if (fl_grid_is_same(fl_plan_grid(p), fl_plan_grid(plan)) &&
+            fl_plan_has_same_cuts(p, plan)) {
             return true;
         }
     }

@@ -46,7 +46,7 @@ static void learn(fl_profile *profile, const fl_cost_table *price, const fl_plan
 {
     int64_t n_steps = 0;
     for (int s = 0; s < plan->K; s++) {
-        double predicted = fl_cost_model_compute(price, plan->K, plan->R, plan->M, plan->first, s);
+        double predicted = fl_cost_model_compute(price, fl_plan_grid(plan), plan->first, s);
         double factor = factor_of(profile, &live[s], predicted);
         for (int i = plan->first[s]; i < plan->first[s + 1]; i++) {
             bool frozen = fl_model_block_of(price->input->model, i) <= plan->F;

@@ -37,12 +37,21 @@ typedef struct fl_layer_memory {
 fl_status fl_memory_measure(const fl_model *model, const fl_shape *input, int64_t n_samples,
                             fl_layer_memory *memory) FL_MUST_CHECK;
 
-/* Put together what stage `stage` of a pipeline of K needs when it has the layers first .. last -
- * 1, whose `memory` was measured for one micro-batch, and the model's first n_frozen layers are
- * frozen: those have neither gradients nor moments. Pure. */
+/* One stage of a pipeline: stage `stage` of K has the layers first .. last - 1, and M micro-batches
+ * a step. */
+typedef struct fl_stage_place {
+    fl_schedule schedule;
+    int K, M, stage;
+    int first, last;
+} fl_stage_place;
+
+/* That of stage `stage` of a plan. */
+fl_stage_place fl_plan_stage(const fl_plan *plan, int stage);
+
+/* Put together what a stage needs whose layers' `memory` was measured for one micro-batch, when the
+ * model's first n_frozen layers are frozen: those have neither gradients nor moments. Pure. */
 void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_memory *memory,
-                     int n_frozen, fl_schedule schedule, int K, int M, int stage, int first,
-                     int last, fl_stage_memory *out);
+                     int n_frozen, const fl_stage_place *place, fl_stage_memory *out);
 
 /* ---- the same for a planner that asks about thousands of runs of layers ---- */
 
@@ -65,7 +74,7 @@ void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const f
                           const fl_layer_memory *memory, int n_frozen);
 
 /* As fl_memory_stage for micro-batches of n_samples; never less than what it says. Pure. */
-void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples, fl_schedule schedule,
-                           int K, int M, int stage, int first, int last, fl_stage_memory *out);
+void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples,
+                           const fl_stage_place *place, fl_stage_memory *out);
 
 #endif

@@ -25,26 +25,36 @@ static int64_t rounded(int64_t size_bytes)
 }
 
 /* n: how many units of samples a micro-batch has. */
-static void compose(const layers *l, int64_t n, const fl_job *job, fl_schedule schedule, int K,
-                    int M, int stage, fl_stage_memory *out)
+static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stage_place *place,
+                    fl_stage_memory *out)
 {
-    bool is_first = stage == 0, is_last = stage == K - 1;
+    bool is_first = place->stage == 0, is_last = place->stage == place->K - 1;
     int64_t in = n * l->in_bytes;
     /* Nobody asks for the gradient of raw input, nor for one below the frost line. */
     int64_t boundary = n * (l->trains_below ? larger(l->out_max, l->in_bytes) : l->out_max);
     int64_t per_trainable = (1 + fl_optimizer_n_moments(job->train.optimizer)) * 4;
     out->params_bytes = 4 * l->n_weights + per_trainable * l->n_trainable;
     out->slot_bytes = rounded(in) + n * l->kept_bytes;
-    out->n_slots = fl_schedule_in_flight(schedule, K, M, stage);
+    out->n_slots = fl_schedule_in_flight(place->schedule, place->K, place->M, place->stage);
     out->scratch_bytes = 2 * rounded(boundary) + n * l->scratch_max;
     /* Each cut has one channel up and, if something below it trains, one down. */
     out->channel_bytes = FL_QUEUE_DEPTH * ((is_first ? 0 : in * (1 + l->trains_below)) +
                                            (is_last ? 0 : n * l->out_bytes * (1 + l->trains)));
     /* The step at work and the one after it. */
     int64_t fed = job->cache.policy == FL_CACHE_OFF ? 0 : n * l->frozen_out_max;
-    out->loader_bytes = is_first ? 2 * M * larger(in, fed) : 0;
+    out->loader_bytes = is_first ? 2 * place->M * larger(in, fed) : 0;
     out->total_bytes = out->params_bytes + out->n_slots * out->slot_bytes + out->scratch_bytes +
                        out->channel_bytes + out->loader_bytes;
+}
+
+fl_stage_place fl_plan_stage(const fl_plan *plan, int stage)
+{
+    return (fl_stage_place){.schedule = plan->schedule,
+                            .K = plan->K,
+                            .M = plan->M,
+                            .stage = stage,
+                            .first = plan->first[stage],
+                            .last = plan->first[stage + 1]};
 }
 
 /* Where the trainable layers of a run begin. */
@@ -54,9 +64,9 @@ static int trainable_from(int n_frozen, int first, int last)
 }
 
 void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_memory *memory,
-                     int n_frozen, fl_schedule schedule, int K, int M, int stage, int first,
-                     int last, fl_stage_memory *out)
+                     int n_frozen, const fl_stage_place *place, fl_stage_memory *out)
 {
+    int first = place->first, last = place->last;
     int trainable = trainable_from(n_frozen, first, last);
     layers l = {.n_weights = fl_layout_count(model, first, last),
                 .n_trainable = fl_layout_count(model, trainable, last),
@@ -74,7 +84,7 @@ void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_me
         l.out_max = larger(l.out_max, memory[i].out_bytes);
         l.scratch_max = larger(l.scratch_max, memory[i].scratch_bytes);
     }
-    compose(&l, 1, job, schedule, K, M, stage, out);
+    compose(&l, 1, job, place, out);
 }
 
 /* [l][i] from [l - 1]: the larger of two neighbouring runs of half the length. */
@@ -119,9 +129,10 @@ void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const f
     fill_levels(table->out_max, n);
 }
 
-void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples, fl_schedule schedule,
-                           int K, int M, int stage, int first, int last, fl_stage_memory *out)
+void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples,
+                           const fl_stage_place *place, fl_stage_memory *out)
 {
+    int first = place->first, last = place->last;
     int trainable = trainable_from(table->n_frozen, first, last);
     layers l = {.n_weights = table->n_weights[last] - table->n_weights[first],
                 .n_trainable = table->n_weights[last] - table->n_weights[trainable],
@@ -133,5 +144,5 @@ void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples, fl_s
                 .out_max = run_max(table->out_max, trainable, last),
                 .frozen_out_max = trainable < last ? run_max(table->out_max, first, trainable) : 0,
                 .scratch_max = run_max(table->scratch_max, first, last)};
-    compose(&l, n_samples, table->job, schedule, K, M, stage, out);
+    compose(&l, n_samples, table->job, place, out);
 }

@@ -13,11 +13,6 @@ static int stage_of(const fl_plan *plan, int layer)
     return stage;
 }
 
-static int owner(const fl_plan *plan, int replica, int stage)
-{
-    return plan->rank_of[replica * plan->K + stage];
-}
-
 /* The rank that has the moments of a layer that is frozen in the next plan. */
 static int keeper_before(const fl_plan *old, const fl_plan *next, int layer, int frozen_before,
                          const int *parked)
@@ -27,26 +22,26 @@ static int keeper_before(const fl_plan *old, const fl_plan *next, int layer, int
         return parked[layer];
     }
     for (int r = 0; r < old->R; r++) {
-        if (!next->departed[owner(old, r, stage)]) {
-            return owner(old, r, stage);
+        if (!next->departed[fl_plan_rank(old, r, stage)]) {
+            return fl_plan_rank(old, r, stage);
         }
     }
-    return owner(old, 0, stage);
+    return fl_plan_rank(old, 0, stage);
 }
 
 /* The rank that keeps them from now on: the same, or, if it departs, an owner of the weights. */
 static int keeper_after(const fl_plan *next, int layer, int before)
 {
     bool stays = before < 0 || !next->departed[before];
-    return stays ? before : owner(next, 0, stage_of(next, layer));
+    return stays ? before : fl_plan_rank(next, 0, stage_of(next, layer));
 }
 
 /* The old owner that is `to` itself, else the one with the fewest layers to send so far. */
 static int nearest(const fl_plan *old, int stage, int to, int *sent)
 {
-    int best = owner(old, 0, stage);
+    int best = fl_plan_rank(old, 0, stage);
     for (int r = 0; r < old->R; r++) {
-        int rank = owner(old, r, stage);
+        int rank = fl_plan_rank(old, r, stage);
         if (rank == to) {
             return to;
         }
@@ -73,7 +68,7 @@ fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const f
         for (int r = 0; r < next->R; r++) {
             fl_move *m = &moves[n++];
             m->layer = layer;
-            m->to = owner(next, r, stage_of(next, layer));
+            m->to = fl_plan_rank(next, r, stage_of(next, layer));
             m->from = nearest(old, stage_of(old, layer), m->to, sent);
             m->moments = layer >= frozen_after;
             m->moments_from = layer < frozen_before ? parked[layer] : m->from;

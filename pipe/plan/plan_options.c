@@ -108,8 +108,9 @@ static fl_status list_one(list *l, int K, int R, int M)
                           more * sizeof(fl_plan_option)));
         l->capacity = more;
     }
-    l->options[l->n++] = (fl_plan_option){
-        .K = K, .R = R, .M = M, .bound_us = fl_cost_model_bound(l->price, K, R, M)};
+    fl_grid grid = {.F = l->input->F, .K = K, .R = R, .M = M};
+    l->options[l->n++] =
+        (fl_plan_option){.grid = grid, .bound_us = fl_cost_model_bound(l->price, grid)};
     return FL_OK;
 }
 
@@ -163,7 +164,8 @@ static int by_bound(const void *a, const void *b)
     if (x->bound_us != y->bound_us) {
         return x->bound_us < y->bound_us ? -1 : 1;
     }
-    return x->K != y->K ? x->K - y->K : (x->M != y->M ? x->M - y->M : x->R - y->R);
+    fl_grid g = x->grid, h = y->grid;
+    return g.K != h.K ? g.K - h.K : (g.M != h.M ? g.M - h.M : g.R - h.R);
 }
 
 static fl_status list_all(list *l)

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 typedef struct fl_plan_option {
-    int K, R, M;
+    fl_grid grid;
     double bound_us; /* no split of this takes less */
 } fl_plan_option;
 

@@ -47,21 +47,26 @@ static int smaller(int a, int b)
 
 typedef struct fit_question {
     const planner *p;
-    fl_plan_option o;
+    fl_grid grid;
     int64_t n_samples;
 } fit_question;
 
-static fit_question ask(const planner *p, const fl_plan_option *o)
+static fit_question ask(const planner *p, fl_grid grid)
 {
-    int64_t share = fl_split_work_max(p->input->job->train.batch, o->R);
-    return (fit_question){.p = p, .o = *o, .n_samples = fl_split_work_max(share, o->M)};
+    int64_t share = fl_split_work_max(p->input->job->train.batch, grid.R);
+    return (fit_question){.p = p, .grid = grid, .n_samples = fl_split_work_max(share, grid.M)};
 }
 
 static int64_t stage_bytes(const fit_question *q, int stage, int first, int last,
                            fl_stage_memory *memory)
 {
-    fl_memory_table_stage(q->p->memory, q->n_samples, q->p->input->job->pipe.schedule, q->o.K,
-                          q->o.M, stage, first, last, memory);
+    fl_stage_place place = {.schedule = q->p->input->job->pipe.schedule,
+                            .K = q->grid.K,
+                            .M = q->grid.M,
+                            .stage = stage,
+                            .first = first,
+                            .last = last};
+    fl_memory_table_stage(q->p->memory, q->n_samples, &place, memory);
     return memory->total_bytes;
 }
 
@@ -75,7 +80,7 @@ static bool stage_fits(void *context, int stage, int first, int last)
 static int64_t largest_stage(const fit_question *q, const int *first, int *stage)
 {
     int64_t most = 0;
-    for (int s = 0; s < q->o.K; s++) {
+    for (int s = 0; s < q->grid.K; s++) {
         fl_stage_memory memory;
         int64_t bytes = stage_bytes(q, s, first[s], first[s + 1], &memory);
         if (bytes > most) {
@@ -102,10 +107,11 @@ static fl_status split_greedy(const planner *p, int K, int *first)
 static int64_t least_bytes(const fit_question *q)
 {
     fl_stage_memory m;
-    int n = q->p->n_layers;
+    fl_stage_place all_layers = {
+        .schedule = FL_1F1B, .K = 1, .M = 1, .first = 0, .last = q->p->n_layers};
     int64_t first = stage_bytes(q, 0, 0, 1, &m) - m.channel_bytes;
-    fl_memory_table_stage(q->p->memory, q->n_samples, FL_1F1B, 1, 1, 0, 0, n, &m);
-    int64_t all = (m.params_bytes + m.slot_bytes) / q->o.K;
+    fl_memory_table_stage(q->p->memory, q->n_samples, &all_layers, &m);
+    int64_t all = (m.params_bytes + m.slot_bytes) / q->grid.K;
     return first > all ? first : all;
 }
 
@@ -114,10 +120,10 @@ static fl_status split_fast(const fit_question *q, int *first)
     const planner *p = q->p;
     double cost[FL_MAX_LAYERS];
     if (p->input->job->pipe.partition == FL_PARTITION_GREEDY) {
-        return split_greedy(p, q->o.K, first);
+        return split_greedy(p, q->grid.K, first);
     }
-    fl_cost_model_layers(p->price, q->o.R, q->o.M, cost);
-    return fl_partition_optimal(cost, p->n_layers, q->o.K, NULL, NULL, first);
+    fl_cost_model_layers(p->price, q->grid, cost);
+    return fl_partition_optimal(cost, p->n_layers, q->grid.K, NULL, NULL, first);
 }
 
 /* The fastest split, or, if that is over the budget, the fastest that is not. *bytes is what the
@@ -136,11 +142,11 @@ static fl_status split(fit_question *q, int *first, int64_t *bytes)
     if (*bytes <= p->input->job->devices.memory_bytes) {
         return FL_OK;
     }
-    if (q->o.K == 1 || p->input->job->pipe.partition == FL_PARTITION_GREEDY) {
+    if (q->grid.K == 1 || p->input->job->pipe.partition == FL_PARTITION_GREEDY) {
         return fl_fail(FL_EBUDGET, "no split fits");
     }
-    fl_cost_model_layers(p->price, q->o.R, q->o.M, cost);
-    FL_TRY(fl_partition_optimal(cost, p->n_layers, q->o.K, stage_fits, q, first));
+    fl_cost_model_layers(p->price, q->grid, cost);
+    FL_TRY(fl_partition_optimal(cost, p->n_layers, q->grid.K, stage_fits, q, first));
     *bytes = largest_stage(q, first, &stage);
     return FL_OK;
 }
@@ -162,7 +168,8 @@ static bool is_better(const fl_candidate *a, const fl_candidate *b)
     if (a_ns != b_ns) {
         return a_ns < b_ns;
     }
-    return a->K != b->K ? a->K < b->K : (a->M != b->M ? a->M < b->M : a->R < b->R);
+    fl_grid g = a->grid, h = b->grid;
+    return g.K != h.K ? g.K < h.K : (g.M != h.M ? g.M < h.M : g.R < h.R);
 }
 
 /* ---- the best split by the whole step ---- */
@@ -190,7 +197,7 @@ typedef struct polishing {
 static void try_cuts(polishing *t, int stage)
 {
     const planner *p = t->q.p;
-    int K = t->q.o.K, last = stage == K - 1 ? p->n_layers : p->n_layers - (K - 1 - stage);
+    int K = t->q.grid.K, last = stage == K - 1 ? p->n_layers : p->n_layers - (K - 1 - stage);
     for (int end = stage == K - 1 ? last : t->cuts[stage] + 1; end <= last; end++) {
         t->cuts[stage + 1] = end;
         if (!stage_fits(&t->q, stage, t->cuts[stage], end)) {
@@ -201,7 +208,7 @@ static void try_cuts(polishing *t, int stage)
             continue;
         }
         fl_candidate c;
-        fl_cost_model_price(p->price, K, t->q.o.R, t->q.o.M, t->cuts, &c);
+        fl_cost_model_price(p->price, t->q.grid, t->cuts, &c);
         if (c.step_us < t->best->step_us) {
             *t->best = c;
             copy_cuts(t->first, t->cuts, K);
@@ -212,25 +219,25 @@ static void try_cuts(polishing *t, int stage)
 /* c and first: those of the split with the fastest slowest stage, on the way in. */
 static void polish(const fit_question *q, int *first, fl_candidate *c)
 {
-    if (q->o.K > 1 && has_few_splits(q->p, q->o.K)) {
+    if (q->grid.K > 1 && has_few_splits(q->p, q->grid.K)) {
         polishing t = {.q = *q, .first = first, .best = c};
         try_cuts(&t, 0);
     }
 }
 
 /* The best split of this K, R and M, its price and its memory. FL_EBUDGET is the candidate's. */
-static fl_status look_at(const planner *p, const fl_plan_option *o, int *first, fl_candidate *c)
+static fl_status look_at(const planner *p, fl_grid grid, int *first, fl_candidate *c)
 {
     int64_t bytes = 0;
-    fit_question q = ask(p, o);
-    *c = (fl_candidate){.K = o->K, .R = o->R, .M = o->M, .step_us = INFINITY};
+    fit_question q = ask(p, grid);
+    *c = (fl_candidate){.grid = grid, .step_us = INFINITY};
     fl_status status = split(&q, first, &bytes);
     if (status != FL_OK && status != FL_EBUDGET) {
         return status;
     }
     if (status == FL_OK) {
         int stage;
-        fl_cost_model_price(p->price, o->K, o->R, o->M, first, c);
+        fl_cost_model_price(p->price, grid, first, c);
         polish(&q, first, c);
         bytes = largest_stage(&q, first, &stage);
     }
@@ -242,14 +249,14 @@ static fl_status look_at(const planner *p, const fl_plan_option *o, int *first, 
 static void take(planner *p, const fl_candidate *c, const int *first)
 {
     p->best = *c;
-    copy_cuts(p->best_first, first, c->K);
+    copy_cuts(p->best_first, first, c->grid.K);
 }
 
-static fl_status consider(planner *p, const fl_plan_option *o)
+static fl_status consider(planner *p, fl_grid grid)
 {
     int first[FL_MAX_STAGES + 1];
     fl_candidate *c = &p->seen[p->n_seen++];
-    FL_TRY(look_at(p, o, first, c));
+    FL_TRY(look_at(p, grid, first, c));
     if (c->why_not == FL_OK && is_better(c, &p->best)) {
         take(p, c, first);
     }
@@ -268,7 +275,7 @@ static fl_status consider_all(planner *p, int capacity)
         if (p->options[i].bound_us > p->best.step_us + NANOSECOND_US && p->n_seen >= capacity) {
             break;
         }
-        FL_TRY(consider(p, &p->options[i]));
+        FL_TRY(consider(p, p->options[i].grid));
     }
     return FL_OK;
 }
@@ -277,16 +284,16 @@ static fl_status consider_all(planner *p, int capacity)
 static fl_status prefer_tuned(planner *p)
 {
     const fl_job *job = p->input->job;
-    const fl_tuned *t =
-        fl_profile_tuned(p->input->profile, job->train.batch, p->input->F, p->best.K, p->best.R);
-    if (job->pipe.m != FL_JOB_AUTO || t == NULL || t->M == p->best.M ||
+    const fl_tuned *t = fl_profile_tuned(p->input->profile, job->train.batch, p->input->F,
+                                         p->best.grid.K, p->best.grid.R);
+    if (job->pipe.m != FL_JOB_AUTO || t == NULL || t->M == p->best.grid.M ||
         t->M > fl_split_work_max(job->train.batch, t->R)) {
         return FL_OK;
     }
     int first[FL_MAX_STAGES + 1];
     fl_candidate c;
-    fl_plan_option o = {.K = t->K, .R = t->R, .M = t->M};
-    FL_TRY(look_at(p, &o, first, &c));
+    fl_grid tuned = {.F = t->F, .K = t->K, .R = t->R, .M = t->M};
+    FL_TRY(look_at(p, tuned, first, &c));
     if (c.why_not == FL_OK) {
         take(p, &c, first);
     }
@@ -314,8 +321,7 @@ static fl_status refuse(const planner *p)
     int cuts[FL_MAX_STAGES + 1], s = 0;
     char text[7][32];
     fl_stage_memory m;
-    fl_plan_option o = {.K = c->K, .R = c->R, .M = c->M};
-    fit_question q = ask(p, &o);
+    fit_question q = ask(p, c->grid);
     FL_TRY(split_fast(&q, cuts));
     largest_stage(&q, cuts, &s);
     int first = cuts[s], last = cuts[s + 1];
@@ -325,7 +331,7 @@ static fl_status refuse(const planner *p)
         "stage %d (layers %d .. %d) of K = %d, R = %d, M = %d needs %s: "
         "parameters %s, activations %s (%lld micro-batches of %lld), temporaries %s, "
         "messages %s, samples read ahead %s; a device has %s%s",
-        s, first, last - 1, c->K, c->R, c->M, bytes_text(m.total_bytes, text[0]),
+        s, first, last - 1, c->grid.K, c->grid.R, c->grid.M, bytes_text(m.total_bytes, text[0]),
         bytes_text(m.params_bytes, text[1]), bytes_text(m.n_slots * m.slot_bytes, text[2]),
         (long long)m.n_slots, (long long)q.n_samples, bytes_text(m.scratch_bytes, text[3]),
         bytes_text(m.channel_bytes, text[4]), bytes_text(m.loader_bytes, text[5]),
@@ -338,9 +344,9 @@ static void fill_plan(const planner *p, fl_plan *plan)
     const fl_plan_input *input = p->input;
     *plan = (fl_plan){.generation = input->generation,
                       .F = input->F,
-                      .K = p->best.K,
-                      .R = p->best.R,
-                      .M = p->best.M,
+                      .K = p->best.grid.K,
+                      .R = p->best.grid.R,
+                      .M = p->best.grid.M,
                       .schedule = input->job->pipe.schedule,
                       .n_layers = p->n_layers,
                       .n_workers = input->n_workers,
@@ -373,7 +379,7 @@ static fl_status planner_init(planner *p, const fl_plan_input *input)
 {
     *p = (planner){.input = input,
                    .n_layers = fl_model_n_layers(input->model),
-                   .best = {.step_us = INFINITY, .K = INT32_MAX},
+                   .best = {.step_us = INFINITY, .grid.K = INT32_MAX},
                    .smallest = {.memory_bytes = INT64_MAX}};
     FL_TRY(fl_alloc(sizeof *p->memory, (void **)&p->memory));
     FL_TRY(fl_alloc(sizeof *p->price, (void **)&p->price));
@@ -428,8 +434,8 @@ void fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int stage,
                                       .frozen_kept_bytes = n * one->frozen_kept_bytes,
                                       .frozen_scratch_bytes = n * one->frozen_scratch_bytes};
     }
-    fl_memory_stage(input->model, input->job, scaled, n_frozen, plan->schedule, plan->K, plan->M,
-                    stage, plan->first[stage], plan->first[stage + 1], memory);
+    fl_stage_place place = fl_plan_stage(plan, stage);
+    fl_memory_stage(input->model, input->job, scaled, n_frozen, &place, memory);
 }
 
 /* The largest stage of a given plan. */
@@ -449,7 +455,7 @@ double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candi
     fl_cost_table price;
     fl_candidate c;
     fl_cost_table_init(&price, input);
-    fl_cost_model_price(&price, plan->K, plan->R, plan->M, plan->first, &c);
+    fl_cost_model_price(&price, fl_plan_grid(plan), plan->first, &c);
     if (detail != NULL) {
         *detail = c;
         detail->memory_bytes = plan_bytes(input, plan);

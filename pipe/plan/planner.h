@@ -29,7 +29,7 @@ typedef struct fl_plan_input {
 
 /* One thing that was considered. */
 typedef struct fl_candidate {
-    int K, R, M;
+    fl_grid grid;
     double step_us; /* predicted; INFINITY when it does not fit */
     double bubble;
     double reduce_us;     /* all-reduce that is not hidden */

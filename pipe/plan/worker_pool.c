@@ -38,12 +38,12 @@ fl_status fl_worker_pool_choose(const fl_worker_pool *usable, const fl_plan_inpu
 
 bool fl_worker_pool_covers(const fl_worker_pool *usable, const fl_plan *plan)
 {
-    for (int i = 0; i < plan->K * plan->R; i++) {
-        if (usable->drained[plan->rank_of[i]]) {
+    for (int i = 0; i < fl_plan_n_active(plan); i++) {
+        if (usable->drained[fl_plan_active(plan, i)]) {
             return false;
         }
     }
-    return plan->K * plan->R <= fl_worker_pool_count(usable, plan->n_workers);
+    return fl_plan_n_active(plan) <= fl_worker_pool_count(usable, plan->n_workers);
 }
 
 void fl_worker_pool_members(const fl_worker_pool *usable, fl_plan *plan)

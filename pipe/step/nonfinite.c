@@ -241,7 +241,7 @@ static fl_status agree(fl_pipeline *p, fl_nonfinite *found)
         for (int i = 0; i < n; i++) {
             if (values[2 * i] > 0.0 && (earliest == 0.0 || values[2 * i] < earliest)) {
                 earliest = values[2 * i];
-                found->rank = p->o.plan->rank_of[first + i];
+                found->rank = fl_plan_active(p->o.plan, first + i);
                 found->sample = (int64_t)values[2 * i + 1];
             }
         }

@@ -16,7 +16,7 @@ static fl_status shares_create(fl_pipeline *p)
     const fl_pipeline_options *o = &p->o;
     int stores[FL_MAX_WORKERS];
     for (int r = 0; r < p->R; r++) {
-        stores[r] = fl_activations_store_of(o->activations, o->plan->rank_of[r * p->K]);
+        stores[r] = fl_activations_store_of(o->activations, fl_plan_rank(o->plan, r, 0));
     }
     FL_TRY(fl_affinity_init(&p->homes, stores, p->R));
     FL_TRY(fl_batch_split_init(&p->now, o->model, o->dataset, o->job->train.batch, &p->homes, p->M,
@@ -138,9 +138,9 @@ fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **o
     p->place = fl_plan_place(options->plan, options->rank);
     p->is_first = p->place.stage == 0;
     p->is_last = p->place.stage == p->K - 1;
-    const int *me = &options->plan->rank_of[p->place.replica * p->K + p->place.stage];
-    p->below = p->is_first ? -1 : me[-1];
-    p->above = p->is_last ? -1 : me[1];
+    int replica = p->place.replica, stage = p->place.stage;
+    p->below = p->is_first ? -1 : fl_plan_rank(p->o.plan, replica, stage - 1);
+    p->above = p->is_last ? -1 : fl_plan_rank(p->o.plan, replica, stage + 1);
     fl_status status = fill(p);
     p->o.handed = NULL; /* the caller's */
     if (status != FL_OK) {

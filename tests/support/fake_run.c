@@ -67,8 +67,8 @@ static _Noreturn void be_head(fake_run *run)
     make_plan(run, plan);
     make_job(run, &job);
     fl_candidate candidates[2] = {
-        {.K = run->k, .R = 1, .M = 1, .step_us = 1000, .memory_bytes = 4096},
-        {.K = 9, .R = 1, .M = 1, .step_us = (double)INFINITY, .why_not = FL_EBUDGET}};
+        {.grid = {.K = run->k, .R = 1, .M = 1}, .step_us = 1000, .memory_bytes = 4096},
+        {.grid = {.K = 9, .R = 1, .M = 1}, .step_us = (double)INFINITY, .why_not = FL_EBUDGET}};
     fl_controller_options options = {
         .job = &job,
         .plan = plan,

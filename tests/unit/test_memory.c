@@ -261,7 +261,7 @@ static void test_memory__stage_is_the_sum_of_its_parts(void **state)
     fl_stage_memory out;
     assert_int_equal(fl_memory_measure(model, &image, 3, m), FL_OK);
     /* the middle one of three: layers 2 .. 4 */
-    fl_memory_stage(model, &job, m, 0, FL_1F1B, 3, 8, 1, 2, 5, &out);
+    fl_memory_stage(model, &job, m, 0, &(fl_stage_place){FL_1F1B, 3, 8, 1, 2, 5}, &out);
     int64_t boundary = 3 * 5 * 24 * 4;
     int64_t kept = m[2].kept_bytes + m[3].kept_bytes + m[4].kept_bytes;
     int64_t scratch =
@@ -276,12 +276,13 @@ static void test_memory__stage_is_the_sum_of_its_parts(void **state)
     assert_int_equal(out.total_bytes,
                      out.params_bytes + 2 * out.slot_bytes + out.scratch_bytes + out.channel_bytes);
     job.train.optimizer = FL_SGD;
-    fl_memory_stage(model, &job, m, 0, FL_GPIPE, 3, 8, 0, 0, 2, &out);
+    fl_memory_stage(model, &job, m, 0, &(fl_stage_place){FL_GPIPE, 3, 8, 0, 0, 2}, &out);
     assert_int_equal(out.params_bytes, 12 * fl_layout_count(model, 0, 2));
     assert_int_equal(out.n_slots, 8);
     assert_int_equal(out.channel_bytes, 4 * boundary);
     assert_int_equal(out.loader_bytes, 16 * 3 * 14 * 14 * 4);
-    fl_memory_stage(model, &job, m, 0, FL_1F1B, 1, 1, 0, 0, fl_model_n_layers(model), &out);
+    fl_memory_stage(model, &job, m, 0,
+                    &(fl_stage_place){FL_1F1B, 1, 1, 0, 0, fl_model_n_layers(model)}, &out);
     assert_int_equal(out.channel_bytes, 0);
     assert_int_equal(out.n_slots, 1);
     fl_model_destroy(&model);
@@ -346,8 +347,8 @@ static void check_stage(const fl_model *model, const fl_dataset *data, const fl_
                           .draw = true,
                           .n_slots = SLOTS,
                           .max_samples = BATCH};
-    fl_memory_stage(model, job, layers, n_frozen, FL_GPIPE, K, SLOTS, stage_index, o.first, o.last,
-                    &o.memory);
+    fl_memory_stage(model, job, layers, n_frozen,
+                    &(fl_stage_place){FL_GPIPE, K, SLOTS, stage_index, o.first, o.last}, &o.memory);
     assert_int_equal(o.memory.n_slots, SLOTS);
     size_t promised =
         (size_t)(o.memory.params_bytes + SLOTS * o.memory.slot_bytes + o.memory.scratch_bytes);
@@ -386,7 +387,8 @@ static void test_memory__frozen_layers_take_what_a_real_stage_takes(void **state
     for (int F = 0; F <= 3; F++) {
         int n_frozen = fl_frozen_layers(model, F);
         fl_stage_memory whole;
-        fl_memory_stage(model, &job, layers, n_frozen, FL_1F1B, 1, 1, 0, 0, cut[3], &whole);
+        fl_memory_stage(model, &job, layers, n_frozen,
+                        &(fl_stage_place){FL_1F1B, 1, 1, 0, 0, cut[3]}, &whole);
         assert_true(whole.total_bytes < total); /* each frozen block saves something */
         total = whole.total_bytes;
         for (int s = 0; s < 3; s++) {
@@ -406,13 +408,13 @@ static void test_memory__nothing_flows_back_below_the_frost_line(void **state)
     fl_layer_memory m[16];
     fl_stage_memory warm, cold;
     assert_int_equal(fl_memory_measure(model, &image, 3, m), FL_OK);
-    fl_memory_stage(model, &job, m, 0, FL_1F1B, 3, 8, 1, 2, 5, &warm);
-    fl_memory_stage(model, &job, m, 5, FL_1F1B, 3, 8, 1, 2, 5, &cold);
+    fl_memory_stage(model, &job, m, 0, &(fl_stage_place){FL_1F1B, 3, 8, 1, 2, 5}, &warm);
+    fl_memory_stage(model, &job, m, 5, &(fl_stage_place){FL_1F1B, 3, 8, 1, 2, 5}, &cold);
     assert_int_equal(cold.params_bytes, 4 * fl_layout_count(model, 2, 5));
     assert_int_equal(2 * cold.channel_bytes, warm.channel_bytes);
     assert_true(cold.slot_bytes < warm.slot_bytes);
     /* the line lies at its lower edge: it trains, and owes the stage below nothing */
-    fl_memory_stage(model, &job, m, 2, FL_1F1B, 3, 8, 1, 2, 5, &cold);
+    fl_memory_stage(model, &job, m, 2, &(fl_stage_place){FL_1F1B, 3, 8, 1, 2, 5}, &cold);
     assert_int_equal(cold.params_bytes, warm.params_bytes);
     assert_int_equal(4 * cold.channel_bytes, 3 * warm.channel_bytes);
     fl_model_destroy(&model);
@@ -445,9 +447,10 @@ static void test_memory__table_agrees_with_the_walk(void **state)
             for (int last = first + 1; last <= n_layers; last++) {
                 int K = 4, stage = first == 0 ? 0 : (last == n_layers ? 3 : 1);
                 fl_stage_memory walked, looked_up;
-                fl_memory_stage(model, &job, scaled, n_frozen, FL_1F1B, K, 6, stage, first, last,
-                                &walked);
-                fl_memory_table_stage(table, n, FL_1F1B, K, 6, stage, first, last, &looked_up);
+                fl_memory_stage(model, &job, scaled, n_frozen,
+                                &(fl_stage_place){FL_1F1B, K, 6, stage, first, last}, &walked);
+                fl_memory_table_stage(
+                    table, n, &(fl_stage_place){FL_1F1B, K, 6, stage, first, last}, &looked_up);
                 assert_memory_equal(&walked, &looked_up, sizeof walked);
             }
         }

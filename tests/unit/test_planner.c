@@ -263,7 +263,8 @@ static void test_planner__takes_three_stages_of_eight_workers(void **state)
     s.job.devices.memory_bytes = N_PARAMS * 4 * 4 * 5; /* five layers of parameters: three stages */
     assert_int_equal(fl_plan_choose(&s.input, &plan, candidates, CANDIDATES, &n), FL_OK);
     for (int i = 0; i < n; i++) {
-        n_of_three += candidates[i].K == 3 && candidates[i].R == 2 && !isinf(candidates[i].step_us);
+        n_of_three +=
+            candidates[i].grid.K == 3 && candidates[i].grid.R == 2 && !isinf(candidates[i].step_us);
     }
     assert_true(n_of_three > 0);
     s.job.pipe.k = 3;

@@ -72,9 +72,9 @@ static void check_candidates(const situation *s, const fl_plan *plan,
                              const fl_candidate *candidates, int n)
 {
     assert_true(n >= 1);
-    assert_int_equal(candidates[0].K, plan->K);
-    assert_int_equal(candidates[0].R, plan->R);
-    assert_int_equal(candidates[0].M, plan->M);
+    assert_int_equal(candidates[0].grid.K, plan->K);
+    assert_int_equal(candidates[0].grid.R, plan->R);
+    assert_int_equal(candidates[0].grid.M, plan->M);
     for (int i = 0; i < n; i++) {
         const fl_candidate *c = &candidates[i];
         assert_true(plan->predicted_step_us <= c->step_us + NANOSECOND_US);
@@ -83,8 +83,8 @@ static void check_candidates(const situation *s, const fl_plan *plan,
         bool over = c->memory_bytes > s->job.devices.memory_bytes;
         assert_true(over == (c->why_not == FL_EBUDGET));
         assert_true(c->bubble >= 0.0 && c->bubble <= 1.0 && c->reduce_us >= 0.0);
-        assert_true(c->M <= fl_split_work_max(s->job.train.batch, c->R));
-        assert_true(c->K * c->R <= s->input.n_workers);
+        assert_true(c->grid.M <= fl_split_work_max(s->job.train.batch, c->grid.R));
+        assert_true(c->grid.K * c->grid.R <= s->input.n_workers);
     }
 }
 
@@ -96,9 +96,9 @@ static void check_exact(const situation *s, const fl_plan *plan, const fl_candid
     for (int i = 0; i < n; i++) {
         const fl_candidate *c = &candidates[i];
         fl_plan other = *plan;
-        other.K = c->K;
-        other.R = c->R;
-        other.M = c->M;
+        other.K = c->grid.K;
+        other.R = c->grid.R;
+        other.M = c->grid.M;
         double least = try_splits(s, &other, 0);
         assert_true(isinf(least) == isinf(c->step_us));
         assert_true(isinf(least) || fabs(least - c->step_us) <= 1e-9 * least);
