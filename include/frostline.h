@@ -3,6 +3,7 @@
 #ifndef FROSTLINE_H
 #define FROSTLINE_H
 
+#include <frostline/check.h>
 #include <frostline/dataset.h>
 #include <frostline/exec.h>
 #include <frostline/job.h>

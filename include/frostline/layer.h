@@ -38,8 +38,8 @@ fl_status fl_param_list_add(fl_param_list *list, const char *name, int64_t rows,
  * params    append this layer's parameters, always the same ones in the same order.
  * forward   read in, write every row of out (allocated, of the shape promised). In training, both
  *           stay valid and unchanged until backward of the same micro-batch has returned.
- * backward  add to the gradients of the parameters (fl_exec_grad), and write every row of grad_in
- *           unless grad_in is NULL (no layer below needs it).
+ * backward  read grad_out, add to the gradients of the parameters (fl_exec_grad), and write every
+ *           row of grad_in unless grad_in is NULL (no layer below needs it).
  * destroy   free self. May be NULL. */
 typedef struct fl_layer_ops {
     const char *kind;

@@ -21,7 +21,8 @@ offers() { # the words typed so far, the last one to be completed; "=" and all t
 }
 
 offers frostline va validate
-offers frostline c "ctl"
+offers frostline c "check-model ctl"
+offers frostline check-model job.yaml --l --layer
 offers frostline ctl pau pause
 offers frostline ctl some-run st "status stop"
 offers frostline ctl --j --json

@@ -1,0 +1,244 @@
+#include "nn/check/loss.h"
+
+#include "device/alloc.h"
+#include "nn/check/harness.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { N_DIRECTIONS = 3, STREAM_OUT = 2, STREAM_DIRECTION = 2000, FIRST_ID = 1000, ID_STEP = 7 };
+
+static const float GRAD_SCALE = 0.3f, OUT_DEVIATION = 2.0f;
+static const double STEP = 1.0 / 64, ROUNDINGS = 8, SUM_TOLERANCE = 1e-5;
+static const size_t ARENA_BYTES = (size_t)1 << 29, DEVICE_BYTES = (size_t)1 << 40;
+
+typedef struct loss_check {
+    const fl_model *model;
+    const fl_check_options *options;
+    fl_device *device;
+    fl_arena scratch;
+    fl_arena_guard guard;
+    void *scratch_memory;
+    int n_samples;
+    int64_t n; /* values of the output */
+    int64_t ids[FL_CHECK_SAMPLES_MAX];
+    int32_t offsets[FL_CHECK_SAMPLES_MAX + 1], part_offsets[2][FL_CHECK_SAMPLES_MAX + 1];
+    float *out, *out0, *grad, *d; /* [n] */
+    fl_tensor out_all, targets;
+    double error;
+    int n_failed;
+} loss_check;
+
+/* Samples from .. to - 1 as a micro-batch of their own. */
+static fl_tensor part_of(const fl_tensor *t, int from, int to, int32_t *offsets)
+{
+    fl_tensor part = *t;
+    int64_t first = t->offsets[from];
+    for (int i = from; i <= to; i++) {
+        offsets[i - from] = (int32_t)(t->offsets[i] - first);
+    }
+    part.data = (char *)t->data + (size_t)(first * t->width) * sizeof(float);
+    part.offsets = offsets;
+    part.n_samples = to - from;
+    part.n_tokens = offsets[to - from];
+    return part;
+}
+
+/* One call for samples from .. to - 1; the gradient goes to its rows of `grad`, unless NULL. */
+static fl_status call_loss(loss_check *c, int from, int to, float *grad, fl_loss_sums *sums)
+{
+    fl_tensor out = part_of(&c->out_all, from, to, c->part_offsets[0]);
+    fl_tensor targets = part_of(&c->targets, from, to, c->part_offsets[1]);
+    fl_tensor to_grad = out;
+    fl_batch batch = {.n_samples = to - from,
+                      .sample_ids = c->ids + from,
+                      .seed = c->options->seed,
+                      .n_global = c->n_samples};
+    fl_exec x = {.device = c->device,
+                 .batch = &batch,
+                 .training = grad != NULL,
+                 .keep = &c->scratch,
+                 .scratch = &c->scratch};
+    c->guard.n = 0;
+    to_grad.data = grad == NULL ? NULL : grad + c->out_all.offsets[from] * out.width;
+    FL_TRY(fl_exec_loss(&x, c->model, &out, &targets, GRAD_SCALE, grad == NULL ? NULL : &to_grad,
+                        sums));
+    size_t off = 0;
+    return fl_arena_guard_find(&c->guard, &off) == NULL
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "it writes %zu bytes behind the end of its scratch memory",
+                         off);
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= SUM_TOLERANCE * fmax(1.0, fabs(b));
+}
+
+static fl_status compare_sums(const char *what, const fl_loss_sums *found,
+                              const fl_loss_sums *expected, double more)
+{
+    if (near(found->loss, expected->loss + more) &&
+        near(found->n_correct, expected->n_correct + more) &&
+        near(found->n_targets, expected->n_targets + more)) {
+        return FL_OK;
+    }
+    return fl_fail(FL_EINVAL, "%s: loss %g, correct %g, targets %g found; %g, %g and %g expected",
+                   what, found->loss, found->n_correct, found->n_targets, expected->loss + more,
+                   expected->n_correct + more, expected->n_targets + more);
+}
+
+static fl_status check_grad_written(const loss_check *c)
+{
+    int64_t width = c->out_all.width;
+    for (int64_t i = 0; i < c->n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &c->grad[i], sizeof bits);
+        if (bits == FL_POISON || !isfinite(c->grad[i])) {
+            return fl_fail(FL_EINVAL, "element [%lld, %lld] of the gradient is %s",
+                           (long long)(i / width), (long long)(i % width),
+                           bits == FL_POISON ? "not written" : "not finite");
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status check_sums(loss_check *c)
+{
+    const uint32_t poison = FL_POISON;
+    fl_loss_sums once = {0}, again = {.loss = 1, .n_correct = 1, .n_targets = 1}, halves = {0};
+    for (int64_t i = 0; i < c->n; i++) {
+        memcpy(&c->grad[i], &poison, sizeof poison);
+    }
+    FL_TRY(call_loss(c, 0, c->n_samples, c->grad, &once));
+    if (!isfinite(once.loss) || !(once.n_targets > 0) || !(once.n_correct >= 0) ||
+        once.n_correct > once.n_targets) {
+        return fl_fail(FL_EINVAL, "loss %g, %g correct of %g targets", once.loss, once.n_correct,
+                       once.n_targets);
+    }
+    if (memcmp(c->out, c->out0, (size_t)c->n * sizeof(float)) != 0) {
+        return fl_fail(FL_EINVAL, "it changes the output that it reads");
+    }
+    FL_TRY(check_grad_written(c));
+    FL_TRY(call_loss(c, 0, c->n_samples, NULL, &again));
+    FL_TRY(compare_sums("it does not add to the sums, or differs without a gradient", &again, &once,
+                        1));
+    memcpy(c->d, c->grad, (size_t)c->n * sizeof(float));
+    FL_TRY(call_loss(c, 0, c->n_samples / 2, c->grad, &halves));
+    FL_TRY(call_loss(c, c->n_samples / 2, c->n_samples, c->grad, &halves));
+    FL_TRY(compare_sums("it depends on how samples are batched", &halves, &once, 0));
+    for (int64_t i = 0; i < c->n; i++) {
+        if (!near((double)c->grad[i], (double)c->d[i])) {
+            return fl_fail(FL_EINVAL, "the gradient depends on how samples are batched");
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status check_gradient(loss_check *c)
+{
+    static const double at[4] = {1, -1, 2, -2};
+    c->error = 0;
+    for (int k = 0; k < N_DIRECTIONS; k++) {
+        double f[4], given = 0, norm = 0;
+        fl__harness_noise(c->options->seed, STREAM_DIRECTION + k, 1.0f, c->d, c->n);
+        for (int j = 0; j < 4; j++) {
+            fl_loss_sums moved = {0};
+            for (int64_t i = 0; i < c->n; i++) {
+                c->out[i] = (float)((double)c->out0[i] + at[j] * STEP * (double)c->d[i]);
+            }
+            FL_TRY(call_loss(c, 0, c->n_samples, NULL, &moved));
+            f[j] = (double)GRAD_SCALE * moved.loss;
+        }
+        for (int64_t i = 0; i < c->n; i++) {
+            given += (double)c->grad[i] * (double)c->d[i];
+            norm += (double)c->grad[i] * (double)c->grad[i];
+        }
+        double measured = (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * STEP);
+        double by = fmax(sqrt(norm), fabs(given)), off = fabs(measured - given);
+        double noise = ROUNDINGS * (double)FLT_EPSILON * fabs(f[0]) / STEP;
+        c->error = fmax(c->error, off / fmax(by, fabs(measured)));
+        if (!(off <= c->options->tolerance * by + noise)) {
+            return fl_fail(FL_EINVAL,
+                           "error %.2g, at most %.2g expected: along a random direction it gives "
+                           "%.6g, finite differences %.6g",
+                           c->error, c->options->tolerance, given, measured);
+        }
+    }
+    return FL_OK;
+}
+
+/* Whether it passed. */
+static bool run_check(loss_check *c, const char *name, fl_status (*check)(loss_check *c))
+{
+    fl_check_result r = {.layer = fl_model_n_layers(c->model), .state = FL_CHECK_BEGUN};
+    r.error = c->error = (double)NAN;
+    snprintf(r.kind, sizeof r.kind, "%s", fl_model_loss(c->model)->ops->kind);
+    snprintf(r.name, sizeof r.name, "%s", name);
+    if (c->options->seen != NULL) {
+        c->options->seen(c->options->context, &r);
+    }
+    bool good = check(c) == FL_OK;
+    r.state = good ? FL_CHECK_PASSED : FL_CHECK_FAILED;
+    r.error = c->error;
+    if (!good) {
+        snprintf(r.text, sizeof r.text, "%s", fl_errmsg());
+        c->n_failed++;
+    }
+    if (c->options->seen != NULL) {
+        c->options->seen(c->options->context, &r);
+    }
+    return good;
+}
+
+static fl_status loss_check_init(loss_check *c, const fl_shape *shape)
+{
+    void *memory = NULL;
+    FL_TRY(fl_device_cpu_create(1, NULL, DEVICE_BYTES, &c->device));
+    FL_TRY(fl_alloc_untouched(ARENA_BYTES, &c->scratch_memory));
+    fl_arena_init(&c->scratch, c->scratch_memory, ARENA_BYTES, "scratch memory");
+    c->scratch.guard = &c->guard;
+    for (int s = 0; s < c->n_samples; s++) {
+        c->ids[s] = FIRST_ID + ID_STEP * s;
+        c->offsets[s + 1] = (int32_t)(c->offsets[s] + shape[s].tokens);
+    }
+    c->n = c->offsets[c->n_samples] * shape[0].width;
+    FL_TRY(fl_alloc_array(4 * (size_t)c->n, sizeof(float), &memory));
+    c->out = memory;
+    c->out0 = c->out + c->n;
+    c->grad = c->out0 + c->n;
+    c->d = c->grad + c->n;
+    fl__harness_noise(c->options->seed, STREAM_OUT, OUT_DEVIATION, c->out, c->n);
+    memcpy(c->out0, c->out, (size_t)c->n * sizeof(float));
+    c->out_all = (fl_tensor){.data = c->out,
+                             .offsets = c->offsets,
+                             .n_samples = c->n_samples,
+                             .n_tokens = c->offsets[c->n_samples],
+                             .width = shape[0].width,
+                             .dtype = FL_F32};
+    return FL_OK;
+}
+
+fl_status fl__check_loss(const fl_model *model, const fl_shape *shape, const fl_tensor *targets,
+                         const fl_check_options *options, int *n_failed)
+{
+    void *memory = NULL;
+    FL_TRY(fl_alloc(sizeof(loss_check), &memory));
+    loss_check *c = memory;
+    c->model = model;
+    c->options = options;
+    c->targets = *targets;
+    c->n_samples = (int)targets->n_samples;
+    fl_status status = loss_check_init(c, shape);
+    if (status == FL_OK && run_check(c, "sums", check_sums)) {
+        (void)run_check(c, "gradient", check_gradient);
+    }
+    *n_failed += c->n_failed;
+    fl_free(c->out);
+    fl_free(c->scratch_memory);
+    fl_device_destroy(&c->device);
+    fl_free(c);
+    return status;
+}
