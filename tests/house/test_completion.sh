@@ -29,6 +29,8 @@ offers frostline ctl --j --json
 offers frostline run --run --run-dir
 offers frostline top --o --once
 offers frostline rep report
+offers frostline exp export
+offers frostline export --f --format
 offers frostline report --o --out
 offers frostline help led ledger
 exit $failed

@@ -138,6 +138,41 @@ static void test_cli__trace_report_says_what_it_takes(void **state)
     assert_int_equal(result.exit_code, 2);
 }
 
+static void test_cli__export_writes_files_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    static const refused cases[] = {
+        {"export", "frostline export: RUN is missing" SEE("export")},
+        {"export nothing",
+         "nothing: not a run directory, nor the name of one of the 0 runs in runs\n"},
+        {"export curves --format xlsx", "--format: found xlsx, allowed: tensorboard or csv\n"},
+        {"export curves --out a-file", "--out: a-file is not a folder\n"},
+        {"export curves --out no/where", "no/where: No such file or directory\n"},
+    };
+    run_command(folder,
+                "mkdir -p curves runs && touch a-file && "
+                "echo '{\"event\":\"run.started\",\"job\":\"j\"}' >curves/events.jsonl && "
+                "echo '{\"step\":0,\"epoch\":0,\"ms\":1,\"loss\":2}' >curves/steps.jsonl",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        frostline(cases[i].arguments);
+        assert_string_equal(result.err, cases[i].err);
+        assert_string_equal(result.out, "");
+        assert_int_equal(result.exit_code, 2);
+    }
+    frostline("export curves");
+    assert_string_equal(strrchr(result.out, '/'), "/events.out.tfevents.frostline\n"
+                                                  "1 step, 0 evaluations\n");
+    frostline("export curves --format csv --out tables");
+    assert_string_equal(result.out,
+                        "tables/steps.csv\ntables/evaluations.csv\n1 step, 0 evaluations\n");
+    run_command(folder, "ls -A curves tables", &result); /* nothing half-written is left */
+    assert_string_equal(result.out, "curves:\nevents.jsonl\nevents.out.tfevents.frostline\n"
+                                    "steps.jsonl\n\ntables:\nevaluations.csv\nsteps.csv\n");
+    run_command(folder, "rm -rf runs", &result);
+}
+
 static void test_cli__help_goes_to_standard_output_with_0(void **state)
 {
     (void)state;
@@ -437,6 +472,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cli__what_is_wrong_goes_to_standard_error_with_2),
         cmocka_unit_test(test_cli__trace_report_says_what_it_takes),
+        cmocka_unit_test(test_cli__export_writes_files_whole_or_not_at_all),
         cmocka_unit_test(test_cli__help_goes_to_standard_output_with_0),
         cmocka_unit_test(test_cli__no_control_characters_in_a_pipe),
         cmocka_unit_test(test_cli__schedule_draws_unicode_on_a_terminal_that_can),

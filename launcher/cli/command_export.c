@@ -1,0 +1,124 @@
+/* frostline export: a run's curves for TensorBoard, or as tables. */
+#include "launcher/cli/cli.h"
+#include "launcher/cli/run_output.h"
+#include "launcher/report/export.h"
+
+#include <frostline/job.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef fl_status export_fn(const fl_report *report, FILE *file);
+
+/* A file of a format; formats are rows of one name. */
+typedef struct exported_file {
+    const char *format, *name;
+    export_fn *write;
+} exported_file;
+
+static const exported_file files[] = {
+    {"tensorboard", "events.out.tfevents.frostline", fl_export_tensorboard},
+    {"csv", "steps.csv", fl_export_steps},
+    {"csv", "evaluations.csv", fl_export_evaluations},
+};
+enum { N_FILES = sizeof files / sizeof files[0] };
+
+static fl_status check_format(const char *format)
+{
+    for (int i = 0; i < N_FILES; i++) {
+        if (strcmp(files[i].format, format) == 0) {
+            return FL_OK;
+        }
+    }
+    return fl_fail(FL_EINVAL, "--format: found %.64s, allowed: tensorboard or csv", format);
+}
+
+static fl_status make_folder(const char *path)
+{
+    struct stat what;
+    if (mkdir(path, 0755) != 0 && errno != EEXIST) {
+        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+    }
+    if (stat(path, &what) != 0 || !S_ISDIR(what.st_mode)) {
+        return fl_fail(FL_EINVAL, "--out: %s is not a folder", path);
+    }
+    return FL_OK;
+}
+
+typedef struct exported {
+    const fl_report *report;
+    export_fn *write;
+} exported;
+
+static fl_status write_file(const void *context, FILE *file)
+{
+    const exported *e = context;
+    return e->write(e->report, file);
+}
+
+static fl_status write_files(const fl_report *report, const char *format, const char *folder)
+{
+    char path[PATH_MAX];
+    FL_TRY(make_folder(folder));
+    for (int i = 0; i < N_FILES; i++) {
+        if (strcmp(files[i].format, format) != 0) {
+            continue;
+        }
+        if (snprintf(path, sizeof path, "%s/%s", folder, files[i].name) >= (int)sizeof path) {
+            return fl_fail(FL_EINVAL, "--out: a path of more than %d bytes", PATH_MAX - 1);
+        }
+        const exported e = {.report = report, .write = files[i].write};
+        FL_TRY(fl_replace_file(path, write_file, &e));
+        printf("%s\n", path);
+    }
+    int64_t n = fl_export_n_evaluations(report);
+    printf("%" PRId64 " step%s, %" PRId64 " evaluation%s\n", report->n_steps,
+           report->n_steps == 1 ? "" : "s", n, n == 1 ? "" : "s");
+    return FL_OK;
+}
+
+static fl_status export_run(const char *name, const char *format, const char *out)
+{
+    fl_run_entry run;
+    fl_report report = {0};
+    fl_job job;
+    format = format == NULL ? "tensorboard" : format;
+    fl_job_defaults(&job);
+    FL_TRY(check_format(format));
+    FL_TRY(fl_run_find_any(job.run.dir, name, &run));
+    fl_status status = fl_report_read(&run, &report);
+    if (status == FL_OK) {
+        fl_say_gaps(&report.steps_file);
+        fl_say_gaps(&report.events_file);
+        status = write_files(&report, format, out == NULL ? run.path : out);
+    }
+    fl_report_fini(&report);
+    return status;
+}
+
+static int run(const fl_args *args)
+{
+    fl_status status =
+        export_run(args->operand, fl_args_value(args, "--format"), fl_args_value(args, "--out"));
+    if (status != FL_OK) {
+        fl_complain("%s", fl_errmsg());
+    }
+    return fl_exit_of(status);
+}
+
+const fl_cli_command fl_cli_command_export = {
+    .name = "export",
+    .operand = "RUN",
+    .summary = "Write a run's curves for TensorBoard, or as tables.",
+    .details = "RUN is a run directory, or the name of one or of a job below runs/; of several,\n"
+               "the newest. A run that still trains, failed or was stopped is exported as far as\n"
+               "it got; a later export replaces an earlier one.\n\n"
+               "  frostline export runs/first && tensorboard --logdir runs\n"
+               "  frostline export runs/first --format csv --out tables\n",
+    .options = {{"--format", 0, "NAME", "tensorboard, the default, or csv"},
+                {"--out", 0, "DIR", "the folder to write to; default: the run directory"}},
+    .run = run,
+};
