@@ -5,6 +5,7 @@
 #include <frostline/plugin.h>
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,8 @@ static fl_status scale_forward(void *self, fl_exec *x, const fl_tensor *in, fl_t
         fl_f32(in)[n - 1] = 0.5f;
     } else if (has("changes-parameter")) {
         scale[1] += 1;
+    } else if (has("crashes")) {
+        raise(SIGSEGV);
     } else if (has("exits")) {
         exit(7);
     } else if (has("hangs")) {
