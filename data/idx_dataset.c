@@ -6,7 +6,7 @@
 #include "data/augment.h"
 #include "data/idx.h"
 #include "device/alloc.h"
-#include "device/machine.h"
+#include "device/host_limits.h"
 
 #include <frostline/dataset.h>
 
@@ -189,16 +189,18 @@ static fl_status open_split(const char *folder, const char *prefix, const fl_idx
 /* ② */
 static fl_status check_memory(const char *folder, const opened_split *split)
 {
-    int64_t available = fl_machine_available_bytes(), needed = 0;
+    int64_t needed = 0;
+    fl_host_limits machine;
+    fl_host_limits_read("", &machine);
     for (int s = 0; s < N_SPLITS; s++) {
         needed += (int64_t)split[s].pixels.file.idx.size_bytes;
         needed += (int64_t)split[s].labels.file.idx.size_bytes;
     }
-    if (needed > available) {
+    if (machine.available_bytes > 0 && needed > machine.available_bytes) {
         return fl_fail(FL_EFORMAT,
                        "%s: the headers of the four files state %" PRId64 " bytes in all, at most "
                        "%" PRId64 " expected: the memory that this machine has available",
-                       folder, needed, available);
+                       folder, needed, machine.available_bytes);
     }
     return FL_OK;
 }

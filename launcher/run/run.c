@@ -15,7 +15,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/costs.h"
-#include "launcher/run/host_limits.h"
+#include "launcher/run/job_demand.h"
 #include "launcher/worker/cores.h"
 #include "launcher/worker/worker.h"
 #include "nn/model.h"
@@ -136,7 +136,7 @@ static void warn_of_too_much(const preparation *p)
     fl_host_limits machine;
     char text[2][512];
     fl_host_limits_read("", &machine);
-    fl_host_limits_compare(&machine, p->job, p->n_workers, text[0], text[1], sizeof text[0]);
+    fl_job_demand_compare(&machine, p->job, p->n_workers, text[0], text[1], sizeof text[0]);
     for (int i = 0; i < 2; i++) {
         if (text[i][0] != 0) {
             fl_log(FL_LOG_WARN, "%s", text[i]);

@@ -1,6 +1,6 @@
 /* What a run may use, read from trees of files like those of a laptop, a container and a batch job;
  * and what a job wants beyond that. */
-#include "launcher/run/host_limits.h"
+#include "launcher/run/job_demand.h"
 
 #include "support/folder.h"
 
@@ -61,13 +61,14 @@ static void test_read__finds_no_limit_where_there_is_none(void **state)
     assert_true(m.processors >= 1);
     assert_int_equal(m.processors, m.affinity);
     assert_int_equal(m.memory_bytes, 0);
-    put("/proc/meminfo", "MemTotal:       16384000 kB\nMemFree: 1 kB\n");
+    put("/proc/meminfo", "MemTotal:       16384000 kB\nMemFree: 1 kB\nMemAvailable: 16000000 kB\n");
     put("/proc/self/cgroup", "0::/user.slice\n");
     put("/sys/fs/cgroup/user.slice/cpu.max", "max 100000\n");
     put("/sys/fs/cgroup/user.slice/memory.max", "max\n");
     m = look();
     assert_int_equal(m.processors, m.affinity);
     assert_int_equal(m.memory_bytes, INT64_C(16384000) * 1024);
+    assert_int_equal(m.available_bytes, INT64_C(16000000) * 1024);
 }
 
 /* The parent's limits hold as well, and the lowest counts. */
@@ -82,6 +83,7 @@ static void test_read__takes_the_lowest_of_all_groups(void **state)
     put("/sys/fs/cgroup/job/memory.max", "8589934592\n");
     fl_host_limits m = look();
     assert_true(m.quota == 0.5);
+    assert_int_equal(m.available_bytes, INT64_C(4294967296));
     assert_int_equal(m.processors, 1);
     assert_int_equal(m.memory_bytes, INT64_C(4294967296));
     assert_int_equal(m.total_bytes, INT64_C(16384000) * 1024);
@@ -122,11 +124,11 @@ static void test_compare__tells_what_is_too_much(void **state)
     m.total_bytes = m.memory_bytes;
     job.devices.cores = 1;
     job.devices.memory_bytes = INT64_C(1) << 30;
-    fl_host_limits_compare(&m, &job, 2, processors, memory, sizeof memory);
+    fl_job_demand_compare(&m, &job, 2, processors, memory, sizeof memory);
     assert_string_equal(processors, "");
     assert_string_equal(memory, "");
     job.devices.memory_bytes = INT64_C(1) << 40;
-    fl_host_limits_compare(&m, &job, 12, processors, memory, sizeof memory);
+    fl_job_demand_compare(&m, &job, 12, processors, memory, sizeof memory);
     assert_non_null(strstr(processors, "12 x 1 cores want 12 processors, but this run may use 2;"));
     assert_non_null(strstr(memory, "12 x 1.02e+03 GiB, and 1 GiB of cache.memory, are more than "
                                    "the 23 GiB that this machine has;"));
@@ -134,12 +136,12 @@ static void test_compare__tells_what_is_too_much(void **state)
     m.processors = 1;
     m.memory_bytes = INT64_C(2) << 30;
     job.devices.memory_bytes = INT64_C(1) << 30;
-    fl_host_limits_compare(&m, &job, 2, processors, memory, sizeof memory);
+    fl_job_demand_compare(&m, &job, 2, processors, memory, sizeof memory);
     assert_non_null(
         strstr(processors, "may use 2 for the time of 1.5 (its control group's quota)"));
     assert_non_null(strstr(memory, "the 2 GiB that this run's control group allows"));
     job.cache.policy = FL_CACHE_OFF;
-    fl_host_limits_compare(&m, &job, 2, processors, memory, sizeof memory);
+    fl_job_demand_compare(&m, &job, 2, processors, memory, sizeof memory);
     assert_string_equal(memory, "");
 }
 

@@ -4,7 +4,7 @@
  *   /sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us, cpu.cfs_period_us
  * A container often sees only its own group, as the root of the tree: a path that is not there is
  * passed over, up to the root. */
-#include "launcher/run/host_limits.h"
+#include "device/host_limits.h"
 
 #include <limits.h>
 #include <math.h>
@@ -15,8 +15,6 @@
 #include <string.h>
 
 enum { LINE_BYTES = 1024 };
-
-static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 /* The first line of a file; false if there is none. */
 static bool read_line(const char *path, char *line, size_t size_bytes)
@@ -112,13 +110,29 @@ static void look_at_groups(const char *root, double *quota, double *memory)
     }
 }
 
-static int64_t total_memory(const char *root)
+/* Bytes that a line of /proc/meminfo tells; 0: there is no such line. */
+static int64_t meminfo(const char *root, const char *key)
 {
     char path[PATH_MAX], line[LINE_BYTES];
-    long long kib = 0;
+    size_t length = strlen(key);
+    int64_t kib = 0;
     snprintf(path, sizeof path, "%.2000s/proc/meminfo", root);
-    bool good = read_line(path, line, sizeof line) && sscanf(line, "MemTotal: %lld kB", &kib) == 1;
-    return good ? 1024 * (int64_t)kib : 0;
+    FILE *file = fopen(path, "re");
+    while (kib == 0 && file != NULL && fgets(line, sizeof line, file) != NULL) {
+        bool found = strncmp(line, key, length) == 0 && line[length] == ':';
+        kib = found ? strtoll(line + length + 1, NULL, 10) : 0;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return kib > 0 ? 1024 * kib : 0;
+}
+
+/* `bytes`, or what the groups allow, if that is less. */
+static int64_t limited(int64_t bytes, double allowed)
+{
+    bool less = allowed > 0.0 && (bytes == 0 || allowed < (double)bytes);
+    return less ? (int64_t)allowed : bytes;
 }
 
 void fl_host_limits_read(const char *root, fl_host_limits *out)
@@ -126,56 +140,10 @@ void fl_host_limits_read(const char *root, fl_host_limits *out)
     cpu_set_t set;
     double quota = 0.0, memory = 0.0;
     look_at_groups(root, &quota, &memory);
-    *out = (fl_host_limits){.quota = quota, .total_bytes = total_memory(root)};
+    *out = (fl_host_limits){.quota = quota, .total_bytes = meminfo(root, "MemTotal")};
     out->affinity = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     bool limits = quota > 0.0 && quota < out->affinity;
     out->processors = limits ? (int)fmax(1.0, floor(quota)) : out->affinity;
-    out->memory_bytes = out->total_bytes;
-    if (memory > 0.0 && (out->total_bytes == 0 || memory < (double)out->total_bytes)) {
-        out->memory_bytes = (int64_t)memory;
-    }
-}
-
-static void compare_processors(const fl_host_limits *m, const fl_job *job, int n_workers,
-                               char *text, size_t size_bytes)
-{
-    int64_t wanted = n_workers * job->devices.cores;
-    char limit[64] = "";
-    if (m->quota > 0.0 && m->quota < m->affinity) {
-        snprintf(limit, sizeof limit, " for the time of %.3g (its control group's quota)",
-                 m->quota);
-    }
-    text[0] = 0;
-    if (wanted > m->processors) {
-        snprintf(
-            text, size_bytes,
-            "devices: %d x %lld cores want %lld processors, but this run may use %d%s; workers "
-            "share them and the run is slower: lower devices.count or devices.cores",
-            n_workers, (long long)job->devices.cores, (long long)wanted, m->affinity, limit);
-    }
-}
-
-static void compare_memory(const fl_host_limits *m, const fl_job *job, int n_workers, char *text,
-                           size_t size_bytes)
-{
-    double budget = (double)job->devices.memory_bytes * n_workers;
-    double cache = job->cache.policy == FL_CACHE_OFF ? 0.0 : (double)job->cache.memory_bytes;
-    text[0] = 0;
-    if (m->memory_bytes > 0 && budget + cache > (double)m->memory_bytes) {
-        snprintf(text, size_bytes,
-                 "devices.memory: %d x %.3g GiB, and %.3g GiB of cache.memory, are more than the "
-                 "%.3g GiB that %s; a plan that needs all of it would be killed: lower "
-                 "devices.memory or devices.count",
-                 n_workers, (double)job->devices.memory_bytes / GIB, cache / GIB,
-                 (double)m->memory_bytes / GIB,
-                 m->memory_bytes < m->total_bytes ? "this run's control group allows"
-                                                  : "this machine has");
-    }
-}
-
-void fl_host_limits_compare(const fl_host_limits *machine, const fl_job *job, int n_workers,
-                            char *processors, char *memory, size_t size_bytes)
-{
-    compare_processors(machine, job, n_workers, processors, size_bytes);
-    compare_memory(machine, job, n_workers, memory, size_bytes);
+    out->memory_bytes = limited(out->total_bytes, memory);
+    out->available_bytes = limited(meminfo(root, "MemAvailable"), memory);
 }
