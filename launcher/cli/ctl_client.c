@@ -22,6 +22,9 @@ struct fl_ctl_client_link {
     int dir_fd; /* -1: over a network; a socket's path may have 107 bytes only: it is reached
                    through this */
     void *zmq, *socket;
+    void *monitor;  /* of a far link: what becomes of its connection; NULL: none */
+    bool reached;   /* somebody accepted the connection once */
+    bool refused;   /* the keys did not fit */
     zmq_msg_t last; /* what was handed out */
     char *text;
     size_t capacity;
@@ -63,6 +66,54 @@ static fl_status connect_near(fl_ctl_client_link *link, bool events)
     return FL_OK;
 }
 
+/* A far run that does not answer does so for one of several reasons, which ZeroMQ knows. */
+static bool watch_connection(fl_ctl_client_link *link)
+{
+    int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                 ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                 ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+    int linger_ms = 0;
+    if (zmq_socket_monitor(link->socket, "inproc://connection", events) != 0) {
+        return false;
+    }
+    link->monitor = zmq_socket(link->zmq, ZMQ_PAIR);
+    return link->monitor != NULL &&
+           zmq_setsockopt(link->monitor, ZMQ_LINGER, &linger_ms, sizeof linger_ms) == 0 &&
+           zmq_connect(link->monitor, "inproc://connection") == 0;
+}
+
+/* An event: its number in two bytes and a value; then the address. */
+static void read_connection(fl_ctl_client_link *link)
+{
+    unsigned char event[64];
+    char address[256];
+    while (link->monitor != NULL &&
+           zmq_recv(link->monitor, event, sizeof event, ZMQ_DONTWAIT) > 1) {
+        uint16_t number;
+        memcpy(&number, event, sizeof number);
+        link->reached = true;
+        link->refused =
+            number == ZMQ_EVENT_CONNECTED ? link->refused : number != ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+        (void)zmq_recv(link->monitor, address, sizeof address, ZMQ_DONTWAIT);
+    }
+}
+
+static fl_status fail_late(fl_ctl_client_link *link)
+{
+    read_connection(link);
+    if (link->monitor == NULL || (link->reached && !link->refused)) {
+        return fl_fail(FL_EDEADLINE, "%s: connected, but no answer in time", link->path);
+    }
+    if (!link->reached) {
+        return fl_fail(FL_EDEADLINE, "%s: nothing listens there (no connection in time)",
+                       link->path);
+    }
+    return fl_fail(FL_EDEADLINE,
+                   "%s: the keys do not fit: --server is not the run's public key, or the run's "
+                   "control.allow does not name the public key of --key",
+                   link->path);
+}
+
 static fl_status connect_far(fl_ctl_client_link *link, bool events, const char *key,
                              const char *server)
 {
@@ -72,6 +123,11 @@ static fl_status connect_far(fl_ctl_client_link *link, bool events, const char *
     }
     FL_TRY(fl_zap_auth_read_key(server, false, theirs));
     FL_TRY(fl_zap_auth_read_key(key, true, secret));
+    if (!watch_connection(link)) {
+        explicit_bzero(secret, sizeof secret);
+        return fl_fail(FL_EIO, "%s: cannot watch the connection: %s", link->path,
+                       zmq_strerror(zmq_errno()));
+    }
     bool good = zmq_curve_public(own, secret) == 0 &&
                 zmq_setsockopt(link->socket, ZMQ_CURVE_SERVERKEY, theirs, FL_KEY_MAX) == 0 &&
                 zmq_setsockopt(link->socket, ZMQ_CURVE_PUBLICKEY, own, FL_KEY_MAX) == 0 &&
@@ -116,6 +172,10 @@ void fl_ctl_client_close(fl_ctl_client_link **link)
         return;
     }
     zmq_msg_close(&l->last);
+    if (l->monitor != NULL) {
+        zmq_socket_monitor(l->socket, NULL, 0);
+        zmq_close(l->monitor);
+    }
     if (l->socket != NULL) {
         zmq_close(l->socket);
     }
@@ -139,7 +199,7 @@ static fl_status wait_part(fl_ctl_client_link *link, int64_t deadline_us)
             return FL_OK;
         }
         if (fl_left_ms(deadline_us) == 0) {
-            return fl_fail(FL_EDEADLINE, "%s: no answer in time", link->path);
+            return fail_late(link);
         }
         /* What it sent before it ended may still be on its way. */
         bool near = link->dir_fd >= 0; /* a far one only answers, or does not */

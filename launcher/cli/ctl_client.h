@@ -15,8 +15,8 @@ fl_status fl_ctl_client_open(const char *path, bool events, fl_ctl_client_link *
 /* The same over a network, to a run whose control.listen is `endpoint`.
  * key     file of this client's secret key
  * server  file of the run's public key
- * Returns FL_EINVAL for files that hold no key. Whether the run knows the key shows only when it
- * does not answer. */
+ * Returns FL_EINVAL for files that hold no key. Whether the run listens and
+ * knows the key shows when no answer comes: the message tells the cases apart. */
 fl_status fl_ctl_client_open_far(const char *endpoint, bool events, const char *key,
                                  const char *server, fl_ctl_client_link **out) FL_MUST_CHECK;
 void fl_ctl_client_close(fl_ctl_client_link **link);

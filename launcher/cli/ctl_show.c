@@ -38,6 +38,16 @@ static void put_value(const json_t *value, char *text, size_t size_bytes)
     }
 }
 
+/* Epochs count from 0 for programs, and from 1 for people. */
+static void put_field(const char *key, const json_t *value, char *text, size_t size_bytes)
+{
+    if (strcmp(key, "epoch") == 0 && json_is_integer(value)) {
+        snprintf(text, size_bytes, "%" JSON_INTEGER_FORMAT, json_integer_value(value) + 1);
+    } else {
+        put_value(value, text, size_bytes);
+    }
+}
+
 static int widest(const json_t *rows, const char *key)
 {
     int width = (int)strlen(key);
@@ -99,7 +109,7 @@ void fl_ctl_show(const json_t *object, FILE *out)
             }
             fputc('\n', out);
         } else {
-            put_value(value, text, sizeof text);
+            put_field(key, value, text, sizeof text);
             fprintf(out, "%-18s %s\n", key, text);
         }
     }
@@ -120,7 +130,7 @@ void fl_ctl_show_event(const json_t *event, FILE *out)
             apart = apart || strcmp(key, shown_apart[i]) == 0;
         }
         if (!apart) {
-            put_value(value, text, sizeof text);
+            put_field(key, value, text, sizeof text);
             fprintf(out, " %s=%s", key, text);
         }
     }

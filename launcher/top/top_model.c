@@ -1,6 +1,6 @@
 #include "launcher/top/top_model.h"
 
-#include "launcher/cli/ctl_show.h"
+#include "launcher/top/top_words.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -292,23 +292,6 @@ static void end_by(fl_top_model *m, const char *name, const json_t *event)
              message == NULL ? 0 : (int)strcspn(message, "\n"), message == NULL ? "" : message);
 }
 
-/* The line as `frostline ctl watch` shows it, without the newline at its end. */
-static void put_event(fl_top_event *to, const json_t *event)
-{
-    char *text = NULL;
-    size_t size_bytes = 0;
-    FILE *out = open_memstream(&text, &size_bytes);
-    to->text[0] = 0;
-    if (out == NULL) {
-        return;
-    }
-    fl_ctl_show_event(event, out);
-    if (fclose(out) == 0) {
-        snprintf(to->text, sizeof to->text, "%.*s", (int)strcspn(text, "\n"), text);
-    }
-    free(text);
-}
-
 void fl_top_model_event(fl_top_model *m, const char *line)
 {
     static const char *const warnings[] = {"run.stalled", "run.failed",   "worker.lost",
@@ -318,7 +301,7 @@ void fl_top_model_event(fl_top_model *m, const char *line)
     const char *name = json_string_value(json_object_get(event, "event"));
     if (name != NULL) {
         fl_top_event *to = &m->event[m->n_events++ % FL_TOP_EVENTS];
-        put_event(to, event);
+        (void)fl_top_words(event, to->text, sizeof to->text);
         to->warns = is_one_of(name, warnings);
         end_by(m, name, event);
     }

@@ -138,16 +138,17 @@ static int free_port(void)
     return -1;
 }
 
-static void try_client(const char *endpoint, const char *key, bool is_let_in)
+/* says: NULL for a client that is let in, else a part of the message of one that is not. */
+static void try_client(const char *endpoint, const char *key, const char *says)
 {
     fl_ctl_client_link *link = NULL;
     const char *reply = NULL;
     assert_int_equal(
         fl_ctl_client_open_far(endpoint, false, path_of(key), path_of("run.pub"), &link), FL_OK);
     fl_status status = fl_ctl_client_ask(link, "{\"v\": 1, \"id\": \"1\", \"cmd\": \"status\"}",
-                                         is_let_in ? LIVE_WAIT_MS : 1000, &reply);
-    assert_int_equal(status, is_let_in ? FL_OK : FL_EDEADLINE);
-    assert_true(!is_let_in || strstr(reply, "\"ok\": true") != NULL);
+                                         says == NULL ? LIVE_WAIT_MS : 1000, &reply);
+    assert_int_equal(status, says == NULL ? FL_OK : FL_EDEADLINE);
+    assert_non_null(says == NULL ? strstr(reply, "\"ok\": true") : strstr(fl_errmsg(), says));
     fl_ctl_client_close(&link);
 }
 
@@ -209,24 +210,29 @@ static void watch_top(const char *endpoint, live_run *run)
 static void test_zap_auth__lets_in_whom_the_job_names(void **state)
 {
     (void)state;
-    char endpoint[64];
+    char endpoint[64], run_key[FL_KEY_MAX];
     make_keys("run");
     make_keys("client");
     make_keys("stranger");
+    assert_int_equal(fl_zap_auth_read_key(path_of("run.pub"), false, run_key), FL_OK);
     allow("client", "");
     snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%d", free_port());
     live_run run = live_start((const char *const[]){
         "train.batch", "10", "train.evaluate", "false", "train.epochs", "90000", "devices.count",
         "1", "control.listen", endpoint, "control.key", path_of("run.key"), "control.allow",
         path_of("allow"), NULL});
-    try_client(endpoint, "client.key", true);
-    try_client(endpoint, "stranger.key", false);
+    try_client(endpoint, "client.key", NULL);
+    try_client(endpoint, "stranger.key", "the keys do not fit");
+    make_keys("run"); /* the public key of another run */
+    try_client(endpoint, "client.key", "the keys do not fit");
+    write_file("run.pub", 0644, run_key);
     try_plain(endpoint);
-    try_client(endpoint, "client.key", true);
+    try_client(endpoint, "client.key", NULL);
     watch_event(endpoint, &run);
     watch_top(endpoint, &run);
     json_decref(live_ask(&run, "stop", "{}"));
     assert_int_equal(live_finish(&run), FL_ESTOPPED);
+    try_client(endpoint, "client.key", "nothing listens there");
     live_clean(&run);
 }
 

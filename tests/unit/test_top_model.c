@@ -194,9 +194,9 @@ static void test_top_model__keeps_the_newest_events(void **state)
     }
     fl_top_model_event(&model, "no event");
     fl_top_model_event(&model, "{\"time\": 1}");
-    snprintf(line, sizeof line, "epoch=%d", 2 * FL_TOP_EVENTS + 2);
+    snprintf(line, sizeof line, "epoch=%d", 2 * FL_TOP_EVENTS + 3); /* counts from 1 */
     assert_non_null(strstr(fl_top_model_event_at(&model, 0)->text, line));
-    snprintf(line, sizeof line, "epoch=%d", FL_TOP_EVENTS + 3);
+    snprintf(line, sizeof line, "epoch=%d", FL_TOP_EVENTS + 4);
     assert_non_null(strstr(fl_top_model_event_at(&model, FL_TOP_EVENTS - 1)->text, line));
     assert_null(fl_top_model_event_at(&model, FL_TOP_EVENTS));
     assert_false(model.over);

@@ -1,0 +1,142 @@
+#include "launcher/top/top_words.h"
+
+#include "launcher/cli/ctl_show.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* {field} stands for a field of the event; {field+} counts from 1, {field%} is a share of 1,
+ * {field MiB} are bytes. The first template counts whose fields are all there. */
+static const struct {
+    const char *event, *words;
+} templates[] = {
+    {"run.started", "started: {steps} steps, batch {batch}, seed {seed}"},
+    {"run.running", "all workers are ready: training begins"},
+    {"costs", "costs of layers: {from}, of {measured}"},
+    {"costs.learned", "costs of layers corrected by live steps"},
+    {"plan.chosen", "plan K={k} R={r} M={m}: {step_ms} ms a step predicted"},
+    {"plan.considered", "F={f} weighed, choice: {choice} ({why})"},
+    {"worker.ready", "worker {rank} is ready, {memory_peak_bytes MiB} at most"},
+    {"worker.left", "worker {rank} has left after step {steps}"},
+    {"worker.lost", "worker {rank} lost ({how}): {message}"},
+    {"worker.slow", "worker {rank} computes slowly: {own_ms} ms, {expected_ms} expected"},
+    {"worker.recovered", "worker {rank} computes at its usual speed again"},
+    {"epoch.finished", "epoch {epoch+} finished: loss {train_loss}, accuracy {test_accuracy%}"},
+    {"epoch.finished", "epoch {epoch+} finished: loss {train_loss}"},
+    {"freeze.decided", "freeze: F={f} becomes {f_next} ({why})"},
+    {"freeze.decided", "freeze: F={f} ({why})"},
+    {"cache.opened", "no cache: {why_not}"},
+    {"cache.opened", "cache: {memory_bytes MiB} of memory, {disk_bytes MiB} of disk"},
+    {"cache.decided",
+     "cache {state}: a sample takes {read_us} us to read, {compute_us} to compute"},
+    {"cache.used", "cache {state}, epoch {epoch+}, worker {rank}: {hits} hits, {misses} misses"},
+    {"tune.tried", "tried M={m}: {step_ms} ms a step"},
+    {"tune.done", "M={m} is kept: {why}"},
+    {"transition.prepare", "plan change: K={k} R={r} M={m} is prepared ({why})"},
+    {"transition.done", "plan change done: K={k} R={r} M={m}, {stall_ms} ms without training"},
+    {"transition.cancelled", "plan change cancelled: {why}"},
+    {"transition.measured",
+     "a step takes {measured_step_ms} ms, {before_step_ms} before the change"},
+    {"run.stalled", "no step for {seconds} s: {waits}"},
+    {"run.stopping", "stopping ({why})"},
+    {"run.paused", "paused at step {step}"},
+    {"run.resumed", "resumed at step {step}"},
+    {"run.ending", "ends with step {last_step}"},
+    {"job.changed", "{field} is {value} from step {step} on"},
+    {"trace.written", "trace written: {file}"},
+    {"trace.failed", "no trace: {message}"},
+    {"record.incomplete", "record incomplete: {missing}"},
+    {"run.finished", "finished: {steps} steps, loss {train_loss}, accuracy {test_accuracy%}"},
+    {"run.finished", "finished: {steps} steps, loss {train_loss}"},
+    {"run.stopped", "stopped after {steps} steps"},
+    {"run.failed", "failed: {message}"},
+};
+enum { N_TEMPLATES = sizeof templates / sizeof *templates, FIELD_BYTES = 32 };
+
+static const double MIB = 1048576.0;
+
+/* One placeholder, without its braces; false if the event lacks the field. */
+static bool put_field(const json_t *event, const char *name, size_t length, FILE *out)
+{
+    char key[FIELD_BYTES];
+    snprintf(key, sizeof key, "%.*s", (int)length, name);
+    char *bytes = strstr(key, " MiB");
+    char last = key[length - 1];
+    key[strcspn(key, "+% ")] = 0;
+    const json_t *value = json_object_get(event, key);
+    if (value == NULL || json_is_null(value)) {
+        return false;
+    }
+    if (json_is_string(value)) {
+        fputs(json_string_value(value), out);
+    } else if (bytes != NULL) {
+        fprintf(out, "%.1f MiB", json_number_value(value) / MIB);
+    } else if (last == '%') {
+        fprintf(out, "%.2f %%", 100.0 * json_number_value(value));
+    } else if (json_is_integer(value)) {
+        fprintf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value) + (last == '+'));
+    } else {
+        fprintf(out, "%.4g", json_number_value(value));
+    }
+    return true;
+}
+
+static bool put_words(const json_t *event, const char *words, FILE *out)
+{
+    bool whole = true;
+    for (const char *at = words; *at != 0 && whole; at++) {
+        const char *close = *at == '{' ? strchr(at, '}') : NULL;
+        if (close == NULL) {
+            fputc(*at, out);
+        } else {
+            whole = put_field(event, at + 1, (size_t)(close - at - 1), out);
+            at = close;
+        }
+    }
+    return whole;
+}
+
+/* The event's words, or its fields as `frostline ctl watch` shows them; NULL without memory. */
+static char *make_words(const json_t *event, const char *name)
+{
+    char *text = NULL;
+    size_t n = 0;
+    for (int i = 0; i <= N_TEMPLATES; i++) {
+        bool last = i == N_TEMPLATES;
+        if (!last && strcmp(templates[i].event, name) != 0) {
+            continue;
+        }
+        FILE *out = open_memstream(&text, &n);
+        if (out == NULL) {
+            return NULL;
+        }
+        if (!last) {
+            fprintf(out, "%7.1f s  ", json_number_value(json_object_get(event, "time")));
+        } else {
+            fl_ctl_show_event(event, out);
+        }
+        bool whole = last || put_words(event, templates[i].words, out);
+        if (fclose(out) == 0 && whole) {
+            return text;
+        }
+        free(text);
+        text = NULL;
+    }
+    return NULL;
+}
+
+const char *fl_top_words(const json_t *event, char *text, size_t size_bytes)
+{
+    const char *name = json_string_value(json_object_get(event, "event"));
+    char *words = make_words(event, name == NULL ? "" : name);
+    snprintf(text, size_bytes, "%.*s", words == NULL ? 0 : (int)strcspn(words, "\n"),
+             words == NULL ? "" : words);
+    for (char *c = text; *c != 0; c++) { /* what would steer the terminal */
+        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+    }
+    free(words);
+    return text;
+}
