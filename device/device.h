@@ -1,4 +1,5 @@
-/* A device: memory under a budget, streams, kernels; a const table of functions a kind.
+/* A device: memory under a budget, streams, kernels; a const table of functions a kind. The
+ * pipeline uses no stream yet: it passes NULL.
  *
  * Work given to a stream runs in order; a function may return before the work is done. `sync`
  * waits for all of it. On the CPU there are no streams, and a kernel has finished when it returns.
@@ -194,8 +195,9 @@ void fl_device_unshare(fl_device *device, void *memory, size_t size_bytes, fl_sh
 /* Count size_bytes of reserved memory from now on; FL_EBUDGET as fl_device_alloc. */
 fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what) FL_MUST_CHECK;
 
-/* Memory leaves the budget: what it holds lies on the host from now on. For a device that computes
- * in host memory it stays where it is. fl_device_claim takes it back. */
+/* Memory leaves the budget, as parked moments of frozen layers do. Only the count changes: a device
+ * that computes in host memory, the only kind there is, moves nothing. fl_device_claim takes it
+ * back. */
 void fl_device_disclaim(fl_device *device, size_t size_bytes);
 
 #endif

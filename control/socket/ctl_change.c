@@ -2,6 +2,8 @@
  * M. Each asks elastic.c for a transition and is answered when that has ended, well or not. */
 #include "control/socket/ctl.h"
 
+#include "device/plural.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -98,13 +100,14 @@ static void list_left(const fl_controller *controller, char *text, size_t size_b
 
 static void refuse_more(const fl_controller *controller, fl_ctl_call *call, int64_t wanted, int n)
 {
-    char left[64];
+    char left[64], devices[FL_COUNT_BYTES], workers[FL_COUNT_BYTES];
     int n_left = controller->n_workers - fl_plan_members(&controller->plan);
     list_left(controller, left, sizeof left);
     fl_ctl_refuse(call, FL_CTL_REFUSED,
-                  "%lld devices are more than the %d workers that can take work; a run has "
-                  "as many as its devices.count says, from its start on%s%s%s%s",
-                  (long long)wanted, n, n_left == 0 ? "" : "; worker", n_left > 1 ? "s" : "", left,
+                  "found %s, allowed: at most the %s that can take work; a run starts with "
+                  "devices.count of them%s%s%s%s",
+                  fl_count(wanted, "device", devices), fl_count(n, "worker", workers),
+                  n_left == 0 ? "" : "; worker", n_left > 1 ? "s" : "", left,
                   n_left == 0   ? ""
                   : n_left == 1 ? " has left"
                                 : " have left");
@@ -248,6 +251,7 @@ static void go_to(fl_controller *controller, fl_ctl_call *call, int F)
 
 void fl_ctl_freeze(fl_controller *controller, fl_ctl_call *call)
 {
+    char blocks[FL_COUNT_BYTES];
     int F = (int)call->request.value[0].integer;
     if (!has_model(controller, call)) {
         return;
@@ -255,8 +259,8 @@ void fl_ctl_freeze(fl_controller *controller, fl_ctl_call *call)
     if (F > blocks_of(controller)) {
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "blocks: the model has %d", blocks_of(controller));
     } else if (F < controller->plan.F) {
-        fl_ctl_refuse(call, FL_CTL_REFUSED, "%d blocks are frozen; thaw takes that back",
-                      controller->plan.F);
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s frozen by now; thaw is for fewer",
+                      fl_count(controller->plan.F, "block", blocks));
     } else if (F >= lowest_pin(controller)) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "block %d is pinned", lowest_pin(controller));
     } else {
@@ -266,13 +270,14 @@ void fl_ctl_freeze(fl_controller *controller, fl_ctl_call *call)
 
 void fl_ctl_thaw(fl_controller *controller, fl_ctl_call *call)
 {
+    char blocks[FL_COUNT_BYTES];
     int F = (int)call->request.value[0].integer;
     if (!has_model(controller, call)) {
         return;
     }
     if (F > controller->plan.F) {
-        fl_ctl_refuse(call, FL_CTL_REFUSED, "%d blocks are frozen; freeze is for more",
-                      controller->plan.F);
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s frozen by now; freeze is for more",
+                      fl_count(controller->plan.F, "block", blocks));
     } else {
         go_to(controller, call, F);
     }

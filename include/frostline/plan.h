@@ -18,8 +18,9 @@ enum {
     FL_MAX_MICRO_BATCHES = 4096
 };
 
-/* What one layer costs on one device. Times are for one sample of the data set's mean length; a
- * call of n samples takes call_us + n * per-sample time. */
+/* What one layer costs on one device. Times are for one sample, the mean over the first samples
+ * of the data set, with which they are measured; a call of n samples takes call_us + n * per-sample
+ * time. Bytes are for the longest sample. */
 typedef struct fl_layer_cost {
     double fwd_call_us, fwd_us;       /* forward in training */
     double bwd_call_us, bwd_us;       /* backward with both gradients */

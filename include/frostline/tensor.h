@@ -51,8 +51,8 @@ static inline int32_t *fl_i32(const fl_tensor *t)
     return (int32_t *)t->data;
 }
 
-/* One layer parameter on its device. `version` goes up whenever `data` changes, so that a device
- * may keep a packed copy and knows when it is old; `pack` belongs to the device. */
+/* One layer parameter on its device. `version` goes up whenever `data` changes, and `pack` is the
+ * device's own: a device may keep a packed copy there. No device does so yet. */
 typedef struct fl_weight {
     float *data; /* [rows, cols] */
     int64_t rows;

@@ -1,4 +1,5 @@
 /* frostline run and frostline validate: the same way, to its end or to the last check. */
+#include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/run/run.h"
@@ -39,8 +40,11 @@ static void print_good(const char *path, const fl_job_context *w)
         snprintf(of_all, sizeof of_all, " (of %" PRId64 ")", all);
     }
     printf("%s: good\n", path);
-    printf("  model  %s, %d layers in %d blocks, %" PRId64 " parameters\n", fl_model_name(w->model),
-           fl_model_n_layers(w->model), fl_model_n_blocks(w->model), fl_model_n_params(w->model));
+    char layers[FL_COUNT_BYTES], blocks[FL_COUNT_BYTES], params[FL_COUNT_BYTES];
+    printf("  model  %s, %s in %s, %s\n", fl_model_name(w->model),
+           fl_count(fl_model_n_layers(w->model), "layer", layers),
+           fl_count(fl_model_n_blocks(w->model), "block", blocks),
+           fl_count(fl_model_n_params(w->model), "parameter", params));
     printf("  data   %s, %" PRId64 " samples%s to train on, %" PRId64 " to test on\n", d->ops->kind,
            used, of_all, d->ops->count(d->self, FL_TEST));
 }

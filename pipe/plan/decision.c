@@ -1,6 +1,8 @@
 /* The numbers are those of decision.h. */
 #include "pipe/plan/decision.h"
 
+#include "device/plural.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -147,19 +149,21 @@ FL_PRINTF(2, 3) static void say(fl_decision *d, const char *format, ...)
 
 static void explain_stay(fl_decision *d)
 {
+    char steps[FL_COUNT_BYTES];
     const fl_decision_option *o = &d->option[d->best];
     say(d,
-        "the blocks stay unfrozen, because freezing them would not pay over the %lld steps that "
+        "the blocks stay unfrozen, because freezing them would not pay over the %s that "
         "remain: %s is predicted to take %.4g ms a step and %.3g ms to change; without freezing a "
         "step takes %.4g ms",
-        (long long)d->left, o->name, o->step_ms, o->change.cost_ms, d->stay_ms);
+        fl_count(d->left, "step", steps), o->name, o->step_ms, o->change.cost_ms, d->stay_ms);
 }
 
 static void explain_choice(fl_decision *d)
 {
+    char steps[FL_COUNT_BYTES];
     const fl_decision_option *o = &d->option[d->chosen];
-    say(d, "%s: %.4g ms a step over %lld steps, %.3g ms to change", o->name, o->step_ms,
-        (long long)d->left, o->change.cost_ms);
+    say(d, "%s: %.4g ms a step over %s, %.3g ms to change", o->name, o->step_ms,
+        fl_count(d->left, "step", steps), o->change.cost_ms);
     for (int i = 0; i < d->n_options; i++) {
         const fl_decision_option *other = &d->option[i];
         if (i != d->chosen && other->status == FL_OK) {

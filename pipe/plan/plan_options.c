@@ -3,6 +3,7 @@
 #include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "device/plural.h"
 
 #include <stdlib.h>
 
@@ -31,18 +32,20 @@ static fl_status check_sizes(const fl_plan_input *input)
 
 static fl_status check_k(const fl_plan_input *input)
 {
+    char stages[FL_COUNT_BYTES], others[FL_COUNT_BYTES];
     int64_t k = input->job->pipe.k;
     if (k > max_stages(input)) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.k"),
-                             "%lld stages, but the model has %d layers; allowed: 1 .. %d",
-                             (long long)k, fl_model_n_layers(input->model),
+                             "%s, but the model has %s; allowed: 1 .. %d",
+                             fl_count(k, "stage", stages),
+                             fl_count(fl_model_n_layers(input->model), "layer", others),
                              smaller(max_stages(input), input->n_workers));
     }
     if (k > input->n_workers) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.k", "devices.count"),
-                             "%lld stages, but there are %d workers (devices.count); "
-                             "allowed: 1 .. %d",
-                             (long long)k, input->n_workers,
+                             "%s, but only %s (devices.count); allowed: 1 .. %d",
+                             fl_count(k, "stage", stages),
+                             fl_count(input->n_workers, "worker", others),
                              smaller(max_stages(input), input->n_workers));
     }
     return FL_OK;
@@ -73,12 +76,14 @@ static fl_status check_m(const fl_plan_input *input)
 {
     int r = input->job->autodp.r == FL_JOB_AUTO ? 1 : (int)input->job->autodp.r;
     int64_t share = fl_split_work_max(input->job->train.batch, r);
+    char found[FL_COUNT_BYTES], samples[FL_COUNT_BYTES];
     if (input->job->pipe.m > share) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.m", "train.batch", "autodp.r"),
-                             "%lld micro-batches, but a replica has %lld samples a step "
-                             "(train.batch %lld, autodp.r %d); allowed: 1 .. %lld",
-                             (long long)input->job->pipe.m, (long long)share,
-                             (long long)input->job->train.batch, r, (long long)share);
+                             "%s, but a replica has %s a step (train.batch %lld, autodp.r %d); "
+                             "allowed: 1 .. %lld",
+                             fl_count(input->job->pipe.m, "micro-batch", found),
+                             fl_count(share, "sample", samples), (long long)input->job->train.batch,
+                             r, (long long)share);
     }
     return FL_OK;
 }

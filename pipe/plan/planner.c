@@ -13,6 +13,7 @@
 #include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "device/plural.h"
 #include "nn/model.h"
 #include "pipe/plan/cost_model.h"
 #include "pipe/plan/learn.h"
@@ -321,22 +322,24 @@ static fl_status refuse(const planner *p)
     int cuts[FL_MAX_STAGES + 1], s = 0;
     char text[7][32];
     fl_stage_memory m;
+    char slots[FL_COUNT_BYTES];
     fit_question q = ask(p, c->grid);
     FL_TRY(split_fast(&q, cuts));
     largest_stage(&q, cuts, &s);
     int first = cuts[s], last = cuts[s + 1];
     stage_bytes(&q, s, first, last, &m);
-    return fl_fail_field(
-        FL_EBUDGET, FL_FIELDS("devices.memory"),
-        "stage %d (layers %d .. %d) of K = %d, R = %d, M = %d needs %s: "
-        "parameters %s, activations %s (%lld micro-batches of %lld), temporaries %s, "
-        "messages %s, samples read ahead %s; a device has %s%s",
-        s, first, last - 1, c->grid.K, c->grid.R, c->grid.M, bytes_text(m.total_bytes, text[0]),
-        bytes_text(m.params_bytes, text[1]), bytes_text(m.n_slots * m.slot_bytes, text[2]),
-        (long long)m.n_slots, (long long)q.n_samples, bytes_text(m.scratch_bytes, text[3]),
-        bytes_text(m.channel_bytes, text[4]), bytes_text(m.loader_bytes, text[5]),
-        bytes_text(p->input->job->devices.memory_bytes, text[6]),
-        p->n_options > 1 ? "; no other plan that is allowed fits either" : "");
+    return fl_fail_field(FL_EBUDGET, FL_FIELDS("devices.memory"),
+                         "stage %d (layers %d .. %d) of K = %d, R = %d, M = %d needs %s: "
+                         "parameters %s, activations %s (%s of %lld), temporaries %s, "
+                         "messages %s, samples read ahead %s; a device has %s%s",
+                         s, first, last - 1, c->grid.K, c->grid.R, c->grid.M,
+                         bytes_text(m.total_bytes, text[0]), bytes_text(m.params_bytes, text[1]),
+                         bytes_text(m.n_slots * m.slot_bytes, text[2]),
+                         fl_count(m.n_slots, "micro-batch", slots), (long long)q.n_samples,
+                         bytes_text(m.scratch_bytes, text[3]), bytes_text(m.channel_bytes, text[4]),
+                         bytes_text(m.loader_bytes, text[5]),
+                         bytes_text(p->input->job->devices.memory_bytes, text[6]),
+                         p->n_options > 1 ? "; no other plan that is allowed fits either" : "");
 }
 
 static void fill_plan(const planner *p, fl_plan *plan)

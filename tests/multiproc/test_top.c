@@ -183,7 +183,7 @@ static void test_top__keys_act_once_they_are_confirmed(void **state)
     type("s9\r"); /* more than there are */
     await("scale to 9 devices?");
     type("y");
-    await("refused: 9 devices are more than the 2 workers");
+    await("refused: found 9 devices, allowed: at most the 2 workers");
     type("q");
     assert_int_equal(end_top(), 0);
     live_await_step(&run, live_status(&run, "step") + 5); /* the run goes on */

@@ -393,7 +393,7 @@ static void test_cli__a_plugin_brings_a_model_and_its_failures_are_told(void **s
     need_data();
     validate("model: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 0,
              "job.yaml: good\n"
-             "  model  toy, 3 layers in 1 blocks, 12762 parameters\n"
+             "  model  toy, 3 layers in 1 block, 12762 parameters\n"
              "  data   idx, 60000 samples to train on, 10000 to test on\n",
              "");
     validate("name: fails\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 2, "",

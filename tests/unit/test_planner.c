@@ -342,7 +342,7 @@ static void test_planner__refuses_by_name_and_number(void **state)
         {40, 0, 0, 64, 1 << 30, 64, FL_EINVAL,
          "pipe.k: 40 stages, but the model has 26 layers; allowed: 1 .. 26"},
         {4, 0, 0, 64, 1 << 30, 2, FL_EINVAL,
-         "pipe.k: 4 stages, but there are 2 workers (devices.count); allowed: 1 .. 2"},
+         "pipe.k: 4 stages, but only 2 workers (devices.count); allowed: 1 .. 2"},
         {2, 3, 0, 64, 1 << 30, 4, FL_EINVAL,
          "autodp.r: 3 replicas of 2 stages need 6 workers, but there are 4 (devices.count); "
          "allowed: 1 .. 2"},
@@ -355,7 +355,7 @@ static void test_planner__refuses_by_name_and_number(void **state)
          "pipe.m: 65 micro-batches, but a replica has 64 samples a step"},
         {1, 1, 1, 64, 400000, 1, FL_EBUDGET,
          "devices.memory: stage 0 (layers 0 .. 25) of K = 1, R = 1, M = 1 needs 1.08 MiB: "
-         "parameters 650.00 KiB, activations 422.25 KiB (1 micro-batches of 64), temporaries "
+         "parameters 650.00 KiB, activations 422.25 KiB (1 micro-batch of 64), temporaries "
          "16.50 KiB, messages 0 B, samples read ahead 12.50 KiB; a device has 390.62 KiB"},
         {0, 0, 0, 64, 100, 2, FL_EBUDGET, "devices.memory: stage "},
     };
