@@ -37,6 +37,7 @@ static fl_status open_tables(fl_controller *controller)
     controller->due = (fl_due_steps){.job = &controller->job,
                                      .steps_per_epoch = controller->stats.steps_per_epoch,
                                      .n_steps = controller->options->n_steps,
+                                     .recording = controller->options->recording,
                                      .lead = controller->options->lead};
     return FL_OK;
 }

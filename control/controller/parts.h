@@ -15,6 +15,7 @@
 #include "control/elastic/learn.h"
 #include "control/elastic/measure.h"
 #include "control/elastic/mfu.h"
+#include "control/elastic/replay.h"
 #include "control/elastic/stragglers.h"
 #include "control/elastic/tune.h"
 #include "control/events/event_log.h"
@@ -57,6 +58,7 @@ struct fl_controller {
     fl_tracer *tracer;
     fl_metrics_publisher *metrics; /* NULL: nobody asked for them */
     fl_elastic elastic;
+    fl_replay replay;
     fl_decide decide;
     fl_measure measure;
     fl_tune tune;

@@ -24,7 +24,8 @@ int64_t fl_due_lead(const fl_due_steps *due, double step_flops, int64_t n_cores)
 int64_t fl_due_policy(const fl_due_steps *due, int64_t step)
 {
     int64_t effect = step + due->lead;
-    bool holds = due->job->freeze.policy != FL_FREEZE_NONE && effect > 0 && effect < due->n_steps &&
+    bool holds = due->recording == NULL && due->job->freeze.policy != FL_FREEZE_NONE &&
+                 effect > 0 && effect < due->n_steps &&
                  fl_freeze_due(due->job, step, due->steps_per_epoch, due->n_steps);
     return holds ? effect : 0;
 }
@@ -39,13 +40,21 @@ static bool is_scripted(const fl_job *job, int64_t step)
     return false;
 }
 
+static bool is_recorded(const fl_recording *recording, int64_t step)
+{
+    int i = fl_recording_find(recording, step);
+    return i < recording->n && recording->of[i].step == step;
+}
+
 bool fl_due_at(const fl_due_steps *due, fl_due_kind kind, int64_t step)
 {
     switch (kind) {
     case FL_DUE_SCRIPT:
-        return is_scripted(due->job, step);
+        return due->recording == NULL && is_scripted(due->job, step);
     case FL_DUE_POLICY:
         return step >= due->lead && fl_due_policy(due, step - due->lead) == step;
+    case FL_DUE_REPLAY:
+        return due->recording != NULL && is_recorded(due->recording, step);
     case FL_DUE_NONE:
     case FL_DUE_KINDS:
         break;

@@ -5,6 +5,7 @@
 #ifndef FL_CONTROL_ELASTIC_DUE_STEPS_H
 #define FL_CONTROL_ELASTIC_DUE_STEPS_H
 
+#include "control/elastic/recording.h"
 #include "control/link/link.h"
 
 #include <frostline/job.h>
@@ -12,6 +13,8 @@
 typedef struct fl_due_steps {
     const fl_job *job;
     int64_t steps_per_epoch, n_steps;
+    const fl_recording *recording; /* of the run that is to be repeated, which then has the steps of
+                                      all decisions; NULL: none */
     int64_t lead; /* steps from what a decision is based on to the step at which it takes effect */
 } fl_due_steps;
 

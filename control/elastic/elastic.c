@@ -106,7 +106,9 @@ static const fl_script_entry *next_entry(const fl_controller *controller)
 {
     const fl_job *job = controller->options->job;
     int i = controller->elastic.n_scripted;
-    return i < job->elastic.n_script ? &job->elastic.script[i] : NULL;
+    return controller->options->recording == NULL && i < job->elastic.n_script
+               ? &job->elastic.script[i]
+               : NULL;
 }
 
 static void begin_scripted(fl_controller *controller, const fl_script_entry *entry, int64_t now_us)
@@ -141,29 +143,33 @@ static void begin_decided(fl_controller *controller, int64_t effect, int64_t now
     prepare(controller, now_us);
 }
 
-/* Script and policy: what takes effect first is begun first, so that the order in which they meet
- * is the same in every run. */
+/* An entry is prepared ahead, but where entries are dense the time before it is not all spent on
+ * that: what a person asks for has its turn in between. */
+static bool is_near(const fl_controller *controller, const fl_script_entry *entry)
+{
+    bool first = controller->elastic.n_scripted == 0;
+    int64_t gap = entry->step - (first ? 0 : entry[-1].step);
+    int64_t ahead = controller->due.lead < gap / 2 ? controller->due.lead : gap / 2;
+    return controller->stats.steps + ahead >= entry->step;
+}
+
+/* Script and policy: what takes effect first is begun first. So the order in which they meet is the
+ * same in every run, and no worker waits at a step for which the answer comes after a later one. */
 static void look_at_due(fl_controller *controller, int64_t now_us)
 {
     const fl_script_entry *entry = next_entry(controller);
     int64_t effect = fl_decide_due(controller);
-    bool scripted = entry != NULL && controller->stats.steps + controller->due.lead >= entry->step;
-    if (effect > 0 && (!scripted || effect <= entry->step)) {
+    if (effect > 0 && (entry == NULL || effect <= entry->step)) {
         begin_decided(controller, effect, now_us);
-    } else if (scripted) {
+    } else if (entry != NULL && is_near(controller, entry)) {
         begin_scripted(controller, entry, now_us);
     }
 }
 
-/* Workers wait at a step for which an answer is due: what is to be committed after it cannot be
- * begun before it. A scripted step that is near leaves no time for another transition. */
+/* Workers wait at a step for which an answer is due, so what is to be committed after it cannot be
+ * begun before it. */
 static fl_status check_due(const fl_controller *controller, int64_t due_step)
 {
-    const fl_script_entry *entry = next_entry(controller);
-    if (entry != NULL && due_step + controller->due.lead >= entry->step) {
-        return fl_fail(FL_EBUSY, "elastic.script has a transition at step %lld",
-                       (long long)entry->step);
-    }
     int64_t between = fl_due_first(&controller->due, controller->stats.steps + 1, due_step);
     return between == 0 ? FL_OK
                         : fl_fail(FL_EBUSY, "a decision is due at step %lld", (long long)between);
@@ -178,11 +184,13 @@ static fl_status check_asked(const fl_controller *controller, const fl_plan *nex
                        controller->shutdown.phase.state == FL_CONTROLLER_STARTING ? "still starting"
                                                                                   : "about to end");
     }
+    if (controller->options->recording != NULL) {
+        return fl_fail(FL_EBUSY, "the run repeats another one, which has its plans");
+    }
     if (e->state != FL_ELASTIC_IDLE) {
         return fl_fail(FL_EBUSY, "generation %u is on its way (%s)", e->next.generation, e->why);
     }
-    FL_TRY(check_due(controller,
-                     due_step > controller->stats.steps ? due_step : controller->stats.steps));
+    FL_TRY(check_due(controller, due_step));
     FL_TRY(fl_plan_check(next));
     if (next->n_workers != controller->plan.n_workers ||
         next->n_layers != controller->plan.n_layers) {
@@ -231,6 +239,30 @@ static void look_at_tuner(fl_controller *controller, int64_t now_us)
     }
 }
 
+static void look_at_recording(fl_controller *controller, int64_t now_us)
+{
+    fl_elastic *e = &controller->elastic;
+    if (fl_replay_next_plan(controller, &e->next, &e->due_step, &e->due)) {
+        e->next.generation = next_generation(controller);
+        snprintf(e->why, sizeof e->why, "repeated, step %lld", (long long)e->due_step);
+        prepare(controller, now_us);
+    } else {
+        fl_replay_watch(controller);
+    }
+}
+
+static void look_at_all(fl_controller *controller, int64_t now_us)
+{
+    if (controller->options->recording != NULL) {
+        look_at_recording(controller, now_us);
+        return;
+    }
+    look_at_due(controller, now_us);
+    if (controller->elastic.state == FL_ELASTIC_IDLE) {
+        look_at_tuner(controller, now_us);
+    }
+}
+
 /* ---- driving it ---- */
 
 static void commit(fl_controller *controller, int64_t now_us)
@@ -261,10 +293,7 @@ void fl_elastic_watch(fl_controller *controller, int64_t now_us)
     }
     if (e->state == FL_ELASTIC_IDLE) {
         fl_measure_watch(controller, false);
-        look_at_due(controller, now_us);
-        if (e->state == FL_ELASTIC_IDLE) {
-            look_at_tuner(controller, now_us);
-        }
+        look_at_all(controller, now_us);
     } else if (e->state == FL_ELASTIC_PREPARING &&
                e->n_ready == fl_plan_members(&controller->plan)) {
         /* A command is heard one step after the leader takes it. */

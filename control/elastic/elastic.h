@@ -53,7 +53,7 @@ void fl_elastic_watch(fl_controller *controller, int64_t now_us);
  * is committed at the first control point from step due_step on (0: as soon as all are ready). How
  * it ends is then in controller->elastic.outcome, under the generation that
  * controller->elastic.next has on return. Returns FL_EBUSY while another is under way, while
- * elastic.script is about to ask for one, and when the run starts or ends; FL_EINVAL for what is no
+ * another decision is due up to due_step, and when the run starts or ends; FL_EINVAL for what is no
  * plan of this run; FL_EBUDGET with the numbers when a worker has no room for it. The message says
  * which. Threads: the controller's. */
 fl_status fl_elastic_ask(fl_controller *controller, const fl_plan *next, int64_t due_step,

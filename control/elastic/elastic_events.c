@@ -179,6 +179,7 @@ void fl_event_log_transition(fl_controller *controller)
     const fl_elastic *e = &controller->elastic;
     fl_json *j = fl_event_log_begin(&controller->log, "transition.done");
     fl_fields_plan(j, &controller->plan);
+    fl_fields_places(j, &controller->plan);
     fl_json_text(j, "why", e->why);
     fl_json_integer(j, "step", e->first_step);
     fl_json_rounded(j, "step_ms", e->old_step_ms, 3);

@@ -29,8 +29,9 @@ static const double BUDGET = 0.02;
 static bool is_wanted(const fl_controller *controller)
 {
     const fl_job *job = controller->options->job;
-    return job->pipe.tune && job->pipe.m == FL_JOB_AUTO && job->elastic.enabled &&
-           job->elastic.n_script == 0 && controller->options->plan_input != NULL;
+    return controller->options->recording == NULL && job->pipe.tune && job->pipe.m == FL_JOB_AUTO &&
+           job->elastic.enabled && job->elastic.n_script == 0 &&
+           controller->options->plan_input != NULL;
 }
 
 bool fl_tune_is_trial(const fl_controller *controller)

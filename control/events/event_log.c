@@ -65,6 +65,12 @@ static void model_fields(fl_json *j, const fl_controller_options *o)
     fl_json_close(j, '}');
     fl_json_object(j, "data");
     fl_json_text(j, "kind", d->ops->kind);
+    if (d->ops->fingerprint != NULL) {
+        char fingerprint[24];
+        snprintf(fingerprint, sizeof fingerprint, "%016llx",
+                 (unsigned long long)d->ops->fingerprint(d->self));
+        fl_json_text(j, "fingerprint", fingerprint);
+    }
     fl_json_integer(j, "train_samples", d->ops->count(d->self, FL_TRAIN));
     fl_json_integer(j, "test_samples", d->ops->count(d->self, FL_TEST));
     fl_json_close(j, '}');
@@ -82,6 +88,10 @@ void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char
         fl_progress_note(&log->progress, "metrics at %s", metrics_url);
     }
     model_fields(j, o);
+    fl_json_integer(j, "devices", o->n_devices);
+    if (o->kernels != NULL) {
+        fl_json_text(j, "kernels", o->kernels);
+    }
     fl_json_integer(j, "processors", processors());
     fl_json_integer(j, "head_pid", getpid());
     fl_json_integer(j, "samples", o->n_samples);
@@ -147,6 +157,7 @@ void fl_event_log_plan(fl_event_log *log, const fl_run_facts *run, const fl_mfu 
     fl_json *j = fl_event_log_begin(log, "plan.chosen");
     fl_json_text(j, "plan", fl_plan_text(plan, text, sizeof text));
     fl_fields_plan(j, plan);
+    fl_fields_places(j, plan);
     fl_json_text(j, "schedule", fl_schedule_text(plan->schedule));
     fl_json_rounded(j, "step_ms", plan->predicted_step_us * 1e-3, 3);
     fl_json_rounded(j, "bubble", plan->predicted_bubble, 4);
@@ -175,7 +186,6 @@ void fl_event_log_left(fl_event_log *log, const fl_worker *worker)
     fl_json *j = fl_event_log_begin(log, "worker.left");
     fl_json_integer(j, "rank", worker->rank);
     fl_json_integer(j, "steps", worker->steps);
-    fl_json_integer(j, "generation", log->plan->generation);
     fl_json_integer(j, exited ? "exit_code" : "signal",
                     exited ? WEXITSTATUS(worker->wait_status) : WTERMSIG(worker->wait_status));
     fl_event_log_end(log);

@@ -18,6 +18,22 @@ void fl_fields_plan(fl_json *json, const fl_plan *plan)
     fl_json_close(json, ']');
 }
 
+void fl_fields_places(fl_json *json, const fl_plan *plan)
+{
+    fl_json_array(json, "ranks");
+    for (int i = 0; i < plan->K * plan->R; i++) {
+        fl_json_integer(json, NULL, plan->rank_of[i]);
+    }
+    fl_json_close(json, ']');
+    fl_json_array(json, "departed");
+    for (int rank = 0; rank < plan->n_workers; rank++) {
+        if (plan->departed[rank]) {
+            fl_json_integer(json, NULL, rank);
+        }
+    }
+    fl_json_close(json, ']');
+}
+
 void fl_fields_candidate(fl_json *json, const fl_candidate *candidate, double ratio)
 {
     fl_json_integer(json, "k", candidate->grid.K);

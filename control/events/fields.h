@@ -11,6 +11,9 @@
 void fl_fields_grid(fl_json *json, fl_grid grid);
 void fl_fields_plan(fl_json *json, const fl_plan *plan);
 
+/* ranks: of the stages of replica 0, then of replica 1, ...; departed: those that have left. */
+void fl_fields_places(fl_json *json, const fl_plan *plan);
+
 /* k, r, m, step_ms (the predicted one times `ratio`), bubble, memory_bytes. */
 void fl_fields_candidate(fl_json *json, const fl_candidate *candidate, double ratio);
 

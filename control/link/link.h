@@ -76,6 +76,7 @@ typedef enum fl_due_kind {
     FL_DUE_NONE = 0,
     FL_DUE_SCRIPT = 1, /* an entry of elastic.script */
     FL_DUE_POLICY = 2, /* a decision of the freeze policy */
+    FL_DUE_REPLAY = 3, /* decisions of the run that is repeated */
     FL_DUE_KINDS
 } fl_due_kind;
 

@@ -26,6 +26,16 @@ static bool is_over(const fl_controller *controller, fl_ctl_call *call)
     return over;
 }
 
+/* What a run computes is given by the run that it repeats. */
+static bool is_repeated(const fl_controller *controller, fl_ctl_call *call)
+{
+    bool repeated = controller->options->recording != NULL;
+    if (repeated) {
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "the run repeats another one, which decides this");
+    }
+    return repeated;
+}
+
 static void setting(fl_controller *controller, fl_ctl_call *call, fl_setting_kind kind,
                     double value)
 {
@@ -74,7 +84,7 @@ static void set_lr(fl_controller *controller, fl_ctl_call *call)
     if (!(lr > 0.0 && lr <= LR_MOST)) {
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT,
                       "value: allowed for train.lr: a number above 0 and up to %g", LR_MOST);
-    } else {
+    } else if (!is_repeated(controller, call)) {
         setting(controller, call, FL_SETTING_LR, lr);
     }
 }
@@ -121,7 +131,7 @@ void fl_ctl_stop(fl_controller *controller, fl_ctl_call *call)
     bool epoch = call->request.value[0].integer == 1;
     if (controller->shutdown.phase.state > FL_CONTROLLER_RUNNING) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "the run is ending");
-    } else if (epoch && !is_over(controller, call)) {
+    } else if (epoch && !is_over(controller, call) && !is_repeated(controller, call)) {
         setting(controller, call, FL_SETTING_END_EPOCH, 0.0);
     } else if (!epoch) {
         call->wait = FL_CTL_WAIT_STOP;
@@ -268,6 +278,11 @@ void fl_ctl_setting_done(fl_controller *controller, const fl_setting_done_report
             fl_ctl_settle(controller, i, report);
             return;
         }
+    }
+    const fl_setting *replayed = fl_replay_setting_done(controller, report->serial);
+    if (replayed != NULL) {
+        note_effect(controller, replayed, report);
+        return;
     }
     fl_log(FL_LOG_DEBUG, "nobody waits for steer %" PRId64, report->serial);
 }

@@ -33,6 +33,9 @@ typedef struct fl_controller_options {
     struct fl_metrics_listener *metrics; /* where they are asked for; NULL: nowhere */
     const char *run_dir;                 /* absolute; exists */
     int dir_fd;
+    const struct fl_recording *recording; /* of the run that is to be repeated; NULL: none */
+    int n_devices;                        /* that the job has */
+    const char *kernels;                  /* the instruction set, "avx2"; NULL: unknown */
     int64_t lead; /* steps from a decision to the step at which it takes effect: fl_due_lead */
     int64_t n_samples, n_steps, n_epochs;
     fl_worker_main *worker;

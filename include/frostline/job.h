@@ -106,6 +106,7 @@ typedef struct fl_job {
         int64_t max_steps; /* 0: no limit */
         bool evaluate;     /* on the test split after each epoch */
         fl_on_nonfinite on_nonfinite;
+        int64_t hash_weights; /* every so many steps; 0: never */
     } train;
     struct {
         fl_device_kind kind;

@@ -5,6 +5,7 @@
 #include "launcher/run/run.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,9 +23,21 @@ static int run_job(const fl_args *args)
     fl_job_context w = {0};
     signal(SIGTERM, end_process);
     fl_run_result result;
-    fl_status status = fl_job_context_init(args, &w);
+    char recorded_job[PATH_MAX];
+    fl_args with_job = *args;
+    const char *recorded_dir = fl_args_value(args, "--replay");
+    if (args->operand == NULL && recorded_dir == NULL) {
+        fl_complain("frostline run: JOB.yaml is missing; see frostline run --help");
+        return FL_EXIT_BAD_INPUT;
+    }
+    if (args->operand == NULL) {
+        snprintf(recorded_job, sizeof recorded_job, "%s/job.yaml", recorded_dir);
+        with_job.operand = recorded_job;
+    }
+    fl_status status = fl_job_context_init(&with_job, &w);
     if (status == FL_OK) {
-        status = fl_run_in(w.model, &w.dataset, &w.job, fl_args_value(args, "--run-dir"), &result);
+        status = fl_run_again(w.model, &w.dataset, &w.job, fl_args_value(args, "--run-dir"),
+                              recorded_dir, &result);
     }
     fl_job_context_fini(&w);
     return fl_job_context_finish(status);
@@ -66,11 +79,16 @@ static int validate(const fl_args *args)
 const fl_cli_command fl_cli_command_run = {
     .name = "run",
     .operand = "JOB.yaml",
+    .operand_is_optional = true,
     .summary = "Train the model that a job file describes.",
     .details = "Starts one worker process per device, shows the progress, and leaves everything\n"
                "about the run in a run directory. Ctrl-C ends the run after the current step, a\n"
-               "second Ctrl-C ends it at once.\n",
+               "second Ctrl-C ends it at once.\n"
+               "With --replay, every decision of an earlier run is repeated at its step, so\n"
+               "that both runs are equal to the last bit on the same hardware. JOB.yaml may\n"
+               "then be left out: it is the earlier run's job.\n",
     .options = {{"--run-dir", 0, "DIR", "the run directory; default: RUN.DIR/NAME-DATE-TIME"},
+                {"--replay", 0, "RUN", "repeat the decisions of the run in this directory"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = run_job,
 };

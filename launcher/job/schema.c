@@ -311,6 +311,15 @@ static const fl_field fields[] = {
          "After a step whose loss or gradient norm is infinite or not a number: stop the run, or "
          "leave the optimizer's step out and go on."},
 
+    {.path = "train.hash_weights",
+     .type = FL_FIELD_INTEGER,
+     .offset = AT(train.hash_weights),
+     .initial = "none",
+     .word = "none",
+     .unit = "steps",
+     .least = 1,
+     .most = INT64_C(1000000000),
+     .doc = "Every so many steps, write a hash of each layer's weights, for frostline diff."},
     {.path = "devices.kind",
      .type = FL_FIELD_CHOICE,
      .offset = AT(devices.kind),

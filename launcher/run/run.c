@@ -10,12 +10,14 @@
 #include "control/observe/metrics_http.h"
 #include "control/socket/zap_auth.h"
 #include "device/alloc.h"
+#include "device/device.h"
 #include "device/failure.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/costs.h"
 #include "launcher/run/job_demand.h"
+#include "launcher/run/recording_read.h"
 #include "launcher/worker/cores.h"
 #include "launcher/worker/worker.h"
 #include "nn/model.h"
@@ -46,6 +48,8 @@ typedef struct preparation {
     int n_workers;
     fl_cores cores;
     fl_due_steps due;
+    const char *recorded_dir; /* of the run that is to be repeated; NULL: none */
+    fl_recording recording;
     fl_layer_memory *memory_one; /* [n_layers] */
     fl_profile *profile, *learned;
     fl_costs *costs;
@@ -82,6 +86,7 @@ static void preparation_fini(preparation *p)
     }
     fl_cores_release(&p->cores);
     fl_activations_destroy(&p->activations);
+    fl_recording_fini(&p->recording);
     fl_free(p->memory_one);
     fl_free(p->profile);
     fl_free(p->learned);
@@ -260,17 +265,39 @@ static fl_status open_metrics(preparation *p)
     return FL_OK;
 }
 
+/* 0: a data set of the caller's own that has none. */
+static uint64_t fingerprint_of(const fl_dataset *d)
+{
+    return d->ops->fingerprint == NULL ? 0 : d->ops->fingerprint(d->self);
+}
+
 static void plan_due_steps(preparation *p)
 {
     double step_flops = fl_flops_step(p->model, p->memory_one, 0, false, p->job->train.batch);
-    p->due =
-        (fl_due_steps){.job = p->job, .steps_per_epoch = p->steps_per_epoch, .n_steps = p->n_steps};
+    p->due = (fl_due_steps){.job = p->job,
+                            .steps_per_epoch = p->steps_per_epoch,
+                            .n_steps = p->n_steps,
+                            .recording = p->recorded_dir == NULL ? NULL : &p->recording};
     p->due.lead = fl_due_lead(&p->due, step_flops, p->n_workers * p->job->devices.cores);
+}
+
+static fl_status read_recording(preparation *p)
+{
+    fl_recording_facts facts = {.job = p->job,
+                                .n_layers = fl_model_n_layers(p->model),
+                                .n_devices = p->n_workers,
+                                .n_samples = p->n_samples,
+                                .n_steps = p->n_steps,
+                                .data_fingerprint = fingerprint_of(p->dataset),
+                                .kernels = fl_device_cpu_isa()};
+    return p->recorded_dir == NULL ? FL_OK
+                                   : fl_recording_read(p->recorded_dir, &facts, &p->recording);
 }
 
 static fl_status make_plan(preparation *p)
 {
     FL_TRY(prepare(p));
+    FL_TRY(read_recording(p)); /* what cannot be repeated is refused first */
     FL_TRY(open_cache(p));
     guess_profile(p);
     FL_TRY(choose(p, 0)); /* what cannot be is refused before time goes into measuring */
@@ -280,6 +307,10 @@ static fl_status make_plan(preparation *p)
     FL_TRY(get_costs(p));
     FL_TRY(choose(p, 0));
     plan_due_steps(p);
+    if (p->recorded_dir != NULL) {
+        *p->plan = p->recording.first;
+        return FL_OK;
+    }
     if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE &&
         !p->job->elastic.enabled) {
         /* Workers without a stage have nothing to wait for. Otherwise they stand by: a freeze, the
@@ -476,6 +507,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                                 .cores = &p->cores,
                                 .activations = p->activations,
                                 .due = &p->due,
+                                .dir_fd = dir_fd,
                                 .n_samples = p->n_samples,
                                 .n_steps = p->n_steps};
     fl_controller_options controller = {.job = p->job,
@@ -493,6 +525,9 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                                         .run_dir = path,
                                         .dir_fd = dir_fd,
                                         .lead = p->due.lead,
+                                        .recording = p->due.recording,
+                                        .n_devices = p->n_workers,
+                                        .kernels = fl_device_cpu_isa(),
                                         .n_samples = p->n_samples,
                                         .n_steps = p->n_steps,
                                         .n_epochs = p->job->train.epochs,
@@ -508,13 +543,13 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
     return status;
 }
 
-fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                    const char *run_dir, fl_run_result *result)
+fl_status fl_run_again(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                       const char *run_dir, const char *recorded_dir, fl_run_result *result)
 {
     fl_run_result own;
     fl_run_result *r = result != NULL ? result : &own;
     memset(r, 0, sizeof *r);
-    preparation p = {.model = model, .dataset = dataset, .job = job};
+    preparation p = {.model = model, .dataset = dataset, .job = job, .recorded_dir = recorded_dir};
     fl_status status = make_plan(&p);
     if (status == FL_OK) {
         r->K = p.plan->K;
@@ -524,6 +559,12 @@ fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *jo
     }
     preparation_fini(&p);
     return fl_job_locate(job, status);
+}
+
+fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                    const char *run_dir, fl_run_result *result)
+{
+    return fl_run_again(model, dataset, job, run_dir, NULL, result);
 }
 
 /* The record of the run does not say that the model is one of the job's. */

@@ -35,4 +35,11 @@ fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl
 fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                     const char *run_dir, fl_run_result *result) FL_MUST_CHECK;
 
+/* The same, with all decisions of the run in `recorded_dir`, each at the step at which it took
+ * effect there: equal to that run to the last bit on the same hardware. NULL: decide anew. Returns
+ * also as fl_recording_read does. */
+fl_status fl_run_again(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                       const char *run_dir, const char *recorded_dir,
+                       fl_run_result *result) FL_MUST_CHECK;
+
 #endif

@@ -17,6 +17,7 @@ typedef struct fl_worker_context {
     const fl_cores *cores;
     const fl_activations *activations; /* NULL: nothing is cached */
     const fl_due_steps *due;
+    int dir_fd;        /* the run directory */
     int64_t n_samples; /* of the training split that the job uses */
     int64_t n_steps;
 } fl_worker_context;

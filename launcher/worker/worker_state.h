@@ -49,10 +49,11 @@ typedef struct fl_worker_state {
     int64_t plan_due; /* at which all wait for the commit of what is being prepared; 0: nowhere */
     fl_cursor cursor; /* from which its batch is drawn */
     bool stop;
-    bool paused;      /* everybody holds at the control point */
-    int64_t end_step; /* the run ends after so many steps */
-    int n_skipped;    /* steps in a row whose loss or gradient norm was not finite */
-    double lr_factor; /* of the job's learning rate */
+    bool paused;        /* everybody holds at the control point */
+    int64_t end_step;   /* the run ends after so many steps */
+    int n_skipped;      /* steps in a row whose loss or gradient norm was not finite */
+    double lr_factor;   /* of the job's learning rate */
+    bool hashes_failed; /* weights.jsonl cannot be written */
     fl_batch_stream batches;
     int64_t *test_ids[2];   /* [train.batch] of the test batch at work and of the one after it */
     fl_abort_set abort_set; /* every net of `now` and `next`; the link's thread may abort them */
@@ -102,6 +103,12 @@ void fl_worker_report_cache(fl_worker_state *w, int64_t step, int64_t epoch, boo
  * with this step; the same on every worker that trains. */
 fl_status fl_worker_nonfinite(fl_worker_state *w, const fl_global_batch *batch,
                               const fl_step_result *r, bool *ends) FL_MUST_CHECK;
+
+/* ---- weight_hashes.c ---- */
+
+/* Where the job asks for it after w->step steps, add hashes of this worker's layers to
+ * weights.jsonl. A failure is warned of once and ends nothing. */
+void fl_worker_hash_weights(fl_worker_state *w);
 
 /* ---- control_point.c ---- */
 

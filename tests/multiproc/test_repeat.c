@@ -33,11 +33,11 @@ void fl__test_point(const char *point, fl_worker_state *w)
 static void run(const char *dir)
 {
     static const char *const sets[] = {
-        "devices.count", "2",     "pipe.k",         "1",    "autodp.r",      "2",
-        "pipe.m",        "2",     "train.batch",    "10",   "train.epochs",  "8",
-        "train.lr",      "1e-3",  "train.evaluate", "true", "freeze.policy", "gradnorm",
-        "freeze.start",  "1",     "freeze.every",   "1",    "freeze.keep",   "1",
-        "pipe.tune",     "false",
+        "devices.count", "2",     "pipe.k",          "1",     "autodp.r",      "2",
+        "pipe.m",        "2",     "train.batch",     "10",    "train.epochs",  "8",
+        "train.lr",      "1e-3",  "train.evaluate",  "true",  "freeze.policy", "gradnorm",
+        "freeze.start",  "1",     "freeze.every",    "1",     "freeze.keep",   "1",
+        "pipe.tune",     "false", "freeze.must_pay", "false",
     };
     fl_job job;
     fl_model *model = NULL;

@@ -74,7 +74,7 @@ static const refused refusals[] = {
     {"schema train.lrr", "frostline schema: 'train.lrr': unknown field, nearest is train.lr\n"},
     {"schema train", "frostline schema: 'train': a section, set one of its fields: epochs, batch, "
                      "optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, "
-                     "clip, seed, max_steps, evaluate, on_nonfinite\n"},
+                     "clip, seed, max_steps, evaluate, on_nonfinite, hash_weights\n"},
     {"schema --yaml --markdown",
      "frostline schema: give only one of FIELD, --yaml and --markdown\n"},
     {"run no.yaml", "no.yaml: cannot be opened: No such file or directory\n"},
@@ -86,6 +86,10 @@ static const refused refusals[] = {
     {"ctl stauts",
      "frostline ctl: unknown command 'stauts', nearest is status; see frostline ctl --help\n"},
     {"ctl my-run", "frostline ctl: a command is missing; see frostline ctl --help\n"},
+    {"run", "frostline run: JOB.yaml is missing; see frostline run --help\n"},
+    {"run --replay nowhere", "nowhere/job.yaml: cannot be opened: No such file or directory\n"},
+    {"diff nowhere", "frostline diff: two run directories are needed; see frostline diff --help\n"},
+    {"diff nowhere nowhere", "nowhere: No such file or directory\n"},
 };
 
 static void test_cli__what_is_wrong_goes_to_standard_error_with_2(void **state)

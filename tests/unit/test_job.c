@@ -143,6 +143,8 @@ static const spelling spellings[] = {
     {"train.warmup", "7%", "7%"},
     {"train.max_steps", "none", "none"},
     {"train.max_steps", "20", "20"},
+    {"train.hash_weights", "none", "none"},
+    {"train.hash_weights", "50", "50"},
     {"train.evaluate", "false", "false"},
     {"train.evaluate", "true", "true"},
     {"train.optimizer", "sgd", "sgd"},

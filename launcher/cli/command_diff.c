@@ -1,0 +1,300 @@
+/* frostline diff: the first step at which two runs computed something else, and the first layer
+ * whose weights differ, where the runs kept hashes of them. */
+#include "device/alloc.h"
+#include "launcher/cli/cli.h"
+#include "launcher/report/lines.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DIFFERS = 1, HASH_BYTES = 17 };
+
+/* One line of steps.jsonl. A number that is no number there (null) is NAN here. */
+typedef struct step_line {
+    int64_t step;
+    double loss, grad_norm, lr;
+    int f, k, r, m;
+} step_line;
+
+/* One line of weights.jsonl. */
+typedef struct hash_line {
+    int64_t step;
+    int layer;
+    char hash[HASH_BYTES];
+} hash_line;
+
+typedef struct kept_run {
+    const char *dir;
+    step_line *step; /* [n_steps] */
+    int64_t n_steps, steps_capacity;
+    hash_line *hash; /* [n_hashes], by step and layer */
+    int64_t n_hashes, hashes_capacity;
+} kept_run;
+
+/* ---- reading ---- */
+
+static fl_status make_room(void **array, int64_t n, int64_t *capacity, size_t size)
+{
+    if (n < *capacity) {
+        return FL_OK;
+    }
+    int64_t larger = *capacity == 0 ? 1024 : 2 * *capacity;
+    FL_TRY(fl_realloc(array, (size_t)*capacity * size, (size_t)larger * size));
+    *capacity = larger;
+    return FL_OK;
+}
+
+static double real_or_nan(const json_t *line, const char *key)
+{
+    const json_t *value = json_object_get(line, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static fl_status take_step(void *context, json_t *line, bool *good, const char **why)
+{
+    kept_run *run = context;
+    step_line s = {.step = fl_line_whole(line, "step", 0, INT64_MAX, -1),
+                   .loss = real_or_nan(line, "loss"),
+                   .grad_norm = real_or_nan(line, "grad_norm"),
+                   .lr = real_or_nan(line, "lr"),
+                   .f = (int)fl_line_whole(line, "f", 0, 1000000, -1),
+                   .k = (int)fl_line_whole(line, "k", 0, 1000000, -1),
+                   .r = (int)fl_line_whole(line, "r", 0, 1000000, -1),
+                   .m = (int)fl_line_whole(line, "m", 0, INT32_MAX, -1)};
+    void *array = run->step;
+    *why = "no step with f, k, r and m";
+    if (s.step < 0 || s.f < 0 || s.k < 0 || s.r < 0 || s.m < 0) {
+        return FL_OK;
+    }
+    FL_TRY(make_room(&array, run->n_steps, &run->steps_capacity, sizeof s));
+    run->step = array;
+    run->step[run->n_steps++] = s;
+    *good = true;
+    return FL_OK;
+}
+
+static fl_status take_hash(void *context, json_t *line, bool *good, const char **why)
+{
+    kept_run *run = context;
+    hash_line h = {.step = fl_line_whole(line, "step", 0, INT64_MAX, -1),
+                   .layer = (int)fl_line_whole(line, "layer", 0, 1000000, -1)};
+    const char *hash = fl_line_text(line, "hash");
+    void *array = run->hash;
+    *why = "no step, layer and hash";
+    if (h.step < 0 || h.layer < 0 || strlen(hash) != HASH_BYTES - 1) {
+        return FL_OK;
+    }
+    memcpy(h.hash, hash, HASH_BYTES);
+    FL_TRY(make_room(&array, run->n_hashes, &run->hashes_capacity, sizeof h));
+    run->hash = array;
+    run->hash[run->n_hashes++] = h;
+    *good = true;
+    return FL_OK;
+}
+
+static fl_status check_lines(const kept_run *run, const fl_lines *lines)
+{
+    if (lines->missing[0] != 0) {
+        return fl_fail(FL_EINVAL, "%s/%s: %s", run->dir, lines->name, lines->missing);
+    }
+    if (lines->n_bad > 0) {
+        return fl_fail(FL_EINVAL, "%s/%s:%" PRId64 ": %s", run->dir, lines->name, lines->first_bad,
+                       lines->why);
+    }
+    return FL_OK;
+}
+
+static int by_step_and_layer(const void *a, const void *b)
+{
+    const hash_line *x = a, *y = b;
+    return x->step != y->step     ? (x->step > y->step) - (x->step < y->step)
+           : x->layer != y->layer ? (x->layer > y->layer) - (x->layer < y->layer)
+                                  : 0;
+}
+
+static fl_status read_hashes(kept_run *run, int dir_fd)
+{
+    fl_lines lines;
+    FL_TRY(fl_lines_read(dir_fd, "weights.jsonl", take_hash, run, &lines));
+    if (faccessat(dir_fd, "weights.jsonl", F_OK, 0) != 0) {
+        return FL_OK; /* the job did not ask for it */
+    }
+    FL_TRY(check_lines(run, &lines));
+    if (run->n_hashes > 0) {
+        qsort(run->hash, (size_t)run->n_hashes, sizeof *run->hash, by_step_and_layer);
+    }
+    return FL_OK;
+}
+
+static fl_status read_run(const char *dir, kept_run *run)
+{
+    fl_lines lines;
+    run->dir = dir;
+    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) {
+        return fl_fail(FL_EINVAL, "%s: %s", dir, strerror(errno));
+    }
+    fl_status status = fl_lines_read(dir_fd, "steps.jsonl", take_step, run, &lines);
+    if (status == FL_OK) {
+        status = check_lines(run, &lines);
+    }
+    if (status == FL_OK) {
+        status = read_hashes(run, dir_fd);
+    }
+    close(dir_fd);
+    return status;
+}
+
+static void forget_run(kept_run *run)
+{
+    fl_free(run->step);
+    fl_free(run->hash);
+}
+
+/* ---- comparing ---- */
+
+/* Bit for bit, so that -0 differs from 0; a number that was none equals another such. */
+static bool same_bits(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
+static void print_plan(const step_line *s)
+{
+    printf("F=%d, K=%d x R=%d x M=%d", s->f, s->k, s->r, s->m);
+}
+
+static void print_number(const char *name, double a, double b)
+{
+    uint64_t x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    if (same_bits(a, b)) {
+        printf("  %-10s %.17g in both\n", name, a);
+    } else {
+        printf("  %-10s %.17g (0x%016" PRIx64 ") and %.17g (0x%016" PRIx64 ")\n", name, a, x, b, y);
+    }
+}
+
+static bool same_step(const step_line *a, const step_line *b)
+{
+    return a->step == b->step && same_bits(a->loss, b->loss) &&
+           same_bits(a->grad_norm, b->grad_norm) && same_bits(a->lr, b->lr) && a->f == b->f;
+}
+
+static void print_step(const step_line *a, const step_line *b)
+{
+    printf("step %" PRId64 " differs:\n", a->step);
+    print_number("loss", a->loss, b->loss);
+    print_number("grad_norm", a->grad_norm, b->grad_norm);
+    print_number("lr", a->lr, b->lr);
+    printf("  %-10s ", "plan");
+    print_plan(a);
+    printf(" and ");
+    print_plan(b);
+    printf("\n");
+}
+
+/* The first step before which the runs are equal; the smaller number of steps if there is none. */
+static int64_t first_difference(const kept_run *a, const kept_run *b)
+{
+    int64_t n = a->n_steps < b->n_steps ? a->n_steps : b->n_steps, i = 0;
+    while (i < n && same_step(&a->step[i], &b->step[i])) {
+        i++;
+    }
+    return i;
+}
+
+static bool compare_steps(const kept_run *a, const kept_run *b)
+{
+    int64_t i = first_difference(a, b);
+    if (i < a->n_steps && i < b->n_steps && a->step[i].step != b->step[i].step) {
+        printf("line %" PRId64 " of steps.jsonl is step %" PRId64 " and step %" PRId64 "\n", i + 1,
+               a->step[i].step, b->step[i].step);
+        return false;
+    }
+    if (i < a->n_steps && i < b->n_steps) {
+        print_step(&a->step[i], &b->step[i]);
+        return false;
+    }
+    if (a->n_steps != b->n_steps) {
+        const kept_run *longer = a->n_steps > b->n_steps ? a : b;
+        printf("the first %" PRId64 " steps are equal; %s has %" PRId64 " more\n", i, longer->dir,
+               longer->n_steps - i);
+        return false;
+    }
+    return true;
+}
+
+/* Hashes that only one of the runs has tell nothing. */
+static bool compare_hashes(const kept_run *a, const kept_run *b)
+{
+    int64_t i = 0, j = 0, n = 0;
+    while (i < a->n_hashes && j < b->n_hashes) {
+        int order = by_step_and_layer(&a->hash[i], &b->hash[j]);
+        if (order == 0 && strcmp(a->hash[i].hash, b->hash[j].hash) != 0) {
+            printf("weights after step %" PRId64
+                   ": layer %d is the first that differs (%s and %s)\n",
+                   a->hash[i].step, a->hash[i].layer, a->hash[i].hash, b->hash[j].hash);
+            return false;
+        }
+        n += order == 0;
+        i += order <= 0;
+        j += order >= 0;
+    }
+    if (n > 0) {
+        printf("%" PRId64 " hashes of weights are equal\n", n);
+    }
+    return true;
+}
+
+static int compare_runs(const kept_run *a, const kept_run *b)
+{
+    bool steps = compare_steps(a, b);
+    bool hashes = compare_hashes(a, b);
+    if (steps && hashes) {
+        printf("equal to the last bit: %" PRId64 " steps\n", a->n_steps);
+    }
+    return steps && hashes ? FL_EXIT_DONE : DIFFERS;
+}
+
+static int run_diff(const fl_args *args)
+{
+    kept_run a = {0}, b = {0};
+    if (args->n_operands != 2) {
+        fl_complain("frostline diff: two run directories are needed; see frostline diff --help");
+        return FL_EXIT_BAD_INPUT;
+    }
+    fl_status status = read_run(args->operands[0], &a);
+    if (status == FL_OK) {
+        status = read_run(args->operands[1], &b);
+    }
+    int code = FL_EXIT_DONE;
+    if (status == FL_OK) {
+        code = compare_runs(&a, &b);
+    } else {
+        fl_complain("%s", fl_errmsg());
+        code = fl_exit_of(status);
+    }
+    forget_run(&a);
+    forget_run(&b);
+    return code;
+}
+
+const fl_cli_command fl_cli_command_diff = {
+    .name = "diff",
+    .operand = "RUN RUN",
+    .takes_more = true,
+    .summary = "Compare what two runs computed, to the last bit.",
+    .details = "Names the first step at which loss, gradient norm, learning rate or F\n"
+               "differ, with the bits of each number and both plans, and the first layer\n"
+               "whose weights differ, where both jobs set train.hash_weights. Ends with 0 if\n"
+               "the runs are equal, with 1 if they differ, with 2 if a run cannot be read.\n",
+    .run = run_diff,
+};

@@ -1,0 +1,417 @@
+#include "launcher/run/recording_read.h"
+
+#include "device/alloc.h"
+#include "device/failure.h"
+#include "device/log.h"
+#include "launcher/job/schema.h"
+#include "pipe/plan/plan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINE_BYTES_MAX = 512 * 1024, DECISIONS_MAX = 100000 };
+
+typedef struct reader {
+    const char *run_dir;
+    const fl_recording_facts *facts;
+    fl_recording *recording;
+    int capacity;
+    int64_t line; /* from 1 */
+    int n_workers;
+    bool started, planned, ended;
+} reader;
+
+/* ---- fields ---- */
+
+static fl_status damaged(const reader *r, const char *format, ...) FL_PRINTF(2, 3);
+
+static fl_status damaged(const reader *r, const char *format, ...)
+{
+    char what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    return fl_fail(FL_EINVAL, "%s/events.jsonl:%" PRId64 ": %s", r->run_dir, r->line, what);
+}
+
+static fl_status get_integer(const reader *r, const json_t *event, const char *key, int64_t least,
+                             int64_t most, int64_t *out)
+{
+    const json_t *value = json_object_get(event, key);
+    if (value == NULL) {
+        return damaged(r, "no field \"%s\"", key);
+    }
+    *out = (int64_t)json_integer_value(value);
+    if (!json_is_integer(value) || *out < least || *out > most) {
+        return damaged(r, "\"%s\": an integer from %" PRId64 " to %" PRId64 " is expected", key,
+                       least, most);
+    }
+    return FL_OK;
+}
+
+static fl_status get_int(const reader *r, const json_t *event, const char *key, int least, int most,
+                         int *out)
+{
+    int64_t value = 0;
+    FL_TRY(get_integer(r, event, key, least, most, &value));
+    *out = (int)value;
+    return FL_OK;
+}
+
+/* n integers 0 .. most - 1; *n -1: as many as there are, at most `capacity`. */
+static fl_status get_array(const reader *r, const json_t *event, const char *key, int capacity,
+                           int most, int *out, int *n)
+{
+    const json_t *array = json_object_get(event, key);
+    size_t size = json_array_size(array);
+    if (!json_is_array(array) || size > (size_t)capacity || (*n >= 0 && size != (size_t)*n)) {
+        return damaged(r, "\"%s\": not the array that the plan needs", key);
+    }
+    for (size_t i = 0; i < size; i++) {
+        const json_t *item = json_array_get(array, i);
+        json_int_t value = json_integer_value(item);
+        if (!json_is_integer(item) || value < 0 || value >= most) {
+            return damaged(r, "\"%s\": entry %zu is not an integer from 0 to %d", key, i + 1,
+                           most - 1);
+        }
+        out[i] = (int)value;
+    }
+    *n = (int)size;
+    return FL_OK;
+}
+
+static fl_status get_departed(const reader *r, const json_t *event, fl_plan *plan)
+{
+    int rank[FL_MAX_WORKERS], n = -1;
+    FL_TRY(get_array(r, event, "departed", FL_MAX_WORKERS, plan->n_workers, rank, &n));
+    for (int i = 0; i < n; i++) {
+        plan->departed[rank[i]] = true;
+    }
+    return FL_OK;
+}
+
+static fl_status get_plan(const reader *r, const json_t *event, fl_plan *plan)
+{
+    *plan = (fl_plan){.generation = 1,
+                      .schedule = r->facts->job->pipe.schedule,
+                      .n_layers = r->facts->n_layers,
+                      .n_workers = r->n_workers};
+    FL_TRY(get_int(r, event, "f", 0, FL_MAX_LAYERS, &plan->F));
+    FL_TRY(get_int(r, event, "k", 1, FL_MAX_STAGES, &plan->K));
+    FL_TRY(get_int(r, event, "r", 1, FL_MAX_WORKERS / plan->K, &plan->R));
+    FL_TRY(get_int(r, event, "m", 1, INT_MAX, &plan->M));
+    int n_cuts = plan->K + 1, n_ranks = plan->K * plan->R;
+    FL_TRY(
+        get_array(r, event, "first", FL_MAX_STAGES + 1, FL_MAX_LAYERS + 1, plan->first, &n_cuts));
+    FL_TRY(get_array(r, event, "ranks", FL_MAX_WORKERS, plan->n_workers, plan->rank_of, &n_ranks));
+    FL_TRY(get_departed(r, event, plan));
+    return fl_plan_check(plan) == FL_OK ? FL_OK : damaged(r, "%s", fl_errmsg());
+}
+
+/* ---- the events ---- */
+
+static fl_status add(reader *r, fl_recorded recorded)
+{
+    fl_recording *rec = r->recording;
+    if (rec->n > 0 && recorded.step < rec->of[rec->n - 1].step) {
+        return damaged(r, "step %" PRId64 " after step %" PRId64, recorded.step,
+                       rec->of[rec->n - 1].step);
+    }
+    if (rec->n == DECISIONS_MAX) {
+        return damaged(r, "more than %d decisions", DECISIONS_MAX);
+    }
+    if (rec->n == r->capacity) {
+        int larger = r->capacity == 0 ? 64 : 2 * r->capacity;
+        void *of = rec->of;
+        FL_TRY(fl_realloc(&of, (size_t)r->capacity * sizeof *rec->of,
+                          (size_t)larger * sizeof *rec->of));
+        rec->of = of;
+        r->capacity = larger;
+    }
+    rec->of[rec->n++] = recorded;
+    return FL_OK;
+}
+
+static fl_status get_step(const reader *r, const json_t *event, const char *key, int64_t *step)
+{
+    return get_integer(r, event, key, 1, r->facts->n_steps, step);
+}
+
+static fl_status add_plan(reader *r, const json_t *event)
+{
+    fl_recorded recorded = {.kind = FL_RECORDED_PLAN};
+    FL_TRY(get_step(r, event, "step", &recorded.step));
+    if (recorded.step == r->facts->n_steps) {
+        return FL_OK; /* decided in the last step: nothing ran under it */
+    }
+    FL_TRY(fl_alloc(sizeof *recorded.plan, (void **)&recorded.plan));
+    fl_status status = get_plan(r, event, recorded.plan);
+    if (status == FL_OK) {
+        status = add(r, recorded);
+    }
+    if (status != FL_OK) {
+        fl_free(recorded.plan);
+    }
+    return status;
+}
+
+static fl_status add_change(reader *r, const json_t *event)
+{
+    fl_recorded recorded = {.kind = FL_RECORDED_LR};
+    const char *field = json_string_value(json_object_get(event, "field"));
+    const json_t *value = json_object_get(event, "value");
+    if (field == NULL) {
+        return damaged(r, "no field \"field\"");
+    }
+    if (strcmp(field, "train.lr") != 0) {
+        return FL_OK;
+    }
+    recorded.value = json_number_value(value);
+    if (!json_is_number(value) || !(recorded.value > 0.0 && recorded.value <= 100.0)) {
+        return damaged(r, "\"value\": a number above 0 and up to 100 is expected");
+    }
+    FL_TRY(get_step(r, event, "step", &recorded.step));
+    return recorded.step == r->facts->n_steps ? FL_OK : add(r, recorded);
+}
+
+static fl_status add_end_epoch(reader *r, const json_t *event)
+{
+    fl_recorded recorded = {.kind = FL_RECORDED_END_EPOCH};
+    FL_TRY(get_step(r, event, "step", &recorded.step));
+    return recorded.step == r->facts->n_steps ? FL_OK : add(r, recorded);
+}
+
+/* A run that ended early ends there again. */
+static fl_status add_end(reader *r, const json_t *event)
+{
+    fl_recorded recorded = {.kind = FL_RECORDED_STOP};
+    FL_TRY(get_integer(r, event, "steps", 0, r->facts->n_steps, &recorded.step));
+    r->ended = true;
+    const fl_recording *rec = r->recording;
+    bool by_epoch = rec->n > 0 && rec->of[rec->n - 1].kind == FL_RECORDED_END_EPOCH;
+    if (recorded.step == 0) {
+        return damaged(r, "the run ended before its first step: there is nothing to repeat");
+    }
+    return by_epoch || recorded.step == r->facts->n_steps ? FL_OK : add(r, recorded);
+}
+
+static fl_status differs(const reader *r, const char *what, int64_t here, int64_t there)
+{
+    return fl_fail(FL_EINVAL, "--replay: %s has %" PRId64 " %s, this run has %" PRId64, r->run_dir,
+                   there, what, here);
+}
+
+static fl_status check_data(const reader *r, const json_t *event)
+{
+    char here[24];
+    const char *there =
+        json_string_value(json_object_get(json_object_get(event, "data"), "fingerprint"));
+    const char *kernels = json_string_value(json_object_get(event, "kernels"));
+    snprintf(here, sizeof here, "%016" PRIx64, r->facts->data_fingerprint);
+    if (there != NULL && r->facts->data_fingerprint != 0 && strcmp(here, there) != 0) {
+        return fl_fail(FL_EINVAL,
+                       "--replay: data: %s was trained on other data (fingerprint %.16s, here %s)",
+                       r->run_dir, there, here);
+    }
+    if (kernels != NULL && r->facts->kernels != NULL && strcmp(kernels, r->facts->kernels) != 0) {
+        fl_log(FL_LOG_WARN,
+               "%s ran with %.16s kernels, this processor has %s: losses will differ in the last "
+               "bits",
+               r->run_dir, kernels, r->facts->kernels);
+    }
+    return FL_OK;
+}
+
+static fl_status take_start(reader *r, const json_t *event)
+{
+    int64_t samples = 0, steps = 0, devices = 0;
+    size_t n_workers = json_array_size(json_object_get(event, "workers"));
+    FL_TRY(get_integer(r, event, "samples", 1, INT64_MAX, &samples));
+    FL_TRY(get_integer(r, event, "steps", 1, INT64_MAX, &steps));
+    FL_TRY(get_integer(r, event, "devices", 1, INT_MAX, &devices));
+    if (n_workers < 1 || n_workers > FL_MAX_WORKERS) {
+        return damaged(r, "\"workers\": an array of 1 to %d workers is expected", FL_MAX_WORKERS);
+    }
+    if (devices != r->facts->n_devices || n_workers > (size_t)r->facts->n_devices) {
+        return differs(r, "devices", r->facts->n_devices, devices);
+    }
+    if (samples != r->facts->n_samples) {
+        return differs(r, "training samples", r->facts->n_samples, samples);
+    }
+    if (steps != r->facts->n_steps) {
+        return differs(r, "steps", r->facts->n_steps, steps);
+    }
+    r->n_workers = (int)n_workers;
+    r->started = true;
+    return check_data(r, event);
+}
+
+static fl_status take_first_plan(reader *r, const json_t *event)
+{
+    r->planned = true;
+    return get_plan(r, event, &r->recording->first);
+}
+
+static const struct {
+    const char *name;
+    fl_status (*take)(reader *r, const json_t *event);
+} takers[] = {
+    {"run.started", take_start}, {"plan.chosen", take_first_plan}, {"transition.done", add_plan},
+    {"job.changed", add_change}, {"run.ending", add_end_epoch},    {"run.finished", add_end},
+    {"run.stopped", add_end},    {"run.failed", add_end},
+};
+
+static fl_status take_event(reader *r, const json_t *event)
+{
+    const char *name = json_string_value(json_object_get(event, "event"));
+    if (name == NULL) {
+        return damaged(r, "no field \"event\"");
+    }
+    for (size_t i = 0; i < sizeof takers / sizeof *takers; i++) {
+        if (strcmp(name, takers[i].name) == 0) {
+            bool first = takers[i].take == take_start;
+            if (first == r->started) {
+                return damaged(r, first ? "a second run.started" : "%s before run.started", name);
+            }
+            return takers[i].take(r, event);
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status take_line(reader *r, const char *text, size_t n)
+{
+    json_error_t error;
+    r->line++;
+    if (n == 0 || text[n - 1] != '\n') {
+        return damaged(r, n + 1 >= LINE_BYTES_MAX ? "longer than any event" : "cut before its end");
+    }
+    json_t *event = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    fl_status status = json_is_object(event) ? take_event(r, event)
+                       : event == NULL       ? damaged(r, "%s", error.text)
+                                             : damaged(r, "not an object");
+    json_decref(event);
+    return status;
+}
+
+/* getline would hold a line of any length. */
+static fl_status read_lines(reader *r, FILE *file)
+{
+    void *buffer = NULL;
+    FL_TRY(fl_alloc(LINE_BYTES_MAX, &buffer));
+    char *line = buffer;
+    fl_status status = FL_OK;
+    while (status == FL_OK && fgets(line, LINE_BYTES_MAX, file) != NULL) {
+        status = take_line(r, line, strlen(line));
+    }
+    fl_free(buffer);
+    if (status == FL_OK && ferror(file)) {
+        return fl_fail(FL_EINVAL, "%s/events.jsonl: %s", r->run_dir, strerror(errno));
+    }
+    return status;
+}
+
+/* A pipe of that name would keep us waiting. */
+static fl_status open_events(const char *run_dir, FILE **out)
+{
+    char path[PATH_MAX];
+    struct stat what;
+    snprintf(path, sizeof path, "%s/events.jsonl", run_dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return fl_fail(FL_EINVAL, "--replay: %s: %s", path, strerror(errno));
+    }
+    *out = fstat(fd, &what) == 0 && S_ISREG(what.st_mode) ? fdopen(fd, "r") : NULL;
+    if (*out == NULL) {
+        close(fd);
+        return fl_fail(FL_EINVAL, "--replay: %s is not a regular file", path);
+    }
+    return FL_OK;
+}
+
+static fl_status read_events(reader *r)
+{
+    FILE *file = NULL;
+    FL_TRY(open_events(r->run_dir, &file));
+    fl_status status = read_lines(r, file);
+    fclose(file);
+    if (status == FL_OK && !r->planned) {
+        return fl_fail(FL_EINVAL, "%s/events.jsonl: no event plan.chosen: the run never began",
+                       r->run_dir);
+    }
+    if (status == FL_OK && !r->ended) {
+        fl_log(FL_LOG_WARN,
+               "%s has no end: after its last decision the run goes on to the end of "
+               "the job",
+               r->run_dir);
+    }
+    return status;
+}
+
+/* ---- the job ---- */
+
+/* What may differ: where files lie, who watches the run, and what decided in the recorded run. */
+static bool may_differ(const char *path)
+{
+    static const char *const prefixes[] = {
+        "name",      "run.",         "control.",     "trace.",     "fault.",
+        "freeze.",   "elastic.",     "pipe.profile", "pipe.tune",  "train.hash_weights",
+        "data.path", "cache.memory", "cache.disk",   "cache.path", "cache.stores"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static fl_status compare_jobs(const char *run_dir, const fl_job *here, const fl_job *there)
+{
+    static char a[FL_FIELD_VALUE_MAX], b[FL_FIELD_VALUE_MAX];
+    for (int i = 0; i < fl_schema_n_fields(); i++) {
+        const fl_field *field = fl_schema_field(i);
+        if (may_differ(field->path)) {
+            continue;
+        }
+        fl_field_format(field, here, a);
+        fl_field_format(field, there, b);
+        if (strcmp(a, b) != 0) {
+            return fl_fail_field(FL_EINVAL, FL_FIELDS(field->path),
+                                 "found %s; %s ran with %s, and a replay needs the same job", a,
+                                 run_dir, b);
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status check_job(const char *run_dir, const fl_job *job)
+{
+    char path[PATH_MAX];
+    fl_job *there = NULL;
+    snprintf(path, sizeof path, "%s/job.yaml", run_dir);
+    FL_TRY(fl_alloc(sizeof *there, (void **)&there));
+    fl_status status = fl_job_load(path, NULL, 0, there);
+    if (status == FL_OK) {
+        status = compare_jobs(run_dir, job, there);
+    }
+    fl_free(there);
+    return status;
+}
+
+fl_status fl_recording_read(const char *run_dir, const fl_recording_facts *facts,
+                            fl_recording *recording)
+{
+    reader r = {.run_dir = run_dir, .facts = facts, .recording = recording};
+    FL_TRY(check_job(run_dir, facts->job));
+    return read_events(&r);
+}
