@@ -15,6 +15,26 @@
 
 enum { TURN_MS = 100 };
 
+static void stop_for_part(void *context, const char *who)
+{
+    fl_shutdown_stop((fl_controller *)context, who);
+}
+
+static fl_status open_elastic(fl_controller *controller)
+{
+    fl_elastic *e = &controller->elastic;
+    e->run = &controller->facts;
+    e->cache = &controller->cache;
+    e->workers = controller->workers;
+    e->router = &controller->router;
+    e->log = &controller->log;
+    e->store = controller->store;
+    e->job = &controller->job;
+    e->stop = stop_for_part;
+    e->context = controller;
+    return fl_elastic_open(e);
+}
+
 static fl_status open_tables(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
@@ -29,23 +49,15 @@ static fl_status open_tables(fl_controller *controller)
     facts->flight = controller->flight;
     FL_TRY(fl_flight_dump_init(&controller->flight_dump, facts));
     FL_TRY(fl_tracer_create(facts, &controller->log, &controller->tracer));
-    FL_TRY(fl_stragglers_open(controller));
-    FL_TRY(fl_decide_open(controller));
-    FL_TRY(fl_learn_open(controller));
     fl_run_stats_init(&controller->stats, o->n_samples, job->train.batch, o->n_steps, o->n_epochs,
                       job->train.evaluate);
-    controller->due = (fl_due_steps){.job = &controller->job,
-                                     .steps_per_epoch = controller->stats.steps_per_epoch,
-                                     .n_steps = controller->options->n_steps,
-                                     .recording = controller->options->recording,
-                                     .lead = controller->options->lead};
-    return FL_OK;
+    return open_elastic(controller);
 }
 
 static fl_status open_files(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
-    FL_TRY(fl_event_log_open(&controller->log, o->dir_fd, stdout, &controller->plan));
+    FL_TRY(fl_event_log_open(&controller->log, o->dir_fd, stdout, &controller->elastic.plan));
     FL_TRY(fl_run_ledger_open(&controller->ledger, o));
     controller->record = (fl_record){
         .log = &controller->log, .ledger = controller->ledger.ledger, .dir_fd = o->dir_fd};
@@ -60,12 +72,32 @@ static void tell_metrics(fl_controller *controller)
     }
 }
 
+static const fl_run_view *look_for_ctl(void *context)
+{
+    return fl_view_look((fl_controller *)context);
+}
+
+static fl_status open_ctl(fl_controller *controller)
+{
+    const fl_ctl_uses uses = {.run = &controller->facts,
+                              .stats = &controller->stats,
+                              .elastic = &controller->elastic,
+                              .router = &controller->router,
+                              .log = &controller->log,
+                              .tracer = controller->tracer,
+                              .flight_dump = &controller->flight_dump,
+                              .look = look_for_ctl,
+                              .stop = stop_for_part,
+                              .context = controller};
+    return fl_ctl_open(&uses, &controller->ctl);
+}
+
 static fl_status open_sockets(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
     FL_TRY(fl_signals_open(&controller->signals));
     FL_TRY(fl_router_open(&controller->router, o->dir_fd, o->run_dir, controller->n_workers));
-    FL_TRY(fl_ctl_open(controller));
+    FL_TRY(open_ctl(controller));
     fl_event_log_listen(&controller->log, fl_ctl_publish, controller->ctl);
     FL_TRY(fl_metrics_open(o->metrics, controller->n_workers, &controller->metrics));
     tell_metrics(controller);
@@ -91,7 +123,7 @@ static void close_all(fl_controller *controller)
 {
     fl_metrics_close(&controller->metrics);
     fl_event_log_listen(&controller->log, NULL, NULL);
-    fl_ctl_close(controller);
+    fl_ctl_close(&controller->ctl);
     fl_router_close(&controller->router);
     fl_run_ledger_close(&controller->ledger);
     fl_store_destroy(&controller->store);
@@ -99,12 +131,10 @@ static void close_all(fl_controller *controller)
     fl_signals_restore(&controller->signals);
     fl_tracer_destroy(&controller->tracer);
     fl_flight_dump_fini(&controller->flight_dump);
-    fl_stragglers_close(controller);
+    fl_elastic_close(&controller->elastic);
     fl_flight_destroy(&controller->flight);
     fl_free(controller->workers);
     fl_run_times_fini(&controller->times);
-    fl_decide_close(controller);
-    fl_learn_close(controller);
     fl_step_order_fini(&controller->reports);
 }
 
@@ -112,8 +142,9 @@ static void wait_for_something(const fl_controller *controller)
 {
     zmq_pollitem_t items[2 + FL_CTL_POLL_MAX] = {{controller->router.socket, 0, ZMQ_POLLIN, 0},
                                                  {NULL, controller->signals.fd, ZMQ_POLLIN, 0}};
-    int n = 2 + fl_ctl_poll(controller, items + 2);
-    zmq_poll(items, n, fl_ctl_turn_ms(controller, fl_tracer_turn_ms(controller->tracer, TURN_MS)));
+    int n = 2 + fl_ctl_poll(controller->ctl, items + 2);
+    zmq_poll(items, n,
+             fl_ctl_turn_ms(controller->ctl, fl_tracer_turn_ms(controller->tracer, TURN_MS)));
 }
 
 static void run_loop(fl_controller *controller)
@@ -126,10 +157,10 @@ static void run_loop(fl_controller *controller)
         fl_shutdown_signals(controller);
         if (phase->state != FL_CONTROLLER_OVER) {
             fl_shutdown_watch(controller, fl_now_us());
-            fl_elastic_watch(controller, fl_now_us());
+            fl_elastic_watch(&controller->elastic, fl_now_us());
         }
         fl_tracer_watch(controller->tracer);
-        fl_ctl_watch(controller);
+        fl_ctl_watch(controller->ctl);
         tell_metrics(controller);
         fl_record_watch(&controller->record, phase->state == FL_CONTROLLER_OVER, fl_now_us());
         fl_progress_update(&controller->log.progress, &controller->stats);
@@ -154,7 +185,7 @@ static void trace_as_asked(fl_controller *controller)
 static void report_start(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
-    fl_mfu mfu = fl_mfu_now(controller);
+    fl_mfu mfu = fl_mfu_now(&controller->elastic);
     fl_event_log_started(&controller->log, &controller->facts, fl_view_metrics_url(controller));
     fl_event_log_costs(&controller->log, o->costs);
     fl_event_log_plan(&controller->log, &controller->facts, &mfu);
@@ -169,7 +200,7 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     report_start(controller);
     trace_as_asked(controller);
     run_loop(controller);
-    fl_learn_end(controller);
+    fl_learn_end(&controller->elastic);
     fl_shutdown_conclude(controller);
     fl_summary_result(controller, result);
     fl_record_missing(&controller->record, missing, sizeof missing);
@@ -190,10 +221,10 @@ static void connect_parts(fl_controller *controller, const fl_controller_options
     controller->own_options = *options;
     controller->own_options.job = &controller->job;
     controller->options = &controller->own_options;
-    controller->plan = *options->plan;
+    controller->elastic.plan = *options->plan;
     controller->n_workers = options->plan->n_workers;
     controller->facts = (fl_run_facts){.options = controller->options,
-                                       .plan = &controller->plan,
+                                       .plan = &controller->elastic.plan,
                                        .phase = &controller->shutdown.phase,
                                        .stats = &controller->stats,
                                        .n_workers = controller->n_workers};

@@ -36,13 +36,13 @@ static void heard_hello(fl_controller *controller, fl_worker *worker)
     worker->linked = true;
     fl_router_admit(&controller->router, worker->rank);
     if (controller->shutdown.phase.state == FL_CONTROLLER_ENDING) {
-        fl_wire_message order = fl_router_order(&controller->plan, FL_WIRE_ABORT);
+        fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_ABORT);
         order.why = FL_EPEER;
         fl_router_tell(&controller->router, worker->rank, &order);
     } else if (controller->shutdown.phase.n_stops > 0) {
-        fl_wire_message order = fl_router_order(&controller->plan, FL_WIRE_STOPPING);
+        fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_STOPPING);
         fl_router_tell(&controller->router, worker->rank, &order);
-        if (worker->rank == controller->plan.rank_of[0]) {
+        if (worker->rank == controller->elastic.plan.rank_of[0]) {
             order.type = FL_WIRE_VERDICT;
             order.command = (fl_command){.kind = FL_COMMAND_STOP};
             fl_router_tell(&controller->router, worker->rank, &order);
@@ -76,13 +76,13 @@ static bool is_stale(const fl_controller *controller, const fl_wire_message *fra
     bool bears_one = frame->type == FL_WIRE_STEP || frame->type == FL_WIRE_LEDGER;
     /* A worker may have gone over while another's last reports of the generation before are still
      * on their way; it is ready for the generation after only when they have come. */
-    return bears_one && frame->generation != controller->plan.generation &&
-           frame->generation != controller->generation_before;
+    return bears_one && frame->generation != controller->elastic.plan.generation &&
+           frame->generation != controller->elastic.generation_before;
 }
 
 void fl_inbox_end_epoch(fl_controller *controller)
 {
-    fl_mfu mfu = fl_mfu_now(controller);
+    fl_mfu mfu = fl_mfu_now(&controller->elastic);
     fl_event_log_epoch(&controller->log, &controller->stats, &controller->times, &mfu);
     fl_run_times_restart(&controller->times, fl_now_us());
 }
@@ -100,13 +100,13 @@ static void warn_if_lost(const fl_worker *worker, const fl_wire_message *frame, 
 static void count_step(fl_controller *controller, const fl_step_record *record)
 {
     if (record->has_norms) {
-        fl_decide_norms(controller, &record->norms);
+        fl_decide_norms(&controller->elastic, &record->norms);
     }
     if (fl_run_stats_step(&controller->stats, &record->report, record->at_us)) {
         fl_runfiles_step(&controller->log.files, &record->report);
         if (controller->stats.steps == controller->stats.n_steps) {
             /* The leader tells them that this was the last. */
-            fl_router_wake_standby(&controller->router, &controller->plan);
+            fl_router_wake_standby(&controller->router, &controller->elastic.plan);
         }
     }
 }
@@ -155,16 +155,16 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
                      fl_step_order_step(&controller->reports, &frame->step, frame->at_us));
         break;
     case FL_WIRE_PREPARED:
-        fl_elastic_prepared(controller, worker, &frame->prepared);
+        fl_elastic_prepared(&controller->elastic, worker, &frame->prepared);
         break;
     case FL_WIRE_TRANSITION:
-        fl_elastic_moved(controller, worker, &frame->transition);
+        fl_elastic_moved(&controller->elastic, worker, &frame->transition);
         break;
     case FL_WIRE_NORMS:
         warn_if_lost(worker, frame, fl_step_order_norms(&controller->reports, &frame->norms));
         break;
     case FL_WIRE_STEERED:
-        fl_ctl_setting_done(controller, &frame->setting_done);
+        fl_ctl_setting_done(controller->ctl, &frame->setting_done);
         break;
     case FL_WIRE_CACHE:
         fl_cache_sums_add(&controller->cache, &frame->cache);
@@ -176,8 +176,8 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
     case FL_WIRE_TIME:
         stepped(worker, frame->time.step);
         fl_run_times_add(&controller->times, worker->rank, &frame->time);
-        fl_learn_time(controller, worker->rank, frame->generation, &frame->time);
-        fl_stragglers_add(controller, worker->rank, &frame->time);
+        fl_learn_time(&controller->elastic, worker->rank, frame->generation, &frame->time);
+        fl_stragglers_add(&controller->elastic, worker->rank, &frame->time);
         break;
     case FL_WIRE_EVAL:
         warn_if_lost(worker, frame, fl_step_order_eval(&controller->reports, &frame->eval));

@@ -2,32 +2,20 @@
 #ifndef FL_CONTROL_CONTROLLER_PARTS_H
 #define FL_CONTROL_CONTROLLER_PARTS_H
 
-#include "autodp/net/store.h"
 #include "control/controller/inbox.h"
 #include "control/controller/run.h"
 #include "control/controller/run_ledger.h"
 #include "control/controller/shutdown.h"
 #include "control/controller/signals.h"
 #include "control/controller/spawn.h"
-#include "control/elastic/decide.h"
-#include "control/elastic/due_steps.h"
 #include "control/elastic/elastic.h"
-#include "control/elastic/learn.h"
-#include "control/elastic/measure.h"
-#include "control/elastic/mfu.h"
-#include "control/elastic/replay.h"
-#include "control/elastic/stragglers.h"
-#include "control/elastic/tune.h"
-#include "control/events/event_log.h"
 #include "control/events/record.h"
-#include "control/link/router.h"
 #include "control/link/step_order.h"
 #include "control/observe/flight_dump.h"
 #include "control/observe/metrics_publish.h"
 #include "control/observe/tracer.h"
 #include "control/socket/ctl_socket.h"
 #include "control/state/run_view.h"
-#include "pipe/plan/worker_pool.h"
 
 typedef struct fl_controller fl_controller;
 
@@ -35,11 +23,8 @@ struct fl_controller {
     const fl_controller_options *options; /* own_options, with the job below */
     fl_controller_options own_options;
     fl_job job;         /* as it is by now: some fields can be set while the run goes on */
-    fl_plan plan;       /* of the generation that runs */
     fl_run_facts facts; /* what the parts read */
     fl_run_view view;   /* what reports read */
-    fl_due_steps due;
-    uint32_t generation_before;
     fl_signals signals;
     fl_shutdown shutdown;
     fl_router router;
@@ -58,15 +43,6 @@ struct fl_controller {
     fl_tracer *tracer;
     fl_metrics_publisher *metrics; /* NULL: nobody asked for them */
     fl_elastic elastic;
-    fl_replay replay;
-    fl_decide decide;
-    fl_measure measure;
-    fl_tune tune;
-    fl_tune_sums tune_sums;
-    fl_learn learn;
-    struct fl_stragglers *stragglers;
-    fl_worker_pool usable;      /* workers that may have work */
-    bool pinned[FL_MAX_LAYERS]; /* element i: block i + 1 is never to be frozen */
     fl_ctl *ctl;
 };
 

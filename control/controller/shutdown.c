@@ -70,7 +70,7 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
                            sizeof controller->shutdown.waits); /* before anybody leaves */
     fl_flight_dump_write(&controller->flight_dump);
     fl_shutdown_explain(controller);
-    fl_wire_message order = fl_router_order(&controller->plan, FL_WIRE_ABORT);
+    fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_ABORT);
     order.why = FL_EPEER;
     fl_router_tell_all(&controller->router, &order);
     if (lost->exited_us == 0 && kind != FL_LOSS_REPORTED) {
@@ -97,7 +97,7 @@ static bool is_spare(const fl_controller *controller, fl_loss_kind kind, int ran
 {
     const fl_worker *w = &controller->workers[rank];
     return controller->shutdown.phase.state == FL_CONTROLLER_RUNNING && kind != FL_LOSS_STUCK &&
-           !w->place.active && !fl_decide_keeps(controller, rank) &&
+           !w->place.active && !fl_decide_keeps(&controller->elastic, rank) &&
            !others_failed(controller, rank);
 }
 
@@ -112,7 +112,7 @@ static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank
     }
     fl_worker_depart(w, now_us);
     w->told_exit = true;
-    fl_elastic_without(controller, rank, s->text);
+    fl_elastic_without(&controller->elastic, rank, s->text);
 }
 
 /* A leader of before may be lost with its last reports: no other worker has them. Its messages have
@@ -148,7 +148,7 @@ static void watch_spared(fl_controller *controller, int64_t now_us)
     if (controller->workers[s->rank].place.active ||
         (now_us - s->lost_us < memory_us && others_failed(controller, s->rank))) {
         end_for(controller, s->kind, s->rank, now_us);
-    } else if (!s->told && !fl_elastic_counts_on(controller, s->rank)) {
+    } else if (!s->told && !fl_elastic_counts_on(&controller->elastic, s->rank)) {
         s->told = true;
         fl_event_log_survived(&controller->log, &controller->workers[s->rank], s->kind,
                               fl_watch_kind_text(s->kind), s->text);
@@ -172,7 +172,7 @@ void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report 
             controller->shutdown.phase.n_stops == 0; /* no transition begins from here on */
         snprintf(controller->shutdown.message, sizeof controller->shutdown.message, "%s", text);
         /* The leader tells them that this was the last step. */
-        fl_router_wake_standby(&controller->router, &controller->plan);
+        fl_router_wake_standby(&controller->router, &controller->elastic.plan);
     }
 }
 
@@ -180,10 +180,11 @@ void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report 
 
 static void stop_softly(fl_controller *controller, const char *signal_name)
 {
-    fl_wire_message order = fl_router_order(&controller->plan, FL_WIRE_STOPPING);
+    fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_STOPPING);
     fl_router_tell_all(&controller->router, &order);
-    if (controller->elastic.state != FL_ELASTIC_COMMITTING) { /* else once that is over */
-        fl_router_command(&controller->router, &controller->plan,
+    if (controller->elastic.transition.state !=
+        FL_ELASTIC_COMMITTING) { /* else once that is over */
+        fl_router_command(&controller->router, &controller->elastic.plan,
                           &(fl_command){.kind = FL_COMMAND_STOP});
     }
     fl_progress_stopping(&controller->log.progress);
@@ -312,7 +313,7 @@ static void forgive_gap(fl_controller *controller, int64_t now_us)
 static void tell_alive(fl_controller *controller, int64_t now_us)
 {
     if (now_us - controller->shutdown.alive_us >= controller->shutdown.limits.silence_us / 4) {
-        fl_wire_message order = fl_router_order(&controller->plan, FL_WIRE_ALIVE);
+        fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_ALIVE);
         fl_router_tell_all(&controller->router, &order);
         controller->shutdown.alive_us = now_us;
     }
@@ -338,7 +339,7 @@ static void watch_stall(fl_controller *controller, int64_t now_us)
         controller->shutdown.moved_sum = sum;
         controller->shutdown.moved_us = controller->shutdown.told_stall_us = now_us;
     } else if (controller->shutdown.phase.state == FL_CONTROLLER_RUNNING && limit_us > 0 &&
-               !fl_ctl_paused(controller) &&
+               !fl_ctl_paused(controller->ctl) &&
                now_us - controller->shutdown.told_stall_us > limit_us) {
         controller->shutdown.told_stall_us = now_us;
         report_stall(controller, now_us);

@@ -12,8 +12,9 @@
 
 void fl_summary_result(const fl_controller *controller, fl_run_result *result)
 {
-    *result =
-        (fl_run_result){.K = controller->plan.K, .R = controller->plan.R, .M = controller->plan.M};
+    *result = (fl_run_result){.K = controller->elastic.plan.K,
+                              .R = controller->elastic.plan.R,
+                              .M = controller->elastic.plan.M};
     fl_run_stats_result(&controller->stats, result);
     result->wall_seconds = (double)(fl_now_us() - controller->log.files.start_us) * 1e-6;
     snprintf(result->run_dir, sizeof result->run_dir, "%s", controller->options->run_dir);
@@ -57,8 +58,8 @@ void fl_summary_write(fl_controller *controller, const fl_run_result *result, co
                            .message = good ? "" : controller->shutdown.message,
                            .ledger = controller->ledger.text,
                            .missing = missing,
-                           .tuning = fl_tune_summary(controller, tuning, sizeof tuning)};
-    at_the_end.plan = &controller->plan;
+                           .tuning = fl_tune_summary(&controller->elastic, tuning, sizeof tuning)};
+    at_the_end.plan = &controller->elastic.plan;
     write_summary(controller, &at_the_end, result, &end);
     if (good) {
         at_the_end.run_dir = from_here(controller->options->run_dir);

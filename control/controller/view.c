@@ -20,21 +20,22 @@ static const char *state_text(const fl_controller *controller)
     if (phase->n_stops > 0) {
         return "stopping";
     }
-    return fl_ctl_paused(controller) ? "paused" : "running";
+    return fl_ctl_paused(controller->ctl) ? "paused" : "running";
 }
 
 static void look_at_plan(const fl_controller *controller, fl_run_view *view)
 {
     static const char *const transition[] = {"idle", "preparing", "committing"};
     const fl_plan_input *input = controller->options->plan_input;
-    view->transition = transition[controller->elastic.state];
-    view->transitions = controller->elastic.sums;
-    view->n_blocks = controller->decide.norms.L;
-    view->n_frozen_layers = input == NULL ? 0 : fl_frozen_layers(input->model, controller->plan.F);
-    view->pinned = controller->pinned;
-    view->mfu = fl_mfu_now(controller);
-    view->straggler = fl_stragglers_named(controller);
-    view->n_stragglers = fl_stragglers_count(controller);
+    view->transition = transition[controller->elastic.transition.state];
+    view->transitions = controller->elastic.transition.sums;
+    view->n_blocks = controller->elastic.decide.norms.L;
+    view->n_frozen_layers =
+        input == NULL ? 0 : fl_frozen_layers(input->model, controller->elastic.plan.F);
+    view->pinned = controller->elastic.pinned;
+    view->mfu = fl_mfu_now(&controller->elastic);
+    view->straggler = fl_stragglers_named(&controller->elastic);
+    view->n_stragglers = fl_stragglers_count(&controller->elastic);
 }
 
 static void look_at_cache(const fl_controller *controller, fl_run_view *view)
@@ -42,7 +43,7 @@ static void look_at_cache(const fl_controller *controller, fl_run_view *view)
     const fl_activations *activations = controller->options->activations;
     view->has_cache = activations != NULL;
     view->cache = controller->cache;
-    view->cache_used = fl_cache_sums_used(&controller->cache, controller->plan.F);
+    view->cache_used = fl_cache_sums_used(&controller->cache, controller->elastic.plan.F);
     view->cache_store = (fl_cache_stats){0};
     if (activations != NULL) {
         fl_activations_stats(activations, &view->cache_store);
@@ -62,6 +63,6 @@ const fl_run_view *fl_view_look(fl_controller *controller)
     look_at_cache(controller, view);
     view->times = &controller->times;
     view->times_s = since_us == 0 ? 0.0 : (double)(now_us - since_us) * 1e-6;
-    view->counts = fl_ctl_count(controller);
+    view->counts = fl_ctl_count(controller->ctl);
     return view;
 }

@@ -6,7 +6,7 @@
  * the job, the profile and the norms, and nothing that depends on how fast this run is: together
  * with the step at which a decision takes effect (due_steps.h), decisions are the same in every
  * run. */
-#include "control/controller/parts.h"
+#include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
 #include "device/alloc.h"
@@ -16,10 +16,10 @@
 
 static const double FIXED_MS = 10.0; /* of a transition, beside moving bytes */
 
-fl_status fl_decide_open(fl_controller *controller)
+fl_status fl_decide_open(fl_elastic *elastic)
 {
-    fl_decide *d = &controller->decide;
-    const fl_plan_input *input = controller->options->plan_input;
+    fl_decide *d = &elastic->decide;
+    const fl_plan_input *input = elastic->run->options->plan_input;
     d->due_at = -1;
     if (input == NULL) {
         return FL_OK; /* nothing is known of the model: the plan stays */
@@ -33,19 +33,24 @@ fl_status fl_decide_open(fl_controller *controller)
     return FL_OK;
 }
 
-void fl_decide_close(fl_controller *controller)
+void fl_decide_close(fl_elastic *elastic)
 {
-    fl_free(controller->decide.parked);
-    controller->decide.parked = NULL;
+    fl_free(elastic->decide.parked);
+    elastic->decide.parked = NULL;
 }
 
 /* ---- ① ---- */
 
-void fl_decide_norms(fl_controller *controller, const fl_wire_norms *norms)
+void fl_decide_alpha(fl_elastic *elastic, double alpha)
 {
-    fl_decide *d = &controller->decide;
-    const fl_job *job = controller->options->job;
-    int64_t done = norms->step + 1, per_epoch = controller->stats.steps_per_epoch;
+    elastic->job->freeze.alpha = alpha;
+}
+
+void fl_decide_norms(fl_elastic *elastic, const fl_wire_norms *norms)
+{
+    fl_decide *d = &elastic->decide;
+    const fl_job *job = elastic->run->options->job;
+    int64_t done = norms->step + 1, per_epoch = elastic->run->stats->steps_per_epoch;
     bool skipped = norms->n == 0;
     if (d->parked == NULL || done <= d->heard || (norms->n != d->norms.L && !skipped)) {
         return;
@@ -54,71 +59,71 @@ void fl_decide_norms(fl_controller *controller, const fl_wire_norms *norms)
     if (!skipped) {
         fl_norms_add(&d->norms, norms->squared);
     }
-    if (fl_freeze_ends_interval(job, done, per_epoch, controller->options->n_steps)) {
+    if (fl_freeze_ends_interval(job, done, per_epoch, elastic->run->options->n_steps)) {
         fl_norms_end(&d->norms);
     }
-    if (fl_due_policy(&controller->due, done) > 0) {
+    if (fl_due_policy(&elastic->due, done) > 0) {
         d->due_at = done;
     }
 }
 
-int64_t fl_decide_due(fl_controller *controller)
+int64_t fl_decide_due(fl_elastic *elastic)
 {
-    fl_decide *d = &controller->decide;
+    fl_decide *d = &elastic->decide;
     if (!d->started && d->parked != NULL) { /* before the first step no norms can come */
         d->started = true;
-        d->due_at = fl_due_policy(&controller->due, 0) > 0 ? 0 : d->due_at;
+        d->due_at = fl_due_policy(&elastic->due, 0) > 0 ? 0 : d->due_at;
     }
-    return d->due_at < 0 ? 0 : fl_due_policy(&controller->due, d->due_at);
+    return d->due_at < 0 ? 0 : fl_due_policy(&elastic->due, d->due_at);
 }
 
 /* ---- ② ---- */
 
-static void ask_policy(fl_controller *controller, int64_t effect)
+static void ask_policy(fl_elastic *elastic, int64_t effect)
 {
-    fl_decide *d = &controller->decide;
-    fl_freeze_input input = {.job = controller->options->job,
+    fl_decide *d = &elastic->decide;
+    fl_freeze_input input = {.job = elastic->run->options->job,
                              .L = d->norms.L,
-                             .F = controller->plan.F,
+                             .F = elastic->plan.F,
                              .step = d->due_at,
-                             .steps_per_epoch = controller->stats.steps_per_epoch,
-                             .n_steps = controller->options->n_steps,
+                             .steps_per_epoch = elastic->run->stats->steps_per_epoch,
+                             .n_steps = elastic->run->options->n_steps,
                              .norm = fl_norms_get(&d->norms),
                              .norm_before = fl_norms_get_before(&d->norms),
-                             .pinned = controller->pinned};
+                             .pinned = elastic->pinned};
     fl_freeze_decide(&input, &d->policy);
-    fl_event_log_decided(controller, input.step, effect);
+    fl_event_log_decided(elastic, input.step, effect);
     d->due_at = -1;
 }
 
 /* ---- ③ ---- */
 
 /* step: the one at which the decision takes effect. */
-static void decide(fl_controller *controller, int wanted, int64_t step, bool by_hand)
+static void decide(fl_elastic *elastic, int wanted, int64_t step, bool by_hand)
 {
-    fl_plan_input costs = *controller->options->plan_input;
+    fl_plan_input costs = *elastic->run->options->plan_input;
     fl_decision_input input = {.costs = &costs,
-                               .running = &controller->plan,
-                               .own_m = fl_tune_own_m(controller),
+                               .running = &elastic->plan,
+                               .own_m = fl_tune_own_m(elastic),
                                .wanted = wanted,
                                .by_hand = by_hand,
                                .step = step,
-                               .n_steps = controller->options->n_steps,
-                               .steps_per_epoch = controller->stats.steps_per_epoch,
+                               .n_steps = elastic->run->options->n_steps,
+                               .steps_per_epoch = elastic->run->stats->steps_per_epoch,
                                .ratio = 1.0,
                                .fixed_ms = FIXED_MS,
-                               .parked = controller->decide.parked,
-                               .usable = &controller->usable,
-                               .warming = controller->decide.warming};
-    costs.job = controller->options->job; /* as it is by now */
-    fl_decision_make(&input, &controller->decide.decision);
-    fl_event_log_considered(controller);
+                               .parked = elastic->decide.parked,
+                               .usable = &elastic->usable,
+                               .warming = elastic->decide.warming};
+    costs.job = elastic->run->options->job; /* as it is by now */
+    fl_decision_make(&input, &elastic->decide.decision);
+    fl_event_log_considered(elastic);
 }
 
-fl_status fl_decide_by_hand(fl_controller *controller, int F, const char *why, fl_plan *next)
+fl_status fl_decide_by_hand(fl_elastic *elastic, int F, const char *why, fl_plan *next)
 {
-    const fl_decision *d = &controller->decide.decision;
-    decide(controller, F, controller->stats.steps, true);
+    const fl_decision *d = &elastic->decide.decision;
+    decide(elastic, F, elastic->run->stats->steps, true);
     if (d->best < 0) {
         return fl_fail(FL_EBUDGET, "%s: %s", why, d->why);
     }
@@ -126,15 +131,15 @@ fl_status fl_decide_by_hand(fl_controller *controller, int F, const char *why, f
     return FL_OK;
 }
 
-bool fl_decide_next(fl_controller *controller, fl_plan *next, char *why, size_t size_bytes)
+bool fl_decide_next(fl_elastic *elastic, fl_plan *next, char *why, size_t size_bytes)
 {
-    const fl_decide *d = &controller->decide;
-    int64_t effect = fl_decide_due(controller);
-    ask_policy(controller, effect);
-    if (d->policy.F == controller->plan.F) {
+    const fl_decide *d = &elastic->decide;
+    int64_t effect = fl_decide_due(elastic);
+    ask_policy(elastic, effect);
+    if (d->policy.F == elastic->plan.F) {
         return false;
     }
-    decide(controller, d->policy.F, effect, false);
+    decide(elastic, d->policy.F, effect, false);
     if (d->decision.chosen == FL_DECISION_STAY) {
         return false;
     }
@@ -145,39 +150,39 @@ bool fl_decide_next(fl_controller *controller, fl_plan *next, char *why, size_t 
 
 /* ---- for whoever asks for a plan ---- */
 
-void fl_decide_place(const fl_controller *controller, fl_plan *next)
+void fl_decide_place(const fl_elastic *elastic, fl_plan *next)
 {
-    const fl_plan_input *input = controller->options->plan_input;
+    const fl_plan_input *input = elastic->run->options->plan_input;
     if (input != NULL) { /* else nothing is known of the model */
-        fl_plan_change_place(input, &controller->plan, next, controller->usable.drained);
+        fl_plan_change_place(input, &elastic->plan, next, elastic->usable.drained);
     }
 }
 
-fl_status fl_decide_check_room(const fl_controller *controller, const fl_plan *next)
+fl_status fl_decide_check_room(const fl_elastic *elastic, const fl_plan *next)
 {
-    const fl_plan_input *input = controller->options->plan_input;
-    return input == NULL ? FL_OK : fl_plan_change_check_room(input, &controller->plan, next);
+    const fl_plan_input *input = elastic->run->options->plan_input;
+    return input == NULL ? FL_OK : fl_plan_change_check_room(input, &elastic->plan, next);
 }
 
-bool fl_decide_keeps(const fl_controller *controller, int rank)
+bool fl_decide_keeps(const fl_elastic *elastic, int rank)
 {
-    const fl_plan_input *input = controller->options->plan_input;
-    int n = controller->decide.parked == NULL ? 0 : fl_model_n_layers(input->model);
+    const fl_plan_input *input = elastic->run->options->plan_input;
+    int n = elastic->decide.parked == NULL ? 0 : fl_model_n_layers(input->model);
     for (int layer = 0; layer < n; layer++) {
-        if (controller->decide.parked[layer] == rank) {
+        if (elastic->decide.parked[layer] == rank) {
             return true;
         }
     }
     return false;
 }
 
-void fl_decide_switching(fl_controller *controller, int64_t step)
+void fl_decide_switching(fl_elastic *elastic, int64_t step)
 {
-    const fl_plan *next = &controller->elastic.next;
-    if (controller->decide.parked != NULL) {
-        fl_migrate_parked(controller->options->plan_input->model, &controller->plan, next,
-                          controller->decide.parked);
+    const fl_plan *next = &elastic->transition.next;
+    if (elastic->decide.parked != NULL) {
+        fl_migrate_parked(elastic->run->options->plan_input->model, &elastic->plan, next,
+                          elastic->decide.parked);
     }
-    fl_cache_warmup_move(&controller->decide.warming, next->F, step,
-                         controller->stats.steps_per_epoch);
+    fl_cache_warmup_move(&elastic->decide.warming, next->F, step,
+                         elastic->run->stats->steps_per_epoch);
 }

@@ -1,7 +1,7 @@
 /* The events of freezing and of transitions, and the lines in which people read them. */
 #include "control/elastic/elastic_events.h"
 
-#include "control/controller/parts.h"
+#include "control/elastic/elastic.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,20 +26,20 @@ static const char *policy_text(fl_freeze_policy policy)
     return text[policy];
 }
 
-void fl_event_log_decided(fl_controller *controller, int64_t step, int64_t effect_step)
+void fl_event_log_decided(fl_elastic *elastic, int64_t step, int64_t effect_step)
 {
-    const fl_decide *d = &controller->decide;
-    fl_json *j = fl_event_log_begin(&controller->log, "freeze.decided");
-    fl_json_text(j, "policy", policy_text(controller->options->job->freeze.policy));
+    const fl_decide *d = &elastic->decide;
+    fl_json *j = fl_event_log_begin(elastic->log, "freeze.decided");
+    fl_json_text(j, "policy", policy_text(elastic->run->options->job->freeze.policy));
     fl_json_integer(j, "step", step);
     fl_json_integer(j, "blocks", d->norms.L);
-    fl_json_integer(j, "f", controller->plan.F);
+    fl_json_integer(j, "f", elastic->plan.F);
     fl_json_integer(j, "f_next", d->policy.F);
     fl_json_integer(j, "effect_step", effect_step);
     norm_field(j, "norms", fl_norms_get(&d->norms), d->norms.L);
     norm_field(j, "norms_before", fl_norms_get_before(&d->norms), d->norms.L);
     fl_json_text(j, "why", d->policy.why);
-    fl_event_log_end(&controller->log);
+    fl_event_log_end(elastic->log);
 }
 
 static void option_fields(fl_json *j, const fl_decision *d, const fl_decision_option *o)
@@ -60,9 +60,9 @@ static void option_fields(fl_json *j, const fl_decision *d, const fl_decision_op
 }
 
 /* Lines of at most 100 columns, except for a reason that a plan is impossible. */
-static void tell_stay(fl_controller *controller, const fl_decision *d)
+static void tell_stay(fl_elastic *elastic, const fl_decision *d)
 {
-    fl_progress *p = &controller->log.progress;
+    fl_progress *p = &elastic->log->progress;
     if (d->best < 0) {
         fl_progress_note(p, "step %lld: F stays %d, F=%d was wanted: %s", (long long)d->step, d->F,
                          d->wanted, d->why);
@@ -76,15 +76,15 @@ static void tell_stay(fl_controller *controller, const fl_decision *d)
                      d->stay_ms, o->change.cost_ms);
 }
 
-void fl_event_log_considered(fl_controller *controller)
+void fl_event_log_considered(fl_elastic *elastic)
 {
-    const fl_decision *d = &controller->decide.decision;
+    const fl_decision *d = &elastic->decide.decision;
     bool stays = d->chosen == FL_DECISION_STAY;
-    fl_json *j = fl_event_log_begin(&controller->log, "plan.considered");
+    fl_json *j = fl_event_log_begin(elastic->log, "plan.considered");
     fl_json_integer(j, "step", d->step);
     fl_json_integer(j, "f", d->wanted);
     fl_json_integer(j, "steps_left", d->left);
-    fl_json_rounded(j, "measured_by_predicted", fl_measure_ratio(controller), 4);
+    fl_json_rounded(j, "measured_by_predicted", fl_measure_ratio(elastic), 4);
     fl_json_rounded(j, "stay_step_ms", d->stay_ms, 3);
     fl_json_array(j, "candidates");
     for (int i = 0; i < d->n_options; i++) {
@@ -93,36 +93,35 @@ void fl_event_log_considered(fl_controller *controller)
     fl_json_close(j, ']');
     fl_json_text(j, "choice", stays ? "stay" : d->option[d->chosen].name);
     fl_json_text(j, "why", d->why);
-    fl_event_log_end(&controller->log);
+    fl_event_log_end(elastic->log);
     if (stays) {
-        tell_stay(controller, d);
+        tell_stay(elastic, d);
     }
 }
 
 /* ---- transitions ---- */
 
-void fl_event_log_prepare(fl_controller *controller)
+void fl_event_log_prepare(fl_elastic *elastic)
 {
-    const fl_elastic *e = &controller->elastic;
-    fl_json *j = fl_event_log_begin(&controller->log, "transition.prepare");
+    const fl_transition *e = &elastic->transition;
+    fl_json *j = fl_event_log_begin(elastic->log, "transition.prepare");
     fl_json_integer(j, "next_generation", e->next.generation);
     fl_fields_plan(j, &e->next);
     fl_json_text(j, "why", e->why);
     fl_json_integer(j, "due_step", e->due_step);
     fl_json_rounded(j, "step_ms", e->old_step_ms, 3);
     fl_json_rounded(j, "predicted_step_ms", e->predicted_ms, 3);
-    fl_event_log_end(&controller->log);
+    fl_event_log_end(elastic->log);
 }
 
-void fl_event_log_cancel(fl_controller *controller, const char *why)
+void fl_event_log_cancel(fl_elastic *elastic, const char *why)
 {
-    fl_json *j = fl_event_log_begin(&controller->log, "transition.cancelled");
-    fl_json_integer(j, "next_generation", controller->elastic.next.generation);
+    fl_json *j = fl_event_log_begin(elastic->log, "transition.cancelled");
+    fl_json_integer(j, "next_generation", elastic->transition.next.generation);
     fl_json_text(j, "why", why);
-    fl_event_log_end(&controller->log);
-    fl_progress_note(&controller->log.progress, "plan stays F=%d, K=%d x R=%d x M=%d: %s",
-                     controller->plan.F, controller->plan.K, controller->plan.R, controller->plan.M,
-                     why);
+    fl_event_log_end(elastic->log);
+    fl_progress_note(&elastic->log->progress, "plan stays F=%d, K=%d x R=%d x M=%d: %s",
+                     elastic->plan.F, elastic->plan.K, elastic->plan.R, elastic->plan.M, why);
 }
 
 static const char *grid(const fl_plan *plan, char text[48])
@@ -132,16 +131,16 @@ static const char *grid(const fl_plan *plan, char text[48])
 }
 
 /* "3 of 8 blocks frozen, K=2 x R=1 x M=4 -> K=1 x R=2 x M=1": what is other than before. */
-static void change_text(const fl_controller *controller, char *text, size_t size_bytes)
+static void change_text(const fl_elastic *elastic, char *text, size_t size_bytes)
 {
-    const fl_plan *a = &controller->elastic.before, *b = &controller->plan;
+    const fl_plan *a = &elastic->transition.before, *b = &elastic->plan;
     char from[48], to[48], frozen[64] = "";
     bool same_grid = a->K == b->K && a->R == b->R && a->M == b->M;
     bool same_cuts =
         same_grid && memcmp(a->first, b->first, ((size_t)a->K + 1) * sizeof a->first[0]) == 0;
     if (a->F != b->F) {
         snprintf(frozen, sizeof frozen, "%s%d of %d blocks frozen, ", b->F < a->F ? "only " : "",
-                 b->F, controller->decide.norms.L);
+                 b->F, elastic->decide.norms.L);
     }
     if (same_grid) {
         snprintf(text, size_bytes, "%s%s%s", frozen, grid(b, to), same_cuts ? "" : " cut anew");
@@ -152,34 +151,34 @@ static void change_text(const fl_controller *controller, char *text, size_t size
 
 /* Two lines of at most 100 columns, mostly 80: what happened, who wanted it, what it brings. All
  * of why stands in the event. */
-static void tell_transition(fl_controller *controller)
+static void tell_transition(fl_elastic *elastic)
 {
-    const fl_elastic *e = &controller->elastic;
+    const fl_transition *e = &elastic->transition;
     char change[192], cause[64], before[32] = "";
-    change_text(controller, change, sizeof change);
-    if (e->policy_asked == controller->plan.generation) {
+    change_text(elastic, change, sizeof change);
+    if (e->policy_asked == elastic->plan.generation) {
         snprintf(cause, sizeof cause, "freeze.policy %s",
-                 policy_text(controller->options->job->freeze.policy));
+                 policy_text(elastic->run->options->job->freeze.policy));
     } else {
         snprintf(cause, sizeof cause, "%.30s", e->why);
     }
     if (e->old_step_ms > 0.0) { /* a plan may end before one of its steps was measured */
         snprintf(before, sizeof before, "%.3g -> ", e->old_step_ms);
     }
-    fl_progress_note(&controller->log.progress,
+    fl_progress_note(&elastic->log->progress,
                      "step %lld: %s\n  %s; %s%.3g ms a step predicted, stood still "
                      "%.3g ms",
                      (long long)e->first_step, change, cause, before, e->predicted_ms,
                      (double)e->stall_us * 1e-3);
 }
 
-void fl_event_log_transition(fl_controller *controller)
+void fl_event_log_transition(fl_elastic *elastic)
 {
-    fl_mfu mfu = fl_mfu_now(controller);
-    const fl_elastic *e = &controller->elastic;
-    fl_json *j = fl_event_log_begin(&controller->log, "transition.done");
-    fl_fields_plan(j, &controller->plan);
-    fl_fields_places(j, &controller->plan);
+    fl_mfu mfu = fl_mfu_now(elastic);
+    const fl_transition *e = &elastic->transition;
+    fl_json *j = fl_event_log_begin(elastic->log, "transition.done");
+    fl_fields_plan(j, &elastic->plan);
+    fl_fields_places(j, &elastic->plan);
     fl_json_text(j, "why", e->why);
     fl_json_integer(j, "step", e->first_step);
     fl_json_rounded(j, "step_ms", e->old_step_ms, 3);
@@ -193,45 +192,45 @@ void fl_event_log_transition(fl_controller *controller)
     fl_json_integer(j, "moved_bytes", e->moved_bytes);
     fl_json_integer(j, "kept_bytes", e->kept_bytes);
     fl_fields_mfu(j, &mfu);
-    fl_event_log_end(&controller->log);
+    fl_event_log_end(elastic->log);
     if (!fl_tune_is_trial(
-            controller)) { /* many, and small: fl_event_log_tuned tells people how they ended */
-        tell_transition(controller);
+            elastic)) { /* many, and small: fl_event_log_tuned tells people how they ended */
+        tell_transition(elastic);
     }
 }
 
-void fl_event_log_measured(fl_controller *controller, double measured_ms, int64_t n_steps)
+void fl_event_log_measured(fl_elastic *elastic, double measured_ms, int64_t n_steps)
 {
-    const fl_elastic *e = &controller->elastic;
+    const fl_transition *e = &elastic->transition;
     char before[64] = "";
-    fl_json *j = fl_event_log_begin(&controller->log, "transition.measured");
+    fl_json *j = fl_event_log_begin(elastic->log, "transition.measured");
     fl_json_integer(j, "step", e->first_step);
     fl_json_integer(j, "steps", n_steps);
     fl_json_rounded(j, "before_step_ms", e->old_step_ms, 3);
     fl_json_rounded(j, "predicted_step_ms", e->predicted_ms, 3);
     fl_json_rounded(j, "measured_step_ms", measured_ms, 3);
-    fl_event_log_end(&controller->log);
+    fl_event_log_end(elastic->log);
     if (e->old_step_ms > 0.0) {
         snprintf(before, sizeof before, ", %.3g before step %lld", e->old_step_ms,
                  (long long)e->first_step);
     }
-    fl_progress_note(&controller->log.progress,
+    fl_progress_note(&elastic->log->progress,
                      "step %lld: a step measured %.3g ms (%.3g predicted%s)",
-                     (long long)controller->stats.steps, measured_ms, e->predicted_ms, before);
+                     (long long)elastic->run->stats->steps, measured_ms, e->predicted_ms, before);
 }
 
 /* ---- tuning and learning ---- */
 
-void fl_event_log_tried(fl_controller *controller, const fl_tuner_visit *visit)
+void fl_event_log_tried(fl_elastic *elastic, const fl_tuner_visit *visit)
 {
-    fl_json *j = fl_event_log_begin(&controller->log, "tune.tried");
-    fl_json_integer(j, "step", controller->stats.steps);
-    fl_json_integer(j, "round", controller->tune.tuner.round + 1);
-    fl_json_integer(j, "m", controller->plan.M);
+    fl_json *j = fl_event_log_begin(elastic->log, "tune.tried");
+    fl_json_integer(j, "step", elastic->run->stats->steps);
+    fl_json_integer(j, "round", elastic->tune.tuner.round + 1);
+    fl_json_integer(j, "m", elastic->plan.M);
     fl_json_rounded(j, "step_ms", visit->step_us * 1e-3, 3);
     fl_json_integer(j, "steps", visit->n_steps);
     fl_json_rounded(j, "elapsed_ms", visit->elapsed_us * 1e-3, 3);
-    fl_event_log_end(&controller->log);
+    fl_event_log_end(elastic->log);
 }
 
 static void candidate_fields(fl_json *j, const fl_tuner *t, int i)
@@ -247,14 +246,14 @@ static void candidate_fields(fl_json *j, const fl_tuner *t, int i)
     fl_json_close(j, '}');
 }
 
-void fl_event_log_tuned(fl_controller *controller)
+void fl_event_log_tuned(fl_elastic *elastic)
 {
-    const fl_tune *t = &controller->tune;
+    const fl_tune *t = &elastic->tune;
     const fl_tuner *race = &t->tuner;
     char why[FL_TUNER_WHY_MAX];
     int M = fl_tuner_m(race), n_visits = 0;
-    fl_json *j = fl_event_log_begin(&controller->log, "tune.done");
-    fl_json_integer(j, "step", controller->stats.steps);
+    fl_json *j = fl_event_log_begin(elastic->log, "tune.done");
+    fl_json_integer(j, "step", elastic->run->stats->steps);
     fl_json_integer(j, "f", t->F);
     fl_json_integer(j, "k", t->K);
     fl_json_integer(j, "r", t->R);
@@ -272,19 +271,19 @@ void fl_event_log_tuned(fl_controller *controller)
     fl_json_rounded(j, "budget_ms", race->budget_us * 1e-3, 3);
     fl_json_text(j, "ended", fl_tuner_end_text(race->end));
     fl_json_text(j, "why", fl_tuner_explain(race, why));
-    fl_event_log_end(&controller->log);
+    fl_event_log_end(elastic->log);
     if (M != race->of[0].M) {
-        fl_progress_note(&controller->log.progress, "step %lld: M=%d -> M=%d: %s",
-                         (long long)controller->stats.steps, race->of[0].M, M, why);
+        fl_progress_note(&elastic->log->progress, "step %lld: M=%d -> M=%d: %s",
+                         (long long)elastic->run->stats->steps, race->of[0].M, M, why);
     }
 }
 
-void fl_event_log_learned(fl_controller *controller, const fl_live_stage *live,
+void fl_event_log_learned(fl_elastic *elastic, const fl_live_stage *live,
                           const double *predicted_us)
 {
-    fl_json *j = fl_event_log_begin(&controller->log, "costs.learned");
+    fl_json *j = fl_event_log_begin(elastic->log, "costs.learned");
     fl_json_array(j, "stages");
-    for (int s = 0; s < controller->plan.K; s++) {
+    for (int s = 0; s < elastic->plan.K; s++) {
         fl_json_object(j, NULL);
         fl_json_integer(j, "stage", s);
         fl_json_integer(j, "steps", live[s].n_steps);
@@ -293,5 +292,5 @@ void fl_event_log_learned(fl_controller *controller, const fl_live_stage *live,
         fl_json_close(j, '}');
     }
     fl_json_close(j, ']');
-    fl_event_log_end(&controller->log);
+    fl_event_log_end(elastic->log);
 }

@@ -6,17 +6,17 @@
 #include "pipe/plan/learn.h"
 #include "pipe/plan/tuner.h"
 
-typedef struct fl_controller fl_controller;
+typedef struct fl_elastic fl_elastic;
 
-void fl_event_log_prepare(fl_controller *controller);
-void fl_event_log_cancel(fl_controller *controller, const char *why);
-void fl_event_log_transition(fl_controller *controller);
-void fl_event_log_measured(fl_controller *controller, double measured_ms, int64_t n_steps);
-void fl_event_log_decided(fl_controller *controller, int64_t step, int64_t effect_step);
-void fl_event_log_considered(fl_controller *controller);
-void fl_event_log_tried(fl_controller *controller, const fl_tuner_visit *visit);
-void fl_event_log_tuned(fl_controller *controller);
-void fl_event_log_learned(fl_controller *controller, const fl_live_stage *live,
+void fl_event_log_prepare(fl_elastic *elastic);
+void fl_event_log_cancel(fl_elastic *elastic, const char *why);
+void fl_event_log_transition(fl_elastic *elastic);
+void fl_event_log_measured(fl_elastic *elastic, double measured_ms, int64_t n_steps);
+void fl_event_log_decided(fl_elastic *elastic, int64_t step, int64_t effect_step);
+void fl_event_log_considered(fl_elastic *elastic);
+void fl_event_log_tried(fl_elastic *elastic, const fl_tuner_visit *visit);
+void fl_event_log_tuned(fl_elastic *elastic);
+void fl_event_log_learned(fl_elastic *elastic, const fl_live_stage *live,
                           const double *predicted_us);
 
 #endif

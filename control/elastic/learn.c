@@ -1,6 +1,6 @@
 /* What the run at hand teaches the profile: each worker's computing of each step, gathered by
  * generation, and given to pipe/plan/learn.h when a generation ends. */
-#include "control/controller/parts.h"
+#include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
 #include "device/alloc.h"
@@ -9,32 +9,31 @@
 
 enum { WARM_UP_STEPS = 2 };
 
-static bool is_on(const fl_controller *controller)
+static bool is_on(const fl_elastic *elastic)
 {
-    return controller->options->learned != NULL && controller->options->plan_input != NULL;
+    return elastic->run->options->learned != NULL && elastic->run->options->plan_input != NULL;
 }
 
-fl_status fl_learn_open(fl_controller *controller)
+fl_status fl_learn_open(fl_elastic *elastic)
 {
-    fl_learn *l = &controller->learn;
-    if (!is_on(controller)) {
+    fl_learn *l = &elastic->learn;
+    if (!is_on(elastic)) {
         return FL_OK;
     }
-    l->generation = controller->plan.generation;
-    return fl_alloc_array((size_t)controller->n_workers, sizeof *l->of, (void **)&l->of);
+    l->generation = elastic->plan.generation;
+    return fl_alloc_array((size_t)elastic->run->n_workers, sizeof *l->of, (void **)&l->of);
 }
 
-void fl_learn_close(fl_controller *controller)
+void fl_learn_close(fl_elastic *elastic)
 {
-    fl_free(controller->learn.of);
-    controller->learn.of = NULL;
+    fl_free(elastic->learn.of);
+    elastic->learn.of = NULL;
 }
 
 /* Some of the last reports of a generation come when the controller has left it: they are few. */
-void fl_learn_time(fl_controller *controller, int rank, uint32_t generation,
-                   const fl_time_report *report)
+void fl_learn_time(fl_elastic *elastic, int rank, uint32_t generation, const fl_time_report *report)
 {
-    fl_learn *l = &controller->learn;
+    fl_learn *l = &elastic->learn;
     if (l->of != NULL && generation == l->generation) {
         fl_learn_worker *w = &l->of[rank];
         w->compute_us[w->n++ % FL_LEARN_STEPS] = (double)report->compute_us;
@@ -59,12 +58,12 @@ static fl_live_stage of_worker(const fl_learn_worker *w)
 }
 
 /* The mean of a stage's replicas: shares differ by a sample at most. */
-static fl_live_stage of_stage(const fl_controller *controller, int stage)
+static fl_live_stage of_stage(const fl_elastic *elastic, int stage)
 {
-    const fl_plan *plan = &controller->plan;
+    const fl_plan *plan = &elastic->plan;
     fl_live_stage all = {.n_steps = INT64_MAX};
     for (int r = 0; r < plan->R; r++) {
-        fl_live_stage one = of_worker(&controller->learn.of[plan->rank_of[r * plan->K + stage]]);
+        fl_live_stage one = of_worker(&elastic->learn.of[plan->rank_of[r * plan->K + stage]]);
         all.n_steps = one.n_steps < all.n_steps ? one.n_steps : all.n_steps;
         all.compute_us += one.compute_us / plan->R;
     }
@@ -72,10 +71,10 @@ static fl_live_stage of_stage(const fl_controller *controller, int stage)
 }
 
 /* With the profile as this run has it, for the event. */
-static void predict(const fl_controller *controller, double *us)
+static void predict(const fl_elastic *elastic, double *us)
 {
-    const fl_plan *plan = &controller->plan;
-    fl_plan_input input = *controller->options->plan_input;
+    const fl_plan *plan = &elastic->plan;
+    fl_plan_input input = *elastic->run->options->plan_input;
     fl_cost_table price;
     input.F = plan->F;
     fl_cost_table_init(&price, &input);
@@ -86,33 +85,33 @@ static void predict(const fl_controller *controller, double *us)
 
 /* A frozen layer whose output comes from the cache computes nothing: its time would teach that it
  * is cheap. */
-static bool is_cached(const fl_controller *controller)
+static bool is_cached(const fl_elastic *elastic)
 {
-    return controller->plan.F > 0 && controller->options->job->cache.policy != FL_CACHE_OFF;
+    return elastic->plan.F > 0 && elastic->run->options->job->cache.policy != FL_CACHE_OFF;
 }
 
-void fl_learn_end(fl_controller *controller)
+void fl_learn_end(fl_elastic *elastic)
 {
-    fl_learn *l = &controller->learn;
+    fl_learn *l = &elastic->learn;
     fl_live_stage live[FL_MAX_STAGES];
     double predicted_us[FL_MAX_STAGES];
-    if (l->of == NULL || is_cached(controller)) {
+    if (l->of == NULL || is_cached(elastic)) {
         return;
     }
-    for (int s = 0; s < controller->plan.K; s++) {
-        live[s] = of_stage(controller, s);
+    for (int s = 0; s < elastic->plan.K; s++) {
+        live[s] = of_stage(elastic, s);
     }
-    predict(controller, predicted_us);
-    fl_event_log_learned(controller, live, predicted_us);
-    fl_profile_learn(controller->options->learned, controller->options->plan_input,
-                     &controller->plan, live);
+    predict(elastic, predicted_us);
+    fl_event_log_learned(elastic, live, predicted_us);
+    fl_profile_learn(elastic->run->options->learned, elastic->run->options->plan_input,
+                     &elastic->plan, live);
 }
 
-void fl_learn_begin(fl_controller *controller)
+void fl_learn_begin(fl_elastic *elastic)
 {
-    fl_learn *l = &controller->learn;
-    l->generation = controller->plan.generation;
-    for (int i = 0; l->of != NULL && i < controller->n_workers; i++) {
+    fl_learn *l = &elastic->learn;
+    l->generation = elastic->plan.generation;
+    for (int i = 0; l->of != NULL && i < elastic->run->n_workers; i++) {
         l->of[i].n = 0;
     }
 }

@@ -4,7 +4,7 @@
 
 #include "control/link/link.h"
 
-typedef struct fl_controller fl_controller;
+typedef struct fl_elastic fl_elastic;
 
 enum { FL_LEARN_STEPS = 64 };
 
@@ -19,13 +19,13 @@ typedef struct fl_learn {
     fl_learn_worker *of; /* [n_workers]; NULL: nothing is learned */
 } fl_learn;
 
-fl_status fl_learn_open(fl_controller *controller) FL_MUST_CHECK;
-void fl_learn_close(fl_controller *controller);
-void fl_learn_time(fl_controller *controller, int rank, uint32_t generation,
+fl_status fl_learn_open(fl_elastic *elastic) FL_MUST_CHECK;
+void fl_learn_close(fl_elastic *elastic);
+void fl_learn_time(fl_elastic *elastic, int rank, uint32_t generation,
                    const fl_time_report *report);
 
 /* Before the controller's plan changes, and when the run is over; after it has changed. */
-void fl_learn_end(fl_controller *controller);
-void fl_learn_begin(fl_controller *controller);
+void fl_learn_end(fl_elastic *elastic);
+void fl_learn_begin(fl_elastic *elastic);
 
 #endif

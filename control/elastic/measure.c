@@ -1,5 +1,5 @@
 /* How fast the running plan is, beside what was predicted. */
-#include "control/controller/parts.h"
+#include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
 enum { MEASURED_STEPS = 20, WARM_UP_STEPS = 2, RECENT_STEPS = 100 };
@@ -20,65 +20,64 @@ static double mean_ms(const fl_run_stats *stats, int64_t from, int64_t to)
 }
 
 /* The newest steps of this generation, without those in which it warms up if there are others. */
-static int64_t recent_from(const fl_controller *controller)
+static int64_t recent_from(const fl_elastic *elastic)
 {
-    int64_t first = controller->elastic.first_step, steps = controller->stats.steps;
+    int64_t first = elastic->transition.first_step, steps = elastic->run->stats->steps;
     int64_t from = steps > first + WARM_UP_STEPS ? first + WARM_UP_STEPS : first;
     return from > steps - RECENT_STEPS ? from : steps - RECENT_STEPS;
 }
 
-double fl_measure_step_ms(const fl_controller *controller)
+double fl_measure_step_ms(const fl_elastic *elastic)
 {
-    return mean_ms(&controller->stats, recent_from(controller), controller->stats.steps);
+    return mean_ms(elastic->run->stats, recent_from(elastic), elastic->run->stats->steps);
 }
 
 /* A step of `plan` in the mean of the steps from .. to - 1, as the cost model has it. */
-static double model_ms(const fl_controller *controller, const fl_plan *plan, int64_t from,
-                       int64_t to)
+static double model_ms(const fl_elastic *elastic, const fl_plan *plan, int64_t from, int64_t to)
 {
-    fl_plan_input input = *controller->options->plan_input;
-    fl_cache_warmup w = controller->decide.warming;
-    int64_t per_epoch = controller->stats.steps_per_epoch;
-    fl_cache_warmup_move(&w, plan->F, controller->stats.steps, per_epoch);
+    fl_plan_input input = *elastic->run->options->plan_input;
+    fl_cache_warmup w = elastic->decide.warming;
+    int64_t per_epoch = elastic->run->stats->steps_per_epoch;
+    fl_cache_warmup_move(&w, plan->F, elastic->run->stats->steps, per_epoch);
     input.F = plan->F;
     input.missing = fl_cache_warmup_share(&w, per_epoch, from, to);
     input.kept = w.kept;
     return fl_plan_predict(&input, plan, NULL) * 1e-3;
 }
 
-double fl_measure_ratio(const fl_controller *controller)
+double fl_measure_ratio(const fl_elastic *elastic)
 {
-    double measured = fl_measure_step_ms(controller);
+    double measured = fl_measure_step_ms(elastic);
     double predicted =
-        model_ms(controller, &controller->plan, recent_from(controller), controller->stats.steps);
+        model_ms(elastic, &elastic->plan, recent_from(elastic), elastic->run->stats->steps);
     return measured > 0.0 && predicted > 0.0 ? measured / predicted : 1.0;
 }
 
-double fl_measure_predict_ms(const fl_controller *controller, const fl_plan *plan)
+double fl_measure_predict_ms(const fl_elastic *elastic, const fl_plan *plan)
 {
-    if (controller->options->plan_input == NULL) {
+    if (elastic->run->options->plan_input == NULL) {
         return 0.0;
     }
-    int64_t now = controller->stats.steps;
-    return model_ms(controller, plan, now, now + WARM_UP_STEPS + MEASURED_STEPS) *
-           fl_measure_ratio(controller);
+    int64_t now = elastic->run->stats->steps;
+    return model_ms(elastic, plan, now, now + WARM_UP_STEPS + MEASURED_STEPS) *
+           fl_measure_ratio(elastic);
 }
 
-void fl_measure_watch(fl_controller *controller, bool ending)
+void fl_measure_watch(fl_elastic *elastic, bool ending)
 {
-    int64_t from = controller->elastic.first_step + WARM_UP_STEPS, to = from + MEASURED_STEPS;
-    int64_t steps = controller->stats.steps;
-    if (!controller->measure.pending || (steps < to && !ending)) {
+    int64_t from = elastic->transition.first_step + WARM_UP_STEPS, to = from + MEASURED_STEPS;
+    int64_t steps = elastic->run->stats->steps;
+    if (!elastic->measure.pending || (steps < to && !ending)) {
         return;
     }
-    controller->measure.pending = false;
+    elastic->measure.pending = false;
     to = steps < to ? steps : to;
     if (to > from) {
-        fl_event_log_measured(controller, mean_ms(&controller->stats, from, to), to - from);
+        fl_event_log_measured(elastic, mean_ms(elastic->run->stats, from, to), to - from);
     }
 }
 
-void fl_measure_switching(fl_controller *controller)
+void fl_measure_switching(fl_elastic *elastic)
 {
-    controller->measure.pending = !fl_tune_is_trial(controller);
+    elastic->measure.pending = !fl_tune_is_trial(elastic);
 }

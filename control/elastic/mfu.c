@@ -1,23 +1,23 @@
 /* Model FLOPs utilization: what the steps of the running plan ask for, by what its devices could do
  * in the time that they take. */
-#include "control/controller/parts.h"
+#include "control/elastic/elastic.h"
 
 #include "pipe/plan/flops.h"
 
 #include <math.h>
 
-fl_mfu fl_mfu_now(const fl_controller *controller)
+fl_mfu fl_mfu_now(const fl_elastic *elastic)
 {
-    const fl_plan_input *input = controller->options->plan_input;
-    const fl_plan *plan = &controller->plan;
-    double ms = fl_measure_step_ms(controller);
+    const fl_plan_input *input = elastic->run->options->plan_input;
+    const fl_plan *plan = &elastic->plan;
+    double ms = fl_measure_step_ms(elastic);
     fl_mfu mfu = {NAN, NAN, NAN};
     if (input == NULL || input->memory_one == NULL) {
         return mfu;
     }
     double flops = fl_flops_step(input->model, input->memory_one, plan->F,
-                                 fl_cache_sums_used(&controller->cache, controller->plan.F),
-                                 controller->job.train.batch);
+                                 fl_cache_sums_used(elastic->cache, elastic->plan.F),
+                                 elastic->run->options->job->train.batch);
     double peak = input->profile == NULL ? 0.0 : fl_flops_peak(input, plan->K * plan->R);
     mfu.step_flops = flops > 0.0 ? flops : NAN; /* a plugin's layers may do without our products */
     mfu.peak_flops = peak > 0.0 ? peak : NAN;

@@ -4,9 +4,9 @@
 
 #include "control/state/run_view.h"
 
-typedef struct fl_controller fl_controller;
+typedef struct fl_elastic fl_elastic;
 
 /* Of the plan that runs, by its steps so far. */
-fl_mfu fl_mfu_now(const fl_controller *controller);
+fl_mfu fl_mfu_now(const fl_elastic *elastic);
 
 #endif

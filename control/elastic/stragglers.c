@@ -1,8 +1,8 @@
 /* Workers that are slow by their own computing, from what each reports of its steps. */
-#include "control/controller/parts.h"
+#include "control/elastic/elastic.h"
 #include "pipe/plan/plan.h"
 
-#include "control/elastic/slow.h"
+#include "control/observe/slow.h"
 #include "device/alloc.h"
 #include "pipe/plan/migrate_schedule.h"
 
@@ -22,66 +22,64 @@ struct fl_stragglers {
     } of[]; /* [n_workers] */
 };
 
-fl_status fl_stragglers_open(fl_controller *controller)
+fl_status fl_stragglers_open(fl_elastic *elastic)
 {
     fl_stragglers *s = NULL;
-    size_t n = (size_t)controller->n_workers;
+    size_t n = (size_t)elastic->run->n_workers;
     FL_TRY(fl_alloc(sizeof *s + n * sizeof s->of[0], (void **)&s));
     s->named = -1;
-    controller->stragglers = s;
+    elastic->stragglers = s;
     return FL_OK;
 }
 
-void fl_stragglers_close(fl_controller *controller)
+void fl_stragglers_close(fl_elastic *elastic)
 {
-    fl_free(controller->stragglers);
-    controller->stragglers = NULL;
+    fl_free(elastic->stragglers);
+    elastic->stragglers = NULL;
 }
 
-int fl_stragglers_named(const fl_controller *controller)
+int fl_stragglers_named(const fl_elastic *elastic)
 {
-    return controller->stragglers->named;
+    return elastic->stragglers->named;
 }
 
-int64_t fl_stragglers_count(const fl_controller *controller)
+int64_t fl_stragglers_count(const fl_elastic *elastic)
 {
-    return controller->stragglers->n_named;
+    return elastic->stragglers->n_named;
 }
 
-static void start_anew(const fl_controller *controller, fl_stragglers *s)
+static void start_anew(const fl_elastic *elastic, fl_stragglers *s)
 {
-    memset(s->of, 0, (size_t)controller->n_workers * sizeof s->of[0]);
-    s->generation = controller->plan.generation;
+    memset(s->of, 0, (size_t)elastic->run->n_workers * sizeof s->of[0]);
+    s->generation = elastic->plan.generation;
 }
 
-static void tell(fl_controller *controller, const char *event, int rank, double slowness,
-                 double own_us, double expected_us)
+static void tell(fl_elastic *elastic, const char *event, int rank, double slowness, double own_us,
+                 double expected_us)
 {
-    fl_json *j = fl_event_log_begin(&controller->log, event);
+    fl_json *j = fl_event_log_begin(elastic->log, event);
     fl_json_integer(j, "rank", rank);
     fl_json_rounded(j, "slowness", slowness, 3);
     fl_json_rounded(j, "own_ms", own_us * 1e-3, 3);
     fl_json_rounded(j, "expected_ms", expected_us * 1e-3, 3);
     fl_json_integer(j, "steps", WINDOW);
-    fl_event_log_end(&controller->log);
+    fl_event_log_end(elastic->log);
 }
 
 /* own, expected  [n_workers] microseconds a step, 0 for a worker that does not train. */
-static void judge(fl_controller *controller, const double *own, const double *expected)
+static void judge(fl_elastic *elastic, const double *own, const double *expected)
 {
-    fl_stragglers *s = controller->stragglers;
+    fl_stragglers *s = elastic->stragglers;
     double slowness[FL_MAX_WORKERS];
-    int slowest = fl_slow_find(own, expected, controller->n_workers, slowness);
+    int slowest = fl_slow_find(own, expected, elastic->run->n_workers, slowness);
     int before = s->named;
     if (before >= 0 && slowest != before && slowness[before] < RECOVERED) {
-        tell(controller, "worker.recovered", before, slowness[before], own[before],
-             expected[before]);
+        tell(elastic, "worker.recovered", before, slowness[before], own[before], expected[before]);
         s->named = -1;
     }
     if (slowest >= 0 && slowest != before) {
-        tell(controller, "worker.slow", slowest, slowness[slowest], own[slowest],
-             expected[slowest]);
-        fl_progress_note(&controller->log.progress,
+        tell(elastic, "worker.slow", slowest, slowness[slowest], own[slowest], expected[slowest]);
+        fl_progress_note(&elastic->log->progress,
                          "worker %d computes slowly: %.1f times as long as the others, measured by "
                          "its layers",
                          slowest, slowness[slowest]);
@@ -90,20 +88,20 @@ static void judge(fl_controller *controller, const double *own, const double *ex
     }
 }
 
-static bool is_full(const fl_controller *controller)
+static bool is_full(const fl_elastic *elastic)
 {
-    for (int i = 0; i < controller->plan.K * controller->plan.R; i++) {
-        if (controller->stragglers->of[controller->plan.rank_of[i]].n_steps < WINDOW) {
+    for (int i = 0; i < elastic->plan.K * elastic->plan.R; i++) {
+        if (elastic->stragglers->of[elastic->plan.rank_of[i]].n_steps < WINDOW) {
             return false;
         }
     }
     return true;
 }
 
-static void compare(fl_controller *controller)
+static void compare(fl_elastic *elastic)
 {
-    const fl_plan_input *input = controller->options->plan_input;
-    const fl_plan *plan = &controller->plan;
+    const fl_plan_input *input = elastic->run->options->plan_input;
+    const fl_plan *plan = &elastic->plan;
     fl_slow_layer layers[FL_MAX_LAYERS];
     double own[FL_MAX_WORKERS] = {0}, expected[FL_MAX_WORKERS] = {0};
     for (int i = 0; i < input->profile->n_layers; i++) {
@@ -113,31 +111,31 @@ static void compare(fl_controller *controller)
     int n_frozen = fl_frozen_layers(input->model, plan->F);
     for (int i = 0; i < plan->K * plan->R; i++) {
         int rank = plan->rank_of[i];
-        own[rank] = (double)controller->stragglers->of[rank].own_us /
-                    (double)controller->stragglers->of[rank].n_steps;
+        own[rank] = (double)elastic->stragglers->of[rank].own_us /
+                    (double)elastic->stragglers->of[rank].n_steps;
         expected[rank] = fl_slow_expected_us(plan, n_frozen, i % plan->K,
-                                             controller->options->job->train.batch, layers);
+                                             elastic->run->options->job->train.batch, layers);
     }
-    judge(controller, own, expected);
+    judge(elastic, own, expected);
 }
 
-void fl_stragglers_add(fl_controller *controller, int rank, const fl_time_report *report)
+void fl_stragglers_add(fl_elastic *elastic, int rank, const fl_time_report *report)
 {
-    fl_stragglers *s = controller->stragglers;
-    const fl_plan_input *input = controller->options->plan_input;
+    fl_stragglers *s = elastic->stragglers;
+    const fl_plan_input *input = elastic->run->options->plan_input;
     /* What the cache spares a stage is not known here; only replicas of all layers compare then. */
-    bool spared = controller->plan.F > 0 && controller->plan.K > 1 &&
-                  controller->options->job->cache.policy != FL_CACHE_OFF;
+    bool spared = elastic->plan.F > 0 && elastic->plan.K > 1 &&
+                  elastic->run->options->job->cache.policy != FL_CACHE_OFF;
     if (input == NULL || input->profile == NULL || spared) {
         return;
     }
-    if (s->generation != controller->plan.generation) {
-        start_anew(controller, s);
+    if (s->generation != elastic->plan.generation) {
+        start_anew(elastic, s);
     }
     s->of[rank].n_steps++;
     s->of[rank].own_us += report->compute_us;
-    if (is_full(controller)) {
-        compare(controller);
-        start_anew(controller, s);
+    if (is_full(elastic)) {
+        compare(elastic);
+        start_anew(elastic, s);
     }
 }

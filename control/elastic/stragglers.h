@@ -4,21 +4,21 @@
 
 #include "control/link/link.h"
 
-typedef struct fl_controller fl_controller;
+typedef struct fl_elastic fl_elastic;
 
 typedef struct fl_stragglers fl_stragglers;
 
-fl_status fl_stragglers_open(fl_controller *controller) FL_MUST_CHECK;
-void fl_stragglers_close(fl_controller *controller);
+fl_status fl_stragglers_open(fl_elastic *elastic) FL_MUST_CHECK;
+void fl_stragglers_close(fl_elastic *elastic);
 
 /* A worker tells of a step; every 50 steps all are compared, and who is slow by its own computing
  * is told by the event worker.slow, or worker.recovered. */
-void fl_stragglers_add(fl_controller *controller, int rank, const fl_time_report *report);
+void fl_stragglers_add(fl_elastic *elastic, int rank, const fl_time_report *report);
 
 /* The rank named last, -1: none. */
-int fl_stragglers_named(const fl_controller *controller);
+int fl_stragglers_named(const fl_elastic *elastic);
 
 /* How often any was named. */
-int64_t fl_stragglers_count(const fl_controller *controller);
+int64_t fl_stragglers_count(const fl_elastic *elastic);
 
 #endif

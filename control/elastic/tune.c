@@ -4,7 +4,7 @@
  *     a plan runs ──> WARM_UP_STEPS ──> a visit's steps ──> fl_tuner_add ──> the next M, or the end
  *
  * Another F, K or R begins another race, unless the profile knows how it ends. */
-#include "control/controller/parts.h"
+#include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
 #include "autodp/sampler.h"
@@ -26,88 +26,89 @@ enum {
 /* Of the time that is left when the race begins: what it may cost. */
 static const double BUDGET = 0.02;
 
-static bool is_wanted(const fl_controller *controller)
+static bool is_wanted(const fl_elastic *elastic)
 {
-    const fl_job *job = controller->options->job;
-    return controller->options->recording == NULL && job->pipe.tune && job->pipe.m == FL_JOB_AUTO &&
-           job->elastic.enabled && job->elastic.n_script == 0 &&
-           controller->options->plan_input != NULL;
+    const fl_job *job = elastic->run->options->job;
+    return elastic->run->options->recording == NULL && job->pipe.tune &&
+           job->pipe.m == FL_JOB_AUTO && job->elastic.enabled && job->elastic.n_script == 0 &&
+           elastic->run->options->plan_input != NULL;
 }
 
-bool fl_tune_is_trial(const fl_controller *controller)
+bool fl_tune_is_trial(const fl_elastic *elastic)
 {
-    uint32_t asked = controller->tune.asked;
-    return asked != 0 && asked == controller->elastic.next.generation;
+    uint32_t asked = elastic->tune.asked;
+    return asked != 0 && asked == elastic->transition.next.generation;
 }
 
-int fl_tune_own_m(const fl_controller *controller)
+int fl_tune_own_m(const fl_elastic *elastic)
 {
-    const fl_tune *t = &controller->tune;
-    return t->racing ? t->tuner.of[t->tuner.leader].M : controller->plan.M;
+    const fl_tune *t = &elastic->tune;
+    return t->racing ? t->tuner.of[t->tuner.leader].M : elastic->plan.M;
 }
 
 /* ---- what is left, and what may be tried ---- */
 
 /* Steps until the plan may change for another reason, at most `most`. */
-static int64_t steps_left(const fl_controller *controller, int64_t most)
+static int64_t steps_left(const fl_elastic *elastic, int64_t most)
 {
-    const fl_job *job = controller->options->job;
-    int64_t done = controller->stats.steps, end = controller->options->n_steps, left = 1;
+    const fl_job *job = elastic->run->options->job;
+    int64_t done = elastic->run->stats->steps, end = elastic->run->options->n_steps, left = 1;
     bool freezes = job->freeze.policy != FL_FREEZE_NONE &&
-                   controller->plan.F + job->freeze.keep < controller->decide.norms.L;
-    while (left < most && done + left < end &&
-           !(freezes && fl_freeze_due(job, done + left, controller->stats.steps_per_epoch, end))) {
+                   elastic->plan.F + job->freeze.keep < elastic->decide.norms.L;
+    while (
+        left < most && done + left < end &&
+        !(freezes && fl_freeze_due(job, done + left, elastic->run->stats->steps_per_epoch, end))) {
         left++;
     }
     return left;
 }
 
-static fl_plan with_m(const fl_controller *controller, int M)
+static fl_plan with_m(const fl_elastic *elastic, int M)
 {
-    fl_plan plan = controller->plan;
+    fl_plan plan = elastic->plan;
     plan.M = M;
     return plan;
 }
 
-static fl_tuner_rung rung_of(const fl_controller *controller, int M)
+static fl_tuner_rung rung_of(const fl_elastic *elastic, int M)
 {
-    fl_plan plan = with_m(controller, M);
-    int64_t share = fl_split_work_max(controller->options->job->train.batch, plan.R);
+    fl_plan plan = with_m(elastic, M);
+    int64_t share = fl_split_work_max(elastic->run->options->job->train.batch, plan.R);
     fl_tuner_rung rung = {.M = M, .fits = M <= share};
     if (rung.fits) {
-        rung.fits = fl_decide_check_room(controller, &plan) == FL_OK;
-        rung.predicted_us = fl_measure_predict_ms(controller, &plan) * 1e3;
+        rung.fits = fl_decide_check_room(elastic, &plan) == FL_OK;
+        rung.predicted_us = fl_measure_predict_ms(elastic, &plan) * 1e3;
     }
     return rung;
 }
 
 /* ---- a race ---- */
 
-static const fl_tuned *known_for(const fl_controller *controller)
+static const fl_tuned *known_for(const fl_elastic *elastic)
 {
-    const fl_plan *p = &controller->plan;
-    return fl_profile_tuned(controller->options->plan_input->profile,
-                            controller->options->job->train.batch, p->F, p->K, p->R);
+    const fl_plan *p = &elastic->plan;
+    return fl_profile_tuned(elastic->run->options->plan_input->profile,
+                            elastic->run->options->job->train.batch, p->F, p->K, p->R);
 }
 
-static void begin(fl_controller *controller)
+static void begin(fl_elastic *elastic)
 {
-    const fl_plan *p = &controller->plan;
-    const fl_tuned *known = known_for(controller);
-    fl_tune *t = &controller->tune;
+    const fl_plan *p = &elastic->plan;
+    const fl_tuned *known = known_for(elastic);
+    fl_tune *t = &elastic->tune;
     *t = (fl_tune){.F = p->F, .K = p->K, .R = p->R, .runs = p->generation, .asked = t->asked};
-    t->from = t->begun = controller->elastic.first_step + WARM_UP_STEPS;
+    t->from = t->begun = elastic->transition.first_step + WARM_UP_STEPS;
     if ((known != NULL && known->settled && known->M == p->M) ||
-        steps_left(controller, PAYS_STEPS) < PAYS_STEPS) {
+        steps_left(elastic, PAYS_STEPS) < PAYS_STEPS) {
         return;
     }
     int M[FL_TUNER_RUNGS_MAX], n = fl_tuner_rungs(p->K, M);
     fl_tuner_rung rungs[FL_TUNER_RUNGS_MAX];
     for (int i = 0; i < n; i++) {
-        rungs[i] = rung_of(controller, M[i]);
+        rungs[i] = rung_of(elastic, M[i]);
     }
-    double step_us = fl_measure_predict_ms(controller, p) * 1e3;
-    double left_us = (double)steps_left(controller, LOOK_AHEAD_STEPS) * step_us;
+    double step_us = fl_measure_predict_ms(elastic, p) * 1e3;
+    double left_us = (double)steps_left(elastic, LOOK_AHEAD_STEPS) * step_us;
     fl_tuner_init(&t->tuner, p->M, rungs, n, BUDGET * left_us);
     t->racing = t->tuner.end == FL_TUNER_RUNS;
 }
@@ -134,12 +135,12 @@ static double median_us(const fl_run_stats *stats, int n)
 }
 
 /* True when the M that runs has been measured. */
-static bool is_measured(const fl_controller *controller, fl_tuner_visit *visit)
+static bool is_measured(const fl_elastic *elastic, fl_tuner_visit *visit)
 {
-    const fl_tune *t = &controller->tune;
-    const fl_run_stats *stats = &controller->stats;
-    bool changed = t->visited != controller->plan.generation;
-    int64_t warm = controller->elastic.first_step + WARM_UP_STEPS;
+    const fl_tune *t = &elastic->tune;
+    const fl_run_stats *stats = elastic->run->stats;
+    bool changed = t->visited != elastic->plan.generation;
+    int64_t warm = elastic->transition.first_step + WARM_UP_STEPS;
     int64_t n_all = stats->n_window - (t->from > warm ? t->from : warm);
     int n = n_all < VISIT_STEPS_MAX ? (int)n_all : VISIT_STEPS_MAX;
     if (n < 1) {
@@ -148,16 +149,16 @@ static bool is_measured(const fl_controller *controller, fl_tuner_visit *visit)
     *visit = (fl_tuner_visit){.step_us = median_us(stats, n),
                               .n_steps = stats->n_window - t->from,
                               .elapsed_us = sum_us(stats, t->from)};
-    visit->stall_us = changed && t->visited != 0 ? (double)controller->elastic.stall_us : 0.0;
+    visit->stall_us = changed && t->visited != 0 ? (double)elastic->transition.stall_us : 0.0;
     int wanted = (double)n * visit->step_us < VISIT_MS * 1e3 ? VISIT_STEPS_MAX : VISIT_STEPS;
     return fl_tuner_has_enough(&t->tuner, visit->step_us, n, wanted);
 }
 
 /* What the race has shown is kept for later runs, also if it did not come to its end. */
-static void finish(fl_controller *controller)
+static void finish(fl_elastic *elastic)
 {
-    fl_tune *t = &controller->tune;
-    fl_tuned tuned = {.batch = controller->options->job->train.batch,
+    fl_tune *t = &elastic->tune;
+    fl_tuned tuned = {.batch = elastic->run->options->job->train.batch,
                       .F = t->F,
                       .K = t->K,
                       .R = t->R,
@@ -165,82 +166,82 @@ static void finish(fl_controller *controller)
                       .step_us = fl_tuner_step_us(&t->tuner),
                       .settled =
                           t->tuner.end == FL_TUNER_SETTLED || t->tuner.end == FL_TUNER_ROUNDS};
-    fl_tune_sums *sums = &controller->tune_sums;
+    fl_tune_sums *sums = &elastic->tune_sums;
     t->racing = false;
     sums->n_races++;
     sums->n_steps += t->from - t->begun;
     sums->lost_us += fl_tuner_lost_us(&t->tuner);
-    if (controller->options->learned != NULL && t->tuner.round > 0) {
-        fl_profile_remember(controller->options->learned, &tuned);
+    if (elastic->run->options->learned != NULL && t->tuner.round > 0) {
+        fl_profile_remember(elastic->run->options->learned, &tuned);
     }
-    fl_event_log_tuned(controller);
+    fl_event_log_tuned(elastic);
 }
 
 /* A visit that was asked for has been refused; or somebody else changed the plan, or is about to.
  */
-static void adapt(fl_controller *controller)
+static void adapt(fl_elastic *elastic)
 {
-    fl_tune *t = &controller->tune;
-    bool refused = t->runs != controller->plan.generation;
-    if (refused && controller->plan.generation == t->visited) {
+    fl_tune *t = &elastic->tune;
+    bool refused = t->runs != elastic->plan.generation;
+    if (refused && elastic->plan.generation == t->visited) {
         fl_tuner_refuse(&t->tuner);
         t->runs = t->visited;
-    } else if (refused || steps_left(controller, PAYS_FOR_ONE_STEPS) < PAYS_FOR_ONE_STEPS) {
+    } else if (refused || steps_left(elastic, PAYS_FOR_ONE_STEPS) < PAYS_FOR_ONE_STEPS) {
         fl_tuner_stop(&t->tuner);
     }
 }
 
-static void visit(fl_controller *controller)
+static void visit(fl_elastic *elastic)
 {
-    fl_tune *t = &controller->tune;
+    fl_tune *t = &elastic->tune;
     fl_tuner_visit measured;
-    if (fl_tuner_m(&t->tuner) == controller->plan.M && is_measured(controller, &measured)) {
-        controller->tune_sums.n_visits++;
-        t->visited = controller->plan.generation;
-        t->from = controller->stats.n_window;
-        fl_event_log_tried(controller, &measured);
+    if (fl_tuner_m(&t->tuner) == elastic->plan.M && is_measured(elastic, &measured)) {
+        elastic->tune_sums.n_visits++;
+        t->visited = elastic->plan.generation;
+        t->from = elastic->run->stats->n_window;
+        fl_event_log_tried(elastic, &measured);
         fl_tuner_add(&t->tuner, &measured);
     }
 }
 
-bool fl_tune_next_plan(fl_controller *controller, fl_plan *next, char *why, size_t size_bytes)
+bool fl_tune_next_plan(fl_elastic *elastic, fl_plan *next, char *why, size_t size_bytes)
 {
-    fl_tune *t = &controller->tune;
-    const fl_plan *p = &controller->plan;
-    if (!is_wanted(controller)) {
+    fl_tune *t = &elastic->tune;
+    const fl_plan *p = &elastic->plan;
+    if (!is_wanted(elastic)) {
         return false;
     }
     if (t->F != p->F || t->K != p->K || t->R != p->R || t->runs == 0) {
-        begin(controller);
+        begin(elastic);
     }
     if (!t->racing) {
         return false;
     }
-    adapt(controller);
+    adapt(elastic);
     if (t->tuner.end == FL_TUNER_RUNS) {
-        visit(controller);
+        visit(elastic);
     }
     int M = fl_tuner_m(&t->tuner);
     if (t->tuner.end != FL_TUNER_RUNS) {
-        finish(controller);
+        finish(elastic);
         snprintf(why, size_bytes, "M = %d won the comparison", M);
     } else {
         snprintf(why, size_bytes, "comparing M = %d with M = %d, round %d", M,
-                 fl_tune_own_m(controller), t->tuner.round + 1);
+                 fl_tune_own_m(elastic), t->tuner.round + 1);
     }
-    *next = with_m(controller, M);
+    *next = with_m(elastic, M);
     return M != p->M;
 }
 
-void fl_tune_asked(fl_controller *controller, uint32_t generation)
+void fl_tune_asked(fl_elastic *elastic, uint32_t generation)
 {
-    controller->tune.asked = controller->tune.runs = generation;
+    elastic->tune.asked = elastic->tune.runs = generation;
 }
 
-const char *fl_tune_summary(const fl_controller *controller, char *text, size_t size_bytes)
+const char *fl_tune_summary(const fl_elastic *elastic, char *text, size_t size_bytes)
 {
-    const fl_tune_sums *s = &controller->tune_sums;
-    double spent_us = controller->stats.step_ms * 1e3;
+    const fl_tune_sums *s = &elastic->tune_sums;
+    double spent_us = elastic->run->stats->step_ms * 1e3;
     snprintf(text, size_bytes, "%s", "");
     if (s->n_races > 0) {
         double lost_us = s->lost_us > 0.0 ? s->lost_us : 0.0;

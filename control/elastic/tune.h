@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-typedef struct fl_controller fl_controller;
+typedef struct fl_elastic fl_elastic;
 
 /* The race for the plan's F, K and R. */
 typedef struct fl_tune {
@@ -28,17 +28,17 @@ typedef struct fl_tune_sums {
 
 /* True when *next, which differs from the running plan in M alone, is to be carried out; why
  * [size_bytes]. The caller reports the generation that was asked for. */
-bool fl_tune_next_plan(fl_controller *controller, fl_plan *next, char *why, size_t size_bytes);
-void fl_tune_asked(fl_controller *controller, uint32_t generation);
+bool fl_tune_next_plan(fl_elastic *elastic, fl_plan *next, char *why, size_t size_bytes);
+void fl_tune_asked(fl_elastic *elastic, uint32_t generation);
 
 /* Whether the transition at hand is tuning's. */
-bool fl_tune_is_trial(const fl_controller *controller);
+bool fl_tune_is_trial(const fl_elastic *elastic);
 
 /* The running plan's M; during a race the M that leads. */
-int fl_tune_own_m(const fl_controller *controller);
+int fl_tune_own_m(const fl_elastic *elastic);
 
 /* "M compared in 310 steps, at a cost of 0.12 s (0.4 %)", of the run so far; "" if it was not.
  * Returns text. */
-const char *fl_tune_summary(const fl_controller *controller, char *text, size_t size_bytes);
+const char *fl_tune_summary(const fl_elastic *elastic, char *text, size_t size_bytes);
 
 #endif

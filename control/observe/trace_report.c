@@ -3,7 +3,7 @@
  * trace_index.h. Bubbles are trace_bubbles.c's. */
 #include "control/observe/trace_index.h"
 
-#include "control/elastic/slow.h"
+#include "control/observe/slow.h"
 #include "device/alloc.h"
 
 #include <stdlib.h>

@@ -16,9 +16,9 @@
 #ifndef FL_CONTROL_SOCKET_CTL_H
 #define FL_CONTROL_SOCKET_CTL_H
 
-#include "control/controller/parts.h"
 #include "control/socket/ctl_names.h"
 #include "control/socket/ctl_replies.h"
+#include "control/socket/ctl_socket.h"
 #include "control/socket/zap_auth.h"
 
 enum { FL_CTL_PENDING = 32 };
@@ -50,6 +50,18 @@ struct fl_ctl_call {
 };
 
 struct fl_ctl {
+    /* from fl_ctl_uses */
+    const fl_run_facts *run;
+    fl_run_stats *stats;
+    fl_elastic *elastic; /* changed through its functions alone */
+    fl_router *router;
+    fl_event_log *log;
+    fl_tracer *tracer;
+    fl_flight_dump *flight_dump;
+    const fl_run_view *(*look)(void *context);
+    void (*stop)(void *context, const char *who);
+    void *context;
+
     void *zmq;
     void *requests, *events; /* in the run directory */
     fl_zap_auth *guard;      /* of those on the network; NULL: there are none */
@@ -80,44 +92,44 @@ void fl_ctl_loosen(fl_job *job, int64_t devices);
 
 /* ---- the handlers ---- */
 
-void fl_ctl_status(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_plan(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_pause(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_resume(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_set(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_scale(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_freeze(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_thaw(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_pin(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_unpin(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_drain(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_set_m(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_stop(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_trace(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_flight(fl_controller *controller, fl_ctl_call *call);
-void fl_ctl_not_yet(fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_status(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_plan(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_pause(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_resume(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_set(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_scale(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_freeze(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_thaw(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_pin(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_unpin(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_set_m(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_stop(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_trace(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_flight(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_not_yet(fl_ctl *ctl, fl_ctl_call *call);
 
 /* ---- ctl_setting.c, for ctl_socket.c ---- */
 
 /* Send what waits for its turn; settle what the state of the run has settled. */
-void fl_ctl_drive(fl_controller *controller);
+void fl_ctl_drive(fl_ctl *ctl);
 
 /* Add the fields of a reply that has become due. */
-void fl_ctl_setting_result(const fl_controller *controller, fl_ctl_call *call,
+void fl_ctl_setting_result(const fl_ctl *ctl, fl_ctl_call *call,
                            const fl_setting_done_report *report);
-void fl_ctl_plan_result(const fl_controller *controller, fl_ctl_call *call);
+void fl_ctl_plan_result(const fl_ctl *ctl, fl_ctl_call *call);
 
 /* ---- ctl_change.c, for ctl_setting.c ---- */
 
 /* The transition that was asked for did not come about. */
-void fl_ctl_plan_failed(fl_controller *controller, const fl_ctl_call *call);
+void fl_ctl_plan_failed(fl_ctl *ctl, const fl_ctl_call *call);
 
 /* ---- ctl_socket.c, for ctl_setting.c ---- */
 
 /* Run the handler of pending[i] again: what was in its way is gone. */
-void fl_ctl_retry(fl_controller *controller, int i);
+void fl_ctl_retry(fl_ctl *ctl, int i);
 
 /* Answer pending[i] and forget it. report: of what was waited for; NULL: none. */
-void fl_ctl_settle(fl_controller *controller, int i, const fl_setting_done_report *report);
+void fl_ctl_settle(fl_ctl *ctl, int i, const fl_setting_done_report *report);
 
 #endif

@@ -23,30 +23,30 @@ void fl_ctl_loosen(fl_job *job, int64_t devices)
 }
 
 /* Devices beyond those of the run are taken to bring their own processors. */
-static fl_plan_input input_of(const fl_controller *controller, const fl_ctl_call *call, fl_job *job)
+static fl_plan_input input_of(const fl_ctl *ctl, const fl_ctl_call *call, fl_job *job)
 {
     const fl_ctl_value *devices = &call->request.value[0], *frozen = &call->request.value[1];
-    fl_plan_input input = *controller->options->plan_input;
-    *job = controller->job;
+    fl_plan_input input = *ctl->run->options->plan_input;
+    *job = *ctl->run->options->job;
     input.job = job;
-    input.F = frozen->given ? (int)frozen->integer : controller->plan.F;
-    input.n_workers = devices->given ? (int)devices->integer : controller->n_workers;
+    input.F = frozen->given ? (int)frozen->integer : ctl->run->plan->F;
+    input.n_workers = devices->given ? (int)devices->integer : ctl->run->n_workers;
     fl_ctl_loosen(job, input.n_workers);
-    int more = input.n_workers - controller->n_workers;
+    int more = input.n_workers - ctl->run->n_workers;
     if (input.n_processors > 0 && more > 0) {
-        input.n_processors += more * (int)controller->job.devices.cores;
+        input.n_processors += more * (int)ctl->run->options->job->devices.cores;
     }
     return input;
 }
 
-static void plan_fields(const fl_controller *controller, fl_json *j, const fl_plan_input *input,
+static void plan_fields(const fl_ctl *ctl, fl_json *j, const fl_plan_input *input,
                         const fl_plan *plan, const fl_candidate *candidates, int n)
 {
     /* Predictions are corrected by what the running plan measures. */
-    double now_ms = fl_measure_step_ms(controller),
-           predicted_ms = fl_measure_predict_ms(controller, &controller->plan);
+    double now_ms = fl_measure_step_ms(ctl->elastic),
+           predicted_ms = fl_measure_predict_ms(ctl->elastic, ctl->run->plan);
     double raw_ms = plan->predicted_step_us * 1e-3;
-    double ratio = fl_measure_ratio(controller);
+    double ratio = fl_measure_ratio(ctl->elastic);
     now_ms = now_ms > 0.0 ? now_ms : predicted_ms;
     fl_json_integer(j, "devices", input->n_workers);
     fl_fields_plan(j, plan);
@@ -60,23 +60,23 @@ static void plan_fields(const fl_controller *controller, fl_json *j, const fl_pl
     fl_json_close(j, ']');
 }
 
-void fl_ctl_plan(fl_controller *controller, fl_ctl_call *call)
+void fl_ctl_plan(fl_ctl *ctl, fl_ctl_call *call)
 {
     fl_candidate candidates[CANDIDATES];
     fl_plan plan;
     fl_job job;
     int n = 0;
-    if (controller->options->plan_input == NULL) {
+    if (ctl->run->options->plan_input == NULL) {
         fl_ctl_refuse(call, FL_CTL_NOT_AVAILABLE, "nothing is known of this run's model");
         return;
     }
-    fl_plan_input input = input_of(controller, call, &job);
+    fl_plan_input input = input_of(ctl, call, &job);
     int blocks = fl_model_n_blocks(input.model);
     if (input.F > blocks) {
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "frozen: allowed: 0 to %d", blocks);
     } else if (fl_plan_choose(&input, &plan, candidates, CANDIDATES, &n) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     } else {
-        plan_fields(controller, call->result, &input, &plan, candidates, n);
+        plan_fields(ctl, call->result, &input, &plan, candidates, n);
     }
 }

@@ -66,7 +66,7 @@ typedef struct fl_ctl_value {
     char text[FL_CTL_TEXT_MAX + 1]; /* as a word */
 } fl_ctl_value;
 
-struct fl_controller;
+typedef struct fl_ctl fl_ctl;
 typedef struct fl_ctl_call fl_ctl_call;
 
 typedef struct fl_ctl_command {
@@ -74,7 +74,7 @@ typedef struct fl_ctl_command {
     const char *doc;
     bool changes;                         /* the run: an id is then done once */
     fl_ctl_arg args[FL_CTL_ARGS_MAX + 1]; /* ended by one without a name */
-    void (*run)(struct fl_controller *controller, fl_ctl_call *call);
+    void (*run)(fl_ctl *ctl, fl_ctl_call *call);
 } fl_ctl_command;
 
 /* All commands; NULL after the last. */

@@ -16,10 +16,9 @@
 
 /* ---- handlers ---- */
 
-static bool is_over(const fl_controller *controller, fl_ctl_call *call)
+static bool is_over(const fl_ctl *ctl, fl_ctl_call *call)
 {
-    bool over = controller->shutdown.phase.state > FL_CONTROLLER_RUNNING ||
-                controller->shutdown.phase.n_stops > 0;
+    bool over = ctl->run->phase->state > FL_CONTROLLER_RUNNING || ctl->run->phase->n_stops > 0;
     if (over) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "the run is ending");
     }
@@ -27,35 +26,33 @@ static bool is_over(const fl_controller *controller, fl_ctl_call *call)
 }
 
 /* What a run computes is given by the run that it repeats. */
-static bool is_repeated(const fl_controller *controller, fl_ctl_call *call)
+static bool is_repeated(const fl_ctl *ctl, fl_ctl_call *call)
 {
-    bool repeated = controller->options->recording != NULL;
+    bool repeated = ctl->run->options->recording != NULL;
     if (repeated) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "the run repeats another one, which decides this");
     }
     return repeated;
 }
 
-static void setting(fl_controller *controller, fl_ctl_call *call, fl_setting_kind kind,
-                    double value)
+static void ask_setting(fl_ctl *ctl, fl_ctl_call *call, fl_setting_kind kind, double value)
 {
-    call->setting =
-        (fl_setting){.kind = kind, .serial = ++controller->ctl->last_serial, .value = value};
+    call->setting = (fl_setting){.kind = kind, .serial = ++ctl->last_serial, .value = value};
     call->wait = FL_CTL_WAIT_TURN;
 }
 
 /* A pause that is under way counts as one, so that "pause, resume" leaves the run going. */
-void fl_ctl_pause(fl_controller *controller, fl_ctl_call *call)
+void fl_ctl_pause(fl_ctl *ctl, fl_ctl_call *call)
 {
-    if (!is_over(controller, call)) {
-        setting(controller, call, FL_SETTING_PAUSE, 0.0);
+    if (!is_over(ctl, call)) {
+        ask_setting(ctl, call, FL_SETTING_PAUSE, 0.0);
     }
 }
 
-void fl_ctl_resume(fl_controller *controller, fl_ctl_call *call)
+void fl_ctl_resume(fl_ctl *ctl, fl_ctl_call *call)
 {
-    if (!is_over(controller, call)) {
-        setting(controller, call, FL_SETTING_RESUME, 0.0);
+    if (!is_over(ctl, call)) {
+        ask_setting(ctl, call, FL_SETTING_RESUME, 0.0);
     }
 }
 
@@ -64,12 +61,12 @@ enum { FIELD_LR, FIELD_ALPHA, FIELD_M, FIELD_LOG };
 
 static const double LR_MOST = 100.0; /* as in a job file */
 
-static void set_log_level(fl_controller *controller, fl_ctl_call *call)
+static void set_log_level(fl_ctl *ctl, fl_ctl_call *call)
 {
     static const char *const names[] = {"error", "warn", "info", "debug"};
     for (int level = FL_LOG_ERROR; level <= FL_LOG_DEBUG; level++) {
         if (strcmp(call->request.value[1].text, names[level]) == 0) {
-            setting(controller, call, FL_SETTING_LOG, level);
+            ask_setting(ctl, call, FL_SETTING_LOG, level);
             return;
         }
     }
@@ -78,98 +75,97 @@ static void set_log_level(fl_controller *controller, fl_ctl_call *call)
                   "debug");
 }
 
-static void set_lr(fl_controller *controller, fl_ctl_call *call)
+static void set_lr(fl_ctl *ctl, fl_ctl_call *call)
 {
     double lr = call->request.value[1].number;
     if (!(lr > 0.0 && lr <= LR_MOST)) {
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT,
                       "value: allowed for train.lr: a number above 0 and up to %g", LR_MOST);
-    } else if (!is_repeated(controller, call)) {
-        setting(controller, call, FL_SETTING_LR, lr);
+    } else if (!is_repeated(ctl, call)) {
+        ask_setting(ctl, call, FL_SETTING_LR, lr);
     }
 }
 
 /* Only the controller decides by it, so it holds at once. */
-static void set_alpha(fl_controller *controller, fl_ctl_call *call)
+static void set_alpha(fl_ctl *ctl, fl_ctl_call *call)
 {
     double alpha = call->request.value[1].number;
-    fl_freeze_policy policy = controller->job.freeze.policy;
+    fl_freeze_policy policy = ctl->run->options->job->freeze.policy;
     if (policy != FL_FREEZE_GRADNORM && policy != FL_FREEZE_SCHEDULE) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "this run's freeze.policy does not use freeze.alpha");
     } else if (!(alpha > 0.0 && alpha < 1.0)) {
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT,
                       "value: allowed for freeze.alpha: a number between 0 and 1");
     } else {
-        controller->job.freeze.alpha = alpha;
-        fl_json_integer(call->result, "step", controller->stats.steps);
+        fl_decide_alpha(ctl->elastic, alpha);
+        fl_json_integer(call->result, "step", ctl->run->stats->steps);
         fl_json_real(call->result, "value", alpha);
     }
 }
 
-void fl_ctl_set(fl_controller *controller, fl_ctl_call *call)
+void fl_ctl_set(fl_ctl *ctl, fl_ctl_call *call)
 {
-    if (is_over(controller, call)) {
+    if (is_over(ctl, call)) {
         return;
     }
     switch (call->request.value[0].integer) {
     case FIELD_LR:
-        set_lr(controller, call);
+        set_lr(ctl, call);
         break;
     case FIELD_ALPHA:
-        set_alpha(controller, call);
+        set_alpha(ctl, call);
         break;
     case FIELD_M:
-        fl_ctl_set_m(controller, call);
+        fl_ctl_set_m(ctl, call);
         break;
     default:
-        set_log_level(controller, call);
+        set_log_level(ctl, call);
     }
 }
 
-void fl_ctl_stop(fl_controller *controller, fl_ctl_call *call)
+void fl_ctl_stop(fl_ctl *ctl, fl_ctl_call *call)
 {
     bool epoch = call->request.value[0].integer == 1;
-    if (controller->shutdown.phase.state > FL_CONTROLLER_RUNNING) {
+    if (ctl->run->phase->state > FL_CONTROLLER_RUNNING) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "the run is ending");
-    } else if (epoch && !is_over(controller, call) && !is_repeated(controller, call)) {
-        setting(controller, call, FL_SETTING_END_EPOCH, 0.0);
+    } else if (epoch && !is_over(ctl, call) && !is_repeated(ctl, call)) {
+        ask_setting(ctl, call, FL_SETTING_END_EPOCH, 0.0);
     } else if (!epoch) {
         call->wait = FL_CTL_WAIT_STOP;
-        fl_shutdown_stop(controller, "ctl stop");
+        ctl->stop(ctl->context, "ctl stop");
     }
 }
 
-void fl_ctl_not_yet(fl_controller *controller, fl_ctl_call *call)
+void fl_ctl_not_yet(fl_ctl *ctl, fl_ctl_call *call)
 {
-    (void)controller;
+    (void)ctl;
     fl_ctl_refuse(call, FL_CTL_NOT_AVAILABLE, "this version of Frostline has no %s",
                   call->request.command->name);
 }
 
-bool fl_ctl_paused(const fl_controller *controller)
+bool fl_ctl_paused(const fl_ctl *ctl)
 {
-    return controller->ctl->paused;
+    return ctl->paused;
 }
 
 /* ---- on their way ---- */
 
 /* True when the transition has ended, one way or the other. */
-static bool plan_has_ended(fl_controller *controller, fl_ctl_call *call)
+static bool plan_has_ended(fl_ctl *ctl, fl_ctl_call *call)
 {
-    const fl_elastic_outcome *o = &controller->elastic.outcome;
+    const fl_elastic_outcome *o = &ctl->elastic->transition.outcome;
     if (call->wait != FL_CTL_WAIT_PLAN || o->generation < call->generation) {
         return false;
     }
     if (o->generation > call->generation || !o->committed) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", o->why);
-        fl_ctl_plan_failed(controller, call);
+        fl_ctl_plan_failed(ctl, call);
     }
     return true;
 }
 
-static void send_next(fl_controller *controller)
+static void send_next(fl_ctl *ctl)
 {
-    fl_ctl *ctl = controller->ctl;
     fl_ctl_call *next = NULL;
     for (int i = ctl->n_pending - 1; i >= 0; i--) {
         if (ctl->pending[i].wait == FL_CTL_WAIT_SETTING) {
@@ -177,56 +173,54 @@ static void send_next(fl_controller *controller)
         }
         next = ctl->pending[i].wait == FL_CTL_WAIT_TURN ? &ctl->pending[i] : next;
     }
-    if (next != NULL && controller->shutdown.phase.state == FL_CONTROLLER_RUNNING &&
-        controller->shutdown.phase.n_stops == 0 &&
-        controller->elastic.state != FL_ELASTIC_COMMITTING) {
+    if (next != NULL && ctl->run->phase->state == FL_CONTROLLER_RUNNING &&
+        ctl->run->phase->n_stops == 0 && ctl->elastic->transition.state != FL_ELASTIC_COMMITTING) {
         next->wait = FL_CTL_WAIT_SETTING;
-        fl_router_command(&controller->router, &controller->plan,
+        fl_router_command(ctl->router, ctl->run->plan,
                           &(fl_command){.kind = FL_COMMAND_SETTING, .setting = next->setting});
     }
 }
 
-void fl_ctl_drive(fl_controller *controller)
+void fl_ctl_drive(fl_ctl *ctl)
 {
-    fl_ctl *ctl = controller->ctl;
     if (ctl->n_pending == 0) {
         return;
     }
     for (int i = ctl->n_pending - 1; i >= 0; i--) {
         fl_ctl_call *call = &ctl->pending[i];
-        bool stopped = call->wait == FL_CTL_WAIT_STOP &&
-                       controller->shutdown.phase.state == FL_CONTROLLER_FINISHING;
-        if (stopped || plan_has_ended(controller, call)) {
-            fl_ctl_settle(controller, i, NULL);
-        } else if (controller->shutdown.phase.state > FL_CONTROLLER_RUNNING ||
-                   (controller->shutdown.phase.n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {
+        bool stopped =
+            call->wait == FL_CTL_WAIT_STOP && ctl->run->phase->state == FL_CONTROLLER_FINISHING;
+        if (stopped || plan_has_ended(ctl, call)) {
+            fl_ctl_settle(ctl, i, NULL);
+        } else if (ctl->run->phase->state > FL_CONTROLLER_RUNNING ||
+                   (ctl->run->phase->n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {
             fl_ctl_refuse(call, FL_CTL_OVER, "the run ended before it took effect");
-            fl_ctl_settle(controller, i, NULL);
+            fl_ctl_settle(ctl, i, NULL);
         }
     }
-    for (int i = 0; i < ctl->n_pending && controller->elastic.state == FL_ELASTIC_IDLE; i++) {
+    for (int i = 0; i < ctl->n_pending && ctl->elastic->transition.state == FL_ELASTIC_IDLE; i++) {
         if (ctl->pending[i].wait == FL_CTL_WAIT_IDLE) {
-            fl_ctl_retry(controller, i);
+            fl_ctl_retry(ctl, i);
             break; /* the others have their turn when this one is over */
         }
     }
-    send_next(controller);
+    send_next(ctl);
 }
 
 /* ---- taken effect ---- */
 
-void fl_ctl_setting_result(const fl_controller *controller, fl_ctl_call *call,
+void fl_ctl_setting_result(const fl_ctl *ctl, fl_ctl_call *call,
                            const fl_setting_done_report *report)
 {
     fl_json *j = call->result;
-    fl_json_integer(j, "step", report == NULL ? controller->stats.steps : report->step);
+    fl_json_integer(j, "step", report == NULL ? ctl->run->stats->steps : report->step);
     switch (call->setting.kind) {
     case FL_SETTING_PAUSE:
     case FL_SETTING_RESUME:
-        fl_json_bool(j, "paused", controller->ctl->paused);
+        fl_json_bool(j, "paused", ctl->paused);
         break;
     case FL_SETTING_END_EPOCH:
-        fl_json_integer(j, "last_step", controller->stats.n_steps);
+        fl_json_integer(j, "last_step", ctl->run->stats->n_steps);
         break;
     case FL_SETTING_LR:
         fl_json_real(j, "value", call->setting.value);
@@ -235,15 +229,14 @@ void fl_ctl_setting_result(const fl_controller *controller, fl_ctl_call *call,
         fl_json_text(j, "value", call->request.value[1].text);
         break;
     case FL_SETTING_NONE: /* stop */
-        fl_json_integer(j, "last_step", controller->stats.steps);
+        fl_json_integer(j, "last_step", ctl->run->stats->steps);
         break;
     }
 }
 
-static void note_effect(fl_controller *controller, const fl_setting *setting,
+static void note_effect(fl_ctl *ctl, const fl_setting *setting,
                         const fl_setting_done_report *report)
 {
-    fl_ctl *ctl = controller->ctl;
     switch (setting->kind) {
     case FL_SETTING_PAUSE:
         ctl->paused_us = ctl->paused ? ctl->paused_us : fl_now_us();
@@ -251,12 +244,12 @@ static void note_effect(fl_controller *controller, const fl_setting *setting,
         break;
     case FL_SETTING_RESUME:
         if (ctl->paused) {
-            fl_run_stats_idle(&controller->stats, (double)(fl_now_us() - ctl->paused_us) * 1e-3);
+            fl_run_stats_idle(ctl->stats, (double)(fl_now_us() - ctl->paused_us) * 1e-3);
         }
         ctl->paused = false;
         break;
     case FL_SETTING_END_EPOCH:
-        controller->stats.n_steps = report->end_step;
+        fl_run_stats_end(ctl->stats, report->end_step);
         break;
     case FL_SETTING_LOG:
         fl_log_level_set((fl_log_level)setting->value);
@@ -265,23 +258,22 @@ static void note_effect(fl_controller *controller, const fl_setting *setting,
     case FL_SETTING_NONE:
         break;
     }
-    fl_event_log_setting_done(&controller->log, setting, report);
+    fl_event_log_setting_done(ctl->log, setting, report);
 }
 
-void fl_ctl_setting_done(fl_controller *controller, const fl_setting_done_report *report)
+void fl_ctl_setting_done(fl_ctl *ctl, const fl_setting_done_report *report)
 {
-    fl_ctl *ctl = controller->ctl;
     for (int i = 0; i < ctl->n_pending; i++) {
         const fl_ctl_call *call = &ctl->pending[i];
         if (call->wait == FL_CTL_WAIT_SETTING && call->setting.serial == report->serial) {
-            note_effect(controller, &call->setting, report);
-            fl_ctl_settle(controller, i, report);
+            note_effect(ctl, &call->setting, report);
+            fl_ctl_settle(ctl, i, report);
             return;
         }
     }
-    const fl_setting *replayed = fl_replay_setting_done(controller, report->serial);
+    const fl_setting *replayed = fl_replay_setting_done(ctl->elastic, report->serial);
     if (replayed != NULL) {
-        note_effect(controller, replayed, report);
+        note_effect(ctl, replayed, report);
         return;
     }
     fl_log(FL_LOG_DEBUG, "nobody waits for steer %" PRId64, report->serial);

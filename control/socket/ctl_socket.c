@@ -109,34 +109,44 @@ static fl_status open_far(fl_ctl *ctl, const char *listen)
     return FL_OK;
 }
 
-fl_status fl_ctl_open(fl_controller *controller)
+fl_status fl_ctl_open(const fl_ctl_uses *uses, fl_ctl **out)
 {
     fl_ctl *ctl = NULL;
     FL_TRY(fl_alloc(sizeof *ctl, (void **)&ctl));
-    controller->ctl = ctl;
+    *out = ctl;
+    ctl->run = uses->run;
+    ctl->stats = uses->stats;
+    ctl->elastic = uses->elastic;
+    ctl->router = uses->router;
+    ctl->log = uses->log;
+    ctl->tracer = uses->tracer;
+    ctl->flight_dump = uses->flight_dump;
+    ctl->look = uses->look;
+    ctl->stop = uses->stop;
+    ctl->context = uses->context;
     FL_TRY(fl_ctl_replies_create(&ctl->replies));
-    FL_TRY(fl_zap_auth_create(&controller->job, &ctl->guard));
+    FL_TRY(fl_zap_auth_create(ctl->run->options->job, &ctl->guard));
     ctl->zmq = zmq_ctx_new();
     if (ctl->zmq != NULL) {
         /* Its thread lets those who compute finish their turns. */
         (void)zmq_ctx_set(ctl->zmq, ZMQ_THREAD_SCHED_POLICY, SCHED_BATCH);
     }
-    if (ctl->zmq == NULL || !open_near(ctl, controller->options->dir_fd)) {
+    if (ctl->zmq == NULL || !open_near(ctl, ctl->run->options->dir_fd)) {
         return fl_fail(FL_EIO, "cannot open the control socket in %s: %s",
-                       controller->options->run_dir, zmq_strerror(zmq_errno()));
+                       ctl->run->options->run_dir, zmq_strerror(zmq_errno()));
     }
-    return open_far(ctl, controller->job.control.listen);
+    return open_far(ctl, ctl->run->options->job->control.listen);
 }
 
-void fl_ctl_close(fl_controller *controller)
+void fl_ctl_close(fl_ctl **out)
 {
-    fl_ctl *ctl = controller->ctl;
+    fl_ctl *ctl = *out;
     if (ctl == NULL) {
         return;
     }
     while (ctl->n_pending > 0) {
         fl_ctl_refuse(&ctl->pending[0], FL_CTL_OVER, "the run is over");
-        fl_ctl_settle(controller, 0, NULL);
+        fl_ctl_settle(ctl, 0, NULL);
     }
     void *const sockets[] = {ctl->requests, ctl->events, ctl->far_requests, ctl->far_events};
     for (int i = 0; i < 4; i++) {
@@ -147,16 +157,16 @@ void fl_ctl_close(fl_controller *controller)
     }
     if (ctl->zmq != NULL) {
         zmq_ctx_term(ctl->zmq);
-        (void)unlinkat(controller->options->dir_fd, FL_CTL_SOCKET,
+        (void)unlinkat(ctl->run->options->dir_fd, FL_CTL_SOCKET,
                        0); /* ZeroMQ has done so already, */
-        (void)unlinkat(controller->options->dir_fd, FL_CTL_EVENTS_SOCKET, 0); /* if all went well */
+        (void)unlinkat(ctl->run->options->dir_fd, FL_CTL_EVENTS_SOCKET, 0); /* if all went well */
     }
     fl_zap_auth_destroy(&ctl->guard);
     fl_ctl_replies_destroy(&ctl->replies);
     fl_json_fini(&ctl->reply);
     fl_json_fini(&ctl->status);
     fl_free(ctl);
-    controller->ctl = NULL;
+    *out = NULL;
 }
 
 /* ---- replies ---- */
@@ -227,37 +237,35 @@ static void forget(fl_ctl *ctl, int i)
     memmove(call, call + 1, (size_t)(ctl->n_pending - i) * sizeof *call);
 }
 
-void fl_ctl_retry(fl_controller *controller, int i)
+void fl_ctl_retry(fl_ctl *ctl, int i)
 {
-    fl_ctl *ctl = controller->ctl;
     fl_ctl_call *call = &ctl->pending[i];
     call->wait = FL_CTL_WAIT_NONE;
     begin_reply(ctl, call, true);
-    call->request.command->run(controller, call);
+    call->request.command->run(ctl, call);
     if (call->error != FL_CTL_OK || call->wait == FL_CTL_WAIT_NONE) {
         end_reply(ctl, call);
         forget(ctl, i);
     }
 }
 
-void fl_ctl_settle(fl_controller *controller, int i, const fl_setting_done_report *report)
+void fl_ctl_settle(fl_ctl *ctl, int i, const fl_setting_done_report *report)
 {
-    fl_ctl *ctl = controller->ctl;
     fl_ctl_call *call = &ctl->pending[i];
     begin_reply(ctl, call, true);
     if (call->error == FL_CTL_OK && call->wait == FL_CTL_WAIT_PLAN) {
-        fl_ctl_plan_result(controller, call);
+        fl_ctl_plan_result(ctl, call);
     } else if (call->error == FL_CTL_OK) {
-        fl_ctl_setting_result(controller, call, report);
+        fl_ctl_setting_result(ctl, call, report);
     }
     end_reply(ctl, call);
     forget(ctl, i);
 }
 
-fl_ctl_counts fl_ctl_count(const fl_controller *controller)
+fl_ctl_counts fl_ctl_count(const fl_ctl *ctl)
 {
-    fl_ctl_counts counts = controller->ctl->counts;
-    counts.events = controller->ctl->sequence;
+    fl_ctl_counts counts = ctl->counts;
+    counts.events = ctl->sequence;
     return counts;
 }
 
@@ -291,16 +299,15 @@ static bool answer_again(fl_ctl *ctl, fl_ctl_call *call)
     return text == NULL && is_pending(ctl, call); /* its answer is on its way */
 }
 
-static void answer(fl_controller *controller, fl_ctl_call *call, const char *text, size_t n)
+static void answer(fl_ctl *ctl, fl_ctl_call *call, const char *text, size_t n)
 {
-    fl_ctl *ctl = controller->ctl;
     call->error = fl_ctl_request_read(text, n, &call->request, call->message);
     if (call->error == FL_CTL_OK && call->request.command->changes && answer_again(ctl, call)) {
         return;
     }
     begin_reply(ctl, call, true);
     if (call->error == FL_CTL_OK) {
-        call->request.command->run(controller, call);
+        call->request.command->run(ctl, call);
         if (call->request.command->changes) {
             fl_json_reset(&ctl->status);
         }
@@ -317,8 +324,7 @@ static void answer(fl_controller *controller, fl_ctl_call *call, const char *tex
 
 /* The parts of one message: the client, perhaps an empty one, the request. What has other parts is
  * no request of anybody who could read a reply. */
-static void dispatch(fl_controller *controller, void *socket, fl_ctl_call *call, zmq_msg_t *parts,
-                     int n_parts)
+static void dispatch(fl_ctl *ctl, void *socket, fl_ctl_call *call, zmq_msg_t *parts, int n_parts)
 {
     int last = n_parts - 1;
     bool delimited = n_parts == 3 && zmq_msg_size(&parts[1]) == 0;
@@ -332,12 +338,12 @@ static void dispatch(fl_controller *controller, void *socket, fl_ctl_call *call,
     call->delimited = delimited;
     call->client.n = n;
     memcpy(call->client.bytes, zmq_msg_data(&parts[0]), n);
-    answer(controller, call, zmq_msg_data(&parts[last]), zmq_msg_size(&parts[last]));
+    answer(ctl, call, zmq_msg_data(&parts[last]), zmq_msg_size(&parts[last]));
 }
 
 /* One message, however many parts it has; a fourth and later ones are dropped as they come. False
  * when there is none. */
-static bool read_request(fl_controller *controller, void *socket, fl_ctl_call *call)
+static bool read_request(fl_ctl *ctl, void *socket, fl_ctl_call *call)
 {
     enum { PARTS = 4 };
     zmq_msg_t parts[PARTS];
@@ -356,7 +362,7 @@ static bool read_request(fl_controller *controller, void *socket, fl_ctl_call *c
         n_parts += n >= 0;
     }
     if (n_parts > 0) {
-        dispatch(controller, socket, call, parts, n_parts);
+        dispatch(ctl, socket, call, parts, n_parts);
     }
     for (int i = 0; i < PARTS; i++) {
         zmq_msg_close(&parts[i]);
@@ -369,9 +375,8 @@ static bool is_resting(const fl_ctl *ctl, int64_t now_us)
     return now_us < ctl->rest_us;
 }
 
-int fl_ctl_poll(const fl_controller *controller, zmq_pollitem_t items[FL_CTL_POLL_MAX])
+int fl_ctl_poll(const fl_ctl *ctl, zmq_pollitem_t items[FL_CTL_POLL_MAX])
 {
-    const fl_ctl *ctl = controller->ctl;
     bool resting = is_resting(ctl, fl_now_us());
     int n = 0;
     if (!resting) {
@@ -386,17 +391,17 @@ int fl_ctl_poll(const fl_controller *controller, zmq_pollitem_t items[FL_CTL_POL
     return n;
 }
 
-int fl_ctl_turn_ms(const fl_controller *controller, int turn_ms)
+int fl_ctl_turn_ms(const fl_ctl *ctl, int turn_ms)
 {
-    int64_t now_us = fl_now_us(), left_ms = (controller->ctl->rest_us - now_us + 999) / 1000;
-    return is_resting(controller->ctl, now_us) && left_ms < turn_ms ? (int)left_ms : turn_ms;
+    int64_t now_us = fl_now_us(), left_ms = (ctl->rest_us - now_us + 999) / 1000;
+    return is_resting(ctl, now_us) && left_ms < turn_ms ? (int)left_ms : turn_ms;
 }
 
-static int read_requests(fl_controller *controller, void *socket)
+static int read_requests(fl_ctl *ctl, void *socket)
 {
     fl_ctl_call call;
     int n = 0;
-    while (n < REQUESTS_A_TURN && read_request(controller, socket, &call)) {
+    while (n < REQUESTS_A_TURN && read_request(ctl, socket, &call)) {
         n++;
     }
     return n;
@@ -411,22 +416,21 @@ static void rest(fl_ctl *ctl, int64_t now_us)
     ctl->rest_us = (ctl->rest_us > earliest_us ? ctl->rest_us : earliest_us) + REST_US;
 }
 
-void fl_ctl_watch(fl_controller *controller)
+void fl_ctl_watch(fl_ctl *ctl)
 {
-    fl_ctl *ctl = controller->ctl;
     int64_t now_us = fl_now_us();
     if (ctl->guard != NULL) {
         fl_zap_auth_watch(ctl->guard);
     }
     if (!is_resting(ctl, now_us)) {
         fl_json_reset(&ctl->status);
-        int n = read_requests(controller, ctl->requests);
-        n += ctl->guard == NULL ? 0 : read_requests(controller, ctl->far_requests);
+        int n = read_requests(ctl, ctl->requests);
+        n += ctl->guard == NULL ? 0 : read_requests(ctl, ctl->far_requests);
         if (n > 0) {
             rest(ctl, now_us);
         }
     }
-    fl_ctl_drive(controller);
+    fl_ctl_drive(ctl);
 }
 
 /* ---- events ---- */

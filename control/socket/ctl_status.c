@@ -1,4 +1,3 @@
-#include "control/controller/view.h"
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
 
@@ -100,11 +99,11 @@ static void status_fields(const fl_run_view *view, fl_json *j)
 }
 
 /* Filled once in a turn, and again after a request that changed the run. */
-void fl_ctl_status(fl_controller *controller, fl_ctl_call *call)
+void fl_ctl_status(fl_ctl *ctl, fl_ctl_call *call)
 {
-    fl_json *fields = &controller->ctl->status;
+    fl_json *fields = &ctl->status;
     if (fields->n == 0) {
-        status_fields(fl_view_look(controller), fields);
+        status_fields(ctl->look(ctl->context), fields);
     }
     fl_json_fields(call->result, fields);
 }

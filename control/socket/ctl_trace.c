@@ -6,26 +6,26 @@
 
 enum { STEPS = 20 }; /* of a trace for which nobody says how many */
 
-void fl_ctl_flight(fl_controller *controller, fl_ctl_call *call)
+void fl_ctl_flight(fl_ctl *ctl, fl_ctl_call *call)
 {
-    fl_flight_dump_json(&controller->flight_dump, call->result);
+    fl_flight_dump_json(ctl->flight_dump, call->result);
 }
 
-void fl_ctl_trace(fl_controller *controller, fl_ctl_call *call)
+void fl_ctl_trace(fl_ctl *ctl, fl_ctl_call *call)
 {
     const fl_ctl_value *steps = &call->request.value[0], *at = &call->request.value[1];
     int64_t first_step = at->given ? at->integer : -1;
-    if (controller->shutdown.phase.state > FL_CONTROLLER_RUNNING) {
+    if (ctl->run->phase->state > FL_CONTROLLER_RUNNING) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "the run is ending");
         return;
     }
-    if (fl_tracer_request(controller->tracer, &first_step, steps->given ? steps->integer : STEPS) !=
+    if (fl_tracer_request(ctl->tracer, &first_step, steps->given ? steps->integer : STEPS) !=
         FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
         return;
     }
     char file[4096 + 64];
-    fl_tracer_file_name(controller->tracer, file, sizeof file);
+    fl_tracer_file_name(ctl->tracer, file, sizeof file);
     fl_json_integer(call->result, "step", first_step);
     fl_json_text(call->result, "file", file);
 }

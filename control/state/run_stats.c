@@ -68,6 +68,11 @@ void fl_run_stats_idle(fl_run_stats *stats, double ms)
     stats->pending_eval_ms += ms;
 }
 
+void fl_run_stats_end(fl_run_stats *stats, int64_t n_steps)
+{
+    stats->n_steps = n_steps;
+}
+
 bool fl_run_stats_epoch_over(fl_run_stats *stats, bool no_more)
 {
     fl_epoch_stats *now = &stats->now;

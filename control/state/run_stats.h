@@ -59,6 +59,9 @@ bool fl_run_stats_eval(fl_run_stats *stats, const fl_eval_report *report);
 /* Nobody trained for so long, on purpose: it is not time of the training. */
 void fl_run_stats_idle(fl_run_stats *stats, double ms);
 
+/* The run ends after n_steps steps, sooner than it was planned. */
+void fl_run_stats_end(fl_run_stats *stats, int64_t n_steps);
+
 /* True once for each epoch that is over: all its steps are done and, when the run evaluates, its
  * evaluation is there. It is then tally->past. `no_more` (the run is over) also ends an epoch that
  * was cut short, if it has been evaluated. */

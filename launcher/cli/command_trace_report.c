@@ -1,5 +1,5 @@
 /* frostline trace-report: what a trace says, as tables or as JSON. */
-#include "control/elastic/slow.h"
+#include "control/observe/slow.h"
 #include "control/events/json.h"
 #include "control/observe/trace.h"
 #include "device/alloc.h"

@@ -26,7 +26,13 @@ pipe/plan: device nn data freeze cache autodp pipe/plan
 pipe/measure: device nn data freeze cache autodp pipe/plan pipe/measure
 pipe/state: device nn data freeze cache autodp pipe/plan pipe/state
 pipe/step: device nn data freeze cache autodp pipe/plan pipe/state pipe/step
-control: device nn data freeze cache autodp pipe control
+control/link: device nn data freeze cache autodp pipe control/link
+control/state: device nn data freeze cache autodp pipe control/link control/state
+control/events: device nn data freeze cache autodp pipe control/link control/state control/events
+control/observe: device nn data freeze cache autodp pipe control/link control/state control/events control/observe
+control/elastic: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic
+control/socket: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/socket
+control/controller: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/socket control/controller
 launcher/job: device nn data freeze cache autodp pipe control launcher/job
 launcher/worker: device nn data freeze cache autodp pipe control launcher/job launcher/worker
 launcher/run: device nn data freeze cache autodp pipe control launcher/job launcher/worker launcher/run

@@ -1,7 +1,7 @@
 /* Traces of real runs: the times of each worker add up, the bubble is the clock's, and a worker
  * that is slowed on purpose is the one that is named, in the trace's report and in the run's
  * events. */
-#include "control/elastic/slow.h"
+#include "control/observe/slow.h"
 #include "control/observe/trace.h"
 #include "launcher/run/run.h"
 #include "support/lines.h"

@@ -1,7 +1,7 @@
 /* From a policy's wish to the plan that is carried out. pipe/plan/decision.c decides
  * (test_decision); here the controller fills its input from the run, and reports the decision. The
  * controller is real, the run is only its numbers. */
-#include "control/controller/parts.h"
+#include "control/elastic/elastic.h"
 #include "nn/model.h"
 #include "pipe/plan/memory.h"
 #include "pipe/plan/plan.h"
@@ -33,7 +33,11 @@ typedef struct rig {
     fl_plan_input input;
     fl_plan plan;
     fl_controller_options options;
-    fl_controller controller;
+    fl_run_stats stats;
+    fl_phase phase;
+    fl_run_facts facts;
+    fl_event_log log;
+    fl_elastic elastic;
 } rig;
 
 static void make_input(rig *r)
@@ -91,22 +95,28 @@ static void begin(rig *r, int K, int R, int F, int wanted, int64_t n_steps)
                                          .plan_input = &r->input,
                                          .n_steps = n_steps,
                                          .n_epochs = 1};
-    r->controller.options = &r->options;
-    r->controller.plan = r->plan;
-    r->controller.n_workers = WORKERS;
-    fl_run_stats_init(&r->controller.stats, n_steps * 16, 16, n_steps, 1, false);
-    r->controller.stats.steps = DUE + 2; /* reports may come in some time after the norms */
-    r->controller.due = (fl_due_steps){.job = &r->job,
-                                       .steps_per_epoch = r->controller.stats.steps_per_epoch,
-                                       .n_steps = n_steps,
-                                       .lead = LEAD};
-    fl_decide_close(&r->controller);
-    assert_int_equal(fl_decide_open(&r->controller), FL_OK);
+    r->facts = (fl_run_facts){.options = &r->options,
+                              .plan = &r->elastic.plan,
+                              .phase = &r->phase,
+                              .stats = &r->stats,
+                              .n_workers = WORKERS};
+    r->elastic.run = &r->facts;
+    r->elastic.log = &r->log;
+    r->elastic.job = &r->job;
+    r->elastic.plan = r->plan;
+    fl_run_stats_init(&r->stats, n_steps * 16, 16, n_steps, 1, false);
+    r->stats.steps = DUE + 2; /* reports may come in some time after the norms */
+    r->elastic.due = (fl_due_steps){.job = &r->job,
+                                    .steps_per_epoch = r->stats.steps_per_epoch,
+                                    .n_steps = n_steps,
+                                    .lead = LEAD};
+    fl_decide_close(&r->elastic);
+    assert_int_equal(fl_decide_open(&r->elastic), FL_OK);
     for (int i = 0; i < fl_frozen_layers(r->model, F); i++) {
-        r->controller.decide.parked[i] = 0; /* the keeper of their moments */
+        r->elastic.decide.parked[i] = 0; /* the keeper of their moments */
     }
-    r->controller.decide.started = true;
-    r->controller.decide.due_at = DUE;
+    r->elastic.decide.started = true;
+    r->elastic.decide.due_at = DUE;
 }
 
 static int set_up(void **state)
@@ -116,8 +126,7 @@ static int set_up(void **state)
     make_folder(r->dir);
     r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY);
     r->out = tmpfile();
-    assert_int_equal(fl_event_log_open(&r->controller.log, r->dir_fd, r->out, &r->controller.plan),
-                     FL_OK);
+    assert_int_equal(fl_event_log_open(&r->log, r->dir_fd, r->out, &r->elastic.plan), FL_OK);
     make_input(r);
     *state = r;
     return 0;
@@ -126,8 +135,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     rig *r = *state;
-    fl_decide_close(&r->controller);
-    fl_event_log_close(&r->controller.log);
+    fl_decide_close(&r->elastic);
+    fl_event_log_close(&r->log);
     fl_model_destroy(&r->model);
     fclose(r->out);
     close(r->dir_fd);
@@ -139,15 +148,15 @@ static int tear_down(void **state)
 static bool decide(rig *r, fl_plan *next)
 {
     char why[512];
-    assert_int_equal(fl_decide_due(&r->controller), DUE + LEAD);
-    bool carried_out = fl_decide_next(&r->controller, next, why, sizeof why);
-    assert_true(!carried_out || strcmp(why, r->controller.decide.policy.why) == 0);
+    assert_int_equal(fl_decide_due(&r->elastic), DUE + LEAD);
+    bool carried_out = fl_decide_next(&r->elastic, next, why, sizeof why);
+    assert_true(!carried_out || strcmp(why, r->elastic.decide.policy.why) == 0);
     return carried_out;
 }
 
 static const fl_decision *decision_of(const rig *r)
 {
-    return &r->controller.decide.decision;
+    return &r->elastic.decide.decision;
 }
 
 /* The newest event of that name, which the caller deletes with *all. */
@@ -189,7 +198,7 @@ static void test_decide__carries_out_what_is_chosen(void **state)
     assert_memory_equal(&next, &d->option[d->chosen].plan, sizeof next);
     assert_string_equal(d->option[d->chosen].name, "repack"); /* no bubble */
     check_considered(r, "repack");
-    assert_int_equal(fl_decide_due(&r->controller), 0); /* once */
+    assert_int_equal(fl_decide_due(&r->elastic), 0); /* once */
 }
 
 /* Would catch: a choice that two runs of one job make differently because one of them was slower.
@@ -201,12 +210,12 @@ static void test_decide__tells_what_the_run_measures_and_does_not_go_by_it(void 
     begin(r, 2, 1, 0, 4, STEPS);
     assert_true(decide(r, &next));
     const fl_decision before = *decision_of(r);
-    double predicted = fl_measure_predict_ms(&r->controller, &r->plan);
-    r->controller.decide.due_at = DUE;
+    double predicted = fl_measure_predict_ms(&r->elastic, &r->plan);
+    r->elastic.decide.due_at = DUE;
     for (int i = 0; i < DUE; i++) {
-        r->controller.stats.window_ms[i] = 5.0 * predicted;
+        r->stats.window_ms[i] = 5.0 * predicted;
     }
-    r->controller.stats.n_window = r->controller.stats.steps = DUE;
+    r->stats.n_window = r->stats.steps = DUE;
     assert_true(decide(r, &next));
     assert_memory_equal(decision_of(r), &before, sizeof before);
     cJSON *all;
@@ -240,7 +249,7 @@ static void test_decide__what_is_slower_is_only_done_by_hand(void **state)
     assert_non_null(fgets(line, sizeof line, r->out));
     assert_non_null(strstr(line, "ms a step with it"));
 
-    assert_int_equal(fl_decide_by_hand(&r->controller, 4, "ctl freeze 4", &next), FL_OK);
+    assert_int_equal(fl_decide_by_hand(&r->elastic, 4, "ctl freeze 4", &next), FL_OK);
     assert_int_equal(next.F, 4);
     check_considered(r, "keep");
     assert_non_null(strstr(d->why, "slower than the"));
@@ -268,13 +277,13 @@ static void test_decide__refuses_what_does_not_fit(void **state)
     r->job.devices.memory_bytes = largest(r, &r->plan);
     assert_false(decide(r, &next));
     check_considered(r, "stay");
-    assert_int_equal(fl_decide_by_hand(&r->controller, 0, "ctl thaw 0", &next), FL_EBUDGET);
+    assert_int_equal(fl_decide_by_hand(&r->elastic, 0, "ctl thaw 0", &next), FL_EBUDGET);
     assert_non_null(strstr(fl_errmsg(), "ctl thaw 0: no plan is possible: devices.memory"));
     /* A plan that somebody else asks for is held to the same. */
     fl_plan thawed = r->plan;
     thawed.F = 0;
-    assert_int_equal(fl_decide_check_room(&r->controller, &thawed), FL_EBUDGET);
-    assert_int_equal(fl_decide_check_room(&r->controller, &r->plan), FL_OK);
+    assert_int_equal(fl_decide_check_room(&r->elastic, &thawed), FL_EBUDGET);
+    assert_int_equal(fl_decide_check_room(&r->elastic, &r->plan), FL_OK);
 }
 
 int main(void)

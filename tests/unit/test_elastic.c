@@ -1,6 +1,6 @@
 /* The controller's side of a transition, with workers of whom only the answers are there: who may
  * ask for one and when, whose refusal is the one that is told, and what the outcome says. */
-#include "control/controller/parts.h"
+#include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 #include "device/clock.h"
 #include "support/folder.h"
@@ -25,7 +25,13 @@ typedef struct rig {
     fl_plan plan;
     fl_controller_options options;
     fl_worker workers[WORKERS];
-    fl_controller controller;
+    fl_run_stats stats;
+    fl_phase phase;
+    fl_run_facts facts;
+    fl_cache_sums cache;
+    fl_router router;
+    fl_event_log log;
+    fl_elastic elastic;
 } rig;
 
 static fl_plan plan_of(int K, int R)
@@ -52,22 +58,30 @@ static int set_up(void **state)
     r->plan = plan_of(2, 1);
     r->options =
         (fl_controller_options){.job = &r->job, .plan = &r->plan, .n_steps = STEPS, .n_epochs = 1};
-    r->controller = (fl_controller){.options = &r->options,
-                                    .plan = r->plan,
-                                    .n_workers = WORKERS,
-                                    .workers = r->workers,
-                                    .shutdown.phase.state = FL_CONTROLLER_RUNNING};
+    r->phase = (fl_phase){.state = FL_CONTROLLER_RUNNING, .lost = -1};
+    r->facts = (fl_run_facts){.options = &r->options,
+                              .plan = &r->elastic.plan,
+                              .phase = &r->phase,
+                              .stats = &r->stats,
+                              .n_workers = WORKERS,
+                              .workers = r->workers};
+    r->elastic = (fl_elastic){.run = &r->facts,
+                              .cache = &r->cache,
+                              .workers = r->workers,
+                              .router = &r->router,
+                              .log = &r->log,
+                              .job = &r->job,
+                              .plan = r->plan};
     for (int i = 0; i < WORKERS; i++) {
         r->workers[i].rank = i;
     }
-    assert_int_equal(fl_store_create(&r->controller.store), FL_OK);
-    assert_int_equal(fl_event_log_open(&r->controller.log, r->dir_fd, r->out, &r->controller.plan),
-                     FL_OK);
-    fl_run_stats_init(&r->controller.stats, 1000, 10, STEPS, 1, false);
-    r->controller.stats.steps = 10;
-    r->controller.due =
+    assert_int_equal(fl_store_create(&r->elastic.store), FL_OK);
+    assert_int_equal(fl_event_log_open(&r->log, r->dir_fd, r->out, &r->elastic.plan), FL_OK);
+    fl_run_stats_init(&r->stats, 1000, 10, STEPS, 1, false);
+    r->stats.steps = 10;
+    r->elastic.due =
         (fl_due_steps){.job = &r->job, .steps_per_epoch = 100, .n_steps = STEPS, .lead = LEAD};
-    r->controller.decide.due_at = -1; /* no policy has anything to say */
+    r->elastic.decide.due_at = -1; /* no policy has anything to say */
     *state = r;
     return 0;
 }
@@ -75,8 +89,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     rig *r = *state;
-    fl_event_log_close(&r->controller.log);
-    fl_store_destroy(&r->controller.store);
+    fl_event_log_close(&r->log);
+    fl_store_destroy(&r->elastic.store);
     fclose(r->out);
     close(r->dir_fd);
     int removed = remove_folder(r->dir);
@@ -86,19 +100,19 @@ static int tear_down(void **state)
 
 static void answer(rig *r, int rank, fl_status status, const char *text)
 {
-    fl_prepared_report report = {.generation = r->controller.elastic.next.generation,
+    fl_prepared_report report = {.generation = r->elastic.transition.next.generation,
                                  .status = status,
                                  .took_us = 1000 * rank};
     snprintf(report.text, sizeof report.text, "%s", text);
-    fl_elastic_prepared(&r->controller, &r->workers[rank], &report);
-    fl_elastic_watch(&r->controller, fl_now_us());
+    fl_elastic_prepared(&r->elastic, &r->workers[rank], &report);
+    fl_elastic_watch(&r->elastic, fl_now_us());
 }
 
 static void ask(rig *r, int K, int R)
 {
     fl_plan next = plan_of(K, R);
-    assert_int_equal(fl_elastic_ask(&r->controller, &next, 0, "by hand"), FL_OK);
-    assert_int_equal(r->controller.elastic.state, FL_ELASTIC_PREPARING);
+    assert_int_equal(fl_elastic_ask(&r->elastic, &next, 0, "by hand"), FL_OK);
+    assert_int_equal(r->elastic.transition.state, FL_ELASTIC_PREPARING);
 }
 
 /* Would catch: a second transition that tramples on the first, one without a number of its own, an
@@ -106,12 +120,12 @@ static void ask(rig *r, int K, int R)
 static void test_elastic__one_that_was_asked_for_is_committed(void **state)
 {
     rig *r = *state;
-    const fl_elastic *e = &r->controller.elastic;
+    const fl_transition *e = &r->elastic.transition;
     ask(r, 1, 2);
     assert_int_equal(e->next.generation, 2);
     assert_int_equal(e->outcome.generation, 0);
     fl_plan other = plan_of(3, 1);
-    assert_int_equal(fl_elastic_ask(&r->controller, &other, 0, "too early"), FL_EBUSY);
+    assert_int_equal(fl_elastic_ask(&r->elastic, &other, 0, "too early"), FL_EBUSY);
     assert_non_null(strstr(fl_errmsg(), "by hand"));
     for (int i = 0; i < WORKERS; i++) {
         assert_int_equal(e->state, FL_ELASTIC_PREPARING);
@@ -120,14 +134,14 @@ static void test_elastic__one_that_was_asked_for_is_committed(void **state)
     assert_int_equal(e->state, FL_ELASTIC_COMMITTING);
     fl_transition_parts parts = {.generation = 2, .step = 12, .vote_us = 5};
     for (int i = 0; i < WORKERS; i++) {
-        fl_elastic_moved(&r->controller, &r->workers[i], &parts);
+        fl_elastic_moved(&r->elastic, &r->workers[i], &parts);
     }
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
     assert_true(e->outcome.committed);
     assert_int_equal(e->outcome.generation, 2);
     assert_int_equal(e->outcome.step, 12);
     assert_string_equal(e->outcome.why, "by hand");
-    assert_int_equal(r->controller.plan.R, 2);
+    assert_int_equal(r->elastic.plan.R, 2);
     ask(r, 3, 1);
     assert_int_equal(e->next.generation, 3);
 }
@@ -137,17 +151,17 @@ static void test_elastic__is_not_committed_before_its_step(void **state)
 {
     rig *r = *state;
     fl_plan next = plan_of(1, 2);
-    assert_int_equal(fl_elastic_ask(&r->controller, &next, 30, "later"), FL_OK);
+    assert_int_equal(fl_elastic_ask(&r->elastic, &next, 30, "later"), FL_OK);
     for (int i = 0; i < WORKERS; i++) {
         answer(r, i, FL_OK, "");
     }
-    assert_int_equal(r->controller.elastic.state, FL_ELASTIC_PREPARING);
-    r->controller.stats.steps = 28;
-    fl_elastic_watch(&r->controller, fl_now_us());
-    assert_int_equal(r->controller.elastic.state, FL_ELASTIC_PREPARING);
-    r->controller.stats.steps = 29; /* the command is heard one step later */
-    fl_elastic_watch(&r->controller, fl_now_us());
-    assert_int_equal(r->controller.elastic.state, FL_ELASTIC_COMMITTING);
+    assert_int_equal(r->elastic.transition.state, FL_ELASTIC_PREPARING);
+    r->stats.steps = 28;
+    fl_elastic_watch(&r->elastic, fl_now_us());
+    assert_int_equal(r->elastic.transition.state, FL_ELASTIC_PREPARING);
+    r->stats.steps = 29; /* the command is heard one step later */
+    fl_elastic_watch(&r->elastic, fl_now_us());
+    assert_int_equal(r->elastic.transition.state, FL_ELASTIC_COMMITTING);
 }
 
 static void test_elastic__refuses_what_cannot_be(void **state)
@@ -155,33 +169,33 @@ static void test_elastic__refuses_what_cannot_be(void **state)
     rig *r = *state;
     fl_plan next = plan_of(1, 2);
     next.rank_of[1] = 0;
-    assert_int_equal(fl_elastic_ask(&r->controller, &next, 0, "twice"), FL_EINVAL);
+    assert_int_equal(fl_elastic_ask(&r->elastic, &next, 0, "twice"), FL_EINVAL);
     next = plan_of(1, 2);
     next.n_workers = WORKERS + 1;
-    assert_int_equal(fl_elastic_ask(&r->controller, &next, 0, "more"), FL_EINVAL);
+    assert_int_equal(fl_elastic_ask(&r->elastic, &next, 0, "more"), FL_EINVAL);
     next = plan_of(1, 2);
-    r->controller.shutdown.phase.n_stops = 1;
-    assert_int_equal(fl_elastic_ask(&r->controller, &next, 0, "stopping"), FL_EBUSY);
-    r->controller.shutdown.phase.n_stops = 0;
+    r->phase.n_stops = 1;
+    assert_int_equal(fl_elastic_ask(&r->elastic, &next, 0, "stopping"), FL_EBUSY);
+    r->phase.n_stops = 0;
     /* Everybody would wait at step 25 for the script while the controller waits for step 30. */
     r->job.elastic.n_script = 1;
     r->job.elastic.script[0] = (fl_script_entry){.step = 25, .f = -1, .k = -1, .r = -1, .m = -1};
-    assert_int_equal(fl_elastic_ask(&r->controller, &next, 30, "across"), FL_EBUSY);
-    assert_int_equal(fl_elastic_ask(&r->controller, &next, 24, "before"), FL_OK);
-    r->controller.elastic.state = FL_ELASTIC_IDLE;
+    assert_int_equal(fl_elastic_ask(&r->elastic, &next, 30, "across"), FL_EBUSY);
+    assert_int_equal(fl_elastic_ask(&r->elastic, &next, 24, "before"), FL_OK);
+    r->elastic.transition.state = FL_ELASTIC_IDLE;
     r->job.elastic.n_script = 0;
     /* So they would at step 26 for the freeze policy, whose decision after step 20 is due there. */
     r->job.freeze.policy = FL_FREEZE_GRADNORM;
     r->job.freeze.start = r->job.freeze.every = (fl_period){.steps = 20};
-    assert_int_equal(fl_elastic_ask(&r->controller, &next, 26, "across"), FL_EBUSY);
-    assert_int_equal(fl_elastic_ask(&r->controller, &next, 25, "before"), FL_OK);
+    assert_int_equal(fl_elastic_ask(&r->elastic, &next, 26, "across"), FL_EBUSY);
+    assert_int_equal(fl_elastic_ask(&r->elastic, &next, 25, "before"), FL_OK);
 }
 
 /* Would catch: a worker named for having lost the one that really refused. */
 static void test_elastic__names_who_has_a_reason_of_its_own(void **state)
 {
     rig *r = *state;
-    const fl_elastic *e = &r->controller.elastic;
+    const fl_transition *e = &r->elastic.transition;
     ask(r, 1, 2);
     answer(r, 0, FL_EPEER, "worker 1 closed its connection");
     assert_int_equal(e->state, FL_ELASTIC_PREPARING); /* others may know more */
@@ -202,7 +216,7 @@ static void test_elastic__names_who_has_a_reason_of_its_own(void **state)
 static void test_elastic__a_lost_peer_counts_when_nobody_knows_more(void **state)
 {
     rig *r = *state;
-    const fl_elastic *e = &r->controller.elastic;
+    const fl_transition *e = &r->elastic.transition;
     ask(r, 1, 2);
     answer(r, 1, FL_EPEER, "worker 0 closed its connection");
     answer(r, 2, FL_OK, "");
@@ -214,14 +228,14 @@ static void test_elastic__a_lost_peer_counts_when_nobody_knows_more(void **state
     ask(r, 1, 2);
     answer(r, 1, FL_EPEER, "alone");
     assert_int_equal(e->state, FL_ELASTIC_PREPARING);
-    fl_elastic_watch(&r->controller, e->opinion_us + 1);
+    fl_elastic_watch(&r->elastic, e->opinion_us + 1);
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
     assert_string_equal(e->outcome.why, "worker 1 refuses: alone");
 
     r->job.fault.deadline_ms = 0; /* the wait for an explanation is no longer than any other */
     ask(r, 1, 2);
     answer(r, 1, FL_EPEER, "late");
-    fl_elastic_watch(&r->controller, e->deadline_us + 1);
+    fl_elastic_watch(&r->elastic, e->deadline_us + 1);
     assert_string_equal(e->outcome.why, "worker 1 refuses: late");
 }
 
@@ -230,10 +244,10 @@ static char *told(rig *r, char *text, size_t size)
 {
     memset(text, 0, size);
     FILE *file = fmemopen(text, size, "w");
-    r->controller.log.progress.out = file;
-    fl_event_log_transition(&r->controller);
+    r->log.progress.out = file;
+    fl_event_log_transition(&r->elastic);
     fclose(file);
-    r->controller.log.progress.out = r->out;
+    r->log.progress.out = r->out;
     return text;
 }
 
@@ -241,13 +255,13 @@ static char *told(rig *r, char *text, size_t size)
 static void test_elastic__tells_a_transition_in_two_lines(void **state)
 {
     rig *r = *state;
-    fl_elastic *e = &r->controller.elastic;
+    fl_transition *e = &r->elastic.transition;
     char text[1024];
     e->before = plan_of(2, 1);
-    r->controller.plan = plan_of(1, 2);
-    r->controller.plan.generation = 7;
-    r->controller.plan.F = 2;
-    r->controller.decide.norms.L = 8;
+    r->elastic.plan = plan_of(1, 2);
+    r->elastic.plan.generation = 7;
+    r->elastic.plan.F = 2;
+    r->elastic.decide.norms.L = 8;
     r->job.freeze.policy = FL_FREEZE_GRADNORM;
     e->before.M = 24;
     e->first_step = 6382;
@@ -259,7 +273,7 @@ static void test_elastic__tells_a_transition_in_two_lines(void **state)
              "block 7 has the smallest norm 0.146 of blocks 1..8; alpha "
              "0.333 of 8 active blocks allows 2 more");
     char change[96];
-    snprintf(change, sizeof change, "K=2 x R=1 x M=24 -> K=1 x R=2 x M=%d\n", r->controller.plan.M);
+    snprintf(change, sizeof change, "K=2 x R=1 x M=24 -> K=1 x R=2 x M=%d\n", r->elastic.plan.M);
     told(r, text, sizeof text);
     assert_int_equal(strncmp(text, "step 6382: 2 of 8 blocks frozen, ", 33), 0);
     assert_int_equal(strncmp(text + 33, change, strlen(change)), 0);
@@ -268,24 +282,24 @@ static void test_elastic__tells_a_transition_in_two_lines(void **state)
                         "predicted, stood still 7.36 ms\n");
     e->policy_asked = 0; /* somebody else, with much to say, of a plan that was not measured */
     e->old_step_ms = 0;
-    e->before = r->controller.plan;
+    e->before = r->elastic.plan;
     e->before.F = 3;
     told(r, text, sizeof text);
     assert_non_null(strstr(text, "step 6382: only 2 of 8 blocks frozen, K=1 x R=2 x M="));
     assert_null(strstr(text, "cut anew"));
     assert_non_null(strstr(text, "\n  block 7 has the smallest norm ; 51.4 ms a step predicted, "
                                  "stood still 7.36 ms\n"));
-    e->before = r->controller.plan = plan_of(2, 1);
+    e->before = r->elastic.plan = plan_of(2, 1);
     e->before.first[1]--;
     told(r, text, sizeof text);
     assert_non_null(strstr(text, "step 6382: K=2 x R=1 x M="));
     assert_non_null(strstr(text, " cut anew\n"));
     /* The largest that there is. */
-    e->before.K = r->controller.plan.K = FL_MAX_STAGES;
-    e->before.R = 1, r->controller.plan.R = 2;
-    e->before.M = r->controller.plan.M = 4096;
-    r->controller.plan.F = 200;
-    r->controller.decide.norms.L = 255;
+    e->before.K = r->elastic.plan.K = FL_MAX_STAGES;
+    e->before.R = 1, r->elastic.plan.R = 2;
+    e->before.M = r->elastic.plan.M = 4096;
+    r->elastic.plan.F = 200;
+    r->elastic.decide.norms.L = 255;
     e->first_step = 10000000;
     e->old_step_ms = e->predicted_ms = 12345;
     told(r, text, sizeof text);

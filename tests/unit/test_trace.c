@@ -1,6 +1,6 @@
 /* Traces: written and read back, refused when damaged, and what is told of them, from operations
  * whose answers can be worked out by hand. */
-#include "control/elastic/slow.h"
+#include "control/observe/slow.h"
 #include "control/observe/trace.h"
 #include "device/random.h"
 #include "support/folder.h"

@@ -1,6 +1,6 @@
 /* Who is slow by its own computing, whoever waited for it. Pure. */
-#ifndef FL_CONTROL_ELASTIC_SLOW_H
-#define FL_CONTROL_ELASTIC_SLOW_H
+#ifndef FL_CONTROL_OBSERVE_SLOW_H
+#define FL_CONTROL_OBSERVE_SLOW_H
 
 #include <frostline/plan.h>
 

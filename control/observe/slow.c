@@ -1,4 +1,4 @@
-#include "control/elastic/slow.h"
+#include "control/observe/slow.h"
 
 #include <stdlib.h>
 
