@@ -259,7 +259,7 @@ static void test_top__prints_one_frame_where_there_is_no_terminal(void **state)
     assert_string_equal(out.err, "");
     assert_non_null(strstr(out.out, "paused"));
     assert_non_null(strstr(out.out, "K 2 x R 1 x M 2"));
-    assert_non_null(strstr(out.out, "run.paused"));
+    assert_non_null(strstr(out.out, "paused at step "));
     assert_non_null(strstr(out.out, "samples/s ---"));
     assert_null(strchr(out.out, '\033'));
     json_decref(live_ask(&run, "stop", "{}"));
