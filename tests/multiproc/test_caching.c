@@ -2,20 +2,15 @@
  * whatever is evicted; and they do less for it. */
 #include "autodp/affinity.h"
 #include "autodp/sampler.h"
-#include "launcher/run/run.h"
 #include "support/lines.h"
-#include "support/runs.h"
+#include "support/scenario.h"
 #include "support/toy.h"
 
-#include <cjson/cJSON.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -50,67 +45,40 @@ typedef struct kind {
     bool augments;
 } kind;
 
-static fl_status run(const kind *k, const char *dir)
+/* Data that is not augmented, however the job asks for it. */
+static fl_status make_plain(fl_job *job, fl_model **model, fl_dataset *data)
 {
-    fl_job job;
-    fl_model *model = NULL;
-    fl_job_defaults(&job);
-    must(fl_job_set(&job, "train.batch", "10"));
-    must(fl_job_set(&job, "train.epochs", "12"));
-    must(fl_job_set(&job, "train.lr", "1e-3"));
-    must(fl_job_set(&job, "autodp.bucket", "16KiB"));
-    must(fl_job_set(&job, "pipe.k", "1"));
-    must(fl_job_set(&job, "autodp.r", "1"));
-    must(fl_job_set(&job, "pipe.m", "2"));
-    for (int i = 0; k->settings[i] != NULL; i += 2) {
-        must(fl_job_set(&job, k->settings[i], k->settings[i + 1]));
-    }
-    memcpy(job.elastic.script, k->script, (size_t)k->n_script * sizeof *k->script);
-    job.elastic.n_script = k->n_script;
-    must(fl_toy_dataset(N_SAMPLES, &toy));
-    must(fl_toy_model(BLOCKS, 0.1f, &model));
-    fl_dataset_ops plain = *toy.ops;
+    static fl_dataset_ops plain;
+    (void)job;
+    (void)model;
+    toy = *data;
+    plain = *data->ops;
     plain.read = read_plain;
-    fl_dataset data = {.ops = k->augments ? toy.ops : &plain, .self = toy.self};
-    fl_status status = fl_run_in(model, &data, &job, dir, NULL);
-    fl_model_destroy(&model);
-    fl_dataset_destroy(&toy);
-    return status;
+    data->ops = &plain;
+    return FL_OK;
 }
 
-/* In a child, whose output goes nowhere. Gives fl_run_in's status. */
-static fl_status run_apart(const kind *k, const char *dir)
+static scenario scenario_of(const kind *k, const char *name)
 {
-    fflush(NULL);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        hush();
-        fl_status status = run(k, dir);
-        if (status != FL_OK) {
-            fprintf(stderr, "%s\n", fl_errmsg());
-        }
-        _exit(-(int)status);
-    }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    return (fl_status)-WEXITSTATUS(status);
+    static const char *const common[] = {
+        "train.batch",   "10",    "train.epochs", "12", "train.lr", "1e-3", "pipe.k", "1",
+        "autodp.bucket", "16KiB", "autodp.r",     "1",  "pipe.m",   "2",    NULL};
+    return (scenario){.name = name,
+                      .sets = common,
+                      .more = k->settings,
+                      .script = k->script,
+                      .n_script = k->n_script,
+                      .n_samples = N_SAMPLES,
+                      .blocks = BLOCKS,
+                      .dropout = 0.1f,
+                      .adjust = k->augments ? NULL : make_plain};
 }
 
-static const char *folder(const char *name)
+static void train(const kind *k, const char *name, double *losses)
 {
-    static char path[4][128];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", root, name);
-    return path[turn];
-}
-
-static void losses_of(const kind *k, const char *name, double *losses)
-{
-    assert_int_equal(run_apart(k, folder(name)), FL_OK);
-    assert_int_equal(fl_toy_losses(folder(name), losses, STEPS + 1), STEPS);
+    scenario s = scenario_of(k, name);
+    scenario_run(&s);
+    assert_int_equal(fl_toy_losses(s.dir, losses, STEPS + 1), STEPS);
 }
 
 /* Sums over the events of the cache; from and to are steps. */
@@ -120,12 +88,12 @@ typedef struct use {
     char why_not[512];
 } use;
 
-static void add_event(const cJSON *event, int64_t from, int64_t to, use *u)
+static void add_event(const json_t *event, int64_t from, int64_t to, use *u)
 {
-    const char *name = cJSON_GetObjectItem(event, "event")->valuestring;
-    const cJSON *why = cJSON_GetObjectItem(event, "why_not");
+    const char *name = json_string_value(json_object_get(event, "event"));
+    const json_t *why = json_object_get(event, "why_not");
     if (strcmp(name, "cache.opened") == 0 && why != NULL) {
-        snprintf(u->why_not, sizeof u->why_not, "%s", why->valuestring);
+        snprintf(u->why_not, sizeof u->why_not, "%s", json_string_value(why));
     }
     bool decided = strcmp(name, "cache.decided") == 0;
     if (!decided && strcmp(name, "cache.used") != 0) {
@@ -146,23 +114,21 @@ static void add_event(const cJSON *event, int64_t from, int64_t to, use *u)
 static use use_of(const char *name, int64_t from, int64_t to)
 {
     use u = {0};
-    cJSON *events = lines_with(folder(name), "events.jsonl", "");
-    const cJSON *event;
-    cJSON_ArrayForEach(event, events)
+    char dir[FOLDER_SIZE + 32];
+    snprintf(dir, sizeof dir, "%s/%s", root, name);
+    json_t *events = lines_with(dir, "events.jsonl", "");
+    const json_t *event;
+    FOR_EACH(event, events)
     {
         add_event(event, from, to, &u);
     }
-    cJSON_Delete(events);
+    json_decref(events);
     return u;
 }
 
 static double worst_of(const double *a, const double *b)
 {
-    double worst = 0.0;
-    for (int i = 0; i < STEPS; i++) {
-        worst = fmax(worst, fabs(a[i] - b[i]) / fabs(b[i]));
-    }
-    return worst;
+    return worst_difference(a, b, 0, STEPS);
 }
 
 /* ---- the tests ---- */
@@ -198,11 +164,11 @@ static void test_caching__computes_the_same(void **state)
                 {"small", small, false},
                 {"disk", on_disk, true}};
     kind k = {.settings = without, .script = freezing, .n_script = N_FREEZING};
-    losses_of(&k, "off", off);
+    train(&k, "off", off);
     assert_int_equal(use_of("off", 0, STEPS).n_events, 0);
     for (int i = 0; i < 4; i++) {
         k.settings = ways[i].settings;
-        losses_of(&k, ways[i].name, on);
+        train(&k, ways[i].name, on);
         use u = use_of(ways[i].name, 0, STEPS);
         print_message("%s: %lld hits, %lld upgrades, %lld misses, %lld evicted; worst %.2e\n",
                       ways[i].name, (long long)u.hits, (long long)u.upgrades, (long long)u.misses,
@@ -223,9 +189,9 @@ static void test_caching__rounds_when_asked_to(void **state)
     (void)state;
     double *off = calloc(STEPS + 1, sizeof *off), *on = calloc(STEPS + 1, sizeof *on);
     kind k = {.settings = without, .script = freezing, .n_script = N_FREEZING};
-    losses_of(&k, "exact", off);
+    train(&k, "exact", off);
     k.settings = rounded;
-    losses_of(&k, "rounded", on);
+    train(&k, "rounded", on);
     print_message("bf16: worst %.2e\n", worst_of(on, off));
     assert_true(worst_of(on, off) < 0.1);
     assert_true(worst_of(on, off) > 1e-6);
@@ -244,7 +210,7 @@ static void test_caching__lives_through_transitions(void **state)
                                         {.step = 200, .f = 2, .k = 2, .r = 2, .m = 1}};
     double *losses = calloc(STEPS + 1, sizeof *losses);
     kind k = {.settings = with, .script = regroups, .n_script = 4};
-    losses_of(&k, "regroups", losses);
+    train(&k, "regroups", losses);
     use first = use_of("regroups", 0, 2 * STEPS_PER_EPOCH);
     use later = use_of("regroups", 2 * STEPS_PER_EPOCH, STEPS);
     print_message("%lld misses, then %lld hits and %lld misses\n", (long long)first.misses,
@@ -314,9 +280,9 @@ static void test_caching__takes_samples_to_their_store(void **state)
     bool *kept = calloc(N_SAMPLES + N_TEST, sizeof *kept);
     fl_affinity four, pair;
     kind k = {.settings = with, .script = regroups, .n_script = 2};
-    losses_of(&k, "one-store", one_store);
+    train(&k, "one-store", one_store);
     k.settings = two;
-    losses_of(&k, "two-stores", losses);
+    train(&k, "two-stores", losses);
     assert_int_equal(fl_affinity_init(&four, stores, 4), FL_OK);
     assert_int_equal(fl_affinity_init(&pair, fewer, 2), FL_OK);
     int64_t expected = expected_hits(&four, 5, 150, kept);
@@ -340,9 +306,12 @@ static void test_caching__refuses_data_that_changes(void **state)
     (void)state;
     double *losses = calloc(STEPS + 1, sizeof *losses), *fewer = calloc(STEPS + 1, sizeof *fewer);
     kind k = {.settings = with, .script = freezing, .n_script = N_FREEZING, .augments = true};
-    assert_int_equal(run_apart(&k, folder("refused")), FL_EINVAL);
+    scenario refused = scenario_of(&k, "refused");
+    scenario_start(&refused);
+    expect_end(&refused, FL_EINVAL);
+    scenario_forget(&refused);
     k.settings = automatic;
-    losses_of(&k, "augmented", losses);
+    train(&k, "augmented", losses);
     use u = use_of("augmented", 0, STEPS);
     assert_int_equal(u.n_events, 0);
     assert_non_null(strstr(u.why_not, "cache.augment"));
@@ -353,17 +322,17 @@ static void test_caching__refuses_data_that_changes(void **state)
         "devices.count", "4", "cache.policy", "on", "cache.augment", "freeze", "cache.memory",
         "64KiB",         NULL};
     k.settings = fixed;
-    losses_of(&k, "fixed", losses);
+    train(&k, "fixed", losses);
     assert_true(use_of("fixed", 0, STEPS).hits > 0);
     k.settings = fixed_small;
-    losses_of(&k, "fixed-small", fewer);
+    train(&k, "fixed-small", fewer);
     assert_true(use_of("fixed-small", 0, STEPS).hits < use_of("fixed", 0, STEPS).hits);
     assert_true(worst_of(fewer, losses) <= 1e-6);
     /* No more augmented then: the same run up to there, another one after it. */
     const char *const stopped[] = {"devices.count", "4", "cache.policy", "on", "cache.augment",
                                    "stop",          NULL};
     k.settings = stopped;
-    losses_of(&k, "stopped", fewer);
+    train(&k, "stopped", fewer);
     assert_true(use_of("stopped", 0, STEPS).hits > 0);
     int64_t first = freezing[0].step;
     assert_memory_equal(fewer, losses, (size_t)first * sizeof *losses);

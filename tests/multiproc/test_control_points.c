@@ -3,7 +3,6 @@
  * has an entry and trains on while the others wait there; step reports that are lost because the
  * link of the leader before is late. */
 #include "device/clock.h"
-#include "launcher/worker/worker_state.h"
 #include "support/lines.h"
 #include "support/live_run.h"
 #include "support/nap.h"
@@ -18,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { SCRIPT_STEP = 1000, LATE_US = 300000, PATIENCE_MS = 30000 };
+enum { SCRIPT_STEP = 1000, LATE_US = 300000, JOIN_MS = 30000 };
 
 #define TRAINING                                                                                   \
     "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "9000",    \
@@ -32,12 +31,12 @@ static struct {
     atomic_int late_rank;   /* whose link is late; -1: none */
 } * shared;
 
-void fl__test_point(const char *point, fl_worker_state *w)
+static void join_late(const char *point, fl_worker_state *w)
 {
     if (strcmp(point, "step") == 0 && w->rank == 0) {
         atomic_store(&shared->step, w->step);
     } else if (strcmp(point, "prepare") == 0 && w->rank == 1 && atomic_load(&shared->joins_late)) {
-        int64_t deadline_us = fl_deadline_us(PATIENCE_MS);
+        int64_t deadline_us = fl_deadline_us(JOIN_MS);
         while (atomic_load(&shared->step) < SCRIPT_STEP && fl_left_ms(deadline_us) > 0) {
             nap(1000);
         }
@@ -68,15 +67,15 @@ static void ask(live_run *run, const char *cmd, const char *args)
 /* steps.jsonl has each step once, in order. Returns how many. */
 static int check_steps(const live_run *run)
 {
-    cJSON *steps = lines_with(run->dir, "steps.jsonl", "");
-    const cJSON *line;
+    json_t *steps = lines_with(run->dir, "steps.jsonl", "");
+    const json_t *line;
     int n = 0;
-    cJSON_ArrayForEach(line, steps)
+    FOR_EACH(line, steps)
     {
         assert_int_equal(number(line, "step"), n);
         n++;
     }
-    cJSON_Delete(steps);
+    json_decref(steps);
     return n;
 }
 
@@ -92,8 +91,10 @@ static void stop(live_run *run)
 static void test_control_points__a_worker_that_joins_at_a_scripted_step_waits_there(void **state)
 {
     (void)state;
-    live_run run = live_start((const char *const[]){
-        TRAINING, "elastic.script", "[{step: 1000, m: 2}]", "train.max_steps", "1200", NULL});
+    live_run run =
+        live_start_with((const char *const[]){TRAINING, "elastic.script", "[{step: 1000, m: 2}]",
+                                              "train.max_steps", "1200", NULL},
+                        (scenario_deed){.point = NULL}, join_late);
     live_await_step(&run, 10);
     ask(&run, "scale", "{\"k\": 1, \"r\": 1}");
     atomic_store(&shared->joins_late, true);
@@ -101,14 +102,14 @@ static void test_control_points__a_worker_that_joins_at_a_scripted_step_waits_th
     assert_int_equal(live_finish(&run), FL_OK);
     live_check_ledger(&run);
     assert_int_equal(check_steps(&run), 1200);
-    cJSON *done = lines_with(run.dir, "events.jsonl", "\"transition.done\"");
-    assert_int_equal(cJSON_GetArraySize(done), 3);
-    const cJSON *joined = cJSON_GetArrayItem(done, 1), *scripted = cJSON_GetArrayItem(done, 2);
+    json_t *done = lines_with(run.dir, "events.jsonl", "\"transition.done\"");
+    assert_int_equal(length(done), 3);
+    const json_t *joined = json_array_get(done, 1), *scripted = json_array_get(done, 2);
     assert_int_equal(number(joined, "step"), SCRIPT_STEP); /* else the test shows nothing */
     assert_int_equal(number(joined, "r"), 2);
     assert_int_equal(number(scripted, "step"), SCRIPT_STEP);
     assert_int_equal(number(scripted, "m"), 2);
-    cJSON_Delete(done);
+    json_decref(done);
     live_clean(&run);
 }
 
@@ -117,7 +118,8 @@ static void test_control_points__a_worker_that_joins_at_a_scripted_step_waits_th
 static void test_control_points__a_late_link_loses_no_step_report(void **state)
 {
     (void)state;
-    live_run run = live_start((const char *const[]){TRAINING, NULL});
+    live_run run = live_start_with((const char *const[]){TRAINING, NULL},
+                                   (scenario_deed){.point = NULL}, join_late);
     live_await_step(&run, 30);
     atomic_store(&shared->late_rank, 0);
     ask(&run, "drain", "{\"worker\": 0}");

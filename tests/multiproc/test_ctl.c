@@ -423,8 +423,8 @@ static void test_ctl__a_run_whose_head_was_killed_is_lost(void **state)
     live_await_step(&run, 5);
     assert_int_equal(fl_run_look(run.dir, &entry), FL_OK);
     assert_int_equal(entry.state, FL_RUN_LIVE);
-    kill(run.head, SIGKILL);
-    assert_int_equal(waitpid(run.head, NULL, 0), run.head);
+    kill(run.controller, SIGKILL);
+    assert_int_equal(waitpid(run.controller, NULL, 0), run.controller);
     fl_ctl_client_close(&run.ctl);
     assert_int_equal(fl_run_look(run.dir, &entry), FL_OK);
     assert_int_equal(entry.state, FL_RUN_LOST);

@@ -184,13 +184,13 @@ static void test_hostile__changes_nothing(void **state)
             await_quiet(&run);
         }
         if (i == WARM_UP) {
-            before = rss_kib(run.head);
+            before = rss_kib(run.controller);
             step = live_status(&run, "step");
         }
     }
     await_quiet(&run);
     drop_replies(socket);
-    long grown = rss_kib(run.head) - before;
+    long grown = rss_kib(run.controller) - before;
     print_message(
         "%d messages, %d no requests, %d answered, %d not sent; the controller grew by %ld KiB\n",
         MESSAGES, n_refused, n_answered, n_skipped, grown);

@@ -2,7 +2,6 @@
  * with it what only it had; a wait for who has left; a run that ends, hangs or is mixed up because
  * of how somebody left. */
 #include "device/clock.h"
-#include "launcher/worker/worker_state.h"
 #include "support/lines.h"
 #include "support/live_run.h"
 #include "support/nap.h"
@@ -28,20 +27,12 @@ static const double TOLERANCE = 1e-5;
     "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "9000",    \
         "autodp.bucket", "16KiB", "fault.detect", "2s"
 
-/* What a worker does to itself, and where; set before the run is started. */
-static struct {
-    const char *point;
-    int who;
-    int signal; /* 0: stay there */
-} deed;
-
-void fl__test_point(const char *point, fl_worker_state *w)
+/* The worker stays where it is, and never comes to its end. */
+static void stay(fl_worker_state *w)
 {
-    if (deed.point != NULL && strcmp(point, deed.point) == 0 && w->rank == deed.who) {
-        while (deed.signal == 0) {
-            pause();
-        }
-        raise(deed.signal);
+    (void)w;
+    for (;;) {
+        pause();
     }
 }
 
@@ -93,19 +84,19 @@ static void await_state(live_run *run, int rank, const char *wanted)
 /* The event worker.left of a worker: exit_code or signal; -1 if there is no such field. */
 static int64_t how_it_left(const live_run *run, int rank, const char *key)
 {
-    cJSON *events = lines_with(run->dir, "events.jsonl", "\"worker.left\"");
-    const cJSON *e;
+    json_t *events = lines_with(run->dir, "events.jsonl", "\"worker.left\"");
+    const json_t *e;
     int64_t how = -1;
     int n = 0;
-    cJSON_ArrayForEach(e, events)
+    FOR_EACH(e, events)
     {
         if (number(e, "rank") == rank) {
-            const cJSON *value = cJSON_GetObjectItem(e, key);
-            how = cJSON_IsNumber(value) ? value->valueint : -1;
+            const json_t *value = json_object_get(e, key);
+            how = json_is_integer(value) ? (int)json_integer_value(value) : -1;
             n++;
         }
     }
-    cJSON_Delete(events);
+    json_decref(events);
     assert_int_equal(n, 1);
     return how;
 }
@@ -113,7 +104,7 @@ static int64_t how_it_left(const live_run *run, int rank, const char *key)
 /* As Ctrl-C does. */
 static void interrupt(live_run *run)
 {
-    assert_int_equal(kill(run->head, SIGINT), 0);
+    assert_int_equal(kill(run->controller, SIGINT), 0);
     assert_int_equal(live_finish(run), FL_ESTOPPED);
     live_check_ledger(run);
 }
@@ -220,11 +211,11 @@ static void test_drain__how_it_leaves_harms_nobody(void **state)
     (void)state;
     static const int signals[] = {SIGKILL, SIGSTOP};
     for (int i = 0; i < 2; i++) {
-        deed.point = "end";
-        deed.who = 1;
-        deed.signal = 0;
-        live_run run = live_start((const char *const[]){TRAINING, "devices.count", "3", "pipe.k",
-                                                        "1", "autodp.r", "3", "pipe.m", "2", NULL});
+        scenario_deed never_ends = {.point = "end", .who = 1, .act = stay};
+        live_run run =
+            live_start_with((const char *const[]){TRAINING, "devices.count", "3", "pipe.k", "1",
+                                                  "autodp.r", "3", "pipe.m", "2", NULL},
+                            never_ends, NULL);
         live_await_step(&run, 5);
         ask_drain(&run, 1);
         await_state(&run, 1, "leaving");
@@ -233,7 +224,6 @@ static void test_drain__how_it_leaves_harms_nobody(void **state)
         assert_int_equal(ask(&run, "scale", "{\"devices\": 1}", "r"), 1);
         live_await_step(&run, live_status(&run, "step") + 10);
         interrupt(&run);
-        deed.point = NULL;
         assert_int_equal(how_it_left(&run, 1, "signal"), SIGKILL);
         assert_int_equal(how_it_left(&run, 1, "exit_code"), -1);
         live_clean(&run);
@@ -247,15 +237,15 @@ static void test_drain__a_loss_on_the_way_ends_the_run(void **state)
     (void)state;
     static const char *const points[] = {"prepare", "vote", "migrate", "migrated"};
     for (int i = 0; i < 4; i++) {
-        deed.point = points[i];
-        deed.who = i % 2; /* who leaves, and who stays */
-        deed.signal = SIGKILL;
-        live_run run = live_start((const char *const[]){TRAINING, "devices.count", "3", "pipe.k",
-                                                        "1", "autodp.r", "3", "pipe.m", "2", NULL});
+        /* worker 0 leaves, worker 1 stays */
+        scenario_deed loss = {.point = points[i], .who = i % 2, .act = kill_this_worker};
+        live_run run =
+            live_start_with((const char *const[]){TRAINING, "devices.count", "3", "pipe.k", "1",
+                                                  "autodp.r", "3", "pipe.m", "2", NULL},
+                            loss, NULL);
         live_await_step(&run, 5);
         live_refused(&run, "drain", "{\"worker\": 0}", "over");
         assert_int_equal(live_finish(&run), FL_EFAILED);
-        deed.point = NULL;
         live_clean(&run);
     }
 }

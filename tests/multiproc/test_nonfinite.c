@@ -176,17 +176,17 @@ static void check_says(const char *part)
 }
 
 /* The step of the run's only event of this kind. */
-static const cJSON *only_event(cJSON *events)
+static const json_t *only_event(json_t *events)
 {
-    assert_int_equal(cJSON_GetArraySize(events), 1);
-    return cJSON_GetArrayItem(events, 0);
+    assert_int_equal(length(events), 1);
+    return json_array_get(events, 0);
 }
 
-static const char *text_of(const cJSON *object, const char *key)
+static const char *text_of(const json_t *object, const char *key)
 {
-    const cJSON *value = cJSON_GetObjectItem(object, key);
-    assert_true(cJSON_IsString(value));
-    return value->valuestring;
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_string(value));
+    return json_string_value(value);
 }
 
 /* ---- stopping ---- */
@@ -204,8 +204,8 @@ static void test_nonfinite__ends_a_run_that_diverges(void **state)
         assert_int_equal(across->status, FL_EFAILED);
         check_says("is nan. The first value that is not finite is in the ");
         check_says("train.on_nonfinite: stop");
-        cJSON *events = lines_with(dir, "events.jsonl", "\"step.nonfinite\"");
-        const cJSON *event = only_event(events);
+        json_t *events = lines_with(dir, "events.jsonl", "\"step.nonfinite\"");
+        const json_t *event = only_event(events);
         assert_string_equal(text_of(event, "action"), "stop");
         assert_int_equal(count_events(dir, "run.failed", ""), 1);
         assert_int_equal(count_events(dir, "worker.lost", ""), 0);
@@ -215,7 +215,7 @@ static void test_nonfinite__ends_a_run_that_diverges(void **state)
         step = number(event, "step");
         layer = number(event, "layer");
         assert_int_equal(across->result.steps, step + 1);
-        cJSON_Delete(events);
+        json_decref(events);
     }
 }
 
@@ -229,18 +229,18 @@ static void test_nonfinite__names_the_sample_of_bad_data(void **state)
         run_in_child(dir, plan, fields);
         assert_int_equal(across->status, FL_EFAILED);
         check_says("in the data, in sample 37");
-        cJSON *events = lines_with(dir, "events.jsonl", "\"step.nonfinite\"");
-        const cJSON *event = only_event(events), *ids = cJSON_GetObjectItem(event, "samples"), *id;
+        json_t *events = lines_with(dir, "events.jsonl", "\"step.nonfinite\"");
+        const json_t *event = only_event(events), *ids = json_object_get(event, "samples"), *id;
         bool named = false;
-        cJSON_ArrayForEach(id, ids)
+        FOR_EACH(id, ids)
         {
-            named = named || id->valueint == BAD_SAMPLE;
+            named = named || json_integer_value(id) == BAD_SAMPLE;
         }
         assert_true(named);
-        assert_int_equal(cJSON_GetArraySize(ids), BATCH);
+        assert_int_equal(length(ids), BATCH);
         assert_int_equal(number(event, "sample"), BAD_SAMPLE);
         assert_string_equal(text_of(event, "where"), "input");
-        cJSON_Delete(events);
+        json_decref(events);
     }
     bad_value = 0.0f;
 }
@@ -257,9 +257,9 @@ static void test_nonfinite__names_the_layer_whose_backward_fails(void **state)
         check_says("the gradient norm is");
         check_says("in the gradient that layer 3 (pass) computes on worker ");
         check_says("for sample 37");
-        cJSON *events = lines_with(dir, "events.jsonl", "\"step.nonfinite\"");
+        json_t *events = lines_with(dir, "events.jsonl", "\"step.nonfinite\"");
         assert_string_equal(text_of(only_event(events), "kind"), "pass");
-        cJSON_Delete(events);
+        json_decref(events);
     }
     layer_is_bad = false;
 }
@@ -268,9 +268,9 @@ static void test_nonfinite__names_the_layer_whose_backward_fails(void **state)
 
 static int n_skipped(const char *dir)
 {
-    cJSON *lines = lines_with(dir, "steps.jsonl", "\"skipped\":");
-    int n = cJSON_GetArraySize(lines);
-    cJSON_Delete(lines);
+    json_t *lines = lines_with(dir, "steps.jsonl", "\"skipped\":");
+    int n = length(lines);
+    json_decref(lines);
     return n;
 }
 

@@ -1,16 +1,11 @@
 /* What a running worker takes: read off its own arenas and its one door to memory. */
 #include "device/alloc.h"
-#include "launcher/run/run.h"
-#include "launcher/worker/worker_state.h"
-#include "support/runs.h"
-#include "support/toy.h"
+#include "support/scenario.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -26,7 +21,7 @@ typedef struct seen {
 
 static seen *workers; /* [K] */
 
-void fl__test_point(const char *point, fl_worker_state *w)
+static void see(const char *point, fl_worker_state *w)
 {
     seen *s = &workers[w->rank];
     if (strcmp(point, "step") == 0 && w->step == WARM_STEP) {
@@ -42,43 +37,18 @@ void fl__test_point(const char *point, fl_worker_state *w)
     }
 }
 
-static void run(const char *dir, const char *schedule)
+static void run_under(const char *schedule)
 {
-    fl_job job;
-    fl_model *model = NULL;
-    fl_dataset data;
-    fl_job_defaults(&job);
-    must(fl_job_set(&job, "pipe.k", "3"));
-    must(fl_job_set(&job, "pipe.m", "6"));
-    must(fl_job_set(&job, "autodp.r", "1"));
-    must(fl_job_set(&job, "pipe.schedule", schedule));
-    must(fl_job_set(&job, "devices.count", "3"));
-    must(fl_job_set(&job, "devices.memory", "8MiB"));
-    must(fl_job_set(&job, "train.batch", "12"));
-    must(fl_job_set(&job, "train.epochs", "1"));
-    must(fl_job_set(&job, "train.evaluate", "false"));
-    must(fl_toy_dataset(240, &data));
-    must(fl_toy_model(4, 0.1f, &model));
-    must(fl_run_in(model, &data, &job, dir, NULL));
-    fl_model_destroy(&model);
-    fl_dataset_destroy(&data);
-}
-
-static void run_apart(const char *schedule)
-{
-    char dir[64];
-    assert_int_equal(make_root(NULL), 0);
-    snprintf(dir, sizeof dir, "%s/run", root);
+    scenario run = {.name = schedule,
+                    .sets = JOB_SETS("pipe.schedule", schedule, "pipe.k", "3", "pipe.m", "6",
+                                     "autodp.r", "1", "devices.count", "3", "devices.memory",
+                                     "8MiB", "train.batch", "12", "train.epochs", "1",
+                                     "train.evaluate", "false"),
+                    .n_samples = 240,
+                    .dropout = 0.1f,
+                    .at_point = see};
     memset(workers, 0, K * sizeof *workers);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        hush();
-        run(dir, schedule);
-        _exit(0);
-    }
-    check_ended_well(child);
-    assert_int_equal(remove_root(NULL), 0);
+    scenario_run(&run);
     for (int stage = 0; stage < K; stage++) {
         const seen *s = &workers[stage];
         assert_int_equal(s->allocations, 0);
@@ -92,7 +62,7 @@ static void run_apart(const char *schedule)
 static void test_steps__hold_k_minus_stage_micro_batches_under_1f1b(void **state)
 {
     (void)state;
-    run_apart("1f1b");
+    run_under("1f1b");
     for (int stage = 0; stage < K; stage++) {
         assert_int_equal(workers[stage].in_flight, K - stage);
     }
@@ -101,7 +71,7 @@ static void test_steps__hold_k_minus_stage_micro_batches_under_1f1b(void **state
 static void test_steps__hold_all_micro_batches_under_gpipe(void **state)
 {
     (void)state;
-    run_apart("gpipe");
+    run_under("gpipe");
     for (int stage = 0; stage < K; stage++) {
         assert_int_equal(workers[stage].in_flight, M);
     }
@@ -113,7 +83,6 @@ int main(void)
         cmocka_unit_test(test_steps__hold_k_minus_stage_micro_batches_under_1f1b),
         cmocka_unit_test(test_steps__hold_all_micro_batches_under_gpipe),
     };
-    workers =
-        mmap(NULL, K * sizeof *workers, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return workers == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+    workers = shared_memory(K * sizeof *workers);
+    return cmocka_run_group_tests(tests, make_root, remove_root);
 }

@@ -2,18 +2,13 @@
  * the worker that kept them, on others, on several at once. The moments are taken down as they
  * freeze and compared bit by bit after they thawed; losing the attic would show in no comparison of
  * two runs that both lose it. */
-#include "launcher/run/run.h"
-#include "launcher/worker/worker_state.h"
 #include "pipe/plan/plan.h"
-#include "support/runs.h"
-#include "support/toy.h"
+#include "support/scenario.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -61,54 +56,33 @@ static void compare(const fl_worker_state *w)
     }
 }
 
-void fl__test_point(const char *point, fl_worker_state *w)
+static void compare_moments(const char *point, fl_worker_state *w)
 {
-    if (across != NULL && strcmp(point, "vote") == 0 && w->next->plan.generation == 2) {
+    if (strcmp(point, "vote") == 0 && w->next->plan.generation == 2) {
         take_down(w);
-    } else if (across != NULL && strcmp(point, "switch") == 0 && w->now->plan.generation == 4) {
+    } else if (strcmp(point, "switch") == 0 && w->now->plan.generation == 4) {
         compare(w);
     }
 }
 
-static void run(const char *dir, const fl_script_entry *script, int n)
-{
-    fl_job job;
-    fl_model *model = NULL;
-    fl_dataset data;
-    fl_job_defaults(&job);
-    must(fl_job_set(&job, "pipe.k", "2"));
-    must(fl_job_set(&job, "autodp.r", "1"));
-    must(fl_job_set(&job, "pipe.m", "2"));
-    must(fl_job_set(&job, "devices.count", "3"));
-    must(fl_job_set(&job, "train.batch", "10"));
-    must(fl_job_set(&job, "train.epochs", "3"));
-    must(fl_job_set(&job, "train.evaluate", "false"));
-    job.elastic.n_script = n;
-    for (int i = 0; i < n; i++) {
-        job.elastic.script[i] = script[i];
-    }
-    must(fl_toy_dataset(SAMPLES, &data));
-    must(fl_toy_model(BLOCKS, 0.1f, &model));
-    must(fl_run_in(model, &data, &job, dir, NULL));
-    _exit(0);
-}
-
-/* Freezes under `froze`, goes on under another plan, thaws under `thawed`. */
-static void check(int number, fl_script_entry other, fl_script_entry thawed)
+/* Freezes FROZEN blocks, trains on under another plan, thaws under a third one. */
+static void check_moments(const char *name, fl_script_entry other, fl_script_entry thawed)
 {
     const fl_script_entry script[] = {
         {.step = 8, .f = FROZEN, .k = 2, .r = 1, .m = 2}, other, thawed};
-    char dir[64];
-    snprintf(dir, sizeof dir, "%s/%d", root, number);
+    scenario run = {.name = name,
+                    .sets = JOB_SETS("pipe.k", "2", "autodp.r", "1", "pipe.m", "2", "devices.count",
+                                     "3", "train.batch", "10", "train.epochs", "3",
+                                     "train.evaluate", "false"),
+                    .script = script,
+                    .n_script = 3,
+                    .n_samples = SAMPLES,
+                    .blocks = BLOCKS,
+                    .dropout = 0.1f,
+                    .at_point = compare_moments};
     memset(across, 0, sizeof *across);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        hush();
-        run(dir, script, 3);
-    }
+    scenario_run(&run);
     int n_frozen = 0;
-    check_ended_well(child);
     for (int layer = 0; layer < LAYERS_MAX; layer++) {
         bool moved = false;
         for (int64_t i = 0; i < across->n[layer]; i++) {
@@ -127,16 +101,18 @@ static void test_thaw__brings_the_moments_back(void **state)
     (void)state;
     const fl_script_entry same = {.step = 14, .f = FROZEN, .k = 2, .r = 1, .m = 4};
     const fl_script_entry alone = {.step = 14, .f = FROZEN, .k = 1, .r = 1, .m = 2};
-    check(0, same, (fl_script_entry){.step = 20, .f = 0, .k = 2, .r = 1, .m = 2});
-    check(1, alone, (fl_script_entry){.step = 20, .f = 0, .k = 1, .r = 3, .m = 2});
-    check(2, alone, (fl_script_entry){.step = 20, .f = 0, .k = 3, .r = 1, .m = 2});
+    check_moments("on the same workers", same,
+                  (fl_script_entry){.step = 20, .f = 0, .k = 2, .r = 1, .m = 2});
+    check_moments("on three at once", alone,
+                  (fl_script_entry){.step = 20, .f = 0, .k = 1, .r = 3, .m = 2});
+    check_moments("in three stages", alone,
+                  (fl_script_entry){.step = 20, .f = 0, .k = 3, .r = 1, .m = 2});
 }
 
 static int set_up(void **state)
 {
-    (void)state;
-    across = mmap(NULL, sizeof *across, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return across == MAP_FAILED || make_root(NULL) != 0 ? -1 : 0;
+    across = shared_memory(sizeof *across);
+    return make_root(state);
 }
 
 int main(void)

@@ -2,23 +2,18 @@
  * next one. Would catch: two copies of anything beyond the state that must move, a plan refused
  * although it fits by itself, state lost when its memory is handed over, a budget that is passed
  * only in the books. */
-#include "launcher/run/run.h"
-#include "launcher/worker/worker_state.h"
 #include "nn/model.h"
 #include "pipe/plan/planner.h"
 #include "support/lines.h"
-#include "support/runs.h"
+#include "support/scenario.h"
 #include "support/toy.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -72,12 +67,9 @@ static int64_t parked_bytes(const fl_parked *parked)
     return n * (int64_t)sizeof(float);
 }
 
-void fl__test_point(const char *point, fl_worker_state *w)
+static void measure_memory(const char *point, fl_worker_state *w)
 {
     static int64_t own, parked; /* bytes of the process beside its device; the most in the attic */
-    if (across == NULL) {
-        return;
-    }
     if (strcmp(point, "begin") == 0) {
         own = resident("VmRSS:") - (int64_t)w->device->used_bytes;
     } else if (strcmp(point, "vote") == 0) {
@@ -143,7 +135,7 @@ static int64_t least_bytes(const fl_model *model, const fl_dataset *data, const 
 }
 
 typedef struct setting {
-    const char *dir;
+    const char *name; /* of the run */
     int workers, steps;
     int64_t dim, patch;
     int64_t memory; /* bytes of a device */
@@ -177,37 +169,42 @@ static void fill_job(const setting *s, fl_job *job)
     }
 }
 
-static void run(const setting *s)
+static fl_status make_setting(fl_job *job, fl_model **model, fl_dataset *data)
 {
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        fl_job job;
-        fl_dataset data;
-        hush();
-        fill_job(s, &job);
-        must(fl_toy_dataset(SAMPLES, &data));
-        must(fl_run_in(model_of(s->dim, s->patch), &data, &job, s->dir, NULL));
-        _exit(0);
-    }
-    check_ended_well(child);
+    const setting *s = scenario_here()->context;
+    (void)data;
+    fill_job(s, job);
+    fl_model_destroy(model);
+    *model = model_of(s->dim, s->patch);
+    return FL_OK;
+}
+
+static scenario run_of(const setting *s)
+{
+    scenario run = {.name = s->name,
+                    .n_samples = SAMPLES,
+                    .adjust = make_setting,
+                    .at_point = measure_memory,
+                    .context = s};
+    scenario_run(&run);
+    return run;
 }
 
 /* A field of every line of a file that has it and `text`, into out [capacity]; how many. */
 static int fields(const char *dir, const char *name, const char *text, const char *key, double *out,
                   int capacity)
 {
-    cJSON *lines = lines_with(dir, name, text);
-    const cJSON *line;
+    json_t *lines = lines_with(dir, name, text);
+    const json_t *line;
     int n = 0;
-    cJSON_ArrayForEach(line, lines)
+    FOR_EACH(line, lines)
     {
-        const cJSON *item = cJSON_GetObjectItem(line, key);
+        const json_t *item = json_object_get(line, key);
         if (item != NULL && n < capacity) {
-            out[n++] = item->valuedouble;
+            out[n++] = json_number_value(item);
         }
     }
-    cJSON_Delete(lines);
+    json_decref(lines);
     return n;
 }
 
@@ -221,10 +218,9 @@ static void test_tight__plans_give_way_to_each_other(void **state)
     enum { DIM = 192, PATCH = 7, N = 4 };
     static const int frozen[N] = {7, 0, 7, 6}, stages[N] = {1, 2, 1, 1};
     fl_script_entry script[N], alone[N];
-    double tight[STEPS + 1], one[STEPS + 1], done[N + 1];
+    double done[N + 1];
     fl_job job;
     fl_dataset data;
-    char dirs[2][64];
     for (int i = 0; i < N; i++) {
         script[i] = (fl_script_entry){
             .step = INTERVAL * (i + 1), .f = frozen[i], .k = stages[i], .r = 3 - stages[i], .m = M};
@@ -232,9 +228,7 @@ static void test_tight__plans_give_way_to_each_other(void **state)
             (fl_script_entry){.step = INTERVAL * (i + 1), .f = frozen[i], .k = 1, .r = 1, .m = 1};
     }
     static const char *const fixed[] = {"pipe.k", "2", "autodp.r", "1", NULL};
-    snprintf(dirs[0], sizeof dirs[0], "%s/alone", root);
-    snprintf(dirs[1], sizeof dirs[1], "%s/tight", root);
-    setting s = {.dir = dirs[0],
+    setting s = {.name = "alone",
                  .workers = 1,
                  .steps = STEPS,
                  .dim = DIM,
@@ -242,27 +236,27 @@ static void test_tight__plans_give_way_to_each_other(void **state)
                  .memory = 4LL << 30};
     s.script = alone;
     s.n_script = N;
-    run(&s);
+    scenario by_one = run_of(&s);
     fill_job(&s, &job);
     must(fl_toy_dataset(SAMPLES, &data));
     fl_model *model = model_of(DIM, PATCH);
     s = (setting){
-        .dir = dirs[1], .workers = 2, .steps = STEPS, .dim = DIM, .patch = PATCH, .sets = fixed};
+        .name = "tight", .workers = 2, .steps = STEPS, .dim = DIM, .patch = PATCH, .sets = fixed};
     s.memory = least_bytes(model, &data, &job, 0, 2, 1) * 51 / 50;
     assert_true(least_bytes(model, &data, &job, 0, 1, 2) > s.memory);
     s.script = script;
     s.n_script = N;
     memset(across, 0, sizeof *across);
     across->over = across->resident_over = INT64_MIN;
-    run(&s);
-    assert_int_equal(fl_toy_losses(dirs[0], one, STEPS + 1), STEPS);
-    assert_int_equal(fl_toy_losses(dirs[1], tight, STEPS + 1), STEPS);
+    scenario by_two = run_of(&s);
+    double *one = losses_of(&by_one, STEPS), *tight = losses_of(&by_two, STEPS);
     for (int i = 0; i < STEPS; i++) {
         if (fabs(tight[i] - one[i]) > TOLERANCE * fabs(one[i])) {
             fail_msg("step %d has loss %.9g, one worker %.9g", i, tight[i], one[i]);
         }
     }
-    assert_int_equal(fields(dirs[1], "events.jsonl", "\"transition.done\"", "k", done, N + 1), N);
+    assert_int_equal(fields(by_two.dir, "events.jsonl", "\"transition.done\"", "k", done, N + 1),
+                     N);
     assert_true(across->n_reserved >= 4); /* both workers, there and back at least */
     assert_true(across->over <= 0);
     print_message(
@@ -270,6 +264,8 @@ static void test_tight__plans_give_way_to_each_other(void **state)
         (long long)s.memory, across->n_reserved, (long long)across->resident_over);
     assert_true(across->resident_over < SLACK_BYTES);
     assert_true(s.memory > 3 * SLACK_BYTES); /* else that would say nothing */
+    free(one);
+    free(tight);
     fl_model_destroy(&model);
     fl_dataset_destroy(&data);
 }
@@ -284,11 +280,9 @@ static void test_tight__freezing_frees_a_device(void **state)
         "freeze.policy", "schedule", "freeze.start",    "16 steps", "freeze.list", "[7]",
         "freeze.keep",   "1",        "freeze.must_pay", "false",    NULL};
     double k[LONG + 1] = {0}, r[LONG + 1] = {0}, f[LONG + 1] = {0}, ignored[4];
-    char dir[64];
     fl_job job;
     fl_dataset data;
-    snprintf(dir, sizeof dir, "%s/auto", root);
-    setting s = {.dir = dir,
+    setting s = {.name = "auto",
                  .workers = 2,
                  .steps = LONG,
                  .dim = DIM,
@@ -303,13 +297,14 @@ static void test_tight__freezing_frees_a_device(void **state)
     assert_true(least_bytes(model, &data, &job, 7, 1, 2) < s.memory);
     memset(across, 0, sizeof *across);
     across->over = across->resident_over = INT64_MIN;
-    run(&s);
-    assert_int_equal(fields(dir, "steps.jsonl", "", "k", k, LONG + 1), LONG);
-    assert_int_equal(fields(dir, "steps.jsonl", "", "r", r, LONG + 1), LONG);
-    assert_int_equal(fields(dir, "steps.jsonl", "", "f", f, LONG + 1), LONG);
+    scenario run = run_of(&s);
+    assert_int_equal(fields(run.dir, "steps.jsonl", "", "k", k, LONG + 1), LONG);
+    assert_int_equal(fields(run.dir, "steps.jsonl", "", "r", r, LONG + 1), LONG);
+    assert_int_equal(fields(run.dir, "steps.jsonl", "", "f", f, LONG + 1), LONG);
     assert_true((int)k[0] == 2 && (int)r[0] == 1 && (int)f[0] == 0);
     assert_true((int)k[LONG - 1] == 1 && (int)r[LONG - 1] == 2 && (int)f[LONG - 1] == 7);
-    assert_int_equal(fields(dir, "events.jsonl", "transition.cancelled", "time", ignored, 4), 0);
+    assert_int_equal(fields(run.dir, "events.jsonl", "transition.cancelled", "time", ignored, 4),
+                     0);
     assert_int_equal(across->n_reserved, 2);
     assert_true(across->over <= 0);
     fl_model_destroy(&model);
@@ -318,9 +313,8 @@ static void test_tight__freezing_frees_a_device(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
-    across = mmap(NULL, sizeof *across, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return across == MAP_FAILED || make_root(NULL) != 0 ? -1 : 0;
+    across = shared_memory(sizeof *across);
+    return make_root(state);
 }
 
 int main(void)

@@ -235,9 +235,9 @@ static void test_top__leaves_a_clean_terminal_on_a_signal(void **state)
     assert_true(has_gone_back());
     start_top(&run, "vt52");
     await("job  running");
-    kill(run.head, SIGKILL); /* it goes without a word */
+    kill(run.controller, SIGKILL); /* it goes without a word */
     fl_ctl_client_close(&run.ctl);
-    assert_int_equal(waitpid(run.head, NULL, 0), run.head);
+    assert_int_equal(waitpid(run.controller, NULL, 0), run.controller);
     await("job  lost");
     type("q");
     assert_int_equal(end_top(), 0);

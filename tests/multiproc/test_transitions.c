@@ -4,11 +4,8 @@
  * used twice or a batch computed under two plans would each show here; that a lost moment does is
  * shown by losing one. */
 #include "device/random.h"
-#include "launcher/run/run.h"
-#include "launcher/worker/worker_state.h"
 #include "support/draw.h"
-#include "support/runs.h"
-#include "support/toy.h"
+#include "support/scenario.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -16,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -34,9 +30,7 @@ enum {
 
 static const double TOLERANCE = 1e-5;
 
-/* What a worker does at test points; set before the fork. */
-static char dump_dir[256];
-static int64_t break_generation; /* after migrating to it, one moment tensor is lost; 0: never */
+static const uint32_t BROKEN = TRANSITIONS / 2; /* the generation that loses a moment, in one run */
 
 /* Weights and moments of every layer as this worker holds them, one file a layer. */
 static void dump(const fl_worker_state *w)
@@ -48,7 +42,7 @@ static void dump(const fl_worker_state *w)
     const fl_params *p = fl_stage_params(fl_pipeline_stage(m->pipeline));
     for (int layer = p->first; layer < p->last; layer++) {
         char path[300];
-        snprintf(path, sizeof path, "%s/layer-%d", dump_dir, layer);
+        snprintf(path, sizeof path, "%s/layer-%d", scenario_here()->dir, layer);
         FILE *file = fopen(path, "wb");
         size_t n = (size_t)fl_params_layer_count(p, layer);
         fwrite(p->weight[layer - p->first], sizeof(float), n, file);
@@ -70,52 +64,38 @@ static void lose_a_moment(fl_worker_state *w)
     }
 }
 
-void fl__test_point(const char *point, fl_worker_state *w)
+static void dump_at_the_end(const char *point, fl_worker_state *w)
 {
     if (strcmp(point, "end") == 0) {
         dump(w);
-    } else if (strcmp(point, "migrated") == 0 && w->next->plan.generation == break_generation) {
+    }
+}
+
+static void lose_a_moment_and_dump(const char *point, fl_worker_state *w)
+{
+    if (strcmp(point, "migrated") == 0 && w->next->plan.generation == BROKEN) {
         lose_a_moment(w);
     }
+    dump_at_the_end(point, w);
 }
 
-/* In a child: the controller of one run. */
-static void run(int workers, const fl_script_entry *script)
+/* A run of these transitions, to its end. */
+static scenario run_of(const char *name, const char *workers, const fl_script_entry *script,
+                       void (*at_point)(const char *point, fl_worker_state *w))
 {
-    fl_job job;
-    fl_model *model = NULL;
-    fl_dataset data;
-    fl_job_defaults(&job);
-    set(&job, "pipe.k", 1);
-    set(&job, "autodp.r", 1);
-    set(&job, "pipe.m", 1);
-    set(&job, "devices.count", workers);
-    set(&job, "train.batch", BATCH);
-    set(&job, "train.epochs", EPOCHS);
-    must(fl_job_set(&job, "autodp.bucket", "16KiB"));
-    must(fl_job_set(&job, "train.lr", "1e-4"));
-    must(fl_job_set(&job, "train.evaluate", "false"));
-    memcpy(job.elastic.script, script, TRANSITIONS * sizeof *script);
-    job.elastic.n_script = TRANSITIONS;
-    must(fl_toy_dataset(N_SAMPLES, &data));
-    must(fl_toy_model(BLOCKS, 0.1f, &model));
-    must(fl_run_in(model, &data, &job, dump_dir, NULL));
-    fl_model_destroy(&model);
-    fl_dataset_destroy(&data);
-}
-
-static void run_apart(const char *dir, int workers, const fl_script_entry *script, double *losses)
-{
-    snprintf(dump_dir, sizeof dump_dir, "%s", dir);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        hush();
-        run(workers, script);
-        _exit(0);
-    }
-    check_ended_well(child);
-    assert_int_equal(fl_toy_losses(dir, losses, STEPS + 1), STEPS);
+    scenario s = {.name = name,
+                  .sets =
+                      JOB_SETS("devices.count", workers, "pipe.k", "1", "autodp.r", "1", "pipe.m",
+                               "1", "train.batch", "10", "train.epochs", "30", "autodp.bucket",
+                               "16KiB", "train.lr", "1e-4", "train.evaluate", "false"),
+                  .script = script,
+                  .n_script = TRANSITIONS,
+                  .n_samples = N_SAMPLES,
+                  .blocks = BLOCKS,
+                  .dropout = 0.1f,
+                  .at_point = at_point};
+    scenario_run(&s);
+    return s;
 }
 
 static int drawn(uint64_t seed, int which, int n)
@@ -149,15 +129,6 @@ static void draw_script(uint64_t seed, fl_script_entry *script, fl_script_entry 
     }
 }
 
-static double worst_of(const double *a, const double *b, int from, int to)
-{
-    double worst = 0.0;
-    for (int i = from; i < to; i++) {
-        worst = fmax(worst, fabs(a[i] - b[i]) / fabs(b[i]));
-    }
-    return worst;
-}
-
 /* |a - b| / |b| over all floats of both files. */
 static double state_difference(const char *a, const char *b, int layer)
 {
@@ -187,44 +158,34 @@ static void test_transitions__follow_one_worker(void **state)
     (void)state;
     uint64_t seed = drawn_seed();
     fl_script_entry script[TRANSITIONS], alone[TRANSITIONS];
-    double *many = calloc(STEPS + 1, sizeof *many), *one = calloc(STEPS + 1, sizeof *one);
-    double *broken = calloc(STEPS + 1, sizeof *broken);
-    char a[64], b[64], c[64];
-    assert_int_equal(make_root(NULL), 0);
-    snprintf(a, sizeof a, "%s/many", root);
-    snprintf(b, sizeof b, "%s/one", root);
-    snprintf(c, sizeof c, "%s/broken", root);
     draw_script(seed, script, alone);
-
-    run_apart(a, WORKERS, script, many);
-    check_exactly_once(a, EPOCHS, N_SAMPLES);
-    run_apart(b, 1, alone, one);
-    check_exactly_once(b, EPOCHS, N_SAMPLES);
+    scenario a = run_of("many", "4", script, dump_at_the_end);
+    scenario b = run_of("one", "1", alone, dump_at_the_end);
+    double *many = losses_of(&a, STEPS), *one = losses_of(&b, STEPS);
+    check_exactly_once(a.dir, EPOCHS, N_SAMPLES);
+    check_exactly_once(b.dir, EPOCHS, N_SAMPLES);
     assert_true(one[STEPS - 1] < one[0]); /* it learns */
     for (int i = 0; i < TRANSITIONS; i++) {
-        double worst = worst_of(many, one, INTERVAL * (i + 1),
-                                i + 1 < TRANSITIONS ? INTERVAL * (i + 2) : STEPS);
+        double worst = worst_difference(many, one, INTERVAL * (i + 1),
+                                        i + 1 < TRANSITIONS ? INTERVAL * (i + 2) : STEPS);
         if (worst > TOLERANCE) {
             print_message("after transition %d to F=%d K=%d R=%d M=%d: %.2e\n", i, script[i].f,
                           script[i].k, script[i].r, script[i].m, worst);
         }
         assert_true(worst <= TOLERANCE);
     }
-    print_message("losses differ by at most %.2e over %d steps\n", worst_of(many, one, 0, STEPS),
-                  STEPS);
+    print_message("losses differ by at most %.2e over %d steps\n",
+                  worst_difference(many, one, 0, STEPS), STEPS);
     double worst_state = 0.0;
     for (int layer = 0; layer < 2 * BLOCKS + 2; layer++) {
-        worst_state = fmax(worst_state, state_difference(a, b, layer));
+        worst_state = fmax(worst_state, state_difference(a.dir, b.dir, layer));
     }
     print_message("weights and moments differ by at most %.2e\n", worst_state);
     assert_true(worst_state <= 1e-4);
 
-    break_generation = TRANSITIONS / 2;
-    run_apart(c, WORKERS, script, broken);
-    break_generation = 0;
-    assert_true(worst_of(broken, one, 0, STEPS) > 10 * TOLERANCE);
-
-    assert_int_equal(remove_root(NULL), 0);
+    scenario c = run_of("broken", "4", script, lose_a_moment_and_dump);
+    double *broken = losses_of(&c, STEPS);
+    assert_true(worst_difference(broken, one, 0, STEPS) > 10 * TOLERANCE);
     free(many);
     free(one);
     free(broken);
@@ -235,5 +196,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_transitions__follow_one_worker),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_root, remove_root);
 }

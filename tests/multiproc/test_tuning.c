@@ -4,7 +4,7 @@
 #include "support/shell.h"
 #include "support/toy.h"
 
-#include <cjson/cJSON.h>
+#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,46 +51,47 @@ static int n_events(const char *name, const char *event)
 
 static int m_of_step(const char *name, int step)
 {
-    cJSON *lines = lines_with(dir_of(name), "steps.jsonl", "");
-    assert_int_equal(cJSON_GetArraySize(lines), STEPS);
-    int m = number(cJSON_GetArrayItem(lines, step), "m");
-    cJSON_Delete(lines);
+    json_t *lines = lines_with(dir_of(name), "steps.jsonl", "");
+    assert_int_equal(length(lines), STEPS);
+    int m = number(json_array_get(lines, (size_t)step), "m");
+    json_decref(lines);
     return m;
 }
 
 /* What was compared cost no more than allowed, but for one visit. */
-static void check_cost(const cJSON *tried, const cJSON *done)
+static void check_cost(const json_t *tried, const json_t *done)
 {
     double dearest_ms = 0.0;
-    const cJSON *t;
-    cJSON_ArrayForEach(t, tried)
+    const json_t *t;
+    FOR_EACH(t, tried)
     {
         assert_in_range(number(t, "round"), 1, number(done, "rounds") + 1);
-        dearest_ms = fmax(dearest_ms, cJSON_GetObjectItem(t, "elapsed_ms")->valuedouble);
+        dearest_ms = fmax(dearest_ms, json_number_value(json_object_get(t, "elapsed_ms")));
     }
-    double budget_ms = cJSON_GetObjectItem(done, "budget_ms")->valuedouble;
+    double budget_ms = json_number_value(json_object_get(done, "budget_ms"));
     assert_true(budget_ms > 0.0);
-    assert_true(cJSON_GetObjectItem(done, "cost_ms")->valuedouble <= budget_ms + 2.0 * dearest_ms);
+    assert_true(json_number_value(json_object_get(done, "cost_ms")) <=
+                budget_ms + 2.0 * dearest_ms);
 }
 
 /* Each trial names an M that ran, and the run goes on with the M that won. */
 static int check_trials(const char *name)
 {
-    cJSON *tried = lines_with(dir_of(name), "events.jsonl", "\"tune.tried\"");
-    cJSON *done = lines_with(dir_of(name), "events.jsonl", "\"tune.done\"");
-    const cJSON *t;
-    assert_int_equal(cJSON_GetArraySize(done), 1);
-    assert_true(cJSON_GetArraySize(tried) >= 2);
-    assert_int_equal(cJSON_GetArraySize(tried), number(cJSON_GetArrayItem(done, 0), "trials"));
-    cJSON_ArrayForEach(t, tried)
+    json_t *tried = lines_with(dir_of(name), "events.jsonl", "\"tune.tried\"");
+    json_t *done = lines_with(dir_of(name), "events.jsonl", "\"tune.done\"");
+    const json_t *t;
+    assert_int_equal(length(done), 1);
+    assert_true(length(tried) >= 2);
+    assert_int_equal(length(tried), number(json_array_get(done, 0), "trials"));
+    FOR_EACH(t, tried)
     {
         assert_int_equal(m_of_step(name, number(t, "step") - 1), number(t, "m"));
-        assert_true(cJSON_GetObjectItem(t, "step_ms")->valuedouble > 0);
+        assert_true(json_number_value(json_object_get(t, "step_ms")) > 0);
     }
-    check_cost(tried, cJSON_GetArrayItem(done, 0));
-    int m = number(cJSON_GetArrayItem(done, 0), "m");
-    cJSON_Delete(tried);
-    cJSON_Delete(done);
+    check_cost(tried, json_array_get(done, 0));
+    int m = number(json_array_get(done, 0), "m");
+    json_decref(tried);
+    json_decref(done);
     return m;
 }
 

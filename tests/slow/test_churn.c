@@ -2,11 +2,8 @@
  * when a generation is about to be opened, at which moment the one before the last is closed and
  * nothing else is under way; worker 0 looks at the controller as well. Plans come in a fixed cycle,
  * so that each look is compared with looks in the same place of the cycle. */
-#include "launcher/run/run.h"
-#include "launcher/worker/worker_state.h"
 #include "support/lines.h"
-#include "support/runs.h"
-#include "support/toy.h"
+#include "support/scenario.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -14,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,14 +18,10 @@
 
 enum {
     N_SAMPLES = 203,
-    BATCH = 10,
     INTERVAL = 2,
     GENERATIONS = 240,
-    STEPS = INTERVAL * (GENERATIONS + 2),
-    EPOCHS = STEPS / 21 + 1,
-    BLOCKS = 4,
     WORKERS = 3,
-    HEAD = WORKERS, /* where the looks at the controller are kept */
+    AT_CONTROLLER = WORKERS, /* where the looks at the controller are kept */
     CYCLE = 6,
     HALF = GENERATIONS / 2,
 };
@@ -58,7 +50,6 @@ typedef struct look {
 } look;
 
 static look (*looks)[GENERATIONS]; /* [WORKERS + 1], in shared memory */
-static char dir[80];
 
 /* ---- in the workers ---- */
 
@@ -129,44 +120,18 @@ static void look_at(pid_t pid, look *l)
     l->rss_kib = l->anon_kib + status_field(pid, "RssFile:");
 }
 
-void fl__test_point(const char *point, fl_worker_state *w)
+static void look_around(const char *point, fl_worker_state *w)
 {
     if (strcmp(point, "prepare") == 0) {
         int i = (int)w->next->plan.generation - 2;
         look_at(getpid(), &looks[w->rank][i]);
         if (w->rank == 0) {
-            look_at(getppid(), &looks[HEAD][i]);
+            look_at(getppid(), &looks[AT_CONTROLLER][i]);
         }
     }
 }
 
 /* ---- the run ---- */
-
-static _Noreturn void be_head(void)
-{
-    fl_job job;
-    fl_model *model = NULL;
-    fl_dataset data;
-    hush();
-    fl_job_defaults(&job);
-    set(&job, "pipe.k", 1);
-    set(&job, "autodp.r", 1);
-    set(&job, "pipe.m", 1);
-    set(&job, "devices.count", WORKERS);
-    set(&job, "train.batch", BATCH);
-    set(&job, "train.epochs", EPOCHS);
-    set(&job, "train.max_steps", STEPS);
-    must(fl_job_set(&job, "train.evaluate", "false"));
-    job.elastic.n_script = GENERATIONS;
-    for (int i = 0; i < GENERATIONS; i++) {
-        job.elastic.script[i] = cycle[i % CYCLE];
-        job.elastic.script[i].step = INTERVAL * (i + 1);
-    }
-    must(fl_toy_dataset(N_SAMPLES, &data));
-    must(fl_toy_model(BLOCKS, 0.1f, &model));
-    must(fl_run_in(model, &data, &job, dir, NULL));
-    _exit(0);
-}
 
 static double mean(int who, int from, int n, bool anon)
 {
@@ -180,7 +145,7 @@ static double mean(int who, int from, int n, bool anon)
 
 static const char *name_of(int who)
 {
-    static const char *const names[] = {"worker 0", "worker 1", "worker 2", "head"};
+    static const char *const names[] = {"worker 0", "worker 1", "worker 2", "controller"};
     return names[who];
 }
 
@@ -214,20 +179,23 @@ static void check_flat(int who)
 static void test_churn__leaves_nothing_behind(void **state)
 {
     (void)state;
-    size_t size_bytes = (WORKERS + 1) * sizeof *looks;
-    void *memory =
-        mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(memory != MAP_FAILED);
-    looks = memory;
-    assert_int_equal(make_root(NULL), 0);
-    snprintf(dir, sizeof dir, "%s/run", root);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        be_head();
+    static fl_script_entry script[GENERATIONS];
+    looks = shared_memory((WORKERS + 1) * sizeof *looks);
+    for (int i = 0; i < GENERATIONS; i++) {
+        script[i] = cycle[i % CYCLE];
+        script[i].step = INTERVAL * (i + 1);
     }
-    check_ended_well(child);
-    assert_int_equal(count_events(dir, "\"transition.done\"", ""), GENERATIONS);
+    scenario s = {.name = "run",
+                  .sets = JOB_SETS("pipe.k", "1", "autodp.r", "1", "pipe.m", "1", "devices.count",
+                                   "3", "train.batch", "10", "train.epochs", "24",
+                                   "train.max_steps", "484", "train.evaluate", "false"),
+                  .script = script,
+                  .n_script = GENERATIONS,
+                  .n_samples = N_SAMPLES,
+                  .dropout = 0.1f,
+                  .at_point = look_around};
+    scenario_run(&s);
+    assert_int_equal(count_events(s.dir, "\"transition.done\"", ""), GENERATIONS);
     if (getenv("FL_TEST_SHOW") != NULL) {
         for (int i = 0; i < GENERATIONS; i++) {
             for (int who = 0; who <= WORKERS; who++) {
@@ -241,8 +209,6 @@ static void test_churn__leaves_nothing_behind(void **state)
     for (int who = 0; who <= WORKERS; who++) {
         check_flat(who);
     }
-    assert_int_equal(remove_root(NULL), 0);
-    munmap(memory, size_bytes);
 }
 
 int main(void)
@@ -250,5 +216,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_churn__leaves_nothing_behind),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_root, remove_root);
 }

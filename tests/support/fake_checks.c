@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
 #include <cmocka.h>
+#include <jansson.h>
 
 void assert_contains(const char *text, const char *part)
 {
@@ -46,20 +46,20 @@ void check_events_file(const fake_run *run, const char *const *names, int n)
     double before = 0;
     int found = 0;
     for (char *line = strsep(&rest, "\n"); line != NULL && *line != 0; line = strsep(&rest, "\n")) {
-        cJSON *json = cJSON_Parse(line);
+        json_t *json = json_loads(line, 0, NULL);
         if (json == NULL) {
             fail_msg("not JSON: %s", line);
         }
-        double time = cJSON_GetObjectItem(json, "time")->valuedouble;
+        double time = json_number_value(json_object_get(json, "time"));
         assert_true(time >= before);
-        assert_non_null(cJSON_GetObjectItem(json, "wall"));
-        assert_non_null(cJSON_GetObjectItem(json, "generation"));
+        assert_non_null(json_object_get(json, "wall"));
+        assert_non_null(json_object_get(json, "generation"));
         if (found < n &&
-            strcmp(cJSON_GetObjectItem(json, "event")->valuestring, names[found]) == 0) {
+            strcmp(json_string_value(json_object_get(json, "event")), names[found]) == 0) {
             found++;
         }
         before = time;
-        cJSON_Delete(json);
+        json_decref(json);
     }
     if (found < n) {
         fail_msg("event %s is missing", names[found]);

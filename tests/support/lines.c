@@ -19,17 +19,17 @@ static FILE *open_in(const char *dir, const char *file)
     return lines;
 }
 
-cJSON *lines_with(const char *dir, const char *file, const char *text)
+json_t *lines_with(const char *dir, const char *file, const char *text)
 {
     char *line = NULL;
     size_t capacity = 0;
-    cJSON *all = cJSON_CreateArray();
+    json_t *all = json_array();
     FILE *lines = open_in(dir, file);
     while (getline(&line, &capacity, lines) > 0) {
         if (strstr(line, text) != NULL) {
-            cJSON *one = cJSON_Parse(line);
+            json_t *one = json_loads(line, 0, NULL);
             assert_non_null(one);
-            cJSON_AddItemToArray(all, one);
+            assert_int_equal(json_array_append_new(all, one), 0);
         }
     }
     free(line);
@@ -51,9 +51,15 @@ int count_events(const char *dir, const char *event, const char *text)
     return n;
 }
 
-int number(const cJSON *object, const char *key)
+int length(const json_t *array)
 {
-    const cJSON *item = cJSON_GetObjectItem(object, key);
-    assert_true(cJSON_IsNumber(item));
-    return item->valueint;
+    assert_true(json_is_array(array));
+    return (int)json_array_size(array);
+}
+
+int number(const json_t *object, const char *key)
+{
+    const json_t *item = json_object_get(object, key);
+    assert_true(json_is_number(item));
+    return (int)json_number_value(item);
 }

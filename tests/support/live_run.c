@@ -2,63 +2,45 @@
 
 #include "autodp/ledger.h"
 #include "device/clock.h"
-#include "launcher/run/run.h"
 #include "launcher/run/runs.h"
 #include "support/json_schema.h"
 #include "support/nap.h"
-#include "support/runs.h"
-#include "support/toy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-enum { STATUS_BASE = 100 }; /* the controller's exit code: that, less its status */
-
-static _Noreturn void be_head(const char *dir, const char *const *sets)
-{
-    fl_job job;
-    fl_model *model = NULL;
-    fl_dataset data;
-    hush();
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    fl_job_defaults(&job);
-    for (int i = 0; sets[i] != NULL; i += 2) {
-        must(fl_job_set(&job, sets[i], sets[i + 1]));
-    }
-    must(fl_toy_dataset(LIVE_SAMPLES, &data));
-    must(fl_toy_model(4, 0.1f, &model));
-    fl_status status = fl_run_in(model, &data, &job, dir, NULL);
-    if (status != FL_OK && status != FL_ESTOPPED) {
-        fprintf(stderr, "%s\n", fl_errmsg());
-    }
-    _exit(STATUS_BASE + (int)status);
-}
-
-live_run live_start(const char *const *sets)
+live_run live_start_with(const char *const *sets, scenario_deed deed,
+                         void (*at_point)(const char *point, fl_worker_state *w))
 {
     live_run run = {.n_asked = 0};
     assert_int_equal(make_root(NULL), 0);
-    snprintf(run.dir, sizeof run.dir, "%s/run", root);
-    fflush(NULL);
-    run.head = fork();
-    if (run.head == 0) {
-        be_head(run.dir, sets);
-    }
+    run.scenario = (scenario){.name = "run",
+                              .sets = sets,
+                              .n_samples = LIVE_SAMPLES,
+                              .dropout = 0.1f,
+                              .at = {deed},
+                              .at_point = at_point};
+    scenario_start(&run.scenario);
+    run.controller = run.scenario.controller;
+    snprintf(run.dir, sizeof run.dir, "%s", run.scenario.dir);
     int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
     while (!fl_run_is_live(run.dir)) {
         assert_true(fl_left_ms(deadline_us) > 0);
-        assert_int_equal(waitpid(run.head, NULL, WNOHANG), 0);
+        assert_int_equal(waitpid(run.controller, NULL, WNOHANG), 0);
         nap(2000);
     }
     assert_int_equal(fl_ctl_client_open(run.dir, false, &run.ctl), FL_OK);
     return run;
+}
+
+live_run live_start(const char *const *sets)
+{
+    return live_start_with(sets, (scenario_deed){.point = NULL}, NULL);
 }
 
 /* Every request and every reply of every test is compared with docs/control/schema.json. */
@@ -178,23 +160,16 @@ void live_await_step(live_run *run, int64_t step)
 
 fl_status live_finish(live_run *run)
 {
-    int wait_status = 0;
-    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
     fl_ctl_client_close(&run->ctl);
-    while (waitpid(run->head, &wait_status, WNOHANG) == 0) {
-        if (fl_left_ms(deadline_us) == 0) {
-            kill(run->head, SIGKILL);
-            waitpid(run->head, &wait_status, 0);
-            fail_msg("the controller did not end");
-        }
-        nap(2000);
-    }
-    assert_true(WIFEXITED(wait_status));
-    return (fl_status)(WEXITSTATUS(wait_status) - STATUS_BASE);
+    scenario_wait(&run->scenario);
+    assert_true(WIFEXITED(run->scenario.wait_status));
+    assert_int_equal(WEXITSTATUS(run->scenario.wait_status), 0);
+    return run->scenario.outcome->status;
 }
 
 void live_clean(live_run *run)
 {
     assert_int_equal(remove_root(NULL), 0);
     run->dir[0] = '\0';
+    scenario_forget(&run->scenario);
 }

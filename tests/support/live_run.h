@@ -3,6 +3,7 @@
 #define FL_TESTS_SUPPORT_LIVE_RUN_H
 
 #include "launcher/cli/ctl_client.h"
+#include "support/scenario.h"
 
 #include <frostline/status.h>
 
@@ -11,7 +12,8 @@
 
 typedef struct live_run {
     char dir[128]; /* of the run */
-    pid_t head;
+    scenario scenario;
+    pid_t controller;
     fl_ctl_client_link *ctl;
     int n_asked;
 } live_run;
@@ -21,6 +23,10 @@ enum { LIVE_SAMPLES = 203, LIVE_WAIT_MS = 60000 };
 /* Start a run, one at a time, with these fields set (path, value, ..., NULL), wait until it takes
  * requests, and connect. Anything that goes wrong fails the test. */
 live_run live_start(const char *const *sets);
+
+/* The same, and something happens in it: at a test point, or whenever a worker reaches one. */
+live_run live_start_with(const char *const *sets, scenario_deed deed,
+                         void (*at_point)(const char *point, fl_worker_state *w));
 
 /* Ask under a fresh id; the result of a reply that is ok, or, with `code`, the code of one that is
  * not. The caller drops the reference. */

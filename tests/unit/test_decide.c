@@ -160,26 +160,25 @@ static const fl_decision *decision_of(const rig *r)
 }
 
 /* The newest event of that name, which the caller deletes with *all. */
-static const cJSON *event_of(const rig *r, const char *name, cJSON **all)
+static const json_t *event_of(const rig *r, const char *name, json_t **all)
 {
     char text[64];
     snprintf(text, sizeof text, "\"%s\"", name);
     *all = lines_with(r->dir, "events.jsonl", text);
-    int n = cJSON_GetArraySize(*all);
+    int n = length(*all);
     assert_true(n > 0);
-    return cJSON_GetArrayItem(*all, n - 1);
+    return json_array_get(*all, (size_t)n - 1);
 }
 
 static void check_considered(const rig *r, const char *choice)
 {
-    cJSON *all;
-    const cJSON *e = event_of(r, "plan.considered", &all);
-    assert_string_equal(cJSON_GetObjectItem(e, "choice")->valuestring, choice);
-    assert_string_equal(cJSON_GetObjectItem(e, "why")->valuestring, decision_of(r)->why);
-    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(e, "candidates")),
-                     decision_of(r)->n_options);
-    assert_true(cJSON_GetObjectItem(e, "stay_step_ms")->valuedouble > 0.0);
-    cJSON_Delete(all);
+    json_t *all;
+    const json_t *e = event_of(r, "plan.considered", &all);
+    assert_string_equal(json_string_value(json_object_get(e, "choice")), choice);
+    assert_string_equal(json_string_value(json_object_get(e, "why")), decision_of(r)->why);
+    assert_int_equal(length(json_object_get(e, "candidates")), decision_of(r)->n_options);
+    assert_true(json_number_value(json_object_get(e, "stay_step_ms")) > 0.0);
+    json_decref(all);
 }
 
 /* Would catch: a policy that is not asked, a decision about other numbers than the run's, a plan
@@ -218,10 +217,10 @@ static void test_decide__tells_what_the_run_measures_and_does_not_go_by_it(void 
     r->stats.n_window = r->stats.steps = DUE;
     assert_true(decide(r, &next));
     assert_memory_equal(decision_of(r), &before, sizeof before);
-    cJSON *all;
-    const cJSON *e = event_of(r, "plan.considered", &all);
-    assert_true(fabs(cJSON_GetObjectItem(e, "measured_by_predicted")->valuedouble - 5.0) < 1e-3);
-    cJSON_Delete(all);
+    json_t *all;
+    const json_t *e = event_of(r, "plan.considered", &all);
+    assert_true(fabs(json_number_value(json_object_get(e, "measured_by_predicted")) - 5.0) < 1e-3);
+    json_decref(all);
 }
 
 /* A frozen layer that takes longer than one that trains: the policy's wish is not carried out, and

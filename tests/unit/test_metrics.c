@@ -8,8 +8,8 @@
 #include "support/nap.h"
 #include "support/ranks.h"
 
-#include <cjson/cJSON.h>
 #include <ctype.h>
+#include <jansson.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -269,18 +269,23 @@ static int check_names(const exposition *e, const char *expression)
 }
 
 /* Every expression of the tree; how many there are. */
-static int check_expressions(const exposition *e, const cJSON *node)
+static int check_expressions(const exposition *e, json_t *node)
 {
     int n = 0;
-    const cJSON *child;
-    cJSON_ArrayForEach(child, node)
+    const char *key;
+    json_t *child;
+    size_t i;
+    json_array_foreach(node, i, child)
     {
-        bool text = child->string != NULL && cJSON_IsString(child);
-        if (text && strcmp(child->string, "expr") == 0) {
-            assert_true(check_names(e, child->valuestring) > 0);
+        n += check_expressions(e, child);
+    }
+    json_object_foreach(node, key, child)
+    {
+        if (json_is_string(child) && strcmp(key, "expr") == 0) {
+            assert_true(check_names(e, json_string_value(child)) > 0);
             n++;
-        } else if (text && strcmp(child->string, "query") == 0) {
-            (void)check_names(e, child->valuestring);
+        } else if (json_is_string(child) && strcmp(key, "query") == 0) {
+            (void)check_names(e, json_string_value(child));
         }
         n += check_expressions(e, child);
     }
@@ -294,12 +299,12 @@ static void test_metrics__the_dashboard_asks_for_what_is_there(void **state)
     fl_metrics m = some_metrics(workers);
     exposition *e = read_metrics(&m);
     char *text = load("grafana.json");
-    cJSON *dashboard = cJSON_Parse(text);
+    json_t *dashboard = json_loads(text, 0, NULL);
     assert_non_null(dashboard);
-    int n_panels = cJSON_GetArraySize(cJSON_GetObjectItem(dashboard, "panels"));
+    int n_panels = (int)json_array_size(json_object_get(dashboard, "panels"));
     assert_true(n_panels > 0);
     assert_true(check_expressions(e, dashboard) >= n_panels);
-    cJSON_Delete(dashboard);
+    json_decref(dashboard);
     free(text);
     free(e);
 }
