@@ -260,15 +260,26 @@ static void test_flight__a_running_worker_is_read_whole(void **state)
     fl_flight_destroy(&flight);
 }
 
-/* Would catch: a program that records without having joined, as a benchmark does, and crashes. */
+/* Would catch: a program that records without having joined, as a benchmark does, and crashes,
+ * or writes into the recorder of a worker. */
 static void test_flight__without_a_recorder_nothing_happens(void **state)
 {
     (void)state;
+    fl_flight *flight = create();
     fl_flight_step(1);
     fl_flight_enter(FL_FLIGHT_FORWARD, -1, 0, 0);
     fl_flight_leave();
     fl_flight_thread(FL_FLIGHT_PORTER, 1);
     fl_flight_thread_end();
+    for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
+        fl_flight_view view;
+        fl_flight_look(flight, ME, track, &view);
+        assert_int_equal(view.role, FL_FLIGHT_NOBODY);
+        assert_int_equal(view.depth, 0);
+        assert_int_equal(fl_flight_written(flight, ME, track), 0);
+    }
+    assert_int_equal(fl_flight_step_of(flight, ME), 0);
+    fl_flight_destroy(&flight);
 }
 
 static void test_flight__every_kind_has_a_name_of_its_own(void **state)
