@@ -3,7 +3,7 @@
 # goes first, as a user's first run does, and leaves what it found in the profile; the plan
 # that a run chooses after it is the one in question. Then every plan that two workers can run is
 # run, each for some steps; then the fastest ones and the chosen one some rounds more, in turn. The
-# ratio of the chosen plan's median step to the fastest plan's is taken in each round, since the machine
+# ratio of the chosen plan's step (its lower quartile) to the fastest plan's is taken in each round, since the machine
 # changes from one round to the next.
 #
 #   bench/auto_vs_all.sh [quickstart|vit|BLOCKS,DIM,PATCH,BATCH] [STEPS] [ROUNDS] [FIRST_STEPS]
@@ -21,7 +21,7 @@ n_finalists=4
 choose_job "$what"
 profile=$out_dir/auto-$what.yaml
 
-# measure K,R,M: the median step of a run, milliseconds.
+# measure K,R,M: the lower quartile of the steps of a run, milliseconds.
 measure() {
     local k r m
     IFS=, read -r k r m <<<"$1"
@@ -30,7 +30,7 @@ measure() {
     "$frostline" run "$config" --run-dir "$out_dir/auto" "${sets[@]}" \
         --set pipe.profile="$out_dir/auto-run.yaml" --set pipe.k="$k" --set autodp.r="$r" \
         --set pipe.m="$m" --set train.max_steps="$steps" >"$out_dir/auto.log" 2>&1 </dev/null
-    median_ms auto
+    quartile_ms auto
 }
 
 rm -rf "$profile" "$out_dir/auto-first"

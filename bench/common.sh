@@ -76,6 +76,12 @@ median() {
         END { if (NR == 0) exit 1; print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
 }
 
+# quartile_ms DIR: the lower quartile of the steps: what is above it is mostly other programs' use of
+# the processors.
+quartile_ms() {
+    step_field "$1" ms | sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 3) / 4)] }'
+}
+
 # median_ms DIR: the median step.
 median_ms() {
     step_field "$1" ms | median

@@ -9,15 +9,16 @@
 
 #include "autodp/sampler.h"
 #include "freeze/policy.h"
+#include "pipe/measure/probe.h"
 #include "pipe/plan/learn.h"
 
 #include <stdio.h>
 
 enum {
     WARM_UP_STEPS = 3,
-    VISIT_STEPS = 12,         /* at least */
+    VISIT_STEPS = 24,         /* at least */
     VISIT_STEPS_MAX = 64,     /* at most */
-    VISIT_MS = 60,            /* as long as that if steps are short */
+    VISIT_MS = 100,           /* as long as that if steps are short */
     PAYS_STEPS = 400,         /* a race begins when at least as many steps come after it */
     PAYS_FOR_ONE_STEPS = 100, /* another visit does */
     LOOK_AHEAD_STEPS = 100000
@@ -124,14 +125,14 @@ static double sum_us(const fl_run_stats *stats, int64_t from)
     return sum;
 }
 
-/* The median of the newest n steps, microseconds. */
-static double median_us(const fl_run_stats *stats, int n)
+/* The lower quartile of the newest n steps, microseconds. */
+static double quartile_us(const fl_run_stats *stats, int n)
 {
     double us[VISIT_STEPS_MAX];
     for (int i = 0; i < n; i++) {
         us[i] = stats->window_ms[(stats->n_window - 1 - i) % FL_RUN_STATS_WINDOW] * 1e3;
     }
-    return fl_tuner_median(us, n);
+    return fl_probe_quartile(us, n);
 }
 
 /* True when the M that runs has been measured. */
@@ -146,7 +147,7 @@ static bool is_measured(const fl_elastic *elastic, fl_tuner_visit *visit)
     if (n < 1) {
         return false;
     }
-    *visit = (fl_tuner_visit){.step_us = median_us(stats, n),
+    *visit = (fl_tuner_visit){.step_us = quartile_us(stats, n),
                               .n_steps = stats->n_window - t->from,
                               .elapsed_us = sum_us(stats, t->from)};
     visit->stall_us = changed && t->visited != 0 ? (double)elastic->transition.stall_us : 0.0;

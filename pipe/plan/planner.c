@@ -32,7 +32,7 @@ typedef struct planner {
     fl_cost_table *price;
     fl_plan_option *options;
     size_t n_options;
-    fl_candidate *seen; /* [n_options] */
+    fl_candidate *seen; /* [n_options + 1]: and the one that was tuned */
     int n_seen;
     fl_candidate best;
     int best_first[FL_MAX_STAGES + 1];
@@ -271,7 +271,7 @@ static fl_status consider(planner *p, fl_grid grid)
  * the caller has room for the report. */
 static fl_status consider_all(planner *p, int capacity)
 {
-    FL_TRY(fl_alloc_array(p->n_options, sizeof *p->seen, (void **)&p->seen));
+    FL_TRY(fl_alloc_array(p->n_options + 1, sizeof *p->seen, (void **)&p->seen));
     for (size_t i = 0; i < p->n_options; i++) {
         if (p->options[i].bound_us > p->best.step_us + NANOSECOND_US && p->n_seen >= capacity) {
             break;
@@ -279,6 +279,17 @@ static fl_status consider_all(planner *p, int capacity)
         FL_TRY(consider(p, p->options[i].grid));
     }
     return FL_OK;
+}
+
+/* The report has what was chosen, also when it is none of the options. */
+static void note(planner *p, const fl_candidate *c)
+{
+    for (int i = 0; i < p->n_seen; i++) {
+        if (fl_grid_is_same(p->seen[i].grid, c->grid)) {
+            return;
+        }
+    }
+    p->seen[p->n_seen++] = *c;
 }
 
 /* What was measured on live steps says more of M than a prediction does. */
@@ -297,6 +308,7 @@ static fl_status prefer_tuned(planner *p)
     FL_TRY(look_at(p, tuned, first, &c));
     if (c.why_not == FL_OK) {
         take(p, &c, first);
+        note(p, &c);
     }
     return FL_OK;
 }

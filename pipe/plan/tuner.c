@@ -18,7 +18,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double fl_tuner_median(double *values, int n)
+/* Sorts them. */
+static double median(double *values, int n)
 {
     qsort(values, (size_t)n, sizeof *values, ascending);
     return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
@@ -96,7 +97,7 @@ static double pooled_deviation(const fl_tuner *t, const fl_tuner_candidate *b)
         double d[FL_TUNER_ROUNDS_MAX];
         int n = differences(&t->of[i], b, d);
         if (&t->of[i] != b && n >= FEW_ROUNDS) {
-            double m = fl_tuner_median(d, n), few = sqrt(n / (n - 1.0));
+            double m = median(d, n), few = sqrt(n / (n - 1.0));
             for (int r = 0; r < n; r++) {
                 sum += few * fabs(d[r] - m);
             }
@@ -114,7 +115,7 @@ bool fl_tuner_compare(const fl_tuner *t, int i, double *slower, double *error)
     if (n < FEW_ROUNDS) {
         return false;
     }
-    *slower = fl_tuner_median(d, n);
+    *slower = median(d, n);
     *error = fmax(2.0 * 1.2533 * 1.2533 * pooled_deviation(t, b) / sqrt(n), LEAST_ERROR);
     return true;
 }
@@ -138,7 +139,7 @@ static int find_leader(const fl_tuner *t)
         for (int r = 0; r < t->round; r++) {
             x[r] = log(t->of[i].visit[r].step_us) - centre[r] / n_in;
         }
-        double m = t->of[i].dropped ? INFINITY : fl_tuner_median(x, t->round);
+        double m = t->of[i].dropped ? INFINITY : median(x, t->round);
         leader = m < least ? i : leader;
         least = fmin(m, least);
     }
@@ -152,7 +153,7 @@ double fl_tuner_step_us(const fl_tuner *t)
     for (int r = 0; r < b->n_visits; r++) {
         us[r] = b->visit[r].step_us;
     }
-    return b->n_visits == 0 ? 0.0 : fl_tuner_median(us, b->n_visits);
+    return b->n_visits == 0 ? 0.0 : median(us, b->n_visits);
 }
 
 /* ---- costs ---- */
@@ -222,7 +223,7 @@ static bool is_ruled_out(const fl_tuner *t, int i)
     double slower, error, d[FL_TUNER_ROUNDS_MAX];
     if (t->round < ROUNDS) {
         int n = differences(&t->of[i], &t->of[t->leader], d);
-        fl_tuner_median(d, n); /* sorts them */
+        median(d, n); /* sorts them */
         return d[0] > SLOWER;
     }
     return fl_tuner_compare(t, i, &slower, &error) && slower - error > -INDIFFERENT;

@@ -1,10 +1,10 @@
 /* Which M runs fastest, found on live steps: a race in turns. M does not change the mathematics, so
  * comparing costs nothing but time, and that is bounded.
  *
- *     round 1   A B C D     Each visit runs one M for some steps; their median counts.
- *     round 2   D C B A     Rounds alternate in direction, so that a machine which becomes slower
- *     round 3   A B . D     or faster favours nobody, and the turn needs no transition. C has been
- *     round 4   D . B A     dropped.
+ *     round 1   A B C D     Each visit runs one M for some steps; their lower quartile counts: what
+ *     round 2   D C B A     is above it is mostly somebody else's use of the processor. Rounds
+ * alternate in direction, so that a machine which becomes slower round 3   A B . D     or faster
+ * favours nobody, and the turn needs no transition. C has been round 4   D . B A     dropped.
  *
  * Statistics. Let x(c, r) be the logarithm of candidate c's step time in round r. The leader b is
  * the candidate with the smallest median over r of x(c, r) - mean over c of x(c, r). For each other
@@ -41,7 +41,7 @@ typedef enum fl_tuner_end {
 
 /* One M on some live steps. */
 typedef struct fl_tuner_visit {
-    double step_us;    /* the median of the steps that were measured */
+    double step_us;    /* the lower quartile of the steps that were measured */
     int64_t n_steps;   /* all steps since the visit before: prepare, warm-up, measured; >= 1 */
     double elapsed_us; /* what they took */
     double stall_us;   /* of the transition to this M, in which nobody trained */
@@ -104,9 +104,6 @@ double fl_tuner_step_us(const fl_tuner *tuner);
 /* What the race has cost so far, microseconds: the time of all its visits beyond what the own M
  * would have taken for as many steps, by its own visit in the same round. Negative: a gain. */
 double fl_tuner_lost_us(const fl_tuner *tuner);
-
-/* The median of values [n], n >= 1; sorts them. */
-double fl_tuner_median(double *values, int n);
 
 /* "certain to 2 %": for people. */
 const char *fl_tuner_end_text(fl_tuner_end end);

@@ -304,6 +304,27 @@ static void test_planner__takes_the_m_that_was_tuned(void **state)
     situation_fini(&s);
 }
 
+/* One stage lists M = 1, 2, 3, 4, 6 ...; what was tuned lies between. Would catch: a choice that
+ * the report of candidates does not have. */
+static void test_planner__reports_the_m_that_was_tuned(void **state)
+{
+    (void)state;
+    situation s;
+    fl_candidate candidates[CANDIDATES];
+    fl_plan plan;
+    int n, n_chosen = 0;
+    situation_init(&s, 12, 1, 64);
+    s.profile.n_tuned = 1;
+    s.profile.tuned[0] = (fl_tuned){.batch = 64, .K = 1, .R = 1, .M = 5, .step_us = 1.0};
+    assert_int_equal(fl_plan_choose(&s.input, &plan, candidates, CANDIDATES, &n), FL_OK);
+    assert_int_equal(plan.M, 5);
+    for (int i = 0; i < n; i++) {
+        n_chosen += fl_grid_is_same(candidates[i].grid, fl_plan_grid(&plan));
+    }
+    assert_int_equal(n_chosen, 1);
+    situation_fini(&s);
+}
+
 /* A plan from a table that was never allocated, or memory that is not given back: the n-th
  * allocation fails, for every n there is. */
 static void test_planner__survives_every_failed_allocation(void **state)
@@ -397,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_planner__hides_all_reduce_behind_backward),
         cmocka_unit_test(test_planner__takes_three_stages_of_eight_workers),
         cmocka_unit_test(test_planner__takes_the_m_that_was_tuned),
+        cmocka_unit_test(test_planner__reports_the_m_that_was_tuned),
         cmocka_unit_test(test_planner__survives_every_failed_allocation),
         cmocka_unit_test(test_planner__refuses_by_name_and_number),
     };
