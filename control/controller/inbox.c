@@ -42,7 +42,7 @@ static void heard_hello(fl_controller *controller, fl_worker *worker)
     } else if (controller->shutdown.phase.n_stops > 0) {
         fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_STOPPING);
         fl_router_tell(&controller->router, worker->rank, &order);
-        if (worker->rank == controller->elastic.plan.rank_of[0]) {
+        if (worker->rank == fl_plan_leader(&controller->elastic.plan)) {
             order.type = FL_WIRE_VERDICT;
             order.command = (fl_command){.kind = FL_COMMAND_STOP};
             fl_router_tell(&controller->router, worker->rank, &order);

@@ -124,28 +124,23 @@ void fl_event_log_cancel(fl_elastic *elastic, const char *why)
                      elastic->plan.F, elastic->plan.K, elastic->plan.R, elastic->plan.M, why);
 }
 
-static const char *grid(const fl_plan *plan, char text[48])
-{
-    snprintf(text, 48, "K=%d x R=%d x M=%d", plan->K, plan->R, plan->M);
-    return text;
-}
-
 /* "3 of 8 blocks frozen, K=2 x R=1 x M=4 -> K=1 x R=2 x M=1": what is other than before. */
 static void change_text(const fl_elastic *elastic, char *text, size_t size_bytes)
 {
     const fl_plan *a = &elastic->transition.before, *b = &elastic->plan;
-    char from[48], to[48], frozen[64] = "";
-    bool same_grid = a->K == b->K && a->R == b->R && a->M == b->M;
-    bool same_cuts =
-        same_grid && memcmp(a->first, b->first, ((size_t)a->K + 1) * sizeof a->first[0]) == 0;
+    fl_grid before = fl_plan_grid(a), after = fl_plan_grid(b);
+    char from[FL_GRID_TEXT_MAX], to[FL_GRID_TEXT_MAX], frozen[64] = "";
+    before.F = after.F; /* told by itself */
     if (a->F != b->F) {
         snprintf(frozen, sizeof frozen, "%s%d of %d blocks frozen, ", b->F < a->F ? "only " : "",
                  b->F, elastic->decide.norms.L);
     }
-    if (same_grid) {
-        snprintf(text, size_bytes, "%s%s%s", frozen, grid(b, to), same_cuts ? "" : " cut anew");
+    if (fl_grid_is_same(before, after)) {
+        snprintf(text, size_bytes, "%s%s%s", frozen, fl_grid_text(after, to),
+                 fl_plan_has_same_cuts(a, b) ? "" : " cut anew");
     } else {
-        snprintf(text, size_bytes, "%s%s -> %s", frozen, grid(a, from), grid(b, to));
+        snprintf(text, size_bytes, "%s%s -> %s", frozen, fl_grid_text(before, from),
+                 fl_grid_text(after, to));
     }
 }
 

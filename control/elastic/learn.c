@@ -63,7 +63,7 @@ static fl_live_stage of_stage(const fl_elastic *elastic, int stage)
     const fl_plan *plan = &elastic->plan;
     fl_live_stage all = {.n_steps = INT64_MAX};
     for (int r = 0; r < plan->R; r++) {
-        fl_live_stage one = of_worker(&elastic->learn.of[plan->rank_of[r * plan->K + stage]]);
+        fl_live_stage one = of_worker(&elastic->learn.of[fl_plan_rank(plan, r, stage)]);
         all.n_steps = one.n_steps < all.n_steps ? one.n_steps : all.n_steps;
         all.compute_us += one.compute_us / plan->R;
     }

@@ -91,7 +91,7 @@ static void judge(fl_elastic *elastic, const double *own, const double *expected
 static bool is_full(const fl_elastic *elastic)
 {
     for (int i = 0; i < elastic->plan.K * elastic->plan.R; i++) {
-        if (elastic->stragglers->of[elastic->plan.rank_of[i]].n_steps < WINDOW) {
+        if (elastic->stragglers->of[fl_plan_active(&elastic->plan, i)].n_steps < WINDOW) {
             return false;
         }
     }
@@ -110,7 +110,7 @@ static void compare(fl_elastic *elastic)
     }
     int n_frozen = fl_frozen_layers(input->model, plan->F);
     for (int i = 0; i < plan->K * plan->R; i++) {
-        int rank = plan->rank_of[i];
+        int rank = fl_plan_active(plan, i);
         own[rank] = (double)elastic->stragglers->of[rank].own_us /
                     (double)elastic->stragglers->of[rank].n_steps;
         expected[rank] = fl_slow_expected_us(plan, n_frozen, i % plan->K,

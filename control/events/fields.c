@@ -22,7 +22,7 @@ void fl_fields_places(fl_json *json, const fl_plan *plan)
 {
     fl_json_array(json, "ranks");
     for (int i = 0; i < plan->K * plan->R; i++) {
-        fl_json_integer(json, NULL, plan->rank_of[i]);
+        fl_json_integer(json, NULL, fl_plan_active(plan, i));
     }
     fl_json_close(json, ']');
     fl_json_array(json, "departed");

@@ -2,6 +2,7 @@
 
 #include "device/clock.h"
 #include "device/log.h"
+#include "pipe/plan/plan.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -135,7 +136,7 @@ void fl_router_command(fl_router *router, const fl_plan *plan, const fl_command 
 {
     fl_wire_message order = fl_router_order(plan, FL_WIRE_VERDICT);
     order.command = *command;
-    fl_router_tell(router, plan->rank_of[0], &order);
+    fl_router_tell(router, fl_plan_leader(plan), &order);
     fl_router_wake_standby(router, plan);
 }
 

@@ -118,7 +118,7 @@ static void write_plan(fl_json *j, const fl_plan *plan)
     fl_json_text(j, "schedule", fl_schedule_text(plan->schedule));
     fl_json_array(j, "rank_of");
     for (int i = 0; i < plan->K * plan->R; i++) {
-        fl_json_integer(j, NULL, plan->rank_of[i]);
+        fl_json_integer(j, NULL, fl_plan_active(plan, i));
     }
     fl_json_close(j, ']');
     fl_json_close(j, '}');

@@ -37,7 +37,7 @@ static int64_t step_at_work(const fl_run_facts *run)
 {
     int64_t step = 0;
     for (int i = 0; i < run->plan->K * run->plan->R; i++) {
-        int64_t at = fl_flight_step_of(run->flight, run->plan->rank_of[i]);
+        int64_t at = fl_flight_step_of(run->flight, fl_plan_active(run->plan, i));
         step = at > step ? at : step;
     }
     return step;
@@ -238,7 +238,7 @@ static bool is_over(const fl_run_facts *run, int64_t end)
         return true;
     }
     for (int i = 0; i < run->plan->K * run->plan->R; i++) {
-        if (fl_flight_step_of(run->flight, run->plan->rank_of[i]) < end) {
+        if (fl_flight_step_of(run->flight, fl_plan_active(run->plan, i)) < end) {
             return false;
         }
     }

@@ -1,5 +1,6 @@
 /* What changes the plan, or what the next plans may be: scale, freeze, thaw, pin, unpin, drain, and
  * M. Each asks elastic.c for a transition and is answered when that has ended, well or not. */
+#include "control/events/fields.h"
 #include "control/socket/ctl.h"
 
 #include "device/plural.h"
@@ -23,23 +24,12 @@ static int blocks_of(const fl_ctl *ctl)
     return fl_model_n_blocks(ctl->run->options->plan_input->model);
 }
 
-static bool same_plan(const fl_plan *a, const fl_plan *b)
-{
-    return a->F == b->F && a->K == b->K && a->R == b->R && a->M == b->M &&
-           memcmp(a->first, b->first, (size_t)(a->K + 1) * sizeof *a->first) == 0 &&
-           memcmp(a->rank_of, b->rank_of, (size_t)(a->K * a->R) * sizeof *a->rank_of) == 0 &&
-           memcmp(a->departed, b->departed, sizeof a->departed) == 0;
-}
-
 static void plan_fields(fl_json *j, const fl_plan *plan, bool changed, int64_t step)
 {
     fl_json_integer(j, "step", step);
     fl_json_bool(j, "changed", changed);
     fl_json_integer(j, "generation", plan->generation);
-    fl_json_integer(j, "f", plan->F);
-    fl_json_integer(j, "k", plan->K);
-    fl_json_integer(j, "r", plan->R);
-    fl_json_integer(j, "m", plan->M);
+    fl_fields_grid(j, fl_plan_grid(plan));
 }
 
 static void ask(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan, const char *why)
@@ -49,7 +39,7 @@ static void ask(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan, const char 
     fl_worker_pool_members(&ctl->elastic->usable, &placed);
     if (ctl->elastic->transition.state != FL_ELASTIC_IDLE) {
         call->wait = FL_CTL_WAIT_IDLE;
-    } else if (same_plan(&placed, ctl->run->plan)) {
+    } else if (fl_plan_is_same(&placed, ctl->run->plan)) {
         plan_fields(call->result, ctl->run->plan, false, ctl->run->stats->steps);
     } else if (fl_elastic_ask(ctl->elastic, plan, 0, why) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());

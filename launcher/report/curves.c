@@ -57,9 +57,9 @@ static void mark_changes(const fl_chart *c, const fl_report *report, bool over_t
 {
     int n = 0;
     for (int64_t i = 1; i < report->n_steps && n < MARKS_MAX; i++) {
-        fl_report_plan a = report->step[i - 1].plan, b = report->step[i].plan;
-        a.m = b.m;
-        if (!fl_report_plan_same(a, b)) {
+        fl_grid a = report->step[i - 1].plan, b = report->step[i].plan;
+        a.M = b.M;
+        if (!fl_grid_is_same(a, b)) {
             char plan[FL_PLAN_BYTES], tip[160];
             double x = over_time ? report->step[i - 1].end_s / unit : (double)report->step[i].step;
             snprintf(tip, sizeof tip, "step %lld: %s", (long long)report->step[i].step,

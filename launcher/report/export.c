@@ -129,10 +129,10 @@ static fl_status put_step(FILE *file, double begin_s, const fl_report_step *s)
     n = add_scalar(scalars, n, "train/learning_rate", s->lr);
     n = add_scalar(scalars, n, "speed/step_ms", s->ms);
     n = add_scalar(scalars, n, "speed/samples_per_s", samples_per_s(s));
-    n = add_scalar(scalars, n, "plan/F", s->plan.f);
-    n = add_scalar(scalars, n, "plan/K", s->plan.k);
-    n = add_scalar(scalars, n, "plan/R", s->plan.r);
-    n = add_scalar(scalars, n, "plan/M", s->plan.m);
+    n = add_scalar(scalars, n, "plan/F", s->plan.F);
+    n = add_scalar(scalars, n, "plan/K", s->plan.K);
+    n = add_scalar(scalars, n, "plan/R", s->plan.R);
+    n = add_scalar(scalars, n, "plan/M", s->plan.M);
     return fl_tfevents_put(file, begin_s + s->end_s, s->step, scalars, n);
 }
 
@@ -203,7 +203,7 @@ fl_status fl_export_steps(const fl_report *report, FILE *file)
         put_real(file, s->loss);
         put_real(file, s->grad_norm);
         put_real(file, s->lr);
-        fprintf(file, ",%d,%d,%d,%d\r\n", s->plan.f, s->plan.k, s->plan.r, s->plan.m);
+        fprintf(file, ",%d,%d,%d,%d\r\n", s->plan.F, s->plan.K, s->plan.R, s->plan.M);
     }
     return end_table(file);
 }

@@ -48,10 +48,10 @@ void fl_page_number(fl_html *html, double value, int digits)
     fl_html_add(html, "<td>%s</td>", fl_html_number(value, digits, text));
 }
 
-const char *fl_page_plan(fl_report_plan plan, char text[FL_PLAN_BYTES])
+const char *fl_page_plan(fl_grid plan, char text[FL_PLAN_BYTES])
 {
-    snprintf(text, FL_PLAN_BYTES, "F=%d, K=%d \xC3\x97 R=%d \xC3\x97 M=%d", plan.f, plan.k, plan.r,
-             plan.m);
+    snprintf(text, FL_PLAN_BYTES, "F=%d, K=%d \xC3\x97 R=%d \xC3\x97 M=%d", plan.F, plan.K, plan.R,
+             plan.M);
     return text;
 }
 

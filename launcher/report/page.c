@@ -116,16 +116,16 @@ static void ledger_fact(fl_html *html, const fl_report *report)
 
 static void plan_facts(fl_html *html, const fl_report *report)
 {
-    const fl_report_plan none = {0, 0, 0, 0};
+    const fl_grid none = {0, 0, 0, 0};
     char first[FL_PLAN_BYTES], last[FL_PLAN_BYTES];
     const json_t *chosen = fl_report_first(report, "plan.chosen");
-    fl_report_plan plan = fl_report_plan_of(chosen, none);
+    fl_grid plan = fl_report_plan_of(chosen, none);
     if (chosen == NULL && report->n_steps == 0) {
         return;
     }
-    fl_report_plan begin = report->n_steps > 0 && chosen == NULL ? report->step[0].plan : plan;
-    fl_report_plan end = report->n_steps > 0 ? report->step[report->n_steps - 1].plan : begin;
-    if (fl_report_plan_same(begin, end)) {
+    fl_grid begin = report->n_steps > 0 && chosen == NULL ? report->step[0].plan : plan;
+    fl_grid end = report->n_steps > 0 ? report->step[report->n_steps - 1].plan : begin;
+    if (fl_grid_is_same(begin, end)) {
         fact(html, "two", "Plan, from start to end", fl_page_plan(begin, first), "");
         return;
     }

@@ -45,7 +45,7 @@ void fl_page_number(fl_html *html, double value, int digits);
 
 /* "F=2, K=1 × R=2 × M=6" */
 enum { FL_PLAN_BYTES = 80 };
-const char *fl_page_plan(fl_report_plan plan, char text[FL_PLAN_BYTES]);
+const char *fl_page_plan(fl_grid plan, char text[FL_PLAN_BYTES]);
 
 /* The plot of a drawing of this width, its axes still to be set. */
 fl_chart fl_page_plot(fl_html *html, int width, int height);

@@ -9,9 +9,9 @@ enum { CORNERS_MAX = 400, BINS = 300, TRACK_HEIGHT = 62, ROWS_MAX = 400 };
 static const char *const track_name[] = {"F, frozen blocks", "K, stages of a pipeline",
                                          "R, replicas", "M, micro-batches"};
 
-static int value_of(fl_report_plan plan, int track)
+static int value_of(fl_grid plan, int track)
 {
-    const int value[] = {plan.f, plan.k, plan.r, plan.m};
+    const int value[] = {plan.F, plan.K, plan.R, plan.M};
     return value[track];
 }
 
@@ -98,7 +98,7 @@ static stretch stretch_from(const fl_report *report, int64_t first)
 {
     int64_t last = first;
     while (last + 1 < report->n_steps &&
-           fl_report_plan_same(report->step[last + 1].plan, report->step[first].plan)) {
+           fl_grid_is_same(report->step[last + 1].plan, report->step[first].plan)) {
         last++;
     }
     return (stretch){first, last};

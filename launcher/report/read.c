@@ -30,19 +30,14 @@ static fl_status make_room(void **array, int64_t n, int64_t *capacity, size_t si
 
 /* ---- steps ---- */
 
-fl_report_plan fl_report_plan_of(const json_t *object, fl_report_plan otherwise)
+fl_grid fl_report_plan_of(const json_t *object, fl_grid otherwise)
 {
-    return (fl_report_plan){
-        .f = (int)fl_line_whole(object, "f", 0, INT_MAX, otherwise.f),
-        .k = (int)fl_line_whole(object, "k", 0, INT_MAX, otherwise.k),
-        .r = (int)fl_line_whole(object, "r", 0, INT_MAX, otherwise.r),
-        .m = (int)fl_line_whole(object, "m", 0, INT_MAX, otherwise.m),
+    return (fl_grid){
+        .F = (int)fl_line_whole(object, "f", 0, INT_MAX, otherwise.F),
+        .K = (int)fl_line_whole(object, "k", 0, INT_MAX, otherwise.K),
+        .R = (int)fl_line_whole(object, "r", 0, INT_MAX, otherwise.R),
+        .M = (int)fl_line_whole(object, "m", 0, INT_MAX, otherwise.M),
     };
-}
-
-bool fl_report_plan_same(fl_report_plan a, fl_report_plan b)
-{
-    return a.f == b.f && a.k == b.k && a.r == b.r && a.m == b.m;
 }
 
 /* A run that went back to a checkpoint does steps once more: what came of them first is gone. */
@@ -65,7 +60,7 @@ static fl_status take_step(void *context, json_t *line, bool *good, const char *
         .loss = fl_line_real(line, "loss"),
         .lr = fl_line_real(line, "lr"),
         .grad_norm = fl_line_real(line, "grad_norm"),
-        .plan = fl_report_plan_of(line, (fl_report_plan){0, 0, 0, 0}),
+        .plan = fl_report_plan_of(line, (fl_grid){0, 0, 0, 0}),
     };
     *why = s.step < 0 ? "no number of a step" : s.epoch < 0 ? "no epoch" : "no time of a step";
     if (s.step < 0 || s.epoch < 0 || !(s.ms >= 0)) {

@@ -5,19 +5,16 @@
 #include "autodp/ledger.h"
 #include "launcher/report/lines.h"
 #include "launcher/run/runs.h"
+#include "pipe/plan/plan.h"
 
 #include <frostline/job.h>
-
-typedef struct fl_report_plan {
-    int f, k, r, m;
-} fl_report_plan;
 
 typedef struct fl_report_step {
     int64_t step, epoch, samples; /* step, epoch: from 0 */
     double end_s;                 /* time in training up to its end */
     double ms;                    /* finite, >= 0 */
     double loss, lr, grad_norm;   /* NAN: not known */
-    fl_report_plan plan;
+    fl_grid plan;
 } fl_report_step;
 
 typedef struct fl_report {
@@ -56,7 +53,6 @@ const json_t *fl_report_first(const fl_report *report, const char *name);
 const json_t *fl_report_last(const fl_report *report, const char *name);
 
 /* The plan that a step or an event tells; a number that is missing is `otherwise`'s. */
-fl_report_plan fl_report_plan_of(const json_t *object, fl_report_plan otherwise);
-bool fl_report_plan_same(fl_report_plan a, fl_report_plan b);
+fl_grid fl_report_plan_of(const json_t *object, fl_grid otherwise);
 
 #endif

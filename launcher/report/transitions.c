@@ -9,7 +9,7 @@ enum { ROWS_MAX = 200 };
 /* One transition; the events that were missing are NULL. */
 typedef struct change {
     const json_t *prepare, *done, *measured, *cancelled;
-    fl_report_plan before, after;
+    fl_grid before, after;
     int64_t generation;
 } change;
 
@@ -37,7 +37,7 @@ static change *find(changes *all, int64_t generation)
     return NULL;
 }
 
-static change *begin(changes *all, int64_t generation, fl_report_plan now)
+static change *begin(changes *all, int64_t generation, fl_grid now)
 {
     if (all->n == ROWS_MAX) {
         all->n_more++;
@@ -47,7 +47,7 @@ static change *begin(changes *all, int64_t generation, fl_report_plan now)
     return &all->of[all->n++];
 }
 
-static void take_prepare(changes *all, const json_t *event, fl_report_plan now)
+static void take_prepare(changes *all, const json_t *event, fl_grid now)
 {
     change *c = begin(all, generation_of(event, "next_generation"), now);
     if (c != NULL) {
@@ -56,11 +56,11 @@ static void take_prepare(changes *all, const json_t *event, fl_report_plan now)
     }
 }
 
-static void take_done(changes *all, const json_t *event, fl_report_plan *now)
+static void take_done(changes *all, const json_t *event, fl_grid *now)
 {
     int64_t generation = generation_of(event, "generation");
     change *c = find(all, generation);
-    fl_report_plan after = fl_report_plan_of(event, *now);
+    fl_grid after = fl_report_plan_of(event, *now);
     if (c == NULL || c->done != NULL) {
         c = begin(all, generation, *now);
     }
@@ -83,8 +83,8 @@ static void take_end(changes *all, const json_t *event, bool cancelled)
 
 static void gather(const fl_report *report, changes *all)
 {
-    const fl_report_plan none = {0, 0, 0, 0};
-    fl_report_plan now = fl_report_plan_of(fl_report_first(report, "plan.chosen"), none);
+    const fl_grid none = {0, 0, 0, 0};
+    fl_grid now = fl_report_plan_of(fl_report_first(report, "plan.chosen"), none);
     all->n = 0;
     all->n_more = 0;
     for (int64_t i = 0; i < report->n_events; i++) {
@@ -105,9 +105,9 @@ static void gather(const fl_report *report, changes *all)
 
 static bool only_m(const change *c)
 {
-    fl_report_plan a = c->before;
-    a.m = c->after.m;
-    return c->cancelled == NULL && fl_report_plan_same(a, c->after);
+    fl_grid a = c->before;
+    a.M = c->after.M;
+    return c->cancelled == NULL && fl_grid_is_same(a, c->after);
 }
 
 static const char *why_of(const change *c)
@@ -119,8 +119,8 @@ static const char *why_of(const change *c)
 static void change_cell(fl_html *html, const change *c)
 {
     static const char name[] = "FKRM";
-    int before[] = {c->before.f, c->before.k, c->before.r, c->before.m};
-    int after[] = {c->after.f, c->after.k, c->after.r, c->after.m};
+    int before[] = {c->before.F, c->before.K, c->before.R, c->before.M};
+    int after[] = {c->after.F, c->after.K, c->after.R, c->after.M};
     fl_html_add(html, "<td class=\"text\">%s", c->cancelled != NULL ? "cancelled: " : "");
     int n = 0;
     for (int i = 0; i < 4; i++) {
