@@ -6,31 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const fl_cli_command *const commands[] = {
-    &fl_cli_command_run,  &fl_cli_command_validate, &fl_cli_command_check_model,
-    &fl_cli_command_plan, &fl_cli_command_schedule, &fl_cli_command_ledger,
-    &fl_cli_command_list, &fl_cli_command_ctl,      &fl_cli_command_top,
-    &fl_cli_command_key,  &fl_cli_command_schema,   &fl_cli_command_report,
-    &fl_cli_command_diff, &fl_cli_command_export,   &fl_cli_command_trace_report,
-    &fl_cli_command_help,
-};
-enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
-
-const fl_cli_command *fl_cli_command_at(int index)
-{
-    return index < N_COMMANDS ? commands[index] : NULL;
-}
-
-const fl_cli_command *fl_cli_command_find(const char *name)
-{
-    for (int i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(commands[i]->name, name) == 0) {
-            return commands[i];
-        }
-    }
-    return NULL;
-}
-
 void fl_complain(const char *format, ...)
 {
     char line[4608];
@@ -196,25 +171,34 @@ static int parse_args(const fl_cli_command *command, int argc, char **argv, fl_a
 
 /* ---- commands ---- */
 
-static const char *command_name_at(const void *context, int i)
+const fl_cli_command *fl_cli_command_find(const fl_cli_command *const *commands, const char *name)
 {
-    (void)context;
-    return i < N_COMMANDS ? commands[i]->name : NULL;
+    while (*commands != NULL && strcmp((*commands)->name, name) != 0) {
+        commands++;
+    }
+    return *commands;
 }
 
-int fl_unknown_among(const char *program, const char *name, fl_candidate_word *next)
+static const char *command_name_at(const void *context, int i)
+{
+    const fl_cli_command *const *commands = context;
+    return commands[i] == NULL ? NULL : commands[i]->name;
+}
+
+int fl_unknown_among(const char *program, const char *name, fl_candidate_word *next,
+                     const void *context)
 {
     char shown[FL_SHOWN_MAX];
-    const char *near = fl_nearest(name, next, NULL);
+    const char *near = fl_nearest(name, next, context);
     fl_complain("%s: unknown command %s%s%s; see %s --help", program,
                 fl_shown(name, strlen(name), shown), near == NULL ? "" : ", nearest is ",
                 near == NULL ? "" : near, program);
     return FL_EXIT_BAD_INPUT;
 }
 
-int fl_unknown_command(const char *name)
+int fl_unknown_command(const fl_cli_command *const *commands, const char *name)
 {
-    return fl_unknown_among("frostline", name, command_name_at);
+    return fl_unknown_among("frostline", name, command_name_at, commands);
 }
 
 /* Whether --help or -h stands among the options of a command. */
@@ -228,20 +212,21 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
-static int run_command(const fl_cli_command *command, int argc, char **argv)
+static int run_command(const fl_cli_command *command, int argc, char **argv,
+                       const fl_cli_command *const *commands)
 {
     if (wants_help(argc, argv)) {
         if (command->help == NULL || !command->help(argc, argv)) {
-            fl_print_help(command);
+            fl_print_command_help(command);
         }
         return FL_EXIT_DONE;
     }
-    fl_args args = {0};
+    fl_args args = {.commands = commands};
     int code = parse_args(command, argc, argv, &args);
     return code == FL_EXIT_DONE ? command->run(&args) : code;
 }
 
-static int dispatch(int argc, char **argv)
+static int dispatch(int argc, char **argv, const fl_cli_command *const *commands)
 {
     const char *name = argc < 2 ? "" : argv[1];
     if (argc < 2) {
@@ -253,16 +238,17 @@ static int dispatch(int argc, char **argv)
         return FL_EXIT_DONE;
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-        fl_print_help(NULL);
+        fl_print_help(commands);
         return FL_EXIT_DONE;
     }
-    const fl_cli_command *command = fl_cli_command_find(name);
-    return command == NULL ? fl_unknown_command(name) : run_command(command, argc - 2, argv + 2);
+    const fl_cli_command *command = fl_cli_command_find(commands, name);
+    return command == NULL ? fl_unknown_command(commands, name)
+                           : run_command(command, argc - 2, argv + 2, commands);
 }
 
-int fl_main(int argc, char **argv)
+int fl_main(int argc, char **argv, const fl_cli_command *const *commands)
 {
-    int code = dispatch(argc, argv);
+    int code = dispatch(argc, argv, commands);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fl_complain("frostline: standard output could not be written");
         return code == FL_EXIT_DONE ? FL_EXIT_FAILED : code;

@@ -28,7 +28,8 @@ enum { FL_ARGS_MAX = 256, FL_PLAN_OPTIONS_MAX = 8, FL_OPERANDS_MAX = 8 };
 
 /* One command line, taken apart. All texts are borrowed from argv. */
 typedef struct fl_args {
-    const char *operand; /* the first; NULL: none */
+    const struct fl_cli_command *const *commands; /* all that there are; NULL after the last */
+    const char *operand;                          /* the first; NULL: none */
     const char *operands[FL_OPERANDS_MAX];
     int n_operands;
     int n_given;
@@ -51,31 +52,33 @@ typedef struct fl_cli_command {
     bool (*help)(int argc, char **argv);
 } fl_cli_command;
 
+/* The commands of this room. */
 extern const fl_cli_command fl_cli_command_run, fl_cli_command_validate, fl_cli_command_plan,
     fl_cli_command_schedule, fl_cli_command_ledger, fl_cli_command_list, fl_cli_command_ctl,
-    fl_cli_command_top, fl_cli_command_key, fl_cli_command_schema, fl_cli_command_report,
-    fl_cli_command_trace_report, fl_cli_command_check_model, fl_cli_command_export,
-    fl_cli_command_diff, fl_cli_command_help;
+    fl_cli_command_key, fl_cli_command_schema, fl_cli_command_report, fl_cli_command_trace_report,
+    fl_cli_command_check_model, fl_cli_command_export, fl_cli_command_diff, fl_cli_command_help;
 
-/* All commands; NULL after the last. */
-const fl_cli_command *fl_cli_command_at(int index);
-const fl_cli_command *fl_cli_command_find(const char *name);
+/* The command of this name; NULL: none.
+ * commands  NULL after the last */
+const fl_cli_command *fl_cli_command_find(const fl_cli_command *const *commands, const char *name);
 
 /* Everything that `frostline` does; returns its exit code. */
-int fl_main(int argc, char **argv);
+int fl_main(int argc, char **argv, const fl_cli_command *const *commands);
 
 /* The last value given for this option, or NULL. */
 const char *fl_args_value(const fl_args *args, const char *name);
 bool fl_args_has(const fl_args *args, const char *name);
 
-/* What --help prints: of one command, or (NULL) of all. */
-void fl_print_help(const fl_cli_command *command);
+/* What --help prints: of all commands, and of one. */
+void fl_print_help(const fl_cli_command *const *commands);
+void fl_print_command_help(const fl_cli_command *command);
 
 /* Say that no command has this name, on standard error. Returns FL_EXIT_BAD_INPUT. */
-int fl_unknown_command(const char *name);
+int fl_unknown_command(const fl_cli_command *const *commands, const char *name);
 
 /* The same of `program`, which may be several words, with the commands that `next` lists. */
-int fl_unknown_among(const char *program, const char *name, fl_candidate_word *next);
+int fl_unknown_among(const char *program, const char *name, fl_candidate_word *next,
+                     const void *context);
 
 /* One line on standard error; characters that would steer a terminal are shown as '?'. */
 void fl_complain(const char *format, ...) FL_PRINTF(1, 2);

@@ -65,7 +65,7 @@ static bool help(int argc, char **argv)
             return true;
         }
     }
-    fl_print_help(&fl_cli_command_ctl);
+    fl_print_command_help(&fl_cli_command_ctl);
     printf("\ncommands:\n");
     for (int i = 0; fl_ctl_command_at(i) != NULL; i++) {
         printf("  %-10s %s\n", fl_ctl_command_at(i)->name, fl_ctl_command_at(i)->doc);
@@ -310,14 +310,14 @@ static int run(const fl_args *args)
                 .args = args,
                 .as_json = fl_args_has(args, "--json")};
     if (first == args->n_operands && fl_nearest(args->operand, name_at, NULL) != NULL) {
-        return fl_unknown_among("frostline ctl", args->operand, name_at);
+        return fl_unknown_among("frostline ctl", args->operand, name_at, NULL);
     }
     if (first == args->n_operands) {
         fl_complain("frostline ctl: a command is missing; see frostline ctl --help");
         return FL_EXIT_BAD_INPUT;
     }
     if (!is_command(args->operands[first])) {
-        return fl_unknown_among("frostline ctl", args->operands[first], name_at);
+        return fl_unknown_among("frostline ctl", args->operands[first], name_at, NULL);
     }
     if (!read_timeout(args, &t.timeout_ms)) {
         return FL_EXIT_BAD_INPUT;

@@ -15,7 +15,7 @@ static void print_option(const fl_cli_option *option)
     printf("  %-22s %s\n", left, option->doc);
 }
 
-static void print_command(const fl_cli_command *command)
+void fl_print_command_help(const fl_cli_command *command)
 {
     printf("usage: frostline %s", command->name);
     if (command->operand != NULL) {
@@ -29,13 +29,12 @@ static void print_command(const fl_cli_command *command)
     print_option(&(fl_cli_option){.name = "--help", .letter = 'h', .doc = "show this"});
 }
 
-static void print_commands(void)
+void fl_print_help(const fl_cli_command *const *commands)
 {
     printf("usage: frostline COMMAND [ARGUMENT]...\n\n"
            "Elastic pipeline and data parallel training.\n\ncommands:\n");
-    const fl_cli_command *command = NULL;
-    for (int i = 0; (command = fl_cli_command_at(i)) != NULL; i++) {
-        printf("  %-12s %s\n", command->name, command->summary);
+    for (int i = 0; commands[i] != NULL; i++) {
+        printf("  %-12s %s\n", commands[i]->name, commands[i]->summary);
     }
     printf("\noptions:\n"
            "  --help     show this; frostline COMMAND --help describes a command\n"
@@ -48,23 +47,18 @@ static void print_commands(void)
            "  1    an internal error of Frostline\n");
 }
 
-void fl_print_help(const fl_cli_command *command)
-{
-    if (command == NULL) {
-        print_commands();
-    } else {
-        print_command(command);
-    }
-}
-
-static int run(const fl_args *args)
+static int run_help(const fl_args *args)
 {
     const fl_cli_command *command =
-        args->operand == NULL ? NULL : fl_cli_command_find(args->operand);
+        args->operand == NULL ? NULL : fl_cli_command_find(args->commands, args->operand);
     if (args->operand != NULL && command == NULL) {
-        return fl_unknown_command(args->operand);
+        return fl_unknown_command(args->commands, args->operand);
     }
-    fl_print_help(command);
+    if (command != NULL) {
+        fl_print_command_help(command);
+    } else {
+        fl_print_help(args->commands);
+    }
     return FL_EXIT_DONE;
 }
 
@@ -74,5 +68,5 @@ const fl_cli_command fl_cli_command_help = {
     .operand_is_optional = true,
     .summary = "Describe one command, or list all of them.",
     .details = "The same as frostline COMMAND --help.\n",
-    .run = run,
+    .run = run_help,
 };

@@ -1,6 +1,6 @@
 /* frostline trace-report: what a trace says, as tables or as JSON. */
-#include "control/observe/slow.h"
 #include "control/events/json.h"
+#include "control/observe/slow.h"
 #include "control/observe/trace.h"
 #include "device/alloc.h"
 #include "launcher/cli/cli.h"

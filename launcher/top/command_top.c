@@ -3,7 +3,8 @@
  *     top_feed.c ──> top_model.c ──> top_layout.c ──> cells ──> top_screen.c, or plain text
  *                                                               │ keys
  *     top_feed.c <── request <── top_ask.c <────────────────────┘ */
-#include "launcher/cli/cli.h"
+#include "launcher/top/command_top.h"
+
 #include "launcher/cli/ctl_place.h"
 #include "launcher/top/top_feed.h"
 #include "launcher/top/top_layout.h"

@@ -1,7 +1,7 @@
 /* The examples of docs/commands.md, docs/control.md and docs/report.md, run as they stand there.
  * Would catch: a page that shows what the program no longer does. */
 #include "control/socket/ctl_request.h"
-#include "launcher/cli/cli.h"
+#include "launcher/main/commands.h"
 #include "support/page.h"
 #include "support/shell.h"
 
@@ -93,8 +93,8 @@ static void test_commands__each_command_has_an_example(void **state)
 {
     (void)state;
     const char *page = read_page("docs/commands.md");
-    for (int i = 0; fl_cli_command_at(i) != NULL; i++) {
-        check_has_example(page, "frostline", fl_cli_command_at(i)->name);
+    for (int i = 0; fl_commands[i] != NULL; i++) {
+        check_has_example(page, "frostline", fl_commands[i]->name);
     }
     page = read_page("docs/control.md");
     for (int i = 0; fl_ctl_command_at(i) != NULL; i++) {

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "launcher/cli/cli.h"
+#include "launcher/main/commands.h"
 #include "support/shell.h"
 
 #include <stdbool.h>
@@ -202,9 +202,9 @@ static void test_cli__help_goes_to_standard_output_with_0(void **state)
         assert_string_equal(result.out, first);
         free(first);
     }
-    for (int i = 0; fl_cli_command_at(i) != NULL; i++) { /* none wraps on a terminal */
+    for (int i = 0; fl_commands[i] != NULL; i++) { /* none wraps on a terminal */
         char command[64];
-        snprintf(command, sizeof command, "help %s", fl_cli_command_at(i)->name);
+        snprintf(command, sizeof command, "help %s", fl_commands[i]->name);
         frostline(command);
         assert_int_equal(result.exit_code, 0);
         for (const char *line = result.out; *line != 0; line += strcspn(line, "\n") + 1) {

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The order of folders and rooms, for test_includes.sh and test_calls.sh.
+
+# "place: what it may include and call", lowest first. A place with rooms names each of them; "folder/."
+# stands for the files that lie in the folder itself.
+order='
+device: device
+nn: device nn
+data: device data
+freeze: device nn data freeze
+cache: device nn data cache
+autodp/net: device nn data autodp/net
+autodp/group: device nn data autodp/net autodp/group
+autodp/.: device nn data autodp/net autodp/group autodp/.
+pipe/plan: device nn data freeze cache autodp pipe/plan
+pipe/measure: device nn data freeze cache autodp pipe/plan pipe/measure
+pipe/state: device nn data freeze cache autodp pipe/plan pipe/state
+pipe/step: device nn data freeze cache autodp pipe/plan pipe/state pipe/step
+control/link: device nn data freeze cache autodp pipe control/link
+control/state: device nn data freeze cache autodp pipe control/link control/state
+control/events: device nn data freeze cache autodp pipe control/link control/state control/events
+control/observe: device nn data freeze cache autodp pipe control/link control/state control/events control/observe
+control/elastic: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic
+control/socket: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/socket
+control/controller: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/socket control/controller
+launcher/job: device nn data freeze cache autodp pipe control launcher/job
+launcher/worker: device nn data freeze cache autodp pipe control launcher/job launcher/worker
+launcher/run: device nn data freeze cache autodp pipe control launcher/job launcher/worker launcher/run
+launcher/report: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/report
+launcher/cli: device nn data freeze cache autodp pipe control launcher/job launcher/worker launcher/run launcher/report launcher/cli
+launcher/top: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/cli launcher/top
+launcher/main: device launcher/cli launcher/top launcher/main
+'
+
+# The line of `order` that a file or an included path belongs to; nothing if there is none.
+place_of() {
+    local folder=${1%/*} place
+    for place in "$folder" "${folder%%/*}/." "${folder%%/*}"; do
+        if [[ $place == */. && $folder == */* ]]; then
+            continue # a file of a room does not lie in the folder itself
+        fi
+        if [[ $order == *$'\n'"$place: "* ]]; then
+            echo "$place"
+            return
+        fi
+    done
+}
+
+allowed_of() {
+    sed -n "s|^$1: ||p" <<<"$order"
+}
