@@ -124,10 +124,9 @@ typedef struct fl_prepared_report {
 typedef struct fl_transition_parts {
     uint32_t generation;                    /* that runs now */
     int64_t step;                           /* its first */
-    int64_t prepare_us;                     /* beside training */
     int64_t wait_us;                        /* at a step of elastic.script, for others to prepare */
     int64_t vote_us, migrate_us, switch_us; /* while nobody trains */
-    int64_t sent_bytes, received_bytes, kept_bytes;
+    int64_t received_bytes, kept_bytes;
 } fl_transition_parts;
 
 /* How the cache served one worker since its last report, and what lies in it. */

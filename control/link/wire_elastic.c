@@ -163,12 +163,10 @@ bool fl_wire_get_prepared(fl_reader *r, uint32_t generation, fl_prepared_report 
 void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *t)
 {
     fl_put_i64(w, t->step);
-    fl_put_i64(w, t->prepare_us);
     fl_put_i64(w, t->wait_us);
     fl_put_i64(w, t->vote_us);
     fl_put_i64(w, t->migrate_us);
     fl_put_i64(w, t->switch_us);
-    fl_put_i64(w, t->sent_bytes);
     fl_put_i64(w, t->received_bytes);
     fl_put_i64(w, t->kept_bytes);
 }
@@ -176,17 +174,14 @@ void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *t)
 bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_parts *t)
 {
     *t = (fl_transition_parts){.generation = generation, .step = fl_get_i64(r)};
-    t->prepare_us = fl_get_i64(r);
     t->wait_us = fl_get_i64(r);
     t->vote_us = fl_get_i64(r);
     t->migrate_us = fl_get_i64(r);
     t->switch_us = fl_get_i64(r);
-    t->sent_bytes = fl_get_i64(r);
     t->received_bytes = fl_get_i64(r);
     t->kept_bytes = fl_get_i64(r);
-    return t->step >= 0 && t->prepare_us >= 0 && t->wait_us >= 0 && t->vote_us >= 0 &&
-           t->migrate_us >= 0 && t->switch_us >= 0 && t->sent_bytes >= 0 &&
-           t->received_bytes >= 0 && t->kept_bytes >= 0;
+    return t->step >= 0 && t->wait_us >= 0 && t->vote_us >= 0 && t->migrate_us >= 0 &&
+           t->switch_us >= 0 && t->received_bytes >= 0 && t->kept_bytes >= 0;
 }
 
 /* ---- norms ---- */

@@ -367,12 +367,10 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     fl_flight_leave();
     fl_transition_parts done = {.generation = w->now->plan.generation,
                                 .step = step,
-                                .prepare_us = w->prepare_thread.took_us,
                                 .wait_us = w->held_us == 0 ? 0 : begun - w->held_us,
                                 .vote_us = voted - begun,
                                 .migrate_us = migrated - voted,
                                 .switch_us = fl_now_us() - migrated,
-                                .sent_bytes = stats.sent_bytes,
                                 .received_bytes = stats.received_bytes,
                                 .kept_bytes = stats.kept_bytes};
     fl_link_transition(w->link, &done);
