@@ -3,6 +3,7 @@
 
 #include "pipe/plan/schedule.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,8 +72,7 @@ static void model_fields(fl_json *j, const fl_controller_options *o)
                  (unsigned long long)d->ops->fingerprint(d->self));
         fl_json_text(j, "fingerprint", fingerprint);
     }
-    fl_json_integer(j, "train_samples", d->ops->count(d->self, FL_TRAIN));
-    fl_json_integer(j, "test_samples", d->ops->count(d->self, FL_TEST));
+    fl_json_integer(j, "test_samples", d->ops->count(d->self, FL_TEST) - o->n_validation);
     fl_json_close(j, '}');
 }
 
@@ -95,6 +95,9 @@ void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char
     fl_json_integer(j, "processors", processors());
     fl_json_integer(j, "head_pid", getpid());
     fl_json_integer(j, "samples", o->n_samples);
+    if (o->n_validation > 0) {
+        fl_json_integer(j, "validation_samples", o->n_validation);
+    }
     fl_json_integer(j, "batch", o->job->train.batch);
     fl_json_integer(j, "steps", o->n_steps);
     fl_json_integer(j, "epochs", o->n_epochs);
@@ -211,6 +214,33 @@ static void times_fields(fl_json *j, const fl_run_times *times)
     fl_json_close(j, ']');
 }
 
+static void eval_fields(fl_json *j, const fl_eval_report *e)
+{
+    fl_json_real(j, e->validation ? "validation_loss" : "test_loss", e->loss);
+    fl_json_real(j, e->validation ? "validation_accuracy" : "test_accuracy", e->accuracy);
+    fl_json_integer(j, e->validation ? "validation_samples" : "test_samples", e->samples);
+    if (e->has_test) {
+        fl_json_real(j, "test_loss", e->test_loss);
+        fl_json_real(j, "test_accuracy", e->test_accuracy);
+        fl_json_integer(j, "test_samples", e->test_samples);
+    }
+}
+
+void fl_event_log_evaluation(fl_event_log *log, const fl_run_stats *stats,
+                             const fl_eval_report *eval)
+{
+    int64_t done = eval->step + 1;
+    fl_json *j = fl_event_log_begin(log, "evaluation");
+    fl_json_integer(j, "step", eval->step);
+    fl_json_integer(j, "epoch", eval->epoch);
+    eval_fields(j, eval);
+    fl_json_rounded(j, "seconds", eval->ms * 1e-3, 3);
+    fl_event_log_end(log);
+    if (done % stats->steps_per_epoch != 0 && done < stats->n_steps) {
+        fl_progress_evaluation(&log->progress, eval); /* else the epoch's line tells it */
+    }
+}
+
 void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_run_times *times,
                         const fl_mfu *mfu)
 {
@@ -226,9 +256,7 @@ void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_r
     fl_json_rounded(j, "seconds", e->ms * 1e-3, 3);
     fl_json_rounded(j, "samples_per_s", e->ms > 0 ? (double)e->samples / e->ms * 1e3 : 0, 1);
     if (e->evaluated) {
-        fl_json_real(j, "test_loss", e->eval.loss);
-        fl_json_real(j, "test_accuracy", e->eval.accuracy);
-        fl_json_integer(j, "test_samples", e->eval.samples);
+        eval_fields(j, &e->eval);
         fl_json_rounded(j, "eval_seconds", e->eval.ms * 1e-3, 3);
     }
     fl_fields_mfu(j, mfu);
@@ -334,6 +362,10 @@ static void result_fields(fl_json *j, const fl_run_result *result)
     fl_json_integer(j, "epochs", result->epochs);
     fl_json_integer(j, "skipped_steps", result->skipped_steps);
     fl_json_real(j, "train_loss", result->train_loss);
+    if (isfinite(result->validation_loss)) {
+        fl_json_real(j, "validation_loss", result->validation_loss);
+        fl_json_real(j, "validation_accuracy", result->validation_accuracy);
+    }
     fl_json_real(j, "test_loss", result->test_loss);
     fl_json_real(j, "test_accuracy", result->test_accuracy);
     fl_json_rounded(j, "seconds", result->seconds, 6);

@@ -50,6 +50,8 @@ void fl_event_log_running(fl_event_log *log);
 
 void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_run_times *times,
                         const fl_mfu *mfu);
+void fl_event_log_evaluation(fl_event_log *log, const fl_run_stats *stats,
+                             const fl_eval_report *eval);
 void fl_event_log_cache(fl_event_log *log, int rank, const fl_cache_report *report);
 void fl_event_log_setting_done(fl_event_log *log, const fl_setting *setting,
                                const fl_setting_done_report *report);

@@ -142,13 +142,24 @@ void fl_progress_note(fl_progress *progress, const char *format, ...)
     progress->drawn_us = 0;
 }
 
+static const char *split_text(const fl_eval_report *eval)
+{
+    return eval->validation ? "validation" : "test";
+}
+
+void fl_progress_evaluation(fl_progress *progress, const fl_eval_report *eval)
+{
+    fl_progress_note(progress, "step %lld: %s %.4f  accuracy %.2f %%", (long long)eval->step,
+                     split_text(eval), eval->loss, eval->accuracy * 100);
+}
+
 void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats)
 {
     const fl_epoch_stats *e = &stats->past;
     char eval[96] = "";
     if (e->evaluated) {
-        snprintf(eval, sizeof eval, ", test %.4f  accuracy %.2f %%", e->eval.loss,
-                 e->eval.accuracy * 100);
+        snprintf(eval, sizeof eval, ", %s %.4f  accuracy %.2f %%", split_text(&e->eval),
+                 e->eval.loss, e->eval.accuracy * 100);
     }
     fl_progress_note(progress, "epoch %lld/%lld  loss %.4f%s  %.0f samples/s  %.1f s",
                      (long long)e->epoch + 1, (long long)stats->n_epochs, fl_run_stats_loss(e),
@@ -174,6 +185,10 @@ static void summary_of_training(FILE *out, const fl_run_result *result)
     if (isfinite(result->test_accuracy)) {
         fprintf(out, "  test accuracy  %.2f %%\n", result->test_accuracy * 100);
         fprintf(out, "  test loss      %.4f\n", result->test_loss);
+    }
+    if (isfinite(result->validation_loss)) {
+        fprintf(out, "  validation     %.2f %%, loss %.4f\n", result->validation_accuracy * 100,
+                result->validation_loss);
     }
     if (result->steps > 0) {
         fprintf(out, "  train loss     %.4f\n", result->train_loss);

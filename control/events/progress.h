@@ -32,6 +32,9 @@ void fl_progress_update(fl_progress *progress, const fl_run_stats *stats);
 /* The line of an epoch that is over: tally->past. */
 void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats);
 
+/* The line of an evaluation within an epoch. */
+void fl_progress_evaluation(fl_progress *progress, const fl_eval_report *eval);
+
 /* The line of a decision that the cache is used, or left. The same once more, by another worker or
  * under another plan, is no news. */
 void fl_progress_cache(fl_progress *progress, const fl_cache_report *report);

@@ -52,6 +52,10 @@ typedef struct fl_eval_report {
     int64_t epoch, step;
     double loss, accuracy, ms;
     int64_t samples;
+    bool validation; /* these were validation samples; else test samples */
+    bool has_test;   /* only with validation: the run's last one is of all test samples, too */
+    double test_loss, test_accuracy;
+    int64_t test_samples;
 } fl_eval_report;
 
 /* Where a worker's time of one step went, microseconds. */

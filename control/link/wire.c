@@ -23,8 +23,9 @@ static size_t body_size(const fl_wire_message *f)
     case FL_WIRE_STEP:
         return 8 * 8 + 5 * 4;
     case FL_WIRE_TIME:
-    case FL_WIRE_EVAL:
         return 6 * 8;
+    case FL_WIRE_EVAL:
+        return 9 * 8 + 4;
     case FL_WIRE_LEDGER:
         return 8 + 8 + 4 + 4 + (size_t)f->ledger.n * 8;
     case FL_WIRE_FAILED:
@@ -121,6 +122,10 @@ static void put_eval(fl_writer *w, const fl_eval_report *e)
     fl_put_f64(w, e->accuracy);
     fl_put_f64(w, e->ms);
     fl_put_i64(w, e->samples);
+    fl_put(w, (uint32_t)e->validation << 1 | (uint32_t)e->has_test, 4);
+    fl_put_f64(w, e->test_loss);
+    fl_put_f64(w, e->test_accuracy);
+    fl_put_i64(w, e->test_samples);
 }
 
 static bool get_eval(fl_reader *r, fl_eval_report *e)
@@ -131,7 +136,14 @@ static bool get_eval(fl_reader *r, fl_eval_report *e)
     e->accuracy = fl_get_f64(r);
     e->ms = fl_get_f64(r);
     e->samples = fl_get_i64(r);
-    return e->epoch >= 0 && e->step >= 0 && e->samples >= 0 && e->ms >= 0;
+    uint64_t flags = fl_get(r, 4);
+    e->validation = flags >> 1 & 1;
+    e->has_test = flags & 1;
+    e->test_loss = fl_get_f64(r);
+    e->test_accuracy = fl_get_f64(r);
+    e->test_samples = fl_get_i64(r);
+    return flags < 4 && e->epoch >= 0 && e->step >= 0 && e->samples >= 0 && e->ms >= 0 &&
+           e->test_samples >= 0;
 }
 
 static void put_ledger(fl_writer *w, const fl_wire_ledger *l)

@@ -38,6 +38,7 @@ static void progress_fields(const fl_run_progress *p, fl_json *j)
     fl_json_rounded(j, "left_s", p->left_s, 1);
     fl_json_real(j, "test_loss", p->test_loss);
     fl_json_real(j, "test_accuracy", p->test_accuracy);
+    fl_json_text(j, "evaluated_on", p->validates ? "validation" : "test");
 }
 
 static void cache_fields(const fl_run_view *view, fl_json *j)

@@ -38,6 +38,7 @@ typedef struct fl_controller_options {
     const char *kernels;                  /* the instruction set, "avx2"; NULL: unknown */
     int64_t lead; /* steps from a decision to the step at which it takes effect: fl_due_lead */
     int64_t n_samples, n_steps, n_epochs;
+    int64_t n_validation; /* samples that are not trained on; 0: none */
     fl_worker_main *worker;
     void *context;
 } fl_controller_options;

@@ -1,5 +1,7 @@
 #include "control/state/run_stats.h"
 
+#include "pipe/plan/evaluation.h"
+
 #include <math.h>
 
 void fl_run_stats_init(fl_run_stats *stats, int64_t n_samples, int64_t batch, int64_t n_steps,
@@ -10,6 +12,7 @@ void fl_run_stats_init(fl_run_stats *stats, int64_t n_samples, int64_t batch, in
     if (stats->steps_per_epoch > 0) { /* a limit on the steps may leave fewer epochs */
         int64_t begun = (n_steps + stats->steps_per_epoch - 1) / stats->steps_per_epoch;
         stats->n_epochs = begun < n_epochs ? begun : n_epochs;
+        stats->evaluation_period = stats->steps_per_epoch;
     }
 }
 
@@ -52,7 +55,7 @@ void fl_run_stats_skip(fl_run_stats *stats, int64_t n_steps)
 
 bool fl_run_stats_eval(fl_run_stats *stats, const fl_eval_report *report)
 {
-    if (stats->any_eval && report->epoch <= stats->last_eval.epoch) {
+    if (stats->any_eval && report->step <= stats->last_eval.step) {
         return false;
     }
     stats->any_eval = true;
@@ -78,11 +81,15 @@ bool fl_run_stats_epoch_over(fl_run_stats *stats, bool no_more)
     fl_epoch_stats *now = &stats->now;
     bool all_steps = now->steps > 0 && now->steps >= stats->steps_per_epoch;
     bool last_step = now->steps > 0 && stats->steps >= stats->n_steps;
-    bool over = (all_steps || last_step || no_more) && now->steps > 0 &&
-                (now->evaluated || (!stats->evaluates && !no_more));
+    bool due = stats->evaluates &&
+               fl_evaluation_is_due(stats->steps, stats->evaluation_period, stats->n_steps);
+    bool evaluated = now->evaluated && now->eval.step + 1 >= stats->steps;
+    bool over =
+        (all_steps || last_step || no_more) && now->steps > 0 && (evaluated || (!due && !no_more));
     if (!over) {
         return false;
     }
+    now->evaluated = evaluated;
     stats->epochs += all_steps;
     stats->past = *now;
     stats->now = (fl_epoch_stats){.epoch = now->epoch + 1};
@@ -118,8 +125,10 @@ double fl_run_stats_left_s(const fl_run_stats *stats)
         return NAN;
     }
     double left_ms = (double)(stats->n_steps - stats->steps) * ms_per_step;
-    if (stats->any_eval) { /* each epoch ends with one, so does the run */
-        left_ms += (double)(stats->n_epochs - stats->last_eval.epoch - 1) * stats->last_eval.ms;
+    if (stats->any_eval && stats->steps < stats->n_steps) { /* the run ends with one */
+        int64_t period = stats->evaluation_period, n = stats->n_steps - 1;
+        int64_t n_left = 1 + (period > 0 ? n / period - stats->steps / period : 0);
+        left_ms += (double)n_left * stats->last_eval.ms;
     }
     return left_ms / 1000;
 }
@@ -133,8 +142,13 @@ void fl_run_stats_result(const fl_run_stats *stats, fl_run_result *result)
     result->epochs = stats->epochs + ended;
     result->skipped_steps = stats->n_skipped;
     result->train_loss = fl_run_stats_loss(last);
-    result->test_loss = stats->any_eval ? stats->last_eval.loss : NAN;
-    result->test_accuracy = stats->any_eval ? stats->last_eval.accuracy : NAN;
+    const fl_eval_report *eval = &stats->last_eval;
+    bool validated = stats->any_eval && eval->validation;
+    bool tested = stats->any_eval && (!eval->validation || eval->has_test);
+    result->validation_loss = validated ? eval->loss : NAN;
+    result->validation_accuracy = validated ? eval->accuracy : NAN;
+    result->test_loss = !tested ? NAN : validated ? eval->test_loss : eval->loss;
+    result->test_accuracy = !tested ? NAN : validated ? eval->test_accuracy : eval->accuracy;
     result->seconds = seconds > 0 ? seconds : 0;
     result->samples_per_s = seconds > 0 ? (double)stats->samples / seconds : 0;
 }

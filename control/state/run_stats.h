@@ -12,10 +12,10 @@ enum { FL_RUN_STATS_WINDOW = 1024 };
 /* One epoch as far as it has come. */
 typedef struct fl_epoch_stats {
     int64_t epoch, steps, samples;
-    int64_t n_skipped; /* of the steps: their loss or gradient norm was not finite */
-    double loss_sum;   /* of the other steps' losses */
-    double ms;         /* of the steps */
-    bool evaluated;
+    int64_t n_skipped;   /* of the steps: their loss or gradient norm was not finite */
+    double loss_sum;     /* of the other steps' losses */
+    double ms;           /* of the steps */
+    bool evaluated;      /* at all */
     fl_eval_report eval; /* holds when evaluated */
 } fl_epoch_stats;
 
@@ -27,9 +27,10 @@ typedef struct fl_time_sums {
 typedef struct fl_run_stats {
     int64_t n_steps, n_epochs, steps_per_epoch; /* of the whole run; n_epochs: that it begins */
     bool evaluates;
-    int64_t steps;     /* finished */
-    int64_t n_skipped; /* of them: the optimizer's step was left out */
-    int64_t epochs;    /* finished */
+    int64_t evaluation_period; /* steps; 0: only at the end. fl_run_stats_init: an epoch */
+    int64_t steps;             /* finished */
+    int64_t n_skipped;         /* of them: the optimizer's step was left out */
+    int64_t epochs;            /* finished */
     fl_step_report last;
     fl_epoch_stats now;  /* the epoch at hand */
     fl_epoch_stats past; /* the one finished last */
@@ -62,9 +63,10 @@ void fl_run_stats_idle(fl_run_stats *stats, double ms);
 /* The run ends after n_steps steps, sooner than it was planned. */
 void fl_run_stats_end(fl_run_stats *stats, int64_t n_steps);
 
-/* True once for each epoch that is over: all its steps are done and, when the run evaluates, its
- * evaluation is there. It is then tally->past. `no_more` (the run is over) also ends an epoch that
- * was cut short, if it has been evaluated. */
+/* True once for each epoch that is over: all its steps are done and, where the run evaluates after
+ * the last of them, that evaluation is there; past.evaluated is only then true. It is then
+ * tally->past. `no_more` (the run is over) also ends an epoch that was cut short, if it has been
+ * evaluated. */
 bool fl_run_stats_epoch_over(fl_run_stats *stats, bool no_more);
 
 /* The mean loss of an epoch's steps, without those that were skipped; NAN if there is none. */

@@ -23,6 +23,7 @@ void fl_run_progress_of(const fl_run_stats *stats, fl_run_progress *progress)
         .lr = any ? stats->last.lr : NAN,
         .test_loss = stats->any_eval ? stats->last_eval.loss : NAN,
         .test_accuracy = stats->any_eval ? stats->last_eval.accuracy : NAN,
+        .validates = stats->any_eval && stats->last_eval.validation,
         .step_ms = any ? step_ms : NAN,
         .samples_per_s = samples_per_s,
         .left_s = fl_run_stats_left_s(stats),

@@ -11,8 +11,10 @@
 typedef struct fl_run_progress {
     int64_t steps, planned_steps, epoch, epochs, planned_epochs, steps_per_epoch;
     int64_t samples, tokens;
-    double loss, grad_norm, lr, test_loss, test_accuracy;
-    double step_ms, samples_per_s; /* over the last ten seconds of training */
+    double loss, grad_norm, lr;
+    double test_loss, test_accuracy; /* of the last evaluation */
+    bool validates;                  /* that one was on validation samples */
+    double step_ms, samples_per_s;   /* over the last ten seconds of training */
     double left_s, trained_s;
 } fl_run_progress;
 

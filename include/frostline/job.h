@@ -93,6 +93,8 @@ typedef struct fl_job {
         fl_augment augment;
         int64_t crop;    /* pixels of padding that a crop may use */
         int64_t samples; /* use the first n training samples; 0: all */
+        /* of the used training samples: never trained on, evaluated on. `steps` counts samples */
+        fl_span validation;
     } data;
     struct {
         int64_t epochs;
@@ -104,7 +106,9 @@ typedef struct fl_job {
         double clip; /* largest global gradient norm; 0: no clipping */
         uint64_t seed;
         int64_t max_steps; /* 0: no limit */
-        bool evaluate;     /* on the test split after each epoch */
+        bool evaluate;     /* on the validation samples, or the test samples where there are none */
+        fl_period evaluate_every; /* steps 0: only at the end of the run */
+        int64_t evaluate_samples; /* of one evaluation before the end; 0: all */
         fl_on_nonfinite on_nonfinite;
         int64_t hash_weights; /* every so many steps; 0: never */
     } train;

@@ -14,12 +14,14 @@ extern "C" {
 typedef struct fl_run_result {
     int64_t steps, epochs;           /* completed */
     double train_loss;               /* mean of the last epoch's steps that were not skipped */
-    double test_loss, test_accuracy; /* of the last evaluation; NAN if there was none; 0 to 1 */
+    double test_loss, test_accuracy; /* of the last evaluation on test samples; NAN: none; 0 to 1 */
     double seconds;                  /* from the first step to the last, without evaluation */
     double samples_per_s;
     double wall_seconds; /* from the start of the workers to the end of the last one */
     int K, R, M;         /* of the plan that it began with */
     char run_dir[4096];
+    double validation_loss, validation_accuracy; /* of the last evaluation on validation samples;
+                                                  * NAN if there was none */
     int64_t skipped_steps; /* of `steps`: their loss or gradient norm was not finite, and the
                             * optimizer's step was left out (train.on_nonfinite) */
 } fl_run_result;

@@ -110,9 +110,22 @@ static void write_ratio(double value, char text[FL_FIELD_VALUE_MAX])
     }
 }
 
+/* What the field's word is stored as. */
+static bool is_zero(const fl_field *field, const fl__value *v)
+{
+    switch (field->type) {
+    case FL_FIELD_SPAN:
+        return v->span.fraction == 0 && v->span.steps == 0;
+    case FL_FIELD_PERIOD:
+        return v->period.epochs == 0 && v->period.share == 0 && v->period.steps == 0;
+    default:
+        return v->integer == 0;
+    }
+}
+
 void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIELD_VALUE_MAX])
 {
-    if (field->word != NULL && !fl__field_is_text(field) && v->integer == 0) {
+    if (field->word != NULL && !fl__field_is_text(field) && is_zero(field, v)) {
         snprintf(text, FL_FIELD_VALUE_MAX, "%s", field->word);
         return;
     }
@@ -236,7 +249,12 @@ const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_M
         snprintf(rest, left, "a duration from %s to %s, with ms, s, min or h", least, most);
         break;
     case FL_FIELD_SPAN:
-        snprintf(rest, left, "a share of the run from 0%% to 100%%, or a number of steps");
+        if (field->unit == NULL) {
+            snprintf(rest, left, "a share of the run from 0%% to 100%%, or a number of steps");
+        } else {
+            snprintf(rest, left, "a share such as 10%%, or a number of %s from %" PRId64,
+                     field->unit, field->least);
+        }
         break;
     case FL_FIELD_PERIOD:
         allowed_period(field, rest, left);

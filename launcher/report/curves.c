@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { BINS_MAX = 320, MARKS_MAX = 60, EPOCH_ROWS_MAX = 1000 };
 
@@ -119,32 +120,43 @@ static double end_of_epoch(const fl_report *report, int64_t epoch)
     return low == 0 ? 0 : (double)report->step[low - 1].step;
 }
 
-typedef struct epochs {
+/* A value that is told now and then: with each evaluation, or with each epoch. Runs of older
+ * versions told evaluations with the epochs alone. */
+typedef struct told {
     const fl_report *report;
     const char *key;
     int64_t at;
-} epochs;
+} told;
 
-/* The next epoch that tells a value under the key: where, and how much. */
-static bool next_value(epochs *e, double *x, double *y, int64_t *epoch)
+static const char *event_of(const told *t)
 {
+    bool is_mfu = strcmp(t->key, "mfu") == 0;
+    return !is_mfu && fl_report_first(t->report, "evaluation") != NULL ? "evaluation"
+                                                                       : "epoch.finished";
+}
+
+/* The next value under the key: where, how much, and in which epoch. */
+static bool next_value(told *t, double *x, double *y, int64_t *epoch)
+{
+    const char *name = event_of(t);
     const json_t *event;
-    while ((event = fl_report_next(e->report, "epoch.finished", &e->at)) != NULL) {
+    while ((event = fl_report_next(t->report, name, &t->at)) != NULL) {
+        int64_t step = fl_line_whole(event, "step", 0, INT64_C(1) << 50, -1);
         *epoch = fl_line_whole(event, "epoch", 0, INT64_C(1) << 50, -1);
-        *y = fl_line_real(event, e->key);
+        *y = fl_line_real(event, t->key);
         if (*epoch >= 0 && isfinite(*y)) {
-            *x = end_of_epoch(e->report, *epoch);
+            *x = step >= 0 ? (double)step : end_of_epoch(t->report, *epoch);
             return true;
         }
     }
     return false;
 }
 
-/* More epochs than a plot has room for are thinned out; the last one stays. */
-static int draw_epochs(const fl_chart *c, const fl_report *report, const char *key,
+/* More values than a plot has room for are thinned out. */
+static int draw_values(const fl_chart *c, const fl_report *report, const char *key,
                        const char *what, double times)
 {
-    epochs e = {.report = report, .key = key};
+    told e = {.report = report, .key = key};
     double x, y, shown_to = -1;
     int64_t epoch;
     int n = 0;
@@ -154,7 +166,8 @@ static int draw_epochs(const fl_chart *c, const fl_report *report, const char *k
         if (n > 0 && at - shown_to < 3) {
             continue;
         }
-        snprintf(tip, sizeof tip, "epoch %lld: %s %.4g", (long long)epoch + 1, what, y * times);
+        snprintf(tip, sizeof tip, "step %.0f, epoch %lld: %s %.4g", x, (long long)epoch + 1, what,
+                 y * times);
         fl_chart_dot(c, "dot2", x, y * times, tip);
         shown_to = at;
         n++;
@@ -162,20 +175,29 @@ static int draw_epochs(const fl_chart *c, const fl_report *report, const char *k
     return n;
 }
 
+static bool has_value(const fl_report *report, const char *key)
+{
+    told e = {.report = report, .key = key};
+    double x, y;
+    int64_t epoch;
+    return next_value(&e, &x, &y, &epoch);
+}
+
 static void draw_loss(fl_html *html, const fl_report *report, int width)
 {
     static const curve of = {loss_at, "Loss of the training batches over the steps", true};
     fl_chart c = draw_over_steps(html, report, width, &of);
-    draw_epochs(&c, report, "test_loss", "test loss", 1);
+    draw_values(&c, report, "validation_loss", "validation loss", 1);
+    draw_values(&c, report, "test_loss", "test loss", 1);
     fl_drawing_close(html);
 }
 
-/* A percentage that is told after each epoch. */
+/* A percentage that is told now and then. */
 static void draw_share(fl_html *html, const fl_report *report, int width, const char *key,
                        const char *what, const char *label)
 {
     fl_bin bins[BINS_MAX];
-    epochs e = {.report = report, .key = key};
+    told e = {.report = report, .key = key};
     fl_chart c = fl_page_plot(html, width, 200);
     double x, y;
     int64_t epoch;
@@ -192,14 +214,15 @@ static void draw_share(fl_html *html, const fl_report *report, int width, const 
     fl_chart_x_axis(&c, "step");
     mark_changes(&c, report, false, 1);
     fl_chart_line(&c, "line2", bins, n);
-    draw_epochs(&c, report, key, what, 100);
+    draw_values(&c, report, key, what, 100);
     fl_drawing_close(html);
 }
 
 static void draw_accuracy(fl_html *html, const fl_report *report, int width)
 {
-    draw_share(html, report, width, "test_accuracy", "accuracy, %,",
-               "Accuracy on the test samples after each epoch, percent");
+    bool validates = has_value(report, "validation_accuracy");
+    draw_share(html, report, width, validates ? "validation_accuracy" : "test_accuracy",
+               "accuracy, %,", "Accuracy over the steps, percent");
 }
 
 static void draw_mfu(fl_html *html, const fl_report *report, int width)
@@ -266,8 +289,11 @@ static void epoch_row(fl_html *html, const json_t *event)
                 (long long)fl_line_whole(event, "epoch", 0, INT64_C(1) << 50, -1) + 1);
     fl_page_number(html, fl_line_real(event, "steps"), 0);
     fl_page_number(html, fl_line_real(event, "train_loss"), 4);
-    fl_page_number(html, fl_line_real(event, "test_loss"), 4);
-    fl_page_number(html, 100 * fl_line_real(event, "test_accuracy"), 2);
+    bool validates = isfinite(fl_line_real(event, "validation_loss"));
+    const char *loss = validates ? "validation_loss" : "test_loss";
+    const char *accuracy = validates ? "validation_accuracy" : "test_accuracy";
+    fl_page_number(html, fl_line_real(event, loss), 4);
+    fl_page_number(html, 100 * fl_line_real(event, accuracy), 2);
     fl_page_number(html, fl_line_real(event, "samples_per_s"), 0);
     fl_page_number(html, 100 * fl_line_real(event, "mfu"), 1);
     fl_page_number(html, fl_line_real(event, "seconds"), 1);
@@ -283,8 +309,9 @@ static void epoch_table(fl_html *html, const fl_report *report)
     }
     fl_html_add(html,
                 "<details><summary>Epochs as a table</summary><div class=\"scroll\"><table>\n"
-                "<tr><th>epoch</th><th>steps</th><th>train loss</th><th>test loss</th>"
-                "<th>accuracy, %%</th><th>samples/s</th><th>MFU, %%</th><th>seconds</th></tr>\n");
+                "<tr><th>epoch</th><th>steps</th><th>train loss</th><th>%s loss</th>"
+                "<th>accuracy, %%</th><th>samples/s</th><th>MFU, %%</th><th>seconds</th></tr>\n",
+                has_value(report, "validation_loss") ? "validation" : "test");
     for (; event != NULL && n < EPOCH_ROWS_MAX; n++) {
         epoch_row(html, event);
         event = fl_report_next(report, "epoch.finished", &at);
@@ -292,28 +319,22 @@ static void epoch_table(fl_html *html, const fl_report *report)
     fl_html_add(html, "</table></div></details>\n");
 }
 
-static bool has_value(const fl_report *report, const char *key)
-{
-    epochs e = {.report = report, .key = key};
-    double x, y;
-    int64_t epoch;
-    return next_value(&e, &x, &y, &epoch);
-}
-
 void fl_page_curves(fl_html *html, const fl_report *report)
 {
-    static const fl_page_key keys[] = {{"p1", "training batches: mean, minimum and maximum"},
-                                       {"p3", "test samples, after an epoch"}};
+    bool validates = has_value(report, "validation_loss");
+    const char *on = validates ? "validation samples, and test samples at the end" : "test samples";
+    const fl_page_key keys[] = {{"p1", "training batches: mean, minimum and maximum"}, {"p3", on}};
     if (report->n_steps == 0) {
         return;
     }
     fl_page_section(html, "What it learned");
-    fl_page_keys(html, keys, has_value(report, "test_loss") ? 2 : 1);
+    fl_page_keys(html, keys, validates || has_value(report, "test_loss") ? 2 : 1);
     fl_page_figure(html, report, "Loss",
                    "Dashed lines: the number of frozen blocks, stages or replicas changed.",
                    draw_loss);
-    if (has_value(report, "test_accuracy")) {
-        fl_page_figure(html, report, "Accuracy, %", "On the test samples, after each epoch.",
+    if (validates || has_value(report, "test_accuracy")) {
+        fl_page_figure(html, report, "Accuracy, %",
+                       validates ? "On the validation samples." : "On the test samples.",
                        draw_accuracy);
     }
     epoch_table(html, report);

@@ -6,6 +6,7 @@
 #include "launcher/run/run.h"
 
 #include "autodp/sampler.h"
+#include "autodp/validation.h"
 #include "control/controller/run.h"
 #include "control/observe/metrics_http.h"
 #include "control/socket/zap_auth.h"
@@ -29,6 +30,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +46,8 @@ typedef struct preparation {
     const fl_model *model;
     const fl_dataset *dataset;
     const fl_job *job;
+    fl_dataset view;      /* with validation samples taken out of it; no ops: there are none */
+    int64_t n_validation; /* samples */
     int64_t n_samples, steps_per_epoch, n_steps;
     int n_workers;
     fl_cores cores;
@@ -87,6 +91,7 @@ static void preparation_fini(preparation *p)
     fl_cores_release(&p->cores);
     fl_activations_destroy(&p->activations);
     fl_recording_fini(&p->recording);
+    fl_dataset_destroy(&p->view);
     fl_free(p->memory_one);
     fl_free(p->profile);
     fl_free(p->learned);
@@ -96,6 +101,26 @@ static void preparation_fini(preparation *p)
 }
 
 /* ---- ① ---- */
+
+/* From here on the data set is the view, which has fewer samples to train on. */
+static fl_status take_validation(preparation *p)
+{
+    const fl_span *span = &p->job->data.validation;
+    int64_t n = span->steps >= 0 ? span->steps : llround(span->fraction * (double)p->n_samples);
+    if (span->steps == 0 && span->fraction == 0) {
+        return FL_OK;
+    }
+    if (n < 1 || n >= p->n_samples) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.validation"),
+                             "%lld samples, but %lld are used; allowed: 1 .. %lld", (long long)n,
+                             (long long)p->n_samples, (long long)p->n_samples - 1);
+    }
+    FL_TRY(fl_validation_create(p->dataset, p->n_samples, n, p->job->train.seed, &p->view));
+    p->dataset = &p->view;
+    p->n_validation = n;
+    p->n_samples -= n;
+    return FL_OK;
+}
 
 static fl_status check_data(preparation *p, fl_shape *input)
 {
@@ -112,6 +137,7 @@ static fl_status check_data(preparation *p, fl_shape *input)
                              (long long)p->job->data.samples, (long long)n, (long long)n);
     }
     p->n_samples = p->job->data.samples > 0 ? p->job->data.samples : n;
+    FL_TRY(take_validation(p));
     if (p->job->train.batch > p->n_samples) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("train.batch"),
                              "%lld, but an epoch has %lld samples; allowed: "
@@ -461,7 +487,8 @@ static void describe_program(const preparation *p, FILE *file)
         "# data: %s, %lld samples to train on, %lld to test on\n",
         fl_model_name(p->model), fl_model_n_layers(p->model), fl_model_n_blocks(p->model),
         (long long)fl_model_n_params(p->model), d->ops->kind,
-        (long long)d->ops->count(d->self, FL_TRAIN), (long long)d->ops->count(d->self, FL_TEST));
+        (long long)d->ops->count(d->self, FL_TRAIN),
+        (long long)(d->ops->count(d->self, FL_TEST) - p->n_validation));
 }
 
 static fl_status write_job(const preparation *p, int dir_fd)
@@ -509,6 +536,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                                 .due = &p->due,
                                 .dir_fd = dir_fd,
                                 .n_samples = p->n_samples,
+                                .n_validation = p->n_validation,
                                 .n_steps = p->n_steps};
     fl_controller_options controller = {.job = p->job,
                                         .model = p->model,
@@ -529,6 +557,7 @@ static fl_status start(preparation *p, const char *run_dir, fl_run_result *resul
                                         .n_devices = p->n_workers,
                                         .kernels = fl_device_cpu_isa(),
                                         .n_samples = p->n_samples,
+                                        .n_validation = p->n_validation,
                                         .n_steps = p->n_steps,
                                         .n_epochs = p->job->train.epochs,
                                         .worker = fl_worker_run,

@@ -16,6 +16,7 @@
 #include "device/log.h"
 #include "launcher/worker/worker_state.h"
 #include "nn/optimizer.h"
+#include "pipe/plan/evaluation.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -76,28 +77,27 @@ static fl_status meet(worker *w)
 
 /* ---- ⑤ and ⑥ ---- */
 
-static fl_global_batch test_batch(worker *w, int64_t first)
+static fl_global_batch test_batch(worker *w, const fl_evaluation_set *set, int64_t first)
 {
-    const fl_dataset *d = w->c->dataset;
-    int64_t left = d->ops->count(d->self, FL_TEST) - first;
-    int64_t most = w->c->job->train.batch;
+    int64_t left = set->n - first, most = w->c->job->train.batch;
     int64_t *ids = w->test_ids[(first / most) % 2];
     fl_global_batch batch = {.split = FL_TEST, .ids = ids, .n = left < most ? left : most};
     for (int64_t i = 0; i < batch.n; i++) {
-        ids[i] = first + i;
+        ids[i] = fl_evaluation_sample(set, first + i);
     }
     return batch;
 }
 
-static fl_status evaluate_all(worker *w, int64_t n, fl_loss_sums *sums)
+static fl_status evaluate_set(worker *w, const fl_evaluation_set *set, fl_loss_sums *sums)
 {
     int64_t most = w->c->job->train.batch;
-    fl_global_batch batch = test_batch(w, 0);
+    fl_global_batch batch = test_batch(w, set, 0);
+    *sums = (fl_loss_sums){0};
     FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &batch));
-    for (int64_t first = 0; first < n; first += most) {
+    for (int64_t first = 0; first < set->n; first += most) {
         fl_global_batch next = batch;
-        if (first + most < n) {
-            next = test_batch(w, first + most);
+        if (first + most < set->n) {
+            next = test_batch(w, set, first + most);
             FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &next));
         }
         FL_TRY(fl_pipeline_evaluate(w->now->pipeline, &batch, sums));
@@ -106,27 +106,58 @@ static fl_status evaluate_all(worker *w, int64_t n, fl_loss_sums *sums)
     return fl_pipeline_total(w->now->pipeline, sums);
 }
 
+/* The data set's test samples stand behind the validation samples. */
+static fl_status evaluate_test(worker *w, fl_eval_report *report)
+{
+    const fl_dataset *d = w->c->dataset;
+    int64_t first = w->c->n_validation, n = d->ops->count(d->self, FL_TEST) - first;
+    fl_evaluation_set set = fl_evaluation_set_of(first, n, 0, w->c->job->train.seed);
+    fl_loss_sums sums;
+    if (n == 0) {
+        return FL_OK;
+    }
+    FL_TRY(evaluate_set(w, &set, &sums));
+    report->has_test = true;
+    report->test_loss = sums.loss / sums.n_targets;
+    report->test_accuracy = sums.n_correct / sums.n_targets;
+    report->test_samples = n;
+    return FL_OK;
+}
+
+/* Validation samples, or test samples where there are none; the last evaluation of a run is of all
+ * test samples. */
+static fl_status evaluate_due(worker *w, int64_t n, fl_eval_report *report)
+{
+    const fl_job *job = w->c->job;
+    bool last = w->step == w->end_step, validates = w->c->n_validation > 0;
+    int64_t samples = last && !validates ? 0 : job->train.evaluate_samples;
+    fl_evaluation_set set =
+        fl_evaluation_set_of(0, validates ? w->c->n_validation : n, samples, job->train.seed);
+    fl_loss_sums sums;
+    FL_TRY(evaluate_set(w, &set, &sums));
+    report->loss = sums.loss / sums.n_targets;
+    report->accuracy = sums.n_correct / sums.n_targets;
+    report->samples = set.n;
+    report->validation = validates;
+    return last && validates ? evaluate_test(w, report) : FL_OK;
+}
+
 static fl_status evaluate(worker *w, int64_t epoch)
 {
     const fl_dataset *d = w->c->dataset;
     int64_t n = d->ops->count(d->self, FL_TEST);
     int64_t begun = fl_now_us();
-    fl_loss_sums sums = {0};
+    fl_eval_report report = {.epoch = epoch, .step = w->step - 1};
     if (n == 0 || !w->now->place.active) {
         return FL_OK;
     }
     fl_link_doing(w->link, "evaluation");
     fl__reach("evaluate", w);
     fl_flight_enter(FL_FLIGHT_EVALUATION, -1, -1, 0);
-    FL_TRY(evaluate_all(w, n, &sums));
+    FL_TRY(evaluate_due(w, n, &report));
     fl_flight_leave();
+    report.ms = (double)(fl_now_us() - begun) * 1e-3;
     if (w->leads) {
-        fl_eval_report report = {.epoch = epoch,
-                                 .step = w->step - 1,
-                                 .loss = sums.loss / sums.n_targets,
-                                 .accuracy = sums.n_correct / sums.n_targets,
-                                 .ms = (double)(fl_now_us() - begun) * 1e-3,
-                                 .samples = n};
         fl_link_eval(w->link, &report);
     }
     return FL_OK;
@@ -182,7 +213,8 @@ static fl_status train_step(worker *w)
     FL_TRY(peek_batch(w, 0, &next));
     int64_t step = next->batch.step, epoch = next->batch.epoch;
     bool last = step + 1 == w->end_step;
-    bool evaluates = w->c->job->train.evaluate && (next->after.epoch != epoch || last);
+    bool evaluates = w->c->job->train.evaluate &&
+                     fl_evaluation_is_due(step + 1, w->evaluation_period, w->end_step);
     if (!evaluates && !last) {
         FL_TRY(peek_batch(w, 1, &ahead));
     }
@@ -252,6 +284,8 @@ int fl_worker_run(void *context, int rank, const char *endpoint)
     share_one_heap();
     worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .abort_set = FL_ABORT_SET_INIT};
     w.end_step = w.c->n_steps;
+    w.evaluation_period = fl_evaluation_period(
+        w.c->job, fl_sampler_steps_per_epoch(w.c->n_samples, w.c->job->train.batch), w.c->n_steps);
     w.leads = rank == fl_plan_leader(w.c->plan);
     fl_flight_generation(w.c->plan->generation);
     fl_status status = run(&w, endpoint);

@@ -17,8 +17,9 @@ typedef struct fl_worker_context {
     const fl_cores *cores;
     const fl_activations *activations; /* NULL: nothing is cached */
     const fl_due_steps *due;
-    int dir_fd;        /* the run directory */
-    int64_t n_samples; /* of the training split that the job uses */
+    int dir_fd;           /* the run directory */
+    int64_t n_samples;    /* of the training split that are trained on */
+    int64_t n_validation; /* the first of the test split are validation samples; 0: none */
     int64_t n_steps;
 } fl_worker_context;
 

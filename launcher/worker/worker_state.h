@@ -49,11 +49,12 @@ typedef struct fl_worker_state {
     int64_t plan_due; /* at which all wait for the commit of what is being prepared; 0: nowhere */
     fl_cursor cursor; /* from which its batch is drawn */
     bool stop;
-    bool paused;        /* everybody holds at the control point */
-    int64_t end_step;   /* the run ends after so many steps */
-    int n_skipped;      /* steps in a row whose loss or gradient norm was not finite */
-    double lr_factor;   /* of the job's learning rate */
-    bool hashes_failed; /* weights.jsonl cannot be written */
+    bool paused;               /* everybody holds at the control point */
+    int64_t end_step;          /* the run ends after so many steps */
+    int64_t evaluation_period; /* steps; 0: only at the end */
+    int n_skipped;             /* steps in a row whose loss or gradient norm was not finite */
+    double lr_factor;          /* of the job's learning rate */
+    bool hashes_failed;        /* weights.jsonl cannot be written */
     fl_batch_stream batches;
     int64_t *test_ids[2];   /* [train.batch] of the test batch at work and of the one after it */
     fl_abort_set abort_set; /* every net of `now` and `next`; the link's thread may abort them */

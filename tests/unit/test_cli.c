@@ -72,9 +72,11 @@ static const refused refusals[] = {
     {"schedule extra -k 2 -m 2", "frostline schedule: unexpected 'extra'" SEE("schedule")},
     {"help frob", "frostline: unknown command 'frob'; see frostline --help\n"},
     {"schema train.lrr", "frostline schema: 'train.lrr': unknown field, nearest is train.lr\n"},
-    {"schema train", "frostline schema: 'train': a section, set one of its fields: epochs, batch, "
-                     "optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, "
-                     "clip, seed, max_steps, evaluate, on_nonfinite, hash_weights\n"},
+    {"schema train",
+     "frostline schema: 'train': a section, set one of its fields: epochs, batch, "
+     "optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, "
+     "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, on_nonfinite, "
+     "hash_weights\n"},
     {"schema --yaml --markdown",
      "frostline schema: give only one of FIELD, --yaml and --markdown\n"},
     {"run no.yaml", "no.yaml: cannot be opened: No such file or directory\n"},

@@ -18,7 +18,8 @@
     "control, run"
 #define TRAIN_HAS                                                                                  \
     "epochs, batch, optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, " \
-    "clip, seed, max_steps, evaluate, on_nonfinite, hash_weights"
+    "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, on_nonfinite, "            \
+    "hash_weights"
 #define EPOCHS "allowed: an integer from 1 to 1000000"
 #define LR "allowed: a number above 0 and up to 100"
 #define MEMORY "allowed: a size from 1MiB to 16TiB, in bytes or with KiB, MiB, GiB or TiB"

@@ -55,6 +55,7 @@ static void test_run_stats__sums_a_run(void **state)
         assert_true(add(&t, step, 1000000));
     }
     eval.epoch = 1;
+    eval.step = 5;
     eval.accuracy = 0.8;
     assert_true(fl_run_stats_eval(&t, &eval));
     assert_true(fl_run_stats_epoch_over(&t, false));
@@ -93,6 +94,27 @@ static void test_run_stats__waits_for_an_epochs_steps(void **state)
     assert_false(fl_run_stats_epoch_over(&t, false));
     assert_true(add(&t, 2, 0));
     assert_true(fl_run_stats_epoch_over(&t, false));
+}
+
+/* Would catch: an epoch that waits for an evaluation which is not due at its end, or that shows the
+ * one of an earlier step as its own. */
+static void test_run_stats__tells_evaluations_within_an_epoch_apart(void **state)
+{
+    (void)state;
+    fl_run_stats t = fresh(true);
+    t.evaluation_period = 2; /* an epoch has 3 steps */
+    fl_eval_report eval = {.epoch = 0, .step = 1, .loss = 0.5};
+    assert_true(add(&t, 0, 0) && add(&t, 1, 0) && fl_run_stats_eval(&t, &eval));
+    assert_false(fl_run_stats_epoch_over(&t, false));
+    assert_true(add(&t, 2, 0));
+    assert_true(fl_run_stats_epoch_over(&t, false));
+    assert_false(t.past.evaluated);
+    eval = (fl_eval_report){.epoch = 1, .step = 3, .loss = 0.4};
+    assert_true(add(&t, 3, 1) && fl_run_stats_eval(&t, &eval) && add(&t, 4, 1) && add(&t, 5, 1));
+    assert_false(fl_run_stats_epoch_over(&t, false)); /* due, and not there yet */
+    eval.step = 5;
+    assert_true(fl_run_stats_eval(&t, &eval));
+    assert_true(fl_run_stats_epoch_over(&t, false) && t.past.evaluated);
 }
 
 static void test_run_stats__knows_of_runs_that_are_cut(void **state)
@@ -158,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_run_stats__sums_a_run),
         cmocka_unit_test(test_run_stats__counts_each_step_once),
         cmocka_unit_test(test_run_stats__waits_for_an_epochs_steps),
+        cmocka_unit_test(test_run_stats__tells_evaluations_within_an_epoch_apart),
         cmocka_unit_test(test_run_stats__knows_of_runs_that_are_cut),
         cmocka_unit_test(test_run_stats__measures_over_a_moving_window),
     };

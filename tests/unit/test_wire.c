@@ -58,7 +58,7 @@ static fl_wire_message frame_of(fl_wire_type type)
         f.time = (fl_time_report){37, 1, 2, 3, 4, 5};
         break;
     case FL_WIRE_EVAL:
-        f.eval = (fl_eval_report){2, 37, 0.3, 0.9, 812.5, 10000};
+        f.eval = (fl_eval_report){2, 37, 0.3, 0.9, 812.5, 10000, true, true, 0.4, 0.8, 5000};
         break;
     case FL_WIRE_LEDGER:
         f.ledger = (fl_wire_ledger){.epoch = 2, .step = 37, .replica = 1, .n = 6, .ids = some_ids};

@@ -1,0 +1,36 @@
+#include "pipe/plan/evaluation.h"
+
+#include <math.h>
+
+/* Of the permutation: no epoch of the sampler draws with it, nor does the split into training and
+ * validation samples. */
+enum { EVALUATION_EPOCH = -2 };
+
+int64_t fl_evaluation_period(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)
+{
+    const fl_period *every = &job->train.evaluate_every;
+    double steps = every->steps >= 0  ? (double)every->steps
+                   : every->share > 0 ? every->share * (double)n_steps
+                                      : every->epochs * (double)steps_per_epoch;
+    return steps <= 0 ? 0 : steps < 1 ? 1 : llround(steps);
+}
+
+bool fl_evaluation_is_due(int64_t done, int64_t period, int64_t end_step)
+{
+    return done > 0 && (done == end_step || (period > 0 && done % period == 0));
+}
+
+fl_evaluation_set fl_evaluation_set_of(int64_t first, int64_t of, int64_t samples, uint64_t seed)
+{
+    bool drawn = samples > 0 && samples < of;
+    fl_evaluation_set set = {.first = first, .n = drawn ? samples : of, .drawn = drawn};
+    if (drawn) {
+        fl_permutation_init(&set.order, of, seed, EVALUATION_EPOCH);
+    }
+    return set;
+}
+
+int64_t fl_evaluation_sample(const fl_evaluation_set *set, int64_t i)
+{
+    return set->first + (set->drawn ? fl_permutation_at(&set->order, i) : i);
+}

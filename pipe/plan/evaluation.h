@@ -1,0 +1,31 @@
+/* When a run evaluates, and on which samples: functions of the job and of the position alone, so
+ * that every plan evaluates alike. */
+#ifndef FL_PIPE_PLAN_EVALUATION_H
+#define FL_PIPE_PLAN_EVALUATION_H
+
+#include "autodp/sampler.h"
+
+#include <frostline/job.h>
+
+/* Steps from one evaluation to the next; 0: there is none but the last. Pure. */
+int64_t fl_evaluation_period(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps);
+
+/* Whether the run evaluates after `done` steps, when it evaluates every `period` steps and after
+ * the last one, end_step. Pure. */
+bool fl_evaluation_is_due(int64_t done, int64_t period, int64_t end_step);
+
+/* Samples of one evaluation, out of those that are numbered first .. first + of - 1: all of them,
+ * or n, drawn once for the whole run. */
+typedef struct fl_evaluation_set {
+    int64_t first, n;
+    bool drawn;
+    fl_permutation order; /* of `of`; holds when drawn */
+} fl_evaluation_set;
+
+/* samples: train.evaluate_samples, 0: all. Pure. */
+fl_evaluation_set fl_evaluation_set_of(int64_t first, int64_t of, int64_t samples, uint64_t seed);
+
+/* The id of the i-th sample. Pure. */
+int64_t fl_evaluation_sample(const fl_evaluation_set *set, int64_t i);
+
+#endif
