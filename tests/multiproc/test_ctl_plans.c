@@ -1,6 +1,7 @@
 /* Plans that are changed by requests while a run trains. Would catch: a transition by hand that
  * loses a sample or changes the mathematics, an answer that comes before the plan holds, work for a
  * worker that was drained, a pinned block that freezes. */
+#include "support/lines.h"
 #include "support/live_run.h"
 #include "support/toy.h"
 
@@ -119,6 +120,21 @@ static void test_plans__scaling_follows_one_worker(void **state)
     free(one);
 }
 
+/* What a person asks for is carried out whatever it costs, and the event has the price: a step with
+ * it and a step without it. */
+static void check_price(const live_run *run)
+{
+    json_t *all = lines_with(run->dir, "events.jsonl", "\"plan.considered\"");
+    const json_t *e = json_array_get(all, 0),
+                 *o = json_array_get(json_object_get(e, "candidates"), 0);
+    assert_non_null(o);
+    assert_string_not_equal(json_string_value(json_object_get(e, "choice")), "stay");
+    assert_true(json_number_value(json_object_get(e, "stay_step_ms")) > 0.0);
+    assert_true(json_number_value(json_object_get(o, "step_ms")) > 0.0);
+    assert_true(json_number_value(json_object_get(o, "cost_ms")) > 0.0);
+    json_decref(all);
+}
+
 static void test_plans__freeze_thaw_and_pins(void **state)
 {
     (void)state;
@@ -128,6 +144,7 @@ static void test_plans__freeze_thaw_and_pins(void **state)
     changed c = ask(&run, "freeze", "{\"blocks\": 2}");
     assert_true(c.changed && c.f == 2);
     assert_int_equal(plan_now(&run, "f"), 2);
+    check_price(&run);
     live_await_step(&run, c.step + 5);
     assert_false(ask(&run, "freeze", "{\"blocks\": 2}").changed);
     live_refused(&run, "freeze", "{\"blocks\": 1}", "refused");

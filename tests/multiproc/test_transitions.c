@@ -5,6 +5,7 @@
  * shown by losing one. */
 #include "device/random.h"
 #include "support/draw.h"
+#include "support/lines.h"
 #include "support/scenario.h"
 
 #include <math.h>
@@ -153,6 +154,21 @@ static double state_difference(const char *a, const char *b, int layer)
     return size > 0.0 ? sqrt(difference / size) : sqrt(difference);
 }
 
+/* What a script asks for is carried out whatever it costs, and each event has the step before and
+ * the one that is predicted. */
+static void check_prices(const scenario *s)
+{
+    json_t *all = lines_with(s->dir, "events.jsonl", "\"transition.done\"");
+    const json_t *e;
+    assert_int_equal(length(all), TRANSITIONS);
+    FOR_EACH(e, all)
+    {
+        assert_true(json_number_value(json_object_get(e, "step_ms")) > 0.0);
+        assert_true(json_number_value(json_object_get(e, "predicted_step_ms")) > 0.0);
+    }
+    json_decref(all);
+}
+
 static void test_transitions__follow_one_worker(void **state)
 {
     (void)state;
@@ -163,6 +179,7 @@ static void test_transitions__follow_one_worker(void **state)
     scenario b = run_of("one", "1", alone, dump_at_the_end);
     double *many = losses_of(&a, STEPS), *one = losses_of(&b, STEPS);
     check_exactly_once(a.dir, EPOCHS, N_SAMPLES);
+    check_prices(&a);
     check_exactly_once(b.dir, EPOCHS, N_SAMPLES);
     assert_true(one[STEPS - 1] < one[0]); /* it learns */
     for (int i = 0; i < TRANSITIONS; i++) {
