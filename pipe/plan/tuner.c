@@ -88,23 +88,25 @@ static int differences(const fl_tuner_candidate *c, const fl_tuner_candidate *b,
     return n;
 }
 
-/* The mean deviation of paired differences from their medians, of all candidates together. */
+/* The median deviation of paired differences from their medians, of all candidates together. Where
+ * n is odd, the median is one of them and says nothing of the others' spread. */
 static double pooled_deviation(const fl_tuner *t, const fl_tuner_candidate *b)
 {
-    double sum = 0.0;
+    double all[FL_TUNER_CANDIDATES_MAX * FL_TUNER_ROUNDS_MAX];
     int n_all = 0;
     for (int i = 0; i < t->n; i++) {
         double d[FL_TUNER_ROUNDS_MAX];
         int n = differences(&t->of[i], b, d);
         if (&t->of[i] != b && n >= FEW_ROUNDS) {
-            double m = median(d, n), few = sqrt(n / (n - 1.0));
+            double m = median(d, n), few = sqrt(n / (n - 1.0)); /* d is sorted now */
             for (int r = 0; r < n; r++) {
-                sum += few * fabs(d[r] - m);
+                if (n % 2 == 0 || r != n / 2) {
+                    all[n_all++] = few * fabs(d[r] - m);
+                }
             }
-            n_all += n;
         }
     }
-    return n_all == 0 ? 0.0 : sum / n_all;
+    return n_all == 0 ? 0.0 : median(all, n_all);
 }
 
 bool fl_tuner_compare(const fl_tuner *t, int i, double *slower, double *error)
@@ -116,7 +118,7 @@ bool fl_tuner_compare(const fl_tuner *t, int i, double *slower, double *error)
         return false;
     }
     *slower = median(d, n);
-    *error = fmax(2.0 * 1.2533 * 1.2533 * pooled_deviation(t, b) / sqrt(n), LEAST_ERROR);
+    *error = fmax(2.0 * 1.2533 * 1.4826 * pooled_deviation(t, b) / sqrt(n), LEAST_ERROR);
     return true;
 }
 

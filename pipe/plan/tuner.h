@@ -9,12 +9,12 @@
  * Statistics. Let x(c, r) be the logarithm of candidate c's step time in round r. The leader b is
  * the candidate with the smallest median over r of x(c, r) - mean over c of x(c, r). For each other
  * candidate the differences d(r) = x(c, r) - x(b, r) are paired by round; their median is m, and
- *     e = 2 * 1.2533 * 1.2533 * mean |d - m| * sqrt(n / (n - 1)) / sqrt(n)
- * two standard errors of it, with the deviations of all candidates pooled, since few rounds say
- * little about each one's own. At the end of each round from the third on, a candidate is dropped
- * when m - e > -2 %: it is ruled out that it is faster than the leader by 2 %. After two rounds it
- * is dropped when it was 10 % slower in both. What is left last wins; so does the leader when
- * rounds, steps or budget run out.
+ *     e = 2 * 1.2533 * 1.4826 * median |d - m| * sqrt(n / (n - 1)) / sqrt(n)
+ * two standard errors of it. The deviations of all candidates are pooled, since few rounds say
+ * little about each one's own, but for the d that is m itself. At the end of each round from the
+ * third on, a candidate is dropped when m - e > -2 %: it is ruled out that it is faster than the
+ * leader by 2 %. After two rounds it is dropped when it was 10 % slower in both. What is left last
+ * wins; so does the leader when rounds, steps or budget run out.
  *
  * Pure: values to values; any thread. */
 #ifndef FL_PIPE_PLAN_TUNER_H
