@@ -1,6 +1,6 @@
 /* What comes to the controller over its ROUTER, and what it answers.
  *
- *     [identity]["link"][frames]... ──> heard(): each frame by its type
+ *     [identity]["link"][frames]... ──> take_message(): each frame by its type
  *     [identity]["store"][request]  ──> fl_store_handle ──> [identity]["store"][answer]
  *
  * Whoever can open the socket is this user, yet nothing that comes is trusted: a message of another
@@ -59,7 +59,7 @@ static void remember_memory(fl_worker *worker, const fl_wire_heartbeat *heartbea
     }
 }
 
-static void moved(fl_worker *worker, int64_t steps)
+static void note_steps(fl_worker *worker, int64_t steps)
 {
     worker->steps = steps > worker->steps ? steps : worker->steps;
 }
@@ -67,7 +67,7 @@ static void moved(fl_worker *worker, int64_t steps)
 /* A report of a step says so sooner than the next heartbeat does. */
 static void stepped(fl_worker *worker, int64_t step)
 {
-    moved(worker, step + 1);
+    note_steps(worker, step + 1);
     snprintf(worker->operation, sizeof worker->operation, "step");
 }
 
@@ -128,7 +128,7 @@ void fl_inbox_drain_reports(fl_controller *controller)
     }
 }
 
-static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_message *frame)
+static void take_message(fl_controller *controller, fl_worker *worker, const fl_wire_message *frame)
 {
     if (is_stale(controller, frame)) {
         fl_log(FL_LOG_WARN, "dropped a %s of generation %u from worker %d",
@@ -140,7 +140,7 @@ static void heard(fl_controller *controller, fl_worker *worker, const fl_wire_me
         heard_hello(controller, worker);
         break;
     case FL_WIRE_HEARTBEAT:
-        moved(worker, frame->heartbeat.steps);
+        note_steps(worker, frame->heartbeat.steps);
         remember_memory(worker, &frame->heartbeat);
         memcpy(worker->operation, frame->heartbeat.operation, sizeof worker->operation);
         break;
@@ -231,7 +231,7 @@ static void heard_frames(fl_controller *controller, int rank, const unsigned cha
             fl_log(FL_LOG_WARN, "dropped %zu bytes from worker %d: %s", n, rank, fl_errmsg());
             return;
         }
-        heard(controller, worker, &frame);
+        take_message(controller, worker, &frame);
     }
 }
 
@@ -241,7 +241,7 @@ static bool is_topic(zmq_msg_t *part, const char *topic)
            memcmp(zmq_msg_data(part), topic, strlen(topic)) == 0;
 }
 
-static void dispatch(void *context, zmq_msg_t *parts, int n_kept, int n_parts)
+static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_parts)
 {
     fl_controller *controller = (fl_controller *)context;
     const void *from = zmq_msg_data(&parts[0]);
@@ -267,7 +267,8 @@ void fl_inbox_read(fl_controller *controller)
 {
     /* Bounded, so that a flood of messages does not keep the controller from its signals. */
     for (int i = 0;
-         i < MESSAGES_A_TURN && fl_router_read(&controller->router, dispatch, controller); i++) {
+         i < MESSAGES_A_TURN && fl_router_read(&controller->router, dispatch_parts, controller);
+         i++) {
     }
     fl_runfiles_flush(&controller->log.files);
 }

@@ -24,7 +24,7 @@ bool fl_signals_is_stop(int number)
 }
 
 /* A program's own handler stays in force, and so does what it ignores (nohup: SIGHUP). */
-static void take(fl_signals *signals, int number)
+static void take_signal(fl_signals *signals, int number)
 {
     struct sigaction now;
     if (sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
@@ -36,13 +36,13 @@ static void take_all(fl_signals *signals)
 {
     sigemptyset(&signals->taken);
     for (int i = 0; i < N_STOPS; i++) {
-        take(signals, stops[i]);
+        take_signal(signals, stops[i]);
     }
     for (int i = 0; i < N_OTHERS; i++) {
-        take(signals, others[i]);
+        take_signal(signals, others[i]);
     }
     for (int number = SIGRTMIN; number <= SIGRTMAX; number++) {
-        take(signals, number);
+        take_signal(signals, number);
     }
     /* The end of a run belongs to its controller, whatever the program did with them before. */
     sigaddset(&signals->taken, SIGINT);

@@ -142,7 +142,8 @@ const char *fl_watch_kind_text(fl_loss_kind kind)
     return "none";
 }
 
-static void describe(const fl_worker *w, fl_loss_kind kind, int64_t now_us, char *text, size_t size)
+static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us, char *text,
+                          size_t size)
 {
     switch (kind) {
     case FL_LOSS_KILLED:
@@ -185,7 +186,7 @@ const char *fl_watch_text(const fl_worker *worker, fl_loss_kind kind, int64_t no
     if (worker->ready) {
         snprintf(when, sizeof when, "at step %lld", (long long)worker->steps);
     }
-    describe(worker, kind, now_us, how, sizeof how);
+    describe_loss(worker, kind, now_us, how, sizeof how);
     snprintf(text, size_bytes, "worker %d (%s) %s %s", worker->rank, where, how, when);
     return text;
 }

@@ -65,7 +65,7 @@ bool fl_elastic_pin(fl_elastic *elastic, int block, bool pinned)
 /* ---- how one ends ---- */
 
 /* For whoever asked. */
-static void record(fl_elastic *elastic, bool committed, int64_t step, const char *why)
+static void record_outcome(fl_elastic *elastic, bool committed, int64_t step, const char *why)
 {
     fl_elastic_outcome *o = &elastic->transition.outcome;
     *o = (fl_elastic_outcome){
@@ -75,12 +75,12 @@ static void record(fl_elastic *elastic, bool committed, int64_t step, const char
 
 static void give_up(fl_elastic *elastic, const char *why)
 {
-    record(elastic, false, elastic->run->stats->steps, why);
+    record_outcome(elastic, false, elastic->run->stats->steps, why);
     elastic->transition.sums.n_cancelled++;
     fl_event_log_cancel(elastic, why);
 }
 
-static void cancel(fl_elastic *elastic, const char *why)
+static void cancel_transition(fl_elastic *elastic, const char *why)
 {
     fl_transition *e = &elastic->transition;
     fl_command command = {.kind = FL_COMMAND_CANCEL, .due_step = e->due_step, .due = e->due};
@@ -91,7 +91,7 @@ static void cancel(fl_elastic *elastic, const char *why)
 
 /* A commit is over, with or without a change. Who wished to stop meanwhile was not told to whoever
  * spoke then: it may be another now, and others stand by. */
-static void settle(fl_elastic *elastic)
+static void settle_transition(fl_elastic *elastic)
 {
     elastic->transition.state = FL_ELASTIC_IDLE;
     if (elastic->run->phase->n_stops > 0) {
@@ -125,7 +125,7 @@ static fl_status scripted_plan(fl_elastic *elastic, const fl_script_entry *entry
     return FL_OK;
 }
 
-static void prepare(fl_elastic *elastic, int64_t now_us)
+static void prepare_next(fl_elastic *elastic, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
     fl_command command = {.kind = FL_COMMAND_PREPARE, .due_step = e->due_step, .plan = e->next};
@@ -164,10 +164,10 @@ static void begin_scripted(fl_elastic *elastic, const fl_script_entry *entry, in
     e->next.generation = 0;
     snprintf(e->why, sizeof e->why, "elastic.script, step %lld", (long long)entry->step);
     if (scripted_plan(elastic, entry, &e->next) != FL_OK) {
-        cancel(elastic, fl_errmsg());
+        cancel_transition(elastic, fl_errmsg());
         return;
     }
-    prepare(elastic, now_us);
+    prepare_next(elastic, now_us);
 }
 
 /* Workers wait at the step, so they must also hear that nothing changes there. */
@@ -184,7 +184,7 @@ static void begin_decided(fl_elastic *elastic, int64_t effect, int64_t now_us)
     e->policy_asked = e->next.generation;
     e->due = FL_DUE_POLICY;
     e->due_step = effect;
-    prepare(elastic, now_us);
+    prepare_next(elastic, now_us);
 }
 
 /* An entry is prepared ahead, but where entries are dense the time before it is not all spent on
@@ -256,7 +256,7 @@ fl_status fl_elastic_ask(fl_elastic *elastic, const fl_plan *next, int64_t due_s
     e->due = FL_DUE_NONE;
     e->due_step = due_step;
     snprintf(e->why, sizeof e->why, "%s", why);
-    prepare(elastic, fl_now_us());
+    prepare_next(elastic, fl_now_us());
     return FL_OK;
 }
 
@@ -277,7 +277,7 @@ static void look_at_tuner(fl_elastic *elastic, int64_t now_us)
         e->due = FL_DUE_NONE;
         e->due_step = step_ahead(elastic);
         fl_tune_asked(elastic, e->next.generation);
-        prepare(elastic, now_us);
+        prepare_next(elastic, now_us);
     }
 }
 
@@ -287,7 +287,7 @@ static void look_at_recording(fl_elastic *elastic, int64_t now_us)
     if (fl_replay_next_plan(elastic, &e->next, &e->due_step, &e->due)) {
         e->next.generation = next_generation(elastic);
         snprintf(e->why, sizeof e->why, "repeated, step %lld", (long long)e->due_step);
-        prepare(elastic, now_us);
+        prepare_next(elastic, now_us);
     } else {
         fl_replay_watch(elastic);
     }
@@ -307,7 +307,7 @@ static void look_at_all(fl_elastic *elastic, int64_t now_us)
 
 /* ---- driving it ---- */
 
-static void commit(fl_elastic *elastic, int64_t now_us)
+static void commit_next(fl_elastic *elastic, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
     e->state = FL_ELASTIC_COMMITTING;
@@ -338,12 +338,12 @@ void fl_elastic_watch(fl_elastic *elastic, int64_t now_us)
     } else if (e->state == FL_ELASTIC_PREPARING && e->n_ready == fl_plan_members(&elastic->plan)) {
         /* A command is heard one step after the leader takes it. */
         if (elastic->run->stats->steps + 1 >= e->due_step) {
-            commit(elastic, now_us);
+            commit_next(elastic, now_us);
         }
     } else if (e->state == FL_ELASTIC_PREPARING && is_refused(elastic, now_us)) {
-        cancel(elastic, e->refusal_text);
+        cancel_transition(elastic, e->refusal_text);
     } else if (e->state == FL_ELASTIC_PREPARING && now_us > e->deadline_us) {
-        cancel(elastic, "not everybody was ready within fault.deadline");
+        cancel_transition(elastic, "not everybody was ready within fault.deadline");
     }
 }
 
@@ -370,7 +370,7 @@ void fl_elastic_prepared(fl_elastic *elastic, const fl_worker *worker,
     bool voted_down = e->state == FL_ELASTIC_COMMITTING && report->status != FL_OK;
     if (voted_down && report->generation == e->next.generation) {
         give_up(elastic, report->text);
-        settle(elastic);
+        settle_transition(elastic);
         return;
     }
     if (e->state != FL_ELASTIC_PREPARING || report->generation != e->next.generation) {
@@ -420,10 +420,10 @@ static void look_whether_over(fl_elastic *elastic)
     if (e->state == FL_ELASTIC_COMMITTING && e->n_over > 0 &&
         e->n_over >= fl_plan_members(&e->before)) {
         forget_addresses(elastic);
-        record(elastic, true, e->first_step, e->why);
+        record_outcome(elastic, true, e->first_step, e->why);
         add_up(e);
         fl_event_log_transition(elastic);
-        settle(elastic);
+        settle_transition(elastic);
     }
 }
 
@@ -439,7 +439,7 @@ void fl_elastic_without(fl_elastic *elastic, int rank, const char *why)
     elastic->usable.drained[rank] = true;
     elastic->plan.departed[rank] = e->before.departed[rank] = e->next.departed[rank] = true;
     if (e->state == FL_ELASTIC_PREPARING && elastic->run->phase->n_stops == 0) {
-        cancel(elastic, why);
+        cancel_transition(elastic, why);
     }
     look_whether_over(elastic);
 }

@@ -54,8 +54,8 @@ static void start_anew(const fl_elastic *elastic, fl_stragglers *s)
     s->generation = elastic->plan.generation;
 }
 
-static void tell(fl_elastic *elastic, const char *event, int rank, double slowness, double own_us,
-                 double expected_us)
+static void report_worker(fl_elastic *elastic, const char *event, int rank, double slowness,
+                          double own_us, double expected_us)
 {
     fl_json *j = fl_event_log_begin(elastic->log, event);
     fl_json_integer(j, "rank", rank);
@@ -67,18 +67,20 @@ static void tell(fl_elastic *elastic, const char *event, int rank, double slowne
 }
 
 /* own, expected  [n_workers] microseconds a step, 0 for a worker that does not train. */
-static void judge(fl_elastic *elastic, const double *own, const double *expected)
+static void judge_workers(fl_elastic *elastic, const double *own, const double *expected)
 {
     fl_stragglers *s = elastic->stragglers;
     double slowness[FL_MAX_WORKERS];
     int slowest = fl_slow_find(own, expected, elastic->run->n_workers, slowness);
     int before = s->named;
     if (before >= 0 && slowest != before && slowness[before] < RECOVERED) {
-        tell(elastic, "worker.recovered", before, slowness[before], own[before], expected[before]);
+        report_worker(elastic, "worker.recovered", before, slowness[before], own[before],
+                      expected[before]);
         s->named = -1;
     }
     if (slowest >= 0 && slowest != before) {
-        tell(elastic, "worker.slow", slowest, slowness[slowest], own[slowest], expected[slowest]);
+        report_worker(elastic, "worker.slow", slowest, slowness[slowest], own[slowest],
+                      expected[slowest]);
         fl_progress_note(&elastic->log->progress,
                          "worker %d computes slowly: %.1f times as long as the others, measured by "
                          "its layers",
@@ -98,7 +100,7 @@ static bool is_full(const fl_elastic *elastic)
     return true;
 }
 
-static void compare(fl_elastic *elastic)
+static void compare_workers(fl_elastic *elastic)
 {
     const fl_plan_input *input = elastic->run->options->plan_input;
     const fl_plan *plan = &elastic->plan;
@@ -116,7 +118,7 @@ static void compare(fl_elastic *elastic)
         expected[rank] = fl_slow_expected_us(plan, n_frozen, i % plan->K,
                                              elastic->run->options->job->train.batch, layers);
     }
-    judge(elastic, own, expected);
+    judge_workers(elastic, own, expected);
 }
 
 void fl_stragglers_add(fl_elastic *elastic, int rank, const fl_time_report *report)
@@ -135,7 +137,7 @@ void fl_stragglers_add(fl_elastic *elastic, int rank, const fl_time_report *repo
     s->of[rank].n_steps++;
     s->of[rank].own_us += report->compute_us;
     if (is_full(elastic)) {
-        compare(elastic);
+        compare_workers(elastic);
         start_anew(elastic, s);
     }
 }

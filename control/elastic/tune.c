@@ -92,7 +92,7 @@ static const fl_tuned *known_for(const fl_elastic *elastic)
                             elastic->run->options->job->train.batch, p->F, p->K, p->R);
 }
 
-static void begin(fl_elastic *elastic)
+static void begin_race(fl_elastic *elastic)
 {
     const fl_plan *p = &elastic->plan;
     const fl_tuned *known = known_for(elastic);
@@ -156,7 +156,7 @@ static bool is_measured(const fl_elastic *elastic, fl_tuner_visit *visit)
 }
 
 /* What the race has shown is kept for later runs, also if it did not come to its end. */
-static void finish(fl_elastic *elastic)
+static void finish_race(fl_elastic *elastic)
 {
     fl_tune *t = &elastic->tune;
     fl_tuned tuned = {.batch = elastic->run->options->job->train.batch,
@@ -213,7 +213,7 @@ bool fl_tune_next_plan(fl_elastic *elastic, fl_plan *next, char *why, size_t siz
         return false;
     }
     if (t->F != p->F || t->K != p->K || t->R != p->R || t->runs == 0) {
-        begin(elastic);
+        begin_race(elastic);
     }
     if (!t->racing) {
         return false;
@@ -224,7 +224,7 @@ bool fl_tune_next_plan(fl_elastic *elastic, fl_plan *next, char *why, size_t siz
     }
     int M = fl_tuner_m(&t->tuner);
     if (t->tuner.end != FL_TUNER_RUNS) {
-        finish(elastic);
+        finish_race(elastic);
         snprintf(why, size_bytes, "M = %d won the comparison", M);
     } else {
         snprintf(why, size_bytes, "comparing M = %d with M = %d, round %d", M,

@@ -25,7 +25,7 @@ void fl_json_fini(fl_json *json)
     *json = (fl_json){0};
 }
 
-static void add(fl_json *json, const char *bytes, size_t n)
+static void add_bytes(fl_json *json, const char *bytes, size_t n)
 {
     if (json->broken) {
         return;
@@ -71,17 +71,17 @@ static void add_character(fl_json *json, const char **at)
     char escape[8];
     size_t n = utf8_length((const unsigned char *)*at);
     if (n == 0) {
-        add(json, "\\ufffd", 6);
+        add_bytes(json, "\\ufffd", 6);
         n = 1;
     } else if (c == '"' || c == '\\') {
         escape[0] = '\\';
         escape[1] = (char)c;
-        add(json, escape, 2);
+        add_bytes(json, escape, 2);
     } else if (c < 0x20 || c == 0x7f) {
         snprintf(escape, sizeof escape, "\\u%04x", c);
-        add(json, escape, 6);
+        add_bytes(json, escape, 6);
     } else {
-        add(json, *at, n);
+        add_bytes(json, *at, n);
     }
     *at += n;
 }
@@ -98,54 +98,54 @@ static size_t plain_length(const char *text)
 
 static void add_quoted(fl_json *json, const char *text)
 {
-    add(json, "\"", 1);
+    add_bytes(json, "\"", 1);
     while (*text != 0) {
         size_t n = plain_length(text);
-        add(json, text, n);
+        add_bytes(json, text, n);
         text += n;
         if (*text != 0) {
             add_character(json, &text);
         }
     }
-    add(json, "\"", 1);
+    add_bytes(json, "\"", 1);
 }
 
 /* The comma and the key that go before a value. */
-static void begin(fl_json *json, const char *key)
+static void begin_value(fl_json *json, const char *key)
 {
     if (json->comma) {
-        add(json, ", ", 2);
+        add_bytes(json, ", ", 2);
     }
     json->comma = true;
     if (key != NULL) {
         add_quoted(json, key);
-        add(json, ": ", 2);
+        add_bytes(json, ": ", 2);
     }
 }
 
 void fl_json_object(fl_json *json, const char *key)
 {
-    begin(json, key);
-    add(json, "{", 1);
+    begin_value(json, key);
+    add_bytes(json, "{", 1);
     json->comma = false;
 }
 
 void fl_json_array(fl_json *json, const char *key)
 {
-    begin(json, key);
-    add(json, "[", 1);
+    begin_value(json, key);
+    add_bytes(json, "[", 1);
     json->comma = false;
 }
 
 void fl_json_close(fl_json *json, char bracket)
 {
-    add(json, &bracket, 1);
+    add_bytes(json, &bracket, 1);
     json->comma = true;
 }
 
 void fl_json_text(fl_json *json, const char *key, const char *text)
 {
-    begin(json, key);
+    begin_value(json, key);
     add_quoted(json, text);
 }
 
@@ -153,27 +153,27 @@ void fl_json_integer(fl_json *json, const char *key, int64_t value)
 {
     char digits[32];
     int n = snprintf(digits, sizeof digits, "%lld", (long long)value);
-    begin(json, key);
-    add(json, digits, (size_t)n);
+    begin_value(json, key);
+    add_bytes(json, digits, (size_t)n);
 }
 
 void fl_json_fields(fl_json *json, const fl_json *fields)
 {
-    begin(json, NULL);
-    add(json, fields->text, fields->n);
+    begin_value(json, NULL);
+    add_bytes(json, fields->text, fields->n);
     json->broken = json->broken || fields->broken;
 }
 
 void fl_json_null(fl_json *json, const char *key)
 {
-    begin(json, key);
-    add(json, "null", 4);
+    begin_value(json, key);
+    add_bytes(json, "null", 4);
 }
 
 void fl_json_bool(fl_json *json, const char *key, bool value)
 {
-    begin(json, key);
-    add(json, value ? "true" : "false", value ? 4 : 5);
+    begin_value(json, key);
+    add_bytes(json, value ? "true" : "false", value ? 4 : 5);
 }
 
 const char *fl_json_decimal(double value, char *text)
@@ -198,8 +198,8 @@ void fl_json_real(fl_json *json, const char *key, double value)
 {
     char digits[FL_JSON_DECIMAL_MAX];
     const char *text = isfinite(value) ? fl_json_decimal(value, digits) : "null";
-    begin(json, key);
-    add(json, text, strlen(text));
+    begin_value(json, key);
+    add_bytes(json, text, strlen(text));
 }
 
 void fl_json_rounded(fl_json *json, const char *key, double value, int digits)
@@ -221,11 +221,11 @@ void fl_json_rounded(fl_json *json, const char *key, double value, int digits)
         n--;
     }
     n -= text[n - 1] == '.';
-    begin(json, key);
-    add(json, text, (size_t)n);
+    begin_value(json, key);
+    add_bytes(json, text, (size_t)n);
 }
 
 void fl_json_newline(fl_json *json)
 {
-    add(json, "\n", 1);
+    add_bytes(json, "\n", 1);
 }

@@ -67,7 +67,7 @@ static fl_status start_thread(fl_link *link)
 }
 
 /* Everything but the thread. */
-static void release(fl_link *link)
+static void release_link(fl_link *link)
 {
     fl_store_disconnect(&link->store);
     if (link->socket != NULL) {
@@ -126,7 +126,7 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
         status = start_thread(link);
     }
     if (status != FL_OK) {
-        release(link);
+        release_link(link);
         return status;
     }
     *out = link;
@@ -148,7 +148,7 @@ void fl_link_close(fl_link **link)
     atomic_store(&(*link)->closing, true);
     wake(*link);
     pthread_join((*link)->thread, NULL);
-    release(*link);
+    release_link(*link);
     *link = NULL;
 }
 

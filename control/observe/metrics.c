@@ -18,7 +18,7 @@ typedef struct out {
     size_t size, n; /* n: of all, also of what did not fit */
 } out;
 
-static void put(out *o, const char *bytes, size_t n)
+static void put_bytes(out *o, const char *bytes, size_t n)
 {
     if (o->n + 1 < o->size) {
         size_t room = o->size - 1 - o->n, fits = n < room ? n : room;
@@ -30,7 +30,7 @@ static void put(out *o, const char *bytes, size_t n)
 
 static void put_text(out *o, const char *text)
 {
-    put(o, text, strlen(text));
+    put_bytes(o, text, strlen(text));
 }
 
 /* ---- families ---- */
@@ -48,12 +48,12 @@ static void put_value(out *o, const char *value)
 {
     for (const char *c = value; *c != 0; c++) {
         if (*c == '\\' || *c == '"') {
-            put(o, "\\", 1);
-            put(o, c, 1);
+            put_bytes(o, "\\", 1);
+            put_bytes(o, c, 1);
         } else if (*c == '\n') {
-            put(o, "\\n", 2);
+            put_bytes(o, "\\n", 2);
         } else {
-            put(o, c, 1);
+            put_bytes(o, c, 1);
         }
     }
 }

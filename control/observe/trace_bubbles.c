@@ -68,7 +68,7 @@ static void add_cost(const fl_trace_index *index, const fl_trace_event *event, c
 
 /* Note one operation if a pipeline's stage did it in a training step: what it cost, and a window of
  * its own. */
-static void gather(gathered *g, const fl_trace_event *event)
+static void gather_event(gathered *g, const fl_trace_event *event)
 {
     const fl_flight_entry *e = &event->e;
     const fl_plan *plan = fl_trace_plan(g->about, e->generation);
@@ -151,7 +151,7 @@ fl_status fl_trace_find_bubbles(const fl_trace_data *trace, const fl_trace_index
     fl_status status = fl_alloc_array(trace->n + 1, sizeof *g.windows, (void **)&g.windows);
     if (status == FL_OK) {
         for (size_t i = 0; i < trace->n; i++) {
-            gather(&g, &trace->events[i]);
+            gather_event(&g, &trace->events[i]);
         }
         average(&g, report);
     }

@@ -20,7 +20,7 @@ static const char *role_text(int role)
                                        : "transition";
 }
 
-static fl_status put(fl_json *j, const char *before, FILE *file)
+static fl_status put_object(fl_json *j, const char *before, FILE *file)
 {
     if (j->broken) {
         return fl_fail(FL_ENOMEM, "no memory for a line of the trace");
@@ -101,10 +101,10 @@ static fl_status write_names(fl_json *j, const fl_trace_about *about, FILE *file
             snprintf(name, sizeof name, "worker %d: standby", rank);
         }
         write_name(j, "process_name", rank, MAIN_THREAD, name);
-        FL_TRY(put(j, rank == 0 ? "\n" : ",\n", file));
+        FL_TRY(put_object(j, rank == 0 ? "\n" : ",\n", file));
         for (int role = FL_FLIGHT_MAIN; role <= FL_FLIGHT_PORTER; role++) {
             write_name(j, "thread_name", rank, role, role_text(role));
-            FL_TRY(put(j, ",\n", file));
+            FL_TRY(put_object(j, ",\n", file));
         }
     }
     return FL_OK;
@@ -160,12 +160,12 @@ static fl_status write_all(const fl_trace_data *trace, fl_json *j, FILE *file)
         zero_ns = at < zero_ns ? at : zero_ns;
     }
     write_about(j, &trace->about);
-    FL_TRY(put(j, "{\"displayTimeUnit\": \"ms\",\n\"frostline\": ", file));
+    FL_TRY(put_object(j, "{\"displayTimeUnit\": \"ms\",\n\"frostline\": ", file));
     fputs(",\n\"traceEvents\": [", file);
     FL_TRY(write_names(j, &trace->about, file));
     for (size_t i = 0; i < trace->n; i++) {
         write_event(j, &trace->about, &trace->events[i], zero_ns);
-        FL_TRY(put(j, i == 0 && trace->about.n_workers == 0 ? "\n" : ",\n", file));
+        FL_TRY(put_object(j, i == 0 && trace->about.n_workers == 0 ? "\n" : ",\n", file));
     }
     fputs("\n]}\n", file);
     return ferror(file) ? fl_fail(FL_EIO, "the trace could not be written") : FL_OK;

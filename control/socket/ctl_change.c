@@ -32,7 +32,7 @@ static void plan_fields(fl_json *j, const fl_plan *plan, bool changed, int64_t s
     fl_fields_grid(j, fl_plan_grid(plan));
 }
 
-static void ask(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan, const char *why)
+static void ask_plan(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan, const char *why)
 {
     fl_plan placed = *plan;
     fl_decide_place(ctl->elastic, &placed);
@@ -140,7 +140,7 @@ static void choose_scale(fl_ctl *ctl, fl_ctl_call *call, fl_worker_pool *usable)
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
         return;
     }
-    ask(ctl, call, &plan, "ctl scale");
+    ask_plan(ctl, call, &plan, "ctl scale");
     if (call->error == FL_CTL_OK && call->wait != FL_CTL_WAIT_IDLE) {
         /* Later plans stay within it. */
         call->limit_before = fl_elastic_limit(ctl->elastic, usable->limit);
@@ -193,7 +193,7 @@ void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
     }
     snprintf(why, sizeof why, "ctl drain of worker %lld", (long long)rank);
     bool before = fl_elastic_drain(ctl->elastic, (int)rank, true);
-    ask(ctl, call, &plan, why);
+    ask_plan(ctl, call, &plan, why);
     if (call->error != FL_CTL_OK || call->wait == FL_CTL_WAIT_IDLE) {
         (void)fl_elastic_drain(ctl->elastic, (int)rank, before);
     }
@@ -234,7 +234,7 @@ static void go_to(fl_ctl *ctl, fl_ctl_call *call, int F)
     } else if (F != plan.F && fl_decide_by_hand(ctl->elastic, F, why, &plan) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     } else {
-        ask(ctl, call, &plan, why);
+        ask_plan(ctl, call, &plan, why);
     }
 }
 
@@ -331,6 +331,6 @@ void fl_ctl_set_m(fl_ctl *ctl, fl_ctl_call *call)
     } else if (fl_worker_pool_choose(&ctl->elastic->usable, &input, &plan) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     } else {
-        ask(ctl, call, &plan, "ctl set pipe.m");
+        ask_plan(ctl, call, &plan, "ctl set pipe.m");
     }
 }

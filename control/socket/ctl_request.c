@@ -21,11 +21,11 @@ const char *fl_ctl_error_text(fl_ctl_error error)
     return texts[error];
 }
 
-static fl_ctl_error refuse(fl_ctl_error error, char message[FL_CTL_MESSAGE_MAX], const char *format,
-                           ...) FL_PRINTF(3, 4);
+static fl_ctl_error refuse_request(fl_ctl_error error, char message[FL_CTL_MESSAGE_MAX],
+                                   const char *format, ...) FL_PRINTF(3, 4);
 
-static fl_ctl_error refuse(fl_ctl_error error, char message[FL_CTL_MESSAGE_MAX], const char *format,
-                           ...)
+static fl_ctl_error refuse_request(fl_ctl_error error, char message[FL_CTL_MESSAGE_MAX],
+                                   const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -72,8 +72,8 @@ static fl_ctl_error read_id(json_t *root, fl_ctl_request *request, char *message
     const json_t *id = json_object_get(root, "id");
     size_t n = json_string_length(id);
     if (!json_is_string(id) || n < 1 || n > FL_CTL_ID_MAX) {
-        return refuse(FL_CTL_BAD_REQUEST, message, "id: a string of 1 to %d bytes is needed",
-                      FL_CTL_ID_MAX);
+        return refuse_request(FL_CTL_BAD_REQUEST, message,
+                              "id: a string of 1 to %d bytes is needed", FL_CTL_ID_MAX);
     }
     memcpy(request->id, json_string_value(id), n + 1);
     return FL_CTL_OK;
@@ -91,8 +91,8 @@ static fl_ctl_error check_keys(json_t *root, char *message)
             found = found || strcmp(key, known[i]) == 0;
         }
         if (!found) {
-            return refuse(FL_CTL_BAD_REQUEST, message,
-                          "unknown key \"%.64s\"; allowed: v, id, cmd, args", key);
+            return refuse_request(FL_CTL_BAD_REQUEST, message,
+                                  "unknown key \"%.64s\"; allowed: v, id, cmd, args", key);
         }
     }
     return FL_CTL_OK;
@@ -159,7 +159,7 @@ static bool take_number(const json_t *json, fl_ctl_value *value)
     return true;
 }
 
-static bool take(const fl_ctl_arg *arg, const json_t *json, fl_ctl_value *value)
+static bool take_value(const fl_ctl_arg *arg, const json_t *json, fl_ctl_value *value)
 {
     value->given = true;
     switch (arg->type) {
@@ -194,25 +194,25 @@ static fl_ctl_error read_args(json_t *args, fl_ctl_request *request, char *messa
     json_t *value;
     char allowed[256];
     if (args != NULL && !json_is_object(args)) {
-        return refuse(FL_CTL_BAD_REQUEST, message, "args: an object is needed");
+        return refuse_request(FL_CTL_BAD_REQUEST, message, "args: an object is needed");
     }
     json_object_foreach(args, key, value)
     {
         int i = find_arg(command, key);
         if (i < 0) {
-            return refuse(FL_CTL_BAD_ARGUMENT, message, "%s has no argument \"%.64s\"",
-                          command->name, key);
+            return refuse_request(FL_CTL_BAD_ARGUMENT, message, "%s has no argument \"%.64s\"",
+                                  command->name, key);
         }
-        if (!take(&command->args[i], value, &request->value[i])) {
-            return refuse(FL_CTL_BAD_ARGUMENT, message, "%s: allowed: %s", key,
-                          fl_ctl_allowed(&command->args[i], allowed, sizeof allowed));
+        if (!take_value(&command->args[i], value, &request->value[i])) {
+            return refuse_request(FL_CTL_BAD_ARGUMENT, message, "%s: allowed: %s", key,
+                                  fl_ctl_allowed(&command->args[i], allowed, sizeof allowed));
         }
     }
     for (int i = 0; command->args[i].name != NULL; i++) {
         if (command->args[i].required && !request->value[i].given) {
-            return refuse(FL_CTL_BAD_ARGUMENT, message, "%s: missing; allowed: %s",
-                          command->args[i].name,
-                          fl_ctl_allowed(&command->args[i], allowed, sizeof allowed));
+            return refuse_request(FL_CTL_BAD_ARGUMENT, message, "%s: missing; allowed: %s",
+                                  command->args[i].name,
+                                  fl_ctl_allowed(&command->args[i], allowed, sizeof allowed));
         }
     }
     return FL_CTL_OK;
@@ -228,19 +228,20 @@ static fl_ctl_error read_root(json_t *root, fl_ctl_request *request, char *messa
         return error;
     }
     if (!json_is_integer(version) || json_integer_value(version) != FL_CTL_VERSION) {
-        return refuse(FL_CTL_BAD_VERSION, message, "v: %d is what this run speaks", FL_CTL_VERSION);
+        return refuse_request(FL_CTL_BAD_VERSION, message, "v: %d is what this run speaks",
+                              FL_CTL_VERSION);
     }
     error = check_keys(root, message);
     if (error != FL_CTL_OK) {
         return error;
     }
     if (!json_is_string(cmd)) {
-        return refuse(FL_CTL_BAD_REQUEST, message, "cmd: a string is needed");
+        return refuse_request(FL_CTL_BAD_REQUEST, message, "cmd: a string is needed");
     }
     request->command = fl_ctl_command_find(json_string_value(cmd));
     if (request->command == NULL) {
-        return refuse(FL_CTL_UNKNOWN_COMMAND, message, "there is no command \"%.64s\"",
-                      json_string_value(cmd));
+        return refuse_request(FL_CTL_UNKNOWN_COMMAND, message, "there is no command \"%.64s\"",
+                              json_string_value(cmd));
     }
     return read_args(json_object_get(root, "args"), request, message);
 }
@@ -252,22 +253,22 @@ fl_ctl_error fl_ctl_request_read(const char *text, size_t size_bytes, fl_ctl_req
     *request = (fl_ctl_request){.command = NULL};
     message[0] = 0;
     if (size_bytes > FL_CTL_REQUEST_MAX) {
-        return refuse(FL_CTL_BAD_REQUEST, message, "%zu bytes; allowed: up to %d", size_bytes,
-                      FL_CTL_REQUEST_MAX);
+        return refuse_request(FL_CTL_BAD_REQUEST, message, "%zu bytes; allowed: up to %d",
+                              size_bytes, FL_CTL_REQUEST_MAX);
     }
     if (depth_of(text, size_bytes) > FL_CTL_DEPTH_MAX) {
-        return refuse(FL_CTL_BAD_REQUEST, message, "brackets are nested more than %d deep",
-                      FL_CTL_DEPTH_MAX);
+        return refuse_request(FL_CTL_BAD_REQUEST, message, "brackets are nested more than %d deep",
+                              FL_CTL_DEPTH_MAX);
     }
     json_t *root = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES, &where);
     if (root == NULL) {
-        return refuse(FL_CTL_BAD_REQUEST, message, "not JSON at byte %d: %s", where.position,
-                      where.text);
+        return refuse_request(FL_CTL_BAD_REQUEST, message, "not JSON at byte %d: %s",
+                              where.position, where.text);
     }
     request->fingerprint = fingerprint_of(text, size_bytes);
     fl_ctl_error error = json_is_object(root)
                              ? read_root(root, request, message)
-                             : refuse(FL_CTL_BAD_REQUEST, message, "an object is needed");
+                             : refuse_request(FL_CTL_BAD_REQUEST, message, "an object is needed");
     json_decref(root);
     return error;
 }

@@ -230,7 +230,7 @@ static void end_reply(fl_ctl *ctl, fl_ctl_call *call)
     }
 }
 
-static void forget(fl_ctl *ctl, int i)
+static void forget_call(fl_ctl *ctl, int i)
 {
     fl_ctl_call *call = &ctl->pending[i];
     ctl->n_pending--;
@@ -245,7 +245,7 @@ void fl_ctl_retry(fl_ctl *ctl, int i)
     call->request.command->run(ctl, call);
     if (call->error != FL_CTL_OK || call->wait == FL_CTL_WAIT_NONE) {
         end_reply(ctl, call);
-        forget(ctl, i);
+        forget_call(ctl, i);
     }
 }
 
@@ -259,7 +259,7 @@ void fl_ctl_settle(fl_ctl *ctl, int i, const fl_setting_done_report *report)
         fl_ctl_setting_result(ctl, call, report);
     }
     end_reply(ctl, call);
-    forget(ctl, i);
+    forget_call(ctl, i);
 }
 
 fl_ctl_counts fl_ctl_count(const fl_ctl *ctl)
@@ -299,7 +299,7 @@ static bool answer_again(fl_ctl *ctl, fl_ctl_call *call)
     return text == NULL && is_pending(ctl, call); /* its answer is on its way */
 }
 
-static void answer(fl_ctl *ctl, fl_ctl_call *call, const char *text, size_t n)
+static void answer_request(fl_ctl *ctl, fl_ctl_call *call, const char *text, size_t n)
 {
     call->error = fl_ctl_request_read(text, n, &call->request, call->message);
     if (call->error == FL_CTL_OK && call->request.command->changes && answer_again(ctl, call)) {
@@ -324,7 +324,8 @@ static void answer(fl_ctl *ctl, fl_ctl_call *call, const char *text, size_t n)
 
 /* The parts of one message: the client, perhaps an empty one, the request. What has other parts is
  * no request of anybody who could read a reply. */
-static void dispatch(fl_ctl *ctl, void *socket, fl_ctl_call *call, zmq_msg_t *parts, int n_parts)
+static void dispatch_parts(fl_ctl *ctl, void *socket, fl_ctl_call *call, zmq_msg_t *parts,
+                           int n_parts)
 {
     int last = n_parts - 1;
     bool delimited = n_parts == 3 && zmq_msg_size(&parts[1]) == 0;
@@ -338,7 +339,7 @@ static void dispatch(fl_ctl *ctl, void *socket, fl_ctl_call *call, zmq_msg_t *pa
     call->delimited = delimited;
     call->client.n = n;
     memcpy(call->client.bytes, zmq_msg_data(&parts[0]), n);
-    answer(ctl, call, zmq_msg_data(&parts[last]), zmq_msg_size(&parts[last]));
+    answer_request(ctl, call, zmq_msg_data(&parts[last]), zmq_msg_size(&parts[last]));
 }
 
 /* One message, however many parts it has; a fourth and later ones are dropped as they come. False
@@ -362,7 +363,7 @@ static bool read_request(fl_ctl *ctl, void *socket, fl_ctl_call *call)
         n_parts += n >= 0;
     }
     if (n_parts > 0) {
-        dispatch(ctl, socket, call, parts, n_parts);
+        dispatch_parts(ctl, socket, call, parts, n_parts);
     }
     for (int i = 0; i < PARTS; i++) {
         zmq_msg_close(&parts[i]);
@@ -410,7 +411,7 @@ static int read_requests(fl_ctl *ctl, void *socket)
 /* Each turn that finds requests wakes this thread, ZeroMQ's and mostly a worker's processor from
  * what they are at; ten requests in one turn cost hardly more than one. So who asks without end is
  * answered fifty times a second, as often as workers report, all that has come since at once. */
-static void rest(fl_ctl *ctl, int64_t now_us)
+static void rest_from_requests(fl_ctl *ctl, int64_t now_us)
 {
     int64_t earliest_us = now_us - (int64_t)BURST * REST_US;
     ctl->rest_us = (ctl->rest_us > earliest_us ? ctl->rest_us : earliest_us) + REST_US;
@@ -427,7 +428,7 @@ void fl_ctl_watch(fl_ctl *ctl)
         int n = read_requests(ctl, ctl->requests);
         n += ctl->guard == NULL ? 0 : read_requests(ctl, ctl->far_requests);
         if (n > 0) {
-            rest(ctl, now_us);
+            rest_from_requests(ctl, now_us);
         }
     }
     fl_ctl_drive(ctl);

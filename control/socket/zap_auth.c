@@ -118,7 +118,7 @@ bool fl_zap_auth_endpoint(const char *listen, int plus, char *text, size_t size_
     return good && n > 0 && (size_t)n < size_bytes;
 }
 
-static fl_status load(const fl_job *job, fl_zap_auth *guard)
+static fl_status load_keys(const fl_job *job, fl_zap_auth *guard)
 {
     char text[FL_TEXT_MAX + 8];
     if (!fl_zap_auth_endpoint(job->control.listen, 1, text, sizeof text)) {
@@ -150,7 +150,7 @@ fl_status fl_zap_auth_create(const fl_job *job, fl_zap_auth **out)
         return FL_OK;
     }
     FL_TRY(fl_alloc(sizeof *guard, (void **)&guard));
-    fl_status status = load(job, guard);
+    fl_status status = load_keys(job, guard);
     if (status != FL_OK) {
         fl_zap_auth_destroy(&guard);
         return status;

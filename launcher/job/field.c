@@ -64,7 +64,7 @@ static const char *rounded_text(const fl_field *field, const char *text, char ou
     return out;
 }
 
-static fl_status refuse(const fl_field *field, const char *text, size_t length, bool as_text)
+static fl_status refuse_value(const fl_field *field, const char *text, size_t length, bool as_text)
 {
     char shown[FL_SHOWN_MAX], allowed[FL_FIELD_ALLOWED_MAX], rounded[ROUNDED_MAX] = "";
     bool whole = memchr(text, '\0', length) == NULL && text[length] == '\0';
@@ -88,7 +88,7 @@ fl_status fl__field_take(const fl_field *field, const char *text, size_t length,
 {
     char copy[FL_TEXT_MAX];
     if (length >= sizeof copy || memchr(text, '\0', length) != NULL) {
-        return refuse(field, text, length, false);
+        return refuse_value(field, text, length, false);
     }
     memcpy(copy, text, length);
     copy[length] = '\0';
@@ -100,7 +100,7 @@ fl_status fl__field_take(const fl_field *field, const char *text, size_t length,
     bool needs_plain = field->type == FL_FIELD_INTEGER || field->type == FL_FIELD_NUMBER ||
                        field->type == FL_FIELD_BOOLEAN;
     if (!good || (quoted && needs_plain)) {
-        return refuse(field, copy, length, good);
+        return refuse_value(field, copy, length, good);
     }
     return FL_OK;
 }
@@ -116,7 +116,7 @@ fl_status fl_field_parse(const fl_field *field, const char *text, size_t length,
 {
     if (field->type == FL_FIELD_LIST) {
         if (!is_word(field, text, length)) {
-            return quoted ? refuse(field, text, length, false)
+            return quoted ? refuse_value(field, text, length, false)
                           : fl_list_parse(field, text, length, job);
         }
         memset(place(field, job), 0, fl_list_size(field));

@@ -65,7 +65,7 @@ typedef struct growing {
     size_t used;
 } growing;
 
-static void add(growing *g, const char *text)
+static void add_text(growing *g, const char *text)
 {
     size_t length = strlen(text);
     assert(g->used + length < FL_FIELD_VALUE_MAX && "FL_FIELD_VALUE_MAX holds the longest list");
@@ -78,26 +78,26 @@ static void add_value(growing *g, const fl_field *key, const char *item)
     char text[FL_FIELD_ALLOWED_MAX];
     int64_t value = fl__list_get(key, item);
     if (value == 0 && key->word != NULL) {
-        add(g, key->word);
+        add_text(g, key->word);
         return;
     }
     snprintf(text, sizeof text, "%" PRId64, value);
-    add(g, text);
+    add_text(g, text);
 }
 
 static void add_mapping(growing *g, const fl_list *list, const char *item)
 {
-    add(g, "{");
+    add_text(g, "{");
     for (int k = 0; k < list->n_keys; k++) {
         if (k > 0 && fl__list_get(&list->key[k], item) == FL_LIST_ABSENT) {
             continue;
         }
-        add(g, k == 0 ? "" : ", ");
-        add(g, list->key[k].path);
-        add(g, ": ");
+        add_text(g, k == 0 ? "" : ", ");
+        add_text(g, list->key[k].path);
+        add_text(g, ": ");
         add_value(g, &list->key[k], item);
     }
-    add(g, "}");
+    add_text(g, "}");
 }
 
 const char *fl_list_format(const fl_field *field, const fl_job *job, char text[FL_FIELD_VALUE_MAX])
@@ -108,18 +108,18 @@ const char *fl_list_format(const fl_field *field, const fl_job *job, char text[F
     n = n < list->capacity ? n : list->capacity; /* a program may have said more */
     text[0] = '\0';
     if (n <= 0) {
-        add(&g, field->word);
+        add_text(&g, field->word);
         return text;
     }
     for (int64_t i = 0; i < n; i++) {
-        add(&g, i == 0 ? "[" : ", ");
+        add_text(&g, i == 0 ? "[" : ", ");
         if (list->n_keys == 0) {
             add_value(&g, list->key, item_of(field, job, i));
         } else {
             add_mapping(&g, list, item_of(field, job, i));
         }
     }
-    add(&g, "]");
+    add_text(&g, "]");
     return text;
 }
 

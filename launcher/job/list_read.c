@@ -17,7 +17,7 @@ typedef struct reader {
     char *item; /* of the entry */
 } reader;
 
-static fl_status refuse(reader *r, const yaml_node_t *node, fl_status status)
+static fl_status refuse_node(reader *r, const yaml_node_t *node, fl_status status)
 {
     *r->culprit = node;
     return status;
@@ -36,7 +36,7 @@ static fl_status read_value(reader *r, const fl_field *key, const yaml_node_t *n
                                 fl_node_is_quoted(node), &value);
     }
     if (status != FL_OK) {
-        return refuse(r, node, fl__list_within(r->list, r->i, key, status));
+        return refuse_node(r, node, fl__list_within(r->list, r->i, key, status));
     }
     fl__list_put(key, r->item, value.integer);
     return FL_OK;
@@ -58,12 +58,12 @@ static fl_status unknown_key(reader *r, const yaml_node_t *node)
     if (is_text) {
         near = fl_nearest(fl_node_text(node), key_at, r->list);
     }
-    return refuse(r, node,
-                  near != NULL
-                      ? fl_fail(FL_EINVAL, "entry %" PRId64 ": unknown key %s, nearest is %s",
-                                r->i + 1, found, near)
-                      : fl_fail(FL_EINVAL, "entry %" PRId64 ": unknown key %s, an entry has %s",
-                                r->i + 1, found, fl_list_keys(r->list, keys)));
+    return refuse_node(
+        r, node,
+        near != NULL ? fl_fail(FL_EINVAL, "entry %" PRId64 ": unknown key %s, nearest is %s",
+                               r->i + 1, found, near)
+                     : fl_fail(FL_EINVAL, "entry %" PRId64 ": unknown key %s, an entry has %s",
+                               r->i + 1, found, fl_list_keys(r->list, keys)));
 }
 
 static int find_key(const fl_list *list, const yaml_node_t *node)
@@ -89,18 +89,19 @@ static fl_status read_pairs(reader *r, const yaml_node_t *mapping)
             return unknown_key(r, node);
         }
         if ((seen >> k & 1) != 0) {
-            return refuse(r, node,
-                          fl__list_within(r->list, r->i, &r->list->key[k],
-                                          fl_fail(FL_EINVAL, "repeated, it stands there already")));
+            return refuse_node(
+                r, node,
+                fl__list_within(r->list, r->i, &r->list->key[k],
+                                fl_fail(FL_EINVAL, "repeated, it stands there already")));
         }
         seen |= UINT64_C(1) << k;
         FL_TRY(read_value(r, &r->list->key[k], yaml_document_get_node(r->document, pair->value)));
     }
     if ((seen & 1) == 0) {
-        return refuse(r, mapping,
-                      fl_fail(FL_EINVAL,
-                              "entry %" PRId64 ": found no %s, allowed: an entry with it", r->i + 1,
-                              r->list->key[0].path));
+        return refuse_node(r, mapping,
+                           fl_fail(FL_EINVAL,
+                                   "entry %" PRId64 ": found no %s, allowed: an entry with it",
+                                   r->i + 1, r->list->key[0].path));
     }
     return FL_OK;
 }
@@ -109,16 +110,17 @@ static fl_status read_mapping(reader *r, const yaml_node_t *node)
 {
     char keys[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
     if (node->type != YAML_MAPPING_NODE) {
-        return refuse(r, node,
-                      fl_fail(FL_EINVAL, "entry %" PRId64 ": found %s, allowed: a mapping with %s",
-                              r->i + 1, fl_node_found(node, shown), fl_list_keys(r->list, keys)));
+        return refuse_node(
+            r, node,
+            fl_fail(FL_EINVAL, "entry %" PRId64 ": found %s, allowed: a mapping with %s", r->i + 1,
+                    fl_node_found(node, shown), fl_list_keys(r->list, keys)));
     }
     for (int k = 1; k < r->list->n_keys; k++) {
         fl__list_put(&r->list->key[k], r->item, FL_LIST_ABSENT);
     }
     FL_TRY(read_pairs(r, node));
-    return refuse(r, node,
-                  fl__list_check_rise(r->list, r->i, r->item - r->list->item_bytes, r->item));
+    return refuse_node(r, node,
+                       fl__list_check_rise(r->list, r->i, r->item - r->list->item_bytes, r->item));
 }
 
 fl_status fl_list_read(const fl_field *field, yaml_document_t *document, const yaml_node_t *node,

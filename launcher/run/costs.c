@@ -76,7 +76,7 @@ static fl_status read_only_one(const fl_costs_options *o, fl_costs *costs, fl_pr
     return status == FL_OK ? FL_OK : fl_fail(FL_EINVAL, "--profile: %s", fl_errmsg());
 }
 
-static fl_status get(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
+static fl_status get_costs(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
 {
     if (o->only != NULL) {
         return read_only_one(o, costs, profile);
@@ -98,7 +98,7 @@ fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs, fl_prof
     *costs = (fl_costs){0};
     fl_profile_key_of(options->model, options->job, options->memory_one, options->n_workers,
                       &costs->key);
-    fl_status status = get(options, costs, profile);
+    fl_status status = get_costs(options, costs, profile);
     costs->origin.path = is_kept(costs) ? costs->path : NULL;
     costs->origin.measured = costs->about.measured;
     costs->origin.live_steps = profile->live_steps;

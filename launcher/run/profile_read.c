@@ -23,8 +23,8 @@ typedef struct reader {
     const fl_model *model;
 } reader;
 
-static fl_status refuse(const reader *r, const yaml_node_t *node, const char *what,
-                        const char *allowed)
+static fl_status refuse_node(const reader *r, const yaml_node_t *node, const char *what,
+                             const char *allowed)
 {
     char shown[FL_SHOWN_MAX];
     return fl_fail(FL_EFORMAT, "%s:%zu:%zu: %s: found %s, allowed: %s", r->name,
@@ -32,8 +32,8 @@ static fl_status refuse(const reader *r, const yaml_node_t *node, const char *wh
                    fl_node_found(node, shown), allowed);
 }
 
-static fl_status get(const reader *r, const yaml_node_t *mapping, const char *name,
-                     const yaml_node_t **out)
+static fl_status get_value(const reader *r, const yaml_node_t *mapping, const char *name,
+                           const yaml_node_t **out)
 {
     *out = NULL;
     for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start;
@@ -52,12 +52,12 @@ static fl_status get(const reader *r, const yaml_node_t *mapping, const char *na
 static fl_status get_of_type(const reader *r, const yaml_node_t *mapping, const char *name,
                              yaml_node_type_t type, const yaml_node_t **out)
 {
-    FL_TRY(get(r, mapping, name, out));
+    FL_TRY(get_value(r, mapping, name, out));
     return (*out)->type == type ? FL_OK
-                                : refuse(r, *out, name,
-                                         type == YAML_SCALAR_NODE    ? "a text"
-                                         : type == YAML_MAPPING_NODE ? "a mapping"
-                                                                     : "a list");
+                                : refuse_node(r, *out, name,
+                                              type == YAML_SCALAR_NODE    ? "a text"
+                                              : type == YAML_MAPPING_NODE ? "a mapping"
+                                                                          : "a list");
 }
 
 /* ---- ③ ---- */
@@ -98,12 +98,12 @@ static fl_status read_numbers(const reader *r, const yaml_node_t *mapping,
     char allowed[64];
     const yaml_node_t *node;
     for (const fl_profile_field *f = fields; f->name != NULL; f++) {
-        FL_TRY(get(r, mapping, f->name, &node));
+        FL_TRY(get_value(r, mapping, f->name, &node));
         if (!read_number(node, f, base)) {
             snprintf(allowed, sizeof allowed, "a%s number %s %lld",
                      f->type == FL_PROFILE_REAL ? "" : " whole",
                      f->above_low ? "greater than" : "from", (long long)f->least);
-            return refuse(r, node, f->name, allowed);
+            return refuse_node(r, node, f->name, allowed);
         }
     }
     return FL_OK;
@@ -113,7 +113,7 @@ static fl_status item_at(const reader *r, const yaml_node_t *list, int index, co
                          const yaml_node_t **out)
 {
     *out = yaml_document_get_node(r->document, list->data.sequence.items.start[index]);
-    return (*out)->type == YAML_MAPPING_NODE ? FL_OK : refuse(r, *out, what, "a mapping");
+    return (*out)->type == YAML_MAPPING_NODE ? FL_OK : refuse_node(r, *out, what, "a mapping");
 }
 
 static int n_items(const yaml_node_t *list)
@@ -162,7 +162,7 @@ static fl_status read_tuned(const reader *r, const yaml_node_t *root, fl_profile
     FL_TRY(get_of_type(r, root, "tuned", YAML_SEQUENCE_NODE, &list));
     p->n_tuned = n_items(list);
     if (p->n_tuned > FL_MAX_TUNED) {
-        return refuse(r, list, "tuned", "at most 64 entries");
+        return refuse_node(r, list, "tuned", "at most 64 entries");
     }
     for (int i = 0; i < p->n_tuned; i++) {
         FL_TRY(item_at(r, list, i, "tuned", &item));
@@ -206,7 +206,7 @@ static fl_status read_root(const reader *r, fl_profile *p, fl_profile_about *abo
     FL_TRY(read_key(r, root));
     FL_TRY(get_of_type(r, root, "complete", YAML_SCALAR_NODE, &node)); /* the last line */
     if (strcmp(fl_node_text(node), "true") != 0) {
-        return refuse(r, node, "complete", "true");
+        return refuse_node(r, node, "complete", "true");
     }
     FL_TRY(get_of_type(r, root, "measured", YAML_SCALAR_NODE, &node));
     snprintf(about->measured, sizeof about->measured, "%s", fl_node_text(node));

@@ -120,7 +120,7 @@ static fl_status get_plan(const reader *r, const json_t *event, fl_plan *plan)
 
 /* ---- the events ---- */
 
-static fl_status add(reader *r, fl_recorded recorded)
+static fl_status add_recorded(reader *r, fl_recorded recorded)
 {
     fl_recording *rec = r->recording;
     if (rec->n > 0 && recorded.step < rec->of[rec->n - 1].step) {
@@ -157,7 +157,7 @@ static fl_status add_plan(reader *r, const json_t *event)
     FL_TRY(fl_alloc(sizeof *recorded.plan, (void **)&recorded.plan));
     fl_status status = get_plan(r, event, recorded.plan);
     if (status == FL_OK) {
-        status = add(r, recorded);
+        status = add_recorded(r, recorded);
     }
     if (status != FL_OK) {
         fl_free(recorded.plan);
@@ -181,14 +181,14 @@ static fl_status add_change(reader *r, const json_t *event)
         return damaged(r, "\"value\": a number above 0 and up to 100 is expected");
     }
     FL_TRY(get_step(r, event, "step", &recorded.step));
-    return recorded.step == r->facts->n_steps ? FL_OK : add(r, recorded);
+    return recorded.step == r->facts->n_steps ? FL_OK : add_recorded(r, recorded);
 }
 
 static fl_status add_end_epoch(reader *r, const json_t *event)
 {
     fl_recorded recorded = {.kind = FL_RECORDED_END_EPOCH};
     FL_TRY(get_step(r, event, "step", &recorded.step));
-    return recorded.step == r->facts->n_steps ? FL_OK : add(r, recorded);
+    return recorded.step == r->facts->n_steps ? FL_OK : add_recorded(r, recorded);
 }
 
 /* A run that ended early ends there again. */
@@ -202,7 +202,7 @@ static fl_status add_end(reader *r, const json_t *event)
     if (recorded.step == 0) {
         return damaged(r, "the run ended before its first step: there is nothing to repeat");
     }
-    return by_epoch || recorded.step == r->facts->n_steps ? FL_OK : add(r, recorded);
+    return by_epoch || recorded.step == r->facts->n_steps ? FL_OK : add_recorded(r, recorded);
 }
 
 static fl_status differs(const reader *r, const char *what, int64_t here, int64_t there)

@@ -175,7 +175,7 @@ static void warn_of_too_much(const preparation *p)
     }
 }
 
-static fl_status prepare(preparation *p)
+static fl_status prepare_run(preparation *p)
 {
     fl_shape input;
     FL_TRY(fl_job_check(p->job)); /* a job that a program filled in has met no parser */
@@ -201,7 +201,7 @@ static fl_status prepare(preparation *p)
 
 /* ---- ② ---- */
 
-static fl_status choose(preparation *p, int F)
+static fl_status choose_plan(preparation *p, int F)
 {
     p->input =
         (fl_plan_input){.model = p->model,
@@ -232,10 +232,10 @@ static void guess_profile(preparation *p)
 fl_status fl_check(const fl_model *model, const fl_dataset *dataset, const fl_job *job)
 {
     preparation p = {.model = model, .dataset = dataset, .job = job};
-    fl_status status = prepare(&p);
+    fl_status status = prepare_run(&p);
     if (status == FL_OK) {
         guess_profile(&p);
-        status = choose(&p, 0);
+        status = choose_plan(&p, 0);
     }
     if (status == FL_OK) {
         warn_of_too_much(&p);
@@ -322,16 +322,16 @@ static fl_status read_recording(preparation *p)
 
 static fl_status make_plan(preparation *p)
 {
-    FL_TRY(prepare(p));
+    FL_TRY(prepare_run(p));
     FL_TRY(read_recording(p)); /* what cannot be repeated is refused first */
     FL_TRY(open_cache(p));
     guess_profile(p);
-    FL_TRY(choose(p, 0)); /* what cannot be is refused before time goes into measuring */
+    FL_TRY(choose_plan(p, 0)); /* what cannot be is refused before time goes into measuring */
     warn_of_too_much(p);
     FL_TRY(open_metrics(p));
     take_cores(p);
     FL_TRY(get_costs(p));
-    FL_TRY(choose(p, 0));
+    FL_TRY(choose_plan(p, 0));
     plan_due_steps(p);
     if (p->recorded_dir != NULL) {
         *p->plan = p->recording.first;
@@ -350,17 +350,17 @@ static fl_status make_plan(preparation *p)
 static fl_status some_fit(preparation *p, const int *frozen, int n)
 {
     fl_failure first;
-    fl_status status = choose(p, frozen[0]);
+    fl_status status = choose_plan(p, frozen[0]);
     fl_failure_keep(&first, status);
     for (int i = 1; status == FL_EBUDGET && i < n; i++) {
-        status = choose(p, frozen[i]);
+        status = choose_plan(p, frozen[i]);
     }
     return status == FL_OK ? FL_OK : fl_failure_raise(&first);
 }
 
 static fl_status plan_each(preparation *p, const fl_plan_request *request)
 {
-    FL_TRY(prepare(p));
+    FL_TRY(prepare_run(p));
     FL_TRY(open_cache(p));
     guess_profile(p);
     FL_TRY(some_fit(p, request->frozen, request->n));
@@ -368,7 +368,7 @@ static fl_status plan_each(preparation *p, const fl_plan_request *request)
     FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
     request->costs(request->context, &p->costs->origin);
     for (int i = 0; i < request->n; i++) {
-        fl_status status = choose(p, request->frozen[i]);
+        fl_status status = choose_plan(p, request->frozen[i]);
         if (status != FL_OK && status != FL_EBUDGET) {
             return status;
         }
@@ -522,7 +522,7 @@ static void keep_learned(const preparation *p, fl_status status)
     }
 }
 
-static fl_status start(preparation *p, const char *run_dir, fl_run_result *result)
+static fl_status start_run(preparation *p, const char *run_dir, fl_run_result *result)
 {
     int dir_fd = -1;
     char path[PATH_MAX];
@@ -584,7 +584,7 @@ fl_status fl_run_again(fl_model *model, const fl_dataset *dataset, const fl_job 
         r->K = p.plan->K;
         r->R = p.plan->R;
         r->M = p.plan->M;
-        status = start(&p, run_dir, r);
+        status = start_run(&p, run_dir, r);
     }
     preparation_fini(&p);
     return fl_job_locate(job, status);

@@ -163,7 +163,7 @@ static int newest_first(const void *a, const void *b)
     return order != 0 ? order : strcmp(left->name, right->name);
 }
 
-static fl_status add(fl_run_entry **entries, int *n, const fl_run_entry *entry)
+static fl_status add_entry(fl_run_entry **entries, int *n, const fl_run_entry *entry)
 {
     size_t size = sizeof *entry, count = (size_t)*n;
     void *larger = *entries;
@@ -188,7 +188,7 @@ fl_status fl_runs_list(const char *dir, fl_run_entry **entries, int *n)
         int length = snprintf(path, sizeof path, "%s/%s", dir, d->d_name);
         if (d->d_name[0] != '.' && length > 0 && (size_t)length < sizeof path &&
             fl_run_look(path, &entry) == FL_OK) {
-            status = add(entries, n, &entry);
+            status = add_entry(entries, n, &entry);
         }
     }
     closedir(stream);

@@ -13,7 +13,7 @@ enum { STANDBY_SLICE_MS = 50 };
 typedef fl_worker_state worker;
 typedef fl_control_message told;
 
-static fl_status hear(worker *w, told *what)
+static fl_status hear_command(worker *w, told *what)
 {
     _Static_assert(sizeof(told) <= FL_MESSAGE_MAX_BYTES, "a command is one message");
     unsigned char message[FL_MESSAGE_MAX_BYTES];
@@ -37,7 +37,7 @@ static void note_answer(worker *w, const fl_command *command)
 }
 
 /* *switched becomes true when another generation trains from here on. */
-static fl_status apply(worker *w, const told *what, bool *switched)
+static fl_status apply_command(worker *w, const told *what, bool *switched)
 {
     switch (what->command.kind) {
     case FL_COMMAND_NONE:
@@ -80,11 +80,11 @@ static fl_status pause(worker *w, told *what, bool *switched)
         if (w->leads) {
             FL_TRY(fl_setting_wait(w, &what->command));
         }
-        FL_TRY(hear(w, what));
+        FL_TRY(hear_command(w, what));
         if (standby && what->command.kind != FL_COMMAND_NONE) {
             FL_TRY(fl_setting_take_wake(w));
         }
-        FL_TRY(apply(w, what, switched));
+        FL_TRY(apply_command(w, what, switched));
     }
     return FL_OK;
 }
@@ -135,8 +135,8 @@ static fl_status hold(worker *w, told *what, bool *switched)
         if (w->leads) {
             FL_TRY(wait_command(w, &what->command));
         }
-        FL_TRY(hear(w, what));
-        FL_TRY(apply(w, what, switched));
+        FL_TRY(hear_command(w, what));
+        FL_TRY(apply_command(w, what, switched));
         FL_TRY(pause(w, what, switched));
     }
     w->held_us = 0;
@@ -148,11 +148,11 @@ fl_status fl_control_point(worker *w, bool any, told *what, bool *switched)
     if (w->step == w->end_step && has_standby(w)) {
         /* Standby workers wait to be told that this is the end; no other command matters now. */
         what->command.kind = FL_COMMAND_STOP;
-        return hear(w, what);
+        return hear_command(w, what);
     }
     if (any) {
-        FL_TRY(hear(w, what));
-        FL_TRY(apply(w, what, switched));
+        FL_TRY(hear_command(w, what));
+        FL_TRY(apply_command(w, what, switched));
     }
     return hold(w, what, switched);
 }
@@ -167,7 +167,7 @@ fl_status fl_control_stand_by(worker *w, told *what)
         woken = fl_link_wait_wake(w->link, STANDBY_SLICE_MS);
     }
     fl_flight_leave();
-    FL_TRY(hear(w, what));
-    FL_TRY(apply(w, what, &switched));
+    FL_TRY(hear_command(w, what));
+    FL_TRY(apply_command(w, what, &switched));
     return hold(w, what, &switched);
 }

@@ -42,7 +42,7 @@ static void *close_old(void *worker)
 }
 
 /* ② Of a refusal, fl_errmsg is the reason. */
-static void answer(fl_worker_state *w, uint32_t generation, fl_status status)
+static void answer_prepare(fl_worker_state *w, uint32_t generation, fl_status status)
 {
     fl_prepared_report report = {
         .generation = generation, .status = status, .took_us = w->prepare_thread.took_us};
@@ -104,7 +104,7 @@ static void *open_next(void *worker)
     }
     w->prepare_thread.took_us = fl_now_us() - begun;
     atomic_store(&w->prepare_thread.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
-    answer(w, plan.generation, status);
+    answer_prepare(w, plan.generation, status);
     fl_flight_leave();
     fl_flight_thread_end();
     return NULL;
@@ -119,7 +119,7 @@ static void join(fl_worker_state *w)
 }
 
 /* The porter takes no signals: they are the main thread's. */
-static fl_status start(fl_worker_state *w, void *(*work)(void *))
+static fl_status start_thread(fl_worker_state *w, void *(*work)(void *))
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -137,7 +137,7 @@ static fl_status start(fl_worker_state *w, void *(*work)(void *))
 static void leave(fl_worker_state *w, fl_generation *member)
 {
     w->prepare_thread.leaving = member;
-    if (member != NULL && start(w, close_old) != FL_OK) {
+    if (member != NULL && start_thread(w, close_old) != FL_OK) {
         close_leaving(w);
     }
 }
@@ -150,7 +150,7 @@ static fl_status open_beside(fl_worker_state *w, const fl_plan *plan)
     w->next->plan = *plan;
     w->prepare_thread.generation = plan->generation;
     atomic_store(&w->prepare_thread.state, FL_PREPARE_OPENING);
-    return start(w, open_next);
+    return start_thread(w, open_next);
 }
 
 void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
@@ -160,7 +160,7 @@ void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
     w->prepare_thread.took_us = 0;
     fl_status status = open_beside(w, plan);
     if (status != FL_OK) {
-        answer(w, plan->generation, status);
+        answer_prepare(w, plan->generation, status);
         fl_transition_cancel(w);
     }
 }
@@ -252,8 +252,8 @@ static fl_status vote(fl_worker_state *w, int *against)
 static void stay(fl_worker_state *w, int against)
 {
     if (w->next != NULL) {
-        answer(w, w->prepare_thread.generation,
-               fl_fail(FL_ESTALE, "worker %d was not ready when all voted", against));
+        answer_prepare(w, w->prepare_thread.generation,
+                       fl_fail(FL_ESTALE, "worker %d was not ready when all voted", against));
     }
     fl_log(FL_LOG_WARN, "generation %u goes on: worker %d is not ready for the next",
            w->now->plan.generation, against);

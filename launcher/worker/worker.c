@@ -251,7 +251,7 @@ static fl_status train(worker *w)
 
 /* ---- all of it ---- */
 
-static fl_status run(worker *w, const char *endpoint)
+static fl_status run_worker(worker *w, const char *endpoint)
 {
     FL_TRY(fl_worker_open(w, endpoint));
     fl__reach("begin", w);
@@ -288,7 +288,7 @@ int fl_worker_run(void *context, int rank, const char *endpoint)
         w.c->job, fl_sampler_steps_per_epoch(w.c->n_samples, w.c->job->train.batch), w.c->n_steps);
     w.leads = rank == fl_plan_leader(w.c->plan);
     fl_flight_generation(w.c->plan->generation);
-    fl_status status = run(&w, endpoint);
+    fl_status status = run_worker(&w, endpoint);
     if (status != FL_OK) {
         fl_log(FL_LOG_ERROR, "%s: %s", fl_status_text(status), fl_errmsg());
     }
