@@ -198,12 +198,15 @@ double fl_tuner_lost_us(const fl_tuner *t)
     return lost;
 }
 
-/* What one more round would cost, if it is like the last one for those still in the race. */
+/* What one more round would cost, by the mean round so far of those still in the race: a single
+ * round may have been disturbed. */
 static double next_round_us(const fl_tuner *t)
 {
     double lost = 0.0;
     for (int i = 0; i < t->n; i++) {
-        lost += t->of[i].dropped ? 0.0 : visit_lost_us(t, i, t->round - 1);
+        for (int r = 0; !t->of[i].dropped && r < t->round; r++) {
+            lost += visit_lost_us(t, i, r) / t->round;
+        }
     }
     return fmax(lost, 0.0);
 }
