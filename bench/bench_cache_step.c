@@ -18,8 +18,8 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "nn/model.h"
+#include "pipe/cost/plan.h"
 #include "pipe/plan/migrate_schedule.h"
-#include "pipe/plan/plan.h"
 #include "pipe/step/cached_input.h"
 
 #include <frostline.h>

@@ -4,7 +4,7 @@
  *   build/release/bench/bench_planner [repeats]
  *
  * Times are of this thread's processor, so that a busy machine does not change them much. */
-#include "pipe/plan/memory.h"
+#include "pipe/cost/memory.h"
 #include "pipe/plan/planner.h"
 
 #include <stdio.h>

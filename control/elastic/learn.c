@@ -1,11 +1,11 @@
 /* What the run at hand teaches the profile: each worker's computing of each step, gathered by
- * generation, and given to pipe/plan/learn.h when a generation ends. */
+ * generation, and given to pipe/cost/learn.h when a generation ends. */
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
 #include "device/alloc.h"
+#include "pipe/cost/cost_model.h"
 #include "pipe/measure/probe.h"
-#include "pipe/plan/cost_model.h"
 
 enum { WARM_UP_STEPS = 2 };
 

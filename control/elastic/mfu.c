@@ -2,7 +2,7 @@
  * in the time that they take. */
 #include "control/elastic/elastic.h"
 
-#include "pipe/plan/flops.h"
+#include "pipe/cost/flops.h"
 
 #include <math.h>
 

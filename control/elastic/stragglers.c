@@ -1,6 +1,6 @@
 /* Workers that are slow by their own computing, from what each reports of its steps. */
 #include "control/elastic/elastic.h"
-#include "pipe/plan/plan.h"
+#include "pipe/cost/plan.h"
 
 #include "control/observe/slow.h"
 #include "device/alloc.h"

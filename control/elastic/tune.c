@@ -9,8 +9,8 @@
 
 #include "autodp/sampler.h"
 #include "freeze/policy.h"
+#include "pipe/cost/learn.h"
 #include "pipe/measure/probe.h"
-#include "pipe/plan/learn.h"
 
 #include <stdio.h>
 

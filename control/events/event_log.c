@@ -1,7 +1,7 @@
 /* The events of a run, as events.jsonl tells them. */
 #include "control/events/event_log.h"
 
-#include "pipe/plan/schedule.h"
+#include "pipe/cost/schedule.h"
 
 #include <math.h>
 #include <sched.h>

@@ -2,7 +2,7 @@
 
 #include "device/clock.h"
 #include "device/log.h"
-#include "pipe/plan/plan.h"
+#include "pipe/cost/plan.h"
 
 #include <errno.h>
 #include <stdio.h>

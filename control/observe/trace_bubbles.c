@@ -2,7 +2,7 @@
 #include "control/observe/trace_index.h"
 
 #include "device/alloc.h"
-#include "pipe/plan/schedule.h"
+#include "pipe/cost/schedule.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "launcher/cli/draw.h"
 
 #include "device/alloc.h"
-#include "pipe/plan/schedule.h"
+#include "pipe/cost/schedule.h"
 
 #include <math.h>
 #include <string.h>

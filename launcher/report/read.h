@@ -5,7 +5,7 @@
 #include "autodp/ledger.h"
 #include "launcher/report/lines.h"
 #include "launcher/run/runs.h"
-#include "pipe/plan/plan.h"
+#include "pipe/cost/plan.h"
 
 #include <frostline/job.h>
 

@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_RUN_PROFILE_KEY_H
 #define FL_LAUNCHER_RUN_PROFILE_KEY_H
 
-#include "pipe/plan/memory.h"
+#include "pipe/cost/memory.h"
 
 #include <frostline/dataset.h>
 

@@ -4,7 +4,7 @@
 #include "device/failure.h"
 #include "device/log.h"
 #include "launcher/job/schema.h"
-#include "pipe/plan/plan.h"
+#include "pipe/cost/plan.h"
 
 #include <errno.h>
 #include <fcntl.h>

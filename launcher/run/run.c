@@ -22,8 +22,8 @@
 #include "launcher/worker/cores.h"
 #include "launcher/worker/worker.h"
 #include "nn/model.h"
-#include "pipe/plan/flops.h"
-#include "pipe/plan/memory.h"
+#include "pipe/cost/flops.h"
+#include "pipe/cost/memory.h"
 #include "pipe/plan/planner.h"
 #include "pipe/step/activations.h"
 

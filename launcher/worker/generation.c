@@ -1,5 +1,5 @@
 #include "launcher/worker/generation.h"
-#include "pipe/plan/plan.h"
+#include "pipe/cost/plan.h"
 
 #include "device/alloc.h"
 #include "nn/optimizer.h"

@@ -5,8 +5,8 @@
 #define FL_PIPE_MEASURE_PROBE_CHAIN_H
 
 #include "nn/exec.h"
+#include "pipe/cost/memory.h"
 #include "pipe/measure/probe.h"
-#include "pipe/plan/memory.h"
 
 /* One layer of the chain. */
 typedef struct fl_probe_layer {

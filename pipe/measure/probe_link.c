@@ -5,8 +5,8 @@
 #include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "pipe/cost/memory.h"
 #include "pipe/measure/probe.h"
-#include "pipe/plan/memory.h"
 
 #include <string.h>
 

@@ -11,7 +11,7 @@
 #ifndef FL_PIPE_PLAN_DECISION_H
 #define FL_PIPE_PLAN_DECISION_H
 
-#include "pipe/plan/cache_warmup.h"
+#include "pipe/cost/cache_warmup.h"
 #include "pipe/plan/plan_change.h"
 #include "pipe/plan/worker_pool.h"
 

@@ -1,8 +1,8 @@
 #include "pipe/plan/migrate_schedule.h"
 
 #include "nn/model.h"
-#include "pipe/plan/layout.h"
-#include "pipe/plan/plan.h"
+#include "pipe/cost/layout.h"
+#include "pipe/cost/plan.h"
 
 static int stage_of(const fl_plan *plan, int layer)
 {

@@ -7,7 +7,7 @@
  * ① and ② happen while training continues; ③ to ⑤ while training is paused, and allocate nothing.
  */
 #include "pipe/state/migrate.h"
-#include "pipe/plan/layout.h"
+#include "pipe/cost/layout.h"
 
 #include "device/alloc.h"
 

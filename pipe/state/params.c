@@ -3,7 +3,7 @@
 #include "device/alloc.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
-#include "pipe/plan/layout.h"
+#include "pipe/cost/layout.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 
 #include "autodp/group/group.h"
 #include "device/device.h"
-#include "pipe/plan/memory.h"
+#include "pipe/cost/memory.h"
 
 /* The receiving end. Within a step the sizes of all messages are known beforehand. */
 typedef struct fl_recv_queue {

@@ -1,5 +1,5 @@
 #include "pipe/step/pipeline.h"
-#include "pipe/plan/plan.h"
+#include "pipe/cost/plan.h"
 
 #include "device/clock.h"
 #include "device/flight.h"

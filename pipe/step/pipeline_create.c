@@ -2,7 +2,7 @@
 #include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "nn/model.h"
-#include "pipe/plan/schedule.h"
+#include "pipe/cost/schedule.h"
 #include "pipe/state/migrate.h"
 #include "pipe/step/pipeline_state.h"
 

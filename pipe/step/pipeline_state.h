@@ -6,7 +6,7 @@
 #ifndef FL_PIPE_STEP_PIPELINE_STATE_H
 #define FL_PIPE_STEP_PIPELINE_STATE_H
 
-#include "pipe/plan/schedule.h"
+#include "pipe/cost/schedule.h"
 #include "pipe/step/message_queues.h"
 #include "pipe/step/nonfinite.h"
 #include "pipe/step/pipeline.h"

@@ -12,10 +12,11 @@ cache: device nn data cache
 autodp/net: device nn data autodp/net
 autodp/group: device nn data autodp/net autodp/group
 autodp/.: device nn data autodp/net autodp/group autodp/.
-pipe/plan: device nn data freeze cache autodp pipe/plan
-pipe/measure: device nn data freeze cache autodp pipe/plan pipe/measure
-pipe/state: device nn data freeze cache autodp pipe/plan pipe/state
-pipe/step: device nn data freeze cache autodp pipe/plan pipe/state pipe/step
+pipe/cost: device nn data freeze cache autodp pipe/cost
+pipe/plan: device nn data freeze cache autodp pipe/cost pipe/plan
+pipe/measure: device nn data freeze cache autodp pipe/cost pipe/measure
+pipe/state: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state
+pipe/step: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step
 control/link: device nn data freeze cache autodp pipe control/link
 control/state: device nn data freeze cache autodp pipe control/link control/state
 control/events: device nn data freeze cache autodp pipe control/link control/state control/events

@@ -3,7 +3,7 @@
  * policy's, a plan that does not follow it, a step or a sample lost on the way, a decision that
  * nobody can read afterwards. */
 #include "nn/model.h"
-#include "pipe/plan/memory.h"
+#include "pipe/cost/memory.h"
 #include "support/lines.h"
 #include "support/scenario.h"
 

@@ -2,7 +2,7 @@
  * the worker that kept them, on others, on several at once. The moments are taken down as they
  * freeze and compared bit by bit after they thawed; losing the attic would show in no comparison of
  * two runs that both lose it. */
-#include "pipe/plan/plan.h"
+#include "pipe/cost/plan.h"
 #include "support/scenario.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* How far the cache is filled after the frost line moves. */
-#include "pipe/plan/cache_warmup.h"
+#include "pipe/cost/cache_warmup.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * controller is real, the run is only its numbers. */
 #include "control/elastic/elastic.h"
 #include "nn/model.h"
-#include "pipe/plan/memory.h"
-#include "pipe/plan/plan.h"
+#include "pipe/cost/memory.h"
+#include "pipe/cost/plan.h"
 #include "support/folder.h"
 #include "support/lines.h"
 #include "support/toy.h"

@@ -1,5 +1,5 @@
 /* What live steps do to a profile. */
-#include "pipe/plan/learn.h"
+#include "pipe/cost/learn.h"
 
 #include "nn/model.h"
 #include "support/toy.h"

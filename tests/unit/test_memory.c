@@ -1,8 +1,8 @@
 /* What the dry run counts against what a real execution on the CPU takes from arenas, and what is
  * put together from it. */
-#include "pipe/plan/layout.h"
-#include "pipe/plan/memory.h"
-#include "pipe/plan/plan.h"
+#include "pipe/cost/layout.h"
+#include "pipe/cost/memory.h"
+#include "pipe/cost/plan.h"
 
 #include "device/alloc.h"
 #include "nn/exec.h"

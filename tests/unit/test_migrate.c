@@ -2,9 +2,9 @@
  * need not be received and what must be held must all tell the same story. */
 #include "device/random.h"
 #include "nn/model.h"
-#include "pipe/plan/layout.h"
+#include "pipe/cost/layout.h"
+#include "pipe/cost/plan.h"
 #include "pipe/plan/migrate_schedule.h"
-#include "pipe/plan/plan.h"
 #include "pipe/state/params.h"
 #include "support/draw.h"
 #include "support/toy.h"

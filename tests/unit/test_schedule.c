@@ -1,6 +1,6 @@
-/* The schedules against the tables drawn in pipe/plan/schedule.h, and what must hold for any K and
+/* The schedules against the tables drawn in pipe/cost/schedule.h, and what must hold for any K and
  * M. */
-#include "pipe/plan/schedule.h"
+#include "pipe/cost/schedule.h"
 
 #include "support/draw.h"
 
@@ -16,10 +16,10 @@
 
 enum { MAX_OPS = 256, LINE_MAX_BYTES = 256, DRAWN_K = 3, DRAWN_M = 4 };
 
-/* The row "stage N ..." that follows the line which begins with `title` in pipe/plan/schedule.h. */
+/* The row "stage N ..." that follows the line which begins with `title` in pipe/cost/schedule.h. */
 static void drawn_row(const char *title, int stage, char *row)
 {
-    FILE *file = fopen(FL_SOURCE_DIR "/pipe/plan/schedule.h", "r");
+    FILE *file = fopen(FL_SOURCE_DIR "/pipe/cost/schedule.h", "r");
     assert_non_null(file);
     char line[LINE_MAX_BYTES], wanted[32];
     bool in_table = false, found = false;

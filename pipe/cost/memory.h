@@ -1,7 +1,7 @@
 /* The memory of a stage, counted before anything is allocated by running its layers on the null
  * device; the stage then allocates just that. */
-#ifndef FL_PIPE_PLAN_MEMORY_H
-#define FL_PIPE_PLAN_MEMORY_H
+#ifndef FL_PIPE_COST_MEMORY_H
+#define FL_PIPE_COST_MEMORY_H
 
 #include <frostline/plan.h>
 

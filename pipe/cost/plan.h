@@ -1,6 +1,6 @@
 /* What any reader of a plan asks of it. Pure; any thread. */
-#ifndef FL_PIPE_PLAN_PLAN_H
-#define FL_PIPE_PLAN_PLAN_H
+#ifndef FL_PIPE_COST_PLAN_H
+#define FL_PIPE_COST_PLAN_H
 
 #include <frostline/plan.h>
 

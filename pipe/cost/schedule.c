@@ -1,7 +1,7 @@
 /* Both schedules are one shape: a stage runs `warm` forwards, then alternates one forward and one
  * backward while there are forwards left, then runs the remaining backwards. GPipe warms with all
  * M; 1F1B with just as many as keep the stages behind it busy. */
-#include "pipe/plan/schedule.h"
+#include "pipe/cost/schedule.h"
 
 #include <assert.h>
 

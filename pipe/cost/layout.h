@@ -1,6 +1,6 @@
 /* How a layer's parameters lie in memory: one after the other, each on 64 bytes. Pure. */
-#ifndef FL_PIPE_PLAN_LAYOUT_H
-#define FL_PIPE_PLAN_LAYOUT_H
+#ifndef FL_PIPE_COST_LAYOUT_H
+#define FL_PIPE_COST_LAYOUT_H
 
 #include "nn/model.h"
 

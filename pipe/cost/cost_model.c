@@ -1,7 +1,7 @@
-#include "pipe/plan/cost_model.h"
+#include "pipe/cost/cost_model.h"
 
 #include "autodp/sampler.h"
-#include "pipe/plan/schedule.h"
+#include "pipe/cost/schedule.h"
 
 #include <math.h>
 

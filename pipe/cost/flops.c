@@ -1,8 +1,7 @@
-#include "pipe/plan/flops.h"
-#include "pipe/plan/plan.h"
+#include "pipe/cost/flops.h"
+#include "pipe/cost/plan.h"
 
 #include "nn/model.h"
-#include "pipe/plan/migrate_schedule.h"
 
 double fl_flops_step(const fl_model *model, const fl_layer_memory *memory_one, int F, bool fed,
                      int64_t batch)

@@ -1,8 +1,8 @@
 /* Refinement of a profile by live steps. Pure: values to values; any thread. */
-#ifndef FL_PIPE_PLAN_LEARN_H
-#define FL_PIPE_PLAN_LEARN_H
+#ifndef FL_PIPE_COST_LEARN_H
+#define FL_PIPE_COST_LEARN_H
 
-#include "pipe/plan/planner.h"
+#include "pipe/cost/cost_model.h"
 
 /* The compute time of one stage in a step, as measured on live steps. */
 typedef struct fl_live_stage {

@@ -1,6 +1,6 @@
 /* The dry run: every layer forward and backward on the null device, with arenas so large that their
  * peaks are what counts. No page stands behind memory that no layer touches. */
-#include "pipe/plan/memory.h"
+#include "pipe/cost/memory.h"
 
 #include "device/alloc.h"
 #include "nn/exec.h"

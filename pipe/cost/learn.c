@@ -1,8 +1,8 @@
-#include "pipe/plan/learn.h"
+#include "pipe/cost/learn.h"
 
 #include "device/alloc.h"
 #include "nn/model.h"
-#include "pipe/plan/cost_model.h"
+#include "pipe/cost/cost_model.h"
 
 #include <string.h>
 

@@ -9,8 +9,8 @@
  *     stage 1   .  F0 F1 .  B0 F2 B1 F3 B2 .  B3 .
  *     stage 2   .  .  F0 B0 F1 B1 F2 B2 F3 B3 .  .
  * Sources: GPipe, arXiv 1811.06965; 1F1B: PipeDream-Flush, arXiv 2006.09503. */
-#ifndef FL_PIPE_PLAN_SCHEDULE_H
-#define FL_PIPE_PLAN_SCHEDULE_H
+#ifndef FL_PIPE_COST_SCHEDULE_H
+#define FL_PIPE_COST_SCHEDULE_H
 
 #include <frostline/plan.h>
 

@@ -1,9 +1,9 @@
 /* Composes what a stage needs from sums and maxima over its layers: once by walking them, once from
  * a table that answers for any run of layers in O(1). */
 #include "nn/optimizer.h"
-#include "pipe/plan/layout.h"
-#include "pipe/plan/memory.h"
-#include "pipe/plan/schedule.h"
+#include "pipe/cost/layout.h"
+#include "pipe/cost/memory.h"
+#include "pipe/cost/schedule.h"
 
 enum { PIECE_BYTES = 64 }; /* what an arena rounds to */
 

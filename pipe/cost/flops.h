@@ -1,10 +1,10 @@
 /* Model FLOPs: the operations that the mathematics of a step requires, whichever worker computes
  * them and however often; and what the devices could do in the same time. Pure. docs/traces.md has
  * the formula. */
-#ifndef FL_PIPE_PLAN_FLOPS_H
-#define FL_PIPE_PLAN_FLOPS_H
+#ifndef FL_PIPE_COST_FLOPS_H
+#define FL_PIPE_COST_FLOPS_H
 
-#include "pipe/plan/planner.h"
+#include "pipe/cost/cost_model.h"
 
 /* Operations of the matrix products of one optimizer step over `batch` samples of the longest
  * length, with F blocks frozen.

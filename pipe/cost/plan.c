@@ -1,4 +1,4 @@
-#include "pipe/plan/plan.h"
+#include "pipe/cost/plan.h"
 
 #include "nn/model.h"
 

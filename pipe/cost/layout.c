@@ -1,4 +1,4 @@
-#include "pipe/plan/layout.h"
+#include "pipe/cost/layout.h"
 
 enum { PAD_ELEMENTS = 16 }; /* 64 bytes of fp32 */
 
