@@ -150,11 +150,11 @@ bool fl_decide_next(fl_elastic *elastic, fl_plan *next, char *why, size_t size_b
 
 /* ---- for whoever asks for a plan ---- */
 
-void fl_decide_place(const fl_elastic *elastic, fl_plan *next)
+void fl_decide_place(const fl_elastic *elastic, const fl_worker_pool *usable, fl_plan *next)
 {
     const fl_plan_input *input = elastic->run->options->plan_input;
     if (input != NULL) { /* else nothing is known of the model */
-        fl_plan_change_place(input, &elastic->plan, next, elastic->usable.drained);
+        fl_plan_change_place(input, &elastic->plan, next, usable->drained);
     }
 }
 

@@ -42,7 +42,7 @@ fl_status fl_decide_by_hand(fl_elastic *elastic, int F, const char *why,
                             fl_plan *next) FL_MUST_CHECK;
 
 /* fl_plan_change_place and fl_plan_change_check_room after the running plan. */
-void fl_decide_place(const fl_elastic *elastic, fl_plan *next);
+void fl_decide_place(const fl_elastic *elastic, const fl_worker_pool *usable, fl_plan *next);
 fl_status fl_decide_check_room(const fl_elastic *elastic, const fl_plan *next) FL_MUST_CHECK;
 
 /* Whether a worker keeps moments of frozen layers, for a thaw. */

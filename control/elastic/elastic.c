@@ -41,25 +41,9 @@ void fl_elastic_close(fl_elastic *elastic)
 
 /* ---- what later plans may use ---- */
 
-int fl_elastic_limit(fl_elastic *elastic, int limit)
+void fl_elastic_pin(fl_elastic *elastic, int block, bool pinned)
 {
-    int before = elastic->usable.limit;
-    elastic->usable.limit = limit;
-    return before;
-}
-
-bool fl_elastic_drain(fl_elastic *elastic, int rank, bool drained)
-{
-    bool before = elastic->usable.drained[rank];
-    elastic->usable.drained[rank] = drained;
-    return before;
-}
-
-bool fl_elastic_pin(fl_elastic *elastic, int block, bool pinned)
-{
-    bool before = elastic->pinned[block - 1];
-    elastic->pinned[block - 1] = pinned;
-    return before;
+    elastic->pinned[block - 1] = elastic->transition.terms.pinned[block - 1] = pinned;
 }
 
 /* ---- how one ends ---- */
@@ -121,17 +105,31 @@ static fl_status scripted_plan(fl_elastic *elastic, const fl_script_entry *entry
     input.F = entry->f >= 0 ? entry->f : elastic->plan.F;
     input.generation = next_generation(elastic);
     FL_TRY(fl_worker_pool_choose(&elastic->usable, &input, plan));
-    fl_decide_place(elastic, plan);
+    fl_decide_place(elastic, &elastic->usable, plan);
     return FL_OK;
 }
 
-static void prepare_next(fl_elastic *elastic, int64_t now_us)
+fl_elastic_terms fl_elastic_terms_now(const fl_elastic *elastic)
+{
+    fl_elastic_terms terms = {.usable = elastic->usable};
+    memcpy(terms.pinned, elastic->pinned, sizeof terms.pinned);
+    return terms;
+}
+
+void fl_elastic_terms_set(fl_elastic *elastic, const fl_elastic_terms *terms)
+{
+    elastic->usable = terms->usable;
+    memcpy(elastic->pinned, terms->pinned, sizeof elastic->pinned);
+}
+
+/* Ask the workers to prepare e->next, with which *terms come into force. */
+static void prepare_next_with(fl_elastic *elastic, const fl_elastic_terms *terms, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
+    e->terms = *terms;
+    fl_worker_pool_members(&e->terms.usable, &e->next);
     fl_command command = {.kind = FL_COMMAND_PREPARE, .due_step = e->due_step, .plan = e->next};
     fl_measure_watch(elastic, true);
-    fl_worker_pool_members(&elastic->usable, &command.plan);
-    fl_worker_pool_members(&elastic->usable, &e->next);
     e->before = elastic->plan;
     e->old_step_ms = fl_measure_step_ms(elastic);
     e->predicted_ms = fl_measure_predict_ms(elastic, &e->next);
@@ -143,6 +141,12 @@ static void prepare_next(fl_elastic *elastic, int64_t now_us)
     e->moved_bytes = e->kept_bytes = 0;
     fl_event_log_prepare(elastic);
     fl_router_command(elastic->router, &elastic->plan, &command);
+}
+
+static void prepare_next(fl_elastic *elastic, int64_t now_us)
+{
+    fl_elastic_terms now = fl_elastic_terms_now(elastic);
+    prepare_next_with(elastic, &now, now_us);
 }
 
 /* The entry of elastic.script that comes next; NULL: none. */
@@ -243,21 +247,28 @@ static fl_status check_asked(const fl_elastic *elastic, const fl_plan *next, int
     return FL_OK;
 }
 
-fl_status fl_elastic_ask(fl_elastic *elastic, const fl_plan *next, int64_t due_step,
-                         const char *why)
+fl_status fl_elastic_ask_with(fl_elastic *elastic, const fl_plan *next, int64_t due_step,
+                              const fl_elastic_terms *terms, const char *why)
 {
     fl_transition *e = &elastic->transition;
     fl_plan placed = *next;
     FL_TRY(check_asked(elastic, next, due_step));
-    fl_decide_place(elastic, &placed);
+    fl_decide_place(elastic, &terms->usable, &placed);
     FL_TRY(fl_decide_check_room(elastic, &placed));
     e->next = placed;
     e->next.generation = next_generation(elastic);
     e->due = FL_DUE_NONE;
     e->due_step = due_step;
     snprintf(e->why, sizeof e->why, "%s", why);
-    prepare_next(elastic, fl_now_us());
+    prepare_next_with(elastic, terms, fl_now_us());
     return FL_OK;
+}
+
+fl_status fl_elastic_ask(fl_elastic *elastic, const fl_plan *next, int64_t due_step,
+                         const char *why)
+{
+    fl_elastic_terms now = fl_elastic_terms_now(elastic);
+    return fl_elastic_ask_with(elastic, next, due_step, &now, why);
 }
 
 /* The step at which a decision of the controller's own takes effect: not after one for which
@@ -287,7 +298,9 @@ static void look_at_recording(fl_elastic *elastic, int64_t now_us)
     if (fl_replay_next_plan(elastic, &e->next, &e->due_step, &e->due)) {
         e->next.generation = next_generation(elastic);
         snprintf(e->why, sizeof e->why, "repeated, step %lld", (long long)e->due_step);
-        prepare_next(elastic, now_us);
+        fl_elastic_terms terms = fl_elastic_terms_now(elastic);
+        memcpy(terms.usable.drained, e->next.departed, sizeof e->next.departed);
+        prepare_next_with(elastic, &terms, now_us);
     } else {
         fl_replay_watch(elastic);
     }
@@ -436,7 +449,7 @@ bool fl_elastic_counts_on(const fl_elastic *elastic, int rank)
 void fl_elastic_without(fl_elastic *elastic, int rank, const char *why)
 {
     fl_transition *e = &elastic->transition;
-    elastic->usable.drained[rank] = true;
+    elastic->usable.drained[rank] = e->terms.usable.drained[rank] = true;
     elastic->plan.departed[rank] = e->before.departed[rank] = e->next.departed[rank] = true;
     if (e->state == FL_ELASTIC_PREPARING && elastic->run->phase->n_stops == 0) {
         cancel_transition(elastic, why);
@@ -460,6 +473,7 @@ void fl_elastic_moved(fl_elastic *elastic, fl_worker *worker, const fl_transitio
         fl_measure_switching(elastic);
         fl_learn_end(elastic);
         elastic->plan = e->next;
+        fl_elastic_terms_set(elastic, &e->terms);
         fl_learn_begin(elastic);
         fl_workers_place(elastic->workers, elastic->run->n_workers, &elastic->plan);
         e->first_step = parts->step;

@@ -45,6 +45,13 @@ typedef struct fl_elastic_outcome {
     char why[FL_WIRE_REFUSAL_MAX + 64]; /* committed: what it was for; else why not */
 } fl_elastic_outcome;
 
+/* What later plans are held to, too: it comes into force when a transition is committed, and not
+ * before, so that one which does not come about leaves nothing to take back. */
+typedef struct fl_elastic_terms {
+    fl_worker_pool usable;      /* workers that may have work */
+    bool pinned[FL_MAX_LAYERS]; /* element i: block i + 1 is never to be frozen */
+} fl_elastic_terms;
+
 typedef struct fl_transition {
     fl_elastic_state state;
     fl_elastic_outcome outcome;
@@ -55,6 +62,7 @@ typedef struct fl_transition {
     fl_due_kind due;  /* what asked for it */
     uint32_t last_asked, last_forgotten; /* generations: asked for, dropped from the store */
     fl_plan before, next;
+    fl_elastic_terms terms; /* that come into force with `next` */
     char why[512];
     double old_step_ms;             /* mean of the steps before the transition */
     double predicted_ms;            /* of a step after it, with what the running plan taught */
@@ -100,14 +108,9 @@ struct fl_elastic {
 fl_status fl_elastic_open(fl_elastic *elastic) FL_MUST_CHECK;
 void fl_elastic_close(fl_elastic *elastic);
 
-/* At most `limit` workers have work in later plans; 0: all. Returns the limit before. */
-int fl_elastic_limit(fl_elastic *elastic, int limit);
-
-/* A worker has no work in later plans, or may have it again. Returns whether it had none before. */
-bool fl_elastic_drain(fl_elastic *elastic, int rank, bool drained);
-
-/* Block 1 .. is never frozen by later decisions, or may be again. Returns whether it was pinned. */
-bool fl_elastic_pin(fl_elastic *elastic, int block, bool pinned);
+/* Block 1 .. is never frozen by later decisions, or may be again; also under the plan that is being
+ * prepared, if any. */
+void fl_elastic_pin(fl_elastic *elastic, int block, bool pinned);
 
 /* Begin, drive and end transitions; called every turn of the loop. */
 void fl_elastic_watch(fl_elastic *elastic, int64_t now_us);
@@ -121,6 +124,14 @@ void fl_elastic_watch(fl_elastic *elastic, int64_t now_us);
  * which. Threads: the controller's. */
 fl_status fl_elastic_ask(fl_elastic *elastic, const fl_plan *next, int64_t due_step,
                          const char *why) FL_MUST_CHECK;
+
+/* The same; with the plan, *terms come into force. */
+fl_status fl_elastic_ask_with(fl_elastic *elastic, const fl_plan *next, int64_t due_step,
+                              const fl_elastic_terms *terms, const char *why) FL_MUST_CHECK;
+
+/* The terms in force, and putting others into force without a change of plan. */
+fl_elastic_terms fl_elastic_terms_now(const fl_elastic *elastic);
+void fl_elastic_terms_set(fl_elastic *elastic, const fl_elastic_terms *terms);
 
 /* Worker `rank` is lost and the run goes on without it: no later plan counts on it, and what is
  * being prepared is cancelled. */

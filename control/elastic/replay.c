@@ -8,9 +8,6 @@
  * there. Neither the job's script nor its freeze policy nor the tuner decides anything. */
 #include "control/elastic/elastic.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static const fl_recorded *next_recorded(const fl_elastic *elastic)
 {
     const fl_recording *recording = elastic->run->options->recording;
@@ -71,7 +68,6 @@ bool fl_replay_next_plan(fl_elastic *elastic, fl_plan *next, int64_t *step, fl_d
     *next = *recorded->plan;
     *step = recorded->step;
     *answers = is_last_at_step(elastic) ? FL_DUE_REPLAY : FL_DUE_NONE;
-    memcpy(elastic->usable.drained, next->departed, sizeof next->departed);
     elastic->replay.n_done++;
     return true;
 }

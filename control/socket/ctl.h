@@ -45,8 +45,6 @@ struct fl_ctl_call {
     fl_ctl_wait wait; /* not NONE: the reply comes later */
     fl_setting setting;
     uint32_t generation; /* of the plan that was asked for */
-    int limit_before;    /* usable.limit, should a scale fail */
-    bool pinned_before;  /* the block, should the thaw of a pin fail */
 };
 
 struct fl_ctl {
@@ -109,25 +107,22 @@ void fl_ctl_trace(fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_flight(fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_not_yet(fl_ctl *ctl, fl_ctl_call *call);
 
-/* ---- ctl_setting.c, for ctl_socket.c ---- */
+/* ---- for ctl_socket.c ---- */
 
-/* Send what waits for its turn; settle what the state of the run has settled. */
-void fl_ctl_drive(fl_ctl *ctl);
+/* Send the setting whose turn it is, if none is on its way. */
+void fl_ctl_send_setting(fl_ctl *ctl);
+
+/* Whether the transition that was asked for has ended; the call is refused if it did not come
+ * about. */
+bool fl_ctl_plan_has_ended(const fl_ctl *ctl, fl_ctl_call *call);
 
 /* Add the fields of a reply that has become due. */
 void fl_ctl_setting_result(const fl_ctl *ctl, fl_ctl_call *call,
                            const fl_setting_done_report *report);
 void fl_ctl_plan_result(const fl_ctl *ctl, fl_ctl_call *call);
-
-/* ---- ctl_change.c, for ctl_setting.c ---- */
-
-/* The transition that was asked for did not come about. */
-void fl_ctl_plan_failed(fl_ctl *ctl, const fl_ctl_call *call);
+void fl_ctl_pin_result(const fl_ctl *ctl, fl_ctl_call *call);
 
 /* ---- ctl_socket.c, for ctl_setting.c ---- */
-
-/* Run the handler of pending[i] again: what was in its way is gone. */
-void fl_ctl_retry(fl_ctl *ctl, int i);
 
 /* Answer pending[i] and forget it. report: of what was waited for; NULL: none. */
 void fl_ctl_settle(fl_ctl *ctl, int i, const fl_setting_done_report *report);

@@ -32,21 +32,30 @@ static void plan_fields(fl_json *j, const fl_plan *plan, bool changed, int64_t s
     fl_fields_grid(j, fl_plan_grid(plan));
 }
 
-static void ask_plan(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan, const char *why)
+/* Ask for the plan; once it runs, *terms are in force. */
+static void ask_plan_with(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan,
+                          const fl_elastic_terms *terms, const char *why)
 {
     fl_plan placed = *plan;
-    fl_decide_place(ctl->elastic, &placed);
-    fl_worker_pool_members(&ctl->elastic->usable, &placed);
+    fl_decide_place(ctl->elastic, &terms->usable, &placed);
+    fl_worker_pool_members(&terms->usable, &placed);
     if (ctl->elastic->transition.state != FL_ELASTIC_IDLE) {
         call->wait = FL_CTL_WAIT_IDLE;
     } else if (fl_plan_is_same(&placed, ctl->run->plan)) {
+        fl_elastic_terms_set(ctl->elastic, terms);
         plan_fields(call->result, ctl->run->plan, false, ctl->run->stats->steps);
-    } else if (fl_elastic_ask(ctl->elastic, plan, 0, why) != FL_OK) {
+    } else if (fl_elastic_ask_with(ctl->elastic, plan, 0, terms, why) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     } else {
         call->wait = FL_CTL_WAIT_PLAN;
         call->generation = ctl->elastic->transition.next.generation;
     }
+}
+
+static void ask_plan(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan, const char *why)
+{
+    fl_elastic_terms now = fl_elastic_terms_now(ctl->elastic);
+    ask_plan_with(ctl, call, plan, &now, why);
 }
 
 static void pin_fields(const fl_ctl *ctl, fl_json *j, int64_t step)
@@ -61,14 +70,30 @@ static void pin_fields(const fl_ctl *ctl, fl_json *j, int64_t step)
     fl_json_close(j, ']');
 }
 
+void fl_ctl_pin_result(const fl_ctl *ctl, fl_ctl_call *call)
+{
+    pin_fields(ctl, call->result, ctl->elastic->transition.outcome.step);
+}
+
 void fl_ctl_plan_result(const fl_ctl *ctl, fl_ctl_call *call)
 {
-    int64_t step = ctl->elastic->transition.outcome.step;
-    if (call->request.command->run == fl_ctl_pin) {
-        pin_fields(ctl, call->result, step);
+    if (call->request.command->result != NULL) {
+        call->request.command->result(ctl, call);
     } else {
-        plan_fields(call->result, ctl->run->plan, true, step);
+        plan_fields(call->result, ctl->run->plan, true, ctl->elastic->transition.outcome.step);
     }
+}
+
+bool fl_ctl_plan_has_ended(const fl_ctl *ctl, fl_ctl_call *call)
+{
+    const fl_elastic_outcome *o = &ctl->elastic->transition.outcome;
+    if (call->wait != FL_CTL_WAIT_PLAN || o->generation < call->generation) {
+        return false;
+    }
+    if (o->generation > call->generation || !o->committed) {
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", o->why);
+    }
+    return true;
 }
 
 /* ---- scale ---- */
@@ -140,11 +165,9 @@ static void choose_scale(fl_ctl *ctl, fl_ctl_call *call, fl_worker_pool *usable)
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
         return;
     }
-    ask_plan(ctl, call, &plan, "ctl scale");
-    if (call->error == FL_CTL_OK && call->wait != FL_CTL_WAIT_IDLE) {
-        /* Later plans stay within it. */
-        call->limit_before = fl_elastic_limit(ctl->elastic, usable->limit);
-    }
+    fl_elastic_terms terms = fl_elastic_terms_now(ctl->elastic);
+    terms.usable.limit = usable->limit; /* later plans stay within it */
+    ask_plan_with(ctl, call, &plan, &terms, "ctl scale");
 }
 
 void fl_ctl_scale(fl_ctl *ctl, fl_ctl_call *call)
@@ -192,24 +215,9 @@ void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
         return;
     }
     snprintf(why, sizeof why, "ctl drain of worker %lld", (long long)rank);
-    bool before = fl_elastic_drain(ctl->elastic, (int)rank, true);
-    ask_plan(ctl, call, &plan, why);
-    if (call->error != FL_CTL_OK || call->wait == FL_CTL_WAIT_IDLE) {
-        (void)fl_elastic_drain(ctl->elastic, (int)rank, before);
-    }
-}
-
-/* A drain, a scale or a pin that did not come about leaves everything as it was. */
-void fl_ctl_plan_failed(fl_ctl *ctl, const fl_ctl_call *call)
-{
-    if (call->request.command->run == fl_ctl_drain) {
-        (void)fl_elastic_drain(ctl->elastic, (int)call->request.value[0].integer, false);
-    } else if (call->request.command->run == fl_ctl_scale) {
-        (void)fl_elastic_limit(ctl->elastic, call->limit_before);
-    } else if (call->request.command->run == fl_ctl_pin) {
-        (void)fl_elastic_pin(ctl->elastic, (int)call->request.value[0].integer,
-                             call->pinned_before);
-    }
+    fl_elastic_terms terms = fl_elastic_terms_now(ctl->elastic);
+    terms.usable = usable;
+    ask_plan_with(ctl, call, &plan, &terms, why);
 }
 
 /* ---- freeze and thaw ---- */
@@ -224,7 +232,8 @@ static int lowest_pin(const fl_ctl *ctl)
     return block;
 }
 
-static void go_to(fl_ctl *ctl, fl_ctl_call *call, int F)
+/* Run with F blocks frozen; then *terms are in force. */
+static void go_to(fl_ctl *ctl, fl_ctl_call *call, int F, const fl_elastic_terms *terms)
 {
     fl_plan plan = *ctl->run->plan;
     char why[64];
@@ -234,7 +243,7 @@ static void go_to(fl_ctl *ctl, fl_ctl_call *call, int F)
     } else if (F != plan.F && fl_decide_by_hand(ctl->elastic, F, why, &plan) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     } else {
-        ask_plan(ctl, call, &plan, why);
+        ask_plan_with(ctl, call, &plan, terms, why);
     }
 }
 
@@ -253,7 +262,8 @@ void fl_ctl_freeze(fl_ctl *ctl, fl_ctl_call *call)
     } else if (F >= lowest_pin(ctl)) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "block %d is pinned", lowest_pin(ctl));
     } else {
-        go_to(ctl, call, F);
+        fl_elastic_terms now = fl_elastic_terms_now(ctl->elastic);
+        go_to(ctl, call, F, &now);
     }
 }
 
@@ -268,7 +278,8 @@ void fl_ctl_thaw(fl_ctl *ctl, fl_ctl_call *call)
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s frozen by now; freeze is for more",
                       fl_count(ctl->run->plan->F, "block", blocks));
     } else {
-        go_to(ctl, call, F);
+        fl_elastic_terms now = fl_elastic_terms_now(ctl->elastic);
+        go_to(ctl, call, F, &now);
     }
 }
 
@@ -282,22 +293,20 @@ static bool check_block(const fl_ctl *ctl, fl_ctl_call *call)
     return call->error == FL_CTL_OK;
 }
 
-/* A frozen block thaws, with all above it; the pin holds from then on, or not at all. The block is
- * pinned while that goes on, so that no policy freezes it meanwhile. */
+/* A frozen block thaws, with all above it; the pin holds from then on, or not at all. */
 void fl_ctl_pin(fl_ctl *ctl, fl_ctl_call *call)
 {
     int block = (int)call->request.value[0].integer;
     if (!check_block(ctl, call)) {
         return;
     }
-    call->pinned_before = fl_elastic_pin(ctl->elastic, block, true);
-    if (block > ctl->run->plan->F) {
+    fl_elastic_terms terms = fl_elastic_terms_now(ctl->elastic);
+    terms.pinned[block - 1] = true;
+    if (block <= ctl->run->plan->F) {
+        go_to(ctl, call, block - 1, &terms);
+    } else {
+        fl_elastic_pin(ctl->elastic, block, true);
         pin_fields(ctl, call->result, ctl->run->stats->steps);
-        return;
-    }
-    go_to(ctl, call, block - 1);
-    if (call->error != FL_CTL_OK || call->wait == FL_CTL_WAIT_IDLE) {
-        (void)fl_elastic_pin(ctl->elastic, block, call->pinned_before);
     }
 }
 

@@ -75,6 +75,9 @@ typedef struct fl_ctl_command {
     bool changes;                         /* the run: an id is then done once */
     fl_ctl_arg args[FL_CTL_ARGS_MAX + 1]; /* ended by one without a name */
     void (*run)(fl_ctl *ctl, fl_ctl_call *call);
+    /* Add the fields of the reply once the plan that was asked for runs; NULL: those of the plan.
+     */
+    void (*result)(const fl_ctl *ctl, fl_ctl_call *call);
 } fl_ctl_command;
 
 /* All commands; NULL after the last. */

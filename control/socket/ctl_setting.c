@@ -150,21 +150,7 @@ bool fl_ctl_paused(const fl_ctl *ctl)
 
 /* ---- on their way ---- */
 
-/* True when the transition has ended, one way or the other. */
-static bool plan_has_ended(fl_ctl *ctl, fl_ctl_call *call)
-{
-    const fl_elastic_outcome *o = &ctl->elastic->transition.outcome;
-    if (call->wait != FL_CTL_WAIT_PLAN || o->generation < call->generation) {
-        return false;
-    }
-    if (o->generation > call->generation || !o->committed) {
-        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", o->why);
-        fl_ctl_plan_failed(ctl, call);
-    }
-    return true;
-}
-
-static void send_next(fl_ctl *ctl)
+void fl_ctl_send_setting(fl_ctl *ctl)
 {
     fl_ctl_call *next = NULL;
     for (int i = ctl->n_pending - 1; i >= 0; i--) {
@@ -179,32 +165,6 @@ static void send_next(fl_ctl *ctl)
         fl_router_command(ctl->router, ctl->run->plan,
                           &(fl_command){.kind = FL_COMMAND_SETTING, .setting = next->setting});
     }
-}
-
-void fl_ctl_drive(fl_ctl *ctl)
-{
-    if (ctl->n_pending == 0) {
-        return;
-    }
-    for (int i = ctl->n_pending - 1; i >= 0; i--) {
-        fl_ctl_call *call = &ctl->pending[i];
-        bool stopped =
-            call->wait == FL_CTL_WAIT_STOP && ctl->run->phase->state == FL_CONTROLLER_FINISHING;
-        if (stopped || plan_has_ended(ctl, call)) {
-            fl_ctl_settle(ctl, i, NULL);
-        } else if (ctl->run->phase->state > FL_CONTROLLER_RUNNING ||
-                   (ctl->run->phase->n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {
-            fl_ctl_refuse(call, FL_CTL_OVER, "the run ended before it took effect");
-            fl_ctl_settle(ctl, i, NULL);
-        }
-    }
-    for (int i = 0; i < ctl->n_pending && ctl->elastic->transition.state == FL_ELASTIC_IDLE; i++) {
-        if (ctl->pending[i].wait == FL_CTL_WAIT_IDLE) {
-            fl_ctl_retry(ctl, i);
-            break; /* the others have their turn when this one is over */
-        }
-    }
-    send_next(ctl);
 }
 
 /* ---- taken effect ---- */

@@ -237,7 +237,8 @@ static void forget_call(fl_ctl *ctl, int i)
     memmove(call, call + 1, (size_t)(ctl->n_pending - i) * sizeof *call);
 }
 
-void fl_ctl_retry(fl_ctl *ctl, int i)
+/* Run the handler of pending[i] again: what was in its way is gone. */
+static void retry(fl_ctl *ctl, int i)
 {
     fl_ctl_call *call = &ctl->pending[i];
     call->wait = FL_CTL_WAIT_NONE;
@@ -260,6 +261,33 @@ void fl_ctl_settle(fl_ctl *ctl, int i, const fl_setting_done_report *report)
     }
     end_reply(ctl, call);
     forget_call(ctl, i);
+}
+
+/* Settle what the state of the run has settled, and begin what waited for it. */
+static void drive_pending(fl_ctl *ctl)
+{
+    if (ctl->n_pending == 0) {
+        return;
+    }
+    for (int i = ctl->n_pending - 1; i >= 0; i--) {
+        fl_ctl_call *call = &ctl->pending[i];
+        bool stopped =
+            call->wait == FL_CTL_WAIT_STOP && ctl->run->phase->state == FL_CONTROLLER_FINISHING;
+        if (stopped || fl_ctl_plan_has_ended(ctl, call)) {
+            fl_ctl_settle(ctl, i, NULL);
+        } else if (ctl->run->phase->state > FL_CONTROLLER_RUNNING ||
+                   (ctl->run->phase->n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {
+            fl_ctl_refuse(call, FL_CTL_OVER, "the run ended before it took effect");
+            fl_ctl_settle(ctl, i, NULL);
+        }
+    }
+    for (int i = 0; i < ctl->n_pending && ctl->elastic->transition.state == FL_ELASTIC_IDLE; i++) {
+        if (ctl->pending[i].wait == FL_CTL_WAIT_IDLE) {
+            retry(ctl, i);
+            break; /* the others have their turn when this one is over */
+        }
+    }
+    fl_ctl_send_setting(ctl);
 }
 
 fl_ctl_counts fl_ctl_count(const fl_ctl *ctl)
@@ -431,7 +459,7 @@ void fl_ctl_watch(fl_ctl *ctl)
             rest_from_requests(ctl, now_us);
         }
     }
-    fl_ctl_drive(ctl);
+    drive_pending(ctl);
 }
 
 /* ---- events ---- */

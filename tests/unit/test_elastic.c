@@ -191,6 +191,38 @@ static void test_elastic__refuses_what_cannot_be(void **state)
     assert_int_equal(fl_elastic_ask(&r->elastic, &next, 25, "before"), FL_OK);
 }
 
+/* Would catch: a drain, a limit or a pin that holds although its plan did not come about, or that a
+ * later one takes back. */
+static void test_elastic__terms_hold_once_the_plan_runs(void **state)
+{
+    rig *r = *state;
+    const fl_transition *e = &r->elastic.transition;
+    fl_elastic_terms terms = fl_elastic_terms_now(&r->elastic);
+    terms.usable.limit = 2;
+    terms.pinned[3] = true;
+    for (int committed = 0; committed < 2; committed++) {
+        fl_plan next = plan_of(1, 2);
+        assert_int_equal(fl_elastic_ask_with(&r->elastic, &next, 0, &terms, "by hand"), FL_OK);
+        assert_int_equal(r->elastic.usable.limit, 0);
+        assert_false(r->elastic.pinned[3]);
+        for (int i = 0; i < WORKERS && (committed || i == 0); i++) {
+            answer(r, i, committed ? FL_OK : FL_EBUDGET, "no room");
+        }
+        if (!committed) {
+            assert_int_equal(e->state, FL_ELASTIC_IDLE);
+            assert_int_equal(r->elastic.usable.limit, 0);
+            assert_false(r->elastic.pinned[3]);
+        }
+    }
+    fl_transition_parts parts = {.generation = e->next.generation, .step = 12};
+    for (int i = 0; i < WORKERS; i++) {
+        fl_elastic_moved(&r->elastic, &r->workers[i], &parts);
+    }
+    assert_true(e->outcome.committed);
+    assert_int_equal(r->elastic.usable.limit, 2);
+    assert_true(r->elastic.pinned[3]);
+}
+
 /* Would catch: a worker named for having lost the one that really refused. */
 static void test_elastic__names_who_has_a_reason_of_its_own(void **state)
 {
@@ -315,6 +347,7 @@ int main(void)
         IN_A_RIG(test_elastic__one_that_was_asked_for_is_committed),
         IN_A_RIG(test_elastic__is_not_committed_before_its_step),
         IN_A_RIG(test_elastic__refuses_what_cannot_be),
+        IN_A_RIG(test_elastic__terms_hold_once_the_plan_runs),
         IN_A_RIG(test_elastic__names_who_has_a_reason_of_its_own),
         IN_A_RIG(test_elastic__a_lost_peer_counts_when_nobody_knows_more),
         IN_A_RIG(test_elastic__tells_a_transition_in_two_lines),
