@@ -1,5 +1,6 @@
-/* From the fork to the last exit. The order of opening matters: what can be wrong with the run
- * directory comes first, then the forks, and only then what makes threads. */
+/* Runs the controller from the fork of the workers to the exit of the last one. The order of
+ * opening matters: first the run directory, whose errors the user can correct; then the forks; then
+ * everything that starts threads. */
 #include "control/controller/run.h"
 
 #include "control/controller/parts.h"
@@ -168,14 +169,14 @@ static void run_loop(fl_controller *controller)
         fl_record_watch(&controller->record, phase->state == FL_CONTROLLER_OVER, fl_now_us());
         fl_progress_update(&controller->log.progress, &controller->stats);
     }
-    fl_inbox_read(controller); /* what a worker sent before it left */
+    fl_inbox_read(controller); /* reads what a worker sent before it left */
     if (fl_run_stats_epoch_over(&controller->stats, true)) {
         fl_inbox_end_epoch(controller);
     }
     fl_progress_hide(&controller->log.progress);
 }
 
-/* As the job says; a step that the run does not have is not worth ending it. */
+/* Request the trace that the job asks for. A step that the run does not have must not end it. */
 static void trace_as_asked(fl_controller *controller)
 {
     int64_t first_step = controller->options->job->trace.start;
@@ -217,7 +218,7 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     return shutdown->status == FL_OK ? FL_OK : fl_fail(shutdown->status, "%s", shutdown->message);
 }
 
-/* What the parts read of each other is known from the start. */
+/* Connect the parts that read from each other. */
 static void connect_parts(fl_controller *controller, const fl_controller_options *options)
 {
     controller->job = *options->job;

@@ -1,11 +1,11 @@
-/* What comes to the controller over its ROUTER, and what it answers.
+/* Handles the messages that arrive at the controller's ROUTER socket, and answers them.
  *
  *     [identity]["link"][frames]... ──> take_message(): each frame by its type
  *     [identity]["store"][request]  ──> fl_store_handle ──> [identity]["store"][answer]
  *
- * Whoever can open the socket is this user, yet nothing that comes is trusted: a message of another
- * form, a frame that does not decode or a rank that is not its sender's is dropped with a line in
- * the log. */
+ * Only this user can open the socket, yet nothing that arrives is trusted. The controller drops a
+ * message of another form, a frame that does not decode, and a frame whose rank is not its
+ * sender's; each leaves a line in the log. */
 #include "control/controller/parts.h"
 
 #include "device/alloc.h"
@@ -30,7 +30,7 @@ static void answer_store(void *context, const void *to, size_t to_bytes, const v
     }
 }
 
-/* A worker that comes late learns what the others were told. */
+/* A worker that connects late receives the commands that the others have already received. */
 static void heard_hello(fl_controller *controller, fl_worker *worker)
 {
     worker->linked = true;
@@ -43,14 +43,14 @@ static void heard_hello(fl_controller *controller, fl_worker *worker)
         fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_STOPPING);
         fl_router_tell(&controller->router, worker->rank, &order);
         if (worker->rank == fl_plan_leader(&controller->elastic.plan)) {
-            order.type = FL_WIRE_VERDICT;
+            order.type = FL_WIRE_COMMAND;
             order.command = (fl_command){.kind = FL_COMMAND_STOP};
             fl_router_tell(&controller->router, worker->rank, &order);
         }
     }
 }
 
-/* A worker that does not train yet says nothing of it. */
+/* A worker that does not train yet does not report its memory. */
 static void remember_memory(fl_worker *worker, const fl_wire_heartbeat *heartbeat)
 {
     if (heartbeat->memory_peak_bytes > 0) {
@@ -64,7 +64,7 @@ static void note_steps(fl_worker *worker, int64_t steps)
     worker->steps = steps > worker->steps ? steps : worker->steps;
 }
 
-/* A report of a step says so sooner than the next heartbeat does. */
+/* The report of a step may arrive sooner than the next heartbeat. */
 static void stepped(fl_worker *worker, int64_t step)
 {
     note_steps(worker, step + 1);
@@ -74,8 +74,9 @@ static void stepped(fl_worker *worker, int64_t step)
 static bool is_stale(const fl_controller *controller, const fl_wire_message *frame)
 {
     bool bears_one = frame->type == FL_WIRE_STEP || frame->type == FL_WIRE_LEDGER;
-    /* A worker may have gone over while another's last reports of the generation before are still
-     * on their way; it is ready for the generation after only when they have come. */
+    /* This worker may have switched to the new generation while another's last reports of the old
+     * generation are still in the queue. Only when they have arrived can a worker be ready for the
+     * generation after. */
     return bears_one && frame->generation != controller->elastic.plan.generation &&
            frame->generation != controller->elastic.generation_before;
 }
@@ -87,7 +88,7 @@ void fl_inbox_end_epoch(fl_controller *controller)
     fl_run_times_restart(&controller->times, fl_now_us());
 }
 
-/* ---- what leaders report of steps ---- */
+/* ---- step reports of the leaders ---- */
 
 static void warn_if_lost(const fl_worker *worker, const fl_wire_message *frame, fl_status status)
 {
@@ -105,7 +106,7 @@ static void count_step(fl_controller *controller, const fl_step_record *record)
     if (fl_run_stats_step(&controller->stats, &record->report, record->at_us)) {
         fl_runfiles_step(&controller->log.files, &record->report);
         if (controller->stats.steps == controller->stats.n_steps) {
-            /* The leader tells them that this was the last. */
+            /* The leader tells the workers that this step was the last. */
             fl_router_wake_standby(&controller->router, &controller->elastic.plan);
         }
     }
@@ -163,7 +164,7 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
     case FL_WIRE_NORMS:
         warn_if_lost(worker, frame, fl_step_order_norms(&controller->reports, &frame->norms));
         break;
-    case FL_WIRE_STEERED:
+    case FL_WIRE_SETTING_DONE:
         fl_ctl_setting_done(controller->ctl, &frame->setting_done);
         break;
     case FL_WIRE_CACHE:
@@ -200,7 +201,7 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
     fl_inbox_drain_reports(controller);
 }
 
-/* The rank behind an identity, -1 if it is no worker's. */
+/* The rank of the worker with this identity; -1 if no worker has it. */
 static int rank_of(const fl_controller *controller, const char *identity, size_t n)
 {
     char text[32], again[32];
@@ -265,7 +266,7 @@ static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_pa
 
 void fl_inbox_read(fl_controller *controller)
 {
-    /* Bounded, so that a flood of messages does not keep the controller from its signals. */
+    /* Bounded, so that a flood of messages cannot keep the controller from its signals. */
     for (int i = 0;
          i < MESSAGES_A_TURN && fl_router_read(&controller->router, dispatch_parts, controller);
          i++) {

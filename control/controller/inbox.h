@@ -1,16 +1,17 @@
-/* What comes to the controller over its router: each message goes to the part that it is for. */
+/* Receives the messages of the controller's ROUTER socket and hands each to the part that handles
+ * it. */
 #ifndef FL_CONTROL_CONTROLLER_INBOX_H
 #define FL_CONTROL_CONTROLLER_INBOX_H
 
 typedef struct fl_controller fl_controller;
 
-/* Handle all that has come, without waiting. */
+/* Handle all messages that have arrived. Never waits. */
 void fl_inbox_read(fl_controller *controller);
 
-/* Process the step reports whose turn it is. */
+/* Process the step reports that are next in the order of the steps. */
 void fl_inbox_drain_reports(fl_controller *controller);
 
-/* Report the epoch that stats->past holds, and sum the workers' times anew. */
+/* Report the epoch in stats->past, and restart the sums of the workers' times. */
 void fl_inbox_end_epoch(fl_controller *controller);
 
 #endif

@@ -22,8 +22,8 @@ typedef struct fl_controller fl_controller;
 struct fl_controller {
     const fl_controller_options *options; /* own_options, with the job below */
     fl_controller_options own_options;
-    fl_job job;         /* as it is by now: some fields can be set while the run goes on */
-    fl_run_facts facts; /* what the parts read */
+    fl_job job;         /* the current job: some fields can be set while the run goes on */
+    fl_run_facts facts; /* what the controller's parts read */
     fl_run_view view;   /* what reports read */
     fl_signals signals;
     fl_shutdown shutdown;
@@ -31,8 +31,8 @@ struct fl_controller {
     fl_store *store;
     int n_workers;
     fl_worker *workers;    /* [n_workers] */
-    fl_flight *flight;     /* what the workers do and did last */
-    fl_step_order reports; /* of steps, on their way to the statistics and to steps.jsonl */
+    fl_flight *flight;     /* current and latest operations of the workers */
+    fl_step_order reports; /* step reports, before they go to the statistics and to steps.jsonl */
     fl_run_stats stats;
     fl_run_times times;
     fl_cache_sums cache;
@@ -41,7 +41,7 @@ struct fl_controller {
     fl_record record;
     fl_flight_dump flight_dump;
     fl_tracer *tracer;
-    fl_metrics_publisher *metrics; /* NULL: nobody asked for them */
+    fl_metrics_publisher *metrics; /* NULL: not requested */
     fl_elastic elastic;
     fl_ctl *ctl;
 };

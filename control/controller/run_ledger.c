@@ -13,14 +13,16 @@ fl_status fl_run_ledger_open(fl_run_ledger *ledger, const fl_controller_options 
     const fl_job *job = options->job;
     size_t n = (size_t)job->train.batch;
     *ledger = (fl_run_ledger){.dir_fd = options->dir_fd, .ids_capacity = n};
-    /* The records of a step, for which there is memory then as well. */
+    /* Memory for the records of a step: allocated here, so that recording cannot fail for lack of
+     * it. */
     FL_TRY(fl_alloc_array(n, sizeof *ledger->ids, (void **)&ledger->ids));
     return fl_ledger_create(options->dir_fd, options->n_samples, job->train.seed, &ledger->ledger);
 }
 
 void fl_run_ledger_close(fl_run_ledger *ledger)
 {
-    fl_status closed = fl_ledger_close(&ledger->ledger); /* the record tells of a failure */
+    fl_status closed =
+        fl_ledger_close(&ledger->ledger); /* control/events/record.c reports a failure */
     (void)closed;
     fl_free(ledger->ids);
     ledger->ids = NULL;
@@ -41,7 +43,7 @@ void fl_run_ledger_add(fl_run_ledger *ledger, const fl_wire_message *message)
     fl_wire_ids(message, ledger->ids);
     fl_status status = fl_ledger_add(ledger->ledger, l->epoch, l->step, message->generation,
                                      l->replica, ledger->ids, l->n);
-    if (status == FL_EINVAL) { /* any other failure is of the ledger: see control/events/record.c */
+    if (status == FL_EINVAL) { /* any other failure is the ledger's: see control/events/record.c */
         fl_log(FL_LOG_ERROR, "dropped a ledger record from worker %d: %s", message->rank,
                fl_errmsg());
     }
@@ -86,7 +88,7 @@ static fl_status count_epochs(fl_run_ledger *ledger, int64_t n_samples,
     return FL_OK;
 }
 
-/* The file that is open is proved, whatever its path leads to by now. */
+/* Prove the open file, whatever file its path names by now. */
 static fl_status prove_file(fl_run_ledger *ledger, int64_t n_samples)
 {
     char path[64];

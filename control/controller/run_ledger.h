@@ -1,4 +1,4 @@
-/* The ledger of the run: written while it trains, and proved when it is over. */
+/* The ledger of the run: written while the run trains, and proved when the run is over. */
 #ifndef FL_CONTROL_CONTROLLER_RUN_LEDGER_H
 #define FL_CONTROL_CONTROLLER_RUN_LEDGER_H
 
@@ -9,22 +9,23 @@
 typedef struct fl_run_ledger {
     int dir_fd; /* of the run directory; borrowed */
     fl_ledger *ledger;
-    int64_t *ids; /* [ids_capacity] of the record at hand */
+    int64_t *ids; /* [ids_capacity] of the record being written */
     size_t ids_capacity;
-    char text[256]; /* what it proves, a sentence; "" if nothing */
+    char text[256]; /* what the ledger proves, as a sentence; "" if nothing */
 } fl_run_ledger;
 
 fl_status fl_run_ledger_open(fl_run_ledger *ledger,
                              const fl_controller_options *options) FL_MUST_CHECK;
 void fl_run_ledger_close(fl_run_ledger *ledger);
 
-/* A worker reports which samples a replica used in a step. A record that cannot be kept is logged.
- */
+/* Record which samples a replica used in a step, as a worker reported them. A record that cannot be
+ * written is logged. */
 void fl_run_ledger_add(fl_run_ledger *ledger, const fl_wire_message *message);
 
-/* End the ledger and write what it proves into text; `removed`: its file is gone, and it proves
- * nothing. FL_EINTERNAL if an epoch was not used once, or if not n_samples samples (-1:
- * unknown) were used. */
+/* End the ledger and write what it proves into text.
+ * removed   its file was deleted, and it proves nothing
+ * Returns   FL_EINTERNAL if an epoch did not use each sample exactly once, or if it used another
+ *           number of samples than n_samples (-1: unknown) */
 fl_status fl_run_ledger_prove(fl_run_ledger *ledger, bool removed, int64_t n_samples) FL_MUST_CHECK;
 
 #endif

@@ -1,8 +1,8 @@
-/* How a run ends.
+/* Ends a run.
  *
  *     all done ──────────────────────────> FINISHING ──(all left)──────────────> OVER
  *     a worker lost ── ABORT to all ─────> ENDING ──(all left, or SIGKILL)─────> OVER, FL_EFAILED
- *                   └─ nobody needs it ──> as before, without it
+ *                   └─ not needed ───────> as before, without that worker
  *     first Ctrl-C ── command to the leader ──> as "all done" ────────────────> FL_ESTOPPED
  *     second ── SIGKILL to all ────────────────────────────────────────────────> OVER, FL_ESTOPPED
  */
@@ -27,13 +27,14 @@ void fl_shutdown_init(fl_shutdown *shutdown, const fl_job *job)
 
 void fl_shutdown_begin(fl_shutdown *shutdown, int64_t now_us)
 {
-    shutdown->looked_us = shutdown->moved_us = shutdown->told_stall_us = now_us;
+    shutdown->looked_us = shutdown->moved_us = shutdown->stall_reported_us = now_us;
 }
 
 /* ---- a lost worker ---- */
 
-/* Told again when all have left: survivors have then flushed their reports, and as a group goes
- * step by step, what they have finished the lost one had come to. */
+/* The message is written again when all workers have left. By then the survivors have flushed their
+ * reports. A group advances in lockstep, so the lost worker reached the last step that a survivor
+ * finished. */
 void fl_shutdown_explain(fl_controller *controller)
 {
     fl_worker *lost = &controller->workers[controller->shutdown.phase.lost];
@@ -58,7 +59,7 @@ void fl_shutdown_explain(fl_controller *controller)
     }
 }
 
-/* Survivors are given the time to leave their collectives; whoever cannot is not asked. */
+/* Survivors get time to leave their collectives; those that cannot are killed at the deadline. */
 static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
 {
     fl_worker *lost = &controller->workers[rank];
@@ -67,7 +68,7 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
     controller->shutdown.lost_us = now_us;
     controller->shutdown.status = FL_EFAILED;
     fl_flight_dump_explain(&controller->flight_dump, rank, controller->shutdown.waits,
-                           sizeof controller->shutdown.waits); /* before anybody leaves */
+                           sizeof controller->shutdown.waits); /* before any worker leaves */
     fl_flight_dump_write(&controller->flight_dump);
     fl_shutdown_explain(controller);
     fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_ABORT);
@@ -92,7 +93,7 @@ static bool others_failed(const fl_controller *controller, int rank)
     return false;
 }
 
-/* Whether the generation that runs needs nothing of it. */
+/* Whether the running generation does not need this worker. */
 static bool is_spare(const fl_controller *controller, fl_loss_kind kind, int rank)
 {
     const fl_worker *w = &controller->workers[rank];
@@ -108,15 +109,15 @@ static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank
     *s = (fl_survived_loss){.rank = rank, .kind = kind, .lost_us = now_us};
     fl_watch_text(w, kind, now_us, s->text, sizeof s->text);
     if (w->exited_us == 0) {
-        fl_spawn_kill(w, 1); /* so that nobody waits for what it might still say */
+        fl_spawn_kill(w, 1); /* so that no part waits for a message from it */
     }
     fl_worker_depart(w, now_us);
-    w->told_exit = true;
+    w->exit_reported = true;
     fl_elastic_without(&controller->elastic, rank, s->text);
 }
 
-/* A leader of before may be lost with its last reports: no other worker has them. Its messages have
- * had the time to arrive. */
+/* A former leader may be lost together with its last reports: no other worker has them. Give the
+ * reports up once they have had the time to arrive. */
 static void give_up_reports(fl_controller *controller, int64_t now_us)
 {
     const fl_survived_loss *s = &controller->shutdown.spared;
@@ -135,8 +136,8 @@ static void give_up_reports(fl_controller *controller, int64_t now_us)
     fl_inbox_drain_reports(controller);
 }
 
-/* One that was to join may have died before the vote or after it: the others tell by going over,
- * by failing to, or by staying. */
+/* A standby worker may have been lost before or after the vote that gives it a stage. The outcome
+ * shows in the others: they switch to the new generation, fail to, or stay in the old one. */
 static void watch_spared(fl_controller *controller, int64_t now_us)
 {
     fl_survived_loss *s = &controller->shutdown.spared;
@@ -169,21 +170,21 @@ void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report 
     } else if (controller->shutdown.status == FL_OK) {
         controller->shutdown.status = FL_EFAILED;
         controller->shutdown.phase.n_stops +=
-            controller->shutdown.phase.n_stops == 0; /* no transition begins from here on */
+            controller->shutdown.phase.n_stops == 0; /* start no further transition */
         snprintf(controller->shutdown.message, sizeof controller->shutdown.message, "%s", text);
-        /* The leader tells them that this was the last step. */
+        /* The leader tells the workers that this step was the last. */
         fl_router_wake_standby(&controller->router, &controller->elastic.plan);
     }
 }
 
-/* ---- the user's wish ---- */
+/* ---- stop requests ---- */
 
 static void stop_softly(fl_controller *controller, const char *signal_name)
 {
     fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_STOPPING);
     fl_router_tell_all(&controller->router, &order);
     if (controller->elastic.transition.state !=
-        FL_ELASTIC_COMMITTING) { /* else once that is over */
+        FL_ELASTIC_COMMITTING) { /* otherwise when the transition is over */
         fl_router_command(&controller->router, &controller->elastic.plan,
                           &(fl_command){.kind = FL_COMMAND_STOP});
     }
@@ -228,7 +229,7 @@ void fl_shutdown_signals(fl_controller *controller)
     int number;
     while ((number = fl_signals_next(&controller->signals)) != 0) {
         if (number == SIGCHLD) {
-            continue; /* which child it was is asked of every worker, for signals merge */
+            continue; /* every worker is polled: the signals of several exits may merge */
         }
         if (!fl_signals_is_stop(number)) {
             fl_log(FL_LOG_WARN, "ignored signal %d (%s); SIGTERM stops the run", number,
@@ -250,7 +251,7 @@ void fl_shutdown_signals(fl_controller *controller)
     }
 }
 
-/* ---- what time brings ---- */
+/* ---- timeouts ---- */
 
 static bool all_workers(const fl_controller *controller, bool (*holds)(const fl_worker *))
 {
@@ -272,13 +273,13 @@ static bool is_done(const fl_worker *worker)
     return worker->done || worker->departed;
 }
 
-/* Who departed is gone, or does not go. */
+/* The departed worker has exited, or fails to exit in time. */
 static void watch_departed(fl_controller *controller, int64_t now_us)
 {
     int64_t patience_us = controller->options->job->fault.detect_ms * 1000;
     for (int i = 0; i < controller->n_workers; i++) {
         fl_worker *w = &controller->workers[i];
-        if (!w->departed || w->told_exit) {
+        if (!w->departed || w->exit_reported) {
             continue;
         }
         if (w->exited_us == 0 && now_us - w->departed_us > patience_us) {
@@ -287,14 +288,14 @@ static void watch_departed(fl_controller *controller, int64_t now_us)
             fl_spawn_kill(w, 1);
         }
         if (w->exited_us != 0) {
-            w->told_exit = true;
+            w->exit_reported = true;
             fl_event_log_left(&controller->log, w);
         }
     }
 }
 
-/* The machine slept, or the controller was stopped together with its workers or without them: time
- * in which the controller did not listen speaks against nobody. */
+/* The machine slept, or something stopped the controller with or without its workers. Time during
+ * which the controller itself was not running is not counted against any worker. */
 static void forgive_gap(fl_controller *controller, int64_t now_us)
 {
     int64_t gap_us = now_us - controller->shutdown.looked_us;
@@ -327,7 +328,7 @@ static void report_stall(fl_controller *controller, int64_t now_us)
     fl_event_log_stalled(&controller->log, &controller->facts, seconds, waits);
 }
 
-/* Nobody is lost, yet nothing moves: said, not ended, for a step may be long. */
+/* No worker is lost, yet no step finishes. Warn, but do not end the run: a step may be long. */
 static void watch_stall(fl_controller *controller, int64_t now_us)
 {
     int64_t limit_us = controller->options->job->fault.deadline_ms * 1000,
@@ -337,11 +338,11 @@ static void watch_stall(fl_controller *controller, int64_t now_us)
     }
     if (sum != controller->shutdown.moved_sum) {
         controller->shutdown.moved_sum = sum;
-        controller->shutdown.moved_us = controller->shutdown.told_stall_us = now_us;
+        controller->shutdown.moved_us = controller->shutdown.stall_reported_us = now_us;
     } else if (controller->shutdown.phase.state == FL_CONTROLLER_RUNNING && limit_us > 0 &&
                !fl_ctl_paused(controller->ctl) &&
-               now_us - controller->shutdown.told_stall_us > limit_us) {
-        controller->shutdown.told_stall_us = now_us;
+               now_us - controller->shutdown.stall_reported_us > limit_us) {
+        controller->shutdown.stall_reported_us = now_us;
         report_stall(controller, now_us);
     }
 }
@@ -439,7 +440,8 @@ void fl_shutdown_conclude(fl_controller *controller)
             &controller->ledger, controller->record.ledger_removed,
             controller->shutdown.n_unreported > 0 ? -1 : controller->stats.samples);
         if (proof != FL_OK && controller->shutdown.phase.n_stops < 2) {
-            /* Workers ran, so no other status may be told than those for this. */
+            /* Workers have run, so the exit code must be one of those that a started run may
+             * return. */
             controller->shutdown.status = proof == FL_EINTERNAL ? proof : FL_EFAILED;
             snprintf(controller->shutdown.message, sizeof controller->shutdown.message, "%s%s",
                      proof == FL_EINTERNAL ? "" : "the ledger could not be proved: ", fl_errmsg());

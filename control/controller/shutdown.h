@@ -1,4 +1,4 @@
-/* A lost worker, the wish to stop, and how a run is ended. */
+/* Ends a run: after a lost worker, after a stop request, or because it is complete. */
 #ifndef FL_CONTROL_CONTROLLER_SHUTDOWN_H
 #define FL_CONTROL_CONTROLLER_SHUTDOWN_H
 
@@ -8,53 +8,54 @@
 
 typedef struct fl_controller fl_controller;
 
-/* The worker that was lost last and that the run goes on without. */
+/* The worker that was lost last among those that the run continues without. */
 typedef struct fl_survived_loss {
     int rank; /* -1: none */
     fl_loss_kind kind;
     int64_t lost_us;
-    bool told;                         /* that the run goes on; a vote may still be out */
-    char text[FL_WIRE_TEXT_MAX + 256]; /* what became of it */
+    bool told; /* the event log has the loss and says that the run goes on; before, a vote may be
+                  pending */
+    char text[FL_WIRE_TEXT_MAX + 256]; /* how it was lost */
 } fl_survived_loss;
 
 typedef struct fl_shutdown {
     fl_phase phase;
     fl_watch_limits limits;
-    int64_t looked_us;           /* when the loop last came round */
-    int64_t alive_us;            /* when workers were last told that the controller lives */
-    int64_t deadline_us;         /* of FINISHING and ENDING: then SIGKILL */
-    int64_t moved_sum, moved_us; /* steps of all workers, and when that last changed */
-    int64_t told_stall_us;       /* when a run that does not move was last mentioned */
+    int64_t looked_us;   /* when the loop last ran */
+    int64_t alive_us;    /* when the controller last sent its sign of life to the workers */
+    int64_t deadline_us; /* FINISHING and ENDING: when the remaining workers receive SIGKILL */
+    int64_t moved_sum, moved_us; /* sum of the workers' steps, and when it last changed */
+    int64_t stall_reported_us;   /* when the log last mentioned that no step finishes */
     fl_survived_loss spared;
-    int64_t n_unreported; /* steps that a worker reported to nobody before it was lost */
-    fl_loss_kind loss;    /* that ends the run */
+    int64_t n_unreported; /* steps whose reports were lost with the leader that had made them */
+    fl_loss_kind loss;    /* the loss that ends the run */
     int64_t lost_us;
-    fl_status status;                 /* that the run ends with */
-    char waits[FL_FLIGHT_DUMP_BYTES]; /* who waited for whom when a worker was lost */
+    fl_status status;                 /* with which the run ends */
+    char waits[FL_FLIGHT_DUMP_BYTES]; /* which workers waited for which when a worker was lost */
     char message[4096];               /* why the run ended */
 } fl_shutdown;
 
 void fl_shutdown_init(fl_shutdown *shutdown, const fl_job *job);
 
-/* The loop begins: from now on silence counts. */
+/* The controller's loop starts: silence counts from now on. */
 void fl_shutdown_begin(fl_shutdown *shutdown, int64_t now_us);
 
-/* Take what signals have come: exits of workers, the user's wish to stop. */
+/* Handle the pending signals: exits of workers, stop requests of the user. */
 void fl_shutdown_signals(fl_controller *controller);
 
-/* End the run after the step in flight, as a first Ctrl-C does; `who` asked for it. */
+/* End the run after the step in flight, as a first Ctrl-C does. who: names who requested it. */
 void fl_shutdown_stop(fl_controller *controller, const char *who);
 
-/* A step was not finite: log it, and where the workers end the run for it, remember why. */
+/* A step was not finite: log it. If the workers end the run because of it, keep the reason. */
 void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report *report);
 
-/* Look for lost workers and passed deadlines, and go on to the next state when it is time. */
+/* Detect lost workers and passed deadlines, and enter the next state when its condition holds. */
 void fl_shutdown_watch(fl_controller *controller, int64_t now_us);
 
-/* Write into message what was lost, from all that is known by now. */
+/* Write into message which worker was lost and how, from everything that is known by now. */
 void fl_shutdown_explain(fl_controller *controller);
 
-/* All workers have left: what that makes of the run. */
+/* All workers have left: determine the result of the run. */
 void fl_shutdown_conclude(fl_controller *controller);
 
 #endif

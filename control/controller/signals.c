@@ -5,10 +5,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-/* What is sent to a process to end it, now or soon. */
+/* Signals that others send to end a process, now or soon. */
 static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGPWR};
 
-/* What would end it by default and asks for nothing that a run has. */
+/* Signals that end a process by default, and that do not ask a run to stop. */
 static const int others[] = {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGSTKFLT};
 
 enum { N_STOPS = sizeof stops / sizeof *stops, N_OTHERS = sizeof others / sizeof *others };
@@ -23,7 +23,7 @@ bool fl_signals_is_stop(int number)
     return false;
 }
 
-/* A program's own handler stays in force, and so does what it ignores (nohup: SIGHUP). */
+/* A handler of the program stays in force, and so does an ignored signal (nohup: SIGHUP). */
 static void take_signal(fl_signals *signals, int number)
 {
     struct sigaction now;
@@ -44,7 +44,7 @@ static void take_all(fl_signals *signals)
     for (int number = SIGRTMIN; number <= SIGRTMAX; number++) {
         take_signal(signals, number);
     }
-    /* The end of a run belongs to its controller, whatever the program did with them before. */
+    /* The controller decides about these signals, whatever the program did with them before. */
     sigaddset(&signals->taken, SIGINT);
     sigaddset(&signals->taken, SIGTERM);
     sigaddset(&signals->taken, SIGCHLD);
@@ -55,15 +55,18 @@ void fl_signals_block(fl_signals *signals)
     struct sigaction plain = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
     signals->fd = -1;
     take_all(signals);
-    sigaction(SIGCHLD, &plain, &signals->child_before); /* an ignored one would reap our children */
+    sigaction(
+        SIGCHLD, &plain,
+        &signals->child_before); /* if SIGCHLD were ignored, the kernel would reap our children */
     sigaction(SIGPIPE, &ignore, &signals->pipe_before);
-    sigaction(SIGXFSZ, &ignore, &signals->size_before); /* the write fails instead, with EFBIG */
+    sigaction(SIGXFSZ, &ignore,
+              &signals->size_before); /* a write to a file at its limit then fails with EFBIG */
     sigprocmask(SIG_BLOCK, &signals->taken, &signals->mask_before);
 }
 
 void fl_signals_in_worker(const fl_signals *signals)
 {
-    /* What a terminal sends to everybody. */
+    /* A terminal sends these to its whole process group. */
     static const int ignored[] = {SIGINT, SIGHUP, SIGQUIT};
     struct sigaction plain = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
     sigset_t mask = signals->mask_before;

@@ -48,11 +48,13 @@ static _Noreturn void become_worker(const fl_controller_options *options, const 
     fl_log_name(name);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != controller || !redirect(options->dir_fd, rank)) {
-        _exit(1); /* the controller died before it could be watched, or there is nowhere to write */
+        _exit(1); /* the controller died before the worker could watch it, or the log cannot be
+                     opened */
     }
     fl_signals_in_worker(signals);
     if (options->metrics != NULL) {
-        fl_metrics_listener_close(options->metrics); /* else it would outlive the controller */
+        fl_metrics_listener_close(
+            options->metrics); /* otherwise the worker would outlive the controller */
     }
     fl_flight_join(flight, rank);
     fl_place place = fl_plan_place(options->plan, rank);
@@ -72,7 +74,7 @@ fl_status fl_spawn_workers(const fl_controller_options *options, const fl_signal
                            const char *endpoint, fl_flight *flight, fl_worker *workers)
 {
     pid_t controller = getpid();
-    fflush(NULL); /* else what lies in the buffers would be written once a worker */
+    fflush(NULL); /* otherwise each worker would write the buffered output again */
     for (int rank = 0; rank < options->plan->n_workers; rank++) {
         fl_worker *w = &workers[rank];
         *w = (fl_worker){.rank = rank, .place = fl_plan_place(options->plan, rank)};
@@ -157,12 +159,13 @@ const char *fl_spawn_log_tail(int dir_fd, int rank, char *text, size_t size_byte
             break;
         }
     }
-    if (first == 0 && start > 0) { /* the first line is cut: leave it out */
+    if (first == 0 && start > 0) { /* the first line is incomplete: leave it out */
         const char *end = strchr(text, '\n');
         first = end == NULL ? 0 : end - text + 1;
     }
     memmove(text, text + first, (size_t)(n - first) + 1);
-    for (char *c = text; *c != 0; c++) { /* the log is not to steer anybody's terminal */
+    for (char *c = text; *c != 0;
+         c++) { /* control characters of a log must not reach the reader's terminal */
         if ((unsigned char)*c < 0x20 && *c != '\n' && *c != '\t') {
             *c = '?';
         }

@@ -20,7 +20,7 @@ void fl_summary_result(const fl_controller *controller, fl_run_result *result)
     snprintf(result->run_dir, sizeof result->run_dir, "%s", controller->options->run_dir);
 }
 
-/* As whoever has started the run would write it. */
+/* The command as the user would type it in the directory where the run was started. */
 static const char *from_here(const char *path)
 {
     char here[PATH_MAX];
@@ -29,7 +29,7 @@ static const char *from_here(const char *path)
     return below ? path + n + 1 : path;
 }
 
-/* Into summary.txt, for whoever reads it later, from anywhere. */
+/* For summary.txt: the reader may be in any directory. */
 static void write_summary(fl_controller *controller, const fl_controller_options *options,
                           const fl_run_result *result, const fl_progress_end *end)
 {
@@ -47,8 +47,8 @@ static void write_summary(fl_controller *controller, const fl_controller_options
     free(text);
 }
 
-/* In the run directory, and at the end of the output unless the run failed: the message of a
- * failure is the end of the output then. */
+/* Into the run directory, and to the end of the output unless the run failed: then the message of
+ * the failure is the end of the output. */
 void fl_summary_write(fl_controller *controller, const fl_run_result *result, const char *missing)
 {
     bool good = controller->shutdown.status == FL_OK || controller->shutdown.status == FL_ESTOPPED;

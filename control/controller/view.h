@@ -1,4 +1,4 @@
-/* The view of the run that reports are made from. */
+/* Fills the view of the run that status and metrics report. */
 #ifndef FL_CONTROL_CONTROLLER_VIEW_H
 #define FL_CONTROL_CONTROLLER_VIEW_H
 
@@ -6,10 +6,10 @@
 
 typedef struct fl_controller fl_controller;
 
-/* Look at every part and fill the view; returns it. */
+/* Fill the view from every part of the controller. Returns it. */
 const fl_run_view *fl_view_look(fl_controller *controller);
 
-/* Where the metrics are; NULL: nowhere. */
+/* The URL of the metrics; NULL: the run has none. */
 const char *fl_view_metrics_url(const fl_controller *controller);
 
 #endif

@@ -16,7 +16,7 @@ fl_watch_limits fl_watch_limits_of(int64_t detect_ms, int64_t deadline_ms)
     };
 }
 
-/* What speaks against one worker by itself, and since when. */
+/* The symptom that one worker shows by itself, and since when. */
 static fl_loss_kind symptom(const fl_worker *w, const fl_watch_limits *limits, int64_t now_us,
                             int64_t *since_us)
 {
@@ -51,20 +51,22 @@ static bool is_consequence(const fl_worker *w, fl_loss_kind kind)
     return kind == FL_LOSS_REPORTED && fl_status_is_regroup(w->failure);
 }
 
-/* Deaths by a signal come before what processes tell of themselves, and both before silence. */
+/* A death by a signal explains more than a report of a process, and both more than silence. */
 static int class_of(fl_loss_kind kind)
 {
     return kind == FL_LOSS_KILLED ? 0 : kind == FL_LOSS_SILENT ? 2 : 1;
 }
 
-/* A standby worker is in nobody's step: it is only asked for when everybody else has reported. */
+/* Whether `a` is the likelier cause of a stall. A standby worker takes part in no step, so it is
+ * suspected only when every active worker has reported. */
 static bool is_later(const fl_worker *a, const fl_worker *b)
 {
     return a->place.active != b->place.active ? a->place.active : a->steps < b->steps;
 }
 
-/* Everybody lives and nobody failed by itself, but some waited in vain: for whom? For one that has
- * not reported and is furthest behind; if all have, the first that reported is as good as any. */
+/* Every worker runs and none failed by itself, but some waited in vain. They waited for the worker
+ * that has not reported and is furthest behind. If all have reported, the first that did is named.
+ */
 static fl_loss_kind waited_for(const fl_worker *workers, int n_workers, int first_reporter,
                                int *who)
 {
@@ -119,7 +121,7 @@ fl_loss_kind fl_watch_judge(const fl_worker *workers, int n_workers, const fl_wa
     return FL_LOSS_NONE;
 }
 
-/* ---- words ---- */
+/* ---- texts ---- */
 
 const char *fl_watch_kind_text(fl_loss_kind kind)
 {

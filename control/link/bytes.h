@@ -1,5 +1,5 @@
-/* Little-endian values to and from bytes. A reader never goes past its end: what is missing reads
- * as zero and is marked. */
+/* Little-endian values to and from bytes. A reader never goes past its end: a missing value reads
+ * as zero, and the reader is marked as failed. */
 #ifndef FL_CONTROL_LINK_BYTES_H
 #define FL_CONTROL_LINK_BYTES_H
 
@@ -79,7 +79,7 @@ static inline double fl_get_f64(fl_reader *r)
     return value;
 }
 
-/* False when the text is longer than `max`, cut, or has a zero byte inside. */
+/* False when the text is longer than `max`, is incomplete, or contains a zero byte. */
 static inline bool fl_get_text(fl_reader *r, char *text, size_t max)
 {
     size_t n = fl_get(r, 4);

@@ -267,7 +267,7 @@ void fl_link_transition(fl_link *link, const fl_transition_parts *parts)
 
 void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report)
 {
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_STEERED);
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_SETTING_DONE);
     frame.setting_done = *report;
     send_report(link, &frame);
     wake(link);

@@ -1,8 +1,8 @@
-/* Between the controller and its workers: a control link of their own, apart from the groups, so
- * that liveness and commands do not depend on what may be stuck.
+/* The control link between the controller and its workers. It is separate from the groups, so that
+ * liveness and commands do not depend on a collective that may be stuck.
  *
- * Worker side. A link thread owns the socket: it sends heartbeats and receives orders; reports are
- * copied into a queue and never make the caller wait. */
+ * Worker side. A link thread owns the socket: it sends heartbeats and receives commands. Reports
+ * are copied into a queue and never make the caller wait. */
 #ifndef FL_CONTROL_LINK_LINK_H
 #define FL_CONTROL_LINK_LINK_H
 
@@ -15,20 +15,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One finished step, as the member that speaks for the group saw it. Steps count from 0 through the
- * whole run, epochs from 0; ms is the wall-clock time of the step. */
+/* One finished step, as the leader of the group reports it. Steps count from 0 through the whole
+ * run, epochs from 0; ms is the wall-clock time of the step. */
 typedef struct fl_step_report {
     int64_t step, epoch;
     double loss, grad_norm, lr, ms;
     int64_t samples, tokens;
     uint32_t generation;
     int32_t f, k, r, m;
-    bool skipped; /* loss or gradient norm was not finite: the optimizer's step was not applied */
+    bool skipped; /* loss or gradient norm was not finite: the optimizer skipped the step */
 } fl_step_report;
 
 enum { FL_NONFINITE_IDS_MAX = 32 };
 
-/* What follows from a step whose loss or gradient norm is not finite. */
+/* The consequence of a step whose loss or gradient norm is not finite. */
 typedef enum fl_nonfinite_action {
     FL_NONFINITE_SKIPS = 0,        /* the run goes on */
     FL_NONFINITE_ENDS = 1,         /* train.on_nonfinite is stop */
@@ -36,7 +36,7 @@ typedef enum fl_nonfinite_action {
     FL_NONFINITE_ENDS_ROW = 3,     /* too many steps in a row were skipped */
 } fl_nonfinite_action;
 
-/* Such a step, and where the first value that is not finite was found. */
+/* A step that was not finite, and where its first value that is not finite was found. */
 typedef struct fl_nonfinite_report {
     int64_t step, epoch;
     double loss, grad_norm;
@@ -52,13 +52,13 @@ typedef struct fl_eval_report {
     int64_t epoch, step;
     double loss, accuracy, ms;
     int64_t samples;
-    bool validation; /* these were validation samples; else test samples */
-    bool has_test;   /* only with validation: the run's last one is of all test samples, too */
+    bool validation; /* over validation samples; otherwise over test samples */
+    bool has_test;   /* the last validation: the test results follow */
     double test_loss, test_accuracy;
     int64_t test_samples;
 } fl_eval_report;
 
-/* Where a worker's time of one step went, microseconds. */
+/* The parts of a worker's time of one step, microseconds. */
 typedef struct fl_time_report {
     int64_t step;
     int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
@@ -67,56 +67,56 @@ typedef struct fl_time_report {
 typedef enum fl_command_kind {
     FL_COMMAND_NONE = 0,
     FL_COMMAND_STOP = 1,    /* end after the step in flight */
-    FL_COMMAND_PREPARE = 2, /* open the plan's generation beside the one that runs */
-    FL_COMMAND_COMMIT = 3,  /* vote, and go over to the generation that was prepared */
-    FL_COMMAND_CANCEL = 4,  /* drop what was prepared */
-    FL_COMMAND_SETTING = 5, /* go on otherwise, under the same plan */
-    FL_COMMAND_PASS = 6,    /* nothing changes at a step for which an answer was due */
+    FL_COMMAND_PREPARE = 2, /* open the plan's generation while the current one runs */
+    FL_COMMAND_COMMIT = 3,  /* vote, then switch to the prepared generation */
+    FL_COMMAND_CANCEL = 4,  /* drop the prepared generation */
+    FL_COMMAND_SETTING = 5, /* continue under the same plan with a changed setting */
+    FL_COMMAND_PASS = 6,    /* change nothing at a step for which an answer was due */
 } fl_command_kind;
 
-/* What makes every worker wait at a step until the controller has answered for it: see
+/* Why every worker waits at a step until the controller has answered for it: see
  * control/elastic/due_steps.h. */
 typedef enum fl_due_kind {
     FL_DUE_NONE = 0,
     FL_DUE_SCRIPT = 1, /* an entry of elastic.script */
     FL_DUE_POLICY = 2, /* a decision of the freeze policy */
-    FL_DUE_REPLAY = 3, /* decisions of the run that is repeated */
+    FL_DUE_REPLAY = 3, /* a decision of the run that is repeated */
     FL_DUE_KINDS
 } fl_due_kind;
 
 typedef enum fl_setting_kind {
     FL_SETTING_NONE = 0,
-    FL_SETTING_PAUSE = 1,     /* hold at the control point, until RESUME or STOP */
-    FL_SETTING_RESUME = 2,    /* go on */
-    FL_SETTING_END_EPOCH = 3, /* the epoch at work is the last one */
+    FL_SETTING_PAUSE = 1,     /* wait at the control point until RESUME or STOP */
+    FL_SETTING_RESUME = 2,    /* continue */
+    FL_SETTING_END_EPOCH = 3, /* the current epoch is the last one */
     FL_SETTING_LR = 4,        /* value: train.lr from the next step on */
     FL_SETTING_LOG = 5,       /* value: an fl_log_level */
 } fl_setting_kind;
 
 typedef struct fl_setting {
     fl_setting_kind kind;
-    int64_t serial; /* > 0; comes back when it has taken effect */
+    int64_t serial; /* > 0; the report that the setting has taken effect returns it */
     double value;
 } fl_setting;
 
-/* A steer has taken effect on every worker.
+/* A setting has taken effect on every worker.
  * step      the first step to which it applies
- * end_step  steps after which the run ends, as things stand */
+ * end_step  number of steps after which the run will end */
 typedef struct fl_setting_done_report {
     int64_t serial, step, end_step;
 } fl_setting_done_report;
 
-/* What the controller wants done at a control point. */
+/* A command of the controller, applied at a control point. */
 typedef struct fl_command {
     fl_command_kind kind;
-    int64_t due_step; /* PREPARE: at which all wait for the commit; COMMIT, CANCEL, PASS: for which
-                         this is the answer. 0: none */
-    fl_due_kind due;  /* COMMIT, CANCEL, PASS: the kind of answer */
-    fl_plan plan;     /* PREPARE: the next generation's */
+    int64_t due_step;   /* PREPARE: the step at which all wait for the commit; COMMIT, CANCEL, PASS:
+                           the step that is answered; 0: none */
+    fl_due_kind due;    /* COMMIT, CANCEL, PASS: the kind of answer */
+    fl_plan plan;       /* PREPARE: the next generation's */
     fl_setting setting; /* SETTING */
 } fl_command;
 
-/* How opening the next generation ended on one worker. */
+/* The result of opening the next generation on one worker. */
 typedef struct fl_prepared_report {
     uint32_t generation;
     fl_status status; /* FL_OK: ready; else it refuses */
@@ -126,20 +126,20 @@ typedef struct fl_prepared_report {
 
 /* One worker's part of a transition, microseconds. */
 typedef struct fl_transition_parts {
-    uint32_t generation;                    /* that runs now */
-    int64_t step;                           /* its first */
-    int64_t wait_us;                        /* at a step of elastic.script, for others to prepare */
-    int64_t vote_us, migrate_us, switch_us; /* while nobody trains */
+    uint32_t generation; /* the new generation */
+    int64_t step;        /* its first step */
+    int64_t wait_us;     /* spent at a step of elastic.script, waiting for others to prepare */
+    int64_t vote_us, migrate_us, switch_us; /* while no worker trained */
     int64_t received_bytes, kept_bytes;
 } fl_transition_parts;
 
-/* How the cache served one worker since its last report, and what lies in it. */
+/* The cache's service to one worker since its last report, and the contents of its store. */
 typedef struct fl_cache_report {
     int64_t step, epoch;
     int32_t f;
-    bool on, decided; /* whether it is used; whether that is new, or known only now */
+    bool on, decided; /* used or not; whether that was decided since the last report */
     int64_t n_hits, n_upgrades, n_misses; /* samples */
-    double read_us, compute_us;           /* of a sample; 0: not measured */
+    double read_us, compute_us;           /* per sample; 0: not measured */
     int64_t n_values, used_bytes, n_evicted, n_damaged, n_recovered; /* of the whole store */
 } fl_cache_report;
 
@@ -156,31 +156,31 @@ typedef struct fl_link_options {
     void *context;
 } fl_link_options;
 
-/* Open it early: a worker that has no link is taken for a silent one. The process that opens the
- * link must be a child of the controller; it is killed when the controller is gone and it does not
- * leave. */
+/* Open it early: the controller takes a worker without a link for a silent one. The process that
+ * opens the link must be a child of the controller. The kernel or the link thread kills it if the
+ * controller is gone and it does not leave by itself. */
 fl_status fl_link_open(const fl_link_options *options, fl_link **out) FL_MUST_CHECK;
 
-/* Flush what is queued (at most 1 s), then close. *link becomes NULL; NULL is fine. */
+/* Flush the queued reports (at most 1 s), then close. *link becomes NULL; NULL is allowed. */
 void fl_link_close(fl_link **link);
 
-/* The rendezvous store over this link's own second socket; one thread at a time. */
+/* The rendezvous store, through this link's own second socket. Threads: one at a time. */
 const fl_kv *fl_link_kv(fl_link *link);
 
-/* The generation that reports bear from now on. Threads: the training thread. */
+/* Set the generation that later reports carry. Threads: the training thread. */
 void fl_link_generation(fl_link *link, uint32_t generation);
 
-/* What this worker is doing now, for "which worker is stuck where": a constant string of at most
- * 31 bytes. Costs two stores. Threads: any. */
+/* Set the worker's current operation, for reports of stuck workers: a constant string of at most 31
+ * bytes. Costs two stores. Threads: any. */
 void fl_link_doing(fl_link *link, const char *operation);
 
-/* The device's memory in use, and the most that was. Costs two stores. Threads: any. */
+/* Set the device memory in use, and its peak. Costs two stores. Threads: any. */
 void fl_link_memory(fl_link *link, int64_t used_bytes, int64_t peak_bytes);
 
-/* Threads: the training thread. None of these waits, except when reports fill 64 MiB because the
- * head has been stopped: then it waits for the controller. The controller takes steps and
- * evaluations from whoever sends them first; one worker should speak for all. A worker that leaves
- * without fl_link_done counts as lost. */
+/* Threads: the training thread. None of these waits, with one exception: when the controller has
+ * been stopped and the queued reports fill 64 MiB, they wait for the controller. The controller
+ * uses the first report of a step or an evaluation that arrives; only the leader should send them.
+ * A worker that leaves without fl_link_done counts as lost. */
 void fl_link_ready(fl_link *link, int64_t memory_peak_bytes);
 void fl_link_step(fl_link *link, const fl_step_report *report);
 void fl_link_nonfinite(fl_link *link, const fl_nonfinite_report *report);
@@ -196,21 +196,22 @@ void fl_link_done(fl_link *link);
 void fl_link_prepared(fl_link *link, const fl_prepared_report *report);
 void fl_link_transition(fl_link *link, const fl_transition_parts *parts);
 
-/* The leader tells that a steer has taken effect. Threads: the training thread. */
+/* The leader reports that a setting has taken effect. Threads: the training thread. */
 void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report);
 
-/* squared [n]: what the freeze policy goes by; 0 for a frozen block. n is 0 for a skipped step. */
+/* squared [n]: the squared gradient norms, input of the freeze policy; 0 for a frozen block. n is 0
+ * for a skipped step. */
 void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const double *squared, int n);
 
-/* A standby worker: true when the controller says that the leader is about to tell something (once
- * for each time it says so), false after timeout_ms or when the generation was ended. */
+/* For standby workers. True when the controller has announced that the leader is about to broadcast
+ * (once for each announcement); false after timeout_ms or when the generation was ended. */
 bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms);
 
-/* True when an order has come that was not taken yet. They are taken one by one, the oldest first;
- * FL_COMMAND_STOP overtakes all others, and is the last. */
+/* Take the oldest command that was not taken yet; false if no command is waiting. FL_COMMAND_STOP
+ * overtakes all others and is the last command. */
 bool fl_link_take_command(fl_link *link, fl_command *out);
 
-/* The same, waiting for one; false after timeout_ms. */
+/* The same, but waits for a command; false after timeout_ms. */
 bool fl_link_wait_command(fl_link *link, int64_t timeout_ms, fl_command *out);
 
 /* A test program that defines this function is called at each turn of the link thread, before it

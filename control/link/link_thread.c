@@ -1,13 +1,13 @@
 /* The link thread of a worker.
  *
- *     training thread ① report ──> queue ② ──> link thread ③ ──> head
- *                     ④ command <──       <── link thread    <── head
+ *     training thread ① report ──> queue ② ──> link thread ③ ──> controller
+ *                     ④ command <──       <── link thread    <── controller
  *                     on_abort ⑤          <── link thread    <── ABORT, or the controller is gone
  *
- * The link thread sleeps in one poll. It wakes when an order comes, and every slice of at most
- * 20 ms, when it sends all that was reported since as one message; a report costs the training
- * thread a copy of some hundred bytes and never a system call. Only what the controller waits for
- * (ready, failed, done) wakes the link thread at once. */
+ * The link thread sleeps in one poll. It wakes when a command arrives, and at least every 20 ms;
+ * then it sends all reports that were queued since as one message. A report costs the training
+ * thread a copy of some hundred bytes and never a system call. Only reports that the controller
+ * waits for (ready, failed, done) wake the link thread at once. */
 #include "control/link/link_thread.h"
 
 #include "device/clock.h"
@@ -22,11 +22,11 @@
 
 enum {
     SMALL_FRAME_BYTES = FL_WIRE_HEADER_BYTES + 64,
-    ORPHAN_MS = 2000,  /* from the controller's death to this process's own */
-    TERMINATE_MS = 500 /* for the controller to say that a SIGTERM is for the whole run */
+    ORPHAN_MS = 2000,  /* from the controller's death to SIGKILL for this process */
+    TERMINATE_MS = 500 /* time for the controller to announce that a SIGTERM is for the whole run */
 };
 
-/* One part of a message; the transport takes a message whole or not at all. */
+/* Send one part of a message; the transport accepts a message whole or not at all. */
 static bool send_part(fl_link *link, const void *bytes, size_t n, bool more)
 {
     return zmq_send(link->socket, bytes, n, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0;
@@ -69,8 +69,8 @@ static size_t put_heartbeat(fl_link *link, unsigned char *bytes)
     return fl_wire_size(&frame);
 }
 
-/* ② to ③: what was reported, if anything, and with it or when its time has come a heartbeat.
- * True when reports went out; n_unsent tells whether some are left. */
+/* ② to ③: send the queued reports, if any, and a heartbeat with them or when one is due. True when
+ * reports went out; n_unsent then shows whether some are left. */
 static bool send_what_is_due(fl_link *link)
 {
     unsigned char heartbeat[SMALL_FRAME_BYTES];
@@ -83,7 +83,7 @@ static bool send_what_is_due(fl_link *link)
     }
     if (!send_topic(link) || (reports && !send_part(link, link->unsent, link->n_unsent, true)) ||
         !send_part(link, heartbeat, put_heartbeat(link, heartbeat), false)) {
-        return false; /* the socket's queue is full: the controller does not read just now */
+        return false; /* the socket's queue is full: the controller is not reading */
     }
     link->n_unsent = 0;
     return reports;
@@ -102,8 +102,8 @@ static void abort_once(fl_link *link, uint32_t generation, fl_status why)
     }
 }
 
-/* ④ Each command is told, in the order in which they came, for standby workers have been woken as
- * often. Only the user's wish to stop does not wait for its turn: nothing comes after it. */
+/* ④ Deliver each command, in the order of arrival: standby workers have been woken once for each.
+ * Only STOP is delivered ahead of the others, since no command follows it. */
 static void take_order(fl_link *link, const fl_command *command)
 {
     pthread_mutex_lock(&link->lock);
@@ -126,7 +126,7 @@ static void take_order(fl_link *link, const fl_command *command)
 static void obey(fl_link *link, const fl_wire_message *frame)
 {
     switch (frame->type) {
-    case FL_WIRE_VERDICT:
+    case FL_WIRE_COMMAND:
         take_order(link, &frame->command);
         break;
     case FL_WIRE_WAKE:
@@ -141,7 +141,7 @@ static void obey(fl_link *link, const fl_wire_message *frame)
     case FL_WIRE_ABORT:
         abort_once(link, frame->generation, frame->why);
         break;
-    default: /* FL_WIRE_ALIVE, and whatever a later head may say */
+    default: /* FL_WIRE_ALIVE, and frame types of later versions */
         break;
     }
 }
@@ -183,8 +183,8 @@ static void die_of(int signal_number)
 }
 
 /* A SIGTERM for this worker alone kills it. One for the whole process group, as batch systems and
- * timeout(1) send it, has reached the controller too, which will say that the run is being stopped.
- */
+ * timeout(1) send it, has reached the controller too, which then announces that the run is
+ * stopping. */
 static void watch_signals(fl_link *link, int64_t now_us)
 {
     struct signalfd_siginfo info;
@@ -200,9 +200,9 @@ static void watch_signals(fl_link *link, int64_t now_us)
     }
 }
 
-/* The kernel kills this process when its parent dies (PR_SET_PDEATHSIG); this is for what is left
- * over should it have been switched off, and for a stopped head, for which workers just wait. */
-static void watch_head(fl_link *link, int64_t now_us)
+/* The kernel kills this process when its parent dies (PR_SET_PDEATHSIG). This code covers the case
+ * that the worker has switched that off. Workers simply wait for a controller that is stopped. */
+static void watch_controller(fl_link *link, int64_t now_us)
 {
     if (link->orphaned_us == 0 && getppid() != link->controller) {
         fl_log(FL_LOG_ERROR, "the controller (process %d) is gone", (int)link->controller);
@@ -254,7 +254,7 @@ void *fl_link_main(void *argument)
         (void)send_what_is_due(link);
         int64_t now_us = fl_now_us();
         watch_signals(link, now_us);
-        watch_head(link, now_us);
+        watch_controller(link, now_us);
     }
     flush(link);
     fl_queue_close(&link->queue);

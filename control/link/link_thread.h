@@ -1,5 +1,5 @@
-/* What the two threads of a worker's link share. Only control/link/link.c and
- * control/link/link_thread.c see it. */
+/* State that the two threads of a worker's link share. Only control/link/link.c and
+ * control/link/link_thread.c include it. */
 #ifndef FL_CONTROL_LINK_LINK_THREAD_H
 #define FL_CONTROL_LINK_LINK_THREAD_H
 
@@ -11,9 +11,9 @@
 #include <sys/types.h>
 
 enum {
-    FL_LINK_SLICE_MS = 20,   /* what a killed worker may have left unsaid */
-    FL_LINK_FLUSH_MS = 1000, /* for what is queued when the link closes */
-    FL_LINK_COMMANDS = 8,    /* that may wait to be taken */
+    FL_LINK_SLICE_MS = 20,   /* a killed worker loses at most the reports of one slice */
+    FL_LINK_FLUSH_MS = 1000, /* time to send the queued reports when the link closes */
+    FL_LINK_COMMANDS = 8,    /* capacity of the list of commands that were not taken yet */
 };
 
 struct fl_link {
@@ -29,19 +29,19 @@ struct fl_link {
     fl_store_client *store;
     fl_kv kv;
 
-    /* from the training thread */
+    /* written by the training thread */
     _Atomic uint32_t generation;
     _Atomic int64_t steps, memory_used_bytes, memory_peak_bytes;
     _Atomic(const char *) operation;
     atomic_bool closing;
-    /* to it, under the lock */
+    /* written for the training thread, under the lock */
     pthread_mutex_t lock;
     pthread_cond_t woken;
-    fl_command command[FL_LINK_COMMANDS]; /* [n_verdicts], the oldest first */
-    atomic_int n_commands;                /* looked at first, so that a step takes no lock */
-    int n_wakes;                          /* not yet taken by fl_link_wait_wake */
+    fl_command command[FL_LINK_COMMANDS]; /* [n_commands], the oldest first */
+    atomic_int n_commands; /* read without the lock first, so that a step takes no lock */
+    int n_wakes;           /* announcements not yet taken by fl_link_wait_wake */
 
-    /* the link thread's own */
+    /* the link thread alone uses these */
     const unsigned char *unsent; /* taken from the queue, not yet accepted by the socket */
     size_t n_unsent;
     int64_t heartbeat_sent_us, heard_us;
@@ -50,10 +50,10 @@ struct fl_link {
     bool aborted, run_is_stopping, told_of_silence;
 };
 
-/* A frame of this worker, made now. */
+/* Make a frame of this worker, with the present time. */
 fl_wire_message fl_link_frame(const fl_link *link, fl_wire_type type);
 
-/* The link thread, until link->closing. argument: fl_link. */
+/* The body of the link thread; returns once link->closing is set. argument: fl_link. */
 void *fl_link_main(void *argument);
 
 #endif

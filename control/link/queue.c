@@ -27,7 +27,7 @@ void fl_queue_fini(fl_queue *queue)
     queue->filling = queue->draining = NULL;
 }
 
-/* Make the filling buffer hold `size_bytes` more. False when the limit or memory forbids it. */
+/* Grow the filling buffer by `size_bytes`. False when the limit or the memory forbids it. */
 static bool grow(fl_queue *queue, size_t size_bytes)
 {
     size_t needed = queue->n_filling + size_bytes, capacity = queue->filling_capacity;

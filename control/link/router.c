@@ -71,7 +71,7 @@ void fl_router_close(fl_router *router)
     router->socket = router->zmq = NULL;
 }
 
-/* ---- out ---- */
+/* ---- sending ---- */
 
 void fl_router_admit(fl_router *router, int rank)
 {
@@ -99,7 +99,7 @@ bool fl_router_send(fl_router *router, const void *to, size_t to_bytes, const ch
 void fl_router_tell(fl_router *router, int rank, const fl_wire_message *order)
 {
     char identity[32];
-    unsigned char bytes[FL_WIRE_ORDER_MAX];
+    unsigned char bytes[FL_WIRE_COMMAND_MAX];
     fl_wire_message message = *order;
     message.rank = rank;
     if (!router->listens[rank]) {
@@ -109,7 +109,7 @@ void fl_router_tell(fl_router *router, int rank, const fl_wire_message *order)
     fl_wire_put(&message, bytes);
     if (!fl_router_send(router, identity, (size_t)n, FL_WIRE_TOPIC, bytes,
                         fl_wire_size(&message))) {
-        /* It leaves, or is stuck so that its orders pile up: the watch finds out. */
+        /* The worker leaves, or is stuck and its queue is full: the watch will find out. */
         fl_log(FL_LOG_DEBUG, "worker %d does not take an order (%s): %s", rank,
                fl_wire_type_text(order->type), zmq_strerror(zmq_errno()));
     }
@@ -134,16 +134,16 @@ void fl_router_wake_standby(fl_router *router, const fl_plan *plan)
 
 void fl_router_command(fl_router *router, const fl_plan *plan, const fl_command *command)
 {
-    fl_wire_message order = fl_router_order(plan, FL_WIRE_VERDICT);
+    fl_wire_message order = fl_router_order(plan, FL_WIRE_COMMAND);
     order.command = *command;
     fl_router_tell(router, fl_plan_leader(plan), &order);
     fl_router_wake_standby(router, plan);
 }
 
-/* ---- in ---- */
+/* ---- receiving ---- */
 
-/* A message comes whole, so after its first part an interruption is the only reason to try again.
- */
+/* ZeroMQ delivers whole messages, so after the first part only an interruption (EINTR) calls for
+ * another try. */
 static bool read_part(fl_router *router, zmq_msg_t *part, bool first)
 {
     int n;
@@ -160,7 +160,8 @@ bool fl_router_read(fl_router *router, fl_router_handler *handler, void *context
     bool more = true;
     while (more) {
         zmq_msg_t *part = &parts[n_kept < FL_ROUTER_PARTS_MAX ? n_kept : FL_ROUTER_PARTS_MAX - 1];
-        if (n_kept == FL_ROUTER_PARTS_MAX) { /* far too many: only count on */
+        if (n_kept ==
+            FL_ROUTER_PARTS_MAX) { /* too many parts: count the rest without keeping them */
             zmq_msg_close(part);
         } else {
             n_kept++;

@@ -1,7 +1,7 @@
-/* The controller's end of the control link: a ROUTER in the run directory, to which every worker
- * connects. It sends orders and hands on what comes, without waiting for anybody.
+/* The controller's end of the control link: a ROUTER socket in the run directory, to which every
+ * worker connects. It sends commands and hands on the messages that arrive. It never waits.
  *
- *     [identity]["link"][frames]...   a worker's reports, and orders to it
+ *     [identity]["link"][frames]...   reports of a worker, and commands to it
  *     [identity]["store"][request]    the rendezvous store, and its answers */
 #ifndef FL_CONTROL_LINK_ROUTER_H
 #define FL_CONTROL_LINK_ROUTER_H
@@ -16,46 +16,46 @@ typedef struct fl_router {
     void *zmq, *socket;
     int dir_fd; /* of the run directory; borrowed */
     int n_workers;
-    bool listens[FL_MAX_WORKERS]; /* said HELLO, and has not exited */
+    bool listens[FL_MAX_WORKERS]; /* has sent HELLO and has not exited */
 } fl_router;
 
-/* Bind RUN/link, readable by this user alone. On failure the router is to be closed as well. */
+/* Bind RUN/link, readable by this user alone. After a failure, close the router as well. */
 fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir,
                          int n_workers) FL_MUST_CHECK;
 void fl_router_close(fl_router *router);
 
-/* Where workers connect: through the inherited descriptor of the run directory, since the path of a
- * socket may have 107 bytes only and that of a run directory may be longer. */
+/* The endpoint for workers: through the inherited descriptor of the run directory, because the path
+ * of a socket is limited to 107 bytes and that of a run directory may be longer. */
 void fl_router_endpoint(int dir_fd, char text[FL_ROUTER_ENDPOINT_MAX]);
 
-/* Remove the socket's file: all workers are connected, and no file stays behind when the controller
- * is killed. */
+/* Remove the socket's file. Call it once all workers are connected: then no file remains if the
+ * controller is killed. */
 void fl_router_hide(fl_router *router);
 
-/* Orders for this worker are sent from now on, or no longer. */
+/* Start or stop sending commands to this worker. */
 void fl_router_admit(fl_router *router, int rank);
 void fl_router_drop(fl_router *router, int rank);
 
-/* An order in the generation of this plan. */
+/* Make a frame that carries the generation of this plan. */
 fl_wire_message fl_router_order(const fl_plan *plan, fl_wire_type type);
 
-/* Send an order to one worker, to all, or to those that stand by. Workers that do not listen are
- * passed over. */
+/* Send a frame to one worker, to all, or to the standby workers. Workers that do not listen are
+ * skipped. */
 void fl_router_tell(fl_router *router, int rank, const fl_wire_message *order);
 void fl_router_tell_all(fl_router *router, const fl_wire_message *order);
 void fl_router_wake_standby(fl_router *router, const fl_plan *plan);
 
-/* Send a command to the leader, and wake the workers that stand by to hear it. */
+/* Send a command to the leader, and wake the standby workers so that they hear it. */
 void fl_router_command(fl_router *router, const fl_plan *plan, const fl_command *command);
 
-/* Send one message of three parts. False if it cannot be sent now. */
+/* Send one message of three parts. False if the socket does not accept it now. */
 bool fl_router_send(fl_router *router, const void *to, size_t to_bytes, const char *topic,
                     const void *bytes, size_t n);
 
-/* parts [n_kept], of a message that had n_parts. */
+/* parts [n_kept] of a message that had n_parts. */
 typedef void fl_router_handler(void *context, zmq_msg_t *parts, int n_kept, int n_parts);
 
-/* Read one message, without waiting. False when there is none. */
+/* Read one message. Never waits; false when no message is waiting. */
 bool fl_router_read(fl_router *router, fl_router_handler *handler, void *context);
 
 #endif

@@ -11,7 +11,7 @@ void fl_step_order_fini(fl_step_order *order)
     }
 }
 
-/* The step's record, made if it is not there. */
+/* The record of this step, created if it is new. */
 static fl_status find_record(fl_step_order *order, int64_t step, fl_step_record **out)
 {
     fl_step_record **at = &order->first;
@@ -85,7 +85,7 @@ fl_step_record *fl_step_order_take(fl_step_order *order)
     return record;
 }
 
-/* The first step that was reported whole; NULL: none. */
+/* The first step whose report is complete; NULL: none. */
 static const fl_step_record *first_whole(const fl_step_order *order)
 {
     const fl_step_record *record = order->first;

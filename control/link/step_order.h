@@ -1,12 +1,12 @@
-/* Puts what leaders report of steps into the order of the steps.
+/* Puts the leaders' step reports into the order of the steps.
  *
  *     leader of generation g   ── link ──┐
  *     leader of generation g+1 ── link ──┴──> report order ──> run statistics, steps.jsonl, policy
  *
  * Each leader reports through its own link, and any link may be late: the first report of the new
- * leader may arrive before the last one of the old leader. A step is given out once, after all
- * steps before it; its gradient norms, which a leader sends first, and the evaluations behind it
- * are given out with it. Nothing here performs I/O. */
+ * leader may arrive before the last one of the old leader. A step is released once, after all steps
+ * before it. Its gradient norms, which a leader sends first, and the evaluations after it are
+ * released with it. No I/O. */
 #ifndef FL_CONTROL_LINK_STEP_ORDER_H
 #define FL_CONTROL_LINK_STEP_ORDER_H
 
@@ -15,11 +15,11 @@
 /* A step that is further ahead than this is refused. */
 enum { FL_REPORTS_AHEAD_MAX = 1 << 20 };
 
-/* All that was reported of one step. */
+/* All reports about one step. */
 typedef struct fl_step_record {
-    struct fl_step_record *next; /* of a later step; the list's own */
+    struct fl_step_record *next; /* a later step; used by the list alone */
     int64_t step;
-    bool has_norms, has_step, has_eval; /* which of the following hold */
+    bool has_norms, has_step, has_eval; /* which of the following are valid */
     fl_wire_norms norms;
     fl_step_report report;
     int64_t at_us; /* the sender's clock at the report */
@@ -27,27 +27,27 @@ typedef struct fl_step_record {
 } fl_step_record;
 
 typedef struct fl_step_order {
-    fl_step_record *first; /* the records that were not given out yet, in the order of steps */
-    int64_t next_step;     /* every step before it was given out */
+    fl_step_record *first; /* the records that were not released yet, in the order of steps */
+    int64_t next_step;     /* every step before it has been released */
 } fl_step_order;
 
 void fl_step_order_fini(fl_step_order *order);
 
-/* Add a report. One that is there already, and norms or a step that were given out, change nothing.
- * Returns FL_EFORMAT for a step that is far ahead, FL_ENOMEM. Threads: one at a time. */
+/* Add a report. A duplicate, and a report about a step that was released already, change nothing.
+ * Returns FL_EFORMAT for a step that is too far ahead, FL_ENOMEM. Threads: one at a time. */
 fl_status fl_step_order_norms(fl_step_order *order, const fl_wire_norms *norms) FL_MUST_CHECK;
 fl_status fl_step_order_step(fl_step_order *order, const fl_step_report *report,
                              int64_t at_us) FL_MUST_CHECK;
 fl_status fl_step_order_eval(fl_step_order *order, const fl_eval_report *eval) FL_MUST_CHECK;
 
-/* The next record whose turn it is, for the caller to fl_free; NULL while it has not arrived. A
- * record without has_step is an evaluation of a step that was given out before. */
+/* Take the next record; free it with fl_free. NULL while it has not arrived. A record without
+ * has_step is an evaluation of a step that was released before. */
 fl_step_record *fl_step_order_take(fl_step_order *order);
 
-/* Steps that are missing before the first one that waits; 0 if none waits. */
+/* Number of steps missing before the first record that waits; 0 if none waits. */
 int64_t fl_step_order_gap(const fl_step_order *order);
 
-/* Whoever had to report them is lost: the missing steps are given up. */
+/* Give up the missing steps: the leader that had to report them is lost. */
 void fl_step_order_skip(fl_step_order *order);
 
 #endif

@@ -36,13 +36,13 @@ static size_t body_size(const fl_wire_message *f)
         return FL_WIRE_TRANSITION_BYTES;
     case FL_WIRE_NORMS:
         return fl_wire_norms_size(&f->norms);
-    case FL_WIRE_STEERED:
+    case FL_WIRE_SETTING_DONE:
         return FL_WIRE_SETTING_DONE_BYTES;
     case FL_WIRE_CACHE:
         return FL_WIRE_CACHE_BYTES;
     case FL_WIRE_NONFINITE:
         return fl_wire_nonfinite_size(&f->nonfinite);
-    case FL_WIRE_VERDICT:
+    case FL_WIRE_COMMAND:
         return fl_wire_command_size(&f->command);
     case FL_WIRE_ABORT:
         return 4;
@@ -223,7 +223,7 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
         fl_put(w, (uint32_t)f->failed.status, 4);
         fl_put_text(w, f->failed.text, FL_WIRE_TEXT_MAX);
         break;
-    case FL_WIRE_VERDICT:
+    case FL_WIRE_COMMAND:
         fl_wire_put_command(w, &f->command);
         break;
     case FL_WIRE_PREPARED:
@@ -235,7 +235,7 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     case FL_WIRE_NORMS:
         fl_wire_put_norms(w, &f->norms);
         break;
-    case FL_WIRE_STEERED:
+    case FL_WIRE_SETTING_DONE:
         fl_wire_put_setting_done(w, &f->setting_done);
         break;
     case FL_WIRE_CACHE:
@@ -255,7 +255,7 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     }
 }
 
-/* False when the type is unknown or a value is out of its range. */
+/* False when the type is unknown or a value is out of range. */
 static bool get_body(fl_reader *r, fl_wire_message *f)
 {
     switch (f->type) {
@@ -283,7 +283,7 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
     case FL_WIRE_FAILED:
         return fl_wire_get_status(r, &f->failed.status) &&
                fl_get_text(r, f->failed.text, FL_WIRE_TEXT_MAX);
-    case FL_WIRE_VERDICT:
+    case FL_WIRE_COMMAND:
         return fl_wire_get_command(r, &f->command);
     case FL_WIRE_PREPARED:
         return fl_wire_get_prepared(r, f->generation, &f->prepared);
@@ -291,7 +291,7 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_get_transition(r, f->generation, &f->transition);
     case FL_WIRE_NORMS:
         return fl_wire_get_norms(r, &f->norms);
-    case FL_WIRE_STEERED:
+    case FL_WIRE_SETTING_DONE:
         return fl_wire_get_setting_done(r, &f->setting_done);
     case FL_WIRE_CACHE:
         return fl_wire_get_cache(r, &f->cache);
@@ -399,7 +399,7 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "alive";
     case FL_WIRE_STOPPING:
         return "stopping";
-    case FL_WIRE_VERDICT:
+    case FL_WIRE_COMMAND:
         return "command";
     case FL_WIRE_ABORT:
         return "abort";
@@ -409,7 +409,7 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "transition";
     case FL_WIRE_NORMS:
         return "norms";
-    case FL_WIRE_STEERED:
+    case FL_WIRE_SETTING_DONE:
         return "steered";
     case FL_WIRE_CACHE:
         return "cache";

@@ -11,26 +11,26 @@
 
 #include <stddef.h>
 
-/* Messages between head and workers begin with a part that holds this text; those to and from the
- * rendezvous store begin with "store". */
+/* Messages between the controller and workers start with a part that holds this text; those to and
+ * from the rendezvous store start with "store". */
 #define FL_WIRE_TOPIC "link"
 
-/* What a worker calls itself towards the controller's ROUTER. */
+/* The identity of a worker at the controller's ROUTER socket. */
 #define FL_WIRE_IDENTITY "worker-%d"
 
 enum {
     FL_WIRE_HEADER_BYTES = 28,
     FL_WIRE_BODY_MAX = 64 * 1024 * 1024,
-    FL_WIRE_TEXT_MAX = 2048,    /* bytes of a failure's message, without the end */
-    FL_WIRE_REFUSAL_MAX = 1023, /* bytes of a refusal's text, without the end */
-    FL_WIRE_ORDER_MAX = 8192,   /* bytes of the largest frame from the controller */
-    FL_WIRE_OPERATION_MAX = 31, /* bytes of an operation's name, without the end */
+    FL_WIRE_TEXT_MAX = 2048,    /* bytes of a failure's message, without the zero */
+    FL_WIRE_REFUSAL_MAX = 1023, /* bytes of a refusal's text, without the zero */
+    FL_WIRE_COMMAND_MAX = 8192, /* bytes of the largest frame from the controller */
+    FL_WIRE_OPERATION_MAX = 31, /* bytes of an operation's name, without the zero */
 };
 
 typedef enum fl_wire_type {
-    /* worker to head */
+    /* worker to controller */
     FL_WIRE_HELLO = 1,     /* pid */
-    FL_WIRE_HEARTBEAT = 2, /* steps done, what it is doing */
+    FL_WIRE_HEARTBEAT = 2, /* finished steps, current operation */
     FL_WIRE_READY = 3,     /* memory peak */
     FL_WIRE_STEP = 4,
     FL_WIRE_TIME = 5,
@@ -41,15 +41,15 @@ typedef enum fl_wire_type {
     FL_WIRE_PREPARED = 10,
     FL_WIRE_TRANSITION = 11,
     FL_WIRE_NORMS = 12,
-    FL_WIRE_STEERED = 13,
+    FL_WIRE_SETTING_DONE = 13,
     FL_WIRE_CACHE = 20,
     FL_WIRE_NONFINITE = 21,
-    /* head to worker */
+    /* controller to worker */
     FL_WIRE_ALIVE = 32,
-    FL_WIRE_STOPPING = 33, /* the run is being ended by the user */
-    FL_WIRE_VERDICT = 34,
-    FL_WIRE_ABORT = 35, /* leave every wait and go */
-    FL_WIRE_WAKE = 36,  /* standby: the leader is about to tell something */
+    FL_WIRE_STOPPING = 33, /* the user is ending the run */
+    FL_WIRE_COMMAND = 34,
+    FL_WIRE_ABORT = 35, /* leave every wait and exit */
+    FL_WIRE_WAKE = 36,  /* standby: the leader is about to broadcast */
 } fl_wire_type;
 
 /* Samples that one replica used in one step.
@@ -63,8 +63,8 @@ typedef struct fl_wire_ledger {
     const unsigned char *wire;
 } fl_wire_ledger;
 
-/* Squared gradient norms of the blocks 1 .. n in one step; 0 for a frozen one. n is 0 for a step
- * that was skipped: it has none. */
+/* Squared gradient norms of the blocks 1 .. n in one step; 0 for a frozen block. n is 0 for a
+ * skipped step, which has no norms. */
 typedef struct fl_wire_norms {
     int64_t step;
     int n;
@@ -72,12 +72,12 @@ typedef struct fl_wire_norms {
 } fl_wire_norms;
 
 typedef struct fl_wire_heartbeat {
-    int64_t steps;                                /* finished */
+    int64_t steps;                                /* finished steps */
     int64_t memory_used_bytes, memory_peak_bytes; /* of the device; 0: not known yet */
     char operation[FL_WIRE_OPERATION_MAX + 1];
 } fl_wire_heartbeat;
 
-/* One frame. Of the union, `type` tells which part holds.
+/* One frame. `type` determines which member of the union is valid.
  * at_us  the sender's monotonic clock when the frame was made */
 typedef struct fl_wire_message {
     fl_wire_type type;
@@ -109,10 +109,11 @@ typedef struct fl_wire_message {
 
 struct fl_reader;
 
-/* A status code of FL_STATUS_MAP; false for any other number. */
+/* Whether this is a status code of FL_STATUS_MAP. */
 bool fl_wire_get_status(struct fl_reader *r, fl_status *status);
 
-/* Bytes that fl_wire_put will write. Texts that are too long are cut. Threads: pure; any. */
+/* The number of bytes that fl_wire_put will write. Texts that are too long are cut. Threads: pure;
+ * any. */
 size_t fl_wire_size(const fl_wire_message *frame);
 
 /* Write the frame to out [fl_wire_size(frame)]. */
@@ -120,7 +121,7 @@ void fl_wire_put(const fl_wire_message *frame, unsigned char *out);
 
 /* Read the frame at *at, with *left bytes to the message's end, and move both past it.
  * Returns FL_EFORMAT, with what is wrong, for anything that fl_wire_put did not write; *at and
- * *left then stay, and the rest of the message is to be dropped. Threads: pure; any. */
+ * *left are then unchanged, and the caller drops the rest of the message. Threads: pure; any. */
 fl_status fl_wire_next(const unsigned char **at, size_t *left, fl_wire_message *out) FL_MUST_CHECK;
 
 /* The ids [n] of a decoded ledger frame. */

@@ -23,7 +23,7 @@ void fl_wire_put_nonfinite(fl_writer *w, const fl_nonfinite_report *n)
     }
 }
 
-/* The layer of a finding, and the worker that holds it, are there or not as its place demands. */
+/* Whether layer and worker are present or absent as the place of the finding requires. */
 static bool is_possible(const fl_nonfinite *found)
 {
     bool nowhere = found->where == FL_NONFINITE_NOWHERE;

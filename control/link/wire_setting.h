@@ -1,4 +1,4 @@
-/* The parts of frames that steer a run: for wire.c and wire_elastic.c. */
+/* The fields of frames that carry a setting: for wire.c and wire_elastic.c. */
 #ifndef FL_CONTROL_LINK_WIRE_SETTING_H
 #define FL_CONTROL_LINK_WIRE_SETTING_H
 

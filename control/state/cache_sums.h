@@ -1,12 +1,12 @@
-/* What the workers have reported of the cache since the run began. */
+/* Sums of the workers' reports about the cache since the run began. */
 #ifndef FL_CONTROL_STATE_CACHE_SUMS_H
 #define FL_CONTROL_STATE_CACHE_SUMS_H
 
 #include "control/link/link.h"
 
 typedef struct fl_cache_sums {
-    int f;                                /* frozen blocks in the newest report */
-    bool on;                              /* whether that worker used the cache */
+    int f;                                /* the number of frozen blocks in the newest report */
+    bool on;                              /* whether the worker that sent it used the cache */
     int64_t n_hits, n_upgrades, n_misses; /* samples */
 } fl_cache_sums;
 

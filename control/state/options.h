@@ -1,4 +1,4 @@
-/* What the controller is given for one run. */
+/* The inputs of the controller for one run. */
 #ifndef FL_CONTROL_STATE_OPTIONS_H
 #define FL_CONTROL_STATE_OPTIONS_H
 
@@ -7,38 +7,40 @@
 
 #include <frostline/plan.h>
 
-/* What a forked worker does; returns its exit code. Called in the child. */
+/* The body of a forked worker; returns its exit code. Called in the child. */
 typedef int fl_worker_main(void *context, int rank, const char *endpoint);
 
-/* Where the costs come from that plans are chosen by: for events.jsonl. */
+/* The origin of the costs by which plans are chosen, for events.jsonl. */
 typedef struct fl_costs_origin {
     const char *from;            /* "file" or "measured" */
-    const char *path;            /* of the profile file; NULL: none is kept */
-    const char *measured, *note; /* when; what was wrong with the file, or NULL */
+    const char *path;            /* of the profile file; NULL: no file is kept */
+    const char *measured, *note; /* when it was measured; what was wrong with the file, or NULL */
     int64_t live_steps;
 } fl_costs_origin;
 
 typedef struct fl_controller_options {
     const fl_job *job;
-    const fl_model *model;           /* NULL: nothing is told of it; */
-    const fl_dataset *dataset;       /* nor of this */
-    const fl_plan *plan;             /* of the first generation */
-    const fl_plan_input *plan_input; /* from which it was chosen: later ones are, too */
-    const fl_costs_origin *costs;    /* NULL: nothing is told of them */
-    fl_profile *learned; /* out: the profile, corrected by live steps; NULL: not wanted */
+    const fl_model *model;     /* NULL: events.jsonl does not describe the model */
+    const fl_dataset *dataset; /* NULL: events.jsonl does not describe the data set */
+    const fl_plan *plan;       /* of the first generation */
+    const fl_plan_input
+        *plan_input; /* the input of the planner, for the first plan and for later ones */
+    const fl_costs_origin *costs; /* NULL: events.jsonl does not describe them */
+    fl_profile *learned;          /* out: the profile, corrected by live steps; NULL: not wanted */
     const fl_candidate *candidates; /* for events.jsonl */
     int n_candidates;
-    const fl_activations *activations;   /* NULL: nothing is cached; */
-    const char *no_cache_why;            /* and why; may be NULL */
-    struct fl_metrics_listener *metrics; /* where they are asked for; NULL: nowhere */
+    const fl_activations *activations;   /* NULL: nothing is cached */
+    const char *no_cache_why;            /* why nothing is cached; may be NULL */
+    struct fl_metrics_listener *metrics; /* NULL: the job asks for no metrics */
     const char *run_dir;                 /* absolute; exists */
     int dir_fd;
-    const struct fl_recording *recording; /* of the run that is to be repeated; NULL: none */
-    int n_devices;                        /* that the job has */
-    const char *kernels;                  /* the instruction set, "avx2"; NULL: unknown */
+    const struct fl_recording
+        *recording;      /* of the run that is to be repeated; NULL: this run repeats none */
+    int n_devices;       /* of the job */
+    const char *kernels; /* the instruction set, "avx2"; NULL: unknown */
     int64_t lead; /* steps from a decision to the step at which it takes effect: fl_due_lead */
     int64_t n_samples, n_steps, n_epochs;
-    int64_t n_validation; /* samples that are not trained on; 0: none */
+    int64_t n_validation; /* samples kept out of training; 0: none */
     fl_worker_main *worker;
     void *context;
 } fl_controller_options;

@@ -1,4 +1,4 @@
-/* How far a run has come. */
+/* The state of a run, from its start to its end. */
 #ifndef FL_CONTROL_STATE_PHASE_H
 #define FL_CONTROL_STATE_PHASE_H
 
@@ -10,7 +10,7 @@ typedef enum fl_controller_state {
     FL_CONTROLLER_OVER,      /* no worker lives */
 } fl_controller_state;
 
-/* Written by controller/shutdown.c alone. */
+/* Only controller/shutdown.c writes it. */
 typedef struct fl_phase {
     fl_controller_state state;
     int n_stops; /* how often the user asked the run to stop */

@@ -1,5 +1,5 @@
-/* What every part of the controller may read of the run while it decides or reports. Each pointer
- * leads to the present value; only the part that owns the value changes it. */
+/* Facts that every part of the controller may read while it decides or reports. Each pointer leads
+ * to the present value; only the part that owns the value changes it. */
 #ifndef FL_CONTROL_STATE_RUN_FACTS_H
 #define FL_CONTROL_STATE_RUN_FACTS_H
 
@@ -16,7 +16,7 @@ typedef struct fl_run_facts {
     const fl_run_stats *stats;
     int n_workers;
     const fl_worker *workers; /* [n_workers] */
-    const fl_flight *flight;  /* what the workers do now and did last */
+    const fl_flight *flight;  /* current and latest operations of the workers */
 } fl_run_facts;
 
 #endif

@@ -9,7 +9,7 @@ void fl_run_stats_init(fl_run_stats *stats, int64_t n_samples, int64_t batch, in
 {
     *stats = (fl_run_stats){.n_steps = n_steps, .n_epochs = n_epochs, .evaluates = evaluates};
     stats->steps_per_epoch = batch > 0 ? (n_samples + batch - 1) / batch : 0;
-    if (stats->steps_per_epoch > 0) { /* a limit on the steps may leave fewer epochs */
+    if (stats->steps_per_epoch > 0) { /* a limit on the number of steps may leave fewer epochs */
         int64_t begun = (n_steps + stats->steps_per_epoch - 1) / stats->steps_per_epoch;
         stats->n_epochs = begun < n_epochs ? begun : n_epochs;
         stats->evaluation_period = stats->steps_per_epoch;
@@ -125,7 +125,7 @@ double fl_run_stats_left_s(const fl_run_stats *stats)
         return NAN;
     }
     double left_ms = (double)(stats->n_steps - stats->steps) * ms_per_step;
-    if (stats->any_eval && stats->steps < stats->n_steps) { /* the run ends with one */
+    if (stats->any_eval && stats->steps < stats->n_steps) { /* the run ends with an evaluation */
         int64_t period = stats->evaluation_period, n = stats->n_steps - 1;
         int64_t n_left = 1 + (period > 0 ? n / period - stats->steps / period : 0);
         left_ms += (double)n_left * stats->last_eval.ms;

@@ -1,4 +1,4 @@
-/* How the run stands, for the parts that report it (status, metrics). The controller fills it from
+/* The state of the run for the parts that report it (status, metrics). The controller fills it from
  * its parts, at most once in a turn of its loop; readers change nothing. */
 #ifndef FL_CONTROL_STATE_RUN_VIEW_H
 #define FL_CONTROL_STATE_RUN_VIEW_H
@@ -7,38 +7,38 @@
 #include "control/state/run_facts.h"
 #include "control/state/run_times.h"
 
-/* How far training has come. NAN: nobody knows yet. */
+/* How far training has come. NAN: not known yet. */
 typedef struct fl_run_progress {
     int64_t steps, planned_steps, epoch, epochs, planned_epochs, steps_per_epoch;
     int64_t samples, tokens;
     double loss, grad_norm, lr;
     double test_loss, test_accuracy; /* of the last evaluation */
-    bool validates;                  /* that one was on validation samples */
+    bool validates;                  /* the last evaluation used validation samples */
     double step_ms, samples_per_s;   /* over the last ten seconds of training */
     double left_s, trained_s;
 } fl_run_progress;
 
 void fl_run_progress_of(const fl_run_stats *stats, fl_run_progress *progress);
 
-/* What a step asks for, what the devices that train could do, and which share of it they do. NAN:
- * unknown. */
+/* The operations that a step needs, those that the devices that train can perform, and the used
+ * share. NAN: unknown. */
 typedef struct fl_mfu {
     double step_flops; /* operations of one step */
     double peak_flops; /* operations a second */
     double share;
 } fl_mfu;
 
-/* Transitions over the whole run. */
+/* Transitions since the run began. */
 typedef struct fl_transition_sums {
     int64_t n_committed, n_cancelled;
     int64_t stall_us, last_stall_us;
     int64_t moved_bytes;
 } fl_transition_sums;
 
-/* What the control socket has done since the run began. */
+/* Counters of the control socket since the run began. */
 typedef struct fl_ctl_counts {
-    int64_t events;            /* published */
-    int64_t dropped;           /* of these: some subscriber's queue was full */
+    int64_t events;  /* published */
+    int64_t dropped; /* of the published events: those that found some subscriber's queue full */
     int64_t answered, refused; /* requests */
 } fl_ctl_counts;
 
@@ -57,8 +57,8 @@ typedef struct fl_run_view {
     fl_cache_sums cache;
     fl_cache_stats cache_store;
     const fl_run_times *times;
-    double times_s; /* since when times->recent is summed */
-    int straggler;  /* rank of the worker named last as slow; -1: none */
+    double times_s; /* seconds for which times->recent has been summed */
+    int straggler;  /* rank of the worker last named as slow; -1: none */
     int64_t n_stragglers;
     fl_ctl_counts counts;
 } fl_run_view;

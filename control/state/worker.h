@@ -1,4 +1,4 @@
-/* What the controller knows of its workers. */
+/* The controller's records about its workers. */
 #ifndef FL_CONTROL_STATE_WORKER_H
 #define FL_CONTROL_STATE_WORKER_H
 
@@ -6,22 +6,22 @@
 
 #include <sys/types.h>
 
-/* What the controller knows of one worker. Times are fl_now_us; 0 means not yet. */
+/* The controller's record of one worker. Times are fl_now_us; 0 means not yet. */
 typedef struct fl_worker {
     int rank;
     pid_t pid;
     fl_place place;
     int64_t spawned_us, heard_us;
     bool linked, ready, done;
-    bool departed;       /* no member any more: what becomes of it harms nobody */
-    int64_t departed_us; /* since when */
-    bool told_exit;      /* of a departed one */
-    int64_t steps;       /* finished, as it said last */
+    bool departed;       /* not a member any more: its loss does not end the run */
+    int64_t departed_us; /* when it departed */
+    bool exit_reported;  /* the exit of the departed worker was reported */
+    int64_t steps;       /* finished steps, as last reported */
     char operation[FL_WIRE_OPERATION_MAX + 1];
     int64_t memory_used_bytes, memory_peak_bytes;
     int64_t exited_us;
     int wait_status;   /* as waitpid gives it; holds when exited_us is set */
-    bool killed;       /* by the controller */
+    bool killed;       /* killed by the controller */
     int64_t failed_us; /* it reported a failure */
     fl_status failure;
     char failure_text[FL_WIRE_TEXT_MAX + 1];
@@ -31,11 +31,11 @@ typedef struct fl_worker {
 typedef enum fl_loss_kind {
     FL_LOSS_NONE = 0,
     FL_LOSS_KILLED,      /* by a signal */
-    FL_LOSS_EXITED,      /* without fl_link_done, and without saying why */
-    FL_LOSS_REPORTED,    /* a failure of its own */
+    FL_LOSS_EXITED,      /* without fl_link_done, and without reporting a failure */
+    FL_LOSS_REPORTED,    /* it reported a failure of its own */
     FL_LOSS_SILENT,      /* no heartbeat */
-    FL_LOSS_NEVER_READY, /* alive, but did not come through its start */
-    FL_LOSS_STUCK,       /* others waited in vain, this one heartbeats but does not come */
+    FL_LOSS_NEVER_READY, /* alive, but not ready within its time to start */
+    FL_LOSS_STUCK,       /* it sends heartbeats, but others waited for it in vain */
 } fl_loss_kind;
 
 /* "active", "standby", ...: as status and metrics name it. */

@@ -151,7 +151,7 @@ static void send_order(rig *r, fl_wire_type type, uint32_t generation)
     fl_wire_message frame = {.type = type, .rank = 5, .generation = generation};
     if (type == FL_WIRE_ABORT) {
         frame.why = FL_EPEER;
-    } else if (type == FL_WIRE_VERDICT) {
+    } else if (type == FL_WIRE_COMMAND) {
         frame.command = (fl_command){.kind = FL_COMMAND_STOP};
     }
     fl_wire_put(&frame, bytes);
@@ -243,7 +243,7 @@ static void test_link__hands_a_command_over_once(void **state)
     fl_command command;
     expect(r, FL_WIRE_HELLO);
     assert_false(fl_link_take_command(r->link, &command));
-    send_order(r, FL_WIRE_VERDICT, 9);
+    send_order(r, FL_WIRE_COMMAND, 9);
     command = await_command(r);
     assert_int_equal(command.kind, FL_COMMAND_STOP);
     assert_false(fl_link_take_command(r->link, &command));
@@ -253,7 +253,7 @@ static void send_command(rig *r, fl_command_kind kind, int64_t due_step)
 {
     unsigned char bytes[256];
     fl_wire_message frame = {
-        .type = FL_WIRE_VERDICT, .rank = 5, .command = {.kind = kind, .due_step = due_step}};
+        .type = FL_WIRE_COMMAND, .rank = 5, .command = {.kind = kind, .due_step = due_step}};
     fl_wire_put(&frame, bytes);
     send_bytes(r, "link", bytes, fl_wire_size(&frame));
 }
@@ -275,7 +275,7 @@ static void test_link__keeps_commands_in_order(void **state)
     assert_int_equal(await_command(r).due_step, 12);
     assert_false(fl_link_take_command(r->link, &command));
     send_command(r, FL_COMMAND_CANCEL, 13);
-    send_order(r, FL_WIRE_VERDICT, 6);
+    send_order(r, FL_WIRE_COMMAND, 6);
     send_command(r, FL_COMMAND_CANCEL, 14);
     do {
         command = await_command(r);
@@ -290,7 +290,7 @@ static void test_link__aborts_once(void **state)
     expect(r, FL_WIRE_HELLO);
     send_order(r, FL_WIRE_ABORT, 6);
     send_order(r, FL_WIRE_ABORT, 7);
-    send_order(r, FL_WIRE_VERDICT, 7); /* orders are obeyed in order: the aborts came before */
+    send_order(r, FL_WIRE_COMMAND, 7); /* orders are obeyed in order: the aborts came before */
     (void)await_command(r);
     assert_int_equal(atomic_load(&r->n_aborts), 1);
     assert_int_equal(atomic_load(&r->aborted_generation), 6);
@@ -311,7 +311,7 @@ static void test_link__drops_malformed_orders(void **state)
         uint32_t q[4];
         fl_philox((uint32_t[4]){i, 0, 0, 0}, key, q);
         fl_wire_message frame = {
-            .type = FL_WIRE_VERDICT, .rank = 5, .command = {.kind = FL_COMMAND_CANCEL}};
+            .type = FL_WIRE_COMMAND, .rank = 5, .command = {.kind = FL_COMMAND_CANCEL}};
         fl_wire_put(&frame, bytes);
         size_t n = fl_wire_size(&frame);
         bytes[q[0] % 8] ^= (unsigned char)(1 + q[1] % 255); /* magic, version or type */
@@ -319,7 +319,7 @@ static void test_link__drops_malformed_orders(void **state)
             send_bytes(r, "link", bytes, q[2] % 4 == 0 ? q[3] % n : n);
         }
     }
-    send_order(r, FL_WIRE_VERDICT, 9);
+    send_order(r, FL_WIRE_COMMAND, 9);
     assert_int_equal(await_command(r).kind, FL_COMMAND_STOP);
     assert_int_equal(atomic_load(&r->n_aborts), 0);
 }

@@ -67,7 +67,7 @@ static fl_wire_message frame_of(fl_wire_type type)
         f.failed.status = FL_EBUDGET;
         snprintf(f.failed.text, sizeof f.failed.text, "asked 3 GiB, allowed 2 GiB");
         break;
-    case FL_WIRE_VERDICT:
+    case FL_WIRE_COMMAND:
         f.command = (fl_command){.kind = FL_COMMAND_PREPARE, .plan = some_plan()};
         break;
     case FL_WIRE_PREPARED:
@@ -80,7 +80,7 @@ static fl_wire_message frame_of(fl_wire_type type)
     case FL_WIRE_NORMS:
         f.norms = (fl_wire_norms){.step = 37, .n = 3, .squared = {0.0, 0.25, (double)NAN}};
         break;
-    case FL_WIRE_STEERED:
+    case FL_WIRE_SETTING_DONE:
         f.setting_done = (fl_setting_done_report){.serial = 3, .step = 41, .end_step = 80};
         break;
     case FL_WIRE_CACHE:
@@ -110,10 +110,11 @@ static fl_wire_message frame_of(fl_wire_type type)
 }
 
 static const fl_wire_type types[] = {
-    FL_WIRE_HELLO,      FL_WIRE_HEARTBEAT, FL_WIRE_READY,   FL_WIRE_STEP,     FL_WIRE_TIME,
-    FL_WIRE_EVAL,       FL_WIRE_LEDGER,    FL_WIRE_FAILED,  FL_WIRE_DONE,     FL_WIRE_PREPARED,
-    FL_WIRE_TRANSITION, FL_WIRE_NORMS,     FL_WIRE_ALIVE,   FL_WIRE_STOPPING, FL_WIRE_VERDICT,
-    FL_WIRE_ABORT,      FL_WIRE_WAKE,      FL_WIRE_STEERED, FL_WIRE_CACHE,    FL_WIRE_NONFINITE};
+    FL_WIRE_HELLO, FL_WIRE_HEARTBEAT,    FL_WIRE_READY,      FL_WIRE_STEP,
+    FL_WIRE_TIME,  FL_WIRE_EVAL,         FL_WIRE_LEDGER,     FL_WIRE_FAILED,
+    FL_WIRE_DONE,  FL_WIRE_PREPARED,     FL_WIRE_TRANSITION, FL_WIRE_NORMS,
+    FL_WIRE_ALIVE, FL_WIRE_STOPPING,     FL_WIRE_COMMAND,    FL_WIRE_ABORT,
+    FL_WIRE_WAKE,  FL_WIRE_SETTING_DONE, FL_WIRE_CACHE,      FL_WIRE_NONFINITE};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -181,7 +182,7 @@ static void test_wire__reads_the_values_it_was_given(void **state)
     assert_int_equal(back.failed.status, FL_EBUDGET);
     assert_string_equal(back.failed.text, "asked 3 GiB, allowed 2 GiB");
     free(bytes);
-    frame = frame_of(FL_WIRE_VERDICT);
+    frame = frame_of(FL_WIRE_COMMAND);
     bytes = encode(&frame, &n);
     assert_int_equal(decode(bytes, n, &back), FL_OK);
     fl_plan plan = some_plan();
@@ -203,7 +204,7 @@ static void test_wire__brings_back_commands_without_a_plan(void **state)
                                             FL_COMMAND_CANCEL, FL_COMMAND_PASS};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         fl_command_kind kind = kinds[i];
-        fl_wire_message frame = {.type = FL_WIRE_VERDICT, .command.kind = kind}, back;
+        fl_wire_message frame = {.type = FL_WIRE_COMMAND, .command.kind = kind}, back;
         size_t n;
         bool answers = kind != FL_COMMAND_STOP && kind != FL_COMMAND_PREPARE;
         frame.command.plan = some_plan();
@@ -225,7 +226,7 @@ static void test_wire__brings_back_settings(void **state)
     (void)state;
     for (int kind = FL_SETTING_NONE; kind <= FL_SETTING_LOG + 1; kind++) {
         fl_setting setting = {.kind = (fl_setting_kind)kind, .serial = 12, .value = 3e-4};
-        fl_wire_message frame = {.type = FL_WIRE_VERDICT,
+        fl_wire_message frame = {.type = FL_WIRE_COMMAND,
                                  .command = {.kind = FL_COMMAND_SETTING, .setting = setting}};
         fl_wire_message back;
         size_t n;
@@ -272,34 +273,34 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
 {
     (void)state;
     enum { BODY = FL_WIRE_HEADER_BYTES };
-    refuses_with(FL_WIRE_DONE, 0, 'X');               /* magic */
-    refuses_with(FL_WIRE_DONE, 4, 2);                 /* version */
-    refuses_with(FL_WIRE_DONE, 6, 99);                /* type */
-    refuses_with(FL_WIRE_DONE, 9, 0x04);              /* rank 1027 */
-    refuses_with(FL_WIRE_DONE, 11, 0x80);             /* a negative rank */
-    refuses_with(FL_WIRE_DONE, 24, 1);                /* size: more than there is */
-    refuses_with(FL_WIRE_STEP, 24, 79);               /* size: less than a step */
-    refuses_with(FL_WIRE_STEP, BODY + 7, 0x80);       /* a negative step */
-    refuses_with(FL_WIRE_HELLO, BODY + 7, 0x80);      /* a negative process */
-    refuses_with(FL_WIRE_HEARTBEAT, BODY + 15, 0x80); /* negative memory */
-    refuses_with(FL_WIRE_HEARTBEAT, BODY + 28, 0);    /* a zero byte in a text */
-    refuses_with(FL_WIRE_HEARTBEAT, BODY + 24, 200);  /* a text longer than the frame */
-    refuses_with(FL_WIRE_LEDGER, BODY + 20, 5);       /* fewer ids than there are */
-    refuses_with(FL_WIRE_LEDGER, BODY + 23, 0xff);    /* more, so many that bytes overflow */
-    refuses_with(FL_WIRE_FAILED, BODY, 1);            /* no status */
-    refuses_with(FL_WIRE_VERDICT, BODY, 77);          /* no command */
-    refuses_with(FL_WIRE_VERDICT, BODY + 20, 0);      /* a plan of no stage */
-    refuses_with(FL_WIRE_VERDICT, BODY + 23, 0x80);   /* of a negative number of them */
-    refuses_with(FL_WIRE_VERDICT, BODY + 32, 2);      /* an unknown schedule */
-    refuses_with(FL_WIRE_VERDICT, BODY + 64, 6);      /* a stage without layers */
-    refuses_with(FL_WIRE_VERDICT, BODY + 80, 0);      /* a worker with two places */
-    refuses_with(FL_WIRE_PREPARED, BODY, 1);          /* no status */
-    refuses_with(FL_WIRE_PREPARED, BODY + 11, 0x80);  /* a negative time */
-    refuses_with(FL_WIRE_TRANSITION, BODY + 7, 0x80); /* a negative step */
-    refuses_with(FL_WIRE_NORMS, BODY + 8, 4);         /* more norms than there are */
-    refuses_with(FL_WIRE_NORMS, BODY + 8, 0);         /* none */
-    refuses_with(FL_WIRE_STEERED, BODY, 0);           /* no number */
-    refuses_with(FL_WIRE_STEERED, BODY + 16, 40);     /* an end that is past */
+    refuses_with(FL_WIRE_DONE, 0, 'X');                /* magic */
+    refuses_with(FL_WIRE_DONE, 4, 2);                  /* version */
+    refuses_with(FL_WIRE_DONE, 6, 99);                 /* type */
+    refuses_with(FL_WIRE_DONE, 9, 0x04);               /* rank 1027 */
+    refuses_with(FL_WIRE_DONE, 11, 0x80);              /* a negative rank */
+    refuses_with(FL_WIRE_DONE, 24, 1);                 /* size: more than there is */
+    refuses_with(FL_WIRE_STEP, 24, 79);                /* size: less than a step */
+    refuses_with(FL_WIRE_STEP, BODY + 7, 0x80);        /* a negative step */
+    refuses_with(FL_WIRE_HELLO, BODY + 7, 0x80);       /* a negative process */
+    refuses_with(FL_WIRE_HEARTBEAT, BODY + 15, 0x80);  /* negative memory */
+    refuses_with(FL_WIRE_HEARTBEAT, BODY + 28, 0);     /* a zero byte in a text */
+    refuses_with(FL_WIRE_HEARTBEAT, BODY + 24, 200);   /* a text longer than the frame */
+    refuses_with(FL_WIRE_LEDGER, BODY + 20, 5);        /* fewer ids than there are */
+    refuses_with(FL_WIRE_LEDGER, BODY + 23, 0xff);     /* more, so many that bytes overflow */
+    refuses_with(FL_WIRE_FAILED, BODY, 1);             /* no status */
+    refuses_with(FL_WIRE_COMMAND, BODY, 77);           /* no command */
+    refuses_with(FL_WIRE_COMMAND, BODY + 20, 0);       /* a plan of no stage */
+    refuses_with(FL_WIRE_COMMAND, BODY + 23, 0x80);    /* of a negative number of them */
+    refuses_with(FL_WIRE_COMMAND, BODY + 32, 2);       /* an unknown schedule */
+    refuses_with(FL_WIRE_COMMAND, BODY + 64, 6);       /* a stage without layers */
+    refuses_with(FL_WIRE_COMMAND, BODY + 80, 0);       /* a worker with two places */
+    refuses_with(FL_WIRE_PREPARED, BODY, 1);           /* no status */
+    refuses_with(FL_WIRE_PREPARED, BODY + 11, 0x80);   /* a negative time */
+    refuses_with(FL_WIRE_TRANSITION, BODY + 7, 0x80);  /* a negative step */
+    refuses_with(FL_WIRE_NORMS, BODY + 8, 4);          /* more norms than there are */
+    refuses_with(FL_WIRE_NORMS, BODY + 8, 0);          /* none */
+    refuses_with(FL_WIRE_SETTING_DONE, BODY, 0);       /* no number */
+    refuses_with(FL_WIRE_SETTING_DONE, BODY + 16, 40); /* an end that is past */
 }
 
 /* Would catch: a reader that leaves its message, believes a length or stops for ever. The
