@@ -21,8 +21,7 @@ fl_status fl_run_ledger_open(fl_run_ledger *ledger, const fl_controller_options 
 
 void fl_run_ledger_close(fl_run_ledger *ledger)
 {
-    fl_status closed =
-        fl_ledger_close(&ledger->ledger); /* control/events/record.c reports a failure */
+    fl_status closed = fl_ledger_close(&ledger->ledger); /* record.c reports a failure */
     (void)closed;
     fl_free(ledger->ids);
     ledger->ids = NULL;

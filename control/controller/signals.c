@@ -55,12 +55,9 @@ void fl_signals_block(fl_signals *signals)
     struct sigaction plain = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
     signals->fd = -1;
     take_all(signals);
-    sigaction(
-        SIGCHLD, &plain,
-        &signals->child_before); /* if SIGCHLD were ignored, the kernel would reap our children */
+    sigaction(SIGCHLD, &plain, &signals->child_before); /* an ignored one would reap our children */
     sigaction(SIGPIPE, &ignore, &signals->pipe_before);
-    sigaction(SIGXFSZ, &ignore,
-              &signals->size_before); /* a write to a file at its limit then fails with EFBIG */
+    sigaction(SIGXFSZ, &ignore, &signals->size_before); /* the write fails with EFBIG */
     sigprocmask(SIG_BLOCK, &signals->taken, &signals->mask_before);
 }
 

@@ -53,8 +53,7 @@ static _Noreturn void become_worker(const fl_controller_options *options, const 
     }
     fl_signals_in_worker(signals);
     if (options->metrics != NULL) {
-        fl_metrics_listener_close(
-            options->metrics); /* otherwise the worker would outlive the controller */
+        fl_metrics_listener_close(options->metrics); /* or it would outlive the controller */
     }
     fl_flight_join(flight, rank);
     fl_place place = fl_plan_place(options->plan, rank);
@@ -164,8 +163,8 @@ const char *fl_spawn_log_tail(int dir_fd, int rank, char *text, size_t size_byte
         first = end == NULL ? 0 : end - text + 1;
     }
     memmove(text, text + first, (size_t)(n - first) + 1);
-    for (char *c = text; *c != 0;
-         c++) { /* control characters of a log must not reach the reader's terminal */
+    /* Control characters of a log must not reach the terminal of its reader. */
+    for (char *c = text; *c != 0; c++) {
         if ((unsigned char)*c < 0x20 && *c != '\n' && *c != '\t') {
             *c = '?';
         }

@@ -1,11 +1,11 @@
-/* When to freeze, and the way from a decision to the plan that is carried out:
+/* Decides when to freeze, and finds the plan that carries the decision out:
  *
  *     norms of each step ①  ──> freeze/ gives F' ②  ──> pipe/plan/decision.h chooses ③
  *
- * The files named decide; this one fills their inputs and reports what they return. The inputs are
- * the job, the profile and the norms, and nothing that depends on how fast this run is: together
- * with the step at which a decision takes effect (due_steps.h), decisions are the same in every
- * run. */
+ * The named modules decide; this file fills their inputs and reports their results. The inputs are
+ * the job, the profile and the norms. None of them depends on how fast this run is, and due_steps.h
+ * fixes the step at which a decision takes effect. Decisions are therefore the same in every run.
+ */
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-static const double FIXED_MS = 10.0; /* of a transition, beside moving bytes */
+static const double FIXED_MS = 10.0; /* of a transition, added to the time of moving bytes */
 
 fl_status fl_decide_open(fl_elastic *elastic)
 {
@@ -22,7 +22,7 @@ fl_status fl_decide_open(fl_elastic *elastic)
     const fl_plan_input *input = elastic->run->options->plan_input;
     d->due_at = -1;
     if (input == NULL) {
-        return FL_OK; /* nothing is known of the model: the plan stays */
+        return FL_OK; /* the layers of the model are unknown: the plan stays */
     }
     size_t n = (size_t)fl_model_n_layers(input->model);
     FL_TRY(fl_alloc_array(n, sizeof *d->parked, (void **)&d->parked));
@@ -70,7 +70,7 @@ void fl_decide_norms(fl_elastic *elastic, const fl_wire_norms *norms)
 int64_t fl_decide_due(fl_elastic *elastic)
 {
     fl_decide *d = &elastic->decide;
-    if (!d->started && d->parked != NULL) { /* before the first step no norms can come */
+    if (!d->started && d->parked != NULL) { /* before the first step there are no norms */
         d->started = true;
         d->due_at = fl_due_policy(&elastic->due, 0) > 0 ? 0 : d->due_at;
     }
@@ -98,7 +98,7 @@ static void ask_policy(fl_elastic *elastic, int64_t effect)
 
 /* ---- ③ ---- */
 
-/* step: the one at which the decision takes effect. */
+/* step: the step at which the decision takes effect. */
 static void decide(fl_elastic *elastic, int wanted, int64_t step, bool by_hand)
 {
     fl_plan_input costs = *elastic->run->options->plan_input;
@@ -115,7 +115,7 @@ static void decide(fl_elastic *elastic, int wanted, int64_t step, bool by_hand)
                                .parked = elastic->decide.parked,
                                .usable = &elastic->usable,
                                .warming = elastic->decide.warming};
-    costs.job = elastic->run->options->job; /* as it is by now */
+    costs.job = elastic->run->options->job; /* the current job */
     fl_decision_make(&input, &elastic->decide.decision);
     fl_event_log_considered(elastic);
 }
@@ -148,12 +148,12 @@ bool fl_decide_next(fl_elastic *elastic, fl_plan *next, char *why, size_t size_b
     return true;
 }
 
-/* ---- for whoever asks for a plan ---- */
+/* ---- plans on request ---- */
 
 void fl_decide_place(const fl_elastic *elastic, const fl_worker_pool *usable, fl_plan *next)
 {
     const fl_plan_input *input = elastic->run->options->plan_input;
-    if (input != NULL) { /* else nothing is known of the model */
+    if (input != NULL) { /* otherwise nothing is known of the model */
         fl_plan_change_place(input, &elastic->plan, next, usable->drained);
     }
 }

@@ -6,7 +6,7 @@
 
 enum { LEAD_MS = 200, LEAST_LEAD = 6, MOST_LEAD = 64, UNKNOWN_LEAD = 16 };
 
-static const double NOMINAL_FLOPS = 20e9; /* a second, of one processor */
+static const double NOMINAL_FLOPS = 20e9; /* operations a second of one processor */
 
 int64_t fl_due_lead(const fl_due_steps *due, double step_flops, int64_t n_cores)
 {

@@ -1,12 +1,13 @@
-/* Transitions, a small transaction.
+/* Transitions between plans: a small transaction.
  *
- *     IDLE ── something is due ──> PREPARE to all ──> PREPARING ──(all ready)──> COMMIT to all
+ *     IDLE ── a change is due ──> PREPARE to all ──> PREPARING ──(all ready)──> COMMIT to all
  *      ^                                                  │                            │
  *      │<── CANCEL to all ──(a refusal, or too late)──────┘                            v
- *      └<──────────────(all have gone over)──────────────────────────────────── COMMITTING
+ *      └<──────────────(all have switched)───────────────────────────────────── COMMITTING
  *
- * Commands go to the leader, who tells them at a control point; answers come over the link. What
- * is lost in the middle is for shutdown.c: a transition adds no way of its own to end a run. */
+ * Commands go to the leader, who broadcasts them at a control point; answers arrive over the link.
+ * If a worker is lost meanwhile, shutdown.c handles it: a transition has no way of its own to end a
+ * run. */
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
@@ -16,7 +17,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SECOND_OPINION_MS = 1000 }; /* who lost a peer may be heard before that peer has said why */
+enum {
+    SECOND_OPINION_MS = 1000
+}; /* a worker that lost its peer may report before that peer reports the cause */
 
 fl_status fl_elastic_open(fl_elastic *elastic)
 {
@@ -39,16 +42,16 @@ void fl_elastic_close(fl_elastic *elastic)
     fl_learn_close(elastic);
 }
 
-/* ---- what later plans may use ---- */
+/* ---- the pool of later plans ---- */
 
 void fl_elastic_pin(fl_elastic *elastic, int block, bool pinned)
 {
     elastic->pinned[block - 1] = elastic->transition.terms.pinned[block - 1] = pinned;
 }
 
-/* ---- how one ends ---- */
+/* ---- the end of a transition ---- */
 
-/* For whoever asked. */
+/* Keep the outcome for the requester. */
 static void record_outcome(fl_elastic *elastic, bool committed, int64_t step, const char *why)
 {
     fl_elastic_outcome *o = &elastic->transition.outcome;
@@ -73,8 +76,8 @@ static void cancel_transition(fl_elastic *elastic, const char *why)
     fl_router_command(elastic->router, &elastic->plan, &command);
 }
 
-/* A commit is over, with or without a change. Who wished to stop meanwhile was not told to whoever
- * spoke then: it may be another now, and others stand by. */
+/* A commit is over, with or without a change. A stop requested during the commit was not forwarded.
+ * Send it now: the leader and the standby workers may have changed. */
 static void settle_transition(fl_elastic *elastic)
 {
     elastic->transition.state = FL_ELASTIC_IDLE;
@@ -83,17 +86,18 @@ static void settle_transition(fl_elastic *elastic)
     }
 }
 
-/* ---- beginning one ---- */
+/* ---- the start of a transition ---- */
 
-/* A number is used once, also when its generation was cancelled: what it left in the store, or has
- * still on its way, is nobody else's. */
+/* Each generation number is used once, even if its generation was cancelled: entries in the store
+ * and messages in flight that carry the number then never belong to another generation. */
 static uint32_t next_generation(const fl_elastic *elastic)
 {
     uint32_t asked = elastic->transition.last_asked, now = elastic->plan.generation;
     return (asked > now ? asked : now) + 1;
 }
 
-/* The plan that an entry of the script asks for; what it does not name stays or is chosen. */
+/* The plan that an entry of the script asks for; values that the entry leaves out stay or are
+ * chosen. */
 static fl_status scripted_plan(fl_elastic *elastic, const fl_script_entry *entry, fl_plan *plan)
 {
     fl_job job = *elastic->run->options->job;
@@ -149,7 +153,7 @@ static void prepare_next(fl_elastic *elastic, int64_t now_us)
     prepare_next_with(elastic, &now, now_us);
 }
 
-/* The entry of elastic.script that comes next; NULL: none. */
+/* The next entry of elastic.script; NULL: none is left. */
 static const fl_script_entry *next_entry(const fl_elastic *elastic)
 {
     const fl_job *job = elastic->run->options->job;
@@ -174,7 +178,7 @@ static void begin_scripted(fl_elastic *elastic, const fl_script_entry *entry, in
     prepare_next(elastic, now_us);
 }
 
-/* Workers wait at the step, so they must also hear that nothing changes there. */
+/* Workers wait at this step, so they must also learn that nothing changes there. */
 static void begin_decided(fl_elastic *elastic, int64_t effect, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
@@ -191,8 +195,8 @@ static void begin_decided(fl_elastic *elastic, int64_t effect, int64_t now_us)
     prepare_next(elastic, now_us);
 }
 
-/* An entry is prepared ahead, but where entries are dense the time before it is not all spent on
- * that: what a person asks for has its turn in between. */
+/* Whether it is time to prepare this entry. Preparation starts `lead` steps ahead, but at most half
+ * the gap to the entry before: between dense entries, requests of users must get their turn. */
 static bool is_near(const fl_elastic *elastic, const fl_script_entry *entry)
 {
     bool first = elastic->transition.n_scripted == 0;
@@ -201,8 +205,9 @@ static bool is_near(const fl_elastic *elastic, const fl_script_entry *entry)
     return elastic->run->stats->steps + ahead >= entry->step;
 }
 
-/* Script and policy: what takes effect first is begun first. So the order in which they meet is the
- * same in every run, and no worker waits at a step for which the answer comes after a later one. */
+/* Between script and policy, the change that takes effect first is prepared first. Their order is
+ * therefore the same in every run, and no worker waits at a step whose answer comes after a later
+ * one. */
 static void look_at_due(fl_elastic *elastic, int64_t now_us)
 {
     const fl_script_entry *entry = next_entry(elastic);
@@ -214,8 +219,8 @@ static void look_at_due(fl_elastic *elastic, int64_t now_us)
     }
 }
 
-/* Workers wait at a step for which an answer is due, so what is to be committed after it cannot be
- * begun before it. */
+/* Workers wait at a step for which an answer is due, so a change that commits after that step must
+ * not be prepared before it. */
 static fl_status check_due(const fl_elastic *elastic, int64_t due_step)
 {
     int64_t between = fl_due_first(&elastic->due, elastic->run->stats->steps + 1, due_step);
@@ -271,8 +276,8 @@ fl_status fl_elastic_ask(fl_elastic *elastic, const fl_plan *next, int64_t due_s
     return fl_elastic_ask_with(elastic, next, due_step, &now, why);
 }
 
-/* The step at which a decision of the controller's own takes effect: not after one for which
- * workers wait. */
+/* The step at which a decision of the controller itself takes effect: at the latest the first step
+ * at which workers wait anyway. */
 static int64_t step_ahead(const fl_elastic *elastic)
 {
     int64_t now = elastic->run->stats->steps, ahead = now + elastic->due.lead;
@@ -318,7 +323,7 @@ static void look_at_all(fl_elastic *elastic, int64_t now_us)
     }
 }
 
-/* ---- driving it ---- */
+/* ---- driving a transition ---- */
 
 static void commit_next(fl_elastic *elastic, int64_t now_us)
 {
@@ -330,7 +335,8 @@ static void commit_next(fl_elastic *elastic, int64_t now_us)
         &(fl_command){.kind = FL_COMMAND_COMMIT, .due_step = e->due_step, .due = e->due});
 }
 
-/* All that is to be heard of a refusal has been heard, or it has been waited for long enough. */
+/* Whether to cancel: every answer has arrived, the refusal names a cause of its own, or the wait
+ * for a better cause has lasted long enough. */
 static bool is_refused(const fl_elastic *elastic, int64_t now_us)
 {
     const fl_transition *e = &elastic->transition;
@@ -349,7 +355,7 @@ void fl_elastic_watch(fl_elastic *elastic, int64_t now_us)
         fl_measure_watch(elastic, false);
         look_at_all(elastic, now_us);
     } else if (e->state == FL_ELASTIC_PREPARING && e->n_ready == fl_plan_members(&elastic->plan)) {
-        /* A command is heard one step after the leader takes it. */
+        /* A command is applied one step after the leader takes it. */
         if (elastic->run->stats->steps + 1 >= e->due_step) {
             commit_next(elastic, now_us);
         }
@@ -360,8 +366,8 @@ void fl_elastic_watch(fl_elastic *elastic, int64_t now_us)
     }
 }
 
-/* The first refusal counts, unless a later one has a cause of its own: who only lost its peer says
- * little. */
+/* Keep the first refusal, unless a later one names a cause of its own: a worker that only lost its
+ * peer does not know the cause. */
 static void refused(fl_transition *e, const fl_worker *worker, const fl_prepared_report *report)
 {
     bool better = e->n_refused == 0 ||
@@ -399,8 +405,8 @@ void fl_elastic_prepared(fl_elastic *elastic, const fl_worker *worker,
     e->prepare_us = report->took_us > e->prepare_us ? report->took_us : e->prepare_us;
 }
 
-/* Everybody is a member of the generation that runs: nobody asks for the addresses of its group, or
- * of one before it, any more. */
+/* Every worker is a member of the running generation, so none asks for the addresses of its group,
+ * or of an earlier one, any more. */
 static void forget_addresses(fl_elastic *elastic)
 {
     fl_transition *e = &elastic->transition;
@@ -426,7 +432,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* When all have gone over who are there to go. */
+/* Finish once every remaining member has switched to the new generation. */
 static void look_whether_over(fl_elastic *elastic)
 {
     fl_transition *e = &elastic->transition;
@@ -457,8 +463,8 @@ void fl_elastic_without(fl_elastic *elastic, int rank, const char *why)
     look_whether_over(elastic);
 }
 
-/* The first worker that has gone over brings the controller along; the last one ends the
- * transition. Who departs has given away all that it had, and has reported all that it did. */
+/* When the first worker has switched, the controller switches, too; the last one ends the
+ * transition. A departing worker has by then handed over all its state and sent all its reports. */
 void fl_elastic_moved(fl_elastic *elastic, fl_worker *worker, const fl_transition_parts *parts)
 {
     fl_transition *e = &elastic->transition;

@@ -1,4 +1,4 @@
-/* The events of freezing and of transitions, and the lines in which people read them. */
+/* The events of freezing and of transitions, and their lines for the terminal. */
 #include "control/elastic/elastic_events.h"
 
 #include "control/elastic/elastic.h"
@@ -124,13 +124,13 @@ void fl_event_log_cancel(fl_elastic *elastic, const char *why)
                      elastic->plan.F, elastic->plan.K, elastic->plan.R, elastic->plan.M, why);
 }
 
-/* "3 of 8 blocks frozen, K=2 x R=1 x M=4 -> K=1 x R=2 x M=1": what is other than before. */
+/* "3 of 8 blocks frozen, K=2 x R=1 x M=4 -> K=1 x R=2 x M=1": the fields that differ. */
 static void change_text(const fl_elastic *elastic, char *text, size_t size_bytes)
 {
     const fl_plan *a = &elastic->transition.before, *b = &elastic->plan;
     fl_grid before = fl_plan_grid(a), after = fl_plan_grid(b);
     char from[FL_GRID_TEXT_MAX], to[FL_GRID_TEXT_MAX], frozen[64] = "";
-    before.F = after.F; /* told by itself */
+    before.F = after.F; /* the caller has written it */
     if (a->F != b->F) {
         snprintf(frozen, sizeof frozen, "%s%d of %d blocks frozen, ", b->F < a->F ? "only " : "",
                  b->F, elastic->decide.norms.L);
@@ -144,8 +144,8 @@ static void change_text(const fl_elastic *elastic, char *text, size_t size_bytes
     }
 }
 
-/* Two lines of at most 100 columns, mostly 80: what happened, who wanted it, what it brings. All
- * of why stands in the event. */
+/* Two lines of at most 100 columns, mostly 80: the change, its reason, its expected gain. The event
+ * has the whole of `why`. */
 static void tell_transition(fl_elastic *elastic)
 {
     const fl_transition *e = &elastic->transition;
@@ -157,7 +157,7 @@ static void tell_transition(fl_elastic *elastic)
     } else {
         snprintf(cause, sizeof cause, "%.30s", e->why);
     }
-    if (e->old_step_ms > 0.0) { /* a plan may end before one of its steps was measured */
+    if (e->old_step_ms > 0.0) { /* the plan before may have run no step */
         snprintf(before, sizeof before, "%.3g -> ", e->old_step_ms);
     }
     fl_progress_note(&elastic->log->progress,
@@ -189,7 +189,7 @@ void fl_event_log_transition(fl_elastic *elastic)
     fl_fields_mfu(j, &mfu);
     fl_event_log_end(elastic->log);
     if (!fl_tune_is_trial(
-            elastic)) { /* many, and small: fl_event_log_tuned tells people how they ended */
+            elastic)) { /* tuning makes many small ones: fl_event_log_tuned reports their result */
         tell_transition(elastic);
     }
 }

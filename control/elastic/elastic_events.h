@@ -1,5 +1,5 @@
 /* The events of freezing, transitions, tuning and learning, and their lines for the terminal. They
- * change nothing of what they report. */
+ * only read the state that they report. */
 #ifndef FL_CONTROL_ELASTIC_ELASTIC_EVENTS_H
 #define FL_CONTROL_ELASTIC_ELASTIC_EVENTS_H
 

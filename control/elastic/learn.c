@@ -1,5 +1,5 @@
-/* What the run at hand teaches the profile: each worker's computing of each step, gathered by
- * generation, and given to pipe/cost/learn.h when a generation ends. */
+/* Corrects the profile by the run's own times: gathers each worker's compute time of each step by
+ * generation, and passes the times to pipe/cost/learn.h when a generation ends. */
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
@@ -30,7 +30,8 @@ void fl_learn_close(fl_elastic *elastic)
     elastic->learn.of = NULL;
 }
 
-/* Some of the last reports of a generation come when the controller has left it: they are few. */
+/* The last reports of a generation may arrive after the controller has switched. They are
+ * few, and are dropped. */
 void fl_learn_time(fl_elastic *elastic, int rank, uint32_t generation, const fl_time_report *report)
 {
     fl_learn *l = &elastic->learn;
@@ -40,8 +41,8 @@ void fl_learn_time(fl_elastic *elastic, int rank, uint32_t generation, const fl_
     }
 }
 
-/* The steps of a generation that count are those after its warm-up. Of their times the lower
- * quartile does: what is above it is mostly somebody else's use of the processor. */
+/* The steps of a generation after its warm-up count. Of their times the lower quartile is used:
+ * higher times mostly come from other programs on the processor. */
 static fl_live_stage of_worker(const fl_learn_worker *w)
 {
     double us[FL_LEARN_STEPS];
@@ -70,7 +71,7 @@ static fl_live_stage of_stage(const fl_elastic *elastic, int stage)
     return all;
 }
 
-/* With the profile as this run has it, for the event. */
+/* The profile as corrected so far, for the event. */
 static void predict(const fl_elastic *elastic, double *us)
 {
     const fl_plan *plan = &elastic->plan;
@@ -83,8 +84,8 @@ static void predict(const fl_elastic *elastic, double *us)
     }
 }
 
-/* A frozen layer whose output comes from the cache computes nothing: its time would teach that it
- * is cheap. */
+/* A frozen layer whose output comes from the cache computes nothing: its time would make the layer
+ * look cheap. */
 static bool is_cached(const fl_elastic *elastic)
 {
     return elastic->plan.F > 0 && elastic->run->options->job->cache.policy != FL_CACHE_OFF;

@@ -1,4 +1,4 @@
-/* How fast the running plan is, beside what was predicted. */
+/* The speed of the running plan, compared with its prediction. */
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
@@ -19,7 +19,7 @@ static double mean_ms(const fl_run_stats *stats, int64_t from, int64_t to)
     return to > from ? sum / (double)(to - from) : 0.0;
 }
 
-/* The newest steps of this generation, without those in which it warms up if there are others. */
+/* The newest steps of this generation, without its warm-up if there are other steps. */
 static int64_t recent_from(const fl_elastic *elastic)
 {
     int64_t first = elastic->transition.first_step, steps = elastic->run->stats->steps;
@@ -32,7 +32,7 @@ double fl_measure_step_ms(const fl_elastic *elastic)
     return mean_ms(elastic->run->stats, recent_from(elastic), elastic->run->stats->steps);
 }
 
-/* A step of `plan` in the mean of the steps from .. to - 1, as the cost model has it. */
+/* The predicted mean time of a step of `plan` over the steps from .. to - 1. */
 static double model_ms(const fl_elastic *elastic, const fl_plan *plan, int64_t from, int64_t to)
 {
     fl_plan_input input = *elastic->run->options->plan_input;

@@ -1,5 +1,5 @@
-/* How fast the running plan is, beside what was predicted: for people and the tuner. No decision to
- * freeze goes by it, so that such decisions are the same in every run. */
+/* The speed of the running plan, compared with its prediction: for people and for the tuner. No
+ * decision to freeze depends on it, so that such decisions are the same in every run. */
 #ifndef FL_CONTROL_ELASTIC_MEASURE_H
 #define FL_CONTROL_ELASTIC_MEASURE_H
 
@@ -8,22 +8,25 @@
 typedef struct fl_elastic fl_elastic;
 
 typedef struct fl_measure {
-    bool pending; /* the generation at work is new: its step time is still to be reported */
+    bool pending; /* the step time of the running generation is not reported yet */
 } fl_measure;
 
-/* Mean step time, ms, of the generation at work over its last 100 steps; 0 before it has any. */
+/* Mean step time, ms, over the last 100 steps of the running generation; 0 before its first step.
+ */
 double fl_measure_step_ms(const fl_elastic *elastic);
 
-/* Measured by predicted step time of the running plan; 1 before it has been measured. */
+/* Measured step time of the running plan divided by the predicted one; 1 while nothing is measured.
+ */
 double fl_measure_ratio(const fl_elastic *elastic);
 
-/* The next steps of `plan` as predicted, ms each, corrected by what the running plan measures. */
+/* The predicted time, ms, of the next steps of `plan`, corrected by the ratio of the running plan.
+ */
 double fl_measure_predict_ms(const fl_elastic *elastic, const fl_plan *plan);
 
-/* A transition begins to take effect. */
+/* Call it when a transition starts to take effect. */
 void fl_measure_switching(fl_elastic *elastic);
 
-/* Report how fast the generation at work is, once it has run for long enough (or is about to end).
+/* Report the speed of the running generation once it has run for long enough (or is about to end).
  */
 void fl_measure_watch(fl_elastic *elastic, bool ending);
 

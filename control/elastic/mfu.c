@@ -1,5 +1,5 @@
-/* Model FLOPs utilization: what the steps of the running plan ask for, by what its devices could do
- * in the time that they take. */
+/* Model FLOPs utilization: the operations that the steps of the running plan need, divided by those
+ * that its devices could perform in the same time. */
 #include "control/elastic/elastic.h"
 
 #include "pipe/cost/flops.h"
@@ -19,7 +19,7 @@ fl_mfu fl_mfu_now(const fl_elastic *elastic)
                                  fl_cache_sums_used(elastic->cache, elastic->plan.F),
                                  elastic->run->options->job->train.batch);
     double peak = input->profile == NULL ? 0.0 : fl_flops_peak(input, plan->K * plan->R);
-    mfu.step_flops = flops > 0.0 ? flops : NAN; /* a plugin's layers may do without our products */
+    mfu.step_flops = flops > 0.0 ? flops : NAN; /* a plugin may not count them */
     mfu.peak_flops = peak > 0.0 ? peak : NAN;
     mfu.share = ms > 0.0 ? mfu.step_flops / (ms * 1e-3) / mfu.peak_flops : NAN;
     return mfu;

@@ -1,4 +1,4 @@
-/* Model FLOPs utilization: how well the devices are used. */
+/* Model FLOPs utilization: how much of the devices' peak speed the run uses. */
 #ifndef FL_CONTROL_ELASTIC_MFU_H
 #define FL_CONTROL_ELASTIC_MFU_H
 
@@ -6,7 +6,7 @@
 
 typedef struct fl_elastic fl_elastic;
 
-/* Of the plan that runs, by its steps so far. */
+/* Of the running plan, from its steps so far. */
 fl_mfu fl_mfu_now(const fl_elastic *elastic);
 
 #endif

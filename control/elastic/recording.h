@@ -1,5 +1,5 @@
-/* The decisions of a run that is over, for a run that repeats them: which plan it began with, and
- * what changed at which step. launcher/run/recording_read.c makes one from a run's events. */
+/* The decisions of a finished run, for a run that repeats them: its first plan, and what changed at
+ * which step. launcher/run/recording_read.c makes a recording from a run's events. */
 #ifndef FL_CONTROL_ELASTIC_RECORDING_H
 #define FL_CONTROL_ELASTIC_RECORDING_H
 
@@ -8,13 +8,13 @@
 typedef enum fl_recorded_kind {
     FL_RECORDED_PLAN,      /* another plan runs from this step on */
     FL_RECORDED_LR,        /* train.lr becomes value */
-    FL_RECORDED_END_EPOCH, /* the epoch at work becomes the last one */
+    FL_RECORDED_END_EPOCH, /* the current epoch becomes the last one */
     FL_RECORDED_STOP,      /* the run ends */
 } fl_recorded_kind;
 
 typedef struct fl_recorded {
     fl_recorded_kind kind;
-    int64_t step;  /* the first step for which it holds: so many are done before it */
+    int64_t step;  /* the first step to which it applies, also the number of steps before it */
     double value;  /* LR */
     fl_plan *plan; /* PLAN; NULL otherwise */
 } fl_recorded;

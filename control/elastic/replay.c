@@ -1,11 +1,11 @@
 /* A run that repeats another: the decisions come from the recording, each at its step.
  *
  *     the workers wait at a recorded step ──> its decisions, one after the other ──> the last one's
- *     answer (or a pass) lets them go on
+ *     answer (or a pass) releases them
  *
- * A plan is prepared ahead and committed at its step, as any other. A setting must take effect at
- * its step and no earlier, so it is sent once all steps before it are done: the workers then wait
- * there. Neither the job's script nor its freeze policy nor the tuner decides anything. */
+ * A plan is prepared ahead and committed at its step, like any other. A setting must take effect
+ * exactly at its step, so the controller sends it once all steps before it are done: the workers
+ * then wait there. The job's script, its freeze policy and the tuner decide nothing. */
 #include "control/elastic/elastic.h"
 
 static const fl_recorded *next_recorded(const fl_elastic *elastic)
@@ -15,7 +15,7 @@ static const fl_recorded *next_recorded(const fl_elastic *elastic)
     return i < recording->n ? &recording->of[i] : NULL;
 }
 
-/* No other decision follows at its step. */
+/* Whether it is the last decision at its step. */
 static bool is_last_at_step(const fl_elastic *elastic)
 {
     const fl_recording *recording = elastic->run->options->recording;

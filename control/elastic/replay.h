@@ -1,4 +1,4 @@
-/* A run that repeats another: how far it has come in the recording. */
+/* A run that repeats another: the decisions of the recording that it has repeated so far. */
 #ifndef FL_CONTROL_ELASTIC_REPLAY_H
 #define FL_CONTROL_ELASTIC_REPLAY_H
 
@@ -6,21 +6,21 @@
 
 typedef struct fl_elastic fl_elastic;
 
-/* Serial numbers of settings that are repeated: beyond those of the control socket. */
+/* Serial numbers of repeated settings: larger than those of the control socket. */
 #define FL_REPLAY_SERIAL (INT64_C(1) << 62)
 
 typedef struct fl_replay {
-    int n_done;         /* decisions */
-    bool waits;         /* for the workers to say that the setting has taken effect */
-    fl_setting setting; /* the one sent last */
+    int n_done;         /* decisions repeated so far */
+    bool waits;         /* waits for the workers to report that the setting has taken effect */
+    fl_setting setting; /* the setting sent last */
 } fl_replay;
 
-/* The plan that is to be prepared now, the step at which it is committed, and the answer that its
- * commit gives. False: none, now. Only where the options have a recording. */
+/* The plan to prepare now, the step at which it commits, and the kind of answer that its commit
+ * gives. False: no plan is to be prepared now. Only where the options have a recording. */
 bool fl_replay_next_plan(fl_elastic *elastic, fl_plan *next, int64_t *step, fl_due_kind *answers);
 
-/* Send what is recorded for the step at which the workers wait; called while no plan changes. Only
- * where the options have a recording. */
+/* Send the recorded setting for the step at which the workers wait. Call it while no transition is
+ * in progress. Only where the options have a recording. */
 void fl_replay_watch(fl_elastic *elastic);
 
 /* The setting with this serial has taken effect; NULL if the replay did not send it. */

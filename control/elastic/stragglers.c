@@ -1,4 +1,4 @@
-/* Workers that are slow by their own computing, from what each reports of its steps. */
+/* Finds workers that are slow by their own computing, from their reports of each step. */
 #include "control/elastic/elastic.h"
 #include "pipe/cost/plan.h"
 
@@ -8,15 +8,16 @@
 
 #include <string.h>
 
-enum { WINDOW = 50 }; /* steps over which computing is compared */
+enum { WINDOW = 50 }; /* steps over which compute times are compared */
 
-/* Below this a worker that was named is well again: not on every swing around the limit. */
+/* A named worker has recovered only below this ratio, so that swings around the limit do not count.
+ */
 static const double RECOVERED = 1.0 + (FL_SLOW_RATIO - 1.0) / 2.0;
 
 struct fl_stragglers {
-    uint32_t generation; /* that the sums are of */
-    int named;           /* the worker last named, -1: none */
-    int64_t n_named;     /* how often any was */
+    uint32_t generation; /* the generation of the sums */
+    int named;           /* the worker named last, -1: none */
+    int64_t n_named;     /* how often a worker was named */
     struct {
         int64_t n_steps, own_us;
     } of[]; /* [n_workers] */
@@ -125,7 +126,8 @@ void fl_stragglers_add(fl_elastic *elastic, int rank, const fl_time_report *repo
 {
     fl_stragglers *s = elastic->stragglers;
     const fl_plan_input *input = elastic->run->options->plan_input;
-    /* What the cache spares a stage is not known here; only replicas of all layers compare then. */
+    /* How much the cache saves a stage is unknown here, so only replicas with all layers compare
+     * then. */
     bool spared = elastic->plan.F > 0 && elastic->plan.K > 1 &&
                   elastic->run->options->job->cache.policy != FL_CACHE_OFF;
     if (input == NULL || input->profile == NULL || spared) {

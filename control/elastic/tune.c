@@ -1,9 +1,9 @@
-/* Racing several M on live steps. pipe/plan/tuner.c decides what runs next and when the race is
- * over; here steps are measured, and plans that differ in M alone are asked for.
+/* Races several M on live steps. pipe/plan/tuner.c decides which M runs next and when the race is
+ * over; this file measures steps and requests plans that differ in M alone.
  *
  *     a plan runs ──> WARM_UP_STEPS ──> a visit's steps ──> fl_tuner_add ──> the next M, or the end
  *
- * Another F, K or R begins another race, unless the profile knows how it ends. */
+ * Another F, K or R starts another race, unless the profile has its result already. */
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
@@ -18,13 +18,13 @@ enum {
     WARM_UP_STEPS = 3,
     VISIT_STEPS = 24,         /* at least */
     VISIT_STEPS_MAX = 64,     /* at most */
-    VISIT_MS = 100,           /* as long as that if steps are short */
-    PAYS_STEPS = 400,         /* a race begins when at least as many steps come after it */
-    PAYS_FOR_ONE_STEPS = 100, /* another visit does */
+    VISIT_MS = 100,           /* longer than VISIT_STEPS if steps are short */
+    PAYS_STEPS = 400,         /* a race starts only if at least this many steps come after it */
+    PAYS_FOR_ONE_STEPS = 100, /* the same for another visit */
     LOOK_AHEAD_STEPS = 100000
 };
 
-/* Of the time that is left when the race begins: what it may cost. */
+/* The part of the remaining time, at the start of a race, that the race may cost. */
 static const double BUDGET = 0.02;
 
 static bool is_wanted(const fl_elastic *elastic)
@@ -47,7 +47,7 @@ int fl_tune_own_m(const fl_elastic *elastic)
     return t->racing ? t->tuner.of[t->tuner.leader].M : elastic->plan.M;
 }
 
-/* ---- what is left, and what may be tried ---- */
+/* ---- the remaining steps, and the values to try ---- */
 
 /* Steps until the plan may change for another reason, at most `most`. */
 static int64_t steps_left(const fl_elastic *elastic, int64_t most)
@@ -135,7 +135,7 @@ static double quartile_us(const fl_run_stats *stats, int n)
     return fl_probe_quartile(us, n);
 }
 
-/* True when the M that runs has been measured. */
+/* True when the running M has been measured. */
 static bool is_measured(const fl_elastic *elastic, fl_tuner_visit *visit)
 {
     const fl_tune *t = &elastic->tune;
@@ -155,7 +155,7 @@ static bool is_measured(const fl_elastic *elastic, fl_tuner_visit *visit)
     return fl_tuner_has_enough(&t->tuner, visit->step_us, n, wanted);
 }
 
-/* What the race has shown is kept for later runs, also if it did not come to its end. */
+/* Keep the race's measurements for later runs, even if the race did not finish. */
 static void finish_race(fl_elastic *elastic)
 {
     fl_tune *t = &elastic->tune;
@@ -178,8 +178,7 @@ static void finish_race(fl_elastic *elastic)
     fl_event_log_tuned(elastic);
 }
 
-/* A visit that was asked for has been refused; or somebody else changed the plan, or is about to.
- */
+/* A requested visit was refused; or another change of the plan came in between, or is about to. */
 static void adapt(fl_elastic *elastic)
 {
     fl_tune *t = &elastic->tune;

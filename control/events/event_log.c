@@ -1,4 +1,4 @@
-/* The events of a run, as events.jsonl tells them. */
+/* Writes the events of a run to events.jsonl. */
 #include "control/events/event_log.h"
 
 #include "pipe/cost/schedule.h"
@@ -19,7 +19,7 @@ fl_status fl_event_log_open(fl_event_log *log, int dir_fd, FILE *terminal, const
 
 void fl_event_log_close(fl_event_log *log)
 {
-    if (log->plan != NULL) { /* else it was never opened */
+    if (log->plan != NULL) { /* otherwise it was never opened */
         fl_runfiles_close(&log->files);
     }
 }
@@ -237,7 +237,7 @@ void fl_event_log_evaluation(fl_event_log *log, const fl_run_stats *stats,
     fl_json_rounded(j, "seconds", eval->ms * 1e-3, 3);
     fl_event_log_end(log);
     if (done % stats->steps_per_epoch != 0 && done < stats->n_steps) {
-        fl_progress_evaluation(&log->progress, eval); /* else the epoch's line tells it */
+        fl_progress_evaluation(&log->progress, eval); /* otherwise the epoch's line has it */
     }
 }
 
@@ -310,7 +310,7 @@ void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double sec
     fl_json_close(j, ']');
     fl_event_log_end(log);
     if (last == NULL) {
-        return; /* all have departed: somebody else says so */
+        return; /* all have departed: another event reports that */
     }
     fl_progress_note(
         &log->progress,

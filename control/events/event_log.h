@@ -1,5 +1,5 @@
-/* The events of a run: lines of events.jsonl, which a listener also gets, and beside some of them a
- * line for the terminal. Each function writes what it is given and changes nothing else.
+/* The events of a run: lines of events.jsonl, which a listener also receives; some also make a line
+ * for the terminal. Each function only reads what it reports.
  *
  * The events of transitions, decisions and tuning are in elastic/elastic_events.h. */
 #ifndef FL_CONTROL_EVENTS_EVENT_LOG_H
@@ -14,25 +14,25 @@
 
 #include <frostline/run.h>
 
-/* An event was written. `line` is its line, with the end. */
+/* An event was written. `line` is its line, with the newline. */
 typedef void fl_event_listener(void *context, const char *event, const fl_json *line);
 
 typedef struct fl_event_log {
     fl_runfiles files;
     fl_progress progress;
-    const fl_plan *plan;         /* each event bears its generation */
-    const char *event;           /* the one being written */
+    const fl_plan *plan;         /* its generation goes into each event */
+    const char *event;           /* the name of the event being written */
     fl_event_listener *listener; /* NULL: none */
     void *context;
 } fl_event_log;
 
-/* Create the files of the run anew. plan: of the generation that runs, now and later. */
+/* Create the files of the run. plan: always that of the running generation. */
 fl_status fl_event_log_open(fl_event_log *log, int dir_fd, FILE *terminal,
                             const fl_plan *plan) FL_MUST_CHECK;
 void fl_event_log_close(fl_event_log *log);
 void fl_event_log_listen(fl_event_log *log, fl_event_listener *listener, void *context);
 
-/* Begin an event; the caller adds its fields and ends it. */
+/* Start an event; the caller adds its fields and ends it. */
 fl_json *fl_event_log_begin(fl_event_log *log, const char *event);
 void fl_event_log_end(fl_event_log *log);
 
@@ -46,7 +46,7 @@ void fl_event_log_cache_opened(fl_event_log *log, const fl_controller_options *o
 void fl_event_log_ready(fl_event_log *log, const fl_worker *worker);
 void fl_event_log_running(fl_event_log *log);
 
-/* ---- while it trains ---- */
+/* ---- while the run trains ---- */
 
 void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_run_times *times,
                         const fl_mfu *mfu);
@@ -57,20 +57,22 @@ void fl_event_log_setting_done(fl_event_log *log, const fl_setting *setting,
                                const fl_setting_done_report *report);
 void fl_event_log_left(fl_event_log *log, const fl_worker *worker);
 
-/* seconds  since the last step; waits: who waits for whom, "" if unknown */
+/* seconds  since the last step
+ * waits    which workers wait for which; "" if unknown */
 void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double seconds,
                           const char *waits);
 
 /* A step was not finite.
- * model  NULL: layers are named by their number alone; text: what is known, in sentences */
+ * model  NULL: layers are named by their number alone
+ * text   what is known, in sentences */
 void fl_event_log_nonfinite(fl_event_log *log, const fl_nonfinite_report *report,
                             const fl_model *model, const char *text);
 
 /* ---- the end ---- */
 
 /* A worker was lost.
- * how   of fl_watch_kind_text
- * text  what happened to it, a sentence */
+ * how   from fl_watch_kind_text
+ * text  what happened to the worker, as a sentence */
 void fl_event_log_lost(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
                        const char *how, const char *waits, const char *text);
 void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
@@ -78,7 +80,8 @@ void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_k
 void fl_event_log_stopping(fl_event_log *log, const char *why, int64_t steps);
 
 /* message  why the run failed
- * ledger   what the ledger proves; missing: what the record of the run lacks; "" if nothing */
+ * ledger   what the ledger proves
+ * missing  what the record of the run lacks; "" if nothing */
 void fl_event_log_over(fl_event_log *log, fl_status status, const char *message,
                        const fl_run_result *result, const char *ledger, const char *missing);
 

@@ -1,5 +1,5 @@
-/* Plans, candidates and times as fields of JSON: the same names wherever a program reads them, in
- * events, replies, traces and what commands print. Each adds to the object that is open. */
+/* Plans, candidates and times as JSON fields, with the same names in events, replies, traces and
+ * the output of commands. Each function adds to the object that is open. */
 #ifndef FL_CONTROL_EVENTS_FIELDS_H
 #define FL_CONTROL_EVENTS_FIELDS_H
 
@@ -11,13 +11,13 @@
 void fl_fields_grid(fl_json *json, fl_grid grid);
 void fl_fields_plan(fl_json *json, const fl_plan *plan);
 
-/* ranks: of the stages of replica 0, then of replica 1, ...; departed: those that have left. */
+/* ranks: of the stages of replica 0, then of replica 1, ...; departed: workers that have left. */
 void fl_fields_places(fl_json *json, const fl_plan *plan);
 
 /* k, r, m, step_ms (the predicted one times `ratio`), bubble, memory_bytes. */
 void fl_fields_candidate(fl_json *json, const fl_candidate *candidate, double ratio);
 
-/* step_flops, peak_flops, mfu; null for what is unknown. */
+/* step_flops, peak_flops, mfu; null if unknown. */
 void fl_fields_mfu(fl_json *json, const fl_mfu *mfu);
 
 /* compute_s, wait_s, reduce_wait_s, optimizer_s, data_s. */

@@ -10,7 +10,7 @@
 
 enum { START_BYTES = 1024 };
 
-static const double EXACT_BELOW = 1e15; /* every decimal of 15 digits is another double */
+static const double EXACT_BELOW = 1e15; /* 15 digits identify a double */
 
 void fl_json_reset(fl_json *json)
 {
@@ -86,7 +86,7 @@ static void add_character(fl_json *json, const char **at)
     *at += n;
 }
 
-/* How many characters from here on stand for themselves. */
+/* How many characters from here need no escape. */
 static size_t plain_length(const char *text)
 {
     size_t n = 0;
@@ -110,7 +110,7 @@ static void add_quoted(fl_json *json, const char *text)
     add_bytes(json, "\"", 1);
 }
 
-/* The comma and the key that go before a value. */
+/* Put the comma and the key that precede a value. */
 static void begin_value(fl_json *json, const char *key)
 {
     if (json->comma) {
@@ -178,14 +178,14 @@ void fl_json_bool(fl_json *json, const char *key, bool value)
 
 const char *fl_json_decimal(double value, char *text)
 {
-    /* What reads back from fewer digits than 15 is written with as many: %g drops zeros. */
+    /* Use fewer digits than 15 if they read back exactly: %g drops zeros. */
     for (int precision = DBL_DIG; precision <= 17; precision++) {
         snprintf(text, FL_JSON_DECIMAL_MAX, "%.*g", precision, value);
         if (strtod(text, NULL) == value) {
             break;
         }
     }
-    /* The program that runs us may have set a locale with another decimal point. */
+    /* The host program may have set a locale with another decimal point. */
     for (char *c = text; *c != 0; c++) {
         if (strchr("0123456789+-e", *c) == NULL) {
             *c = '.';

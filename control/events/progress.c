@@ -13,9 +13,9 @@
 enum {
     REDRAW_US = 100 * 1000,
     PLAIN_US = 10 * 1000 * 1000,
-    COLUMNS = 80, /* when the terminal does not say */
+    COLUMNS = 80, /* if the terminal does not report its width */
     TEXT_BYTES = 512,
-    EPOCHS_MAX = 1000000, /* of a job */
+    EPOCHS_MAX = 1000000, /* upper bound of a job */
 };
 
 static const double WINDOW_MS = 5000;
@@ -51,7 +51,7 @@ static const char *duration(double seconds, char *text, size_t size_bytes)
     return text;
 }
 
-/* To as many whole words as there is room for; columns < 0: all. */
+/* Cut after the last whole word that fits into `columns`; columns < 0: keep all. */
 static char *cut(char *text, int columns)
 {
     if (columns >= 0 && strlen(text) > (size_t)columns) {
@@ -203,7 +203,7 @@ static void summary_of_training(FILE *out, const fl_run_result *result)
     }
 }
 
-/* The letters that everything else uses, beside what they count. */
+/* The symbols used everywhere else, each with its meaning. */
 static void summary_of_plan(FILE *out, const fl_plan *plan)
 {
     char frozen[32] = "";
@@ -217,7 +217,7 @@ static void summary_of_plan(FILE *out, const fl_plan *plan)
             fl_plural_ending(plan->M, "micro-batch"));
 }
 
-/* No run goes on with the weights of another: whatever is suggested begins at the first step. */
+/* No run continues with the weights of another, so every suggestion starts at the first step. */
 static void summary_of_training_anew(FILE *out, const fl_controller_options *options,
                                      fl_status status)
 {

@@ -49,7 +49,7 @@ const char *fl_record_missing(const fl_record *record, char *text, size_t size_b
     return text;
 }
 
-/* A second failure of a file only changes its numbers, which the end of the run has. */
+/* A second failure of a file only changes its numbers, which are reported at the end of the run. */
 static void report_file(fl_record *record, int file, const char *gap)
 {
     record->told[file] = true;
@@ -60,8 +60,7 @@ static void report_file(fl_record *record, int file, const char *gap)
     fl_event_log_end(record->log);
 }
 
-/* The directory can be removed while its files are open: every write succeeds then, into nothing.
- */
+/* The directory may be removed while its files are open: then every write succeeds but is lost. */
 static void look_for_removed(fl_record *record)
 {
     struct stat info;

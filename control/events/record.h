@@ -1,5 +1,5 @@
-/* Whether the record of a run, its files in the run directory, is complete. The controller says at
- * once what is missing, and the run ends with an exit code of its own for it. */
+/* Checks whether the record of a run, its files in the run directory, is complete. The controller
+ * reports a gap at once, and the run ends with an exit code of its own for it. */
 #ifndef FL_CONTROL_EVENTS_RECORD_H
 #define FL_CONTROL_EVENTS_RECORD_H
 
@@ -10,16 +10,16 @@ typedef struct fl_record {
     fl_event_log *log;       /* borrowed; with the files of the run */
     const fl_ledger *ledger; /* borrowed */
     int dir_fd;
-    bool told[FL_RUNFILES + 1]; /* by file, the ledger behind the others */
+    bool told[FL_RUNFILES + 1]; /* by file, the ledger last */
     bool ledger_removed;
     int64_t looked_us;
 } fl_record;
 
-/* Look for what is missing and report each file once: a warning, and a record.incomplete event.
- * Called in every turn of the loop, and once when it is over: at_once. */
+/* Look for gaps and report each file once: a warning, and a record.incomplete event. Called in
+ * every turn of the loop, and once when the run is over: at_once. */
 void fl_record_watch(fl_record *record, bool at_once, int64_t now_us);
 
-/* What is missing, for people: "" when the record is complete so far. Returns text. */
+/* What is missing, for people; "" while the record is complete. Returns text. */
 const char *fl_record_missing(const fl_record *record, char *text, size_t size_bytes);
 
 #endif

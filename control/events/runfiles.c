@@ -15,7 +15,7 @@
 
 enum {
     FLUSH_BYTES = 64 * 1024,
-    RESERVE_BYTES = 32 * 1024,        /* behind the last event: for how the run ended */
+    RESERVE_BYTES = 32 * 1024,        /* after the last event: for the end of the run */
     SUMMARY_RESERVE_BYTES = 8 * 1024, /* of summary.txt */
 };
 
@@ -32,8 +32,8 @@ void fl_runfiles_init(fl_runfiles *files)
     *files = (fl_runfiles){.fd = {-1, -1, -1}};
 }
 
-/* Space on the disk behind the end of a file, which does not become longer. False if there is none;
- * true also where the file system cannot reserve any. */
+/* Reserve disk space after the end of a file, without changing its length. False if the disk has no
+ * space; true also where the file system cannot reserve any. */
 static bool reserve_space(int fd, off_t from, off_t size_bytes)
 {
     return fallocate(fd, FALLOC_FL_KEEP_SIZE, from, size_bytes) == 0 ||
@@ -71,7 +71,7 @@ fl_status fl_runfiles_open(fl_runfiles *files, int dir_fd)
     return status;
 }
 
-/* Give back what is reserved behind the end. */
+/* Release the space reserved after the end. */
 static void close_file(int *fd)
 {
     off_t end = *fd < 0 ? -1 : lseek(*fd, 0, SEEK_END);
@@ -141,7 +141,7 @@ const char *fl_runfile_gap_text(const fl_runfiles *files, fl_runfile file, char 
 
 /* ---- lines ---- */
 
-/* Lines, whole or not at all: 0, or why not. */
+/* Write lines, whole or not at all. Returns 0, or errno. */
 static int write_lines(int fd, const fl_json *lines)
 {
     if (lines->broken) {
@@ -152,7 +152,7 @@ static int write_lines(int fd, const fl_json *lines)
     if (n == (ssize_t)lines->n) {
         return 0;
     }
-    /* Only the write that fails altogether says why. */
+    /* Only a write that makes no progress reports why. */
     ssize_t rest = n < 0 ? n : write(fd, lines->text + n, lines->n - (size_t)n);
     int error = rest < 0 ? errno : ENOSPC;
     if (n > 0 && (before < 0 || ftruncate(fd, before) != 0)) {
@@ -205,7 +205,7 @@ void fl_runfiles_flush(fl_runfiles *files)
 
 /* ---- events ---- */
 
-/* Those without which a reader would not know how the run ended. */
+/* The events without which a reader would not know how the run ended. */
 static bool is_vital(const char *event)
 {
     static const char *const vital[] = {"record.incomplete", "worker.lost", "run.finished",
@@ -257,7 +257,7 @@ void fl_runfiles_event_end(fl_runfiles *files)
 void fl_runfiles_summary(fl_runfiles *files, const char *text, size_t size_bytes)
 {
     int fd = files->fd[FL_RUNFILE_SUMMARY];
-    ssize_t n = pwrite(fd, text, size_bytes, 0); /* over what is there: that space is ours */
+    ssize_t n = pwrite(fd, text, size_bytes, 0); /* it overwrites the reserved space */
     if (n != (ssize_t)size_bytes || ftruncate(fd, (off_t)size_bytes) != 0) {
         note_gap(files, FL_RUNFILE_SUMMARY, 1, 0, n >= 0 ? ENOSPC : errno);
     }

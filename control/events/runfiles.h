@@ -1,11 +1,11 @@
 /* The files that the controller writes into the run directory: steps.jsonl, events.jsonl and
  * summary.txt. A file that cannot be written (a full disk, a removed directory) does not end the
- * run; what it lacks is counted, so that the record never passes for a complete one.
+ * run. The lines that it lacks are counted, so that an incomplete record is always reported as one.
  *
- * The end of the run must be on record even when the disk is full, so space for it is reserved
- * while there is some: behind the last event, and for summary.txt. Ordinary events stop when no
- * space can be reserved any longer; those that tell how the run ended use the reserve. A file
- * system without fallocate has no such reserve. */
+ * The end of the run must be recorded even when the disk is full, so space for it is reserved in
+ * time: after the last event, and for summary.txt. Ordinary events stop when no further space can
+ * be reserved; the events that report how the run ended use the reserve. On a file system without
+ * fallocate there is no such reserve. */
 #ifndef FL_CONTROL_EVENTS_RUNFILES_H
 #define FL_CONTROL_EVENTS_RUNFILES_H
 
@@ -16,22 +16,22 @@ typedef enum fl_runfile {
     FL_RUNFILE_STEPS,
     FL_RUNFILE_EVENTS,
     FL_RUNFILE_SUMMARY,
-    FL_RUNFILES, /* how many there are */
+    FL_RUNFILES, /* the number of files */
 } fl_runfile;
 
-/* What one file lacks. */
+/* The gap in one file. */
 typedef struct fl_runfile_gap {
-    int64_t n_lines;    /* that could not be written; 0: none */
-    int64_t first_step; /* of steps.jsonl: the first of them */
-    bool removed;       /* its name is gone from the run directory */
+    int64_t n_lines;    /* lines that could not be written; 0: none */
+    int64_t first_step; /* of steps.jsonl: the first missing step */
+    bool removed;       /* its name no longer exists in the run directory */
     int error;          /* errno of the first failure */
 } fl_runfile_gap;
 
 typedef struct fl_runfiles {
     int fd[FL_RUNFILES]; /* -1: closed */
     int64_t start_us;
-    fl_json steps;       /* complete lines not yet written: */
-    int64_t n_steps;     /* so many */
+    fl_json steps;       /* complete lines that were not written yet: */
+    int64_t n_steps;     /* their number */
     int64_t first_step;  /* the first of them */
     fl_json event;       /* the one being built */
     bool event_is_vital; /* it may use the reserve */
@@ -42,10 +42,10 @@ typedef struct fl_runfiles {
 /* "steps.jsonl" */
 const char *fl_runfile_name(fl_runfile file);
 
-/* Before fl_runfiles_open: nothing is open. */
+/* Call it before fl_runfiles_open: marks every file as closed. */
 void fl_runfiles_init(fl_runfiles *files);
 
-/* Create the files anew in the directory. The run's clock begins now. */
+/* Create the files in the directory, or empty them. The run's clock starts now. */
 fl_status fl_runfiles_open(fl_runfiles *files, int dir_fd) FL_MUST_CHECK;
 void fl_runfiles_close(fl_runfiles *files);
 
@@ -53,19 +53,19 @@ void fl_runfiles_close(fl_runfiles *files);
 void fl_runfiles_step(fl_runfiles *files, const fl_step_report *step);
 void fl_runfiles_flush(fl_runfiles *files);
 
-/* Begin an event's line: time (seconds since the start), wall (UTC), event, generation. The caller
+/* Start an event's line: time (seconds since the start), wall (UTC), event, generation. The caller
  * adds fields and ends it; the line is then written at once, by one write. */
 fl_json *fl_runfiles_event(fl_runfiles *files, const char *event, uint32_t generation);
 void fl_runfiles_event_end(fl_runfiles *files);
 
-/* Replace what summary.txt holds. */
+/* Replace the contents of summary.txt. */
 void fl_runfiles_summary(fl_runfiles *files, const char *text, size_t size_bytes);
 
 /* Note which files were removed from the run directory. */
 void fl_runfiles_look(fl_runfiles *files);
 
-/* What a file lacks, for people: "steps.jsonl lacks 12 steps, from step 103 on (No space left on
- * device)"; "" if nothing. Returns text. */
+/* Describe a file's gap: "steps.jsonl lacks 12 steps, from step 103 on (No space left on device)";
+ * "" if it has none. Returns text. */
 const char *fl_runfile_gap_text(const fl_runfiles *files, fl_runfile file, char *text,
                                 size_t size_bytes);
 

@@ -160,8 +160,7 @@ bool fl_router_read(fl_router *router, fl_router_handler *handler, void *context
     bool more = true;
     while (more) {
         zmq_msg_t *part = &parts[n_kept < FL_ROUTER_PARTS_MAX ? n_kept : FL_ROUTER_PARTS_MAX - 1];
-        if (n_kept ==
-            FL_ROUTER_PARTS_MAX) { /* too many parts: count the rest without keeping them */
+        if (n_kept == FL_ROUTER_PARTS_MAX) { /* only count the rest */
             zmq_msg_close(part);
         } else {
             n_kept++;

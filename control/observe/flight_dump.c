@@ -1,4 +1,4 @@
-/* What the workers' flight recorders show, gathered when somebody asks. */
+/* Gathers what the workers' flight recorders show, on request. */
 #include "control/observe/flight_dump.h"
 
 #include "device/alloc.h"
@@ -29,7 +29,7 @@ static bool is_phase(const fl_flight_entry *e)
     return fl_flight_category_of(e->kind) == FL_FLIGHT_IS_PHASE;
 }
 
-/* The newest of a kind on the main track: open, or left and still remembered. */
+/* The newest entry of a kind on the main track: open, or finished and still in the ring. */
 static fl_flight_entry newest(const fl_flight *flight, int rank, const fl_flight_view *view,
                               fl_flight_kind kind)
 {
@@ -48,8 +48,8 @@ static bool later(const fl_flight_entry *a, const fl_flight_entry *b)
     return b->kind == FL_FLIGHT_NONE || a->entered_ns > b->entered_ns;
 }
 
-/* The all-reduce begun last, on whichever communication thread; the main thread waits only for one
- * that it has begun. */
+/* The all-reduce started last, on any communication thread: the main thread waits only for an
+ * all-reduce that it has started. */
 static fl_flight_entry newest_reduce(const fl_flight *flight, int rank, const fl_flight_entry *at)
 {
     fl_flight_entry found = {.kind = FL_FLIGHT_NONE};

@@ -11,11 +11,11 @@
 const char *const fl_metrics_parts[FL_METRICS_PARTS] = {"compute", "wait", "all_reduce_wait",
                                                         "optimizer", "data"};
 
-/* ---- text that may be longer than its room ---- */
+/* ---- text that may exceed its buffer ---- */
 
 typedef struct out {
     char *text;
-    size_t size, n; /* n: of all, also of what did not fit */
+    size_t size, n; /* n: length of the whole text, also of the part that did not fit */
 } out;
 
 static void put_bytes(out *o, const char *bytes, size_t n)
@@ -43,7 +43,7 @@ static void family(out *o, const char *name, const char *type, const char *help)
     }
 }
 
-/* A label's value: a backslash, a quote and an end of line are escaped, all else is as it is. */
+/* Escape a label's value: backslash, quote and newline. */
 static void put_value(out *o, const char *value)
 {
     for (const char *c = value; *c != 0; c++) {
@@ -101,7 +101,7 @@ static void gauge(out *o, const char *name, const char *help, int64_t value)
     integer(o, name, NULL, value);
 }
 
-/* Left out while nobody knows it. */
+/* Left out while unknown. */
 static void level(out *o, const char *name, const char *help, double value)
 {
     if (isfinite(value)) {
@@ -112,7 +112,7 @@ static void level(out *o, const char *name, const char *help, double value)
 
 #define LABELS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* A summary without quantiles: how often, and how much in all. */
+/* A summary without quantiles: count and sum. */
 static void summary(out *o, const char *name, const char *help, double sum, int64_t count)
 {
     char part[64];

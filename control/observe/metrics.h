@@ -1,9 +1,9 @@
-/* What monitoring sees of a run, in the text format that Prometheus reads (version 0.0.4). From
- * values to text: pure, no I/O. docs/metrics.md lists every metric; a test compares the two.
+/* The metrics of a run, in the text format that Prometheus reads (version 0.0.4). From values to
+ * text: pure, no I/O. docs/metrics.md lists every metric; a test compares the two.
  *
- * Names follow that ecosystem: base units (seconds, bytes), counters end in _total, and a thing's
- * place, which may change, stands in a metric of its own (frostline_worker_info), so that a
- * worker's counters go on. */
+ * Names follow the conventions of Prometheus: base units (seconds, bytes), counters end in _total.
+ * The place of a worker may change, so it is in a metric of its own (frostline_worker_info), and
+ * the worker's counters continue. */
 #ifndef FL_CONTROL_OBSERVE_METRICS_H
 #define FL_CONTROL_OBSERVE_METRICS_H
 
@@ -21,13 +21,13 @@ extern const char *const fl_metrics_parts[FL_METRICS_PARTS];
 typedef struct fl_metrics_worker {
     char state[FL_METRICS_STATE_MAX]; /* as in the status */
     int replica, stage;               /* -1: none */
-    bool slow;                        /* named as the straggler */
+    bool slow;                        /* currently named as a straggler */
     int64_t steps;
     double seconds[FL_METRICS_PARTS];
     int64_t memory_used_bytes, memory_peak_bytes;
 } fl_metrics_worker;
 
-/* Doubles that nobody knows yet are NAN, and are left out. */
+/* Unknown doubles are NAN and are left out. */
 typedef struct fl_metrics {
     char version[32];
     char job[FL_METRICS_NAME_MAX], run[FL_METRICS_NAME_MAX]; /* names; run: of its directory */
@@ -51,9 +51,10 @@ typedef struct fl_metrics {
     fl_metrics_worker *workers; /* [n_workers] */
 } fl_metrics;
 
-/* Write the text, with a 0 behind it, as far as it fits into text [size]; what does not is left
- * out. Returns  the bytes that all of it has, without the 0: call again with more room if that is
- * `size` or more Threads  pure; any */
+/* Write the text, with a 0 after it, into text [size]; what does not fit is left out.
+ * Returns  the length of the whole text, without the 0: if that is `size` or more, call again with
+ *          more room
+ * Threads  pure; any */
 size_t fl_metrics_render(const fl_metrics *metrics, char *text, size_t size);
 
 #endif

@@ -20,10 +20,10 @@
 
 enum {
     CONNECTIONS_MAX = 16,
-    REQUEST_BYTES_MAX = 8 * 1024, /* of a connection's memory: a longer head is refused */
+    REQUEST_BYTES_MAX = 8 * 1024, /* memory of a connection: a longer request header is refused */
     IDLE_S = 5,
-    LONGEST_MS = 10000, /* a connection, whoever is slow */
-    STALE_MS = 10000,   /* a head that publishes nothing for so long is not well */
+    LONGEST_MS = 10000, /* the longest time of a connection, however slow the client */
+    STALE_MS = 10000,   /* a controller that publishes nothing for this long is unhealthy */
     BACKLOG = 16,
     NICENESS = 10,
     SPARE_BYTES = 4096,
@@ -88,7 +88,7 @@ fl_status fl_metrics_check(const char *address)
     return read_address(address, &p);
 }
 
-/* With the port that the system chose. */
+/* The URL with the port that the system chose. */
 static bool tell_url(fl_metrics_listener *l)
 {
     place p = {.size = sizeof p.at};
@@ -138,23 +138,23 @@ void fl_metrics_listener_close(fl_metrics_listener *listener)
 /* ---- the server ---- */
 
 typedef struct visitor {
-    int fd; /* -1: nobody */
+    int fd; /* -1: closed */
     int64_t since_us;
 } visitor;
 
 struct fl_metrics_server {
     struct MHD_Daemon *daemon;
-    bool nice; /* its thread gives way */
+    bool nice; /* the priority of its thread is lowered */
     char *text;
     size_t capacity;
-    /* Guards what follows. The controller never waits for it, and no worker knows of it. */
+    /* Guards the fields below. The controller never waits for it, and no worker uses it. */
     pthread_mutex_t lock;
     visitor visitors[CONNECTIONS_MAX];
     int64_t published_us; /* 0: not yet */
-    fl_metrics metrics;   /* with workers of its own */
+    fl_metrics metrics;   /* with its own array of workers */
 };
 
-/* The text of now, in the server's memory; NULL: out of memory. */
+/* Render the current text, in the server's memory; NULL: out of memory. */
 static const char *render(fl_metrics_server *s, size_t *n)
 {
     pthread_mutex_lock(&s->lock);
@@ -237,7 +237,7 @@ static void note_visitor(void *context, struct MHD_Connection *connection, void 
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (!s->nice) {
         s->nice = true;
-        (void)setpriority(PRIO_PROCESS, 0, NICENESS); /* this thread, on Linux */
+        (void)setpriority(PRIO_PROCESS, 0, NICENESS); /* applies to this thread, on Linux */
     }
     pthread_mutex_lock(&s->lock);
     if (what == MHD_CONNECTION_NOTIFY_CLOSED && *slot != NULL) {
@@ -253,7 +253,7 @@ static void note_visitor(void *context, struct MHD_Connection *connection, void 
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Who sends a byte now and then is never idle. */
+/* A client that sends a byte now and then is never idle, so connections also have a total limit. */
 static void end_long_visits(fl_metrics_server *s, int64_t now_us)
 {
     for (int i = 0; i < CONNECTIONS_MAX; i++) {
@@ -278,7 +278,7 @@ void fl_metrics_publish(fl_metrics_server *server, const fl_metrics *metrics)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Its thread takes no signals: they are the controller's. */
+/* Its thread receives no signals: the controller handles them. */
 static struct MHD_Daemon *start(fl_metrics_server *s, int fd)
 {
     sigset_t all, before;

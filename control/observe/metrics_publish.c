@@ -1,4 +1,4 @@
-/* From the view of a run to the values that the metrics server answers with. */
+/* Copies the view of a run into the values that the metrics server answers with. */
 #include "control/observe/metrics_publish.h"
 
 #include "control/observe/metrics.h"
@@ -13,7 +13,7 @@ enum { PUBLISH_MS = 500 };
 
 struct fl_metrics_publisher {
     fl_metrics_server *server;
-    fl_metrics values; /* with workers of its own */
+    fl_metrics values; /* with its own array of workers */
     int64_t due_us;
 };
 

@@ -8,7 +8,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of the ratios but for `without`'s; 0: there is no other. */
+/* The median of the ratios without that of `without`; 0: there is no other. */
 static double median_of_others(const double *ratio, int n, int without)
 {
     double sorted[FL_MAX_WORKERS];

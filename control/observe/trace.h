@@ -1,11 +1,11 @@
 /* A trace: every operation of every worker over some steps, as the flight recorders hold them.
  *
  *     trace.c          the operations of one trace, in memory
- *     tracer.c         ask for one while a run trains, drain the recorders, write it
- *     trace_file.c     Chrome JSON, as Perfetto reads it; and back
- *     trace_report.c   what it says: shares, overlap, long operations, stragglers
- *     trace_bubbles.c  how much of the pipelines' time was bubble
- *     trace_index.c    what both look up: who came when, what is part of a step */
+ *     tracer.c         requests a trace while a run trains, drains the recorders, writes the file
+ *     trace_file.c     Chrome JSON for Perfetto: written and read
+ *     trace_report.c   the analysis: shares, overlap, long operations, stragglers
+ *     trace_bubbles.c  the pipelines' bubble
+ *     trace_index.c    look-ups for both: arrivals, operations of training steps */
 #ifndef FL_CONTROL_OBSERVE_TRACE_H
 #define FL_CONTROL_OBSERVE_TRACE_H
 
@@ -18,35 +18,34 @@
 enum {
     FL_TRACE_STEPS_MAX = 1000,
     FL_TRACE_EVENTS_MAX = 1 << 21,
-    FL_TRACE_PLANS = 8, /* generations that one trace can tell apart */
+    FL_TRACE_PLANS = 8, /* the most generations in one trace */
     FL_TRACE_NAME_MAX = 128,
 };
 
-/* One operation that was left. */
+/* One finished operation. */
 typedef struct fl_trace_event {
     int32_t rank;
     int32_t role; /* fl_flight_role of the thread */
     fl_flight_entry e;
 } fl_trace_event;
 
-/* What one layer was expected to cost: microseconds a sample, forward and backward, and of a call.
- */
+/* The expected costs of one layer: microseconds a sample, forward and backward, and of a call. */
 typedef struct fl_trace_layer {
     char kind[32];
     double fwd_us, bwd_us, call_us;
 } fl_trace_layer;
 
-/* What the operations belong to. */
+/* The run to which the operations belong. */
 typedef struct fl_trace_about {
     char job[FL_TRACE_NAME_MAX];
     int n_workers;
     int64_t first_step, n_steps;
     int64_t batch; /* samples of a step */
     int64_t lost;  /* operations that were overwritten before they were read */
-    int n_layers;  /* 0: nothing is known of them */
+    int n_layers;  /* 0: the layers are unknown */
     fl_trace_layer layer[FL_MAX_LAYERS];
     int n_plans;
-    fl_plan plan[FL_TRACE_PLANS]; /* generations rising */
+    fl_plan plan[FL_TRACE_PLANS]; /* by rising generation */
 } fl_trace_about;
 
 typedef struct fl_trace_data {
@@ -55,7 +54,8 @@ typedef struct fl_trace_data {
     size_t n, capacity;
 } fl_trace_data;
 
-/* Zeroed is empty. FL_ENOMEM, or FL_EBUDGET beyond FL_TRACE_EVENTS_MAX: nothing is added then. */
+/* A zeroed one is empty. FL_ENOMEM, or FL_EBUDGET beyond FL_TRACE_EVENTS_MAX: then it is unchanged.
+ */
 fl_status fl_trace_add(fl_trace_data *trace, const fl_trace_event *event) FL_MUST_CHECK;
 void fl_trace_fini(fl_trace_data *trace);
 
@@ -68,24 +68,24 @@ const fl_plan *fl_trace_plan(const fl_trace_about *about, uint32_t generation);
  * worker and a thread a track; and "frostline", which fl_trace_read needs. FL_EIO, FL_ENOMEM. */
 fl_status fl_trace_write(const fl_trace_data *trace, FILE *file) FL_MUST_CHECK;
 
-/* Read what fl_trace_write has written. *trace is empty before, and to be freed also after a
- * failure. FL_EIO; FL_EFORMAT with what is wrong for anything else. */
+/* Read a file of fl_trace_write. *trace is empty before; free it after a failure, too. FL_EIO;
+ * FL_EFORMAT, with what is wrong, for any other content. */
 fl_status fl_trace_read(const char *path, fl_trace_data *trace) FL_MUST_CHECK;
 
 /* ---- trace_report.c ---- */
 
 enum { FL_TRACE_TOP = 12 };
 
-/* Where one worker's time went, nanoseconds, from the first operation of its main thread that was
- * entered to the last that was left. Idle is waiting for another to come; communication what moving
- * bytes takes once both are there. */
+/* The parts of one worker's time, nanoseconds, from the start of its main thread's first operation
+ * to the end of its last. Idle: waiting until the peer has arrived. Communication: moving the bytes
+ * once both are there. */
 typedef struct fl_trace_worker {
     int64_t wall_ns;
-    int64_t in_ns[FL_FLIGHT_N_CATEGORIES]; /* OTHER: in no operation; PHASE: 0 */
+    int64_t in_ns[FL_FLIGHT_N_CATEGORIES]; /* OTHER: outside any operation; PHASE: 0 */
     int64_t idle_ns, communication_ns;
-    int64_t reduce_ns, hidden_ns; /* all-reduce transfers; of it, while the worker computed */
-    double own_us, expected_us;   /* own computing in training steps, and what its layers should */
-    double slowness;              /* own by expected, by the median of the others'; 0: unknown */
+    int64_t reduce_ns, hidden_ns; /* all-reduce transfers; hidden: while computing */
+    double own_us, expected_us;   /* computing in training steps, measured and expected */
+    double slowness; /* own / expected, divided by the median of the others' ratios; 0: unknown */
 } fl_trace_worker;
 
 typedef struct fl_trace_top {
@@ -97,7 +97,7 @@ typedef struct fl_trace_top {
 typedef struct fl_trace_report {
     int n_workers;
     fl_trace_worker *worker;        /* [n_workers] */
-    int n_pipelines;                /* steps of replicas over which the bubble was measured */
+    int n_pipelines;                /* replicas' steps over which the bubble was measured */
     double bubble, schedule_bubble; /* shares of the stages' time; NAN without pipelines */
     int n_top;
     fl_trace_top top[FL_TRACE_TOP]; /* by total time, the longest first */

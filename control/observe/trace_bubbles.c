@@ -1,4 +1,4 @@
-/* How much of the stages' time went by without work, measured and as the schedule predicts. */
+/* Measures the share of the stages' time without work, and predicts it from the schedule. */
 #include "control/observe/trace_index.h"
 
 #include "device/alloc.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* One step of one replica, as its stages went through it. */
+/* One step of one replica, as its stages executed it. */
 typedef struct window {
     uint32_t generation;
     int64_t step;
@@ -15,7 +15,7 @@ typedef struct window {
     int64_t first_ns, last_ns, busy_ns;
 } window;
 
-/* What one stage's micro-batches took, over all replicas and steps of a generation. */
+/* The cost of one stage's micro-batches, over all replicas and steps of a generation. */
 typedef struct stage_cost {
     double fwd_ns, bwd_ns, link_ns;
     int64_t n_forward, n_link;
@@ -66,7 +66,7 @@ static void add_cost(const fl_trace_index *index, const fl_trace_event *event, c
     }
 }
 
-/* Note one operation if a pipeline's stage did it in a training step: what it cost, and a window of
+/* Note an operation that a pipeline's stage executed in a training step: its cost, and a window of
  * its own. */
 static void gather_event(gathered *g, const fl_trace_event *event)
 {
@@ -89,7 +89,7 @@ static void gather_event(gathered *g, const fl_trace_event *event)
     }
 }
 
-/* What the schedule makes of a plan when every micro-batch takes what it took on average. */
+/* The bubble that the schedule predicts if every micro-batch takes its measured mean time. */
 static double schedule_bubble(const fl_plan *plan, const stage_cost *cost)
 {
     double fwd[FL_MAX_STAGES], bwd[FL_MAX_STAGES], link[FL_MAX_STAGES], busy = 0.0;
@@ -104,8 +104,8 @@ static double schedule_bubble(const fl_plan *plan, const stage_cost *cost)
     return span > 0.0 ? 1.0 - busy / (plan->K * span) : 0.0;
 }
 
-/* The windows of one step of one replica, which begin at `from`, as one; from what it returns on
- * are others. */
+/* Merge the windows of one step of one replica, starting at `from`. Returns the index of the first
+ * window of another step or replica. */
 static size_t merge(const gathered *g, size_t from, window *w)
 {
     size_t next = from + 1;

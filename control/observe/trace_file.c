@@ -33,7 +33,7 @@ static fl_status put_object(fl_json *j, const char *before, FILE *file)
     return FL_OK;
 }
 
-/* What Perfetto shows as the operation's name: the same for the same work. */
+/* The operation's name in Perfetto: equal for equal work. */
 static void name_of(const fl_trace_about *about, const fl_flight_entry *e, char *text, size_t size)
 {
     bool layered = e->kind == FL_FLIGHT_FORWARD || e->kind == FL_FLIGHT_BACKWARD;
@@ -335,7 +335,7 @@ static fl_status read_event(const json_t *object, const fl_trace_about *about, f
     FL_TRY(small(args, "item", -1, INT32_MAX, &e->item));
     FL_TRY(small(args, "peer", -1, FL_MAX_WORKERS, &e->peer));
     FL_TRY(integer(args, "bytes", 0, INT64_MAX / 2, &e->bytes));
-    if (!(dur >= 0.0 && dur <= DURATION_MAX_US)) { /* so that sums of them are numbers */
+    if (!(dur >= 0.0 && dur <= DURATION_MAX_US)) { /* so that sums of durations stay finite */
         return fl_fail(FL_EFORMAT, "\"dur\" is below 0, or more than an hour");
     }
     e->generation = (uint32_t)generation;
@@ -354,7 +354,7 @@ static fl_status read_events(const json_t *list, fl_trace_data *trace)
         const char *phase = json_string_value(json_object_get(object, "ph"));
         fl_trace_event event;
         if (phase == NULL || strcmp(phase, "X") != 0) {
-            continue; /* names, and what other programs add */
+            continue; /* names, and events that other programs add */
         }
         fl_status status = read_event(object, &trace->about, &event);
         if (status != FL_OK) {

@@ -21,7 +21,7 @@ struct fl_trace_span {
 typedef fl_trace_arrival arrival;
 typedef fl_trace_span span;
 
-/* How many of a sorted list [n] are not behind the key. */
+/* How many elements of a sorted list [n] are not after the key. */
 static size_t count_until(const void *list, size_t n, size_t size_bytes, const void *key,
                           int (*order)(const void *, const void *))
 {
@@ -37,7 +37,7 @@ static size_t count_until(const void *list, size_t n, size_t size_bytes, const v
     return low;
 }
 
-/* ---- who came when ---- */
+/* ---- arrivals ---- */
 
 static int same_arrival(const arrival *a, const arrival *b)
 {
@@ -57,7 +57,7 @@ static int by_arrival(const void *left, const void *right)
     return order != 0 ? order : fl__compare(a->entered_ns, b->entered_ns);
 }
 
-/* The key of what `event` does for others; false if nobody waits for it. */
+/* The key under which others wait for `event`; false if no worker waits for such an event. */
 static bool offers(const fl_trace_event *event, arrival *key)
 {
     const fl_flight_entry *e = &event->e;
@@ -80,7 +80,7 @@ static bool offers(const fl_trace_event *event, arrival *key)
     }
 }
 
-/* The key of what `event` waits for; false if it waits for nothing that is in a trace. */
+/* The key that `event` waits for; false if it waits for nothing that a trace holds. */
 static bool awaits(const fl_trace_event *event, arrival *key)
 {
     static const struct {
@@ -152,7 +152,7 @@ bool fl_trace_in_step(const fl_trace_index *index, const fl_trace_event *event)
            event->e.left_ns <= index->spans[n - 1].left_ns;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole index ---- */
 
 fl_status fl_trace_index_init(fl_trace_index *index, const fl_trace_data *trace)
 {

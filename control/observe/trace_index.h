@@ -1,6 +1,6 @@
-/* What an analysis looks up in a trace: who had come by when, and which operations are part of a
- * training step. All workers of a host share one clock, so what one waits for can be looked up in
- * what another did:
+/* Look-ups for the analysis of a trace: who had arrived by when, and which operations are part of a
+ * training step. All workers of a host share one clock, so what one worker waits for can be looked
+ * up in the operations of another:
  *
  *     receive   the peer's send of the same message was entered
  *     sum       the last member entered it
@@ -16,7 +16,7 @@ typedef struct fl_trace_span fl_trace_span;
 typedef struct fl_trace_index {
     fl_trace_arrival *arrivals; /* operations that others may wait for, in order */
     size_t n_arrivals;
-    fl_trace_span *spans; /* training steps of workers, in order */
+    fl_trace_span *spans; /* the workers' training steps, in order */
     size_t n_spans;
 } fl_trace_index;
 
@@ -24,11 +24,11 @@ typedef struct fl_trace_index {
 fl_status fl_trace_index_init(fl_trace_index *index, const fl_trace_data *trace) FL_MUST_CHECK;
 void fl_trace_index_fini(fl_trace_index *index);
 
-/* When the last of those came that `event` waits for, before it was over; its own beginning if it
- * waits for nobody, or nobody is known. */
+/* When the last worker arrived that `event` waits for, if before its end; the start of `event` if
+ * it waits for no worker, or for an unknown one. */
 int64_t fl_trace_came_ns(const fl_trace_index *index, const fl_trace_event *event);
 
-/* Whether it is part of a training step: an evaluation also runs forward. */
+/* Whether it is part of a training step: an evaluation, too, has forward passes. */
 bool fl_trace_in_step(const fl_trace_index *index, const fl_trace_event *event);
 
 /* ---- for the files of the analysis ---- */
@@ -54,7 +54,7 @@ static inline int64_t fl__smaller(int64_t a, int64_t b)
 fl_status fl_trace_find_bubbles(const fl_trace_data *trace, const fl_trace_index *index,
                                 fl_trace_report *report) FL_MUST_CHECK;
 
-/* Whether it is what a stage does with a micro-batch. */
+/* Whether it is a stage's work on a micro-batch. */
 static inline bool fl__is_stage_work(fl_flight_kind kind)
 {
     return kind == FL_FLIGHT_FORWARD || kind == FL_FLIGHT_BACKWARD || kind == FL_FLIGHT_LOSS;

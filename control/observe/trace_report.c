@@ -1,6 +1,6 @@
-/* What a trace says: where time went, what communication hid behind, which operations were long,
- * who was slow. Waiting is idle until whom one waits for has come, communication from then on:
- * trace_index.h. Bubbles are trace_bubbles.c's. */
+/* Analyzes a trace: the parts of the time, communication hidden behind compute, long operations,
+ * stragglers. Waiting counts as idle until the awaited worker has arrived, as communication from
+ * then on: see trace_index.h. trace_bubbles.c measures bubbles. */
 #include "control/observe/trace_index.h"
 
 #include "control/observe/slow.h"
@@ -15,7 +15,7 @@ typedef struct analysis {
     fl_trace_index index;
 } analysis;
 
-/* ---- where time went ---- */
+/* ---- parts of the time ---- */
 
 static void add_times(analysis *a, fl_trace_worker *w, const fl_trace_event *event, bool training)
 {
@@ -83,8 +83,8 @@ static int by_entered(const void *left, const void *right)
     return order != 0 ? order : fl__compare(a->e.entered_ns, b->e.entered_ns);
 }
 
-/* `own` [n] are one worker's operations by time. Computing is one thread's, and transfers are
- * another's, so within each they do not overlap. */
+/* `own` [n] are one worker's operations by time. One thread computes and another transfers, so the
+ * operations of each kind do not overlap. */
 static void overlap_of(fl_trace_worker *w, const fl_trace_event *own, size_t n)
 {
     size_t from = 0;
@@ -169,8 +169,8 @@ static fl_status find_longest(analysis *a)
 
 /* ---- stragglers ---- */
 
-/* What the layers' passes that were run should take: a frozen layer has no backward, and one whose
- * output is cached no forward. */
+/* The expected time of the passes that were run: a frozen layer has no backward pass, a layer whose
+ * output is cached no forward pass. */
 static void expect(analysis *a)
 {
     const fl_trace_about *about = &a->trace->about;
@@ -205,7 +205,7 @@ static void find_stragglers(analysis *a)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the whole report ---- */
 
 static fl_status analyse(analysis *a)
 {

@@ -4,8 +4,8 @@
  *      ^                                                                  │        over everywhere)
  *      └───────────────────── RUN/trace-A-B.json is written <────────────┘
  *
- * Workers do nothing for it: they record anyway. The controller comes round more often while it
- * drains the rings; what it comes too late for is counted and told. */
+ * Workers do nothing for it: they always record. The controller's loop turns more often while it
+ * drains the rings; operations that it reads too late are counted and reported. */
 #include "control/observe/tracer.h"
 
 #include "device/alloc.h"
@@ -30,9 +30,9 @@ struct fl_tracer {
     uint64_t cursor[][FL_FLIGHT_TRACKS]; /* [n_workers] */
 };
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
-/* The step that the workers are at: of those that train, the furthest. */
+/* The current step: that of the trainer that is furthest ahead. */
 static int64_t step_at_work(const fl_run_facts *run)
 {
     int64_t step = 0;
@@ -231,7 +231,7 @@ static void finish_trace(fl_tracer *t, fl_status status)
     fl_trace_fini(&t->data);
 }
 
-/* Whether everybody who trains has begun a later step, or will begin none. */
+/* Whether every worker that trains has started a later step, or will not start one. */
 static bool is_over(const fl_run_facts *run, int64_t end)
 {
     if (run->phase->state >= FL_CONTROLLER_FINISHING) {
@@ -256,7 +256,7 @@ void fl_tracer_watch(fl_tracer *t)
         skip_entries(t);
         return;
     }
-    /* Asked before what it covers is drained: what is left after the answer is in it. */
+    /* Ask before draining: every operation that ended before the answer is then in the trace. */
     bool over = is_over(run, t->data.about.first_step + t->data.about.n_steps);
     bool last = state == FL_CONTROLLER_OVER;
     fl_status status = drain_workers(t);

@@ -5,11 +5,11 @@
 
 enum { NAMED = 8, GROUPS = 6 }; /* workers named in a list, waiting groups named in a line */
 
-/* Workers that are waited for. */
+/* Workers that others wait for. */
 typedef struct crowd {
     bool in[FL_MAX_WORKERS];
     int n;
-    bool absent; /* they have not come to the operation */
+    bool absent; /* they have not arrived at the operation */
 } crowd;
 
 typedef struct scene {
@@ -34,7 +34,7 @@ static void grow(line *l, int n)
     l->n += n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
 }
 
-/* As printf, behind what is there; what does not fit is left out. */
+/* Append as printf does; what does not fit is left out. */
 #define ADD(l, ...) grow(l, snprintf((l)->text + (l)->n, (l)->size - (l)->n, __VA_ARGS__))
 
 /* "worker 1", "workers 0, 2 and 3", "workers 0, 1, 2 and 12 more". */
@@ -110,10 +110,10 @@ static void add_operation(line *l, const scene *s, const fl_flight_entry *e,
     ADD(l, ")");
 }
 
-/* ---- who is waited for ---- */
+/* ---- awaited workers ---- */
 
 /* Whether `have`, the newest of its kind, is `want` or later. Buckets are reduced in the order of
- * their numbers; sums are counted anew in each generation. */
+ * their numbers; each generation counts sums from 0. */
 static bool has_come(const fl_flight_entry *have, const fl_flight_entry *want)
 {
     if (have->kind == FL_FLIGHT_NONE) {
@@ -142,8 +142,8 @@ static const fl_flight_entry *newest(const fl_wait_graph_worker *w, fl_flight_ki
     return kind == FL_FLIGHT_SUM ? &w->sum : kind == FL_FLIGHT_GATHER ? &w->gather : &w->reduce;
 }
 
-/* Everybody who has to come to a collective and has not; if all have, only the lost one can be what
- * holds it up. */
+/* The members that have not arrived at a collective. If all have arrived, only the lost worker can
+ * be holding it up. */
 static void awaited_in_collective(const scene *s, int me, crowd *out)
 {
     const fl_flight_entry *at = &s->workers[me].at;
@@ -181,8 +181,8 @@ static void awaited(const scene *s, int me, crowd *out)
     }
 }
 
-/* Whoever is in the same operation waits for the same workers. Standby workers, who know of no
- * step, take part in what the message group does. */
+/* Workers in the same operation wait for the same workers. Standby workers do not count steps, but
+ * take part in operations of the message group. */
 static bool same_wait(const fl_flight_entry *a, const fl_flight_entry *b)
 {
     bool of_messages = a->kind == FL_FLIGHT_GATHER || a->kind == FL_FLIGHT_HEAR;
@@ -220,11 +220,11 @@ static void add_group(line *l, const scene *s, int first, const crowd *for_whom,
     }
     ADD(l, " in ");
     fl_flight_entry at = w->at;
-    at.peer = -1; /* said already */
+    at.peer = -1; /* named already */
     add_operation(l, s, &at, &w->phase);
 }
 
-/* Those who wait for the lost worker come first, for the line may have no room for all. */
+/* Groups that wait for the lost worker come first: the line may have no room for all. */
 static void add_waiting(line *l, const scene *s)
 {
     bool told[FL_MAX_WORKERS] = {false};
@@ -260,7 +260,7 @@ static void add_place(line *l, const scene *s, int rank)
     const fl_flight_entry *e = w->at.kind != FL_FLIGHT_NONE ? &w->at : &w->last;
     int64_t since_ns = e == &w->at ? e->entered_ns : e->left_ns;
     if (e->kind == FL_FLIGHT_NONE) {
-        return; /* it has not begun */
+        return; /* it has not started */
     }
     separate(l);
     ADD(l, "worker %d %s ", rank, e == &w->at ? "is in" : "is behind");
@@ -268,7 +268,7 @@ static void add_place(line *l, const scene *s, int rank)
     ADD(l, ", since %.1f s", (double)(s->now_ns - since_ns) * 1e-9);
 }
 
-/* Nobody is lost: who waits for nobody, but others for it? */
+/* No worker is lost: find one that waits for no other while others wait for it. */
 static void add_culprits(line *l, const scene *s)
 {
     bool wanted[FL_MAX_WORKERS] = {false}, waits[FL_MAX_WORKERS] = {false};

@@ -1,5 +1,5 @@
-/* The control plane of a run, as the controller holds it: shared by the ctl_*.c files, and by
- * nobody else. The controller itself calls only the functions of ctl_socket.h.
+/* The control plane of a run: the state that the ctl_*.c files share, and only they. The controller
+ * itself calls only the functions of ctl_socket.h.
  *
  *     client ── JSON ──> ROUTER control.sock ①  ──> ctl_request.c ②  ──> a command's handler ③
  *            <── reply, at once or when it has taken effect ④ ──┘             │
@@ -9,7 +9,7 @@
  *     ctl_socket.c    ①, ④ and ⑤; it never waits for a client
  *     ctl_table.c     the commands and their arguments
  *     ctl_status.c    status
- *     ctl_setting.c     pause, resume, set, stop
+ *     ctl_setting.c   pause, resume, set, stop
  *     ctl_plans.c     plan
  *     ctl_trace.c     trace, flight
  *     ctl_change.c    scale, freeze, thaw, pin, unpin, drain, set pipe.m */
@@ -23,35 +23,35 @@
 
 enum { FL_CTL_PENDING = 32 };
 
-/* What a request that is not answered yet waits for. */
+/* What an unanswered request waits for. */
 typedef enum fl_ctl_wait {
     FL_CTL_WAIT_NONE,
-    FL_CTL_WAIT_TURN,    /* to be told to the workers: one at a time */
-    FL_CTL_WAIT_SETTING, /* for the workers to say that it has taken effect */
-    FL_CTL_WAIT_STOP,    /* for the last step */
-    FL_CTL_WAIT_PLAN,    /* for a transition to end */
-    FL_CTL_WAIT_IDLE,    /* for another transition to end, before its own can begin */
+    FL_CTL_WAIT_TURN,    /* its turn to be sent to the workers: one at a time */
+    FL_CTL_WAIT_SETTING, /* the workers' report that it has taken effect */
+    FL_CTL_WAIT_STOP,    /* the last step */
+    FL_CTL_WAIT_PLAN,    /* the end of its transition */
+    FL_CTL_WAIT_IDLE,    /* the end of another transition, before its own can start */
 } fl_ctl_wait;
 
-/* One request on its way to its reply. */
+/* One request until its reply. */
 struct fl_ctl_call {
     fl_ctl_client client;
-    void *socket;   /* on which it came */
+    void *socket;   /* the socket on which it arrived */
     bool delimited; /* the client sends an empty part first, as a REQ socket does */
     fl_ctl_request request;
     fl_json *result;    /* open while the handler runs: it adds its fields */
     fl_ctl_error error; /* not FL_CTL_OK: refused, and the fields are dropped */
     char message[FL_CTL_MESSAGE_MAX];
-    fl_ctl_wait wait; /* not NONE: the reply comes later */
+    fl_ctl_wait wait; /* not NONE: the reply follows later */
     fl_setting setting;
-    uint32_t generation; /* of the plan that was asked for */
+    uint32_t generation; /* the generation of the requested plan */
 };
 
 struct fl_ctl {
-    /* from fl_ctl_uses */
+    /* set from fl_ctl_uses */
     const fl_run_facts *run;
     fl_run_stats *stats;
-    fl_elastic *elastic; /* changed through its functions alone */
+    fl_elastic *elastic; /* changed only through fl_elastic_* functions */
     fl_router *router;
     fl_event_log *log;
     fl_tracer *tracer;
@@ -61,31 +61,31 @@ struct fl_ctl {
     void *context;
 
     void *zmq;
-    void *requests, *events; /* in the run directory */
-    fl_zap_auth *guard;      /* of those on the network; NULL: there are none */
+    void *requests, *events; /* the sockets in the run directory */
+    fl_zap_auth *guard;      /* access check of network clients; NULL: no network socket */
     void *far_requests, *far_events;
     fl_ctl_replies *replies;
     fl_json reply;
-    fl_json
-        status; /* how things stand: the same for all who ask at one turn, until one changes it */
-    int64_t rest_us;  /* when requests are looked at again */
-    int64_t sequence; /* events published */
+    fl_json status;  /* cached status reply: valid for one turn of the loop, until a request changes
+                        something */
+    int64_t rest_us; /* when requests are read again */
+    int64_t sequence; /* number of published events */
     fl_ctl_counts counts;
-    int64_t last_serial;                 /* of a steer */
+    int64_t last_serial;                 /* of the settings */
     fl_ctl_call pending[FL_CTL_PENDING]; /* [n_pending], the oldest first */
     int n_pending;
     bool paused;
-    int64_t paused_us; /* since when */
+    int64_t paused_us; /* when the pause began */
 };
 
 /* ---- ctl_socket.c, for handlers ---- */
 
-/* Refuse the request; the last word counts. */
+/* Refuse the request; the last call determines the reply. */
 void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ...) FL_PRINTF(3, 4);
 
 /* ---- ctl_plans.c, for ctl_change.c ---- */
 
-/* K and R that the job fixes are chosen anew where so few devices do not allow them. */
+/* Choose K and R again, even if the job fixes them, where this many devices do not allow them. */
 void fl_ctl_loosen(fl_job *job, int64_t devices);
 
 /* ---- the handlers ---- */
@@ -109,14 +109,13 @@ void fl_ctl_not_yet(fl_ctl *ctl, fl_ctl_call *call);
 
 /* ---- for ctl_socket.c ---- */
 
-/* Send the setting whose turn it is, if none is on its way. */
+/* Send the next waiting setting, unless one is in progress. */
 void fl_ctl_send_setting(fl_ctl *ctl);
 
-/* Whether the transition that was asked for has ended; the call is refused if it did not come
- * about. */
+/* Whether the requested transition has ended. If it did not commit, the call is refused. */
 bool fl_ctl_plan_has_ended(const fl_ctl *ctl, fl_ctl_call *call);
 
-/* Add the fields of a reply that has become due. */
+/* Add the fields of a deferred reply. */
 void fl_ctl_setting_result(const fl_ctl *ctl, fl_ctl_call *call,
                            const fl_setting_done_report *report);
 void fl_ctl_plan_result(const fl_ctl *ctl, fl_ctl_call *call);
@@ -124,7 +123,7 @@ void fl_ctl_pin_result(const fl_ctl *ctl, fl_ctl_call *call);
 
 /* ---- ctl_socket.c, for ctl_setting.c ---- */
 
-/* Answer pending[i] and forget it. report: of what was waited for; NULL: none. */
+/* Answer pending[i] and drop it. report: the report that it waited for; NULL: none. */
 void fl_ctl_settle(fl_ctl *ctl, int i, const fl_setting_done_report *report);
 
 #endif

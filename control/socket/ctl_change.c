@@ -1,5 +1,6 @@
-/* What changes the plan, or what the next plans may be: scale, freeze, thaw, pin, unpin, drain, and
- * M. Each asks elastic.c for a transition and is answered when that has ended, well or not. */
+/* Commands that change the plan, or the choice of later plans: scale, freeze, thaw, pin, unpin,
+ * drain, and M. Each requests a transition from elastic.c; the reply follows when that has ended,
+ * committed or not. */
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
 
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- asking ---- */
+/* ---- requesting a plan ---- */
 
 static bool has_model(const fl_ctl *ctl, fl_ctl_call *call)
 {
@@ -32,7 +33,7 @@ static void plan_fields(fl_json *j, const fl_plan *plan, bool changed, int64_t s
     fl_fields_grid(j, fl_plan_grid(plan));
 }
 
-/* Ask for the plan; once it runs, *terms are in force. */
+/* Request the plan; *terms take effect when it starts to run. */
 static void ask_plan_with(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan,
                           const fl_elastic_terms *terms, const char *why)
 {
@@ -166,7 +167,7 @@ static void choose_scale(fl_ctl *ctl, fl_ctl_call *call, fl_worker_pool *usable)
         return;
     }
     fl_elastic_terms terms = fl_elastic_terms_now(ctl->elastic);
-    terms.usable.limit = usable->limit; /* later plans stay within it */
+    terms.usable.limit = usable->limit; /* later plans keep this limit */
     ask_plan_with(ctl, call, &plan, &terms, "ctl scale");
 }
 
@@ -222,7 +223,7 @@ void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
 
 /* ---- freeze and thaw ---- */
 
-/* The lowest pinned block, or one more than there are. */
+/* The lowest pinned block; one more than the number of blocks if none is pinned. */
 static int lowest_pin(const fl_ctl *ctl)
 {
     int block = 1, n = blocks_of(ctl);
@@ -232,14 +233,14 @@ static int lowest_pin(const fl_ctl *ctl)
     return block;
 }
 
-/* Run with F blocks frozen; then *terms are in force. */
+/* Request a plan with F frozen blocks; *terms take effect when it starts to run. */
 static void go_to(fl_ctl *ctl, fl_ctl_call *call, int F, const fl_elastic_terms *terms)
 {
     fl_plan plan = *ctl->run->plan;
     char why[64];
     snprintf(why, sizeof why, "ctl %s %d", call->request.command->name, F);
     if (F != plan.F && ctl->elastic->transition.state != FL_ELASTIC_IDLE) {
-        call->wait = FL_CTL_WAIT_IDLE; /* what is best is decided then */
+        call->wait = FL_CTL_WAIT_IDLE; /* the best plan is chosen then */
     } else if (F != plan.F && fl_decide_by_hand(ctl->elastic, F, why, &plan) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     } else {
@@ -293,7 +294,8 @@ static bool check_block(const fl_ctl *ctl, fl_ctl_call *call)
     return call->error == FL_CTL_OK;
 }
 
-/* A frozen block thaws, with all above it; the pin holds from then on, or not at all. */
+/* Pinning a frozen block thaws it and all blocks above it. The pin takes effect with that plan. If
+ * the transition fails, the block is not pinned. */
 void fl_ctl_pin(fl_ctl *ctl, fl_ctl_call *call)
 {
     int block = (int)call->request.value[0].integer;

@@ -1,4 +1,4 @@
-/* What asks the planner. */
+/* Commands that ask the planner. */
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
 
@@ -22,7 +22,7 @@ void fl_ctl_loosen(fl_job *job, int64_t devices)
     }
 }
 
-/* Devices beyond those of the run are taken to bring their own processors. */
+/* Additional devices are assumed to have processors of their own. */
 static fl_plan_input input_of(const fl_ctl *ctl, const fl_ctl_call *call, fl_job *job)
 {
     const fl_ctl_value *devices = &call->request.value[0], *frozen = &call->request.value[1];
@@ -42,7 +42,7 @@ static fl_plan_input input_of(const fl_ctl *ctl, const fl_ctl_call *call, fl_job
 static void plan_fields(const fl_ctl *ctl, fl_json *j, const fl_plan_input *input,
                         const fl_plan *plan, const fl_candidate *candidates, int n)
 {
-    /* Predictions are corrected by what the running plan measures. */
+    /* Predictions are corrected by the measured times of the running plan. */
     double now_ms = fl_measure_step_ms(ctl->elastic),
            predicted_ms = fl_measure_predict_ms(ctl->elastic, ctl->run->plan);
     double raw_ms = plan->predicted_step_us * 1e-3;

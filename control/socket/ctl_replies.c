@@ -12,8 +12,8 @@ typedef struct kept {
 
 typedef struct shelf {
     fl_ctl_client client;
-    uint64_t used; /* when last; 0: free */
-    int next;      /* where the next reply goes */
+    uint64_t used; /* number of the last use; 0: free */
+    int next;      /* the slot of the next reply */
     kept reply[FL_CTL_REPLIES];
 } shelf;
 

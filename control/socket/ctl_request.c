@@ -1,5 +1,5 @@
-/* The order of the checks: size, depth, form (jansson: also UTF-8 and keys given twice), version,
- * id, command, arguments. Depth comes before the parser, which recurses. */
+/* Checks run in this order: size, depth, form (jansson: also UTF-8 and duplicate keys), version,
+ * id, command, arguments. Depth is checked before the parser runs, because the parser recurses. */
 #include "control/socket/ctl_request.h"
 
 #include "device/random.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Numbers beyond this are not exact as doubles. */
+/* Larger integers are not exact as doubles. */
 static const double INTEGER_MOST = 9007199254740992.0;
 
 const char *fl_ctl_error_text(fl_ctl_error error)
@@ -218,7 +218,7 @@ static fl_ctl_error read_args(json_t *args, fl_ctl_request *request, char *messa
     return FL_CTL_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole request ---- */
 
 static fl_ctl_error read_root(json_t *root, fl_ctl_request *request, char *message)
 {

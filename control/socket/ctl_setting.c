@@ -1,10 +1,10 @@
-/* What changes how a run goes on without changing its plan.
+/* Commands that change how a run continues without changing its plan.
  *
- *     a handler ──> pending, waits for its turn ──> command to the leader ──> told to everybody at
- *     a control point ──> the leader reports the step from which it holds ──> the reply
+ *     a handler ──> pending, waits for its turn ──> command to the leader ──> broadcast to all
+ *     workers at a control point ──> the leader reports the first step that it applies to ──> reply
  *
- * One is under way at a time, and none while a transition commits: the leader may be another when
- * that is over. */
+ * One setting is in progress at a time, and none while a transition commits: the leader may be
+ * another worker afterwards. */
 #include "control/socket/ctl.h"
 
 #include "device/clock.h"
@@ -25,7 +25,8 @@ static bool is_over(const fl_ctl *ctl, fl_ctl_call *call)
     return over;
 }
 
-/* What a run computes is given by the run that it repeats. */
+/* A run that repeats another computes what that one computed: refuse settings that would change it.
+ */
 static bool is_repeated(const fl_ctl *ctl, fl_ctl_call *call)
 {
     bool repeated = ctl->run->options->recording != NULL;
@@ -41,7 +42,7 @@ static void ask_setting(fl_ctl *ctl, fl_ctl_call *call, fl_setting_kind kind, do
     call->wait = FL_CTL_WAIT_TURN;
 }
 
-/* A pause that is under way counts as one, so that "pause, resume" leaves the run going. */
+/* A pause in progress counts as a pause, so that "pause, resume" leaves the run training. */
 void fl_ctl_pause(fl_ctl *ctl, fl_ctl_call *call)
 {
     if (!is_over(ctl, call)) {
@@ -56,7 +57,7 @@ void fl_ctl_resume(fl_ctl *ctl, fl_ctl_call *call)
     }
 }
 
-/* The choices of set's first argument, in their order. */
+/* The choices of the first argument of `set`, in their order. */
 enum { FIELD_LR, FIELD_ALPHA, FIELD_M, FIELD_LOG };
 
 static const double LR_MOST = 100.0; /* as in a job file */
@@ -86,7 +87,7 @@ static void set_lr(fl_ctl *ctl, fl_ctl_call *call)
     }
 }
 
-/* Only the controller decides by it, so it holds at once. */
+/* Only the controller reads it, so it applies at once. */
 static void set_alpha(fl_ctl *ctl, fl_ctl_call *call)
 {
     double alpha = call->request.value[1].number;
@@ -148,7 +149,7 @@ bool fl_ctl_paused(const fl_ctl *ctl)
     return ctl->paused;
 }
 
-/* ---- on their way ---- */
+/* ---- in progress ---- */
 
 void fl_ctl_send_setting(fl_ctl *ctl)
 {

@@ -1,5 +1,6 @@
 /* The two sockets: requests in, replies and events out. Nothing here waits: a client that does not
- * read loses replies, a subscriber that does not read loses events, both beyond a bounded queue. */
+ * read loses replies, and a subscriber that does not read loses events, once a bounded queue is
+ * full. */
 #include "control/socket/ctl.h"
 
 #include "device/alloc.h"
@@ -19,11 +20,11 @@
 
 enum {
     REQUESTS_A_TURN = 128,
-    REST_US = 20000,         /* between two turns that answer something, for who keeps asking */
-    BURST = 10,              /* such turns without a rest, for who does not */
+    REST_US = 20000, /* least time between two turns that answer requests of a client that polls */
+    BURST = 10,      /* turns with requests that need no such pause, for occasional requests */
     QUEUE_REQUESTS = 128,    /* messages a client, each way */
     QUEUE_EVENTS = 1024,     /* messages a subscriber */
-    MESSAGE_MAX = 32 * 1024, /* bytes; who sends more is disconnected */
+    MESSAGE_MAX = 32 * 1024, /* bytes; a client that sends more is disconnected */
     LINGER_MS = 200,         /* for the last replies and events */
     LONGEST_PATH = 64,
 };
@@ -91,7 +92,7 @@ static bool bind_far(const fl_zap_auth *guard, void *socket, const char *listen,
            fl_zap_auth_protect(guard, socket) && zmq_bind(socket, endpoint) == 0;
 }
 
-/* On the network nothing listens that does not ask for a key. */
+/* A network socket requires a key from every client. */
 static fl_status open_far(fl_ctl *ctl, const char *listen)
 {
     if (ctl->guard == NULL) {
@@ -128,7 +129,8 @@ fl_status fl_ctl_open(const fl_ctl_uses *uses, fl_ctl **out)
     FL_TRY(fl_zap_auth_create(ctl->run->options->job, &ctl->guard));
     ctl->zmq = zmq_ctx_new();
     if (ctl->zmq != NULL) {
-        /* Its thread lets those who compute finish their turns. */
+        /* The sockets' thread gets a lower priority, so that computing threads keep the processor.
+         */
         (void)zmq_ctx_set(ctl->zmq, ZMQ_THREAD_SCHED_POLICY, SCHED_BATCH);
     }
     if (ctl->zmq == NULL || !open_near(ctl, ctl->run->options->dir_fd)) {
@@ -157,9 +159,9 @@ void fl_ctl_close(fl_ctl **out)
     }
     if (ctl->zmq != NULL) {
         zmq_ctx_term(ctl->zmq);
-        (void)unlinkat(ctl->run->options->dir_fd, FL_CTL_SOCKET,
-                       0); /* ZeroMQ has done so already, */
-        (void)unlinkat(ctl->run->options->dir_fd, FL_CTL_EVENTS_SOCKET, 0); /* if all went well */
+        /* ZeroMQ has removed both already, unless something failed. */
+        (void)unlinkat(ctl->run->options->dir_fd, FL_CTL_SOCKET, 0);
+        (void)unlinkat(ctl->run->options->dir_fd, FL_CTL_EVENTS_SOCKET, 0);
     }
     fl_zap_auth_destroy(&ctl->guard);
     fl_ctl_replies_destroy(&ctl->replies);
@@ -180,7 +182,7 @@ void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ..
     call->error = error;
 }
 
-/* Nobody there, or nobody who reads: dropped. */
+/* The client is gone or does not read: the reply is dropped. */
 static void send_text(const fl_ctl_call *call, const char *text, size_t n)
 {
     void *socket = call->socket;
@@ -224,7 +226,7 @@ static void end_reply(fl_ctl *ctl, fl_ctl_call *call)
         return;
     }
     send_text(call, j->text, j->n);
-    /* What was refused has changed nothing, and may be asked for again. */
+    /* A refused request has changed nothing, and may be sent again. */
     if (call->error == FL_CTL_OK && r->command->changes) {
         fl_ctl_replies_keep(ctl->replies, &call->client, r->id, r->fingerprint, j->text, j->n);
     }
@@ -312,7 +314,7 @@ static bool is_pending(const fl_ctl *ctl, const fl_ctl_call *call)
     return false;
 }
 
-/* True when this request was met before, and what is to be done about it has been done. */
+/* True when this request has arrived before and needs nothing further. */
 static bool answer_again(fl_ctl *ctl, fl_ctl_call *call)
 {
     bool same = false;
@@ -324,7 +326,7 @@ static bool answer_again(fl_ctl *ctl, fl_ctl_call *call)
     if (text != NULL) {
         fl_ctl_refuse(call, FL_CTL_ID_REUSED, "id \"%s\" was another request's", call->request.id);
     }
-    return text == NULL && is_pending(ctl, call); /* its answer is on its way */
+    return text == NULL && is_pending(ctl, call); /* its reply is pending */
 }
 
 static void answer_request(fl_ctl *ctl, fl_ctl_call *call, const char *text, size_t n)
@@ -350,8 +352,8 @@ static void answer_request(fl_ctl *ctl, fl_ctl_call *call, const char *text, siz
     end_reply(ctl, call);
 }
 
-/* The parts of one message: the client, perhaps an empty one, the request. What has other parts is
- * no request of anybody who could read a reply. */
+/* Split a message into its parts: the client, perhaps an empty one, the request. A message with
+ * other parts comes from no client that could read a reply. */
 static void dispatch_parts(fl_ctl *ctl, void *socket, fl_ctl_call *call, zmq_msg_t *parts,
                            int n_parts)
 {
@@ -370,8 +372,8 @@ static void dispatch_parts(fl_ctl *ctl, void *socket, fl_ctl_call *call, zmq_msg
     answer_request(ctl, call, zmq_msg_data(&parts[last]), zmq_msg_size(&parts[last]));
 }
 
-/* One message, however many parts it has; a fourth and later ones are dropped as they come. False
- * when there is none. */
+/* Read one message of any number of parts; the fourth and later ones are dropped. False when no
+ * message is waiting. */
 static bool read_request(fl_ctl *ctl, void *socket, fl_ctl_call *call)
 {
     enum { PARTS = 4 };
@@ -385,7 +387,7 @@ static bool read_request(fl_ctl *ctl, void *socket, fl_ctl_call *call)
         zmq_msg_t *part = &parts[n_parts < PARTS ? n_parts : PARTS - 1];
         int n = zmq_msg_recv(part, socket, ZMQ_DONTWAIT);
         if (n < 0 && zmq_errno() == EINTR && n_parts > 0) {
-            continue; /* a message comes whole */
+            continue; /* the rest of the message is there already */
         }
         more = n >= 0 && zmq_msg_more(part) != 0;
         n_parts += n >= 0;
@@ -436,9 +438,9 @@ static int read_requests(fl_ctl *ctl, void *socket)
     return n;
 }
 
-/* Each turn that finds requests wakes this thread, ZeroMQ's and mostly a worker's processor from
- * what they are at; ten requests in one turn cost hardly more than one. So who asks without end is
- * answered fifty times a second, as often as workers report, all that has come since at once. */
+/* Each turn that finds requests interrupts this thread, ZeroMQ's thread and mostly a worker's
+ * processor; ten requests in one turn cost hardly more than one. A client that polls continuously
+ * is therefore served at 50 Hz, as often as workers report, with all its requests at once. */
 static void rest_from_requests(fl_ctl *ctl, int64_t now_us)
 {
     int64_t earliest_us = now_us - (int64_t)BURST * REST_US;
@@ -464,8 +466,8 @@ void fl_ctl_watch(fl_ctl *ctl)
 
 /* ---- events ---- */
 
-/* A subscriber whose queue is full makes this fail, so that it can be counted; sent again, the
- * event goes to all others. */
+/* Sending fails when a subscriber's queue is full, so that the loss can be counted; the second
+ * attempt then delivers the event to all others. */
 static bool send_name(fl_ctl *ctl, void *socket, const char *event)
 {
     size_t n = strlen(event);
@@ -479,8 +481,8 @@ static bool send_name(fl_ctl *ctl, void *socket, const char *event)
     return sent;
 }
 
-/* [event]["17"][the line]: the name, to subscribe by; a number that counts up, to see what was
- * lost; and the line of events.jsonl without its end. */
+/* [event]["17"][the line]: the name, to subscribe by; a number that counts up, so that losses show;
+ * and the line of events.jsonl without its newline. */
 static void publish_line(fl_ctl *ctl, void *socket, const char *event, const fl_json *line)
 {
     char number[24];

@@ -1,4 +1,4 @@
-/* The control plane of a run, as the controller's loop uses it. */
+/* The control plane of a run: the functions that the controller's loop calls. */
 #ifndef FL_CONTROL_SOCKET_CTL_SOCKET_H
 #define FL_CONTROL_SOCKET_CTL_SOCKET_H
 
@@ -20,32 +20,33 @@ typedef struct fl_ctl_uses {
     fl_event_log *log;
     fl_tracer *tracer;
     fl_flight_dump *flight_dump;
-    const fl_run_view *(*look)(void *context);    /* the view, filled anew */
+    const fl_run_view *(*look)(void *context);    /* fill the view again and return it */
     void (*stop)(void *context, const char *who); /* end the run after the step in flight */
     void *context;
 } fl_ctl_uses;
 
-/* Bind control.sock and events.sock in the run directory, for this user alone. On failure *out is
- * to be closed as well. */
+/* Bind control.sock and events.sock in the run directory, for this user alone. After a failure,
+ * close *out as well. */
 fl_status fl_ctl_open(const fl_ctl_uses *uses, fl_ctl **out) FL_MUST_CHECK;
 
-/* *ctl becomes NULL; NULL is fine. */
+/* *ctl becomes NULL; NULL is allowed. */
 void fl_ctl_close(fl_ctl **ctl);
 
-/* Answer what has come, without waiting; called every turn of the loop. */
+/* Answer the requests that have arrived. Never waits; called in every turn of the loop. */
 void fl_ctl_watch(fl_ctl *ctl);
 
-/* What the loop's poll listens to: items out; returns how many. */
+/* Fill items with the descriptors that the loop polls; returns their number. */
 enum { FL_CTL_POLL_MAX = 3 };
 int fl_ctl_poll(const fl_ctl *ctl, zmq_pollitem_t items[FL_CTL_POLL_MAX]);
 
-/* The longest that the loop may sleep, at most turn_ms: requests may be waiting for their turn. */
+/* The longest time that the loop may sleep, at most turn_ms: requests may be waiting for their
+ * turn. */
 int fl_ctl_turn_ms(const fl_ctl *ctl, int turn_ms);
 
 /* Publish an event to all subscribers; for fl_event_log_listen, with ctl as the context. */
 void fl_ctl_publish(void *ctl, const char *event, const fl_json *line);
 
-/* The workers have done what they were told. */
+/* The workers have applied the setting that this report names. */
 void fl_ctl_setting_done(fl_ctl *ctl, const fl_setting_done_report *report);
 bool fl_ctl_paused(const fl_ctl *ctl);
 

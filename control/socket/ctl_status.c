@@ -99,7 +99,7 @@ static void status_fields(const fl_run_view *view, fl_json *j)
     fl_json_close(j, ']');
 }
 
-/* Filled once in a turn, and again after a request that changed the run. */
+/* Built once in a turn, and again after a request that changed the run. */
 void fl_ctl_status(fl_ctl *ctl, fl_ctl_call *call)
 {
     fl_json *fields = &ctl->status;

@@ -1,6 +1,6 @@
-/* Every command of the control socket: the parser, `frostline ctl`, its help, and the completion of
- * the shell read this table. docs/control.md tells the same to people, docs/control/schema.json to
- * programs; tests compare. */
+/* Every command of the control socket. The parser, `frostline ctl`, its help, and shell completion
+ * read this table. docs/control.md documents it for people, docs/control/schema.json for programs;
+ * tests compare both with it. */
 #include "control/socket/ctl.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
-/* What the flight recorders show, and traces of them. */
+/* Commands that read the flight recorders, or trace them. */
 #include "control/socket/ctl.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { STEPS = 20 }; /* of a trace for which nobody says how many */
+enum { STEPS = 20 }; /* the length of a trace unless the request names one */
 
 void fl_ctl_flight(fl_ctl *ctl, fl_ctl_call *call)
 {

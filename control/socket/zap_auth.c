@@ -31,7 +31,7 @@ static bool is_key(const char *text)
     return strlen(text) == FL_KEY_MAX - 1 && zmq_z85_decode(bytes, text) != NULL;
 }
 
-/* The next line that is neither empty nor a comment, without blanks around it. */
+/* The next line that is neither empty nor a comment, without surrounding blanks. */
 static bool next_line(FILE *file, char line[LINE_BYTES])
 {
     while (fgets(line, LINE_BYTES, file) != NULL) {
@@ -42,7 +42,7 @@ static bool next_line(FILE *file, char line[LINE_BYTES])
         bool rest = strspn(line + n, " \t\r\n") == strlen(line + n);
         line[n] = 0;
         if (!rest) {
-            line[0] = '?'; /* more than one word: no key */
+            line[0] = '?'; /* more than one word: not a key */
             return true;
         }
         if (n > 0) {
@@ -203,7 +203,7 @@ void *fl_zap_auth_socket(const fl_zap_auth *guard)
     return guard->zap;
 }
 
-/* A question: version, id, domain, address, identity, mechanism, credentials. */
+/* A ZAP request: version, id, domain, address, identity, mechanism, credentials. */
 enum { VERSION, ID, DOMAIN, ADDRESS, IDENTITY, MECHANISM, CREDENTIALS, N_FRAMES };
 
 typedef struct frame {
@@ -243,7 +243,7 @@ static void reply(fl_zap_auth *guard, const frame *frames, bool allowed)
     zmq_send(guard->zap, "", 0, ZMQ_DONTWAIT);               /* metadata */
 }
 
-/* One question; false when there is none. A frame too many or too long is never allowed. */
+/* Answer one request; false when none is waiting. Too many frames, or one too long: denied. */
 static bool answer_one(fl_zap_auth *guard)
 {
     frame frames[N_FRAMES];

@@ -1,6 +1,6 @@
-/* Who may use a run's sockets over TCP: clients whose public CURVE key the job names. ZeroMQ asks
- * us for each connection (ZAP, rfc.zeromq.org/spec/27); without our answer it would admit anybody
- * who knows the run's public key. */
+/* Access to a run's sockets over TCP: only clients whose public CURVE key the job names. ZeroMQ
+ * asks this module for each connection (ZAP, rfc.zeromq.org/spec/27); otherwise ZeroMQ would admit
+ * every client that knows the run's public key. */
 #ifndef FL_CONTROL_SOCKET_ZAP_AUTH_H
 #define FL_CONTROL_SOCKET_ZAP_AUTH_H
 
@@ -8,24 +8,24 @@
 
 #include <stdbool.h>
 
-enum { FL_KEY_MAX = 41 }; /* bytes of a key in Z85, with its end */
+enum { FL_KEY_MAX = 41 }; /* bytes of a key in Z85, with its zero */
 
 typedef struct fl_zap_auth fl_zap_auth;
 
 /* Read the files that control.key and control.allow name. *out is NULL when control.listen is none.
- * Returns FL_EINVAL with the field, the file and what is wrong with it: not there, a secret that
- * others may read, a line that is no key, nobody allowed. */
+ * Returns FL_EINVAL with the field, the file and what is wrong with it: it does not exist, others
+ * may read a secret, a line is not a key, no client is allowed. */
 fl_status fl_zap_auth_create(const fl_job *job, fl_zap_auth **out) FL_MUST_CHECK;
 void fl_zap_auth_destroy(fl_zap_auth **guard);
 
-/* Answer ZeroMQ's questions in this context; before any socket of it is bound. */
+/* Start to answer ZeroMQ's requests in this context. Call it before any of its sockets is bound. */
 fl_status fl_zap_auth_open(fl_zap_auth *guard, void *zmq) FL_MUST_CHECK;
 void fl_zap_auth_close(fl_zap_auth *guard);
 
-/* Make this socket a CURVE server that asks us. */
+/* Make this socket a CURVE server that asks this module. */
 bool fl_zap_auth_protect(const fl_zap_auth *guard, void *socket);
 
-/* What a poll listens to, and answering what has come. */
+/* The item to poll; and the function that answers the requests that have arrived. */
 void *fl_zap_auth_socket(const fl_zap_auth *guard);
 void fl_zap_auth_watch(fl_zap_auth *guard);
 
@@ -33,8 +33,8 @@ void fl_zap_auth_watch(fl_zap_auth *guard);
  * Returns FL_EINVAL, "PATH: what is wrong". */
 fl_status fl_zap_auth_read_key(const char *path, bool secret, char key[FL_KEY_MAX]) FL_MUST_CHECK;
 
-/* "tcp://127.0.0.1:5550" as it stands (plus 0), or with the next port (plus 1), where events are
- * published. False if it is no such endpoint. */
+/* "tcp://127.0.0.1:5550" unchanged (plus 0), or with the next port (plus 1), where events are
+ * published. False if it is not such an endpoint. */
 bool fl_zap_auth_endpoint(const char *listen, int plus, char *text, size_t size_bytes);
 
 #endif

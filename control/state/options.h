@@ -20,13 +20,12 @@ typedef struct fl_costs_origin {
 
 typedef struct fl_controller_options {
     const fl_job *job;
-    const fl_model *model;     /* NULL: events.jsonl does not describe the model */
-    const fl_dataset *dataset; /* NULL: events.jsonl does not describe the data set */
-    const fl_plan *plan;       /* of the first generation */
-    const fl_plan_input
-        *plan_input; /* the input of the planner, for the first plan and for later ones */
-    const fl_costs_origin *costs; /* NULL: events.jsonl does not describe them */
-    fl_profile *learned;          /* out: the profile, corrected by live steps; NULL: not wanted */
+    const fl_model *model;           /* NULL: events.jsonl does not describe the model */
+    const fl_dataset *dataset;       /* NULL: events.jsonl does not describe the data set */
+    const fl_plan *plan;             /* of the first generation */
+    const fl_plan_input *plan_input; /* of this plan and of later ones */
+    const fl_costs_origin *costs;    /* NULL: events.jsonl does not describe them */
+    fl_profile *learned; /* out: the profile, corrected by live steps; NULL: not wanted */
     const fl_candidate *candidates; /* for events.jsonl */
     int n_candidates;
     const fl_activations *activations;   /* NULL: nothing is cached */
@@ -34,10 +33,9 @@ typedef struct fl_controller_options {
     struct fl_metrics_listener *metrics; /* NULL: the job asks for no metrics */
     const char *run_dir;                 /* absolute; exists */
     int dir_fd;
-    const struct fl_recording
-        *recording;      /* of the run that is to be repeated; NULL: this run repeats none */
-    int n_devices;       /* of the job */
-    const char *kernels; /* the instruction set, "avx2"; NULL: unknown */
+    const struct fl_recording *recording; /* of the run to repeat; NULL: none */
+    int n_devices;                        /* of the job */
+    const char *kernels;                  /* the instruction set, "avx2"; NULL: unknown */
     int64_t lead; /* steps from a decision to the step at which it takes effect: fl_due_lead */
     int64_t n_samples, n_steps, n_epochs;
     int64_t n_validation; /* samples kept out of training; 0: none */
