@@ -14,9 +14,9 @@
 #include "device/alloc.h"
 #include "device/arena.h"
 #include "device/clock.h"
+#include "device/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -188,14 +188,10 @@ static fl_status carve(fl_loader *l, fl_arena *arena, const layout *sizes)
 
 static void init_locks(fl_loader *l)
 {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->requested_more, &monotonic);
-    pthread_cond_init(&l->read_more, &monotonic);
-    pthread_cond_init(&l->released_more, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    fl_condition_init(&l->requested_more);
+    fl_condition_init(&l->read_more);
+    fl_condition_init(&l->released_more);
 }
 
 static void fini_locks(fl_loader *l)
@@ -204,17 +200,6 @@ static void fini_locks(fl_loader *l)
     pthread_cond_destroy(&l->read_more);
     pthread_cond_destroy(&l->requested_more);
     pthread_mutex_destroy(&l->lock);
-}
-
-/* Signals are the main thread's business: the new thread starts with all of them blocked. */
-static fl_status start_thread(fl_loader *l)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&l->thread, NULL, read_ahead, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0 ? FL_OK : fl_fail(FL_ENOMEM, "no thread for the loader: %s", strerror(error));
 }
 
 static fl_status create(const layout *sizes, const fl_dataset *dataset,
@@ -239,7 +224,7 @@ static fl_status create(const layout *sizes, const fl_dataset *dataset,
         status = carve(l, &arena, sizes);
     }
     if (status == FL_OK) {
-        status = start_thread(l);
+        status = fl_thread_start(&l->thread, read_ahead, l, "the loader's thread");
     }
     if (status != FL_OK) {
         fini_locks(l);
@@ -287,19 +272,11 @@ void fl_loader_destroy(fl_loader **loader)
 
 /* ---- the caller's side ---- */
 
-/* False once the deadline has passed. */
-static bool wait_until(fl_loader *l, pthread_cond_t *condition, int64_t deadline_us)
-{
-    struct timespec until = {.tv_sec = deadline_us / 1000000,
-                             .tv_nsec = deadline_us % 1000000 * 1000};
-    return pthread_cond_timedwait(condition, &l->lock, &until) == 0;
-}
-
 static fl_status wait_for_space(fl_loader *l)
 {
     int64_t deadline = fl_deadline_us(FL_LOADER_REQUEST_TIMEOUT_MS);
     while (l->n_requested - l->n_released == l->depth) {
-        if (!wait_until(l, &l->released_more, deadline) &&
+        if (!fl_condition_wait_until(&l->released_more, &l->lock, deadline) &&
             l->n_requested - l->n_released == l->depth) {
             return fl_fail(FL_EDEADLINE, "the loader's %llu requests were not released for %d ms",
                            (unsigned long long)l->depth, FL_LOADER_REQUEST_TIMEOUT_MS);
@@ -347,7 +324,8 @@ static fl_status wait_for_samples(fl_loader *l, int64_t timeout_ms)
     }
     int64_t deadline = fl_deadline_us(timeout_ms < 0 ? 0 : timeout_ms);
     while (l->n_taken == l->n_read) {
-        if (!wait_until(l, &l->read_more, deadline) && l->n_taken == l->n_read) {
+        if (!fl_condition_wait_until(&l->read_more, &l->lock, deadline) &&
+            l->n_taken == l->n_read) {
             return fl_fail(FL_EDEADLINE, "samples were not read within %lld ms",
                            (long long)timeout_ms);
         }

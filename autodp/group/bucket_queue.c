@@ -12,12 +12,10 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/flight.h"
+#include "device/thread.h"
 #include "device/thread_priority.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <string.h>
-#include <time.h>
 
 static void run_bucket(host_group *g, host_bucket *b)
 {
@@ -66,13 +64,9 @@ static void *communicate(void *argument)
 void fl__bucket_queue_init(host_group *g)
 {
     bucket_queue *q = &g->queue;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&q->mutex, NULL);
     pthread_cond_init(&q->work, NULL);
-    pthread_cond_init(&q->done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    fl_condition_init(&q->done);
 }
 
 /* The thread and its scratch exist from the first bucket that needs them; what a failed attempt has
@@ -89,15 +83,7 @@ fl_status fl__bucket_queue_start(host_group *g)
     if (g->scratch_buffer == NULL) {
         FL_TRY(fl_net_buffer_create(g->net, g->scratch, n * sizeof(float), &g->scratch_buffer));
     }
-    /* Signals are for the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int rc = pthread_create(&g->queue.thread, NULL, communicate, g);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0) {
-        return fl_fail(FL_ENOMEM, "communication thread: %s", strerror(rc));
-    }
+    FL_TRY(fl_thread_start(&g->queue.thread, communicate, g, "the communication thread"));
     g->queue.has_thread = true;
     return FL_OK;
 }
@@ -165,24 +151,17 @@ fl_status fl__host_bucket_start(fl_bucket *bucket)
     return free ? FL_OK : fl_fail(FL_EINVAL, "started again before it was waited for");
 }
 
-static struct timespec at(int64_t deadline_us)
-{
-    return (struct timespec){.tv_sec = deadline_us / 1000000,
-                             .tv_nsec = deadline_us % 1000000 * 1000};
-}
-
 fl_status fl__host_bucket_wait(fl_bucket *bucket, int64_t deadline_us)
 {
     host_bucket *b = (host_bucket *)bucket;
     host_group *g = (host_group *)bucket->group;
     bucket_queue *q = &g->queue;
     int64_t start_us = fl_now_us();
-    struct timespec deadline = at(deadline_us);
     pthread_mutex_lock(&q->mutex);
     bool started = b->state != BUCKET_IDLE;
-    int rc = 0;
-    while (b->state == BUCKET_QUEUED && rc == 0) {
-        rc = pthread_cond_timedwait(&q->done, &q->mutex, &deadline);
+    bool in_time = true;
+    while (b->state == BUCKET_QUEUED && in_time) {
+        in_time = fl_condition_wait_until(&q->done, &q->mutex, deadline_us);
     }
     bool late = b->state == BUCKET_QUEUED;
     if (late) {

@@ -4,6 +4,7 @@
 extern "C" {
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/thread.h"
 #include "device/thread_priority.h"
 }
 
@@ -45,13 +46,11 @@ class SignalsBlocked
   public:
     SignalsBlocked()
     {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_BLOCK, &all, &before_);
+        fl_thread_block_signals(&before_);
     }
     ~SignalsBlocked()
     {
-        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+        fl_thread_restore_signals(&before_);
     }
 
   private:

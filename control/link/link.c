@@ -6,6 +6,7 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
+#include "device/thread.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -54,14 +54,7 @@ static fl_status open_descriptors(fl_link *link)
 
 static fl_status start_thread(fl_link *link)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&link->thread, NULL, fl_link_main, link);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error != 0) {
-        return fl_fail(FL_EIO, "cannot start the link's thread: %s", strerror(error));
-    }
+    FL_TRY(fl_thread_start(&link->thread, fl_link_main, link, "the link's thread"));
     pthread_setname_np(link->thread, "fl-link");
     return FL_OK;
 }
@@ -106,12 +99,8 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
     link->controller = getppid();
     link->wake_fd = link->signal_fd = -1;
     link->heard_us = fl_now_us();
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&link->lock, NULL);
-    pthread_cond_init(&link->woken, &clock);
-    pthread_condattr_destroy(&clock);
+    fl_condition_init(&link->woken);
     atomic_init(&link->operation, "starting");
     atomic_init(&link->generation, options->generation);
     status = open_descriptors(link);
@@ -274,26 +263,16 @@ void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report)
 }
 
 /* Wait under the lock until the link thread has something to say or the time is over. */
-static bool wait_woken(fl_link *link, const struct timespec *until)
+static bool wait_woken(fl_link *link, int64_t deadline_us)
 {
-    return pthread_cond_timedwait(&link->woken, &link->lock, until) == 0;
-}
-
-static struct timespec until_ms(int64_t timeout_ms)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ns = until.tv_nsec + timeout_ms % 1000 * 1000000;
-    until.tv_sec += timeout_ms / 1000 + ns / 1000000000;
-    until.tv_nsec = ns % 1000000000;
-    return until;
+    return fl_condition_wait_until(&link->woken, &link->lock, deadline_us);
 }
 
 bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms)
 {
-    struct timespec until = until_ms(timeout_ms);
+    int64_t deadline_us = fl_deadline_us(timeout_ms);
     pthread_mutex_lock(&link->lock);
-    while (link->n_wakes == 0 && wait_woken(link, &until)) {
+    while (link->n_wakes == 0 && wait_woken(link, deadline_us)) {
     }
     bool woken = link->n_wakes > 0;
     link->n_wakes -= woken;
@@ -303,9 +282,9 @@ bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms)
 
 bool fl_link_wait_command(fl_link *link, int64_t timeout_ms, fl_command *out)
 {
-    struct timespec until = until_ms(timeout_ms);
+    int64_t deadline_us = fl_deadline_us(timeout_ms);
     pthread_mutex_lock(&link->lock);
-    while (atomic_load(&link->n_commands) == 0 && wait_woken(link, &until)) {
+    while (atomic_load(&link->n_commands) == 0 && wait_woken(link, deadline_us)) {
     }
     pthread_mutex_unlock(&link->lock);
     return fl_link_take_command(link, out);

@@ -4,13 +4,13 @@
 #include "device/clock.h"
 #include "device/failure.h"
 #include "device/log.h"
+#include "device/thread.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,15 +281,14 @@ void fl_metrics_publish(fl_metrics_server *server, const fl_metrics *metrics)
 /* Its thread receives no signals: the controller handles them. */
 static struct MHD_Daemon *start(fl_metrics_server *s, int fd)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    fl_thread_block_signals(&before);
     struct MHD_Daemon *daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC, 0, NULL, NULL, answer, s,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)REQUEST_BYTES_MAX, MHD_OPTION_NOTIFY_CONNECTION, note_visitor, s, MHD_OPTION_END);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    fl_thread_restore_signals(&before);
     return daemon;
 }
 

@@ -18,8 +18,8 @@
 #include "device/clock.h"
 #include "device/flight.h"
 #include "device/log.h"
+#include "device/thread.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -118,17 +118,9 @@ static void join(fl_worker_state *w)
     }
 }
 
-/* The porter takes no signals: they are the main thread's. */
 static fl_status start_thread(fl_worker_state *w, void *(*work)(void *))
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&w->prepare_thread.thread, NULL, work, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error != 0) {
-        return fl_fail(FL_ENOMEM, "no thread for a transition: %s", strerror(error));
-    }
+    FL_TRY(fl_thread_start(&w->prepare_thread.thread, work, w, "the prepare thread"));
     w->prepare_thread.running = true;
     return FL_OK;
 }
