@@ -1,6 +1,6 @@
 /* When decisions are due: a function of the position alone, so that it continues over whatever
  * changes. */
-#include "freeze/policy.h"
+#include "freeze/interval.h"
 
 #include <math.h>
 

@@ -2,6 +2,7 @@
  * entry e of freeze.list.
  * Source: PipeTransformer's published code (arXiv 2102.03161), which follows this instead of its
  * gradient norms. */
+#include "freeze/interval.h"
 #include "freeze/rule.h"
 
 #include <math.h>

@@ -10,6 +10,7 @@
 #include "control/elastic/elastic_events.h"
 
 #include "device/alloc.h"
+#include "freeze/interval.h"
 #include "pipe/plan/migrate_schedule.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
 #include "control/elastic/due_steps.h"
 
+#include "freeze/interval.h"
 #include "freeze/policy.h"
 
 #include <math.h>

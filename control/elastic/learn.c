@@ -5,7 +5,7 @@
 
 #include "device/alloc.h"
 #include "pipe/cost/cost_model.h"
-#include "pipe/measure/probe.h"
+#include "pipe/measure/quantile.h"
 
 enum { WARM_UP_STEPS = 2 };
 
@@ -53,7 +53,7 @@ static fl_live_stage of_worker(const fl_learn_worker *w)
     }
     fl_live_stage stage = {.n_steps = n};
     if (n > 0) {
-        stage.compute_us = fl_probe_quartile(us, n);
+        stage.compute_us = fl_quantile_lower(us, n);
     }
     return stage;
 }

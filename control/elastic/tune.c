@@ -7,10 +7,11 @@
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
-#include "autodp/sampler.h"
+#include "autodp/split_work.h"
+#include "freeze/interval.h"
 #include "freeze/policy.h"
 #include "pipe/cost/learn.h"
-#include "pipe/measure/probe.h"
+#include "pipe/measure/quantile.h"
 
 #include <stdio.h>
 
@@ -132,7 +133,7 @@ static double quartile_us(const fl_run_stats *stats, int n)
     for (int i = 0; i < n; i++) {
         us[i] = stats->window_ms[(stats->n_window - 1 - i) % FL_RUN_STATS_WINDOW] * 1e3;
     }
-    return fl_probe_quartile(us, n);
+    return fl_quantile_lower(us, n);
 }
 
 /* True when the running M has been measured. */

@@ -1,4 +1,5 @@
 /* What a job may ask for of the model, of the devices and of the length of its run. */
+#include "freeze/interval.h"
 #include "launcher/job/job.h"
 
 #include "device/failure.h"

@@ -1,6 +1,6 @@
 #include "pipe/cost/cost_model.h"
 
-#include "autodp/sampler.h"
+#include "autodp/split_work.h"
 #include "pipe/cost/schedule.h"
 
 #include <math.h>

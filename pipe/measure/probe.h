@@ -49,12 +49,6 @@ fl_status fl_probe_peak(const fl_probe_options *options, fl_probe *probe) FL_MUS
 /* Time messages and an all-reduce between children 0 and 1. Others return at once. */
 fl_status fl_probe_link(const fl_probe_options *options, fl_probe *probe) FL_MUST_CHECK;
 
-/* The middle of values [n], which are sorted on the way; n >= 1. */
-double fl_probe_median(double *values, int n);
-
-/* The lower quartile of values [n]; sorts them; n >= 1. */
-double fl_probe_quartile(double *values, int n);
-
 /* Monotonic, microseconds, with what lies below them. */
 double fl_probe_now_us(void);
 

@@ -1,6 +1,6 @@
 #include "pipe/measure/probe_chain.h"
 
-#include "autodp/sampler.h"
+#include "autodp/split_work.h"
 #include "device/alloc.h"
 #include "device/random.h"
 #include "nn/model.h"

@@ -6,6 +6,7 @@
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/measure/probe_chain.h"
+#include "pipe/measure/quantile.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -73,24 +74,6 @@ static double watch_stop(const watch *begun, int n_threads)
     bool preempted = now.n_preempted != begun->n_preempted;
     return preempted && n_threads == 1 ? now.thread_us - begun->thread_us
                                        : now.wall_us - begun->wall_us;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double fl_probe_median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, ascending);
-    return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-}
-
-double fl_probe_quartile(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, ascending);
-    return values[n / 4];
 }
 
 static series *series_of(timing *t, int kind, int size, int pass)
@@ -255,7 +238,7 @@ static fl_status time_optimizer(timing *t, double *us_per_param)
         status = step_once(t, w, n, i + 1, &took[i]);
     }
     fl_device_free(t->o->device, w, total);
-    *us_per_param = status == FL_OK ? fl_probe_quartile(took, REPEATS) / (double)n : 0.0;
+    *us_per_param = status == FL_OK ? fl_quantile_lower(took, REPEATS) / (double)n : 0.0;
     return status;
 }
 
@@ -268,7 +251,7 @@ static void fit(timing *t, int kind, int pass, double *call_us, double *sample_u
     double us[N_SIZES];
     for (int size = 0; size < N_SIZES; size++) {
         series *s = series_of(t, kind, size, pass);
-        us[size] = fl_probe_quartile(s->us, s->n);
+        us[size] = fl_quantile_lower(s->us, s->n);
     }
     double span = (double)(t->n[LARGE] - t->n[SMALL]);
     *sample_us = span > 0.0 ? (us[LARGE] - us[SMALL]) / span : 0.0;

@@ -2,11 +2,12 @@
  * uses: a message is copied into its buffer and out of it again, as pipe/step/message_queues.c
  * does. */
 #include "autodp/group/group.h"
-#include "autodp/sampler.h"
+#include "autodp/split_work.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "pipe/cost/memory.h"
 #include "pipe/measure/probe.h"
+#include "pipe/measure/quantile.h"
 
 #include <string.h>
 
@@ -139,7 +140,7 @@ static fl_status time_messages(pair *p, int64_t size_bytes, int n, double *us)
     for (int i = 0; i < n; i++) {
         FL_TRY(ping_pong(p, (size_t)size_bytes, &took[i]));
     }
-    *us = fl_probe_quartile(took, n);
+    *us = fl_quantile_lower(took, n);
     return FL_OK;
 }
 
@@ -163,8 +164,8 @@ static fl_status time_reduce(pair *p, double *us, double *cpu_share)
         FL_TRY(reduce_once(p, &took[i]));
         share[i] = took[i] > 0.0 ? (fl_probe_cpu_us() - begun) / took[i] : 0.0;
     }
-    *us = fl_probe_quartile(took, REDUCES);
-    *cpu_share = fl_probe_median(share, REDUCES);
+    *us = fl_quantile_lower(took, REDUCES);
+    *cpu_share = fl_quantile_median(share, REDUCES);
     return FL_OK;
 }
 

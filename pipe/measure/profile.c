@@ -10,6 +10,7 @@
 
 #include "device/clock.h"
 #include "pipe/measure/probe.h"
+#include "pipe/measure/quantile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -329,7 +330,7 @@ static void merge_at(const profiler *p, size_t offset, fl_profile *out)
     for (int i = 0; i < p->n_children; i++) {
         memcpy(&values[i], (const char *)&p->segment->probe[i].profile + offset, sizeof values[i]);
     }
-    double middle = fl_probe_median(values, p->n_children);
+    double middle = fl_quantile_median(values, p->n_children);
     memcpy((char *)out + offset, &middle, sizeof middle);
 }
 

@@ -1,6 +1,6 @@
 #include "pipe/plan/batch_split.h"
 
-#include "autodp/sampler.h"
+#include "autodp/split_work.h"
 #include "device/alloc.h"
 #include "nn/model.h"
 

@@ -1,6 +1,6 @@
 #include "pipe/plan/plan_options.h"
 
-#include "autodp/sampler.h"
+#include "autodp/split_work.h"
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/plural.h"

@@ -10,7 +10,7 @@
  */
 #include "pipe/plan/planner.h"
 
-#include "autodp/sampler.h"
+#include "autodp/split_work.h"
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/plural.h"

@@ -10,18 +10,6 @@
 
 enum { PROBED_SAMPLES = 16, PROBED_EPOCHS = 3, SHAPES_LOOKED_AT = 1024, TIMED_VALUES = 64 };
 
-int64_t fl_augment_epoch(const fl_job *job, int F, int64_t epoch)
-{
-    bool fixed = job->cache.policy != FL_CACHE_OFF && job->cache.augment == FL_CACHE_AUGMENT_FREEZE;
-    return fixed && F > 0 ? 0 : epoch;
-}
-
-bool fl_augments(const fl_job *job, int F)
-{
-    return F == 0 || job->cache.policy == FL_CACHE_OFF ||
-           job->cache.augment != FL_CACHE_AUGMENT_STOP;
-}
-
 int64_t fl_activation_elements(const fl_model *model, const fl_dataset *dataset, int level)
 {
     fl_shape raw, out;

@@ -32,14 +32,6 @@ int fl_activations_store_of(const fl_activations *activations, int rank);
 /* Of all stores together. */
 void fl_activations_stats(const fl_activations *activations, fl_cache_stats *stats);
 
-/* The epoch by which training samples are augmented: with cache.augment freeze the same one for
- * ever, once something is frozen. Pure. */
-int64_t fl_augment_epoch(const fl_job *job, int F, int64_t epoch);
-
-/* Whether training samples are augmented at all: with cache.augment stop not once blocks are
- * frozen. */
-bool fl_augments(const fl_job *job, int F);
-
 /* Elements of the longest sample's activation behind the first `level` layers; 0 if they are not
  * fp32. */
 int64_t fl_activation_elements(const fl_model *model, const fl_dataset *dataset, int level);

@@ -2,6 +2,7 @@
 
 #include "device/alloc.h"
 #include "nn/model.h"
+#include "pipe/step/augmentation.h"
 #include "pipe/step/pipeline_state.h"
 
 #include <math.h>
@@ -137,7 +138,7 @@ static fl_status read_sample(fl_pipeline *p, const fl_micro_batch *what, int64_t
     fl_sample_key key = {.seed = what->seed,
                          .epoch = fl_augment_epoch(p->o.job, F, what->epoch),
                          .id = what->ids[i],
-                         .augment = fl_augments(p->o.job, F)};
+                         .augment = fl_augment_applies(p->o.job, F)};
     fl_shape shape;
     int64_t n_targets;
     FL_TRY(d->ops->shape(d->self, what->split, key.id, &shape, &n_targets));

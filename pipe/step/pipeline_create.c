@@ -1,5 +1,5 @@
 /* From a plan to one worker's part of it, and back. */
-#include "autodp/sampler.h"
+#include "autodp/split_work.h"
 #include "device/alloc.h"
 #include "nn/model.h"
 #include "pipe/cost/schedule.h"

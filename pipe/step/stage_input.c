@@ -1,5 +1,7 @@
 #include "pipe/step/stage_input.h"
 
+#include "pipe/step/augmentation.h"
+
 bool fl_stage_input_is_cached(const fl_activations *activations, const fl_plan *plan, int n_frozen)
 {
     return activations != NULL && n_frozen > 0 && n_frozen < plan->first[1];
@@ -42,7 +44,8 @@ fl_status fl_stage_input_request(fl_stage_input *stage_input, const fl_batch_spl
         fl_load_request request = {.split = batch->split,
                                    .seed = job->train.seed,
                                    .epoch = fl_augment_epoch(job, F, batch->epoch),
-                                   .augment = batch->split == FL_TRAIN && fl_augments(job, F)};
+                                   .augment =
+                                       batch->split == FL_TRAIN && fl_augment_applies(job, F)};
         request.ids = fl_batch_split_micro(shares, m, &request.n);
         if (request.n > 0) {
             FL_TRY(stage_input->feed != NULL ? fl_cached_input_request(stage_input->feed, &request)

@@ -2,6 +2,7 @@
  * whatever is evicted; and they do less for it. */
 #include "autodp/affinity.h"
 #include "autodp/sampler.h"
+#include "autodp/split_work.h"
 #include "support/lines.h"
 #include "support/scenario.h"
 #include "support/toy.h"

@@ -1,4 +1,5 @@
 /* When a freeze policy decides, and by which norms. */
+#include "freeze/interval.h"
 #include "freeze/norms.h"
 #include "freeze/policy.h"
 

@@ -1,6 +1,7 @@
 #include "autodp/ledger.h"
 
 #include "autodp/sampler.h"
+#include "autodp/split_work.h"
 #include "device/alloc.h"
 #include "support/folder.h"
 

@@ -1,7 +1,7 @@
 /* Plans against every plan that there is, in situations drawn at random. */
+#include "autodp/split_work.h"
 #include "pipe/plan/planner.h"
 
-#include "autodp/sampler.h"
 #include "support/draw.h"
 #include "support/situation.h"
 

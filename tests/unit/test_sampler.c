@@ -1,5 +1,6 @@
 #include "autodp/sampler.h"
 
+#include "autodp/split_work.h"
 #include "device/random.h"
 
 #include <setjmp.h>
