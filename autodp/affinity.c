@@ -6,31 +6,31 @@
 enum { FRACTION_BITS = 24 };
 
 /* Keeps these draws apart from others by the same numbers. */
-static const uint64_t stream_of_homes = 0x686F6D6573u;
+static const uint64_t stream_of_affinity = 0x686F6D6573u;
 
-fl_status fl_affinity_init(fl_affinity *homes, const int *store, int n_replicas)
+fl_status fl_affinity_init(fl_affinity *affinity, const int *store, int n_replicas)
 {
-    *homes = (fl_affinity){.n_replicas = n_replicas, .one = true};
-    FL_TRY(fl_alloc_array((size_t)n_replicas, sizeof *homes->store, (void **)&homes->store));
-    FL_TRY(fl_alloc_array((size_t)n_replicas, sizeof *homes->in_same, (void **)&homes->in_same));
+    *affinity = (fl_affinity){.n_replicas = n_replicas, .one = true};
+    FL_TRY(fl_alloc_array((size_t)n_replicas, sizeof *affinity->store, (void **)&affinity->store));
+    FL_TRY(fl_alloc_array((size_t)n_replicas, sizeof *affinity->in_same, (void **)&affinity->in_same));
     for (int r = 0; r < n_replicas; r++) {
         int first = 0;
         while (store[first] != store[r]) {
             first++;
         }
-        homes->store[r] = store[r];
-        homes->in_same[r] = 0;
-        homes->in_same[first]++;
-        homes->one = homes->one && first == 0;
+        affinity->store[r] = store[r];
+        affinity->in_same[r] = 0;
+        affinity->in_same[first]++;
+        affinity->one = affinity->one && first == 0;
     }
     return FL_OK;
 }
 
-void fl_affinity_fini(fl_affinity *homes)
+void fl_affinity_fini(fl_affinity *affinity)
 {
-    fl_free(homes->store);
-    fl_free(homes->in_same);
-    *homes = (fl_affinity){0};
+    fl_free(affinity->store);
+    fl_free(affinity->in_same);
+    *affinity = (fl_affinity){0};
 }
 
 /* -log2((bits + 0.5) / 2^32) in units of 2^-24; above 0. The fraction comes bit by bit: the number
@@ -52,22 +52,22 @@ static uint64_t minus_log(uint32_t bits)
     return log + 1;
 }
 
-int fl_affinity_store_of(const fl_affinity *homes, int64_t id)
+int fl_affinity_store_of(const fl_affinity *affinity, int64_t id)
 {
     int best = 0;
     uint64_t least = 0;
-    for (int r = 0; r < homes->n_replicas && !homes->one; r++) {
-        if (homes->in_same[r] == 0) {
+    for (int r = 0; r < affinity->n_replicas && !affinity->one; r++) {
+        if (affinity->in_same[r] == 0) {
             continue;
         }
-        uint64_t key = fl_mix64(stream_of_homes, (uint64_t)homes->store[r]);
+        uint64_t key = fl_mix64(stream_of_affinity, (uint64_t)affinity->store[r]);
         uint64_t drawn = minus_log((uint32_t)(fl_mix64(key, (uint64_t)id) >> 32));
-        if (r == 0 || drawn * homes->in_same[best] < least * homes->in_same[r]) {
+        if (r == 0 || drawn * affinity->in_same[best] < least * affinity->in_same[r]) {
             least = drawn;
             best = r;
         }
     }
-    return homes->store[best];
+    return affinity->store[best];
 }
 
 static int64_t weight(const int32_t *work, int64_t i)
@@ -98,18 +98,18 @@ static int with_most_room(const fl_affinity *h, const int64_t *room)
     return best;
 }
 
-void fl_affinity_assign(const fl_affinity *homes, const int64_t *ids, const int32_t *work,
+void fl_affinity_assign(const fl_affinity *affinity, const int64_t *ids, const int32_t *work,
                         int64_t n, int64_t *room, int *replica)
 {
     for (int64_t i = 0; i < n; i++) {
-        replica[i] = with_room(homes, fl_affinity_store_of(homes, ids[i]), weight(work, i), room);
+        replica[i] = with_room(affinity, fl_affinity_store_of(affinity, ids[i]), weight(work, i), room);
         if (replica[i] >= 0) {
             room[replica[i]] -= weight(work, i);
         }
     }
     for (int64_t i = 0; i < n; i++) {
         if (replica[i] < 0) {
-            replica[i] = with_most_room(homes, room);
+            replica[i] = with_most_room(affinity, room);
             room[replica[i]] -= weight(work, i);
         }
     }

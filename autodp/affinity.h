@@ -1,10 +1,10 @@
-/* Which of several stores of kept activations each sample belongs to, and which replica takes it
- * therefore: the one whose first stage reads from that store. Pure: everybody finds the same,
- * without a message.
+/* The affinity of samples to stores of kept activations: which store a sample belongs to, and so
+ * which replica takes it, the one whose first stage reads from that store. Pure: every worker finds
+ * the same without a message.
  *
- * A sample's home is drawn by its number alone, each store as likely as it has replicas, so that
+ * A sample's store depends on its number alone. A store is drawn in proportion to its replicas, so
  * the samples of a batch divide over the stores about as the replicas' equal shares do. When
- * replicas come or go, only so many samples move as stores gain in share, and to those stores. The
+ * replicas come or go, samples move only to stores that gain in share, and no more than that gain. The
  * store with the largest replicas / -log(u) has the sample, u in (0, 1) drawn by both: the
  * logarithmic method of Schindelhauer and Schomaker, "Weighted distributed hash tables", SPAA 2005.
  * All in integers, so that no two machines can differ. */
@@ -23,17 +23,17 @@ typedef struct fl_affinity {
     uint32_t *in_same; /* [n_replicas] replicas with this store, if it is its first; 0: it is not */
 } fl_affinity;
 
-/* store [n_replicas], numbers of any kind; copied. FL_ENOMEM: it can be ended all the same. */
-fl_status fl_affinity_init(fl_affinity *homes, const int *store, int n_replicas) FL_MUST_CHECK;
-void fl_affinity_fini(fl_affinity *homes);
+/* store [n_replicas], numbers of any kind; copied. FL_ENOMEM: fl_affinity_fini is still allowed. */
+fl_status fl_affinity_init(fl_affinity *affinity, const int *store, int n_replicas) FL_MUST_CHECK;
+void fl_affinity_fini(fl_affinity *affinity);
 
 /* The store in which the sample is kept. */
-int fl_affinity_store_of(const fl_affinity *homes, int64_t id);
+int fl_affinity_store_of(const fl_affinity *affinity, int64_t id);
 
-/* Deal n samples to the replicas: each to one of its home, as long as that has room. room
- * [n_replicas] is the work each replica is to get; it is used up. What finds none at home goes
- * where room is left. work [n], NULL: 1 each. replica [n] out. Time: n times the replicas. */
-void fl_affinity_assign(const fl_affinity *homes, const int64_t *ids, const int32_t *work,
+/* Deal n samples to the replicas: each to one that reads from its store, as long as that has room.
+ * room [n_replicas] is the work each replica is to get; it is used up. A sample that finds no room
+ * there goes where room is left. work [n], NULL: 1 each. replica [n] out. Time: n times the replicas. */
+void fl_affinity_assign(const fl_affinity *affinity, const int64_t *ids, const int32_t *work,
                         int64_t n, int64_t *room, int *replica);
 
 #endif

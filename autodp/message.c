@@ -16,11 +16,11 @@ enum { GATHER_DIRECT = 64 };
 
 static const uint32_t tell_magic = 0x464c544c; /* FLTL */
 
-typedef struct tell_head {
+typedef struct packet_header {
     uint32_t magic;
     uint32_t generation;
     uint64_t size_bytes;
-} tell_head;
+} packet_header;
 
 struct fl_message_group {
     fl_net *net;
@@ -28,9 +28,9 @@ struct fl_message_group {
     int *ranks;             /* [size] ascending */
     int n_tells, n_gathers; /* begun */
     fl_all_gather *exchange;
-    unsigned char *told; /* a head and FL_MESSAGE_MAX_BYTES */
+    unsigned char *packet; /* a head and FL_MESSAGE_MAX_BYTES */
     fl_net_buffer *in;
-    fl_net_buffer **out; /* [size], all over `told` */
+    fl_net_buffer **out; /* [size], all over `packet` */
 };
 
 /* Of a member of the group; -1: it is none. */
@@ -57,18 +57,18 @@ static fl_status number_members(fl_message_group *g, const fl_message_options *o
                : fl_fail(FL_EINVAL, "rank %d is no member of the message group", options->rank);
 }
 
-static const size_t told_bytes = sizeof(tell_head) + FL_MESSAGE_MAX_BYTES;
+static const size_t packet_bytes = sizeof(packet_header) + FL_MESSAGE_MAX_BYTES;
 
 static fl_status set_up(fl_message_group *g)
 {
     FL_TRY(fl_all_gather_create(g->net, g->rank, g->size, GATHER_DIRECT,
                                 fl_tag(FL_TAG_MESSAGE_ALL_GATHER, 0), GATHER_MAX_BYTES,
                                 &g->exchange));
-    FL_TRY(fl_alloc(told_bytes, (void **)&g->told));
-    FL_TRY(fl_net_buffer_create(g->net, g->told, told_bytes, &g->in));
+    FL_TRY(fl_alloc(packet_bytes, (void **)&g->packet));
+    FL_TRY(fl_net_buffer_create(g->net, g->packet, packet_bytes, &g->in));
     FL_TRY(fl_alloc_array((size_t)g->size, sizeof(fl_net_buffer *), (void **)&g->out));
     for (int peer = 0; peer < g->size; peer++) {
-        FL_TRY(fl_net_buffer_create(g->net, g->told, told_bytes, &g->out[peer]));
+        FL_TRY(fl_net_buffer_create(g->net, g->packet, packet_bytes, &g->out[peer]));
     }
     return FL_OK;
 }
@@ -122,7 +122,7 @@ void fl_message_close(fl_message_group **group)
     fl_net_buffer_destroy(&g->in);
     fl_net_close(&g->net);
     fl_free(g->out);
-    fl_free(g->told);
+    fl_free(g->packet);
     fl_free(g->ranks);
     fl_free(g);
 }
@@ -166,7 +166,7 @@ bool fl_message_lost(fl_message_group *group, int rank)
     return peer >= 0 && fl_net_lost(group->net, peer);
 }
 
-/* What cannot be told to a spare member that is gone is no failure. */
+/* A broadcast does not fail because it misses an expendable member that is gone. */
 static fl_status unless_lost(fl_message_group *g, int peer, fl_status status)
 {
     return status != FL_OK && fl_net_lost(g->net, peer) && fl_net_state(g->net) == FL_OK ? FL_OK
@@ -180,9 +180,9 @@ static fl_status tell(fl_message_group *g, uint32_t generation, const void *data
         return fl_fail(FL_EINVAL, "a message of %zu bytes, at most %d are allowed", size_bytes,
                        FL_MESSAGE_MAX_BYTES);
     }
-    const tell_head h = {tell_magic, generation, size_bytes};
-    memcpy(g->told, &h, sizeof h);
-    memcpy(g->told + sizeof h, data, size_bytes);
+    const packet_header h = {tell_magic, generation, size_bytes};
+    memcpy(g->packet, &h, sizeof h);
+    memcpy(g->packet + sizeof h, data, size_bytes);
     uint64_t tag = fl_tag(FL_TAG_MESSAGE_BROADCAST, 0);
     for (int peer = 0; peer < g->size; peer++) {
         if (peer != g->rank) {
@@ -202,18 +202,18 @@ static fl_status tell(fl_message_group *g, uint32_t generation, const void *data
 static fl_status listen_to(fl_message_group *g, int root, uint32_t generation, void *data,
                            size_t *size_bytes, int64_t deadline_us)
 {
-    FL_TRY(fl_net_recv(g->in, root, fl_tag(FL_TAG_MESSAGE_BROADCAST, 0), 0, told_bytes));
+    FL_TRY(fl_net_recv(g->in, root, fl_tag(FL_TAG_MESSAGE_BROADCAST, 0), 0, packet_bytes));
     FL_TRY(fl_net_wait_recv(g->in, deadline_us));
-    tell_head h;
-    memcpy(&h, g->told, sizeof h);
+    packet_header h;
+    memcpy(&h, g->packet, sizeof h);
     if (h.magic != tell_magic || h.size_bytes > FL_MESSAGE_MAX_BYTES) {
         return fl_fail(FL_EINTERNAL, "no message, but something else from rank %d", g->ranks[root]);
     }
     if (h.generation != generation) {
-        return fl_fail(FL_ESTALE, "rank %d told of generation %u, rank %d is in %u", g->ranks[root],
+        return fl_fail(FL_ESTALE, "rank %d sent a message of generation %u, rank %d is in %u", g->ranks[root],
                        h.generation, g->ranks[g->rank], generation);
     }
-    memcpy(data, g->told + sizeof h, h.size_bytes);
+    memcpy(data, g->packet + sizeof h, h.size_bytes);
     *size_bytes = h.size_bytes;
     return FL_OK;
 }

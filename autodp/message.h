@@ -1,5 +1,5 @@
-/* The message group: a static Gloo context over all members of the run, standby ones too. It tells
- * everybody what the controller decided. Every message carries a generation. Members are known by
+/* The message group: a static Gloo context over all members of the run, standby ones too. It
+ * distributes the controller's commands. Every message carries a generation. Members are known by
  * their ranks in the run, also when others have left. */
 #ifndef FL_AUTODP_MESSAGE_H
 #define FL_AUTODP_MESSAGE_H
@@ -29,23 +29,23 @@ void fl_message_close(fl_message_group **group);
 void fl_message_abort(fl_message_group *group, fl_status why); /* threads: any */
 fl_status fl_message_state(fl_message_group *group);           /* FL_OK, or why it is broken */
 
-/* The rank of the index-th member: whose row `index` of a gather is. */
+/* The rank of the index-th member, whose values are row `index` of an all-gather. */
 int fl_message_rank(const fl_message_group *group, int index);
 
-/* `group` serves from here on in the place of `before`: it counts its operations on, so that who
- * has come to which of them can be told. */
+/* `group` takes the place of `before`: it continues to count its operations, so that the wait graph
+ * can compare how far members have come. */
 void fl_message_follow(fl_message_group *group, const fl_message_group *before);
 
-/* spare [ranks of the run]: whom the run can do without from now on. When such a member dies, what
- * is told goes to the others, and its row of a gather is zeros; state from it or to it fails with
- * FL_EPEER. When any other dies, the group is broken. FL_EPEER: one that is needed was lost before.
- * Threads: any. */
+/* spare [ranks of the run]: the members that are expendable from now on. When such a member dies,
+ * a broadcast reaches the others, and its row of an all-gather is zeros; transfers from it or to it
+ * fail with FL_EPEER. When any other member dies, the group is broken. FL_EPEER: a member that is
+ * not expendable was lost before. Threads: any. */
 fl_status fl_message_release(fl_message_group *group, const bool *spare) FL_MUST_CHECK;
 bool fl_message_lost(fl_message_group *group, int rank);
 
-/* Rank `root` tells everybody `data` [*size_bytes]; the others receive it into data
- * [FL_MESSAGE_MAX_BYTES] and learn its size. All call with their own generation; a message of
- * another one is refused with FL_ESTALE by who receives it. */
+/* Rank `root` sends `data` [*size_bytes] to all others, which receive it into data
+ * [FL_MESSAGE_MAX_BYTES] with its size. All call with their own generation; the receiver refuses a
+ * message of another one with FL_ESTALE. */
 fl_status fl_message_broadcast(fl_message_group *group, int root, uint32_t generation, void *data,
                                size_t *size_bytes, int64_t deadline_us) FL_MUST_CHECK;
 

@@ -39,7 +39,7 @@ typedef struct bench {
     fl_dataset data;
     fl_device *device;
     fl_layer_memory *layers;
-    fl_affinity homes; /* one store */
+    fl_affinity affinity; /* one store */
     int64_t n_samples;
     int64_t ids[2][4096]; /* this step's, the next one's */
 } bench;
@@ -191,7 +191,7 @@ static void open_source(bench *b, way how, int n_frozen, const fl_activations *a
                                            .job = &b->job,
                                            .device = b->device,
                                            .stage = stage,
-                                           .homes = &b->homes,
+                                           .affinity = &b->affinity,
                                            .n_frozen = n_frozen,
                                            .max_samples = n,
                                            .depth = 1};
@@ -307,7 +307,7 @@ int main(int argc, char **argv)
     b.n_samples = BATCHES * b.job.train.batch;
     must(fl_activations_create(b.model, &b.data, &b.job, b.n_samples, 1000000, 1, &a, why,
                                sizeof why));
-    must(fl_affinity_init(&b.homes, &(int){0}, 1));
+    must(fl_affinity_init(&b.affinity, &(int){0}, 1));
     must(fl_device_cpu_create(1, NULL, (size_t)4 << 30, &b.device));
     fl_shape raw;
     int64_t n_targets;
@@ -317,6 +317,6 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     table(&b, a, blocks);
     fl_activations_destroy(&a);
-    fl_affinity_fini(&b.homes);
+    fl_affinity_fini(&b.affinity);
     return 0;
 }

@@ -80,12 +80,12 @@ void fl_bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_b
 fl_status fl_bucket_start(fl_bucket *bucket) FL_MUST_CHECK;
 fl_status fl_bucket_wait(fl_bucket *bucket, int64_t deadline_us) FL_MUST_CHECK;
 
-/* ---- everybody ---- */
+/* ---- all members ---- */
 
 enum { FL_GROUP_ALL_REDUCE_MAX = 1024 };
 
 /* values[n] become their sums over all members, summed in the order of the members: the same bits
- * everywhere. n <= FL_GROUP_ALL_REDUCE_MAX. Who returns FL_OK knows that all have called. */
+ * on all members. n <= FL_GROUP_ALL_REDUCE_MAX. On FL_OK all members have called it. */
 fl_status fl_group_all_reduce(fl_group *group, double *values, int n,
                               int64_t deadline_us) FL_MUST_CHECK;
 

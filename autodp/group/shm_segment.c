@@ -28,7 +28,7 @@ struct fl_shm_segment {
     fl_shared *shared;     /* my page; NULL: I have none */
     fl_shared_view *views; /* [size], of the others' */
     int64_t *pids;         /* [size] */
-    unsigned char *near;   /* [size][size]: 1 when the row's member sees the column's board */
+    unsigned char *sees;   /* [size][size]: 1 when the row's member reads the column's segment */
 };
 
 /* ---- counts ---- */
@@ -149,12 +149,12 @@ static fl_status meet(fl_shm_segment *b, card *cards, int64_t deadline_us)
     }
     FL_TRY(
         fl_all_gather_run(b->o.exchange, b->o.generation, &mine, sizeof mine, cards, deadline_us));
-    unsigned char *row = b->near + (int64_t)me * size;
+    unsigned char *row = b->sees + (int64_t)me * size;
     for (int i = 0; i < size; i++) {
         row[i] = i != me && look_at(b, i, &cards[i], &mine);
     }
     row[me] = b->shared != NULL;
-    return fl_all_gather_run(b->o.exchange, b->o.generation, row, (size_t)size, b->near,
+    return fl_all_gather_run(b->o.exchange, b->o.generation, row, (size_t)size, b->sees,
                              deadline_us);
 }
 
@@ -164,7 +164,7 @@ static fl_status set_up(fl_shm_segment *b, int64_t deadline_us)
     card *cards = NULL;
     FL_TRY(fl_alloc_array(size, sizeof *b->views, (void **)&b->views));
     FL_TRY(fl_alloc_array(size, sizeof *b->pids, (void **)&b->pids));
-    FL_TRY(fl_alloc_array(size, size, (void **)&b->near));
+    FL_TRY(fl_alloc_array(size, size, (void **)&b->sees));
     FL_TRY(fl_alloc_array(size, sizeof *cards, (void **)&cards));
     fl_status status = meet(b, cards, deadline_us);
     fl_free(cards);
@@ -201,14 +201,14 @@ void fl_shm_segment_close(fl_shm_segment **segment)
     pthread_mutex_destroy(&b->mutex);
     fl_free(b->views);
     fl_free(b->pids);
-    fl_free(b->near);
+    fl_free(b->sees);
     fl_free(b);
 }
 
 bool fl_shm_segment_is_shared(const fl_shm_segment *segment, int a, int b)
 {
-    return segment != NULL && segment->near[(int64_t)a * segment->o.size + b] &&
-           segment->near[(int64_t)b * segment->o.size + a];
+    return segment != NULL && segment->sees[(int64_t)a * segment->o.size + b] &&
+           segment->sees[(int64_t)b * segment->o.size + a];
 }
 
 void *fl_shm_segment_extra(const fl_shm_segment *segment, int member)
@@ -236,7 +236,7 @@ static const fl_entry *entry_of(const page *p, const fl_entry_name *name)
     return NULL;
 }
 
-/* The one of this name, or the first that was never used; NULL: the board is full. */
+/* The one of this name, or the first that was never used; NULL: the segment is full. */
 static fl_entry *place_for(page *p, const fl_entry_name *name)
 {
     for (int i = 0; i < N_ENTRIES; i++) {
@@ -293,7 +293,7 @@ fl_status fl_shm_segment_view(fl_shm_segment *segment, const fl_look *look, size
                             size_bytes, out) == FL_OK) {
         return FL_OK;
     }
-    /* Its board could be seen, so it is the member that has gone. */
+    /* Its segment could be read before, so it is the member that has gone. */
     fl_net_abort(segment->o.net, FL_EPEER);
     return fl_fail(FL_EPEER, "the memory of member %d cannot be seen any more: %s", look->member,
                    fl_errmsg());

@@ -1,9 +1,9 @@
-/* What the members of a training group that live on one host tell each other without a message:
- * each has a board in memory that the others can look into. An entry on it says where some data of
- * its owner lies, and has a count that the owner moves on and others wait for.
+/* The shared-memory segments of a training group. Each member has a segment that the members on the
+ * same host can read. An entry in it says where some data of its owner lies, and has a count that
+ * the owner raises and others wait for.
  *
- * Waiting for an entry notices what a message would: a broken net, a member that died or left, the
- * deadline. */
+ * A wait for an entry ends as a wait for a message does: when the net is broken, when the member
+ * has died or left, and at the deadline. */
 #ifndef FL_AUTODP_GROUP_SHM_SEGMENT_H
 #define FL_AUTODP_GROUP_SHM_SEGMENT_H
 
@@ -22,10 +22,10 @@ typedef enum fl_entry_kind {
     FL_ENTRY_BUCKET, /* counts the stages of its all-reduces */
 } fl_entry_kind;
 
-/* What an entry is: no two on a board have the same name. */
+/* No two entries of a segment have the same name. */
 typedef struct fl_entry_name {
     uint32_t kind;
-    int32_t peer; /* whom it is for; -1: everybody */
+    int32_t peer; /* the member that it is for; -1: all */
     uint32_t id;
 } fl_entry_name;
 
@@ -57,41 +57,44 @@ typedef struct fl_shm_segment_options {
     int index, size;
     uint32_t generation;
     int64_t wait_timeout_ms; /* the longest any wait may last, whatever its deadline */
-    size_t extra_bytes;      /* of memory that all see as long as they have the board */
+    size_t extra_bytes;      /* more memory of each segment, for the caller */
 } fl_shm_segment_options;
 
-/* By all members at once. Who cannot make a board is near to nobody; that is no failure. */
+/* All members call it. A member that cannot create shared memory shares with nobody, and uses
+ * sockets instead: this is not an error. */
 fl_status fl_shm_segment_open(const fl_shm_segment_options *options, int64_t deadline_us,
                               fl_shm_segment **out) FL_MUST_CHECK;
 
-/* Nobody uses an entry any more. What it showed stays for those who have not closed theirs. *board
- * becomes NULL; NULL is fine. */
+/* The caller has finished with all entries. Other members still read the segment until they close
+ * theirs. *segment becomes NULL; NULL is fine. */
 void fl_shm_segment_close(fl_shm_segment **segment);
 
-/* Whether these two see each other's boards. All members agree on it. NULL: nobody does. */
+/* Whether these two members read each other's segments; the same answer on every member. A NULL
+ * segment is shared by nobody. */
 bool fl_shm_segment_is_shared(const fl_shm_segment *segment, int a, int b);
 
-/* The extra memory of a member who is near, on a cache line; only its owner writes it. */
+/* The extra memory of a member that shares its segment, on a cache line; only its owner writes it. */
 void *fl_shm_segment_extra(const fl_shm_segment *segment, int member);
 
 /* ---- my entries ---- */
 
-/* The entry is the board's. A name may be published again once its earlier use is over, if that is
- * so for the member at its other end. FL_ENOMEM when the board is full. Threads: any. */
+/* The entry belongs to the segment. A name may be published again once both ends have finished with
+ * its earlier use. FL_ENOMEM when the segment is full. Threads: any. */
 fl_status fl_shm_segment_publish(fl_shm_segment *segment, const fl_entry_name *name,
                                  const fl_entry_data *data, fl_entry **out) FL_MUST_CHECK;
 
-/* One more: wakes who waits for it. What was written before is seen by who has seen the count. */
+/* Raise the count by one and wake the threads that wait for it. A thread that has seen the count
+ * also sees what was written before. */
 void fl_entry_ring(fl_entry *entry);
 
 /* ---- the others' ---- */
 
-/* How to wait: who computes on its processor may stay awake for a while, which spares it the time
- * that falling asleep and waking takes; who helps beside it must not. */
+/* How to wait: a thread that computes may spin for a short while, which saves the time to fall
+ * asleep and wake up; a helper thread beside it must sleep at once. */
 typedef enum fl_waiting { FL_WAIT_AWAKE, FL_WAIT_ASLEEP } fl_waiting;
 
-/* The entry of that name of a member who is near; waits until it has been published as often as
- * mine. */
+/* The entry of that name of a member that shares its segment; waits until it has been published as
+ * often as mine. */
 fl_status fl_shm_segment_find(fl_shm_segment *segment, int member, const fl_entry_name *name,
                               const fl_entry *mine, int64_t deadline_us,
                               fl_look *out) FL_MUST_CHECK;

@@ -1,6 +1,6 @@
-/* The sum over everybody on one host: each writes its values into a row of its own, where all read
- * them. There are two rows a member: who writes row r has finished round r - 1, to which everybody
- * had come, and so had read row r - 2. */
+/* The sum over all members of one host: each writes its values into a row of its own, and all read
+ * all rows. Each member has two rows: a member that writes the row of round r has finished round
+ * r - 1, which all members had reached, so all of them have read the row of round r - 2. */
 #include "autodp/group/shm_sum.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ typedef struct row {
     double values[FL_GROUP_ALL_REDUCE_MAX];
 } row;
 
-/* In the board's extra memory. */
+/* In the segment's extra memory. */
 typedef struct table {
     fl_entry rounds; /* only its count: the rounds that its owner has come to */
     row rows[N_ROWS];

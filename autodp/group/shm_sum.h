@@ -1,12 +1,12 @@
-/* The sum of a few scalars over everybody, where all live on one host. */
+/* The sum of a few scalars over all members, when all of them are on one host. */
 #ifndef FL_AUTODP_GROUP_SHM_SUM_H
 #define FL_AUTODP_GROUP_SHM_SUM_H
 
 #include "autodp/group/group.h"
 #include "autodp/group/shm_segment.h"
 
-/* Over a board that was opened with fl_shm_sum_bytes() of extra memory, and on which all are near
- * each other. Cleared but for the first three. */
+/* Over a segment that was opened with fl_shm_sum_bytes() of extra memory and that all members share.
+ * The caller fills the first three members; the rest is zero. */
 typedef struct fl_shm_sum {
     fl_shm_segment *segment; /* NULL: not used */
     int index, size;

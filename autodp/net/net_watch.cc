@@ -1,4 +1,5 @@
-/* Who is still there: the watch thread, and how a net is left. net.cc tells why. */
+/* The watch thread, which notices members that are lost, and the closing of a net. net.cc explains
+ * both. */
 #include "autodp/net/net_shim.h"
 
 extern "C" {
@@ -95,7 +96,7 @@ static void say_bye(fl_net *net)
             net->bye_buffer->waitSend(nullptr, milliseconds(fl_left_ms(deadline_us)));
         }
     } catch (const std::exception &) {
-        /* Somebody went without taking it, or is stuck: the others are told by the end of the
+        /* A peer went without taking it, or is stuck: the others learn it from the end of the
          * connection. */
     }
 }

@@ -33,7 +33,7 @@ struct fl_store {
     int n_parked;
 };
 
-/* Who asked, and how to answer. */
+/* The client that asked, and how to answer it. */
 typedef struct caller {
     const void *to;
     size_t to_bytes;
@@ -185,7 +185,7 @@ static void handle_set(fl_store *store, const caller *c, const void *key, size_t
     }
 }
 
-/* Who asks again for the same key replaces its earlier request. */
+/* A client that asks again for the same key replaces its earlier request. */
 static fl_status park(fl_store *store, entry *e, const caller *c)
 {
     for (parked *p = e->waiting; p != NULL; p = p->next) {

@@ -1,13 +1,13 @@
 /* A transition from generation g to g+1, as one worker lives it:
- *   ① PREPARE heard: the porter opens g+1 beside g, training goes on,  fl_transition_prepare
- *     and makes ready what will be sent and received                   open_next
- *   ② it is ready or refuses: the porter tells the controller                answer
+ *   ① PREPARE received: the prepare thread opens g+1 beside g while    fl_transition_prepare
+ *     training continues, and makes the transfers ready                open_next
+ *   ② it is ready or refuses, and reports that to the controller       answer_prepare
  *   ③ COMMIT heard at a control point: all vote; where somebody could  vote
  *     be spared, its death in the vote may have been seen by some only:
  *     who trains sums up, and the leader tells who stands by          agree
  *   ④ every layer's state moves to its new owners; if g and g+1 do     migrate
  *     not fit side by side, g first gives up all but its state
- *   ⑤ g+1 is what trains; the porter closes g                          switch_over
+ *   ⑤ g+1 trains; the prepare thread closes g                          switch_over
  * Where the members of the run change, g+1 has a message group of its own: it is opened at ①, all
  * meet once more in the old one after ④, so that nobody needs it any more, and change at ⑤. Who
  * departs leaves after that.
@@ -23,7 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the porter ---- */
+/* ---- the prepare thread ---- */
 
 static void close_leaving(fl_worker_state *w)
 {
@@ -69,7 +69,7 @@ static bool members_change(const fl_worker_state *w)
     return memcmp(now->departed, next->departed, sizeof now->departed) != 0;
 }
 
-/* Who departs has no part in it. */
+/* A worker that departs is no member of the next message group. */
 static fl_status open_messages(fl_worker_state *w)
 {
     fl_generation *next = w->next;

@@ -15,7 +15,7 @@
 /* Where the opening of the next generation stands. */
 typedef enum fl_prepare_state {
     FL_PREPARE_NONE,
-    FL_PREPARE_OPENING, /* the porter is at it */
+    FL_PREPARE_OPENING, /* the prepare thread is at it */
     FL_PREPARE_READY,
     FL_PREPARE_REFUSED,
 } fl_prepare_state;
@@ -62,7 +62,7 @@ typedef struct fl_worker_state {
 
 /* Where a test may look at a worker, or harm it: a test program that defines this function is
  * called at each of the named points; in any other program it is absent and nothing happens.
- * Points: "begin" (before the first step), "prepare" (in the porter), "step" (after each),
+ * Points: "begin" (before the first step), "prepare" (in the prepare thread), "step" (after each),
  * "evaluate", "vote", "migrate", "migrated", "switch", "end". */
 void fl__test_point(const char *point, fl_worker_state *w) __attribute__((weak));
 
@@ -168,7 +168,7 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
 /* Drop the next generation, also one that is still being opened. */
 void fl_transition_cancel(fl_worker_state *w);
 
-/* Wait for the porter; called before the worker closes. */
+/* Wait for the prepare thread; called before the worker closes. */
 void fl_transition_settle(fl_worker_state *w);
 
 #endif

@@ -8,13 +8,13 @@
 
 fl_status fl_batch_split_init(fl_batch_split *shares, const fl_model *model,
                               const fl_dataset *dataset, int64_t max_batch,
-                              const fl_affinity *homes, int M, int replica)
+                              const fl_affinity *affinity, int M, int replica)
 {
     fl_batch_split *s = shares;
-    int R = homes->n_replicas;
-    size_t most = (size_t)max_batch, dealt = homes->one ? 0 : most;
+    int R = affinity->n_replicas;
+    size_t most = (size_t)max_batch, dealt = affinity->one ? 0 : most;
     *s = (fl_batch_split){
-        .model = model, .dataset = dataset, .homes = homes, .R = R, .M = M, .replica = replica};
+        .model = model, .dataset = dataset, .affinity = affinity, .R = R, .M = M, .replica = replica};
     FL_TRY(fl_alloc_array(most, sizeof *s->work, (void **)&s->work));
     FL_TRY(fl_alloc_array(dealt, sizeof *s->dealt_ids, (void **)&s->dealt_ids));
     FL_TRY(fl_alloc_array(dealt, sizeof *s->dealt_work, (void **)&s->dealt_work));
@@ -60,7 +60,7 @@ static void deal(fl_batch_split *s, bool equal)
             s->room[r] += equal ? 1 : s->work[i];
         }
     }
-    fl_affinity_assign(s->homes, batch->ids, equal ? NULL : s->work, batch->n, s->room,
+    fl_affinity_assign(s->affinity, batch->ids, equal ? NULL : s->work, batch->n, s->room,
                        s->dealt_to);
     for (int r = 0; r < s->R; r++) {
         for (int64_t i = 0; i < batch->n; i++) {
@@ -92,7 +92,7 @@ fl_status fl_batch_split_run(fl_batch_split *shares, const fl_global_batch *batc
         equal = equal && s->work[i] == s->work[0];
     }
     fl_split_work(batch->n, equal ? NULL : s->work, s->R, s->replica_first);
-    if (!s->homes->one) {
+    if (!s->affinity->one) {
         deal(s, equal);
         fl_split_work(batch->n, equal ? NULL : s->work, s->R, s->replica_first);
     }

@@ -22,7 +22,7 @@ typedef struct fl_global_batch {
 typedef struct fl_batch_split {
     const fl_model *model; /* borrowed */
     const fl_dataset *dataset;
-    const fl_affinity *homes;
+    const fl_affinity *affinity;
     int R, M, replica;
     fl_global_batch batch;
     int64_t begin, n;  /* this replica's part of the batch */
@@ -39,11 +39,11 @@ typedef struct fl_batch_split {
     int64_t token_count;
 } fl_batch_split;
 
-/* For batches of up to max_batch samples, over the replicas of `homes`. FL_ENOMEM: it can be ended
+/* For batches of up to max_batch samples, over the replicas of `affinity`. FL_ENOMEM: it can be ended
  * all the same. */
 fl_status fl_batch_split_init(fl_batch_split *shares, const fl_model *model,
                               const fl_dataset *dataset, int64_t max_batch,
-                              const fl_affinity *homes, int M, int replica) FL_MUST_CHECK;
+                              const fl_affinity *affinity, int M, int replica) FL_MUST_CHECK;
 void fl_batch_split_fini(fl_batch_split *shares);
 
 /* Split this batch. Fails if the data set or the model fails to describe a sample. */

@@ -3,7 +3,7 @@
  *   ② what this worker sends and receives, made ready list_moves, fl_transfers_open
  *   ③ all transfers posted at once, then waited for   fl_transfers_run
  *   ④ what stays here is handed over                  hand_over
- *   ⑤ what froze goes to the attic, what thawed left  settle_attic
+ *   ⑤ park the moments of what froze, drop others     update_parked
  * ① and ② happen while training continues; ③ to ⑤ while training is paused, and allocate nothing.
  */
 #include "pipe/state/migrate.h"
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* ---- the attic ---- */
+/* ---- parked moments ---- */
 
 fl_status fl_parked_init(fl_parked *parked, fl_device *device, int n_layers)
 {
@@ -58,7 +58,7 @@ void fl_parked_fini(fl_parked *parked)
 
 struct fl_migration {
     fl_migrate_options o;
-    int *next_rank;   /* [n_layers] the attic of the next plan */
+    int *next_rank;   /* [n_layers] where moments are parked under the next plan */
     float **arriving; /* [n_layers] moments that this worker is to keep from now on */
     fl_transfers *transfers;
     fl_migrate_stats stats;
@@ -86,7 +86,7 @@ static piece moments_of(const fl_params *p, int layer)
     return (piece){p->moments[layer - p->first], fl_params_layer_count(p, layer) * p->n_moments};
 }
 
-/* In the stage that trained it, or in the attic. */
+/* In the stage that trained it, or among the parked moments. */
 static piece moments_here(const fl_migrate_options *o, int layer)
 {
     piece p = moments_of(o->from, layer);
@@ -267,7 +267,7 @@ static fl_status hand_over(const fl_migrate_options *o)
 
 /* ---- ⑤ ---- */
 
-static void settle_parked(fl_migration *m)
+static void update_parked(fl_migration *m)
 {
     const fl_migrate_options *o = &m->o;
     const int *next_rank = m->next_rank;
@@ -292,7 +292,7 @@ fl_status fl_migration_run(fl_migration *m, int64_t deadline_us, fl_migrate_stat
 {
     FL_TRY(fl_transfers_run(m->transfers, deadline_us));
     FL_TRY(hand_over(&m->o));
-    settle_parked(m);
+    update_parked(m);
     *stats = m->stats;
     return FL_OK;
 }

@@ -257,7 +257,7 @@ static void keep(fl_cached_input *f, const fl_load_request *what, const fl_tenso
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t sample = f->which[i], id = what->ids[sample];
-        if (fl_affinity_store_of(f->o.homes, id) == f->o.store) {
+        if (fl_affinity_store_of(f->o.affinity, id) == f->o.store) {
             (void)fl_cache_put(f->cache, key_of(f, what->split, id), f->o.n_frozen,
                                f->print[f->o.n_frozen],
                                (const float *)(const void *)rows_of(f, data, sample),

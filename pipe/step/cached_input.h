@@ -28,7 +28,7 @@ typedef struct fl_cached_input_options {
     fl_device *device;
     fl_stage *stage;          /* begins at layer 0; the frost line lies inside */
     int store;                /* the one this worker reads from and keeps in ... */
-    const fl_affinity *homes; /* ... the samples of which it is the home */
+    const fl_affinity *affinity; /* ... the samples that belong to this store */
     int n_frozen;             /* layers */
     int64_t max_samples;
     int depth; /* requests ahead */

@@ -18,10 +18,10 @@ static fl_status shares_create(fl_pipeline *p)
     for (int r = 0; r < p->R; r++) {
         stores[r] = fl_activations_store_of(o->activations, fl_plan_rank(o->plan, r, 0));
     }
-    FL_TRY(fl_affinity_init(&p->homes, stores, p->R));
-    FL_TRY(fl_batch_split_init(&p->now, o->model, o->dataset, o->job->train.batch, &p->homes, p->M,
+    FL_TRY(fl_affinity_init(&p->affinity, stores, p->R));
+    FL_TRY(fl_batch_split_init(&p->now, o->model, o->dataset, o->job->train.batch, &p->affinity, p->M,
                                p->place.replica));
-    FL_TRY(fl_batch_split_init(&p->coming, o->model, o->dataset, o->job->train.batch, &p->homes,
+    FL_TRY(fl_batch_split_init(&p->coming, o->model, o->dataset, o->job->train.batch, &p->affinity,
                                p->M, p->place.replica));
     FL_TRY(fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->in_bytes));
     return fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->out_bytes);
@@ -78,11 +78,11 @@ static fl_status reduce_create(fl_pipeline *p)
                           (uint32_t)p->place.stage * FL_MAX_LAYERS);
 }
 
-static fl_status inlet_create(fl_pipeline *p, int64_t max_samples, int n_frozen)
+static fl_status stage_input_create(fl_pipeline *p, int64_t max_samples, int n_frozen)
 {
     const fl_pipeline_options *o = &p->o;
     fl_stage_input_options stage_input = {.activations = o->activations,
-                                          .homes = &p->homes,
+                                          .affinity = &p->affinity,
                                           .model = o->model,
                                           .dataset = o->dataset,
                                           .job = o->job,
@@ -124,7 +124,7 @@ static fl_status fill(fl_pipeline *p)
     FL_TRY(fl_stage_create(&stage, &p->stage));
     FL_TRY(channels_create(p));
     FL_TRY(reduce_create(p));
-    return p->is_first ? inlet_create(p, max_samples, n_frozen) : FL_OK;
+    return p->is_first ? stage_input_create(p, max_samples, n_frozen) : FL_OK;
 }
 
 fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **out)
@@ -176,7 +176,7 @@ void fl_pipeline_destroy(fl_pipeline **pipeline)
     fl_stage_destroy(&p->stage);
     fl_batch_split_fini(&p->now);
     fl_batch_split_fini(&p->coming);
-    fl_affinity_fini(&p->homes);
+    fl_affinity_fini(&p->affinity);
     fl_free(p->in_bytes);
     fl_free(p->out_bytes);
     fl_free(p->ops);

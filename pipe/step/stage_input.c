@@ -22,7 +22,7 @@ fl_status fl_stage_input_init(fl_stage_input *stage_input, const fl_stage_input_
                                     .device = o->device,
                                     .stage = o->stage,
                                     .store = fl_activations_store_of(o->activations, o->rank),
-                                    .homes = o->homes,
+                                    .affinity = o->affinity,
                                     .n_frozen = o->n_frozen,
                                     .max_samples = o->max_samples,
                                     .depth = depth};

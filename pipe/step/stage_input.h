@@ -10,7 +10,7 @@
 
 typedef struct fl_stage_input_options {
     const fl_activations *activations; /* NULL: no cache. Borrowed, as everything here */
-    const fl_affinity *homes;
+    const fl_affinity *affinity;
     const fl_model *model;
     const fl_dataset *dataset;
     const fl_job *job;
@@ -31,7 +31,7 @@ typedef struct fl_stage_input {
 /* Whether the cache serves the first stage of this plan: if the frost line lies inside it. Pure. */
 bool fl_stage_input_is_cached(const fl_activations *activations, const fl_plan *plan, int n_frozen);
 
-/* Whatever it returns, the inlet can be ended, as one of zeros can. */
+/* Call fini after a failure, too; it also takes a stage input of zeros. */
 fl_status fl_stage_input_init(fl_stage_input *stage_input,
                               const fl_stage_input_options *options) FL_MUST_CHECK;
 void fl_stage_input_fini(fl_stage_input *stage_input);

@@ -223,18 +223,18 @@ static void test_caching__lives_through_transitions(void **state)
     free(losses);
 }
 
-/* Hits of one batch that is dealt to homes; kept is what lies there, by sample, and is added to. */
-static int64_t hits_of(const fl_affinity *homes, const int64_t *ids, int64_t n, bool *kept)
+/* Hits of one batch that is dealt to affinity; kept is what lies there, by sample, and is added to. */
+static int64_t hits_of(const fl_affinity *affinity, const int64_t *ids, int64_t n, bool *kept)
 {
     int64_t room[WORKERS], first[WORKERS + 1], hits = 0;
     int replica[BATCH];
-    fl_split_work(n, NULL, homes->n_replicas, first);
-    for (int r = 0; r < homes->n_replicas; r++) {
+    fl_split_work(n, NULL, affinity->n_replicas, first);
+    for (int r = 0; r < affinity->n_replicas; r++) {
         room[r] = first[r + 1] - first[r];
     }
-    fl_affinity_assign(homes, ids, NULL, n, room, replica);
+    fl_affinity_assign(affinity, ids, NULL, n, room, replica);
     for (int64_t i = 0; i < n; i++) {
-        bool at_home = homes->store[replica[i]] == fl_affinity_store_of(homes, ids[i]);
+        bool at_home = affinity->store[replica[i]] == fl_affinity_store_of(affinity, ids[i]);
         hits += at_home && kept[ids[i]];
         kept[ids[i]] = kept[ids[i]] || at_home;
     }
@@ -244,7 +244,7 @@ static int64_t hits_of(const fl_affinity *homes, const int64_t *ids, int64_t n, 
 /* What the cache serves where the replicas' stores are these, in the steps from .. to - 1 and the
  * evaluations behind them; kept [N_SAMPLES + N_TEST]. A value that is kept in one step may come too
  * late for the next one, which is read meanwhile. */
-static int64_t expected_hits(const fl_affinity *homes, int from, int to, bool *kept)
+static int64_t expected_hits(const fl_affinity *affinity, int from, int to, bool *kept)
 {
     fl_cursor cursor = {0};
     int64_t hits = 0;
@@ -254,13 +254,13 @@ static int64_t expected_hits(const fl_affinity *homes, int from, int to, bool *k
         if (step < from) {
             continue;
         }
-        hits += hits_of(homes, ids, n, kept);
+        hits += hits_of(affinity, ids, n, kept);
         for (int64_t at = 0; cursor.epoch > epoch && at < N_TEST; at += n) {
             n = N_TEST - at < BATCH ? N_TEST - at : BATCH;
             for (int64_t i = 0; i < n; i++) {
                 ids[i] = at + i;
             }
-            hits += hits_of(homes, ids, n, kept + N_SAMPLES);
+            hits += hits_of(affinity, ids, n, kept + N_SAMPLES);
         }
     }
     return hits;
