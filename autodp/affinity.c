@@ -12,7 +12,8 @@ fl_status fl_affinity_init(fl_affinity *affinity, const int *store, int n_replic
 {
     *affinity = (fl_affinity){.n_replicas = n_replicas, .one = true};
     FL_TRY(fl_alloc_array((size_t)n_replicas, sizeof *affinity->store, (void **)&affinity->store));
-    FL_TRY(fl_alloc_array((size_t)n_replicas, sizeof *affinity->in_same, (void **)&affinity->in_same));
+    FL_TRY(
+        fl_alloc_array((size_t)n_replicas, sizeof *affinity->in_same, (void **)&affinity->in_same));
     for (int r = 0; r < n_replicas; r++) {
         int first = 0;
         while (store[first] != store[r]) {
@@ -102,7 +103,8 @@ void fl_affinity_assign(const fl_affinity *affinity, const int64_t *ids, const i
                         int64_t n, int64_t *room, int *replica)
 {
     for (int64_t i = 0; i < n; i++) {
-        replica[i] = with_room(affinity, fl_affinity_store_of(affinity, ids[i]), weight(work, i), room);
+        replica[i] =
+            with_room(affinity, fl_affinity_store_of(affinity, ids[i]), weight(work, i), room);
         if (replica[i] >= 0) {
             room[replica[i]] -= weight(work, i);
         }

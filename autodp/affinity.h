@@ -4,8 +4,8 @@
  *
  * A sample's store depends on its number alone. A store is drawn in proportion to its replicas, so
  * the samples of a batch divide over the stores about as the replicas' equal shares do. When
- * replicas come or go, samples move only to stores that gain in share, and no more than that gain. The
- * store with the largest replicas / -log(u) has the sample, u in (0, 1) drawn by both: the
+ * replicas come or go, samples move only to stores that gain in share, and no more than that gain.
+ * The store with the largest replicas / -log(u) has the sample, u in (0, 1) drawn by both: the
  * logarithmic method of Schindelhauer and Schomaker, "Weighted distributed hash tables", SPAA 2005.
  * All in integers, so that no two machines can differ. */
 #ifndef FL_AUTODP_AFFINITY_H
@@ -32,7 +32,8 @@ int fl_affinity_store_of(const fl_affinity *affinity, int64_t id);
 
 /* Deal n samples to the replicas: each to one that reads from its store, as long as that has room.
  * room [n_replicas] is the work each replica is to get; it is used up. A sample that finds no room
- * there goes where room is left. work [n], NULL: 1 each. replica [n] out. Time: n times the replicas. */
+ * there goes where room is left. work [n], NULL: 1 each. replica [n] out. Time: n times the
+ * replicas. */
 void fl_affinity_assign(const fl_affinity *affinity, const int64_t *ids, const int32_t *work,
                         int64_t n, int64_t *room, int *replica);
 

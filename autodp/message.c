@@ -210,8 +210,8 @@ static fl_status listen_to(fl_message_group *g, int root, uint32_t generation, v
         return fl_fail(FL_EINTERNAL, "no message, but something else from rank %d", g->ranks[root]);
     }
     if (h.generation != generation) {
-        return fl_fail(FL_ESTALE, "rank %d sent a message of generation %u, rank %d is in %u", g->ranks[root],
-                       h.generation, g->ranks[g->rank], generation);
+        return fl_fail(FL_ESTALE, "rank %d sent a message of generation %u, rank %d is in %u",
+                       g->ranks[root], h.generation, g->ranks[g->rank], generation);
     }
     memcpy(data, g->packet + sizeof h, h.size_bytes);
     *size_bytes = h.size_bytes;

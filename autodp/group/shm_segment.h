@@ -73,7 +73,8 @@ void fl_shm_segment_close(fl_shm_segment **segment);
  * segment is shared by nobody. */
 bool fl_shm_segment_is_shared(const fl_shm_segment *segment, int a, int b);
 
-/* The extra memory of a member that shares its segment, on a cache line; only its owner writes it. */
+/* The extra memory of a member that shares its segment, on a cache line; only its owner writes it.
+ */
 void *fl_shm_segment_extra(const fl_shm_segment *segment, int member);
 
 /* ---- my entries ---- */

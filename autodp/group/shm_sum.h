@@ -5,8 +5,8 @@
 #include "autodp/group/group.h"
 #include "autodp/group/shm_segment.h"
 
-/* Over a segment that was opened with fl_shm_sum_bytes() of extra memory and that all members share.
- * The caller fills the first three members; the rest is zero. */
+/* Over a segment that was opened with fl_shm_sum_bytes() of extra memory and that all members
+ * share. The caller fills the first three members; the rest is zero. */
 typedef struct fl_shm_sum {
     fl_shm_segment *segment; /* NULL: not used */
     int index, size;

@@ -1,6 +1,6 @@
-/* Control points (⑦ of worker.c): the moments between two steps at which everybody does what the
- * head has decided. The leader alone hears the controller; it tells the others, who then do the
- * same. */
+/* Control points (⑦ of worker.c): the moments between two steps at which all workers carry out what
+ * the controller has decided. The leader alone receives its commands, and broadcasts them over the
+ * message group. */
 #include "launcher/worker/worker_state.h"
 
 #include "device/clock.h"
@@ -11,11 +11,10 @@
 enum { STANDBY_SLICE_MS = 50 };
 
 typedef fl_worker_state worker;
-typedef fl_control_message told;
 
-static fl_status hear_command(worker *w, told *what)
+static fl_status receive_command(worker *w, fl_control_message *what)
 {
-    _Static_assert(sizeof(told) <= FL_MESSAGE_MAX_BYTES, "a command is one message");
+    _Static_assert(sizeof(fl_control_message) <= FL_MESSAGE_MAX_BYTES, "a command is one message");
     unsigned char message[FL_MESSAGE_MAX_BYTES];
     size_t size_bytes = sizeof *what;
     memcpy(message, what, sizeof *what);
@@ -37,7 +36,7 @@ static void note_answer(worker *w, const fl_command *command)
 }
 
 /* *switched becomes true when another generation trains from here on. */
-static fl_status apply_command(worker *w, const told *what, bool *switched)
+static fl_status apply_command(worker *w, const fl_control_message *what, bool *switched)
 {
     switch (what->command.kind) {
     case FL_COMMAND_NONE:
@@ -71,8 +70,8 @@ static fl_status apply_command(worker *w, const told *what, bool *switched)
     return FL_OK;
 }
 
-/* Everybody holds, standby workers too, and does what is told until the run goes on. */
-static fl_status pause(worker *w, told *what, bool *switched)
+/* All workers, standby ones too, hold and carry out commands until the run is resumed. */
+static fl_status hold_while_paused(worker *w, fl_control_message *what, bool *switched)
 {
     while (w->paused && !w->stop && !fl_worker_departs(w)) {
         bool standby = !w->now->place.active;
@@ -80,7 +79,7 @@ static fl_status pause(worker *w, told *what, bool *switched)
         if (w->leads) {
             FL_TRY(fl_setting_wait(w, &what->command));
         }
-        FL_TRY(hear_command(w, what));
+        FL_TRY(receive_command(w, what));
         if (standby && what->command.kind != FL_COMMAND_NONE) {
             FL_TRY(fl_setting_take_wake(w));
         }
@@ -126,38 +125,38 @@ static fl_status wait_command(worker *w, fl_command *command)
  * joined: hold while the run is paused, and at a step for which a command is due until it has come.
  * The leader waits for the command, the others hear the leader. A worker that has no stage, or none
  * any more, is woken for each command instead: it does not wait here. */
-static fl_status hold(worker *w, told *what, bool *switched)
+static fl_status hold_until_decided(worker *w, fl_control_message *what, bool *switched)
 {
-    FL_TRY(pause(w, what, switched));
+    FL_TRY(hold_while_paused(w, what, switched));
     w->held_us = fl_now_us();
     while (!w->stop && !fl_worker_departs(w) && w->now->place.active && is_due(w)) {
         fl_link_doing(w->link, "waiting for a decision");
         if (w->leads) {
             FL_TRY(wait_command(w, &what->command));
         }
-        FL_TRY(hear_command(w, what));
+        FL_TRY(receive_command(w, what));
         FL_TRY(apply_command(w, what, switched));
-        FL_TRY(pause(w, what, switched));
+        FL_TRY(hold_while_paused(w, what, switched));
     }
     w->held_us = 0;
     return FL_OK;
 }
 
-fl_status fl_control_point(worker *w, bool any, told *what, bool *switched)
+fl_status fl_control_point(worker *w, bool any, fl_control_message *what, bool *switched)
 {
     if (w->step == w->end_step && has_standby(w)) {
         /* Standby workers wait to be told that this is the end; no other command matters now. */
         what->command.kind = FL_COMMAND_STOP;
-        return hear_command(w, what);
+        return receive_command(w, what);
     }
     if (any) {
-        FL_TRY(hear_command(w, what));
+        FL_TRY(receive_command(w, what));
         FL_TRY(apply_command(w, what, switched));
     }
-    return hold(w, what, switched);
+    return hold_until_decided(w, what, switched);
 }
 
-fl_status fl_control_stand_by(worker *w, told *what)
+fl_status fl_control_stand_by(worker *w, fl_control_message *what)
 {
     bool woken = false, switched = false;
     fl_link_doing(w->link, "standby");
@@ -167,7 +166,7 @@ fl_status fl_control_stand_by(worker *w, told *what)
         woken = fl_link_wait_wake(w->link, STANDBY_SLICE_MS);
     }
     fl_flight_leave();
-    FL_TRY(hear_command(w, what));
+    FL_TRY(receive_command(w, what));
     FL_TRY(apply_command(w, what, &switched));
-    return hold(w, what, &switched);
+    return hold_until_decided(w, what, &switched);
 }

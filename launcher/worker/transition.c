@@ -2,16 +2,16 @@
  *   ① PREPARE received: the prepare thread opens g+1 beside g while    fl_transition_prepare
  *     training continues, and makes the transfers ready                open_next
  *   ② it is ready or refuses, and reports that to the controller       answer_prepare
- *   ③ COMMIT heard at a control point: all vote; where somebody could  vote
- *     be spared, its death in the vote may have been seen by some only:
- *     who trains sums up, and the leader tells who stands by          agree
- *   ④ every layer's state moves to its new owners; if g and g+1 do     migrate
+ *   ③ COMMIT received at a control point: all vote. Where a member    take_vote
+ *     is expendable, its death may have been seen by some voters only:
+ *     those that train sum up, and the leader tells the standby ones   agree_on_vote
+ *   ④ every layer's state moves to its new owners; if g and g+1 do     migrate_state
  *     not fit side by side, g first gives up all but its state
  *   ⑤ g+1 trains; the prepare thread closes g                          switch_over
- * Where the members of the run change, g+1 has a message group of its own: it is opened at ①, all
- * meet once more in the old one after ④, so that nobody needs it any more, and change at ⑤. Who
- * departs leaves after that.
- * A refusal at ③ leaves g as it was; a failure in ④ ends the run: state would be mixed. */
+ * When the members of the run change, g+1 has a message group of its own. It is opened at ①; after
+ * ④ all members meet once more in the old group, so that none still needs it, and change at ⑤. A
+ * member that departs leaves after that.
+ * A refusal at ③ leaves g as it was; a failure in ④ ends the run, because state would be mixed. */
 #include "launcher/worker/worker_state.h"
 
 #include "device/alloc.h"
@@ -110,7 +110,7 @@ static void *open_next(void *worker)
     return NULL;
 }
 
-static void join(fl_worker_state *w)
+static void join_thread(fl_worker_state *w)
 {
     if (w->prepare_thread.running) {
         pthread_join(w->prepare_thread.thread, NULL);
@@ -126,7 +126,7 @@ static fl_status start_thread(fl_worker_state *w, void *(*work)(void *))
 }
 
 /* Close a generation while training goes on; without a thread for it, before it goes on. */
-static void leave(fl_worker_state *w, fl_generation *member)
+static void close_in_thread(fl_worker_state *w, fl_generation *member)
 {
     w->prepare_thread.leaving = member;
     if (member != NULL && start_thread(w, close_old) != FL_OK) {
@@ -148,7 +148,7 @@ static fl_status open_beside(fl_worker_state *w, const fl_plan *plan)
 void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
 {
     fl_transition_cancel(w);
-    join(w); /* what is left may still be closing */
+    join_thread(w); /* what is left may still be closing */
     w->prepare_thread.took_us = 0;
     fl_status status = open_beside(w, plan);
     if (status != FL_OK) {
@@ -162,9 +162,9 @@ void fl_transition_cancel(fl_worker_state *w)
     if (w->next != NULL) {
         fl_abort_set_abort(&w->abort_set, w->prepare_thread.generation, FL_ESTALE);
     }
-    join(w);
+    join_thread(w);
     fl_migration_close(&w->migration);
-    leave(w, w->next);
+    close_in_thread(w, w->next);
     w->next = NULL;
     atomic_store(&w->prepare_thread.state, FL_PREPARE_NONE);
 }
@@ -200,7 +200,7 @@ static bool is_missed(const fl_worker_state *w, int rank)
 }
 
 /* against  in: who is against it as this worker has heard; out: as all have agreed */
-static fl_status agree(fl_worker_state *w, int *against)
+static fl_status agree_on_vote(fl_worker_state *w, int *against)
 {
     const fl_plan *now = &w->now->plan;
     int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
@@ -223,7 +223,7 @@ static fl_status agree(fl_worker_state *w, int *against)
 
 /* against  out: the first worker that is not ready to go over to the same generation as the others,
  *          -1: nobody */
-static fl_status vote(fl_worker_state *w, int *against)
+static fl_status take_vote(fl_worker_state *w, int *against)
 {
     int n = fl_plan_members(&w->now->plan);
     ballot mine = ballot_of(w), all[FL_MAX_WORKERS];
@@ -237,11 +237,11 @@ static fl_status vote(fl_worker_state *w, int *against)
             *against = rank;
         }
     }
-    return status == FL_OK ? agree(w, against) : status;
+    return status == FL_OK ? agree_on_vote(w, against) : status;
 }
 
 /* The controller has asked for a vote and must hear how it ended. */
-static void stay(fl_worker_state *w, int against)
+static void stay_in_generation(fl_worker_state *w, int against)
 {
     if (w->next != NULL) {
         answer_prepare(w, w->prepare_thread.generation,
@@ -273,7 +273,7 @@ static fl_status move_state(fl_worker_state *w, fl_migrate_stats *stats)
     return to == NULL ? FL_OK : fl_stage_claim(fl_pipeline_stage(w->next->pipeline));
 }
 
-static fl_status migrate(fl_worker_state *w, fl_migrate_stats *stats)
+static fl_status migrate_state(fl_worker_state *w, fl_migrate_stats *stats)
 {
     fl_status status = move_state(w, stats);
     return status == FL_OK
@@ -284,7 +284,7 @@ static fl_status migrate(fl_worker_state *w, fl_migrate_stats *stats)
 /* ---- ⑤ ---- */
 
 /* Everybody has what was sent to it: nobody waits for anything in the old message group. */
-static fl_status part(fl_worker_state *w)
+static fl_status part_from_group(fl_worker_state *w)
 {
     unsigned char mine = 0, all[FL_MAX_WORKERS];
     if (!members_change(w)) {
@@ -313,7 +313,7 @@ static void change_messages(fl_worker_state *w, fl_generation *old)
 static void switch_over(fl_worker_state *w)
 {
     fl_generation *old = w->now;
-    join(w);
+    join_thread(w);
     fl_migration_close(&w->migration);
     change_messages(w, old);
     w->now = w->next;
@@ -322,7 +322,7 @@ static void switch_over(fl_worker_state *w)
     atomic_store(&w->prepare_thread.state, FL_PREPARE_NONE);
     fl_link_generation(w->link, w->now->plan.generation);
     fl_flight_generation(w->now->plan.generation);
-    leave(w, old);
+    close_in_thread(w, old);
 }
 
 fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
@@ -333,10 +333,10 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     fl_flight_step(step);
     fl_flight_enter(FL_FLIGHT_VOTE, -1, -1, 0);
     fl__reach("vote", w);
-    FL_TRY(vote(w, &against));
+    FL_TRY(take_vote(w, &against));
     fl_flight_leave();
     if (against >= 0) {
-        stay(w, against);
+        stay_in_generation(w, against);
         return FL_OK;
     }
     FL_TRY(fl_worker_release_standby(w, &w->next->plan));
@@ -346,9 +346,9 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     fl_link_doing(w->link, "transition: migration");
     fl_flight_enter(FL_FLIGHT_MIGRATION, -1, -1, 0);
     fl__reach("migrate", w);
-    FL_TRY(migrate(w, &stats));
+    FL_TRY(migrate_state(w, &stats));
     fl__reach("migrated", w);
-    FL_TRY(part(w));
+    FL_TRY(part_from_group(w));
     fl_flight_leave();
     fl_flight_enter(FL_FLIGHT_SWITCH, -1, -1, 0);
     int64_t migrated = fl_now_us();
@@ -372,5 +372,5 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
 void fl_transition_settle(fl_worker_state *w)
 {
     fl_transition_cancel(w);
-    join(w);
+    join_thread(w);
 }

@@ -1,10 +1,10 @@
 /* The worker's way:
  *   ① device, control link            worker_open.c
  *   ② message group: everybody        worker_open.c
- *   ③ the first generation            worker_open.c, member.c
- *   ④ ready; all wait for all         meet
- *   ⑤ step, report                    train, batch_stream.c, worker_report.c
- *   ⑥ evaluation after each epoch     evaluate
+ *   ③ the first generation            worker_open.c, generation.c
+ *   ④ ready; all wait for all         wait_for_all
+ *   ⑤ step, report                    train_steps, batch_stream.c, worker_report.c
+ *   ⑥ evaluation after each epoch     evaluate_epoch
  *   ⑦ commands, transitions           control_point.c, transition.c, setting.c
  *   ⑧ close, innermost first          worker_open.c
  * A standby worker has no step: it waits until the controller wakes it to hear a command. */
@@ -51,7 +51,7 @@ fl_status fl_worker_release_standby(worker *w, const fl_plan *next)
 /* ---- ④ ---- */
 
 /* Everybody must be about to run the same plan: a difference is a defect worth ending for. */
-static fl_status meet(worker *w)
+static fl_status wait_for_all(worker *w)
 {
     const fl_plan *plan = &w->now->plan;
     void *all = NULL;
@@ -142,7 +142,7 @@ static fl_status evaluate_due(worker *w, int64_t n, fl_eval_report *report)
     return last && validates ? evaluate_test(w, report) : FL_OK;
 }
 
-static fl_status evaluate(worker *w, int64_t epoch)
+static fl_status evaluate_epoch(worker *w, int64_t epoch)
 {
     const fl_dataset *d = w->c->dataset;
     int64_t n = d->ops->count(d->self, FL_TEST);
@@ -224,7 +224,7 @@ static fl_status train_step(worker *w)
         fl_batch_stream_reset(&w->batches, w->step, w->cursor); /* for another pipeline */
     }
     if (evaluates && !w->stop) {
-        FL_TRY(evaluate(w, epoch));
+        FL_TRY(evaluate_epoch(w, epoch));
         fl_worker_report_cache(w, step, epoch, true);
     }
     return FL_OK;
@@ -235,13 +235,13 @@ static fl_status stand_by(worker *w)
     fl_control_message what = {0};
     FL_TRY(fl_control_stand_by(w, &what));
     if (what.evaluates && !w->stop) {
-        FL_TRY(evaluate(w, what.epoch));
+        FL_TRY(evaluate_epoch(w, what.epoch));
     }
     fl_batch_stream_reset(&w->batches, w->step, w->cursor);
     return FL_OK;
 }
 
-static fl_status train(worker *w)
+static fl_status train_steps(worker *w)
 {
     while (w->step < w->end_step && !w->stop && !fl_worker_departs(w)) {
         FL_TRY(w->now->place.active ? train_step(w) : stand_by(w));
@@ -256,9 +256,9 @@ static fl_status run_worker(worker *w, const char *endpoint)
     FL_TRY(fl_worker_open(w, endpoint));
     fl__reach("begin", w);
     fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
-    FL_TRY(meet(w));
+    FL_TRY(wait_for_all(w));
     FL_TRY(fl_worker_release_standby(w, NULL));
-    FL_TRY(train(w));
+    FL_TRY(train_steps(w));
     fl__reach("end", w);
     if (fl_worker_departs(w)) {
         fl_log(FL_LOG_INFO, "leaves the run, which goes on with generation %u",
@@ -266,7 +266,7 @@ static fl_status run_worker(worker *w, const char *endpoint)
         return FL_OK;
     }
     /* Nobody closes its connections while another may still need them. */
-    return meet(w);
+    return wait_for_all(w);
 }
 
 /* Generations come and go, and each is opened by another thread than the one before. What they give

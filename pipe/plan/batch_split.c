@@ -13,8 +13,12 @@ fl_status fl_batch_split_init(fl_batch_split *shares, const fl_model *model,
     fl_batch_split *s = shares;
     int R = affinity->n_replicas;
     size_t most = (size_t)max_batch, dealt = affinity->one ? 0 : most;
-    *s = (fl_batch_split){
-        .model = model, .dataset = dataset, .affinity = affinity, .R = R, .M = M, .replica = replica};
+    *s = (fl_batch_split){.model = model,
+                          .dataset = dataset,
+                          .affinity = affinity,
+                          .R = R,
+                          .M = M,
+                          .replica = replica};
     FL_TRY(fl_alloc_array(most, sizeof *s->work, (void **)&s->work));
     FL_TRY(fl_alloc_array(dealt, sizeof *s->dealt_ids, (void **)&s->dealt_ids));
     FL_TRY(fl_alloc_array(dealt, sizeof *s->dealt_work, (void **)&s->dealt_work));

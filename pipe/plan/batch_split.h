@@ -39,8 +39,8 @@ typedef struct fl_batch_split {
     int64_t token_count;
 } fl_batch_split;
 
-/* For batches of up to max_batch samples, over the replicas of `affinity`. FL_ENOMEM: it can be ended
- * all the same. */
+/* For batches of up to max_batch samples, over the replicas of `affinity`. FL_ENOMEM: it can be
+ * ended all the same. */
 fl_status fl_batch_split_init(fl_batch_split *shares, const fl_model *model,
                               const fl_dataset *dataset, int64_t max_batch,
                               const fl_affinity *affinity, int M, int replica) FL_MUST_CHECK;

@@ -26,10 +26,10 @@ typedef struct fl_cached_input_options {
     const fl_dataset *dataset;
     const fl_job *job;
     fl_device *device;
-    fl_stage *stage;          /* begins at layer 0; the frost line lies inside */
-    int store;                /* the one this worker reads from and keeps in ... */
+    fl_stage *stage;             /* begins at layer 0; the frost line lies inside */
+    int store;                   /* the one this worker reads from and keeps in ... */
     const fl_affinity *affinity; /* ... the samples that belong to this store */
-    int n_frozen;             /* layers */
+    int n_frozen;                /* layers */
     int64_t max_samples;
     int depth; /* requests ahead */
 } fl_cached_input_options;

@@ -19,8 +19,8 @@ static fl_status shares_create(fl_pipeline *p)
         stores[r] = fl_activations_store_of(o->activations, fl_plan_rank(o->plan, r, 0));
     }
     FL_TRY(fl_affinity_init(&p->affinity, stores, p->R));
-    FL_TRY(fl_batch_split_init(&p->now, o->model, o->dataset, o->job->train.batch, &p->affinity, p->M,
-                               p->place.replica));
+    FL_TRY(fl_batch_split_init(&p->now, o->model, o->dataset, o->job->train.batch, &p->affinity,
+                               p->M, p->place.replica));
     FL_TRY(fl_batch_split_init(&p->coming, o->model, o->dataset, o->job->train.batch, &p->affinity,
                                p->M, p->place.replica));
     FL_TRY(fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->in_bytes));

@@ -32,7 +32,7 @@ struct fl_pipeline {
     fl_send_queue forward_out, backward_out;
     fl_channel *channels[4];
     fl_reduce reduce;
-    fl_affinity affinity;     /* of samples, in the run's stores of what frozen layers made of them */
+    fl_affinity affinity;  /* of samples, in the run's stores of what frozen layers made of them */
     fl_batch_split now;    /* of the step at work */
     fl_batch_split coming; /* scratch for prefetching the next one */
     size_t *in_bytes;      /* [M] of the step at work: where a micro-batch enters this stage */

@@ -223,7 +223,8 @@ static void test_caching__lives_through_transitions(void **state)
     free(losses);
 }
 
-/* Hits of one batch that is dealt to affinity; kept is what lies there, by sample, and is added to. */
+/* Hits of one batch that is dealt to affinity; kept is what lies there, by sample, and is added to.
+ */
 static int64_t hits_of(const fl_affinity *affinity, const int64_t *ids, int64_t n, bool *kept)
 {
     int64_t room[WORKERS], first[WORKERS + 1], hits = 0;
