@@ -109,8 +109,15 @@ static const fl_dataset_ops set = {"stripes", set_count,   set_shape,       set_
 
 /* ---- The model, the job, the run. ---- */
 
+/* Called here, not in a worker, after each epoch: the run ends once it has learned enough. */
+static fl_callback_answer stop_if_good(void *context, const fl_epoch_result *epoch)
+{
+    return epoch->test.accuracy > 0.95 ? FL_STOP : FL_CONTINUE;
+}
+
 static fl_status train(fl_model **model)
 {
+    const fl_callbacks callbacks = {.on_epoch = stop_if_good};
     fl_layer layer;
     fl_loss loss;
     fl_job job;
@@ -130,7 +137,10 @@ static fl_status train(fl_model **model)
     fl_job_defaults(&job);
     FL_TRY(fl_job_set(&job, "devices.count", "2"));
     FL_TRY(fl_job_set(&job, "pipe.k", "2"));
-    FL_TRY(fl_run(*model, &(fl_dataset){&set, NULL}, &job, &result));
+    fl_status status = fl_run_with(*model, &(fl_dataset){&set, NULL}, &job, &callbacks, &result);
+    if (status != FL_ESTOPPED) {
+        FL_TRY(status);
+    }
     printf("accuracy %.3f with %d stages\n", result.test_accuracy, result.K);
     return FL_OK;
 }

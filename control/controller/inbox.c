@@ -86,6 +86,7 @@ void fl_inbox_end_epoch(fl_controller *controller)
     fl_mfu mfu = fl_mfu_now(&controller->elastic);
     fl_event_log_epoch(&controller->log, &controller->stats, &controller->times, &mfu);
     fl_run_times_restart(&controller->times, fl_now_us());
+    fl_callbacks_epoch(controller);
 }
 
 /* ---- step reports of the leaders ---- */
@@ -121,6 +122,7 @@ void fl_inbox_drain_reports(fl_controller *controller)
         }
         if (record->has_eval && fl_run_stats_eval(&controller->stats, &record->eval)) {
             fl_event_log_evaluation(&controller->log, &controller->stats, &record->eval);
+            fl_callbacks_evaluation(controller, &record->eval);
         }
         fl_free(record);
         if (fl_run_stats_epoch_over(&controller->stats, false)) {

@@ -11,7 +11,8 @@ void fl_inbox_read(fl_controller *controller);
 /* Process the step reports that are next in the order of the steps. */
 void fl_inbox_drain_reports(fl_controller *controller);
 
-/* Report the epoch in stats->past, and restart the sums of the workers' times. */
+/* Report the epoch in stats->past, to the program's callback as well, and restart the sums of the
+ * workers' times. */
 void fl_inbox_end_epoch(fl_controller *controller);
 
 #endif

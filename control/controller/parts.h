@@ -2,6 +2,7 @@
 #ifndef FL_CONTROL_CONTROLLER_PARTS_H
 #define FL_CONTROL_CONTROLLER_PARTS_H
 
+#include "control/controller/callbacks.h"
 #include "control/controller/inbox.h"
 #include "control/controller/run.h"
 #include "control/controller/run_ledger.h"

@@ -21,7 +21,8 @@ enum { TAIL_BYTES = 2048 };
 
 void fl_shutdown_init(fl_shutdown *shutdown, const fl_job *job)
 {
-    *shutdown = (fl_shutdown){.phase = {.lost = -1}, .spared = {.rank = -1}};
+    *shutdown =
+        (fl_shutdown){.phase = {.lost = -1}, .spared = {.rank = -1}, .stopped_by = "the user"};
     shutdown->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
 }
 
@@ -453,7 +454,8 @@ void fl_shutdown_conclude(fl_controller *controller)
     }
     if (controller->shutdown.status == FL_ESTOPPED) {
         snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
-                 "stopped by the user after %" PRId64 " of %" PRId64 " steps",
-                 controller->stats.steps, controller->options->n_steps);
+                 "stopped by %s after %" PRId64 " of %" PRId64 " steps",
+                 controller->shutdown.stopped_by, controller->stats.steps,
+                 controller->options->n_steps);
     }
 }

@@ -32,6 +32,7 @@ typedef struct fl_shutdown {
     int64_t lost_us;
     fl_status status;                 /* with which the run ends */
     char waits[FL_FLIGHT_DUMP_BYTES]; /* which workers waited for which when a worker was lost */
+    const char *stopped_by;           /* for the message of FL_ESTOPPED */
     char message[4096];               /* why the run ended */
 } fl_shutdown;
 

@@ -6,6 +6,7 @@
 #include "pipe/step/activations.h"
 
 #include <frostline/plan.h>
+#include <frostline/run.h>
 
 /* The body of a forked worker; returns its exit code. Called in the child. */
 typedef int fl_worker_main(void *context, int rank, const char *endpoint);
@@ -38,7 +39,8 @@ typedef struct fl_controller_options {
     const char *kernels;                  /* the instruction set, "avx2"; NULL: unknown */
     int64_t lead; /* steps from a decision to the step at which it takes effect: fl_due_lead */
     int64_t n_samples, n_steps, n_epochs;
-    int64_t n_validation; /* samples kept out of training; 0: none */
+    int64_t n_validation;          /* samples kept out of training; 0: none */
+    const fl_callbacks *callbacks; /* of the program; NULL: none */
     fl_worker_main *worker;
     void *context;
 } fl_controller_options;

@@ -37,7 +37,7 @@ typedef struct fl_run_result {
  * result    may be NULL; after a failure it holds what was reached
  *
  * Returns   FL_OK
- *           FL_ESTOPPED: SIGINT, SIGTERM or `frostline ctl stop`
+ *           FL_ESTOPPED: SIGINT, SIGTERM, `frostline ctl stop` or a callback of fl_run_with
  *           FL_EFAILED: a worker died, stopped answering or reported an error, and the message
  *           names it; or a loss or gradient norm was not finite, and the message names step, layer,
  *           worker and samples; or the run trained to its end but its files could not be written,
@@ -47,6 +47,71 @@ typedef struct fl_run_result {
  * Threads   one run per process at a time */
 fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                  fl_run_result *result) FL_MUST_CHECK;
+
+/* ---- callbacks ---- */
+
+/* What a callback returns. FL_STOP ends the run after the step in flight, as `frostline ctl stop`
+ * does: fl_run_with then returns FL_ESTOPPED. Workers have trained on since the event, so a few
+ * more steps are done. After the last step of the run, FL_STOP has no effect. */
+typedef enum fl_callback_answer { FL_CONTINUE = 0, FL_STOP = 1 } fl_callback_answer;
+
+/* Means over the targets of the samples of one split. */
+typedef struct fl_scores {
+    int64_t samples;       /* 0: the split was not evaluated */
+    double loss, accuracy; /* NAN if it was not; accuracy 0 to 1 */
+} fl_scores;
+
+/* An epoch of which all steps are done, or the part of it that the run came to. */
+typedef struct fl_epoch_result {
+    int64_t epoch;          /* 1: the first one (in events.jsonl that is epoch 0) */
+    int64_t steps, samples; /* of this epoch */
+    int64_t steps_done;     /* by the run so far */
+    double train_loss;      /* mean of its steps that were not skipped; NAN: all were */
+    double seconds;         /* of its steps, without evaluation */
+    double samples_per_s;
+    fl_scores validation, test; /* of the evaluation after its last step, if there was one */
+    const char *plan;           /* by which the run trains now, as events.jsonl has it */
+} fl_epoch_result;
+
+/* One evaluation. The last one of a run with validation samples has both scores. */
+typedef struct fl_evaluation_result {
+    int64_t epoch;      /* to which the last step before it belongs; 1: the first one */
+    int64_t steps_done; /* by the run before it */
+    double seconds;
+    fl_scores validation, test;
+    const char *plan;
+} fl_evaluation_result;
+
+/* Functions of the program that a run calls. Each may be NULL. Later versions append fields to this
+ * struct and to those above: fill it by the names of its fields, and leave the others zero.
+ *
+ * on_evaluation  after each evaluation
+ * on_epoch       after the last step of an epoch and the evaluation that follows it, if one does
+ * on_end         once, as the last act of fl_run_with, however it ends, also where no worker was
+ *                started: the status that it returns, and its result. fl_errmsg() has the message
+ *                of a failure. All files of the run are written and closed
+ *
+ * Process   the caller's, which is the controller. The weights are in the workers, other processes,
+ *           and cannot be read here. What a callback changes in memory, workers do not see
+ * Threads   the one that called fl_run_with; one callback at a time
+ * Time      workers go on training meanwhile, and the time does not count against them. But the
+ *           controller does nothing else: it notices a lost worker, answers Ctrl-C and `frostline
+ *           ctl`, and changes plans after the callback has returned. It must return within
+ *           fault.deadline: workers that need a decision wait for it no longer
+ * Lifetime  a result, with its texts, is valid until the callback returns
+ * Files     the event is in events.jsonl by then (epoch.finished, evaluation)
+ *
+ * A callback must not call fl_run or fl_run_with. */
+typedef struct fl_callbacks {
+    void *context; /* the first argument of each */
+    fl_callback_answer (*on_epoch)(void *context, const fl_epoch_result *epoch);
+    fl_callback_answer (*on_evaluation)(void *context, const fl_evaluation_result *evaluation);
+    void (*on_end)(void *context, fl_status status, const fl_run_result *result);
+} fl_callbacks;
+
+/* fl_run with callbacks, which are borrowed until it returns; NULL: none. */
+fl_status fl_run_with(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                      const fl_callbacks *callbacks, fl_run_result *result) FL_MUST_CHECK;
 
 #ifdef __cplusplus
 }

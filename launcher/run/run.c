@@ -1,8 +1,9 @@
-/* From a job to a running head:
+/* From a job to a running controller, and to the end of the run:
  *   ① check model, data and job against each other     fl_check
  *   ② count memory, measure costs, choose the plan     make_plan
  *   ③ the run directory and the resolved job           open_run_dir
- *   ④ fork the workers and watch them                  fl_controller_run */
+ *   ④ fork the workers and watch them                  fl_controller_run
+ *   ⑤ the model and the callbacks of a program         fl_run_with */
 #include "launcher/run/run.h"
 
 #include "autodp/sampler.h"
@@ -46,6 +47,7 @@ typedef struct preparation {
     const fl_model *model;
     const fl_dataset *dataset;
     const fl_job *job;
+    const fl_callbacks *callbacks; /* of the program; NULL: none */
     fl_dataset view;      /* with validation samples taken out of it; no ops: there are none */
     int64_t n_validation; /* samples */
     int64_t n_samples, steps_per_epoch, n_steps;
@@ -560,6 +562,7 @@ static fl_status start_run(preparation *p, const char *run_dir, fl_run_result *r
                                         .n_validation = p->n_validation,
                                         .n_steps = p->n_steps,
                                         .n_epochs = p->job->train.epochs,
+                                        .callbacks = p->callbacks,
                                         .worker = fl_worker_run,
                                         .context = &worker};
     *p->learned = *p->profile;
@@ -572,22 +575,26 @@ static fl_status start_run(preparation *p, const char *run_dir, fl_run_result *r
     return status;
 }
 
+static fl_status run_prepared(preparation *p, const char *run_dir, fl_run_result *result)
+{
+    memset(result, 0, sizeof *result);
+    fl_status status = make_plan(p);
+    if (status == FL_OK) {
+        result->K = p->plan->K;
+        result->R = p->plan->R;
+        result->M = p->plan->M;
+        status = start_run(p, run_dir, result);
+    }
+    preparation_fini(p);
+    return fl_job_locate(p->job, status);
+}
+
 fl_status fl_run_again(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                        const char *run_dir, const char *recorded_dir, fl_run_result *result)
 {
     fl_run_result own;
-    fl_run_result *r = result != NULL ? result : &own;
-    memset(r, 0, sizeof *r);
     preparation p = {.model = model, .dataset = dataset, .job = job, .recorded_dir = recorded_dir};
-    fl_status status = make_plan(&p);
-    if (status == FL_OK) {
-        r->K = p.plan->K;
-        r->R = p.plan->R;
-        r->M = p.plan->M;
-        status = start_run(&p, run_dir, r);
-    }
-    preparation_fini(&p);
-    return fl_job_locate(job, status);
+    return run_prepared(&p, run_dir, result != NULL ? result : &own);
 }
 
 fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *job,
@@ -596,9 +603,11 @@ fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *jo
     return fl_run_again(model, dataset, job, run_dir, NULL, result);
 }
 
+/* ---- ⑤ ---- */
+
 /* The record of the run does not say that the model is one of the job's. */
-fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                 fl_run_result *result)
+static fl_status run_program(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                             const fl_callbacks *callbacks, fl_run_result *result)
 {
     fl_job *own = NULL;
     FL_TRY(fl_alloc(sizeof *own, (void **)&own));
@@ -606,7 +615,28 @@ fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
     own->model.kind = FL_MODEL_PROGRAM;
     own->model.plugin[0] = 0;
     own->data.kind = FL_DATA_PROGRAM;
-    fl_status status = fl_run_in(model, dataset, own, NULL, result);
+    preparation p = {.model = model, .dataset = dataset, .job = own, .callbacks = callbacks};
+    fl_status status = run_prepared(&p, NULL, result);
     fl_free(own);
     return status;
+}
+
+fl_status fl_run_with(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                      const fl_callbacks *callbacks, fl_run_result *result)
+{
+    fl_run_result own = {0};
+    fl_failure failure; /* the callback may fail at something, too */
+    fl_run_result *r = result != NULL ? result : &own;
+    fl_status status = run_program(model, dataset, job, callbacks, r);
+    fl_failure_keep(&failure, status);
+    if (callbacks != NULL && callbacks->on_end != NULL) {
+        callbacks->on_end(callbacks->context, status, r);
+    }
+    return fl_failure_raise(&failure);
+}
+
+fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                 fl_run_result *result)
+{
+    return fl_run_with(model, dataset, job, NULL, result);
 }

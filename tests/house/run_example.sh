@@ -12,8 +12,12 @@ accuracy=$(sed -nE 's/^accuracy ([0-9.]+) with 2 stages$/\1/p' output)
 [ -n "$accuracy" ] || { echo "no line 'accuracy ... with 2 stages'" && exit 1; }
 awk "BEGIN { exit !($accuracy > 0.9) }" || { echo "accuracy $accuracy is not above 0.9" && exit 1; }
 
-# The record says whose model it was; it named a ViT on Fashion-MNIST, and offered to train that.
+# Its callback ends the run: 8 epochs are 256 steps.
 run=$(ls -d runs/*)
+grep -q '"event": "run.stopping".*"why": "on_epoch"' "$run/events.jsonl" || { echo "the callback did not end the run" && exit 1; }
+[ "$(wc -l <"$run/steps.jsonl")" -lt 256 ] || { echo "all steps were done in spite of the callback" && exit 1; }
+
+# The record says whose model it was; it named a ViT on Fashion-MNIST, and offered to train that.
 grep -q '^# model: mixer, 8 layers in 3 blocks, ' "$run/job.yaml" || { echo "job.yaml does not name the model" && exit 1; }
 grep -q '^  kind: program$' "$run/job.yaml" || { echo "job.yaml does not say: kind: program" && exit 1; }
 ! grep -qE 'vit|fashion|heads' "$run/job.yaml" || { echo "job.yaml tells of a ViT" && exit 1; }

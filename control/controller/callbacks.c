@@ -1,0 +1,70 @@
+#include "control/controller/callbacks.h"
+
+#include "control/controller/parts.h"
+
+#include <math.h>
+
+/* A report has one split, or validation first and then test samples. */
+static void split_scores(const fl_eval_report *report, fl_scores *validation, fl_scores *test)
+{
+    const fl_scores none = {.loss = NAN, .accuracy = NAN};
+    const fl_scores first = {report->samples, report->loss, report->accuracy};
+    const fl_scores second = {report->test_samples, report->test_loss, report->test_accuracy};
+    *validation = report->validation ? first : none;
+    *test = !report->validation ? first : report->has_test ? second : none;
+}
+
+static void follow_answer(fl_controller *controller, const char *callback,
+                          fl_callback_answer answer)
+{
+    bool goes_on = controller->stats.steps < controller->stats.n_steps &&
+                   controller->shutdown.phase.n_stops == 0;
+    if (answer == FL_STOP && goes_on) {
+        controller->shutdown.stopped_by = callback;
+        fl_shutdown_stop(controller, callback);
+    }
+}
+
+void fl_callbacks_epoch(fl_controller *controller)
+{
+    const fl_callbacks *callbacks = controller->options->callbacks;
+    const fl_epoch_stats *past = &controller->stats.past;
+    char plan[256];
+    if (callbacks == NULL || callbacks->on_epoch == NULL) {
+        return;
+    }
+    fl_epoch_result epoch = {.epoch = past->epoch + 1,
+                             .steps = past->steps,
+                             .samples = past->samples,
+                             .steps_done = controller->stats.steps,
+                             .train_loss = fl_run_stats_loss(past),
+                             .seconds = past->ms * 1e-3,
+                             .samples_per_s =
+                                 past->ms > 0 ? (double)past->samples / past->ms * 1e3 : 0,
+                             .validation = {.loss = NAN, .accuracy = NAN},
+                             .test = {.loss = NAN, .accuracy = NAN},
+                             .plan = fl_plan_text(&controller->elastic.plan, plan, sizeof plan)};
+    if (past->evaluated) {
+        split_scores(&past->eval, &epoch.validation, &epoch.test);
+    }
+    fl_runfiles_flush(&controller->log.files);
+    follow_answer(controller, "on_epoch", callbacks->on_epoch(callbacks->context, &epoch));
+}
+
+void fl_callbacks_evaluation(fl_controller *controller, const fl_eval_report *report)
+{
+    const fl_callbacks *callbacks = controller->options->callbacks;
+    char plan[256];
+    if (callbacks == NULL || callbacks->on_evaluation == NULL) {
+        return;
+    }
+    fl_evaluation_result evaluation = {
+        .epoch = report->epoch + 1,
+        .steps_done = report->step + 1,
+        .seconds = report->ms * 1e-3,
+        .plan = fl_plan_text(&controller->elastic.plan, plan, sizeof plan)};
+    split_scores(report, &evaluation.validation, &evaluation.test);
+    fl_runfiles_flush(&controller->log.files);
+    follow_answer(controller, "on_evaluation",
+                  callbacks->on_evaluation(callbacks->context, &evaluation));
+}

@@ -1,0 +1,14 @@
+/* The callbacks of the program that called fl_run_with. Each is called once its event is in
+ * events.jsonl; what it returns is carried out. on_end is called by fl_run_with itself. */
+#ifndef FL_CONTROL_CONTROLLER_CALLBACKS_H
+#define FL_CONTROL_CONTROLLER_CALLBACKS_H
+
+#include "control/link/link.h"
+
+typedef struct fl_controller fl_controller;
+
+/* The epoch that ended last: stats.past. */
+void fl_callbacks_epoch(fl_controller *controller);
+void fl_callbacks_evaluation(fl_controller *controller, const fl_eval_report *report);
+
+#endif
