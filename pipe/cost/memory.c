@@ -6,6 +6,8 @@
 #include "nn/exec.h"
 #include "nn/model.h"
 
+#include <string.h>
+
 static const size_t LARGEST_ARENA_BYTES = (size_t)1 << 40;
 static const size_t SMALLEST_ARENA_BYTES = (size_t)1 << 28;
 
@@ -67,6 +69,8 @@ static void dry_run_fini(dry_run *d)
     fl_device_destroy(&d->device);
 }
 
+/* Ids and targets are zeros, which all layers and losses take: what an earlier layer left in the
+ * arena may be no id at all. */
 static fl_status take_tensor(dry_run *d, const fl_shape *shape, int32_t *offsets, fl_tensor *out)
 {
     for (int64_t i = 0; i <= d->n_samples; i++) {
@@ -78,7 +82,11 @@ static fl_status take_tensor(dry_run *d, const fl_shape *shape, int32_t *offsets
                        .width = shape->width,
                        .dtype = shape->dtype};
     size_t bytes = (size_t)(out->n_tokens * out->width) * fl_dtype_size(shape->dtype);
-    return fl_arena_take(&d->arena[TENSORS], bytes, &out->data);
+    FL_TRY(fl_arena_take(&d->arena[TENSORS], bytes, &out->data));
+    if (shape->dtype == FL_I32) {
+        memset(out->data, 0, bytes);
+    }
+    return FL_OK;
 }
 
 static int64_t tensor_bytes(const fl_tensor *t)

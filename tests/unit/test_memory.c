@@ -226,6 +226,46 @@ static void test_memory__a_layers_failure_comes_with_its_place(void **state)
     fl_model_destroy(&model);
 }
 
+/* A layer of a plugin writes its outputs itself, on the null device too: here values that are no
+ * class of any loss, wherever the arena puts them. */
+static fl_status write_outputs(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
+{
+    (void)self, (void)x, (void)in;
+    memset(out->data, 0x80, (size_t)(out->n_tokens * out->width) * sizeof(float));
+    return FL_OK;
+}
+
+static fl_status write_gradient(void *self, fl_exec *x, const fl_tensor *grad, fl_tensor *grad_in)
+{
+    return grad_in == NULL ? FL_OK : write_outputs(self, x, grad, grad_in);
+}
+
+static void test_memory__a_layer_may_write_without_kernels(void **state)
+{
+    (void)state;
+    static const fl_layer_ops writes = {.kind = "writes",
+                                        .shape = fl_toy_same_shape,
+                                        .params = fl_toy_no_params,
+                                        .forward = write_outputs,
+                                        .backward = write_gradient};
+    fl_model *model = NULL;
+    fl_layer head;
+    fl_loss loss;
+    fl_layer_memory memory[3];
+    assert_int_equal(fl_model_create("m", &model), FL_OK);
+    assert_int_equal(fl_model_add(model, 1, (fl_layer){&writes, NULL}), FL_OK);
+    assert_int_equal(fl_model_add(model, 1, (fl_layer){&writes, NULL}), FL_OK);
+    assert_int_equal(fl_layer_classifier(image.width, 4, &head), FL_OK);
+    assert_int_equal(fl_model_add(model, FL_BLOCK_HEAD, head), FL_OK);
+    assert_int_equal(fl_loss_cross_entropy(4, &loss), FL_OK);
+    assert_int_equal(fl_model_set_loss(model, loss), FL_OK);
+    for (int64_t n = 1; n <= MAX_SAMPLES; n++) {
+        fl_status status = fl_memory_measure(model, &image, n, memory);
+        assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
+    }
+    fl_model_destroy(&model);
+}
+
 static void test_memory__survives_every_failed_allocation(void **state)
 {
     (void)state;
@@ -465,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_memory__dry_run_counts_what_a_real_run_takes),
         cmocka_unit_test(test_memory__n_samples_take_at_most_n_times_one),
         cmocka_unit_test(test_memory__a_layers_failure_comes_with_its_place),
+        cmocka_unit_test(test_memory__a_layer_may_write_without_kernels),
         cmocka_unit_test(test_memory__survives_every_failed_allocation),
         cmocka_unit_test(test_memory__stage_is_the_sum_of_its_parts),
         cmocka_unit_test(test_memory__frozen_layers_take_what_a_real_stage_takes),
