@@ -127,20 +127,20 @@ static void candidate_fields(fl_json *j, const fl_candidate *c)
     fl_json_close(j, '}');
 }
 
-void fl_event_log_costs(fl_event_log *log, const fl_costs_origin *c)
+void fl_event_log_costs(fl_event_log *log, const fl_costs_origin *origin)
 {
-    if (c == NULL) {
+    if (origin == NULL) {
         return;
     }
     fl_json *j = fl_event_log_begin(log, "costs");
-    fl_json_text(j, "from", c->from);
-    fl_json_text(j, "measured", c->measured);
-    fl_json_integer(j, "live_steps", c->live_steps);
-    if (c->path != NULL) {
-        fl_json_text(j, "file", c->path);
+    fl_json_text(j, "from", origin->from);
+    fl_json_text(j, "measured", origin->measured);
+    fl_json_integer(j, "live_steps", origin->live_steps);
+    if (origin->path != NULL) {
+        fl_json_text(j, "file", origin->path);
     }
-    if (c->note != NULL) {
-        fl_json_text(j, "file_refused", c->note);
+    if (origin->note != NULL) {
+        fl_json_text(j, "file_refused", origin->note);
     }
     fl_event_log_end(log);
 }

@@ -5,21 +5,21 @@ size_t fl_wire_nonfinite_size(const fl_nonfinite_report *report)
     return 6 * 8 + 5 * 4 + 8 * (size_t)report->n_ids;
 }
 
-void fl_wire_put_nonfinite(fl_writer *w, const fl_nonfinite_report *n)
+void fl_wire_put_nonfinite(fl_writer *w, const fl_nonfinite_report *report)
 {
-    fl_put_i64(w, n->step);
-    fl_put_i64(w, n->epoch);
-    fl_put_f64(w, n->loss);
-    fl_put_f64(w, n->grad_norm);
-    fl_put_i64(w, n->found.sample);
-    fl_put_i64(w, n->n_samples);
-    fl_put(w, (uint32_t)n->found.where, 4);
-    fl_put(w, (uint32_t)n->found.layer, 4);
-    fl_put(w, (uint32_t)n->found.rank, 4);
-    fl_put(w, (uint32_t)n->action, 4);
-    fl_put(w, (uint32_t)n->n_ids, 4);
-    for (int i = 0; i < n->n_ids; i++) {
-        fl_put_i64(w, n->ids[i]);
+    fl_put_i64(w, report->step);
+    fl_put_i64(w, report->epoch);
+    fl_put_f64(w, report->loss);
+    fl_put_f64(w, report->grad_norm);
+    fl_put_i64(w, report->found.sample);
+    fl_put_i64(w, report->n_samples);
+    fl_put(w, (uint32_t)report->found.where, 4);
+    fl_put(w, (uint32_t)report->found.layer, 4);
+    fl_put(w, (uint32_t)report->found.rank, 4);
+    fl_put(w, (uint32_t)report->action, 4);
+    fl_put(w, (uint32_t)report->n_ids, 4);
+    for (int i = 0; i < report->n_ids; i++) {
+        fl_put_i64(w, report->ids[i]);
     }
 }
 

@@ -30,7 +30,7 @@ typedef struct fl_ctl_uses {
 fl_status fl_ctl_open(const fl_ctl_uses *uses, fl_ctl **out) FL_MUST_CHECK;
 
 /* *ctl becomes NULL; NULL is allowed. */
-void fl_ctl_close(fl_ctl **ctl);
+void fl_ctl_close(fl_ctl **out);
 
 /* Answer the requests that have arrived. Never waits; called in every turn of the loop. */
 void fl_ctl_watch(fl_ctl *ctl);
@@ -44,7 +44,7 @@ int fl_ctl_poll(const fl_ctl *ctl, zmq_pollitem_t items[FL_CTL_POLL_MAX]);
 int fl_ctl_turn_ms(const fl_ctl *ctl, int turn_ms);
 
 /* Publish an event to all subscribers; for fl_event_log_listen, with ctl as the context. */
-void fl_ctl_publish(void *ctl, const char *event, const fl_json *line);
+void fl_ctl_publish(void *context, const char *event, const fl_json *line);
 
 /* The workers have applied the setting that this report names. */
 void fl_ctl_setting_done(fl_ctl *ctl, const fl_setting_done_report *report);

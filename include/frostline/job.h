@@ -188,7 +188,7 @@ fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
                        const char *const *overrides, int n_overrides, fl_job *job) FL_MUST_CHECK;
 
 /* Set one field by its path, as --set does: "pipe.k", "2". */
-fl_status fl_job_set(fl_job *job, const char *path, const char *value) FL_MUST_CHECK;
+fl_status fl_job_set(fl_job *job, const char *path, const char *text) FL_MUST_CHECK;
 
 #ifdef __cplusplus
 }

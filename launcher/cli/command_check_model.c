@@ -279,6 +279,7 @@ static fl_status show_checks(const fl_args *args, checking *c)
         printf("%d of %d checks failed\n", c->n_failed, c->n_checks);
     }
     fl_json_fini(&json);
+    c->json = NULL;
     return status;
 }
 

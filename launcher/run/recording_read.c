@@ -6,6 +6,7 @@
 #include "launcher/job/schema.h"
 #include "pipe/cost/plan.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -108,6 +109,7 @@ static fl_status get_plan(const reader *r, const json_t *event, fl_plan *plan)
                       .n_workers = r->n_workers};
     FL_TRY(get_int(r, event, "f", 0, FL_MAX_LAYERS, &plan->F));
     FL_TRY(get_int(r, event, "k", 1, FL_MAX_STAGES, &plan->K));
+    assert(plan->K >= 1); /* by the range above */
     FL_TRY(get_int(r, event, "r", 1, FL_MAX_WORKERS / plan->K, &plan->R));
     FL_TRY(get_int(r, event, "m", 1, INT_MAX, &plan->M));
     int n_cuts = plan->K + 1, n_ranks = plan->K * plan->R;

@@ -277,7 +277,7 @@ static int n_skipped(const char *dir)
 /* Every plan leaves out the same steps, and goes on as one worker does. */
 static void check_skips_alike(const char *name, const char *const *fields, bool freezes)
 {
-    double one[STEPS + 1], other[STEPS + 1];
+    double one[STEPS + 1] = {0}, other[STEPS + 1] = {0};
     for (int plan = 0; plan < N_PLANS; plan++) {
         const char *dir = dir_of(name, plan);
         run_in_child(dir, plan, fields);

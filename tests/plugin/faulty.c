@@ -46,7 +46,7 @@ static float noise_of(const fl_tensor *in, int64_t i)
 {
     return has("no-determinism")        ? (float)(++n_calls) * 1e-3f
            : has("depends-on-batch")    ? (float)in->n_samples * 1e-2f
-           : has("keyed-by-place")      ? (float)(i / (in->width * TOKENS)) * 1e-2f
+           : has("keyed-by-place")      ? (float)(int64_t)(i / (in->width * TOKENS)) * 1e-2f
            : has("nan") && i == 2       ? NAN
            : has("infinite") && i == 14 ? INFINITY
                                         : 0.0f;
@@ -113,6 +113,7 @@ static void add_grads(fl_exec *x, const float *grad, const float *kept, int64_t 
                 grad[i] * kept[i] * (has("wrong-element") && i % WIDTH == 4 ? 2 : 1);
         }
         if ((of_shift != NULL || has("writes-unwanted")) && !has("forgets-shift")) {
+            /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): this is the fault */
             of_shift[i % WIDTH] += grad[i];
         }
     }

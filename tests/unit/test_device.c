@@ -54,7 +54,11 @@ static void test_claim__two_threads_at_once_are_counted_exactly(void **state)
     fl_device *d = NULL;
     pthread_t other;
     void *failed = NULL;
-    assert_int_equal(fl_device_cpu_create(1, NULL, 2 * ROOM, &d), FL_OK);
+    fl_status status = fl_device_cpu_create(1, NULL, 2 * ROOM, &d);
+    if (status != FL_OK || d == NULL) {
+        fail_msg("%s", fl_errmsg());
+        return;
+    }
     assert_int_equal(pthread_create(&other, NULL, claim_and_disclaim, d), 0);
     assert_null(claim_and_disclaim(d));
     assert_int_equal(pthread_join(other, &failed), 0);
