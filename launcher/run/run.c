@@ -624,9 +624,10 @@ static fl_status run_program(fl_model *model, const fl_dataset *dataset, const f
 fl_status fl_run_with(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                       const fl_callbacks *callbacks, fl_run_result *result)
 {
-    fl_run_result own = {0};
+    fl_run_result own;
     fl_failure failure; /* the callback may fail at something, too */
     fl_run_result *r = result != NULL ? result : &own;
+    memset(r, 0, sizeof *r); /* on_end gets it even if memory for the job runs out */
     fl_status status = run_program(model, dataset, job, callbacks, r);
     fl_failure_keep(&failure, status);
     if (callbacks != NULL && callbacks->on_end != NULL) {

@@ -26,6 +26,7 @@ typedef struct diary {
     int n_epochs, n_evaluations, n_ends;
     fl_epoch_result epoch[MANY];
     fl_evaluation_result evaluation[MANY];
+    char epoch_plan[256], evaluation_plan[256]; /* of the last call: the texts do not outlive it */
     bool wrong_thread;
     int n_unwritten; /* calls whose event was not in the file */
     fl_status status, returned;
@@ -70,6 +71,7 @@ static fl_callback_answer see_epoch(void *context, const fl_epoch_result *epoch)
 {
     diary *d = context;
     d->epoch[d->n_epochs++ % MANY] = *epoch;
+    snprintf(d->epoch_plan, sizeof d->epoch_plan, "%s", epoch->plan);
     look_around(d, "epoch.finished", d->n_epochs);
     if (d->kills) {
         kill_worker_1(d);
@@ -82,6 +84,7 @@ static fl_callback_answer see_evaluation(void *context, const fl_evaluation_resu
 {
     diary *d = context;
     d->evaluation[d->n_evaluations++ % MANY] = *evaluation;
+    snprintf(d->evaluation_plan, sizeof d->evaluation_plan, "%s", evaluation->plan);
     look_around(d, "\"event\": \"evaluation\"", d->n_evaluations);
     return evaluation->steps_done == d->stop_steps ? FL_STOP : FL_CONTINUE;
 }
@@ -213,7 +216,12 @@ static void test_callbacks__get_what_the_events_have(void **state)
     }
     assert_int_equal(d->evaluation[d->n_evaluations - 1].test.samples, N_SAMPLES / 4);
     assert_int_equal(d->evaluation[0].test.samples, 0);
+    json_t *plans = lines_with(d->dir, "events.jsonl", "\"plan.chosen\"");
+    const char *plan = json_string_value(json_object_get(json_array_get(plans, 0), "plan"));
+    assert_string_equal(d->epoch_plan, plan);
+    assert_string_equal(d->evaluation_plan, plan);
     assert_int_equal(d->result.epochs, EPOCHS);
+    json_decref(plans);
     json_decref(epochs);
     json_decref(evaluations);
 }
