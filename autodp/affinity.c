@@ -5,7 +5,7 @@
 
 enum { FRACTION_BITS = 24 };
 
-/* Keeps these draws apart from others by the same numbers. */
+/* Separates these draws from others with the same numbers. */
 static const uint64_t stream_of_affinity = 0x686F6D6573u;
 
 fl_status fl_affinity_init(fl_affinity *affinity, const int *store, int n_replicas)
@@ -34,8 +34,8 @@ void fl_affinity_fini(fl_affinity *affinity)
     *affinity = (fl_affinity){0};
 }
 
-/* -log2((bits + 0.5) / 2^32) in units of 2^-24; above 0. The fraction comes bit by bit: the number
- * is squared, and what exceeds 2 is a bit. */
+/* -log2((bits + 0.5) / 2^32) in units of 2^-24; above 0. Computes the fraction bit by bit: squares
+ * the number; if the square exceeds 2, the bit is set. */
 static uint64_t minus_log(uint32_t bits)
 {
     uint64_t x = 2 * (uint64_t)bits + 1, log = 1; /* x of 2^33, below 1 */
@@ -79,7 +79,7 @@ static int64_t weight(const int32_t *work, int64_t i)
     return work[i] > 0 ? work[i] : 0;
 }
 
-/* A replica of that store with room for so much; -1: none. */
+/* A replica of that store with room for this much work; -1: none. */
 static int with_room(const fl_affinity *h, int store, int64_t amount, const int64_t *room)
 {
     for (int r = 0; r < h->n_replicas; r++) {

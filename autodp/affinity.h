@@ -18,9 +18,10 @@
 
 typedef struct fl_affinity {
     int n_replicas;
-    bool one;          /* all read from the same store */
+    bool one;          /* all replicas read from the same store */
     int *store;        /* [n_replicas] the store of each replica's first stage */
-    uint32_t *in_same; /* [n_replicas] replicas with this store, if it is its first; 0: it is not */
+    uint32_t *in_same; /* [n_replicas] for the first replica of each store: how many share it; for
+                          others 0 */
 } fl_affinity;
 
 /* store [n_replicas], numbers of any kind; copied. FL_ENOMEM: fl_affinity_fini is still allowed. */

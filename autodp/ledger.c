@@ -15,11 +15,12 @@ struct fl_ledger {
     int fd;
     int64_t n_samples;
     int64_t n_records, n_used; /* records added, and the samples that they name */
-    uint64_t hash;             /* of what was written last */
+    uint64_t hash;             /* of the record written last */
     int64_t step;              /* of the buffered records */
     uint8_t *buffer;
     size_t used_bytes, capacity_bytes;
-    int error; /* errno of what failed first: the file may end in half a record, and stays so */
+    int error; /* errno of the first failure: the file may end in half a record, and is not written
+                  any more */
     int64_t failed_step; /* the first step that the file lacks */
 };
 
@@ -52,7 +53,7 @@ fl_status fl_ledger_flush(fl_ledger *l)
     return l->error == 0 ? FL_OK : fl_fail(FL_EIO, "ledger.bin: %s", strerror(l->error));
 }
 
-/* Room for `more` bytes behind what is buffered. */
+/* Make room for `more` bytes after the buffered ones. */
 static fl_status reserve(fl_ledger *l, size_t more)
 {
     size_t need = l->used_bytes + more;
@@ -129,7 +130,8 @@ static fl_status check_record(const fl_ledger *l, int64_t epoch, int64_t step, i
     return FL_OK;
 }
 
-/* Append the bytes of one record to the buffer; its first two numbers have two meanings. */
+/* Append the bytes of one record to the buffer; in the end record, its first two numbers have
+ * another meaning. */
 static fl_status put_record(fl_ledger *l, int64_t first, int64_t second, uint32_t generation,
                             uint32_t replica, const int64_t *ids, int64_t n)
 {
@@ -160,7 +162,7 @@ fl_status fl_ledger_add(fl_ledger *l, int64_t epoch, int64_t step, uint32_t gene
     }
     fl_status status = put_record(l, epoch, step, generation, (uint32_t)replica, ids, n);
     if (status != FL_OK) {
-        fl_ledger_give_up(l, step, ENOMEM); /* records behind a hole would look like a defect */
+        fl_ledger_give_up(l, step, ENOMEM); /* records after a gap would look like a defect */
         return status;
     }
     l->step = step;

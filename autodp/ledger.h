@@ -1,6 +1,7 @@
-/* The sampler's ledger: who used which sample when, in the run directory; and its proof.
+/* The sampler's ledger, a file in the run directory: which replica used which sample in which step;
+ * and its proof.
  *
- * ledger.bin: a header, then one record a replica and step, all little-endian:
+ * ledger.bin: a header, then one record for each replica and step, all little-endian:
  *
  *     header  magic "FLLEDGER", u32 version, u32 0, i64 n_samples, u64 seed | u64 xxh64
  *     record  i64 epoch, i64 step, u32 generation, u32 replica, u32 n | u32 check of these
@@ -8,12 +9,12 @@
  *     end     a record with i64 n_records, i64 n_ids in the place of epoch and step, generation 0,
  *             replica 0xFFFFFFFF and n 0: nothing follows it
  *
- * Each hash is seeded with the one before it, so that a record that is changed, lost, repeated or
- * moved does not fit. The check (the lower half of an xxh64) guards n, so that a damaged length is
- * not taken for a record that was cut. The controller writes the ledger from what the workers that
- * computed the loss report, and the end when the run has ended well. A ledger without an end is an
- * incomplete record: its run still trains, was killed, or could not write. (Version 1 had no end.)
- */
+ * Each hash is seeded with the one before it, so a record that is changed, lost, repeated or moved
+ * does not fit. The check (the lower half of an xxh64) protects n, so that a damaged length is not
+ * mistaken for a record that was cut. The controller writes the ledger from the reports of the
+ * workers that computed the loss, and the end when the run has ended well. A ledger without an end
+ * is an incomplete record: its run still trains, was killed, or could not write. (Version 1 had no
+ * end.) */
 #ifndef FL_AUTODP_LEDGER_H
 #define FL_AUTODP_LEDGER_H
 
@@ -25,46 +26,46 @@
 
 typedef struct fl_ledger fl_ledger;
 
-/* Create DIR/ledger.bin anew. dir_fd: the open run directory. n_samples: 1 .. 2^32. */
+/* Create DIR/ledger.bin, or replace it. dir_fd: the open run directory. n_samples: 1 .. 2^32. */
 fl_status fl_ledger_create(int dir_fd, int64_t n_samples, uint64_t seed,
                            fl_ledger **out) FL_MUST_CHECK;
 
-/* Append one record; buffered. What belongs to earlier steps is given to the system when a record
- * of another step comes: it then survives this process, though not the machine (nothing is synced).
- * ids [n], each 0 .. n_samples - 1. After FL_EIO every later call fails with it. */
+/* Append one record; buffered. Records of earlier steps are handed to the system when a record of
+ * another step is added: they then survive this process, but not the machine (no sync). ids [n],
+ * each 0 .. n_samples - 1. After FL_EIO every later call fails with it. */
 fl_status fl_ledger_add(fl_ledger *ledger, int64_t epoch, int64_t step, uint32_t generation,
                         int replica, const int64_t *ids, int64_t n) FL_MUST_CHECK;
 
-/* A record of `step` is lost: nothing more is written, so that the ledger ends before the hole.
- * error: an errno that every later call's message names. */
+/* A record of `step` is lost: write nothing more, so that the ledger ends before the gap. error: an
+ * errno that every later call's message names. */
 void fl_ledger_give_up(fl_ledger *ledger, int64_t step, int error);
 
 /* The first step that the file lacks after a failure, and its errno; -1 and 0 if nothing failed. */
 int64_t fl_ledger_failed_step(const fl_ledger *ledger, int *error);
 
-/* Append the end record and give everything to the system: the ledger is then a complete record,
- * and fl_ledger_close is all that may follow. */
+/* Append the end record and hand everything to the system. The ledger is then a complete record;
+ * only fl_ledger_close may follow. */
 fl_status fl_ledger_end(fl_ledger *ledger) FL_MUST_CHECK;
 
-/* Give all that is buffered to the system. */
+/* Hand all buffered records to the system. */
 fl_status fl_ledger_flush(fl_ledger *ledger) FL_MUST_CHECK;
 
 /* Flush and close; *ledger becomes NULL, also on failure; NULL is fine. */
 fl_status fl_ledger_close(fl_ledger **ledger) FL_MUST_CHECK;
 
-/* One epoch as the ledger shows it. */
+/* One epoch in the ledger. */
 typedef struct fl_ledger_epoch {
     int64_t epoch, n_samples;
     int64_t once, never, more; /* samples used exactly once, not at all, more often */
 } fl_ledger_epoch;
 
-/* All that a ledger shows. */
+/* The summary of a whole ledger. */
 typedef struct fl_ledger_proof {
     int64_t n_samples;
     uint64_t seed;
     int64_t n_records;
     int64_t whole_bytes;     /* header and whole records */
-    int64_t cut_bytes;       /* of a last record that was never finished; 0: none */
+    int64_t cut_bytes;       /* of a last record that is incomplete; 0: none */
     int64_t n_ids;           /* samples named by all records */
     bool has_end;            /* the writer ended the ledger: nothing is missing */
     fl_ledger_epoch *epochs; /* [n_epochs], in their order */
@@ -78,27 +79,27 @@ typedef struct fl_ledger_proof {
 fl_status fl_ledger_prove(const char *path, fl_ledger_proof *out) FL_MUST_CHECK;
 void fl_ledger_proof_fini(fl_ledger_proof *proof);
 
-/* True if no sample was used twice in an epoch, none was left out of any epoch but the last (which
- * a run may have been stopped in), no epoch was left out, and there is at least one. */
+/* True if no epoch used a sample twice, no epoch but the last left one out (a run may stop within
+ * the last), no epoch is missing, and there is at least one. */
 bool fl_ledger_is_exact(const fl_ledger_proof *proof);
 
 typedef enum fl_ledger_command {
     FL_LEDGER_COMPLETE,   /* exact, from the first step to the end of the run */
     FL_LEDGER_INCOMPLETE, /* exact as far as it goes, but its end is missing */
-    FL_LEDGER_BROKEN,     /* a sample came twice in an epoch, or was left out of a finished one */
+    FL_LEDGER_BROKEN,     /* an epoch used a sample twice, or a finished epoch left one out */
 } fl_ledger_command;
 
 /* "complete", "incomplete record", "broken". */
 const char *fl_ledger_command_text(fl_ledger_command command);
 
-/* A ledger without any step proves nothing, so it is an incomplete record. */
+/* A ledger without any step proves nothing, so it counts as an incomplete record. */
 fl_ledger_command fl_ledger_judge(const fl_ledger_proof *proof);
 
-/* Write the proof for people, epochs counted from 1: what `frostline ledger RUN_DIR` shows.
- * alive: the run still trains, so that the end is not expected yet. */
+/* Write the proof for people, epochs counted from 1: the output of `frostline ledger RUN_DIR`.
+ * alive: the run still trains, so no end is expected yet. */
 void fl_ledger_print(const fl_ledger_proof *proof, bool alive, FILE *out);
 
-/* The epochs alone, of a ledger that was closed. epochs: fl_alloc'd array, the caller frees it.
+/* Read the epochs alone, from a closed ledger. epochs: fl_alloc'd array, the caller frees it.
  * Returns FL_EFORMAT with the byte position when a record is damaged or cut. */
 fl_status fl_ledger_read(const char *path, fl_ledger_epoch **epochs, int64_t *n) FL_MUST_CHECK;
 

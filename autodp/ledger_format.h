@@ -1,4 +1,4 @@
-/* The bytes of a ledger, as ledger.h draws them: shared by who writes and who reads. */
+/* The byte format of a ledger, as ledger.h describes it: shared by the writer and the reader. */
 #ifndef FL_AUTODP_LEDGER_FORMAT_H
 #define FL_AUTODP_LEDGER_FORMAT_H
 
@@ -12,7 +12,7 @@ enum {
 };
 
 #define FL__LEDGER_MAGIC "FLLEDGER"
-#define FL__LEDGER_END UINT32_MAX /* in place of a replica: the record is the end */
+#define FL__LEDGER_END UINT32_MAX /* the replica of the end record */
 #define FL__LEDGER_MAX_SAMPLES (INT64_C(1) << 32)
 
 static inline void fl__put32(uint8_t *to, uint32_t value)

@@ -1,5 +1,5 @@
-/* Reading a ledger back: every byte is covered by a hash, and every sample of every epoch counted.
- * The file is read as a stream: it may be larger than memory likes. */
+/* Reads a ledger back: verifies the hash of every byte, and counts every sample of every epoch. The
+ * file is read as a stream: it may be larger than the memory. */
 #include "autodp/ledger.h"
 #include "autodp/ledger_format.h"
 #include "device/alloc.h"
@@ -24,7 +24,7 @@ typedef struct prover {
     fl_ledger_proof proof;
     uint8_t *record; /* [record_capacity] */
     size_t record_capacity;
-    stats *tallies; /* [proof.n_epochs of tally_capacity], in the order they came */
+    stats *tallies; /* [proof.n_epochs of tally_capacity], in the order of their first records */
     int64_t stats_capacity;
 } prover;
 
@@ -92,8 +92,8 @@ static fl_status reserve_epoch(prover *p)
     return FL_OK;
 }
 
-/* The tally of `epoch`, made if it is new. Records of neighbouring epochs may alternate where one
- * epoch goes over into the next, so the search begins with the youngest. */
+/* The counts of `epoch`, created if it is new. Records of neighbouring epochs may alternate where
+ * one epoch ends and the next starts, so the search starts with the newest. */
 static fl_status find_stats(prover *p, int64_t epoch, stats **out)
 {
     for (int64_t i = p->proof.n_epochs - 1; i >= 0; i--) {
@@ -115,7 +115,7 @@ static int used(const stats *t, int64_t id)
     return t->counts[id / 4] >> (2 * (id % 4)) & 3;
 }
 
-/* The end names how much it ends: a ledger that lost records before it is not complete. */
+/* The end record has the number of records: a ledger that lost some before it is not complete. */
 static fl_status read_end(prover *p, const uint8_t *record)
 {
     int64_t n_records = (int64_t)fl__get64(record), n_ids = (int64_t)fl__get64(record + 8);
@@ -161,7 +161,7 @@ static fl_status reserve_record(prover *p, size_t size_bytes)
     return FL_OK;
 }
 
-/* The next record, if it is whole; else all that is left is `cut_bytes`. */
+/* Read the next record if it is whole; otherwise the rest of the file is `cut_bytes`. */
 static fl_status read_record(prover *p)
 {
     int64_t at = p->proof.whole_bytes, left = p->file_bytes - at;
@@ -218,7 +218,7 @@ static fl_ledger_epoch sum_up(const stats *t, int64_t n_samples)
     return e;
 }
 
-/* The epochs in their order, whatever order their first records came in. */
+/* Sort the epochs, whatever the order of their first records. */
 static fl_status finish(prover *p)
 {
     void *memory = NULL;

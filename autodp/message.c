@@ -10,8 +10,8 @@
 
 enum { GATHER_MAX_BYTES = 4096 };
 
-/* Members that gather directly: gathers are rare, and one that goes through a member is lost with
- * it. */
+/* With at most this many members, all-gathers are direct: they are rare, and a message through
+ * another member is lost with that member. */
 enum { GATHER_DIRECT = 64 };
 
 static const uint32_t tell_magic = 0x464c544c; /* FLTL */
@@ -24,16 +24,16 @@ typedef struct packet_header {
 
 struct fl_message_group {
     fl_net *net;
-    int rank, size;         /* this member's index, and how many there are */
+    int rank, size;         /* this member's index, and the number of members */
     int *ranks;             /* [size] ascending */
-    int n_tells, n_gathers; /* begun */
+    int n_tells, n_gathers; /* started */
     fl_all_gather *exchange;
-    unsigned char *packet; /* a head and FL_MESSAGE_MAX_BYTES */
+    unsigned char *packet; /* a header and FL_MESSAGE_MAX_BYTES */
     fl_net_buffer *in;
     fl_net_buffer **out; /* [size], all over `packet` */
 };
 
-/* Of a member of the group; -1: it is none. */
+/* The index of a member of the group; -1: not a member. */
 static int index_of(const fl_message_group *g, int rank)
 {
     for (int i = 0; i < g->size; i++) {
@@ -317,7 +317,7 @@ void fl_transfers_close(fl_transfers **transfers)
     fl_free(t);
 }
 
-/* Receives are posted before sends, so that what arrives finds its place. */
+/* Receives are posted before sends, so that every message finds its buffer. */
 fl_status fl_transfers_run(fl_transfers *t, int64_t deadline_us)
 {
     for (int sending = 0; sending < 2; sending++) {

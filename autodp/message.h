@@ -14,7 +14,7 @@ typedef struct fl_message_group fl_message_group;
 enum { FL_MESSAGE_MAX_BYTES = 64 * 1024 };
 
 typedef struct fl_message_options {
-    uint32_t membership; /* of the generation from which it serves; in the store's keys */
+    uint32_t membership; /* the generation from which the group is used; part of the store's keys */
     int rank, size;
     const int *ranks; /* [size] of the members, ascending, rank among them; NULL: 0 .. size - 1 */
     const fl_kv *kv;
@@ -49,12 +49,12 @@ bool fl_message_lost(fl_message_group *group, int rank);
 fl_status fl_message_broadcast(fl_message_group *group, int root, uint32_t generation, void *data,
                                size_t *size_bytes, int64_t deadline_us) FL_MUST_CHECK;
 
-/* Every member's `mine` [size_bytes, the same everywhere, at most 4096] into all
+/* All-gather: every member's `mine` [size_bytes, the same everywhere, at most 4096] into all
  * [size][size_bytes], in the order of their ranks, on every member. Also the barrier. */
 fl_status fl_message_all_gather(fl_message_group *group, uint32_t generation, const void *mine,
                                 size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
 
-/* One piece of state on its way between two ranks. */
+/* One piece of state to transfer between two ranks. */
 typedef struct fl_transfer {
     int peer;
     bool sending;
@@ -63,16 +63,16 @@ typedef struct fl_transfer {
     size_t size_bytes;
 } fl_transfer;
 
-/* Transfers made ready, so that running them allocates nothing: list [n] is copied. May be opened
- * and closed beside other uses of the group, by another thread. */
+/* Prepare transfers, so that running them allocates nothing: list [n] is copied. Another thread may
+ * open and close them while the group is in use. */
 typedef struct fl_transfers fl_transfers;
 fl_status fl_transfers_open(fl_message_group *group, const fl_transfer *list, int n,
                             fl_transfers **out) FL_MUST_CHECK;
 void fl_transfers_close(fl_transfers **transfers);
 
-/* Start all at once, then wait for all of them. Every rank that is named as a peer calls this with
- * its own half; a rank without transfers need not. FL_EDEADLINE, FL_EPEER as usual; what was to be
- * received is undefined then. */
+/* Start all transfers at once, then wait for all of them. Every rank that is named as a peer calls
+ * this with its own half; a rank without transfers need not. FL_EDEADLINE, FL_EPEER as usual; the
+ * contents of receive buffers are then undefined. */
 fl_status fl_transfers_run(fl_transfers *transfers, int64_t deadline_us) FL_MUST_CHECK;
 
 #endif

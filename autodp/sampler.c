@@ -7,7 +7,7 @@
 
 enum { ROUNDS = 8 };
 
-/* Keeps this order apart from what others draw from the same seed. */
+/* Separates this order from other uses of the same seed. */
 static const uint64_t stream_of_order = 0x6F72646572u;
 
 void fl_permutation_init(fl_permutation *p, int64_t n, uint64_t seed, int64_t epoch)
@@ -40,9 +40,9 @@ static uint64_t feistel(const fl_permutation *p, uint64_t value)
 
 int64_t fl_permutation_at(const fl_permutation *p, int64_t index)
 {
-    /* The network's numbers form cycles. Walking on from a number below n until the next one below
-     * n therefore ends, and no two such numbers have the same next one. The numbers are fewer than
-     * 4 n, so this takes less than 4 passes on average. */
+    /* The network's numbers form cycles. From a number below n, the walk along the cycle therefore
+     * reaches a number below n again, and distinct starts reach distinct numbers. There are fewer
+     * than 4 n numbers, so this takes less than 4 passes on average. */
     uint64_t value = (uint64_t)index;
     do {
         value = feistel(p, value);
@@ -65,7 +65,7 @@ static uint64_t feistel_back(const fl_permutation *p, uint64_t value)
 
 int64_t fl_permutation_index(const fl_permutation *p, int64_t value)
 {
-    /* The same cycle, walked the other way round. */
+    /* The same cycle, walked backwards. */
     uint64_t index = (uint64_t)value;
     do {
         index = feistel_back(p, index);

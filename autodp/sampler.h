@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* A seeded permutation of 0 .. n - 1, computed per index: a Feistel network over the smallest even
- * number of bits that holds n - 1, walked until it lands inside (cycle walking). */
+ * number of bits that holds n - 1, repeated until the result is below n (cycle walking). */
 typedef struct fl_permutation {
     int64_t n;
     uint32_t half_bits;
@@ -20,10 +20,10 @@ void fl_permutation_init(fl_permutation *p, int64_t n, uint64_t seed, int64_t ep
 /* 0 <= index < n. Threads: pure; any. */
 int64_t fl_permutation_at(const fl_permutation *p, int64_t index);
 
-/* Where `value` stands: the index at which fl_permutation_at gives it. Threads: pure; any. */
+/* The index of `value`: fl_permutation_at gives `value` there. Threads: pure; any. */
 int64_t fl_permutation_index(const fl_permutation *p, int64_t value);
 
-/* Where the run stands, in samples: all that has to be kept to go on. */
+/* The run's position, in samples: the whole state that a run needs to continue. */
 typedef struct fl_cursor {
     int64_t epoch;
     int64_t position; /* samples of this epoch already used */

@@ -4,18 +4,18 @@
 #include "device/alloc.h"
 #include "device/random.h"
 
-/* Of the permutation: no epoch of the sampler draws with it. */
+/* Stream of the permutation: no epoch of the sampler uses it. */
 enum { SPLIT_EPOCH = -1 };
 
 typedef struct view {
-    fl_dataset_ops ops; /* with the kind of the data set itself */
+    fl_dataset_ops ops; /* the functions of the view, with the kind of the data set itself */
     fl_dataset inner;
     int64_t n_train, n_validation;
     uint64_t seed;
     fl_permutation order; /* of the used training samples */
 } view;
 
-/* Where a sample of the view lies in the data set. */
+/* The position in the data set of a sample of the view. */
 static int64_t find(const view *v, fl_split split, int64_t id, fl_split *inner)
 {
     bool is_test = split == FL_TEST && id >= v->n_validation;

@@ -1,14 +1,14 @@
 /* A part of the training samples that is never trained on: the model is evaluated on it while it
- * trains, and the test samples are left for the end.
+ * trains, and the test samples are kept for the end.
  *
- * The view of a data set numbers the samples anew. With n used samples and v of them for
- * validation, and with p the permutation of 0 .. n - 1 that the seed gives:
+ * The view of a data set renumbers the samples. With n used samples and v of them for validation,
+ * and with p the permutation of 0 .. n - 1 that the seed gives:
  *
  *     train   0 .. n - v - 1           sample p(i) of the data set's training samples
  *     test    0 .. v - 1               sample p(n - v + i) of the data set's training samples
  *             v .. v + n_test - 1      sample i - v of the data set's test samples
  *
- * So the sampler, the ledger and the cache see a data set as any other. */
+ * The sampler, the ledger and the cache therefore treat the view as any other data set. */
 #ifndef FL_AUTODP_VALIDATION_H
 #define FL_AUTODP_VALIDATION_H
 
@@ -20,8 +20,8 @@
 fl_status fl_validation_create(const fl_dataset *inner, int64_t n_used, int64_t n_validation,
                                uint64_t seed, fl_dataset *out) FL_MUST_CHECK;
 
-/* The id that the data set itself gives to training sample `id` of `dataset`: `id`, unless that is
- * a view. Pure. */
+/* The id that the data set itself gives to training sample `id` of `dataset`; `id` if that is not a
+ * view. Pure. */
 int64_t fl_validation_inner_id(const fl_dataset *dataset, int64_t id);
 
 #endif

@@ -1,5 +1,5 @@
-/* What a kind of device does for a training group. group.c checks the arguments and calls through
- * this table; the objects of a backend begin with the base structs below. */
+/* The functions of one kind of device for a training group. group.c checks the arguments and calls
+ * through this table; the objects of a backend start with the base structs below. */
 #ifndef FL_AUTODP_GROUP_BACKEND_H
 #define FL_AUTODP_GROUP_BACKEND_H
 
@@ -22,9 +22,9 @@ typedef struct fl_group_ops {
                                float *data, int64_t n, fl_bucket **out);
 } fl_group_ops;
 
-/* Of one channel or bucket: members of one host may use another transport than members of
+/* Functions of one channel or bucket: members of one host may use another transport than members of
  * different hosts. The meaning of each entry is that of its fl_channel_ or fl_bucket_ function.
- * group.c knows which buffers are busy: a free one is sent or posted, a busy one is waited for. */
+ * group.c knows which buffers are busy: it sends or posts a free one, and waits for a busy one. */
 typedef struct fl_channel_ops {
     void (*close)(fl_channel *channel);
     void *(*buffer)(fl_channel *c, int64_t n);
@@ -46,7 +46,7 @@ struct fl_group {
     const fl_group_ops *ops;
     int index, size;
     uint32_t generation;
-    int n_sums; /* begun */
+    int n_sums; /* started */
 };
 
 struct fl_channel {
@@ -63,8 +63,8 @@ struct fl_channel {
     } * slots; /* [depth] */
 };
 
-/* group.c. What every kind of channel has; the backend's open begins with it and its close ends
- * with fini, also after a failed init. */
+/* group.c. The common part of every kind of channel: the backend's open starts with init, and its
+ * close ends with fini, also after a failed init. */
 fl_status fl__channel_init(fl_channel *c, const fl_channel_ops *ops, fl_group *group, bool sending,
                            int peer, uint32_t id, size_t max_bytes, int depth) FL_MUST_CHECK;
 void fl__channel_fini(fl_channel *c);

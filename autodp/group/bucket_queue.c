@@ -69,8 +69,8 @@ void fl__bucket_queue_init(host_group *g)
     fl_condition_init(&q->done);
 }
 
-/* The thread and its scratch exist from the first bucket that needs them; what a failed attempt has
- * made stays for the next, or for fini. */
+/* The thread and its scratch memory exist from the first bucket that needs them. After a failed
+ * attempt, the part that was created stays for the next one, or for fini. */
 fl_status fl__bucket_queue_start(host_group *g)
 {
     size_t n = (size_t)FL_GLOO_WINDOW * FL_GLOO_CHUNK;

@@ -1,18 +1,17 @@
-/* A bucket through sockets: the ring all-reduce, in chunks. P owners stand in a ring; the data is
- * cut into P segments, and a segment into C chunks. In step t = 0 .. 2(P-1) - 1 the owner at place
- * p
+/* A bucket through sockets: the ring all-reduce, in chunks. P owners form a ring; the data is cut
+ * into P segments, and a segment into C chunks. In step t = 0 .. 2(P-1) - 1 the owner at place p
  *
  *     sends segment (p - t) to its right, and receives segment (p - t - 1) from its left,
  *
  *   P = 3:   step   place 0          place 1          place 2
- *            0      ->0  +2          ->1  +0          ->2  +1       reduce: what arrives is added
+ *            0      ->0  +2          ->1  +0          ->2  +1       reduce: received data is added
  *            1      ->2  +1          ->0  +2          ->1  +0
- *            2      ->1  =0          ->2  =1          ->0  =2       gather: what arrives is final
+ *            2      ->1  =0          ->2  =1          ->0  =2       gather: received data is final
  *            3      ->0  =2          ->1  =0          ->2  =1
  *
  * An item is one chunk of one step. Item i may be sent as soon as item i - C has arrived, so the
- * chunks of neighbouring steps overlap. Nobody waits for a send before its next receive: that is
- * why no cycle of waits can close.
+ * chunks of neighbouring steps overlap. No owner waits for a send before its next receive, so no
+ * cycle of waits can close.
  * Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009. */
 #include "autodp/group/host_group.h"
 #include "autodp/net/tag.h"
@@ -137,7 +136,7 @@ static fl_status reduce_in_ring(host_bucket *bucket)
             FL_TRY(send(&r, n_started, &n_sent));
         }
         FL_TRY(receive(&r, done));
-        /* Whoever still computes makes us wait; as long as bytes come, the time starts anew. */
+        /* A neighbour may still be computing; the deadline restarts whenever bytes arrive. */
         r.deadline_us = fl_deadline_us(g->wait_timeout_ms);
     }
     for (; n_sent > 0; n_sent--) {
@@ -146,7 +145,7 @@ static fl_status reduce_in_ring(host_bucket *bucket)
     return FL_OK;
 }
 
-/* ---- its life ---- */
+/* ---- create and destroy ---- */
 
 static void bucket_destroy(fl_bucket *bucket)
 {
@@ -156,7 +155,7 @@ static void bucket_destroy(fl_bucket *bucket)
     fl_free(b);
 }
 
-/* Nobody looks into the data of a bucket that is sent. */
+/* Other members do not read the data of a bucket that goes through sockets. */
 static void bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes)
 {
     (void)bucket, (void)shared, (void)offset_bytes;

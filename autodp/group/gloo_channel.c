@@ -74,7 +74,7 @@ static fl_status channel_wait(fl_channel *channel, int64_t n, size_t size_bytes,
 
 static void channel_release(fl_channel *channel, int64_t n)
 {
-    (void)channel; /* the next post is what lets another message into the buffer */
+    (void)channel; /* the next post opens the buffer for another message */
     (void)n;
 }
 

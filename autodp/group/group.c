@@ -4,7 +4,7 @@
 #include "device/alloc.h"
 #include "device/flight.h"
 
-/* The group and its generation go before every message, for a run has several at once. */
+/* Each message names the group and its generation, because a run has several at once. */
 static fl_status in_group(fl_status status, const fl_group *g, const char *what)
 {
     if (status == FL_OK) {
@@ -154,7 +154,7 @@ static fl_status check_message(const fl_channel *c, bool sending, size_t size_by
     return FL_OK;
 }
 
-/* Send message n, or expect it. */
+/* Send message n, or post a receive for it. */
 static fl_status start(fl_channel *c, bool sending, int64_t n, size_t size_bytes)
 {
     size_t slot = fl__channel_slot(c, n);
@@ -168,7 +168,7 @@ static fl_status start(fl_channel *c, bool sending, int64_t n, size_t size_bytes
     return FL_OK;
 }
 
-/* Until the buffer of message n may be filled again, or the message has come. */
+/* Wait until the buffer of message n may be filled again, or until the message has arrived. */
 static fl_status finish(fl_channel *c, bool sending, int64_t n, int64_t deadline_us)
 {
     size_t slot = fl__channel_slot(c, n);

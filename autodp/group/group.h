@@ -1,9 +1,9 @@
 /* The training group: the communicators of one generation. One interface, and a backend for each
  * kind of device: for CPUs shared memory within a host and Gloo between hosts.
  *
- * Members are numbered by `index` within the group; the plan says who is who. Everything that
- * waits does so under `deadline_us` and ends at once after fl_group_abort. Tags carry no
- * generation because a group's connections belong to one generation alone. */
+ * Members are numbered by `index` within the group; the plan maps them to workers. Every wait has a
+ * `deadline_us` and ends at once after fl_group_abort. Tags carry no generation because a group's
+ * connections belong to one generation alone. */
 #ifndef FL_AUTODP_GROUP_GROUP_H
 #define FL_AUTODP_GROUP_GROUP_H
 
@@ -20,7 +20,7 @@ typedef struct fl_channel fl_channel;
 typedef struct fl_bucket fl_bucket;
 
 typedef struct fl_group_options {
-    fl_device_kind device; /* what the members compute on: it decides the backend */
+    fl_device_kind device; /* the members' compute device: it decides the backend */
     uint32_t generation;
     int index, size;
     const fl_kv *kv;
@@ -28,8 +28,8 @@ typedef struct fl_group_options {
     int64_t open_timeout_ms;
     int64_t wait_timeout_ms;
     fl_abort_set *abort_set; /* as in fl_net_options */
-    /* Everything through sockets, also between members of one host that could look into each
-     * other's memory. The same at all members. */
+    /* Use sockets only, even between members of one host that could share memory. The same on all
+     * members. */
     bool sockets_only;
 } fl_group_options;
 
@@ -42,8 +42,8 @@ fl_status fl_group_state(fl_group *group);
 
 /* ---- neighbours: one direction of one pair, with its buffers fixed beforehand ---- */
 
-/* A channel for messages of at most max_bytes to (sending) or from `peer`, `depth` of them under
- * way at once. id: the same on both ends, distinct per (pair, use). */
+/* A channel to (sending) or from `peer`, for messages of at most max_bytes, `depth` of them in
+ * flight at once. id: the same on both ends, distinct per (pair, use). */
 fl_status fl_channel_open(fl_group *group, bool sending, int peer, uint32_t id, size_t max_bytes,
                           int depth, fl_channel **out) FL_MUST_CHECK;
 void fl_channel_close(fl_channel **channel);
@@ -51,14 +51,14 @@ void fl_channel_close(fl_channel **channel);
 /* The buffer [max_bytes] of message number `n` (n modulo depth picks it). Host memory. */
 void *fl_channel_buffer(fl_channel *c, int64_t n);
 
-/* Sender: message n lies in its buffer; start sending. Returns without waiting for the receiver.
- * A buffer may be filled again after fl_channel_reuse(n + depth), which may wait until the receiver
+/* Sender: message n is in its buffer; start sending. Returns without waiting for the receiver. A
+ * buffer may be filled again after fl_channel_reuse(n + depth), which may wait until the receiver
  * has released message n. */
 fl_status fl_channel_send(fl_channel *c, int64_t n, size_t size_bytes) FL_MUST_CHECK;
 fl_status fl_channel_reuse(fl_channel *c, int64_t n, int64_t deadline_us) FL_MUST_CHECK;
 
-/* Receiver: expect message n into its buffer (post early), then wait for it, read it, and release
- * it. Its buffer is there once it has been waited for. */
+/* Receiver: post message n (early), wait for it, read it, and release it. Its buffer exists once it
+ * has been waited for. */
 fl_status fl_channel_post(fl_channel *c, int64_t n, size_t size_bytes) FL_MUST_CHECK;
 fl_status fl_channel_wait(fl_channel *c, int64_t n, int64_t deadline_us) FL_MUST_CHECK;
 void fl_channel_release(fl_channel *c, int64_t n);
@@ -73,8 +73,8 @@ fl_status fl_bucket_create(fl_group *group, uint32_t id, const int *owners, int 
                            float *data, int64_t n, fl_bucket **out) FL_MUST_CHECK;
 void fl_bucket_destroy(fl_bucket **bucket);
 
-/* Before the first start: data lies offset_bytes into `shared`, so that owners on this host may
- * look into it, which spares a copy. What they sum is the same. */
+/* Before the first start: data is at offset_bytes in `shared`, so that owners on this host may read
+ * it there, which saves a copy. The sums are the same. */
 void fl_bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes);
 
 fl_status fl_bucket_start(fl_bucket *bucket) FL_MUST_CHECK;
@@ -89,7 +89,7 @@ enum { FL_GROUP_ALL_REDUCE_MAX = 1024 };
 fl_status fl_group_all_reduce(fl_group *group, double *values, int n,
                               int64_t deadline_us) FL_MUST_CHECK;
 
-/* Bytes and microseconds spent, since opened; for reports. */
+/* Bytes and microseconds spent since the group was opened; for reports. */
 typedef struct fl_group_stats {
     int64_t sent_bytes, received_bytes;
     int64_t reduce_us;      /* the communication thread's time in all-reduces */

@@ -1,5 +1,5 @@
-/* The training group of host memory: one net, the choice of a transport for each pair, sums of a
- * few scalars, and the table that group.c calls through. */
+/* The training group for host memory: one net, the choice of a transport for each pair, sums of a
+ * few scalars, and the table through which group.c calls. */
 #include "autodp/group/host_group.h"
 
 #include "autodp/net/tag.h"
@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* Members that add up their scalars directly. */
+/* With at most this many members, scalar sums are exchanged directly. */
 enum { SUM_DIRECT = 4 };
 
 static void group_close(fl_group *group)
@@ -32,7 +32,7 @@ static fl_status open_sums(host_group *g)
                                 fl_tag(FL_TAG_GROUP_ALL_REDUCE, 0), sum_bytes, &g->sums);
 }
 
-/* Whether each of these members shares its segment with each other. members NULL: 0 .. n - 1. */
+/* Whether these members all share their segments with each other. members NULL: 0 .. n - 1. */
 static bool all_shared(const host_group *g, const int *members, int n)
 {
     for (int i = 0; i < n * n; i++) {
@@ -145,7 +145,7 @@ static fl_status channel_open(fl_group *group, bool sending, int peer, uint32_t 
                                                                    max_bytes, depth, out);
 }
 
-/* ---- a bucket with nobody to sum with ---- */
+/* ---- a bucket with one owner ---- */
 
 static void lone_destroy(fl_bucket *bucket)
 {

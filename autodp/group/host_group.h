@@ -1,8 +1,8 @@
-/* The training group of workers that compute on the host's processors: what its files share.
+/* The training group of workers that compute on the host's processors: state that its files share.
  *
  * Two transports move its data: Gloo's sockets between any two members, and shared memory (shm)
- * between members of one host. host_group.c picks one for each channel and bucket; nothing else
- * depends on which it is. */
+ * between members of one host. host_group.c picks one for each channel and bucket; no other file
+ * depends on the choice. */
 #ifndef FL_AUTODP_GROUP_HOST_GROUP_H
 #define FL_AUTODP_GROUP_HOST_GROUP_H
 
@@ -34,7 +34,7 @@ typedef struct host_group {
     double *sum_rows; /* [size][FL_GROUP_ALL_REDUCE_MAX] */
 
     bucket_queue queue;
-    float *scratch; /* FL_GLOO_WINDOW chunks that arrive and wait to be added */
+    float *scratch; /* FL_GLOO_WINDOW chunks that have arrived and are not added yet */
     fl_net_buffer *scratch_buffer;
 
     fl_shm_segment *segment; /* NULL: everything goes through sockets */
@@ -57,7 +57,7 @@ fl_status fl__shm_channel_open(fl_group *group, bool sending, int peer, uint32_t
 
 typedef enum bucket_state { BUCKET_IDLE, BUCKET_QUEUED, BUCKET_DONE } bucket_state;
 
-/* What the buckets of all transports begin with: a place in the queue. */
+/* The first member of the buckets of all transports: a place in the queue. */
 struct host_bucket {
     fl_bucket base;
     fl_status (*reduce)(host_bucket *bucket); /* sums, in place; on the communication thread */
@@ -82,8 +82,8 @@ fl_status fl__host_bucket_start(fl_bucket *bucket);
 fl_status fl__host_bucket_wait(fl_bucket *bucket, int64_t deadline_us);
 
 /* Chunks of an all-reduce, in elements. Measured over loopback: with 256 KiB a message's fixed cost
- * takes a third of the processor time, from 2 MiB on the chunks fall out of the cache between
- * arriving and being added. */
+ * takes a third of the processor time; from 2 MiB on, chunks leave the cache between arrival and
+ * addition. */
 enum { FL_GLOO_CHUNK = 256 * 1024, FL_GLOO_WINDOW = 3 };
 
 /* gloo_bucket.c. For two owners or more, and n > 0. */

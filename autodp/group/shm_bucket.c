@@ -1,6 +1,6 @@
-/* The all-reduce between members of one host: each adds from where the others' data lies, so that
- * a byte is read once by its receiver and no socket is touched. P owners, P parts of the data; the
- * owner at place p counts its entry up by one with each of
+/* The all-reduce between members of one host: each owner adds the others' data in place, so that a
+ * byte is read once by its receiver and no socket is used. P owners, P parts of the data; the owner
+ * at place p increments its entry's count at each of
  *
  *   READY    its data may be read
  *            ... adds the others' part p to its own, as they become ready
@@ -8,14 +8,14 @@
  *            ... copies part q of each other q, as it is reduced
  *   DONE     it has finished reading; once all others are DONE, an owner may change its data again
  *
- * Nobody reads what is being written: q's part p is written only by q, after p's REDUCED. */
+ * No owner reads a part that is being written: only q writes q's part p, after p's REDUCED. */
 #include "autodp/group/host_group.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 
 #include <string.h>
 
-/* Elements at a time: what was added last is still in the cache when the next owner's is. */
+/* Elements at a time: the sum is still in the cache when the next owner's part is added. */
 enum { CHUNK = 128 * 1024 };
 
 enum { READY = 1, REDUCED, DONE };
@@ -24,21 +24,22 @@ typedef struct shm_bucket {
     host_bucket base;
     fl_bucket *ring;       /* the same bucket through sockets, for data that is not shared */
     int *owners;           /* [n_owners] */
-    fl_entry_data data;    /* where mine lies */
+    fl_entry_data data;    /* the location of the own data */
     fl_entry *mine;        /* NULL: not published yet */
     fl_look *theirs;       /* [n_owners] */
     fl_shared_view *views; /* [n_owners] */
-    bool looked, shared;   /* at all entries; all of them say where the data lies */
-    uint32_t before;       /* rung before this all-reduce */
+    bool looked, shared;   /* all entries were found; all owners share their data */
+    uint32_t before;       /* the count before this all-reduce */
 } shm_bucket;
 
-/* The other places in the order p + 1, p + 2, ..., so that not all read the same one at once. */
+/* The other places in the order p + 1, p + 2, ..., so that not all owners read the same one at
+ * once. */
 static int place_after(const shm_bucket *b, int k)
 {
     return (b->base.my_place + k) % b->base.n_owners;
 }
 
-/* Before the first all-reduce. All owners see the same entries, so all come to the same result. */
+/* Before the first all-reduce. All owners see the same entries, so all reach the same result. */
 static fl_status find_entries(shm_bucket *b, int64_t deadline_us)
 {
     fl_shm_segment *segment = fl__host_group_of(&b->base)->segment;
@@ -61,7 +62,7 @@ static fl_status find_entries(shm_bucket *b, int64_t deadline_us)
     return FL_OK;
 }
 
-/* Take part `part` of the owner at `place`: add it to mine, or put it in its place. */
+/* Process part `part` of the owner at `place`: add it to the own part, or copy it. */
 static void take_part(shm_bucket *b, int place, int part, bool adding)
 {
     host_group *g = fl__host_group_of(&b->base);
@@ -82,7 +83,7 @@ static void take_part(shm_bucket *b, int place, int part, bool adding)
     }
 }
 
-/* Until the owner at `place` has come to that stage. */
+/* Wait until the owner at `place` has reached that stage. */
 static fl_status wait_stage(const shm_bucket *b, int place, uint32_t stage)
 {
     const host_group *g = fl__host_group_of(&b->base);
@@ -118,7 +119,7 @@ static fl_status reduce_in_memory(host_bucket *bucket)
     return FL_OK;
 }
 
-/* ---- its life ---- */
+/* ---- create and destroy ---- */
 
 static void bucket_destroy(fl_bucket *bucket)
 {

@@ -1,5 +1,5 @@
-/* A channel between members of one host: the messages lie in the sender's memory, where the
- * receiver reads them. Two counts keep them apart:
+/* A channel between members of one host: the messages are in the sender's memory, where the
+ * receiver reads them. Two counts synchronize them:
  *
  *     sender    n sent:  messages up to n - 1 are written
  *     receiver  n read:  the buffers of messages up to n - 1 may be written again */
@@ -9,9 +9,9 @@
 typedef struct shm_channel {
     fl_channel base;
     fl_shared *memory;   /* [depth][stride_bytes], of the sender; NULL at the receiver */
-    fl_shared_view view; /* of the same, at the receiver; none until the first message */
-    fl_entry *mine;      /* my count */
-    fl_look theirs;      /* the other end's, once it was looked for */
+    fl_shared_view view; /* the same memory, mapped by the receiver; not before the first message */
+    fl_entry *mine;      /* the own count */
+    fl_look theirs;      /* the other end's count, once found */
 } shm_channel;
 
 static size_t memory_bytes(const shm_channel *c)
@@ -49,7 +49,7 @@ static void channel_close(fl_channel *channel)
     fl_free(c);
 }
 
-/* At the receiver only once a message has been waited for. */
+/* On the receiver, it exists only once a message has been waited for. */
 static void *channel_buffer(fl_channel *channel, int64_t n)
 {
     shm_channel *c = (shm_channel *)channel;
@@ -58,7 +58,7 @@ static void *channel_buffer(fl_channel *channel, int64_t n)
     return memory == NULL ? NULL : memory + fl__channel_slot(channel, n) * channel->stride_bytes;
 }
 
-/* The other end, once it is there. */
+/* Find the other end's entry; wait until it is published. */
 static fl_status look(shm_channel *c, int64_t deadline_us)
 {
     fl_shm_segment *segment = segment_of(c);
@@ -75,14 +75,14 @@ static fl_status look(shm_channel *c, int64_t deadline_us)
 static fl_status channel_send(fl_channel *channel, int64_t n, size_t size_bytes)
 {
     host_group *g = (host_group *)channel->group;
-    (void)n; /* the next one */
+    (void)n; /* messages are sent in order */
     FL_TRY(fl_net_state(g->net));
     fl_entry_ring(((shm_channel *)channel)->mine);
     atomic_fetch_add(&g->sent_bytes, (int64_t)size_bytes);
     return FL_OK;
 }
 
-/* Until the other end has counted n. */
+/* Wait until the other end has counted n. */
 static fl_status await(fl_channel *channel, int64_t n, int64_t deadline_us)
 {
     shm_channel *c = (shm_channel *)channel;
@@ -97,7 +97,7 @@ static fl_status channel_reuse(fl_channel *channel, int64_t n, int64_t deadline_
 
 static fl_status channel_post(fl_channel *channel, int64_t n, size_t size_bytes)
 {
-    (void)n, (void)size_bytes; /* the sender does not ask */
+    (void)n, (void)size_bytes; /* there is no buffer to post */
     return fl_net_state(((host_group *)channel->group)->net);
 }
 

@@ -14,19 +14,19 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* A stage's buckets are no more than its layers; a stage has four channels at most. */
+/* A stage has at most as many buckets as layers, and at most four channels. */
 enum { N_ENTRIES = 640 };
 
 typedef struct page {
-    fl_entry published; /* counts what was ever published here */
+    fl_entry published; /* counts all publications in this segment */
     fl_entry entries[N_ENTRIES];
 } page;
 
 struct fl_shm_segment {
     fl_shm_segment_options o;
-    pthread_mutex_t mutex; /* over who takes which of my entries */
-    fl_shared *shared;     /* my page; NULL: I have none */
-    fl_shared_view *views; /* [size], of the others' */
+    pthread_mutex_t mutex; /* guards the allocation of own entries */
+    fl_shared *shared;     /* own page; NULL: none */
+    fl_shared_view *views; /* [size], of the other members */
     int64_t *pids;         /* [size] */
     unsigned char *sees;   /* [size][size]: 1 when the row's member reads the column's segment */
 };
@@ -50,8 +50,8 @@ static bool has_come(const atomic_uint *word, uint32_t target, uint32_t *seen)
     return (int32_t)(*seen - target) >= 0;
 }
 
-/* Long enough for a message of a micro-batch that is on its way; a processor that others want is
- * left to them meanwhile. */
+/* Long enough for a message of a micro-batch in flight; meanwhile other threads may take the
+ * processor. */
 static bool comes_soon(const atomic_uint *word, uint32_t target)
 {
     enum { AWAKE_US = 200, LOOKS = 64 };
@@ -68,7 +68,7 @@ static bool comes_soon(const atomic_uint *word, uint32_t target)
     return false;
 }
 
-/* Until somebody rings, but not for long: neither a death nor an abort rings. */
+/* Sleep until the owner rings, but not for long: neither a death nor an abort rings. */
 static void sleep_on(const atomic_uint *word, uint32_t seen)
 {
     const struct timespec slice = {.tv_nsec = 10 * 1000 * 1000};
@@ -88,7 +88,7 @@ static fl_status wait_for(fl_shm_segment *b, int member, const atomic_uint *word
     for (;;) {
         fl_status alive = fl_net_expect(b->o.net, member);
         if (has_come(word, target, &seen)) {
-            return FL_OK; /* also the last word of one who has left */
+            return FL_OK; /* also if the owner has left after its last ring */
         }
         FL_TRY(alive);
         if (fl_now_us() >= latest_us) {
@@ -107,7 +107,7 @@ fl_status fl_shm_segment_wait(fl_shm_segment *segment, const fl_look *look, uint
 /* ---- opening ---- */
 
 typedef struct card {
-    uint64_t host; /* this boot of this machine, and the name space of its process numbers */
+    uint64_t host; /* identifies this boot of this machine, and its process name space */
     int64_t pid;
     fl_shared_key key;
 } card;
@@ -197,7 +197,7 @@ void fl_shm_segment_close(fl_shm_segment **segment)
     for (int i = 0; b->views != NULL && i < b->o.size; i++) {
         fl_shared_view_close(&b->views[i]);
     }
-    fl_shared_let_go(&b->shared); /* the last count may not have been read yet */
+    fl_shared_let_go(&b->shared); /* a member may not have read the last count yet */
     pthread_mutex_destroy(&b->mutex);
     fl_free(b->views);
     fl_free(b->pids);
@@ -225,7 +225,7 @@ static bool same_name(const fl_entry_name *a, const fl_entry_name *b)
     return a->kind == b->kind && a->peer == b->peer && a->id == b->id;
 }
 
-/* The one of this name; NULL: it was never published. */
+/* The entry of this name; NULL: it was never published. */
 static const fl_entry *entry_of(const page *p, const fl_entry_name *name)
 {
     for (int i = 0; i < N_ENTRIES && atomic_load(&p->entries[i].times) > 0; i++) {

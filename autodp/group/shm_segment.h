@@ -30,21 +30,22 @@ typedef struct fl_entry_name {
 } fl_entry_name;
 
 typedef struct fl_entry_data {
-    fl_shared_key key;     /* of the file that the data lies in; id 0: in none */
-    uint64_t offset_bytes; /* there */
+    fl_shared_key key;     /* of the file that holds the data; id 0: none */
+    uint64_t offset_bytes; /* within the file */
 } fl_entry_data;
 
-/* One cache line, in memory that other processes look into. A name keeps its entry, and the count
- * goes on when it is published again: somebody may not have seen the last of the time before. */
+/* One cache line in memory that other processes map. A name keeps its entry, and the count
+ * continues when the name is published again: a member may not have read the last count of the
+ * earlier use. */
 typedef struct fl_entry {
-    _Alignas(64) atomic_uint count; /* goes round */
-    atomic_uint times;              /* published so often; set after what is below */
-    uint32_t begin;                 /* the count then */
+    _Alignas(64) atomic_uint count; /* wraps around */
+    atomic_uint times;              /* how often it was published; written after the fields below */
+    uint32_t begin;                 /* the count at that time */
     fl_entry_name name;
     fl_entry_data data;
 } fl_entry;
 
-/* Another member's entry as it was published. */
+/* Another member's entry, as it was published. */
 typedef struct fl_look {
     const fl_entry *entry; /* NULL: not found yet */
     int member;
@@ -56,7 +57,7 @@ typedef struct fl_shm_segment_options {
     fl_all_gather *exchange; /* over the net; used only while opening */
     int index, size;
     uint32_t generation;
-    int64_t wait_timeout_ms; /* the longest any wait may last, whatever its deadline */
+    int64_t wait_timeout_ms; /* upper limit of every wait, whatever its deadline */
     size_t extra_bytes;      /* more memory of each segment, for the caller */
 } fl_shm_segment_options;
 
@@ -88,7 +89,7 @@ fl_status fl_shm_segment_publish(fl_shm_segment *segment, const fl_entry_name *n
  * also sees what was written before. */
 void fl_entry_ring(fl_entry *entry);
 
-/* ---- the others' ---- */
+/* ---- other members' entries ---- */
 
 /* How to wait: a thread that computes may spin for a short while, which saves the time to fall
  * asleep and wake up; a helper thread beside it must sleep at once. */
@@ -100,12 +101,12 @@ fl_status fl_shm_segment_find(fl_shm_segment *segment, int member, const fl_entr
                               const fl_entry *mine, int64_t deadline_us,
                               fl_look *out) FL_MUST_CHECK;
 
-/* size_bytes from where that entry's data begins. FL_EPEER, and the net is broken, when its owner
- * has gone. */
+/* Map size_bytes from the start of that entry's data. FL_EPEER, and the net is broken, if its owner
+ * is gone. */
 fl_status fl_shm_segment_view(fl_shm_segment *segment, const fl_look *look, size_t size_bytes,
                               fl_shared_view *out) FL_MUST_CHECK;
 
-/* Wait until it was rung n times since it was published, or up to 2^31 times more. */
+/* Wait until the entry was rung n times since it was published, or up to 2^31 times more. */
 fl_status fl_shm_segment_wait(fl_shm_segment *segment, const fl_look *look, uint32_t n,
                               fl_waiting how, int64_t deadline_us) FL_MUST_CHECK;
 

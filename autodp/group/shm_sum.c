@@ -14,7 +14,7 @@ typedef struct row {
 
 /* In the segment's extra memory. */
 typedef struct table {
-    fl_entry rounds; /* only its count: the rounds that its owner has come to */
+    fl_entry rounds; /* only its count is used: the rounds that its owner has entered */
     row rows[N_ROWS];
 } table;
 
@@ -23,7 +23,8 @@ size_t fl_shm_sum_bytes(void)
     return sizeof(table);
 }
 
-/* All must have come before the first row is added: the sum is in the order of the members. */
+/* All members must have arrived before the first row is added: values are added in the order of the
+ * members. */
 static fl_status meet(const fl_shm_sum *s, int n, int64_t deadline_us)
 {
     for (int member = 0; member < s->size; member++) {

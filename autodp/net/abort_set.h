@@ -1,8 +1,9 @@
-/* What another thread may abort at any moment: every net that is open or being opened, with the
- * generation that it belongs to.
+/* The set of objects that another thread may abort at any moment: every net that is open or being
+ * opened, with the generation that it belongs to.
  *
- * A net joins the set before it connects and leaves it before it closes, so its owners publish and
- * withdraw nothing. An abort is remembered: what joins later for an aborted generation is refused.
+ * A net joins the set before it connects and leaves it before it closes, so its owners need not
+ * register it. The set remembers an abort: it refuses objects that join later for an aborted
+ * generation.
  * Threads: any. */
 #ifndef FL_AUTODP_NET_ABORT_SET_H
 #define FL_AUTODP_NET_ABORT_SET_H
@@ -25,7 +26,7 @@ typedef struct fl_abortable {
     struct fl_abortable *previous, *next;
 } fl_abortable;
 
-/* Aborted generations that are remembered: more than can be open at the same time. */
+/* How many aborted generations are remembered: more than can be open at the same time. */
 enum { FL_ABORT_SET_MEMORY = 8 };
 
 typedef struct fl_abort_set {
@@ -44,18 +45,20 @@ typedef struct fl_abort_set {
         .lock = PTHREAD_MUTEX_INITIALIZER                                                          \
     }
 
-/* Refused with the reason if the generation was aborted: *abortable is not in the set then. */
+/* Join the set. If the generation was aborted, this fails with the reason, and *abortable is not in
+ * the set. */
 fl_status fl_abort_set_add(fl_abort_set *set, fl_abortable *abortable) FL_MUST_CHECK;
 
-/* Once it returns, nobody aborts *abortable. One that is not in the set is left alone. */
+/* Leave the set: once it returns, no thread aborts *abortable. An object that is not in the set is
+ * ignored. */
 void fl_abort_set_remove(fl_abort_set *set, fl_abortable *abortable);
 
-/* Abort what belongs to one generation, or to any, now and later. The first reason stays; numbers
- * of generations are used once. why: not FL_OK. */
+/* Abort the objects of one generation, or of all, now and later. The first reason stays; each
+ * generation number is used once. why: not FL_OK. */
 void fl_abort_set_abort(fl_abort_set *set, uint32_t generation, fl_status why);
 void fl_abort_set_abort_all(fl_abort_set *set, fl_status why);
 
-/* FL_OK, or why the generation was aborted: for waits that are on no net. */
+/* FL_OK, or why the generation was aborted: for waits that do not use a net. */
 fl_status fl_abort_set_check(fl_abort_set *set, uint32_t generation) FL_MUST_CHECK;
 
 #ifdef __cplusplus

@@ -1,19 +1,17 @@
 /* The shim over Gloo's TCP transport.
  *
- * 1. open (net_open.cc): listen once a peer, publish the addresses in the store, connect, say
- * hello. A guard thread ends all that at the deadline, for Gloo's own time-outs add up over the
- * peers.
- * 2. data: sends and receives on unbound buffers, whose waiters abort() can wake.
- * 3. watch (net_watch.cc): Gloo does not wake who is in the middle of a message when the other end
- * dies. So every pair also has a receive posted on a tag that nobody sends to; Gloo fails it when
- * the pair dies, and the watch thread, asleep on it, breaks the net. A peer that is spare breaks
- * nothing: only who waits for it is woken.
- * 4. close: a bye to all, so that their watch threads know that the end of the connection was
- * meant.
+ * 1. open (net_open.cc): listen once for each peer, publish the addresses in the store, connect,
+ * send a hello. A guard thread ends all that at the deadline, because Gloo's own time-outs add up
+ * over the peers. 2. data: sends and receives on unbound buffers, whose waiters abort() can wake.
+ * 3. watch (net_watch.cc): Gloo does not wake a waiter in the middle of a message when the peer
+ * dies. So every pair also has a receive on a tag that no member sends to. Gloo fails it when the
+ * pair dies; the watch thread, asleep on it, then breaks the net. The death of an expendable peer
+ * only wakes the waiters for that peer. 4. close: a bye to all, so that their watch threads know
+ * that the connection ended on purpose.
  *
- * What Gloo's event thread throws ends the process. It throws when a message is longer than the
- * receive that was posted for it, and when a connection is reset before it was accepted. The hello
- * is there for the latter: nobody resets a connection before the other end has spoken on it. */
+ * An exception in Gloo's event thread ends the process. It is thrown when a message is longer than
+ * the posted receive, and when a connection is reset before it was accepted. The hello prevents the
+ * latter: no member resets a connection before the other end has sent something on it. */
 #include "autodp/net/net_shim.h"
 
 extern "C" {
@@ -59,7 +57,7 @@ void fl__net_leave_abort_set(fl_net *net)
     }
 }
 
-/* Only who has an operation under way with this peer. The mutex is held. */
+/* Wake only threads with an operation in flight with this peer. The mutex is held. */
 static void wake_waiters_for(fl_net *net, int peer)
 {
     for (fl_net_buffer *b = net->buffers; b != nullptr; b = b->next) {
@@ -189,8 +187,8 @@ extern "C" void fl_net_buffer_destroy(fl_net_buffer **buffer)
     }
     *buffer = nullptr;
     fl_net *net = b->net;
-    /* Gloo's event thread spins on a message whose buffer has gone, so the connection goes first.
-     */
+    /* Gloo's event thread spins on a message whose buffer is gone, so the connection is closed
+     * first. */
     if (b->under_way.load() > 0 && net->state.load() != FL_OK) {
         fl__net_disconnect(net);
     }
@@ -257,7 +255,7 @@ static fl_status finish(fl_net_buffer *b, bool sending, int64_t deadline_us)
     int64_t limit_ms = std::min(fl_left_ms(deadline_us), net->wait_timeout_ms);
     int peer = (sending ? b->send_peer : b->recv_peer).load();
     if (fl_net_lost(net, peer)) {
-        return failed_with(net, peer); /* also what was not started because of that */
+        return failed_with(net, peer); /* also if it was not started for that reason */
     }
     try {
         bool finished = sending ? b->unbound->waitSend(nullptr, milliseconds(limit_ms))

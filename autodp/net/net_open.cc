@@ -1,4 +1,4 @@
-/* How the members of a net find and connect to each other. net.cc tells the whole. */
+/* How the members of a net find and connect to each other. net.cc has the overview. */
 #include "autodp/net/net_shim.h"
 
 extern "C" {
@@ -40,7 +40,8 @@ uint32_t hash_text(const char *text)
 namespace
 {
 
-/* Threads started while one of these lives take no signals: those are for the program's own. */
+/* While an object of this class exists, new threads block all signals: the program handles those.
+ */
 class SignalsBlocked
 {
   public:
@@ -57,7 +58,7 @@ class SignalsBlocked
     sigset_t before_;
 };
 
-/* Ends an open that takes too long or is aborted, whatever it waits in. */
+/* Ends an open that takes too long or is aborted, whatever it waits for. */
 class Guard
 {
   public:
@@ -81,7 +82,7 @@ class Guard
         return fl_status(state_.load());
     }
 
-    /* What to wake when time is up: a pair in its connect, or a waiter on a buffer. */
+    /* The object to wake when time is up: a pair in its connect, or a waiter on a buffer. */
     void waits_for(gloo::transport::Pair *pair, const std::vector<char> &own, bool is_client)
     {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -126,7 +127,7 @@ class Guard
             pair_->close();
             return;
         }
-        /* A listening pair is woken by a connection, and by closing it too; but close() resets a
+        /* A connection wakes a listening pair, and so does closing it; but close() resets a
          * connection that the other end may not have accepted yet. */
         struct sockaddr_storage address;
         memcpy(&address, own_.data(), std::min(sizeof address, own_.size()));
@@ -154,7 +155,7 @@ class Guard
 
 } // namespace
 
-/* The same comparison by which Gloo decides which end connects. */
+/* The comparison by which Gloo decides which end connects. */
 static bool connects_to(const std::vector<char> &own, const std::vector<char> &other)
 {
     struct sockaddr_storage a, b;
@@ -172,7 +173,7 @@ static bool connects_to(const std::vector<char> &own, const std::vector<char> &o
     return order != 0 ? order > 0 : x->sin6_port > y->sin6_port;
 }
 
-/* Gloo's own look-up goes astray on a name that does not resolve; a numeric address is safe. */
+/* Gloo's own look-up fails badly on a name that does not resolve; a numeric address is safe. */
 static fl_status numeric_host(const char *host, std::string &out)
 {
     struct addrinfo hints, *found = nullptr;
@@ -193,7 +194,7 @@ static fl_status numeric_host(const char *host, std::string &out)
     return FL_OK;
 }
 
-/* kv->get, which ends early when the guard ends the open. */
+/* kv->get, ended early when the guard ends the open. */
 static fl_status get_addresses(const fl_net_options *o, const Guard &guard, int64_t deadline_us,
                                int peer, size_t expected, std::vector<char> &out)
 {
@@ -319,7 +320,7 @@ static fl_status open_mesh(fl_net *net, const fl_net_options *o)
     net->device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(host.c_str()));
     fl_thread_raise_priority(false);
     net->context = net->device->createContext(net->rank, net->size);
-    net->context->setTimeout(gloo::kNoTimeout); /* while connecting: the guard knows better */
+    net->context->setTimeout(gloo::kNoTimeout); /* the guard limits the time */
     net->bye_buffer = net->context->createUnboundBuffer(net->byes.data(), net->byes.size());
     Guard guard(net, deadline_us);
     FL_TRY(connect_all(net, o, guard, deadline_us));

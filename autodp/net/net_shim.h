@@ -1,4 +1,4 @@
-/* The parts of the shim over Gloo: what its files share. */
+/* The parts of the Gloo shim that its files share. */
 #ifndef FL_AUTODP_NET_NET_SHIM_H
 #define FL_AUTODP_NET_NET_SHIM_H
 
@@ -26,7 +26,7 @@ const uint64_t tag_watch = tag_hello + 2; /* and above: a fresh one for each wat
 
 const char bye_mark = 'B';
 
-/* What a member says first, so that a stranger or a wrong wiring is noticed. */
+/* The first message of a member: it exposes a stranger or a wrong wiring. */
 struct Hello {
     uint32_t magic, rank, size, name_hash;
 };
@@ -36,7 +36,7 @@ struct fl_net_buffer {
     std::unique_ptr<UnboundBuffer> unbound;
     fl_net_buffer *previous, *next;
     std::atomic<int> send_peer, recv_peer; /* of the operation started last */
-    std::atomic<int> under_way;            /* operations started and not finished */
+    std::atomic<int> under_way;            /* operations started but not finished */
 };
 
 struct fl_net {
@@ -48,45 +48,45 @@ struct fl_net {
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
 
-    std::mutex mutex; /* guards everything below but the atomics */
+    std::mutex mutex; /* guards everything below except the atomics */
     fl_net_buffer *buffers;
     UnboundBuffer *watched;
-    char reason[512];          /* written once, before the state is */
+    char reason[512];          /* written once, before `state` */
     std::atomic<int> state;    /* fl_status */
-    std::atomic<bool> leaving; /* the watch thread is to end */
+    std::atomic<bool> leaving; /* the watch thread must end */
     bool disconnected;
     std::vector<bool> spare, lost; /* [size] */
     std::vector<bool> left;        /* [size]; the watch thread writes it */
     std::thread watch;
 
-    std::vector<Hello> hellos; /* [size]; mine is what I send */
-    std::vector<char> byes;    /* [size]; bye_mark once it came; mine is what I send */
-    std::vector<char> never;   /* [size]; where the watch receives would go */
+    std::vector<Hello> hellos; /* [size]; the own one is sent */
+    std::vector<char> byes;    /* [size]; bye_mark once it arrived; the own one is sent */
+    std::vector<char> never;   /* [size]; target of the watch receives, which never complete */
     std::unique_ptr<UnboundBuffer> hello_buffer, bye_buffer;
 };
 
-/* net.cc. FL_OK never; the reason why the net is broken. */
+/* net.cc. Never FL_OK: the reason why the net is broken. */
 fl_status fl__net_refused(fl_net *net);
 
-/* Nobody aborts the net from here on. */
+/* Leave the abort set: no thread aborts the net from here on. */
 void fl__net_leave_abort_set(fl_net *net);
 
-/* The first reason stays. Wakes all waiters, and the watch thread. */
+/* Break the net. The first reason stays. Wakes all waiters and the watch thread. */
 void fl__net_break(fl_net *net, fl_status why, const char *reason);
 
-/* A spare peer that died is lost, and nothing else is; the net breaks for any other. */
+/* Handle a dead peer: if it is expendable, only that peer is lost; otherwise the net breaks. */
 void fl__net_lose(fl_net *net, int peer, const char *reason);
 
-/* Gloo tells its failures apart by their text alone. */
+/* Gloo's failures differ in their texts alone. */
 bool fl__net_is_timeout(const char *what);
 
 /* The text without the source position that Gloo puts before it. */
 const char *fl__net_plain(const char *what);
 
-/* net_watch.cc. The watch thread's life, and the connections' end. */
+/* net_watch.cc. Start and end of the watch thread, and the end of the connections. */
 void fl__net_watch(fl_net *net);
 
-/* Nothing moves any more once the connections are closed, whatever was under way. */
+/* After the connections are closed, no operation moves data any more. */
 void fl__net_disconnect(fl_net *net);
 
 #endif

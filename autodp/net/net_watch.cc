@@ -17,9 +17,9 @@ static void set_left(fl_net *net, int peer)
     net->left[size_t(peer)] = true;
 }
 
-/* Post the watch receive on every pair that is not known to have left. A pair that is dead already
- * throws: its peer has left if it said bye, else it is lost. After a time-out all pairs are dead,
- * and whoever waited breaks the net with the better message. NULL: there is nothing to watch. */
+/* Post the watch receive on every pair whose peer is not known to have left. A dead pair throws:
+ * its peer has left if it said bye, otherwise it is lost. After a time-out all pairs are dead, and
+ * the waiter breaks the net with the better message. NULL: there is nothing to watch. */
 static std::unique_ptr<UnboundBuffer> watch_pairs(fl_net *net, uint64_t tag)
 {
     auto buffer = net->context->createUnboundBuffer(net->never.data(), net->never.size());
@@ -88,7 +88,7 @@ static void say_bye(fl_net *net)
                     n_sent++;
                 }
             } catch (const std::exception &) {
-                /* It has gone first. */
+                /* The peer has closed first. */
             }
         }
         int64_t deadline_us = fl_deadline_us(longest_close_ms);

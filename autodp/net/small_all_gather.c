@@ -56,15 +56,15 @@ static unsigned char *row_of(const fl_all_gather *x, size_t slot)
     return x->in + (is_leaf(x) ? slot / (size_t)x->size : slot) * x->in_bytes;
 }
 
-/* A failure because an expendable peer is gone does not count. */
+/* Ignore a failure whose cause is the loss of an expendable peer. */
 static fl_status unless_lost(const fl_all_gather *x, int peer, fl_status status)
 {
     return status != FL_OK && fl_net_lost(x->net, peer) && fl_net_state(x->net) == FL_OK ? FL_OK
                                                                                          : status;
 }
 
-/* Post the receives of this round and the next, before anything is sent in this round: a member
- * that has finished this round may send the next message, or leave, and a receive from a member
+/* Post the receives of this round and of the next before anything is sent in this round: a member
+ * that has finished this round may send its next message, or leave, and a receive from a member
  * that has left cannot be posted. */
 static fl_status post(fl_all_gather *x)
 {

@@ -1,5 +1,5 @@
-/* The keeper: a chained hash table of entries, each with the requests parked on its key.
- * An entry without a value is a key that somebody waits for. */
+/* The store: a chained hash table of entries, each with the requests parked on its key. An entry
+ * without a value is a key that some client waits for. */
 #include "autodp/net/store.h"
 
 #include "autodp/net/store_wire.h"
@@ -122,7 +122,7 @@ static fl_status find_or_add(fl_store *store, const void *key, size_t key_bytes,
 
 static void answer(const caller *c, fl_status status, const void *value, size_t value_bytes)
 {
-    /* The keeper runs in one thread, but has no static buffer: a reply that does not fit the
+    /* The store runs in one thread, but has no static buffer: a reply that does not fit on the
      * stack is built on the heap. */
     unsigned char small[4096], *message = small;
     size_t size_bytes = sizeof(fl_store_answer) + value_bytes;

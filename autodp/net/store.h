@@ -1,5 +1,5 @@
-/* The rendezvous store: the controller keeps it, workers ask for it over ZeroMQ.
- * The keeper is a passive table: control/ feeds it requests and sends what it answers. */
+/* The rendezvous store: the controller keeps it, workers use it over ZeroMQ. The store is a passive
+ * table: control/ passes it the requests and sends its answers. */
 #ifndef FL_AUTODP_NET_STORE_H
 #define FL_AUTODP_NET_STORE_H
 
@@ -10,22 +10,22 @@ typedef struct fl_store fl_store;
 fl_status fl_store_create(fl_store **out) FL_MUST_CHECK;
 void fl_store_destroy(fl_store **store);
 
-/* What the keeper answers through: `to` [to_bytes] is whoever asked (an opaque ZeroMQ identity). */
+/* How the store answers; `to` [to_bytes] is the requester (an opaque ZeroMQ identity). */
 typedef void fl_store_reply(void *context, const void *to, size_t to_bytes, const void *message,
                             size_t size_bytes);
 
-/* Handle one request. Malformed ones are answered with an error and change nothing. A get for a
- * key that is not there yet is parked and answered when it is set.
- * Limits: keys of 256 bytes, values of 1 MiB, 65,536 keys, 4,096 parked. */
+/* Handle one request. A malformed request is answered with an error and changes nothing. A get for
+ * a key that is not set yet is parked, and answered once the key is set. Limits: keys of 256 bytes,
+ * values of 1 MiB, 65,536 keys, 4,096 parked. */
 void fl_store_handle(fl_store *store, const void *from, size_t from_bytes, const void *request,
                      size_t size_bytes, fl_store_reply *reply, void *context);
 
-/* Forget all keys that begin with `prefix` (an old generation's). */
+/* Forget all keys that start with `prefix` (those of an old generation). */
 void fl_store_forget(fl_store *store, const char *prefix);
 
-/* A client's side: its own ZeroMQ socket to `endpoint` ("ipc://..." or "tcp://..."). The socket
- * talks to a ROUTER whose messages to and from the store begin with a frame "store".
- * One thread at a time. */
+/* A client: its own ZeroMQ socket to `endpoint` ("ipc://..." or "tcp://..."). The socket talks to a
+ * ROUTER whose messages to and from the store start with a frame "store".
+ * Threads: one at a time. */
 typedef struct fl_store_client fl_store_client;
 fl_status fl_store_connect(void *zmq_context, const char *endpoint,
                            fl_store_client **out) FL_MUST_CHECK;

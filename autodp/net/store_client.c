@@ -82,7 +82,7 @@ static fl_status ask(fl_store_client *client, fl_store_op op, const char *key, c
     return FL_OK;
 }
 
-/* The payload of the next message, whatever frames it has; *size_bytes 0 when it is not ours. */
+/* The payload of the next message, whatever frames it has; *size_bytes 0 if it is not for us. */
 static fl_status next_message(fl_store_client *client, zmq_msg_t *payload)
 {
     int more = 1;
@@ -135,7 +135,8 @@ static fl_status wait_readable(fl_store_client *client, int64_t deadline_us)
     }
 }
 
-/* Wait for the reply to the last request; older ones, whose deadline had passed, are dropped. */
+/* Wait for the reply to the last request; drop replies to older ones, whose deadlines have passed.
+ */
 static fl_status await(fl_store_client *client, int64_t deadline_us, zmq_msg_t *payload,
                        fl_store_answer *head)
 {

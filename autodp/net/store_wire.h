@@ -1,9 +1,10 @@
-/* The rendezvous store on the wire: little-endian, as both ends' structs are laid out.
+/* The messages of the rendezvous store: little-endian, laid out as the structs of both ends.
  *
  *   request   magic u32 | op u32 | id u64 | key_bytes u32 | value_bytes u32 | key | value
  *   reply     magic u32 | status i32 | id u64 | value_bytes u32 | 0 u32 | value
  *
- * id is the client's, and comes back in the reply. A message has exactly the length it says. */
+ * The client chooses the id; the reply repeats it. A message has exactly the length that its header
+ * gives. */
 #ifndef FL_AUTODP_NET_STORE_WIRE_H
 #define FL_AUTODP_NET_STORE_WIRE_H
 

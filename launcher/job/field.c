@@ -1,4 +1,4 @@
-/* One field: in and out of a job. */
+/* One field: reads it into a job and writes it out of one. */
 #include "launcher/job/field.h"
 #include "launcher/job/list.h"
 #include "launcher/job/number.h"
@@ -136,7 +136,7 @@ const char *fl_field_format(const fl_field *field, const fl_job *job, char text[
     }
     memcpy(&v, place_const(field, job), value_size(field));
     if (fl__field_is_text(field)) {
-        v.text[FL_TEXT_MAX - 1] = '\0'; /* a program may have filled it to the end */
+        v.text[FL_TEXT_MAX - 1] = '\0'; /* a program may have left no zero */
     }
     fl__field_write(field, &v, text);
     return text;

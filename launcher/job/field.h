@@ -1,10 +1,10 @@
-/* Parts of reading and writing one field. */
+/* Functions that read and write one field. */
 #ifndef FL_LAUNCHER_JOB_FIELD_H
 #define FL_LAUNCHER_JOB_FIELD_H
 
 #include "launcher/job/schema.h"
 
-/* A unit and how many of the first one it is; tables rise and end in a NULL name. */
+/* A unit and how many of the base unit it is. A table rises and ends in a NULL name. */
 typedef struct fl__unit {
     const char *name;
     double scale;
@@ -15,7 +15,7 @@ enum { FL__NAME_LONGEST = 64 }; /* bytes of a name */
 extern const fl__unit fl__size_units[];     /* of a byte */
 extern const fl__unit fl__duration_units[]; /* of a millisecond */
 
-/* A value on its way into a job or out of it. */
+/* A value between its text and its place in a job. */
 typedef union fl__value {
     int64_t integer;
     double number;
@@ -28,19 +28,19 @@ typedef union fl__value {
 
 bool fl__field_is_text(const fl_field *field);
 
-/* What fl_field_parse does, into *out: also for what is no field of a job itself. No lists. */
+/* As fl_field_parse, but into *out: also for values that are not fields of a job. No lists. */
 fl_status fl__field_take(const fl_field *field, const char *text, size_t length, bool quoted,
                          fl__value *out) FL_MUST_CHECK;
 
-/* Fill *out from text (ended by a zero, of this length); false if the field does not allow it. The
- * field's word is the caller's business. Pure. */
+/* Fill *out from text (zero-terminated, of this length); false if the field does not allow it. The
+ * caller handles the field's word. Pure. */
 bool fl__field_read(const fl_field *field, const char *text, size_t length, fl__value *out);
 
-/* True if the number that text is would be allowed and what 32 bits make of it (*rounded) is not.
+/* True if the field allows the number in text, but not that number rounded to 32 bits (*rounded).
  */
 bool fl__field_rounds_out(const fl_field *field, const char *text, double *rounded);
 
-/* The value as a job file writes it. Choices are in range, texts end in a zero. Pure. */
+/* The value as a job file writes it. Choices are in range, texts are zero-terminated. Pure. */
 void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIELD_VALUE_MAX]);
 
 /* The value of a key of a list's item. */

@@ -14,7 +14,8 @@ static bool is_name(const char *text)
                length;
 }
 
-/* A path may hold any character that a line of YAML can, so that the resolved job can hold it. */
+/* A path may hold any character that a line of YAML can hold, so that the resolved job can store
+ * it. */
 static bool is_path(const char *text, size_t length)
 {
     if (length == 0 || length >= FL_TEXT_MAX) {
@@ -31,7 +32,7 @@ static bool is_path(const char *text, size_t length)
     return true;
 }
 
-/* "1.5GiB" in the first unit, rounded to a whole one; plain: a number without a unit counts it. */
+/* "1.5GiB" in the base unit, rounded to a whole number; plain: accept a number without a unit. */
 static bool read_with_unit(const char *text, const fl__unit *units, bool plain, int64_t *out)
 {
     double value = 0;
@@ -68,8 +69,8 @@ static bool number_is_in(const fl_field *field, double value)
            (field->below_high ? value < field->high : value <= field->high);
 }
 
-/* What training uses in 32 bits must be allowed as it is there, too: a divisor that vanishes or a
- * share that rounds to 1 makes every weight NaN. */
+/* A number that training uses in 32 bits must still be allowed after rounding: a divisor that
+ * vanishes, or a share that rounds to 1, makes every weight NaN. */
 static bool rounds_out(const fl_field *field, double value)
 {
     return field->is_float && number_is_in(field, value) &&
@@ -94,7 +95,7 @@ static bool read_whole_number(const char *text, bool may_be_ratio, double *out)
     return text[length] == '\0';
 }
 
-/* "75%", "2 epochs", "40 steps"; a number alone counts epochs. */
+/* "75%", "2 epochs", "40 steps"; a plain number counts epochs. */
 static bool read_period(const fl_field *field, const char *text, fl_period *out)
 {
     size_t length = 0;

@@ -1,4 +1,4 @@
-/* From a field's value to its text, and what may stand in it. */
+/* From a field's value to its text, and the description of its allowed values. */
 #include "launcher/job/field.h"
 #include "launcher/job/list.h"
 #include "launcher/job/number.h"
@@ -20,7 +20,7 @@ const fl__unit fl__duration_units[] = {
     {"ms", 1}, {"s", 1000}, {"min", 60000}, {"h", 3600000}, {NULL, 0},
 };
 
-/* value in the largest of the units that leaves no fraction. */
+/* Write value in the largest unit that leaves no fraction. */
 static void write_with_unit(int64_t value, const fl__unit *units, int n_units, char *text,
                             size_t size_bytes)
 {
@@ -45,7 +45,7 @@ static void write_duration(int64_t value, char *text, size_t size_bytes)
                     size_bytes); /* "90s" and "60s" look alike */
 }
 
-/* A path that YAML could take for something else stands in single quotes. */
+/* A path that YAML could read as another type is written in single quotes. */
 static void write_path(const fl_field *field, const char *path, char text[FL_FIELD_VALUE_MAX])
 {
     static const char plain[] =
@@ -97,7 +97,7 @@ static void write_period(const fl_period *period, char text[FL_FIELD_VALUE_MAX])
              period->epochs == 1 ? "" : "s");
 }
 
-/* A number that a decimal fraction gives only at length may be a simple ratio. */
+/* A number whose decimal fraction is long may be a simple ratio. */
 static void write_ratio(double value, char text[FL_FIELD_VALUE_MAX])
 {
     enum { LONG = 8, DIVISOR_MAX = 12 };
@@ -110,7 +110,7 @@ static void write_ratio(double value, char text[FL_FIELD_VALUE_MAX])
     }
 }
 
-/* What the field's word is stored as. */
+/* The value that stands for the field's word. */
 static bool is_zero(const fl_field *field, const fl__value *v)
 {
     switch (field->type) {

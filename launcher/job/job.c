@@ -93,7 +93,7 @@ static fl_status read_all(int fd, const char *path, char *text, size_t capacity,
 
 fl_status fl_job_load(const char *path, const char *const *overrides, int n_overrides, fl_job *job)
 {
-    size_t capacity = FL_JOB_FILE_MAX + 1, length = 0; /* one more tells "too long" */
+    size_t capacity = FL_JOB_FILE_MAX + 1, length = 0; /* one more detects a longer file */
     void *text = NULL;
     FL_TRY(fl_alloc(capacity, &text));
     fl_status status = FL_OK;

@@ -1,5 +1,5 @@
-/* What one field alone cannot tell. Checks that need the model, the data or the machine stand with
- * whoever knows those. */
+/* Checks between fields. Checks that need the model, the data or the machine are in the modules
+ * that know those. */
 #include "control/observe/metrics_http.h"
 #include "device/failure.h"
 #include "launcher/job/job.h"
@@ -115,7 +115,7 @@ static fl_status check_cache(const fl_job *job)
     return FL_OK;
 }
 
-/* What an entry of the script fixes; 0 where it leaves the choice open. */
+/* The value that an entry of the script fixes; 0 if it leaves the choice open. */
 static fl_status check_entry(const fl_job *job, int entry, const fl_script_entry *e)
 {
     int64_t k = e->k < 1 ? 1 : e->k, r = e->r < 1 ? 1 : e->r;

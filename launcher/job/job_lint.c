@@ -1,4 +1,4 @@
-/* What is refused before a job file is interpreted: ① bytes, ② the stream of YAML events. */
+/* Refuses bad input before a job file is interpreted: ① bytes, ② the stream of YAML events. */
 #include "launcher/job/job.h"
 #include "launcher/job/text.h"
 

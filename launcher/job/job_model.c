@@ -1,4 +1,4 @@
-/* What a job may ask for of the model, of the devices and of the length of its run. */
+/* Checks of a job against the model, the devices and the length of its run. */
 #include "freeze/interval.h"
 #include "launcher/job/job.h"
 
@@ -39,7 +39,7 @@ static fl_status check_freeze(const fl_job *job, int n_blocks)
 {
     char policy[FL_FIELD_VALUE_MAX];
     if (job->freeze.policy == FL_FREEZE_NONE) {
-        return FL_OK; /* whatever else stands there waits for one */
+        return FL_OK; /* other fields of freeze have no effect without a policy */
     }
     fl_field_format(fl_schema_field(fl_schema_find("freeze.policy")), job, policy);
     if (n_blocks == 1) {

@@ -1,4 +1,4 @@
-/* What a name that no field has was meant to be. */
+/* Suggests the field that an unknown name most likely means. */
 #include "launcher/job/job.h"
 #include "launcher/job/text.h"
 
@@ -22,7 +22,7 @@ const char *fl_job_names(const char *section, char text[FL_NAMES_MAX])
     return text;
 }
 
-/* Sections, then fields: by their paths. */
+/* All paths: of sections first, then of fields. */
 static const char *any_path(const void *context, int i)
 {
     (void)context;
@@ -33,8 +33,8 @@ static const char *any_path(const void *context, int i)
     return i < n + fl_schema_n_fields() ? fl_schema_field(i - n)->path : NULL;
 }
 
-/* Names within the section that context is ("" is the top); in place of others an empty text,
- * which nothing is near to. */
+/* Names within the section `context` ("" is the top). Names of other sections are replaced by an
+ * empty text, which resembles no word. */
 static const char *name_here(const void *context, int i)
 {
     const char *section = context;
@@ -55,7 +55,7 @@ static const char *name_anywhere(const void *context, int i)
     return i < fl_schema_n_fields() ? fl_field_name(fl_schema_field(i)) : NULL;
 }
 
-/* The path of the first field with this name; NULL has none. */
+/* The path of the first field with this name; NULL if no field has it. */
 static const char *path_of_name(const char *name)
 {
     for (int i = 0; name != NULL && i < fl_schema_n_fields(); i++) {

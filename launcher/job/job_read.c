@@ -5,14 +5,14 @@
 
 #include <string.h>
 
-/* A job while it is read. */
+/* The state of reading one job. */
 typedef struct reader {
     yaml_document_t *document;
     fl_job *job;
-    int section_line[FL_SCHEMA_MAX]; /* 0: not seen yet */
+    int section_line[FL_SCHEMA_MAX]; /* 0: not read yet */
 } reader;
 
-/* Put "file:line:column: field: " before the failure at hand. */
+/* Prefix the current failure with "file:line:column: field: ". */
 static fl_status at(const reader *r, const yaml_node_t *node, const char *field, fl_status status)
 {
     if (status == FL_OK) {
@@ -53,7 +53,7 @@ static fl_status read_field(reader *r, int index, const yaml_node_t *key, const 
                       fl_field_allowed(field, allowed)));
 }
 
-/* "section.name", with a name that no field could have escaped. */
+/* "section.name", with the name escaped: a field's name never needs that. */
 static void join(const char *section, const yaml_node_t *key, char *path, size_t size_bytes)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
@@ -146,8 +146,8 @@ fl_status fl_job_read(const char *text, size_t size_bytes, fl_job *job)
         status = read_root(&r);
         yaml_document_delete(&document);
     } else {
-        /* The screening has seen the whole file, so nothing else is left that can fail; the loader
-         * does not always say so. */
+        /* The screening has parsed the whole file, so only memory can run out here; the loader does
+         * not always report that. */
         status = fl_fail(FL_ENOMEM, "%s: out of memory", job->origins.file);
     }
     yaml_parser_delete(&parser);

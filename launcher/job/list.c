@@ -1,4 +1,4 @@
-/* Lists: their values, to text, and what is wrong with them. list_read.c reads them. */
+/* Lists: from values to text, and checks. list_read.c reads them. */
 #include "launcher/job/list.h"
 #include "launcher/job/field.h"
 
@@ -59,7 +59,7 @@ static const char *item_of(const fl_field *field, const fl_job *job, int64_t i)
 
 /* ---- to text ---- */
 
-/* Text that grows up to its buffer. */
+/* Text that grows up to the size of its buffer. */
 typedef struct growing {
     char *text;
     size_t used;
@@ -105,7 +105,7 @@ const char *fl_list_format(const fl_field *field, const fl_job *job, char text[F
     const fl_list *list = field->list;
     growing g = {.text = text};
     int64_t n = count_of(field, job);
-    n = n < list->capacity ? n : list->capacity; /* a program may have said more */
+    n = n < list->capacity ? n : list->capacity; /* a program may have set a larger count */
     text[0] = '\0';
     if (n <= 0) {
         add_text(&g, field->word);

@@ -1,5 +1,5 @@
-/* A field that is a list: of integers, or of mappings of integers, as its fl_list says. In fl_job
- * it is a count (int64_t) and, right after it, the items. */
+/* A field that is a list: of integers, or of mappings of integers, as its fl_list describes. In
+ * fl_job it is a count (int64_t) and, right after it, the items. */
 #ifndef FL_LAUNCHER_JOB_LIST_H
 #define FL_LAUNCHER_JOB_LIST_H
 
@@ -7,8 +7,8 @@
 
 #include <yaml.h>
 
-/* Store what stands at a sequence node. Returns FL_EINVAL with "found ..." or "entry 2, k: found
- * ...", *culprit being the node that is meant; *job is then unchanged. */
+/* Store the list of a sequence node. Returns FL_EINVAL with "found ..." or "entry 2, k: found ...";
+ * *culprit is then the node at fault, and *job is unchanged. */
 fl_status fl_list_read(const fl_field *field, yaml_document_t *document, const yaml_node_t *node,
                        fl_job *job, const yaml_node_t **culprit) FL_MUST_CHECK;
 

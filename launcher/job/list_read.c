@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A list while it is read. */
+/* The state of reading one list. */
 typedef struct reader {
     const fl_list *list;
     yaml_document_t *document;
@@ -172,7 +172,7 @@ fl_status fl_list_parse(const fl_field *field, const char *text, size_t length, 
         status = read_document(field, &document, job);
         yaml_document_delete(&document);
     } else {
-        status = fl_fail(FL_ENOMEM, "out of memory"); /* the screening has seen all else */
+        status = fl_fail(FL_ENOMEM, "out of memory"); /* the only failure left */
     }
     yaml_parser_delete(&parser);
     return status;

@@ -1,4 +1,4 @@
-/* Nodes of a YAML document, as readers and messages see them. */
+/* Nodes of a YAML document, for readers and messages. */
 #ifndef FL_LAUNCHER_JOB_NODE_H
 #define FL_LAUNCHER_JOB_NODE_H
 
@@ -9,13 +9,13 @@
 /* The text of a scalar. Borrowed. */
 const char *fl_node_text(const yaml_node_t *node);
 
-/* A scalar that YAML reads as "nothing". */
+/* Whether a scalar is null in YAML. */
 bool fl_node_is_null(const yaml_node_t *node);
 
 /* A scalar in quotes or in a block: never a number or a boolean. */
 bool fl_node_is_quoted(const yaml_node_t *node);
 
-/* What stands at a node, for messages: 'text', "a list", "a mapping" or "nothing". */
+/* Describe a node's content in a message: 'text', "a list", "a mapping" or "nothing". */
 const char *fl_node_found(const yaml_node_t *node, char shown[FL_SHOWN_MAX]);
 
 #endif

@@ -53,8 +53,8 @@ static void shift_point(const char *text, size_t length, int by, char out[NUMBER
     snprintf(out, NUMBER_TEXT_MAX, "%.*se%ld", (int)mantissa, text, exponent + by);
 }
 
-/* The thread's locale for as long as a number is read or written: a program that uses the library
- * may have one whose decimal point is a comma. */
+/* Set the C locale for this thread while a number is read or written: a program that uses the
+ * library may have a locale whose decimal point is a comma. */
 static locale_t point_locale(locale_t *made)
 {
     *made = newlocale(LC_ALL_MASK, "C", NULL);
@@ -135,7 +135,7 @@ const char *fl_write_percent(double fraction, char *text, size_t size_bytes)
         snprintf(text, size_bytes, "%s%%", number);
     }
     if (!fl_read_percent(text, &back) || back != fraction) {
-        snprintf(text, size_bytes, "%s%%", shifted); /* "0.123...e2%": exact, if not pretty */
+        snprintf(text, size_bytes, "%s%%", shifted); /* "0.123...e2%": exact, though unusual */
     }
     return text;
 }

@@ -1,4 +1,4 @@
-/* Numbers as job files write them. */
+/* Numbers in the notation of job files. */
 #ifndef FL_LAUNCHER_JOB_NUMBER_H
 #define FL_LAUNCHER_JOB_NUMBER_H
 
@@ -6,12 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The integer written in decimal, without sign but '-', without leading zeros; false if it is not
- * one or needs more than 64 bits. */
+/* The integer in decimal, with no sign but '-', without leading zeros; false if it is not an
+ * integer or needs more than 64 bits. */
 bool fl_read_integer(const char *text, int64_t *out);
 
-/* The decimal number at the start of text ("1e-3", ".5", "-2."), *length characters of it; false
- * if there is none. Independent of the locale. */
+/* The decimal number at the start of text ("1e-3", ".5", "-2."), *length characters long; false if
+ * there is no number. Independent of the locale. */
 bool fl_read_number(const char *text, double *out, size_t *length);
 
 /* The shortest text that reads back as the same number. Independent of the locale. Returns text. */

@@ -85,11 +85,11 @@ static const fl_list script = {.capacity = FL_SCRIPT_MAX,
                                .key = script_keys,
                                .rises = true};
 
-/* A list is its count, and the items right after it. */
+/* A list is its count, with the items right after it. */
 _Static_assert(AT(freeze.list) == AT(freeze.n_list) + sizeof(int64_t), "no gap");
 _Static_assert(AT(elastic.script) == AT(elastic.n_script) + sizeof(int64_t), "no gap");
 
-/* Choices stand in the order of their enums in frostline/job.h and frostline/dataset.h. */
+/* Choices have the order of their enums in frostline/job.h and frostline/dataset.h. */
 static const fl_field fields[] = {
     {.path = "name",
      .type = FL_FIELD_TEXT,

@@ -1,5 +1,5 @@
-/* The one table of every field of a job. From it come the parser, the defaults, the reference
- * file, the page docs/job.md, the messages, and the resolved job that a run keeps. */
+/* The table of every field of a job. It drives the parser, the defaults, the reference file, the
+ * page docs/job.md, the messages, and the resolved job that a run keeps. */
 #ifndef FL_LAUNCHER_JOB_SCHEMA_H
 #define FL_LAUNCHER_JOB_SCHEMA_H
 
@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* How a field is written, and what it is in fl_job. */
+/* How a field is written, and its type in fl_job. */
 typedef enum fl_field_type {
     FL_FIELD_TEXT,     /* a name: char [FL_TEXT_MAX] */
     FL_FIELD_PATH,     /* char [FL_TEXT_MAX] */
@@ -25,18 +25,18 @@ typedef enum fl_field_type {
 typedef struct fl_list fl_list;
 
 typedef struct fl_field {
-    const char *path; /* "train.lr"; a path without a point stands at the top */
+    const char *path; /* "train.lr"; a path without a point is at the top */
     fl_field_type type;
     size_t offset;              /* in fl_job, bytes */
     const char *initial;        /* the default as a job file writes it */
     const char *unit;           /* of a plain number; NULL: none */
     int64_t least, most;        /* of an integer, a size, a duration; steps of a span or a period */
-    double low, high;           /* of a number, of the epochs of a period */
+    double low, high;           /* of a number; of the epochs of a period */
     bool above_low;             /* a number must be more than low, */
     bool below_high;            /* and less than high */
     bool is_ratio;              /* a number may also be written as "1/3" */
     bool is_float;              /* a number that is used in 32 bits */
-    bool is_int;                /* of a list's key: an int, not an int64_t */
+    bool is_int;                /* of a list's key: its type is int, not int64_t */
     const char *word;           /* "auto", "none" or "all": stored as 0 or ""; NULL: no such word */
     const char *const *choices; /* ended by NULL */
     const fl_list *list;        /* of a list: its items */
@@ -48,11 +48,11 @@ struct fl_list {
     int capacity;
     size_t item_bytes;
     int n_keys;          /* of a mapping, at most 64; 0: an item is an integer, key[0] */
-    const fl_field *key; /* the first must be given; others are FL_LIST_ABSENT if they are not */
+    const fl_field *key; /* the first is required; an absent other one is FL_LIST_ABSENT */
     bool rises;          /* the first key must rise from item to item */
 };
 
-/* A group of fields, named like the folder that reads it. */
+/* A group of fields, named after the folder that reads it. */
 typedef struct fl_section {
     const char *name;
     const char *doc;
@@ -63,7 +63,7 @@ enum {
     FL_FIELD_ALLOWED_MAX = 256,
     FL_LIST_ABSENT = -1,
     FL_LIST_BYTES_MAX = sizeof(int64_t) + FL_SCRIPT_MAX * sizeof(fl_script_entry),
-    FL_FIELD_VALUE_MAX = FL_SCRIPT_MAX * 64, /* the longest script; more than any other text */
+    FL_FIELD_VALUE_MAX = FL_SCRIPT_MAX * 64, /* the longest script; longer than any other text */
 };
 
 int fl_schema_n_fields(void);
@@ -75,12 +75,12 @@ const fl_section *fl_schema_section(int index);
 int fl_schema_find(const char *path);
 int fl_schema_find_section(const char *name);
 
-/* The field's name within its section ("lr" of "train.lr"), and whether it stands in `section`
- * ("" is the top). */
+/* The field's name within its section ("lr" of "train.lr"), and whether it is in `section` ("" is
+ * the top). */
 const char *fl_field_name(const fl_field *field);
 bool fl_field_is_in(const fl_field *field, const char *section);
 
-/* What may stand in the field: "auto, or an integer from 1 to 128". Returns text. */
+/* Describe the allowed values: "auto, or an integer from 1 to 128". Returns text. */
 const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_MAX]);
 
 /* Store the value written as text [length]. `quoted` text is never a number or a boolean.
@@ -96,8 +96,8 @@ const char *fl_field_format(const fl_field *field, const fl_job *job,
  * FL_EINVAL with "found ..., allowed: ...". */
 fl_status fl_field_check(const fl_field *field, const fl_job *job) FL_MUST_CHECK;
 
-/* The job with every field written out, but for those that say nothing of a program's own model and
- * data set: loading it gives the same job again.
+/* Write the job with every field, except those that do not apply to a program's own model and data
+ * set: loading it gives the same job again.
  * Returns FL_EIO if the stream failed. */
 fl_status fl_job_write(const fl_job *job, FILE *stream) FL_MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* What is written from the table of fields: the resolved job, the reference file, the docs page. */
+/* Texts from the table of fields: the resolved job, the reference file, the docs page. */
 #include "launcher/job/schema.h"
 
 #include <string.h>
@@ -35,7 +35,8 @@ static void job_section(FILE *stream, const fl_section *section)
     fprintf(stream, "%s:\n", section->name);
 }
 
-/* Of a program's own model and data set, what describes a ready model or files says nothing. */
+/* Whether a field does not apply: for a program's own model and data set, fields that describe a
+ * built-in model or files have no meaning. */
 static bool is_without_meaning(const fl_field *field, const fl_job *job)
 {
     static const char *const model[] = {"model.plugin", "model.blocks", "model.dim",

@@ -124,7 +124,7 @@ const char *fl_nearest(const char *word, fl_candidate_word *next, const void *co
             return best;
         }
         int distance = fl_edit_distance(word, candidate, limit);
-        /* Two letters that are both wrong are no misspelling. */
+        /* Two letters that are both wrong are not a misspelling. */
         if (distance <= limit && distance < (int)strlen(candidate)) {
             limit = distance - 1;
             best = candidate;

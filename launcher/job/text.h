@@ -1,4 +1,4 @@
-/* Text that came from outside: what may stand in it, and how a message shows it. */
+/* Text from outside: which characters it may contain, and how a message shows it. */
 #ifndef FL_LAUNCHER_JOB_TEXT_H
 #define FL_LAUNCHER_JOB_TEXT_H
 
@@ -15,17 +15,16 @@ size_t fl_utf8_next(const char *text, size_t length, uint32_t *code);
 /* Whether YAML lets this character stand in a file as it is. Pure. */
 bool fl_char_is_printable(uint32_t code);
 
-/* 'text' for a message: in quotes, escaped so that it cannot steer a terminal, and cut when long.
+/* Quote text for a message: escaped so that it cannot control a terminal, and cut when long.
  * Returns shown. */
 const char *fl_shown(const char *text, size_t length, char shown[FL_SHOWN_MAX]);
 
-/* How many single-character changes (insert, delete, replace, swap of neighbours) lead from one to
- * the other, capitals being as good as small letters; `limit` + 1 when there are more than `limit`.
- * Pure. */
+/* The number of single-character changes (insert, delete, replace, swap of neighbours) from one to
+ * the other, ignoring case; `limit` + 1 when there are more than `limit`. Pure. */
 int fl_edit_distance(const char *a, const char *b, int limit);
 
-/* The candidate that `word` most likely means, or NULL if none is close. `next` gives candidate i,
- * NULL after the last. Ties go to the first. */
+/* The candidate that `word` most likely means, or NULL if none is close. `next` returns candidate
+ * i, NULL after the last. Of equally close ones, the first wins. */
 typedef const char *fl_candidate_word(const void *context, int i);
 const char *fl_nearest(const char *word, fl_candidate_word *next, const void *context);
 

@@ -25,7 +25,7 @@ static void set_path(fl_costs *costs, const char *folder, const char *below)
     }
 }
 
-/* As the XDG base directory specification has it: relative paths do not count. */
+/* The XDG base directory specification ignores relative paths. */
 static void find_path(const fl_costs_options *o, fl_costs *costs)
 {
     const char *given = o->job->pipe.profile, *cache = getenv("XDG_CACHE_HOME");
@@ -49,7 +49,8 @@ static void tell_time(fl_profile_about *about)
     strftime(about->measured, sizeof about->measured, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
 }
 
-/* Whether the file had them. What is wrong with one is told, unless it is that there is none. */
+/* Whether the file had usable costs. A problem with the file is reported, unless it does not exist.
+ */
 static bool read_kept(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
 {
     fl_status status = fl_profile_read(costs->path, &costs->key, o->model, profile, &costs->about);

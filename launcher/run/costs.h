@@ -1,4 +1,5 @@
-/* Where a run has its costs from: the profile file, or measuring now; and what it leaves there. */
+/* The source of a run's costs: the profile file, or a measurement at the start; and what the run
+ * writes back. */
 #ifndef FL_LAUNCHER_RUN_COSTS_H
 #define FL_LAUNCHER_RUN_COSTS_H
 
@@ -13,7 +14,7 @@ typedef struct fl_costs_options {
     const fl_job *job;
     const fl_layer_memory *memory_one; /* [n_layers] */
     int n_workers;
-    const char *only; /* plan from this profile, of whatever device, and measure nothing; or NULL */
+    const char *only; /* plan from this profile, of any device, without measuring; or NULL */
 } fl_costs_options;
 
 typedef struct fl_costs {
@@ -24,13 +25,13 @@ typedef struct fl_costs {
     char note[1024];
 } fl_costs;
 
-/* Read what is known, or else measure, and keep it. A file that is broken, foreign or cannot be
- * written costs a warning. The caller must not have threads yet.
+/* Read the known costs; otherwise measure and keep them. A file that is broken, of another model or
+ * device, or not writable causes a warning. The caller must not have threads yet.
  * Returns FL_EINVAL when `only` cannot be used, and what fl_profile_measure returns. */
 fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs,
                        fl_profile *profile) FL_MUST_CHECK;
 
-/* Write what a run has learned. A file that cannot be written costs a warning. */
+/* Write what the run has learned. A file that cannot be written causes a warning. */
 void fl_costs_keep(const fl_costs_options *options, const fl_costs *costs,
                    const fl_profile *profile);
 

@@ -48,13 +48,13 @@ static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *data
     return fl_model_vit(&config, model);
 }
 
-/* Load the shared object and find its symbol; NULL with a message if that cannot be. The handle is
- * never closed on success. */
+/* Load the shared object and find its symbol; NULL with a message on failure. On success the handle
+ * is never closed. */
 static fl_plugin_entry *open_plugin(const char *path, void **handle)
 {
     char at[FL_TEXT_MAX + 2];
     fl_plugin_entry *entry = NULL;
-    /* dlopen would look for a name without a slash in the system's folders. */
+    /* dlopen would search the system's folders for a name without a slash. */
     snprintf(at, sizeof at, "%s%s", strchr(path, '/') == NULL ? "./" : "", path);
     *handle = dlopen(at, RTLD_NOW | RTLD_LOCAL);
     void *symbol = *handle == NULL ? NULL : dlsym(*handle, FL_PLUGIN_SYMBOL);
@@ -94,7 +94,7 @@ static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *d
     return dataset->ops != NULL ? FL_OK : build_data(job, dataset, NULL);
 }
 
-/* The record of a run that a program began: its model and data set are in that program alone. */
+/* The job of a run that a program started: only that program has its model and data set. */
 static fl_status refuse_program(const fl_job *job)
 {
     if (job->model.kind != FL_MODEL_PROGRAM && job->data.kind != FL_DATA_PROGRAM) {

@@ -20,11 +20,11 @@ typedef struct fl_profile_field {
     const char *name;
     fl_profile_type type;
     size_t offset;  /* in fl_profile, fl_layer_cost or fl_tuned */
-    bool above_low; /* more than least, else at least that */
+    bool above_low; /* more than `least`; otherwise at least that */
     int64_t least;
 } fl_profile_field;
 
-/* Of a mapping in the file; ended by a NULL name. */
+/* Fields of one mapping in the file; ended by a NULL name. */
 extern const fl_profile_field fl__profile_costs[], fl__profile_layer[], fl__profile_tuned[];
 
 #endif

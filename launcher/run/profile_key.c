@@ -62,7 +62,7 @@ static void put_model(const fl_model *model, const fl_job *job, const fl_layer_m
              fl_model_name(model), fl_model_n_layers(model), fl_model_n_params(model), hash);
 }
 
-/* Text that a line in quotes can hold. */
+/* Make the text safe for a quoted line. */
 static void make_plain(char *text)
 {
     for (; *text != '\0'; text++) {

@@ -1,4 +1,5 @@
-/* What a profile's numbers depend on: whoever differs in any of it has to measure anew. */
+/* Everything that a profile's numbers depend on: a run that differs in any of it must measure
+ * again. */
 #ifndef FL_LAUNCHER_RUN_PROFILE_KEY_H
 #define FL_LAUNCHER_RUN_PROFILE_KEY_H
 
@@ -8,15 +9,15 @@
 
 enum { FL_PROFILE_KEY_PARTS = 5, FL_PROFILE_KEY_TEXT_MAX = 320 };
 
-/* Each part is one line for people; `hash` is of all of them. */
+/* Each part is one line for people; `hash` covers all of them. */
 typedef struct fl_profile_key {
     const char *name[FL_PROFILE_KEY_PARTS]; /* "program", "model", "device", ... */
     char text[FL_PROFILE_KEY_PARTS][FL_PROFILE_KEY_TEXT_MAX];
     uint64_t hash;
 } fl_profile_key;
 
-/* memory_one [n_layers]: what a sample takes in each layer, which tells its shapes.
- * n_workers: devices of the run, which measure and work at once. */
+/* memory_one [n_layers]: the memory of one sample in each layer, which reflects its shapes.
+ * n_workers: devices of the run, which measure and work at the same time. */
 void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_memory *memory_one,
                        int n_workers, fl_profile_key *key);
 

@@ -1,6 +1,6 @@
-/* From a profile file to a profile: nothing in it is believed before it is checked.
- *   ① text, and YAML without what nobody needs    fl_job_screen
- *   ② of what: this program, model, device ...    read_key
+/* From a profile file to a profile; every value is checked before it is used.
+ *   ① text, and YAML without unneeded constructs  fl_job_screen
+ *   ② the key: program, model, device ...         read_key
  *   ③ the numbers, each in its range              read_numbers */
 #include "launcher/job/job.h"
 #include "launcher/job/node.h"
@@ -121,7 +121,7 @@ static int n_items(const yaml_node_t *list)
     return (int)(list->data.sequence.items.top - list->data.sequence.items.start);
 }
 
-/* Also a profile of another device must be of this model. */
+/* A profile of another device, too, must be of this model. */
 static fl_status check_layer(const reader *r, const yaml_node_t *item, int layer,
                              const fl_layer_cost *cost)
 {

@@ -72,13 +72,13 @@ static fl_status make_folders(const char *path)
     return FL_OK;
 }
 
-/* A path that was mistyped may name something dear. */
+/* A mistyped path may name a valuable file. */
 static fl_status check_place(const char *path)
 {
     char start[256];
     struct stat what;
     if (lstat(path, &what) != 0) {
-        return FL_OK; /* nothing is there; what else may be wrong, opening tells */
+        return FL_OK; /* no file exists; opening reports any other problem */
     }
     FILE *file = S_ISREG(what.st_mode) ? fopen(path, "re") : NULL;
     size_t n = file == NULL ? 0 : fread(start, 1, sizeof start, file);

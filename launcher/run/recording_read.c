@@ -154,7 +154,7 @@ static fl_status add_plan(reader *r, const json_t *event)
     fl_recorded recorded = {.kind = FL_RECORDED_PLAN};
     FL_TRY(get_step(r, event, "step", &recorded.step));
     if (recorded.step == r->facts->n_steps) {
-        return FL_OK; /* decided in the last step: nothing ran under it */
+        return FL_OK; /* decided in the last step: no step ran under it */
     }
     FL_TRY(fl_alloc(sizeof *recorded.plan, (void **)&recorded.plan));
     fl_status status = get_plan(r, event, recorded.plan);
@@ -193,7 +193,7 @@ static fl_status add_end_epoch(reader *r, const json_t *event)
     return recorded.step == r->facts->n_steps ? FL_OK : add_recorded(r, recorded);
 }
 
-/* A run that ended early ends there again. */
+/* A run that ended early makes its repetition end at the same step. */
 static fl_status add_end(reader *r, const json_t *event)
 {
     fl_recorded recorded = {.kind = FL_RECORDED_STOP};
@@ -306,7 +306,7 @@ static fl_status take_line(reader *r, const char *text, size_t n)
     return status;
 }
 
-/* getline would hold a line of any length. */
+/* getline would allocate memory for a line of any length. */
 static fl_status read_lines(reader *r, FILE *file)
 {
     void *buffer = NULL;
@@ -323,7 +323,7 @@ static fl_status read_lines(reader *r, FILE *file)
     return status;
 }
 
-/* A pipe of that name would keep us waiting. */
+/* Opening a pipe of that name would block. */
 static fl_status open_events(const char *run_dir, FILE **out)
 {
     char path[PATH_MAX];
@@ -362,7 +362,8 @@ static fl_status read_events(reader *r)
 
 /* ---- the job ---- */
 
-/* What may differ: where files lie, who watches the run, and what decided in the recorded run. */
+/* Fields that may differ: where files are, who may watch the run, and what decided in the recorded
+ * run. */
 static bool may_differ(const char *path)
 {
     static const char *const prefixes[] = {

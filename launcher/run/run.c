@@ -42,28 +42,28 @@
 
 enum { CANDIDATES_MAX = 256 };
 
-/* What is worked out before anybody starts. */
+/* Everything that is determined before a process starts. */
 typedef struct preparation {
     const fl_model *model;
     const fl_dataset *dataset;
     const fl_job *job;
     const fl_callbacks *callbacks; /* of the program; NULL: none */
-    fl_dataset view;      /* with validation samples taken out of it; no ops: there are none */
-    int64_t n_validation; /* samples */
+    fl_dataset view;               /* without validation samples; no ops: there are none */
+    int64_t n_validation;          /* samples */
     int64_t n_samples, steps_per_epoch, n_steps;
     int n_workers;
     fl_cores cores;
     fl_due_steps due;
-    const char *recorded_dir; /* of the run that is to be repeated; NULL: none */
+    const char *recorded_dir; /* of the run to repeat; NULL: none */
     fl_recording recording;
     fl_layer_memory *memory_one; /* [n_layers] */
     fl_profile *profile, *learned;
     fl_costs *costs;
     fl_plan_input input;
     fl_plan *plan;
-    fl_activations *activations; /* NULL: no cache, for this reason: */
+    fl_activations *activations; /* NULL: no cache, because of no_cache_why: */
     char no_cache_why[512];
-    bool listens; /* for whoever asks for metrics */
+    bool listens; /* the job asks for metrics */
     fl_metrics_listener metrics;
     fl_candidate *candidates; /* [CANDIDATES_MAX] */
     int n_candidates;
@@ -104,7 +104,7 @@ static void preparation_fini(preparation *p)
 
 /* ---- ① ---- */
 
-/* From here on the data set is the view, which has fewer samples to train on. */
+/* From here on, the data set is the view, which has fewer samples to train on. */
 static fl_status take_validation(preparation *p)
 {
     const fl_span *span = &p->job->data.validation;
@@ -155,7 +155,7 @@ static fl_status check_data(preparation *p, fl_shape *input)
     return d->ops->max_shape(d->self, input, &n_targets);
 }
 
-/* Read for their messages; the controller reads them again. */
+/* Checked here for the messages; the controller reads them again. */
 static fl_status check_keys(const fl_job *job)
 {
     fl_zap_auth *guard = NULL;
@@ -180,7 +180,7 @@ static void warn_of_too_much(const preparation *p)
 static fl_status prepare_run(preparation *p)
 {
     fl_shape input;
-    FL_TRY(fl_job_check(p->job)); /* a job that a program filled in has met no parser */
+    FL_TRY(fl_job_check(p->job)); /* a job that a program filled in was not checked by the parser */
     FL_TRY(check_keys(p->job));
     FL_TRY(check_data(p, &input));
     FL_TRY(fl_model_check(p->model, &input));
@@ -218,7 +218,7 @@ static fl_status choose_plan(preparation *p, int F)
     return fl_plan_choose(&p->input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates);
 }
 
-/* Costs in proportion to parameters: enough to tell whether any plan fits. */
+/* Costs in proportion to parameters: enough to find out whether any plan fits. */
 static void guess_profile(preparation *p)
 {
     p->profile->n_layers = fl_model_n_layers(p->model);
@@ -256,7 +256,7 @@ static fl_costs_options costs_options(const preparation *p, const char *only)
                               .only = only};
 }
 
-/* Every worker's processors, from here to the end of the run. */
+/* The processors of all workers, until the end of the run. */
 static void take_cores(preparation *p)
 {
     fl_cores_take(FL_CORES_NAME, p->n_workers * (int)p->job->devices.cores, &p->cores);
@@ -293,7 +293,7 @@ static fl_status open_metrics(preparation *p)
     return FL_OK;
 }
 
-/* 0: a data set of the caller's own that has none. */
+/* 0: the caller's own data set has no fingerprint. */
 static uint64_t fingerprint_of(const fl_dataset *d)
 {
     return d->ops->fingerprint == NULL ? 0 : d->ops->fingerprint(d->self);
@@ -325,10 +325,10 @@ static fl_status read_recording(preparation *p)
 static fl_status make_plan(preparation *p)
 {
     FL_TRY(prepare_run(p));
-    FL_TRY(read_recording(p)); /* what cannot be repeated is refused first */
+    FL_TRY(read_recording(p)); /* refuse a run that cannot be repeated first */
     FL_TRY(open_cache(p));
     guess_profile(p);
-    FL_TRY(choose_plan(p, 0)); /* what cannot be is refused before time goes into measuring */
+    FL_TRY(choose_plan(p, 0)); /* refuse an impossible job before spending time on measuring */
     warn_of_too_much(p);
     FL_TRY(open_metrics(p));
     take_cores(p);
@@ -341,14 +341,15 @@ static fl_status make_plan(preparation *p)
     }
     if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE &&
         !p->job->elastic.enabled) {
-        /* Workers without a stage have nothing to wait for. Otherwise they stand by: a freeze, the
-         * script or `frostline ctl scale` may give them one. */
+        /* No part of this job gives a worker without a stage work later: start without such
+         * workers. Otherwise they stand by: a freeze, the script or `frostline ctl scale` may give
+         * them one. */
         p->plan->n_workers = p->plan->K * p->plan->R;
     }
     return FL_OK;
 }
 
-/* FL_OK if something fits with any of frozen [n] blocks frozen; else the first one's failure. */
+/* FL_OK if a plan fits for any of frozen [n]; otherwise the first failure. */
 static fl_status some_fit(preparation *p, const int *frozen, int n)
 {
     fl_failure first;
@@ -392,7 +393,7 @@ fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl
 
 /* ---- ③ ---- */
 
-/* given: by --run-dir; else the job's run.dir is where the path comes from */
+/* given: by --run-dir; otherwise the path comes from the job's run.dir. */
 static fl_status fail_dir(bool given, const char *what, const char *path)
 {
     return given ? fl_fail(FL_EIO, "--run-dir: %s%s: %s", what, path, strerror(errno))
@@ -418,7 +419,7 @@ static fl_status make_parents(bool given, const char *path)
     return make_dir(given, path);
 }
 
-/* runs/<name>-<date>-<time>, with a number behind it when two runs begin in one second. */
+/* runs/<name>-<date>-<time>, with a number appended when two runs start in the same second. */
 static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
 {
     char when[32];
@@ -444,7 +445,7 @@ static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
     return fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "cannot make %s: %s", path, strerror(errno));
 }
 
-/* The directory given by the user must not hold a run already. */
+/* The directory that the user names must not hold a run. */
 static fl_status given_name(const char *path)
 {
     char file[PATH_MAX];
@@ -477,7 +478,7 @@ static fl_status open_run_dir(const fl_job *job, const char *wanted, char *path,
     return FL_OK;
 }
 
-/* What a program gave stands in no field of the job. */
+/* A program's model and data set are in no field of the job. */
 static void describe_program(const preparation *p, FILE *file)
 {
     const fl_dataset *d = p->dataset;
@@ -513,7 +514,7 @@ static fl_status write_job(const preparation *p, int dir_fd)
 
 /* ---- ④ ---- */
 
-/* A run that failed may have been slow for the same reason. */
+/* Whatever made a run fail may have slowed it before, so its times are not kept. */
 static void keep_learned(const preparation *p, fl_status status)
 {
     fl_costs_options costs = costs_options(p, NULL);
@@ -605,7 +606,7 @@ fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *jo
 
 /* ---- ⑤ ---- */
 
-/* The record of the run does not say that the model is one of the job's. */
+/* The record of the run does not claim that the model is one of the job's. */
 static fl_status run_program(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                              const fl_callbacks *callbacks, fl_run_result *result)
 {

@@ -24,9 +24,9 @@ const char *fl_run_state_text(fl_run_state state)
     return text[state];
 }
 
-/* ---- is it alive? ---- */
+/* ---- liveness ---- */
 
-/* A socket's path may have 107 bytes only, and a run directory's may be longer. */
+/* A socket's path is limited to 107 bytes; a run directory's path may be longer. */
 bool fl_run_is_live(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -45,10 +45,10 @@ bool fl_run_is_live(const char *path)
     return live;
 }
 
-/* ---- what its events tell ---- */
+/* ---- contents of its events ---- */
 
-/* A pipe of a file's name is opened without waiting, and then has no line.
- * The first or the last whole line of the file as JSON; NULL if there is none. */
+/* The first or the last whole line of the file as JSON; NULL if there is none. A pipe of that name
+ * is opened without blocking, and then has no line. */
 static json_t *read_line(int fd, bool last, char *buffer)
 {
     off_t size = lseek(fd, 0, SEEK_END);
@@ -95,7 +95,7 @@ static void read_last(const json_t *last, fl_run_entry *entry)
     }
 }
 
-/* Of a run that has no last word: the newest step that it wrote. */
+/* For a run without an end event: the newest step that it wrote. */
 static void read_steps(int dir, char *buffer, fl_run_entry *entry)
 {
     int fd = openat(dir, "steps.jsonl", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -154,7 +154,7 @@ fl_status fl_run_look(const char *path, fl_run_entry *entry)
     return status;
 }
 
-/* ---- all of them ---- */
+/* ---- all runs ---- */
 
 static int newest_first(const void *a, const void *b)
 {
@@ -202,7 +202,7 @@ fl_status fl_runs_list(const char *dir, fl_run_entry **entries, int *n)
     return status;
 }
 
-/* ---- the one that is meant ---- */
+/* ---- the run that the user means ---- */
 
 static bool is_meant(const fl_run_entry *entry, const char *name)
 {
@@ -216,12 +216,12 @@ static fl_status check_live(const fl_run_entry *entry, const char *name)
                                                  fl_run_state_text(entry->state));
 }
 
-/* What is known of the runs of a directory. */
+/* What was found among the runs of a directory. */
 typedef struct below {
-    bool any;           /* the one that is meant is among them */
-    int n, n_live;      /* all of them */
-    bool any_over;      /* one is meant, but it has ended: */
-    fl_run_entry ended; /* the newest such */
+    bool any;           /* a run that matches was found */
+    int n, n_live;      /* of all runs */
+    bool any_over;      /* a run matches, but has ended: */
+    fl_run_entry ended; /* the newest such run */
 } below;
 
 static fl_status look_below(const char *dir, const char *name, bool live, fl_run_entry *entry,
@@ -245,7 +245,7 @@ static fl_status look_below(const char *dir, const char *name, bool live, fl_run
     return FL_OK;
 }
 
-/* A directory that holds something, which this user may not read: another user's run. */
+/* A directory with contents that this user may not read: another user's run. */
 static bool is_forbidden(const char *path)
 {
     struct stat info;
@@ -253,7 +253,7 @@ static bool is_forbidden(const char *path)
                                   : errno == EACCES;
 }
 
-/* `name` is itself a directory, or lies below dir. */
+/* Whether `name` is itself a directory, or a path below dir. */
 static fl_status check_allowed(const char *dir, const char *name)
 {
     char path[PATH_MAX];

@@ -1,4 +1,4 @@
-/* Runs as their directories show them: which live, how the others ended. */
+/* Runs as found through their directories: which are live, and how the others ended. */
 #ifndef FL_LAUNCHER_RUN_RUNS_H
 #define FL_LAUNCHER_RUN_RUNS_H
 
@@ -9,11 +9,11 @@
 #include <stdint.h>
 
 typedef enum fl_run_state {
-    FL_RUN_LIVE,     /* its head answers */
+    FL_RUN_LIVE,     /* its controller answers */
     FL_RUN_FINISHED, /* to its last step */
-    FL_RUN_STOPPED,  /* by its user */
+    FL_RUN_STOPPED,  /* by the user */
     FL_RUN_FAILED,
-    FL_RUN_LOST, /* its head went without a word */
+    FL_RUN_LOST, /* its controller died before it could report an end */
 } fl_run_state;
 
 typedef struct fl_run_entry {
@@ -23,29 +23,29 @@ typedef struct fl_run_entry {
     char job[256];
     char started[40];           /* UTC, "2026-01-31T09:30:00.000Z"; sorts as time does */
     int64_t n_steps;            /* of the whole run */
-    int64_t steps;              /* done; -1: not known */
-    bool record_incomplete;     /* its files lack something that it could not write */
+    int64_t steps;              /* finished steps; -1: unknown */
+    bool record_incomplete;     /* its files lack something that the run could not write */
     double loss, test_accuracy; /* NAN: none */
 } fl_run_entry;
 
 const char *fl_run_state_text(fl_run_state state);
 
-/* The run directory at `path`. FL_EINVAL if it holds no run. */
+/* Read the run directory at `path`. FL_EINVAL if it holds no run. */
 fl_status fl_run_look(const char *path, fl_run_entry *entry) FL_MUST_CHECK;
 
-/* All run directories directly in `dir`, the newest first: *entries [*n], to be freed with fl_free.
+/* Read all run directories directly in `dir`, the newest first: *entries [*n]; free with fl_free.
  * FL_EIO if `dir` cannot be read. */
 fl_status fl_runs_list(const char *dir, fl_run_entry **entries, int *n) FL_MUST_CHECK;
 
-/* The live run that a user means by `name`: a directory, the name of one below `dir`, or the name
- * of a job with live runs there; NULL: any below `dir`. The newest of several is taken.
- * FL_EINVAL, with what there is, when there is none. */
+/* Find the live run that a user means by `name`: a directory, the name of one below `dir`, or the
+ * name of a job with live runs there; NULL: any below `dir`. Of several, the newest. FL_EINVAL,
+ * with a list of candidates, when none matches. */
 fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
 
-/* The same of all runs, however they ended: of several, the newest. name is not NULL. */
+/* The same among all runs, live or ended. name is not NULL. */
 fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
 
-/* Whether the controller of this run directory listens. */
+/* Whether the controller of this run directory is listening. */
 bool fl_run_is_live(const char *path);
 
 #endif

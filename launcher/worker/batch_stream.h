@@ -1,5 +1,5 @@
-/* The run's global batches in their order, drawn as far ahead as the caller looks. Pure but for its
- * memory; one thread. */
+/* The run's global batches in their order, drawn as far ahead as the caller asks. Pure except for
+ * its memory; one thread. */
 #ifndef FL_LAUNCHER_WORKER_BATCH_STREAM_H
 #define FL_LAUNCHER_WORKER_BATCH_STREAM_H
 
@@ -8,11 +8,11 @@
 
 #include <stdbool.h>
 
-/* How many batches may be drawn and not taken: the one at work and the one after it. */
+/* How many batches may be drawn and not taken: the current one and the next. */
 enum { FL_BATCH_STREAM_AHEAD = 2 };
 
 typedef struct fl_stream_batch {
-    fl_global_batch batch; /* its ids are the stream's */
+    fl_global_batch batch; /* its ids are in memory of the stream */
     fl_cursor after;       /* from which the batch after it is drawn */
 } fl_stream_batch;
 
@@ -27,20 +27,20 @@ typedef struct fl_batch_stream {
     fl_cursor cursor; /* from which it will be drawn */
 } fl_batch_stream;
 
-/* From step 0. Call fini after a failure, too. */
+/* Start at step 0. Call fini after a failure, too. */
 fl_status fl_batch_stream_init(fl_batch_stream *stream, uint64_t seed, int64_t n_samples,
                                int64_t batch_size) FL_MUST_CHECK;
 void fl_batch_stream_fini(fl_batch_stream *stream);
 
-/* The batch to be taken next (ahead 0), or the one after it (ahead 1, once the next is drawn). *out
- * stays valid until take or reset. Returns whether this call drew the batch: the caller prefetches
- * it then. */
+/* Get the next batch to be taken (ahead 0), or the one after it (ahead 1, once the next is drawn).
+ * *out stays valid until take or reset. Returns whether this call drew the batch: the caller then
+ * prefetches it. */
 bool fl_batch_stream_peek(fl_batch_stream *stream, int ahead, const fl_stream_batch **out);
 
-/* The next batch has been used. It must have been drawn. */
+/* Drop the next batch: it has been used. It must have been drawn. */
 void fl_batch_stream_take(fl_batch_stream *stream);
 
-/* Drop what is drawn; the next batch is that of `step`, drawn from `cursor`. */
+/* Drop all drawn batches; the next batch is that of `step`, drawn from `cursor`. */
 void fl_batch_stream_reset(fl_batch_stream *stream, int64_t step, fl_cursor cursor);
 
 #endif

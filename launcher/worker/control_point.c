@@ -35,7 +35,7 @@ static void note_answer(worker *w, const fl_command *command)
     *answered = command->due_step > *answered ? command->due_step : *answered;
 }
 
-/* *switched becomes true when another generation trains from here on. */
+/* *switched becomes true if another generation trains from here on. */
 static fl_status apply_command(worker *w, const fl_control_message *what, bool *switched)
 {
     switch (what->command.kind) {
@@ -94,8 +94,8 @@ static bool has_standby(const worker *w)
     return fl_plan_members(plan) > plan->K * plan->R;
 }
 
-/* A decision takes effect at a step that was fixed before: all wait there until the controller has
- * answered for it, which it may have done before. */
+/* A decision takes effect at a step that was fixed before: all workers wait at that step for the
+ * controller's answer. The answer may have arrived already. */
 static bool is_due(const worker *w)
 {
     bool due = w->plan_due > 0 && w->plan_due <= w->step;
@@ -122,9 +122,9 @@ static fl_status wait_command(worker *w, fl_command *command)
 }
 
 /* The end of every control point, for a worker that trained before it and for one that has just
- * joined: hold while the run is paused, and at a step for which a command is due until it has come.
- * The leader waits for the command, the others hear the leader. A worker that has no stage, or none
- * any more, is woken for each command instead: it does not wait here. */
+ * joined: wait while the run is paused; at a step for which an answer is due, wait for it. The
+ * leader waits for the controller, the others wait for the leader. A worker without a stage does
+ * not wait here: it is woken for each command. */
 static fl_status hold_until_decided(worker *w, fl_control_message *what, bool *switched)
 {
     FL_TRY(hold_while_paused(w, what, switched));
@@ -145,7 +145,7 @@ static fl_status hold_until_decided(worker *w, fl_control_message *what, bool *s
 fl_status fl_control_point(worker *w, bool any, fl_control_message *what, bool *switched)
 {
     if (w->step == w->end_step && has_standby(w)) {
-        /* Standby workers wait to be told that this is the end; no other command matters now. */
+        /* Standby workers wait to hear that this is the end; no other command matters now. */
         what->command.kind = FL_COMMAND_STOP;
         return receive_command(w, what);
     }

@@ -13,7 +13,7 @@
 static int make_mark(const char *name, int cpu, bool *taken)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    char *text = address.sun_path + 1; /* a name that begins with zero is abstract */
+    char *text = address.sun_path + 1; /* a name that starts with a zero byte is abstract */
     int length = snprintf(text, sizeof address.sun_path - 1, "%s %d", name, cpu);
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
     *taken = false;
@@ -26,7 +26,7 @@ static int make_mark(const char *name, int cpu, bool *taken)
     return mark;
 }
 
-/* In the order of their numbers: workers take theirs in turn. */
+/* In the order of their numbers: workers take them in turn. */
 static void insert(fl_cores *cores, int cpu, int mark)
 {
     int at = cores->n++;
@@ -83,6 +83,6 @@ void fl_cores_confine(const fl_cores *cores, cpu_set_t *before)
         CPU_SET((size_t)cores->cpu[i], &set);
     }
     if (sched_getaffinity(0, sizeof *before, before) == 0 && cores->n > 0) {
-        (void)sched_setaffinity(0, sizeof set, &set); /* else children choose from all */
+        (void)sched_setaffinity(0, sizeof set, &set); /* children inherit it */
     }
 }

@@ -45,8 +45,8 @@ static int64_t outside_bytes(const fl_stage_memory *m)
     return m->channel_bytes + m->loader_bytes;
 }
 
-/* Whether both members fit into the device, or else whether one can give way to the other: nothing
- * that is found wrong later could be undone. */
+/* Whether both members fit into the device, or at least one at a time. A problem found later than
+ * here could not be undone. */
 static fl_status find_room(const fl_generation_options *o, fl_generation *m)
 {
     const fl_worker_context *w = o->worker;

@@ -1,10 +1,10 @@
-/* A step whose loss or gradient norm is infinite or not a number (⑤ of worker.c). Both come from
- * the commit point's all-reduce, so that all workers that train take the same way here. */
+/* Handles a step whose loss or gradient norm is infinite or not a number (⑤ of worker.c). Both
+ * values come from the commit point's all-reduce, so all workers that train branch alike here. */
 #include "autodp/validation.h"
 #include "device/log.h"
 #include "launcher/worker/worker_state.h"
 
-/* So many failed steps one after another are not the fault of a few samples. */
+/* This many failed steps in a row are not the fault of a few samples. */
 enum { IN_A_ROW_MAX = 25 };
 
 static fl_nonfinite_action next_action(const fl_worker_state *w, const fl_nonfinite *found)

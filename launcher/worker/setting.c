@@ -1,4 +1,4 @@
-/* What the controller changes in a run without changing its plan, as a worker lives it. */
+/* Applies settings on a worker: the controller's changes to a run that leave its plan unchanged. */
 #include "launcher/worker/worker_state.h"
 
 #include "autodp/sampler.h"
@@ -7,7 +7,7 @@
 
 enum { SLICE_MS = 50, BEAT_MS = 1000 };
 
-/* The end of the epoch to which the step before this one belongs. */
+/* The end of the epoch that contains the step before this one. */
 static int64_t epoch_end(const fl_worker_state *w, int64_t step)
 {
     int64_t n = fl_sampler_steps_per_epoch(w->c->n_samples, w->c->job->train.batch);
@@ -26,7 +26,7 @@ void fl_setting_apply(fl_worker_state *w, const fl_setting *setting, int64_t ste
         break;
     case FL_SETTING_END_EPOCH:
         w->end_step = epoch_end(w, step);
-        w->step = step; /* a standby worker has not counted, and may be at the end now */
+        w->step = step; /* a standby worker has not counted the steps; it may be at the end now */
         break;
     case FL_SETTING_LR:
         w->lr_factor = setting->value / w->c->job->train.lr;

@@ -41,7 +41,7 @@ static void *close_old(void *worker)
     return NULL;
 }
 
-/* ② Of a refusal, fl_errmsg is the reason. */
+/* ② For a refusal, fl_errmsg is the reason. */
 static void answer_prepare(fl_worker_state *w, uint32_t generation, fl_status status)
 {
     fl_prepared_report report = {
@@ -125,7 +125,7 @@ static fl_status start_thread(fl_worker_state *w, void *(*work)(void *))
     return FL_OK;
 }
 
-/* Close a generation while training goes on; without a thread for it, before it goes on. */
+/* Close a generation while training continues; if no thread can be started, close it at once. */
 static void close_in_thread(fl_worker_state *w, fl_generation *member)
 {
     w->prepare_thread.leaving = member;
@@ -148,7 +148,7 @@ static fl_status open_beside(fl_worker_state *w, const fl_plan *plan)
 void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
 {
     fl_transition_cancel(w);
-    join_thread(w); /* what is left may still be closing */
+    join_thread(w); /* it may still be closing the last generation */
     w->prepare_thread.took_us = 0;
     fl_status status = open_beside(w, plan);
     if (status != FL_OK) {
@@ -172,11 +172,11 @@ void fl_transition_cancel(fl_worker_state *w)
 /* ---- ③ ---- */
 
 typedef struct ballot {
-    uint32_t generation; /* that would come; 0: this worker knows of none */
+    uint32_t generation; /* the proposed generation; 0: this worker knows of none */
     int32_t ready;
 } ballot;
 
-/* The next generation, once the thread that opens it has finished with it; NULL before. */
+/* The next generation, once the prepare thread has opened it; NULL before. */
 static const fl_generation *opened_member(const fl_worker_state *w)
 {
     return w->next != NULL && atomic_load(&w->prepare_thread.state) == FL_PREPARE_READY ? w->next
@@ -192,14 +192,15 @@ static ballot ballot_of(const fl_worker_state *w)
                     .ready = sound};
 }
 
-/* A dead worker does not hinder a plan that counts it among the departed. */
+/* Whether the vote needs this worker: a dead worker does not block a plan in which it has departed.
+ */
 static bool is_missed(const fl_worker_state *w, int rank)
 {
     const fl_generation *next = opened_member(w);
     return next == NULL || !next->plan.departed[rank] || !fl_message_lost(w->messages, rank);
 }
 
-/* against  in: who is against it as this worker has heard; out: as all have agreed */
+/* against  in: the worker against it, from this worker's view; out: the agreed one */
 static fl_status agree_on_vote(fl_worker_state *w, int *against)
 {
     const fl_plan *now = &w->now->plan;
@@ -207,7 +208,7 @@ static fl_status agree_on_vote(fl_worker_state *w, int *against)
     unsigned char message[FL_MESSAGE_MAX_BYTES];
     size_t size_bytes = sizeof *against;
     if (fl_plan_members(now) == now->K * now->R) {
-        return FL_OK; /* nobody can be spared, so all have heard the same */
+        return FL_OK; /* without standby workers, all have seen the same votes */
     }
     if (w->now->place.active) {
         double sums[2] = {*against >= 0, *against >= 0 ? *against : 0};
@@ -221,8 +222,8 @@ static fl_status agree_on_vote(fl_worker_state *w, int *against)
     return FL_OK;
 }
 
-/* against  out: the first worker that is not ready to go over to the same generation as the others,
- *          -1: nobody */
+/* against  out: the first worker that is not ready to switch to the same generation as the others,
+ *          -1: none */
 static fl_status take_vote(fl_worker_state *w, int *against)
 {
     int n = fl_plan_members(&w->now->plan);
@@ -240,7 +241,7 @@ static fl_status take_vote(fl_worker_state *w, int *against)
     return status == FL_OK ? agree_on_vote(w, against) : status;
 }
 
-/* The controller has asked for a vote and must hear how it ended. */
+/* The controller requested the vote and must learn its result. */
 static void stay_in_generation(fl_worker_state *w, int against)
 {
     if (w->next != NULL) {
@@ -254,8 +255,8 @@ static void stay_in_generation(fl_worker_state *w, int against)
 
 /* ---- ④ ---- */
 
-/* All of it was counted in prepare: nothing is allocated here, and nothing is claimed for which
- * there is no room. */
+/* All memory was counted in prepare: this allocates nothing, and claims only memory that is there.
+ */
 static fl_status move_state(fl_worker_state *w, fl_migrate_stats *stats)
 {
     fl_params *from = fl_generation_params(w->now), *to = fl_generation_params(w->next);
@@ -283,7 +284,7 @@ static fl_status migrate_state(fl_worker_state *w, fl_migrate_stats *stats)
 
 /* ---- ⑤ ---- */
 
-/* Everybody has what was sent to it: nobody waits for anything in the old message group. */
+/* Every worker has received its state: none waits in the old message group any more. */
 static fl_status part_from_group(fl_worker_state *w)
 {
     unsigned char mine = 0, all[FL_MAX_WORKERS];
@@ -340,7 +341,7 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
         return FL_OK;
     }
     FL_TRY(fl_worker_release_standby(w, &w->next->plan));
-    fl_worker_report_cache(w, step - 1, w->cursor.epoch, true); /* its counts go with the old one */
+    fl_worker_report_cache(w, step - 1, w->cursor.epoch, true); /* the old counts end */
     int64_t voted = fl_now_us();
     fl_migrate_stats stats;
     fl_link_doing(w->link, "transition: migration");

@@ -1,5 +1,5 @@
-/* Hashes of the weights, for `frostline diff`: where train.hash_weights asks for it, each owner of
- * a layer in replica 0 adds a line to weights.jsonl in the run directory. A hash depends on the
+/* Hashes of the weights, for `frostline diff`. Where train.hash_weights asks for it, each owner of
+ * a layer in replica 0 appends a line to weights.jsonl in the run directory. A hash depends on the
  * bits of the weights alone, so plans that compute the same bits give the same hashes. */
 #include "launcher/worker/worker_state.h"
 

@@ -25,7 +25,7 @@
 
 typedef fl_worker_state worker;
 
-/* ---- who can be spared ---- */
+/* ---- expendable workers ---- */
 
 static bool keeps_moments(const worker *w, int rank)
 {
@@ -50,7 +50,7 @@ fl_status fl_worker_release_standby(worker *w, const fl_plan *next)
 
 /* ---- ④ ---- */
 
-/* Everybody must be about to run the same plan: a difference is a defect worth ending for. */
+/* All workers must be about to run the same plan; a difference is a defect, and ends the run. */
 static fl_status wait_for_all(worker *w)
 {
     const fl_plan *plan = &w->now->plan;
@@ -106,7 +106,7 @@ static fl_status evaluate_set(worker *w, const fl_evaluation_set *set, fl_loss_s
     return fl_pipeline_total(w->now->pipeline, sums);
 }
 
-/* The data set's test samples stand behind the validation samples. */
+/* In the data set's view, the test samples come after the validation samples. */
 static fl_status evaluate_test(worker *w, fl_eval_report *report)
 {
     const fl_dataset *d = w->c->dataset;
@@ -124,7 +124,7 @@ static fl_status evaluate_test(worker *w, fl_eval_report *report)
     return FL_OK;
 }
 
-/* Validation samples, or test samples where there are none; the last evaluation of a run is of all
+/* Validation samples, or test samples where there are none; the last evaluation of a run uses all
  * test samples. */
 static fl_status evaluate_due(worker *w, int64_t n, fl_eval_report *report)
 {
@@ -197,15 +197,15 @@ static fl_status run_step(worker *w, const fl_stream_batch *next, bool evaluates
     return fl_control_point(w, result.flags > 0.0, &what, switched);
 }
 
-/* Reading begins as soon as a batch is drawn. */
+/* The samples are read as soon as a batch is drawn. */
 static fl_status peek_batch(worker *w, int ahead, const fl_stream_batch **out)
 {
     bool is_new = fl_batch_stream_peek(&w->batches, ahead, out);
     return is_new ? fl_pipeline_prefetch(w->now->pipeline, &(*out)->batch) : FL_OK;
 }
 
-/* The next step, and the evaluation that may follow it. The batch after it is read meanwhile, but
- * not across an evaluation, which reads its own. */
+/* Run the next step, and the evaluation that may follow it. The batch after it is prefetched
+ * meanwhile, except across an evaluation, which prefetches its own. */
 static fl_status train_step(worker *w)
 {
     const fl_stream_batch *next, *ahead;
@@ -221,7 +221,7 @@ static fl_status train_step(worker *w)
     FL_TRY(run_step(w, next, evaluates, &switched));
     fl_batch_stream_take(&w->batches);
     if (switched) {
-        fl_batch_stream_reset(&w->batches, w->step, w->cursor); /* for another pipeline */
+        fl_batch_stream_reset(&w->batches, w->step, w->cursor); /* a new pipeline */
     }
     if (evaluates && !w->stop) {
         FL_TRY(evaluate_epoch(w, epoch));
@@ -249,7 +249,7 @@ static fl_status train_steps(worker *w)
     return FL_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole worker ---- */
 
 static fl_status run_worker(worker *w, const char *endpoint)
 {
@@ -265,12 +265,12 @@ static fl_status run_worker(worker *w, const char *endpoint)
                w->now->plan.generation);
         return FL_OK;
     }
-    /* Nobody closes its connections while another may still need them. */
+    /* No worker closes its connections while another may still need them. */
     return wait_for_all(w);
 }
 
-/* Generations come and go, and each is opened by another thread than the one before. What they give
- * back goes to the system, not to a heap of each of those threads. */
+/* A new thread opens each generation. Memory that a generation releases goes back to the system,
+ * not to a heap of its thread. */
 static void share_one_heap(void)
 {
 #ifdef __GLIBC__

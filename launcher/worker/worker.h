@@ -1,4 +1,4 @@
-/* What a forked worker does, from its device to its last step. */
+/* The body of a forked worker, from its device to its last step. */
 #ifndef FL_LAUNCHER_WORKER_WORKER_H
 #define FL_LAUNCHER_WORKER_WORKER_H
 
@@ -8,7 +8,7 @@
 
 #include <frostline/plan.h>
 
-/* What the controller had when it forked: the worker sees it as it was then. */
+/* The controller's state at the fork: the worker has a copy of that moment. */
 typedef struct fl_worker_context {
     const fl_model *model;
     const fl_dataset *dataset;
@@ -18,12 +18,13 @@ typedef struct fl_worker_context {
     const fl_activations *activations; /* NULL: nothing is cached */
     const fl_due_steps *due;
     int dir_fd;           /* the run directory */
-    int64_t n_samples;    /* of the training split that are trained on */
-    int64_t n_validation; /* the first of the test split are validation samples; 0: none */
+    int64_t n_samples;    /* training samples used, without validation samples */
+    int64_t n_validation; /* validation samples; they come first in the test split. 0: none */
     int64_t n_steps;
 } fl_worker_context;
 
-/* Returns the exit code: 0, or 3 after telling the controller why. context: fl_worker_context. */
+/* Returns the exit code: 0, or 3 after reporting the failure to the controller. context:
+ * fl_worker_context. */
 int fl_worker_run(void *context, int rank, const char *endpoint);
 
 #endif

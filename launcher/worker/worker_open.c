@@ -1,4 +1,4 @@
-/* What a worker opens before it trains and closes after it (① to ③ and ⑧ of worker.c). */
+/* Opens a worker before it trains, and closes it afterwards (① to ③ and ⑧ of worker.c). */
 #include "launcher/worker/worker_state.h"
 
 #include "device/alloc.h"
@@ -8,8 +8,8 @@ enum { HEARTBEATS_PER_DETECT = 10 };
 
 typedef fl_worker_state worker;
 
-/* The controller has ended this generation, or is gone itself. It ends a generation only together
- * with the run so far, so everything that may wait is aborted. */
+/* The controller has ended this generation, or is gone itself. A generation is ended only together
+ * with the whole run, so every wait is aborted. */
 static void on_abort(void *context, uint32_t generation, fl_status why)
 {
     worker *w = context;
@@ -24,7 +24,7 @@ fl_status fl_worker_check_abort(worker *w)
 
 /* ---- ① to ③ ---- */
 
-/* Workers take the run's processors in turn, if there are enough for each to have its own. */
+/* Workers take the run's processors in turn, if each can have its own. */
 static fl_status open_device(worker *w)
 {
     const fl_job *job = w->c->job;

@@ -1,4 +1,4 @@
-/* What a worker tells the controller of its steps (⑤ of worker.c). */
+/* A worker's reports of its steps to the controller (⑤ of worker.c). */
 #include "launcher/worker/worker_state.h"
 
 typedef fl_worker_state worker;
@@ -8,7 +8,7 @@ void fl_worker_report(worker *w, const fl_global_batch *batch, const fl_step_res
 {
     const fl_plan *plan = &w->now->plan;
     const fl_place *place = &w->now->place;
-    if (w->leads && w->c->job->freeze.policy != FL_FREEZE_NONE) { /* before the step they are of */
+    if (w->leads && w->c->job->freeze.policy != FL_FREEZE_NONE) { /* before their step */
         fl_link_norms(w->link, batch->step, plan->generation, r->block_squares,
                       r->finite ? fl_model_n_blocks(w->c->model) : 0);
     }

@@ -1,5 +1,5 @@
-/* What a worker holds while it runs: shared by the files that worker.c's diagram names, and by
- * nobody else. */
+/* The state of a running worker: shared by the files that worker.c's diagram names, and only by
+ * them. */
 #ifndef FL_LAUNCHER_WORKER_WORKER_STATE_H
 #define FL_LAUNCHER_WORKER_WORKER_STATE_H
 
@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Where the opening of the next generation stands. */
+/* The progress of opening the next generation. */
 typedef enum fl_prepare_state {
     FL_PREPARE_NONE,
     FL_PREPARE_OPENING, /* the prepare thread is at it */
@@ -20,13 +20,13 @@ typedef enum fl_prepare_state {
     FL_PREPARE_REFUSED,
 } fl_prepare_state;
 
-/* A second thread that opens the next generation and closes the last one, while training goes on.
+/* The prepare thread: opens the next generation and closes the last one while training continues.
  */
 typedef struct fl_prepare_thread {
     pthread_t thread;
     bool running;        /* the thread must be joined */
-    atomic_int state;    /* fl_prepare_state; `next` is the thread's while it is OPENING */
-    uint32_t generation; /* the one that is, or was last, opened */
+    atomic_int state;    /* fl_prepare_state; while OPENING, only the thread uses `next` */
+    uint32_t generation; /* the one being opened, or opened last */
     int64_t took_us;
     fl_generation *leaving; /* to be closed */
 } fl_prepare_thread;
@@ -34,7 +34,7 @@ typedef struct fl_prepare_thread {
 typedef struct fl_worker_state {
     const fl_worker_context *c;
     int rank;
-    bool leads; /* for the group: reports steps, carries commands */
+    bool leads; /* the leader of the group: it reports steps and broadcasts commands */
     fl_device *device;
     fl_link *link;
     fl_message_group *messages;
@@ -43,21 +43,22 @@ typedef struct fl_worker_state {
     fl_migration *migration; /* to `next`, ready to run; NULL: none */
     fl_prepare_thread prepare_thread;
     fl_parked parked;
-    int64_t step;    /* that comes next */
-    int64_t held_us; /* since when all wait at a step for which an answer is due; 0: they train */
-    int64_t answered[FL_DUE_KINDS]; /* the last step for which that answer was heard */
-    int64_t plan_due; /* at which all wait for the commit of what is being prepared; 0: nowhere */
-    fl_cursor cursor; /* from which its batch is drawn */
+    int64_t step;    /* the next step */
+    int64_t held_us; /* since when all workers have waited at a step for an answer; 0: they train */
+    int64_t answered[FL_DUE_KINDS]; /* the last step for which an answer of this kind arrived */
+    int64_t plan_due; /* the step at which all wait for the commit of the prepared generation; 0:
+                         none */
+    fl_cursor cursor; /* position of the next batch */
     bool stop;
-    bool paused;               /* everybody holds at the control point */
-    int64_t end_step;          /* the run ends after so many steps */
+    bool paused;               /* all workers wait at the control point */
+    int64_t end_step;          /* the run ends after this many steps */
     int64_t evaluation_period; /* steps; 0: only at the end */
     int n_skipped;             /* steps in a row whose loss or gradient norm was not finite */
-    double lr_factor;          /* of the job's learning rate */
+    double lr_factor;          /* factor on the job's learning rate */
     bool hashes_failed;        /* weights.jsonl cannot be written */
     fl_batch_stream batches;
-    int64_t *test_ids[2];   /* [train.batch] of the test batch at work and of the one after it */
-    fl_abort_set abort_set; /* every net of `now` and `next`; the link's thread may abort them */
+    int64_t *test_ids[2];   /* [train.batch] of the current test batch and of the next one */
+    fl_abort_set abort_set; /* nets of `now` and `next`; the link thread may abort them */
 } fl_worker_state;
 
 /* Where a test may look at a worker, or harm it: a test program that defines this function is
@@ -75,12 +76,12 @@ static inline void fl__reach(const char *point, fl_worker_state *w)
 
 /* ---- worker_open.c ---- */
 
-/* Link, device, message group and the first generation. To be closed also after a failure. */
+/* Open the link, the device, the message group and the first generation. Close it after a failure,
+ * too. */
 fl_status fl_worker_open(fl_worker_state *w, const char *endpoint) FL_MUST_CHECK;
 void fl_worker_close(fl_worker_state *w);
 
-/* Fails once the controller has ended the generation that trains, or is gone: there is nothing left
- * to wait for. */
+/* Fail if the controller has ended the running generation or is gone: then no wait can succeed. */
 fl_status fl_worker_check_abort(fl_worker_state *w) FL_MUST_CHECK;
 
 /* Open a message group of the members under `plan`. */
@@ -89,83 +90,87 @@ fl_status fl_worker_open_messages(fl_worker_state *w, const fl_plan *plan,
 
 /* ---- worker_report.c ---- */
 
-/* One step that is done: times of every worker, the ledger's part of whoever holds a last stage,
- * and what the leader tells for all. */
+/* Report a finished step: every worker its times, the owner of a last stage the ledger's record,
+ * the leader what concerns all. */
 void fl_worker_report(fl_worker_state *w, const fl_global_batch *batch, const fl_step_result *r,
                       double lr, int64_t took_us);
 
-/* How the cache served, up to this step: if a decision was taken, or `always` and there is
- * something to tell. */
+/* Report how the cache has served up to this step: after a decision, or with `always` if there is
+ * anything to report. */
 void fl_worker_report_cache(fl_worker_state *w, int64_t step, int64_t epoch, bool always);
 
 /* ---- nonfinite.c ---- */
 
-/* After a step whose loss or gradient norm is not finite: find where, and tell. *ends: the run ends
- * with this step; the same on every worker that trains. */
+/* After a step whose loss or gradient norm is not finite: find the first such value, and report it.
+ * *ends: the run ends with this step; the same on every worker that trains. */
 fl_status fl_worker_nonfinite(fl_worker_state *w, const fl_global_batch *batch,
                               const fl_step_result *r, bool *ends) FL_MUST_CHECK;
 
 /* ---- weight_hashes.c ---- */
 
 /* Where the job asks for it after w->step steps, add hashes of this worker's layers to
- * weights.jsonl. A failure is warned of once and ends nothing. */
+ * weights.jsonl. The first failure causes a warning; the run continues. */
 void fl_worker_hash_weights(fl_worker_state *w);
 
 /* ---- control_point.c ---- */
 
-/* This worker is no member of the run any more: it leaves at the control point that it is at. */
+/* Whether this worker is no longer a member of the run: it then leaves at its control point. */
 static inline bool fl_worker_departs(const fl_worker_state *w)
 {
     return w->now->plan.departed[w->rank];
 }
 
-/* What the leader tells everybody at a control point, standby workers too. A worker that trains
- * knows where the run stands; one that joins learns it from here. */
+/* The leader's broadcast at a control point, to standby workers, too. Workers that train know the
+ * run's position; a worker that joins takes it from here. */
 typedef struct fl_control_message {
     fl_command command;
-    int64_t step;      /* that comes next */
-    fl_cursor cursor;  /* from which its batch is drawn */
+    int64_t step;      /* the next step */
+    fl_cursor cursor;  /* position of the next batch */
     int64_t epoch;     /* of the step before */
-    int32_t evaluates; /* an evaluation comes first */
+    int32_t evaluates; /* the workers that train evaluate first */
 } fl_control_message;
 
-/* The control point behind a step. any: a command waits, *what is it where this worker speaks; it
- * is applied, and everybody holds while told to. *switched becomes true when another generation
+/* The control point after a step. If `any`, a command is pending (the leader passes it in *what).
+ * Executes it, and waits while the run is paused. *switched becomes true if another generation
  * trains from here on. */
 fl_status fl_control_point(fl_worker_state *w, bool any, fl_control_message *what,
                            bool *switched) FL_MUST_CHECK;
 
-/* A worker without a stage: wait until the controller wakes it because the leader is about to tell
- * something; hear it into *what, and do it. */
+/* For a worker without a stage: wait until the controller announces a broadcast of the leader,
+ * receive it into *what, and execute the command. */
 fl_status fl_control_stand_by(fl_worker_state *w, fl_control_message *what) FL_MUST_CHECK;
 
-/* Let the message group do without whoever has no stage now, nor in `next` (NULL: there is none),
- * and keeps nothing of a frozen layer. FL_EPEER: one that is needed was lost before. */
+/* Mark as expendable, in the message group, every worker that has no stage now nor in `next` (NULL:
+ * there is none) and keeps no moments of a frozen layer. FL_EPEER: a worker that is needed was lost
+ * before. */
 fl_status fl_worker_release_standby(fl_worker_state *w, const fl_plan *next) FL_MUST_CHECK;
 
 /* ---- setting.c ---- */
 
-/* Do what everybody was told before step `step`; the leader tells the controller. */
+/* Execute the setting that the leader broadcast before step `step`; the leader reports it to the
+ * controller. */
 void fl_setting_apply(fl_worker_state *w, const fl_setting *setting, int64_t step);
 
-/* The leader of a paused run: wait for a command. After a while there is none, FL_COMMAND_NONE,
- * which is to be told all the same, for the others' waits have deadlines. */
+/* On the leader of a paused run: wait for a command. If none arrives for a while, the command is
+ * FL_COMMAND_NONE; the leader broadcasts it all the same, since the others' waits have deadlines.
+ */
 fl_status fl_setting_wait(fl_worker_state *w, fl_command *command) FL_MUST_CHECK;
 
-/* A standby worker of a paused run has heard a command: take the wake-up that came with it. */
+/* On a standby worker of a paused run: take the announcement that belongs to the last command. */
 fl_status fl_setting_take_wake(fl_worker_state *w) FL_MUST_CHECK;
 
 /* ---- transition.c ---- */
 
-/* Begin to open generation plan->generation beside the one that runs. The controller is told when
- * that has ended, well or not; what fails here is a refusal and nothing more. */
+/* Start to open generation plan->generation while the current one runs. The controller receives the
+ * result. A failure here is a refusal; training continues. */
 void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan);
 
-/* All vote; if all are ready, state moves and `now` becomes the next generation (*switched). Else
- * the next generation is dropped and `now` goes on untouched. step: the next one to run. */
+/* Vote with all workers. If all are ready, state moves and `now` becomes the next generation
+ * (*switched); otherwise the next generation is dropped and `now` continues unchanged. step: the
+ * next step to run. */
 fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched) FL_MUST_CHECK;
 
-/* Drop the next generation, also one that is still being opened. */
+/* Drop the next generation, even if it is still being opened. */
 void fl_transition_cancel(fl_worker_state *w);
 
 /* Wait for the prepare thread; called before the worker closes. */
