@@ -280,7 +280,7 @@ static fl_status register_all(fl_transfers *t, const fl_transfer *list, int n)
     for (int i = 0; i < n; i++) {
         t->list[i] = list[i];
         if (index_of(t->group, list[i].peer) < 0) {
-            return fl_fail(FL_EINTERNAL, "state for rank %d, who is no member", list[i].peer);
+            return fl_fail(FL_EINTERNAL, "state for rank %d, which is not a member", list[i].peer);
         }
         FL_TRY(fl_net_buffer_create(net, list[i].data, list[i].size_bytes, &t->buffer[i]));
     }

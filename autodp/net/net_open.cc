@@ -223,7 +223,7 @@ static fl_status get_addresses(const fl_net_options *o, const Guard &guard, int6
             return fl_fail(guard.state(), "waiting for the address of member %d", peer);
         }
         if (fl_now_us() >= deadline_us) {
-            return fl_fail(FL_EDEADLINE, "member %d did not come", peer);
+            return fl_fail(FL_EDEADLINE, "member %d did not arrive", peer);
         }
     }
 }

@@ -26,7 +26,7 @@ static void answer_store(void *context, const void *to, size_t to_bytes, const v
                          size_t size_bytes)
 {
     if (!fl_router_send((fl_router *)context, to, to_bytes, "store", message, size_bytes)) {
-        fl_log(FL_LOG_DEBUG, "an answer of the store finds nobody");
+        fl_log(FL_LOG_DEBUG, "the receiver of a store's answer is gone");
     }
 }
 
@@ -197,7 +197,7 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         worker->done = true;
         break;
     default:
-        fl_log(FL_LOG_WARN, "dropped a frame from worker %d: %s is not for the controller to hear",
+        fl_log(FL_LOG_WARN, "dropped a frame from worker %d: the controller takes no %s frames",
                worker->rank, fl_wire_type_text(frame->type));
     }
     fl_inbox_drain_reports(controller);

@@ -191,7 +191,8 @@ static void stop_softly(fl_controller *controller, const char *signal_name)
     }
     fl_progress_stopping(&controller->log.progress);
     fl_progress_note(&controller->log.progress,
-                     "%s: stopping after the step in flight; once more stops at once", signal_name);
+                     "%s: stopping after the step in flight; a second signal stops at once",
+                     signal_name);
     fl_event_log_stopping(&controller->log, signal_name, controller->stats.steps);
 }
 
@@ -284,8 +285,7 @@ static void watch_departed(fl_controller *controller, int64_t now_us)
             continue;
         }
         if (w->exited_us == 0 && now_us - w->departed_us > patience_us) {
-            fl_log(FL_LOG_WARN,
-                   "worker %d has no part in the run any more, does not leave and is killed", i);
+            fl_log(FL_LOG_WARN, "killed worker %d: it departed from the run but did not exit", i);
             fl_spawn_kill(w, 1);
         }
         if (w->exited_us != 0) {
@@ -372,7 +372,7 @@ static void say_who_stays(const fl_controller *controller)
 {
     for (int i = 0; i < controller->n_workers; i++) {
         if (controller->workers[i].exited_us == 0) {
-            fl_log(FL_LOG_WARN, "worker %d does not leave and is killed", i);
+            fl_log(FL_LOG_WARN, "killed worker %d: it did not exit in time", i);
         }
     }
 }

@@ -169,7 +169,8 @@ static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us,
                  (double)(now_us - w->spawned_us) * 1e-6, w->operation);
         break;
     case FL_LOSS_STUCK:
-        snprintf(text, size, "lives but let the others wait (it is in: %s)", w->operation);
+        snprintf(text, size, "is alive, but others waited for it in vain (it is in: %s)",
+                 w->operation);
         break;
     case FL_LOSS_NONE:
         snprintf(text, size, "is well");

@@ -240,7 +240,10 @@ static fl_status check_asked(const fl_elastic *elastic, const fl_plan *next, int
         return fl_fail(FL_EBUSY, "the run repeats another one, which has its plans");
     }
     if (e->state != FL_ELASTIC_IDLE) {
-        return fl_fail(FL_EBUSY, "generation %u is on its way (%s)", e->next.generation, e->why);
+        return fl_fail(FL_EBUSY,
+                       "another change of the plan (generation %u: %s) is in progress; retry when "
+                       "it has finished",
+                       e->next.generation, e->why);
     }
     FL_TRY(check_due(elastic, due_step));
     FL_TRY(fl_plan_check(next));
@@ -362,7 +365,7 @@ void fl_elastic_watch(fl_elastic *elastic, int64_t now_us)
     } else if (e->state == FL_ELASTIC_PREPARING && is_refused(elastic, now_us)) {
         cancel_transition(elastic, e->refusal_text);
     } else if (e->state == FL_ELASTIC_PREPARING && now_us > e->deadline_us) {
-        cancel_transition(elastic, "not everybody was ready within fault.deadline");
+        cancel_transition(elastic, "not every worker was ready within fault.deadline");
     }
 }
 
@@ -393,7 +396,7 @@ void fl_elastic_prepared(fl_elastic *elastic, const fl_worker *worker,
         return;
     }
     if (e->state != FL_ELASTIC_PREPARING || report->generation != e->next.generation) {
-        fl_log(FL_LOG_DEBUG, "worker %d answers for generation %u, which nobody waits for",
+        fl_log(FL_LOG_DEBUG, "worker %d answers for generation %u, which is not being prepared",
                worker->rank, report->generation);
         return;
     }
@@ -469,7 +472,7 @@ void fl_elastic_moved(fl_elastic *elastic, fl_worker *worker, const fl_transitio
 {
     fl_transition *e = &elastic->transition;
     if (parts->generation != e->next.generation) {
-        fl_log(FL_LOG_WARN, "worker %d went over to generation %u, which was never asked for",
+        fl_log(FL_LOG_WARN, "worker %d switched to generation %u, which was never requested",
                worker->rank, parts->generation);
         return;
     }

@@ -64,8 +64,8 @@ static void tell_stay(fl_elastic *elastic, const fl_decision *d)
 {
     fl_progress *p = &elastic->log->progress;
     if (d->best < 0) {
-        fl_progress_note(p, "step %lld: F stays %d, F=%d was wanted: %s", (long long)d->step, d->F,
-                         d->wanted, d->why);
+        fl_progress_note(p, "step %lld: F stays %d, F=%d was requested: %s", (long long)d->step,
+                         d->F, d->wanted, d->why);
         return;
     }
     const fl_decision_option *o = &d->option[d->best];
@@ -137,7 +137,7 @@ static void change_text(const fl_elastic *elastic, char *text, size_t size_bytes
     }
     if (fl_grid_is_same(before, after)) {
         snprintf(text, size_bytes, "%s%s%s", frozen, fl_grid_text(after, to),
-                 fl_plan_has_same_cuts(a, b) ? "" : " cut anew");
+                 fl_plan_has_same_cuts(a, b) ? "" : " repartitioned");
     } else {
         snprintf(text, size_bytes, "%s%s -> %s", frozen, fl_grid_text(before, from),
                  fl_grid_text(after, to));
@@ -161,7 +161,7 @@ static void tell_transition(fl_elastic *elastic)
         snprintf(before, sizeof before, "%.3g -> ", e->old_step_ms);
     }
     fl_progress_note(&elastic->log->progress,
-                     "step %lld: %s\n  %s; %s%.3g ms a step predicted, stood still "
+                     "step %lld: %s\n  %s; %s%.3g ms a step predicted, training paused "
                      "%.3g ms",
                      (long long)e->first_step, change, cause, before, e->predicted_ms,
                      (double)e->stall_us * 1e-3);

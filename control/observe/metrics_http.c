@@ -216,7 +216,7 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
     if (strcmp(url, "/healthz") == 0) {
         return is_well(s) ? say(connection, MHD_HTTP_OK, "ok\n")
                           : say(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                                "the controller does not come round\n");
+                                "the controller does not respond\n");
     }
     if (strcmp(url, "/metrics") != 0) {
         return say(connection, MHD_HTTP_NOT_FOUND, "/metrics and /healthz are here\n");

@@ -225,7 +225,7 @@ static void finish_trace(fl_tracer *t, fl_status status)
                          t->run->options->run_dir, name);
     } else {
         fl_json_text(j, "message", fl_errmsg());
-        fl_log(FL_LOG_WARN, "the trace is given up: %s", fl_errmsg());
+        fl_log(FL_LOG_WARN, "gave up the trace: %s", fl_errmsg());
     }
     fl_event_log_end(t->log);
     fl_trace_fini(&t->data);

@@ -216,7 +216,7 @@ static void add_group(line *l, const scene *s, int first, const crowd *for_whom,
     ADD(l, n == 1 ? " waits for " : " wait for ");
     add_workers(l, for_whom->in, s->n, for_whom->n);
     if (collective) {
-        ADD(l, for_whom->absent ? ", which never arrived," : ", which came and did not finish,");
+        ADD(l, for_whom->absent ? ", which never arrived," : ", which arrived and did not finish,");
     }
     ADD(l, " in ");
     fl_flight_entry at = w->at;

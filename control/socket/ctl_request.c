@@ -228,8 +228,8 @@ static fl_ctl_error read_root(json_t *root, fl_ctl_request *request, char *messa
         return error;
     }
     if (!json_is_integer(version) || json_integer_value(version) != FL_CTL_VERSION) {
-        return refuse_request(FL_CTL_BAD_VERSION, message, "v: %d is what this run speaks",
-                              FL_CTL_VERSION);
+        return refuse_request(FL_CTL_BAD_VERSION, message,
+                              "v: %d is the version that this run supports", FL_CTL_VERSION);
     }
     error = check_keys(root, message);
     if (error != FL_CTL_OK) {

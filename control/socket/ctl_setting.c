@@ -237,5 +237,5 @@ void fl_ctl_setting_done(fl_ctl *ctl, const fl_setting_done_report *report)
         note_effect(ctl, replayed, report);
         return;
     }
-    fl_log(FL_LOG_DEBUG, "nobody waits for steer %" PRId64, report->serial);
+    fl_log(FL_LOG_DEBUG, "no request waits for setting %" PRId64, report->serial);
 }

@@ -82,7 +82,7 @@ static const fl_ctl_command commands[] = {
                "the first step; default: as soon as possible"}},
      .run = fl_ctl_trace},
     {.name = "flight",
-     .doc = "Who waits for whom now, and the last operations of every worker.",
+     .doc = "Which workers wait for which now, and every worker's last operations.",
      .run = fl_ctl_flight},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

@@ -100,7 +100,7 @@ static fl_status read_allowed(const char *path, fl_zap_auth *guard)
     }
     fclose(file);
     if (status == FL_OK && guard->n_allowed == 0) {
-        status = fl_fail(FL_EINVAL, "%s: no key found, so nobody could connect", path);
+        status = fl_fail(FL_EINVAL, "%s: no key found, so no client could connect", path);
     }
     return status;
 }

@@ -49,7 +49,7 @@ static fl_status check_freeze(const fl_job *job, int n_blocks)
     if (job->freeze.keep >= n_blocks) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("freeze.keep", "freeze.policy"),
                              "found %" PRId64 ", allowed: at most %d of the model's %d "
-                             "blocks with freeze.policy %s, which else could freeze none",
+                             "blocks with freeze.policy %s, which otherwise could freeze none",
                              job->freeze.keep, n_blocks - 1, n_blocks, policy);
     }
     return check_list(job, n_blocks);

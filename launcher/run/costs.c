@@ -56,7 +56,7 @@ static bool read_kept(const fl_costs_options *o, fl_costs *costs, fl_profile *pr
     fl_status status = fl_profile_read(costs->path, &costs->key, o->model, profile, &costs->about);
     if (status != FL_OK && status != FL_EIO) {
         snprintf(costs->note, sizeof costs->note, "%s", fl_errmsg());
-        fl_log(FL_LOG_WARN, "pipe.profile: %s; the costs are measured anew", costs->note);
+        fl_log(FL_LOG_WARN, "pipe.profile: %s; the costs are measured again", costs->note);
     }
     return status == FL_OK;
 }

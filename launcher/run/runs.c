@@ -143,7 +143,7 @@ fl_status fl_run_look(const char *path, fl_run_entry *entry)
     snprintf(entry->name, sizeof entry->name, "%s", slash == NULL ? entry->path : slash + 1);
     fl_status status = fl_alloc(LINE_MAX_BYTES, &buffer);
     if (status == FL_OK && !read_events(dir, buffer, entry)) {
-        status = fl_fail(FL_EINVAL, "%s: holds no run, for there is no events.jsonl", path);
+        status = fl_fail(FL_EINVAL, "%s: holds no run: there is no events.jsonl", path);
     }
     if (status == FL_OK && entry->state == FL_RUN_LOST) {
         entry->state = fl_run_is_live(path) ? FL_RUN_LIVE : FL_RUN_LOST;

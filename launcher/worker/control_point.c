@@ -113,7 +113,7 @@ static fl_status wait_command(worker *w, fl_command *command)
     while (!fl_link_wait_command(w->link, STANDBY_SLICE_MS, command)) {
         FL_TRY(fl_worker_check_abort(w));
         if (fl_left_ms(deadline_us) == 0) {
-            return fl_fail(FL_EDEADLINE, "the controller did not say what is to be at step %lld",
+            return fl_fail(FL_EDEADLINE, "the controller did not answer for step %lld in time",
                            (long long)w->step);
         }
     }

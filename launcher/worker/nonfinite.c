@@ -41,7 +41,7 @@ fl_status fl_worker_nonfinite(fl_worker_state *w, const fl_global_batch *batch,
     if (w->leads) {
         fl_link_nonfinite(w->link, &report);
     }
-    fl_log(FL_LOG_WARN, "step %lld: loss %g, gradient norm %g; the optimizer's step is left out",
+    fl_log(FL_LOG_WARN, "step %lld: loss %g, gradient norm %g; the optimizer's step is skipped",
            (long long)batch->step, report.loss, report.grad_norm);
     return FL_OK;
 }

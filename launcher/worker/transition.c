@@ -1,4 +1,4 @@
-/* A transition from generation g to g+1, as one worker lives it:
+/* A transition from generation g to g+1, on one worker:
  *   ① PREPARE received: the prepare thread opens g+1 beside g while    fl_transition_prepare
  *     training continues, and makes the transfers ready                open_next
  *   ② it is ready or refuses, and reports that to the controller       answer_prepare

@@ -62,7 +62,7 @@ void fl_worker_hash_weights(fl_worker_state *w)
         return;
     }
     if (write_hashes(w, fl_generation_params(w->now)) != FL_OK) {
-        fl_log(FL_LOG_WARN, "no more hashes of weights: %s", fl_errmsg());
+        fl_log(FL_LOG_WARN, "stopped writing hashes of weights: %s", fl_errmsg());
         w->hashes_failed = true;
     }
 }

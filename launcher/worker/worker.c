@@ -1,13 +1,13 @@
-/* The worker's way:
+/* A worker from its start to its end:
  *   ① device, control link            worker_open.c
- *   ② message group: everybody        worker_open.c
+ *   ② message group of all workers    worker_open.c
  *   ③ the first generation            worker_open.c, generation.c
  *   ④ ready; all wait for all         wait_for_all
  *   ⑤ step, report                    train_steps, batch_stream.c, worker_report.c
  *   ⑥ evaluation after each epoch     evaluate_epoch
  *   ⑦ commands, transitions           control_point.c, transition.c, setting.c
  *   ⑧ close, innermost first          worker_open.c
- * A standby worker has no step: it waits until the controller wakes it to hear a command. */
+ * A standby worker runs no steps: it waits until the controller wakes it to receive a command. */
 #include "launcher/worker/worker.h"
 
 #include "device/alloc.h"

@@ -15,7 +15,7 @@
 /* The progress of opening the next generation. */
 typedef enum fl_prepare_state {
     FL_PREPARE_NONE,
-    FL_PREPARE_OPENING, /* the prepare thread is at it */
+    FL_PREPARE_OPENING, /* the prepare thread opens it */
     FL_PREPARE_READY,
     FL_PREPARE_REFUSED,
 } fl_prepare_state;
@@ -61,10 +61,10 @@ typedef struct fl_worker_state {
     fl_abort_set abort_set; /* nets of `now` and `next`; the link thread may abort them */
 } fl_worker_state;
 
-/* Where a test may look at a worker, or harm it: a test program that defines this function is
- * called at each of the named points; in any other program it is absent and nothing happens.
- * Points: "begin" (before the first step), "prepare" (in the prepare thread), "step" (after each),
- * "evaluate", "vote", "migrate", "migrated", "switch", "end". */
+/* A hook for tests: a worker calls it at each of these points if the test program defines it. In
+ * any other program it is absent. Points: "begin" (before the first step), "prepare" (in the
+ * prepare thread), "step" (after each), "evaluate", "vote", "migrate", "migrated", "switch", "end".
+ */
 void fl__test_point(const char *point, fl_worker_state *w) __attribute__((weak));
 
 static inline void fl__reach(const char *point, fl_worker_state *w)

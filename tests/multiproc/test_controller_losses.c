@@ -133,7 +133,7 @@ static void test_head_losses__ends_a_worker_that_does_not_leave(void **state)
     fake_run run = fake_run_of(FAKE_DONE_STAYS, 1, 0);
     fake_outcome outcome = play(&run);
     assert_string_equal(outcome.message, "");
-    assert_file_contains(&run, "stderr.txt", "worker 1 does not leave and is killed");
+    assert_file_contains(&run, "stderr.txt", "killed worker 1: it did not exit in time");
     fake_clean(&run);
 }
 

@@ -90,7 +90,7 @@ static void test_costs__that_are_broken_are_measured_anew(void **state)
     assert_non_null(strstr(said.err, "--profile: mine.yaml:"));
     assert_non_null(strstr(said.err, "fwd_us: found '-3', allowed: a number from 0"));
     assert_int_equal(plan("--set pipe.profile=mine.yaml"), 0);
-    assert_non_null(strstr(said.err, "the costs are measured anew"));
+    assert_non_null(strstr(said.err, "the costs are measured again"));
     assert_true(says("costs: measured now, kept in mine.yaml\n"));
     assert_int_equal(plan("--set pipe.profile=mine.yaml"), 0);
     assert_true(says(", from mine.yaml\n"));

@@ -107,7 +107,7 @@ static void test_zap_auth__a_job_that_is_not_safe_is_refused(void **state)
     write_file("short.key", 0600, "abc\n");
     refused("tcp://127.0.0.1:5550", "short.key", "allow", "no key found");
     write_file("empty", 0644, "# nobody\n");
-    refused("tcp://127.0.0.1:5550", "run.key", "empty", "nobody could connect");
+    refused("tcp://127.0.0.1:5550", "run.key", "empty", "no client could connect");
     allow("client", "not a key\n");
     refused("tcp://127.0.0.1:5550", "run.key", "allow", "key 2: not a key");
 }

@@ -388,7 +388,7 @@ static void test_cli__validate_warns_of_what_comes_after_the_end(void **state)
     assert_int_equal(result.exit_code, 2);
     assert_string_equal(result.err,
                         "job.yaml:2:34: freeze.keep: found 4, allowed: at most 3 of the model's 4 "
-                        "blocks with freeze.policy gradnorm, which else could freeze none\n");
+                        "blocks with freeze.policy gradnorm, which otherwise could freeze none\n");
 }
 
 #define PLUGIN FL_BINARY_DIR "/tests/plugin_"

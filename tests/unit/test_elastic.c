@@ -311,21 +311,21 @@ static void test_elastic__tells_a_transition_in_two_lines(void **state)
     assert_int_equal(strncmp(text + 33, change, strlen(change)), 0);
     assert_string_equal(text + 33 + strlen(change),
                         "  freeze.policy gradnorm; 66.2 -> 51.4 ms a step "
-                        "predicted, stood still 7.36 ms\n");
+                        "predicted, training paused 7.36 ms\n");
     e->policy_asked = 0; /* somebody else, with much to say, of a plan that was not measured */
     e->old_step_ms = 0;
     e->before = r->elastic.plan;
     e->before.F = 3;
     told(r, text, sizeof text);
     assert_non_null(strstr(text, "step 6382: only 2 of 8 blocks frozen, K=1 x R=2 x M="));
-    assert_null(strstr(text, "cut anew"));
+    assert_null(strstr(text, "repartitioned"));
     assert_non_null(strstr(text, "\n  block 7 has the smallest norm ; 51.4 ms a step predicted, "
-                                 "stood still 7.36 ms\n"));
+                                 "training paused 7.36 ms\n"));
     e->before = r->elastic.plan = plan_of(2, 1);
     e->before.first[1]--;
     told(r, text, sizeof text);
     assert_non_null(strstr(text, "step 6382: K=2 x R=1 x M="));
-    assert_non_null(strstr(text, " cut anew\n"));
+    assert_non_null(strstr(text, " repartitioned\n"));
     /* The largest that there is. */
     e->before.K = r->elastic.plan.K = FL_MAX_STAGES;
     e->before.R = 1, r->elastic.plan.R = 2;

@@ -76,11 +76,11 @@ static const struct {
 } for_the_model[] = {
     {"freeze:\n  policy: gradnorm\n  keep: 4\n", NULL,
      "job.yaml:3:9: freeze.keep: found 4, allowed: at most 3 of the model's 4 blocks with "
-     "freeze.policy gradnorm, which else could freeze none"},
+     "freeze.policy gradnorm, which otherwise could freeze none"},
     {"freeze: {keep: 99}\n", NULL, NULL}, /* for a policy that there is not */
     {"freeze: {keep: 99}\n", "freeze.policy=stability",
      "job.yaml:1:16: freeze.keep: found 99, allowed: at most 3 of the model's 4 blocks with "
-     "freeze.policy stability, which else could freeze none"},
+     "freeze.policy stability, which otherwise could freeze none"},
     {"freeze: {keep: 3}\n", "freeze.policy=stability", NULL},
     {"freeze: {policy: schedule, list: [1, 2]}\n", NULL, NULL},
     {"freeze: {policy: schedule, list: [1, 3, 4]}\n", NULL,

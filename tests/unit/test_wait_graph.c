@@ -129,7 +129,7 @@ static void test_wait_graph__a_sum_at_which_one_came_and_stopped(void **state)
     check(
         w, 2, 2, 1, 0,
         "worker 0 is in sum over all workers (step 37), since 2.0 s; worker 1 waits for worker 0, "
-        "which came and did not finish, in sum over all workers (step 37)");
+        "which arrived and did not finish, in sum over all workers (step 37)");
 }
 
 /* An all-reduce is among the owners of a stage: the other stage's workers wait in the sum. */
