@@ -91,9 +91,14 @@ void fl_inbox_end_epoch(fl_controller *controller)
 
 /* ---- step reports of the leaders ---- */
 
-static void warn_if_lost(const fl_worker *worker, const fl_wire_message *frame, fl_status status)
+/* A report that cannot be true is dropped. One that there is no memory for ends the run: steps
+ * after it could not be counted. */
+static void check_kept(fl_controller *controller, const fl_worker *worker,
+                       const fl_wire_message *frame, fl_status status)
 {
-    if (status != FL_OK) {
+    if (status == FL_ENOMEM) {
+        fl_shutdown_report_lost(controller, worker->rank, fl_wire_type_text(frame->type));
+    } else if (status != FL_OK) {
         fl_log(FL_LOG_WARN, "dropped a %s from worker %d: %s", fl_wire_type_text(frame->type),
                worker->rank, fl_errmsg());
     }
@@ -154,8 +159,8 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         break;
     case FL_WIRE_STEP:
         stepped(worker, frame->step.step);
-        warn_if_lost(worker, frame,
-                     fl_step_order_step(&controller->reports, &frame->step, frame->at_us));
+        check_kept(controller, worker, frame,
+                   fl_step_order_step(&controller->reports, &frame->step, frame->at_us));
         break;
     case FL_WIRE_PREPARED:
         fl_elastic_prepared(&controller->elastic, worker, &frame->prepared);
@@ -164,7 +169,8 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         fl_elastic_moved(&controller->elastic, worker, &frame->transition);
         break;
     case FL_WIRE_NORMS:
-        warn_if_lost(worker, frame, fl_step_order_norms(&controller->reports, &frame->norms));
+        check_kept(controller, worker, frame,
+                   fl_step_order_norms(&controller->reports, &frame->norms));
         break;
     case FL_WIRE_SETTING_DONE:
         fl_ctl_setting_done(controller->ctl, &frame->setting_done);
@@ -183,7 +189,8 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         fl_stragglers_add(&controller->elastic, worker->rank, &frame->time);
         break;
     case FL_WIRE_EVAL:
-        warn_if_lost(worker, frame, fl_step_order_eval(&controller->reports, &frame->eval));
+        check_kept(controller, worker, frame,
+                   fl_step_order_eval(&controller->reports, &frame->eval));
         break;
     case FL_WIRE_LEDGER:
         fl_run_ledger_add(&controller->ledger, frame);

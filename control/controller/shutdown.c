@@ -216,6 +216,17 @@ void fl_shutdown_stop(fl_controller *controller, const char *who)
     }
 }
 
+void fl_shutdown_report_lost(fl_controller *controller, int rank, const char *kind)
+{
+    if (controller->shutdown.status == FL_OK) {
+        controller->shutdown.status = FL_EFAILED;
+        snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
+                 "the controller has no memory for a report (%s) from worker %d: %s", kind, rank,
+                 fl_errmsg());
+        fl_shutdown_stop(controller, "out of memory");
+    }
+}
+
 static const char *stop_name(int number)
 {
     return number == SIGINT    ? "interrupted"

@@ -50,6 +50,10 @@ void fl_shutdown_stop(fl_controller *controller, const char *who);
 /* A step was not finite: log it. If the workers end the run because of it, keep the reason. */
 void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report *report);
 
+/* There was no memory for a report of worker `rank` (fl_errmsg); `kind` names it. The run ends as
+ * after a stop, with FL_EFAILED. */
+void fl_shutdown_report_lost(fl_controller *controller, int rank, const char *kind);
+
 /* Detect lost workers and passed deadlines, and enter the next state when its condition holds. */
 void fl_shutdown_watch(fl_controller *controller, int64_t now_us);
 

@@ -40,8 +40,9 @@ typedef struct fl_run_result {
  *           FL_ESTOPPED: SIGINT, SIGTERM, `frostline ctl stop` or a callback of fl_run_with
  *           FL_EFAILED: a worker died, stopped answering or reported an error, and the message
  *           names it; or a loss or gradient norm was not finite, and the message names step, layer,
- *           worker and samples; or the run trained to its end but its files could not be written,
- *           and the message names what is missing
+ *           worker and samples; or the controller had no memory for a worker's report; or the run
+ *           trained to its end but its files could not be written, and the message names what is
+ *           missing
  *           any other status if no worker was started: FL_EINVAL, FL_EBUDGET, FL_EIO (the run
  *           directory), FL_ENOMEM
  * Threads   one run per process at a time */
