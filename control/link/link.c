@@ -17,9 +17,20 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#define EVENTS_ENDPOINT "inproc://link-events"
+
 enum { QUEUE_START_BYTES = 256 * 1024, QUEUE_LIMIT_BYTES = 64 * 1024 * 1024 };
 
 /* ---- opening and closing ---- */
+
+/* The link thread hears of each connection, and of its end. */
+static bool watch_connection(fl_link *link)
+{
+    int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED;
+    link->events = zmq_socket(link->zmq, ZMQ_PAIR);
+    return link->events != NULL && zmq_socket_monitor(link->socket, EVENTS_ENDPOINT, events) == 0 &&
+           zmq_connect(link->events, EVENTS_ENDPOINT) == 0;
+}
 
 static fl_status connect_socket(fl_link *link, const char *endpoint)
 {
@@ -32,7 +43,7 @@ static fl_status connect_socket(fl_link *link, const char *endpoint)
         zmq_setsockopt(link->socket, ZMQ_ROUTING_ID, identity, (size_t)n) != 0 ||
         zmq_setsockopt(link->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) != 0 ||
         zmq_setsockopt(link->socket, ZMQ_RECONNECT_IVL, &reconnect_ms, sizeof reconnect_ms) != 0 ||
-        zmq_connect(link->socket, endpoint) != 0) {
+        !watch_connection(link) || zmq_connect(link->socket, endpoint) != 0) {
         return fl_fail(FL_EIO, "cannot connect to the controller at %s: %s", endpoint,
                        zmq_strerror(zmq_errno()));
     }
@@ -65,6 +76,9 @@ static void release_link(fl_link *link)
     fl_store_disconnect(&link->store);
     if (link->socket != NULL) {
         zmq_close(link->socket);
+    }
+    if (link->events != NULL) {
+        zmq_close(link->events);
     }
     if (link->zmq != NULL) {
         zmq_ctx_term(link->zmq);

@@ -220,17 +220,49 @@ static void watch_controller(fl_link *link, int64_t now_us)
     }
 }
 
-static void flush(fl_link *link)
+/* Whether the controller holds the other end, from what the transport tells: an event is two parts,
+ * the number of the event first. */
+static void read_connection_events(fl_link *link)
+{
+    zmq_msg_t part;
+    zmq_msg_init(&part);
+    while (zmq_msg_recv(&part, link->events, ZMQ_DONTWAIT) >= 0) {
+        if (zmq_msg_more(&part)) { /* the second part is the endpoint */
+            uint16_t event;
+            memcpy(&event, zmq_msg_data(&part), sizeof event);
+            link->connected = event == ZMQ_EVENT_CONNECTED;
+        }
+    }
+    zmq_msg_close(&part);
+}
+
+/* Hand all reports to the transport. A controller that does not read, because it was stopped, is
+ * waited for; without a connection nobody will ever read them. */
+static void flush_reports(fl_link *link)
 {
     int64_t deadline_us = fl_deadline_us(FL_LINK_FLUSH_MS);
-    while (fl_left_ms(deadline_us) > 0 && link->orphaned_us == 0) {
+    while (link->orphaned_us == 0 && (link->connected || fl_left_ms(deadline_us) > 0)) {
         if (!send_what_is_due(link)) {
             if (link->n_unsent == 0) {
                 return;
             }
             zmq_pollitem_t writable = {link->socket, 0, ZMQ_POLLOUT, 0};
-            zmq_poll(&writable, 1, fl_left_ms(deadline_us));
+            zmq_poll(&writable, 1, link->slice_ms);
+            read_connection_events(link);
+            watch_controller(link, fl_now_us());
         }
+    }
+}
+
+/* The transport, too, waits for a controller that does not read. Should the controller die
+ * meanwhile, this process dies with it. */
+static void set_linger(fl_link *link)
+{
+    read_connection_events(link);
+    int linger_ms = link->connected && link->orphaned_us == 0 ? -1 : FL_LINK_FLUSH_MS;
+    if (zmq_setsockopt(link->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) != 0) {
+        fl_log(FL_LOG_WARN, "cannot make the link wait for its last reports: %s",
+               zmq_strerror(zmq_errno()));
     }
 }
 
@@ -251,12 +283,14 @@ void *fl_link_main(void *argument)
             fl_log(FL_LOG_DEBUG, "nothing to read from the wake-up");
         }
         receive_orders(link);
+        read_connection_events(link);
         (void)send_what_is_due(link);
         int64_t now_us = fl_now_us();
         watch_signals(link, now_us);
         watch_controller(link, now_us);
     }
-    flush(link);
+    flush_reports(link);
+    set_linger(link);
     fl_queue_close(&link->queue);
     return NULL;
 }

@@ -12,7 +12,7 @@
 
 enum {
     FL_LINK_SLICE_MS = 20,   /* a killed worker loses at most the reports of one slice */
-    FL_LINK_FLUSH_MS = 1000, /* time to send the queued reports when the link closes */
+    FL_LINK_FLUSH_MS = 1000, /* time for queued reports when the link closes unconnected */
     FL_LINK_COMMANDS = 8,    /* capacity of the list of commands that were not taken yet */
 };
 
@@ -23,6 +23,7 @@ struct fl_link {
     void *context;
     pid_t controller;
     void *zmq, *socket;
+    void *events; /* tells whether `socket` is connected */
     int wake_fd, signal_fd;
     pthread_t thread;
     fl_queue queue;
@@ -47,7 +48,7 @@ struct fl_link {
     int64_t heartbeat_sent_us, heard_us;
     int64_t orphaned_us,
         terminated_us; /* when the controller died, when a SIGTERM came; 0: not yet */
-    bool aborted, run_is_stopping, told_of_silence;
+    bool connected, aborted, run_is_stopping, told_of_silence;
 };
 
 /* Make a frame of this worker, with the present time. */

@@ -2,8 +2,10 @@
  * Each test says what it would catch. Exact times are not asserted; what is asserted is that
  * everybody is gone when the controller returns, and what the controller says. */
 #include "control/link/wire.h"
+#include "device/clock.h"
 #include "support/fake_checks.h"
 #include "support/folder.h"
+#include "support/nap.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -296,15 +298,15 @@ static void test_controller__goes_on_after_it_was_stopped(void **state)
     fake_clean(&run);
 }
 
-/* Would catch: reports that are lost because the workers left while the controller did not read, or
- * exits taken for losses because the controller sees them before the last reports. */
+/* Would catch: exits taken for losses because the controller sees them before the last reports. The
+ * reports fit into the kernel's buffers, so that the workers can leave. */
 static void test_controller__hears_workers_that_left_while_it_was_stopped(void **state)
 {
     (void)state;
     pid_t pids[FAKE_WORKERS_MAX];
     fake_run run = fake_run_of(FAKE_NOTHING, 1, 3);
     run.waits_for_test = true;
-    run.epochs = 100;
+    run.epochs = 4;
     fake_start(&run);
     assert_true(fake_worker_pids(&run, pids));
     assert_true(fake_await_line(&run, "steps.jsonl", "\"step\": 2,"));
@@ -315,8 +317,36 @@ static void test_controller__hears_workers_that_left_while_it_was_stopped(void *
     fake_outcome outcome = fake_finish(&run);
     assert_nothing_left(&run);
     assert_string_equal(outcome.message, "");
-    assert_int_equal(outcome.result.steps, 500);
-    check_steps_file(&run, 500);
+    assert_int_equal(outcome.result.steps, 20);
+    check_steps_file(&run, 20);
+    fake_clean(&run);
+}
+
+/* Would catch: reports that a worker drops because the controller does not read them while the
+ * worker leaves, and no buffer of the kernel holds them all. */
+static void test_controller__is_waited_for_by_workers_with_reports(void **state)
+{
+    (void)state;
+    enum { DROPPED_MS = 1500 }; /* by then, a worker that does not wait has dropped its reports */
+    fake_run run = fake_run_of(FAKE_NOTHING, 1, 3);
+    run.waits_for_test = true;
+    run.n_samples = 5000;
+    run.batch = 1000; /* 8 kB of sample numbers a step */
+    run.epochs = 40;
+    fake_start(&run);
+    assert_true(fake_await_line(&run, "steps.jsonl", "\"step\": 2,"));
+    kill(run.controller, SIGSTOP);
+    atomic_store(&run.shared->go_on, true);
+    assert_true(fake_await_steps(&run, 200));
+    for (int64_t until_us = fl_deadline_us(DROPPED_MS); fl_left_ms(until_us) > 0;) {
+        nap(1000);
+    }
+    kill(run.controller, SIGCONT);
+    fake_outcome outcome = fake_finish(&run);
+    assert_nothing_left(&run);
+    assert_string_equal(outcome.message, "");
+    assert_int_equal(outcome.result.steps, 200);
+    check_steps_file(&run, 200);
     fake_clean(&run);
 }
 
@@ -441,6 +471,7 @@ int main(void)
         cmocka_unit_test(test_controller__leaves_nobody_when_it_is_killed),
         cmocka_unit_test(test_controller__goes_on_after_it_was_stopped),
         cmocka_unit_test(test_controller__hears_workers_that_left_while_it_was_stopped),
+        cmocka_unit_test(test_controller__is_waited_for_by_workers_with_reports),
         cmocka_unit_test(test_controller__survives_hostile_messages),
         cmocka_unit_test(test_controller__draws_one_live_line_at_a_terminal),
     };
