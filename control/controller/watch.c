@@ -16,6 +16,13 @@ fl_watch_limits fl_watch_limits_of(int64_t detect_ms, int64_t deadline_ms)
     };
 }
 
+/* A worker that ended with exit code 0 has most likely finished: a busy machine may still have its
+ * last reports in a buffer. */
+static bool may_be_done(const fl_worker *w, const fl_watch_limits *limits, int64_t now_us)
+{
+    return WEXITSTATUS(w->wait_status) == 0 && now_us - w->exited_us <= limits->silence_us;
+}
+
 /* The symptom that one worker shows by itself, and since when. */
 static fl_loss_kind symptom(const fl_worker *w, const fl_watch_limits *limits, int64_t now_us,
                             int64_t *since_us)
@@ -33,7 +40,7 @@ static fl_loss_kind symptom(const fl_worker *w, const fl_watch_limits *limits, i
     }
     if (w->exited_us != 0) {
         *since_us = w->exited_us;
-        return FL_LOSS_EXITED;
+        return may_be_done(w, limits, now_us) ? FL_LOSS_NONE : FL_LOSS_EXITED;
     }
     if (now_us - w->heard_us > limits->silence_us) {
         *since_us = w->heard_us;

@@ -79,7 +79,10 @@ static void test_watch__names_each_kind(void **state)
     died(&w[2], 0, SIGKILL);
     assert_judged(w, FL_LOSS_KILLED, 2);
     make_well(w);
-    exited(&w[1], 300000, 0);
+    exited(&w[1], 300000, 1);
+    assert_judged(w, FL_LOSS_EXITED, 1);
+    make_well(w);
+    exited(&w[1], limits.silence_us + 1, 0);
     assert_judged(w, FL_LOSS_EXITED, 1);
     make_well(w);
     failed(&w[0], 300000, FL_EIO);
@@ -105,6 +108,20 @@ static void test_watch__lets_evidence_settle(void **state)
     assert_judged(w, FL_LOSS_NONE, -1);
     w[1].failed_us = NOW - 250000;
     assert_judged(w, FL_LOSS_REPORTED, 1);
+}
+
+/* Would catch: a worker that finished, taken for a loss because a busy machine delivers its last
+ * reports later than the news of its exit. */
+static void test_watch__lets_the_last_reports_of_a_good_exit_arrive(void **state)
+{
+    (void)state;
+    fl_worker w[N];
+    make_well(w);
+    exited(&w[1], limits.silence_us, 0);
+    w[1].heard_us = NOW - limits.silence_us - 1;
+    assert_judged(w, FL_LOSS_NONE, -1);
+    w[1].done = true;
+    assert_judged(w, FL_LOSS_NONE, -1);
 }
 
 /* Would catch: a survivor's report of a lost peer taken for the cause. */
@@ -201,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_watch__finds_nothing_when_all_is_well),
         cmocka_unit_test(test_watch__names_each_kind),
         cmocka_unit_test(test_watch__lets_evidence_settle),
+        cmocka_unit_test(test_watch__lets_the_last_reports_of_a_good_exit_arrive),
         cmocka_unit_test(test_watch__tells_a_cause_from_its_consequences),
         cmocka_unit_test(test_watch__names_who_is_waited_for),
         cmocka_unit_test(test_watch__keeps_within_what_it_is_given),
