@@ -88,7 +88,8 @@ static void check_candidates(const situation *s, const fl_plan *plan,
     }
 }
 
-/* Each candidate is the best of all its splits, and the plan the best of all candidates. */
+/* Each candidate is the best of all its splits, and the plan the best of all candidates: to the
+ * nanosecond, below which the planner prefers the simpler of two. */
 static void check_exact(const situation *s, const fl_plan *plan, const fl_candidate *candidates,
                         int n)
 {
@@ -104,7 +105,7 @@ static void check_exact(const situation *s, const fl_plan *plan, const fl_candid
         assert_true(isinf(least) || fabs(least - c->step_us) <= 1e-9 * least);
         best = fmin(best, least);
     }
-    assert_true(fabs(best - plan->predicted_step_us) <= 1e-9 * best);
+    assert_true(fabs(best - plan->predicted_step_us) <= NANOSECOND_US);
 }
 
 /* A plan that is not one, is over the budget, or is worse than another that was there to take:
