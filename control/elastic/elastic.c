@@ -51,13 +51,31 @@ void fl_elastic_pin(fl_elastic *elastic, int block, bool pinned)
 
 /* ---- the end of a transition ---- */
 
-/* Keep the outcome for the requester. */
+/* Keep the outcome for the requester. Transitions of the script, the policy and the tuner have
+ * none, and must not hide that of a request which ended in the same turn. */
 static void record_outcome(fl_elastic *elastic, bool committed, int64_t step, const char *why)
 {
-    fl_elastic_outcome *o = &elastic->transition.outcome;
-    *o = (fl_elastic_outcome){
-        .generation = elastic->transition.next.generation, .committed = committed, .step = step};
+    fl_transition *e = &elastic->transition;
+    if (e->requested == 0 || e->next.generation != e->requested) {
+        return;
+    }
+    fl_elastic_outcome *o = &e->outcomes[e->n_outcomes++ % FL_ELASTIC_OUTCOMES];
+    *o = (fl_elastic_outcome){.generation = e->requested,
+                              .committed = committed,
+                              .step = step,
+                              .grid = fl_plan_grid(&e->next)};
     snprintf(o->why, sizeof o->why, "%s", why);
+}
+
+const fl_elastic_outcome *fl_elastic_outcome_of(const fl_elastic *elastic, uint32_t generation)
+{
+    const fl_transition *e = &elastic->transition;
+    for (int i = 0; i < e->n_outcomes && i < FL_ELASTIC_OUTCOMES; i++) {
+        if (e->outcomes[i].generation == generation) {
+            return &e->outcomes[i];
+        }
+    }
+    return NULL;
 }
 
 static void give_up(fl_elastic *elastic, const char *why)
@@ -264,7 +282,7 @@ fl_status fl_elastic_ask_with(fl_elastic *elastic, const fl_plan *next, int64_t 
     fl_decide_place(elastic, &terms->usable, &placed);
     FL_TRY(fl_decide_check_room(elastic, &placed));
     e->next = placed;
-    e->next.generation = next_generation(elastic);
+    e->next.generation = e->requested = next_generation(elastic);
     e->due = FL_DUE_NONE;
     e->due_step = due_step;
     snprintf(e->why, sizeof e->why, "%s", why);

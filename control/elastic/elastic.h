@@ -38,11 +38,12 @@ typedef enum fl_elastic_state {
     FL_ELASTIC_COMMITTING, /* all are ready: they vote and switch at the next control point */
 } fl_elastic_state;
 
-/* The outcome of the last transition. */
+/* The outcome of a requested transition. */
 typedef struct fl_elastic_outcome {
-    uint32_t generation; /* the requested generation; 0: refused before it had a number */
+    uint32_t generation; /* the requested generation */
     bool committed;      /* false: the previous generation continues */
     int64_t step;        /* committed: its first step; otherwise the steps done by then */
+    fl_grid grid;        /* the requested grid */
     char why[FL_WIRE_REFUSAL_MAX + 64]; /* the reason for the change, or against it */
 } fl_elastic_outcome;
 
@@ -53,9 +54,14 @@ typedef struct fl_elastic_terms {
     bool pinned[FL_MAX_LAYERS]; /* element i: block i + 1 must not be frozen */
 } fl_elastic_terms;
 
+/* Requests whose outcomes are kept. */
+enum { FL_ELASTIC_OUTCOMES = 32 };
+
 typedef struct fl_transition {
     fl_elastic_state state;
-    fl_elastic_outcome outcome;
+    uint32_t requested; /* the last generation that fl_elastic_ask requested; 0: none */
+    fl_elastic_outcome outcomes[FL_ELASTIC_OUTCOMES]; /* a ring of the last n_outcomes */
+    int n_outcomes;
     fl_transition_sums sums;
     int n_scripted;        /* entries of the job's script that were handled */
     uint32_t policy_asked; /* the last generation requested for the freeze policy */
@@ -118,11 +124,10 @@ void fl_elastic_watch(fl_elastic *elastic, int64_t now_us);
 
 /* Start a transition to `next`. This call sets its generation and its places (fl_decide_place). The
  * transition commits at the first control point from step due_step on (0: as soon as all are
- * ready). Its outcome is then in elastic->transition.outcome, under the generation that
- * elastic->transition.next has on return.
- * Returns FL_EBUSY while another transition is in progress, while another decision is due up to
- * due_step, and while the run starts or ends; FL_EINVAL if `next` is not a plan of this run;
- * FL_EBUDGET, with the numbers, when a worker has no room for it. The message says which.
+ * ready). Its generation is elastic->transition.requested on return; fl_elastic_outcome_of gives
+ * its outcome. Returns FL_EBUSY while another transition is in progress, while another decision is
+ * due up to due_step, and while the run starts or ends; FL_EINVAL if `next` is not a plan of this
+ * run; FL_EBUDGET, with the numbers, when a worker has no room for it. The message says which.
  * Threads: the controller's. */
 fl_status fl_elastic_ask(fl_elastic *elastic, const fl_plan *next, int64_t due_step,
                          const char *why) FL_MUST_CHECK;
@@ -130,6 +135,10 @@ fl_status fl_elastic_ask(fl_elastic *elastic, const fl_plan *next, int64_t due_s
 /* The same. When the plan starts to run, *terms take effect, too. */
 fl_status fl_elastic_ask_with(fl_elastic *elastic, const fl_plan *next, int64_t due_step,
                               const fl_elastic_terms *terms, const char *why) FL_MUST_CHECK;
+
+/* The outcome of the requested transition to `generation`, whatever other transitions ended since.
+ * NULL while it is in progress, and once FL_ELASTIC_OUTCOMES later requests have ended. */
+const fl_elastic_outcome *fl_elastic_outcome_of(const fl_elastic *elastic, uint32_t generation);
 
 /* Get the terms in force; replace them without a change of the plan. */
 fl_elastic_terms fl_elastic_terms_now(const fl_elastic *elastic);

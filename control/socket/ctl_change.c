@@ -6,6 +6,7 @@
 
 #include "device/plural.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,12 +26,16 @@ static int blocks_of(const fl_ctl *ctl)
     return fl_model_n_blocks(ctl->run->options->plan_input->model);
 }
 
-static void plan_fields(fl_json *j, const fl_plan *plan, bool changed, int64_t step)
+/* Each pending request finds its outcome. */
+static_assert((int)FL_ELASTIC_OUTCOMES >= (int)FL_CTL_PENDING,
+              "outcomes are dropped before they are read");
+
+static void plan_fields(fl_json *j, uint32_t generation, fl_grid grid, bool changed, int64_t step)
 {
     fl_json_integer(j, "step", step);
     fl_json_bool(j, "changed", changed);
-    fl_json_integer(j, "generation", plan->generation);
-    fl_fields_grid(j, fl_plan_grid(plan));
+    fl_json_integer(j, "generation", generation);
+    fl_fields_grid(j, grid);
 }
 
 /* Request the plan; *terms take effect when it starts to run. */
@@ -44,12 +49,13 @@ static void ask_plan_with(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan,
         call->wait = FL_CTL_WAIT_IDLE;
     } else if (fl_plan_is_same(&placed, ctl->run->plan)) {
         fl_elastic_terms_set(ctl->elastic, terms);
-        plan_fields(call->result, ctl->run->plan, false, ctl->run->stats->steps);
+        plan_fields(call->result, ctl->run->plan->generation, fl_plan_grid(ctl->run->plan), false,
+                    ctl->run->stats->steps);
     } else if (fl_elastic_ask_with(ctl->elastic, plan, 0, terms, why) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     } else {
         call->wait = FL_CTL_WAIT_PLAN;
-        call->generation = ctl->elastic->transition.next.generation;
+        call->generation = ctl->elastic->transition.requested;
     }
 }
 
@@ -73,7 +79,7 @@ static void pin_fields(const fl_ctl *ctl, fl_json *j, int64_t step)
 
 void fl_ctl_pin_result(const fl_ctl *ctl, fl_ctl_call *call)
 {
-    pin_fields(ctl, call->result, ctl->elastic->transition.outcome.step);
+    pin_fields(ctl, call->result, fl_elastic_outcome_of(ctl->elastic, call->generation)->step);
 }
 
 void fl_ctl_plan_result(const fl_ctl *ctl, fl_ctl_call *call)
@@ -81,20 +87,20 @@ void fl_ctl_plan_result(const fl_ctl *ctl, fl_ctl_call *call)
     if (call->request.command->result != NULL) {
         call->request.command->result(ctl, call);
     } else {
-        plan_fields(call->result, ctl->run->plan, true, ctl->elastic->transition.outcome.step);
+        const fl_elastic_outcome *o = fl_elastic_outcome_of(ctl->elastic, call->generation);
+        plan_fields(call->result, o->generation, o->grid, true, o->step);
     }
 }
 
 bool fl_ctl_plan_has_ended(const fl_ctl *ctl, fl_ctl_call *call)
 {
-    const fl_elastic_outcome *o = &ctl->elastic->transition.outcome;
-    if (call->wait != FL_CTL_WAIT_PLAN || o->generation < call->generation) {
-        return false;
-    }
-    if (o->generation > call->generation || !o->committed) {
+    const fl_elastic_outcome *o = call->wait == FL_CTL_WAIT_PLAN
+                                      ? fl_elastic_outcome_of(ctl->elastic, call->generation)
+                                      : NULL;
+    if (o != NULL && !o->committed) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", o->why);
     }
-    return true;
+    return o != NULL;
 }
 
 /* ---- scale ---- */

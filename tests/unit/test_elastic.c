@@ -3,7 +3,9 @@
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 #include "device/clock.h"
+#include "nn/model.h"
 #include "support/folder.h"
+#include "support/toy.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -15,13 +17,14 @@
 
 #include <cmocka.h>
 
-enum { LEAD = 6, WORKERS = 3, LAYERS = 6, STEPS = 100 };
+enum { LEAD = 6, WORKERS = 3, LAYERS = 6, LAYERS_MAX = 32, STEPS = 100 };
 
 typedef struct rig {
     char dir[FOLDER_SIZE];
     int dir_fd;
     FILE *out;
     fl_job job;
+    fl_model *model; /* NULL: unknown */
     fl_plan plan;
     fl_controller_options options;
     fl_worker workers[WORKERS];
@@ -91,6 +94,7 @@ static int tear_down(void **state)
     rig *r = *state;
     fl_event_log_close(&r->log);
     fl_store_destroy(&r->elastic.store);
+    fl_model_destroy(&r->model);
     fclose(r->out);
     close(r->dir_fd);
     int removed = remove_folder(r->dir);
@@ -115,6 +119,27 @@ static void ask(rig *r, int K, int R)
     assert_int_equal(r->elastic.transition.state, FL_ELASTIC_PREPARING);
 }
 
+/* The outcome of the last request. */
+static const fl_elastic_outcome *outcome(const rig *r)
+{
+    const fl_elastic_outcome *o =
+        fl_elastic_outcome_of(&r->elastic, r->elastic.transition.requested);
+    assert_non_null(o);
+    return o;
+}
+
+static void commit(rig *r, int64_t step)
+{
+    for (int i = 0; i < WORKERS; i++) {
+        answer(r, i, FL_OK, "");
+    }
+    fl_transition_parts parts = {.generation = r->elastic.transition.next.generation, .step = step};
+    for (int i = 0; i < WORKERS; i++) {
+        fl_elastic_moved(&r->elastic, &r->workers[i], &parts);
+    }
+    assert_int_equal(r->elastic.transition.state, FL_ELASTIC_IDLE);
+}
+
 /* Would catch: a second transition that tramples on the first, one without a number of its own, an
  * outcome that nobody can tell from the one before. */
 static void test_elastic__one_that_was_asked_for_is_committed(void **state)
@@ -123,7 +148,7 @@ static void test_elastic__one_that_was_asked_for_is_committed(void **state)
     const fl_transition *e = &r->elastic.transition;
     ask(r, 1, 2);
     assert_int_equal(e->next.generation, 2);
-    assert_int_equal(e->outcome.generation, 0);
+    assert_null(fl_elastic_outcome_of(&r->elastic, 2));
     fl_plan other = plan_of(3, 1);
     assert_int_equal(fl_elastic_ask(&r->elastic, &other, 0, "too early"), FL_EBUSY);
     assert_non_null(strstr(fl_errmsg(), "by hand"));
@@ -137,10 +162,10 @@ static void test_elastic__one_that_was_asked_for_is_committed(void **state)
         fl_elastic_moved(&r->elastic, &r->workers[i], &parts);
     }
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
-    assert_true(e->outcome.committed);
-    assert_int_equal(e->outcome.generation, 2);
-    assert_int_equal(e->outcome.step, 12);
-    assert_string_equal(e->outcome.why, "by hand");
+    assert_true(outcome(r)->committed);
+    assert_int_equal(outcome(r)->generation, 2);
+    assert_int_equal(outcome(r)->step, 12);
+    assert_string_equal(outcome(r)->why, "by hand");
     assert_int_equal(r->elastic.plan.R, 2);
     ask(r, 3, 1);
     assert_int_equal(e->next.generation, 3);
@@ -218,9 +243,53 @@ static void test_elastic__terms_hold_once_the_plan_runs(void **state)
     for (int i = 0; i < WORKERS; i++) {
         fl_elastic_moved(&r->elastic, &r->workers[i], &parts);
     }
-    assert_true(e->outcome.committed);
+    assert_true(outcome(r)->committed);
     assert_int_equal(r->elastic.usable.limit, 2);
     assert_true(r->elastic.pinned[3]);
+}
+
+/* Would catch: a request that took effect and is answered with what became of another transition,
+ * which ended before the request's outcome was read. */
+static void test_elastic__a_request_has_its_own_outcome(void **state)
+{
+    rig *r = *state;
+    const fl_transition *e = &r->elastic.transition;
+    fl_plan_input input = {.job = &r->job, .n_workers = WORKERS};
+    fl_profile profile = {.n_layers = 0};
+    fl_layer_memory memory[LAYERS_MAX] = {0};
+    assert_int_equal(fl_toy_model(2, 0.0f, &r->model), FL_OK);
+    input.model = r->model;
+    input.profile = &profile;
+    input.memory_one = memory;
+    profile.n_layers = fl_model_n_layers(r->model);
+    assert_true(profile.n_layers <= LAYERS_MAX);
+    ask(r, 1, 2);
+    commit(r, 12);
+
+    r->options.plan_input = &input;
+    r->job.elastic.n_script = 1;
+    r->job.elastic.script[0] = (fl_script_entry){.step = 5, .f = -1, .k = 3, .r = 2, .m = -1};
+    fl_elastic_watch(&r->elastic, fl_now_us()); /* 6 stages on 3 workers */
+    assert_int_equal(e->sums.n_cancelled, 1);
+    assert_int_equal(e->state, FL_ELASTIC_IDLE);
+    assert_true(fl_elastic_outcome_of(&r->elastic, 2)->committed);
+
+    r->options.plan_input = NULL;
+    r->job.elastic.n_script = 0;
+    ask(r, 3, 1);
+    answer(r, 1, FL_EBUDGET, "asked 3 GiB");
+    const fl_elastic_outcome *first = fl_elastic_outcome_of(&r->elastic, 2);
+    assert_true(first->committed && first->step == 12 && first->grid.R == 2);
+    assert_string_equal(first->why, "by hand");
+    assert_false(fl_elastic_outcome_of(&r->elastic, 3)->committed);
+    assert_null(fl_elastic_outcome_of(&r->elastic, 4));
+
+    for (int i = 0; i < FL_ELASTIC_OUTCOMES; i++) { /* the ring goes round */
+        ask(r, 3, 1);
+        answer(r, 1, FL_EBUDGET, "asked 3 GiB");
+        assert_int_equal(outcome(r)->generation, 4 + i);
+    }
+    assert_null(fl_elastic_outcome_of(&r->elastic, 2));
 }
 
 /* Would catch: a worker named for having lost the one that really refused. */
@@ -233,15 +302,15 @@ static void test_elastic__names_who_has_a_reason_of_its_own(void **state)
     assert_int_equal(e->state, FL_ELASTIC_PREPARING); /* others may know more */
     answer(r, 1, FL_EBUDGET, "asked 3 GiB");
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
-    assert_false(e->outcome.committed);
-    assert_int_equal(e->outcome.generation, 2);
-    assert_string_equal(e->outcome.why, "worker 1 refuses: asked 3 GiB");
+    assert_false(outcome(r)->committed);
+    assert_int_equal(outcome(r)->generation, 2);
+    assert_string_equal(outcome(r)->why, "worker 1 refuses: asked 3 GiB");
     answer(r, 2, FL_ENOMEM, "too late"); /* nobody waits for it any more */
-    assert_string_equal(e->outcome.why, "worker 1 refuses: asked 3 GiB");
+    assert_string_equal(outcome(r)->why, "worker 1 refuses: asked 3 GiB");
 
     ask(r, 1, 2);
     answer(r, 2, FL_ENOMEM, "no memory");
-    assert_string_equal(e->outcome.why, "worker 2 refuses: no memory");
+    assert_string_equal(outcome(r)->why, "worker 2 refuses: no memory");
 }
 
 /* Would catch: a run that waits for an explanation that nobody has. */
@@ -255,20 +324,20 @@ static void test_elastic__a_lost_peer_counts_when_nobody_knows_more(void **state
     assert_int_equal(e->state, FL_ELASTIC_PREPARING);
     answer(r, 0, FL_EDEADLINE, "nobody came");
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
-    assert_string_equal(e->outcome.why, "worker 1 refuses: worker 0 closed its connection");
+    assert_string_equal(outcome(r)->why, "worker 1 refuses: worker 0 closed its connection");
 
     ask(r, 1, 2);
     answer(r, 1, FL_EPEER, "alone");
     assert_int_equal(e->state, FL_ELASTIC_PREPARING);
     fl_elastic_watch(&r->elastic, e->opinion_us + 1);
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
-    assert_string_equal(e->outcome.why, "worker 1 refuses: alone");
+    assert_string_equal(outcome(r)->why, "worker 1 refuses: alone");
 
     r->job.fault.deadline_ms = 0; /* the wait for an explanation is no longer than any other */
     ask(r, 1, 2);
     answer(r, 1, FL_EPEER, "late");
     fl_elastic_watch(&r->elastic, e->deadline_us + 1);
-    assert_string_equal(e->outcome.why, "worker 1 refuses: late");
+    assert_string_equal(outcome(r)->why, "worker 1 refuses: late");
 }
 
 /* The last lines that people saw. */
@@ -348,6 +417,7 @@ int main(void)
         IN_A_RIG(test_elastic__is_not_committed_before_its_step),
         IN_A_RIG(test_elastic__refuses_what_cannot_be),
         IN_A_RIG(test_elastic__terms_hold_once_the_plan_runs),
+        IN_A_RIG(test_elastic__a_request_has_its_own_outcome),
         IN_A_RIG(test_elastic__names_who_has_a_reason_of_its_own),
         IN_A_RIG(test_elastic__a_lost_peer_counts_when_nobody_knows_more),
         IN_A_RIG(test_elastic__tells_a_transition_in_two_lines),
