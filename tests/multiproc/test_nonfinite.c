@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 enum { N_SAMPLES = 120, BATCH = 10, EPOCHS = 2, STEPS = 24, BLOCKS = 3, BAD_SAMPLE = 37 };
+enum { N_REPLAYS = 6 };
 
 static const struct {
     int k, r, m, devices;
@@ -130,7 +131,8 @@ static const char *dir_of(const char *name, int plan)
     return dir;
 }
 
-static void run(const char *dir, int plan, const char *const *fields)
+/* recorded: the run to repeat; NULL: none. */
+static void run(const char *dir, int plan, const char *const *fields, const char *recorded)
 {
     fl_job job;
     fl_model *model = NULL;
@@ -147,7 +149,7 @@ static void run(const char *dir, int plan, const char *const *fields)
         must(fl_job_set(&job, fields[i], fields[i + 1]));
     }
     make_model(&model);
-    across->status = fl_run_in(model, &data, &job, dir, &across->result);
+    across->status = fl_run_again(model, &data, &job, dir, recorded, &across->result);
     snprintf(across->message, sizeof across->message, "%s", fl_errmsg());
     fl_model_destroy(&model);
     fl_dataset_destroy(&data);
@@ -155,16 +157,22 @@ static void run(const char *dir, int plan, const char *const *fields)
 }
 
 /* The outcome is in *across. fields: pairs of a path and its value, ended by NULL. */
-static void run_in_child(const char *dir, int plan, const char *const *fields)
+static void repeat_in_child(const char *dir, int plan, const char *const *fields,
+                            const char *recorded)
 {
     memset(across, 0, sizeof *across);
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         hush();
-        run(dir, plan, fields);
+        run(dir, plan, fields, recorded);
     }
     check_ended_well(child);
+}
+
+static void run_in_child(const char *dir, int plan, const char *const *fields)
+{
+    repeat_in_child(dir, plan, fields, NULL);
 }
 
 static void check_says(const char *part)
@@ -262,6 +270,41 @@ static void test_nonfinite__names_the_layer_whose_backward_fails(void **state)
         json_decref(events);
     }
     layer_is_bad = false;
+}
+
+/* The step at which the run ended has a recorded end, too. The workers must not wait there for a
+ * controller that knows already that the run has failed. */
+static void test_nonfinite__ends_a_replay_alike(void **state)
+{
+    (void)state;
+    static const char *const fields[] = {"train.lr",
+                                         "100",
+                                         "train.clip",
+                                         "none",
+                                         "train.optimizer",
+                                         "sgd",
+                                         "train.warmup",
+                                         "0",
+                                         "train.epochs",
+                                         "20",
+                                         "fault.deadline",
+                                         "6s",
+                                         NULL};
+    for (int plan = 0; plan < 2; plan++) {
+        char first[128], again[128];
+        snprintf(first, sizeof first, "%s", dir_of("recorded", plan));
+        run_in_child(first, plan, fields);
+        assert_int_equal(across->status, FL_EFAILED);
+        int64_t steps = across->result.steps;
+        for (int i = 0; i < N_REPLAYS; i++) {
+            snprintf(again, sizeof again, "%s-%d", first, i);
+            repeat_in_child(again, plan, fields, first);
+            assert_int_equal(across->status, FL_EFAILED);
+            check_says("is nan. The first value that is not finite is in the ");
+            assert_int_equal(across->result.steps, steps);
+            assert_int_equal(count_events(again, "worker.lost", ""), 0);
+        }
+    }
 }
 
 /* ---- skipping ---- */
@@ -412,6 +455,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nonfinite__orders_findings_as_a_step_computes),
         cmocka_unit_test(test_nonfinite__ends_a_run_that_diverges),
+        cmocka_unit_test(test_nonfinite__ends_a_replay_alike),
         cmocka_unit_test(test_nonfinite__names_the_sample_of_bad_data),
         cmocka_unit_test(test_nonfinite__names_the_layer_whose_backward_fails),
         cmocka_unit_test(test_nonfinite__skips_alike_under_every_plan),
