@@ -133,7 +133,7 @@ static fl_status scripted_plan(fl_elastic *elastic, const fl_script_entry *entry
 
 fl_elastic_terms fl_elastic_terms_now(const fl_elastic *elastic)
 {
-    fl_elastic_terms terms = {.usable = elastic->usable};
+    fl_elastic_terms terms = {.usable = elastic->usable, .m = elastic->job->pipe.m};
     memcpy(terms.pinned, elastic->pinned, sizeof terms.pinned);
     return terms;
 }
@@ -142,6 +142,7 @@ void fl_elastic_terms_set(fl_elastic *elastic, const fl_elastic_terms *terms)
 {
     elastic->usable = terms->usable;
     memcpy(elastic->pinned, terms->pinned, sizeof elastic->pinned);
+    elastic->job->pipe.m = terms->m;
 }
 
 /* Ask the workers to prepare e->next, with which *terms come into force. */

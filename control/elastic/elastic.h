@@ -52,6 +52,7 @@ typedef struct fl_elastic_outcome {
 typedef struct fl_elastic_terms {
     fl_worker_pool usable;      /* workers that later plans may use */
     bool pinned[FL_MAX_LAYERS]; /* element i: block i + 1 must not be frozen */
+    int64_t m;                  /* micro-batches; FL_JOB_AUTO: chosen, and compared (tune.c) */
 } fl_elastic_terms;
 
 /* Requests whose outcomes are kept. */

@@ -45,7 +45,7 @@ bool fl_tune_is_trial(const fl_elastic *elastic)
 int fl_tune_own_m(const fl_elastic *elastic)
 {
     const fl_tune *t = &elastic->tune;
-    return t->racing ? t->tuner.of[t->tuner.leader].M : elastic->plan.M;
+    return t->racing && is_wanted(elastic) ? t->tuner.of[t->tuner.leader].M : elastic->plan.M;
 }
 
 /* ---- the remaining steps, and the values to try ---- */
@@ -210,6 +210,10 @@ bool fl_tune_next_plan(fl_elastic *elastic, fl_plan *next, char *why, size_t siz
     fl_tune *t = &elastic->tune;
     const fl_plan *p = &elastic->plan;
     if (!is_wanted(elastic)) {
+        if (t->racing) { /* a command fixed M meanwhile */
+            fl_tuner_stop(&t->tuner);
+            finish_race(elastic);
+        }
         return false;
     }
     if (t->F != p->F || t->K != p->K || t->R != p->R || t->runs == 0) {

@@ -34,7 +34,7 @@ void fl_tune_asked(fl_elastic *elastic, uint32_t generation);
 /* Whether tuning requested the current transition. */
 bool fl_tune_is_trial(const fl_elastic *elastic);
 
-/* The running plan's M; during a race the M that leads. */
+/* The running plan's M; during a race, unless a command has fixed M meanwhile, the M that leads. */
 int fl_tune_own_m(const fl_elastic *elastic);
 
 /* "M compared in 310 steps, at a cost of 0.12 s (0.4 %)", of the run so far; "" if there was no

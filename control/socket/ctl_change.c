@@ -59,12 +59,6 @@ static void ask_plan_with(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan,
     }
 }
 
-static void ask_plan(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan, const char *why)
-{
-    fl_elastic_terms now = fl_elastic_terms_now(ctl->elastic);
-    ask_plan_with(ctl, call, plan, &now, why);
-}
-
 static void pin_fields(const fl_ctl *ctl, fl_json *j, int64_t step)
 {
     fl_json_integer(j, "step", step);
@@ -173,7 +167,8 @@ static void choose_scale(fl_ctl *ctl, fl_ctl_call *call, fl_worker_pool *usable)
         return;
     }
     fl_elastic_terms terms = fl_elastic_terms_now(ctl->elastic);
-    terms.usable.limit = usable->limit; /* later plans keep this limit */
+    terms.usable.limit = usable->limit; /* later plans keep this limit, and an M that was given */
+    terms.m = job.pipe.m;
     ask_plan_with(ctl, call, &plan, &terms, "ctl scale");
 }
 
@@ -348,6 +343,8 @@ void fl_ctl_set_m(fl_ctl *ctl, fl_ctl_call *call)
     } else if (fl_worker_pool_choose(&ctl->elastic->usable, &input, &plan) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     } else {
-        ask_plan(ctl, call, &plan, "ctl set pipe.m");
+        fl_elastic_terms terms = fl_elastic_terms_now(ctl->elastic);
+        terms.m = value->integer; /* later plans keep it */
+        ask_plan_with(ctl, call, &plan, &terms, "ctl set pipe.m");
     }
 }

@@ -241,6 +241,30 @@ static void test_plans__micro_batches_can_be_set(void **state)
     live_clean(&run);
 }
 
+/* Would catch: an M set by hand that the next change of the plan, or the comparison of several M,
+ * takes back. */
+static void test_plans__micro_batches_stay_as_set(void **state)
+{
+    (void)state;
+    live_run run = live_start((const char *const[]){ENDLESS, "pipe.m", "auto", "devices.count", "3",
+                                                    "pipe.k", "1", "autodp.r", "1", NULL});
+    live_await_step(&run, 10);
+    assert_int_equal(ask(&run, "set", "{\"field\": \"pipe.m\", \"value\": 5}").m, 5);
+    changed c = ask(&run, "drain", "{\"worker\": 2}"); /* it had no work */
+    live_await_step(&run, c.step + 60);
+    assert_int_equal(plan_now(&run, "m"), 5);
+    c = ask(&run, "freeze", "{\"blocks\": 1}");
+    live_await_step(&run, c.step + 60);
+    assert_int_equal(plan_now(&run, "m"), 5);
+    assert_int_equal(ask(&run, "scale", "{\"k\": 1, \"r\": 2, \"m\": 4}").m, 4);
+    c = ask(&run, "scale", "{\"k\": 2, \"r\": 1}");
+    live_await_step(&run, c.step + 60);
+    assert_int_equal(plan_now(&run, "m"), 4);
+    stop(&run);
+    live_check_ledger(&run);
+    live_clean(&run);
+}
+
 /* Would catch: two that trample on each other; a paused run that cannot be scaled. */
 static void test_plans__while_paused(void **state)
 {
@@ -272,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_plans__the_policy_respects_a_pin),
         cmocka_unit_test(test_plans__a_drained_worker_gets_no_work),
         cmocka_unit_test(test_plans__micro_batches_can_be_set),
+        cmocka_unit_test(test_plans__micro_batches_stay_as_set),
         cmocka_unit_test(test_plans__while_paused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

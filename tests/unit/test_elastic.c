@@ -225,10 +225,12 @@ static void test_elastic__terms_hold_once_the_plan_runs(void **state)
     fl_elastic_terms terms = fl_elastic_terms_now(&r->elastic);
     terms.usable.limit = 2;
     terms.pinned[3] = true;
+    terms.m = 7;
     for (int committed = 0; committed < 2; committed++) {
         fl_plan next = plan_of(1, 2);
         assert_int_equal(fl_elastic_ask_with(&r->elastic, &next, 0, &terms, "by hand"), FL_OK);
         assert_int_equal(r->elastic.usable.limit, 0);
+        assert_int_equal(r->job.pipe.m, FL_JOB_AUTO);
         assert_false(r->elastic.pinned[3]);
         for (int i = 0; i < WORKERS && (committed || i == 0); i++) {
             answer(r, i, committed ? FL_OK : FL_EBUDGET, "no room");
@@ -245,6 +247,7 @@ static void test_elastic__terms_hold_once_the_plan_runs(void **state)
     }
     assert_true(outcome(r)->committed);
     assert_int_equal(r->elastic.usable.limit, 2);
+    assert_int_equal(r->job.pipe.m, 7);
     assert_true(r->elastic.pinned[3]);
 }
 
