@@ -24,7 +24,7 @@ typedef struct prover {
     fl_ledger_proof proof;
     uint8_t *record; /* [record_capacity] */
     size_t record_capacity;
-    stats *tallies; /* [proof.n_epochs of tally_capacity], in the order of their first records */
+    stats *epoch_stats; /* [proof.n_epochs of stats_capacity], by first record */
     int64_t stats_capacity;
 } prover;
 
@@ -84,10 +84,10 @@ static fl_status reserve_epoch(prover *p)
         return FL_OK;
     }
     int64_t capacity = n == 0 ? 16 : 2 * n;
-    void *memory = p->tallies;
-    FL_TRY(
-        fl_realloc(&memory, (size_t)n * sizeof *p->tallies, (size_t)capacity * sizeof *p->tallies));
-    p->tallies = memory;
+    void *memory = p->epoch_stats;
+    FL_TRY(fl_realloc(&memory, (size_t)n * sizeof *p->epoch_stats,
+                      (size_t)capacity * sizeof *p->epoch_stats));
+    p->epoch_stats = memory;
     p->stats_capacity = capacity;
     return FL_OK;
 }
@@ -97,15 +97,15 @@ static fl_status reserve_epoch(prover *p)
 static fl_status find_stats(prover *p, int64_t epoch, stats **out)
 {
     for (int64_t i = p->proof.n_epochs - 1; i >= 0; i--) {
-        if (p->tallies[i].epoch == epoch) {
-            *out = &p->tallies[i];
+        if (p->epoch_stats[i].epoch == epoch) {
+            *out = &p->epoch_stats[i];
             return FL_OK;
         }
     }
     FL_TRY(reserve_epoch(p));
     void *counts = NULL;
     FL_TRY(fl_alloc((size_t)(p->proof.n_samples + 3) / 4, &counts));
-    *out = &p->tallies[p->proof.n_epochs++];
+    *out = &p->epoch_stats[p->proof.n_epochs++];
     **out = (stats){.epoch = epoch, .counts = counts};
     return FL_OK;
 }
@@ -225,7 +225,7 @@ static fl_status finish(prover *p)
     FL_TRY(fl_alloc_array((size_t)p->proof.n_epochs, sizeof(fl_ledger_epoch), &memory));
     fl_ledger_epoch *epochs = memory;
     for (int64_t i = 0; i < p->proof.n_epochs; i++) {
-        fl_ledger_epoch e = sum_up(&p->tallies[i], p->proof.n_samples);
+        fl_ledger_epoch e = sum_up(&p->epoch_stats[i], p->proof.n_samples);
         int64_t at = i;
         for (; at > 0 && epochs[at - 1].epoch > e.epoch; at--) {
             epochs[at] = epochs[at - 1];
@@ -269,9 +269,9 @@ fl_status fl_ledger_prove(const char *path, fl_ledger_proof *out)
     fclose(p.file);
     fl_free(p.record);
     for (int64_t i = 0; i < p.proof.n_epochs; i++) {
-        fl_free(p.tallies[i].counts);
+        fl_free(p.epoch_stats[i].counts);
     }
-    fl_free(p.tallies);
+    fl_free(p.epoch_stats);
     if (status == FL_OK) {
         *out = p.proof;
     }

@@ -83,7 +83,7 @@ static fl_status wait_for(fl_shm_segment *b, int member, const atomic_uint *word
     if (has_come(word, target, &seen) || (how == FL_WAIT_AWAKE && comes_soon(word, target))) {
         return FL_OK;
     }
-    int64_t begun_us = fl_now_us(), latest_us = fl_deadline_us(b->o.wait_timeout_ms);
+    int64_t started_us = fl_now_us(), latest_us = fl_deadline_us(b->o.wait_timeout_ms);
     latest_us = deadline_us < latest_us ? deadline_us : latest_us;
     for (;;) {
         fl_status alive = fl_net_expect(b->o.net, member);
@@ -92,7 +92,7 @@ static fl_status wait_for(fl_shm_segment *b, int member, const atomic_uint *word
         }
         FL_TRY(alive);
         if (fl_now_us() >= latest_us) {
-            return fl_net_late(b->o.net, member, (latest_us - begun_us) / 1000);
+            return fl_net_late(b->o.net, member, (latest_us - started_us) / 1000);
         }
         sleep_on(word, seen);
     }

@@ -132,10 +132,10 @@ static void answer(const caller *c, fl_status status, const void *value, size_t 
         value_bytes = 0;
         size_bytes = sizeof(fl_store_answer);
     }
-    fl_store_answer head = {FL_STORE_REPLY_MAGIC, status, c->id, (uint32_t)value_bytes, 0};
-    memcpy(message, &head, sizeof head);
+    fl_store_answer header = {FL_STORE_REPLY_MAGIC, status, c->id, (uint32_t)value_bytes, 0};
+    memcpy(message, &header, sizeof header);
     if (value_bytes > 0) {
-        memcpy(message + sizeof head, value, value_bytes);
+        memcpy(message + sizeof header, value, value_bytes);
     }
     c->reply(c->context, c->to, c->to_bytes, message, size_bytes);
     if (message != small) {

@@ -61,18 +61,18 @@ static fl_status ask(fl_store_client *client, fl_store_op op, const char *key, c
         return fl_fail(FL_EINVAL, "store: a key of %zu bytes and a value of %zu (at most %d, %d)",
                        key_bytes, value_bytes, FL_STORE_KEY_MAX, FL_STORE_VALUE_MAX);
     }
-    fl_store_request head = {FL_STORE_REQUEST_MAGIC, (uint32_t)op, ++client->last_id,
-                             (uint32_t)key_bytes, (uint32_t)value_bytes};
-    size_t size_bytes = sizeof head + key_bytes + value_bytes;
+    fl_store_request header = {FL_STORE_REQUEST_MAGIC, (uint32_t)op, ++client->last_id,
+                               (uint32_t)key_bytes, (uint32_t)value_bytes};
+    size_t size_bytes = sizeof header + key_bytes + value_bytes;
     zmq_msg_t message;
     if (zmq_msg_init_size(&message, size_bytes) != 0) {
         return zmq_failed("request");
     }
     unsigned char *at = zmq_msg_data(&message);
-    memcpy(at, &head, sizeof head);
-    memcpy(at + sizeof head, key, key_bytes);
+    memcpy(at, &header, sizeof header);
+    memcpy(at + sizeof header, key, key_bytes);
     if (value_bytes > 0) {
-        memcpy(at + sizeof head + key_bytes, value, value_bytes);
+        memcpy(at + sizeof header + key_bytes, value, value_bytes);
     }
     if (zmq_send(client->socket, "store", 5, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
         zmq_msg_send(&message, client->socket, ZMQ_DONTWAIT) < 0) {
@@ -107,14 +107,14 @@ static fl_status next_message(fl_store_client *client, zmq_msg_t *payload)
     return FL_OK;
 }
 
-static bool is_reply(const fl_store_client *client, zmq_msg_t *payload, fl_store_answer *head)
+static bool is_reply(const fl_store_client *client, zmq_msg_t *payload, fl_store_answer *header)
 {
-    if (zmq_msg_size(payload) < sizeof *head) {
+    if (zmq_msg_size(payload) < sizeof *header) {
         return false;
     }
-    memcpy(head, zmq_msg_data(payload), sizeof *head);
-    return head->magic == FL_STORE_REPLY_MAGIC && head->id == client->last_id &&
-           zmq_msg_size(payload) == sizeof *head + head->value_bytes;
+    memcpy(header, zmq_msg_data(payload), sizeof *header);
+    return header->magic == FL_STORE_REPLY_MAGIC && header->id == client->last_id &&
+           zmq_msg_size(payload) == sizeof *header + header->value_bytes;
 }
 
 static fl_status wait_readable(fl_store_client *client, int64_t deadline_us)
@@ -138,15 +138,15 @@ static fl_status wait_readable(fl_store_client *client, int64_t deadline_us)
 /* Wait for the reply to the last request; drop replies to older ones, whose deadlines have passed.
  */
 static fl_status await(fl_store_client *client, int64_t deadline_us, zmq_msg_t *payload,
-                       fl_store_answer *head)
+                       fl_store_answer *header)
 {
     do {
         FL_TRY(wait_readable(client, deadline_us));
         FL_TRY(next_message(client, payload));
-    } while (!is_reply(client, payload, head));
-    if (head->status != FL_OK) {
-        return fl_fail((fl_status)head->status, "store: %s",
-                       fl_status_text((fl_status)head->status));
+    } while (!is_reply(client, payload, header));
+    if (header->status != FL_OK) {
+        return fl_fail((fl_status)header->status, "store: %s",
+                       fl_status_text((fl_status)header->status));
     }
     return FL_OK;
 }
@@ -156,9 +156,9 @@ static fl_status kv_set(void *self, const char *key, const void *data, size_t si
     fl_store_client *client = self;
     FL_TRY(ask(client, FL_STORE_SET, key, data, size_bytes));
     zmq_msg_t payload;
-    fl_store_answer head;
+    fl_store_answer header;
     zmq_msg_init(&payload);
-    fl_status status = await(client, fl_deadline_us(SET_TIMEOUT_MS), &payload, &head);
+    fl_status status = await(client, fl_deadline_us(SET_TIMEOUT_MS), &payload, &header);
     zmq_msg_close(&payload);
     return status == FL_OK ? FL_OK : fl_within(status, "setting '%s'", key);
 }
@@ -169,17 +169,18 @@ static fl_status kv_get(void *self, const char *key, int64_t deadline_us, void *
     fl_store_client *client = self;
     FL_TRY(ask(client, FL_STORE_GET, key, NULL, 0));
     zmq_msg_t payload;
-    fl_store_answer head;
+    fl_store_answer header;
     zmq_msg_init(&payload);
     void *copy = NULL;
-    fl_status status = await(client, deadline_us, &payload, &head);
+    fl_status status = await(client, deadline_us, &payload, &header);
     if (status == FL_OK) {
-        status = fl_alloc(head.value_bytes, &copy);
+        status = fl_alloc(header.value_bytes, &copy);
     }
     if (status == FL_OK) {
-        memcpy(copy, (const unsigned char *)zmq_msg_data(&payload) + sizeof head, head.value_bytes);
+        memcpy(copy, (const unsigned char *)zmq_msg_data(&payload) + sizeof header,
+               header.value_bytes);
         *data = copy;
-        *size_bytes = head.value_bytes;
+        *size_bytes = header.value_bytes;
     }
     zmq_msg_close(&payload);
     return status == FL_OK ? FL_OK : fl_within(status, "getting '%s'", key);

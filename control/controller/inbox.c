@@ -36,16 +36,16 @@ static void heard_hello(fl_controller *controller, fl_worker *worker)
     worker->linked = true;
     fl_router_admit(&controller->router, worker->rank);
     if (controller->shutdown.phase.state == FL_CONTROLLER_ENDING) {
-        fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_ABORT);
-        order.why = FL_EPEER;
-        fl_router_tell(&controller->router, worker->rank, &order);
+        fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_ABORT);
+        frame.why = FL_EPEER;
+        fl_router_send_to(&controller->router, worker->rank, &frame);
     } else if (controller->shutdown.phase.n_stops > 0) {
-        fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_STOPPING);
-        fl_router_tell(&controller->router, worker->rank, &order);
+        fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_STOPPING);
+        fl_router_send_to(&controller->router, worker->rank, &frame);
         if (worker->rank == fl_plan_leader(&controller->elastic.plan)) {
-            order.type = FL_WIRE_COMMAND;
-            order.command = (fl_command){.kind = FL_COMMAND_STOP};
-            fl_router_tell(&controller->router, worker->rank, &order);
+            frame.type = FL_WIRE_COMMAND;
+            frame.command = (fl_command){.kind = FL_COMMAND_STOP};
+            fl_router_send_to(&controller->router, worker->rank, &frame);
         }
     }
 }

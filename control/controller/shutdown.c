@@ -72,9 +72,9 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
                            sizeof controller->shutdown.waits); /* before any worker leaves */
     fl_flight_dump_write(&controller->flight_dump);
     fl_shutdown_explain(controller);
-    fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_ABORT);
-    order.why = FL_EPEER;
-    fl_router_tell_all(&controller->router, &order);
+    fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_ABORT);
+    frame.why = FL_EPEER;
+    fl_router_send_to_all(&controller->router, &frame);
     if (lost->exited_us == 0 && kind != FL_LOSS_REPORTED) {
         fl_spawn_kill(lost, 1);
     }
@@ -150,8 +150,8 @@ static void watch_spared(fl_controller *controller, int64_t now_us)
     if (controller->workers[s->rank].place.active ||
         (now_us - s->lost_us < memory_us && others_failed(controller, s->rank))) {
         end_for(controller, s->kind, s->rank, now_us);
-    } else if (!s->told && !fl_elastic_counts_on(&controller->elastic, s->rank)) {
-        s->told = true;
+    } else if (!s->reported && !fl_elastic_counts_on(&controller->elastic, s->rank)) {
+        s->reported = true;
         fl_event_log_survived(&controller->log, &controller->workers[s->rank], s->kind,
                               fl_watch_kind_text(s->kind), s->text);
     }
@@ -182,8 +182,8 @@ void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report 
 
 static void stop_softly(fl_controller *controller, const char *signal_name)
 {
-    fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_STOPPING);
-    fl_router_tell_all(&controller->router, &order);
+    fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_STOPPING);
+    fl_router_send_to_all(&controller->router, &frame);
     if (controller->elastic.transition.state !=
         FL_ELASTIC_COMMITTING) { /* otherwise when the transition is over */
         fl_router_command(&controller->router, &controller->elastic.plan,
@@ -207,10 +207,10 @@ static void stop_at_once(fl_controller *controller)
 
 void fl_shutdown_stop(fl_controller *controller, const char *who)
 {
-    bool begun = controller->shutdown.phase.n_stops > 0;
+    bool stopping = controller->shutdown.phase.n_stops > 0;
     bool can = controller->shutdown.phase.state == FL_CONTROLLER_STARTING ||
                controller->shutdown.phase.state == FL_CONTROLLER_RUNNING;
-    if (!begun && can) {
+    if (!stopping && can) {
         controller->shutdown.phase.n_stops = 1;
         stop_softly(controller, who);
     }
@@ -326,8 +326,8 @@ static void forgive_gap(fl_controller *controller, int64_t now_us)
 static void tell_alive(fl_controller *controller, int64_t now_us)
 {
     if (now_us - controller->shutdown.alive_us >= controller->shutdown.limits.silence_us / 4) {
-        fl_wire_message order = fl_router_order(&controller->elastic.plan, FL_WIRE_ALIVE);
-        fl_router_tell_all(&controller->router, &order);
+        fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_ALIVE);
+        fl_router_send_to_all(&controller->router, &frame);
         controller->shutdown.alive_us = now_us;
     }
 }

@@ -13,8 +13,8 @@ typedef struct fl_survived_loss {
     int rank; /* -1: none */
     fl_loss_kind kind;
     int64_t lost_us;
-    bool told; /* the event log has the loss and says that the run goes on; before, a vote may be
-                  pending */
+    bool reported; /* the event log has the loss and says that the run goes on; before, a vote may
+                  be pending */
     char text[FL_WIRE_TEXT_MAX + 256]; /* how it was lost */
 } fl_survived_loss;
 

@@ -49,7 +49,7 @@ int64_t fl_stragglers_count(const fl_elastic *elastic)
     return elastic->stragglers->n_named;
 }
 
-static void start_anew(const fl_elastic *elastic, fl_stragglers *s)
+static void restart_sums(const fl_elastic *elastic, fl_stragglers *s)
 {
     memset(s->of, 0, (size_t)elastic->run->n_workers * sizeof s->of[0]);
     s->generation = elastic->plan.generation;
@@ -134,12 +134,12 @@ void fl_stragglers_add(fl_elastic *elastic, int rank, const fl_time_report *repo
         return;
     }
     if (s->generation != elastic->plan.generation) {
-        start_anew(elastic, s);
+        restart_sums(elastic, s);
     }
     s->of[rank].n_steps++;
     s->of[rank].own_us += report->compute_us;
     if (is_full(elastic)) {
         compare_workers(elastic);
-        start_anew(elastic, s);
+        restart_sums(elastic, s);
     }
 }

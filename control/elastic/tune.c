@@ -99,7 +99,7 @@ static void begin_race(fl_elastic *elastic)
     const fl_tuned *known = known_for(elastic);
     fl_tune *t = &elastic->tune;
     *t = (fl_tune){.F = p->F, .K = p->K, .R = p->R, .runs = p->generation, .asked = t->asked};
-    t->from = t->begun = elastic->transition.first_step + WARM_UP_STEPS;
+    t->from = t->started = elastic->transition.first_step + WARM_UP_STEPS;
     if ((known != NULL && known->settled && known->M == p->M) ||
         steps_left(elastic, PAYS_STEPS) < PAYS_STEPS) {
         return;
@@ -171,7 +171,7 @@ static void finish_race(fl_elastic *elastic)
     fl_tune_sums *sums = &elastic->tune_sums;
     t->racing = false;
     sums->n_races++;
-    sums->n_steps += t->from - t->begun;
+    sums->n_steps += t->from - t->started;
     sums->lost_us += fl_tuner_lost_us(&t->tuner);
     if (elastic->run->options->learned != NULL && t->tuner.round > 0) {
         fl_profile_remember(elastic->run->options->learned, &tuned);

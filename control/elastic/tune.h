@@ -16,7 +16,7 @@ typedef struct fl_tune {
     uint32_t visited; /* the generation measured last */
     uint32_t asked;   /* the generation that tuning requested last */
     int64_t from;     /* the first step of the current visit */
-    int64_t begun;    /* the first step of the race */
+    int64_t started;  /* the first step of the race */
     fl_tuner tuner;
 } fl_tune;
 

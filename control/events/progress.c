@@ -218,15 +218,15 @@ static void summary_of_plan(FILE *out, const fl_plan *plan)
 }
 
 /* No run continues with the weights of another, so every suggestion starts at the first step. */
-static void summary_of_training_anew(FILE *out, const fl_controller_options *options,
-                                     fl_status status)
+static void summary_of_training_again(FILE *out, const fl_controller_options *options,
+                                      fl_status status)
 {
     const fl_job *job = options->job;
     int64_t longer = 2 * job->train.epochs;
     if (job->model.kind == FL_MODEL_PROGRAM) {
-        fprintf(out, "  train anew     start the program again\n");
+        fprintf(out, "  train again    start the program again\n");
     } else if (status != FL_OK) {
-        fprintf(out, "  train anew     frostline run %s/job.yaml\n", options->run_dir);
+        fprintf(out, "  train again    frostline run %s/job.yaml\n", options->run_dir);
     } else if (job->train.max_steps > 0) {
         fprintf(out,
                 "  train longer   from the first step, to the end of the last epoch:\n"
@@ -250,7 +250,7 @@ static void summary_of_what_next(FILE *out, const fl_controller_options *options
         fprintf(out, "  the schedule   frostline schedule --schedule %s -k %d -m %d\n",
                 fl_schedule_text(options->plan->schedule), options->plan->K, options->plan->M);
     }
-    summary_of_training_anew(out, options, status);
+    summary_of_training_again(out, options, status);
 }
 
 void fl_progress_summary(FILE *out, const fl_controller_options *options,

@@ -52,7 +52,7 @@ const char *fl_record_missing(const fl_record *record, char *text, size_t size_b
 /* A second failure of a file only changes its numbers, which are reported at the end of the run. */
 static void report_file(fl_record *record, int file, const char *gap)
 {
-    record->told[file] = true;
+    record->reported[file] = true;
     fl_log(FL_LOG_WARN, "the record of this run is incomplete: %s; training goes on", gap);
     fl_json *j = fl_event_log_begin(record->log, "record.incomplete");
     fl_json_text(j, "file", file_name(file));
@@ -78,7 +78,7 @@ void fl_record_watch(fl_record *record, bool at_once, int64_t now_us)
         look_for_removed(record);
     }
     for (int file = 0; file < N_FILES; file++) {
-        if (!record->told[file] && gap_of(record, file, gap, sizeof gap)[0] != 0) {
+        if (!record->reported[file] && gap_of(record, file, gap, sizeof gap)[0] != 0) {
             report_file(record, file, gap);
         }
     }

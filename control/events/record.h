@@ -10,7 +10,7 @@ typedef struct fl_record {
     fl_event_log *log;       /* borrowed; with the files of the run */
     const fl_ledger *ledger; /* borrowed */
     int dir_fd;
-    bool told[FL_RUNFILES + 1]; /* by file, the ledger last */
+    bool reported[FL_RUNFILES + 1]; /* by file, the ledger last */
     bool ledger_removed;
     int64_t looked_us;
 } fl_record;

@@ -83,7 +83,7 @@ void fl_router_drop(fl_router *router, int rank)
     router->listens[rank] = false;
 }
 
-fl_wire_message fl_router_order(const fl_plan *plan, fl_wire_type type)
+fl_wire_message fl_router_frame(const fl_plan *plan, fl_wire_type type)
 {
     return (fl_wire_message){.type = type, .generation = plan->generation, .at_us = fl_now_us()};
 }
@@ -96,11 +96,11 @@ bool fl_router_send(fl_router *router, const void *to, size_t to_bytes, const ch
            zmq_send(router->socket, bytes, n, ZMQ_DONTWAIT) >= 0;
 }
 
-void fl_router_tell(fl_router *router, int rank, const fl_wire_message *order)
+void fl_router_send_to(fl_router *router, int rank, const fl_wire_message *frame)
 {
     char identity[32];
     unsigned char bytes[FL_WIRE_COMMAND_MAX];
-    fl_wire_message message = *order;
+    fl_wire_message message = *frame;
     message.rank = rank;
     if (!router->listens[rank]) {
         return;
@@ -110,33 +110,33 @@ void fl_router_tell(fl_router *router, int rank, const fl_wire_message *order)
     if (!fl_router_send(router, identity, (size_t)n, FL_WIRE_TOPIC, bytes,
                         fl_wire_size(&message))) {
         /* The worker leaves, or is stuck and its queue is full: the watch will find out. */
-        fl_log(FL_LOG_DEBUG, "worker %d does not take an order (%s): %s", rank,
-               fl_wire_type_text(order->type), zmq_strerror(zmq_errno()));
+        fl_log(FL_LOG_DEBUG, "worker %d does not accept a frame (%s): %s", rank,
+               fl_wire_type_text(frame->type), zmq_strerror(zmq_errno()));
     }
 }
 
-void fl_router_tell_all(fl_router *router, const fl_wire_message *order)
+void fl_router_send_to_all(fl_router *router, const fl_wire_message *frame)
 {
     for (int rank = 0; rank < router->n_workers; rank++) {
-        fl_router_tell(router, rank, order);
+        fl_router_send_to(router, rank, frame);
     }
 }
 
 void fl_router_wake_standby(fl_router *router, const fl_plan *plan)
 {
-    fl_wire_message order = fl_router_order(plan, FL_WIRE_WAKE);
+    fl_wire_message frame = fl_router_frame(plan, FL_WIRE_WAKE);
     for (int rank = 0; rank < router->n_workers; rank++) {
         if (!fl_plan_place(plan, rank).active && !plan->departed[rank]) {
-            fl_router_tell(router, rank, &order);
+            fl_router_send_to(router, rank, &frame);
         }
     }
 }
 
 void fl_router_command(fl_router *router, const fl_plan *plan, const fl_command *command)
 {
-    fl_wire_message order = fl_router_order(plan, FL_WIRE_COMMAND);
-    order.command = *command;
-    fl_router_tell(router, fl_plan_leader(plan), &order);
+    fl_wire_message frame = fl_router_frame(plan, FL_WIRE_COMMAND);
+    frame.command = *command;
+    fl_router_send_to(router, fl_plan_leader(plan), &frame);
     fl_router_wake_standby(router, plan);
 }
 

@@ -37,12 +37,12 @@ void fl_router_admit(fl_router *router, int rank);
 void fl_router_drop(fl_router *router, int rank);
 
 /* Make a frame that carries the generation of this plan. */
-fl_wire_message fl_router_order(const fl_plan *plan, fl_wire_type type);
+fl_wire_message fl_router_frame(const fl_plan *plan, fl_wire_type type);
 
 /* Send a frame to one worker, to all, or to the standby workers. Workers that do not listen are
  * skipped. */
-void fl_router_tell(fl_router *router, int rank, const fl_wire_message *order);
-void fl_router_tell_all(fl_router *router, const fl_wire_message *order);
+void fl_router_send_to(fl_router *router, int rank, const fl_wire_message *frame);
+void fl_router_send_to_all(fl_router *router, const fl_wire_message *frame);
 void fl_router_wake_standby(fl_router *router, const fl_plan *plan);
 
 /* Send a command to the leader, and wake the standby workers so that they hear it. */

@@ -410,7 +410,7 @@ const char *fl_wire_type_text(fl_wire_type type)
     case FL_WIRE_NORMS:
         return "norms";
     case FL_WIRE_SETTING_DONE:
-        return "steered";
+        return "setting";
     case FL_WIRE_CACHE:
         return "cache";
     case FL_WIRE_NONFINITE:

@@ -40,17 +40,17 @@ static void grow(line *l, int n)
 /* "worker 1", "workers 0, 2 and 3", "workers 0, 1, 2 and 12 more". */
 static void add_workers(line *l, const bool *in, int n, int count)
 {
-    int told = 0;
+    int n_named = 0;
     ADD(l, count == 1 ? "worker" : "workers");
-    for (int i = 0; i < n && told < NAMED; i++) {
+    for (int i = 0; i < n && n_named < NAMED; i++) {
         if (in[i]) {
-            bool last = told + 1 == count;
-            ADD(l, "%s %d", told == 0 ? "" : last ? " and" : ",", i);
-            told++;
+            bool last = n_named + 1 == count;
+            ADD(l, "%s %d", n_named == 0 ? "" : last ? " and" : ",", i);
+            n_named++;
         }
     }
-    if (count > told) {
-        ADD(l, " and %d more", count - told);
+    if (count > n_named) {
+        ADD(l, " and %d more", count - n_named);
     }
 }
 
@@ -200,14 +200,14 @@ static void separate(line *l)
     }
 }
 
-static void add_group(line *l, const scene *s, int first, const crowd *for_whom, bool *told)
+static void add_group(line *l, const scene *s, int first, const crowd *for_whom, bool *named)
 {
     bool group[FL_MAX_WORKERS] = {false};
     const fl_wait_graph_worker *w = &s->workers[first];
     int n = 0;
     for (int i = first; i < s->n; i++) {
         group[i] = i != s->lost && same_wait(&s->workers[i].at, &w->at);
-        told[i] = told[i] || group[i];
+        named[i] = named[i] || group[i];
         n += group[i];
     }
     bool collective = newest(w, w->at.kind) != &w->reduce || has_bucket(w->at.kind);
@@ -227,12 +227,12 @@ static void add_group(line *l, const scene *s, int first, const crowd *for_whom,
 /* Groups that wait for the lost worker come first: the line may have no room for all. */
 static void add_waiting(line *l, const scene *s)
 {
-    bool told[FL_MAX_WORKERS] = {false};
+    bool named[FL_MAX_WORKERS] = {false};
     crowd c;
     int n_groups = 0, n_more = 0;
     for (int turn = 0; turn < 2; turn++) {
         for (int i = 0; i < s->n; i++) {
-            if (told[i] || i == s->lost) {
+            if (named[i] || i == s->lost) {
                 continue;
             }
             awaited(s, i, &c);
@@ -242,9 +242,9 @@ static void add_waiting(line *l, const scene *s)
             }
             if (n_groups < GROUPS) {
                 n_groups++;
-                add_group(l, s, i, &c, told);
+                add_group(l, s, i, &c, named);
             } else {
-                told[i] = true;
+                named[i] = true;
                 n_more++;
             }
         }

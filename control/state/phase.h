@@ -7,7 +7,7 @@ typedef enum fl_controller_state {
     FL_CONTROLLER_RUNNING,   /* until every worker is done */
     FL_CONTROLLER_FINISHING, /* until every worker has left */
     FL_CONTROLLER_ENDING,    /* a worker was lost: ABORT is sent, SIGKILL follows */
-    FL_CONTROLLER_OVER,      /* no worker lives */
+    FL_CONTROLLER_OVER,      /* every worker has exited */
 } fl_controller_state;
 
 /* Only controller/shutdown.c writes it. */

@@ -10,8 +10,8 @@ void fl_run_stats_init(fl_run_stats *stats, int64_t n_samples, int64_t batch, in
     *stats = (fl_run_stats){.n_steps = n_steps, .n_epochs = n_epochs, .evaluates = evaluates};
     stats->steps_per_epoch = batch > 0 ? (n_samples + batch - 1) / batch : 0;
     if (stats->steps_per_epoch > 0) { /* a limit on the number of steps may leave fewer epochs */
-        int64_t begun = (n_steps + stats->steps_per_epoch - 1) / stats->steps_per_epoch;
-        stats->n_epochs = begun < n_epochs ? begun : n_epochs;
+        int64_t started = (n_steps + stats->steps_per_epoch - 1) / stats->steps_per_epoch;
+        stats->n_epochs = started < n_epochs ? started : n_epochs;
         stats->evaluation_period = stats->steps_per_epoch;
     }
 }

@@ -109,7 +109,7 @@ static fl_status check_cache(const fl_job *job)
         job->cache.augment == FL_CACHE_AUGMENT_REFUSE) {
         return fl_fail_field(
             FL_EINVAL, FL_FIELDS("cache.policy", "data.augment", "cache.augment"),
-            "found on, but data.augment draws each sample anew in every "
+            "found on, but data.augment draws each sample again in every "
             "epoch; allowed: with data.augment none, or with cache.augment freeze or stop");
     }
     return FL_OK;

@@ -494,7 +494,7 @@ static const fl_field fields[] = {
      .choices = CHOICES("refuse", "freeze", "stop"),
      .doc =
          "Augmented data changes by epoch: keep nothing, or, once blocks are frozen, augment each "
-         "sample the same way from then on, or no more."},
+         "sample the same way from then on, or stop augmenting."},
 
     {.path = "pipe.k",
      .type = FL_FIELD_INTEGER,

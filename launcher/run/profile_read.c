@@ -192,15 +192,15 @@ static fl_status read_root(const reader *r, fl_profile *p, fl_profile_about *abo
     const yaml_node_t *root = yaml_document_get_root_node(r->document), *node;
     struct {
         int format;
-    } head = {0};
+    } header = {0};
     static const fl_profile_field format[] = {{"format", FL_PROFILE_COUNT, 0, false, 1},
                                               {.name = NULL}};
     if (root == NULL || root->type != YAML_MAPPING_NODE) {
         return fl_fail(FL_EFORMAT, "%s: this is no profile", r->name);
     }
-    FL_TRY(read_numbers(r, root, format, &head));
-    if (head.format != FL_PROFILE_FORMAT) {
-        return fl_fail(FL_EINVAL, "%s: format %d; this program writes %d", r->name, head.format,
+    FL_TRY(read_numbers(r, root, format, &header));
+    if (header.format != FL_PROFILE_FORMAT) {
+        return fl_fail(FL_EINVAL, "%s: format %d; this program writes %d", r->name, header.format,
                        FL_PROFILE_FORMAT);
     }
     FL_TRY(read_key(r, root));

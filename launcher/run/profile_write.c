@@ -90,21 +90,21 @@ static fl_status check_place(const char *path)
                : fl_fail(FL_EINVAL, "%s is no profile; it is left as it is", path);
 }
 
-static fl_status write_beside(const char *path, const char *beside, const fl_profile_key *key,
-                              const fl_model *model, const fl_profile *profile,
-                              const fl_profile_about *about)
+static fl_status write_temporary(const char *path, const char *temporary, const fl_profile_key *key,
+                                 const fl_model *model, const fl_profile *profile,
+                                 const fl_profile_about *about)
 {
-    int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (file == NULL) {
-        return fl_fail(FL_EIO, "%s: %s", beside, strerror(errno));
+        return fl_fail(FL_EIO, "%s: %s", temporary, strerror(errno));
     }
     put_all(file, key, model, profile, about);
     bool good = fflush(file) == 0 && ferror(file) == 0 && fsync(fd) == 0;
     good = fclose(file) == 0 && good;
-    if (!good || rename(beside, path) != 0) {
+    if (!good || rename(temporary, path) != 0) {
         fl_status status = fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
-        unlink(beside);
+        unlink(temporary);
         return status;
     }
     return FL_OK;
@@ -113,12 +113,12 @@ static fl_status write_beside(const char *path, const char *beside, const fl_pro
 fl_status fl_profile_write(const char *path, const fl_profile_key *key, const fl_model *model,
                            const fl_profile *profile, const fl_profile_about *about)
 {
-    char beside[PATH_MAX];
-    int n = snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
-    if (n < 0 || (size_t)n >= sizeof beside) {
+    char temporary[PATH_MAX];
+    int n = snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
+    if (n < 0 || (size_t)n >= sizeof temporary) {
         return fl_fail(FL_EINVAL, "the path %.64s... is too long", path);
     }
     FL_TRY(make_folders(path));
     FL_TRY(check_place(path));
-    return write_beside(path, beside, key, model, profile, about);
+    return write_temporary(path, temporary, key, model, profile, about);
 }

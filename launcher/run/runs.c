@@ -231,12 +231,12 @@ static fl_status look_below(const char *dir, const char *name, bool live, fl_run
     *found = (below){.any = false};
     FL_TRY(fl_runs_list(dir, &all, &found->n));
     for (int i = 0; i < found->n; i++) {
-        bool lives = all[i].state == FL_RUN_LIVE, meant = is_meant(&all[i], name);
-        found->n_live += lives;
-        if (!found->any && meant && (!live || lives)) {
+        bool is_live = all[i].state == FL_RUN_LIVE, meant = is_meant(&all[i], name);
+        found->n_live += is_live;
+        if (!found->any && meant && (!live || is_live)) {
             *entry = all[i];
             found->any = true;
-        } else if (!found->any_over && meant && !lives) {
+        } else if (!found->any_over && meant && !is_live) {
             found->ended = all[i];
             found->any_over = true;
         }

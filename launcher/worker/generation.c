@@ -50,13 +50,13 @@ static int64_t outside_bytes(const fl_stage_memory *m)
 static fl_status find_room(const fl_generation_options *o, fl_generation *m)
 {
     const fl_worker_context *w = o->worker;
-    const fl_stage_memory *now = &o->beside->memory, *next = &m->memory;
+    const fl_stage_memory *now = &o->running->memory, *next = &m->memory;
     int n_moments = fl_optimizer_n_moments(w->job->train.optimizer);
     int64_t budget = (int64_t)o->device->budget_bytes;
-    int64_t kept = fl_migrate_kept_bytes(w->model, &o->beside->plan, &m->plan, o->rank, n_moments);
+    int64_t kept = fl_migrate_kept_bytes(w->model, &o->running->plan, &m->plan, o->rank, n_moments);
     int64_t both = (int64_t)o->device->used_bytes + outside_bytes(now) + next->total_bytes - kept;
-    int64_t least = fl_migrate_least_bytes(w->model, &o->beside->plan, &m->plan, o->rank, n_moments,
-                                           next->total_bytes);
+    int64_t least = fl_migrate_least_bytes(w->model, &o->running->plan, &m->plan, o->rank,
+                                           n_moments, next->total_bytes);
     m->reserved = both > budget;
     if (m->reserved && least > budget) {
         return fl_fail(FL_EBUDGET, "%lld bytes are needed to change plans, the device has %lld",
@@ -81,7 +81,8 @@ static fl_status create_pipeline(const fl_generation_options *o, fl_generation *
                                    .handed = handed,
                                    .reserve = m->reserved};
     if (handed != NULL) {
-        fl_migrate_handed(o->worker->model, &o->beside->plan, &m->plan, o->parked, o->rank, handed);
+        fl_migrate_handed(o->worker->model, &o->running->plan, &m->plan, o->parked, o->rank,
+                          handed);
     }
     return fl_pipeline_create(&options, &m->pipeline);
 }
@@ -90,7 +91,7 @@ static fl_status open_pipeline(const fl_generation_options *o, fl_generation *m)
 {
     unsigned char *handed = NULL;
     FL_TRY(plan_memory(o, m));
-    if (o->beside != NULL) {
+    if (o->running != NULL) {
         FL_TRY(find_room(o, m));
         FL_TRY(fl_alloc_array((size_t)m->plan.n_layers, sizeof *handed, (void **)&handed));
     }

@@ -82,7 +82,7 @@ static fl_status open_messages(fl_worker_state *w)
 static void *open_next(void *worker)
 {
     fl_worker_state *w = worker;
-    int64_t begun = fl_now_us();
+    int64_t started_us = fl_now_us();
     fl_plan plan = w->next->plan;
     fl_flight_thread(FL_FLIGHT_PORTER, plan.generation);
     fl_flight_enter(FL_FLIGHT_PREPARE, -1, -1, 0);
@@ -91,7 +91,7 @@ static void *open_next(void *worker)
                                      .plan = &plan,
                                      .rank = w->rank,
                                      .device = w->device,
-                                     .beside = w->now,
+                                     .running = w->now,
                                      .parked = w->parked.rank,
                                      .kv = fl_link_kv(w->link),
                                      .abort_set = &w->abort_set};
@@ -102,7 +102,7 @@ static void *open_next(void *worker)
     if (status == FL_OK) {
         status = open_migration(w);
     }
-    w->prepare_thread.took_us = fl_now_us() - begun;
+    w->prepare_thread.took_us = fl_now_us() - started_us;
     atomic_store(&w->prepare_thread.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
     answer_prepare(w, plan.generation, status);
     fl_flight_leave();
@@ -328,7 +328,7 @@ static void switch_over(fl_worker_state *w)
 
 fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
 {
-    int64_t begun = fl_now_us();
+    int64_t started_us = fl_now_us();
     int against = -1;
     fl_link_doing(w->link, "transition: vote");
     fl_flight_step(step);
@@ -360,8 +360,8 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     fl_flight_leave();
     fl_transition_parts done = {.generation = w->now->plan.generation,
                                 .step = step,
-                                .wait_us = w->held_us == 0 ? 0 : begun - w->held_us,
-                                .vote_us = voted - begun,
+                                .wait_us = w->held_us == 0 ? 0 : started_us - w->held_us,
+                                .vote_us = voted - started_us,
                                 .migrate_us = migrated - voted,
                                 .switch_us = fl_now_us() - migrated,
                                 .received_bytes = stats.received_bytes,

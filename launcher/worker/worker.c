@@ -146,7 +146,7 @@ static fl_status evaluate_epoch(worker *w, int64_t epoch)
 {
     const fl_dataset *d = w->c->dataset;
     int64_t n = d->ops->count(d->self, FL_TEST);
-    int64_t begun = fl_now_us();
+    int64_t started_us = fl_now_us();
     fl_eval_report report = {.epoch = epoch, .step = w->step - 1};
     if (n == 0 || !w->now->place.active) {
         return FL_OK;
@@ -156,7 +156,7 @@ static fl_status evaluate_epoch(worker *w, int64_t epoch)
     fl_flight_enter(FL_FLIGHT_EVALUATION, -1, -1, 0);
     FL_TRY(evaluate_due(w, n, &report));
     fl_flight_leave();
-    report.ms = (double)(fl_now_us() - begun) * 1e-3;
+    report.ms = (double)(fl_now_us() - started_us) * 1e-3;
     if (w->leads) {
         fl_link_eval(w->link, &report);
     }
@@ -173,13 +173,13 @@ static fl_status run_step(worker *w, const fl_stream_batch *next, bool evaluates
     bool last = batch->step + 1 == w->end_step;
     bool waits = w->leads && fl_link_take_command(w->link, &what.command);
     double lr = w->lr_factor * fl_learning_rate(w->c->job, batch->step, w->c->n_steps);
-    int64_t begun = fl_now_us();
+    int64_t started_us = fl_now_us();
     fl_link_doing(w->link, "step");
     fl_flight_step(batch->step);
     fl_flight_enter(FL_FLIGHT_STEP, -1, -1, 0);
     FL_TRY(fl_pipeline_step(w->now->pipeline, batch, lr, waits ? 1.0 : 0.0, &result));
     fl_flight_enter(FL_FLIGHT_REPORT, -1, -1, 0);
-    fl_worker_report(w, batch, &result, lr, fl_now_us() - begun);
+    fl_worker_report(w, batch, &result, lr, fl_now_us() - started_us);
     fl_flight_leave();
     fl_flight_leave();
     fl_worker_report_cache(w, batch->step, batch->epoch, last || next->after.epoch != batch->epoch);

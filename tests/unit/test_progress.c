@@ -112,7 +112,7 @@ static void test_progress__sums_up(void **state)
     summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
     assert_non_null(strstr(text, "stopped after 0 of 40 steps"));
     assert_null(strstr(text, "nan"));
-    assert_non_null(strstr(text, "  train anew     frostline run /runs/x/job.yaml\n"));
+    assert_non_null(strstr(text, "  train again    frostline run /runs/x/job.yaml\n"));
     assert_null(strstr(text, "  why"));
     assert_null(strstr(text, "  record"));
     summary_of(&result, 0, FL_EFAILED, text, sizeof text);
@@ -140,7 +140,7 @@ static void test_progress__suggests_what_can_be_run(void **state)
     summary_of(&result, 0, FL_OK, text, sizeof text);
     model_kind = FL_MODEL_VIT;
     assert_null(strstr(text, "frostline run"));
-    assert_non_null(strstr(text, "  train anew     start the program again\n"));
+    assert_non_null(strstr(text, "  train again    start the program again\n"));
 }
 
 /* Would catch: a line that wraps on a terminal of 80 columns. */
