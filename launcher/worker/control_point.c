@@ -124,8 +124,8 @@ static fl_status wait_command(worker *w, fl_command *command)
 /* The end of every control point, for a worker that trained before it and for one that has just
  * joined: wait while the run is paused; at a step for which an answer is due, wait for it. After
  * the last step there is no answer to wait for: a controller that knows of the end decides nothing.
- * The leader waits for the controller, the others wait for the leader. A worker without a stage does
- * not wait here: it is woken for each command. */
+ * The leader waits for the controller, the others wait for the leader. A worker without a stage
+ * does not wait here: it is woken for each command. */
 static fl_status hold_until_decided(worker *w, fl_control_message *what, bool *switched)
 {
     FL_TRY(hold_while_paused(w, what, switched));
