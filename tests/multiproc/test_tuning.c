@@ -95,11 +95,24 @@ static int check_trials(const char *name)
     return m;
 }
 
-/* The M that the profile remembers. */
+/* The M that the profile remembers; 0: none. */
 static int tuned_m(void)
 {
     run_command(folder, "sed -nE 's/.*f: 0, k: 2, r: 1, m: ([0-9]+).*/\\1/p' profile.yaml", &said);
     return atoi(said.out);
+}
+
+/* Make the profile hold the result of a comparison. */
+static void hold_in_profile(int M, bool settled)
+{
+    char command[512];
+    snprintf(
+        command, sizeof command,
+        "sed -i -e '/^  - {batch/d' -e 's/^tuned:.*/tuned:\\n  - {batch: 16, f: 0, k: 2, r: 1, "
+        "m: %d, settled: %d, step_us: 365}/' profile.yaml",
+        M, settled);
+    run_command(folder, command, &said);
+    assert_int_equal(tuned_m(), M);
 }
 
 static void test_tuning__changes_nothing_but_m(void **state)
@@ -123,16 +136,28 @@ static void test_tuning__changes_nothing_but_m(void **state)
     run_command(folder, "grep -c '^  tuning  *M compared in [0-9]* steps' tuned/summary.txt",
                 &said);
     assert_string_equal(said.out, "1\n");
-    /* The next run begins where this one ended. */
+}
+
+/* Would catch: a run that compares again what the profile knows to be settled, or that begins with
+ * another M than the one that the profile holds. */
+static void test_tuning__begins_with_what_the_profile_holds(void **state)
+{
+    (void)state;
+    run_command(folder, "rm -f profile.yaml", &said);
+    run("first", "");
+    json_t *done = lines_with(dir_of("first"), "events.jsonl", "\"tune.done\"");
+    bool is_kept = number(json_array_get(done, 0), "rounds") > 0;
+    assert_int_equal(tuned_m(), is_kept ? number(json_array_get(done, 0), "m") : 0);
+    json_decref(done);
+    hold_in_profile(4, false);
     run("again", "");
-    assert_int_equal(m_of_step("again", 0), m);
+    assert_int_equal(m_of_step("again", 0), 4);
     assert_int_equal(n_events("again", "\"from\": \"file\""), 1);
-    /* When nothing is left to compare, it compares nothing. */
-    run_command(folder, "sed -i 's/settled: 0/settled: 1/' profile.yaml", &said);
-    int settled = tuned_m();
+    assert_true(n_events("again", "\"tune.") > 0);
+    hold_in_profile(3, true);
     run("settled", "");
-    assert_int_equal(m_of_step("settled", 0), settled);
-    assert_int_equal(m_of_step("settled", STEPS - 1), settled);
+    assert_int_equal(m_of_step("settled", 0), 3);
+    assert_int_equal(m_of_step("settled", STEPS - 1), 3);
     assert_int_equal(n_events("settled", "\"tune."), 0);
 }
 
@@ -160,14 +185,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tuning__changes_nothing_but_m),
+        cmocka_unit_test(test_tuning__begins_with_what_the_profile_holds),
         cmocka_unit_test(test_tuning__leaves_alone_what_is_asked_for),
         cmocka_unit_test(test_learning__leaves_its_mark_in_the_profile),
     };
     folder = fresh_folder(FL_BINARY_DIR);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    run_command(folder,
-                "rm -rf tuned plain again settled given short taught ./*.yaml; rmdir \"$PWD\"",
-                &said);
+    run_command(
+        folder,
+        "rm -rf tuned plain first again settled given short taught ./*.yaml; rmdir \"$PWD\"",
+        &said);
     free(folder);
     return failed;
 }
