@@ -122,8 +122,8 @@ static void test_head_losses__names_who_is_waited_for(void **state)
 {
     (void)state;
     expect_loss(FAKE_HANG, 1, 3,
-                "worker 1 (stage 1 of replica 0) lives but let the others "
-                "wait (it is in: counting sheep)");
+                "worker 1 (stage 1 of replica 0) is alive, but others "
+                "waited for it in vain (it is in: counting sheep)");
 }
 
 /* Would catch: a run that hangs in its end. The work is done, so it has succeeded. */
