@@ -26,12 +26,16 @@ void fl_event_log_cache_opened(fl_event_log *log, const fl_controller_options *o
         }
         return;
     }
+    const fl_read_cost *read =
+        options->plan_input == NULL ? NULL : options->plan_input->cached_read;
     fl_cache_stats stats;
     fl_activations_stats(a, &stats);
     fl_json_integer(j, "memory_bytes", stats.memory_bytes);
     fl_json_integer(j, "disk_bytes", stats.disk_bytes);
-    fl_json_rounded(j, "read_call_us", a->read.call_us, 3);
-    fl_json_rounded(j, "read_us_per_byte", a->read.us_per_byte, 9);
+    if (read != NULL) {
+        fl_json_rounded(j, "read_call_us", read->call_us, 3);
+        fl_json_rounded(j, "read_us_per_byte", read->us_per_byte, 9);
+    }
     fl_event_log_end(log);
 }
 

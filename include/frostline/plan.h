@@ -31,6 +31,11 @@ typedef struct fl_layer_cost {
     int64_t n_params;      /* elements */
 } fl_layer_cost;
 
+/* Reading one value of size_bytes from the cache takes call_us + size_bytes * us_per_byte. */
+typedef struct fl_read_cost {
+    double call_us, us_per_byte;
+} fl_read_cost;
+
 /* The M that ran fastest on live steps, of those compared with this F, K, R and batch. */
 typedef struct fl_tuned {
     int64_t batch;
@@ -46,6 +51,7 @@ typedef struct fl_profile {
     double loss_call_us, loss_us;
     double optimizer_us_per_param; /* clipping, optimizer and clearing, per element */
     double peak_flops_per_us; /* the fastest product of one device, while all compute; 0: unknown */
+    fl_read_cost read;        /* from a cache in memory */
     double link_us;           /* latency of one message between workers */
     double link_bytes_per_us; /* send and receive */
     double reduce_bytes_per_us; /* all-reduce between two, payload bytes per time */

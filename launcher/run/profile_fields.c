@@ -12,6 +12,8 @@ const fl_profile_field fl__profile_costs[] = {
     {COST(loss_us), false, 0},
     {COST(optimizer_us_per_param), false, 0},
     {COST(peak_flops_per_us), false, 0},
+    {"read_call_us", FL_PROFILE_REAL, offsetof(fl_profile, read.call_us), false, 0},
+    {"read_us_per_byte", FL_PROFILE_REAL, offsetof(fl_profile, read.us_per_byte), false, 0},
     {COST(link_us), false, 0},
     {COST(link_bytes_per_us), true, 0},
     {COST(reduce_bytes_per_us), true, 0},

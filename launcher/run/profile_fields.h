@@ -8,7 +8,7 @@
 
 #define FL_PROFILE_FIRST_LINE "# A profile of frostline: what layers cost. It may be deleted.\n"
 
-enum { FL_PROFILE_FORMAT = 2, FL_PROFILE_FIELDS_MAX = 16 };
+enum { FL_PROFILE_FORMAT = 3, FL_PROFILE_FIELDS_MAX = 16 };
 
 typedef enum fl_profile_type {
     FL_PROFILE_REAL,  /* double, finite */

@@ -205,16 +205,15 @@ static fl_status prepare_run(preparation *p)
 
 static fl_status choose_plan(preparation *p, int F)
 {
-    p->input =
-        (fl_plan_input){.model = p->model,
-                        .job = p->job,
-                        .profile = p->profile,
-                        .n_processors = processors(),
-                        .memory_one = p->memory_one,
-                        .n_workers = p->n_workers,
-                        .F = F,
-                        .generation = 1,
-                        .cached_read = p->activations == NULL ? NULL : &p->activations->read};
+    p->input = (fl_plan_input){.model = p->model,
+                               .job = p->job,
+                               .profile = p->profile,
+                               .n_processors = processors(),
+                               .memory_one = p->memory_one,
+                               .n_workers = p->n_workers,
+                               .F = F,
+                               .generation = 1,
+                               .cached_read = p->activations == NULL ? NULL : &p->profile->read};
     return fl_plan_choose(&p->input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates);
 }
 

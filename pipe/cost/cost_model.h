@@ -8,11 +8,6 @@
 
 #include <frostline/plan.h>
 
-/* Reading one value of size_bytes from the cache takes call_us + size_bytes * us_per_byte. */
-typedef struct fl_read_cost {
-    double call_us, us_per_byte;
-} fl_read_cost;
-
 /* Everything that a prediction or a decision depends on. Memory is per sample and linear in the
  * micro-batch. */
 typedef struct fl_plan_input {
@@ -24,7 +19,7 @@ typedef struct fl_plan_input {
     int n_processors; /* that the workers share; 0: one for each core of each device */
     int F;
     uint32_t generation;
-    const fl_read_cost *cached_read; /* from the run's cache; NULL: it has none */
+    const fl_read_cost *cached_read; /* the profile's; NULL: the run has no cache */
     double missing; /* share of the steps to be priced in which samples are not in the cache, */
     int kept;       /* blocks whose stored output serves those steps instead; 0: none */
 } fl_plan_input;

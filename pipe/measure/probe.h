@@ -14,6 +14,7 @@ typedef enum fl_probe_phase {
     FL_PROBE_OPTIMIZER = 3,
     FL_PROBE_LINK = 4,
     FL_PROBE_PEAK = 5,
+    FL_PROBE_READ = 6,
 } fl_probe_phase;
 
 enum { FL_PROBE_MESSAGE_MAX = 1024 };
@@ -45,6 +46,10 @@ fl_status fl_probe_layers(const fl_probe_options *options, fl_probe *probe) FL_M
 
 /* The rate of the fastest of some large products: probe->profile.peak_flops_per_us. */
 fl_status fl_probe_peak(const fl_probe_options *options, fl_probe *probe) FL_MUST_CHECK;
+
+/* Time reads of the model's largest activation from a cache in memory: probe->profile.read. After
+ * the layers. */
+fl_status fl_probe_read(const fl_probe_options *options, fl_probe *probe) FL_MUST_CHECK;
 
 /* Time messages and an all-reduce between children 0 and 1. Others return at once. */
 fl_status fl_probe_link(const fl_probe_options *options, fl_probe *probe) FL_MUST_CHECK;

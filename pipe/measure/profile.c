@@ -104,6 +104,7 @@ static fl_status measure(const profiler *p, int index, fl_probe *probe)
     FL_TRY(fl_device_open(&device, &options.device));
     FL_TRY(fl_probe_layers(&options, probe));
     FL_TRY(fl_probe_peak(&options, probe));
+    FL_TRY(fl_probe_read(&options, probe));
     return fl_probe_link(&options, probe);
 }
 
@@ -174,6 +175,8 @@ static const char *phase_text(const profiler *p, const fl_probe *probe, char tex
         return "the link between two workers";
     case FL_PROBE_PEAK:
         return "the device's peak";
+    case FL_PROBE_READ:
+        return "reads from the cache";
     case FL_PROBE_START:
         break;
     }
@@ -342,6 +345,8 @@ static void merge(const profiler *p, fl_profile *out)
     merge_at(p, offsetof(fl_profile, loss_us), out);
     merge_at(p, offsetof(fl_profile, optimizer_us_per_param), out);
     merge_at(p, offsetof(fl_profile, peak_flops_per_us), out);
+    merge_at(p, offsetof(fl_profile, read.call_us), out);
+    merge_at(p, offsetof(fl_profile, read.us_per_byte), out);
     for (int i = 0; i < out->n_layers; i++) {
         size_t layer = offsetof(fl_profile, layer) + (size_t)i * sizeof(fl_layer_cost);
         merge_at(p, layer + offsetof(fl_layer_cost, fwd_call_us), out);

@@ -1,14 +1,13 @@
 #include "pipe/step/activations.h"
 
 #include "device/alloc.h"
-#include "device/clock.h"
 #include "device/failure.h"
 #include "nn/model.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { PROBED_SAMPLES = 16, PROBED_EPOCHS = 3, SHAPES_LOOKED_AT = 1024, TIMED_VALUES = 64 };
+enum { PROBED_SAMPLES = 16, PROBED_EPOCHS = 3, SHAPES_LOOKED_AT = 1024 };
 
 int64_t fl_activation_elements(const fl_model *model, const fl_dataset *dataset, int level)
 {
@@ -134,41 +133,6 @@ static fl_status set_sizes(const fl_model *model, const fl_dataset *d, int64_t n
     return FL_OK;
 }
 
-/* ---- what reading costs ---- */
-
-static double time_reads(fl_cache *cache, float *values, int64_t n, int64_t n_values)
-{
-    const uint64_t print[2] = {0, 1};
-    fl_cache_prints prints = {.n_levels = 2, .print = print};
-    int64_t begun, got;
-    int level;
-    for (int64_t key = 0; key < n_values; key++) {
-        (void)fl_cache_put(cache, key, 1, print[1], values, n, 0);
-    }
-    begun = fl_now_us();
-    for (int64_t key = 0; key < n_values; key++) {
-        (void)fl_cache_get(cache, &prints, key, values, n, &level, &got);
-    }
-    double took_us = (double)(fl_now_us() - begun);
-    prints.n_levels = 0;
-    fl_cache_keep(cache, &prints);
-    return took_us / (double)n_values;
-}
-
-/* The rate of reads from memory; the cost of the disk tier is left to the live measurement. */
-static fl_status measure(fl_activations *a, const fl_cache_options *o)
-{
-    int64_t n_values = o->n_keys < TIMED_VALUES ? o->n_keys : TIMED_VALUES;
-    void *values = NULL;
-    FL_TRY(fl_alloc_array((size_t)o->value_elements, sizeof(float), &values));
-    double small = time_reads(a->stores[0], values, 1, n_values);
-    double large = time_reads(a->stores[0], values, o->value_elements, n_values);
-    a->read.call_us = small;
-    a->read.us_per_byte = large > small ? (large - small) / (4.0 * (double)o->value_elements) : 0.0;
-    fl_free(values);
-    return FL_OK;
-}
-
 /* ---- creation ---- */
 
 /* Each gets its part of the budgets; o: those of all. */
@@ -199,8 +163,7 @@ static fl_status fill(fl_activations *a, const fl_model *model, const fl_dataset
     FL_TRY(set_sizes(model, d, n_samples, &o));
     a->batch = job->train.batch;
     fl_next_use_init(&a->future, job->train.seed, n_samples, n_test, job->train.batch, n_steps);
-    FL_TRY(open_stores(a, job, &o));
-    return measure(a, &o);
+    return open_stores(a, job, &o);
 }
 
 fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset, const fl_job *job,

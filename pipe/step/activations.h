@@ -13,8 +13,7 @@ typedef struct fl_activations {
     int n_stores, n_workers;
     fl_cache *stores[FL_CACHE_STORES_MAX]; /* [n_stores] */
     fl_next_use future;
-    int64_t batch;     /* samples of a global batch */
-    fl_read_cost read; /* measured */
+    int64_t batch; /* samples of a global batch */
 } fl_activations;
 
 /* A cache for a run of n_steps over the first n_samples training samples, on up to n_workers. *out

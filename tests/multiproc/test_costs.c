@@ -97,6 +97,27 @@ static void test_costs__that_are_broken_are_measured_anew(void **state)
     assert_string_equal(said.err, "");
 }
 
+/* Would catch: a decision that goes by how fast this run's cache happened to answer, so that a run
+ * with the same seed and the same profile decides differently. */
+static void test_costs__of_reads_from_the_cache_are_the_profile_s(void **state)
+{
+    (void)state;
+    static char command[2048];
+    assert_int_equal(plan("--set pipe.profile=mine.yaml"), 0);
+    sh("sed -i 's/read_call_us: .*/read_call_us: 123.5/; "
+       "s/read_us_per_byte: .*/read_us_per_byte: 0.25/' mine.yaml");
+    snprintf(command, sizeof command,
+             "'%s/frostline' run '%s/configs/quickstart.yaml' --run-dir run "
+             "--set model.blocks=1 --set model.dim=8 --set train.batch=4 --set devices.count=1 "
+             "--set freeze.policy=none --set data.samples=8 --set train.max_steps=2 "
+             "--set train.evaluate=false --set cache.policy=on --set pipe.profile=mine.yaml",
+             FL_BINARY_DIR, FL_SOURCE_DIR);
+    run_command(folder, command, &said);
+    assert_int_equal(said.exit_code, 0);
+    sh("grep '\"cache.opened\"' run/events.jsonl | "
+       "grep -q '\"read_call_us\": *123.5, *\"read_us_per_byte\": *0.25'");
+}
+
 static void test_costs__leave_other_files_alone(void **state)
 {
     (void)state;
@@ -138,12 +159,13 @@ int main(void)
         cmocka_unit_test(test_costs__are_not_kept_where_nobody_wants_them),
         cmocka_unit_test(test_costs__stay_in_the_file_that_the_job_names),
         cmocka_unit_test(test_costs__that_are_broken_are_measured_anew),
+        cmocka_unit_test(test_costs__of_reads_from_the_cache_are_the_profile_s),
         cmocka_unit_test(test_costs__leave_other_files_alone),
         cmocka_unit_test(test_plan__shows_what_fits_when_blocks_are_frozen),
     };
     folder = fresh_folder(FL_BINARY_DIR);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    sh("rm -rf cache ./*.yaml thesis.txt && rmdir \"$PWD\"");
+    sh("rm -rf cache run ./*.yaml thesis.txt && rmdir \"$PWD\"");
     free(folder);
     return failed;
 }

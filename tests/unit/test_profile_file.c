@@ -41,6 +41,7 @@ static void draw_profile(rig *r)
                       .loss_us = 1e-7,
                       .optimizer_us_per_param = 4.9e-4,
                       .peak_flops_per_us = 98765.4,
+                      .read = {.call_us = 0.25, .us_per_byte = 1e-4},
                       .link_us = 45.9,
                       .link_bytes_per_us = 1e5,
                       .reduce_bytes_per_us = 0.1,
@@ -164,10 +165,10 @@ static void test_profile_file__tells_what_is_wrong(void **state)
     static char text[TEXT_MAX];
     static const change cases[] = {
         {"# A profile", "# No profile", FL_EFORMAT, "this is no profile"},
-        {"format: 2", "format: 1", FL_EINVAL, "format 1; this program writes 2"},
-        {"format: 2", "format: one", FL_EFORMAT, "format: found 'one', allowed: a whole number"},
-        {"precision: \"fp32\"", "precision: \"bf16\"", FL_EINVAL,
-         "of another precision: 'bf16', not 'fp32'"},
+        {"format: 3", "format: 2", FL_EINVAL, "format 2; this program writes 3"},
+        {"format: 3", "format: one", FL_EFORMAT, "format: found 'one', allowed: a whole number"},
+        {"precision: \"fp32, cached as fp32\"", "precision: \"bf16\"", FL_EINVAL,
+         "of another precision: 'bf16', not 'fp32, cached as fp32'"},
         {"2 at once", "4 at once", FL_EINVAL, "of another device"},
         {"loss_us: 1e-7", "loss_us: -1", FL_EFORMAT, "loss_us: found '-1', allowed: a number from"},
         {"loss_us: 1e-7", "loss_us: nan", FL_EFORMAT, "loss_us: found 'nan'"},
@@ -240,7 +241,7 @@ static void test_profile_key__differs_with_what_it_is_of(void **state)
     static fl_layer_memory memory[FL_MAX_LAYERS];
     fl_shape image = {.tokens = 1, .width = 14 * 14, .dtype = FL_F32};
     fl_model *models[2] = {NULL, NULL};
-    fl_profile_key keys[6];
+    fl_profile_key keys[7];
     for (int i = 0; i < 2; i++) {
         assert_int_equal(fl_toy_model(BLOCKS + i, 0.1f, &models[i]), FL_OK);
     }
@@ -254,9 +255,12 @@ static void test_profile_key__differs_with_what_it_is_of(void **state)
     other = job;
     other.train.optimizer = FL_SGD;
     fl_profile_key_of(models[1], &other, memory, 2, &keys[4]);
+    other = job;
+    other.cache.dtype = FL_CACHE_BF16;
+    fl_profile_key_of(models[1], &other, memory, 2, &keys[5]);
     memory[1].kept_bytes += 64;
-    fl_profile_key_of(models[1], &job, memory, 2, &keys[5]);
-    for (int i = 0; i < 6; i++) {
+    fl_profile_key_of(models[1], &job, memory, 2, &keys[6]);
+    for (int i = 0; i < 7; i++) {
         for (int j = 0; j < i; j++) {
             assert_true(keys[i].hash != keys[j].hash);
         }
