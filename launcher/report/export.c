@@ -10,25 +10,39 @@
 
 /* ---- what a run has measured ---- */
 
-/* An event that ends an epoch or tells of an evaluation, and the step that it belongs to. */
-typedef struct evaluation {
-    const json_t *event;
-    int64_t step, epoch; /* -1: not known */
-    double end_s;        /* time in training up to that step */
-} evaluation;
-
 static const struct {
     const char *tag, *column, *key; /* TensorBoard's name, the table's, the event's */
+    bool of_epoch;                  /* it describes an epoch's training; otherwise an evaluation */
 } measures[] = {
-    {"test/accuracy", "test_accuracy", "test_accuracy"},
-    {"test/loss", "test_loss", "test_loss"},
-    {"validation/accuracy", "validation_accuracy", "validation_accuracy"},
-    {"validation/loss", "validation_loss", "validation_loss"},
-    {"epoch/train_loss", "train_loss", "train_loss"},
-    {"epoch/samples_per_s", "samples_per_s", "samples_per_s"},
-    {"epoch/mfu", "mfu", "mfu"},
+    {"test/accuracy", "test_accuracy", "test_accuracy", false},
+    {"test/loss", "test_loss", "test_loss", false},
+    {"validation/accuracy", "validation_accuracy", "validation_accuracy", false},
+    {"validation/loss", "validation_loss", "validation_loss", false},
+    {"epoch/train_loss", "train_loss", "train_loss", true},
+    {"epoch/samples_per_s", "samples_per_s", "samples_per_s", true},
+    {"epoch/mfu", "mfu", "mfu", true},
 };
 enum { N_MEASURES = sizeof measures / sizeof measures[0] };
+
+/* The results after one step: of an evaluation, of an epoch that ended, or of both. */
+typedef struct results {
+    int64_t step, epoch;      /* -1: not known */
+    double end_s;             /* time in training up to that step */
+    double value[N_MEASURES]; /* NAN: not measured */
+} results;
+
+/* A position between two events. */
+typedef struct cursor {
+    const fl_report *report;
+    int64_t at;
+    bool has_evaluations; /* the run wrote `evaluation` events */
+} cursor;
+
+static cursor cursor_of(const fl_report *report)
+{
+    return (cursor){.report = report,
+                    .has_evaluations = fl_report_first(report, "evaluation") != NULL};
+}
 
 /* The last step of an epoch that was done; NULL: none. */
 static const fl_report_step *last_of_epoch(const fl_report *report, int64_t epoch)
@@ -52,46 +66,88 @@ static const fl_report_step *step_numbered(const fl_report *report, int64_t step
     return there ? &report->step[low] : NULL;
 }
 
-static bool is_measured(const json_t *event)
+/* Add the values of an event; false: it has none. The end of an epoch repeats the newest
+ * evaluation, which may belong to an earlier step: it counts only where the run wrote no
+ * `evaluation` events. */
+static bool add_values(const cursor *c, const json_t *event, double *value)
+{
+    bool repeats =
+        c->has_evaluations && strcmp(fl_line_text(event, "event"), "epoch.finished") == 0;
+    bool any = false;
+    for (int i = 0; i < N_MEASURES; i++) {
+        double v = fl_line_real(event, measures[i].key);
+        if (!isnan(v) && (measures[i].of_epoch || !repeats)) {
+            value[i] = v;
+            any = true;
+        }
+    }
+    return any;
+}
+
+static results results_of(const fl_report *report, const json_t *event)
+{
+    const int64_t most = INT64_C(1) << 50;
+    int64_t step = fl_line_whole(event, "step", 0, most, -1);
+    int64_t epoch = fl_line_whole(event, "epoch", 0, most, -1);
+    const fl_report_step *s =
+        step >= 0 ? step_numbered(report, step) : last_of_epoch(report, epoch);
+    results r = {.step = s != NULL ? s->step : step,
+                 .epoch = s != NULL ? s->epoch : epoch,
+                 .end_s = s != NULL ? s->end_s : (double)NAN};
+    for (int i = 0; i < N_MEASURES; i++) {
+        r.value[i] = (double)NAN;
+    }
+    return r;
+}
+
+/* The results of the next event that has any; false: there is none. Events that report how the run
+ * ended repeat the last results and are left out. */
+static bool read_event(cursor *c, results *out)
+{
+    while (c->at < c->report->n_events) {
+        const json_t *event = c->report->event[c->at++];
+        if (strncmp(fl_line_text(event, "event"), "run.", 4) != 0) {
+            *out = results_of(c->report, event);
+            if (add_values(c, event, out->value)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The results after the next step that has any: all that consecutive events report of it. */
+static bool next_results(cursor *c, results *out)
+{
+    results more;
+    if (!read_event(c, out)) {
+        return false;
+    }
+    for (cursor ahead = *c; read_event(&ahead, &more) && more.step == out->step && out->step >= 0;
+         *c = ahead) {
+        for (int i = 0; i < N_MEASURES; i++) {
+            out->value[i] = isnan(more.value[i]) ? out->value[i] : more.value[i];
+        }
+    }
+    return true;
+}
+
+static bool is_evaluation(const results *r)
 {
     for (int i = 0; i < N_MEASURES; i++) {
-        if (!isnan(fl_line_real(event, measures[i].key))) {
+        if (!measures[i].of_epoch && !isnan(r->value[i])) {
             return true;
         }
     }
     return false;
 }
 
-/* The next evaluation at or after *at; false: none. *at goes behind it. How the run ended repeats
- * the last one, and is left out. */
-static bool next_evaluation(const fl_report *report, int64_t *at, evaluation *out)
-{
-    for (; *at < report->n_events; (*at)++) {
-        const json_t *event = report->event[*at];
-        if (strncmp(fl_line_text(event, "event"), "run.", 4) == 0 || !is_measured(event)) {
-            continue;
-        }
-        const int64_t most = INT64_C(1) << 50;
-        int64_t step = fl_line_whole(event, "step", 0, most, -1);
-        int64_t epoch = fl_line_whole(event, "epoch", 0, most, -1);
-        const fl_report_step *s =
-            step >= 0 ? step_numbered(report, step) : last_of_epoch(report, epoch);
-        *out = (evaluation){.event = event,
-                            .step = s != NULL ? s->step : step,
-                            .epoch = s != NULL ? s->epoch : epoch,
-                            .end_s = s != NULL ? s->end_s : (double)NAN};
-        (*at)++;
-        return true;
-    }
-    return false;
-}
-
 int64_t fl_export_n_evaluations(const fl_report *report)
 {
-    int64_t at = 0, n = 0;
-    evaluation e;
-    while (next_evaluation(report, &at, &e)) {
-        n++;
+    cursor c = cursor_of(report);
+    int64_t n = 0;
+    for (results r; next_results(&c, &r);) {
+        n += is_evaluation(&r);
     }
     return n;
 }
@@ -136,30 +192,29 @@ static fl_status put_step(FILE *file, double begin_s, const fl_report_step *s)
     return fl_tfevents_put(file, begin_s + s->end_s, s->step, scalars, n);
 }
 
-static fl_status put_evaluation(FILE *file, double begin_s, const evaluation *e)
+static fl_status put_results(FILE *file, double begin_s, const results *r)
 {
     fl_tf_scalar scalars[FL_TF_SCALARS_MAX];
     int n = 0;
-    if (e->step < 0) {
+    if (r->step < 0) {
         return FL_OK; /* its steps could not be read */
     }
     for (int i = 0; i < N_MEASURES; i++) {
-        n = add_scalar(scalars, n, measures[i].tag, fl_line_real(e->event, measures[i].key));
+        n = add_scalar(scalars, n, measures[i].tag, r->value[i]);
     }
-    return fl_tfevents_put(file, begin_s + (isnan(e->end_s) ? 0 : e->end_s), e->step, scalars, n);
+    return fl_tfevents_put(file, begin_s + (isnan(r->end_s) ? 0 : r->end_s), r->step, scalars, n);
 }
 
 fl_status fl_export_tensorboard(const fl_report *report, FILE *file)
 {
     double begin_s = started_s(report);
-    int64_t at = 0;
-    evaluation e;
+    cursor c = cursor_of(report);
     FL_TRY(fl_tfevents_begin(file, begin_s));
     for (int64_t i = 0; i < report->n_steps; i++) {
         FL_TRY(put_step(file, begin_s, &report->step[i]));
     }
-    while (next_evaluation(report, &at, &e)) {
-        FL_TRY(put_evaluation(file, begin_s, &e));
+    for (results r; next_results(&c, &r);) {
+        FL_TRY(put_results(file, begin_s, &r));
     }
     return FL_OK;
 }
@@ -210,20 +265,19 @@ fl_status fl_export_steps(const fl_report *report, FILE *file)
 
 fl_status fl_export_evaluations(const fl_report *report, FILE *file)
 {
-    int64_t at = 0;
-    evaluation e;
+    cursor c = cursor_of(report);
     fputs("step,epoch,seconds", file);
     for (int i = 0; i < N_MEASURES; i++) {
         fprintf(file, ",%s", measures[i].column);
     }
     fputs("\r\n", file);
-    while (next_evaluation(report, &at, &e)) {
-        put_integer(file, e.step);
+    for (results r; next_results(&c, &r);) {
+        put_integer(file, r.step);
         fputc(',', file);
-        put_integer(file, e.epoch);
-        put_seconds(file, e.end_s);
+        put_integer(file, r.epoch);
+        put_seconds(file, r.end_s);
         for (int i = 0; i < N_MEASURES; i++) {
-            put_real(file, fl_line_real(e.event, measures[i].key));
+            put_real(file, r.value[i]);
         }
         fputs("\r\n", file);
     }

@@ -13,10 +13,10 @@ fl_status fl_export_tensorboard(const fl_report *report, FILE *file) FL_MUST_CHE
 /* The steps as a table with a line of names (RFC 4180); what is not known is empty. FL_EIO. */
 fl_status fl_export_steps(const fl_report *report, FILE *file) FL_MUST_CHECK;
 
-/* The same of evaluations and epochs. */
+/* The same of the steps after which the run evaluated or an epoch ended: one row each. FL_EIO. */
 fl_status fl_export_evaluations(const fl_report *report, FILE *file) FL_MUST_CHECK;
 
-/* How many evaluations and ends of epochs there are. */
+/* The number of steps after which the run evaluated. */
 int64_t fl_export_n_evaluations(const fl_report *report);
 
 #endif

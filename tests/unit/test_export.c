@@ -174,6 +174,42 @@ static void test_export__an_evaluation_between_epochs(void **state)
     free(text);
 }
 
+/* An evaluation is an event of its own, and the end of an epoch repeats the newest one: each
+ * evaluation came out twice, and under evaluate_every once more at a step that was not evaluated.
+ */
+static void test_export__each_evaluation_once(void **state)
+{
+    (void)state;
+    fl_run_entry run;
+    fl_report report;
+    size_t n = 0;
+    put("events.jsonl",
+        "{\"event\":\"run.started\",\"job\":\"toy\",\"wall\":\"2026-01-31T09:30:00.000Z\"}\n"
+        "{\"event\":\"evaluation\",\"step\":0,\"epoch\":0,\"test_loss\":2}\n"
+        "{\"event\":\"epoch.finished\",\"epoch\":0,\"train_loss\":1.5,\"test_loss\":2}\n"
+        "{\"event\":\"evaluation\",\"step\":3,\"epoch\":1,\"test_loss\":1}\n"
+        "{\"event\":\"plan.kept\",\"step\":3}\n"
+        "{\"event\":\"epoch.finished\",\"epoch\":1,\"train_loss\":0.5,\"test_loss\":1}\n");
+    put("steps.jsonl", steps);
+    char *text = exported(fl_export_evaluations, &n);
+    assert_string_equal(strchr(text, '\n') + 1, "0,0,0.02,,2,,,,,\r\n"
+                                                "1,0,0.03,,,,,1.5,,\r\n"
+                                                "3,1,0.035,,1,,,0.5,,\r\n");
+    free(text);
+    text = exported(fl_export_tensorboard, &n);
+    int n_losses = 0;
+    for (char *at = text; (at = memmem(at, n - (size_t)(at - text), "test/loss", 9)) != NULL;
+         at++) {
+        n_losses++;
+    }
+    assert_int_equal(n_losses, 2);
+    free(text);
+    assert_int_equal(fl_run_look(root, &run), FL_OK);
+    assert_int_equal(fl_report_read(&run, &report), FL_OK);
+    assert_int_equal(fl_export_n_evaluations(&report), 2);
+    fl_report_fini(&report);
+}
+
 /* The records of an event file follow one another, each with its checksums; returns how many. */
 static int count_records(const char *text, size_t n)
 {
@@ -215,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_tfevents__a_full_disk_is_told),
         TEST(test_export__tables_of_a_run),
         TEST(test_export__an_evaluation_between_epochs),
+        TEST(test_export__each_evaluation_once),
         TEST(test_export__an_event_for_each_step_and_evaluation),
     };
 #undef TEST
