@@ -30,6 +30,14 @@ for file in bin/frostline include/frostline.h include/frostline/run.h; do
 done
 "$prefix/bin/frostline" --version
 
+# The pages stand to each other as in the source tree, so that their links hold.
+doc_dir=$(dirname "$(find "$prefix" -name ARCHITECTURE.md)")
+cmp "$source_dir/README.md" "$doc_dir/README.md" || fail "the README is another page"
+cmp "$source_dir/docs/README.md" "$doc_dir/docs/README.md" || fail "the index of docs/ is missing"
+for link in $(sed -nE 's/.*\]\((docs\/[^)#]*).*/\1/p' "$source_dir/README.md"); do
+    [ -e "$doc_dir/$link" ] || fail "README.md names $link, which is not installed"
+done
+
 pkg_dir=$(dirname "$(find "$prefix" -name frostline.pc)")
 export PKG_CONFIG_PATH=$pkg_dir
 read -ra flags <<<"$(pkg-config --cflags --libs frostline)"
