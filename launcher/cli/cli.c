@@ -142,13 +142,21 @@ static int take_operand(const fl_cli_command *command, const char *text, fl_args
     return FL_EXIT_DONE;
 }
 
+/* "-1" is a number where a command takes words of its own. No command has an option that is a
+ * digit. */
+static bool is_negative_operand(const fl_cli_command *command, const char *text)
+{
+    return command->takes_more && text[0] == '-' && text[1] >= '0' && text[1] <= '9';
+}
+
 /* argv[0 .. argc - 1] are what follows the command's name. */
 static int parse_args(const fl_cli_command *command, int argc, char **argv, fl_args *args)
 {
     bool only_operands = false;
     for (int at = 0; at < argc; at++) {
         const char *text = argv[at];
-        bool is_option = !only_operands && text[0] == '-' && text[1] != '\0';
+        bool is_option = !only_operands && text[0] == '-' && text[1] != '\0' &&
+                         !is_negative_operand(command, text);
         int code = FL_EXIT_DONE;
         if (is_option && strcmp(text, "--") == 0) {
             only_operands = true;

@@ -5,11 +5,13 @@
 #include "launcher/cli/ctl_place.h"
 #include "launcher/cli/ctl_show.h"
 #include "launcher/job/text.h"
+#include "launcher/run/runs.h"
 
 #include "device/clock.h"
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +106,20 @@ static const fl_ctl_arg *arg_named(const fl_ctl_command *c, const char *text, co
     return NULL;
 }
 
+/* FIELD=VALUE of an argument that names a field, before the argument of its value: `set train.lr=1`
+ * means `set train.lr 1`. Returns VALUE, or NULL: the word is something else. */
+static const char *split_field(const fl_ctl_arg *next, const char *word, json_t *args)
+{
+    const char *equals = strchr(word, '=');
+    bool takes_both = next->name != NULL && next[1].name != NULL && next->type == FL_CTL_CHOICE &&
+                      next[1].type == FL_CTL_FIELD_VALUE;
+    if (!takes_both || equals == NULL) {
+        return NULL;
+    }
+    json_object_set_new(args, next->name, json_stringn(word, (size_t)(equals - word)));
+    return equals + 1;
+}
+
 /* NULL after a message. */
 static json_t *args_of(const fl_ctl_command *c, const char *const *words, int n)
 {
@@ -113,6 +129,9 @@ static json_t *args_of(const fl_ctl_command *c, const char *const *words, int n)
         const char *value = words[i];
         const fl_ctl_arg *arg = arg_named(c, words[i], &value);
         if (arg == NULL && next->name != NULL) {
+            const char *field_value = split_field(next, words[i], args);
+            next += field_value != NULL;
+            value = field_value != NULL ? field_value : value;
             arg = next++;
         }
         if (arg == NULL) {
@@ -302,14 +321,21 @@ static bool read_timeout(const fl_args *args, int64_t *timeout_ms)
     return true;
 }
 
-static int run(const fl_args *args)
+/* Whether a word means a run, however it ended; all others are misspelled commands. */
+static bool names_run(const char *word)
+{
+    char path[PATH_MAX];
+    return strncmp(word, "tcp://", strlen("tcp://")) == 0 || fl_run_find_dir(word, path) == FL_OK;
+}
+
+static int run_ctl(const fl_args *args)
 {
     /* The first word is the run, unless it is a command: a run of such a name is ./NAME. */
     int first = is_command(args->operand) ? 0 : 1;
     target t = {.name = first == 0 ? NULL : args->operand,
                 .args = args,
                 .as_json = fl_args_has(args, "--json")};
-    if (first == args->n_operands && fl_nearest(args->operand, name_at, NULL) != NULL) {
+    if (first == args->n_operands && !names_run(args->operand)) {
         return fl_unknown_among("frostline ctl", args->operand, name_at, NULL);
     }
     if (first == args->n_operands) {
@@ -339,6 +365,6 @@ const fl_cli_command fl_cli_command_ctl = {
                 {"--timeout", 0, "SECONDS", "longest wait for the reply; default: 60"},
                 {"--key", 0, "FILE", "your secret key, where RUN is tcp://ADDRESS:PORT"},
                 {"--server", 0, "FILE", "the run's public key"}},
-    .run = run,
+    .run = run_ctl,
     .help = help,
 };

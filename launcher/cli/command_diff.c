@@ -3,10 +3,12 @@
 #include "device/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/report/lines.h"
+#include "launcher/run/runs.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@ typedef struct hash_line {
 } hash_line;
 
 typedef struct kept_run {
-    const char *dir;
+    char dir[PATH_MAX];
     step_line *step; /* [n_steps] */
     int64_t n_steps, steps_capacity;
     hash_line *hash; /* [n_hashes], by step and layer */
@@ -132,13 +134,13 @@ static fl_status read_hashes(kept_run *run, int dir_fd)
     return FL_OK;
 }
 
-static fl_status read_run(const char *dir, kept_run *run)
+static fl_status read_run(const char *name, kept_run *run)
 {
     fl_lines lines;
-    run->dir = dir;
-    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    FL_TRY(fl_run_find_dir(name, run->dir));
+    int dir_fd = open(run->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0) {
-        return fl_fail(FL_EINVAL, "%s: %s", dir, strerror(errno));
+        return fl_fail(FL_EINVAL, "%s: %s", run->dir, strerror(errno));
     }
     fl_status status = fl_lines_read(dir_fd, "steps.jsonl", take_step, run, &lines);
     if (status == FL_OK) {
@@ -268,7 +270,7 @@ static int run_diff(const fl_args *args)
 {
     kept_run a = {0}, b = {0};
     if (args->n_operands != 2) {
-        fl_complain("frostline diff: two run directories are needed; see frostline diff --help");
+        fl_complain("frostline diff: two runs are needed; see frostline diff --help");
         return FL_EXIT_BAD_INPUT;
     }
     fl_status status = read_run(args->operands[0], &a);
@@ -292,8 +294,9 @@ const fl_cli_command fl_cli_command_diff = {
     .operand = "RUN RUN",
     .takes_more = true,
     .summary = "Compare what two runs computed, to the last bit.",
-    .details = "Names the first step at which loss, gradient norm, learning rate or F\n"
-               "differ, with the bits of each number and both plans, and the first layer\n"
+    .details = "RUN is a run directory, or the name of one or of a job below runs/; of several,\n"
+               "the newest. Names the first step at which loss, gradient norm, learning rate or\n"
+               "F differ, with the bits of each number and both plans, and the first layer\n"
                "whose weights differ, where both jobs set train.hash_weights. Ends with 0 if\n"
                "the runs are equal, with 1 if they differ, with 2 if a run cannot be read.\n",
     .run = run_diff,

@@ -14,6 +14,9 @@
 static fl_status write_key(const char *path, mode_t mode, const char *key)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd < 0 && errno == EEXIST) {
+        return fl_fail(FL_EIO, "%s: exists already; a key is never overwritten", path);
+    }
     if (fd < 0) {
         return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
     }

@@ -6,18 +6,28 @@
 #include <limits.h>
 #include <stdio.h>
 
+static fl_status find_ledger(const char *name, char dir[PATH_MAX], char path[PATH_MAX])
+{
+    FL_TRY(fl_run_find_dir(name, dir));
+    return snprintf(path, PATH_MAX, "%s/ledger.bin", dir) < PATH_MAX
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "%.64s...: a path of more than %d bytes", dir, PATH_MAX - 1);
+}
+
 static int show_ledger(const fl_args *args)
 {
-    char path[PATH_MAX];
+    char dir[PATH_MAX], path[PATH_MAX];
     fl_ledger_proof proof;
-    snprintf(path, sizeof path, "%s/ledger.bin", args->operand);
-    fl_status status = fl_ledger_prove(path, &proof);
+    fl_status status = find_ledger(args->operand, dir, path);
+    if (status == FL_OK) {
+        status = fl_ledger_prove(path, &proof);
+    }
     if (status != FL_OK) {
         fl_complain("%s", fl_errmsg());
         return fl_exit_of(status);
     }
     fl_ledger_command command = fl_ledger_judge(&proof);
-    bool alive = command == FL_LEDGER_INCOMPLETE && fl_run_is_live(args->operand);
+    bool alive = command == FL_LEDGER_INCOMPLETE && fl_run_is_live(dir);
     fl_ledger_print(&proof, alive, stdout);
     int code = command == FL_LEDGER_COMPLETE || alive ? FL_EXIT_DONE : FL_EXIT_FAILED;
     fl_ledger_proof_fini(&proof);
@@ -26,12 +36,13 @@ static int show_ledger(const fl_args *args)
 
 const fl_cli_command fl_cli_command_ledger = {
     .name = "ledger",
-    .operand = "RUN_DIR",
+    .operand = "RUN",
     .summary = "Prove that a run used each sample once per epoch.",
     .details =
-        "Reads the run's ledger, checks every record, and counts. The result is\n"
-        "\"complete\" (exit code 0), \"incomplete record\" (3: the ledger has no end, because\n"
-        "its run failed, was killed or could not write), or \"broken\" (3: a sample came\n"
-        "twice in an epoch, or not at all in a finished epoch).\n",
+        "RUN is a run directory, or the name of one or of a job below runs/; of several,\n"
+        "the newest. Reads the run's ledger, checks every record, and counts. The result\n"
+        "is \"complete\" (exit code 0), \"incomplete record\" (3: the ledger has no end,\n"
+        "because its run failed, was killed or could not write), or \"broken\" (3: a sample\n"
+        "came twice in an epoch, or not at all in a finished epoch).\n",
     .run = show_ledger,
 };

@@ -59,14 +59,29 @@ static void print_table(const fl_run_entry *entries, int n)
     }
 }
 
-static int run(const fl_args *args)
+/* The runs in a directory; a directory that is itself a run is listed alone. */
+static fl_status list_runs(const char *dir, fl_run_entry **entries, int *n)
+{
+    fl_run_entry self;
+    void *one = NULL;
+    if (fl_run_look(dir, &self) != FL_OK) {
+        return fl_runs_list(dir, entries, n);
+    }
+    FL_TRY(fl_alloc(sizeof self, &one));
+    *entries = one;
+    **entries = self;
+    *n = 1;
+    fl_complain("%s: a run directory; list its parent directory for all of its runs", dir);
+    return FL_OK;
+}
+
+static int list_command(const fl_args *args)
 {
     fl_run_entry *entries = NULL;
     fl_job job;
     int n = 0;
     fl_job_defaults(&job);
-    fl_status status =
-        fl_runs_list(args->operand == NULL ? job.run.dir : args->operand, &entries, &n);
+    fl_status status = list_runs(args->operand == NULL ? job.run.dir : args->operand, &entries, &n);
     if (status != FL_OK) {
         fl_complain("%s", fl_errmsg());
         return fl_exit_of(status);
@@ -90,5 +105,5 @@ const fl_cli_command fl_cli_command_list = {
                "live run, it is that of the newest step. \"record incomplete\": a file of the\n"
                "run could not be written.\n",
     .options = {{"--json", 0, NULL, "for programs"}},
-    .run = run,
+    .run = list_command,
 };

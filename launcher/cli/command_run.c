@@ -3,6 +3,7 @@
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/run/run.h"
+#include "launcher/run/runs.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -23,13 +24,18 @@ static int run_job(const fl_args *args)
     fl_job_context w = {0};
     signal(SIGTERM, end_process);
     fl_run_result result;
-    char recorded_job[PATH_MAX];
+    char recorded_path[PATH_MAX], recorded_job[PATH_MAX + 16];
     fl_args with_job = *args;
     const char *recorded_dir = fl_args_value(args, "--replay");
     if (args->operand == NULL && recorded_dir == NULL) {
         fl_complain("frostline run: JOB.yaml is missing; see frostline run --help");
         return FL_EXIT_BAD_INPUT;
     }
+    if (recorded_dir != NULL && fl_run_find_dir(recorded_dir, recorded_path) != FL_OK) {
+        fl_complain("%s", fl_errmsg());
+        return FL_EXIT_BAD_INPUT;
+    }
+    recorded_dir = recorded_dir == NULL ? NULL : recorded_path;
     if (args->operand == NULL) {
         snprintf(recorded_job, sizeof recorded_job, "%s/job.yaml", recorded_dir);
         with_job.operand = recorded_job;
@@ -48,7 +54,12 @@ static void print_good(const char *path, const fl_job_context *w)
     const fl_dataset *d = &w->dataset;
     int64_t all = d->ops->count(d->self, FL_TRAIN);
     int64_t used = w->job.data.samples > 0 ? w->job.data.samples : all;
-    char of_all[48] = "";
+    int64_t n_validation = fl_run_n_validation(&w->job, used);
+    char of_all[48] = "", to_validate[48] = "";
+    used -= n_validation;
+    if (n_validation > 0) {
+        snprintf(to_validate, sizeof to_validate, ", %" PRId64 " to validate on", n_validation);
+    }
     if (used < all) {
         snprintf(of_all, sizeof of_all, " (of %" PRId64 ")", all);
     }
@@ -58,8 +69,8 @@ static void print_good(const char *path, const fl_job_context *w)
            fl_count(fl_model_n_layers(w->model), "layer", layers),
            fl_count(fl_model_n_blocks(w->model), "block", blocks),
            fl_count(fl_model_n_params(w->model), "parameter", params));
-    printf("  data   %s, %" PRId64 " samples%s to train on, %" PRId64 " to test on\n", d->ops->kind,
-           used, of_all, d->ops->count(d->self, FL_TEST));
+    printf("  data   %s, %" PRId64 " samples%s to train on%s, %" PRId64 " to test on\n",
+           d->ops->kind, used, of_all, to_validate, d->ops->count(d->self, FL_TEST));
 }
 
 static int validate(const fl_args *args)
@@ -88,7 +99,7 @@ const fl_cli_command fl_cli_command_run = {
                "that both runs are equal to the last bit on the same hardware. JOB.yaml may\n"
                "then be left out: it is the earlier run's job.\n",
     .options = {{"--run-dir", 0, "DIR", "the run directory; default: RUN.DIR/NAME-DATE-TIME"},
-                {"--replay", 0, "RUN", "repeat the decisions of the run in this directory"},
+                {"--replay", 0, "RUN", "repeat the decisions of this run"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = run_job,
 };

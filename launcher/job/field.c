@@ -46,7 +46,8 @@ static size_t value_size(const fl_field *field)
 
 static const char *choice_at(const void *context, int i)
 {
-    return ((const fl_field *)context)->choices[i];
+    const fl_field *field = context;
+    return field->n_offered > 0 && i >= field->n_offered ? NULL : field->choices[i];
 }
 
 enum { ROUNDED_MAX = 64 };

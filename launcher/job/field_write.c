@@ -170,8 +170,12 @@ void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIE
 static int allowed_choices(const fl_field *field, char *text, size_t size_bytes)
 {
     int used = 0;
-    for (int i = 0; field->choices[i] != NULL && used < (int)size_bytes; i++) {
-        const char *before = i == 0 ? "" : field->choices[i + 1] == NULL ? " or " : ", ";
+    int n = field->n_offered;
+    while (field->n_offered == 0 && field->choices[n] != NULL) {
+        n++;
+    }
+    for (int i = 0; i < n && used < (int)size_bytes; i++) {
+        const char *before = i == 0 ? "" : i + 1 == n ? " or " : ", ";
         used += snprintf(text + used, size_bytes - (size_t)used, "%s%s", before, field->choices[i]);
     }
     return used;

@@ -102,6 +102,7 @@ static const fl_field fields[] = {
      .offset = AT(model.kind),
      .initial = "vit",
      .choices = CHOICES("vit", "plugin", "program"),
+     .n_offered = 2,
      .doc = "A vision transformer, or a model from a shared object of your own; program: in the "
             "record of a run whose model a program gave to fl_run."},
     {.path = "model.plugin",
@@ -154,6 +155,7 @@ static const fl_field fields[] = {
      .offset = AT(data.kind),
      .initial = "idx",
      .choices = CHOICES("idx", "program"),
+     .n_offered = 1,
      .doc =
          "Images and labels in the idx format of MNIST, plain or gzip; program: in the record of "
          "a run whose data set a program gave to fl_run."},

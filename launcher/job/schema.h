@@ -39,8 +39,10 @@ typedef struct fl_field {
     bool is_int;                /* of a list's key: its type is int, not int64_t */
     const char *word;           /* "auto", "none" or "all": stored as 0 or ""; NULL: no such word */
     const char *const *choices; /* ended by NULL */
-    const fl_list *list;        /* of a list: its items */
-    const char *doc;            /* one sentence */
+    int n_offered; /* the first of them, which a job file may have; the others stand in the record
+                      of a run only; 0: all */
+    const fl_list *list; /* of a list: its items */
+    const char *doc;     /* one sentence */
 } fl_field;
 
 /* The items of a list: integers, or mappings of integers. Offsets of keys are within an item. */

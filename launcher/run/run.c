@@ -104,11 +104,17 @@ static void preparation_fini(preparation *p)
 
 /* ---- ① ---- */
 
+int64_t fl_run_n_validation(const fl_job *job, int64_t n_used)
+{
+    const fl_span *span = &job->data.validation;
+    return span->steps >= 0 ? span->steps : llround(span->fraction * (double)n_used);
+}
+
 /* From here on, the data set is the view, which has fewer samples to train on. */
 static fl_status take_validation(preparation *p)
 {
     const fl_span *span = &p->job->data.validation;
-    int64_t n = span->steps >= 0 ? span->steps : llround(span->fraction * (double)p->n_samples);
+    int64_t n = fl_run_n_validation(p->job, p->n_samples);
     if (span->steps == 0 && span->fraction == 0) {
         return FL_OK;
     }
@@ -121,6 +127,21 @@ static fl_status take_validation(preparation *p)
     p->dataset = &p->view;
     p->n_validation = n;
     p->n_samples -= n;
+    return FL_OK;
+}
+
+/* An evaluation cannot use more samples than the split has. */
+static fl_status check_evaluation(const preparation *p, const fl_dataset *d)
+{
+    bool validates = p->n_validation > 0;
+    int64_t n = validates ? p->n_validation : d->ops->count(d->self, FL_TEST);
+    int64_t wanted = p->job->train.evaluate_samples;
+    if (n > 0 && wanted > n) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("train.evaluate_samples"),
+                             "%lld, but there are %lld %s samples; allowed: all, or 1 .. %lld",
+                             (long long)wanted, (long long)n, validates ? "validation" : "test",
+                             (long long)n);
+    }
     return FL_OK;
 }
 
@@ -140,6 +161,7 @@ static fl_status check_data(preparation *p, fl_shape *input)
     }
     p->n_samples = p->job->data.samples > 0 ? p->job->data.samples : n;
     FL_TRY(take_validation(p));
+    FL_TRY(check_evaluation(p, d));
     if (p->job->train.batch > p->n_samples) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("train.batch"),
                              "%lld, but an epoch has %lld samples; allowed: "

@@ -3,6 +3,8 @@
 #include "control/socket/ctl_names.h"
 #include "device/alloc.h"
 
+#include <frostline/job.h>
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -264,6 +266,21 @@ static fl_status check_allowed(const char *dir, const char *name)
                                    "%s: permission denied: the run belongs to another user", which);
 }
 
+/* FL_EINVAL if `name` is a directory of runs instead of a run. */
+static fl_status check_not_parent(const char *name)
+{
+    fl_run_entry *all = NULL;
+    char example[sizeof all->name] = "";
+    int n = 0;
+    if (fl_runs_list(name, &all, &n) == FL_OK && n > 0) {
+        snprintf(example, sizeof example, "%s", all[0].name);
+    }
+    fl_free(all);
+    return n == 0 ? FL_OK
+                  : fl_fail(FL_EINVAL, "%s: a directory of %d run%s; name one of them, as in %s/%s",
+                            name, n, n == 1 ? "" : "s", name, example);
+}
+
 fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
 {
     below found;
@@ -276,6 +293,7 @@ fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
     }
     if (name != NULL) {
         FL_TRY(check_allowed(dir, name));
+        FL_TRY(check_not_parent(name));
     }
     if (status == FL_OK && name != NULL && found.any_over) {
         return check_live(&found.ended, name);
@@ -299,6 +317,28 @@ fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry
         return FL_OK;
     }
     FL_TRY(check_allowed(dir, name));
+    FL_TRY(check_not_parent(name));
     return fl_fail(FL_EINVAL, "%s: not a run directory, nor the name of one of the %d runs in %s",
                    name, found.n, dir);
+}
+
+fl_status fl_run_find_dir(const char *name, char path[PATH_MAX])
+{
+    fl_run_entry run;
+    fl_job job;
+    struct stat info;
+    fl_job_defaults(&job);
+    fl_status status = fl_run_find_any(job.run.dir, name, &run);
+    bool is_directory = stat(name, &info) == 0 && S_ISDIR(info.st_mode);
+    if (status != FL_OK && is_directory) {
+        FL_TRY(check_not_parent(name)); /* a run that lost its events keeps its other files */
+    } else {
+        FL_TRY(status);
+    }
+    /* Messages name a directory as the user wrote it. */
+    bool by_path = is_directory && (status != FL_OK || fl_run_look(name, &run) == FL_OK);
+    if (snprintf(path, PATH_MAX, "%s", by_path ? name : run.path) >= PATH_MAX) {
+        return fl_fail(FL_EINVAL, "%.64s...: a path of more than %d bytes", name, PATH_MAX - 1);
+    }
+    return FL_OK;
 }

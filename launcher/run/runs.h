@@ -45,6 +45,11 @@ fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry) FL
 /* The same among all runs, live or ended. name is not NULL. */
 fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
 
+/* The directory that a user means by `name`, for commands that read files of a run: `name` itself
+ * if it is a directory other than one of runs, else the run that fl_run_find_any finds below
+ * run.dir's default. FL_EINVAL if there is none. */
+fl_status fl_run_find_dir(const char *name, char path[PATH_MAX]) FL_MUST_CHECK;
+
 /* Whether the controller of this run directory is listening. */
 bool fl_run_is_live(const char *path);
 

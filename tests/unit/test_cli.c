@@ -84,14 +84,19 @@ static const refused refusals[] = {
     {"run bad.yaml", "bad.yaml:2:3: train.epoch: unknown field, nearest is train.epochs\n"},
     {"validate good.yaml --set pipe.k=many", "--set pipe.k=many: pipe.k: found 'many', allowed: "
                                              "auto, or an integer from 1 to 128 (stages)\n"},
-    {"ledger nowhere", "nowhere/ledger.bin: No such file or directory\n"},
+    {"ledger nowhere", "nowhere: not a run directory, nor the name of one of the 0 runs in runs\n"},
     {"ctl stauts",
      "frostline ctl: unknown command 'stauts', nearest is status; see frostline ctl --help\n"},
-    {"ctl my-run", "frostline ctl: a command is missing; see frostline ctl --help\n"},
+    {"ctl frobnicate", "frostline ctl: unknown command 'frobnicate'; see frostline ctl --help\n"},
     {"run", "frostline run: JOB.yaml is missing; see frostline run --help\n"},
-    {"run --replay nowhere", "nowhere/job.yaml: cannot be opened: No such file or directory\n"},
-    {"diff nowhere", "frostline diff: two run directories are needed; see frostline diff --help\n"},
-    {"diff nowhere nowhere", "nowhere: No such file or directory\n"},
+    {"run --replay nowhere",
+     "nowhere: not a run directory, nor the name of one of the 0 runs in runs\n"},
+    {"diff nowhere", "frostline diff: two runs are needed; see frostline diff --help\n"},
+    {"diff nowhere nowhere",
+     "nowhere: not a run directory, nor the name of one of the 0 runs in runs\n"},
+    {"validate good.yaml --set model.kind=gpt",
+     "--set model.kind=gpt: model.kind: found 'gpt', allowed: vit or plugin; nearest is "
+     "vit\n"},
 };
 
 static void test_cli__what_is_wrong_goes_to_standard_error_with_2(void **state)
@@ -456,6 +461,100 @@ static void test_cli__ctl_tells_an_ended_run_from_none(void **state)
     run_command(folder, "chmod 700 runs/theirs && rm -r runs", &result);
 }
 
+/* Every command takes a run by its name, and says so when it is given the parent of runs. */
+static void test_cli__a_run_goes_by_its_name_everywhere(void **state)
+{
+    (void)state;
+    run_command(folder,
+                "mkdir -p runs/p1 runs/p2 && for run in p1 p2; do "
+                "echo '{\"event\":\"run.started\",\"job\":\"j\"}' >runs/$run/events.jsonl && "
+                "echo '{\"step\":0,\"loss\":2,\"f\":0,\"k\":1,\"r\":1,\"m\":1}' "
+                ">runs/$run/steps.jsonl; done; cp -r runs/p1 near",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    frostline("diff p1 p2");
+    assert_string_equal(result.err, "");
+    assert_string_equal(result.out, "equal to the last bit: 1 steps\n");
+    frostline("diff near p2");
+    assert_string_equal(result.out, "equal to the last bit: 1 steps\n");
+    frostline("ledger p1");
+    assert_non_null(strstr(result.err, "/runs/p1/ledger.bin: No such file or directory\n"));
+    frostline("run --replay p1");
+    assert_non_null(strstr(result.err, "/runs/p1/job.yaml: cannot be opened: No such file"));
+    frostline("ctl p1");
+    assert_string_equal(result.err,
+                        "frostline ctl: a command is missing; see frostline ctl --help\n");
+    static const char *const commands[] = {"ledger runs", "report runs", "diff runs p1",
+                                           "run --replay runs", "ctl runs status"};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        frostline(commands[i]);
+        assert_non_null(
+            strstr(result.err, "runs: a directory of 2 runs; name one of them, as in runs/p"));
+        assert_int_equal(result.exit_code, 2);
+    }
+    frostline("list runs/p1"); /* was an empty table */
+    assert_string_equal(result.err, "runs/p1: a run directory; list its parent directory for all "
+                                    "of its runs\n");
+    assert_non_null(strstr(result.out, "  p1\n"));
+    run_command(folder, "rm -r runs near", &result);
+}
+
+static void test_cli__a_key_is_never_overwritten(void **state)
+{
+    (void)state;
+    save("mine", "secret");
+    frostline("key mine");
+    assert_string_equal(result.err, "mine: exists already; a key is never overwritten\n");
+    assert_int_equal(result.exit_code, 2);
+    run_command(folder, "cat mine", &result);
+    assert_string_equal(result.out, "secret");
+}
+
+/* A data set smaller than the job assumes was found in an evaluation, and validate counted samples
+ * that train nothing. */
+static void test_cli__validate_counts_the_samples_of_each_split(void **state)
+{
+    (void)state;
+    save("good.yaml", "name: good\n");
+    frostline("validate good.yaml --set data.validation=13%");
+    assert_string_equal(result.err, "");
+    assert_non_null(strstr(result.out,
+                           " 52200 samples (of 60000) to train on, 7800 to validate on, "
+                           "10000 to test on\n"));
+    frostline("validate good.yaml --set train.evaluate_samples=10000");
+    assert_int_equal(result.exit_code, 0);
+    frostline("validate good.yaml --set train.evaluate_samples=10001");
+    assert_string_equal(result.err, "--set train.evaluate_samples=10001: train.evaluate_samples: "
+                                    "10001, but there are 10000 test samples; allowed: all, or 1 "
+                                    ".. 10000\n");
+    assert_int_equal(result.exit_code, 2);
+    frostline("validate good.yaml --set data.validation=13% --set train.evaluate_samples=7801");
+    assert_non_null(strstr(result.err, "7801, but there are 7800 validation samples; allowed: "));
+}
+
+/* "-1" was an option of nobody. */
+static void test_cli__a_negative_number_is_an_argument(void **state)
+{
+    (void)state;
+    run_command(folder, "mkdir -p runs", &result);
+    frostline("ctl freeze -1");
+    assert_string_equal(result.err, "no live run in runs; name a run directory\n");
+    frostline("run -1");
+    assert_string_equal(result.err, "frostline run: unknown option '-1'" SEE("run"));
+    run_command(folder, "rmdir runs", &result);
+}
+
+static void test_cli__setup_says_what_it_found(void **state)
+{
+    (void)state;
+    run_command(folder, FL_SOURCE_DIR "/setup --dry-run", &result);
+    if (result.exit_code == 0) {
+        assert_string_equal(result.out, "setup: nothing is missing\n");
+    } else {
+        assert_non_null(strstr(result.out, "setup: these packages are missing:\n"));
+    }
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -489,6 +588,11 @@ int main(void)
         cmocka_unit_test(test_cli__a_plugin_brings_a_model_and_its_failures_are_told),
         cmocka_unit_test(test_cli__a_run_directory_is_blamed_on_whom_named_it),
         cmocka_unit_test(test_cli__ctl_tells_an_ended_run_from_none),
+        cmocka_unit_test(test_cli__a_run_goes_by_its_name_everywhere),
+        cmocka_unit_test(test_cli__a_key_is_never_overwritten),
+        cmocka_unit_test(test_cli__validate_counts_the_samples_of_each_split),
+        cmocka_unit_test(test_cli__a_negative_number_is_an_argument),
+        cmocka_unit_test(test_cli__setup_says_what_it_found),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
