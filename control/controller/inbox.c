@@ -182,6 +182,9 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
     case FL_WIRE_NONFINITE:
         fl_shutdown_nonfinite(controller, &frame->nonfinite);
         break;
+    case FL_WIRE_HASHES_FAILED:
+        fl_record_hashes_failed(&controller->record, &frame->hashes_failed);
+        break;
     case FL_WIRE_TIME:
         stepped(worker, frame->time.step);
         fl_run_times_add(&controller->times, worker->rank, &frame->time);

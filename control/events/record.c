@@ -8,11 +8,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { LOOK_US = 1000 * 1000, LEDGER = FL_RUNFILES, N_FILES, TEXT_BYTES = 256 };
+enum { LOOK_US = 1000 * 1000, LEDGER = FL_RUNFILES, HASHES, N_FILES, TEXT_BYTES = 256 };
 
 static const char *file_name(int file)
 {
-    return file == LEDGER ? "ledger.bin" : fl_runfile_name((fl_runfile)file);
+    return file == LEDGER   ? "ledger.bin"
+           : file == HASHES ? "weights.jsonl"
+                            : fl_runfile_name((fl_runfile)file);
 }
 
 static const char *ledger_gap(const fl_record *record, char *text, size_t size_bytes)
@@ -29,10 +31,29 @@ static const char *ledger_gap(const fl_record *record, char *text, size_t size_b
     return text;
 }
 
+static const char *hashes_gap(const fl_record *record, char *text, size_t size_bytes)
+{
+    text[0] = 0;
+    if (record->hashes_failed) {
+        snprintf(text, size_bytes, "weights.jsonl lacks hashes from step %" PRId64 " on (%s)",
+                 record->hashes.step, strerror(record->hashes.error));
+    }
+    return text;
+}
+
+void fl_record_hashes_failed(fl_record *record, const fl_hashes_failed_report *report)
+{
+    if (!record->hashes_failed || report->step < record->hashes.step) {
+        record->hashes = *report;
+    }
+    record->hashes_failed = true;
+}
+
 static const char *gap_of(const fl_record *record, int file, char *text, size_t size_bytes)
 {
-    return file == LEDGER
-               ? ledger_gap(record, text, size_bytes)
+    return file == LEDGER ? ledger_gap(record, text, size_bytes)
+           : file == HASHES
+               ? hashes_gap(record, text, size_bytes)
                : fl_runfile_gap_text(&record->log->files, (fl_runfile)file, text, size_bytes);
 }
 

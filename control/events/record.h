@@ -10,14 +10,19 @@ typedef struct fl_record {
     fl_event_log *log;       /* borrowed; with the files of the run */
     const fl_ledger *ledger; /* borrowed */
     int dir_fd;
-    bool reported[FL_RUNFILES + 1]; /* by file, the ledger last */
+    bool reported[FL_RUNFILES + 2]; /* by file; then the ledger and the hashes of weights */
     bool ledger_removed;
+    bool hashes_failed;             /* a worker could not write weights.jsonl: */
+    fl_hashes_failed_report hashes; /* the first such report */
     int64_t looked_us;
 } fl_record;
 
 /* Look for gaps and report each file once: a warning, and a record.incomplete event. Called in
  * every turn of the loop, and once when the run is over: at_once. */
 void fl_record_watch(fl_record *record, bool at_once, int64_t now_us);
+
+/* A worker could not add its hashes of weights to weights.jsonl. */
+void fl_record_hashes_failed(fl_record *record, const fl_hashes_failed_report *report);
 
 /* What is missing, for people; "" while the record is complete. Returns text. */
 const char *fl_record_missing(const fl_record *record, char *text, size_t size_bytes);

@@ -141,24 +141,25 @@ const char *fl_runfile_gap_text(const fl_runfiles *files, fl_runfile file, char 
 
 /* ---- lines ---- */
 
-/* Write lines, whole or not at all. Returns 0, or errno. */
-static int write_lines(int fd, const fl_json *lines)
+int fl_runfile_append(int fd, const char *text, size_t size_bytes)
 {
-    if (lines->broken) {
-        return ENOMEM;
-    }
     off_t before = lseek(fd, 0, SEEK_END);
-    ssize_t n = write(fd, lines->text, lines->n);
-    if (n == (ssize_t)lines->n) {
+    ssize_t n = write(fd, text, size_bytes);
+    if (n == (ssize_t)size_bytes) {
         return 0;
     }
     /* Only a write that makes no progress reports why. */
-    ssize_t rest = n < 0 ? n : write(fd, lines->text + n, lines->n - (size_t)n);
+    ssize_t rest = n < 0 ? n : write(fd, text + n, size_bytes - (size_t)n);
     int error = rest < 0 ? errno : ENOSPC;
     if (n > 0 && (before < 0 || ftruncate(fd, before) != 0)) {
         fl_log(FL_LOG_WARN, "a line of the run's record is cut: %s", strerror(errno));
     }
     return error;
+}
+
+static int write_lines(int fd, const fl_json *lines)
+{
+    return lines->broken ? ENOMEM : fl_runfile_append(fd, lines->text, lines->n);
 }
 
 void fl_runfiles_step(fl_runfiles *files, const fl_step_report *step)

@@ -64,6 +64,10 @@ void fl_runfiles_summary(fl_runfiles *files, const char *text, size_t size_bytes
 /* Note which files were removed from the run directory. */
 void fl_runfiles_look(fl_runfiles *files);
 
+/* Append lines to a file, whole or not at all: a cut write is taken back. No other process may
+ * append meanwhile. Returns 0, or errno. */
+int fl_runfile_append(int fd, const char *text, size_t size_bytes);
+
 /* Describe a file's gap: "steps.jsonl lacks 12 steps, from step 103 on (No space left on device)";
  * "" if it has none. Returns text. */
 const char *fl_runfile_gap_text(const fl_runfiles *files, fl_runfile file, char *text,

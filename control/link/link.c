@@ -224,6 +224,13 @@ void fl_link_nonfinite(fl_link *link, const fl_nonfinite_report *report)
     send_report(link, &frame);
 }
 
+void fl_link_hashes_failed(fl_link *link, const fl_hashes_failed_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_HASHES_FAILED);
+    frame.hashes_failed = *report;
+    send_report(link, &frame);
+}
+
 void fl_link_eval(fl_link *link, const fl_eval_report *report)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_EVAL);

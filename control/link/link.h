@@ -106,6 +106,14 @@ typedef struct fl_setting_done_report {
     int64_t serial, step, end_step;
 } fl_setting_done_report;
 
+/* A worker could not write its hashes of weights, and writes no others.
+ * step   the first step that lacks them
+ * error  errno */
+typedef struct fl_hashes_failed_report {
+    int64_t step;
+    int32_t error;
+} fl_hashes_failed_report;
+
 /* A command of the controller, applied at a control point. */
 typedef struct fl_command {
     fl_command_kind kind;
@@ -189,6 +197,7 @@ void fl_link_eval(fl_link *link, const fl_eval_report *report);
 void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
                     const int64_t *ids, int64_t n);
 void fl_link_cache(fl_link *link, const fl_cache_report *report);
+void fl_link_hashes_failed(fl_link *link, const fl_hashes_failed_report *report);
 void fl_link_failed(fl_link *link, fl_status status, const char *message);
 void fl_link_done(fl_link *link);
 

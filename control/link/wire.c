@@ -42,6 +42,8 @@ static size_t body_size(const fl_wire_message *f)
         return FL_WIRE_CACHE_BYTES;
     case FL_WIRE_NONFINITE:
         return fl_wire_nonfinite_size(&f->nonfinite);
+    case FL_WIRE_HASHES_FAILED:
+        return 8 + 4;
     case FL_WIRE_COMMAND:
         return fl_wire_command_size(&f->command);
     case FL_WIRE_ABORT:
@@ -244,6 +246,10 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     case FL_WIRE_NONFINITE:
         fl_wire_put_nonfinite(w, &f->nonfinite);
         break;
+    case FL_WIRE_HASHES_FAILED:
+        fl_put_i64(w, f->hashes_failed.step);
+        fl_put(w, (uint32_t)f->hashes_failed.error, 4);
+        break;
     case FL_WIRE_ABORT:
         fl_put(w, (uint32_t)f->why, 4);
         break;
@@ -297,6 +303,10 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_get_cache(r, &f->cache);
     case FL_WIRE_NONFINITE:
         return fl_wire_get_nonfinite(r, &f->nonfinite);
+    case FL_WIRE_HASHES_FAILED:
+        f->hashes_failed.step = fl_get_i64(r);
+        f->hashes_failed.error = fl_get_i32(r);
+        return f->hashes_failed.step >= 0 && f->hashes_failed.error > 0;
     case FL_WIRE_ABORT:
         return fl_wire_get_status(r, &f->why);
     case FL_WIRE_DONE:
@@ -415,6 +425,8 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "cache";
     case FL_WIRE_NONFINITE:
         return "nonfinite";
+    case FL_WIRE_HASHES_FAILED:
+        return "hashes failed";
     case FL_WIRE_WAKE:
         return "wake";
     }

@@ -44,6 +44,7 @@ typedef enum fl_wire_type {
     FL_WIRE_SETTING_DONE = 13,
     FL_WIRE_CACHE = 20,
     FL_WIRE_NONFINITE = 21,
+    FL_WIRE_HASHES_FAILED = 22,
     /* controller to worker */
     FL_WIRE_ALIVE = 32,
     FL_WIRE_STOPPING = 33, /* the user is ending the run */
@@ -102,6 +103,7 @@ typedef struct fl_wire_message {
         fl_setting_done_report setting_done;
         fl_cache_report cache;
         fl_nonfinite_report nonfinite;
+        fl_hashes_failed_report hashes_failed;
         fl_command command;
         fl_status why; /* of an abort */
     };

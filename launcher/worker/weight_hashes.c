@@ -4,30 +4,30 @@
 #include "launcher/worker/worker_state.h"
 
 #include "cache/value.h"
+#include "control/events/runfiles.h"
 #include "device/alloc.h"
-#include "device/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 enum { LINE_BYTES = 96 };
 
-/* One write, so that lines of several workers do not mix. */
-static fl_status append_lines(int dir_fd, const char *text, size_t n)
+/* One worker at a time, so that their lines do not mix and a cut write can be taken back. Returns
+ * 0, or errno. */
+static int append_lines(int dir_fd, const char *text, size_t n)
 {
     int fd = openat(dir_fd, "weights.jsonl", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    ssize_t written = fd < 0 ? -1 : write(fd, text, n);
-    int error = errno;
-    if (fd >= 0) {
-        close(fd);
+    if (fd < 0) {
+        return errno;
     }
-    return written == (ssize_t)n
-               ? FL_OK
-               : fl_fail(FL_EIO, "weights.jsonl: %s", strerror(written < 0 ? error : ENOSPC));
+    int error = flock(fd, LOCK_EX) != 0 ? errno : fl_runfile_append(fd, text, n);
+    close(fd);
+    return error;
 }
 
 static size_t print_layers(const fl_params *p, int64_t step, char *text, size_t size_bytes)
@@ -44,15 +44,18 @@ static size_t print_layers(const fl_params *p, int64_t step, char *text, size_t 
     return n;
 }
 
-static fl_status write_hashes(const fl_worker_state *w, const fl_params *p)
+/* Returns 0, or errno. */
+static int write_hashes(const fl_worker_state *w, const fl_params *p)
 {
     size_t size_bytes = (size_t)(p->last - p->first) * LINE_BYTES + 1;
     void *text = NULL;
-    FL_TRY(fl_alloc(size_bytes, &text));
+    if (fl_alloc(size_bytes, &text) != FL_OK) {
+        return ENOMEM;
+    }
     size_t n = print_layers(p, w->step, text, size_bytes);
-    fl_status status = append_lines(w->c->dir_fd, text, n);
+    int error = append_lines(w->c->dir_fd, text, n);
     fl_free(text);
-    return status;
+    return error;
 }
 
 void fl_worker_hash_weights(fl_worker_state *w)
@@ -61,8 +64,9 @@ void fl_worker_hash_weights(fl_worker_state *w)
     if (every == 0 || w->step % every != 0 || w->now->place.replica != 0 || w->hashes_failed) {
         return;
     }
-    if (write_hashes(w, fl_generation_params(w->now)) != FL_OK) {
-        fl_log(FL_LOG_WARN, "stopped writing hashes of weights: %s", fl_errmsg());
+    int error = write_hashes(w, fl_generation_params(w->now));
+    if (error != 0) {
         w->hashes_failed = true;
+        fl_link_hashes_failed(w->link, &(fl_hashes_failed_report){.step = w->step, .error = error});
     }
 }

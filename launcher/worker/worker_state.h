@@ -109,7 +109,8 @@ fl_status fl_worker_nonfinite(fl_worker_state *w, const fl_global_batch *batch,
 /* ---- weight_hashes.c ---- */
 
 /* Where the job asks for it after w->step steps, add hashes of this worker's layers to
- * weights.jsonl. The first failure causes a warning; the run continues. */
+ * weights.jsonl. The first failure is reported to the controller; the run
+ * continues. */
 void fl_worker_hash_weights(fl_worker_state *w);
 
 /* ---- control_point.c ---- */

@@ -1,8 +1,12 @@
 /* Runs whose files cannot be written: they train on, say at once what is missing, and never pass
  * for runs with a complete record. */
 #include "autodp/ledger.h"
+#include "launcher/run/run.h"
 #include "launcher/run/runs.h"
 #include "support/fake_checks.h"
+#include "support/nap.h"
+#include "support/runs.h"
+#include "support/toy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -123,6 +129,64 @@ static void test_record__of_a_failed_run_has_a_summary(void **state)
     fake_clean(&run);
 }
 
+/* A file has room for half a line: weights.jsonl was cut there, frostline diff refused the run, and
+ * nothing reported it. */
+enum { FILE_LIMIT = 64 * 1024 * 1024, ROOM = 40 };
+
+static void run_with_hashes(const char *dir)
+{
+    fl_job job;
+    fl_model *model = NULL;
+    fl_dataset data;
+    fl_run_result result;
+    const struct rlimit limit = {FILE_LIMIT, FILE_LIMIT};
+    hush();
+    fl_job_defaults(&job);
+    set(&job, "train.batch", 10);
+    set(&job, "train.epochs", 1);
+    set(&job, "train.hash_weights", 1);
+    set(&job, "pipe.k", 2);
+    set(&job, "autodp.r", 1);
+    set(&job, "pipe.m", 2);
+    set(&job, "devices.count", 2);
+    must(fl_job_set(&job, "pipe.profile", "none"));
+    must(fl_toy_dataset(60, &data));
+    must(fl_toy_model(3, 0.1f, &model));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    fl_status status = fl_run_in(model, &data, &job, dir, &result);
+    bool told = strstr(fl_errmsg(), "weights.jsonl lacks hashes from step 1 on (File too large)");
+    fl_model_destroy(&model);
+    fl_dataset_destroy(&data);
+    _exit(status == FL_EFAILED && told && result.steps == 6 ? 0 : 1);
+}
+
+static void test_record__tells_of_hashes_that_were_not_written(void **state)
+{
+    (void)state;
+    char dir[96], path[128];
+    struct stat info;
+    fl_run_entry entry;
+    assert_int_equal(make_root(NULL), 0);
+    snprintf(dir, sizeof dir, "%s/hashes", root);
+    snprintf(path, sizeof path, "%s/weights.jsonl", dir);
+    assert_int_equal(mkdir(dir, 0755), 0);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(ftruncate(fileno(file), FILE_LIMIT - ROOM), 0);
+    fclose(file);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        run_with_hashes(dir);
+    }
+    check_ended_well(child);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_size, FILE_LIMIT - ROOM); /* no half of a line */
+    assert_int_equal(fl_run_look(dir, &entry), FL_OK);
+    assert_true(entry.record_incomplete);
+    remove_root(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +195,7 @@ int main(void)
         cmocka_unit_test(test_record__notices_that_its_files_were_removed),
         cmocka_unit_test(test_record__survives_a_moved_directory),
         cmocka_unit_test(test_record__of_a_failed_run_has_a_summary),
+        cmocka_unit_test(test_record__tells_of_hashes_that_were_not_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
