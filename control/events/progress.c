@@ -156,14 +156,21 @@ void fl_progress_evaluation(fl_progress *progress, const fl_eval_report *eval)
 void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats)
 {
     const fl_epoch_stats *e = &stats->past;
-    char eval[96] = "";
+    char eval[96] = "", skipped[64] = "", loss[32] = "-", n[FL_COUNT_BYTES];
+    double mean = fl_run_stats_loss(e);
+    if (isfinite(mean)) {
+        snprintf(loss, sizeof loss, "%.4f", mean);
+    }
+    if (e->n_skipped > 0) {
+        snprintf(skipped, sizeof skipped, " (%s skipped)", fl_count(e->n_skipped, "step", n));
+    }
     if (e->evaluated) {
         snprintf(eval, sizeof eval, ", %s %.4f  accuracy %.2f %%", split_text(&e->eval),
                  e->eval.loss, e->eval.accuracy * 100);
     }
-    fl_progress_note(progress, "epoch %lld/%lld  loss %.4f%s  %.0f samples/s  %.1f s",
-                     (long long)e->epoch + 1, (long long)stats->n_epochs, fl_run_stats_loss(e),
-                     eval, e->ms > 0 ? (double)e->samples / e->ms * 1000 : 0, e->ms / 1000);
+    fl_progress_note(progress, "epoch %lld/%lld  loss %s%s%s  %.0f samples/s  %.1f s",
+                     (long long)e->epoch + 1, (long long)stats->n_epochs, loss, skipped, eval,
+                     e->ms > 0 ? (double)e->samples / e->ms * 1000 : 0, e->ms / 1000);
 }
 
 void fl_progress_cache(fl_progress *progress, const fl_cache_report *report)

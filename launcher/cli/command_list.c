@@ -4,6 +4,7 @@
 
 #include "control/events/json.h"
 #include "device/alloc.h"
+#include "device/plural.h"
 
 #include <frostline/job.h>
 
@@ -26,6 +27,7 @@ static void print_json(const fl_run_entry *entries, int n)
         fl_json_text(&j, "started", e->started);
         fl_json_integer(&j, "step", e->steps);
         fl_json_integer(&j, "steps", e->n_steps);
+        fl_json_integer(&j, "skipped_steps", e->skipped_steps);
         fl_json_real(&j, "loss", e->loss);
         fl_json_real(&j, "test_accuracy", e->test_accuracy);
         fl_json_close(&j, '}');
@@ -51,11 +53,15 @@ static void print_table(const fl_run_entry *entries, int n)
            "run");
     for (int i = 0; i < n; i++) {
         const fl_run_entry *e = &entries[i];
-        char steps[48], loss[24], accuracy[24];
+        char steps[48], loss[24], accuracy[24], skipped[64] = "", n_skipped[FL_COUNT_BYTES];
+        if (e->skipped_steps > 0) {
+            snprintf(skipped, sizeof skipped, " (%s skipped)",
+                     fl_count(e->skipped_steps, "step", n_skipped));
+        }
         snprintf(steps, sizeof steps, "%" PRId64 "/%" PRId64, e->steps, e->n_steps);
-        printf("%-9s %15s %8s %8s  %-19.19s  %s%s\n", fl_run_state_text(e->state), steps,
+        printf("%-9s %15s %8s %8s  %-19.19s  %s%s%s\n", fl_run_state_text(e->state), steps,
                number_text(e->loss, loss), number_text(e->test_accuracy, accuracy), e->started,
-               e->name, e->record_incomplete ? " (record incomplete)" : "");
+               e->name, skipped, e->record_incomplete ? " (record incomplete)" : "");
     }
 }
 

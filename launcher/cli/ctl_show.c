@@ -60,12 +60,13 @@ static int widest(const json_t *rows, const char *key)
 }
 
 /* The columns are the keys of the first row. */
-static void show_table(json_t *rows, FILE *out)
+static void show_table(const json_t *rows, FILE *out)
 {
     const char *key;
-    json_t *value, *first = json_array_get(rows, 0);
+    json_t *value;
+    const json_t *first = json_array_get(rows, 0);
     int width[COLUMNS_MAX], n = 0;
-    json_object_foreach(first, key, value)
+    json_object_foreach((json_t *)first, key, value)
     {
         if (n < COLUMNS_MAX) {
             width[n] = widest(rows, key);
@@ -76,7 +77,7 @@ static void show_table(json_t *rows, FILE *out)
     fputc('\n', out);
     for (size_t i = 0; i < json_array_size(rows); i++) {
         int column = 0;
-        json_object_foreach(first, key, value)
+        json_object_foreach((json_t *)first, key, value)
         {
             char cell[CELL_MAX];
             if (column < n) {
@@ -88,6 +89,59 @@ static void show_table(json_t *rows, FILE *out)
     }
 }
 
+/* ---- flight ---- */
+
+enum { RECENT_SHOWN = 8 };
+
+/* "forward  step 12  micro_batch 3  0.002100 s ago" */
+static void show_operation(const char *state, const json_t *operation, FILE *out)
+{
+    const char *key;
+    json_t *value;
+    char text[CELL_MAX];
+    put_value(json_object_get(operation, "operation"), text, sizeof text);
+    fprintf(out, "    %-7s %-16s", state, text);
+    json_object_foreach((json_t *)operation, key, value)
+    {
+        if (strcmp(key, "operation") != 0 && strcmp(key, "generation") != 0) {
+            put_value(value, text, sizeof text);
+            fprintf(out, "  %s %s", key, text);
+        }
+    }
+    fputc('\n', out);
+}
+
+/* The operations that a thread is inside of, the outermost first; then the newest finished ones. */
+static void show_thread(const json_t *rank, const json_t *thread, FILE *out)
+{
+    const json_t *inside = json_object_get(thread, "inside");
+    const json_t *recent = json_object_get(thread, "recent");
+    size_t n = json_array_size(recent);
+    char worker[CELL_MAX], name[CELL_MAX];
+    put_value(rank, worker, sizeof worker);
+    put_value(json_object_get(thread, "thread"), name, sizeof name);
+    fprintf(out, "  worker %s, thread %s\n", worker, name);
+    for (size_t i = 0; i < json_array_size(inside); i++) {
+        show_operation("inside", json_array_get(inside, i), out);
+    }
+    for (size_t i = n > RECENT_SHOWN ? n - RECENT_SHOWN : 0; i < n; i++) {
+        show_operation("done", json_array_get(recent, i), out);
+    }
+}
+
+static void show_threads(const json_t *workers, FILE *out)
+{
+    for (size_t i = 0; i < json_array_size(workers); i++) {
+        const json_t *worker = json_array_get(workers, i);
+        const json_t *threads = json_object_get(worker, "threads");
+        for (size_t k = 0; k < json_array_size(threads); k++) {
+            show_thread(json_object_get(worker, "rank"), json_array_get(threads, k), out);
+        }
+    }
+}
+
+/* ---- any reply ---- */
+
 void fl_ctl_show(const json_t *object, FILE *out)
 {
     const char *key;
@@ -96,8 +150,9 @@ void fl_ctl_show(const json_t *object, FILE *out)
     json_object_foreach((json_t *)object, key, value)
     {
         if (json_is_array(value) && json_is_object(json_array_get(value, 0))) {
+            bool of_flight = json_object_get(json_array_get(value, 0), "threads") != NULL;
             fprintf(out, "%s\n", key);
-            show_table(value, out);
+            (of_flight ? show_threads : show_table)(value, out);
         } else if (json_is_object(value)) {
             const char *inner;
             json_t *field;

@@ -10,6 +10,7 @@
 
 /* The result that the run's last word tells, or that its steps and epochs tell so far. */
 typedef struct outcome {
+    int64_t n_skipped;
     double steps, seconds, samples_per_s, train_loss, test_loss, test_accuracy, mfu;
 } outcome;
 
@@ -33,10 +34,11 @@ static double either(double value, double otherwise)
 static outcome outcome_of(const fl_report *report)
 {
     const json_t *over = last_word(report), *epoch = fl_report_last(report, "epoch.finished");
-    outcome o = {0, 0, (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN};
+    outcome o = {0, 0, 0, (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN};
     double samples = 0;
     for (int64_t i = 0; i < report->n_steps; i++) {
         samples += (double)report->step[i].samples;
+        o.n_skipped += report->step[i].skipped;
     }
     if (report->n_steps > 0) {
         const fl_report_step *last = &report->step[report->n_steps - 1];
@@ -79,6 +81,10 @@ static void result_facts(fl_html *html, const outcome *o, double wall_s)
     }
     if (isfinite(o->train_loss)) {
         fact(html, "one", "Training loss", fl_html_number(o->train_loss, 4, text), "");
+    }
+    if (o->n_skipped > 0) {
+        fact(html, "one", "Skipped steps", fl_html_number((double)o->n_skipped, 0, text),
+             "loss or gradient norm was not finite");
     }
     snprintf(small, sizeof small, "%s in all", fl_html_duration(wall_s, more));
     fact(html, "one", "Time in training", fl_html_duration(o->seconds, text), small);

@@ -61,6 +61,7 @@ static fl_status take_step(void *context, json_t *line, bool *good, const char *
         .lr = fl_line_real(line, "lr"),
         .grad_norm = fl_line_real(line, "grad_norm"),
         .plan = fl_report_plan_of(line, (fl_grid){0, 0, 0, 0}),
+        .skipped = json_is_true(json_object_get(line, "skipped")),
     };
     *why = s.step < 0 ? "no number of a step" : s.epoch < 0 ? "no epoch" : "no time of a step";
     if (s.step < 0 || s.epoch < 0 || !(s.ms >= 0)) {

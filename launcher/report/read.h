@@ -15,6 +15,7 @@ typedef struct fl_report_step {
     double ms;                    /* finite, >= 0 */
     double loss, lr, grad_norm;   /* NAN: not known */
     fl_grid plan;
+    bool skipped; /* the optimizer did not apply it: loss or gradient norm was not finite */
 } fl_report_step;
 
 typedef struct fl_report {

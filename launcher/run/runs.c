@@ -90,6 +90,8 @@ static void read_last(const json_t *last, fl_run_entry *entry)
         if (strcmp(event, ends[i]) == 0) {
             entry->state = (fl_run_state)(FL_RUN_FINISHED + i);
             entry->steps = json_is_integer(steps) ? (int64_t)json_integer_value(steps) : -1;
+            entry->skipped_steps =
+                (int64_t)json_integer_value(json_object_get(last, "skipped_steps"));
             entry->loss = real_of(last, "train_loss");
             entry->test_accuracy = real_of(last, "test_accuracy");
             entry->record_incomplete = json_object_get(last, "record_missing") != NULL;

@@ -24,6 +24,7 @@ typedef struct fl_run_entry {
     char started[40];           /* UTC, "2026-01-31T09:30:00.000Z"; sorts as time does */
     int64_t n_steps;            /* of the whole run */
     int64_t steps;              /* finished steps; -1: unknown */
+    int64_t skipped_steps;      /* not finite, so not applied; 0 until the run has ended */
     bool record_incomplete;     /* its files lack something that the run could not write */
     double loss, test_accuracy; /* NAN: none */
 } fl_run_entry;

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "launcher/cli/ctl_show.h"
 #include "launcher/main/commands.h"
 #include "support/shell.h"
 
@@ -544,6 +545,52 @@ static void test_cli__a_negative_number_is_an_argument(void **state)
     run_command(folder, "rmdir runs", &result);
 }
 
+/* Every worker's threads were a dash. */
+static void test_cli__ctl_flight_shows_operations(void **state)
+{
+    (void)state;
+    json_t *reply = json_loads(
+        "{\"waits\": \"nobody waits\", \"workers\": [{\"rank\": 1, \"threads\": [{\"thread\": "
+        "\"main\", \"inside\": [{\"operation\": \"forward\", \"generation\": 1, \"step\": 12, "
+        "\"micro_batch\": 3}], \"recent\": [{\"operation\": \"recv\", \"generation\": 1, \"step\": "
+        "12, \"peer\": 0, \"left_s_ago\": 0.5}]}]}]}",
+        0, NULL);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    assert_non_null(reply);
+    fl_ctl_show(reply, out);
+    fclose(out);
+    assert_string_equal(text, "waits              nobody waits\n"
+                              "workers\n"
+                              "  worker 1, thread main\n"
+                              "    inside  forward           step 12  micro_batch 3\n"
+                              "    done    recv              step 12  peer 0  left_s_ago 0.5\n");
+    free(text);
+    json_decref(reply);
+}
+
+/* A run that skipped steps looked like any other. */
+static void test_cli__list_and_report_show_skipped_steps(void **state)
+{
+    (void)state;
+    run_command(folder,
+                "mkdir -p runs/p1 && echo '{\"event\":\"run.started\",\"job\":\"j\",\"steps\":2}' "
+                ">runs/p1/events.jsonl && echo '{\"event\":\"run.finished\",\"steps\":2,"
+                "\"skipped_steps\":1}' >>runs/p1/events.jsonl && "
+                "echo '{\"step\":0,\"epoch\":0,\"ms\":1,\"loss\":null,\"skipped\":true}' "
+                ">runs/p1/steps.jsonl && echo '{\"step\":1,\"epoch\":0,\"ms\":1,\"loss\":2}' "
+                ">>runs/p1/steps.jsonl",
+                &result);
+    frostline("list");
+    assert_non_null(strstr(result.out, "  p1 (1 step skipped)\n"));
+    frostline("report p1");
+    run_command(folder, "grep -c '<dt>Skipped steps</dt><dd>1<small>' runs/p1/report.html",
+                &result);
+    assert_string_equal(result.out, "1\n");
+    run_command(folder, "rm -r runs", &result);
+}
+
 static void test_cli__setup_says_what_it_found(void **state)
 {
     (void)state;
@@ -593,6 +640,8 @@ int main(void)
         cmocka_unit_test(test_cli__validate_counts_the_samples_of_each_split),
         cmocka_unit_test(test_cli__a_negative_number_is_an_argument),
         cmocka_unit_test(test_cli__setup_says_what_it_found),
+        cmocka_unit_test(test_cli__ctl_flight_shows_operations),
+        cmocka_unit_test(test_cli__list_and_report_show_skipped_steps),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

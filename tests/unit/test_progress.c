@@ -166,6 +166,35 @@ static void test_progress__tells_an_epoch_in_one_line(void **state)
     assert_true(strlen(text) <= 80);
 }
 
+/* The mean of an epoch of which every step was skipped was printed as "nan", and the number of
+ * skipped steps nowhere. */
+static void test_progress__an_epoch_shows_its_skipped_steps(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n_skipped;
+        const char *line;
+    } cases[] = {
+        {1, "epoch 1/2  loss 0.5000 (1 step skipped)  10 samples/s  1.0 s\n"},
+        {4, "epoch 1/2  loss - (4 steps skipped)  10 samples/s  1.0 s\n"},
+    };
+    for (int i = 0; i < 2; i++) {
+        char text[256] = "";
+        fl_progress progress;
+        fl_run_stats stats = {.n_epochs = 2,
+                              .past = {.steps = 4,
+                                       .n_skipped = cases[i].n_skipped,
+                                       .samples = 10,
+                                       .loss_sum = 0.5 * (double)(4 - cases[i].n_skipped),
+                                       .ms = 1000}};
+        FILE *file = fmemopen(text, sizeof text, "w");
+        fl_progress_init(&progress, file, &plan);
+        fl_progress_epoch(&progress, &stats);
+        fclose(file);
+        assert_string_equal(text, cases[i].line);
+    }
+}
+
 /* Would catch: control characters, or a line for each step, in a file or pipe. */
 static void test_progress__writes_plain_lines_to_a_file(void **state)
 {
@@ -232,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_progress__sums_up),
         cmocka_unit_test(test_progress__suggests_what_can_be_run),
         cmocka_unit_test(test_progress__tells_an_epoch_in_one_line),
+        cmocka_unit_test(test_progress__an_epoch_shows_its_skipped_steps),
         cmocka_unit_test(test_progress__writes_plain_lines_to_a_file),
         cmocka_unit_test(test_progress__tells_of_the_cache_when_it_goes_on_or_off),
     };
