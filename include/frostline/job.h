@@ -52,15 +52,15 @@ typedef struct fl_span {
     int64_t steps;   /* -1: use fraction */
 } fl_span;
 
-/* A number of steps, a share of the run, or a number of epochs, also a broken one. */
+/* A number of steps, a share of the run, or a number of epochs, which may be a fraction. */
 typedef struct fl_period {
     double epochs; /* used when steps < 0 and share is 0 */
     double share;  /* used when steps < 0 and it is above 0; at most 1 */
     int64_t steps; /* -1: see above */
 } fl_period;
 
-/* One line of a scripted plan: what shall hold from about this step on. -1: as it is; 0
- * (FL_JOB_AUTO) in k, r and m: Frostline chooses. */
+/* One entry of a script: F, K, R and M from this step on. -1: unchanged; 0 (FL_JOB_AUTO) in k, r
+ * and m: Frostline chooses. */
 typedef struct fl_script_entry {
     int64_t step;
     int f, k, r, m;
