@@ -99,7 +99,8 @@ int main(int argc, char **argv)
     kill(run.controller, SIGINT);
     (void)fake_finish(&run);
     fake_clean(&run);
-    printf("%.1f steps/s, %d workers, %ld samples a step: head %.2f %% of a core (%.0f us a step), "
+    printf("%.1f steps/s, %d workers, %ld samples a step: controller %.2f %% of a core (%.0f us a "
+           "step), "
            "each link %.2f %% (%.0f us a step)\n",
            n_steps / ns * 1e9, run.n_workers, batch, 100 * controller / ns,
            controller / n_steps * 1e-3, 100 * links / ns, links / n_steps * 1e-3);

@@ -48,8 +48,8 @@ fl_check_options fl_check_defaults(void);
  * For each layer: shapes and parameters as declared; forward deterministic, finite, within the
  * memory that it asked for, without a write to anything else; no dropout in evaluation; the same
  * results however samples are batched, ordered and kept in flight; backward adds to gradients,
- * leaves alone those that nobody wants, and agrees with central differences of forward, for the
- * input and each parameter; an empty micro-batch changes nothing.
+ * does not write gradients that are not wanted, and agrees with central differences of forward, for
+ * the input and each parameter; an empty micro-batch changes nothing.
  *
  * options    NULL: the defaults
  * n_failed   out: checks that failed

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* The micro-batch at hand. Borrowed; valid during the call.
+/* The current micro-batch. Borrowed; valid during the call.
  * sample_ids  [n_samples], as the data set numbers them */
 typedef struct fl_batch {
     int64_t n_samples;

@@ -110,7 +110,7 @@ typedef struct fl_job {
         fl_period evaluate_every; /* steps 0: only at the end of the run */
         int64_t evaluate_samples; /* of one evaluation before the end; 0: all */
         fl_on_nonfinite on_nonfinite;
-        int64_t hash_weights; /* every so many steps; 0: never */
+        int64_t hash_weights; /* the interval in steps; 0: never */
     } train;
     struct {
         fl_device_kind kind;

@@ -50,7 +50,7 @@ const char *fl_errmsg(void);
  * return fl_fail(FL_EINVAL, "stage %d has no layer", stage); */
 fl_status fl_fail(fl_status status, const char *format, ...) FL_PRINTF(2, 3) FL_MUST_CHECK;
 
-/* Put "context: " before the message at hand and give `status` back. */
+/* Prefix this thread's message with "context: " and return `status`. */
 fl_status fl_within(fl_status status, const char *format, ...) FL_PRINTF(2, 3) FL_MUST_CHECK;
 
 #ifdef __clang_analyzer__ /* cannot see from outside that both give back their first argument */

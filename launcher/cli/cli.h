@@ -48,7 +48,8 @@ typedef struct fl_cli_command {
     const char *details;                        /* whole sentences, wrapped; ends in a newline */
     fl_cli_option options[FL_PLAN_OPTIONS_MAX]; /* ended by an empty one */
     int (*run)(const fl_args *args);
-    /* Help of its own about what follows its name; false: there is none, so its own is shown. */
+    /* Shows help about the arguments after the command's name. false: there is no such help, and
+     * the help of the command itself is shown. */
     bool (*help)(int argc, char **argv);
 } fl_cli_command;
 
@@ -83,7 +84,7 @@ int fl_unknown_among(const char *program, const char *name, fl_candidate_word *n
 /* One line on standard error; characters that would steer a terminal are shown as '?'. */
 void fl_complain(const char *format, ...) FL_PRINTF(1, 2);
 
-/* The exit code that tells of this status. */
+/* The exit code for this status. */
 int fl_exit_of(fl_status status);
 
 #endif

@@ -97,7 +97,7 @@ static void show_result(checking *c, const fl_check_result *r)
 static void send_message(int fd, const message *m)
 {
     if (write(fd, m, sizeof *m) != (ssize_t)sizeof *m) {
-        _exit(FL_EXIT_DEFECT); /* nobody reads it any longer */
+        _exit(FL_EXIT_DEFECT); /* the parent no longer reads */
     }
 }
 

@@ -203,7 +203,7 @@ static void print_step(const step_line *a, const step_line *b)
     printf("\n");
 }
 
-/* The first step before which the runs are equal; the smaller number of steps if there is none. */
+/* The index of the first step that differs; without a difference, the smaller number of steps. */
 static int64_t first_difference(const kept_run *a, const kept_run *b)
 {
     int64_t n = a->n_steps < b->n_steps ? a->n_steps : b->n_steps, i = 0;

@@ -1,4 +1,4 @@
-/* frostline report: one page of HTML that tells of a run. */
+/* frostline report: one HTML page about a run. */
 #include "launcher/cli/cli.h"
 #include "launcher/cli/run_output.h"
 #include "launcher/report/page.h"

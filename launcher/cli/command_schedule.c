@@ -17,7 +17,7 @@ static fl_status read_field(const fl_args *args, const char *option, const char 
 {
     const char *text = fl_args_value(args, option);
     fl_field field = *fl_schema_field(fl_schema_find(path));
-    field.word = NULL; /* nobody chooses for a drawing */
+    field.word = NULL; /* no "auto": there is no planner here that could choose */
     if (text == NULL) {
         return fl_fail(FL_EINVAL, "option %s is missing", shown);
     }

@@ -8,7 +8,7 @@
 
 /* A played schedule: every op and when it runs, in ticks. */
 typedef struct played {
-    fl_op *ops;     /* [2 * M] of the stage at hand */
+    fl_op *ops;     /* [2 * M] of the current stage */
     fl_tick *ticks; /* [K][2 * M] */
     int n_ticks;
     double bubble; /* share of the stages' time in which they wait */

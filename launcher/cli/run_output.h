@@ -6,11 +6,11 @@
 
 #include <stdio.h>
 
-/* Writes the whole content; what it gives back is given back. */
+/* Writes the whole content. fl_replace_file returns its status. */
 typedef fl_status fl_file_writer(const void *context, FILE *file);
 
-/* Write a file whole or not at all: under another name beside it, then renamed. FL_EIO, FL_EINVAL
- * for a path that is too long, what `write` gives. */
+/* Replace a file completely or not at all: write a temporary file in the same folder, then rename
+ * it. Returns FL_EIO, FL_EINVAL if the path is too long, or the status of `write`. */
 fl_status fl_replace_file(const char *path, fl_file_writer *write,
                           const void *context) FL_MUST_CHECK;
 

@@ -12,7 +12,7 @@ static const char *const part_name[PARTS] = {"read", "read and computed further"
 static const char *const part_look[PARTS] = {"p4", "p2", "p6"};
 static const char *const kinds[] = {"cache.decided", "cache.used"};
 
-/* The epochs in which the cache told something. */
+/* The epochs that have an event of the cache. */
 static bool epochs_of(const fl_report *report, int64_t *first, int64_t *last)
 {
     bool any = false;

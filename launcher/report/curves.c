@@ -120,8 +120,8 @@ static double end_of_epoch(const fl_report *report, int64_t epoch)
     return low == 0 ? 0 : (double)report->step[low - 1].step;
 }
 
-/* A value that is told now and then: with each evaluation, or with each epoch. Runs of older
- * versions told evaluations with the epochs alone. */
+/* A value of each evaluation, or of each epoch. Runs of older versions recorded evaluations only in
+ * the events of epochs. */
 typedef struct told {
     const fl_report *report;
     const char *key;
@@ -192,7 +192,7 @@ static void draw_loss(fl_html *html, const fl_report *report, int width)
     fl_drawing_close(html);
 }
 
-/* A percentage that is told now and then. */
+/* The curve of a percentage, with one value per evaluation or epoch. */
 static void draw_share(fl_html *html, const fl_report *report, int width, const char *key,
                        const char *what, const char *label)
 {

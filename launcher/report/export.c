@@ -227,7 +227,7 @@ static void put_real(FILE *file, double value)
     fprintf(file, ",%s", isnan(value) ? "" : fl_write_number(value, text, sizeof text));
 }
 
-/* To the microsecond: sums of rounded times have no more. */
+/* Rounded to microseconds: sums of rounded times are not more precise. */
 static void put_seconds(FILE *file, double seconds)
 {
     put_real(file, rint(seconds * 1e6) / 1e6);

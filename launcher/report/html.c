@@ -41,7 +41,7 @@ static void add(fl_html *html, const char *bytes, size_t n)
 
 /* ---- text ---- */
 
-/* Characters that turn the direction of writing would let a name rearrange what stands beside it.
+/* With characters that change the direction of writing, a name could rearrange the text around it.
  */
 static bool turns_direction(uint32_t code)
 {

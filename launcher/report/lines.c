@@ -16,7 +16,7 @@ typedef struct reader {
     fl_lines *lines;
     char *buffer; /* [FL_LINE_BYTES_MAX] */
     size_t n;     /* of a line that has no end yet */
-    bool skips;   /* the line at hand was too long */
+    bool skips;   /* the current line is too long */
 } reader;
 
 static void bad_line(fl_lines *lines, const char *why)

@@ -19,8 +19,8 @@ typedef struct fl_lines {
     char why[FL_WHY_BYTES];     /* of the first */
 } fl_lines;
 
-/* Takes one line, borrowed: an object. false with *why if it is none of the file's kind. A failure
- * of status ends the reading. */
+/* Takes one line, a borrowed object. Sets *good to false, with *why, if the line does not belong
+ * into such a file. A failure status ends the reading. */
 typedef fl_status fl_line_taker(void *context, json_t *line, bool *good,
                                 const char **why) FL_MUST_CHECK;
 

@@ -161,7 +161,7 @@ static void facts(fl_html *html, const fl_report *report)
 
 /* ---- what it was, how it ended ---- */
 
-/* When an event was told: "2026-01-31 09:30:00 UTC". */
+/* The time of an event: "2026-01-31 09:30:00 UTC". */
 enum { MOMENT_BYTES = 64 };
 static const char *moment(const json_t *event, char text[MOMENT_BYTES])
 {

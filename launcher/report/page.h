@@ -62,7 +62,7 @@ fl_page_clock fl_page_clock_of(double seconds);
 enum { FL_COLUMNS_MAX = 60, FL_PARTS_MAX = 6 };
 typedef struct fl_columns {
     int64_t first, last;      /* epochs, from 0 */
-    double n[FL_COLUMNS_MAX]; /* epochs in a column that told something */
+    double n[FL_COLUMNS_MAX]; /* epochs in a column that have a value */
     double part[FL_COLUMNS_MAX][FL_PARTS_MAX];
     int n_parts;
 } fl_columns;

@@ -109,7 +109,7 @@ static fl_status take_event(void *context, json_t *line, bool *good, const char 
         return FL_OK;
     }
     *good = true;
-    /* How the run went on and ended is told, whatever came before. */
+    /* The event that ends the run is kept even if the list is full. */
     bool full = report->n_events >= EVENTS_MAX || report->kept_bytes > EVENT_BYTES_MAX;
     bool ends = report->n_events < 2 * EVENTS_MAX && json_object_size(line) < 64 &&
                 (strcmp(name, "run.finished") == 0 || strcmp(name, "run.stopped") == 0 ||

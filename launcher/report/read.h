@@ -1,4 +1,4 @@
-/* What a run directory tells of its run: read once, then only looked at. */
+/* The contents of a run directory: read once, then never changed. */
 #ifndef FL_LAUNCHER_REPORT_READ_H
 #define FL_LAUNCHER_REPORT_READ_H
 
@@ -38,9 +38,9 @@ typedef struct fl_report {
     char ledger_why[512];
 } fl_report;
 
-/* Read the run directory of `run`. What is missing or broken there is told in *report; only
- * FL_ENOMEM and a folder that cannot be opened (FL_EIO) fail. fl_report_fini frees it, also after a
- * failure. */
+/* Read the run directory of `run`. *report records missing and broken files. The call fails only
+ * for FL_ENOMEM and for a folder that cannot be opened (FL_EIO). fl_report_fini frees *report, also
+ * after a failure. */
 fl_status fl_report_read(const fl_run_entry *run, fl_report *report) FL_MUST_CHECK;
 void fl_report_fini(fl_report *report);
 

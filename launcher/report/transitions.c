@@ -101,7 +101,7 @@ static void gather(const fl_report *report, changes *all)
     }
 }
 
-/* ---- what is told of one ---- */
+/* ---- the text of one transition ---- */
 
 static bool only_m(const change *c)
 {

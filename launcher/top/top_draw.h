@@ -12,10 +12,10 @@ typedef struct fl_top_box {
 /* A title in a line across the box. */
 void fl_top_rule(fl_top_cells *cells, int x, int y, int width, const char *title);
 
-/* So much of a whole (0 .. 1) in n cells. */
+/* A progress bar of n cells for a share (0 .. 1). */
 void fl_top_progress(fl_top_cells *cells, int x, int y, int n, double share);
 
-/* A worker's shares in n cells, which are told apart without colour as well. */
+/* A worker's shares in n cells; the signs differ, so that they are readable without colour. */
 void fl_top_shares(fl_top_cells *cells, int x, int y, int n, const double share[FL_TOP_SHARES]);
 
 /* The sign and the style of one kind of share, and what it is called. */

@@ -14,10 +14,10 @@
 
 enum {
     ASK_US = 500000,      /* between two requests for the status */
-    AGAIN_US = 5000000,   /* an unanswered one is given up after */
-    SILENT_US = 2000000,  /* is told after */
-    NOTE_US = 10000000,   /* a note is shown for */
-    LINES_A_POLL = 20000, /* of a file, so that the screen stays awake */
+    AGAIN_US = 5000000,   /* the limit for a reply, after which the request is repeated */
+    SILENT_US = 2000000,  /* the time without a reply after which the screen reports silence */
+    NOTE_US = 10000000,   /* the time for which a note is shown */
+    LINES_A_POLL = 20000, /* of a file; a limit, so that the screen stays responsive */
     EVENTS_A_POLL = 1000,
 };
 
@@ -208,7 +208,7 @@ static bool take_events(fl_top_feed *f)
 
 /* ---- silence ---- */
 
-/* The run directory knows how a run ended, once nobody listens there any more. */
+/* Once the run no longer answers, its directory tells how it ended. */
 static void look_for_end(fl_top_feed *f)
 {
     fl_run_entry entry;

@@ -21,10 +21,10 @@ fl_status fl_top_feed_open(const fl_ctl_place *place, fl_top_model *model,
                            fl_top_feed **out) FL_MUST_CHECK;
 void fl_top_feed_close(fl_top_feed **feed);
 
-/* Take what has come, ask anew when it is time. False: nothing has changed. */
+/* Take what has arrived, and send the next request when it is due. False: nothing has changed. */
 bool fl_top_feed_poll(fl_top_feed *feed);
 
-/* Send a command; what becomes of it is then the note. */
+/* Send a command; its result is then shown as the note. */
 void fl_top_feed_send(fl_top_feed *feed, const fl_top_request *request);
 
 /* What became of the last command, "" once it was seen for long enough; why what is shown may be

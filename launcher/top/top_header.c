@@ -51,8 +51,8 @@ const char *fl_top_number(double value, int digits, char text[FL_TOP_NUMBER_MAX]
     return text;
 }
 
-/* One line is written from left to right: name dim, value as it comes; what has no more room is
- * left out whole. */
+/* Writes one line from left to right: names dim, values bright. A pair that does not fit is left
+ * out completely. */
 typedef struct writer {
     fl_top_cells *cells;
     int x, y;

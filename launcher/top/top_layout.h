@@ -5,10 +5,11 @@
  *     workers  each one's shares of time, and what it does
  *     curves   loss and samples a second over the steps
  *     events   the newest last
- *     keys     or a question, or what became of the last command
+ *     keys     or a question, or the result of the last command
  *
- * One below the other, or on a screen of 120 cells and more the curves beside the rest. What has no
- * room is left out, events and curves before workers, workers before the grid. */
+ * The parts stand below each other; on a screen of at least 120 cells, the curves stand to the
+ * right of the others. Parts that do not fit are left out: first events and curves, then workers,
+ * then the grid. */
 #ifndef FL_LAUNCHER_TOP_TOP_LAYOUT_H
 #define FL_LAUNCHER_TOP_TOP_LAYOUT_H
 
@@ -17,11 +18,11 @@
 
 enum { FL_TOP_LEAST_WIDTH = 40, FL_TOP_LEAST_HEIGHT = 10 };
 
-/* What the screen shows beside the run. */
+/* The state of the screen that does not belong to the run. */
 typedef struct fl_top_view {
-    bool keys;            /* there is a keyboard: the bottom line tells what it does */
+    bool keys;            /* there is a keyboard: the bottom line explains its keys */
     bool help;            /* instead of the run */
-    int scroll;           /* workers passed over */
+    int scroll;           /* workers scrolled past */
     const char *question; /* in the place of the keys; "" or NULL: none */
     const char *note;     /* what became of the last command; "" or NULL: none */
     bool bad_note;

@@ -129,7 +129,7 @@ typedef struct baseline {
     double spent_s[FL_TOP_SHARES], since_s;
 } baseline;
 
-/* Nothing, when the sums have been begun anew (at the end of an epoch) or were never seen. */
+/* Zero if the sums restarted (at the end of an epoch) or were not seen before. */
 static baseline baseline_of(const fl_top_worker *before, double times_s)
 {
     baseline base = {.since_s = 0.0};

@@ -16,7 +16,7 @@ enum { FL_TOP_EVENTS = 64, FL_TOP_EVENT_MAX = 512, FL_TOP_NAME_MAX = 128, FL_TOP
 /* Where a worker's time goes. */
 typedef enum fl_top_share {
     FL_TOP_COMPUTE, /* forward, backward, optimizer */
-    FL_TOP_WAIT,    /* for the other stages, and for everybody at the commit point */
+    FL_TOP_WAIT,    /* for the other stages, and for all workers at the commit point */
     FL_TOP_REDUCE,  /* for gradients to be summed */
     FL_TOP_DATA,
     FL_TOP_IDLE, /* the rest: standby, paused, evaluation, a transition */
@@ -64,20 +64,20 @@ typedef struct fl_top_model {
 
 void fl_top_model_init(fl_top_model *model);
 
-/* The result of a reply to `status`. False, and nothing changes, if it is none. */
+/* Take the result of a reply to `status`. False, without a change, if it is not such a result. */
 bool fl_top_model_status(fl_top_model *model, const json_t *result);
 
-/* A line of events.jsonl, and one of steps.jsonl; what is none is passed over. */
+/* Take a line of events.jsonl, or of steps.jsonl. Other lines are ignored. */
 void fl_top_model_event(fl_top_model *model, const char *line);
 void fl_top_model_step(fl_top_model *model, const char *line);
 
-/* The run has ended, and this is known of how; what an event has told stays. */
+/* The run has ended in this way. If an event has already told how, the event's text stays. */
 void fl_top_model_end(fl_top_model *model, const char *how);
 
-/* The i-th newest event, from 0; NULL: there are no more. */
+/* The i-th newest event, counted from 0; NULL if there are fewer. */
 const fl_top_event *fl_top_model_event_at(const fl_top_model *model, int64_t i);
 
-/* Whether this rank is named as the one that computes slowly itself. */
+/* Whether an event names this rank as a worker that computes slowly itself. */
 bool fl_top_model_is_slow(const fl_top_model *model, int rank);
 
 #endif

@@ -10,7 +10,7 @@
 #include <ncurses.h>
 #include <term.h>
 
-/* ncurses' macros of these names would be in everybody's way. */
+/* ncurses' macros with these names would replace identifiers of this project. */
 #undef lines
 #undef columns
 

@@ -1,5 +1,5 @@
-/* A curve that is added to without end and takes the same memory: means over runs of steps, which
- * become twice as long whenever there is no more room. */
+/* A curve of constant memory for any number of values: it stores means over ranges of steps, and
+ * doubles the length of the ranges whenever its memory is full. */
 #ifndef FL_LAUNCHER_TOP_TOP_SERIES_H
 #define FL_LAUNCHER_TOP_TOP_SERIES_H
 

@@ -28,7 +28,7 @@ void fl_top_tail_close(fl_top_tail *t)
     *t = (fl_top_tail){.fd = -1};
 }
 
-/* More of the file behind what is there; false: there is none. */
+/* Read the next part of the file after the bytes in memory. False at the end of the file. */
 static bool fill(fl_top_tail *t)
 {
     memmove(t->text, t->text + t->from, t->n);

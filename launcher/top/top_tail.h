@@ -19,8 +19,8 @@ enum { FL_TOP_LINE_MAX = 1 << 20 /* bytes; longer lines are passed over */ };
 void fl_top_tail_open(fl_top_tail *tail, const char *path);
 void fl_top_tail_close(fl_top_tail *tail);
 
-/* The next whole line without its newline, borrowed until the next call; NULL: there is none yet.
- * Never waits. */
+/* The next complete line without its newline, borrowed until the next call; NULL if there is none
+ * yet. Never waits. */
 const char *fl_top_tail_next(fl_top_tail *tail);
 
 #endif

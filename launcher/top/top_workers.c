@@ -37,8 +37,7 @@ static int cell_width(const fl_top_model *m, int width)
     return each > CELL_MOST ? CELL_MOST : each;
 }
 
-/* "w3 0-8" and its shares, as far as there is room; a worker that is not as it should be says so.
- */
+/* "w3 0-8" and the worker's shares, as far as they fit, or its state if that is not normal. */
 static void grid_cell(fl_top_cells *c, const fl_top_model *m, const fl_top_worker *w, int x, int y,
                       int width)
 {

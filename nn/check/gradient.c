@@ -76,7 +76,7 @@ static double norm_of(const float *v, int64_t n)
 
 /* ---- where it is wrong ---- */
 
-/* Leave of the direction only elements from .. to - 1, drawn anew. */
+/* Draw a new direction whose only non-zero elements are from .. to - 1. */
 static void point_at(const difference *g, int64_t from, int64_t to)
 {
     fl__harness_noise(g->c->h.seed, STREAM_DIRECTION + N_DIRECTIONS, (float)g->scale, g->d, g->n);

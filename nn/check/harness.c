@@ -390,7 +390,7 @@ static fl_status check_params(const fl__harness *h, const char *call, bool backw
         FL_TRY(check_same(call, what, h->value[i].data, h->value_copy[i], n, cols));
         bool wanted = backward && h->want[i] != NULL;
         snprintf(what, sizeof what, "the gradient of %s%s", name,
-                 wanted || !backward ? "" : ", which nobody wants");
+                 wanted || !backward ? "" : ", which is not wanted");
         FL_TRY(check_guards(call, what, &h->grad[i], n));
         FL_TRY(wanted ? check_written(call, what, h->grad[i].data, n, cols)
                       : check_same(call, what, h->grad[i].data, h->grad_copy[i], n, cols));

@@ -52,7 +52,7 @@ typedef struct fl__harness {
     fl__guarded value[FL__CHECK_PARAMS_MAX], grad[FL__CHECK_PARAMS_MAX];
     float *value_copy[FL__CHECK_PARAMS_MAX]; /* what they must be: changed with fl__harness_moved */
     float *grad_copy[FL__CHECK_PARAMS_MAX];
-    float *want[FL__CHECK_PARAMS_MAX]; /* grad's data, or NULL: nobody wants it */
+    float *want[FL__CHECK_PARAMS_MAX]; /* grad's data, or NULL: not wanted */
     fl_exec x;
     fl_arena scratch;
     fl_arena_guard scratch_guard;

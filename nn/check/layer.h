@@ -18,7 +18,7 @@ typedef struct fl__layer_check {
 
 /* Check a layer of a model alone and report each result to options->seen.
  * shape, input   as fl__harness_init takes them
- * want_input     whether the gradient of the input is checked: nobody needs that of raw samples
+ * want_input     whether the gradient of the input is checked; raw samples need none
  * n_failed       is added to
  * Returns        FL_ENOMEM, FL_EINVAL if the layer cannot be checked at all */
 fl_status fl__check_layer(const fl_model *model, int layer, const fl_shape *shape, int n_samples,

@@ -14,7 +14,7 @@ fl_check_options fl_check_defaults(void)
 
 typedef struct samples {
     int n;
-    fl_shape shape[FL_CHECK_SAMPLES_MAX]; /* raw, then what the layer at hand reads */
+    fl_shape shape[FL_CHECK_SAMPLES_MAX]; /* raw, then the input of the current layer */
     void *input;
     int32_t *targets;
     int32_t target_offsets[FL_CHECK_SAMPLES_MAX + 1];

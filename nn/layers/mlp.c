@@ -4,7 +4,7 @@
  *   x [T, C] +- ln - fc: pre [T, H] - gelu: h [T, H] - proj - dropout - + -> out
  *
  * Kept a token, in floats: H (pre) + 2. The LayerNorm's output is computed again, as in
- * attention.c, and so is h: GELU's backward has it at hand, and writing it then is as fast as
+ * attention.c, and so is h: GELU's backward computes it anyway, and writing it then is as fast as
  * reading it back from memory would be. T: rows of the micro-batch, H: hidden width. */
 #include "nn/layers/layers.h"
 

@@ -13,8 +13,8 @@
 double fl_flops_step(const fl_model *model, const fl_layer_memory *memory_one, int F, bool fed,
                      int64_t batch);
 
-/* Operations a second of n_workers devices at once, by the peak that was measured of one; no more
- * devices than there are processors for count. 0: no peak was measured. */
+/* Operations per second of n_workers devices together, from the measured peak of one device.
+ * Devices beyond the number of processors do not count. 0: no peak was measured. */
 double fl_flops_peak(const fl_plan_input *input, int n_workers);
 
 #endif

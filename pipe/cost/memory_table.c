@@ -30,7 +30,7 @@ static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stag
 {
     bool is_first = place->stage == 0, is_last = place->stage == place->K - 1;
     int64_t in = n * l->in_bytes;
-    /* Nobody asks for the gradient of raw input, nor for one below the frost line. */
+    /* No layer needs the gradient of raw input, or a gradient below the frost line. */
     int64_t boundary = n * (l->trains_below ? larger(l->out_max, l->in_bytes) : l->out_max);
     int64_t per_trainable = (1 + fl_optimizer_n_moments(job->train.optimizer)) * 4;
     out->params_bytes = 4 * l->n_weights + per_trainable * l->n_trainable;

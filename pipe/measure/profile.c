@@ -66,8 +66,8 @@ static void find_processors(profiler *p)
     }
 }
 
-/* As many as there will be workers, but no more than can run at once; two at least where there are
- * links to measure. */
+/* One child per worker, but at most as many as can run at the same time, and at least two if there
+ * are links to measure. */
 static void choose_children(profiler *p)
 {
     int at_once = p->n_cpus / (int)p->job->devices.cores;
@@ -238,8 +238,8 @@ static void look_at_child(profiler *p, int index, int64_t now_us)
     } while (info.si_pid != 0);
 }
 
-/* A stop that nobody takes back within fault.detect. Ctrl-Z stops the caller together with its
- * children: the time in which it did not look does not count. */
+/* Fail if a child stays stopped for fault.detect. Ctrl-Z stops the caller together with its
+ * children: the time in which the caller itself was stopped does not count. */
 static fl_status watch_stops(profiler *p)
 {
     int64_t now_us = fl_now_us(), gap_us = now_us - p->looked_us;
@@ -311,7 +311,7 @@ static fl_status wait_all(profiler *p)
     return FL_OK;
 }
 
-/* Nobody is left behind, also when another's failure ended the wait. */
+/* End every child, also if the failure of one child ended the wait. */
 static void end_all(profiler *p)
 {
     for (int i = 0; i < p->n_children; i++) {

@@ -4,10 +4,10 @@
  *        ──> or none of them, if leaving the blocks unfrozen is cheaper still ④
  *
  *     keep       the running K, R, M and cuts
- *     rebalance  the running K, R and M, cut anew
+ *     rebalance  the running K, R and M, with new cuts
  *     repack     any K, R and M that the job allows
  *
- * The controller and a simulator call it alike. Equal inputs give equal decisions. */
+ * Equal inputs give equal decisions, in the controller and in a simulator. */
 #ifndef FL_PIPE_PLAN_DECISION_H
 #define FL_PIPE_PLAN_DECISION_H
 
@@ -28,8 +28,8 @@ typedef struct fl_decision_input {
     bool by_hand; /* a person asked for F': it is carried out whatever it costs */
     int64_t step, n_steps, steps_per_epoch; /* steps done, of the run, of an epoch */
     double ratio;      /* measured by predicted step time of the running plan; 1: not measured */
-    double fixed_ms;   /* what a transition takes beside moving bytes */
-    const int *parked; /* [n_layers] the rank that keeps a frozen layer's moments; -1: nobody */
+    double fixed_ms;   /* the time of a transition besides moving bytes */
+    const int *parked; /* [n_layers] the rank that keeps a frozen layer's moments; -1: none */
     const fl_worker_pool *usable;
     fl_cache_warmup warming; /* what the cache has of the frozen blocks' outputs */
 } fl_decision_input;
@@ -56,8 +56,8 @@ typedef struct fl_decision {
     char why[512]; /* of the choice, with the numbers */
 } fl_decision;
 
-/* An option's time over the steps that remain, its transition included, ms. Options that move
- * state must promise 3 % more than others: predictions are no better than that. */
+/* An option's time over the remaining steps, including its transition, ms. Options that move state
+ * are charged 3 % more, because predictions are not more accurate than that. */
 double fl_decision_total_ms(const fl_decision *decision, int option);
 
 /* The cheapest option by fl_decision_total_ms. A policy's wish to freeze more is carried out only

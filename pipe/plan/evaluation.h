@@ -7,7 +7,7 @@
 
 #include <frostline/job.h>
 
-/* Steps from one evaluation to the next; 0: there is none but the last. Pure. */
+/* Steps from one evaluation to the next; 0: only the last evaluation takes place. Pure. */
 int64_t fl_evaluation_period(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps);
 
 /* Whether the run evaluates after `done` steps, when it evaluates every `period` steps and after

@@ -21,8 +21,8 @@ void fl_plan_change_place(const fl_plan_input *input, const fl_plan *running, fl
 fl_status fl_plan_change_check_room(const fl_plan_input *input, const fl_plan *running,
                                     const fl_plan *next) FL_MUST_CHECK;
 
-/* parked    [n_layers] the rank that keeps a frozen layer's moments; -1: nobody
- * fixed_ms  what a transition takes beside moving bytes
+/* parked    [n_layers] the rank that keeps a frozen layer's moments; -1: none
+ * fixed_ms  the time of a transition besides moving bytes
  * Returns   FL_ENOMEM; FL_EINTERNAL when the moments of a layer that thaws are kept nowhere. */
 fl_status fl_plan_change_price(const fl_plan_input *input, const fl_plan *running,
                                const fl_plan *next, const int *parked, double fixed_ms,

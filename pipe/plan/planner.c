@@ -281,7 +281,7 @@ static fl_status consider_all(planner *p, int capacity)
     return FL_OK;
 }
 
-/* The report has what was chosen, also when it is none of the options. */
+/* The report always contains the chosen plan, even if it is not one of the options. */
 static void note(planner *p, const fl_candidate *c)
 {
     for (int i = 0; i < p->n_seen; i++) {

@@ -1,10 +1,15 @@
-/* Which M runs fastest, found on live steps: a race in turns. M does not change the mathematics, so
- * comparing costs nothing but time, and that is bounded.
+/* Finds the fastest M during training: the candidates run in turn. M does not change the
+ * mathematics, so the comparison costs only time, and that time is bounded.
  *
- *     round 1   A B C D     Each visit runs one M for some steps; their lower quartile counts: what
- *     round 2   D C B A     is above it is mostly somebody else's use of the processor. Rounds
- * alternate in direction, so that a machine which becomes slower round 3   A B . D     or faster
- * favours nobody, and the turn needs no transition. C has been round 4   D . B A     dropped.
+ *     round 1   A B C D
+ *     round 2   D C B A
+ *     round 3   A B . D     C was dropped
+ *     round 4   D . B A
+ *
+ * Each visit runs one M for some steps. The lower quartile of their times counts, because longer
+ * times are mostly caused by other work on the processor. Rounds alternate in direction, so that no
+ * candidate gains from a machine that becomes slower or faster, and the first visit of a round
+ * needs no transition.
  *
  * Statistics. Let x(c, r) be the logarithm of candidate c's step time in round r. The leader b is
  * the candidate with the smallest median over r of x(c, r) - mean over c of x(c, r). For each other
@@ -12,9 +17,9 @@
  *     e = 2 * 1.2533 * 1.4826 * median |d - m| * sqrt(n / (n - 1)) / sqrt(n)
  * two standard errors of it. The deviations of all candidates are pooled, since few rounds say
  * little about each one's own, but for the d that is m itself. At the end of each round from the
- * third on, a candidate is dropped when m - e > -2 %: it is ruled out that it is faster than the
- * leader by 2 %. After two rounds it is dropped when it was 10 % slower in both. What is left last
- * wins; so does the leader when rounds, steps or budget run out.
+ * third on, a candidate is dropped if m - e > -2 %, that is, if it cannot be 2 % faster than the
+ * leader. After two rounds it is dropped if it was 10 % slower in both. The last remaining
+ * candidate wins; if rounds, steps or budget run out before, the leader wins.
  *
  * Pure: values to values; any thread. */
 #ifndef FL_PIPE_PLAN_TUNER_H
@@ -44,7 +49,7 @@ typedef struct fl_tuner_visit {
     double step_us;    /* the lower quartile of the steps that were measured */
     int64_t n_steps;   /* all steps since the visit before: prepare, warm-up, measured; >= 1 */
     double elapsed_us; /* what they took */
-    double stall_us;   /* of the transition to this M, in which nobody trained */
+    double stall_us;   /* the time without training of the transition to this M */
 } fl_tuner_visit;
 
 typedef struct fl_tuner_candidate {

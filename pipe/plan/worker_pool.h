@@ -1,5 +1,5 @@
-/* Which workers a plan may use: those that were not drained, and no more of them than the run was
- * scaled to. Pure. */
+/* The workers that a plan may use: those that were not drained, limited to the number to which the
+ * run was scaled. Pure. */
 #ifndef FL_PIPE_PLAN_WORKER_POOL_H
 #define FL_PIPE_PLAN_WORKER_POOL_H
 

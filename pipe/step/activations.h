@@ -17,8 +17,8 @@ typedef struct fl_activations {
 } fl_activations;
 
 /* A cache for a run of n_steps over the first n_samples training samples, on up to n_workers. *out
- * is NULL when there is to be none; why [size_bytes] then says so ("" with cache.policy off). With
- * cache.policy on, what stands against it is an error: FL_EINVAL, FL_EBUDGET or FL_EIO. The caller
+ * is NULL if the run uses no cache; why [size_bytes] then holds the reason ("" with cache.policy
+ * off). With cache.policy on, that reason is an error: FL_EINVAL, FL_EBUDGET or FL_EIO. The caller
  * must not have forked workers yet. */
 fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
                                 int64_t n_samples, int64_t n_steps, int n_workers,

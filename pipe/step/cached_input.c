@@ -36,8 +36,8 @@ struct fl_cached_input {
     bool begun;
     atomic_bool on;       /* as choice.on, for the loader's thread */
     fl_cache_want *wants; /* [max_samples] the loader's thread's */
-    int32_t *which;       /* [max_samples] of the group at hand */
-    int64_t n_samples;    /* of the request at hand */
+    int32_t *which;       /* [max_samples] of the current group */
+    int64_t n_samples;    /* of the current request */
     int64_t waited_ns;    /* for it, where a step had been computing while it was read */
     int64_t first_step;   /* of this feed: nothing was read ahead for it */
     bool begun_taking;
@@ -207,7 +207,7 @@ static void probe(fl_cached_input *f, void *data, const fl_load_request *what)
 
 /* ---- ③ ---- */
 
-/* The time behind the batch at hand, as fl_next_use counts. */
+/* The time after the current batch, as fl_next_use counts. */
 static int64_t time_behind(const fl_cached_input *f, const fl_load_request *what, int64_t step)
 {
     const fl_next_use *future = &f->o.activations->future;

@@ -225,7 +225,7 @@ fl_status fl__nonfinite_backward(fl_pipeline *p, int slot, int layer)
 
 /* ---- the search ---- */
 
-/* Everybody's finding, as key and sample; the earliest is everybody's. */
+/* Gather the findings of all workers, as key and sample; all of them take the earliest. */
 static fl_status agree(fl_pipeline *p, fl_nonfinite *found)
 {
     int n_members = p->K * p->R, me = p->place.replica * p->K + p->place.stage;

@@ -31,7 +31,7 @@ struct fl_stage {
     fl_arena scratch;
     size_t grad_bytes; /* of one gradient buffer */
     void *grad[2];
-    int grad_turn;            /* which of them holds the gradient at hand */
+    int grad_turn;            /* which of them holds the current gradient */
     fl_shape raw;             /* the raw shape for which `shapes` was computed; width 0: none yet */
     fl_shape *shapes;         /* [n_layers + 1]: one sample at each boundary of the stage */
     int64_t *some_ids;        /* [max_samples] of fl_stage_fill's samples */
@@ -112,7 +112,7 @@ static fl_status lay_out(fl_stage *stage, slot *s)
         }
     }
     for (int i = 0; i <= stage->n_layers; i++) {
-        /* All samples agree on width and type; with none at hand the last known ones do. */
+        /* All samples have the same width and type; without samples, use the last known ones. */
         s->at[i].width = stage->shapes[i].width;
         s->at[i].dtype = stage->shapes[i].dtype;
     }
@@ -231,7 +231,7 @@ fl_status fl_stage_fill(fl_stage *stage, int slot_index, int from, const int32_t
 {
     slot *s = &stage->slots[slot_index];
     fl_tensor *entry = &s->at[stage->o.enter - stage->o.first];
-    /* The slot has room for these layers' outputs and no more, so the input's place is lent. */
+    /* The slot has room only for these layers' outputs, so they also use the input's place. */
     fl_arena_release(&s->arena, 0);
     FL_TRY(run_some(stage, s, from, which, n, rows, stride));
     fl_arena_release(&s->arena, 0);
@@ -389,7 +389,7 @@ static fl_status largest_boundary(fl_stage *stage, size_t *size_bytes)
     FL_TRY(shapes_of(stage, &raw));
     stage->max_targets *= stage->o.max_samples;
     *size_bytes = 0;
-    /* Nobody asks for the gradient of raw input, nor for one below the frost line. */
+    /* No layer needs the gradient of raw input, or a gradient below the frost line. */
     bool trains_below = stage->o.n_frozen < stage->o.first;
     int lowest = stage->params.first_trainable - stage->o.first;
     for (int i = trains_below ? 0 : lowest + 1; i <= stage->n_layers; i++) {

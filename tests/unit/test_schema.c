@@ -63,11 +63,11 @@ static void test_schema__reference_file_loads_as_the_defaults(void **state)
     assert_memory_equal(&job, &defaults, offsetof(fl_job, origins));
 }
 
-/* To mend it: replace what follows the marker by what frostline schema --markdown writes. */
+/* If it fails: replace the text after the marker by the output of frostline schema --markdown. */
 static void test_schema__docs_page_ends_in_the_generated_tables(void **state)
 {
     (void)state;
-    static const char marker[] = "a test compares. -->\n\n";
+    static const char marker[] = "a test compares it. -->\n\n";
     char *generated = written(fl_schema_write_markdown);
     char *committed = content(FL_SOURCE_DIR "/docs/job.md");
     char *tables = strstr(committed, marker);
