@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Test accuracy of the quickstart's model, Frostline and PyTorch with the same settings, a row a seed;
-# nothing freezes. Both run on one thread, PyTorch beside Frostline.
+# nothing freezes. Frostline and PyTorch run at the same time, each on one thread.
 #   python3 -m venv V && V/bin/pip install torch numpy && bench/accuracy_vs_pytorch.sh V/bin/python 3 "0 1 2"
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,13 +1,13 @@
-/* The store alone: how fast values are read, beside a plain copy of the same bytes.
+/* The store alone: how fast values are read, compared with a plain copy of the same bytes.
  *
  *     bench_cache [workers [elements [folder [MiB]]]]
  *
  * Workers (2) read values of a ViT's size (17 x 128 elements) in random order, each its own part,
  * at once, 64 at a time as a step wants them, into a ring of buffers; and the same bytes by memcpy
- * from shared memory, in turn. Then from the disk tier in `folder` (/var/tmp), beside reads of the
+ * from shared memory, in turn. Then from the disk tier in `folder` (/var/tmp), and reads of the
  * same file, a value each, by descriptors of their own: in order, and in the cache's order with as
  * many asked for ahead; all from the page cache, and after it was dropped. There are as many values
- * as make so many MiB (166) of fp32. Medians over rounds. */
+ * as fill MiB (166) mebibytes in fp32. Medians over rounds. */
 #include "cache/file.h"
 #include "cache/pool.h"
 #include "device/alloc.h"

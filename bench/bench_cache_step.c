@@ -10,7 +10,7 @@
  *     bench_cache_step [blocks [dim [batch [folder [slow]]]]]   12 128 64
  * /usr/share/datasets/fashion-mnist 0
  *
- * With `slow`, all values lie on a disk that gives one in so many microseconds, one after the
+ * With `slow`, all values lie on a disk that returns one in `slow` microseconds, one after the
  * other: a stand-in (bench/CMakeLists.txt has the linker put it before cache/file.c), so that there
  * is a frost line from which the cache does not pay. Each figure is the median of some steps; the
  * last lines say for which F the cache was measured to pay, and for which `auto` used it. */
@@ -127,7 +127,7 @@ static fl_micro_batch batch_of(bench *b, int64_t step)
     return (fl_micro_batch){.ids = ids, .n = n, .n_global = n, .training = true};
 }
 
-/* Who gives the input: the cache, raw samples, or with neither whatever lies there. */
+/* The source of the input: the cache, raw samples, or, with neither, uninitialized memory. */
 typedef struct source {
     fl_cached_input *feed;
     fl_loader *loader;

@@ -1,4 +1,4 @@
-/* The training group: how fast its operations are beside Gloo's own, and how much of the
+/* The training group: how fast its operations are compared with Gloo's own, and how much of the
  * processor they take from compute.
  *
  *   bench_group [N]     N ranks on this machine (default 2), rank i pinned to processor i mod all
@@ -227,7 +227,7 @@ static void bench_beside(const rank_env *env, fl_group *group, int64_t n)
     double useful = each_alone * (double)n_beside;
     double gigabytes = 4e-9 * (double)(n * STEPS);
     if (env->rank == 0) {
-        printf("beside compute, %4.1f MB: %.2f s/GB communicating, %.2f s/GB by disturbance; "
+        printf("during compute, %4.1f MB: %.2f s/GB communicating, %.2f s/GB by disturbance; "
                "waited for %.2f ms a step\n",
                4e-6 * (double)n, (all - computing) / gigabytes, (computing - useful) / gigabytes,
                1e-3 * (double)(after.reduce_wait_us - before.reduce_wait_us) / STEPS);

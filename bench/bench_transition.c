@@ -64,7 +64,7 @@ typedef struct shared {
 } shared;
 
 static shared *across;
-static uint32_t last_generation; /* of the script; 0: there is none */
+static uint32_t last_generation; /* of the script; 0: no script */
 static char root[] = "build/bench/transition-XXXXXX";
 
 static void must(fl_status status)
@@ -347,7 +347,7 @@ static void compare(const size *s, const way *w)
     double migrate = median_part(dir, k, "migrate_ms"), on_link = moved / link * 1e-6;
     printf("\nK=%d, R=%d -> K=%d, R=%d, %s, median of %d\n", w->k[0], w->r[0], k, w->r[1], s->name,
            s->rounds);
-    printf("  prepare %8.1f ms beside training\n", median_part(dir, k, "prepare_ms"));
+    printf("  prepare %8.1f ms during training\n", median_part(dir, k, "prepare_ms"));
     printf("  wait    %8.1f ms for it to end\n", median_part(dir, k, "wait_ms"));
     printf("  vote    %8.1f ms\n", median_part(dir, k, "vote_ms"));
     printf("  migrate %8.1f ms: %.1f MB moved at %.2f GB/s, %.1f MB stayed in place\n", migrate,

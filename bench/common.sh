@@ -32,7 +32,7 @@ choose_job() {
     sets+=(--set devices.count=2)
 }
 
-# train_job DIR JOB ARGUMENT...: train in the run directory DIR under build/bench, made anew.
+# train_job DIR JOB ARGUMENT...: train in a new run directory DIR under build/bench.
 train_job() {
     local dir=$out_dir/$1 job=$2
     shift 2

@@ -18,7 +18,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--mode", choices=["single", "ddp"], default="single")
 parser.add_argument("--processes", type=int, default=2)
 parser.add_argument("--threads", type=int, default=1, help="a process")
-parser.add_argument("--steps", type=int, default=0, help="measure so many steps after ten others")
+parser.add_argument("--steps", type=int, default=0, help="measure this number of steps after ten others")
 parser.add_argument("--epochs", type=int, default=1, help="without --steps: train so long")
 parser.add_argument("--batch", type=int, default=128, help="samples of all processes together")
 parser.add_argument("--blocks", type=int, default=12)

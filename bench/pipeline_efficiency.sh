@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How near a pipeline comes to its ideal. Two workers as K = 2, M = 8 against one worker with the same
+# How close a pipeline comes to its ideal. Two workers as K = 2, M = 8 against one worker with the same
 # micro-batches, in turn. A pipeline without any cost of its own keeps its workers busy for
 # M / (M + K - 1) of the time; what is printed is the share of that which is reached.
 set -euo pipefail

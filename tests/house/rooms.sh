@@ -33,7 +33,7 @@ launcher/top: device nn data freeze cache autodp pipe control launcher/job launc
 launcher/main: device launcher/cli launcher/top launcher/main
 '
 
-# The line of `order` that a file or an included path belongs to; nothing if there is none.
+# The line of `order` for a file or an included path; nothing if no line matches.
 place_of() {
     local folder=${1%/*} place
     for place in "$folder" "${folder%%/*}/." "${folder%%/*}"; do

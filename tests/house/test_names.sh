@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whoever links Frostline keeps their own names: every external symbol begins with fl_.
+# A program that links Frostline keeps its own names: every external symbol begins with fl_.
 set -uo pipefail
 cd "$2" || exit 1
 failed=0

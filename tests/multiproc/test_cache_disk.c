@@ -189,7 +189,7 @@ static void test_cache_disk__one_that_fills_later_keeps_less(void **state)
     fl_cache_destroy(&c);
 }
 
-/* Another run on the same path: a child that fills its store, says so, and stays. */
+/* Another run on the same path: a child that fills its store, reports that, and stays. */
 static pid_t start_run(int run, int64_t disk_bytes, int *n_kept)
 {
     int told[2];

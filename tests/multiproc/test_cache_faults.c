@@ -190,7 +190,7 @@ static void test_cache__readers_never_see_half_a_value(void **state)
     fl_cache_destroy(&c);
 }
 
-/* A stopped process that holds the lock keeps nobody waiting. */
+/* No process waits for a stopped process that holds the lock. */
 static void test_cache__a_stopped_writer_stops_nobody(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The examples of docs/commands.md, docs/control.md and docs/report.md, run as they stand there.
- * Would catch: a page that shows what the program no longer does. */
+/* Runs the examples of docs/commands.md, docs/control.md and docs/report.md exactly as printed.
+ * Would catch: an example whose output the program no longer produces. */
 #include "control/socket/ctl_request.h"
 #include "launcher/main/commands.h"
 #include "support/page.h"

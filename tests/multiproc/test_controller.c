@@ -1,6 +1,6 @@
 /* The controller over real processes: good ones, signals, hostile senders, a terminal.
- * Each test says what it would catch. Exact times are not asserted; what is asserted is that
- * everybody is gone when the controller returns, and what the controller says. */
+ * Each test names the defect that it would catch. The tests do not assert exact times. They assert
+ * that every worker has ended when the controller returns, and what the controller reports. */
 #include "control/link/wire.h"
 #include "device/clock.h"
 #include "support/fake_checks.h"
@@ -125,8 +125,8 @@ static void test_controller__takes_a_thousand_steps_a_second(void **state)
     fake_clean(&run);
 }
 
-/* Would catch: a worker, socket or crash left behind when memory runs out at any point of the way;
- * a call that says it is done when it is not. */
+/* Would catch: a worker or a socket left behind, or a crash, when any allocation fails; a call that
+ * reports success although it failed. */
 static void test_controller__survives_every_failing_allocation(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void test_controller__survives_every_failing_allocation(void **state)
         fake_start(&run);
         fake_outcome outcome = fake_finish(&run);
         assert_false(fake_has(&run, "link"));
-        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody was left to us */
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
         if (outcome.status == FL_ENOMEM ||
             strstr(outcome.message, "the ledger could not be proved: allocation of ") != NULL) {
             n_refused++;
@@ -186,7 +186,7 @@ static void test_controller__stops_cleanly_after_one_interrupt(void **state)
     fake_clean(&run);
 }
 
-/* Would catch: a stop that comes while workers still start is forgotten. */
+/* Would catch: a stop request that is lost while workers are still starting. */
 static void test_controller__stops_while_it_starts(void **state)
 {
     (void)state;
@@ -222,8 +222,8 @@ static void test_controller__stops_at_once_after_two_interrupts(void **state)
     fake_clean(&run);
 }
 
-/* Would catch: timeout(1) and batch systems, which send SIGTERM to the whole group, seen as the
- * death of a worker. */
+/* Would catch: a SIGTERM to the whole process group, as timeout(1) and batch systems send it, that
+ * is reported as the death of a worker. */
 static void test_controller__stops_cleanly_when_the_group_is_terminated(void **state)
 {
     (void)state;
@@ -275,8 +275,8 @@ static void test_controller__leaves_nobody_when_it_is_killed(void **state)
     fake_clean(&run);
 }
 
-/* Would catch: a head that was stopped (Ctrl-Z, a laptop's lid) and takes its own absence for its
- * workers' silence; workers that give up on a stopped head. */
+/* Would catch: a controller that was stopped (Ctrl-Z, a laptop's lid) and mistakes its own pause
+ * for silence of its workers; workers that give up on a stopped controller. */
 static void test_controller__goes_on_after_it_was_stopped(void **state)
 {
     (void)state;
@@ -359,12 +359,12 @@ static void send_parts(void *socket, int n, const char *const *parts, const size
     }
 }
 
-/* Would catch: a crash or a wrong belief of the controller over messages that no worker sent. */
+/* Would catch: a controller that crashes on messages which no worker sent, or believes them. */
 static void test_controller__survives_hostile_messages(void **state)
 {
     (void)state;
     fake_run run = endless(FAKE_NOTHING);
-    run.who = 1; /* holds the start back: later nobody can connect any more */
+    run.who = 1; /* delays the start, after which no process can connect any more */
     run.at_step = -1;
     run.waits_for_test = true;
     fake_start(&run);

@@ -60,7 +60,7 @@ static void test_head_losses__names_a_worker_that_segfaults(void **state)
                 "(Segmentation fault) at step 4");
 }
 
-/* Would catch: a worker that dies before it has a link, or before it is ready, is waited for. */
+/* Would catch: waiting for a worker that died before it had a link, or before it was ready. */
 static void test_head_losses__names_a_worker_that_dies_before_it_is_ready(void **state)
 {
     (void)state;
@@ -105,7 +105,7 @@ static void test_head_losses__repeats_what_a_worker_reports(void **state)
                 "is on fire at step 2");
 }
 
-/* Would catch: a survivor that reports a lost peer is named before the one that was lost. */
+/* Would catch: naming a survivor, which only reports a lost peer, instead of the lost worker. */
 static void test_head_losses__names_the_cause_and_not_its_consequences(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void test_head_losses__names_the_cause_and_not_its_consequences(void **st
     fake_clean(&run);
 }
 
-/* Would catch: a deadlocked worker whose link thread keeps it looking alive. */
+/* Would catch: missing a deadlocked worker because its link thread still answers. */
 static void test_head_losses__names_who_is_waited_for(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void test_head_losses__names_who_is_waited_for(void **state)
                 "waited for it in vain (it is in: counting sheep)");
 }
 
-/* Would catch: a run that hangs in its end. The work is done, so it has succeeded. */
+/* Would catch: a run that hangs at its end. All steps are done, so the run has succeeded. */
 static void test_head_losses__ends_a_worker_that_does_not_leave(void **state)
 {
     (void)state;

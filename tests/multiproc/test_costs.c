@@ -1,4 +1,5 @@
-/* The second run starts informed: what the first one measured is found, believed, and told of. */
+/* A second run finds and uses the costs that the first one measured, and reports where they come
+ * from. */
 #include "launcher/run/run.h"
 
 #include "support/shell.h"

@@ -1,6 +1,6 @@
-/* Runs that are steered while they train, through their control socket. Would catch: a request that
- * is answered before it holds, one that is done twice or by some workers only, a pause that loses
- * or repeats a step, and replies or events that are not what docs/control.md says. */
+/* Control requests to runs that are training. Would catch: a reply that is sent before the request
+ * has taken effect, a request that is carried out twice or only by some workers, a pause that loses
+ * or repeats a step, and replies or events that differ from docs/control.md. */
 #include "autodp/ledger.h"
 #include "device/clock.h"
 #include "launcher/run/runs.h"
@@ -84,8 +84,8 @@ static void test_ctl__a_pause_holds_all_workers_until_resume(void **state)
     live_clean(&run);
 }
 
-/* Would catch: waits between paused workers that run into their deadline, standby workers that are
- * not told or told twice. */
+/* Would catch: waits between paused workers that reach their deadline; standby workers that receive
+ * a command never or twice. */
 static void test_ctl__a_pause_outlasts_every_deadline(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void test_ctl__a_pause_outlasts_every_deadline(void **state)
     while (fl_left_ms(until_us) > 0) {
         assert_int_equal(live_status(&run, "step"), step);
     }
-    for (int i = 0; i < 5; i++) { /* each is told to all three */
+    for (int i = 0; i < 5; i++) { /* each command goes to all three workers */
         done(&run, "set", "{\"field\": \"log.level\", \"value\": \"info\"}");
     }
     done(&run, "resume", "{}");
@@ -112,7 +112,7 @@ static void test_ctl__a_pause_outlasts_every_deadline(void **state)
     live_clean(&run);
 }
 
-/* Would catch: a step lost, repeated or computed otherwise around a pause. */
+/* Would catch: a pause that loses, repeats or changes a step. */
 static void test_ctl__pauses_do_not_change_the_losses(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_ctl__stop_says_after_which_step(void **state)
     live_clean(&run);
 }
 
-/* Would catch: an end in the middle of an epoch, or one that standby workers do not hear of. */
+/* Would catch: an end in the middle of an epoch, or one that standby workers do not learn of. */
 static void test_ctl__stop_at_the_end_of_the_epoch(void **state)
 {
     (void)state;
@@ -199,7 +199,7 @@ static void test_ctl__set_holds_from_the_step_it_names(void **state)
     live_clean(&run);
 }
 
-/* Would catch: a request that is done again because its reply was lost on the way. */
+/* Would catch: a request that is carried out again because its reply was lost. */
 static void test_ctl__an_id_is_done_once_and_answered_again(void **state)
 {
     (void)state;
@@ -262,8 +262,8 @@ static void test_ctl__plan_tells_and_changes_nothing(void **state)
     live_clean(&run);
 }
 
-/* Would catch: a peak that is not measured or lost on the way to the controller, a step of no
- * operations, and a time that workers' sums are of that does not pass. */
+/* Would catch: a peak that is not measured, or does not reach the controller; a step with no
+ * operations; workers' time sums whose period does not advance. */
 static void test_ctl__status_tells_how_well_the_devices_are_used(void **state)
 {
     (void)state;
@@ -276,7 +276,7 @@ static void test_ctl__status_tells_how_well_the_devices_are_used(void **state)
     json_t *cache = json_object_get(status, "cache");
     assert_string_equal(json_string_value(json_object_get(cache, "state")), "none");
     json_decref(status);
-    done(&run, "pause", "{}"); /* no epoch ends, so that the sums are not begun anew */
+    done(&run, "pause", "{}"); /* no epoch ends, so the sums do not restart */
     status = live_ask(&run, "status", "{}");
     json_t *again = live_ask(&run, "status", "{}");
     assert_true(json_number_value(json_object_get(again, "times_s")) >=
@@ -317,8 +317,8 @@ static void ask_around(live_run *run, const char *change, int round, json_t *rep
     }
 }
 
-/* Would catch: a status that was written before the request that stands before its own, when both
- * are answered at one turn; and a client that is not answered any more because it keeps asking. */
+/* Would catch: a status without the effect of the request before it, when one turn answers both; a
+ * polling client that no longer gets replies. */
 static void test_ctl__status_shows_what_was_asked_for_before_it(void **state)
 {
     (void)state;
@@ -356,8 +356,8 @@ static int find_line(const char *path, const char *line, int from)
     return found;
 }
 
-/* Would catch: events that are not published, out of order, or other than the file's; a last one
- * that does not get out any more. */
+/* Would catch: events that are not published, are out of order or differ from the file; a last
+ * event that is not published before the run ends. */
 static void test_ctl__events_are_the_lines_of_the_file(void **state)
 {
     (void)state;
@@ -414,7 +414,8 @@ static void test_ctl__the_sockets_are_this_users_and_go_with_the_run(void **stat
     live_clean(&run);
 }
 
-/* Would catch: a run taken for a live one because its head had no time to tidy up. */
+/* Would catch: a run that counts as live because its controller was killed before it removed its
+ * files. */
 static void test_ctl__a_run_whose_head_was_killed_is_lost(void **state)
 {
     (void)state;

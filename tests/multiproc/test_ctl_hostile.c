@@ -1,6 +1,6 @@
-/* A hundred thousand messages that nobody should send to the control socket of a run that trains:
- * random, mutated, cut, oversized, deep, not UTF-8, replayed. Would catch: a head that crashes,
- * stalls, grows, or takes one of them for a request. */
+/* Sends a hundred thousand malformed messages to the control socket of a run that trains: random,
+ * mutated, cut, oversized, deep, not UTF-8, replayed. Would catch: a controller that crashes,
+ * stalls, grows, or accepts one of them as a request. */
 #include "control/socket/ctl_request.h"
 #include "device/random.h"
 #include "support/draw.h"
@@ -98,7 +98,7 @@ static size_t oversized(void)
     return sizeof text;
 }
 
-/* What would change the run is not sent: it is the right of whoever may connect. */
+/* Valid requests that would change the run are not sent: a client may send those. */
 static bool is_harmless(size_t n)
 {
     fl_ctl_request request;

@@ -1,6 +1,6 @@
-/* Plans that are changed by requests while a run trains. Would catch: a transition by hand that
- * loses a sample or changes the mathematics, an answer that comes before the plan holds, work for a
- * worker that was drained, a pinned block that freezes. */
+/* Requests that change the plan of a run while it trains. Would catch: a requested transition that
+ * loses a sample or changes the mathematics, a reply before the plan has taken effect, work for a
+ * drained worker, a pinned block that freezes. */
 #include "support/lines.h"
 #include "support/live_run.h"
 #include "support/toy.h"
@@ -171,7 +171,7 @@ static void test_plans__freeze_thaw_and_pins(void **state)
     live_clean(&run);
 }
 
-/* Would catch: a pin that the policy does not know of. */
+/* Would catch: a policy that ignores a pin. */
 static void test_plans__the_policy_respects_a_pin(void **state)
 {
     (void)state;

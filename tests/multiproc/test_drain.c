@@ -1,6 +1,6 @@
-/* Workers that leave a run which goes on. Would catch: a worker that is drained and stays, or takes
- * with it what only it had; a wait for who has left; a run that ends, hangs or is mixed up because
- * of how somebody left. */
+/* Workers that leave a run while it continues. Would catch: a drained worker that stays, or that
+ * leaves without sending state which only it had; a wait for a worker that has left; a run that
+ * ends, hangs or becomes inconsistent because of the way in which a worker left. */
 #include "device/clock.h"
 #include "support/lines.h"
 #include "support/live_run.h"
@@ -204,8 +204,8 @@ static void test_drain__a_standby_worker_and_the_first_of_many(void **state)
     live_clean(&run);
 }
 
-/* Who is about to leave can do no harm any more: killed, or stopped and then killed by the
- * head. */
+/* A worker that has handed over its state cannot harm the run: here it is killed, or stopped and
+ * then killed by the controller. */
 static void test_drain__how_it_leaves_harms_nobody(void **state)
 {
     (void)state;
@@ -230,8 +230,7 @@ static void test_drain__how_it_leaves_harms_nobody(void **state)
     }
 }
 
-/* Before all state has moved its loss is a worker's loss like any other: the run ends and says so.
- */
+/* Until all state has moved, the loss of a leaving worker ends the run, as that of any worker. */
 static void test_drain__a_loss_on_the_way_ends_the_run(void **state)
 {
     (void)state;

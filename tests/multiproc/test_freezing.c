@@ -1,7 +1,6 @@
 /* Runs that freeze by themselves, among them a model that is too large for one device and so starts
- * as a pipeline of two. Would catch: a frost line other than the
- * policy's, a plan that does not follow it, a step or a sample lost on the way, a decision that
- * nobody can read afterwards. */
+ * as a pipeline of two. Would catch: a number of frozen blocks that differs from the policy's, a
+ * plan that does not follow it, a lost step or sample, a decision that was not recorded. */
 #include "nn/model.h"
 #include "pipe/cost/memory.h"
 #include "support/lines.h"

@@ -63,7 +63,8 @@ static void start(scenario *s, char *name, int moment, const int *victim)
     scenario_start(s);
 }
 
-/* Returns how long the run took to end, in us; 0 where there is none left to say. */
+/* Returns the time until the run ended, in us; 0 if the controller was killed and cannot report it.
+ */
 static int64_t finish(scenario *s)
 {
     int64_t took_us = 0;

@@ -97,7 +97,7 @@ static void test_message__tells_and_gathers(void **state)
     }
 }
 
-/* Rank 1 has missed a transition: it is told of generation 5 while it is in 4. */
+/* Rank 1 has missed a transition: it is in generation 4 and receives a message of generation 5. */
 static void meet_stale(const rank_env *env)
 {
     fl_message_group *group = open_messages(env, PATIENCE_MS);
@@ -109,7 +109,7 @@ static void meet_stale(const rank_env *env)
     RANK_CHECK(status == (stale ? FL_ESTALE : FL_OK));
     RANK_CHECK(strcmp(data, stale ? "mine" : "plan") == 0);
 
-    /* In a gather everybody hears of it, directly or through member 0. */
+    /* In an all-gather every member learns of it, directly or through member 0. */
     int mine = env->rank, all[MOST_RANKS];
     status = fl_message_all_gather(group, stale ? 4 : 5, &mine, sizeof mine, all, soon());
     RANK_CHECK(status == FL_ESTALE);
@@ -177,7 +177,7 @@ static void test_message__ends_when_the_root_falls(void **state)
 /* The last rank falls, and can be spared. */
 typedef struct spare_case {
     int signal;
-    bool in_gather; /* it falls while the others wait for its row, else while nobody does */
+    bool in_gather; /* lost while the others wait for its row, else while none of them waits */
 } spare_case;
 
 static void lose_spare(const rank_env *env)

@@ -1,5 +1,5 @@
-/* Metrics of a run as it trains. Would catch: numbers that are not the run's, a counter that goes
- * back, an address that nobody is told, a port that is taken and found so too late. */
+/* Metrics of a run as it trains. Would catch: numbers that differ from the run's, a counter that
+ * decreases, an address that is not reported, a port in use that is detected too late. */
 #include "control/observe/metrics_http.h"
 #include "device/clock.h"
 #include "launcher/run/run.h"

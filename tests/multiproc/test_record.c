@@ -47,7 +47,7 @@ static void test_record__is_complete_on_a_good_disk(void **state)
 }
 
 /* 1,000 steps, and files of at most 64 KiB: the ledger and steps.jsonl do not fit. Would catch: a
- * run that says "done" over a record that is cut, a proof of half a run. */
+ * run that reports success with an incomplete record; a proof that covers only half of a run. */
 static void test_record__tells_what_a_full_disk_cost(void **state)
 {
     (void)state;

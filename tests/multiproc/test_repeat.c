@@ -1,6 +1,6 @@
 /* A seed repeats a run: runs of one job that freezes by the norms of its gradients are equal to the
  * last bit, however long a worker takes to prepare a plan. Would catch: a decision that takes
- * effect when all happen to be ready, and one that goes by what was measured. */
+ * effect when all workers happen to be ready, and one that depends on measured times. */
 #include "launcher/run/run.h"
 #include "launcher/worker/worker_state.h"
 #include "support/lines.h"

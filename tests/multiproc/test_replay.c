@@ -1,5 +1,6 @@
-/* A run that repeats another. Would catch: a decision that is not repeated, or at another step; a
- * replay of another job, of other data or of damaged events; a comparison that overlooks a bit. */
+/* A run that repeats another. Would catch: a decision that is not repeated, or is repeated at
+ * another step; a replay that accepts another job, other data or damaged events; a comparison that
+ * misses a different bit. */
 #include "launcher/run/run.h"
 #include "support/lines.h"
 #include "support/live_run.h"

@@ -37,8 +37,8 @@ static void test_signals__that_ask_for_the_end_stop_the_run(void **state)
     }
 }
 
-/* Would catch: SIGUSR1, which batch systems send before the time is over, ends the controller and
- * leaves the run's sockets. */
+/* Would catch: a controller that SIGUSR1 ends, leaving the run's sockets behind. Batch systems send
+ * SIGUSR1 shortly before the time limit. */
 static void test_signals__that_ask_for_nothing_do_nothing(void **state)
 {
     (void)state;

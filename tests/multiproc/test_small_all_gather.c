@@ -1,5 +1,5 @@
-/* Would catch: rows that are mixed up between rounds or members, a stale generation that passes as
- * data, and buffers that grow with the square of the members. */
+/* Would catch: rows that are swapped between rounds or members, data of a stale generation that is
+ * accepted, and buffers that grow with the square of the number of members. */
 #include "autodp/net/small_all_gather.h"
 
 #include "autodp/net/tag.h"

@@ -103,7 +103,8 @@ static void expect_named(const standstill *t, const char *is_in, const char *wai
     check_file(s.dir, t);
 }
 
-/* Would catch: a worker that stops in a receive and is only called silent. */
+/* Would catch: a message that calls a worker silent without naming the receive that it stopped in.
+ */
 static void test_standstill__stopped_in_a_receive(void **state)
 {
     (void)state;
@@ -153,8 +154,8 @@ static void test_standstill__stopped_in_a_transition(void **state)
     expect_named(&t, "worker 0 is in send of state to worker", "worker");
 }
 
-/* Its heart beats and it does not go on: a deadline between workers ends the run, and the line
- * tells what nobody came back from. */
+/* The worker sends heartbeats but does not continue: a deadline between workers ends the run, and
+ * the message names the operations that did not return. */
 static void test_standstill__a_deadline_passes(void **state)
 {
     (void)state;

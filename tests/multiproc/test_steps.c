@@ -58,7 +58,8 @@ static void run_under(const char *schedule)
     }
 }
 
-/* Would catch: a schedule that runs ahead, a slot that is not given back, a step that allocates. */
+/* Would catch: a schedule with too many micro-batches in flight, a slot that is not released, a
+ * step that allocates. */
 static void test_steps__hold_k_minus_stage_micro_batches_under_1f1b(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* Transitions on devices that hold one plan but not two: the running generation gives way to the
- * next one. Would catch: two copies of anything beyond the state that must move, a plan refused
- * although it fits by itself, state lost when its memory is handed over, a budget that is passed
- * only in the books. */
+/* Transitions on devices that can hold one plan but not two: the running generation frees memory
+ * for the next one. Would catch: two copies of anything but the state that must move, a refusal of
+ * a plan that fits by itself, state that is lost when its memory is handed over, memory use that is
+ * within the budget only by the accounting. */
 #include "nn/model.h"
 #include "pipe/plan/planner.h"
 #include "support/lines.h"
@@ -69,7 +69,7 @@ static int64_t parked_bytes(const fl_parked *parked)
 
 static void measure_memory(const char *point, fl_worker_state *w)
 {
-    static int64_t own, parked; /* bytes of the process beside its device; the most in the attic */
+    static int64_t own, parked; /* bytes of the process outside its device; of these, parked */
     if (strcmp(point, "begin") == 0) {
         own = resident("VmRSS:") - (int64_t)w->device->used_bytes;
     } else if (strcmp(point, "vote") == 0) {
@@ -211,7 +211,7 @@ static int fields(const char *dir, const char *name, const char *text, const cha
 /* ---- the cases ---- */
 
 /* Two stages with all of the model, one stage in two replicas with what is left of it, and back:
- * each time the next plan fits, but not beside the one before. */
+ * each time the next plan fits, but not together with the previous one. */
 static void test_tight__plans_give_way_to_each_other(void **state)
 {
     (void)state;

@@ -75,8 +75,8 @@ static int count(const fl_trace_data *trace, int rank, fl_flight_kind kind)
     return n;
 }
 
-/* Would catch: a part of a step that nobody records, an operation that is lost or counted twice, a
- * trace that misses its first or last step. */
+/* Would catch: a part of a step that is not recorded, an operation that is lost or counted twice, a
+ * trace without its first or last step. */
 static void test_traces__times_add_up(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void test_traces__the_bubble_is_the_clocks(void **state)
     }
 }
 
-/* Would catch: a straggler that is named by who waited. */
+/* Would catch: naming a worker that only waited as the slow one. */
 static void test_traces__a_slowed_worker_is_named(void **state)
 {
     (void)state;

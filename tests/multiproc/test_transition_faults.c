@@ -1,11 +1,11 @@
-/* A worker that dies, stops or refuses at each point of a transition, one that trains as well as
- * one that waits for its first stage; a user who stops the run there; a controller that dies there.
+/* At each point of a transition, a worker dies, stops or refuses (one that trains, or one that
+ * waits for its first stage), the user stops the run, or the controller dies.
  *
- * What must come of it: a refusal leaves the old generation as it was, to the bit, and the next
- * transition finds nothing left behind; the death of a worker that is not needed, or not yet, is
- * told and the run goes on; any other ends the run with the worker's name, long before any deadline
- * between workers (they are set beyond this test's own); no process outlives its controller; and
- * no step that was reported, under whichever plan, has another loss than one worker finds. */
+ * Required: a refusal leaves the old generation bitwise unchanged, and the next transition finds
+ * nothing left behind; the run reports the death of a worker that is not needed, or not yet, and
+ * continues; any other death ends the run with the worker's name, long before any deadline between
+ * workers (which is longer than this test's own); no process outlives its controller; and every
+ * reported step has the loss that one worker computes, whatever the plan. */
 #include "device/alloc.h"
 #include "support/lines.h"
 #include "support/scenario.h"
@@ -245,8 +245,8 @@ static void check_spared(story *t)
 }
 
 /* Would catch: a wait that only a deadline ends, a death that is blamed on a survivor, a survivor
- * that trains on with a part of the state, a run that ends for a worker it does not need, a process
- * that outlives its controller. */
+ * that continues with only a part of the state, a run that ends because of a worker that it does
+ * not need, a process that outlives its controller. */
 static void check_every_worker_at_every_point(void (*act)(fl_worker_state *w), const char *how)
 {
     static story all[N_POINTS * WORKERS];
@@ -284,7 +284,7 @@ static void test_faults__a_stopped_worker_ends_the_run_that_needs_it(void **stat
     check_every_worker_at_every_point(stop_this_worker, "did not answer");
 }
 
-/* Would catch: a worker that goes on with what it had when others have gone over already. */
+/* Would catch: a worker that continues the old generation when others have already switched. */
 static void test_faults__a_failed_migration_ends_the_run(void **state)
 {
     (void)state;
@@ -298,8 +298,8 @@ static void test_faults__a_failed_migration_ends_the_run(void **state)
     }
 }
 
-/* Would catch: a request to stop that goes to a worker which is no longer the leader, or no longer
- * stands by, and a stop that leaves a transition half done. */
+/* Would catch: a stop request that reaches a worker which is no longer the leader, or no longer
+ * stands by; a stop that leaves a transition unfinished. */
 static void test_faults__the_user_may_stop_at_any_point(void **state)
 {
     (void)state;
@@ -313,7 +313,7 @@ static void test_faults__the_user_may_stop_at_any_point(void **state)
     }
 }
 
-/* Would catch: workers that wait for a command of a controller that is gone. */
+/* Would catch: workers that wait for a command after their controller has died. */
 static void test_faults__nobody_outlives_the_controller(void **state)
 {
     (void)state;
@@ -351,9 +351,9 @@ static void check_refusals(const char *point, int who, void (*refuse)(fl_worker_
     release(&t);
 }
 
-/* Would catch: a refusal that the others learn of only when a deadline has passed, a worker that
- * keeps what it had opened, a generation's number used twice, and a step at which everybody waits
- * for a command that was given before. */
+/* Would catch: a refusal that the others learn of only after a deadline, a worker that does not
+ * close what it had opened, a generation number that is used twice, and a step at which all workers
+ * wait for a command that they already received. */
 static void test_faults__a_refusal_leaves_the_old_generation(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Who may connect over a network. Would catch: a job that listens without keys, a secret that is
- * lying open, a client that is let in although nobody named its key. */
+/* Access over a network. Would catch: a job that listens without keys, a secret key that other
+ * users can read, a client that is accepted although its key is not on the list. */
 #include "control/socket/zap_auth.h"
 #include "device/clock.h"
 #include "launcher/job/job.h"
@@ -185,8 +185,8 @@ static void watch_event(const char *endpoint, live_run *run)
     fl_ctl_client_close(&link);
 }
 
-/* What `frostline top` shows of a far run. Would catch: events or curves that only come from files.
- */
+/* The screen of `frostline top` for a remote run. Would catch: events or curves that are read only
+ * from files. */
 static void watch_top(const char *endpoint, live_run *run)
 {
     static fl_top_model model;

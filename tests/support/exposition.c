@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 typedef struct reader {
-    const char *line; /* at hand, for messages */
+    const char *line; /* the current one, for messages */
     exposition *e;
     bool typed; /* the newest family has its type */
 } reader;

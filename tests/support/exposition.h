@@ -1,4 +1,4 @@
-/* A strict reader of the text format in which metrics are told (Prometheus, version 0.0.4). What
+/* A strict reader of the text format of metrics (Prometheus, version 0.0.4). What
  * the format or its conventions do not allow fails the test, with the line. */
 #ifndef FL_TESTS_SUPPORT_EXPOSITION_H
 #define FL_TESTS_SUPPORT_EXPOSITION_H

@@ -8,7 +8,7 @@
 void assert_contains(const char *text, const char *part);
 void assert_file_contains(const fake_run *run, const char *file, const char *part);
 
-/* Everybody is gone and nothing is left but the files of a run. */
+/* All workers have ended, and only the files of a run are left. */
 void assert_nothing_left(const fake_run *run);
 
 /* events.jsonl is lines of JSON, in the order of time, among them these [n] in this order. */

@@ -8,8 +8,8 @@
 /* A connection; a wait on it ends after 30 s. -1: refused. */
 int http_connect(int port);
 
-/* Send these bytes on a new connection, with `over` say that there are no more, and read to the
- * end: the whole answer, with a 0 behind it, which the caller frees. "" if there is none. */
+/* Send these bytes on a new connection; with `over`, shut down the sending side. Returns the whole
+ * answer with a 0 behind it, which the caller frees; "" if there is no answer. */
 char *http_send(int port, const void *bytes, size_t n, bool over);
 
 /* GET: the status, and the body, which the caller frees. */

@@ -45,7 +45,7 @@ json_t *live_step(const live_run *run, int64_t step);
 /* The run's ledger proves that it used what it came to exactly once. */
 void live_check_ledger(const live_run *run);
 
-/* Wait until so many steps are done. */
+/* Wait until this number of steps is done. */
 void live_await_step(live_run *run, int64_t step);
 
 /* Wait for the controller to end; how it did. */

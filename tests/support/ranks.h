@@ -9,7 +9,7 @@
  *   assert_int_equal(ranks_run(4, body, NULL, 10000), 0);
  *
  * The parent serves the store over ZeroMQ while it waits, and makes neither threads nor a net
- * before it forks. Whoever failed, hung or died is printed with its rank. */
+ * before it forks. A rank that failed, hung or died is printed. */
 #ifndef FL_TESTS_SUPPORT_RANKS_H
 #define FL_TESTS_SUPPORT_RANKS_H
 

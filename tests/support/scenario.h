@@ -51,7 +51,7 @@ typedef struct scenario_outcome {
 
 typedef struct scenario {
     const char *name;        /* of the run directory */
-    const char *const *sets; /* of the job, beside its defaults */
+    const char *const *sets; /* fields of the job that differ from its defaults */
     const char *const *more; /* set after those */
     const fl_script_entry *script;
     int n_script;

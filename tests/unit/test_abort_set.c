@@ -1,5 +1,6 @@
-/* The set of what another thread may abort. Would catch: an abort that misses what joins the set at
- * the same moment or later, one that reaches another generation or what has left the set. */
+/* The set of objects that another thread may abort. Would catch: an abort that misses an object
+ * which joins the set at the same moment or later; one that reaches another generation, or an
+ * object that has left the set. */
 #include "autodp/net/abort_set.h"
 
 #include <pthread.h>

@@ -400,8 +400,8 @@ static void test_cache__a_disk_too_small_is_refused(void **state)
     assert_null(c);
 }
 
-/* Would catch: "cache.disk: 1 MiB" that silently becomes some kilobytes, since what manages the
- * disk lies in cache.memory. */
+/* The index of the disk lies in cache.memory. Would catch: "cache.disk: 1 MiB" that silently
+ * becomes a few kilobytes. */
 static void test_create__warns_that_memory_limits_the_disk(void **state)
 {
     (void)state;

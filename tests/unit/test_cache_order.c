@@ -1,4 +1,4 @@
-/* Who goes when the cache is full: it hits as often as the best policy there is. */
+/* The order of eviction from a full cache: it reaches the hit rate of the optimal policy. */
 #include "cache/cache.h"
 
 #include "cache/pool.h"

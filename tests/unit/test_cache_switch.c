@@ -60,7 +60,7 @@ static void test_cache_switch__one_long_wait_decides_nothing(void **state)
     assert_false(c.on);
 }
 
-/* Until a step has waited for the disk, nobody knows that it is slow; then it counts in full. */
+/* A slow disk is unknown until a step has waited for it; then it counts fully. */
 static void test_cache_switch__a_guess_gives_way_to_what_is_measured(void **state)
 {
     (void)state;

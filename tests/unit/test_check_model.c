@@ -112,7 +112,7 @@ static const fault faults[] = {
     {"hangs", "forward", "it does not return within 1 s"},
 };
 
-/* The line of a check of the layer at fault; NULL: there is none. */
+/* The output line of a check of the faulty layer; NULL if there is no such line. */
 static const char *line_of(const char *check, char line[1024])
 {
     char start[128];

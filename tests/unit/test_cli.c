@@ -367,7 +367,8 @@ static void test_cli__validate_points_at_the_job_for_what_other_folders_find(voi
     assert_int_equal(strncmp(result.err, "job.yaml:2:11: devices.memory: ", 31), 0);
 }
 
-/* What a run is too short for is told, and no mistake: one that was shortened for a trial starts.
+/* A setting after the end of the run is a warning, not an error: a run shortened for a trial
+ * starts.
  */
 static void test_cli__validate_warns_of_what_comes_after_the_end(void **state)
 {
@@ -421,7 +422,7 @@ static void test_cli__a_plugin_brings_a_model_and_its_failures_are_told(void **s
              "job.yaml:1:31: model.plugin: ./job.yaml: file too short\n");
 }
 
-/* Would catch: the job's run.dir blamed for what --run-dir says. */
+/* Would catch: a message that names the job's run.dir when --run-dir is wrong. */
 static void test_cli__a_run_directory_is_blamed_on_whom_named_it(void **state)
 {
     (void)state;
@@ -439,7 +440,7 @@ static void test_cli__a_run_directory_is_blamed_on_whom_named_it(void **state)
     assert_non_null(strstr(result.err, "run.dir: cannot make /proc/none: No such file"));
 }
 
-/* Would catch: "no run directory" of one that is there, and whose run has ended. */
+/* Would catch: the message "no run directory" for the directory of a run that has ended. */
 static void test_cli__ctl_tells_an_ended_run_from_none(void **state)
 {
     (void)state;

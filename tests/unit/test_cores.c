@@ -1,5 +1,5 @@
-/* Which processors a run takes beside others. Catches two runs pinned to one processor while
- * another idles, and a mark that outlives its run. */
+/* The choice of processors while other runs are on the machine. Would catch: two runs that are
+ * pinned to one processor while another is idle, and a mark that outlives its run. */
 #include "launcher/worker/cores.h"
 
 #include <setjmp.h>

@@ -65,8 +65,8 @@ static void test_replies__belong_to_a_client_and_an_id(void **state)
     assert_null(replies);
 }
 
-/* Would catch: memory that grows with clients or requests, and a busy client that makes the others'
- * replies be forgotten. */
+/* Would catch: memory that grows with the number of clients or requests; a busy client that
+ * displaces the stored replies of others. */
 static void test_replies__are_bounded(void **state)
 {
     (void)state;

@@ -95,7 +95,8 @@ static void test_request__says_what_is_wrong(void **state)
     }
 }
 
-/* Would catch: a parser that is reached, and recurses, before its input is measured. */
+/* Would catch: a recursive parser that runs before the size and the depth of its input are checked.
+ */
 static void test_request__is_bounded(void **state)
 {
     (void)state;
@@ -140,8 +141,9 @@ static void test_request__the_table_is_complete(void **state)
     assert_null(fl_ctl_command_find("watch")); /* the client's own */
 }
 
-/* Would catch: a command or an argument that docs/control/schema.json does not describe, or
- * describes otherwise. */
+/* Would catch: a command or an argument that docs/control/schema.json lacks or describes
+ * differently.
+ */
 static void test_request__the_schema_tells_what_the_table_does(void **state)
 {
     (void)state;

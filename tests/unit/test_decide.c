@@ -181,7 +181,7 @@ static void check_considered(const rig *r, const char *choice)
     json_decref(all);
 }
 
-/* Would catch: a policy that is not asked, a decision about other numbers than the run's, a plan
+/* Would catch: a policy that is not called, a decision from numbers that are not the run's, a plan
  * other than the chosen one. */
 static void test_decide__carries_out_what_is_chosen(void **state)
 {
@@ -200,8 +200,7 @@ static void test_decide__carries_out_what_is_chosen(void **state)
     assert_int_equal(fl_decide_due(&r->elastic), 0); /* once */
 }
 
-/* Would catch: a choice that two runs of one job make differently because one of them was slower.
- */
+/* Would catch: two runs of one job that choose differently because one of them was slower. */
 static void test_decide__tells_what_the_run_measures_and_does_not_go_by_it(void **state)
 {
     rig *r = *state;
@@ -265,7 +264,8 @@ static int64_t largest(const rig *r, const fl_plan *plan)
     return most;
 }
 
-/* Blocks that thaw need room. Without it the line stays, and who asks by hand is told why. */
+/* Blocks that thaw need memory. Without it F does not change, and a manual request is refused with
+ * the reason. */
 static void test_decide__refuses_what_does_not_fit(void **state)
 {
     rig *r = *state;

@@ -121,7 +121,7 @@ static void assert_near(double a, double b)
     }
 }
 
-/* Would catch: a price left out, a wrong plan under a right name. */
+/* Would catch: an alternative without its cost, a plan under the wrong name. */
 static void test_decision__prices_every_way(void **state)
 {
     rig *r = *state;
@@ -158,7 +158,8 @@ static void test_decision__prices_every_way(void **state)
 
 /* Totals over n steps, 3 % added to steps of what moves state: stay 216 n, keep 136 n + fixed,
  * rebalance 123.6 n + 192 + fixed, repack 82.4 n + 512 + fixed. Would catch: a choice by step time
- * alone, a cost that is compared with one step, a freeze that cannot bring back its transition. */
+ * alone, a cost that is compared with a single step, a freeze that does not pay for its transition.
+ */
 static void test_decision__the_steps_that_remain_decide(void **state)
 {
     rig *r = *state;
@@ -200,8 +201,8 @@ static void make_freezing_slow(rig *r)
     r->s.job.elastic.enabled = false;
 }
 
-/* The guarantee: freezing alone never makes a run slower. Would catch: a policy that is followed
- * although the step gets slower, a reason without the numbers. */
+/* The guarantee: freezing alone never makes a run slower. Would catch: following a policy although
+ * the step becomes slower, a reason without the numbers. */
 static void test_decision__what_is_slower_stays_unfrozen(void **state)
 {
     rig *r = *state;
@@ -215,7 +216,8 @@ static void test_decision__what_is_slower_stays_unfrozen(void **state)
     assert_non_null(strstr(r->d.why, "without freezing a step takes 216 ms"));
 }
 
-/* A person's wish, or a job that says so, is carried out, and the words give the price. */
+/* A manual request, and a policy with freeze.must_pay false, are always carried out; the reason
+ * states the cost. */
 static void test_decision__what_is_asked_for_is_done(void **state)
 {
     rig *r = *state;
@@ -268,7 +270,7 @@ static void test_decision__what_the_cache_saves_later_counts(void **state)
     }
 }
 
-/* Would catch: predictions that are not held against what the run shows. */
+/* Would catch: predictions that are not corrected by the measured step. */
 static void test_decision__predictions_are_corrected(void **state)
 {
     rig *r = *state;
@@ -291,7 +293,7 @@ static int64_t largest(const rig *r, const fl_plan *plan)
 }
 
 /* More blocks frozen under the same cuts need no room for a second copy of anything; blocks that
- * thaw need room, and without it nothing is possible, whoever asks. */
+ * thaw need memory, and without it every request is refused. */
 static void test_decision__memory_refuses_only_what_does_not_fit(void **state)
 {
     rig *r = *state;

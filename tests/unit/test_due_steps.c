@@ -1,5 +1,6 @@
-/* The steps at which decisions take effect. Would catch: a step at which the controller has nothing
- * to say and workers wait, one of which workers know nothing, and two decisions for one step. */
+/* The steps at which decisions take effect. Would catch: a step at which workers wait although the
+ * controller has no command, a step that the workers do not know, and two decisions for one step.
+ */
 #include "control/elastic/due_steps.h"
 #include "freeze/interval.h"
 #include "freeze/policy.h"

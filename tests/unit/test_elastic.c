@@ -1,5 +1,5 @@
-/* The controller's side of a transition, with workers of whom only the answers are there: who may
- * ask for one and when, whose refusal is the one that is told, and what the outcome says. */
+/* The controller's side of a transition, with simulated answers of workers: which requests are
+ * accepted and when, which refusal is reported, and the contents of the outcome. */
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 #include "device/clock.h"
@@ -171,7 +171,7 @@ static void test_elastic__one_that_was_asked_for_is_committed(void **state)
     assert_int_equal(e->next.generation, 3);
 }
 
-/* Would catch: a commit before the step that was asked for. */
+/* Would catch: a commit before the requested step. */
 static void test_elastic__is_not_committed_before_its_step(void **state)
 {
     rig *r = *state;
@@ -202,7 +202,7 @@ static void test_elastic__refuses_what_cannot_be(void **state)
     r->phase.n_stops = 1;
     assert_int_equal(fl_elastic_ask(&r->elastic, &next, 0, "stopping"), FL_EBUSY);
     r->phase.n_stops = 0;
-    /* Everybody would wait at step 25 for the script while the controller waits for step 30. */
+    /* All workers would wait at step 25 for the script while the controller waits for step 30. */
     r->job.elastic.n_script = 1;
     r->job.elastic.script[0] = (fl_script_entry){.step = 25, .f = -1, .k = -1, .r = -1, .m = -1};
     assert_int_equal(fl_elastic_ask(&r->elastic, &next, 30, "across"), FL_EBUSY);
@@ -216,8 +216,8 @@ static void test_elastic__refuses_what_cannot_be(void **state)
     assert_int_equal(fl_elastic_ask(&r->elastic, &next, 25, "before"), FL_OK);
 }
 
-/* Would catch: a drain, a limit or a pin that holds although its plan did not come about, or that a
- * later one takes back. */
+/* Would catch: a drain, a limit or a pin that holds although its transition was cancelled, or that
+ * a later transition undoes. */
 static void test_elastic__terms_hold_once_the_plan_runs(void **state)
 {
     rig *r = *state;
@@ -316,7 +316,7 @@ static void test_elastic__names_who_has_a_reason_of_its_own(void **state)
     assert_string_equal(outcome(r)->why, "worker 2 refuses: no memory");
 }
 
-/* Would catch: a run that waits for an explanation that nobody has. */
+/* Would catch: a run that waits for an explanation although no worker has one. */
 static void test_elastic__a_lost_peer_counts_when_nobody_knows_more(void **state)
 {
     rig *r = *state;
@@ -355,7 +355,8 @@ static char *told(rig *r, char *text, size_t size)
     return text;
 }
 
-/* Would catch: the whole of why, which wraps where it is read; and a change that nobody can see. */
+/* Would catch: a line so long that it wraps on the terminal, because it holds the full reason; a
+ * change that is not shown. */
 static void test_elastic__tells_a_transition_in_two_lines(void **state)
 {
     rig *r = *state;

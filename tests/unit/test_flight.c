@@ -53,7 +53,7 @@ static void nest(void)
     raise(SIGKILL);
 }
 
-/* Would catch: a recorder that dies with its worker, or loses what the worker was in. */
+/* Would catch: a recorder that is lost with its worker, or loses the worker's last operation. */
 static void test_flight__survives_a_killed_worker(void **state)
 {
     (void)state;
@@ -105,7 +105,7 @@ static void write_many(void)
     _exit(fl_alloc_count() == before ? 0 : 1);
 }
 
-/* Would catch: a ring that gives out what was overwritten, or loses count; an allocation. */
+/* Would catch: a ring that returns overwritten entries or miscounts; an allocation. */
 static void test_flight__remembers_the_newest_and_counts_the_lost(void **state)
 {
     (void)state;
@@ -144,7 +144,7 @@ static void write_deep(void)
     fl_flight_enter(FL_FLIGHT_LOSS, -1, -1, 0);
 }
 
-/* Would catch: a write beyond the last place, and a depth that never comes back. */
+/* Would catch: a write beyond the last entry, and a depth that does not return to zero. */
 static void test_flight__deeper_operations_are_left_out(void **state)
 {
     (void)state;

@@ -275,7 +275,7 @@ static const stability_case stability_cases[] = {
      {99, 12, 4},
      2,
      "blocks 1..2 changed their norms by at most 20 %, below percentile 100 of blocks 1..3, 300 %"},
-    /* all alike: nobody is below */
+    /* all changes are equal: no block is below the percentile */
     {3,
      0,
      90,
@@ -420,7 +420,7 @@ static void test_freeze__every_decision_keeps_to_the_limits(void **state)
     assert_true(n_by_policy[1] > 100 && n_by_policy[2] > 100 && n_by_policy[3] > 100);
 }
 
-/* Would catch a policy that goes by the size of the gradients, which loss scaling would change. */
+/* Would catch: a policy that depends on the scale of all gradients, which loss scaling changes. */
 static void test_freeze__scaling_all_norms_changes_no_decision(void **state)
 {
     (void)state;

@@ -113,7 +113,7 @@ static void test_read__reads_version_1(void **state)
     assert_int_equal(m.memory_bytes, 1073741824);
 }
 
-/* Would catch: 12 devices on 2 processors, or 1 TiB of 23 GiB, without a word. */
+/* Would catch: no warning about 12 devices on 2 processors, or 1 TiB on a machine with 23 GiB. */
 static void test_compare__tells_what_is_too_much(void **state)
 {
     (void)state;

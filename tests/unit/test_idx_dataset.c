@@ -353,8 +353,8 @@ static void test_idx__refuses_more_than_the_memory_of_the_machine(void **state)
     assert_non_null(strstr(fl_errmsg(), "the memory that this machine has available"));
 }
 
-/* gzip beside plain: the plain file is the one that counts, whatever the other holds; without it,
- * the packed one does. */
+/* If both a plain and a gzip file exist, the plain one is read, whatever the other contains;
+ * without it, the gzip file is read. */
 static void test_idx__reads_packed_files(void **state)
 {
     (void)state;

@@ -389,8 +389,8 @@ static void test_job__a_failed_load_changes_nothing(void **state)
     assert_memory_equal(&job, &before, sizeof job);
 }
 
-/* Would catch: a place that is found in the words of a message, one of another job than the one at
- * hand, and one that is put there twice. */
+/* Would catch: a place that is parsed out of a message's text, the place of another job, and a
+ * place that is added twice. */
 static void test_job__locate_puts_the_place_before_a_failure_about_a_field(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Job files that are wrong, each with its exact message. Would catch a message that points at
- * another place, names another field, or tells something else than what is allowed there. */
+/* Invalid job files, each with its exact message. Would catch: a message that names a wrong place
+ * or field, or does not state what is allowed there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -92,7 +92,7 @@ static void check_number(double value)
     fl_json_fini(&json);
 }
 
-/* Would catch: a loss that is not the very one when it is read back. */
+/* Would catch: a loss that reads back as a different double. */
 static void test_json__writes_exact_numbers(void **state)
 {
     (void)state;
@@ -115,8 +115,8 @@ static void test_json__writes_exact_numbers(void **state)
     }
 }
 
-/* Would catch: digits that rounding carries over, zeros that say nothing, a sign that is lost, and
- * what has more digits than a double. */
+/* Would catch: a wrong carry in rounding, trailing zeros, a lost sign, and numbers with more digits
+ * than a double has. */
 static void test_json__rounds_to_so_many_digits(void **state)
 {
     (void)state;
@@ -140,7 +140,7 @@ static void test_json__rounds_to_so_many_digits(void **state)
     }
 }
 
-/* Would catch: 0,5 in a program that has set its user's locale. */
+/* Would catch: "0,5" in a program that sets its user's locale. */
 static void test_json__ignores_the_locale(void **state)
 {
     (void)state;

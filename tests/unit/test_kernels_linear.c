@@ -1,6 +1,7 @@
 /* Matrix products against sums in double. Catches a wrong transposition or leading dimension, a
  * remainder of rows or columns left out, an epilogue applied twice or not at all, and a row whose
- * bits depend on the rows beside it: then the number of micro-batches would change the training. */
+ * bits depend on the rows next to it: then the number of micro-batches would change the training.
+ */
 #include "support/kernels.h"
 
 typedef struct shape {

@@ -1,5 +1,5 @@
-/* What holds for the ready layers beside their gradients: evaluation, micro-batches, memory, and
- * what the loss refuses. */
+/* Properties of the built-in layers besides their gradients: evaluation, micro-batches, memory, and
+ * the inputs that the loss refuses. */
 #include "support/nn_rig.h"
 
 #include <math.h>

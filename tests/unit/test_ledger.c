@@ -262,8 +262,9 @@ static void test_ledger__notices_every_flipped_bit(void **state)
     assert_true(is_sound());
 }
 
-/* A killed head leaves the beginning of its last record: all before it can be read, and the cut is
- * told; the strict reader refuses. A cut between two records loses what came later, unseen. */
+/* A killed controller leaves the beginning of its last record: all earlier records can be read, and
+ * the reader reports the cut; the strict reader refuses. A cut between two records is not detected.
+ */
 static void test_ledger__reads_up_to_a_cut(void **state)
 {
     (void)state;
@@ -380,7 +381,7 @@ static void test_add__refuses_impossible_records(void **state)
     assert_int_equal(fl_ledger_close(&ledger), FL_OK);
 }
 
-/* A head that is killed without warning has told the system all steps but the one at hand. */
+/* When a controller is killed, all steps but the current one have reached the operating system. */
 static void test_ledger__survives_a_kill(void **state)
 {
     (void)state;
@@ -419,8 +420,8 @@ static void test_flush__gives_everything_away(void **state)
     finish(ledger);
 }
 
-/* A disk that is full (here: a limit on the file's size) is told and stays told, also when there is
- * room again: a ledger with a gap would be worse than none. */
+/* A full disk (here: a limit on the file's size) is an error that persists, even when there is
+ * space again: a ledger with a gap would be worse than an incomplete one. */
 static void test_ledger__tells_of_a_full_disk(void **state)
 {
     (void)state;
@@ -520,8 +521,8 @@ static fl_ledger_command command_of(void)
     return command;
 }
 
-/* Would catch: a ledger that ends in epoch 2 of 30 since the disk was full, and that is taken for
- * the proof of a whole run. */
+/* Would catch: a ledger that ends in epoch 2 of 30 because the disk was full, and counts as the
+ * proof of the whole run. */
 static void test_judge__wants_an_end(void **state)
 {
     (void)state;

@@ -186,7 +186,7 @@ static void test_link__says_hello_and_what_it_does(void **state)
     assert_int_equal(expect(r, FL_WIRE_READY).memory_peak_bytes, 4096);
 }
 
-/* Would catch: reports lost, moved or changed on their way, at any speed. */
+/* Would catch: reports that are lost, reordered or changed, at any rate. */
 static void test_link__brings_all_reports_in_order(void **state)
 {
     rig *r = (rig *)*state;
@@ -258,8 +258,8 @@ static void send_command(rig *r, fl_command_kind kind, int64_t due_step)
     send_bytes(r, "link", bytes, fl_wire_size(&frame));
 }
 
-/* Would catch: a command that another overwrites, while standby workers were woken for both; and a
- * wish to stop that waits for its turn, or is followed by something. */
+/* Would catch: a command that is overwritten by another while standby workers were woken for both;
+ * a stop request that waits behind other commands, or that is followed by one. */
 static void test_link__keeps_commands_in_order(void **state)
 {
     rig *r = (rig *)*state;
@@ -283,7 +283,8 @@ static void test_link__keeps_commands_in_order(void **state)
     assert_int_equal(command.kind, FL_COMMAND_STOP);
 }
 
-/* Would catch: groups aborted twice, or for another generation than the controller said. */
+/* Would catch: groups that are aborted twice, or for a generation that the controller did not name.
+ */
 static void test_link__aborts_once(void **state)
 {
     rig *r = (rig *)*state;
@@ -299,7 +300,7 @@ static void test_link__aborts_once(void **state)
     expect(r, FL_WIRE_DONE);
 }
 
-/* Would catch: a crash, or a false order, from what is no frame. */
+/* Would catch: bytes that are not a frame and cause a crash or a wrong command. */
 static void test_link__drops_malformed_orders(void **state)
 {
     rig *r = (rig *)*state;
@@ -342,7 +343,7 @@ static void test_link__flushes_when_it_closes(void **state)
     expect(r, FL_WIRE_DONE);
 }
 
-/* Would catch: a worker that can never end because nobody reads what it has to say. */
+/* Would catch: a worker that cannot end because no process reads its reports. */
 static void test_link__closes_without_a_head(void **state)
 {
     rig *r = (rig *)*state;

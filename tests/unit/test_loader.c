@@ -272,8 +272,8 @@ static void test_take__keeps_its_deadline(void **state)
     fl_loader_destroy(&loader);
 }
 
-/* A failed read is told by take, in its turn and with its own words; what stands before and behind
- * it is untouched, and its memory is free again without a release. */
+/* take returns the failure of a read, in its turn and with the reader's message. Requests before
+ * and after it are not affected, and its memory is free again without a release. */
 static void test_take__delivers_the_failure_of_a_read(void **state)
 {
     enum { DEPTH = 3, BAD = 77 };
@@ -351,8 +351,8 @@ static void *open_the_gate(void *argument)
     return NULL;
 }
 
-/* Destroyed in the middle of a read, with requests queued behind it: destroy waits for the read at
- * hand, and afterwards nobody reads any more. Would catch a thread that outlives its memory. In
+/* Destroyed during a read, with requests queued behind it: destroy waits for the current read, and
+ * no thread reads afterwards. Would catch: a thread that outlives its memory. In
  * every other round the read has surely begun; in the others it may not have. */
 static void test_destroy__while_busy(void **state)
 {

@@ -407,8 +407,9 @@ static void check_stage(const fl_model *model, const fl_dataset *data, const fl_
     fl_device_destroy(&device);
 }
 
-/* A stage with frozen layers that holds gradients nobody computes, or runs out of what it planned
- * without them. Wherever the frost line lies, and wherever the stage: it takes what was counted. */
+/* For every F and every stage, a real stage takes exactly the predicted memory. Would catch: a
+ * stage with frozen layers that holds gradients which are never computed, or that exceeds its
+ * budget. */
 static void test_memory__frozen_layers_take_what_a_real_stage_takes(void **state)
 {
     (void)state;

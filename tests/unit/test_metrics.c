@@ -1,6 +1,6 @@
-/* Metrics as text, and the server that tells them. Would catch: a line that Prometheus does not
- * read, a metric that the page or the dashboard does not know or makes up, a client that brings the
- * server down, holds it up or makes it grow. */
+/* Metrics as text, and their server. Would catch: a line that Prometheus does not accept, a metric
+ * that the documentation or the dashboard lacks or invents, a client that crashes the server,
+ * blocks it or makes it grow. */
 #include "control/observe/metrics_http.h"
 #include "device/random.h"
 #include "support/exposition.h"

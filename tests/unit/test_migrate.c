@@ -1,5 +1,5 @@
-/* Who keeps what when one plan follows another, as pure decisions: the schedule, the places, what
- * need not be received and what must be held must all tell the same story. */
+/* The state that each worker keeps, sends and receives when one plan follows another, as pure
+ * decisions: the schedule, the places, the kept bytes and the memory must agree with each other. */
 #include "device/random.h"
 #include "nn/model.h"
 #include "pipe/cost/layout.h"
@@ -130,9 +130,9 @@ static void check_pair(const fl_plan *old, fl_plan *next, const int *parked)
         int64_t least = fl_migrate_least_bytes(model, old, next, rank, MOMENTS, has + 1);
         assert_int_equal(least, had - kept > 1 ? had + has - kept : has + 1);
         back += has - kept - fresh_bytes(next, rank, handed);
-        assert_true(back >= 0); /* what comes back from the attic here */
+        assert_true(back >= 0); /* parked moments that return to a layer here */
     }
-    /* Who receives is who was not handed it: not a byte more or less. */
+    /* A worker receives exactly the bytes that were not handed over to it. */
     assert_int_equal(fresh, before);
     fl_migrate_place(model, old, next, MOMENTS, NULL);
     bool used[WORKERS] = {false};

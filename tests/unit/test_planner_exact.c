@@ -51,7 +51,7 @@ static bool fits(const situation *s, const fl_plan *plan)
     return detail.memory_bytes <= s->job.devices.memory_bytes;
 }
 
-/* The cheapest split of this K, R and M that fits, by trying every one; INFINITY if there is none.
+/* The cheapest split of this K, R and M that fits, by trying all; INFINITY if no split fits.
  */
 static double try_splits(const situation *s, fl_plan *plan, int stage)
 {

@@ -121,8 +121,8 @@ static void test_progress__sums_up(void **state)
     assert_non_null(strstr(text, "  record         INCOMPLETE: steps.jsonl lacks 2 steps\n"));
 }
 
-/* A run goes on with nobody's weights; a stopped run's length says nothing of a longer one; and no
- * job file brings a program's own model back: it named a ViT instead. */
+/* Would catch: advice to continue, although no weights are kept; a time estimate from a stopped
+ * run; the advice to run the job file of a program's own model, which would train a ViT instead. */
 static void test_progress__suggests_what_can_be_run(void **state)
 {
     (void)state;
@@ -224,7 +224,7 @@ static void test_progress__writes_plain_lines_to_a_file(void **state)
     fclose(file);
 }
 
-/* Would catch: a line of every worker at every change of plan, of which nothing is news. */
+/* Would catch: one line per worker at every change of plan, without new information. */
 static void test_progress__tells_of_the_cache_when_it_goes_on_or_off(void **state)
 {
     (void)state;

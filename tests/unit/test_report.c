@@ -99,7 +99,7 @@ static void put_whole(void)
         "devices: {memory: 4MiB}\n");
 }
 
-/* The page of the run directory at hand, checked; the caller frees it. */
+/* The page of the current run directory, checked; the caller frees it. */
 static char *page_of(fl_report *report)
 {
     fl_run_entry run;
@@ -374,7 +374,7 @@ static size_t mutate(char *text, size_t n, uint64_t seed)
     return n;
 }
 
-/* Would catch: a crash, an endless drawing or a page that is no page, whatever the files hold. */
+/* Would catch: files whose contents cause a crash, an endless drawing or an invalid page. */
 static void test_report__any_damage_leaves_a_page(void **state)
 {
     (void)state;

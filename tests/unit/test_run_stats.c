@@ -68,7 +68,7 @@ static void test_run_stats__sums_a_run(void **state)
     assert_true(fabs(result.samples_per_s - 50 / 0.6) < 1e-6);
 }
 
-/* Would catch: a step counted twice because two workers tell it. */
+/* Would catch: a step that counts twice because two workers report it. */
 static void test_run_stats__counts_each_step_once(void **state)
 {
     (void)state;
@@ -81,8 +81,8 @@ static void test_run_stats__counts_each_step_once(void **state)
     assert_int_equal(t.samples, 20);
 }
 
-/* Would catch: an evaluation that is heard before the last steps of its epoch (another worker tells
- * it) ends the epoch early. */
+/* Would catch: an epoch that ends early because the evaluation, which another worker reports,
+ * arrives before the last steps. */
 static void test_run_stats__waits_for_an_epochs_steps(void **state)
 {
     (void)state;

@@ -88,8 +88,8 @@ static void test_runfiles__writes_steps_when_flushed(void **state)
     assert_string_equal(text + strlen(line), line);
 }
 
-/* Would catch: half a line that breaks whoever reads the file, and a run that ends because its log
- * cannot be written. The file may not grow past a limit, as on a full disk. */
+/* The file may not grow beyond a limit, as on a full disk. Would catch: an incomplete line, which
+ * readers of the file cannot parse; a run that ends because its log cannot be written. */
 static void test_runfiles__leaves_no_half_line_on_a_full_disk(void **state)
 {
     rig *r = (rig *)*state;
@@ -176,8 +176,8 @@ static int fill_and_end(const char *folder)
     return (ended ? 0 : 2) | (summed ? 0 : 4) | (counted ? 0 : 8);
 }
 
-/* Would catch: a run that said "done" and whose record shows no end, since the disk was full by
- * then; a summary that is empty. */
+/* Would catch: a run that reported success, but whose record has no end because the disk was full
+ * by then; an empty summary. */
 static void test_runfiles__have_room_for_the_end_on_a_full_disk(void **state)
 {
     rig *r = (rig *)*state;

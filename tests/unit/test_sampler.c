@@ -156,7 +156,7 @@ static void test_permutation__neighbours_are_independent(void **state)
 }
 
 /* The order is part of what a run means: a resumed run must see it again. These numbers were taken
- * from the first version; they would catch a change of it that nobody meant. */
+ * from the first version; they would catch an unintended change of the order. */
 static void test_permutation__keeps_its_order(void **state)
 {
     (void)state;

@@ -137,8 +137,8 @@ static void test_schedule__equal_costs_take_m_plus_k_minus_1(void **state)
     }
 }
 
-/* When each operation of each stage begins, worked out the slow way: go round the stages until
- * nobody can do more. */
+/* When each operation of each stage begins, computed the slow way: visit the stages in turn until
+ * none of them can continue. */
 static double play_slowly(fl_schedule schedule, int K, int M, const double *fwd, const double *bwd,
                           const double *link, double *forward_end, double *backward_end)
 {

@@ -80,7 +80,7 @@ static void test_shared__is_seen_by_another_process_until_it_is_given_back(void 
     close(down[1]);
 }
 
-/* A number of a descriptor is used again: the file behind it must be the one that was told of. */
+/* Descriptor numbers are reused: the file behind the number must be the announced one. */
 static void test_shared__refuses_another_file_and_more_than_there_is(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Status codes and the message beside them. Catches a code without a text, a message that is built
- * from itself, and one that runs over its buffer. */
+/* Status codes and their messages. Would catch: a code without a text, a message that is built from
+ * itself, and one that overruns its buffer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Step reports of several leaders, in the order of the steps. Would catch: a report that is lost
- * because a later one arrived first, one that counts twice, and an evaluation that is counted
- * before the steps it follows. */
+ * because a later one arrived first, a report that counts twice, and an evaluation that counts
+ * before the steps that precede it. */
 #include "control/link/step_order.h"
 #include "device/alloc.h"
 

@@ -1,5 +1,5 @@
-/* Starting and waiting for threads. Would catch: a thread that takes the signals that are meant for
- * the main thread, a main thread that loses its own, a wait on another clock than fl_now_us. */
+/* Starting threads and waiting for them. Would catch: a thread that receives signals meant for the
+ * main thread, a main thread that loses its signals, a wait on a clock other than fl_now_us. */
 #include "device/thread.h"
 
 #include "device/clock.h"

@@ -1,7 +1,6 @@
 /* The screen of `frostline top` as cells. Would catch: a write outside the screen at any size, a
- * part that is missing where there is room for it, text from outside that reaches the terminal as
- * it is, shares that do not fill their bar, and a screen that needs more than ASCII where there is
- * no more. */
+ * part that is missing although it fits, foreign text that reaches the terminal unfiltered, shares
+ * that do not fill their bar, and non-ASCII characters on a terminal that supports only ASCII. */
 #include "launcher/top/top_ask.h"
 #include "launcher/top/top_draw.h"
 #include "launcher/top/top_layout.h"
@@ -233,8 +232,8 @@ static void test_top_layout__the_bottom_line_asks_and_tells(void **state)
     hides("tiny");
 }
 
-/* Would catch: an escape sequence in a job's name or an event that steers the terminal, and
- * characters of no or two cells that shift a line. */
+/* Would catch: an escape sequence in a job's name or in an event that controls the terminal, and
+ * characters of zero or two cells that shift a line. */
 static void test_top_layout__text_from_outside_is_tame(void **state)
 {
     (void)state;

@@ -70,7 +70,8 @@ static void test_top_model__shares_are_of_the_time_that_passed(void **state)
     assert_true(fabs(sum_of_shares() - 1.0) < 1e-9);
 }
 
-/* Would catch: bars that flicker between idle and busy because a step takes longer than a look. */
+/* Would catch: bars that flicker between idle and busy because a step takes longer than the
+ * interval between two requests. */
 static void test_top_model__between_two_steps_nothing_is_known(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Traces: written and read back, refused when damaged, and what is told of them, from operations
- * whose answers can be worked out by hand. */
+/* Traces: written, read back, and refused when damaged; their summary is checked with operations
+ * for which it can be computed by hand. */
 #include "control/observe/slow.h"
 #include "control/observe/trace.h"
 #include "device/random.h"
@@ -119,7 +119,7 @@ static void near(double found, double expected)
     }
 }
 
-/* Would catch: waiting that is told as communication, or the other way round. */
+/* Would catch: waiting that is reported as communication, or the reverse. */
 static void test_trace__shares_by_hand(void **state)
 {
     (void)state;
@@ -271,7 +271,8 @@ static void test_trace__reads_back_what_was_written(void **state)
     drop(t);
 }
 
-/* Would catch: a file that is trusted: wild indices, times that are no numbers, half a file. */
+/* Would catch: trusting a file with indices out of range, times that are not numbers, or half of
+ * its bytes. */
 static void test_trace__damage_is_refused(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* The race of several M, on machines whose step times are known: it ends, it costs no more than
- * allowed, and it ends within 2 % of the fastest candidate, through noise, drift and outliers. */
+/* The comparison of several M, on simulated machines with known step times: it ends, it stays
+ * within its budget, and it chooses a candidate within 2 % of the fastest, in spite of noise, drift
+ * and outliers. */
 #include "pipe/plan/tuner.h"
 
 #include "support/draw.h"
@@ -121,7 +122,8 @@ static void test_tuner__races_what_may_be_fastest(void **state)
     assert_int_equal(fl_tuner_m(&t), 5);
 }
 
-/* Would catch: rounds that always go the same way, a turn that changes the plan for nothing. */
+/* Would catch: rounds that always have the same direction, a new round that changes the plan
+ * without need. */
 static void test_tuner__rounds_go_to_and_fro(void **state)
 {
     (void)state;
@@ -239,8 +241,8 @@ static void test_tuner__ends_after_the_last_round(void **state)
     assert_true(n_rounds > 20);
 }
 
-/* What the race costs beside going on with the own M is never beyond the budget by more than one
- * visit, and what was found by then counts. */
+/* The cost of the comparison, relative to training with the initial M, exceeds the budget by at
+ * most one visit, and the result found by then counts. */
 static void test_tuner__keeps_to_its_budget(void **state)
 {
     (void)state;

@@ -76,7 +76,7 @@ static void test_wait_graph__a_receive(void **state)
           "micro-batch 0, 8192 bytes)");
 }
 
-/* Who is in a collective waits for those who are not, and for nobody else. */
+/* A worker in a collective waits only for the workers that have not entered it. */
 static void test_wait_graph__a_sum_at_which_one_never_arrived(void **state)
 {
     (void)state;
@@ -120,7 +120,7 @@ static void test_wait_graph__names_the_kind_of_a_layer(void **state)
     fl_model_destroy(&two);
 }
 
-/* Everybody has begun, and the lost one did not come to the end. */
+/* All workers have entered the collective, and the lost one did not complete it. */
 static void test_wait_graph__a_sum_at_which_one_came_and_stopped(void **state)
 {
     (void)state;

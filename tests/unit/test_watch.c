@@ -1,4 +1,4 @@
-/* Who was lost first, and how: tables over what the controller may know at one moment. */
+/* Which worker was lost first, and how: tables over the controller's knowledge at one moment. */
 #include "control/controller/watch.h"
 
 #include <setjmp.h>
@@ -17,7 +17,7 @@ static const fl_watch_limits limits = {.silence_us = 3 * SECOND_US,
                                        .start_us = 60 * SECOND_US,
                                        .grace_us = SECOND_US};
 
-/* Everybody is ready and was heard 10 ms ago, ten steps into the run. */
+/* All workers are ready and reported 10 ms ago, ten steps into the run. */
 static void make_well(fl_worker *workers)
 {
     for (int i = 0; i < N; i++) {
@@ -147,7 +147,7 @@ static void test_watch__tells_a_cause_from_its_consequences(void **state)
     assert_judged(w, FL_LOSS_KILLED, 1);
 }
 
-/* Would catch: waiting for ever when everybody lives and yet nobody can go on. */
+/* Would catch: waiting forever when all workers are alive but none of them can continue. */
 static void test_watch__names_who_is_waited_for(void **state)
 {
     (void)state;
@@ -171,7 +171,8 @@ static void test_watch__names_who_is_waited_for(void **state)
     assert_judged(w, FL_LOSS_STUCK, 0);
 }
 
-/* Would catch: a detector that, with its settling and grace, takes longer than it is given. */
+/* Would catch: a detector that, including its waiting and grace times, takes longer than allowed.
+ */
 static void test_watch__keeps_within_what_it_is_given(void **state)
 {
     (void)state;

@@ -224,7 +224,7 @@ static void test_wire__brings_back_commands_without_a_plan(void **state)
     }
 }
 
-/* Would catch: a steer that loses its kind, its number or its value, or one of no known kind. */
+/* Would catch: a steering message that loses its kind, number or value, or has an unknown kind. */
 static void test_wire__brings_back_settings(void **state)
 {
     (void)state;
@@ -244,7 +244,7 @@ static void test_wire__brings_back_settings(void **state)
     }
 }
 
-/* Would catch: a frame that is believed before all of it is there. */
+/* Would catch: a frame that is used before all of it has arrived. */
 static void test_wire__refuses_every_cut(void **state)
 {
     (void)state;
@@ -307,8 +307,8 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
     refuses_with(FL_WIRE_SETTING_DONE, BODY + 16, 40); /* an end that is past */
 }
 
-/* Would catch: a reader that leaves its message, believes a length or stops for ever. The
- * sanitizers watch; what is accepted must encode to the very bytes that were read. */
+/* Would catch: a reader that reads outside its message, trusts a length or never ends. The
+ * sanitizers check this; an accepted message must encode to exactly the bytes that were read. */
 static void test_wire__takes_nothing_amiss_from_mutations(void **state)
 {
     (void)state;
