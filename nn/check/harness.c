@@ -43,7 +43,7 @@ static fl_status guarded_init(fl__guarded *m, int64_t n)
     size_t bytes = (size_t)n * sizeof(float);
     FL_TRY(fl_alloc(bytes + 2 * GUARD_BYTES, &m->whole));
     m->n = n;
-    m->data = (float *)((char *)m->whole + GUARD_BYTES);
+    m->data = (float *)(void *)((char *)m->whole + GUARD_BYTES);
     memset(m->whole, FL_GUARD_BYTE, GUARD_BYTES);
     memset((char *)m->whole + GUARD_BYTES + bytes, FL_GUARD_BYTE, GUARD_BYTES);
     return FL_OK;
