@@ -42,7 +42,7 @@ static fl_loss_kind symptom(const fl_worker *w, const fl_watch_limits *limits, i
         *since_us = w->exited_us;
         return may_be_done(w, limits, now_us) ? FL_LOSS_NONE : FL_LOSS_EXITED;
     }
-    if (now_us - w->heard_us > limits->silence_us) {
+    if (w->linked && now_us - w->heard_us > limits->silence_us) {
         *since_us = w->heard_us;
         return FL_LOSS_SILENT;
     }
@@ -167,13 +167,14 @@ static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us,
                  w->failure_text[0] != 0 ? w->failure_text : fl_status_text(w->failure));
         break;
     case FL_LOSS_SILENT:
-        snprintf(
-            text, size, "did not answer for %.1f s (%s%s)", (double)(now_us - w->heard_us) * 1e-6,
-            w->linked ? "it was in: " : "it never opened its link", w->linked ? w->operation : "");
+        snprintf(text, size, "did not answer for %.1f s (it was in: %s)",
+                 (double)(now_us - w->heard_us) * 1e-6, w->operation);
         break;
     case FL_LOSS_NEVER_READY:
-        snprintf(text, size, "was not ready %.0f s after its start (it is in: %s)",
-                 (double)(now_us - w->spawned_us) * 1e-6, w->operation);
+        snprintf(text, size, "was not ready %.0f s after its start (%s%s)",
+                 (double)(now_us - w->spawned_us) * 1e-6,
+                 w->linked ? "it is in: " : "it never opened its link",
+                 w->linked ? w->operation : "");
         break;
     case FL_LOSS_STUCK:
         snprintf(text, size, "is alive, but others waited for it in vain (it is in: %s)",

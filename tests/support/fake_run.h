@@ -27,7 +27,7 @@ typedef enum fake_deed {
     FAKE_HANG,        /* its link lives, it does not go on; the others run into a deadline */
     FAKE_DONE_STAYS,  /* says done and does not exit */
     FAKE_ONE_STEP_ON, /* ignores every command */
-    FAKE_NO_LINK,     /* never opens its link */
+    FAKE_LATE_LINK,   /* opens its link only when the test lets it */
 } fake_deed;
 
 /* Between the test, the controller and the fake workers; in shared memory. */

@@ -92,10 +92,8 @@ static int misbehave(fake_worker *w)
         fl_link_done(w->link);
         linger();
         return -1;
-    case FAKE_NO_LINK:
-        linger();
-        return -1;
     case FAKE_NOTHING:
+    case FAKE_LATE_LINK:
     case FAKE_ONE_STEP_ON:
         break;
     }
@@ -139,7 +137,7 @@ static void report_step(fake_worker *w, int64_t step)
 
 static bool all_have_done(const fake_run *run, int64_t step)
 {
-    for (int i = 0; i < run->n_workers; i++) {
+    for (int i = 0; i < run->k; i++) {
         if (atomic_load(&run->shared->done[i]) <= step) {
             return false;
         }
@@ -215,6 +213,18 @@ static int fake_train(fake_worker *w)
     return 0;
 }
 
+/* A worker without a stage is woken once: for the command that stops the run, or at its end. */
+static int fake_stand_by(fake_worker *w)
+{
+    if (!fl_link_wait_wake(w->link, w->run->deadline_ms)) {
+        fl_link_failed(w->link, FL_EDEADLINE, "the controller did not wake the standby worker");
+        return 3;
+    }
+    fl_log(FL_LOG_INFO, "the controller woke this standby worker");
+    fl_link_done(w->link);
+    return 0;
+}
+
 /* Through the rendezvous store, as groups do it. */
 static bool greet(fake_worker *w)
 {
@@ -237,7 +247,7 @@ int fake_worker_main(void *context, int rank, const char *endpoint)
     const fake_run *run = w.run;
     w.ids = calloc((size_t)run->batch, sizeof *w.ids);
     fl_log(FL_LOG_INFO, "hello from worker %d", rank);
-    if (strikes(&w, -1) && run->deed == FAKE_NO_LINK) {
+    if (strikes(&w, -1) && run->deed == FAKE_LATE_LINK) {
         misbehave(&w);
     }
     fl_link_options options = {.endpoint = endpoint,
@@ -250,14 +260,14 @@ int fake_worker_main(void *context, int rank, const char *endpoint)
         fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
         return 4;
     }
-    int code = strikes(&w, -1) ? misbehave(&w) : -1;
+    int code = strikes(&w, -1) ? misbehave(&w) : -1; /* a late link is late once */
     if (code < 0 && !greet(&w)) {
         fl_link_failed(w.link, FL_EINTERNAL, fl_errmsg());
         code = 3;
     }
     if (code < 0) {
         fl_link_ready(w.link, 1000 + rank);
-        code = fake_train(&w);
+        code = rank < run->k ? fake_train(&w) : fake_stand_by(&w);
     }
     fl_link_close(&w.link);
     free(w.ids);

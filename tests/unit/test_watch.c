@@ -96,6 +96,19 @@ static void test_watch__names_each_kind(void **state)
     assert_judged(w, FL_LOSS_NEVER_READY, 1);
 }
 
+/* Would catch: the limit between two heartbeats applied to a worker that has not sent the first. */
+static void test_watch__lets_a_worker_start_without_a_heartbeat(void **state)
+{
+    (void)state;
+    fl_worker w[N];
+    make_well(w);
+    w[1].linked = w[1].ready = false;
+    w[1].heard_us = w[1].spawned_us = NOW - limits.start_us;
+    assert_judged(w, FL_LOSS_NONE, -1);
+    w[1].spawned_us -= limits.settle_us;
+    assert_judged(w, FL_LOSS_NEVER_READY, 1);
+}
+
 /* Would catch: an exit that is judged before the report which explains it has been read. */
 static void test_watch__lets_evidence_settle(void **state)
 {
@@ -211,6 +224,10 @@ static void test_watch__says_it_in_words(void **state)
     assert_text(&w[0], FL_LOSS_SILENT,
                 "worker 0 (stage 0 of replica 0) did not answer for 3.5 s (it was in: forward) at "
                 "step 10");
+    w[2].linked = false;
+    assert_text(&w[2], FL_LOSS_NEVER_READY,
+                "worker 2 (stage 2 of replica 0) was not ready 20 s after its start (it never "
+                "opened its link) while it started");
 }
 
 int main(void)
@@ -218,6 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_watch__finds_nothing_when_all_is_well),
         cmocka_unit_test(test_watch__names_each_kind),
+        cmocka_unit_test(test_watch__lets_a_worker_start_without_a_heartbeat),
         cmocka_unit_test(test_watch__lets_evidence_settle),
         cmocka_unit_test(test_watch__lets_the_last_reports_of_a_good_exit_arrive),
         cmocka_unit_test(test_watch__tells_a_cause_from_its_consequences),
