@@ -46,6 +46,9 @@ static void heard_hello(fl_controller *controller, fl_worker *worker)
             frame.type = FL_WIRE_COMMAND;
             frame.command = (fl_command){.kind = FL_COMMAND_STOP};
             fl_router_send_to(&controller->router, worker->rank, &frame);
+        } else if (!worker->place.active) { /* else it does not hear the leader's broadcast */
+            frame.type = FL_WIRE_WAKE;
+            fl_router_send_to(&controller->router, worker->rank, &frame);
         }
     }
 }

@@ -78,12 +78,33 @@ static void test_signals__to_a_worker_are_named(void **state)
     fake_clean(&run);
 }
 
+/* Would catch: a standby worker that begins to listen after the stop, and is never woken for it. */
+static void test_signals__stop_a_standby_worker_that_listens_late(void **state)
+{
+    (void)state;
+    fake_run run = fake_run_of(FAKE_LATE_LINK, 2, -1);
+    run.n_workers = 3;
+    run.epochs = 100000;
+    run.waits_for_test = true;
+    fake_start(&run);
+    assert_true(fake_await_line(&run, "steps.jsonl", "\"step\": 0,"));
+    kill(run.controller, SIGINT);
+    assert_true(fake_await_line(&run, "events.jsonl", "run.stopping"));
+    atomic_store(&run.shared->go_on, true);
+    fake_outcome outcome = fake_finish(&run);
+    assert_nothing_left(&run);
+    assert_int_equal(outcome.status, FL_ESTOPPED);
+    assert_file_contains(&run, "worker-2.log", "the controller woke this standby worker");
+    fake_clean(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_signals__that_ask_for_the_end_stop_the_run),
         cmocka_unit_test(test_signals__that_ask_for_nothing_do_nothing),
         cmocka_unit_test(test_signals__to_a_worker_are_named),
+        cmocka_unit_test(test_signals__stop_a_standby_worker_that_listens_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
