@@ -85,7 +85,8 @@ bool fl_ledger_is_exact(const fl_ledger_proof *proof);
 
 typedef enum fl_ledger_command {
     FL_LEDGER_COMPLETE,   /* exact, from the first step to the end of the run */
-    FL_LEDGER_INCOMPLETE, /* exact as far as it goes, but its end is missing */
+    FL_LEDGER_INCOMPLETE, /* no sample came twice, but the end is missing, perhaps with records of
+                             the last steps */
     FL_LEDGER_BROKEN,     /* an epoch used a sample twice, or a finished epoch left one out */
 } fl_ledger_command;
 

@@ -296,9 +296,34 @@ bool fl_ledger_is_exact(const fl_ledger_proof *proof)
     return proof->n_epochs > 0;
 }
 
+/* The number of epochs of which every record must be there: all but the last if the ledger has its
+ * end. Without one, the records of the last steps may be missing, since a worker that is killed
+ * takes its unsent records with it. A whole epoch shows that all records before it have arrived. */
+static int64_t n_settled(const fl_ledger_proof *proof)
+{
+    int64_t n = proof->n_epochs - 1;
+    while (!proof->has_end && n > 0 && proof->epochs[n].never > 0) {
+        n--;
+    }
+    return n;
+}
+
+static bool is_broken(const fl_ledger_proof *proof)
+{
+    int64_t settled = n_settled(proof);
+    for (int64_t i = 0; i < proof->n_epochs; i++) {
+        const fl_ledger_epoch *e = &proof->epochs[i];
+        if (e->more > 0 || (i < settled && e->never > 0) ||
+            (i <= settled && e->epoch != proof->epochs[0].epoch + i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 fl_ledger_command fl_ledger_judge(const fl_ledger_proof *proof)
 {
-    if (proof->n_epochs > 0 && !fl_ledger_is_exact(proof)) {
+    if (is_broken(proof)) {
         return FL_LEDGER_BROKEN;
     }
     return proof->n_epochs > 0 && proof->has_end ? FL_LEDGER_COMPLETE : FL_LEDGER_INCOMPLETE;
@@ -315,9 +340,13 @@ static void print_epochs(const fl_ledger_proof *proof, FILE *out)
     fprintf(out, "%8s %12s %12s %12s\n", "epoch", "once", "never", "more");
     for (int64_t i = 0; i < proof->n_epochs; i++) {
         const fl_ledger_epoch *e = &proof->epochs[i];
-        bool cut = i + 1 == proof->n_epochs && e->never > 0 && e->more == 0;
+        bool last = i + 1 == proof->n_epochs, cut = e->never > 0 && e->more == 0;
+        const char *note = !cut                    ? ""
+                           : last                  ? "  (ends within this epoch)"
+                           : i >= n_settled(proof) ? "  (records are missing)"
+                                                   : "";
         fprintf(out, "%8" PRId64 " %12" PRId64 " %12" PRId64 " %12" PRId64 "%s\n", e->epoch + 1,
-                e->once, e->never, e->more, cut ? "  (ends within this epoch)" : "");
+                e->once, e->never, e->more, note);
     }
 }
 
@@ -330,14 +359,20 @@ static void print_command(const fl_ledger_proof *proof, bool alive, FILE *out)
         fprintf(out, "complete: exactly once; no sample was used twice, and none was left out of a "
                      "whole epoch\n");
     } else if (alive) {
-        fprintf(out, "so far exactly once: the run still trains\n");
+        fprintf(out, "so far %s: the run still trains\n",
+                proof->n_epochs == 0 || fl_ledger_is_exact(proof)
+                    ? "exactly once"
+                    : "no sample was used twice, but records of the last steps are not there yet");
     } else {
         fprintf(out,
                 "incomplete record: the ledger has no end, since its run failed, was killed or "
                 "could not write;\n%s\n",
                 proof->n_epochs == 0 ? "no step was recorded, so nothing is proven"
-                                     : "what it records was used exactly once, what the run used "
-                                       "afterwards is not known");
+                : fl_ledger_is_exact(proof)
+                    ? "what it records was used exactly once, what the run used afterwards is not "
+                      "known"
+                    : "no sample that it records was used twice; records of the last steps are "
+                      "missing");
     }
 }
 

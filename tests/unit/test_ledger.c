@@ -547,6 +547,34 @@ static void test_judge__wants_an_end(void **state)
     assert_int_equal(command_of(), FL_LEDGER_BROKEN);
 }
 
+/* Would catch: a broken ledger seen in the last records that a killed worker took with it, and a
+ * sample left out that passes for one of them. */
+static void test_judge__forgives_missing_records_only_at_a_lost_end(void **state)
+{
+    (void)state;
+    const int64_t both[] = {0, 1}, one[] = {1}, twice[] = {1, 1};
+    static const struct {
+        int64_t n[3]; /* as in test_is_exact */
+        bool end;
+        fl_ledger_command command;
+    } cases[] = {{{2, 1, 1}, false, FL_LEDGER_INCOMPLETE}, {{1, 1, 0}, false, FL_LEDGER_INCOMPLETE},
+                 {{2, 0, 1}, false, FL_LEDGER_INCOMPLETE}, {{1, 2, 1}, false, FL_LEDGER_BROKEN},
+                 {{2, 0, 2}, false, FL_LEDGER_BROKEN},     {{2, 1, -2}, false, FL_LEDGER_BROKEN},
+                 {{2, 1, 1}, true, FL_LEDGER_BROKEN},      {{2, 2, 1}, true, FL_LEDGER_COMPLETE}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        fl_ledger *ledger = make(2, 0);
+        for (int64_t e = 0; e < 3; e++) {
+            int64_t n = cases[c].n[e];
+            if (n != 0) {
+                add(ledger, e, e, 0, n == 2 ? both : n == 1 ? one : twice, n == 1 ? 1 : 2);
+            }
+        }
+        assert_int_equal(cases[c].end ? fl_ledger_end(ledger) : FL_OK, FL_OK);
+        finish(ledger);
+        assert_int_equal(command_of(), cases[c].command);
+    }
+}
+
 /* The end covers all before it by the chain of hashes, and nothing may follow. */
 static void test_end__is_the_last_record(void **state)
 {
@@ -601,6 +629,7 @@ int main(void)
         IN_FOLDER(test_prove__survives_failing_allocations),
         IN_FOLDER(test_print__is_for_people),
         IN_FOLDER(test_judge__wants_an_end),
+        IN_FOLDER(test_judge__forgives_missing_records_only_at_a_lost_end),
         IN_FOLDER(test_end__is_the_last_record),
         IN_FOLDER(test_give_up__ends_the_ledger_before_the_hole),
     };
