@@ -107,7 +107,7 @@ static void ledger_fact(fl_html *html, const fl_report *report)
         return;
     }
     fl_ledger_command command = fl_ledger_judge(p);
-    bool live = report->run.state == FL_RUN_LIVE;
+    bool live = report->run.state == FL_RUN_LIVE || report->run.state == FL_RUN_STARTING;
     snprintf(small, sizeof small, "of %s, in %lld %s begun",
              fl_html_number((double)p->n_samples, 0, n), (long long)p->n_epochs,
              p->n_epochs == 1 ? "epoch" : "epochs");
@@ -222,6 +222,7 @@ static void why_it_ended(fl_html *html, const fl_report *report)
     const json_t *last = report->n_events == 0 ? NULL : report->event[report->n_events - 1];
     switch (report->run.state) {
     case FL_RUN_LIVE:
+    case FL_RUN_STARTING:
         fl_html_add(html, "<p>The run is still in progress; this page shows it as of %s.</p>\n",
                     moment(last, text));
         break;

@@ -20,6 +20,7 @@
 #include "launcher/run/costs.h"
 #include "launcher/run/job_demand.h"
 #include "launcher/run/recording_read.h"
+#include "launcher/run/runs.h"
 #include "launcher/worker/cores.h"
 #include "launcher/worker/worker.h"
 #include "nn/model.h"
@@ -590,8 +591,12 @@ static fl_status start_run(preparation *p, const char *run_dir, fl_run_result *r
     *p->learned = *p->profile;
     fl_status status = write_job(p, dir_fd);
     if (status == FL_OK) {
+        int held_fd = fl_run_hold(dir_fd);
         status = fl_controller_run(&controller, result);
         keep_learned(p, status);
+        if (held_fd >= 0) {
+            close(held_fd);
+        }
     }
     close(dir_fd);
     return status;

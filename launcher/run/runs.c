@@ -2,6 +2,7 @@
 
 #include "control/socket/ctl_names.h"
 #include "device/alloc.h"
+#include "device/log.h"
 
 #include <frostline/job.h>
 
@@ -18,11 +19,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define HELD_FILE "job.yaml" /* written before events.jsonl */
+
 enum { LINE_MAX_BYTES = 512 * 1024 }; /* an event with all candidates is long */
 
 const char *fl_run_state_text(fl_run_state state)
 {
-    static const char *const text[] = {"live", "finished", "stopped", "failed", "lost"};
+    static const char *const text[] = {"live", "finished", "stopped", "failed", "lost", "starting"};
     return text[state];
 }
 
@@ -45,6 +48,29 @@ bool fl_run_is_live(const char *path)
         close(dir);
     }
     return live;
+}
+
+/* A lock of the process, not of the descriptor: workers do not inherit it, and it goes with the
+ * controller however that dies. */
+int fl_run_hold(int dir_fd)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = openat(dir_fd, HELD_FILE, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || fcntl(fd, F_SETLK, &whole) != 0) {
+        fl_log(FL_LOG_DEBUG, "cannot lock " HELD_FILE ": %s", strerror(errno));
+    }
+    return fd;
+}
+
+static bool is_held(int dir)
+{
+    struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    int fd = openat(dir, HELD_FILE, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool held = fd >= 0 && fcntl(fd, F_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return held;
 }
 
 /* ---- contents of its events ---- */
@@ -131,6 +157,21 @@ static bool read_events(int dir, char *buffer, fl_run_entry *entry)
     return true;
 }
 
+/* The events show no end of the run. */
+static void look_without_end(const char *path, int dir, char *buffer, fl_run_entry *entry)
+{
+    bool live = fl_run_is_live(path);
+    if (live || is_held(dir)) {
+        entry->state = live ? FL_RUN_LIVE : FL_RUN_STARTING;
+    } else {
+        read_events(dir, buffer, entry); /* it may have ended since they were read */
+    }
+    if (entry->state == FL_RUN_LIVE || entry->state == FL_RUN_STARTING ||
+        entry->state == FL_RUN_LOST) {
+        read_steps(dir, buffer, entry);
+    }
+}
+
 fl_status fl_run_look(const char *path, fl_run_entry *entry)
 {
     void *buffer = NULL;
@@ -150,8 +191,7 @@ fl_status fl_run_look(const char *path, fl_run_entry *entry)
         status = fl_fail(FL_EINVAL, "%s: holds no run: there is no events.jsonl", path);
     }
     if (status == FL_OK && entry->state == FL_RUN_LOST) {
-        entry->state = fl_run_is_live(path) ? FL_RUN_LIVE : FL_RUN_LOST;
-        read_steps(dir, buffer, entry);
+        look_without_end(path, dir, buffer, entry);
     }
     fl_free(buffer);
     close(dir);
@@ -215,6 +255,10 @@ static bool is_meant(const fl_run_entry *entry, const char *name)
 
 static fl_status check_live(const fl_run_entry *entry, const char *name)
 {
+    if (entry->state == FL_RUN_STARTING) {
+        return fl_fail(FL_EINVAL, "%s: the run is starting and does not answer yet; ask again",
+                       name);
+    }
     return entry->state == FL_RUN_LIVE ? FL_OK
                                        : fl_fail(FL_EINVAL, "%s: the run is over (%s)", name,
                                                  fl_run_state_text(entry->state));

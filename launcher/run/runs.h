@@ -13,7 +13,8 @@ typedef enum fl_run_state {
     FL_RUN_FINISHED, /* to its last step */
     FL_RUN_STOPPED,  /* by the user */
     FL_RUN_FAILED,
-    FL_RUN_LOST, /* its controller died before it could report an end */
+    FL_RUN_LOST,     /* its controller died before it could report an end */
+    FL_RUN_STARTING, /* its controller lives, but does not answer yet */
 } fl_run_state;
 
 typedef struct fl_run_entry {
@@ -50,6 +51,10 @@ fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry
  * if it is a directory other than one of runs, else the run that fl_run_find_any finds below
  * run.dir's default. FL_EINVAL if there is none. */
 fl_status fl_run_find_dir(const char *name, char path[PATH_MAX]) FL_MUST_CHECK;
+
+/* Mark the run in this directory as one of this process, until the process ends or closes the
+ * descriptor that is returned (-1: there is none). job.yaml must be there. */
+int fl_run_hold(int dir_fd);
 
 /* Whether the controller of this run directory is listening. */
 bool fl_run_is_live(const char *path);

@@ -214,6 +214,9 @@ static void look_for_end(fl_top_feed *f)
     fl_run_entry entry;
     if (!f->place->far && !fl_run_is_live(f->place->path)) {
         bool known = fl_run_look(f->place->path, &entry) == FL_OK && entry.state != FL_RUN_LIVE;
+        if (known && entry.state == FL_RUN_STARTING) {
+            return;
+        }
         while (take_lines(&f->event_lines, f->model, fl_top_model_event) ||
                take_lines(&f->step_lines, f->model, fl_top_model_step)) {
         }

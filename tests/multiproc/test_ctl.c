@@ -4,11 +4,14 @@
 #include "autodp/ledger.h"
 #include "device/clock.h"
 #include "launcher/run/runs.h"
+#include "support/folder.h"
 #include "support/live_run.h"
 #include "support/toy.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -434,6 +437,59 @@ static void test_ctl__a_run_whose_head_was_killed_is_lost(void **state)
     live_clean(&run);
 }
 
+static void write_file(const char *dir, const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A process that has begun a run and does not listen yet. Returns once it holds the run. */
+static pid_t begin_run(const char *dir)
+{
+    int told[2];
+    char byte = 0;
+    assert_int_equal(pipe(told), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        bool held = fl_run_hold(dir_fd) >= 0 && write(told[1], &byte, 1) == 1;
+        while (held) {
+            pause();
+        }
+        _exit(1);
+    }
+    close(told[1]);
+    assert_int_equal(read(told[0], &byte, 1), 1);
+    close(told[0]);
+    return pid;
+}
+
+/* Would catch: a run called lost, or over, in the moments before its sockets are there. */
+static void test_ctl__a_run_that_does_not_answer_yet_is_starting(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE];
+    fl_run_entry entry;
+    make_folder(dir);
+    write_file(dir, "job.yaml", "name: early\n");
+    write_file(dir, "events.jsonl", "{\"event\": \"run.started\", \"job\": \"early\"}\n");
+    pid_t pid = begin_run(dir);
+    assert_int_equal(fl_run_look(dir, &entry), FL_OK);
+    assert_int_equal(entry.state, FL_RUN_STARTING);
+    assert_int_equal(fl_run_find("/nonexistent", dir, &entry), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "the run is starting and does not answer yet"));
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(fl_run_look(dir, &entry), FL_OK);
+    assert_int_equal(entry.state, FL_RUN_LOST);
+    remove_folder(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_ctl__status_shows_what_was_asked_for_before_it),
         cmocka_unit_test(test_ctl__events_are_the_lines_of_the_file),
         cmocka_unit_test(test_ctl__the_sockets_are_this_users_and_go_with_the_run),
+        cmocka_unit_test(test_ctl__a_run_that_does_not_answer_yet_is_starting),
         cmocka_unit_test(test_ctl__a_run_whose_head_was_killed_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
