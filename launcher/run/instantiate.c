@@ -1,6 +1,7 @@
 #include "launcher/run/instantiate.h"
 
 #include "device/failure.h"
+#include "launcher/run/plugin_file.h"
 
 #include <frostline/plugin.h>
 
@@ -48,38 +49,46 @@ static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *data
     return fl_model_vit(&config, model);
 }
 
-/* Load the shared object and find its symbol; NULL with a message on failure. On success the handle
- * is never closed. */
-static fl_plugin_entry *open_plugin(const char *path, void **handle)
+static fl_status find_entry(void *handle, const char *at, fl_plugin_entry **entry)
+{
+    void *symbol = dlsym(handle, FL_PLUGIN_SYMBOL);
+    if (symbol == NULL) {
+        return fl_fail(FL_EINVAL, "%s does not export %s", at, FL_PLUGIN_SYMBOL);
+    }
+    if (!fl_plugin_is_function(symbol)) {
+        return fl_fail(FL_EINVAL, "%s: %s is not a function", at, FL_PLUGIN_SYMBOL);
+    }
+    memcpy(entry, &symbol, sizeof *entry); /* C has no cast from data to function */
+    return FL_OK;
+}
+
+/* Load the shared object and find its function. The handle is never closed on success. */
+static fl_status open_plugin(const char *path, void **handle, fl_plugin_entry **entry)
 {
     char at[FL_TEXT_MAX + 2];
-    fl_plugin_entry *entry = NULL;
     /* dlopen would search the system's folders for a name without a slash. */
     snprintf(at, sizeof at, "%s%s", strchr(path, '/') == NULL ? "./" : "", path);
+    FL_TRY(fl_plugin_check_file(at));
     *handle = dlopen(at, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = *handle == NULL ? NULL : dlsym(*handle, FL_PLUGIN_SYMBOL);
-    fl_status status = FL_OK;
     if (*handle == NULL) {
-        status = fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s", dlerror());
-    } else if (symbol == NULL) {
-        status = fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s does not export %s", at,
-                               FL_PLUGIN_SYMBOL);
+        return fl_fail(FL_EINVAL, "%s", dlerror());
+    }
+    fl_status status = find_entry(*handle, at, entry);
+    if (status != FL_OK) {
         dlclose(*handle);
     }
-    if (status == FL_OK) {
-        memcpy(&entry, &symbol, sizeof entry); /* C has no cast from data to function */
-    }
-    return entry;
+    return status;
 }
 
 static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     void *handle = NULL;
-    fl_plugin_entry *entry = open_plugin(job->model.plugin, &handle);
-    if (entry == NULL) {
-        return FL_EINVAL;
+    fl_plugin_entry *entry = NULL;
+    fl_status status = open_plugin(job->model.plugin, &handle, &entry);
+    if (status != FL_OK) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s", fl_errmsg());
     }
-    fl_status status = entry(job, model, dataset);
+    status = entry(job, model, dataset);
     if (status != FL_OK) {
         *model = NULL;
         *dataset = (fl_dataset){0};
@@ -91,7 +100,13 @@ static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *d
         return fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s made no model",
                              job->model.plugin);
     }
-    return dataset->ops != NULL ? FL_OK : build_data(job, dataset, NULL);
+    if (dataset->ops == NULL) {
+        return build_data(job, dataset, NULL);
+    }
+    status = fl_plugin_check_data(dataset->ops);
+    return status == FL_OK ? FL_OK
+                           : fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s: %s",
+                                           job->model.plugin, fl_errmsg());
 }
 
 /* The job of a run that a program started: only that program has its model and data set. */

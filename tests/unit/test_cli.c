@@ -415,11 +415,34 @@ static void test_cli__a_plugin_brings_a_model_and_its_failures_are_told(void **s
              "job.yaml:2:31: model.plugin: " PLUGIN "toy.so made no model\n");
     validate("model: {kind: plugin, plugin: " PLUGIN "empty.so}\n", 2, "",
              "job.yaml:1:31: model.plugin: " PLUGIN "empty.so does not export frostline_plugin\n");
+    validate("model: {kind: plugin, plugin: " PLUGIN "table.so}\n", 2, "",
+             "job.yaml:1:31: model.plugin: " PLUGIN
+             "table.so: frostline_plugin is not a function\n");
+    validate("name: half-data\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 2, "",
+             "job.yaml:2:31: model.plugin: " PLUGIN "toy.so: its data set's table has no count\n");
     validate("model: {kind: plugin, plugin: nowhere.so}\n", 2, "",
              "job.yaml:1:31: model.plugin: ./nowhere.so: cannot open shared object file: No such "
              "file or directory\n");
     validate("model: {kind: plugin, plugin: job.yaml}\n", 2, "",
              "job.yaml:1:31: model.plugin: ./job.yaml: file too short\n");
+}
+
+/* Would catch: a SIGBUS from a shared object that was copied in part. */
+static void test_cli__a_plugin_that_is_cut_off_is_refused(void **state)
+{
+    (void)state;
+    static const int bytes[] = {40, 70, 500, 4096};
+    char command[4096];
+    need_data();
+    for (int i = 0; i < 4; i++) {
+        snprintf(command, sizeof command, "head -c %d '" PLUGIN "toy.so' > cut.so", bytes[i]);
+        run_command(folder, command, &result);
+        save("job.yaml", "model: {kind: plugin, plugin: cut.so}\n");
+        frostline("validate job.yaml");
+        assert_int_equal(result.exit_code, 2);
+        assert_non_null(strstr(result.err, "job.yaml:1:31: model.plugin: ./cut.so: "));
+    }
+    assert_non_null(strstr(result.err, " bytes found, "));
 }
 
 /* Would catch: a message that names the job's run.dir when --run-dir is wrong. */
@@ -634,6 +657,7 @@ int main(void)
         cmocka_unit_test(test_cli__validate_points_at_the_job_for_what_other_folders_find),
         cmocka_unit_test(test_cli__validate_warns_of_what_comes_after_the_end),
         cmocka_unit_test(test_cli__a_plugin_brings_a_model_and_its_failures_are_told),
+        cmocka_unit_test(test_cli__a_plugin_that_is_cut_off_is_refused),
         cmocka_unit_test(test_cli__a_run_directory_is_blamed_on_whom_named_it),
         cmocka_unit_test(test_cli__ctl_tells_an_ended_run_from_none),
         cmocka_unit_test(test_cli__a_run_goes_by_its_name_everywhere),
