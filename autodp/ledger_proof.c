@@ -5,9 +5,11 @@
 #include "device/alloc.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 /* How often each sample of one epoch was used: two bits a sample, 3 means three times or more. */
@@ -261,9 +263,15 @@ static fl_status prove(prover *p)
 
 fl_status fl_ledger_prove(const char *path, fl_ledger_proof *out)
 {
-    prover p = {.path = path, .file = fopen(path, "rbe")};
+    /* Without O_NONBLOCK, a named pipe in the file's place would make open itself wait. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    prover p = {.path = path, .file = fd < 0 ? NULL : fdopen(fd, "rb")};
     if (p.file == NULL) {
-        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+        fl_status status = fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+        if (fd >= 0) {
+            close(fd);
+        }
+        return status;
     }
     fl_status status = prove(&p);
     fclose(p.file);

@@ -2,6 +2,7 @@
 #include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
+#include "launcher/run/recording_read.h"
 #include "launcher/run/run.h"
 #include "launcher/run/runs.h"
 
@@ -40,7 +41,10 @@ static int run_job(const fl_args *args)
         snprintf(recorded_job, sizeof recorded_job, "%s/job.yaml", recorded_dir);
         with_job.operand = recorded_job;
     }
-    fl_status status = fl_job_context_init(&with_job, &w);
+    fl_status status = recorded_dir == NULL ? FL_OK : fl_recording_check_job_file(recorded_dir);
+    if (status == FL_OK) {
+        status = fl_job_context_init(&with_job, &w);
+    }
     if (status == FL_OK) {
         status = fl_run_again(w.model, &w.dataset, &w.job, fl_args_value(args, "--run-dir"),
                               recorded_dir, &result);

@@ -12,9 +12,12 @@
 #include "nn/model.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct reader {
     const char *name; /* of the file */
@@ -266,14 +269,31 @@ fl_status fl_profile_parse(const char *name, const char *text, size_t size_bytes
     return status;
 }
 
+/* Without O_NONBLOCK, a named pipe in the file's place would make open itself wait. */
+static fl_status open_file(const char *path, FILE **out)
+{
+    struct stat what;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+    }
+    bool regular = fstat(fd, &what) == 0 && S_ISREG(what.st_mode);
+    *out = regular ? fdopen(fd, "r") : NULL;
+    if (*out == NULL) {
+        fl_status status = regular ? fl_fail(FL_ENOMEM, "%s: %s", path, strerror(errno))
+                                   : fl_fail(FL_EFORMAT, "%s: not a regular file", path);
+        close(fd);
+        return status;
+    }
+    return FL_OK;
+}
+
 fl_status fl_profile_read(const char *path, const fl_profile_key *key, const fl_model *model,
                           fl_profile *profile, fl_profile_about *about)
 {
     char *text = NULL;
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
-    }
+    FILE *file = NULL;
+    FL_TRY(open_file(path, &file));
     fl_status status = fl_alloc(FL_PROFILE_FILE_MAX + 1, (void **)&text);
     if (status == FL_OK) {
         size_t n = fread(text, 1, FL_PROFILE_FILE_MAX + 1, file);

@@ -397,11 +397,22 @@ static fl_status compare_jobs(const char *run_dir, const fl_job *here, const fl_
     return FL_OK;
 }
 
+fl_status fl_recording_check_job_file(const char *run_dir)
+{
+    char path[PATH_MAX];
+    struct stat what;
+    snprintf(path, sizeof path, "%s/job.yaml", run_dir);
+    return stat(path, &what) != 0 || S_ISREG(what.st_mode)
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "--replay: %s is not a regular file", path);
+}
+
 static fl_status check_job(const char *run_dir, const fl_job *job)
 {
     char path[PATH_MAX];
     fl_job *there = NULL;
     snprintf(path, sizeof path, "%s/job.yaml", run_dir);
+    FL_TRY(fl_recording_check_job_file(run_dir));
     FL_TRY(fl_alloc(sizeof *there, (void **)&there));
     fl_status status = fl_job_load(path, NULL, 0, there);
     if (status == FL_OK) {

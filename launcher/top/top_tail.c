@@ -14,7 +14,7 @@ void fl_top_tail_open(fl_top_tail *t, const char *path)
     *t = (fl_top_tail){.fd = -1};
     if (fl_alloc(FL_TOP_LINE_MAX + 1, &memory) == FL_OK) {
         t->text = memory;
-        t->fd = open(path, O_RDONLY | O_CLOEXEC);
+        t->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         t->open = true;
     }
 }

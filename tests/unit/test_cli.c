@@ -445,6 +445,28 @@ static void test_cli__a_plugin_that_is_cut_off_is_refused(void **state)
     assert_non_null(strstr(result.err, " bytes found, "));
 }
 
+/* Would catch: a reader that waits for ever for a writer of a named pipe. */
+static void test_cli__a_pipe_in_the_place_of_a_file_is_refused(void **state)
+{
+    (void)state;
+    need_data();
+    run_command(folder, "mkdir piped && mkfifo piped/job.yaml piped/ledger.bin piped/profile",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    run_command(folder, "timeout 20 " FL_BINARY_DIR "/frostline ledger piped", &result);
+    assert_int_equal(result.exit_code, 2);
+    assert_string_equal(result.err, "piped/ledger.bin: something that is not a file found\n");
+    run_command(folder, "timeout 20 " FL_BINARY_DIR "/frostline run --replay piped", &result);
+    assert_int_equal(result.exit_code, 2);
+    assert_string_equal(result.err, "--replay: piped/job.yaml is not a regular file\n");
+    save("job.yaml", "model: {kind: plugin, plugin: " PLUGIN "toy.so}\n");
+    run_command(folder,
+                "timeout 20 " FL_BINARY_DIR "/frostline plan job.yaml --profile piped/profile",
+                &result);
+    assert_int_equal(result.exit_code, 2);
+    assert_string_equal(result.err, "--profile: piped/profile: not a regular file\n");
+}
+
 /* Would catch: a message that names the job's run.dir when --run-dir is wrong. */
 static void test_cli__a_run_directory_is_blamed_on_whom_named_it(void **state)
 {
@@ -658,6 +680,7 @@ int main(void)
         cmocka_unit_test(test_cli__validate_warns_of_what_comes_after_the_end),
         cmocka_unit_test(test_cli__a_plugin_brings_a_model_and_its_failures_are_told),
         cmocka_unit_test(test_cli__a_plugin_that_is_cut_off_is_refused),
+        cmocka_unit_test(test_cli__a_pipe_in_the_place_of_a_file_is_refused),
         cmocka_unit_test(test_cli__a_run_directory_is_blamed_on_whom_named_it),
         cmocka_unit_test(test_cli__ctl_tells_an_ended_run_from_none),
         cmocka_unit_test(test_cli__a_run_goes_by_its_name_everywhere),
