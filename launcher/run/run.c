@@ -527,11 +527,14 @@ static fl_status write_job(const preparation *p, int dir_fd)
     if (job->model.kind == FL_MODEL_PROGRAM) {
         describe_program(p, file);
     }
-    fl_status status = fl_job_write(job, file);
-    if (fclose(file) != 0 && status == FL_OK) {
-        status = fl_fail(FL_EIO, "job.yaml: %s", strerror(errno));
+    errno = 0;
+    bool good = fl_job_write(job, file) == FL_OK;
+    int error = errno;
+    if (fclose(file) != 0 && good) {
+        good = false;
+        error = errno;
     }
-    return status;
+    return good ? FL_OK : fl_fail(FL_EIO, "job.yaml: %s", strerror(error));
 }
 
 /* ---- ④ ---- */

@@ -467,6 +467,21 @@ static void test_cli__a_pipe_in_the_place_of_a_file_is_refused(void **state)
     assert_string_equal(result.err, "--profile: piped/profile: not a regular file\n");
 }
 
+/* Would catch: a program that a signal ends before it can tell what it could not write. */
+static void test_cli__a_limit_of_file_sizes_is_told(void **state)
+{
+    (void)state;
+    need_data();
+    save("job.yaml", "model: {kind: plugin, plugin: " PLUGIN "toy.so}\n"
+                     "pipe: {profile: kept.yaml}\ndevices: {count: 1}\ntrain: {max_steps: 2}\n");
+    run_command(folder,
+                "prlimit --fsize=300 " FL_BINARY_DIR "/frostline run job.yaml --run-dir limited",
+                &result);
+    assert_int_equal(result.exit_code, 2);
+    assert_non_null(strstr(result.err, "\njob.yaml: File too large\n"));
+    run_command(folder, "rm -rf limited", &result);
+}
+
 /* Would catch: a message that names the job's run.dir when --run-dir is wrong. */
 static void test_cli__a_run_directory_is_blamed_on_whom_named_it(void **state)
 {
@@ -681,6 +696,7 @@ int main(void)
         cmocka_unit_test(test_cli__a_plugin_brings_a_model_and_its_failures_are_told),
         cmocka_unit_test(test_cli__a_plugin_that_is_cut_off_is_refused),
         cmocka_unit_test(test_cli__a_pipe_in_the_place_of_a_file_is_refused),
+        cmocka_unit_test(test_cli__a_limit_of_file_sizes_is_told),
         cmocka_unit_test(test_cli__a_run_directory_is_blamed_on_whom_named_it),
         cmocka_unit_test(test_cli__ctl_tells_an_ended_run_from_none),
         cmocka_unit_test(test_cli__a_run_goes_by_its_name_everywhere),
