@@ -34,9 +34,9 @@ done
 doc_dir=$(dirname "$(find "$prefix" -name ARCHITECTURE.md)")
 cmp "$source_dir/README.md" "$doc_dir/README.md" || fail "the README is another page"
 cmp "$source_dir/docs/README.md" "$doc_dir/docs/README.md" || fail "the index of docs/ is missing"
-for link in $(sed -nE 's/.*\]\((docs\/[^)#]*).*/\1/p' "$source_dir/README.md"); do
+while read -r link; do
     [ -e "$doc_dir/$link" ] || fail "README.md names $link, which is not installed"
-done
+done < <(sed -nE 's/.*\]\((docs\/[^)#]*).*/\1/p' "$source_dir/README.md")
 
 pkg_dir=$(dirname "$(find "$prefix" -name frostline.pc)")
 export PKG_CONFIG_PATH=$pkg_dir

@@ -458,8 +458,8 @@ static pid_t begin_run(const char *dir)
     if (pid == 0) {
         int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         bool held = fl_run_hold(dir_fd) >= 0 && write(told[1], &byte, 1) == 1;
-        while (held) {
-            pause();
+        if (held) {
+            raise(SIGSTOP); /* until it is killed */
         }
         _exit(1);
     }

@@ -73,11 +73,7 @@ typedef struct fault {
     const char *text;  /* a part of what it says */
 } fault;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CRASHED "it ended the process with exit code" /* the sanitizer catches the signal */
-#else
 #define CRASHED "it was killed by signal 11 (Segmentation fault)"
-#endif
 
 static const fault faults[] = {
     {"wrong-input", "gradient of the input", "worst is element [5, 3]: backward gives -3.6"},
@@ -211,6 +207,9 @@ static int remove_folder(void **state)
 
 int main(void)
 {
+    /* The layers that crash on purpose are no finding: leave their signals to the system. */
+    setenv("ASAN_OPTIONS", "handle_segv=0:handle_sigbus=0", 1);
+    setenv("TSAN_OPTIONS", "handle_segv=0:handle_sigbus=0", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_check_model__a_correct_layer_passes),
         cmocka_unit_test(test_check_model__a_correct_layer_passes_with_any_seed),
