@@ -60,15 +60,18 @@ static copied read_unit(fl_cache *c, uint32_t unit, int64_t n, uint64_t seed, pa
         if (how != COPIED) {
             return how;
         }
-    } else if (narrow) {
+    }
+    fl_sanitizer_begin_checked_reads();
+    if (unit < c->n_memory && narrow) {
         from = c->memory + (size_t)unit * c->unit_bytes;
-    } else {
+    } else if (unit < c->n_memory) {
         memcpy(to, c->memory + (size_t)unit * c->unit_bytes, bytes);
     }
     *checksum = fl_checksum(from, bytes, seed);
     if (narrow) {
         fl_bf16_widen(from, n, out);
     }
+    fl_sanitizer_end_checked_reads();
     return COPIED;
 }
 

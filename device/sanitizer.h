@@ -13,6 +13,8 @@
 #endif
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
 #endif
 
 /* A fence orders the plain bytes of a sequence lock. ThreadSanitizer does not model fences
@@ -26,6 +28,21 @@ static inline void fl_sanitizer_fence(memory_order order)
     atomic_thread_fence(order);
 #ifdef __SANITIZE_THREAD__
 #pragma GCC diagnostic pop
+#endif
+}
+
+/* Around the reads of a sequence lock: they may overlap a write, and are checked afterwards. */
+static inline void fl_sanitizer_begin_checked_reads(void)
+{
+#ifdef __SANITIZE_THREAD__
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+#endif
+}
+
+static inline void fl_sanitizer_end_checked_reads(void)
+{
+#ifdef __SANITIZE_THREAD__
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
 #endif
 }
 

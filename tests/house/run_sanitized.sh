@@ -96,6 +96,9 @@ start() {
         kill -0 $controller 2>/dev/null || break
         sleep 0.1
     done
+    if grep -q '"run.running"' "$run/events.jsonl" 2>/dev/null; then
+        return # it trained and ended before it was asked
+    fi
     fail "$run: the run does not start: $(tail -n 3 "$run.out")"
     conclude
 }
