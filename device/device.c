@@ -1,14 +1,61 @@
 #include "device/device.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
 
-fl_status fl_device_open(const fl_device_options *o, fl_device **out)
+/* All entries from the first function on are pointers, so the table can be walked. */
+static int missing_entry(const fl_device_ops *ops)
+{
+    typedef void (*entry)(void);
+    size_t first = offsetof(fl_device_ops, memory_take);
+    _Static_assert((sizeof(fl_device_ops) - offsetof(fl_device_ops, memory_take)) % sizeof(entry) ==
+                       0,
+                   "behind its head, the table holds functions only");
+    for (size_t at = first; at < sizeof *ops; at += sizeof(entry)) {
+        entry function;
+        memcpy(&function, (const char *)ops + at, sizeof function);
+        if (function == NULL) {
+            return (int)((at - first) / sizeof(entry));
+        }
+    }
+    return -1;
+}
+
+fl_status fl_device_ops_check(const fl_device_ops *ops)
+{
+    if (ops->version != FL_DEVICE_OPS_VERSION || ops->size_bytes != sizeof *ops) {
+        /* The rest of such a table may lie anywhere, its name too. */
+        return fl_fail(FL_ENOTSUP,
+                       "the device was built for version %u of the device interface (%u bytes); "
+                       "this program has version %d (%zu bytes)",
+                       ops->version, ops->size_bytes, (int)FL_DEVICE_OPS_VERSION, sizeof *ops);
+    }
+    int missing = missing_entry(ops);
+    if (missing >= 0) {
+        return fl_fail(FL_ENOTSUP, "device %s lacks function %d of the device interface", ops->kind,
+                       missing);
+    }
+    return FL_OK;
+}
+
+static fl_status create_device(const fl_device_options *o, fl_device **out)
 {
     switch (o->kind) {
     case FL_DEVICE_CPU:
         return fl_device_cpu_create(o->n_threads, o->cpu_ids, o->budget_bytes, out);
     }
     return fl_fail(FL_ENOTSUP, "no device of kind %d in this build", (int)o->kind);
+}
+
+fl_status fl_device_open(const fl_device_options *o, fl_device **out)
+{
+    FL_TRY(create_device(o, out));
+    fl_status status = fl_device_ops_check((*out)->ops);
+    if (status != FL_OK) {
+        fl_device_destroy(out);
+    }
+    return status;
 }
 
 void fl_device_destroy(fl_device **device)

@@ -1,9 +1,14 @@
-/* A device: memory under a budget, streams, kernels; a const table of functions a kind. The
- * pipeline uses no stream yet: it passes NULL.
+/* A device: memory under a budget, streams, events, kernels; a const table of functions a kind.
  *
- * Work given to a stream runs in order; a function may return before the work is done. `sync`
- * waits for all of it. On the CPU there are no streams, and a kernel has finished when it returns.
- * Kinds: cpu (device/cpu), null (plans memory: kernels do nothing, memory costs nothing). */
+ * Work given to a stream runs in order; a function may return before the work is done, and an error
+ * of the work itself may come from a later call on the same stream, `sync` at the latest. Streams
+ * are in no order with each other: an event recorded in one and waited for by the other makes one.
+ * A stream of NULL is the device's default stream, which is a stream like any other.
+ *
+ * Only the device reads and writes its memory. Where `host_memory` is true, the host may do so as
+ * well once it has waited for the work in question; everywhere else the host copies.
+ * Kinds: cpu (device/cpu: a kernel has finished when it returns), null (plans memory: kernels do
+ * nothing, memory costs nothing). */
 #ifndef FL_DEVICE_DEVICE_H
 #define FL_DEVICE_DEVICE_H
 
@@ -16,6 +21,10 @@
 
 typedef struct fl_device fl_device;
 typedef struct fl_stream fl_stream;
+typedef struct fl_event fl_event;
+
+/* Goes up when the table below changes, so that a device of another build is refused by name. */
+enum { FL_DEVICE_OPS_VERSION = 2 };
 
 /* The key of a random mask; see fl_dropout in frostline/exec.h. Every device draws the same
  * mask. Element e of a sample s (row within the sample * width + column) takes 16 bits: the half
@@ -43,7 +52,10 @@ typedef struct fl_sgd_step {
 
 /* Argument shapes: frostline/exec.h, where each kernel's public form stands. */
 typedef struct fl_device_ops {
+    uint32_t version;    /* FL_DEVICE_OPS_VERSION */
+    uint32_t size_bytes; /* of this struct */
     const char *kind;
+    bool host_memory; /* device memory is host memory */
 
     fl_status (*memory_take)(fl_device *d, size_t size_bytes, void **out); /* cleared, 64-aligned */
     /* the same, but nothing is held before it is touched */
@@ -51,12 +63,31 @@ typedef struct fl_device_ops {
     void (*memory_give)(fl_device *d, void *memory, size_t size_bytes);
     /* as memory_reserve, but other processes can look into it, unless *shared becomes NULL */
     fl_status (*memory_share)(fl_device *d, size_t size_bytes, void **out, fl_shared **shared);
+    /* host memory that copies to and from the device run at full speed with (pinned), cleared,
+     * 64-aligned; outside the device's budget */
+    fl_status (*host_take)(fl_device *d, size_t size_bytes, void **out);
+    void (*host_give)(fl_device *d, void *memory, size_t size_bytes);
+
+    /* The host's side of a copy, of any host memory, belongs to the copy until it is done. */
     fl_status (*copy_in)(fl_device *d, fl_stream *s, void *to, const void *from_host, size_t n);
     fl_status (*copy_out)(fl_device *d, fl_stream *s, void *to_host, const void *from, size_t n);
+    fl_status (*copy)(fl_device *d, fl_stream *s, void *to, const void *from, size_t n);
     fl_status (*fill_zero)(fl_device *d, fl_stream *s, void *to, size_t n);
+
+    /* Never NULL when created. Destroying one waits for its work. *s becomes NULL; NULL is fine. */
     fl_status (*stream_create)(fl_device *d, fl_stream **out);
     void (*stream_destroy)(fl_device *d, fl_stream **s);
     fl_status (*sync)(fl_device *d, fl_stream *s);
+
+    /* An event is a point in a stream's work; it is reached when all work before it is done. It may
+     * be recorded again. One that was never recorded counts as reached. */
+    fl_status (*event_create)(fl_device *d, fl_event **out);
+    void (*event_destroy)(fl_device *d, fl_event **e);
+    fl_status (*event_record)(fl_device *d, fl_event *e, fl_stream *s);
+    fl_status (*event_wait)(fl_device *d, fl_event *e);                /* the host waits */
+    fl_status (*stream_wait)(fl_device *d, fl_stream *s, fl_event *e); /* later work of s waits */
+    /* between two events that were recorded and reached, microseconds */
+    fl_status (*event_elapsed)(fl_device *d, const fl_event *from, const fl_event *to, double *us);
     void (*destroy)(fl_device *d);
 
     /* release what fl_weight.pack holds */
@@ -155,6 +186,10 @@ typedef struct fl_device_options {
 /* A device of the kind that a job names. FL_ENOTSUP for a kind that this build does not have, else
  * as the kind's own function. */
 fl_status fl_device_open(const fl_device_options *options, fl_device **out) FL_MUST_CHECK;
+
+/* Whether a device's table is of this build and complete: FL_ENOTSUP names its kind and version, or
+ * the first entry that is missing. fl_device_open asks it of every device. */
+fl_status fl_device_ops_check(const fl_device_ops *ops) FL_MUST_CHECK;
 
 /* The instruction set whose kernels a CPU device uses on this processor. Threads: any. */
 const char *fl_device_cpu_isa(void);

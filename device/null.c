@@ -61,15 +61,55 @@ static fl_status fill_zero(fl_device *d, fl_stream *s, void *to, size_t n)
     return FL_OK;
 }
 
+static fl_status copy_within(fl_device *d, fl_stream *s, void *to, const void *from, size_t n)
+{
+    return FL_OK;
+}
+
+/* Streams and events have nothing to order: all share one that holds nothing. */
 static fl_status stream_create(fl_device *d, fl_stream **out)
 {
-    *out = NULL;
+    static char the_stream;
+    *out = (fl_stream *)&the_stream;
     return FL_OK;
 }
 
 static void stream_destroy(fl_device *d, fl_stream **s)
 {
     *s = NULL;
+}
+
+static fl_status event_create(fl_device *d, fl_event **out)
+{
+    static char the_event;
+    *out = (fl_event *)&the_event;
+    return FL_OK;
+}
+
+static void event_destroy(fl_device *d, fl_event **e)
+{
+    *e = NULL;
+}
+
+static fl_status event_record(fl_device *d, fl_event *e, fl_stream *s)
+{
+    return FL_OK;
+}
+
+static fl_status event_wait(fl_device *d, fl_event *e)
+{
+    return FL_OK;
+}
+
+static fl_status stream_wait(fl_device *d, fl_stream *s, fl_event *e)
+{
+    return FL_OK;
+}
+
+static fl_status event_elapsed(fl_device *d, const fl_event *from, const fl_event *to, double *us)
+{
+    *us = 0.0;
+    return FL_OK;
 }
 
 static fl_status sync(fl_device *d, fl_stream *s)
@@ -228,17 +268,29 @@ static fl_status sum_squares(fl_device *d, fl_stream *s, const float *g, int64_t
 }
 
 static const fl_device_ops null_ops = {
+    .version = FL_DEVICE_OPS_VERSION,
+    .size_bytes = sizeof(fl_device_ops),
     .kind = "null",
+    .host_memory = true,
     .memory_take = memory_take,
     .memory_reserve = memory_take,
     .memory_give = memory_give,
     .memory_share = memory_share,
+    .host_take = memory_take,
+    .host_give = memory_give,
     .copy_in = copy_in,
     .copy_out = copy_out,
+    .copy = copy_within,
     .fill_zero = fill_zero,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .sync = sync,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .stream_wait = stream_wait,
+    .event_elapsed = event_elapsed,
     .destroy = destroy,
     .weight_release = weight_release,
     .linear = linear,

@@ -2,6 +2,7 @@
 #include "device/cpu/cpu.h"
 
 #include "device/alloc.h"
+#include "device/clock.h"
 
 #include <errno.h>
 #include <omp.h>
@@ -34,6 +35,12 @@ static void memory_give(FL__UNUSED fl_device *d, void *memory, FL__UNUSED size_t
     fl_free(memory);
 }
 
+/* Ordinary memory: nothing is faster for a device that computes in it. */
+static fl_status host_take(FL__UNUSED fl_device *d, size_t size_bytes, void **out)
+{
+    return fl_alloc(size_bytes, out);
+}
+
 static fl_status memory_share(FL__UNUSED fl_device *d, size_t size_bytes, void **out,
                               fl_shared **shared)
 {
@@ -62,15 +69,67 @@ static fl_status fill_zero(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s, voi
     return FL_OK;
 }
 
+static fl_status copy_within(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s, void *to,
+                             const void *from, size_t n)
+{
+    memmove(to, from, n);
+    return FL_OK;
+}
+
+/* All work is done when its call returns, so a stream has nothing to keep, and an event only the
+ * time. */
+struct fl_stream {
+    char nothing;
+};
+
+struct fl_event {
+    int64_t recorded_us;
+};
+
 static fl_status stream_create(FL__UNUSED fl_device *d, fl_stream **out)
 {
-    *out = NULL;
-    return FL_OK;
+    return fl_alloc(sizeof **out, (void **)out);
 }
 
 static void stream_destroy(FL__UNUSED fl_device *d, fl_stream **s)
 {
+    fl_free(*s);
     *s = NULL;
+}
+
+static fl_status event_create(FL__UNUSED fl_device *d, fl_event **out)
+{
+    return fl_alloc(sizeof **out, (void **)out);
+}
+
+static void event_destroy(FL__UNUSED fl_device *d, fl_event **e)
+{
+    fl_free(*e);
+    *e = NULL;
+}
+
+static fl_status event_record(FL__UNUSED fl_device *d, fl_event *e, FL__UNUSED fl_stream *s)
+{
+    e->recorded_us = fl_now_us();
+    return FL_OK;
+}
+
+static fl_status event_wait(FL__UNUSED fl_device *d, FL__UNUSED fl_event *e)
+{
+    return FL_OK;
+}
+
+static fl_status stream_wait(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s,
+                             FL__UNUSED fl_event *e)
+{
+    return FL_OK;
+}
+
+static fl_status event_elapsed(FL__UNUSED fl_device *d, const fl_event *from, const fl_event *to,
+                               double *us)
+{
+    *us = (double)(to->recorded_us - from->recorded_us);
+    return FL_OK;
 }
 
 static fl_status sync(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s)
@@ -91,17 +150,29 @@ static void weight_release(FL__UNUSED fl_device *d, fl_weight *w)
 }
 
 static const fl_device_ops cpu_ops = {
+    .version = FL_DEVICE_OPS_VERSION,
+    .size_bytes = sizeof(fl_device_ops),
     .kind = "cpu",
+    .host_memory = true,
     .memory_take = memory_take,
     .memory_reserve = memory_reserve,
     .memory_give = memory_give,
     .memory_share = memory_share,
+    .host_take = host_take,
+    .host_give = memory_give,
     .copy_in = copy_in,
     .copy_out = copy_out,
+    .copy = copy_within,
     .fill_zero = fill_zero,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .sync = sync,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .stream_wait = stream_wait,
+    .event_elapsed = event_elapsed,
     .destroy = destroy,
     .weight_release = weight_release,
     .linear = fl__cpu_linear,

@@ -89,6 +89,76 @@ static void test_cpu__copies_and_clears(void **state)
     fl_device_destroy(&d);
 }
 
+/* Every kind of device has streams and events that exist, and a complete table. */
+static void use_streams(fl_device *d)
+{
+    fl_stream *one = NULL, *other = NULL;
+    fl_event *begun = NULL, *done = NULL;
+    void *memory = NULL, *host = NULL;
+    double us = -1.0;
+    assert_int_equal(fl_device_ops_check(d->ops), FL_OK);
+    assert_int_equal(d->ops->stream_create(d, &one), FL_OK);
+    assert_int_equal(d->ops->stream_create(d, &other), FL_OK);
+    assert_int_equal(d->ops->event_create(d, &begun), FL_OK);
+    assert_int_equal(d->ops->event_create(d, &done), FL_OK);
+    assert_non_null(one);
+    assert_non_null(done);
+    assert_int_equal(fl_device_alloc(d, 16, "text", &memory), FL_OK);
+    assert_int_equal(d->ops->host_take(d, 8, &host), FL_OK);
+    assert_int_equal(((char *)host)[7], 0);
+    memcpy(host, "frost", 6);
+    assert_int_equal(d->ops->event_wait(d, done), FL_OK); /* never recorded: reached */
+    assert_int_equal(d->ops->event_record(d, begun, one), FL_OK);
+    assert_int_equal(d->ops->copy_in(d, one, memory, host, 8), FL_OK);
+    assert_int_equal(d->ops->event_record(d, done, one), FL_OK);
+    assert_int_equal(d->ops->stream_wait(d, other, done), FL_OK);
+    assert_int_equal(d->ops->copy(d, other, (char *)memory + 8, memory, 8), FL_OK);
+    assert_int_equal(d->ops->copy_out(d, other, host, (char *)memory + 8, 8), FL_OK);
+    assert_int_equal(d->ops->sync(d, other), FL_OK);
+    assert_int_equal(d->ops->event_elapsed(d, begun, done, &us), FL_OK);
+    assert_true(us >= 0.0);
+    if (strcmp(d->ops->kind, "null") != 0) {
+        assert_string_equal(host, "frost");
+    }
+    d->ops->host_give(d, host, 8);
+    fl_device_free(d, memory, 16);
+    d->ops->event_destroy(d, &begun);
+    d->ops->event_destroy(d, &done);
+    d->ops->stream_destroy(d, &one);
+    d->ops->stream_destroy(d, &other);
+    assert_null(done);
+    assert_null(one);
+}
+
+static void test_device__streams_and_events_exist(void **state)
+{
+    (void)state;
+    fl_device *d = NULL;
+    assert_int_equal(fl_device_cpu_create(1, NULL, 1000, &d), FL_OK);
+    use_streams(d);
+    fl_device_destroy(&d);
+    assert_int_equal(fl_device_null_create(&d), FL_OK);
+    use_streams(d);
+    fl_device_destroy(&d);
+}
+
+static void test_device_ops__refuses_another_build(void **state)
+{
+    (void)state;
+    fl_device *d = NULL;
+    assert_int_equal(fl_device_cpu_create(1, NULL, 1000, &d), FL_OK);
+    fl_device_ops older = *d->ops, smaller = *d->ops, partial = *d->ops;
+    older.version = 1;
+    smaller.size_bytes -= 8;
+    partial.add = NULL;
+    assert_int_equal(fl_device_ops_check(&older), FL_ENOTSUP);
+    assert_non_null(strstr(fl_errmsg(), "version 1"));
+    assert_int_equal(fl_device_ops_check(&smaller), FL_ENOTSUP);
+    assert_int_equal(fl_device_ops_check(&partial), FL_ENOTSUP);
+    assert_non_null(strstr(fl_errmsg(), "device cpu lacks function"));
+    fl_device_destroy(&d);
+}
+
 static void test_cpu__refuses_what_is_not_there(void **state)
 {
     (void)state;
@@ -259,6 +329,8 @@ static int run(void)
         cmocka_unit_test(test_alloc__keeps_the_budget),
         cmocka_unit_test(test_claim__two_threads_at_once_are_counted_exactly),
         cmocka_unit_test(test_cpu__copies_and_clears),
+        cmocka_unit_test(test_device__streams_and_events_exist),
+        cmocka_unit_test(test_device_ops__refuses_another_build),
         cmocka_unit_test(test_cpu__refuses_what_is_not_there),
         cmocka_unit_test(test_device_open__follows_the_kind),
         cmocka_unit_test(test_cpu__pins_this_thread),
