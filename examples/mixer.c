@@ -124,14 +124,17 @@ static fl_status train(fl_model **model)
     fl_run_result result;
     FL_TRY(fl_model_create("mixer", model));
     FL_TRY(fl_layer_linear(WIDTH, C, &layer));
-    FL_TRY(fl_model_add(*model, 1, layer));
+    FL_TRY(fl_model_add_named(*model, 1, "embed", layer));
     for (int block = 1; block <= BLOCKS; block++) {
-        FL_TRY(fl_model_add(*model, block, (fl_layer){&mix, NULL}));
+        char name[FL_LAYER_NAME_MAX];
+        snprintf(name, sizeof name, "blocks.%d.tokens", block);
+        FL_TRY(fl_model_add_named(*model, block, name, (fl_layer){&mix, NULL}));
         FL_TRY(fl_layer_mlp(C, 4 * C, 0, 2 * BLOCKS, &layer)); /* mixes channels: a ready layer */
-        FL_TRY(fl_model_add(*model, block, layer));
+        snprintf(name, sizeof name, "blocks.%d.channels", block);
+        FL_TRY(fl_model_add_named(*model, block, name, layer));
     }
     FL_TRY(fl_layer_classifier(C, CLASSES, &layer));
-    FL_TRY(fl_model_add(*model, FL_BLOCK_HEAD, layer));
+    FL_TRY(fl_model_add_named(*model, FL_BLOCK_HEAD, "head", layer));
     FL_TRY(fl_loss_cross_entropy(CLASSES, &loss));
     FL_TRY(fl_model_set_loss(*model, loss));
     fl_job_defaults(&job);

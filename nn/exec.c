@@ -74,7 +74,8 @@ static void enter(fl_exec *x, int layer, const fl_layer_params *params, fl_exec_
 
 static fl_status in_layer(fl_status status, const fl_model *model, int layer)
 {
-    return fl_within(status, "layer %d (%s)", layer, fl_model_layer_kind(model, layer));
+    char text[FL_LAYER_TEXT_MAX];
+    return fl_within(status, "%s", fl_model_layer_text(model, layer, text));
 }
 
 fl_status fl_exec_forward(fl_exec *x, const fl_model *model, int layer,

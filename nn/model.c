@@ -5,9 +5,12 @@
 
 #include <frostline/plan.h>
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct entry {
+    char name[FL_LAYER_NAME_MAX];
+    bool is_named;
     fl_layer layer;
     int block;
     fl_param_list params;
@@ -103,21 +106,46 @@ static fl_status make_room(fl_model *model)
     return FL_OK;
 }
 
-fl_status fl_model_add(fl_model *model, int block, fl_layer layer)
+static void set_name(entry *e, const char *name, int number)
+{
+    e->is_named = name != NULL;
+    if (name != NULL) {
+        snprintf(e->name, sizeof e->name, "%s", name);
+    } else {
+        snprintf(e->name, sizeof e->name, "layers.%d", number);
+    }
+}
+
+/* Its parameters and name. On failure the caller frees the list. */
+static fl_status describe_layer(const fl_model *model, const char *name, entry *fresh)
+{
+    FL_TRY(fresh->layer.ops->params(fresh->layer.self, &fresh->params));
+    set_name(fresh, NULL, model->n_layers);
+    FL_TRY(fl__check_layer_name(model, name != NULL ? name : fresh->name, &fresh->params));
+    set_name(fresh, name, model->n_layers);
+    for (int i = 0; i < fresh->params.n; i++) {
+        fresh->n_elements += fresh->params.spec[i].rows * fresh->params.spec[i].cols;
+    }
+    return FL_OK;
+}
+
+fl_status fl_model_add_named(fl_model *model, int block, const char *name, fl_layer layer)
 {
     FL_TRY(check_layer(model, block, &layer));
     FL_TRY(make_room(model));
     entry fresh = {.layer = layer, .block = block};
-    fl_status status = layer.ops->params(layer.self, &fresh.params);
+    fl_status status = describe_layer(model, name, &fresh);
     if (status != FL_OK) {
         fl_free(fresh.params.spec);
         return fl_within(status, "layer %d (%s)", model->n_layers, layer.ops->kind);
     }
-    for (int i = 0; i < fresh.params.n; i++) {
-        fresh.n_elements += fresh.params.spec[i].rows * fresh.params.spec[i].cols;
-    }
     model->entries[model->n_layers++] = fresh;
     return FL_OK;
+}
+
+fl_status fl_model_add(fl_model *model, int block, fl_layer layer)
+{
+    return fl_model_add_named(model, block, NULL, layer);
 }
 
 fl_status fl_model_set_loss(fl_model *model, fl_loss loss)
@@ -160,6 +188,26 @@ const char *fl_model_layer_kind(const fl_model *model, int layer)
     return model->entries[layer].layer.ops->kind;
 }
 
+const char *fl_model_layer_name(const fl_model *model, int layer)
+{
+    return model->entries[layer].name;
+}
+
+bool fl_model_layer_is_named(const fl_model *model, int layer)
+{
+    return model->entries[layer].is_named;
+}
+
+int fl_model_layer_n_tensors(const fl_model *model, int layer)
+{
+    return model->entries[layer].params.n;
+}
+
+const char *fl_model_param_name(const fl_model *model, int layer, int param)
+{
+    return model->entries[layer].params.spec[param].name;
+}
+
 int64_t fl_model_n_params(const fl_model *model)
 {
     int64_t n = 0;
@@ -198,7 +246,8 @@ static fl_status layer_shape(const fl_model *model, int i, const fl_shape *in, f
                          (long long)out->tokens, (long long)out->width, (long long)in->tokens,
                          (long long)in->width);
     }
-    return status == FL_OK ? FL_OK : fl_within(status, "layer %d (%s)", i, layer->ops->kind);
+    char text[FL_LAYER_TEXT_MAX];
+    return status == FL_OK ? FL_OK : fl_within(status, "%s", fl_model_layer_text(model, i, text));
 }
 
 fl_status fl_model_shape(const fl_model *model, int layer, const fl_shape *input, fl_shape *out)

@@ -4,8 +4,6 @@
 
 #include <frostline/model.h>
 
-enum { FL_PARAM_NAME_MAX = 48 };
-
 typedef struct fl_param_spec {
     char name[FL_PARAM_NAME_MAX];
     int64_t rows, cols;
@@ -18,6 +16,23 @@ struct fl_param_list {
     int n, capacity;
     fl_param_spec *spec;
 };
+
+/* FL_EINVAL unless `name` is 1 to size_max - 1 letters, digits, '_' and dots, with no dot at either
+ * end or behind another. what: "parameter", for the message. */
+fl_status fl__check_name(const char *what, const char *name, size_t size_max) FL_MUST_CHECK;
+
+/* FL_EINVAL unless a layer of this name and these parameters can join the model. */
+fl_status fl__check_layer_name(const fl_model *model, const char *name,
+                               const fl_param_list *params) FL_MUST_CHECK;
+
+/* Whether the layer was given a name; otherwise its name is "layers.<number>". */
+bool fl_model_layer_is_named(const fl_model *model, int layer);
+
+enum { FL_LAYER_TEXT_MAX = 2 * FL_LAYER_NAME_MAX + 32 };
+
+/* How messages name a layer: "layer 3, blocks.2.attn (attention)"; without a name of its own,
+ * "layer 3 (attention)". Returns text. */
+const char *fl_model_layer_text(const fl_model *model, int layer, char text[FL_LAYER_TEXT_MAX]);
 
 const fl_layer *fl_model_layer(const fl_model *model, int layer);
 const fl_param_list *fl_model_params(const fl_model *model, int layer);

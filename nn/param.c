@@ -14,11 +14,7 @@ static const int64_t MAX_ELEMENTS = (int64_t)1 << 40;
 
 static fl_status check(const fl_param_list *list, const char *name, int64_t rows, int64_t cols)
 {
-    size_t length = strlen(name);
-    if (length == 0 || length >= FL_PARAM_NAME_MAX) {
-        return fl_fail(FL_EINVAL, "parameter '%.60s': a name has 1 to %d bytes, this one %zu", name,
-                       FL_PARAM_NAME_MAX - 1, length);
-    }
+    FL_TRY(fl__check_name("parameter", name, FL_PARAM_NAME_MAX));
     if (rows < 1 || cols < 1 || rows > MAX_ELEMENTS / cols) {
         return fl_fail(FL_EINVAL, "parameter '%s': impossible shape [%lld, %lld]", name,
                        (long long)rows, (long long)cols);

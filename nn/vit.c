@@ -1,15 +1,18 @@
-/* The vision transformer, put together from the ready layers. */
+/* The vision transformer, put together from the ready layers: "embed", "blocks.<b>.attn" and
+ * "blocks.<b>.mlp" for each block b from 1, as freezing counts them, and "head". */
 #include <frostline/model.h>
+
+#include <stdio.h>
 
 enum { MLP_RATIO = 4 };
 
 /* Takes over what a constructor made: into the model, or away. */
-static fl_status add(fl_model *model, int block, fl_status made, fl_layer layer)
+static fl_status add(fl_model *model, int block, const char *name, fl_status made, fl_layer layer)
 {
     if (made != FL_OK) {
         return made;
     }
-    fl_status status = fl_model_add(model, block, layer);
+    fl_status status = fl_model_add_named(model, block, name, layer);
     if (status != FL_OK) {
         layer.ops->destroy(layer.self);
     }
@@ -21,12 +24,15 @@ static fl_status add_block(fl_model *model, const fl_vit_config *c, int block)
 {
     const int64_t depth = 2 * c->blocks;
     fl_layer layer = {0};
+    char name[FL_LAYER_NAME_MAX];
     fl_status made = block == c->blocks
                          ? fl_layer_attention_first(c->dim, c->heads, c->dropout, depth, &layer)
                          : fl_layer_attention(c->dim, c->heads, false, c->dropout, depth, &layer);
-    FL_TRY(add(model, block, made, layer));
+    snprintf(name, sizeof name, "blocks.%d.attn", block);
+    FL_TRY(add(model, block, name, made, layer));
     made = fl_layer_mlp(c->dim, MLP_RATIO * c->dim, c->dropout, depth, &layer);
-    return add(model, block, made, layer);
+    snprintf(name, sizeof name, "blocks.%d.mlp", block);
+    return add(model, block, name, made, layer);
 }
 
 static fl_status add_all(fl_model *model, const fl_vit_config *c)
@@ -34,12 +40,12 @@ static fl_status add_all(fl_model *model, const fl_vit_config *c)
     fl_layer layer = {0};
     fl_status made =
         fl_layer_patch_embed(c->channels, c->height, c->width, c->patch, c->dim, &layer);
-    FL_TRY(add(model, 1, made, layer));
+    FL_TRY(add(model, 1, "embed", made, layer));
     for (int block = 1; block <= c->blocks; block++) {
         FL_TRY(add_block(model, c, block));
     }
     made = fl_layer_classifier(c->dim, c->n_classes, &layer);
-    FL_TRY(add(model, FL_BLOCK_HEAD, made, layer));
+    FL_TRY(add(model, FL_BLOCK_HEAD, "head", made, layer));
 
     fl_loss loss = {0};
     FL_TRY(fl_loss_cross_entropy(c->n_classes, &loss));

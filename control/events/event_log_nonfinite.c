@@ -16,6 +16,7 @@ void fl_event_log_nonfinite(fl_event_log *log, const fl_nonfinite_report *r, con
         fl_json_integer(j, "layer", r->found.layer);
     }
     if (r->found.layer >= 0 && model != NULL) {
+        fl_json_text(j, "name", fl_model_layer_name(model, r->found.layer));
         fl_json_text(j, "kind", fl_model_layer_kind(model, r->found.layer));
     }
     if (r->found.rank >= 0) {

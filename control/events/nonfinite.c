@@ -1,5 +1,7 @@
 #include "control/events/nonfinite.h"
 
+#include "nn/model.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,10 +22,12 @@ static const char *value_text(double value)
 static void describe_place(const fl_nonfinite *found, const fl_model *model, char *text,
                            size_t size_bytes)
 {
-    const char *kind =
-        model == NULL || found->layer < 0 ? "" : fl_model_layer_kind(model, found->layer);
-    char layer[96], sample[48] = "";
-    snprintf(layer, sizeof layer, kind[0] == 0 ? "layer %d" : "layer %d (%s)", found->layer, kind);
+    char layer[FL_LAYER_TEXT_MAX], sample[48] = "";
+    if (model == NULL || found->layer < 0) {
+        snprintf(layer, sizeof layer, "layer %d", found->layer);
+    } else {
+        fl_model_layer_text(model, found->layer, layer);
+    }
     if (found->sample >= 0) {
         snprintf(sample, sizeof sample, ", for sample %lld", (long long)found->sample);
     }
@@ -90,7 +94,7 @@ static const char *action_text(fl_nonfinite_action action)
 const char *fl_nonfinite_text(const fl_nonfinite_report *r, const fl_model *model, char *text,
                               size_t size_bytes)
 {
-    char place[320], ids[224], what[64];
+    char place[384], ids[224], what[64];
     bool loss = !isfinite(r->loss);
     snprintf(what, sizeof what, "the %s is %s", loss ? "loss" : "gradient norm",
              value_text(loss ? r->loss : r->grad_norm));

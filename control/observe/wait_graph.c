@@ -1,5 +1,7 @@
 #include "control/observe/wait_graph.h"
 
+#include "nn/model.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -72,12 +74,14 @@ static bool has_bucket(fl_flight_kind kind)
     return kind == FL_FLIGHT_REDUCE || kind == FL_FLIGHT_REDUCE_WAIT;
 }
 
-/* "layer 6, mlp" */
+/* "layer 6, blocks.3.mlp"; the kind of a layer without a name of its own. */
 static void add_layer(line *l, const scene *s, int layer)
 {
     ADD(l, " of layer %d", layer);
     if (s->model != NULL && layer >= 0 && layer < fl_model_n_layers(s->model)) {
-        ADD(l, ", %s", fl_model_layer_kind(s->model, layer));
+        ADD(l, ", %s",
+            fl_model_layer_is_named(s->model, layer) ? fl_model_layer_name(s->model, layer)
+                                                     : fl_model_layer_kind(s->model, layer));
     }
 }
 

@@ -23,9 +23,10 @@ typedef enum fl_check_state {
 typedef struct fl_check_result {
     int layer; /* from 0; the number of layers for the loss */
     fl_check_state state;
-    double error;                 /* relative, of a gradient; NAN: not one of those */
-    char kind[FL_CHECK_NAME_MAX]; /* of the layer */
-    char name[FL_CHECK_NAME_MAX]; /* of the check: "forward", "gradient of fc.bias" */
+    double error;                       /* relative, of a gradient; NAN: not one of those */
+    char layer_name[FL_LAYER_NAME_MAX]; /* empty for the loss */
+    char kind[FL_CHECK_NAME_MAX];       /* of the layer */
+    char name[FL_CHECK_NAME_MAX];       /* of the check: "forward", "gradient of fc.bias" */
     char text[FL_CHECK_TEXT_MAX];
 } fl_check_result;
 

@@ -23,7 +23,8 @@ typedef enum fl_init {
 } fl_init;
 
 /* Append one parameter of [rows, cols] (cols = 1 for a vector) to the list.
- * name   unique within the layer, at most 47 bytes; copied
+ * name   unique within the layer; letters, digits, '_', and single dots between them, at most 47;
+ *        copied
  * decay  whether weight decay applies (matrices yes; biases and normalization no)
  * Returns FL_EINVAL for a name or a size that cannot be, FL_ENOMEM. */
 fl_status fl_param_list_add(fl_param_list *list, const char *name, int64_t rows, int64_t cols,

@@ -26,6 +26,19 @@ void fl_model_destroy(fl_model **model);
  * layer's params() gives, FL_ENOMEM. */
 fl_status fl_model_add(fl_model *model, int block, fl_layer layer) FL_MUST_CHECK;
 
+/* Names have letters, digits, '_' and single dots between them. */
+enum {
+    FL_LAYER_NAME_MAX = 64, /* bytes of a layer's name, the zero included */
+    FL_PARAM_NAME_MAX = 48  /* ... of a parameter's within its layer */
+};
+
+/* The same for a layer with a name, as "blocks.3.attn"; it is copied. NULL: "layers.<number>",
+ * which is what fl_model_add gives. A parameter's full name is <layer>.<parameter>:
+ * "blocks.3.attn.qkv.weight". Both are unique over the model. Names never change what is computed.
+ * Returns FL_EINVAL also for a name that is not allowed or not unique. */
+fl_status fl_model_add_named(fl_model *model, int block, const char *name,
+                             fl_layer layer) FL_MUST_CHECK;
+
 /* Sums over one evaluated or trained micro-batch. */
 typedef struct fl_loss_sums {
     double loss;      /* sum over targets */
@@ -64,7 +77,18 @@ int fl_model_n_layers(const fl_model *model);
 int fl_model_n_blocks(const fl_model *model);            /* L: without the head */
 int fl_model_block_of(const fl_model *model, int layer); /* 1 .. L, or FL_BLOCK_HEAD */
 const char *fl_model_layer_kind(const fl_model *model, int layer);
-int64_t fl_model_n_params(const fl_model *model); /* elements, all layers */
+const char *fl_model_layer_name(const fl_model *model, int layer);
+int fl_model_find_layer(const fl_model *model, const char *name); /* -1: no layer has this name */
+int64_t fl_model_n_params(const fl_model *model);                 /* elements, all layers */
+
+/* A layer's parameters count from 0 in the order of its params(); names are those within the layer.
+ */
+int fl_model_layer_n_tensors(const fl_model *model, int layer);
+const char *fl_model_param_name(const fl_model *model, int layer, int param);
+
+/* The parameter with this full name. Returns FL_EINVAL, with the names that its layer has. */
+fl_status fl_model_find_param(const fl_model *model, const char *name, int *layer,
+                              int *param) FL_MUST_CHECK;
 
 /* ---- ready layers ----
  *
@@ -116,7 +140,8 @@ typedef struct fl_vit_config {
 } fl_vit_config;
 
 /* Vision transformer: patch embedding and block 1 .. blocks of attention and MLP (hidden 4 dim),
- * classifier on the class token. The result is the caller's. Errors as above.
+ * classifier on the class token. Its layers are "embed", "blocks.<b>.attn" and "blocks.<b>.mlp" for
+ * each block b, and "head". The result is the caller's. Errors as above.
  * Source: Dosovitskiy et al., arXiv 2010.11929. */
 fl_status fl_model_vit(const fl_vit_config *config, fl_model **out) FL_MUST_CHECK;
 

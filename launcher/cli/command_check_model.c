@@ -38,7 +38,8 @@ typedef struct checking {
     const fl_job_context *job;
     fl_check_options options;
     int timeout_s;
-    fl_json *json; /* NULL: for people */
+    fl_json *json;  /* NULL: for people */
+    int name_width; /* of the longest name of a layer */
     int n_checks, n_failed;
 } checking;
 
@@ -49,7 +50,7 @@ static const char *state_text(fl_check_state state)
     return state == FL_CHECK_PASSED ? "ok" : state == FL_CHECK_FAILED ? "FAILED" : "-";
 }
 
-static void print_line(const fl_check_result *r, int n_layers)
+static void print_line(const fl_check_result *r, int n_layers, int name_width)
 {
     char layer[24] = "loss", error[32] = "";
     if (r->layer < n_layers) {
@@ -59,7 +60,7 @@ static void print_line(const fl_check_result *r, int n_layers)
         snprintf(error, sizeof error, "error %.1e", r->error);
     }
     const char *text = error[0] == '\0' ? r->text : error;
-    printf("%-9s %-16s %-24s ", layer, r->kind, r->name);
+    printf("%-9s %-*s %-16s %-24s ", layer, name_width, r->layer_name, r->kind, r->name);
     printf(text[0] == '\0' ? "%s\n" : "%-6s  %s\n", state_text(r->state), text);
 }
 
@@ -68,6 +69,7 @@ static void put_json(fl_json *j, const fl_check_result *r, int n_layers)
     fl_json_object(j, NULL);
     fl_json_integer(j, "layer", r->layer);
     fl_json_bool(j, "is_loss", r->layer == n_layers);
+    fl_json_text(j, "name", r->layer_name);
     fl_json_text(j, "kind", r->kind);
     fl_json_text(j, "check", r->name);
     fl_json_text(j, "state",
@@ -87,7 +89,7 @@ static void show_result(checking *c, const fl_check_result *r)
     if (c->json != NULL) {
         put_json(c->json, r, n_layers);
     } else {
-        print_line(r, n_layers);
+        print_line(r, n_layers, c->name_width);
         fflush(stdout);
     }
 }
@@ -232,6 +234,36 @@ static fl_status read_count(const fl_args *args, const char *name, int least, in
     return FL_OK;
 }
 
+/* --layer: a number, or the name of a layer. */
+static fl_status read_layer(const fl_args *args, const fl_model *model, int *out)
+{
+    const char *text = fl_args_value(args, "--layer");
+    int n_layers = fl_model_n_layers(model);
+    int64_t value = 0;
+    if (text == NULL) {
+        return FL_OK;
+    }
+    if (!fl_read_integer(text, &value)) {
+        value = fl_model_find_layer(model, text);
+    }
+    if (value < 0 || value > n_layers) {
+        return fl_fail(FL_EINVAL, "--layer: found %.64s, allowed: 0 to %d, or the name of a layer",
+                       text, n_layers);
+    }
+    *out = (int)value;
+    return FL_OK;
+}
+
+static int widest_name(const fl_model *model)
+{
+    size_t width = 0;
+    for (int i = 0; i < fl_model_n_layers(model); i++) {
+        size_t n = strlen(fl_model_layer_name(model, i));
+        width = n > width ? n : width;
+    }
+    return (int)width;
+}
+
 static fl_status read_tolerance(const fl_args *args, double *out)
 {
     const char *text = fl_args_value(args, "--tolerance");
@@ -254,7 +286,8 @@ static fl_status read_options(const fl_args *args, checking *c)
     int seed = 0;
     c->options = fl_check_defaults();
     c->timeout_s = TIMEOUT_S;
-    FL_TRY(read_count(args, "--layer", 0, fl_model_n_layers(c->job->model), &c->options.layer));
+    c->name_width = widest_name(c->job->model);
+    FL_TRY(read_layer(args, c->job->model, &c->options.layer));
     FL_TRY(read_count(args, "--samples", 2, FL_CHECK_SAMPLES_MAX, &c->options.n_samples));
     FL_TRY(read_count(args, "--seed", 0, INT32_MAX, &seed));
     FL_TRY(read_count(args, "--timeout", 1, TIMEOUT_MAX_S, &c->timeout_s));
@@ -305,9 +338,9 @@ const fl_cli_command fl_cli_command_check_model = {
                "for, nothing else written, the same result however samples are batched, no\n"
                "dropout in evaluation. One line for each layer and tensor. Ends with 3 if a\n"
                "check failed.\n\n"
-               "  frostline check-model job.yaml --layer 2\n\n"
+               "  frostline check-model job.yaml --layer blocks.2.attn\n\n"
                "docs/layers.md explains each check and how to mend what it finds.\n",
-    .options = {{"--layer", 0, "N", "only layer N, from 0; the number of layers: the loss"},
+    .options = {{"--layer", 0, "LAYER", "only this one: a name, or a number from 0"},
                 {"--samples", 0, "N", "samples of a micro-batch, 2 to 64; default 4"},
                 {"--tolerance", 0, "X", "largest relative error of a gradient; default 1e-3"},
                 {"--seed", 0, "N", "of parameters, activations and directions; default 0"},

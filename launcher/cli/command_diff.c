@@ -5,6 +5,8 @@
 #include "launcher/report/lines.h"
 #include "launcher/run/runs.h"
 
+#include <frostline/model.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -28,6 +30,7 @@ typedef struct step_line {
 typedef struct hash_line {
     int64_t step;
     int layer;
+    char name[FL_LAYER_NAME_MAX]; /* of the layer; empty: a run from before layers had names */
     char hash[HASH_BYTES];
 } hash_line;
 
@@ -93,6 +96,7 @@ static fl_status take_hash(void *context, json_t *line, bool *good, const char *
         return FL_OK;
     }
     memcpy(h.hash, hash, HASH_BYTES);
+    snprintf(h.name, sizeof h.name, "%s", fl_line_text(line, "name"));
     FL_TRY(make_room(&array, run->n_hashes, &run->hashes_capacity, sizeof h));
     run->hash = array;
     run->hash[run->n_hashes++] = h;
@@ -234,6 +238,15 @@ static bool compare_steps(const kept_run *a, const kept_run *b)
     return true;
 }
 
+static void print_hashes(const hash_line *a, const hash_line *b)
+{
+    printf("weights after step %" PRId64 ": layer %d", a->step, a->layer);
+    if (a->name[0] != '\0') {
+        printf(", %s,", a->name);
+    }
+    printf(" is the first that differs (%s and %s)\n", a->hash, b->hash);
+}
+
 /* Hashes that only one of the runs has tell nothing. */
 static bool compare_hashes(const kept_run *a, const kept_run *b)
 {
@@ -241,9 +254,7 @@ static bool compare_hashes(const kept_run *a, const kept_run *b)
     while (i < a->n_hashes && j < b->n_hashes) {
         int order = by_step_and_layer(&a->hash[i], &b->hash[j]);
         if (order == 0 && strcmp(a->hash[i].hash, b->hash[j].hash) != 0) {
-            printf("weights after step %" PRId64
-                   ": layer %d is the first that differs (%s and %s)\n",
-                   a->hash[i].step, a->hash[i].layer, a->hash[i].hash, b->hash[j].hash);
+            print_hashes(&a->hash[i], &b->hash[j]);
             return false;
         }
         n += order == 0;

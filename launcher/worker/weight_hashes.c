@@ -15,7 +15,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 96 };
+enum { LINE_BYTES = 112 + FL_LAYER_NAME_MAX };
 
 /* One worker at a time, so that their lines do not mix and a cut write can be taken back. Returns
  * 0, or errno. */
@@ -37,9 +37,9 @@ static size_t print_layers(const fl_params *p, int64_t step, char *text, size_t 
         size_t bytes = (size_t)fl_params_layer_count(p, layer) * sizeof(float);
         uint64_t hash = fl_checksum(p->weight[layer - p->first], bytes, 0);
         n += (size_t)snprintf(text + n, size_bytes - n,
-                              "{\"step\": %" PRId64 ", \"layer\": %d, \"hash\": \"%016" PRIx64
-                              "\"}\n",
-                              step, layer, hash);
+                              "{\"step\": %" PRId64 ", \"layer\": %d, \"name\": \"%s\", "
+                              "\"hash\": \"%016" PRIx64 "\"}\n",
+                              step, layer, fl_model_layer_name(p->model, layer), hash);
     }
     return n;
 }

@@ -18,6 +18,7 @@ enum { OTHER_EPOCH = 11, OTHER_ID = 5000, OTHER_SEED = 77 };
 static fl_check_result result_of(const fl__layer_check *c, const char *name, fl_check_state state)
 {
     fl_check_result r = {.layer = c->h.layer, .state = state, .error = (double)NAN};
+    snprintf(r.layer_name, sizeof r.layer_name, "%s", fl_model_layer_name(c->h.model, c->h.layer));
     snprintf(r.kind, sizeof r.kind, "%s", fl_model_layer_kind(c->h.model, c->h.layer));
     snprintf(r.name, sizeof r.name, "%s", name);
     return r;
@@ -477,7 +478,7 @@ fl_status fl__check_layer(const fl_model *model, int layer, const fl_shape *shap
     *n_failed += c->n_failed;
     layer_check_fini(c);
     fl_free(c);
-    return status == FL_OK
-               ? FL_OK
-               : fl_within(status, "layer %d (%s)", layer, fl_model_layer_kind(model, layer));
+    char text[FL_LAYER_TEXT_MAX];
+    return status == FL_OK ? FL_OK
+                           : fl_within(status, "%s", fl_model_layer_text(model, layer, text));
 }

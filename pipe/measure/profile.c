@@ -9,6 +9,7 @@
 #include "pipe/measure/profile.h"
 
 #include "device/clock.h"
+#include "nn/model.h"
 #include "pipe/measure/probe.h"
 #include "pipe/measure/quantile.h"
 
@@ -160,13 +161,12 @@ static fl_status fork_all(profiler *p)
 
 /* ---- 3 ---- */
 
-static const char *phase_text(const profiler *p, const fl_probe *probe, char text[128])
+static const char *phase_text(const profiler *p, const fl_probe *probe,
+                              char text[FL_LAYER_TEXT_MAX])
 {
     switch (probe->phase) {
     case FL_PROBE_LAYER:
-        snprintf(text, 128, "layer %d (%s)", probe->layer,
-                 fl_model_layer_kind(p->model, probe->layer));
-        return text;
+        return fl_model_layer_text(p->model, probe->layer, text);
     case FL_PROBE_LOSS:
         return "the loss";
     case FL_PROBE_OPTIMIZER:
@@ -187,7 +187,7 @@ static const char *phase_text(const profiler *p, const fl_probe *probe, char tex
 static fl_status judge(const profiler *p, int index, int how)
 {
     const fl_probe *probe = &p->segment->probe[index];
-    char text[128];
+    char text[FL_LAYER_TEXT_MAX];
     const char *what = phase_text(p, probe, text);
     if (WIFSIGNALED(how)) {
         return fl_fail(FL_EFAILED,
@@ -220,7 +220,7 @@ static fl_status reap(profiler *p, int index)
 
 static fl_status too_slow(const profiler *p, int index)
 {
-    char text[128];
+    char text[FL_LAYER_TEXT_MAX];
     return fl_fail(FL_EDEADLINE, "profile: still measuring %s after %lld ms",
                    phase_text(p, &p->segment->probe[index], text), (long long)p->timeout_ms);
 }
@@ -245,7 +245,7 @@ static fl_status watch_stops(profiler *p)
     int64_t now_us = fl_now_us(), gap_us = now_us - p->looked_us;
     p->looked_us = now_us;
     for (int i = 0; i < p->n_children; i++) {
-        char text[128];
+        char text[FL_LAYER_TEXT_MAX];
         if (p->pid[i] == 0) {
             continue;
         }

@@ -45,10 +45,10 @@ static void test_check_model__a_correct_layer_passes(void **state)
     assert_int_equal(count(result.out, " ok"), 33);
     assert_non_null(strstr(result.out, "\n0 of 33 checks failed\n"));
     assert_non_null(strstr(result.out,
-                           "layer 1   scale            gradient of shift        ok      "
+                           "layer 1   layers.1 scale            gradient of shift        ok      "
                            "error "));
     assert_non_null(strstr(result.out,
-                           "loss      cross_entropy    gradient                 ok      "
+                           "loss               cross_entropy    gradient                 ok      "
                            "error "));
 }
 
@@ -112,7 +112,7 @@ static const fault faults[] = {
 static const char *line_of(const char *check, char line[1024])
 {
     char start[128];
-    snprintf(start, sizeof start, "layer 1   scale            %-24s FAILED  ", check);
+    snprintf(start, sizeof start, "layer 1   layers.1 scale            %-24s FAILED  ", check);
     const char *at = strstr(result.out, start);
     if (at != NULL) {
         snprintf(line, 1024, "%.*s", (int)strcspn(at, "\n"), at);
@@ -158,8 +158,9 @@ static void test_check_model__checks_one_layer_alone(void **state)
     check_model("wrong-input", "--layer 3");
     assert_int_equal(result.exit_code, 0);
     assert_int_equal(count(result.out, "cross_entropy"), 2);
-    check_model("wrong-input", "--layer 1 --json");
+    check_model("wrong-input", "--layer layers.1 --json");
     assert_int_equal(result.exit_code, 3);
+    assert_non_null(strstr(result.out, "\"layer\": 1, \"is_loss\": false, \"name\": \"layers.1\""));
     assert_non_null(
         strstr(result.out, "\"check\": \"gradient of the input\", \"state\": \"failed\""));
 }
@@ -168,8 +169,8 @@ static void test_check_model__refuses_what_it_cannot_use(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"--layer 4", "--layer: found 4, allowed: 0 to 3\n"},
-        {"--layer x", "--layer: found x, allowed: 0 to 3\n"},
+        {"--layer 4", "--layer: found 4, allowed: 0 to 3, or the name of a layer\n"},
+        {"--layer x", "--layer: found x, allowed: 0 to 3, or the name of a layer\n"},
         {"--samples 1", "--samples: found 1, allowed: 2 to 64\n"},
         {"--samples 33", ""},
         {"--tolerance 0", "--tolerance: found 0, allowed: a number above 0 and below 1\n"},

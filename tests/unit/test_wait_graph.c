@@ -96,9 +96,9 @@ static void test_wait_graph__a_sum_at_which_one_never_arrived(void **state)
           "and 3 wait for worker 1, which never arrived, in sum over all workers (step 37)");
 }
 
-/* A plugin's author knows layers by their kind, not by their number. A number beyond the model, as
- * a damaged record may hold it, stays a number. */
-static void test_wait_graph__names_the_kind_of_a_layer(void **state)
+/* A plugin's author knows layers by their name or kind, not by their number. A number beyond the
+ * model, as a damaged record may hold it, stays a number. */
+static void test_wait_graph__names_the_layer(void **state)
 {
     (void)state;
     fl_model *two = NULL;
@@ -116,6 +116,11 @@ static void test_wait_graph__names_the_kind_of_a_layer(void **state)
           "since 2.0 s");
     w[0].at.item = 2;
     check(w, 1, 1, 1, 0, "worker 0 is in forward of layer 2 (step 37, micro-batch 3), since 2.0 s");
+    assert_int_equal(fl_layer_norm(4, &layer), FL_OK);
+    assert_int_equal(fl_model_add_named(two, 1, "blocks.1.ln", layer), FL_OK);
+    check(w, 1, 1, 1, 0,
+          "worker 0 is in forward of layer 2, blocks.1.ln (step 37, micro-batch 3), "
+          "since 2.0 s");
     model = NULL;
     fl_model_destroy(&two);
 }
@@ -222,7 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wait_graph__a_receive),
         cmocka_unit_test(test_wait_graph__a_sum_at_which_one_never_arrived),
-        cmocka_unit_test(test_wait_graph__names_the_kind_of_a_layer),
+        cmocka_unit_test(test_wait_graph__names_the_layer),
         cmocka_unit_test(test_wait_graph__a_sum_at_which_one_came_and_stopped),
         cmocka_unit_test(test_wait_graph__an_all_reduce_of_one_stage),
         cmocka_unit_test(test_wait_graph__a_vote_and_a_migration),
