@@ -117,13 +117,14 @@ static void batch(fl_cache *c, int fd, way how, const int64_t *keys, int64_t n, 
 {
     fl_cache_want wants[BATCH];
     for (int64_t i = 0; i < n; i++) {
-        wants[i] = (fl_cache_want){.key = keys[i], .out = buffer(turn + i)};
+        wants[i] =
+            (fl_cache_want){.key = keys[i], .out = buffer(turn + i), .max_elements = n_elements};
         if (how == AHEAD) {
             ask_one(c, fd, keys[i]);
         }
     }
     if (how == CACHE) {
-        fl_cache_get_all(c, &prints, wants, n, n_elements);
+        fl_cache_get_all(c, &prints, wants, n);
     }
     for (int64_t i = 0; i < n; i++) {
         if (how == CACHE) {

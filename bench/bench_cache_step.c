@@ -39,6 +39,8 @@ typedef struct bench {
     fl_dataset data;
     fl_device *device;
     fl_layer_memory *layers;
+    fl_sample_sizes *sizes;
+    fl_capacity capacity;
     fl_affinity affinity; /* one store */
     int64_t n_samples;
     int64_t ids[2][4096]; /* this step's, the next one's */
@@ -100,7 +102,7 @@ static fl_stage *open_stage(bench *b, int n_frozen, bool fed)
                                 .enter = fed ? n_frozen : 0,
                                 .draw = true,
                                 .n_slots = 1,
-                                .max_samples = b->job.train.batch,
+                                .capacity = b->capacity,
                                 .memory = memory};
     must(fl_stage_create(&options, &stage));
     return stage;
@@ -193,11 +195,14 @@ static void open_source(bench *b, way how, int n_frozen, const fl_activations *a
                                            .stage = stage,
                                            .affinity = &b->affinity,
                                            .n_frozen = n_frozen,
-                                           .max_samples = n,
+                                           .sizes = b->sizes,
+                                           .capacity = &b->capacity,
                                            .depth = 1};
         must(fl_cached_input_create(&options, &from->feed));
     } else if (how == WITHOUT) {
-        must(fl_loader_create(&b->data, n, 1, &from->loader));
+        fl_loader_room room;
+        must(fl_loader_room_equal(&b->data, n, 1, &room));
+        must(fl_loader_create(&b->data, &room, &from->loader));
     }
 }
 
@@ -314,9 +319,12 @@ int main(int argc, char **argv)
     must(b.data.ops->max_shape(b.data.self, &raw, &n_targets));
     must(fl_alloc_array((size_t)fl_model_n_layers(b.model), sizeof *b.layers, (void **)&b.layers));
     must(fl_memory_measure(b.model, &raw, b.job.train.batch, b.layers));
+    must(fl_sample_sizes_create(b.model, &b.data, b.n_samples, 0, &b.sizes));
+    b.capacity = fl_capacity_equal(b.job.train.batch, raw.tokens, n_targets, 1);
     setvbuf(stdout, NULL, _IOLBF, 0);
     table(&b, a, blocks);
     fl_activations_destroy(&a);
     fl_affinity_fini(&b.affinity);
+    fl_sample_sizes_destroy(&b.sizes);
     return 0;
 }

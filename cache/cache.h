@@ -82,11 +82,12 @@ typedef enum fl_cache_found {
 fl_cache_found fl_cache_get(fl_cache *cache, const fl_cache_prints *prints, int64_t key, float *out,
                             int64_t max_elements, int *level, int64_t *n);
 
-/* A requested value. The reader sets key and out [max_elements of the call]; the call sets the
- * rest, level and n only if a value was found. */
+/* A requested value. The reader sets key and out [max_elements]; the call sets the rest, level and
+ * n only if a value was found. */
 typedef struct fl_cache_want {
     int64_t key;
     float *out;
+    int64_t max_elements;
     fl_cache_found found;
     int level;
     int64_t n;
@@ -95,7 +96,7 @@ typedef struct fl_cache_want {
 /* Get many at once, each as fl_cache_get does. This is faster: the disk reads several at a time
  * while values in memory are copied. */
 void fl_cache_get_all(fl_cache *cache, const fl_cache_prints *prints, fl_cache_want *wants,
-                      int64_t n_wants, int64_t max_elements);
+                      int64_t n_wants);
 
 /* Store values [n] of `key` in place of its old value. now: the time after the current batch; the
  * next use that counts is the first from then on. Returns whether the value was stored: false if

@@ -138,11 +138,11 @@ static bool settle(fl_cache *c, const found *f, copied how, fl_cache_want *w)
 }
 
 /* Repeat from the look-up as long as the value changes meanwhile. */
-static void get_one(fl_cache *c, const fl_cache_prints *prints, fl_cache_want *w, int64_t most)
+static void get_one(fl_cache *c, const fl_cache_prints *prints, fl_cache_want *w)
 {
     for (int i = 0; i < READ_TRIES; i++) {
         found f;
-        if (!look_up(c, prints, w->key, &f) || f.n > most ||
+        if (!look_up(c, prints, w->key, &f) || f.n > w->max_elements ||
             settle(c, &f, copy_value(c, w->key, &f, WAIT, w->out), w)) {
             return;
         }
@@ -183,11 +183,10 @@ static void ask_disk(const fl_cache *c, const found *f)
     }
 }
 
-static state begin_one(fl_cache *c, const fl_cache_prints *prints, fl_cache_want *w, int64_t most,
-                       found *f)
+static state begin_one(fl_cache *c, const fl_cache_prints *prints, fl_cache_want *w, found *f)
 {
     w->found = FL_CACHE_MISS;
-    if (!look_up(c, prints, w->key, f) || f->n > most) {
+    if (!look_up(c, prints, w->key, f) || f->n > w->max_elements) {
         return DONE;
     }
     if (f->head < c->n_memory) {
@@ -199,19 +198,19 @@ static state begin_one(fl_cache *c, const fl_cache_prints *prints, fl_cache_want
         return ON_DISK;
     }
     if (!settle(c, f, how, w)) {
-        get_one(c, prints, w, most);
+        get_one(c, prints, w);
     }
     return DONE;
 }
 
-static void begin(fl_cache *c, const fl_cache_prints *prints, chunk *k, int64_t most)
+static void begin(fl_cache *c, const fl_cache_prints *prints, chunk *k)
 {
     for (int64_t i = 0; i < k->n; i++) {
-        k->state[i] = begin_one(c, prints, &k->wants[i], most, &k->found[i]);
+        k->state[i] = begin_one(c, prints, &k->wants[i], &k->found[i]);
     }
 }
 
-static void finish(fl_cache *c, const fl_cache_prints *prints, chunk *k, int64_t most, state which)
+static void finish(fl_cache *c, const fl_cache_prints *prints, chunk *k, state which)
 {
     for (int64_t i = 0; i < k->n; i++) {
         if (which == IN_MEMORY && i + 1 < k->n && k->state[i + 1] == IN_MEMORY) {
@@ -220,13 +219,13 @@ static void finish(fl_cache *c, const fl_cache_prints *prints, chunk *k, int64_t
         fl_cache_want *w = &k->wants[i];
         if (k->state[i] == which &&
             !settle(c, &k->found[i], copy_value(c, w->key, &k->found[i], WAIT, w->out), w)) {
-            get_one(c, prints, w, most);
+            get_one(c, prints, w);
         }
     }
 }
 
 void fl_cache_get_all(fl_cache *c, const fl_cache_prints *prints, fl_cache_want *wants,
-                      int64_t n_wants, int64_t max_elements)
+                      int64_t n_wants)
 {
     chunk chunks[2];
     for (int64_t first = 0, turn = 0; first < n_wants + CHUNK; first += CHUNK, turn++) {
@@ -234,10 +233,10 @@ void fl_cache_get_all(fl_cache *c, const fl_cache_prints *prints, fl_cache_want 
         int64_t left = n_wants - first;
         next->wants = wants + (left > 0 ? first : 0);
         next->n = left < 0 ? 0 : left < CHUNK ? left : CHUNK;
-        begin(c, prints, next, max_elements); /* ① */
+        begin(c, prints, next); /* ① */
         if (turn > 0) {
-            finish(c, prints, now, max_elements, IN_MEMORY); /* ② */
-            finish(c, prints, now, max_elements, ON_DISK);
+            finish(c, prints, now, IN_MEMORY); /* ② */
+            finish(c, prints, now, ON_DISK);
         }
     }
 }
@@ -245,8 +244,8 @@ void fl_cache_get_all(fl_cache *c, const fl_cache_prints *prints, fl_cache_want 
 fl_cache_found fl_cache_get(fl_cache *c, const fl_cache_prints *prints, int64_t key, float *out,
                             int64_t max_elements, int *level, int64_t *n)
 {
-    fl_cache_want w = {.key = key, .out = out};
-    get_one(c, prints, &w, max_elements);
+    fl_cache_want w = {.key = key, .out = out, .max_elements = max_elements};
+    get_one(c, prints, &w);
     if (w.found != FL_CACHE_MISS) {
         *level = w.level;
         *n = w.n;

@@ -5,10 +5,11 @@
  *     fl_loader_request ① copies ids in          requested + 1, wakes the thread
  *     the loader's thread ② reads the samples    read + 1, wakes the thread that waits in take
  *     fl_loader_take ③ hands the slot out        taken + 1
- *     fl_loader_release ④ takes it back          released + 1, wakes the thread that waits in
- * request
+ *     fl_loader_release ④ takes it back          released + 1, wakes a waiting request
  *
- * A slot belongs to the caller except between ① and ②, so its content needs no lock. */
+ * A slot belongs to the caller except between ① and ②, so its content needs no lock. The data lies
+ * in a ring of pieces: a request takes the pieces behind those of the one before it, or the first
+ * ones of the ring if the last ones are too few. */
 #include "data/loader.h"
 
 #include "device/alloc.h"
@@ -26,19 +27,22 @@ typedef struct slot {
     fl_load_request request; /* its ids point to the next field */
     int64_t *ids;            /* [max_samples] */
     int32_t *offsets;        /* [max_samples + 1] */
-    unsigned char *data;     /* [max_samples * max.tokens * max.width] of max.dtype */
-    fl_status status;        /* of reading */
-    bool failed;             /* take has reported it: there is nothing to release */
+    unsigned char *data;     /* [n_pieces] of the ring */
+    size_t begin, n_pieces;
+    fl_status status; /* of reading */
+    bool failed;      /* take has reported it: there is nothing to release */
     char message[MESSAGE_BYTES];
 } slot;
 
 struct fl_loader {
     fl_dataset dataset;    /* borrowed */
     fl_load_source source; /* read NULL: the data set reads */
-    fl_shape max;
+    fl_shape max;          /* of a raw sample; not with a source */
     size_t row_bytes;
-    int64_t max_samples;
+    fl_loader_room room;
     uint64_t depth;
+    unsigned char *ring; /* [room.n_pieces * room.piece_bytes] */
+    size_t head;         /* the piece behind those of the newest request */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t requested_more, read_more, released_more;
@@ -49,8 +53,7 @@ struct fl_loader {
 
 /* The sizes of what a loader takes, bytes. */
 typedef struct layout {
-    fl_shape max;
-    size_t row_bytes, ids_bytes, offsets_bytes, data_bytes, slots_bytes, total_bytes;
+    size_t ids_bytes, offsets_bytes, slots_bytes, ring_bytes, total_bytes;
 } layout;
 
 static size_t round_up(size_t size_bytes)
@@ -60,48 +63,64 @@ static size_t round_up(size_t size_bytes)
 
 static fl_status check_counts(int64_t max_samples, int depth)
 {
-    if (max_samples < 1 || depth < 1) {
-        return fl_fail(FL_EINVAL, "a loader of %lld samples and depth %d: both must be at least 1",
-                       (long long)max_samples, depth);
+    if (max_samples < 1 || max_samples > INT32_MAX || depth < 1) {
+        return fl_fail(FL_EINVAL,
+                       "a loader of %lld samples and depth %d: both must be at least 1, and the "
+                       "first at most %d",
+                       (long long)max_samples, depth, INT32_MAX);
     }
     return FL_OK;
 }
 
-/* All sizes, from that of one request's data. */
-static fl_status measure_slots(int64_t max_samples, int depth, layout *l)
+static fl_status measure(const fl_loader_room *room, layout *l)
 {
-    size_t slots = 0;
-    l->ids_bytes = round_up((size_t)max_samples * sizeof(int64_t));
-    l->offsets_bytes = round_up(((size_t)max_samples + 1) * sizeof(int32_t));
-    l->slots_bytes = round_up((size_t)depth * sizeof(slot));
-    size_t each = l->ids_bytes + l->offsets_bytes + l->data_bytes;
-    if (__builtin_mul_overflow((size_t)depth, each, &slots) || slots > INT64_MAX / 2) {
-        return fl_fail(FL_EINVAL, "%d requests of %zu bytes are too large for memory", depth, each);
+    size_t each = 0, slots = 0;
+    FL_TRY(check_counts(room->max_samples, room->depth));
+    l->ids_bytes = round_up((size_t)room->max_samples * sizeof(int64_t));
+    l->offsets_bytes = round_up(((size_t)room->max_samples + 1) * sizeof(int32_t));
+    l->slots_bytes = round_up((size_t)room->depth * sizeof(slot));
+    each = l->ids_bytes + l->offsets_bytes;
+    if (__builtin_mul_overflow(room->n_pieces, room->piece_bytes, &l->ring_bytes) ||
+        __builtin_mul_overflow((size_t)room->depth, each, &slots) || l->ring_bytes > SIZE_MAX / 4 ||
+        slots > SIZE_MAX / 4) {
+        return fl_fail(FL_EINVAL, "%d requests in %zu pieces of %zu bytes are too large for memory",
+                       room->depth, room->n_pieces, room->piece_bytes);
     }
-    l->total_bytes = round_up(sizeof(fl_loader)) + l->slots_bytes + slots;
+    l->total_bytes = round_up(sizeof(fl_loader)) + l->slots_bytes + slots + l->ring_bytes;
     return FL_OK;
 }
 
-static fl_status measure(const fl_dataset *dataset, int64_t max_samples, int depth, layout *out)
+fl_status fl_loader_room_equal(const fl_dataset *dataset, int64_t max_samples, int depth,
+                               fl_loader_room *room)
 {
     fl_shape max;
     int64_t n_targets = 0, rows = 0;
-    size_t data = 0;
+    size_t row = 0, data = 0;
     FL_TRY(check_counts(max_samples, depth));
     FL_TRY(dataset->ops->max_shape(dataset->self, &max, &n_targets));
     if (max.tokens < 0 || max.width < 0 || __builtin_mul_overflow(max_samples, max.tokens, &rows) ||
-        rows > INT32_MAX || max_samples > INT32_MAX) {
+        rows > INT32_MAX) {
         return fl_fail(FL_EINVAL, "%lld samples of %lld tokens do not fit one batch",
                        (long long)max_samples, (long long)max.tokens);
     }
-    size_t row = 0;
     if (__builtin_mul_overflow((size_t)max.width, fl_dtype_size(max.dtype), &row) ||
         __builtin_mul_overflow((size_t)rows, row, &data) || data > SIZE_MAX / 4) {
         return fl_fail(FL_EINVAL, "%lld rows of width %lld are too large for memory",
                        (long long)rows, (long long)max.width);
     }
-    *out = (layout){.max = max, .row_bytes = row, .data_bytes = round_up(data)};
-    return measure_slots(max_samples, depth, out);
+    *room = (fl_loader_room){.max_samples = max_samples,
+                             .depth = depth,
+                             .piece_bytes = round_up(data),
+                             .n_pieces = (size_t)depth};
+    return FL_OK;
+}
+
+fl_loader_room fl_loader_room_ragged(int64_t max_samples, int depth, int64_t ahead_bytes)
+{
+    /* Each request may leave a part of its last piece unused. */
+    size_t n_pieces = ((size_t)ahead_bytes + 63) / 64 + (size_t)depth + 1;
+    return (fl_loader_room){
+        .max_samples = max_samples, .depth = depth, .piece_bytes = 64, .n_pieces = n_pieces};
 }
 
 /* ---- the thread ---- */
@@ -120,6 +139,13 @@ static fl_status check_shape(const fl_loader *l, int64_t id, const fl_shape *sha
     return FL_OK;
 }
 
+static void keep_message(slot *s)
+{
+    if (s->status != FL_OK) {
+        snprintf(s->message, sizeof s->message, "%s", fl_errmsg());
+    }
+}
+
 static fl_status read_slot(fl_loader *l, slot *s)
 {
     const fl_dataset_ops *ops = l->dataset.ops;
@@ -132,6 +158,12 @@ static fl_status read_slot(fl_loader *l, slot *s)
         key.id = s->ids[i];
         FL_TRY(ops->shape(l->dataset.self, s->request.split, key.id, &shape, &n_targets));
         FL_TRY(check_shape(l, key.id, &shape));
+        if ((size_t)(rows + shape.tokens) * l->row_bytes > s->n_pieces * l->room.piece_bytes) {
+            return fl_fail(FL_EINVAL,
+                           "sample %lld has more tokens than a moment ago, or another sample of "
+                           "its micro-batch has: the data set (%s) must always give the same shape",
+                           (long long)key.id, ops->kind);
+        }
         FL_TRY(ops->read(l->dataset.self, s->request.split, &key,
                          s->data + (size_t)rows * l->row_bytes));
         rows += shape.tokens;
@@ -153,11 +185,11 @@ static void *read_ahead(void *argument)
         }
         slot *s = &l->slots[l->n_read % l->depth];
         pthread_mutex_unlock(&l->lock);
-        s->status = l->source.read == NULL
-                        ? read_slot(l, s)
-                        : l->source.read(l->source.context, &s->request, &l->stop, s->data);
-        if (s->status != FL_OK) {
-            snprintf(s->message, sizeof s->message, "%s", fl_errmsg());
+        if (s->status == FL_OK) {
+            s->status = l->source.read == NULL
+                            ? read_slot(l, s)
+                            : l->source.read(l->source.context, &s->request, &l->stop, s->data);
+            keep_message(s);
         }
         pthread_mutex_lock(&l->lock);
         l->n_read++;
@@ -180,9 +212,9 @@ static fl_status carve(fl_loader *l, fl_arena *arena, const layout *sizes)
         s->ids = memory;
         FL_TRY(fl_arena_take(arena, sizes->offsets_bytes, &memory));
         s->offsets = memory;
-        FL_TRY(fl_arena_take(arena, sizes->data_bytes, &memory));
-        s->data = memory;
     }
+    FL_TRY(fl_arena_take(arena, sizes->ring_bytes, &memory));
+    l->ring = memory;
     return FL_OK;
 }
 
@@ -202,26 +234,22 @@ static void fini_locks(fl_loader *l)
     pthread_mutex_destroy(&l->lock);
 }
 
-static fl_status create(const layout *sizes, const fl_dataset *dataset,
-                        const fl_load_source *source, int64_t max_samples, int depth,
-                        fl_loader **out)
+static fl_status create(const fl_loader *start, fl_loader **out)
 {
     void *memory = NULL;
-    FL_TRY(fl_alloc_untouched(sizes->total_bytes, &memory));
+    layout sizes = {0};
+    FL_TRY(measure(&start->room, &sizes));
+    FL_TRY(fl_alloc_untouched(sizes.total_bytes, &memory));
     fl_arena arena;
-    fl_arena_init(&arena, memory, sizes->total_bytes, "the loader");
+    fl_arena_init(&arena, memory, sizes.total_bytes, "the loader");
     void *first = NULL;
     fl_status status = fl_arena_take(&arena, sizeof(fl_loader), &first);
     fl_loader *l = memory;
-    l->dataset = *dataset;
-    l->source = *source;
-    l->max = sizes->max;
-    l->row_bytes = sizes->row_bytes;
-    l->max_samples = max_samples;
-    l->depth = (uint64_t)depth;
+    *l = *start;
+    l->depth = (uint64_t)l->room.depth;
     init_locks(l);
     if (status == FL_OK) {
-        status = carve(l, &arena, sizes);
+        status = carve(l, &arena, &sizes);
     }
     if (status == FL_OK) {
         status = fl_thread_start(&l->thread, read_ahead, l, "the loader's thread");
@@ -235,23 +263,20 @@ static fl_status create(const layout *sizes, const fl_dataset *dataset,
     return FL_OK;
 }
 
-fl_status fl_loader_create(const fl_dataset *dataset, int64_t max_samples, int depth,
-                           fl_loader **out)
+fl_status fl_loader_create(const fl_dataset *dataset, const fl_loader_room *room, fl_loader **out)
 {
-    layout sizes = {0};
-    fl_load_source none = {.read = NULL};
-    FL_TRY(measure(dataset, max_samples, depth, &sizes));
-    return create(&sizes, dataset, &none, max_samples, depth, out);
+    fl_loader start = {.dataset = *dataset, .room = *room};
+    int64_t n_targets;
+    FL_TRY(dataset->ops->max_shape(dataset->self, &start.max, &n_targets));
+    start.row_bytes = (size_t)start.max.width * fl_dtype_size(start.max.dtype);
+    return create(&start, out);
 }
 
-fl_status fl_loader_create_over(const fl_load_source *source, int64_t max_samples, int depth,
+fl_status fl_loader_create_over(const fl_load_source *source, const fl_loader_room *room,
                                 fl_loader **out)
 {
-    fl_dataset none = {.ops = NULL};
-    layout sizes = {.data_bytes = round_up(source->size_bytes)};
-    FL_TRY(check_counts(max_samples, depth));
-    FL_TRY(measure_slots(max_samples, depth, &sizes));
-    return create(&sizes, &none, source, max_samples, depth, out);
+    fl_loader start = {.source = *source, .room = *room};
+    return create(&start, out);
 }
 
 void fl_loader_destroy(fl_loader **loader)
@@ -272,37 +297,99 @@ void fl_loader_destroy(fl_loader **loader)
 
 /* ---- the caller's side ---- */
 
-static fl_status wait_for_space(fl_loader *l)
+/* The bytes of a request's data. */
+static fl_status measure_request(fl_loader *l, const fl_load_request *r, size_t *size_bytes)
+{
+    const fl_dataset *d = &l->dataset;
+    if (l->source.read != NULL) {
+        return l->source.size(l->source.context, r, size_bytes);
+    }
+    for (int64_t i = 0; i < r->n; i++) {
+        fl_shape shape;
+        int64_t n_targets;
+        FL_TRY(d->ops->shape(d->self, r->split, r->ids[i], &shape, &n_targets));
+        FL_TRY(check_shape(l, r->ids[i], &shape));
+        *size_bytes += (size_t)shape.tokens * l->row_bytes;
+    }
+    return FL_OK;
+}
+
+/* Where n pieces are free; false: nowhere. */
+static bool find_pieces(const fl_loader *l, size_t n, size_t *begin)
+{
+    size_t all = l->room.n_pieces, head = l->head;
+    bool empty = l->n_requested == l->n_released;
+    size_t tail = empty ? 0 : l->slots[l->n_released % l->depth].begin;
+    head = empty ? 0 : head;
+    bool wrapped = !empty && head <= tail;
+    *begin = !wrapped && all - head < n ? 0 : head;
+    return wrapped ? tail - head >= n : all - head >= n || tail >= n;
+}
+
+static fl_status wait_for_space(fl_loader *l, size_t n_pieces, size_t *begin)
 {
     int64_t deadline = fl_deadline_us(FL_LOADER_REQUEST_TIMEOUT_MS);
-    while (l->n_requested - l->n_released == l->depth) {
+    while (l->n_requested - l->n_released == l->depth || !find_pieces(l, n_pieces, begin)) {
         if (!fl_condition_wait_until(&l->released_more, &l->lock, deadline) &&
-            l->n_requested - l->n_released == l->depth) {
+            (l->n_requested - l->n_released == l->depth || !find_pieces(l, n_pieces, begin))) {
             return fl_fail(FL_EDEADLINE, "the loader's %llu requests were not released for %d ms",
-                           (unsigned long long)l->depth, FL_LOADER_REQUEST_TIMEOUT_MS);
+                           (unsigned long long)(l->n_requested - l->n_released),
+                           FL_LOADER_REQUEST_TIMEOUT_MS);
         }
     }
     return FL_OK;
 }
 
+/* Every request takes a piece, so that a ring that is full differs from one that is empty. */
+static fl_status count_pieces(const fl_loader *l, size_t size_bytes, size_t *n_pieces)
+{
+    *n_pieces = size_bytes == 0 ? 1 : (size_bytes + l->room.piece_bytes - 1) / l->room.piece_bytes;
+    if (*n_pieces > l->room.n_pieces) {
+        return fl_fail(FL_EINVAL, "a request of %zu bytes found, 0 to %zu allowed", size_bytes,
+                       l->room.n_pieces * l->room.piece_bytes);
+    }
+    return FL_OK;
+}
+
+/* Where a request's data goes, or why it cannot be read. */
+typedef struct placement {
+    fl_status status;
+    size_t begin, n_pieces;
+} placement;
+
+static void queue(fl_loader *l, const fl_load_request *request, const placement *place)
+{
+    slot *s = &l->slots[l->n_requested % l->depth];
+    s->request = *request;
+    s->request.ids = s->ids;
+    if (request->n > 0) {
+        memcpy(s->ids, request->ids, (size_t)request->n * sizeof *s->ids);
+    }
+    s->failed = false;
+    s->begin = place->begin;
+    s->n_pieces = place->n_pieces;
+    s->data = l->ring + s->begin * l->room.piece_bytes;
+    s->status = place->status;
+    keep_message(s);
+    l->head = s->begin + s->n_pieces;
+    l->n_requested++;
+    pthread_cond_signal(&l->requested_more);
+}
+
 fl_status fl_loader_request(fl_loader *l, const fl_load_request *request)
 {
-    if (request->n < 0 || request->n > l->max_samples) {
+    placement place = {.status = FL_OK};
+    size_t size_bytes = 0;
+    if (request->n < 0 || request->n > l->room.max_samples) {
         return fl_fail(FL_EINVAL, "a request of %lld samples found, 0 to %lld allowed",
-                       (long long)request->n, (long long)l->max_samples);
+                       (long long)request->n, (long long)l->room.max_samples);
     }
+    place.status = measure_request(l, request, &size_bytes); /* comes out where it is taken */
+    FL_TRY(count_pieces(l, place.status == FL_OK ? size_bytes : 0, &place.n_pieces));
     pthread_mutex_lock(&l->lock);
-    fl_status status = wait_for_space(l);
+    fl_status status = wait_for_space(l, place.n_pieces, &place.begin);
     if (status == FL_OK) {
-        slot *s = &l->slots[l->n_requested % l->depth];
-        s->request = *request;
-        s->request.ids = s->ids;
-        if (request->n > 0) {
-            memcpy(s->ids, request->ids, (size_t)request->n * sizeof *s->ids);
-        }
-        s->failed = false;
-        l->n_requested++;
-        pthread_cond_signal(&l->requested_more);
+        queue(l, request, &place);
     }
     pthread_mutex_unlock(&l->lock);
     return status;

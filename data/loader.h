@@ -23,22 +23,39 @@ typedef struct fl_load_request {
 } fl_load_request;
 
 /* A reader that replaces the data set, for more than raw samples.
- * read  fill data [size_bytes, 64-byte aligned] for one request. In the loader's thread; returns
+ * size  the bytes that `read` writes for this request; a pure function
+ * read  fill data [size bytes, 64-byte aligned] for one request. In the loader's thread; returns
  *       early when *stop becomes true. */
 typedef struct fl_load_source {
     void *context;
-    size_t size_bytes; /* of the largest request */
+    fl_status (*size)(void *context, const fl_load_request *request, size_t *size_bytes);
     fl_status (*read)(void *context, const fl_load_request *request, const atomic_bool *stop,
                       void *data);
 } fl_load_source;
 
-/* A loader for requests of at most max_samples, `depth` of them read ahead. All memory is taken
- * here: depth * max_samples * the data set's max_shape. */
-fl_status fl_loader_create(const fl_dataset *dataset, int64_t max_samples, int depth,
-                           fl_loader **out) FL_MUST_CHECK;
+/* What a loader has room for. The data of the requests that were made and not yet released lies in
+ * a ring of pieces, each request's in whole pieces one behind the other. Requests of many sizes
+ * always fit if the ring holds their sum and the largest of them once more: the end of the ring may
+ * be too short for it. */
+typedef struct fl_loader_room {
+    int64_t max_samples; /* of one request */
+    int depth;           /* requests */
+    size_t piece_bytes;  /* a multiple of 64 */
+    size_t n_pieces;
+} fl_loader_room;
 
-/* The same over a source: what fl_loader_take gives has only data and n_samples. */
-fl_status fl_loader_create_over(const fl_load_source *source, int64_t max_samples, int depth,
+/* Room for `depth` requests, each of max_samples times the data set's max_shape. */
+fl_status fl_loader_room_equal(const fl_dataset *dataset, int64_t max_samples, int depth,
+                               fl_loader_room *room) FL_MUST_CHECK;
+
+/* Room for requests of different size that have ahead_bytes together. */
+fl_loader_room fl_loader_room_ragged(int64_t max_samples, int depth, int64_t ahead_bytes);
+
+/* A loader over a data set, or over a source: what fl_loader_take gives then has only data and
+ * n_samples. All memory is taken here. */
+fl_status fl_loader_create(const fl_dataset *dataset, const fl_loader_room *room,
+                           fl_loader **out) FL_MUST_CHECK;
+fl_status fl_loader_create_over(const fl_load_source *source, const fl_loader_room *room,
                                 fl_loader **out) FL_MUST_CHECK;
 
 /* End the thread, also while requests are queued: it stops after the current sample. What was taken
@@ -47,8 +64,9 @@ void fl_loader_destroy(fl_loader **loader);
 
 enum { FL_LOADER_REQUEST_TIMEOUT_MS = 30000 };
 
-/* Queue one request; waits only while `depth` are queued or not yet released.
- * FL_EDEADLINE after FL_LOADER_REQUEST_TIMEOUT_MS; FL_EINVAL for more than max_samples. */
+/* Queue one request; waits only while those that are queued or not yet released leave no room.
+ * FL_EDEADLINE after FL_LOADER_REQUEST_TIMEOUT_MS; FL_EINVAL for more than there can be room for.
+ */
 fl_status fl_loader_request(fl_loader *loader, const fl_load_request *request) FL_MUST_CHECK;
 
 /* The oldest request's samples as a ragged tensor in host memory; waits until they are read.

@@ -55,6 +55,8 @@ typedef struct preparation {
     int n_workers;
     fl_cores cores;
     fl_due_steps due;
+    fl_sample_sizes *sizes;
+    fl_run_batches *batches;
     const char *recorded_dir; /* of the run to repeat; NULL: none */
     fl_recording recording;
     fl_layer_memory *memory_one; /* [n_layers] */
@@ -95,6 +97,8 @@ static void preparation_fini(preparation *p)
     fl_activations_destroy(&p->activations);
     fl_recording_fini(&p->recording);
     fl_dataset_destroy(&p->view);
+    fl_sample_sizes_destroy(&p->sizes);
+    fl_free(p->batches);
     fl_free(p->memory_one);
     fl_free(p->profile);
     fl_free(p->learned);
@@ -200,6 +204,24 @@ static void warn_of_too_much(const preparation *p)
     }
 }
 
+/* Every sample is asked for its size here, so a data set that breaks its promise is refused before
+ * anything starts. */
+static fl_status look_at_samples(preparation *p)
+{
+    const fl_dataset *d = p->dataset;
+    int64_t n_test = p->job->train.evaluate ? d->ops->count(d->self, FL_TEST) : 0;
+    FL_TRY(fl_sample_sizes_create(p->model, d, p->n_samples, n_test, &p->sizes));
+    FL_TRY(fl_alloc(sizeof *p->batches, (void **)&p->batches));
+    *p->batches = (fl_run_batches){.job = p->job,
+                                   .sizes = p->sizes,
+                                   .n_samples = p->n_samples,
+                                   .n_validation = p->n_validation,
+                                   .n_steps = p->n_steps,
+                                   .n_stores = 1,
+                                   .n_workers = p->n_workers};
+    return FL_OK;
+}
+
 static fl_status prepare_run(preparation *p)
 {
     fl_shape input;
@@ -215,6 +237,7 @@ static fl_status prepare_run(preparation *p)
     }
     p->n_workers = devices(p->job);
     FL_TRY(fl_job_check_devices(p->job, p->n_workers));
+    FL_TRY(look_at_samples(p));
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
     FL_TRY(fl_alloc(sizeof *p->profile, (void **)&p->profile));
     FL_TRY(fl_alloc(sizeof *p->learned, (void **)&p->learned));
@@ -300,9 +323,11 @@ static fl_status get_costs(preparation *p)
 
 static fl_status open_cache(preparation *p)
 {
-    return fl_activations_create(p->model, p->dataset, p->job, p->n_samples, p->n_steps,
+    FL_TRY(fl_activations_create(p->model, p->dataset, p->job, p->n_samples, p->n_steps,
                                  p->n_workers, &p->activations, p->no_cache_why,
-                                 sizeof p->no_cache_why);
+                                 sizeof p->no_cache_why));
+    p->batches->n_stores = p->activations == NULL ? 1 : p->activations->n_stores;
+    return FL_OK;
 }
 
 static fl_status open_metrics(preparation *p)
@@ -562,6 +587,7 @@ static fl_status start_run(preparation *p, const char *run_dir, fl_run_result *r
                                 .cores = &p->cores,
                                 .activations = p->activations,
                                 .due = &p->due,
+                                .batches = p->batches,
                                 .dir_fd = dir_fd,
                                 .n_samples = p->n_samples,
                                 .n_validation = p->n_validation,

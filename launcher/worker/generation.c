@@ -24,13 +24,11 @@ static fl_status open_group(const fl_generation_options *o, fl_generation *m)
 static fl_status plan_memory(const fl_generation_options *o, fl_generation *m)
 {
     const fl_worker_context *w = o->worker;
-    fl_shape input;
-    int64_t n_targets;
     void *layers = NULL;
-    FL_TRY(w->dataset->ops->max_shape(w->dataset->self, &input, &n_targets));
+    FL_TRY(fl_capacity_of_plan(w->batches, &m->plan, &m->capacity));
     FL_TRY(fl_alloc_array((size_t)m->plan.n_layers, sizeof(fl_layer_memory), &layers));
     fl_status status =
-        fl_memory_measure(w->model, &input, fl_plan_max_samples(w->job, &m->plan), layers);
+        fl_memory_measure_capacity(w->model, w->batches->sizes, &m->capacity, layers);
     if (status == FL_OK) {
         fl_stage_place place = fl_plan_stage(&m->plan, m->place.stage);
         fl_memory_stage(w->model, w->job, layers, fl_frozen_layers(w->model, m->plan.F), &place,
@@ -75,6 +73,8 @@ static fl_status create_pipeline(const fl_generation_options *o, fl_generation *
                                    .rank = o->rank,
                                    .device = o->device,
                                    .group = m->group,
+                                   .sizes = o->worker->batches->sizes,
+                                   .capacity = &m->capacity,
                                    .memory = &m->memory,
                                    .activations = o->worker->activations,
                                    .draw = o->draw,

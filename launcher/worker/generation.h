@@ -15,6 +15,7 @@ typedef struct fl_generation {
     fl_group *group;            /* NULL when standby */
     fl_pipeline *pipeline;      /* NULL when standby */
     fl_message_group *messages; /* only if the run's members change; NULL: they stay */
+    fl_capacity capacity;       /* of its micro-batches */
     fl_stage_memory memory;
     bool reserved; /* it takes its device memory only after the running member has released its own
                     */

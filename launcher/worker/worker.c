@@ -110,29 +110,24 @@ static fl_status evaluate_set(worker *w, const fl_evaluation_set *set, fl_loss_s
 static fl_status evaluate_test(worker *w, fl_eval_report *report)
 {
     const fl_dataset *d = w->c->dataset;
-    int64_t first = w->c->n_validation, n = d->ops->count(d->self, FL_TEST) - first;
-    fl_evaluation_set set = fl_evaluation_set_of(first, n, 0, w->c->job->train.seed);
+    fl_evaluation_set set =
+        fl_evaluation_set_test(w->c->job, w->c->n_validation, d->ops->count(d->self, FL_TEST));
     fl_loss_sums sums;
-    if (n == 0) {
+    if (set.n == 0) {
         return FL_OK;
     }
     FL_TRY(evaluate_set(w, &set, &sums));
     report->has_test = true;
     report->test_loss = sums.loss / sums.n_targets;
     report->test_accuracy = sums.n_correct / sums.n_targets;
-    report->test_samples = n;
+    report->test_samples = set.n;
     return FL_OK;
 }
 
-/* Validation samples, or test samples where there are none; the last evaluation of a run uses all
- * test samples. */
 static fl_status evaluate_due(worker *w, int64_t n, fl_eval_report *report)
 {
-    const fl_job *job = w->c->job;
     bool last = w->step == w->end_step, validates = w->c->n_validation > 0;
-    int64_t samples = last && !validates ? 0 : job->train.evaluate_samples;
-    fl_evaluation_set set =
-        fl_evaluation_set_of(0, validates ? w->c->n_validation : n, samples, job->train.seed);
+    fl_evaluation_set set = fl_evaluation_set_due(w->c->job, w->c->n_validation, n, last);
     fl_loss_sums sums;
     FL_TRY(evaluate_set(w, &set, &sums));
     report->loss = sums.loss / sums.n_targets;

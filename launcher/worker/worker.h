@@ -4,6 +4,7 @@
 
 #include "control/elastic/due_steps.h"
 #include "launcher/worker/cores.h"
+#include "pipe/plan/capacity.h"
 #include "pipe/step/activations.h"
 
 #include <frostline/plan.h>
@@ -17,9 +18,10 @@ typedef struct fl_worker_context {
     const fl_cores *cores;
     const fl_activations *activations; /* NULL: nothing is cached */
     const fl_due_steps *due;
-    int dir_fd;           /* the run directory */
-    int64_t n_samples;    /* training samples used, without validation samples */
-    int64_t n_validation; /* validation samples; they come first in the test split. 0: none */
+    fl_run_batches *batches; /* with what the controller found of them */
+    int dir_fd;              /* the run directory */
+    int64_t n_samples;       /* training samples used, without validation samples */
+    int64_t n_validation;    /* validation samples; they come first in the test split. 0: none */
     int64_t n_steps;
 } fl_worker_context;
 

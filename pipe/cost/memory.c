@@ -13,9 +13,14 @@ static const size_t SMALLEST_ARENA_BYTES = (size_t)1 << 28;
 
 enum { TENSORS, KEEP, SCRATCH, N_ARENAS };
 
+/* The samples of a dry run have at most three lengths: the first n_longest are as long as can be,
+ * one lies between, and the others are as short as can be. */
+enum { LONGEST, BETWEEN, SHORTEST, N_LENGTHS };
+
 typedef struct dry_run {
     const fl_model *model;
-    int64_t n_samples;
+    int64_t n_samples, n_longest;
+    fl_shape now[N_LENGTHS]; /* one sample of each, at the current boundary */
     fl_device *device;
     fl_arena arena[N_ARENAS];
     int64_t *ids;        /* [n_samples], zeros */
@@ -69,29 +74,52 @@ static void dry_run_fini(dry_run *d)
     fl_device_destroy(&d->device);
 }
 
-/* Ids and targets are zeros, which all layers and losses take: what an earlier layer left in the
- * arena may be no id at all. */
-static fl_status take_tensor(dry_run *d, const fl_shape *shape, int32_t *offsets, fl_tensor *out)
+static int length_of(const dry_run *d, int64_t sample)
 {
-    for (int64_t i = 0; i <= d->n_samples; i++) {
-        offsets[i] = (int32_t)(i * shape->tokens);
+    return sample < d->n_longest ? LONGEST : sample == d->n_longest ? BETWEEN : SHORTEST;
+}
+
+/* Where the samples begin at the current boundary. least_rows: the last sample gets what the others
+ * lack of it. */
+static fl_status lay_out(const dry_run *d, int64_t least_rows, int32_t *offsets, fl_tensor *out)
+{
+    int64_t rows = 0;
+    for (int64_t i = 0; i < d->n_samples; i++) {
+        offsets[i] = (int32_t)rows;
+        rows += d->now[length_of(d, i)].tokens;
+        rows = i == d->n_samples - 1 && rows < least_rows ? least_rows : rows;
+        if (rows > INT32_MAX) {
+            return fl_fail(FL_EINVAL,
+                           "a micro-batch of %lld samples has more than %d rows between two "
+                           "layers; allowed: up to that many; smaller batches or more "
+                           "micro-batches (train.batch, pipe.m) have fewer",
+                           (long long)d->n_samples, INT32_MAX);
+        }
     }
+    offsets[d->n_samples] = (int32_t)rows;
     *out = (fl_tensor){.offsets = offsets,
                        .n_samples = d->n_samples,
-                       .n_tokens = d->n_samples * shape->tokens,
-                       .width = shape->width,
-                       .dtype = shape->dtype};
-    size_t bytes = (size_t)(out->n_tokens * out->width) * fl_dtype_size(shape->dtype);
-    FL_TRY(fl_arena_take(&d->arena[TENSORS], bytes, &out->data));
-    if (shape->dtype == FL_I32) {
-        memset(out->data, 0, bytes);
-    }
+                       .n_tokens = rows,
+                       .width = d->now[LONGEST].width,
+                       .dtype = d->now[LONGEST].dtype};
     return FL_OK;
 }
 
 static int64_t tensor_bytes(const fl_tensor *t)
 {
     return t->n_tokens * t->width * (int64_t)fl_dtype_size(t->dtype);
+}
+
+/* Ids and targets are zeros, which all layers and losses take: what an earlier layer left in the
+ * arena may be no id at all. */
+static fl_status take_data(dry_run *d, fl_tensor *t)
+{
+    size_t bytes = (size_t)tensor_bytes(t);
+    FL_TRY(fl_arena_take(&d->arena[TENSORS], bytes, &t->data));
+    if (t->dtype == FL_I32) {
+        memset(t->data, 0, bytes);
+    }
+    return FL_OK;
 }
 
 /* Weights and gradients of one layer, from the arena of tensors. */
@@ -116,12 +144,11 @@ static fl_status take_params(dry_run *d, int layer, fl_layer_params *params)
 /* The loss reads one target a row, as classification and language models do. */
 static fl_status run_loss(dry_run *d, fl_exec *x, const fl_tensor *out, fl_tensor *grad)
 {
-    fl_tensor targets;
-    fl_shape one = {.tokens = out->n_samples == 0 ? 0 : out->n_tokens / out->n_samples,
-                    .width = 1,
-                    .dtype = FL_I32};
+    fl_tensor targets = *out;
     fl_loss_sums sums = {0};
-    FL_TRY(take_tensor(d, &one, d->offsets[1], &targets));
+    targets.width = 1;
+    targets.dtype = FL_I32;
+    FL_TRY(take_data(d, &targets));
     return fl_exec_loss(x, d->model, out, &targets, 1.0f, grad, &sums);
 }
 
@@ -166,39 +193,53 @@ static fl_status run_layer(dry_run *d, int layer, const fl_layer_params *params,
     return FL_OK;
 }
 
-static fl_status measure_layer(dry_run *d, int layer, const fl_shape *in_shape,
-                               const fl_shape *out_shape, fl_layer_memory *memory)
+/* in: laid out at the boundary below, without data. */
+static fl_status measure_layer(dry_run *d, int layer, fl_tensor *in, fl_tensor *out,
+                               fl_layer_memory *memory)
 {
     fl_layer_params params;
-    fl_tensor in, out;
     for (int i = 0; i < N_ARENAS; i++) {
         fl_arena_release(&d->arena[i], 0);
         d->arena[i].peak_bytes = 0;
     }
     FL_TRY(take_params(d, layer, &params));
-    FL_TRY(take_tensor(d, in_shape, d->offsets[0], &in));
+    FL_TRY(take_data(d, in));
     size_t before = fl_arena_mark(&d->arena[TENSORS]);
-    FL_TRY(take_tensor(d, out_shape, d->offsets[1], &out));
+    FL_TRY(take_data(d, out));
     size_t out_rounded = fl_arena_mark(&d->arena[TENSORS]) - before;
     *memory = (fl_layer_memory){0};
-    FL_TRY(run_layer(d, layer, &params, &in, &out, memory));
+    FL_TRY(run_layer(d, layer, &params, in, out, memory));
     memory->kept_bytes = (int64_t)(out_rounded + d->arena[KEEP].peak_bytes);
     memory->scratch_bytes = (int64_t)d->arena[SCRATCH].peak_bytes;
-    memory->in_bytes = tensor_bytes(&in);
-    memory->out_bytes = tensor_bytes(&out);
+    memory->in_bytes = tensor_bytes(in);
+    memory->out_bytes = tensor_bytes(out);
     memory->frozen_kept_bytes = (int64_t)out_rounded;
     return FL_OK;
 }
 
-static fl_status measure_all(dry_run *d, const fl_shape *input, fl_layer_memory *memory)
+static fl_status pass_layer(dry_run *d, int layer)
 {
-    fl_shape in = *input, out;
+    const fl_layer *l = fl_model_layer(d->model, layer);
+    for (int i = 0; i < N_LENGTHS; i++) {
+        fl_shape in = d->now[i];
+        FL_TRY(l->ops->shape(l->self, &in, &d->now[i]));
+    }
+    return FL_OK;
+}
+
+/* rows: at each boundary, at least; NULL: those of the samples. */
+static fl_status measure_all(dry_run *d, const fl_growth *rows, fl_extent extent,
+                             fl_layer_memory *memory)
+{
     FL_TRY(dry_run_init(d));
     for (int i = 0; i < fl_model_n_layers(d->model); i++) {
-        const fl_layer *layer = fl_model_layer(d->model, i);
-        FL_TRY(layer->ops->shape(layer->self, &in, &out));
+        fl_tensor in, out;
+        int64_t below = rows == NULL ? 0 : fl_growth_at(&rows[i], extent);
+        int64_t above = rows == NULL ? 0 : fl_growth_at(&rows[i + 1], extent);
+        FL_TRY(lay_out(d, below, d->offsets[0], &in));
+        FL_TRY(pass_layer(d, i));
+        FL_TRY(lay_out(d, above, d->offsets[1], &out));
         FL_TRY(measure_layer(d, i, &in, &out, &memory[i]));
-        in = out;
     }
     return FL_OK;
 }
@@ -206,8 +247,80 @@ static fl_status measure_all(dry_run *d, const fl_shape *input, fl_layer_memory 
 fl_status fl_memory_measure(const fl_model *model, const fl_shape *input, int64_t n_samples,
                             fl_layer_memory *memory)
 {
-    dry_run d = {.model = model, .n_samples = n_samples};
-    fl_status status = measure_all(&d, input, memory);
+    dry_run d = {.model = model,
+                 .n_samples = n_samples,
+                 .n_longest = n_samples,
+                 .now = {*input, *input, *input}};
+    fl_status status = measure_all(&d, NULL, (fl_extent){0}, memory);
     dry_run_fini(&d);
+    return status;
+}
+
+/* ---- samples of different length ---- */
+
+/* With `extent`, as many samples are as long as possible as its tokens allow. */
+static fl_status measure_extent(const fl_model *model, const fl_sample_sizes *s, fl_extent extent,
+                                fl_layer_memory *memory)
+{
+    int64_t spread = s->longest.tokens - s->shortest;
+    int64_t above = extent.tokens - extent.samples * s->shortest;
+    dry_run d = {.model = model,
+                 .n_samples = extent.samples,
+                 .n_longest = spread == 0 ? extent.samples : above / spread,
+                 .now = {s->longest, s->longest, s->longest}};
+    d.now[BETWEEN].tokens = s->shortest + (spread == 0 ? 0 : above % spread);
+    d.now[SHORTEST].tokens = s->shortest;
+    fl_status status = measure_all(&d, s->rows, extent, memory);
+    dry_run_fini(&d);
+    return status;
+}
+
+static void take_larger(int64_t *a, int64_t b)
+{
+    *a = b > *a ? b : *a;
+}
+
+static void take_largest(fl_layer_memory *a, const fl_layer_memory *b)
+{
+    take_larger(&a->kept_bytes, b->kept_bytes);
+    take_larger(&a->scratch_bytes, b->scratch_bytes);
+    take_larger(&a->in_bytes, b->in_bytes);
+    take_larger(&a->out_bytes, b->out_bytes);
+    take_larger(&a->frozen_kept_bytes, b->frozen_kept_bytes);
+    take_larger(&a->frozen_scratch_bytes, b->frozen_scratch_bytes);
+    take_larger(&a->forward_flops, b->forward_flops);
+    take_larger(&a->backward_flops, b->backward_flops);
+    take_larger(&a->lowest_backward_flops, b->lowest_backward_flops);
+}
+
+void fl_memory_set_ahead(const fl_sample_sizes *s, fl_extent ahead, fl_layer_memory *memory)
+{
+    for (int i = 0; i < s->n_layers; i++) {
+        memory[i].in_ahead_bytes = fl_growth_at(&s->rows[i], ahead) * (int64_t)s->row_bytes[i];
+        memory[i].out_ahead_bytes =
+            fl_growth_at(&s->rows[i + 1], ahead) * (int64_t)s->row_bytes[i + 1];
+    }
+}
+
+fl_status fl_memory_measure_capacity(const fl_model *model, const fl_sample_sizes *s,
+                                     const fl_capacity *capacity, fl_layer_memory *memory)
+{
+    void *layers = NULL;
+    size_t n = (size_t)s->n_layers;
+    if (s->equal) {
+        return fl_memory_measure(model, &s->longest, fl_capacity_samples(capacity), memory);
+    }
+    FL_TRY(fl_alloc_array(n, sizeof *memory, &layers));
+    fl_layer_memory *one = layers;
+    memset(memory, 0, n * sizeof *memory);
+    fl_status status = FL_OK;
+    for (int i = 0; i < capacity->n && status == FL_OK; i++) {
+        status = measure_extent(model, s, capacity->at[i], one);
+        for (size_t l = 0; l < n && status == FL_OK; l++) {
+            take_largest(&memory[l], &one[l]);
+        }
+    }
+    fl_memory_set_ahead(s, capacity->ahead, memory);
+    fl_free(layers);
     return status;
 }

@@ -3,6 +3,8 @@
 #ifndef FL_PIPE_COST_MEMORY_H
 #define FL_PIPE_COST_MEMORY_H
 
+#include "pipe/cost/sample_sizes.h"
+
 #include <frostline/plan.h>
 
 enum { FL_QUEUE_DEPTH = 2 }; /* messages under way at once between neighbouring stages, each way */
@@ -15,6 +17,9 @@ typedef struct fl_stage_memory {
     int64_t channel_bytes; /* send and receive buffers, host memory */
     int64_t loader_bytes;  /* samples or cached activations read ahead, host memory */
     int64_t total_bytes;   /* all of it, with every slot */
+    /* Contained in the above: the largest message from the stage below, and to the one above; one
+     * gradient buffer. */
+    int64_t in_bytes, out_bytes, grad_bytes;
 } fl_stage_memory;
 
 /* The memory of one layer for one micro-batch. Kept and scratch memory are rounded up to whole
@@ -26,16 +31,29 @@ typedef struct fl_layer_memory {
     int64_t in_bytes, out_bytes;
     /* The same below the frost line: no backward follows, so its output is all that stays. */
     int64_t frozen_kept_bytes, frozen_scratch_bytes;
+    /* Input and output of what is read ahead; 0: of 2 M micro-batches, as where all are alike. */
+    int64_t in_ahead_bytes, out_ahead_bytes;
     /* Operations of its products, two a multiply-add: forward; backward; backward without the
      * gradient of its input, which the lowest layer that trains does not need. */
     int64_t forward_flops, backward_flops, lowest_backward_flops;
 } fl_layer_memory;
 
 /* memory [n_layers] out, for a micro-batch of n_samples samples of shape `input`. What layers take
- * for n samples is at most n times what they take for one.
+ * for n samples is at most n times what they take for one. FL_EINVAL for more rows than a tensor's
+ * offsets can count.
  * Threads: any that holds the model. */
 fl_status fl_memory_measure(const fl_model *model, const fl_shape *input, int64_t n_samples,
                             fl_layer_memory *memory) FL_MUST_CHECK;
+
+/* The same for every micro-batch within `capacity`. Each of its extents is measured with as many of
+ * the longest samples as there can be, so what grows faster than the length counts in full. Rows at
+ * a boundary are those of sizes->rows. */
+fl_status fl_memory_measure_capacity(const fl_model *model, const fl_sample_sizes *sizes,
+                                     const fl_capacity *capacity,
+                                     fl_layer_memory *memory) FL_MUST_CHECK;
+
+/* Fill the bytes that are read ahead: in_ahead_bytes and out_ahead_bytes [of all layers]. Pure. */
+void fl_memory_set_ahead(const fl_sample_sizes *sizes, fl_extent ahead, fl_layer_memory *memory);
 
 /* One stage of a pipeline: stage `stage` of K has the layers first .. last - 1, and M micro-batches
  * a step. */
@@ -64,6 +82,8 @@ typedef struct fl_memory_table {
     int64_t n_weights[FL_MAX_LAYERS + 1]; /* below this layer, padding included */
     int64_t kept_bytes[FL_MAX_LAYERS + 1];
     int64_t in_bytes[FL_MAX_LAYERS], out_bytes[FL_MAX_LAYERS];
+    int64_t in_ahead_bytes;                               /* of the first layer */
+    int64_t out_ahead_bytes_max[FL_MAX_LAYERS + 1];       /* of the layers below this one */
     int64_t scratch_max[FL_MEMORY_LEVELS][FL_MAX_LAYERS]; /* [l][i]: of layers i .. i + 2^l - 1 */
     int64_t out_max[FL_MEMORY_LEVELS][FL_MAX_LAYERS];
 } fl_memory_table;

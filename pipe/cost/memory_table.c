@@ -10,8 +10,9 @@ enum { PIECE_BYTES = 64 }; /* what an arena rounds to */
 /* A run of layers, for one unit of samples. Of the trainable ones: n_trainable, out_max. */
 typedef struct layers {
     int64_t n_weights, n_trainable, kept_bytes, in_bytes, out_bytes, out_max, scratch_max;
-    int64_t frozen_out_max;    /* of the frozen ones, when the frost line lies inside; else 0 */
-    bool trains, trains_below; /* some layer of the run; some layer below it */
+    int64_t frozen_out_max; /* of the frozen ones, when the frost line lies inside; else 0 */
+    int64_t in_ahead_bytes, frozen_out_ahead_max; /* the same of what is read ahead */
+    bool trains, trains_below;                    /* some layer of the run; some layer below it */
 } layers;
 
 static int64_t larger(int64_t a, int64_t b)
@@ -22,6 +23,16 @@ static int64_t larger(int64_t a, int64_t b)
 static int64_t rounded(int64_t size_bytes)
 {
     return (size_bytes + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES;
+}
+
+/* Samples, or outputs of frozen layers, for the step at work and the one after it. */
+static int64_t ahead_bytes(const layers *l, int64_t n, const fl_job *job, int M)
+{
+    bool cached = job->cache.policy != FL_CACHE_OFF;
+    if (l->in_ahead_bytes > 0) {
+        return n * larger(l->in_ahead_bytes, cached ? l->frozen_out_ahead_max : 0);
+    }
+    return 2 * M * n * larger(l->in_bytes, cached ? l->frozen_out_max : 0);
 }
 
 /* n: how many units of samples a micro-batch has. */
@@ -40,9 +51,10 @@ static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stag
     /* Each cut has one channel up and, if something below it trains, one down. */
     out->channel_bytes = FL_QUEUE_DEPTH * ((is_first ? 0 : in * (1 + l->trains_below)) +
                                            (is_last ? 0 : n * l->out_bytes * (1 + l->trains)));
-    /* The step at work and the one after it. */
-    int64_t fed = job->cache.policy == FL_CACHE_OFF ? 0 : n * l->frozen_out_max;
-    out->loader_bytes = is_first ? 2 * place->M * larger(in, fed) : 0;
+    out->loader_bytes = is_first ? ahead_bytes(l, n, job, place->M) : 0;
+    out->in_bytes = in;
+    out->out_bytes = n * l->out_bytes;
+    out->grad_bytes = boundary;
     out->total_bytes = out->params_bytes + out->n_slots * out->slot_bytes + out->scratch_bytes +
                        out->channel_bytes + out->loader_bytes;
 }
@@ -71,12 +83,16 @@ void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_me
     layers l = {.n_weights = fl_layout_count(model, first, last),
                 .n_trainable = fl_layout_count(model, trainable, last),
                 .in_bytes = memory[first].in_bytes,
+                .in_ahead_bytes = memory[first].in_ahead_bytes,
                 .out_bytes = memory[last - 1].out_bytes,
                 .trains = n_frozen < last,
                 .trains_below = n_frozen < first};
     for (int i = first; i < trainable; i++) {
         l.kept_bytes += memory[i].frozen_kept_bytes;
-        l.frozen_out_max = trainable < last ? larger(l.frozen_out_max, memory[i].out_bytes) : 0;
+        if (trainable < last) {
+            l.frozen_out_max = larger(l.frozen_out_max, memory[i].out_bytes);
+            l.frozen_out_ahead_max = larger(l.frozen_out_ahead_max, memory[i].out_ahead_bytes);
+        }
         l.scratch_max = larger(l.scratch_max, memory[i].frozen_scratch_bytes);
     }
     for (int i = trainable; i < last; i++) {
@@ -114,6 +130,8 @@ void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const f
     table->n_frozen = n_frozen;
     table->n_weights[0] = 0;
     table->kept_bytes[0] = 0;
+    table->in_ahead_bytes = memory[0].in_ahead_bytes;
+    table->out_ahead_bytes_max[0] = 0;
     for (int i = 0; i < n; i++) {
         table->n_weights[i + 1] = table->n_weights[i] + fl_layout_count(model, i, i + 1);
         bool frozen = i < n_frozen;
@@ -121,6 +139,8 @@ void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const f
             table->kept_bytes[i] + (frozen ? memory[i].frozen_kept_bytes : memory[i].kept_bytes);
         table->in_bytes[i] = memory[i].in_bytes;
         table->out_bytes[i] = memory[i].out_bytes;
+        table->out_ahead_bytes_max[i + 1] =
+            larger(table->out_ahead_bytes_max[i], memory[i].out_ahead_bytes);
         table->scratch_max[0][i] =
             frozen ? memory[i].frozen_scratch_bytes : memory[i].scratch_bytes;
         table->out_max[0][i] = memory[i].out_bytes;
@@ -144,5 +164,9 @@ void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples,
                 .out_max = run_max(table->out_max, trainable, last),
                 .frozen_out_max = trainable < last ? run_max(table->out_max, first, trainable) : 0,
                 .scratch_max = run_max(table->scratch_max, first, last)};
+    if (first == 0) {
+        l.in_ahead_bytes = table->in_ahead_bytes;
+        l.frozen_out_ahead_max = trainable < last ? table->out_ahead_bytes_max[trainable] : 0;
+    }
     compose(&l, n_samples, table->job, place, out);
 }

@@ -2,23 +2,16 @@
 
 #include "autodp/split_work.h"
 #include "device/alloc.h"
-#include "nn/model.h"
 
 #include <string.h>
 
-fl_status fl_batch_split_init(fl_batch_split *shares, const fl_model *model,
-                              const fl_dataset *dataset, int64_t max_batch,
-                              const fl_affinity *affinity, int M, int replica)
+fl_status fl_batch_split_init(fl_batch_split *shares, const fl_sample_sizes *sizes,
+                              int64_t max_batch, const fl_affinity *affinity, int M, int replica)
 {
     fl_batch_split *s = shares;
     int R = affinity->n_replicas;
     size_t most = (size_t)max_batch, dealt = affinity->one ? 0 : most;
-    *s = (fl_batch_split){.model = model,
-                          .dataset = dataset,
-                          .affinity = affinity,
-                          .R = R,
-                          .M = M,
-                          .replica = replica};
+    *s = (fl_batch_split){.sizes = sizes, .affinity = affinity, .R = R, .M = M, .replica = replica};
     FL_TRY(fl_alloc_array(most, sizeof *s->work, (void **)&s->work));
     FL_TRY(fl_alloc_array(dealt, sizeof *s->dealt_ids, (void **)&s->dealt_ids));
     FL_TRY(fl_alloc_array(dealt, sizeof *s->dealt_work, (void **)&s->dealt_work));
@@ -37,19 +30,6 @@ void fl_batch_split_fini(fl_batch_split *shares)
     fl_free(shares->room);
     fl_free(shares->replica_first);
     fl_free(shares->micro_first);
-}
-
-/* Rows of one sample behind the first layer: its work, in tokens. */
-static fl_status tokens_of(fl_batch_split *s, const fl_shape *raw, int32_t *tokens)
-{
-    if (s->token_shape.width != raw->width || s->token_shape.tokens != raw->tokens) {
-        fl_shape out;
-        FL_TRY(fl_model_shape(s->model, 0, raw, &out));
-        s->token_shape = *raw;
-        s->token_count = out.tokens;
-    }
-    *tokens = (int32_t)s->token_count;
-    return FL_OK;
 }
 
 /* The work that each replica gets in the sampler's order is the room that it has. Afterwards the
@@ -78,20 +58,29 @@ static void deal(fl_batch_split *s, bool equal)
     s->batch.ids = s->dealt_ids;
 }
 
-fl_status fl_batch_split_run(fl_batch_split *shares, const fl_global_batch *batch)
+void fl_batch_split_turn(fl_batch_split *shares, int replica)
 {
     fl_batch_split *s = shares;
-    const fl_dataset *d = s->dataset;
+    bool equal = true;
+    s->replica = replica;
+    s->begin = s->replica_first[replica];
+    s->n = s->replica_first[replica + 1] - s->begin;
+    for (int64_t i = 1; i < s->n && equal; i++) {
+        equal = s->work[s->begin + i] == s->work[s->begin];
+    }
+    fl_split_work(s->n, equal ? NULL : s->work + s->begin, s->M, s->micro_first);
+}
+
+void fl_batch_split_run(fl_batch_split *shares, const fl_global_batch *batch)
+{
+    fl_batch_split *s = shares;
     bool equal = true;
     s->batch = *batch;
     s->n_targets = 0;
     s->n_tokens = 0;
     for (int64_t i = 0; i < batch->n; i++) {
-        fl_shape raw;
-        int64_t n_targets;
-        FL_TRY(d->ops->shape(d->self, batch->split, batch->ids[i], &raw, &n_targets));
-        FL_TRY(tokens_of(s, &raw, &s->work[i]));
-        s->n_targets += n_targets;
+        s->work[i] = (int32_t)fl_sample_work(s->sizes, batch->split, batch->ids[i]);
+        s->n_targets += fl_sample_n_targets(s->sizes, batch->split, batch->ids[i]);
         s->n_tokens += s->work[i];
         equal = equal && s->work[i] == s->work[0];
     }
@@ -100,10 +89,7 @@ fl_status fl_batch_split_run(fl_batch_split *shares, const fl_global_batch *batc
         deal(s, equal);
         fl_split_work(batch->n, equal ? NULL : s->work, s->R, s->replica_first);
     }
-    s->begin = s->replica_first[s->replica];
-    s->n = s->replica_first[s->replica + 1] - s->begin;
-    fl_split_work(s->n, equal ? NULL : s->work + s->begin, s->M, s->micro_first);
-    return FL_OK;
+    fl_batch_split_turn(s, s->replica);
 }
 
 const int64_t *fl_batch_split_mine(const fl_batch_split *shares, int64_t *n)

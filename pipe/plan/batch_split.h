@@ -1,13 +1,11 @@
 /* How a global batch falls to the replicas, and within one replica to its micro-batches: in equal
- * shares of work, which is tokens; and each sample, as far as that allows, to a replica that reads
- * from the store in which it is kept. */
+ * shares of work, which is rows behind the first layer; and each sample, as far as that allows, to
+ * a replica that reads from the store in which it is kept. */
 #ifndef FL_PIPE_PLAN_BATCH_SPLIT_H
 #define FL_PIPE_PLAN_BATCH_SPLIT_H
 
 #include "autodp/affinity.h"
-
-#include <frostline/dataset.h>
-#include <frostline/model.h>
+#include "pipe/cost/sample_sizes.h"
 
 /* One global batch: ids [n] in the sampler's order; copied where they are needed later. */
 typedef struct fl_global_batch {
@@ -20,8 +18,7 @@ typedef struct fl_global_batch {
 
 /* Of one batch at a time, for one replica. */
 typedef struct fl_batch_split {
-    const fl_model *model; /* borrowed */
-    const fl_dataset *dataset;
+    const fl_sample_sizes *sizes; /* borrowed */
     const fl_affinity *affinity;
     int R, M, replica;
     fl_global_batch batch;
@@ -35,19 +32,20 @@ typedef struct fl_batch_split {
     int64_t *room;          /* [R] */
     int64_t *replica_first; /* [R + 1] */
     int64_t *micro_first;   /* [M + 1] within this replica's part */
-    fl_shape token_shape;   /* the raw shape for which token_count was found */
-    int64_t token_count;
 } fl_batch_split;
 
 /* For batches of up to max_batch samples, over the replicas of `affinity`. FL_ENOMEM: it can be
  * ended all the same. */
-fl_status fl_batch_split_init(fl_batch_split *shares, const fl_model *model,
-                              const fl_dataset *dataset, int64_t max_batch,
-                              const fl_affinity *affinity, int M, int replica) FL_MUST_CHECK;
+fl_status fl_batch_split_init(fl_batch_split *shares, const fl_sample_sizes *sizes,
+                              int64_t max_batch, const fl_affinity *affinity, int M,
+                              int replica) FL_MUST_CHECK;
 void fl_batch_split_fini(fl_batch_split *shares);
 
-/* Split this batch. Fails if the data set or the model fails to describe a sample. */
-fl_status fl_batch_split_run(fl_batch_split *shares, const fl_global_batch *batch) FL_MUST_CHECK;
+/* Split this batch: a function of its samples' sizes, the affinity and M alone. */
+void fl_batch_split_run(fl_batch_split *shares, const fl_global_batch *batch);
+
+/* Go over to another replica's part of the same batch. */
+void fl_batch_split_turn(fl_batch_split *shares, int replica);
 
 /* The samples [*n] of this replica, and of one of its micro-batches; borrowed from the batch, or
  * from shares until the next split. */

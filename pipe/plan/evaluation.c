@@ -30,6 +30,19 @@ fl_evaluation_set fl_evaluation_set_of(int64_t first, int64_t of, int64_t sample
     return set;
 }
 
+fl_evaluation_set fl_evaluation_set_due(const fl_job *job, int64_t n_validation, int64_t n_test,
+                                        bool last)
+{
+    bool validates = n_validation > 0;
+    int64_t samples = last && !validates ? 0 : job->train.evaluate_samples;
+    return fl_evaluation_set_of(0, validates ? n_validation : n_test, samples, job->train.seed);
+}
+
+fl_evaluation_set fl_evaluation_set_test(const fl_job *job, int64_t n_validation, int64_t n_test)
+{
+    return fl_evaluation_set_of(n_validation, n_test - n_validation, 0, job->train.seed);
+}
+
 int64_t fl_evaluation_sample(const fl_evaluation_set *set, int64_t i)
 {
     return set->first + (set->drawn ? fl_permutation_at(&set->order, i) : i);

@@ -25,6 +25,15 @@ typedef struct fl_evaluation_set {
 /* samples: train.evaluate_samples, 0: all. Pure. */
 fl_evaluation_set fl_evaluation_set_of(int64_t first, int64_t of, int64_t samples, uint64_t seed);
 
+/* What a run evaluates when an evaluation is due: validation samples, or test samples where there
+ * are none, then all of them after the last step. n_test: of the test split, whose first
+ * n_validation samples are the validation samples. Pure. */
+fl_evaluation_set fl_evaluation_set_due(const fl_job *job, int64_t n_validation, int64_t n_test,
+                                        bool last);
+
+/* What a run with validation samples evaluates once more after the last step: all test samples. */
+fl_evaluation_set fl_evaluation_set_test(const fl_job *job, int64_t n_validation, int64_t n_test);
+
 /* The id of the i-th sample. Pure. */
 int64_t fl_evaluation_sample(const fl_evaluation_set *set, int64_t i);
 

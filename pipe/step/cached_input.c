@@ -17,24 +17,25 @@ enum {
     CHUNK_BYTES = 64 * 1024
 };
 
-/* The beginning of a request's data; the samples' rows follow, each at a multiple of the stride. */
+/* The beginning of a request's data, n samples; then follow where each begins, what it has behind
+ * it, and its values: raw, or those of any layer up to the frost line, whichever is most. */
 typedef struct request_head {
     int64_t cached_ns, raw_ns; /* processor time of the two ways to read */
     double cached_share;       /* of the time that both took, waiting included; 0 .. 1 */
     int64_t n_found;           /* in the cache */
     int64_t n_full;            /* that have all frozen layers behind them */
-    int32_t level[];           /* [max_samples] layers that each sample has behind it; 0: raw */
+    size_t place[];            /* [n + 1] from the beginning of the data */
 } request_head;
 
 struct fl_cached_input {
     fl_cached_input_options o;
     fl_cache *cache; /* borrowed */
     fl_loader *loader;
-    size_t head_bytes, stride;
     uint64_t *print; /* [n_frozen + 1] */
     fl_cache_prints prints;
     bool begun;
     atomic_bool on;       /* as choice.on, for the loader's thread */
+    int64_t max_samples;  /* of a micro-batch */
     fl_cache_want *wants; /* [max_samples] the loader's thread's */
     int32_t *which;       /* [max_samples] of the current group */
     int64_t n_samples;    /* of the current request */
@@ -50,15 +51,28 @@ static size_t lines(size_t size_bytes)
     return (size_bytes + LINE - 1) / LINE * LINE;
 }
 
-int64_t fl_cached_input_sample_bytes(int64_t raw_bytes, int64_t largest_value_bytes)
+/* Of a request of n samples. */
+static size_t head_bytes(int64_t n)
 {
-    return (int64_t)lines(
-        (size_t)(raw_bytes > largest_value_bytes ? raw_bytes : largest_value_bytes));
+    size_t count = (size_t)n;
+    return lines(sizeof(request_head) + (count + 1) * sizeof(size_t) + count * sizeof(int32_t));
 }
 
-static unsigned char *rows_of(const fl_cached_input *f, void *data, int64_t sample)
+/* Layers that each sample has behind it; 0: raw. */
+static int32_t *levels_of(void *data, int64_t n)
 {
-    return (unsigned char *)data + f->head_bytes + (size_t)sample * f->stride;
+    return (int32_t *)(void *)(((request_head *)data)->place + n + 1);
+}
+
+static unsigned char *rows_of(void *data, int64_t sample)
+{
+    return (unsigned char *)data + ((request_head *)data)->place[sample];
+}
+
+static size_t room_of(void *data, int64_t sample)
+{
+    const size_t *place = ((request_head *)data)->place;
+    return place[sample + 1] - place[sample];
 }
 
 static int64_t key_of(const fl_cached_input *f, fl_split split, int64_t id)
@@ -66,20 +80,76 @@ static int64_t key_of(const fl_cached_input *f, fl_split split, int64_t id)
     return split == FL_TRAIN ? id : f->o.activations->future.n_train + id;
 }
 
+/* ---- the room of a sample ---- */
+
+static size_t shape_bytes(const fl_shape *shape)
+{
+    return (size_t)(shape->tokens * shape->width) * fl_dtype_size(shape->dtype);
+}
+
+/* The most that a sample has below the frost line. In most data sets, samples of one shape follow
+ * each other: *raw and *room are those of the last one; width 0: there was none. */
+static fl_status measure_sample(const fl_cached_input *f, fl_split split, int64_t id, fl_shape *raw,
+                                size_t *room)
+{
+    const fl_dataset *d = f->o.dataset;
+    fl_shape now, before = *raw;
+    int64_t n_targets;
+    FL_TRY(d->ops->shape(d->self, split, id, raw, &n_targets));
+    if (before.width == raw->width && before.tokens == raw->tokens) {
+        return FL_OK;
+    }
+    now = *raw;
+    *room = lines(shape_bytes(raw));
+    for (int i = 0; i < f->o.n_frozen; i++) {
+        const fl_layer *layer = fl_model_layer(f->o.model, i);
+        fl_shape in = now;
+        FL_TRY(layer->ops->shape(layer->self, &in, &now));
+        *room = lines(shape_bytes(&now)) > *room ? lines(shape_bytes(&now)) : *room;
+    }
+    return FL_OK;
+}
+
+/* place [n + 1] out, if not NULL; *end: where the last sample ends. */
+static fl_status place_samples(const fl_cached_input *f, const fl_load_request *r, size_t *place,
+                               size_t *end)
+{
+    fl_shape raw = {0};
+    size_t room = 0;
+    *end = head_bytes(r->n);
+    for (int64_t i = 0; i < r->n; i++) {
+        FL_TRY(measure_sample(f, r->split, r->ids[i], &raw, &room));
+        if (place != NULL) {
+            place[i] = *end;
+        }
+        *end += room;
+    }
+    if (place != NULL) {
+        place[r->n] = *end;
+    }
+    return FL_OK;
+}
+
+static fl_status measure_request(void *context, const fl_load_request *r, size_t *size_bytes)
+{
+    return place_samples(context, r, NULL, size_bytes);
+}
+
 /* ---- ② in the loader's thread ---- */
 
-static fl_status read_raw(const fl_cached_input *f, const fl_load_request *r, int64_t id, void *out)
+static fl_status read_raw(const fl_cached_input *f, const fl_load_request *r, int64_t id, void *out,
+                          size_t room)
 {
     const fl_dataset *d = f->o.dataset;
     fl_sample_key key = {.seed = r->seed, .epoch = r->epoch, .id = id, .augment = r->augment};
     fl_shape shape;
     int64_t n_targets;
     FL_TRY(d->ops->shape(d->self, r->split, id, &shape, &n_targets));
-    size_t bytes = (size_t)(shape.tokens * shape.width) * fl_dtype_size(shape.dtype);
-    if (shape.tokens < 0 || bytes > f->stride) {
+    if (shape.tokens < 0 || shape_bytes(&shape) > room) {
         return fl_fail(FL_EINVAL,
-                       "sample %lld has %zu bytes, the data set (%s) promised at most %zu",
-                       (long long)id, bytes, d->ops->kind, f->stride);
+                       "sample %lld has %zu bytes, but had at most %zu a moment ago: the data set "
+                       "(%s) must always give the same shape",
+                       (long long)id, shape_bytes(&shape), room, d->ops->kind);
     }
     return d->ops->read(d->self, r->split, &key, out);
 }
@@ -89,11 +159,11 @@ static void read_cached(fl_cached_input *f, const fl_load_request *r, void *data
 {
     for (int64_t i = 0; i < r->n; i++) {
         f->wants[i] = (fl_cache_want){.key = key_of(f, r->split, r->ids[i]),
-                                      .out = (float *)(void *)rows_of(f, data, i)};
+                                      .out = (float *)(void *)rows_of(data, i),
+                                      .max_elements = (int64_t)(room_of(data, i) / sizeof(float))};
     }
     if (atomic_load(&f->on)) {
-        fl_cache_get_all(f->cache, &f->prints, f->wants, r->n,
-                         (int64_t)(f->stride / sizeof(float)));
+        fl_cache_get_all(f->cache, &f->prints, f->wants, r->n);
     }
 }
 
@@ -102,14 +172,15 @@ static fl_status read_others(fl_cached_input *f, const fl_load_request *r, const
                              void *data)
 {
     request_head *head = data;
+    int32_t *level = levels_of(data, r->n);
     head->n_full = head->n_found = 0;
     for (int64_t i = 0; i < r->n && !atomic_load(stop); i++) {
         bool found = f->wants[i].found != FL_CACHE_MISS;
-        head->level[i] = found ? f->wants[i].level : 0;
+        level[i] = found ? f->wants[i].level : 0;
         head->n_found += found;
-        head->n_full += head->level[i] == f->o.n_frozen;
+        head->n_full += level[i] == f->o.n_frozen;
         if (!found) {
-            FL_TRY(read_raw(f, r, r->ids[i], rows_of(f, data, i)));
+            FL_TRY(read_raw(f, r, r->ids[i], rows_of(data, i), room_of(data, i)));
         }
     }
     return FL_OK;
@@ -120,7 +191,9 @@ static fl_status read_samples(void *context, const fl_load_request *r, const ato
 {
     fl_cached_input *f = context;
     request_head *head = data;
+    size_t end;
     int64_t begun_ns = fl_now_ns(), cpu_ns = fl_thread_ns();
+    FL_TRY(place_samples(f, r, head->place, &end));
     read_cached(f, r, data);
     int64_t cached_ns = fl_now_ns() - begun_ns, cpu_cached_ns = fl_thread_ns();
     FL_TRY(read_others(f, r, stop, data));
@@ -195,9 +268,10 @@ static void probe(fl_cached_input *f, void *data, const fl_load_request *what)
     for (int64_t i = 0; i < what->n && i < PROBED_VALUES && !f->choice.probed; i++) {
         int level;
         int64_t n;
-        n_read += fl_cache_get(f->cache, &f->prints, key_of(f, what->split, what->ids[i]),
-                               (float *)(void *)rows_of(f, data, 0),
-                               (int64_t)(f->stride / sizeof(float)), &level, &n) != FL_CACHE_MISS;
+        n_read +=
+            fl_cache_get(f->cache, &f->prints, key_of(f, what->split, what->ids[i]),
+                         (float *)(void *)rows_of(data, i),
+                         (int64_t)(room_of(data, i) / sizeof(float)), &level, &n) != FL_CACHE_MISS;
     }
     if (n_read > 0) {
         fl_cache_switch_guess(&f->choice,
@@ -242,7 +316,7 @@ static fl_status complete(fl_cached_input *f, int slot, int level, void *data, i
 {
     const request_head *head = data;
     int64_t begun = fl_now_us();
-    FL_TRY(fl_stage_fill(f->o.stage, slot, level, f->which, n, rows_of(f, data, 0), f->stride));
+    FL_TRY(fl_stage_fill(f->o.stage, slot, level, f->which, n, data, head->place));
     double us = (double)(fl_now_us() - begun) / (double)n;
     us *= (double)f->o.n_frozen / (double)(f->o.n_frozen - level); /* layers are about alike */
     double waited_ns = (1.0 - head->cached_share) * (double)f->waited_ns;
@@ -258,19 +332,19 @@ static void keep(fl_cached_input *f, const fl_load_request *what, const fl_tenso
     for (int64_t i = 0; i < n; i++) {
         int64_t sample = f->which[i], id = what->ids[sample];
         if (fl_affinity_store_of(f->o.affinity, id) == f->o.store) {
-            (void)fl_cache_put(f->cache, key_of(f, what->split, id), f->o.n_frozen,
-                               f->print[f->o.n_frozen],
-                               (const float *)(const void *)rows_of(f, data, sample),
-                               elements(input, sample), now);
+            (void)fl_cache_put(
+                f->cache, key_of(f, what->split, id), f->o.n_frozen, f->print[f->o.n_frozen],
+                (const float *)(const void *)rows_of(data, sample), elements(input, sample), now);
         }
     }
 }
 
-static int64_t group_of(const fl_cached_input *f, const request_head *head, int level)
+static int64_t group_of(const fl_cached_input *f, void *data, int level)
 {
+    const int32_t *levels = levels_of(data, f->n_samples);
     int64_t n = 0;
     for (int64_t i = 0; i < f->n_samples; i++) {
-        if (head->level[i] == level) {
+        if (levels[i] == level) {
             f->which[n++] = (int32_t)i;
         }
     }
@@ -283,7 +357,7 @@ static fl_status complete_all(fl_cached_input *f, int slot, const fl_load_reques
     const request_head *head = data;
     int64_t left = f->n_samples - head->n_full;
     for (int level = 0; level < f->o.n_frozen && left > 0; level++) {
-        int64_t n = group_of(f, head, level);
+        int64_t n = group_of(f, data, level);
         if (n > 0) {
             FL_TRY(complete(f, slot, level, data, n));
             if (f->choice.on) {
@@ -301,8 +375,8 @@ static fl_status copy_in(fl_cached_input *f, const fl_tensor *input, void *data)
     size_t at = 0;
     for (int64_t i = 0; i < f->n_samples; i++) {
         size_t bytes = (size_t)elements(input, i) * sizeof(float);
-        FL_TRY(d->ops->copy_in(d, NULL, (unsigned char *)input->data + at, rows_of(f, data, i),
-                               bytes));
+        FL_TRY(
+            d->ops->copy_in(d, NULL, (unsigned char *)input->data + at, rows_of(data, i), bytes));
         at += bytes;
     }
     return d->ops->sync(d, NULL);
@@ -356,38 +430,60 @@ bool fl_cached_input_report_take(fl_cached_input *f, bool always, fl_cached_inpu
 
 /* ---- creation ---- */
 
-static fl_status measure(fl_cached_input *f)
+/* The most that a sample of each length has, as one growth; the head of a request counts, too. */
+static fl_status measure_growth(const fl_cached_input *f, fl_growth *growth)
 {
-    const fl_dataset *d = f->o.dataset;
-    fl_shape raw;
-    int64_t n_targets, largest = 0;
-    FL_TRY(d->ops->max_shape(d->self, &raw, &n_targets));
-    for (int level = 1; level <= f->o.n_frozen; level++) {
-        int64_t n = fl_activation_elements(f->o.model, d, level);
-        largest = n > largest ? n : largest;
+    const fl_sample_sizes *sizes = f->o.sizes;
+    int64_t *room = NULL;
+    FL_TRY(fl_alloc_array((size_t)sizes->n_lengths, sizeof *room, (void **)&room));
+    for (int64_t i = 0; i < sizes->n_lengths; i++) {
+        fl_extent one = {.samples = 1, .tokens = sizes->lengths[i]};
+        for (int level = 0; level <= f->o.n_frozen; level++) {
+            size_t bytes = (size_t)fl_growth_at(&sizes->rows[level], one) * sizes->row_bytes[level];
+            int64_t rounded = (int64_t)lines(bytes);
+            room[i] = rounded > room[i] ? rounded : room[i];
+        }
     }
-    int64_t raw_bytes = raw.tokens * raw.width * (int64_t)fl_dtype_size(raw.dtype);
-    f->stride = (size_t)fl_cached_input_sample_bytes(raw_bytes, 4 * largest);
-    f->head_bytes = lines(sizeof(request_head) + (size_t)f->o.max_samples * sizeof(int32_t));
+    *growth = fl_growth_over(sizes->lengths, room, sizes->n_lengths);
+    growth->per_sample += sizeof(size_t) + sizeof(int32_t);
+    fl_free(room);
+    return FL_OK;
+}
+
+static fl_status measure(const fl_cached_input *f, fl_loader_room *room)
+{
+    const fl_capacity *c = f->o.capacity;
+    fl_growth growth;
+    FL_TRY(measure_growth(f, &growth));
+    if (f->o.sizes->equal) {
+        int64_t data = fl_growth_at(&growth, c->at[0]) + (int64_t)head_bytes(0);
+        *room = (fl_loader_room){.max_samples = f->max_samples,
+                                 .depth = f->o.depth,
+                                 .piece_bytes = lines((size_t)data),
+                                 .n_pieces = (size_t)f->o.depth};
+        return FL_OK;
+    }
+    int64_t ahead = fl_growth_at(&growth, c->ahead) + (f->o.depth + 1) * (int64_t)head_bytes(LINE);
+    *room = fl_loader_room_ragged(f->max_samples, f->o.depth, ahead);
     return FL_OK;
 }
 
 static fl_status fill(fl_cached_input *f)
 {
     size_t n_levels = (size_t)f->o.n_frozen + 1;
-    FL_TRY(measure(f));
+    fl_loader_room room;
+    f->max_samples = fl_capacity_samples(f->o.capacity);
+    FL_TRY(measure(f, &room));
     FL_TRY(fl_alloc_array(n_levels, sizeof *f->print, (void **)&f->print));
-    FL_TRY(fl_alloc_array((size_t)f->o.max_samples, sizeof *f->which, (void **)&f->which));
-    FL_TRY(fl_alloc_array((size_t)f->o.max_samples, sizeof *f->wants, (void **)&f->wants));
+    FL_TRY(fl_alloc_array((size_t)f->max_samples, sizeof *f->which, (void **)&f->which));
+    FL_TRY(fl_alloc_array((size_t)f->max_samples, sizeof *f->wants, (void **)&f->wants));
     f->cache = f->o.activations->stores[f->o.store];
     fl_cache_attach(f->cache);
     f->prints = (fl_cache_prints){.n_levels = (int)n_levels, .print = f->print};
     fl_cache_switch_init(&f->choice, f->o.job->cache.policy);
     atomic_init(&f->on, true);
-    fl_load_source source = {.context = f,
-                             .size_bytes = f->head_bytes + (size_t)f->o.max_samples * f->stride,
-                             .read = read_samples};
-    return fl_loader_create_over(&source, f->o.max_samples, f->o.depth, &f->loader);
+    fl_load_source source = {.context = f, .size = measure_request, .read = read_samples};
+    return fl_loader_create_over(&source, &room, &f->loader);
 }
 
 fl_status fl_cached_input_create(const fl_cached_input_options *options, fl_cached_input **out)
@@ -396,6 +492,7 @@ fl_status fl_cached_input_create(const fl_cached_input_options *options, fl_cach
     FL_TRY(fl_alloc(sizeof *f, (void **)&f));
     f->o = *options;
     fl_status status = fill(f);
+    f->o.capacity = NULL; /* the caller's */
     if (status != FL_OK) {
         fl_cached_input_destroy(&f);
         return status;

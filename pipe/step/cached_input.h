@@ -30,12 +30,10 @@ typedef struct fl_cached_input_options {
     int store;                   /* the one this worker reads from and keeps in ... */
     const fl_affinity *affinity; /* ... the samples that belong to this store */
     int n_frozen;                /* layers */
-    int64_t max_samples;
-    int depth; /* requests ahead */
+    const fl_sample_sizes *sizes;
+    const fl_capacity *capacity; /* needed only while creating */
+    int depth;                   /* requests ahead */
 } fl_cached_input_options;
-
-/* Bytes of one sample in a request: the longest of raw sample and every value below `n_frozen`. */
-int64_t fl_cached_input_sample_bytes(int64_t raw_bytes, int64_t largest_value_bytes);
 
 fl_status fl_cached_input_create(const fl_cached_input_options *options,
                                  fl_cached_input **out) FL_MUST_CHECK;

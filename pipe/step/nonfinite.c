@@ -16,6 +16,7 @@ struct fl_nonfinite_search {
     int64_t sample;      /* -1: of no single one */
     unsigned char *rows; /* [n_rows * stride] the samples of a micro-batch, host memory */
     size_t stride;       /* bytes */
+    size_t *place;       /* [n_rows] where each begins */
     int32_t *which;      /* [n_rows] 0, 1, ... */
     int64_t n_rows;      /* samples that there is room for */
 };
@@ -123,11 +124,14 @@ static fl_status make_room(fl_pipeline *p, const fl_tensor *input)
     }
     fl_free(s->rows);
     fl_free(s->which);
+    fl_free(s->place);
     s->rows = NULL;
     s->which = NULL;
+    s->place = NULL;
     s->n_rows = input->n_samples;
     s->stride = (stride + 63) / 64 * 64;
     FL_TRY(fl_alloc_array((size_t)s->n_rows, s->stride, (void **)&s->rows));
+    FL_TRY(fl_alloc_array((size_t)s->n_rows, sizeof *s->place, (void **)&s->place));
     return fl_alloc_array((size_t)s->n_rows, sizeof *s->which, (void **)&s->which);
 }
 
@@ -163,17 +167,18 @@ fl_status fl__nonfinite_read(fl_pipeline *p, int slot, const fl_micro_batch *wha
     size_t row_bytes = (size_t)input->width * fl_dtype_size(input->dtype);
     for (int64_t i = 0; i < what->n; i++) {
         s->which[i] = (int32_t)i;
-        FL_TRY(read_sample(p, what, i, s->rows + (size_t)i * s->stride));
+        s->place[i] = (size_t)i * s->stride;
+        FL_TRY(read_sample(p, what, i, s->rows + s->place[i]));
     }
     fl_tensor entry = *input;
     if (p->stage_input.feed != NULL && what->n > 0) {
-        FL_TRY(fl_stage_fill(p->stage, slot, 0, s->which, what->n, s->rows, s->stride));
+        FL_TRY(fl_stage_fill(p->stage, slot, 0, s->which, what->n, s->rows, s->place));
         entry = fl_stage_boundary(p->stage, slot, p->stage_input.o.n_frozen);
     }
     for (int64_t i = 0; i < what->n; i++) {
         size_t bytes = (size_t)(entry.offsets[i + 1] - entry.offsets[i]) * row_bytes;
         unsigned char *to = (unsigned char *)entry.data + (size_t)entry.offsets[i] * row_bytes;
-        FL_TRY(d->ops->copy_in(d, NULL, to, s->rows + (size_t)i * s->stride, bytes));
+        FL_TRY(d->ops->copy_in(d, NULL, to, s->rows + s->place[i], bytes));
     }
     return d->ops->sync(d, NULL);
 }
@@ -274,5 +279,6 @@ fl_status fl_pipeline_find_nonfinite(fl_pipeline *p, const fl_global_batch *batc
     p->search = NULL;
     fl_free(mine.rows);
     fl_free(mine.which);
+    fl_free(mine.place);
     return status;
 }

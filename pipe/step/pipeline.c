@@ -31,7 +31,7 @@ static fl_status measure_messages(fl_pipeline *p)
 static fl_status begin_batch(fl_pipeline *p, const fl_global_batch *batch)
 {
     fl_flight_enter(FL_FLIGHT_SHARE, -1, -1, 0);
-    FL_TRY(fl_batch_split_run(&p->now, batch));
+    fl_batch_split_run(&p->now, batch);
     FL_TRY(measure_messages(p));
     fl_flight_leave();
     return FL_OK;
@@ -45,7 +45,7 @@ fl_status fl_pipeline_prefetch(fl_pipeline *p, const fl_global_batch *batch)
         return FL_OK;
     }
     fl_flight_enter(FL_FLIGHT_SHARE, -1, -1, 0);
-    FL_TRY(fl_batch_split_run(&p->coming, batch));
+    fl_batch_split_run(&p->coming, batch);
     FL_TRY(fl_stage_input_request(&p->stage_input, &p->coming));
     fl_flight_leave();
     return FL_OK;

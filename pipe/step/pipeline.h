@@ -30,15 +30,14 @@ typedef struct fl_pipeline_options {
     int rank;
     fl_device *device;
     fl_group *group; /* of the plan's active workers; index = replica * K + stage */
-    const fl_stage_memory *memory;
+    const fl_sample_sizes *sizes;
+    const fl_capacity *capacity;       /* of the plan's micro-batches; needed only while creating */
+    const fl_stage_memory *memory;     /* for that capacity */
     const fl_activations *activations; /* the run's cache; NULL: none */
     bool draw;                         /* the starting weights; false: they will migrate here */
     const unsigned char *handed;       /* as in fl_stage_options; needed only while creating */
     bool reserve;                      /* as in fl_stage_options */
 } fl_pipeline_options;
-
-/* The largest micro-batch, in samples, that this plan can make of the job's batch. Pure. */
-int64_t fl_plan_max_samples(const fl_job *job, const fl_plan *plan);
 
 /* Everything a step needs is allocated here. rank must be active in the plan. */
 fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **out) FL_MUST_CHECK;

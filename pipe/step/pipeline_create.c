@@ -1,15 +1,9 @@
 /* From a plan to one worker's part of it, and back. */
-#include "autodp/split_work.h"
 #include "device/alloc.h"
 #include "nn/model.h"
 #include "pipe/cost/schedule.h"
 #include "pipe/state/migrate.h"
 #include "pipe/step/pipeline_state.h"
-
-int64_t fl_plan_max_samples(const fl_job *job, const fl_plan *plan)
-{
-    return fl_split_work_max(fl_split_work_max(job->train.batch, plan->R), plan->M);
-}
 
 static fl_status shares_create(fl_pipeline *p)
 {
@@ -19,10 +13,10 @@ static fl_status shares_create(fl_pipeline *p)
         stores[r] = fl_activations_store_of(o->activations, fl_plan_rank(o->plan, r, 0));
     }
     FL_TRY(fl_affinity_init(&p->affinity, stores, p->R));
-    FL_TRY(fl_batch_split_init(&p->now, o->model, o->dataset, o->job->train.batch, &p->affinity,
-                               p->M, p->place.replica));
-    FL_TRY(fl_batch_split_init(&p->coming, o->model, o->dataset, o->job->train.batch, &p->affinity,
-                               p->M, p->place.replica));
+    FL_TRY(fl_batch_split_init(&p->now, o->sizes, o->job->train.batch, &p->affinity, p->M,
+                               p->place.replica));
+    FL_TRY(fl_batch_split_init(&p->coming, o->sizes, o->job->train.batch, &p->affinity, p->M,
+                               p->place.replica));
     FL_TRY(fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->in_bytes));
     return fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->out_bytes);
 }
@@ -30,17 +24,12 @@ static fl_status shares_create(fl_pipeline *p)
 /* The channel across the cut below `upper` (between stages upper - 1 and upper), one direction. */
 static fl_status channel_create(fl_pipeline *p, int upper, bool forward, fl_channel **out)
 {
-    const fl_plan *plan = p->o.plan;
-    fl_shape raw, shape;
-    int64_t n_targets;
-    const fl_dataset *d = p->o.dataset;
-    FL_TRY(d->ops->max_shape(d->self, &raw, &n_targets));
-    FL_TRY(fl_model_shape(p->o.model, plan->first[upper] - 1, &raw, &shape));
-    size_t bytes = (size_t)(shape.tokens * shape.width * fl_plan_max_samples(p->o.job, plan)) *
-                   fl_dtype_size(shape.dtype);
-    bool sending = forward == (p->place.stage < upper);
+    const fl_stage_memory *m = p->o.memory;
+    bool is_above = p->place.stage < upper; /* the neighbour */
+    bool sending = forward == is_above;
+    size_t bytes = (size_t)(is_above ? m->out_bytes : m->in_bytes);
     int base = p->place.replica * p->K;
-    int peer = base + (p->place.stage < upper ? upper : upper - 1);
+    int peer = base + (is_above ? upper : upper - 1);
     uint32_t id = 2 * (uint32_t)(base + upper) + (forward ? 0 : 1);
     return fl_channel_open(p->o.group, sending, peer, id, bytes, FL_QUEUE_DEPTH, out);
 }
@@ -78,7 +67,7 @@ static fl_status reduce_create(fl_pipeline *p)
                           (uint32_t)p->place.stage * FL_MAX_LAYERS);
 }
 
-static fl_status stage_input_create(fl_pipeline *p, int64_t max_samples, int n_frozen)
+static fl_status stage_input_create(fl_pipeline *p, int n_frozen)
 {
     const fl_pipeline_options *o = &p->o;
     fl_stage_input_options stage_input = {.activations = o->activations,
@@ -91,14 +80,14 @@ static fl_status stage_input_create(fl_pipeline *p, int64_t max_samples, int n_f
                                           .device = o->device,
                                           .stage = p->stage,
                                           .n_frozen = n_frozen,
-                                          .max_samples = max_samples};
+                                          .sizes = o->sizes,
+                                          .capacity = o->capacity};
     return fl_stage_input_init(&p->stage_input, &stage_input);
 }
 
 static fl_status fill(fl_pipeline *p)
 {
     const fl_plan *plan = p->o.plan;
-    int64_t max_samples = fl_plan_max_samples(p->o.job, plan);
     int n_frozen = fl_frozen_layers(p->o.model, plan->F);
     bool is_fed = p->is_first && fl_stage_input_is_cached(p->o.activations, plan, n_frozen);
     p->trains = n_frozen < plan->first[p->place.stage + 1];
@@ -117,14 +106,14 @@ static fl_status fill(fl_pipeline *p)
                               .enter = is_fed ? n_frozen : 0,
                               .draw = p->o.draw,
                               .n_slots = p->n_slots,
-                              .max_samples = max_samples,
+                              .capacity = *p->o.capacity,
                               .memory = *p->o.memory,
                               .handed = p->o.handed,
                               .reserve = p->o.reserve};
     FL_TRY(fl_stage_create(&stage, &p->stage));
     FL_TRY(channels_create(p));
     FL_TRY(reduce_create(p));
-    return p->is_first ? stage_input_create(p, max_samples, n_frozen) : FL_OK;
+    return p->is_first ? stage_input_create(p, n_frozen) : FL_OK;
 }
 
 fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **out)
@@ -142,7 +131,8 @@ fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **o
     p->below = p->is_first ? -1 : fl_plan_rank(p->o.plan, replica, stage - 1);
     p->above = p->is_last ? -1 : fl_plan_rank(p->o.plan, replica, stage + 1);
     fl_status status = fill(p);
-    p->o.handed = NULL; /* the caller's */
+    p->o.handed = NULL; /* the caller's, as the capacity */
+    p->o.capacity = NULL;
     if (status != FL_OK) {
         fl_pipeline_destroy(&p);
         return status;

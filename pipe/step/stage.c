@@ -24,12 +24,12 @@ typedef struct slot {
 struct fl_stage {
     fl_stage_options o;
     int n_layers;
+    int64_t max_samples; /* of a micro-batch */
     fl_params params;
     slot *slots;
     unsigned char *slot_memory;
     unsigned char *scratch_memory;
     fl_arena scratch;
-    size_t grad_bytes; /* of one gradient buffer */
     void *grad[2];
     int grad_turn;            /* which of them holds the current gradient */
     fl_shape raw;             /* the raw shape for which `shapes` was computed; width 0: none yet */
@@ -37,7 +37,6 @@ struct fl_stage {
     int64_t *some_ids;        /* [max_samples] of fl_stage_fill's samples */
     int32_t *some_offsets[2]; /* [max_samples + 1] */
     int32_t *targets;
-    int64_t max_targets;
     int32_t *target_offsets;
     int n_busy, peak_busy;
 };
@@ -99,7 +98,7 @@ static size_t tensor_bytes(const fl_tensor *t)
 /* Fill the tensors of every boundary but for their data. */
 static fl_status lay_out(fl_stage *stage, slot *s)
 {
-    int64_t stride = stage->o.max_samples + 1;
+    int64_t stride = stage->max_samples + 1;
     for (int i = 0; i <= stage->n_layers; i++) {
         s->at[i] = (fl_tensor){.offsets = s->offsets + i * stride, .n_samples = s->what.n};
         s->offsets[i * stride] = 0;
@@ -123,9 +122,11 @@ fl_status fl_stage_begin(fl_stage *stage, int slot_index, const fl_micro_batch *
                          fl_tensor *input)
 {
     slot *s = &stage->slots[slot_index];
-    if (s->busy || batch->n > stage->o.max_samples) {
-        return fl_fail(FL_EINTERNAL, "slot %d of layers %d .. %d: %s", slot_index, stage->o.first,
-                       stage->o.last - 1, s->busy ? "still in use" : "micro-batch too large");
+    if (s->busy || batch->n > stage->max_samples) {
+        return fl_fail(FL_EINTERNAL, "slot %d of layers %d .. %d: %s (%lld samples, at most %lld)",
+                       slot_index, stage->o.first, stage->o.last - 1,
+                       s->busy ? "still in use" : "micro-batch too large", (long long)batch->n,
+                       (long long)stage->max_samples);
     }
     s->what = *batch;
     memcpy(s->ids, batch->ids, (size_t)batch->n * sizeof *s->ids);
@@ -169,7 +170,7 @@ static fl_exec exec_for(fl_stage *stage, slot *s, int layer)
 static void pack_offsets(fl_stage *stage, const slot *s, int i, const int32_t *which, int64_t n,
                          int32_t *offsets, fl_tensor *out)
 {
-    const int32_t *all = s->offsets + i * (stage->o.max_samples + 1);
+    const int32_t *all = s->offsets + i * (stage->max_samples + 1);
     offsets[0] = 0;
     for (int64_t j = 0; j < n; j++) {
         offsets[j + 1] = offsets[j] + all[which[j] + 1] - all[which[j]];
@@ -183,14 +184,14 @@ static void pack_offsets(fl_stage *stage, const slot *s, int i, const int32_t *w
 
 /* Between packed rows on the device and the samples' places on the host. */
 static fl_status move_rows(fl_stage *stage, const fl_tensor *packed, const int32_t *which,
-                           unsigned char *rows, size_t stride, bool in)
+                           unsigned char *rows, const size_t *place, bool in)
 {
     fl_device *d = stage->o.device;
     size_t row_bytes = (size_t)packed->width * fl_dtype_size(packed->dtype);
     for (int64_t j = 0; j < packed->n_samples; j++) {
         unsigned char *here =
             (unsigned char *)packed->data + (size_t)packed->offsets[j] * row_bytes;
-        unsigned char *there = rows + (size_t)which[j] * stride;
+        unsigned char *there = rows + place[which[j]];
         size_t bytes = (size_t)(packed->offsets[j + 1] - packed->offsets[j]) * row_bytes;
         FL_TRY(in ? d->ops->copy_in(d, NULL, here, there, bytes)
                   : d->ops->copy_out(d, NULL, there, here, bytes));
@@ -199,7 +200,7 @@ static fl_status move_rows(fl_stage *stage, const fl_tensor *packed, const int32
 }
 
 static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *which, int64_t n,
-                          unsigned char *rows, size_t stride)
+                          unsigned char *rows, const size_t *place)
 {
     fl_tensor in, out;
     fl_exec_frame frame;
@@ -211,7 +212,7 @@ static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *whi
     }
     pack_offsets(stage, s, from - stage->o.first, which, n, stage->some_offsets[0], &in);
     FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&in), &in.data));
-    FL_TRY(move_rows(stage, &in, which, rows, stride, true));
+    FL_TRY(move_rows(stage, &in, which, rows, place, true));
     for (int layer = from; layer < stage->o.enter; layer++) {
         int i = layer - stage->o.first;
         fl_exec x = exec_for(stage, s, layer);
@@ -223,17 +224,17 @@ static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *whi
             fl_exec_forward(&x, stage->o.model, layer, &stage->params.layer[i], &frame, &in, &out));
         in = out;
     }
-    return move_rows(stage, &in, which, rows, stride, false);
+    return move_rows(stage, &in, which, rows, place, false);
 }
 
 fl_status fl_stage_fill(fl_stage *stage, int slot_index, int from, const int32_t *which, int64_t n,
-                        unsigned char *rows, size_t stride)
+                        unsigned char *rows, const size_t *place)
 {
     slot *s = &stage->slots[slot_index];
     fl_tensor *entry = &s->at[stage->o.enter - stage->o.first];
     /* The slot has room only for these layers' outputs, so they also use the input's place. */
     fl_arena_release(&s->arena, 0);
-    FL_TRY(run_some(stage, s, from, which, n, rows, stride));
+    FL_TRY(run_some(stage, s, from, which, n, rows, place));
     fl_arena_release(&s->arena, 0);
     return fl_arena_take(&s->arena, tensor_bytes(entry), &entry->data);
 }
@@ -265,7 +266,7 @@ fl_status fl_stage_loss(fl_stage *stage, int slot_index, bool want_grad, float g
     fl_exec x = exec_for(stage, s, stage->o.last);
     fl_flight_enter(FL_FLIGHT_LOSS, -1, -1, 0);
     FL_TRY(fl_load_targets(stage->o.dataset, s->what.split, s->ids, s->what.n, stage->targets,
-                           stage->max_targets, stage->target_offsets, &targets));
+                           stage->o.capacity.n_targets, stage->target_offsets, &targets));
     fl_stage_grad_out(stage, slot_index, &grad);
     FL_TRY(fl_exec_loss(&x, stage->o.model, &s->at[stage->n_layers], &targets, grad_scale,
                         want_grad ? &grad : NULL, sums));
@@ -348,7 +349,7 @@ void fl_stage_peaks(const fl_stage *stage, int *n_slots, size_t *slot_bytes, siz
 static fl_status slot_create(fl_stage *stage, slot *s, unsigned char *memory)
 {
     size_t boundaries = (size_t)stage->n_layers + 1;
-    size_t samples = (size_t)stage->o.max_samples;
+    size_t samples = (size_t)stage->max_samples;
     fl_arena_init(&s->arena, memory, (size_t)stage->o.memory.slot_bytes, "micro-batch slot");
     FL_TRY(fl_alloc_array(samples, sizeof *s->ids, (void **)&s->ids));
     FL_TRY(fl_alloc_array(boundaries * (samples + 1), sizeof *s->offsets, (void **)&s->offsets));
@@ -380,36 +381,17 @@ static fl_status slots_create(fl_stage *stage)
     return FL_OK;
 }
 
-/* The largest tensor of which somebody asks for the gradient: what a gradient buffer must hold. */
-static fl_status largest_boundary(fl_stage *stage, size_t *size_bytes)
-{
-    fl_shape raw;
-    const fl_dataset *d = stage->o.dataset;
-    FL_TRY(d->ops->max_shape(d->self, &raw, &stage->max_targets));
-    FL_TRY(shapes_of(stage, &raw));
-    stage->max_targets *= stage->o.max_samples;
-    *size_bytes = 0;
-    /* No layer needs the gradient of raw input, or a gradient below the frost line. */
-    bool trains_below = stage->o.n_frozen < stage->o.first;
-    int lowest = stage->params.first_trainable - stage->o.first;
-    for (int i = trains_below ? 0 : lowest + 1; i <= stage->n_layers; i++) {
-        size_t bytes = shape_bytes(&stage->shapes[i]) * (size_t)stage->o.max_samples;
-        *size_bytes = bytes > *size_bytes ? bytes : *size_bytes;
-    }
-    return FL_OK;
-}
-
 static fl_status scratch_create(fl_stage *stage)
 {
     size_t total = (size_t)stage->o.memory.scratch_bytes;
     FL_TRY(take(stage, total, "temporaries", (void **)&stage->scratch_memory));
     fl_arena_init(&stage->scratch, stage->scratch_memory, total, "temporaries");
-    FL_TRY(largest_boundary(stage, &stage->grad_bytes));
-    FL_TRY(fl_arena_take(&stage->scratch, stage->grad_bytes, &stage->grad[0]));
-    FL_TRY(fl_arena_take(&stage->scratch, stage->grad_bytes, &stage->grad[1]));
-    FL_TRY(fl_alloc_array((size_t)stage->max_targets, sizeof *stage->targets,
+    size_t grad_bytes = (size_t)stage->o.memory.grad_bytes;
+    FL_TRY(fl_arena_take(&stage->scratch, grad_bytes, &stage->grad[0]));
+    FL_TRY(fl_arena_take(&stage->scratch, grad_bytes, &stage->grad[1]));
+    FL_TRY(fl_alloc_array((size_t)stage->o.capacity.n_targets, sizeof *stage->targets,
                           (void **)&stage->targets));
-    return fl_alloc_array((size_t)stage->o.max_samples + 1, sizeof *stage->target_offsets,
+    return fl_alloc_array((size_t)stage->max_samples + 1, sizeof *stage->target_offsets,
                           (void **)&stage->target_offsets);
 }
 
@@ -429,9 +411,13 @@ static fl_status fill(fl_stage *stage)
                                 .seed = o->draw ? &o->job->train.seed : NULL,
                                 .handed = o->handed,
                                 .reserve = o->reserve};
+    fl_shape raw;
+    int64_t n_targets;
+    FL_TRY(o->dataset->ops->max_shape(o->dataset->self, &raw, &n_targets));
+    FL_TRY(shapes_of(stage, &raw)); /* the last known ones of a micro-batch without samples */
     FL_TRY(fl_params_init(&stage->params, &params));
     FL_TRY(slots_create(stage));
-    size_t n = (size_t)o->max_samples;
+    size_t n = (size_t)stage->max_samples;
     FL_TRY(fl_alloc_array(n, sizeof *stage->some_ids, (void **)&stage->some_ids));
     for (int i = 0; i < 2; i++) {
         FL_TRY(
@@ -447,6 +433,7 @@ fl_status fl_stage_create(const fl_stage_options *options, fl_stage **out)
     stage->o = *options;
     stage->o.enter = options->enter > options->first ? options->enter : options->first;
     stage->n_layers = options->last - options->first;
+    stage->max_samples = fl_capacity_samples(&options->capacity);
     fl_status status = fill(stage);
     stage->o.handed = NULL; /* the caller's */
     if (status != FL_OK) {

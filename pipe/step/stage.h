@@ -25,8 +25,8 @@ typedef struct fl_stage_options {
     int enter;       /* the layer at which micro-batches enter; below `first`: there */
     bool draw;       /* the starting weights; false: they will migrate here */
     int n_slots;
-    int64_t max_samples; /* of a micro-batch */
-    fl_stage_memory memory;
+    fl_capacity capacity;        /* of a micro-batch */
+    fl_stage_memory memory;      /* as fl_memory_stage counts it for this capacity */
     const unsigned char *handed; /* [layers of the model] as in fl_params_options; NULL: nothing */
     bool reserve;                /* device memory is only reserved, until fl_stage_claim */
 } fl_stage_options;
@@ -63,10 +63,10 @@ fl_status fl_stage_begin(fl_stage *stage, int slot, const fl_micro_batch *batch,
 /* Run the layers from `from` to the one where micro-batches enter, for some samples of the slot's
  * micro-batch, whose input is still to come.
  * which      [n] the samples, as they stand in the micro-batch
- * rows       host memory; what sample which[i] has in front of `from` lies at rows + which[i] *
- *            stride, and there comes what it has behind the last of them */
+ * rows       host memory; what sample which[i] has in front of `from` lies at rows +
+ *            place[which[i]], and there comes what it has behind the last of them */
 fl_status fl_stage_fill(fl_stage *stage, int slot, int from, const int32_t *which, int64_t n,
-                        unsigned char *rows, size_t stride) FL_MUST_CHECK;
+                        unsigned char *rows, const size_t *place) FL_MUST_CHECK;
 
 /* Run all layers from where the micro-batch entered; *output is the last one's, valid until the
  * slot is begun again. */

@@ -7,13 +7,26 @@ bool fl_stage_input_is_cached(const fl_activations *activations, const fl_plan *
     return activations != NULL && n_frozen > 0 && n_frozen < plan->first[1];
 }
 
+static fl_status create_loader(const fl_stage_input_options *o, int depth, fl_loader **out)
+{
+    const fl_capacity *c = o->capacity;
+    const fl_sample_sizes *s = o->sizes;
+    int64_t max_samples = fl_capacity_samples(c);
+    fl_loader_room room =
+        fl_loader_room_ragged(max_samples, depth, c->ahead.tokens * (int64_t)s->row_bytes[0]);
+    if (s->equal) {
+        FL_TRY(fl_loader_room_equal(o->dataset, max_samples, depth, &room));
+    }
+    return fl_loader_create(o->dataset, &room, out);
+}
+
 fl_status fl_stage_input_init(fl_stage_input *stage_input, const fl_stage_input_options *options)
 {
     const fl_stage_input_options *o = options;
     int depth = 2 * o->plan->M; /* the step at work, and the one after it */
     *stage_input = (fl_stage_input){.o = *o};
     if (!fl_stage_input_is_cached(o->activations, o->plan, o->n_frozen)) {
-        return fl_loader_create(o->dataset, o->max_samples, depth, &stage_input->loader);
+        return create_loader(o, depth, &stage_input->loader);
     }
     fl_cached_input_options feed = {.activations = o->activations,
                                     .model = o->model,
@@ -24,7 +37,8 @@ fl_status fl_stage_input_init(fl_stage_input *stage_input, const fl_stage_input_
                                     .store = fl_activations_store_of(o->activations, o->rank),
                                     .affinity = o->affinity,
                                     .n_frozen = o->n_frozen,
-                                    .max_samples = o->max_samples,
+                                    .sizes = o->sizes,
+                                    .capacity = o->capacity,
                                     .depth = depth};
     return fl_cached_input_create(&feed, &stage_input->feed);
 }

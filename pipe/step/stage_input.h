@@ -19,7 +19,8 @@ typedef struct fl_stage_input_options {
     fl_device *device;
     fl_stage *stage;
     int n_frozen; /* layers */
-    int64_t max_samples;
+    const fl_sample_sizes *sizes;
+    const fl_capacity *capacity; /* needed only while creating */
 } fl_stage_input_options;
 
 typedef struct fl_stage_input {

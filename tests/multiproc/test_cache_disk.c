@@ -104,9 +104,9 @@ static int count(fl_cache *c, int run)
     fl_cache_want wants[N_KEYS];
     int n = 0;
     for (int64_t key = 0; key < N_KEYS; key++) {
-        wants[key] = (fl_cache_want){.key = key, .out = out[key]};
+        wants[key] = (fl_cache_want){.key = key, .out = out[key], .max_elements = VALUE};
     }
-    fl_cache_get_all(c, &all, wants, N_KEYS, VALUE);
+    fl_cache_get_all(c, &all, wants, N_KEYS);
     for (int64_t key = 0; key < N_KEYS; key++) {
         for (int64_t i = 0; wants[key].found != FL_CACHE_MISS && i < VALUE; i++) {
             assert_true(out[key][i] == (float)(run * 100000 + key * 7 + i));

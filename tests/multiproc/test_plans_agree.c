@@ -21,31 +21,44 @@ static const struct {
 } plans[] = {{"1", "1", "1"}, {"1", "1", "4"}, {"2", "1", "4"}, {"1", "2", "2"},
              {"2", "2", "4"}, {"3", "1", "6"}, {"4", "1", "8"}, {"1", "3", "2"}};
 
-static double *losses_under(const char *schedule, int plan)
+/* What the runs train on. */
+typedef struct material {
+    const char *name;
+    ragged_length *length;
+    bool per_token;
+} material;
+
+static const material images = {.name = "images"};
+static const material sentences = {.name = "sentences", .length = ragged_like_sst2};
+static const material tokens = {.name = "tokens", .length = ragged_two_lengths, .per_token = true};
+
+static double *losses_under(const material *data, const char *schedule, int plan)
 {
-    char name[32];
-    snprintf(name, sizeof name, "%s-%d", schedule, plan);
+    char name[64];
+    snprintf(name, sizeof name, "%s-%s-%d", data->name, schedule, plan);
     scenario s = {.name = name,
                   .sets = JOB_SETS("pipe.k", plans[plan].k, "autodp.r", plans[plan].r, "pipe.m",
                                    plans[plan].m, "pipe.schedule", schedule, "devices.count", "4",
                                    "autodp.bucket", "16KiB", "train.warmup", "4", "train.batch",
                                    "10", "train.epochs", "2"),
                   .n_samples = N_SAMPLES,
-                  .dropout = 0.1f};
+                  .dropout = 0.1f,
+                  .length = data->length,
+                  .per_token = data->per_token};
     scenario_run(&s);
     check_exactly_once(s.dir, EPOCHS, N_SAMPLES);
     return losses_of(&s, STEPS);
 }
 
-static void compare_all(const char *schedule)
+static void compare_all(const material *data, const char *schedule)
 {
-    double *one = losses_under(schedule, 0);
+    double *one = losses_under(data, schedule, 0);
     assert_true(one[STEPS - 1] < one[0]); /* it learns: a constant loss would agree with anything */
     for (int plan = 1; plan < (int)(sizeof plans / sizeof *plans); plan++) {
-        double *other = losses_under(schedule, plan);
+        double *other = losses_under(data, schedule, plan);
         double worst = worst_difference(other, one, 0, COMPARED);
-        print_message("%s K=%s R=%s M=%s: losses differ by at most %.2e\n", schedule, plans[plan].k,
-                      plans[plan].r, plans[plan].m, worst);
+        print_message("%s, %s K=%s R=%s M=%s: losses differ by at most %.2e\n", data->name,
+                      schedule, plans[plan].k, plans[plan].r, plans[plan].m, worst);
         assert_true(worst <= 1e-5);
         free(other);
     }
@@ -55,13 +68,27 @@ static void compare_all(const char *schedule)
 static void test_plans__agree_under_1f1b(void **state)
 {
     (void)state;
-    compare_all("1f1b");
+    compare_all(&images, "1f1b");
 }
 
 static void test_plans__agree_under_gpipe(void **state)
 {
     (void)state;
-    compare_all("gpipe");
+    compare_all(&images, "gpipe");
+}
+
+/* Micro-batches then differ in samples and in tokens, and some have no sample. */
+static void test_plans__agree_on_samples_of_different_length(void **state)
+{
+    (void)state;
+    compare_all(&sentences, "1f1b");
+    compare_all(&sentences, "gpipe");
+}
+
+static void test_plans__agree_on_targets_for_each_token(void **state)
+{
+    (void)state;
+    compare_all(&tokens, "1f1b");
 }
 
 int main(void)
@@ -69,6 +96,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plans__agree_under_1f1b),
         cmocka_unit_test(test_plans__agree_under_gpipe),
+        cmocka_unit_test(test_plans__agree_on_samples_of_different_length),
+        cmocka_unit_test(test_plans__agree_on_targets_for_each_token),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

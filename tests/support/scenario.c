@@ -112,6 +112,18 @@ static void fill_job(const scenario *s, fl_job *job)
     }
 }
 
+static void make_model(const scenario *s, fl_model **model, fl_dataset *data)
+{
+    int blocks = s->blocks == 0 ? 4 : s->blocks;
+    if (s->length != NULL) {
+        must(ragged_dataset(s->n_samples, s->length, s->per_token, data));
+        must(ragged_model(blocks, s->dropout, s->per_token, model));
+    } else {
+        must(fl_toy_dataset(s->n_samples, data));
+        must(fl_toy_model(blocks, s->dropout, model));
+    }
+}
+
 static _Noreturn void be_controller(scenario *s)
 {
     fl_job job;
@@ -122,8 +134,7 @@ static _Noreturn void be_controller(scenario *s)
     atomic_store(&s->outcome->pid[CONTROLLER], (int)getpid());
     hush();
     fill_job(s, &job);
-    must(fl_toy_dataset(s->n_samples, &data));
-    must(fl_toy_model(s->blocks == 0 ? 4 : s->blocks, s->dropout, &model));
+    make_model(s, &model, &data);
     if (s->adjust != NULL) {
         must(s->adjust(&job, &model, &data));
     }

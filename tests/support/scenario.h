@@ -15,6 +15,7 @@
 
 #include "device/flight.h"
 #include "launcher/worker/worker_state.h"
+#include "support/ragged.h"
 #include "support/runs.h"
 
 #include <stdatomic.h>
@@ -58,6 +59,10 @@ typedef struct scenario {
     int64_t n_samples; /* of the toy data set */
     int blocks;        /* of the toy model; 0: 4 */
     float dropout;     /* its layers' */
+    /* Samples of these lengths and a transformer for them (ragged.h) instead of images; NULL: the
+     * toy data set. per_token: with a target for each token. */
+    ragged_length *length;
+    bool per_token;
     /* The job, model and data set as the test wants them beyond that; NULL: as they are. */
     fl_status (*adjust)(fl_job *job, fl_model **model, fl_dataset *data);
     scenario_deed at[SCENARIO_DEEDS];

@@ -204,10 +204,11 @@ static void get_all(fl_cache *c, const bool *there)
     static float out[N_WANTS][MAX_VALUE];
     fl_cache_want wants[N_WANTS];
     for (int64_t i = 0; i < N_WANTS; i++) {
-        wants[i] = (fl_cache_want){.key = i * 37 % N_KEYS, .out = out[i]};
+        wants[i] =
+            (fl_cache_want){.key = i * 37 % N_KEYS, .out = out[i], .max_elements = MAX_VALUE};
     }
     uint64_t before = fl_alloc_count();
-    fl_cache_get_all(c, &all, wants, N_WANTS, MAX_VALUE);
+    fl_cache_get_all(c, &all, wants, N_WANTS);
     assert_int_equal(fl_alloc_count(), before);
     for (int64_t i = 0; i < N_WANTS; i++) {
         int64_t key = wants[i].key;

@@ -115,10 +115,19 @@ static int set_up(void **state)
     return 0;
 }
 
+/* A loader whose requests may all be as large as can be. */
+static fl_status create_equal(const fl_dataset *dataset, int64_t max_samples, int depth,
+                              fl_loader **out)
+{
+    fl_loader_room room;
+    FL_TRY(fl_loader_room_equal(dataset, max_samples, depth, &room));
+    return fl_loader_create(dataset, &room, out);
+}
+
 static fl_loader *make(void **state, int64_t max_samples, int depth)
 {
     fl_loader *loader = NULL;
-    assert_int_equal(fl_loader_create(*state, max_samples, depth, &loader), FL_OK);
+    assert_int_equal(create_equal(*state, max_samples, depth, &loader), FL_OK);
     return loader;
 }
 
@@ -319,10 +328,10 @@ static void test_take__refuses_a_sample_larger_than_promised(void **state)
 static void test_loader__refuses_impossible_requests(void **state)
 {
     fl_loader *loader = NULL;
-    assert_int_equal(fl_loader_create(*state, 0, 1, &loader), FL_EINVAL);
-    assert_int_equal(fl_loader_create(*state, 1, 0, &loader), FL_EINVAL);
-    assert_int_equal(fl_loader_create(*state, INT64_MAX, 1, &loader), FL_EINVAL);
-    assert_int_equal(fl_loader_create(*state, INT32_MAX, 1, &loader), FL_EINVAL);
+    assert_int_equal(create_equal(*state, 0, 1, &loader), FL_EINVAL);
+    assert_int_equal(create_equal(*state, 1, 0, &loader), FL_EINVAL);
+    assert_int_equal(create_equal(*state, INT64_MAX, 1, &loader), FL_EINVAL);
+    assert_int_equal(create_equal(*state, INT32_MAX, 1, &loader), FL_EINVAL);
     assert_null(loader);
     loader = make(state, 2, 1);
     int64_t ids[3] = {1, 2, 3};
@@ -436,8 +445,8 @@ static int read_some(void **state)
     fl_tensor t;
     int64_t ids[3] = {7, 8, 9};
     fl_load_request r = request_of(ids, 3);
-    if (fl_loader_create(*state, 3, 2, &loader) != FL_OK ||
-        fl_loader_request(loader, &r) != FL_OK || fl_loader_take(loader, WAIT_MS, &t) != FL_OK) {
+    if (create_equal(*state, 3, 2, &loader) != FL_OK || fl_loader_request(loader, &r) != FL_OK ||
+        fl_loader_take(loader, WAIT_MS, &t) != FL_OK) {
         return 1;
     }
     bool right = t.n_samples == 3 && t.n_tokens == 4 + 1 + 2 &&
@@ -475,7 +484,7 @@ static void test_loader__is_one_allocation(void **state)
     assert_int_equal(fl_alloc_count(), before + 1);
     fl_loader_destroy(&loader);
     fl_alloc_fail_at(1);
-    assert_int_equal(fl_loader_create(*state, 10, 2, &loader), FL_ENOMEM);
+    assert_int_equal(create_equal(*state, 10, 2, &loader), FL_ENOMEM);
     fl_alloc_fail_at(0);
 }
 

@@ -386,7 +386,7 @@ static void check_stage(const fl_model *model, const fl_dataset *data, const fl_
                           .n_frozen = n_frozen,
                           .draw = true,
                           .n_slots = SLOTS,
-                          .max_samples = BATCH};
+                          .capacity = fl_capacity_equal(BATCH, 1, 1, SLOTS)};
     fl_memory_stage(model, job, layers, n_frozen,
                     &(fl_stage_place){FL_GPIPE, K, SLOTS, stage_index, o.first, o.last}, &o.memory);
     assert_int_equal(o.memory.n_slots, SLOTS);

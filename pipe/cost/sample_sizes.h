@@ -1,0 +1,42 @@
+/* The sizes of all samples of a run, asked for once before it starts: what micro-batches will hold
+ * is computed from them. */
+#ifndef FL_PIPE_COST_SAMPLE_SIZES_H
+#define FL_PIPE_COST_SAMPLE_SIZES_H
+
+#include "pipe/cost/extent.h"
+
+#include <frostline/dataset.h>
+#include <frostline/model.h>
+
+/* Samples are numbered as in the data set, by split. */
+typedef struct fl_sample_sizes {
+    bool equal;                  /* all samples have one length, and as many targets */
+    fl_shape longest;            /* the raw sample with the most tokens */
+    int64_t shortest;            /* tokens of the shortest */
+    int64_t most_targets;        /* of a sample */
+    int64_t most_work;           /* rows of a sample behind the first layer */
+    int64_t count[2];            /* samples of a split */
+    double mean_tokens;          /* of a training sample */
+    double mean_square;          /* of a training sample's tokens */
+    int32_t *tokens[2];          /* [count] raw; NULL where all are equal, like what follows */
+    int32_t *work[2];            /* [count] rows behind the first layer: by these batches are cut */
+    int32_t *n_targets[2];       /* [count] */
+    int n_layers;                /* of the model */
+    fl_growth *rows;             /* [n_layers + 1] at each boundary; 0: the raw input */
+    size_t *row_bytes;           /* [n_layers + 1] */
+    int64_t n_lengths, *lengths; /* [n_lengths] the lengths that occur, ascending */
+} fl_sample_sizes;
+
+/* Ask for the sizes of the first n_train training samples and the first n_test test samples. Where
+ * a sample breaks what the data set promises: FL_EINVAL, and the message names it: no tokens, more
+ * than max_shape allows, or another width or type. *out is NULL after a failure. */
+fl_status fl_sample_sizes_create(const fl_model *model, const fl_dataset *dataset, int64_t n_train,
+                                 int64_t n_test, fl_sample_sizes **out) FL_MUST_CHECK;
+void fl_sample_sizes_destroy(fl_sample_sizes **sizes);
+
+/* Of one sample. Pure. */
+int64_t fl_sample_tokens(const fl_sample_sizes *sizes, fl_split split, int64_t id);
+int64_t fl_sample_work(const fl_sample_sizes *sizes, fl_split split, int64_t id);
+int64_t fl_sample_n_targets(const fl_sample_sizes *sizes, fl_split split, int64_t id);
+
+#endif

@@ -1,0 +1,181 @@
+#include "pipe/plan/capacity.h"
+
+#include "autodp/sampler.h"
+#include "autodp/split_work.h"
+#include "device/alloc.h"
+#include "device/random.h"
+#include "pipe/cost/plan.h"
+#include "pipe/plan/batch_split.h"
+#include "pipe/plan/evaluation.h"
+
+/* A walk over all batches of a run. */
+typedef struct walk {
+    const fl_run_batches *run;
+    fl_affinity affinity;
+    fl_batch_split split;
+    int64_t *ids;    /* [batch] */
+    fl_extent share; /* the most of each that a replica has of a batch */
+    fl_capacity *found;
+} walk;
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- one batch ---- */
+
+static fl_extent add_micro_batch(walk *w, int m)
+{
+    const fl_sample_sizes *sizes = w->run->sizes;
+    fl_split split = w->split.batch.split;
+    fl_extent e = {0};
+    int64_t n_targets = 0;
+    const int64_t *ids = fl_batch_split_micro(&w->split, m, &e.samples);
+    for (int64_t i = 0; i < e.samples; i++) {
+        e.tokens += fl_sample_tokens(sizes, split, ids[i]);
+        n_targets += fl_sample_n_targets(sizes, split, ids[i]);
+    }
+    if (e.samples > 0) {
+        fl_capacity_add(w->found, e);
+    }
+    w->found->n_targets = larger(w->found->n_targets, n_targets);
+    return e;
+}
+
+static void add_batch(walk *w, fl_split split, int64_t n)
+{
+    fl_global_batch batch = {.split = split, .ids = w->ids, .n = n};
+    fl_batch_split_run(&w->split, &batch);
+    for (int r = 0; r < w->split.R; r++) {
+        fl_extent share = {0};
+        fl_batch_split_turn(&w->split, r);
+        for (int m = 0; m < w->split.M; m++) {
+            fl_extent e = add_micro_batch(w, m);
+            share.samples += e.samples;
+            share.tokens += e.tokens;
+        }
+        w->share.samples = larger(w->share.samples, share.samples);
+        w->share.tokens = larger(w->share.tokens, share.tokens);
+    }
+}
+
+/* ---- all batches ---- */
+
+static void add_training(walk *w)
+{
+    const fl_run_batches *run = w->run;
+    fl_cursor cursor = {0};
+    for (int64_t step = 0; step < run->n_steps; step++) {
+        int64_t n;
+        fl_sampler_next(run->job->train.seed, run->n_samples, run->job->train.batch, &cursor,
+                        w->ids, &n);
+        add_batch(w, FL_TRAIN, n);
+    }
+}
+
+static void add_set(walk *w, const fl_evaluation_set *set)
+{
+    int64_t batch = w->run->job->train.batch;
+    for (int64_t first = 0; first < set->n; first += batch) {
+        int64_t n = set->n - first < batch ? set->n - first : batch;
+        for (int64_t i = 0; i < n; i++) {
+            w->ids[i] = fl_evaluation_sample(set, first + i);
+        }
+        add_batch(w, FL_TEST, n);
+    }
+}
+
+static void add_evaluations(walk *w)
+{
+    const fl_run_batches *run = w->run;
+    int64_t n = run->sizes->count[FL_TEST];
+    if (!run->job->train.evaluate || n == 0) {
+        return;
+    }
+    for (int last = 0; last < 2; last++) {
+        fl_evaluation_set due = fl_evaluation_set_due(run->job, run->n_validation, n, last == 1);
+        add_set(w, &due);
+    }
+    if (run->n_validation > 0) {
+        fl_evaluation_set test = fl_evaluation_set_test(run->job, run->n_validation, n);
+        add_set(w, &test);
+    }
+}
+
+static fl_status walk_init(walk *w, const int *stores, int R, int M)
+{
+    int64_t batch = w->run->job->train.batch;
+    FL_TRY(fl_affinity_init(&w->affinity, stores, R));
+    FL_TRY(fl_alloc_array((size_t)batch, sizeof *w->ids, (void **)&w->ids));
+    return fl_batch_split_init(&w->split, w->run->sizes, batch, &w->affinity, M, 0);
+}
+
+/* The step at work and the one after it; and in a ring, up to one micro-batch at its end may be
+ * left unused. */
+static void set_ahead(walk *w)
+{
+    fl_capacity *c = w->found;
+    c->ahead.samples = 2 * w->share.samples + fl_capacity_samples(c);
+    c->ahead.tokens = 2 * w->share.tokens + fl_capacity_tokens(c);
+}
+
+static fl_status find(const fl_run_batches *run, const int *stores, int R, int M, fl_capacity *out)
+{
+    walk w = {.run = run, .found = out};
+    *out = (fl_capacity){0};
+    fl_status status = walk_init(&w, stores, R, M);
+    if (status == FL_OK) {
+        add_training(&w);
+        add_evaluations(&w);
+        set_ahead(&w);
+    }
+    fl_batch_split_fini(&w.split);
+    fl_affinity_fini(&w.affinity);
+    fl_free(w.ids);
+    return status;
+}
+
+/* ---- what is kept ---- */
+
+static uint64_t question_of(const int *stores, int R, int M)
+{
+    uint64_t hash = fl_mix64((uint64_t)R, (uint64_t)M);
+    for (int r = 0; r < R; r++) {
+        hash = fl_mix64(hash, (uint64_t)stores[r]);
+    }
+    return hash;
+}
+
+static fl_status find_or_recall(fl_run_batches *run, const int *stores, int R, int M,
+                                fl_capacity *out)
+{
+    uint64_t question = question_of(stores, R, M);
+    for (int i = 0; i < run->n_kept && i < FL_CAPACITY_KEPT; i++) {
+        if (run->kept[i].question == question) {
+            *out = run->kept[i].capacity;
+            return FL_OK;
+        }
+    }
+    FL_TRY(find(run, stores, R, M, out));
+    run->kept[run->n_kept++ % FL_CAPACITY_KEPT] =
+        (fl_kept_capacity){.question = question, .capacity = *out};
+    return FL_OK;
+}
+
+fl_status fl_capacity_of_plan(fl_run_batches *run, const fl_plan *plan, fl_capacity *out)
+{
+    const fl_sample_sizes *s = run->sizes;
+    int stores[FL_MAX_WORKERS];
+    if (s->equal) {
+        int64_t share = fl_split_work_max(run->job->train.batch, plan->R);
+        *out = fl_capacity_equal(fl_split_work_max(share, plan->M), s->longest.tokens,
+                                 s->most_targets, plan->M);
+        return FL_OK;
+    }
+    for (int r = 0; r < plan->R; r++) {
+        int rank = fl_plan_rank(plan, r, 0);
+        stores[r] = (int)((int64_t)rank * run->n_stores / run->n_workers);
+    }
+    return find_or_recall(run, stores, plan->R, plan->M, out);
+}

@@ -1,0 +1,35 @@
+/* How large the micro-batches of a plan get. The order of a run's samples and their sizes are known
+ * before it starts, so the largest micro-batch is found by splitting every batch of the run, with
+ * the function with which a step splits it. Where all samples have one length, a division tells. */
+#ifndef FL_PIPE_PLAN_CAPACITY_H
+#define FL_PIPE_PLAN_CAPACITY_H
+
+#include "pipe/cost/extent.h"
+#include "pipe/cost/sample_sizes.h"
+
+#include <frostline/plan.h>
+
+enum { FL_CAPACITY_KEPT = 64 };
+
+/* An answer, and its question. */
+typedef struct fl_kept_capacity {
+    uint64_t question;
+    fl_capacity capacity;
+} fl_kept_capacity;
+
+/* All batches of a run. It keeps what was found. Threads: one at a time. */
+typedef struct fl_run_batches {
+    const fl_job *job; /* borrowed */
+    const fl_sample_sizes *sizes;
+    int64_t n_samples, n_validation, n_steps; /* as in fl_worker_context */
+    int n_stores, n_workers; /* of the cache: which worker reads from which; 1 store: no matter */
+    int n_kept;
+    fl_kept_capacity kept[FL_CAPACITY_KEPT];
+} fl_run_batches;
+
+/* Exact for the plan: of its batches, its R and M, and where there are several stores, the workers
+ * of its first stages. Time: samples of the run, where they differ in length; FL_ENOMEM. */
+fl_status fl_capacity_of_plan(fl_run_batches *run, const fl_plan *plan,
+                              fl_capacity *out) FL_MUST_CHECK;
+
+#endif
