@@ -61,8 +61,14 @@ static fl_bucket *share_bucket(const rank_env *env, fl_group *group, uint32_t id
     }
     fl_bucket *bucket = NULL;
     RANK_OK(fl_shared_create((size_t)n * sizeof(float), shared));
-    RANK_OK(fl_bucket_create(group, id, owners, env->size, fl_shared_data(*shared), n, &bucket));
-    fl_bucket_share(bucket, *shared, 0);
+    const fl_bucket_options options = {.id = id,
+                                       .owners = owners,
+                                       .n_owners = env->size,
+                                       .data = fl_shared_data(*shared),
+                                       .dtype = FL_F32,
+                                       .n = n,
+                                       .shared = *shared};
+    RANK_OK(fl_bucket_create(group, &options, &bucket));
     return bucket;
 }
 
@@ -79,8 +85,8 @@ static void bench_reduce(const rank_env *env, fl_group *group, gloo_peer *peer, 
         barrier(group);
         double cpu = cpu_seconds();
         int64_t start_us = fl_now_us();
-        RANK_OK(fl_bucket_start(bucket));
-        RANK_OK(fl_bucket_wait(bucket, soon()));
+        RANK_OK(fl_bucket_start(bucket, FL_ALL_REDUCE, NULL));
+        RANK_OK(fl_bucket_wait(bucket, NULL, soon()));
         ours[i] = (double)(fl_now_us() - start_us);
         ours_cpu += round < 2 ? 0 : cpu_seconds() - cpu;
         barrier(group);
@@ -119,16 +125,9 @@ static void bench_sum(const rank_env *env, fl_group *group, int n)
     }
 }
 
-static void take(fl_channel *from, int64_t n, void *payload, size_t size_bytes)
-{
-    RANK_OK(fl_channel_wait(from, n, soon()));
-    memcpy(payload, fl_channel_buffer(from, n), size_bytes);
-    fl_channel_release(from, n);
-}
-
-/* There and back between ranks 0 and 1; a message is copied into its buffer and out of it, as
- * pipe/step/message_queues.c does. */
-static void bench_channel(const rank_env *env, fl_group *group, size_t size_bytes)
+/* There and back between ranks 0 and 1. The message is sent from the place that the channel has for
+ * it, as a stage does on a CPU, or from other memory. */
+static void bench_channel(const rank_env *env, fl_group *group, size_t size_bytes, bool in_place)
 {
     static double times[ROUNDS_MAX];
     barrier(group);
@@ -139,33 +138,31 @@ static void bench_channel(const rank_env *env, fl_group *group, size_t size_byte
     void *payload = NULL;
     RANK_OK(fl_alloc(size_bytes, &payload));
     int peer = 1 - env->rank;
-    uint32_t id = (uint32_t)size_bytes;
+    uint32_t id = 2 * (uint32_t)size_bytes + in_place;
     RANK_OK(fl_channel_open(group, true, peer, id * 2 + (uint32_t)env->rank, size_bytes, 2, &to));
     RANK_OK(fl_channel_open(group, false, peer, id * 2 + (uint32_t)peer, size_bytes, 2, &from));
     int n_rounds = size_bytes > 100000 ? 200 : ROUNDS_MAX;
-    RANK_OK(fl_channel_post(from, 0, size_bytes));
+    RANK_OK(fl_channel_post(from, size_bytes));
     for (int n = 0; n < n_rounds; n++) {
         int64_t start_us = fl_now_us();
         if (env->rank == 1) {
-            take(from, n, payload, size_bytes);
+            RANK_OK(fl_channel_receive_to(from, payload, size_bytes, NULL, soon()));
         }
         if (n + 1 < n_rounds) {
-            RANK_OK(fl_channel_post(from, n + 1, size_bytes));
+            RANK_OK(fl_channel_post(from, size_bytes));
         }
-        RANK_OK(fl_channel_reuse(to, n, soon()));
-        memcpy(fl_channel_buffer(to, n), payload, size_bytes);
-        RANK_OK(fl_channel_send(to, n, size_bytes));
+        const void *place = in_place ? fl_channel_place(to) : payload;
+        RANK_OK(fl_channel_send_from(to, place, size_bytes, NULL, soon()));
         if (env->rank == 0) {
-            take(from, n, payload, size_bytes);
+            RANK_OK(fl_channel_receive_to(from, payload, size_bytes, NULL, soon()));
         }
         times[n] = (double)(fl_now_us() - start_us);
     }
-    RANK_OK(fl_channel_reuse(to, n_rounds, soon()));
-    RANK_OK(fl_channel_reuse(to, n_rounds + 1, soon()));
+    RANK_OK(fl_channel_flush(to, soon()));
     if (env->rank == 0) {
         double t = median(times, n_rounds) / 2;
-        printf("send/receive %9zu B %9.1f us %6.2f GB/s\n", size_bytes, t,
-               (double)size_bytes / t * 1e-3);
+        printf("send/receive %9zu B %s %9.1f us %6.2f GB/s\n", size_bytes,
+               in_place ? "in place" : "copied  ", t, (double)size_bytes / t * 1e-3);
     }
     fl_channel_close(&to);
     fl_channel_close(&from);
@@ -216,11 +213,11 @@ static void bench_beside(const rank_env *env, fl_group *group, int64_t n)
     fl_group_stats before, after;
     fl_group_stats_get(group, &before);
     for (int step = 0; step < STEPS; step++) {
-        RANK_OK(fl_bucket_start(bucket));
+        RANK_OK(fl_bucket_start(bucket, FL_ALL_REDUCE, NULL));
         double s = thread_seconds();
         n_beside += compute(STEP_US);
         computing += thread_seconds() - s;
-        RANK_OK(fl_bucket_wait(bucket, soon()));
+        RANK_OK(fl_bucket_wait(bucket, NULL, soon()));
     }
     double all = cpu_seconds() - start_cpu;
     fl_group_stats_get(group, &after);
@@ -249,7 +246,10 @@ static void bench(const rank_env *env)
     if (getenv("FL_BENCH_FLOAT") == NULL) {
         pin(env->rank);
     }
-    const fl_group_options options = {.generation = 1,
+    fl_device *device = NULL;
+    RANK_OK(fl_device_cpu_create(1, NULL, (size_t)1 << 34, &device));
+    const fl_group_options options = {.device = device,
+                                      .generation = 1,
                                       .index = env->rank,
                                       .size = env->size,
                                       .kv = env->kv,
@@ -269,14 +269,16 @@ static void bench(const rank_env *env)
     }
     bench_sum(env, group, 4);
     bench_sum(env, group, FL_GROUP_ALL_REDUCE_MAX);
-    bench_channel(env, group, 4);
-    bench_channel(env, group, 557056);
-    bench_channel(env, group, 4 << 20);
+    static const size_t messages[] = {4, 557056, 4 << 20};
+    for (size_t i = 0; i < 2 * sizeof messages / sizeof *messages; i++) {
+        bench_channel(env, group, messages[i / 2], i % 2 == 1);
+    }
     bench_beside(env, group, 1048576);
     bench_beside(env, group, 2500000);
     barrier(group);
     gloo_peer_close(peer);
     fl_group_close(&group);
+    fl_device_destroy(&device);
 }
 
 int main(int argc, char **argv)

@@ -1,12 +1,17 @@
-/* The functions of one kind of device for a training group. group.c checks the arguments and calls
- * through this table; the objects of a backend start with the base structs below. */
+/* The functions of one backend of the training group. group.c checks the arguments and calls
+ * through this table; the objects of a backend begin with the base structs below. */
 #ifndef FL_AUTODP_GROUP_BACKEND_H
 #define FL_AUTODP_GROUP_BACKEND_H
 
 #include "autodp/group/group.h"
 
+/* Goes up when the table below changes, so that a backend of another build is refused by name. */
+enum { FL_GROUP_OPS_VERSION = 1 };
+
 /* The meaning of each entry is that of fl_<entry> in group.h. */
 typedef struct fl_group_ops {
+    uint32_t version;    /* FL_GROUP_OPS_VERSION */
+    uint32_t size_bytes; /* of this struct */
     const char *kind;
 
     fl_status (*group_open)(const fl_group_options *options, fl_group **out);
@@ -14,76 +19,60 @@ typedef struct fl_group_ops {
     void (*group_abort)(fl_group *group, fl_status why);
     fl_status (*group_state)(fl_group *group);
     fl_status (*group_all_reduce)(fl_group *group, double *values, int n, int64_t deadline_us);
-    void (*group_stats)(const fl_group *group, fl_group_stats *out);
+    void (*group_stats_get)(const fl_group *group, fl_group_stats *out);
 
-    fl_status (*channel_open)(fl_group *group, bool sending, int peer, uint32_t id,
-                              size_t max_bytes, int depth, fl_channel **out);
-    fl_status (*bucket_create)(fl_group *group, uint32_t id, const int *owners, int n_owners,
-                               float *data, int64_t n, fl_bucket **out);
+    fl_status (*channel_open)(const fl_channel *common, fl_channel **out);
+    void (*channel_close)(fl_channel *c);
+    fl_status (*channel_send_from)(fl_channel *c, const void *from, size_t size_bytes,
+                                   fl_stream *stream, int64_t deadline_us);
+    void *(*channel_place)(fl_channel *c);
+    fl_status (*channel_flush)(fl_channel *c, int64_t deadline_us);
+    fl_status (*channel_post)(fl_channel *c, size_t size_bytes);
+    fl_status (*channel_receive_to)(fl_channel *c, void *to, size_t size_bytes, fl_stream *stream,
+                                    int64_t deadline_us);
+
+    fl_status (*bucket_create)(fl_group *group, const fl_bucket_options *options, fl_bucket **out);
+    void (*bucket_destroy)(fl_bucket *bucket);
+    void (*bucket_part)(const fl_bucket *bucket, int place, int64_t *first, int64_t *n);
+    fl_status (*bucket_start)(fl_bucket *bucket, fl_bucket_op op, fl_stream *stream);
+    fl_status (*bucket_wait)(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us);
 } fl_group_ops;
 
-/* Functions of one channel or bucket: members of one host may use another transport than members of
- * different hosts. The meaning of each entry is that of its fl_channel_ or fl_bucket_ function.
- * group.c knows which buffers are busy: it sends or posts a free one, and waits for a busy one. */
-typedef struct fl_channel_ops {
-    void (*close)(fl_channel *channel);
-    void *(*buffer)(fl_channel *c, int64_t n);
-    fl_status (*send)(fl_channel *c, int64_t n, size_t size_bytes);
-    fl_status (*reuse)(fl_channel *c, int64_t n, int64_t deadline_us);
-    fl_status (*post)(fl_channel *c, int64_t n, size_t size_bytes);
-    fl_status (*wait)(fl_channel *c, int64_t n, size_t size_bytes, int64_t deadline_us);
-    void (*release)(fl_channel *c, int64_t n);
-} fl_channel_ops;
-
-typedef struct fl_bucket_ops {
-    void (*destroy)(fl_bucket *bucket);
-    void (*share)(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes);
-    fl_status (*start)(fl_bucket *bucket);
-    fl_status (*wait)(fl_bucket *bucket, int64_t deadline_us);
-} fl_bucket_ops;
+/* Whether a backend's table is of this build and complete: FL_ENOTSUP names its version, or the
+ * first entry that is missing. fl_group_open asks it of the backend that it chooses. */
+fl_status fl_group_ops_check(const fl_group_ops *ops) FL_MUST_CHECK;
 
 struct fl_group {
     const fl_group_ops *ops;
+    fl_device *device;
     int index, size;
     uint32_t generation;
     int n_sums; /* started */
 };
 
 struct fl_channel {
-    const fl_channel_ops *ops;
     fl_group *group;
     bool sending;
     int peer;
     uint32_t id;
-    size_t max_bytes, stride_bytes; /* of a message; from one buffer to the next */
+    size_t max_bytes;
     int depth;
-    struct {
-        bool busy; /* sent and not waited for, or posted */
-        size_t bytes;
-    } * slots; /* [depth] */
+    /* group.c counts the messages: sent; or posted, and taken. A backend takes them in order. */
+    int64_t n_started, n_taken;
+    size_t *posted_bytes; /* [depth] of the messages posted and not taken, by number modulo depth */
 };
-
-/* group.c. The common part of every kind of channel: the backend's open starts with init, and its
- * close ends with fini, also after a failed init. */
-fl_status fl__channel_init(fl_channel *c, const fl_channel_ops *ops, fl_group *group, bool sending,
-                           int peer, uint32_t id, size_t max_bytes, int depth) FL_MUST_CHECK;
-void fl__channel_fini(fl_channel *c);
-
-/* The buffer that message n lies in. */
-static inline size_t fl__channel_slot(const fl_channel *c, int64_t n)
-{
-    return (size_t)(n % c->depth);
-}
 
 struct fl_bucket {
-    const fl_bucket_ops *ops;
     fl_group *group;
     uint32_t id;
-    float *data; /* borrowed [n] */
+    void *data; /* device memory, borrowed [n] */
+    fl_dtype dtype;
     int64_t n;
+    int n_owners, my_place; /* among the owners in their order */
 };
 
-/* For devices that compute in host memory. */
+/* Moves everything through host memory, which every device can copy to and from: shared memory
+ * between members of one host, Gloo's sockets between hosts. */
 extern const fl_group_ops fl_host_group_ops;
 
 #endif

@@ -1,5 +1,6 @@
 /* A bucket through sockets: the ring all-reduce, in chunks. P owners form a ring; the data is cut
- * into P segments, and a segment into C chunks. In step t = 0 .. 2(P-1) - 1 the owner at place p
+ * into P segments, the parts of the bucket, and a segment into C chunks. In step t = 0 .. 2(P-1) -
+ * 1 the owner at place p
  *
  *     sends segment (p - t) to its right, and receives segment (p - t - 1) from its left,
  *
@@ -9,10 +10,11 @@
  *            2      ->1  =0          ->2  =1          ->0  =2       gather: received data is final
  *            3      ->0  =2          ->1  =0          ->2  =1
  *
- * An item is one chunk of one step. Item i may be sent as soon as item i - C has arrived, so the
- * chunks of neighbouring steps overlap. No owner waits for a send before its next receive, so no
- * cycle of waits can close.
- * Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009. */
+ * A reduce-scatter ends after the first half, which leaves segment p + 1 complete at place p; an
+ * all-gather is the second half. An item is one chunk of one step. Item i may be sent as soon as
+ * item i - C has arrived, so the chunks of neighbouring steps overlap. No owner waits for a send
+ * before its next receive, so no cycle of waits can close. Source: Patarasuk and Yuan, "Bandwidth
+ * optimal all-reduce algorithms", JPDC 2009. */
 #include "autodp/group/host_group.h"
 #include "autodp/net/tag.h"
 #include "device/alloc.h"
@@ -29,24 +31,18 @@ typedef struct ring {
     const gloo_bucket *bucket;
     uint64_t tag;
     int64_t n_chunks; /* C */
-    int64_t n_items;  /* 2 (P - 1) C */
+    int64_t n_reduce; /* (P - 1) C: the items before this one are added, the others are final */
     int64_t deadline_us;
 } ring;
 
-typedef struct span {
-    int64_t first, n; /* elements */
-} span;
-
 static span chunk_of(const ring *r, int64_t item, int64_t segment_shift)
 {
-    int64_t places = r->bucket->base.n_owners, step = item / r->n_chunks,
-            chunk = item % r->n_chunks;
-    int64_t segment = (r->bucket->base.my_place - step - segment_shift + 2 * places) % places;
-    int64_t n = r->bucket->base.base.n;
-    int64_t begin = n * segment / places + chunk * FL_GLOO_CHUNK;
-    int64_t end = n * (segment + 1) / places;
-    int64_t length = end - begin < FL_GLOO_CHUNK ? end - begin : FL_GLOO_CHUNK;
-    return (span){begin, length < 0 ? 0 : length};
+    const host_bucket *b = &r->bucket->base;
+    int64_t places = b->base.n_owners, step = item / r->n_chunks, chunk = item % r->n_chunks;
+    span segment = fl__bucket_part(b, (int)(b->base.my_place - step - segment_shift + 2 * places));
+    int64_t left = segment.n - chunk * FL_GLOO_CHUNK;
+    int64_t length = left < FL_GLOO_CHUNK ? left : FL_GLOO_CHUNK;
+    return (span){segment.first + chunk * FL_GLOO_CHUNK, length < 0 ? 0 : length};
 }
 
 static span outgoing(const ring *r, int64_t item)
@@ -61,7 +57,7 @@ static span incoming(const ring *r, int64_t item)
 
 static bool is_reduce(const ring *r, int64_t item)
 {
-    return item < r->n_items / 2;
+    return item < r->n_reduce;
 }
 
 static size_t scratch_slot(int64_t item)
@@ -69,7 +65,7 @@ static size_t scratch_slot(int64_t item)
     return (size_t)(item % FL_GLOO_WINDOW) * FL_GLOO_CHUNK;
 }
 
-static fl_status post(const ring *r, int64_t item)
+static fl_status post_item(const ring *r, int64_t item)
 {
     span s = incoming(r, item);
     if (s.n == 0) {
@@ -81,7 +77,7 @@ static fl_status post(const ring *r, int64_t item)
                        r->tag, at * sizeof(float), (size_t)s.n * sizeof(float));
 }
 
-static fl_status send(const ring *r, int64_t item, int64_t *n_sent)
+static fl_status send_item(const ring *r, int64_t item, int64_t *n_sent)
 {
     span s = outgoing(r, item);
     if (s.n == 0) {
@@ -93,14 +89,7 @@ static fl_status send(const ring *r, int64_t item, int64_t *n_sent)
                        (size_t)s.n * sizeof(float));
 }
 
-void fl__host_add(float *restrict to, const float *restrict from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        to[i] += from[i];
-    }
-}
-
-static fl_status receive(const ring *r, int64_t item)
+static fl_status receive_item(const ring *r, int64_t item)
 {
     span s = incoming(r, item);
     if (s.n == 0) {
@@ -110,83 +99,84 @@ static fl_status receive(const ring *r, int64_t item)
         FL_TRY(fl_net_wait_recv(r->bucket->buffer, r->deadline_us));
     } else {
         FL_TRY(fl_net_wait_recv(r->group->scratch_buffer, r->deadline_us));
-        fl__host_add(r->bucket->base.base.data + s.first, r->group->scratch + scratch_slot(item),
-                     s.n);
+        fl__host_add(r->bucket->base.data + s.first, r->group->scratch + scratch_slot(item), s.n);
     }
     atomic_fetch_add(&r->group->received_bytes, (int64_t)sizeof(float) * s.n);
     return FL_OK;
 }
 
-static fl_status reduce_in_ring(host_bucket *bucket)
+/* The items first .. end - 1. */
+static fl_status run_items(ring *r, int64_t first, int64_t end)
 {
-    const gloo_bucket *b = (const gloo_bucket *)bucket;
-    host_group *g = fl__host_group_of(bucket);
-    int64_t places = bucket->n_owners, segment = (bucket->base.n + places - 1) / places;
-    ring r = {.group = g, .bucket = b, .tag = fl_tag(FL_TAG_BUCKET, bucket->base.id)};
-    r.n_chunks = (segment + FL_GLOO_CHUNK - 1) / FL_GLOO_CHUNK;
-    r.n_items = 2 * (places - 1) * r.n_chunks;
-    r.deadline_us = fl_deadline_us(g->wait_timeout_ms);
-    int64_t ahead = r.n_chunks < FL_GLOO_WINDOW ? r.n_chunks : FL_GLOO_WINDOW;
-    int64_t n_posted = 0, n_started = 0, n_sent = 0;
-    for (int64_t done = 0; done < r.n_items; done++) {
-        for (; n_posted < r.n_items && n_posted < done + FL_GLOO_WINDOW; n_posted++) {
-            FL_TRY(post(&r, n_posted));
+    host_group *g = r->group;
+    int64_t ahead = r->n_chunks < FL_GLOO_WINDOW ? r->n_chunks : FL_GLOO_WINDOW;
+    int64_t n_posted = first, n_started = first, n_sent = 0;
+    for (int64_t done = first; done < end; done++) {
+        for (; n_posted < end && n_posted < done + FL_GLOO_WINDOW; n_posted++) {
+            FL_TRY(post_item(r, n_posted));
         }
-        for (; n_started < r.n_items && n_started < done + ahead; n_started++) {
-            FL_TRY(send(&r, n_started, &n_sent));
+        for (; n_started < end && n_started < done + ahead; n_started++) {
+            FL_TRY(send_item(r, n_started, &n_sent));
         }
-        FL_TRY(receive(&r, done));
+        FL_TRY(receive_item(r, done));
         /* A neighbour may still be computing; the deadline restarts whenever bytes arrive. */
-        r.deadline_us = fl_deadline_us(g->wait_timeout_ms);
+        r->deadline_us = fl_deadline_us(g->wait_timeout_ms);
     }
     for (; n_sent > 0; n_sent--) {
-        FL_TRY(fl_net_wait_send(b->buffer, r.deadline_us));
+        FL_TRY(fl_net_wait_send(r->bucket->buffer, r->deadline_us));
     }
     return FL_OK;
 }
 
-/* ---- create and destroy ---- */
+static fl_status run_ring(host_bucket *bucket)
+{
+    host_group *g = (host_group *)bucket->base.group;
+    int64_t places = bucket->base.n_owners, segment = (bucket->base.n + places - 1) / places;
+    ring r = {.group = g,
+              .bucket = (const gloo_bucket *)bucket,
+              .tag = fl_tag(FL_TAG_BUCKET, bucket->base.id),
+              .n_chunks = (segment + FL_GLOO_CHUNK - 1) / FL_GLOO_CHUNK,
+              .deadline_us = fl_deadline_us(g->wait_timeout_ms)};
+    r.n_reduce = (places - 1) * r.n_chunks;
+    return run_items(&r, bucket->op == FL_ALL_GATHER ? r.n_reduce : 0,
+                     bucket->op == FL_REDUCE_SCATTER ? r.n_reduce : 2 * r.n_reduce);
+}
 
-static void bucket_destroy(fl_bucket *bucket)
+/* ---- open and close ---- */
+
+/* One for all buckets of the group, from the first one on. */
+static fl_status create_scratch(host_group *g)
+{
+    size_t n = (size_t)FL_GLOO_WINDOW * FL_GLOO_CHUNK;
+    if (g->scratch == NULL) {
+        FL_TRY(fl_alloc_array(n, sizeof(float), (void **)&g->scratch));
+    }
+    if (g->scratch_buffer == NULL) {
+        FL_TRY(fl_net_buffer_create(g->net, g->scratch, n * sizeof(float), &g->scratch_buffer));
+    }
+    return FL_OK;
+}
+
+static fl_status open_bucket(host_bucket *bucket, const int *owners)
 {
     gloo_bucket *b = (gloo_bucket *)bucket;
-    fl__bucket_queue_remove(&b->base);
-    fl_net_buffer_destroy(&b->buffer);
-    fl_free(b);
+    host_group *g = (host_group *)bucket->base.group;
+    int n = bucket->base.n_owners, place = bucket->base.my_place;
+    b->right = owners[(place + 1) % n];
+    b->left = owners[(place + n - 1) % n];
+    FL_TRY(create_scratch(g));
+    return fl_net_buffer_create(g->net, bucket->data, (size_t)bucket->base.n * sizeof *bucket->data,
+                                &b->buffer);
 }
 
-/* Other members do not read the data of a bucket that goes through sockets. */
-static void bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes)
+static void close_bucket(host_bucket *bucket)
 {
-    (void)bucket, (void)shared, (void)offset_bytes;
+    fl_net_buffer_destroy(&((gloo_bucket *)bucket)->buffer);
 }
 
-static const fl_bucket_ops gloo_bucket_ops = {.destroy = bucket_destroy,
-                                              .share = bucket_share,
-                                              .start = fl__host_bucket_start,
-                                              .wait = fl__host_bucket_wait};
-
-fl_status fl__gloo_bucket_create(fl_group *group, uint32_t id, const int *owners, int n_owners,
-                                 float *data, int64_t n, fl_bucket **out)
-{
-    gloo_bucket *b = NULL;
-    FL_TRY(fl_alloc(sizeof *b, (void **)&b));
-    b->base = (host_bucket){.base = {&gloo_bucket_ops, group, id, data, n},
-                            .reduce = reduce_in_ring,
-                            .n_owners = n_owners};
-    for (int i = 0; i < n_owners; i++) {
-        if (owners[i] == group->index) {
-            b->base.my_place = i;
-            b->right = owners[(i + 1) % n_owners];
-            b->left = owners[(i + n_owners - 1) % n_owners];
-        }
-    }
-    fl_status status = fl_net_buffer_create(((host_group *)group)->net, data,
-                                            (size_t)n * sizeof *data, &b->buffer);
-    if (status != FL_OK) {
-        fl_free(b);
-        return status;
-    }
-    *out = &b->base.base;
-    return FL_OK;
-}
+const host_bucket_ops fl__gloo_buckets = {.size_bytes = sizeof(gloo_bucket),
+                                          .shares_data = false,
+                                          .part_shift = 1,
+                                          .open = open_bucket,
+                                          .close = close_bucket,
+                                          .run = run_ring};

@@ -1,107 +1,108 @@
-/* A channel through sockets: `depth` buffers in a row of memory, each registered by itself, so that
- * the states of the messages in them are independent. */
+/* Messages through sockets: a row of buffers, each registered by itself, so that the states of the
+ * messages in them are independent. */
 #include "autodp/group/host_group.h"
 #include "autodp/net/tag.h"
 #include "device/alloc.h"
 
 typedef struct gloo_channel {
-    fl_channel base;
-    unsigned char *memory;   /* [depth][stride_bytes] */
-    fl_net_buffer **buffers; /* [depth] */
+    host_channel base;
+    unsigned char *memory;   /* [n_buffers][stride_bytes] */
+    fl_net_buffer **buffers; /* [n_buffers] */
 } gloo_channel;
 
-static fl_status set_up(gloo_channel *c, fl_net *net)
+static size_t memory_bytes(const host_channel *c)
 {
-    size_t depth = (size_t)c->base.depth, stride = c->base.stride_bytes;
-    FL_TRY(fl_alloc_untouched(depth * stride, (void **)&c->memory));
-    FL_TRY(fl_alloc_array(depth, sizeof *c->buffers, (void **)&c->buffers));
-    for (size_t i = 0; i < depth; i++) {
-        FL_TRY(
-            fl_net_buffer_create(net, c->memory + i * stride, c->base.max_bytes, &c->buffers[i]));
+    return (size_t)c->n_buffers * c->stride_bytes;
+}
+
+/* Copies to and from the device are fastest with memory that the device provides; where there is
+ * nothing to copy, memory that no message has used yet takes nothing. */
+static fl_status take_memory(gloo_channel *c)
+{
+    host_group *g = fl__host_group_of(&c->base);
+    fl_device *d = g->base.device;
+    return fl__host_is_direct(g)
+               ? fl_alloc_untouched(memory_bytes(&c->base), (void **)&c->memory)
+               : d->ops->host_take(d, memory_bytes(&c->base), (void **)&c->memory);
+}
+
+static void give_memory(gloo_channel *c)
+{
+    host_group *g = fl__host_group_of(&c->base);
+    fl_device *d = g->base.device;
+    if (fl__host_is_direct(g)) {
+        fl_free(c->memory);
+    } else if (c->memory != NULL) {
+        d->ops->host_give(d, c->memory, memory_bytes(&c->base));
+    }
+}
+
+static fl_status open_channel(host_channel *channel)
+{
+    gloo_channel *c = (gloo_channel *)channel;
+    size_t n = (size_t)channel->n_buffers;
+    FL_TRY(take_memory(c));
+    FL_TRY(fl_alloc_array(n, sizeof *c->buffers, (void **)&c->buffers));
+    for (size_t i = 0; i < n; i++) {
+        FL_TRY(fl_net_buffer_create(fl__host_group_of(channel)->net,
+                                    c->memory + i * channel->stride_bytes, channel->base.max_bytes,
+                                    &c->buffers[i]));
     }
     return FL_OK;
 }
 
-static void channel_close(fl_channel *channel)
+static void close_channel(host_channel *channel)
 {
     gloo_channel *c = (gloo_channel *)channel;
-    for (int i = 0; c->buffers != NULL && i < c->base.depth; i++) {
+    for (int i = 0; c->buffers != NULL && i < channel->n_buffers; i++) {
         fl_net_buffer_destroy(&c->buffers[i]);
     }
     fl_free(c->buffers);
-    fl_free(c->memory);
-    fl__channel_fini(&c->base);
-    fl_free(c);
+    give_memory(c);
 }
 
-static void *channel_buffer(fl_channel *channel, int64_t n)
+static void *buffer_of(host_channel *c, int64_t n)
 {
-    gloo_channel *c = (gloo_channel *)channel;
-    return c->memory + fl__channel_slot(channel, n) * channel->stride_bytes;
+    return ((gloo_channel *)c)->memory + fl__host_slot(c, n) * c->stride_bytes;
 }
 
-static fl_net_buffer *buffer_of(fl_channel *channel, int64_t n)
+static fl_net_buffer *registered(host_channel *c, int64_t n)
 {
-    return ((gloo_channel *)channel)->buffers[fl__channel_slot(channel, n)];
+    return ((gloo_channel *)c)->buffers[fl__host_slot(c, n)];
 }
 
-static fl_status channel_send(fl_channel *channel, int64_t n, size_t size_bytes)
+static uint64_t tag_of(const host_channel *c)
 {
-    FL_TRY(fl_net_send(buffer_of(channel, n), channel->peer, fl_tag(FL_TAG_CHANNEL, channel->id), 0,
-                       size_bytes));
-    atomic_fetch_add(&((host_group *)channel->group)->sent_bytes, (int64_t)size_bytes);
-    return FL_OK;
+    return fl_tag(FL_TAG_CHANNEL, c->base.id);
 }
 
-static fl_status channel_reuse(fl_channel *channel, int64_t n, int64_t deadline_us)
+static fl_status send_message(host_channel *c, int64_t n, size_t size_bytes)
 {
-    return fl_net_wait_send(buffer_of(channel, n), deadline_us);
+    return fl_net_send(registered(c, n), c->base.peer, tag_of(c), 0, size_bytes);
 }
 
-static fl_status channel_post(fl_channel *channel, int64_t n, size_t size_bytes)
+static fl_status wait_sent(host_channel *c, int64_t n, int64_t deadline_us)
 {
-    return fl_net_recv(buffer_of(channel, n), channel->peer, fl_tag(FL_TAG_CHANNEL, channel->id), 0,
-                       size_bytes);
+    return fl_net_wait_send(registered(c, n), deadline_us);
 }
 
-static fl_status channel_wait(fl_channel *channel, int64_t n, size_t size_bytes,
-                              int64_t deadline_us)
+static fl_status post_message(host_channel *c, int64_t n, size_t size_bytes)
 {
-    FL_TRY(fl_net_wait_recv(buffer_of(channel, n), deadline_us));
-    atomic_fetch_add(&((host_group *)channel->group)->received_bytes, (int64_t)size_bytes);
-    return FL_OK;
+    return fl_net_recv(registered(c, n), c->base.peer, tag_of(c), 0, size_bytes);
 }
 
-static void channel_release(fl_channel *channel, int64_t n)
+static fl_status wait_arrived(host_channel *c, int64_t n, int64_t deadline_us)
 {
-    (void)channel; /* the next post opens the buffer for another message */
-    (void)n;
+    return fl_net_wait_recv(registered(c, n), deadline_us);
 }
 
-static const fl_channel_ops gloo_channel_ops = {
-    .close = channel_close,
-    .buffer = channel_buffer,
-    .send = channel_send,
-    .reuse = channel_reuse,
-    .post = channel_post,
-    .wait = channel_wait,
-    .release = channel_release,
-};
-
-fl_status fl__gloo_channel_open(fl_group *group, bool sending, int peer, uint32_t id,
-                                size_t max_bytes, int depth, fl_channel **out)
-{
-    gloo_channel *c = NULL;
-    FL_TRY(fl_alloc(sizeof *c, (void **)&c));
-    fl_status status =
-        fl__channel_init(&c->base, &gloo_channel_ops, group, sending, peer, id, max_bytes, depth);
-    if (status == FL_OK) {
-        status = set_up(c, ((host_group *)group)->net);
-    }
-    if (status != FL_OK) {
-        channel_close(&c->base);
-        return status;
-    }
-    *out = &c->base;
-    return FL_OK;
-}
+/* The next post opens a buffer for another message, so nothing releases it. */
+const host_channel_ops fl__gloo_channels = {.size_bytes = sizeof(gloo_channel),
+                                            .open = open_channel,
+                                            .close = close_channel,
+                                            .buffer = buffer_of,
+                                            .send = send_message,
+                                            .wait_sent = wait_sent,
+                                            .post = post_message,
+                                            .wait_arrived = wait_arrived,
+                                            .release = NULL};

@@ -4,6 +4,9 @@
 #include "device/alloc.h"
 #include "device/flight.h"
 
+#include <stddef.h>
+#include <string.h>
+
 /* Each message names the group and its generation, because a run has several at once. */
 static fl_status in_group(fl_status status, const fl_group *g, const char *what)
 {
@@ -22,13 +25,39 @@ static fl_status check_member(const fl_group *g, int member, const char *what)
     return FL_OK;
 }
 
-static const fl_group_ops *find_backend(fl_device_kind device)
+/* ---- the backend ---- */
+
+/* The number of the first entry that is missing; -1: none. All entries from the first function on
+ * are pointers, so the table can be walked. */
+static int find_missing_entry(const fl_group_ops *ops)
 {
-    switch (device) {
-    case FL_DEVICE_CPU:
-        return &fl_host_group_ops;
+    typedef void (*entry)(void);
+    const size_t first = offsetof(fl_group_ops, group_open);
+    for (size_t at = first; at < sizeof *ops; at += sizeof(entry)) {
+        entry function;
+        memcpy(&function, (const char *)ops + at, sizeof function);
+        if (function == NULL) {
+            return (int)((at - first) / sizeof(entry));
+        }
     }
-    return NULL;
+    return -1;
+}
+
+fl_status fl_group_ops_check(const fl_group_ops *ops)
+{
+    if (ops->version != FL_GROUP_OPS_VERSION || ops->size_bytes != sizeof *ops) {
+        /* The rest of such a table may lie anywhere, its name too. */
+        return fl_fail(FL_ENOTSUP,
+                       "the transport was built for version %u of the group interface (%u bytes); "
+                       "this program has version %d (%zu bytes)",
+                       ops->version, ops->size_bytes, (int)FL_GROUP_OPS_VERSION, sizeof *ops);
+    }
+    int missing = find_missing_entry(ops);
+    if (missing >= 0) {
+        return fl_fail(FL_ENOTSUP, "transport %s lacks function %d of the group interface",
+                       ops->kind, missing);
+    }
+    return FL_OK;
 }
 
 fl_status fl_group_open(const fl_group_options *options, fl_group **out)
@@ -36,12 +65,9 @@ fl_status fl_group_open(const fl_group_options *options, fl_group **out)
     if (options->size < 1 || options->index < 0 || options->index >= options->size) {
         return fl_fail(FL_EINVAL, "member %d of %d", options->index, options->size);
     }
-    const fl_group_ops *ops = find_backend(options->device);
+    const fl_group_ops *ops = &fl_host_group_ops;
     fl_group *group = NULL;
-    if (ops == NULL) {
-        return fl_fail(FL_ENOTSUP, "no training group for devices of kind %d in this build",
-                       (int)options->device);
-    }
+    FL_TRY(fl_group_ops_check(ops));
     FL_TRY(ops->group_open(options, &group));
     group->ops = ops;
     *out = group;
@@ -80,33 +106,10 @@ fl_status fl_group_all_reduce(fl_group *group, double *values, int n, int64_t de
 
 void fl_group_stats_get(const fl_group *group, fl_group_stats *out)
 {
-    group->ops->group_stats(group, out);
+    group->ops->group_stats_get(group, out);
 }
 
 /* ---- channels ---- */
-
-fl_status fl__channel_init(fl_channel *c, const fl_channel_ops *ops, fl_group *group, bool sending,
-                           int peer, uint32_t id, size_t max_bytes, int depth)
-{
-    enum { ALIGNMENT = 64 };
-    *c = (fl_channel){.ops = ops,
-                      .group = group,
-                      .sending = sending,
-                      .peer = peer,
-                      .id = id,
-                      .max_bytes = max_bytes,
-                      .stride_bytes = (max_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT,
-                      .depth = depth};
-    if (c->stride_bytes > SIZE_MAX / (size_t)depth) {
-        return fl_fail(FL_ENOMEM, "%d messages of %zu bytes", depth, c->stride_bytes);
-    }
-    return fl_alloc_array((size_t)depth, sizeof *c->slots, (void **)&c->slots);
-}
-
-void fl__channel_fini(fl_channel *c)
-{
-    fl_free(c->slots);
-}
 
 fl_status fl_channel_open(fl_group *group, bool sending, int peer, uint32_t id, size_t max_bytes,
                           int depth, fl_channel **out)
@@ -116,20 +119,29 @@ fl_status fl_channel_open(fl_group *group, bool sending, int peer, uint32_t id, 
         return fl_fail(FL_EINVAL, "channel to member %d of depth %d for %zu bytes at member %d",
                        peer, depth, max_bytes, group->index);
     }
-    return group->ops->channel_open(group, sending, peer, id, max_bytes, depth, out);
+    fl_channel common = {.group = group,
+                         .sending = sending,
+                         .peer = peer,
+                         .id = id,
+                         .max_bytes = max_bytes,
+                         .depth = depth};
+    FL_TRY(
+        fl_alloc_array((size_t)depth, sizeof *common.posted_bytes, (void **)&common.posted_bytes));
+    fl_status status = group->ops->channel_open(&common, out);
+    if (status != FL_OK) {
+        fl_free(common.posted_bytes);
+    }
+    return status;
 }
 
 void fl_channel_close(fl_channel **channel)
 {
-    if (*channel != NULL) {
-        (*channel)->ops->close(*channel);
+    fl_channel *c = *channel;
+    if (c != NULL) {
         *channel = NULL;
+        fl_free(c->posted_bytes);
+        c->group->ops->channel_close(c);
     }
-}
-
-void *fl_channel_buffer(fl_channel *c, int64_t n)
-{
-    return c->ops->buffer(c, n);
 }
 
 static fl_status in_channel(fl_status status, const fl_channel *c, int64_t n)
@@ -154,87 +166,102 @@ static fl_status check_message(const fl_channel *c, bool sending, size_t size_by
     return FL_OK;
 }
 
-/* Send message n, or post a receive for it. */
-static fl_status start(fl_channel *c, bool sending, int64_t n, size_t size_bytes)
+static fl_status send_message(fl_channel *c, const void *from, size_t size_bytes, fl_stream *stream,
+                              int64_t deadline_us)
 {
-    size_t slot = fl__channel_slot(c, n);
-    FL_TRY(check_message(c, sending, size_bytes));
-    if (c->slots[slot].busy) {
-        return fl_fail(FL_EINVAL, "its buffer is still under way (depth %d)", c->depth);
-    }
-    FL_TRY((sending ? c->ops->send : c->ops->post)(c, n, size_bytes));
-    c->slots[slot].busy = true;
-    c->slots[slot].bytes = size_bytes;
+    FL_TRY(check_message(c, true, size_bytes));
+    FL_TRY(c->group->ops->channel_send_from(c, from, size_bytes, stream, deadline_us));
+    c->n_started++;
     return FL_OK;
 }
 
-/* Wait until the buffer of message n may be filled again, or until the message has arrived. */
-static fl_status finish(fl_channel *c, bool sending, int64_t n, int64_t deadline_us)
+fl_status fl_channel_send_from(fl_channel *c, const void *from, size_t size_bytes,
+                               fl_stream *stream, int64_t deadline_us)
 {
-    size_t slot = fl__channel_slot(c, n);
-    FL_TRY(check_message(c, sending, 0));
-    if (!c->slots[slot].busy) {
-        return sending ? FL_OK : fl_fail(FL_EINVAL, "it was not posted");
+    return in_channel(send_message(c, from, size_bytes, stream, deadline_us), c, c->n_started);
+}
+
+void *fl_channel_place(fl_channel *c)
+{
+    return c->sending ? c->group->ops->channel_place(c) : NULL;
+}
+
+fl_status fl_channel_flush(fl_channel *c, int64_t deadline_us)
+{
+    FL_TRY(in_channel(check_message(c, true, 0), c, c->n_started));
+    return in_channel(c->group->ops->channel_flush(c, deadline_us), c, c->n_started);
+}
+
+static fl_status post_message(fl_channel *c, size_t size_bytes)
+{
+    FL_TRY(check_message(c, false, size_bytes));
+    if (c->n_started - c->n_taken >= c->depth) {
+        return fl_fail(FL_EINVAL, "%d are posted already, the channel's depth", c->depth);
     }
-    FL_TRY(sending ? c->ops->reuse(c, n, deadline_us)
-                   : c->ops->wait(c, n, c->slots[slot].bytes, deadline_us));
-    c->slots[slot].busy = false;
+    FL_TRY(c->group->ops->channel_post(c, size_bytes));
+    c->posted_bytes[c->n_started % c->depth] = size_bytes;
+    c->n_started++;
     return FL_OK;
 }
 
-fl_status fl_channel_send(fl_channel *c, int64_t n, size_t size_bytes)
+fl_status fl_channel_post(fl_channel *c, size_t size_bytes)
 {
-    return in_channel(start(c, true, n, size_bytes), c, n);
+    return in_channel(post_message(c, size_bytes), c, c->n_started);
 }
 
-fl_status fl_channel_reuse(fl_channel *c, int64_t n, int64_t deadline_us)
+static fl_status take_message(fl_channel *c, void *to, size_t size_bytes, fl_stream *stream,
+                              int64_t deadline_us)
 {
-    return in_channel(finish(c, true, n, deadline_us), c, n);
+    if (c->n_taken == c->n_started) {
+        FL_TRY(post_message(c, size_bytes));
+    }
+    size_t posted_bytes = c->posted_bytes[c->n_taken % c->depth];
+    if (posted_bytes != size_bytes) {
+        return fl_fail(FL_EINVAL, "%zu bytes, but it was posted with %zu", size_bytes,
+                       posted_bytes);
+    }
+    FL_TRY(c->group->ops->channel_receive_to(c, to, size_bytes, stream, deadline_us));
+    c->n_taken++;
+    return FL_OK;
 }
 
-fl_status fl_channel_post(fl_channel *c, int64_t n, size_t size_bytes)
+fl_status fl_channel_receive_to(fl_channel *c, void *to, size_t size_bytes, fl_stream *stream,
+                                int64_t deadline_us)
 {
-    return in_channel(start(c, false, n, size_bytes), c, n);
-}
-
-fl_status fl_channel_wait(fl_channel *c, int64_t n, int64_t deadline_us)
-{
-    return in_channel(finish(c, false, n, deadline_us), c, n);
-}
-
-void fl_channel_release(fl_channel *c, int64_t n)
-{
-    c->ops->release(c, n);
+    return in_channel(take_message(c, to, size_bytes, stream, deadline_us), c, c->n_taken);
 }
 
 /* ---- buckets ---- */
 
-fl_status fl_bucket_create(fl_group *group, uint32_t id, const int *owners, int n_owners,
-                           float *data, int64_t n, fl_bucket **out)
+fl_status fl_bucket_create(fl_group *group, const fl_bucket_options *o, fl_bucket **out)
 {
     bool mine = false;
-    for (int i = 0; i < n_owners; i++) {
-        FL_TRY(check_member(group, owners[i], "bucket of member"));
-        mine = mine || owners[i] == group->index;
+    for (int i = 0; i < o->n_owners; i++) {
+        FL_TRY(check_member(group, o->owners[i], "bucket of member"));
+        mine = mine || o->owners[i] == group->index;
     }
-    if (!mine || n < 0) {
-        return fl_fail(FL_EINVAL, "bucket %u of %lld values: member %d is %s of its %d owners", id,
-                       (long long)n, group->index, mine ? "one" : "none", n_owners);
+    if (!mine || o->n < 0) {
+        return fl_fail(FL_EINVAL, "bucket %u of %lld values: member %d is %s of its %d owners",
+                       o->id, (long long)o->n, group->index, mine ? "one" : "none", o->n_owners);
     }
-    return group->ops->bucket_create(group, id, owners, n_owners, data, n, out);
+    if (o->dtype != FL_F32) {
+        return fl_fail(FL_ENOTSUP, "bucket %u of %s values: only float32 can be summed", o->id,
+                       o->dtype == FL_BF16 ? "bfloat16" : "int32");
+    }
+    return group->ops->bucket_create(group, o, out);
 }
 
 void fl_bucket_destroy(fl_bucket **bucket)
 {
     if (*bucket != NULL) {
-        (*bucket)->ops->destroy(*bucket);
+        (*bucket)->group->ops->bucket_destroy(*bucket);
         *bucket = NULL;
     }
 }
 
-void fl_bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes)
+void fl_bucket_part(const fl_bucket *bucket, int place, int64_t *first, int64_t *n)
 {
-    bucket->ops->share(bucket, shared, offset_bytes);
+    bucket->group->ops->bucket_part(bucket, place, first, n);
 }
 
 static fl_status in_bucket(fl_status status, const fl_bucket *b)
@@ -242,20 +269,20 @@ static fl_status in_bucket(fl_status status, const fl_bucket *b)
     if (status == FL_OK) {
         return FL_OK;
     }
-    return fl_within(status, "generation %u, all-reduce of bucket %u at member %d",
-                     b->group->generation, b->id, b->group->index);
+    return fl_within(status, "generation %u, bucket %u at member %d", b->group->generation, b->id,
+                     b->group->index);
 }
 
-fl_status fl_bucket_start(fl_bucket *bucket)
+fl_status fl_bucket_start(fl_bucket *bucket, fl_bucket_op op, fl_stream *stream)
 {
-    return in_bucket(bucket->ops->start(bucket), bucket);
+    return in_bucket(bucket->group->ops->bucket_start(bucket, op, stream), bucket);
 }
 
-fl_status fl_bucket_wait(fl_bucket *bucket, int64_t deadline_us)
+fl_status fl_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us)
 {
     fl_flight_enter(FL_FLIGHT_REDUCE_WAIT, -1, (int)bucket->id,
-                    (int64_t)sizeof *bucket->data * bucket->n);
-    FL_TRY(in_bucket(bucket->ops->wait(bucket, deadline_us), bucket));
+                    (int64_t)fl_dtype_size(bucket->dtype) * bucket->n);
+    FL_TRY(in_bucket(bucket->group->ops->bucket_wait(bucket, stream, deadline_us), bucket));
     fl_flight_leave();
     return FL_OK;
 }

@@ -1,5 +1,6 @@
-/* The training group: the communicators of one generation. One interface, and a backend for each
- * kind of device: for CPUs shared memory within a host and Gloo between hosts.
+/* The training group: the communicators of one generation. It takes and gives device memory, in the
+ * order of the device's streams; how the bytes travel, and whether they pass through host memory,
+ * is the backend's business.
  *
  * Members are numbered by `index` within the group; the plan maps them to workers. Every wait has a
  * `deadline_us` and ends at once after fl_group_abort. Tags carry no generation because a group's
@@ -8,6 +9,7 @@
 #define FL_AUTODP_GROUP_GROUP_H
 
 #include "autodp/net/net.h"
+#include "device/device.h"
 #include "device/shared.h"
 
 #include <frostline/tensor.h>
@@ -20,7 +22,7 @@ typedef struct fl_channel fl_channel;
 typedef struct fl_bucket fl_bucket;
 
 typedef struct fl_group_options {
-    fl_device_kind device; /* the members' compute device: it decides the backend */
+    fl_device *device; /* borrowed: whose memory and streams channels and buckets use */
     uint32_t generation;
     int index, size;
     const fl_kv *kv;
@@ -40,59 +42,89 @@ void fl_group_close(fl_group **group);
 void fl_group_abort(fl_group *group, fl_status why);
 fl_status fl_group_state(fl_group *group);
 
-/* ---- neighbours: one direction of one pair, with its buffers fixed beforehand ---- */
+/* ---- neighbours: messages in one direction of one pair ---- */
 
 /* A channel to (sending) or from `peer`, for messages of at most max_bytes, `depth` of them in
- * flight at once. id: the same on both ends, distinct per (pair, use). */
+ * flight at once. id: the same on both ends, distinct per (pair, use). Messages arrive in the order
+ * in which they were sent. */
 fl_status fl_channel_open(fl_group *group, bool sending, int peer, uint32_t id, size_t max_bytes,
                           int depth, fl_channel **out) FL_MUST_CHECK;
 void fl_channel_close(fl_channel **channel);
 
-/* The buffer [max_bytes] of message number `n` (n modulo depth picks it). Host memory. */
-void *fl_channel_buffer(fl_channel *c, int64_t n);
+/* Sender: send what lies at `from` once the stream's earlier work is done; later work of the stream
+ * may overwrite it. Waits while `depth` earlier messages are in flight. */
+fl_status fl_channel_send_from(fl_channel *c, const void *from, size_t size_bytes,
+                               fl_stream *stream, int64_t deadline_us) FL_MUST_CHECK;
 
-/* Sender: message n is in its buffer; start sending. Returns without waiting for the receiver. A
- * buffer may be filled again after fl_channel_reuse(n + depth), which may wait until the receiver
- * has released message n. */
-fl_status fl_channel_send(fl_channel *c, int64_t n, size_t size_bytes) FL_MUST_CHECK;
-fl_status fl_channel_reuse(fl_channel *c, int64_t n, int64_t deadline_us) FL_MUST_CHECK;
+/* Where the device may write the next message, which saves the copy when it is sent from there:
+ * memory of the channel, max_bytes, left alone until `depth` more messages have been sent after
+ * it. NULL where the device does not compute in host memory. Never waits. */
+void *fl_channel_place(fl_channel *c);
 
-/* Receiver: post message n (early), wait for it, read it, and release it. Its buffer exists once it
- * has been waited for. */
-fl_status fl_channel_post(fl_channel *c, int64_t n, size_t size_bytes) FL_MUST_CHECK;
-fl_status fl_channel_wait(fl_channel *c, int64_t n, int64_t deadline_us) FL_MUST_CHECK;
-void fl_channel_release(fl_channel *c, int64_t n);
+/* Wait until the receiver no longer needs the channel, having taken every message. */
+fl_status fl_channel_flush(fl_channel *c, int64_t deadline_us) FL_MUST_CHECK;
+
+/* Receiver: announce the next message, so that it can travel before it is waited for; at most
+ * `depth` ahead. */
+fl_status fl_channel_post(fl_channel *c, size_t size_bytes) FL_MUST_CHECK;
+
+/* Wait for the next message, which is posted here unless it was before; later work of the stream
+ * finds it at `to`. */
+fl_status fl_channel_receive_to(fl_channel *c, void *to, size_t size_bytes, fl_stream *stream,
+                                int64_t deadline_us) FL_MUST_CHECK;
 
 /* ---- buckets: contiguous runs of gradients, summed over the owners of the same layers ---- */
 
-/* owners: [n_owners] group indices, this member among them, the same order everywhere.
- * A bucket of one owner is legal and costs nothing. Buckets of a group are all-reduced by the
- * group's own communication thread in the order in which they were started, which must be the same
- * for all owners. data is borrowed [n] and must not be touched between start and wait. */
-fl_status fl_bucket_create(fl_group *group, uint32_t id, const int *owners, int n_owners,
-                           float *data, int64_t n, fl_bucket **out) FL_MUST_CHECK;
+typedef struct fl_bucket_options {
+    uint32_t id;
+    const int *owners; /* [n_owners] group indices, this member among them, in the same order on
+                          all of them */
+    int n_owners;
+    void *data;     /* device memory, borrowed [n], 64-byte aligned */
+    fl_dtype dtype; /* FL_F32: other types are FL_ENOTSUP */
+    int64_t n;
+    /* Where data lies in shared host memory, so that owners on this host read it there. NULL: in
+     * memory of this process alone, or of the device. The sums are the same. */
+    const fl_shared *shared;
+    size_t offset_bytes;
+} fl_bucket_options;
+
+/* A bucket of one owner is legal and costs nothing. */
+fl_status fl_bucket_create(fl_group *group, const fl_bucket_options *options,
+                           fl_bucket **out) FL_MUST_CHECK;
 void fl_bucket_destroy(fl_bucket **bucket);
 
-/* Before the first start: data is at offset_bytes in `shared`, so that owners on this host may read
- * it there, which saves a copy. The sums are the same. */
-void fl_bucket_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes);
+/* A reduce-scatter leaves each owner the sums of its own part, and the other parts undefined; an
+ * all-gather brings each owner's part to all. An all-reduce is one after the other, to the last
+ * bit. */
+typedef enum fl_bucket_op { FL_ALL_REDUCE, FL_REDUCE_SCATTER, FL_ALL_GATHER } fl_bucket_op;
 
-fl_status fl_bucket_start(fl_bucket *bucket) FL_MUST_CHECK;
-fl_status fl_bucket_wait(fl_bucket *bucket, int64_t deadline_us) FL_MUST_CHECK;
+/* The elements first .. first + n - 1 are the part of the owner at `place` in the list of owners.
+ * The parts cover the bucket; where they lie depends on the transport, as the order of additions
+ * does. */
+void fl_bucket_part(const fl_bucket *bucket, int place, int64_t *first, int64_t *n);
+
+/* Begin once the stream's earlier work is done. The group's communication thread runs its buckets
+ * in the order in which they were started, which must be the same for all owners. The data must
+ * not be touched between start and wait. */
+fl_status fl_bucket_start(fl_bucket *bucket, fl_bucket_op op, fl_stream *stream) FL_MUST_CHECK;
+
+/* Wait for the end; later work of the stream finds the result. */
+fl_status fl_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us) FL_MUST_CHECK;
 
 /* ---- all members ---- */
 
 enum { FL_GROUP_ALL_REDUCE_MAX = 1024 };
 
 /* values[n] become their sums over all members, summed in the order of the members: the same bits
- * on all members. n <= FL_GROUP_ALL_REDUCE_MAX. On FL_OK all members have called it. */
+ * on all members. Host memory. n <= FL_GROUP_ALL_REDUCE_MAX. On FL_OK all have called it. */
 fl_status fl_group_all_reduce(fl_group *group, double *values, int n,
                               int64_t deadline_us) FL_MUST_CHECK;
 
 /* Bytes and microseconds spent since the group was opened; for reports. */
 typedef struct fl_group_stats {
     int64_t sent_bytes, received_bytes;
-    int64_t reduce_us;      /* the communication thread's time in all-reduces */
+    int64_t reduce_us;      /* the communication thread's time in buckets */
     int64_t reduce_wait_us; /* the caller's time in fl_bucket_wait */
 } fl_group_stats;
 void fl_group_stats_get(const fl_group *group, fl_group_stats *out);

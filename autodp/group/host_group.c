@@ -1,5 +1,5 @@
-/* The training group for host memory: one net, the choice of a transport for each pair, sums of a
- * few scalars, and the table through which group.c calls. */
+/* The training group through host memory: one net, the choice of a transport, sums of a few
+ * scalars, and the table through which group.c calls. */
 #include "autodp/group/host_group.h"
 
 #include "autodp/net/tag.h"
@@ -15,8 +15,10 @@ static void group_close(fl_group *group)
 {
     host_group *g = (host_group *)group;
     if (g->net != NULL) {
+        fl__copy_queue_fini(g);
         fl__bucket_queue_fini(g);
     }
+    fl__staging_fini(g);
     fl_shm_segment_close(&g->segment);
     fl_all_gather_destroy(&g->sums);
     fl_net_close(&g->net);
@@ -45,6 +47,13 @@ static bool all_shared(const host_group *g, const int *members, int n)
     return true;
 }
 
+const host_transport *fl__host_transport_of(const host_group *g, const int *members, int n)
+{
+    static const host_transport gloo = {&fl__gloo_channels, &fl__gloo_buckets};
+    static const host_transport shm = {&fl__shm_channels, &fl__shm_buckets};
+    return all_shared(g, members, n) ? &shm : &gloo;
+}
+
 static fl_status open_segment(host_group *g)
 {
     int64_t deadline_us = fl_deadline_us(g->wait_timeout_ms);
@@ -69,6 +78,7 @@ static fl_status group_open(const fl_group_options *options, fl_group **out)
     snprintf(name, sizeof name, "group/%u", options->generation);
     host_group *g = NULL;
     FL_TRY(fl_alloc(sizeof *g, (void **)&g));
+    g->base.device = options->device;
     g->base.index = options->index;
     g->base.size = options->size;
     g->base.generation = options->generation;
@@ -87,6 +97,7 @@ static fl_status group_open(const fl_group_options *options, fl_group **out)
     fl_status status = fl_net_open(&net, &g->net);
     if (status == FL_OK) {
         fl__bucket_queue_init(g);
+        fl__copy_queue_init(g);
         status = open_sums(g);
     }
     if (status == FL_OK && options->size > 1 && !options->sockets_only) {
@@ -107,7 +118,24 @@ static void group_abort(fl_group *group, fl_status why)
 
 static fl_status group_state(fl_group *group)
 {
-    return fl_net_state(((host_group *)group)->net);
+    host_group *g = (host_group *)group;
+    return fl__host_result(g, fl_net_state(g->net));
+}
+
+bool fl__host_is_direct(const host_group *g)
+{
+    return g->base.device->ops->host_memory;
+}
+
+fl_status fl__host_result(host_group *g, fl_status status)
+{
+    if (status == FL_OK) {
+        return FL_OK;
+    }
+    pthread_mutex_lock(&g->copies.mutex);
+    fl_status failed = g->copies.failed;
+    pthread_mutex_unlock(&g->copies.mutex);
+    return failed == FL_OK ? status : fl_fail(failed, "%s", g->copies.message);
 }
 
 static fl_status sum_over_net(host_group *g, double *values, int n, int64_t deadline_us)
@@ -124,70 +152,25 @@ static fl_status sum_over_net(host_group *g, double *values, int n, int64_t dead
     return FL_OK;
 }
 
-static fl_status group_all_reduce(fl_group *group, double *values, int n, int64_t deadline_us)
+static fl_status sum_over_all(host_group *g, double *values, int n, int64_t deadline_us)
 {
-    host_group *g = (host_group *)group;
     size_t size_bytes = (size_t)n * sizeof *values;
     FL_TRY(fl_net_state(g->net));
     FL_TRY(g->shm_sum.segment != NULL ? fl_shm_sum_run(&g->shm_sum, values, n, deadline_us)
                                       : sum_over_net(g, values, n, deadline_us));
-    int64_t others = (int64_t)size_bytes * (group->size - 1);
+    int64_t others = (int64_t)size_bytes * (g->base.size - 1);
     atomic_fetch_add(&g->sent_bytes, others);
     atomic_fetch_add(&g->received_bytes, others);
     return FL_OK;
 }
 
-static fl_status channel_open(fl_group *group, bool sending, int peer, uint32_t id,
-                              size_t max_bytes, int depth, fl_channel **out)
-{
-    bool shared = fl_shm_segment_is_shared(((host_group *)group)->segment, group->index, peer);
-    return (shared ? fl__shm_channel_open : fl__gloo_channel_open)(group, sending, peer, id,
-                                                                   max_bytes, depth, out);
-}
-
-/* ---- a bucket with one owner ---- */
-
-static void lone_destroy(fl_bucket *bucket)
-{
-    fl_free(bucket);
-}
-
-static void lone_share(fl_bucket *bucket, const fl_shared *shared, size_t offset_bytes)
-{
-    (void)bucket, (void)shared, (void)offset_bytes;
-}
-
-static fl_status lone_start(fl_bucket *bucket)
-{
-    (void)bucket;
-    return FL_OK;
-}
-
-static fl_status lone_wait(fl_bucket *bucket, int64_t deadline_us)
-{
-    (void)bucket, (void)deadline_us;
-    return FL_OK;
-}
-
-static const fl_bucket_ops lone_bucket_ops = {
-    .destroy = lone_destroy, .share = lone_share, .start = lone_start, .wait = lone_wait};
-
-static fl_status bucket_create(fl_group *group, uint32_t id, const int *owners, int n_owners,
-                               float *data, int64_t n, fl_bucket **out)
+static fl_status group_all_reduce(fl_group *group, double *values, int n, int64_t deadline_us)
 {
     host_group *g = (host_group *)group;
-    if (n_owners == 1 || n == 0) {
-        FL_TRY(fl_alloc(sizeof **out, (void **)out));
-        **out = (fl_bucket){&lone_bucket_ops, group, id, data, n};
-        return FL_OK;
-    }
-    FL_TRY(fl__bucket_queue_start(g));
-    bool shared = all_shared(g, owners, n_owners);
-    return (shared ? fl__shm_bucket_create : fl__gloo_bucket_create)(group, id, owners, n_owners,
-                                                                     data, n, out);
+    return fl__host_result(g, sum_over_all(g, values, n, deadline_us));
 }
 
-static void group_stats(const fl_group *group, fl_group_stats *out)
+static void group_stats_get(const fl_group *group, fl_group_stats *out)
 {
     const host_group *g = (const host_group *)group;
     *out = (fl_group_stats){
@@ -199,13 +182,25 @@ static void group_stats(const fl_group *group, fl_group_stats *out)
 }
 
 const fl_group_ops fl_host_group_ops = {
+    .version = FL_GROUP_OPS_VERSION,
+    .size_bytes = sizeof(fl_group_ops),
     .kind = "host",
     .group_open = group_open,
     .group_close = group_close,
     .group_abort = group_abort,
     .group_state = group_state,
     .group_all_reduce = group_all_reduce,
-    .group_stats = group_stats,
-    .channel_open = channel_open,
-    .bucket_create = bucket_create,
+    .group_stats_get = group_stats_get,
+    .channel_open = fl__host_channel_open,
+    .channel_close = fl__host_channel_close,
+    .channel_send_from = fl__host_channel_send_from,
+    .channel_place = fl__host_channel_place,
+    .channel_flush = fl__host_channel_flush,
+    .channel_post = fl__host_channel_post,
+    .channel_receive_to = fl__host_channel_receive_to,
+    .bucket_create = fl__host_bucket_create,
+    .bucket_destroy = fl__host_bucket_destroy,
+    .bucket_part = fl__host_bucket_part,
+    .bucket_start = fl__host_bucket_start,
+    .bucket_wait = fl__host_bucket_wait,
 };

@@ -10,7 +10,7 @@
 static fl_status open_group(const fl_generation_options *o, fl_generation *m)
 {
     const fl_job *job = o->worker->job;
-    fl_group_options options = {.device = job->devices.kind,
+    fl_group_options options = {.device = o->device,
                                 .generation = m->plan.generation,
                                 .index = m->place.replica * m->plan.K + m->place.stage,
                                 .size = m->plan.K * m->plan.R,

@@ -1,15 +1,11 @@
 /* Messages and an all-reduce between two children, over the very channels and buckets that a run
- * uses: a message is copied into its buffer and out of it again, as pipe/step/message_queues.c
- * does. */
+ * uses: a message is written into its place and received into other memory, as in a pipeline. */
 #include "autodp/group/group.h"
 #include "autodp/split_work.h"
-#include "device/alloc.h"
 #include "device/clock.h"
 #include "pipe/cost/memory.h"
 #include "pipe/measure/probe.h"
 #include "pipe/measure/quantile.h"
-
-#include <string.h>
 
 enum { PING_ID = 1, PONG_ID = 2, BUCKET_ID = 3, DEPTH = 2 };
 enum { SHORT_MESSAGES = 200, LONG_MESSAGES = 12, REDUCES = 8 };
@@ -21,11 +17,10 @@ typedef struct pair {
     fl_group *group;
     fl_channel *out, *in;
     fl_bucket *bucket;
-    unsigned char *payload;
+    void *payload; /* device memory */
     float *gradients;
     fl_shared *shared; /* where they lie; NULL: in memory of this process alone */
     int64_t message_bytes, n_gradients;
-    int64_t n; /* messages so far, each way */
 } pair;
 
 static int64_t between(int64_t value, int64_t low, int64_t high)
@@ -67,7 +62,7 @@ static fl_status open_pair(pair *p)
     const int owners[2] = {0, 1};
     int me = p->o->index, peer = 1 - me;
     size_t size = (size_t)p->message_bytes;
-    fl_group_options options = {.device = p->o->job->devices.kind,
+    fl_group_options options = {.device = p->o->device,
                                 .generation = 0,
                                 .index = me,
                                 .size = 2,
@@ -79,14 +74,16 @@ static fl_status open_pair(pair *p)
         fl_channel_open(p->group, true, peer, me == 0 ? PING_ID : PONG_ID, size, DEPTH, &p->out));
     FL_TRY(
         fl_channel_open(p->group, false, peer, me == 0 ? PONG_ID : PING_ID, size, DEPTH, &p->in));
-    FL_TRY(fl_alloc(size, (void **)&p->payload));
+    FL_TRY(fl_device_reserve(p->o->device, size, &p->payload));
     FL_TRY(fl_device_share(p->o->device, gradient_bytes(p), (void **)&p->gradients, &p->shared));
-    FL_TRY(
-        fl_bucket_create(p->group, BUCKET_ID, owners, 2, p->gradients, p->n_gradients, &p->bucket));
-    if (p->shared != NULL) {
-        fl_bucket_share(p->bucket, p->shared, 0);
-    }
-    return FL_OK;
+    const fl_bucket_options bucket = {.id = BUCKET_ID,
+                                      .owners = owners,
+                                      .n_owners = 2,
+                                      .data = p->gradients,
+                                      .dtype = FL_F32,
+                                      .n = p->n_gradients,
+                                      .shared = p->shared};
+    return fl_bucket_create(p->group, &bucket, &p->bucket);
 }
 
 static void close_pair(pair *p)
@@ -95,23 +92,23 @@ static void close_pair(pair *p)
     fl_channel_close(&p->in);
     fl_channel_close(&p->out);
     fl_group_close(&p->group);
-    fl_free(p->payload);
+    fl_device_drop(p->o->device, p->payload, (size_t)p->message_bytes);
     fl_device_unshare(p->o->device, p->gradients, gradient_bytes(p), &p->shared);
 }
 
-static fl_status put(pair *p, size_t size, int64_t deadline_us)
+/* Nothing writes the message: the layer that would do so is part of its own time. */
+static fl_status send_payload(pair *p, size_t size, int64_t deadline_us)
 {
-    FL_TRY(fl_channel_reuse(p->out, p->n, deadline_us));
-    memcpy(fl_channel_buffer(p->out, p->n), p->payload, size);
-    return fl_channel_send(p->out, p->n, size);
+    void *place = fl_channel_place(p->out);
+    return fl_channel_send_from(p->out, place != NULL ? place : p->payload, size, NULL,
+                                deadline_us);
 }
 
-static fl_status take(pair *p, size_t size, int64_t deadline_us)
+static fl_status receive_payload(pair *p, size_t size, int64_t deadline_us)
 {
-    FL_TRY(fl_channel_wait(p->in, p->n, deadline_us));
-    memcpy(p->payload, fl_channel_buffer(p->in, p->n), size);
-    fl_channel_release(p->in, p->n);
-    return FL_OK;
+    fl_device *d = p->o->device;
+    FL_TRY(fl_channel_receive_to(p->in, p->payload, size, NULL, deadline_us));
+    return d->ops->sync(d, NULL);
 }
 
 /* There and back: half of it is one message. */
@@ -119,15 +116,14 @@ static fl_status ping_pong(pair *p, size_t size, double *us)
 {
     int64_t deadline_us = fl_deadline_us(p->o->timeout_ms);
     double begun = fl_probe_now_us();
-    FL_TRY(fl_channel_post(p->in, p->n, size));
+    FL_TRY(fl_channel_post(p->in, size));
     if (p->o->index == 0) {
-        FL_TRY(put(p, size, deadline_us));
-        FL_TRY(take(p, size, deadline_us));
+        FL_TRY(send_payload(p, size, deadline_us));
+        FL_TRY(receive_payload(p, size, deadline_us));
     } else {
-        FL_TRY(take(p, size, deadline_us));
-        FL_TRY(put(p, size, deadline_us));
+        FL_TRY(receive_payload(p, size, deadline_us));
+        FL_TRY(send_payload(p, size, deadline_us));
     }
-    p->n++;
     *us = 0.5 * (fl_probe_now_us() - begun);
     return FL_OK;
 }
@@ -147,8 +143,8 @@ static fl_status time_messages(pair *p, int64_t size_bytes, int n, double *us)
 static fl_status reduce_once(pair *p, double *us)
 {
     double begun = fl_probe_now_us();
-    FL_TRY(fl_bucket_start(p->bucket));
-    FL_TRY(fl_bucket_wait(p->bucket, fl_deadline_us(p->o->timeout_ms)));
+    FL_TRY(fl_bucket_start(p->bucket, FL_ALL_REDUCE, NULL));
+    FL_TRY(fl_bucket_wait(p->bucket, NULL, fl_deadline_us(p->o->timeout_ms)));
     *us = fl_probe_now_us() - begun;
     return FL_OK;
 }

@@ -85,8 +85,7 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
     } else {
         int64_t begun = fl_now_us();
         fl_flight_enter(FL_FLIGHT_RECEIVE, p->below, -1, (int64_t)p->in_bytes[micro_batch]);
-        FL_TRY(fl_recv_queue_take(&p->forward_in, p->o.device, NULL, input.data,
-                                  fl__pipeline_deadline_us(p)));
+        FL_TRY(fl_recv_queue_take(&p->forward_in, NULL, input.data, fl__pipeline_deadline_us(p)));
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - begun;
     }
@@ -103,7 +102,7 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
     if (!p->is_last) {
         size_t bytes = p->out_bytes[micro_batch];
         fl_flight_enter(FL_FLIGHT_SEND, p->above, -1, (int64_t)bytes);
-        FL_TRY(fl_send_queue_put(&p->forward_out, p->o.device, NULL, output.data, bytes,
+        FL_TRY(fl_send_queue_put(&p->forward_out, NULL, output.data, bytes,
                                  fl__pipeline_deadline_us(p)));
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - computed;
@@ -118,7 +117,7 @@ static fl_status layer_done(void *context, int slot, int layer)
     if (p->search != NULL) {
         return fl__nonfinite_backward(p, slot, layer);
     }
-    return fl_reduce_layer_done(&p->reduce, layer);
+    return fl_reduce_layer_done(&p->reduce, NULL, layer);
 }
 
 static fl_status take_grad_out(fl_pipeline *p, int micro_batch, int slot)
@@ -127,8 +126,7 @@ static fl_status take_grad_out(fl_pipeline *p, int micro_batch, int slot)
     int64_t begun = fl_now_us();
     fl_stage_grad_out(p->stage, slot, &grad_out);
     fl_flight_enter(FL_FLIGHT_RECEIVE_GRAD, p->above, -1, (int64_t)p->out_bytes[micro_batch]);
-    FL_TRY(fl_recv_queue_take(&p->backward_in, p->o.device, NULL, grad_out.data,
-                              fl__pipeline_deadline_us(p)));
+    FL_TRY(fl_recv_queue_take(&p->backward_in, NULL, grad_out.data, fl__pipeline_deadline_us(p)));
     fl_flight_leave();
     p->times.wait_us += fl_now_us() - begun;
     return FL_OK;
@@ -156,7 +154,7 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
     if (grad_in.data != NULL) {
         size_t bytes = p->in_bytes[micro_batch];
         fl_flight_enter(FL_FLIGHT_SEND_GRAD, p->below, -1, (int64_t)bytes);
-        FL_TRY(fl_send_queue_put(&p->backward_out, p->o.device, NULL, grad_in.data, bytes,
+        FL_TRY(fl_send_queue_put(&p->backward_out, NULL, grad_in.data, bytes,
                                  fl__pipeline_deadline_us(p)));
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - computed;
@@ -238,7 +236,7 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
     FL_TRY(begin_batch(p, batch));
     FL_TRY(fl__pipeline_run_ops(p));
     int64_t begun = fl_now_us();
-    FL_TRY(fl_reduce_wait(&p->reduce, fl__pipeline_deadline_us(p)));
+    FL_TRY(fl_reduce_wait(&p->reduce, NULL, fl__pipeline_deadline_us(p)));
     int64_t reduced = fl_now_us();
     p->times.reduce_wait_us = reduced - begun;
     FL_TRY(commit(p, flag, result));

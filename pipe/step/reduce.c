@@ -30,11 +30,15 @@ static fl_status fill(fl_reduce *r, fl_group *group, const int *owners, int64_t 
         int64_t at = fl_params_grad_at(p, begin);
         int64_t n = fl_params_grad_at(p, end) - at;
         if (n > 0) {
-            FL_TRY(fl_bucket_create(group, id_base + (uint32_t)r->n, owners, r->R, p->grad + at, n,
-                                    &r->bucket[r->n]));
-            if (p->grad_shared != NULL) {
-                fl_bucket_share(r->bucket[r->n], p->grad_shared, (size_t)at * sizeof(float));
-            }
+            const fl_bucket_options bucket = {.id = id_base + (uint32_t)r->n,
+                                              .owners = owners,
+                                              .n_owners = r->R,
+                                              .data = p->grad + at,
+                                              .dtype = FL_F32,
+                                              .n = n,
+                                              .shared = p->grad_shared,
+                                              .offset_bytes = (size_t)at * sizeof(float)};
+            FL_TRY(fl_bucket_create(group, &bucket, &r->bucket[r->n]));
             r->lowest_layer[r->n] = begin;
             r->n++;
         }
@@ -67,19 +71,19 @@ void fl_reduce_fini(fl_reduce *reduce)
     memset(reduce, 0, sizeof *reduce);
 }
 
-fl_status fl_reduce_layer_done(fl_reduce *reduce, int layer)
+fl_status fl_reduce_layer_done(fl_reduce *reduce, fl_stream *stream, int layer)
 {
     while (reduce->started < reduce->n && reduce->lowest_layer[reduce->started] >= layer) {
-        FL_TRY(fl_bucket_start(reduce->bucket[reduce->started]));
+        FL_TRY(fl_bucket_start(reduce->bucket[reduce->started], FL_ALL_REDUCE, stream));
         reduce->started++;
     }
     return FL_OK;
 }
 
-fl_status fl_reduce_wait(fl_reduce *reduce, int64_t deadline_us)
+fl_status fl_reduce_wait(fl_reduce *reduce, fl_stream *stream, int64_t deadline_us)
 {
     for (int i = 0; i < reduce->started; i++) {
-        FL_TRY(fl_bucket_wait(reduce->bucket[i], deadline_us));
+        FL_TRY(fl_bucket_wait(reduce->bucket[i], stream, deadline_us));
     }
     reduce->started = 0;
     return FL_OK;

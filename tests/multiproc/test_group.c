@@ -1,5 +1,5 @@
 /* The training group where nothing fails: each collective over 1 to 5 ranks and odd sizes. */
-#include "autodp/group/group.h"
+#include "autodp/group/backend.h"
 
 #include "device/alloc.h"
 #include "device/clock.h"
@@ -23,9 +23,20 @@ static int64_t soon(void)
 /* Set before forking. */
 static bool sockets_only, sharing;
 
+/* One a process, as a worker has. */
+static fl_device *the_device(void)
+{
+    static fl_device *device = NULL;
+    if (device == NULL) {
+        RANK_OK(fl_device_cpu_create(1, NULL, (size_t)1 << 30, &device));
+    }
+    return device;
+}
+
 static fl_group *open_group(const rank_env *env, uint32_t generation)
 {
-    const fl_group_options options = {.generation = generation,
+    const fl_group_options options = {.device = the_device(),
+                                      .generation = generation,
                                       .index = env->rank,
                                       .size = env->size,
                                       .kv = env->kv,
@@ -63,6 +74,22 @@ static void check_sums(const float *data, int64_t n, int size)
 
 /* ---- buckets ---- */
 
+static fl_bucket *create_bucket(fl_group *group, uint32_t id, const int *owners, int n_owners,
+                                float *data, int64_t n)
+{
+    const fl_bucket_options options = {
+        .id = id, .owners = owners, .n_owners = n_owners, .data = data, .dtype = FL_F32, .n = n};
+    fl_bucket *bucket = NULL;
+    RANK_OK(fl_bucket_create(group, &options, &bucket));
+    return bucket;
+}
+
+static void run_bucket(fl_bucket *bucket, fl_bucket_op op)
+{
+    RANK_OK(fl_bucket_start(bucket, op, NULL));
+    RANK_OK(fl_bucket_wait(bucket, NULL, soon()));
+}
+
 static const int64_t bucket_sizes[] = {0, 1, 2, 3, 7, 64, 4097, 65536, 131073, 1000003};
 enum { N_BUCKETS = sizeof bucket_sizes / sizeof *bucket_sizes };
 
@@ -85,11 +112,15 @@ static void sum_buckets(const rank_env *env)
         } else {
             RANK_OK(fl_alloc_array(n, sizeof(float), (void **)&data[b]));
         }
-        RANK_OK(fl_bucket_create(group, (uint32_t)b, owners, env->size, data[b], bucket_sizes[b],
-                                 &buckets[b]));
-        if (sharing) {
-            fl_bucket_share(buckets[b], shared[b], APART * sizeof(float));
-        }
+        const fl_bucket_options options = {.id = (uint32_t)b,
+                                           .owners = owners,
+                                           .n_owners = env->size,
+                                           .data = data[b],
+                                           .dtype = FL_F32,
+                                           .n = bucket_sizes[b],
+                                           .shared = shared[b],
+                                           .offset_bytes = APART * sizeof(float)};
+        RANK_OK(fl_bucket_create(group, &options, &buckets[b]));
     }
     uint64_t allocations = fl_alloc_count();
     for (int step = 0; step < 3; step++) {
@@ -97,10 +128,10 @@ static void sum_buckets(const rank_env *env)
             for (int64_t i = 0; i < bucket_sizes[b]; i++) {
                 data[b][i] = value_of(env->rank, i + step);
             }
-            RANK_OK(fl_bucket_start(buckets[b]));
+            RANK_OK(fl_bucket_start(buckets[b], FL_ALL_REDUCE, NULL));
         }
         for (int b = 0; b < N_BUCKETS; b++) {
-            RANK_OK(fl_bucket_wait(buckets[b], soon()));
+            RANK_OK(fl_bucket_wait(buckets[b], NULL, soon()));
             for (int64_t i = 0; i < bucket_sizes[b]; i++) {
                 float sum = 0;
                 for (int rank = 0; rank < env->size; rank++) {
@@ -134,6 +165,75 @@ static void test_bucket__sums_over_all_owners(void **state)
     sockets_only = sharing = false;
 }
 
+/* Sums that depend on the order of additions: bits that agree are no accident. */
+static float rough_value(int rank, int64_t i)
+{
+    return 1.0f / (float)(1 + (i * 31 + rank * 17) % 997) - 0.3f * (float)rank;
+}
+
+/* A reduce-scatter, then an all-gather of nothing but the parts. */
+static void scatter_and_gather(fl_bucket *bucket, float *data, int64_t n, const rank_env *env,
+                               int my_place)
+{
+    int64_t covered = 0, first, count;
+    for (int place = 0; place < env->size; place++) {
+        fl_bucket_part(bucket, place, &first, &count);
+        RANK_CHECK(first >= 0 && count >= 0 && first + count <= n);
+        covered += count;
+    }
+    RANK_CHECK(covered == n);
+    fl_bucket_part(bucket, my_place, &first, &count);
+    run_bucket(bucket, FL_REDUCE_SCATTER);
+    for (int64_t i = 0; i < n; i++) {
+        data[i] = i >= first && i < first + count ? data[i] : -1e30f;
+    }
+    run_bucket(bucket, FL_ALL_GATHER);
+}
+
+static void compare_operations(const rank_env *env)
+{
+    static const int64_t sizes[] = {1, 2, 5, 4097, 1000003};
+    fl_group *group = open_group(env, 1);
+    int owners[MOST_RANKS];
+    for (int rank = 0; rank < env->size; rank++) {
+        owners[rank] = (rank + 1) % env->size;
+    }
+    int my_place = (env->rank + env->size - 1) % env->size;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int64_t n = sizes[s];
+        float *data = NULL, *reduced = NULL;
+        RANK_OK(fl_alloc_array((size_t)n, sizeof *data, (void **)&data));
+        RANK_OK(fl_alloc_array((size_t)n, sizeof *reduced, (void **)&reduced));
+        fl_bucket *bucket = create_bucket(group, (uint32_t)s, owners, env->size, data, n);
+        for (int64_t i = 0; i < n; i++) {
+            data[i] = rough_value(env->rank, i);
+        }
+        run_bucket(bucket, FL_ALL_REDUCE);
+        for (int64_t i = 0; i < n; i++) {
+            reduced[i] = data[i];
+            data[i] = rough_value(env->rank, i);
+        }
+        scatter_and_gather(bucket, data, n, env, my_place);
+        RANK_CHECK(memcmp(data, reduced, (size_t)n * sizeof *data) == 0);
+        fl_bucket_destroy(&bucket);
+        fl_free(data);
+        fl_free(reduced);
+    }
+    fl_group_close(&group);
+}
+
+/* Catches a part that its owner does not have complete after the reduce-scatter, one that the
+ * all-gather takes from another owner, and sums in another order than those of the all-reduce. */
+static void test_bucket__reduce_scatter_and_all_gather_are_an_all_reduce(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        sockets_only = way == 1;
+        for_sizes(compare_operations, NULL);
+    }
+    sockets_only = false;
+}
+
 /* Two replicas of two stages: members 0, 2 own bucket 1, members 1, 3 own bucket 2. */
 static void sum_by_stage(const rank_env *env)
 {
@@ -145,10 +245,8 @@ static void sum_by_stage(const rank_env *env)
     for (int64_t i = 0; i < N; i++) {
         data[i] = value_of(env->rank, i);
     }
-    fl_bucket *bucket = NULL;
-    RANK_OK(fl_bucket_create(group, (uint32_t)env->rank % 2, owners, 2, data, N, &bucket));
-    RANK_OK(fl_bucket_start(bucket));
-    RANK_OK(fl_bucket_wait(bucket, soon()));
+    fl_bucket *bucket = create_bucket(group, (uint32_t)env->rank % 2, owners, 2, data, N);
+    run_bucket(bucket, FL_ALL_REDUCE);
     for (int64_t i = 0; i < N; i++) {
         RANK_CHECK(data[i] == value_of(owners[0], i) + value_of(owners[1], i));
     }
@@ -169,18 +267,27 @@ static void misuse_bucket(const rank_env *env)
     fl_group *group = open_group(env, 1);
     float data[4] = {0};
     int me = 0, nobody = 1;
+    const fl_bucket_options good = {
+        .id = 1, .owners = &me, .n_owners = 1, .data = data, .dtype = FL_F32, .n = 4};
+    fl_bucket_options bad = good;
     fl_bucket *bucket = NULL;
-    RANK_CHECK(fl_bucket_create(group, 1, &nobody, 1, data, 4, &bucket) == FL_EINVAL);
-    RANK_CHECK(fl_bucket_create(group, 1, &me, 1, data, -1, &bucket) == FL_EINVAL);
+    bad.owners = &nobody;
+    RANK_CHECK(fl_bucket_create(group, &bad, &bucket) == FL_EINVAL);
+    bad = good;
+    bad.n = -1;
+    RANK_CHECK(fl_bucket_create(group, &bad, &bucket) == FL_EINVAL);
+    bad = good;
+    bad.dtype = FL_BF16;
+    RANK_CHECK(fl_bucket_create(group, &bad, &bucket) == FL_ENOTSUP);
+    RANK_CHECK(strstr(fl_errmsg(), "bfloat16") != NULL);
     RANK_CHECK(bucket == NULL);
-    RANK_OK(fl_bucket_create(group, 1, &me, 1, data, 4, &bucket));
-    RANK_OK(fl_bucket_start(bucket));
-    RANK_OK(fl_bucket_wait(bucket, 0));
+    RANK_OK(fl_bucket_create(group, &good, &bucket));
+    run_bucket(bucket, FL_ALL_REDUCE);
     fl_bucket_destroy(&bucket);
     fl_group_close(&group);
 }
 
-static void test_bucket__refuses_owners_that_are_not_there(void **state)
+static void test_bucket__refuses_owners_and_types_that_it_has_not(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(1, misuse_bucket, NULL, TIMEOUT_MS), 0);
@@ -226,13 +333,22 @@ static void test_group_sum__gives_everybody_the_same_bits(void **state)
 
 /* ---- backends ---- */
 
-static void test_group_open__refuses_a_device_without_a_backend(void **state)
+/* Catches a backend of another build that is called all the same. */
+static void test_group_ops__are_refused_unless_of_this_build(void **state)
 {
     (void)state;
-    fl_group *group = NULL;
-    const fl_group_options options = {.device = (fl_device_kind)99, .size = 1};
-    assert_int_equal(fl_group_open(&options, &group), FL_ENOTSUP);
-    assert_null(group);
+    fl_group_ops ops = fl_host_group_ops;
+    assert_int_equal(fl_group_ops_check(&ops), FL_OK);
+    ops.version++;
+    assert_int_equal(fl_group_ops_check(&ops), FL_ENOTSUP);
+    assert_non_null(strstr(fl_errmsg(), "version 2 of the group interface"));
+    ops = fl_host_group_ops;
+    ops.size_bytes -= 8;
+    assert_int_equal(fl_group_ops_check(&ops), FL_ENOTSUP);
+    ops = fl_host_group_ops;
+    ops.bucket_wait = NULL;
+    assert_int_equal(fl_group_ops_check(&ops), FL_ENOTSUP);
+    assert_non_null(strstr(fl_errmsg(), "transport host lacks function 17"));
 }
 
 /* ---- channels ---- */
@@ -260,35 +376,36 @@ static void talk_both_ways(const rank_env *env)
     RANK_OK(fl_channel_open(group, false, peer, (uint32_t)peer, MESSAGE_MAX, depth, &from));
     uint64_t allocations = fl_alloc_count();
     for (int64_t n = 0; n < depth; n++) {
-        RANK_OK(fl_channel_post(from, n, message_size(n)));
+        RANK_OK(fl_channel_post(from, message_size(n)));
     }
     for (int64_t n = 0; n < N_MESSAGES; n++) {
-        RANK_OK(fl_channel_reuse(to, n, soon()));
-        unsigned char *out = fl_channel_buffer(to, n);
+        static unsigned char mine[MESSAGE_MAX], in[MESSAGE_MAX];
+        unsigned char *out = n % 3 == 0 ? mine : fl_channel_place(to);
+        RANK_CHECK(out != NULL);
         for (size_t i = 0; i < message_size(n); i++) {
             out[i] = message_byte(env->rank, n, i);
         }
-        RANK_OK(fl_channel_send(to, n, message_size(n)));
-        RANK_OK(fl_channel_wait(from, n, soon()));
-        const unsigned char *in = fl_channel_buffer(from, n);
+        RANK_OK(fl_channel_send_from(to, out, message_size(n), NULL, soon()));
+        memset(mine, 0xff, sizeof mine);
+        RANK_OK(fl_channel_receive_to(from, in, message_size(n), NULL, soon()));
         for (size_t i = 0; i < message_size(n); i++) {
             RANK_CHECK(in[i] == message_byte(peer, n, i));
         }
-        fl_channel_release(from, n);
-        if (n + depth < N_MESSAGES) {
-            RANK_OK(fl_channel_post(from, n + depth, message_size(n + depth)));
+        if (n + depth < N_MESSAGES && n < N_MESSAGES / 2) {
+            RANK_OK(fl_channel_post(from, message_size(n + depth)));
+        } else if (n >= N_MESSAGES / 2 + depth) {
+            RANK_CHECK(n == N_MESSAGES - 1 || fl_channel_post(from, MESSAGE_MAX + 1) == FL_EINVAL);
         }
     }
-    for (int64_t n = N_MESSAGES; n < N_MESSAGES + depth; n++) {
-        RANK_OK(fl_channel_reuse(to, n, soon()));
-    }
+    RANK_OK(fl_channel_flush(to, soon()));
     RANK_CHECK(fl_alloc_count() == allocations);
     fl_channel_close(&to);
     fl_channel_close(&from);
     fl_group_close(&group);
 }
 
-/* Catches a deadlock when both ends send first, and buffers overwritten while under way. */
+/* Messages from the place in the channel and from elsewhere, posted ahead and not. Catches a
+ * deadlock when both ends send first, and buffers overwritten while under way. */
 static void test_channel__carries_messages_both_ways_at_once(void **state)
 {
     (void)state;
@@ -312,19 +429,16 @@ static void talk_again(const rank_env *env)
         RANK_OK(fl_channel_open(group, sending, 1 - env->rank, 7, sizeof time, 1, &c));
         for (int64_t n = 0; n < 3; n++) {
             int64_t value = 3 * time + n;
+            int64_t got = -1;
             if (sending) {
-                RANK_OK(fl_channel_reuse(c, n, soon()));
-                memcpy(fl_channel_buffer(c, n), &value, sizeof value);
-                RANK_OK(fl_channel_send(c, n, sizeof value));
+                RANK_OK(fl_channel_send_from(c, &value, sizeof value, NULL, soon()));
             } else {
-                RANK_OK(fl_channel_post(c, n, sizeof value));
-                RANK_OK(fl_channel_wait(c, n, soon()));
-                RANK_CHECK(memcmp(fl_channel_buffer(c, n), &value, sizeof value) == 0);
-                fl_channel_release(c, n);
+                RANK_OK(fl_channel_receive_to(c, &got, sizeof got, NULL, soon()));
+                RANK_CHECK(got == value);
             }
         }
         if (sending) {
-            RANK_OK(fl_channel_reuse(c, 3, soon()));
+            RANK_OK(fl_channel_flush(c, soon()));
         }
         fl_channel_close(&c);
     }
@@ -347,17 +461,21 @@ static void misuse_channel(const rank_env *env)
     RANK_CHECK(fl_channel_open(group, true, 1 - env->rank, 1, 8, 0, &c) == FL_EINVAL);
     bool sending = env->rank == 0;
     RANK_OK(fl_channel_open(group, sending, 1 - env->rank, 1, 8, 1, &c));
+    char data[9] = "";
     if (sending) {
-        RANK_CHECK(fl_channel_send(c, 0, 9) == FL_EINVAL);
-        RANK_CHECK(fl_channel_post(c, 0, 8) == FL_EINVAL);
-        RANK_OK(fl_channel_send(c, 0, 8));
-        RANK_CHECK(fl_channel_send(c, 1, 8) == FL_EINVAL);
-        RANK_OK(fl_channel_reuse(c, 1, soon()));
+        RANK_CHECK(fl_channel_send_from(c, data, 9, NULL, soon()) == FL_EINVAL);
+        RANK_CHECK(fl_channel_post(c, 8) == FL_EINVAL);
+        RANK_CHECK(fl_channel_receive_to(c, data, 8, NULL, soon()) == FL_EINVAL);
+        RANK_OK(fl_channel_send_from(c, data, 8, NULL, soon()));
+        RANK_OK(fl_channel_flush(c, soon()));
     } else {
-        RANK_CHECK(fl_channel_wait(c, 0, soon()) == FL_EINVAL);
-        RANK_OK(fl_channel_post(c, 0, 8));
-        RANK_OK(fl_channel_wait(c, 0, soon()));
-        fl_channel_release(c, 0);
+        RANK_CHECK(fl_channel_place(c) == NULL);
+        RANK_CHECK(fl_channel_send_from(c, data, 8, NULL, soon()) == FL_EINVAL);
+        RANK_CHECK(fl_channel_flush(c, soon()) == FL_EINVAL);
+        RANK_OK(fl_channel_post(c, 8));
+        RANK_CHECK(fl_channel_post(c, 8) == FL_EINVAL);
+        RANK_CHECK(fl_channel_receive_to(c, data, 7, NULL, soon()) == FL_EINVAL);
+        RANK_OK(fl_channel_receive_to(c, data, 8, NULL, soon()));
     }
     fl_channel_close(&c);
     fl_group_close(&group);
@@ -379,17 +497,16 @@ static void use_group(fl_group *group, const rank_env *env, int64_t shift)
     for (int rank = 0; rank < env->size; rank++) {
         owners[rank] = rank;
     }
-    fl_bucket *bucket = NULL;
     float *mine = data[shift % 2];
-    RANK_OK(fl_bucket_create(group, 1, owners, env->size, mine, N, &bucket));
+    fl_bucket *bucket = create_bucket(group, 1, owners, env->size, mine, N);
     for (int64_t i = 0; i < N; i++) {
         mine[i] = value_of(env->rank, i);
     }
-    RANK_OK(fl_bucket_start(bucket));
+    RANK_OK(fl_bucket_start(bucket, FL_ALL_REDUCE, NULL));
     double sum = 1.0;
     RANK_OK(fl_group_all_reduce(group, &sum, 1, soon()));
     RANK_CHECK(sum == env->size);
-    RANK_OK(fl_bucket_wait(bucket, soon()));
+    RANK_OK(fl_bucket_wait(bucket, NULL, soon()));
     check_sums(mine, N, env->size);
     fl_bucket_destroy(&bucket);
 }
@@ -447,6 +564,8 @@ static void run_short_of_memory(const rank_env *env)
     enum { N = 100000 };
     static float data[N];
     const int owners[] = {0, 1};
+    const fl_bucket_options options = {
+        .id = 1, .owners = owners, .n_owners = 2, .data = data, .dtype = FL_F32, .n = N};
     fl_group *group = open_group(env, 1);
     fl_status status = FL_ENOMEM;
     uint64_t n = 1;
@@ -454,7 +573,7 @@ static void run_short_of_memory(const rank_env *env)
         fl_bucket *bucket = NULL;
         fl_channel *channel = NULL;
         fl_alloc_fail_at(n);
-        status = fl_bucket_create(group, 1, owners, 2, data, N, &bucket);
+        status = fl_bucket_create(group, &options, &bucket);
         RANK_CHECK((status == FL_OK) == (bucket != NULL));
         if (status == FL_OK) {
             status = fl_channel_open(group, true, 1 - env->rank, 2, 100, 3, &channel);
@@ -476,7 +595,8 @@ static void open_short_of_memory(const rank_env *env)
     fl_status status = FL_ENOMEM;
     uint64_t n = 1;
     for (; status != FL_OK; n++) {
-        const fl_group_options options = {.generation = (uint32_t)n,
+        const fl_group_options options = {.device = the_device(),
+                                          .generation = (uint32_t)n,
                                           .size = 1,
                                           .kv = env->kv,
                                           .open_timeout_ms = TIMEOUT_MS,
@@ -503,10 +623,11 @@ static void test_group__survives_each_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_group_open__refuses_a_device_without_a_backend),
+        cmocka_unit_test(test_group_ops__are_refused_unless_of_this_build),
         cmocka_unit_test(test_bucket__sums_over_all_owners),
+        cmocka_unit_test(test_bucket__reduce_scatter_and_all_gather_are_an_all_reduce),
         cmocka_unit_test(test_bucket__belongs_to_its_owners),
-        cmocka_unit_test(test_bucket__refuses_owners_that_are_not_there),
+        cmocka_unit_test(test_bucket__refuses_owners_and_types_that_it_has_not),
         cmocka_unit_test(test_group_sum__gives_everybody_the_same_bits),
         cmocka_unit_test(test_channel__carries_messages_both_ways_at_once),
         cmocka_unit_test(test_channel__can_be_opened_again),

@@ -38,11 +38,21 @@ typedef struct scenario {
     bool sockets_only;
 } scenario;
 
+static fl_device *the_device(void)
+{
+    static fl_device *device = NULL;
+    if (device == NULL) {
+        RANK_OK(fl_device_cpu_create(1, NULL, (size_t)1 << 30, &device));
+    }
+    return device;
+}
+
 static fl_status open_group(const rank_env *env, const fl_kv *kv, uint32_t generation,
                             int64_t open_ms, int64_t wait_ms, fl_group **out)
 {
     const scenario *s = env->context;
-    const fl_group_options options = {.generation = generation,
+    const fl_group_options options = {.device = the_device(),
+                                      .generation = generation,
                                       .index = env->rank,
                                       .size = env->size,
                                       .kv = kv,
@@ -80,11 +90,17 @@ static fl_status run_bucket(const rank_env *env, fl_group *group)
     fl_shared *shared = NULL;
     fl_bucket *bucket = NULL;
     RANK_OK(fl_shared_create(BUCKET_N * sizeof(float), &shared));
-    RANK_OK(fl_bucket_create(group, 1, owners, 3, fl_shared_data(shared), BUCKET_N, &bucket));
-    fl_bucket_share(bucket, shared, 0);
+    const fl_bucket_options options = {.id = 1,
+                                       .owners = owners,
+                                       .n_owners = 3,
+                                       .data = fl_shared_data(shared),
+                                       .dtype = FL_F32,
+                                       .n = BUCKET_N,
+                                       .shared = shared};
+    RANK_OK(fl_bucket_create(group, &options, &bucket));
     fl_status status = FL_OK;
     while (status == FL_OK) {
-        status = fl_bucket_start(bucket);
+        status = fl_bucket_start(bucket, FL_ALL_REDUCE, NULL);
         if (is_victim(env)) {
             while (received(group) < UNDER_WAY_BYTES && fl_group_state(group) == FL_OK) {
                 sched_yield();
@@ -93,7 +109,7 @@ static fl_status run_bucket(const rank_env *env, fl_group *group)
             fall(env);
         }
         if (status == FL_OK) {
-            status = fl_bucket_wait(bucket, fl_deadline_us(BEYOND_MS));
+            status = fl_bucket_wait(bucket, NULL, fl_deadline_us(BEYOND_MS));
         }
     }
     fl_bucket_destroy(&bucket);
@@ -117,6 +133,7 @@ static fl_status run_sum(const rank_env *env, fl_group *group)
 /* The victim falls with most of a message to each neighbour still to be sent. */
 static fl_status run_channel(const rank_env *env, fl_group *group)
 {
+    static unsigned char payload[BIG_BYTES];
     fl_channel *to[N_RANKS] = {NULL}, *from[N_RANKS] = {NULL};
     fl_status status = FL_OK;
     for (int peer = 0; peer < N_RANKS; peer++) {
@@ -128,21 +145,21 @@ static fl_status run_channel(const rank_env *env, fl_group *group)
         }
     }
     for (int peer = 0; peer < N_RANKS && status == FL_OK; peer++) {
-        status = peer == env->rank ? FL_OK : fl_channel_post(from[peer], 0, BIG_BYTES);
+        status = peer == env->rank ? FL_OK : fl_channel_post(from[peer], BIG_BYTES);
     }
     for (int peer = 0; peer < N_RANKS && status == FL_OK; peer++) {
-        status = peer == env->rank ? FL_OK : fl_channel_send(to[peer], 0, BIG_BYTES);
+        status = peer == env->rank
+                     ? FL_OK
+                     : fl_channel_send_from(to[peer], fl_channel_place(to[peer]), BIG_BYTES, NULL,
+                                            fl_deadline_us(BEYOND_MS));
     }
     if (is_victim(env)) {
         fall(env);
     }
     /* On a slow machine message 0 is through before the victim falls; the next never comes. */
-    for (int64_t n = 0; status == FL_OK; n++) {
-        status = fl_channel_wait(from[VICTIM], n, fl_deadline_us(BEYOND_MS));
-        if (status == FL_OK) {
-            fl_channel_release(from[VICTIM], n);
-            status = fl_channel_post(from[VICTIM], n + 1, BIG_BYTES);
-        }
+    while (status == FL_OK) {
+        status = fl_channel_receive_to(from[VICTIM], payload, BIG_BYTES, NULL,
+                                       fl_deadline_us(BEYOND_MS));
     }
     for (int peer = 0; peer < N_RANKS; peer++) {
         fl_channel_close(&to[peer]);
@@ -152,7 +169,7 @@ static fl_status run_channel(const rank_env *env, fl_group *group)
 }
 
 /* The victim takes nothing of what it is sent. */
-static fl_status run_reuse(const rank_env *env, fl_group *group)
+static fl_status run_send(const rank_env *env, fl_group *group)
 {
     fl_channel *to = NULL;
     if (!is_victim(env)) {
@@ -163,11 +180,9 @@ static fl_status run_reuse(const rank_env *env, fl_group *group)
     if (is_victim(env)) {
         fall(env);
     }
-    for (int64_t n = 0; status == FL_OK; n++) {
-        status = fl_channel_send(to, n, BIG_BYTES);
-        if (status == FL_OK) {
-            status = fl_channel_reuse(to, n + 1, fl_deadline_us(BEYOND_MS));
-        }
+    while (status == FL_OK) {
+        status = fl_channel_send_from(to, fl_channel_place(to), BIG_BYTES, NULL,
+                                      fl_deadline_us(BEYOND_MS));
     }
     fl_channel_close(&to);
     return status;
@@ -217,8 +232,10 @@ static void check_broken(fl_group *group)
     RANK_CHECK(fl_status_is_regroup(fl_group_state(group)));
     RANK_CHECK(
         fl_status_is_regroup(fl_group_all_reduce(group, &value, 1, fl_deadline_us(BEYOND_MS))));
-    RANK_OK(fl_bucket_create(group, 99, owners, 3, data, 4, &bucket));
-    RANK_CHECK(fl_status_is_regroup(fl_bucket_start(bucket)));
+    const fl_bucket_options options = {
+        .id = 99, .owners = owners, .n_owners = 3, .data = data, .dtype = FL_F32, .n = 4};
+    RANK_OK(fl_bucket_create(group, &options, &bucket));
+    RANK_CHECK(fl_status_is_regroup(fl_bucket_start(bucket, FL_ALL_REDUCE, NULL)));
     fl_bucket_destroy(&bucket);
 }
 
@@ -303,8 +320,8 @@ static void test_group__is_left_when_a_member_falls(void **state)
                       {"sum, sockets", run_sum, true},
                       {"channel wait", run_channel, false},
                       {"channel wait, sockets", run_channel, true},
-                      {"channel reuse", run_reuse, false},
-                      {"channel reuse, sockets", run_reuse, true}};
+                      {"channel send", run_send, false},
+                      {"channel send, sockets", run_send, true}};
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         for (int f = KILL; f <= STOP; f++) {
             for (int n = BY_ITSELF; n <= BY_ABORT; n++) {
@@ -383,7 +400,8 @@ static void test_group_open__ends_when_somebody_falls_in_it(void **state)
 static fl_status open_in_set(const rank_env *env, fl_abort_set *set, int index, int size,
                              uint32_t generation, fl_group **out)
 {
-    const fl_group_options options = {.generation = generation,
+    const fl_group_options options = {.device = the_device(),
+                                      .generation = generation,
                                       .index = index,
                                       .size = size,
                                       .kv = env->kv,
@@ -489,18 +507,14 @@ static void leave_early(const rank_env *env)
         bool sending = env->rank == 1;
         RANK_OK(fl_channel_open(group, sending, sending ? 2 : 1, 1, 64, 1, &c));
         /* Rank 0 has left by the time of the later messages. */
-        for (int64_t n = 0; n < 2000; n++) {
-            if (sending) {
-                RANK_OK(fl_channel_reuse(c, n, fl_deadline_us(PATIENCE_MS)));
-                RANK_OK(fl_channel_send(c, n, 64));
-            } else {
-                RANK_OK(fl_channel_post(c, n, 64));
-                RANK_OK(fl_channel_wait(c, n, fl_deadline_us(PATIENCE_MS)));
-                fl_channel_release(c, n);
-            }
+        char data[64] = "";
+        for (int n = 0; n < 2000; n++) {
+            int64_t deadline_us = fl_deadline_us(PATIENCE_MS);
+            RANK_OK(sending ? fl_channel_send_from(c, data, sizeof data, NULL, deadline_us)
+                            : fl_channel_receive_to(c, data, sizeof data, NULL, deadline_us));
         }
         if (sending) {
-            RANK_OK(fl_channel_reuse(c, 2000, fl_deadline_us(PATIENCE_MS)));
+            RANK_OK(fl_channel_flush(c, fl_deadline_us(PATIENCE_MS)));
         }
         fl_channel_close(&c);
     }

@@ -1,0 +1,69 @@
+/* Host memory for the data of staged buckets. The communication thread runs one bucket at a time,
+ * and a bucket is done only when no other member reads its data any more, so all buckets that fit
+ * into an area use it in turn. An area is never replaced, because others may have mapped it. */
+#include "autodp/group/host_group.h"
+#include "device/alloc.h"
+
+struct staging_area {
+    size_t size_bytes;
+    void *data;
+    fl_shared *shared; /* where data lies; NULL: memory of the device's host_take */
+    staging_area *next;
+};
+
+static fl_status create_memory(host_group *g, staging_area *area, bool shared)
+{
+    fl_device *d = g->base.device;
+    if (!shared) {
+        return d->ops->host_take(d, area->size_bytes, &area->data);
+    }
+    FL_TRY(fl_shared_create(area->size_bytes, &area->shared));
+    area->data = fl_shared_data(area->shared);
+    return FL_OK;
+}
+
+static fl_status create_area(host_group *g, size_t size_bytes, bool shared, staging_area **out)
+{
+    staging_area *area = NULL;
+    FL_TRY(fl_alloc(sizeof *area, (void **)&area));
+    area->size_bytes = size_bytes;
+    fl_status status = create_memory(g, area, shared);
+    if (status != FL_OK) {
+        fl_free(area);
+        return status;
+    }
+    area->next = g->staging;
+    g->staging = area;
+    *out = area;
+    return FL_OK;
+}
+
+fl_status fl__staging_get(host_group *g, size_t size_bytes, bool shared, float **data,
+                          const fl_shared **shared_at)
+{
+    staging_area *area = g->staging;
+    while (area != NULL && (area->size_bytes < size_bytes || (area->shared != NULL) != shared)) {
+        area = area->next;
+    }
+    if (area == NULL) {
+        FL_TRY(create_area(g, size_bytes, shared, &area));
+    }
+    *data = area->data;
+    *shared_at = area->shared;
+    return FL_OK;
+}
+
+void fl__staging_fini(host_group *g)
+{
+    fl_device *d = g->base.device;
+    while (g->staging != NULL) {
+        staging_area *area = g->staging;
+        g->staging = area->next;
+        if (area->shared != NULL) {
+            fl_shared_destroy(&area->shared);
+        } else {
+            d->ops->host_give(d, area->data, area->size_bytes);
+        }
+        fl_free(area);
+    }
+}
