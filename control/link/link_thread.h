@@ -47,8 +47,9 @@ struct fl_link {
     size_t n_unsent;
     int64_t heartbeat_sent_us, heard_us;
     int64_t orphaned_us,
-        terminated_us; /* when the controller died, when a SIGTERM came; 0: not yet */
-    bool connected, aborted, run_is_stopping, told_of_silence;
+        terminated_us;     /* when the controller died, when a SIGTERM came; 0: not yet */
+    atomic_bool connected; /* written by the link's thread */
+    bool aborted, run_is_stopping, told_of_silence;
 };
 
 /* Make a frame of this worker, with the present time. */

@@ -1,6 +1,7 @@
 /* A worker's link against a ROUTER of the test, which plays the controller. */
 #include "control/link/link.h"
 
+#include "control/link/link_thread.h"
 #include "control/link/wire.h"
 #include "device/alloc.h"
 #include "device/clock.h"
@@ -343,13 +344,27 @@ static void test_link__flushes_when_it_closes(void **state)
     expect(r, FL_WIRE_DONE);
 }
 
+/* A link that believes in its connection waits for the controller without end: a worker dies with
+ * its controller. This process lives on, so it must let the link notice first. */
+static void wait_connected(rig *r, bool connected)
+{
+    int64_t deadline_us = fl_deadline_us(WAIT_MS);
+    while (atomic_load(&r->link->connected) != connected && fl_left_ms(deadline_us) > 0) {
+        nap(1000);
+    }
+    assert_int_equal(atomic_load(&r->link->connected), connected);
+}
+
 /* Would catch: a worker that cannot end because no process reads its reports. */
-static void test_link__closes_without_a_head(void **state)
+static void test_link__closes_without_a_controller(void **state)
 {
     rig *r = (rig *)*state;
+    expect(r, FL_WIRE_HELLO);
+    wait_connected(r, true);
     zmq_close(r->socket);
     zmq_ctx_term(r->zmq);
     r->socket = NULL;
+    wait_connected(r, false);
     fl_link_done(r->link);
     fl_link_close(&r->link);
     assert_null(r->link);
@@ -385,7 +400,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_link__drops_malformed_orders, open_quiet_rig,
                                         close_rig),
         RIG_TEST(test_link__flushes_when_it_closes),
-        RIG_TEST(test_link__closes_without_a_head),
+        RIG_TEST(test_link__closes_without_a_controller),
         cmocka_unit_test(test_link__refuses_a_bad_endpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
