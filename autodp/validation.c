@@ -72,7 +72,8 @@ static uint64_t view_fingerprint(const void *self)
     return fl_mix64(fl_mix64(print, (uint64_t)v->n_validation), v->seed);
 }
 
-static const fl_dataset_ops view_ops = {.count = view_count,
+static const fl_dataset_ops view_ops = {.head = FL_TABLE_HEAD(fl_dataset_ops),
+                                        .count = view_count,
                                         .shape = view_shape,
                                         .max_shape = view_max_shape,
                                         .read = view_read,

@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "device/random.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,9 @@ static void must(fl_status status)
     }
 }
 
-#define CALL(t, kernel, ...) must((t)->d->ops->kernel((t)->d, NULL, __VA_ARGS__))
+#define CALL(t, kernel, ...) CALL_AS(t, kernel, kernel, __VA_ARGS__)
+#define CALL_AS(t, kernel, name, ...)                                                              \
+    must((t)->d->ops->kernel((t)->d, NULL, &(fl_##name##_args){__VA_ARGS__}))
 
 static float *filled(fl_device *d, int64_t n, float scale)
 {
@@ -59,6 +62,20 @@ static float *filled(fl_device *d, int64_t n, float scale)
 static fl_weight weight(fl_device *d, int64_t rows, int64_t cols)
 {
     return (fl_weight){filled(d, rows * cols, 0.1f), rows, cols, 1, NULL};
+}
+
+/* A parameter of one column. */
+#define VECTOR(values, n) (&(fl_weight){.data = (values), .rows = (n), .cols = 1})
+
+static fl_attention_args attention_args(const trunk *t)
+{
+    return (fl_attention_args){.qkv = t->qkv,
+                               .offsets = {t->offsets, t->offsets, t->batch},
+                               .heads = HEADS,
+                               .width = C,
+                               .scale = 1.0f / sqrtf((float)(C / HEADS)),
+                               .y = t->y,
+                               .lse = t->lse};
 }
 
 static void set_up(trunk *t, int batch, int n_threads)
@@ -99,106 +116,142 @@ static void set_up(trunk *t, int batch, int n_threads)
 
 static void qkv_forward(trunk *t)
 {
-    CALL(t, linear, t->ln, &t->qkv_w, t->params, NULL, false, NULL, t->qkv, t->m);
+    CALL(t, linear, .in = t->ln, .w = &t->qkv_w, .bias = VECTOR(t->params, 0), .y = t->qkv,
+         .m = t->m);
 }
 static void proj_forward(trunk *t)
 {
-    CALL(t, linear, t->y, &t->proj_w, t->params, t->x, false, NULL, t->ln, t->m);
+    CALL(t, linear, .in = t->y, .w = &t->proj_w, .bias = VECTOR(t->params, 0), .residual = t->x,
+         .y = t->ln, .m = t->m);
 }
 static void up_forward(trunk *t)
 {
-    CALL(t, linear, t->ln, &t->up_w, t->params, NULL, true, t->pre, t->hidden, t->m);
+    CALL(t, linear, .in = t->ln, .w = &t->up_w, .bias = VECTOR(t->params, 0),
+         .activation = FL_ACT_GELU_TANH, .pre = t->pre, .y = t->hidden, .m = t->m);
 }
 static void up_alone(trunk *t)
 {
-    CALL(t, linear, t->ln, &t->up_w, t->params, NULL, false, NULL, t->hidden, t->m);
+    CALL(t, linear, .in = t->ln, .w = &t->up_w, .bias = VECTOR(t->params, 0), .y = t->hidden,
+         .m = t->m);
 }
 static void down_forward(trunk *t)
 {
-    CALL(t, linear, t->hidden, &t->down_w, t->params, t->x, false, NULL, t->ln, t->m);
+    CALL(t, linear, .in = t->hidden, .w = &t->down_w, .bias = VECTOR(t->params, 0),
+         .residual = t->x, .y = t->ln, .m = t->m);
 }
 static void qkv_input(trunk *t)
 {
-    CALL(t, linear_backward_input, t->grad_qkv, &t->qkv_w, t->grad, t->m);
+    CALL(t, linear_backward_input, .grad_out = t->grad_qkv, .w = &t->qkv_w, .grad_in = t->grad,
+         .m = t->m);
 }
 static void proj_input(trunk *t)
 {
-    CALL(t, linear_backward_input, t->x, &t->proj_w, t->grad, t->m);
+    CALL(t, linear_backward_input, .grad_out = t->x, .w = &t->proj_w, .grad_in = t->grad,
+         .m = t->m);
 }
 static void up_input(trunk *t)
 {
-    CALL(t, linear_backward_input, t->hidden, &t->up_w, t->grad, t->m);
+    CALL(t, linear_backward_input, .grad_out = t->hidden, .w = &t->up_w, .grad_in = t->grad,
+         .m = t->m);
 }
 static void down_input(trunk *t)
 {
-    CALL(t, linear_backward_input, t->grad, &t->down_w, t->grad_hidden, t->m);
+    CALL(t, linear_backward_input, .grad_out = t->grad, .w = &t->down_w, .grad_in = t->grad_hidden,
+         .m = t->m);
 }
 static void qkv_weights(trunk *t)
 {
-    CALL(t, linear_backward_weights, t->grad_qkv, t->x, t->grads, t->grads, t->m, QKV, C);
+    CALL(t, linear_backward_weights, .grad_out = t->grad_qkv, .in = t->x, .grad_w = t->grads,
+         .grad_bias = t->grads, .m = t->m, .n_out = QKV, .n_in = C);
 }
 static void proj_weights(trunk *t)
 {
-    CALL(t, linear_backward_weights, t->grad, t->x, t->grads, t->grads, t->m, C, C);
+    CALL(t, linear_backward_weights, .grad_out = t->grad, .in = t->x, .grad_w = t->grads,
+         .grad_bias = t->grads, .m = t->m, .n_out = C, .n_in = C);
 }
 static void up_weights(trunk *t)
 {
-    CALL(t, linear_backward_weights, t->hidden, t->x, t->grads, t->grads, t->m, HIDDEN, C);
+    CALL(t, linear_backward_weights, .grad_out = t->hidden, .in = t->x, .grad_w = t->grads,
+         .grad_bias = t->grads, .m = t->m, .n_out = HIDDEN, .n_in = C);
 }
 static void down_weights(trunk *t)
 {
-    CALL(t, linear_backward_weights, t->grad, t->hidden, t->grads, t->grads, t->m, C, HIDDEN);
+    CALL(t, linear_backward_weights, .grad_out = t->grad, .in = t->hidden, .grad_w = t->grads,
+         .grad_bias = t->grads, .m = t->m, .n_out = C, .n_in = HIDDEN);
 }
 static void attention_forward(trunk *t)
 {
-    CALL(t, attention, t->qkv, t->offsets, t->batch, HEADS, C, false, t->y, t->lse);
+    const fl_attention_args args = attention_args(t);
+    must(t->d->ops->attention(t->d, NULL, &args));
 }
 static void attention_backward(trunk *t)
 {
-    CALL(t, attention_backward, t->grad, t->qkv, t->y, t->lse, t->offsets, t->batch, HEADS, C,
-         false, t->grad_qkv);
+    CALL(t, attention_backward, .forward = attention_args(t), .grad_y = t->grad,
+         .grad_qkv = t->grad_qkv);
 }
 static void gelu_backward(trunk *t)
 {
-    CALL(t, gelu_backward, t->grad_hidden, t->pre, t->grad_hidden, t->hidden, t->m * HIDDEN);
+    CALL(t, activate_backward, .activation = FL_ACT_GELU_TANH, .grad_y = t->grad_hidden,
+         .pre = t->pre, .grad_pre = t->grad_hidden, .y = t->hidden, .n = t->m * HIDDEN);
 }
 static void layernorm(trunk *t)
 {
-    CALL(t, layernorm, t->x, NULL, t->params, t->params + C, 1e-5f, NULL, t->ln, t->mean, t->rstd,
-         t->m, C);
+    CALL_AS(t, layernorm, norm, .in = t->x, .gamma = VECTOR(t->params, C),
+            .beta = VECTOR(t->params + C, C), .epsilon = 1e-5f, .y = t->ln, .mean = t->mean,
+            .rstd = t->rstd, .m = t->m, .n = C);
 }
 static void layernorm_backward(trunk *t)
 {
-    CALL(t, layernorm_backward, t->grad, t->x, t->params, t->mean, t->rstd, t->grad, t->ln,
-         t->grads, t->grads + C, t->m, C);
+    CALL_AS(t, layernorm_backward, norm_backward, .grad_y = t->grad, .in = t->x,
+            .gamma = VECTOR(t->params, C), .mean = t->mean, .rstd = t->rstd,
+            .grad_residual = t->grad, .grad_in = t->ln, .grad_gamma = t->grads,
+            .grad_beta = t->grads + C, .m = t->m, .n = C);
+}
+static fl_update updates_of(const trunk *t)
+{
+    return (fl_update){.w = t->params,
+                       .g = t->grads,
+                       .moment = {t->moment1, t->moment2},
+                       .n = t->n_params,
+                       .weight_decay = 0.01f};
 }
 static void adamw(trunk *t)
 {
-    const fl_adamw_step step = {1e-5f, 0.9f, 0.999f, 1e-8f, 0.01f, 0.5f, 0.5f, 1.0f};
-    CALL(t, adamw, t->params, t->grads, t->moment1, t->moment2, t->n_params, &step);
+    const fl_adamw_step step = {1e-5f, 0.9f, 0.999f, 1e-8f, 0.5f, 0.5f, 1.0f};
+    const fl_update update = updates_of(t);
+    must(t->d->ops->adamw_many(t->d, NULL, &update, 1, &step));
 }
 static void sgd(trunk *t)
 {
-    const fl_sgd_step step = {1e-5f, 0.9f, 0.01f, 1.0f};
-    CALL(t, sgd, t->params, t->grads, t->moment1, t->n_params, &step);
+    const fl_sgd_step step = {1e-5f, 0.9f, 1.0f};
+    const fl_update update = updates_of(t);
+    must(t->d->ops->sgd_many(t->d, NULL, &update, 1, &step));
 }
 static void sum_squares(trunk *t)
 {
     double sum;
-    CALL(t, sum_squares, t->grads, t->n_params, &sum);
+    const fl_square_sum square = {t->grads, t->n_params, &sum};
+    must(t->d->ops->sum_squares_many(t->d, NULL, &square, 1));
 }
 static void clear_grads(trunk *t)
 {
-    CALL(t, fill_zero, t->grads, (size_t)t->n_params * sizeof(float));
+    must(t->d->ops->fill_zero(t->d, NULL, t->grads, (size_t)t->n_params * sizeof(float)));
 }
 static void dropout(trunk *t)
 {
-    const fl_rng_key key = {1, 2, 3, 4};
-    CALL(t, dropout, t->x, t->offsets, t->ids, t->batch, C, 0.1f, &key, t->ln);
+    CALL(t, dropout, .in = t->x, .offsets = {t->offsets, t->offsets, t->batch}, .width = C,
+         .mask = {.p = 0.1f,
+                  .stream = 4,
+                  .layer = 3,
+                  .epoch = 2,
+                  .seed = 1,
+                  .sample_ids = t->ids,
+                  .sample_ids_device = t->ids},
+         .y = t->ln);
 }
 static void add(trunk *t)
 {
-    CALL(t, add, t->x, t->y, t->ln, t->m * C);
+    CALL(t, add, .a = t->x, .b = t->y, .y = t->ln, .n = t->m * C);
 }
 
 typedef struct kernel {

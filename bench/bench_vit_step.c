@@ -24,90 +24,44 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* One line a kernel: the name, its parameters, and the same again without types. */
+/* Each kernel with one struct of arguments, and the name of that struct. */
 #define KERNELS(X)                                                                                 \
-    X(linear,                                                                                      \
-      (fl_device * d, fl_stream * s, const float *in, fl_weight *w, const float *bias,             \
-       const float *residual, bool gelu, float *pre, float *y, int64_t m),                         \
-      (d, s, in, w, bias, residual, gelu, pre, y, m))                                              \
-    X(linear_backward_input,                                                                       \
-      (fl_device * d, fl_stream * s, const float *g, fl_weight *w, float *gi, int64_t m),          \
-      (d, s, g, w, gi, m))                                                                         \
-    X(linear_backward_weights,                                                                     \
-      (fl_device * d, fl_stream * s, const float *g, const float *in, float *gw, float *gb,        \
-       int64_t m, int64_t n_out, int64_t n_in),                                                    \
-      (d, s, g, in, gw, gb, m, n_out, n_in))                                                       \
-    X(gelu_backward,                                                                               \
-      (fl_device * d, fl_stream * s, const float *g, const float *pre, float *gp, float *y,        \
-       int64_t n),                                                                                 \
-      (d, s, g, pre, gp, y, n))                                                                    \
-    X(layernorm,                                                                                   \
-      (fl_device * d, fl_stream * s, const float *in, const float *r, const float *ga,             \
-       const float *be, float eps, float *sum, float *y, float *mean, float *rstd, int64_t m,      \
-       int64_t n),                                                                                 \
-      (d, s, in, r, ga, be, eps, sum, y, mean, rstd, m, n))                                        \
-    X(layernorm_backward,                                                                          \
-      (fl_device * d, fl_stream * s, const float *g, const float *in, const float *ga,             \
-       const float *mean, const float *rstd, const float *r, float *gi, float *gg, float *gb,      \
-       int64_t m, int64_t n),                                                                      \
-      (d, s, g, in, ga, mean, rstd, r, gi, gg, gb, m, n))                                          \
-    X(attention,                                                                                   \
-      (fl_device * d, fl_stream * s, const float *qkv, const int32_t *offsets, int64_t n,          \
-       int64_t heads, int64_t width, bool causal, float *y, float *lse),                           \
-      (d, s, qkv, offsets, n, heads, width, causal, y, lse))                                       \
-    X(attention_backward,                                                                          \
-      (fl_device * d, fl_stream * s, const float *g, const float *qkv, const float *y,             \
-       const float *lse, const int32_t *offsets, int64_t n, int64_t heads, int64_t width,          \
-       bool causal, float *gq),                                                                    \
-      (d, s, g, qkv, y, lse, offsets, n, heads, width, causal, gq))                                \
-    X(dropout,                                                                                     \
-      (fl_device * d, fl_stream * s, const float *in, const int32_t *offsets, const int64_t *ids,  \
-       int64_t n, int64_t width, float p, const fl_rng_key *key, float *y),                        \
-      (d, s, in, offsets, ids, n, width, p, key, y))                                               \
-    X(add, (fl_device * d, fl_stream * s, const float *a, const float *b, float *y, int64_t n),    \
-      (d, s, a, b, y, n))                                                                          \
-    X(cross_entropy,                                                                               \
-      (fl_device * d, fl_stream * s, const float *l, const int32_t *t, int64_t m, int64_t n,       \
-       float scale, float *g, double *sum, double *correct),                                       \
-      (d, s, l, t, m, n, scale, g, sum, correct))                                                  \
-    X(patchify,                                                                                    \
-      (fl_device * d, fl_stream * s, const float *images, int64_t n, int64_t c, int64_t h,         \
-       int64_t w, int64_t p, float *y),                                                            \
-      (d, s, images, n, c, h, w, p, y))                                                            \
-    X(vit_assemble,                                                                                \
-      (fl_device * d, fl_stream * s, const float *patches, const float *cls, const float *pos,     \
-       int64_t n, int64_t n_patches, int64_t dim, float *y),                                       \
-      (d, s, patches, cls, pos, n, n_patches, dim, y))                                             \
-    X(vit_assemble_backward,                                                                       \
-      (fl_device * d, fl_stream * s, const float *g, int64_t n, int64_t n_patches, int64_t dim,    \
-       float *gp, float *gc, float *gpos),                                                         \
-      (d, s, g, n, n_patches, dim, gp, gc, gpos))                                                  \
-    X(gather_rows,                                                                                 \
-      (fl_device * d, fl_stream * s, const float *in, const int32_t *index, int64_t n,             \
-       int64_t width, float *y),                                                                   \
-      (d, s, in, index, n, width, y))                                                              \
-    X(scatter_rows,                                                                                \
-      (fl_device * d, fl_stream * s, const float *in, const int32_t *index, int64_t n,             \
-       int64_t width, float *y, int64_t total),                                                    \
-      (d, s, in, index, n, width, y, total))                                                       \
+    X(linear, linear)                                                                              \
+    X(linear_backward_input, linear_backward_input)                                                \
+    X(linear_backward_weights, linear_backward_weights)                                            \
+    X(activate_backward, activate_backward)                                                        \
+    X(layernorm, norm)                                                                             \
+    X(layernorm_backward, norm_backward)                                                           \
+    X(attention, attention)                                                                        \
+    X(attention_backward, attention_backward)                                                      \
+    X(dropout, dropout)                                                                            \
+    X(add, add)                                                                                    \
+    X(cross_entropy, cross_entropy)                                                                \
+    X(patchify, patchify)                                                                          \
+    X(vit_assemble, vit_assemble)                                                                  \
+    X(vit_assemble_backward, vit_assemble_backward)                                                \
+    X(gather_rows, gather_rows)                                                                    \
+    X(scatter_rows, scatter_rows)
+
+/* The others: the name, the parameters, and the same again without types. */
+#define OTHERS(X)                                                                                  \
     X(fill_zero, (fl_device * d, fl_stream * s, void *to, size_t n), (d, s, to, n))                \
-    X(sum_squares, (fl_device * d, fl_stream * s, const float *g, int64_t n, double *out),         \
-      (d, s, g, n, out))                                                                           \
-    X(adamw,                                                                                       \
-      (fl_device * d, fl_stream * s, float *w, const float *g, float *m, float *v, int64_t n,      \
-       const fl_adamw_step *step),                                                                 \
-      (d, s, w, g, m, v, n, step))
+    X(sum_squares_many, (fl_device * d, fl_stream * s, const fl_square_sum *list, int n),          \
+      (d, s, list, n))                                                                             \
+    X(adamw_many,                                                                                  \
+      (fl_device * d, fl_stream * s, const fl_update *list, int n, const fl_adamw_step *step),     \
+      (d, s, list, n, step))
 
 enum {
-#define NUMBER(name, params, args) K_##name,
-    KERNELS(NUMBER)
+#define NUMBER(name, ...) K_##name,
+    KERNELS(NUMBER) OTHERS(NUMBER)
 #undef NUMBER
         N_KERNELS
 };
 
 static const char *const names[N_KERNELS] = {
-#define NAME(name, params, args) #name,
-    KERNELS(NAME)
+#define NAME(name, ...) #name,
+    KERNELS(NAME) OTHERS(NAME)
 #undef NAME
 };
 
@@ -132,7 +86,11 @@ static void spent(int kernel, double ms)
         spent(K_##name, now_ms() - begun);                                                         \
         return status;                                                                             \
     }
-KERNELS(TIMED)
+#define TIMED_KERNEL(name, args)                                                                   \
+    TIMED(name, (fl_device * d, fl_stream * s, const fl_##args##_args *a), (d, s, a))
+KERNELS(TIMED_KERNEL)
+OTHERS(TIMED)
+#undef TIMED_KERNEL
 #undef TIMED
 
 /* `ops` with every kernel above timed. */
@@ -140,8 +98,9 @@ static void time_kernels(fl_device *device, fl_device_ops *ops)
 {
     real = device->ops;
     *ops = *real;
-#define SET(name, params, args) ops->name = timed_##name;
+#define SET(name, ...) ops->name = timed_##name;
     KERNELS(SET)
+    OTHERS(SET)
 #undef SET
     device->ops = ops;
 }
@@ -173,7 +132,9 @@ static fl_status setup(bench *b, fl_device *device, fl_model *model, int64_t bat
     for (int64_t s = 0; s < batch; s++) {
         b->target[s] = (int32_t)(s % 10);
     }
-    b->targets = (fl_tensor){b->target, b->r.offsets[b->r.n_layers], batch, batch, 1, FL_I32};
+    b->targets = (fl_tensor){
+        b->target, b->r.offsets[b->r.n_layers], b->r.offsets[b->r.n_layers], batch, batch, 1,
+        FL_I32};
     for (int i = 0; i < b->r.n_layers; i++) {
         for (int j = 0; j < b->r.params[i].n; j++) {
             const fl_weight *w = &b->r.weight[i][j];
@@ -190,8 +151,8 @@ static fl_status optimize(bench *b, int64_t step)
         for (int j = 0; j < b->r.params[i].n; j++) {
             double part = 0;
             const fl_weight *w = &b->r.weight[i][j];
-            FL_TRY(b->r.device->ops->sum_squares(b->r.device, NULL, b->r.wgrad[i][j],
-                                                 w->rows * w->cols, &part));
+            const fl_square_sum square = {b->r.wgrad[i][j], w->rows * w->cols, &part};
+            FL_TRY(b->r.device->ops->sum_squares_many(b->r.device, NULL, &square, 1));
             norm2 += part;
         }
     }
@@ -199,9 +160,13 @@ static fl_status optimize(bench *b, int64_t step)
         for (int j = 0; j < b->r.params[i].n; j++) {
             fl_weight *w = &b->r.weight[i][j];
             int64_t n = w->rows * w->cols;
+            const fl_update update = {.w = w->data,
+                                      .g = b->r.wgrad[i][j],
+                                      .moment = {b->moments[i][j], b->moments[i][j] + n},
+                                      .n = n,
+                                      .weight_decay = (float)b->job.train.weight_decay};
             FL_TRY(fl_optimizer_step(b->r.device, NULL, &b->job, step, 1e-3,
-                                     norm2 > 1.0 ? 0.5 : 1.0, true, w->data, b->r.wgrad[i][j],
-                                     b->moments[i][j], n, n));
+                                     norm2 > 1.0 ? 0.5 : 1.0, &update, 1));
             w->version++;
         }
     }

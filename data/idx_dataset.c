@@ -113,6 +113,7 @@ static void destroy(void *self)
 }
 
 static const fl_dataset_ops idx_ops = {
+    .head = FL_TABLE_HEAD(fl_dataset_ops),
     .kind = "idx",
     .count = count,
     .shape = shape,

@@ -431,6 +431,7 @@ fl_status fl_loader_take(fl_loader *l, int64_t timeout_ms, fl_tensor *out)
         if (status == FL_OK) {
             *out = (fl_tensor){.data = s->data,
                                .offsets = s->offsets,
+                               .offsets_device = s->offsets,
                                .n_samples = s->request.n,
                                .n_tokens = s->offsets[s->request.n],
                                .width = l->max.width,

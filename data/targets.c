@@ -22,6 +22,7 @@ fl_status fl_load_targets(const fl_dataset *dataset, fl_split split, const int64
     }
     *out = (fl_tensor){.data = data,
                        .offsets = offsets,
+                       .offsets_device = offsets,
                        .n_samples = n,
                        .n_tokens = used,
                        .width = 1,

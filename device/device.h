@@ -14,8 +14,8 @@
 
 #include "device/shared.h"
 
+#include <frostline/kernels.h>
 #include <frostline/status.h>
-#include <frostline/tensor.h>
 
 #include <stdbool.h>
 
@@ -24,33 +24,37 @@ typedef struct fl_stream fl_stream;
 typedef struct fl_event fl_event;
 
 /* Goes up when the table below changes, so that a device of another build is refused by name. */
-enum { FL_DEVICE_OPS_VERSION = 2 };
+enum { FL_DEVICE_OPS_VERSION = 3 };
 
-/* The key of a random mask; see fl_dropout in frostline/exec.h. Every device draws the same
- * mask. Element e of a sample s (row within the sample * width + column) takes 16 bits: the half
- * (e / 16) % 2, the lower first, of word e % 4 of the block b = 4 (e / 32) + (e % 16) / 4, which is
- * fl_philox with the counter {lo32(b), hi32(b), lo32(s), hi32(s)} and, as its key, the lower and
- * the upper half of fl_mix64(fl_mix64(seed, epoch), layer << 32 | stream). With p rounded to t /
- * 65536, t <= 65535, it is kept when they are t or more, and divided by 1 - t / 65536. */
-typedef struct fl_rng_key {
-    uint64_t seed;
-    int64_t epoch;
-    int32_t layer;
-    int32_t stream;
-} fl_rng_key;
-
-/* Constants of one optimizer step. */
+/* Constants of one optimizer step, of all its tensors. */
 typedef struct fl_adamw_step {
-    float lr, beta1, beta2, epsilon, weight_decay;
+    float lr, beta1, beta2, epsilon;
     float correction1, correction2; /* 1 - beta^t */
     float grad_scale;               /* from clipping */
 } fl_adamw_step;
 
 typedef struct fl_sgd_step {
-    float lr, momentum, weight_decay, grad_scale;
+    float lr, momentum, grad_scale;
 } fl_sgd_step;
 
-/* Argument shapes: frostline/exec.h, where each kernel's public form stands. */
+/* One tensor of an optimizer step; g is only read. */
+typedef struct fl_update {
+    float *w;         /* [n] */
+    const float *g;   /* [n] */
+    float *moment[2]; /* [n] each: AdamW's two, or SGD's momentum and NULL */
+    int64_t n;
+    float weight_decay;
+} fl_update;
+
+/* One sum of squares: *out is overwritten. */
+typedef struct fl_square_sum {
+    const float *x; /* [n] */
+    int64_t n;
+    double *out; /* device memory */
+} fl_square_sum;
+
+/* What the kernels' arguments mean: frostline/kernels.h. Lists (fl_update, fl_square_sum) are host
+ * memory that a call reads before it returns. */
 typedef struct fl_device_ops {
     uint32_t version;    /* FL_DEVICE_OPS_VERSION */
     uint32_t size_bytes; /* of this struct */
@@ -93,63 +97,45 @@ typedef struct fl_device_ops {
     /* release what fl_weight.pack holds */
     void (*weight_release)(fl_device *d, fl_weight *w);
 
-    /* pre != NULL or gelu: GELU form; residual may be NULL; bias may be NULL */
-    fl_status (*linear)(fl_device *d, fl_stream *s, const float *in, fl_weight *w,
-                        const float *bias, const float *residual, bool gelu, float *pre, float *y,
-                        int64_t m);
-    fl_status (*linear_backward_input)(fl_device *d, fl_stream *s, const float *grad_out,
-                                       fl_weight *w, float *grad_in, int64_t m);
-    fl_status (*linear_backward_weights)(fl_device *d, fl_stream *s, const float *grad_out,
-                                         const float *in, float *grad_w, float *grad_bias,
-                                         int64_t m, int64_t n_out, int64_t n_in);
-    /* y, unless NULL: gelu(pre) once more */
-    fl_status (*gelu_backward)(fl_device *d, fl_stream *s, const float *grad_y, const float *pre,
-                               float *grad_pre, float *y, int64_t n);
-    fl_status (*layernorm)(fl_device *d, fl_stream *s, const float *in, const float *residual,
-                           const float *gamma, const float *beta, float eps, float *sum, float *y,
-                           float *mean, float *rstd, int64_t m, int64_t n);
-    fl_status (*layernorm_backward)(fl_device *d, fl_stream *s, const float *grad_y,
-                                    const float *in, const float *gamma, const float *mean,
-                                    const float *rstd, const float *grad_residual, float *grad_in,
-                                    float *grad_gamma, float *grad_beta, int64_t m, int64_t n);
-    fl_status (*attention)(fl_device *d, fl_stream *s, const float *qkv, const int32_t *offsets,
-                           int64_t n_samples, int64_t heads, int64_t width, bool causal, float *y,
-                           float *lse);
-    fl_status (*attention_backward)(fl_device *d, fl_stream *s, const float *grad_y,
-                                    const float *qkv, const float *y, const float *lse,
-                                    const int32_t *offsets, int64_t n_samples, int64_t heads,
-                                    int64_t width, bool causal, float *grad_qkv);
-    fl_status (*dropout)(fl_device *d, fl_stream *s, const float *in, const int32_t *offsets,
-                         const int64_t *sample_ids, int64_t n_samples, int64_t width, float p,
-                         const fl_rng_key *key, float *y);
-    fl_status (*add)(fl_device *d, fl_stream *s, const float *a, const float *b, float *y,
-                     int64_t n);
-    fl_status (*gather_rows)(fl_device *d, fl_stream *s, const float *in, const int32_t *index,
-                             int64_t n_rows, int64_t width, float *y);
-    fl_status (*scatter_rows)(fl_device *d, fl_stream *s, const float *in, const int32_t *index,
-                              int64_t n_rows, int64_t width, float *y, int64_t total_rows);
-    fl_status (*patchify)(fl_device *d, fl_stream *s, const float *images, int64_t n,
-                          int64_t channels, int64_t height, int64_t width, int64_t patch, float *y);
-    fl_status (*vit_assemble)(fl_device *d, fl_stream *s, const float *patches, const float *cls,
-                              const float *pos, int64_t n, int64_t n_patches, int64_t dim,
-                              float *y);
-    fl_status (*vit_assemble_backward)(fl_device *d, fl_stream *s, const float *grad_y, int64_t n,
-                                       int64_t n_patches, int64_t dim, float *grad_patches,
-                                       float *grad_cls, float *grad_pos);
+    fl_status (*linear)(fl_device *d, fl_stream *s, const fl_linear_args *a);
+    fl_status (*linear_backward_input)(fl_device *d, fl_stream *s,
+                                       const fl_linear_backward_input_args *a);
+    fl_status (*linear_backward_weights)(fl_device *d, fl_stream *s,
+                                         const fl_linear_backward_weights_args *a);
+    fl_status (*activate)(fl_device *d, fl_stream *s, const fl_activate_args *a);
+    fl_status (*activate_backward)(fl_device *d, fl_stream *s, const fl_activate_backward_args *a);
+    fl_status (*layernorm)(fl_device *d, fl_stream *s, const fl_norm_args *a);
+    fl_status (*layernorm_backward)(fl_device *d, fl_stream *s, const fl_norm_backward_args *a);
+    fl_status (*rmsnorm)(fl_device *d, fl_stream *s, const fl_norm_args *a);
+    fl_status (*rmsnorm_backward)(fl_device *d, fl_stream *s, const fl_norm_backward_args *a);
+    fl_status (*attention)(fl_device *d, fl_stream *s, const fl_attention_args *a);
+    fl_status (*attention_backward)(fl_device *d, fl_stream *s,
+                                    const fl_attention_backward_args *a);
+    fl_status (*dropout)(fl_device *d, fl_stream *s, const fl_dropout_args *a);
+    fl_status (*add)(fl_device *d, fl_stream *s, const fl_add_args *a);
+    fl_status (*convert)(fl_device *d, fl_stream *s, const fl_convert_args *a);
+    fl_status (*gather_rows)(fl_device *d, fl_stream *s, const fl_gather_rows_args *a);
+    fl_status (*scatter_rows)(fl_device *d, fl_stream *s, const fl_scatter_rows_args *a);
+    fl_status (*embed)(fl_device *d, fl_stream *s, const fl_embed_args *a);
+    fl_status (*embed_backward)(fl_device *d, fl_stream *s, const fl_embed_backward_args *a);
+    fl_status (*patchify)(fl_device *d, fl_stream *s, const fl_patchify_args *a);
+    fl_status (*patchify_backward)(fl_device *d, fl_stream *s, const fl_patchify_args *a);
+    fl_status (*vit_assemble)(fl_device *d, fl_stream *s, const fl_vit_assemble_args *a);
+    fl_status (*vit_assemble_backward)(fl_device *d, fl_stream *s,
+                                       const fl_vit_assemble_backward_args *a);
+    fl_status (*cross_entropy)(fl_device *d, fl_stream *s, const fl_cross_entropy_args *a);
+    fl_status (*span_cross_entropy)(fl_device *d, fl_stream *s,
+                                    const fl_span_cross_entropy_args *a);
+    /* *sum += value */
+    fl_status (*add_to_sum)(fl_device *d, fl_stream *s, double value, double *sum);
 
-    /* logits [m, n], targets [m] host, 0 <= target < n; grad [m, n] = grad_scale * (softmax -
-     * onehot) or NULL; *loss_sum and *n_correct (host) are added to: they are complete after sync
-     */
-    fl_status (*cross_entropy)(fl_device *d, fl_stream *s, const float *logits,
-                               const int32_t *targets, int64_t m, int64_t n, float grad_scale,
-                               float *grad, double *loss_sum, double *n_correct);
-    /* w, g, m, v: [n]; one pass; g is left as it is */
-    fl_status (*adamw)(fl_device *d, fl_stream *s, float *w, const float *g, float *m, float *v,
-                       int64_t n, const fl_adamw_step *step);
-    fl_status (*sgd)(fl_device *d, fl_stream *s, float *w, const float *g, float *momentum,
-                     int64_t n, const fl_sgd_step *step);
-    /* *out (host) = sum of squares, accumulated in double, the same for any thread count */
-    fl_status (*sum_squares)(fl_device *d, fl_stream *s, const float *g, int64_t n, double *out);
+    /* All tensors of a list in one pass. Sums of squares are accumulated in double, and are the
+     * same for any number of threads and whatever else is in the list. */
+    fl_status (*adamw_many)(fl_device *d, fl_stream *s, const fl_update *list, int n,
+                            const fl_adamw_step *step);
+    fl_status (*sgd_many)(fl_device *d, fl_stream *s, const fl_update *list, int n,
+                          const fl_sgd_step *step);
+    fl_status (*sum_squares_many)(fl_device *d, fl_stream *s, const fl_square_sum *list, int n);
 } fl_device_ops;
 
 struct fl_device {

@@ -126,144 +126,95 @@ static void weight_release(fl_device *d, fl_weight *w)
 {
 }
 
-static fl_status linear(fl_device *d, fl_stream *s, const float *in, fl_weight *w,
-                        const float *bias, const float *residual, bool gelu, float *pre, float *y,
-                        int64_t m)
+static fl_status linear(fl_device *d, fl_stream *s, const fl_linear_args *a)
 {
-    count(d, m * w->rows * w->cols);
+    count(d, a->m * a->w->rows * a->w->cols);
     return FL_OK;
 }
 
-static fl_status linear_backward_input(fl_device *d, fl_stream *s, const float *grad_out,
-                                       fl_weight *w, float *grad_in, int64_t m)
+static fl_status linear_backward_input(fl_device *d, fl_stream *s,
+                                       const fl_linear_backward_input_args *a)
 {
-    count(d, m * w->rows * w->cols);
+    count(d, a->m * a->w->rows * a->w->cols);
     return FL_OK;
 }
 
-static fl_status linear_backward_weights(fl_device *d, fl_stream *s, const float *grad_out,
-                                         const float *in, float *grad_w, float *grad_bias,
-                                         int64_t m, int64_t n_out, int64_t n_in)
+static fl_status linear_backward_weights(fl_device *d, fl_stream *s,
+                                         const fl_linear_backward_weights_args *a)
 {
-    count(d, m * n_out * n_in);
-    return FL_OK;
-}
-
-static fl_status gelu_backward(fl_device *d, fl_stream *s, const float *grad_y, const float *pre,
-                               float *grad_pre, float *y, int64_t n)
-{
-    return FL_OK;
-}
-
-static fl_status layernorm(fl_device *d, fl_stream *s, const float *in, const float *residual,
-                           const float *gamma, const float *beta, float eps, float *sum, float *y,
-                           float *mean, float *rstd, int64_t m, int64_t n)
-{
-    return FL_OK;
-}
-
-static fl_status layernorm_backward(fl_device *d, fl_stream *s, const float *grad_y,
-                                    const float *in, const float *gamma, const float *mean,
-                                    const float *rstd, const float *grad_residual, float *grad_in,
-                                    float *grad_gamma, float *grad_beta, int64_t m, int64_t n)
-{
+    count(d, a->m * a->n_out * a->n_in);
     return FL_OK;
 }
 
 /* One product over each sample's pairs of tokens, all heads. */
-static int64_t pairs(const int32_t *offsets, int64_t n_samples, int64_t width, bool causal)
+static int64_t pairs(const fl_attention_args *a)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < n_samples; i++) {
-        int64_t length = offsets[i + 1] - offsets[i];
-        n += causal ? length * (length + 1) / 2 : length * length;
+    for (int64_t i = 0; i < a->offsets.n_samples; i++) {
+        int64_t length = a->offsets.host[i + 1] - a->offsets.host[i];
+        n += a->causal ? length * (length + 1) / 2 : length * length;
     }
-    return n * width;
+    return n * a->width;
 }
 
-static fl_status attention(fl_device *d, fl_stream *s, const float *qkv, const int32_t *offsets,
-                           int64_t n_samples, int64_t heads, int64_t width, bool causal, float *y,
-                           float *lse)
+static fl_status attention(fl_device *d, fl_stream *s, const fl_attention_args *a)
 {
-    count(d, 2 * pairs(offsets, n_samples, width, causal)); /* scores, and what they weigh */
+    count(d, 2 * pairs(a)); /* scores, and the sums that they weigh */
     return FL_OK;
 }
 
-static fl_status attention_backward(fl_device *d, fl_stream *s, const float *grad_y,
-                                    const float *qkv, const float *y, const float *lse,
-                                    const int32_t *offsets, int64_t n_samples, int64_t heads,
-                                    int64_t width, bool causal, float *grad_qkv)
+static fl_status attention_backward(fl_device *d, fl_stream *s, const fl_attention_backward_args *a)
 {
-    count(d, 4 * pairs(offsets, n_samples, width, causal)); /* both products, each two ways */
+    count(d, 4 * pairs(&a->forward)); /* both products, each two ways */
     return FL_OK;
 }
 
-static fl_status dropout(fl_device *d, fl_stream *s, const float *in, const int32_t *offsets,
-                         const int64_t *sample_ids, int64_t n_samples, int64_t width, float p,
-                         const fl_rng_key *key, float *y)
-{
-    return FL_OK;
-}
+/* The other kernels: nothing to count. */
+#define NOTHING(kernel, args)                                                                      \
+    static fl_status kernel(fl_device *d, fl_stream *s, const args *a)                             \
+    {                                                                                              \
+        return FL_OK;                                                                              \
+    }
 
-static fl_status add(fl_device *d, fl_stream *s, const float *a, const float *b, float *y,
-                     int64_t n)
-{
-    return FL_OK;
-}
+NOTHING(activate, fl_activate_args)
+NOTHING(activate_backward, fl_activate_backward_args)
+NOTHING(layernorm, fl_norm_args)
+NOTHING(layernorm_backward, fl_norm_backward_args)
+NOTHING(rmsnorm, fl_norm_args)
+NOTHING(rmsnorm_backward, fl_norm_backward_args)
+NOTHING(dropout, fl_dropout_args)
+NOTHING(add, fl_add_args)
+NOTHING(convert, fl_convert_args)
+NOTHING(gather_rows, fl_gather_rows_args)
+NOTHING(scatter_rows, fl_scatter_rows_args)
+NOTHING(embed, fl_embed_args)
+NOTHING(embed_backward, fl_embed_backward_args)
+NOTHING(patchify, fl_patchify_args)
+NOTHING(patchify_backward, fl_patchify_args)
+NOTHING(vit_assemble, fl_vit_assemble_args)
+NOTHING(vit_assemble_backward, fl_vit_assemble_backward_args)
+NOTHING(cross_entropy, fl_cross_entropy_args)
+NOTHING(span_cross_entropy, fl_span_cross_entropy_args)
 
-static fl_status gather_rows(fl_device *d, fl_stream *s, const float *in, const int32_t *index,
-                             int64_t n_rows, int64_t width, float *y)
-{
-    return FL_OK;
-}
-
-static fl_status scatter_rows(fl_device *d, fl_stream *s, const float *in, const int32_t *index,
-                              int64_t n_rows, int64_t width, float *y, int64_t total_rows)
-{
-    return FL_OK;
-}
-
-static fl_status patchify(fl_device *d, fl_stream *s, const float *images, int64_t n,
-                          int64_t channels, int64_t height, int64_t width, int64_t patch, float *y)
+static fl_status add_to_sum(fl_device *d, fl_stream *s, double value, double *sum)
 {
     return FL_OK;
 }
 
-static fl_status vit_assemble(fl_device *d, fl_stream *s, const float *patches, const float *cls,
-                              const float *pos, int64_t n, int64_t n_patches, int64_t dim, float *y)
+static fl_status adamw_many(fl_device *d, fl_stream *s, const fl_update *list, int n,
+                            const fl_adamw_step *step)
 {
     return FL_OK;
 }
 
-static fl_status vit_assemble_backward(fl_device *d, fl_stream *s, const float *grad_y, int64_t n,
-                                       int64_t n_patches, int64_t dim, float *grad_patches,
-                                       float *grad_cls, float *grad_pos)
+static fl_status sgd_many(fl_device *d, fl_stream *s, const fl_update *list, int n,
+                          const fl_sgd_step *step)
 {
     return FL_OK;
 }
 
-static fl_status cross_entropy(fl_device *d, fl_stream *s, const float *logits,
-                               const int32_t *targets, int64_t m, int64_t n, float grad_scale,
-                               float *grad, double *loss_sum, double *n_correct)
+static fl_status sum_squares_many(fl_device *d, fl_stream *s, const fl_square_sum *list, int n)
 {
-    return FL_OK;
-}
-
-static fl_status adamw(fl_device *d, fl_stream *s, float *w, const float *g, float *m, float *v,
-                       int64_t n, const fl_adamw_step *step)
-{
-    return FL_OK;
-}
-
-static fl_status sgd(fl_device *d, fl_stream *s, float *w, const float *g, float *momentum,
-                     int64_t n, const fl_sgd_step *step)
-{
-    return FL_OK;
-}
-
-static fl_status sum_squares(fl_device *d, fl_stream *s, const float *g, int64_t n, double *out)
-{
-    *out = 0.0;
     return FL_OK;
 }
 
@@ -296,22 +247,31 @@ static const fl_device_ops null_ops = {
     .linear = linear,
     .linear_backward_input = linear_backward_input,
     .linear_backward_weights = linear_backward_weights,
-    .gelu_backward = gelu_backward,
+    .activate = activate,
+    .activate_backward = activate_backward,
     .layernorm = layernorm,
     .layernorm_backward = layernorm_backward,
+    .rmsnorm = rmsnorm,
+    .rmsnorm_backward = rmsnorm_backward,
     .attention = attention,
     .attention_backward = attention_backward,
     .dropout = dropout,
     .add = add,
+    .convert = convert,
     .gather_rows = gather_rows,
     .scatter_rows = scatter_rows,
+    .embed = embed,
+    .embed_backward = embed_backward,
     .patchify = patchify,
+    .patchify_backward = patchify_backward,
     .vit_assemble = vit_assemble,
     .vit_assemble_backward = vit_assemble_backward,
     .cross_entropy = cross_entropy,
-    .adamw = adamw,
-    .sgd = sgd,
-    .sum_squares = sum_squares,
+    .span_cross_entropy = span_cross_entropy,
+    .add_to_sum = add_to_sum,
+    .adamw_many = adamw_many,
+    .sgd_many = sgd_many,
+    .sum_squares_many = sum_squares_many,
 };
 
 fl_status fl_device_null_create(fl_device **out)

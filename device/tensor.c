@@ -12,3 +12,16 @@ size_t fl_dtype_size(fl_dtype dtype)
     }
     return 0;
 }
+
+const char *fl_dtype_name(fl_dtype dtype)
+{
+    switch (dtype) {
+    case FL_F32:
+        return "fp32";
+    case FL_I32:
+        return "int32";
+    case FL_BF16:
+        return "bf16";
+    }
+    return "an unknown type";
+}

@@ -27,20 +27,42 @@ static fl_status mix_params(void *self, fl_param_list *list)
 }
 
 /* n samples are [n * T, C]. To turn them, they are cut as images of T channels into patches of one
- * pixel. What is kept lives until backward, scratch memory until this call returns. */
+ * pixel. */
+static fl_status turn(fl_exec *x, int64_t n, int64_t rows, int64_t cols, void *in, void *out)
+{
+    return fl_patchify(x, &(fl_patchify_args){.images = in,
+                                              .patches = out,
+                                              .n = n,
+                                              .channels = rows,
+                                              .height = 1,
+                                              .width = cols,
+                                              .patch = 1});
+}
+
+static fl_status add(fl_exec *x, void *a, void *b, void *sum, int64_t n)
+{
+    return fl_add(x, &(fl_add_args){.a = a, .b = b, .y = sum, .n = n * T * C});
+}
+
+/* What is kept lives until backward, scratch memory until this call returns. */
 static fl_status mix_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     const int64_t n = in->n_samples;
     const size_t size_bytes = (size_t)(n * T * C) * sizeof(float);
-    fl_weight *weight = fl_exec_weight(x, WEIGHT), *bias = fl_exec_weight(x, BIAS);
     void *turned, *pre, *y;
     FL_TRY(fl_exec_keep(x, TURNED, size_bytes, &turned));
     FL_TRY(fl_exec_keep(x, PRE, size_bytes, &pre));
     FL_TRY(fl_exec_scratch(x, size_bytes, &y));
-    FL_TRY(fl_patchify(x, fl_f32(in), n, T, 1, C, 1, turned));
-    FL_TRY(fl_linear_gelu(x, turned, weight, bias, pre, y, n * C));
-    FL_TRY(fl_patchify(x, y, n, C, 1, T, 1, fl_f32(out)));
-    return fl_add(x, fl_f32(in), fl_f32(out), fl_f32(out), n * T * C);
+    FL_TRY(turn(x, n, T, C, in->data, turned));
+    FL_TRY(fl_linear(x, &(fl_linear_args){.in = turned,
+                                          .w = fl_exec_weight(x, WEIGHT),
+                                          .bias = fl_exec_weight(x, BIAS),
+                                          .activation = FL_ACT_GELU_TANH,
+                                          .pre = pre,
+                                          .y = y,
+                                          .m = n * C}));
+    FL_TRY(turn(x, n, C, T, y, out->data));
+    return add(x, in->data, out->data, out->data, n);
 }
 
 /* The same way back. Gradients of parameters are added to, so that micro-batches sum up. */
@@ -50,16 +72,33 @@ static fl_status mix_backward(void *self, fl_exec *x, const fl_tensor *grad_y, f
     void *a, *b;
     FL_TRY(fl_exec_scratch(x, (size_t)(n * T * C) * sizeof(float), &a));
     FL_TRY(fl_exec_scratch(x, (size_t)(n * T * C) * sizeof(float), &b));
-    FL_TRY(fl_patchify(x, fl_f32(grad_y), n, T, 1, C, 1, a));
-    FL_TRY(fl_gelu_backward(x, a, fl_exec_kept(x, PRE), a, n * T * C));
-    FL_TRY(fl_linear_backward_weights(x, a, fl_exec_kept(x, TURNED), fl_exec_grad(x, WEIGHT),
-                                      fl_exec_grad(x, BIAS), n * C, T, T));
-    FL_TRY(fl_linear_backward_input(x, a, fl_exec_weight(x, WEIGHT), b, n * C));
-    FL_TRY(fl_patchify(x, b, n, C, 1, T, 1, a));
-    return grad_x ? fl_add(x, fl_f32(grad_y), a, fl_f32(grad_x), n * T * C) : FL_OK;
+    FL_TRY(turn(x, n, T, C, grad_y->data, a));
+    FL_TRY(fl_activate_backward(x, &(fl_activate_backward_args){.activation = FL_ACT_GELU_TANH,
+                                                                .grad_y = a,
+                                                                .pre = fl_exec_kept(x, PRE),
+                                                                .grad_pre = a,
+                                                                .n = n * T * C}));
+    FL_TRY(fl_linear_backward_weights(
+        x, &(fl_linear_backward_weights_args){.grad_out = a,
+                                              .in = fl_exec_kept(x, TURNED),
+                                              .grad_w = fl_exec_grad(x, WEIGHT),
+                                              .grad_bias = fl_exec_grad(x, BIAS),
+                                              .m = n * C,
+                                              .n_out = T,
+                                              .n_in = T}));
+    FL_TRY(fl_linear_backward_input(
+        x, &(fl_linear_backward_input_args){
+               .grad_out = a, .w = fl_exec_weight(x, WEIGHT), .grad_in = b, .m = n * C}));
+    FL_TRY(turn(x, n, C, T, b, a));
+    return grad_x ? add(x, grad_y->data, a, grad_x->data, n) : FL_OK;
 }
 
-static const fl_layer_ops mix = {"mix", mix_shape, mix_params, mix_forward, mix_backward, NULL};
+static const fl_layer_ops mix = {.head = FL_TABLE_HEAD(fl_layer_ops),
+                                 .kind = "mix",
+                                 .shape = mix_shape,
+                                 .params = mix_params,
+                                 .forward = mix_forward,
+                                 .backward = mix_backward};
 
 /* ---- The data set: horizontal, vertical and both diagonal stripes, shifted and under noise, made
  * from the sample's number at every read: whoever reads it sees the same image. ---- */
@@ -104,8 +143,14 @@ static uint64_t set_fingerprint(const void *self)
     return 1; /* another number when the images change */
 }
 
-static const fl_dataset_ops set = {"stripes", set_count,   set_shape,       set_max_shape,
-                                   set_read,  set_targets, set_fingerprint, NULL};
+static const fl_dataset_ops set = {.head = FL_TABLE_HEAD(fl_dataset_ops),
+                                   .kind = "stripes",
+                                   .count = set_count,
+                                   .shape = set_shape,
+                                   .max_shape = set_max_shape,
+                                   .read = set_read,
+                                   .targets = set_targets,
+                                   .fingerprint = set_fingerprint};
 
 /* ---- The model, the job, the run. ---- */
 

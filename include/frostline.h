@@ -7,11 +7,13 @@
 #include <frostline/dataset.h>
 #include <frostline/exec.h>
 #include <frostline/job.h>
+#include <frostline/kernels.h>
 #include <frostline/layer.h>
 #include <frostline/model.h>
 #include <frostline/plan.h>
 #include <frostline/run.h>
 #include <frostline/status.h>
 #include <frostline/tensor.h>
+#include <frostline/version.h>
 
 #endif

@@ -40,14 +40,19 @@ static fl_status cross_entropy_forward(void *self, fl_exec *x, const fl_tensor *
                        (long long)targets->width);
     }
     FL_TRY(check_targets(l, x, targets));
-    FL_TRY(fl_cross_entropy(x, fl_f32(out), fl_i32(targets), out->n_tokens, l->n_classes,
-                            grad_scale, grad == NULL ? NULL : fl_f32(grad), &sums->loss,
-                            &sums->n_correct));
-    sums->n_targets += (double)targets->n_tokens;
-    return FL_OK;
+    return fl_cross_entropy(x, &(fl_cross_entropy_args){.logits = out->data,
+                                                        .targets = fl_i32(targets),
+                                                        .grad_scale = grad_scale,
+                                                        .grad = grad == NULL ? NULL : grad->data,
+                                                        .loss = &sums->loss,
+                                                        .n_correct = &sums->n_correct,
+                                                        .n_counted = &sums->n_targets,
+                                                        .m = out->n_tokens,
+                                                        .n = l->n_classes});
 }
 
 static const fl_loss_ops cross_entropy_ops = {
+    .head = FL_TABLE_HEAD(fl_loss_ops),
     .kind = "cross_entropy",
     .shape = cross_entropy_shape,
     .forward = cross_entropy_forward,

@@ -15,6 +15,11 @@ bool fl_exec_training(const fl_exec *x)
     return x->training;
 }
 
+bool fl_exec_host_memory(const fl_exec *x)
+{
+    return x->device->ops->host_memory;
+}
+
 fl_weight *fl_exec_weight(fl_exec *x, int i)
 {
     if (x->params == NULL || i < 0 || i >= x->params->n) {

@@ -2,216 +2,272 @@
  * empty micro-batch stops here, so no device has to think of it. */
 #include "nn/exec.h"
 
+#include <math.h>
+
 static fl_status no_weight(const char *kernel)
 {
     return fl_fail(FL_EINVAL, "%s got no weight: fl_exec_weight knows no such parameter", kernel);
 }
 
-static fl_status linear(fl_exec *x, const float *in, fl_weight *w, const fl_weight *bias,
-                        const float *residual, bool gelu, float *pre, float *y, int64_t m)
+static fl_status check_dtype(const char *kernel, fl_dtype dtype)
 {
-    if (w == NULL) {
+    return dtype == FL_F32 || dtype == FL_BF16
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "%s got a dtype of %s, allowed are fp32 and bf16", kernel,
+                         fl_dtype_name(dtype));
+}
+
+/* Hand the arguments to the device's kernel. */
+#define LAUNCH(x, kernel, args) (x)->device->ops->kernel((x)->device, (x)->stream, args)
+
+/* ---- matrix products ---- */
+
+fl_status fl_linear(fl_exec *x, const fl_linear_args *a)
+{
+    FL_TRY(check_dtype("fl_linear", a->dtype));
+    if (a->w == NULL) {
         return no_weight("fl_linear");
     }
-    if (bias != NULL && bias->rows * bias->cols != w->rows) {
+    if (a->bias != NULL && a->bias->rows * a->bias->cols != a->w->rows) {
         return fl_fail(FL_EINVAL, "fl_linear: the bias has %lld elements for %lld outputs",
-                       (long long)(bias->rows * bias->cols), (long long)w->rows);
+                       (long long)(a->bias->rows * a->bias->cols), (long long)a->w->rows);
     }
-    if (m == 0) {
-        return FL_OK;
+    if (a->residual != NULL && (a->activation != FL_ACT_NONE || a->pre != NULL)) {
+        return fl_fail(FL_EINVAL, "fl_linear: a residual and an activation exclude each other");
     }
-    return x->device->ops->linear(x->device, x->stream, in, w, bias == NULL ? NULL : bias->data,
-                                  residual, gelu, pre, y, m);
+    return a->m == 0 ? FL_OK : LAUNCH(x, linear, a);
 }
 
-fl_status fl_linear(fl_exec *x, const float *in, fl_weight *w, const fl_weight *bias, float *y,
-                    int64_t m)
+fl_status fl_linear_backward_input(fl_exec *x, const fl_linear_backward_input_args *a)
 {
-    return linear(x, in, w, bias, NULL, false, NULL, y, m);
-}
-
-fl_status fl_linear_gelu(fl_exec *x, const float *in, fl_weight *w, const fl_weight *bias,
-                         float *pre, float *y, int64_t m)
-{
-    return linear(x, in, w, bias, NULL, true, pre, y, m);
-}
-
-fl_status fl_linear_residual(fl_exec *x, const float *in, fl_weight *w, const fl_weight *bias,
-                             const float *residual, float *y, int64_t m)
-{
-    return linear(x, in, w, bias, residual, false, NULL, y, m);
-}
-
-fl_status fl_linear_backward_input(fl_exec *x, const float *grad_out, fl_weight *w, float *grad_in,
-                                   int64_t m)
-{
-    if (w == NULL) {
+    FL_TRY(check_dtype("fl_linear_backward_input", a->dtype));
+    if (a->w == NULL) {
         return no_weight("fl_linear_backward_input");
     }
-    if (m == 0) {
+    return a->m == 0 ? FL_OK : LAUNCH(x, linear_backward_input, a);
+}
+
+fl_status fl_linear_backward_weights(fl_exec *x, const fl_linear_backward_weights_args *a)
+{
+    FL_TRY(check_dtype("fl_linear_backward_weights", a->dtype));
+    if (a->m == 0 || (a->grad_w == NULL && a->grad_bias == NULL)) {
         return FL_OK;
     }
-    return x->device->ops->linear_backward_input(x->device, x->stream, grad_out, w, grad_in, m);
+    return LAUNCH(x, linear_backward_weights, a);
 }
 
-fl_status fl_linear_backward_weights(fl_exec *x, const float *grad_out, const float *in,
-                                     float *grad_w, float *grad_bias, int64_t m, int64_t n_out,
-                                     int64_t n_in)
+/* ---- passes over memory ---- */
+
+fl_status fl_activate(fl_exec *x, const fl_activate_args *a)
 {
-    if (m == 0 || (grad_w == NULL && grad_bias == NULL)) {
-        return FL_OK;
-    }
-    return x->device->ops->linear_backward_weights(x->device, x->stream, grad_out, in, grad_w,
-                                                   grad_bias, m, n_out, n_in);
+    FL_TRY(check_dtype("fl_activate", a->dtype));
+    return a->n == 0 ? FL_OK : LAUNCH(x, activate, a);
 }
 
-fl_status fl_gelu_backward(fl_exec *x, const float *grad_y, const float *pre, float *grad_pre,
-                           int64_t n)
+fl_status fl_activate_backward(fl_exec *x, const fl_activate_backward_args *a)
 {
-    return fl_gelu_backward_and_y(x, grad_y, pre, grad_pre, NULL, n);
+    FL_TRY(check_dtype("fl_activate_backward", a->dtype));
+    return a->n == 0 ? FL_OK : LAUNCH(x, activate_backward, a);
 }
 
-fl_status fl_gelu_backward_and_y(fl_exec *x, const float *grad_y, const float *pre, float *grad_pre,
-                                 float *y, int64_t n)
+fl_status fl_layernorm(fl_exec *x, const fl_norm_args *a)
 {
-    if (n == 0) {
-        return FL_OK;
-    }
-    return x->device->ops->gelu_backward(x->device, x->stream, grad_y, pre, grad_pre, y, n);
-}
-
-fl_status fl_layernorm(fl_exec *x, const float *in, const float *residual, const fl_weight *gamma,
-                       const fl_weight *beta, float eps, float *sum, float *y, float *mean,
-                       float *rstd, int64_t m, int64_t n)
-{
-    if (gamma == NULL || beta == NULL) {
+    FL_TRY(check_dtype("fl_layernorm", a->dtype));
+    if (a->gamma == NULL || a->beta == NULL) {
         return no_weight("fl_layernorm");
     }
-    if (m == 0) {
-        return FL_OK;
-    }
-    return x->device->ops->layernorm(x->device, x->stream, in, residual, gamma->data, beta->data,
-                                     eps, sum, y, mean, rstd, m, n);
+    return a->m == 0 ? FL_OK : LAUNCH(x, layernorm, a);
 }
 
-fl_status fl_layernorm_backward(fl_exec *x, const float *grad_y, const float *in,
-                                const fl_weight *gamma, const float *mean, const float *rstd,
-                                const float *grad_residual, float *grad_in, float *grad_gamma,
-                                float *grad_beta, int64_t m, int64_t n)
+fl_status fl_layernorm_backward(fl_exec *x, const fl_norm_backward_args *a)
 {
-    if (gamma == NULL) {
+    FL_TRY(check_dtype("fl_layernorm_backward", a->dtype));
+    if (a->gamma == NULL) {
         return no_weight("fl_layernorm_backward");
     }
-    if (m == 0) {
-        return FL_OK;
-    }
-    return x->device->ops->layernorm_backward(x->device, x->stream, grad_y, in, gamma->data, mean,
-                                              rstd, grad_residual, grad_in, grad_gamma, grad_beta,
-                                              m, n);
+    return a->m == 0 ? FL_OK : LAUNCH(x, layernorm_backward, a);
 }
 
-fl_status fl_attention(fl_exec *x, const float *qkv, const int32_t *offsets, int64_t n_samples,
-                       int64_t heads, int64_t width, bool causal, float *y, float *lse)
+fl_status fl_rmsnorm(fl_exec *x, const fl_norm_args *a)
 {
-    if (n_samples == 0) {
-        return FL_OK;
+    FL_TRY(check_dtype("fl_rmsnorm", a->dtype));
+    if (a->gamma == NULL) {
+        return no_weight("fl_rmsnorm");
     }
-    return x->device->ops->attention(x->device, x->stream, qkv, offsets, n_samples, heads, width,
-                                     causal, y, lse);
+    return a->m == 0 ? FL_OK : LAUNCH(x, rmsnorm, a);
 }
 
-fl_status fl_attention_backward(fl_exec *x, const float *grad_y, const float *qkv, const float *y,
-                                const float *lse, const int32_t *offsets, int64_t n_samples,
-                                int64_t heads, int64_t width, bool causal, float *grad_qkv)
+fl_status fl_rmsnorm_backward(fl_exec *x, const fl_norm_backward_args *a)
 {
-    if (n_samples == 0) {
-        return FL_OK;
+    FL_TRY(check_dtype("fl_rmsnorm_backward", a->dtype));
+    if (a->gamma == NULL) {
+        return no_weight("fl_rmsnorm_backward");
     }
-    return x->device->ops->attention_backward(x->device, x->stream, grad_y, qkv, y, lse, offsets,
-                                              n_samples, heads, width, causal, grad_qkv);
+    return a->m == 0 ? FL_OK : LAUNCH(x, rmsnorm_backward, a);
 }
 
-fl_status fl_dropout(fl_exec *x, const float *in, const int32_t *offsets, int64_t width, float p,
-                     int stream, float *y)
+/* ---- kernels with masks ---- */
+
+/* The rest of a mask: a layer gives p and stream. */
+static fl_mask complete_mask(const fl_exec *x, const fl_mask *mask)
 {
-    float rate = x->training ? p : 0.0f;
-    if (x->batch->n_samples == 0 || (rate == 0.0f && in == y)) {
-        return FL_OK;
-    }
-    fl_rng_key key = {
-        .seed = x->batch->seed, .epoch = x->batch->epoch, .layer = x->layer, .stream = stream};
-    return x->device->ops->dropout(x->device, x->stream, in, offsets, x->batch->sample_ids,
-                                   x->batch->n_samples, width, rate, &key, y);
+    return (fl_mask){.p = x->training ? mask->p : 0.0f,
+                     .stream = mask->stream,
+                     .layer = x->layer,
+                     .epoch = x->batch->epoch,
+                     .seed = x->batch->seed,
+                     .sample_ids = x->batch->sample_ids,
+                     .sample_ids_device = x->batch->sample_ids_device};
 }
 
-fl_status fl_add(fl_exec *x, const float *a, const float *b, float *y, int64_t n)
+static fl_status check_mask(const char *kernel, const fl_mask *mask)
 {
-    if (n == 0) {
-        return FL_OK;
-    }
-    return x->device->ops->add(x->device, x->stream, a, b, y, n);
+    return mask->p >= 0.0f && mask->p < 1.0f
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "%s: p is %g, allowed is 0 to below 1", kernel,
+                         (double)mask->p);
 }
 
-fl_status fl_gather_rows(fl_exec *x, const float *in, const int32_t *index, int64_t n_rows,
-                         int64_t width, float *y)
+static fl_status complete_attention(const char *kernel, const fl_exec *x, fl_attention_args *a)
 {
-    if (n_rows == 0) {
-        return FL_OK;
+    FL_TRY(check_dtype(kernel, a->dtype));
+    FL_TRY(check_mask(kernel, &a->mask));
+    if (a->heads < 1 || a->width % a->heads != 0) {
+        return fl_fail(FL_EINVAL, "%s: width %lld is not a multiple of heads %lld", kernel,
+                       (long long)a->width, (long long)a->heads);
     }
-    return x->device->ops->gather_rows(x->device, x->stream, in, index, n_rows, width, y);
+    a->mask = complete_mask(x, &a->mask);
+    a->scale = a->scale == 0.0f ? 1.0f / sqrtf((float)(a->width / a->heads)) : a->scale;
+    return FL_OK;
 }
 
-fl_status fl_scatter_rows(fl_exec *x, const float *in, const int32_t *index, int64_t n_rows,
-                          int64_t width, float *y, int64_t total_rows)
+fl_status fl_attention(fl_exec *x, const fl_attention_args *args)
 {
-    if (total_rows == 0) {
-        return FL_OK;
-    }
-    return x->device->ops->scatter_rows(x->device, x->stream, in, index, n_rows, width, y,
-                                        total_rows);
+    fl_attention_args a = *args;
+    FL_TRY(complete_attention("fl_attention", x, &a));
+    return a.offsets.n_samples == 0 ? FL_OK : LAUNCH(x, attention, &a);
 }
 
-fl_status fl_patchify(fl_exec *x, const float *images, int64_t n, int64_t channels, int64_t height,
-                      int64_t width, int64_t patch, float *y)
+fl_status fl_attention_backward(fl_exec *x, const fl_attention_backward_args *args)
 {
-    if (n == 0) {
-        return FL_OK;
-    }
-    return x->device->ops->patchify(x->device, x->stream, images, n, channels, height, width, patch,
-                                    y);
+    fl_attention_backward_args a = *args;
+    FL_TRY(complete_attention("fl_attention_backward", x, &a.forward));
+    return a.forward.offsets.n_samples == 0 ? FL_OK : LAUNCH(x, attention_backward, &a);
 }
 
-fl_status fl_vit_assemble(fl_exec *x, const float *patches, const fl_weight *cls,
-                          const fl_weight *pos, int64_t n, int64_t n_patches, int64_t dim, float *y)
+fl_status fl_dropout(fl_exec *x, const fl_dropout_args *args)
 {
-    if (cls == NULL || pos == NULL) {
+    fl_dropout_args a = *args;
+    FL_TRY(check_dtype("fl_dropout", a.dtype));
+    FL_TRY(check_mask("fl_dropout", &a.mask));
+    a.mask = complete_mask(x, &a.mask);
+    if (a.offsets.n_samples == 0 || (a.mask.p == 0.0f && a.in == a.y)) {
+        return FL_OK;
+    }
+    return LAUNCH(x, dropout, &a);
+}
+
+/* ---- sums, conversions, rows ---- */
+
+fl_status fl_add(fl_exec *x, const fl_add_args *a)
+{
+    FL_TRY(check_dtype("fl_add", a->dtype));
+    return a->n == 0 ? FL_OK : LAUNCH(x, add, a);
+}
+
+fl_status fl_convert(fl_exec *x, const fl_convert_args *a)
+{
+    FL_TRY(check_dtype("fl_convert", a->from));
+    FL_TRY(check_dtype("fl_convert", a->to));
+    return a->n == 0 ? FL_OK : LAUNCH(x, convert, a);
+}
+
+fl_status fl_gather_rows(fl_exec *x, const fl_gather_rows_args *a)
+{
+    return a->n_rows == 0 ? FL_OK : LAUNCH(x, gather_rows, a);
+}
+
+fl_status fl_scatter_rows(fl_exec *x, const fl_scatter_rows_args *a)
+{
+    return a->total_rows == 0 ? FL_OK : LAUNCH(x, scatter_rows, a);
+}
+
+static fl_status check_tables(const char *kernel, const fl_embed_args *a)
+{
+    FL_TRY(check_dtype(kernel, a->dtype));
+    if (a->n_tables < 1 || a->n_tables > FL_EMBED_TABLES) {
+        return fl_fail(FL_EINVAL, "%s: %d tables, allowed are 1 to %d", kernel, a->n_tables,
+                       FL_EMBED_TABLES);
+    }
+    for (int i = 0; i < a->n_tables; i++) {
+        const fl_weight *w = a->table[i].weight;
+        if (w == NULL) {
+            return no_weight(kernel);
+        }
+        if (w->cols != a->width) {
+            return fl_fail(FL_EINVAL, "%s: table %d has rows of width %lld for a width of %lld",
+                           kernel, i, (long long)w->cols, (long long)a->width);
+        }
+    }
+    return FL_OK;
+}
+
+fl_status fl_embed(fl_exec *x, const fl_embed_args *a)
+{
+    FL_TRY(check_tables("fl_embed", a));
+    return a->offsets.n_samples == 0 ? FL_OK : LAUNCH(x, embed, a);
+}
+
+fl_status fl_embed_backward(fl_exec *x, const fl_embed_backward_args *a)
+{
+    bool wanted = false;
+    FL_TRY(check_tables("fl_embed_backward", &a->forward));
+    for (int i = 0; i < a->forward.n_tables; i++) {
+        wanted = wanted || a->forward.table[i].grad != NULL;
+    }
+    return !wanted || a->forward.offsets.n_samples == 0 ? FL_OK : LAUNCH(x, embed_backward, a);
+}
+
+fl_status fl_patchify(fl_exec *x, const fl_patchify_args *a)
+{
+    return a->n == 0 ? FL_OK : LAUNCH(x, patchify, a);
+}
+
+fl_status fl_patchify_backward(fl_exec *x, const fl_patchify_args *a)
+{
+    return a->n == 0 ? FL_OK : LAUNCH(x, patchify_backward, a);
+}
+
+fl_status fl_vit_assemble(fl_exec *x, const fl_vit_assemble_args *a)
+{
+    FL_TRY(check_dtype("fl_vit_assemble", a->dtype));
+    if (a->cls == NULL || a->pos == NULL) {
         return no_weight("fl_vit_assemble");
     }
-    if (n == 0) {
-        return FL_OK;
-    }
-    return x->device->ops->vit_assemble(x->device, x->stream, patches, cls->data, pos->data, n,
-                                        n_patches, dim, y);
+    return a->n == 0 ? FL_OK : LAUNCH(x, vit_assemble, a);
 }
 
-fl_status fl_vit_assemble_backward(fl_exec *x, const float *grad_y, int64_t n, int64_t n_patches,
-                                   int64_t dim, float *grad_patches, float *grad_cls,
-                                   float *grad_pos)
+fl_status fl_vit_assemble_backward(fl_exec *x, const fl_vit_assemble_backward_args *a)
 {
-    if (n == 0) {
-        return FL_OK;
-    }
-    return x->device->ops->vit_assemble_backward(x->device, x->stream, grad_y, n, n_patches, dim,
-                                                 grad_patches, grad_cls, grad_pos);
+    FL_TRY(check_dtype("fl_vit_assemble_backward", a->dtype));
+    return a->n == 0 ? FL_OK : LAUNCH(x, vit_assemble_backward, a);
 }
 
-fl_status fl_cross_entropy(fl_exec *x, const float *logits, const int32_t *targets, int64_t m,
-                           int64_t n, float grad_scale, float *grad, double *loss_sum,
-                           double *n_correct)
+/* ---- losses ---- */
+
+fl_status fl_cross_entropy(fl_exec *x, const fl_cross_entropy_args *a)
 {
-    if (m == 0) {
-        return FL_OK;
-    }
-    return x->device->ops->cross_entropy(x->device, x->stream, logits, targets, m, n, grad_scale,
-                                         grad, loss_sum, n_correct);
+    FL_TRY(check_dtype("fl_cross_entropy", a->dtype));
+    return a->m == 0 ? FL_OK : LAUNCH(x, cross_entropy, a);
+}
+
+fl_status fl_span_cross_entropy(fl_exec *x, const fl_span_cross_entropy_args *a)
+{
+    FL_TRY(check_dtype("fl_span_cross_entropy", a->dtype));
+    return a->offsets.n_samples == 0 ? FL_OK : LAUNCH(x, span_cross_entropy, a);
+}
+
+fl_status fl_add_to_sum(fl_exec *x, double value, double *sum)
+{
+    return x->device->ops->add_to_sum(x->device, x->stream, value, sum);
 }

@@ -2,6 +2,7 @@
 #include "nn/model.h"
 
 #include "device/alloc.h"
+#include "device/table_head.h"
 
 #include <frostline/plan.h>
 
@@ -71,6 +72,12 @@ static fl_status check_layer(const fl_model *model, int block, const fl_layer *l
 {
     int number = model->n_layers;
     const fl_layer_ops *ops = layer->ops;
+    if (ops != NULL) {
+        fl_status status = fl_table_head_check(&ops->head, sizeof *ops, "fl_layer_ops");
+        if (status != FL_OK) {
+            return fl_within(status, "layer %d", number);
+        }
+    }
     if (ops == NULL || ops->kind == NULL || ops->shape == NULL || ops->params == NULL ||
         ops->forward == NULL || ops->backward == NULL) {
         return fl_fail(FL_EINVAL,
@@ -150,6 +157,12 @@ fl_status fl_model_add(fl_model *model, int block, fl_layer layer)
 
 fl_status fl_model_set_loss(fl_model *model, fl_loss loss)
 {
+    if (loss.ops != NULL) {
+        fl_status status = fl_table_head_check(&loss.ops->head, sizeof *loss.ops, "fl_loss_ops");
+        if (status != FL_OK) {
+            return fl_within(status, "loss");
+        }
+    }
     if (loss.ops == NULL || loss.ops->kind == NULL || loss.ops->shape == NULL ||
         loss.ops->forward == NULL) {
         return fl_fail(FL_EINVAL, "loss: kind, shape and forward must all be set");

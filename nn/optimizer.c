@@ -39,41 +39,33 @@ double fl_clip_scale(double grad_norm, double clip)
     return clip > 0.0 && scale < 1.0 ? scale : 1.0;
 }
 
-static fl_status adamw(fl_device *device, fl_stream *stream, const fl_job *job, int64_t step,
-                       double lr, double grad_scale, float decay, float *w, const float *g,
-                       float *moments, int64_t moment_stride, int64_t n)
+/* The corrections belong to the betas that the kernel uses, rounded to 32 bits: 1 - beta2 is small
+ * enough for the rounding to show. */
+static fl_adamw_step adamw_constants(const fl_job *job, int64_t step, double lr, double grad_scale)
 {
-    /* The corrections belong to the betas that the kernel uses, rounded to 32 bits: 1 - beta2 is
-     * small enough for the rounding to show. */
     fl_adamw_step constants = {
         .lr = (float)lr,
         .beta1 = (float)job->train.beta1,
         .beta2 = (float)job->train.beta2,
         .epsilon = (float)job->train.epsilon,
-        .weight_decay = decay,
         .grad_scale = (float)grad_scale,
     };
     constants.correction1 = (float)(1.0 - pow((double)constants.beta1, (double)(step + 1)));
     constants.correction2 = (float)(1.0 - pow((double)constants.beta2, (double)(step + 1)));
-    return device->ops->adamw(device, stream, w, g, moments, moments + moment_stride, n,
-                              &constants);
+    return constants;
 }
 
 fl_status fl_optimizer_step(fl_device *device, fl_stream *stream, const fl_job *job, int64_t step,
-                            double lr, double grad_scale, bool decay, float *w, const float *g,
-                            float *moments, int64_t moment_stride, int64_t n)
+                            double lr, double grad_scale, const fl_update *list, int n)
 {
     if (n == 0) {
         return FL_OK;
     }
-    float weight_decay = decay ? (float)job->train.weight_decay : 0.0f;
     if (job->train.optimizer == FL_ADAMW) {
-        return adamw(device, stream, job, step, lr, grad_scale, weight_decay, w, g, moments,
-                     moment_stride, n);
+        const fl_adamw_step constants = adamw_constants(job, step, lr, grad_scale);
+        return device->ops->adamw_many(device, stream, list, n, &constants);
     }
-    const fl_sgd_step constants = {.lr = (float)lr,
-                                   .momentum = (float)job->train.momentum,
-                                   .weight_decay = weight_decay,
-                                   .grad_scale = (float)grad_scale};
-    return device->ops->sgd(device, stream, w, g, moments, n, &constants);
+    const fl_sgd_step constants = {
+        .lr = (float)lr, .momentum = (float)job->train.momentum, .grad_scale = (float)grad_scale};
+    return device->ops->sgd_many(device, stream, list, n, &constants);
 }

@@ -17,10 +17,9 @@ double fl_learning_rate(const fl_job *job, int64_t step, int64_t n_steps);
  * as the field does it: clip / (norm + 1e-6) when that is below 1. Pure. */
 double fl_clip_scale(double grad_norm, double clip);
 
-/* One step over a contiguous run of elements that share `decay`. step counts from 0.
- * w, g: [n]; moments: [fl_optimizer_n_moments][n], moment j at moments + j * moment_stride. */
+/* One step of all tensors of the list; step counts from 0. */
 fl_status fl_optimizer_step(fl_device *device, fl_stream *stream, const fl_job *job, int64_t step,
-                            double lr, double grad_scale, bool decay, float *w, const float *g,
-                            float *moments, int64_t moment_stride, int64_t n) FL_MUST_CHECK;
+                            double lr, double grad_scale, const fl_update *list,
+                            int n) FL_MUST_CHECK;
 
 #endif

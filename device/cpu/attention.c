@@ -1,77 +1,85 @@
 /* Attention over a ragged batch: each (sample, head) by itself, split over the compute threads. */
-#include "device/cpu/cpu.h"
+#include "device/cpu/wide.h"
 
-static int64_t longest(const int32_t *offsets, int64_t n_samples)
+#include "device/random.h"
+
+/* The mask of head `head`: its key is that of the mask, mixed with the head. */
+static void head_key(const uint32_t key[2], int64_t head, uint32_t out[2])
 {
-    int64_t most = 0;
-    for (int64_t i = 0; i < n_samples; i++) {
-        int64_t n = offsets[i + 1] - offsets[i];
-        most = n > most ? n : most;
-    }
-    return most;
+    uint64_t mixed = fl_mix64(key[0] | (uint64_t)key[1] << 32, (uint64_t)head);
+    out[0] = (uint32_t)mixed;
+    out[1] = (uint32_t)(mixed >> 32);
 }
 
-/* The controller of number `at` % heads in sample `at` / heads. */
-static fl__attention_head head_of(const float *qkv, const int32_t *offsets, int64_t at,
-                                  int64_t heads, int64_t width, bool causal)
+/* The head of number `at` % heads in sample `at` / heads; key: the mask's. */
+static fl__attention_head head_of(const fl_attention_args *a, int64_t at, const uint32_t key[2])
 {
-    int64_t first = offsets[at / heads], head_dim = width / heads;
-    const float *q = qkv + first * 3 * width + at % heads * head_dim;
-    return (fl__attention_head){
+    int64_t sample = at / a->heads, first = a->offsets.host[sample];
+    int64_t head_dim = a->width / a->heads;
+    const float *q = (const float *)a->qkv + first * 3 * a->width + at % a->heads * head_dim;
+    fl__attention_head h = {
         .q = q,
-        .k = q + width,
-        .v = q + 2 * width,
-        .n_tokens = offsets[at / heads + 1] - first,
+        .k = q + a->width,
+        .v = q + 2 * a->width,
+        .n_tokens = a->offsets.host[sample + 1] - first,
         .head_dim = head_dim,
-        .width = width,
-        .heads = heads,
-        .causal = causal,
+        .width = a->width,
+        .heads = a->heads,
+        .causal = a->causal,
+        .scale = a->scale,
+        .drop = a->mask.p,
+        .sample = a->mask.p > 0.0f ? a->mask.sample_ids[sample] : 0,
     };
+    head_key(key, at % a->heads, h.drop_key);
+    return h;
 }
 
-fl_status fl__cpu_attention(fl_device *d, FL__UNUSED fl_stream *s, const float *qkv,
-                            const int32_t *offsets, int64_t n_samples, int64_t heads, int64_t width,
-                            bool causal, float *y, float *lse)
+fl_status fl__cpu_attention(fl_device *d, FL__UNUSED fl_stream *s, const fl_attention_args *a)
 {
     fl__cpu *cpu = fl__cpu_of(d);
-    int64_t head_dim = width / heads;
+    int64_t head_dim = a->width / a->heads;
+    uint32_t key[2];
+    FL_TRY(fl__cpu_fp32_only("attention", a->dtype));
     FL_TRY(fl__cpu_reserve(
-        cpu, cpu->isa->attention_workspace(longest(offsets, n_samples), head_dim, false)));
+        cpu, cpu->isa->attention_workspace(fl__cpu_longest(&a->offsets), head_dim, false)));
+    fl__mask_key(&a->mask, key);
     FL__EACH_THREAD(cpu, t)
     {
-        fl__range r = fl__range_of(n_samples * heads, 1, d->n_threads, t);
+        fl__range r = fl__range_of(a->offsets.n_samples * a->heads, 1, d->n_threads, t);
         for (int64_t at = r.begin; at < r.end; at++) {
-            fl__attention_head h = head_of(qkv, offsets, at, heads, width, causal);
-            int64_t first = offsets[at / heads], head = at % heads;
-            h.y = y + first * width + head * head_dim;
-            h.lse = lse == NULL ? NULL : lse + first * heads + head;
+            fl__attention_head h = head_of(a, at, key);
+            int64_t first = a->offsets.host[at / a->heads], head = at % a->heads;
+            h.y = (float *)a->y + first * a->width + head * head_dim;
+            h.lse = a->lse == NULL ? NULL : a->lse + first * a->heads + head;
             cpu->isa->attention(&h, fl__cpu_scratch(cpu, t));
         }
     }
     return FL_OK;
 }
 
-fl_status fl__cpu_attention_backward(fl_device *d, FL__UNUSED fl_stream *s, const float *grad_y,
-                                     const float *qkv, const float *y, const float *lse,
-                                     const int32_t *offsets, int64_t n_samples, int64_t heads,
-                                     int64_t width, bool causal, float *grad_qkv)
+fl_status fl__cpu_attention_backward(fl_device *d, FL__UNUSED fl_stream *s,
+                                     const fl_attention_backward_args *args)
 {
     fl__cpu *cpu = fl__cpu_of(d);
-    int64_t head_dim = width / heads;
+    const fl_attention_args *a = &args->forward;
+    int64_t head_dim = a->width / a->heads;
+    uint32_t key[2];
+    FL_TRY(fl__cpu_fp32_only("attention_backward", a->dtype));
     FL_TRY(fl__cpu_reserve(
-        cpu, cpu->isa->attention_workspace(longest(offsets, n_samples), head_dim, true)));
+        cpu, cpu->isa->attention_workspace(fl__cpu_longest(&a->offsets), head_dim, true)));
+    fl__mask_key(&a->mask, key);
     FL__EACH_THREAD(cpu, t)
     {
-        fl__range r = fl__range_of(n_samples * heads, 1, d->n_threads, t);
+        fl__range r = fl__range_of(a->offsets.n_samples * a->heads, 1, d->n_threads, t);
         for (int64_t at = r.begin; at < r.end; at++) {
-            fl__attention_head h = head_of(qkv, offsets, at, heads, width, causal);
-            int64_t first = offsets[at / heads], column = at % heads * head_dim;
-            h.grad_y = grad_y + first * width + column;
-            h.y_in = y + first * width + column;
-            h.lse_in = lse + first * heads + at % heads;
-            h.grad_q = grad_qkv + first * 3 * width + column;
-            h.grad_k = h.grad_q + width;
-            h.grad_v = h.grad_k + width;
+            fl__attention_head h = head_of(a, at, key);
+            int64_t first = a->offsets.host[at / a->heads], column = at % a->heads * head_dim;
+            h.grad_y = (const float *)args->grad_y + first * a->width + column;
+            h.y_in = (const float *)a->y + first * a->width + column;
+            h.lse_in = a->lse + first * a->heads + at % a->heads;
+            h.grad_q = (float *)args->grad_qkv + first * 3 * a->width + column;
+            h.grad_k = h.grad_q + a->width;
+            h.grad_v = h.grad_k + a->width;
             cpu->isa->attention_backward(&h, fl__cpu_scratch(cpu, t));
         }
     }

@@ -141,6 +141,7 @@ static void destroy(fl_device *d)
 {
     fl__cpu *cpu = fl__cpu_of(d);
     fl_free(cpu->scratch);
+    fl_free(cpu->wide);
     fl_free(cpu);
 }
 
@@ -178,22 +179,31 @@ static const fl_device_ops cpu_ops = {
     .linear = fl__cpu_linear,
     .linear_backward_input = fl__cpu_linear_backward_input,
     .linear_backward_weights = fl__cpu_linear_backward_weights,
-    .gelu_backward = fl__cpu_gelu_backward,
+    .activate = fl__cpu_activate,
+    .activate_backward = fl__cpu_activate_backward,
     .layernorm = fl__cpu_layernorm,
     .layernorm_backward = fl__cpu_layernorm_backward,
+    .rmsnorm = fl__cpu_rmsnorm,
+    .rmsnorm_backward = fl__cpu_rmsnorm_backward,
     .attention = fl__cpu_attention,
     .attention_backward = fl__cpu_attention_backward,
     .dropout = fl__cpu_dropout,
     .add = fl__cpu_add,
+    .convert = fl__cpu_convert,
     .gather_rows = fl__cpu_gather_rows,
     .scatter_rows = fl__cpu_scatter_rows,
+    .embed = fl__cpu_embed,
+    .embed_backward = fl__cpu_embed_backward,
     .patchify = fl__cpu_patchify,
+    .patchify_backward = fl__cpu_patchify_backward,
     .vit_assemble = fl__cpu_vit_assemble,
     .vit_assemble_backward = fl__cpu_vit_assemble_backward,
     .cross_entropy = fl__cpu_cross_entropy,
-    .adamw = fl__cpu_adamw,
-    .sgd = fl__cpu_sgd,
-    .sum_squares = fl__cpu_sum_squares,
+    .span_cross_entropy = fl__cpu_span_cross_entropy,
+    .add_to_sum = fl__cpu_add_to_sum,
+    .adamw_many = fl__cpu_adamw_many,
+    .sgd_many = fl__cpu_sgd_many,
+    .sum_squares_many = fl__cpu_sum_squares_many,
 };
 
 fl_status fl__cpu_reserve(fl__cpu *cpu, size_t size_bytes)

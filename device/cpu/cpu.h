@@ -5,13 +5,15 @@
 #include "device/cpu/isa/isa.h"
 #include "device/device.h"
 
-/* scratch: one piece of scratch_bytes a thread, grown when a kernel first needs more; it lies
- * outside the device's budget. */
+/* scratch: one piece of scratch_bytes a thread; wide: fp32 copies of bf16 arguments (wide.h). Both
+ * grow when a kernel first needs more, and lie outside the device's budget. */
 typedef struct fl__cpu {
     fl_device base;
     const fl__isa *isa;
     unsigned char *scratch;
     size_t scratch_bytes;
+    float *wide;
+    size_t wide_bytes;
 } fl__cpu;
 
 static inline fl__cpu *fl__cpu_of(fl_device *d)
@@ -57,66 +59,69 @@ static inline fl__range fl__range_of(int64_t n, int64_t grain, int parts, int i)
     FL__PRAGMA(omp parallel for schedule(static, 1) num_threads((cpu)->base.n_threads))            \
     for (int t = 0; t < (cpu)->base.n_threads; t++)
 
+/* The longest sample's tokens. */
+static inline int64_t fl__cpu_longest(const fl_offsets *o)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < o->n_samples; i++) {
+        int64_t n = o->host[i + 1] - o->host[i];
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* The key of Philox that a mask names; dropout.c. */
+void fl__mask_key(const fl_mask *mask, uint32_t key[2]);
+
 /* ---- the kernels, by file ---- */
 
 /* matmul.c */
-fl_status fl__cpu_linear(fl_device *d, fl_stream *s, const float *in, fl_weight *w,
-                         const float *bias, const float *residual, bool gelu, float *pre, float *y,
-                         int64_t m);
-fl_status fl__cpu_linear_backward_input(fl_device *d, fl_stream *s, const float *grad_out,
-                                        fl_weight *w, float *grad_in, int64_t m);
-fl_status fl__cpu_linear_backward_weights(fl_device *d, fl_stream *s, const float *grad_out,
-                                          const float *in, float *grad_w, float *grad_bias,
-                                          int64_t m, int64_t n_out, int64_t n_in);
+fl_status fl__cpu_linear(fl_device *d, fl_stream *s, const fl_linear_args *a);
+fl_status fl__cpu_linear_backward_input(fl_device *d, fl_stream *s,
+                                        const fl_linear_backward_input_args *a);
+fl_status fl__cpu_linear_backward_weights(fl_device *d, fl_stream *s,
+                                          const fl_linear_backward_weights_args *a);
 
-/* passes.c */
-fl_status fl__cpu_gelu_backward(fl_device *d, fl_stream *s, const float *grad_y, const float *pre,
-                                float *grad_pre, float *y, int64_t n);
-fl_status fl__cpu_layernorm(fl_device *d, fl_stream *s, const float *in, const float *residual,
-                            const float *gamma, const float *beta, float eps, float *sum, float *y,
-                            float *mean, float *rstd, int64_t m, int64_t n);
-fl_status fl__cpu_layernorm_backward(fl_device *d, fl_stream *s, const float *grad_y,
-                                     const float *in, const float *gamma, const float *mean,
-                                     const float *rstd, const float *grad_residual, float *grad_in,
-                                     float *grad_gamma, float *grad_beta, int64_t m, int64_t n);
-fl_status fl__cpu_dropout(fl_device *d, fl_stream *s, const float *in, const int32_t *offsets,
-                          const int64_t *sample_ids, int64_t n_samples, int64_t width, float p,
-                          const fl_rng_key *key, float *y);
-fl_status fl__cpu_add(fl_device *d, fl_stream *s, const float *a, const float *b, float *y,
-                      int64_t n);
+/* passes.c, norm.c, dropout.c */
+fl_status fl__cpu_activate(fl_device *d, fl_stream *s, const fl_activate_args *a);
+fl_status fl__cpu_activate_backward(fl_device *d, fl_stream *s, const fl_activate_backward_args *a);
+fl_status fl__cpu_layernorm(fl_device *d, fl_stream *s, const fl_norm_args *a);
+fl_status fl__cpu_layernorm_backward(fl_device *d, fl_stream *s, const fl_norm_backward_args *a);
+fl_status fl__cpu_rmsnorm(fl_device *d, fl_stream *s, const fl_norm_args *a);
+fl_status fl__cpu_rmsnorm_backward(fl_device *d, fl_stream *s, const fl_norm_backward_args *a);
+fl_status fl__cpu_dropout(fl_device *d, fl_stream *s, const fl_dropout_args *a);
+fl_status fl__cpu_add(fl_device *d, fl_stream *s, const fl_add_args *a);
+fl_status fl__cpu_convert(fl_device *d, fl_stream *s, const fl_convert_args *a);
 
 /* attention.c */
-fl_status fl__cpu_attention(fl_device *d, fl_stream *s, const float *qkv, const int32_t *offsets,
-                            int64_t n_samples, int64_t heads, int64_t width, bool causal, float *y,
-                            float *lse);
-fl_status fl__cpu_attention_backward(fl_device *d, fl_stream *s, const float *grad_y,
-                                     const float *qkv, const float *y, const float *lse,
-                                     const int32_t *offsets, int64_t n_samples, int64_t heads,
-                                     int64_t width, bool causal, float *grad_qkv);
+fl_status fl__cpu_attention(fl_device *d, fl_stream *s, const fl_attention_args *a);
+fl_status fl__cpu_attention_backward(fl_device *d, fl_stream *s,
+                                     const fl_attention_backward_args *a);
 
 /* rows.c */
-fl_status fl__cpu_gather_rows(fl_device *d, fl_stream *s, const float *in, const int32_t *index,
-                              int64_t n_rows, int64_t width, float *y);
-fl_status fl__cpu_scatter_rows(fl_device *d, fl_stream *s, const float *in, const int32_t *index,
-                               int64_t n_rows, int64_t width, float *y, int64_t total_rows);
-fl_status fl__cpu_patchify(fl_device *d, fl_stream *s, const float *images, int64_t n,
-                           int64_t channels, int64_t height, int64_t width, int64_t patch,
-                           float *y);
-fl_status fl__cpu_vit_assemble(fl_device *d, fl_stream *s, const float *patches, const float *cls,
-                               const float *pos, int64_t n, int64_t n_patches, int64_t dim,
-                               float *y);
-fl_status fl__cpu_vit_assemble_backward(fl_device *d, fl_stream *s, const float *grad_y, int64_t n,
-                                        int64_t n_patches, int64_t dim, float *grad_patches,
-                                        float *grad_cls, float *grad_pos);
+fl_status fl__cpu_gather_rows(fl_device *d, fl_stream *s, const fl_gather_rows_args *a);
+fl_status fl__cpu_scatter_rows(fl_device *d, fl_stream *s, const fl_scatter_rows_args *a);
+fl_status fl__cpu_patchify(fl_device *d, fl_stream *s, const fl_patchify_args *a);
+fl_status fl__cpu_patchify_backward(fl_device *d, fl_stream *s, const fl_patchify_args *a);
+fl_status fl__cpu_vit_assemble(fl_device *d, fl_stream *s, const fl_vit_assemble_args *a);
+fl_status fl__cpu_vit_assemble_backward(fl_device *d, fl_stream *s,
+                                        const fl_vit_assemble_backward_args *a);
 
-/* reduce.c */
-fl_status fl__cpu_cross_entropy(fl_device *d, fl_stream *s, const float *logits,
-                                const int32_t *targets, int64_t m, int64_t n, float grad_scale,
-                                float *grad, double *loss_sum, double *n_correct);
-fl_status fl__cpu_adamw(fl_device *d, fl_stream *s, float *w, const float *g, float *m, float *v,
-                        int64_t n, const fl_adamw_step *step);
-fl_status fl__cpu_sgd(fl_device *d, fl_stream *s, float *w, const float *g, float *momentum,
-                      int64_t n, const fl_sgd_step *step);
-fl_status fl__cpu_sum_squares(fl_device *d, fl_stream *s, const float *g, int64_t n, double *out);
+/* embed.c */
+fl_status fl__cpu_embed(fl_device *d, fl_stream *s, const fl_embed_args *a);
+fl_status fl__cpu_embed_backward(fl_device *d, fl_stream *s, const fl_embed_backward_args *a);
+
+/* loss.c */
+fl_status fl__cpu_cross_entropy(fl_device *d, fl_stream *s, const fl_cross_entropy_args *a);
+fl_status fl__cpu_span_cross_entropy(fl_device *d, fl_stream *s,
+                                     const fl_span_cross_entropy_args *a);
+fl_status fl__cpu_add_to_sum(fl_device *d, fl_stream *s, double value, double *sum);
+
+/* optimizer.c */
+fl_status fl__cpu_adamw_many(fl_device *d, fl_stream *s, const fl_update *list, int n,
+                             const fl_adamw_step *step);
+fl_status fl__cpu_sgd_many(fl_device *d, fl_stream *s, const fl_update *list, int n,
+                           const fl_sgd_step *step);
+fl_status fl__cpu_sum_squares_many(fl_device *d, fl_stream *s, const fl_square_sum *list, int n);
 
 #endif

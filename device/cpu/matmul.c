@@ -2,7 +2,7 @@
  * number: forward and the gradient of the input by rows, the gradient of a weight by its rows.
  * oneDNN's products are as fast, but its results for a single row differ in the last bits from
  * those for several, and it allocates in each call. */
-#include "device/cpu/cpu.h"
+#include "device/cpu/wide.h"
 
 /* Run rows [begin, end) of the product `g` on each thread. */
 static fl_status by_rows(fl__cpu *cpu, const fl__gemm *g)
@@ -23,70 +23,128 @@ static fl_status by_rows(fl__cpu *cpu, const fl__gemm *g)
     return FL_OK;
 }
 
-fl_status fl__cpu_linear(fl_device *d, FL__UNUSED fl_stream *s, const float *in, fl_weight *w,
-                         const float *bias, const float *residual, bool gelu, float *pre, float *y,
-                         int64_t m)
+static fl_status run_linear(fl_device *d, const void *args)
 {
+    return fl__cpu_linear(d, NULL, args);
+}
+
+static fl_status linear_bf16(fl_device *d, const fl_linear_args *a)
+{
+    fl_linear_args part = *a;
+    part.dtype = FL_F32;
+    const fl__wide_call call = {.args = &part,
+                                .rows = &part.m,
+                                .field = {{&part.in, a->w->cols, FL__WIDE_READ},
+                                          {&part.residual, a->w->rows, FL__WIDE_READ},
+                                          {&part.pre, a->w->rows, FL__WIDE_WRITE},
+                                          {&part.y, a->w->rows, FL__WIDE_WRITE}},
+                                .run = run_linear};
+    return fl__cpu_run_wide(d, &call);
+}
+
+fl_status fl__cpu_linear(fl_device *d, FL__UNUSED fl_stream *s, const fl_linear_args *a)
+{
+    if (a->dtype == FL_BF16) {
+        return linear_bf16(d, a);
+    }
     const fl__gemm g = {
-        .m = m,
-        .n = w->rows,
-        .k = w->cols,
-        .a = in,
-        .a_row = w->cols,
+        .m = a->m,
+        .n = a->w->rows,
+        .k = a->w->cols,
+        .a = a->in,
+        .a_row = a->w->cols,
         .a_k = 1,
-        .b = w->data,
+        .b = a->w->data,
         .b_k = 1,
-        .b_col = w->cols,
-        .start = residual,
-        .bias = bias,
-        .gelu = gelu,
-        .pre = pre,
-        .y = y,
+        .b_col = a->w->cols,
+        .start = a->residual,
+        .bias = a->bias == NULL ? NULL : a->bias->data,
+        .activation = a->activation,
+        .pre = a->pre,
+        .y = a->y,
     };
     return by_rows(fl__cpu_of(d), &g);
+}
+
+static fl_status run_backward_input(fl_device *d, const void *args)
+{
+    return fl__cpu_linear_backward_input(d, NULL, args);
+}
+
+static fl_status backward_input_bf16(fl_device *d, const fl_linear_backward_input_args *a)
+{
+    fl_linear_backward_input_args part = *a;
+    part.dtype = FL_F32;
+    const fl__wide_call call = {.args = &part,
+                                .rows = &part.m,
+                                .field = {{&part.grad_out, a->w->rows, FL__WIDE_READ},
+                                          {&part.grad_in, a->w->cols, FL__WIDE_WRITE}},
+                                .run = run_backward_input};
+    return fl__cpu_run_wide(d, &call);
 }
 
 fl_status fl__cpu_linear_backward_input(fl_device *d, FL__UNUSED fl_stream *s,
-                                        const float *grad_out, fl_weight *w, float *grad_in,
-                                        int64_t m)
+                                        const fl_linear_backward_input_args *a)
 {
+    if (a->dtype == FL_BF16) {
+        return backward_input_bf16(d, a);
+    }
     const fl__gemm g = {
-        .m = m,
-        .n = w->cols,
-        .k = w->rows,
-        .a = grad_out,
-        .a_row = w->rows,
+        .m = a->m,
+        .n = a->w->cols,
+        .k = a->w->rows,
+        .a = a->grad_out,
+        .a_row = a->w->rows,
         .a_k = 1,
-        .b = w->data,
-        .b_k = w->cols,
+        .b = a->w->data,
+        .b_k = a->w->cols,
         .b_col = 1,
-        .y = grad_in,
+        .y = a->grad_in,
     };
     return by_rows(fl__cpu_of(d), &g);
 }
 
+static fl_status run_backward_weights(fl_device *d, const void *args)
+{
+    return fl__cpu_linear_backward_weights(d, NULL, args);
+}
+
+static fl_status backward_weights_bf16(fl_device *d, const fl_linear_backward_weights_args *a)
+{
+    fl_linear_backward_weights_args part = *a;
+    part.dtype = FL_F32;
+    const fl__wide_call call = {
+        .args = &part,
+        .rows = &part.m,
+        .field = {{&part.grad_out, a->n_out, FL__WIDE_READ}, {&part.in, a->n_in, FL__WIDE_READ}},
+        .run = run_backward_weights};
+    return fl__cpu_run_wide(d, &call);
+}
+
 fl_status fl__cpu_linear_backward_weights(fl_device *d, FL__UNUSED fl_stream *s,
-                                          const float *grad_out, const float *in, float *grad_w,
-                                          float *grad_bias, int64_t m, int64_t n_out, int64_t n_in)
+                                          const fl_linear_backward_weights_args *a)
 {
     fl__cpu *cpu = fl__cpu_of(d);
-    if (grad_w == NULL) {
-        cpu->isa->column_sums(grad_out, n_out, grad_bias, m, n_out);
+    if (a->dtype == FL_BF16) {
+        return backward_weights_bf16(d, a);
+    }
+    if (a->grad_w == NULL) {
+        cpu->isa->column_sums(a->grad_out, a->n_out, a->grad_bias, a->m, a->n_out);
         return FL_OK;
     }
     const fl__gemm g = {
-        .m = n_out,
-        .n = n_in,
-        .k = m,
-        .a = grad_out,
+        .m = a->n_out,
+        .n = a->n_in,
+        .k = a->m,
+        .a = a->grad_out,
         .a_row = 1,
-        .a_k = n_out,
-        .b = in,
-        .b_k = n_in,
+        .a_k = a->n_out,
+        .b = a->in,
+        .b_k = a->n_in,
         .b_col = 1,
-        .start = grad_w,
-        .y = grad_w,
-        .a_sums = grad_bias,
+        .start = a->grad_w,
+        .y = a->grad_w,
+        .a_sums = a->grad_bias,
     };
     return by_rows(cpu, &g);
 }

@@ -1,124 +1,119 @@
-/* Passes over memory, split over the compute threads. */
-#include "device/cpu/cpu.h"
-
-#include "device/random.h"
+/* Passes over memory that treat each element or each row by itself, split over the compute
+ * threads. */
+#include "device/cpu/wide.h"
 
 #include <string.h>
 
 /* Elements of one cache line: threads do not share lines. */
 enum { LINE = 16 };
 
-fl_status fl__cpu_gelu_backward(fl_device *d, FL__UNUSED fl_stream *s, const float *grad_y,
-                                const float *pre, float *grad_pre, float *y, int64_t n)
+/* ---- activations ---- */
+
+static fl_status run_activate(fl_device *d, const void *args)
+{
+    return fl__cpu_activate(d, NULL, args);
+}
+
+fl_status fl__cpu_activate(fl_device *d, FL__UNUSED fl_stream *s, const fl_activate_args *a)
 {
     const fl__cpu *cpu = fl__cpu_of(d);
+    if (a->dtype == FL_BF16) {
+        fl_activate_args part = *a;
+        part.dtype = FL_F32;
+        return fl__cpu_run_wide(d, &(fl__wide_call){.args = &part,
+                                                    .rows = &part.n,
+                                                    .field = {{&part.in, 1, FL__WIDE_READ},
+                                                              {&part.y, 1, FL__WIDE_WRITE}},
+                                                    .run = run_activate});
+    }
+    const float *in = a->in;
+    float *y = a->y;
     FL__EACH_THREAD(cpu, t)
     {
-        fl__range r = fl__range_of(n, LINE, d->n_threads, t);
-        cpu->isa->gelu_backward(grad_y + r.begin, pre + r.begin, grad_pre + r.begin,
-                                y == NULL ? NULL : y + r.begin, r.end - r.begin);
+        fl__range r = fl__range_of(a->n, LINE, d->n_threads, t);
+        cpu->isa->activate(a->activation, in + r.begin, y + r.begin, r.end - r.begin);
     }
     return FL_OK;
 }
 
-static const float *row_or_null(const float *p, int64_t row, int64_t n)
+static fl_status run_activate_backward(fl_device *d, const void *args)
 {
-    return p == NULL ? NULL : p + row * n;
+    return fl__cpu_activate_backward(d, NULL, args);
 }
 
-static float *out_or_null(float *p, int64_t row, int64_t n)
-{
-    return p == NULL ? NULL : p + row * n;
-}
-
-fl_status fl__cpu_layernorm(fl_device *d, FL__UNUSED fl_stream *s, const float *in,
-                            const float *residual, const float *gamma, const float *beta, float eps,
-                            float *sum, float *y, float *mean, float *rstd, int64_t m, int64_t n)
+fl_status fl__cpu_activate_backward(fl_device *d, FL__UNUSED fl_stream *s,
+                                    const fl_activate_backward_args *a)
 {
     const fl__cpu *cpu = fl__cpu_of(d);
+    if (a->dtype == FL_BF16) {
+        fl_activate_backward_args part = *a;
+        part.dtype = FL_F32;
+        return fl__cpu_run_wide(d, &(fl__wide_call){.args = &part,
+                                                    .rows = &part.n,
+                                                    .field = {{&part.grad_y, 1, FL__WIDE_READ},
+                                                              {&part.pre, 1, FL__WIDE_READ},
+                                                              {&part.grad_pre, 1, FL__WIDE_WRITE},
+                                                              {&part.y, 1, FL__WIDE_WRITE}},
+                                                    .run = run_activate_backward});
+    }
+    const float *grad_y = a->grad_y, *pre = a->pre;
+    float *grad_pre = a->grad_pre, *y = a->y;
     FL__EACH_THREAD(cpu, t)
     {
-        fl__range r = fl__range_of(m, 1, d->n_threads, t);
-        cpu->isa->layernorm(in + r.begin * n, row_or_null(residual, r.begin, n), gamma, beta, eps,
-                            out_or_null(sum, r.begin, n), y + r.begin * n,
-                            out_or_null(mean, r.begin, 1), out_or_null(rstd, r.begin, 1),
-                            r.end - r.begin, n);
+        fl__range r = fl__range_of(a->n, LINE, d->n_threads, t);
+        cpu->isa->activate_backward(a->activation, grad_y + r.begin, pre + r.begin,
+                                    grad_pre + r.begin, y == NULL ? NULL : y + r.begin,
+                                    r.end - r.begin);
     }
     return FL_OK;
 }
 
-/* Rows whose sums for gamma and beta are added up before they go into the gradient. It is the same
- * for any thread count, and so is the order in which the blocks' sums are added: so are the bits.
- */
-enum { SUM_BLOCK = 64 };
+/* ---- sums and conversions ---- */
 
-fl_status fl__cpu_layernorm_backward(fl_device *d, FL__UNUSED fl_stream *s, const float *grad_y,
-                                     const float *in, const float *gamma, const float *mean,
-                                     const float *rstd, const float *grad_residual, float *grad_in,
-                                     float *grad_gamma, float *grad_beta, int64_t m, int64_t n)
+static fl_status run_add(fl_device *d, const void *args)
 {
-    fl__cpu *cpu = fl__cpu_of(d);
-    int64_t n_blocks = (m + SUM_BLOCK - 1) / SUM_BLOCK;
-    int64_t blocks_each = (n_blocks + d->n_threads - 1) / d->n_threads;
-    FL_TRY(fl__cpu_reserve(cpu, (size_t)(blocks_each * 2 * n) * sizeof(float)));
-    FL__EACH_THREAD(cpu, t)
-    {
-        float *parts = fl__cpu_scratch(cpu, t);
-        for (int64_t b = t * blocks_each; b < n_blocks && b < (t + 1) * blocks_each; b++) {
-            int64_t row = b * SUM_BLOCK;
-            int64_t rows = m - row < SUM_BLOCK ? m - row : SUM_BLOCK;
-            cpu->isa->layernorm_backward(grad_y + row * n, in + row * n, gamma, mean + row,
-                                         rstd + row, row_or_null(grad_residual, row, n),
-                                         out_or_null(grad_in, row, n),
-                                         parts + (b - t * blocks_each) * 2 * n, rows, n);
-        }
-    }
-    for (int64_t b = 0; b < n_blocks; b++) {
-        const float *parts = fl__cpu_scratch(cpu, (int)(b / blocks_each));
-        parts += b % blocks_each * 2 * n;
-        if (grad_gamma != NULL) {
-            cpu->isa->add(grad_gamma, parts, grad_gamma, n);
-        }
-        if (grad_beta != NULL) {
-            cpu->isa->add(grad_beta, parts + n, grad_beta, n);
-        }
-    }
-    return FL_OK;
+    return fl__cpu_add(d, NULL, args);
 }
 
-fl_status fl__cpu_dropout(fl_device *d, FL__UNUSED fl_stream *s, const float *in,
-                          const int32_t *offsets, const int64_t *sample_ids, int64_t n_samples,
-                          int64_t width, float p, const fl_rng_key *key, float *y)
+fl_status fl__cpu_add(fl_device *d, FL__UNUSED fl_stream *s, const fl_add_args *args)
 {
     const fl__cpu *cpu = fl__cpu_of(d);
-    if (p <= 0.0f) {
-        if (y != in) {
-            memcpy(y, in, (size_t)(offsets[n_samples] * width) * sizeof *y);
-        }
-        return FL_OK;
+    if (args->dtype == FL_BF16) {
+        fl_add_args part = *args;
+        part.dtype = FL_F32;
+        return fl__cpu_run_wide(d, &(fl__wide_call){.args = &part,
+                                                    .rows = &part.n,
+                                                    .field = {{&part.a, 1, FL__WIDE_READ},
+                                                              {&part.b, 1, FL__WIDE_READ},
+                                                              {&part.y, 1, FL__WIDE_WRITE}},
+                                                    .run = run_add});
     }
-    uint64_t place = (uint64_t)(uint32_t)key->layer << 32 | (uint32_t)key->stream;
-    uint64_t mixed = fl_mix64(fl_mix64(key->seed, (uint64_t)key->epoch), place);
-    const uint32_t words[2] = {(uint32_t)mixed, (uint32_t)(mixed >> 32)};
+    const float *a = args->a, *b = args->b;
+    float *y = args->y;
     FL__EACH_THREAD(cpu, t)
     {
-        fl__range r = fl__range_of(n_samples, 1, d->n_threads, t);
-        for (int64_t i = r.begin; i < r.end; i++) {
-            int64_t begin = offsets[i] * width, end = offsets[i + 1] * width;
-            cpu->isa->dropout(in + begin, words, sample_ids[i], p, y + begin, end - begin);
-        }
-    }
-    return FL_OK;
-}
-
-fl_status fl__cpu_add(fl_device *d, FL__UNUSED fl_stream *s, const float *a, const float *b,
-                      float *y, int64_t n)
-{
-    const fl__cpu *cpu = fl__cpu_of(d);
-    FL__EACH_THREAD(cpu, t)
-    {
-        fl__range r = fl__range_of(n, LINE, d->n_threads, t);
+        fl__range r = fl__range_of(args->n, LINE, d->n_threads, t);
         cpu->isa->add(a + r.begin, b + r.begin, y + r.begin, r.end - r.begin);
+    }
+    return FL_OK;
+}
+
+fl_status fl__cpu_convert(fl_device *d, FL__UNUSED fl_stream *s, const fl_convert_args *a)
+{
+    const fl__cpu *cpu = fl__cpu_of(d);
+    size_t from = fl_dtype_size(a->from), to = fl_dtype_size(a->to);
+    FL__EACH_THREAD(cpu, t)
+    {
+        fl__range r = fl__range_of(a->n, 2 * LINE, d->n_threads, t);
+        const void *in = (const char *)a->in + (size_t)r.begin * from;
+        void *y = (char *)a->y + (size_t)r.begin * to;
+        if (a->from == a->to) {
+            memcpy(y, in, (size_t)(r.end - r.begin) * to);
+        } else if (a->to == FL_BF16) {
+            cpu->isa->narrow(in, y, r.end - r.begin);
+        } else {
+            cpu->isa->widen(in, y, r.end - r.begin);
+        }
     }
     return FL_OK;
 }

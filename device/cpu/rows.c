@@ -1,86 +1,106 @@
 /* Rows moved about: gather and scatter, patches, and the sequence that a ViT starts from. */
-#include "device/cpu/cpu.h"
+#include "device/cpu/wide.h"
 
 #include <string.h>
 
-fl_status fl__cpu_gather_rows(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s, const float *in,
-                              const int32_t *index, int64_t n_rows, int64_t width, float *y)
+fl_status fl__cpu_gather_rows(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s,
+                              const fl_gather_rows_args *a)
 {
-    for (int64_t i = 0; i < n_rows; i++) {
-        memcpy(y + i * width, in + index[i] * width, (size_t)width * sizeof *y);
+    size_t row = (size_t)a->width * fl_dtype_size(a->dtype);
+    for (int64_t i = 0; i < a->n_rows; i++) {
+        memcpy((char *)a->y + (size_t)i * row, (const char *)a->in + (size_t)a->index[i] * row,
+               row);
     }
     return FL_OK;
 }
 
-fl_status fl__cpu_scatter_rows(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s, const float *in,
-                               const int32_t *index, int64_t n_rows, int64_t width, float *y,
-                               int64_t total_rows)
+fl_status fl__cpu_scatter_rows(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s,
+                               const fl_scatter_rows_args *a)
 {
-    memset(y, 0, (size_t)(total_rows * width) * sizeof *y);
-    for (int64_t i = 0; i < n_rows; i++) {
-        memcpy(y + index[i] * width, in + i * width, (size_t)width * sizeof *y);
+    size_t row = (size_t)a->width * fl_dtype_size(a->dtype);
+    memset(a->y, 0, (size_t)a->total_rows * row);
+    for (int64_t i = 0; i < a->n_rows; i++) {
+        memcpy((char *)a->y + (size_t)a->index[i] * row, (const char *)a->in + (size_t)i * row,
+               row);
     }
     return FL_OK;
 }
 
-/* One patch: its rows of every channel, one after another. */
-static void cut_patch(const float *image, int64_t channels, int64_t height, int64_t width,
-                      int64_t patch, float *y)
+/* One patch of an image: its rows of every channel, one after another. */
+static void move_patch(const fl_patchify_args *a, char *image, char *patch, bool back)
 {
-    for (int64_t channel = 0; channel < channels; channel++) {
-        for (int64_t row = 0; row < patch; row++) {
-            memcpy(y, image + (channel * height + row) * width, (size_t)patch * sizeof *y);
-            y += patch;
+    size_t element = fl_dtype_size(a->dtype), run = (size_t)a->patch * element;
+    for (int64_t channel = 0; channel < a->channels; channel++) {
+        for (int64_t row = 0; row < a->patch; row++) {
+            char *pixels = image + (size_t)((channel * a->height + row) * a->width) * element;
+            memcpy(back ? pixels : patch, back ? patch : pixels, run);
+            patch += run;
         }
     }
 }
 
-fl_status fl__cpu_patchify(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s, const float *images,
-                           int64_t n, int64_t channels, int64_t height, int64_t width,
-                           int64_t patch, float *y)
+static void move_patches(const fl_patchify_args *a, bool back)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const float *image = images + i * channels * height * width;
-        for (int64_t top = 0; top < height; top += patch) {
-            for (int64_t left = 0; left < width; left += patch) {
-                cut_patch(image + top * width + left, channels, height, width, patch, y);
-                y += channels * patch * patch;
+    size_t element = fl_dtype_size(a->dtype);
+    size_t size = (size_t)(a->channels * a->patch * a->patch) * element;
+    char *patch = a->patches;
+    for (int64_t i = 0; i < a->n; i++) {
+        char *image =
+            (char *)a->images + (size_t)(i * a->channels * a->height * a->width) * element;
+        for (int64_t top = 0; top < a->height; top += a->patch) {
+            for (int64_t left = 0; left < a->width; left += a->patch) {
+                move_patch(a, image + (size_t)(top * a->width + left) * element, patch, back);
+                patch += size;
             }
         }
     }
+}
+
+fl_status fl__cpu_patchify(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s,
+                           const fl_patchify_args *a)
+{
+    move_patches(a, false);
     return FL_OK;
 }
 
-fl_status fl__cpu_vit_assemble(fl_device *d, FL__UNUSED fl_stream *s, const float *patches,
-                               const float *cls, const float *pos, int64_t n, int64_t n_patches,
-                               int64_t dim, float *y)
+fl_status fl__cpu_patchify_backward(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s,
+                                    const fl_patchify_args *a)
+{
+    move_patches(a, true);
+    return FL_OK;
+}
+
+fl_status fl__cpu_vit_assemble(fl_device *d, FL__UNUSED fl_stream *s, const fl_vit_assemble_args *a)
 {
     const fl__cpu *cpu = fl__cpu_of(d);
-    for (int64_t i = 0; i < n; i++) {
-        cpu->isa->add(cls, pos, y, dim);
-        cpu->isa->add(patches + i * n_patches * dim, pos + dim, y + dim, n_patches * dim);
-        y += (n_patches + 1) * dim;
+    const float *patches = a->patches, *pos = a->pos->data;
+    float *y = a->y;
+    FL_TRY(fl__cpu_fp32_only("vit_assemble", a->dtype));
+    for (int64_t i = 0; i < a->n; i++) {
+        cpu->isa->add(a->cls->data, pos, y, a->dim);
+        cpu->isa->add(patches + i * a->n_patches * a->dim, pos + a->dim, y + a->dim,
+                      a->n_patches * a->dim);
+        y += (a->n_patches + 1) * a->dim;
     }
     return FL_OK;
 }
 
-fl_status fl__cpu_vit_assemble_backward(fl_device *d, FL__UNUSED fl_stream *s, const float *grad_y,
-                                        int64_t n, int64_t n_patches, int64_t dim,
-                                        float *grad_patches, float *grad_cls, float *grad_pos)
+fl_status fl__cpu_vit_assemble_backward(fl_device *d, FL__UNUSED fl_stream *s,
+                                        const fl_vit_assemble_backward_args *a)
 {
     const fl__cpu *cpu = fl__cpu_of(d);
-    int64_t row_size = (n_patches + 1) * dim;
-    if (grad_patches != NULL) {
-        for (int64_t i = 0; i < n; i++) {
-            memcpy(grad_patches + i * n_patches * dim, grad_y + i * row_size + dim,
-                   (size_t)(n_patches * dim) * sizeof *grad_y);
-        }
+    const float *grad_y = a->grad_y;
+    int64_t patches_size = a->n_patches * a->dim, row_size = patches_size + a->dim;
+    FL_TRY(fl__cpu_fp32_only("vit_assemble_backward", a->dtype));
+    for (int64_t i = 0; i < a->n && a->grad_patches != NULL; i++) {
+        memcpy((float *)a->grad_patches + i * patches_size, grad_y + i * row_size + a->dim,
+               (size_t)patches_size * sizeof *grad_y);
     }
-    if (grad_cls != NULL) {
-        cpu->isa->column_sums(grad_y, row_size, grad_cls, n, dim);
+    if (a->grad_cls != NULL) {
+        cpu->isa->column_sums(grad_y, row_size, a->grad_cls, a->n, a->dim);
     }
-    if (grad_pos != NULL) {
-        cpu->isa->column_sums(grad_y, row_size, grad_pos, n, row_size);
+    if (a->grad_pos != NULL) {
+        cpu->isa->column_sums(grad_y, row_size, a->grad_pos, a->n, row_size);
     }
     return FL_OK;
 }

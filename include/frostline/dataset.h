@@ -4,6 +4,7 @@
 
 #include <frostline/status.h>
 #include <frostline/tensor.h>
+#include <frostline/version.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,6 +34,7 @@ typedef struct fl_sample_key {
  * destroy    free self. May be NULL.
  * What fails gives a status with a message (fl_fail); the run ends with it. */
 typedef struct fl_dataset_ops {
+    fl_table_head head; /* FL_TABLE_HEAD(fl_dataset_ops) */
     const char *kind;
     int64_t (*count)(const void *self, fl_split split);
     fl_status (*shape)(const void *self, fl_split split, int64_t id, fl_shape *input,

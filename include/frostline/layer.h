@@ -5,6 +5,7 @@
 
 #include <frostline/status.h>
 #include <frostline/tensor.h>
+#include <frostline/version.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,6 +44,7 @@ fl_status fl_param_list_add(fl_param_list *list, const char *name, int64_t rows,
  *           row of grad_in unless grad_in is NULL (no layer below needs it).
  * destroy   free self. May be NULL. */
 typedef struct fl_layer_ops {
+    fl_table_head head; /* FL_TABLE_HEAD(fl_layer_ops) */
     const char *kind;
     fl_status (*shape)(void *self, const fl_shape *in, fl_shape *out);
     fl_status (*params)(void *self, fl_param_list *list);

@@ -22,8 +22,8 @@ void fl_model_destroy(fl_model **model);
 /* Append a layer. Block numbers start at 1 and go up by one or not at all; an embedding belongs to
  * block 1, the head to FL_BLOCK_HEAD. Asks the layer for its parameters. On success the model owns
  * `layer`; on failure nothing has changed, and it is still the caller's.
- * Returns FL_EINVAL (an incomplete table, a block out of order, more than FL_MAX_LAYERS), what the
- * layer's params() gives, FL_ENOMEM. */
+ * Returns FL_EINVAL (an incomplete table, a block out of order, more than FL_MAX_LAYERS),
+ * FL_ENOTSUP (a table of another version), what the layer's params() gives, FL_ENOMEM. */
 fl_status fl_model_add(fl_model *model, int block, fl_layer layer) FL_MUST_CHECK;
 
 /* Names have letters, digits, '_' and single dots between them. */
@@ -49,11 +49,13 @@ typedef struct fl_loss_sums {
 /* The end of a model. The same rules hold as for a layer.
  *
  * shape     FL_EINVAL with a message if it cannot take what the last layer gives for a sample.
- * forward   out: the last layer's output; targets: int32 in host memory, [n_targets, 1] with the
- *           samples' offsets; grad_scale: what one target weighs in the gradient; grad: like out,
- *           every row is written, or NULL (evaluation). Adds to *sums, host memory.
+ * forward   out: the last layer's output; targets: int32, [n_targets, 1] with the samples'
+ *           offsets; grad_scale: what one target weighs in the gradient; grad: like out, every row
+ *           is written, or NULL (evaluation). Adds to *sums, which is device memory: through
+ *           kernels, or directly where fl_exec_host_memory is true.
  * destroy   free self. May be NULL. */
 typedef struct fl_loss_ops {
+    fl_table_head head; /* FL_TABLE_HEAD(fl_loss_ops) */
     const char *kind;
     fl_status (*shape)(void *self, const fl_shape *out);
     fl_status (*forward)(void *self, fl_exec *x, const fl_tensor *out, const fl_tensor *targets,
@@ -67,7 +69,8 @@ typedef struct fl_loss {
 } fl_loss;
 
 /* End the model with this loss; the model owns it. A second call replaces the first. FL_EINVAL for
- * an incomplete table: the loss is then still the caller's. */
+ * an incomplete table, FL_ENOTSUP for one of another version: the loss is then still the caller's.
+ */
 fl_status fl_model_set_loss(fl_model *model, fl_loss loss) FL_MUST_CHECK;
 
 /* The parts of the model. Texts are borrowed from the model, layers count from 0. Threads: any,

@@ -17,6 +17,9 @@ typedef enum fl_dtype { FL_F32 = 0, FL_I32 = 1, FL_BF16 = 2 } fl_dtype;
 /* Bytes of one element. */
 size_t fl_dtype_size(fl_dtype dtype);
 
+/* "fp32", "int32" or "bf16"; static. */
+const char *fl_dtype_name(fl_dtype dtype);
+
 /* The shape of one sample at a boundary between layers: `tokens` rows of `width` elements.
  * An image of 28 x 28 pixels enters as 1 row of 784 and is 17 rows of C after patch embedding. */
 typedef struct fl_shape {
@@ -28,11 +31,14 @@ typedef struct fl_shape {
 /* A ragged batch: the rows of all samples one after another, never padded.
  * data     [n_tokens, width], row-major, on the device that computes
  * offsets  [n_samples + 1]: sample s has the rows offsets[s] .. offsets[s + 1] - 1; offsets[0] = 0
- *          and offsets[n_samples] = n_tokens. Host memory.
- * A tensor borrows both; n_samples and n_tokens may be 0. */
+ *          and offsets[n_samples] = n_tokens. Host memory
+ * offsets_device  the same in device memory: what kernels read. Where the device computes in host
+ *          memory, both are one pointer
+ * A tensor borrows all three; n_samples and n_tokens may be 0. */
 typedef struct fl_tensor {
     void *data;
     const int32_t *offsets;
+    const int32_t *offsets_device;
     int64_t n_samples;
     int64_t n_tokens;
     int64_t width;

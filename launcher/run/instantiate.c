@@ -51,14 +51,16 @@ static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *data
 
 static fl_status find_entry(void *handle, const char *at, fl_plugin_entry **entry)
 {
+    const fl_plugin *plugin = NULL;
     void *symbol = dlsym(handle, FL_PLUGIN_SYMBOL);
     if (symbol == NULL) {
         return fl_fail(FL_EINVAL, "%s does not export %s", at, FL_PLUGIN_SYMBOL);
     }
-    if (!fl_plugin_is_function(symbol)) {
-        return fl_fail(FL_EINVAL, "%s: %s is not a function", at, FL_PLUGIN_SYMBOL);
+    fl_status status = fl_plugin_check_symbol(symbol, &plugin);
+    if (status != FL_OK) {
+        return fl_within(status, "%s", at);
     }
-    memcpy(entry, &symbol, sizeof *entry); /* C has no cast from data to function */
+    *entry = plugin->create;
     return FL_OK;
 }
 

@@ -1,5 +1,7 @@
 #include "launcher/run/plugin_file.h"
 
+#include "device/table_head.h"
+
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -63,17 +65,66 @@ fl_status fl_plugin_check_file(const char *path)
     return status;
 }
 
-bool fl_plugin_is_function(const void *symbol)
+/* Plugins of version 1 export a function. */
+enum { VERSION_OF_FUNCTIONS = 1 };
+
+static fl_status other_version(uint32_t version)
+{
+    return fl_fail(FL_ENOTSUP,
+                   "built for version %" PRIu32
+                   " of Frostline's C API, this program has version %d: "
+                   "compile it with this version's headers",
+                   version, FL_API_VERSION);
+}
+
+/* Of the first four fields, which every version has; sizes of 0 are unknown. */
+static bool has_magic(const void *symbol, const Elf64_Sym *entry)
+{
+    char magic[sizeof FL_PLUGIN_MAGIC];
+    if (entry != NULL && entry->st_size < sizeof magic + 2 * sizeof(uint32_t)) {
+        return false;
+    }
+    memcpy(magic, symbol, sizeof magic);
+    return memcmp(magic, FL_PLUGIN_MAGIC, sizeof magic) == 0;
+}
+
+static fl_status check_sizes(const fl_plugin *plugin)
+{
+    static const uint32_t sizes[FL_PLUGIN_SIZES] = FL_PLUGIN_SIZE_LIST;
+    if (plugin->size_bytes != sizeof *plugin || memcmp(plugin->sizes, sizes, sizeof sizes) != 0) {
+        return fl_fail(
+            FL_ENOTSUP,
+            "built with other headers of version %d of Frostline's C API: compile it with "
+            "those of this program",
+            FL_API_VERSION);
+    }
+    return plugin->create != NULL ? FL_OK : fl_fail(FL_EFORMAT, "its plugin has no function");
+}
+
+fl_status fl_plugin_check_symbol(const void *symbol, const fl_plugin **plugin)
 {
     Dl_info info;
     const Elf64_Sym *entry = NULL;
+    const fl_plugin *found = symbol;
     bool known = dladdr1(symbol, &info, (void **)&entry, RTLD_DL_SYMENT) != 0 && entry != NULL;
     int type = known ? ELF64_ST_TYPE(entry->st_info) : STT_NOTYPE;
-    return type == STT_FUNC || type == STT_GNU_IFUNC || type == STT_NOTYPE;
+    if (type == STT_FUNC || type == STT_GNU_IFUNC) {
+        return other_version(VERSION_OF_FUNCTIONS);
+    }
+    if (!has_magic(symbol, entry)) {
+        return fl_fail(FL_EFORMAT, FL_PLUGIN_SYMBOL " is no plugin: define it with FL_PLUGIN");
+    }
+    if (found->version != FL_API_VERSION) {
+        return other_version(found->version);
+    }
+    FL_TRY(check_sizes(found));
+    *plugin = found;
+    return FL_OK;
 }
 
 fl_status fl_plugin_check_data(const fl_dataset_ops *ops)
 {
+    FL_TRY(fl_table_head_check(&ops->head, sizeof *ops, "fl_dataset_ops"));
     const char *missing = ops->kind == NULL        ? "kind"
                           : ops->count == NULL     ? "count"
                           : ops->shape == NULL     ? "shape"

@@ -3,6 +3,7 @@
 #define FL_LAUNCHER_RUN_PLUGIN_FILE_H
 
 #include <frostline/dataset.h>
+#include <frostline/plugin.h>
 
 #include <stdbool.h>
 
@@ -11,10 +12,13 @@
  * be read, is left to dlopen. */
 fl_status fl_plugin_check_file(const char *path) FL_MUST_CHECK;
 
-/* False when the symbol, which dlsym gave, is data. */
-bool fl_plugin_is_function(const void *symbol);
+/* The plugin that `symbol`, which dlsym gave for FL_PLUGIN_SYMBOL, is: FL_ENOTSUP with both
+ * versions if it was compiled for another one, FL_EFORMAT if it is something else. Nothing in the
+ * shared object is called. */
+fl_status fl_plugin_check_symbol(const void *symbol, const fl_plugin **plugin) FL_MUST_CHECK;
 
-/* FL_EFORMAT when the data set lacks a function that it must have. */
+/* FL_EFORMAT when the data set lacks a function that it must have, FL_ENOTSUP for a table of
+ * another version. */
 fl_status fl_plugin_check_data(const fl_dataset_ops *ops) FL_MUST_CHECK;
 
 #endif

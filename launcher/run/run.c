@@ -15,6 +15,7 @@
 #include "device/device.h"
 #include "device/failure.h"
 #include "device/log.h"
+#include "device/table_head.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/costs.h"
@@ -153,6 +154,7 @@ static fl_status check_evaluation(const preparation *p, const fl_dataset *d)
 static fl_status check_data(preparation *p, fl_shape *input)
 {
     const fl_dataset *d = p->dataset;
+    FL_TRY(fl_table_head_check(&d->ops->head, sizeof *d->ops, "fl_dataset_ops"));
     int64_t n = d->ops->count(d->self, FL_TRAIN), n_targets;
     if (n <= 0) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.path"),

@@ -326,6 +326,7 @@ static fl_tensor tensor_of(const fl__guarded *m, const int32_t *offsets, int n,
 {
     return (fl_tensor){.data = m->data,
                        .offsets = offsets,
+                       .offsets_device = offsets,
                        .n_samples = n,
                        .n_tokens = offsets[n],
                        .width = shape->width,
@@ -348,6 +349,7 @@ void fl__harness_load(fl__harness *h, int slot, const int *order, int n)
            s->out_offsets);
     s->batch = (fl_batch){.n_samples = n,
                           .sample_ids = s->ids,
+                          .sample_ids_device = s->ids,
                           .seed = h->seed,
                           .epoch = h->epoch,
                           .n_global = h->n_samples};

@@ -40,7 +40,7 @@ static fl_tensor part_of(const fl_tensor *t, int from, int to, int32_t *offsets)
         offsets[i - from] = (int32_t)(t->offsets[i] - first);
     }
     part.data = (char *)t->data + (size_t)(first * t->width) * sizeof(float);
-    part.offsets = offsets;
+    part.offsets = part.offsets_device = offsets;
     part.n_samples = to - from;
     part.n_tokens = offsets[to - from];
     return part;
@@ -54,6 +54,7 @@ static fl_status call_loss(loss_check *c, int from, int to, float *grad, fl_loss
     fl_tensor to_grad = out;
     fl_batch batch = {.n_samples = to - from,
                       .sample_ids = c->ids + from,
+                      .sample_ids_device = c->ids + from,
                       .seed = c->options->seed,
                       .n_global = c->n_samples};
     fl_exec x = {.device = c->device,
@@ -214,6 +215,7 @@ static fl_status loss_check_init(loss_check *c, const fl_shape *shape)
     memcpy(c->out0, c->out, (size_t)c->n * sizeof(float));
     c->out_all = (fl_tensor){.data = c->out,
                              .offsets = c->offsets,
+                             .offsets_device = c->offsets,
                              .n_samples = c->n_samples,
                              .n_tokens = c->offsets[c->n_samples],
                              .width = shape[0].width,

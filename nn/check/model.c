@@ -1,5 +1,6 @@
 /* The samples and shapes that the checks of a model start from. */
 #include "device/alloc.h"
+#include "device/table_head.h"
 #include "nn/check/layer.h"
 #include "nn/check/loss.h"
 
@@ -92,6 +93,7 @@ static fl_status check_layers(const fl_model *model, samples *s, const fl_check_
     }
     const fl_tensor targets = {.data = s->targets,
                                .offsets = s->target_offsets,
+                               .offsets_device = s->target_offsets,
                                .n_samples = s->n,
                                .n_tokens = s->target_offsets[s->n],
                                .width = 1,
@@ -107,6 +109,7 @@ fl_status fl_check_model(const fl_model *model, const fl_dataset *dataset,
     int64_t n_targets = 0;
     *n_failed = 0;
     FL_TRY(check_options(model, o));
+    FL_TRY(fl_table_head_check(&dataset->ops->head, sizeof *dataset->ops, "fl_dataset_ops"));
     FL_TRY(dataset->ops->max_shape(dataset->self, &raw, &n_targets));
     FL_TRY(fl_model_check(model, &raw));
     samples s = {.n = o->n_samples};

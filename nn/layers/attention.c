@@ -37,6 +37,18 @@ static fl_status attention_params(void *self, fl_param_list *list)
     return fl__params_branch(list, a->dim, a->dim, a->depth);
 }
 
+static fl_attention_args attention_args(const attention *a, const fl_tensor *in, const float *qkv,
+                                        float *y, float *lse)
+{
+    return (fl_attention_args){.qkv = qkv,
+                               .offsets = fl_offsets_of(in),
+                               .heads = a->heads,
+                               .width = a->dim,
+                               .causal = a->causal,
+                               .y = y,
+                               .lse = lse};
+}
+
 /* The end of the forward of `first`. */
 static fl_status first_forward(const attention *a, fl_exec *x, const float *y, const fl_tensor *in,
                                fl_tensor *out)
@@ -45,8 +57,8 @@ static fl_status first_forward(const attention *a, fl_exec *x, const float *y, c
     float *y_rows = NULL, *in_rows = NULL;
     FL_TRY(fl__scratch(x, n * C, &y_rows));
     FL_TRY(fl__scratch(x, n * C, &in_rows));
-    FL_TRY(fl_gather_rows(x, y, in->offsets, n, C, y_rows));
-    FL_TRY(fl_gather_rows(x, fl_f32(in), in->offsets, n, C, in_rows));
+    FL_TRY(fl__gather_first(x, y, in, y_rows));
+    FL_TRY(fl__gather_first(x, in->data, in, in_rows));
     fl_tensor rows = *out;
     rows.data = in_rows;
     return fl__branch_forward(x, y_rows, PROJ_W, &rows, a->dropout, out);
@@ -65,8 +77,9 @@ static fl_status attention_forward(void *self, fl_exec *x, const fl_tensor *in, 
     FL_TRY(fl__scratch(x, T * C, &ln));
 
     FL_TRY(fl__norm(x, in, ln, mean, rstd));
-    FL_TRY(fl_linear(x, ln, fl_exec_weight(x, QKV_W), fl_exec_weight(x, QKV_B), qkv, T));
-    FL_TRY(fl_attention(x, qkv, in->offsets, in->n_samples, a->heads, C, a->causal, y, lse));
+    FL_TRY(fl__linear(x, ln, QKV_W, qkv, T));
+    const fl_attention_args args = attention_args(a, in, qkv, y, lse);
+    FL_TRY(fl_attention(x, &args));
     return a->first ? first_forward(a, x, y, in, out)
                     : fl__branch_forward(x, y, PROJ_W, in, a->dropout, out);
 }
@@ -80,15 +93,14 @@ static fl_status backward_to_y(const attention *a, fl_exec *x, const float *grad
     int64_t n = in->n_samples, C = a->dim;
     if (!a->first) {
         FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, y, in->n_tokens));
-        return fl_linear_backward_input(x, grad_proj, fl_exec_weight(x, PROJ_W), grad_y,
-                                        in->n_tokens);
+        return fl__linear_grad_in(x, grad_proj, PROJ_W, grad_y, in->n_tokens);
     }
     float *rows = NULL;
     FL_TRY(fl__scratch(x, n * C, &rows));
-    FL_TRY(fl_gather_rows(x, y, in->offsets, n, C, rows));
+    FL_TRY(fl__gather_first(x, y, in, rows));
     FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, rows, n));
-    FL_TRY(fl_linear_backward_input(x, grad_proj, fl_exec_weight(x, PROJ_W), rows, n));
-    return fl_scatter_rows(x, rows, in->offsets, n, C, grad_y, in->n_tokens);
+    FL_TRY(fl__linear_grad_in(x, grad_proj, PROJ_W, rows, n));
+    return fl__scatter_first(x, rows, in, grad_y);
 }
 
 /* What comes past the branch: grad_out, for `first` spread over grad_in's memory. */
@@ -101,8 +113,7 @@ static fl_status skip_grad(const attention *a, fl_exec *x, const fl_tensor *grad
         return FL_OK;
     }
     *skip = fl_f32(grad_in);
-    return fl_scatter_rows(x, fl_f32(grad_out), in->offsets, in->n_samples, a->dim, fl_f32(grad_in),
-                           in->n_tokens);
+    return fl__scatter_first(x, grad_out->data, in, grad_in->data);
 }
 
 static fl_status attention_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
@@ -120,20 +131,25 @@ static fl_status attention_backward(void *self, fl_exec *x, const fl_tensor *gra
     FL_TRY(fl__scratch(x, T * C, &one));
     FL_TRY(fl__scratch(x, T * 3 * C, &grad_qkv));
     FL_TRY(backward_to_y(a, x, grad_proj, one));
-    FL_TRY(fl_attention_backward(x, one, fl_exec_kept(x, KEPT_QKV), fl_exec_kept(x, KEPT_Y),
-                                 fl_exec_kept(x, KEPT_LSE), in->offsets, in->n_samples, a->heads, C,
-                                 a->causal, grad_qkv));
+    const fl_attention_backward_args args = {
+        .forward = attention_args(a, in, fl_exec_kept(x, KEPT_QKV), fl_exec_kept(x, KEPT_Y),
+                                  fl_exec_kept(x, KEPT_LSE)),
+        .grad_y = one,
+        .grad_qkv = grad_qkv,
+    };
+    FL_TRY(fl_attention_backward(x, &args));
     if (fl_exec_grad(x, QKV_W) != NULL || fl_exec_grad(x, QKV_B) != NULL) {
         FL_TRY(fl__norm(x, in, one, NULL, NULL));
         FL_TRY(fl__linear_grads(x, QKV_W, grad_qkv, one, T));
     }
-    FL_TRY(fl_linear_backward_input(x, grad_qkv, fl_exec_weight(x, QKV_W), one, T));
+    FL_TRY(fl__linear_grad_in(x, grad_qkv, QKV_W, one, T));
     FL_TRY(skip_grad(a, x, grad_out, grad_in, &skip));
     return fl__norm_backward(x, one, fl_exec_kept(x, KEPT_MEAN), fl_exec_kept(x, KEPT_RSTD), skip,
                              grad_in);
 }
 
 static const fl_layer_ops attention_ops = {
+    .head = FL_TABLE_HEAD(fl_layer_ops),
     .kind = "attention",
     .shape = attention_shape,
     .params = attention_params,
@@ -144,6 +160,7 @@ static const fl_layer_ops attention_ops = {
 
 /* Another kind, since it costs what the other does not. */
 static const fl_layer_ops first_ops = {
+    .head = FL_TABLE_HEAD(fl_layer_ops),
     .kind = "attention-first",
     .shape = attention_shape,
     .params = attention_params,

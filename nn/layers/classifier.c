@@ -35,10 +35,10 @@ static fl_status classifier_forward(void *self, fl_exec *x, const fl_tensor *in,
     FL_TRY(fl__keep(x, KEPT_LN, n * C, &ln));
     FL_TRY(fl__keep(x, KEPT_MEAN, n, &mean));
     FL_TRY(fl__keep(x, KEPT_RSTD, n, &rstd));
-    FL_TRY(fl_gather_rows(x, fl_f32(in), in->offsets, n, C, rows));
-    FL_TRY(fl_layernorm(x, rows, NULL, fl_exec_weight(x, LN_W), fl_exec_weight(x, LN_B),
-                        FL__LAYERNORM_EPS, NULL, ln, mean, rstd, n, C));
-    return fl_linear(x, ln, fl_exec_weight(x, FC_W), fl_exec_weight(x, FC_B), fl_f32(out), n);
+    FL_TRY(fl__gather_first(x, in->data, in, rows));
+    const fl_tensor first = {.data = rows, .n_samples = n, .n_tokens = n, .width = C};
+    FL_TRY(fl__norm(x, &first, ln, mean, rstd));
+    return fl__linear(x, ln, FC_W, out->data, n);
 }
 
 static fl_status classifier_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
@@ -50,22 +50,30 @@ static fl_status classifier_backward(void *self, fl_exec *x, const fl_tensor *gr
     if (grad_in == NULL && !fl__any_grad(x, FC_B + 1)) {
         return FL_OK;
     }
-    FL_TRY(fl__linear_grads(x, FC_W, fl_f32(grad_out), fl_exec_kept(x, KEPT_LN), n));
+    FL_TRY(fl__linear_grads(x, FC_W, grad_out->data, fl_exec_kept(x, KEPT_LN), n));
     float *grad_ln = NULL, *grad_rows = NULL;
     FL_TRY(fl__scratch(x, n * C, &grad_ln));
     FL_TRY(fl__scratch(x, n * C, &grad_rows));
-    FL_TRY(fl_linear_backward_input(x, fl_f32(grad_out), fl_exec_weight(x, FC_W), grad_ln, n));
-    FL_TRY(fl_layernorm_backward(x, grad_ln, fl_exec_kept(x, KEPT_ROWS), fl_exec_weight(x, LN_W),
-                                 fl_exec_kept(x, KEPT_MEAN), fl_exec_kept(x, KEPT_RSTD), NULL,
-                                 grad_in == NULL ? NULL : grad_rows, fl_exec_grad(x, LN_W),
-                                 fl_exec_grad(x, LN_B), n, C));
+    FL_TRY(fl__linear_grad_in(x, grad_out->data, FC_W, grad_ln, n));
+    FL_TRY(fl_layernorm_backward(
+        x, &(fl_norm_backward_args){.grad_y = grad_ln,
+                                    .in = fl_exec_kept(x, KEPT_ROWS),
+                                    .gamma = fl_exec_weight(x, LN_W),
+                                    .mean = fl_exec_kept(x, KEPT_MEAN),
+                                    .rstd = fl_exec_kept(x, KEPT_RSTD),
+                                    .grad_in = grad_in == NULL ? NULL : grad_rows,
+                                    .grad_gamma = fl_exec_grad(x, LN_W),
+                                    .grad_beta = fl_exec_grad(x, LN_B),
+                                    .m = n,
+                                    .n = C}));
     if (grad_in == NULL) {
         return FL_OK;
     }
-    return fl_scatter_rows(x, grad_rows, in->offsets, n, C, fl_f32(grad_in), in->n_tokens);
+    return fl__scatter_first(x, grad_rows, in, grad_in->data);
 }
 
 static const fl_layer_ops classifier_ops = {
+    .head = FL_TABLE_HEAD(fl_layer_ops),
     .kind = "classifier",
     .shape = classifier_shape,
     .params = classifier_params,

@@ -100,19 +100,59 @@ fl_status fl__keep(fl_exec *x, int slot, int64_t n, float **out)
     return FL_OK;
 }
 
-fl_status fl__branch_forward(fl_exec *x, const float *h, int weight, const fl_tensor *in,
+fl_status fl__linear(fl_exec *x, const void *in, int weight, void *y, int64_t m)
+{
+    return fl_linear(x, &(fl_linear_args){.in = in,
+                                          .w = fl_exec_weight(x, weight),
+                                          .bias = fl_exec_weight(x, weight + 1),
+                                          .y = y,
+                                          .m = m});
+}
+
+fl_status fl__linear_grad_in(fl_exec *x, const void *grad_out, int weight, void *grad_in, int64_t m)
+{
+    return fl_linear_backward_input(
+        x, &(fl_linear_backward_input_args){
+               .grad_out = grad_out, .w = fl_exec_weight(x, weight), .grad_in = grad_in, .m = m});
+}
+
+fl_status fl__linear_grads(fl_exec *x, int weight, const void *grad_out, const void *in, int64_t m)
+{
+    const fl_weight *w = fl_exec_weight(x, weight);
+    return fl_linear_backward_weights(
+        x, &(fl_linear_backward_weights_args){.grad_out = grad_out,
+                                              .in = in,
+                                              .grad_w = fl_exec_grad(x, weight),
+                                              .grad_bias = fl_exec_grad(x, weight + 1),
+                                              .m = m,
+                                              .n_out = w->rows,
+                                              .n_in = w->cols});
+}
+
+static fl_status drop(fl_exec *x, const void *in, const fl_tensor *rows, float p, void *y)
+{
+    return fl_dropout(x, &(fl_dropout_args){.in = in,
+                                            .offsets = fl_offsets_of(rows),
+                                            .width = rows->width,
+                                            .mask = {.p = p},
+                                            .y = y});
+}
+
+fl_status fl__branch_forward(fl_exec *x, const void *h, int weight, const fl_tensor *in,
                              float dropout, fl_tensor *out)
 {
-    fl_weight *w = fl_exec_weight(x, weight);
-    fl_weight *bias = fl_exec_weight(x, weight + 1);
     int64_t T = in->n_tokens, C = in->width;
-    float *y = fl_f32(out);
     if (dropout == 0.0f || !fl_exec_training(x)) {
-        return fl_linear_residual(x, h, w, bias, fl_f32(in), y, T);
+        return fl_linear(x, &(fl_linear_args){.in = h,
+                                              .w = fl_exec_weight(x, weight),
+                                              .bias = fl_exec_weight(x, weight + 1),
+                                              .residual = in->data,
+                                              .y = out->data,
+                                              .m = T});
     }
-    FL_TRY(fl_linear(x, h, w, bias, y, T));
-    FL_TRY(fl_dropout(x, y, in->offsets, C, dropout, 0, y));
-    return fl_add(x, y, fl_f32(in), y, T * C);
+    FL_TRY(fl__linear(x, h, weight, out->data, T));
+    FL_TRY(drop(x, out->data, in, dropout, out->data));
+    return fl_add(x, &(fl_add_args){.a = out->data, .b = in->data, .y = out->data, .n = T * C});
 }
 
 fl_status fl__branch_grad(fl_exec *x, const fl_tensor *grad_out, float dropout, const float **out)
@@ -124,30 +164,57 @@ fl_status fl__branch_grad(fl_exec *x, const fl_tensor *grad_out, float dropout, 
     float *dropped = NULL;
     FL_TRY(fl__scratch(x, grad_out->n_tokens * grad_out->width, &dropped));
     *out = dropped;
-    return fl_dropout(x, fl_f32(grad_out), grad_out->offsets, grad_out->width, dropout, 0, dropped);
-}
-
-fl_status fl__linear_grads(fl_exec *x, int weight, const float *grad_out, const float *in,
-                           int64_t m)
-{
-    const fl_weight *w = fl_exec_weight(x, weight);
-    return fl_linear_backward_weights(x, grad_out, in, fl_exec_grad(x, weight),
-                                      fl_exec_grad(x, weight + 1), m, w->rows, w->cols);
+    return drop(x, grad_out->data, grad_out, dropout, dropped);
 }
 
 fl_status fl__norm(fl_exec *x, const fl_tensor *in, float *y, float *mean, float *rstd)
 {
-    return fl_layernorm(x, fl_f32(in), NULL, fl_exec_weight(x, 0), fl_exec_weight(x, 1),
-                        FL__LAYERNORM_EPS, NULL, y, mean, rstd, in->n_tokens, in->width);
+    return fl_layernorm(x, &(fl_norm_args){.in = in->data,
+                                           .gamma = fl_exec_weight(x, 0),
+                                           .beta = fl_exec_weight(x, 1),
+                                           .epsilon = FL__LAYERNORM_EPS,
+                                           .y = y,
+                                           .mean = mean,
+                                           .rstd = rstd,
+                                           .m = in->n_tokens,
+                                           .n = in->width});
 }
 
 fl_status fl__norm_backward(fl_exec *x, const float *grad_y, const float *mean, const float *rstd,
                             const float *grad_residual, fl_tensor *grad_in)
 {
     const fl_tensor *in = fl_exec_input(x);
-    return fl_layernorm_backward(x, grad_y, fl_f32(in), fl_exec_weight(x, 0), mean, rstd,
-                                 grad_residual, grad_in == NULL ? NULL : fl_f32(grad_in),
-                                 fl_exec_grad(x, 0), fl_exec_grad(x, 1), in->n_tokens, in->width);
+    return fl_layernorm_backward(
+        x, &(fl_norm_backward_args){.grad_y = grad_y,
+                                    .in = in->data,
+                                    .gamma = fl_exec_weight(x, 0),
+                                    .mean = mean,
+                                    .rstd = rstd,
+                                    .grad_residual = grad_residual,
+                                    .grad_in = grad_in == NULL ? NULL : grad_in->data,
+                                    .grad_gamma = fl_exec_grad(x, 0),
+                                    .grad_beta = fl_exec_grad(x, 1),
+                                    .m = in->n_tokens,
+                                    .n = in->width});
+}
+
+fl_status fl__gather_first(fl_exec *x, const void *in, const fl_tensor *rows, void *y)
+{
+    return fl_gather_rows(x, &(fl_gather_rows_args){.in = in,
+                                                    .index = rows->offsets_device,
+                                                    .y = y,
+                                                    .n_rows = rows->n_samples,
+                                                    .width = rows->width});
+}
+
+fl_status fl__scatter_first(fl_exec *x, const void *in, const fl_tensor *rows, void *y)
+{
+    return fl_scatter_rows(x, &(fl_scatter_rows_args){.in = in,
+                                                      .index = rows->offsets_device,
+                                                      .y = y,
+                                                      .n_rows = rows->n_samples,
+                                                      .total_rows = rows->n_tokens,
+                                                      .width = rows->width});
 }
 
 bool fl__any_grad(fl_exec *x, int n)

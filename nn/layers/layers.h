@@ -33,16 +33,21 @@ fl_status fl__params_branch(fl_param_list *list, int64_t n_out, int64_t n_in,
 /* "<name>.weight" ones and "<name>.bias" zeros, [dim]. */
 fl_status fl__params_norm(fl_param_list *list, const char *name, int64_t dim) FL_MUST_CHECK;
 
-/* The end of a sublayer with a skip: out = in + dropout(h w^T + bias), where parameter `weight` is
- * w and the one after it the bias; h [T, n_in of w]. */
-fl_status fl__branch_forward(fl_exec *x, const float *h, int weight, const fl_tensor *in,
+/* in w^T + bias, where parameter `weight` is w and the one after it the bias; in [m, n_in]. */
+fl_status fl__linear(fl_exec *x, const void *in, int weight, void *y, int64_t m) FL_MUST_CHECK;
+/* The gradient of its input. */
+fl_status fl__linear_grad_in(fl_exec *x, const void *grad_out, int weight, void *grad_in,
+                             int64_t m) FL_MUST_CHECK;
+/* Adds to the gradients of both parameters, where wanted. */
+fl_status fl__linear_grads(fl_exec *x, int weight, const void *grad_out, const void *in,
+                           int64_t m) FL_MUST_CHECK;
+
+/* The end of a sublayer with a skip: out = in + dropout(h w^T + bias); h [T, n_in of w]. */
+fl_status fl__branch_forward(fl_exec *x, const void *h, int weight, const fl_tensor *in,
                              float dropout, fl_tensor *out) FL_MUST_CHECK;
 /* The gradient that enters that product: grad_out, masked by dropout where there is dropout. */
 fl_status fl__branch_grad(fl_exec *x, const fl_tensor *grad_out, float dropout,
                           const float **out) FL_MUST_CHECK;
-/* Adds to the gradients of parameter `weight` and of the bias after it, where wanted. */
-fl_status fl__linear_grads(fl_exec *x, int weight, const float *grad_out, const float *in,
-                           int64_t m) FL_MUST_CHECK;
 /* LayerNorm of `in` with parameters 0 and 1; mean and rstd may be NULL. */
 fl_status fl__norm(fl_exec *x, const fl_tensor *in, float *y, float *mean,
                    float *rstd) FL_MUST_CHECK;
@@ -50,6 +55,13 @@ fl_status fl__norm(fl_exec *x, const fl_tensor *in, float *y, float *mean,
 /* Its backward at the layer's input, plus grad_residual; grad_in may be NULL. */
 fl_status fl__norm_backward(fl_exec *x, const float *grad_y, const float *mean, const float *rstd,
                             const float *grad_residual, fl_tensor *grad_in) FL_MUST_CHECK;
+
+/* y [n_samples, width] = the first row of each sample of `in`, which has the rows of `rows`; and
+ * the other way: y [n_tokens, width] = 0, then these rows. */
+fl_status fl__gather_first(fl_exec *x, const void *in, const fl_tensor *rows,
+                           void *y) FL_MUST_CHECK;
+fl_status fl__scatter_first(fl_exec *x, const void *in, const fl_tensor *rows,
+                            void *y) FL_MUST_CHECK;
 
 /* Whether the gradient of any of the parameters 0 .. n - 1 is wanted. */
 bool fl__any_grad(fl_exec *x, int n);

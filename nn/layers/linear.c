@@ -24,8 +24,7 @@ static fl_status linear_params(void *self, fl_param_list *list)
 static fl_status linear_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     (void)self;
-    return fl_linear(x, fl_f32(in), fl_exec_weight(x, FC_W), fl_exec_weight(x, FC_B), fl_f32(out),
-                     in->n_tokens);
+    return fl__linear(x, in->data, FC_W, out->data, in->n_tokens);
 }
 
 static fl_status linear_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
@@ -33,15 +32,15 @@ static fl_status linear_backward(void *self, fl_exec *x, const fl_tensor *grad_o
 {
     (void)self;
     const fl_tensor *in = fl_exec_input(x);
-    FL_TRY(fl__linear_grads(x, FC_W, fl_f32(grad_out), fl_f32(in), in->n_tokens));
+    FL_TRY(fl__linear_grads(x, FC_W, grad_out->data, in->data, in->n_tokens));
     if (grad_in == NULL) {
         return FL_OK;
     }
-    return fl_linear_backward_input(x, fl_f32(grad_out), fl_exec_weight(x, FC_W), fl_f32(grad_in),
-                                    in->n_tokens);
+    return fl__linear_grad_in(x, grad_out->data, FC_W, grad_in->data, in->n_tokens);
 }
 
 static const fl_layer_ops linear_ops = {
+    .head = FL_TABLE_HEAD(fl_layer_ops),
     .kind = "linear",
     .shape = linear_shape,
     .params = linear_params,

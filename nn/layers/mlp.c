@@ -45,7 +45,13 @@ static fl_status mlp_forward(void *self, fl_exec *x, const fl_tensor *in, fl_ten
         FL_TRY(fl__keep(x, KEPT_PRE, T * l->hidden, &pre));
     }
     FL_TRY(fl__norm(x, in, ln, mean, rstd));
-    FL_TRY(fl_linear_gelu(x, ln, fl_exec_weight(x, FC_W), fl_exec_weight(x, FC_B), pre, h, T));
+    FL_TRY(fl_linear(x, &(fl_linear_args){.in = ln,
+                                          .w = fl_exec_weight(x, FC_W),
+                                          .bias = fl_exec_weight(x, FC_B),
+                                          .activation = FL_ACT_GELU_TANH,
+                                          .pre = pre,
+                                          .y = h,
+                                          .m = T}));
     return fl__branch_forward(x, h, PROJ_W, in, l->dropout, out);
 }
 
@@ -63,19 +69,25 @@ static fl_status mlp_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
     FL_TRY(fl__scratch(x, T * l->dim, &one));
     FL_TRY(fl__scratch(x, T * l->hidden, &grad_h));
     FL_TRY(fl__scratch(x, T * l->hidden, &h));
-    FL_TRY(fl_linear_backward_input(x, grad_proj, fl_exec_weight(x, PROJ_W), grad_h, T));
-    FL_TRY(fl_gelu_backward_and_y(x, grad_h, fl_exec_kept(x, KEPT_PRE), grad_h, h, T * l->hidden));
+    FL_TRY(fl__linear_grad_in(x, grad_proj, PROJ_W, grad_h, T));
+    FL_TRY(fl_activate_backward(x, &(fl_activate_backward_args){.activation = FL_ACT_GELU_TANH,
+                                                                .grad_y = grad_h,
+                                                                .pre = fl_exec_kept(x, KEPT_PRE),
+                                                                .grad_pre = grad_h,
+                                                                .y = h,
+                                                                .n = T * l->hidden}));
     FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, h, T));
     if (fl_exec_grad(x, FC_W) != NULL || fl_exec_grad(x, FC_B) != NULL) {
         FL_TRY(fl__norm(x, in, one, NULL, NULL));
         FL_TRY(fl__linear_grads(x, FC_W, grad_h, one, T));
     }
-    FL_TRY(fl_linear_backward_input(x, grad_h, fl_exec_weight(x, FC_W), one, T));
+    FL_TRY(fl__linear_grad_in(x, grad_h, FC_W, one, T));
     return fl__norm_backward(x, one, fl_exec_kept(x, KEPT_MEAN), fl_exec_kept(x, KEPT_RSTD),
                              fl_f32(grad_out), grad_in);
 }
 
 static const fl_layer_ops mlp_ops = {
+    .head = FL_TABLE_HEAD(fl_layer_ops),
     .kind = "mlp",
     .shape = mlp_shape,
     .params = mlp_params,

@@ -43,6 +43,7 @@ static fl_status norm_backward(void *self, fl_exec *x, const fl_tensor *grad_out
 }
 
 static const fl_layer_ops norm_ops = {
+    .head = FL_TABLE_HEAD(fl_layer_ops),
     .kind = "norm",
     .shape = norm_shape,
     .params = norm_params,

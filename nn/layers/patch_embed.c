@@ -5,8 +5,6 @@
  * a copy the size of the batch. */
 #include "nn/layers/layers.h"
 
-#include "device/alloc.h"
-
 enum { PATCH_W, PATCH_B, CLS, POS }; /* parameters */
 
 /* Standard deviation of the initial positions; the class token starts at 0. */
@@ -17,7 +15,6 @@ enum { PATCH_W, PATCH_B, CLS, POS }; /* parameters */
 typedef struct patch_embed {
     int64_t channels, height, width, patch, dim;
     int64_t n_patches, patch_size; /* patch_size: elements of one patch, all channels */
-    int32_t *segment;              /* [channels * height * width / patch], see segment_index */
 } patch_embed;
 
 static fl_status patch_embed_shape(void *self, const fl_shape *in, fl_shape *out)
@@ -40,11 +37,22 @@ static fl_status patch_embed_params(void *self, fl_param_list *list)
                              POSITION_DEVIATION, true);
 }
 
+static fl_patchify_args patchify_args(const patch_embed *l, int64_t n, void *images, void *patches)
+{
+    return (fl_patchify_args){.images = images,
+                              .patches = patches,
+                              .n = n,
+                              .channels = l->channels,
+                              .height = l->height,
+                              .width = l->width,
+                              .patch = l->patch};
+}
+
 static fl_status cut(const patch_embed *l, fl_exec *x, const fl_tensor *in, float **out)
 {
     FL_TRY(fl__scratch(x, in->n_samples * l->n_patches * l->patch_size, out));
-    return fl_patchify(x, fl_f32(in), in->n_samples, l->channels, l->height, l->width, l->patch,
-                       *out);
+    const fl_patchify_args args = patchify_args(l, in->n_samples, in->data, *out);
+    return fl_patchify(x, &args);
 }
 
 static fl_status patch_embed_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
@@ -54,27 +62,26 @@ static fl_status patch_embed_forward(void *self, fl_exec *x, const fl_tensor *in
     float *patches = NULL, *tokens = NULL;
     FL_TRY(cut(l, x, in, &patches));
     FL_TRY(fl__scratch(x, rows * l->dim, &tokens));
-    FL_TRY(fl_linear(x, patches, fl_exec_weight(x, PATCH_W), fl_exec_weight(x, PATCH_B), tokens,
-                     rows));
-    return fl_vit_assemble(x, tokens, fl_exec_weight(x, CLS), fl_exec_weight(x, POS), in->n_samples,
-                           l->n_patches, l->dim, fl_f32(out));
+    FL_TRY(fl__linear(x, patches, PATCH_W, tokens, rows));
+    return fl_vit_assemble(x, &(fl_vit_assemble_args){.patches = tokens,
+                                                      .cls = fl_exec_weight(x, CLS),
+                                                      .pos = fl_exec_weight(x, POS),
+                                                      .y = out->data,
+                                                      .n = in->n_samples,
+                                                      .n_patches = l->n_patches,
+                                                      .dim = l->dim});
 }
 
-/* The gradient of an image is its patches' put back: row r of a patch is a run of `patch` pixels,
- * and segment[] says which run of the image it is. */
+/* The gradient of an image is that of its patches, put back. */
 static fl_status backward_to_image(const patch_embed *l, fl_exec *x, const float *grad_tokens,
                                    fl_tensor *grad_in)
 {
-    int64_t image = l->channels * l->height * l->width, runs = image / l->patch;
+    int64_t n = grad_in->n_samples;
     float *grad_patches = NULL;
-    FL_TRY(fl__scratch(x, grad_in->n_samples * image, &grad_patches));
-    FL_TRY(fl_linear_backward_input(x, grad_tokens, fl_exec_weight(x, PATCH_W), grad_patches,
-                                    grad_in->n_samples * l->n_patches));
-    for (int64_t s = 0; s < grad_in->n_samples; s++) {
-        FL_TRY(fl_scatter_rows(x, grad_patches + s * image, l->segment, runs, l->patch,
-                               fl_f32(grad_in) + s * image, runs));
-    }
-    return FL_OK;
+    FL_TRY(fl__scratch(x, n * l->n_patches * l->patch_size, &grad_patches));
+    FL_TRY(fl__linear_grad_in(x, grad_tokens, PATCH_W, grad_patches, n * l->n_patches));
+    const fl_patchify_args args = patchify_args(l, n, grad_in->data, grad_patches);
+    return fl_patchify_backward(x, &args);
 }
 
 static fl_status patch_embed_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
@@ -88,8 +95,14 @@ static fl_status patch_embed_backward(void *self, fl_exec *x, const fl_tensor *g
     }
     float *patches = NULL, *grad_tokens = NULL;
     FL_TRY(fl__scratch(x, rows * l->dim, &grad_tokens));
-    FL_TRY(fl_vit_assemble_backward(x, fl_f32(grad_out), in->n_samples, l->n_patches, l->dim,
-                                    grad_tokens, fl_exec_grad(x, CLS), fl_exec_grad(x, POS)));
+    FL_TRY(fl_vit_assemble_backward(
+        x, &(fl_vit_assemble_backward_args){.grad_y = grad_out->data,
+                                            .grad_patches = grad_tokens,
+                                            .grad_cls = fl_exec_grad(x, CLS),
+                                            .grad_pos = fl_exec_grad(x, POS),
+                                            .n = in->n_samples,
+                                            .n_patches = l->n_patches,
+                                            .dim = l->dim}));
     if (fl_exec_grad(x, PATCH_W) != NULL || fl_exec_grad(x, PATCH_B) != NULL) {
         FL_TRY(cut(l, x, in, &patches));
         FL_TRY(fl__linear_grads(x, PATCH_W, grad_tokens, patches, rows));
@@ -97,20 +110,14 @@ static fl_status patch_embed_backward(void *self, fl_exec *x, const fl_tensor *g
     return grad_in == NULL ? FL_OK : backward_to_image(l, x, grad_tokens, grad_in);
 }
 
-static void patch_embed_destroy(void *self)
-{
-    patch_embed *l = self;
-    fl_free(l->segment);
-    fl_free(l);
-}
-
 static const fl_layer_ops patch_embed_ops = {
+    .head = FL_TABLE_HEAD(fl_layer_ops),
     .kind = "patch_embed",
     .shape = patch_embed_shape,
     .params = patch_embed_params,
     .forward = patch_embed_forward,
     .backward = patch_embed_backward,
-    .destroy = patch_embed_destroy,
+    .destroy = fl__layer_free,
 };
 
 static fl_status check(const patch_embed *l)
@@ -134,20 +141,6 @@ static fl_status check(const patch_embed *l)
     return FL_OK;
 }
 
-/* In the order of the patches' rows: patch row, patch column, channel, row within the patch. */
-static void segment_index(patch_embed *l)
-{
-    int64_t down = l->height / l->patch, across = l->width / l->patch, at = 0;
-    for (int64_t p = 0; p < down * across; p++) {
-        for (int64_t c = 0; c < l->channels; c++) {
-            for (int64_t r = 0; r < l->patch; r++) {
-                int64_t line = c * l->height + p / across * l->patch + r;
-                l->segment[at++] = (int32_t)(line * across + p % across);
-            }
-        }
-    }
-}
-
 fl_status fl_layer_patch_embed(int64_t channels, int64_t height, int64_t width, int64_t patch,
                                int64_t dim, fl_layer *out)
 {
@@ -156,14 +149,5 @@ fl_status fl_layer_patch_embed(int64_t channels, int64_t height, int64_t width, 
     FL_TRY(check(&self));
     self.n_patches = (height / patch) * (width / patch);
     self.patch_size = channels * patch * patch;
-    void *segment = NULL;
-    FL_TRY(fl_alloc_array((size_t)(channels * height * (width / patch)), sizeof *self.segment,
-                          &segment));
-    self.segment = segment;
-    segment_index(&self);
-    fl_status status = fl__layer_new(&patch_embed_ops, &self, sizeof self, out);
-    if (status != FL_OK) {
-        fl_free(segment);
-    }
-    return status;
+    return fl__layer_new(&patch_embed_ops, &self, sizeof self, out);
 }

@@ -56,8 +56,10 @@ static fl_status dry_run_init(dry_run *d)
     for (int i = 0; i < 2; i++) {
         FL_TRY(fl_alloc_array(n + 1, sizeof *d->offsets[i], (void **)&d->offsets[i]));
     }
-    d->batch =
-        (fl_batch){.n_samples = d->n_samples, .sample_ids = d->ids, .n_global = d->n_samples};
+    d->batch = (fl_batch){.n_samples = d->n_samples,
+                          .sample_ids = d->ids,
+                          .sample_ids_device = d->ids,
+                          .n_global = d->n_samples};
     return FL_OK;
 }
 
@@ -98,6 +100,7 @@ static fl_status lay_out(const dry_run *d, int64_t least_rows, int32_t *offsets,
     }
     offsets[d->n_samples] = (int32_t)rows;
     *out = (fl_tensor){.offsets = offsets,
+                       .offsets_device = offsets,
                        .n_samples = d->n_samples,
                        .n_tokens = rows,
                        .width = d->now[LONGEST].width,

@@ -189,7 +189,7 @@ static fl_status lay_out(fl_chain *c, int layer, int32_t **offsets, fl_tensor *o
         out->width = shape.width;
         out->dtype = shape.dtype;
     }
-    out->offsets = *offsets;
+    out->offsets = out->offsets_device = *offsets;
     return FL_OK;
 }
 

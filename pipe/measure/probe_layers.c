@@ -14,7 +14,13 @@
 
 enum { SMALL, LARGE, N_SIZES };
 enum { FORWARD, BACKWARD, FROZEN, N_PASSES };
-enum { REPEATS = 7, FEWEST_REPEATS = 3, SPLIT_OF_SIZES = 8, SMALLEST_OPTIMIZER = 1024 };
+enum {
+    REPEATS = 7,
+    FEWEST_REPEATS = 3,
+    SPLIT_OF_SIZES = 8,
+    SMALLEST_OPTIMIZER = 1024,
+    FIRST_BYTES = 64
+};
 
 static const double BUDGET_US = 400e3;      /* repeating ends when this much is spent */
 static const double LONGEST_RUN_US = 150e3; /* of the whole chain, once */
@@ -32,6 +38,7 @@ typedef struct timing {
     fl_chain chain;
     int64_t n[N_SIZES];
     fl_batch batch;
+    double *square; /* device memory: the norm that a step computes */
     series *series; /* [n_layers + 1][N_SIZES][N_PASSES]; the last layer is the loss */
 } timing;
 
@@ -157,6 +164,7 @@ static fl_status run_chain(timing *t, int size, int64_t n)
     fl_chain *c = &t->chain;
     t->batch = (fl_batch){.n_samples = n,
                           .sample_ids = c->ids,
+                          .sample_ids_device = c->ids,
                           .seed = t->o->job->train.seed,
                           .n_global = t->o->job->train.batch};
     fl_chain_resize(c, n);
@@ -211,11 +219,15 @@ static fl_status step_once(timing *t, float *w, int64_t n, int64_t step, double 
 {
     fl_device *d = t->o->device;
     const fl_job *job = t->o->job;
-    double norm;
+    const fl_square_sum square = {.x = w + n, .n = n, .out = t->square};
+    const fl_update update = {.w = w,
+                              .g = w + n,
+                              .moment = {w + 2 * n, w + 3 * n},
+                              .n = n,
+                              .weight_decay = (float)job->train.weight_decay};
     watch begun = watch_start();
-    FL_TRY(d->ops->sum_squares(d, NULL, w + n, n, &norm));
-    FL_TRY(
-        fl_optimizer_step(d, NULL, job, step, job->train.lr, 1.0, true, w, w + n, w + 2 * n, n, n));
+    FL_TRY(d->ops->sum_squares_many(d, NULL, &square, 1));
+    FL_TRY(fl_optimizer_step(d, NULL, job, step, job->train.lr, 1.0, &update, 1));
     FL_TRY(d->ops->fill_zero(d, NULL, w + n, (size_t)n * sizeof *w));
     FL_TRY(d->ops->sync(d, NULL));
     *us = watch_stop(&begun, d->n_threads);
@@ -228,16 +240,18 @@ static fl_status time_optimizer(timing *t, double *us_per_param)
     n = n < SMALLEST_OPTIMIZER ? SMALLEST_OPTIMIZER : n;
     n = n > LARGEST_OPTIMIZER ? LARGEST_OPTIMIZER : n;
     int n_pieces = 2 + fl_optimizer_n_moments(t->o->job->train.optimizer);
-    size_t total = (size_t)n_pieces * (size_t)n * sizeof(float);
-    float *w = NULL;
+    size_t total = FIRST_BYTES + (size_t)n_pieces * (size_t)n * sizeof(float);
+    void *memory = NULL;
     double took[REPEATS];
     t->shared->phase = FL_PROBE_OPTIMIZER;
-    FL_TRY(fl_device_alloc(t->o->device, total, "the profile", (void **)&w));
+    FL_TRY(fl_device_alloc(t->o->device, total, "the profile", &memory));
+    t->square = memory;
+    float *w = (float *)(void *)((char *)memory + FIRST_BYTES);
     fl_status status = step_once(t, w, n, 0, &took[0]);
     for (int i = 0; status == FL_OK && i < REPEATS; i++) {
         status = step_once(t, w, n, i + 1, &took[i]);
     }
-    fl_device_free(t->o->device, w, total);
+    fl_device_free(t->o->device, memory, total);
     *us_per_param = status == FL_OK ? fl_quantile_lower(took, REPEATS) / (double)n : 0.0;
     return status;
 }

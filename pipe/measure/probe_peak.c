@@ -15,7 +15,7 @@ static fl_status best_of(fl_device *d, int64_t n, float *in, float *out, fl_weig
     double flops = 2.0 * (double)n * (double)n * (double)n;
     for (int i = 0; i < REPEATS; i++) {
         double begun = fl_probe_now_us();
-        FL_TRY(d->ops->linear(d, NULL, in, w, NULL, NULL, false, NULL, out, n));
+        FL_TRY(d->ops->linear(d, NULL, &(fl_linear_args){.in = in, .w = w, .y = out, .m = n}));
         FL_TRY(d->ops->sync(d, NULL));
         double rate = flops / (fl_probe_now_us() - begun);
         *flops_per_us = i > 0 && rate > *flops_per_us ? rate : *flops_per_us; /* 0 packs w */

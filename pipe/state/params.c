@@ -110,9 +110,22 @@ static fl_status take_grad(fl_params *p, const fl_params_options *o)
     return o->reserve ? FL_OK : p->device->ops->fill_zero(p->device, NULL, p->grad, size_bytes);
 }
 
+/* The lists that a step fills. */
+static fl_status take_lists(fl_params *p)
+{
+    size_t n_layers = (size_t)(p->last - p->first);
+    for (int layer = p->first_trainable; layer < p->last; layer++) {
+        p->n_updates += fl_model_params(p->model, layer)->n;
+    }
+    FL_TRY(fl_alloc_array((size_t)p->n_updates, sizeof *p->update, (void **)&p->update));
+    FL_TRY(fl_alloc_array(n_layers, sizeof *p->square_sum, (void **)&p->square_sum));
+    return fl_device_reserve(p->device, n_layers * sizeof *p->squares, (void **)&p->squares);
+}
+
 static fl_status fill(fl_params *p, const fl_params_options *o)
 {
     size_t n_layers = (size_t)(p->last - p->first);
+    FL_TRY(take_lists(p));
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->layer, (void **)&p->layer));
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->weight, (void **)&p->weight));
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->moments, (void **)&p->moments));
@@ -210,6 +223,9 @@ void fl_params_fini(fl_params *p)
     if (p->weight != NULL && p->moments != NULL) {
         fl_params_drop_state(p);
     }
+    fl_device_drop(p->device, p->squares, (size_t)(p->last - p->first) * sizeof *p->squares);
+    fl_free(p->update);
+    fl_free(p->square_sum);
     fl_free(p->layer);
     fl_free(p->weight);
     fl_free(p->moments);
@@ -217,23 +233,36 @@ void fl_params_fini(fl_params *p)
     memset(p, 0, sizeof *p);
 }
 
+/* The updates of one layer's parameters; returns how many. */
+static int list_updates(fl_params *p, const fl_job *job, int layer, fl_update *list)
+{
+    const fl_param_list *params = fl_model_params(p->model, layer);
+    int64_t at = fl_params_grad_at(p, layer), n = fl_params_layer_count(p, layer), in = 0;
+    float *moments = p->moments[layer - p->first];
+    for (int i = 0; i < params->n; i++) {
+        const fl_param_spec *spec = &params->spec[i];
+        fl_weight *w = &p->layer[layer - p->first].weight[i];
+        w->version++;
+        list[i] = (fl_update){.w = w->data,
+                              .g = p->grad + at + in,
+                              .n = spec->rows * spec->cols,
+                              .weight_decay = spec->decay ? (float)job->train.weight_decay : 0.0f};
+        for (int k = 0; k < p->n_moments; k++) {
+            list[i].moment[k] = moments + k * n + in;
+        }
+        in += fl_layout_param(spec);
+    }
+    return params->n;
+}
+
 fl_status fl_params_step(fl_params *p, fl_stream *stream, const fl_job *job, int64_t step,
                          double lr, double grad_scale)
 {
+    int n = 0;
     for (int layer = p->first_trainable; layer < p->last; layer++) {
-        const fl_param_list *list = fl_model_params(p->model, layer);
-        int64_t at = fl_params_grad_at(p, layer), n = fl_params_layer_count(p, layer), in = 0;
-        float *moments = p->moments[layer - p->first];
-        for (int i = 0; i < list->n; i++) {
-            fl_weight *w = &p->layer[layer - p->first].weight[i];
-            FL_TRY(fl_optimizer_step(p->device, stream, job, step, lr, grad_scale,
-                                     list->spec[i].decay, w->data, p->grad + at + in,
-                                     moments == NULL ? NULL : moments + in, n,
-                                     list->spec[i].rows * list->spec[i].cols));
-            w->version++;
-            in += fl_layout_param(&list->spec[i]);
-        }
+        n += list_updates(p, job, layer, p->update + n);
     }
+    FL_TRY(fl_optimizer_step(p->device, stream, job, step, lr, grad_scale, p->update, n));
     return fl_params_clear_grad(p, stream);
 }
 

@@ -25,8 +25,13 @@ typedef struct fl_params {
     fl_shared *grad_shared; /* where other replicas can look into them; NULL: they cannot */
     fl_layer_params *layer; /* [last - first] */
     int64_t *layer_at;      /* [last - first + 1] elements of the layers before each */
-    bool state_counted;     /* weights and moments count against the device's budget, ... */
-    bool grad_counted;      /* ... gradients do; else they are reserved */
+    fl_update *update;      /* [n_updates] a step's list: a tensor for each trainable parameter */
+    int n_updates;
+    fl_square_sum *square_sum; /* [last - first] the list of the gradient norms' sums */
+    double *squares;           /* [last - first] their results: device memory, a few bytes that no
+                                * budget counts */
+    bool state_counted;        /* weights and moments count against the device's budget, ... */
+    bool grad_counted;         /* ... gradients do; else they are reserved */
 } fl_params;
 
 typedef struct fl_params_options {

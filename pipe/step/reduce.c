@@ -89,24 +89,32 @@ fl_status fl_reduce_wait(fl_reduce *reduce, fl_stream *stream, int64_t deadline_
     return FL_OK;
 }
 
-fl_status fl_reduce_norms(fl_reduce *reduce, fl_stream *stream, double *squares)
+/* The list of this replica's share of each layer; returns how many layers have one. */
+static int list_squares(const fl_reduce *reduce)
 {
     const fl_params *p = reduce->params;
     int64_t begin = p->n_trainable * reduce->replica / reduce->R;
     int64_t end = p->n_trainable * (reduce->replica + 1) / reduce->R;
-    for (int layer = p->first; layer < p->last; layer++) {
-        double *square = &squares[layer - p->first];
-        *square = 0.0;
-        if (layer < p->first_trainable) {
-            continue;
-        }
+    int n = 0;
+    for (int layer = p->first_trainable; layer < p->last; layer++) {
         int64_t from = fl_params_grad_at(p, layer), to = fl_params_grad_at(p, layer + 1);
         from = from > begin ? from : begin;
         to = to < end ? to : end;
         if (from < to) {
-            FL_TRY(
-                p->device->ops->sum_squares(p->device, stream, p->grad + from, to - from, square));
+            p->square_sum[n++] = (fl_square_sum){
+                .x = p->grad + from, .n = to - from, .out = p->squares + (layer - p->first)};
         }
     }
-    return p->device->ops->sync(p->device, stream);
+    return n;
+}
+
+fl_status fl_reduce_norms(fl_reduce *reduce, fl_stream *stream, double *squares)
+{
+    const fl_params *p = reduce->params;
+    const fl_device_ops *ops = p->device->ops;
+    size_t size_bytes = (size_t)(p->last - p->first) * sizeof *squares;
+    FL_TRY(ops->fill_zero(p->device, stream, p->squares, size_bytes));
+    FL_TRY(ops->sum_squares_many(p->device, stream, p->square_sum, list_squares(reduce)));
+    FL_TRY(ops->copy_out(p->device, stream, squares, p->squares, size_bytes));
+    return ops->sync(p->device, stream);
 }

@@ -30,7 +30,7 @@ fl_status fl_reduce_layer_done(fl_reduce *reduce, fl_stream *stream, int layer) 
 fl_status fl_reduce_wait(fl_reduce *reduce, fl_stream *stream, int64_t deadline_us) FL_MUST_CHECK;
 
 /* This replica's share of each layer's squared norm: the R shares add up to the layer's. One pass
- * over a Rth of the gradients, whatever the number of layers.
+ * over a Rth of the gradients, whatever the number of layers. Waits for the stream.
  * squares  [last - first] out, of the stage's layers; 0 for a frozen one */
 fl_status fl_reduce_norms(fl_reduce *reduce, fl_stream *stream, double *squares) FL_MUST_CHECK;
 

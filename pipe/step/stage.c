@@ -100,7 +100,9 @@ static fl_status lay_out(fl_stage *stage, slot *s)
 {
     int64_t stride = stage->max_samples + 1;
     for (int i = 0; i <= stage->n_layers; i++) {
-        s->at[i] = (fl_tensor){.offsets = s->offsets + i * stride, .n_samples = s->what.n};
+        s->at[i] = (fl_tensor){.offsets = s->offsets + i * stride,
+                               .offsets_device = s->offsets + i * stride,
+                               .n_samples = s->what.n};
         s->offsets[i * stride] = 0;
     }
     for (int64_t j = 0; j < s->what.n; j++) {
@@ -133,6 +135,7 @@ fl_status fl_stage_begin(fl_stage *stage, int slot_index, const fl_micro_batch *
     s->what.ids = s->ids;
     s->batch = (fl_batch){.n_samples = batch->n,
                           .sample_ids = s->ids,
+                          .sample_ids_device = s->ids,
                           .seed = batch->seed,
                           .epoch = batch->epoch,
                           .n_global = batch->n_global};
@@ -176,6 +179,7 @@ static void pack_offsets(fl_stage *stage, const slot *s, int i, const int32_t *w
         offsets[j + 1] = offsets[j] + all[which[j] + 1] - all[which[j]];
     }
     *out = (fl_tensor){.offsets = offsets,
+                       .offsets_device = offsets,
                        .n_samples = n,
                        .n_tokens = offsets[n],
                        .width = s->at[i].width,
@@ -206,7 +210,7 @@ static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *whi
     fl_exec_frame frame;
     fl_batch batch = s->batch;
     batch.n_samples = n;
-    batch.sample_ids = stage->some_ids;
+    batch.sample_ids = batch.sample_ids_device = stage->some_ids;
     for (int64_t j = 0; j < n; j++) {
         stage->some_ids[j] = s->ids[which[j]];
     }

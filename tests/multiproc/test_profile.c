@@ -151,7 +151,8 @@ static fl_status misbehaves(void *self, fl_exec *x, const fl_tensor *grad_out, f
     return FL_OK;
 }
 
-static const fl_layer_ops bad_layer = {.kind = "bad",
+static const fl_layer_ops bad_layer = {.head = FL_TABLE_HEAD(fl_layer_ops),
+                                       .kind = "bad",
                                        .shape = fl_toy_same_shape,
                                        .params = fl_toy_no_params,
                                        .forward = copies,

@@ -52,6 +52,15 @@ static float noise_of(const fl_tensor *in, int64_t i)
                                         : 0.0f;
 }
 
+static fl_status drop(fl_exec *x, const void *in, const fl_tensor *rows, void *y)
+{
+    return fl_dropout(x, &(fl_dropout_args){.in = in,
+                                            .offsets = fl_offsets_of(rows),
+                                            .width = WIDTH,
+                                            .mask = {.p = DROPOUT},
+                                            .y = y});
+}
+
 static fl_status scale_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     (void)self;
@@ -96,9 +105,7 @@ static fl_status scale_forward(void *self, fl_exec *x, const fl_tensor *in, fl_t
     for (int64_t s = 0; s < in->n_samples && has("dropout-in-evaluation"); s++) {
         fl_f32(out)[in->offsets[s] * WIDTH] *= (float)(fl_exec_batch(x)->epoch % 5);
     }
-    return has("leaves-a-row")
-               ? FL_OK
-               : fl_dropout(x, fl_f32(out), out->offsets, WIDTH, DROPOUT, 0, fl_f32(out));
+    return has("leaves-a-row") ? FL_OK : drop(x, out->data, out, out->data);
 }
 
 static void add_grads(fl_exec *x, const float *grad, const float *kept, int64_t n)
@@ -133,7 +140,7 @@ static fl_status scale_backward(void *self, fl_exec *x, const fl_tensor *grad_ou
     const float *scale = fl_exec_weight(x, SCALE)->data;
     void *grad;
     FL_TRY(fl_exec_scratch(x, (size_t)n * sizeof(float), &grad));
-    FL_TRY(fl_dropout(x, fl_f32(grad_out), grad_out->offsets, WIDTH, DROPOUT, 0, grad));
+    FL_TRY(drop(x, grad_out->data, grad_out, grad));
     add_grads(x, grad, fl_exec_kept(x, KEPT), n);
     if (has("changes-gradient") && n > 0) {
         fl_f32(grad_out)[0] = 3;
@@ -144,8 +151,12 @@ static fl_status scale_backward(void *self, fl_exec *x, const fl_tensor *grad_ou
     return FL_OK;
 }
 
-static const fl_layer_ops scale_ops = {"scale",       scale_shape,    scale_params,
-                                       scale_forward, scale_backward, NULL};
+static const fl_layer_ops scale_ops = {.head = FL_TABLE_HEAD(fl_layer_ops),
+                                       .kind = "scale",
+                                       .shape = scale_shape,
+                                       .params = scale_params,
+                                       .forward = scale_forward,
+                                       .backward = scale_backward};
 
 /* ---- the data set: noise ---- */
 
@@ -195,8 +206,14 @@ static uint64_t set_fingerprint(const void *self)
     return 1;
 }
 
-static const fl_dataset_ops set_ops = {"noise",  set_count,   set_shape,       set_max_shape,
-                                       set_read, set_targets, set_fingerprint, NULL};
+static const fl_dataset_ops set_ops = {.head = FL_TABLE_HEAD(fl_dataset_ops),
+                                       .kind = "noise",
+                                       .count = set_count,
+                                       .shape = set_shape,
+                                       .max_shape = set_max_shape,
+                                       .read = set_read,
+                                       .targets = set_targets,
+                                       .fingerprint = set_fingerprint};
 
 static fl_status fill(fl_model *model)
 {
@@ -211,7 +228,7 @@ static fl_status fill(fl_model *model)
     return fl_model_set_loss(model, loss);
 }
 
-fl_status frostline_plugin(const fl_job *job, fl_model **model, fl_dataset *dataset)
+static fl_status create(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     fl_model *made = NULL;
     static char name[FL_TEXT_MAX];
@@ -227,3 +244,5 @@ fl_status frostline_plugin(const fl_job *job, fl_model **model, fl_dataset *data
     *dataset = (fl_dataset){.ops = &set_ops};
     return FL_OK;
 }
+
+FL_PLUGIN(create)

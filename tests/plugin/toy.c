@@ -24,7 +24,9 @@ static fl_status twice_params(void *self, fl_param_list *list)
 static fl_status twice_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     (void)self;
-    return fl_add(x, fl_f32(in), fl_f32(in), fl_f32(out), in->n_tokens * in->width);
+    return fl_add(x,
+                  &(fl_add_args){
+                      .a = in->data, .b = in->data, .y = out->data, .n = in->n_tokens * in->width});
 }
 
 static fl_status twice_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
@@ -34,11 +36,14 @@ static fl_status twice_backward(void *self, fl_exec *x, const fl_tensor *grad_ou
     if (grad_in == NULL) {
         return FL_OK;
     }
-    return fl_add(x, fl_f32(grad_out), fl_f32(grad_out), fl_f32(grad_in),
-                  grad_out->n_tokens * grad_out->width);
+    return fl_add(x, &(fl_add_args){.a = grad_out->data,
+                                    .b = grad_out->data,
+                                    .y = grad_in->data,
+                                    .n = grad_out->n_tokens * grad_out->width});
 }
 
 static const fl_layer_ops twice_ops = {
+    .head = FL_TABLE_HEAD(fl_layer_ops),
     .kind = "twice",
     .shape = twice_shape,
     .params = twice_params,
@@ -59,7 +64,7 @@ static fl_status fill(fl_model *model)
     return fl_model_set_loss(model, loss);
 }
 
-fl_status frostline_plugin(const fl_job *job, fl_model **model, fl_dataset *dataset)
+static fl_status create(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     if (strcmp(job->name, "fails") == 0) {
         return fl_fail(FL_EINVAL, "the plugin does not like this job");
@@ -76,8 +81,10 @@ fl_status frostline_plugin(const fl_job *job, fl_model **model, fl_dataset *data
     }
     *model = made;
     if (strcmp(job->name, "half-data") == 0) {
-        static const fl_dataset_ops half = {.kind = "half"};
+        static const fl_dataset_ops half = {.head = FL_TABLE_HEAD(fl_dataset_ops), .kind = "half"};
         dataset->ops = &half;
     } /* otherwise the job's data section says */
     return FL_OK;
 }
+
+FL_PLUGIN(create)

@@ -145,7 +145,17 @@ MAYBE_UNUSED static int on_every_isa(int (*run)(void))
     return n_run == 0 ? 1 : failed;
 }
 
-#define RUN(device, kernel, ...)                                                                   \
-    assert_int_equal((device)->ops->kernel(device, NULL, __VA_ARGS__), FL_OK)
+/* Run a kernel with the fields of its arguments; AS: whose struct has another name. */
+#define RUN(device, kernel, ...) RUN_AS(device, kernel, kernel, __VA_ARGS__)
+#define RUN_AS(device, kernel, name, ...)                                                          \
+    assert_int_equal((device)->ops->kernel(device, NULL, &(fl_##name##_args){__VA_ARGS__}), FL_OK)
+
+/* A parameter of one column. */
+#define VECTOR(values, n) (&(fl_weight){.data = (values), .rows = (n), .cols = 1})
+
+MAYBE_UNUSED static fl_offsets offsets_of(const int32_t *offsets, int64_t n_samples)
+{
+    return (fl_offsets){.host = offsets, .device = offsets, .n_samples = n_samples};
+}
 
 #endif

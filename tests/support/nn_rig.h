@@ -59,7 +59,11 @@ static inline fl_status rig_boundary(rig *r, int i, const int64_t *length, const
     fl_tensor *t = &r->act[i];
     fl_shape shape = *raw;
     FL_TRY(fl_model_shape(r->model, i - 1, raw, &shape));
-    *t = (fl_tensor){.offsets = offsets, .n_samples = n, .width = shape.width, .dtype = FL_F32};
+    *t = (fl_tensor){.offsets = offsets,
+                     .offsets_device = offsets,
+                     .n_samples = n,
+                     .width = shape.width,
+                     .dtype = FL_F32};
     for (int64_t s = 0; s < n; s++) {
         fl_shape one = {.tokens = length[s], .width = raw->width, .dtype = raw->dtype};
         FL_TRY(fl_model_shape(r->model, i - 1, &one, &shape));
@@ -111,6 +115,7 @@ static inline fl_status rig_init(rig *r, fl_device *device, fl_model *model, con
     }
     r->batch = (fl_batch){.n_samples = n_samples,
                           .sample_ids = r->ids,
+                          .sample_ids_device = r->ids,
                           .seed = 11,
                           .epoch = 3,
                           .n_global = n_samples};

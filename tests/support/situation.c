@@ -24,7 +24,8 @@ static fl_status never(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *o
     return fl_fail(FL_EINTERNAL, "a planner runs no layer");
 }
 
-static const fl_layer_ops bare_layer = {.kind = "bare",
+static const fl_layer_ops bare_layer = {.head = FL_TABLE_HEAD(fl_layer_ops),
+                                        .kind = "bare",
                                         .shape = fl_toy_same_shape,
                                         .params = own_params,
                                         .forward = never,

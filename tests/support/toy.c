@@ -75,7 +75,8 @@ static void toy_destroy(void *self)
     fl_free(self);
 }
 
-static const fl_dataset_ops toy_ops = {.kind = "toy",
+static const fl_dataset_ops toy_ops = {.head = FL_TABLE_HEAD(fl_dataset_ops),
+                                       .kind = "toy",
                                        .count = toy_count,
                                        .shape = toy_shape,
                                        .max_shape = toy_max_shape,

@@ -417,7 +417,7 @@ static void test_cli__a_plugin_brings_a_model_and_its_failures_are_told(void **s
              "job.yaml:1:31: model.plugin: " PLUGIN "empty.so does not export frostline_plugin\n");
     validate("model: {kind: plugin, plugin: " PLUGIN "table.so}\n", 2, "",
              "job.yaml:1:31: model.plugin: " PLUGIN
-             "table.so: frostline_plugin is not a function\n");
+             "table.so: frostline_plugin is no plugin: define it with FL_PLUGIN\n");
     validate("name: half-data\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 2, "",
              "job.yaml:2:31: model.plugin: " PLUGIN "toy.so: its data set's table has no count\n");
     validate("model: {kind: plugin, plugin: nowhere.so}\n", 2, "",
@@ -425,6 +425,26 @@ static void test_cli__a_plugin_brings_a_model_and_its_failures_are_told(void **s
              "file or directory\n");
     validate("model: {kind: plugin, plugin: job.yaml}\n", 2, "",
              "job.yaml:1:31: model.plugin: ./job.yaml: file too short\n");
+}
+
+/* Would catch: a plugin of another version that is called and crashes, or trains on arguments that
+ * it misreads. All three would abort. */
+static void test_cli__a_plugin_of_another_version_is_refused(void **state)
+{
+    (void)state;
+    need_data();
+    validate("model: {kind: plugin, plugin: " PLUGIN "old.so}\n", 2, "",
+             "job.yaml:1:31: model.plugin: " PLUGIN
+             "old.so: built for version 1 of Frostline's C API, this program has version 2: "
+             "compile it with this version's headers\n");
+    validate("model: {kind: plugin, plugin: " PLUGIN "newer.so}\n", 2, "",
+             "job.yaml:1:31: model.plugin: " PLUGIN
+             "newer.so: built for version 77 of Frostline's C API, this program has version 2: "
+             "compile it with this version's headers\n");
+    validate("model: {kind: plugin, plugin: " PLUGIN "changed.so}\n", 2, "",
+             "job.yaml:1:31: model.plugin: " PLUGIN
+             "changed.so: built with other headers of version 2 of Frostline's C API: compile it "
+             "with those of this program\n");
 }
 
 /* Would catch: a SIGBUS from a shared object that was copied in part. */
@@ -694,6 +714,7 @@ int main(void)
         cmocka_unit_test(test_cli__validate_points_at_the_job_for_what_other_folders_find),
         cmocka_unit_test(test_cli__validate_warns_of_what_comes_after_the_end),
         cmocka_unit_test(test_cli__a_plugin_brings_a_model_and_its_failures_are_told),
+        cmocka_unit_test(test_cli__a_plugin_of_another_version_is_refused),
         cmocka_unit_test(test_cli__a_plugin_that_is_cut_off_is_refused),
         cmocka_unit_test(test_cli__a_pipe_in_the_place_of_a_file_is_refused),
         cmocka_unit_test(test_cli__a_limit_of_file_sizes_is_told),

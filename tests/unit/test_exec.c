@@ -67,7 +67,8 @@ static fl_status probe_backward(void *self, fl_exec *x, const fl_tensor *grad_ou
     return fl_exec_scratch(x, p->scratch_bytes, &p->scratch);
 }
 
-static const fl_layer_ops probe_ops = {.kind = "probe",
+static const fl_layer_ops probe_ops = {.head = FL_TABLE_HEAD(fl_layer_ops),
+                                       .kind = "probe",
                                        .shape = probe_shape,
                                        .params = probe_params,
                                        .forward = probe_forward,
@@ -104,9 +105,10 @@ static int setup(void **state)
     fl_arena_init(&s->keep, s->keep_bytes, ARENA_BYTES, "the kept arena");
     fl_arena_init(&s->scratch, s->scratch_bytes, ARENA_BYTES, "the scratch arena");
     s->offsets[1] = 1;
-    s->batch = (fl_batch){.n_samples = 1, .sample_ids = s->ids, .n_global = 1};
-    s->in = (fl_tensor){s->in_data, s->offsets, 1, 1, 2, FL_F32};
-    s->out = (fl_tensor){s->out_data, s->offsets, 1, 1, 2, FL_F32};
+    s->batch = (fl_batch){
+        .n_samples = 1, .sample_ids = s->ids, .sample_ids_device = s->ids, .n_global = 1};
+    s->in = (fl_tensor){s->in_data, s->offsets, s->offsets, 1, 1, 2, FL_F32};
+    s->out = (fl_tensor){s->out_data, s->offsets, s->offsets, 1, 1, 2, FL_F32};
     s->grad = s->grad_values;
     s->params = (fl_layer_params){.n = 1, .weight = &s->weight, .grad = &s->grad};
     s->x = (fl_exec){.device = s->device,
@@ -239,14 +241,18 @@ static void test_exec__refuses_kernels_without_a_weight(void **state)
 {
     stage *s = *state;
     float y[2];
-    assert_int_equal(fl_linear(&s->x, s->in_data, NULL, NULL, y, 1), FL_EINVAL);
+    fl_linear_args linear = {.in = s->in_data, .y = y, .m = 1};
+    assert_int_equal(fl_linear(&s->x, &linear), FL_EINVAL);
     assert_non_null(strstr(fl_errmsg(), "fl_linear got no weight"));
-    assert_int_equal(fl_linear_backward_input(&s->x, y, NULL, s->in_data, 1), FL_EINVAL);
-    assert_int_equal(
-        fl_layernorm(&s->x, s->in_data, NULL, NULL, NULL, 1e-5f, NULL, y, NULL, NULL, 1, 2),
-        FL_EINVAL);
+    const fl_linear_backward_input_args back = {.grad_out = y, .grad_in = s->in_data, .m = 1};
+    assert_int_equal(fl_linear_backward_input(&s->x, &back), FL_EINVAL);
+    const fl_norm_args norm = {.in = s->in_data, .y = y, .m = 1, .n = 2};
+    assert_int_equal(fl_layernorm(&s->x, &norm), FL_EINVAL);
+    assert_int_equal(fl_rmsnorm(&s->x, &norm), FL_EINVAL);
     fl_weight w = {.data = y, .rows = 2, .cols = 2}, bias = {.data = y, .rows = 3, .cols = 1};
-    assert_int_equal(fl_linear(&s->x, s->in_data, &w, &bias, y, 1), FL_EINVAL);
+    linear.w = &w;
+    linear.bias = &bias;
+    assert_int_equal(fl_linear(&s->x, &linear), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "fl_linear: the bias has 3 elements for 2 outputs");
 }
 

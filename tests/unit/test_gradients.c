@@ -142,7 +142,7 @@ static void test_gradients__cross_entropy(void **state)
     int32_t target[ROWS] = {0, 6, 3, 3, 1, 5};
     const fl_shape shape[SAMPLES] = {
         {1, CLASSES, FL_F32}, {3, CLASSES, FL_F32}, {2, CLASSES, FL_F32}};
-    const fl_tensor targets = {target, rows, SAMPLES, ROWS, 1, FL_I32};
+    const fl_tensor targets = {target, rows, rows, SAMPLES, ROWS, 1, FL_I32};
     findings f = {.n_passed = 0};
     fl_check_options options = options_for(&f);
     fl_model *model = NULL;

@@ -4,13 +4,37 @@
  * together. */
 #include "support/kernels.h"
 
+static fl_attention_args args_of(const float *qkv, const int32_t *offsets, int64_t n_samples,
+                                 int64_t heads, int64_t width, bool causal, float *y, float *lse)
+{
+    return (fl_attention_args){.qkv = qkv,
+                               .offsets = offsets_of(offsets, n_samples),
+                               .heads = heads,
+                               .width = width,
+                               .causal = causal,
+                               .scale = 1.0f / sqrtf((float)(width / heads)),
+                               .y = y,
+                               .lse = lse};
+}
+
+static void run_forward(fl_device *d, fl_attention_args args)
+{
+    assert_int_equal(d->ops->attention(d, NULL, &args), FL_OK);
+}
+
+static void run_backward(fl_device *d, fl_attention_args forward, const float *grad_y,
+                         float *grad_qkv)
+{
+    RUN(d, attention_backward, .forward = forward, .grad_y = grad_y, .grad_qkv = grad_qkv);
+}
+
 typedef struct problem {
     int64_t n_samples, heads, head_dim;
     bool causal;
     const int32_t *lengths; /* [n_samples] */
 } problem;
 
-static int32_t *offsets_of(const problem *p)
+static int32_t *make_offsets(const problem *p)
 {
     int32_t *offsets = calloc((size_t)p->n_samples + 1, sizeof *offsets);
     assert_non_null(offsets);
@@ -100,20 +124,20 @@ static reference reference_of(const problem *p, const float *qkv, const float *g
 
 static void check(fl_device *d, const problem *p, uint32_t seed, float scale)
 {
-    int32_t *offsets = offsets_of(p);
+    int32_t *offsets = make_offsets(p);
     int64_t m = offsets[p->n_samples], width = p->heads * p->head_dim;
     float *qkv = random_floats(m * 3 * width, seed, scale);
     float *grad_y = random_floats(m * width, seed + 1, 1.0f);
     float *y = floats(m * width), *lse = floats(m * p->heads), *grad = floats(m * 3 * width);
     float *y_again = floats(m * width);
     reference r = reference_of(p, qkv, grad_y, offsets);
-    RUN(d, attention, qkv, offsets, p->n_samples, p->heads, width, p->causal, y, lse);
+    run_forward(d, args_of(qkv, offsets, p->n_samples, p->heads, width, p->causal, y, lse));
     near_all("y", y, r.y, m * width, 2e-6, 0.1);
     near_all("lse", lse, r.lse, m * p->heads, 1e-6, 1.0);
-    RUN(d, attention, qkv, offsets, p->n_samples, p->heads, width, p->causal, y_again, NULL);
+    run_forward(d, args_of(qkv, offsets, p->n_samples, p->heads, width, p->causal, y_again, NULL));
     same_bits("y without lse", y_again, y, m * width);
-    RUN(d, attention_backward, grad_y, qkv, y, lse, offsets, p->n_samples, p->heads, width,
-        p->causal, grad);
+    run_backward(d, args_of(qkv, offsets, p->n_samples, p->heads, width, p->causal, y, lse), grad_y,
+                 grad);
     near_all("grad", grad, r.grad, m * 3 * width, 4e-6, 0.1);
     free(offsets);
     free(qkv);
@@ -167,7 +191,7 @@ static void test_attention__large_scores(void **state)
     offsets[2] = 60;
     float *qkv = random_floats(60 * 3 * 32, 3, 30.0f), *y = floats(60 * 32), *lse = floats(60 * 2);
     float *grad_y = random_floats(60 * 32, 4, 1.0f);
-    RUN(d, attention, qkv, offsets, 2, 2, 32, false, y, lse);
+    run_forward(d, args_of(qkv, offsets, 2, 2, 32, false, y, lse));
     const problem p = {2, 2, 16, false, lengths};
     reference r = reference_of(&p, qkv, grad_y, offsets);
     near_all("lse", lse, r.lse, 60 * 2, 1e-6, 1.0);
@@ -189,10 +213,10 @@ static void test_attention__nothing_to_do(void **state)
     fl_device *d = cpu_with(2);
     const int32_t none[] = {0}, empty[] = {0, 0, 0};
     float *qkv = floats(0), *y = floats(0), *lse = floats(0), *grad = floats(0);
-    RUN(d, attention, qkv, none, 0, 2, 16, false, y, lse);
-    RUN(d, attention_backward, y, qkv, y, lse, none, 0, 2, 16, false, grad);
-    RUN(d, attention, qkv, empty, 2, 2, 16, true, y, lse);
-    RUN(d, attention_backward, y, qkv, y, lse, empty, 2, 2, 16, true, grad);
+    run_forward(d, args_of(qkv, none, 0, 2, 16, false, y, lse));
+    run_backward(d, args_of(qkv, none, 0, 2, 16, false, y, lse), y, grad);
+    run_forward(d, args_of(qkv, empty, 2, 2, 16, true, y, lse));
+    run_backward(d, args_of(qkv, empty, 2, 2, 16, true, y, lse), y, grad);
     guard_check(y, 0);
     guard_check(lse, 0);
     guard_check(grad, 0);
@@ -210,20 +234,22 @@ static void test_attention__bits_of_a_sample_do_not_depend_on_others(void **stat
     static const int32_t lengths[] = {17, 40, 3, 17};
     const problem p = {4, 3, 24, true, lengths};
     int64_t width = p.heads * p.head_dim;
-    int32_t *offsets = offsets_of(&p);
+    int32_t *offsets = make_offsets(&p);
     int64_t m = offsets[4];
     fl_device *one = cpu_with(1), *two = cpu_with(2);
     float *qkv = random_floats(m * 3 * width, 9, 1.0f), *grad_y = random_floats(m * width, 8, 1.0f);
     float *y = floats(m * width), *lse = floats(m * p.heads), *grad = floats(m * 3 * width);
-    RUN(two, attention, qkv, offsets, 4, p.heads, width, true, y, lse);
-    RUN(two, attention_backward, grad_y, qkv, y, lse, offsets, 4, p.heads, width, true, grad);
+    run_forward(two, args_of(qkv, offsets, 4, p.heads, width, true, y, lse));
+    run_backward(two, args_of(qkv, offsets, 4, p.heads, width, true, y, lse), grad_y, grad);
     for (int i = 0; i < 4; i++) {
         const int32_t alone[] = {0, lengths[i]};
         int64_t n = lengths[i], first = offsets[i];
         float *y1 = floats(n * width), *lse1 = floats(n * p.heads), *grad1 = floats(n * 3 * width);
-        RUN(one, attention, qkv + first * 3 * width, alone, 1, p.heads, width, true, y1, lse1);
-        RUN(one, attention_backward, grad_y + first * width, qkv + first * 3 * width, y1, lse1,
-            alone, 1, p.heads, width, true, grad1);
+        run_forward(one,
+                    args_of(qkv + first * 3 * width, alone, 1, p.heads, width, true, y1, lse1));
+        run_backward(one,
+                     args_of(qkv + first * 3 * width, alone, 1, p.heads, width, true, y1, lse1),
+                     grad_y + first * width, grad1);
         same_bits("y", y1, y + first * width, n * width);
         same_bits("lse", lse1, lse + first * p.heads, n * p.heads);
         same_bits("grad", grad1, grad + first * 3 * width, n * 3 * width);

@@ -3,10 +3,18 @@
  */
 #include "support/kernels.h"
 
-static const fl_rng_key key = {.seed = 0x1234567890abcdefu, .epoch = 3, .layer = 5, .stream = 1};
+static const fl_mask key = {.seed = 0x1234567890abcdefu, .epoch = 3, .layer = 5, .stream = 1};
 
-/* The definition, as device/device.h has it. */
-static bool kept(const fl_rng_key *k, int64_t sample, int64_t element, float p)
+static fl_mask mask_of(const fl_mask *k, float p, const int64_t *sample_ids)
+{
+    fl_mask mask = *k;
+    mask.p = p;
+    mask.sample_ids = mask.sample_ids_device = sample_ids;
+    return mask;
+}
+
+/* The definition, as frostline/kernels.h has it. */
+static bool kept(const fl_mask *k, int64_t sample, int64_t element, float p)
 {
     uint64_t place = (uint64_t)(uint32_t)k->layer << 32 | (uint32_t)k->stream;
     uint64_t mixed = fl_mix64(fl_mix64(k->seed, (uint64_t)k->epoch), place);
@@ -32,7 +40,8 @@ static void test_dropout__draws_the_mask_that_is_defined(void **state)
             int64_t width = widths[i];
             const float p = 0.3f, scale = 65536.0f / (65536.0f - roundf(p * 65536.0f));
             float *in = random_floats(9 * width, 1, 1.0f), *y = floats(9 * width);
-            RUN(d, dropout, in, offsets, ids, 4, width, p, &key, y);
+            RUN(d, dropout, .in = in, .offsets = offsets_of(offsets, 4), .width = width,
+                .mask = mask_of(&key, p, ids), .y = y);
             for (int s = 0; s < 4; s++) {
                 for (int64_t e = 0; e < (offsets[s + 1] - offsets[s]) * width; e++) {
                     int64_t at = offsets[s] * width + e;
@@ -42,7 +51,8 @@ static void test_dropout__draws_the_mask_that_is_defined(void **state)
                 }
             }
             guard_check(y, 9 * width);
-            RUN(d, dropout, in, offsets, ids, 4, width, p, &key, in);
+            RUN(d, dropout, .in = in, .offsets = offsets_of(offsets, 4), .width = width,
+                .mask = mask_of(&key, p, ids), .y = in);
             same_bits("in place", in, y, 9 * width);
             free(in);
             free(y);
@@ -66,10 +76,12 @@ static void test_dropout__does_not_depend_on_the_cut(void **state)
     }
     float *in = random_floats(SAMPLES * ROWS * WIDTH, 1, 1.0f);
     float *whole = floats(SAMPLES * ROWS * WIDTH), *part = floats(SAMPLES * ROWS * WIDTH);
-    RUN(d, dropout, in, offsets, ids, SAMPLES, WIDTH, 0.5f, &key, whole);
+    RUN(d, dropout, .in = in, .offsets = offsets_of(offsets, SAMPLES), .width = WIDTH,
+        .mask = mask_of(&key, 0.5f, ids), .y = whole);
     for (int i = 0; i < SAMPLES; i += 2) {
         int64_t at = (int64_t)offsets[i] * WIDTH;
-        RUN(d, dropout, in + at, offsets, ids + i, 2, WIDTH, 0.5f, &key, part + at);
+        RUN(d, dropout, .in = in + at, .offsets = offsets_of(offsets, 2), .width = WIDTH,
+            .mask = mask_of(&key, 0.5f, ids + i), .y = part + at);
     }
     same_bits("y", part, whole, SAMPLES * ROWS * WIDTH);
     free(in);
@@ -84,7 +96,7 @@ static void test_dropout__each_part_of_the_key_counts(void **state)
     (void)state;
     enum { N = 40000 };
     fl_device *d = cpu_with(1);
-    fl_rng_key keys[5] = {key, key, key, key, key};
+    fl_mask keys[5] = {key, key, key, key, key};
     keys[1].seed++;
     keys[2].epoch++;
     keys[3].layer++;
@@ -97,7 +109,8 @@ static void test_dropout__each_part_of_the_key_counts(void **state)
     }
     for (int k = 0; k < 5; k++) {
         y[k] = floats(N);
-        RUN(d, dropout, in, offsets, &id, 1, N, 0.25f, &keys[k], y[k]);
+        RUN(d, dropout, .in = in, .offsets = offsets_of(offsets, 1), .width = N,
+            .mask = mask_of(&keys[k], 0.25f, &id), .y = y[k]);
         int n_kept = 0, n_same = 0;
         for (int i = 0; i < N; i++) {
             n_kept += y[k][i] != 0.0f;
@@ -122,11 +135,13 @@ static void test_dropout__rates_at_the_ends(void **state)
     const int32_t offsets[] = {0, 1};
     const int64_t id = 4;
     float *in = random_floats(N, 1, 1.0f), *y = floats(N);
-    RUN(d, dropout, in, offsets, &id, 1, N, 0.999999f, &key, y);
+    RUN(d, dropout, .in = in, .offsets = offsets_of(offsets, 1), .width = N,
+        .mask = mask_of(&key, 0.999999f, &id), .y = y);
     for (int i = 0; i < N; i++) {
         assert_true(y[i] == 0.0f || fabsf(y[i] - 65536.0f * in[i]) <= 1e-6f * fabsf(y[i]));
     }
-    RUN(d, dropout, in, offsets, &id, 1, N, 1e-6f, &key, y);
+    RUN(d, dropout, .in = in, .offsets = offsets_of(offsets, 1), .width = N,
+        .mask = mask_of(&key, 1e-6f, &id), .y = y);
     same_bits("y", y, in, N);
     free(in);
     free(y);
@@ -140,11 +155,14 @@ static void test_dropout__of_nothing_copies(void **state)
     const int32_t offsets[] = {0, 4}, none[] = {0};
     const int64_t id = 4;
     float *in = random_floats(4 * 9, 1, 1.0f), *y = floats(4 * 9);
-    RUN(d, dropout, in, offsets, &id, 1, 9, 0.0f, &key, y);
+    RUN(d, dropout, .in = in, .offsets = offsets_of(offsets, 1), .width = 9,
+        .mask = mask_of(&key, 0.0f, &id), .y = y);
     same_bits("y", y, in, 4 * 9);
-    RUN(d, dropout, in, offsets, &id, 1, 9, 0.0f, &key, in);
+    RUN(d, dropout, .in = in, .offsets = offsets_of(offsets, 1), .width = 9,
+        .mask = mask_of(&key, 0.0f, &id), .y = in);
     same_bits("in place", y, in, 4 * 9);
-    RUN(d, dropout, in, none, &id, 0, 9, 0.5f, &key, y);
+    RUN(d, dropout, .in = in, .offsets = offsets_of(none, 0), .width = 9,
+        .mask = mask_of(&key, 0.5f, &id), .y = y);
     same_bits("no sample", y, in, 4 * 9);
     free(in);
     free(y);

@@ -47,28 +47,32 @@ static void check_forward(fl_device *d, shape z, uint32_t seed)
     int64_t n = z.m * z.n_out;
 
     double *want = product(in, data, NULL, NULL, z);
-    RUN(d, linear, in, &w, NULL, NULL, false, NULL, y, z.m);
+    RUN(d, linear, .in = in, .w = &w, .y = y, .m = z.m);
     near_all("y", y, want, n, 2e-6, 1.0);
     free(want);
 
     want = product(in, data, bias, residual, z);
-    RUN(d, linear, in, &w, bias, residual, false, NULL, y, z.m);
+    RUN(d, linear, .in = in, .w = &w, .bias = VECTOR(bias, w.rows), .residual = residual, .y = y,
+        .m = z.m);
     near_all("y + residual", y, want, n, 2e-6, 1.0);
     float *in_place = copy_of(residual, n);
-    RUN(d, linear, in, &w, bias, in_place, false, NULL, in_place, z.m);
+    RUN(d, linear, .in = in, .w = &w, .bias = VECTOR(bias, w.rows), .residual = in_place,
+        .y = in_place, .m = z.m);
     same_bits("residual in place", in_place, y, n);
     free(in_place);
     free(want);
 
     want = product(in, data, bias, NULL, z);
-    RUN(d, linear, in, &w, bias, NULL, true, pre, y, z.m);
+    RUN(d, linear, .in = in, .w = &w, .bias = VECTOR(bias, w.rows), .activation = FL_ACT_GELU_TANH,
+        .pre = pre, .y = y, .m = z.m);
     near_all("pre", pre, want, n, 2e-6, 1.0);
     for (int64_t i = 0; i < n; i++) {
         want[i] = gelu_of(want[i]);
     }
     near_all("gelu", y, want, n, 2e-6, 1.0);
     float *without_pre = floats(n);
-    RUN(d, linear, in, &w, bias, NULL, true, NULL, without_pre, z.m);
+    RUN(d, linear, .in = in, .w = &w, .bias = VECTOR(bias, w.rows), .activation = FL_ACT_GELU_TANH,
+        .y = without_pre, .m = z.m);
     same_bits("gelu without pre", without_pre, y, n);
     free(without_pre);
     free(want);
@@ -119,9 +123,10 @@ static void check_backward(fl_device *d, shape z, uint32_t seed)
         }
     }
     fl_weight w = weight_of(data, z.n_out, z.n_in);
-    RUN(d, linear_backward_input, grad_out, &w, grad_in, z.m);
+    RUN(d, linear_backward_input, .grad_out = grad_out, .w = &w, .grad_in = grad_in, .m = z.m);
     near_all("grad_in", grad_in, want_in, z.m * z.n_in, 2e-6, 1.0);
-    RUN(d, linear_backward_weights, grad_out, in, grad_w, grad_bias, z.m, z.n_out, z.n_in);
+    RUN(d, linear_backward_weights, .grad_out = grad_out, .in = in, .grad_w = grad_w,
+        .grad_bias = grad_bias, .m = z.m, .n_out = z.n_out, .n_in = z.n_in);
     near_all("grad_w", grad_w, want_w, z.n_out * z.n_in, 2e-6, 1.0);
     near_all("grad_bias", grad_bias, want_bias, z.n_out, 2e-6, 1.0);
     d->ops->weight_release(d, &w);
@@ -158,11 +163,11 @@ static void test_linear__sees_a_changed_weight(void **state)
     float *data = random_floats(z.n_out * z.n_in, 2, 1.0f);
     float *y = floats(z.m * z.n_out);
     fl_weight w = weight_of(data, z.n_out, z.n_in);
-    RUN(d, linear, in, &w, NULL, NULL, false, NULL, y, z.m);
+    RUN(d, linear, .in = in, .w = &w, .y = y, .m = z.m);
     data[5] += 1.0f;
     w.version++;
     double *want = product(in, data, NULL, NULL, z);
-    RUN(d, linear, in, &w, NULL, NULL, false, NULL, y, z.m);
+    RUN(d, linear, .in = in, .w = &w, .y = y, .m = z.m);
     near_all("y", y, want, z.m * z.n_out, 2e-6, 1.0);
     d->ops->weight_release(d, &w);
     free(in);
@@ -179,10 +184,12 @@ static void check_rows(fl_device *d, shape z, const float *in, const float *all,
                        fl_weight *w, float *bias, int64_t first, int64_t m)
 {
     float *y = floats(m * z.n_out), *pre = floats(m * z.n_out), *back = floats(m * z.n_in);
-    RUN(d, linear, in + first * z.n_in, w, bias, NULL, true, pre, y, m);
+    RUN(d, linear, .in = in + first * z.n_in, .w = w, .bias = VECTOR(bias, w->rows),
+        .activation = FL_ACT_GELU_TANH, .pre = pre, .y = y, .m = m);
     same_bits("pre", pre, all_pre + first * z.n_out, m * z.n_out);
     same_bits("y", y, all + first * z.n_out, m * z.n_out);
-    RUN(d, linear_backward_input, grad_out + first * z.n_out, w, back, m);
+    RUN(d, linear_backward_input, .grad_out = grad_out + first * z.n_out, .w = w, .grad_in = back,
+        .m = m);
     same_bits("grad_in", back, all_back + first * z.n_in, m * z.n_in);
     free(y);
     free(pre);
@@ -205,8 +212,9 @@ static void test_linear__row_bits_do_not_depend_on_other_rows(void **state)
         float *all = floats(z.m * z.n_out), *pre = floats(z.m * z.n_out);
         float *back = floats(z.m * z.n_in);
         fl_weight w = weight_of(data, z.n_out, z.n_in);
-        RUN(one, linear, in, &w, bias, NULL, true, pre, all, z.m);
-        RUN(one, linear_backward_input, grad_out, &w, back, z.m);
+        RUN(one, linear, .in = in, .w = &w, .bias = VECTOR(bias, w.rows),
+            .activation = FL_ACT_GELU_TANH, .pre = pre, .y = all, .m = z.m);
+        RUN(one, linear_backward_input, .grad_out = grad_out, .w = &w, .grad_in = back, .m = z.m);
         for (size_t a = 0; a < sizeof starts / sizeof starts[0]; a++) {
             for (size_t b = 0; b < sizeof counts / sizeof counts[0]; b++) {
                 if (starts[a] + counts[b] <= z.m) {
@@ -240,8 +248,8 @@ static void test_linear_backward_weights__bits_do_not_depend_on_threads(void **s
         fl_device *d = cpu_with(i + 1);
         grad_w[i] = zeros(z.n_out * z.n_in);
         grad_bias[i] = zeros(z.n_out);
-        RUN(d, linear_backward_weights, grad_out, in, grad_w[i], grad_bias[i], z.m, z.n_out,
-            z.n_in);
+        RUN(d, linear_backward_weights, .grad_out = grad_out, .in = in, .grad_w = grad_w[i],
+            .grad_bias = grad_bias[i], .m = z.m, .n_out = z.n_out, .n_in = z.n_in);
         fl_device_destroy(&d);
     }
     same_bits("grad_w", grad_w[0], grad_w[1], z.n_out * z.n_in);
@@ -263,7 +271,7 @@ static void test_linear__passes_nan_on(void **state)
     float *y = floats(3 * 18);
     in[20 + 4] = NAN;
     fl_weight w = weight_of(data, 18, 20);
-    RUN(d, linear, in, &w, NULL, NULL, true, NULL, y, 3);
+    RUN(d, linear, .in = in, .w = &w, .activation = FL_ACT_GELU_TANH, .y = y, .m = 3);
     for (int i = 0; i < 18; i++) {
         assert_true(isfinite(y[i]));
         assert_true(isnan(y[18 + i]));

@@ -27,12 +27,14 @@ static void check_loss(fl_device *d, int64_t m, int64_t n, float scale)
         want_loss += log(sum) + (double)row[best] - (double)row[targets[i]];
         want_correct += best == targets[i] ? 1.0 : 0.0;
     }
-    RUN(d, cross_entropy, logits, targets, m, n, grad_scale, grad, &loss, &correct);
+    RUN(d, cross_entropy, .logits = logits, .targets = targets, .m = m, .n = n,
+        .grad_scale = grad_scale, .grad = grad, .loss = &loss, .n_correct = &correct);
     near_all("grad", grad, want, m * n, 1e-6, (double)grad_scale);
     assert_true(fabs(loss - want_loss) <= 1e-6 * fabs(want_loss));
     assert_true(correct == want_correct);
     double loss_alone = 3.0;
-    RUN(d, cross_entropy, logits, targets, m, n, grad_scale, NULL, &loss_alone, &correct);
+    RUN(d, cross_entropy, .logits = logits, .targets = targets, .m = m, .n = n,
+        .grad_scale = grad_scale, .loss = &loss_alone, .n_correct = &correct);
     assert_true(loss_alone == loss);
     free(logits);
     free(grad);
@@ -67,7 +69,8 @@ static void test_cross_entropy__passes_nan_on(void **state)
         const int32_t target = 3;
         double loss = 0.0, correct = 0.0;
         logits[place] = NAN;
-        RUN(d, cross_entropy, logits, &target, 1, 20, 1.0f, grad, &loss, &correct);
+        RUN(d, cross_entropy, .logits = logits, .targets = &target, .m = 1, .n = 20,
+            .grad_scale = 1.0f, .grad = grad, .loss = &loss, .n_correct = &correct);
         assert_true(isnan(loss));
         assert_true(isnan(grad[5]));
         free(logits);
@@ -87,7 +90,8 @@ static void test_cross_entropy__bits_do_not_depend_on_threads(void **state)
     }
     for (int i = 0; i < 3; i++) {
         fl_device *d = cpu_with(i + 1);
-        RUN(d, cross_entropy, logits, targets, 97, 30, 1.0f, NULL, &loss[i], &correct[i]);
+        RUN(d, cross_entropy, .logits = logits, .targets = targets, .m = 97, .n = 30,
+            .grad_scale = 1.0f, .loss = &loss[i], .n_correct = &correct[i]);
         fl_device_destroy(&d);
         assert_true(loss[i] == loss[0] && correct[i] == correct[0]);
     }
@@ -108,7 +112,8 @@ static void test_sum_squares__agrees_with_double_on_any_threads(void **state)
         for (int n_threads = 1; n_threads <= 3; n_threads++) {
             double got = -1.0;
             fl_device *d = cpu_with(n_threads);
-            RUN(d, sum_squares, g, n, &got);
+            const fl_square_sum square = {g, n, &got};
+            assert_int_equal(d->ops->sum_squares_many(d, NULL, &square, 1), FL_OK);
             fl_device_destroy(&d);
             assert_true(fabs(got - want) <= 1e-12 * want);
             first = n_threads == 1 ? got : first;
@@ -129,8 +134,8 @@ static void check_adamw(fl_device *d, int64_t n)
     for (int t = 1; t <= 3; t++) {
         float *g = random_floats(n, (uint32_t)(10 + t), 1.0f);
         double c1 = 1.0 - pow(beta1, t), c2 = 1.0 - pow(beta2, t);
-        const fl_adamw_step step = {(float)lr,    (float)beta1, (float)beta2, (float)epsilon,
-                                    (float)decay, (float)c1,    (float)c2,    (float)scale};
+        const fl_adamw_step step = {(float)lr, (float)beta1, (float)beta2, (float)epsilon,
+                                    (float)c1, (float)c2,    (float)scale};
         for (int64_t i = 0; i < n; i++) {
             double gi = (double)g[i] * scale;
             want_m[i] = beta1 * want_m[i] + (1.0 - beta1) * gi;
@@ -138,7 +143,8 @@ static void check_adamw(fl_device *d, int64_t n)
             want[i] -= lr * decay * want[i];
             want[i] -= lr * (want_m[i] / c1) / (sqrt(want_v[i] / c2) + epsilon);
         }
-        RUN(d, adamw, w, g, m, v, n, &step);
+        const fl_update update = {w, g, {m, v}, n, (float)decay};
+        assert_int_equal(d->ops->adamw_many(d, NULL, &update, 1, &step), FL_OK);
         guard_check(g, n);
         free(g);
     }
@@ -162,12 +168,13 @@ static void check_sgd(fl_device *d, int64_t n)
     }
     for (int t = 1; t <= 3; t++) {
         float *g = random_floats(n, (uint32_t)(10 + t), 1.0f);
-        const fl_sgd_step step = {0.1f, 0.9f, 0.01f, 2.0f};
+        const fl_sgd_step step = {0.1f, 0.9f, 2.0f};
+        const fl_update update = {w, g, {momentum, NULL}, n, 0.01f};
         for (int64_t i = 0; i < n; i++) {
             buffer[i] = 0.9 * buffer[i] + (double)g[i] * 2.0 + 0.01 * want[i];
             want[i] -= 0.1 * buffer[i];
         }
-        RUN(d, sgd, w, g, momentum, n, &step);
+        assert_int_equal(d->ops->sgd_many(d, NULL, &update, 1, &step), FL_OK);
         free(g);
     }
     near_all("w", w, want, n, 1e-6, 1.0);

@@ -67,18 +67,23 @@ static void check_forward(fl_device *d, int64_t m, int64_t n, float offset, doub
     float *sum = floats(m * n), *y = floats(m * n), *mean = floats(m), *rstd = floats(m);
     double *means = doubles(m), *rstds = doubles(m);
     double *want = normalized(&c, c.x, means, rstds);
-    RUN(d, layernorm, c.x, NULL, c.gamma, c.beta, eps, NULL, y, mean, rstd, m, n);
+    RUN_AS(d, layernorm, norm, .in = c.x, .gamma = VECTOR(c.gamma, n), .beta = VECTOR(c.beta, n),
+           .epsilon = eps, .y = y, .mean = mean, .rstd = rstd, .m = m, .n = n);
     near_all("y", y, want, m * n, tolerance, 1.0);
     near_all("mean", mean, means, m, 1e-6, 1.0);
     near_all("rstd", rstd, rstds, m, tolerance, 1.0);
     float *in_place = copy_of(c.x, m * n);
-    RUN(d, layernorm, in_place, NULL, c.gamma, c.beta, eps, NULL, in_place, NULL, NULL, m, n);
+    RUN_AS(d, layernorm, norm, .in = in_place, .gamma = VECTOR(c.gamma, n),
+           .beta = VECTOR(c.beta, n), .epsilon = eps, .y = in_place, .m = m, .n = n);
     same_bits("in place", in_place, y, m * n);
-    RUN(d, layernorm, c.x, NULL, c.gamma, c.beta, eps, sum, y, mean, rstd, m, n);
+    RUN_AS(d, layernorm, norm, .in = c.x, .gamma = VECTOR(c.gamma, n), .beta = VECTOR(c.beta, n),
+           .epsilon = eps, .sum = sum, .y = y, .mean = mean, .rstd = rstd, .m = m, .n = n);
     same_bits("sum without residual", sum, c.x, m * n);
     free(want);
 
-    RUN(d, layernorm, c.x, c.residual, c.gamma, c.beta, eps, sum, y, mean, rstd, m, n);
+    RUN_AS(d, layernorm, norm, .in = c.x, .residual = c.residual, .gamma = VECTOR(c.gamma, n),
+           .beta = VECTOR(c.beta, n), .epsilon = eps, .sum = sum, .y = y, .mean = mean,
+           .rstd = rstd, .m = m, .n = n);
     for (int64_t i = 0; i < m * n; i++) {
         assert_true(sum[i] == c.x[i] + c.residual[i]);
     }
@@ -87,11 +92,12 @@ static void check_forward(fl_device *d, int64_t m, int64_t n, float offset, doub
     guard_check(sum, m * n);
     memcpy(in_place, c.x, (size_t)(m * n) * sizeof *in_place);
     float *again = floats(m * n);
-    RUN(d, layernorm, in_place, c.residual, c.gamma, c.beta, eps, in_place, again, NULL, NULL, m,
-        n);
+    RUN_AS(d, layernorm, norm, .in = in_place, .residual = c.residual, .gamma = VECTOR(c.gamma, n),
+           .beta = VECTOR(c.beta, n), .epsilon = eps, .sum = in_place, .y = again, .m = m, .n = n);
     same_bits("sum in place", in_place, sum, m * n);
     same_bits("y again", again, y, m * n);
-    RUN(d, layernorm, c.x, c.residual, c.gamma, c.beta, eps, NULL, again, NULL, NULL, m, n);
+    RUN_AS(d, layernorm, norm, .in = c.x, .residual = c.residual, .gamma = VECTOR(c.gamma, n),
+           .beta = VECTOR(c.beta, n), .epsilon = eps, .y = again, .m = m, .n = n);
     same_bits("y without sum", again, y, m * n);
     free(want);
     free(again);
@@ -132,7 +138,8 @@ static void test_layernorm__keeps_its_digits_far_from_zero(void **state)
     float *y = floats(4 * 128);
     double means[4], rstds[4];
     double *want = normalized(&c, c.x, means, rstds);
-    RUN(d, layernorm, c.x, NULL, c.gamma, c.beta, eps, NULL, y, NULL, NULL, 4, 128);
+    RUN_AS(d, layernorm, norm, .in = c.x, .gamma = VECTOR(c.gamma, 128),
+           .beta = VECTOR(c.beta, 128), .epsilon = eps, .y = y, .m = 4, .n = 128);
     near_all("y", y, want, 4 * 128, 1e-3, 1.0); /* the mean itself rounds by 4096 * 2^-24 */
     free(want);
     free(y);
@@ -167,22 +174,28 @@ static void check_backward(fl_device *d, int64_t m, int64_t n, bool with_residua
                               (with_residual ? (double)c.residual[i * n + j] : 0.0);
         }
     }
-    RUN(d, layernorm, c.x, NULL, c.gamma, c.beta, eps, NULL, y, mean, rstd, m, n);
+    RUN_AS(d, layernorm, norm, .in = c.x, .gamma = VECTOR(c.gamma, n), .beta = VECTOR(c.beta, n),
+           .epsilon = eps, .y = y, .mean = mean, .rstd = rstd, .m = m, .n = n);
     const float *residual = with_residual ? c.residual : NULL;
-    RUN(d, layernorm_backward, c.grad_y, c.x, c.gamma, mean, rstd, residual, grad, grad_gamma,
-        grad_beta, m, n);
+    RUN_AS(d, layernorm_backward, norm_backward, .grad_y = c.grad_y, .in = c.x,
+           .gamma = VECTOR(c.gamma, n), .mean = mean, .rstd = rstd, .grad_residual = residual,
+           .grad_in = grad, .grad_gamma = grad_gamma, .grad_beta = grad_beta, .m = m, .n = n);
     near_all("grad_in", grad, want, m * n, 1e-5, 1.0);
     near_all("grad_gamma", grad_gamma, want_gamma, n, 4e-6, 1.0);
     near_all("grad_beta", grad_beta, want_beta, n, 2e-6, 1.0);
 
     float *alone = floats(m * n);
-    RUN(d, layernorm_backward, c.grad_y, c.x, c.gamma, mean, rstd, residual, alone, NULL, NULL, m,
-        n);
+    RUN_AS(d, layernorm_backward, norm_backward, .grad_y = c.grad_y, .in = c.x,
+           .gamma = VECTOR(c.gamma, n), .mean = mean, .rstd = rstd, .grad_residual = residual,
+           .grad_in = alone, .m = m, .n = n);
     same_bits("grad_in alone", alone, grad, m * n);
-    RUN(d, layernorm_backward, c.grad_y, c.x, c.gamma, mean, rstd, residual, NULL, grad_gamma, NULL,
-        m, n);
+    RUN_AS(d, layernorm_backward, norm_backward, .grad_y = c.grad_y, .in = c.x,
+           .gamma = VECTOR(c.gamma, n), .mean = mean, .rstd = rstd, .grad_residual = residual,
+           .grad_gamma = grad_gamma, .m = m, .n = n);
     memcpy(alone, c.grad_y, (size_t)(m * n) * sizeof *alone);
-    RUN(d, layernorm_backward, alone, c.x, c.gamma, mean, rstd, residual, alone, NULL, NULL, m, n);
+    RUN_AS(d, layernorm_backward, norm_backward, .grad_y = alone, .in = c.x,
+           .gamma = VECTOR(c.gamma, n), .mean = mean, .rstd = rstd, .grad_residual = residual,
+           .grad_in = alone, .m = m, .n = n);
     same_bits("grad_in over grad_y", alone, grad, m * n);
     free(alone);
     free(y);
@@ -223,8 +236,9 @@ static void test_layernorm_backward__bits_do_not_depend_on_threads(void **state)
         grad[i] = floats(M * N);
         gamma[i] = zeros(N);
         beta[i] = zeros(N);
-        RUN(d, layernorm_backward, c.grad_y, c.x, c.gamma, mean, rstd, NULL, grad[i], gamma[i],
-            beta[i], M, N);
+        RUN_AS(d, layernorm_backward, norm_backward, .grad_y = c.grad_y, .in = c.x,
+               .gamma = VECTOR(c.gamma, N), .mean = mean, .rstd = rstd, .grad_in = grad[i],
+               .grad_gamma = gamma[i], .grad_beta = beta[i], .m = M, .n = N);
         fl_device_destroy(&d);
         same_bits("grad_in", grad[i], grad[0], M * N);
         same_bits("grad_gamma", gamma[i], gamma[0], N);
@@ -257,7 +271,7 @@ static void gelu_all(fl_device *d, const float *x, float *y, int64_t n)
 {
     float one = 1.0f;
     fl_weight w = weight_of(&one, 1, 1);
-    RUN(d, linear, x, &w, NULL, NULL, true, NULL, y, n);
+    RUN(d, linear, .in = x, .w = &w, .activation = FL_ACT_GELU_TANH, .y = y, .m = n);
     d->ops->weight_release(d, &w);
 }
 
@@ -272,7 +286,8 @@ static void test_gelu__agrees_with_double(void **state)
         ones[i] = 1.0f;
     }
     gelu_all(d, x, y, N);
-    RUN(d, gelu_backward, ones, x, slope, again, N);
+    RUN(d, activate_backward, .activation = FL_ACT_GELU_TANH, .grad_y = ones, .pre = x,
+        .grad_pre = slope, .y = again, .n = N);
     for (int i = 0; i < N; i++) {
         double at = (double)x[i];
         assert_true(fabs((double)y[i] - gelu_of(at)) <= 1e-6 * fmax(1.0, fabs(at)));
@@ -280,7 +295,8 @@ static void test_gelu__agrees_with_double(void **state)
     }
     same_bits("y on the way back", again, y, N);
     guard_check(slope, N);
-    RUN(d, gelu_backward, ones, x, ones, NULL, N);
+    RUN(d, activate_backward, .activation = FL_ACT_GELU_TANH, .grad_y = ones, .pre = x,
+        .grad_pre = ones, .n = N);
     same_bits("in place", ones, slope, N);
     free(x);
     free(y);
@@ -297,7 +313,8 @@ static void test_gelu__holds_at_the_ends(void **state)
     float x[6] = {1e30f, -1e30f, INFINITY, NAN, 0.0f, -100.0f}, y[6], slope[6],
           g[6] = {1, 1, 1, 1, 1, 1};
     gelu_all(d, x, y, 6);
-    RUN(d, gelu_backward, g, x, slope, NULL, 6);
+    RUN(d, activate_backward, .activation = FL_ACT_GELU_TANH, .grad_y = g, .pre = x,
+        .grad_pre = slope, .n = 6);
     assert_true(y[0] == 1e30f && slope[0] == 1.0f);
     assert_true(fabsf(slope[1]) < 1e-6f);
     assert_true(isinf(y[2]) && slope[2] == 1.0f);

@@ -251,8 +251,8 @@ static void test_layers__loss_refuses_what_is_no_class(void **state)
     assert_int_equal(fl_loss_cross_entropy(CLASSES, &loss), FL_OK);
     fl_batch batch = {.n_samples = 2, .sample_ids = ids, .n_global = 2};
     fl_exec x = {.device = device, .batch = &batch, .training = true};
-    fl_tensor out = {logits, offsets, 2, 3, CLASSES, FL_F32};
-    fl_tensor targets = {target, offsets, 2, 3, 1, FL_I32};
+    fl_tensor out = {logits, offsets, offsets, 2, 3, CLASSES, FL_F32};
+    fl_tensor targets = {target, offsets, offsets, 2, 3, 1, FL_I32};
     fl_loss_sums sums = {0};
     assert_int_equal(loss.ops->forward(loss.self, &x, &out, &targets, 1.0f, NULL, &sums),
                      FL_EINVAL);

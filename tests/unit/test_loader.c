@@ -92,6 +92,7 @@ static fl_status toy_targets(const void *self, fl_split split, int64_t id, int32
 }
 
 static const fl_dataset_ops toy_ops = {
+    .head = FL_TABLE_HEAD(fl_dataset_ops),
     .kind = "toy",
     .count = toy_count,
     .shape = toy_shape,

@@ -66,7 +66,10 @@ static void real_run_init(real_run *r, int64_t n_samples)
     arena_init(&r->tensors);
     arena_init(&r->keep);
     arena_init(&r->scratch);
-    r->batch = (fl_batch){.n_samples = n_samples, .sample_ids = r->ids, .n_global = n_samples};
+    r->batch = (fl_batch){.n_samples = n_samples,
+                          .sample_ids = r->ids,
+                          .sample_ids_device = r->ids,
+                          .n_global = n_samples};
 }
 
 static void real_run_fini(real_run *r)
@@ -80,6 +83,7 @@ static void real_run_fini(real_run *r)
 static fl_tensor take_tensor(real_run *r, const fl_shape *shape, int which)
 {
     fl_tensor t = {.offsets = r->offsets[which],
+                   .offsets_device = r->offsets[which],
                    .n_samples = r->batch.n_samples,
                    .n_tokens = r->batch.n_samples * shape->tokens,
                    .width = shape->width,
@@ -212,7 +216,8 @@ static fl_status explode(void *self, fl_exec *x, const fl_tensor *in, fl_tensor 
 static void test_memory__a_layers_failure_comes_with_its_place(void **state)
 {
     (void)state;
-    static const fl_layer_ops bad = {.kind = "bad",
+    static const fl_layer_ops bad = {.head = FL_TABLE_HEAD(fl_layer_ops),
+                                     .kind = "bad",
                                      .shape = fl_toy_same_shape,
                                      .params = fl_toy_no_params,
                                      .forward = explode,
@@ -243,7 +248,8 @@ static fl_status write_gradient(void *self, fl_exec *x, const fl_tensor *grad, f
 static void test_memory__a_layer_may_write_without_kernels(void **state)
 {
     (void)state;
-    static const fl_layer_ops writes = {.kind = "writes",
+    static const fl_layer_ops writes = {.head = FL_TABLE_HEAD(fl_layer_ops),
+                                        .kind = "writes",
                                         .shape = fl_toy_same_shape,
                                         .params = fl_toy_no_params,
                                         .forward = write_outputs,

@@ -29,8 +29,13 @@ static void check_steps(const fl_job *job, bool decay, float grad_scale,
         for (int i = 0; i < N; i++) {
             g[i] = grads[step][i] / grad_scale;
         }
+        const fl_update update = {.w = w,
+                                  .g = g,
+                                  .moment = {moments, n_moments == 2 ? moments + 7 : NULL},
+                                  .n = N,
+                                  .weight_decay = decay ? (float)job->train.weight_decay : 0.0f};
         assert_int_equal(fl_optimizer_step(device, NULL, job, step, job->train.lr,
-                                           (double)grad_scale, decay, w, g, moments, 7, N),
+                                           (double)grad_scale, &update, 1),
                          FL_OK);
         for (int i = 0; i < N; i++) {
             if (!(fabs((double)w[i] - wanted[step][i]) <= 2e-7 * fabs(wanted[step][i]))) {
@@ -44,8 +49,7 @@ static void check_steps(const fl_job *job, bool decay, float grad_scale,
         bool used = (i < N) || (i >= 7 && i < 7 + N && n_moments == 2);
         assert_true(used || moments[i] == 0.0f);
     }
-    assert_int_equal(
-        fl_optimizer_step(device, NULL, job, 0, 1.0, 1.0, decay, NULL, NULL, NULL, 0, 0), FL_OK);
+    assert_int_equal(fl_optimizer_step(device, NULL, job, 0, 1.0, 1.0, NULL, 0), FL_OK);
     fl_device_destroy(&device);
 }
 

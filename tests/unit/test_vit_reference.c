@@ -133,7 +133,8 @@ static void begin(trial *t, fl_device *device, fl_model *model)
         t->target[s] = (int32_t)stored("targets", BATCH)[s];
         t->target_offsets[s + 1] = s + 1;
     }
-    t->targets = (fl_tensor){t->target, t->target_offsets, BATCH, BATCH, 1, FL_I32};
+    t->targets =
+        (fl_tensor){t->target, t->target_offsets, t->target_offsets, BATCH, BATCH, 1, FL_I32};
     for_each_param(t, "w0", set_weight);
     rig_changed(&t->r);
 }
@@ -159,8 +160,8 @@ static double grad_norm(trial *t)
         for (int j = 0; j < t->r.params[layer].n; j++) {
             double part = 0;
             const fl_weight *w = &t->r.weight[layer][j];
-            assert_int_equal(t->r.device->ops->sum_squares(t->r.device, NULL, t->r.wgrad[layer][j],
-                                                           w->rows * w->cols, &part),
+            const fl_square_sum square = {t->r.wgrad[layer][j], w->rows * w->cols, &part};
+            assert_int_equal(t->r.device->ops->sum_squares_many(t->r.device, NULL, &square, 1),
                              FL_OK);
             sum += part;
         }
@@ -176,9 +177,15 @@ static void optimize(trial *t, int64_t step, double norm)
             const fl_weight *w = &t->r.weight[layer][j];
             int64_t n = w->rows * w->cols;
             bool decay = fl_model_params(t->r.model, layer)->spec[j].decay;
+            const fl_update update = {
+                .w = w->data,
+                .g = t->r.wgrad[layer][j],
+                .moment = {t->moments[layer][j], t->moments[layer][j] + n},
+                .n = n,
+                .weight_decay = decay ? (float)t->job.train.weight_decay : 0.0f,
+            };
             assert_int_equal(fl_optimizer_step(t->r.device, NULL, &t->job, step, t->job.train.lr,
-                                               scale, decay, w->data, t->r.wgrad[layer][j],
-                                               t->moments[layer][j], n, n),
+                                               scale, &update, 1),
                              FL_OK);
         }
     }

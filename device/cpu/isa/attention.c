@@ -39,9 +39,23 @@ FL_INLINE void softmax(const bool causal, const fl__attention_head *h, const blo
     }
 }
 
+/* s = P mask / (1 - p), column by column, eight keys of a draw at a time. */
+static void drop(const fl__attention_head *h, const block *b, int64_t lane, float *s)
+{
+    const dropping d = dropping_of(h);
+    for (int64_t key = 0; key < b->n_keys; key += KEYS_A_DRAW) {
+        vu words[4];
+        draw_mask(&d, b->first + lane, key / KEYS_A_DRAW, words);
+        for (int j = 0; j < KEYS_A_DRAW && key + j < b->n_keys; j++) {
+            float *at = s + (key + j) * QUERIES;
+            v_store(at, v_select(kept_lanes(&d, words, j), v_load(at) * d.rate.scale, (vf){0}));
+        }
+    }
+}
+
 void FL_ISA_NAME(attention)(const fl__attention_head *h, float *workspace)
 {
-    float scale = FL_LOG2_E / sqrtf((float)h->head_dim);
+    float scale = FL_LOG2_E * h->scale;
     float *turned = take(&workspace, h->head_dim * QUERIES);
     float *s = take(&workspace, h->n_tokens * QUERIES);
     rows v = whole_rows(h->v, 3 * h->width, h->n_tokens, h->head_dim, &workspace);
@@ -54,6 +68,9 @@ void FL_ISA_NAME(attention)(const fl__attention_head *h, float *workspace)
                 softmax(true, h, &b, lane, s + lane);
             } else {
                 softmax(false, h, &b, lane, s + lane);
+            }
+            if (h->drop > 0.0f) {
+                drop(h, &b, lane, s + lane);
             }
         }
         FL_ISA_NAME(multiply)

@@ -12,13 +12,14 @@
  *              10. dQ = dS K              11. dK += dS^T Q
  *
  * Scores are kept times log2(e), so that the powers are of two; their scale comes into dS with a
- * scaled dY in 6. Probabilities are recomputed in the
- * way back from lse, as in Dao et al., arXiv 2205.14135. The result of a row depends on its sample
- * alone. */
+ * scaled dY in 6. Backward recomputes the probabilities from lse, as in Dao et al., arXiv
+ * 2205.14135. Dropout multiplies P by the mask before 4 and 8, and dP before 7; the way back draws
+ * the mask again. The result of a row depends on its sample alone. */
 #ifndef FL_DEVICE_CPU_ISA_ATTENTION_H
 #define FL_DEVICE_CPU_ISA_ATTENTION_H
 
 #include "device/cpu/isa/isa.h"
+#include "device/cpu/isa/philox.h"
 #include "device/cpu/isa/product.h"
 #include "device/cpu/isa/tile.h"
 
@@ -151,6 +152,52 @@ FL_INLINE vf seen(const bool causal, const block *b, int64_t key, int64_t lane, 
     }
     const vi number = FL_LANES_OF(FL_LANE_NUMBER, 0);
     return v_select(number < (int32_t)(key - b->first - lane), v_all(otherwise), x);
+}
+
+/* ---- dropout of probabilities ---- */
+
+/* The mask of one head. */
+typedef struct dropping {
+    philox_keys keys;
+    mask_rate rate;
+    uint64_t sample;
+} dropping;
+
+FL_INLINE dropping dropping_of(const fl__attention_head *h)
+{
+    dropping d = {.rate = mask_rate_of(h->drop), .sample = (uint64_t)h->sample};
+    philox_keys_of(h->drop_key, &d.keys);
+    return d;
+}
+
+enum { KEYS_A_DRAW = 8 };
+
+/* The number of an even 32-bit lane plus x, as the lower half of a 64-bit lane. */
+#define FL_EVEN_LANE(lane, x) ((lane) % 2 == 0 ? (lane) + (x) : 0)
+
+/* The bits of the queries query .. query + LANES - 1 and of the keys 8 key_block .. 8 key_block +
+ * 7: words[j / 2] has those of key j in its lower half for even j, else in its upper half. */
+FL_INLINE void draw_mask(const dropping *d, int64_t query, int64_t key_block, vu words[4])
+{
+    const vu numbers = FL_LANES_OF(FL_EVEN_LANE, 0);
+    const vq zero = {0};
+    vq even = (vq)numbers + (uint64_t)query;
+    vq lower[4] = {zero + (uint64_t)key_block, even, zero + d->sample, zero + (d->sample >> 32)};
+    vq upper[4] = {lower[0], even + 1u, lower[2], lower[3]};
+    philox(lower, &d->keys);
+    philox(upper, &d->keys);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        words[i] = (vu)((lower[i] & 0xFFFFFFFFu) | upper[i] << 32);
+    }
+}
+
+/* Lanes in which key j of the drawn eight is kept. */
+FL_INLINE vi kept_lanes(const dropping *d, const vu words[4], int j)
+{
+    vu word = words[j / 2];
+    vu bits = j % 2 == 0 ? (vu)(word & 0xFFFFu) : (vu)(word >> MASK_BITS);
+    return (vi)bits >= d->rate.threshold;
 }
 
 #endif

@@ -2,16 +2,21 @@
 #include "device/cpu/isa/attention.h"
 #include "device/cpu/isa/passes.h"
 
-/* 5, 7 and 9: s becomes P, and dP becomes dS. Both dP and so delta and dS come with the scale of
- * the scores, which the turned dY brings along. */
-FL_INLINE void grad_scores(const bool causal, const fl__attention_head *h, const block *b,
-                           int64_t lane, float *s, float *ds)
+static vf lse_of(const fl__attention_head *h, const block *b, int64_t lane)
 {
     float lse[LANES] = {0};
     for (int64_t i = 0; i < LANES && lane + i < b->count; i++) {
         lse[i] = h->lse_in[(b->first + lane + i) * h->heads];
     }
-    vf top = v_load(lse) * FL_LOG2_E, delta = {0};
+    return v_load(lse) * FL_LOG2_E;
+}
+
+/* 5, 7 and 9: s becomes P, and dP becomes dS. Both dP and so delta and dS come with the scale of
+ * the scores, which the turned dY brings along. */
+FL_INLINE void grad_scores(const bool causal, const fl__attention_head *h, const block *b,
+                           int64_t lane, float *s, float *ds)
+{
+    vf top = lse_of(h, b, lane), delta = {0};
     for (int64_t key = 0; key < b->n_keys; key++) {
         float *at = s + key * QUERIES;
         vf p = seen(causal, b, key, lane, v_exp2(v_load(at) - top), 0.0f);
@@ -21,6 +26,35 @@ FL_INLINE void grad_scores(const bool causal, const fl__attention_head *h, const
     for (int64_t key = 0; key < b->n_keys; key++) {
         float *at = ds + key * QUERIES;
         v_store(at, v_load(s + key * QUERIES) * (v_load(at) - delta));
+    }
+}
+
+/* The same with dropout: s becomes P mask / (1 - p), which 8 wants, and dP is masked before delta.
+ * In between, a dropped probability is stored with its sign bit set: P is never negative. */
+FL_INLINE void grad_scores_dropped(const bool causal, const fl__attention_head *h, const block *b,
+                                   int64_t lane, float *s, float *ds)
+{
+    const dropping d = dropping_of(h);
+    vf top = lse_of(h, b, lane), delta = {0};
+    for (int64_t key = 0; key < b->n_keys; key += KEYS_A_DRAW) {
+        vu words[4];
+        draw_mask(&d, b->first + lane, key / KEYS_A_DRAW, words);
+        for (int j = 0; j < KEYS_A_DRAW && key + j < b->n_keys; j++) {
+            float *at = s + (key + j) * QUERIES, *dp = ds + (key + j) * QUERIES;
+            vi kept = kept_lanes(&d, words, j);
+            vf p = seen(causal, b, key + j, lane, v_exp2(v_load(at) - top), 0.0f);
+            vf masked = v_select(kept, v_load(dp) * d.rate.scale, (vf){0});
+            delta += p * masked;
+            v_store(at, (vf)((vu)p | ((vu)~kept & 0x80000000u)));
+            v_store(dp, masked);
+        }
+    }
+    for (int64_t key = 0; key < b->n_keys; key++) {
+        float *at = s + key * QUERIES, *dp = ds + key * QUERIES;
+        vu bits = (vu)v_load(at);
+        vf p = (vf)(bits & 0x7FFFFFFFu);
+        v_store(dp, p * (v_load(dp) - delta));
+        v_store(at, v_select((vi)bits < 0, (vf){0}, p * d.rate.scale));
     }
 }
 
@@ -74,10 +108,17 @@ static void backward_block(const fl__attention_head *h, const backward_work *w, 
                           .y_row = QUERIES,
                           .cols = b->vectors * LANES});
     for (int64_t lane = 0; lane < b->vectors * LANES; lane += LANES) {
-        if (h->causal) {
-            grad_scores(true, h, b, lane, w->s + lane, w->ds + lane);
+        float *s = w->s + lane, *ds = w->ds + lane;
+        if (h->drop > 0.0f) {
+            if (h->causal) {
+                grad_scores_dropped(true, h, b, lane, s, ds);
+            } else {
+                grad_scores_dropped(false, h, b, lane, s, ds);
+            }
+        } else if (h->causal) {
+            grad_scores(true, h, b, lane, s, ds);
         } else {
-            grad_scores(false, h, b, lane, w->s + lane, w->ds + lane);
+            grad_scores(false, h, b, lane, s, ds);
         }
     }
     to_keys(b, w->s, w->g, row, D, h->grad_v, h->causal);
@@ -105,7 +146,7 @@ void FL_ISA_NAME(attention_backward)(const fl__attention_head *h, float *workspa
         .q = whole_rows(h->q, row, T, D, &workspace),
         .k = whole_rows(h->k, row, T, D, &workspace),
         .g = whole_rows(h->grad_y, h->width, T, D, &workspace),
-        .scale = 1.0f / sqrtf((float)D),
+        .scale = h->scale,
     };
     for (int64_t first = 0; first < T; first += QUERIES) {
         block b = block_at(h, first);

@@ -1,4 +1,4 @@
-/* Matrix products y = start + a b (+ bias, then GELU), blocked for the caches.
+/* Matrix products y = start + a b (+ bias, then an activation), blocked for the caches.
  *
  *   1. b is cut into blocks of at most BLOCK_DEPTH x (BLOCK_SIZE / depth) and each is packed into
  *      panels of TILE_COLS columns, so that a tile reads it in order from the second-level cache;
@@ -9,7 +9,7 @@
  * The cuts of the depth depend on the depth alone, so neither the rows computed together nor the
  * number of threads changes a bit.
  * Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008. */
-#include "device/cpu/isa/gelu.h"
+#include "device/cpu/isa/activation.h"
 #include "device/cpu/isa/passes.h"
 #include "device/cpu/isa/tile.h"
 
@@ -98,7 +98,7 @@ typedef struct place {
     const float *a, *panel, *start, *bias;
     float *pre, *y;
     int64_t depth, cols;
-    bool gelu;
+    fl_activation activation;
 } place;
 
 /* The rows of y, and of what is added to it, are on their way while the sums are formed. */
@@ -146,7 +146,7 @@ FL_INLINE void tile(const int rows, const int64_t cols, const fl__gemm *g, const
     }
 }
 
-static void gelu_tile(int rows, int64_t n, const place *p)
+FL_INLINE void activate_tile(const fl_activation kind, int rows, int64_t n, const place *p)
 {
     for (int i = 0; i < rows; i++) {
         float *y = p->y + i * n, *pre = p->pre == NULL ? NULL : p->pre + i * n;
@@ -155,8 +155,20 @@ static void gelu_tile(int rows, int64_t n, const place *p)
             if (pre != NULL) {
                 v_store_left(pre + j, x, p->cols - j);
             }
-            v_store_left(y + j, gelu(x), p->cols - j);
+            v_store_left(y + j, activation_of(kind, x, NULL), p->cols - j);
         }
+    }
+}
+
+static void finish_tile(int rows, int64_t n, const place *p)
+{
+    switch (p->activation) {
+#define FL_CASE(name)                                                                              \
+    case name:                                                                                     \
+        activate_tile(name, rows, n, p);                                                           \
+        break;
+        FL_EACH_ACTIVATION(FL_CASE)
+#undef FL_CASE
     }
 }
 
@@ -179,8 +191,8 @@ static void run_tile(int rows, const fl__gemm *g, const place *p)
 #undef FL_TILE_CASE
         }
     }
-    if (p->gelu) {
-        gelu_tile(rows, g->n, p);
+    if (p->activation != FL_ACT_NONE || p->pre != NULL) {
+        finish_tile(rows, g->n, p);
     }
 }
 
@@ -204,7 +216,7 @@ static void run_rows(const fl__gemm *g, int64_t row, int64_t end, int64_t k, int
                 .y = g->y + at,
                 .depth = depth,
                 .cols = cols - j,
-                .gelu = last && g->gelu,
+                .activation = last ? g->activation : FL_ACT_NONE,
             };
             run_tile((int)(end - i < TILE_ROWS ? end - i : TILE_ROWS), g, &p);
         }

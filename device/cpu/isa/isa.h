@@ -1,5 +1,6 @@
 /* The passes over memory that exist once for each instruction set. They work on a range of rows or
- * elements in the calling thread; who splits the work over threads is the files of device/cpu. */
+ * elements in the calling thread; the files of device/cpu split the
+ * work over threads. */
 #ifndef FL_DEVICE_CPU_ISA_ISA_H
 #define FL_DEVICE_CPU_ISA_ISA_H
 
@@ -17,9 +18,13 @@ typedef struct fl__attention_head {
     const float *lse_in; /* backward: the same */
     int64_t n_tokens, head_dim, width, heads;
     bool causal;
+    float scale;          /* of the scores */
+    float drop;           /* the share of the probabilities that is dropped */
+    uint32_t drop_key[2]; /* of this head; see fl_mask */
+    int64_t sample;
 } fl__attention_head;
 
-/* y = start + a b + bias, and with `gelu` then pre = that and y = gelu(pre).
+/* pre = start + a b + bias and y = activation(pre).
  * a: element (i, k) of [m, k] is a[i * a_row + k * a_k]; b: element (k, j) of [k, n] is
  * b[k * b_k + j * b_col], where one of the two strides is 1. start (or NULL), pre (or NULL) and y
  * are [m, n]; start may be y. a_sums [m] or NULL is
@@ -32,7 +37,7 @@ typedef struct fl__gemm {
     const float *b;
     int64_t b_k, b_col;
     const float *start, *bias;
-    bool gelu;
+    fl_activation activation;
     float *pre, *y, *a_sums;
 } fl__gemm;
 
@@ -42,8 +47,10 @@ typedef struct fl__isa {
     size_t (*gemm_workspace)(void); /* bytes */
     void (*gemm)(const fl__gemm *g, float *workspace);
     void (*column_sums)(const float *x, int64_t stride, float *sums, int64_t m, int64_t n);
-    void (*gelu_backward)(const float *grad_y, const float *pre, float *grad_pre, float *y,
-                          int64_t n);
+    void (*activate)(fl_activation kind, const float *in, float *y, int64_t n);
+    /* y may be NULL */
+    void (*activate_backward)(fl_activation kind, const float *grad_y, const float *pre,
+                              float *grad_pre, float *y, int64_t n);
     void (*layernorm)(const float *in, const float *residual, const float *gamma, const float *beta,
                       float eps, float *sum, float *y, float *mean, float *rstd, int64_t m,
                       int64_t n);
@@ -51,6 +58,12 @@ typedef struct fl__isa {
     void (*layernorm_backward)(const float *grad_y, const float *in, const float *gamma,
                                const float *mean, const float *rstd, const float *grad_residual,
                                float *grad_in, float *parts, int64_t m, int64_t n);
+    void (*rmsnorm)(const float *in, const float *residual, const float *gamma, float eps,
+                    float *sum, float *y, float *rstd, int64_t m, int64_t n);
+    /* parts[n]: sums for gamma; written */
+    void (*rmsnorm_backward)(const float *grad_y, const float *in, const float *gamma,
+                             const float *rstd, const float *grad_residual, float *grad_in,
+                             float *parts, int64_t m, int64_t n);
     size_t (*attention_workspace)(int64_t n_tokens, int64_t head_dim, bool backward);
     void (*attention)(const fl__attention_head *h, float *workspace);
     void (*attention_backward)(const fl__attention_head *h, float *workspace);
@@ -60,9 +73,10 @@ typedef struct fl__isa {
     /* One row: its loss, and whether the target had the highest logit. grad may be NULL. */
     double (*cross_entropy)(const float *logits, int32_t target, int64_t n, float grad_scale,
                             float *grad, bool *correct);
-    void (*adamw)(float *w, const float *g, float *m, float *v, int64_t n,
+    void (*adamw)(float *w, const float *g, float *m, float *v, int64_t n, float weight_decay,
                   const fl_adamw_step *step);
-    void (*sgd)(float *w, const float *g, float *momentum, int64_t n, const fl_sgd_step *step);
+    void (*sgd)(float *w, const float *g, float *momentum, int64_t n, float weight_decay,
+                const fl_sgd_step *step);
     double (*sum_squares)(const float *g, int64_t n);
     void (*narrow)(const float *from, uint16_t *to, int64_t n); /* device/bf16.h */
     void (*widen)(const void *from, float *to, int64_t n);

@@ -7,7 +7,7 @@ typedef struct constants {
     float grad_scale, keep, rate, root_correction2, epsilon;
 } constants;
 
-static constants prepare(const fl_adamw_step *step)
+static constants prepare(const fl_adamw_step *step, float weight_decay)
 {
     return (constants){
         .beta1 = step->beta1,
@@ -15,7 +15,7 @@ static constants prepare(const fl_adamw_step *step)
         .rest1 = 1.0f - step->beta1,
         .rest2 = 1.0f - step->beta2,
         .grad_scale = step->grad_scale,
-        .keep = 1.0f - step->lr * step->weight_decay,
+        .keep = 1.0f - step->lr * weight_decay,
         .rate = step->lr / step->correction1,
         .root_correction2 = 1.0f / __builtin_sqrtf(step->correction2),
         .epsilon = step->epsilon,
@@ -31,10 +31,10 @@ FL_INLINE void adamw_lanes(const constants *c, vf *w, vf g, vf *m, vf *v)
     *w = *w * c->keep - *m / size * c->rate;
 }
 
-void FL_ISA_NAME(adamw)(float *w, const float *g, float *m, float *v, int64_t n,
+void FL_ISA_NAME(adamw)(float *w, const float *g, float *m, float *v, int64_t n, float weight_decay,
                         const fl_adamw_step *step)
 {
-    constants c = prepare(step);
+    constants c = prepare(step, weight_decay);
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         vf wi = v_load(w + i), mi = v_load(m + i), vi_ = v_load(v + i);
@@ -54,26 +54,27 @@ void FL_ISA_NAME(adamw)(float *w, const float *g, float *m, float *v, int64_t n,
     }
 }
 
-FL_INLINE void sgd_lanes(const fl_sgd_step *s, vf *w, vf g, vf *momentum)
+FL_INLINE void sgd_lanes(const fl_sgd_step *s, float weight_decay, vf *w, vf g, vf *momentum)
 {
-    g = g * s->grad_scale + *w * s->weight_decay;
+    g = g * s->grad_scale + *w * weight_decay;
     *momentum = *momentum * s->momentum + g;
     *w -= *momentum * s->lr;
 }
 
-void FL_ISA_NAME(sgd)(float *w, const float *g, float *momentum, int64_t n, const fl_sgd_step *step)
+void FL_ISA_NAME(sgd)(float *w, const float *g, float *momentum, int64_t n, float weight_decay,
+                      const fl_sgd_step *step)
 {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         vf wi = v_load(w + i), mi = v_load(momentum + i);
-        sgd_lanes(step, &wi, v_load(g + i), &mi);
+        sgd_lanes(step, weight_decay, &wi, v_load(g + i), &mi);
         v_store(w + i, wi);
         v_store(momentum + i, mi);
     }
     if (i < n) {
         int64_t left = n - i;
         vf wi = v_load_part(w + i, left), mi = v_load_part(momentum + i, left);
-        sgd_lanes(step, &wi, v_load_part(g + i, left), &mi);
+        sgd_lanes(step, weight_decay, &wi, v_load_part(g + i, left), &mi);
         v_store_part(w + i, wi, left);
         v_store_part(momentum + i, mi, left);
     }

@@ -1,0 +1,120 @@
+/* Losses. Sums over rows are added in one order, whatever the number of threads. */
+#include "device/cpu/wide.h"
+
+/* What one row of logits gives. */
+typedef struct row_result {
+    double loss;
+    bool correct, counted;
+} row_result;
+
+static void add(double *sum, double value)
+{
+    if (sum != NULL) {
+        *sum += value;
+    }
+}
+
+static void add_rows(const row_result *rows, int64_t n, double *loss, double *n_correct,
+                     double *n_counted)
+{
+    double total = 0.0, correct = 0.0, counted = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        total += rows[i].loss;
+        correct += rows[i].correct ? 1.0 : 0.0;
+        counted += rows[i].counted ? 1.0 : 0.0;
+    }
+    add(loss, total);
+    add(n_correct, correct);
+    add(n_counted, counted);
+}
+
+static void clear_row(float *grad, int64_t n)
+{
+    for (int64_t i = 0; grad != NULL && i < n; i++) {
+        grad[i] = 0.0f;
+    }
+}
+
+static row_result one_row(const fl__cpu *cpu, const float *logits, int32_t target, int64_t n,
+                          float grad_scale, float *grad)
+{
+    row_result r = {.counted = target >= 0};
+    if (r.counted) {
+        r.loss = cpu->isa->cross_entropy(logits, target, n, grad_scale, grad, &r.correct);
+    } else {
+        clear_row(grad, n);
+    }
+    return r;
+}
+
+fl_status fl__cpu_cross_entropy(fl_device *d, FL__UNUSED fl_stream *s,
+                                const fl_cross_entropy_args *a)
+{
+    fl__cpu *cpu = fl__cpu_of(d);
+    const float *logits = a->logits;
+    float *grad = a->grad;
+    FL_TRY(fl__cpu_fp32_only("cross_entropy", a->dtype));
+    FL_TRY(fl__cpu_reserve(cpu, (size_t)a->m * sizeof(row_result)));
+    row_result *rows = fl__cpu_scratch(cpu, 0);
+    FL__EACH_THREAD(cpu, t)
+    {
+        fl__range r = fl__range_of(a->m, 1, d->n_threads, t);
+        for (int64_t i = r.begin; i < r.end; i++) {
+            rows[i] = one_row(cpu, logits + i * a->n, a->targets[i], a->n, a->grad_scale,
+                              grad == NULL ? NULL : grad + i * a->n);
+        }
+    }
+    add_rows(rows, a->m, a->loss, a->n_correct, a->n_counted);
+    return FL_OK;
+}
+
+/* ---- over the tokens of a sample ---- */
+
+/* Column `column` of sample `sample`: its logits stand in a row of their own for the kernel of
+ * rows. work: two rows of the sample's tokens. */
+static row_result one_column(const fl__cpu *cpu, const fl_span_cross_entropy_args *a,
+                             int64_t sample, int64_t column, float *work)
+{
+    int64_t first = a->offsets.host[sample], n = a->offsets.host[sample + 1] - first;
+    const float *logits = (const float *)a->logits + first * a->columns + column;
+    float *grad = a->grad == NULL ? NULL : (float *)a->grad + first * a->columns + column;
+    for (int64_t i = 0; i < n; i++) {
+        work[i] = logits[i * a->columns];
+    }
+    int32_t target = a->targets[sample * a->columns + column];
+    row_result r =
+        one_row(cpu, work, n == 0 ? -1 : target, n, a->grad_scale, grad == NULL ? NULL : work + n);
+    for (int64_t i = 0; i < n && grad != NULL; i++) {
+        grad[i * a->columns] = work[n + i];
+    }
+    return r;
+}
+
+fl_status fl__cpu_span_cross_entropy(fl_device *d, FL__UNUSED fl_stream *s,
+                                     const fl_span_cross_entropy_args *a)
+{
+    fl__cpu *cpu = fl__cpu_of(d);
+    int64_t n = a->offsets.n_samples * a->columns;
+    size_t results = ((size_t)n * sizeof(row_result) + 63) / 64 * 64;
+    FL_TRY(fl__cpu_fp32_only("span_cross_entropy", a->dtype));
+    FL_TRY(
+        fl__cpu_reserve(cpu, results + (size_t)(2 * fl__cpu_longest(&a->offsets)) * sizeof(float)));
+    row_result *rows = fl__cpu_scratch(cpu, 0);
+    FL__EACH_THREAD(cpu, t)
+    {
+        fl__range r = fl__range_of(n, 1, d->n_threads, t);
+        float *work = (float *)(void *)((char *)fl__cpu_scratch(cpu, t) + results);
+        for (int64_t i = r.begin; i < r.end; i++) {
+            rows[i] = one_column(cpu, a, i / a->columns, i % a->columns, work);
+        }
+    }
+    add_rows(rows, n, a->loss, a->n_correct, a->n_counted);
+    return FL_OK;
+}
+
+fl_status fl__cpu_add_to_sum(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s, double value,
+                             double *sum)
+{
+    *sum += value;
+    return FL_OK;
+}
