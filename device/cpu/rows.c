@@ -73,9 +73,9 @@ fl_status fl__cpu_patchify_backward(FL__UNUSED fl_device *d, FL__UNUSED fl_strea
 fl_status fl__cpu_vit_assemble(fl_device *d, FL__UNUSED fl_stream *s, const fl_vit_assemble_args *a)
 {
     const fl__cpu *cpu = fl__cpu_of(d);
+    FL_TRY(fl__cpu_fp32_only("vit_assemble", a->dtype));
     const float *patches = a->patches, *pos = a->pos->data;
     float *y = a->y;
-    FL_TRY(fl__cpu_fp32_only("vit_assemble", a->dtype));
     for (int64_t i = 0; i < a->n; i++) {
         cpu->isa->add(a->cls->data, pos, y, a->dim);
         cpu->isa->add(patches + i * a->n_patches * a->dim, pos + a->dim, y + a->dim,

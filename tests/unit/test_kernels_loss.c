@@ -98,6 +98,94 @@ static void test_cross_entropy__bits_do_not_depend_on_threads(void **state)
     free(logits);
 }
 
+/* A row with a target below 0 counts nowhere, and its neighbours keep their bits. */
+static void test_cross_entropy__ignores_rows(void **state)
+{
+    (void)state;
+    enum { M = 5, N = 19 };
+    fl_device *d = cpu_with(2);
+    float *logits = random_floats(M * N, 1, 3.0f), *all = floats(M * N), *grad = floats(M * N);
+    const int32_t targets[M] = {3, -100, 0, -1, 18}, kept[M] = {3, 0, 0, 0, 18};
+    double loss = 0.0, correct = 0.0, counted = 0.0, want = 0.0;
+    RUN(d, cross_entropy, .logits = logits, .targets = kept, .m = M, .n = N, .grad_scale = 1.0f,
+        .grad = all, .loss = &want);
+    RUN(d, cross_entropy, .logits = logits, .targets = targets, .m = M, .n = N, .grad_scale = 1.0f,
+        .grad = grad, .loss = &loss, .n_correct = &correct, .n_counted = &counted);
+    assert_true(counted == 3.0);
+    want = 0.0;
+    for (int i = 0; i < M; i++) {
+        for (int j = 0; j < N; j++) {
+            assert_true(grad[i * N + j] == (targets[i] < 0 ? 0.0f : all[i * N + j]));
+        }
+        if (targets[i] >= 0) {
+            RUN(d, cross_entropy, .logits = logits + i * N, .targets = &targets[i], .m = 1, .n = N,
+                .loss = &want);
+        }
+    }
+    assert_true(fabs(loss - want) <= 1e-12 * want);
+    guard_check(grad, M * N);
+    free(logits);
+    free(all);
+    free(grad);
+    fl_device_destroy(&d);
+}
+
+enum { SPANS = 5, COLUMNS = 2, TOKENS = 24 };
+
+static const int32_t starts[SPANS + 1] = {0, 3, 3, 4, 21, TOKENS};
+static const int32_t span[SPANS * COLUMNS] = {2, 0, -1, -1, 0, 0, 16, -1, 1, 2};
+
+/* Sample s, column c in double: its loss; the gradient is added to grad [TOKENS, COLUMNS]. */
+static double span_loss(const float *logits, int s, int c, double *grad, double *correct)
+{
+    int32_t target = span[s * COLUMNS + c], best = starts[s];
+    double sum = 0.0;
+    if (target < 0) {
+        return 0.0;
+    }
+    for (int32_t i = starts[s]; i < starts[s + 1]; i++) {
+        best = logits[i * COLUMNS + c] > logits[best * COLUMNS + c] ? i : best;
+        sum += exp((double)logits[i * COLUMNS + c]);
+    }
+    for (int32_t i = starts[s]; i < starts[s + 1]; i++) {
+        grad[i * COLUMNS + c] =
+            0.5 * (exp((double)logits[i * COLUMNS + c]) / sum - (i - starts[s] == target));
+    }
+    *correct += best - starts[s] == target ? 1.0 : 0.0;
+    return log(sum) - (double)logits[(starts[s] + target) * COLUMNS + c];
+}
+
+/* Ragged samples, one of them empty and one of a single token, and targets that are ignored. */
+static void test_span_cross_entropy__agrees_with_double(void **state)
+{
+    (void)state;
+    float *logits = random_floats(TOKENS * COLUMNS, 1, 4.0f);
+    double *want = doubles(TOKENS * COLUMNS), want_loss = 1.0, want_correct = 2.0, first = 0.0;
+    for (int i = 0; i < SPANS * COLUMNS; i++) {
+        want_loss += span_loss(logits, i / COLUMNS, i % COLUMNS, want, &want_correct);
+    }
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        fl_device *d = cpu_with(n_threads);
+        double loss = 1.0, correct = 2.0, counted = 4.0;
+        float *grad = floats(TOKENS * COLUMNS);
+        RUN(d, span_cross_entropy, .logits = logits, .offsets = offsets_of(starts, SPANS),
+            .targets = span, .columns = COLUMNS, .grad_scale = 0.5f, .grad = grad, .loss = &loss,
+            .n_correct = &correct, .n_counted = &counted);
+        near_all("grad", grad, want, TOKENS * COLUMNS, 1e-6, 0.5);
+        assert_true(fabs(loss - want_loss) <= 1e-6 * want_loss);
+        assert_true(correct == want_correct && counted == 4.0 + 7.0);
+        first = n_threads == 1 ? loss : first;
+        assert_true(loss == first);
+        RUN(d, span_cross_entropy, .logits = logits, .offsets = offsets_of(starts, 0),
+            .targets = span, .columns = COLUMNS, .loss = &loss);
+        assert_true(loss == first);
+        free(grad);
+        fl_device_destroy(&d);
+    }
+    free(logits);
+    free(want);
+}
+
 static void test_sum_squares__agrees_with_double_on_any_threads(void **state)
 {
     (void)state;
@@ -120,6 +208,63 @@ static void test_sum_squares__agrees_with_double_on_any_threads(void **state)
             assert_true(got == first);
         }
         free(g);
+    }
+}
+
+/* Several tensors in a call: each has the bits that it has alone, also empty and small ones. */
+static void test_many__tensors_do_not_depend_on_their_neighbours(void **state)
+{
+    (void)state;
+    enum { TENSORS = 5 };
+    static const int64_t sizes[TENSORS] = {33000, 0, 7, 100000, 16};
+    const fl_adamw_step adamw = {1e-2f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.001f, 0.5f};
+    const fl_sgd_step sgd = {0.1f, 0.9f, 2.0f};
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        fl_device *d = cpu_with(n_threads), *one = cpu_with(1);
+        fl_update list[TENSORS];
+        fl_square_sum squares[TENSORS];
+        double sums[TENSORS];
+        float *alone[TENSORS][3];
+        for (int i = 0; i < TENSORS; i++) {
+            uint32_t seed = (uint32_t)(10 * i);
+            int64_t n = sizes[i];
+            list[i] = (fl_update){random_floats(n, seed, 1.0f),
+                                  random_floats(n, seed + 1, 1.0f),
+                                  {random_floats(n, seed + 2, 0.1f), zeros(n)},
+                                  n,
+                                  (float)i * 0.01f};
+            alone[i][0] = copy_of(list[i].w, n);
+            alone[i][1] = copy_of(list[i].moment[0], n);
+            alone[i][2] = copy_of(list[i].moment[1], n);
+            squares[i] = (fl_square_sum){list[i].g, n, &sums[i]};
+        }
+        assert_int_equal(d->ops->adamw_many(d, NULL, list, TENSORS, &adamw), FL_OK);
+        assert_int_equal(d->ops->sgd_many(d, NULL, list, TENSORS, &sgd), FL_OK);
+        assert_int_equal(d->ops->sum_squares_many(d, NULL, squares, TENSORS), FL_OK);
+        for (int i = 0; i < TENSORS; i++) {
+            double sum = -1.0;
+            const fl_update u = {
+                alone[i][0], list[i].g, {alone[i][1], alone[i][2]}, sizes[i], list[i].weight_decay};
+            const fl_square_sum square = {list[i].g, sizes[i], &sum};
+            assert_int_equal(one->ops->adamw_many(one, NULL, &u, 1, &adamw), FL_OK);
+            assert_int_equal(one->ops->sgd_many(one, NULL, &u, 1, &sgd), FL_OK);
+            assert_int_equal(one->ops->sum_squares_many(one, NULL, &square, 1), FL_OK);
+            assert_true(sums[i] == sum);
+            same_bits("w", list[i].w, u.w, sizes[i]);
+            same_bits("moment 0", list[i].moment[0], u.moment[0], sizes[i]);
+            same_bits("moment 1", list[i].moment[1], u.moment[1], sizes[i]);
+            guard_check(list[i].w, sizes[i]);
+            guard_check(list[i].moment[0], sizes[i]);
+            for (int k = 0; k < 3; k++) {
+                free(alone[i][k]);
+            }
+            free(list[i].w);
+            free((void *)(uintptr_t)list[i].g);
+            free(list[i].moment[0]);
+            free(list[i].moment[1]);
+        }
+        fl_device_destroy(&d);
+        fl_device_destroy(&one);
     }
 }
 
@@ -205,6 +350,9 @@ static int run(void)
         cmocka_unit_test(test_cross_entropy__agrees_with_double),
         cmocka_unit_test(test_cross_entropy__passes_nan_on),
         cmocka_unit_test(test_cross_entropy__bits_do_not_depend_on_threads),
+        cmocka_unit_test(test_cross_entropy__ignores_rows),
+        cmocka_unit_test(test_span_cross_entropy__agrees_with_double),
+        cmocka_unit_test(test_many__tensors_do_not_depend_on_their_neighbours),
         cmocka_unit_test(test_sum_squares__agrees_with_double_on_any_threads),
         cmocka_unit_test(test_optimizers__agree_with_double),
     };

@@ -36,7 +36,8 @@ static fl_status nothing_backward(void *self, fl_exec *x, const fl_tensor *grad_
     return nothing_forward(self, x, grad_out, grad_in);
 }
 
-static const fl_layer_ops listed = {.kind = "listed",
+static const fl_layer_ops listed = {.head = FL_TABLE_HEAD(fl_layer_ops),
+                                    .kind = "listed",
                                     .shape = fl_toy_same_shape,
                                     .params = listed_params,
                                     .forward = nothing_forward,
