@@ -33,8 +33,7 @@ struct fl_message_group {
     fl_net_buffer **out; /* [size], all over `packet` */
 };
 
-/* The index of a member of the group; -1: not a member. */
-static int index_of(const fl_message_group *g, int rank)
+int fl__message_index(const fl_message_group *g, int rank)
 {
     for (int i = 0; i < g->size; i++) {
         if (g->ranks[i] == rank) {
@@ -51,7 +50,7 @@ static fl_status number_members(fl_message_group *g, const fl_message_options *o
     for (int i = 0; i < g->size; i++) {
         g->ranks[i] = options->ranks == NULL ? i : options->ranks[i];
     }
-    g->rank = index_of(g, options->rank);
+    g->rank = fl__message_index(g, options->rank);
     return g->rank >= 0
                ? FL_OK
                : fl_fail(FL_EINVAL, "rank %d is no member of the message group", options->rank);
@@ -127,6 +126,11 @@ void fl_message_close(fl_message_group **group)
     fl_free(g);
 }
 
+fl_net *fl__message_net(const fl_message_group *group)
+{
+    return group->net;
+}
+
 int fl_message_rank(const fl_message_group *group, int index)
 {
     return group->ranks[index];
@@ -162,7 +166,7 @@ fl_status fl_message_release(fl_message_group *group, const bool *spare)
 
 bool fl_message_lost(fl_message_group *group, int rank)
 {
-    int peer = index_of(group, rank);
+    int peer = fl__message_index(group, rank);
     return peer >= 0 && fl_net_lost(group->net, peer);
 }
 
@@ -221,7 +225,7 @@ static fl_status listen_to(fl_message_group *g, int root, uint32_t generation, v
 fl_status fl_message_broadcast(fl_message_group *group, int root, uint32_t generation, void *data,
                                size_t *size_bytes, int64_t deadline_us)
 {
-    int at = index_of(group, root);
+    int at = fl__message_index(group, root);
     if (at < 0) {
         return fl_fail(FL_EINVAL, "rank %d is not among the %d of a message group", root,
                        group->size);
@@ -244,92 +248,5 @@ fl_status fl_message_all_gather(fl_message_group *group, uint32_t generation, co
     fl_flight_enter(FL_FLIGHT_GATHER, -1, ++group->n_gathers, (int64_t)size_bytes);
     FL_TRY(fl_all_gather_run(group->exchange, generation, mine, size_bytes, all, deadline_us));
     fl_flight_leave();
-    return FL_OK;
-}
-
-static fl_status start_transfer(const fl_transfer *t, int index, fl_net_buffer *buffer)
-{
-    uint64_t tag = fl_tag(FL_TAG_TRANSFER, t->id);
-    return t->sending ? fl_net_send(buffer, index, tag, 0, t->size_bytes)
-                      : fl_net_recv(buffer, index, tag, 0, t->size_bytes);
-}
-
-static fl_status finish_transfer(const fl_transfer *t, fl_net_buffer *buffer, int64_t deadline_us)
-{
-    fl_flight_enter(t->sending ? FL_FLIGHT_STATE_OUT : FL_FLIGHT_STATE_IN, t->peer, (int)t->id,
-                    (int64_t)t->size_bytes);
-    FL_TRY(t->sending ? fl_net_wait_send(buffer, deadline_us)
-                      : fl_net_wait_recv(buffer, deadline_us));
-    fl_flight_leave();
-    return FL_OK;
-}
-
-struct fl_transfers {
-    fl_message_group *group;
-    int n;
-    fl_transfer *list;      /* [n] */
-    fl_net_buffer **buffer; /* [n] */
-};
-
-static fl_status register_all(fl_transfers *t, const fl_transfer *list, int n)
-{
-    fl_net *net = t->group->net;
-    FL_TRY(fl_alloc_array((size_t)n, sizeof *t->list, (void **)&t->list));
-    FL_TRY(fl_alloc_array((size_t)n, sizeof(fl_net_buffer *), (void **)&t->buffer));
-    t->n = n;
-    for (int i = 0; i < n; i++) {
-        t->list[i] = list[i];
-        if (index_of(t->group, list[i].peer) < 0) {
-            return fl_fail(FL_EINTERNAL, "state for rank %d, which is not a member", list[i].peer);
-        }
-        FL_TRY(fl_net_buffer_create(net, list[i].data, list[i].size_bytes, &t->buffer[i]));
-    }
-    return FL_OK;
-}
-
-fl_status fl_transfers_open(fl_message_group *group, const fl_transfer *list, int n,
-                            fl_transfers **out)
-{
-    fl_transfers *t = NULL;
-    FL_TRY(fl_alloc(sizeof *t, (void **)&t));
-    t->group = group;
-    fl_status status = register_all(t, list, n);
-    if (status != FL_OK) {
-        fl_transfers_close(&t);
-        return status;
-    }
-    *out = t;
-    return FL_OK;
-}
-
-void fl_transfers_close(fl_transfers **transfers)
-{
-    fl_transfers *t = *transfers;
-    if (t == NULL) {
-        return;
-    }
-    *transfers = NULL;
-    for (int i = 0; i < t->n; i++) {
-        fl_net_buffer_destroy(&t->buffer[i]);
-    }
-    fl_free(t->buffer);
-    fl_free(t->list);
-    fl_free(t);
-}
-
-/* Receives are posted before sends, so that every message finds its buffer. */
-fl_status fl_transfers_run(fl_transfers *t, int64_t deadline_us)
-{
-    for (int sending = 0; sending < 2; sending++) {
-        for (int i = 0; i < t->n; i++) {
-            if (t->list[i].sending == (sending == 1)) {
-                int index = index_of(t->group, t->list[i].peer);
-                FL_TRY(start_transfer(&t->list[i], index, t->buffer[i]));
-            }
-        }
-    }
-    for (int i = 0; i < t->n; i++) {
-        FL_TRY(finish_transfer(&t->list[i], t->buffer[i], deadline_us));
-    }
     return FL_OK;
 }

@@ -38,8 +38,8 @@ void fl_message_follow(fl_message_group *group, const fl_message_group *before);
 
 /* spare [ranks of the run]: the members that are expendable from now on. When such a member dies,
  * a broadcast reaches the others, and its row of an all-gather is zeros; transfers from it or to it
- * fail with FL_EPEER. When any other member dies, the group is broken. FL_EPEER: a member that is
- * not expendable was lost before. Threads: any. */
+ * (autodp/transfer.h) fail with FL_EPEER. When any other member dies, the group is broken.
+ * FL_EPEER: a member that is not expendable was lost before. Threads: any. */
 fl_status fl_message_release(fl_message_group *group, const bool *spare) FL_MUST_CHECK;
 bool fl_message_lost(fl_message_group *group, int rank);
 
@@ -54,25 +54,8 @@ fl_status fl_message_broadcast(fl_message_group *group, int root, uint32_t gener
 fl_status fl_message_all_gather(fl_message_group *group, uint32_t generation, const void *mine,
                                 size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
 
-/* One piece of state to transfer between two ranks. */
-typedef struct fl_transfer {
-    int peer;
-    bool sending;
-    uint32_t id; /* the same on both ends, distinct per ordered pair of ranks within an exchange */
-    void *data;  /* borrowed [size_bytes] */
-    size_t size_bytes;
-} fl_transfer;
-
-/* Prepare transfers, so that running them allocates nothing: list [n] is copied. Another thread may
- * open and close them while the group is in use. */
-typedef struct fl_transfers fl_transfers;
-fl_status fl_transfers_open(fl_message_group *group, const fl_transfer *list, int n,
-                            fl_transfers **out) FL_MUST_CHECK;
-void fl_transfers_close(fl_transfers **transfers);
-
-/* Start all transfers at once, then wait for all of them. Every rank that is named as a peer calls
- * this with its own half; a rank without transfers need not. FL_EDEADLINE, FL_EPEER as usual; the
- * contents of receive buffers are then undefined. */
-fl_status fl_transfers_run(fl_transfers *transfers, int64_t deadline_us) FL_MUST_CHECK;
+/* For transfer.c: the group's net, and the index of a member in it; -1: not a member. */
+fl_net *fl__message_net(const fl_message_group *group);
+int fl__message_index(const fl_message_group *group, int rank);
 
 #endif

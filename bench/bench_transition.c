@@ -95,12 +95,12 @@ static double median(double *values, int n)
 static void measure_link(fl_worker_state *w)
 {
     void *data = NULL;
-    must(fl_alloc(LINK_BYTES, &data));
+    must(fl_device_reserve(w->device, LINK_BYTES, &data));
     for (uint32_t i = 0; i < 2 * PINGS && w->rank < 2; i++) {
         bool sending = i % 2 == (uint32_t)w->rank;
         fl_transfer transfer = {1 - w->rank, sending, 1000 + i, data, LINK_BYTES};
         fl_transfers *ready = NULL;
-        must(fl_transfers_open(w->messages, &transfer, 1, &ready));
+        must(fl_transfers_open(w->messages, w->device, &transfer, 1, &ready));
         int64_t begun = fl_now_us();
         must(fl_transfers_run(ready, fl_deadline_us(60000)));
         if (!sending && w->rank == 1) {
@@ -108,7 +108,7 @@ static void measure_link(fl_worker_state *w)
         }
         fl_transfers_close(&ready);
     }
-    fl_free(data);
+    fl_device_drop(w->device, data, LINK_BYTES);
 }
 
 static size_t save(FILE *file, const float *data, size_t n)

@@ -168,7 +168,7 @@ static fl_status plan_moves(fl_migration *m, fl_move *moves, int capacity, fl_tr
     memcpy(m->next_rank, o->parked->rank, (size_t)o->next->n_layers * sizeof *m->next_rank);
     fl_migrate_parked(o->model, o->old, o->next, m->next_rank);
     FL_TRY(list_moves(m, moves, n, &l));
-    return fl_transfers_open(o->messages, l.at, l.n, &m->transfers);
+    return fl_transfers_open(o->messages, o->parked->device, l.at, l.n, &m->transfers);
 }
 
 static fl_status fill(fl_migration *m)

@@ -3,7 +3,7 @@
 #ifndef FL_PIPE_STATE_MIGRATE_H
 #define FL_PIPE_STATE_MIGRATE_H
 
-#include "autodp/message.h"
+#include "autodp/transfer.h"
 #include "pipe/plan/migrate_schedule.h"
 #include "pipe/state/params.h"
 

@@ -1,0 +1,267 @@
+/* Two ways to run a list of transfers:
+ *
+ *   direct   receives are posted, then sends, all at once, then all are waited for
+ *   staged   each transfer is cut into pieces, and a few pieces are under way at a time, in the
+ *            list's order, each in a slot of host memory:
+ *
+ *                 start    receive: post            send: copy from the device, send
+ *                 finish   receive: wait, copy in   send: wait
+ *
+ * The first unfinished piece in the order that all ranks share is the next one to be finished on
+ * both its ends, so both have started it, and no cycle of waits can close. */
+#include "autodp/transfer.h"
+
+#include "autodp/net/tag.h"
+#include "device/alloc.h"
+#include "device/flight.h"
+
+enum { PIECE_BYTES = 1 << 20, SLOTS = 4 };
+
+/* Host memory for one piece under way. */
+typedef struct slot {
+    unsigned char *memory; /* [PIECE_BYTES] */
+    fl_net_buffer *buffer; /* over memory */
+    fl_event *copied;      /* the copy between the device and the slot is done */
+} slot;
+
+struct fl_transfers {
+    fl_message_group *group;
+    fl_device *device;
+    int n;
+    fl_transfer *list;      /* [n] */
+    fl_net_buffer **buffer; /* [n] over data; NULL: staged */
+    slot slots[SLOTS];
+    fl_stream *stream; /* of the copies; NULL: direct */
+};
+
+static bool is_direct(const fl_transfers *t)
+{
+    return t->device->ops->host_memory;
+}
+
+static void enter_flight(const fl_transfer *t)
+{
+    fl_flight_enter(t->sending ? FL_FLIGHT_STATE_OUT : FL_FLIGHT_STATE_IN, t->peer, (int)t->id,
+                    (int64_t)t->size_bytes);
+}
+
+static fl_status start_message(const fl_transfers *t, const fl_transfer *transfer,
+                               fl_net_buffer *buffer, size_t size_bytes)
+{
+    int index = fl__message_index(t->group, transfer->peer);
+    uint64_t tag = fl_tag(FL_TAG_TRANSFER, transfer->id);
+    return transfer->sending ? fl_net_send(buffer, index, tag, 0, size_bytes)
+                             : fl_net_recv(buffer, index, tag, 0, size_bytes);
+}
+
+static fl_status finish_message(const fl_transfer *transfer, fl_net_buffer *buffer,
+                                int64_t deadline_us)
+{
+    return transfer->sending ? fl_net_wait_send(buffer, deadline_us)
+                             : fl_net_wait_recv(buffer, deadline_us);
+}
+
+/* ---- direct ---- */
+
+/* Receives are posted before sends, so that every message finds its buffer. */
+static fl_status run_direct(fl_transfers *t, int64_t deadline_us)
+{
+    for (int sending = 0; sending < 2; sending++) {
+        for (int i = 0; i < t->n; i++) {
+            if (t->list[i].sending == (sending == 1)) {
+                FL_TRY(start_message(t, &t->list[i], t->buffer[i], t->list[i].size_bytes));
+            }
+        }
+    }
+    for (int i = 0; i < t->n; i++) {
+        enter_flight(&t->list[i]);
+        FL_TRY(finish_message(&t->list[i], t->buffer[i], deadline_us));
+        fl_flight_leave();
+    }
+    return FL_OK;
+}
+
+/* ---- staged ---- */
+
+/* A place in the list of all pieces. */
+typedef struct cursor {
+    int transfer;
+    size_t offset;
+    int64_t n; /* pieces before this one */
+} cursor;
+
+static bool at_end(const fl_transfers *t, const cursor *at)
+{
+    return at->transfer == t->n;
+}
+
+static size_t piece_bytes(const fl_transfers *t, const cursor *at)
+{
+    size_t left = t->list[at->transfer].size_bytes - at->offset;
+    return left < PIECE_BYTES ? left : PIECE_BYTES;
+}
+
+static void advance(const fl_transfers *t, cursor *at)
+{
+    at->offset += piece_bytes(t, at);
+    at->n++;
+    if (at->offset == t->list[at->transfer].size_bytes) {
+        at->transfer++;
+        at->offset = 0;
+    }
+}
+
+static fl_status start_piece(fl_transfers *t, const cursor *at)
+{
+    const fl_transfer *transfer = &t->list[at->transfer];
+    const fl_device_ops *ops = t->device->ops;
+    slot *s = &t->slots[at->n % SLOTS];
+    FL_TRY(ops->event_wait(t->device, s->copied)); /* of the piece that was in the slot before */
+    if (transfer->sending) {
+        FL_TRY(ops->copy_out(t->device, t->stream, s->memory,
+                             (const unsigned char *)transfer->data + at->offset,
+                             piece_bytes(t, at)));
+        FL_TRY(ops->event_record(t->device, s->copied, t->stream));
+        FL_TRY(ops->event_wait(t->device, s->copied));
+    }
+    return start_message(t, transfer, s->buffer, piece_bytes(t, at));
+}
+
+static fl_status finish_piece(fl_transfers *t, const cursor *at, int64_t deadline_us)
+{
+    const fl_transfer *transfer = &t->list[at->transfer];
+    const fl_device_ops *ops = t->device->ops;
+    slot *s = &t->slots[at->n % SLOTS];
+    FL_TRY(finish_message(transfer, s->buffer, deadline_us));
+    if (transfer->sending) {
+        return FL_OK;
+    }
+    FL_TRY(ops->copy_in(t->device, t->stream, (unsigned char *)transfer->data + at->offset,
+                        s->memory, piece_bytes(t, at)));
+    return ops->event_record(t->device, s->copied, t->stream);
+}
+
+static fl_status run_staged(fl_transfers *t, int64_t deadline_us)
+{
+    cursor started = {0}, finished = {0};
+    while (!at_end(t, &finished)) {
+        for (; !at_end(t, &started) && started.n < finished.n + SLOTS; advance(t, &started)) {
+            FL_TRY(start_piece(t, &started));
+        }
+        if (finished.offset == 0) {
+            enter_flight(&t->list[finished.transfer]);
+        }
+        FL_TRY(finish_piece(t, &finished, deadline_us));
+        advance(t, &finished);
+        if (finished.offset == 0) {
+            fl_flight_leave();
+        }
+    }
+    return t->device->ops->sync(t->device, t->stream);
+}
+
+/* ---- open and close ---- */
+
+static fl_status register_data(fl_transfers *t)
+{
+    fl_net *net = fl__message_net(t->group);
+    FL_TRY(fl_alloc_array((size_t)t->n, sizeof(fl_net_buffer *), (void **)&t->buffer));
+    for (int i = 0; i < t->n; i++) {
+        FL_TRY(fl_net_buffer_create(net, t->list[i].data, t->list[i].size_bytes, &t->buffer[i]));
+    }
+    return FL_OK;
+}
+
+static fl_status create_slots(fl_transfers *t)
+{
+    const fl_device_ops *ops = t->device->ops;
+    fl_net *net = fl__message_net(t->group);
+    FL_TRY(ops->stream_create(t->device, &t->stream));
+    for (int i = 0; i < SLOTS; i++) {
+        slot *s = &t->slots[i];
+        FL_TRY(ops->event_create(t->device, &s->copied));
+        FL_TRY(ops->host_take(t->device, PIECE_BYTES, (void **)&s->memory));
+        FL_TRY(fl_net_buffer_create(net, s->memory, PIECE_BYTES, &s->buffer));
+    }
+    return FL_OK;
+}
+
+static fl_status copy_list(fl_transfers *t, const fl_transfer *list, int n)
+{
+    FL_TRY(fl_alloc_array((size_t)n, sizeof *t->list, (void **)&t->list));
+    for (int i = 0; i < n; i++) {
+        if (fl__message_index(t->group, list[i].peer) < 0) {
+            return fl_fail(FL_EINTERNAL, "state for rank %d, which is not a member", list[i].peer);
+        }
+        if (list[i].size_bytes > 0) {
+            t->list[t->n++] = list[i];
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status prepare(fl_transfers *t, const fl_transfer *list, int n)
+{
+    FL_TRY(copy_list(t, list, n));
+    if (t->n == 0) {
+        return FL_OK;
+    }
+    return is_direct(t) ? register_data(t) : create_slots(t);
+}
+
+fl_status fl_transfers_open(fl_message_group *group, fl_device *device, const fl_transfer *list,
+                            int n, fl_transfers **out)
+{
+    fl_transfers *t = NULL;
+    FL_TRY(fl_alloc(sizeof *t, (void **)&t));
+    t->group = group;
+    t->device = device;
+    fl_status status = prepare(t, list, n);
+    if (status != FL_OK) {
+        fl_transfers_close(&t);
+        return status;
+    }
+    *out = t;
+    return FL_OK;
+}
+
+static void close_slot(fl_transfers *t, slot *s)
+{
+    const fl_device_ops *ops = t->device->ops;
+    fl_net_buffer_destroy(&s->buffer);
+    if (s->memory != NULL) {
+        ops->host_give(t->device, s->memory, PIECE_BYTES);
+    }
+    if (s->copied != NULL) {
+        ops->event_destroy(t->device, &s->copied);
+    }
+}
+
+void fl_transfers_close(fl_transfers **transfers)
+{
+    fl_transfers *t = *transfers;
+    if (t == NULL) {
+        return;
+    }
+    *transfers = NULL;
+    for (int i = 0; t->buffer != NULL && i < t->n; i++) {
+        fl_net_buffer_destroy(&t->buffer[i]);
+    }
+    if (t->stream != NULL) {
+        t->device->ops->stream_destroy(t->device, &t->stream); /* waits for its copies */
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        close_slot(t, &t->slots[i]);
+    }
+    fl_free(t->buffer);
+    fl_free(t->list);
+    fl_free(t);
+}
+
+fl_status fl_transfers_run(fl_transfers *t, int64_t deadline_us)
+{
+    if (t->n == 0) {
+        return FL_OK;
+    }
+    return is_direct(t) ? run_direct(t, deadline_us) : run_staged(t, deadline_us);
+}

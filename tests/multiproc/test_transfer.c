@@ -1,0 +1,192 @@
+/* State between ranks: contents, order and failures. */
+#include "autodp/transfer.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "support/ranks.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { TIMEOUT_MS = 40000, BEYOND_MS = 600000, MOST_RANKS = 4, PER_PAIR = 3 };
+
+/* Set before forking. */
+static fl_device_kind kind;
+
+static fl_device *the_device(void)
+{
+    static fl_device *device = NULL;
+    const fl_device_options options = {
+        .kind = kind, .n_threads = 1, .budget_bytes = (size_t)1 << 30};
+    if (device == NULL) {
+        RANK_OK(fl_device_open(&options, &device));
+    }
+    return device;
+}
+
+static fl_message_group *open_messages(const rank_env *env, int64_t wait_timeout_ms)
+{
+    fl_message_group *group = NULL;
+    const fl_message_options options = {.rank = env->rank,
+                                        .size = env->size,
+                                        .kv = env->kv,
+                                        .open_timeout_ms = TIMEOUT_MS,
+                                        .wait_timeout_ms = wait_timeout_ms};
+    RANK_OK(fl_message_open(&options, &group));
+    return group;
+}
+
+/* Shorter and longer than a piece, and such that pieces do not divide. */
+static size_t size_of(int from, int to, int which)
+{
+    static const size_t sizes[] = {4, 1 << 20, 0, 7 * 1000 * 1000 + 12, 64};
+    return sizes[(from + 2 * to + which) % 5];
+}
+
+static unsigned char byte_of(int from, int to, int which, size_t i)
+{
+    return (unsigned char)(i * 7 + i / 4096 + (size_t)(from * 50 + to * 11 + which));
+}
+
+/* The list of all ranks' transfers in one order; this rank has a part of it. */
+static int list_transfers(const rank_env *env, fl_transfer *list)
+{
+    fl_device *d = the_device();
+    int n = 0;
+    for (int i = 0; i < env->size * env->size * PER_PAIR; i++) {
+        int from = i % env->size, to = i / env->size % env->size, which = i / env->size / env->size;
+        size_t size_bytes = size_of(from, to, which);
+        if (from == to || (from != env->rank && to != env->rank)) {
+            continue;
+        }
+        fl_transfer *t = &list[n++];
+        *t = (fl_transfer){.peer = from == env->rank ? to : from,
+                           .sending = from == env->rank,
+                           .id = (uint32_t)which,
+                           .size_bytes = size_bytes};
+        unsigned char *host = NULL;
+        RANK_OK(fl_device_alloc(d, size_bytes, "state", &t->data));
+        RANK_OK(fl_alloc(size_bytes, (void **)&host));
+        for (size_t k = 0; k < size_bytes && t->sending; k++) {
+            host[k] = byte_of(from, to, which, k);
+        }
+        RANK_OK(d->ops->copy_in(d, NULL, t->data, host, size_bytes));
+        RANK_OK(d->ops->sync(d, NULL));
+        fl_free(host);
+    }
+    return n;
+}
+
+static void check_transfer(const rank_env *env, const fl_transfer *t)
+{
+    fl_device *d = the_device();
+    int from = t->sending ? env->rank : t->peer, to = t->sending ? t->peer : env->rank;
+    unsigned char *host = NULL;
+    RANK_OK(fl_alloc(t->size_bytes, (void **)&host));
+    RANK_OK(d->ops->copy_out(d, NULL, host, t->data, t->size_bytes));
+    RANK_OK(d->ops->sync(d, NULL));
+    for (size_t k = 0; k < t->size_bytes; k++) {
+        RANK_CHECK(host[k] == byte_of(from, to, (int)t->id, k));
+    }
+    fl_free(host);
+}
+
+static void exchange(const rank_env *env)
+{
+    fl_message_group *group = open_messages(env, TIMEOUT_MS);
+    fl_transfer list[2 * MOST_RANKS * PER_PAIR];
+    fl_transfers *transfers = NULL;
+    int n = list_transfers(env, list);
+    RANK_OK(fl_transfers_open(group, the_device(), list, n, &transfers));
+    uint64_t allocations = fl_alloc_count();
+    RANK_OK(fl_transfers_run(transfers, fl_deadline_us(TIMEOUT_MS)));
+    RANK_CHECK(kind != FL_DEVICE_CPU || fl_alloc_count() == allocations);
+    for (int i = 0; i < n; i++) {
+        check_transfer(env, &list[i]);
+        fl_device_free(the_device(), list[i].data, list[i].size_bytes);
+    }
+    fl_transfers_close(&transfers);
+    fl_message_close(&group);
+}
+
+/* Everything to everybody, both ways at once. Catches a piece that lands in the wrong place, ranks
+ * that wait for each other in a circle, and an allocation while state moves. */
+static void test_transfer__moves_state_between_all_ranks(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= MOST_RANKS; size++) {
+        assert_int_equal(ranks_run(size, exchange, NULL, 2 * TIMEOUT_MS), 0);
+    }
+}
+
+static void refuse_stranger(const rank_env *env)
+{
+    fl_message_group *group = open_messages(env, TIMEOUT_MS);
+    fl_transfers *transfers = NULL;
+    float data[4] = {0};
+    const fl_transfer t = {.peer = 7, .sending = true, .data = data, .size_bytes = sizeof data};
+    RANK_CHECK(fl_transfers_open(group, the_device(), &t, 1, &transfers) == FL_EINTERNAL);
+    RANK_CHECK(strstr(fl_errmsg(), "rank 7, which is not a member") != NULL);
+    RANK_CHECK(transfers == NULL);
+    fl_message_close(&group);
+}
+
+static void test_transfer__refuses_a_rank_that_is_no_member(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(1, refuse_stranger, NULL, TIMEOUT_MS), 0);
+}
+
+/* Rank 1 is gone before it sends anything. */
+static void wait_for_lost(const rank_env *env)
+{
+    enum { SIZE_BYTES = 9 << 20 };
+    fl_message_group *group = open_messages(env, BEYOND_MS);
+    fl_transfers *transfers = NULL;
+    void *data = NULL;
+    if (env->rank == 1) {
+        raise(SIGKILL);
+    }
+    RANK_OK(fl_device_alloc(the_device(), SIZE_BYTES, "state", &data));
+    const fl_transfer t = {.peer = 1, .id = 3, .data = data, .size_bytes = SIZE_BYTES};
+    fl_status status = fl_transfers_open(group, the_device(), &t, 1, &transfers);
+    if (status == FL_OK) {
+        status = fl_transfers_run(transfers, fl_deadline_us(BEYOND_MS));
+    }
+    RANK_CHECK(status == FL_EPEER);
+    fl_transfers_close(&transfers);
+    fl_device_free(the_device(), data, SIZE_BYTES);
+    fl_message_close(&group);
+}
+
+/* The deadlines are beyond the time that the test has: only the loss itself ends the wait. */
+static void test_transfer__ends_when_the_peer_is_lost(void **state)
+{
+    (void)state;
+    rank_end ends[2] = {RANK_ENDS, RANK_KILLED};
+    assert_int_equal(ranks_run_ending(2, wait_for_lost, NULL, ends, 2 * TIMEOUT_MS), 0);
+}
+
+static int with_cpu(void **state)
+{
+    (void)state;
+    kind = FL_DEVICE_CPU;
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_transfer__moves_state_between_all_ranks, with_cpu),
+        cmocka_unit_test_setup(test_transfer__refuses_a_rank_that_is_no_member, with_cpu),
+        cmocka_unit_test_setup(test_transfer__ends_when_the_peer_is_lost, with_cpu),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
