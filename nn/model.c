@@ -22,6 +22,7 @@ struct fl_model {
     char *name;
     int n_layers, capacity;
     entry *entries;
+    fl_tie_list ties;
     fl_loss loss;
 };
 
@@ -61,6 +62,7 @@ void fl_model_destroy(fl_model **model)
         }
         fl_free(e->params.spec);
     }
+    fl__ties_fini(&(*model)->ties);
     loss_destroy(&(*model)->loss);
     fl_free((*model)->entries);
     fl_free((*model)->name);
@@ -227,6 +229,12 @@ int64_t fl_model_n_params(const fl_model *model)
     for (int i = 0; i < model->n_layers; i++) {
         n += model->entries[i].n_elements;
     }
+    for (int i = 0; i < model->ties.n; i++) {
+        const fl_tie *tie = &model->ties.tie[i];
+        const fl_param_spec *spec =
+            &model->entries[tie->use[0].layer].params.spec[tie->use[0].param];
+        n -= (tie->n - 1) * spec->rows * spec->cols;
+    }
     return n;
 }
 
@@ -238,6 +246,26 @@ const fl_layer *fl_model_layer(const fl_model *model, int layer)
 const fl_param_list *fl_model_params(const fl_model *model, int layer)
 {
     return &model->entries[layer].params;
+}
+
+fl_param_list *fl__model_params(fl_model *model, int layer)
+{
+    return &model->entries[layer].params;
+}
+
+fl_tie_list *fl__model_ties(fl_model *model)
+{
+    return &model->ties;
+}
+
+int fl_model_n_ties(const fl_model *model)
+{
+    return model->ties.n;
+}
+
+const fl_tie *fl_model_tie_at(const fl_model *model, int tie)
+{
+    return &model->ties.tie[tie];
 }
 
 int64_t fl_model_layer_n_params(const fl_model *model, int layer)

@@ -10,6 +10,7 @@ typedef struct fl_param_spec {
     fl_init init;
     float scale;
     bool decay;
+    int tie; /* 0: its values are its own; else the number of its tie, from 1 */
 } fl_param_spec;
 
 struct fl_param_list {
@@ -34,6 +35,39 @@ enum { FL_LAYER_TEXT_MAX = 2 * FL_LAYER_NAME_MAX + 32 };
  * "layer 3 (attention)". Returns text. */
 const char *fl_model_layer_text(const fl_model *model, int layer, char text[FL_LAYER_TEXT_MAX]);
 
+/* ---- ties: tie.c ---- */
+
+typedef struct fl_param_place {
+    int layer, param;
+} fl_param_place;
+
+/* The uses of one parameter. */
+typedef struct fl_tie {
+    int n;
+    fl_param_place *use; /* [n], in the model's order */
+} fl_tie;
+
+typedef struct fl_tie_list {
+    int n;
+    fl_tie *tie; /* [n] */
+} fl_tie_list;
+
+int fl_model_n_ties(const fl_model *model);
+const fl_tie *fl_model_tie_at(const fl_model *model, int tie); /* from 0 */
+
+/* The tie that a parameter belongs to; -1: none. */
+int fl_model_tie_of(const fl_model *model, int layer, int param);
+
+/* Whether a tied parameter trains when the model's first n_frozen layers are frozen: it freezes
+ * with the lowest layer that uses it, because the cached outputs of that layer depend on it. */
+bool fl_tie_trains(const fl_tie *tie, int n_frozen);
+
+void fl__ties_fini(fl_tie_list *ties);
+fl_tie_list *fl__model_ties(fl_model *model);
+fl_param_list *fl__model_params(fl_model *model, int layer);
+
+/* ---- parts of a model ---- */
+
 const fl_layer *fl_model_layer(const fl_model *model, int layer);
 const fl_param_list *fl_model_params(const fl_model *model, int layer);
 int64_t fl_model_layer_n_params(const fl_model *model, int layer); /* elements */
@@ -43,7 +77,10 @@ const fl_loss *fl_model_loss(const fl_model *model);               /* ops NULL: 
 fl_status fl_model_shape(const fl_model *model, int layer, const fl_shape *input,
                          fl_shape *out) FL_MUST_CHECK;
 
-/* The starting value of parameter `index` of `layer`: out [rows * cols], host memory. */
+/* The starting value of a parameter of the model: out [rows * cols], host memory. */
+void fl_model_draw_param(const fl_model *model, int layer, int param, uint64_t seed, float *out);
+
+/* The same for a parameter that is not tied, `index` of `layer`. */
 void fl_param_init(const fl_param_spec *spec, uint64_t seed, int layer, int index, float *out);
 
 /* Whether the model is complete (has layers, a loss, shapes that fit from *input on). */

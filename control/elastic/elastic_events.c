@@ -2,6 +2,8 @@
 #include "control/elastic/elastic_events.h"
 
 #include "control/elastic/elastic.h"
+#include "nn/model.h"
+#include "pipe/cost/plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -144,6 +146,39 @@ static void change_text(const fl_elastic *elastic, char *text, size_t size_bytes
     }
 }
 
+/* Uses of tied parameters above the frost line of F that stay frozen with a use below it; adds
+ * their names to j unless that is NULL. */
+static int list_frozen_uses(const fl_model *model, int F, fl_json *j)
+{
+    int n = 0, n_frozen = model == NULL ? 0 : fl_frozen_layers(model, F);
+    for (int i = 0; model != NULL && i < fl_model_n_ties(model); i++) {
+        const fl_tie *tie = fl_model_tie_at(model, i);
+        for (int k = 0; k < tie->n && !fl_tie_trains(tie, n_frozen); k++) {
+            const fl_param_place at = tie->use[k];
+            char name[FL_LAYER_NAME_MAX + FL_PARAM_NAME_MAX];
+            if (at.layer >= n_frozen) {
+                snprintf(name, sizeof name, "%s.%s", fl_model_layer_name(model, at.layer),
+                         fl_model_param_name(model, at.layer, at.param));
+                n++;
+                if (j != NULL) {
+                    fl_json_text(j, NULL, name);
+                }
+            }
+        }
+    }
+    return n;
+}
+
+static void frozen_uses_field(fl_json *j, const fl_elastic *elastic)
+{
+    const fl_model *model = elastic->run->options->model;
+    if (list_frozen_uses(model, elastic->plan.F, NULL) > 0) {
+        fl_json_array(j, "frozen_with_ties");
+        (void)list_frozen_uses(model, elastic->plan.F, j);
+        fl_json_close(j, ']');
+    }
+}
+
 /* Two lines of at most 100 columns, mostly 80: the change, its reason, its expected gain. The event
  * has the whole of `why`. */
 static void tell_transition(fl_elastic *elastic)
@@ -165,6 +200,13 @@ static void tell_transition(fl_elastic *elastic)
                      "%.3g ms",
                      (long long)e->first_step, change, cause, before, e->predicted_ms,
                      (double)e->stall_us * 1e-3);
+    const fl_model *model = elastic->run->options->model;
+    int n = list_frozen_uses(model, elastic->plan.F, NULL);
+    if (n > 0 && e->before.F == 0) {
+        fl_progress_note(&elastic->log->progress,
+                         "  layers above keep %d %s frozen: tied to one of a frozen block", n,
+                         n == 1 ? "parameter" : "parameters");
+    }
 }
 
 void fl_event_log_transition(fl_elastic *elastic)
@@ -174,6 +216,7 @@ void fl_event_log_transition(fl_elastic *elastic)
     fl_json *j = fl_event_log_begin(elastic->log, "transition.done");
     fl_fields_plan(j, &elastic->plan);
     fl_fields_places(j, &elastic->plan);
+    frozen_uses_field(j, elastic);
     fl_json_text(j, "why", e->why);
     fl_json_integer(j, "step", e->first_step);
     fl_json_rounded(j, "step_ms", e->old_step_ms, 3);

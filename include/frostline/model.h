@@ -39,6 +39,18 @@ enum {
 fl_status fl_model_add_named(fl_model *model, int block, const char *name,
                              fl_layer layer) FL_MUST_CHECK;
 
+/* Make two parameters one: tie "head.fc.weight" to "embed.weight". They keep equal values under
+ * every plan, and both get the sum of both gradients. The one that comes first in the model gives
+ * the initial values and whether weight decay applies. A parameter may be tied to several others;
+ * to tie A to B and B to C ties all three.
+ *
+ * A tied parameter freezes with the lowest block that uses it and stays as it is in the layers
+ * above, which train on otherwise. Each layer keeps a copy, in memory of its own.
+ *
+ * Returns FL_EINVAL (no such parameter, one parameter twice, different shapes), FL_ENOMEM: nothing
+ * has changed. */
+fl_status fl_model_tie(fl_model *model, const char *name, const char *other) FL_MUST_CHECK;
+
 /* Sums over one evaluated or trained micro-batch. */
 typedef struct fl_loss_sums {
     double loss;      /* sum over targets */
@@ -82,7 +94,7 @@ int fl_model_block_of(const fl_model *model, int layer); /* 1 .. L, or FL_BLOCK_
 const char *fl_model_layer_kind(const fl_model *model, int layer);
 const char *fl_model_layer_name(const fl_model *model, int layer);
 int fl_model_find_layer(const fl_model *model, const char *name); /* -1: no layer has this name */
-int64_t fl_model_n_params(const fl_model *model);                 /* elements, all layers */
+int64_t fl_model_n_params(const fl_model *model); /* elements; a tied parameter counts once */
 
 /* A layer's parameters count from 0 in the order of its params(); names are those within the layer.
  */

@@ -189,7 +189,7 @@ static fl_status init_param(fl__harness *h, const fl_param_spec *spec, int i)
     FL_TRY(copy_of(NULL, n, &h->grad_copy[i]));
     h->weight[i] =
         (fl_weight){.data = h->value[i].data, .rows = spec->rows, .cols = spec->cols, .version = 1};
-    fl_param_init(spec, h->seed, h->layer, i, h->value_copy[i]);
+    fl_model_draw_param(h->model, h->layer, i, h->seed, h->value_copy[i]);
     fl__harness_noise(h->seed, STREAM_PARAMS + i, scale, h->value[i].data, n);
     for (int64_t k = 0; k < n; k++) {
         h->value[i].data[k] += h->value_copy[i][k];

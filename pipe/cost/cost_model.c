@@ -1,6 +1,7 @@
 #include "pipe/cost/cost_model.h"
 
 #include "autodp/split_work.h"
+#include "nn/model.h"
 #include "pipe/cost/schedule.h"
 
 #include <math.h>
@@ -54,13 +55,23 @@ static void read_frozen(fl_cost_table *t)
     }
 }
 
+static int64_t tied_params(const fl_model *model, int layer)
+{
+    const fl_param_list *list = fl_model_params(model, layer);
+    int64_t n = 0;
+    for (int i = 0; i < list->n; i++) {
+        n += list->spec[i].tie != 0 ? list->spec[i].rows * list->spec[i].cols : 0;
+    }
+    return n;
+}
+
 void fl_cost_table_init(fl_cost_table *t, const fl_plan_input *input)
 {
     t->input = input;
     t->n_layers = input->profile->n_layers;
     t->heaviest = 0;
     t->fwd_call_us[0] = t->fwd_us[0] = t->bwd_call_us[0] = t->bwd_us[0] = 0.0;
-    t->n_trainable[0] = 0;
+    t->n_trainable[0] = t->n_in_buckets[0] = 0;
     for (int i = 0; i < t->n_layers; i++) {
         const fl_layer_cost *c = &input->profile->layer[i];
         bool trains = !is_frozen(input, i), full = trains || !has_frozen(c);
@@ -69,6 +80,8 @@ void fl_cost_table_init(fl_cost_table *t, const fl_plan_input *input)
         t->bwd_call_us[i + 1] = t->bwd_call_us[i] + (trains ? c->bwd_call_us : 0.0);
         t->bwd_us[i + 1] = t->bwd_us[i] + (trains ? c->bwd_us : 0.0);
         t->n_trainable[i + 1] = t->n_trainable[i] + (trains ? c->n_params : 0);
+        t->n_in_buckets[i + 1] =
+            t->n_in_buckets[i] + (trains ? c->n_params - tied_params(input->model, i) : 0);
     }
     read_frozen(t);
     for (int i = 0; i < t->n_layers; i++) {
@@ -140,7 +153,7 @@ static double reduce_tail_us(const fl_cost_table *t, int R, double n, int first,
     int64_t bucket = input->job->autodp.bucket_bytes / 4;
     double end = backward_us(t, first, last, n), sent = 0.0, busy = 0.0;
     for (int top = last, low = last - 1; low >= first; low--) {
-        int64_t n_params = t->n_trainable[top] - t->n_trainable[low];
+        int64_t n_params = t->n_in_buckets[top] - t->n_in_buckets[low];
         if (n_params > 0 && (n_params >= bucket || low == first)) {
             double cost = bucket_us(input, R, n_params);
             sent = later(sent, backward_us(t, low, last, n)) + cost;
@@ -150,6 +163,34 @@ static double reduce_tail_us(const fl_cost_table *t, int R, double n, int first,
     }
     return later(sent - end,
                  busy * input->profile->reduce_cpu_share / (double)input->job->devices.cores);
+}
+
+/* When the tied parameters' gradients are summed, each over the owners of all its uses: after the
+ * last of these has summed its layers' buckets. ready_us [K]: when each stage has. */
+static double tie_end_us(const fl_cost_table *t, fl_grid grid, const int *first,
+                         const double *ready_us)
+{
+    const fl_model *model = t->input->model;
+    double end = 0.0;
+    for (int i = 0; i < fl_model_n_ties(model); i++) {
+        const fl_tie *tie = fl_model_tie_at(model, i);
+        const fl_param_place at = tie->use[0];
+        const fl_param_spec *spec = &fl_model_params(model, at.layer)->spec[at.param];
+        int n_stages = 0;
+        double begin = end;
+        for (int s = 0, k = 0; s < grid.K; s++) {
+            bool here = false;
+            for (; k < tie->n && tie->use[k].layer < first[s + 1]; k++) {
+                here = true;
+            }
+            begin = here ? later(begin, ready_us[s]) : begin;
+            n_stages += here;
+        }
+        if (n_stages * grid.R > 1 && !is_frozen(t->input, at.layer)) {
+            end = begin + bucket_us(t->input, n_stages * grid.R, spec->rows * spec->cols);
+        }
+    }
+    return end;
 }
 
 /* One small all-reduce over all workers: up and down a tree, twice. */
@@ -222,15 +263,17 @@ void fl_cost_model_price(const fl_cost_table *t, fl_grid grid, const int *first,
     int K = grid.K, R = grid.R;
     parts p = {0};
     double n = micro_batch(t, grid), crowd = crowding(t->input, K * R);
-    double makespan = 0.0, reduced = 0.0;
+    double makespan = 0.0, reduced = 0.0, ready_us[FL_MAX_STAGES];
     cost_stages(t, grid, first, &p);
     fl_schedule_ends(t->input->job->pipe.schedule, K, grid.M, p.fwd_us, p.bwd_us, p.link_us, NULL,
                      p.end_us);
     for (int s = 0; s < K; s++) {
         double tail = R == 1 ? 0.0 : reduce_tail_us(t, R, n, first[s], first[s + 1]);
         makespan = later(makespan, p.end_us[s]);
-        reduced = later(reduced, p.end_us[s] + tail);
+        ready_us[s] = p.end_us[s] + tail;
+        reduced = later(reduced, ready_us[s]);
     }
+    reduced = later(reduced, tie_end_us(t, grid, first, ready_us));
     double reduce = reduced - makespan;
     makespan = later(makespan, p.work_us / K * crowd);
     *out = (fl_candidate){.grid = grid, .reduce_us = reduce, .why_not = FL_OK};

@@ -42,6 +42,7 @@ typedef struct fl_cost_table {
     double fwd_call_us[FL_MAX_LAYERS + 1], fwd_us[FL_MAX_LAYERS + 1];
     double bwd_call_us[FL_MAX_LAYERS + 1], bwd_us[FL_MAX_LAYERS + 1];
     int64_t n_trainable[FL_MAX_LAYERS + 1];
+    int64_t n_in_buckets[FL_MAX_LAYERS + 1]; /* the same without tied parameters */
 } fl_cost_table;
 
 /* The table is of one F, the input's; a grid's own F is not read below. */

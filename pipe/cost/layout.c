@@ -19,3 +19,21 @@ int64_t fl_layout_count(const fl_model *model, int first, int last)
     }
     return n;
 }
+
+int64_t fl_layout_grad_spared(const fl_model *model, int first, int last, int n_frozen)
+{
+    int64_t n = 0;
+    for (int i = 0; i < fl_model_n_ties(model); i++) {
+        const fl_tie *tie = fl_model_tie_at(model, i);
+        int n_here = 0;
+        for (int k = 0; k < tie->n; k++) {
+            n_here += tie->use[k].layer >= first && tie->use[k].layer < last;
+        }
+        if (n_here > 0) {
+            const fl_param_list *list = fl_model_params(model, tie->use[0].layer);
+            int spared = fl_tie_trains(tie, n_frozen) ? n_here - 1 : n_here;
+            n += spared * fl_layout_param(&list->spec[tie->use[0].param]);
+        }
+    }
+    return n;
+}

@@ -77,6 +77,7 @@ enum { FL_MEMORY_LEVELS = 10 }; /* 2^(levels - 1) >= FL_MAX_LAYERS */
 
 /* Sums and maxima over runs of layers, each asked for in O(1). About 100 KiB. */
 typedef struct fl_memory_table {
+    const fl_model *model;
     const fl_job *job;
     int n_frozen;
     int64_t n_weights[FL_MAX_LAYERS + 1]; /* below this layer, padding included */
@@ -88,8 +89,8 @@ typedef struct fl_memory_table {
     int64_t out_max[FL_MEMORY_LEVELS][FL_MAX_LAYERS];
 } fl_memory_table;
 
-/* memory: what one sample takes. job is borrowed. At most FL_MAX_LAYERS layers, of which the first
- * n_frozen are frozen. */
+/* memory: what one sample takes. model and job are borrowed. At most FL_MAX_LAYERS layers, of which
+ * the first n_frozen are frozen. */
 void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const fl_job *job,
                           const fl_layer_memory *memory, int n_frozen);
 

@@ -7,9 +7,9 @@
 
 enum { PIECE_BYTES = 64 }; /* what an arena rounds to */
 
-/* A run of layers, for one unit of samples. Of the trainable ones: n_trainable, out_max. */
+/* A run of layers, for one unit of samples. Of the trainable ones: n_trainable, n_grad, out_max. */
 typedef struct layers {
-    int64_t n_weights, n_trainable, kept_bytes, in_bytes, out_bytes, out_max, scratch_max;
+    int64_t n_weights, n_trainable, n_grad, kept_bytes, in_bytes, out_bytes, out_max, scratch_max;
     int64_t frozen_out_max; /* of the frozen ones, when the frost line lies inside; else 0 */
     int64_t in_ahead_bytes, frozen_out_ahead_max; /* the same of what is read ahead */
     bool trains, trains_below;                    /* some layer of the run; some layer below it */
@@ -43,8 +43,8 @@ static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stag
     int64_t in = n * l->in_bytes;
     /* No layer needs the gradient of raw input, or a gradient below the frost line. */
     int64_t boundary = n * (l->trains_below ? larger(l->out_max, l->in_bytes) : l->out_max);
-    int64_t per_trainable = (1 + fl_optimizer_n_moments(job->train.optimizer)) * 4;
-    out->params_bytes = 4 * l->n_weights + per_trainable * l->n_trainable;
+    int64_t n_moments = fl_optimizer_n_moments(job->train.optimizer);
+    out->params_bytes = 4 * (l->n_weights + l->n_grad + n_moments * l->n_trainable);
     out->slot_bytes = rounded(in) + n * l->kept_bytes;
     out->n_slots = fl_schedule_in_flight(place->schedule, place->K, place->M, place->stage);
     out->scratch_bytes = 2 * rounded(boundary) + n * l->scratch_max;
@@ -87,6 +87,7 @@ void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_me
                 .out_bytes = memory[last - 1].out_bytes,
                 .trains = n_frozen < last,
                 .trains_below = n_frozen < first};
+    l.n_grad = l.n_trainable - fl_layout_grad_spared(model, trainable, last, n_frozen);
     for (int i = first; i < trainable; i++) {
         l.kept_bytes += memory[i].frozen_kept_bytes;
         if (trainable < last) {
@@ -126,6 +127,7 @@ void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const f
                           const fl_layer_memory *memory, int n_frozen)
 {
     int n = fl_model_n_layers(model);
+    table->model = model;
     table->job = job;
     table->n_frozen = n_frozen;
     table->n_weights[0] = 0;
@@ -168,5 +170,7 @@ void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples,
         l.in_ahead_bytes = table->in_ahead_bytes;
         l.frozen_out_ahead_max = trainable < last ? table->out_ahead_bytes_max[trainable] : 0;
     }
+    l.n_grad =
+        l.n_trainable - fl_layout_grad_spared(table->model, trainable, last, table->n_frozen);
     compose(&l, n_samples, table->job, place, out);
 }

@@ -142,7 +142,7 @@ static fl_status create_weight(fl_chain *c, fl_probe_layer *l, int i)
     FL_TRY(fl_arena_take(&c->tensors, bytes, (void **)&w->data));
     FL_TRY(fl_arena_take(&c->tensors, bytes, (void **)&l->params.grad[i]));
     FL_TRY(fl_alloc(bytes, &start));
-    fl_param_init(spec, c->o->job->train.seed, l->layer, i, start);
+    fl_model_draw_param(c->o->model, l->layer, i, c->o->job->train.seed, start);
     fl_status status = c->o->device->ops->copy_in(c->o->device, NULL, w->data, start, bytes);
     fl_free(start);
     return status;

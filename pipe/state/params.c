@@ -9,8 +9,7 @@
 
 int64_t fl_params_grad_at(const fl_params *params, int layer)
 {
-    return params->layer_at[layer - params->first] -
-           params->layer_at[params->first_trainable - params->first];
+    return params->grad_at[layer - params->first];
 }
 
 static fl_status draw(fl_params *p, int layer, int index, uint64_t seed)
@@ -20,7 +19,7 @@ static fl_status draw(fl_params *p, int layer, int index, uint64_t seed)
     float *to = p->layer[layer - p->first].weight[index].data;
     void *start = NULL;
     FL_TRY(fl_alloc_array(n, sizeof(float), &start));
-    fl_param_init(spec, seed, layer, index, start);
+    fl_model_draw_param(p->model, layer, index, seed, start);
     fl_status status = p->device->ops->copy_in(p->device, NULL, to, start, n * sizeof(float));
     fl_free(start);
     return status;
@@ -38,6 +37,17 @@ void fl_params_take_weight(fl_params *p, int layer, float *weight)
     }
 }
 
+/* The gradient of a tied parameter; NULL: it is frozen. */
+static float *tie_grad(const fl_params *p, int tie)
+{
+    for (int i = 0; i < p->n_ties; i++) {
+        if (p->tie[i].tie == tie) {
+            return p->grad + p->tie[i].at;
+        }
+    }
+    return NULL;
+}
+
 /* Where the layer's parameters and gradients lie, as far as they are there. */
 static fl_status layer_init(fl_params *p, int layer)
 {
@@ -49,14 +59,15 @@ static fl_status layer_init(fl_params *p, int layer)
     FL_TRY(fl_alloc_array((size_t)list->n, sizeof *mine->weight, (void **)&mine->weight));
     FL_TRY(fl_alloc_array((size_t)list->n, sizeof *mine->grad, (void **)&mine->grad));
     mine->n = list->n;
-    int64_t at = p->layer_at[layer - p->first];
+    int64_t at = fl_params_grad_at(p, layer);
     for (int i = 0; i < list->n; i++) {
         const fl_param_spec *spec = &list->spec[i];
+        int tie = fl_model_tie_of(p->model, layer, i);
         mine->weight[i] = (fl_weight){.rows = spec->rows, .cols = spec->cols, .version = 1};
         if (layer >= p->first_trainable) {
-            mine->grad[i] = p->grad + (at - (p->n - p->n_trainable));
+            mine->grad[i] = tie < 0 ? p->grad + at : tie_grad(p, tie);
+            at += tie < 0 ? fl_layout_param(spec) : 0;
         }
-        at += fl_layout_param(spec);
     }
     return FL_OK;
 }
@@ -101,13 +112,61 @@ static fl_status layer_take(fl_params *p, const fl_params_options *o, int layer)
 /* Touched before the first step if they count from now on: it is not to be slower. */
 static fl_status take_grad(fl_params *p, const fl_params_options *o)
 {
-    size_t size_bytes = float_bytes(p->n_trainable);
+    size_t size_bytes = float_bytes(p->n_grad);
     if (!o->reserve) {
         FL_TRY(fl_device_claim(p->device, size_bytes, "gradients"));
         p->grad_counted = true;
     }
     FL_TRY(fl_device_share(p->device, size_bytes, (void **)&p->grad, &p->grad_shared));
     return o->reserve ? FL_OK : p->device->ops->fill_zero(p->device, NULL, p->grad, size_bytes);
+}
+
+/* Elements of the gradients of a layer's untied parameters. */
+static int64_t untied_count(const fl_params *p, int layer)
+{
+    const fl_param_list *list = fl_model_params(p->model, layer);
+    int64_t n = 0;
+    for (int i = 0; i < list->n; i++) {
+        n += list->spec[i].tie == 0 ? fl_layout_param(&list->spec[i]) : 0;
+    }
+    return n;
+}
+
+/* Whether some use of the tie trains here, and the layer that its norm counts for. */
+static bool find_tie(const fl_params *p, const fl_tie *tie, int n_frozen, int *norm_of)
+{
+    bool here = false;
+    for (int k = 0; k < tie->n; k++) {
+        here = here || (tie->use[k].layer >= p->first && tie->use[k].layer < p->last);
+    }
+    int first = tie->use[0].layer;
+    *norm_of = first >= p->first && first < p->last ? first : -1;
+    return here && fl_tie_trains(tie, n_frozen);
+}
+
+static fl_status lay_out_grad(fl_params *p, int n_frozen)
+{
+    size_t n_layers = (size_t)(p->last - p->first);
+    FL_TRY(fl_alloc_array(n_layers + 1, sizeof *p->grad_at, (void **)&p->grad_at));
+    FL_TRY(fl_alloc_array((size_t)fl_model_n_ties(p->model), sizeof *p->tie, (void **)&p->tie));
+    for (int layer = p->first; layer < p->last; layer++) {
+        int64_t n = layer < p->first_trainable ? 0 : untied_count(p, layer);
+        p->grad_at[layer - p->first + 1] = p->grad_at[layer - p->first] + n;
+    }
+    p->n_grad = p->grad_at[n_layers];
+    for (int i = 0; i < fl_model_n_ties(p->model); i++) {
+        const fl_tie *tie = fl_model_tie_at(p->model, i);
+        fl_params_tie *mine = &p->tie[p->n_ties];
+        if (find_tie(p, tie, n_frozen, &mine->norm_of)) {
+            const fl_param_place first = tie->use[0];
+            mine->tie = i;
+            mine->at = p->n_grad;
+            mine->n = fl_layout_param(&fl_model_params(p->model, first.layer)->spec[first.param]);
+            p->n_grad += mine->n;
+            p->n_ties++;
+        }
+    }
+    return FL_OK;
 }
 
 /* The lists that a step fills. */
@@ -118,14 +177,15 @@ static fl_status take_lists(fl_params *p)
         p->n_updates += fl_model_params(p->model, layer)->n;
     }
     FL_TRY(fl_alloc_array((size_t)p->n_updates, sizeof *p->update, (void **)&p->update));
-    FL_TRY(fl_alloc_array(n_layers, sizeof *p->square_sum, (void **)&p->square_sum));
-    return fl_device_reserve(p->device, n_layers * sizeof *p->squares, (void **)&p->squares);
+    size_t n_sums = n_layers + (size_t)p->n_ties;
+    FL_TRY(fl_alloc_array(n_sums, sizeof *p->square_sum, (void **)&p->square_sum));
+    FL_TRY(fl_alloc_array((size_t)p->n_ties, sizeof *p->tie_square, (void **)&p->tie_square));
+    return fl_device_reserve(p->device, n_sums * sizeof *p->squares, (void **)&p->squares);
 }
 
 static fl_status fill(fl_params *p, const fl_params_options *o)
 {
     size_t n_layers = (size_t)(p->last - p->first);
-    FL_TRY(take_lists(p));
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->layer, (void **)&p->layer));
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->weight, (void **)&p->weight));
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->moments, (void **)&p->moments));
@@ -135,7 +195,8 @@ static fl_status fill(fl_params *p, const fl_params_options *o)
             p->layer_at[layer - p->first] + fl_layout_count(p->model, layer, layer + 1);
     }
     p->n = p->layer_at[n_layers];
-    p->n_trainable = p->n - p->layer_at[p->first_trainable - p->first];
+    FL_TRY(lay_out_grad(p, o->n_frozen));
+    FL_TRY(take_lists(p));
     FL_TRY(take_grad(p, o));
     for (int layer = p->first; layer < p->last; layer++) {
         FL_TRY(layer_take(p, o, layer));
@@ -167,7 +228,7 @@ static void give(fl_params *p, bool counted, float **memory, int64_t n)
 
 void fl_params_drop_grad(fl_params *p)
 {
-    size_t size_bytes = float_bytes(p->n_trainable);
+    size_t size_bytes = float_bytes(p->n_grad);
     fl_device_unshare(p->device, p->grad, size_bytes, &p->grad_shared);
     p->grad = NULL;
     if (p->grad_counted) {
@@ -204,7 +265,7 @@ fl_status fl_params_claim_state(fl_params *p)
 fl_status fl_params_claim_grad(fl_params *p)
 {
     if (!p->grad_counted) {
-        FL_TRY(fl_device_claim(p->device, float_bytes(p->n_trainable), "gradients"));
+        FL_TRY(fl_device_claim(p->device, float_bytes(p->n_grad), "gradients"));
     }
     p->grad_counted = true;
     return FL_OK;
@@ -223,13 +284,17 @@ void fl_params_fini(fl_params *p)
     if (p->weight != NULL && p->moments != NULL) {
         fl_params_drop_state(p);
     }
-    fl_device_drop(p->device, p->squares, (size_t)(p->last - p->first) * sizeof *p->squares);
+    fl_device_drop(p->device, p->squares,
+                   (size_t)(p->last - p->first + p->n_ties) * sizeof *p->squares);
+    fl_free(p->tie_square);
     fl_free(p->update);
     fl_free(p->square_sum);
     fl_free(p->layer);
     fl_free(p->weight);
     fl_free(p->moments);
     fl_free(p->layer_at);
+    fl_free(p->grad_at);
+    fl_free(p->tie);
     memset(p, 0, sizeof *p);
 }
 
@@ -237,22 +302,28 @@ void fl_params_fini(fl_params *p)
 static int list_updates(fl_params *p, const fl_job *job, int layer, fl_update *list)
 {
     const fl_param_list *params = fl_model_params(p->model, layer);
-    int64_t at = fl_params_grad_at(p, layer), n = fl_params_layer_count(p, layer), in = 0;
+    const fl_layer_params *mine = &p->layer[layer - p->first];
+    int64_t n = fl_params_layer_count(p, layer), in = 0;
     float *moments = p->moments[layer - p->first];
+    int n_updates = 0;
     for (int i = 0; i < params->n; i++) {
         const fl_param_spec *spec = &params->spec[i];
-        fl_weight *w = &p->layer[layer - p->first].weight[i];
-        w->version++;
-        list[i] = (fl_update){.w = w->data,
-                              .g = p->grad + at + in,
-                              .n = spec->rows * spec->cols,
-                              .weight_decay = spec->decay ? (float)job->train.weight_decay : 0.0f};
-        for (int k = 0; k < p->n_moments; k++) {
-            list[i].moment[k] = moments + k * n + in;
+        fl_weight *w = &mine->weight[i];
+        if (mine->grad[i] != NULL) { /* a tied parameter may be frozen in a layer that trains */
+            fl_update *update = &list[n_updates++];
+            w->version++;
+            *update =
+                (fl_update){.w = w->data,
+                            .g = mine->grad[i],
+                            .n = spec->rows * spec->cols,
+                            .weight_decay = spec->decay ? (float)job->train.weight_decay : 0.0f};
+            for (int k = 0; k < p->n_moments; k++) {
+                update->moment[k] = moments + k * n + in;
+            }
         }
         in += fl_layout_param(spec);
     }
-    return params->n;
+    return n_updates;
 }
 
 fl_status fl_params_step(fl_params *p, fl_stream *stream, const fl_job *job, int64_t step,
@@ -268,5 +339,5 @@ fl_status fl_params_step(fl_params *p, fl_stream *stream, const fl_job *job, int
 
 fl_status fl_params_clear_grad(fl_params *p, fl_stream *stream)
 {
-    return p->device->ops->fill_zero(p->device, stream, p->grad, float_bytes(p->n_trainable));
+    return p->device->ops->fill_zero(p->device, stream, p->grad, float_bytes(p->n_grad));
 }

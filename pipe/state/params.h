@@ -2,7 +2,11 @@
  * moments another, so that a layer can be handed over from one plan to the next, or migrate, as a
  * whole; gradients are one piece for all, so that a bucket is a range of it.
  *
- * Every parameter begins on 64 bytes. Layers below `first_trainable` have weights only. */
+ * Every parameter begins on 64 bytes. Layers below `first_trainable` have weights only.
+ *
+ *     grad   layer | layer | ... | tie | tie     a layer's untied parameters; each tie that trains
+ *
+ * All uses of a tied parameter here add to the same gradient, which no layer's bucket holds. */
 #ifndef FL_PIPE_STATE_PARAMS_H
 #define FL_PIPE_STATE_PARAMS_H
 
@@ -11,6 +15,13 @@
 
 #include <frostline/job.h>
 
+/* The gradient of a tied parameter that trains and has a use here. */
+typedef struct fl_params_tie {
+    int tie;       /* its number in the model */
+    int64_t at, n; /* elements of params->grad */
+    int norm_of;   /* the layer that its norm counts for: the first use; -1: not here */
+} fl_params_tie;
+
 typedef struct fl_params {
     fl_device *device; /* borrowed */
     const fl_model *model;
@@ -18,18 +29,22 @@ typedef struct fl_params {
     int first_trainable; /* first <= first_trainable <= last */
     int n_moments;
     int64_t n;              /* elements of all weights, padding included */
-    int64_t n_trainable;    /* elements from first_trainable on: of gradients and of each moment */
+    int64_t n_grad;         /* elements of all gradients, padding included */
     float **weight;         /* [last - first], each [elements of the layer] */
     float **moments;        /* [last - first], each [n_moments][elements]; NULL: frozen */
-    float *grad;            /* [n_trainable] */
+    float *grad;            /* [n_grad] */
     fl_shared *grad_shared; /* where other replicas can look into them; NULL: they cannot */
     fl_layer_params *layer; /* [last - first] */
     int64_t *layer_at;      /* [last - first + 1] elements of the layers before each */
-    fl_update *update;      /* [n_updates] a step's list: a tensor for each trainable parameter */
+    int64_t *grad_at;       /* [last - first + 1] where its gradients begin, then the first tie's */
+    int n_ties;
+    fl_params_tie *tie; /* [n_ties], in the model's order */
+    fl_update *update;  /* [n_updates] a step's list: a tensor for each trainable parameter */
     int n_updates;
-    fl_square_sum *square_sum; /* [last - first] the list of the gradient norms' sums */
-    double *squares;           /* [last - first] their results: device memory, a few bytes that no
-                                * budget counts */
+    fl_square_sum *square_sum; /* [last - first + n_ties] the list of the gradient norms' sums */
+    double *squares;           /* [last - first + n_ties] their results: device memory, a few bytes
+                                * that no budget counts */
+    double *tie_square;        /* [n_ties] of ties, host memory */
     bool state_counted;        /* weights and moments count against the device's budget, ... */
     bool grad_counted;         /* ... gradients do; else they are reserved */
 } fl_params;
@@ -38,6 +53,7 @@ typedef struct fl_params_options {
     fl_device *device;
     const fl_model *model;
     int first, last, first_trainable;
+    int n_frozen; /* layers of the whole model: which ties train */
     int n_moments;
     const uint64_t *seed;        /* of the starting weights; NULL: all are 0, they will come */
     const unsigned char *handed; /* [layers of the model] FL_HANDED_*: left NULL, handed over later;
@@ -65,7 +81,8 @@ int64_t fl_params_layer_count(const fl_params *params, int layer);
 /* Let the layer's weights lie in `weight`, which becomes params' own. */
 void fl_params_take_weight(fl_params *params, int layer, float *weight);
 
-/* Where the gradients of `layer` begin in params->grad, in elements; `last` gives n_trainable. */
+/* Where the gradients of `layer` begin in params->grad, in elements, but for those of its tied
+ * parameters; `last` gives their end. */
 int64_t fl_params_grad_at(const fl_params *params, int layer);
 
 /* One optimizer step over everything trainable, then clear the gradients. step counts from 0. */

@@ -211,18 +211,34 @@ fl_status fl__nonfinite_loss(fl_pipeline *p, int slot)
     return FL_OK;
 }
 
+/* The sums over the micro-batches so far of a layer's gradients. */
+static fl_status look_at_grads(fl_pipeline *p, int layer, bool *bad)
+{
+    const fl_params *params = fl_stage_params(p->stage);
+    const fl_layer_params *mine = &params->layer[layer - params->first];
+    for (int i = 0; i < mine->n && !*bad; i++) {
+        int64_t n = mine->weight[i].rows * mine->weight[i].cols, at = n;
+        if (mine->grad[i] != NULL) {
+            FL_TRY(find_value(p->o.device, mine->grad[i], n, &at));
+        }
+        *bad = at < n;
+    }
+    return FL_OK;
+}
+
 fl_status fl__nonfinite_backward(fl_pipeline *p, int slot, int layer)
 {
     const fl_params *params = fl_stage_params(p->stage);
-    int64_t n = fl_params_layer_count(params, layer), at, sample = -1;
+    int64_t sample = -1;
+    bool bad = false;
     bool has_grad_in = layer > params->first_trainable ||
                        (p->trains_below && params->first_trainable == params->first);
     if (has_grad_in) {
         fl_tensor grad = fl_stage_grad_in(p->stage, slot, layer);
         FL_TRY(find_sample(p, slot, &grad, &sample));
     }
-    FL_TRY(find_value(p->o.device, params->grad + fl_params_grad_at(params, layer), n, &at));
-    if (sample >= 0 || at < n) {
+    FL_TRY(look_at_grads(p, layer, &bad));
+    if (sample >= 0 || bad) {
         note(p, FL_NONFINITE_GRADIENT, layer, sample);
     }
     return FL_OK;

@@ -58,13 +58,8 @@ static fl_status channels_create(fl_pipeline *p)
 
 static fl_status reduce_create(fl_pipeline *p)
 {
-    int owners[FL_MAX_WORKERS];
-    for (int r = 0; r < p->R; r++) {
-        owners[r] = r * p->K + p->place.stage;
-    }
-    return fl_reduce_init(&p->reduce, fl_stage_params(p->stage), p->o.group, owners, p->R,
-                          p->place.replica, p->o.job->autodp.bucket_bytes,
-                          (uint32_t)p->place.stage * FL_MAX_LAYERS);
+    return fl_reduce_init(&p->reduce, fl_stage_params(p->stage), p->o.group, p->o.plan, p->place,
+                          p->o.job->autodp.bucket_bytes);
 }
 
 static fl_status stage_input_create(fl_pipeline *p, int n_frozen)

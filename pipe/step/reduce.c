@@ -1,6 +1,7 @@
 #include "pipe/step/reduce.h"
 
 #include "device/alloc.h"
+#include "nn/model.h"
 
 #include <string.h>
 
@@ -17,44 +18,105 @@ static int bucket_begin(const fl_params *p, int end, int64_t bucket_elements)
     return layer;
 }
 
-static fl_status fill(fl_reduce *r, fl_group *group, const int *owners, int64_t bucket_bytes,
-                      uint32_t id_base)
+/* A bucket of n elements of the gradients, complete after the backward of lowest_layer. */
+static fl_status add_bucket(fl_reduce *r, fl_group *group, uint32_t id, const int *owners,
+                            int n_owners, int64_t at, int64_t n, int lowest_layer)
 {
     const fl_params *p = r->params;
-    size_t most = (size_t)(p->last - p->first_trainable);
-    FL_TRY(fl_alloc_array(most, sizeof(fl_bucket *), (void **)&r->bucket));
-    FL_TRY(fl_alloc_array(most, sizeof(int), (void **)&r->lowest_layer));
+    const fl_bucket_options bucket = {.id = id,
+                                      .owners = owners,
+                                      .n_owners = n_owners,
+                                      .data = p->grad + at,
+                                      .dtype = FL_F32,
+                                      .n = n,
+                                      .shared = p->grad_shared,
+                                      .offset_bytes = (size_t)at * sizeof(float)};
+    FL_TRY(fl_bucket_create(group, &bucket, &r->bucket[r->n]));
+    r->lowest_layer[r->n] = lowest_layer;
+    r->n++;
+    return FL_OK;
+}
+
+static fl_status add_layers(fl_reduce *r, fl_group *group, const fl_plan *plan, fl_place place,
+                            int64_t bucket_bytes)
+{
+    const fl_params *p = r->params;
+    int owners[FL_MAX_WORKERS];
+    for (int i = 0; i < plan->R; i++) {
+        owners[i] = i * plan->K + place.stage;
+    }
     int end = p->last;
     while (end > p->first_trainable) {
         int begin = bucket_begin(p, end, bucket_bytes / (int64_t)sizeof(float));
         int64_t at = fl_params_grad_at(p, begin);
         int64_t n = fl_params_grad_at(p, end) - at;
         if (n > 0) {
-            const fl_bucket_options bucket = {.id = id_base + (uint32_t)r->n,
-                                              .owners = owners,
-                                              .n_owners = r->R,
-                                              .data = p->grad + at,
-                                              .dtype = FL_F32,
-                                              .n = n,
-                                              .shared = p->grad_shared,
-                                              .offset_bytes = (size_t)at * sizeof(float)};
-            FL_TRY(fl_bucket_create(group, &bucket, &r->bucket[r->n]));
-            r->lowest_layer[r->n] = begin;
-            r->n++;
+            uint32_t id = (uint32_t)(place.stage * FL_MAX_LAYERS + r->n);
+            FL_TRY(add_bucket(r, group, id, owners, plan->R, at, n, begin));
         }
         end = begin;
     }
     return FL_OK;
 }
 
-fl_status fl_reduce_init(fl_reduce *reduce, fl_params *params, fl_group *group, const int *owners,
-                         int R, int replica, int64_t bucket_bytes, uint32_t id_base)
+static int stage_of(const fl_plan *plan, int layer)
 {
-    *reduce = (fl_reduce){.params = params, .replica = replica, .R = R};
-    if (R == 1) {
-        return FL_OK;
+    int stage = 0;
+    while (plan->first[stage + 1] <= layer) {
+        stage++;
     }
-    fl_status status = fill(reduce, group, owners, bucket_bytes, id_base);
+    return stage;
+}
+
+/* The owners of all uses of the tie, by group index, in the same order on every worker. */
+static int list_owners(const fl_plan *plan, const fl_tie *tie, int owners[FL_MAX_WORKERS])
+{
+    int n = 0;
+    for (int replica = 0; replica < plan->R; replica++) {
+        for (int k = 0, before = -1; k < tie->n; k++) {
+            int stage = stage_of(plan, tie->use[k].layer);
+            if (stage != before) {
+                owners[n++] = replica * plan->K + stage;
+            }
+            before = stage;
+        }
+    }
+    return n;
+}
+
+static fl_status add_ties(fl_reduce *r, fl_group *group, const fl_plan *plan)
+{
+    const fl_params *p = r->params;
+    int owners[FL_MAX_WORKERS];
+    for (int i = 0; i < p->n_ties; i++) {
+        const fl_params_tie *tie = &p->tie[i];
+        int n_owners = list_owners(plan, fl_model_tie_at(p->model, tie->tie), owners);
+        uint32_t id = (uint32_t)(FL_MAX_STAGES * FL_MAX_LAYERS + tie->tie);
+        if (n_owners > 1) {
+            FL_TRY(add_bucket(r, group, id, owners, n_owners, tie->at, tie->n, p->first_trainable));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status fill(fl_reduce *r, fl_group *group, const fl_plan *plan, fl_place place,
+                      int64_t bucket_bytes)
+{
+    const fl_params *p = r->params;
+    size_t most = (size_t)(p->last - p->first_trainable + p->n_ties);
+    FL_TRY(fl_alloc_array(most, sizeof(fl_bucket *), (void **)&r->bucket));
+    FL_TRY(fl_alloc_array(most, sizeof(int), (void **)&r->lowest_layer));
+    if (r->R > 1) {
+        FL_TRY(add_layers(r, group, plan, place, bucket_bytes));
+    }
+    return add_ties(r, group, plan);
+}
+
+fl_status fl_reduce_init(fl_reduce *reduce, fl_params *params, fl_group *group, const fl_plan *plan,
+                         fl_place place, int64_t bucket_bytes)
+{
+    *reduce = (fl_reduce){.params = params, .replica = place.replica, .R = plan->R};
+    fl_status status = fill(reduce, group, plan, place, bucket_bytes);
     if (status != FL_OK) {
         fl_reduce_fini(reduce);
     }
@@ -89,20 +151,36 @@ fl_status fl_reduce_wait(fl_reduce *reduce, fl_stream *stream, int64_t deadline_
     return FL_OK;
 }
 
-/* The list of this replica's share of each layer; returns how many layers have one. */
+/* The sum over the gradients from .. to - 1, if there are any; returns how many sums this is. */
+static int add_square(const fl_reduce *reduce, int64_t from, int64_t to, double *out,
+                      fl_square_sum *list)
+{
+    if (from < to) {
+        *list = (fl_square_sum){.x = reduce->params->grad + from, .n = to - from, .out = out};
+    }
+    return from < to;
+}
+
+/* The list of this replica's share of each layer, and of each tie whose norm counts here; returns
+ * how many have one. */
 static int list_squares(const fl_reduce *reduce)
 {
     const fl_params *p = reduce->params;
-    int64_t begin = p->n_trainable * reduce->replica / reduce->R;
-    int64_t end = p->n_trainable * (reduce->replica + 1) / reduce->R;
+    int64_t replica = reduce->replica, R = reduce->R;
+    int64_t all = fl_params_grad_at(p, p->last); /* the ties lie behind */
+    int64_t begin = all * replica / R, end = all * (replica + 1) / R;
     int n = 0;
     for (int layer = p->first_trainable; layer < p->last; layer++) {
         int64_t from = fl_params_grad_at(p, layer), to = fl_params_grad_at(p, layer + 1);
-        from = from > begin ? from : begin;
-        to = to < end ? to : end;
-        if (from < to) {
-            p->square_sum[n++] = (fl_square_sum){
-                .x = p->grad + from, .n = to - from, .out = p->squares + (layer - p->first)};
+        n += add_square(reduce, from > begin ? from : begin, to < end ? to : end,
+                        p->squares + (layer - p->first), &p->square_sum[n]);
+    }
+    for (int i = 0; i < p->n_ties; i++) {
+        const fl_params_tie *tie = &p->tie[i];
+        int64_t from = tie->at + tie->n * replica / R, to = tie->at + tie->n * (replica + 1) / R;
+        if (tie->norm_of >= 0) {
+            n += add_square(reduce, from, to, p->squares + (p->last - p->first) + i,
+                            &p->square_sum[n]);
         }
     }
     return n;
@@ -112,9 +190,17 @@ fl_status fl_reduce_norms(fl_reduce *reduce, fl_stream *stream, double *squares)
 {
     const fl_params *p = reduce->params;
     const fl_device_ops *ops = p->device->ops;
-    size_t size_bytes = (size_t)(p->last - p->first) * sizeof *squares;
-    FL_TRY(ops->fill_zero(p->device, stream, p->squares, size_bytes));
+    size_t n_layers = (size_t)(p->last - p->first), n_ties = (size_t)p->n_ties;
+    FL_TRY(ops->fill_zero(p->device, stream, p->squares, (n_layers + n_ties) * sizeof *squares));
     FL_TRY(ops->sum_squares_many(p->device, stream, p->square_sum, list_squares(reduce)));
-    FL_TRY(ops->copy_out(p->device, stream, squares, p->squares, size_bytes));
-    return ops->sync(p->device, stream);
+    FL_TRY(ops->copy_out(p->device, stream, squares, p->squares, n_layers * sizeof *squares));
+    FL_TRY(ops->copy_out(p->device, stream, p->tie_square, p->squares + n_layers,
+                         n_ties * sizeof *squares));
+    FL_TRY(ops->sync(p->device, stream));
+    for (int i = 0; i < p->n_ties; i++) {
+        if (p->tie[i].norm_of >= 0) {
+            squares[p->tie[i].norm_of - p->first] += p->tie_square[i];
+        }
+    }
+    return FL_OK;
 }

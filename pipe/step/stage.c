@@ -411,6 +411,7 @@ static fl_status fill(fl_stage *stage)
                                 .first = o->first,
                                 .last = o->last,
                                 .first_trainable = trainable,
+                                .n_frozen = o->n_frozen,
                                 .n_moments = fl_optimizer_n_moments(o->job->train.optimizer),
                                 .seed = o->draw ? &o->job->train.seed : NULL,
                                 .handed = o->handed,

@@ -91,7 +91,7 @@ static inline fl_status rig_params(rig *r, int layer, uint64_t seed)
         *w = (fl_weight){.rows = spec->rows, .cols = spec->cols, .version = 1};
         FL_TRY(rig_floats(r, n, &w->data));
         FL_TRY(rig_floats(r, n, &r->wgrad[layer][i]));
-        fl_param_init(spec, seed, layer, i, w->data);
+        fl_model_draw_param(r->model, layer, i, seed, w->data);
         r->want[layer][i] = r->wgrad[layer][i];
     }
     return FL_OK;

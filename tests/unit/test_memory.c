@@ -10,6 +10,7 @@
 #include "pipe/state/migrate.h"
 #include "pipe/state/params.h"
 #include "pipe/step/stage.h"
+#include "support/tied.h"
 #include "support/toy.h"
 
 #include <setjmp.h>
@@ -416,22 +417,18 @@ static void check_stage(const fl_model *model, const fl_dataset *data, const fl_
 /* For every F and every stage, a real stage takes exactly the predicted memory. Would catch: a
  * stage with frozen layers that holds gradients which are never computed, or that exceeds its
  * budget. */
-static void test_memory__frozen_layers_take_what_a_real_stage_takes(void **state)
+static void check_frozen(const fl_model *model, const int cut[4], int n_blocks)
 {
-    (void)state;
-    const int cut[] = {0, 3, 5, 8};
-    fl_model *model = NULL;
     fl_dataset data;
     fl_job job = adamw_job();
     fl_layer_memory layers[16];
     fl_shape input;
     int64_t n_targets, total = INT64_MAX;
     assert_int_equal(fl_toy_dataset(40, &data), FL_OK);
-    assert_int_equal(fl_toy_model(3, 0.1f, &model), FL_OK);
     assert_int_equal(fl_model_n_layers(model), cut[3]);
     assert_int_equal(data.ops->max_shape(data.self, &input, &n_targets), FL_OK);
     assert_int_equal(fl_memory_measure(model, &input, BATCH, layers), FL_OK);
-    for (int F = 0; F <= 3; F++) {
+    for (int F = 0; F <= n_blocks; F++) {
         int n_frozen = fl_frozen_layers(model, F);
         fl_stage_memory whole;
         fl_memory_stage(model, &job, layers, n_frozen,
@@ -442,8 +439,28 @@ static void test_memory__frozen_layers_take_what_a_real_stage_takes(void **state
             check_stage(model, &data, &job, layers, s, cut, n_frozen);
         }
     }
-    fl_model_destroy(&model);
     fl_dataset_destroy(&data);
+}
+
+static void test_memory__frozen_layers_take_what_a_real_stage_takes(void **state)
+{
+    (void)state;
+    fl_model *model = NULL;
+    assert_int_equal(fl_toy_model(3, 0.1f, &model), FL_OK);
+    check_frozen(model, (const int[]){0, 3, 5, 8}, 3);
+    fl_model_destroy(&model);
+}
+
+/* Two uses in one stage share a gradient; of a use that is frozen above the frost line there is
+ * none. */
+static void test_memory__ties_take_what_a_real_stage_takes(void **state)
+{
+    (void)state;
+    fl_model *model = NULL;
+    assert_int_equal(tied_model(true, 0.1f, &model), FL_OK);
+    check_frozen(model, (const int[]){0, 5, 7, TIED_LAYERS}, TIED_BLOCKS);
+    check_frozen(model, (const int[]){0, 1, 8, TIED_LAYERS}, TIED_BLOCKS);
+    fl_model_destroy(&model);
 }
 
 /* A stage wholly below the frost line sends nothing back and has no gradients. */
@@ -516,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_memory__survives_every_failed_allocation),
         cmocka_unit_test(test_memory__stage_is_the_sum_of_its_parts),
         cmocka_unit_test(test_memory__frozen_layers_take_what_a_real_stage_takes),
+        cmocka_unit_test(test_memory__ties_take_what_a_real_stage_takes),
         cmocka_unit_test(test_memory__nothing_flows_back_below_the_frost_line),
         cmocka_unit_test(test_memory__table_agrees_with_the_walk),
     };

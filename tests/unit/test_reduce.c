@@ -36,7 +36,7 @@ static void check(fl_device *device, const fl_model *model, int first, int last,
                            .first_trainable = trainable,
                            .n_moments = 2};
     assert_int_equal(fl_params_init(&p, &o), FL_OK);
-    for (int64_t i = 0; i < p.n_trainable; i++) {
+    for (int64_t i = 0; i < p.n_grad; i++) {
         p.grad[i] = fl_unit((uint32_t)fl_mix64(7, (uint64_t)i)) - 0.5f;
     }
     for (int R = 1; R <= MOST_REPLICAS; R++) {
