@@ -18,14 +18,16 @@ enum {
     FL_MAX_MICRO_BATCHES = 4096
 };
 
-/* What one layer costs on one device. Times are for one sample, the mean over the first samples
- * of the data set, with which they are measured; a call of n samples takes call_us + n * per-sample
- * time. Bytes are for the longest sample. */
+/* What one layer costs on one device, measured with the first samples of the data set. A call of n
+ * samples and t tokens (rows of the raw input) takes call_us + n * us + t * token_us. Where all
+ * samples have one length, their tokens count with the samples, and token_us is 0. Bytes are for
+ * the longest sample. */
 typedef struct fl_layer_cost {
     double fwd_call_us, fwd_us;       /* forward in training */
     double bwd_call_us, bwd_us;       /* backward with both gradients */
-    double frozen_call_us, frozen_us; /* forward of a frozen layer; both 0: as in training */
-    int64_t out_bytes;                /* a sample's activation that leaves the layer */
+    double frozen_call_us, frozen_us; /* forward of a frozen layer; all 0: as in training */
+    double fwd_token_us, bwd_token_us, frozen_token_us;
+    int64_t out_bytes;     /* a sample's activation that leaves the layer */
     int64_t kept_bytes;    /* a sample's memory between forward and backward, with its output */
     int64_t scratch_bytes; /* a sample's temporary memory, the larger of forward and backward */
     int64_t n_params;      /* elements */

@@ -97,8 +97,8 @@ static fl_status get_costs(const fl_costs_options *o, fl_costs *costs, fl_profil
 fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs, fl_profile *profile)
 {
     *costs = (fl_costs){0};
-    fl_profile_key_of(options->model, options->job, options->memory_one, options->n_workers,
-                      &costs->key);
+    fl_profile_key_of(options->model, options->job, options->memory_one, options->sizes,
+                      options->n_workers, &costs->key);
     fl_status status = get_costs(options, costs, profile);
     costs->origin.path = is_kept(costs) ? costs->path : NULL;
     costs->origin.measured = costs->about.measured;

@@ -13,6 +13,7 @@ typedef struct fl_costs_options {
     const fl_dataset *dataset;
     const fl_job *job;
     const fl_layer_memory *memory_one; /* [n_layers] */
+    const fl_sample_sizes *sizes;      /* where samples differ in length; otherwise NULL */
     int n_workers;
     const char *only; /* plan from this profile, of any device, without measuring; or NULL */
 } fl_costs_options;

@@ -35,6 +35,13 @@ const fl_profile_field fl__profile_layer[] = {
     {.name = NULL},
 };
 
+const fl_profile_field fl__profile_tokens[] = {
+    {LAYER(fwd_token_us), false, 0},
+    {LAYER(bwd_token_us), false, 0},
+    {LAYER(frozen_token_us), false, 0},
+    {.name = NULL},
+};
+
 const fl_profile_field fl__profile_tuned[] = {
     {"batch", FL_PROFILE_WHOLE, TUNED(batch), false, 1},
     {"f", FL_PROFILE_COUNT, TUNED(F), false, 0},

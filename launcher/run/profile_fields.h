@@ -8,7 +8,8 @@
 
 #define FL_PROFILE_FIRST_LINE "# A profile of frostline: what layers cost. It may be deleted.\n"
 
-enum { FL_PROFILE_FORMAT = 3, FL_PROFILE_FIELDS_MAX = 16 };
+/* Format 3 has no costs of tokens. */
+enum { FL_PROFILE_FORMAT = 4, FL_PROFILE_OLDEST_FORMAT = 3, FL_PROFILE_FIELDS_MAX = 16 };
 
 typedef enum fl_profile_type {
     FL_PROFILE_REAL,  /* double, finite */
@@ -24,7 +25,8 @@ typedef struct fl_profile_field {
     int64_t least;
 } fl_profile_field;
 
-/* Fields of one mapping in the file; ended by a NULL name. */
-extern const fl_profile_field fl__profile_costs[], fl__profile_layer[], fl__profile_tuned[];
+/* Fields of one mapping in the file; ended by a NULL name. Those of tokens are a layer's, too. */
+extern const fl_profile_field fl__profile_costs[], fl__profile_layer[], fl__profile_tokens[],
+    fl__profile_tuned[];
 
 #endif

@@ -62,6 +62,16 @@ static void put_model(const fl_model *model, const fl_job *job, const fl_layer_m
              fl_model_name(model), fl_model_n_layers(model), fl_model_n_params(model), hash);
 }
 
+/* Costs of tokens are measured at the lengths of the data set. */
+static void put_lengths(const fl_sample_sizes *sizes, char *text, size_t size_bytes)
+{
+    size_t n = strlen(text);
+    if (sizes != NULL) {
+        snprintf(text + n, size_bytes - n, ", %" PRId64 " to %" PRId64 " tokens, %.1f in the mean",
+                 sizes->shortest, sizes->longest.tokens, sizes->mean_tokens);
+    }
+}
+
 /* Make the text safe for a quoted line. */
 static void make_plain(char *text)
 {
@@ -72,7 +82,7 @@ static void make_plain(char *text)
 }
 
 void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_memory *memory_one,
-                       int n_workers, fl_profile_key *key)
+                       const fl_sample_sizes *sizes, int n_workers, fl_profile_key *key)
 {
     static const char *const names[FL_PROFILE_KEY_PARTS] = {"program", "model", "device",
                                                             "precision", "training"};
@@ -81,6 +91,7 @@ void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_
     *key = (fl_profile_key){0};
     put_program(key->text[0], size);
     put_model(model, job, memory_one, key->text[1], size);
+    put_lengths(sizes, key->text[1], size);
     snprintf(key->text[2], size, "cpu, %s, %s, %" PRId64 " cores each, %d at once",
              fl_device_cpu_name(cpu, sizeof cpu), fl_device_cpu_isa(), job->devices.cores,
              n_workers);

@@ -24,6 +24,7 @@ typedef struct reader {
     yaml_document_t *document;
     const fl_profile_key *key; /* NULL: any */
     const fl_model *model;
+    int format;
 } reader;
 
 static fl_status refuse_node(const reader *r, const yaml_node_t *node, const char *what,
@@ -154,6 +155,9 @@ static fl_status read_layers(const reader *r, const yaml_node_t *root, fl_profil
     for (int i = 0; i < p->n_layers; i++) {
         FL_TRY(item_at(r, list, i, "layers", &item));
         FL_TRY(read_numbers(r, item, fl__profile_layer, &p->layer[i]));
+        if (r->format > FL_PROFILE_OLDEST_FORMAT) {
+            FL_TRY(read_numbers(r, item, fl__profile_tokens, &p->layer[i]));
+        }
         FL_TRY(check_layer(r, item, i, &p->layer[i]));
     }
     return FL_OK;
@@ -190,7 +194,7 @@ static fl_status read_key(const reader *r, const yaml_node_t *root)
     return FL_OK;
 }
 
-static fl_status read_root(const reader *r, fl_profile *p, fl_profile_about *about)
+static fl_status read_root(reader *r, fl_profile *p, fl_profile_about *about)
 {
     const yaml_node_t *root = yaml_document_get_root_node(r->document), *node;
     struct {
@@ -202,10 +206,11 @@ static fl_status read_root(const reader *r, fl_profile *p, fl_profile_about *abo
         return fl_fail(FL_EFORMAT, "%s: this is no profile", r->name);
     }
     FL_TRY(read_numbers(r, root, format, &header));
-    if (header.format != FL_PROFILE_FORMAT) {
-        return fl_fail(FL_EINVAL, "%s: format %d; this program writes %d", r->name, header.format,
-                       FL_PROFILE_FORMAT);
+    if (header.format < FL_PROFILE_OLDEST_FORMAT || header.format > FL_PROFILE_FORMAT) {
+        return fl_fail(FL_EINVAL, "%s: format %d; this program reads %d to %d", r->name,
+                       header.format, FL_PROFILE_OLDEST_FORMAT, FL_PROFILE_FORMAT);
     }
+    r->format = header.format;
     FL_TRY(read_key(r, root));
     FL_TRY(get_of_type(r, root, "complete", YAML_SCALAR_NODE, &node)); /* the last line */
     if (strcmp(fl_node_text(node), "true") != 0) {

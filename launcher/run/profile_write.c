@@ -37,7 +37,7 @@ static void put_all(FILE *file, const fl_profile_key *key, const fl_model *model
                     const fl_profile *p, const fl_profile_about *about)
 {
     fputs(FL_PROFILE_FIRST_LINE, file);
-    fputs("# Times are microseconds: of a call, and of each sample in it.\n", file);
+    fputs("# Times are microseconds: of a call, of each sample in it, and of each token.\n", file);
     fprintf(file, "format: %d\n", FL_PROFILE_FORMAT);
     for (int i = 0; i < FL_PROFILE_KEY_PARTS; i++) {
         fprintf(file, "%s: \"%s\"\n", key->name[i], key->text[i]);
@@ -49,6 +49,7 @@ static void put_all(FILE *file, const fl_profile_key *key, const fl_model *model
     for (int i = 0; i < p->n_layers; i++) {
         fprintf(file, "  - {kind: %s", fl_model_layer_kind(model, i));
         put_numbers(file, ", ", ", ", fl__profile_layer, &p->layer[i]);
+        put_numbers(file, ", ", ", ", fl__profile_tokens, &p->layer[i]);
         fputs("}\n", file);
     }
     fprintf(file, "tuned:%s\n", p->n_tuned == 0 ? " []" : "");

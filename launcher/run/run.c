@@ -58,6 +58,7 @@ typedef struct preparation {
     fl_due_steps due;
     fl_sample_sizes *sizes;
     fl_run_batches *batches;
+    fl_memory_model *ragged;  /* NULL: all samples have one length */
     const char *recorded_dir; /* of the run to repeat; NULL: none */
     fl_recording recording;
     fl_layer_memory *memory_one; /* [n_layers] */
@@ -98,6 +99,7 @@ static void preparation_fini(preparation *p)
     fl_activations_destroy(&p->activations);
     fl_recording_fini(&p->recording);
     fl_dataset_destroy(&p->view);
+    fl_memory_model_destroy(&p->ragged);
     fl_sample_sizes_destroy(&p->sizes);
     fl_free(p->batches);
     fl_free(p->memory_one);
@@ -224,6 +226,16 @@ static fl_status look_at_samples(preparation *p)
     return FL_OK;
 }
 
+static fl_status measure_memory(preparation *p)
+{
+    FL_TRY(fl_memory_measure(p->model, &p->sizes->longest, 1, p->memory_one));
+    if (p->sizes->equal) {
+        return FL_OK;
+    }
+    FL_TRY(fl_memory_mean_flops(p->model, p->sizes, p->memory_one));
+    return fl_memory_model_create(p->model, p->sizes, &p->ragged);
+}
+
 static fl_status prepare_run(preparation *p)
 {
     fl_shape input;
@@ -246,7 +258,7 @@ static fl_status prepare_run(preparation *p)
     FL_TRY(fl_alloc(sizeof *p->costs, (void **)&p->costs));
     FL_TRY(fl_alloc(sizeof *p->plan, (void **)&p->plan));
     FL_TRY(fl_alloc_array(CANDIDATES_MAX, sizeof *p->candidates, (void **)&p->candidates));
-    return fl_memory_measure(p->model, &input, 1, p->memory_one);
+    return measure_memory(p);
 }
 
 /* ---- ② ---- */
@@ -258,6 +270,8 @@ static fl_status choose_plan(preparation *p, int F)
                                .profile = p->profile,
                                .n_processors = processors(),
                                .memory_one = p->memory_one,
+                               .ragged = p->ragged,
+                               .batches = p->batches,
                                .n_workers = p->n_workers,
                                .F = F,
                                .generation = 1,
@@ -299,6 +313,7 @@ static fl_costs_options costs_options(const preparation *p, const char *only)
                               .dataset = p->dataset,
                               .job = p->job,
                               .memory_one = p->memory_one,
+                              .sizes = p->sizes->equal ? NULL : p->sizes,
                               .n_workers = p->n_workers,
                               .only = only};
 }

@@ -21,10 +21,27 @@ static double sample_us(const fl_cost_table *t, int layer)
     return t->fwd_us[layer + 1] - t->fwd_us[layer] + t->bwd_us[layer + 1] - t->bwd_us[layer];
 }
 
+/* Tokens of a sample in the mean; costs of tokens are 0 where all samples have one length. */
+static double mean_tokens(const fl_plan_input *input)
+{
+    return input->ragged == NULL ? 0.0 : input->ragged->sizes->mean_tokens;
+}
+
+/* Bytes of a sample behind a layer, in the mean. */
+static double out_bytes(const fl_plan_input *input, int layer)
+{
+    if (input->ragged == NULL) {
+        return (double)input->profile->layer[layer].out_bytes;
+    }
+    const fl_sample_sizes *s = input->ragged->sizes;
+    const fl_growth *rows = &s->rows[layer + 1];
+    return (rows->per_sample + rows->per_token * s->mean_tokens) * (double)s->row_bytes[layer + 1];
+}
+
 /* Costs that were not measured frozen are taken for the same. */
 static bool has_frozen(const fl_layer_cost *c)
 {
-    return c->frozen_call_us + c->frozen_us > 0.0;
+    return c->frozen_call_us + c->frozen_us + c->frozen_token_us > 0.0;
 }
 
 /* Where there is a cache, a sample's frozen layers take what reading their output takes; in the
@@ -41,8 +58,7 @@ static void read_frozen(fl_cost_table *t)
         return;
     }
     double read_us =
-        input->cached_read->call_us +
-        input->cached_read->us_per_byte * (double)input->profile->layer[n - 1].out_bytes;
+        input->cached_read->call_us + input->cached_read->us_per_byte * out_bytes(input, n - 1);
     double there = 1.0 - input->missing, all_us = t->fwd_us[n], all_call_us = t->fwd_call_us[n];
     double kept_us = kept > 0 ? t->fwd_us[kept] - read_us : 0.0;
     double spared_us = there * (all_us - read_us) + input->missing * later(kept_us, 0.0);
@@ -67,6 +83,7 @@ static int64_t tied_params(const fl_model *model, int layer)
 
 void fl_cost_table_init(fl_cost_table *t, const fl_plan_input *input)
 {
+    double tokens = mean_tokens(input);
     t->input = input;
     t->n_layers = input->profile->n_layers;
     t->heaviest = 0;
@@ -76,9 +93,10 @@ void fl_cost_table_init(fl_cost_table *t, const fl_plan_input *input)
         const fl_layer_cost *c = &input->profile->layer[i];
         bool trains = !is_frozen(input, i), full = trains || !has_frozen(c);
         t->fwd_call_us[i + 1] = t->fwd_call_us[i] + (full ? c->fwd_call_us : c->frozen_call_us);
-        t->fwd_us[i + 1] = t->fwd_us[i] + (full ? c->fwd_us : c->frozen_us);
+        t->fwd_us[i + 1] = t->fwd_us[i] + (full ? c->fwd_us + tokens * c->fwd_token_us
+                                                : c->frozen_us + tokens * c->frozen_token_us);
         t->bwd_call_us[i + 1] = t->bwd_call_us[i] + (trains ? c->bwd_call_us : 0.0);
-        t->bwd_us[i + 1] = t->bwd_us[i] + (trains ? c->bwd_us : 0.0);
+        t->bwd_us[i + 1] = t->bwd_us[i] + (trains ? c->bwd_us + tokens * c->bwd_token_us : 0.0);
         t->n_trainable[i + 1] = t->n_trainable[i] + (trains ? c->n_params : 0);
         t->n_in_buckets[i + 1] =
             t->n_in_buckets[i] + (trains ? c->n_params - tied_params(input->model, i) : 0);
@@ -238,9 +256,7 @@ static void cost_stages(const fl_cost_table *t, fl_grid grid, const int *first, 
         p->bwd_us[s] = backward_us(t, first[s], first[s + 1], n);
         p->bwd_us[s] += s == K - 1 ? loss_us(t, n) : 0.0;
         p->link_us[s] =
-            s == K - 1
-                ? 0.0
-                : message_us(t->input, n * (double)profile->layer[first[s + 1] - 1].out_bytes);
+            s == K - 1 ? 0.0 : message_us(t->input, n * out_bytes(t->input, first[s + 1] - 1));
         double busy = grid.M * (p->fwd_us[s] + p->bwd_us[s]);
         int64_t n_params = t->n_trainable[first[s + 1]] - t->n_trainable[first[s]];
         p->busiest_us = later(p->busiest_us, busy);

@@ -3,18 +3,24 @@
 #ifndef FL_PIPE_COST_COST_MODEL_H
 #define FL_PIPE_COST_COST_MODEL_H
 
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory_model.h"
 #include "pipe/cost/plan.h"
 
 #include <frostline/plan.h>
 
-/* Everything that a prediction or a decision depends on. Memory is per sample and linear in the
- * micro-batch. */
+struct fl_run_batches; /* pipe/plan/capacity.h */
+
+/* Everything that a prediction or a decision depends on. Where all samples have one length, memory
+ * is that of one sample times their number. */
 typedef struct fl_plan_input {
     const fl_model *model;
     const fl_job *job; /* fixed or auto k, r, m; schedule; partition; budgets; batch */
     const fl_profile *profile;
-    const fl_layer_memory *memory_one; /* [n_layers] for one sample: fl_memory_measure(.., 1, ..) */
+    /* [n_layers] for one sample of the greatest length: fl_memory_measure(.., 1, ..); operations
+     * for one of the mean. */
+    const fl_layer_memory *memory_one;
+    const fl_memory_model *ragged;  /* where samples differ in length; NULL: they do not */
+    struct fl_run_batches *batches; /* of the run; needed only then. It keeps what was asked. */
     int n_workers;
     int n_processors; /* that the workers share; 0: one for each core of each device */
     int F;

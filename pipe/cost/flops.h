@@ -6,10 +6,10 @@
 
 #include "pipe/cost/cost_model.h"
 
-/* Operations of the matrix products of one optimizer step over `batch` samples of the longest
- * length, with F blocks frozen.
- * memory_one  [n_layers] of fl_memory_measure for one sample
- * fed         what frozen layers put out comes from the cache: they compute nothing */
+/* Operations of the matrix products of one optimizer step over `batch` samples, with F blocks
+ * frozen. memory_one  [n_layers] of fl_memory_measure for one sample; where samples differ in
+ * length, with the operations of fl_memory_mean_flops fed         what frozen layers put out comes
+ * from the cache: they compute nothing */
 double fl_flops_step(const fl_model *model, const fl_layer_memory *memory_one, int F, bool fed,
                      int64_t batch);
 

@@ -28,16 +28,19 @@ static double factor_of(const fl_profile *profile, const fl_live_stage *live, do
 
 static void scale_layer(fl_layer_cost *c, bool frozen, double factor)
 {
-    if (frozen && c->frozen_call_us + c->frozen_us > 0.0) {
+    if (frozen && c->frozen_call_us + c->frozen_us + c->frozen_token_us > 0.0) {
         c->frozen_call_us *= factor;
         c->frozen_us *= factor;
+        c->frozen_token_us *= factor;
         return;
     }
     c->fwd_call_us *= factor;
     c->fwd_us *= factor;
+    c->fwd_token_us *= factor;
     if (!frozen) {
         c->bwd_call_us *= factor;
         c->bwd_us *= factor;
+        c->bwd_token_us *= factor;
     }
 }
 

@@ -152,7 +152,11 @@ static fl_status pass_layer(const question *q, int layer, fl_shape *now, int64_t
 static fl_status record_work(fl_sample_sizes *s, const int32_t *at, const int64_t *rows)
 {
     for (int64_t i = 0; i < s->n_lengths; i++) {
-        s->most_work = rows[i] > s->most_work ? rows[i] : s->most_work;
+        int64_t work = rows[i] > 1 ? rows[i] : 1;
+        double tokens = (double)s->lengths[i] / (double)work;
+        s->most_work = work > s->most_work ? work : s->most_work;
+        s->least_work = i == 0 || work < s->least_work ? work : s->least_work;
+        s->tokens_per_work = tokens > s->tokens_per_work ? tokens : s->tokens_per_work;
     }
     for (int split = 0; split < 2; split++) {
         for (int64_t id = 0; id < s->count[split] && !s->equal; id++) {

@@ -15,6 +15,8 @@ typedef struct fl_sample_sizes {
     int64_t shortest;            /* tokens of the shortest */
     int64_t most_targets;        /* of a sample */
     int64_t most_work;           /* rows of a sample behind the first layer */
+    int64_t least_work;          /* at least 1 */
+    double tokens_per_work;      /* of the length that has the most */
     int64_t count[2];            /* samples of a split */
     double mean_tokens;          /* of a training sample */
     double mean_square;          /* of a training sample's tokens */

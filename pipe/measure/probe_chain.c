@@ -172,6 +172,9 @@ static fl_status load_ids(fl_chain *c)
         int64_t n_targets;
         c->ids[s] = (int64_t)s;
         FL_TRY(d->ops->shape(d->self, FL_TRAIN, c->ids[s], &c->raw[s], &n_targets));
+        int64_t tokens = c->raw[s].tokens;
+        c->shortest = s == 0 || tokens < c->shortest ? tokens : c->shortest;
+        c->ragged = c->ragged || tokens != c->raw[0].tokens;
     }
     c->max_targets *= c->n_large;
     FL_TRY(fl_alloc_array((size_t)c->max_targets, sizeof(int32_t), (void **)&c->targets));
@@ -179,32 +182,45 @@ static fl_status load_ids(fl_chain *c)
 }
 
 /* Where every sample begins behind `layer`. */
-static fl_status lay_out(fl_chain *c, int layer, int32_t **offsets, fl_tensor *out)
+static fl_status lay_out_as(fl_chain *c, int layer, bool is_short, int32_t *offsets, fl_tensor *out)
 {
-    FL_TRY(fl_alloc_array((size_t)c->n_large + 1, sizeof **offsets, (void **)offsets));
     for (int64_t s = 0; s < c->n_large; s++) {
-        fl_shape shape;
-        FL_TRY(fl_model_shape(c->o->model, layer, &c->raw[s], &shape));
-        (*offsets)[s + 1] = (*offsets)[s] + (int32_t)shape.tokens;
+        fl_shape raw = c->raw[s], shape;
+        raw.tokens = is_short ? c->shortest : raw.tokens;
+        FL_TRY(fl_model_shape(c->o->model, layer, &raw, &shape));
+        offsets[s + 1] = offsets[s] + (int32_t)shape.tokens;
         out->width = shape.width;
         out->dtype = shape.dtype;
     }
-    out->offsets = out->offsets_device = *offsets;
     return FL_OK;
 }
 
-static void resize(fl_tensor *t, int64_t n_samples)
+static fl_status lay_out(fl_chain *c, int layer, int32_t **offsets, fl_tensor *out)
 {
+    size_t n = (size_t)c->n_large + 1;
+    FL_TRY(fl_alloc_array(2 * n, sizeof **offsets, (void **)offsets));
+    FL_TRY(lay_out_as(c, layer, false, *offsets, out));
+    return lay_out_as(c, layer, true, *offsets + n, out);
+}
+
+static void resize(fl_tensor *t, const int32_t *offsets, int64_t n_samples)
+{
+    t->offsets = t->offsets_device = offsets;
     t->n_samples = n_samples;
     t->n_tokens = t->offsets[n_samples];
 }
 
-void fl_chain_resize(fl_chain *c, int64_t n_samples)
+int64_t fl_chain_resize(fl_chain *c, int64_t n_samples, bool is_short)
 {
+    int64_t begin = is_short ? c->n_large + 1 : 0, tokens = 0;
     for (int i = 0; i < c->n; i++) {
-        resize(&c->at[i].in, n_samples);
-        resize(&c->at[i].out, n_samples);
+        resize(&c->at[i].in, c->at[i].in_offsets + begin, n_samples);
+        resize(&c->at[i].out, c->at[i].out_offsets + begin, n_samples);
     }
+    for (int64_t s = 0; s < n_samples; s++) {
+        tokens += is_short ? c->shortest : c->raw[s].tokens;
+    }
+    return tokens;
 }
 
 static size_t tensor_bytes(const fl_tensor *t)
@@ -254,8 +270,8 @@ static fl_status create_layer(fl_chain *c, int i)
     FL_TRY(create_params(c, l));
     FL_TRY(lay_out(c, l->layer - 1, &l->in_offsets, &l->in));
     FL_TRY(lay_out(c, l->layer, &l->out_offsets, &l->out));
-    resize(&l->in, c->n_large);
-    resize(&l->out, c->n_large);
+    resize(&l->in, l->in_offsets, c->n_large);
+    resize(&l->out, l->out_offsets, c->n_large);
     FL_TRY(fl_arena_take(&c->tensors, tensor_bytes(&l->out), &l->out.data));
     if (i > 0 && c->at[i - 1].kind == c->kind_of[l->layer - 1]) {
         l->in.data = c->at[i - 1].out.data;

@@ -13,7 +13,8 @@ typedef struct fl_probe_layer {
     int layer, kind; /* kind: the model's first layer that is like it */
     fl_layer_params params;
     fl_tensor in, out; /* in: the output of the layer before, where the model has such a pair */
-    int32_t *in_offsets, *out_offsets; /* [n_large + 1] */
+    /* [2][n_large + 1]: the samples as they are, and all as short as the shortest of them */
+    int32_t *in_offsets, *out_offsets;
     fl_exec_frame frame;
 } fl_probe_layer;
 
@@ -28,6 +29,8 @@ typedef struct fl_chain {
     int64_t n_large;    /* samples of the largest micro-batch there may be */
     int64_t *ids;       /* [n_large] */
     fl_shape *raw;      /* [n_large] */
+    int64_t shortest;   /* tokens of a raw sample, of these */
+    bool ragged;        /* they differ in length */
     fl_arena tensors, keep, scratch;
     void *grad[2]; /* each holds the largest boundary */
     int32_t *targets, *target_offsets;
@@ -38,7 +41,8 @@ typedef struct fl_chain {
 fl_status fl_chain_init(fl_chain *chain, const fl_probe_options *options) FL_MUST_CHECK;
 void fl_chain_fini(fl_chain *chain);
 
-/* Let every tensor hold the first n_samples <= n_large samples. */
-void fl_chain_resize(fl_chain *chain, int64_t n_samples);
+/* Let every tensor hold the first n_samples <= n_large samples, each as long as it is, or all as
+ * short as the shortest. Returns the tokens of the raw samples. */
+int64_t fl_chain_resize(fl_chain *chain, int64_t n_samples, bool is_short);
 
 #endif

@@ -1,6 +1,7 @@
 /* Times a chain of layers forward and backward, each call where it stands: with its input fresh
  * from the layer before and everything older pushed out of the caches, as in a step. Two sizes of
- * micro-batch tell apart what a call costs and what a sample costs. */
+ * micro-batch tell apart what a call costs and what a sample costs. Where samples differ in length,
+ * a third one, of as many short samples, tells what a token costs. */
 #include "data/loader.h"
 #include "device/alloc.h"
 #include "nn/model.h"
@@ -12,7 +13,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { SMALL, LARGE, N_SIZES };
+enum { SMALL, LARGE, SHORT, N_SIZES };
 enum { FORWARD, BACKWARD, FROZEN, N_PASSES };
 enum {
     REPEATS = 7,
@@ -36,7 +37,7 @@ typedef struct timing {
     const fl_probe_options *o;
     fl_probe *shared;
     fl_chain chain;
-    int64_t n[N_SIZES];
+    int64_t n[N_SIZES], tokens[N_SIZES];
     fl_batch batch;
     double *square; /* device memory: the norm that a step computes */
     series *series; /* [n_layers + 1][N_SIZES][N_PASSES]; the last layer is the loss */
@@ -167,7 +168,10 @@ static fl_status run_chain(timing *t, int size, int64_t n)
                           .sample_ids_device = c->ids,
                           .seed = t->o->job->train.seed,
                           .n_global = t->o->job->train.batch};
-    fl_chain_resize(c, n);
+    int64_t tokens = fl_chain_resize(c, n, size == SHORT);
+    if (size >= 0) {
+        t->tokens[size] = tokens;
+    }
     fl_arena_release(&c->keep, 0);
     for (int i = 0; i < c->n; i++) {
         FL_TRY(run_frozen(t, &c->at[i], size));
@@ -176,7 +180,9 @@ static fl_status run_chain(timing *t, int size, int64_t n)
     for (int i = 0; i < c->n; i++) {
         FL_TRY(run_forward(t, &c->at[i], size));
     }
-    FL_TRY(run_loss(t, size));
+    if (size != SHORT) { /* the samples' targets are of their whole length */
+        FL_TRY(run_loss(t, size));
+    }
     for (int i = c->n - 1, turn = 0; i >= 0; i--, turn = 1 - turn) {
         FL_TRY(run_backward(t, &c->at[i], size, turn));
     }
@@ -207,9 +213,13 @@ static fl_status run_all(timing *t)
         if (i >= FEWEST_REPEATS && fl_probe_now_us() - begun > BUDGET_US) {
             break;
         }
-        /* In turn, so that a disturbance falls on both. */
+        /* In turn, so that a disturbance falls on all. */
         FL_TRY(run_chain(t, LARGE, t->n[LARGE]));
         FL_TRY(run_chain(t, SMALL, t->n[SMALL]));
+        if (t->chain.ragged) {
+            t->n[SHORT] = t->n[LARGE];
+            FL_TRY(run_chain(t, SHORT, t->n[SHORT]));
+        }
     }
     return FL_OK;
 }
@@ -258,15 +268,21 @@ static fl_status time_optimizer(timing *t, double *us_per_param)
 
 /* ---- what comes of it ---- */
 
-/* A line through both sizes; a slope or a start below zero is noise. Of the times of one size the
- * lower quartile counts: what is above it is mostly somebody else's use of the processor. */
+/* Of the times of one size the lower quartile counts: what is above it is mostly somebody else's
+ * use of the processor. */
+static void take_quartiles(timing *t, int kind, int pass, double us[N_SIZES])
+{
+    for (int size = 0; size < N_SIZES; size++) {
+        series *s = series_of(t, kind, size, pass);
+        us[size] = s->n > 0 ? fl_quantile_lower(s->us, s->n) : 0.0;
+    }
+}
+
+/* A line through both sizes; a slope or a start below zero is noise. */
 static void fit(timing *t, int kind, int pass, double *call_us, double *sample_us)
 {
     double us[N_SIZES];
-    for (int size = 0; size < N_SIZES; size++) {
-        series *s = series_of(t, kind, size, pass);
-        us[size] = fl_quantile_lower(s->us, s->n);
-    }
+    take_quartiles(t, kind, pass, us);
     double span = (double)(t->n[LARGE] - t->n[SMALL]);
     *sample_us = span > 0.0 ? (us[LARGE] - us[SMALL]) / span : 0.0;
     *call_us = us[SMALL] - *sample_us * (double)t->n[SMALL];
@@ -274,6 +290,48 @@ static void fit(timing *t, int kind, int pass, double *call_us, double *sample_u
         *sample_us = us[LARGE] / (double)t->n[LARGE];
         *call_us = 0.0;
     }
+}
+
+/* A plane through the three sizes; where it slopes down, or starts below zero, that is noise, and
+ * all is counted as cost of tokens. */
+static void fit_tokens(timing *t, int kind, int pass, double *call_us, double *sample_us,
+                       double *token_us)
+{
+    double us[N_SIZES], n[N_SIZES], tokens[N_SIZES];
+    take_quartiles(t, kind, pass, us);
+    for (int size = 0; size < N_SIZES; size++) {
+        n[size] = (double)t->n[size];
+        tokens[size] = (double)t->tokens[size];
+    }
+    double fewer = tokens[LARGE] - tokens[SHORT], span = n[LARGE] - n[SMALL];
+    *token_us = fewer > 0.0 ? (us[LARGE] - us[SHORT]) / fewer : 0.0;
+    *sample_us = span > 0.0
+                     ? (us[LARGE] - us[SMALL] - *token_us * (tokens[LARGE] - tokens[SMALL])) / span
+                     : 0.0;
+    *call_us = us[SMALL] - *sample_us * n[SMALL] - *token_us * tokens[SMALL];
+    if (*token_us < 0.0 || *sample_us < 0.0 || *call_us < 0.0) {
+        double more = tokens[LARGE] - tokens[SMALL];
+        *token_us = more > 0.0 ? (us[LARGE] - us[SMALL]) / more : 0.0;
+        *call_us = us[SMALL] - *token_us * tokens[SMALL];
+        *sample_us = 0.0;
+    }
+    if (*token_us <= 0.0 || *call_us < 0.0) {
+        *token_us = us[LARGE] / tokens[LARGE];
+        *call_us = 0.0;
+    }
+}
+
+static void fit_layer(timing *t, int kind, fl_layer_cost *cost)
+{
+    if (!t->chain.ragged) {
+        fit(t, kind, FORWARD, &cost->fwd_call_us, &cost->fwd_us);
+        fit(t, kind, BACKWARD, &cost->bwd_call_us, &cost->bwd_us);
+        fit(t, kind, FROZEN, &cost->frozen_call_us, &cost->frozen_us);
+        return;
+    }
+    fit_tokens(t, kind, FORWARD, &cost->fwd_call_us, &cost->fwd_us, &cost->fwd_token_us);
+    fit_tokens(t, kind, BACKWARD, &cost->bwd_call_us, &cost->bwd_us, &cost->bwd_token_us);
+    fit_tokens(t, kind, FROZEN, &cost->frozen_call_us, &cost->frozen_us, &cost->frozen_token_us);
 }
 
 static void conclude(timing *t)
@@ -285,9 +343,7 @@ static void conclude(timing *t)
     fit(t, c->n_layers, FORWARD, &out->loss_call_us, &out->loss_us);
     for (int i = 0; i < c->n_layers; i++) {
         fl_layer_cost *cost = &out->layer[i];
-        fit(t, c->kind_of[i], FORWARD, &cost->fwd_call_us, &cost->fwd_us);
-        fit(t, c->kind_of[i], BACKWARD, &cost->bwd_call_us, &cost->bwd_us);
-        fit(t, c->kind_of[i], FROZEN, &cost->frozen_call_us, &cost->frozen_us);
+        fit_layer(t, c->kind_of[i], cost);
         cost->out_bytes = c->memory[i].out_bytes / c->n_large;
         cost->kept_bytes = c->memory[i].kept_bytes / c->n_large;
         cost->scratch_bytes = c->memory[i].scratch_bytes / c->n_large;

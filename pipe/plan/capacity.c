@@ -8,19 +8,27 @@
 #include "pipe/plan/batch_split.h"
 #include "pipe/plan/evaluation.h"
 
+#include <math.h>
+
 /* A walk over all batches of a run. */
 typedef struct walk {
     const fl_run_batches *run;
     fl_affinity affinity;
     fl_batch_split split;
-    int64_t *ids;    /* [batch] */
-    fl_extent share; /* the most of each that a replica has of a batch */
+    int64_t *ids;       /* [batch] */
+    fl_extent share;    /* the most of each that a replica has of a batch */
+    int64_t batch_work; /* of the batch that has the most */
     fl_capacity *found;
 } walk;
 
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
 }
 
 /* ---- one batch ---- */
@@ -47,6 +55,7 @@ static void add_batch(walk *w, fl_split split, int64_t n)
 {
     fl_global_batch batch = {.split = split, .ids = w->ids, .n = n};
     fl_batch_split_run(&w->split, &batch);
+    w->batch_work = larger(w->batch_work, w->split.n_tokens);
     for (int r = 0; r < w->split.R; r++) {
         fl_extent share = {0};
         fl_batch_split_turn(&w->split, r);
@@ -111,6 +120,13 @@ static fl_status walk_init(walk *w, const int *stores, int R, int M)
     return fl_batch_split_init(&w->split, w->run->sizes, batch, &w->affinity, M, 0);
 }
 
+static void walk_fini(walk *w)
+{
+    fl_batch_split_fini(&w->split);
+    fl_affinity_fini(&w->affinity);
+    fl_free(w->ids);
+}
+
 /* The step at work and the one after it; and in a ring, up to one micro-batch at its end may be
  * left unused. */
 static void set_ahead(walk *w)
@@ -130,9 +146,7 @@ static fl_status find(const fl_run_batches *run, const int *stores, int R, int M
         add_evaluations(&w);
         set_ahead(&w);
     }
-    fl_batch_split_fini(&w.split);
-    fl_affinity_fini(&w.affinity);
-    fl_free(w.ids);
+    walk_fini(&w);
     return status;
 }
 
@@ -163,14 +177,20 @@ static fl_status find_or_recall(fl_run_batches *run, const int *stores, int R, i
     return FL_OK;
 }
 
-fl_status fl_capacity_of_plan(fl_run_batches *run, const fl_plan *plan, fl_capacity *out)
+/* ---- the questions ---- */
+
+static fl_capacity capacity_of_equal(const fl_run_batches *run, int R, int M)
 {
     const fl_sample_sizes *s = run->sizes;
+    int64_t share = fl_split_work_max(run->job->train.batch, R);
+    return fl_capacity_equal(fl_split_work_max(share, M), s->longest.tokens, s->most_targets, M);
+}
+
+fl_status fl_capacity_of_plan(fl_run_batches *run, const fl_plan *plan, fl_capacity *out)
+{
     int stores[FL_MAX_WORKERS];
-    if (s->equal) {
-        int64_t share = fl_split_work_max(run->job->train.batch, plan->R);
-        *out = fl_capacity_equal(fl_split_work_max(share, plan->M), s->longest.tokens,
-                                 s->most_targets, plan->M);
+    if (run->sizes->equal) {
+        *out = capacity_of_equal(run, plan->R, plan->M);
         return FL_OK;
     }
     for (int r = 0; r < plan->R; r++) {
@@ -178,4 +198,64 @@ fl_status fl_capacity_of_plan(fl_run_batches *run, const fl_plan *plan, fl_capac
         stores[r] = (int)((int64_t)rank * run->n_stores / run->n_workers);
     }
     return find_or_recall(run, stores, plan->R, plan->M, out);
+}
+
+fl_status fl_capacity_of_grid(fl_run_batches *run, int R, int M, fl_capacity *out)
+{
+    const int stores[FL_MAX_WORKERS] = {0};
+    if (run->sizes->equal) {
+        *out = capacity_of_equal(run, R, M);
+        return FL_OK;
+    }
+    return run->n_stores > 1 ? fl_capacity_bound(run, R, M, out)
+                             : find_or_recall(run, stores, R, M, out);
+}
+
+/* ---- the bound ---- */
+
+/* The batch with the most work is found as all micro-batches are: undivided, each is one. */
+static fl_status find_batch_work(fl_run_batches *run)
+{
+    const int store = 0;
+    walk w = {.run = run};
+    fl_capacity unused = {0};
+    w.found = &unused;
+    fl_status status = walk_init(&w, &store, 1, 1);
+    if (status == FL_OK) {
+        add_training(&w);
+        add_evaluations(&w);
+        run->batch_work = w.batch_work;
+    }
+    walk_fini(&w);
+    return status;
+}
+
+/* The largest share exceeds the even one by at most the largest sample. */
+static int64_t largest_share(int64_t work, int64_t n_shares, int64_t largest_sample)
+{
+    int64_t most = work / n_shares + (work % n_shares != 0) + largest_sample;
+    return most < work ? most : work;
+}
+
+fl_status fl_capacity_bound(fl_run_batches *run, int R, int M, fl_capacity *out)
+{
+    const fl_sample_sizes *s = run->sizes;
+    int64_t batch = run->job->train.batch;
+    if (s->equal) {
+        *out = capacity_of_equal(run, R, M);
+        return FL_OK;
+    }
+    if (run->batch_work == 0) {
+        FL_TRY(find_batch_work(run));
+    }
+    int64_t share = largest_share(run->batch_work, R, s->most_work);
+    int64_t micro = largest_share(share, M, s->most_work);
+    fl_extent of_share = {.samples = smaller(batch, share / s->least_work),
+                          .tokens = (int64_t)ceil((double)share * s->tokens_per_work)};
+    fl_extent of_micro = {.samples = smaller(batch, micro / s->least_work),
+                          .tokens = (int64_t)ceil((double)micro * s->tokens_per_work)};
+    *out = (fl_capacity){.n = 1, .at = {of_micro}, .n_targets = of_micro.samples * s->most_targets};
+    out->ahead.samples = 2 * of_share.samples + of_micro.samples;
+    out->ahead.tokens = 2 * of_share.tokens + of_micro.tokens;
+    return FL_OK;
 }

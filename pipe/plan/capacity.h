@@ -25,11 +25,19 @@ typedef struct fl_run_batches {
     int n_stores, n_workers; /* of the cache: which worker reads from which; 1 store: no matter */
     int n_kept;
     fl_kept_capacity kept[FL_CAPACITY_KEPT];
+    int64_t batch_work; /* of the batch that has the most; 0: not asked for yet */
 } fl_run_batches;
 
 /* Exact for the plan: of its batches, its R and M, and where there are several stores, the workers
  * of its first stages. Time: samples of the run, where they differ in length; FL_ENOMEM. */
 fl_status fl_capacity_of_plan(fl_run_batches *run, const fl_plan *plan,
                               fl_capacity *out) FL_MUST_CHECK;
+
+/* At least that of any plan with this R and M. Time: O(1), after samples of the run for the first
+ * question; FL_ENOMEM. */
+fl_status fl_capacity_bound(fl_run_batches *run, int R, int M, fl_capacity *out) FL_MUST_CHECK;
+
+/* The exact one if the workers do not matter to it; otherwise the bound. */
+fl_status fl_capacity_of_grid(fl_run_batches *run, int R, int M, fl_capacity *out) FL_MUST_CHECK;
 
 #endif

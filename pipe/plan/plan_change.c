@@ -17,15 +17,16 @@ void fl_plan_change_place(const fl_plan_input *input, const fl_plan *running, fl
     fl_migrate_place(input->model, running, next, moments_of(input), drained);
 }
 
-static int64_t needed_bytes(const fl_plan_input *input, const fl_plan *plan, int rank)
+static fl_status needed_bytes(const fl_plan_input *input, const fl_plan *plan, int rank,
+                              int64_t *size_bytes)
 {
     fl_place place = fl_plan_place(plan, rank);
-    fl_stage_memory m;
-    if (!place.active) {
-        return 0;
+    fl_stage_memory m = {0};
+    if (place.active) {
+        FL_TRY(fl_plan_memory(input, plan, place.stage, &m));
     }
-    fl_plan_memory(input, plan, place.stage, &m);
-    return m.total_bytes;
+    *size_bytes = m.total_bytes;
+    return FL_OK;
 }
 
 fl_status fl_plan_change_check_room(const fl_plan_input *input, const fl_plan *running,
@@ -34,7 +35,8 @@ fl_status fl_plan_change_check_room(const fl_plan_input *input, const fl_plan *r
     const double MIB = 1048576.0;
     int64_t budget = input->job->devices.memory_bytes;
     for (int rank = 0; rank < next->n_workers; rank++) {
-        int64_t then = needed_bytes(input, next, rank);
+        int64_t then;
+        FL_TRY(needed_bytes(input, next, rank, &then));
         int64_t most =
             fl_migrate_least_bytes(input->model, running, next, rank, moments_of(input), then);
         if (most > budget) {

@@ -17,6 +17,7 @@
 #include "nn/model.h"
 #include "pipe/cost/cost_model.h"
 #include "pipe/cost/learn.h"
+#include "pipe/plan/capacity.h"
 #include "pipe/plan/migrate_schedule.h"
 #include "pipe/plan/partition.h"
 #include "pipe/plan/plan_options.h"
@@ -28,7 +29,8 @@
 typedef struct planner {
     const fl_plan_input *input;
     int n_layers;
-    fl_memory_table *memory;
+    fl_memory_table *memory; /* of a sample; where lengths differ: of the grid at work */
+    fl_layer_memory *layers; /* [n_layers] of that grid */
     fl_cost_table *price;
     fl_plan_option *options;
     size_t n_options;
@@ -49,13 +51,30 @@ static int smaller(int a, int b)
 typedef struct fit_question {
     const planner *p;
     fl_grid grid;
-    int64_t n_samples;
+    int64_t n_units;   /* a micro-batch is so many times what p->memory holds */
+    int64_t n_samples; /* of a micro-batch */
 } fit_question;
 
-static fit_question ask(const planner *p, fl_grid grid)
+/* Where samples differ in length, the largest micro-batch is known exactly only after all batches
+ * of the run were split for this R and M. The bound is quick, and enough for what fits anyway. */
+static fl_status ask(const planner *p, fl_grid grid, bool exactly, fit_question *q)
 {
-    int64_t share = fl_split_work_max(p->input->job->train.batch, grid.R);
-    return (fit_question){.p = p, .grid = grid, .n_samples = fl_split_work_max(share, grid.M)};
+    const fl_plan_input *input = p->input;
+    int64_t share = fl_split_work_max(input->job->train.batch, grid.R);
+    fl_capacity capacity;
+    *q = (fit_question){.p = p, .grid = grid, .n_units = fl_split_work_max(share, grid.M)};
+    q->n_samples = q->n_units;
+    if (input->ragged == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(exactly ? fl_capacity_of_grid(input->batches, grid.R, grid.M, &capacity)
+                   : fl_capacity_bound(input->batches, grid.R, grid.M, &capacity));
+    fl_memory_model_at(input->ragged, &capacity, p->layers);
+    fl_memory_table_init(p->memory, input->model, input->job, p->layers,
+                         fl_frozen_layers(input->model, input->F));
+    q->n_units = 1;
+    q->n_samples = fl_capacity_samples(&capacity);
+    return FL_OK;
 }
 
 static int64_t stage_bytes(const fit_question *q, int stage, int first, int last,
@@ -67,7 +86,7 @@ static int64_t stage_bytes(const fit_question *q, int stage, int first, int last
                             .stage = stage,
                             .first = first,
                             .last = last};
-    fl_memory_table_stage(q->p->memory, q->n_samples, &place, memory);
+    fl_memory_table_stage(q->p->memory, q->n_units, &place, memory);
     return memory->total_bytes;
 }
 
@@ -111,7 +130,7 @@ static int64_t least_bytes(const fit_question *q)
     fl_stage_place all_layers = {
         .schedule = FL_1F1B, .K = 1, .M = 1, .first = 0, .last = q->p->n_layers};
     int64_t first = stage_bytes(q, 0, 0, 1, &m) - m.channel_bytes;
-    fl_memory_table_stage(q->p->memory, q->n_samples, &all_layers, &m);
+    fl_memory_table_stage(q->p->memory, q->n_units, &all_layers, &m);
     int64_t all = (m.params_bytes + m.slot_bytes) / q->grid.K;
     return first > all ? first : all;
 }
@@ -226,13 +245,23 @@ static void polish(const fit_question *q, int *first, fl_candidate *c)
     }
 }
 
+static fl_status split_grid(const planner *p, fl_grid grid, bool exactly, fit_question *q,
+                            int *first, int64_t *bytes)
+{
+    FL_TRY(ask(p, grid, exactly, q));
+    return split(q, first, bytes);
+}
+
 /* The best split of this K, R and M, its price and its memory. FL_EBUDGET is the candidate's. */
 static fl_status look_at(const planner *p, fl_grid grid, int *first, fl_candidate *c)
 {
     int64_t bytes = 0;
-    fit_question q = ask(p, grid);
+    fit_question q;
     *c = (fl_candidate){.grid = grid, .step_us = INFINITY};
-    fl_status status = split(&q, first, &bytes);
+    fl_status status = split_grid(p, grid, false, &q, first, &bytes);
+    if (status == FL_EBUDGET && p->input->ragged != NULL) {
+        status = split_grid(p, grid, true, &q, first, &bytes);
+    }
     if (status != FL_OK && status != FL_EBUDGET) {
         return status;
     }
@@ -335,7 +364,8 @@ static fl_status refuse(const planner *p)
     char text[7][32];
     fl_stage_memory m;
     char slots[FL_COUNT_BYTES];
-    fit_question q = ask(p, c->grid);
+    fit_question q;
+    FL_TRY(ask(p, c->grid, true, &q));
     FL_TRY(split_fast(&q, cuts));
     largest_stage(&q, cuts, &s);
     int first = cuts[s], last = cuts[s + 1];
@@ -398,6 +428,7 @@ static fl_status planner_init(planner *p, const fl_plan_input *input)
                    .smallest = {.memory_bytes = INT64_MAX}};
     FL_TRY(fl_alloc(sizeof *p->memory, (void **)&p->memory));
     FL_TRY(fl_alloc(sizeof *p->price, (void **)&p->price));
+    FL_TRY(fl_alloc_array((size_t)p->n_layers, sizeof *p->layers, (void **)&p->layers));
     fl_memory_table_init(p->memory, input->model, input->job, input->memory_one,
                          fl_frozen_layers(input->model, input->F));
     fl_cost_table_init(p->price, input);
@@ -407,16 +438,39 @@ static fl_status planner_init(planner *p, const fl_plan_input *input)
 static void planner_fini(planner *p)
 {
     fl_free(p->memory);
+    fl_free(p->layers);
     fl_free(p->price);
     fl_free(p->options);
     fl_free(p->seen);
+}
+
+/* Of what was chosen, the memory is told exactly, not by the bound. */
+static fl_status measure_chosen(planner *p)
+{
+    int stage;
+    fit_question q;
+    if (p->input->ragged == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(ask(p, p->best.grid, true, &q));
+    p->best.memory_bytes = largest_stage(&q, p->best_first, &stage);
+    for (int i = 0; i < p->n_seen; i++) {
+        if (fl_grid_is_same(p->seen[i].grid, p->best.grid)) {
+            p->seen[i].memory_bytes = p->best.memory_bytes;
+        }
+    }
+    return FL_OK;
 }
 
 static fl_status choose(planner *p, int capacity)
 {
     FL_TRY(fl_plan_options_list(p->input, p->price, &p->options, &p->n_options));
     FL_TRY(consider_all(p, capacity));
-    return isinf(p->best.step_us) ? refuse(p) : prefer_tuned(p);
+    if (isinf(p->best.step_us)) {
+        return refuse(p);
+    }
+    FL_TRY(prefer_tuned(p));
+    return measure_chosen(p);
 }
 
 fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate *candidates,
@@ -434,11 +488,9 @@ fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate
     return status;
 }
 
-void fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int stage,
-                    fl_stage_memory *memory)
+static void scale_one(const fl_plan_input *input, const fl_plan *plan, int stage,
+                      fl_layer_memory *scaled)
 {
-    fl_layer_memory scaled[FL_MAX_LAYERS];
-    int n_frozen = fl_frozen_layers(input->model, plan->F);
     int64_t n = fl_split_work_max(fl_split_work_max(input->job->train.batch, plan->R), plan->M);
     for (int i = plan->first[stage]; i < plan->first[stage + 1]; i++) {
         const fl_layer_memory *one = &input->memory_one[i];
@@ -449,20 +501,35 @@ void fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int stage,
                                       .frozen_kept_bytes = n * one->frozen_kept_bytes,
                                       .frozen_scratch_bytes = n * one->frozen_scratch_bytes};
     }
+}
+
+fl_status fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int stage,
+                         fl_stage_memory *memory)
+{
+    fl_layer_memory layers[FL_MAX_LAYERS];
+    fl_capacity capacity;
+    int n_frozen = fl_frozen_layers(input->model, plan->F);
     fl_stage_place place = fl_plan_stage(plan, stage);
-    fl_memory_stage(input->model, input->job, scaled, n_frozen, &place, memory);
+    if (input->ragged == NULL) {
+        scale_one(input, plan, stage, layers);
+    } else {
+        FL_TRY(fl_capacity_of_plan(input->batches, plan, &capacity));
+        fl_memory_model_at(input->ragged, &capacity, layers);
+    }
+    fl_memory_stage(input->model, input->job, layers, n_frozen, &place, memory);
+    return FL_OK;
 }
 
 /* The largest stage of a given plan. */
-static int64_t plan_bytes(const fl_plan_input *input, const fl_plan *plan)
+static fl_status plan_bytes(const fl_plan_input *input, const fl_plan *plan, int64_t *most)
 {
-    int64_t most = 0;
+    *most = 0;
     for (int s = 0; s < plan->K; s++) {
         fl_stage_memory memory;
-        fl_plan_memory(input, plan, s, &memory);
-        most = memory.total_bytes > most ? memory.total_bytes : most;
+        FL_TRY(fl_plan_memory(input, plan, s, &memory));
+        *most = memory.total_bytes > *most ? memory.total_bytes : *most;
     }
-    return most;
+    return FL_OK;
 }
 
 double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candidate *detail)
@@ -473,9 +540,10 @@ double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candi
     fl_cost_model_price(&price, fl_plan_grid(plan), plan->first, &c);
     if (detail != NULL) {
         *detail = c;
-        detail->memory_bytes = plan_bytes(input, plan);
-        detail->why_not =
-            detail->memory_bytes > input->job->devices.memory_bytes ? FL_EBUDGET : FL_OK;
+        detail->why_not = plan_bytes(input, plan, &detail->memory_bytes);
+        if (detail->memory_bytes > input->job->devices.memory_bytes) {
+            detail->why_not = FL_EBUDGET;
+        }
     }
     return c.step_us;
 }

@@ -20,8 +20,9 @@ fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate
 /* Predicted time of one optimizer step of one given plan, microseconds. detail may be NULL. */
 double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candidate *detail);
 
-/* The memory of stage `stage` of a given plan. Threads: pure; any. */
-void fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int stage,
-                    fl_stage_memory *memory);
+/* The memory of stage `stage` of a given plan. Where samples differ in length, the run's batches
+ * are split for the plan's R and M, unless they were before; FL_ENOMEM. */
+fl_status fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int stage,
+                         fl_stage_memory *memory) FL_MUST_CHECK;
 
 #endif

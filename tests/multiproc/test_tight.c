@@ -107,7 +107,7 @@ static int64_t stage_bytes(const fl_plan_input *input, fl_plan *plan)
     int64_t most = 0;
     for (int s = 0; s < plan->K; s++) {
         fl_stage_memory m;
-        fl_plan_memory(input, plan, s, &m);
+        must(fl_plan_memory(input, plan, s, &m));
         most = m.total_bytes > most ? m.total_bytes : most;
     }
     return most;

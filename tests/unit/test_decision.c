@@ -286,7 +286,7 @@ static int64_t largest(const rig *r, const fl_plan *plan)
     int64_t most = 0;
     for (int s = 0; s < plan->K; s++) {
         fl_stage_memory m;
-        fl_plan_memory(&r->s.input, plan, s, &m);
+        assert_int_equal(fl_plan_memory(&r->s.input, plan, s, &m), FL_OK);
         most = m.total_bytes > most ? m.total_bytes : most;
     }
     return most;

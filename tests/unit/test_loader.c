@@ -1,6 +1,7 @@
 #include "data/loader.h"
 
 #include "device/alloc.h"
+#include "support/draw.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -187,6 +188,62 @@ static void test_loader__hands_out_in_order(void **state)
         fl_loader_destroy(&loader);
         assert_null(loader);
     }
+}
+
+/* The requests of a step: ids [IN_A_STEP], of which the first n [M] each. */
+enum { M = 4, IN_A_STEP = 24, MOST_TOKENS = 12 };
+
+typedef struct step_ids {
+    int64_t ids[M][IN_A_STEP], n[M];
+} step_ids;
+
+/* Samples for a step of at most MOST_TOKENS tokens, cut anywhere. */
+static void draw_step(step_ids *s)
+{
+    int64_t tokens = 0;
+    memset(s->n, 0, sizeof s->n);
+    for (int m = 0; m < M;) {
+        int64_t id = draw(0, N - 1);
+        if (draw(0, 3) == 0) {
+            m++;
+        } else if (tokens + 1 + id % 4 <= MOST_TOKENS) {
+            s->ids[m][s->n[m]++] = id;
+            tokens += 1 + id % 4;
+        } else {
+            break;
+        }
+    }
+}
+
+/* A ring that holds two steps, and one request more, never stops a caller that is one step ahead,
+ * whatever the requests' sizes and wherever the ring ends; and no two requests share a place. */
+static void test_loader__reads_two_steps_ahead_in_a_ring_of_their_size(void **state)
+{
+    enum { STEPS = 2000 };
+    static step_ids steps[2];
+    fl_loader *loader = NULL;
+    fl_loader_room room =
+        fl_loader_room_ragged(IN_A_STEP, 2 * M, (int64_t)(3 * MOST_TOKENS * WIDTH * sizeof(float)));
+    assert_true(room.n_pieces * room.piece_bytes <
+                (size_t)(2 * M * MOST_TOKENS * WIDTH) * sizeof(float) * 2);
+    assert_int_equal(fl_loader_create(*state, &room, &loader), FL_OK);
+    seed_random();
+    for (int step = 0; step <= STEPS; step++) {
+        draw_step(&steps[step % 2]);
+        for (int m = 0; m < M && step < STEPS; m++) {
+            fl_load_request r = request_of(steps[step % 2].ids[m], steps[step % 2].n[m]);
+            assert_int_equal(fl_loader_request(loader, &r), FL_OK);
+        }
+        for (int m = 0; m < M && step > 0; m++) {
+            const step_ids *before = &steps[(step + 1) % 2];
+            fl_load_request r = request_of(before->ids[m], before->n[m]);
+            fl_tensor t;
+            assert_int_equal(fl_loader_take(loader, WAIT_MS, &t), FL_OK);
+            assert_samples(&t, &r);
+            fl_loader_release(loader);
+        }
+    }
+    fl_loader_destroy(&loader);
 }
 
 /* Stage 0 of a pipeline keeps inputs until their backward: several taken at once stay valid. */
@@ -515,6 +572,7 @@ int main(void)
 #define TOY(test) cmocka_unit_test_setup(test, set_up)
     const struct CMUnitTest tests[] = {
         TOY(test_loader__hands_out_in_order),
+        TOY(test_loader__reads_two_steps_ahead_in_a_ring_of_their_size),
         TOY(test_loader__keeps_what_is_taken_until_released),
         TOY(test_request__waits_for_a_release),
         TOY(test_take__keeps_its_deadline),

@@ -58,6 +58,9 @@ static void draw_profile(rig *r)
                                       .bwd_us = 3 * odd,
                                       .frozen_call_us = odd,
                                       .frozen_us = odd / 2,
+                                      .fwd_token_us = odd / 3,
+                                      .bwd_token_us = odd / 5,
+                                      .frozen_token_us = odd / 7,
                                       .out_bytes = 64,
                                       .kept_bytes = INT64_C(1) << 40,
                                       .scratch_bytes = 0,
@@ -71,7 +74,7 @@ static void make_key(rig *r)
     fl_shape image = {.tokens = 1, .width = 14 * 14, .dtype = FL_F32};
     fl_job job = {.devices = {.cores = 1}};
     assert_int_equal(fl_memory_measure(r->model, &image, 1, memory), FL_OK);
-    fl_profile_key_of(r->model, &job, memory, 2, &r->key);
+    fl_profile_key_of(r->model, &job, memory, NULL, 2, &r->key);
 }
 
 static void rig_init(rig *r)
@@ -133,6 +136,32 @@ static void test_profile_file__reads_back_what_was_written(void **state)
     rig_fini(&r);
 }
 
+/* A file of the format before costs of tokens is still read; they are 0 then. */
+static void test_profile_file__reads_the_format_before(void **state)
+{
+    (void)state;
+    static rig r;
+    static char old[TEXT_MAX];
+    size_t n = 0;
+    rig_init(&r);
+    write_file(&r);
+    for (const char *at = r.text; *at != '\0';) {
+        const char *tokens = strstr(at, ", fwd_token_us"), *end = NULL;
+        size_t length = tokens == NULL ? strlen(at) : (size_t)(tokens - at);
+        memcpy(old + n, at, length);
+        n += length;
+        end = tokens == NULL ? at + length : strchr(tokens, '}');
+        at = end;
+    }
+    char *format = strstr(old, "format: 4");
+    assert_non_null(format);
+    format[strlen("format: ")] = '3';
+    assert_int_equal(parse(&r, old, n), FL_OK);
+    assert_true(r.back.layer[0].fwd_us == r.profile.layer[0].fwd_us);
+    assert_true(r.back.layer[0].fwd_token_us == 0.0);
+    rig_fini(&r);
+}
+
 /* Cut anywhere, as by a full disk: never a profile, and never a crash. */
 static void test_profile_file__refuses_every_part_of_one(void **state)
 {
@@ -165,8 +194,8 @@ static void test_profile_file__tells_what_is_wrong(void **state)
     static char text[TEXT_MAX];
     static const change cases[] = {
         {"# A profile", "# No profile", FL_EFORMAT, "this is no profile"},
-        {"format: 3", "format: 2", FL_EINVAL, "format 2; this program writes 3"},
-        {"format: 3", "format: one", FL_EFORMAT, "format: found 'one', allowed: a whole number"},
+        {"format: 4", "format: 2", FL_EINVAL, "format 2; this program reads 3 to 4"},
+        {"format: 4", "format: one", FL_EFORMAT, "format: found 'one', allowed: a whole number"},
         {"precision: \"fp32, cached as fp32\"", "precision: \"bf16\"", FL_EINVAL,
          "of another precision: 'bf16', not 'fp32, cached as fp32'"},
         {"2 at once", "4 at once", FL_EINVAL, "of another device"},
@@ -247,19 +276,19 @@ static void test_profile_key__differs_with_what_it_is_of(void **state)
     }
     assert_int_equal(fl_memory_measure(models[1], &image, 1, memory), FL_OK);
     fl_job job = {.devices = {.cores = 1}}, other = job;
-    fl_profile_key_of(models[1], &job, memory, 2, &keys[0]);
-    fl_profile_key_of(models[0], &job, memory, 2, &keys[1]);
-    fl_profile_key_of(models[1], &job, memory, 3, &keys[2]);
+    fl_profile_key_of(models[1], &job, memory, NULL, 2, &keys[0]);
+    fl_profile_key_of(models[0], &job, memory, NULL, 2, &keys[1]);
+    fl_profile_key_of(models[1], &job, memory, NULL, 3, &keys[2]);
     other.devices.cores = 2;
-    fl_profile_key_of(models[1], &other, memory, 2, &keys[3]);
+    fl_profile_key_of(models[1], &other, memory, NULL, 2, &keys[3]);
     other = job;
     other.train.optimizer = FL_SGD;
-    fl_profile_key_of(models[1], &other, memory, 2, &keys[4]);
+    fl_profile_key_of(models[1], &other, memory, NULL, 2, &keys[4]);
     other = job;
     other.cache.dtype = FL_CACHE_BF16;
-    fl_profile_key_of(models[1], &other, memory, 2, &keys[5]);
+    fl_profile_key_of(models[1], &other, memory, NULL, 2, &keys[5]);
     memory[1].kept_bytes += 64;
-    fl_profile_key_of(models[1], &job, memory, 2, &keys[6]);
+    fl_profile_key_of(models[1], &job, memory, NULL, 2, &keys[6]);
     for (int i = 0; i < 7; i++) {
         for (int j = 0; j < i; j++) {
             assert_true(keys[i].hash != keys[j].hash);
@@ -273,6 +302,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile_file__reads_back_what_was_written),
+        cmocka_unit_test(test_profile_file__reads_the_format_before),
         cmocka_unit_test(test_profile_file__refuses_every_part_of_one),
         cmocka_unit_test(test_profile_file__tells_what_is_wrong),
         cmocka_unit_test(test_profile_file__of_another_device_is_read_when_asked_for),
