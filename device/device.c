@@ -1,7 +1,10 @@
 #include "device/device.h"
 
+#include "device/async/async.h"
+
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* All entries from the first function on are pointers, so the table can be walked. */
@@ -39,11 +42,46 @@ fl_status fl_device_ops_check(const fl_device_ops *ops)
     return FL_OK;
 }
 
+const char *fl_device_kind_name(fl_device_kind kind)
+{
+    switch (kind) {
+    case FL_DEVICE_CPU:
+        return "cpu";
+    case FL_DEVICE_ASYNC_TEST:
+        return "async-test";
+    }
+    return "unknown";
+}
+
+static fl_status read_async_options(fl_async_options *options)
+{
+    const char *text = getenv("FROSTLINE_ASYNC_TEST");
+    return text == NULL ? FL_OK : fl_async_options_read(text, options);
+}
+
+static fl_status create_async(const fl_device_options *o, fl_device **out)
+{
+    fl_async_options options = {.n_threads = o->n_threads,
+                                .cpu_ids = o->cpu_ids,
+                                .budget_bytes = o->budget_bytes,
+                                .max_delay_us = FL_ASYNC_DELAY_US};
+    FL_TRY(read_async_options(&options));
+    return fl_device_async_create(&options, out);
+}
+
+fl_status fl_device_check(fl_device_kind kind)
+{
+    fl_async_options options = {0};
+    return kind == FL_DEVICE_ASYNC_TEST ? read_async_options(&options) : FL_OK;
+}
+
 static fl_status create_device(const fl_device_options *o, fl_device **out)
 {
     switch (o->kind) {
     case FL_DEVICE_CPU:
         return fl_device_cpu_create(o->n_threads, o->cpu_ids, o->budget_bytes, out);
+    case FL_DEVICE_ASYNC_TEST:
+        return create_async(o, out);
     }
     return fl_fail(FL_ENOTSUP, "no device of kind %d in this build", (int)o->kind);
 }

@@ -7,8 +7,9 @@
  *
  * Only the device reads and writes its memory. Where `host_memory` is true, the host may do so as
  * well once it has waited for the work in question; everywhere else the host copies.
- * Kinds: cpu (device/cpu: a kernel has finished when it returns), null (plans memory: kernels do
- * nothing, memory costs nothing). */
+ * Kinds: cpu (device/cpu: a kernel has finished when it returns), async-test (device/async: the
+ * same results as a GPU computes them, for tests), null (plans memory: kernels do nothing, memory
+ * costs nothing). docs/device.md explains the contract to those who write another. */
 #ifndef FL_DEVICE_DEVICE_H
 #define FL_DEVICE_DEVICE_H
 
@@ -168,6 +169,13 @@ typedef struct fl_device_options {
     const int *cpu_ids; /* [n_threads]; NULL: not pinned */
     size_t budget_bytes;
 } fl_device_options;
+
+/* The kind as a job names it, and as `kind` of its table has it; "unknown" for any other number. */
+const char *fl_device_kind_name(fl_device_kind kind);
+
+/* Whether this machine and its environment have what a device of this kind needs: asked before
+ * anything is started. FL_EINVAL, FL_ENOTSUP */
+fl_status fl_device_check(fl_device_kind kind) FL_MUST_CHECK;
 
 /* A device of the kind that a job names. FL_ENOTSUP for a kind that this build does not have, else
  * as the kind's own function. */

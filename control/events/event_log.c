@@ -1,6 +1,7 @@
 /* Writes the events of a run to events.jsonl. */
 #include "control/events/event_log.h"
 
+#include "device/device.h"
 #include "pipe/cost/schedule.h"
 
 #include <math.h>
@@ -89,6 +90,7 @@ void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char
     }
     model_fields(j, o);
     fl_json_integer(j, "devices", o->n_devices);
+    fl_json_text(j, "device_kind", fl_device_kind_name(o->job->devices.kind));
     if (o->kernels != NULL) {
         fl_json_text(j, "kernels", o->kernels);
     }

@@ -359,8 +359,10 @@ static const fl_field fields[] = {
      .type = FL_FIELD_CHOICE,
      .offset = AT(devices.kind),
      .initial = "cpu",
-     .choices = CHOICES("cpu"),
-     .doc = "A cpu device is a set of cores with a memory budget."},
+     .choices = CHOICES("cpu", "async-test"),
+     .doc = "cpu: a set of cores with a memory budget. async-test: the same results, computed as a "
+            "GPU does, in memory of its own and in streams of its own; for tests of Frostline and "
+            "of plugins, not for speed."},
     {.path = "devices.count",
      .type = FL_FIELD_INTEGER,
      .offset = AT(devices.count),

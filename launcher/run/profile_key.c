@@ -92,9 +92,9 @@ void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_
     put_program(key->text[0], size);
     put_model(model, job, memory_one, key->text[1], size);
     put_lengths(sizes, key->text[1], size);
-    snprintf(key->text[2], size, "cpu, %s, %s, %" PRId64 " cores each, %d at once",
-             fl_device_cpu_name(cpu, sizeof cpu), fl_device_cpu_isa(), job->devices.cores,
-             n_workers);
+    snprintf(key->text[2], size, "%s, %s, %s, %" PRId64 " cores each, %d at once",
+             fl_device_kind_name(job->devices.kind), fl_device_cpu_name(cpu, sizeof cpu),
+             fl_device_cpu_isa(), job->devices.cores, n_workers);
     snprintf(key->text[3], size, "fp32, cached as %s",
              job->cache.dtype == FL_CACHE_BF16 ? "bf16" : "fp32");
     snprintf(key->text[4], size, "%s, dropout %g, buckets of %" PRId64 " bytes",

@@ -241,6 +241,7 @@ static fl_status prepare_run(preparation *p)
     fl_shape input;
     FL_TRY(fl_job_check(p->job)); /* a job that a program filled in was not checked by the parser */
     FL_TRY(check_keys(p->job));
+    FL_TRY(fl_device_check(p->job->devices.kind));
     FL_TRY(check_data(p, &input));
     FL_TRY(fl_model_check(p->model, &input));
     FL_TRY(fl_job_check_model(p->job, fl_model_n_blocks(p->model)));

@@ -103,7 +103,11 @@ static void set_all(fl_job *job, const char *const *sets)
 
 static void fill_job(const scenario *s, fl_job *job)
 {
+    const char *kind = s->device != NULL ? s->device : getenv("FL_TEST_DEVICE");
     fl_job_defaults(job);
+    if (kind != NULL) {
+        must(fl_job_set(job, "devices.kind", kind));
+    }
     set_all(job, s->sets);
     set_all(job, s->more);
     if (s->n_script > 0) {

@@ -54,6 +54,7 @@ typedef struct scenario {
     const char *name;        /* of the run directory */
     const char *const *sets; /* fields of the job that differ from its defaults */
     const char *const *more; /* set after those */
+    const char *device;      /* devices.kind; NULL: FL_TEST_DEVICE of the environment, or a CPU */
     const fl_script_entry *script;
     int n_script;
     int64_t n_samples; /* of the toy data set */

@@ -134,6 +134,11 @@ static void test_device__streams_and_events_exist(void **state)
 {
     (void)state;
     fl_device *d = NULL;
+    const fl_device_options async = {
+        .kind = FL_DEVICE_ASYNC_TEST, .n_threads = 1, .budget_bytes = 1000};
+    assert_int_equal(fl_device_open(&async, &d), FL_OK);
+    use_streams(d);
+    fl_device_destroy(&d);
     assert_int_equal(fl_device_cpu_create(1, NULL, 1000, &d), FL_OK);
     use_streams(d);
     fl_device_destroy(&d);

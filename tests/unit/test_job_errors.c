@@ -238,7 +238,8 @@ static const broken files[] = {
     {"data: {augment: crop_flip}\n",
      "job.yaml:1:17: data.augment: found 'crop_flip', allowed: none, "
      "crop or crop-flip; nearest is crop-flip"},
-    {"devices: {kind: gpu}\n", "job.yaml:1:17: devices.kind: found 'gpu', allowed: cpu"},
+    {"devices: {kind: gpu}\n",
+     "job.yaml:1:17: devices.kind: found 'gpu', allowed: cpu or async-test; nearest is cpu"},
     {"model: {kind: [vit]}\n", "job.yaml:1:15: model.kind: found a list, allowed: vit or plugin"},
 
     /* freezing */

@@ -270,7 +270,7 @@ static void test_profile_key__differs_with_what_it_is_of(void **state)
     static fl_layer_memory memory[FL_MAX_LAYERS];
     fl_shape image = {.tokens = 1, .width = 14 * 14, .dtype = FL_F32};
     fl_model *models[2] = {NULL, NULL};
-    fl_profile_key keys[7];
+    fl_profile_key keys[8];
     for (int i = 0; i < 2; i++) {
         assert_int_equal(fl_toy_model(BLOCKS + i, 0.1f, &models[i]), FL_OK);
     }
@@ -287,9 +287,12 @@ static void test_profile_key__differs_with_what_it_is_of(void **state)
     other = job;
     other.cache.dtype = FL_CACHE_BF16;
     fl_profile_key_of(models[1], &other, memory, NULL, 2, &keys[5]);
+    other = job;
+    other.devices.kind = FL_DEVICE_ASYNC_TEST;
+    fl_profile_key_of(models[1], &other, memory, NULL, 2, &keys[6]);
     memory[1].kept_bytes += 64;
-    fl_profile_key_of(models[1], &job, memory, NULL, 2, &keys[6]);
-    for (int i = 0; i < 7; i++) {
+    fl_profile_key_of(models[1], &job, memory, NULL, 2, &keys[7]);
+    for (int i = 0; i < 8; i++) {
         for (int j = 0; j < i; j++) {
             assert_true(keys[i].hash != keys[j].hash);
         }
