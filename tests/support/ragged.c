@@ -109,7 +109,8 @@ static uint64_t fingerprint(const void *self)
     return fl_mix64((uint64_t)r->n[0], (uint64_t)r->length(FL_TRAIN, 7) + r->per_token);
 }
 
-static const fl_dataset_ops ops = {.kind = "ragged",
+static const fl_dataset_ops ops = {.head = FL_TABLE_HEAD(fl_dataset_ops),
+                                   .kind = "ragged",
                                    .count = count,
                                    .shape = shape,
                                    .max_shape = max_shape,
