@@ -3,9 +3,14 @@
  *
  *   build/release/bench/bench_planner [repeats]
  *
+ * And the same for samples of different length, as many as SST-2 has, over three epochs: what their
+ * sizes and the largest micro-batches of a plan take to find.
+ *
  * Times are of this thread's processor, so that a busy machine does not change them much. */
 #include "pipe/cost/memory.h"
+#include "pipe/plan/capacity.h"
 #include "pipe/plan/planner.h"
+#include "support/ragged.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,9 +106,89 @@ static fl_status run(int repeats)
     return status;
 }
 
+/* ---- samples of different length ---- */
+
+enum { SENTENCES = 67349, EPOCHS = 3, SENTENCE_BATCH = 32, SENTENCE_BLOCKS = 12 };
+
+typedef struct ragged_run {
+    fl_dataset data;
+    fl_model *model;
+    fl_sample_sizes *sizes;
+    fl_memory_model *memory;
+    fl_run_batches batches;
+    fl_job job;
+} ragged_run;
+
+static fl_status ragged_init(ragged_run *r)
+{
+    r->job =
+        (fl_job){.train = {.batch = SENTENCE_BATCH, .evaluate = true}, .devices = {.cores = 1}};
+    r->job.pipe.schedule = FL_1F1B;
+    r->job.autodp.bucket_bytes = 4 << 20;
+    FL_TRY(ragged_dataset(SENTENCES, ragged_like_sst2, false, &r->data));
+    FL_TRY(ragged_model(SENTENCE_BLOCKS, 0.0f, false, &r->model));
+    double begun = now_ms();
+    FL_TRY(fl_sample_sizes_create(r->model, &r->data, SENTENCES, SENTENCES / 4, &r->sizes));
+    printf("%d sentences: their sizes in %.2f ms", SENTENCES, now_ms() - begun);
+    begun = now_ms();
+    FL_TRY(fl_memory_model_create(r->model, r->sizes, &r->memory));
+    printf(", memory of %d layers in %.2f ms\n", fl_model_n_layers(r->model), now_ms() - begun);
+    r->batches =
+        (fl_run_batches){.job = &r->job,
+                         .sizes = r->sizes,
+                         .n_samples = SENTENCES,
+                         .n_steps = EPOCHS * ((SENTENCES + SENTENCE_BATCH - 1) / SENTENCE_BATCH),
+                         .n_stores = 1,
+                         .n_workers = SMALL_CLUSTER};
+    return FL_OK;
+}
+
+static fl_status bench_capacity(ragged_run *r)
+{
+    fl_capacity exact, bound;
+    for (int M = 1; M <= 8; M *= 2) {
+        fl_plan plan = {.K = 1, .R = 2, .M = M, .rank_of = {0, 1}};
+        double begun = now_ms();
+        FL_TRY(fl_capacity_of_plan(&r->batches, &plan, &exact));
+        double took = now_ms() - begun;
+        FL_TRY(fl_capacity_bounds(&r->batches, 2, M, NULL, &bound));
+        printf("R=2 x M=%d: %lld samples, %lld tokens in %.1f ms; the bound: %lld, %lld\n", M,
+               (long long)fl_capacity_samples(&exact), (long long)fl_capacity_tokens(&exact), took,
+               (long long)fl_capacity_samples(&bound), (long long)fl_capacity_tokens(&bound));
+    }
+    return FL_OK;
+}
+
+static fl_status run_ragged(int repeats)
+{
+    static ragged_run r;
+    static fl_layer_memory memory[FL_MAX_LAYERS];
+    static fl_profile profile;
+    FL_TRY(ragged_init(&r));
+    FL_TRY(bench_capacity(&r));
+    FL_TRY(fl_memory_measure(r.model, &r.sizes->longest, 1, memory));
+    fill_profile(r.model, memory, &profile);
+    fl_plan_input input = {.model = r.model,
+                           .job = &r.job,
+                           .profile = &profile,
+                           .memory_one = memory,
+                           .ragged = r.memory,
+                           .batches = &r.batches};
+    bench(&input, "sentences, everything fits", SMALL_CLUSTER, (int64_t)1 << 40, 1);
+    bench(&input, "sentences, once more", SMALL_CLUSTER, (int64_t)1 << 40, repeats);
+    bench(&input, "sentences, little memory", SMALL_CLUSTER, (int64_t)600 << 10, 1);
+    bench(&input, "sentences, nothing fits", SMALL_CLUSTER, (int64_t)10 << 10, 1);
+    fl_memory_model_destroy(&r.memory);
+    fl_sample_sizes_destroy(&r.sizes);
+    fl_model_destroy(&r.model);
+    fl_dataset_destroy(&r.data);
+    return FL_OK;
+}
+
 int main(int argc, char **argv)
 {
-    if (run(argc > 1 ? atoi(argv[1]) : 5) != FL_OK) {
+    int repeats = argc > 1 ? atoi(argv[1]) : 5;
+    if (run(repeats) != FL_OK || run_ragged(repeats) != FL_OK) {
         fprintf(stderr, "%s\n", fl_errmsg());
         return 1;
     }

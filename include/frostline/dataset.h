@@ -25,9 +25,12 @@ typedef struct fl_sample_key {
  * not change after it was made. Ids are 0 .. count - 1 within a split.
  *
  * count      samples of the split; 0 if there is none
- * shape      of one raw sample: what `read` writes and the first layer takes; *n_targets: how many
- *            int32 values `targets` writes
- * max_shape  the longest there is in either split, for memory planning
+ * shape      of one raw sample: what `read` writes and the first layer takes, at least one token;
+ *            *n_targets: how many int32 values `targets` writes. Samples may differ in length.
+ * Before a run starts, it asks for the shape of every sample that it will use, and sizes all
+ *            buffers by the answers: they must always be the same.
+ * max_shape  what no sample of either split exceeds, in tokens and in targets; width and dtype are
+ *            the same for all samples
  * read       write input [shape.tokens * shape.width] of shape.dtype, host memory
  * targets    write the sample's targets [n_targets], host memory
  * fingerprint  changes when any sample does

@@ -18,6 +18,7 @@ typedef struct walk {
     int64_t *ids;       /* [batch] */
     fl_extent share;    /* the most of each that a replica has of a batch */
     int64_t batch_work; /* of the batch that has the most */
+    int64_t longest;    /* tokens of a sample that is used */
     fl_capacity *found;
 } walk;
 
@@ -41,7 +42,9 @@ static fl_extent add_micro_batch(walk *w, int m)
     int64_t n_targets = 0;
     const int64_t *ids = fl_batch_split_micro(&w->split, m, &e.samples);
     for (int64_t i = 0; i < e.samples; i++) {
-        e.tokens += fl_sample_tokens(sizes, split, ids[i]);
+        int64_t tokens = fl_sample_tokens(sizes, split, ids[i]);
+        e.tokens += tokens;
+        w->longest = larger(w->longest, tokens);
         n_targets += fl_sample_n_targets(sizes, split, ids[i]);
     }
     if (e.samples > 0) {
@@ -207,11 +210,11 @@ fl_status fl_capacity_of_grid(fl_run_batches *run, int R, int M, fl_capacity *ou
         *out = capacity_of_equal(run, R, M);
         return FL_OK;
     }
-    return run->n_stores > 1 ? fl_capacity_bound(run, R, M, out)
+    return run->n_stores > 1 ? fl_capacity_bounds(run, R, M, NULL, out)
                              : find_or_recall(run, stores, R, M, out);
 }
 
-/* ---- the bound ---- */
+/* ---- bounds ---- */
 
 /* The batch with the most work is found as all micro-batches are: undivided, each is one. */
 static fl_status find_batch_work(fl_run_batches *run)
@@ -225,6 +228,8 @@ static fl_status find_batch_work(fl_run_batches *run)
         add_training(&w);
         add_evaluations(&w);
         run->batch_work = w.batch_work;
+        run->batch = w.share;
+        run->longest = w.longest;
     }
     walk_fini(&w);
     return status;
@@ -237,25 +242,49 @@ static int64_t largest_share(int64_t work, int64_t n_shares, int64_t largest_sam
     return most < work ? most : work;
 }
 
-fl_status fl_capacity_bound(fl_run_batches *run, int R, int M, fl_capacity *out)
+static fl_capacity upper_bound(const fl_run_batches *run, int R, int M)
 {
     const fl_sample_sizes *s = run->sizes;
-    int64_t batch = run->job->train.batch;
-    if (s->equal) {
-        *out = capacity_of_equal(run, R, M);
-        return FL_OK;
-    }
-    if (run->batch_work == 0) {
-        FL_TRY(find_batch_work(run));
-    }
     int64_t share = largest_share(run->batch_work, R, s->most_work);
     int64_t micro = largest_share(share, M, s->most_work);
-    fl_extent of_share = {.samples = smaller(batch, share / s->least_work),
+    fl_extent of_share = {.samples = smaller(run->batch.samples, share / s->least_work),
                           .tokens = (int64_t)ceil((double)share * s->tokens_per_work)};
-    fl_extent of_micro = {.samples = smaller(batch, micro / s->least_work),
+    fl_extent of_micro = {.samples = smaller(run->batch.samples, micro / s->least_work),
                           .tokens = (int64_t)ceil((double)micro * s->tokens_per_work)};
-    *out = (fl_capacity){.n = 1, .at = {of_micro}, .n_targets = of_micro.samples * s->most_targets};
-    out->ahead.samples = 2 * of_share.samples + of_micro.samples;
-    out->ahead.tokens = 2 * of_share.tokens + of_micro.tokens;
+    fl_capacity c = {.n = 1, .at = {of_micro}, .n_targets = of_micro.samples * s->most_targets};
+    c.ahead.samples = 2 * of_share.samples + of_micro.samples;
+    c.ahead.tokens = 2 * of_share.tokens + of_micro.tokens;
+    return c;
+}
+
+/* Of the largest batch, some micro-batch has at least the mean of the samples, and some the mean of
+ * the tokens; and some has the longest sample. */
+static fl_capacity lower_bound(const fl_run_batches *run, int R, int M)
+{
+    const fl_sample_sizes *s = run->sizes;
+    int64_t n = (int64_t)R * M;
+    int64_t samples = (run->batch.samples + n - 1) / n, tokens = (run->batch.tokens + n - 1) / n;
+    fl_extent many = {.samples = samples, .tokens = samples * s->shortest};
+    fl_extent large = {.tokens = larger(tokens, run->longest)};
+    large.samples = (large.tokens + s->longest.tokens - 1) / s->longest.tokens;
+    fl_capacity c = {.ahead = {.samples = 1, .tokens = s->shortest}};
+    fl_capacity_add(&c, many);
+    fl_capacity_add(&c, large);
+    return c;
+}
+
+fl_status fl_capacity_bounds(fl_run_batches *run, int R, int M, fl_capacity *least,
+                             fl_capacity *most)
+{
+    bool equal = run->sizes->equal;
+    if (!equal && run->batch_work == 0) {
+        FL_TRY(find_batch_work(run));
+    }
+    if (least != NULL) {
+        *least = equal ? capacity_of_equal(run, R, M) : lower_bound(run, R, M);
+    }
+    if (most != NULL) {
+        *most = equal ? capacity_of_equal(run, R, M) : upper_bound(run, R, M);
+    }
     return FL_OK;
 }

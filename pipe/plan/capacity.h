@@ -9,7 +9,7 @@
 
 #include <frostline/plan.h>
 
-enum { FL_CAPACITY_KEPT = 64 };
+enum { FL_CAPACITY_KEPT = 256 };
 
 /* An answer, and its question. */
 typedef struct fl_kept_capacity {
@@ -26,6 +26,8 @@ typedef struct fl_run_batches {
     int n_kept;
     fl_kept_capacity kept[FL_CAPACITY_KEPT];
     int64_t batch_work; /* of the batch that has the most; 0: not asked for yet */
+    fl_extent batch;    /* the most samples of a batch, and the most tokens */
+    int64_t longest;    /* tokens of the longest sample that is used */
 } fl_run_batches;
 
 /* Exact for the plan: of its batches, its R and M, and where there are several stores, the workers
@@ -33,11 +35,13 @@ typedef struct fl_run_batches {
 fl_status fl_capacity_of_plan(fl_run_batches *run, const fl_plan *plan,
                               fl_capacity *out) FL_MUST_CHECK;
 
-/* At least that of any plan with this R and M. Time: O(1), after samples of the run for the first
+/* No plan with this R and M has less than *least (which tells nothing of what is read ahead), and
+ * none has more than *most. Either may be NULL. Time: O(1), after samples of the run for the first
  * question; FL_ENOMEM. */
-fl_status fl_capacity_bound(fl_run_batches *run, int R, int M, fl_capacity *out) FL_MUST_CHECK;
+fl_status fl_capacity_bounds(fl_run_batches *run, int R, int M, fl_capacity *least,
+                             fl_capacity *most) FL_MUST_CHECK;
 
-/* The exact one if the workers do not matter to it; otherwise the bound. */
+/* The exact one if the workers do not matter to it; otherwise the upper bound. */
 fl_status fl_capacity_of_grid(fl_run_batches *run, int R, int M, fl_capacity *out) FL_MUST_CHECK;
 
 #endif

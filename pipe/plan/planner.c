@@ -56,8 +56,20 @@ typedef struct fit_question {
 } fit_question;
 
 /* Where samples differ in length, the largest micro-batch is known exactly only after all batches
- * of the run were split for this R and M. The bound is quick, and enough for what fits anyway. */
-static fl_status ask(const planner *p, fl_grid grid, bool exactly, fit_question *q)
+ * of the run were split for this R and M. Bounds are quick, and enough for what fits anyway, or
+ * never. */
+typedef enum precision { AT_LEAST, AT_MOST, EXACTLY } precision;
+
+static fl_status find_capacity(const planner *p, fl_grid grid, precision how, fl_capacity *capacity)
+{
+    fl_run_batches *batches = p->input->batches;
+    return how == EXACTLY
+               ? fl_capacity_of_grid(batches, grid.R, grid.M, capacity)
+               : fl_capacity_bounds(batches, grid.R, grid.M, how == AT_LEAST ? capacity : NULL,
+                                    how == AT_MOST ? capacity : NULL);
+}
+
+static fl_status ask(const planner *p, fl_grid grid, precision how, fit_question *q)
 {
     const fl_plan_input *input = p->input;
     int64_t share = fl_split_work_max(input->job->train.batch, grid.R);
@@ -67,8 +79,7 @@ static fl_status ask(const planner *p, fl_grid grid, bool exactly, fit_question 
     if (input->ragged == NULL) {
         return FL_OK;
     }
-    FL_TRY(exactly ? fl_capacity_of_grid(input->batches, grid.R, grid.M, &capacity)
-                   : fl_capacity_bound(input->batches, grid.R, grid.M, &capacity));
+    FL_TRY(find_capacity(p, grid, how, &capacity));
     fl_memory_model_at(input->ragged, &capacity, p->layers);
     fl_memory_table_init(p->memory, input->model, input->job, p->layers,
                          fl_frozen_layers(input->model, input->F));
@@ -245,11 +256,25 @@ static void polish(const fit_question *q, int *first, fl_candidate *c)
     }
 }
 
-static fl_status split_grid(const planner *p, fl_grid grid, bool exactly, fit_question *q,
+static fl_status split_with(const planner *p, fl_grid grid, precision how, fit_question *q,
                             int *first, int64_t *bytes)
 {
-    FL_TRY(ask(p, grid, exactly, q));
+    FL_TRY(ask(p, grid, how, q));
     return split(q, first, bytes);
+}
+
+static fl_status split_grid(const planner *p, fl_grid grid, fit_question *q, int *first,
+                            int64_t *bytes)
+{
+    if (p->input->ragged == NULL) {
+        return split_with(p, grid, EXACTLY, q, first, bytes);
+    }
+    fl_status status = split_with(p, grid, AT_MOST, q, first, bytes);
+    if (status == FL_EBUDGET) {
+        status = split_with(p, grid, AT_LEAST, q, first, bytes);
+        status = status == FL_OK ? split_with(p, grid, EXACTLY, q, first, bytes) : status;
+    }
+    return status;
 }
 
 /* The best split of this K, R and M, its price and its memory. FL_EBUDGET is the candidate's. */
@@ -258,10 +283,7 @@ static fl_status look_at(const planner *p, fl_grid grid, int *first, fl_candidat
     int64_t bytes = 0;
     fit_question q;
     *c = (fl_candidate){.grid = grid, .step_us = INFINITY};
-    fl_status status = split_grid(p, grid, false, &q, first, &bytes);
-    if (status == FL_EBUDGET && p->input->ragged != NULL) {
-        status = split_grid(p, grid, true, &q, first, &bytes);
-    }
+    fl_status status = split_grid(p, grid, &q, first, &bytes);
     if (status != FL_OK && status != FL_EBUDGET) {
         return status;
     }
@@ -365,7 +387,7 @@ static fl_status refuse(const planner *p)
     fl_stage_memory m;
     char slots[FL_COUNT_BYTES];
     fit_question q;
-    FL_TRY(ask(p, c->grid, true, &q));
+    FL_TRY(ask(p, c->grid, EXACTLY, &q));
     FL_TRY(split_fast(&q, cuts));
     largest_stage(&q, cuts, &s);
     int first = cuts[s], last = cuts[s + 1];
@@ -452,7 +474,7 @@ static fl_status measure_chosen(planner *p)
     if (p->input->ragged == NULL) {
         return FL_OK;
     }
-    FL_TRY(ask(p, p->best.grid, true, &q));
+    FL_TRY(ask(p, p->best.grid, EXACTLY, &q));
     p->best.memory_bytes = largest_stage(&q, p->best_first, &stage);
     for (int i = 0; i < p->n_seen; i++) {
         if (fl_grid_is_same(p->seen[i].grid, p->best.grid)) {

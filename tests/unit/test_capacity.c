@@ -152,7 +152,7 @@ static fl_plan plan_of(int R, int M)
 static void check_plan(rig *r, int R, int M, int n_stores)
 {
     int stores[FL_MAX_WORKERS];
-    fl_capacity exact, bound;
+    fl_capacity exact, bound, least;
     fl_plan plan = plan_of(R, M);
     r->run.n_stores = n_stores;
     r->run.n_workers = R;
@@ -160,13 +160,15 @@ static void check_plan(rig *r, int R, int M, int n_stores)
         stores[i] = i * n_stores / R;
     }
     must(fl_capacity_of_plan(&r->run, &plan, &exact));
-    must(fl_capacity_bound(&r->run, R, M, &bound));
+    must(fl_capacity_bounds(&r->run, R, M, &least, &bound));
     most real = look_at_run(r, stores, R, M, &exact);
     assert_int_equal(fl_capacity_samples(&exact), real.samples);
     assert_int_equal(fl_capacity_tokens(&exact), real.tokens);
     assert_int_equal(exact.n_targets, real.n_targets);
     assert_true(contains(&bound, (fl_extent){real.samples, real.tokens}));
     assert_true(bound.n_targets >= real.n_targets);
+    assert_true(fl_capacity_samples(&least) <= real.samples);
+    assert_true(fl_capacity_tokens(&least) <= real.tokens);
     assert_true(bound.ahead.samples >= exact.ahead.samples);
     assert_true(bound.ahead.tokens >= exact.ahead.tokens);
     if (!r->sizes->equal) {
