@@ -67,6 +67,20 @@ static fl_status take_input(fl_pipeline *p, int slot, const fl_micro_batch *what
 
 /* ---- 3: the clock's list ---- */
 
+/* Where the output is a message already. It must last until the backward of its micro-batch, so
+ * there must be a buffer for each micro-batch in flight. A search for values that are not finite
+ * looks at what lies in the stage. */
+static void *place_output(fl_pipeline *p)
+{
+    bool lasts = p->n_slots <= FL_QUEUE_DEPTH + 1;
+    return p->search == NULL && lasts ? fl_send_queue_place(&p->forward_out) : NULL;
+}
+
+static void *place_grad_in(fl_pipeline *p)
+{
+    return p->search == NULL ? fl_send_queue_place(&p->backward_out) : NULL;
+}
+
 static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool training)
 {
     fl_micro_batch what = {.split = p->now.batch.split,
@@ -90,7 +104,7 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
         p->times.wait_us += fl_now_us() - begun;
     }
     int64_t begun = fl_now_us();
-    FL_TRY(fl_stage_forward(p->stage, slot, &output));
+    FL_TRY(fl_stage_forward(p->stage, slot, place_output(p), &output));
     if (p->search != NULL) {
         FL_TRY(fl__nonfinite_forward(p, slot));
     }
@@ -147,8 +161,8 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
     if (p->is_last && p->search != NULL) {
         FL_TRY(fl__nonfinite_loss(p, slot));
     }
-    FL_TRY(
-        fl_stage_backward(p->stage, slot, p->trains_below, looks ? layer_done : NULL, p, &grad_in));
+    FL_TRY(fl_stage_backward(p->stage, slot, p->trains_below, place_grad_in(p),
+                             looks ? layer_done : NULL, p, &grad_in));
     int64_t computed = fl_now_us();
     p->times.compute_us += computed - begun;
     if (grad_in.data != NULL) {

@@ -243,13 +243,16 @@ fl_status fl_stage_fill(fl_stage *stage, int slot_index, int from, const int32_t
     return fl_arena_take(&s->arena, tensor_bytes(entry), &entry->data);
 }
 
-fl_status fl_stage_forward(fl_stage *stage, int slot_index, fl_tensor *output)
+fl_status fl_stage_forward(fl_stage *stage, int slot_index, void *to, fl_tensor *output)
 {
     slot *s = &stage->slots[slot_index];
     for (int i = stage->o.enter - stage->o.first; i < stage->n_layers; i++) {
         int layer = stage->o.first + i;
         fl_exec x = exec_for(stage, s, layer);
         FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&s->at[i + 1]), &s->at[i + 1].data));
+        if (i + 1 == stage->n_layers && to != NULL) {
+            s->at[i + 1].data = to;
+        }
         fl_flight_enter(FL_FLIGHT_FORWARD, -1, layer, 0);
         FL_TRY(fl_exec_forward(&x, stage->o.model, layer, &stage->params.layer[i], &s->frame[i],
                                &s->at[i], &s->at[i + 1]));
@@ -288,7 +291,7 @@ void fl_stage_grad_out(fl_stage *stage, int slot_index, fl_tensor *grad_out)
     grad_out->data = stage->grad[0];
 }
 
-fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in,
+fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in, void *to,
                             fl_stage_layer_done *layer_done, void *context, fl_tensor *grad_in)
 {
     slot *s = &stage->slots[slot_index];
@@ -299,7 +302,7 @@ fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in,
         fl_exec x = exec_for(stage, s, layer);
         fl_tensor out = s->at[i + 1], in = s->at[i];
         out.data = stage->grad[stage->grad_turn];
-        in.data = stage->grad[1 - stage->grad_turn];
+        in.data = i == 0 && to != NULL ? to : stage->grad[1 - stage->grad_turn];
         fl_flight_enter(FL_FLIGHT_BACKWARD, -1, layer, 0);
         FL_TRY(fl_exec_backward(&x, stage->o.model, layer, &stage->params.layer[i], &s->frame[i],
                                 &out, want ? &in : NULL));
@@ -310,7 +313,10 @@ fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in,
         }
     }
     *grad_in = s->at[0];
-    grad_in->data = want_grad_in && lowest == 0 ? stage->grad[stage->grad_turn] : NULL;
+    grad_in->data = NULL;
+    if (want_grad_in && lowest == 0) {
+        grad_in->data = to != NULL ? to : stage->grad[stage->grad_turn];
+    }
     end_slot(stage, s);
     return FL_OK;
 }

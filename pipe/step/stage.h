@@ -69,8 +69,9 @@ fl_status fl_stage_fill(fl_stage *stage, int slot, int from, const int32_t *whic
                         unsigned char *rows, const size_t *place) FL_MUST_CHECK;
 
 /* Run all layers from where the micro-batch entered; *output is the last one's, valid until the
- * slot is begun again. */
-fl_status fl_stage_forward(fl_stage *stage, int slot, fl_tensor *output) FL_MUST_CHECK;
+ * slot is begun again. It lies at `to`, which the caller leaves alone until the backward of the
+ * micro-batch; NULL: in the slot. */
+fl_status fl_stage_forward(fl_stage *stage, int slot, void *to, fl_tensor *output) FL_MUST_CHECK;
 
 /* The last stage: the loss of the slot's output, added to *sums. With want_grad, the gradient is
  * left where fl_stage_backward begins; grad_scale is one target's weight in it. */
@@ -83,9 +84,10 @@ void fl_stage_grad_out(fl_stage *stage, int slot, fl_tensor *grad_out);
 /* Told after each layer's backward, from the top down. */
 typedef fl_status fl_stage_layer_done(void *context, int slot, int layer);
 
-/* Run all backward passes. *grad_in is the gradient of the stage's input, valid until the next
- * call on this stage; its data is NULL if want_grad_in is false or the frost line lies above. */
-fl_status fl_stage_backward(fl_stage *stage, int slot, bool want_grad_in,
+/* Run all backward passes. *grad_in is the gradient of the stage's input: at `to`, or, if that is
+ * NULL, in the stage, valid until the next call on it; its data is NULL if want_grad_in is false or
+ * the frost line lies above. */
+fl_status fl_stage_backward(fl_stage *stage, int slot, bool want_grad_in, void *to,
                             fl_stage_layer_done *layer_done, void *context,
                             fl_tensor *grad_in) FL_MUST_CHECK;
 
@@ -100,7 +102,8 @@ int64_t fl_stage_sample(const fl_stage *stage, int slot, int64_t i);
 fl_tensor fl_stage_boundary(const fl_stage *stage, int slot, int i);
 
 /* Within fl_stage_layer_done: the gradient of the layer's input. It was computed for all layers
- * but the lowest that trains, and for that one if the stage below trains. */
+ * but the lowest that trains, and for that one if the stage below trains. Not where backward was
+ * told to leave it elsewhere. */
 fl_tensor fl_stage_grad_in(const fl_stage *stage, int slot, int layer);
 
 /* Most slots that held a micro-batch at once, and the most bytes one of them took: for tests. */

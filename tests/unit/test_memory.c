@@ -347,7 +347,7 @@ static void step_once(fl_stage *stage, int n_layers, int first, int last, int n_
             .split = FL_TRAIN, .ids = ids, .n = BATCH, .n_global = BATCH, .training = true};
         fl_tensor t;
         assert_int_equal(fl_stage_begin(stage, slot, &batch, &t), FL_OK);
-        assert_int_equal(fl_stage_forward(stage, slot, &t), FL_OK);
+        assert_int_equal(fl_stage_forward(stage, slot, NULL, &t), FL_OK);
     }
     for (int slot = 0; slot < SLOTS; slot++) {
         fl_loss_sums sums = {0};
@@ -357,7 +357,8 @@ static void step_once(fl_stage *stage, int n_layers, int first, int last, int n_
         } else if (n_frozen < last) {
             fl_stage_grad_out(stage, slot, &t);
         }
-        assert_int_equal(fl_stage_backward(stage, slot, n_frozen < first, NULL, NULL, &t), FL_OK);
+        assert_int_equal(fl_stage_backward(stage, slot, n_frozen < first, NULL, NULL, NULL, &t),
+                         FL_OK);
         assert_int_equal(t.data != NULL, n_frozen < first);
     }
 }
@@ -370,7 +371,7 @@ static void evaluate_once(fl_stage *stage, int n_layers, int last)
     fl_loss_sums sums = {0};
     fl_tensor t;
     assert_int_equal(fl_stage_begin(stage, 0, &batch, &t), FL_OK);
-    assert_int_equal(fl_stage_forward(stage, 0, &t), FL_OK);
+    assert_int_equal(fl_stage_forward(stage, 0, NULL, &t), FL_OK);
     if (last == n_layers) {
         assert_int_equal(fl_stage_loss(stage, 0, false, 1.0f, &sums), FL_OK);
     }

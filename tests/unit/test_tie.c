@@ -196,10 +196,10 @@ static double pass(fl_stage *stage, bool want_grad)
         assert_int_equal(
             data.ops->read(data.self, FL_TRAIN, &key, fl_f32(&input) + i * shape.width), FL_OK);
     }
-    assert_int_equal(fl_stage_forward(stage, 0, &out), FL_OK);
+    assert_int_equal(fl_stage_forward(stage, 0, NULL, &out), FL_OK);
     assert_int_equal(fl_stage_loss(stage, 0, want_grad, 1.0f, &sums), FL_OK);
     if (want_grad) {
-        assert_int_equal(fl_stage_backward(stage, 0, false, NULL, NULL, &grad_in), FL_OK);
+        assert_int_equal(fl_stage_backward(stage, 0, false, NULL, NULL, NULL, &grad_in), FL_OK);
     }
     return sums.loss;
 }
