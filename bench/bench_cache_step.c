@@ -194,6 +194,7 @@ static void open_source(bench *b, way how, int n_frozen, const fl_activations *a
                                            .device = b->device,
                                            .stage = stage,
                                            .affinity = &b->affinity,
+                                           .n_readers = 1,
                                            .n_frozen = n_frozen,
                                            .sizes = b->sizes,
                                            .capacity = &b->capacity,

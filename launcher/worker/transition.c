@@ -321,6 +321,10 @@ static void switch_over(fl_worker_state *w)
     w->next = NULL;
     w->leads = fl_plan_leader(&w->now->plan) == w->rank;
     atomic_store(&w->prepare_thread.state, FL_PREPARE_NONE);
+    if (w->c->activations != NULL) {
+        fl_weight_prints_forget(w->c->activations->prints,
+                                fl_frozen_layers(w->c->model, w->now->plan.F));
+    }
     fl_link_generation(w->link, w->now->plan.generation);
     fl_flight_generation(w->now->plan.generation);
     close_in_thread(w, old);

@@ -162,6 +162,7 @@ static fl_status fill(fl_activations *a, const fl_model *model, const fl_dataset
     FL_TRY(check_data(d, job, n_samples));
     FL_TRY(set_sizes(model, d, n_samples, &o));
     a->batch = job->train.batch;
+    FL_TRY(fl_weight_prints_create(fl_model_n_layers(model), &a->prints));
     fl_next_use_init(&a->future, job->train.seed, n_samples, n_test, job->train.batch, n_steps);
     return open_stores(a, job, &o);
 }
@@ -200,6 +201,7 @@ void fl_activations_destroy(fl_activations **activations)
     for (int i = 0; i < a->n_stores; i++) {
         fl_cache_destroy(&a->stores[i]);
     }
+    fl_weight_prints_destroy(&a->prints);
     fl_free(a);
     *activations = NULL;
 }

@@ -6,6 +6,7 @@
 #include "cache/cache.h"
 #include "pipe/plan/planner.h"
 #include "pipe/step/next_use.h"
+#include "pipe/step/weight_prints.h"
 
 #include <frostline/plan.h>
 
@@ -14,6 +15,7 @@ typedef struct fl_activations {
     fl_cache *stores[FL_CACHE_STORES_MAX]; /* [n_stores] */
     fl_next_use future;
     int64_t batch; /* samples of a global batch */
+    fl_weight_prints *prints;
 } fl_activations;
 
 /* A cache for a run of n_steps over the first n_samples training samples, on up to n_workers. *out

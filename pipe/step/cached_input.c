@@ -1,7 +1,6 @@
 #include "pipe/step/cached_input.h"
 
 #include "autodp/sampler.h"
-#include "cache/value.h"
 #include "data/loader.h"
 #include "device/alloc.h"
 #include "device/clock.h"
@@ -13,8 +12,7 @@
 enum {
     LINE = 64,
     PROBED_VALUES = 16,
-    FEW_FOUND = 4 /* a quarter of the samples tells */,
-    CHUNK_BYTES = 64 * 1024
+    FEW_FOUND = 4 /* a quarter of the samples tells */
 };
 
 /* The beginning of a request's data, n samples; then follow where each begins, what it has behind
@@ -205,40 +203,19 @@ static fl_status read_samples(void *context, const fl_load_request *r, const ato
 
 /* ---- ① ---- */
 
-static fl_status hash_weights(const fl_cached_input *f, int layer, unsigned char *chunk,
-                              uint64_t *print)
-{
-    const fl_params *params = fl_stage_params(f->o.stage);
-    const fl_layer_params *l = &params->layer[layer - params->first];
-    fl_device *device = f->o.device;
-    for (int i = 0; i < l->n; i++) {
-        size_t bytes = (size_t)(l->weight[i].rows * l->weight[i].cols) * sizeof(float);
-        for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
-            size_t n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
-            FL_TRY(device->ops->copy_out(device, NULL, chunk,
-                                         (const unsigned char *)l->weight[i].data + at, n));
-            FL_TRY(device->ops->sync(device, NULL));
-            *print = fl_checksum(chunk, n, *print);
-        }
-    }
-    return FL_OK;
-}
-
 /* A value depends on the data set and on the weights of every layer below it. */
 static fl_status make_prints(fl_cached_input *f)
 {
     const fl_dataset *d = f->o.dataset;
     uint64_t print = d->ops->fingerprint != NULL ? d->ops->fingerprint(d->self) : 1;
-    void *chunk = NULL;
-    fl_status status = fl_alloc(CHUNK_BYTES, &chunk);
+    FL_TRY(fl_weight_prints_get(f->o.activations->prints, fl_stage_params(f->o.stage),
+                                f->o.n_frozen, f->o.reader, f->o.n_readers, f->print + 1));
     f->print[0] = 0; /* raw samples are not kept */
-    for (int i = 0; status == FL_OK && i < f->o.n_frozen; i++) {
-        print = fl_mix64(print, (uint64_t)i);
-        status = hash_weights(f, i, chunk, &print);
-        f->print[i + 1] = print | 1;
+    for (int i = 1; i <= f->o.n_frozen; i++) {
+        print = fl_mix64(print, f->print[i]);
+        f->print[i] = print | 1;
     }
-    fl_free(chunk);
-    return status;
+    return FL_OK;
 }
 
 fl_status fl_cached_input_request(fl_cached_input *f, const fl_load_request *request)

@@ -27,6 +27,7 @@ typedef struct fl_cached_input_options {
     const fl_job *job;
     fl_device *device;
     fl_stage *stage;             /* begins at layer 0; the frost line lies inside */
+    int reader, n_readers;       /* this worker among those that read the cache */
     int store;                   /* the one this worker reads from and keeps in ... */
     const fl_affinity *affinity; /* ... the samples that belong to this store */
     int n_frozen;                /* layers */

@@ -28,12 +28,15 @@ fl_status fl_stage_input_init(fl_stage_input *stage_input, const fl_stage_input_
     if (!fl_stage_input_is_cached(o->activations, o->plan, o->n_frozen)) {
         return create_loader(o, depth, &stage_input->loader);
     }
+    const fl_plan *plan = o->plan;
     fl_cached_input_options feed = {.activations = o->activations,
                                     .model = o->model,
                                     .dataset = o->dataset,
                                     .job = o->job,
                                     .device = o->device,
                                     .stage = o->stage,
+                                    .reader = fl_plan_place(plan, o->rank).replica,
+                                    .n_readers = plan->R,
                                     .store = fl_activations_store_of(o->activations, o->rank),
                                     .affinity = o->affinity,
                                     .n_frozen = o->n_frozen,

@@ -134,10 +134,13 @@ static double worst_of(const double *a, const double *b)
 
 /* ---- the tests ---- */
 
+/* All blocks thaw, train, and freeze again with other weights: what was kept of them is of no use.
+ */
 static const fl_script_entry freezing[] = {
     {.step = 12, .f = 1, .k = 1, .r = 2, .m = 2},  {.step = 70, .f = 2, .k = 2, .r = 1, .m = 3},
     {.step = 100, .f = 2, .k = 1, .r = 4, .m = 1}, {.step = 150, .f = 3, .k = 1, .r = 1, .m = 2},
-    {.step = 190, .f = 1, .k = 2, .r = 2, .m = 2},
+    {.step = 190, .f = 1, .k = 2, .r = 2, .m = 2}, {.step = 200, .f = 0, .k = 2, .r = 1, .m = 2},
+    {.step = 215, .f = 3, .k = 1, .r = 2, .m = 2},
 };
 enum { N_FREEZING = sizeof freezing / sizeof *freezing };
 
