@@ -303,7 +303,21 @@ fl_status fl_model_shape(const fl_model *model, int layer, const fl_shape *input
     return FL_OK;
 }
 
-fl_status fl_model_check(const fl_model *model, const fl_shape *input)
+static fl_status check_shapes(const fl_model *model, const fl_shape *input, volatile int *layer)
+{
+    fl_shape shape = *input;
+    for (int i = 0; i < model->n_layers; i++) {
+        fl_shape next = {0};
+        *layer = i;
+        FL_TRY(layer_shape(model, i, &shape, &next));
+        shape = next;
+    }
+    *layer = model->n_layers;
+    fl_status status = model->loss.ops->shape(model->loss.self, &shape);
+    return status == FL_OK ? FL_OK : fl_within(status, "loss (%s)", model->loss.ops->kind);
+}
+
+fl_status fl_model_check_watched(const fl_model *model, const fl_shape *input, volatile int *layer)
 {
     if (model->n_layers == 0) {
         return fl_fail(FL_EINVAL, "model '%s' has no layers", model->name);
@@ -311,13 +325,12 @@ fl_status fl_model_check(const fl_model *model, const fl_shape *input)
     if (model->loss.ops == NULL) {
         return fl_fail(FL_EINVAL, "model '%s' has no loss", model->name);
     }
-    fl_shape out = {0};
-    fl_status status = fl_model_shape(model, model->n_layers - 1, input, &out);
-    if (status == FL_OK) {
-        status = model->loss.ops->shape(model->loss.self, &out);
-        if (status != FL_OK) {
-            status = fl_within(status, "loss (%s)", model->loss.ops->kind);
-        }
-    }
+    fl_status status = check_shapes(model, input, layer);
     return status == FL_OK ? FL_OK : fl_within(status, "model '%s'", model->name);
+}
+
+fl_status fl_model_check(const fl_model *model, const fl_shape *input)
+{
+    int layer;
+    return fl_model_check_watched(model, input, &layer);
 }

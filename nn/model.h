@@ -86,4 +86,9 @@ void fl_param_init(const fl_param_spec *spec, uint64_t seed, int layer, int inde
 /* Whether the model is complete (has layers, a loss, shapes that fit from *input on). */
 fl_status fl_model_check(const fl_model *model, const fl_shape *input) FL_MUST_CHECK;
 
+/* The same, for a process that is watched by another one: *layer is always the layer whose code
+ * runs; n_layers: the loss. */
+fl_status fl_model_check_watched(const fl_model *model, const fl_shape *input,
+                                 volatile int *layer) FL_MUST_CHECK;
+
 #endif

@@ -27,6 +27,7 @@
 #include "nn/model.h"
 #include "pipe/cost/flops.h"
 #include "pipe/cost/memory.h"
+#include "pipe/measure/dry_run.h"
 #include "pipe/plan/planner.h"
 #include "pipe/step/activations.h"
 
@@ -226,14 +227,23 @@ static fl_status look_at_samples(preparation *p)
     return FL_OK;
 }
 
+/* prepare_run has run the layers once on the largest shape of the data set. Here they run on
+ * the longest and the shortest sample, before this process runs them on others. */
 static fl_status measure_memory(preparation *p)
 {
-    FL_TRY(fl_memory_measure(p->model, &p->sizes->longest, 1, p->memory_one));
-    if (p->sizes->equal) {
+    const fl_sample_sizes *sizes = p->sizes;
+    fl_shape shortest = sizes->longest;
+    int64_t timeout_ms = p->job->fault.deadline_ms;
+    shortest.tokens = sizes->shortest;
+    if (!sizes->equal) {
+        FL_TRY(fl_dry_run_check(p->model, &shortest, timeout_ms, p->memory_one));
+    }
+    FL_TRY(fl_dry_run_check(p->model, &sizes->longest, timeout_ms, p->memory_one));
+    if (sizes->equal) {
         return FL_OK;
     }
-    FL_TRY(fl_memory_mean_flops(p->model, p->sizes, p->memory_one));
-    return fl_memory_model_create(p->model, p->sizes, &p->ragged);
+    FL_TRY(fl_memory_mean_flops(p->model, sizes, p->memory_one));
+    return fl_memory_model_create(p->model, sizes, &p->ragged);
 }
 
 static fl_status prepare_run(preparation *p)
@@ -243,17 +253,14 @@ static fl_status prepare_run(preparation *p)
     FL_TRY(check_keys(p->job));
     FL_TRY(fl_device_check(p->job->devices.kind));
     FL_TRY(check_data(p, &input));
-    FL_TRY(fl_model_check(p->model, &input));
+    size_t n_layers = (size_t)fl_model_n_layers(p->model);
+    FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
+    FL_TRY(fl_dry_run_check(p->model, &input, p->job->fault.deadline_ms, p->memory_one));
     FL_TRY(fl_job_check_model(p->job, fl_model_n_blocks(p->model)));
     fl_job_warn_length(p->job, p->steps_per_epoch, p->n_steps);
-    size_t n_layers = (size_t)fl_model_n_layers(p->model);
-    if (n_layers > FL_MAX_LAYERS) {
-        return fl_fail(FL_EINVAL, "model: %zu layers; allowed: 1 .. %d", n_layers, FL_MAX_LAYERS);
-    }
     p->n_workers = devices(p->job);
     FL_TRY(fl_job_check_devices(p->job, p->n_workers));
     FL_TRY(look_at_samples(p));
-    FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
     FL_TRY(fl_alloc(sizeof *p->profile, (void **)&p->profile));
     FL_TRY(fl_alloc(sizeof *p->learned, (void **)&p->learned));
     FL_TRY(fl_alloc(sizeof *p->costs, (void **)&p->costs));

@@ -21,6 +21,7 @@ typedef struct dry_run {
     const fl_model *model;
     int64_t n_samples, n_longest;
     fl_shape now[N_LENGTHS]; /* one sample of each, at the current boundary */
+    volatile int *layer_now; /* the layer whose code runs, for another process */
     fl_device *device;
     fl_arena arena[N_ARENAS];
     int64_t *ids;        /* [n_samples], zeros */
@@ -239,6 +240,7 @@ static fl_status measure_all(dry_run *d, const fl_growth *rows, fl_extent extent
         fl_tensor in, out;
         int64_t below = rows == NULL ? 0 : fl_growth_at(&rows[i], extent);
         int64_t above = rows == NULL ? 0 : fl_growth_at(&rows[i + 1], extent);
+        *d->layer_now = i;
         FL_TRY(lay_out(d, below, d->offsets[0], &in));
         FL_TRY(pass_layer(d, i));
         FL_TRY(lay_out(d, above, d->offsets[1], &out));
@@ -247,16 +249,24 @@ static fl_status measure_all(dry_run *d, const fl_growth *rows, fl_extent extent
     return FL_OK;
 }
 
-fl_status fl_memory_measure(const fl_model *model, const fl_shape *input, int64_t n_samples,
-                            fl_layer_memory *memory)
+fl_status fl_memory_measure_watched(const fl_model *model, const fl_shape *input, int64_t n_samples,
+                                    fl_layer_memory *memory, volatile int *layer)
 {
     dry_run d = {.model = model,
                  .n_samples = n_samples,
                  .n_longest = n_samples,
+                 .layer_now = layer,
                  .now = {*input, *input, *input}};
     fl_status status = measure_all(&d, NULL, (fl_extent){0}, memory);
     dry_run_fini(&d);
     return status;
+}
+
+fl_status fl_memory_measure(const fl_model *model, const fl_shape *input, int64_t n_samples,
+                            fl_layer_memory *memory)
+{
+    int layer;
+    return fl_memory_measure_watched(model, input, n_samples, memory, &layer);
 }
 
 /* ---- samples of different length ---- */
@@ -267,9 +277,11 @@ static fl_status measure_extent(const fl_model *model, const fl_sample_sizes *s,
 {
     int64_t spread = s->longest.tokens - s->shortest;
     int64_t above = extent.tokens - extent.samples * s->shortest;
+    int layer_now;
     dry_run d = {.model = model,
                  .n_samples = extent.samples,
                  .n_longest = spread == 0 ? extent.samples : above / spread,
+                 .layer_now = &layer_now,
                  .now = {s->longest, s->longest, s->longest}};
     d.now[BETWEEN].tokens = s->shortest + (spread == 0 ? 0 : above % spread);
     d.now[SHORTEST].tokens = s->shortest;

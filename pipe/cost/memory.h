@@ -45,9 +45,14 @@ typedef struct fl_layer_memory {
 fl_status fl_memory_measure(const fl_model *model, const fl_shape *input, int64_t n_samples,
                             fl_layer_memory *memory) FL_MUST_CHECK;
 
-/* The same for every micro-batch within `capacity`. Each of its extents is measured with as many of
- * the longest samples as there can be, so what grows faster than the length counts in full. Rows at
- * a boundary are those of sizes->rows. */
+/* The same, for a process that is watched by another one: *layer is always the layer whose code
+ * runs. */
+fl_status fl_memory_measure_watched(const fl_model *model, const fl_shape *input, int64_t n_samples,
+                                    fl_layer_memory *memory, volatile int *layer) FL_MUST_CHECK;
+
+/* As fl_memory_measure, for every micro-batch within `capacity`. Each of its extents is measured
+ * with as many of the longest samples as there can be, so what grows faster than the length counts
+ * in full. Rows at a boundary are those of sizes->rows. */
 fl_status fl_memory_measure_capacity(const fl_model *model, const fl_sample_sizes *sizes,
                                      const fl_capacity *capacity,
                                      fl_layer_memory *memory) FL_MUST_CHECK;

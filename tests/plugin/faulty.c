@@ -29,6 +29,8 @@ static fl_status scale_shape(void *self, const fl_shape *in, fl_shape *out)
     *out = *in;
     if (has("shape-changes")) {
         out->tokens += n_calls++ % 8 == 7;
+    } else if (has("shape-exits")) {
+        exit(7);
     }
     return FL_OK;
 }
@@ -151,6 +153,34 @@ static fl_status scale_backward(void *self, fl_exec *x, const fl_tensor *grad_ou
     return FL_OK;
 }
 
+/* A loss whose first call ends the process. */
+static fl_status crash_in_shape(void *self, const fl_shape *out)
+{
+    (void)self;
+    (void)out;
+    raise(SIGSEGV);
+    return FL_OK;
+}
+
+static fl_status never_called(void *self, fl_exec *x, const fl_tensor *out,
+                              const fl_tensor *targets, float grad_scale, fl_tensor *grad,
+                              fl_loss_sums *sums)
+{
+    (void)self;
+    (void)x;
+    (void)out;
+    (void)targets;
+    (void)grad_scale;
+    (void)grad;
+    (void)sums;
+    return FL_EINTERNAL;
+}
+
+static const fl_loss_ops crashing_loss_ops = {.head = FL_TABLE_HEAD(fl_loss_ops),
+                                              .kind = "crashing",
+                                              .shape = crash_in_shape,
+                                              .forward = never_called};
+
 static const fl_layer_ops scale_ops = {.head = FL_TABLE_HEAD(fl_layer_ops),
                                        .kind = "scale",
                                        .shape = scale_shape,
@@ -224,6 +254,9 @@ static fl_status fill(fl_model *model)
     FL_TRY(fl_model_add(model, 1, (fl_layer){.ops = &scale_ops}));
     FL_TRY(fl_layer_classifier(WIDTH, CLASSES, &layer));
     FL_TRY(fl_model_add(model, FL_BLOCK_HEAD, layer));
+    if (has("loss-crashes")) {
+        return fl_model_set_loss(model, (fl_loss){.ops = &crashing_loss_ops});
+    }
     FL_TRY(fl_loss_cross_entropy(CLASSES, &loss));
     return fl_model_set_loss(model, loss);
 }

@@ -206,6 +206,44 @@ static int remove_folder(void **state)
     return 0;
 }
 
+typedef struct ending {
+    const char *fault;
+    int exit_code;
+    const char *text; /* a part of the message */
+} ending;
+
+/* validate, plan and run call the model's code to check shapes and to count memory. That code must
+ * not end or block the command itself. */
+static void test_dry_run__names_the_layer_that_ends_it(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"validate", "plan", "run --run-dir r"};
+    static const ending endings[] = {
+        {"exits", 3, "layer 1 (scale): it ended the process with exit code 7"},
+        {"crashes", 3, "layer 1 (scale): " CRASHED},
+        {"hangs", 3, "layer 1 (scale): it did not return within 1 s (fault.deadline)"},
+        {"shape-exits", 3, "layer 1 (scale): it ended the process with exit code 7"},
+        {"loss-crashes", 3, "loss (crashing): " CRASHED},
+        {"forward-fails", 2, "layer 1 (scale): the layer is not in the mood"}};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        for (size_t c = 0; c < sizeof commands / sizeof *commands; c++) {
+            char command[4096];
+            snprintf(command, sizeof command,
+                     "printf 'name: %s\nmodel: {kind: plugin, plugin: " FL_BINARY_DIR
+                     "/tests/plugin_faulty.so}\ntrain: {batch: 8}\nfault: {detect: 500ms, "
+                     "deadline: 1s}\n' >job.yaml; "
+                     "timeout 20 " FL_BINARY_DIR "/frostline %s job.yaml",
+                     endings[i].fault, commands[c]);
+            run_command(folder, command, &result);
+            if (strstr(result.err, endings[i].text) == NULL) {
+                print_error("%s, %s: %s\n", commands[c], endings[i].fault, result.err);
+            }
+            assert_non_null(strstr(result.err, endings[i].text));
+            assert_int_equal(result.exit_code, endings[i].exit_code);
+        }
+    }
+}
+
 int main(void)
 {
     /* The layers that crash on purpose are no finding: leave their signals to the system. */
@@ -213,6 +251,7 @@ int main(void)
     setenv("TSAN_OPTIONS", "handle_segv=0:handle_sigbus=0", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_check_model__a_correct_layer_passes),
+        cmocka_unit_test(test_dry_run__names_the_layer_that_ends_it),
         cmocka_unit_test(test_check_model__a_correct_layer_passes_with_any_seed),
         cmocka_unit_test(test_check_model__finds_and_names_each_fault),
         cmocka_unit_test(test_check_model__checks_one_layer_alone),
