@@ -204,7 +204,7 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     report_start(controller);
     trace_as_asked(controller);
     run_loop(controller);
-    fl_learn_end(&controller->elastic);
+    fl_elastic_end(&controller->elastic);
     fl_shutdown_conclude(controller);
     fl_summary_result(controller, result);
     fl_record_missing(&controller->record, missing, sizeof missing);

@@ -42,6 +42,12 @@ void fl_elastic_close(fl_elastic *elastic)
     fl_learn_close(elastic);
 }
 
+void fl_elastic_end(fl_elastic *elastic)
+{
+    fl_measure_watch(elastic, true);
+    fl_learn_end(elastic);
+}
+
 /* ---- the pool of later plans ---- */
 
 void fl_elastic_pin(fl_elastic *elastic, int block, bool pinned)

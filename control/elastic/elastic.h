@@ -116,6 +116,9 @@ struct fl_elastic {
 fl_status fl_elastic_open(fl_elastic *elastic) FL_MUST_CHECK;
 void fl_elastic_close(fl_elastic *elastic);
 
+/* The last step is over: report and learn from the speed of the generation that ran until then. */
+void fl_elastic_end(fl_elastic *elastic);
+
 /* Forbid or allow later decisions to freeze this block (1 ..); also under the plan that is being
  * prepared, if any. */
 void fl_elastic_pin(fl_elastic *elastic, int block, bool pinned);

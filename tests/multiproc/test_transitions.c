@@ -208,10 +208,34 @@ static void test_transitions__follow_one_worker(void **state)
     free(broken);
 }
 
+/* Would catch: a measurement that is dropped when the run ends before 20 steps of the new plan are
+ * measured. Of the 9 steps after the change at step 12, the first two warm up. */
+static void test_transitions__shortly_before_the_end_are_measured(void **state)
+{
+    (void)state;
+    scenario s = {.name = "short",
+                  .sets =
+                      JOB_SETS("devices.count", "2", "pipe.k", "1", "autodp.r", "1", "pipe.m", "1",
+                               "train.batch", "10", "train.epochs", "1", "train.evaluate", "false"),
+                  .script = &(fl_script_entry){.step = 12, .f = 0, .k = 2, .r = 1, .m = 2},
+                  .n_script = 1,
+                  .n_samples = N_SAMPLES,
+                  .blocks = BLOCKS};
+    scenario_run(&s);
+    json_t *all = lines_with(s.dir, "events.jsonl", "\"transition.measured\"");
+    assert_int_equal(length(all), 1);
+    const json_t *e = json_array_get(all, 0);
+    assert_int_equal(number(e, "step"), 12);
+    assert_int_equal(number(e, "steps"), STEPS_PER_EPOCH - 12 - 2);
+    assert_true(json_number_value(json_object_get(e, "measured_step_ms")) > 0.0);
+    json_decref(all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_transitions__follow_one_worker),
+        cmocka_unit_test(test_transitions__shortly_before_the_end_are_measured),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }
