@@ -102,11 +102,16 @@ static fl_status prove_file(fl_run_ledger *ledger, int64_t n_samples)
     return status;
 }
 
-fl_status fl_run_ledger_prove(fl_run_ledger *ledger, bool removed, int64_t n_samples)
+void fl_run_ledger_leave_open(fl_run_ledger *ledger)
 {
-    if (fl_ledger_end(ledger->ledger) != FL_OK || removed) {
-        snprintf(ledger->text, sizeof ledger->text,
-                 "incomplete record: it proves nothing about the whole run");
+    snprintf(ledger->text, sizeof ledger->text,
+             "incomplete record: it proves nothing about the whole run");
+}
+
+fl_status fl_run_ledger_prove(fl_run_ledger *ledger, int64_t n_samples)
+{
+    if (fl_ledger_end(ledger->ledger) != FL_OK) {
+        fl_run_ledger_leave_open(ledger);
         return FL_OK;
     }
     return prove_file(ledger, n_samples);

@@ -22,10 +22,14 @@ void fl_run_ledger_close(fl_run_ledger *ledger);
  * written is logged. */
 void fl_run_ledger_add(fl_run_ledger *ledger, const fl_wire_message *message);
 
-/* End the ledger and write what it proves into text.
- * removed   its file was deleted, and it proves nothing
+/* Write no end record, because records may be missing, or the file was deleted: the ledger is then
+ * an incomplete record. */
+void fl_run_ledger_leave_open(fl_run_ledger *ledger);
+
+/* End the ledger and write what it proves into text. A ledger that cannot be written any more stays
+ * an incomplete record.
  * Returns   FL_EINTERNAL if an epoch did not use each sample exactly once, or if it used another
  *           number of samples than n_samples (-1: unknown) */
-fl_status fl_run_ledger_prove(fl_run_ledger *ledger, bool removed, int64_t n_samples) FL_MUST_CHECK;
+fl_status fl_run_ledger_prove(fl_run_ledger *ledger, int64_t n_samples) FL_MUST_CHECK;
 
 #endif

@@ -199,6 +199,7 @@ static void stop_softly(fl_controller *controller, const char *signal_name)
 static void stop_at_once(fl_controller *controller)
 {
     fl_spawn_kill(controller->workers, controller->n_workers);
+    controller->shutdown.cut_off = controller->shutdown.phase.state != FL_CONTROLLER_FINISHING;
     if (controller->shutdown.status == FL_OK) {
         controller->shutdown.status = FL_ESTOPPED;
     }
@@ -439,6 +440,23 @@ void fl_shutdown_watch(fl_controller *controller, int64_t now_us)
 
 /* ---- the end ---- */
 
+static void prove_ledger(fl_controller *controller)
+{
+    fl_shutdown *shutdown = &controller->shutdown;
+    if (shutdown->cut_off || controller->record.ledger_removed) {
+        fl_run_ledger_leave_open(&controller->ledger);
+        return;
+    }
+    int64_t n_samples = shutdown->n_unreported > 0 ? -1 : controller->stats.samples;
+    fl_status proof = fl_run_ledger_prove(&controller->ledger, n_samples);
+    if (proof != FL_OK) {
+        /* Workers have run, so the exit code must be one of those that a started run may return. */
+        shutdown->status = proof == FL_EINTERNAL ? proof : FL_EFAILED;
+        snprintf(shutdown->message, sizeof shutdown->message, "%s%s",
+                 proof == FL_EINTERNAL ? "" : "the ledger could not be proved: ", fl_errmsg());
+    }
+}
+
 void fl_shutdown_conclude(fl_controller *controller)
 {
     bool complete = controller->stats.steps >= controller->options->n_steps;
@@ -448,16 +466,7 @@ void fl_shutdown_conclude(fl_controller *controller)
         controller->shutdown.status = FL_ESTOPPED;
     }
     if (controller->shutdown.status == FL_OK || controller->shutdown.status == FL_ESTOPPED) {
-        fl_status proof = fl_run_ledger_prove(
-            &controller->ledger, controller->record.ledger_removed,
-            controller->shutdown.n_unreported > 0 ? -1 : controller->stats.samples);
-        if (proof != FL_OK && controller->shutdown.phase.n_stops < 2) {
-            /* Workers have run, so the exit code must be one of those that a started run may
-             * return. */
-            controller->shutdown.status = proof == FL_EINTERNAL ? proof : FL_EFAILED;
-            snprintf(controller->shutdown.message, sizeof controller->shutdown.message, "%s%s",
-                     proof == FL_EINTERNAL ? "" : "the ledger could not be proved: ", fl_errmsg());
-        }
+        prove_ledger(controller);
     }
     fl_record_watch(&controller->record, true, fl_now_us());
     if (controller->shutdown.phase.lost >= 0) {

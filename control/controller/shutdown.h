@@ -27,6 +27,7 @@ typedef struct fl_shutdown {
     int64_t moved_sum, moved_us; /* sum of the workers' steps, and when it last changed */
     int64_t stall_reported_us;   /* when the log last mentioned that no step finishes */
     fl_survived_loss spared;
+    bool cut_off;         /* workers were killed and may have taken unsent reports with them */
     int64_t n_unreported; /* steps whose reports were lost with the leader that had made them */
     fl_loss_kind loss;    /* the loss that ends the run */
     int64_t lost_us;

@@ -1,5 +1,6 @@
 /* Signals to the controller of a run: each that would end a process either stops the run as Ctrl-C
  * does, or does nothing. None leaves workers or socket files. */
+#include "autodp/ledger.h"
 #include "support/fake_checks.h"
 
 #include <setjmp.h>
@@ -7,7 +8,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -35,6 +38,35 @@ static void test_signals__that_ask_for_the_end_stop_the_run(void **state)
         assert_false(fake_has(&run, "control.sock"));
         fake_clean(&run);
     }
+}
+
+/* Would catch: an end record in the ledger of workers that were killed. Some of their records may
+ * be missing, and a ledger with an end then reads as broken although the run used every sample
+ * once. Both signals arrive in one turn of the loop, so the workers cannot leave in between. */
+static void test_signals__two_at_once_leave_an_incomplete_ledger(void **state)
+{
+    (void)state;
+    char path[sizeof((fake_run *)0)->dir + 16];
+    int wait_status;
+    fl_ledger_proof proof;
+    fake_run run = endless();
+    fake_start(&run);
+    assert_true(fake_await_steps(&run, 8)); /* of 5 an epoch */
+    kill(run.controller, SIGSTOP);
+    assert_int_equal(waitpid(run.controller, &wait_status, WUNTRACED), run.controller);
+    kill(run.controller, SIGINT);
+    kill(run.controller, SIGTERM);
+    kill(run.controller, SIGCONT);
+    fake_outcome outcome = fake_finish(&run);
+    assert_nothing_left(&run);
+    assert_int_equal(outcome.status, FL_ESTOPPED);
+    snprintf(path, sizeof path, "%s/ledger.bin", run.dir);
+    assert_int_equal(fl_ledger_prove(path, &proof), FL_OK);
+    assert_false(proof.has_end);
+    assert_int_equal(fl_ledger_judge(&proof), FL_LEDGER_INCOMPLETE);
+    fl_ledger_proof_fini(&proof);
+    assert_file_contains(&run, "summary.txt", "incomplete record");
+    fake_clean(&run);
 }
 
 /* Would catch: a controller that SIGUSR1 ends, leaving the run's sockets behind. Batch systems send
@@ -102,6 +134,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_signals__that_ask_for_the_end_stop_the_run),
+        cmocka_unit_test(test_signals__two_at_once_leave_an_incomplete_ledger),
         cmocka_unit_test(test_signals__that_ask_for_nothing_do_nothing),
         cmocka_unit_test(test_signals__to_a_worker_are_named),
         cmocka_unit_test(test_signals__stop_a_standby_worker_that_listens_late),
