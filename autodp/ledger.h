@@ -83,18 +83,18 @@ void fl_ledger_proof_fini(fl_ledger_proof *proof);
  * the last), no epoch is missing, and there is at least one. */
 bool fl_ledger_is_exact(const fl_ledger_proof *proof);
 
-typedef enum fl_ledger_command {
+typedef enum fl_ledger_result {
     FL_LEDGER_COMPLETE,   /* exact, from the first step to the end of the run */
     FL_LEDGER_INCOMPLETE, /* no sample came twice, but the end is missing, perhaps with records of
                              the last steps */
     FL_LEDGER_BROKEN,     /* an epoch used a sample twice, or a finished epoch left one out */
-} fl_ledger_command;
+} fl_ledger_result;
 
 /* "complete", "incomplete record", "broken". */
-const char *fl_ledger_command_text(fl_ledger_command command);
+const char *fl_ledger_result_text(fl_ledger_result result);
 
 /* A ledger without any step proves nothing, so it counts as an incomplete record. */
-fl_ledger_command fl_ledger_judge(const fl_ledger_proof *proof);
+fl_ledger_result fl_ledger_judge(const fl_ledger_proof *proof);
 
 /* Write the proof for people, epochs counted from 1: the output of `frostline ledger RUN_DIR`.
  * alive: the run still trains, so no end is expected yet. */

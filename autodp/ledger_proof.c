@@ -329,7 +329,7 @@ static bool is_broken(const fl_ledger_proof *proof)
     return false;
 }
 
-fl_ledger_command fl_ledger_judge(const fl_ledger_proof *proof)
+fl_ledger_result fl_ledger_judge(const fl_ledger_proof *proof)
 {
     if (is_broken(proof)) {
         return FL_LEDGER_BROKEN;
@@ -337,10 +337,10 @@ fl_ledger_command fl_ledger_judge(const fl_ledger_proof *proof)
     return proof->n_epochs > 0 && proof->has_end ? FL_LEDGER_COMPLETE : FL_LEDGER_INCOMPLETE;
 }
 
-const char *fl_ledger_command_text(fl_ledger_command command)
+const char *fl_ledger_result_text(fl_ledger_result result)
 {
     static const char *const text[] = {"complete", "incomplete record", "broken"};
-    return text[command];
+    return text[result];
 }
 
 static void print_epochs(const fl_ledger_proof *proof, FILE *out)
@@ -358,12 +358,12 @@ static void print_epochs(const fl_ledger_proof *proof, FILE *out)
     }
 }
 
-static void print_command(const fl_ledger_proof *proof, bool alive, FILE *out)
+static void print_result(const fl_ledger_proof *proof, bool alive, FILE *out)
 {
-    fl_ledger_command command = fl_ledger_judge(proof);
-    if (command == FL_LEDGER_BROKEN) {
+    fl_ledger_result result = fl_ledger_judge(proof);
+    if (result == FL_LEDGER_BROKEN) {
         fprintf(out, "broken: NOT exactly once; see the columns epoch, never and more\n");
-    } else if (command == FL_LEDGER_COMPLETE) {
+    } else if (result == FL_LEDGER_COMPLETE) {
         fprintf(out, "complete: exactly once; no sample was used twice, and none was left out of a "
                      "whole epoch\n");
     } else if (alive) {
@@ -396,7 +396,7 @@ void fl_ledger_print(const fl_ledger_proof *proof, bool alive, FILE *out)
                 proof->cut_bytes, proof->whole_bytes);
     }
     print_epochs(proof, out);
-    print_command(proof, alive, out);
+    print_result(proof, alive, out);
 }
 
 fl_status fl_ledger_read(const char *path, fl_ledger_epoch **epochs, int64_t *n)

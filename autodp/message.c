@@ -14,7 +14,7 @@ enum { GATHER_MAX_BYTES = 4096 };
  * another member is lost with that member. */
 enum { GATHER_DIRECT = 64 };
 
-static const uint32_t tell_magic = 0x464c544c; /* FLTL */
+static const uint32_t broadcast_magic = 0x464c544c; /* FLTL */
 
 typedef struct packet_header {
     uint32_t magic;
@@ -24,9 +24,9 @@ typedef struct packet_header {
 
 struct fl_message_group {
     fl_net *net;
-    int rank, size;         /* this member's index, and the number of members */
-    int *ranks;             /* [size] ascending */
-    int n_tells, n_gathers; /* started */
+    int rank, size;              /* this member's index, and the number of members */
+    int *ranks;                  /* [size] ascending */
+    int n_broadcasts, n_gathers; /* started */
     fl_all_gather *exchange;
     unsigned char *packet; /* a header and FL_MESSAGE_MAX_BYTES */
     fl_net_buffer *in;
@@ -138,7 +138,7 @@ int fl_message_rank(const fl_message_group *group, int index)
 
 void fl_message_follow(fl_message_group *group, const fl_message_group *before)
 {
-    group->n_tells = before->n_tells;
+    group->n_broadcasts = before->n_broadcasts;
     group->n_gathers = before->n_gathers;
 }
 
@@ -177,14 +177,14 @@ static fl_status unless_lost(fl_message_group *g, int peer, fl_status status)
                                                                                          : status;
 }
 
-static fl_status tell(fl_message_group *g, uint32_t generation, const void *data, size_t size_bytes,
-                      int64_t deadline_us)
+static fl_status send_message(fl_message_group *g, uint32_t generation, const void *data,
+                              size_t size_bytes, int64_t deadline_us)
 {
     if (size_bytes > FL_MESSAGE_MAX_BYTES) {
         return fl_fail(FL_EINVAL, "a message of %zu bytes, at most %d are allowed", size_bytes,
                        FL_MESSAGE_MAX_BYTES);
     }
-    const packet_header h = {tell_magic, generation, size_bytes};
+    const packet_header h = {broadcast_magic, generation, size_bytes};
     memcpy(g->packet, &h, sizeof h);
     memcpy(g->packet + sizeof h, data, size_bytes);
     uint64_t tag = fl_tag(FL_TAG_MESSAGE_BROADCAST, 0);
@@ -203,14 +203,14 @@ static fl_status tell(fl_message_group *g, uint32_t generation, const void *data
 }
 
 /* root: an index */
-static fl_status listen_to(fl_message_group *g, int root, uint32_t generation, void *data,
-                           size_t *size_bytes, int64_t deadline_us)
+static fl_status receive_message(fl_message_group *g, int root, uint32_t generation, void *data,
+                                 size_t *size_bytes, int64_t deadline_us)
 {
     FL_TRY(fl_net_recv(g->in, root, fl_tag(FL_TAG_MESSAGE_BROADCAST, 0), 0, packet_bytes));
     FL_TRY(fl_net_wait_recv(g->in, deadline_us));
     packet_header h;
     memcpy(&h, g->packet, sizeof h);
-    if (h.magic != tell_magic || h.size_bytes > FL_MESSAGE_MAX_BYTES) {
+    if (h.magic != broadcast_magic || h.size_bytes > FL_MESSAGE_MAX_BYTES) {
         return fl_fail(FL_EINTERNAL, "no message, but something else from rank %d", g->ranks[root]);
     }
     if (h.generation != generation) {
@@ -230,13 +230,13 @@ fl_status fl_message_broadcast(fl_message_group *group, int root, uint32_t gener
         return fl_fail(FL_EINVAL, "rank %d is not among the %d of a message group", root,
                        group->size);
     }
-    group->n_tells++;
+    group->n_broadcasts++;
     if (at == group->rank) {
-        fl_flight_enter(FL_FLIGHT_TELL, -1, group->n_tells, (int64_t)*size_bytes);
-        FL_TRY(tell(group, generation, data, *size_bytes, deadline_us));
+        fl_flight_enter(FL_FLIGHT_SEND_COMMAND, -1, group->n_broadcasts, (int64_t)*size_bytes);
+        FL_TRY(send_message(group, generation, data, *size_bytes, deadline_us));
     } else {
-        fl_flight_enter(FL_FLIGHT_HEAR, root, group->n_tells, 0);
-        FL_TRY(listen_to(group, at, generation, data, size_bytes, deadline_us));
+        fl_flight_enter(FL_FLIGHT_RECEIVE_COMMAND, root, group->n_broadcasts, 0);
+        FL_TRY(receive_message(group, at, generation, data, size_bytes, deadline_us));
     }
     fl_flight_leave();
     return FL_OK;

@@ -1,4 +1,4 @@
-/* Load on the control plane of a live run: status requests, and subscribers who never read.
+/* Load on the control plane of a live run: status requests, and subscribers that never read.
  *
  *     bench_control_load RUN_DIR REQUESTS_A_SECOND SUBSCRIBERS SECONDS
  *

@@ -43,8 +43,8 @@
     X(REDUCE, "all-reduce transfer", REDUCE)                                                       \
     X(REDUCE_WAIT, "all-reduce", REDUCE)                                                           \
     X(SUM, "sum over all workers", WAIT)                                                           \
-    X(TELL, "telling a command", WAIT)                                                             \
-    X(HEAR, "hearing a command", WAIT)                                                             \
+    X(SEND_COMMAND, "send of a command", WAIT)                                                     \
+    X(RECEIVE_COMMAND, "receive of a command", WAIT)                                               \
     X(GATHER, "gathering", WAIT)                                                                   \
     X(STATE_IN, "receive of state", RECEIVE)                                                       \
     X(STATE_OUT, "send of state", SEND)                                                            \
@@ -81,9 +81,9 @@ typedef enum fl_flight_category {
 /* Whose track it is. */
 typedef enum fl_flight_role {
     FL_FLIGHT_NOBODY = 0,
-    FL_FLIGHT_MAIN = 1,    /* the thread that trains; always track 0 */
-    FL_FLIGHT_REDUCER = 2, /* a group's communication thread */
-    FL_FLIGHT_PORTER = 3,  /* the thread that opens the next generation */
+    FL_FLIGHT_MAIN = 1,     /* the thread that trains; always track 0 */
+    FL_FLIGHT_REDUCER = 2,  /* a group's communication thread */
+    FL_FLIGHT_PREPARER = 3, /* the thread that opens the next generation */
 } fl_flight_role;
 
 enum {

@@ -95,7 +95,7 @@ void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char
         fl_json_text(j, "kernels", o->kernels);
     }
     fl_json_integer(j, "processors", processors());
-    fl_json_integer(j, "head_pid", getpid());
+    fl_json_integer(j, "controller_pid", getpid());
     fl_json_integer(j, "samples", o->n_samples);
     if (o->n_validation > 0) {
         fl_json_integer(j, "validation_samples", o->n_validation);

@@ -126,10 +126,10 @@ static void entry_fields(fl_json *j, const fl_flight_entry *e, int64_t now_ns)
 
 static const char *role_text(fl_flight_role role)
 {
-    return role == FL_FLIGHT_MAIN      ? "main"
-           : role == FL_FLIGHT_REDUCER ? "all-reduce"
-           : role == FL_FLIGHT_PORTER  ? "transition"
-                                       : "none";
+    return role == FL_FLIGHT_MAIN       ? "main"
+           : role == FL_FLIGHT_REDUCER  ? "all-reduce"
+           : role == FL_FLIGHT_PREPARER ? "transition"
+                                        : "none";
 }
 
 static void track_fields(fl_json *j, const fl_flight *flight, int rank, int track, int64_t now_ns)

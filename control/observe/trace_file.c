@@ -102,7 +102,7 @@ static fl_status write_names(fl_json *j, const fl_trace_about *about, FILE *file
         }
         write_name(j, "process_name", rank, MAIN_THREAD, name);
         FL_TRY(put_object(j, rank == 0 ? "\n" : ",\n", file));
-        for (int role = FL_FLIGHT_MAIN; role <= FL_FLIGHT_PORTER; role++) {
+        for (int role = FL_FLIGHT_MAIN; role <= FL_FLIGHT_PREPARER; role++) {
             write_name(j, "thread_name", rank, role, role_text(role));
             FL_TRY(put_object(j, ",\n", file));
         }
@@ -325,7 +325,7 @@ static fl_status read_event(const json_t *object, const fl_trace_about *about, f
     fl_flight_entry *e = &out->e;
     memset(out, 0, sizeof *out);
     FL_TRY(small(object, "pid", 0, about->n_workers - 1, &out->rank));
-    FL_TRY(small(object, "tid", FL_FLIGHT_MAIN, FL_FLIGHT_PORTER, &out->role));
+    FL_TRY(small(object, "tid", FL_FLIGHT_MAIN, FL_FLIGHT_PREPARER, &out->role));
     FL_TRY(real(object, "ts", &ts));
     FL_TRY(real(object, "dur", &dur));
     FL_TRY(read_kind(args, &e->kind));

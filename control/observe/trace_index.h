@@ -1,6 +1,6 @@
-/* Look-ups for the analysis of a trace: who had arrived by when, and which operations are part of a
- * training step. All workers of a host share one clock, so what one worker waits for can be looked
- * up in the operations of another:
+/* Look-ups for the analysis of a trace: which workers had arrived by when, and which operations are
+ * part of a training step. All workers of a host share one clock, so what one worker waits for can
+ * be looked up in the operations of another:
  *
  *     receive   the peer's send of the same message was entered
  *     sum       the last member entered it

@@ -152,7 +152,7 @@ static fl_status drain_track(fl_tracer *t, int rank, int track)
         for (int i = 0; i < n; i++) {
             bool in = entry[i].step >= about->first_step &&
                       entry[i].step < about->first_step + about->n_steps;
-            fl_flight_role of = entry[i].kind == FL_FLIGHT_PREPARE  ? FL_FLIGHT_PORTER
+            fl_flight_role of = entry[i].kind == FL_FLIGHT_PREPARE  ? FL_FLIGHT_PREPARER
                                 : entry[i].kind == FL_FLIGHT_REDUCE ? FL_FLIGHT_REDUCER
                                                                     : role;
             if (in && entry[i].kind != FL_FLIGHT_NONE) {

@@ -61,7 +61,7 @@ static void add_workers(line *l, const bool *in, int n, int count)
 static bool comes_in(fl_flight_kind kind)
 {
     return kind == FL_FLIGHT_RECEIVE || kind == FL_FLIGHT_RECEIVE_GRAD ||
-           kind == FL_FLIGHT_STATE_IN || kind == FL_FLIGHT_HEAR;
+           kind == FL_FLIGHT_STATE_IN || kind == FL_FLIGHT_RECEIVE_COMMAND;
 }
 
 static bool has_layer(fl_flight_kind kind)
@@ -189,7 +189,7 @@ static void awaited(const scene *s, int me, crowd *out)
  * take part in operations of the message group. */
 static bool same_wait(const fl_flight_entry *a, const fl_flight_entry *b)
 {
-    bool of_messages = a->kind == FL_FLIGHT_GATHER || a->kind == FL_FLIGHT_HEAR;
+    bool of_messages = a->kind == FL_FLIGHT_GATHER || a->kind == FL_FLIGHT_RECEIVE_COMMAND;
     return a->kind == b->kind && a->item == b->item && a->peer == b->peer &&
            a->micro_batch == b->micro_batch &&
            (of_messages || (a->step == b->step && a->generation == b->generation));

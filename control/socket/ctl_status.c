@@ -81,7 +81,7 @@ static void status_fields(const fl_run_view *view, fl_json *j)
     if (view->metrics_url != NULL) {
         fl_json_text(j, "metrics", view->metrics_url);
     }
-    fl_json_integer(j, "head_pid", getpid());
+    fl_json_integer(j, "controller_pid", getpid());
     fl_json_text(j, "state", view->state);
     fl_json_rounded(j, "time", view->time_s, 3);
     fl_json_integer(j, "events", view->counts.events);

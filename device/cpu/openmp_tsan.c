@@ -1,4 +1,4 @@
-/* How OpenMP orders threads, told to ThreadSanitizer. libgomp is not instrumented, so the sanitizer
+/* Tells ThreadSanitizer how OpenMP orders threads. libgomp is not instrumented, so the sanitizer
  * would take a kernel's threads for unordered and report every result as a race. This definition of
  * GOMP_parallel, which gcc calls for `#pragma omp parallel`, stands before libgomp's:
  *

@@ -26,10 +26,10 @@ static int show_ledger(const fl_args *args)
         fl_complain("%s", fl_errmsg());
         return fl_exit_of(status);
     }
-    fl_ledger_command command = fl_ledger_judge(&proof);
-    bool alive = command == FL_LEDGER_INCOMPLETE && fl_run_is_live(dir);
+    fl_ledger_result result = fl_ledger_judge(&proof);
+    bool alive = result == FL_LEDGER_INCOMPLETE && fl_run_is_live(dir);
     fl_ledger_print(&proof, alive, stdout);
-    int code = command == FL_LEDGER_COMPLETE || alive ? FL_EXIT_DONE : FL_EXIT_FAILED;
+    int code = result == FL_LEDGER_COMPLETE || alive ? FL_EXIT_DONE : FL_EXIT_FAILED;
     fl_ledger_proof_fini(&proof);
     return code;
 }

@@ -120,15 +120,15 @@ static double end_of_epoch(const fl_report *report, int64_t epoch)
     return low == 0 ? 0 : (double)report->step[low - 1].step;
 }
 
-/* A value of each evaluation, or of each epoch. Runs of older versions recorded evaluations only in
- * the events of epochs. */
-typedef struct told {
+/* Goes through the values of all evaluations, or of all epochs. Runs of older versions recorded
+ * evaluations only in the events of epochs. */
+typedef struct value_cursor {
     const fl_report *report;
     const char *key;
     int64_t at;
-} told;
+} value_cursor;
 
-static const char *event_of(const told *t)
+static const char *event_of(const value_cursor *t)
 {
     bool is_mfu = strcmp(t->key, "mfu") == 0;
     return !is_mfu && fl_report_first(t->report, "evaluation") != NULL ? "evaluation"
@@ -136,7 +136,7 @@ static const char *event_of(const told *t)
 }
 
 /* The next value under the key: where, how much, and in which epoch. */
-static bool next_value(told *t, double *x, double *y, int64_t *epoch)
+static bool next_value(value_cursor *t, double *x, double *y, int64_t *epoch)
 {
     const char *name = event_of(t);
     const json_t *event;
@@ -156,7 +156,7 @@ static bool next_value(told *t, double *x, double *y, int64_t *epoch)
 static int draw_values(const fl_chart *c, const fl_report *report, const char *key,
                        const char *what, double times)
 {
-    told e = {.report = report, .key = key};
+    value_cursor e = {.report = report, .key = key};
     double x, y, shown_to = -1;
     int64_t epoch;
     int n = 0;
@@ -177,7 +177,7 @@ static int draw_values(const fl_chart *c, const fl_report *report, const char *k
 
 static bool has_value(const fl_report *report, const char *key)
 {
-    told e = {.report = report, .key = key};
+    value_cursor e = {.report = report, .key = key};
     double x, y;
     int64_t epoch;
     return next_value(&e, &x, &y, &epoch);
@@ -197,7 +197,7 @@ static void draw_share(fl_html *html, const fl_report *report, int width, const 
                        const char *what, const char *label)
 {
     fl_bin bins[BINS_MAX];
-    told e = {.report = report, .key = key};
+    value_cursor e = {.report = report, .key = key};
     fl_chart c = fl_page_plot(html, width, 200);
     double x, y;
     int64_t epoch;

@@ -106,17 +106,17 @@ static void ledger_fact(fl_html *html, const fl_report *report)
         }
         return;
     }
-    fl_ledger_command command = fl_ledger_judge(p);
+    fl_ledger_result result = fl_ledger_judge(p);
     bool live = report->run.state == FL_RUN_LIVE || report->run.state == FL_RUN_STARTING;
     snprintf(small, sizeof small, "of %s, in %lld %s begun",
              fl_html_number((double)p->n_samples, 0, n), (long long)p->n_epochs,
              p->n_epochs == 1 ? "epoch" : "epochs");
     fact(html, "one", "Samples once an epoch",
-         command == FL_LEDGER_BROKEN     ? "NO"
-         : command == FL_LEDGER_COMPLETE ? "proved"
-         : p->n_epochs == 0              ? "-"
-         : live                          ? "so far"
-                                         : "not proved: the record is incomplete",
+         result == FL_LEDGER_BROKEN     ? "NO"
+         : result == FL_LEDGER_COMPLETE ? "proved"
+         : p->n_epochs == 0             ? "-"
+         : live                         ? "so far"
+                                        : "not proved: the record is incomplete",
          small);
 }
 

@@ -1,4 +1,4 @@
-/* The workers: their memory against the budget, and who was slow. */
+/* The workers: their memory against the budget, and which of them were slow. */
 #include "launcher/report/page.h"
 
 #include <math.h>
@@ -63,7 +63,7 @@ static void memory(fl_html *html, const fl_report *report)
     fl_page_section_end(html);
 }
 
-/* ---- who was slow, who was lost ---- */
+/* ---- slow and lost workers ---- */
 
 static void slow_row(fl_html *html, const json_t *event, bool slow)
 {

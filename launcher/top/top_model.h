@@ -54,7 +54,8 @@ typedef struct fl_top_model {
     char cache[FL_TOP_WORD_MAX];    /* none, off, on */
     int64_t hits, upgrades, misses, cache_used_bytes, cache_bytes;
     int n_workers;
-    fl_top_worker worker[FL_MAX_WORKERS]; /* replicas and stages in order, then who has none */
+    fl_top_worker
+        worker[FL_MAX_WORKERS]; /* replicas and stages in order, then workers without a stage */
     fl_top_worker before[FL_MAX_WORKERS]; /* the same as of the status before */
     bool every_step;                      /* steps.jsonl is read: status adds no points */
     fl_top_series loss_curve, rate_curve;

@@ -84,7 +84,7 @@ static void *open_next(void *worker)
     fl_worker_state *w = worker;
     int64_t started_us = fl_now_us();
     fl_plan plan = w->next->plan;
-    fl_flight_thread(FL_FLIGHT_PORTER, plan.generation);
+    fl_flight_thread(FL_FLIGHT_PREPARER, plan.generation);
     fl_flight_enter(FL_FLIGHT_PREPARE, -1, -1, 0);
     fl__reach("prepare", w);
     fl_generation_options options = {.worker = w->c,

@@ -81,7 +81,7 @@ fl_status fl_stage_loss(fl_stage *stage, int slot, bool want_grad, float grad_sc
 /* Any other stage: where the caller puts the gradient of the slot's output before backward. */
 void fl_stage_grad_out(fl_stage *stage, int slot, fl_tensor *grad_out);
 
-/* Told after each layer's backward, from the top down. */
+/* Called after each layer's backward, from the top down. */
 typedef fl_status fl_stage_layer_done(void *context, int slot, int layer);
 
 /* Run all backward passes. *grad_in is the gradient of the stage's input: at `to`, or, if that is

@@ -2,15 +2,15 @@
 # that it printed, and of a program that was cut short, or has no such functions, the last lines. At
 # most LINES a place (default 12), besides those that name an error.
 BEGIN { LINES = LINES ? LINES : 12 }
-function tell(id, what,    i, from) {
+function show(id, what,    i, from) {
     print program[id] (name[id] == "" ? "" : ": " name[id]) what
     from = n[id] - LINES
     for (i = 1; i <= n[id]; i++) {
-        if (i > from || said[id, i] ~ /ERROR|error:|SUMMARY:/) {
-            print "    " said[id, i]
+        if (i > from || lines[id, i] ~ /ERROR|error:|SUMMARY:/) {
+            print "    " lines[id, i]
         }
     }
-    told[id] = 1
+    shown[id] = 1
     n[id] = 0
 }
 /^ *Start +[0-9]+: / { id = $2 + 0; program[id] = $3; next }
@@ -26,10 +26,10 @@ function tell(id, what,    i, from) {
         name[id] = ""
         n[id] = 0
     } else if (line ~ /^\[  FAILED  \] / && name[id] != "") {
-        tell(id, "")
+        show(id, "")
         name[id] = ""
     } else if (line != "") {
-        said[id, ++n[id]] = line
+        lines[id, ++n[id]] = line
     }
     next
 }
@@ -37,10 +37,10 @@ function tell(id, what,    i, from) {
     id = $0
     sub(/^[^#]*#/, "", id)
     id += 0
-    verdict = $0
-    sub(/.*\*\*\*/, "", verdict)
-    sub(/:? +[0-9.]+ sec.*/, "", verdict)
-    if (!told[id] || name[id] != "") {
-        tell(id, ": " verdict)
+    outcome = $0
+    sub(/.*\*\*\*/, "", outcome)
+    sub(/:? +[0-9.]+ sec.*/, "", outcome)
+    if (!shown[id] || name[id] != "") {
+        show(id, ": " outcome)
     }
 }

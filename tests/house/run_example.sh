@@ -20,10 +20,10 @@ grep -q '"event": "run.stopping".*"why": "on_epoch"' "$run/events.jsonl" || { ec
 # The record says whose model it was; it named a ViT on Fashion-MNIST, and offered to train that.
 grep -q '^# model: mixer, 8 layers in 3 blocks, ' "$run/job.yaml" || { echo "job.yaml does not name the model" && exit 1; }
 grep -q '^  kind: program$' "$run/job.yaml" || { echo "job.yaml does not say: kind: program" && exit 1; }
-! grep -qE 'vit|fashion|heads' "$run/job.yaml" || { echo "job.yaml tells of a ViT" && exit 1; }
+! grep -qE 'vit|fashion|heads' "$run/job.yaml" || { echo "job.yaml describes a ViT" && exit 1; }
 grep -q '"model": {"kind": "program", "name": "mixer", "layers": 8, "blocks": 3' "$run/events.jsonl" ||
-    { echo "run.started does not tell of the model" && exit 1; }
-! grep -q 'frostline run' output || { echo "the program is told to use frostline run" && exit 1; }
+    { echo "run.started does not describe the model" && exit 1; }
+! grep -q 'frostline run' output || { echo "the output refers to frostline run" && exit 1; }
 code=0
 "$frostline" run "$run/job.yaml" 2>refusal || code=$?
 [ $code -eq 2 ] || { echo "frostline run of the record ended with $code, not 2" && exit 1; }

@@ -50,7 +50,7 @@ byte() {
 }
 
 # cut FILE MAGIC BYTES DIMENSIONS: the first $n_samples of an idx file, as an idx file; an item has
-# so many bytes, and DIMENSIONS are those of an item, each of four bytes.
+# BYTES bytes, and DIMENSIONS are its dimensions, each of four bytes.
 cut_file() {
     local from=/usr/share/datasets/fashion-mnist/$1.gz
     {

@@ -192,8 +192,8 @@ static void test_cache_disk__one_that_fills_later_keeps_less(void **state)
 /* Another run on the same path: a child that fills its store, reports that, and stays. */
 static pid_t start_run(int run, int64_t disk_bytes, int *n_kept)
 {
-    int told[2];
-    assert_int_equal(pipe(told), 0);
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
@@ -201,11 +201,11 @@ static pid_t start_run(int run, int64_t disk_bytes, int *n_kept)
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test end before it */
         int n = create(disk_bytes, &c) == FL_OK ? put_all(c, run) : -1;
         n = n > 0 && count(c, run) == n ? n : -1;
-        _exit(write(told[1], &n, sizeof n) == sizeof n ? pause() : 1);
+        _exit(write(ready[1], &n, sizeof n) == sizeof n ? pause() : 1);
     }
-    close(told[1]);
-    assert_int_equal(read(told[0], n_kept, sizeof *n_kept), sizeof *n_kept);
-    close(told[0]);
+    close(ready[1]);
+    assert_int_equal(read(ready[0], n_kept, sizeof *n_kept), sizeof *n_kept);
+    close(ready[0]);
     return pid;
 }
 

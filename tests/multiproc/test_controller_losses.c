@@ -41,7 +41,7 @@ static void expect_loss(fake_deed deed, int who, int64_t at_step, const char *pa
     fake_clean(&run);
 }
 
-static void test_head_losses__names_a_worker_that_exits(void **state)
+static void test_controller_losses__names_a_worker_that_exits(void **state)
 {
     (void)state;
     fake_run run = fake_run_of(FAKE_EXIT, 1, 3);
@@ -54,7 +54,7 @@ static void test_head_losses__names_a_worker_that_exits(void **state)
     fake_clean(&run);
 }
 
-static void test_head_losses__names_a_worker_that_segfaults(void **state)
+static void test_controller_losses__names_a_worker_that_segfaults(void **state)
 {
     (void)state;
     expect_loss(FAKE_SEGFAULT, 0, 4,
@@ -63,14 +63,14 @@ static void test_head_losses__names_a_worker_that_segfaults(void **state)
 }
 
 /* Would catch: waiting for a worker that died before it had a link, or before it was ready. */
-static void test_head_losses__names_a_worker_that_dies_before_it_is_ready(void **state)
+static void test_controller_losses__names_a_worker_that_dies_before_it_is_ready(void **state)
 {
     (void)state;
     expect_loss(FAKE_SEGFAULT, 1, -1, "(Segmentation fault) while it started");
 }
 
 /* Would catch: a detector that needs the worker's exit, and a SIGTERM sent to a stopped process. */
-static void test_head_losses__notices_a_stopped_worker(void **state)
+static void test_controller_losses__notices_a_stopped_worker(void **state)
 {
     (void)state;
     fake_run run = fake_run_of(FAKE_STOP, 1, 2);
@@ -81,7 +81,7 @@ static void test_head_losses__notices_a_stopped_worker(void **state)
 }
 
 /* Would catch: the limit between two heartbeats applied to a worker that has not sent the first. */
-static void test_head_losses__waits_for_a_worker_that_opens_its_link_late(void **state)
+static void test_controller_losses__waits_for_a_worker_that_opens_its_link_late(void **state)
 {
     (void)state;
     fake_run run = fake_run_of(FAKE_LATE_LINK, 1, -1);
@@ -99,20 +99,20 @@ static void test_head_losses__waits_for_a_worker_that_opens_its_link_late(void *
     fake_clean(&run);
 }
 
-static void test_head_losses__notices_a_worker_that_closes_its_link(void **state)
+static void test_controller_losses__notices_a_worker_that_closes_its_link(void **state)
 {
     (void)state;
     expect_loss(FAKE_CLOSE, 0, 2, "worker 0 (stage 0 of replica 0) did not answer for ");
 }
 
 /* Would catch: exit code 0 taken for success. */
-static void test_head_losses__notices_a_worker_that_leaves_early(void **state)
+static void test_controller_losses__notices_a_worker_that_leaves_early(void **state)
 {
     (void)state;
     expect_loss(FAKE_LEAVE, 1, 2, "ended without finishing (exit code 0) at step 2");
 }
 
-static void test_head_losses__repeats_what_a_worker_reports(void **state)
+static void test_controller_losses__repeats_what_a_worker_reports(void **state)
 {
     (void)state;
     expect_loss(FAKE_REPORT, 1, 2,
@@ -121,7 +121,7 @@ static void test_head_losses__repeats_what_a_worker_reports(void **state)
 }
 
 /* Would catch: naming a survivor, which only reports a lost peer, instead of the lost worker. */
-static void test_head_losses__names_the_cause_and_not_its_consequences(void **state)
+static void test_controller_losses__names_the_cause_and_not_its_consequences(void **state)
 {
     (void)state;
     fake_run run = fake_run_of(FAKE_DIE_LATE, 2, 3);
@@ -133,7 +133,7 @@ static void test_head_losses__names_the_cause_and_not_its_consequences(void **st
 }
 
 /* Would catch: missing a deadlocked worker because its link thread still answers. */
-static void test_head_losses__names_who_is_waited_for(void **state)
+static void test_controller_losses__names_the_worker_that_others_wait_for(void **state)
 {
     (void)state;
     expect_loss(FAKE_HANG, 1, 3,
@@ -142,7 +142,7 @@ static void test_head_losses__names_who_is_waited_for(void **state)
 }
 
 /* Would catch: a run that hangs at its end. All steps are done, so the run has succeeded. */
-static void test_head_losses__ends_a_worker_that_does_not_leave(void **state)
+static void test_controller_losses__ends_a_worker_that_does_not_leave(void **state)
 {
     (void)state;
     fake_run run = fake_run_of(FAKE_DONE_STAYS, 1, 0);
@@ -155,17 +155,17 @@ static void test_head_losses__ends_a_worker_that_does_not_leave(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_head_losses__names_a_worker_that_exits),
-        cmocka_unit_test(test_head_losses__names_a_worker_that_segfaults),
-        cmocka_unit_test(test_head_losses__names_a_worker_that_dies_before_it_is_ready),
-        cmocka_unit_test(test_head_losses__notices_a_stopped_worker),
-        cmocka_unit_test(test_head_losses__waits_for_a_worker_that_opens_its_link_late),
-        cmocka_unit_test(test_head_losses__notices_a_worker_that_closes_its_link),
-        cmocka_unit_test(test_head_losses__notices_a_worker_that_leaves_early),
-        cmocka_unit_test(test_head_losses__repeats_what_a_worker_reports),
-        cmocka_unit_test(test_head_losses__names_the_cause_and_not_its_consequences),
-        cmocka_unit_test(test_head_losses__names_who_is_waited_for),
-        cmocka_unit_test(test_head_losses__ends_a_worker_that_does_not_leave),
+        cmocka_unit_test(test_controller_losses__names_a_worker_that_exits),
+        cmocka_unit_test(test_controller_losses__names_a_worker_that_segfaults),
+        cmocka_unit_test(test_controller_losses__names_a_worker_that_dies_before_it_is_ready),
+        cmocka_unit_test(test_controller_losses__notices_a_stopped_worker),
+        cmocka_unit_test(test_controller_losses__waits_for_a_worker_that_opens_its_link_late),
+        cmocka_unit_test(test_controller_losses__notices_a_worker_that_closes_its_link),
+        cmocka_unit_test(test_controller_losses__notices_a_worker_that_leaves_early),
+        cmocka_unit_test(test_controller_losses__repeats_what_a_worker_reports),
+        cmocka_unit_test(test_controller_losses__names_the_cause_and_not_its_consequences),
+        cmocka_unit_test(test_controller_losses__names_the_worker_that_others_wait_for),
+        cmocka_unit_test(test_controller_losses__ends_a_worker_that_does_not_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -450,22 +450,22 @@ static void write_file(const char *dir, const char *name, const char *text)
 /* A process that has begun a run and does not listen yet. Returns once it holds the run. */
 static pid_t begin_run(const char *dir)
 {
-    int told[2];
+    int ready[2];
     char byte = 0;
-    assert_int_equal(pipe(told), 0);
+    assert_int_equal(pipe(ready), 0);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        bool held = fl_run_hold(dir_fd) >= 0 && write(told[1], &byte, 1) == 1;
+        bool held = fl_run_hold(dir_fd) >= 0 && write(ready[1], &byte, 1) == 1;
         if (held) {
             raise(SIGSTOP); /* until it is killed */
         }
         _exit(1);
     }
-    close(told[1]);
-    assert_int_equal(read(told[0], &byte, 1), 1);
-    close(told[0]);
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
     return pid;
 }
 

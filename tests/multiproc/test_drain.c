@@ -142,9 +142,9 @@ static int losses_of_one(int64_t freeze, int64_t thaw, int64_t n_steps, double *
     return n;
 }
 
-/* Those who leave speak for all, and keep the moments of frozen layers, which come back to who is
- * still there. */
-static void test_drain__nothing_goes_with_who_leaves(void **state)
+/* The leader leaves, and so do the workers that keep the moments of frozen layers. The workers that
+ * stay must get those moments. */
+static void test_drain__no_state_is_lost_with_a_worker(void **state)
 {
     (void)state;
     double *many = calloc(STEPS_MAX, sizeof *many), *one = calloc(STEPS_MAX, sizeof *one);
@@ -183,7 +183,7 @@ static void test_drain__nothing_goes_with_who_leaves(void **state)
     free(one);
 }
 
-/* Six workers, so that the message group goes through its first member, who leaves. */
+/* With six workers, the messages of the group pass through its first member, which leaves. */
 static void test_drain__a_standby_worker_and_the_first_of_many(void **state)
 {
     (void)state;
@@ -252,7 +252,7 @@ static void test_drain__a_loss_on_the_way_ends_the_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_drain__nothing_goes_with_who_leaves),
+        cmocka_unit_test(test_drain__no_state_is_lost_with_a_worker),
         cmocka_unit_test(test_drain__a_standby_worker_and_the_first_of_many),
         cmocka_unit_test(test_drain__how_it_leaves_harms_nobody),
         cmocka_unit_test(test_drain__a_loss_on_the_way_ends_the_run),

@@ -521,7 +521,7 @@ static void leave_early(const rank_env *env)
     fl_group_close(&group);
 }
 
-/* Catches that leaving in order is taken for dying by those who are not done. */
+/* Would catch: a member that leaves in order counts as dead for members that are still busy. */
 static void test_group_close__does_not_disturb_the_others(void **state)
 {
     (void)state;

@@ -114,7 +114,7 @@ static void meet_stale(const rank_env *env)
     status = fl_message_all_gather(group, stale ? 4 : 5, &mine, sizeof mine, all, soon());
     RANK_CHECK(status == FL_ESTALE);
 
-    /* A refusal breaks nothing: who catches up is welcome. */
+    /* A refusal breaks nothing: a member that has caught up takes part again. */
     RANK_OK(fl_message_all_gather(group, 5, &mine, sizeof mine, all, soon()));
     RANK_CHECK(all[1] == 1);
     size_bytes = 5;
@@ -213,8 +213,8 @@ static void lose_spare(const rank_env *env)
     fl_message_close(&group);
 }
 
-/* Catches a group that breaks for one who is not needed, a row of who has gone, and a wait for it.
- */
+/* Would catch: a group that breaks because it lost a member that it does not need; a result that
+ * still has that member's row; a wait for that member. */
 static void test_message__goes_on_without_a_spare_member(void **state)
 {
     (void)state;

@@ -21,15 +21,15 @@
 
 #include <cmocka.h>
 
-static fl_ledger_command command_of(const fake_run *run)
+static fl_ledger_result result_of(const fake_run *run)
 {
     char path[4200];
     fl_ledger_proof proof;
     snprintf(path, sizeof path, "%s/ledger.bin", run->dir);
     assert_int_equal(fl_ledger_prove(path, &proof), FL_OK);
-    fl_ledger_command command = fl_ledger_judge(&proof);
+    fl_ledger_result result = fl_ledger_judge(&proof);
     fl_ledger_proof_fini(&proof);
-    return command;
+    return result;
 }
 
 static void test_record__is_complete_on_a_good_disk(void **state)
@@ -39,7 +39,7 @@ static void test_record__is_complete_on_a_good_disk(void **state)
     fl_run_entry entry;
     fake_outcome outcome = play(&run);
     assert_int_equal(outcome.status, FL_OK);
-    assert_int_equal(command_of(&run), FL_LEDGER_COMPLETE);
+    assert_int_equal(result_of(&run), FL_LEDGER_COMPLETE);
     assert_int_equal(fl_run_look(run.dir, &entry), FL_OK);
     assert_int_equal(entry.state, FL_RUN_FINISHED);
     assert_false(entry.record_incomplete);
@@ -68,7 +68,7 @@ static void test_record__tells_what_a_full_disk_cost(void **state)
     assert_file_contains(&run, "stderr.txt", "the record of this run is incomplete: ledger.bin");
     assert_file_contains(&run, "summary.txt", "record         INCOMPLETE: steps.jsonl lacks ");
     assert_file_contains(&run, "summary.txt", "it proves nothing about the whole run");
-    assert_int_equal(command_of(&run), FL_LEDGER_INCOMPLETE);
+    assert_int_equal(result_of(&run), FL_LEDGER_INCOMPLETE);
     assert_int_equal(fl_run_look(run.dir, &entry), FL_OK);
     assert_int_equal(entry.state, FL_RUN_FINISHED);
     assert_true(entry.record_incomplete);
@@ -111,7 +111,7 @@ static void test_record__survives_a_moved_directory(void **state)
     snprintf(run.dir, sizeof run.dir, "%s", moved);
     fake_outcome outcome = fake_finish(&run);
     assert_int_equal(outcome.status, FL_OK);
-    assert_int_equal(command_of(&run), FL_LEDGER_COMPLETE);
+    assert_int_equal(result_of(&run), FL_LEDGER_COMPLETE);
     fake_clean(&run);
 }
 
@@ -125,7 +125,7 @@ static void test_record__of_a_failed_run_has_a_summary(void **state)
     assert_int_equal(outcome.status, FL_EFAILED);
     assert_file_contains(&run, "summary.txt", "\nfailed after ");
     assert_file_contains(&run, "summary.txt", "  why            worker 1");
-    assert_int_equal(command_of(&run), FL_LEDGER_INCOMPLETE);
+    assert_int_equal(result_of(&run), FL_LEDGER_INCOMPLETE);
     fake_clean(&run);
 }
 
@@ -154,10 +154,10 @@ static void run_with_hashes(const char *dir)
     must(fl_toy_model(3, 0.1f, &model));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     fl_status status = fl_run_in(model, &data, &job, dir, &result);
-    bool told = strstr(fl_errmsg(), "weights.jsonl lacks hashes from step 1 on (File too large)");
+    bool named = strstr(fl_errmsg(), "weights.jsonl lacks hashes from step 1 on (File too large)");
     fl_model_destroy(&model);
     fl_dataset_destroy(&data);
-    _exit(status == FL_EFAILED && told && result.steps == 6 ? 0 : 1);
+    _exit(status == FL_EFAILED && named && result.steps == 6 ? 0 : 1);
 }
 
 static void test_record__tells_of_hashes_that_were_not_written(void **state)

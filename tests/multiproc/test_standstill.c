@@ -1,5 +1,5 @@
 /* A worker that stops, or hangs, in a known operation: the run's message and its events name the
- * worker and the operation, and who waited for it where. */
+ * worker, the operation, and the workers that waited for it. */
 #include "device/clock.h"
 #include "device/flight.h"
 #include "support/lines.h"
@@ -85,7 +85,7 @@ static void check_file(const char *dir, const standstill *t)
     json_decref(all);
 }
 
-/* The line names the worker and what it is in, and those who wait for it. */
+/* The line names the worker, its operation, and the workers that wait for it. */
 static void expect_named(const standstill *t, const char *is_in, const char *waits)
 {
     char text[4096];

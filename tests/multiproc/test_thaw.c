@@ -1,7 +1,7 @@
-/* Blocks that froze and thaw again train on with the moments that they had, wherever they thaw: on
- * the worker that kept them, on others, on several at once. The moments are taken down as they
- * freeze and compared bit by bit after they thawed; losing the attic would show in no comparison of
- * two runs that both lose it. */
+/* Blocks that froze and thaw again continue with the moments that they had, wherever they thaw: on
+ * the worker that kept the moments, on other workers, or on several. The test records the moments
+ * when a block freezes and compares them bit by bit after it has thawed: two runs that both lose
+ * the moments would not differ from each other. */
 #include "pipe/cost/plan.h"
 #include "support/scenario.h"
 

@@ -54,7 +54,7 @@ typedef struct story {
 
 /* ---- in the workers ---- */
 
-static const story *told(void)
+static const story *current_story(void)
 {
     return scenario_here()->context;
 }
@@ -77,11 +77,12 @@ static void compare_memory(const fl_worker_state *w)
     static size_t used;
     static uint32_t generation;
     if (used != 0 && generation == w->now->plan.generation && w->device->used_bytes != used) {
-        atomic_store(&told()->shared->left_behind, (int64_t)w->device->used_bytes - (int64_t)used);
+        atomic_store(&current_story()->shared->left_behind,
+                     (int64_t)w->device->used_bytes - (int64_t)used);
     }
     used = w->device->used_bytes;
     generation = w->now->plan.generation;
-    atomic_fetch_add(&told()->shared->n_refusals, !is_last_attempt(w));
+    atomic_fetch_add(&current_story()->shared->n_refusals, !is_last_attempt(w));
 }
 
 /* The device's budget leaves a part of what the next plan alone needs: memory beside the running
@@ -106,7 +107,7 @@ static void refuse_for_allocation(fl_worker_state *w)
 static void vote_no(fl_worker_state *w)
 {
     if (!is_last_attempt(w)) {
-        atomic_fetch_add(&told()->shared->n_refusals, 1);
+        atomic_fetch_add(&current_story()->shared->n_refusals, 1);
         atomic_store(&w->prepare_thread.state, FL_PREPARE_REFUSED);
     }
 }
@@ -125,8 +126,8 @@ static void watch_allocations(const char *point, fl_worker_state *w)
     if (strcmp(point, "migrate") == 0) {
         before = fl_alloc_count();
     } else if (strcmp(point, "migrated") == 0) {
-        atomic_fetch_add(&told()->shared->late, (int64_t)(fl_alloc_count() - before));
-        atomic_fetch_add(&told()->shared->n_migrations, 1);
+        atomic_fetch_add(&current_story()->shared->late, (int64_t)(fl_alloc_count() - before));
+        atomic_fetch_add(&current_story()->shared->n_migrations, 1);
     }
 }
 

@@ -69,7 +69,7 @@ static void read_help(reader *r, const char *at)
     r->typed = false;
 }
 
-/* Base units; a counter says so, and nothing else does. */
+/* Names have base units, and the names of counters, and of nothing else, end with _total. */
 static void check_convention(const reader *r, const exposition_family *f)
 {
     static const char *const wrong[] = {"_ms",      "_us",    "_milliseconds", "_microseconds",

@@ -1,6 +1,6 @@
-/* Runs of a real head over workers that train nothing and misbehave on order.
+/* Runs of a real controller over workers that train nothing and misbehave on request.
  *
- *     test process ── fork ──> head process: fl_controller_run ── fork ──> fake workers
+ *     test process ── fork ──> fl_controller_run ── fork ──> fake workers
  *
  * The test process adopts what the controller leaves behind (it is a child subreaper), so it can
  * tell whether a worker is gone and what it died of. Nothing here waits for a fixed time: every
@@ -33,9 +33,10 @@ typedef enum fake_deed {
 /* Between the test, the controller and the fake workers; in shared memory. */
 typedef struct fake_shared {
     _Atomic int64_t done[FAKE_WORKERS_MAX]; /* steps that each worker has finished */
-    _Atomic int64_t stop_at; /* the leader was told to stop, and tells before which step; 0: not */
-    atomic_int n_reports;    /* fake workers that reported a lost peer */
-    atomic_bool go_on;       /* the test lets a worker that waits for it go on */
+    _Atomic int64_t
+        stop_at;          /* the step before which the leader stops; 0: it has no command to stop */
+    atomic_int n_reports; /* fake workers that reported a lost peer */
+    atomic_bool go_on;    /* the test lets a worker that waits for it go on */
 } fake_shared;
 
 typedef struct fake_run {

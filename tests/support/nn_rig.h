@@ -28,7 +28,7 @@ typedef struct rig {
     fl_layer_params params[RIG_MAX_LAYERS];
     fl_weight weight[RIG_MAX_LAYERS][RIG_MAX_PARAMS];
     float *wgrad[RIG_MAX_LAYERS][RIG_MAX_PARAMS]; /* memory of the gradients */
-    float *want[RIG_MAX_LAYERS][RIG_MAX_PARAMS];  /* what the layer is told: wgrad, or NULL */
+    float *want[RIG_MAX_LAYERS][RIG_MAX_PARAMS];  /* what the layer gets: wgrad, or NULL */
 } rig;
 
 static inline int64_t rig_elements(const fl_tensor *t)
@@ -155,7 +155,7 @@ static inline void rig_fini(rig *r)
     fl_device_free(r->device, r->memory, r->memory_bytes);
 }
 
-/* Whoever changes a weight says so. */
+/* Call it after changing a weight. */
 static inline void rig_changed(rig *r)
 {
     for (int i = 0; i < r->n_layers; i++) {

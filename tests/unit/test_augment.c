@@ -69,8 +69,8 @@ static bool same(const fl_augment_draw *a, const fl_augment_draw *b)
     return a->dy == b->dy && a->dx == b->dx && a->flip == b->flip;
 }
 
-/* The draw of a sample may depend on nothing but its key: neither on what was drawn before, nor
- * on who asks. */
+/* The draw of a sample may depend on nothing but its key: neither on earlier draws, nor
+ * on the caller. */
 static void test_draw__is_a_function_of_the_key(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* The cache in one process: what is put comes back or is missed, never anything else; the budget
- * holds; who goes is who is used last. */
+ * holds; the value that will be used last is evicted first. */
 #include "cache/cache.h"
 
 #include "cache/file.h"

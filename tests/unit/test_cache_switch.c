@@ -31,7 +31,7 @@ static void test_cache_switch__tells_the_first_decision_and_each_change(void **s
     fl_cache_switch_computed(&c, 40.0);
     fl_cache_switch_decide(&c);
     assert_true(c.on && c.changed);
-    c.changed = false; /* told */
+    c.changed = false; /* reported */
     fl_cache_switch_decide(&c);
     assert_true(c.on && !c.changed);
     for (int i = 0; i < 20; i++) {

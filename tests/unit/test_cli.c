@@ -535,7 +535,7 @@ static void test_cli__ctl_tells_an_ended_run_from_none(void **state)
     assert_string_equal(result.err, "nothing: not a run directory, nor the name of one of the 0 "
                                     "live runs in runs\n");
     run_command(folder, "chmod 0 runs/theirs", &result);
-    if (geteuid() != 0) { /* who may read everything */
+    if (geteuid() != 0) { /* root may read everything */
         frostline("ctl theirs status");
         assert_string_equal(result.err,
                             "runs/theirs: permission denied: the run belongs to another user\n");
@@ -543,7 +543,8 @@ static void test_cli__ctl_tells_an_ended_run_from_none(void **state)
     run_command(folder, "chmod 700 runs/theirs && rm -r runs", &result);
 }
 
-/* Every command takes a run by its name, and says so when it is given the parent of runs. */
+/* Every command accepts the name of a run, and its message names this when it is given the parent
+ * directory of runs. */
 static void test_cli__a_run_goes_by_its_name_everywhere(void **state)
 {
     (void)state;

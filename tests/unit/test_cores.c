@@ -81,27 +81,27 @@ static void test_cores__are_shared_when_there_are_too_few(void **state)
     fl_cores_release(&one);
 }
 
-/* The mark of a run that was killed, and of one whose worker outlives its head for a while. */
+/* The mark of a run that was killed, and of one whose worker outlives its owner for a while. */
 static void test_cores__are_free_again_when_all_processes_have_gone(void **state)
 {
     (void)state;
     fl_cores cores;
     int ready[2], status;
     assert_int_equal(pipe(ready), 0);
-    pid_t head = fork();
-    if (head == 0) {
+    pid_t owner = fork();
+    if (owner == 0) {
         fl_cores_take(name, n_allowed(), &cores);
         char done = cores.n_shared == 0 ? 'y' : 'n';
         _exit(write(ready[1], &done, 1) == 1 && pause() == 0 ? 0 : 1);
     }
-    char told = 0;
-    assert_int_equal(read(ready[0], &told, 1), 1);
-    assert_int_equal(told, 'y');
+    char answer = 0;
+    assert_int_equal(read(ready[0], &answer, 1), 1);
+    assert_int_equal(answer, 'y');
     fl_cores_take(name, n_allowed(), &cores);
     assert_int_equal(cores.n_shared, n_allowed());
     fl_cores_release(&cores);
-    assert_int_equal(kill(head, SIGKILL), 0);
-    assert_int_equal(waitpid(head, &status, 0), head);
+    assert_int_equal(kill(owner, SIGKILL), 0);
+    assert_int_equal(waitpid(owner, &status, 0), owner);
     fl_cores_take(name, n_allowed(), &cores);
     assert_int_equal(cores.n_shared, 0);
     fl_cores_release(&cores);

@@ -343,8 +343,8 @@ static void test_elastic__a_lost_peer_counts_when_nobody_knows_more(void **state
     assert_string_equal(outcome(r)->why, "worker 1 refuses: late");
 }
 
-/* The last lines that people saw. */
-static char *told(rig *r, char *text, size_t size)
+/* The lines that a transition prints. */
+static char *printed_lines(rig *r, char *text, size_t size)
 {
     memset(text, 0, size);
     FILE *file = fmemopen(text, size, "w");
@@ -357,7 +357,7 @@ static char *told(rig *r, char *text, size_t size)
 
 /* Would catch: a line so long that it wraps on the terminal, because it holds the full reason; a
  * change that is not shown. */
-static void test_elastic__tells_a_transition_in_two_lines(void **state)
+static void test_elastic__prints_a_transition_in_two_lines(void **state)
 {
     rig *r = *state;
     fl_transition *e = &r->elastic.transition;
@@ -379,24 +379,24 @@ static void test_elastic__tells_a_transition_in_two_lines(void **state)
              "0.333 of 8 active blocks allows 2 more");
     char change[96];
     snprintf(change, sizeof change, "K=2 x R=1 x M=24 -> K=1 x R=2 x M=%d\n", r->elastic.plan.M);
-    told(r, text, sizeof text);
+    printed_lines(r, text, sizeof text);
     assert_int_equal(strncmp(text, "step 6382: 2 of 8 blocks frozen, ", 33), 0);
     assert_int_equal(strncmp(text + 33, change, strlen(change)), 0);
     assert_string_equal(text + 33 + strlen(change),
                         "  freeze.policy gradnorm; 66.2 -> 51.4 ms a step "
                         "predicted, training paused 7.36 ms\n");
-    e->policy_asked = 0; /* somebody else, with much to say, of a plan that was not measured */
+    e->policy_asked = 0; /* another requester, with a long reason; a plan that was not measured */
     e->old_step_ms = 0;
     e->before = r->elastic.plan;
     e->before.F = 3;
-    told(r, text, sizeof text);
+    printed_lines(r, text, sizeof text);
     assert_non_null(strstr(text, "step 6382: only 2 of 8 blocks frozen, K=1 x R=2 x M="));
     assert_null(strstr(text, "repartitioned"));
     assert_non_null(strstr(text, "\n  block 7 has the smallest norm ; 51.4 ms a step predicted, "
                                  "training paused 7.36 ms\n"));
     e->before = r->elastic.plan = plan_of(2, 1);
     e->before.first[1]--;
-    told(r, text, sizeof text);
+    printed_lines(r, text, sizeof text);
     assert_non_null(strstr(text, "step 6382: K=2 x R=1 x M="));
     assert_non_null(strstr(text, " repartitioned\n"));
     /* The largest that there is. */
@@ -407,7 +407,7 @@ static void test_elastic__tells_a_transition_in_two_lines(void **state)
     r->elastic.decide.norms.L = 255;
     e->first_step = 10000000;
     e->old_step_ms = e->predicted_ms = 12345;
-    told(r, text, sizeof text);
+    printed_lines(r, text, sizeof text);
     for (const char *line = text; *line != 0; line += strcspn(line, "\n") + 1) {
         assert_true(strcspn(line, "\n") <= 100);
     }
@@ -424,7 +424,7 @@ int main(void)
         IN_A_RIG(test_elastic__a_request_has_its_own_outcome),
         IN_A_RIG(test_elastic__names_who_has_a_reason_of_its_own),
         IN_A_RIG(test_elastic__a_lost_peer_counts_when_nobody_knows_more),
-        IN_A_RIG(test_elastic__tells_a_transition_in_two_lines),
+        IN_A_RIG(test_elastic__prints_a_transition_in_two_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -269,7 +269,7 @@ static void test_flight__without_a_recorder_nothing_happens(void **state)
     fl_flight_step(1);
     fl_flight_enter(FL_FLIGHT_FORWARD, -1, 0, 0);
     fl_flight_leave();
-    fl_flight_thread(FL_FLIGHT_PORTER, 1);
+    fl_flight_thread(FL_FLIGHT_PREPARER, 1);
     fl_flight_thread_end();
     for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
         fl_flight_view view;

@@ -512,13 +512,13 @@ static void write_epochs(bool end)
     finish(ledger);
 }
 
-static fl_ledger_command command_of(void)
+static fl_ledger_result result_of(void)
 {
     fl_ledger_proof proof;
     assert_int_equal(fl_ledger_prove(path, &proof), FL_OK);
-    fl_ledger_command command = fl_ledger_judge(&proof);
+    fl_ledger_result result = fl_ledger_judge(&proof);
     fl_ledger_proof_fini(&proof);
-    return command;
+    return result;
 }
 
 /* Would catch: a ledger that ends in epoch 2 of 30 because the disk was full, and counts as the
@@ -529,22 +529,22 @@ static void test_judge__wants_an_end(void **state)
     static uint8_t data[FILE_MAX];
     const int64_t twice[] = {1, 1};
     write_epochs(false);
-    assert_int_equal(command_of(), FL_LEDGER_INCOMPLETE);
+    assert_int_equal(result_of(), FL_LEDGER_INCOMPLETE);
     write_epochs(true);
-    assert_int_equal(command_of(), FL_LEDGER_COMPLETE);
+    assert_int_equal(result_of(), FL_LEDGER_COMPLETE);
     for (size_t n = load(data) - 1; n >= HEADER_BYTES; n--) { /* cut anywhere */
         assert_int_equal(truncate(path, (off_t)n), 0);
-        assert_int_equal(command_of(), FL_LEDGER_INCOMPLETE);
+        assert_int_equal(result_of(), FL_LEDGER_INCOMPLETE);
     }
     fl_ledger *ledger = make(2, 0);
     assert_int_equal(fl_ledger_end(ledger), FL_OK);
     finish(ledger);
-    assert_int_equal(command_of(), FL_LEDGER_INCOMPLETE); /* nothing is proven */
+    assert_int_equal(result_of(), FL_LEDGER_INCOMPLETE); /* nothing is proven */
     ledger = make(2, 0);
     add(ledger, 0, 0, 0, twice, 2);
     assert_int_equal(fl_ledger_end(ledger), FL_OK);
     finish(ledger);
-    assert_int_equal(command_of(), FL_LEDGER_BROKEN);
+    assert_int_equal(result_of(), FL_LEDGER_BROKEN);
 }
 
 /* Would catch: a broken ledger seen in the last records that a killed worker took with it, and a
@@ -556,7 +556,7 @@ static void test_judge__forgives_missing_records_only_at_a_lost_end(void **state
     static const struct {
         int64_t n[3]; /* as in test_is_exact */
         bool end;
-        fl_ledger_command command;
+        fl_ledger_result result;
     } cases[] = {{{2, 1, 1}, false, FL_LEDGER_INCOMPLETE}, {{1, 1, 0}, false, FL_LEDGER_INCOMPLETE},
                  {{2, 0, 1}, false, FL_LEDGER_INCOMPLETE}, {{1, 2, 1}, false, FL_LEDGER_BROKEN},
                  {{2, 0, 2}, false, FL_LEDGER_BROKEN},     {{2, 1, -2}, false, FL_LEDGER_BROKEN},
@@ -571,7 +571,7 @@ static void test_judge__forgives_missing_records_only_at_a_lost_end(void **state
         }
         assert_int_equal(cases[c].end ? fl_ledger_end(ledger) : FL_OK, FL_OK);
         finish(ledger);
-        assert_int_equal(command_of(), cases[c].command);
+        assert_int_equal(result_of(), cases[c].result);
     }
 }
 
@@ -606,7 +606,7 @@ static void test_give_up__ends_the_ledger_before_the_hole(void **state)
     assert_int_equal(error, ENOMEM);
     assert_int_equal(fl_ledger_end(ledger), FL_EIO);
     assert_int_equal(fl_ledger_close(&ledger), FL_EIO);
-    assert_int_equal(command_of(), FL_LEDGER_INCOMPLETE);
+    assert_int_equal(result_of(), FL_LEDGER_INCOMPLETE);
 }
 
 int main(void)

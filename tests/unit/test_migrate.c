@@ -143,7 +143,8 @@ static void check_pair(const fl_plan *old, fl_plan *next, const int *parked)
     }
 }
 
-/* Three plans that a run might have one after another; who keeps what froze with the first. */
+/* Three plans that a run may have one after another, and the workers that keep what froze with the
+ * first. */
 typedef struct history {
     fl_plan first, second, third;
     int parked[LAYERS_MAX];
@@ -173,8 +174,8 @@ static void test_migrate__all_accounts_agree(void **state)
     }
 }
 
-/* Moments of frozen layers go from who leaves to who stays, once each, and no way is listed for
- * those whose keeper stays. */
+/* Moments of frozen layers move from workers that leave to workers that stay, once each. No move is
+ * listed for a layer whose keeper stays. */
 static void check_keepers(const fl_plan *old, const fl_plan *next, const int *before)
 {
     fl_move moves[LAYERS_MAX * (WORKERS + 1)];

@@ -1,4 +1,4 @@
-/* Models: blocks, shapes, ownership, and what a user is told about impossible sizes. */
+/* Models: blocks, shapes, ownership, and the messages about impossible sizes. */
 #include "device/alloc.h"
 #include "nn/model.h"
 #include "support/toy.h"

@@ -1,4 +1,4 @@
-/* Plans as values: who has which place, their text, and what is no plan. */
+/* Plans as values: the place of each worker, their text, and values that are refused. */
 #include "pipe/plan/planner.h"
 
 #include <setjmp.h>

@@ -125,10 +125,10 @@ static void expect(const char *page, const char *text)
 
 /* ---- a whole run ---- */
 
-static void test_report__tells_what_the_run_came_to(void **state)
+static void test_report__shows_the_results_of_a_run(void **state)
 {
     (void)state;
-    static const char *const told[] = {
+    static const char *const parts[] = {
         "<h1>toy <span class=\"state finished\">finished</span>",
         "A vision transformer of 6 blocks (32 wide, 4 heads) on 800 samples, 8 to a batch",
         "Begun 2026-01-31 09:30:00 UTC",
@@ -153,8 +153,8 @@ static void test_report__tells_what_the_run_came_to(void **state)
     fl_report report;
     put_whole();
     char *page = page_of(&report);
-    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
-        expect(page, told[i]);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        expect(page, parts[i]);
     }
     assert_int_equal(report.n_steps, EPOCHS * EPOCH_STEPS);
     assert_int_equal(report.steps_file.n_bad + report.events_file.n_bad, 0);
@@ -423,7 +423,7 @@ int main(void)
     static const CMFixtureFunction up = make_root, down = remove_root;
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, up, down)
-        TEST(test_report__tells_what_the_run_came_to),
+        TEST(test_report__shows_the_results_of_a_run),
         TEST(test_report__a_long_run_makes_no_larger_page),
         TEST(test_report__says_why_a_run_failed),
         TEST(test_report__counts_what_it_cannot_read),

@@ -1,4 +1,5 @@
-/* The line that says who waits for whom, from tables of what each worker is in. */
+/* The line that says which worker waits for which, from tables of the operations that they are in.
+ */
 #include "control/observe/wait_graph.h"
 
 #include <setjmp.h>

@@ -65,7 +65,7 @@ static void test_watch__finds_nothing_when_all_is_well(void **state)
     assert_judged(w, FL_LOSS_NONE, -1);
     w[1].heard_us = NOW - limits.silence_us;
     assert_judged(w, FL_LOSS_NONE, -1);
-    w[1].done = true; /* who is done may be silent and leave */
+    w[1].done = true; /* a worker that is done may be silent and exit */
     w[1].heard_us = 0;
     exited(&w[1], 0, 0);
     assert_judged(w, FL_LOSS_NONE, -1);

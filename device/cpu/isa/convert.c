@@ -1,5 +1,5 @@
-/* fp32 to bf16 and back. Whole-number operations throughout: what the processor is told of
- * denormals or of rounding changes nothing, and every instruction set gives the same bits. */
+/* fp32 to bf16 and back, in integer operations only: the processor's settings for denormals and
+ * rounding change nothing, and every instruction set gives the same bits. */
 #include "device/cpu/isa/passes.h"
 
 typedef uint16_t vh_any __attribute__((vector_size(2 * FL_LANES), may_alias, aligned(1)));
