@@ -19,6 +19,9 @@ void fl_setting_apply(fl_worker_state *w, const fl_setting *setting, int64_t ste
 {
     switch (setting->kind) {
     case FL_SETTING_PAUSE:
+        if (step == w->end_step) {
+            return; /* the run ends, and the controller refuses the request */
+        }
         w->paused = true;
         break;
     case FL_SETTING_RESUME:

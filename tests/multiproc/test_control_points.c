@@ -1,13 +1,15 @@
 /* What all members of a run do between two steps, when commands and reports meet in an order that
  * a busy machine brings about. Would catch: a worker that joins at a step for which elastic.script
  * has an entry and trains on while the others wait there; step reports that are lost because the
- * link of the leader before is late. */
+ * link of the leader before is late; a pause that holds a run which has ended. */
+#include "control/link/link_thread.h"
 #include "device/clock.h"
 #include "support/lines.h"
 #include "support/live_run.h"
 #include "support/nap.h"
 #include "support/toy.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -17,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { SCRIPT_STEP = 1000, LATE_US = 300000, JOIN_MS = 30000 };
+enum { SCRIPT_STEP = 1000, LATE_US = 300000, JOIN_MS = 30000, SPOILED_STEP = 20 };
 
 #define TRAINING                                                                                   \
     "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "9000",    \
@@ -130,6 +132,36 @@ static void test_control_points__a_late_link_loses_no_step_report(void **state)
     live_clean(&run);
 }
 
+/* The update of SPOILED_STEP - 1 makes every weight NaN, so the loss of SPOILED_STEP is NaN. The
+ * leader begins that step when the pause has arrived. */
+static void spoil_a_step(const char *point, fl_worker_state *w)
+{
+    if (strcmp(point, "step") != 0) {
+        return;
+    }
+    w->lr_factor = w->step == SPOILED_STEP - 1 ? (double)NAN : 1.0;
+    int64_t deadline_us = fl_deadline_us(JOIN_MS);
+    while (w->step == SPOILED_STEP && w->leads && atomic_load(&w->link->n_commands) == 0 &&
+           fl_left_ms(deadline_us) > 0) {
+        nap(1000);
+    }
+}
+
+/* A pause takes effect after the very step whose loss ends the run. */
+static void test_control_points__a_pause_does_not_hold_a_run_that_ends(void **state)
+{
+    (void)state;
+    live_run run = live_start_with((const char *const[]){TRAINING, "fault.deadline", "60s", NULL},
+                                   (scenario_deed){.point = NULL}, spoil_a_step);
+    live_await_step(&run, SPOILED_STEP);
+    live_refused(&run, "pause", "{}", "over");
+    assert_int_equal(live_finish(&run), FL_EFAILED);
+    assert_int_equal(count_events(run.dir, "step.nonfinite", ""), 1);
+    assert_int_equal(count_events(run.dir, "run.paused", ""), 0);
+    assert_int_equal(check_steps(&run), SPOILED_STEP + 1);
+    live_clean(&run);
+}
+
 int main(void)
 {
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -137,6 +169,7 @@ int main(void)
         cmocka_unit_test_setup(
             test_control_points__a_worker_that_joins_at_a_scripted_step_waits_there, reset),
         cmocka_unit_test_setup(test_control_points__a_late_link_loses_no_step_report, reset),
+        cmocka_unit_test_setup(test_control_points__a_pause_does_not_hold_a_run_that_ends, reset),
     };
     return shared == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }
