@@ -1,25 +1,12 @@
-/* Transitions between plans: a small transaction.
- *
- *     IDLE ── a change is due ──> PREPARE to all ──> PREPARING ──(all ready)──> COMMIT to all
- *      ^                                                  │                            │
- *      │<── CANCEL to all ──(a refusal, or too late)──────┘                            v
- *      └<──────────────(all have switched)───────────────────────────────────── COMMITTING
- *
- * Commands go to the leader, who broadcasts them at a control point; answers arrive over the link.
- * If a worker is lost meanwhile, shutdown.c handles it: a transition has no way of its own to end a
- * run. */
+/* Which change of the plan comes next: what is due by the script or the policy, what the tuner or a
+ * recording proposes, and what a request asks for. elastic_transition.c carries it out. */
 #include "control/elastic/elastic.h"
-#include "control/elastic/elastic_events.h"
 
+#include "control/elastic/elastic_transition.h"
 #include "device/clock.h"
-#include "device/log.h"
 
 #include <stdio.h>
 #include <string.h>
-
-enum {
-    SECOND_OPINION_MS = 1000
-}; /* a worker that lost its peer may report before that peer reports the cause */
 
 fl_status fl_elastic_open(fl_elastic *elastic)
 {
@@ -53,61 +40,6 @@ void fl_elastic_end(fl_elastic *elastic)
 void fl_elastic_pin(fl_elastic *elastic, int block, bool pinned)
 {
     elastic->pinned[block - 1] = elastic->transition.terms.pinned[block - 1] = pinned;
-}
-
-/* ---- the end of a transition ---- */
-
-/* Keep the outcome for the requester. Transitions of the script, the policy and the tuner have
- * none, and must not hide that of a request which ended in the same turn. */
-static void record_outcome(fl_elastic *elastic, bool committed, int64_t step, const char *why)
-{
-    fl_transition *e = &elastic->transition;
-    if (e->requested == 0 || e->next.generation != e->requested) {
-        return;
-    }
-    fl_elastic_outcome *o = &e->outcomes[e->n_outcomes++ % FL_ELASTIC_OUTCOMES];
-    *o = (fl_elastic_outcome){.generation = e->requested,
-                              .committed = committed,
-                              .step = step,
-                              .grid = fl_plan_grid(&e->next)};
-    snprintf(o->why, sizeof o->why, "%s", why);
-}
-
-const fl_elastic_outcome *fl_elastic_outcome_of(const fl_elastic *elastic, uint32_t generation)
-{
-    const fl_transition *e = &elastic->transition;
-    for (int i = 0; i < e->n_outcomes && i < FL_ELASTIC_OUTCOMES; i++) {
-        if (e->outcomes[i].generation == generation) {
-            return &e->outcomes[i];
-        }
-    }
-    return NULL;
-}
-
-static void give_up(fl_elastic *elastic, const char *why)
-{
-    record_outcome(elastic, false, elastic->run->stats->steps, why);
-    elastic->transition.sums.n_cancelled++;
-    fl_event_log_cancel(elastic, why);
-}
-
-static void cancel_transition(fl_elastic *elastic, const char *why)
-{
-    fl_transition *e = &elastic->transition;
-    fl_command command = {.kind = FL_COMMAND_CANCEL, .due_step = e->due_step, .due = e->due};
-    e->state = FL_ELASTIC_IDLE;
-    give_up(elastic, why);
-    fl_router_command(elastic->router, &elastic->plan, &command);
-}
-
-/* A commit is over, with or without a change. A stop requested during the commit was not forwarded.
- * Send it now: the leader and the standby workers may have changed. */
-static void settle_transition(fl_elastic *elastic)
-{
-    elastic->transition.state = FL_ELASTIC_IDLE;
-    if (elastic->run->phase->n_stops > 0) {
-        fl_router_command(elastic->router, &elastic->plan, &(fl_command){.kind = FL_COMMAND_STOP});
-    }
 }
 
 /* ---- the start of a transition ---- */
@@ -151,31 +83,10 @@ void fl_elastic_terms_set(fl_elastic *elastic, const fl_elastic_terms *terms)
     elastic->job->pipe.m = terms->m;
 }
 
-/* Ask the workers to prepare e->next, with which *terms come into force. */
-static void prepare_next_with(fl_elastic *elastic, const fl_elastic_terms *terms, int64_t now_us)
-{
-    fl_transition *e = &elastic->transition;
-    e->terms = *terms;
-    fl_worker_pool_members(&e->terms.usable, &e->next);
-    fl_command command = {.kind = FL_COMMAND_PREPARE, .due_step = e->due_step, .plan = e->next};
-    fl_measure_watch(elastic, true);
-    e->before = elastic->plan;
-    e->old_step_ms = fl_measure_step_ms(elastic);
-    e->predicted_ms = fl_measure_predict_ms(elastic, &e->next);
-    e->state = FL_ELASTIC_PREPARING;
-    e->last_asked = e->next.generation;
-    e->deadline_us = now_us + elastic->run->options->job->fault.deadline_ms * 1000;
-    e->n_ready = e->n_refused = e->n_over = 0;
-    e->prepare_us = e->wait_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
-    e->moved_bytes = e->kept_bytes = 0;
-    fl_event_log_prepare(elastic);
-    fl_router_command(elastic->router, &elastic->plan, &command);
-}
-
 static void prepare_next(fl_elastic *elastic, int64_t now_us)
 {
     fl_elastic_terms now = fl_elastic_terms_now(elastic);
-    prepare_next_with(elastic, &now, now_us);
+    fl_elastic_prepare(elastic, &now, now_us);
 }
 
 /* The next entry of elastic.script; NULL: none is left. */
@@ -197,7 +108,7 @@ static void begin_scripted(fl_elastic *elastic, const fl_script_entry *entry, in
     e->next.generation = 0;
     snprintf(e->why, sizeof e->why, "elastic.script, step %lld", (long long)entry->step);
     if (scripted_plan(elastic, entry, &e->next) != FL_OK) {
-        cancel_transition(elastic, fl_errmsg());
+        fl_elastic_cancel(elastic, fl_errmsg());
         return;
     }
     prepare_next(elastic, now_us);
@@ -293,7 +204,7 @@ fl_status fl_elastic_ask_with(fl_elastic *elastic, const fl_plan *next, int64_t 
     e->due = FL_DUE_NONE;
     e->due_step = due_step;
     snprintf(e->why, sizeof e->why, "%s", why);
-    prepare_next_with(elastic, terms, fl_now_us());
+    fl_elastic_prepare(elastic, terms, fl_now_us());
     return FL_OK;
 }
 
@@ -333,7 +244,7 @@ static void look_at_recording(fl_elastic *elastic, int64_t now_us)
         snprintf(e->why, sizeof e->why, "repeated, step %lld", (long long)e->due_step);
         fl_elastic_terms terms = fl_elastic_terms_now(elastic);
         memcpy(terms.usable.drained, e->next.departed, sizeof e->next.departed);
-        prepare_next_with(elastic, &terms, now_us);
+        fl_elastic_prepare(elastic, &terms, now_us);
     } else {
         fl_replay_watch(elastic);
     }
@@ -351,28 +262,6 @@ static void look_at_all(fl_elastic *elastic, int64_t now_us)
     }
 }
 
-/* ---- driving a transition ---- */
-
-static void commit_next(fl_elastic *elastic, int64_t now_us)
-{
-    fl_transition *e = &elastic->transition;
-    e->state = FL_ELASTIC_COMMITTING;
-    e->deadline_us = now_us + elastic->run->options->job->fault.deadline_ms * 1000;
-    fl_router_command(
-        elastic->router, &elastic->plan,
-        &(fl_command){.kind = FL_COMMAND_COMMIT, .due_step = e->due_step, .due = e->due});
-}
-
-/* Whether to cancel: every answer has arrived, the refusal names a cause of its own, or the wait
- * for a better cause has lasted long enough. */
-static bool is_refused(const fl_elastic *elastic, int64_t now_us)
-{
-    const fl_transition *e = &elastic->transition;
-    return e->n_refused > 0 && (!fl_status_is_regroup(e->refusal) ||
-                                e->n_ready + e->n_refused == fl_plan_members(&elastic->plan) ||
-                                now_us > e->opinion_us || now_us > e->deadline_us);
-}
-
 void fl_elastic_watch(fl_elastic *elastic, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
@@ -382,148 +271,7 @@ void fl_elastic_watch(fl_elastic *elastic, int64_t now_us)
     if (e->state == FL_ELASTIC_IDLE) {
         fl_measure_watch(elastic, false);
         look_at_all(elastic, now_us);
-    } else if (e->state == FL_ELASTIC_PREPARING && e->n_ready == fl_plan_members(&elastic->plan)) {
-        /* A command is applied one step after the leader takes it. */
-        if (elastic->run->stats->steps + 1 >= e->due_step) {
-            commit_next(elastic, now_us);
-        }
-    } else if (e->state == FL_ELASTIC_PREPARING && is_refused(elastic, now_us)) {
-        cancel_transition(elastic, e->refusal_text);
-    } else if (e->state == FL_ELASTIC_PREPARING && now_us > e->deadline_us) {
-        cancel_transition(elastic, "not every worker was ready within fault.deadline");
+    } else {
+        fl_elastic_drive(elastic, now_us);
     }
-}
-
-/* Keep the first refusal, unless a later one names a cause of its own: a worker that only lost its
- * peer does not know the cause. */
-static void refused(fl_transition *e, const fl_worker *worker, const fl_prepared_report *report)
-{
-    bool better = e->n_refused == 0 ||
-                  (fl_status_is_regroup(e->refusal) && !fl_status_is_regroup(report->status));
-    if (e->n_refused++ == 0) {
-        e->opinion_us = fl_now_us() + SECOND_OPINION_MS * 1000;
-    }
-    if (better) {
-        e->refusal = report->status;
-        snprintf(e->refusal_text, sizeof e->refusal_text, "worker %d refuses: %s", worker->rank,
-                 report->text);
-    }
-}
-
-void fl_elastic_prepared(fl_elastic *elastic, const fl_worker *worker,
-                         const fl_prepared_report *report)
-{
-    fl_transition *e = &elastic->transition;
-    bool voted_down = e->state == FL_ELASTIC_COMMITTING && report->status != FL_OK;
-    if (voted_down && report->generation == e->next.generation) {
-        give_up(elastic, report->text);
-        settle_transition(elastic);
-        return;
-    }
-    if (e->state != FL_ELASTIC_PREPARING || report->generation != e->next.generation) {
-        fl_log(FL_LOG_DEBUG, "worker %d answers for generation %u, which is not being prepared",
-               worker->rank, report->generation);
-        return;
-    }
-    if (report->status != FL_OK) {
-        refused(e, worker, report);
-        return;
-    }
-    e->n_ready++;
-    e->prepare_us = report->took_us > e->prepare_us ? report->took_us : e->prepare_us;
-}
-
-/* Every worker is a member of the running generation, so none asks for the addresses of its group,
- * or of an earlier one, any more. */
-static void forget_addresses(fl_elastic *elastic)
-{
-    fl_transition *e = &elastic->transition;
-    char prefix[32];
-    while (e->last_forgotten < elastic->plan.generation) {
-        snprintf(prefix, sizeof prefix, "group/%u/", ++e->last_forgotten);
-        fl_store_forget(elastic->store, prefix);
-        snprintf(prefix, sizeof prefix, "message/%u/", e->last_forgotten);
-        fl_store_forget(elastic->store, prefix);
-    }
-}
-
-static void add_up(fl_transition *e)
-{
-    e->sums.n_committed++;
-    e->sums.stall_us += e->stall_us;
-    e->sums.last_stall_us = e->stall_us;
-    e->sums.moved_bytes += e->moved_bytes;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* Finish once every remaining member has switched to the new generation. */
-static void look_whether_over(fl_elastic *elastic)
-{
-    fl_transition *e = &elastic->transition;
-    if (e->state == FL_ELASTIC_COMMITTING && e->n_over > 0 &&
-        e->n_over >= fl_plan_members(&e->before)) {
-        forget_addresses(elastic);
-        record_outcome(elastic, true, e->first_step, e->why);
-        add_up(e);
-        fl_event_log_transition(elastic);
-        settle_transition(elastic);
-    }
-}
-
-bool fl_elastic_counts_on(const fl_elastic *elastic, int rank)
-{
-    const fl_transition *e = &elastic->transition;
-    return e->state == FL_ELASTIC_COMMITTING && fl_plan_place(&e->next, rank).active;
-}
-
-void fl_elastic_without(fl_elastic *elastic, int rank, const char *why)
-{
-    fl_transition *e = &elastic->transition;
-    elastic->usable.drained[rank] = e->terms.usable.drained[rank] = true;
-    elastic->plan.departed[rank] = e->before.departed[rank] = e->next.departed[rank] = true;
-    if (e->state == FL_ELASTIC_PREPARING && elastic->run->phase->n_stops == 0) {
-        cancel_transition(elastic, why);
-    }
-    look_whether_over(elastic);
-}
-
-/* When the first worker has switched, the controller switches, too; the last one ends the
- * transition. A departing worker has by then handed over all its state and sent all its reports. */
-void fl_elastic_moved(fl_elastic *elastic, fl_worker *worker, const fl_transition_parts *parts)
-{
-    fl_transition *e = &elastic->transition;
-    if (parts->generation != e->next.generation) {
-        fl_log(FL_LOG_WARN, "worker %d switched to generation %u, which was never requested",
-               worker->rank, parts->generation);
-        return;
-    }
-    if (elastic->plan.generation != parts->generation) {
-        elastic->generation_before = elastic->plan.generation;
-        fl_decide_switching(elastic, parts->step);
-        fl_measure_switching(elastic);
-        fl_learn_end(elastic);
-        elastic->plan = e->next;
-        fl_elastic_terms_set(elastic, &e->terms);
-        fl_learn_begin(elastic);
-        fl_workers_place(elastic->workers, elastic->run->n_workers, &elastic->plan);
-        e->first_step = parts->step;
-        fl_progress_plan(&elastic->log->progress, &elastic->plan);
-    }
-    e->vote_us = larger(e->vote_us, parts->vote_us);
-    e->migrate_us = larger(e->migrate_us, parts->migrate_us);
-    e->switch_us = larger(e->switch_us, parts->switch_us);
-    e->wait_us = larger(e->wait_us, parts->wait_us);
-    e->stall_us =
-        larger(e->stall_us, parts->wait_us + parts->vote_us + parts->migrate_us + parts->switch_us);
-    e->moved_bytes += parts->received_bytes;
-    e->kept_bytes += parts->kept_bytes;
-    if (elastic->plan.departed[worker->rank]) {
-        fl_worker_depart(worker, fl_now_us());
-    }
-    e->n_over++;
-    look_whether_over(elastic);
 }

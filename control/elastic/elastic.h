@@ -1,7 +1,9 @@
 /* Elasticity: which plan runs, how it is chosen, and the transition from one plan to the next, a
  * small transaction.
  *
- *     elastic.c     the transition, from PREPARE to the last worker that has switched
+ *     elastic.c     which change of the plan comes next
+ *     elastic_transition.c
+ *                   the transition, from PREPARE to the last worker that has switched
  *     due_steps.c   the steps at which decisions take effect
  *     decide.c      which layers to freeze, and which plan to run then
  *     replay.c      the decisions of a run that is repeated
