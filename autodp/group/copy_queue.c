@@ -18,7 +18,7 @@ static fl_status finish_copy(host_copy *copy)
 {
     host_channel *c = copy->channel;
     fl_device *d = c->base.group->device;
-    FL_TRY(d->ops->event_wait(d, copy->event));
+    FL_TRY(fl__host_drained(d, copy->stream, d->ops->event_wait(d, copy->event)));
     if (c->base.sending) {
         return c->ops->send(c, copy->n, copy->size_bytes);
     }
@@ -109,7 +109,8 @@ fl_status fl__copy_begin(host_copy *copy, fl_stream *stream)
     host_group *g = fl__host_group_of(copy->channel);
     copy_queue *q = &g->copies;
     fl_device *d = g->base.device;
-    FL_TRY(d->ops->event_record(d, copy->event, stream));
+    copy->stream = stream;
+    FL_TRY(fl__host_drained(d, stream, d->ops->event_record(d, copy->event, stream)));
     pthread_mutex_lock(&q->mutex);
     copy->under_way = true;
     copy->next = NULL;

@@ -92,6 +92,8 @@ typedef struct fl_bucket_options {
 /* A bucket of one owner is legal and costs nothing. */
 fl_status fl_bucket_create(fl_group *group, const fl_bucket_options *options,
                            fl_bucket **out) FL_MUST_CHECK;
+
+/* Nothing uses the data afterwards. Breaks the group if the bucket is under way. */
 void fl_bucket_destroy(fl_bucket **bucket);
 
 /* A reduce-scatter leaves each owner the sums of its own part, and the other parts undefined; an

@@ -279,12 +279,25 @@ fl_status fl__host_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t dea
 
 /* ---- create and destroy ---- */
 
+/* The data is the caller's again, also if the last operation was not waited for, or has failed: its
+ * status is known where it was waited for. */
+static void finish_copies(host_bucket *b)
+{
+    host_group *g = group_of(b);
+    fl_device *d = g->base.device;
+    if (b->staged) {
+        fl_status known = d->ops->sync(d, g->buckets.stream);
+        (void)known;
+    }
+}
+
 void fl__host_bucket_destroy(fl_bucket *bucket)
 {
     host_bucket *b = (host_bucket *)bucket;
     fl_device *d = bucket->group->device;
     if (b->ops != NULL) {
         remove_bucket(b);
+        finish_copies(b);
         b->ops->close(b);
     }
     if (b->ready != NULL) {

@@ -5,6 +5,7 @@
 #include "autodp/net/tag.h"
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/failure.h"
 
 #include <stdio.h>
 
@@ -125,6 +126,18 @@ static fl_status group_state(fl_group *group)
 bool fl__host_is_direct(const host_group *g)
 {
     return g->base.device->ops->host_memory;
+}
+
+fl_status fl__host_drained(fl_device *device, fl_stream *stream, fl_status status)
+{
+    fl_failure failure;
+    if (status == FL_OK) {
+        return FL_OK;
+    }
+    fl_failure_keep(&failure, status);
+    fl_status same = device->ops->sync(device, stream);
+    (void)same; /* a device that has failed goes on failing */
+    return fl_failure_raise(&failure);
 }
 
 fl_status fl__host_result(host_group *g, fl_status status)

@@ -72,8 +72,9 @@ typedef struct host_copy {
     host_channel *channel;
     int64_t n;
     size_t size_bytes;
-    fl_event *event;
-    bool under_way; /* guarded by the queue */
+    fl_stream *stream;
+    fl_event *event; /* the stream has come so far */
+    bool under_way;  /* guarded by the queue */
     struct host_copy *next;
 } host_copy;
 
@@ -117,6 +118,10 @@ bool fl__host_is_direct(const host_group *g);
 
 /* How these members exchange data: the same answer on all of them. */
 const host_transport *fl__host_transport_of(const host_group *g, const int *members, int n);
+
+/* Returns status. If that is a failure, wait first until the stream no longer uses host memory,
+ * which the caller may free next. */
+fl_status fl__host_drained(fl_device *device, fl_stream *stream, fl_status status) FL_MUST_CHECK;
 
 /* The status that the caller learns: a copy that failed also breaks the net, but is the reason. */
 fl_status fl__host_result(host_group *g, fl_status status);

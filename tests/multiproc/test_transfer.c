@@ -1,7 +1,9 @@
-/* State between ranks: contents, order and failures. */
+/* State between ranks: contents, order and failures; on a device that computes in host memory, and
+ * on one whose memory the host cannot touch, through which state is staged. */
 #include "autodp/transfer.h"
 
 #include "device/alloc.h"
+#include "device/async/async.h"
 #include "device/clock.h"
 #include "support/ranks.h"
 
@@ -20,9 +22,10 @@ enum { TIMEOUT_MS = 40000, BEYOND_MS = 600000, MOST_RANKS = 4, PER_PAIR = 3 };
 /* Set before forking. */
 static fl_device_kind kind;
 
+static fl_device *device;
+
 static fl_device *the_device(void)
 {
-    static fl_device *device = NULL;
     const fl_device_options options = {
         .kind = kind, .n_threads = 1, .budget_bytes = (size_t)1 << 30};
     if (device == NULL) {
@@ -114,6 +117,7 @@ static void exchange(const rank_env *env)
     }
     fl_transfers_close(&transfers);
     fl_message_close(&group);
+    fl_device_destroy(&device);
 }
 
 /* Everything to everybody, both ways at once. Catches a piece that lands in the wrong place, ranks
@@ -164,6 +168,7 @@ static void wait_for_lost(const rank_env *env)
     fl_transfers_close(&transfers);
     fl_device_free(the_device(), data, SIZE_BYTES);
     fl_message_close(&group);
+    fl_device_destroy(&device);
 }
 
 /* The deadlines are beyond the time that the test has: only the loss itself ends the wait. */
@@ -172,6 +177,51 @@ static void test_transfer__ends_when_the_peer_is_lost(void **state)
     (void)state;
     rank_end ends[2] = {RANK_ENDS, RANK_KILLED};
     assert_int_equal(ranks_run_ending(2, wait_for_lost, NULL, ends, 2 * TIMEOUT_MS), 0);
+}
+
+/* Rank 0's device fails in the middle; the other learns of it when rank 0 ends. */
+static void fail_in_copy(const rank_env *env)
+{
+    enum { SIZE_BYTES = 9 << 20 };
+    fl_message_group *group = open_messages(env, BEYOND_MS);
+    fl_transfers *transfers = NULL;
+    void *data = NULL;
+    RANK_OK(fl_device_alloc(the_device(), SIZE_BYTES, "state", &data));
+    const fl_transfer t = {
+        .peer = 1 - env->rank, .sending = env->rank == 1, .data = data, .size_bytes = SIZE_BYTES};
+    RANK_OK(fl_transfers_open(group, the_device(), &t, 1, &transfers));
+    if (env->rank == 0) {
+        RANK_OK(fl_device_async_fail(device, env->context));
+    }
+    fl_status status = fl_transfers_run(transfers, fl_deadline_us(BEYOND_MS));
+    RANK_CHECK(env->rank == 0 ? status == FL_EIO : fl_status_is_regroup(status));
+    if (env->rank == 0) {
+        fl_message_abort(group, FL_ESTALE); /* as a worker that ends */
+    }
+    fl_transfers_close(&transfers);
+    fl_device_free(the_device(), data, SIZE_BYTES);
+    fl_message_close(&group);
+    fl_device_destroy(&device);
+}
+
+/* Catches a copy that goes on while its memory is given back, and a failure that nobody reports. */
+static void test_transfer__ends_when_the_device_fails(void **state)
+{
+    (void)state;
+    fl_async_fault faults[] = {{"copy_in", 3, true},
+                               {"copy_in", 3, false},
+                               {"event_record", 3, true},
+                               {"event_wait", 5, false}};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        assert_int_equal(ranks_run(2, fail_in_copy, &faults[i], 2 * TIMEOUT_MS), 0);
+    }
+}
+
+static int with_async(void **state)
+{
+    (void)state;
+    kind = FL_DEVICE_ASYNC_TEST;
+    return 0;
 }
 
 static int with_cpu(void **state)
@@ -185,8 +235,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_transfer__moves_state_between_all_ranks, with_cpu),
+        cmocka_unit_test_setup(test_transfer__moves_state_between_all_ranks, with_async),
         cmocka_unit_test_setup(test_transfer__refuses_a_rank_that_is_no_member, with_cpu),
         cmocka_unit_test_setup(test_transfer__ends_when_the_peer_is_lost, with_cpu),
+        cmocka_unit_test_setup(test_transfer__ends_when_the_peer_is_lost, with_async),
+        cmocka_unit_test_setup(test_transfer__ends_when_the_device_fails, with_async),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
