@@ -3,6 +3,7 @@
  * from tests/reference/make_vit_reference.py, which says how to make it again. */
 #include "nn/optimizer.h"
 #include "support/nn_rig.h"
+#include "support/reference.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { BATCH = 5, N_STEPS = 3, RECORD_NAME = 48, ARENA_BYTES = 1 << 20, FILE_MAX = 200 * 1024 };
+enum { BATCH = 5, N_STEPS = 3, ARENA_BYTES = 1 << 20 };
 
 static const double TOLERANCE = 1e-5;
 static const fl_vit_config config = {.channels = 1,
@@ -24,50 +25,6 @@ static const fl_vit_config config = {.channels = 1,
                                      .heads = 3,
                                      .blocks = 2,
                                      .n_classes = 5};
-
-static unsigned char file[FILE_MAX];
-static size_t file_bytes;
-
-static void load(void)
-{
-    FILE *f = fopen(FL_SOURCE_DIR "/tests/reference/vit_reference.bin", "rb");
-    assert_non_null(f);
-    file_bytes = fread(file, 1, sizeof file, f);
-    assert_true(file_bytes > 0 && file_bytes < sizeof file);
-    fclose(f);
-}
-
-/* The values of the record `name`, which must be `n`. */
-static const float *stored(const char *name, int64_t n)
-{
-    for (size_t at = 0; at < file_bytes;) {
-        int32_t count;
-        memcpy(&count, file + at + RECORD_NAME, sizeof count);
-        size_t values = at + RECORD_NAME + sizeof count;
-        assert_true(values + (size_t)count * sizeof(float) <= file_bytes);
-        if (strncmp((const char *)file + at, name, RECORD_NAME) == 0) {
-            assert_int_equal(count, n);
-            return (const float *)(const void *)(file + values);
-        }
-        at = values + (size_t)count * sizeof(float);
-    }
-    fail_msg("the reference has no '%s'", name);
-    return NULL;
-}
-
-/* |a - b| / |b| over the whole tensor. */
-static void assert_close(const char *name, const float *a, const float *b, int64_t n)
-{
-    double difference = 0, norm = 0;
-    for (int64_t i = 0; i < n; i++) {
-        difference += pow((double)a[i] - (double)b[i], 2);
-        norm += (double)b[i] * (double)b[i];
-    }
-    if (!(sqrt(difference) <= TOLERANCE * sqrt(norm))) {
-        fail_msg("%s: relative difference %.3g over %lld elements of norm %.4g", name,
-                 sqrt(difference / norm), (long long)n, sqrt(norm));
-    }
-}
 
 typedef struct trial {
     rig r;
@@ -107,12 +64,12 @@ static void free_moments(trial *t, int layer, int j, int64_t n, const char *reco
 
 static void compare_grad(trial *t, int layer, int j, int64_t n, const char *record)
 {
-    assert_close(record, t->r.wgrad[layer][j], stored(record, n), n);
+    assert_close(record, t->r.wgrad[layer][j], stored(record, n), n, TOLERANCE);
 }
 
 static void compare_weight(trial *t, int layer, int j, int64_t n, const char *record)
 {
-    assert_close(record, t->r.weight[layer][j].data, stored(record, n), n);
+    assert_close(record, t->r.weight[layer][j].data, stored(record, n), n, TOLERANCE);
 }
 
 static void begin(trial *t, fl_device *device, fl_model *model)
@@ -205,7 +162,7 @@ static void test_vit_reference__agrees_with_pytorch(void **state)
     static trial t;
     fl_device *device = NULL;
     fl_model *model = NULL;
-    load();
+    reference_load("tests/reference/vit_reference.bin");
     assert_int_equal(fl_device_cpu_create(1, NULL, (size_t)1 << 28, &device), FL_OK);
     assert_int_equal(fl_model_vit(&config, &model), FL_OK);
     begin(&t, device, model);
@@ -216,7 +173,7 @@ static void test_vit_reference__agrees_with_pytorch(void **state)
         assert_true(norm > t.job.train.clip); /* so that clipping is seen at work */
         if (step == 0) {
             assert_close("logits", fl_f32(&t.r.act[t.r.n_layers]), stored("logits", BATCH * 5),
-                         BATCH * 5);
+                         BATCH * 5, TOLERANCE);
             for_each_param(&t, "g", compare_grad);
         }
         optimize(&t, step, norm);
