@@ -12,6 +12,7 @@
  * ones of the ring if the last ones are too few. */
 #include "data/loader.h"
 
+#include "data/read_sample.h"
 #include "device/alloc.h"
 #include "device/arena.h"
 #include "device/clock.h"
@@ -164,8 +165,8 @@ static fl_status read_slot(fl_loader *l, slot *s)
                            "its micro-batch has: the data set (%s) must always give the same shape",
                            (long long)key.id, ops->kind);
         }
-        FL_TRY(ops->read(l->dataset.self, s->request.split, &key,
-                         s->data + (size_t)rows * l->row_bytes));
+        FL_TRY(fl_read_sample(&l->dataset, s->request.split, &key, &shape,
+                              s->data + (size_t)rows * l->row_bytes));
         rows += shape.tokens;
         s->offsets[i + 1] = (int32_t)rows;
     }

@@ -162,6 +162,8 @@ static fl_callback_answer stop_if_good(void *context, const fl_epoch_result *epo
 
 static fl_status train(fl_model **model)
 {
+    const fl_mlp_config channels = {
+        .dim = C, .hidden = 4 * C, .depth = 2 * BLOCKS, .activation = FL_ACT_GELU_TANH};
     const fl_callbacks callbacks = {.on_epoch = stop_if_good};
     fl_layer layer;
     fl_loss loss;
@@ -174,7 +176,7 @@ static fl_status train(fl_model **model)
         char name[FL_LAYER_NAME_MAX];
         snprintf(name, sizeof name, "blocks.%d.tokens", block);
         FL_TRY(fl_model_add_named(*model, block, name, (fl_layer){&mix, NULL}));
-        FL_TRY(fl_layer_mlp(C, 4 * C, 0, 2 * BLOCKS, &layer)); /* mixes channels: a ready layer */
+        FL_TRY(fl_layer_mlp(&channels, &layer)); /* mixes channels: a ready layer */
         snprintf(name, sizeof name, "blocks.%d.channels", block);
         FL_TRY(fl_model_add_named(*model, block, name, layer));
     }

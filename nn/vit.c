@@ -25,12 +25,20 @@ static fl_status add_block(fl_model *model, const fl_vit_config *c, int block)
     const int64_t depth = 2 * c->blocks;
     fl_layer layer = {0};
     char name[FL_LAYER_NAME_MAX];
-    fl_status made = block == c->blocks
-                         ? fl_layer_attention_first(c->dim, c->heads, c->dropout, depth, &layer)
-                         : fl_layer_attention(c->dim, c->heads, false, c->dropout, depth, &layer);
+    const fl_attention_config attention = {.dim = c->dim,
+                                           .heads = c->heads,
+                                           .depth = depth,
+                                           .dropout = c->dropout,
+                                           .first = block == c->blocks};
+    const fl_mlp_config mlp = {.dim = c->dim,
+                               .hidden = MLP_RATIO * c->dim,
+                               .depth = depth,
+                               .activation = FL_ACT_GELU_TANH,
+                               .dropout = c->dropout};
+    fl_status made = fl_layer_attention(&attention, &layer);
     snprintf(name, sizeof name, "blocks.%d.attn", block);
     FL_TRY(add(model, block, name, made, layer));
-    made = fl_layer_mlp(c->dim, MLP_RATIO * c->dim, c->dropout, depth, &layer);
+    made = fl_layer_mlp(&mlp, &layer);
     snprintf(name, sizeof name, "blocks.%d.mlp", block);
     return add(model, block, name, made, layer);
 }

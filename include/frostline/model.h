@@ -2,6 +2,7 @@
 #ifndef FROSTLINE_MODEL_H
 #define FROSTLINE_MODEL_H
 
+#include <frostline/kernels.h>
 #include <frostline/layer.h>
 
 #ifdef __cplusplus
@@ -115,25 +116,61 @@ fl_status fl_model_find_param(const fl_model *model, const char *name, int *laye
 fl_status fl_layer_patch_embed(int64_t channels, int64_t height, int64_t width, int64_t patch,
                                int64_t dim, fl_layer *out) FL_MUST_CHECK;
 
-/* [T, dim] -> [T, dim]: x + dropout(proj(attention(LayerNorm(x)))). heads divides dim. depth: how
- * many layers of the model add to their input like this. proj's weights begin smaller by its square
- * root, so that what all add together does not drown the input; 1 for a layer alone. Source:
- * Radford et al., Language models are unsupervised multitask learners, 2019. */
-fl_status fl_layer_attention(int64_t dim, int64_t heads, bool causal, float dropout, int64_t depth,
-                             fl_layer *out) FL_MUST_CHECK;
+/* depth: how many layers of the model add to their input as this one does; 1 for a layer alone.
+ * proj's weights begin smaller by its square root, so that all these sums together do not drown the
+ * input. Source: Radford et al., Language models are unsupervised multitask learners, 2019. */
+typedef struct fl_attention_config {
+    int64_t dim, heads; /* heads divides dim */
+    int64_t depth;
+    bool causal;             /* a token sees itself and those before it */
+    float dropout;           /* of proj's output, 0 <= dropout < 1 */
+    float attention_dropout; /* of the probabilities, the same range */
+    float epsilon;           /* of LayerNorm; 0: 1e-5 */
+    bool first;              /* the first token of each sample alone goes on */
+} fl_attention_config;
 
-/* [T, dim] -> [1, dim]: the same, of each sample's first token alone. For the last block of a model
- * that reads nothing else, as a classifier does: what the other tokens would go on to is never
- * used, and so is not computed. The first token and all gradients are the same as without it. */
-fl_status fl_layer_attention_first(int64_t dim, int64_t heads, float dropout, int64_t depth,
-                                   fl_layer *out) FL_MUST_CHECK;
+/* [T, dim] -> [T, dim]: x + dropout(proj(attention(LayerNorm(x)))).
+ * With `first`, [T, dim] -> [1, dim], for the last block of a model that reads nothing else, as a
+ * classifier does: nothing that only the other tokens need is computed. The first token and all
+ * gradients are the same as without it. */
+fl_status fl_layer_attention(const fl_attention_config *config, fl_layer *out) FL_MUST_CHECK;
 
-/* [T, dim] -> [T, dim]: x + dropout(proj(gelu(fc(LayerNorm(x))))). depth as of the attention. */
-fl_status fl_layer_mlp(int64_t dim, int64_t hidden, float dropout, int64_t depth,
-                       fl_layer *out) FL_MUST_CHECK;
+typedef struct fl_mlp_config {
+    int64_t dim, hidden;
+    int64_t depth; /* see fl_attention_config */
+    fl_activation activation;
+    float dropout; /* 0 <= dropout < 1 */
+    float epsilon; /* of LayerNorm; 0: 1e-5 */
+} fl_mlp_config;
 
-/* [T, dim] -> [T, dim]: LayerNorm alone. */
-fl_status fl_layer_norm(int64_t dim, fl_layer *out) FL_MUST_CHECK;
+/* [T, dim] -> [T, dim]: x + dropout(proj(activation(fc(LayerNorm(x))))). */
+fl_status fl_layer_mlp(const fl_mlp_config *config, fl_layer *out) FL_MUST_CHECK;
+
+typedef enum fl_norm_kind {
+    FL_NORM_LAYER = 0, /* LayerNorm: parameters ln.weight and ln.bias */
+    FL_NORM_RMS = 1    /* RMSNorm: parameter ln.weight */
+} fl_norm_kind;
+
+typedef struct fl_norm_config {
+    int64_t dim;
+    fl_norm_kind kind;
+    float epsilon; /* 0: 1e-5 */
+} fl_norm_config;
+
+/* [T, dim] -> [T, dim]: a norm alone. */
+fl_status fl_layer_norm(const fl_norm_config *config, fl_layer *out) FL_MUST_CHECK;
+
+typedef struct fl_embedding_config {
+    int64_t rows;      /* ids are 0 .. rows - 1 */
+    int64_t positions; /* learned ones, for samples of at most as many tokens; 0: none */
+    int64_t dim;
+    float dropout; /* 0 <= dropout < 1 */
+} fl_embedding_config;
+
+/* [T, 1] of FL_I32 -> [T, dim]: dropout(token[id] + position[place in the sample]). Parameters:
+ * token [rows, dim] and position [positions, dim], both normal with the deviation 0.02. A model
+ * whose data set has ids beyond the table is refused before a run starts (fl_shape.n_ids). */
+fl_status fl_layer_embedding(const fl_embedding_config *config, fl_layer *out) FL_MUST_CHECK;
 
 /* [T, n_in] -> [T, n_out]: in w^T + bias. */
 fl_status fl_layer_linear(int64_t n_in, int64_t n_out, fl_layer *out) FL_MUST_CHECK;

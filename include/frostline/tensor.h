@@ -22,11 +22,14 @@ size_t fl_dtype_size(fl_dtype dtype);
 const char *fl_dtype_name(fl_dtype dtype);
 
 /* The shape of one sample at a boundary between layers: `tokens` rows of `width` elements.
- * An image of 28 x 28 pixels enters as 1 row of 784 and is 17 rows of C after patch embedding. */
+ * An image of 28 x 28 pixels enters as 1 row of 784 and is 17 rows of C after patch embedding.
+ * n_ids: for FL_I32, a data set promises that every element is 0 .. n_ids - 1; 0: nothing promised
+ */
 typedef struct fl_shape {
     int64_t tokens;
     int64_t width;
     fl_dtype dtype;
+    int32_t n_ids;
 } fl_shape;
 
 /* A ragged batch: the rows of all samples one after another, never padded.

@@ -14,15 +14,11 @@
 enum { LN_W, LN_B, QKV_W, QKV_B, PROJ_W, PROJ_B };         /* parameters */
 enum { KEPT_MEAN, KEPT_RSTD, KEPT_QKV, KEPT_Y, KEPT_LSE }; /* slots */
 
-typedef struct attention {
-    int64_t dim, heads, depth;
-    bool causal, first;
-    float dropout;
-} attention;
+enum { MASK_OF_OUTPUT, MASK_OF_PROBABILITIES }; /* streams; the first is fl__drop's */
 
 static fl_status attention_shape(void *self, const fl_shape *in, fl_shape *out)
 {
-    const attention *a = self;
+    const fl_attention_config *a = self;
     FL_TRY(fl__check_input(in, a->dim));
     *out = *in;
     out->tokens = a->first ? 1 : in->tokens;
@@ -31,27 +27,28 @@ static fl_status attention_shape(void *self, const fl_shape *in, fl_shape *out)
 
 static fl_status attention_params(void *self, fl_param_list *list)
 {
-    const attention *a = self;
+    const fl_attention_config *a = self;
     FL_TRY(fl__params_norm(list, "ln", a->dim));
     FL_TRY(fl__params_linear(list, "qkv", 3 * a->dim, a->dim));
     return fl__params_branch(list, a->dim, a->dim, a->depth);
 }
 
-static fl_attention_args attention_args(const attention *a, const fl_tensor *in, const float *qkv,
-                                        float *y, float *lse)
+static fl_attention_args attention_args(const fl_attention_config *a, const fl_tensor *in,
+                                        const float *qkv, float *y, float *lse)
 {
     return (fl_attention_args){.qkv = qkv,
                                .offsets = fl_offsets_of(in),
                                .heads = a->heads,
                                .width = a->dim,
                                .causal = a->causal,
+                               .mask = {.p = a->attention_dropout, .stream = MASK_OF_PROBABILITIES},
                                .y = y,
                                .lse = lse};
 }
 
 /* The end of the forward of `first`. */
-static fl_status first_forward(const attention *a, fl_exec *x, const float *y, const fl_tensor *in,
-                               fl_tensor *out)
+static fl_status first_forward(const fl_attention_config *a, fl_exec *x, const float *y,
+                               const fl_tensor *in, fl_tensor *out)
 {
     int64_t n = in->n_samples, C = a->dim;
     float *y_rows = NULL, *in_rows = NULL;
@@ -66,7 +63,7 @@ static fl_status first_forward(const attention *a, fl_exec *x, const float *y, c
 
 static fl_status attention_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
-    const attention *a = self;
+    const fl_attention_config *a = self;
     int64_t T = in->n_tokens, C = a->dim;
     float *mean = NULL, *rstd = NULL, *qkv = NULL, *y = NULL, *lse = NULL, *ln = NULL;
     FL_TRY(fl__keep(x, KEPT_MEAN, T, &mean));
@@ -76,7 +73,7 @@ static fl_status attention_forward(void *self, fl_exec *x, const fl_tensor *in, 
     FL_TRY(fl__keep(x, KEPT_LSE, T * a->heads, &lse));
     FL_TRY(fl__scratch(x, T * C, &ln));
 
-    FL_TRY(fl__norm(x, in, ln, mean, rstd));
+    FL_TRY(fl__norm(x, in, a->epsilon, ln, mean, rstd));
     FL_TRY(fl__linear(x, ln, QKV_W, qkv, T));
     const fl_attention_args args = attention_args(a, in, qkv, y, lse);
     FL_TRY(fl_attention(x, &args));
@@ -85,7 +82,7 @@ static fl_status attention_forward(void *self, fl_exec *x, const fl_tensor *in, 
 }
 
 /* From the gradient of proj's output to that of y [T, C], and proj's own gradients. */
-static fl_status backward_to_y(const attention *a, fl_exec *x, const float *grad_proj,
+static fl_status backward_to_y(const fl_attention_config *a, fl_exec *x, const float *grad_proj,
                                float *grad_y)
 {
     const fl_tensor *in = fl_exec_input(x);
@@ -104,7 +101,7 @@ static fl_status backward_to_y(const attention *a, fl_exec *x, const float *grad
 }
 
 /* What comes past the branch: grad_out, for `first` spread over grad_in's memory. */
-static fl_status skip_grad(const attention *a, fl_exec *x, const fl_tensor *grad_out,
+static fl_status skip_grad(const fl_attention_config *a, fl_exec *x, const fl_tensor *grad_out,
                            fl_tensor *grad_in, const float **skip)
 {
     const fl_tensor *in = fl_exec_input(x);
@@ -119,7 +116,7 @@ static fl_status skip_grad(const attention *a, fl_exec *x, const fl_tensor *grad
 static fl_status attention_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
                                     fl_tensor *grad_in)
 {
-    const attention *a = self;
+    const fl_attention_config *a = self;
     const fl_tensor *in = fl_exec_input(x);
     int64_t T = in->n_tokens, C = a->dim;
     if (grad_in == NULL && !fl__any_grad(x, PROJ_B + 1)) {
@@ -139,7 +136,7 @@ static fl_status attention_backward(void *self, fl_exec *x, const fl_tensor *gra
     };
     FL_TRY(fl_attention_backward(x, &args));
     if (fl_exec_grad(x, QKV_W) != NULL || fl_exec_grad(x, QKV_B) != NULL) {
-        FL_TRY(fl__norm(x, in, one, NULL, NULL));
+        FL_TRY(fl__norm(x, in, a->epsilon, one, NULL, NULL));
         FL_TRY(fl__linear_grads(x, QKV_W, grad_qkv, one, T));
     }
     FL_TRY(fl__linear_grad_in(x, grad_qkv, QKV_W, one, T));
@@ -169,34 +166,19 @@ static const fl_layer_ops first_ops = {
     .destroy = fl__layer_free,
 };
 
-static fl_status make(const fl_layer_ops *ops, attention self, fl_layer *out)
+fl_status fl_layer_attention(const fl_attention_config *config, fl_layer *out)
 {
+    fl_attention_config self = *config;
+    const fl_layer_ops *ops = self.first ? &first_ops : &attention_ops;
     FL_TRY(fl__check_size(ops->kind, "dim", self.dim));
     FL_TRY(fl__check_size(ops->kind, "heads", self.heads));
     FL_TRY(fl__check_size(ops->kind, "depth", self.depth));
     FL_TRY(fl__check_dropout(ops->kind, self.dropout));
+    FL_TRY(fl__check_dropout(ops->kind, self.attention_dropout));
+    FL_TRY(fl__check_epsilon(ops->kind, &self.epsilon));
     if (self.dim % self.heads != 0) {
         return fl_fail(FL_EINVAL, "%s: dim %lld is not a multiple of heads %lld", ops->kind,
                        (long long)self.dim, (long long)self.heads);
     }
     return fl__layer_new(ops, &self, sizeof self, out);
-}
-
-fl_status fl_layer_attention(int64_t dim, int64_t heads, bool causal, float dropout, int64_t depth,
-                             fl_layer *out)
-{
-    return make(
-        &attention_ops,
-        (attention){
-            .dim = dim, .heads = heads, .causal = causal, .dropout = dropout, .depth = depth},
-        out);
-}
-
-fl_status fl_layer_attention_first(int64_t dim, int64_t heads, float dropout, int64_t depth,
-                                   fl_layer *out)
-{
-    return make(
-        &first_ops,
-        (attention){.dim = dim, .heads = heads, .first = true, .dropout = dropout, .depth = depth},
-        out);
 }

@@ -37,7 +37,7 @@ static fl_status classifier_forward(void *self, fl_exec *x, const fl_tensor *in,
     FL_TRY(fl__keep(x, KEPT_RSTD, n, &rstd));
     FL_TRY(fl__gather_first(x, in->data, in, rows));
     const fl_tensor first = {.data = rows, .n_samples = n, .n_tokens = n, .width = C};
-    FL_TRY(fl__norm(x, &first, ln, mean, rstd));
+    FL_TRY(fl__norm(x, &first, FL__LAYERNORM_EPS, ln, mean, rstd));
     return fl__linear(x, ln, FC_W, out->data, n);
 }
 

@@ -37,6 +37,16 @@ fl_status fl__check_dropout(const char *kind, float p)
     return FL_OK;
 }
 
+fl_status fl__check_epsilon(const char *kind, float *epsilon)
+{
+    if (!(*epsilon >= 0.0f && isfinite(*epsilon))) {
+        return fl_fail(FL_EINVAL, "%s: epsilon is %g, allowed is 0 (the default) or more", kind,
+                       (double)*epsilon);
+    }
+    *epsilon = *epsilon == 0.0f ? FL__LAYERNORM_EPS : *epsilon;
+    return FL_OK;
+}
+
 fl_status fl__check_input(const fl_shape *in, int64_t width)
 {
     if (in->dtype != FL_F32) {
@@ -129,7 +139,7 @@ fl_status fl__linear_grads(fl_exec *x, int weight, const void *grad_out, const v
                                               .n_in = w->cols});
 }
 
-static fl_status drop(fl_exec *x, const void *in, const fl_tensor *rows, float p, void *y)
+fl_status fl__drop(fl_exec *x, const void *in, const fl_tensor *rows, float p, void *y)
 {
     return fl_dropout(x, &(fl_dropout_args){.in = in,
                                             .offsets = fl_offsets_of(rows),
@@ -151,7 +161,7 @@ fl_status fl__branch_forward(fl_exec *x, const void *h, int weight, const fl_ten
                                               .m = T});
     }
     FL_TRY(fl__linear(x, h, weight, out->data, T));
-    FL_TRY(drop(x, out->data, in, dropout, out->data));
+    FL_TRY(fl__drop(x, out->data, in, dropout, out->data));
     return fl_add(x, &(fl_add_args){.a = out->data, .b = in->data, .y = out->data, .n = T * C});
 }
 
@@ -164,15 +174,16 @@ fl_status fl__branch_grad(fl_exec *x, const fl_tensor *grad_out, float dropout, 
     float *dropped = NULL;
     FL_TRY(fl__scratch(x, grad_out->n_tokens * grad_out->width, &dropped));
     *out = dropped;
-    return drop(x, grad_out->data, grad_out, dropout, dropped);
+    return fl__drop(x, grad_out->data, grad_out, dropout, dropped);
 }
 
-fl_status fl__norm(fl_exec *x, const fl_tensor *in, float *y, float *mean, float *rstd)
+fl_status fl__norm(fl_exec *x, const fl_tensor *in, float epsilon, float *y, float *mean,
+                   float *rstd)
 {
     return fl_layernorm(x, &(fl_norm_args){.in = in->data,
                                            .gamma = fl_exec_weight(x, 0),
                                            .beta = fl_exec_weight(x, 1),
-                                           .epsilon = FL__LAYERNORM_EPS,
+                                           .epsilon = epsilon,
                                            .y = y,
                                            .mean = mean,
                                            .rstd = rstd,

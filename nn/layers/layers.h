@@ -5,7 +5,7 @@
 #include <frostline/exec.h>
 #include <frostline/model.h>
 
-/* Added to the variance in every LayerNorm. */
+/* Added to the variance in a LayerNorm whose configuration leaves it to the layer. */
 #define FL__LAYERNORM_EPS 1e-5f
 
 /* Largest size of any one dimension: products of two or three stay far from overflow. */
@@ -20,6 +20,9 @@ void fl__layer_free(void *self);
 fl_status fl__check_size(const char *kind, const char *name, int64_t value) FL_MUST_CHECK;
 /* The same for a dropout rate: 0 <= p < 1. */
 fl_status fl__check_dropout(const char *kind, float p) FL_MUST_CHECK;
+/* The same for the epsilon of a norm: finite and not negative; an epsilon of 0 becomes the default.
+ */
+fl_status fl__check_epsilon(const char *kind, float *epsilon) FL_MUST_CHECK;
 /* FL_EINVAL unless a sample is at least one row of `width` floats. */
 fl_status fl__check_input(const fl_shape *in, int64_t width) FL_MUST_CHECK;
 
@@ -45,11 +48,14 @@ fl_status fl__linear_grads(fl_exec *x, int weight, const void *grad_out, const v
 /* The end of a sublayer with a skip: out = in + dropout(h w^T + bias); h [T, n_in of w]. */
 fl_status fl__branch_forward(fl_exec *x, const void *h, int weight, const fl_tensor *in,
                              float dropout, fl_tensor *out) FL_MUST_CHECK;
+/* y = in * mask / (1 - p), for the rows of `rows`; mask number 0 of the layer. y may be in. */
+fl_status fl__drop(fl_exec *x, const void *in, const fl_tensor *rows, float p,
+                   void *y) FL_MUST_CHECK;
 /* The gradient that enters that product: grad_out, masked by dropout where there is dropout. */
 fl_status fl__branch_grad(fl_exec *x, const fl_tensor *grad_out, float dropout,
                           const float **out) FL_MUST_CHECK;
 /* LayerNorm of `in` with parameters 0 and 1; mean and rstd may be NULL. */
-fl_status fl__norm(fl_exec *x, const fl_tensor *in, float *y, float *mean,
+fl_status fl__norm(fl_exec *x, const fl_tensor *in, float epsilon, float *y, float *mean,
                    float *rstd) FL_MUST_CHECK;
 
 /* Its backward at the layer's input, plus grad_residual; grad_in may be NULL. */

@@ -1,24 +1,19 @@
-/* x + dropout(proj(gelu(fc(LayerNorm(x))))).
+/* x + dropout(proj(activation(fc(LayerNorm(x))))).
  *
  *            +------------------ skip --------------------+
- *   x [T, C] +- ln - fc: pre [T, H] - gelu: h [T, H] - proj - dropout - + -> out
+ *   x [T, C] +- ln - fc: pre [T, H] - act: h [T, H] - proj - dropout - + -> out
  *
  * Kept a token, in floats: H (pre) + 2. The LayerNorm's output is computed again, as in
- * attention.c, and so is h: GELU's backward computes it anyway, and writing it then is as fast as
- * reading it back from memory would be. T: rows of the micro-batch, H: hidden width. */
+ * attention.c, and so is h: the activation's backward computes it anyway, and writing it then is as
+ * fast as reading it back from memory would be. T: rows of the micro-batch, H: hidden width. */
 #include "nn/layers/layers.h"
 
 enum { LN_W, LN_B, FC_W, FC_B, PROJ_W, PROJ_B }; /* parameters */
 enum { KEPT_MEAN, KEPT_RSTD, KEPT_PRE };         /* slots */
 
-typedef struct mlp {
-    int64_t dim, hidden, depth;
-    float dropout;
-} mlp;
-
 static fl_status mlp_shape(void *self, const fl_shape *in, fl_shape *out)
 {
-    const mlp *l = self;
+    const fl_mlp_config *l = self;
     FL_TRY(fl__check_input(in, l->dim));
     *out = *in;
     return FL_OK;
@@ -26,7 +21,7 @@ static fl_status mlp_shape(void *self, const fl_shape *in, fl_shape *out)
 
 static fl_status mlp_params(void *self, fl_param_list *list)
 {
-    const mlp *l = self;
+    const fl_mlp_config *l = self;
     FL_TRY(fl__params_norm(list, "ln", l->dim));
     FL_TRY(fl__params_linear(list, "fc", l->hidden, l->dim));
     return fl__params_branch(list, l->dim, l->hidden, l->depth);
@@ -34,7 +29,7 @@ static fl_status mlp_params(void *self, fl_param_list *list)
 
 static fl_status mlp_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
-    const mlp *l = self;
+    const fl_mlp_config *l = self;
     int64_t T = in->n_tokens;
     float *mean = NULL, *rstd = NULL, *pre = NULL, *h = NULL, *ln = NULL;
     FL_TRY(fl__scratch(x, T * l->hidden, &h));
@@ -44,11 +39,11 @@ static fl_status mlp_forward(void *self, fl_exec *x, const fl_tensor *in, fl_ten
         FL_TRY(fl__keep(x, KEPT_RSTD, T, &rstd));
         FL_TRY(fl__keep(x, KEPT_PRE, T * l->hidden, &pre));
     }
-    FL_TRY(fl__norm(x, in, ln, mean, rstd));
+    FL_TRY(fl__norm(x, in, l->epsilon, ln, mean, rstd));
     FL_TRY(fl_linear(x, &(fl_linear_args){.in = ln,
                                           .w = fl_exec_weight(x, FC_W),
                                           .bias = fl_exec_weight(x, FC_B),
-                                          .activation = FL_ACT_GELU_TANH,
+                                          .activation = l->activation,
                                           .pre = pre,
                                           .y = h,
                                           .m = T}));
@@ -57,7 +52,7 @@ static fl_status mlp_forward(void *self, fl_exec *x, const fl_tensor *in, fl_ten
 
 static fl_status mlp_backward(void *self, fl_exec *x, const fl_tensor *grad_out, fl_tensor *grad_in)
 {
-    const mlp *l = self;
+    const fl_mlp_config *l = self;
     const fl_tensor *in = fl_exec_input(x);
     int64_t T = in->n_tokens;
     if (grad_in == NULL && !fl__any_grad(x, PROJ_B + 1)) {
@@ -70,7 +65,7 @@ static fl_status mlp_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
     FL_TRY(fl__scratch(x, T * l->hidden, &grad_h));
     FL_TRY(fl__scratch(x, T * l->hidden, &h));
     FL_TRY(fl__linear_grad_in(x, grad_proj, PROJ_W, grad_h, T));
-    FL_TRY(fl_activate_backward(x, &(fl_activate_backward_args){.activation = FL_ACT_GELU_TANH,
+    FL_TRY(fl_activate_backward(x, &(fl_activate_backward_args){.activation = l->activation,
                                                                 .grad_y = grad_h,
                                                                 .pre = fl_exec_kept(x, KEPT_PRE),
                                                                 .grad_pre = grad_h,
@@ -78,7 +73,7 @@ static fl_status mlp_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
                                                                 .n = T * l->hidden}));
     FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, h, T));
     if (fl_exec_grad(x, FC_W) != NULL || fl_exec_grad(x, FC_B) != NULL) {
-        FL_TRY(fl__norm(x, in, one, NULL, NULL));
+        FL_TRY(fl__norm(x, in, l->epsilon, one, NULL, NULL));
         FL_TRY(fl__linear_grads(x, FC_W, grad_h, one, T));
     }
     FL_TRY(fl__linear_grad_in(x, grad_h, FC_W, one, T));
@@ -96,12 +91,18 @@ static const fl_layer_ops mlp_ops = {
     .destroy = fl__layer_free,
 };
 
-fl_status fl_layer_mlp(int64_t dim, int64_t hidden, float dropout, int64_t depth, fl_layer *out)
+fl_status fl_layer_mlp(const fl_mlp_config *config, fl_layer *out)
 {
-    FL_TRY(fl__check_size("mlp", "dim", dim));
-    FL_TRY(fl__check_size("mlp", "hidden", hidden));
-    FL_TRY(fl__check_size("mlp", "depth", depth));
-    FL_TRY(fl__check_dropout("mlp", dropout));
-    const mlp self = {.dim = dim, .hidden = hidden, .dropout = dropout, .depth = depth};
+    fl_mlp_config self = *config;
+    FL_TRY(fl__check_size("mlp", "dim", self.dim));
+    FL_TRY(fl__check_size("mlp", "hidden", self.hidden));
+    FL_TRY(fl__check_size("mlp", "depth", self.depth));
+    FL_TRY(fl__check_dropout("mlp", self.dropout));
+    FL_TRY(fl__check_epsilon("mlp", &self.epsilon));
+    if (self.activation <= FL_ACT_NONE || self.activation > FL_ACT_SILU) {
+        return fl_fail(FL_EINVAL,
+                       "mlp: activation is %d, allowed is FL_ACT_GELU_TANH to FL_ACT_SILU",
+                       (int)self.activation);
+    }
     return fl__layer_new(&mlp_ops, &self, sizeof self, out);
 }

@@ -2,6 +2,7 @@
 
 #include "autodp/sampler.h"
 #include "data/loader.h"
+#include "data/read_sample.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/random.h"
@@ -149,7 +150,7 @@ static fl_status read_raw(const fl_cached_input *f, const fl_load_request *r, in
                        "(%s) must always give the same shape",
                        (long long)id, shape_bytes(&shape), room, d->ops->kind);
     }
-    return d->ops->read(d->self, r->split, &key, out);
+    return fl_read_sample(d, r->split, &key, &shape, out);
 }
 
 /* Request all samples from the cache at once: the disk reads while other values are copied. */

@@ -109,9 +109,16 @@ static void make_model(fl_model **model)
     must(fl_layer_patch_embed(1, 14, 14, 7, 24, &layer));
     must(fl_model_add(*model, 1, layer));
     for (int block = 1; block <= BLOCKS; block++) {
-        must(fl_layer_attention(24, 3, false, 0.1f, 2 * BLOCKS, &layer));
+        must(fl_layer_attention(
+            &(fl_attention_config){.dim = 24, .heads = 3, .dropout = 0.1f, .depth = 2 * BLOCKS},
+            &layer));
         must(fl_model_add(*model, block, layer));
-        must(fl_layer_mlp(24, 48, 0.1f, 2 * BLOCKS, &layer));
+        must(fl_layer_mlp(&(fl_mlp_config){.dim = 24,
+                                           .hidden = 48,
+                                           .dropout = 0.1f,
+                                           .depth = 2 * BLOCKS,
+                                           .activation = FL_ACT_GELU_TANH},
+                          &layer));
         must(fl_model_add(*model, block, layer));
         if (block == 1) {
             must(fl_model_add(*model, 1, (fl_layer){&pass, NULL}));

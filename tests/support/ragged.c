@@ -145,11 +145,19 @@ static fl_status add_blocks(fl_model *model, int64_t blocks, float dropout, bool
     int64_t depth = 2 * blocks;
     fl_layer l = {0};
     for (int64_t b = 1; b <= blocks; b++) {
-        bool first_alone = b == blocks && !per_token;
-        fl_status made = first_alone ? fl_layer_attention_first(DIM, HEADS, dropout, depth, &l)
-                                     : fl_layer_attention(DIM, HEADS, false, dropout, depth, &l);
+        const fl_attention_config attention = {.dim = DIM,
+                                               .heads = HEADS,
+                                               .depth = depth,
+                                               .dropout = dropout,
+                                               .first = b == blocks && !per_token};
+        fl_status made = fl_layer_attention(&attention, &l);
         FL_TRY(add(model, b, made, &l));
-        made = fl_layer_mlp(DIM, 4 * DIM, dropout, depth, &l);
+        made = fl_layer_mlp(&(fl_mlp_config){.dim = DIM,
+                                             .hidden = 4 * DIM,
+                                             .dropout = dropout,
+                                             .depth = depth,
+                                             .activation = FL_ACT_GELU_TANH},
+                            &l);
         FL_TRY(add(model, b, made, &l));
     }
     return FL_OK;

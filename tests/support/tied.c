@@ -63,13 +63,20 @@ const int tied_layer[TIED_USES] = {1, 4, 7};
 static fl_status add_block(fl_model *model, int block, const char *attn, const char *mlp,
                            float dropout)
 {
+    const fl_attention_config attention = {
+        .dim = TIED_DIM, .heads = 3, .depth = TIED_LAYERS, .dropout = dropout};
+    const fl_mlp_config wide = {.dim = TIED_DIM,
+                                .hidden = 2 * TIED_DIM,
+                                .depth = TIED_LAYERS,
+                                .activation = FL_ACT_GELU_TANH,
+                                .dropout = dropout};
     fl_layer layer;
-    FL_TRY(fl_layer_attention(TIED_DIM, 3, false, dropout, TIED_LAYERS, &layer));
+    FL_TRY(fl_layer_attention(&attention, &layer));
     FL_TRY(fl_model_add_named(model, block, attn, layer));
     if (mlp == NULL) {
         return FL_OK;
     }
-    FL_TRY(fl_layer_mlp(TIED_DIM, 2 * TIED_DIM, dropout, TIED_LAYERS, &layer));
+    FL_TRY(fl_layer_mlp(&wide, &layer));
     return fl_model_add_named(model, block, mlp, layer);
 }
 

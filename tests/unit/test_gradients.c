@@ -44,46 +44,61 @@ static fl_check_options options_for(findings *f)
     return options;
 }
 
-/* n_params: gradients that must have been compared, beside the input's. */
-static void check_layer(const char *what, fl_status made, fl_layer layer, int64_t width,
-                        const int64_t *length, int n_params)
+/* n_gradients: those that must have been compared. ids: of the samples' tokens; NULL: the layer
+ * takes floats, and the gradient of the input is compared, too. */
+static void check_shapes(const char *what, fl_status made, fl_layer layer, const fl_shape *shape,
+                         const int32_t *ids, int n_gradients)
 {
     findings f = {.n_passed = 0};
     fl_check_options options = options_for(&f);
     fl_model *model = NULL;
-    fl_shape shape[N_SAMPLES];
     int n_failed = 0;
-    for (int s = 0; s < N_SAMPLES; s++) {
-        shape[s] = (fl_shape){.tokens = length[s], .width = width, .dtype = FL_F32};
-    }
     assert_int_equal(made, FL_OK);
     assert_int_equal(fl_model_create("test", &model), FL_OK);
     assert_int_equal(fl_model_add(model, 1, layer), FL_OK);
-    assert_int_equal(fl__check_layer(model, 0, shape, N_SAMPLES, NULL, true, &options, &n_failed),
-                     FL_OK);
+    assert_int_equal(
+        fl__check_layer(model, 0, shape, N_SAMPLES, ids, ids == NULL, &options, &n_failed), FL_OK);
     if (n_failed > 0) {
         fail_msg("%s:\n%s", what, f.failed);
     }
-    assert_int_equal(f.n_gradients, 1 + n_params);
-    assert_int_equal(f.n_passed, 7 + 1 + n_params);
+    assert_int_equal(f.n_gradients, n_gradients);
+    assert_int_equal(f.n_passed, 7 + n_gradients);
     fl_model_destroy(&model);
+}
+
+/* n_params: gradients that must have been compared, beside the input's. */
+static void check_layer(const char *what, fl_status made, fl_layer layer, int64_t width,
+                        const int64_t *length, int n_params)
+{
+    fl_shape shape[N_SAMPLES];
+    for (int s = 0; s < N_SAMPLES; s++) {
+        shape[s] = (fl_shape){.tokens = length[s], .width = width, .dtype = FL_F32};
+    }
+    check_shapes(what, made, layer, shape, NULL, 1 + n_params);
 }
 
 static void test_gradients__attention(void **state)
 {
     (void)state;
     fl_layer layer = {0};
-    fl_status made = fl_layer_attention(15, 3, false, 0.0f, 1, &layer);
+    fl_status made =
+        fl_layer_attention(&(fl_attention_config){.dim = 15, .heads = 3, .depth = 1}, &layer);
     check_layer("attention", made, layer, 15, lengths, 6);
-    made = fl_layer_attention(7, 1, true, 0.0f, 1, &layer);
+    made = fl_layer_attention(
+        &(fl_attention_config){.dim = 7, .heads = 1, .causal = true, .depth = 1}, &layer);
     check_layer("causal attention", made, layer, 7, lengths, 6);
-    made = fl_layer_attention(12, 4, false, 0.4f, 1, &layer);
+    made = fl_layer_attention(
+        &(fl_attention_config){.dim = 12, .heads = 4, .dropout = 0.4f, .depth = 1}, &layer);
     check_layer("attention with dropout", made, layer, 12, lengths, 6);
-    made = fl_layer_attention(3, 3, true, 0.0f, 1, &layer);
+    made = fl_layer_attention(
+        &(fl_attention_config){.dim = 3, .heads = 3, .causal = true, .depth = 1}, &layer);
     check_layer("attention with heads of width 1", made, layer, 3, lengths, 6);
-    made = fl_layer_attention_first(10, 2, 0.0f, 1, &layer);
+    made = fl_layer_attention(
+        &(fl_attention_config){.dim = 10, .heads = 2, .depth = 1, .first = true}, &layer);
     check_layer("attention of the first token", made, layer, 10, lengths, 6);
-    made = fl_layer_attention_first(6, 3, 0.4f, 1, &layer);
+    made = fl_layer_attention(
+        &(fl_attention_config){.dim = 6, .heads = 3, .dropout = 0.4f, .depth = 1, .first = true},
+        &layer);
     check_layer("attention of the first token with dropout", made, layer, 6, lengths, 6);
 }
 
@@ -91,18 +106,75 @@ static void test_gradients__mlp(void **state)
 {
     (void)state;
     fl_layer layer = {0};
-    fl_status made = fl_layer_mlp(7, 13, 0.0f, 1, &layer);
+    fl_status made = fl_layer_mlp(
+        &(fl_mlp_config){.dim = 7, .hidden = 13, .depth = 1, .activation = FL_ACT_GELU_TANH},
+        &layer);
     check_layer("mlp", made, layer, 7, lengths, 6);
-    made = fl_layer_mlp(5, 3, 0.4f, 1, &layer);
+    made = fl_layer_mlp(
+        &(fl_mlp_config){
+            .dim = 5, .hidden = 3, .dropout = 0.4f, .depth = 1, .activation = FL_ACT_GELU_TANH},
+        &layer);
     check_layer("mlp with dropout", made, layer, 5, lengths, 6);
+}
+
+static void test_gradients__every_activation(void **state)
+{
+    (void)state;
+    for (int kind = FL_ACT_GELU_TANH; kind <= FL_ACT_SILU; kind++) {
+        fl_layer layer = {0};
+        fl_status made = fl_layer_mlp(&(fl_mlp_config){.dim = 7,
+                                                       .hidden = 13,
+                                                       .depth = 1,
+                                                       .activation = (fl_activation)kind,
+                                                       .epsilon = 1e-12f},
+                                      &layer);
+        check_layer("mlp", made, layer, 7, lengths, 6);
+    }
+}
+
+/* The mask of the probabilities is a pure function, so differences see it. */
+static void test_gradients__attention_with_dropped_probabilities(void **state)
+{
+    (void)state;
+    for (int causal = 0; causal < 2; causal++) {
+        fl_layer layer = {0};
+        fl_status made = fl_layer_attention(&(fl_attention_config){.dim = 12,
+                                                                   .heads = 3,
+                                                                   .depth = 1,
+                                                                   .causal = causal == 1,
+                                                                   .dropout = 0.2f,
+                                                                   .attention_dropout = 0.4f},
+                                            &layer);
+        check_layer("attention with dropped probabilities", made, layer, 12, lengths, 6);
+    }
+}
+
+static void test_gradients__embedding(void **state)
+{
+    (void)state;
+    enum { IDS = 13 };
+    static const int32_t ids[IDS] = {5, 0, 5, 3, 1, 1, 2, 8, 0, 4, 4, 7, 8};
+    fl_shape shape[N_SAMPLES];
+    fl_layer layer = {0};
+    for (int s = 0; s < N_SAMPLES; s++) {
+        shape[s] = (fl_shape){.tokens = lengths[s], .width = 1, .dtype = FL_I32, .n_ids = 9};
+    }
+    fl_status made = fl_layer_embedding(
+        &(fl_embedding_config){.rows = 9, .positions = 7, .dim = 5, .dropout = 0.3f}, &layer);
+    check_shapes("embedding", made, layer, shape, ids, 2);
+    made = fl_layer_embedding(&(fl_embedding_config){.rows = 11, .dim = 6}, &layer);
+    check_shapes("embedding without positions", made, layer, shape, ids, 1);
 }
 
 static void test_gradients__norm(void **state)
 {
     (void)state;
     fl_layer layer = {0};
-    fl_status made = fl_layer_norm(9, &layer);
+    fl_status made = fl_layer_norm(&(fl_norm_config){.dim = 9}, &layer);
     check_layer("norm", made, layer, 9, lengths, 2);
+    made =
+        fl_layer_norm(&(fl_norm_config){.dim = 9, .kind = FL_NORM_RMS, .epsilon = 1e-6f}, &layer);
+    check_layer("RMSNorm", made, layer, 9, lengths, 1);
 }
 
 static void test_gradients__linear(void **state)
@@ -141,7 +213,7 @@ static void test_gradients__cross_entropy(void **state)
     static const int32_t rows[SAMPLES + 1] = {0, 1, 4, 6};
     int32_t target[ROWS] = {0, 6, 3, 3, 1, 5};
     const fl_shape shape[SAMPLES] = {
-        {1, CLASSES, FL_F32}, {3, CLASSES, FL_F32}, {2, CLASSES, FL_F32}};
+        {1, CLASSES, FL_F32, 0}, {3, CLASSES, FL_F32, 0}, {2, CLASSES, FL_F32, 0}};
     const fl_tensor targets = {target, rows, rows, SAMPLES, ROWS, 1, FL_I32};
     findings f = {.n_passed = 0};
     fl_check_options options = options_for(&f);
@@ -187,6 +259,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients__attention),
         cmocka_unit_test(test_gradients__mlp),
+        cmocka_unit_test(test_gradients__every_activation),
+        cmocka_unit_test(test_gradients__attention_with_dropped_probabilities),
+        cmocka_unit_test(test_gradients__embedding),
         cmocka_unit_test(test_gradients__norm),
         cmocka_unit_test(test_gradients__linear),
         cmocka_unit_test(test_gradients__classifier),

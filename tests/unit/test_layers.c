@@ -29,10 +29,17 @@ static fl_model *make_model_of(bool first, float dropout)
     fl_model *model = NULL;
     fl_layer layer = {0};
     assert_int_equal(fl_model_create("test", &model), FL_OK);
-    fl_status made = first ? fl_layer_attention_first(DIM, HEADS, dropout, 1, &layer)
-                           : fl_layer_attention(DIM, HEADS, false, dropout, 1, &layer);
+    fl_status made = fl_layer_attention(
+        &(fl_attention_config){
+            .dim = DIM, .heads = HEADS, .depth = 1, .dropout = dropout, .first = first},
+        &layer);
     add(model, 1, made, layer);
-    made = fl_layer_mlp(DIM, HIDDEN, dropout, 1, &layer);
+    made = fl_layer_mlp(&(fl_mlp_config){.dim = DIM,
+                                         .hidden = HIDDEN,
+                                         .dropout = dropout,
+                                         .depth = 1,
+                                         .activation = FL_ACT_GELU_TANH},
+                        &layer);
     add(model, 1, made, layer);
     made = fl_layer_classifier(DIM, CLASSES, &layer);
     add(model, FL_BLOCK_HEAD, made, layer);

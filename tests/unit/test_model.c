@@ -99,28 +99,68 @@ static void test_model__impossible_sizes_get_a_message(void **state)
     (void)state;
     fl_layer layer = {0};
     fl_loss loss = {0};
-    assert_int_equal(fl_layer_attention(100, 3, false, 0.0f, 1, &layer), FL_EINVAL);
+    assert_int_equal(
+        fl_layer_attention(&(fl_attention_config){.dim = 100, .heads = 3, .depth = 1}, &layer),
+        FL_EINVAL);
     assert_string_equal(fl_errmsg(), "attention: dim 100 is not a multiple of heads 3");
-    assert_int_equal(fl_layer_attention(0, 1, false, 0.0f, 1, &layer), FL_EINVAL);
+    assert_int_equal(
+        fl_layer_attention(&(fl_attention_config){.dim = 0, .heads = 1, .depth = 1}, &layer),
+        FL_EINVAL);
     assert_string_equal(fl_errmsg(), "attention: dim is 0, allowed is 1 to 1048576");
-    assert_int_equal(fl_layer_attention(4, -1, false, 0.0f, 1, &layer), FL_EINVAL);
-    assert_int_equal(fl_layer_attention(4, 2, false, 1.0f, 1, &layer), FL_EINVAL);
+    assert_int_equal(
+        fl_layer_attention(&(fl_attention_config){.dim = 4, .heads = -1, .depth = 1}, &layer),
+        FL_EINVAL);
+    assert_int_equal(
+        fl_layer_attention(
+            &(fl_attention_config){.dim = 4, .heads = 2, .dropout = 1.0f, .depth = 1}, &layer),
+        FL_EINVAL);
     assert_string_equal(fl_errmsg(), "attention: dropout is 1, allowed is 0 to below 1");
-    assert_int_equal(fl_layer_mlp(4, 8, -0.1f, 1, &layer), FL_EINVAL);
+    assert_int_equal(fl_layer_mlp(&(fl_mlp_config){.dim = 4,
+                                                   .hidden = 8,
+                                                   .dropout = -0.1f,
+                                                   .depth = 1,
+                                                   .activation = FL_ACT_GELU_TANH},
+                                  &layer),
+                     FL_EINVAL);
     assert_string_equal(fl_errmsg(), "mlp: dropout is -0.1, allowed is 0 to below 1");
-    assert_int_equal(fl_layer_mlp(4, 8, NAN, 1, &layer), FL_EINVAL);
-    assert_int_equal(fl_layer_mlp(4, 0, 0.0f, 1, &layer), FL_EINVAL);
+    assert_int_equal(
+        fl_layer_mlp(
+            &(fl_mlp_config){
+                .dim = 4, .hidden = 8, .dropout = NAN, .depth = 1, .activation = FL_ACT_GELU_TANH},
+            &layer),
+        FL_EINVAL);
+    assert_int_equal(
+        fl_layer_mlp(
+            &(fl_mlp_config){.dim = 4, .hidden = 0, .depth = 1, .activation = FL_ACT_GELU_TANH},
+            &layer),
+        FL_EINVAL);
     assert_string_equal(fl_errmsg(), "mlp: hidden is 0, allowed is 1 to 1048576");
-    assert_int_equal(fl_layer_mlp(4, 8, 0.0f, 0, &layer), FL_EINVAL);
+    assert_int_equal(
+        fl_layer_mlp(&(fl_mlp_config){.dim = 4, .hidden = 8, .activation = FL_ACT_GELU_TANH},
+                     &layer),
+        FL_EINVAL);
     assert_string_equal(fl_errmsg(), "mlp: depth is 0, allowed is 1 to 1048576");
-    assert_int_equal(fl_layer_attention(4, 2, false, 0.0f, 0, &layer), FL_EINVAL);
+    assert_int_equal(fl_layer_attention(&(fl_attention_config){.dim = 4, .heads = 2}, &layer),
+                     FL_EINVAL);
     assert_int_equal(fl_layer_patch_embed(1, 28, 27, 7, 8, &layer), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "patch_embed: images of 28 x 27 pixels cannot be cut into "
                                      "patches of 7 x 7");
     assert_int_equal(fl_layer_patch_embed(1, 28, 28, 0, 8, &layer), FL_EINVAL);
     assert_int_equal(fl_layer_patch_embed(1024, 65536, 65536, 16, 8, &layer), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "patch_embed: images of 1024 x 65536 x 65536 are too large");
-    assert_int_equal(fl_layer_norm(-3, &layer), FL_EINVAL);
+    assert_int_equal(fl_layer_mlp(&(fl_mlp_config){.dim = 4, .hidden = 8, .depth = 1}, &layer),
+                     FL_EINVAL);
+    assert_string_equal(fl_errmsg(),
+                        "mlp: activation is 0, allowed is FL_ACT_GELU_TANH to FL_ACT_SILU");
+    assert_int_equal(fl_layer_norm(&(fl_norm_config){.dim = 4, .epsilon = -1.0f}, &layer),
+                     FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "norm: epsilon is -1, allowed is 0 (the default) or more");
+    assert_int_equal(
+        fl_layer_attention(
+            &(fl_attention_config){.dim = 4, .heads = 2, .depth = 1, .attention_dropout = 1.0f},
+            &layer),
+        FL_EINVAL);
+    assert_int_equal(fl_layer_norm(&(fl_norm_config){.dim = -3}, &layer), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "norm: dim is -3, allowed is 1 to 1048576");
     assert_int_equal(fl_layer_linear(4, 0, &layer), FL_EINVAL);
     assert_int_equal(fl_layer_classifier(4, 0, &layer), FL_EINVAL);
@@ -169,10 +209,28 @@ static void test_model__deep_models_begin_with_small_branches(void **state)
 {
     (void)state;
     fl_layer layer = {0};
-    assert_true(branch_scale(fl_layer_mlp(8, 16, 0, 1, &layer), &layer) == 0.25f);
-    assert_true(branch_scale(fl_layer_mlp(8, 16, 0, 4, &layer), &layer) == 0.125f);
-    assert_true(branch_scale(fl_layer_attention(16, 2, true, 0, 16, &layer), &layer) == 0.0625f);
-    assert_true(branch_scale(fl_layer_attention_first(16, 2, 0, 4, &layer), &layer) == 0.125f);
+    assert_true(branch_scale(fl_layer_mlp(&(fl_mlp_config){.dim = 8,
+                                                           .hidden = 16,
+                                                           .depth = 1,
+                                                           .activation = FL_ACT_GELU_TANH},
+                                          &layer),
+                             &layer) == 0.25f);
+    assert_true(branch_scale(fl_layer_mlp(&(fl_mlp_config){.dim = 8,
+                                                           .hidden = 16,
+                                                           .depth = 4,
+                                                           .activation = FL_ACT_GELU_TANH},
+                                          &layer),
+                             &layer) == 0.125f);
+    assert_true(
+        branch_scale(
+            fl_layer_attention(
+                &(fl_attention_config){.dim = 16, .heads = 2, .causal = true, .depth = 16}, &layer),
+            &layer) == 0.0625f);
+    assert_true(
+        branch_scale(
+            fl_layer_attention(
+                &(fl_attention_config){.dim = 16, .heads = 2, .depth = 4, .first = true}, &layer),
+            &layer) == 0.125f);
 }
 
 static void test_model__layers_that_do_not_fit_are_named(void **state)
@@ -208,18 +266,18 @@ static void test_model__blocks_count_up_without_gaps(void **state)
     fl_model *model = NULL;
     fl_layer layer = {0};
     assert_int_equal(fl_model_create("mine", &model), FL_OK);
-    assert_int_equal(fl_layer_norm(4, &layer), FL_OK);
+    assert_int_equal(fl_layer_norm(&(fl_norm_config){.dim = 4}, &layer), FL_OK);
     assert_int_equal(fl_model_add(model, 2, layer), FL_EINVAL);
     assert_int_equal(fl_model_add(model, 0, layer), FL_EINVAL);
     assert_int_equal(fl_model_add(model, -1, layer), FL_EINVAL);
     assert_int_equal(fl_model_add(model, FL_BLOCK_HEAD + 1, layer), FL_EINVAL);
     assert_int_equal(fl_model_add(model, 1, layer), FL_OK);
-    assert_int_equal(fl_layer_norm(4, &layer), FL_OK);
+    assert_int_equal(fl_layer_norm(&(fl_norm_config){.dim = 4}, &layer), FL_OK);
     assert_int_equal(fl_model_add(model, 3, layer), FL_EINVAL);
     assert_string_equal(fl_errmsg(), "layer 1 (norm): block 3 after block 1; blocks count from 1 "
                                      "without gaps, and the head comes last");
     assert_int_equal(fl_model_add(model, FL_BLOCK_HEAD, layer), FL_OK);
-    assert_int_equal(fl_layer_norm(4, &layer), FL_OK);
+    assert_int_equal(fl_layer_norm(&(fl_norm_config){.dim = 4}, &layer), FL_OK);
     assert_int_equal(fl_model_add(model, 2, layer), FL_EINVAL);
     assert_int_equal(fl_model_n_layers(model), 2);
     assert_int_equal(fl_model_n_blocks(model), 1);
@@ -253,6 +311,38 @@ static fl_status no_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tens
 static fl_status no_backward(void *self, fl_exec *x, const fl_tensor *grad_out, fl_tensor *grad_in)
 {
     return no_forward(self, x, grad_out, grad_in);
+}
+
+/* Would catch: an id beyond the table that is found by a kernel in the middle of an epoch, or that
+ * reads another parameter's memory. */
+static void test_model__an_embedding_refuses_ids_that_it_lacks(void **state)
+{
+    (void)state;
+    fl_layer layer = {0};
+    fl_shape out, in = {.tokens = 6, .width = 1, .dtype = FL_I32, .n_ids = 100};
+    assert_int_equal(
+        fl_layer_embedding(&(fl_embedding_config){.rows = 100, .positions = 6, .dim = 8}, &layer),
+        FL_OK);
+    assert_int_equal(layer.ops->shape(layer.self, &in, &out), FL_OK);
+    assert_true(out.tokens == 6 && out.width == 8 && out.dtype == FL_F32);
+    in.n_ids = 101;
+    assert_int_equal(layer.ops->shape(layer.self, &in, &out), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "the data set has ids 0 to 100, the table has 0 to 99");
+    in.n_ids = 0;
+    assert_int_equal(layer.ops->shape(layer.self, &in, &out), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "promises no range of ids"));
+    in = (fl_shape){.tokens = 7, .width = 1, .dtype = FL_I32, .n_ids = 100};
+    assert_int_equal(layer.ops->shape(layer.self, &in, &out), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "takes samples of 1 to 6 tokens, got 7");
+    in = (fl_shape){.tokens = 6, .width = 1, .dtype = FL_F32};
+    assert_int_equal(layer.ops->shape(layer.self, &in, &out), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "takes one int32 id a token, got rows of 1 fp32");
+    layer.ops->destroy(layer.self);
+    assert_int_equal(fl_layer_embedding(&(fl_embedding_config){.rows = 0, .dim = 8}, &layer),
+                     FL_EINVAL);
+    assert_int_equal(
+        fl_layer_embedding(&(fl_embedding_config){.rows = 9, .positions = -1, .dim = 8}, &layer),
+        FL_EINVAL);
 }
 
 /* A user's layer may be wrong in ways a ready one is not. */
@@ -328,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_model__deep_models_begin_with_small_branches),
         cmocka_unit_test(test_model__layers_that_do_not_fit_are_named),
         cmocka_unit_test(test_model__blocks_count_up_without_gaps),
+        cmocka_unit_test(test_model__an_embedding_refuses_ids_that_it_lacks),
         cmocka_unit_test(test_model__broken_user_layers_are_refused),
         cmocka_unit_test(test_model__survives_every_failed_allocation),
     };

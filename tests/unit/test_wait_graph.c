@@ -107,7 +107,7 @@ static void test_wait_graph__names_the_layer(void **state)
     assert_int_equal(fl_model_create("two", &two), FL_OK);
     assert_int_equal(fl_layer_linear(4, 4, &layer), FL_OK);
     assert_int_equal(fl_model_add(two, 1, layer), FL_OK);
-    assert_int_equal(fl_layer_norm(4, &layer), FL_OK);
+    assert_int_equal(fl_layer_norm(&(fl_norm_config){.dim = 4}, &layer), FL_OK);
     assert_int_equal(fl_model_add(two, 1, layer), FL_OK);
     model = two;
     fl_wait_graph_worker w[1] = {in(FL_FLIGHT_STEP, entry(FL_FLIGHT_FORWARD, -1, 1))};
@@ -117,7 +117,7 @@ static void test_wait_graph__names_the_layer(void **state)
           "since 2.0 s");
     w[0].at.item = 2;
     check(w, 1, 1, 1, 0, "worker 0 is in forward of layer 2 (step 37, micro-batch 3), since 2.0 s");
-    assert_int_equal(fl_layer_norm(4, &layer), FL_OK);
+    assert_int_equal(fl_layer_norm(&(fl_norm_config){.dim = 4}, &layer), FL_OK);
     assert_int_equal(fl_model_add_named(two, 1, "blocks.1.ln", layer), FL_OK);
     check(w, 1, 1, 1, 0,
           "worker 0 is in forward of layer 2, blocks.1.ln (step 37, micro-batch 3), "
