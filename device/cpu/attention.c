@@ -27,10 +27,12 @@ static fl__attention_head head_of(const fl_attention_args *a, int64_t at, const 
         .heads = a->heads,
         .causal = a->causal,
         .scale = a->scale,
-        .drop = a->mask.p,
-        .sample = a->mask.p > 0.0f ? a->mask.sample_ids[sample] : 0,
     };
-    head_key(key, at % a->heads, h.drop_key);
+    if (a->mask.p > 0.0f) {
+        h.drop = a->mask.p;
+        h.sample = a->mask.sample_ids[sample];
+        head_key(key, at % a->heads, h.drop_key);
+    }
     return h;
 }
 
