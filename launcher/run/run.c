@@ -284,7 +284,10 @@ static fl_status choose_plan(preparation *p, int F)
                                .F = F,
                                .generation = 1,
                                .cached_read = p->activations == NULL ? NULL : &p->profile->read};
-    return fl_plan_choose(&p->input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates);
+    fl_capacity capacity;
+    FL_TRY(fl_plan_choose(&p->input, p->plan, p->candidates, CANDIDATES_MAX, &p->n_candidates));
+    FL_TRY(fl_capacity_of_plan(p->batches, p->plan, &capacity));
+    return fl_capacity_check_rows(p->sizes, &capacity);
 }
 
 /* Costs in proportion to parameters: enough to find out whether any plan fits. */

@@ -3,6 +3,7 @@
 #include "autodp/sampler.h"
 #include "autodp/split_work.h"
 #include "device/alloc.h"
+#include "device/failure.h"
 #include "device/random.h"
 #include "pipe/cost/plan.h"
 #include "pipe/plan/batch_split.h"
@@ -285,6 +286,24 @@ fl_status fl_capacity_bounds(fl_run_batches *run, int R, int M, fl_capacity *lea
     }
     if (most != NULL) {
         *most = equal ? capacity_of_equal(run, R, M) : upper_bound(run, R, M);
+    }
+    return FL_OK;
+}
+
+fl_status fl_capacity_check_rows(const fl_sample_sizes *sizes, const fl_capacity *capacity)
+{
+    for (int boundary = 0; boundary <= sizes->n_layers; boundary++) {
+        for (int i = 0; i < capacity->n; i++) {
+            int64_t rows = fl_growth_at(&sizes->rows[boundary], capacity->at[i]);
+            if (rows > INT32_MAX) {
+                return fl_fail_field(FL_EINVAL, FL_FIELDS("train.batch", "pipe.m"),
+                                     "a micro-batch of %lld samples would have %lld rows in front "
+                                     "of layer %d; at most %d are allowed: use smaller batches, or "
+                                     "more micro-batches (pipe.m)",
+                                     (long long)capacity->at[i].samples, (long long)rows, boundary,
+                                     INT32_MAX);
+            }
+        }
     }
     return FL_OK;
 }

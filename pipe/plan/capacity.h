@@ -44,4 +44,9 @@ fl_status fl_capacity_bounds(fl_run_batches *run, int R, int M, fl_capacity *lea
 /* The exact one if the workers do not matter to it; otherwise the upper bound. */
 fl_status fl_capacity_of_grid(fl_run_batches *run, int R, int M, fl_capacity *out) FL_MUST_CHECK;
 
+/* FL_EINVAL if a micro-batch would have more rows somewhere in the model than the offsets of a
+ * tensor can count. Pure. */
+fl_status fl_capacity_check_rows(const fl_sample_sizes *sizes,
+                                 const fl_capacity *capacity) FL_MUST_CHECK;
+
 #endif

@@ -382,6 +382,20 @@ static void test_memory__of_too_many_rows_is_refused(void **state)
     rig_fini(&r);
 }
 
+/* What a job would ask for is refused before a worker starts; one row less is allowed. */
+static void test_capacity__of_too_many_rows_is_refused(void **state)
+{
+    (void)state;
+    static rig r;
+    rig_init(&r, ragged_like_sst2, false, 20, 4, 5);
+    fl_capacity c = {.n = 1, .at = {{.samples = 1 << 26, .tokens = INT32_MAX}}};
+    must(fl_capacity_check_rows(r.sizes, &c));
+    c.at[0].tokens++;
+    assert_int_equal(fl_capacity_check_rows(r.sizes, &c), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "would have 2147483648 rows in front of layer 0"));
+    rig_fini(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_growth__covers_every_length),
         cmocka_unit_test(test_sizes__of_a_data_set_that_breaks_its_promise_are_refused),
         cmocka_unit_test(test_memory__of_too_many_rows_is_refused),
+        cmocka_unit_test(test_capacity__of_too_many_rows_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

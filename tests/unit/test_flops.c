@@ -3,8 +3,11 @@
  * twice, the loss counted as a layer's, a gradient below the frost line. */
 #include "pipe/cost/flops.h"
 
+#include "support/ragged.h"
+#include "support/runs.h"
 #include "support/toy.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -93,6 +96,39 @@ static void test_flops__grow_with_the_samples_of_a_micro_batch(void **state)
     fl_model_destroy(&model);
 }
 
+/* The mean over samples of different length is that of counting each of them; attention grows with
+ * the square of the length, so the mean length alone would give less. */
+static void test_flops__of_ragged_samples_are_their_mean(void **state)
+{
+    (void)state;
+    enum { N = 60, MOST_LAYERS = 16 };
+    static fl_layer_memory mean[MOST_LAYERS], one[MOST_LAYERS];
+    double forward[MOST_LAYERS] = {0}, backward[MOST_LAYERS] = {0};
+    fl_model *model = NULL;
+    fl_dataset data;
+    fl_sample_sizes *sizes = NULL;
+    must(ragged_dataset(N, ragged_like_sst2, false, &data));
+    must(ragged_model(2, 0.0f, false, &model));
+    must(fl_sample_sizes_create(model, &data, N, N / 4, &sizes));
+    must(fl_memory_mean_flops(model, sizes, mean));
+    for (int64_t id = 0; id < N; id++) {
+        fl_shape shape = sizes->longest;
+        shape.tokens = ragged_like_sst2(FL_TRAIN, id);
+        must(fl_memory_measure(model, &shape, 1, one));
+        for (int i = 0; i < sizes->n_layers; i++) {
+            forward[i] += (double)one[i].forward_flops / N;
+            backward[i] += (double)one[i].backward_flops / N;
+        }
+    }
+    for (int i = 0; i < sizes->n_layers; i++) {
+        assert_true(fabs((double)mean[i].forward_flops - forward[i]) <= 1.0 + 1e-9 * forward[i]);
+        assert_true(fabs((double)mean[i].backward_flops - backward[i]) <= 1.0 + 1e-9 * backward[i]);
+    }
+    fl_sample_sizes_destroy(&sizes);
+    fl_model_destroy(&model);
+    fl_dataset_destroy(&data);
+}
+
 static double sum(int first, int last, bool backward)
 {
     double flops = 0.0;
@@ -138,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flops__of_each_layer_are_those_of_its_products),
         cmocka_unit_test(test_flops__of_the_lowest_layer_are_fewer_where_it_asks_for_less),
+        cmocka_unit_test(test_flops__of_ragged_samples_are_their_mean),
         cmocka_unit_test(test_flops__grow_with_the_samples_of_a_micro_batch),
         cmocka_unit_test(test_flops__of_a_step_end_at_the_frost_line),
         cmocka_unit_test(test_flops__a_peak_is_of_processors_that_there_are),
