@@ -461,6 +461,38 @@ static void test_ragged__fits_where_it_is_predicted_to(void **state)
     scenario_forget(&tight);
 }
 
+/* ---- costs ---- */
+
+/* The number behind `name` on the first line of the file that contains `line`. */
+static double read_cost(const char *path, const char *line, const char *name)
+{
+    static char text[4096];
+    double value = NAN;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (isnan(value) && fgets(text, sizeof text, file) != NULL) {
+        const char *at = strstr(text, line) == NULL ? NULL : strstr(text, name);
+        value = at == NULL ? value : strtod(at + strlen(name), NULL);
+    }
+    fclose(file);
+    return value;
+}
+
+/* A run measures what a token costs. Attention and MLP work on tokens, so it is not nothing; and
+ * the model, its lengths included, is what the file is for. */
+static void test_ragged__measures_what_a_token_costs(void **state)
+{
+    (void)state;
+    char path[160];
+    snprintf(path, sizeof path, "%s/profile.yaml", root);
+    scenario s = scenario_of("costs", ragged_like_sst2, JOB_SETS("pipe.profile", path));
+    scenario_run(&s);
+    assert_true(read_cost(path, "kind: attention,", "fwd_token_us: ") > 0.0);
+    assert_true(read_cost(path, "kind: mlp,", "bwd_token_us: ") > 0.0);
+    assert_true(read_cost(path, "kind: mlp,", "frozen_token_us: ") > 0.0);
+    assert_true(read_cost(path, "tokens, ", "to ") == RAGGED_LONGEST);
+}
+
 /* ---- faults ---- */
 
 static void test_ragged__reports_a_worker_that_dies(void **state)
@@ -516,6 +548,7 @@ int main(void)
         cmocka_unit_test(test_ragged__evaluates_alike_under_every_plan),
         cmocka_unit_test(test_ragged__takes_the_memory_that_is_predicted),
         cmocka_unit_test(test_ragged__fits_where_it_is_predicted_to),
+        cmocka_unit_test(test_ragged__measures_what_a_token_costs),
         cmocka_unit_test(test_ragged__reports_a_worker_that_dies),
         cmocka_unit_test(test_ragged__refuses_a_data_set_that_breaks_its_promise),
     };
