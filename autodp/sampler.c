@@ -50,6 +50,24 @@ int64_t fl_permutation_at(const fl_permutation *p, int64_t index)
     return (int64_t)value;
 }
 
+/* The walks of all indices side by side: a pass is a chain of multiplications, and the processor
+ * works on several chains at once. */
+void fl_permutation_range(const fl_permutation *p, int64_t first, int64_t n, int64_t *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = (int64_t)feistel(p, (uint64_t)(first + i));
+    }
+    for (bool walking = true; walking;) {
+        walking = false;
+        for (int64_t i = 0; i < n; i++) {
+            if (out[i] >= p->n) {
+                out[i] = (int64_t)feistel(p, (uint64_t)out[i]);
+                walking = true;
+            }
+        }
+    }
+}
+
 /* The pass through the network that feistel undoes. */
 static uint64_t feistel_back(const fl_permutation *p, uint64_t value)
 {
@@ -85,9 +103,7 @@ void fl_sampler_next(uint64_t seed, int64_t n_samples, int64_t batch, fl_cursor 
     fl_permutation_init(&order, n_samples, seed, cursor->epoch);
     int64_t left = n_samples - cursor->position;
     *n = batch < left ? batch : left;
-    for (int64_t i = 0; i < *n; i++) {
-        ids[i] = fl_permutation_at(&order, cursor->position + i);
-    }
+    fl_permutation_range(&order, cursor->position, *n, ids);
     cursor->position += *n;
     if (cursor->position >= n_samples) {
         *cursor = (fl_cursor){.epoch = cursor->epoch + 1, .position = 0};

@@ -84,6 +84,25 @@ static void test_permutation__stays_in_range_for_huge_n(void **state)
 }
 
 /* Would catch a key schedule that leaves out the seed or the epoch. */
+/* Side by side or one by one, the walks end at the same numbers. */
+static void test_permutation__is_the_same_as_a_range(void **state)
+{
+    (void)state;
+    static int64_t out[1000];
+    for (int64_t n = 1; n < 70000; n = 3 * n + 1) {
+        fl_permutation p;
+        fl_permutation_init(&p, n, 11, n);
+        for (int64_t first = 0; first < n; first += 1 + n / 3) {
+            int64_t count = n - first < 1000 ? n - first : 1000;
+            fl_permutation_range(&p, first, count, out);
+            for (int64_t i = 0; i < count; i++) {
+                assert_int_equal(out[i], fl_permutation_at(&p, first + i));
+            }
+        }
+        fl_permutation_range(&p, 0, 0, out);
+    }
+}
+
 static void test_permutation__differs_by_seed_and_epoch(void **state)
 {
     (void)state;
@@ -397,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_permutation__is_a_bijection_for_every_small_n),
         cmocka_unit_test(test_permutation__is_a_bijection_for_large_n),
         cmocka_unit_test(test_permutation__stays_in_range_for_huge_n),
+        cmocka_unit_test(test_permutation__is_the_same_as_a_range),
         cmocka_unit_test(test_permutation__differs_by_seed_and_epoch),
         cmocka_unit_test(test_permutation__is_uniform_over_epochs),
         cmocka_unit_test(test_permutation__neighbours_are_independent),
