@@ -70,18 +70,25 @@ static int64_t field_of_step(const live_run *run, int64_t step, const char *key)
     return value;
 }
 
-static void test_plans__scaling_follows_one_worker(void **state)
+/* Runs that scale, and one worker; lengths: of the samples, NULL: images. */
+static live_run start_on(ragged_length *lengths, const char *const *sets)
 {
-    (void)state;
+    return lengths == NULL ? live_start(sets) : live_start_ragged(sets, lengths);
+}
+
+static void compare_scaling(ragged_length *lengths, const char *epochs, int n_steps)
+{
     static const struct {
         const char *args;
         int k, r;
     } scales[] = {{"{\"devices\": 1}", 1, 1},     {"{\"k\": 2, \"r\": 1, \"m\": 2}", 2, 1},
                   {"{\"k\": 2, \"r\": 2}", 2, 2}, {"{\"k\": 1, \"r\": 3}", 1, 3},
                   {"{\"devices\": 1}", 1, 1},     {"{\"k\": 4, \"r\": 1}", 4, 1}};
-    double *many = calloc(STEPS + 1, sizeof *many), *one = calloc(STEPS + 1, sizeof *one);
-    live_run run = live_start((const char *const[]){TRAINING, "devices.count", "4", "pipe.k", "2",
-                                                    "autodp.r", "1", NULL});
+    double *many = calloc((size_t)n_steps + 1, sizeof *many),
+           *one = calloc((size_t)n_steps + 1, sizeof *one);
+    live_run run =
+        start_on(lengths, (const char *const[]){TRAINING, "train.epochs", epochs, "devices.count",
+                                                "4", "pipe.k", "2", "autodp.r", "1", NULL});
     live_await_step(&run, 5);
     int64_t before = 0, steps[6];
     for (int i = 0; i < 6; i++) {
@@ -97,7 +104,7 @@ static void test_plans__scaling_follows_one_worker(void **state)
     live_refused(&run, "scale", "{\"k\": 3}", "bad_argument");
     live_refused(&run, "scale", "{\"devices\": 2, \"k\": 3, \"r\": 1}", "bad_argument");
     assert_int_equal(live_finish(&run), FL_OK);
-    assert_int_equal(fl_toy_losses(run.dir, many, STEPS + 1), STEPS);
+    assert_int_equal(fl_toy_losses(run.dir, many, n_steps + 1), n_steps);
     live_check_ledger(&run);
     for (int i = 0; i < 6; i++) { /* it held from the very step that the answer named */
         assert_int_equal(field_of_step(&run, steps[i], "generation"), i + 2);
@@ -105,17 +112,18 @@ static void test_plans__scaling_follows_one_worker(void **state)
     }
     live_clean(&run);
 
-    run = live_start((const char *const[]){TRAINING, "devices.count", "1", NULL});
+    run = start_on(lengths, (const char *const[]){TRAINING, "train.epochs", epochs, "devices.count",
+                                                  "1", NULL});
     assert_int_equal(live_finish(&run), FL_OK);
-    assert_int_equal(fl_toy_losses(run.dir, one, STEPS + 1), STEPS);
+    assert_int_equal(fl_toy_losses(run.dir, one, n_steps + 1), n_steps);
     live_clean(&run);
     double worst = 0.0;
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < n_steps; i++) {
         worst = fmax(worst, fabs(many[i] - one[i]) / fabs(one[i]));
     }
-    print_message("losses differ by at most %.2e over %d steps\n", worst, STEPS);
+    print_message("losses differ by at most %.2e over %d steps\n", worst, n_steps);
     assert_true(worst <= TOLERANCE);
-    assert_true(one[STEPS - 1] < one[0]);
+    assert_true(one[n_steps - 1] < one[0]);
     free(many);
     free(one);
 }
@@ -133,6 +141,19 @@ static void check_price(const live_run *run)
     assert_true(json_number_value(json_object_get(o, "step_ms")) > 0.0);
     assert_true(json_number_value(json_object_get(o, "cost_ms")) > 0.0);
     json_decref(all);
+}
+
+static void test_plans__scaling_follows_one_worker(void **state)
+{
+    (void)state;
+    compare_scaling(NULL, "160", STEPS);
+}
+
+/* Every plan that a request leads to finds its own largest micro-batches while the run goes on. */
+static void test_plans__scaling_on_samples_of_different_length(void **state)
+{
+    (void)state;
+    compare_scaling(ragged_like_sst2, "60", 60 * STEPS_PER_EPOCH);
 }
 
 static void test_plans__freeze_thaw_and_pins(void **state)
@@ -292,6 +313,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plans__scaling_follows_one_worker),
+        cmocka_unit_test(test_plans__scaling_on_samples_of_different_length),
         cmocka_unit_test(test_plans__freeze_thaw_and_pins),
         cmocka_unit_test(test_plans__the_policy_respects_a_pin),
         cmocka_unit_test(test_plans__a_drained_worker_gets_no_work),

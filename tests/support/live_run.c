@@ -14,17 +14,10 @@
 
 #include <cmocka.h>
 
-live_run live_start_with(const char *const *sets, scenario_deed deed,
-                         void (*at_point)(const char *point, fl_worker_state *w))
+static live_run start(const scenario *what)
 {
-    live_run run = {.n_asked = 0};
+    live_run run = {.scenario = *what};
     assert_int_equal(make_root(NULL), 0);
-    run.scenario = (scenario){.name = "run",
-                              .sets = sets,
-                              .n_samples = LIVE_SAMPLES,
-                              .dropout = 0.1f,
-                              .at = {deed},
-                              .at_point = at_point};
     scenario_start(&run.scenario);
     run.controller = run.scenario.controller;
     snprintf(run.dir, sizeof run.dir, "%s", run.scenario.dir);
@@ -38,9 +31,26 @@ live_run live_start_with(const char *const *sets, scenario_deed deed,
     return run;
 }
 
+live_run live_start_with(const char *const *sets, scenario_deed deed,
+                         void (*at_point)(const char *point, fl_worker_state *w))
+{
+    return start(&(scenario){.name = "run",
+                             .sets = sets,
+                             .n_samples = LIVE_SAMPLES,
+                             .dropout = 0.1f,
+                             .at = {deed},
+                             .at_point = at_point});
+}
+
 live_run live_start(const char *const *sets)
 {
     return live_start_with(sets, (scenario_deed){.point = NULL}, NULL);
+}
+
+live_run live_start_ragged(const char *const *sets, ragged_length *length)
+{
+    return start(&(scenario){
+        .name = "run", .sets = sets, .n_samples = LIVE_SAMPLES, .dropout = 0.1f, .length = length});
 }
 
 /* Every request and every reply of every test is compared with docs/control/schema.json. */
