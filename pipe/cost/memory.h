@@ -14,7 +14,7 @@ typedef struct fl_stage_memory {
     int64_t slot_bytes;   /* one micro-batch in flight: the stage's input, and all that is kept */
     int64_t n_slots;
     int64_t scratch_bytes; /* two gradient buffers that take turns, and one layer's temporaries */
-    int64_t channel_bytes; /* send and receive buffers, host memory */
+    int64_t channel_bytes; /* send and receive buffers, host memory, as sockets need them */
     int64_t loader_bytes;  /* samples or cached activations read ahead, host memory */
     int64_t total_bytes;   /* all of it, with every slot */
     /* Contained in the above: the largest message from the stage below, and to the one above; one

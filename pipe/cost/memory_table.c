@@ -48,9 +48,12 @@ static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stag
     out->slot_bytes = rounded(in) + n * l->kept_bytes;
     out->n_slots = fl_schedule_in_flight(place->schedule, place->K, place->M, place->stage);
     out->scratch_bytes = 2 * rounded(boundary) + n * l->scratch_max;
-    /* Each cut has one channel up and, if something below it trains, one down. */
-    out->channel_bytes = FL_QUEUE_DEPTH * ((is_first ? 0 : in * (1 + l->trains_below)) +
-                                           (is_last ? 0 : n * l->out_bytes * (1 + l->trains)));
+    /* Each cut has one channel up and, if something below it trains, one down. A sender has one
+     * buffer more than messages are in flight. */
+    int64_t receiving = FL_QUEUE_DEPTH, sending = FL_QUEUE_DEPTH + 1;
+    int64_t below = is_first ? 0 : receiving + (l->trains_below ? sending : 0);
+    int64_t above = is_last ? 0 : sending + (l->trains ? receiving : 0);
+    out->channel_bytes = below * in + above * n * l->out_bytes;
     out->loader_bytes = is_first ? ahead_bytes(l, n, job, place->M) : 0;
     out->in_bytes = in;
     out->out_bytes = n * l->out_bytes;
