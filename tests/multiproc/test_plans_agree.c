@@ -4,13 +4,16 @@
  * than a replica has micro-batches. A dropout mask keyed by rank, a loss averaged per replica or a
  * sample lost in sharing out would each show here. */
 
+#include "launcher/run/run.h"
 #include "support/scenario.h"
+#include "support/text.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -26,11 +29,24 @@ typedef struct material {
     const char *name;
     ragged_length *length;
     bool per_token;
+    fl_status (*adjust)(fl_job *job, fl_model **model, fl_dataset *data);
 } material;
+
+/* Ids instead of features, and what text models have beside a vision transformer's layers. */
+static fl_status use_text(fl_job *job, fl_model **model, fl_dataset *data)
+{
+    (void)job;
+    fl_model_destroy(model);
+    fl_dataset_destroy(data);
+    FL_TRY(text_dataset(N_SAMPLES, data));
+    return text_model(4, 0.1f, TEXT_IDS, model);
+}
 
 static const material images = {.name = "images"};
 static const material sentences = {.name = "sentences", .length = ragged_like_sst2};
 static const material tokens = {.name = "tokens", .length = ragged_two_lengths, .per_token = true};
+
+static const material text = {.name = "text", .adjust = use_text};
 
 static double *losses_under(const material *data, const char *schedule, int plan)
 {
@@ -44,7 +60,8 @@ static double *losses_under(const material *data, const char *schedule, int plan
                   .n_samples = N_SAMPLES,
                   .dropout = 0.1f,
                   .length = data->length,
-                  .per_token = data->per_token};
+                  .per_token = data->per_token,
+                  .adjust = data->adjust};
     scenario_run(&s);
     check_exactly_once(s.dir, EPOCHS, N_SAMPLES);
     return losses_of(&s, STEPS);
@@ -91,6 +108,32 @@ static void test_plans__agree_on_targets_for_each_token(void **state)
     compare_all(&tokens, "1f1b");
 }
 
+/* Would catch: an embedding's gradient that loses rows where a micro-batch ends, a position that
+ * does not begin again with each sample, and a mask of attention's probabilities that depends on
+ * the plan. */
+static void test_plans__agree_on_text(void **state)
+{
+    (void)state;
+    compare_all(&text, "1f1b");
+}
+
+/* Would catch: ids beyond the table that are found by a worker in the middle of an epoch. */
+static void test_plans__ids_beyond_the_table_end_no_run(void **state)
+{
+    (void)state;
+    fl_model *model = NULL;
+    fl_dataset data = {0};
+    fl_job job;
+    fl_job_defaults(&job);
+    assert_int_equal(fl_job_set(&job, "train.batch", "10"), FL_OK);
+    assert_int_equal(text_dataset(N_SAMPLES, &data), FL_OK);
+    assert_int_equal(text_model(2, 0.0f, TEXT_IDS - 1, &model), FL_OK);
+    assert_int_equal(fl_check(model, &data, &job), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "the data set has ids 0 to 22, the table has 0 to 21"));
+    fl_model_destroy(&model);
+    fl_dataset_destroy(&data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -98,6 +141,8 @@ int main(void)
         cmocka_unit_test(test_plans__agree_under_gpipe),
         cmocka_unit_test(test_plans__agree_on_samples_of_different_length),
         cmocka_unit_test(test_plans__agree_on_targets_for_each_token),
+        cmocka_unit_test(test_plans__agree_on_text),
+        cmocka_unit_test(test_plans__ids_beyond_the_table_end_no_run),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

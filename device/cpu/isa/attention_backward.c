@@ -2,7 +2,7 @@
 #include "device/cpu/isa/attention.h"
 #include "device/cpu/isa/passes.h"
 
-static vf lse_of(const fl__attention_head *h, const block *b, int64_t lane)
+FL_INLINE vf lse_of(const fl__attention_head *h, const block *b, int64_t lane)
 {
     float lse[LANES] = {0};
     for (int64_t i = 0; i < LANES && lane + i < b->count; i++) {
