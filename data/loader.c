@@ -9,7 +9,8 @@
  *
  * A slot belongs to the caller except between ① and ②, so its content needs no lock. The data lies
  * in a ring of pieces: a request takes the pieces behind those of the one before it, or the first
- * ones of the ring if the last ones are too few. */
+ * ones of the ring if the last ones are too few. A device may still be copying from pieces that
+ * were released: the thread waits for the last such copy when ② begins. */
 #include "data/loader.h"
 
 #include "data/read_sample.h"
@@ -30,6 +31,8 @@ typedef struct slot {
     int32_t *offsets;        /* [max_samples + 1] */
     unsigned char *data;     /* [n_pieces] of the ring */
     size_t begin, n_pieces;
+    fl_event *copied; /* a device has copied what this slot had; NULL: no device copies */
+    fl_event *before; /* that of the slot released last when this request was made; NULL: none */
     fl_status status; /* of reading */
     bool failed;      /* take has reported it: there is nothing to release */
     char message[MESSAGE_BYTES];
@@ -44,6 +47,7 @@ struct fl_loader {
     uint64_t depth;
     unsigned char *ring; /* [room.n_pieces * room.piece_bytes] */
     size_t head;         /* the piece behind those of the newest request */
+    fl_event *copied;    /* of the slot that was released last */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t requested_more, read_more, released_more;
@@ -54,7 +58,8 @@ struct fl_loader {
 
 /* The sizes of what a loader takes, bytes. */
 typedef struct layout {
-    size_t ids_bytes, offsets_bytes, slots_bytes, ring_bytes, total_bytes;
+    size_t ids_bytes, offsets_bytes, slots_bytes, ring_bytes;
+    size_t total_bytes; /* of all but the ring */
 } layout;
 
 static size_t round_up(size_t size_bytes)
@@ -87,7 +92,7 @@ static fl_status measure(const fl_loader_room *room, layout *l)
         return fl_fail(FL_EINVAL, "%d requests in %zu pieces of %zu bytes are too large for memory",
                        room->depth, room->n_pieces, room->piece_bytes);
     }
-    l->total_bytes = round_up(sizeof(fl_loader)) + l->slots_bytes + slots + l->ring_bytes;
+    l->total_bytes = round_up(sizeof(fl_loader)) + l->slots_bytes + slots;
     return FL_OK;
 }
 
@@ -173,6 +178,17 @@ static fl_status read_slot(fl_loader *l, slot *s)
     return FL_OK;
 }
 
+static fl_status fill_slot(fl_loader *l, slot *s)
+{
+    fl_device *d = l->room.device;
+    if (s->before != NULL) {
+        FL_TRY(d->ops->event_wait(d, s->before));
+    }
+    return l->source.read == NULL
+               ? read_slot(l, s)
+               : l->source.read(l->source.context, &s->request, &l->stop, s->data);
+}
+
 static void *read_ahead(void *argument)
 {
     fl_loader *l = argument;
@@ -187,9 +203,7 @@ static void *read_ahead(void *argument)
         slot *s = &l->slots[l->n_read % l->depth];
         pthread_mutex_unlock(&l->lock);
         if (s->status == FL_OK) {
-            s->status = l->source.read == NULL
-                            ? read_slot(l, s)
-                            : l->source.read(l->source.context, &s->request, &l->stop, s->data);
+            s->status = fill_slot(l, s);
             keep_message(s);
         }
         pthread_mutex_lock(&l->lock);
@@ -202,8 +216,35 @@ static void *read_ahead(void *argument)
 
 /* ---- creation ---- */
 
+/* Ordinary memory is not held before a sample is read into it. */
+static bool has_ring_of_device(const fl_loader *l)
+{
+    return l->room.device != NULL && !l->room.device->ops->host_memory;
+}
+
+static fl_status take_ring(fl_loader *l, size_t size_bytes)
+{
+    fl_device *d = l->room.device;
+    void *memory = NULL;
+    FL_TRY(has_ring_of_device(l) ? d->ops->host_take(d, size_bytes, &memory)
+                                 : fl_alloc_untouched(size_bytes, &memory));
+    l->ring = memory;
+    return FL_OK;
+}
+
+static void give_ring(fl_loader *l)
+{
+    fl_device *d = l->room.device;
+    if (!has_ring_of_device(l)) {
+        fl_free(l->ring);
+    } else if (l->ring != NULL) {
+        d->ops->host_give(d, l->ring, l->room.n_pieces * l->room.piece_bytes);
+    }
+}
+
 static fl_status carve(fl_loader *l, fl_arena *arena, const layout *sizes)
 {
+    fl_device *d = l->room.device;
     void *memory = NULL;
     FL_TRY(fl_arena_take(arena, sizes->slots_bytes, &memory));
     l->slots = memory;
@@ -213,10 +254,17 @@ static fl_status carve(fl_loader *l, fl_arena *arena, const layout *sizes)
         s->ids = memory;
         FL_TRY(fl_arena_take(arena, sizes->offsets_bytes, &memory));
         s->offsets = memory;
+        FL_TRY(d == NULL ? FL_OK : d->ops->event_create(d, &s->copied));
     }
-    FL_TRY(fl_arena_take(arena, sizes->ring_bytes, &memory));
-    l->ring = memory;
-    return FL_OK;
+    return take_ring(l, sizes->ring_bytes);
+}
+
+static void give_slots(fl_loader *l)
+{
+    for (uint64_t i = 0; l->slots != NULL && i < l->depth; i++) {
+        fl_device_event_destroy(l->room.device, &l->slots[i].copied);
+    }
+    give_ring(l);
 }
 
 static void init_locks(fl_loader *l)
@@ -257,6 +305,7 @@ static fl_status create(const fl_loader *start, fl_loader **out)
     }
     if (status != FL_OK) {
         fini_locks(l);
+        give_slots(l);
         fl_free(memory);
         return status;
     }
@@ -292,6 +341,7 @@ void fl_loader_destroy(fl_loader **loader)
     pthread_mutex_unlock(&l->lock);
     pthread_join(l->thread, NULL);
     fini_locks(l);
+    give_slots(l);
     fl_free(l);
     *loader = NULL;
 }
@@ -370,6 +420,7 @@ static void queue(fl_loader *l, const fl_load_request *request, const placement 
     s->begin = place->begin;
     s->n_pieces = place->n_pieces;
     s->data = l->ring + s->begin * l->room.piece_bytes;
+    s->before = l->copied;
     s->status = place->status;
     keep_message(s);
     l->head = s->begin + s->n_pieces;
@@ -455,4 +506,17 @@ void fl_loader_release(fl_loader *l)
         pass_failed(l);
     }
     pthread_mutex_unlock(&l->lock);
+}
+
+fl_status fl_loader_release_after(fl_loader *l, fl_stream *stream)
+{
+    fl_device *d = l->room.device;
+    pthread_mutex_lock(&l->lock);
+    fl_event *copied = l->slots[l->n_released % l->depth].copied;
+    fl_status status = d->ops->event_record(d, copied, stream);
+    l->copied = copied;
+    pthread_mutex_unlock(&l->lock);
+    FL_TRY(status);
+    fl_loader_release(l);
+    return FL_OK;
 }

@@ -6,6 +6,8 @@
 #ifndef FL_DATA_LOADER_H
 #define FL_DATA_LOADER_H
 
+#include "device/device.h"
+
 #include <frostline/dataset.h>
 
 #include <stdatomic.h>
@@ -42,6 +44,8 @@ typedef struct fl_loader_room {
     int depth;           /* requests */
     size_t piece_bytes;  /* a multiple of 64 */
     size_t n_pieces;
+    fl_device *device; /* borrowed: it will copy the data, which lies in the kind of host memory
+                          that it copies from at full speed. NULL: in ordinary memory */
 } fl_loader_room;
 
 /* Room for `depth` requests, each of max_samples times the data set's max_shape. */
@@ -77,6 +81,10 @@ fl_status fl_loader_take(fl_loader *loader, int64_t timeout_ms, fl_tensor *out) 
 
 /* Give the oldest taken request's memory back. */
 void fl_loader_release(fl_loader *loader);
+
+/* The same, but nothing is read into that memory before the stream has done what it was given so
+ * far; only the loader's thread waits for that. For a loader with a device. */
+fl_status fl_loader_release_after(fl_loader *loader, fl_stream *stream) FL_MUST_CHECK;
 
 /* The targets of `n` samples as a ragged tensor: data [capacity] and offsets [n + 1] are the
  * caller's. Not read ahead: targets are small. FL_EINVAL if they are more than `capacity`. */

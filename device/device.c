@@ -186,3 +186,11 @@ void fl_device_disclaim(fl_device *device, size_t size_bytes)
 {
     count_out(device, size_bytes);
 }
+
+void fl_device_event_destroy(fl_device *device, fl_event **event)
+{
+    if (*event != NULL) {
+        device->ops->event_destroy(device, event);
+        *event = NULL;
+    }
+}

@@ -229,4 +229,7 @@ fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what
  * back. */
 void fl_device_disclaim(fl_device *device, size_t size_bytes);
 
+/* *event becomes NULL; NULL is fine. */
+void fl_device_event_destroy(fl_device *device, fl_event **event);
+
 #endif

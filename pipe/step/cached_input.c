@@ -461,6 +461,7 @@ static fl_status fill(fl_cached_input *f)
     fl_cache_switch_init(&f->choice, f->o.job->cache.policy);
     atomic_init(&f->on, true);
     fl_load_source source = {.context = f, .size = measure_request, .read = read_samples};
+    room.device = f->o.device;
     return fl_loader_create_over(&source, &room, &f->loader);
 }
 

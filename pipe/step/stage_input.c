@@ -17,6 +17,7 @@ static fl_status create_loader(const fl_stage_input_options *o, int depth, fl_lo
     if (s->equal) {
         FL_TRY(fl_loader_room_equal(o->dataset, max_samples, depth, &room));
     }
+    room.device = o->device;
     return fl_loader_create(o->dataset, &room, out);
 }
 

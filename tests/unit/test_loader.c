@@ -534,16 +534,100 @@ static void test_loader__works_in_each_fork(void **state)
     assert_int_equal(read_some(state), 0);
 }
 
-/* Reading allocates nothing: all memory of a loader is one piece from its beginning on. */
-static void test_loader__is_one_allocation(void **state)
+/* Reading allocates nothing: all memory of a loader is there from its beginning on. */
+static void test_loader__allocates_only_when_created(void **state)
 {
+    int64_t ids[3] = {1, 2, 3};
+    fl_tensor t;
+    fl_loader *loader = make(state, 3, 2);
     uint64_t before = fl_alloc_count();
-    fl_loader *loader = make(state, 10, 2);
-    assert_int_equal(fl_alloc_count(), before + 1);
+    for (int i = 0; i < 5; i++) {
+        fl_load_request request = {.split = FL_TRAIN, .ids = ids, .n = 3};
+        assert_int_equal(fl_loader_request(loader, &request), FL_OK);
+        assert_int_equal(fl_loader_take(loader, 1000, &t), FL_OK);
+        fl_loader_release(loader);
+    }
+    assert_int_equal(fl_alloc_count(), before);
     fl_loader_destroy(&loader);
-    fl_alloc_fail_at(1);
-    assert_int_equal(create_equal(*state, 10, 2, &loader), FL_ENOMEM);
+}
+
+static void test_loader__survives_every_failed_allocation(void **state)
+{
+    fl_device *device = NULL;
+    fl_loader *loader = NULL;
+    fl_status status = FL_ENOMEM;
+    int n = 0;
+    fl_loader_room room;
+    assert_int_equal(fl_device_cpu_create(1, NULL, 1000, &device), FL_OK);
+    assert_int_equal(fl_loader_room_equal(*state, 10, 2, &room), FL_OK);
+    room.device = device;
+    while (status == FL_ENOMEM) {
+        fl_alloc_fail_at((uint64_t)++n);
+        status = fl_loader_create(*state, &room, &loader);
+    }
     fl_alloc_fail_at(0);
+    assert_int_equal(status, FL_OK);
+    assert_true(n > 3); /* the loader, its ring, an event for each slot */
+    fl_loader_destroy(&loader);
+    fl_device_destroy(&device);
+}
+
+/* A device that copies as late as it may: when its event is waited for. */
+static struct {
+    float copy[MAX_TOKENS * WIDTH];
+    const void *from;
+    bool host_memory_asked; /* that copies run at full speed with */
+} late;
+
+static fl_status copy_late(fl_device *d, fl_event *event)
+{
+    (void)d, (void)event;
+    if (late.from != NULL) {
+        memcpy(late.copy, late.from, sizeof late.copy);
+        late.from = NULL;
+    }
+    return FL_OK;
+}
+
+static fl_status host_take(fl_device *d, size_t size_bytes, void **out)
+{
+    (void)d;
+    late.host_memory_asked = true;
+    return fl_alloc(size_bytes, out);
+}
+
+static void test_release_after__keeps_samples_until_they_were_copied(void **state)
+{
+    fl_device *device = NULL;
+    fl_loader *loader = NULL;
+    fl_loader_room room;
+    fl_tensor t;
+    const int64_t first = 3, second = 7; /* 4 tokens each */
+    fl_load_request one = request_of(&first, 1), other = request_of(&second, 1);
+    assert_int_equal(fl_device_cpu_create(1, NULL, 1000, &device), FL_OK);
+    const fl_device_ops *cpu = device->ops;
+    fl_device_ops ops = *cpu;
+    ops.host_memory = false;
+    ops.host_take = host_take;
+    ops.event_wait = copy_late;
+    device->ops = &ops;
+    memset(&late, 0, sizeof late);
+    assert_int_equal(fl_loader_room_equal(*state, 1, 1, &room), FL_OK);
+    room.device = device;
+    assert_int_equal(fl_loader_create(*state, &room, &loader), FL_OK);
+    assert_true(late.host_memory_asked);
+    assert_int_equal(fl_loader_request(loader, &one), FL_OK);
+    assert_int_equal(fl_loader_take(loader, WAIT_MS, &t), FL_OK);
+    late.from = t.data;
+    assert_int_equal(fl_loader_release_after(loader, NULL), FL_OK);
+    assert_int_equal(fl_loader_request(loader, &other), FL_OK); /* does not wait for the copy */
+    assert_int_equal(fl_loader_take(loader, WAIT_MS, &t), FL_OK);
+    assert_samples(&t, &other);
+    t.data = late.copy;
+    assert_samples(&t, &one);
+    fl_loader_destroy(&loader);
+    device->ops = cpu;
+    fl_device_destroy(&device);
 }
 
 static void test_targets__are_ragged(void **state)
@@ -584,7 +668,9 @@ int main(void)
         TOY(test_loader__allocates_nothing_after_create),
         TOY(test_loader__blocks_signals_in_its_thread),
         TOY(test_loader__works_in_each_fork),
-        TOY(test_loader__is_one_allocation),
+        TOY(test_loader__allocates_only_when_created),
+        TOY(test_loader__survives_every_failed_allocation),
+        TOY(test_release_after__keeps_samples_until_they_were_copied),
         TOY(test_targets__are_ragged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
