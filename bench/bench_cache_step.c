@@ -116,7 +116,7 @@ static void learn(bench *b, fl_stage *stage, int64_t step)
     must(fl_stage_forward(stage, 0, NULL, &output));
     must(fl_stage_loss(stage, 0, true, 1.0f / (float)b->job.train.batch, &sums));
     must(fl_stage_backward(stage, 0, false, NULL, NULL, NULL, &grad));
-    must(fl_params_step(fl_stage_params(stage), NULL, &b->job, step, 1e-4, 1.0));
+    must(fl_params_step(fl_stage_params(stage), &b->job, step, 1e-4, 1.0));
 }
 
 static fl_micro_batch batch_of(bench *b, int64_t step)

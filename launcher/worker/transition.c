@@ -261,6 +261,9 @@ static fl_status move_state(fl_worker_state *w, fl_migrate_stats *stats)
 {
     fl_params *from = fl_generation_params(w->now), *to = fl_generation_params(w->next);
     bool gives_way = w->next->reserved && from != NULL;
+    if (w->now->pipeline != NULL) {
+        FL_TRY(fl_pipeline_wait(w->now->pipeline));
+    }
     if (gives_way) {
         fl_pipeline_strip(w->now->pipeline);
     }

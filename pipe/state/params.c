@@ -17,10 +17,13 @@ static fl_status draw(fl_params *p, int layer, int index, uint64_t seed)
     const fl_param_spec *spec = &fl_model_params(p->model, layer)->spec[index];
     size_t n = (size_t)(spec->rows * spec->cols);
     float *to = p->layer[layer - p->first].weight[index].data;
+    const fl_device_ops *ops = p->device->ops;
     void *start = NULL;
     FL_TRY(fl_alloc_array(n, sizeof(float), &start));
     fl_model_draw_param(p->model, layer, index, seed, start);
-    fl_status status = p->device->ops->copy_in(p->device, NULL, to, start, n * sizeof(float));
+    fl_status status = ops->copy_in(p->device, p->stream, to, start, n * sizeof(float));
+    fl_status copied = ops->sync(p->device, p->stream); /* `start` is the copy's until then */
+    status = status == FL_OK ? copied : status;
     fl_free(start);
     return status;
 }
@@ -118,7 +121,8 @@ static fl_status take_grad(fl_params *p, const fl_params_options *o)
         p->grad_counted = true;
     }
     FL_TRY(fl_device_share(p->device, size_bytes, (void **)&p->grad, &p->grad_shared));
-    return o->reserve ? FL_OK : p->device->ops->fill_zero(p->device, NULL, p->grad, size_bytes);
+    return o->reserve ? FL_OK
+                      : p->device->ops->fill_zero(p->device, p->stream, p->grad, size_bytes);
 }
 
 /* Elements of the gradients of a layer's untied parameters. */
@@ -207,6 +211,7 @@ static fl_status fill(fl_params *p, const fl_params_options *o)
 fl_status fl_params_init(fl_params *params, const fl_params_options *o)
 {
     *params = (fl_params){.device = o->device,
+                          .stream = o->stream,
                           .model = o->model,
                           .first = o->first,
                           .last = o->last,
@@ -326,18 +331,18 @@ static int list_updates(fl_params *p, const fl_job *job, int layer, fl_update *l
     return n_updates;
 }
 
-fl_status fl_params_step(fl_params *p, fl_stream *stream, const fl_job *job, int64_t step,
-                         double lr, double grad_scale)
+fl_status fl_params_step(fl_params *p, const fl_job *job, int64_t step, double lr,
+                         double grad_scale)
 {
     int n = 0;
     for (int layer = p->first_trainable; layer < p->last; layer++) {
         n += list_updates(p, job, layer, p->update + n);
     }
-    FL_TRY(fl_optimizer_step(p->device, stream, job, step, lr, grad_scale, p->update, n));
-    return fl_params_clear_grad(p, stream);
+    FL_TRY(fl_optimizer_step(p->device, p->stream, job, step, lr, grad_scale, p->update, n));
+    return fl_params_clear_grad(p);
 }
 
-fl_status fl_params_clear_grad(fl_params *p, fl_stream *stream)
+fl_status fl_params_clear_grad(fl_params *p)
 {
-    return p->device->ops->fill_zero(p->device, stream, p->grad, float_bytes(p->n_grad));
+    return p->device->ops->fill_zero(p->device, p->stream, p->grad, float_bytes(p->n_grad));
 }

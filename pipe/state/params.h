@@ -23,7 +23,8 @@ typedef struct fl_params_tie {
 } fl_params_tie;
 
 typedef struct fl_params {
-    fl_device *device; /* borrowed */
+    fl_device *device; /* borrowed, as everything up to first */
+    fl_stream *stream; /* whose work fills, changes and clears what follows */
     const fl_model *model;
     int first, last;     /* layers first .. last - 1 */
     int first_trainable; /* first <= first_trainable <= last */
@@ -51,6 +52,7 @@ typedef struct fl_params {
 
 typedef struct fl_params_options {
     fl_device *device;
+    fl_stream *stream;
     const fl_model *model;
     int first, last, first_trainable;
     int n_frozen; /* layers of the whole model: which ties train */
@@ -85,11 +87,12 @@ void fl_params_take_weight(fl_params *params, int layer, float *weight);
  * parameters; `last` gives their end. */
 int64_t fl_params_grad_at(const fl_params *params, int layer);
 
-/* One optimizer step over everything trainable, then clear the gradients. step counts from 0. */
-fl_status fl_params_step(fl_params *params, fl_stream *stream, const fl_job *job, int64_t step,
-                         double lr, double grad_scale) FL_MUST_CHECK;
+/* Give the stream one optimizer step over everything trainable, then the clearing of the gradients.
+ * step counts from 0. */
+fl_status fl_params_step(fl_params *params, const fl_job *job, int64_t step, double lr,
+                         double grad_scale) FL_MUST_CHECK;
 
 /* Clear the gradients without a step. */
-fl_status fl_params_clear_grad(fl_params *params, fl_stream *stream) FL_MUST_CHECK;
+fl_status fl_params_clear_grad(fl_params *params) FL_MUST_CHECK;
 
 #endif

@@ -41,6 +41,7 @@ struct fl_cached_input {
     int64_t waited_ns;    /* for it, where a step had been computing while it was read */
     int64_t first_step;   /* of this feed: nothing was read ahead for it */
     bool begun_taking;
+    fl_event *fill_begun, *filled; /* of the samples that the device completed last */
     fl_cache_switch choice;
     fl_cached_input_report report;
 };
@@ -204,6 +205,11 @@ static fl_status read_samples(void *context, const fl_load_request *r, const ato
 
 /* ---- ① ---- */
 
+static fl_status wait_for_device(const fl_cached_input *f)
+{
+    return f->o.device->ops->sync(f->o.device, f->o.stream);
+}
+
 /* A value depends on the data set and on the weights of every layer below it. */
 static fl_status make_prints(fl_cached_input *f)
 {
@@ -289,13 +295,26 @@ static void learn_reading(fl_cached_input *f, const request_head *head)
     }
 }
 
-/* The frozen layers from `level` on, for the samples that have those below behind them. */
+/* The frozen layers from `level` on, for the samples that have those below behind them. Their
+ * output is in the request's rows when this returns. *us: what it took */
+static fl_status fill_rows(fl_cached_input *f, int slot, int level, void *data, int64_t n,
+                           double *us)
+{
+    fl_device *d = f->o.device;
+    const request_head *head = data;
+    FL_TRY(d->ops->event_record(d, f->fill_begun, f->o.stream));
+    FL_TRY(fl_stage_fill(f->o.stage, slot, level, f->which, n, data, head->place));
+    FL_TRY(d->ops->event_record(d, f->filled, f->o.stream));
+    FL_TRY(d->ops->event_wait(d, f->filled));
+    return d->ops->event_elapsed(d, f->fill_begun, f->filled, us);
+}
+
 static fl_status complete(fl_cached_input *f, int slot, int level, void *data, int64_t n)
 {
     const request_head *head = data;
-    int64_t begun = fl_now_us();
-    FL_TRY(fl_stage_fill(f->o.stage, slot, level, f->which, n, data, head->place));
-    double us = (double)(fl_now_us() - begun) / (double)n;
+    double us;
+    FL_TRY(fill_rows(f, slot, level, data, n, &us));
+    us /= (double)n;
     us *= (double)f->o.n_frozen / (double)(f->o.n_frozen - level); /* layers are about alike */
     double waited_ns = (1.0 - head->cached_share) * (double)f->waited_ns;
     us += level == 0 ? cost_us((double)head->raw_ns, waited_ns, n) : 0.0;
@@ -347,19 +366,6 @@ static fl_status complete_all(fl_cached_input *f, int slot, const fl_load_reques
     return FL_OK;
 }
 
-static fl_status copy_in(fl_cached_input *f, const fl_tensor *input, void *data)
-{
-    fl_device *d = f->o.device;
-    size_t at = 0;
-    for (int64_t i = 0; i < f->n_samples; i++) {
-        size_t bytes = (size_t)elements(input, i) * sizeof(float);
-        FL_TRY(
-            d->ops->copy_in(d, NULL, (unsigned char *)input->data + at, rows_of(data, i), bytes));
-        at += bytes;
-    }
-    return d->ops->sync(d, NULL);
-}
-
 fl_status fl_cached_input_take(fl_cached_input *f, int slot, const fl_load_request *what,
                                int64_t step, const fl_tensor *input, int64_t timeout_ms)
 {
@@ -379,12 +385,15 @@ fl_status fl_cached_input_take(fl_cached_input *f, int slot, const fl_load_reque
     }
     fl_status status = complete_all(f, slot, what, input, taken.data, time_behind(f, what, step));
     if (status == FL_OK) {
-        status = copy_in(f, input, taken.data);
+        status = fl_stage_put_rows(f->o.stage, input, taken.data, head->place);
     }
-    if (status == FL_OK && head->n_full < what->n) {
+    if (status == FL_OK && head->n_full < what->n && !f->choice.probed) {
+        status = wait_for_device(f);
         probe(f, taken.data, what);
     }
-    fl_loader_release(f->loader);
+    if (status == FL_OK) {
+        status = fl_loader_release_after(f->loader, f->o.stream);
+    }
     fl_cache_switch_decide(&f->choice);
     atomic_store(&f->on, f->choice.on);
     return status;
@@ -461,6 +470,8 @@ static fl_status fill(fl_cached_input *f)
     fl_cache_switch_init(&f->choice, f->o.job->cache.policy);
     atomic_init(&f->on, true);
     fl_load_source source = {.context = f, .size = measure_request, .read = read_samples};
+    FL_TRY(f->o.device->ops->event_create(f->o.device, &f->fill_begun));
+    FL_TRY(f->o.device->ops->event_create(f->o.device, &f->filled));
     room.device = f->o.device;
     return fl_loader_create_over(&source, &room, &f->loader);
 }
@@ -487,6 +498,8 @@ void fl_cached_input_destroy(fl_cached_input **feed)
         return;
     }
     fl_loader_destroy(&f->loader);
+    fl_device_event_destroy(f->o.device, &f->fill_begun);
+    fl_device_event_destroy(f->o.device, &f->filled);
     fl_free(f->print);
     fl_free(f->wants);
     fl_free(f->which);

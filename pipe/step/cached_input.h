@@ -26,6 +26,7 @@ typedef struct fl_cached_input_options {
     const fl_dataset *dataset;
     const fl_job *job;
     fl_device *device;
+    fl_stream *stream;           /* whose work the input is for */
     fl_stage *stage;             /* begins at layer 0; the frost line lies inside */
     int reader, n_readers;       /* this worker among those that read the cache */
     int store;                   /* the one this worker reads from and keeps in ... */

@@ -54,13 +54,15 @@ static void note(fl_pipeline *p, fl_nonfinite_where where, int layer, int64_t sa
 /* ---- looking at values ---- */
 
 /* The index of the first value in device memory that is not finite; n: all are. */
-static fl_status find_value(fl_device *d, const float *values, int64_t n, int64_t *at)
+static fl_status find_value(fl_pipeline *p, const float *values, int64_t n, int64_t *at)
 {
     float chunk[CHUNK];
+    fl_device *d = p->o.device;
     for (int64_t first = 0; first < n; first += CHUNK) {
         int64_t left = n - first < CHUNK ? n - first : CHUNK;
-        FL_TRY(d->ops->copy_out(d, NULL, chunk, values + first, (size_t)left * sizeof(float)));
-        FL_TRY(d->ops->sync(d, NULL));
+        FL_TRY(d->ops->copy_out(d, p->stream, chunk, values + first,
+                                (size_t)left * fl_dtype_size(FL_F32)));
+        FL_TRY(d->ops->sync(d, p->stream));
         for (int64_t i = 0; i < left; i++) {
             if (!isfinite(chunk[i])) {
                 *at = first + i;
@@ -80,7 +82,7 @@ static fl_status find_sample(fl_pipeline *p, int slot, const fl_tensor *t, int64
     if (t->data == NULL || t->dtype != FL_F32) {
         return FL_OK;
     }
-    FL_TRY(find_value(p->o.device, fl_f32(t), n, &at));
+    FL_TRY(find_value(p, fl_f32(t), n, &at));
     if (at < n) {
         while (t->offsets[i + 1] <= at / t->width) {
             i++;
@@ -96,7 +98,7 @@ static fl_status look_at_weights(fl_pipeline *p, int layer)
     const fl_layer_params *mine = &params->layer[layer - params->first];
     for (int i = 0; i < mine->n; i++) {
         int64_t n = mine->weight[i].rows * mine->weight[i].cols, at;
-        FL_TRY(find_value(p->o.device, mine->weight[i].data, n, &at));
+        FL_TRY(find_value(p, mine->weight[i].data, n, &at));
         if (at < n) {
             note(p, FL_NONFINITE_WEIGHT, layer, -1);
         }
@@ -163,8 +165,6 @@ fl_status fl__nonfinite_read(fl_pipeline *p, int slot, const fl_micro_batch *wha
 {
     FL_TRY(make_room(p, input));
     fl_nonfinite_search *s = p->search;
-    fl_device *d = p->o.device;
-    size_t row_bytes = (size_t)input->width * fl_dtype_size(input->dtype);
     for (int64_t i = 0; i < what->n; i++) {
         s->which[i] = (int32_t)i;
         s->place[i] = (size_t)i * s->stride;
@@ -175,12 +175,8 @@ fl_status fl__nonfinite_read(fl_pipeline *p, int slot, const fl_micro_batch *wha
         FL_TRY(fl_stage_fill(p->stage, slot, 0, s->which, what->n, s->rows, s->place));
         entry = fl_stage_boundary(p->stage, slot, p->stage_input.o.n_frozen);
     }
-    for (int64_t i = 0; i < what->n; i++) {
-        size_t bytes = (size_t)(entry.offsets[i + 1] - entry.offsets[i]) * row_bytes;
-        unsigned char *to = (unsigned char *)entry.data + (size_t)entry.offsets[i] * row_bytes;
-        FL_TRY(d->ops->copy_in(d, NULL, to, s->rows + s->place[i], bytes));
-    }
-    return d->ops->sync(d, NULL);
+    FL_TRY(fl_stage_put_rows(p->stage, &entry, s->rows, s->place));
+    return fl_pipeline_wait(p); /* the next micro-batch's samples come to the same rows */
 }
 
 fl_status fl__nonfinite_forward(fl_pipeline *p, int slot)
@@ -205,6 +201,7 @@ fl_status fl__nonfinite_loss(fl_pipeline *p, int slot)
     int64_t sample;
     fl_stage_grad_out(p->stage, slot, &grad);
     FL_TRY(find_sample(p, slot, &grad, &sample));
+    FL_TRY(fl_pipeline_wait(p));
     if (sample >= 0 || !isfinite(p->sums.loss)) {
         note(p, FL_NONFINITE_LOSS, 0, sample);
     }
@@ -219,7 +216,7 @@ static fl_status look_at_grads(fl_pipeline *p, int layer, bool *bad)
     for (int i = 0; i < mine->n && !*bad; i++) {
         int64_t n = mine->weight[i].rows * mine->weight[i].cols, at = n;
         if (mine->grad[i] != NULL) {
-            FL_TRY(find_value(p->o.device, mine->grad[i], n, &at));
+            FL_TRY(find_value(p, mine->grad[i], n, &at));
         }
         *bad = at < n;
     }
@@ -275,10 +272,12 @@ static fl_status agree(fl_pipeline *p, fl_nonfinite *found)
 static fl_status search(fl_pipeline *p, fl_nonfinite *found)
 {
     fl_params *params = fl_stage_params(p->stage);
+    int64_t not_counted[FL_CLOCK_PARTS];
     p->sums = (fl_loss_sums){0};
     FL_TRY(fl__pipeline_run_ops(p));
-    FL_TRY(fl_params_clear_grad(params, NULL));
-    FL_TRY(p->o.device->ops->sync(p->o.device, NULL));
+    FL_TRY(fl_params_clear_grad(params));
+    FL_TRY(fl_pipeline_wait(p));
+    FL_TRY(fl_device_clock_read(&p->clock, not_counted));
     return agree(p, found);
 }
 
@@ -293,6 +292,9 @@ fl_status fl_pipeline_find_nonfinite(fl_pipeline *p, const fl_global_batch *batc
     p->search = &mine;
     fl_status status = search(p, found);
     p->search = NULL;
+    if (status != FL_OK) {
+        fl__pipeline_settle(p); /* the stream may still use the rows */
+    }
     fl_free(mine.rows);
     fl_free(mine.which);
     fl_free(mine.place);

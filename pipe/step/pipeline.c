@@ -99,11 +99,12 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
     } else {
         int64_t begun = fl_now_us();
         fl_flight_enter(FL_FLIGHT_RECEIVE, p->below, -1, (int64_t)p->in_bytes[micro_batch]);
-        FL_TRY(fl_recv_queue_take(&p->forward_in, NULL, input.data, fl__pipeline_deadline_us(p)));
+        FL_TRY(
+            fl_recv_queue_take(&p->forward_in, p->stream, input.data, fl__pipeline_deadline_us(p)));
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - begun;
     }
-    int64_t begun = fl_now_us();
+    FL_TRY(fl_device_clock_begin(&p->clock, FL_CLOCK_COMPUTE));
     FL_TRY(fl_stage_forward(p->stage, slot, place_output(p), &output));
     if (p->search != NULL) {
         FL_TRY(fl__nonfinite_forward(p, slot));
@@ -111,12 +112,12 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
     if (p->is_last && !training) {
         FL_TRY(fl_stage_loss(p->stage, slot, false, 0.0f, &p->sums));
     }
-    int64_t computed = fl_now_us();
-    p->times.compute_us += computed - begun;
+    FL_TRY(fl_device_clock_end(&p->clock));
     if (!p->is_last) {
         size_t bytes = p->out_bytes[micro_batch];
+        int64_t computed = fl_now_us();
         fl_flight_enter(FL_FLIGHT_SEND, p->above, -1, (int64_t)bytes);
-        FL_TRY(fl_send_queue_put(&p->forward_out, NULL, output.data, bytes,
+        FL_TRY(fl_send_queue_put(&p->forward_out, p->stream, output.data, bytes,
                                  fl__pipeline_deadline_us(p)));
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - computed;
@@ -131,7 +132,7 @@ static fl_status layer_done(void *context, int slot, int layer)
     if (p->search != NULL) {
         return fl__nonfinite_backward(p, slot, layer);
     }
-    return fl_reduce_layer_done(&p->reduce, NULL, layer);
+    return fl_reduce_layer_done(&p->reduce, layer);
 }
 
 static fl_status take_grad_out(fl_pipeline *p, int micro_batch, int slot)
@@ -140,7 +141,8 @@ static fl_status take_grad_out(fl_pipeline *p, int micro_batch, int slot)
     int64_t begun = fl_now_us();
     fl_stage_grad_out(p->stage, slot, &grad_out);
     fl_flight_enter(FL_FLIGHT_RECEIVE_GRAD, p->above, -1, (int64_t)p->out_bytes[micro_batch]);
-    FL_TRY(fl_recv_queue_take(&p->backward_in, NULL, grad_out.data, fl__pipeline_deadline_us(p)));
+    FL_TRY(
+        fl_recv_queue_take(&p->backward_in, p->stream, grad_out.data, fl__pipeline_deadline_us(p)));
     fl_flight_leave();
     p->times.wait_us += fl_now_us() - begun;
     return FL_OK;
@@ -154,7 +156,7 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
     if (!p->is_last && p->trains) {
         FL_TRY(take_grad_out(p, micro_batch, slot));
     }
-    int64_t begun = fl_now_us();
+    FL_TRY(fl_device_clock_begin(&p->clock, FL_CLOCK_COMPUTE));
     if (p->is_last) {
         FL_TRY(fl_stage_loss(p->stage, slot, true, 1.0f / (float)p->now.n_targets, &p->sums));
     }
@@ -163,12 +165,12 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
     }
     FL_TRY(fl_stage_backward(p->stage, slot, p->trains_below, place_grad_in(p),
                              looks ? layer_done : NULL, p, &grad_in));
-    int64_t computed = fl_now_us();
-    p->times.compute_us += computed - begun;
+    FL_TRY(fl_device_clock_end(&p->clock));
     if (grad_in.data != NULL) {
         size_t bytes = p->in_bytes[micro_batch];
+        int64_t computed = fl_now_us();
         fl_flight_enter(FL_FLIGHT_SEND_GRAD, p->below, -1, (int64_t)bytes);
-        FL_TRY(fl_send_queue_put(&p->backward_out, NULL, grad_in.data, bytes,
+        FL_TRY(fl_send_queue_put(&p->backward_out, p->stream, grad_in.data, bytes,
                                  fl__pipeline_deadline_us(p)));
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - computed;
@@ -200,7 +202,7 @@ fl_status fl__pipeline_run_ops(fl_pipeline *p)
 static fl_status add_norms(fl_pipeline *p, double *head, double *blocks)
 {
     int first = p->o.plan->first[p->place.stage], last = p->o.plan->first[p->place.stage + 1];
-    FL_TRY(fl_reduce_norms(&p->reduce, NULL, p->layer_squares));
+    FL_TRY(fl_reduce_norms(&p->reduce, p->layer_squares)); /* waits: the losses are complete, too */
     for (int layer = first; layer < last; layer++) {
         int block = fl_model_block_of(p->o.model, layer);
         *(block == FL_BLOCK_HEAD ? head : &blocks[block - 1]) += p->layer_squares[layer - first];
@@ -213,13 +215,13 @@ static fl_status commit(fl_pipeline *p, double flag, fl_step_result *result)
     int L = fl_model_n_blocks(p->o.model);
     double *sums = p->commit_sums, *blocks = sums + N_SUMS;
     memset(sums, 0, (size_t)(N_SUMS + L) * sizeof *sums);
+    fl_flight_enter(FL_FLIGHT_NORMS, -1, -1, 0);
+    FL_TRY(add_norms(p, &sums[SUM_HEAD], blocks));
+    fl_flight_leave();
     sums[SUM_LOSS] = p->sums.loss;
     sums[SUM_CORRECT] = p->sums.n_correct;
     sums[SUM_TARGETS] = p->sums.n_targets;
     sums[SUM_FLAG] = flag;
-    fl_flight_enter(FL_FLIGHT_NORMS, -1, -1, 0);
-    FL_TRY(add_norms(p, &sums[SUM_HEAD], blocks));
-    fl_flight_leave();
     int64_t begun = fl_now_us();
     FL_TRY(fl_group_all_reduce(p->o.group, sums, N_SUMS + L, fl__pipeline_deadline_us(p)));
     p->times.wait_us += fl_now_us() - begun;
@@ -238,8 +240,30 @@ static fl_status commit(fl_pipeline *p, double flag, fl_step_result *result)
 
 static fl_status optimize(fl_pipeline *p, int64_t step, double lr, double grad_norm)
 {
-    return fl_params_step(fl_stage_params(p->stage), NULL, p->o.job, step, lr,
+    return fl_params_step(fl_stage_params(p->stage), p->o.job, step, lr,
                           fl_clip_scale(grad_norm, p->o.job->train.clip));
+}
+
+/* Take from the clock what the device has done by now. */
+static fl_status read_clock(fl_pipeline *p)
+{
+    int64_t us[FL_CLOCK_PARTS];
+    FL_TRY(fl_device_clock_read(&p->clock, us));
+    p->times.compute_us += us[FL_CLOCK_COMPUTE];
+    p->times.optimizer_us += us[FL_CLOCK_OPTIMIZER];
+    return FL_OK;
+}
+
+/* 6: the optimizer, or nothing but the end of a step that was not finite. */
+static fl_status apply(fl_pipeline *p, int64_t step, double lr, const fl_step_result *result)
+{
+    fl_flight_enter(FL_FLIGHT_OPTIMIZER, -1, -1, 0);
+    FL_TRY(fl_device_clock_begin(&p->clock, FL_CLOCK_OPTIMIZER));
+    FL_TRY(result->finite ? optimize(p, step, lr, result->grad_norm)
+                          : fl_params_clear_grad(fl_stage_params(p->stage)));
+    FL_TRY(fl_device_clock_end(&p->clock));
+    fl_flight_leave();
+    return p->o.device->ops->host_memory ? read_clock(p) : FL_OK;
 }
 
 fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double lr, double flag,
@@ -250,17 +274,13 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
     FL_TRY(begin_batch(p, batch));
     FL_TRY(fl__pipeline_run_ops(p));
     int64_t begun = fl_now_us();
-    FL_TRY(fl_reduce_wait(&p->reduce, NULL, fl__pipeline_deadline_us(p)));
+    FL_TRY(fl_reduce_wait(&p->reduce, fl__pipeline_deadline_us(p)));
     int64_t reduced = fl_now_us();
     p->times.reduce_wait_us = reduced - begun;
     FL_TRY(commit(p, flag, result));
-    begun = fl_now_us();
-    fl_flight_enter(FL_FLIGHT_OPTIMIZER, -1, -1, 0);
-    FL_TRY(result->finite ? optimize(p, batch->step, lr, result->grad_norm)
-                          : fl_params_clear_grad(fl_stage_params(p->stage), NULL));
-    FL_TRY(p->o.device->ops->sync(p->o.device, NULL));
-    fl_flight_leave();
-    result->optimizer_us = fl_now_us() - begun;
+    FL_TRY(read_clock(p));
+    FL_TRY(apply(p, batch->step, lr, result));
+    result->optimizer_us = p->times.optimizer_us;
     result->compute_us = p->times.compute_us;
     result->wait_us = p->times.wait_us;
     result->reduce_wait_us = p->times.reduce_wait_us;
@@ -282,6 +302,8 @@ fl_status fl_pipeline_evaluate(fl_pipeline *p, const fl_global_batch *batch, fl_
         FL_TRY(run_forward(p, m, 0, false));
     }
     fl_flight_micro_batch(-1);
+    FL_TRY(fl_pipeline_wait(p)); /* the losses are still being added up */
+    FL_TRY(read_clock(p));
     sums->loss += p->sums.loss;
     sums->n_correct += p->sums.n_correct;
     sums->n_targets += p->sums.n_targets;
@@ -300,6 +322,11 @@ bool fl_pipeline_cache(fl_pipeline *p, bool always, fl_cached_input_report *repo
 {
     return p->stage_input.feed != NULL &&
            fl_cached_input_report_take(p->stage_input.feed, always, report);
+}
+
+fl_status fl_pipeline_wait(fl_pipeline *p)
+{
+    return p->o.device->ops->sync(p->o.device, p->stream);
 }
 
 fl_stage *fl_pipeline_stage(fl_pipeline *pipeline)

@@ -43,7 +43,8 @@ typedef struct fl_pipeline_options {
 fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **out) FL_MUST_CHECK;
 void fl_pipeline_destroy(fl_pipeline **pipeline);
 
-/* Give up all but weights and moments, between two steps: nothing can be stepped any more. */
+/* Give up all but weights and moments, between two steps, when the stream has done all its work:
+ * nothing can be stepped any more. */
 void fl_pipeline_strip(fl_pipeline *pipeline);
 
 /* Queue the reading of a batch that will be stepped (or evaluated) soon, in that order; at most
@@ -61,14 +62,17 @@ typedef struct fl_step_result {
     const double *block_squares;
     int64_t samples;
     int64_t tokens; /* rows that entered the first block, over the global batch */
-    /* this worker's microseconds */
+    /* This worker's microseconds: its device's for computing and for the optimizer, and the host's
+     * for what it waited for. A device that computes behind the host's back has not run the
+     * optimizer by now: then optimizer_us is that of the step before. */
     int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
     /* this replica's samples, in the order in which they were shared out; borrowed */
     const int64_t *ids;
     int64_t n_ids;
 } fl_step_result;
 
-/* One optimizer step. flag is summed over all workers at the commit point (> 0: a command is
+/* One optimizer step. The device may still be at work on it when this returns; fl_pipeline_wait
+ * waits for that. flag is summed over all workers at the commit point (> 0: a command is
  * pending).
  */
 fl_status fl_pipeline_step(fl_pipeline *pipeline, const fl_global_batch *batch, double lr,
@@ -89,6 +93,10 @@ fl_status fl_pipeline_total(fl_pipeline *pipeline, fl_loss_sums *sums) FL_MUST_C
 /* How the cache served this worker since the last time, if it does at all, and if a decision was
  * taken, or `always` and it was asked for something; otherwise false. */
 bool fl_pipeline_cache(fl_pipeline *pipeline, bool always, fl_cached_input_report *report);
+
+/* Wait for all work of the steps so far: before anything outside the pipeline's stream reads or
+ * moves its weights and moments. */
+fl_status fl_pipeline_wait(fl_pipeline *pipeline) FL_MUST_CHECK;
 
 fl_stage *fl_pipeline_stage(fl_pipeline *pipeline);
 

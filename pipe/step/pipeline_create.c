@@ -1,5 +1,6 @@
 /* From a plan to one worker's part of it, and back. */
 #include "device/alloc.h"
+#include "device/log.h"
 #include "nn/model.h"
 #include "pipe/cost/schedule.h"
 #include "pipe/state/migrate.h"
@@ -73,6 +74,7 @@ static fl_status stage_input_create(fl_pipeline *p, int n_frozen)
                                           .plan = o->plan,
                                           .rank = o->rank,
                                           .device = o->device,
+                                          .stream = p->stream,
                                           .stage = p->stage,
                                           .n_frozen = n_frozen,
                                           .sizes = o->sizes,
@@ -85,6 +87,9 @@ static fl_status fill(fl_pipeline *p)
     const fl_plan *plan = p->o.plan;
     int n_frozen = fl_frozen_layers(p->o.model, plan->F);
     bool is_fed = p->is_first && fl_stage_input_is_cached(p->o.activations, plan, n_frozen);
+    FL_TRY(p->o.device->ops->stream_create(p->o.device, &p->stream));
+    /* All operations of a step, and two optimizers: of this step and of the one before. */
+    FL_TRY(fl_device_clock_init(&p->clock, p->o.device, p->stream, 2 * p->M + 2));
     p->trains = n_frozen < plan->first[p->place.stage + 1];
     p->trains_below = n_frozen < plan->first[p->place.stage];
     FL_TRY(shares_create(p));
@@ -95,6 +100,7 @@ static fl_status fill(fl_pipeline *p)
                               .dataset = p->o.dataset,
                               .job = p->o.job,
                               .device = p->o.device,
+                              .stream = p->stream,
                               .first = plan->first[p->place.stage],
                               .last = plan->first[p->place.stage + 1],
                               .n_frozen = n_frozen,
@@ -136,8 +142,17 @@ fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **o
     return FL_OK;
 }
 
+void fl__pipeline_settle(fl_pipeline *p)
+{
+    if (p->stream != NULL && fl_pipeline_wait(p) != FL_OK) {
+        fl_log(FL_LOG_WARN, "work of the device failed: %s", fl_errmsg());
+    }
+}
+
+/* The stream may still read and write what is given back here. */
 static void disconnect(fl_pipeline *p)
 {
+    fl__pipeline_settle(p);
     fl_stage_input_fini(&p->stage_input);
     fl_reduce_fini(&p->reduce);
     for (size_t i = 0; i < sizeof p->channels / sizeof *p->channels; i++) {
@@ -159,6 +174,8 @@ void fl_pipeline_destroy(fl_pipeline **pipeline)
     }
     disconnect(p);
     fl_stage_destroy(&p->stage);
+    fl_device_clock_fini(&p->clock);
+    p->o.device->ops->stream_destroy(p->o.device, &p->stream);
     fl_batch_split_fini(&p->now);
     fl_batch_split_fini(&p->coming);
     fl_affinity_fini(&p->affinity);

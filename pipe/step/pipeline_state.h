@@ -7,6 +7,7 @@
 #define FL_PIPE_STEP_PIPELINE_STATE_H
 
 #include "pipe/cost/schedule.h"
+#include "pipe/step/device_clock.h"
 #include "pipe/step/message_queues.h"
 #include "pipe/step/nonfinite.h"
 #include "pipe/step/pipeline.h"
@@ -25,6 +26,8 @@ struct fl_pipeline {
     bool is_first, is_last;
     bool trains;       /* some layer of this stage lies above the frost line */
     bool trains_below; /* ... of a stage below */
+    fl_stream *stream; /* of the stage's work, in the order of a step */
+    fl_device_clock clock;
     fl_stage *stage;
     fl_stage_input stage_input; /* stage 0 only */
     fl_op *ops;                 /* [2 * M] of a training step */
@@ -51,6 +54,11 @@ int64_t fl__pipeline_deadline_us(const fl_pipeline *p);
 
 /* All that this stage does of the batch that was shared out last. */
 fl_status fl__pipeline_run_ops(fl_pipeline *p) FL_MUST_CHECK;
+
+/* ---- pipeline_create.c ---- */
+
+/* As fl_pipeline_wait, before memory is given back; a failure is logged only. */
+void fl__pipeline_settle(fl_pipeline *p);
 
 /* ---- nonfinite.c ---- */
 

@@ -133,19 +133,20 @@ void fl_reduce_fini(fl_reduce *reduce)
     memset(reduce, 0, sizeof *reduce);
 }
 
-fl_status fl_reduce_layer_done(fl_reduce *reduce, fl_stream *stream, int layer)
+fl_status fl_reduce_layer_done(fl_reduce *reduce, int layer)
 {
     while (reduce->started < reduce->n && reduce->lowest_layer[reduce->started] >= layer) {
-        FL_TRY(fl_bucket_start(reduce->bucket[reduce->started], FL_ALL_REDUCE, stream));
+        FL_TRY(fl_bucket_start(reduce->bucket[reduce->started], FL_ALL_REDUCE,
+                               reduce->params->stream));
         reduce->started++;
     }
     return FL_OK;
 }
 
-fl_status fl_reduce_wait(fl_reduce *reduce, fl_stream *stream, int64_t deadline_us)
+fl_status fl_reduce_wait(fl_reduce *reduce, int64_t deadline_us)
 {
     for (int i = 0; i < reduce->started; i++) {
-        FL_TRY(fl_bucket_wait(reduce->bucket[i], stream, deadline_us));
+        FL_TRY(fl_bucket_wait(reduce->bucket[i], reduce->params->stream, deadline_us));
     }
     reduce->started = 0;
     return FL_OK;
@@ -186,17 +187,17 @@ static int list_squares(const fl_reduce *reduce)
     return n;
 }
 
-fl_status fl_reduce_norms(fl_reduce *reduce, fl_stream *stream, double *squares)
+fl_status fl_reduce_norms(fl_reduce *reduce, double *squares)
 {
     const fl_params *p = reduce->params;
     const fl_device_ops *ops = p->device->ops;
     size_t n_layers = (size_t)(p->last - p->first), n_ties = (size_t)p->n_ties;
-    FL_TRY(ops->fill_zero(p->device, stream, p->squares, (n_layers + n_ties) * sizeof *squares));
-    FL_TRY(ops->sum_squares_many(p->device, stream, p->square_sum, list_squares(reduce)));
-    FL_TRY(ops->copy_out(p->device, stream, squares, p->squares, n_layers * sizeof *squares));
-    FL_TRY(ops->copy_out(p->device, stream, p->tie_square, p->squares + n_layers,
+    FL_TRY(ops->fill_zero(p->device, p->stream, p->squares, (n_layers + n_ties) * sizeof *squares));
+    FL_TRY(ops->sum_squares_many(p->device, p->stream, p->square_sum, list_squares(reduce)));
+    FL_TRY(ops->copy_out(p->device, p->stream, squares, p->squares, n_layers * sizeof *squares));
+    FL_TRY(ops->copy_out(p->device, p->stream, p->tie_square, p->squares + n_layers,
                          n_ties * sizeof *squares));
-    FL_TRY(ops->sync(p->device, stream));
+    FL_TRY(ops->sync(p->device, p->stream));
     for (int i = 0; i < p->n_ties; i++) {
         if (p->tie[i].norm_of >= 0) {
             squares[p->tie[i].norm_of - p->first] += p->tie_square[i];

@@ -25,17 +25,17 @@ fl_status fl_reduce_init(fl_reduce *reduce, fl_params *params, fl_group *group, 
                          fl_place place, int64_t bucket_bytes) FL_MUST_CHECK;
 void fl_reduce_fini(fl_reduce *reduce);
 
-/* The stream's work so far completes all micro-batches' gradients of `layer`: start the buckets
- * that are complete then. */
-fl_status fl_reduce_layer_done(fl_reduce *reduce, fl_stream *stream, int layer) FL_MUST_CHECK;
+/* The work so far of the parameters' stream completes all micro-batches' gradients of `layer`:
+ * start the buckets that are complete then. */
+fl_status fl_reduce_layer_done(fl_reduce *reduce, int layer) FL_MUST_CHECK;
 
 /* Wait for all buckets; later work of the stream finds the sums. Ready for the next step. */
-fl_status fl_reduce_wait(fl_reduce *reduce, fl_stream *stream, int64_t deadline_us) FL_MUST_CHECK;
+fl_status fl_reduce_wait(fl_reduce *reduce, int64_t deadline_us) FL_MUST_CHECK;
 
 /* This replica's share of each layer's squared norm: the R shares add up to the layer's. One pass
  * over a Rth of the gradients, whatever the number of layers. A tied parameter counts once, for the
  * first layer that uses it. Waits for the stream.
  * squares  [last - first] out, of the stage's layers; 0 for a frozen one */
-fl_status fl_reduce_norms(fl_reduce *reduce, fl_stream *stream, double *squares) FL_MUST_CHECK;
+fl_status fl_reduce_norms(fl_reduce *reduce, double *squares) FL_MUST_CHECK;
 
 #endif

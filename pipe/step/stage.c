@@ -161,6 +161,7 @@ static void end_slot(fl_stage *stage, slot *s)
 static fl_exec exec_for(fl_stage *stage, slot *s, int layer)
 {
     return (fl_exec){.device = stage->o.device,
+                     .stream = stage->o.stream,
                      .batch = &s->batch,
                      .training = s->what.training && layer >= stage->params.first_trainable,
                      .keep = &s->arena,
@@ -186,21 +187,47 @@ static void pack_offsets(fl_stage *stage, const slot *s, int i, const int32_t *w
                        .dtype = s->at[i].dtype};
 }
 
-/* Between packed rows on the device and the samples' places on the host. */
-static fl_status move_rows(fl_stage *stage, const fl_tensor *packed, const int32_t *which,
-                           unsigned char *rows, const size_t *place, bool in)
+/* Samples' places on the host: sample which[j] (which NULL: sample j) at base + place[its number].
+ */
+typedef struct host_rows {
+    unsigned char *base;
+    const int32_t *which;
+    const size_t *place;
+} host_rows;
+
+static unsigned char *place_of(const host_rows *rows, int64_t j)
+{
+    return rows->base + rows->place[rows->which == NULL ? j : rows->which[j]];
+}
+
+/* Between packed rows on the device and the samples' places on the host. Samples that follow each
+ * other on both sides are one copy. */
+static fl_status move_rows(fl_stage *stage, const fl_tensor *packed, const host_rows *rows, bool in)
 {
     fl_device *d = stage->o.device;
+    fl_stream *stream = stage->o.stream;
     size_t row_bytes = (size_t)packed->width * fl_dtype_size(packed->dtype);
-    for (int64_t j = 0; j < packed->n_samples; j++) {
-        unsigned char *here =
-            (unsigned char *)packed->data + (size_t)packed->offsets[j] * row_bytes;
-        unsigned char *there = rows + place[which[j]];
-        size_t bytes = (size_t)(packed->offsets[j + 1] - packed->offsets[j]) * row_bytes;
-        FL_TRY(in ? d->ops->copy_in(d, NULL, here, there, bytes)
-                  : d->ops->copy_out(d, NULL, there, here, bytes));
+    const int32_t *offsets = packed->offsets;
+    for (int64_t j = 0, end; j < packed->n_samples; j = end) {
+        unsigned char *here = (unsigned char *)packed->data + (size_t)offsets[j] * row_bytes;
+        unsigned char *there = place_of(rows, j);
+        size_t bytes = 0;
+        end = j;
+        do {
+            bytes += (size_t)(offsets[end + 1] - offsets[end]) * row_bytes;
+            end++;
+        } while (end < packed->n_samples && place_of(rows, end) == there + bytes);
+        FL_TRY(in ? d->ops->copy_in(d, stream, here, there, bytes)
+                  : d->ops->copy_out(d, stream, there, here, bytes));
     }
-    return d->ops->sync(d, NULL);
+    return FL_OK;
+}
+
+fl_status fl_stage_put_rows(fl_stage *stage, const fl_tensor *to, unsigned char *rows,
+                            const size_t *place)
+{
+    host_rows from = {.base = rows, .place = place};
+    return move_rows(stage, to, &from, true);
 }
 
 static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *which, int64_t n,
@@ -209,6 +236,7 @@ static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *whi
     fl_tensor in, out;
     fl_exec_frame frame;
     fl_batch batch = s->batch;
+    const host_rows places = {.base = rows, .which = which, .place = place};
     batch.n_samples = n;
     batch.sample_ids = batch.sample_ids_device = stage->some_ids;
     for (int64_t j = 0; j < n; j++) {
@@ -216,7 +244,7 @@ static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *whi
     }
     pack_offsets(stage, s, from - stage->o.first, which, n, stage->some_offsets[0], &in);
     FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&in), &in.data));
-    FL_TRY(move_rows(stage, &in, which, rows, place, true));
+    FL_TRY(move_rows(stage, &in, &places, true));
     for (int layer = from; layer < stage->o.enter; layer++) {
         int i = layer - stage->o.first;
         fl_exec x = exec_for(stage, s, layer);
@@ -228,7 +256,7 @@ static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *whi
             fl_exec_forward(&x, stage->o.model, layer, &stage->params.layer[i], &frame, &in, &out));
         in = out;
     }
-    return move_rows(stage, &in, which, rows, place, false);
+    return move_rows(stage, &in, &places, false);
 }
 
 fl_status fl_stage_fill(fl_stage *stage, int slot_index, int from, const int32_t *which, int64_t n,
@@ -413,6 +441,7 @@ static fl_status fill(fl_stage *stage)
     FL_TRY(fl_alloc_array((size_t)stage->n_layers + 1, sizeof *stage->shapes,
                           (void **)&stage->shapes));
     fl_params_options params = {.device = o->device,
+                                .stream = o->stream,
                                 .model = o->model,
                                 .first = o->first,
                                 .last = o->last,

@@ -20,10 +20,11 @@ typedef struct fl_stage_options {
     const fl_dataset *dataset;
     const fl_job *job;
     fl_device *device;
-    int first, last; /* layers first .. last - 1 */
-    int n_frozen;    /* layers of the whole model below the frost line */
-    int enter;       /* the layer at which micro-batches enter; below `first`: there */
-    bool draw;       /* the starting weights; false: they will migrate here */
+    fl_stream *stream; /* all work of the stage goes there; nothing below waits for it */
+    int first, last;   /* layers first .. last - 1 */
+    int n_frozen;      /* layers of the whole model below the frost line */
+    int enter;         /* the layer at which micro-batches enter; below `first`: there */
+    bool draw;         /* the starting weights; false: they will migrate here */
     int n_slots;
     fl_capacity capacity;        /* of a micro-batch */
     fl_stage_memory memory;      /* as fl_memory_stage counts it for this capacity */
@@ -64,17 +65,24 @@ fl_status fl_stage_begin(fl_stage *stage, int slot, const fl_micro_batch *batch,
  * micro-batch, whose input is still to come.
  * which      [n] the samples, as they stand in the micro-batch
  * rows       host memory; what sample which[i] has in front of `from` lies at rows +
- *            place[which[i]], and there comes what it has behind the last of them */
+ *            place[which[i]], and there comes what it has behind the last of them. It belongs to
+ * the stream until the stream has come here. */
 fl_status fl_stage_fill(fl_stage *stage, int slot, int from, const int32_t *which, int64_t n,
                         unsigned char *rows, const size_t *place) FL_MUST_CHECK;
+
+/* Copy all samples' rows from host memory into a tensor of the stage: sample i lies at rows +
+ * place[i], and belongs to the stream until the stream has come here. */
+fl_status fl_stage_put_rows(fl_stage *stage, const fl_tensor *to, unsigned char *rows,
+                            const size_t *place) FL_MUST_CHECK;
 
 /* Run all layers from where the micro-batch entered; *output is the last one's, valid until the
  * slot is begun again. It lies at `to`, which the caller leaves alone until the backward of the
  * micro-batch; NULL: in the slot. */
 fl_status fl_stage_forward(fl_stage *stage, int slot, void *to, fl_tensor *output) FL_MUST_CHECK;
 
-/* The last stage: the loss of the slot's output, added to *sums. With want_grad, the gradient is
- * left where fl_stage_backward begins; grad_scale is one target's weight in it. */
+/* The last stage: the loss of the slot's output, added to *sums, which is complete once the stream
+ * was waited for. With want_grad, the gradient is left where fl_stage_backward begins; grad_scale
+ * is one target's weight in it. */
 fl_status fl_stage_loss(fl_stage *stage, int slot, bool want_grad, float grad_scale,
                         fl_loss_sums *sums) FL_MUST_CHECK;
 

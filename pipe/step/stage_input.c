@@ -35,6 +35,7 @@ fl_status fl_stage_input_init(fl_stage_input *stage_input, const fl_stage_input_
                                     .dataset = o->dataset,
                                     .job = o->job,
                                     .device = o->device,
+                                    .stream = o->stream,
                                     .stage = o->stage,
                                     .reader = fl_plan_place(plan, o->rank).replica,
                                     .n_readers = plan->R,
@@ -79,10 +80,8 @@ static fl_status take_raw(fl_stage_input *stage_input, const fl_tensor *input)
     fl_tensor raw;
     FL_TRY(fl_loader_take(stage_input->loader, stage_input->o.job->fault.deadline_ms, &raw));
     size_t bytes = (size_t)(raw.n_tokens * raw.width) * fl_dtype_size(raw.dtype);
-    FL_TRY(device->ops->copy_in(device, NULL, input->data, raw.data, bytes));
-    FL_TRY(device->ops->sync(device, NULL));
-    fl_loader_release(stage_input->loader);
-    return FL_OK;
+    FL_TRY(device->ops->copy_in(device, stage_input->o.stream, input->data, raw.data, bytes));
+    return fl_loader_release_after(stage_input->loader, stage_input->o.stream);
 }
 
 fl_status fl_stage_input_take(fl_stage_input *stage_input, int slot, const fl_micro_batch *what,

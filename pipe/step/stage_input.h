@@ -17,6 +17,7 @@ typedef struct fl_stage_input_options {
     const fl_plan *plan;
     int rank;
     fl_device *device;
+    fl_stream *stream; /* whose work the input is for */
     fl_stage *stage;
     int n_frozen; /* layers */
     const fl_sample_sizes *sizes;

@@ -43,13 +43,14 @@ void fl_weight_prints_destroy(fl_weight_prints **prints)
     }
 }
 
-static fl_status hash_copied(fl_device *d, const unsigned char *from, size_t size_bytes,
+static fl_status hash_copied(const fl_params *params, const unsigned char *from, size_t size_bytes,
                              unsigned char *chunk, uint64_t *print)
 {
+    fl_device *d = params->device;
     for (size_t at = 0; at < size_bytes; at += CHUNK_BYTES) {
         size_t n = size_bytes - at < CHUNK_BYTES ? size_bytes - at : CHUNK_BYTES;
-        FL_TRY(d->ops->copy_out(d, NULL, chunk, from + at, n));
-        FL_TRY(d->ops->sync(d, NULL));
+        FL_TRY(d->ops->copy_out(d, params->stream, chunk, from + at, n));
+        FL_TRY(d->ops->sync(d, params->stream));
         *print = fl_checksum(chunk, n, *print);
     }
     return FL_OK;
@@ -66,8 +67,7 @@ static fl_status hash_layer(fl_weight_prints *p, const fl_params *params, int la
     if (chunk == NULL) {
         *print = fl_checksum(weight, size_bytes, *print);
     } else {
-        FL_TRY(
-            hash_copied(params->device, (const unsigned char *)weight, size_bytes, chunk, print));
+        FL_TRY(hash_copied(params, (const unsigned char *)weight, size_bytes, chunk, print));
     }
     *print |= 1; /* 0 stands for none */
     atomic_fetch_add(&p->hashed_bytes, (int64_t)size_bytes);

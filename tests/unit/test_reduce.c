@@ -44,7 +44,7 @@ static void check(fl_device *device, const fl_model *model, int first, int last,
         for (int replica = 0; replica < R; replica++) {
             double squares[LAYERS_MAX];
             fl_reduce reduce = {.params = &p, .replica = replica, .R = R};
-            assert_int_equal(fl_reduce_norms(&reduce, NULL, squares), FL_OK);
+            assert_int_equal(fl_reduce_norms(&reduce, squares), FL_OK);
             for (int i = 0; i < last - first; i++) {
                 sum[i] += squares[i];
             }

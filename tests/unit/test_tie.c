@@ -256,7 +256,7 @@ static void test_tie__copies_stay_equal_to_the_last_bit(void **state)
     memcpy(start, weights(stage, tied_layer[0]), sizeof start);
     for (int step = 0; step < 5; step++) {
         (void)pass(stage, true);
-        assert_int_equal(fl_params_step(p, NULL, &job, step, 1e-2, 1.0), FL_OK);
+        assert_int_equal(fl_params_step(p, &job, step, 1e-2, 1.0), FL_OK);
         for (int k = 1; k < TIED_USES; k++) {
             assert_memory_equal(weights(stage, tied_layer[k]), weights(stage, tied_layer[0]),
                                 sizeof start);
@@ -292,7 +292,7 @@ static void test_tie__freezes_with_its_lowest_block(void **state)
         assert_null(p->layer[tied_layer[2]].grad[0]);
         float head = weights(stage, TIED_LAYERS - 1)[0];
         (void)pass(stage, true);
-        assert_int_equal(fl_params_step(p, NULL, &job, 0, 1e-2, 1.0), FL_OK);
+        assert_int_equal(fl_params_step(p, &job, 0, 1e-2, 1.0), FL_OK);
         for (int k = 0; k < TIED_USES; k++) {
             assert_memory_equal(start[k], weights(stage, tied_layer[k]), sizeof start[k]);
         }
@@ -322,7 +322,7 @@ static void norms_of(const int *first, int K, int R, double sum[LAYERS_MAX])
         }
         for (int r = 0; r < R; r++) {
             fl_reduce reduce = {.params = &p, .replica = r, .R = R};
-            assert_int_equal(fl_reduce_norms(&reduce, NULL, squares), FL_OK);
+            assert_int_equal(fl_reduce_norms(&reduce, squares), FL_OK);
             for (int layer = first[s]; layer < first[s + 1]; layer++) {
                 sum[layer] += squares[layer - first[s]];
             }
