@@ -35,6 +35,7 @@ typedef struct fl_probe_options {
     const fl_dataset *dataset;
     const fl_job *job;
     fl_device *device;
+    fl_stream *stream;     /* of all its work */
     int index, n_children; /* children 0 and 1 measure the link */
     int n_workers;         /* that would share the batch */
     const fl_kv *kv;

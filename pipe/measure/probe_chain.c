@@ -132,6 +132,13 @@ static fl_status create_arenas(fl_chain *c)
     return fl_arena_take(&c->tensors, (size_t)boundary, &c->grad[1]);
 }
 
+static fl_status put(const fl_chain *c, void *to, const void *from, size_t size_bytes)
+{
+    const fl_device_ops *ops = c->o->device->ops;
+    FL_TRY(ops->copy_in(c->o->device, c->o->stream, to, from, size_bytes));
+    return ops->sync(c->o->device, c->o->stream);
+}
+
 static fl_status create_weight(fl_chain *c, fl_probe_layer *l, int i)
 {
     const fl_param_spec *spec = &fl_model_params(c->o->model, l->layer)->spec[i];
@@ -143,7 +150,7 @@ static fl_status create_weight(fl_chain *c, fl_probe_layer *l, int i)
     FL_TRY(fl_arena_take(&c->tensors, bytes, (void **)&l->params.grad[i]));
     FL_TRY(fl_alloc(bytes, &start));
     fl_model_draw_param(c->o->model, l->layer, i, c->o->job->train.seed, start);
-    fl_status status = c->o->device->ops->copy_in(c->o->device, NULL, w->data, start, bytes);
+    fl_status status = put(c, w->data, start, bytes);
     fl_free(start);
     return status;
 }
@@ -258,7 +265,7 @@ static fl_status fill(const fl_chain *c, const fl_tensor *t, bool is_raw)
         draw_values(t, values);
     }
     if (status == FL_OK) {
-        status = c->o->device->ops->copy_in(c->o->device, NULL, t->data, values, tensor_bytes(t));
+        status = put(c, t->data, values, tensor_bytes(t));
     }
     fl_free(values);
     return status;

@@ -38,6 +38,7 @@ typedef struct timing {
     fl_probe *shared;
     fl_chain chain;
     int64_t n[N_SIZES], tokens[N_SIZES];
+    fl_event *begun, *ended; /* of what is being timed */
     fl_batch batch;
     double *square; /* device memory: the norm that a step computes */
     series *series; /* [n_layers + 1][N_SIZES][N_PASSES]; the last layer is the loss */
@@ -89,13 +90,31 @@ static series *series_of(timing *t, int kind, int size, int pass)
     return &t->series[((size_t)kind * N_SIZES + (size_t)size) * N_PASSES + (size_t)pass];
 }
 
-/* Wait for the device and note what has passed since `begun`; size < 0: a warm-up. */
+static fl_status start(timing *t, watch *begun)
+{
+    *begun = watch_start();
+    return t->o->device->ops->event_record(t->o->device, t->begun, t->o->stream);
+}
+
+/* Wait for the device. *us: what it took since `begun`, by its own events unless it computes in the
+ * threads of this process. */
+static fl_status stop(timing *t, const watch *begun, double *us)
+{
+    fl_device *d = t->o->device;
+    FL_TRY(d->ops->event_record(d, t->ended, t->o->stream));
+    FL_TRY(d->ops->sync(d, t->o->stream));
+    *us = watch_stop(begun, d->n_threads);
+    return d->ops->host_memory ? FL_OK : d->ops->event_elapsed(d, t->begun, t->ended, us);
+}
+
+/* Note what has passed since `begun`; size < 0: a warm-up. */
 static fl_status note(timing *t, int kind, int size, int pass, const watch *begun)
 {
-    FL_TRY(t->o->device->ops->sync(t->o->device, NULL));
+    double us;
+    FL_TRY(stop(t, begun, &us));
     if (size >= 0) {
         series *s = series_of(t, kind, size, pass);
-        s->us[s->n++] = watch_stop(begun, t->o->device->n_threads);
+        s->us[s->n++] = us;
     }
     return FL_OK;
 }
@@ -103,6 +122,7 @@ static fl_status note(timing *t, int kind, int size, int pass, const watch *begu
 static fl_exec exec_of(timing *t)
 {
     return (fl_exec){.device = t->o->device,
+                     .stream = t->o->stream,
                      .batch = &t->batch,
                      .training = true,
                      .keep = &t->chain.keep,
@@ -113,7 +133,8 @@ static fl_status run_forward(timing *t, fl_probe_layer *l, int size)
 {
     fl_exec x = exec_of(t);
     t->shared->layer = l->layer;
-    watch begun = watch_start();
+    watch begun;
+    FL_TRY(start(t, &begun));
     FL_TRY(fl_exec_forward(&x, t->o->model, l->layer, &l->params, &l->frame, &l->in, &l->out));
     return note(t, l->kind, size, FORWARD, &begun);
 }
@@ -124,7 +145,8 @@ static fl_status run_frozen(timing *t, fl_probe_layer *l, int size)
     fl_exec x = exec_of(t);
     x.training = false;
     t->shared->layer = l->layer;
-    watch begun = watch_start();
+    watch begun;
+    FL_TRY(start(t, &begun));
     FL_TRY(fl_exec_forward(&x, t->o->model, l->layer, &l->params, &l->frame, &l->in, &l->out));
     return note(t, l->kind, size, FROZEN, &begun);
 }
@@ -138,7 +160,8 @@ static fl_status run_loss(timing *t, int size)
     int64_t n = t->batch.n_samples;
     t->shared->phase = FL_PROBE_LOSS;
     grad.data = c->grad[0];
-    watch begun = watch_start();
+    watch begun;
+    FL_TRY(start(t, &begun));
     FL_TRY(fl_load_targets(t->o->dataset, FL_TRAIN, c->ids, n, c->targets, c->max_targets,
                            c->target_offsets, &targets));
     FL_TRY(fl_exec_loss(&x, t->o->model, out, &targets, 1.0f / (float)n, &grad, &sums));
@@ -154,7 +177,8 @@ static fl_status run_backward(timing *t, fl_probe_layer *l, int size, int turn)
     t->shared->layer = l->layer;
     grad_out.data = t->chain.grad[turn];
     grad_in.data = t->chain.grad[1 - turn];
-    watch begun = watch_start();
+    watch begun;
+    FL_TRY(start(t, &begun));
     FL_TRY(fl_exec_backward(&x, t->o->model, l->layer, &l->params, &l->frame, &grad_out,
                             l->layer == 0 ? NULL : &grad_in));
     return note(t, l->kind, size, BACKWARD, &begun);
@@ -229,19 +253,19 @@ static fl_status step_once(timing *t, float *w, int64_t n, int64_t step, double 
 {
     fl_device *d = t->o->device;
     const fl_job *job = t->o->job;
+    fl_stream *s = t->o->stream;
     const fl_square_sum square = {.x = w + n, .n = n, .out = t->square};
     const fl_update update = {.w = w,
                               .g = w + n,
                               .moment = {w + 2 * n, w + 3 * n},
                               .n = n,
                               .weight_decay = (float)job->train.weight_decay};
-    watch begun = watch_start();
-    FL_TRY(d->ops->sum_squares_many(d, NULL, &square, 1));
-    FL_TRY(fl_optimizer_step(d, NULL, job, step, job->train.lr, 1.0, &update, 1));
-    FL_TRY(d->ops->fill_zero(d, NULL, w + n, (size_t)n * sizeof *w));
-    FL_TRY(d->ops->sync(d, NULL));
-    *us = watch_stop(&begun, d->n_threads);
-    return FL_OK;
+    watch begun;
+    FL_TRY(start(t, &begun));
+    FL_TRY(d->ops->sum_squares_many(d, s, &square, 1));
+    FL_TRY(fl_optimizer_step(d, s, job, step, job->train.lr, 1.0, &update, 1));
+    FL_TRY(d->ops->fill_zero(d, s, w + n, (size_t)n * sizeof *w));
+    return stop(t, &begun, us);
 }
 
 static fl_status time_optimizer(timing *t, double *us_per_param)
@@ -365,6 +389,9 @@ static fl_status create_series(timing *t, double **all)
 
 static fl_status measure(timing *t, double **all)
 {
+    fl_device *d = t->o->device;
+    FL_TRY(d->ops->event_create(d, &t->begun));
+    FL_TRY(d->ops->event_create(d, &t->ended));
     FL_TRY(fl_chain_init(&t->chain, t->o));
     FL_TRY(create_series(t, all));
     FL_TRY(run_all(t));
@@ -382,6 +409,8 @@ fl_status fl_probe_layers(const fl_probe_options *options, fl_probe *probe)
     t->chain.o = options;
     fl_status status = measure(t, &all);
     fl_chain_fini(&t->chain);
+    fl_device_event_destroy(options->device, &t->begun);
+    fl_device_event_destroy(options->device, &t->ended);
     fl_free(t->series);
     fl_free(all);
     fl_free(t);

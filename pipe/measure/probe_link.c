@@ -100,15 +100,15 @@ static void close_pair(pair *p)
 static fl_status send_payload(pair *p, size_t size, int64_t deadline_us)
 {
     void *place = fl_channel_place(p->out);
-    return fl_channel_send_from(p->out, place != NULL ? place : p->payload, size, NULL,
+    return fl_channel_send_from(p->out, place != NULL ? place : p->payload, size, p->o->stream,
                                 deadline_us);
 }
 
 static fl_status receive_payload(pair *p, size_t size, int64_t deadline_us)
 {
     fl_device *d = p->o->device;
-    FL_TRY(fl_channel_receive_to(p->in, p->payload, size, NULL, deadline_us));
-    return d->ops->sync(d, NULL);
+    FL_TRY(fl_channel_receive_to(p->in, p->payload, size, p->o->stream, deadline_us));
+    return d->ops->sync(d, p->o->stream);
 }
 
 /* There and back: half of it is one message. */
@@ -143,8 +143,8 @@ static fl_status time_messages(pair *p, int64_t size_bytes, int n, double *us)
 static fl_status reduce_once(pair *p, double *us)
 {
     double begun = fl_probe_now_us();
-    FL_TRY(fl_bucket_start(p->bucket, FL_ALL_REDUCE, NULL));
-    FL_TRY(fl_bucket_wait(p->bucket, NULL, fl_deadline_us(p->o->timeout_ms)));
+    FL_TRY(fl_bucket_start(p->bucket, FL_ALL_REDUCE, p->o->stream));
+    FL_TRY(fl_bucket_wait(p->bucket, p->o->stream, fl_deadline_us(p->o->timeout_ms)));
     *us = fl_probe_now_us() - begun;
     return FL_OK;
 }

@@ -9,27 +9,27 @@ enum { N_SIZES = 3, REPEATS = 8 };
 /* Rows, outputs and inputs alike: one of them fits the caches best. */
 static const int64_t sizes[N_SIZES] = {128, 256, 512};
 
-static fl_status best_of(fl_device *d, int64_t n, float *in, float *out, fl_weight *w,
+static fl_status best_of(fl_device *d, fl_stream *s, int64_t n, float *in, float *out, fl_weight *w,
                          double *flops_per_us)
 {
     double flops = 2.0 * (double)n * (double)n * (double)n;
     for (int i = 0; i < REPEATS; i++) {
         double begun = fl_probe_now_us();
-        FL_TRY(d->ops->linear(d, NULL, &(fl_linear_args){.in = in, .w = w, .y = out, .m = n}));
-        FL_TRY(d->ops->sync(d, NULL));
+        FL_TRY(d->ops->linear(d, s, &(fl_linear_args){.in = in, .w = w, .y = out, .m = n}));
+        FL_TRY(d->ops->sync(d, s));
         double rate = flops / (fl_probe_now_us() - begun);
         *flops_per_us = i > 0 && rate > *flops_per_us ? rate : *flops_per_us; /* 0 packs w */
     }
     return FL_OK;
 }
 
-static fl_status time_size(fl_device *d, int64_t n, double *flops_per_us)
+static fl_status time_size(fl_device *d, fl_stream *s, int64_t n, double *flops_per_us)
 {
     size_t count = (size_t)(n * n), total = 3 * count * sizeof(float);
     float *memory = NULL;
     FL_TRY(fl_device_alloc(d, total, "the profile", (void **)&memory));
     fl_weight w = {.data = memory, .rows = n, .cols = n, .version = 1};
-    fl_status status = best_of(d, n, memory + count, memory + 2 * count, &w, flops_per_us);
+    fl_status status = best_of(d, s, n, memory + count, memory + 2 * count, &w, flops_per_us);
     d->ops->weight_release(d, &w);
     fl_device_free(d, memory, total);
     return status;
@@ -40,7 +40,7 @@ fl_status fl_probe_peak(const fl_probe_options *options, fl_probe *probe)
     double best = 0.0;
     probe->phase = FL_PROBE_PEAK;
     for (int i = 0; i < N_SIZES; i++) {
-        FL_TRY(time_size(options->device, sizes[i], &best));
+        FL_TRY(time_size(options->device, options->stream, sizes[i], &best));
     }
     probe->profile.peak_flops_per_us = best;
     return FL_OK;

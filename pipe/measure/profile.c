@@ -103,6 +103,7 @@ static fl_status measure(const profiler *p, int index, fl_probe *probe)
                                       .cpu_ids = enough ? p->cpus + index * cores : NULL,
                                       .budget_bytes = SIZE_MAX / 2};
     FL_TRY(fl_device_open(&device, &options.device));
+    FL_TRY(options.device->ops->stream_create(options.device, &options.stream));
     FL_TRY(fl_probe_layers(&options, probe));
     FL_TRY(fl_probe_peak(&options, probe));
     FL_TRY(fl_probe_read(&options, probe));
