@@ -30,43 +30,64 @@ static int append_lines(int dir_fd, const char *text, size_t n)
     return error;
 }
 
-static size_t print_layers(const fl_params *p, int64_t step, char *text, size_t size_bytes)
+/* room: as fl_params_read_weights needs for any layer */
+static fl_status print_layers(const fl_params *p, int64_t step, float *room, char *text,
+                              size_t size_bytes)
 {
     size_t n = 0;
     for (int layer = p->first; layer < p->last; layer++) {
-        size_t bytes = (size_t)fl_params_layer_count(p, layer) * sizeof(float);
-        uint64_t hash = fl_checksum(p->weight[layer - p->first], bytes, 0);
+        size_t bytes = (size_t)fl_params_layer_count(p, layer) * fl_dtype_size(FL_F32);
+        const float *weights;
+        FL_TRY(fl_params_read_weights(p, layer, room, &weights));
+        uint64_t hash = fl_checksum(weights, bytes, 0);
         n += (size_t)snprintf(text + n, size_bytes - n,
                               "{\"step\": %" PRId64 ", \"layer\": %d, \"name\": \"%s\", "
                               "\"hash\": \"%016" PRIx64 "\"}\n",
                               step, layer, fl_model_layer_name(p->model, layer), hash);
     }
-    return n;
+    return FL_OK;
 }
 
-/* Returns 0, or errno. */
-static int write_hashes(const fl_worker_state *w, const fl_params *p)
+static fl_status take_room(const fl_params *p, void **room)
+{
+    int64_t largest = 0;
+    for (int layer = p->first; layer < p->last; layer++) {
+        int64_t n = fl_params_layer_count(p, layer);
+        largest = n > largest ? n : largest;
+    }
+    return p->device->ops->host_memory
+               ? FL_OK
+               : fl_alloc_array((size_t)largest, fl_dtype_size(FL_F32), room);
+}
+
+/* *error: 0, or errno if there is no memory or the file cannot be written. Fails with the device.
+ */
+static fl_status write_hashes(const fl_worker_state *w, const fl_params *p, int *error)
 {
     size_t size_bytes = (size_t)(p->last - p->first) * LINE_BYTES + 1;
-    void *text = NULL;
-    if (fl_alloc(size_bytes, &text) != FL_OK) {
-        return ENOMEM;
+    void *text = NULL, *room = NULL;
+    fl_status status = FL_OK;
+    *error = ENOMEM;
+    if (fl_alloc(size_bytes, &text) == FL_OK && take_room(p, &room) == FL_OK) {
+        status = print_layers(p, w->step, room, text, size_bytes);
+        *error = status == FL_OK ? append_lines(w->c->dir_fd, text, strlen(text)) : 0;
     }
-    size_t n = print_layers(p, w->step, text, size_bytes);
-    int error = append_lines(w->c->dir_fd, text, n);
     fl_free(text);
-    return error;
+    fl_free(room);
+    return status;
 }
 
-void fl_worker_hash_weights(fl_worker_state *w)
+fl_status fl_worker_hash_weights(fl_worker_state *w)
 {
     int64_t every = w->c->job->train.hash_weights;
     if (every == 0 || w->step % every != 0 || w->now->place.replica != 0 || w->hashes_failed) {
-        return;
+        return FL_OK;
     }
-    int error = write_hashes(w, fl_generation_params(w->now));
+    int error;
+    FL_TRY(write_hashes(w, fl_generation_params(w->now), &error));
     if (error != 0) {
         w->hashes_failed = true;
         fl_link_hashes_failed(w->link, &(fl_hashes_failed_report){.step = w->step, .error = error});
     }
+    return FL_OK;
 }

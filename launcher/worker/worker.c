@@ -184,7 +184,7 @@ static fl_status run_step(worker *w, const fl_stream_batch *next, bool evaluates
     }
     w->n_skipped = result.finite ? 0 : w->n_skipped;
     w->step = batch->step + 1;
-    fl_worker_hash_weights(w);
+    FL_TRY(fl_worker_hash_weights(w));
     w->end_step = ends ? w->step : w->end_step;
     w->cursor = next->after;
     fl__reach("step", w);

@@ -109,9 +109,9 @@ fl_status fl_worker_nonfinite(fl_worker_state *w, const fl_global_batch *batch,
 /* ---- weight_hashes.c ---- */
 
 /* Where the job asks for it after w->step steps, add hashes of this worker's layers to
- * weights.jsonl. The first failure is reported to the controller; the run
- * continues. */
-void fl_worker_hash_weights(fl_worker_state *w);
+ * weights.jsonl. The first failure to write is reported to the controller; the run continues. Fails
+ * with the device. */
+fl_status fl_worker_hash_weights(fl_worker_state *w) FL_MUST_CHECK;
 
 /* ---- control_point.c ---- */
 

@@ -12,16 +12,21 @@ int64_t fl_params_grad_at(const fl_params *params, int layer)
     return params->grad_at[layer - params->first];
 }
 
+static size_t float_bytes(int64_t n)
+{
+    return (size_t)n * fl_dtype_size(FL_F32);
+}
+
 static fl_status draw(fl_params *p, int layer, int index, uint64_t seed)
 {
     const fl_param_spec *spec = &fl_model_params(p->model, layer)->spec[index];
-    size_t n = (size_t)(spec->rows * spec->cols);
+    int64_t n = spec->rows * spec->cols;
     float *to = p->layer[layer - p->first].weight[index].data;
     const fl_device_ops *ops = p->device->ops;
     void *start = NULL;
-    FL_TRY(fl_alloc_array(n, sizeof(float), &start));
+    FL_TRY(fl_alloc(float_bytes(n), &start));
     fl_model_draw_param(p->model, layer, index, seed, start);
-    fl_status status = ops->copy_in(p->device, p->stream, to, start, n * sizeof(float));
+    fl_status status = ops->copy_in(p->device, p->stream, to, start, float_bytes(n));
     fl_status copied = ops->sync(p->device, p->stream); /* `start` is the copy's until then */
     status = status == FL_OK ? copied : status;
     fl_free(start);
@@ -73,11 +78,6 @@ static fl_status layer_init(fl_params *p, int layer)
         }
     }
     return FL_OK;
-}
-
-static size_t float_bytes(int64_t n)
-{
-    return (size_t)n * sizeof(float);
 }
 
 static fl_status take(const fl_params_options *o, int64_t n, const char *what, float **out)
@@ -329,6 +329,18 @@ static int list_updates(fl_params *p, const fl_job *job, int layer, fl_update *l
         in += fl_layout_param(spec);
     }
     return n_updates;
+}
+
+fl_status fl_params_read_weights(const fl_params *p, int layer, float *room, const float **out)
+{
+    const fl_device_ops *ops = p->device->ops;
+    const float *weight = p->weight[layer - p->first];
+    size_t size_bytes = float_bytes(fl_params_layer_count(p, layer));
+    *out = ops->host_memory ? weight : room;
+    if (!ops->host_memory && size_bytes > 0) {
+        FL_TRY(ops->copy_out(p->device, p->stream, room, weight, size_bytes));
+    }
+    return ops->sync(p->device, p->stream);
 }
 
 fl_status fl_params_step(fl_params *p, const fl_job *job, int64_t step, double lr,

@@ -83,6 +83,12 @@ int64_t fl_params_layer_count(const fl_params *params, int layer);
 /* Let the layer's weights lie in `weight`, which becomes params' own. */
 void fl_params_take_weight(fl_params *params, int layer, float *weight);
 
+/* A layer's weights for the host to read [fl_params_layer_count], once the stream has done all its
+ * work so far: where they lie, if the device computes in host memory, else a copy in `room`.
+ * room  as large, or NULL on a device that computes in host memory */
+fl_status fl_params_read_weights(const fl_params *params, int layer, float *room,
+                                 const float **out) FL_MUST_CHECK;
+
 /* Where the gradients of `layer` begin in params->grad, in elements, but for those of its tied
  * parameters; `last` gives their end. */
 int64_t fl_params_grad_at(const fl_params *params, int layer);

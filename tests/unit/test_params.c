@@ -1,0 +1,84 @@
+/* The weights of a layer, read by the host: in place, or as a copy where it cannot look into device
+ * memory. */
+#include "device/alloc.h"
+#include "nn/model.h"
+#include "pipe/state/params.h"
+#include "support/toy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Copies are made when the stream is waited for. */
+static struct {
+    void *to;
+    const void *from;
+    size_t n;
+} asked;
+
+static fl_status copy_out(fl_device *d, fl_stream *s, void *to, const void *from, size_t n)
+{
+    (void)d, (void)s;
+    assert_int_equal(asked.n, 0);
+    asked.to = to;
+    asked.from = from;
+    asked.n = n;
+    return FL_OK;
+}
+
+static fl_status sync(fl_device *d, fl_stream *s)
+{
+    (void)d, (void)s;
+    if (asked.n > 0) {
+        memcpy(asked.to, asked.from, asked.n);
+        asked.n = 0;
+    }
+    return FL_OK;
+}
+
+static void test_read_weights__waits_for_a_copy_where_one_is_needed(void **state)
+{
+    (void)state;
+    const uint64_t seed = 3;
+    fl_device *d = NULL;
+    fl_model *model = NULL;
+    fl_params p;
+    void *room = NULL;
+    assert_int_equal(fl_device_cpu_create(1, NULL, (size_t)1 << 28, &d), FL_OK);
+    assert_int_equal(fl_toy_model(1, 0.0f, &model), FL_OK);
+    fl_params_options o = {
+        .device = d, .model = model, .last = fl_model_n_layers(model), .seed = &seed};
+    assert_int_equal(fl_params_init(&p, &o), FL_OK);
+    const fl_device_ops *cpu = d->ops;
+    fl_device_ops ops = *cpu;
+    ops.host_memory = false;
+    ops.copy_out = copy_out;
+    ops.sync = sync;
+    for (int layer = 0; layer < p.last; layer++) {
+        size_t n = (size_t)fl_params_layer_count(&p, layer);
+        const float *in_place = NULL, *copied = NULL;
+        assert_int_equal(fl_params_read_weights(&p, layer, NULL, &in_place), FL_OK);
+        assert_ptr_equal(in_place, p.weight[layer]);
+        assert_int_equal(fl_alloc_array(n + 1, sizeof(float), &room), FL_OK);
+        d->ops = &ops;
+        assert_int_equal(fl_params_read_weights(&p, layer, room, &copied), FL_OK);
+        d->ops = cpu;
+        assert_ptr_equal(copied, room);
+        assert_memory_equal(copied, in_place, n * sizeof(float));
+        fl_free(room);
+    }
+    fl_params_fini(&p);
+    fl_model_destroy(&model);
+    fl_device_destroy(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_read_weights__waits_for_a_copy_where_one_is_needed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
