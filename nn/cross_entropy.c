@@ -14,12 +14,13 @@ static fl_status cross_entropy_shape(void *self, const fl_shape *out)
 static fl_status check_targets(const cross_entropy *l, fl_exec *x, const fl_tensor *targets)
 {
     const fl_batch *batch = fl_exec_batch(x);
+    const int32_t *values = batch->targets_host != NULL ? batch->targets_host : targets->data;
     int64_t sample = 0;
     for (int64_t i = 0; i < targets->n_tokens; i++) {
         while (i >= targets->offsets[sample + 1]) {
             sample++;
         }
-        int32_t target = fl_i32(targets)[i];
+        int32_t target = values[i];
         if (target < 0 || target >= l->n_classes) {
             return fl_fail(FL_EINVAL, "sample %lld: target %d, allowed is 0 to %lld",
                            (long long)batch->sample_ids[sample], target,

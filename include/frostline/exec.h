@@ -16,11 +16,14 @@ extern "C" {
 
 /* The current micro-batch. Borrowed; valid during the call.
  * sample_ids  [n_samples], as the data set numbers them; host memory
- * sample_ids_device  the same in device memory */
+ * sample_ids_device  the same in device memory
+ * targets_host  what the targets of a loss are in device memory, in host memory; NULL: they are in
+ *              host memory themselves */
 typedef struct fl_batch {
     int64_t n_samples;
     const int64_t *sample_ids;
     const int64_t *sample_ids_device;
+    const void *targets_host;
     uint64_t seed;
     int64_t epoch;
     int64_t n_global; /* samples in the global batch: the loss is the mean over them */

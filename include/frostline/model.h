@@ -63,9 +63,9 @@ typedef struct fl_loss_sums {
  *
  * shape     FL_EINVAL with a message if it cannot take what the last layer gives for a sample.
  * forward   out: the last layer's output; targets: int32, [n_targets, 1] with the samples'
- *           offsets; grad_scale: what one target weighs in the gradient; grad: like out, every row
- *           is written, or NULL (evaluation). Adds to *sums, which is device memory: through
- *           kernels, or directly where fl_exec_host_memory is true.
+ *           offsets, which the host reads at fl_batch.targets_host; grad_scale: what one target
+ * weighs in the gradient; grad: like out, every row is written, or NULL (evaluation). Adds to
+ * *sums, which is device memory: through kernels, or directly where fl_exec_host_memory is true.
  * destroy   free self. May be NULL. */
 typedef struct fl_loss_ops {
     fl_table_head head; /* FL_TABLE_HEAD(fl_loss_ops) */

@@ -5,6 +5,7 @@
 #include "device/flight.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
+#include "pipe/cost/batch_tables.h"
 
 #include <string.h>
 
@@ -14,10 +15,9 @@ typedef struct slot {
     fl_micro_batch what;
     fl_batch batch;
     fl_arena arena;
-    int64_t *ids; /* [max_samples] */
-    int32_t
-        *offsets;  /* [n_layers + 1][max_samples + 1]: where the samples begin at each boundary */
-    fl_tensor *at; /* [n_layers + 1]: the stage's input and each layer's output */
+    fl_batch_tables tables;
+    fl_tensor targets;    /* the last stage's */
+    fl_tensor *at;        /* [n_layers + 1]: the stage's input and each layer's output */
     fl_exec_frame *frame; /* [n_layers] */
 } slot;
 
@@ -31,13 +31,13 @@ struct fl_stage {
     unsigned char *scratch_memory;
     fl_arena scratch;
     void *grad[2];
-    int grad_turn;            /* which of them holds the current gradient */
-    fl_shape raw;             /* the raw shape for which `shapes` was computed; width 0: none yet */
-    fl_shape *shapes;         /* [n_layers + 1]: one sample at each boundary of the stage */
-    int64_t *some_ids;        /* [max_samples] of fl_stage_fill's samples */
-    int32_t *some_offsets[2]; /* [max_samples + 1] */
-    int32_t *targets;
-    int32_t *target_offsets;
+    int grad_turn;    /* which of them holds the current gradient */
+    fl_shape raw;     /* the raw shape for which `shapes` was computed; width 0: none yet */
+    fl_shape *shapes; /* [n_layers + 1]: one sample at each boundary of the stage */
+    bool ends_model;  /* the loss is this stage's */
+    unsigned char *tables_memory; /* the slots' tables, then those of fl_stage_fill; NULL: in host
+                                     memory */
+    fl_batch_tables some;         /* of fl_stage_fill's samples */
     int n_busy, peak_busy;
 };
 
@@ -95,21 +95,26 @@ static size_t tensor_bytes(const fl_tensor *t)
     return (size_t)(t->n_tokens * t->width) * fl_dtype_size(t->dtype);
 }
 
+/* A tensor of the tables' samples, but for its data, rows and type. */
+static fl_tensor tensor_at(const fl_batch_tables *tables, int boundary)
+{
+    const int32_t *offsets = fl_batch_tables_offsets(tables, boundary);
+    return (fl_tensor){.offsets = offsets,
+                       .offsets_device = fl_mirror_at(&tables->mirror, offsets),
+                       .n_samples = tables->n};
+}
+
 /* Fill the tensors of every boundary but for their data. */
 static fl_status lay_out(fl_stage *stage, slot *s)
 {
-    int64_t stride = stage->max_samples + 1;
     for (int i = 0; i <= stage->n_layers; i++) {
-        s->at[i] = (fl_tensor){.offsets = s->offsets + i * stride,
-                               .offsets_device = s->offsets + i * stride,
-                               .n_samples = s->what.n};
-        s->offsets[i * stride] = 0;
+        s->at[i] = tensor_at(&s->tables, i);
     }
     for (int64_t j = 0; j < s->what.n; j++) {
-        FL_TRY(sample_shapes(stage, s->what.split, s->ids[j]));
+        FL_TRY(sample_shapes(stage, s->what.split, s->what.ids[j]));
         for (int i = 0; i <= stage->n_layers; i++) {
             s->at[i].n_tokens += stage->shapes[i].tokens;
-            s->offsets[i * stride + j + 1] = (int32_t)s->at[i].n_tokens;
+            fl_batch_tables_offsets(&s->tables, i)[j + 1] = (int32_t)s->at[i].n_tokens;
         }
     }
     for (int i = 0; i <= stage->n_layers; i++) {
@@ -118,6 +123,39 @@ static fl_status lay_out(fl_stage *stage, slot *s)
         s->at[i].dtype = stage->shapes[i].dtype;
     }
     return FL_OK;
+}
+
+static fl_status load_targets(fl_stage *stage, slot *s)
+{
+    const fl_batch_tables *t = &s->tables;
+    s->targets = (fl_tensor){0};
+    if (!stage->ends_model) {
+        return FL_OK;
+    }
+    FL_TRY(fl_load_targets(stage->o.dataset, s->what.split, t->ids, t->n, t->targets,
+                           stage->o.capacity.n_targets, t->target_offsets, &s->targets));
+    s->batch.targets_host = t->targets;
+    s->targets.data = fl_mirror_at(&t->mirror, t->targets);
+    s->targets.offsets_device = fl_mirror_at(&t->mirror, t->target_offsets);
+    return FL_OK;
+}
+
+/* All that kernels must know of the micro-batch, on its way to the device. */
+static fl_status describe(fl_stage *stage, slot *s)
+{
+    fl_batch_tables *t = &s->tables;
+    FL_TRY(fl_batch_tables_begin(t, s->what.n));
+    memcpy(t->ids, s->what.ids, (size_t)s->what.n * sizeof *t->ids);
+    s->what.ids = t->ids;
+    s->batch = (fl_batch){.n_samples = s->what.n,
+                          .sample_ids = t->ids,
+                          .sample_ids_device = fl_mirror_at(&t->mirror, t->ids),
+                          .seed = s->what.seed,
+                          .epoch = s->what.epoch,
+                          .n_global = s->what.n_global};
+    FL_TRY(lay_out(stage, s));
+    FL_TRY(load_targets(stage, s));
+    return fl_batch_tables_send(t, s->targets.n_tokens);
 }
 
 fl_status fl_stage_begin(fl_stage *stage, int slot_index, const fl_micro_batch *batch,
@@ -131,16 +169,8 @@ fl_status fl_stage_begin(fl_stage *stage, int slot_index, const fl_micro_batch *
                        (long long)stage->max_samples);
     }
     s->what = *batch;
-    memcpy(s->ids, batch->ids, (size_t)batch->n * sizeof *s->ids);
-    s->what.ids = s->ids;
-    s->batch = (fl_batch){.n_samples = batch->n,
-                          .sample_ids = s->ids,
-                          .sample_ids_device = s->ids,
-                          .seed = batch->seed,
-                          .epoch = batch->epoch,
-                          .n_global = batch->n_global};
     fl_arena_release(&s->arena, 0);
-    FL_TRY(lay_out(stage, s));
+    FL_TRY(describe(stage, s));
     fl_tensor *entry = &s->at[stage->o.enter - stage->o.first];
     FL_TRY(fl_arena_take(&s->arena, tensor_bytes(entry), &entry->data));
     *input = *entry;
@@ -170,21 +200,32 @@ static fl_exec exec_for(fl_stage *stage, slot *s, int layer)
 
 /* ---- some samples, up to where micro-batches enter ---- */
 
-/* Where the chosen samples begin at boundary i, when they stand one behind the other. */
-static void pack_offsets(fl_stage *stage, const slot *s, int i, const int32_t *which, int64_t n,
-                         int32_t *offsets, fl_tensor *out)
+/* The tables of the chosen samples, standing one behind the other. */
+static fl_status describe_some(fl_stage *stage, const slot *s, const int32_t *which, int64_t n)
 {
-    const int32_t *all = s->offsets + i * (stage->max_samples + 1);
-    offsets[0] = 0;
+    fl_batch_tables *t = &stage->some;
+    FL_TRY(fl_batch_tables_begin(t, n));
     for (int64_t j = 0; j < n; j++) {
-        offsets[j + 1] = offsets[j] + all[which[j] + 1] - all[which[j]];
+        t->ids[j] = s->what.ids[which[j]];
     }
-    *out = (fl_tensor){.offsets = offsets,
-                       .offsets_device = offsets,
-                       .n_samples = n,
-                       .n_tokens = offsets[n],
-                       .width = s->at[i].width,
-                       .dtype = s->at[i].dtype};
+    for (int i = 0; i < t->max.n_boundaries; i++) {
+        const int32_t *all = s->at[i].offsets;
+        int32_t *offsets = fl_batch_tables_offsets(t, i);
+        for (int64_t j = 0; j < n; j++) {
+            offsets[j + 1] = offsets[j] + all[which[j] + 1] - all[which[j]];
+        }
+    }
+    return fl_batch_tables_send(t, 0);
+}
+
+/* Their tensor at boundary i, in memory of the slot. */
+static fl_status take_some(fl_stage *stage, slot *s, int i, fl_tensor *out)
+{
+    *out = tensor_at(&stage->some, i);
+    out->n_tokens = out->offsets[out->n_samples];
+    out->width = s->at[i].width;
+    out->dtype = s->at[i].dtype;
+    return fl_arena_take(&s->arena, tensor_bytes(out), &out->data);
 }
 
 /* Samples' places on the host: sample which[j] (which NULL: sample j) at base + place[its number].
@@ -237,21 +278,18 @@ static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *whi
     fl_exec_frame frame;
     fl_batch batch = s->batch;
     const host_rows places = {.base = rows, .which = which, .place = place};
+    FL_TRY(describe_some(stage, s, which, n));
     batch.n_samples = n;
-    batch.sample_ids = batch.sample_ids_device = stage->some_ids;
-    for (int64_t j = 0; j < n; j++) {
-        stage->some_ids[j] = s->ids[which[j]];
-    }
-    pack_offsets(stage, s, from - stage->o.first, which, n, stage->some_offsets[0], &in);
-    FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&in), &in.data));
+    batch.sample_ids = stage->some.ids;
+    batch.sample_ids_device = fl_mirror_at(&stage->some.mirror, stage->some.ids);
+    FL_TRY(take_some(stage, s, from - stage->o.first, &in));
     FL_TRY(move_rows(stage, &in, &places, true));
     for (int layer = from; layer < stage->o.enter; layer++) {
         int i = layer - stage->o.first;
         fl_exec x = exec_for(stage, s, layer);
         x.batch = &batch;
         x.training = false;
-        pack_offsets(stage, s, i + 1, which, n, stage->some_offsets[(layer - from + 1) % 2], &out);
-        FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&out), &out.data));
+        FL_TRY(take_some(stage, s, i + 1, &out));
         FL_TRY(
             fl_exec_forward(&x, stage->o.model, layer, &stage->params.layer[i], &frame, &in, &out));
         in = out;
@@ -297,13 +335,11 @@ fl_status fl_stage_loss(fl_stage *stage, int slot_index, bool want_grad, float g
                         fl_loss_sums *sums)
 {
     slot *s = &stage->slots[slot_index];
-    fl_tensor targets, grad;
+    fl_tensor grad;
     fl_exec x = exec_for(stage, s, stage->o.last);
     fl_flight_enter(FL_FLIGHT_LOSS, -1, -1, 0);
-    FL_TRY(fl_load_targets(stage->o.dataset, s->what.split, s->ids, s->what.n, stage->targets,
-                           stage->o.capacity.n_targets, stage->target_offsets, &targets));
     fl_stage_grad_out(stage, slot_index, &grad);
-    FL_TRY(fl_exec_loss(&x, stage->o.model, &s->at[stage->n_layers], &targets, grad_scale,
+    FL_TRY(fl_exec_loss(&x, stage->o.model, &s->at[stage->n_layers], &s->targets, grad_scale,
                         want_grad ? &grad : NULL, sums));
     fl_flight_leave();
     if (!want_grad) {
@@ -356,7 +392,7 @@ fl_params *fl_stage_params(fl_stage *stage)
 
 int64_t fl_stage_sample(const fl_stage *stage, int slot_index, int64_t i)
 {
-    return stage->slots[slot_index].ids[i];
+    return stage->slots[slot_index].what.ids[i];
 }
 
 fl_tensor fl_stage_boundary(const fl_stage *stage, int slot_index, int i)
@@ -387,10 +423,7 @@ void fl_stage_peaks(const fl_stage *stage, int *n_slots, size_t *slot_bytes, siz
 static fl_status slot_create(fl_stage *stage, slot *s, unsigned char *memory)
 {
     size_t boundaries = (size_t)stage->n_layers + 1;
-    size_t samples = (size_t)stage->max_samples;
     fl_arena_init(&s->arena, memory, (size_t)stage->o.memory.slot_bytes, "micro-batch slot");
-    FL_TRY(fl_alloc_array(samples, sizeof *s->ids, (void **)&s->ids));
-    FL_TRY(fl_alloc_array(boundaries * (samples + 1), sizeof *s->offsets, (void **)&s->offsets));
     FL_TRY(fl_alloc_array(boundaries, sizeof *s->at, (void **)&s->at));
     return fl_alloc_array(boundaries, sizeof *s->frame, (void **)&s->frame);
 }
@@ -426,11 +459,59 @@ static fl_status scratch_create(fl_stage *stage)
     fl_arena_init(&stage->scratch, stage->scratch_memory, total, "temporaries");
     size_t grad_bytes = (size_t)stage->o.memory.grad_bytes;
     FL_TRY(fl_arena_take(&stage->scratch, grad_bytes, &stage->grad[0]));
-    FL_TRY(fl_arena_take(&stage->scratch, grad_bytes, &stage->grad[1]));
-    FL_TRY(fl_alloc_array((size_t)stage->o.capacity.n_targets, sizeof *stage->targets,
-                          (void **)&stage->targets));
-    return fl_alloc_array((size_t)stage->max_samples + 1, sizeof *stage->target_offsets,
-                          (void **)&stage->target_offsets);
+    return fl_arena_take(&stage->scratch, grad_bytes, &stage->grad[1]);
+}
+
+/* ---- tables ---- */
+
+static fl_tables_size tables_size(const fl_stage *stage)
+{
+    return (fl_tables_size){.n_boundaries = stage->n_layers + 1,
+                            .samples = stage->max_samples,
+                            .has_targets = stage->ends_model,
+                            .targets = stage->ends_model ? stage->o.capacity.n_targets : 0};
+}
+
+/* fl_stage_fill ends where micro-batches enter; where that is the first layer, it is never called.
+ */
+static fl_tables_size some_size(const fl_stage *stage)
+{
+    int n_layers = stage->o.enter - stage->o.first;
+    return (fl_tables_size){.n_boundaries = n_layers > 0 ? n_layers + 1 : 0,
+                            .samples = n_layers > 0 ? stage->max_samples : 0};
+}
+
+static size_t tables_bytes(const fl_stage *stage)
+{
+    fl_tables_size of_slot = tables_size(stage), of_some = some_size(stage);
+    size_t each = fl_batch_tables_bytes(&of_slot);
+    return fl_mirror_device_bytes(stage->o.device, (size_t)stage->o.n_slots * each +
+                                                       fl_batch_tables_bytes(&of_some));
+}
+
+static fl_status tables_create(fl_stage *stage)
+{
+    const fl_stage_options *o = &stage->o;
+    fl_tables_size size = tables_size(stage), some = some_size(stage);
+    size_t each = fl_mirror_device_bytes(o->device, fl_batch_tables_bytes(&size));
+    if (tables_bytes(stage) > 0) {
+        FL_TRY(take(stage, tables_bytes(stage), "tables of micro-batches",
+                    (void **)&stage->tables_memory));
+    }
+    for (int i = 0; i < o->n_slots; i++) {
+        FL_TRY(fl_batch_tables_init(&stage->slots[i].tables, o->device, o->stream,
+                                    stage->tables_memory + (size_t)i * each, &size));
+    }
+    return fl_batch_tables_init(&stage->some, o->device, o->stream,
+                                stage->tables_memory + (size_t)o->n_slots * each, &some);
+}
+
+static void tables_destroy(fl_stage *stage)
+{
+    for (int i = 0; stage->slots != NULL && i < stage->o.n_slots; i++) {
+        fl_batch_tables_fini(&stage->slots[i].tables);
+    }
+    fl_batch_tables_fini(&stage->some);
 }
 
 static fl_status fill(fl_stage *stage)
@@ -457,13 +538,8 @@ static fl_status fill(fl_stage *stage)
     FL_TRY(shapes_of(stage, &raw)); /* the last known ones of a micro-batch without samples */
     FL_TRY(fl_params_init(&stage->params, &params));
     FL_TRY(slots_create(stage));
-    size_t n = (size_t)stage->max_samples;
-    FL_TRY(fl_alloc_array(n, sizeof *stage->some_ids, (void **)&stage->some_ids));
-    for (int i = 0; i < 2; i++) {
-        FL_TRY(
-            fl_alloc_array(n + 1, sizeof **stage->some_offsets, (void **)&stage->some_offsets[i]));
-    }
-    return scratch_create(stage);
+    FL_TRY(scratch_create(stage));
+    return tables_create(stage);
 }
 
 fl_status fl_stage_create(const fl_stage_options *options, fl_stage **out)
@@ -474,6 +550,7 @@ fl_status fl_stage_create(const fl_stage_options *options, fl_stage **out)
     stage->o.enter = options->enter > options->first ? options->enter : options->first;
     stage->n_layers = options->last - options->first;
     stage->max_samples = fl_capacity_samples(&options->capacity);
+    stage->ends_model = options->last == fl_model_n_layers(options->model);
     fl_status status = fill(stage);
     stage->o.handed = NULL; /* the caller's */
     if (status != FL_OK) {
@@ -495,6 +572,7 @@ void fl_stage_strip(fl_stage *stage)
     fl_params_drop_grad(&stage->params);
     give(stage, &stage->slot_memory, slots_bytes(stage));
     give(stage, &stage->scratch_memory, (size_t)stage->o.memory.scratch_bytes);
+    give(stage, &stage->tables_memory, tables_bytes(stage));
 }
 
 fl_status fl_stage_claim(fl_stage *stage)
@@ -505,6 +583,7 @@ fl_status fl_stage_claim(fl_stage *stage)
         FL_TRY(fl_device_claim(stage->o.device, slots_bytes(stage), "micro-batches in flight"));
         FL_TRY(
             fl_device_claim(stage->o.device, (size_t)stage->o.memory.scratch_bytes, "temporaries"));
+        FL_TRY(fl_device_claim(stage->o.device, tables_bytes(stage), "tables of micro-batches"));
     }
     stage->o.reserve = false;
     return FL_OK;
@@ -516,9 +595,8 @@ void fl_stage_destroy(fl_stage **stage)
     if (s == NULL) {
         return;
     }
+    tables_destroy(s);
     for (int i = 0; s->slots != NULL && i < s->o.n_slots; i++) {
-        fl_free(s->slots[i].ids);
-        fl_free(s->slots[i].offsets);
         fl_free(s->slots[i].at);
         fl_free(s->slots[i].frame);
     }
@@ -528,11 +606,6 @@ void fl_stage_destroy(fl_stage **stage)
         fl_params_fini(&s->params);
     }
     fl_free(s->shapes);
-    fl_free(s->some_ids);
-    fl_free(s->some_offsets[0]);
-    fl_free(s->some_offsets[1]);
-    fl_free(s->targets);
-    fl_free(s->target_offsets);
     fl_free(s);
     *stage = NULL;
 }

@@ -1,0 +1,53 @@
+#include "pipe/cost/batch_tables.h"
+
+#include <string.h>
+
+enum { TARGET_BYTES = 4, PIECE_BYTES = 64 };
+
+/* Ids first, because they are the widest, then tables of 4 bytes; the targets last, because the
+ * others' sizes are known when they are filled. */
+static size_t bytes_of(const fl_tables_size *max, int64_t n_samples, int64_t n_targets)
+{
+    size_t n = (size_t)n_samples,
+           n_offsets = (size_t)max->n_boundaries + (max->has_targets ? 1 : 0);
+    return n * sizeof(int64_t) + n_offsets * (n + 1) * sizeof(int32_t) +
+           (size_t)n_targets * TARGET_BYTES;
+}
+
+size_t fl_batch_tables_bytes(const fl_tables_size *max)
+{
+    size_t bytes = bytes_of(max, max->samples, max->targets);
+    return (bytes + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES;
+}
+
+fl_status fl_batch_tables_init(fl_batch_tables *t, fl_device *device, fl_stream *stream,
+                               void *on_device, const fl_tables_size *max)
+{
+    *t = (fl_batch_tables){.max = *max};
+    return fl_mirror_init(&t->mirror, device, stream, on_device, fl_batch_tables_bytes(max));
+}
+
+void fl_batch_tables_fini(fl_batch_tables *t)
+{
+    fl_mirror_fini(&t->mirror);
+    memset(t, 0, sizeof *t);
+}
+
+fl_status fl_batch_tables_begin(fl_batch_tables *t, int64_t n)
+{
+    FL_TRY(fl_mirror_begin(&t->mirror));
+    t->n = n;
+    t->ids = (int64_t *)(void *)t->mirror.host;
+    t->offsets = (int32_t *)(void *)(t->ids + n);
+    t->target_offsets = t->offsets + t->max.n_boundaries * (n + 1);
+    t->targets = t->target_offsets + (t->max.has_targets ? n + 1 : 0);
+    for (int i = 0; i < t->max.n_boundaries; i++) {
+        fl_batch_tables_offsets(t, i)[0] = 0;
+    }
+    return FL_OK;
+}
+
+fl_status fl_batch_tables_send(fl_batch_tables *t, int64_t n_targets)
+{
+    return fl_mirror_send(&t->mirror, bytes_of(&t->max, t->n, n_targets));
+}
