@@ -201,7 +201,7 @@ fl_status fl__nonfinite_loss(fl_pipeline *p, int slot)
     int64_t sample;
     fl_stage_grad_out(p->stage, slot, &grad);
     FL_TRY(find_sample(p, slot, &grad, &sample));
-    FL_TRY(fl_pipeline_wait(p));
+    FL_TRY(fl__pipeline_read_sums(p));
     if (sample >= 0 || !isfinite(p->sums.loss)) {
         note(p, FL_NONFINITE_LOSS, 0, sample);
     }
@@ -273,7 +273,7 @@ static fl_status search(fl_pipeline *p, fl_nonfinite *found)
 {
     fl_params *params = fl_stage_params(p->stage);
     int64_t not_counted[FL_CLOCK_PARTS];
-    p->sums = (fl_loss_sums){0};
+    FL_TRY(fl__pipeline_clear_sums(p));
     FL_TRY(fl__pipeline_run_ops(p));
     FL_TRY(fl_params_clear_grad(params));
     FL_TRY(fl_pipeline_wait(p));

@@ -15,6 +15,26 @@ int64_t fl__pipeline_deadline_us(const fl_pipeline *p)
     return fl_deadline_us(p->o.job->fault.deadline_ms);
 }
 
+fl_status fl__pipeline_clear_sums(fl_pipeline *p)
+{
+    const fl_device_ops *ops = p->o.device->ops;
+    return ops->fill_zero(p->o.device, p->stream, p->sums_mirror.on_device, sizeof p->sums);
+}
+
+fl_status fl__pipeline_read_sums(fl_pipeline *p)
+{
+    FL_TRY(fl_mirror_fetch(&p->sums_mirror, sizeof p->sums));
+    FL_TRY(fl_pipeline_wait(p));
+    memcpy(&p->sums, p->sums_mirror.host, sizeof p->sums);
+    return FL_OK;
+}
+
+/* Where kernels add the losses of a micro-batch. */
+static fl_loss_sums *sums_on_device(const fl_pipeline *p)
+{
+    return (fl_loss_sums *)(void *)p->sums_mirror.on_device;
+}
+
 /* ---- 1: share out ---- */
 
 static fl_status measure_messages(fl_pipeline *p)
@@ -110,7 +130,7 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
         FL_TRY(fl__nonfinite_forward(p, slot));
     }
     if (p->is_last && !training) {
-        FL_TRY(fl_stage_loss(p->stage, slot, false, 0.0f, &p->sums));
+        FL_TRY(fl_stage_loss(p->stage, slot, false, 0.0f, sums_on_device(p)));
     }
     FL_TRY(fl_device_clock_end(&p->clock));
     if (!p->is_last) {
@@ -158,7 +178,8 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
     }
     FL_TRY(fl_device_clock_begin(&p->clock, FL_CLOCK_COMPUTE));
     if (p->is_last) {
-        FL_TRY(fl_stage_loss(p->stage, slot, true, 1.0f / (float)p->now.n_targets, &p->sums));
+        FL_TRY(
+            fl_stage_loss(p->stage, slot, true, 1.0f / (float)p->now.n_targets, sums_on_device(p)));
     }
     if (p->is_last && p->search != NULL) {
         FL_TRY(fl__nonfinite_loss(p, slot));
@@ -202,7 +223,9 @@ fl_status fl__pipeline_run_ops(fl_pipeline *p)
 static fl_status add_norms(fl_pipeline *p, double *head, double *blocks)
 {
     int first = p->o.plan->first[p->place.stage], last = p->o.plan->first[p->place.stage + 1];
-    FL_TRY(fl_reduce_norms(&p->reduce, p->layer_squares)); /* waits: the losses are complete, too */
+    FL_TRY(fl_mirror_fetch(&p->sums_mirror, sizeof p->sums));
+    FL_TRY(fl_reduce_norms(&p->reduce, p->layer_squares)); /* waits for both */
+    memcpy(&p->sums, p->sums_mirror.host, sizeof p->sums);
     for (int layer = first; layer < last; layer++) {
         int block = fl_model_block_of(p->o.model, layer);
         *(block == FL_BLOCK_HEAD ? head : &blocks[block - 1]) += p->layer_squares[layer - first];
@@ -270,7 +293,7 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
                            fl_step_result *result)
 {
     p->times = (fl_step_result){0};
-    p->sums = (fl_loss_sums){0};
+    FL_TRY(fl__pipeline_clear_sums(p));
     FL_TRY(begin_batch(p, batch));
     FL_TRY(fl__pipeline_run_ops(p));
     int64_t begun = fl_now_us();
@@ -295,14 +318,14 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
 
 fl_status fl_pipeline_evaluate(fl_pipeline *p, const fl_global_batch *batch, fl_loss_sums *sums)
 {
-    p->sums = (fl_loss_sums){0};
+    FL_TRY(fl__pipeline_clear_sums(p));
     FL_TRY(begin_batch(p, batch));
     FL_TRY(fl_recv_queue_begin(&p->forward_in, p->in_bytes, p->M));
     for (int m = 0; m < p->M; m++) {
         FL_TRY(run_forward(p, m, 0, false));
     }
     fl_flight_micro_batch(-1);
-    FL_TRY(fl_pipeline_wait(p)); /* the losses are still being added up */
+    FL_TRY(fl__pipeline_read_sums(p));
     FL_TRY(read_clock(p));
     sums->loss += p->sums.loss;
     sums->n_correct += p->sums.n_correct;

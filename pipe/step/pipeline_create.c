@@ -82,6 +82,20 @@ static fl_status stage_input_create(fl_pipeline *p, int n_frozen)
     return fl_stage_input_init(&p->stage_input, &stage_input);
 }
 
+static fl_status sums_create(fl_pipeline *p)
+{
+    fl_device *d = p->o.device;
+    size_t bytes = fl_mirror_device_bytes(d, sizeof p->sums);
+    FL_TRY(bytes == 0 ? FL_OK : fl_device_reserve(d, bytes, &p->sums_memory));
+    return fl_mirror_init(&p->sums_mirror, d, p->stream, p->sums_memory, sizeof p->sums);
+}
+
+static void sums_destroy(fl_pipeline *p)
+{
+    fl_mirror_fini(&p->sums_mirror);
+    fl_device_drop(p->o.device, p->sums_memory, sizeof p->sums);
+}
+
 static fl_status fill(fl_pipeline *p)
 {
     const fl_plan *plan = p->o.plan;
@@ -90,6 +104,7 @@ static fl_status fill(fl_pipeline *p)
     FL_TRY(p->o.device->ops->stream_create(p->o.device, &p->stream));
     /* All operations of a step, and two optimizers: of this step and of the one before. */
     FL_TRY(fl_device_clock_init(&p->clock, p->o.device, p->stream, 2 * p->M + 2));
+    FL_TRY(sums_create(p));
     p->trains = n_frozen < plan->first[p->place.stage + 1];
     p->trains_below = n_frozen < plan->first[p->place.stage];
     FL_TRY(shares_create(p));
@@ -174,6 +189,7 @@ void fl_pipeline_destroy(fl_pipeline **pipeline)
     }
     disconnect(p);
     fl_stage_destroy(&p->stage);
+    sums_destroy(p);
     fl_device_clock_fini(&p->clock);
     p->o.device->ops->stream_destroy(p->o.device, &p->stream);
     fl_batch_split_fini(&p->now);

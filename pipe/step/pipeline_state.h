@@ -6,6 +6,7 @@
 #ifndef FL_PIPE_STEP_PIPELINE_STATE_H
 #define FL_PIPE_STEP_PIPELINE_STATE_H
 
+#include "device/mirror.h"
 #include "pipe/cost/schedule.h"
 #include "pipe/step/device_clock.h"
 #include "pipe/step/message_queues.h"
@@ -41,8 +42,10 @@ struct fl_pipeline {
     size_t *in_bytes;      /* [M] of the step at work: where a micro-batch enters this stage */
     size_t *out_bytes;     /* [M] where it leaves */
     int below, above;      /* ranks of the neighbours; -1: none */
-    fl_loss_sums sums;
-    fl_step_result times; /* only its microseconds */
+    fl_mirror sums_mirror; /* fl_loss_sums of the micro-batches so far, which kernels add to */
+    void *sums_memory;     /* its device memory, a few bytes that no budget counts; NULL: none */
+    fl_loss_sums sums;     /* those that fl__pipeline_read_sums has read */
+    fl_step_result times;  /* only its microseconds */
     double commit_sums[N_SUMS + FL_MAX_LAYERS];
     double layer_squares[FL_MAX_LAYERS]; /* of this stage's layers */
     fl_nonfinite_search *search;         /* NULL but while a failed step is computed once more */
@@ -51,6 +54,10 @@ struct fl_pipeline {
 /* ---- pipeline.c ---- */
 
 int64_t fl__pipeline_deadline_us(const fl_pipeline *p);
+
+/* Begin new sums of losses; wait for all work so far and read them. */
+fl_status fl__pipeline_clear_sums(fl_pipeline *p) FL_MUST_CHECK;
+fl_status fl__pipeline_read_sums(fl_pipeline *p) FL_MUST_CHECK;
 
 /* All that this stage does of the batch that was shared out last. */
 fl_status fl__pipeline_run_ops(fl_pipeline *p) FL_MUST_CHECK;
