@@ -1,7 +1,9 @@
 #include "pipe/measure/probe_chain.h"
 
 #include "autodp/split_work.h"
+#include "data/loader.h"
 #include "device/alloc.h"
+#include "device/log.h"
 #include "device/random.h"
 #include "nn/model.h"
 
@@ -125,9 +127,10 @@ static fl_status create_arenas(fl_chain *c)
         scratch = larger(scratch, m->scratch_bytes);
         boundary = larger(boundary, larger(m->in_bytes, m->out_bytes));
     }
-    FL_TRY(arena_create(c, &c->tensors, tensors + 2 * (boundary + SLACK_BYTES)));
+    FL_TRY(arena_create(c, &c->tensors, tensors + 2 * (boundary + SLACK_BYTES) + SLACK_BYTES));
     FL_TRY(arena_create(c, &c->keep, keep));
     FL_TRY(arena_create(c, &c->scratch, scratch));
+    FL_TRY(fl_arena_take(&c->tensors, sizeof *c->sums, (void **)&c->sums));
     FL_TRY(fl_arena_take(&c->tensors, (size_t)boundary, &c->grad[0]));
     return fl_arena_take(&c->tensors, (size_t)boundary, &c->grad[1]);
 }
@@ -169,23 +172,45 @@ static fl_status create_params(fl_chain *c, fl_probe_layer *l)
 
 /* ---- data ---- */
 
-static fl_status load_ids(fl_chain *c)
+static size_t tables_bytes(const fl_chain *c)
+{
+    return fl_mirror_device_bytes(c->o->device, fl_batch_tables_bytes(&c->tables.max));
+}
+
+static fl_status create_tables(fl_chain *c)
+{
+    const fl_tables_size max = {.n_boundaries = 4 * c->n,
+                                .samples = c->n_large,
+                                .has_targets = true,
+                                .targets = c->max_targets};
+    c->tables.max = max;
+    if (tables_bytes(c) > 0) {
+        FL_TRY(fl_device_alloc(c->o->device, tables_bytes(c), "the profile", &c->tables_memory));
+    }
+    FL_TRY(fl_batch_tables_init(&c->tables, c->o->device, c->o->stream, c->tables_memory, &max));
+    return fl_batch_tables_begin(&c->tables, c->n_large);
+}
+
+/* All that is the same for every size of micro-batch. */
+static fl_status load_samples(fl_chain *c)
 {
     const fl_dataset *d = c->o->dataset;
-    size_t n = (size_t)c->n_large;
-    FL_TRY(fl_alloc_array(n, sizeof *c->ids, (void **)&c->ids));
-    FL_TRY(fl_alloc_array(n, sizeof *c->raw, (void **)&c->raw));
-    for (size_t s = 0; s < n; s++) {
+    fl_batch_tables *t = &c->tables;
+    c->max_targets *= c->n_large;
+    FL_TRY(create_tables(c));
+    FL_TRY(fl_alloc_array((size_t)c->n_large, sizeof *c->raw, (void **)&c->raw));
+    for (int64_t s = 0; s < c->n_large; s++) {
         int64_t n_targets;
-        c->ids[s] = (int64_t)s;
-        FL_TRY(d->ops->shape(d->self, FL_TRAIN, c->ids[s], &c->raw[s], &n_targets));
+        t->ids[s] = s;
+        FL_TRY(d->ops->shape(d->self, FL_TRAIN, s, &c->raw[s], &n_targets));
         int64_t tokens = c->raw[s].tokens;
         c->shortest = s == 0 || tokens < c->shortest ? tokens : c->shortest;
         c->ragged = c->ragged || tokens != c->raw[0].tokens;
     }
-    c->max_targets *= c->n_large;
-    FL_TRY(fl_alloc_array((size_t)c->max_targets, sizeof(int32_t), (void **)&c->targets));
-    return fl_alloc_array(n + 1, sizeof(int32_t), (void **)&c->target_offsets);
+    FL_TRY(fl_load_targets(d, FL_TRAIN, t->ids, t->n, t->targets, c->max_targets, t->target_offsets,
+                           &c->targets));
+    c->targets.data = fl_mirror_at(&t->mirror, t->targets);
+    return FL_OK;
 }
 
 /* Where every sample begins behind `layer`. */
@@ -202,17 +227,18 @@ static fl_status lay_out_as(fl_chain *c, int layer, bool is_short, int32_t *offs
     return FL_OK;
 }
 
-static fl_status lay_out(fl_chain *c, int layer, int32_t **offsets, fl_tensor *out)
+/* boundary: where the offsets lie in the tables, and behind them those of the short samples */
+static fl_status lay_out(fl_chain *c, int layer, int boundary, int32_t **offsets, fl_tensor *out)
 {
-    size_t n = (size_t)c->n_large + 1;
-    FL_TRY(fl_alloc_array(2 * n, sizeof **offsets, (void **)offsets));
+    *offsets = fl_batch_tables_offsets(&c->tables, boundary);
     FL_TRY(lay_out_as(c, layer, false, *offsets, out));
-    return lay_out_as(c, layer, true, *offsets + n, out);
+    return lay_out_as(c, layer, true, *offsets + c->n_large + 1, out);
 }
 
-static void resize(fl_tensor *t, const int32_t *offsets, int64_t n_samples)
+static void resize(const fl_chain *c, fl_tensor *t, const int32_t *offsets, int64_t n_samples)
 {
-    t->offsets = t->offsets_device = offsets;
+    t->offsets = offsets;
+    t->offsets_device = fl_mirror_at(&c->tables.mirror, offsets);
     t->n_samples = n_samples;
     t->n_tokens = t->offsets[n_samples];
 }
@@ -221,9 +247,10 @@ int64_t fl_chain_resize(fl_chain *c, int64_t n_samples, bool is_short)
 {
     int64_t begin = is_short ? c->n_large + 1 : 0, tokens = 0;
     for (int i = 0; i < c->n; i++) {
-        resize(&c->at[i].in, c->at[i].in_offsets + begin, n_samples);
-        resize(&c->at[i].out, c->at[i].out_offsets + begin, n_samples);
+        resize(c, &c->at[i].in, c->at[i].in_offsets + begin, n_samples);
+        resize(c, &c->at[i].out, c->at[i].out_offsets + begin, n_samples);
     }
+    resize(c, &c->targets, c->tables.target_offsets, n_samples);
     for (int64_t s = 0; s < n_samples; s++) {
         tokens += is_short ? c->shortest : c->raw[s].tokens;
     }
@@ -248,7 +275,7 @@ static fl_status read_samples(const fl_chain *c, const fl_tensor *t, unsigned ch
     const fl_dataset *d = c->o->dataset;
     size_t row = (size_t)t->width * fl_dtype_size(t->dtype);
     for (int64_t s = 0; s < t->n_samples; s++) {
-        fl_sample_key key = {.seed = c->o->job->train.seed, .id = c->ids[s]};
+        fl_sample_key key = {.seed = c->o->job->train.seed, .id = c->tables.ids[s]};
         FL_TRY(d->ops->read(d->self, FL_TRAIN, &key, values + (size_t)t->offsets[s] * row));
     }
     return FL_OK;
@@ -275,10 +302,10 @@ static fl_status create_layer(fl_chain *c, int i)
 {
     fl_probe_layer *l = &c->at[i];
     FL_TRY(create_params(c, l));
-    FL_TRY(lay_out(c, l->layer - 1, &l->in_offsets, &l->in));
-    FL_TRY(lay_out(c, l->layer, &l->out_offsets, &l->out));
-    resize(&l->in, l->in_offsets, c->n_large);
-    resize(&l->out, l->out_offsets, c->n_large);
+    FL_TRY(lay_out(c, l->layer - 1, 4 * i, &l->in_offsets, &l->in));
+    FL_TRY(lay_out(c, l->layer, 4 * i + 2, &l->out_offsets, &l->out));
+    resize(c, &l->in, l->in_offsets, c->n_large);
+    resize(c, &l->out, l->out_offsets, c->n_large);
     FL_TRY(fl_arena_take(&c->tensors, tensor_bytes(&l->out), &l->out.data));
     if (i > 0 && c->at[i - 1].kind == c->kind_of[l->layer - 1]) {
         l->in.data = c->at[i - 1].out.data;
@@ -294,28 +321,29 @@ fl_status fl_chain_init(fl_chain *c, const fl_probe_options *options)
     FL_TRY(choose_size(c));
     FL_TRY(choose_layers(c));
     FL_TRY(create_arenas(c));
-    FL_TRY(load_ids(c));
+    FL_TRY(load_samples(c));
     for (int i = 0; i < c->n; i++) {
         FL_TRY(create_layer(c, i));
     }
-    return FL_OK;
+    return fl_batch_tables_send(&c->tables, c->targets.n_tokens);
 }
 
 void fl_chain_fini(fl_chain *c)
 {
     fl_arena *arenas[] = {&c->tensors, &c->keep, &c->scratch};
+    fl_device *d = c->o->device;
+    if (d->ops->sync(d, c->o->stream) != FL_OK) { /* nothing may use the memory any more */
+        fl_log(FL_LOG_WARN, "the profile: %s", fl_errmsg());
+    }
     for (int i = 0; c->at != NULL && i < c->n; i++) {
         fl_free(c->at[i].params.weight);
         fl_free(c->at[i].params.grad);
-        fl_free(c->at[i].in_offsets);
-        fl_free(c->at[i].out_offsets);
     }
     for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) {
-        fl_device_free(c->o->device, arenas[i]->base, arenas[i]->capacity_bytes);
+        fl_device_free(d, arenas[i]->base, arenas[i]->capacity_bytes);
     }
+    fl_device_free(d, c->tables_memory, tables_bytes(c));
+    fl_batch_tables_fini(&c->tables);
     fl_free(c->at);
-    fl_free(c->ids);
     fl_free(c->raw);
-    fl_free(c->targets);
-    fl_free(c->target_offsets);
 }

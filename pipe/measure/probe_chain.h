@@ -5,6 +5,7 @@
 #define FL_PIPE_MEASURE_PROBE_CHAIN_H
 
 #include "nn/exec.h"
+#include "pipe/cost/batch_tables.h"
 #include "pipe/cost/memory.h"
 #include "pipe/measure/probe.h"
 
@@ -13,7 +14,8 @@ typedef struct fl_probe_layer {
     int layer, kind; /* kind: the model's first layer that is like it */
     fl_layer_params params;
     fl_tensor in, out; /* in: the output of the layer before, where the model has such a pair */
-    /* [2][n_large + 1]: the samples as they are, and all as short as the shortest of them */
+    /* [2][n_large + 1] of the chain's tables: the samples as they are, and all as short as the
+     * shortest of them */
     int32_t *in_offsets, *out_offsets;
     fl_exec_frame frame;
 } fl_probe_layer;
@@ -25,16 +27,18 @@ typedef struct fl_chain {
     fl_layer_memory memory[FL_MAX_LAYERS]; /* for n_large samples */
     int copies;                            /* most of one kind */
     int n;
-    fl_probe_layer *at; /* [n] */
-    int64_t n_large;    /* samples of the largest micro-batch there may be */
-    int64_t *ids;       /* [n_large] */
-    fl_shape *raw;      /* [n_large] */
-    int64_t shortest;   /* tokens of a raw sample, of these */
-    bool ragged;        /* they differ in length */
+    fl_probe_layer *at;     /* [n] */
+    int64_t n_large;        /* samples of the largest micro-batch there may be */
+    fl_batch_tables tables; /* of n_large samples: four boundaries for each layer of the chain */
+    void *tables_memory;
+    fl_shape *raw;    /* [n_large] */
+    int64_t shortest; /* tokens of a raw sample, of these */
+    bool ragged;      /* they differ in length */
     fl_arena tensors, keep, scratch;
     void *grad[2]; /* each holds the largest boundary */
-    int32_t *targets, *target_offsets;
+    fl_tensor targets;
     int64_t max_targets;
+    fl_loss_sums *sums; /* device memory */
 } fl_chain;
 
 /* Takes memory from options->device. On failure the chain holds what it has until fini. */

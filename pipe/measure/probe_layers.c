@@ -155,16 +155,13 @@ static fl_status run_loss(timing *t, int size)
 {
     fl_exec x = exec_of(t);
     fl_chain *c = &t->chain;
-    fl_tensor *out = &c->at[c->n - 1].out, grad = *out, targets;
-    fl_loss_sums sums = {0};
+    fl_tensor *out = &c->at[c->n - 1].out, grad = *out;
     int64_t n = t->batch.n_samples;
     t->shared->phase = FL_PROBE_LOSS;
     grad.data = c->grad[0];
     watch begun;
     FL_TRY(start(t, &begun));
-    FL_TRY(fl_load_targets(t->o->dataset, FL_TRAIN, c->ids, n, c->targets, c->max_targets,
-                           c->target_offsets, &targets));
-    FL_TRY(fl_exec_loss(&x, t->o->model, out, &targets, 1.0f / (float)n, &grad, &sums));
+    FL_TRY(fl_exec_loss(&x, t->o->model, out, &c->targets, 1.0f / (float)n, &grad, c->sums));
     FL_TRY(note(t, c->n_layers, size, FORWARD, &begun));
     t->shared->phase = FL_PROBE_LAYER;
     return FL_OK;
@@ -188,8 +185,9 @@ static fl_status run_chain(timing *t, int size, int64_t n)
 {
     fl_chain *c = &t->chain;
     t->batch = (fl_batch){.n_samples = n,
-                          .sample_ids = c->ids,
-                          .sample_ids_device = c->ids,
+                          .sample_ids = c->tables.ids,
+                          .sample_ids_device = fl_mirror_at(&c->tables.mirror, c->tables.ids),
+                          .targets_host = c->tables.targets,
                           .seed = t->o->job->train.seed,
                           .n_global = t->o->job->train.batch};
     int64_t tokens = fl_chain_resize(c, n, size == SHORT);
