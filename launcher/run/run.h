@@ -12,9 +12,6 @@
 fl_status fl_check(const fl_model *model, const fl_dataset *dataset,
                    const fl_job *job) FL_MUST_CHECK;
 
-/* Samples that data.validation takes out of the n_used that the job trains on; 0: none. Pure. */
-int64_t fl_run_n_validation(const fl_job *job, int64_t n_used);
-
 /* What to plan, and callbacks for the results; all that they receive is borrowed. */
 typedef struct fl_plan_request {
     const int *frozen; /* [n] numbers of frozen blocks, each planned in turn */

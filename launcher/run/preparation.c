@@ -1,0 +1,210 @@
+#include "launcher/run/preparation.h"
+
+#include "autodp/sampler.h"
+#include "autodp/validation.h"
+#include "control/socket/zap_auth.h"
+#include "device/alloc.h"
+#include "device/device.h"
+#include "device/failure.h"
+#include "device/host_limits.h"
+#include "device/log.h"
+#include "device/table_head.h"
+#include "launcher/job/job.h"
+#include "launcher/run/job_demand.h"
+#include "nn/model.h"
+#include "pipe/measure/dry_run.h"
+
+#include <math.h>
+
+int fl_preparation_processors(void)
+{
+    fl_host_limits machine;
+    fl_host_limits_read("", &machine);
+    return machine.processors;
+}
+
+static int count_devices(const fl_job *job)
+{
+    if (job->devices.count != FL_JOB_AUTO) {
+        return (int)job->devices.count;
+    }
+    int n = fl_preparation_processors() / (int)job->devices.cores;
+    return n < 1 ? 1 : n;
+}
+
+void fl_preparation_fini(fl_preparation *p)
+{
+    if (p->listens) {
+        fl_metrics_listener_close(&p->metrics);
+    }
+    fl_cores_release(&p->cores);
+    fl_activations_destroy(&p->activations);
+    fl_recording_fini(&p->recording);
+    fl_dataset_destroy(&p->view);
+    fl_memory_model_destroy(&p->ragged);
+    fl_sample_sizes_destroy(&p->sizes);
+    fl_free(p->batches);
+    fl_free(p->memory_one);
+    fl_free(p->profile);
+    fl_free(p->learned);
+    fl_free(p->costs);
+    fl_free(p->plan);
+    fl_free(p->candidates);
+}
+
+int64_t fl_preparation_n_validation(const fl_job *job, int64_t n_used)
+{
+    const fl_span *span = &job->data.validation;
+    return span->steps >= 0 ? span->steps : llround(span->fraction * (double)n_used);
+}
+
+/* From here on, the data set is the view, which has fewer samples to train on. */
+static fl_status take_validation(fl_preparation *p)
+{
+    const fl_span *span = &p->job->data.validation;
+    int64_t n = fl_preparation_n_validation(p->job, p->n_samples);
+    if (span->steps == 0 && span->fraction == 0) {
+        return FL_OK;
+    }
+    if (n < 1 || n >= p->n_samples) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.validation"),
+                             "%lld samples, but %lld are used; allowed: 1 .. %lld", (long long)n,
+                             (long long)p->n_samples, (long long)p->n_samples - 1);
+    }
+    FL_TRY(fl_validation_create(p->dataset, p->n_samples, n, p->job->train.seed, &p->view));
+    p->dataset = &p->view;
+    p->n_validation = n;
+    p->n_samples -= n;
+    return FL_OK;
+}
+
+/* An evaluation cannot use more samples than the split has. */
+static fl_status check_evaluation(const fl_preparation *p, const fl_dataset *d)
+{
+    bool validates = p->n_validation > 0;
+    int64_t n = validates ? p->n_validation : d->ops->count(d->self, FL_TEST);
+    int64_t wanted = p->job->train.evaluate_samples;
+    if (n > 0 && wanted > n) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("train.evaluate_samples"),
+                             "%lld, but there are %lld %s samples; allowed: all, or 1 .. %lld",
+                             (long long)wanted, (long long)n, validates ? "validation" : "test",
+                             (long long)n);
+    }
+    return FL_OK;
+}
+
+static fl_status check_data(fl_preparation *p, fl_shape *input)
+{
+    const fl_dataset *d = p->dataset;
+    FL_TRY(fl_table_head_check(&d->ops->head, sizeof *d->ops, "fl_dataset_ops"));
+    int64_t n = d->ops->count(d->self, FL_TRAIN), n_targets;
+    if (n <= 0) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.path"),
+                             "the %s data set has no training samples", d->ops->kind);
+    }
+    if (p->job->data.samples > n) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.samples"),
+                             "%lld, but the data set has %lld; allowed: all, "
+                             "or 1 .. %lld",
+                             (long long)p->job->data.samples, (long long)n, (long long)n);
+    }
+    p->n_samples = p->job->data.samples > 0 ? p->job->data.samples : n;
+    FL_TRY(take_validation(p));
+    FL_TRY(check_evaluation(p, d));
+    if (p->job->train.batch > p->n_samples) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("train.batch"),
+                             "%lld, but an epoch has %lld samples; allowed: "
+                             "1 .. %lld",
+                             (long long)p->job->train.batch, (long long)p->n_samples,
+                             (long long)p->n_samples);
+    }
+    p->steps_per_epoch = fl_sampler_steps_per_epoch(p->n_samples, p->job->train.batch);
+    p->n_steps = p->job->train.epochs * p->steps_per_epoch;
+    if (p->job->train.max_steps > 0 && p->job->train.max_steps < p->n_steps) {
+        p->n_steps = p->job->train.max_steps;
+    }
+    return d->ops->max_shape(d->self, input, &n_targets);
+}
+
+/* Checked here for the messages; the controller reads them again. */
+static fl_status check_keys(const fl_job *job)
+{
+    fl_zap_auth *guard = NULL;
+    FL_TRY(fl_zap_auth_create(job, &guard));
+    fl_zap_auth_destroy(&guard);
+    return FL_OK;
+}
+
+/* Every sample is asked for its size here, so a data set that breaks its promise is refused before
+ * anything starts. */
+static fl_status look_at_samples(fl_preparation *p)
+{
+    const fl_dataset *d = p->dataset;
+    int64_t n_test = p->job->train.evaluate ? d->ops->count(d->self, FL_TEST) : 0;
+    FL_TRY(fl_sample_sizes_create(p->model, d, p->n_samples, n_test, &p->sizes));
+    FL_TRY(fl_alloc(sizeof *p->batches, (void **)&p->batches));
+    *p->batches = (fl_run_batches){.job = p->job,
+                                   .sizes = p->sizes,
+                                   .n_samples = p->n_samples,
+                                   .n_validation = p->n_validation,
+                                   .n_steps = p->n_steps,
+                                   .n_stores = 1,
+                                   .n_workers = p->n_workers};
+    return FL_OK;
+}
+
+/* The layers have run once on the largest shape of the data set. Here they run on the longest and
+ * the shortest sample, before this process runs them on samples of other lengths. */
+static fl_status measure_memory(fl_preparation *p)
+{
+    const fl_sample_sizes *sizes = p->sizes;
+    fl_shape shortest = sizes->longest;
+    int64_t timeout_ms = p->job->fault.deadline_ms;
+    shortest.tokens = sizes->shortest;
+    if (!sizes->equal) {
+        FL_TRY(fl_dry_run_check(p->model, &shortest, timeout_ms, p->memory_one));
+    }
+    FL_TRY(fl_dry_run_check(p->model, &sizes->longest, timeout_ms, p->memory_one));
+    if (sizes->equal) {
+        return FL_OK;
+    }
+    FL_TRY(fl_memory_mean_flops(p->model, sizes, p->memory_one));
+    return fl_memory_model_create(p->model, sizes, &p->ragged);
+}
+
+fl_status fl_preparation_check(fl_preparation *p)
+{
+    fl_shape input;
+    FL_TRY(fl_job_check(p->job)); /* a job that a program filled in was not checked by the parser */
+    FL_TRY(check_keys(p->job));
+    FL_TRY(fl_device_check(p->job->devices.kind));
+    FL_TRY(check_data(p, &input));
+    size_t n_layers = (size_t)fl_model_n_layers(p->model);
+    FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
+    FL_TRY(fl_dry_run_check(p->model, &input, p->job->fault.deadline_ms, p->memory_one));
+    FL_TRY(fl_job_check_model(p->job, fl_model_n_blocks(p->model)));
+    fl_job_warn_length(p->job, p->steps_per_epoch, p->n_steps);
+    p->n_workers = count_devices(p->job);
+    FL_TRY(fl_job_check_devices(p->job, p->n_workers));
+    FL_TRY(look_at_samples(p));
+    FL_TRY(fl_alloc(sizeof *p->profile, (void **)&p->profile));
+    FL_TRY(fl_alloc(sizeof *p->learned, (void **)&p->learned));
+    FL_TRY(fl_alloc(sizeof *p->costs, (void **)&p->costs));
+    FL_TRY(fl_alloc(sizeof *p->plan, (void **)&p->plan));
+    FL_TRY(fl_alloc_array(FL_PREPARATION_CANDIDATES_MAX, sizeof *p->candidates,
+                          (void **)&p->candidates));
+    return measure_memory(p);
+}
+
+void fl_preparation_warn(const fl_preparation *p)
+{
+    fl_host_limits machine;
+    char text[2][512];
+    fl_host_limits_read("", &machine);
+    fl_job_demand_compare(&machine, p->job, p->n_workers, text[0], text[1], sizeof text[0]);
+    for (int i = 0; i < 2; i++) {
+        if (text[i][0] != 0) {
+            fl_log(FL_LOG_WARN, "%s", text[i]);
+        }
+    }
+}

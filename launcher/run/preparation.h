@@ -1,0 +1,68 @@
+/* The preparation of a run: everything that is determined before a worker starts. A value whose
+ * fields are filled in this order, and released by fl_preparation_fini at any point:
+ *
+ *     the caller            model, dataset, job, callbacks, recorded_dir
+ *     preparation.c         the numbers of samples, steps and workers; each layer's memory
+ *     run_plan.c            recording, cache, metrics, processors, costs, plan, due steps */
+#ifndef FL_LAUNCHER_RUN_PREPARATION_H
+#define FL_LAUNCHER_RUN_PREPARATION_H
+
+#include "control/controller/run.h"
+#include "control/elastic/due_steps.h"
+#include "control/observe/metrics_http.h"
+#include "launcher/run/costs.h"
+#include "launcher/run/recording_read.h"
+#include "launcher/worker/cores.h"
+#include "pipe/plan/capacity.h"
+#include "pipe/plan/planner.h"
+#include "pipe/step/activations.h"
+
+#include <frostline/run.h>
+
+enum { FL_PREPARATION_CANDIDATES_MAX = 256 };
+
+typedef struct fl_preparation {
+    const fl_model *model;
+    const fl_dataset *dataset;
+    const fl_job *job;
+    const fl_callbacks *callbacks; /* of the program; NULL: none */
+    fl_dataset view;               /* without validation samples; no ops: there are none */
+    int64_t n_validation;          /* samples */
+    int64_t n_samples, steps_per_epoch, n_steps;
+    int n_workers;
+    fl_cores cores;
+    fl_due_steps due;
+    fl_sample_sizes *sizes;
+    fl_run_batches *batches;
+    fl_memory_model *ragged;  /* NULL: all samples have one length */
+    const char *recorded_dir; /* of the run to repeat; NULL: none */
+    fl_recording recording;
+    fl_layer_memory *memory_one; /* [n_layers] */
+    fl_profile *profile, *learned;
+    fl_costs *costs;
+    fl_plan_input input;
+    fl_plan *plan;
+    fl_activations *activations; /* NULL: no cache, because of no_cache_why: */
+    char no_cache_why[512];
+    bool listens; /* the job asks for metrics */
+    fl_metrics_listener metrics;
+    fl_candidate *candidates; /* [FL_PREPARATION_CANDIDATES_MAX] */
+    int n_candidates;
+} fl_preparation;
+
+/* Check model, data and job against each other, and count the memory of each layer. Returns
+ * FL_EINVAL, with the job's field where one is at fault, and what fl_dry_run_check returns. */
+fl_status fl_preparation_check(fl_preparation *p) FL_MUST_CHECK;
+
+/* Samples that data.validation takes out of the n_used that the job trains on; 0: none. Pure. */
+int64_t fl_preparation_n_validation(const fl_job *job, int64_t n_used);
+
+/* Warn of a job that asks for more processors or memory than the machine has. */
+void fl_preparation_warn(const fl_preparation *p);
+
+/* Processors that this run may use. */
+int fl_preparation_processors(void);
+
+void fl_preparation_fini(fl_preparation *p);
+
+#endif

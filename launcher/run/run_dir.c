@@ -1,0 +1,137 @@
+#include "launcher/run/run_dir.h"
+
+#include "device/failure.h"
+#include "launcher/job/job.h"
+#include "launcher/job/schema.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* given: by --run-dir; otherwise the path comes from the job's run.dir. */
+static fl_status fail_dir(bool given, const char *what, const char *path)
+{
+    return given ? fl_fail(FL_EIO, "--run-dir: %s%s: %s", what, path, strerror(errno))
+                 : fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "%s%s: %s", what, path,
+                                 strerror(errno));
+}
+
+static fl_status make_dir(bool given, const char *path)
+{
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
+        return fail_dir(given, "cannot make ", path);
+    }
+    return FL_OK;
+}
+
+static fl_status make_parents(bool given, const char *path)
+{
+    char part[PATH_MAX];
+    for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
+        FL_TRY(make_dir(given, part));
+    }
+    return make_dir(given, path);
+}
+
+/* runs/<name>-<date>-<time>, with a number appended when two runs start in the same second. */
+static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
+{
+    char when[32];
+    struct tm local;
+    time_t now = time(NULL);
+    strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
+    FL_TRY(make_parents(false, job->run.dir));
+    for (int i = 1; i < 1000; i++) {
+        int n = i == 1
+                    ? snprintf(path, size_bytes, "%s/%s-%s", job->run.dir, job->name, when)
+                    : snprintf(path, size_bytes, "%s/%s-%s-%d", job->run.dir, job->name, when, i);
+        if (n < 0 || (size_t)n >= size_bytes) {
+            return fl_fail_field(FL_EINVAL, FL_FIELDS("run.dir"),
+                                 "the path is longer than %zu bytes", size_bytes);
+        }
+        if (mkdir(path, 0700) == 0) {
+            return FL_OK;
+        }
+        if (errno != EEXIST) {
+            break;
+        }
+    }
+    return fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "cannot make %s: %s", path, strerror(errno));
+}
+
+/* The directory that the user names must not hold a run. */
+static fl_status given_name(const char *path)
+{
+    char file[PATH_MAX];
+    FL_TRY(make_parents(true, path));
+    snprintf(file, sizeof file, "%s/job.yaml", path);
+    if (access(file, F_OK) == 0) {
+        return fl_fail(FL_EINVAL, "--run-dir: %s already holds a run; name another directory",
+                       path);
+    }
+    return FL_OK;
+}
+
+fl_status fl_run_dir_open(const fl_job *job, const char *wanted, char *path, int *dir_fd)
+{
+    char name[PATH_MAX];
+    if (wanted != NULL) {
+        snprintf(name, sizeof name, "%s", wanted);
+        FL_TRY(given_name(name));
+    } else {
+        FL_TRY(fresh_name(job, name, sizeof name));
+    }
+    bool given = wanted != NULL;
+    if (realpath(name, path) == NULL) {
+        return fail_dir(given, "", name);
+    }
+    *dir_fd = open(path, O_RDONLY | O_DIRECTORY);
+    if (*dir_fd < 0) {
+        return fail_dir(given, "", path);
+    }
+    return FL_OK;
+}
+
+/* A program's model and data set are in no field of the job. */
+static void describe_program(const fl_preparation *p, FILE *file)
+{
+    const fl_dataset *d = p->dataset;
+    fprintf(
+        file,
+        "# A program gave the model and the data set to fl_run; to train them again, start that\n"
+        "# program again.\n"
+        "# model: %s, %d layers in %d blocks, %lld parameters\n"
+        "# data: %s, %lld samples to train on, %lld to test on\n",
+        fl_model_name(p->model), fl_model_n_layers(p->model), fl_model_n_blocks(p->model),
+        (long long)fl_model_n_params(p->model), d->ops->kind,
+        (long long)d->ops->count(d->self, FL_TRAIN),
+        (long long)(d->ops->count(d->self, FL_TEST) - p->n_validation));
+}
+
+fl_status fl_run_dir_write_job(const fl_preparation *p, int dir_fd)
+{
+    const fl_job *job = p->job;
+    int fd = openat(dir_fd, "job.yaml", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (file == NULL) {
+        return fl_fail(FL_EIO, "job.yaml: %s", strerror(errno));
+    }
+    if (job->model.kind == FL_MODEL_PROGRAM) {
+        describe_program(p, file);
+    }
+    errno = 0;
+    bool good = fl_job_write(job, file) == FL_OK;
+    int error = errno;
+    if (fclose(file) != 0 && good) {
+        good = false;
+        error = errno;
+    }
+    return good ? FL_OK : fl_fail(FL_EIO, "job.yaml: %s", strerror(error));
+}

@@ -1,0 +1,16 @@
+/* The directory of a run, and the job in it. */
+#ifndef FL_LAUNCHER_RUN_RUN_DIR_H
+#define FL_LAUNCHER_RUN_RUN_DIR_H
+
+#include "launcher/run/preparation.h"
+
+/* Make and open the directory `wanted`, which must not hold a run, or, when NULL, a new one below
+ * run.dir. path [PATH_MAX] out: its absolute path. *dir_fd: the caller closes it.
+ * Returns FL_EINVAL for a directory that holds a run or a path that is too long; FL_EIO. */
+fl_status fl_run_dir_open(const fl_job *job, const char *wanted, char *path,
+                          int *dir_fd) FL_MUST_CHECK;
+
+/* Write job.yaml, with every field's value. FL_EIO. */
+fl_status fl_run_dir_write_job(const fl_preparation *p, int dir_fd) FL_MUST_CHECK;
+
+#endif

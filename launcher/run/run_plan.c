@@ -1,0 +1,146 @@
+#include "launcher/run/run_plan.h"
+
+#include "device/device.h"
+#include "device/log.h"
+#include "launcher/job/job.h"
+#include "nn/model.h"
+#include "pipe/cost/flops.h"
+
+#include <sched.h>
+
+fl_status fl_run_plan_choose(fl_preparation *p, int F)
+{
+    p->input = (fl_plan_input){.model = p->model,
+                               .job = p->job,
+                               .profile = p->profile,
+                               .n_processors = fl_preparation_processors(),
+                               .memory_one = p->memory_one,
+                               .ragged = p->ragged,
+                               .batches = p->batches,
+                               .n_workers = p->n_workers,
+                               .F = F,
+                               .generation = 1,
+                               .cached_read = p->activations == NULL ? NULL : &p->profile->read};
+    fl_capacity capacity;
+    FL_TRY(fl_plan_choose(&p->input, p->plan, p->candidates, FL_PREPARATION_CANDIDATES_MAX,
+                          &p->n_candidates));
+    FL_TRY(fl_capacity_of_plan(p->batches, p->plan, &capacity));
+    return fl_capacity_check_rows(p->sizes, &capacity);
+}
+
+void fl_run_plan_guess(fl_preparation *p)
+{
+    p->profile->n_layers = fl_model_n_layers(p->model);
+    p->profile->link_bytes_per_us = 1000.0;
+    p->profile->reduce_bytes_per_us = 1000.0;
+    for (int i = 0; i < p->profile->n_layers; i++) {
+        int64_t n = fl_model_layer_n_params(p->model, i);
+        p->profile->layer[i] = (fl_layer_cost){
+            .fwd_us = 1e-3 * (double)(n + 1), .bwd_us = 2e-3 * (double)(n + 1), .n_params = n};
+    }
+}
+
+fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only)
+{
+    return (fl_costs_options){.model = p->model,
+                              .dataset = p->dataset,
+                              .job = p->job,
+                              .memory_one = p->memory_one,
+                              .sizes = p->sizes->equal ? NULL : p->sizes,
+                              .n_workers = p->n_workers,
+                              .only = only};
+}
+
+/* The processors of all workers, until the end of the run. */
+static void take_cores(fl_preparation *p)
+{
+    fl_cores_take(FL_CORES_NAME, p->n_workers * (int)p->job->devices.cores, &p->cores);
+    if (p->cores.n_shared > 0) {
+        fl_log(FL_LOG_WARN, "%d of the %d processors that this run uses are another run's, too",
+               p->cores.n_shared, p->cores.n);
+    }
+}
+
+static fl_status get_costs(fl_preparation *p)
+{
+    cpu_set_t before;
+    fl_costs_options costs = fl_run_plan_costs(p, NULL);
+    fl_cores_confine(&p->cores, &before);
+    fl_status status = fl_costs_get(&costs, p->costs, p->profile);
+    (void)sched_setaffinity(0, sizeof before, &before);
+    return status;
+}
+
+fl_status fl_run_plan_open_cache(fl_preparation *p)
+{
+    FL_TRY(fl_activations_create(p->model, p->dataset, p->job, p->n_samples, p->n_steps,
+                                 p->n_workers, &p->activations, p->no_cache_why,
+                                 sizeof p->no_cache_why));
+    p->batches->n_stores = p->activations == NULL ? 1 : p->activations->n_stores;
+    return FL_OK;
+}
+
+static fl_status open_metrics(fl_preparation *p)
+{
+    if (p->job->control.metrics[0] == 0) {
+        return FL_OK;
+    }
+    FL_TRY(fl_metrics_listen(p->job->control.metrics, &p->metrics));
+    p->listens = true;
+    return FL_OK;
+}
+
+/* 0: the caller's own data set has no fingerprint. */
+static uint64_t fingerprint_of(const fl_dataset *d)
+{
+    return d->ops->fingerprint == NULL ? 0 : d->ops->fingerprint(d->self);
+}
+
+static void plan_due_steps(fl_preparation *p)
+{
+    double step_flops = fl_flops_step(p->model, p->memory_one, 0, false, p->job->train.batch);
+    p->due = (fl_due_steps){.job = p->job,
+                            .steps_per_epoch = p->steps_per_epoch,
+                            .n_steps = p->n_steps,
+                            .recording = p->recorded_dir == NULL ? NULL : &p->recording};
+    p->due.lead = fl_due_lead(&p->due, step_flops, p->n_workers * p->job->devices.cores);
+}
+
+static fl_status read_recording(fl_preparation *p)
+{
+    fl_recording_facts facts = {.job = p->job,
+                                .n_layers = fl_model_n_layers(p->model),
+                                .n_devices = p->n_workers,
+                                .n_samples = p->n_samples,
+                                .n_steps = p->n_steps,
+                                .data_fingerprint = fingerprint_of(p->dataset),
+                                .kernels = fl_device_cpu_isa()};
+    return p->recorded_dir == NULL ? FL_OK
+                                   : fl_recording_read(p->recorded_dir, &facts, &p->recording);
+}
+
+fl_status fl_run_plan_make(fl_preparation *p)
+{
+    FL_TRY(read_recording(p)); /* first refuse what cannot run, before measuring takes time */
+    FL_TRY(fl_run_plan_open_cache(p));
+    fl_run_plan_guess(p);
+    FL_TRY(fl_run_plan_choose(p, 0));
+    fl_preparation_warn(p);
+    FL_TRY(open_metrics(p));
+    take_cores(p);
+    FL_TRY(get_costs(p));
+    FL_TRY(fl_run_plan_choose(p, 0));
+    plan_due_steps(p);
+    if (p->recorded_dir != NULL) {
+        *p->plan = p->recording.first;
+        return FL_OK;
+    }
+    if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE &&
+        !p->job->elastic.enabled) {
+        /* No part of this job gives a worker without a stage work later: start without such
+         * workers. Otherwise they stand by: a freeze, the script or `frostline ctl scale` may give
+         * them one. */
+        p->plan->n_workers = p->plan->K * p->plan->R;
+    }
+    return FL_OK;
+}

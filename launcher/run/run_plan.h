@@ -1,0 +1,24 @@
+/* The plan that a run starts with, chosen from the costs of this machine. The functions fill fields
+ * of a preparation that fl_preparation_check has passed. */
+#ifndef FL_LAUNCHER_RUN_RUN_PLAN_H
+#define FL_LAUNCHER_RUN_RUN_PLAN_H
+
+#include "launcher/run/preparation.h"
+
+/* Make costs in proportion to parameters: enough to find out whether any plan fits. */
+void fl_run_plan_guess(fl_preparation *p);
+
+/* Choose plan and candidates for F frozen blocks. FL_EBUDGET if no plan fits. */
+fl_status fl_run_plan_choose(fl_preparation *p, int F) FL_MUST_CHECK;
+
+/* Open the cache of what frozen blocks compute, if the job asks for it. */
+fl_status fl_run_plan_open_cache(fl_preparation *p) FL_MUST_CHECK;
+
+/* What fl_costs_get needs; `only` as there. */
+fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only);
+
+/* Everything from the recording to the plan and its due steps: open, take, measure and choose. A
+ * job without a plan is refused before anything is measured. */
+fl_status fl_run_plan_make(fl_preparation *p) FL_MUST_CHECK;
+
+#endif
