@@ -56,15 +56,9 @@ fl_status fl_ledger_flush(fl_ledger *l)
 /* Make room for `more` bytes after the buffered ones. */
 static fl_status reserve(fl_ledger *l, size_t more)
 {
-    size_t need = l->used_bytes + more;
-    if (need <= l->capacity_bytes) {
-        return FL_OK;
-    }
-    size_t capacity = 2 * l->capacity_bytes > need ? 2 * l->capacity_bytes : need;
     void *memory = l->buffer;
-    FL_TRY(fl_realloc(&memory, l->used_bytes, capacity));
+    FL_TRY(fl_alloc_room(&memory, l->used_bytes, more, 1, &l->capacity_bytes));
     l->buffer = memory;
-    l->capacity_bytes = capacity;
     return FL_OK;
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGNMENT = 64, PAGE = 4096, LARGE = 128 * 1024 };
+enum { ALIGNMENT = 64, PAGE = 4096, LARGE = 128 * 1024, FIRST_ROOM_BYTES = 1024 };
 
 static atomic_uint_fast64_t n_allocations;
 static atomic_uint_fast64_t fail_at; /* the allocation with this number fails; 0: none */
@@ -74,6 +74,21 @@ fl_status fl_realloc(void **memory, size_t old_bytes, size_t new_bytes)
         free(*memory);
     }
     *memory = fresh;
+    return FL_OK;
+}
+
+fl_status fl_alloc_room(void **array, size_t n, size_t more, size_t size_bytes, size_t *capacity)
+{
+    if (*capacity - n >= more) {
+        return FL_OK;
+    }
+    if (more > SIZE_MAX / 2 / size_bytes - n) {
+        return fl_fail(FL_ENOMEM, "%zu elements of %zu bytes are too many", n + more, size_bytes);
+    }
+    size_t larger = *capacity == 0 ? FIRST_ROOM_BYTES / size_bytes + 1 : 2 * *capacity;
+    larger = larger - n < more ? n + more : larger;
+    FL_TRY(fl_realloc(array, n * size_bytes, larger * size_bytes));
+    *capacity = larger;
     return FL_OK;
 }
 

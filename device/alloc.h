@@ -19,6 +19,11 @@ fl_status fl_alloc_array(size_t count, size_t size_bytes, void **out) FL_MUST_CH
 /* Grow or shrink; the new part is not cleared. *memory may be NULL; unchanged on failure. */
 fl_status fl_realloc(void **memory, size_t old_bytes, size_t new_bytes) FL_MUST_CHECK;
 
+/* Make room for `more` elements of size_bytes behind the first n of *array. An array that is too
+ * small at least doubles. *array NULL: *capacity is 0. Both are unchanged on failure. */
+fl_status fl_alloc_room(void **array, size_t n, size_t more, size_t size_bytes,
+                        size_t *capacity) FL_MUST_CHECK;
+
 /* A copy of `text`. */
 fl_status fl_strdup(const char *text, char **out) FL_MUST_CHECK;
 

@@ -1,14 +1,13 @@
 #include "control/events/json.h"
 
 #include "device/alloc.h"
+#include "device/utf8.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { START_BYTES = 1024 };
 
 static const double EXACT_BELOW = 1e15; /* 15 digits identify a double */
 
@@ -30,46 +29,22 @@ static void add_bytes(fl_json *json, const char *bytes, size_t n)
     if (json->broken) {
         return;
     }
-    if (json->capacity - json->n < n) {
-        size_t capacity = json->capacity == 0 ? START_BYTES : json->capacity;
-        while (capacity - json->n < n) {
-            capacity *= 2;
-        }
-        void *larger = json->text;
-        if (fl_realloc(&larger, json->n, capacity) != FL_OK) {
-            json->broken = true;
-            return;
-        }
-        json->text = (char *)larger;
-        json->capacity = capacity;
+    void *text = json->text;
+    if (fl_alloc_room(&text, json->n, n, 1, &json->capacity) != FL_OK) {
+        json->broken = true;
+        return;
     }
+    json->text = (char *)text;
     memcpy(json->text + json->n, bytes, n);
     json->n += n;
-}
-
-/* Bytes of the well-formed UTF-8 character at `s`, 0 if there is none. */
-static size_t utf8_length(const unsigned char *s)
-{
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (s[0] > 0xf4) {
-        return 0;
-    }
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
-    bool surrogate = s[0] == 0xed && s[1] >= 0xa0;
-    bool too_large = s[0] == 0xf4 && s[1] >= 0x90;
-    return overlong || surrogate || too_large ? 0 : n;
 }
 
 static void add_character(fl_json *json, const char **at)
 {
     unsigned char c = (unsigned char)**at;
     char escape[8];
-    size_t n = utf8_length((const unsigned char *)*at);
+    uint32_t code;
+    size_t n = fl_utf8_next(*at, strnlen(*at, 4), &code);
     if (n == 0) {
         add_bytes(json, "\\ufffd", 6);
         n = 1;

@@ -9,13 +9,9 @@ fl_status fl_trace_add(fl_trace_data *trace, const fl_trace_event *event)
     if (trace->n == FL_TRACE_EVENTS_MAX) {
         return fl_fail(FL_EBUDGET, "a trace of more than %d operations", FL_TRACE_EVENTS_MAX);
     }
-    if (trace->n == trace->capacity) {
-        size_t more = trace->capacity == 0 ? 4096 : 2 * trace->capacity;
-        void *larger = trace->events;
-        FL_TRY(fl_realloc(&larger, trace->n * sizeof *event, more * sizeof *event));
-        trace->events = (fl_trace_event *)larger;
-        trace->capacity = more;
-    }
+    void *events = trace->events;
+    FL_TRY(fl_alloc_room(&events, trace->n, 1, sizeof *event, &trace->capacity));
+    trace->events = (fl_trace_event *)events;
     trace->events[trace->n++] = *event;
     return FL_OK;
 }

@@ -37,23 +37,14 @@ typedef struct hash_line {
 typedef struct kept_run {
     char dir[PATH_MAX];
     step_line *step; /* [n_steps] */
-    int64_t n_steps, steps_capacity;
+    int64_t n_steps;
+    size_t steps_capacity;
     hash_line *hash; /* [n_hashes], by step and layer */
-    int64_t n_hashes, hashes_capacity;
+    int64_t n_hashes;
+    size_t hashes_capacity;
 } kept_run;
 
 /* ---- reading ---- */
-
-static fl_status make_room(void **array, int64_t n, int64_t *capacity, size_t size)
-{
-    if (n < *capacity) {
-        return FL_OK;
-    }
-    int64_t larger = *capacity == 0 ? 1024 : 2 * *capacity;
-    FL_TRY(fl_realloc(array, (size_t)*capacity * size, (size_t)larger * size));
-    *capacity = larger;
-    return FL_OK;
-}
 
 static double real_or_nan(const json_t *line, const char *key)
 {
@@ -77,7 +68,7 @@ static fl_status take_step(void *context, json_t *line, bool *good, const char *
     if (s.step < 0 || s.f < 0 || s.k < 0 || s.r < 0 || s.m < 0) {
         return FL_OK;
     }
-    FL_TRY(make_room(&array, run->n_steps, &run->steps_capacity, sizeof s));
+    FL_TRY(fl_alloc_room(&array, (size_t)run->n_steps, 1, sizeof s, &run->steps_capacity));
     run->step = array;
     run->step[run->n_steps++] = s;
     *good = true;
@@ -97,7 +88,7 @@ static fl_status take_hash(void *context, json_t *line, bool *good, const char *
     }
     memcpy(h.hash, hash, HASH_BYTES);
     snprintf(h.name, sizeof h.name, "%s", fl_line_text(line, "name"));
-    FL_TRY(make_room(&array, run->n_hashes, &run->hashes_capacity, sizeof h));
+    FL_TRY(fl_alloc_room(&array, (size_t)run->n_hashes, 1, sizeof h, &run->hashes_capacity));
     run->hash = array;
     run->hash[run->n_hashes++] = h;
     *good = true;

@@ -1,4 +1,5 @@
 /* From the text of a field to its value. */
+#include "device/utf8.h"
 #include "launcher/job/field.h"
 #include "launcher/job/number.h"
 #include "launcher/job/text.h"

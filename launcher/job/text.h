@@ -8,10 +8,6 @@
 
 enum { FL_SHOWN_MAX = 96 };
 
-/* The length in bytes of the UTF-8 character at text [length], its code point in *code; 0 if the
- * bytes are not one (also for overlong forms and surrogates). Pure. */
-size_t fl_utf8_next(const char *text, size_t length, uint32_t *code);
-
 /* Whether YAML lets this character stand in a file as it is. Pure. */
 bool fl_char_is_printable(uint32_t code);
 

@@ -1,6 +1,7 @@
 #include "launcher/report/html.h"
 
 #include "device/alloc.h"
+#include "device/utf8.h"
 #include "launcher/job/text.h"
 
 #include <assert.h>
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { START_BYTES = 64 * 1024, NUMBER_MAX = 512 };
+enum { NUMBER_MAX = 512 };
 
 void fl_html_fini(fl_html *html)
 {
@@ -22,19 +23,12 @@ static void add(fl_html *html, const char *bytes, size_t n)
     if (html->broken) {
         return;
     }
-    if (html->capacity - html->n < n) {
-        size_t capacity = html->capacity == 0 ? START_BYTES : html->capacity;
-        while (capacity - html->n < n) {
-            capacity *= 2;
-        }
-        void *larger = html->text;
-        if (fl_realloc(&larger, html->n, capacity) != FL_OK) {
-            html->broken = true;
-            return;
-        }
-        html->text = (char *)larger;
-        html->capacity = capacity;
+    void *text = html->text;
+    if (fl_alloc_room(&text, html->n, n, 1, &html->capacity) != FL_OK) {
+        html->broken = true;
+        return;
     }
+    html->text = (char *)text;
     memcpy(html->text + html->n, bytes, n);
     html->n += n;
 }

@@ -17,17 +17,6 @@ enum { EVENTS_MAX = 20000, EVENT_BYTES_MAX = 64 * 1024 * 1024 };
 
 static const int64_t LARGEST = INT64_C(1) << 50;
 
-static fl_status make_room(void **array, int64_t n, int64_t *capacity, size_t size)
-{
-    if (n < *capacity) {
-        return FL_OK;
-    }
-    int64_t larger = *capacity == 0 ? 256 : 2 * *capacity;
-    FL_TRY(fl_realloc(array, (size_t)*capacity * size, (size_t)larger * size));
-    *capacity = larger;
-    return FL_OK;
-}
-
 /* ---- steps ---- */
 
 fl_grid fl_report_plan_of(const json_t *object, fl_grid otherwise)
@@ -68,7 +57,7 @@ static fl_status take_step(void *context, json_t *line, bool *good, const char *
         return FL_OK;
     }
     void *array = report->step;
-    FL_TRY(make_room(&array, report->n_steps, &report->steps_capacity, sizeof s));
+    FL_TRY(fl_alloc_room(&array, (size_t)report->n_steps, 1, sizeof s, &report->steps_capacity));
     report->step = array;
     go_back(report, s.step);
     double before_s = report->n_steps == 0 ? 0 : report->step[report->n_steps - 1].end_s;
@@ -119,7 +108,8 @@ static fl_status take_event(void *context, json_t *line, bool *good, const char 
         return FL_OK;
     }
     void *array = report->event;
-    FL_TRY(make_room(&array, report->n_events, &report->events_capacity, sizeof line));
+    FL_TRY(
+        fl_alloc_room(&array, (size_t)report->n_events, 1, sizeof line, &report->events_capacity));
     report->event = array;
     report->event[report->n_events++] = json_incref(line);
     report->kept_bytes += size_of(line);

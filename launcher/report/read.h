@@ -22,10 +22,12 @@ typedef struct fl_report {
     fl_run_entry run;
     fl_lines steps_file, events_file;
     fl_report_step *step; /* [n_steps], step ascending */
-    int64_t n_steps, steps_capacity;
+    int64_t n_steps;
+    size_t steps_capacity;
     int64_t n_again; /* steps that were done once more: only the last time stands here */
     json_t **event;  /* [n_events], in their order; each has the text "event" */
-    int64_t n_events, events_capacity;
+    int64_t n_events;
+    size_t events_capacity;
     int64_t n_left_out; /* events beyond what a page can show */
     double kept_bytes;
     char *job_text; /* job.yaml as it is; NULL: could not be read */

@@ -25,7 +25,7 @@ typedef struct reader {
     const char *run_dir;
     const fl_recording_facts *facts;
     fl_recording *recording;
-    int capacity;
+    size_t capacity;
     int64_t line; /* from 1 */
     int n_workers;
     bool started, planned, ended;
@@ -132,14 +132,9 @@ static fl_status add_recorded(reader *r, fl_recorded recorded)
     if (rec->n == DECISIONS_MAX) {
         return damaged(r, "more than %d decisions", DECISIONS_MAX);
     }
-    if (rec->n == r->capacity) {
-        int larger = r->capacity == 0 ? 64 : 2 * r->capacity;
-        void *of = rec->of;
-        FL_TRY(fl_realloc(&of, (size_t)r->capacity * sizeof *rec->of,
-                          (size_t)larger * sizeof *rec->of));
-        rec->of = of;
-        r->capacity = larger;
-    }
+    void *of = rec->of;
+    FL_TRY(fl_alloc_room(&of, (size_t)rec->n, 1, sizeof *rec->of, &r->capacity));
+    rec->of = of;
     rec->of[rec->n++] = recorded;
     return FL_OK;
 }

@@ -1,6 +1,6 @@
 #include "support/markup.h"
 
-#include "launcher/job/text.h"
+#include "device/utf8.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

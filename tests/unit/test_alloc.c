@@ -61,6 +61,35 @@ static void test_realloc__keeps_the_content(void **state)
     fl_free(memory);
 }
 
+/* Room for one more element and for many, without an allocation for each; a failure changes
+ * nothing.
+ */
+static void test_alloc_room__keeps_the_content_as_it_grows(void **state)
+{
+    (void)state;
+    void *array = NULL;
+    size_t capacity = 0, before;
+    uint64_t n_allocations = fl_alloc_count();
+    for (size_t i = 0; i < 10000; i++) {
+        assert_int_equal(fl_alloc_room(&array, i, 1, sizeof(int32_t), &capacity), FL_OK);
+        assert_true(capacity > i);
+        ((int32_t *)array)[i] = (int32_t)i;
+    }
+    assert_true(fl_alloc_count() - n_allocations < 10);
+    assert_int_equal(fl_alloc_room(&array, 10000, 50000, sizeof(int32_t), &capacity), FL_OK);
+    assert_true(capacity >= 60000);
+    before = capacity;
+    fl_alloc_fail_at(1);
+    assert_int_equal(fl_alloc_room(&array, 10000, 90000, sizeof(int32_t), &capacity), FL_ENOMEM);
+    assert_int_equal(fl_alloc_room(&array, 10000, SIZE_MAX / 2, sizeof(int32_t), &capacity),
+                     FL_ENOMEM);
+    assert_int_equal(capacity, before);
+    for (int32_t i = 0; i < 10000; i++) {
+        assert_int_equal(((int32_t *)array)[i], i);
+    }
+    fl_free(array);
+}
+
 static void test_strdup__copies(void **state)
 {
     (void)state;
@@ -117,6 +146,7 @@ int main(void)
         cmocka_unit_test(test_alloc__is_cleared_and_aligned),
         cmocka_unit_test(test_alloc__refuses_sizes_that_overflow),
         cmocka_unit_test(test_realloc__keeps_the_content),
+        cmocka_unit_test(test_alloc_room__keeps_the_content_as_it_grows),
         cmocka_unit_test(test_strdup__copies),
         cmocka_unit_test(test_alloc_fail_at__hits_the_one_named_once),
         cmocka_unit_test(test_alloc_count__counts_every_allocation),

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "device/utf8.h"
 #include "launcher/job/schema.h"
 #include "launcher/job/text.h"
 
