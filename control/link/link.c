@@ -1,8 +1,9 @@
 /* The worker's side of the control link: what the training thread calls. control/link/link_thread.c
- * does the talking. */
+ * owns the socket. */
 #include "control/link/link.h"
 
 #include "control/link/link_thread.h"
+#include "control/link/zmq_socket.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -19,7 +20,7 @@
 
 #define EVENTS_ENDPOINT "inproc://link-events"
 
-enum { QUEUE_START_BYTES = 256 * 1024, QUEUE_LIMIT_BYTES = 64 * 1024 * 1024 };
+enum { QUEUE_START_BYTES = 256 * 1024, QUEUE_LIMIT_BYTES = 64 * 1024 * 1024, RECONNECT_MS = 10 };
 
 /* ---- opening and closing ---- */
 
@@ -36,14 +37,13 @@ static fl_status connect_socket(fl_link *link, const char *endpoint)
 {
     char identity[32];
     int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, link->rank);
-    int linger_ms = FL_LINK_FLUSH_MS, reconnect_ms = 10;
     link->zmq = zmq_ctx_new();
     link->socket = link->zmq == NULL ? NULL : zmq_socket(link->zmq, ZMQ_DEALER);
     if (link->socket == NULL ||
         zmq_setsockopt(link->socket, ZMQ_ROUTING_ID, identity, (size_t)n) != 0 ||
-        zmq_setsockopt(link->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) != 0 ||
-        zmq_setsockopt(link->socket, ZMQ_RECONNECT_IVL, &reconnect_ms, sizeof reconnect_ms) != 0 ||
-        !watch_connection(link) || zmq_connect(link->socket, endpoint) != 0) {
+        !fl_zmq_set(link->socket, ZMQ_LINGER, FL_LINK_FLUSH_MS) ||
+        !fl_zmq_set(link->socket, ZMQ_RECONNECT_IVL, RECONNECT_MS) || !watch_connection(link) ||
+        zmq_connect(link->socket, endpoint) != 0) {
         return fl_fail(FL_EIO, "cannot connect to the controller at %s: %s", endpoint,
                        zmq_strerror(zmq_errno()));
     }

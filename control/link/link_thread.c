@@ -10,6 +10,7 @@
  * waits for (ready, failed, done) wake the link thread at once. */
 #include "control/link/link_thread.h"
 
+#include "control/link/zmq_socket.h"
 #include "device/clock.h"
 #include "device/log.h"
 
@@ -260,7 +261,7 @@ static void set_linger(fl_link *link)
 {
     read_connection_events(link);
     int linger_ms = link->connected && link->orphaned_us == 0 ? -1 : FL_LINK_FLUSH_MS;
-    if (zmq_setsockopt(link->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) != 0) {
+    if (!fl_zmq_set(link->socket, ZMQ_LINGER, linger_ms)) {
         fl_log(FL_LOG_WARN, "cannot make the link wait for its last reports: %s",
                zmq_strerror(zmq_errno()));
     }

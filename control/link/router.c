@@ -1,5 +1,6 @@
 #include "control/link/router.h"
 
+#include "control/link/zmq_socket.h"
 #include "device/clock.h"
 #include "device/log.h"
 #include "pipe/cost/plan.h"
@@ -7,7 +8,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define SOCKET_NAME "link"
@@ -19,27 +19,16 @@ void fl_router_endpoint(int dir_fd, char text[FL_ROUTER_ENDPOINT_MAX])
     snprintf(text, FL_ROUTER_ENDPOINT_MAX, "ipc:///proc/self/fd/%d/" SOCKET_NAME, dir_fd);
 }
 
-static bool set_option(void *socket, int option, int value)
-{
-    return zmq_setsockopt(socket, option, &value, sizeof value) == 0;
-}
-
 static bool bind_socket(fl_router *router)
 {
     char endpoint[FL_ROUTER_ENDPOINT_MAX];
-    int64_t largest = FL_WIRE_BODY_MAX + 1024 * 1024;
     fl_router_endpoint(router->dir_fd, endpoint);
     router->zmq = zmq_ctx_new();
     router->socket = router->zmq == NULL ? NULL : zmq_socket(router->zmq, ZMQ_ROUTER);
-    bool bound = router->socket != NULL && set_option(router->socket, ZMQ_LINGER, 0) &&
-                 set_option(router->socket, ZMQ_ROUTER_MANDATORY, 1) &&
-                 zmq_setsockopt(router->socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0;
-    if (bound) {
-        mode_t before = umask(0177);
-        bound = zmq_bind(router->socket, endpoint) == 0;
-        umask(before);
-    }
-    return bound;
+    return router->socket != NULL && fl_zmq_set(router->socket, ZMQ_LINGER, 0) &&
+           fl_zmq_set(router->socket, ZMQ_ROUTER_MANDATORY, 1) &&
+           fl_zmq_limit_messages(router->socket, FL_WIRE_BODY_MAX + 1024 * 1024) &&
+           fl_zmq_bind_private(router->socket, endpoint);
 }
 
 fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir, int n_workers)

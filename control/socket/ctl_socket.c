@@ -3,6 +3,7 @@
  * full. */
 #include "control/socket/ctl.h"
 
+#include "control/link/zmq_socket.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/failure.h"
@@ -14,7 +15,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -31,11 +31,6 @@ enum {
 
 /* ---- opening and closing ---- */
 
-static bool set_option(void *socket, int option, int value)
-{
-    return zmq_setsockopt(socket, option, &value, sizeof value) == 0;
-}
-
 static void *close_unless(bool good, void *socket)
 {
     if (!good && socket != NULL) {
@@ -48,31 +43,26 @@ static bool bind_in_dir(void *socket, int dir_fd, const char *name)
 {
     char endpoint[LONGEST_PATH];
     snprintf(endpoint, sizeof endpoint, "ipc:///proc/self/fd/%d/%s", dir_fd, name);
-    mode_t before = umask(0177);
-    bool bound = zmq_bind(socket, endpoint) == 0;
-    umask(before);
-    return bound;
+    return fl_zmq_bind_private(socket, endpoint);
 }
 
 static void *open_requests(const fl_ctl *ctl)
 {
-    int64_t largest = MESSAGE_MAX;
     void *socket = zmq_socket(ctl->zmq, ZMQ_ROUTER);
-    bool good = socket != NULL && set_option(socket, ZMQ_LINGER, LINGER_MS) &&
-                set_option(socket, ZMQ_SNDHWM, QUEUE_REQUESTS) &&
-                set_option(socket, ZMQ_RCVHWM, QUEUE_REQUESTS) &&
-                zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0;
+    bool good = socket != NULL && fl_zmq_set(socket, ZMQ_LINGER, LINGER_MS) &&
+                fl_zmq_set(socket, ZMQ_SNDHWM, QUEUE_REQUESTS) &&
+                fl_zmq_set(socket, ZMQ_RCVHWM, QUEUE_REQUESTS) &&
+                fl_zmq_limit_messages(socket, MESSAGE_MAX);
     return close_unless(good, socket);
 }
 
 static void *open_events(const fl_ctl *ctl)
 {
-    int64_t largest = MESSAGE_MAX;
     void *socket = zmq_socket(ctl->zmq, ZMQ_PUB);
-    bool good = socket != NULL && set_option(socket, ZMQ_LINGER, LINGER_MS) &&
-                set_option(socket, ZMQ_XPUB_NODROP, 1) &&
-                set_option(socket, ZMQ_SNDHWM, QUEUE_EVENTS) &&
-                zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &largest, sizeof largest) == 0;
+    bool good = socket != NULL && fl_zmq_set(socket, ZMQ_LINGER, LINGER_MS) &&
+                fl_zmq_set(socket, ZMQ_XPUB_NODROP, 1) &&
+                fl_zmq_set(socket, ZMQ_SNDHWM, QUEUE_EVENTS) &&
+                fl_zmq_limit_messages(socket, MESSAGE_MAX);
     return close_unless(good, socket);
 }
 
@@ -475,9 +465,9 @@ static bool send_name(fl_ctl *ctl, void *socket, const char *event)
         return true;
     }
     ctl->counts.dropped++;
-    (void)set_option(socket, ZMQ_XPUB_NODROP, 0);
+    (void)fl_zmq_set(socket, ZMQ_XPUB_NODROP, 0);
     bool sent = zmq_send(socket, event, n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
-    (void)set_option(socket, ZMQ_XPUB_NODROP, 1);
+    (void)fl_zmq_set(socket, ZMQ_XPUB_NODROP, 1);
     return sent;
 }
 

@@ -1,5 +1,6 @@
 #include "control/socket/zap_auth.h"
 
+#include "control/link/zmq_socket.h"
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/log.h"
@@ -172,10 +173,8 @@ void fl_zap_auth_destroy(fl_zap_auth **guard)
 
 fl_status fl_zap_auth_open(fl_zap_auth *guard, void *zmq)
 {
-    int linger_ms = 0;
     guard->zap = zmq_socket(zmq, ZMQ_REP);
-    if (guard->zap == NULL ||
-        zmq_setsockopt(guard->zap, ZMQ_LINGER, &linger_ms, sizeof linger_ms) != 0 ||
+    if (guard->zap == NULL || !fl_zmq_set(guard->zap, ZMQ_LINGER, 0) ||
         zmq_bind(guard->zap, ZAP_ENDPOINT) != 0) {
         return fl_fail(FL_EIO, "cannot check the keys of clients: %s", zmq_strerror(zmq_errno()));
     }

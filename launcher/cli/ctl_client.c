@@ -1,5 +1,6 @@
 #include "launcher/cli/ctl_client.h"
 
+#include "control/link/zmq_socket.h"
 #include "control/socket/ctl_names.h"
 #include "control/socket/zap_auth.h"
 #include "device/alloc.h"
@@ -32,11 +33,9 @@ struct fl_ctl_client_link {
 
 static bool make_socket(fl_ctl_client_link *link, bool events)
 {
-    int linger_ms = 0;
     link->zmq = zmq_ctx_new();
     link->socket = link->zmq == NULL ? NULL : zmq_socket(link->zmq, events ? ZMQ_SUB : ZMQ_DEALER);
-    return link->socket != NULL &&
-           zmq_setsockopt(link->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) == 0 &&
+    return link->socket != NULL && fl_zmq_set(link->socket, ZMQ_LINGER, 0) &&
            (!events || zmq_setsockopt(link->socket, ZMQ_SUBSCRIBE, "", 0) == 0);
 }
 
@@ -72,13 +71,11 @@ static bool watch_connection(fl_ctl_client_link *link)
     int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
                  ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                  ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-    int linger_ms = 0;
     if (zmq_socket_monitor(link->socket, "inproc://connection", events) != 0) {
         return false;
     }
     link->monitor = zmq_socket(link->zmq, ZMQ_PAIR);
-    return link->monitor != NULL &&
-           zmq_setsockopt(link->monitor, ZMQ_LINGER, &linger_ms, sizeof linger_ms) == 0 &&
+    return link->monitor != NULL && fl_zmq_set(link->monitor, ZMQ_LINGER, 0) &&
            zmq_connect(link->monitor, "inproc://connection") == 0;
 }
 

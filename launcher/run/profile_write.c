@@ -1,3 +1,4 @@
+#include "device/folders.h"
 #include "launcher/job/number.h"
 #include "launcher/run/profile_fields.h"
 #include "launcher/run/profile_file.h"
@@ -60,17 +61,17 @@ static void put_all(FILE *file, const fl_profile_key *key, const fl_model *model
     fputs("complete: true\n", file);
 }
 
-static fl_status make_folders(const char *path)
+static fl_status make_folder_of(const char *path)
 {
-    char part[PATH_MAX];
-    const char *slash = strchr(path[0] == '\0' ? path : path + 1, '/');
-    for (; slash != NULL; slash = strchr(slash + 1, '/')) {
-        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
-        if (mkdir(part, 0700) != 0 && errno != EEXIST) {
-            return fl_fail(FL_EIO, "cannot make %s: %s", part, strerror(errno));
-        }
+    char folder[PATH_MAX], failed[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int length = slash == NULL ? 0 : (int)(slash - path);
+    if (length == 0) {
+        return FL_OK;
     }
-    return FL_OK;
+    snprintf(folder, sizeof folder, "%.*s", length, path);
+    errno = fl_folders_make(folder, failed);
+    return errno == 0 ? FL_OK : fl_fail(FL_EIO, "cannot make %s: %s", failed, strerror(errno));
 }
 
 /* A mistyped path may name a valuable file. */
@@ -119,7 +120,7 @@ fl_status fl_profile_write(const char *path, const fl_profile_key *key, const fl
     if (n < 0 || (size_t)n >= sizeof temporary) {
         return fl_fail(FL_EINVAL, "the path %.64s... is too long", path);
     }
-    FL_TRY(make_folders(path));
+    FL_TRY(make_folder_of(path));
     FL_TRY(check_place(path));
     return write_temporary(path, temporary, key, model, profile, about);
 }

@@ -1,6 +1,7 @@
 #include "launcher/run/run_dir.h"
 
 #include "device/failure.h"
+#include "device/folders.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 
@@ -22,22 +23,11 @@ static fl_status fail_dir(bool given, const char *what, const char *path)
                                  strerror(errno));
 }
 
-static fl_status make_dir(bool given, const char *path)
+static fl_status make_folders(bool given, const char *path)
 {
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        return fail_dir(given, "cannot make ", path);
-    }
-    return FL_OK;
-}
-
-static fl_status make_parents(bool given, const char *path)
-{
-    char part[PATH_MAX];
-    for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
-        FL_TRY(make_dir(given, part));
-    }
-    return make_dir(given, path);
+    char failed[PATH_MAX];
+    errno = fl_folders_make(path, failed);
+    return errno == 0 ? FL_OK : fail_dir(given, "cannot make ", failed);
 }
 
 /* runs/<name>-<date>-<time>, with a number appended when two runs start in the same second. */
@@ -47,7 +37,7 @@ static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
     struct tm local;
     time_t now = time(NULL);
     strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
-    FL_TRY(make_parents(false, job->run.dir));
+    FL_TRY(make_folders(false, job->run.dir));
     for (int i = 1; i < 1000; i++) {
         int n = i == 1
                     ? snprintf(path, size_bytes, "%s/%s-%s", job->run.dir, job->name, when)
@@ -70,7 +60,7 @@ static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
 static fl_status given_name(const char *path)
 {
     char file[PATH_MAX];
-    FL_TRY(make_parents(true, path));
+    FL_TRY(make_folders(true, path));
     snprintf(file, sizeof file, "%s/job.yaml", path);
     if (access(file, F_OK) == 0) {
         return fl_fail(FL_EINVAL, "--run-dir: %s already holds a run; name another directory",
