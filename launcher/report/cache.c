@@ -1,6 +1,8 @@
 /* The cache of what frozen blocks made of each sample. */
 #include "launcher/report/page.h"
 
+#include "device/size_text.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -81,7 +83,7 @@ static void row(fl_html *html, const json_t *event, bool decided)
     }
     fl_page_number(html, fl_line_real(event, "read_us"), 2);
     fl_page_number(html, fl_line_real(event, "compute_us"), 1);
-    fl_html_add(html, "<td>%s</td>", fl_html_bytes(fl_line_real(event, "used_bytes"), text));
+    fl_html_add(html, "<td>%s</td>", fl_size_text(fl_line_real(event, "used_bytes"), text));
     fl_page_number(html, fl_line_real(event, "evicted"), 0);
     fl_html_add(html, "</tr>\n");
 }
@@ -117,8 +119,8 @@ static void opened(fl_html *html, const json_t *event)
     }
     fl_html_add(html, "<p>Policy <b>%s</b>; up to %s in memory and %s on disk.</p>\n",
                 fl_line_text(event, "policy"),
-                fl_html_bytes(fl_line_real(event, "memory_bytes"), memory),
-                fl_html_bytes(fl_line_real(event, "disk_bytes"), disk));
+                fl_size_text(fl_line_real(event, "memory_bytes"), memory),
+                fl_size_text(fl_line_real(event, "disk_bytes"), disk));
 }
 
 void fl_page_cache(fl_html *html, const fl_report *report)

@@ -1,6 +1,8 @@
 /* What was decided, from which numbers. */
 #include "launcher/report/page.h"
 
+#include "device/size_text.h"
+
 #include <stdio.h>
 
 enum { ROWS_MAX = 200, CANDIDATES_MAX = 24 };
@@ -18,7 +20,7 @@ static void candidate_row(fl_html *html, const json_t *c)
     fl_page_number(html, why_not[0] == '\0' ? fl_line_real(c, "step_ms") : 1e99, 1);
     fl_page_number(html, why_not[0] == '\0' ? 100 * fl_line_real(c, "bubble") : 1e99, 1);
     fl_html_add(html, "<td>%s</td><td class=\"text\">%s</td></tr>\n",
-                fl_html_bytes(fl_line_real(c, "memory_bytes"), text), why_not);
+                fl_size_text(fl_line_real(c, "memory_bytes"), text), why_not);
 }
 
 static void first_plan(fl_html *html, const json_t *event)

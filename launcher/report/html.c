@@ -164,21 +164,6 @@ const char *fl_html_number(double value, int digits, char text[FL_NUMBER_BYTES])
     return text;
 }
 
-const char *fl_html_bytes(double bytes, char text[FL_NUMBER_BYTES])
-{
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int i = 0;
-    if (!isfinite(bytes)) {
-        snprintf(text, FL_NUMBER_BYTES, "-");
-        return text;
-    }
-    for (; i < 4 && fabs(bytes) >= 1024; i++) {
-        bytes /= 1024;
-    }
-    snprintf(text, FL_NUMBER_BYTES, "%.*f %s", i == 0 || bytes >= 100 ? 0 : 1, bytes, unit[i]);
-    return text;
-}
-
 const char *fl_html_duration(double seconds, char text[FL_NUMBER_BYTES])
 {
     int64_t whole = isfinite(seconds) && fabs(seconds) < 1e12 ? llround(seconds) : -1;

@@ -29,9 +29,6 @@ void fl_html_text(fl_html *html, const char *text, size_t n_bytes);
 enum { FL_NUMBER_BYTES = 40 };
 const char *fl_html_number(double value, int digits, char text[FL_NUMBER_BYTES]);
 
-/* "12.3 MiB"; "0 B". Returns text. */
-const char *fl_html_bytes(double bytes, char text[FL_NUMBER_BYTES]);
-
 /* "2:03 h", "12:23 min", "8.25 s", "3.1 ms". Returns text. */
 const char *fl_html_duration(double seconds, char text[FL_NUMBER_BYTES]);
 

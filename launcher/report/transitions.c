@@ -1,6 +1,8 @@
 /* Transitions: what was predicted of each and what came of it, and what its parts took. */
 #include "launcher/report/page.h"
 
+#include "device/size_text.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -165,10 +167,10 @@ static void parts_row(fl_html *html, const change *c)
     for (int i = 0; i < 6; i++) {
         fl_page_number(html, fl_line_real(c->done, part[i]), 2);
     }
-    fl_html_add(html, "<td>%s</td>", fl_html_bytes(bytes, text));
+    fl_html_add(html, "<td>%s</td>", fl_size_text(bytes, text));
     fl_page_number(html, bytes > 0 && ms > 0 ? bytes / ms * 1e-6 : (double)NAN, 2);
     fl_html_add(html, "<td>%s</td></tr>\n",
-                fl_html_bytes(fl_line_real(c->done, "kept_bytes"), text));
+                fl_size_text(fl_line_real(c->done, "kept_bytes"), text));
 }
 
 /* ---- tables ---- */

@@ -1,6 +1,8 @@
 /* The workers: their memory against the budget, and which of them were slow. */
 #include "launcher/report/page.h"
 
+#include "device/size_text.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -13,7 +15,7 @@ static void memory_row(fl_html *html, const json_t *event, double budget)
     double share = budget > 0 && peak >= 0 ? peak / budget : (double)NAN;
     fl_html_add(html, "<tr>");
     fl_page_number(html, fl_line_real(event, "rank"), 0);
-    fl_html_add(html, "<td>%s</td>", fl_html_bytes(peak, peak_text));
+    fl_html_add(html, "<td>%s</td>", fl_size_text(peak, peak_text));
     if (isfinite(share)) {
         fl_html_add(html,
                     "<td>%.0f %%</td><td class=\"text\"><svg viewBox=\"0 0 160 10\" "
@@ -47,7 +49,7 @@ static void memory(fl_html *html, const fl_report *report)
     }
     fl_page_section(html, "Memory");
     if (budget > 0) {
-        fl_html_add(html, "<p>Each device may use %s.</p>\n", fl_html_bytes(budget, text));
+        fl_html_add(html, "<p>Each device may use %s.</p>\n", fl_size_text(budget, text));
     }
     fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>worker</th><th>peak</th>");
     fl_html_add(html, budget > 0 ? "<th>of the budget</th><th></th></tr>\n" : "</tr>\n");

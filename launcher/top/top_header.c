@@ -1,6 +1,8 @@
 /* The controller of the screen: where the run stands, in five or six lines. */
 #include "launcher/top/top_parts.h"
 
+#include "device/size_text.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -20,20 +22,6 @@ const char *fl_top_span(double seconds, char text[FL_TOP_SPAN_MAX])
     } else {
         snprintf(text, FL_TOP_SPAN_MAX, "%" PRId64 "d%02" PRId64 "h", s / 86400, s / 3600 % 24);
     }
-    return text;
-}
-
-const char *fl_top_size(int64_t bytes, char text[FL_TOP_SIZE_MAX])
-{
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double value = (double)bytes;
-    int i = 0;
-    while (value >= 1000.0 && i < 6) {
-        value /= 1024.0;
-        i++;
-    }
-    snprintf(text, FL_TOP_SIZE_MAX, i == 0 || value >= 99.95 ? "%.0f %s" : "%.1f %s", value,
-             unit[i]);
     return text;
 }
 
@@ -159,7 +147,7 @@ static void result_line(fl_top_cells *c, const fl_top_model *m)
 
 static void cache_line(fl_top_cells *c, const fl_top_model *m)
 {
-    char size[FL_TOP_SIZE_MAX], most[FL_TOP_SIZE_MAX], text[96];
+    char size[FL_SIZE_TEXT_MAX], most[FL_SIZE_TEXT_MAX], text[96];
     writer w = {c, 1, 4};
     bool has_one = m->cache[0] != 0 && strcmp(m->cache, "none") != 0;
     put(&w, "cache", strcmp(m->cache, "on") == 0 ? FL_TOP_FROZEN : FL_TOP_PLAIN,
@@ -169,8 +157,8 @@ static void cache_line(fl_top_cells *c, const fl_top_model *m)
         put_number(&w, "hits", (double)m->hits / asked * 100.0, 3, " %");
     }
     if (has_one) {
-        snprintf(text, sizeof text, "%s of %s", fl_top_size(m->cache_used_bytes, size),
-                 fl_top_size(m->cache_bytes, most));
+        snprintf(text, sizeof text, "%s of %s", fl_size_text((double)m->cache_used_bytes, size),
+                 fl_size_text((double)m->cache_bytes, most));
         put(&w, "holds", FL_TOP_PLAIN, text);
     }
     if (m->straggler >= 0) {

@@ -1,6 +1,8 @@
 /* The workers: the grid of replicas and stages, and what each one does with its time. */
 #include "launcher/top/top_parts.h"
 
+#include "device/size_text.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -173,7 +175,7 @@ static void list_title(fl_top_cells *c, fl_top_box box, const columns *at)
 static void list_row(fl_top_cells *c, const fl_top_model *m, const fl_top_worker *w, fl_top_box box,
                      const columns *at)
 {
-    char place[24] = "-", size[FL_TOP_SIZE_MAX];
+    char place[24] = "-", size[FL_SIZE_TEXT_MAX];
     fl_top_style style = state_style(m, w);
     if (has_place(w)) {
         snprintf(place, sizeof place, "%d.%d", w->replica, w->stage);
@@ -187,7 +189,7 @@ static void list_row(fl_top_cells *c, const fl_top_model *m, const fl_top_worker
     }
     if (at->memory > 0) {
         fl_top_printf(c, box.x + at->memory, box.y, MEMORY, FL_TOP_PLAIN, " %8s",
-                      fl_top_size(w->memory_bytes, size));
+                      fl_size_text((double)w->memory_bytes, size));
     }
     if (at->operation > 0) {
         fl_top_text(c, box.x + at->operation, box.y, box.width - at->operation, style,

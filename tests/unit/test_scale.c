@@ -4,6 +4,7 @@
 
 #include "device/alloc.h"
 #include "device/random.h"
+#include "device/size_text.h"
 
 #include <float.h>
 #include <math.h>
@@ -241,8 +242,12 @@ static void test_html__numbers_read_well(void **state)
     assert_string_equal(fl_html_number(999, 0, text), "999");
     assert_string_equal(fl_html_number(NAN, 0, text), "-");
     assert_string_equal(fl_html_number(1e300, 2, text), "-");
-    assert_string_equal(fl_html_bytes(7 * 1024 * 1024, text), "7.0 MiB");
-    assert_string_equal(fl_html_bytes(0, text), "0 B");
+    assert_string_equal(fl_size_text(7 * 1024 * 1024, text), "7.0 MiB");
+    assert_string_equal(fl_size_text(0, text), "0 B");
+    assert_string_equal(fl_size_text(1000, text), "1.0 KiB");
+    assert_string_equal(fl_size_text(123.4 * 1024, text), "123 KiB");
+    assert_string_equal(fl_size_text(99.96 * 1024, text), "100 KiB");
+    assert_string_equal(fl_size_text((double)NAN, text), "-");
     assert_string_equal(fl_html_duration(742.6, text), "12:23 min");
     assert_string_equal(fl_html_duration(7384, text), "2:03 h");
     assert_string_equal(fl_html_duration(0.0031, text), "3.1 ms");
