@@ -194,3 +194,8 @@ void fl_device_event_destroy(fl_device *device, fl_event **event)
         *event = NULL;
     }
 }
+
+bool fl_device_kind_has_host_memory(fl_device_kind kind)
+{
+    return kind == FL_DEVICE_CPU;
+}

@@ -229,6 +229,9 @@ fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what
  * back. */
 void fl_device_disclaim(fl_device *device, size_t size_bytes);
 
+/* Whether devices of a kind compute in host memory, as `host_memory` in their table says. */
+bool fl_device_kind_has_host_memory(fl_device_kind kind);
+
 /* *event becomes NULL; NULL is fine. */
 void fl_device_event_destroy(fl_device *device, fl_event **event);
 

@@ -20,6 +20,19 @@ size_t fl_batch_tables_bytes(const fl_tables_size *max)
     return (bytes + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES;
 }
 
+fl_tables_size fl_filled_tables_size(const fl_tables_size *of_slot, int n_filled)
+{
+    return n_filled == 0
+               ? (fl_tables_size){0}
+               : (fl_tables_size){.n_boundaries = n_filled + 1, .samples = of_slot->samples};
+}
+
+size_t fl_stage_tables_bytes(const fl_tables_size *of_slot, int n_slots, int n_filled)
+{
+    fl_tables_size filled = fl_filled_tables_size(of_slot, n_filled);
+    return (size_t)n_slots * fl_batch_tables_bytes(of_slot) + fl_batch_tables_bytes(&filled);
+}
+
 fl_status fl_batch_tables_init(fl_batch_tables *t, fl_device *device, fl_stream *stream,
                                void *on_device, const fl_tables_size *max)
 {

@@ -28,6 +28,11 @@ typedef struct fl_batch_tables {
 /* Bytes of the tables, a multiple of 64. Pure. */
 size_t fl_batch_tables_bytes(const fl_tables_size *max);
 
+/* Those of a stage: n_slots micro-batches at once, and samples on their way through its first
+ * n_filled layers, if there are any, to where micro-batches enter. Pure. */
+size_t fl_stage_tables_bytes(const fl_tables_size *of_slot, int n_slots, int n_filled);
+fl_tables_size fl_filled_tables_size(const fl_tables_size *of_slot, int n_filled);
+
 /* on_device  [fl_mirror_device_bytes of that], borrowed. Call fini after a failure, too; it also
  * takes tables of zeros. FL_ENOMEM */
 fl_status fl_batch_tables_init(fl_batch_tables *tables, fl_device *device, fl_stream *stream,

@@ -218,6 +218,8 @@ static fl_status measure_layer(dry_run *d, int layer, fl_tensor *in, fl_tensor *
     memory->in_bytes = tensor_bytes(in);
     memory->out_bytes = tensor_bytes(out);
     memory->frozen_kept_bytes = (int64_t)out_rounded;
+    memory->n_samples = in->n_samples;
+    memory->n_targets = out->n_tokens;
     return FL_OK;
 }
 
@@ -317,13 +319,23 @@ void fl_memory_set_ahead(const fl_sample_sizes *s, fl_extent ahead, fl_layer_mem
     }
 }
 
+void fl_memory_set_counts(const fl_capacity *capacity, int n_layers, fl_layer_memory *memory)
+{
+    for (int i = 0; i < n_layers; i++) {
+        memory[i].n_samples = fl_capacity_samples(capacity);
+        memory[i].n_targets = capacity->n_targets;
+    }
+}
+
 fl_status fl_memory_measure_capacity(const fl_model *model, const fl_sample_sizes *s,
                                      const fl_capacity *capacity, fl_layer_memory *memory)
 {
     void *layers = NULL;
     size_t n = (size_t)s->n_layers;
     if (s->equal) {
-        return fl_memory_measure(model, &s->longest, fl_capacity_samples(capacity), memory);
+        FL_TRY(fl_memory_measure(model, &s->longest, fl_capacity_samples(capacity), memory));
+        fl_memory_set_counts(capacity, s->n_layers, memory);
+        return FL_OK;
     }
     FL_TRY(fl_alloc_array(n, sizeof *memory, &layers));
     fl_layer_memory *one = layers;
@@ -335,6 +347,7 @@ fl_status fl_memory_measure_capacity(const fl_model *model, const fl_sample_size
             take_largest(&memory[l], &one[l]);
         }
     }
+    fl_memory_set_counts(capacity, s->n_layers, memory);
     fl_memory_set_ahead(s, capacity->ahead, memory);
     fl_free(layers);
     return status;

@@ -16,6 +16,7 @@ typedef struct fl_stage_memory {
     int64_t scratch_bytes; /* two gradient buffers that take turns, and one layer's temporaries */
     int64_t channel_bytes; /* send and receive buffers, host memory, as sockets need them */
     int64_t loader_bytes;  /* samples or cached activations read ahead, host memory */
+    int64_t tables_bytes;  /* what kernels know of micro-batches; 0: in host memory */
     int64_t total_bytes;   /* all of it, with every slot */
     /* Contained in the above: the largest message from the stage below, and to the one above; one
      * gradient buffer. */
@@ -36,6 +37,7 @@ typedef struct fl_layer_memory {
     /* Operations of its products, two a multiply-add: forward; backward; backward without the
      * gradient of its input, which the lowest layer that trains does not need. */
     int64_t forward_flops, backward_flops, lowest_backward_flops;
+    int64_t n_samples, n_targets; /* of the micro-batch; one target a row unless more is known */
 } fl_layer_memory;
 
 /* memory [n_layers] out, for a micro-batch of n_samples samples of shape `input`. What layers take
@@ -56,6 +58,9 @@ fl_status fl_memory_measure_watched(const fl_model *model, const fl_shape *input
 fl_status fl_memory_measure_capacity(const fl_model *model, const fl_sample_sizes *sizes,
                                      const fl_capacity *capacity,
                                      fl_layer_memory *memory) FL_MUST_CHECK;
+
+/* Set n_samples and n_targets of all layers. Pure. */
+void fl_memory_set_counts(const fl_capacity *capacity, int n_layers, fl_layer_memory *memory);
 
 /* Fill the bytes that are read ahead: in_ahead_bytes and out_ahead_bytes [of all layers]. Pure. */
 void fl_memory_set_ahead(const fl_sample_sizes *sizes, fl_extent ahead, fl_layer_memory *memory);
@@ -86,6 +91,7 @@ typedef struct fl_memory_table {
     const fl_job *job;
     int n_frozen;
     int64_t n_weights[FL_MAX_LAYERS + 1]; /* below this layer, padding included */
+    int64_t n_samples, n_targets;
     int64_t kept_bytes[FL_MAX_LAYERS + 1];
     int64_t in_bytes[FL_MAX_LAYERS], out_bytes[FL_MAX_LAYERS];
     int64_t in_ahead_bytes;                               /* of the first layer */

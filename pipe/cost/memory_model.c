@@ -164,6 +164,7 @@ void fl_memory_model_at(const fl_memory_model *m, const fl_capacity *capacity,
             add_extent(m, layer, capacity->at[i], &memory[layer]);
         }
     }
+    fl_memory_set_counts(capacity, m->sizes->n_layers, memory);
     fl_memory_set_ahead(m->sizes, capacity->ahead, memory);
 }
 

@@ -1,6 +1,7 @@
 /* Composes what a stage needs from sums and maxima over its layers: once by walking them, once from
  * a table that answers for any run of layers in O(1). */
 #include "nn/optimizer.h"
+#include "pipe/cost/batch_tables.h"
 #include "pipe/cost/layout.h"
 #include "pipe/cost/memory.h"
 #include "pipe/cost/schedule.h"
@@ -10,6 +11,7 @@ enum { PIECE_BYTES = 64 }; /* what an arena rounds to */
 /* A run of layers, for one unit of samples. Of the trainable ones: n_trainable, n_grad, out_max. */
 typedef struct layers {
     int64_t n_weights, n_trainable, n_grad, kept_bytes, in_bytes, out_bytes, out_max, scratch_max;
+    int64_t n_samples, n_targets;
     int64_t frozen_out_max; /* of the frozen ones, when the frost line lies inside; else 0 */
     int64_t in_ahead_bytes, frozen_out_ahead_max; /* the same of what is read ahead */
     bool trains, trains_below;                    /* some layer of the run; some layer below it */
@@ -35,6 +37,22 @@ static int64_t ahead_bytes(const layers *l, int64_t n, const fl_job *job, int M)
     return 2 * M * n * larger(l->in_bytes, cached ? l->frozen_out_max : 0);
 }
 
+/* A first stage with the frost line inside may fill its frozen layers apart from the others. */
+static int64_t tables_bytes(const layers *l, int64_t n, const fl_job *job,
+                            const fl_stage_place *place, int64_t n_slots)
+{
+    bool is_last = place->stage == place->K - 1;
+    int n_layers = place->last - place->first;
+    int n_filled = place->stage == 0 && l->frozen_out_max > 0 ? n_layers : 0;
+    fl_tables_size size = {.n_boundaries = n_layers + 1,
+                           .samples = n * l->n_samples,
+                           .has_targets = is_last,
+                           .targets = is_last ? n * l->n_targets : 0};
+    return fl_device_kind_has_host_memory(job->devices.kind)
+               ? 0
+               : (int64_t)fl_stage_tables_bytes(&size, (int)n_slots, n_filled);
+}
+
 /* n: how many units of samples a micro-batch has. */
 static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stage_place *place,
                     fl_stage_memory *out)
@@ -55,11 +73,12 @@ static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stag
     int64_t above = is_last ? 0 : sending + (l->trains ? receiving : 0);
     out->channel_bytes = below * in + above * n * l->out_bytes;
     out->loader_bytes = is_first ? ahead_bytes(l, n, job, place->M) : 0;
+    out->tables_bytes = tables_bytes(l, n, job, place, out->n_slots);
     out->in_bytes = in;
     out->out_bytes = n * l->out_bytes;
     out->grad_bytes = boundary;
     out->total_bytes = out->params_bytes + out->n_slots * out->slot_bytes + out->scratch_bytes +
-                       out->channel_bytes + out->loader_bytes;
+                       out->channel_bytes + out->loader_bytes + out->tables_bytes;
 }
 
 fl_stage_place fl_plan_stage(const fl_plan *plan, int stage)
@@ -85,6 +104,8 @@ void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_me
     int trainable = trainable_from(n_frozen, first, last);
     layers l = {.n_weights = fl_layout_count(model, first, last),
                 .n_trainable = fl_layout_count(model, trainable, last),
+                .n_samples = memory[first].n_samples,
+                .n_targets = memory[last - 1].n_targets,
                 .in_bytes = memory[first].in_bytes,
                 .in_ahead_bytes = memory[first].in_ahead_bytes,
                 .out_bytes = memory[last - 1].out_bytes,
@@ -135,6 +156,8 @@ void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const f
     table->n_frozen = n_frozen;
     table->n_weights[0] = 0;
     table->kept_bytes[0] = 0;
+    table->n_samples = memory[0].n_samples;
+    table->n_targets = memory[n - 1].n_targets;
     table->in_ahead_bytes = memory[0].in_ahead_bytes;
     table->out_ahead_bytes_max[0] = 0;
     for (int i = 0; i < n; i++) {
@@ -164,6 +187,8 @@ void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples,
                 .trains = table->n_frozen < last,
                 .trains_below = table->n_frozen < first,
                 .kept_bytes = table->kept_bytes[last] - table->kept_bytes[first],
+                .n_samples = table->n_samples,
+                .n_targets = table->n_targets,
                 .in_bytes = table->in_bytes[first],
                 .out_bytes = table->out_bytes[last - 1],
                 .out_max = run_max(table->out_max, trainable, last),

@@ -516,7 +516,9 @@ static void scale_one(const fl_plan_input *input, const fl_plan *plan, int stage
     int64_t n = fl_split_work_max(fl_split_work_max(input->job->train.batch, plan->R), plan->M);
     for (int i = plan->first[stage]; i < plan->first[stage + 1]; i++) {
         const fl_layer_memory *one = &input->memory_one[i];
-        scaled[i] = (fl_layer_memory){.kept_bytes = n * one->kept_bytes,
+        scaled[i] = (fl_layer_memory){.n_samples = n * one->n_samples,
+                                      .n_targets = n * one->n_targets,
+                                      .kept_bytes = n * one->kept_bytes,
                                       .scratch_bytes = n * one->scratch_bytes,
                                       .in_bytes = n * one->in_bytes,
                                       .out_bytes = n * one->out_bytes,

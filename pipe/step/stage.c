@@ -474,25 +474,23 @@ static fl_tables_size tables_size(const fl_stage *stage)
 
 /* fl_stage_fill ends where micro-batches enter; where that is the first layer, it is never called.
  */
-static fl_tables_size some_size(const fl_stage *stage)
+static int n_filled(const fl_stage *stage)
 {
-    int n_layers = stage->o.enter - stage->o.first;
-    return (fl_tables_size){.n_boundaries = n_layers > 0 ? n_layers + 1 : 0,
-                            .samples = n_layers > 0 ? stage->max_samples : 0};
+    return stage->o.enter - stage->o.first;
 }
 
 static size_t tables_bytes(const fl_stage *stage)
 {
-    fl_tables_size of_slot = tables_size(stage), of_some = some_size(stage);
-    size_t each = fl_batch_tables_bytes(&of_slot);
-    return fl_mirror_device_bytes(stage->o.device, (size_t)stage->o.n_slots * each +
-                                                       fl_batch_tables_bytes(&of_some));
+    fl_tables_size size = tables_size(stage);
+    return fl_mirror_device_bytes(stage->o.device,
+                                  fl_stage_tables_bytes(&size, stage->o.n_slots, n_filled(stage)));
 }
 
 static fl_status tables_create(fl_stage *stage)
 {
     const fl_stage_options *o = &stage->o;
-    fl_tables_size size = tables_size(stage), some = some_size(stage);
+    fl_tables_size size = tables_size(stage);
+    fl_tables_size some = fl_filled_tables_size(&size, n_filled(stage));
     size_t each = fl_mirror_device_bytes(o->device, fl_batch_tables_bytes(&size));
     if (tables_bytes(stage) > 0) {
         FL_TRY(take(stage, tables_bytes(stage), "tables of micro-batches",

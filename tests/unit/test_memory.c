@@ -443,6 +443,48 @@ static void check_frozen(const fl_model *model, const int cut[4], int n_blocks)
     fl_dataset_destroy(&data);
 }
 
+/* A device that cannot read host memory has tables of its own, which count as well. */
+static void test_memory__tables_count_on_a_device_with_memory_of_its_own(void **state)
+{
+    (void)state;
+    const int cut[] = {0, 3, 5, 8};
+    fl_model *model = NULL;
+    fl_dataset data;
+    fl_job job = adamw_job();
+    fl_layer_memory layers[16];
+    fl_shape input;
+    int64_t n_targets;
+    job.devices.kind = FL_DEVICE_ASYNC_TEST;
+    assert_int_equal(fl_toy_dataset(40, &data), FL_OK);
+    assert_int_equal(fl_toy_model(3, 0.1f, &model), FL_OK);
+    assert_int_equal(data.ops->max_shape(data.self, &input, &n_targets), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &input, BATCH, layers), FL_OK);
+    for (int s = 0; s < 3; s++) {
+        fl_stage *stage = NULL;
+        fl_device_options device = {.kind = job.devices.kind, .n_threads = 1};
+        fl_stage_options o = {.model = model,
+                              .dataset = &data,
+                              .job = &job,
+                              .first = cut[s],
+                              .last = cut[s + 1],
+                              .n_slots = SLOTS,
+                              .capacity = fl_capacity_equal(BATCH, 1, 1, SLOTS)};
+        fl_memory_stage(model, &job, layers, 0,
+                        &(fl_stage_place){FL_GPIPE, 3, SLOTS, s, o.first, o.last}, &o.memory);
+        assert_true(o.memory.tables_bytes > 0);
+        device.budget_bytes = (size_t)(o.memory.params_bytes + SLOTS * o.memory.slot_bytes +
+                                       o.memory.scratch_bytes + o.memory.tables_bytes);
+        assert_int_equal(fl_device_open(&device, &o.device), FL_OK);
+        assert_int_equal(fl_stage_create(&o, &stage), FL_OK);
+        assert_int_equal(o.device->used_bytes, device.budget_bytes);
+        assert_int_equal(o.device->ops->sync(o.device, NULL), FL_OK);
+        fl_stage_destroy(&stage);
+        fl_device_destroy(&o.device);
+    }
+    fl_model_destroy(&model);
+    fl_dataset_destroy(&data);
+}
+
 static void test_memory__frozen_layers_take_what_a_real_stage_takes(void **state)
 {
     (void)state;
@@ -533,6 +575,7 @@ int main(void)
         cmocka_unit_test(test_memory__a_layer_may_write_without_kernels),
         cmocka_unit_test(test_memory__survives_every_failed_allocation),
         cmocka_unit_test(test_memory__stage_is_the_sum_of_its_parts),
+        cmocka_unit_test(test_memory__tables_count_on_a_device_with_memory_of_its_own),
         cmocka_unit_test(test_memory__frozen_layers_take_what_a_real_stage_takes),
         cmocka_unit_test(test_memory__ties_take_what_a_real_stage_takes),
         cmocka_unit_test(test_memory__nothing_flows_back_below_the_frost_line),
