@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Whole runs of the program under a sanitizer: transitions, cache, control requests, trace and
-# metrics; a lost worker; an interrupted run; a run that decides by itself; a worker of two threads.
+# metrics; a lost worker; an interrupted run; a run that decides by itself; a worker of two threads;
+# the asynchronous test device.
 # Workers are forked and end by themselves, so every process writes its reports into one folder, and
 # any report fails the check.
 # usage: run_sanitized.sh tsan|asan BUILD
@@ -221,6 +222,15 @@ threaded_run() {
     ends 0
 }
 
+# What ThreadSanitizer sees here, a GPU would hide: a wait for the device that is missing.
+asynchronous_run() {
+    script='[{step: 4, f: 1, k: 2, r: 1}, {step: 8, f: 2, k: 1, r: 2}, {step: 12, f: 0, k: 2, r: 1}]'
+    start asynchronous --set devices.kind=async-test --set devices.count=2 --set cache.policy=on \
+        --set "elastic.script=$script"
+    ends 0
+    expect_events transition.done 3
+}
+
 # ---- the end ----
 
 conclude() {
@@ -245,4 +255,5 @@ lost_worker
 interrupted_run
 automatic_run
 threaded_run
+asynchronous_run
 conclude

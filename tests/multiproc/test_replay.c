@@ -39,6 +39,7 @@ static fl_status replay(const char *recorded, const char *dir, const char *path,
         fl_dataset data;
         hush();
         fl_job_defaults(&job);
+        set_test_device(&job);
         for (int i = 0; sets[i] != NULL; i += 2) {
             must(fl_job_set(&job, sets[i], sets[i + 1]));
         }

@@ -36,7 +36,7 @@ static void take_down(const fl_worker_state *w)
     for (int layer = p == NULL ? frozen : p->first_trainable; layer < frozen; layer++) {
         int64_t n = layer < p->last ? floats_of(p, layer) : 0;
         if (n > 0 && n <= FLOATS_MAX && w->now->place.replica == 0) {
-            memcpy(across->moments[layer], p->moments[layer - p->first], (size_t)n * sizeof(float));
+            read_device(p, p->moments[layer - p->first], n, across->moments[layer]);
             across->n[layer] = n;
         }
     }
@@ -44,13 +44,14 @@ static void take_down(const fl_worker_state *w)
 
 static void compare(const fl_worker_state *w)
 {
+    static float now[FLOATS_MAX];
     const fl_params *p = fl_generation_params(w->now);
     for (int layer = p == NULL ? 0 : p->first_trainable; p != NULL && layer < p->last; layer++) {
         int64_t n = across->n[layer];
         if (n > 0) {
+            read_device(p, p->moments[layer - p->first], n, now);
             bool same = n == floats_of(p, layer) &&
-                        memcmp(across->moments[layer], p->moments[layer - p->first],
-                               (size_t)n * sizeof(float)) == 0;
+                        memcmp(across->moments[layer], now, (size_t)n * sizeof *now) == 0;
             atomic_fetch_add(same ? &across->n_same : &across->n_different, 1);
         }
     }

@@ -33,6 +33,16 @@ static const double TOLERANCE = 1e-5;
 
 static const uint32_t BROKEN = TRANSITIONS / 2; /* the generation that loses a moment, in one run */
 
+static void write_floats(const fl_params *p, const float *from, int64_t n, FILE *file)
+{
+    float *copy = malloc((size_t)n * sizeof *copy);
+    if (copy != NULL) {
+        read_device(p, from, n, copy);
+        fwrite(copy, sizeof *copy, (size_t)n, file);
+    }
+    free(copy);
+}
+
 /* Weights and moments of every layer as this worker holds them, one file a layer. */
 static void dump(const fl_worker_state *w)
 {
@@ -45,10 +55,10 @@ static void dump(const fl_worker_state *w)
         char path[300];
         snprintf(path, sizeof path, "%s/layer-%d", scenario_here()->dir, layer);
         FILE *file = fopen(path, "wb");
-        size_t n = (size_t)fl_params_layer_count(p, layer);
-        fwrite(p->weight[layer - p->first], sizeof(float), n, file);
+        int64_t n = fl_params_layer_count(p, layer);
+        write_floats(p, p->weight[layer - p->first], n, file);
         if (layer >= p->first_trainable) {
-            fwrite(p->moments[layer - p->first], sizeof(float), n * (size_t)p->n_moments, file);
+            write_floats(p, p->moments[layer - p->first], n * p->n_moments, file);
         }
         fclose(file);
     }
@@ -60,8 +70,7 @@ static void lose_a_moment(fl_worker_state *w)
     fl_generation *m = w->next;
     if (m->pipeline != NULL && m->place.stage == m->plan.K - 1) {
         fl_params *p = fl_stage_params(fl_pipeline_stage(m->pipeline));
-        memset(p->moments[p->last - 1 - p->first], 0,
-               (size_t)fl_params_layer_count(p, p->last - 1) * sizeof(float));
+        clear_device(p, p->moments[p->last - 1 - p->first], fl_params_layer_count(p, p->last - 1));
     }
 }
 

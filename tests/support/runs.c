@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +27,14 @@ void set(fl_job *job, const char *path, int value)
     char text[32];
     snprintf(text, sizeof text, "%d", value);
     must(fl_job_set(job, path, text));
+}
+
+void set_test_device(fl_job *job)
+{
+    const char *kind = getenv("FL_TEST_DEVICE");
+    if (kind != NULL) {
+        must(fl_job_set(job, "devices.kind", kind));
+    }
 }
 
 void hush(void)

@@ -92,6 +92,18 @@ void kill_the_controller(fl_worker_state *w)
     kill(getppid(), SIGKILL);
 }
 
+void read_device(const fl_params *p, const float *from, int64_t n, float *to)
+{
+    must(p->device->ops->copy_out(p->device, p->stream, to, from, (size_t)n * sizeof *to));
+    must(p->device->ops->sync(p->device, p->stream));
+}
+
+void clear_device(const fl_params *p, float *memory, int64_t n)
+{
+    must(p->device->ops->fill_zero(p->device, p->stream, memory, (size_t)n * sizeof *memory));
+    must(p->device->ops->sync(p->device, p->stream));
+}
+
 /* ---- the controller ---- */
 
 static void set_all(fl_job *job, const char *const *sets)
@@ -103,10 +115,10 @@ static void set_all(fl_job *job, const char *const *sets)
 
 static void fill_job(const scenario *s, fl_job *job)
 {
-    const char *kind = s->device != NULL ? s->device : getenv("FL_TEST_DEVICE");
     fl_job_defaults(job);
-    if (kind != NULL) {
-        must(fl_job_set(job, "devices.kind", kind));
+    set_test_device(job);
+    if (s->device != NULL) {
+        must(fl_job_set(job, "devices.kind", s->device));
     }
     set_all(job, s->sets);
     set_all(job, s->more);

@@ -91,6 +91,12 @@ void stop_this_worker(fl_worker_state *w);
 void interrupt_the_run(fl_worker_state *w); /* as a user's Ctrl-C */
 void kill_the_controller(fl_worker_state *w);
 
+/* ---- in a deed ---- */
+
+/* Copy from and clear memory of a worker's device, behind all work that `params`'s stream has. */
+void read_device(const fl_params *params, const float *from, int64_t n, float *to);
+void clear_device(const fl_params *params, float *memory, int64_t n);
+
 /* ---- a run ---- */
 
 void scenario_start(scenario *s);
