@@ -20,8 +20,8 @@ enum {
 
 /* What one layer costs on one device, measured with the first samples of the data set. A call of n
  * samples and t tokens (rows of the raw input) takes call_us + n * us + t * token_us. Where all
- * samples have one length, their tokens count with the samples, and token_us is 0. Bytes are for
- * the longest sample. */
+ * samples have one length, their tokens count with the samples, and token_us is 0. Bytes are the
+ * mean over those samples. */
 typedef struct fl_layer_cost {
     double fwd_call_us, fwd_us;       /* forward in training */
     double bwd_call_us, bwd_us;       /* backward with both gradients */

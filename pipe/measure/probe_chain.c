@@ -7,6 +7,7 @@
 #include "device/random.h"
 #include "nn/model.h"
 
+#include <math.h>
 #include <string.h>
 
 static const int64_t CHAIN_BYTES = (int64_t)64 << 20; /* more than a core's share of the caches */
@@ -65,20 +66,31 @@ static int64_t chain_bytes(const fl_chain *c, int copies, int *n)
     return bytes;
 }
 
+/* The memory of one micro-batch of the first n_large samples, as long as they are. */
+static fl_status measure_memory(fl_chain *c)
+{
+    fl_sample_sizes *sizes = NULL;
+    FL_TRY(fl_sample_sizes_create(c->o->model, c->o->dataset, c->n_large, 0, &sizes));
+    double tokens = sizes->mean_tokens * (double)c->n_large;
+    fl_capacity all = {.n = 1, .at = {{.samples = c->n_large, .tokens = llround(tokens)}}};
+    fl_status status = fl_memory_measure_capacity(c->o->model, sizes, &all, c->memory);
+    c->max_targets = sizes->most_targets * c->n_large;
+    fl_sample_sizes_destroy(&sizes);
+    return status;
+}
+
 /* A replica's share of a batch is the largest micro-batch there will be; what does not fit the
  * device is not tried. Two samples tell a call's cost from a sample's. */
 static fl_status choose_size(fl_chain *c)
 {
     const fl_dataset *d = c->o->dataset;
-    fl_shape input;
-    FL_TRY(d->ops->max_shape(d->self, &input, &c->max_targets));
     int64_t count = d->ops->count(d->self, FL_TRAIN);
     c->n_large = fl_split_work_max(c->o->job->train.batch, c->o->n_workers);
     c->n_large = c->n_large < 2 ? 2 : c->n_large;
     c->n_large = c->n_large < count ? c->n_large : count;
     for (;; c->n_large /= 2) {
         int n;
-        FL_TRY(fl_memory_measure(c->o->model, &input, c->n_large, c->memory));
+        FL_TRY(measure_memory(c));
         find_kinds(c);
         if (c->n_large <= 2 || chain_bytes(c, 1, &n) <= c->o->job->devices.memory_bytes) {
             return FL_OK;
@@ -196,7 +208,6 @@ static fl_status load_samples(fl_chain *c)
 {
     const fl_dataset *d = c->o->dataset;
     fl_batch_tables *t = &c->tables;
-    c->max_targets *= c->n_large;
     FL_TRY(create_tables(c));
     FL_TRY(fl_alloc_array((size_t)c->n_large, sizeof *c->raw, (void **)&c->raw));
     for (int64_t s = 0; s < c->n_large; s++) {
