@@ -58,8 +58,8 @@ static bool is_same(const fl_cell *unit, int level, uint64_t print, int64_t n)
            GET(unit->n_elements) == n;
 }
 
-static bool put(fl_cache *c, int64_t key, int level, uint64_t print, const float *values, int64_t n,
-                int64_t now)
+static bool put_value(fl_cache *c, int64_t key, int level, uint64_t print, const float *values,
+                      int64_t n, int64_t now)
 {
     int64_t when = c->o.future.next_use(c->o.future.context, key, now);
     uint32_t old = fl_pool_find(c, key);
@@ -92,7 +92,7 @@ bool fl_cache_put(fl_cache *c, int64_t key, int level, uint64_t print, const flo
     if (!fits(c, n) || !fl_pool_lock(c)) {
         return false;
     }
-    bool kept = put(c, key, level, print, values, n, now);
+    bool kept = put_value(c, key, level, print, values, n, now);
     c->header->n_refused += !kept;
     fl_pool_unlock(c);
     return kept;

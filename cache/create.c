@@ -146,7 +146,7 @@ static fl_status make_lock(fl_cache *c)
     return error == 0 ? FL_OK : fl_fail(FL_ENOTSUP, "no lock for the cache: %s", strerror(error));
 }
 
-static fl_status fill(fl_cache *c, const char *path)
+static fl_status fill_cache(fl_cache *c, const char *path)
 {
     FL_TRY(count_units(c));
     int64_t disk_bytes = (int64_t)(c->n_units - c->n_memory) * (int64_t)c->unit_bytes;
@@ -160,7 +160,7 @@ static fl_status fill(fl_cache *c, const char *path)
     return FL_OK;
 }
 
-static fl_status check(const fl_cache_options *o)
+static fl_status check_options(const fl_cache_options *o)
 {
     bool sound = o->n_keys > 0 && o->unit_elements > 0 && o->value_elements > 0 &&
                  o->value_elements <= UINT32_MAX && o->memory_bytes >= 0 && o->disk_bytes >= 0 &&
@@ -173,10 +173,10 @@ static fl_status check(const fl_cache_options *o)
 fl_status fl_cache_create(const fl_cache_options *options, fl_cache **out)
 {
     fl_cache *c = NULL;
-    FL_TRY(check(options));
+    FL_TRY(check_options(options));
     FL_TRY(fl_alloc(sizeof *c, (void **)&c));
     set_sizes(c, options);
-    fl_status status = fill(c, options->path);
+    fl_status status = fill_cache(c, options->path);
     if (status != FL_OK) {
         fl_cache_destroy(&c);
         return status;

@@ -1,6 +1,6 @@
 #include "cache/order.h"
 
-static void put(const fl_order *o, uint32_t place, uint32_t unit)
+static void put_unit(const fl_order *o, uint32_t place, uint32_t unit)
 {
     o->heap[place] = unit;
     o->at[unit] = place;
@@ -13,10 +13,10 @@ static void rise(const fl_order *o, uint32_t place, uint32_t unit)
         if (o->when[o->heap[parent]] >= o->when[unit]) {
             break;
         }
-        put(o, place, o->heap[parent]);
+        put_unit(o, place, o->heap[parent]);
         place = parent;
     }
-    put(o, place, unit);
+    put_unit(o, place, unit);
 }
 
 static void sink(const fl_order *o, uint32_t place, uint32_t unit)
@@ -33,10 +33,10 @@ static void sink(const fl_order *o, uint32_t place, uint32_t unit)
         if (o->when[unit] >= o->when[o->heap[child]]) {
             break;
         }
-        put(o, place, o->heap[child]);
+        put_unit(o, place, o->heap[child]);
         place = child;
     }
-    put(o, place, unit);
+    put_unit(o, place, unit);
 }
 
 void fl_order_push(const fl_order *o, uint32_t unit, int64_t when)

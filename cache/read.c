@@ -125,7 +125,7 @@ static void drop_damaged(fl_cache *c, const found *f)
 }
 
 /* Record the outcome for the requested value; false if it must be tried again. */
-static bool settle(fl_cache *c, const found *f, copied how, fl_cache_want *w)
+static bool settle_want(fl_cache *c, const found *f, copied how, fl_cache_want *w)
 {
     if (how == COPIED) {
         w->found = f->head < c->n_memory ? FL_CACHE_MEMORY : FL_CACHE_DISK;
@@ -143,7 +143,7 @@ static void get_one(fl_cache *c, const fl_cache_prints *prints, fl_cache_want *w
     for (int i = 0; i < READ_TRIES; i++) {
         found f;
         if (!look_up(c, prints, w->key, &f) || f.n > w->max_elements ||
-            settle(c, &f, copy_value(c, w->key, &f, WAIT, w->out), w)) {
+            settle_want(c, &f, copy_value(c, w->key, &f, WAIT, w->out), w)) {
             return;
         }
     }
@@ -197,20 +197,20 @@ static state begin_one(fl_cache *c, const fl_cache_prints *prints, fl_cache_want
         ask_disk(c, f);
         return ON_DISK;
     }
-    if (!settle(c, f, how, w)) {
+    if (!settle_want(c, f, how, w)) {
         get_one(c, prints, w);
     }
     return DONE;
 }
 
-static void begin(fl_cache *c, const fl_cache_prints *prints, chunk *k)
+static void begin_chunk(fl_cache *c, const fl_cache_prints *prints, chunk *k)
 {
     for (int64_t i = 0; i < k->n; i++) {
         k->state[i] = begin_one(c, prints, &k->wants[i], &k->found[i]);
     }
 }
 
-static void finish(fl_cache *c, const fl_cache_prints *prints, chunk *k, state which)
+static void finish_chunk(fl_cache *c, const fl_cache_prints *prints, chunk *k, state which)
 {
     for (int64_t i = 0; i < k->n; i++) {
         if (which == IN_MEMORY && i + 1 < k->n && k->state[i + 1] == IN_MEMORY) {
@@ -218,7 +218,7 @@ static void finish(fl_cache *c, const fl_cache_prints *prints, chunk *k, state w
         }
         fl_cache_want *w = &k->wants[i];
         if (k->state[i] == which &&
-            !settle(c, &k->found[i], copy_value(c, w->key, &k->found[i], WAIT, w->out), w)) {
+            !settle_want(c, &k->found[i], copy_value(c, w->key, &k->found[i], WAIT, w->out), w)) {
             get_one(c, prints, w);
         }
     }
@@ -233,10 +233,10 @@ void fl_cache_get_all(fl_cache *c, const fl_cache_prints *prints, fl_cache_want 
         int64_t left = n_wants - first;
         next->wants = wants + (left > 0 ? first : 0);
         next->n = left < 0 ? 0 : left < CHUNK ? left : CHUNK;
-        begin(c, prints, next); /* ① */
+        begin_chunk(c, prints, next); /* ① */
         if (turn > 0) {
-            finish(c, prints, now, IN_MEMORY); /* ② */
-            finish(c, prints, now, ON_DISK);
+            finish_chunk(c, prints, now, IN_MEMORY); /* ② */
+            finish_chunk(c, prints, now, ON_DISK);
         }
     }
 }

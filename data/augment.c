@@ -31,7 +31,7 @@ fl_augment_draw fl_augment_draw_at(fl_augment kind, int crop_pixels, const fl_sa
     return draw;
 }
 
-static void fill(float *out, int64_t n, float value)
+static void fill_values(float *out, int64_t n, float value)
 {
     for (int64_t i = 0; i < n; i++) {
         out[i] = value;
@@ -56,12 +56,12 @@ static void apply_row(const uint8_t *row, int64_t width, int64_t dx, const float
 {
     /* out[x] = row[x + dx] for x in [begin, end), the rest lies outside the image */
     int64_t begin = clamp(-dx, 0, width), end = clamp(width - dx, 0, width);
-    fill(out, begin, table[0]);
+    fill_values(out, begin, table[0]);
     for (int64_t x = begin; x < end; x++) {
         out[x] = table[row[x + dx]];
     }
     if (end < width) {
-        fill(out + end, width - end, table[0]);
+        fill_values(out + end, width - end, table[0]);
     }
 }
 
@@ -72,7 +72,7 @@ void fl_augment_apply(const fl_augment_draw *draw, const uint8_t *pixels, int64_
         for (int64_t y = 0; y < height; y++, out += width) {
             int64_t from = y + draw->dy;
             if (from < 0 || from >= height) {
-                fill(out, width, table[0]);
+                fill_values(out, width, table[0]);
                 continue;
             }
             apply_row(pixels + from * width, width, draw->dx, table, out);

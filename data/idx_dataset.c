@@ -46,7 +46,7 @@ typedef struct idx_dataset {
     uint64_t fingerprint;
 } idx_dataset;
 
-static int64_t count(const void *self, fl_split split)
+static int64_t count_samples(const void *self, fl_split split)
 {
     const idx_dataset *d = self;
     return d->split[split].pixels.dims[0];
@@ -54,7 +54,7 @@ static int64_t count(const void *self, fl_split split)
 
 static fl_status check_id(const idx_dataset *d, fl_split split, int64_t id)
 {
-    int64_t n = count(d, split);
+    int64_t n = count_samples(d, split);
     if (id < 0 || id >= n) {
         return fl_fail(FL_EINVAL, "sample %lld does not exist: ids of this split are 0 to %lld",
                        (long long)id, (long long)(n - 1));
@@ -115,7 +115,7 @@ static void destroy(void *self)
 static const fl_dataset_ops idx_ops = {
     .head = FL_TABLE_HEAD(fl_dataset_ops),
     .kind = "idx",
-    .count = count,
+    .count = count_samples,
     .shape = shape,
     .max_shape = max_shape,
     .read = read_sample,
@@ -237,7 +237,7 @@ static fl_status read_files(const char *folder, images *out)
     return status;
 }
 
-static fl_idx_info describe(const idx_dataset *d)
+static fl_idx_info describe_files(const idx_dataset *d)
 {
     const fl_idx *train = &d->split[FL_TRAIN].pixels;
     int last_label = 0;
@@ -270,7 +270,7 @@ static void count_values(const fl_idx *pixels, int64_t occurs[N_VALUES])
 }
 
 /* ④ From counts, so that the result is exact and the same everywhere. */
-static void measure(const fl_idx *pixels, float *table)
+static void measure_pixels(const fl_idx *pixels, float *table)
 {
     int64_t occurs[N_VALUES];
     count_values(pixels, occurs);
@@ -300,10 +300,10 @@ static uint64_t measure_fingerprint(const idx_dataset *d)
     return hash;
 }
 
-static fl_status fill(const char *folder, idx_dataset *d)
+static fl_status fill_dataset(const char *folder, idx_dataset *d)
 {
     FL_TRY(read_files(folder, d->split));
-    d->info = describe(d);
+    d->info = describe_files(d);
     d->n_pixels = d->info.channels * d->info.height * d->info.width;
     int64_t side = d->info.height < d->info.width ? d->info.height : d->info.width;
     if (d->crop_pixels < 0 || d->crop_pixels >= side) {
@@ -312,7 +312,7 @@ static fl_status fill(const char *folder, idx_dataset *d)
                        d->crop_pixels, (long long)(side - 1), (long long)d->info.height,
                        (long long)d->info.width);
     }
-    measure(&d->split[FL_TRAIN].pixels, d->table);
+    measure_pixels(&d->split[FL_TRAIN].pixels, d->table);
     d->fingerprint = measure_fingerprint(d);
     return FL_OK;
 }
@@ -325,7 +325,7 @@ fl_status fl_dataset_idx(const char *folder, fl_augment augment, int crop_pixels
     idx_dataset *d = memory;
     d->augment = augment;
     d->crop_pixels = augment == FL_AUGMENT_NONE ? 0 : crop_pixels;
-    fl_status status = fill(folder, d);
+    fl_status status = fill_dataset(folder, d);
     if (status != FL_OK) {
         destroy(d);
         return status;

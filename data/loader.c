@@ -25,7 +25,7 @@
 
 enum { MESSAGE_BYTES = 512 };
 
-typedef struct slot {
+typedef struct loader_slot {
     fl_load_request request; /* its ids point to the next field */
     int64_t *ids;            /* [max_samples] */
     int32_t *offsets;        /* [max_samples + 1] */
@@ -36,7 +36,7 @@ typedef struct slot {
     fl_status status; /* of reading */
     bool failed;      /* take has reported it: there is nothing to release */
     char message[MESSAGE_BYTES];
-} slot;
+} loader_slot;
 
 struct fl_loader {
     fl_dataset dataset;    /* borrowed */
@@ -53,7 +53,7 @@ struct fl_loader {
     pthread_cond_t requested_more, read_more, released_more;
     atomic_bool stop;
     uint64_t n_requested, n_read, n_taken, n_released;
-    slot *slots; /* [depth] */
+    loader_slot *slots; /* [depth] */
 };
 
 /* The sizes of what a loader takes, bytes. */
@@ -78,13 +78,13 @@ static fl_status check_counts(int64_t max_samples, int depth)
     return FL_OK;
 }
 
-static fl_status measure(const fl_loader_room *room, layout *l)
+static fl_status measure_layout(const fl_loader_room *room, layout *l)
 {
     size_t each = 0, slots = 0;
     FL_TRY(check_counts(room->max_samples, room->depth));
     l->ids_bytes = round_up((size_t)room->max_samples * sizeof(int64_t));
     l->offsets_bytes = round_up(((size_t)room->max_samples + 1) * sizeof(int32_t));
-    l->slots_bytes = round_up((size_t)room->depth * sizeof(slot));
+    l->slots_bytes = round_up((size_t)room->depth * sizeof(loader_slot));
     each = l->ids_bytes + l->offsets_bytes;
     if (__builtin_mul_overflow(room->n_pieces, room->piece_bytes, &l->ring_bytes) ||
         __builtin_mul_overflow((size_t)room->depth, each, &slots) || l->ring_bytes > SIZE_MAX / 4 ||
@@ -145,14 +145,14 @@ static fl_status check_shape(const fl_loader *l, int64_t id, const fl_shape *sha
     return FL_OK;
 }
 
-static void keep_message(slot *s)
+static void keep_message(loader_slot *s)
 {
     if (s->status != FL_OK) {
         snprintf(s->message, sizeof s->message, "%s", fl_errmsg());
     }
 }
 
-static fl_status read_slot(fl_loader *l, slot *s)
+static fl_status read_slot(fl_loader *l, loader_slot *s)
 {
     const fl_dataset_ops *ops = l->dataset.ops;
     fl_sample_key key = {
@@ -178,7 +178,7 @@ static fl_status read_slot(fl_loader *l, slot *s)
     return FL_OK;
 }
 
-static fl_status fill_slot(fl_loader *l, slot *s)
+static fl_status fill_slot(fl_loader *l, loader_slot *s)
 {
     fl_device *d = l->room.device;
     if (s->before != NULL) {
@@ -200,7 +200,7 @@ static void *read_ahead(void *argument)
         if (atomic_load(&l->stop)) {
             break;
         }
-        slot *s = &l->slots[l->n_read % l->depth];
+        loader_slot *s = &l->slots[l->n_read % l->depth];
         pthread_mutex_unlock(&l->lock);
         if (s->status == FL_OK) {
             s->status = fill_slot(l, s);
@@ -249,7 +249,7 @@ static fl_status carve(fl_loader *l, fl_arena *arena, const layout *sizes)
     FL_TRY(fl_arena_take(arena, sizes->slots_bytes, &memory));
     l->slots = memory;
     for (uint64_t i = 0; i < l->depth; i++) {
-        slot *s = &l->slots[i];
+        loader_slot *s = &l->slots[i];
         FL_TRY(fl_arena_take(arena, sizes->ids_bytes, &memory));
         s->ids = memory;
         FL_TRY(fl_arena_take(arena, sizes->offsets_bytes, &memory));
@@ -287,7 +287,7 @@ static fl_status create(const fl_loader *start, fl_loader **out)
 {
     void *memory = NULL;
     layout sizes = {0};
-    FL_TRY(measure(&start->room, &sizes));
+    FL_TRY(measure_layout(&start->room, &sizes));
     FL_TRY(fl_alloc_untouched(sizes.total_bytes, &memory));
     fl_arena arena;
     fl_arena_init(&arena, memory, sizes.total_bytes, "the loader");
@@ -410,7 +410,7 @@ typedef struct placement {
 
 static void queue(fl_loader *l, const fl_load_request *request, const placement *place)
 {
-    slot *s = &l->slots[l->n_requested % l->depth];
+    loader_slot *s = &l->slots[l->n_requested % l->depth];
     s->request = *request;
     s->request.ids = s->ids;
     if (request->n > 0) {
@@ -477,7 +477,7 @@ fl_status fl_loader_take(fl_loader *l, int64_t timeout_ms, fl_tensor *out)
     pthread_mutex_lock(&l->lock);
     fl_status status = wait_for_samples(l, timeout_ms);
     if (status == FL_OK) {
-        slot *s = &l->slots[l->n_taken % l->depth];
+        loader_slot *s = &l->slots[l->n_taken % l->depth];
         l->n_taken++;
         status = s->status;
         if (status == FL_OK) {

@@ -31,10 +31,10 @@ enum {
 
 /* ---- the address ---- */
 
-typedef struct place {
+typedef struct listen_place {
     struct sockaddr_storage at;
     socklen_t size;
-} place;
+} listen_place;
 
 static fl_status misread(const char *address)
 {
@@ -52,7 +52,7 @@ static bool read_port(const char *text, uint16_t *port)
     return text[0] >= '0' && text[0] <= '9' && *end == 0 && value <= 65535;
 }
 
-static fl_status read_address(const char *address, place *out)
+static fl_status read_address(const char *address, listen_place *out)
 {
     char host[64] = "127.0.0.1";
     const char *colon = strrchr(address, ':'), *port = colon == NULL ? address : colon + 1;
@@ -84,14 +84,14 @@ static fl_status read_address(const char *address, place *out)
 
 fl_status fl_metrics_check(const char *address)
 {
-    place p;
+    listen_place p;
     return read_address(address, &p);
 }
 
 /* The URL with the port that the system chose. */
 static bool tell_url(fl_metrics_listener *l)
 {
-    place p = {.size = sizeof p.at};
+    listen_place p = {.size = sizeof p.at};
     char host[INET6_ADDRSTRLEN] = "";
     if (getsockname(l->fd, (struct sockaddr *)&p.at, &p.size) != 0) {
         return false;
@@ -110,7 +110,7 @@ static bool tell_url(fl_metrics_listener *l)
 
 fl_status fl_metrics_listen(const char *address, fl_metrics_listener *listener)
 {
-    place p;
+    listen_place p;
     int one = 1;
     FL_TRY(read_address(address, &p));
     listener->fd = socket(p.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -25,12 +25,12 @@ typedef struct scene {
 
 /* ---- text that grows ---- */
 
-typedef struct line {
+typedef struct wait_line {
     char *text;
     size_t size, n;
-} line;
+} wait_line;
 
-static void grow(line *l, int n)
+static void grow(wait_line *l, int n)
 {
     size_t left = l->size - l->n - 1;
     l->n += n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
@@ -40,7 +40,7 @@ static void grow(line *l, int n)
 #define ADD(l, ...) grow(l, snprintf((l)->text + (l)->n, (l)->size - (l)->n, __VA_ARGS__))
 
 /* "worker 1", "workers 0, 2 and 3", "workers 0, 1, 2 and 12 more". */
-static void add_workers(line *l, const bool *in, int n, int count)
+static void add_workers(wait_line *l, const bool *in, int n, int count)
 {
     int n_named = 0;
     ADD(l, count == 1 ? "worker" : "workers");
@@ -75,7 +75,7 @@ static bool has_bucket(fl_flight_kind kind)
 }
 
 /* "layer 6, blocks.3.mlp"; the kind of a layer without a name of its own. */
-static void add_layer(line *l, const scene *s, int layer)
+static void add_layer(wait_line *l, const scene *s, int layer)
 {
     ADD(l, " of layer %d", layer);
     if (s->model != NULL && layer >= 0 && layer < fl_model_n_layers(s->model)) {
@@ -85,7 +85,7 @@ static void add_layer(line *l, const scene *s, int layer)
     }
 }
 
-static void add_operation(line *l, const scene *s, const fl_flight_entry *e,
+static void add_operation(wait_line *l, const scene *s, const fl_flight_entry *e,
                           const fl_flight_entry *phase)
 {
     bool in_step = phase->kind == FL_FLIGHT_STEP || phase->kind == FL_FLIGHT_NONE;
@@ -197,14 +197,14 @@ static bool same_wait(const fl_flight_entry *a, const fl_flight_entry *b)
 
 /* ---- the line ---- */
 
-static void separate(line *l)
+static void separate(wait_line *l)
 {
     if (l->n > 0) {
         ADD(l, "; ");
     }
 }
 
-static void add_group(line *l, const scene *s, int first, const crowd *for_whom, bool *named)
+static void add_group(wait_line *l, const scene *s, int first, const crowd *for_whom, bool *named)
 {
     bool group[FL_MAX_WORKERS] = {false};
     const fl_wait_graph_worker *w = &s->workers[first];
@@ -229,7 +229,7 @@ static void add_group(line *l, const scene *s, int first, const crowd *for_whom,
 }
 
 /* Groups that wait for the lost worker come first: the line may have no room for all. */
-static void add_waiting(line *l, const scene *s)
+static void add_waiting(wait_line *l, const scene *s)
 {
     bool named[FL_MAX_WORKERS] = {false};
     crowd c;
@@ -258,7 +258,7 @@ static void add_waiting(line *l, const scene *s)
     }
 }
 
-static void add_place(line *l, const scene *s, int rank)
+static void add_place(wait_line *l, const scene *s, int rank)
 {
     const fl_wait_graph_worker *w = &s->workers[rank];
     const fl_flight_entry *e = w->at.kind != FL_FLIGHT_NONE ? &w->at : &w->last;
@@ -273,7 +273,7 @@ static void add_place(line *l, const scene *s, int rank)
 }
 
 /* No worker is lost: find one that waits for no other while others wait for it. */
-static void add_culprits(line *l, const scene *s)
+static void add_culprits(wait_line *l, const scene *s)
 {
     bool wanted[FL_MAX_WORKERS] = {false}, waits[FL_MAX_WORKERS] = {false};
     int n_named = 0;
@@ -298,7 +298,7 @@ const char *fl_wait_graph_explain(const fl_wait_graph_worker *workers, int n, co
                                   size_t size_bytes)
 {
     scene s = {workers, n, plan, model, lost, now_ns};
-    line l = {text, size_bytes, 0};
+    wait_line l = {text, size_bytes, 0};
     text[0] = 0;
     if (lost >= 0) {
         add_place(&l, &s, lost);

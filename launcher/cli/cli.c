@@ -234,7 +234,7 @@ static int run_command(const fl_cli_command *command, int argc, char **argv,
     return code == FL_EXIT_DONE ? command->run(&args) : code;
 }
 
-static int dispatch(int argc, char **argv, const fl_cli_command *const *commands)
+static int dispatch_command(int argc, char **argv, const fl_cli_command *const *commands)
 {
     const char *name = argc < 2 ? "" : argv[1];
     if (argc < 2) {
@@ -256,7 +256,7 @@ static int dispatch(int argc, char **argv, const fl_cli_command *const *commands
 
 int fl_main(int argc, char **argv, const fl_cli_command *const *commands)
 {
-    int code = dispatch(argc, argv, commands);
+    int code = dispatch_command(argc, argv, commands);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fl_complain("frostline: standard output could not be written");
         return code == FL_EXIT_DONE ? FL_EXIT_FAILED : code;

@@ -316,7 +316,7 @@ static fl_status show_checks(const fl_args *args, checking *c)
     return status;
 }
 
-static int run(const fl_args *args)
+static int run_check_model(const fl_args *args)
 {
     fl_job_context job = {0};
     checking c = {.job = &job};
@@ -348,5 +348,5 @@ const fl_cli_command fl_cli_command_check_model = {
                 {"--set", 0, "PATH=VALUE",
                  "override a field, as in --set data.path=DIR; repeatable"},
                 {"--json", 0, NULL, "for programs"}},
-    .run = run,
+    .run = run_check_model,
 };

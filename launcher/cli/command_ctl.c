@@ -212,7 +212,7 @@ static fl_status open_link(const target *t, bool events, fl_ctl_client_link **li
     return fl_ctl_place_open(&place, events, link);
 }
 
-static int ask(const target *t, const char *request)
+static int ask_run(const target *t, const char *request)
 {
     fl_ctl_client_link *link = NULL;
     const char *reply = NULL;
@@ -254,7 +254,7 @@ static bool show_event(const char *line, bool as_json)
     return last;
 }
 
-static int watch(const target *t)
+static int watch_events(const target *t)
 {
     fl_ctl_client_link *link = NULL;
     const char *line = NULL;
@@ -294,13 +294,13 @@ static int run_words(const target *t, const char *const *words, int n)
     const fl_ctl_command *c = fl_ctl_command_find(words[0]);
     json_t *args = c == NULL ? NULL : args_of(c, words + 1, n - 1);
     if (c == NULL) {
-        return watch(t);
+        return watch_events(t);
     }
     if (args == NULL) {
         return FL_EXIT_BAD_INPUT;
     }
     char *request = request_of(c, args);
-    int code = ask(t, request);
+    int code = ask_run(t, request);
     free(request);
     return code;
 }

@@ -99,7 +99,7 @@ static fl_status export_run(const char *name, const char *format, const char *ou
     return status;
 }
 
-static int run(const fl_args *args)
+static int run_export(const fl_args *args)
 {
     fl_status status =
         export_run(args->operand, fl_args_value(args, "--format"), fl_args_value(args, "--out"));
@@ -120,5 +120,5 @@ const fl_cli_command fl_cli_command_export = {
                "  frostline export runs/first --format csv --out tables\n",
     .options = {{"--format", 0, "NAME", "tensorboard, the default, or csv"},
                 {"--out", 0, "DIR", "the folder to write to; default: the run directory"}},
-    .run = run,
+    .run = run_export,
 };

@@ -27,7 +27,7 @@ static fl_status write_key(const char *path, mode_t mode, const char *key)
     return FL_OK;
 }
 
-static int run(const fl_args *args)
+static int run_key(const fl_args *args)
 {
     char public_key[FL_KEY_MAX], secret_key[FL_KEY_MAX], path[PATH_MAX];
     snprintf(path, sizeof path, "%s.pub", args->operand);
@@ -55,5 +55,5 @@ const fl_cli_command fl_cli_command_key = {
     .summary = "Create a key pair for control.listen, or for one of its clients.",
     .details = "Writes the secret key to FILE, readable by you alone, and the public key to\n"
                "FILE.pub. Neither file may exist.\n",
-    .run = run,
+    .run = run_key,
 };

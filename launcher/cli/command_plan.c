@@ -10,10 +10,10 @@
 
 enum { FROZEN_MAX = 64, ROWS_MAX = 16 };
 
-typedef struct table {
+typedef struct plan_table {
     int n_blocks;
     fl_json *json; /* NULL: for people */
-} table;
+} plan_table;
 
 static bool is_choice(const fl_plan *plan, const fl_candidate *c)
 {
@@ -31,7 +31,7 @@ static void print_row(const fl_plan *plan, const fl_candidate *c)
     }
 }
 
-static void print_text(const table *t, const fl_plan *plan, const char *why_not,
+static void print_text(const plan_table *t, const fl_plan *plan, const char *why_not,
                        const fl_candidate *candidates, int n)
 {
     char text[256];
@@ -79,7 +79,7 @@ static void put_json(fl_json *j, const fl_plan *plan, const char *why_not,
 static void seen(void *context, const fl_plan *plan, const char *why_not,
                  const fl_candidate *candidates, int n)
 {
-    table *t = context;
+    plan_table *t = context;
     if (t->json == NULL) {
         print_text(t, plan, why_not, candidates, n);
     } else {
@@ -89,7 +89,7 @@ static void seen(void *context, const fl_plan *plan, const char *why_not,
 
 static void costs_seen(void *context, const fl_costs_origin *origin)
 {
-    const table *t = context;
+    const plan_table *t = context;
     if (t->json == NULL) {
         bool from_file = strcmp(origin->from, "file") == 0;
         printf("costs: measured %s", from_file ? origin->measured : "now");
@@ -120,12 +120,12 @@ static fl_status read_frozen(const fl_args *args, int L, int *frozen, int *n)
     return FL_OK;
 }
 
-static fl_status show(const fl_args *args, const fl_job_context *w)
+static fl_status show_plans(const fl_args *args, const fl_job_context *w)
 {
     int frozen[FROZEN_MAX], n;
     fl_json json = {0};
-    table t = {.n_blocks = fl_model_n_blocks(w->model),
-               .json = fl_args_has(args, "--json") ? &json : NULL};
+    plan_table t = {.n_blocks = fl_model_n_blocks(w->model),
+                    .json = fl_args_has(args, "--json") ? &json : NULL};
     FL_TRY(read_frozen(args, t.n_blocks, frozen, &n));
     fl_json_array(&json, NULL);
     fl_plan_request request = {.frozen = frozen,
@@ -146,12 +146,12 @@ static fl_status show(const fl_args *args, const fl_job_context *w)
     return status;
 }
 
-static int run(const fl_args *args)
+static int run_plan(const fl_args *args)
 {
     fl_job_context w = {0};
     fl_status status = fl_job_context_init(args, &w);
     if (status == FL_OK) {
-        status = show(args, &w);
+        status = show_plans(args, &w);
     }
     fl_job_context_fini(&w);
     return fl_job_context_finish(status);
@@ -168,5 +168,5 @@ const fl_cli_command fl_cli_command_plan = {
                 {"--profile", 0, "FILE", "take the costs from FILE, even of another device"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"},
                 {"--json", 0, NULL, "for programs"}},
-    .run = run,
+    .run = run_plan,
 };

@@ -57,7 +57,7 @@ static fl_status make_report(const char *name, const char *out)
     return status;
 }
 
-static int run(const fl_args *args)
+static int run_report(const fl_args *args)
 {
     fl_status status = make_report(args->operand, fl_args_value(args, "--out"));
     if (status != FL_OK) {
@@ -74,5 +74,5 @@ const fl_cli_command fl_cli_command_report = {
                "match, the newest. The page is self-contained: no network, script or other file.\n"
                "Lines that cannot be read are counted and reported.\n",
     .options = {{"--out", 0, "FILE", "where to write it; default: RUN/report.html"}},
-    .run = run,
+    .run = run_report,
 };

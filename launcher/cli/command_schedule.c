@@ -63,7 +63,7 @@ static fl_status read_arguments(const fl_args *args, fl_drawing *drawing)
     return FL_OK;
 }
 
-static int run(const fl_args *args)
+static int run_schedule(const fl_args *args)
 {
     fl_drawing drawing;
     fl_status status = read_arguments(args, &drawing);
@@ -87,5 +87,5 @@ const fl_cli_command fl_cli_command_schedule = {
                 {"--micro-batches", 'm', "M", "micro-batches of a step"},
                 {"--backward", 0, "TICKS", "ticks of a backward, a forward being 1; default: 1"},
                 {"--json", 0, NULL, "for programs"}},
-    .run = run,
+    .run = run_schedule,
 };

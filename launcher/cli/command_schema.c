@@ -35,7 +35,7 @@ static int print_list(void)
     return FL_EXIT_DONE;
 }
 
-static int run(const fl_args *args)
+static int run_schema(const fl_args *args)
 {
     bool yaml = fl_args_has(args, "--yaml"), markdown = fl_args_has(args, "--markdown");
     if (yaml + markdown + (args->operand != NULL) > 1) {
@@ -60,5 +60,5 @@ const fl_cli_command fl_cli_command_schema = {
     .details = "With FIELD, such as train.lr, describe that field.\n",
     .options = {{"--yaml", 0, NULL, "as an annotated job file: configs/reference.yaml"},
                 {"--markdown", 0, NULL, "as the tables of docs/job.md"}},
-    .run = run,
+    .run = run_schema,
 };

@@ -311,7 +311,7 @@ static fl_status report_on(const char *operand, bool as_json, fl_trace_data *tra
     return FL_OK;
 }
 
-static int run(const fl_args *args)
+static int run_trace_report(const fl_args *args)
 {
     fl_trace_data *trace = NULL;
     fl_status status = fl_alloc(sizeof *trace, (void **)&trace);
@@ -333,5 +333,5 @@ const fl_cli_command fl_cli_command_trace_report = {
     .details = "TRACE is a trace-A-B.json, or a run (its directory or its name) that has exactly\n"
                "one. docs/traces.md explains each number.\n",
     .options = {{"--json", 0, NULL, "one JSON object"}},
-    .run = run,
+    .run = run_trace_report,
 };

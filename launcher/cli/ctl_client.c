@@ -135,7 +135,7 @@ static fl_status connect_far(fl_ctl_client_link *link, bool events, const char *
                 : fl_fail(FL_EIO, "%s: cannot connect: %s", link->path, zmq_strerror(zmq_errno()));
 }
 
-static fl_status keep(fl_status status, fl_ctl_client_link *link, fl_ctl_client_link **out)
+static fl_status keep_link(fl_status status, fl_ctl_client_link *link, fl_ctl_client_link **out)
 {
     if (status == FL_OK) {
         *out = link;
@@ -150,7 +150,7 @@ fl_status fl_ctl_client_open(const char *path, bool events, fl_ctl_client_link *
     fl_ctl_client_link *link = NULL;
     fl_status status = make_link(path, events, &link);
     status = status == FL_OK ? connect_near(link, events) : status;
-    return keep(status, link, out);
+    return keep_link(status, link, out);
 }
 
 fl_status fl_ctl_client_open_far(const char *endpoint, bool events, const char *key,
@@ -159,7 +159,7 @@ fl_status fl_ctl_client_open_far(const char *endpoint, bool events, const char *
     fl_ctl_client_link *link = NULL;
     fl_status status = make_link(endpoint, events, &link);
     status = status == FL_OK ? connect_far(link, events, key, server) : status;
-    return keep(status, link, out);
+    return keep_link(status, link, out);
 }
 
 void fl_ctl_client_close(fl_ctl_client_link **link)

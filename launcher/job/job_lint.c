@@ -8,12 +8,12 @@
 
 enum { DEPTH_MAX = 8 };
 
-typedef struct place {
+typedef struct text_place {
     const char *name;
     size_t line, column; /* from 1 */
-} place;
+} text_place;
 
-static fl_status refuse_char(const place *p, const char *text, size_t size, uint32_t code)
+static fl_status refuse_char(const text_place *p, const char *text, size_t size, uint32_t code)
 {
     if (size == 0) {
         return fl_fail(FL_EINVAL, "%s:%zu:%zu: yaml: found byte 0x%02X, allowed: text in UTF-8",
@@ -26,7 +26,7 @@ static fl_status refuse_char(const place *p, const char *text, size_t size, uint
 /* ① */
 static fl_status screen_bytes(const char *name, const char *text, size_t size_bytes)
 {
-    place p = {.name = name, .line = 1, .column = 1};
+    text_place p = {.name = name, .line = 1, .column = 1};
     bool indenting = true;
     bool has_mark = size_bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0;
     for (size_t i = has_mark ? 3 : 0, size; i < size_bytes; i += size) {

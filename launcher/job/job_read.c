@@ -6,14 +6,15 @@
 #include <string.h>
 
 /* The state of reading one job. */
-typedef struct reader {
+typedef struct job_reader {
     yaml_document_t *document;
     fl_job *job;
     int section_line[FL_SCHEMA_MAX]; /* 0: not read yet */
-} reader;
+} job_reader;
 
 /* Prefix the current failure with "file:line:column: field: ". */
-static fl_status at(const reader *r, const yaml_node_t *node, const char *field, fl_status status)
+static fl_status at(const job_reader *r, const yaml_node_t *node, const char *field,
+                    fl_status status)
 {
     if (status == FL_OK) {
         return FL_OK;
@@ -22,7 +23,7 @@ static fl_status at(const reader *r, const yaml_node_t *node, const char *field,
                      node->start_mark.column + 1, field);
 }
 
-static fl_status once(const reader *r, const yaml_node_t *key, const char *field, int line)
+static fl_status once(const job_reader *r, const yaml_node_t *key, const char *field, int line)
 {
     if (line == 0) {
         return FL_OK;
@@ -30,7 +31,8 @@ static fl_status once(const reader *r, const yaml_node_t *key, const char *field
     return at(r, key, field, fl_fail(FL_EINVAL, "repeated, it stands in line %d already", line));
 }
 
-static fl_status read_field(reader *r, int index, const yaml_node_t *key, const yaml_node_t *value)
+static fl_status read_field(job_reader *r, int index, const yaml_node_t *key,
+                            const yaml_node_t *value)
 {
     const fl_field *field = fl_schema_field(index);
     fl_job_origins *origins = &r->job->origins;
@@ -65,10 +67,10 @@ static void join(const char *section, const yaml_node_t *key, char *path, size_t
              is_plain ? name : fl_shown(name, length, shown));
 }
 
-static fl_status read_section(reader *r, int index, const yaml_node_t *key,
+static fl_status read_section(job_reader *r, int index, const yaml_node_t *key,
                               const yaml_node_t *value);
 
-static fl_status read_pair(reader *r, const char *section, const yaml_node_t *key,
+static fl_status read_pair(job_reader *r, const char *section, const yaml_node_t *key,
                            const yaml_node_t *value)
 {
     char path[FL_TEXT_MAX], shown[FL_SHOWN_MAX];
@@ -89,7 +91,7 @@ static fl_status read_pair(reader *r, const char *section, const yaml_node_t *ke
     return at(r, key, path, fl_job_unknown(section, fl_node_text(key)));
 }
 
-static fl_status read_mapping(reader *r, const char *section, const yaml_node_t *mapping)
+static fl_status read_mapping(job_reader *r, const char *section, const yaml_node_t *mapping)
 {
     for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start;
          pair < mapping->data.mapping.pairs.top; pair++) {
@@ -100,7 +102,7 @@ static fl_status read_mapping(reader *r, const char *section, const yaml_node_t 
     return FL_OK;
 }
 
-static fl_status not_a_mapping(const reader *r, const yaml_node_t *node, const char *section)
+static fl_status not_a_mapping(const job_reader *r, const yaml_node_t *node, const char *section)
 {
     char names[FL_NAMES_MAX], shown[FL_SHOWN_MAX];
     return at(r, node, section[0] == '\0' ? "job" : section,
@@ -108,7 +110,7 @@ static fl_status not_a_mapping(const reader *r, const yaml_node_t *node, const c
                       fl_job_names(section, names)));
 }
 
-static fl_status read_section(reader *r, int index, const yaml_node_t *key,
+static fl_status read_section(job_reader *r, int index, const yaml_node_t *key,
                               const yaml_node_t *value)
 {
     const char *section = fl_schema_section(index)->name;
@@ -121,7 +123,7 @@ static fl_status read_section(reader *r, int index, const yaml_node_t *key,
                                             : not_a_mapping(r, value, section);
 }
 
-static fl_status read_root(reader *r)
+static fl_status read_root(job_reader *r)
 {
     const yaml_node_t *root = yaml_document_get_root_node(r->document);
     if (root == NULL) {
@@ -142,7 +144,7 @@ fl_status fl_job_read(const char *text, size_t size_bytes, fl_job *job)
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, size_bytes);
     fl_status status = FL_OK;
     if (yaml_parser_load(&parser, &document)) {
-        reader r = {.document = &document, .job = job};
+        job_reader r = {.document = &document, .job = job};
         status = read_root(&r);
         yaml_document_delete(&document);
     } else {

@@ -60,12 +60,12 @@ static const char *item_of(const fl_field *field, const fl_job *job, int64_t i)
 /* ---- to text ---- */
 
 /* Text that grows up to the size of its buffer. */
-typedef struct growing {
+typedef struct growing_list {
     char *text;
     size_t used;
-} growing;
+} growing_list;
 
-static void add_text(growing *g, const char *text)
+static void add_text(growing_list *g, const char *text)
 {
     size_t length = strlen(text);
     assert(g->used + length < FL_FIELD_VALUE_MAX && "FL_FIELD_VALUE_MAX holds the longest list");
@@ -73,7 +73,7 @@ static void add_text(growing *g, const char *text)
     g->used += length;
 }
 
-static void add_value(growing *g, const fl_field *key, const char *item)
+static void add_value(growing_list *g, const fl_field *key, const char *item)
 {
     char text[FL_FIELD_ALLOWED_MAX];
     int64_t value = fl__list_get(key, item);
@@ -85,7 +85,7 @@ static void add_value(growing *g, const fl_field *key, const char *item)
     add_text(g, text);
 }
 
-static void add_mapping(growing *g, const fl_list *list, const char *item)
+static void add_mapping(growing_list *g, const fl_list *list, const char *item)
 {
     add_text(g, "{");
     for (int k = 0; k < list->n_keys; k++) {
@@ -103,7 +103,7 @@ static void add_mapping(growing *g, const fl_list *list, const char *item)
 const char *fl_list_format(const fl_field *field, const fl_job *job, char text[FL_FIELD_VALUE_MAX])
 {
     const fl_list *list = field->list;
-    growing g = {.text = text};
+    growing_list g = {.text = text};
     int64_t n = count_of(field, job);
     n = n < list->capacity ? n : list->capacity; /* a program may have set a larger count */
     text[0] = '\0';

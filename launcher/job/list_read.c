@@ -9,21 +9,21 @@
 #include <string.h>
 
 /* The state of reading one list. */
-typedef struct reader {
+typedef struct list_reader {
     const fl_list *list;
     yaml_document_t *document;
     const yaml_node_t **culprit;
     int64_t i;  /* entry, from 0 */
     char *item; /* of the entry */
-} reader;
+} list_reader;
 
-static fl_status refuse_node(reader *r, const yaml_node_t *node, fl_status status)
+static fl_status refuse_node(list_reader *r, const yaml_node_t *node, fl_status status)
 {
     *r->culprit = node;
     return status;
 }
 
-static fl_status read_value(reader *r, const fl_field *key, const yaml_node_t *node)
+static fl_status read_value(list_reader *r, const fl_field *key, const yaml_node_t *node)
 {
     char allowed[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
     fl__value value = {0};
@@ -48,7 +48,7 @@ static const char *key_at(const void *context, int i)
     return i < list->n_keys ? list->key[i].path : NULL;
 }
 
-static fl_status unknown_key(reader *r, const yaml_node_t *node)
+static fl_status unknown_key(list_reader *r, const yaml_node_t *node)
 {
     char keys[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
     const char *found = fl_node_found(node, shown);
@@ -78,7 +78,7 @@ static int find_key(const fl_list *list, const yaml_node_t *node)
     return -1;
 }
 
-static fl_status read_pairs(reader *r, const yaml_node_t *mapping)
+static fl_status read_pairs(list_reader *r, const yaml_node_t *mapping)
 {
     uint64_t seen = 0;
     for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start;
@@ -106,7 +106,7 @@ static fl_status read_pairs(reader *r, const yaml_node_t *mapping)
     return FL_OK;
 }
 
-static fl_status read_mapping(reader *r, const yaml_node_t *node)
+static fl_status read_mapping(list_reader *r, const yaml_node_t *node)
 {
     char keys[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
     if (node->type != YAML_MAPPING_NODE) {
@@ -128,7 +128,7 @@ fl_status fl_list_read(const fl_field *field, yaml_document_t *document, const y
 {
     _Alignas(int64_t) char bytes[FL_LIST_BYTES_MAX] = {0};
     const fl_list *list = field->list;
-    reader r = {.list = list, .document = document, .culprit = culprit};
+    list_reader r = {.list = list, .document = document, .culprit = culprit};
     assert(node->type == YAML_SEQUENCE_NODE && fl_list_size(field) <= sizeof bytes);
     int64_t n = node->data.sequence.items.top - node->data.sequence.items.start;
     *culprit = node;

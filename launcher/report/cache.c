@@ -54,7 +54,7 @@ static fl_columns columns_of(const fl_report *report)
     return columns;
 }
 
-static void draw(fl_html *html, const fl_report *report, int width)
+static void draw_cache(fl_html *html, const fl_report *report, int width)
 {
     fl_columns columns = columns_of(report);
     fl_chart c = fl_page_plot(html, width, 190);
@@ -146,7 +146,7 @@ void fl_page_cache(fl_html *html, const fl_report *report)
             "Samples of training and evaluation. Further: stored for fewer frozen blocks than "
             "now. The counts of an epoch that a plan did not finish are lost when it gives way "
             "to another.",
-            draw);
+            draw_cache);
         table(html, report, true);
         fl_html_add(html, "<details><summary>By epoch and worker as a table</summary>");
         table(html, report, false);

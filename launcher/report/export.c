@@ -32,16 +32,16 @@ typedef struct results {
 } results;
 
 /* A position between two events. */
-typedef struct cursor {
+typedef struct export_cursor {
     const fl_report *report;
     int64_t at;
     bool has_evaluations; /* the run wrote `evaluation` events */
-} cursor;
+} export_cursor;
 
-static cursor cursor_of(const fl_report *report)
+static export_cursor cursor_of(const fl_report *report)
 {
-    return (cursor){.report = report,
-                    .has_evaluations = fl_report_first(report, "evaluation") != NULL};
+    return (export_cursor){.report = report,
+                           .has_evaluations = fl_report_first(report, "evaluation") != NULL};
 }
 
 /* The last step of an epoch that was done; NULL: none. */
@@ -69,7 +69,7 @@ static const fl_report_step *step_numbered(const fl_report *report, int64_t step
 /* Add the values of an event; false: it has none. The end of an epoch repeats the newest
  * evaluation, which may belong to an earlier step: it counts only where the run wrote no
  * `evaluation` events. */
-static bool add_values(const cursor *c, const json_t *event, double *value)
+static bool add_values(const export_cursor *c, const json_t *event, double *value)
 {
     bool repeats =
         c->has_evaluations && strcmp(fl_line_text(event, "event"), "epoch.finished") == 0;
@@ -102,7 +102,7 @@ static results results_of(const fl_report *report, const json_t *event)
 
 /* The results of the next event that has any; false: there is none. Events that report how the run
  * ended repeat the last results and are left out. */
-static bool read_event(cursor *c, results *out)
+static bool read_event(export_cursor *c, results *out)
 {
     while (c->at < c->report->n_events) {
         const json_t *event = c->report->event[c->at++];
@@ -117,14 +117,14 @@ static bool read_event(cursor *c, results *out)
 }
 
 /* The results after the next step that has any: all that consecutive events report of it. */
-static bool next_results(cursor *c, results *out)
+static bool next_results(export_cursor *c, results *out)
 {
     results more;
     if (!read_event(c, out)) {
         return false;
     }
-    for (cursor ahead = *c; read_event(&ahead, &more) && more.step == out->step && out->step >= 0;
-         *c = ahead) {
+    for (export_cursor ahead = *c;
+         read_event(&ahead, &more) && more.step == out->step && out->step >= 0; *c = ahead) {
         for (int i = 0; i < N_MEASURES; i++) {
             out->value[i] = isnan(more.value[i]) ? out->value[i] : more.value[i];
         }
@@ -144,7 +144,7 @@ static bool is_evaluation(const results *r)
 
 int64_t fl_export_n_evaluations(const fl_report *report)
 {
-    cursor c = cursor_of(report);
+    export_cursor c = cursor_of(report);
     int64_t n = 0;
     for (results r; next_results(&c, &r);) {
         n += is_evaluation(&r);
@@ -208,7 +208,7 @@ static fl_status put_results(FILE *file, double begin_s, const results *r)
 fl_status fl_export_tensorboard(const fl_report *report, FILE *file)
 {
     double begin_s = started_s(report);
-    cursor c = cursor_of(report);
+    export_cursor c = cursor_of(report);
     FL_TRY(fl_tfevents_begin(file, begin_s));
     for (int64_t i = 0; i < report->n_steps; i++) {
         FL_TRY(put_step(file, begin_s, &report->step[i]));
@@ -265,7 +265,7 @@ fl_status fl_export_steps(const fl_report *report, FILE *file)
 
 fl_status fl_export_evaluations(const fl_report *report, FILE *file)
 {
-    cursor c = cursor_of(report);
+    export_cursor c = cursor_of(report);
     fputs("step,epoch,seconds", file);
     for (int i = 0; i < N_MEASURES; i++) {
         fprintf(file, ",%s", measures[i].column);

@@ -18,7 +18,7 @@ void fl_html_fini(fl_html *html)
     *html = (fl_html){0};
 }
 
-static void add(fl_html *html, const char *bytes, size_t n)
+static void add_bytes(fl_html *html, const char *bytes, size_t n)
 {
     if (html->broken) {
         return;
@@ -67,11 +67,11 @@ void fl_html_text(fl_html *html, const char *text, size_t n_bytes)
         size_t size = fl_utf8_next(text + i, n_bytes - i, &code);
         const char *entity = size == 0 ? NULL : entity_of(code);
         if (size == 0 || !may_stand(code)) {
-            add(html, unknown, sizeof unknown - 1);
+            add_bytes(html, unknown, sizeof unknown - 1);
         } else if (entity != NULL) {
-            add(html, entity, strlen(entity));
+            add_bytes(html, entity, strlen(entity));
         } else {
-            add(html, text + i, size);
+            add_bytes(html, text + i, size);
         }
         i += size == 0 ? 1 : size;
     }
@@ -84,14 +84,14 @@ static void add_real(fl_html *html, double value, int digits)
     char text[NUMBER_MAX];
     int n = isfinite(value) ? snprintf(text, sizeof text, "%.*f", digits, value)
                             : snprintf(text, sizeof text, "-");
-    add(html, text, (size_t)n);
+    add_bytes(html, text, (size_t)n);
 }
 
 static void add_whole(fl_html *html, int64_t value)
 {
     char text[32];
     int n = snprintf(text, sizeof text, "%lld", (long long)value);
-    add(html, text, (size_t)n);
+    add_bytes(html, text, (size_t)n);
 }
 
 /* The directive behind '%'; returns what follows it. */
@@ -122,7 +122,7 @@ static const char *add_directive(fl_html *html, const char *at, va_list *args)
         break;
     default:
         assert(*at == '%');
-        add(html, "%", 1);
+        add_bytes(html, "%", 1);
     }
     return at + 1;
 }
@@ -133,7 +133,7 @@ void fl_html_add(fl_html *html, const char *format, ...)
     va_start(args, format);
     for (const char *at = format; *at != '\0';) {
         size_t n = strcspn(at, "%");
-        add(html, at, n);
+        add_bytes(html, at, n);
         at += n;
         if (*at == '%') {
             at = add_directive(html, at + 1, &args);

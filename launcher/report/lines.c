@@ -10,14 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct reader {
+typedef struct line_reader {
     fl_line_taker *take;
     void *context;
     fl_lines *lines;
     char *buffer; /* [FL_LINE_BYTES_MAX] */
     size_t n;     /* of a line that has no end yet */
     bool skips;   /* the current line is too long */
-} reader;
+} line_reader;
 
 static void bad_line(fl_lines *lines, const char *why)
 {
@@ -27,7 +27,7 @@ static void bad_line(fl_lines *lines, const char *why)
     }
 }
 
-static fl_status take_line(reader *r, const char *text, size_t n, const char *not_json)
+static fl_status take_line(line_reader *r, const char *text, size_t n, const char *not_json)
 {
     json_error_t where;
     bool good = false;
@@ -47,7 +47,7 @@ static fl_status take_line(reader *r, const char *text, size_t n, const char *no
 }
 
 /* The lines that are whole in buffer [n]; what is left of the next goes to its begin. */
-static fl_status take_whole(reader *r)
+static fl_status take_whole(line_reader *r)
 {
     size_t from = 0;
     for (char *end; (end = memchr(r->buffer + from, '\n', r->n - from)) != NULL;) {
@@ -64,7 +64,7 @@ static fl_status take_whole(reader *r)
     return FL_OK;
 }
 
-static void skip_long(reader *r)
+static void skip_long(line_reader *r)
 {
     if (!r->skips) {
         r->lines->n++;
@@ -74,7 +74,7 @@ static void skip_long(reader *r)
     r->n = 0;
 }
 
-static fl_status read_all(reader *r, int fd)
+static fl_status read_all(line_reader *r, int fd)
 {
     for (;;) {
         ssize_t n = read(fd, r->buffer + r->n, FL_LINE_BYTES_MAX - r->n);
@@ -114,7 +114,7 @@ fl_status fl_lines_read(int dir_fd, const char *name, fl_line_taker *take, void 
     }
     fl_status status = fl_alloc(FL_LINE_BYTES_MAX, &buffer);
     if (status == FL_OK) {
-        reader r = {.take = take, .context = context, .lines = lines, .buffer = buffer};
+        line_reader r = {.take = take, .context = context, .lines = lines, .buffer = buffer};
         status = read_all(&r, fd);
     }
     fl_free(buffer);

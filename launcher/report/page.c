@@ -193,7 +193,7 @@ static void describe_model(fl_html *html, const fl_job *job, const json_t *start
     }
 }
 
-static void describe(fl_html *html, const fl_report *report)
+static void describe_run(fl_html *html, const fl_report *report)
 {
     const json_t *started = fl_report_first(report, "run.started");
     char n[FL_NUMBER_BYTES], text[MOMENT_BYTES];
@@ -251,7 +251,7 @@ void fl_page_head(fl_html *html, const fl_report *report)
     const char *state = fl_run_state_text(report->run.state);
     fl_html_add(html, "<header>\n<h1>%s <span class=\"state %s\">%s</span></h1>\n", name, state,
                 state);
-    describe(html, report);
+    describe_run(html, report);
     why_it_ended(html, report);
     facts(html, report);
     fl_html_add(html, "</header>\n");

@@ -15,21 +15,21 @@ static int value_of(fl_grid plan, int track)
     return value[track];
 }
 
-typedef struct track {
+typedef struct plan_track {
     const fl_report *report;
     int which;
     double unit_s;
-} track;
+} plan_track;
 
 static fl_point point_at(const void *context, int64_t i)
 {
-    const track *t = context;
+    const plan_track *t = context;
     const fl_report_step *s = &t->report->step[i];
     return (fl_point){s->end_s / t->unit_s, value_of(s->plan, t->which), s->ms};
 }
 
 /* Two corners for each stretch of equal values; -1 when they are too many to draw one by one. */
-static int corners_of(const track *t, fl_bin *corners)
+static int corners_of(const plan_track *t, fl_bin *corners)
 {
     int n = 0;
     for (int64_t i = 0; i < t->report->n_steps; i++) {
@@ -49,7 +49,7 @@ static int corners_of(const track *t, fl_bin *corners)
     return n;
 }
 
-static void draw_track(fl_chart *c, const track *t, double end)
+static void draw_track(fl_chart *c, const plan_track *t, double end)
 {
     fl_bin corners[CORNERS_MAX];
     double highest = 1;
@@ -67,7 +67,7 @@ static void draw_track(fl_chart *c, const track *t, double end)
     fl_chart_line(c, t->which == 0 ? "frostline" : "line", corners, n);
 }
 
-static void draw(fl_html *html, const fl_report *report, int width)
+static void draw_plans(fl_html *html, const fl_report *report, int width)
 {
     double end_s = report->step[report->n_steps - 1].end_s;
     fl_page_clock clock = fl_page_clock_of(end_s);
@@ -75,7 +75,7 @@ static void draw(fl_html *html, const fl_report *report, int width)
     fl_drawing_open(html, width, 4 * (TRACK_HEIGHT + 26) + 22,
                     "Frozen blocks, stages, replicas and micro-batches over the training time");
     for (int i = 0; i < 4; i++) {
-        track t = {report, i, clock.unit_s};
+        plan_track t = {report, i, clock.unit_s};
         fl_chart c = fl_page_plot(html, width, 0);
         c.top = 22 + i * (TRACK_HEIGHT + 26);
         c.bottom = c.top + TRACK_HEIGHT;
@@ -152,7 +152,7 @@ void fl_page_plans(fl_html *html, const fl_report *report)
         html, report, "Plan",
         "Below the frost line F nothing trains. There are R pipelines of K stages, and each "
         "cuts its share of a batch into M micro-batches.",
-        draw);
+        draw_plans);
     table(html, report);
     fl_page_section_end(html);
 }

@@ -18,10 +18,10 @@ static const uint32_t POLYNOMIAL = UINT32_C(0x82F63B78); /* CRC-32C, reflected *
 static const uint32_t MASK_DELTA = UINT32_C(0xA282EAD8);
 static const char VERSION[] = "brain.Event:2";
 
-typedef struct buffer {
+typedef struct event_buffer {
     size_t n;
     unsigned char at[EVENT_MAX];
-} buffer;
+} event_buffer;
 
 uint32_t fl_crc32c(const void *bytes, size_t n)
 {
@@ -38,13 +38,13 @@ uint32_t fl_crc32c(const void *bytes, size_t n)
 
 /* ---- protobuf ---- */
 
-static void put_bytes(buffer *b, const void *bytes, size_t n)
+static void put_bytes(event_buffer *b, const void *bytes, size_t n)
 {
     memcpy(b->at + b->n, bytes, n);
     b->n += n;
 }
 
-static void put_varint(buffer *b, uint64_t value)
+static void put_varint(event_buffer *b, uint64_t value)
 {
     for (; value > 0x7F; value >>= 7) {
         b->at[b->n++] = (unsigned char)(value | 0x80);
@@ -52,20 +52,20 @@ static void put_varint(buffer *b, uint64_t value)
     b->at[b->n++] = (unsigned char)value;
 }
 
-static void put_key(buffer *b, int field, int wire)
+static void put_key(event_buffer *b, int field, int wire)
 {
     put_varint(b, (uint64_t)(field << 3 | wire));
 }
 
 /* The low `size` bytes of a number, the lowest first. */
-static void put_fixed(buffer *b, uint64_t bits, int size)
+static void put_fixed(event_buffer *b, uint64_t bits, int size)
 {
     for (int i = 0; i < size; i++) {
         b->at[b->n++] = (unsigned char)(bits >> 8 * i);
     }
 }
 
-static void put_double(buffer *b, int field, double value)
+static void put_double(event_buffer *b, int field, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -73,7 +73,7 @@ static void put_double(buffer *b, int field, double value)
     put_fixed(b, bits, 8);
 }
 
-static void put_float(buffer *b, int field, float value)
+static void put_float(event_buffer *b, int field, float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -81,14 +81,14 @@ static void put_float(buffer *b, int field, float value)
     put_fixed(b, bits, 4);
 }
 
-static void put_text(buffer *b, int field, const char *text, size_t n)
+static void put_text(event_buffer *b, int field, const char *text, size_t n)
 {
     put_key(b, field, LENGTH);
     put_varint(b, n);
     put_bytes(b, text, n);
 }
 
-static void put_message(buffer *b, int field, const buffer *message)
+static void put_message(event_buffer *b, int field, const event_buffer *message)
 {
     put_key(b, field, LENGTH);
     put_varint(b, message->n);
@@ -105,9 +105,9 @@ static uint32_t masked_crc(const void *bytes, size_t n)
 }
 
 /* length (8 bytes), its checksum (4), the data, its checksum (4) */
-static fl_status write_record(FILE *file, const buffer *data)
+static fl_status write_record(FILE *file, const event_buffer *data)
 {
-    buffer head = {0}, tail = {0};
+    event_buffer head = {0}, tail = {0};
     put_fixed(&head, data->n, 8);
     put_fixed(&head, masked_crc(head.at, 8), 4);
     put_fixed(&tail, masked_crc(data->at, data->n), 4);
@@ -121,15 +121,15 @@ static fl_status write_record(FILE *file, const buffer *data)
 
 fl_status fl_tfevents_begin(FILE *file, double wall_s)
 {
-    buffer event = {0};
+    event_buffer event = {0};
     put_double(&event, EVENT_WALL, wall_s);
     put_text(&event, EVENT_VERSION, VERSION, strlen(VERSION));
     return write_record(file, &event);
 }
 
-static void put_scalar(buffer *summary, const fl_tf_scalar *scalar)
+static void put_scalar(event_buffer *summary, const fl_tf_scalar *scalar)
 {
-    buffer value = {0};
+    event_buffer value = {0};
     put_text(&value, VALUE_TAG, scalar->tag, strnlen(scalar->tag, FL_TF_TAG_MAX));
     put_float(&value, VALUE_SIMPLE, scalar->value);
     put_message(summary, SUMMARY_VALUE, &value);
@@ -138,7 +138,7 @@ static void put_scalar(buffer *summary, const fl_tf_scalar *scalar)
 fl_status fl_tfevents_put(FILE *file, double wall_s, int64_t step, const fl_tf_scalar *scalars,
                           int n)
 {
-    buffer event = {0}, summary = {0};
+    event_buffer event = {0}, summary = {0};
     if (n == 0) {
         return FL_OK;
     }

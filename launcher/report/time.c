@@ -93,7 +93,7 @@ static void draw_panel(fl_html *html, const fl_columns *columns, int width, int 
     }
 }
 
-static void draw(fl_html *html, const fl_report *report, int width)
+static void draw_times(fl_html *html, const fl_report *report, int width)
 {
     int n = count_workers(report), panels = n > PANELS_MAX ? 1 : n;
     double highest = 0;
@@ -226,7 +226,7 @@ void fl_page_time(fl_html *html, const fl_report *report)
     fl_page_figure(html, report, "Seconds in training steps",
                    "One column per epoch. Wait: for a neighbouring stage; all-reduce: for other "
                    "replicas' gradients.",
-                   draw);
+                   draw_times);
     totals(html, report, n_workers);
     epochs(html, report);
     fl_page_section_end(html);

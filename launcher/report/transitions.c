@@ -29,7 +29,7 @@ static int64_t generation_of(const json_t *event, const char *key)
 }
 
 /* The newest transition to this generation; NULL: none is kept. */
-static change *find(changes *all, int64_t generation)
+static change *find_change(changes *all, int64_t generation)
 {
     for (int i = all->n - 1; i >= 0; i--) {
         if (all->of[i].generation == generation) {
@@ -39,7 +39,7 @@ static change *find(changes *all, int64_t generation)
     return NULL;
 }
 
-static change *begin(changes *all, int64_t generation, fl_grid now)
+static change *begin_change(changes *all, int64_t generation, fl_grid now)
 {
     if (all->n == ROWS_MAX) {
         all->n_more++;
@@ -51,7 +51,7 @@ static change *begin(changes *all, int64_t generation, fl_grid now)
 
 static void take_prepare(changes *all, const json_t *event, fl_grid now)
 {
-    change *c = begin(all, generation_of(event, "next_generation"), now);
+    change *c = begin_change(all, generation_of(event, "next_generation"), now);
     if (c != NULL) {
         c->prepare = event;
         c->after = fl_report_plan_of(event, now);
@@ -61,10 +61,10 @@ static void take_prepare(changes *all, const json_t *event, fl_grid now)
 static void take_done(changes *all, const json_t *event, fl_grid *now)
 {
     int64_t generation = generation_of(event, "generation");
-    change *c = find(all, generation);
+    change *c = find_change(all, generation);
     fl_grid after = fl_report_plan_of(event, *now);
     if (c == NULL || c->done != NULL) {
-        c = begin(all, generation, *now);
+        c = begin_change(all, generation, *now);
     }
     if (c != NULL) {
         c->done = event;
@@ -75,7 +75,8 @@ static void take_done(changes *all, const json_t *event, fl_grid *now)
 
 static void take_end(changes *all, const json_t *event, bool cancelled)
 {
-    change *c = find(all, generation_of(event, cancelled ? "next_generation" : "generation"));
+    change *c =
+        find_change(all, generation_of(event, cancelled ? "next_generation" : "generation"));
     if (c != NULL && cancelled) {
         c->cancelled = event;
     } else if (c != NULL) {
@@ -83,7 +84,7 @@ static void take_end(changes *all, const json_t *event, bool cancelled)
     }
 }
 
-static void gather(const fl_report *report, changes *all)
+static void gather_changes(const fl_report *report, changes *all)
 {
     const fl_grid none = {0, 0, 0, 0};
     fl_grid now = fl_report_plan_of(fl_report_first(report, "plan.chosen"), none);
@@ -209,7 +210,7 @@ void fl_page_changes(fl_html *html, const fl_report *report)
 {
     changes all;
     int n_trials = 0;
-    gather(report, &all);
+    gather_changes(report, &all);
     for (int i = 0; i < all.n; i++) {
         n_trials += only_m(&all.of[i]);
     }

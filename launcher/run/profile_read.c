@@ -19,15 +19,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct reader {
+typedef struct profile_reader {
     const char *name; /* of the file */
     yaml_document_t *document;
     const fl_profile_key *key; /* NULL: any */
     const fl_model *model;
     int format;
-} reader;
+} profile_reader;
 
-static fl_status refuse_node(const reader *r, const yaml_node_t *node, const char *what,
+static fl_status refuse_node(const profile_reader *r, const yaml_node_t *node, const char *what,
                              const char *allowed)
 {
     char shown[FL_SHOWN_MAX];
@@ -36,7 +36,7 @@ static fl_status refuse_node(const reader *r, const yaml_node_t *node, const cha
                    fl_node_found(node, shown), allowed);
 }
 
-static fl_status get_value(const reader *r, const yaml_node_t *mapping, const char *name,
+static fl_status get_value(const profile_reader *r, const yaml_node_t *mapping, const char *name,
                            const yaml_node_t **out)
 {
     *out = NULL;
@@ -53,7 +53,7 @@ static fl_status get_value(const reader *r, const yaml_node_t *mapping, const ch
                          mapping->start_mark.line + 1, mapping->start_mark.column + 1, name);
 }
 
-static fl_status get_of_type(const reader *r, const yaml_node_t *mapping, const char *name,
+static fl_status get_of_type(const profile_reader *r, const yaml_node_t *mapping, const char *name,
                              yaml_node_type_t type, const yaml_node_t **out)
 {
     FL_TRY(get_value(r, mapping, name, out));
@@ -96,7 +96,7 @@ static bool read_number(const yaml_node_t *node, const fl_profile_field *f, void
     return true;
 }
 
-static fl_status read_numbers(const reader *r, const yaml_node_t *mapping,
+static fl_status read_numbers(const profile_reader *r, const yaml_node_t *mapping,
                               const fl_profile_field *fields, void *base)
 {
     char allowed[64];
@@ -113,8 +113,8 @@ static fl_status read_numbers(const reader *r, const yaml_node_t *mapping,
     return FL_OK;
 }
 
-static fl_status item_at(const reader *r, const yaml_node_t *list, int index, const char *what,
-                         const yaml_node_t **out)
+static fl_status item_at(const profile_reader *r, const yaml_node_t *list, int index,
+                         const char *what, const yaml_node_t **out)
 {
     *out = yaml_document_get_node(r->document, list->data.sequence.items.start[index]);
     return (*out)->type == YAML_MAPPING_NODE ? FL_OK : refuse_node(r, *out, what, "a mapping");
@@ -126,7 +126,7 @@ static int n_items(const yaml_node_t *list)
 }
 
 /* A profile of another device, too, must be of this model. */
-static fl_status check_layer(const reader *r, const yaml_node_t *item, int layer,
+static fl_status check_layer(const profile_reader *r, const yaml_node_t *item, int layer,
                              const fl_layer_cost *cost)
 {
     const yaml_node_t *kind;
@@ -143,7 +143,7 @@ static fl_status check_layer(const reader *r, const yaml_node_t *item, int layer
     return FL_OK;
 }
 
-static fl_status read_layers(const reader *r, const yaml_node_t *root, fl_profile *p)
+static fl_status read_layers(const profile_reader *r, const yaml_node_t *root, fl_profile *p)
 {
     const yaml_node_t *list, *item;
     FL_TRY(get_of_type(r, root, "layers", YAML_SEQUENCE_NODE, &list));
@@ -163,7 +163,7 @@ static fl_status read_layers(const reader *r, const yaml_node_t *root, fl_profil
     return FL_OK;
 }
 
-static fl_status read_tuned(const reader *r, const yaml_node_t *root, fl_profile *p)
+static fl_status read_tuned(const profile_reader *r, const yaml_node_t *root, fl_profile *p)
 {
     const yaml_node_t *list, *item;
     FL_TRY(get_of_type(r, root, "tuned", YAML_SEQUENCE_NODE, &list));
@@ -180,7 +180,7 @@ static fl_status read_tuned(const reader *r, const yaml_node_t *root, fl_profile
 
 /* ---- ② ---- */
 
-static fl_status read_key(const reader *r, const yaml_node_t *root)
+static fl_status read_key(const profile_reader *r, const yaml_node_t *root)
 {
     const yaml_node_t *node;
     char shown[FL_SHOWN_MAX];
@@ -194,7 +194,7 @@ static fl_status read_key(const reader *r, const yaml_node_t *root)
     return FL_OK;
 }
 
-static fl_status read_root(reader *r, fl_profile *p, fl_profile_about *about)
+static fl_status read_root(profile_reader *r, fl_profile *p, fl_profile_about *about)
 {
     const yaml_node_t *root = yaml_document_get_root_node(r->document), *node;
     struct {
@@ -224,8 +224,8 @@ static fl_status read_root(reader *r, fl_profile *p, fl_profile_about *about)
     return read_tuned(r, root, p);
 }
 
-static fl_status read_document(reader *r, const char *text, size_t size_bytes, fl_profile *p,
-                               fl_profile_about *about)
+static fl_status read_document(profile_reader *r, const char *text, size_t size_bytes,
+                               fl_profile *p, fl_profile_about *about)
 {
     yaml_parser_t parser;
     if (!yaml_parser_initialize(&parser)) {
@@ -254,7 +254,7 @@ fl_status fl_profile_parse(const char *name, const char *text, size_t size_bytes
                            fl_profile_about *about)
 {
     yaml_document_t document;
-    reader r = {.name = name, .key = key, .model = model, .document = &document};
+    profile_reader r = {.name = name, .key = key, .model = model, .document = &document};
     fl_profile *p = NULL;
     fl_profile_about read = {0};
     if (!fl_profile_is_one(text, size_bytes)) {

@@ -21,7 +21,7 @@
 
 enum { LINE_BYTES_MAX = 512 * 1024, DECISIONS_MAX = 100000 };
 
-typedef struct reader {
+typedef struct recording_reader {
     const char *run_dir;
     const fl_recording_facts *facts;
     fl_recording *recording;
@@ -29,13 +29,13 @@ typedef struct reader {
     int64_t line; /* from 1 */
     int n_workers;
     bool started, planned, ended;
-} reader;
+} recording_reader;
 
 /* ---- fields ---- */
 
-static fl_status damaged(const reader *r, const char *format, ...) FL_PRINTF(2, 3);
+static fl_status damaged(const recording_reader *r, const char *format, ...) FL_PRINTF(2, 3);
 
-static fl_status damaged(const reader *r, const char *format, ...)
+static fl_status damaged(const recording_reader *r, const char *format, ...)
 {
     char what[512];
     va_list args;
@@ -45,8 +45,8 @@ static fl_status damaged(const reader *r, const char *format, ...)
     return fl_fail(FL_EINVAL, "%s/events.jsonl:%" PRId64 ": %s", r->run_dir, r->line, what);
 }
 
-static fl_status get_integer(const reader *r, const json_t *event, const char *key, int64_t least,
-                             int64_t most, int64_t *out)
+static fl_status get_integer(const recording_reader *r, const json_t *event, const char *key,
+                             int64_t least, int64_t most, int64_t *out)
 {
     const json_t *value = json_object_get(event, key);
     if (value == NULL) {
@@ -60,8 +60,8 @@ static fl_status get_integer(const reader *r, const json_t *event, const char *k
     return FL_OK;
 }
 
-static fl_status get_int(const reader *r, const json_t *event, const char *key, int least, int most,
-                         int *out)
+static fl_status get_int(const recording_reader *r, const json_t *event, const char *key, int least,
+                         int most, int *out)
 {
     int64_t value = 0;
     FL_TRY(get_integer(r, event, key, least, most, &value));
@@ -70,8 +70,8 @@ static fl_status get_int(const reader *r, const json_t *event, const char *key, 
 }
 
 /* n integers 0 .. most - 1; *n -1: as many as there are, at most `capacity`. */
-static fl_status get_array(const reader *r, const json_t *event, const char *key, int capacity,
-                           int most, int *out, int *n)
+static fl_status get_array(const recording_reader *r, const json_t *event, const char *key,
+                           int capacity, int most, int *out, int *n)
 {
     const json_t *array = json_object_get(event, key);
     size_t size = json_array_size(array);
@@ -91,7 +91,7 @@ static fl_status get_array(const reader *r, const json_t *event, const char *key
     return FL_OK;
 }
 
-static fl_status get_departed(const reader *r, const json_t *event, fl_plan *plan)
+static fl_status get_departed(const recording_reader *r, const json_t *event, fl_plan *plan)
 {
     int rank[FL_MAX_WORKERS], n = -1;
     FL_TRY(get_array(r, event, "departed", FL_MAX_WORKERS, plan->n_workers, rank, &n));
@@ -101,7 +101,7 @@ static fl_status get_departed(const reader *r, const json_t *event, fl_plan *pla
     return FL_OK;
 }
 
-static fl_status get_plan(const reader *r, const json_t *event, fl_plan *plan)
+static fl_status get_plan(const recording_reader *r, const json_t *event, fl_plan *plan)
 {
     *plan = (fl_plan){.generation = 1,
                       .schedule = r->facts->job->pipe.schedule,
@@ -122,7 +122,7 @@ static fl_status get_plan(const reader *r, const json_t *event, fl_plan *plan)
 
 /* ---- the events ---- */
 
-static fl_status add_recorded(reader *r, fl_recorded recorded)
+static fl_status add_recorded(recording_reader *r, fl_recorded recorded)
 {
     fl_recording *rec = r->recording;
     if (rec->n > 0 && recorded.step < rec->of[rec->n - 1].step) {
@@ -139,12 +139,13 @@ static fl_status add_recorded(reader *r, fl_recorded recorded)
     return FL_OK;
 }
 
-static fl_status get_step(const reader *r, const json_t *event, const char *key, int64_t *step)
+static fl_status get_step(const recording_reader *r, const json_t *event, const char *key,
+                          int64_t *step)
 {
     return get_integer(r, event, key, 1, r->facts->n_steps, step);
 }
 
-static fl_status add_plan(reader *r, const json_t *event)
+static fl_status add_plan(recording_reader *r, const json_t *event)
 {
     fl_recorded recorded = {.kind = FL_RECORDED_PLAN};
     FL_TRY(get_step(r, event, "step", &recorded.step));
@@ -162,7 +163,7 @@ static fl_status add_plan(reader *r, const json_t *event)
     return status;
 }
 
-static fl_status add_change(reader *r, const json_t *event)
+static fl_status add_change(recording_reader *r, const json_t *event)
 {
     fl_recorded recorded = {.kind = FL_RECORDED_LR};
     const char *field = json_string_value(json_object_get(event, "field"));
@@ -181,7 +182,7 @@ static fl_status add_change(reader *r, const json_t *event)
     return recorded.step == r->facts->n_steps ? FL_OK : add_recorded(r, recorded);
 }
 
-static fl_status add_end_epoch(reader *r, const json_t *event)
+static fl_status add_end_epoch(recording_reader *r, const json_t *event)
 {
     fl_recorded recorded = {.kind = FL_RECORDED_END_EPOCH};
     FL_TRY(get_step(r, event, "step", &recorded.step));
@@ -189,7 +190,7 @@ static fl_status add_end_epoch(reader *r, const json_t *event)
 }
 
 /* A run that ended early makes its repetition end at the same step. */
-static fl_status add_end(reader *r, const json_t *event)
+static fl_status add_end(recording_reader *r, const json_t *event)
 {
     fl_recorded recorded = {.kind = FL_RECORDED_STOP};
     FL_TRY(get_integer(r, event, "steps", 0, r->facts->n_steps, &recorded.step));
@@ -202,13 +203,13 @@ static fl_status add_end(reader *r, const json_t *event)
     return by_epoch || recorded.step == r->facts->n_steps ? FL_OK : add_recorded(r, recorded);
 }
 
-static fl_status differs(const reader *r, const char *what, int64_t here, int64_t there)
+static fl_status differs(const recording_reader *r, const char *what, int64_t here, int64_t there)
 {
     return fl_fail(FL_EINVAL, "--replay: %s has %" PRId64 " %s, this run has %" PRId64, r->run_dir,
                    there, what, here);
 }
 
-static fl_status check_data(const reader *r, const json_t *event)
+static fl_status check_data(const recording_reader *r, const json_t *event)
 {
     char here[24];
     const char *there =
@@ -229,7 +230,7 @@ static fl_status check_data(const reader *r, const json_t *event)
     return FL_OK;
 }
 
-static fl_status take_start(reader *r, const json_t *event)
+static fl_status take_start(recording_reader *r, const json_t *event)
 {
     int64_t samples = 0, steps = 0, devices = 0;
     size_t n_workers = json_array_size(json_object_get(event, "workers"));
@@ -253,7 +254,7 @@ static fl_status take_start(reader *r, const json_t *event)
     return check_data(r, event);
 }
 
-static fl_status take_first_plan(reader *r, const json_t *event)
+static fl_status take_first_plan(recording_reader *r, const json_t *event)
 {
     r->planned = true;
     return get_plan(r, event, &r->recording->first);
@@ -261,14 +262,14 @@ static fl_status take_first_plan(reader *r, const json_t *event)
 
 static const struct {
     const char *name;
-    fl_status (*take)(reader *r, const json_t *event);
+    fl_status (*take)(recording_reader *r, const json_t *event);
 } takers[] = {
     {"run.started", take_start}, {"plan.chosen", take_first_plan}, {"transition.done", add_plan},
     {"job.changed", add_change}, {"run.ending", add_end_epoch},    {"run.finished", add_end},
     {"run.stopped", add_end},    {"run.failed", add_end},
 };
 
-static fl_status take_event(reader *r, const json_t *event)
+static fl_status take_event(recording_reader *r, const json_t *event)
 {
     const char *name = json_string_value(json_object_get(event, "event"));
     if (name == NULL) {
@@ -286,7 +287,7 @@ static fl_status take_event(reader *r, const json_t *event)
     return FL_OK;
 }
 
-static fl_status take_line(reader *r, const char *text, size_t n)
+static fl_status take_line(recording_reader *r, const char *text, size_t n)
 {
     json_error_t error;
     r->line++;
@@ -302,7 +303,7 @@ static fl_status take_line(reader *r, const char *text, size_t n)
 }
 
 /* getline would allocate memory for a line of any length. */
-static fl_status read_lines(reader *r, FILE *file)
+static fl_status read_lines(recording_reader *r, FILE *file)
 {
     void *buffer = NULL;
     FL_TRY(fl_alloc(LINE_BYTES_MAX, &buffer));
@@ -336,7 +337,7 @@ static fl_status open_events(const char *run_dir, FILE **out)
     return FL_OK;
 }
 
-static fl_status read_events(reader *r)
+static fl_status read_events(recording_reader *r)
 {
     FILE *file = NULL;
     FL_TRY(open_events(r->run_dir, &file));
@@ -420,7 +421,7 @@ static fl_status check_job(const char *run_dir, const fl_job *job)
 fl_status fl_recording_read(const char *run_dir, const fl_recording_facts *facts,
                             fl_recording *recording)
 {
-    reader r = {.run_dir = run_dir, .facts = facts, .recording = recording};
+    recording_reader r = {.run_dir = run_dir, .facts = facts, .recording = recording};
     FL_TRY(check_job(run_dir, facts->job));
     return read_events(&r);
 }

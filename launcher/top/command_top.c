@@ -80,7 +80,7 @@ static void catch_signals(void)
     }
 }
 
-static fl_status show(top *t)
+static fl_status show_screen(top *t)
 {
     FL_TRY(fl_top_screen_fit(&t->cells));
     t->view.question = t->ask.question;
@@ -120,7 +120,7 @@ static void take_key(top *t, int key)
     t->view.scroll = t->view.scroll < 0 ? 0 : t->view.scroll > most ? most : t->view.scroll;
 }
 
-static fl_status watch(top *t)
+static fl_status watch_run(top *t)
 {
     fl_status status = FL_OK;
     int width = 0, height = 0;
@@ -131,12 +131,12 @@ static fl_status watch(top *t)
         width = t->cells.width;
         height = t->cells.height;
         if (status == FL_OK && changed) {
-            status = show(t);
+            status = show_screen(t);
         }
         int key = status == FL_OK ? fl_top_screen_key(KEY_MS) : 0;
         if (key != 0) {
             take_key(t, key);
-            status = t->quits ? status : show(t);
+            status = t->quits ? status : show_screen(t);
         }
     }
     return status;
@@ -147,7 +147,7 @@ static fl_status at_terminal(top *t)
     catch_signals();
     FL_TRY(fl_top_screen_open());
     t->view.keys = true;
-    fl_status status = watch(t);
+    fl_status status = watch_run(t);
     fl_top_screen_close();
     if (status == FL_OK && t->model->over) {
         printf("%s: %s\n", t->model->known ? t->model->job : "the run", t->model->how);
@@ -170,7 +170,7 @@ static fl_status run_top(top *t, const fl_args *args)
     return fl_args_has(args, "--once") || !terminal ? once(t) : at_terminal(t);
 }
 
-static int run(const fl_args *args)
+static int start_top(const fl_args *args)
 {
     top t = {.most_scroll = 0};
     fl_status status = run_top(&t, args);
@@ -196,5 +196,5 @@ const fl_cli_command fl_cli_command_top = {
     .options = {{"--once", 0, NULL, "print one frame as text, then exit"},
                 {"--key", 0, "FILE", "your secret key, where RUN is tcp://ADDRESS:PORT"},
                 {"--server", 0, "FILE", "the run's public key"}},
-    .run = run,
+    .run = start_top,
 };

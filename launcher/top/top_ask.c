@@ -39,7 +39,7 @@ static const command *command_of(int key)
     return NULL;
 }
 
-static void forget(fl_top_ask *a)
+static void forget_question(fl_top_ask *a)
 {
     a->at = FL_TOP_ASK_NOTHING;
     a->question[0] = 0;
@@ -57,7 +57,7 @@ static void ask_input(fl_top_ask *a, const command *c)
     snprintf(a->question, sizeof a->question, "%s: %s_", c->asks, a->input);
 }
 
-static void begin(fl_top_ask *a, const command *c, const fl_top_model *m)
+static void begin_question(fl_top_ask *a, const command *c, const fl_top_model *m)
 {
     bool paused = strcmp(m->state, "paused") == 0;
     memset(a, 0, sizeof *a);
@@ -115,7 +115,7 @@ static void type(fl_top_ask *a, int key)
     size_t n = strlen(a->input);
     bool takes = (key >= '0' && key <= '9') || (key == 'x' && a->key == 's');
     if (key == FL_TOP_KEY_ESCAPE || key == 'q') {
-        forget(a);
+        forget_question(a);
         return;
     }
     if (key == FL_TOP_KEY_ENTER && take_input(a, c)) {
@@ -135,7 +135,7 @@ static void choose_when(fl_top_ask *a, int key)
 {
     bool now = key == 'n';
     if (!now && key != 'e') {
-        forget(a);
+        forget_question(a);
         return;
     }
     snprintf(a->request.args, sizeof a->request.args, "{\"when\": \"%s\"}", now ? "now" : "epoch");
@@ -153,7 +153,7 @@ static fl_top_deed idle_key(fl_top_ask *a, const fl_top_model *m, int key, int *
               : key == FL_TOP_KEY_PAGE_DOWN ? PAGE
                                             : 0;
     if (c != NULL) {
-        begin(a, c, m);
+        begin_question(a, c, m);
     }
     return key == 'q'                 ? FL_TOP_DEED_QUIT
            : key == '?' || key == 'h' ? FL_TOP_DEED_HELP
@@ -177,6 +177,6 @@ fl_top_deed fl_top_ask_key(fl_top_ask *a, const fl_top_model *m, int key, int *s
     case FL_TOP_ASK_SURE:
         break;
     }
-    forget(a);
+    forget_question(a);
     return yes ? FL_TOP_DEED_SEND : FL_TOP_DEED_NONE;
 }

@@ -46,7 +46,7 @@ typedef struct writer {
     int x, y;
 } writer;
 
-static void put(writer *w, const char *name, fl_top_style style, const char *value)
+static void put_field(writer *w, const char *name, fl_top_style style, const char *value)
 {
     int n = (int)(strlen(name) + strlen(value)) + (*name != 0 && *value != 0);
     if (w->x + n > w->cells->width) {
@@ -64,7 +64,7 @@ static void put_number(writer *w, const char *name, double value, int digits, co
     char number[FL_TOP_NUMBER_MAX], text[FL_TOP_NUMBER_MAX + 16];
     snprintf(text, sizeof text, "%s%s", fl_top_number(value, digits, number),
              isnan(value) ? "" : unit);
-    put(w, name, FL_TOP_BOLD, text);
+    put_field(w, name, FL_TOP_BOLD, text);
 }
 
 static fl_top_style state_style(const char *state)
@@ -119,13 +119,13 @@ static void plan_line(fl_top_cells *c, const fl_top_model *m)
     snprintf(text, sizeof text,
              "F %" PRId64 "/%" PRId64 "  K %" PRId64 " x R %" PRId64 " x M %" PRId64, m->F,
              m->blocks, m->K, m->R, m->M);
-    put(&w, "plan", FL_TOP_BOLD, text);
+    put_field(&w, "plan", FL_TOP_BOLD, text);
     snprintf(text, sizeof text, "%" PRId64, m->generation);
-    put(&w, "generation", FL_TOP_PLAIN, text);
+    put_field(&w, "generation", FL_TOP_PLAIN, text);
     put_number(&w, "step", m->step_ms, 3, " ms");
     put_number(&w, "predicted", m->predicted_ms, 3, " ms");
     if (strcmp(m->transition, "idle") != 0 && m->transition[0] != 0) {
-        put(&w, "transition", FL_TOP_WARN, m->transition);
+        put_field(&w, "transition", FL_TOP_WARN, m->transition);
     }
 }
 
@@ -137,7 +137,7 @@ static void result_line(fl_top_cells *c, const fl_top_model *m)
     if (!isnan(m->test_loss)) {
         snprintf(text, sizeof text, "%s, %.2f %%", fl_top_number(m->test_loss, 4, loss),
                  m->test_accuracy * 100.0);
-        put(&w, "test", FL_TOP_BOLD, text);
+        put_field(&w, "test", FL_TOP_BOLD, text);
     }
     put_number(&w, "", m->samples_per_s, 4, " samples/s");
     put_number(&w, "MFU", m->mfu * 100.0, 3, " %");
@@ -150,8 +150,8 @@ static void cache_line(fl_top_cells *c, const fl_top_model *m)
     char size[FL_SIZE_TEXT_MAX], most[FL_SIZE_TEXT_MAX], text[96];
     writer w = {c, 1, 4};
     bool has_one = m->cache[0] != 0 && strcmp(m->cache, "none") != 0;
-    put(&w, "cache", strcmp(m->cache, "on") == 0 ? FL_TOP_FROZEN : FL_TOP_PLAIN,
-        m->cache[0] == 0 ? "-" : m->cache);
+    put_field(&w, "cache", strcmp(m->cache, "on") == 0 ? FL_TOP_FROZEN : FL_TOP_PLAIN,
+              m->cache[0] == 0 ? "-" : m->cache);
     double asked = (double)m->hits + (double)m->upgrades + (double)m->misses;
     if (has_one && asked > 0.0) {
         put_number(&w, "hits", (double)m->hits / asked * 100.0, 3, " %");
@@ -159,13 +159,13 @@ static void cache_line(fl_top_cells *c, const fl_top_model *m)
     if (has_one) {
         snprintf(text, sizeof text, "%s of %s", fl_size_text((double)m->cache_used_bytes, size),
                  fl_size_text((double)m->cache_bytes, most));
-        put(&w, "holds", FL_TOP_PLAIN, text);
+        put_field(&w, "holds", FL_TOP_PLAIN, text);
     }
     if (m->straggler >= 0) {
         snprintf(text, sizeof text, "worker %" PRId64, m->straggler);
-        put(&w, "slow by itself", FL_TOP_WARN, text);
+        put_field(&w, "slow by itself", FL_TOP_WARN, text);
     } else {
-        put(&w, "stragglers", FL_TOP_PLAIN, "none");
+        put_field(&w, "stragglers", FL_TOP_PLAIN, "none");
     }
 }
 
@@ -190,7 +190,7 @@ static void put_pinned(writer *w, const fl_top_model *m)
         }
     }
     if (n > 0) {
-        put(w, "pinned", FL_TOP_WARN, text);
+        put_field(w, "pinned", FL_TOP_WARN, text);
     }
 }
 
@@ -220,7 +220,7 @@ static void frost_line(fl_top_cells *c, const fl_top_model *m)
     int x = fl_top_text(c, 1, 5, c->width, FL_TOP_DIM, "layers") + 1;
     w.x = put_layers(c, m, x, 5, c->width - x - BEHIND) + 2;
     snprintf(text, sizeof text, "%" PRId64 " of %" PRId64, m->F, m->blocks);
-    put(&w, "blocks frozen", m->F > 0 ? FL_TOP_FROZEN : FL_TOP_PLAIN, text);
+    put_field(&w, "blocks frozen", m->F > 0 ? FL_TOP_FROZEN : FL_TOP_PLAIN, text);
     put_pinned(&w, m);
 }
 

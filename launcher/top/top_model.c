@@ -34,7 +34,7 @@ static int64_t whole(const json_t *object, const char *key, int64_t least, int64
     return number < least ? least : number > most ? most : number;
 }
 
-static int64_t count(const json_t *object, const char *key)
+static int64_t count_field(const json_t *object, const char *key)
 {
     return whole(object, key, 0, INT64_MAX);
 }
@@ -51,7 +51,7 @@ static void read_plan(fl_top_model *m, const json_t *plan)
 {
     const json_t *first = json_object_get(plan, "first"), *cut;
     size_t i;
-    m->generation = count(plan, "generation");
+    m->generation = count_field(plan, "generation");
     m->F = whole(plan, "f", 0, FL_MAX_LAYERS);
     m->K = whole(plan, "k", 1, FL_MAX_STAGES);
     m->R = whole(plan, "r", 1, FL_MAX_WORKERS);
@@ -88,20 +88,20 @@ static void read_pinned(fl_top_model *m, const json_t *pinned)
 static void read_cache(fl_top_model *m, const json_t *cache)
 {
     word(cache, "state", m->cache, sizeof m->cache);
-    m->hits = count(cache, "hits");
-    m->upgrades = count(cache, "upgrades");
-    m->misses = count(cache, "misses");
-    m->cache_used_bytes = count(cache, "used_bytes");
+    m->hits = count_field(cache, "hits");
+    m->upgrades = count_field(cache, "upgrades");
+    m->misses = count_field(cache, "misses");
+    m->cache_used_bytes = count_field(cache, "used_bytes");
     m->cache_bytes = whole(cache, "memory_bytes", 0, INT64_MAX / 2) +
                      whole(cache, "disk_bytes", 0, INT64_MAX / 2);
 }
 
 static void read_progress(fl_top_model *m, const json_t *s)
 {
-    m->step = count(s, "step");
-    m->steps = count(s, "steps");
-    m->epoch = count(s, "epoch");
-    m->epochs = count(s, "epochs");
+    m->step = count_field(s, "step");
+    m->steps = count_field(s, "steps");
+    m->epoch = count_field(s, "epoch");
+    m->epochs = count_field(s, "epochs");
     m->time_s = real(s, "time");
     m->left_s = real(s, "left_s");
     m->loss = real(s, "loss");
@@ -179,8 +179,8 @@ static void read_worker(fl_top_worker *w, const json_t *object)
     w->stage = (int)whole(object, "stage", -1, FL_MAX_STAGES - 1);
     word(object, "state", w->state, sizeof w->state);
     word(object, "operation", w->operation, sizeof w->operation);
-    w->steps = count(object, "steps");
-    w->memory_bytes = count(object, "memory_peak_bytes");
+    w->steps = count_field(object, "steps");
+    w->memory_bytes = count_field(object, "memory_peak_bytes");
     w->spent_s[FL_TOP_COMPUTE] = seconds(object, "compute_s") + seconds(object, "optimizer_s");
     w->spent_s[FL_TOP_WAIT] = seconds(object, "wait_s");
     w->spent_s[FL_TOP_REDUCE] = seconds(object, "reduce_wait_s");

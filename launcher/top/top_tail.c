@@ -29,7 +29,7 @@ void fl_top_tail_close(fl_top_tail *t)
 }
 
 /* Read the next part of the file after the bytes in memory. False at the end of the file. */
-static bool fill(fl_top_tail *t)
+static bool fill_buffer(fl_top_tail *t)
 {
     memmove(t->text, t->text + t->from, t->n);
     t->from = 0;
@@ -48,7 +48,7 @@ const char *fl_top_tail_next(fl_top_tail *t)
         char *begin = t->text + t->from;
         char *end = memchr(begin, '\n', t->n);
         if (end == NULL) {
-            if (!fill(t)) {
+            if (!fill_buffer(t)) {
                 return NULL;
             }
             continue;
