@@ -69,11 +69,12 @@ static fl_weight weight(fl_device *d, int64_t rows, int64_t cols)
 
 static fl_attention_args attention_args(const trunk *t)
 {
+    const int head_dim = C / HEADS;
     return (fl_attention_args){.qkv = t->qkv,
                                .offsets = {t->offsets, t->offsets, t->batch},
                                .heads = HEADS,
                                .width = C,
-                               .scale = 1.0f / sqrtf((float)(C / HEADS)),
+                               .scale = 1.0f / sqrtf((float)head_dim),
                                .y = t->y,
                                .lse = t->lse};
 }

@@ -158,8 +158,10 @@ struct fl_device {
  * gradient that is summed over rows depends on its rows and their order alone.
  * A kernel's workspace lies outside the budget and grows when first needed, per thread: 640 KiB for
  * products, 256 (T + D) bytes for attention over T tokens and heads of D (12 T D more where D does
- * not fill vectors), 8 n bytes for every 64 rows of n in LayerNorm's way back.
- * Returns    FL_EINVAL for fewer than one thread or a processor that cannot be had, FL_ENOMEM */
+ * not fill vectors), 8 n bytes for every 64 rows of n in LayerNorm's way back. For bf16 values,
+ * which the kernels compute in fp32, there are 256 KiB at most for each array that a kernel reads
+ * or writes, unless one row is longer. Returns    FL_EINVAL for fewer than one thread or a
+ * processor that cannot be had, FL_ENOMEM */
 fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_bytes,
                                fl_device **out) FL_MUST_CHECK;
 

@@ -136,8 +136,9 @@ static fl_status complete_attention(const char *kernel, const fl_exec *x, fl_att
         return fl_fail(FL_EINVAL, "%s: width %lld is not a multiple of heads %lld", kernel,
                        (long long)a->width, (long long)a->heads);
     }
+    int64_t head_dim = a->width / a->heads;
     a->mask = complete_mask(x, &a->mask);
-    a->scale = a->scale == 0.0f ? 1.0f / sqrtf((float)(a->width / a->heads)) : a->scale;
+    a->scale = a->scale == 0.0f ? 1.0f / sqrtf((float)head_dim) : a->scale;
     return FL_OK;
 }
 

@@ -256,6 +256,36 @@ static void test_exec__refuses_kernels_without_a_weight(void **state)
     assert_string_equal(fl_errmsg(), "fl_linear: the bias has 3 elements for 2 outputs");
 }
 
+/* What no kernel can compute gets a message before it reaches a device. */
+static void test_exec__refuses_arguments_that_cannot_be(void **state)
+{
+    stage *s = *state;
+    float y[2];
+    fl_weight w = {.data = y, .rows = 2, .cols = 2};
+    fl_linear_args linear = {.dtype = FL_I32, .in = s->in_data, .w = &w, .y = y, .m = 1};
+    fl_attention_args attention = {.offsets = fl_offsets_of(&s->in), .heads = 3, .width = 4};
+    fl_dropout_args dropout = {.in = y, .y = y, .offsets = fl_offsets_of(&s->in), .mask = {.p = 1}};
+    fl_embed_args embed = {.table = {{.weight = &w}}, .n_tables = 1, .width = 3};
+    assert_int_equal(fl_linear(&s->x, &linear), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "fl_linear got a dtype of int32, allowed are fp32 and bf16");
+    linear.dtype = FL_F32;
+    linear.residual = y;
+    linear.activation = FL_ACT_TANH;
+    assert_int_equal(fl_linear(&s->x, &linear), FL_EINVAL);
+    assert_int_equal(fl_attention(&s->x, &attention), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "fl_attention: width 4 is not a multiple of heads 3");
+    attention.heads = 2;
+    attention.mask.p = -0.1f;
+    assert_int_equal(fl_attention(&s->x, &attention), FL_EINVAL);
+    assert_int_equal(fl_dropout(&s->x, &dropout), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "fl_dropout: p is 1, allowed is 0 to below 1");
+    assert_int_equal(fl_embed(&s->x, &embed), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "fl_embed: table 0 has rows of width 2 for a width of 3");
+    embed.n_tables = FL_EMBED_TABLES + 1;
+    assert_int_equal(fl_embed(&s->x, &embed), FL_EINVAL);
+    assert_true(fl_exec_host_memory(&s->x));
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -268,6 +298,7 @@ int main(void)
         CASE(test_exec__refuses_bad_slots),
         CASE(test_exec__tells_which_gradients_are_wanted),
         CASE(test_exec__refuses_kernels_without_a_weight),
+        CASE(test_exec__refuses_arguments_that_cannot_be),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);

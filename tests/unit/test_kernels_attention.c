@@ -7,12 +7,13 @@
 static fl_attention_args args_of(const float *qkv, const int32_t *offsets, int64_t n_samples,
                                  int64_t heads, int64_t width, bool causal, float *y, float *lse)
 {
+    const int64_t head_dim = width / heads;
     return (fl_attention_args){.qkv = qkv,
                                .offsets = offsets_of(offsets, n_samples),
                                .heads = heads,
                                .width = width,
                                .causal = causal,
-                               .scale = 1.0f / sqrtf((float)(width / heads)),
+                               .scale = 1.0f / sqrtf((float)head_dim),
                                .y = y,
                                .lse = lse};
 }
