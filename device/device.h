@@ -127,6 +127,7 @@ typedef struct fl_device_ops {
     fl_status (*cross_entropy)(fl_device *d, fl_stream *s, const fl_cross_entropy_args *a);
     fl_status (*span_cross_entropy)(fl_device *d, fl_stream *s,
                                     const fl_span_cross_entropy_args *a);
+    fl_status (*squared_error)(fl_device *d, fl_stream *s, const fl_squared_error_args *a);
     /* *sum += value */
     fl_status (*add_to_sum)(fl_device *d, fl_stream *s, double value, double *sum);
 

@@ -195,6 +195,7 @@ NOTHING(vit_assemble, fl_vit_assemble_args)
 NOTHING(vit_assemble_backward, fl_vit_assemble_backward_args)
 NOTHING(cross_entropy, fl_cross_entropy_args)
 NOTHING(span_cross_entropy, fl_span_cross_entropy_args)
+NOTHING(squared_error, fl_squared_error_args)
 
 static fl_status add_to_sum(fl_device *d, fl_stream *s, double value, double *sum)
 {
@@ -268,6 +269,7 @@ static const fl_device_ops null_ops = {
     .vit_assemble_backward = vit_assemble_backward,
     .cross_entropy = cross_entropy,
     .span_cross_entropy = span_cross_entropy,
+    .squared_error = squared_error,
     .add_to_sum = add_to_sum,
     .adamw_many = adamw_many,
     .sgd_many = sgd_many,

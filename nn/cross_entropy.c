@@ -1,5 +1,12 @@
 /* Softmax cross-entropy against one class a row. */
 #include "nn/layers/layers.h"
+#include "nn/loss.h"
+
+enum { ACCURACY, N_METRICS };
+
+static const fl_metric cross_entropy_metrics[N_METRICS] = {
+    [ACCURACY] = {.name = FL_ACCURACY, .is_share = true},
+};
 
 typedef struct cross_entropy {
     int64_t n_classes;
@@ -35,18 +42,14 @@ static fl_status cross_entropy_forward(void *self, fl_exec *x, const fl_tensor *
                                        fl_loss_sums *sums)
 {
     const cross_entropy *l = self;
-    if (targets->dtype != FL_I32 || targets->width != 1 || targets->n_tokens != out->n_tokens) {
-        return fl_fail(FL_EINVAL, "takes one class a row: %lld rows, but targets [%lld, %lld]",
-                       (long long)out->n_tokens, (long long)targets->n_tokens,
-                       (long long)targets->width);
-    }
+    FL_TRY(fl_targets_expect(targets, FL_I32, out->n_tokens));
     FL_TRY(check_targets(l, x, targets));
     return fl_cross_entropy(x, &(fl_cross_entropy_args){.logits = out->data,
                                                         .targets = fl_i32(targets),
                                                         .grad_scale = grad_scale,
                                                         .grad = grad == NULL ? NULL : grad->data,
                                                         .loss = &sums->loss,
-                                                        .n_correct = &sums->n_correct,
+                                                        .n_correct = &sums->metric[ACCURACY],
                                                         .n_counted = &sums->n_targets,
                                                         .m = out->n_tokens,
                                                         .n = l->n_classes});
@@ -58,6 +61,8 @@ static const fl_loss_ops cross_entropy_ops = {
     .shape = cross_entropy_shape,
     .forward = cross_entropy_forward,
     .destroy = fl__layer_free,
+    .metrics = cross_entropy_metrics,
+    .n_metrics = N_METRICS,
 };
 
 fl_status fl_loss_cross_entropy(int64_t n_classes, fl_loss *out)

@@ -268,6 +268,12 @@ fl_status fl_span_cross_entropy(fl_exec *x, const fl_span_cross_entropy_args *a)
     return a->offsets.n_samples == 0 ? FL_OK : LAUNCH(x, span_cross_entropy, a);
 }
 
+fl_status fl_squared_error(fl_exec *x, const fl_squared_error_args *a)
+{
+    FL_TRY(check_dtype("fl_squared_error", a->dtype));
+    return a->n == 0 ? FL_OK : LAUNCH(x, squared_error, a);
+}
+
 fl_status fl_add_to_sum(fl_exec *x, double value, double *sum)
 {
     return x->device->ops->add_to_sum(x->device, x->stream, value, sum);

@@ -169,6 +169,11 @@ fl_status fl_model_set_loss(fl_model *model, fl_loss loss)
         loss.ops->forward == NULL) {
         return fl_fail(FL_EINVAL, "loss: kind, shape and forward must all be set");
     }
+    const fl_metric_list metrics = {.metric = loss.ops->metrics, .n = loss.ops->n_metrics};
+    fl_status status = fl_metric_list_check(&metrics);
+    if (status != FL_OK) {
+        return fl_within(status, "loss (%s)", loss.ops->kind);
+    }
     loss_destroy(&model->loss);
     model->loss = loss;
     return FL_OK;
@@ -276,6 +281,13 @@ int64_t fl_model_layer_n_params(const fl_model *model, int layer)
 const fl_loss *fl_model_loss(const fl_model *model)
 {
     return &model->loss;
+}
+
+fl_metric_list fl_model_metrics(const fl_model *model)
+{
+    const fl_loss_ops *ops = model == NULL ? NULL : model->loss.ops;
+    return ops == NULL ? (fl_metric_list){0}
+                       : (fl_metric_list){.metric = ops->metrics, .n = ops->n_metrics};
 }
 
 static fl_status layer_shape(const fl_model *model, int i, const fl_shape *in, fl_shape *out)

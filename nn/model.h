@@ -2,6 +2,8 @@
 #ifndef FL_NN_MODEL_H
 #define FL_NN_MODEL_H
 
+#include "nn/loss.h"
+
 #include <frostline/model.h>
 
 typedef struct fl_param_spec {
@@ -72,6 +74,9 @@ const fl_layer *fl_model_layer(const fl_model *model, int layer);
 const fl_param_list *fl_model_params(const fl_model *model, int layer);
 int64_t fl_model_layer_n_params(const fl_model *model, int layer); /* elements */
 const fl_loss *fl_model_loss(const fl_model *model);               /* ops NULL: not set */
+
+/* Those of its loss; none for a NULL model, or one without a loss. */
+fl_metric_list fl_model_metrics(const fl_model *model);
 
 /* The shape after `layer` of one sample whose raw shape is *input; layer -1 gives *input. */
 fl_status fl_model_shape(const fl_model *model, int layer, const fl_shape *input,

@@ -5,11 +5,15 @@
 #include <math.h>
 
 /* A report has one split, or validation first and then test samples. */
-static void split_scores(const fl_eval_report *report, fl_scores *validation, fl_scores *test)
+static void split_scores(const fl_controller *controller, const fl_eval_report *report,
+                         fl_scores *validation, fl_scores *test)
 {
+    const fl_metric_list *metrics = &controller->stats.metrics;
     const fl_scores none = {.loss = NAN, .accuracy = NAN};
-    const fl_scores first = {report->samples, report->loss, report->accuracy};
-    const fl_scores second = {report->test_samples, report->test_loss, report->test_accuracy};
+    const fl_scores first = {report->samples, report->loss,
+                             fl_metric_mean(metrics, &report->metrics, FL_ACCURACY)};
+    const fl_scores second = {report->test_samples, report->test_loss,
+                              fl_metric_mean(metrics, &report->test_metrics, FL_ACCURACY)};
     *validation = report->validation ? first : none;
     *test = !report->validation ? first : report->has_test ? second : none;
 }
@@ -44,8 +48,10 @@ void fl_callbacks_epoch(fl_controller *controller)
                              .validation = {.loss = NAN, .accuracy = NAN},
                              .test = {.loss = NAN, .accuracy = NAN},
                              .plan = fl_plan_text(&controller->elastic.plan, plan, sizeof plan)};
-    if (past->evaluated) {
-        split_scores(&past->eval, &epoch.validation, &epoch.test);
+    const fl_eval_report *eval = past->evaluated ? &past->eval : NULL;
+    epoch.n_metrics = fl_run_stats_name(&controller->stats, past, eval, epoch.metrics);
+    if (eval != NULL) {
+        split_scores(controller, eval, &epoch.validation, &epoch.test);
     }
     fl_runfiles_flush(&controller->log.files);
     follow_answer(controller, "on_epoch", callbacks->on_epoch(callbacks->context, &epoch));
@@ -63,7 +69,8 @@ void fl_callbacks_evaluation(fl_controller *controller, const fl_eval_report *re
         .steps_done = report->step + 1,
         .seconds = report->ms * 1e-3,
         .plan = fl_plan_text(&controller->elastic.plan, plan, sizeof plan)};
-    split_scores(report, &evaluation.validation, &evaluation.test);
+    evaluation.n_metrics = fl_run_stats_name(&controller->stats, NULL, report, evaluation.metrics);
+    split_scores(controller, report, &evaluation.validation, &evaluation.test);
     fl_runfiles_flush(&controller->log.files);
     follow_answer(controller, "on_evaluation",
                   callbacks->on_evaluation(callbacks->context, &evaluation));

@@ -10,6 +10,7 @@
 #include "device/clock.h"
 #include "device/failure.h"
 #include "device/log.h"
+#include "nn/model.h"
 #include "pipe/plan/evaluation.h"
 
 #include <stdio.h>
@@ -53,6 +54,7 @@ static fl_status open_tables(fl_controller *controller)
     FL_TRY(fl_tracer_create(facts, &controller->log, &controller->tracer));
     fl_run_stats_init(&controller->stats, o->n_samples, job->train.batch, o->n_steps, o->n_epochs,
                       job->train.evaluate);
+    controller->stats.metrics = fl_model_metrics(o->model);
     controller->stats.evaluation_period =
         fl_evaluation_period(job, controller->stats.steps_per_epoch, o->n_steps);
     return open_elastic(controller);

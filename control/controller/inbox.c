@@ -113,7 +113,7 @@ static void count_step(fl_controller *controller, const fl_step_record *record)
         fl_decide_norms(&controller->elastic, &record->norms);
     }
     if (fl_run_stats_step(&controller->stats, &record->report, record->at_us)) {
-        fl_runfiles_step(&controller->log.files, &record->report);
+        fl_runfiles_step(&controller->log.files, &controller->stats.metrics, &record->report);
         if (controller->stats.steps == controller->stats.n_steps) {
             /* The leader tells the workers that this step was the last. */
             fl_router_wake_standby(&controller->router, &controller->elastic.plan);

@@ -2,6 +2,7 @@
 #include "control/events/event_log.h"
 
 #include "device/device.h"
+#include "nn/model.h"
 #include "pipe/cost/schedule.h"
 
 #include <math.h>
@@ -51,6 +52,21 @@ static int processors(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* The loss, and what its metrics are called. */
+static void loss_fields(fl_json *j, const fl_model *model)
+{
+    const fl_metric_list metrics = fl_model_metrics(model);
+    fl_json_text(j, "loss", fl_model_loss(model)->ops->kind);
+    fl_json_array(j, "metrics");
+    for (int i = 0; i < metrics.n; i++) {
+        fl_json_object(j, NULL);
+        fl_json_text(j, "name", metrics.metric[i].name);
+        fl_json_bool(j, "share", metrics.metric[i].is_share);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
 static void model_fields(fl_json *j, const fl_controller_options *o)
 {
     static const char *const from[] = {"vit", "plugin", "program"};
@@ -64,6 +80,7 @@ static void model_fields(fl_json *j, const fl_controller_options *o)
     fl_json_integer(j, "layers", fl_model_n_layers(o->model));
     fl_json_integer(j, "blocks", fl_model_n_blocks(o->model));
     fl_json_integer(j, "parameters", fl_model_n_params(o->model));
+    loss_fields(j, o->model);
     fl_json_close(j, '}');
     fl_json_object(j, "data");
     fl_json_text(j, "kind", d->ops->kind);
@@ -216,14 +233,14 @@ static void times_fields(fl_json *j, const fl_run_times *times)
     fl_json_close(j, ']');
 }
 
-static void eval_fields(fl_json *j, const fl_eval_report *e)
+static void eval_fields(fl_json *j, const fl_metric_list *metrics, const fl_eval_report *e)
 {
     fl_json_real(j, e->validation ? "validation_loss" : "test_loss", e->loss);
-    fl_json_real(j, e->validation ? "validation_accuracy" : "test_accuracy", e->accuracy);
+    fl_fields_metrics(j, e->validation ? "validation" : "test", metrics, &e->metrics);
     fl_json_integer(j, e->validation ? "validation_samples" : "test_samples", e->samples);
     if (e->has_test) {
         fl_json_real(j, "test_loss", e->test_loss);
-        fl_json_real(j, "test_accuracy", e->test_accuracy);
+        fl_fields_metrics(j, "test", metrics, &e->test_metrics);
         fl_json_integer(j, "test_samples", e->test_samples);
     }
 }
@@ -235,11 +252,11 @@ void fl_event_log_evaluation(fl_event_log *log, const fl_run_stats *stats,
     fl_json *j = fl_event_log_begin(log, "evaluation");
     fl_json_integer(j, "step", eval->step);
     fl_json_integer(j, "epoch", eval->epoch);
-    eval_fields(j, eval);
+    eval_fields(j, &stats->metrics, eval);
     fl_json_rounded(j, "seconds", eval->ms * 1e-3, 3);
     fl_event_log_end(log);
     if (done % stats->steps_per_epoch != 0 && done < stats->n_steps) {
-        fl_progress_evaluation(&log->progress, eval); /* otherwise the epoch's line has it */
+        fl_progress_evaluation(&log->progress, stats, eval); /* otherwise the epoch's line has it */
     }
 }
 
@@ -252,13 +269,15 @@ void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_r
     fl_json_integer(j, "steps", e->steps);
     fl_json_integer(j, "samples", e->samples);
     fl_json_real(j, "train_loss", fl_run_stats_loss(e));
+    fl_metric_means train = fl_run_stats_metrics(stats, e);
+    fl_fields_metrics(j, "train", &stats->metrics, &train);
     if (e->n_skipped > 0) {
         fl_json_integer(j, "skipped_steps", e->n_skipped);
     }
     fl_json_rounded(j, "seconds", e->ms * 1e-3, 3);
     fl_json_rounded(j, "samples_per_s", e->ms > 0 ? (double)e->samples / e->ms * 1e3 : 0, 1);
     if (e->evaluated) {
-        eval_fields(j, &e->eval);
+        eval_fields(j, &stats->metrics, &e->eval);
         fl_json_rounded(j, "eval_seconds", e->eval.ms * 1e-3, 3);
     }
     fl_fields_mfu(j, mfu);
@@ -358,6 +377,24 @@ void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_k
     fl_progress_note(&log->progress, "%s; the run goes on without it", text);
 }
 
+static void result_metric_fields(fl_json *j, const fl_run_result *result)
+{
+    fl_metric metric[FL_METRICS_MAX];
+    fl_metric_list list = {.metric = metric, .n = result->n_metrics};
+    fl_metric_means train = {.n = list.n}, validation = train, test = train;
+    for (int i = 0; i < list.n; i++) {
+        metric[i] = (fl_metric){.name = result->metrics[i].name};
+        train.mean[i] = result->metrics[i].train;
+        validation.mean[i] = result->metrics[i].validation;
+        test.mean[i] = result->metrics[i].test;
+    }
+    fl_fields_metrics(j, "train", &list, &train);
+    if (isfinite(result->validation_loss)) {
+        fl_fields_metrics(j, "validation", &list, &validation);
+    }
+    fl_fields_metrics(j, "test", &list, &test);
+}
+
 static void result_fields(fl_json *j, const fl_run_result *result)
 {
     fl_json_integer(j, "steps", result->steps);
@@ -366,10 +403,9 @@ static void result_fields(fl_json *j, const fl_run_result *result)
     fl_json_real(j, "train_loss", result->train_loss);
     if (isfinite(result->validation_loss)) {
         fl_json_real(j, "validation_loss", result->validation_loss);
-        fl_json_real(j, "validation_accuracy", result->validation_accuracy);
     }
     fl_json_real(j, "test_loss", result->test_loss);
-    fl_json_real(j, "test_accuracy", result->test_accuracy);
+    result_metric_fields(j, result);
     fl_json_rounded(j, "seconds", result->seconds, 6);
     fl_json_rounded(j, "samples_per_s", result->samples_per_s, 1);
 }

@@ -1,5 +1,8 @@
 #include "control/events/fields.h"
 
+#include <math.h>
+#include <stdio.h>
+
 void fl_fields_grid(fl_json *json, fl_grid grid)
 {
     fl_json_integer(json, "f", grid.F);
@@ -49,6 +52,16 @@ void fl_fields_mfu(fl_json *json, const fl_mfu *mfu)
     fl_json_real(json, "step_flops", mfu->step_flops);
     fl_json_rounded(json, "peak_flops", mfu->peak_flops, 0);
     fl_json_rounded(json, "mfu", mfu->share, 4);
+}
+
+void fl_fields_metrics(fl_json *json, const char *samples, const fl_metric_list *metrics,
+                       const fl_metric_means *means)
+{
+    for (int i = 0; i < metrics->n; i++) {
+        char key[16 + FL_METRIC_NAME_MAX];
+        snprintf(key, sizeof key, "%s_%s", samples, metrics->metric[i].name);
+        fl_json_real(json, key, i < means->n ? means->mean[i] : (double)NAN);
+    }
 }
 
 void fl_fields_times(fl_json *json, const fl_time_sums *sums)

@@ -20,6 +20,11 @@ void fl_fields_candidate(fl_json *json, const fl_candidate *candidate, double ra
 /* step_flops, peak_flops, mfu; null if unknown. */
 void fl_fields_mfu(fl_json *json, const fl_mfu *mfu);
 
+/* A field for each metric of the model's loss, as in train_accuracy.
+ * samples  on which they were measured: "train", "validation" or "test" */
+void fl_fields_metrics(fl_json *json, const char *samples, const fl_metric_list *metrics,
+                       const fl_metric_means *means);
+
 /* compute_s, wait_s, reduce_wait_s, optimizer_s, data_s. */
 void fl_fields_times(fl_json *json, const fl_time_sums *sums);
 

@@ -16,6 +16,8 @@ enum {
     COLUMNS = 80, /* if the terminal does not report its width */
     TEXT_BYTES = 512,
     EPOCHS_MAX = 1000000, /* upper bound of a job */
+    VALUE_BYTES = 24,     /* of a metric's value, at most as long as -1.234e+308 */
+    EVAL_BYTES = 64 + FL_METRICS_MAX * (FL_METRIC_NAME_MAX + VALUE_BYTES + 4),
 };
 
 static const double WINDOW_MS = 5000;
@@ -147,16 +149,40 @@ static const char *split_text(const fl_eval_report *eval)
     return eval->validation ? "validation" : "test";
 }
 
-void fl_progress_evaluation(fl_progress *progress, const fl_eval_report *eval)
+/* "97.20 %", "0.01234". */
+static const char *value_text(double value, bool is_share, char text[VALUE_BYTES])
 {
-    fl_progress_note(progress, "step %lld: %s %.4f  accuracy %.2f %%", (long long)eval->step,
-                     split_text(eval), eval->loss, eval->accuracy * 100);
+    snprintf(text, VALUE_BYTES, is_share ? "%.2f %%" : "%.4g", is_share ? 100 * value : value);
+    return text;
+}
+
+/* "test 0.0912  accuracy 97.20 %" */
+static const char *eval_text(const fl_run_stats *stats, const fl_eval_report *eval,
+                             char text[EVAL_BYTES])
+{
+    int n = snprintf(text, EVAL_BYTES, "%s %.4f", split_text(eval), eval->loss);
+    for (int i = 0; i < eval->metrics.n && i < stats->metrics.n && n < EVAL_BYTES; i++) {
+        const fl_metric *metric = &stats->metrics.metric[i];
+        char value[VALUE_BYTES];
+        n += snprintf(text + n, EVAL_BYTES - (size_t)n, "  %s %s", metric->name,
+                      value_text(eval->metrics.mean[i], metric->is_share, value));
+    }
+    return text;
+}
+
+void fl_progress_evaluation(fl_progress *progress, const fl_run_stats *stats,
+                            const fl_eval_report *eval)
+{
+    char text[EVAL_BYTES];
+    fl_progress_note(progress, "step %lld: %s", (long long)eval->step,
+                     eval_text(stats, eval, text));
 }
 
 void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats)
 {
     const fl_epoch_stats *e = &stats->past;
-    char eval[96] = "", skipped[64] = "", loss[32] = "-", n[FL_COUNT_BYTES];
+    char eval[EVAL_BYTES + 2] = "", text[EVAL_BYTES], skipped[64] = "", loss[32] = "-",
+                           n[FL_COUNT_BYTES];
     double mean = fl_run_stats_loss(e);
     if (isfinite(mean)) {
         snprintf(loss, sizeof loss, "%.4f", mean);
@@ -165,8 +191,7 @@ void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats)
         snprintf(skipped, sizeof skipped, " (%s skipped)", fl_count(e->n_skipped, "step", n));
     }
     if (e->evaluated) {
-        snprintf(eval, sizeof eval, ", %s %.4f  accuracy %.2f %%", split_text(&e->eval),
-                 e->eval.loss, e->eval.accuracy * 100);
+        snprintf(eval, sizeof eval, ", %s", eval_text(stats, &e->eval, text));
     }
     fl_progress_note(progress, "epoch %lld/%lld  loss %s%s%s  %.0f samples/s  %.1f s",
                      (long long)e->epoch + 1, (long long)stats->n_epochs, loss, skipped, eval,
@@ -188,14 +213,23 @@ void fl_progress_cache(fl_progress *progress, const fl_cache_report *report)
 
 static void summary_of_training(FILE *out, const fl_run_result *result)
 {
-    char training[24], all[24];
-    if (isfinite(result->test_accuracy)) {
-        fprintf(out, "  test accuracy  %.2f %%\n", result->test_accuracy * 100);
+    char training[24], all[24], value[VALUE_BYTES];
+    if (isfinite(result->test_loss) || isfinite(result->test_accuracy)) {
+        for (int i = 0; i < result->n_metrics; i++) {
+            const fl_metric_result *m = &result->metrics[i];
+            fprintf(out, "  test %-9s %s\n", m->name, value_text(m->test, m->is_share, value));
+        }
         fprintf(out, "  test loss      %.4f\n", result->test_loss);
     }
     if (isfinite(result->validation_loss)) {
-        fprintf(out, "  validation     %.2f %%, loss %.4f\n", result->validation_accuracy * 100,
-                result->validation_loss);
+        fprintf(out, "  validation     ");
+        for (int i = 0; i < result->n_metrics; i++) {
+            const fl_metric_result *m = &result->metrics[i];
+            bool named = strcmp(m->name, FL_ACCURACY) != 0;
+            fprintf(out, "%s%s%s, ", named ? m->name : "", named ? " " : "",
+                    value_text(m->validation, m->is_share, value));
+        }
+        fprintf(out, "loss %.4f\n", result->validation_loss);
     }
     if (result->steps > 0) {
         fprintf(out, "  train loss     %.4f\n", result->train_loss);

@@ -32,7 +32,8 @@ void fl_progress_update(fl_progress *progress, const fl_run_stats *stats);
 void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats);
 
 /* Print the line of an evaluation within an epoch. */
-void fl_progress_evaluation(fl_progress *progress, const fl_eval_report *eval);
+void fl_progress_evaluation(fl_progress *progress, const fl_run_stats *stats,
+                            const fl_eval_report *eval);
 
 /* Print that the cache is used, or no longer used. The same decision again, by another worker or
  * under another plan, prints nothing. */

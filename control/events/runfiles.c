@@ -1,5 +1,6 @@
 #include "control/events/runfiles.h"
 
+#include "control/events/fields.h"
 #include "device/clock.h"
 #include "device/log.h"
 #include "device/plural.h"
@@ -162,7 +163,7 @@ static int write_lines(int fd, const fl_json *lines)
     return lines->broken ? ENOMEM : fl_runfile_append(fd, lines->text, lines->n);
 }
 
-void fl_runfiles_step(fl_runfiles *files, const fl_step_report *step)
+void fl_runfiles_step(fl_runfiles *files, const fl_metric_list *metrics, const fl_step_report *step)
 {
     fl_json *j = &files->steps;
     files->first_step = files->n_steps++ == 0 ? step->step : files->first_step;
@@ -181,6 +182,7 @@ void fl_runfiles_step(fl_runfiles *files, const fl_step_report *step)
     fl_json_rounded(j, "ms", step->ms, 3);
     fl_json_integer(j, "samples", step->samples);
     fl_json_integer(j, "tokens", step->tokens);
+    fl_fields_metrics(j, "train", metrics, &step->metrics);
     if (step->skipped) {
         fl_json_bool(j, "skipped", true);
     }

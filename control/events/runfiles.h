@@ -50,7 +50,8 @@ fl_status fl_runfiles_open(fl_runfiles *files, int dir_fd) FL_MUST_CHECK;
 void fl_runfiles_close(fl_runfiles *files);
 
 /* Add a line; fl_runfiles_flush writes it. */
-void fl_runfiles_step(fl_runfiles *files, const fl_step_report *step);
+void fl_runfiles_step(fl_runfiles *files, const fl_metric_list *metrics,
+                      const fl_step_report *step);
 void fl_runfiles_flush(fl_runfiles *files);
 
 /* Start an event's line: time (seconds since the start), wall (UTC), event, generation. The caller

@@ -7,6 +7,7 @@
 #define FL_CONTROL_LINK_LINK_H
 
 #include "autodp/net/net.h"
+#include "nn/loss.h"
 #include "pipe/step/nonfinite.h"
 
 #include <frostline/plan.h>
@@ -23,6 +24,7 @@ typedef struct fl_step_report {
     int64_t samples, tokens;
     uint32_t generation;
     int32_t f, k, r, m;
+    fl_metric_means metrics;
     bool skipped; /* loss or gradient norm was not finite: the optimizer skipped the step */
 } fl_step_report;
 
@@ -47,14 +49,17 @@ typedef struct fl_nonfinite_report {
     int64_t ids[FL_NONFINITE_IDS_MAX]; /* [n_ids] the first of them */
 } fl_nonfinite_report;
 
-/* One evaluation over the whole test split, after epoch `epoch` (from 0) and step `step`. */
+/* One evaluation, after epoch `epoch` (from 0) and step `step`. Each list of metrics is that of the
+ * model's loss. */
 typedef struct fl_eval_report {
     int64_t epoch, step;
-    double loss, accuracy, ms;
+    double loss, ms;
+    fl_metric_means metrics;
     int64_t samples;
     bool validation; /* over validation samples; otherwise over test samples */
     bool has_test;   /* the last validation: the test results follow */
-    double test_loss, test_accuracy;
+    double test_loss;
+    fl_metric_means test_metrics;
     int64_t test_samples;
 } fl_eval_report;
 

@@ -12,6 +12,30 @@ enum { MAGIC = 0x4b4c4c46 /* "FLLK" */, VERSION = 1 };
 
 /* ---- bodies ---- */
 
+static size_t means_size(const fl_metric_means *means)
+{
+    return 4 + (size_t)means->n * 8;
+}
+
+static void put_means(fl_writer *w, const fl_metric_means *means)
+{
+    fl_put(w, (uint32_t)means->n, 4);
+    for (int i = 0; i < means->n; i++) {
+        fl_put_f64(w, means->mean[i]);
+    }
+}
+
+/* False for more metrics than a loss can have. */
+static bool get_means(fl_reader *r, fl_metric_means *means)
+{
+    uint64_t n = fl_get(r, 4);
+    *means = (fl_metric_means){.n = n <= FL_METRICS_MAX ? (int)n : 0};
+    for (int i = 0; i < means->n; i++) {
+        means->mean[i] = fl_get_f64(r);
+    }
+    return n <= FL_METRICS_MAX;
+}
+
 static size_t body_size(const fl_wire_message *f)
 {
     switch (f->type) {
@@ -21,11 +45,11 @@ static size_t body_size(const fl_wire_message *f)
     case FL_WIRE_HEARTBEAT:
         return 3 * 8 + 4 + strnlen(f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
     case FL_WIRE_STEP:
-        return 8 * 8 + 5 * 4;
+        return 8 * 8 + 5 * 4 + means_size(&f->step.metrics);
     case FL_WIRE_TIME:
         return 6 * 8;
     case FL_WIRE_EVAL:
-        return 9 * 8 + 4;
+        return 7 * 8 + 4 + means_size(&f->eval.metrics) + means_size(&f->eval.test_metrics);
     case FL_WIRE_LEDGER:
         return 8 + 8 + 4 + 4 + (size_t)f->ledger.n * 8;
     case FL_WIRE_FAILED:
@@ -72,6 +96,7 @@ static void put_step(fl_writer *w, const fl_step_report *s)
     fl_put(w, (uint32_t)s->r, 4);
     fl_put(w, (uint32_t)s->m, 4);
     fl_put(w, s->skipped, 4);
+    put_means(w, &s->metrics);
 }
 
 static bool get_step(fl_reader *r, uint32_t generation, fl_step_report *s)
@@ -90,8 +115,8 @@ static bool get_step(fl_reader *r, uint32_t generation, fl_step_report *s)
     s->m = fl_get_i32(r);
     uint64_t skipped = fl_get(r, 4);
     s->skipped = skipped == 1;
-    return skipped <= 1 && s->step >= 0 && s->epoch >= 0 && s->samples >= 0 && s->tokens >= 0 &&
-           s->ms >= 0;
+    return get_means(r, &s->metrics) && skipped <= 1 && s->step >= 0 && s->epoch >= 0 &&
+           s->samples >= 0 && s->tokens >= 0 && s->ms >= 0;
 }
 
 static void put_time(fl_writer *w, const fl_time_report *t)
@@ -121,13 +146,13 @@ static void put_eval(fl_writer *w, const fl_eval_report *e)
     fl_put_i64(w, e->epoch);
     fl_put_i64(w, e->step);
     fl_put_f64(w, e->loss);
-    fl_put_f64(w, e->accuracy);
     fl_put_f64(w, e->ms);
     fl_put_i64(w, e->samples);
     fl_put(w, (uint32_t)e->validation << 1 | (uint32_t)e->has_test, 4);
     fl_put_f64(w, e->test_loss);
-    fl_put_f64(w, e->test_accuracy);
     fl_put_i64(w, e->test_samples);
+    put_means(w, &e->metrics);
+    put_means(w, &e->test_metrics);
 }
 
 static bool get_eval(fl_reader *r, fl_eval_report *e)
@@ -135,17 +160,15 @@ static bool get_eval(fl_reader *r, fl_eval_report *e)
     e->epoch = fl_get_i64(r);
     e->step = fl_get_i64(r);
     e->loss = fl_get_f64(r);
-    e->accuracy = fl_get_f64(r);
     e->ms = fl_get_f64(r);
     e->samples = fl_get_i64(r);
     uint64_t flags = fl_get(r, 4);
     e->validation = flags >> 1 & 1;
     e->has_test = flags & 1;
     e->test_loss = fl_get_f64(r);
-    e->test_accuracy = fl_get_f64(r);
     e->test_samples = fl_get_i64(r);
-    return flags < 4 && e->epoch >= 0 && e->step >= 0 && e->samples >= 0 && e->ms >= 0 &&
-           e->test_samples >= 0;
+    return get_means(r, &e->metrics) && get_means(r, &e->test_metrics) && flags < 4 &&
+           e->epoch >= 0 && e->step >= 0 && e->samples >= 0 && e->ms >= 0 && e->test_samples >= 0;
 }
 
 static void put_ledger(fl_writer *w, const fl_wire_ledger *l)

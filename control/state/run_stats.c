@@ -3,6 +3,7 @@
 #include "pipe/plan/evaluation.h"
 
 #include <math.h>
+#include <stdio.h>
 
 void fl_run_stats_init(fl_run_stats *stats, int64_t n_samples, int64_t batch, int64_t n_steps,
                        int64_t n_epochs, bool evaluates)
@@ -40,6 +41,9 @@ bool fl_run_stats_step(fl_run_stats *stats, const fl_step_report *report, int64_
     stats->n_skipped += report->skipped;
     stats->now.n_skipped += report->skipped;
     stats->now.loss_sum += report->skipped ? 0.0 : report->loss;
+    for (int i = 0; i < report->metrics.n && !report->skipped; i++) {
+        stats->now.metric_sum[i] += report->metrics.mean[i];
+    }
     stats->now.ms += report->ms;
     int64_t slot = stats->n_window++ % FL_RUN_STATS_WINDOW;
     stats->window_ms[slot] = report->ms;
@@ -102,6 +106,42 @@ double fl_run_stats_loss(const fl_epoch_stats *epoch)
     return n > 0 ? epoch->loss_sum / (double)n : (double)NAN;
 }
 
+fl_metric_means fl_run_stats_metrics(const fl_run_stats *stats, const fl_epoch_stats *epoch)
+{
+    fl_metric_means means = {.n = stats->metrics.n};
+    int64_t n = epoch->steps - epoch->n_skipped;
+    for (int i = 0; i < means.n; i++) {
+        means.mean[i] = n > 0 ? epoch->metric_sum[i] / (double)n : (double)NAN;
+    }
+    return means;
+}
+
+static double mean_at(const fl_metric_means *means, int i)
+{
+    return means != NULL && i < means->n ? means->mean[i] : (double)NAN;
+}
+
+int fl_run_stats_name(const fl_run_stats *stats, const fl_epoch_stats *epoch,
+                      const fl_eval_report *eval, fl_metric_result out[FL_METRICS_MAX])
+{
+    const fl_metric_means none = {.n = 0};
+    fl_metric_means train = epoch == NULL ? none : fl_run_stats_metrics(stats, epoch);
+    const fl_metric_means *validation = NULL, *test = NULL;
+    if (eval != NULL) {
+        validation = eval->validation ? &eval->metrics : NULL;
+        test = !eval->validation ? &eval->metrics : eval->has_test ? &eval->test_metrics : NULL;
+    }
+    for (int i = 0; i < stats->metrics.n; i++) {
+        const fl_metric *metric = &stats->metrics.metric[i];
+        out[i] = (fl_metric_result){.is_share = metric->is_share,
+                                    .train = mean_at(&train, i),
+                                    .validation = mean_at(validation, i),
+                                    .test = mean_at(test, i)};
+        snprintf(out[i].name, sizeof out[i].name, "%s", metric->name);
+    }
+    return stats->metrics.n;
+}
+
 double fl_run_stats_rate(const fl_run_stats *stats, double span_ms, double *ms_per_step)
 {
     double ms = 0;
@@ -146,9 +186,12 @@ void fl_run_stats_result(const fl_run_stats *stats, fl_run_result *result)
     bool validated = stats->any_eval && eval->validation;
     bool tested = stats->any_eval && (!eval->validation || eval->has_test);
     result->validation_loss = validated ? eval->loss : NAN;
-    result->validation_accuracy = validated ? eval->accuracy : NAN;
     result->test_loss = !tested ? NAN : validated ? eval->test_loss : eval->loss;
-    result->test_accuracy = !tested ? NAN : validated ? eval->test_accuracy : eval->accuracy;
+    result->n_metrics =
+        fl_run_stats_name(stats, last, stats->any_eval ? eval : NULL, result->metrics);
+    int accuracy = fl_metric_list_find(&stats->metrics, FL_ACCURACY);
+    result->validation_accuracy = accuracy < 0 ? NAN : result->metrics[accuracy].validation;
+    result->test_accuracy = accuracy < 0 ? NAN : result->metrics[accuracy].test;
     result->seconds = seconds > 0 ? seconds : 0;
     result->samples_per_s = seconds > 0 ? (double)stats->samples / seconds : 0;
 }

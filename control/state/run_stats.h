@@ -11,8 +11,9 @@ enum { FL_RUN_STATS_WINDOW = 1024 };
 /* One epoch so far. */
 typedef struct fl_epoch_stats {
     int64_t epoch, steps, samples;
-    int64_t n_skipped;   /* steps whose loss or gradient norm was not finite */
-    double loss_sum;     /* of the steps that were not skipped */
+    int64_t n_skipped; /* steps whose loss or gradient norm was not finite */
+    double loss_sum;   /* of the steps that were not skipped */
+    double metric_sum[FL_METRICS_MAX];
     double ms;           /* of the steps */
     bool evaluated;      /* at least once */
     fl_eval_report eval; /* valid if `evaluated` */
@@ -24,6 +25,7 @@ typedef struct fl_time_sums {
 } fl_time_sums;
 
 typedef struct fl_run_stats {
+    fl_metric_list metrics;                     /* of the model's loss; borrowed */
     int64_t n_steps, n_epochs, steps_per_epoch; /* of the whole run; n_epochs: started */
     bool evaluates;
     int64_t evaluation_period; /* steps; 0: only at the end. fl_run_stats_init: an epoch */
@@ -45,6 +47,7 @@ typedef struct fl_run_stats {
     int64_t window_samples[FL_RUN_STATS_WINDOW];
 } fl_run_stats;
 
+/* No metrics: the caller may set stats->metrics. */
 void fl_run_stats_init(fl_run_stats *stats, int64_t n_samples, int64_t batch, int64_t n_steps,
                        int64_t n_epochs, bool evaluates);
 
@@ -71,6 +74,14 @@ bool fl_run_stats_epoch_over(fl_run_stats *stats, bool no_more);
 
 /* The mean loss of an epoch's steps, without the skipped ones; NAN if it has no other steps. */
 double fl_run_stats_loss(const fl_epoch_stats *epoch);
+
+/* The same for each metric. */
+fl_metric_means fl_run_stats_metrics(const fl_run_stats *stats, const fl_epoch_stats *epoch);
+
+/* The metrics of an epoch's training, and those of an evaluation, by name; NULL: none. Returns the
+ * number of metrics. */
+int fl_run_stats_name(const fl_run_stats *stats, const fl_epoch_stats *epoch,
+                      const fl_eval_report *eval, fl_metric_result out[FL_METRICS_MAX]);
 
 /* Samples a second and milliseconds a step over the last `span_ms` of training; 0 before the first
  * step. */

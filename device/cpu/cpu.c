@@ -200,6 +200,7 @@ static const fl_device_ops cpu_ops = {
     .vit_assemble_backward = fl__cpu_vit_assemble_backward,
     .cross_entropy = fl__cpu_cross_entropy,
     .span_cross_entropy = fl__cpu_span_cross_entropy,
+    .squared_error = fl__cpu_squared_error,
     .add_to_sum = fl__cpu_add_to_sum,
     .adamw_many = fl__cpu_adamw_many,
     .sgd_many = fl__cpu_sgd_many,

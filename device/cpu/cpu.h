@@ -115,6 +115,7 @@ fl_status fl__cpu_embed_backward(fl_device *d, fl_stream *s, const fl_embed_back
 fl_status fl__cpu_cross_entropy(fl_device *d, fl_stream *s, const fl_cross_entropy_args *a);
 fl_status fl__cpu_span_cross_entropy(fl_device *d, fl_stream *s,
                                      const fl_span_cross_entropy_args *a);
+fl_status fl__cpu_squared_error(fl_device *d, fl_stream *s, const fl_squared_error_args *a);
 fl_status fl__cpu_add_to_sum(fl_device *d, fl_stream *s, double value, double *sum);
 
 /* optimizer.c */

@@ -1,6 +1,10 @@
 /* Losses. Sums over rows are added in one order, whatever the number of threads. */
 #include "device/cpu/wide.h"
 
+#include <math.h>
+
+enum { CHUNK = 1 << 15 }; /* elements whose errors are summed together */
+
 /* What one row of logits gives. */
 typedef struct row_result {
     double loss;
@@ -109,6 +113,55 @@ fl_status fl__cpu_span_cross_entropy(fl_device *d, FL__UNUSED fl_stream *s,
         }
     }
     add_rows(rows, n, a->loss, a->n_correct, a->n_counted);
+    return FL_OK;
+}
+
+/* ---- squared error ---- */
+
+/* What one chunk of outputs gives. */
+typedef struct error_sums {
+    double square, absolute;
+} error_sums;
+
+static error_sums add_errors(const fl_squared_error_args *a, int64_t first, int64_t n)
+{
+    const float *out = (const float *)a->out + first, *targets = a->targets + first;
+    float *grad = a->grad == NULL ? NULL : (float *)a->grad + first;
+    error_sums sums = {0};
+    for (int64_t i = 0; i < n; i++) {
+        double error = (double)out[i] - (double)targets[i];
+        sums.square += error * error;
+        sums.absolute += fabs(error);
+        if (grad != NULL) {
+            grad[i] = 2.0f * a->grad_scale * (float)error;
+        }
+    }
+    return sums;
+}
+
+fl_status fl__cpu_squared_error(fl_device *d, FL__UNUSED fl_stream *s,
+                                const fl_squared_error_args *a)
+{
+    fl__cpu *cpu = fl__cpu_of(d);
+    int64_t n_chunks = (a->n + CHUNK - 1) / CHUNK;
+    FL_TRY(fl__cpu_fp32_only("squared_error", a->dtype));
+    FL_TRY(fl__cpu_reserve(cpu, (size_t)n_chunks * sizeof(error_sums)));
+    error_sums *sums = fl__cpu_scratch(cpu, 0);
+    FL__EACH_THREAD(cpu, t)
+    {
+        fl__range r = fl__range_of(n_chunks, 1, d->n_threads, t);
+        for (int64_t i = r.begin; i < r.end; i++) {
+            int64_t left = a->n - i * CHUNK;
+            sums[i] = add_errors(a, i * CHUNK, left < CHUNK ? left : CHUNK);
+        }
+    }
+    error_sums total = {0};
+    for (int64_t i = 0; i < n_chunks; i++) {
+        total.square += sums[i].square;
+        total.absolute += sums[i].absolute;
+    }
+    add(a->square_sum, total.square);
+    add(a->absolute_sum, total.absolute);
     return FL_OK;
 }
 

@@ -101,6 +101,7 @@ fl_status fl_vit_assemble_backward(fl_exec *x,
 
 fl_status fl_cross_entropy(fl_exec *x, const fl_cross_entropy_args *args) FL_MUST_CHECK;
 fl_status fl_span_cross_entropy(fl_exec *x, const fl_span_cross_entropy_args *args) FL_MUST_CHECK;
+fl_status fl_squared_error(fl_exec *x, const fl_squared_error_args *args) FL_MUST_CHECK;
 
 /* *sum += value, for a sum of fl_loss_sums: in order with the kernels that add to it. */
 fl_status fl_add_to_sum(fl_exec *x, double value, double *sum) FL_MUST_CHECK;

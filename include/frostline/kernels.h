@@ -311,6 +311,18 @@ typedef struct fl_span_cross_entropy_args {
     double *loss, *n_correct, *n_counted;
 } fl_span_cross_entropy_args;
 
+/* Squared error of each element of the output against one value. */
+typedef struct fl_squared_error_args {
+    fl_dtype dtype;
+    const void *out;      /* [n] */
+    const float *targets; /* [n] */
+    float grad_scale;
+    void *grad;           /* [n] out: grad_scale * 2 (out - targets); or NULL */
+    double *square_sum;   /* the loss */
+    double *absolute_sum; /* of |out - targets| */
+    int64_t n;
+} fl_squared_error_args;
+
 #ifdef __cplusplus
 }
 #endif

@@ -52,21 +52,42 @@ fl_status fl_model_add_named(fl_model *model, int block, const char *name,
  * has changed. */
 fl_status fl_model_tie(fl_model *model, const char *name, const char *other) FL_MUST_CHECK;
 
-/* Sums over one evaluated or trained micro-batch. */
+enum {
+    FL_METRICS_MAX = 8,     /* of a loss */
+    FL_METRIC_NAME_MAX = 32 /* bytes of a metric's name, the zero included */
+};
+
+/* A value that a loss computes beside the loss itself. A run reports its mean over targets, for
+ * training and for evaluation: under `train_`, `validation_` or `test_` and its name.
+ *
+ * name      of a-z, 0-9 and _, unique within the loss, and not one of `loss`, `samples`,
+ * `grad_norm` and `learning_rate`. It must stay valid as long as the model is_share  its mean is a
+ * share, 0 to 1; people see it in percent */
+typedef struct fl_metric {
+    const char *name;
+    bool is_share;
+} fl_metric;
+
+/* Sums over the targets of one evaluated or trained micro-batch. */
 typedef struct fl_loss_sums {
-    double loss;      /* sum over targets */
-    double n_correct; /* targets whose prediction is right */
+    double loss;
     double n_targets;
+    double metric[FL_METRICS_MAX]; /* in the order of fl_loss_ops.metrics; the others stay 0 */
 } fl_loss_sums;
 
 /* The end of a model. The same rules hold as for a layer.
  *
  * shape     FL_EINVAL with a message if it cannot take what the last layer gives for a sample.
- * forward   out: the last layer's output; targets: int32, [n_targets, 1] with the samples'
- *           offsets, which the host reads at fl_batch.targets_host; grad_scale: what one target
- * weighs in the gradient; grad: like out, every row is written, or NULL (evaluation). Adds to
- * *sums, which is device memory: through kernels, or directly where fl_exec_host_memory is true.
- * destroy   free self. May be NULL. */
+ * forward   out: the last layer's output; targets: [n_targets, 1] with the samples' offsets, of
+ *           the data set's type, FL_I32 or FL_F32, which the host reads at fl_batch.targets_host:
+ *           FL_EINVAL with a message for targets that it cannot take; grad_scale: what one target
+ *           weighs in the gradient; grad: like out, every row is written, or NULL (evaluation).
+ *           Adds to *sums, which is device memory: through kernels, or directly where
+ *           fl_exec_host_memory is true. A sum over targets does not depend on how samples are
+ *           split into micro-batches and over workers.
+ * destroy   free self. May be NULL.
+ * metrics   [n_metrics] what forward adds to sums->metric, in this order; at most
+ *           FL_METRICS_MAX. May be NULL if n_metrics is 0. */
 typedef struct fl_loss_ops {
     fl_table_head head; /* FL_TABLE_HEAD(fl_loss_ops) */
     const char *kind;
@@ -74,6 +95,8 @@ typedef struct fl_loss_ops {
     fl_status (*forward)(void *self, fl_exec *x, const fl_tensor *out, const fl_tensor *targets,
                          float grad_scale, fl_tensor *grad, fl_loss_sums *sums);
     void (*destroy)(void *self);
+    const fl_metric *metrics;
+    int n_metrics;
 } fl_loss_ops;
 
 typedef struct fl_loss {
@@ -82,8 +105,8 @@ typedef struct fl_loss {
 } fl_loss;
 
 /* End the model with this loss; the model owns it. A second call replaces the first. FL_EINVAL for
- * an incomplete table, FL_ENOTSUP for one of another version: the loss is then still the caller's.
- */
+ * an incomplete table, or for a metric that cannot be reported, which the message names; FL_ENOTSUP
+ * for a table of another version: the loss is then still the caller's. */
 fl_status fl_model_set_loss(fl_model *model, fl_loss loss) FL_MUST_CHECK;
 
 /* The parts of the model. Texts are borrowed from the model, layers count from 0. Threads: any,
@@ -178,8 +201,14 @@ fl_status fl_layer_linear(int64_t n_in, int64_t n_out, fl_layer *out) FL_MUST_CH
 /* [T, dim] -> [1, n_classes]: LayerNorm and a linear map of each sample's first token. */
 fl_status fl_layer_classifier(int64_t dim, int64_t n_classes, fl_layer *out) FL_MUST_CHECK;
 
-/* Softmax cross-entropy against one class a row, 0 .. n_classes - 1. Errors as above. */
+/* Softmax cross-entropy against one class a row, 0 .. n_classes - 1. Metrics: `accuracy`, the share
+ * of rows whose largest output is the target's. Errors as above. */
 fl_status fl_loss_cross_entropy(int64_t n_classes, fl_loss *out) FL_MUST_CHECK;
+
+/* Mean squared error against one value for each element of the output, row by row: the data set
+ * has targets_f32, tokens * width of the last layer's output for each sample. Metrics: `mae`, the
+ * mean absolute error. */
+fl_loss fl_loss_mse(void);
 
 /* ---- ready models ---- */
 

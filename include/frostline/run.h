@@ -10,11 +10,21 @@
 extern "C" {
 #endif
 
+/* One metric of the model's loss (fl_loss_ops.metrics): means over targets. NAN: not evaluated on
+ * these samples. */
+typedef struct fl_metric_result {
+    char name[FL_METRIC_NAME_MAX];
+    bool is_share;           /* 0 to 1; people see it in percent */
+    double train;            /* mean of an epoch's steps that were not skipped */
+    double validation, test; /* of the evaluation */
+} fl_metric_result;
+
 /* How a run ended. */
 typedef struct fl_run_result {
     int64_t steps, epochs;           /* completed */
     double train_loss;               /* mean of the last epoch's steps that were not skipped */
-    double test_loss, test_accuracy; /* of the last evaluation on test samples; NAN: none; 0 to 1 */
+    double test_loss, test_accuracy; /* of the last evaluation on test samples; NAN: none, or the
+                                      * loss has no metric `accuracy`; 0 to 1 */
     double seconds;                  /* from the first step to the last, without evaluation */
     double samples_per_s;
     double wall_seconds; /* from the start of the workers to the end of the last one */
@@ -24,6 +34,9 @@ typedef struct fl_run_result {
                                                   * NAN if there was none */
     int64_t skipped_steps; /* of `steps`: their loss or gradient norm was not finite, and the
                             * optimizer's step was left out (train.on_nonfinite) */
+    int n_metrics;         /* of the model's loss */
+    fl_metric_result metrics[FL_METRICS_MAX]; /* train: of the last epoch; validation, test: of the
+                                               * last evaluation */
 } fl_run_result;
 
 /* Train `model` on `dataset` as `job` says, to the end: plan, fork one worker a device, watch them.
@@ -59,7 +72,7 @@ typedef enum fl_callback_answer { FL_CONTINUE = 0, FL_STOP = 1 } fl_callback_ans
 /* Means over the targets of the samples of one split. */
 typedef struct fl_scores {
     int64_t samples;       /* 0: the split was not evaluated */
-    double loss, accuracy; /* NAN if it was not; accuracy 0 to 1 */
+    double loss, accuracy; /* NAN if it was not; accuracy 0 to 1, NAN without such a metric */
 } fl_scores;
 
 /* An epoch of which all steps are done, or the part of it that the run came to. */
@@ -72,15 +85,20 @@ typedef struct fl_epoch_result {
     double samples_per_s;
     fl_scores validation, test; /* of the evaluation after its last step, if there was one */
     const char *plan;           /* by which the run trains now, as events.jsonl has it */
+    int n_metrics;              /* of the model's loss */
+    fl_metric_result metrics[FL_METRICS_MAX];
 } fl_epoch_result;
 
-/* One evaluation. The last one of a run with validation samples has both scores. */
+/* One evaluation. The last one of a run with validation samples has both scores. A metric's `train`
+ * is NAN. */
 typedef struct fl_evaluation_result {
     int64_t epoch;      /* to which the last step before it belongs; 1: the first one */
     int64_t steps_done; /* by the run before it */
     double seconds;
     fl_scores validation, test;
     const char *plan;
+    int n_metrics;
+    fl_metric_result metrics[FL_METRICS_MAX];
 } fl_evaluation_result;
 
 /* Functions of the program that a run calls. Each may be NULL. Later versions append fields to this

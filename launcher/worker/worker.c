@@ -15,6 +15,7 @@
 #include "device/flight.h"
 #include "device/log.h"
 #include "launcher/worker/worker_state.h"
+#include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/plan/evaluation.h"
 
@@ -119,7 +120,7 @@ static fl_status evaluate_test(worker *w, fl_eval_report *report)
     FL_TRY(evaluate_set(w, &set, &sums));
     report->has_test = true;
     report->test_loss = sums.loss / sums.n_targets;
-    report->test_accuracy = sums.n_correct / sums.n_targets;
+    report->test_metrics = fl_loss_sums_means(&sums, fl_model_metrics(w->c->model).n);
     report->test_samples = set.n;
     return FL_OK;
 }
@@ -131,7 +132,7 @@ static fl_status evaluate_due(worker *w, int64_t n, fl_eval_report *report)
     fl_loss_sums sums;
     FL_TRY(evaluate_set(w, &set, &sums));
     report->loss = sums.loss / sums.n_targets;
-    report->accuracy = sums.n_correct / sums.n_targets;
+    report->metrics = fl_loss_sums_means(&sums, fl_model_metrics(w->c->model).n);
     report->samples = set.n;
     report->validation = validates;
     return last && validates ? evaluate_test(w, report) : FL_OK;

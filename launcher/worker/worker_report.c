@@ -1,5 +1,6 @@
 /* A worker's reports of its steps to the controller (⑤ of worker.c). */
 #include "launcher/worker/worker_state.h"
+#include "nn/model.h"
 
 typedef fl_worker_state worker;
 
@@ -26,6 +27,8 @@ void fl_worker_report(worker *w, const fl_global_batch *batch, const fl_step_res
                                .k = plan->K,
                                .r = plan->R,
                                .m = plan->M,
+                               .metrics =
+                                   fl_loss_sums_means(&r->sums, fl_model_metrics(w->c->model).n),
                                .skipped = !r->finite};
         fl_link_step(w->link, &step);
     }

@@ -78,17 +78,49 @@ static bool near(double a, double b)
     return fabs(a - b) <= SUM_TOLERANCE * fmax(1.0, fabs(b));
 }
 
-static fl_status compare_sums(const char *what, const fl_loss_sums *found,
+static fl_status compare_sum(const char *what, const char *name, double found, double expected)
+{
+    return near(found, expected)
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "%s: %s %g found, %g expected", what, name, found, expected);
+}
+
+static fl_status compare_sums(const loss_check *c, const char *what, const fl_loss_sums *found,
                               const fl_loss_sums *expected, double more)
 {
-    if (near(found->loss, expected->loss + more) &&
-        near(found->n_correct, expected->n_correct + more) &&
-        near(found->n_targets, expected->n_targets + more)) {
-        return FL_OK;
+    FL_TRY(compare_sum(what, "loss", found->loss, expected->loss + more));
+    FL_TRY(compare_sum(what, "targets", found->n_targets, expected->n_targets + more));
+    const fl_metric_list metrics = fl_model_metrics(c->model);
+    for (int i = 0; i < metrics.n; i++) {
+        FL_TRY(compare_sum(what, metrics.metric[i].name, found->metric[i],
+                           expected->metric[i] + more));
     }
-    return fl_fail(FL_EINVAL, "%s: loss %g, correct %g, targets %g found; %g, %g and %g expected",
-                   what, found->loss, found->n_correct, found->n_targets, expected->loss + more,
-                   expected->n_correct + more, expected->n_targets + more);
+    return FL_OK;
+}
+
+/* The sums of one call are numbers that a run can report. */
+static fl_status check_values(const loss_check *c, const fl_loss_sums *sums)
+{
+    const fl_metric_list metrics = fl_model_metrics(c->model);
+    if (!isfinite(sums->loss) || !(sums->n_targets > 0)) {
+        return fl_fail(FL_EINVAL, "loss %g of %g targets", sums->loss, sums->n_targets);
+    }
+    for (int i = 0; i < FL_METRICS_MAX; i++) {
+        double value = sums->metric[i];
+        if (i >= metrics.n && value != 0) {
+            return fl_fail(FL_EINVAL, "it adds to metric %d, but names %d", i, metrics.n);
+        }
+        const char *name = i < metrics.n ? metrics.metric[i].name : "";
+        if (!isfinite(value)) {
+            return fl_fail(FL_EINVAL, "metric %s: %g is not finite", name, value);
+        }
+        bool is_share = i < metrics.n && metrics.metric[i].is_share;
+        if (is_share && !(value >= 0 && value <= sums->n_targets)) {
+            return fl_fail(FL_EINVAL, "metric %s: %g of %g targets is no share", name, value,
+                           sums->n_targets);
+        }
+    }
+    return FL_OK;
 }
 
 static fl_status check_grad_written(const loss_check *c)
@@ -109,27 +141,26 @@ static fl_status check_grad_written(const loss_check *c)
 static fl_status check_sums(loss_check *c)
 {
     const uint32_t poison = FL_POISON;
-    fl_loss_sums once = {0}, again = {.loss = 1, .n_correct = 1, .n_targets = 1}, halves = {0};
+    fl_loss_sums once = {0}, again = {.loss = 1, .n_targets = 1}, halves = {0};
+    for (int i = 0; i < FL_METRICS_MAX; i++) {
+        again.metric[i] = 1;
+    }
     for (int64_t i = 0; i < c->n; i++) {
         memcpy(&c->grad[i], &poison, sizeof poison);
     }
     FL_TRY(call_loss(c, 0, c->n_samples, c->grad, &once));
-    if (!isfinite(once.loss) || !(once.n_targets > 0) || !(once.n_correct >= 0) ||
-        once.n_correct > once.n_targets) {
-        return fl_fail(FL_EINVAL, "loss %g, %g correct of %g targets", once.loss, once.n_correct,
-                       once.n_targets);
-    }
+    FL_TRY(check_values(c, &once));
     if (memcmp(c->out, c->out0, (size_t)c->n * sizeof(float)) != 0) {
         return fl_fail(FL_EINVAL, "it changes the output that it reads");
     }
     FL_TRY(check_grad_written(c));
     FL_TRY(call_loss(c, 0, c->n_samples, NULL, &again));
-    FL_TRY(compare_sums("it does not add to the sums, or differs without a gradient", &again, &once,
-                        1));
+    FL_TRY(compare_sums(c, "it does not add to the sums, or differs without a gradient", &again,
+                        &once, 1));
     memcpy(c->d, c->grad, (size_t)c->n * sizeof(float));
     FL_TRY(call_loss(c, 0, c->n_samples / 2, c->grad, &halves));
     FL_TRY(call_loss(c, c->n_samples / 2, c->n_samples, c->grad, &halves));
-    FL_TRY(compare_sums("it depends on how samples are batched", &halves, &once, 0));
+    FL_TRY(compare_sums(c, "it depends on how samples are batched", &halves, &once, 0));
     for (int64_t i = 0; i < c->n; i++) {
         if (!near((double)c->grad[i], (double)c->d[i])) {
             return fl_fail(FL_EINVAL, "the gradient depends on how samples are batched");

@@ -241,9 +241,7 @@ static fl_status commit(fl_pipeline *p, double flag, fl_step_result *result)
     fl_flight_enter(FL_FLIGHT_NORMS, -1, -1, 0);
     FL_TRY(add_norms(p, &sums[SUM_HEAD], blocks));
     fl_flight_leave();
-    sums[SUM_LOSS] = p->sums.loss;
-    sums[SUM_CORRECT] = p->sums.n_correct;
-    sums[SUM_TARGETS] = p->sums.n_targets;
+    memcpy(&sums[SUM_LOSS], &p->sums, sizeof p->sums);
     sums[SUM_FLAG] = flag;
     int64_t begun = fl_now_us();
     FL_TRY(fl_group_all_reduce(p->o.group, sums, N_SUMS + L, fl__pipeline_deadline_us(p)));
@@ -252,8 +250,7 @@ static fl_status commit(fl_pipeline *p, double flag, fl_step_result *result)
     for (int i = 0; i < L; i++) {
         norm += blocks[i];
     }
-    result->sums = (fl_loss_sums){
-        .loss = sums[SUM_LOSS], .n_correct = sums[SUM_CORRECT], .n_targets = sums[SUM_TARGETS]};
+    memcpy(&result->sums, &sums[SUM_LOSS], sizeof result->sums);
     result->grad_norm = sqrt(norm);
     result->finite = isfinite(result->sums.loss) && isfinite(norm);
     result->block_squares = blocks;
@@ -327,17 +324,16 @@ fl_status fl_pipeline_evaluate(fl_pipeline *p, const fl_global_batch *batch, fl_
     fl_flight_micro_batch(-1);
     FL_TRY(fl__pipeline_read_sums(p));
     FL_TRY(read_clock(p));
-    sums->loss += p->sums.loss;
-    sums->n_correct += p->sums.n_correct;
-    sums->n_targets += p->sums.n_targets;
+    fl_loss_sums_add(sums, &p->sums);
     return FL_OK;
 }
 
 fl_status fl_pipeline_total(fl_pipeline *p, fl_loss_sums *sums)
 {
-    double values[3] = {sums->loss, sums->n_correct, sums->n_targets};
-    FL_TRY(fl_group_all_reduce(p->o.group, values, 3, fl__pipeline_deadline_us(p)));
-    *sums = (fl_loss_sums){.loss = values[0], .n_correct = values[1], .n_targets = values[2]};
+    double values[FL_LOSS_SUMS_N];
+    memcpy(values, sums, sizeof values);
+    FL_TRY(fl_group_all_reduce(p->o.group, values, FL_LOSS_SUMS_N, fl__pipeline_deadline_us(p)));
+    memcpy(sums, values, sizeof values);
     return FL_OK;
 }
 

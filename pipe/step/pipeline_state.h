@@ -7,6 +7,7 @@
 #define FL_PIPE_STEP_PIPELINE_STATE_H
 
 #include "device/mirror.h"
+#include "nn/loss.h"
 #include "pipe/cost/schedule.h"
 #include "pipe/step/device_clock.h"
 #include "pipe/step/message_queues.h"
@@ -15,8 +16,9 @@
 #include "pipe/step/reduce.h"
 #include "pipe/step/stage_input.h"
 
-/* The values that the commit point sums over all workers; then a squared norm for each block. */
-enum { SUM_HEAD, SUM_LOSS, SUM_CORRECT, SUM_TARGETS, SUM_FLAG, N_SUMS };
+/* The values that the commit point sums over all workers: from SUM_LOSS on those of fl_loss_sums,
+ * then a squared norm for each block. */
+enum { SUM_HEAD, SUM_FLAG, SUM_LOSS, N_SUMS = SUM_LOSS + FL_LOSS_SUMS_N };
 _Static_assert(N_SUMS + FL_MAX_LAYERS <= FL_GROUP_ALL_REDUCE_MAX, "the commit point is one sum");
 
 struct fl_pipeline {

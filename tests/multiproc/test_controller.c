@@ -37,9 +37,9 @@ static int count_lines(const char *text)
 
 static void check_steps_file(const fake_run *run, int n_steps)
 {
-    static const char *const fields[] = {"step",       "epoch",   "loss",  "grad_norm", "lr",
-                                         "generation", "f",       "k",     "r",         "m",
-                                         "ms",         "samples", "tokens"};
+    static const char *const fields[] = {
+        "step", "epoch", "loss", "grad_norm", "lr",      "generation", "f",
+        "k",    "r",     "m",    "ms",        "samples", "tokens",     "train_accuracy"};
     char *text = fake_read(run, "steps.jsonl"), *rest = text;
     assert_int_equal(count_lines(text), n_steps);
     for (int step = 0; step < n_steps; step++) {

@@ -245,6 +245,46 @@ static const fl_dataset_ops set_ops = {.head = FL_TABLE_HEAD(fl_dataset_ops),
                                        .targets = set_targets,
                                        .fingerprint = set_fingerprint};
 
+/* ---- the loss: cross-entropy with two more metrics, one of which is wrong ---- */
+
+enum { ACCURACY, MARGIN, HIT };
+
+static fl_loss inner;
+
+static fl_status scored_shape(void *self, const fl_shape *out)
+{
+    return inner.ops->shape(self, out);
+}
+
+static fl_status scored_forward(void *self, fl_exec *x, const fl_tensor *out,
+                                const fl_tensor *targets, float grad_scale, fl_tensor *grad,
+                                fl_loss_sums *sums)
+{
+    FL_TRY(inner.ops->forward(self, x, out, targets, grad_scale, grad, sums));
+    if (has("metric-overwrites")) {
+        sums->metric[MARGIN] = 0;
+    }
+    for (int64_t i = 0; i < out->n_tokens; i++) {
+        const float *row = fl_f32(out) + i * CLASSES;
+        bool hit = row[fl_i32(targets)[i]] > 0;
+        sums->metric[MARGIN] += (double)row[0] - (double)row[1];
+        sums->metric[HIT] += hit ? 1 : has("metric-beyond-share") ? -9 : 0;
+    }
+    sums->metric[MARGIN] += has("metric-of-batch") ? (double)(out->n_samples * out->n_samples) : 0;
+    sums->metric[MARGIN] += has("metric-not-finite") ? (double)NAN : 0;
+    sums->metric[HIT + 1] += has("metric-unnamed") ? 1 : 0;
+    return FL_OK;
+}
+
+static const fl_metric scored_metrics[] = {{"accuracy", true}, {"margin", false}, {"hit", true}};
+
+static fl_loss_ops scored_ops = {.head = FL_TABLE_HEAD(fl_loss_ops),
+                                 .kind = "scored",
+                                 .shape = scored_shape,
+                                 .forward = scored_forward,
+                                 .metrics = scored_metrics,
+                                 .n_metrics = 3};
+
 static fl_status fill(fl_model *model)
 {
     fl_layer layer = {0};
@@ -258,6 +298,11 @@ static fl_status fill(fl_model *model)
         return fl_model_set_loss(model, (fl_loss){.ops = &crashing_loss_ops});
     }
     FL_TRY(fl_loss_cross_entropy(CLASSES, &loss));
+    if (strncmp(fault, "metric", strlen("metric")) == 0) {
+        inner = loss;
+        scored_ops.destroy = loss.ops->destroy;
+        loss.ops = &scored_ops;
+    }
     return fl_model_set_loss(model, loss);
 }
 

@@ -122,13 +122,14 @@ static void report_step(fake_worker *w, int64_t step)
                              .generation = 1,
                              .k = run->k,
                              .r = 1,
-                             .m = 1};
+                             .m = 1,
+                             .metrics = {.n = 1, .mean = {0.5}}};
     fl_link_step(w->link, &report);
     if (run->evaluate && w->cursor.epoch != epoch) {
         fl_eval_report eval = {.epoch = epoch,
                                .step = step,
                                .loss = 0.5,
-                               .accuracy = 0.75,
+                               .metrics = {.n = 1, .mean = {0.75}},
                                .ms = 1,
                                .samples = run->n_samples};
         fl_link_eval(w->link, &eval);

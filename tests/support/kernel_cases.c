@@ -405,6 +405,18 @@ static fl_status run_span_cross_entropy(kernel_rig *r)
     return RUN(span_cross_entropy, &a);
 }
 
+static fl_status run_squared_error(kernel_rig *r)
+{
+    const fl_squared_error_args a = {.out = floats(r, TOKENS * WIDTH),
+                                     .targets = floats(r, TOKENS * WIDTH),
+                                     .grad_scale = 0.5f,
+                                     .grad = floats(r, TOKENS * WIDTH),
+                                     .square_sum = doubles(r, 1),
+                                     .absolute_sum = doubles(r, 1),
+                                     .n = TOKENS * WIDTH};
+    return RUN(squared_error, &a);
+}
+
 static fl_status run_add_to_sum(kernel_rig *r)
 {
     return RUN(add_to_sum, 0.75, doubles(r, 2) + 1);
@@ -487,6 +499,7 @@ const kernel_case *kernel_case_at(int index)
         {"vit_assemble_backward", run_vit_assemble_backward},
         {"cross_entropy", run_cross_entropy},
         {"span_cross_entropy", run_span_cross_entropy},
+        {"squared_error", run_squared_error},
         {"add_to_sum", run_add_to_sum},
         {"adamw_many", run_adamw_many},
         {"sgd_many", run_sgd_many},

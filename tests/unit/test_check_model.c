@@ -149,6 +149,30 @@ static void test_check_model__finds_and_names_each_fault(void **state)
     }
 }
 
+/* What a loss adds to its metrics is checked like the loss itself. */
+static void test_check_model__finds_a_wrong_metric(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"metric-overwrites", "it does not add to the sums, or differs without a gradient: margin"},
+        {"metric-of-batch", "it depends on how samples are batched: margin"},
+        {"metric-not-finite", "metric margin: nan is not finite"},
+        {"metric-beyond-share", "metric hit: -"},
+        {"metric-unnamed", "it adds to metric 3, but names 3"},
+    };
+    check_model("metric-right", "--layer 3");
+    assert_int_equal(result.exit_code, 0);
+    assert_int_equal(count(result.out, " scored "), 2);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check_model(cases[i][0], "--layer 3");
+        if (result.exit_code != 3 || strstr(result.out, cases[i][1]) == NULL) {
+            fail_msg("%s: exit code %d\n%s%s", cases[i][0], result.exit_code, result.out,
+                     result.err);
+        }
+        assert_int_equal(count(result.out, "FAILED"), 1);
+    }
+}
+
 static void test_check_model__checks_one_layer_alone(void **state)
 {
     (void)state;
@@ -254,6 +278,7 @@ int main(void)
         cmocka_unit_test(test_dry_run__names_the_layer_that_ends_it),
         cmocka_unit_test(test_check_model__a_correct_layer_passes_with_any_seed),
         cmocka_unit_test(test_check_model__finds_and_names_each_fault),
+        cmocka_unit_test(test_check_model__finds_a_wrong_metric),
         cmocka_unit_test(test_check_model__checks_one_layer_alone),
         cmocka_unit_test(test_check_model__refuses_what_it_cannot_use),
     };

@@ -114,7 +114,7 @@ static void test_flops__of_ragged_samples_are_their_mean(void **state)
     for (int64_t id = 0; id < N; id++) {
         fl_shape shape = sizes->longest;
         shape.tokens = ragged_like_sst2(FL_TRAIN, id);
-        must(fl_memory_measure(model, &shape, 1, one));
+        must(fl_memory_measure(model, &(fl_sample_shape){shape, 1, FL_I32}, 1, one));
         for (int i = 0; i < sizes->n_layers; i++) {
             forward[i] += (double)one[i].forward_flops / N;
             backward[i] += (double)one[i].backward_flops / N;

@@ -232,6 +232,32 @@ static void test_gradients__cross_entropy(void **state)
     fl_model_destroy(&model);
 }
 
+/* Two values a row. */
+static void test_gradients__mse(void **state)
+{
+    (void)state;
+    enum { ROWS = 6, WIDTH = 2, SAMPLES = 3 };
+    static const int32_t places[SAMPLES + 1] = {0, 2, 8, 12};
+    float target[ROWS * WIDTH] = {0.5f, -1, 2, 0, 1e-3f, 3, -2, 0.25f, 1, 1, -0.5f, 4};
+    const fl_shape shape[SAMPLES] = {{.tokens = 1, .width = WIDTH},
+                                     {.tokens = 3, .width = WIDTH},
+                                     {.tokens = 2, .width = WIDTH}};
+    const fl_tensor targets = {target, places, places, SAMPLES, ROWS * WIDTH, 1, FL_F32};
+    findings f = {.n_passed = 0};
+    fl_check_options options = options_for(&f);
+    fl_model *model = NULL;
+    int n_failed = 0;
+    assert_int_equal(fl_model_create("test", &model), FL_OK);
+    assert_int_equal(fl_model_set_loss(model, fl_loss_mse()), FL_OK);
+    assert_int_equal(fl__check_loss(model, shape, &targets, &options, &n_failed), FL_OK);
+    if (n_failed > 0) {
+        fail_msg("%s", f.failed);
+    }
+    assert_int_equal(f.n_passed, 2);
+    assert_int_equal(f.n_gradients, 1);
+    fl_model_destroy(&model);
+}
+
 /* As a program calls it: a whole model with its data set, and the defaults. */
 static void test_gradients__a_program_checks_its_model(void **state)
 {
@@ -267,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_gradients__classifier),
         cmocka_unit_test(test_gradients__patch_embed),
         cmocka_unit_test(test_gradients__cross_entropy),
+        cmocka_unit_test(test_gradients__mse),
         cmocka_unit_test(test_gradients__a_program_checks_its_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

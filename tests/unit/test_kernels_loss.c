@@ -344,12 +344,52 @@ static void test_optimizers__agree_with_double(void **state)
     }
 }
 
+/* Would catch: sums that overwrite, a gradient that lacks its factor of 2, an element left out
+ * where a chunk ends, and sums that depend on the number of threads. */
+static void test_squared_error__agrees_with_double_on_any_threads(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 31, 1000, 32767, 32768, 32769, 100000};
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+        int64_t n = sizes[k];
+        float *out = random_floats(n, 1, 2.0f), *targets = random_floats(n, 2, 2.0f);
+        float *grad = floats(n);
+        double *want = doubles(n), square = 3.0, absolute = 2.0, first[2] = {0};
+        for (int64_t i = 0; i < n; i++) {
+            double error = (double)out[i] - (double)targets[i];
+            want[i] = 0.25 * 2.0 * error;
+            square += error * error;
+            absolute += fabs(error);
+        }
+        for (int n_threads = 1; n_threads <= 3; n_threads++) {
+            fl_device *d = cpu_with(n_threads);
+            double sums[2] = {3.0, 2.0}, alone[2] = {3.0, 2.0};
+            RUN(d, squared_error, .out = out, .targets = targets, .n = n, .grad_scale = 0.25f,
+                .grad = grad, .square_sum = &sums[0], .absolute_sum = &sums[1]);
+            RUN(d, squared_error, .out = out, .targets = targets, .n = n, .grad_scale = 0.25f,
+                .square_sum = &alone[0], .absolute_sum = &alone[1]);
+            fl_device_destroy(&d);
+            near_all("grad", grad, want, n, 1e-6, 0.25);
+            assert_true(fabs(sums[0] - square) <= 1e-9 * square);
+            assert_true(fabs(sums[1] - absolute) <= 1e-9 * absolute);
+            assert_true(alone[0] == sums[0] && alone[1] == sums[1]);
+            memcpy(first, n_threads == 1 ? sums : first, sizeof first);
+            assert_true(sums[0] == first[0] && sums[1] == first[1]);
+        }
+        free(out);
+        free(targets);
+        free(grad);
+        free(want);
+    }
+}
+
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cross_entropy__agrees_with_double),
         cmocka_unit_test(test_cross_entropy__passes_nan_on),
         cmocka_unit_test(test_cross_entropy__bits_do_not_depend_on_threads),
+        cmocka_unit_test(test_squared_error__agrees_with_double_on_any_threads),
         cmocka_unit_test(test_cross_entropy__ignores_rows),
         cmocka_unit_test(test_span_cross_entropy__agrees_with_double),
         cmocka_unit_test(test_many__tensors_do_not_depend_on_their_neighbours),

@@ -199,7 +199,7 @@ static void test_link__brings_all_reports_in_order(void **state)
         fl_link_step(r->link, &report);
         fl_link_ledger(r->link, 1, step, 3, 2, ids, 3);
     }
-    fl_eval_report eval = {.epoch = 1, .step = MANY, .accuracy = 0.25};
+    fl_eval_report eval = {.epoch = 1, .step = MANY, .metrics = {.n = 1, .mean = {0.25}}};
     fl_link_eval(r->link, &eval);
     fl_link_failed(r->link, FL_EIO, "no more");
     fl_link_done(r->link);
@@ -214,7 +214,7 @@ static void test_link__brings_all_reports_in_order(void **state)
         assert_int_equal(frame.ledger.replica, 2);
         assert_true(ids[0] == step && ids[1] == 2 * step && ids[2] == -step);
     }
-    assert_true(expect(r, FL_WIRE_EVAL).eval.accuracy == 0.25);
+    assert_true(expect(r, FL_WIRE_EVAL).eval.metrics.mean[0] == 0.25);
     fl_wire_message failed = expect(r, FL_WIRE_FAILED);
     assert_int_equal(failed.failed.status, FL_EIO);
     assert_int_equal(failed.generation, 4);

@@ -49,6 +49,8 @@ static void test_progress__cuts_the_live_line_to_the_columns(void **state)
 static fl_model_kind model_kind = FL_MODEL_VIT;
 enum { EPOCHS = 4 };
 
+static const fl_metric two[] = {{"accuracy", true}, {"mae", false}};
+
 static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status status, char *text,
                        size_t size)
 {
@@ -77,17 +79,23 @@ static void test_progress__sums_up(void **state)
 {
     (void)state;
     char text[4096];
-    fl_run_result result = {.steps = 40,
-                            .epochs = 4,
-                            .train_loss = 0.25,
-                            .test_loss = 0.5,
-                            .test_accuracy = 0.9012,
-                            .seconds = 4000,
-                            .wall_seconds = 5000,
-                            .samples_per_s = 812.4};
+    fl_run_result result = {
+        .steps = 40,
+        .epochs = 4,
+        .train_loss = 0.25,
+        .test_loss = 0.5,
+        .test_accuracy = 0.9012,
+        .validation_loss = 0.75,
+        .n_metrics = 2,
+        .metrics = {{"accuracy", true, 0.95, 0.8765, 0.9012}, {"mae", false, 0.1, 0.25, 1234.5}},
+        .seconds = 4000,
+        .wall_seconds = 5000,
+        .samples_per_s = 812.4};
     summary_of(&result, 0, FL_OK, text, sizeof text);
     static const char *const parts[] = {"done after 40 of 40 steps",
-                                        "90.12 %",
+                                        "  test accuracy  90.12 %\n",
+                                        "  test mae       1234\n",
+                                        "  validation     87.65 %, mae 0.25, loss 0.7500\n",
                                         "0.5000",
                                         "1:06:40 in training, 1:23:20 in total",
                                         "812 samples/s",
@@ -149,20 +157,28 @@ static void test_progress__tells_an_epoch_in_one_line(void **state)
     (void)state;
     char text[256] = "";
     fl_progress progress;
-    fl_run_stats stats = {.n_epochs = 14,
+    fl_run_stats stats = {.metrics = {two, 1}, /* as of cross-entropy */
+                          .n_epochs = 14,
                           .past = {.epoch = 12,
                                    .steps = 469,
                                    .samples = 60000,
                                    .loss_sum = 469 * 0.2352,
                                    .ms = 23000,
                                    .evaluated = true,
-                                   .eval = {.loss = 0.2623, .accuracy = 0.9068}}};
+                                   .eval = {.loss = 0.2623, .metrics = {2, {0.9068, 12.5}}}}};
     FILE *file = fmemopen(text, sizeof text, "w");
     fl_progress_init(&progress, file, &plan);
     fl_progress_epoch(&progress, &stats);
     fclose(file);
     assert_string_equal(text, "epoch 13/14  loss 0.2352, test 0.2623  accuracy 90.68 %  "
                               "2609 samples/s  23.0 s\n");
+    stats.metrics.n = 2;
+    stats.past.eval.step = 6097;
+    file = fmemopen(text, sizeof text, "w");
+    fl_progress_init(&progress, file, &plan);
+    fl_progress_evaluation(&progress, &stats, &stats.past.eval);
+    fclose(file);
+    assert_string_equal(text, "step 6097: test 0.2623  accuracy 90.68 %  mae 12.5\n");
     assert_true(strlen(text) <= 80);
 }
 

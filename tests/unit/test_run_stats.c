@@ -11,12 +11,15 @@
 
 enum { SAMPLES = 25, BATCH = 10, PER_EPOCH = 3, EPOCHS = 2 };
 
+static const fl_metric two[] = {{"mae", false}, {FL_ACCURACY, true}};
+
 static fl_step_report step_of(int64_t step)
 {
     return (fl_step_report){.step = step,
                             .epoch = step / PER_EPOCH,
                             .loss = (double)step,
                             .ms = 100,
+                            .metrics = {2, {10 * (double)step, 0.5}},
                             .samples = step % PER_EPOCH == 2 ? 5 : 10};
 }
 
@@ -31,6 +34,7 @@ static fl_run_stats fresh(bool evaluates)
 {
     fl_run_stats stats;
     fl_run_stats_init(&stats, SAMPLES, BATCH, (int64_t)PER_EPOCH * EPOCHS, EPOCHS, evaluates);
+    stats.metrics = (fl_metric_list){two, 2};
     return stats;
 }
 
@@ -44,7 +48,8 @@ static void test_run_stats__sums_a_run(void **state)
         assert_true(add(&t, step, 0));
         assert_false(fl_run_stats_epoch_over(&t, false));
     }
-    fl_eval_report eval = {.epoch = 0, .step = 2, .loss = 0.7, .accuracy = 0.5, .ms = 1000};
+    fl_eval_report eval = {.epoch = 0, .step = 2, .loss = 0.7, .ms = 1000};
+    eval.metrics = (fl_metric_means){2, {3, 0.5}};
     assert_true(fl_run_stats_eval(&t, &eval));
     assert_true(fl_run_stats_epoch_over(&t, false));
     assert_false(fl_run_stats_epoch_over(&t, false));
@@ -56,14 +61,20 @@ static void test_run_stats__sums_a_run(void **state)
     }
     eval.epoch = 1;
     eval.step = 5;
-    eval.accuracy = 0.8;
+    eval.metrics = (fl_metric_means){2, {2.5, 0.8}};
     assert_true(fl_run_stats_eval(&t, &eval));
     assert_true(fl_run_stats_epoch_over(&t, false));
     fl_run_stats_result(&t, &result);
     assert_int_equal(result.steps, 6);
     assert_int_equal(result.epochs, 2);
     assert_true(result.train_loss == 4);
-    assert_true(result.test_accuracy == 0.8);
+    assert_true(result.test_accuracy == 0.8 && isnan(result.validation_accuracy));
+    assert_int_equal(result.n_metrics, 2);
+    assert_string_equal(result.metrics[0].name, "mae");
+    assert_true(result.metrics[0].train == 40 && result.metrics[0].test == 2.5);
+    assert_true(isnan(result.metrics[0].validation) && !result.metrics[0].is_share);
+    assert_string_equal(result.metrics[1].name, "accuracy");
+    assert_true(result.metrics[1].train == 0.5 && result.metrics[1].is_share);
     assert_true(fabs(result.seconds - 0.6) < 1e-9);
     assert_true(fabs(result.samples_per_s - 50 / 0.6) < 1e-6);
 }
@@ -87,7 +98,7 @@ static void test_run_stats__waits_for_an_epochs_steps(void **state)
 {
     (void)state;
     fl_run_stats t = fresh(true);
-    fl_eval_report eval = {.epoch = 0, .step = 2, .accuracy = 0.5};
+    fl_eval_report eval = {.epoch = 0, .step = 2};
     assert_true(add(&t, 0, 0) && add(&t, 1, 0));
     assert_true(fl_run_stats_eval(&t, &eval));
     assert_false(fl_run_stats_eval(&t, &eval));
@@ -130,7 +141,7 @@ static void test_run_stats__knows_of_runs_that_are_cut(void **state)
     assert_true(result.train_loss == 0);
 
     fl_run_stats_init(&t, SAMPLES, BATCH, 2, EPOCHS, true); /* train.max_steps: 2, and evaluated */
-    fl_eval_report eval = {.epoch = 0, .step = 1, .accuracy = 0.5};
+    fl_eval_report eval = {.epoch = 0, .step = 1};
     assert_true(add(&t, 0, 0) && add(&t, 1, 0) && fl_run_stats_eval(&t, &eval));
     assert_true(fl_run_stats_epoch_over(&t, false));
     fl_run_stats_result(&t, &result);

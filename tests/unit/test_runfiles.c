@@ -5,6 +5,7 @@
 #include "support/folder.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -19,6 +20,9 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+static const fl_metric two[] = {{"accuracy", true}, {"mae", false}};
+static const fl_metric_list metrics = {two, 2};
 
 typedef struct rig {
     char folder[64];
@@ -77,13 +81,15 @@ static void test_runfiles__writes_steps_when_flushed(void **state)
     rig *r = (rig *)*state;
     char text[4096];
     fl_step_report step = {.step = 1, .epoch = 2, .loss = 0.5, .ms = 12.34567, .k = 4};
-    fl_runfiles_step(&r->files, &step);
-    fl_runfiles_step(&r->files, &step);
+    step.metrics = (fl_metric_means){2, {0.75, (double)NAN}};
+    fl_runfiles_step(&r->files, &metrics, &step);
+    fl_runfiles_step(&r->files, &metrics, &step);
     fl_runfiles_flush(&r->files);
     read_file(r, "steps.jsonl", text, sizeof text);
     const char *line = "{\"step\": 1, \"epoch\": 2, \"loss\": 0.5, \"grad_norm\": 0, \"lr\": 0, "
                        "\"generation\": 0, \"f\": 0, \"k\": 4, \"r\": 0, \"m\": 0, \"ms\": 12.346, "
-                       "\"samples\": 0, \"tokens\": 0}\n";
+                       "\"samples\": 0, \"tokens\": 0, \"train_accuracy\": 0.75, "
+                       "\"train_mae\": null}\n";
     assert_memory_equal(text, line, strlen(line));
     assert_string_equal(text + strlen(line), line);
 }
@@ -215,9 +221,9 @@ static void test_runfiles__count_the_steps_that_they_lack(void **state)
     int full = open("/dev/full", O_WRONLY);
     close(r->files.fd[FL_RUNFILE_STEPS]);
     r->files.fd[FL_RUNFILE_STEPS] = full;
-    fl_runfiles_step(&r->files, &step);
+    fl_runfiles_step(&r->files, &metrics, &step);
     step.step++;
-    fl_runfiles_step(&r->files, &step);
+    fl_runfiles_step(&r->files, &metrics, &step);
     fl_runfiles_flush(&r->files);
     assert_string_equal(fl_runfile_gap_text(&r->files, FL_RUNFILE_STEPS, gap, sizeof gap),
                         "steps.jsonl lacks 2 steps, from step 41 on (No space left on device)");

@@ -51,14 +51,24 @@ static fl_wire_message frame_of(fl_wire_type type)
         f.memory_peak_bytes = INT64_C(1) << 40;
         break;
     case FL_WIRE_STEP:
-        f.step =
-            (fl_step_report){37, 2, 0.1, (double)NAN, 1e-3, 41.5, 128, 2176, 7, 1, 2, 3, 4, true};
+        f.step = (fl_step_report){37, 2, 0.1, (double)NAN,        1e-3, 41.5, 128, 2176, 7, 1,
+                                  2,  3, 4,   {2, {0.75, 1e300}}, true};
         break;
     case FL_WIRE_TIME:
         f.time = (fl_time_report){37, 1, 2, 3, 4, 5};
         break;
     case FL_WIRE_EVAL:
-        f.eval = (fl_eval_report){2, 37, 0.3, 0.9, 812.5, 10000, true, true, 0.4, 0.8, 5000};
+        f.eval = (fl_eval_report){.epoch = 2,
+                                  .step = 37,
+                                  .loss = 0.3,
+                                  .ms = 812.5,
+                                  .metrics = {3, {0.9, (double)NAN, -1}},
+                                  .samples = 10000,
+                                  .validation = true,
+                                  .has_test = true,
+                                  .test_loss = 0.4,
+                                  .test_metrics = {FL_METRICS_MAX, {[7] = 0.8}},
+                                  .test_samples = 5000};
         break;
     case FL_WIRE_LEDGER:
         f.ledger = (fl_wire_ledger){.epoch = 2, .step = 37, .replica = 1, .n = 6, .ids = some_ids};
@@ -179,6 +189,17 @@ static void test_wire__reads_the_values_it_was_given(void **state)
     assert_int_equal(back.step.tokens, 2176);
     assert_int_equal(back.step.generation, 7);
     assert_int_equal(back.step.m, 4);
+    assert_int_equal(back.step.metrics.n, 2);
+    assert_true(back.step.metrics.mean[0] == 0.75 && back.step.metrics.mean[1] == 1e300);
+    free(bytes);
+    frame = frame_of(FL_WIRE_EVAL);
+    bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    assert_int_equal(back.eval.metrics.n, 3);
+    assert_true(back.eval.metrics.mean[0] == 0.9 && isnan(back.eval.metrics.mean[1]));
+    assert_true(back.eval.has_test && back.eval.validation && back.eval.test_loss == 0.4);
+    assert_int_equal(back.eval.test_metrics.n, FL_METRICS_MAX);
+    assert_true(back.eval.test_metrics.mean[7] == 0.8);
     free(bytes);
     frame = frame_of(FL_WIRE_FAILED);
     bytes = encode(&frame, &n);
@@ -285,6 +306,11 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
     refuses_with(FL_WIRE_DONE, 24, 1);                 /* size: more than there is */
     refuses_with(FL_WIRE_STEP, 24, 79);                /* size: less than a step */
     refuses_with(FL_WIRE_STEP, BODY + 7, 0x80);        /* a negative step */
+    refuses_with(FL_WIRE_STEP, BODY + 84, 9);          /* more metrics than a loss can have */
+    refuses_with(FL_WIRE_STEP, BODY + 87, 0x80);       /* a negative number of them */
+    refuses_with(FL_WIRE_STEP, BODY + 84, 1);          /* fewer than there are */
+    refuses_with(FL_WIRE_EVAL, BODY + 60, 9);          /* more metrics than a loss can have */
+    refuses_with(FL_WIRE_EVAL, BODY + 88, 9);          /* more on test samples */
     refuses_with(FL_WIRE_HELLO, BODY + 7, 0x80);       /* a negative process */
     refuses_with(FL_WIRE_HEARTBEAT, BODY + 15, 0x80);  /* negative memory */
     refuses_with(FL_WIRE_HEARTBEAT, BODY + 28, 0);     /* a zero byte in a text */
