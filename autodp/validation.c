@@ -64,6 +64,14 @@ static fl_status view_targets(const void *self, fl_split split, int64_t id, int3
     return v->inner.ops->targets(v->inner.self, inner, at, targets);
 }
 
+static fl_status view_targets_f32(const void *self, fl_split split, int64_t id, float *targets)
+{
+    const view *v = self;
+    fl_split inner;
+    int64_t at = find(v, split, id, &inner);
+    return v->inner.ops->targets_f32(v->inner.self, inner, at, targets);
+}
+
 static uint64_t view_fingerprint(const void *self)
 {
     const view *v = self;
@@ -98,6 +106,10 @@ fl_status fl_validation_create(const fl_dataset *inner, int64_t n_used, int64_t 
                 .seed = seed};
     fl_permutation_init(&v->order, n_used, seed, SPLIT_EPOCH);
     v->ops.kind = inner->ops->kind;
+    if (inner->ops->targets_f32 != NULL) {
+        v->ops.targets = NULL;
+        v->ops.targets_f32 = view_targets_f32;
+    }
     *out = (fl_dataset){.ops = &v->ops, .self = v};
     return FL_OK;
 }

@@ -319,7 +319,8 @@ int main(int argc, char **argv)
     int64_t n_targets;
     must(b.data.ops->max_shape(b.data.self, &raw, &n_targets));
     must(fl_alloc_array((size_t)fl_model_n_layers(b.model), sizeof *b.layers, (void **)&b.layers));
-    must(fl_memory_measure(b.model, &raw, b.job.train.batch, b.layers));
+    must(fl_memory_measure(b.model, &(fl_sample_shape){raw, 1, FL_I32}, b.job.train.batch,
+                           b.layers));
     must(fl_sample_sizes_create(b.model, &b.data, b.n_samples, 0, &b.sizes));
     b.capacity = fl_capacity_equal(b.job.train.batch, raw.tokens, n_targets, 1);
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -89,7 +89,7 @@ static fl_status run(int repeats)
     job.pipe.schedule = FL_1F1B;
     job.autodp.bucket_bytes = 4 << 20;
     FL_TRY(fl_model_vit(&config, &model));
-    fl_status status = fl_memory_measure(model, &image, 1, memory);
+    fl_status status = fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, 1, memory);
     if (status == FL_OK) {
         fill_profile(model, memory, &profile);
         fl_plan_input input = {
@@ -166,7 +166,8 @@ static fl_status run_ragged(int repeats)
     static fl_profile profile;
     FL_TRY(ragged_init(&r));
     FL_TRY(bench_capacity(&r));
-    FL_TRY(fl_memory_measure(r.model, &r.sizes->longest, 1, memory));
+    const fl_sample_shape longest = fl_sample_longest(r.sizes);
+    FL_TRY(fl_memory_measure(r.model, &longest, 1, memory));
     fill_profile(r.model, memory, &profile);
     fl_plan_input input = {.model = r.model,
                            .job = &r.job,

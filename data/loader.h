@@ -86,10 +86,16 @@ void fl_loader_release(fl_loader *loader);
  * far; only the loader's thread waits for that. For a loader with a device. */
 fl_status fl_loader_release_after(fl_loader *loader, fl_stream *stream) FL_MUST_CHECK;
 
-/* The targets of `n` samples as a ragged tensor: data [capacity] and offsets [n + 1] are the
- * caller's. Not read ahead: targets are small. FL_EINVAL if they are more than `capacity`. */
+enum { FL_TARGET_BYTES = 4 }; /* of one target, of either type */
+
+/* The targets of `n` samples as a ragged tensor of the data set's type: data [capacity] of
+ * FL_TARGET_BYTES each and offsets [n + 1] are the caller's. Not read ahead: targets are small.
+ * FL_EINVAL if they are more than `capacity`. */
 fl_status fl_load_targets(const fl_dataset *dataset, fl_split split, const int64_t *ids, int64_t n,
-                          int32_t *data, int64_t capacity, int32_t *offsets,
+                          void *data, int64_t capacity, int32_t *offsets,
                           fl_tensor *out) FL_MUST_CHECK;
+
+/* FL_EINVAL unless the table has either targets or targets_f32. */
+fl_status fl_targets_check(const fl_dataset_ops *ops) FL_MUST_CHECK;
 
 #endif

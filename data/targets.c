@@ -1,7 +1,26 @@
 #include "data/loader.h"
 
+_Static_assert(sizeof(int32_t) == FL_TARGET_BYTES && sizeof(float) == FL_TARGET_BYTES,
+               "both types of targets fit one buffer");
+
+fl_status fl_targets_check(const fl_dataset_ops *ops)
+{
+    bool classes = ops->targets != NULL, values = ops->targets_f32 != NULL;
+    return classes != values
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "data set (%s): %s found, allowed: targets or targets_f32",
+                         ops->kind, classes ? "targets and targets_f32" : "no targets");
+}
+
+static fl_status read_targets(const fl_dataset *dataset, fl_split split, int64_t id, void *out)
+{
+    const fl_dataset_ops *ops = dataset->ops;
+    return ops->targets_f32 != NULL ? ops->targets_f32(dataset->self, split, id, out)
+                                    : ops->targets(dataset->self, split, id, out);
+}
+
 fl_status fl_load_targets(const fl_dataset *dataset, fl_split split, const int64_t *ids, int64_t n,
-                          int32_t *data, int64_t capacity, int32_t *offsets, fl_tensor *out)
+                          void *data, int64_t capacity, int32_t *offsets, fl_tensor *out)
 {
     int64_t used = 0;
     offsets[0] = 0;
@@ -16,7 +35,7 @@ fl_status fl_load_targets(const fl_dataset *dataset, fl_split split, const int64
                            (long long)n_targets, (long long)ids[i], (long long)used,
                            (long long)capacity);
         }
-        FL_TRY(dataset->ops->targets(dataset->self, split, ids[i], data + used));
+        FL_TRY(read_targets(dataset, split, ids[i], (char *)data + used * FL_TARGET_BYTES));
         used += n_targets;
         offsets[i + 1] = (int32_t)used;
     }
@@ -26,6 +45,6 @@ fl_status fl_load_targets(const fl_dataset *dataset, fl_split split, const int64
                        .n_samples = n,
                        .n_tokens = used,
                        .width = 1,
-                       .dtype = FL_I32};
+                       .dtype = fl_dataset_target_dtype(dataset)};
     return FL_OK;
 }

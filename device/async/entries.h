@@ -48,7 +48,8 @@
     X(vit_assemble, fl_vit_assemble_args)                                                          \
     X(vit_assemble_backward, fl_vit_assemble_backward_args)                                        \
     X(cross_entropy, fl_cross_entropy_args)                                                        \
-    X(span_cross_entropy, fl_span_cross_entropy_args)
+    X(span_cross_entropy, fl_span_cross_entropy_args)                                              \
+    X(squared_error, fl_squared_error_args)
 
 /* X(name, arguments): kernels that take lists or plain values; the structs are those of kernels.c.
  */

@@ -144,6 +144,9 @@ typedef struct add_to_sum_args {
 #define FIELDS_span_cross_entropy(F, T)                                                            \
     F(T, OFFSETS, offsets)                                                                         \
     FIELDS_cross_entropy(F, T)
+#define FIELDS_squared_error(F, T)                                                                 \
+    F(T, MEMORY, out)                                                                              \
+    F(T, MEMORY, targets) F(T, MEMORY, grad) F(T, MEMORY, square_sum) F(T, MEMORY, absolute_sum)
 #define FIELDS_add_to_sum(F, T) F(T, MEMORY, sum)
 #define FIELDS_update(F, T, i)                                                                     \
     F(T, MEMORY, list[i].w)                                                                        \

@@ -26,15 +26,18 @@ typedef struct fl_sample_key {
  *
  * count      samples of the split; 0 if there is none
  * shape      of one raw sample: what `read` writes and the first layer takes, at least one token;
- *            *n_targets: how many int32 values `targets` writes. Samples may differ in length.
+ *            *n_targets: how many targets it has. Samples may differ in length.
  * Before a run starts, it asks for the shape of every sample that it will use, and sizes all
  *            buffers by the answers: they must always be the same.
  * max_shape  what no sample of either split exceeds, in tokens and in targets; width and dtype are
  *            the same for all samples
  * read       write input [shape.tokens * shape.width] of shape.dtype, host memory
- * targets    write the sample's targets [n_targets], host memory
+ * targets    write the sample's targets [n_targets], host memory: classes, token ids. NULL for a
+ *            data set with targets_f32
  * fingerprint  changes when any sample does
  * destroy    free self. May be NULL.
+ * targets_f32  the same for targets that are values, as in regression. NULL for a data set with
+ *            targets: a data set has one of the two
  * What fails gives a status with a message (fl_fail); the run ends with it. */
 typedef struct fl_dataset_ops {
     fl_table_head head; /* FL_TABLE_HEAD(fl_dataset_ops) */
@@ -47,12 +50,19 @@ typedef struct fl_dataset_ops {
     fl_status (*targets)(const void *self, fl_split split, int64_t id, int32_t *targets);
     uint64_t (*fingerprint)(const void *self);
     void (*destroy)(void *self);
+    fl_status (*targets_f32)(const void *self, fl_split split, int64_t id, float *targets);
 } fl_dataset_ops;
 
 typedef struct fl_dataset {
     const fl_dataset_ops *ops;
     void *self;
 } fl_dataset;
+
+/* The type of its targets: FL_I32 or FL_F32. */
+static inline fl_dtype fl_dataset_target_dtype(const fl_dataset *dataset)
+{
+    return dataset->ops->targets_f32 != NULL ? FL_F32 : FL_I32;
+}
 
 /* Free a data set through its own destroy; NULL ops are fine. */
 void fl_dataset_destroy(fl_dataset *dataset);

@@ -1,5 +1,6 @@
 #include "launcher/run/plugin_file.h"
 
+#include "data/loader.h"
 #include "device/table_head.h"
 
 #include <dlfcn.h>
@@ -130,7 +131,9 @@ fl_status fl_plugin_check_data(const fl_dataset_ops *ops)
                           : ops->shape == NULL     ? "shape"
                           : ops->max_shape == NULL ? "max_shape"
                           : ops->read == NULL      ? "read"
-                          : ops->targets == NULL   ? "targets"
                                                    : NULL;
-    return missing == NULL ? FL_OK : fl_fail(FL_EFORMAT, "its data set's table has no %s", missing);
+    if (missing != NULL) {
+        return fl_fail(FL_EFORMAT, "its data set's table has no %s", missing);
+    }
+    return fl_targets_check(ops);
 }

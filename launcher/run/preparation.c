@@ -3,6 +3,7 @@
 #include "autodp/sampler.h"
 #include "autodp/validation.h"
 #include "control/socket/zap_auth.h"
+#include "data/loader.h"
 #include "device/alloc.h"
 #include "device/device.h"
 #include "device/failure.h"
@@ -93,11 +94,12 @@ static fl_status check_evaluation(const fl_preparation *p, const fl_dataset *d)
     return FL_OK;
 }
 
-static fl_status check_data(fl_preparation *p, fl_shape *input)
+static fl_status check_data(fl_preparation *p, fl_sample_shape *sample)
 {
     const fl_dataset *d = p->dataset;
     FL_TRY(fl_table_head_check(&d->ops->head, sizeof *d->ops, "fl_dataset_ops"));
-    int64_t n = d->ops->count(d->self, FL_TRAIN), n_targets;
+    FL_TRY(fl_targets_check(d->ops));
+    int64_t n = d->ops->count(d->self, FL_TRAIN);
     if (n <= 0) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.path"),
                              "the %s data set has no training samples", d->ops->kind);
@@ -123,7 +125,7 @@ static fl_status check_data(fl_preparation *p, fl_shape *input)
     if (p->job->train.max_steps > 0 && p->job->train.max_steps < p->n_steps) {
         p->n_steps = p->job->train.max_steps;
     }
-    return d->ops->max_shape(d->self, input, &n_targets);
+    return fl_sample_shape_max(d, sample);
 }
 
 /* Checked here for the messages; the controller reads them again. */
@@ -158,13 +160,13 @@ static fl_status look_at_samples(fl_preparation *p)
 static fl_status measure_memory(fl_preparation *p)
 {
     const fl_sample_sizes *sizes = p->sizes;
-    fl_shape shortest = sizes->longest;
+    fl_sample_shape longest = fl_sample_longest(sizes), shortest;
     int64_t timeout_ms = p->job->fault.deadline_ms;
-    shortest.tokens = sizes->shortest;
     if (!sizes->equal) {
+        FL_TRY(fl_sample_of_length(p->model, sizes, sizes->shortest, &shortest));
         FL_TRY(fl_dry_run_check(p->model, &shortest, timeout_ms, p->memory_one));
     }
-    FL_TRY(fl_dry_run_check(p->model, &sizes->longest, timeout_ms, p->memory_one));
+    FL_TRY(fl_dry_run_check(p->model, &longest, timeout_ms, p->memory_one));
     if (sizes->equal) {
         return FL_OK;
     }
@@ -174,14 +176,14 @@ static fl_status measure_memory(fl_preparation *p)
 
 fl_status fl_preparation_check(fl_preparation *p)
 {
-    fl_shape input;
+    fl_sample_shape sample;
     FL_TRY(fl_job_check(p->job)); /* a job that a program filled in was not checked by the parser */
     FL_TRY(check_keys(p->job));
     FL_TRY(fl_device_check(p->job->devices.kind));
-    FL_TRY(check_data(p, &input));
+    FL_TRY(check_data(p, &sample));
     size_t n_layers = (size_t)fl_model_n_layers(p->model);
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
-    FL_TRY(fl_dry_run_check(p->model, &input, p->job->fault.deadline_ms, p->memory_one));
+    FL_TRY(fl_dry_run_check(p->model, &sample, p->job->fault.deadline_ms, p->memory_one));
     FL_TRY(fl_job_check_model(p->job, fl_model_n_blocks(p->model)));
     fl_job_warn_length(p->job, p->steps_per_epoch, p->n_steps);
     p->n_workers = count_devices(p->job);

@@ -17,7 +17,7 @@ typedef struct samples {
     int n;
     fl_shape shape[FL_CHECK_SAMPLES_MAX]; /* raw, then the input of the current layer */
     void *input;
-    int32_t *targets;
+    void *targets; /* 4 bytes each, of either type */
     int32_t target_offsets[FL_CHECK_SAMPLES_MAX + 1];
 } samples;
 
@@ -42,7 +42,6 @@ static fl_status check_options(const fl_model *model, const fl_check_options *o)
 /* Shapes of the first samples, and room for them and their targets. */
 static fl_status measure_samples(const fl_dataset *data, samples *s, size_t *bytes)
 {
-    void *memory = NULL;
     int64_t n_targets = 0;
     for (int i = 0; i < s->n; i++) {
         FL_TRY(data->ops->shape(data->self, FL_TRAIN, i, &s->shape[i], &n_targets));
@@ -51,9 +50,16 @@ static fl_status measure_samples(const fl_dataset *data, samples *s, size_t *byt
             (size_t)(s->shape[i].tokens * s->shape[i].width) * fl_dtype_size(s->shape[i].dtype);
     }
     FL_TRY(fl_alloc(*bytes, &s->input));
-    FL_TRY(fl_alloc_array((size_t)s->target_offsets[s->n], sizeof(int32_t), &memory));
-    s->targets = memory;
-    return FL_OK;
+    return fl_alloc_array((size_t)s->target_offsets[s->n], sizeof(int32_t), &s->targets);
+}
+
+static fl_status read_targets(const fl_dataset *data, const samples *s, int i)
+{
+    const fl_dataset_ops *ops = data->ops;
+    return ops->targets_f32 != NULL ? ops->targets_f32(data->self, FL_TRAIN, i,
+                                                       (float *)s->targets + s->target_offsets[i])
+                                    : ops->targets(data->self, FL_TRAIN, i,
+                                                   (int32_t *)s->targets + s->target_offsets[i]);
 }
 
 static fl_status read_samples(const fl_dataset *data, samples *s)
@@ -67,14 +73,14 @@ static fl_status read_samples(const fl_dataset *data, samples *s)
     for (int i = 0; i < s->n; i++) {
         const fl_sample_key key = {.id = i};
         FL_TRY(data->ops->read(data->self, FL_TRAIN, &key, (char *)s->input + at));
-        FL_TRY(data->ops->targets(data->self, FL_TRAIN, i, s->targets + s->target_offsets[i]));
+        FL_TRY(read_targets(data, s, i));
         at += (size_t)(s->shape[i].tokens * s->shape[i].width) * fl_dtype_size(s->shape[i].dtype);
     }
     return FL_OK;
 }
 
-static fl_status check_layers(const fl_model *model, samples *s, const fl_check_options *o,
-                              int *n_failed)
+static fl_status check_layers(const fl_model *model, samples *s, fl_dtype target_dtype,
+                              const fl_check_options *o, int *n_failed)
 {
     for (int i = 0; i < fl_model_n_layers(model); i++) {
         const fl_layer *l = fl_model_layer(model, i);
@@ -97,7 +103,7 @@ static fl_status check_layers(const fl_model *model, samples *s, const fl_check_
                                .n_samples = s->n,
                                .n_tokens = s->target_offsets[s->n],
                                .width = 1,
-                               .dtype = FL_I32};
+                               .dtype = target_dtype};
     return fl__check_loss(model, s->shape, &targets, o, n_failed);
 }
 
@@ -115,7 +121,7 @@ fl_status fl_check_model(const fl_model *model, const fl_dataset *dataset,
     samples s = {.n = o->n_samples};
     fl_status status = read_samples(dataset, &s);
     if (status == FL_OK) {
-        status = check_layers(model, &s, o, n_failed);
+        status = check_layers(model, &s, fl_dataset_target_dtype(dataset), o, n_failed);
     }
     fl_free(s.input);
     fl_free(s.targets);

@@ -12,6 +12,7 @@ static const size_t LARGEST_ARENA_BYTES = (size_t)1 << 40;
 static const size_t SMALLEST_ARENA_BYTES = (size_t)1 << 28;
 
 enum { TENSORS, KEEP, SCRATCH, N_ARENAS };
+enum { INPUT, OUTPUT, TARGETS, N_OFFSETS }; /* of a layer; of the loss */
 
 /* The samples of a dry run have at most three lengths: the first n_longest are as long as can be,
  * one lies between, and the others are as short as can be. */
@@ -19,13 +20,14 @@ enum { LONGEST, BETWEEN, SHORTEST, N_LENGTHS };
 
 typedef struct dry_run {
     const fl_model *model;
+    const fl_sample_shape *sample; /* the longest */
     int64_t n_samples, n_longest;
     fl_shape now[N_LENGTHS]; /* one sample of each, at the current boundary */
     volatile int *layer_now; /* the layer whose code runs, for another process */
     fl_device *device;
     fl_arena arena[N_ARENAS];
-    int64_t *ids;        /* [n_samples], zeros */
-    int32_t *offsets[2]; /* [n_samples + 1] of a layer's input and output */
+    int64_t *ids;                /* [n_samples], zeros */
+    int32_t *offsets[N_OFFSETS]; /* [n_samples + 1] */
     fl_batch batch;
 } dry_run;
 
@@ -54,7 +56,7 @@ static fl_status dry_run_init(dry_run *d)
         FL_TRY(arena_init(d, i));
     }
     FL_TRY(fl_alloc_array(n, sizeof *d->ids, (void **)&d->ids));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_OFFSETS; i++) {
         FL_TRY(fl_alloc_array(n + 1, sizeof *d->offsets[i], (void **)&d->offsets[i]));
     }
     d->batch = (fl_batch){.n_samples = d->n_samples,
@@ -72,8 +74,9 @@ static void dry_run_fini(dry_run *d)
         }
     }
     fl_free(d->ids);
-    fl_free(d->offsets[0]);
-    fl_free(d->offsets[1]);
+    for (int i = 0; i < N_OFFSETS; i++) {
+        fl_free(d->offsets[i]);
+    }
     fl_device_destroy(&d->device);
 }
 
@@ -145,14 +148,36 @@ static fl_status take_params(dry_run *d, int layer, fl_layer_params *params)
     return FL_OK;
 }
 
-/* The loss reads one target a row, as classification and language models do. */
+/* The targets of the data set's type. Where the longest sample has as many for each of its rows,
+ * which is so in classification, in language models and in regression, every row has these; else
+ * every sample has those of the longest. */
+static fl_status lay_out_targets(dry_run *d, const fl_tensor *out, fl_tensor *targets)
+{
+    int64_t n = d->sample->n_targets, rows = d->now[LONGEST].tokens;
+    bool by_row = rows > 0 && n % rows == 0;
+    int32_t *offsets = d->offsets[TARGETS];
+    for (int64_t i = 0; i <= d->n_samples; i++) {
+        int64_t at = by_row ? out->offsets[i] * (n / rows) : i * n;
+        if (at > INT32_MAX) {
+            return fl_fail(FL_EINVAL, "%lld samples have more than %d targets",
+                           (long long)d->n_samples, INT32_MAX);
+        }
+        offsets[i] = (int32_t)at;
+    }
+    *targets = (fl_tensor){.offsets = offsets,
+                           .offsets_device = offsets,
+                           .n_samples = d->n_samples,
+                           .n_tokens = offsets[d->n_samples],
+                           .width = 1,
+                           .dtype = d->sample->target_dtype};
+    return take_data(d, targets);
+}
+
 static fl_status run_loss(dry_run *d, fl_exec *x, const fl_tensor *out, fl_tensor *grad)
 {
-    fl_tensor targets = *out;
+    fl_tensor targets;
     fl_loss_sums sums = {0};
-    targets.width = 1;
-    targets.dtype = FL_I32;
-    FL_TRY(take_data(d, &targets));
+    FL_TRY(lay_out_targets(d, out, &targets));
     return fl_exec_loss(x, d->model, out, &targets, 1.0f, grad, &sums);
 }
 
@@ -243,32 +268,33 @@ static fl_status measure_all(dry_run *d, const fl_growth *rows, fl_extent extent
         int64_t below = rows == NULL ? 0 : fl_growth_at(&rows[i], extent);
         int64_t above = rows == NULL ? 0 : fl_growth_at(&rows[i + 1], extent);
         *d->layer_now = i;
-        FL_TRY(lay_out(d, below, d->offsets[0], &in));
+        FL_TRY(lay_out(d, below, d->offsets[INPUT], &in));
         FL_TRY(pass_layer(d, i));
-        FL_TRY(lay_out(d, above, d->offsets[1], &out));
+        FL_TRY(lay_out(d, above, d->offsets[OUTPUT], &out));
         FL_TRY(measure_layer(d, i, &in, &out, &memory[i]));
     }
     return FL_OK;
 }
 
-fl_status fl_memory_measure_watched(const fl_model *model, const fl_shape *input, int64_t n_samples,
-                                    fl_layer_memory *memory, volatile int *layer)
+fl_status fl_memory_measure_watched(const fl_model *model, const fl_sample_shape *sample,
+                                    int64_t n_samples, fl_layer_memory *memory, volatile int *layer)
 {
     dry_run d = {.model = model,
+                 .sample = sample,
                  .n_samples = n_samples,
                  .n_longest = n_samples,
                  .layer_now = layer,
-                 .now = {*input, *input, *input}};
+                 .now = {sample->input, sample->input, sample->input}};
     fl_status status = measure_all(&d, NULL, (fl_extent){0}, memory);
     dry_run_fini(&d);
     return status;
 }
 
-fl_status fl_memory_measure(const fl_model *model, const fl_shape *input, int64_t n_samples,
+fl_status fl_memory_measure(const fl_model *model, const fl_sample_shape *sample, int64_t n_samples,
                             fl_layer_memory *memory)
 {
     int layer;
-    return fl_memory_measure_watched(model, input, n_samples, memory, &layer);
+    return fl_memory_measure_watched(model, sample, n_samples, memory, &layer);
 }
 
 /* ---- samples of different length ---- */
@@ -280,7 +306,9 @@ static fl_status measure_extent(const fl_model *model, const fl_sample_sizes *s,
     int64_t spread = s->longest.tokens - s->shortest;
     int64_t above = extent.tokens - extent.samples * s->shortest;
     int layer_now;
+    const fl_sample_shape longest = fl_sample_longest(s);
     dry_run d = {.model = model,
+                 .sample = &longest,
                  .n_samples = extent.samples,
                  .n_longest = spread == 0 ? extent.samples : above / spread,
                  .layer_now = &layer_now,
@@ -333,7 +361,8 @@ fl_status fl_memory_measure_capacity(const fl_model *model, const fl_sample_size
     void *layers = NULL;
     size_t n = (size_t)s->n_layers;
     if (s->equal) {
-        FL_TRY(fl_memory_measure(model, &s->longest, fl_capacity_samples(capacity), memory));
+        const fl_sample_shape sample = fl_sample_longest(s);
+        FL_TRY(fl_memory_measure(model, &sample, fl_capacity_samples(capacity), memory));
         fl_memory_set_counts(capacity, s->n_layers, memory);
         return FL_OK;
     }

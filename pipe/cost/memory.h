@@ -40,17 +40,18 @@ typedef struct fl_layer_memory {
     int64_t n_samples, n_targets; /* of the micro-batch; one target a row unless more is known */
 } fl_layer_memory;
 
-/* memory [n_layers] out, for a micro-batch of n_samples samples of shape `input`. What layers take
+/* memory [n_layers] out, for a micro-batch of n_samples samples of this shape. What layers take
  * for n samples is at most n times what they take for one. FL_EINVAL for more rows than a tensor's
  * offsets can count.
  * Threads: any that holds the model. */
-fl_status fl_memory_measure(const fl_model *model, const fl_shape *input, int64_t n_samples,
+fl_status fl_memory_measure(const fl_model *model, const fl_sample_shape *sample, int64_t n_samples,
                             fl_layer_memory *memory) FL_MUST_CHECK;
 
 /* The same, for a process that is watched by another one: *layer is always the layer whose code
  * runs. */
-fl_status fl_memory_measure_watched(const fl_model *model, const fl_shape *input, int64_t n_samples,
-                                    fl_layer_memory *memory, volatile int *layer) FL_MUST_CHECK;
+fl_status fl_memory_measure_watched(const fl_model *model, const fl_sample_shape *sample,
+                                    int64_t n_samples, fl_layer_memory *memory,
+                                    volatile int *layer) FL_MUST_CHECK;
 
 /* As fl_memory_measure, for every micro-batch within `capacity`. Each of its extents is measured
  * with as many of the longest samples as there can be, so what grows faster than the length counts

@@ -40,9 +40,9 @@ static fl_status measure_runs(const fl_model *model, const fl_sample_sizes *s,
     int64_t tokens[N_RUNS] = {s->shortest, s->shortest, middle_length(s), s->longest.tokens};
     int64_t samples[N_RUNS] = {UNIT, 2 * UNIT, UNIT, UNIT};
     for (int i = 0; i < N_RUNS; i++) {
-        fl_shape input = s->longest;
-        input.tokens = tokens[i];
-        FL_TRY(fl_memory_measure(model, &input, samples[i], run[i]));
+        fl_sample_shape sample;
+        FL_TRY(fl_sample_of_length(model, s, tokens[i], &sample));
+        FL_TRY(fl_memory_measure(model, &sample, samples[i], run[i]));
     }
     return FL_OK;
 }
@@ -191,9 +191,11 @@ fl_status fl_memory_mean_flops(const fl_model *model, const fl_sample_sizes *s,
     FL_TRY(fl_alloc_array(3 * n, sizeof(fl_layer_memory), &memory));
     fl_layer_memory *run = memory;
     for (size_t i = 0; i < 3 && status == FL_OK; i++) {
-        fl_shape input = s->longest;
-        input.tokens = tokens[i];
-        status = fl_memory_measure(model, &input, 1, run + i * n);
+        fl_sample_shape sample;
+        status = fl_sample_of_length(model, s, tokens[i], &sample);
+        if (status == FL_OK) {
+            status = fl_memory_measure(model, &sample, 1, run + i * n);
+        }
     }
     for (size_t i = 0; i < n && status == FL_OK; i++) {
         const fl_layer_memory *a = &run[i], *b = &run[n + i], *c = &run[2 * n + i];

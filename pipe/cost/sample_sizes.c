@@ -228,6 +228,7 @@ static fl_status fill(question *q)
     const fl_dataset *d = q->dataset;
     FL_TRY(d->ops->max_shape(d->self, &q->promised, &q->promised_targets));
     q->sizes->longest = q->promised;
+    q->sizes->target_dtype = fl_dataset_target_dtype(d);
     FL_TRY(look_at_all(q));
     if (!q->sizes->equal) {
         FL_TRY(record_all(q));
@@ -267,6 +268,32 @@ void fl_sample_sizes_destroy(fl_sample_sizes **sizes)
     }
     fl_free(s);
     *sizes = NULL;
+}
+
+fl_status fl_sample_shape_max(const fl_dataset *dataset, fl_sample_shape *out)
+{
+    *out = (fl_sample_shape){.target_dtype = fl_dataset_target_dtype(dataset)};
+    return dataset->ops->max_shape(dataset->self, &out->input, &out->n_targets);
+}
+
+fl_sample_shape fl_sample_longest(const fl_sample_sizes *s)
+{
+    return (fl_sample_shape){
+        .input = s->longest, .n_targets = s->most_targets, .target_dtype = s->target_dtype};
+}
+
+fl_status fl_sample_of_length(const fl_model *model, const fl_sample_sizes *s, int64_t tokens,
+                              fl_sample_shape *out)
+{
+    fl_shape most, rows;
+    *out = fl_sample_longest(s);
+    FL_TRY(fl_model_shape(model, s->n_layers - 1, &out->input, &most));
+    out->input.tokens = tokens;
+    FL_TRY(fl_model_shape(model, s->n_layers - 1, &out->input, &rows));
+    if (out->n_targets % most.tokens == 0) {
+        out->n_targets = out->n_targets / most.tokens * rows.tokens;
+    }
+    return FL_OK;
 }
 
 int64_t fl_sample_tokens(const fl_sample_sizes *s, fl_split split, int64_t id)

@@ -26,7 +26,7 @@ typedef struct dry_run_results {
 
 typedef struct dry_runner {
     const fl_model *model;
-    const fl_shape *input;
+    const fl_sample_shape *sample;
     int64_t timeout_ms;
     dry_run_results *results;
 } dry_runner;
@@ -34,8 +34,8 @@ typedef struct dry_runner {
 static fl_status run_layers(const dry_runner *r)
 {
     dry_run_results *results = r->results;
-    FL_TRY(fl_model_check_watched(r->model, r->input, &results->layer));
-    return fl_memory_measure_watched(r->model, r->input, 1, results->memory, &results->layer);
+    FL_TRY(fl_model_check_watched(r->model, &r->sample->input, &results->layer));
+    return fl_memory_measure_watched(r->model, r->sample, 1, results->memory, &results->layer);
 }
 
 _Noreturn static void run_child(const dry_runner *r, pid_t parent)
@@ -124,10 +124,10 @@ static fl_status fork_child(const dry_runner *r)
     return status;
 }
 
-fl_status fl_dry_run_check(const fl_model *model, const fl_shape *input, int64_t timeout_ms,
+fl_status fl_dry_run_check(const fl_model *model, const fl_sample_shape *sample, int64_t timeout_ms,
                            fl_layer_memory *memory)
 {
-    dry_runner r = {.model = model, .input = input, .timeout_ms = timeout_ms};
+    dry_runner r = {.model = model, .sample = sample, .timeout_ms = timeout_ms};
     size_t size_bytes = sizeof *r.results;
     r.results = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (r.results == MAP_FAILED) {

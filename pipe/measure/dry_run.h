@@ -12,7 +12,7 @@
  * FL_EDEADLINE, likewise, if it did not return in time; FL_EIO and FL_ENOMEM if no child could be
  * started; else what those two functions return Threads   any; of the other threads of the process,
  * none exists in the child */
-fl_status fl_dry_run_check(const fl_model *model, const fl_shape *input, int64_t timeout_ms,
+fl_status fl_dry_run_check(const fl_model *model, const fl_sample_shape *sample, int64_t timeout_ms,
                            fl_layer_memory *memory) FL_MUST_CHECK;
 
 #endif

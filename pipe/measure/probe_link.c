@@ -34,12 +34,11 @@ static fl_status choose_sizes(pair *p)
 {
     enum { MICRO_BATCHES = 8 };
     const fl_job *job = p->o->job;
-    fl_shape input;
-    int64_t n_targets, largest = 0;
-    const fl_dataset *d = p->o->dataset;
+    fl_sample_shape sample;
+    int64_t largest = 0;
     fl_layer_memory memory[FL_MAX_LAYERS];
-    FL_TRY(d->ops->max_shape(d->self, &input, &n_targets));
-    FL_TRY(fl_memory_measure(p->o->model, &input, 1, memory));
+    FL_TRY(fl_sample_shape_max(p->o->dataset, &sample));
+    FL_TRY(fl_memory_measure(p->o->model, &sample, 1, memory));
     for (int i = 0; i < fl_model_n_layers(p->o->model); i++) {
         largest = memory[i].out_bytes > largest ? memory[i].out_bytes : largest;
     }

@@ -30,7 +30,7 @@ static int64_t whole_bytes(const fl_model *model, const fl_dataset *data, const 
     int64_t n_targets;
     int n = fl_model_n_layers(model);
     must(data->ops->max_shape(data->self, &input, &n_targets));
-    must(fl_memory_measure(model, &input, BATCH / M / 2, layers));
+    must(fl_memory_measure(model, &(fl_sample_shape){input, 1, FL_I32}, BATCH / M / 2, layers));
     fl_memory_stage(model, job, layers, 0, &(fl_stage_place){FL_1F1B, 1, M, 0, 0, n}, &memory);
     return memory.total_bytes;
 }

@@ -122,7 +122,7 @@ static int64_t least_bytes(const fl_model *model, const fl_dataset *data, const 
     int64_t n_targets, least = INT64_MAX;
     int n = fl_model_n_layers(model);
     must(data->ops->max_shape(data->self, &input, &n_targets));
-    must(fl_memory_measure(model, &input, 1, one));
+    must(fl_memory_measure(model, &(fl_sample_shape){input, 1, FL_I32}, 1, one));
     fl_plan_input in = {.model = model, .job = job, .memory_one = one};
     fl_plan plan = {.F = F, .K = K, .R = R, .M = M, .schedule = FL_1F1B, .n_layers = n};
     plan.first[K] = n;

@@ -51,7 +51,7 @@ static const fl_layer_ops twice_ops = {
     .backward = twice_backward,
 };
 
-static fl_status fill(fl_model *model)
+static fl_status fill(const fl_job *job, fl_model *model)
 {
     fl_layer layer = {0};
     fl_loss loss = {0};
@@ -61,7 +61,18 @@ static fl_status fill(fl_model *model)
     FL_TRY(fl_layer_classifier(16, CLASSES, &layer));
     FL_TRY(fl_model_add(model, FL_BLOCK_HEAD, layer));
     FL_TRY(fl_loss_cross_entropy(CLASSES, &loss));
-    return fl_model_set_loss(model, loss);
+    static const fl_metric bad_name = {.name = "Mean Error"};
+    static fl_loss_ops renamed;
+    if (strcmp(job->name, "bad-metric") == 0) {
+        renamed = *loss.ops;
+        renamed.metrics = &bad_name;
+        loss.ops = &renamed;
+    }
+    fl_status status = fl_model_set_loss(model, loss);
+    if (status != FL_OK) {
+        loss.ops->destroy(loss.self);
+    }
+    return status;
 }
 
 static fl_status create(const fl_job *job, fl_model **model, fl_dataset *dataset)
@@ -74,7 +85,7 @@ static fl_status create(const fl_job *job, fl_model **model, fl_dataset *dataset
     }
     fl_model *made = NULL;
     FL_TRY(fl_model_create("toy", &made));
-    fl_status status = fill(made);
+    fl_status status = fill(job, made);
     if (status != FL_OK) {
         fl_model_destroy(&made);
         return status;

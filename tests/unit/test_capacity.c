@@ -376,7 +376,8 @@ static void test_memory__of_too_many_rows_is_refused(void **state)
     static fl_layer_memory memory[FL_MAX_LAYERS];
     rig_init(&r, ragged_like_sst2, false, 20, 4, 5);
     fl_shape huge = {.tokens = INT32_MAX, .width = RAGGED_WIDTH, .dtype = FL_F32};
-    assert_int_equal(fl_memory_measure(r.model, &huge, 2, memory), FL_EINVAL);
+    assert_int_equal(fl_memory_measure(r.model, &(fl_sample_shape){huge, 1, FL_I32}, 2, memory),
+                     FL_EINVAL);
     assert_non_null(
         strstr(fl_errmsg(), "a micro-batch of 2 samples has more than 2147483647 rows"));
     rig_fini(&r);

@@ -48,7 +48,8 @@ static void make_input(rig *r)
     assert_int_equal(fl_toy_model(BLOCKS, 0.0f, &r->model), FL_OK);
     assert_int_equal(fl_toy_dataset(64, &data), FL_OK);
     assert_int_equal(data.ops->max_shape(data.self, &shape, &n_targets), FL_OK);
-    assert_int_equal(fl_memory_measure(r->model, &shape, 1, r->memory), FL_OK);
+    assert_int_equal(
+        fl_memory_measure(r->model, &(fl_sample_shape){shape, 1, FL_I32}, 1, r->memory), FL_OK);
     fl_dataset_destroy(&data);
     r->profile = (fl_profile){.n_layers = fl_model_n_layers(r->model),
                               .link_us = 1.0,

@@ -33,7 +33,8 @@ static fl_model *vit(void)
     fl_model *model = NULL;
     assert_int_equal(fl_model_vit(&config, &model), FL_OK);
     assert_int_equal(fl_model_n_layers(model), LAYERS);
-    assert_int_equal(fl_memory_measure(model, &image, 1, memory), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, 1, memory),
+                     FL_OK);
     return model;
 }
 
@@ -74,7 +75,7 @@ static void test_flops__of_the_lowest_layer_are_fewer_where_it_asks_for_less(voi
     }
     assert_int_equal(fl_loss_cross_entropy(OUT, &loss), FL_OK);
     assert_int_equal(fl_model_set_loss(model, loss), FL_OK);
-    assert_int_equal(fl_memory_measure(model, &row, 1, two), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){row, 1, FL_I32}, 1, two), FL_OK);
     assert_int_equal(two[1].backward_flops, 2 * 2 * HIDDEN * OUT);
     assert_int_equal(two[1].lowest_backward_flops, 2 * HIDDEN * OUT);
     double upper = (double)(two[1].forward_flops + two[1].lowest_backward_flops);
@@ -88,7 +89,8 @@ static void test_flops__grow_with_the_samples_of_a_micro_batch(void **state)
     fl_shape image = {.tokens = 1, .width = 14 * 14, .dtype = FL_F32};
     fl_layer_memory four[LAYERS];
     fl_model *model = vit();
-    assert_int_equal(fl_memory_measure(model, &image, 4, four), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, 4, four),
+                     FL_OK);
     for (int i = 0; i < LAYERS; i++) {
         assert_int_equal(four[i].forward_flops, 4 * memory[i].forward_flops);
         assert_int_equal(four[i].backward_flops, 4 * memory[i].backward_flops);

@@ -651,6 +651,39 @@ static void test_targets__are_ragged(void **state)
     assert_int_equal(t.n_tokens, 0);
 }
 
+static fl_status half_targets(const void *self, fl_split split, int64_t id, float *targets)
+{
+    int32_t classes[2];
+    (void)split;
+    FL_TRY(toy_targets(self, split, id, classes));
+    targets[0] = (float)classes[0] + 0.5f;
+    return FL_OK;
+}
+
+static void test_targets__may_be_values(void **state)
+{
+    const fl_dataset *set = *state;
+    fl_dataset_ops ops = *set->ops;
+    const fl_dataset data = {.ops = &ops, .self = set->self};
+    const int64_t ids[2] = {4, 2};
+    float values[2];
+    int32_t offsets[3];
+    fl_tensor t;
+    ops.targets = NULL;
+    ops.targets_f32 = half_targets;
+    assert_int_equal(fl_load_targets(&data, FL_TRAIN, ids, 2, values, 2, offsets, &t), FL_OK);
+    assert_int_equal(t.dtype, FL_F32);
+    assert_true(fl_f32(&t)[0] == 400.5f && fl_f32(&t)[1] == 200.5f);
+    assert_int_equal(fl_targets_check(&ops), FL_OK);
+    ops.targets = set->ops->targets;
+    assert_int_equal(fl_targets_check(&ops), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "targets and targets_f32 found, allowed: targets or "));
+    ops.targets = NULL;
+    ops.targets_f32 = NULL;
+    assert_int_equal(fl_targets_check(&ops), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "no targets found, allowed: targets or targets_f32"));
+}
+
 int main(void)
 {
 #define TOY(test) cmocka_unit_test_setup(test, set_up)
@@ -672,6 +705,7 @@ int main(void)
         TOY(test_loader__survives_every_failed_allocation),
         TOY(test_release_after__keeps_samples_until_they_were_copied),
         TOY(test_targets__are_ragged),
+        TOY(test_targets__may_be_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,7 +158,8 @@ static void check_counts(const fl_model *model, int64_t n_samples)
     real_run r;
     fl_shape in = image, out;
     real_run_init(&r, n_samples);
-    assert_int_equal(fl_memory_measure(model, &image, n_samples, memory), FL_OK);
+    assert_int_equal(
+        fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, n_samples, memory), FL_OK);
     for (int i = 0; i < fl_model_n_layers(model); i++) {
         size_t kept, scratch, frozen_kept, frozen_scratch;
         assert_int_equal(fl_model_shape(model, i, &image, &out), FL_OK);
@@ -196,9 +197,10 @@ static void test_memory__n_samples_take_at_most_n_times_one(void **state)
     (void)state;
     fl_model *model = vit(0.1f);
     fl_layer_memory one[16], many[16];
-    assert_int_equal(fl_memory_measure(model, &image, 1, one), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, 1, one), FL_OK);
     for (int64_t n = 1; n <= 40; n += 3) {
-        assert_int_equal(fl_memory_measure(model, &image, n, many), FL_OK);
+        assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, n, many),
+                         FL_OK);
         for (int i = 0; i < fl_model_n_layers(model); i++) {
             assert_true(many[i].kept_bytes <= n * one[i].kept_bytes);
             assert_true(many[i].scratch_bytes <= n * one[i].scratch_bytes);
@@ -227,7 +229,8 @@ static void test_memory__a_layers_failure_comes_with_its_place(void **state)
     fl_layer_memory memory[1];
     assert_int_equal(fl_model_create("m", &model), FL_OK);
     assert_int_equal(fl_model_add(model, 1, (fl_layer){&bad, NULL}), FL_OK);
-    assert_int_equal(fl_memory_measure(model, &image, 1, memory), FL_EINVAL);
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, 1, memory),
+                     FL_EINVAL);
     assert_string_equal(fl_errmsg(), "layer 0 (bad): on purpose");
     fl_model_destroy(&model);
 }
@@ -267,7 +270,8 @@ static void test_memory__a_layer_may_write_without_kernels(void **state)
     assert_int_equal(fl_loss_cross_entropy(4, &loss), FL_OK);
     assert_int_equal(fl_model_set_loss(model, loss), FL_OK);
     for (int64_t n = 1; n <= MAX_SAMPLES; n++) {
-        fl_status status = fl_memory_measure(model, &image, n, memory);
+        fl_status status =
+            fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, n, memory);
         assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
     }
     fl_model_destroy(&model);
@@ -282,7 +286,7 @@ static void test_memory__survives_every_failed_allocation(void **state)
     int n = 0;
     while (status == FL_ENOMEM) {
         fl_alloc_fail_at((uint64_t)++n);
-        status = fl_memory_measure(model, &image, 2, memory);
+        status = fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, 2, memory);
     }
     fl_alloc_fail_at(0);
     assert_int_equal(status, FL_OK);
@@ -306,7 +310,7 @@ static void test_memory__stage_is_the_sum_of_its_parts(void **state)
     fl_job job = adamw_job();
     fl_layer_memory m[16];
     fl_stage_memory out;
-    assert_int_equal(fl_memory_measure(model, &image, 3, m), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, 3, m), FL_OK);
     /* the middle one of three: layers 2 .. 4 */
     fl_memory_stage(model, &job, m, 0, &(fl_stage_place){FL_1F1B, 3, 8, 1, 2, 5}, &out);
     int64_t boundary = 3 * 5 * 24 * 4;
@@ -428,7 +432,8 @@ static void check_frozen(const fl_model *model, const int cut[4], int n_blocks)
     assert_int_equal(fl_toy_dataset(40, &data), FL_OK);
     assert_int_equal(fl_model_n_layers(model), cut[3]);
     assert_int_equal(data.ops->max_shape(data.self, &input, &n_targets), FL_OK);
-    assert_int_equal(fl_memory_measure(model, &input, BATCH, layers), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){input, 1, FL_I32}, BATCH, layers),
+                     FL_OK);
     for (int F = 0; F <= n_blocks; F++) {
         int n_frozen = fl_frozen_layers(model, F);
         fl_stage_memory whole;
@@ -452,13 +457,12 @@ static void test_memory__tables_count_on_a_device_with_memory_of_its_own(void **
     fl_dataset data;
     fl_job job = adamw_job();
     fl_layer_memory layers[16];
-    fl_shape input;
-    int64_t n_targets;
+    fl_sample_shape sample;
     job.devices.kind = FL_DEVICE_ASYNC_TEST;
     assert_int_equal(fl_toy_dataset(40, &data), FL_OK);
     assert_int_equal(fl_toy_model(3, 0.1f, &model), FL_OK);
-    assert_int_equal(data.ops->max_shape(data.self, &input, &n_targets), FL_OK);
-    assert_int_equal(fl_memory_measure(model, &input, BATCH, layers), FL_OK);
+    assert_int_equal(fl_sample_shape_max(&data, &sample), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &sample, BATCH, layers), FL_OK);
     for (int s = 0; s < 3; s++) {
         fl_stage *stage = NULL;
         fl_device_options device = {.kind = job.devices.kind, .n_threads = 1};
@@ -514,7 +518,7 @@ static void test_memory__nothing_flows_back_below_the_frost_line(void **state)
     fl_job job = adamw_job();
     fl_layer_memory m[16];
     fl_stage_memory warm, cold;
-    assert_int_equal(fl_memory_measure(model, &image, 3, m), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, 3, m), FL_OK);
     fl_memory_stage(model, &job, m, 0, &(fl_stage_place){FL_1F1B, 3, 8, 1, 2, 5}, &warm);
     fl_memory_stage(model, &job, m, 5, &(fl_stage_place){FL_1F1B, 3, 8, 1, 2, 5}, &cold);
     assert_int_equal(cold.params_bytes, 4 * fl_layout_count(model, 2, 5));
@@ -537,7 +541,7 @@ static void test_memory__table_agrees_with_the_walk(void **state)
     fl_layer_memory one[16], scaled[16];
     fl_memory_table *table = malloc(sizeof *table);
     assert_non_null(table);
-    assert_int_equal(fl_memory_measure(model, &image, 1, one), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, 1, one), FL_OK);
     for (int64_t turn = 0; turn < 3 * (n_layers + 1); turn++) {
         int64_t n = 1 + 4 * (turn % 3);
         int n_frozen = (int)turn / 3;

@@ -73,7 +73,8 @@ static void make_key(rig *r)
     static fl_layer_memory memory[FL_MAX_LAYERS];
     fl_shape image = {.tokens = 1, .width = 14 * 14, .dtype = FL_F32};
     fl_job job = {.devices = {.cores = 1}};
-    assert_int_equal(fl_memory_measure(r->model, &image, 1, memory), FL_OK);
+    assert_int_equal(fl_memory_measure(r->model, &(fl_sample_shape){image, 1, FL_I32}, 1, memory),
+                     FL_OK);
     fl_profile_key_of(r->model, &job, memory, NULL, 2, &r->key);
 }
 
@@ -274,7 +275,8 @@ static void test_profile_key__differs_with_what_it_is_of(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(fl_toy_model(BLOCKS + i, 0.1f, &models[i]), FL_OK);
     }
-    assert_int_equal(fl_memory_measure(models[1], &image, 1, memory), FL_OK);
+    assert_int_equal(fl_memory_measure(models[1], &(fl_sample_shape){image, 1, FL_I32}, 1, memory),
+                     FL_OK);
     fl_job job = {.devices = {.cores = 1}}, other = job;
     fl_profile_key_of(models[1], &job, memory, NULL, 2, &keys[0]);
     fl_profile_key_of(models[0], &job, memory, NULL, 2, &keys[1]);

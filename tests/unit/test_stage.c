@@ -64,7 +64,8 @@ static fl_stage *create_stage(const fl_job *job)
                           .n_slots = SLOTS,
                           .capacity = fl_capacity_equal(BATCH, 1, 1, SLOTS)};
     assert_int_equal(data.ops->max_shape(data.self, &input, &n_targets), FL_OK);
-    assert_int_equal(fl_memory_measure(model, &input, BATCH, layers), FL_OK);
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){input, 1, FL_I32}, BATCH, layers),
+                     FL_OK);
     fl_memory_stage(model, job, layers, 0, &(fl_stage_place){FL_GPIPE, 3, SLOTS, 1, FIRST, LAST},
                     &o.memory);
     assert_int_equal(o.memory.out_bytes, BOUNDARY_BYTES);

@@ -169,7 +169,8 @@ static fl_stage *stage_of(const fl_model *m, int first, int last, int F)
                           .n_slots = 1,
                           .capacity = fl_capacity_equal(SAMPLES, 1, 1, 1)};
     assert_int_equal(data.ops->max_shape(data.self, &input, &n_targets), FL_OK);
-    assert_int_equal(fl_memory_measure(m, &input, SAMPLES, layers), FL_OK);
+    assert_int_equal(fl_memory_measure(m, &(fl_sample_shape){input, 1, FL_I32}, SAMPLES, layers),
+                     FL_OK);
     fl_memory_stage(m, &job, layers, o.n_frozen, &(fl_stage_place){FL_GPIPE, 1, 1, 0, first, last},
                     &o.memory);
     assert_int_equal(fl_stage_create(&o, &stage), FL_OK);
