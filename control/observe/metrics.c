@@ -154,12 +154,45 @@ static void put_progress(out *o, const fl_metrics *m)
     level(o, "frostline_predicted_step_seconds", "Predicted step time of the running plan.",
           m->predicted_step_seconds);
     level(o, "frostline_mfu_ratio", "Model FLOPs utilization.", m->mfu);
-    level(o, "frostline_loss", "Training loss of the last step.", m->loss);
     level(o, "frostline_gradient_norm", "Norm of the gradient of the last step, before clipping.",
           m->gradient_norm);
     level(o, "frostline_learning_rate", "Learning rate of the last step.", m->learning_rate);
+}
+
+static bool any_is_finite(const fl_metric_means *means, int n)
+{
+    for (int i = 0; i < n && i < means->n; i++) {
+        if (isfinite(means->mean[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The metrics of the model's loss on some samples; unknown values are left out. */
+static void put_loss_metrics(out *o, const fl_metrics *m, const char *name, const char *samples,
+                             const fl_metric_means *means)
+{
+    for (int i = 0; i < m->loss_metrics.n && i < means->n; i++) {
+        if (isfinite(means->mean[i])) {
+            real(o, name, LABELS("metric", m->loss_metrics.metric[i].name, "samples", samples),
+                 means->mean[i]);
+        }
+    }
+}
+
+static void put_loss(out *o, const fl_metrics *m)
+{
+    static const char *const name = "frostline_loss_metric";
+    int n = m->loss_metrics.n;
+    level(o, "frostline_loss", "Training loss of the last step.", m->loss);
     level(o, "frostline_test_loss", "Loss of the last evaluation.", m->test_loss);
     level(o, "frostline_test_accuracy_ratio", "Accuracy of the last evaluation.", m->test_accuracy);
+    if (any_is_finite(&m->train_metrics, n) || any_is_finite(&m->test_metrics, n)) {
+        family(o, name, "gauge", "A metric of the loss, of the last step or evaluation.");
+        put_loss_metrics(o, m, name, "train", &m->train_metrics);
+        put_loss_metrics(o, m, name, m->validates ? "validation" : "test", &m->test_metrics);
+    }
 }
 
 static void put_plan(out *o, const fl_metrics *m)
@@ -300,6 +333,7 @@ size_t fl_metrics_render(const fl_metrics *metrics, char *text, size_t size)
     }
     put_run(&o, metrics);
     put_progress(&o, metrics);
+    put_loss(&o, metrics);
     put_plan(&o, metrics);
     put_cache(&o, metrics);
     put_control(&o, metrics);

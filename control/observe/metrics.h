@@ -7,6 +7,8 @@
 #ifndef FL_CONTROL_OBSERVE_METRICS_H
 #define FL_CONTROL_OBSERVE_METRICS_H
 
+#include "nn/loss.h"
+
 #include <frostline/status.h>
 
 #include <stdbool.h>
@@ -35,6 +37,9 @@ typedef struct fl_metrics {
     double start_time_s;                                     /* since 1970 */
     int64_t steps, planned_steps, epochs, planned_epochs, samples, tokens;
     double loss, gradient_norm, learning_rate, test_loss, test_accuracy;
+    fl_metric_list loss_metrics;                 /* of the model's loss; borrowed */
+    fl_metric_means train_metrics, test_metrics; /* of the last step; of the last evaluation */
+    bool validates;                              /* the last evaluation used validation samples */
     double step_seconds_sum, predicted_step_seconds, mfu;
     uint32_t generation;
     int blocks, frozen, stages, replicas, micro_batches;

@@ -1,6 +1,7 @@
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
 
+#include <math.h>
 #include <unistd.h>
 
 static void plan_fields(const fl_run_view *view, fl_json *j)
@@ -22,6 +23,25 @@ static void plan_fields(const fl_run_view *view, fl_json *j)
     fl_json_close(j, ']');
 }
 
+static double mean_at(const fl_metric_means *means, int i)
+{
+    return i < means->n ? means->mean[i] : (double)NAN;
+}
+
+static void loss_metric_fields(const fl_run_progress *p, fl_json *j)
+{
+    fl_json_array(j, "loss_metrics");
+    for (int i = 0; i < p->metrics.n; i++) {
+        fl_json_object(j, NULL);
+        fl_json_text(j, "name", p->metrics.metric[i].name);
+        fl_json_bool(j, "share", p->metrics.metric[i].is_share);
+        fl_json_real(j, "train", mean_at(&p->train_metrics, i));
+        fl_json_real(j, "evaluated", mean_at(&p->test_metrics, i));
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
 static void progress_fields(const fl_run_progress *p, fl_json *j)
 {
     fl_json_integer(j, "step", p->steps);
@@ -39,6 +59,7 @@ static void progress_fields(const fl_run_progress *p, fl_json *j)
     fl_json_real(j, "test_loss", p->test_loss);
     fl_json_real(j, "test_accuracy", p->test_accuracy);
     fl_json_text(j, "evaluated_on", p->validates ? "validation" : "test");
+    loss_metric_fields(p, j);
 }
 
 static void cache_fields(const fl_run_view *view, fl_json *j)

@@ -5,12 +5,16 @@
 #include "control/events/json.h"
 #include "device/alloc.h"
 #include "device/plural.h"
+#include "nn/loss.h"
 
 #include <frostline/job.h>
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
+
+enum { METRICS_BYTES = FL_METRICS_MAX * (FL_METRIC_NAME_MAX + 16) + 4 };
 
 static void print_json(const fl_run_entry *entries, int n)
 {
@@ -30,6 +34,13 @@ static void print_json(const fl_run_entry *entries, int n)
         fl_json_integer(&j, "skipped_steps", e->skipped_steps);
         fl_json_real(&j, "loss", e->loss);
         fl_json_real(&j, "test_accuracy", e->test_accuracy);
+        for (int m = 0; m < e->n_metrics; m++) {
+            char key[sizeof e->metrics[m].name + 8];
+            snprintf(key, sizeof key, "test_%s", e->metrics[m].name);
+            if (strcmp(e->metrics[m].name, FL_ACCURACY) != 0) {
+                fl_json_real(&j, key, e->metrics[m].test);
+            }
+        }
         fl_json_close(&j, '}');
     }
     fl_json_close(&j, ']');
@@ -47,6 +58,24 @@ static const char *number_text(double value, char text[24])
     return text;
 }
 
+/* " (mae 0.0125, rmse 0.0201)": the metrics without a column; "" if none is known. */
+static const char *metrics_text(const fl_run_entry *e, char text[METRICS_BYTES])
+{
+    int n = 0;
+    text[0] = 0;
+    for (int i = 0; i < e->n_metrics && n < METRICS_BYTES; i++) {
+        const fl_metric_result *m = &e->metrics[i];
+        if (strcmp(m->name, FL_ACCURACY) != 0 && !isnan(m->test)) {
+            n += snprintf(text + n, METRICS_BYTES - (size_t)n, "%s%s %.4g", n == 0 ? " (" : ", ",
+                          m->name, m->test);
+        }
+    }
+    if (n > 0 && n < METRICS_BYTES) {
+        snprintf(text + n, METRICS_BYTES - (size_t)n, ")");
+    }
+    return text;
+}
+
 static void print_table(const fl_run_entry *entries, int n)
 {
     printf("%-9s %15s %8s %8s  %-19s  %s\n", "state", "steps", "loss", "accuracy", "started (UTC)",
@@ -54,14 +83,16 @@ static void print_table(const fl_run_entry *entries, int n)
     for (int i = 0; i < n; i++) {
         const fl_run_entry *e = &entries[i];
         char steps[48], loss[24], accuracy[24], skipped[64] = "", n_skipped[FL_COUNT_BYTES];
+        char metrics[METRICS_BYTES];
         if (e->skipped_steps > 0) {
             snprintf(skipped, sizeof skipped, " (%s skipped)",
                      fl_count(e->skipped_steps, "step", n_skipped));
         }
         snprintf(steps, sizeof steps, "%" PRId64 "/%" PRId64, e->steps, e->n_steps);
-        printf("%-9s %15s %8s %8s  %-19.19s  %s%s%s\n", fl_run_state_text(e->state), steps,
+        printf("%-9s %15s %8s %8s  %-19.19s  %s%s%s%s\n", fl_run_state_text(e->state), steps,
                number_text(e->loss, loss), number_text(e->test_accuracy, accuracy), e->started,
-               e->name, skipped, e->record_incomplete ? " (record incomplete)" : "");
+               e->name, metrics_text(e, metrics), skipped,
+               e->record_incomplete ? " (record incomplete)" : "");
     }
 }
 

@@ -1,4 +1,4 @@
-/* Loss, accuracy, speed; and, folded, learning rate and gradient norm. */
+/* Loss, its metrics, speed; and, folded, learning rate and gradient norm. */
 #include "launcher/report/page.h"
 
 #include <math.h>
@@ -192,43 +192,120 @@ static void draw_loss(fl_html *html, const fl_report *report, int width)
     fl_drawing_close(html);
 }
 
-/* The curve of a percentage, with one value per evaluation or epoch. */
-static void draw_share(fl_html *html, const fl_report *report, int width, const char *key,
-                       const char *what, const char *label)
+/* A curve with one value per evaluation or epoch.
+ * what   of a value, in its tip
+ * times  by which values are multiplied: 100 for percent */
+typedef struct value_curve {
+    const char *key, *what, *label;
+    double times;
+} value_curve;
+
+/* steps [n_steps]: the bins of the same value in each step, drawn below; then there is room for
+ * BINS_MAX values. */
+static void draw_value_curve(fl_html *html, const fl_report *report, int width,
+                             const value_curve *of, fl_bin *steps, int n_steps)
 {
-    fl_bin bins[BINS_MAX];
-    value_cursor e = {.report = report, .key = key};
+    value_cursor e = {.report = report, .key = of->key};
     fl_chart c = fl_page_plot(html, width, 200);
-    double x, y;
+    fl_bin *values = steps + n_steps;
+    double x, y, low = 0, high = of->times;
     int64_t epoch;
     int n = 0;
     while (n < BINS_MAX && next_value(&e, &x, &y, &epoch)) {
-        bins[n++] = (fl_bin){x, 100 * y, 100 * y, 100 * y};
+        y *= of->times;
+        values[n++] = (fl_bin){x, y, y, y};
     }
-    double low = 0, high = 100;
-    fl_bins_range(bins, n, &low, &high);
+    fl_bins_range(steps, n_steps + n, &low, &high);
     c.x = fl_axis_fit(0, last_step(report), ticks_of(width), false, true);
     c.y = fl_axis_fit(low, high, 4, true, false);
-    fl_drawing_open(html, width, 200, label);
+    fl_drawing_open(html, width, 200, of->label);
     fl_chart_y_axis(&c, "");
     fl_chart_x_axis(&c, "step");
     mark_changes(&c, report, false, 1);
-    fl_chart_line(&c, "line2", bins, n);
-    draw_values(&c, report, key, what, 100);
+    fl_chart_band(&c, "band", steps, n_steps);
+    fl_chart_line(&c, "line", steps, n_steps);
+    fl_chart_line(&c, "line2", values, n);
+    draw_values(&c, report, of->key, of->what, of->times);
     fl_drawing_close(html);
-}
-
-static void draw_accuracy(fl_html *html, const fl_report *report, int width)
-{
-    bool validates = has_value(report, "validation_accuracy");
-    draw_share(html, report, width, validates ? "validation_accuracy" : "test_accuracy",
-               "accuracy, %,", "Accuracy over the steps, percent");
 }
 
 static void draw_mfu(fl_html *html, const fl_report *report, int width)
 {
-    draw_share(html, report, width, "mfu", "MFU, %,",
-               "Model FLOPs utilization at the end of each epoch, percent");
+    static const value_curve of = {
+        "mfu", "MFU, %,", "Model FLOPs utilization at the end of each epoch, percent", 100};
+    fl_bin bins[BINS_MAX];
+    draw_value_curve(html, report, width, &of, bins, 0);
+}
+
+/* ---- the metrics of the loss ---- */
+
+enum { METRIC_TEXT_BYTES = FL_METRIC_NAME_MAX + 40 };
+
+/* The field of its evaluations: on validation samples, where there are any. */
+static const char *evaluated_key(const fl_report *report, int metric, char key[FL_METRIC_KEY_BYTES])
+{
+    fl_report_metric_key("validation", &report->metric[metric], key);
+    return has_value(report, key) ? key
+                                  : fl_report_metric_key("test", &report->metric[metric], key);
+}
+
+typedef struct trained {
+    const fl_report *report;
+    int metric;
+    double times;
+} trained;
+
+static fl_point trained_at(const void *context, int64_t i)
+{
+    const trained *t = context;
+    return (fl_point){(double)step_at(t->report, i)->step,
+                      t->times * fl_report_train_metric(t->report, i, t->metric), 1};
+}
+
+static void draw_metric(fl_html *html, const fl_report *report, int metric, int width)
+{
+    const fl_report_metric *m = &report->metric[metric];
+    const trained steps = {report, metric, m->is_share ? 100 : 1};
+    char key[FL_METRIC_KEY_BYTES], what[METRIC_TEXT_BYTES], label[METRIC_TEXT_BYTES];
+    snprintf(what, sizeof what, "%s%s", m->name, m->is_share ? ", %," : "");
+    snprintf(label, sizeof label, "%s over the steps%s", m->name, m->is_share ? ", percent" : "");
+    const value_curve of = {evaluated_key(report, metric, key), what, label, steps.times};
+    fl_bin bins[2 * BINS_MAX];
+    int n = fl_bins_make(trained_at, &steps, report->n_steps, 0, last_step(report), bins_of(width),
+                         bins);
+    draw_value_curve(html, report, width, &of, bins, n);
+}
+
+static bool has_metric(const fl_report *report, int metric)
+{
+    char key[FL_METRIC_KEY_BYTES];
+    if (has_value(report, evaluated_key(report, metric, key))) {
+        return true;
+    }
+    for (int64_t i = 0; i < report->n_steps; i++) {
+        if (isfinite(fl_report_train_metric(report, i, metric))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void metric_figures(fl_html *html, const fl_report *report)
+{
+    for (int i = 0; i < report->n_metrics; i++) {
+        const fl_report_metric *m = &report->metric[i];
+        char title[METRIC_TEXT_BYTES], key[FL_METRIC_KEY_BYTES];
+        bool validates = strncmp(evaluated_key(report, i, key), "validation", 10) == 0;
+        bool is_accuracy = strcmp(m->name, FL_ACCURACY) == 0;
+        snprintf(title, sizeof title, "%s%s", is_accuracy ? "Accuracy" : m->name,
+                 m->is_share ? ", %" : "");
+        if (has_metric(report, i)) {
+            fl_page_metric_figure(html, report, i, title,
+                                  validates ? "Dots: on the validation samples."
+                                            : "Dots: on the test samples.",
+                                  draw_metric);
+        }
+    }
 }
 
 static void draw_lr(fl_html *html, const fl_report *report, int width)
@@ -283,17 +360,22 @@ static void draw_speed(fl_html *html, const fl_report *report, int width)
 
 /* ---- the table ---- */
 
-static void epoch_row(fl_html *html, const json_t *event)
+static void epoch_row(fl_html *html, const fl_report *report, const json_t *event)
 {
+    char key[FL_METRIC_KEY_BYTES];
     fl_html_add(html, "<tr><td>%lld</td>",
                 (long long)fl_line_whole(event, "epoch", 0, INT64_C(1) << 50, -1) + 1);
     fl_page_number(html, fl_line_real(event, "steps"), 0);
     fl_page_number(html, fl_line_real(event, "train_loss"), 4);
     bool validates = isfinite(fl_line_real(event, "validation_loss"));
     const char *loss = validates ? "validation_loss" : "test_loss";
-    const char *accuracy = validates ? "validation_accuracy" : "test_accuracy";
     fl_page_number(html, fl_line_real(event, loss), 4);
-    fl_page_number(html, 100 * fl_line_real(event, accuracy), 2);
+    for (int i = 0; i < report->n_metrics; i++) {
+        const fl_report_metric *m = &report->metric[i];
+        fl_report_metric_key(validates ? "validation" : "test", m, key);
+        fl_page_number(html, (m->is_share ? 100 : 1) * fl_line_real(event, key),
+                       m->is_share ? 2 : 4);
+    }
     fl_page_number(html, fl_line_real(event, "samples_per_s"), 0);
     fl_page_number(html, 100 * fl_line_real(event, "mfu"), 1);
     fl_page_number(html, fl_line_real(event, "seconds"), 1);
@@ -309,11 +391,15 @@ static void epoch_table(fl_html *html, const fl_report *report)
     }
     fl_html_add(html,
                 "<details><summary>Epochs as a table</summary><div class=\"scroll\"><table>\n"
-                "<tr><th>epoch</th><th>steps</th><th>train loss</th><th>%s loss</th>"
-                "<th>accuracy, %%</th><th>samples/s</th><th>MFU, %%</th><th>seconds</th></tr>\n",
+                "<tr><th>epoch</th><th>steps</th><th>train loss</th><th>%s loss</th>",
                 has_value(report, "validation_loss") ? "validation" : "test");
+    for (int i = 0; i < report->n_metrics; i++) {
+        fl_html_add(html, "<th>%s%s</th>", report->metric[i].name,
+                    report->metric[i].is_share ? ", %" : "");
+    }
+    fl_html_add(html, "<th>samples/s</th><th>MFU, %%</th><th>seconds</th></tr>\n");
     for (; event != NULL && n < EPOCH_ROWS_MAX; n++) {
-        epoch_row(html, event);
+        epoch_row(html, report, event);
         event = fl_report_next(report, "epoch.finished", &at);
     }
     fl_html_add(html, "</table></div></details>\n");
@@ -332,11 +418,7 @@ void fl_page_curves(fl_html *html, const fl_report *report)
     fl_page_figure(html, report, "Loss",
                    "Dashed lines: the number of frozen blocks, stages or replicas changed.",
                    draw_loss);
-    if (validates || has_value(report, "test_accuracy")) {
-        fl_page_figure(html, report, "Accuracy, %",
-                       validates ? "On the validation samples." : "On the test samples.",
-                       draw_accuracy);
-    }
+    metric_figures(html, report);
     epoch_table(html, report);
     fl_html_add(html, "<details><summary>Learning rate and gradient norm</summary>\n");
     fl_page_figure(html, report, "Learning rate", "", draw_lr);

@@ -14,15 +14,40 @@ void fl_page_section_end(fl_html *html)
     fl_html_add(html, "</section>\n");
 }
 
-void fl_page_figure(fl_html *html, const fl_report *report, const char *title, const char *note,
-                    fl_page_drawing *draw)
+static void open_figure(fl_html *html, const char *title, const char *note)
 {
     fl_html_add(html, "<figure>\n<figcaption>%s<span>%s</span></figcaption>\n", title, note);
     fl_html_add(html, "<div class=\"wide\">");
-    draw(html, report, FL_PAGE_WIDE);
+}
+
+static void open_narrow(fl_html *html)
+{
     fl_html_add(html, "</div>\n<div class=\"narrow\">");
-    draw(html, report, FL_PAGE_NARROW);
+}
+
+static void close_figure(fl_html *html)
+{
     fl_html_add(html, "</div>\n</figure>\n");
+}
+
+void fl_page_figure(fl_html *html, const fl_report *report, const char *title, const char *note,
+                    fl_page_drawing *draw)
+{
+    open_figure(html, title, note);
+    draw(html, report, FL_PAGE_WIDE);
+    open_narrow(html);
+    draw(html, report, FL_PAGE_NARROW);
+    close_figure(html);
+}
+
+void fl_page_metric_figure(fl_html *html, const fl_report *report, int metric, const char *title,
+                           const char *note, fl_page_metric_drawing *draw)
+{
+    open_figure(html, title, note);
+    draw(html, report, metric, FL_PAGE_WIDE);
+    open_narrow(html);
+    draw(html, report, metric, FL_PAGE_NARROW);
+    close_figure(html);
 }
 
 void fl_page_keys(fl_html *html, const fl_page_key *keys, int n)

@@ -11,7 +11,8 @@
 /* The result that the run's last word tells, or that its steps and epochs tell so far. */
 typedef struct outcome {
     int64_t n_skipped;
-    double steps, seconds, samples_per_s, train_loss, test_loss, test_accuracy, mfu;
+    double steps, seconds, samples_per_s, train_loss, test_loss, mfu;
+    double metric[FL_METRICS_MAX]; /* of the last evaluation on test samples */
 } outcome;
 
 static const json_t *last_word(const fl_report *report)
@@ -34,7 +35,11 @@ static double either(double value, double otherwise)
 static outcome outcome_of(const fl_report *report)
 {
     const json_t *over = last_word(report), *epoch = fl_report_last(report, "epoch.finished");
-    outcome o = {0, 0, 0, (double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN};
+    outcome o = {.samples_per_s = (double)NAN,
+                 .train_loss = (double)NAN,
+                 .test_loss = (double)NAN,
+                 .mfu = (double)NAN};
+    char key[FL_METRIC_KEY_BYTES];
     double samples = 0;
     for (int64_t i = 0; i < report->n_steps; i++) {
         samples += (double)report->step[i].samples;
@@ -53,8 +58,10 @@ static outcome outcome_of(const fl_report *report)
     o.train_loss = either(fl_line_real(over, "train_loss"),
                           either(fl_line_real(epoch, "train_loss"), o.train_loss));
     o.test_loss = either(fl_line_real(over, "test_loss"), fl_line_real(epoch, "test_loss"));
-    o.test_accuracy =
-        either(fl_line_real(over, "test_accuracy"), fl_line_real(epoch, "test_accuracy"));
+    for (int i = 0; i < report->n_metrics; i++) {
+        fl_report_metric_key("test", &report->metric[i], key);
+        o.metric[i] = either(fl_line_real(over, key), fl_line_real(epoch, key));
+    }
     o.mfu = fl_line_real(epoch, "mfu");
     return o;
 }
@@ -71,14 +78,30 @@ static void fact(fl_html *html, const char *look, const char *name, const char *
     fl_html_add(html, "</dd></div>\n");
 }
 
-static void result_facts(fl_html *html, const outcome *o, double wall_s)
+/* The metrics of the last evaluation, each with its own name; its loss below the first of them. */
+static void evaluation_facts(fl_html *html, const fl_report *report, const outcome *o)
+{
+    char text[FL_NUMBER_BYTES], more[FL_NUMBER_BYTES], small[96], name[FL_METRIC_KEY_BYTES];
+    int n = 0;
+    snprintf(small, sizeof small, "test loss %s", fl_html_number(o->test_loss, 4, more));
+    for (int i = 0; i < report->n_metrics; i++) {
+        bool is_share = report->metric[i].is_share;
+        snprintf(name, sizeof name, "Test %s", report->metric[i].name);
+        if (isfinite(o->metric[i])) {
+            fl_html_number((is_share ? 100 : 1) * o->metric[i], is_share ? 2 : 4, more);
+            snprintf(text, sizeof text, "%s%s", more, is_share ? " %" : "");
+            fact(html, "one", name, text, n++ == 0 ? small : "");
+        }
+    }
+    if (n == 0 && isfinite(o->test_loss)) {
+        fact(html, "one", "Test loss", fl_html_number(o->test_loss, 4, text), "");
+    }
+}
+
+static void result_facts(fl_html *html, const fl_report *report, const outcome *o, double wall_s)
 {
     char text[FL_NUMBER_BYTES], more[FL_NUMBER_BYTES], small[96];
-    if (isfinite(o->test_accuracy)) {
-        snprintf(small, sizeof small, "test loss %s", fl_html_number(o->test_loss, 4, more));
-        snprintf(text, sizeof text, "%.2f %%", 100 * o->test_accuracy);
-        fact(html, "one", "Test accuracy", text, small);
-    }
+    evaluation_facts(html, report, o);
     if (isfinite(o->train_loss)) {
         fact(html, "one", "Training loss", fl_html_number(o->train_loss, 4, text), "");
     }
@@ -149,7 +172,7 @@ static void facts(fl_html *html, const fl_report *report)
                         ? (double)NAN
                         : fl_line_real(report->event[report->n_events - 1], "time");
     fl_html_add(html, "<dl class=\"facts\">\n");
-    result_facts(html, &o, wall_s);
+    result_facts(html, report, &o, wall_s);
     if (report->run.n_steps > 0) {
         snprintf(small, sizeof small, "of %s", fl_html_number((double)report->run.n_steps, 0, of));
     }

@@ -33,6 +33,11 @@ typedef void fl_page_drawing(fl_html *html, const fl_report *report, int width);
 void fl_page_figure(fl_html *html, const fl_report *report, const char *title, const char *note,
                     fl_page_drawing *draw);
 
+/* The same for one of the metrics of the loss. */
+typedef void fl_page_metric_drawing(fl_html *html, const fl_report *report, int metric, int width);
+void fl_page_metric_figure(fl_html *html, const fl_report *report, int metric, const char *title,
+                           const char *note, fl_page_metric_drawing *draw);
+
 /* What a colour of a figure means; look is a class, a literal. Between the figure's own calls. */
 typedef struct fl_page_key {
     const char *look, *text;

@@ -38,6 +38,27 @@ static void go_back(fl_report *report, int64_t step)
     }
 }
 
+/* Of the step that is added next. */
+static fl_status take_train_metrics(fl_report *report, const json_t *line)
+{
+    char key[FL_METRIC_KEY_BYTES];
+    int64_t n = report->n_metrics, at = report->n_steps * n;
+    void *array = report->train_metric;
+    FL_TRY(fl_alloc_room(&array, (size_t)at, (size_t)n, sizeof *report->train_metric,
+                         &report->train_metric_capacity));
+    report->train_metric = array;
+    for (int i = 0; i < n; i++) {
+        report->train_metric[at + i] =
+            fl_line_real(line, fl_report_metric_key("train", &report->metric[i], key));
+    }
+    return FL_OK;
+}
+
+double fl_report_train_metric(const fl_report *report, int64_t i, int metric)
+{
+    return report->train_metric[i * report->n_metrics + metric];
+}
+
 static fl_status take_step(void *context, json_t *line, bool *good, const char **why)
 {
     fl_report *report = context;
@@ -62,6 +83,7 @@ static fl_status take_step(void *context, json_t *line, bool *good, const char *
     go_back(report, s.step);
     double before_s = report->n_steps == 0 ? 0 : report->step[report->n_steps - 1].end_s;
     s.end_s = before_s + s.ms / 1000;
+    FL_TRY(take_train_metrics(report, line));
     report->step[report->n_steps++] = s;
     *good = true;
     return FL_OK;
@@ -147,6 +169,37 @@ const json_t *fl_report_last(const fl_report *report, const char *name)
     return NULL;
 }
 
+/* ---- the metrics of the loss ---- */
+
+const char *fl_report_metric_key(const char *samples, const fl_report_metric *metric,
+                                 char key[FL_METRIC_KEY_BYTES])
+{
+    snprintf(key, FL_METRIC_KEY_BYTES, "%s_%s", samples, metric->name);
+    return key;
+}
+
+/* Runs of older versions name none: they had accuracy alone, and only in evaluations. */
+static void read_metrics(fl_report *report)
+{
+    const json_t *model = json_object_get(fl_report_first(report, "run.started"), "model");
+    const json_t *metrics = json_object_get(model, "metrics"), *metric;
+    size_t i;
+    if (metrics == NULL) {
+        report->metric[report->n_metrics++] =
+            (fl_report_metric){.name = FL_ACCURACY, .is_share = true};
+    }
+    json_array_foreach((json_t *)metrics, i, metric)
+    {
+        const char *name = fl_line_text(metric, "name");
+        if (fl_metric_name_is_valid(name) && report->n_metrics < FL_METRICS_MAX) {
+            fl_report_metric *to = &report->metric[report->n_metrics++];
+            snprintf(to->name, sizeof to->name, "%s", name);
+            to->is_share = json_is_true(json_object_get(metric, "share"));
+            to->has_train = true;
+        }
+    }
+}
+
 /* ---- the job, the ledger ---- */
 
 static fl_status read_job(int dir, fl_report *report)
@@ -202,6 +255,7 @@ fl_status fl_report_read(const fl_run_entry *run, fl_report *report)
     }
     fl_status status = fl_lines_read(dir, "events.jsonl", take_event, report, &report->events_file);
     if (status == FL_OK) {
+        read_metrics(report);
         status = fl_lines_read(dir, "steps.jsonl", take_step, report, &report->steps_file);
     }
     if (status == FL_OK) {
@@ -221,6 +275,7 @@ void fl_report_fini(fl_report *report)
     }
     fl_free(report->event);
     fl_free(report->step);
+    fl_free(report->train_metric);
     fl_free(report->job_text);
     if (report->has_ledger) {
         fl_ledger_proof_fini(&report->ledger);

@@ -5,6 +5,7 @@
 #include "autodp/ledger.h"
 #include "launcher/report/lines.h"
 #include "launcher/run/runs.h"
+#include "nn/loss.h"
 #include "pipe/cost/plan.h"
 
 #include <frostline/job.h>
@@ -18,12 +19,23 @@ typedef struct fl_report_step {
     bool skipped; /* the optimizer did not apply it: loss or gradient norm was not finite */
 } fl_report_step;
 
+/* A metric of the model's loss: a run has its values under train_, validation_ and test_. */
+typedef struct fl_report_metric {
+    char name[FL_METRIC_NAME_MAX];
+    bool is_share;
+    bool has_train; /* each step has it */
+} fl_report_metric;
+
 typedef struct fl_report {
     fl_run_entry run;
     fl_lines steps_file, events_file;
     fl_report_step *step; /* [n_steps], step ascending */
     int64_t n_steps;
     size_t steps_capacity;
+    int n_metrics;
+    fl_report_metric metric[FL_METRICS_MAX];
+    double *train_metric; /* [n_steps][n_metrics], NAN: not known; use fl_report_train_metric */
+    size_t train_metric_capacity;
     int64_t n_again; /* steps that were done once more: only the last time stands here */
     json_t **event;  /* [n_events], in their order; each has the text "event" */
     int64_t n_events;
@@ -54,6 +66,14 @@ const json_t *fl_report_next(const fl_report *report, const char *name, int64_t 
 /* The first, the last event of this name, borrowed; NULL: none. */
 const json_t *fl_report_first(const fl_report *report, const char *name);
 const json_t *fl_report_last(const fl_report *report, const char *name);
+
+/* A metric of the training batch of step[i]; NAN: not known. */
+double fl_report_train_metric(const fl_report *report, int64_t i, int metric);
+
+/* "test_mae": the field in which an event has a metric. Returns key. */
+enum { FL_METRIC_KEY_BYTES = 16 + FL_METRIC_NAME_MAX };
+const char *fl_report_metric_key(const char *samples, const fl_report_metric *metric,
+                                 char key[FL_METRIC_KEY_BYTES]);
 
 /* The plan that a step or an event tells; a number that is missing is `otherwise`'s. */
 fl_grid fl_report_plan_of(const json_t *object, fl_grid otherwise);

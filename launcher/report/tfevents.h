@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { FL_TF_SCALARS_MAX = 16, FL_TF_TAG_MAX = 64 };
+enum { FL_TF_SCALARS_MAX = 32, FL_TF_TAG_MAX = 64 };
 
 typedef struct fl_tf_scalar {
     const char *tag; /* at most FL_TF_TAG_MAX bytes */

@@ -3,6 +3,7 @@
 #include "control/socket/ctl_names.h"
 #include "device/alloc.h"
 #include "device/log.h"
+#include "nn/loss.h"
 
 #include <frostline/job.h>
 
@@ -106,6 +107,25 @@ static double real_of(const json_t *object, const char *key)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
+static void read_metrics(const json_t *first, const json_t *last, fl_run_entry *entry)
+{
+    const json_t *model = json_object_get(first, "model"), *metric;
+    size_t i;
+    json_array_foreach(json_object_get(model, "metrics"), i, metric)
+    {
+        fl_metric_result to = {.is_share = json_is_true(json_object_get(metric, "share")),
+                               .train = (double)NAN,
+                               .validation = (double)NAN};
+        char key[sizeof to.name + 8];
+        copy_text(metric, "name", to.name, sizeof to.name);
+        snprintf(key, sizeof key, "test_%s", to.name);
+        to.test = real_of(last, key);
+        if (fl_metric_name_is_valid(to.name) && entry->n_metrics < FL_METRICS_MAX) {
+            entry->metrics[entry->n_metrics++] = to;
+        }
+    }
+}
+
 static void read_last(const json_t *last, fl_run_entry *entry)
 {
     static const char *const ends[] = {"run.finished", "run.stopped", "run.failed"};
@@ -149,9 +169,11 @@ static bool read_events(int dir, char *buffer, fl_run_entry *entry)
     copy_text(first, "job", entry->job, sizeof entry->job);
     copy_text(first, "wall", entry->started, sizeof entry->started);
     entry->n_steps = (int64_t)json_integer_value(json_object_get(first, "steps"));
-    json_decref(first);
     json_t *last = read_line(fd, true, buffer);
     read_last(last, entry);
+    entry->n_metrics = 0;
+    read_metrics(first, last, entry);
+    json_decref(first);
     json_decref(last);
     close(fd);
     return true;

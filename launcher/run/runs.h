@@ -2,6 +2,7 @@
 #ifndef FL_LAUNCHER_RUN_RUNS_H
 #define FL_LAUNCHER_RUN_RUNS_H
 
+#include <frostline/run.h>
 #include <frostline/status.h>
 
 #include <limits.h>
@@ -28,6 +29,8 @@ typedef struct fl_run_entry {
     int64_t skipped_steps;      /* not finite, so not applied; 0 until the run has ended */
     bool record_incomplete;     /* its files lack something that the run could not write */
     double loss, test_accuracy; /* NAN: none */
+    int n_metrics;              /* of the model's loss */
+    fl_metric_result metrics[FL_METRICS_MAX]; /* only names, and `test` once the run has ended */
 } fl_run_entry;
 
 const char *fl_run_state_text(fl_run_state state);

@@ -129,15 +129,35 @@ static void plan_line(fl_top_cells *c, const fl_top_model *m)
     }
 }
 
+enum { RESULT_BYTES = 64 + FL_METRICS_MAX * (FL_METRIC_NAME_MAX + FL_TOP_NUMBER_MAX + 16) };
+
+/* "0.3, 81.25 %" for an accuracy, "0.3, mae 0.0125" for another metric. */
+static const char *evaluation_text(const fl_top_model *m, char text[RESULT_BYTES])
+{
+    char number[FL_TOP_NUMBER_MAX];
+    int n = snprintf(text, RESULT_BYTES, "%s", fl_top_number(m->test_loss, 4, number));
+    for (int i = 0; i < m->n_metrics && n < RESULT_BYTES; i++) {
+        const fl_top_metric *metric = &m->metric[i];
+        bool named = strcmp(metric->name, FL_ACCURACY) != 0;
+        n += snprintf(text + n, RESULT_BYTES - (size_t)n, ", %s%s", named ? metric->name : "",
+                      named ? " " : "");
+        if (n < RESULT_BYTES && metric->is_share && !isnan(metric->value)) {
+            n += snprintf(text + n, RESULT_BYTES - (size_t)n, "%.2f %%", metric->value * 100.0);
+        } else if (n < RESULT_BYTES) {
+            n += snprintf(text + n, RESULT_BYTES - (size_t)n, "%s",
+                          fl_top_number(metric->value, 4, number));
+        }
+    }
+    return text;
+}
+
 static void result_line(fl_top_cells *c, const fl_top_model *m)
 {
-    char loss[FL_TOP_NUMBER_MAX], text[64];
+    char text[RESULT_BYTES];
     writer w = {c, 1, 3};
     put_number(&w, "loss", m->loss, 4, "");
     if (!isnan(m->test_loss)) {
-        snprintf(text, sizeof text, "%s, %.2f %%", fl_top_number(m->test_loss, 4, loss),
-                 m->test_accuracy * 100.0);
-        put_field(&w, "test", FL_TOP_BOLD, text);
+        put_field(&w, "test", FL_TOP_BOLD, evaluation_text(m, text));
     }
     put_number(&w, "", m->samples_per_s, 4, " samples/s");
     put_number(&w, "MFU", m->mfu * 100.0, 3, " %");

@@ -15,7 +15,7 @@ void fl_top_model_init(fl_top_model *m)
     memset(m, 0, sizeof *m);
     m->straggler = -1;
     m->left_s = m->loss = m->grad_norm = m->lr = m->step_ms = NAN;
-    m->test_loss = m->test_accuracy = m->mfu = m->predicted_ms = NAN;
+    m->test_loss = m->mfu = m->predicted_ms = NAN;
 }
 
 /* ---- reading JSON of which nothing is believed ---- */
@@ -96,6 +96,23 @@ static void read_cache(fl_top_model *m, const json_t *cache)
                      whole(cache, "disk_bytes", 0, INT64_MAX / 2);
 }
 
+static void read_metrics(fl_top_model *m, const json_t *metrics)
+{
+    const json_t *metric;
+    size_t i;
+    m->n_metrics = 0;
+    json_array_foreach((json_t *)metrics, i, metric)
+    {
+        const char *name = json_string_value(json_object_get(metric, "name"));
+        if (name != NULL && fl_metric_name_is_valid(name) && m->n_metrics < FL_METRICS_MAX) {
+            fl_top_metric *to = &m->metric[m->n_metrics++];
+            word(metric, "name", to->name, sizeof to->name);
+            to->is_share = json_is_true(json_object_get(metric, "share"));
+            to->value = real(metric, "evaluated");
+        }
+    }
+}
+
 static void read_progress(fl_top_model *m, const json_t *s)
 {
     m->step = count_field(s, "step");
@@ -110,10 +127,10 @@ static void read_progress(fl_top_model *m, const json_t *s)
     m->step_ms = real(s, "step_ms");
     m->samples_per_s = real(s, "samples_per_s");
     m->test_loss = real(s, "test_loss");
-    m->test_accuracy = real(s, "test_accuracy");
     m->mfu = real(s, "mfu");
     m->blocks = whole(s, "blocks", 0, FL_MAX_LAYERS);
     m->straggler = whole(s, "straggler", -1, FL_MAX_WORKERS);
+    read_metrics(m, json_object_get(s, "loss_metrics"));
 }
 
 /* ---- workers ---- */

@@ -5,6 +5,7 @@
 #define FL_LAUNCHER_TOP_TOP_MODEL_H
 
 #include "launcher/top/top_series.h"
+#include "nn/loss.h"
 
 #include <frostline/plan.h>
 
@@ -32,6 +33,13 @@ typedef struct fl_top_worker {
     double share[FL_TOP_SHARES]; /* of the last seconds; adds up to 1, or all 0: unknown */
 } fl_top_worker;
 
+/* A metric of the model's loss, of the last evaluation. */
+typedef struct fl_top_metric {
+    char name[FL_METRIC_NAME_MAX];
+    bool is_share;
+    double value;
+} fl_top_metric;
+
 typedef struct fl_top_event {
     char text[FL_TOP_EVENT_MAX];
     bool warns;
@@ -44,8 +52,9 @@ typedef struct fl_top_model {
     char how[FL_TOP_NAME_MAX];
     char job[FL_TOP_NAME_MAX], state[FL_TOP_WORD_MAX], transition[FL_TOP_WORD_MAX];
     int64_t step, steps, epoch, epochs;
-    double time_s, left_s, loss, grad_norm, lr, step_ms, samples_per_s, test_loss, test_accuracy;
-    double mfu;
+    double time_s, left_s, loss, grad_norm, lr, step_ms, samples_per_s, test_loss, mfu;
+    int n_metrics;
+    fl_top_metric metric[FL_METRICS_MAX];
     int64_t generation, F, K, R, M, blocks, frozen_layers, straggler;
     double predicted_ms;
     int n_first; /* K + 1, 0: the cuts are not known */

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { FILE_BYTES = 1 << 16 };
+enum { REFERENCE_SCALARS = 16, FILE_BYTES = 1 << 16 };
 
 static void test_crc32c__known_answers(void **state)
 {
@@ -38,9 +38,9 @@ static void test_crc32c__known_answers(void **state)
 static void write_reference(FILE *file)
 {
     char tag[FL_TF_TAG_MAX + 1] = "";
-    fl_tf_scalar many[FL_TF_SCALARS_MAX];
+    fl_tf_scalar many[REFERENCE_SCALARS];
     memset(tag, 't', FL_TF_TAG_MAX);
-    for (int i = 0; i < FL_TF_SCALARS_MAX; i++) {
+    for (int i = 0; i < REFERENCE_SCALARS; i++) {
         many[i] = (fl_tf_scalar){tag, 3.4028234663852886e38f};
     }
     const fl_tf_scalar first[] = {{"train/loss", 2.5f}, {"plan/K", 2.0f}};
@@ -51,7 +51,7 @@ static void write_reference(FILE *file)
     assert_int_equal(fl_tfevents_put(file, 1769851801.5, 1, second, 2), FL_OK);
     assert_int_equal(fl_tfevents_put(file, 1769851802.0, 127, third, 1), FL_OK);
     assert_int_equal(fl_tfevents_put(file, 1769851802.0, 128, fourth, 1), FL_OK);
-    assert_int_equal(fl_tfevents_put(file, 1769851803.0, INT64_C(1) << 40, many, FL_TF_SCALARS_MAX),
+    assert_int_equal(fl_tfevents_put(file, 1769851803.0, INT64_C(1) << 40, many, REFERENCE_SCALARS),
                      FL_OK);
     assert_int_equal(fl_tfevents_put(file, 1769851804.0, 1, many, 0), FL_OK); /* nothing */
 }
@@ -210,6 +210,41 @@ static void test_export__each_evaluation_once(void **state)
     fl_report_fini(&report);
 }
 
+/* A run whose loss names its metrics: they follow the columns that every run has. */
+static void test_export__metrics_of_the_loss(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    put("events.jsonl",
+        "{\"event\":\"run.started\",\"wall\":\"2026-01-31T09:30:00.000Z\",\"model\":{\"loss\":"
+        "\"mse\","
+        "\"metrics\":[{\"name\":\"mae\",\"share\":false},{\"name\":\"Bad,name\"}]}}\n"
+        "{\"event\":\"evaluation\",\"step\":1,\"epoch\":0,\"test_loss\":2,\"test_mae\":1.5,"
+        "\"test_accuracy\":null}\n"
+        "{\"event\":\"epoch.finished\",\"epoch\":0,\"train_loss\":1.5,\"train_mae\":0.75,"
+        "\"test_loss\":2,\"test_mae\":1.5}\n");
+    put("steps.jsonl",
+        "{\"step\":0,\"epoch\":0,\"loss\":2.5,\"ms\":20,\"samples\":8,\"train_mae\":1e-3}\n"
+        "{\"step\":1,\"epoch\":0,\"loss\":1.5,\"ms\":20,\"samples\":8,\"train_mae\":null}\n");
+    char *text = exported(fl_export_steps, &n);
+    assert_string_equal(text, "step,epoch,seconds,ms,samples,samples_per_s,loss,grad_norm,lr,f,k,r,"
+                              "m,train_mae\r\n"
+                              "0,0,0.02,20,8,400,2.5,,,0,0,0,0,0.001\r\n"
+                              "1,0,0.04,20,8,400,1.5,,,0,0,0,0,\r\n");
+    free(text);
+    text = exported(fl_export_evaluations, &n);
+    assert_string_equal(text, "step,epoch,seconds,test_accuracy,test_loss,validation_accuracy,"
+                              "validation_loss,train_loss,samples_per_s,mfu,test_mae,"
+                              "validation_mae,train_mae\r\n"
+                              "1,0,0.04,,2,,,1.5,,,1.5,,0.75\r\n");
+    free(text);
+    text = exported(fl_export_tensorboard, &n);
+    assert_non_null(memmem(text, n, "train/mae", 9));
+    assert_non_null(memmem(text, n, "test/mae", 8));
+    assert_non_null(memmem(text, n, "epoch/train_mae", 15));
+    free(text);
+}
+
 /* The records of an event file follow one another, each with its checksums; returns how many. */
 static int count_records(const char *text, size_t n)
 {
@@ -252,6 +287,7 @@ int main(void)
         TEST(test_export__tables_of_a_run),
         TEST(test_export__an_evaluation_between_epochs),
         TEST(test_export__each_evaluation_once),
+        TEST(test_export__metrics_of_the_loss),
         TEST(test_export__an_event_for_each_step_and_evaluation),
     };
 #undef TEST

@@ -28,6 +28,8 @@
 enum { WORKERS = 3, TEXT_MAX = 64 * 1024, IDLERS = 40, GARBAGE = 400 };
 
 /* Everything is known, and every number differs. */
+static const fl_metric loss_metrics[] = {{"accuracy", true}, {"mae", false}};
+
 static fl_metrics some_metrics(fl_metrics_worker *workers)
 {
     static const char *const states[WORKERS] = {"active", "standby", "left"};
@@ -57,6 +59,9 @@ static fl_metrics some_metrics(fl_metrics_worker *workers)
                         .learning_rate = 3e-4,
                         .test_loss = 0.4,
                         .test_accuracy = 0.875,
+                        .loss_metrics = {loss_metrics, 2},
+                        .train_metrics = {2, {0.75, 12.5}},
+                        .test_metrics = {2, {0.875, (double)NAN}},
                         .step_seconds_sum = 12.5,
                         .predicted_step_seconds = 0.11,
                         .mfu = 0.42,
@@ -122,6 +127,9 @@ static void test_metrics__tell_what_is_known(void **state)
         {"frostline_loss", "", 0.3125},
         {"frostline_learning_rate", "", 3e-4},
         {"frostline_test_accuracy_ratio", "", 0.875},
+        {"frostline_loss_metric", "metric=\"accuracy\",samples=\"train\"", 0.75},
+        {"frostline_loss_metric", "metric=\"mae\",samples=\"train\"", 12.5},
+        {"frostline_loss_metric", "metric=\"accuracy\",samples=\"test\"", 0.875},
         {"frostline_mfu_ratio", "", 0.42},
         {"frostline_frozen_blocks", "", 3},
         {"frostline_stages", "", 2},
@@ -150,26 +158,37 @@ static void test_metrics__tell_what_is_known(void **state)
             fail_msg("%s{%s} is %.17g", expected[i].name, expected[i].labels, found);
         }
     }
+    assert_null(exposition_find(e, "frostline_loss_metric", "metric=\"mae\",samples=\"test\""));
     free(e);
+}
+
+static const char *labels_of(const char *name)
+{
+    return strcmp(name, "frostline_loss_metric") == 0 ? "metric=\"mae\",samples=\"train\"" : "";
 }
 
 static void test_metrics__leave_out_what_is_unknown(void **state)
 {
     (void)state;
-    static const char *const unknown[] = {"frostline_loss", "frostline_gradient_norm",
-                                          "frostline_test_accuracy_ratio", "frostline_mfu_ratio",
-                                          "frostline_transition_last_stall_seconds"};
+    static const char *const unknown[] = {"frostline_loss",
+                                          "frostline_gradient_norm",
+                                          "frostline_test_accuracy_ratio",
+                                          "frostline_mfu_ratio",
+                                          "frostline_transition_last_stall_seconds",
+                                          "frostline_loss_metric"};
     fl_metrics_worker workers[WORKERS];
     fl_metrics m = some_metrics(workers);
     exposition *before = read_metrics(&m);
     m.loss = m.gradient_norm = m.mfu = NAN;
     m.test_accuracy = INFINITY;
     m.last_stall_seconds = NAN;
+    m.train_metrics = (fl_metric_means){2, {INFINITY, NAN}};
+    m.test_metrics.n = 0;
     exposition *after = read_metrics(&m);
-    assert_int_equal(before->n_families - after->n_families, 5);
-    for (int i = 0; i < 5; i++) {
-        assert_non_null(exposition_find(before, unknown[i], ""));
-        assert_null(exposition_find(after, unknown[i], ""));
+    assert_int_equal(before->n_families - after->n_families, 6);
+    for (int i = 0; i < 6; i++) {
+        assert_non_null(exposition_find(before, unknown[i], labels_of(unknown[i])));
+        assert_null(exposition_find(after, unknown[i], labels_of(unknown[i])));
     }
     free(before);
     free(after);

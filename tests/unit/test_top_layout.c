@@ -25,18 +25,20 @@ static void make_model(int K, int R, int n_layers, int frozen)
     int n = 0;
     fl_top_model_init(&model);
     model.every_step = true;
-    n +=
-        sprintf(text + n,
-                "{\"job\": \"tiny\", \"state\": \"running\", \"time\": 75.5, \"step\": 500, "
-                "\"steps\": 1000, \"epoch\": 1, \"epochs\": 4, \"loss\": 0.25, \"grad_norm\": 1.5, "
-                "\"lr\": 0.001, \"step_ms\": 20.5, \"samples_per_s\": 1234.4, \"left_s\": 10.2, "
-                "\"test_loss\": 0.3, \"test_accuracy\": 0.8125, \"mfu\": 0.417, \"blocks\": 8, "
-                "\"straggler\": 1, \"pinned\": [5], \"transition\": \"idle\", \"times_s\": 10, "
-                "\"cache\": {\"state\": \"on\", \"hits\": 75, \"upgrades\": 0, \"misses\": 25, "
-                "\"used_bytes\": 1048576, \"memory_bytes\": 4194304, \"disk_bytes\": 0}, "
-                "\"plan\": {\"generation\": 3, \"f\": 2, \"k\": %d, \"r\": %d, \"m\": 4, "
-                "\"frozen_layers\": %d, \"predicted_step_ms\": 19.5, \"first\": [",
-                K, R, frozen);
+    n += sprintf(
+        text + n,
+        "{\"job\": \"tiny\", \"state\": \"running\", \"time\": 75.5, \"step\": 500, "
+        "\"steps\": 1000, \"epoch\": 1, \"epochs\": 4, \"loss\": 0.25, \"grad_norm\": 1.5, "
+        "\"lr\": 0.001, \"step_ms\": 20.5, \"samples_per_s\": 1234.4, \"left_s\": 10.2, "
+        "\"test_loss\": 0.3, \"loss_metrics\": [{\"name\": \"accuracy\", \"share\": true, "
+        "\"evaluated\": 0.8125}, {\"name\": \"mae\", \"share\": false, \"evaluated\": 2.5}, "
+        "{\"name\": \"\\u001b[2J\", \"evaluated\": 1}], \"mfu\": 0.417, \"blocks\": 8, "
+        "\"straggler\": 1, \"pinned\": [5], \"transition\": \"idle\", \"times_s\": 10, "
+        "\"cache\": {\"state\": \"on\", \"hits\": 75, \"upgrades\": 0, \"misses\": 25, "
+        "\"used_bytes\": 1048576, \"memory_bytes\": 4194304, \"disk_bytes\": 0}, "
+        "\"plan\": {\"generation\": 3, \"f\": 2, \"k\": %d, \"r\": %d, \"m\": 4, "
+        "\"frozen_layers\": %d, \"predicted_step_ms\": 19.5, \"first\": [",
+        K, R, frozen);
     for (int k = 0; k <= K; k++) {
         n += sprintf(text + n, "%s%d", k == 0 ? "" : ", ", k * n_layers / K);
     }
@@ -112,7 +114,7 @@ static void shows_the_run(void)
                                         "step 20.5 ms",
                                         "predicted 19.5 ms",
                                         "loss 0.25",
-                                        "test 0.3, 81.25 %",
+                                        "test 0.3, 81.25 %, mae 2.5   ",
                                         "MFU 41.7 %",
                                         "1234 samples/s",
                                         "cache on",
