@@ -12,6 +12,7 @@
 #include "device/log.h"
 #include "nn/model.h"
 #include "pipe/plan/evaluation.h"
+#include "pipe/state/model_file.h"
 
 #include <stdio.h>
 #include <zmq.h>
@@ -198,6 +199,27 @@ static void report_start(fl_controller *controller)
     fl_event_log_cache_opened(&controller->log, o);
 }
 
+/* A run that was stopped before its first step has no weights to keep. */
+static void keep_model(fl_controller *controller, fl_run_result *result)
+{
+    fl_model_file *file = controller->options->model_file;
+    fl_shutdown *shutdown = &controller->shutdown;
+    bool good = shutdown->status == FL_OK || shutdown->status == FL_ESTOPPED;
+    if (file == NULL || !good || !fl_model_file_complete(file)) {
+        return;
+    }
+    fl_status status = fl_model_file_finish(file);
+    if (status != FL_OK) {
+        shutdown->status = FL_EFAILED;
+        snprintf(shutdown->message, sizeof shutdown->message, "the trained weights: %s",
+                 fl_errmsg());
+        return;
+    }
+    snprintf(result->model, sizeof result->model, "%s/%s/%s", controller->options->run_dir,
+             FL_MODEL_FOLDER, FL_MODEL_FILE);
+    fl_event_log_model(&controller->log, file->layout.n, file->layout.total_bytes);
+}
+
 static fl_status run_controller(fl_controller *controller, fl_run_result *result)
 {
     char missing[1024];
@@ -209,6 +231,7 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     fl_elastic_end(&controller->elastic);
     fl_shutdown_conclude(controller);
     fl_summary_result(controller, result);
+    keep_model(controller, result);
     fl_record_missing(&controller->record, missing, sizeof missing);
     fl_event_log_over(&controller->log, shutdown->status, shutdown->message, result,
                       controller->ledger.text, missing);

@@ -410,6 +410,15 @@ static void result_fields(fl_json *j, const fl_run_result *result)
     fl_json_rounded(j, "samples_per_s", result->samples_per_s, 1);
 }
 
+void fl_event_log_model(fl_event_log *log, int n_tensors, int64_t size_bytes)
+{
+    fl_json *j = fl_event_log_begin(log, "model.saved");
+    fl_json_text(j, "path", "model/model.safetensors");
+    fl_json_integer(j, "tensors", n_tensors);
+    fl_json_integer(j, "bytes", size_bytes);
+    fl_event_log_end(log);
+}
+
 void fl_event_log_over(fl_event_log *log, fl_status status, const char *message,
                        const fl_run_result *result, const char *ledger, const char *missing)
 {

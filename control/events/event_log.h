@@ -82,6 +82,9 @@ void fl_event_log_stopping(fl_event_log *log, const char *why, int64_t steps);
 /* message  why the run failed
  * ledger   what the ledger proves
  * missing  what the record of the run lacks; "" if nothing */
+/* The trained weights are on the disk, in the run directory. */
+void fl_event_log_model(fl_event_log *log, int n_tensors, int64_t size_bytes);
+
 void fl_event_log_over(fl_event_log *log, fl_status status, const char *message,
                        const fl_run_result *result, const char *ledger, const char *missing);
 

@@ -316,6 +316,9 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
     if (end->missing[0] != 0) {
         fprintf(out, "  record         INCOMPLETE: %s\n", end->missing);
     }
+    if (result->model[0] != 0) {
+        fprintf(out, "  model          %s/model/model.safetensors\n", options->run_dir);
+    }
     fprintf(out, "  run directory  %s\n", options->run_dir);
     fprintf(out, "                 job.yaml, steps.jsonl, events.jsonl, ledger.bin,\n"
                  "                 summary.txt, worker-N.log\n");

@@ -34,6 +34,7 @@ typedef struct fl_controller_options {
     struct fl_metrics_listener *metrics; /* NULL: the job asks for no metrics */
     const char *run_dir;                 /* absolute; exists */
     int dir_fd;
+    struct fl_model_file *model_file; /* that the workers fill; NULL: the weights are not kept */
     const struct fl_recording *recording; /* of the run to repeat; NULL: none */
     int n_devices;                        /* of the job */
     const char *kernels;                  /* the instruction set, "avx2"; NULL: unknown */

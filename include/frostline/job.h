@@ -86,6 +86,8 @@ typedef struct fl_job {
         char plugin[FL_TEXT_MAX]; /* path of a shared object; kind plugin only */
         int64_t blocks, dim, heads, patch;
         double dropout;
+        char init[FL_TEXT_MAX];       /* weights to start from; "": drawn */
+        char init_allow[FL_TEXT_MAX]; /* the layers that they need not fit; "": none */
     } model;
     struct {
         fl_data_kind kind;
@@ -169,6 +171,7 @@ typedef struct fl_job {
     } control;
     struct {
         char dir[FL_TEXT_MAX]; /* where run directories are made */
+        bool save_model;       /* the run leaves its trained weights */
     } run;
     fl_job_origins origins; /* of the values above; a program leaves it alone */
 } fl_job;

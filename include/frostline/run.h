@@ -37,13 +37,15 @@ typedef struct fl_run_result {
     int n_metrics;         /* of the model's loss */
     fl_metric_result metrics[FL_METRICS_MAX]; /* train: of the last epoch; validation, test: of the
                                                * last evaluation */
+    char model[4096 + 32]; /* the file of the trained weights; "": none (run.save_model) */
 } fl_run_result;
 
 /* Train `model` on `dataset` as `job` says, to the end: plan, fork one worker a device, watch them.
  * The caller becomes the controller. Call it before the process has made threads or used OpenMP:
  * workers are forks of the caller and see its model and data set as they are now. Output goes to
- * standard output and standard error as for `frostline run`. The trained weights are lost when the
- * workers exit: this version stores none, and the caller's model is unchanged.
+ * standard output and standard error as for `frostline run`. The trained weights are left in the
+ * run directory (result->model); the caller's model is unchanged. job->model.init gives weights to
+ * start from.
  *
  * model, dataset, job  borrowed; of the job's sections model and data only data.samples counts, and
  *                      data.augment where the cache needs it

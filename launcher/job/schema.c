@@ -111,6 +111,20 @@ static const fl_field fields[] = {
      .initial = "none",
      .word = "none",
      .doc = "The shared object of kind plugin; it exports frostline_plugin."},
+    {.path = "model.init",
+     .type = FL_FIELD_PATH,
+     .offset = AT(model.init),
+     .initial = "none",
+     .word = "none",
+     .doc = "Weights to start from: a run directory, a folder or a file of safetensors."},
+    {.path = "model.init_allow",
+     .type = FL_FIELD_TEXT,
+     .offset = AT(model.init_allow),
+     .initial = "none",
+     .word = "none",
+     .doc =
+         "A layer, or the beginning of layers' names, that model.init need not fit; what it lacks "
+         "there is drawn."},
     {.path = "model.blocks",
      .type = FL_FIELD_INTEGER,
      .offset = AT(model.blocks),
@@ -636,6 +650,11 @@ static const fl_field fields[] = {
      .offset = AT(run.dir),
      .initial = "runs",
      .doc = "Where run directories are made, each named by job, date and time."},
+    {.path = "run.save_model",
+     .type = FL_FIELD_BOOLEAN,
+     .offset = AT(run.save_model),
+     .initial = "true",
+     .doc = "Leave the trained weights in the run directory, as model/model.safetensors."},
 };
 
 enum {

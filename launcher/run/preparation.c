@@ -39,6 +39,7 @@ void fl_preparation_fini(fl_preparation *p)
         fl_metrics_listener_close(&p->metrics);
     }
     fl_cores_release(&p->cores);
+    fl_init_weights_close(&p->init);
     fl_activations_destroy(&p->activations);
     fl_recording_fini(&p->recording);
     fl_dataset_destroy(&p->view);
@@ -155,6 +156,17 @@ static fl_status look_at_samples(fl_preparation *p)
     return FL_OK;
 }
 
+static fl_status open_init(fl_preparation *p)
+{
+    if (p->job->model.init[0] == '\0') {
+        return FL_OK;
+    }
+    fl_status status =
+        fl_init_weights_open(p->model, p->job->model.init, p->job->model.init_allow, &p->init);
+    return status == FL_OK ? FL_OK
+                           : fl_fail_field(status, FL_FIELDS("model.init"), "%s", fl_errmsg());
+}
+
 /* The layers have run once on the largest shape of the data set. Here they run on the longest and
  * the shortest sample, before this process runs them on samples of other lengths. */
 static fl_status measure_memory(fl_preparation *p)
@@ -189,6 +201,7 @@ fl_status fl_preparation_check(fl_preparation *p)
     p->n_workers = count_devices(p->job);
     FL_TRY(fl_job_check_devices(p->job, p->n_workers));
     FL_TRY(look_at_samples(p));
+    FL_TRY(open_init(p));
     FL_TRY(fl_alloc(sizeof *p->profile, (void **)&p->profile));
     FL_TRY(fl_alloc(sizeof *p->learned, (void **)&p->learned));
     FL_TRY(fl_alloc(sizeof *p->costs, (void **)&p->costs));

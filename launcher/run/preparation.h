@@ -15,6 +15,7 @@
 #include "launcher/worker/cores.h"
 #include "pipe/plan/capacity.h"
 #include "pipe/plan/planner.h"
+#include "pipe/state/init_weights.h"
 #include "pipe/step/activations.h"
 
 #include <frostline/run.h>
@@ -42,6 +43,7 @@ typedef struct fl_preparation {
     fl_costs *costs;
     fl_plan_input input;
     fl_plan *plan;
+    fl_init_weights init;        /* weights to start from */
     fl_activations *activations; /* NULL: no cache, because of no_cache_why: */
     char no_cache_why[512];
     bool listens; /* the job asks for metrics */

@@ -105,6 +105,7 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
                                 .due = &p->due,
                                 .batches = p->batches,
                                 .dir_fd = dir_fd,
+                                .init = &p->init,
                                 .n_samples = p->n_samples,
                                 .n_validation = p->n_validation,
                                 .n_steps = p->n_steps};
@@ -134,7 +135,12 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
                                         .worker = fl_worker_run,
                                         .context = &worker};
     *p->learned = *p->profile;
+    fl_model_file model_file = {0};
     fl_status status = fl_run_dir_write_job(p, dir_fd);
+    if (status == FL_OK && p->job->run.save_model) {
+        status = fl_model_file_create(p->model, dir_fd, &model_file);
+        worker.model_file = controller.model_file = &model_file;
+    }
     if (status == FL_OK) {
         int held_fd = fl_run_hold(dir_fd);
         status = fl_controller_run(&controller, result);
@@ -143,8 +149,11 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
             close(held_fd);
         }
     }
+    fl_failure failure; /* closing may fail at something, too */
+    fl_failure_keep(&failure, status);
+    fl_model_file_fini(&model_file);
     close(dir_fd);
-    return status;
+    return fl_failure_raise(&failure);
 }
 
 static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)

@@ -6,7 +6,8 @@
  *   ⑤ step, report                    train_steps, batch_stream.c, worker_report.c
  *   ⑥ evaluation after each epoch     evaluate_epoch
  *   ⑦ commands, transitions           control_point.c, transition.c, setting.c
- *   ⑧ close, innermost first          worker_open.c
+ *   ⑧ the trained weights             write_model
+ *   ⑨ close, innermost first          worker_open.c
  * A standby worker runs no steps: it waits until the controller wakes it to receive a command. */
 #include "launcher/worker/worker.h"
 
@@ -245,6 +246,27 @@ static fl_status train_steps(worker *w)
     return FL_OK;
 }
 
+/* ---- ⑧ ---- */
+
+/* The replicas of a stage share its layers among them. */
+static fl_status write_model(worker *w)
+{
+    fl_params *params = fl_generation_params(w->now);
+    if (w->c->model_file == NULL || !w->now->place.active) {
+        return FL_OK;
+    }
+    fl_link_doing(w->link, "writing the model");
+    for (int layer = params->first; layer < params->last; layer++) {
+        if (layer % w->now->plan.R == w->now->place.replica) {
+            fl_status status = fl_model_file_write(w->c->model_file, params, NULL, layer);
+            if (status != FL_OK) {
+                return fl_within(status, "the trained weights");
+            }
+        }
+    }
+    return FL_OK;
+}
+
 /* ---- the whole worker ---- */
 
 static fl_status run_worker(worker *w, const char *endpoint)
@@ -261,6 +283,7 @@ static fl_status run_worker(worker *w, const char *endpoint)
                w->now->plan.generation);
         return FL_OK;
     }
+    FL_TRY(write_model(w));
     /* No worker closes its connections while another may still need them. */
     return wait_for_all(w);
 }

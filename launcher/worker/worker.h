@@ -5,6 +5,8 @@
 #include "control/elastic/due_steps.h"
 #include "launcher/worker/cores.h"
 #include "pipe/plan/capacity.h"
+#include "pipe/state/init_weights.h"
+#include "pipe/state/model_file.h"
 #include "pipe/step/activations.h"
 
 #include <frostline/plan.h>
@@ -18,10 +20,12 @@ typedef struct fl_worker_context {
     const fl_cores *cores;
     const fl_activations *activations; /* NULL: nothing is cached */
     const fl_due_steps *due;
-    fl_run_batches *batches; /* with what the controller found of them */
-    int dir_fd;              /* the run directory */
-    int64_t n_samples;       /* training samples used, without validation samples */
-    int64_t n_validation;    /* validation samples; they come first in the test split. 0: none */
+    fl_run_batches *batches;     /* with what the controller found of them */
+    int dir_fd;                  /* the run directory */
+    const fl_init_weights *init; /* weights to start from */
+    fl_model_file *model_file;   /* where the trained weights go; NULL: they are not kept */
+    int64_t n_samples;           /* training samples used, without validation samples */
+    int64_t n_validation; /* validation samples; they come first in the test split. 0: none */
     int64_t n_steps;
 } fl_worker_context;
 

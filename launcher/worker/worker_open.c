@@ -73,7 +73,10 @@ static fl_status open_member(worker *w)
                                      .abort_set = &w->abort_set};
     FL_TRY(fl_alloc(sizeof *w->now, (void **)&w->now));
     FL_TRY(fl_parked_init(&w->parked, w->device, w->c->plan->n_layers));
-    return fl_generation_open(&options, w->now);
+    FL_TRY(fl_generation_open(&options, w->now));
+    return w->now->place.active
+               ? fl_init_weights_load(w->c->init, fl_generation_params(w->now), NULL)
+               : FL_OK;
 }
 
 fl_status fl_worker_open(worker *w, const char *endpoint)

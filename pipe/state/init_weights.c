@@ -1,0 +1,248 @@
+#include "pipe/state/init_weights.h"
+
+#include "nn/model.h"
+#include "pipe/state/model_file.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { PIECE = 256 * 1024, LIST_BYTES = 3000, NAME_BYTES = FL_LAYER_NAME_MAX + FL_PARAM_NAME_MAX };
+
+/* ---- what fits ---- */
+
+static bool is_allowed(const fl_init_weights *init, const char *name)
+{
+    size_t n = strlen(init->allow);
+    return n > 0 && strncmp(name, init->allow, n) == 0 && (name[n] == '.' || name[n] == '\0');
+}
+
+static bool is_readable(const fl_st_tensor *t)
+{
+    return t->dtype == FL_ST_F32 || t->dtype == FL_ST_F16 || t->dtype == FL_ST_BF16;
+}
+
+/* A vector may also be a matrix of one column, as some files have it. */
+static bool has_shape(const fl_st_tensor *t, const fl_param_spec *spec)
+{
+    bool matrix = t->n_dims == 2 && t->dims[0] == spec->rows && t->dims[1] == spec->cols;
+    return matrix || (t->n_dims == 1 && spec->cols == 1 && t->dims[0] == spec->rows);
+}
+
+static const char *full_name(const fl_model *model, int layer, int i, char name[NAME_BYTES])
+{
+    snprintf(name, NAME_BYTES, "%s.%s", fl_model_layer_name(model, layer),
+             fl_model_params(model, layer)->spec[i].name);
+    return name;
+}
+
+/* The tensor under the name of a parameter, or of the first that is tied to it and has one: all of
+ * them begin with the same values, whichever the file has. */
+static const fl_st_tensor *find_tensor(const fl_init_weights *init, const fl_model *model,
+                                       int layer, int i)
+{
+    char name[NAME_BYTES];
+    int tie = fl_model_tie_of(model, layer, i);
+    const fl_st_tensor *t = NULL;
+    if (tie < 0) {
+        return fl_safetensors_find(init->file, full_name(model, layer, i, name));
+    }
+    const fl_tie *all = fl_model_tie_at(model, tie);
+    for (int k = 0; t == NULL && k < all->n; k++) {
+        full_name(model, all->use[k].layer, all->use[k].param, name);
+        t = fl_safetensors_find(init->file, name);
+    }
+    return t;
+}
+
+/* The same, if it fits. */
+static const fl_st_tensor *tensor_for(const fl_init_weights *init, const fl_model *model, int layer,
+                                      int i)
+{
+    const fl_st_tensor *t = find_tensor(init, model, layer, i);
+    return t != NULL && has_shape(t, &fl_model_params(model, layer)->spec[i]) && is_readable(t)
+               ? t
+               : NULL;
+}
+
+/* ---- what does not ---- */
+
+/* Names of one kind of difference, as many as a message can carry. */
+typedef struct differences {
+    const char *kind;
+    int n;
+    size_t used;
+    char text[LIST_BYTES];
+} differences;
+
+static void add_difference(differences *d, const char *what)
+{
+    int n =
+        snprintf(d->text + d->used, sizeof d->text - d->used, "%s%s", d->n == 0 ? "" : ", ", what);
+    d->n++;
+    if (n >= 0 && d->used + (size_t)n < sizeof d->text) {
+        d->used += (size_t)n;
+    } else {
+        d->text[d->used] = '\0'; /* the count says how many there are */
+    }
+}
+
+static void print_shape(const int64_t *dims, int n, char *text, size_t size_bytes)
+{
+    size_t used = (size_t)snprintf(text, size_bytes, "[");
+    for (int i = 0; i < n && used < size_bytes; i++) {
+        used += (size_t)snprintf(text + used, size_bytes - used, "%s%lld", i == 0 ? "" : ", ",
+                                 (long long)dims[i]);
+    }
+    if (used < size_bytes) {
+        snprintf(text + used, size_bytes - used, "]");
+    }
+}
+
+static void describe_misfit(const fl_st_tensor *t, const fl_param_spec *spec, differences *d)
+{
+    char found[200], wanted[64], what[NAME_BYTES + 320];
+    const int64_t dims[2] = {spec->rows, spec->cols};
+    print_shape(t->dims, t->n_dims, found, sizeof found);
+    print_shape(dims, spec->cols == 1 ? 1 : 2, wanted, sizeof wanted);
+    if (has_shape(t, spec)) {
+        snprintf(what, sizeof what, "%.160s is %s", t->name, fl_st_dtype_name(t->dtype));
+    } else {
+        snprintf(what, sizeof what, "%.160s %s, the model has %s", t->name, found, wanted);
+    }
+    add_difference(d, what);
+}
+
+static void compare_params(const fl_init_weights *init, const fl_model *model, differences *missing,
+                           differences *misfits)
+{
+    char name[NAME_BYTES];
+    for (int layer = 0; layer < fl_model_n_layers(model); layer++) {
+        const fl_param_list *list = fl_model_params(model, layer);
+        for (int i = 0; i < list->n; i++) {
+            full_name(model, layer, i, name);
+            const fl_st_tensor *t = find_tensor(init, model, layer, i);
+            if (is_allowed(init, name) || tensor_for(init, model, layer, i) != NULL) {
+                continue;
+            }
+            if (t == NULL) {
+                add_difference(missing, name);
+            } else {
+                describe_misfit(t, &list->spec[i], misfits);
+            }
+        }
+    }
+}
+
+static bool is_param(const fl_model *model, const char *name)
+{
+    char own[NAME_BYTES];
+    for (int layer = 0; layer < fl_model_n_layers(model); layer++) {
+        for (int i = 0; i < fl_model_params(model, layer)->n; i++) {
+            if (strcmp(full_name(model, layer, i, own), name) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void compare_tensors(const fl_init_weights *init, const fl_model *model, differences *extra)
+{
+    for (int i = 0; i < fl_safetensors_n(init->file); i++) {
+        const char *name = fl_safetensors_at(init->file, i)->name;
+        if (!is_allowed(init, name) && !is_param(model, name)) {
+            char what[170];
+            snprintf(what, sizeof what, "%.160s", name);
+            add_difference(extra, what);
+        }
+    }
+}
+
+static fl_status compare(const fl_init_weights *init, const fl_model *model, const char *path)
+{
+    differences d[3] = {
+        {.kind = "missing"}, {.kind = "of another shape or type"}, {.kind = "extra"}};
+    char text[4000];
+    size_t used = 0;
+    compare_params(init, model, &d[0], &d[1]);
+    compare_tensors(init, model, &d[2]);
+    for (int i = 0; i < 3; i++) {
+        if (d[i].n > 0 && used < sizeof text) {
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%d %s: %.1200s",
+                                     used == 0 ? "" : "; ", d[i].n, d[i].kind, d[i].text);
+        }
+    }
+    return used == 0 ? FL_OK
+                     : fl_fail(FL_EINVAL, "%s does not fit the model %s: tensors %s", path,
+                               fl_model_name(model), text);
+}
+
+/* ---- open, load ---- */
+
+/* A run's weights lie in its folder of this name. */
+static fl_status open_file(const char *path, fl_safetensors **file)
+{
+    char inside[4096];
+    struct stat st;
+    int n = snprintf(inside, sizeof inside, "%s/%s", path, FL_MODEL_FOLDER);
+    bool is_run =
+        n > 0 && (size_t)n < sizeof inside && stat(inside, &st) == 0 && S_ISDIR(st.st_mode);
+    return fl_safetensors_open(is_run ? inside : path, file);
+}
+
+fl_status fl_init_weights_open(const fl_model *model, const char *path, const char *allow,
+                               fl_init_weights *out)
+{
+    *out = (fl_init_weights){0};
+    snprintf(out->allow, sizeof out->allow, "%s", allow);
+    fl_status status = open_file(path, &out->file);
+    if (status == FL_OK) {
+        status = compare(out, model, path);
+    }
+    if (status != FL_OK) {
+        fl_init_weights_close(out);
+    }
+    return status;
+}
+
+void fl_init_weights_close(fl_init_weights *init)
+{
+    fl_safetensors_close(&init->file);
+}
+
+static fl_status load_param(const fl_init_weights *init, const fl_st_tensor *t, fl_params *params,
+                            fl_stream *stream, float *to, float *piece)
+{
+    const fl_device_ops *ops = params->device->ops;
+    for (int64_t done = 0; done < t->n_elements; done += PIECE) {
+        int64_t now = t->n_elements - done < PIECE ? t->n_elements - done : PIECE;
+        FL_TRY(fl_safetensors_read(init->file, t, done, now, piece));
+        FL_TRY(ops->copy_in(params->device, stream, to + done, piece, (size_t)now * sizeof *piece));
+        FL_TRY(ops->sync(params->device, stream)); /* `piece` is used again */
+    }
+    return FL_OK;
+}
+
+fl_status fl_init_weights_load(const fl_init_weights *init, fl_params *params, fl_stream *stream)
+{
+    const fl_device_ops *ops = params->device->ops;
+    size_t size_bytes = PIECE * sizeof(float);
+    void *piece = NULL;
+    if (init->file == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(ops->host_take(params->device, size_bytes, &piece));
+    fl_status status = FL_OK;
+    for (int layer = params->first; status == FL_OK && layer < params->last; layer++) {
+        fl_layer_params *mine = &params->layer[layer - params->first];
+        for (int i = 0; status == FL_OK && i < mine->n; i++) {
+            const fl_st_tensor *t = tensor_for(init, params->model, layer, i);
+            if (t != NULL) {
+                status = load_param(init, t, params, stream, mine->weight[i].data, piece);
+            }
+        }
+    }
+    ops->host_give(params->device, piece, size_bytes);
+    return status;
+}

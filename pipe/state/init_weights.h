@@ -1,0 +1,30 @@
+/* Weights to start from: the tensors of a safetensors file in place of drawn ones. A tensor belongs
+ * to the parameter of its name (<layer>.<parameter>); shapes are [rows, cols], or [rows] where cols
+ * is 1. */
+#ifndef FL_PIPE_STATE_INIT_WEIGHTS_H
+#define FL_PIPE_STATE_INIT_WEIGHTS_H
+
+#include "nn/safetensors.h"
+#include "pipe/state/params.h"
+
+typedef struct fl_init_weights {
+    fl_safetensors *file; /* owned; NULL: all weights are drawn */
+    /* The layer, or the beginning of layers' names up to a dot, that the file need not fit: what it
+     * lacks or has in another shape is drawn. "": no such layer. */
+    char allow[FL_LAYER_NAME_MAX];
+} fl_init_weights;
+
+/* path: a file, an index, a folder that holds one of them, or a run directory. Every parameter of
+ * the model must be there in its shape and in a type that can be read, and nothing else, but for
+ * what `allow` names. Returns FL_EIO or FL_EFORMAT from the file; FL_EINVAL lists all that differs;
+ * FL_ENOMEM. On failure nothing is held. Open it before workers are forked. */
+fl_status fl_init_weights_open(const fl_model *model, const char *path, const char *allow,
+                               fl_init_weights *out) FL_MUST_CHECK;
+void fl_init_weights_close(fl_init_weights *init);
+
+/* The weights of the layers that `params` hold, which were drawn, become those of the file. Takes
+ * host memory for one piece of 1 MiB. FL_EIO. Threads and forked processes: any. */
+fl_status fl_init_weights_load(const fl_init_weights *init, fl_params *params,
+                               fl_stream *stream) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,186 @@
+#include "pipe/state/model_file.h"
+
+#include "device/alloc.h"
+#include "nn/model.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PART_FILE FL_MODEL_FILE ".part"
+#define PART_PATH FL_MODEL_FOLDER "/" PART_FILE
+
+enum { PIECE = 256 * 1024 }; /* elements that leave the device at once */
+enum { NAME_MAX_BYTES = FL_LAYER_NAME_MAX + FL_PARAM_NAME_MAX };
+
+static size_t written_bytes(const fl_model *model)
+{
+    return (size_t)fl_model_n_layers(model) + 1;
+}
+
+/* ---- ① ---- */
+
+/* The names and shapes of all parameters; names [n] are what the specs borrow. */
+static void list_tensors(fl_model_file *file, fl_st_spec *specs, char (*names)[NAME_MAX_BYTES])
+{
+    int n = 0;
+    for (int layer = 0; layer < fl_model_n_layers(file->model); layer++) {
+        const fl_param_list *list = fl_model_params(file->model, layer);
+        file->first[layer] = n;
+        for (int i = 0; i < list->n; i++, n++) {
+            const fl_param_spec *p = &list->spec[i];
+            snprintf(names[n], NAME_MAX_BYTES, "%s.%s", fl_model_layer_name(file->model, layer),
+                     p->name);
+            specs[n] = (fl_st_spec){
+                .name = names[n], .n_dims = p->cols == 1 ? 1 : 2, .dims = {p->rows, p->cols}};
+        }
+    }
+    file->first[fl_model_n_layers(file->model)] = n;
+}
+
+static int count_tensors(const fl_model *model)
+{
+    int n = 0;
+    for (int layer = 0; layer < fl_model_n_layers(model); layer++) {
+        n += fl_model_params(model, layer)->n;
+    }
+    return n;
+}
+
+static fl_status make_layout(fl_model_file *file)
+{
+    static const fl_st_pair metadata[] = {{"format", "pt"}, {"frostline", FL_VERSION}};
+    int n = count_tensors(file->model);
+    fl_st_spec *specs = NULL;
+    char(*names)[NAME_MAX_BYTES] = NULL;
+    fl_status status = fl_alloc_array((size_t)n + 1, sizeof *specs, (void **)&specs);
+    if (status == FL_OK) {
+        status = fl_alloc_array((size_t)n + 1, sizeof *names, (void **)&names);
+    }
+    if (status == FL_OK) {
+        list_tensors(file, specs, names);
+        status = fl_st_layout_init(&file->layout, FL_ST_F32, specs, n, metadata, 2);
+    }
+    fl_free(specs);
+    fl_free(names);
+    return status;
+}
+
+static fl_status make_file(fl_model_file *file, int run_fd)
+{
+    if (mkdirat(run_fd, FL_MODEL_FOLDER, 0700) != 0 && errno != EEXIST) {
+        return fl_fail(FL_EIO, "cannot make the folder %s: %s", FL_MODEL_FOLDER, strerror(errno));
+    }
+    file->folder_fd = openat(run_fd, FL_MODEL_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    file->fd = file->folder_fd < 0 ? -1
+                                   : openat(file->folder_fd, PART_FILE,
+                                            O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file->fd < 0) {
+        return fl_fail(FL_EIO, "cannot make %s: %s", PART_PATH, strerror(errno));
+    }
+    return fl_st_layout_create(&file->layout, file->fd, PART_PATH);
+}
+
+fl_status fl_model_file_create(const fl_model *model, int run_fd, fl_model_file *out)
+{
+    size_t n_layers = (size_t)fl_model_n_layers(model);
+    *out = (fl_model_file){.model = model, .folder_fd = -1, .fd = -1};
+    FL_TRY(fl_alloc_array(n_layers + 1, sizeof *out->first, (void **)&out->first));
+    void *shared =
+        mmap(NULL, written_bytes(model), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        return fl_fail(FL_ENOMEM, "no memory for the progress of the model's file");
+    }
+    out->written = shared;
+    FL_TRY(make_layout(out));
+    return make_file(out, run_fd);
+}
+
+/* ---- ② ---- */
+
+static fl_status write_param(const fl_model_file *file, fl_params *params, fl_stream *stream,
+                             int tensor, const float *from, float *piece)
+{
+    const fl_device_ops *ops = params->device->ops;
+    int64_t n = file->layout.n_elements[tensor];
+    for (int64_t done = 0; done < n; done += PIECE) {
+        int64_t now = n - done < PIECE ? n - done : PIECE;
+        FL_TRY(
+            ops->copy_out(params->device, stream, piece, from + done, (size_t)now * sizeof *piece));
+        FL_TRY(ops->sync(params->device, stream));
+        FL_TRY(fl_st_layout_write(&file->layout, file->fd, PART_PATH, tensor, done, now, piece));
+    }
+    return FL_OK;
+}
+
+fl_status fl_model_file_write(fl_model_file *file, fl_params *params, fl_stream *stream, int layer)
+{
+    const fl_layer_params *mine = &params->layer[layer - params->first];
+    const fl_device_ops *ops = params->device->ops;
+    size_t size_bytes = PIECE * sizeof(float);
+    void *piece = NULL;
+    FL_TRY(ops->host_take(params->device, size_bytes, &piece));
+    fl_status status = FL_OK;
+    for (int i = 0; status == FL_OK && i < mine->n; i++) {
+        status =
+            write_param(file, params, stream, file->first[layer] + i, mine->weight[i].data, piece);
+    }
+    ops->host_give(params->device, piece, size_bytes);
+    if (status == FL_OK) {
+        atomic_store(&file->written[layer], 1);
+    }
+    return status == FL_OK ? FL_OK
+                           : fl_within(status, "%s", fl_model_layer_name(file->model, layer));
+}
+
+/* ---- ③ ---- */
+
+bool fl_model_file_complete(const fl_model_file *file)
+{
+    for (int layer = 0; layer < fl_model_n_layers(file->model); layer++) {
+        if (atomic_load(&file->written[layer]) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+fl_status fl_model_file_finish(fl_model_file *file)
+{
+    if (!fl_model_file_complete(file)) {
+        return fl_fail(FL_EINTERNAL, "%s lacks a layer", PART_PATH);
+    }
+    if (fsync(file->fd) != 0 ||
+        renameat(file->folder_fd, PART_FILE, file->folder_fd, FL_MODEL_FILE) != 0 ||
+        fsync(file->folder_fd) != 0) {
+        return fl_fail(FL_EIO, "cannot keep %s/%s: %s", FL_MODEL_FOLDER, FL_MODEL_FILE,
+                       strerror(errno));
+    }
+    close(file->fd);
+    file->fd = -1;
+    return FL_OK;
+}
+
+void fl_model_file_fini(fl_model_file *file)
+{
+    if (file->model == NULL) {
+        return;
+    }
+    if (file->fd >= 0) {
+        unlinkat(file->folder_fd, PART_FILE, 0);
+        close(file->fd);
+    }
+    if (file->folder_fd >= 0) {
+        close(file->folder_fd);
+    }
+    if (file->written != NULL) {
+        munmap(file->written, written_bytes(file->model));
+    }
+    fl_st_layout_fini(&file->layout);
+    fl_free(file->first);
+    *file = (fl_model_file){0};
+}

@@ -1,0 +1,49 @@
+/* The trained weights as a file of a run: <run directory>/model/model.safetensors.
+ *
+ *     the controller ①  makes the file, at its full length, before it forks the workers
+ *     each worker ②     writes the layers it owns, at the end, by position; replicas share the work
+ *     the controller ③  gives the file its name when all layers were written
+ *
+ * Tensors are named <layer>.<parameter> (frostline/model.h), fp32, [rows, cols], or [rows] where
+ * cols is 1. No process holds more of them than its own and a buffer of 1 MiB. */
+#ifndef FL_PIPE_STATE_MODEL_FILE_H
+#define FL_PIPE_STATE_MODEL_FILE_H
+
+#include "nn/safetensors.h"
+#include "pipe/state/params.h"
+
+#include <stdatomic.h>
+
+#define FL_MODEL_FOLDER "model"
+#define FL_MODEL_FILE "model.safetensors"
+
+/* A struct of zeros holds nothing. */
+typedef struct fl_model_file {
+    const fl_model *model; /* borrowed */
+    fl_st_layout layout;
+    int *first;        /* [n_layers + 1] the layers' first tensors */
+    int folder_fd, fd; /* fd -1: not open */
+    atomic_uchar
+        *written; /* [n_layers] shared with forked processes; 1: the layer is in the file */
+} fl_model_file;
+
+/* Make the folder and the file below run_fd, without its final name. Returns FL_EIO where there is
+ * no room for it, FL_ENOMEM. Call fini after a failure, too; of a struct of zeros it does nothing.
+ */
+fl_status fl_model_file_create(const fl_model *model, int run_fd, fl_model_file *out) FL_MUST_CHECK;
+
+/* Write one layer that `params` hold. Waits for the stream's work. FL_EIO.
+ * Threads and forked processes: any, each its own layers. */
+fl_status fl_model_file_write(fl_model_file *file, fl_params *params, fl_stream *stream,
+                              int layer) FL_MUST_CHECK;
+
+/* Whether every layer has been written. */
+bool fl_model_file_complete(const fl_model_file *file);
+
+/* Onto the disk and under its name. FL_EIO; FL_EINTERNAL if it is not complete. */
+fl_status fl_model_file_finish(fl_model_file *file) FL_MUST_CHECK;
+
+/* Close it; a file that was not finished is removed. */
+void fl_model_file_fini(fl_model_file *file);
+
+#endif
