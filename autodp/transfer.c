@@ -15,6 +15,8 @@
 #include "device/alloc.h"
 #include "device/flight.h"
 
+#include <string.h>
+
 enum { PIECE_BYTES = 1 << 20, SLOTS = 4 };
 
 /* Host memory for one piece under way. */
@@ -117,7 +119,9 @@ static fl_status start_piece(fl_transfers *t, const cursor *at)
     const fl_device_ops *ops = t->device->ops;
     slot *s = &t->slots[at->n % SLOTS];
     FL_TRY(ops->event_wait(t->device, s->copied)); /* of the piece that was in the slot before */
-    if (transfer->sending) {
+    if (transfer->sending && transfer->on_host) {
+        memcpy(s->memory, (const unsigned char *)transfer->data + at->offset, piece_bytes(t, at));
+    } else if (transfer->sending) {
         FL_TRY(ops->copy_out(t->device, t->stream, s->memory,
                              (const unsigned char *)transfer->data + at->offset,
                              piece_bytes(t, at)));
@@ -134,6 +138,10 @@ static fl_status finish_piece(fl_transfers *t, const cursor *at, int64_t deadlin
     slot *s = &t->slots[at->n % SLOTS];
     FL_TRY(finish_message(transfer, s->buffer, deadline_us));
     if (transfer->sending) {
+        return FL_OK;
+    }
+    if (transfer->on_host) {
+        memcpy((unsigned char *)transfer->data + at->offset, s->memory, piece_bytes(t, at));
         return FL_OK;
     }
     FL_TRY(ops->copy_in(t->device, t->stream, (unsigned char *)transfer->data + at->offset,

@@ -13,6 +13,7 @@ typedef struct fl_transfer {
     uint32_t id; /* the same on both ends, distinct per ordered pair of ranks within an exchange */
     void *data;  /* device memory, borrowed [size_bytes] */
     size_t size_bytes;
+    bool on_host; /* data is host memory instead */
 } fl_transfer;
 
 /* Prepare transfers: list [n] is copied. All ranks have devices of one kind, and list their

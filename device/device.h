@@ -147,6 +147,7 @@ struct fl_device {
     /* A worker's prepare thread allocates while its main thread trains and reports. */
     _Atomic size_t used_bytes;
     _Atomic size_t peak_bytes;
+    _Atomic size_t workspace_bytes; /* of kernels, outside the budget */
 };
 
 /* One process drives one CPU device: sets the compute threads of this process (OpenMP) to n_threads
@@ -157,7 +158,8 @@ struct fl_device {
  * or whatever the compiler takes for granted. Their results are the same bits for any n_threads,
  * and those of a row, of a sample in attention, do not depend on what else is in the micro-batch; a
  * gradient that is summed over rows depends on its rows and their order alone.
- * A kernel's workspace lies outside the budget and grows when first needed, per thread: 640 KiB for
+ * A kernel's workspace lies outside the budget; workspace_bytes counts it. It grows when first
+ * needed, per thread: 640 KiB for
  * products, 256 (T + D) bytes for attention over T tokens and heads of D (12 T D more where D does
  * not fill vectors), 8 n bytes for every 64 rows of n in LayerNorm's way back. For bf16 values,
  * which the kernels compute in fp32, there are 256 KiB at most for each array that a kernel reads
@@ -227,9 +229,8 @@ void fl_device_unshare(fl_device *device, void *memory, size_t size_bytes, fl_sh
 /* Count size_bytes of reserved memory from now on; FL_EBUDGET as fl_device_alloc. */
 fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what) FL_MUST_CHECK;
 
-/* Memory leaves the budget, as parked moments of frozen layers do. Only the count changes: a device
- * that computes in host memory, the only kind there is, moves nothing. fl_device_claim takes it
- * back. */
+/* Memory leaves the budget, as parked moments of frozen layers do (pipe/state/migrate.h). Only the
+ * count changes; fl_device_claim takes it back. */
 void fl_device_disclaim(fl_device *device, size_t size_bytes);
 
 /* Whether devices of a kind compute in host memory, as `host_memory` in their table says. */

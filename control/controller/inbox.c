@@ -56,9 +56,8 @@ static void heard_hello(fl_controller *controller, fl_worker *worker)
 /* A worker that does not train yet does not report its memory. */
 static void remember_memory(fl_worker *worker, const fl_wire_heartbeat *heartbeat)
 {
-    if (heartbeat->memory_peak_bytes > 0) {
-        worker->memory_used_bytes = heartbeat->memory_used_bytes;
-        worker->memory_peak_bytes = heartbeat->memory_peak_bytes;
+    if (heartbeat->memory.peak_bytes > 0) {
+        worker->memory = heartbeat->memory;
     }
 }
 
@@ -157,7 +156,7 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         break;
     case FL_WIRE_READY:
         worker->ready = true;
-        worker->memory_peak_bytes = frame->memory_peak_bytes;
+        worker->memory.peak_bytes = frame->memory_peak_bytes;
         fl_event_log_ready(&controller->log, worker);
         break;
     case FL_WIRE_STEP:

@@ -198,7 +198,7 @@ void fl_event_log_ready(fl_event_log *log, const fl_worker *worker)
     fl_json *j = fl_event_log_begin(log, "worker.ready");
     fl_json_integer(j, "rank", worker->rank);
     fl_json_integer(j, "pid", worker->pid);
-    fl_json_integer(j, "memory_peak_bytes", worker->memory_peak_bytes);
+    fl_json_integer(j, "memory_peak_bytes", worker->memory.peak_bytes);
     fl_event_log_end(log);
 }
 

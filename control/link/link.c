@@ -186,10 +186,12 @@ void fl_link_doing(fl_link *link, const char *operation)
     atomic_store_explicit(&link->operation, operation, memory_order_relaxed);
 }
 
-void fl_link_memory(fl_link *link, int64_t used_bytes, int64_t peak_bytes)
+void fl_link_memory(fl_link *link, const fl_memory_report *r)
 {
-    atomic_store_explicit(&link->memory_used_bytes, used_bytes, memory_order_relaxed);
-    atomic_store_explicit(&link->memory_peak_bytes, peak_bytes, memory_order_relaxed);
+    atomic_store_explicit(&link->memory_used_bytes, r->used_bytes, memory_order_relaxed);
+    atomic_store_explicit(&link->memory_peak_bytes, r->peak_bytes, memory_order_relaxed);
+    atomic_store_explicit(&link->memory_parked_bytes, r->parked_bytes, memory_order_relaxed);
+    atomic_store_explicit(&link->memory_workspace_bytes, r->workspace_bytes, memory_order_relaxed);
 }
 
 void fl_link_ready(fl_link *link, int64_t memory_peak_bytes)

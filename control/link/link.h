@@ -187,8 +187,15 @@ void fl_link_generation(fl_link *link, uint32_t generation);
  * bytes. Costs two stores. Threads: any. */
 void fl_link_doing(fl_link *link, const char *operation);
 
-/* Set the device memory in use, and its peak. Costs two stores. Threads: any. */
-void fl_link_memory(fl_link *link, int64_t used_bytes, int64_t peak_bytes);
+/* A worker's memory. The budget holds for what the device uses, not for the rest. */
+typedef struct fl_memory_report {
+    int64_t used_bytes, peak_bytes; /* of the device; 0: not known yet */
+    int64_t parked_bytes;           /* host memory: moments of frozen layers */
+    int64_t workspace_bytes;        /* of kernels */
+} fl_memory_report;
+
+/* Set it for the next heartbeats. Costs four stores. Threads: any. */
+void fl_link_memory(fl_link *link, const fl_memory_report *report);
 
 /* Threads: the training thread. None of these waits, with one exception: when the controller has
  * been stopped and the queued reports fill 64 MiB, they wait for the controller. The controller

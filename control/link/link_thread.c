@@ -22,7 +22,7 @@
 #include <zmq.h>
 
 enum {
-    SMALL_FRAME_BYTES = FL_WIRE_HEADER_BYTES + 64,
+    SMALL_FRAME_BYTES = FL_WIRE_HEADER_BYTES + FL_WIRE_HEARTBEAT_MAX,
     ORPHAN_MS = 2000,  /* from the controller's death to SIGKILL for this process */
     TERMINATE_MS = 500 /* time for the controller to announce that a SIGTERM is for the whole run */
 };
@@ -61,8 +61,11 @@ static size_t put_heartbeat(fl_link *link, unsigned char *bytes)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_HEARTBEAT);
     frame.heartbeat.steps = atomic_load(&link->steps);
-    frame.heartbeat.memory_used_bytes = atomic_load(&link->memory_used_bytes);
-    frame.heartbeat.memory_peak_bytes = atomic_load(&link->memory_peak_bytes);
+    frame.heartbeat.memory =
+        (fl_memory_report){.used_bytes = atomic_load(&link->memory_used_bytes),
+                           .peak_bytes = atomic_load(&link->memory_peak_bytes),
+                           .parked_bytes = atomic_load(&link->memory_parked_bytes),
+                           .workspace_bytes = atomic_load(&link->memory_workspace_bytes)};
     snprintf(frame.heartbeat.operation, sizeof frame.heartbeat.operation, "%s",
              atomic_load(&link->operation));
     link->heartbeat_sent_us = frame.at_us;

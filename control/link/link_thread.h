@@ -33,6 +33,7 @@ struct fl_link {
     /* written by the training thread */
     _Atomic uint32_t generation;
     _Atomic int64_t steps, memory_used_bytes, memory_peak_bytes;
+    _Atomic int64_t memory_parked_bytes, memory_workspace_bytes;
     _Atomic(const char *) operation;
     atomic_bool closing;
     /* written for the training thread, under the lock */

@@ -43,7 +43,7 @@ static size_t body_size(const fl_wire_message *f)
     case FL_WIRE_READY:
         return 8;
     case FL_WIRE_HEARTBEAT:
-        return 3 * 8 + 4 + strnlen(f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
+        return 5 * 8 + 4 + strnlen(f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
     case FL_WIRE_STEP:
         return 8 * 8 + 5 * 4 + means_size(&f->step.metrics);
     case FL_WIRE_TIME:
@@ -217,6 +217,24 @@ bool fl_wire_get_status(fl_reader *r, fl_status *status)
     return known_status(value);
 }
 
+static void put_memory(fl_writer *w, const fl_memory_report *m)
+{
+    fl_put_i64(w, m->used_bytes);
+    fl_put_i64(w, m->peak_bytes);
+    fl_put_i64(w, m->parked_bytes);
+    fl_put_i64(w, m->workspace_bytes);
+}
+
+static bool get_memory(fl_reader *r, fl_memory_report *m)
+{
+    m->used_bytes = fl_get_i64(r);
+    m->peak_bytes = fl_get_i64(r);
+    m->parked_bytes = fl_get_i64(r);
+    m->workspace_bytes = fl_get_i64(r);
+    return m->used_bytes >= 0 && m->peak_bytes >= 0 && m->parked_bytes >= 0 &&
+           m->workspace_bytes >= 0;
+}
+
 static void put_body(fl_writer *w, const fl_wire_message *f)
 {
     switch (f->type) {
@@ -225,8 +243,7 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
         break;
     case FL_WIRE_HEARTBEAT:
         fl_put_i64(w, f->heartbeat.steps);
-        fl_put_i64(w, f->heartbeat.memory_used_bytes);
-        fl_put_i64(w, f->heartbeat.memory_peak_bytes);
+        put_memory(w, &f->heartbeat.memory);
         fl_put_text(w, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
         break;
     case FL_WIRE_READY:
@@ -293,10 +310,7 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return f->pid > 0;
     case FL_WIRE_HEARTBEAT:
         f->heartbeat.steps = fl_get_i64(r);
-        f->heartbeat.memory_used_bytes = fl_get_i64(r);
-        f->heartbeat.memory_peak_bytes = fl_get_i64(r);
-        return f->heartbeat.steps >= 0 && f->heartbeat.memory_used_bytes >= 0 &&
-               f->heartbeat.memory_peak_bytes >= 0 &&
+        return get_memory(r, &f->heartbeat.memory) && f->heartbeat.steps >= 0 &&
                fl_get_text(r, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
     case FL_WIRE_READY:
         f->memory_peak_bytes = fl_get_i64(r);

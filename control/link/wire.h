@@ -25,12 +25,13 @@ enum {
     FL_WIRE_REFUSAL_MAX = 1023, /* bytes of a refusal's text, without the zero */
     FL_WIRE_COMMAND_MAX = 8192, /* bytes of the largest frame from the controller */
     FL_WIRE_OPERATION_MAX = 31, /* bytes of an operation's name, without the zero */
+    FL_WIRE_HEARTBEAT_MAX = 5 * 8 + 4 + FL_WIRE_OPERATION_MAX, /* bytes of a heartbeat's body */
 };
 
 typedef enum fl_wire_type {
     /* worker to controller */
     FL_WIRE_HELLO = 1,     /* pid */
-    FL_WIRE_HEARTBEAT = 2, /* finished steps, current operation */
+    FL_WIRE_HEARTBEAT = 2, /* finished steps, memory, current operation */
     FL_WIRE_READY = 3,     /* memory peak */
     FL_WIRE_STEP = 4,
     FL_WIRE_TIME = 5,
@@ -73,8 +74,8 @@ typedef struct fl_wire_norms {
 } fl_wire_norms;
 
 typedef struct fl_wire_heartbeat {
-    int64_t steps;                                /* finished steps */
-    int64_t memory_used_bytes, memory_peak_bytes; /* of the device; 0: not known yet */
+    int64_t steps; /* finished steps */
+    fl_memory_report memory;
     char operation[FL_WIRE_OPERATION_MAX + 1];
 } fl_wire_heartbeat;
 

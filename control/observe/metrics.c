@@ -286,6 +286,16 @@ static int64_t peak_of(const fl_metrics_worker *w)
     return w->memory_peak_bytes;
 }
 
+static int64_t parked_of(const fl_metrics_worker *w)
+{
+    return w->memory_parked_bytes;
+}
+
+static int64_t workspace_of(const fl_metrics_worker *w)
+{
+    return w->memory_workspace_bytes;
+}
+
 static void each(out *o, const fl_metrics *m, const char *name, const char *type, const char *help,
                  int64_t (*of)(const fl_metrics_worker *))
 {
@@ -321,6 +331,10 @@ static void put_workers(out *o, const fl_metrics *m)
          slow_of);
     each(o, m, "frostline_worker_memory_used_bytes", "gauge", "Device memory in use.", used_of);
     each(o, m, "frostline_worker_memory_peak_bytes", "gauge", "The most that was in use.", peak_of);
+    each(o, m, "frostline_worker_memory_parked_bytes", "gauge",
+         "Host memory that keeps the moments of frozen layers, outside the budget.", parked_of);
+    each(o, m, "frostline_worker_memory_workspace_bytes", "gauge",
+         "Workspaces of kernels, outside the budget.", workspace_of);
     gauge(o, "frostline_worker_memory_budget_bytes", "Device memory that each worker has.",
           m->memory_budget_bytes);
 }

@@ -27,6 +27,7 @@ typedef struct fl_metrics_worker {
     int64_t steps;
     double seconds[FL_METRICS_PARTS];
     int64_t memory_used_bytes, memory_peak_bytes;
+    int64_t memory_parked_bytes, memory_workspace_bytes; /* outside the budget */
 } fl_metrics_worker;
 
 /* Unknown doubles are NAN and are left out. */

@@ -103,8 +103,10 @@ static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *
     out->stage = w->place.active ? w->place.stage : -1;
     out->slow = view->straggler == rank;
     out->steps = w->steps;
-    out->memory_used_bytes = w->memory_used_bytes;
-    out->memory_peak_bytes = w->memory_peak_bytes;
+    out->memory_used_bytes = w->memory.used_bytes;
+    out->memory_peak_bytes = w->memory.peak_bytes;
+    out->memory_parked_bytes = w->memory.parked_bytes;
+    out->memory_workspace_bytes = w->memory.workspace_bytes;
     for (int part = 0; part < FL_METRICS_PARTS; part++) {
         out->seconds[part] = (double)us[part] * 1e-6;
     }

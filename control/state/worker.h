@@ -18,7 +18,7 @@ typedef struct fl_worker {
     bool exit_reported;  /* the exit of the departed worker was reported */
     int64_t steps;       /* finished steps, as last reported */
     char operation[FL_WIRE_OPERATION_MAX + 1];
-    int64_t memory_used_bytes, memory_peak_bytes;
+    fl_memory_report memory;
     int64_t exited_us;
     int wait_status;   /* as waitpid gives it; holds when exited_us is set */
     bool killed;       /* killed by the controller */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <omp.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -218,6 +219,7 @@ fl_status fl__cpu_reserve(fl__cpu *cpu, size_t size_bytes)
     fl_free(cpu->scratch);
     cpu->scratch = fresh;
     cpu->scratch_bytes = each;
+    atomic_store(&cpu->base.workspace_bytes, (size_t)cpu->base.n_threads * each);
     return FL_OK;
 }
 

@@ -42,7 +42,11 @@ void fl_worker_report(worker *w, const fl_global_batch *batch, const fl_step_res
                             .reduce_wait_us = r->reduce_wait_us,
                             .optimizer_us = r->optimizer_us,
                             .data_us = r->data_us};
-    fl_link_memory(w->link, (int64_t)w->device->used_bytes, (int64_t)w->device->peak_bytes);
+    const fl_memory_report memory = {.used_bytes = (int64_t)w->device->used_bytes,
+                                     .peak_bytes = (int64_t)w->device->peak_bytes,
+                                     .parked_bytes = fl_parked_bytes(&w->parked),
+                                     .workspace_bytes = (int64_t)w->device->workspace_bytes};
+    fl_link_memory(w->link, &memory);
     fl_link_time(w->link, &times);
 }
 

@@ -35,12 +35,42 @@ fl_status fl_parked_init(fl_parked *parked, fl_device *device, int n_layers)
     return status;
 }
 
+/* Whether parked moments have host memory of their own. */
+static bool is_apart(const fl_parked *parked)
+{
+    return !parked->device->ops->host_memory;
+}
+
+static fl_status parked_reserve(fl_parked *parked, int64_t n, float **out)
+{
+    size_t size_bytes = (size_t)n * sizeof(float);
+    return is_apart(parked) ? fl_alloc_untouched(size_bytes, (void **)out)
+                            : fl_device_reserve(parked->device, size_bytes, (void **)out);
+}
+
+static void parked_give(fl_parked *parked, float **moments, int64_t n)
+{
+    if (is_apart(parked)) {
+        fl_free(*moments);
+    } else {
+        fl_device_drop(parked->device, *moments, (size_t)n * sizeof(float));
+    }
+    *moments = NULL;
+}
+
 static void parked_drop(fl_parked *parked, int layer)
 {
-    fl_device_drop(parked->device, parked->moments[layer],
-                   (size_t)parked->n[layer] * sizeof(float));
-    parked->moments[layer] = NULL;
+    parked_give(parked, &parked->moments[layer], parked->n[layer]);
     parked->n[layer] = 0;
+}
+
+int64_t fl_parked_bytes(const fl_parked *parked)
+{
+    int64_t n = 0;
+    for (int i = 0; i < parked->n_layers; i++) {
+        n += parked->n[i];
+    }
+    return n * (int64_t)sizeof(float);
 }
 
 void fl_parked_fini(fl_parked *parked)
@@ -58,8 +88,10 @@ void fl_parked_fini(fl_parked *parked)
 
 struct fl_migration {
     fl_migrate_options o;
-    int *next_rank;   /* [n_layers] where moments are parked under the next plan */
-    float **arriving; /* [n_layers] moments that this worker is to keep from now on */
+    int *next_rank;      /* [n_layers] where moments are parked under the next plan */
+    float **arriving;    /* [n_layers] room for moments that this worker is to keep from now on */
+    int64_t *n_arriving; /* [n_layers] floats */
+    float **thawing;     /* [n_layers] device memory for parked moments that lie apart from it */
     fl_transfers *transfers;
     fl_migrate_stats stats;
 };
@@ -68,29 +100,31 @@ struct fl_migration {
 typedef struct piece {
     float *data; /* NULL: not here */
     int64_t n;   /* floats */
+    bool on_host;
 } piece;
 
 static piece weights_of(const fl_params *p, int layer)
 {
     if (p == NULL || layer < p->first || layer >= p->last) {
-        return (piece){NULL, 0};
+        return (piece){0};
     }
-    return (piece){p->weight[layer - p->first], fl_params_layer_count(p, layer)};
+    return (piece){p->weight[layer - p->first], fl_params_layer_count(p, layer), false};
 }
 
 static piece moments_of(const fl_params *p, int layer)
 {
     if (p == NULL || layer < p->first_trainable || layer >= p->last) {
-        return (piece){NULL, 0};
+        return (piece){0};
     }
-    return (piece){p->moments[layer - p->first], fl_params_layer_count(p, layer) * p->n_moments};
+    return (piece){p->moments[layer - p->first], fl_params_layer_count(p, layer) * p->n_moments,
+                   false};
 }
 
 /* In the stage that trained it, or among the parked moments. */
 static piece moments_here(const fl_migrate_options *o, int layer)
 {
     piece p = moments_of(o->from, layer);
-    return p.data != NULL ? p : (piece){o->parked->moments[layer], o->parked->n[layer]};
+    return p.data != NULL ? p : (piece){o->parked->moments[layer], o->parked->n[layer], true};
 }
 
 typedef struct list {
@@ -109,10 +143,10 @@ static void add(list *l, int rank, int from, int to, uint32_t id, piece source, 
     if (from == to) {
         l->stats->kept_bytes += (int64_t)bytes;
     } else if (from == rank) {
-        l->at[l->n++] = (fl_transfer){to, true, id, source.data, bytes};
+        l->at[l->n++] = (fl_transfer){to, true, id, source.data, bytes, source.on_host};
         l->stats->sent_bytes += (int64_t)bytes;
     } else {
-        l->at[l->n++] = (fl_transfer){from, false, id, target.data, bytes};
+        l->at[l->n++] = (fl_transfer){from, false, id, target.data, bytes, target.on_host};
         l->stats->received_bytes += (int64_t)bytes;
     }
 }
@@ -123,19 +157,50 @@ static int64_t kept_count(const fl_migrate_options *o, int layer)
     return fl_layout_count(o->model, layer, layer + 1) * o->to->n_moments;
 }
 
+static fl_status take_room(fl_migration *m, int layer, int64_t n)
+{
+    m->n_arriving[layer] = n;
+    return parked_reserve(m->o.parked, n, &m->arriving[layer]);
+}
+
 /* The moments of a frozen layer whose keeper departs. */
 static fl_status list_keeping(fl_migration *m, const fl_move *move, list *l)
 {
     const fl_migrate_options *o = &m->o;
-    piece room = {NULL, 0};
+    piece room = {0};
     if (move->to == o->rank && kept_count(o, move->layer) > 0) {
-        room.n = kept_count(o, move->layer);
-        FL_TRY(fl_device_reserve(o->parked->device, (size_t)room.n * sizeof(float),
-                                 (void **)&m->arriving[move->layer]));
-        room.data = m->arriving[move->layer];
+        FL_TRY(take_room(m, move->layer, kept_count(o, move->layer)));
+        room = (piece){m->arriving[move->layer], m->n_arriving[move->layer], true};
     }
     add(l, o->rank, move->moments_from, move->to, 2 * (uint32_t)move->layer + 1,
         moments_here(o, move->layer), room);
+    return FL_OK;
+}
+
+/* Whether the layer's moments are parked here and train here under the next plan. */
+static bool thaws_here(const fl_migrate_options *o, int layer)
+{
+    const fl_params *to = o->to;
+    return to != NULL && layer >= to->first_trainable && layer < to->last &&
+           o->parked->n[layer] > 0 && to->moments[layer - to->first] == NULL &&
+           moments_of(o->from, layer).data == NULL;
+}
+
+/* Where parked moments lie apart from the device's memory: room for those that freeze and those
+ * that thaw. */
+static fl_status take_copies(fl_migration *m)
+{
+    const fl_migrate_options *o = &m->o;
+    for (int layer = 0; layer < o->parked->n_layers; layer++) {
+        piece p = moments_of(o->from, layer);
+        if (m->next_rank[layer] == o->rank && p.data != NULL && m->arriving[layer] == NULL) {
+            FL_TRY(take_room(m, layer, p.n));
+        }
+        if (thaws_here(o, layer)) {
+            FL_TRY(fl_device_reserve(o->parked->device, (size_t)o->parked->n[layer] * sizeof(float),
+                                     (void **)&m->thawing[layer]));
+        }
+    }
     return FL_OK;
 }
 
@@ -168,6 +233,9 @@ static fl_status plan_moves(fl_migration *m, fl_move *moves, int capacity, fl_tr
     memcpy(m->next_rank, o->parked->rank, (size_t)o->next->n_layers * sizeof *m->next_rank);
     fl_migrate_parked(o->model, o->old, o->next, m->next_rank);
     FL_TRY(list_moves(m, moves, n, &l));
+    if (is_apart(o->parked)) {
+        FL_TRY(take_copies(m));
+    }
     return fl_transfers_open(o->messages, o->parked->device, l.at, l.n, &m->transfers);
 }
 
@@ -179,6 +247,8 @@ static fl_status fill(fl_migration *m)
     size_t n_layers = (size_t)m->o.next->n_layers;
     FL_TRY(fl_alloc_array(n_layers, sizeof(int), (void **)&m->next_rank));
     FL_TRY(fl_alloc_array(n_layers, sizeof *m->arriving, (void **)&m->arriving));
+    FL_TRY(fl_alloc_array(n_layers, sizeof *m->n_arriving, (void **)&m->n_arriving));
+    FL_TRY(fl_alloc_array(n_layers, sizeof *m->thawing, (void **)&m->thawing));
     fl_status status = fl_alloc_array((size_t)capacity, sizeof *moves, (void **)&moves);
     if (status == FL_OK) {
         /* Weights and moments of every layer, to each replica. */
@@ -214,12 +284,13 @@ void fl_migration_close(fl_migration **migration)
     }
     *migration = NULL;
     fl_transfers_close(&m->transfers);
-    for (int i = 0; m->arriving != NULL && i < m->o.parked->n_layers; i++) {
-        if (m->arriving[i] != NULL) {
-            fl_device_drop(m->o.parked->device, m->arriving[i],
-                           (size_t)kept_count(&m->o, i) * sizeof(float));
-        }
+    for (int i = 0; m->thawing != NULL && i < m->o.parked->n_layers; i++) {
+        parked_give(m->o.parked, &m->arriving[i], m->n_arriving[i]);
+        fl_device_drop(m->o.parked->device, m->thawing[i],
+                       (size_t)m->o.parked->n[i] * sizeof(float));
     }
+    fl_free(m->thawing);
+    fl_free(m->n_arriving);
     fl_free(m->arriving);
     fl_free(m->next_rank);
     fl_free(m);
@@ -235,17 +306,29 @@ static float *take(float **from)
 }
 
 /* Moments that thaw here count against the device's budget again. */
-static fl_status thaw(const fl_migrate_options *o, int layer)
+static fl_status thaw(fl_migration *m, int layer)
 {
-    int64_t n = o->parked->n[layer];
-    FL_TRY(fl_device_claim(o->parked->device, (size_t)n * sizeof(float), "moments that thaw"));
-    o->to->moments[layer - o->to->first] = take(&o->parked->moments[layer]);
-    o->parked->n[layer] = 0;
+    const fl_migrate_options *o = &m->o;
+    fl_device *device = o->parked->device;
+    size_t size_bytes = (size_t)o->parked->n[layer] * sizeof(float);
+    float **to = &o->to->moments[layer - o->to->first];
+    FL_TRY(fl_device_claim(device, size_bytes, "moments that thaw"));
+    if (!is_apart(o->parked)) {
+        *to = take(&o->parked->moments[layer]);
+        o->parked->n[layer] = 0;
+        return FL_OK;
+    }
+    *to = take(&m->thawing[layer]);
+    FL_TRY(device->ops->copy_in(device, NULL, *to, o->parked->moments[layer], size_bytes));
+
+    FL_TRY(device->ops->sync(device, NULL));
+    parked_drop(o->parked, layer);
     return FL_OK;
 }
 
-static fl_status hand_over(const fl_migrate_options *o)
+static fl_status hand_over(fl_migration *m)
 {
+    const fl_migrate_options *o = &m->o;
     fl_params *from = o->from, *to = o->to;
     for (int layer = to == NULL ? 0 : to->first; to != NULL && layer < to->last; layer++) {
         int64_t n = fl_params_layer_count(to, layer);
@@ -259,7 +342,7 @@ static fl_status hand_over(const fl_migrate_options *o)
         if (moments_of(from, layer).data != NULL) {
             to->moments[layer - to->first] = take(&from->moments[layer - from->first]);
         } else {
-            FL_TRY(thaw(o, layer));
+            FL_TRY(thaw(m, layer));
         }
     }
     return FL_OK;
@@ -267,32 +350,48 @@ static fl_status hand_over(const fl_migrate_options *o)
 
 /* ---- ⑤ ---- */
 
-static void update_parked(fl_migration *m)
+/* The moments of a layer that freezes here. */
+static fl_status park(fl_migration *m, int layer, piece p)
 {
     const fl_migrate_options *o = &m->o;
-    const int *next_rank = m->next_rank;
+    fl_device *device = o->parked->device;
+    size_t size_bytes = (size_t)p.n * sizeof(float);
+    if (is_apart(o->parked)) { /* the stage gives its memory back when it closes */
+        FL_TRY(device->ops->copy_out(device, NULL, m->arriving[layer], p.data, size_bytes));
+        FL_TRY(device->ops->sync(device, NULL));
+        o->parked->moments[layer] = take(&m->arriving[layer]);
+    } else {
+        o->parked->moments[layer] = take(&o->from->moments[layer - o->from->first]);
+        fl_device_disclaim(device, size_bytes);
+    }
+    o->parked->n[layer] = p.n;
+    return FL_OK;
+}
+
+static fl_status update_parked(fl_migration *m)
+{
+    const fl_migrate_options *o = &m->o;
     fl_parked *parked = o->parked;
     for (int layer = 0; layer < parked->n_layers; layer++) {
         piece p = moments_of(o->from, layer);
-        parked->rank[layer] = next_rank[layer];
-        if (next_rank[layer] != o->rank) {
+        parked->rank[layer] = m->next_rank[layer];
+        if (m->next_rank[layer] != o->rank) {
             parked_drop(parked, layer);
+        } else if (p.data != NULL) {
+            FL_TRY(park(m, layer, p));
         } else if (m->arriving[layer] != NULL) {
             parked->moments[layer] = take(&m->arriving[layer]);
-            parked->n[layer] = kept_count(o, layer);
-        } else if (p.data != NULL) {
-            parked->moments[layer] = take(&o->from->moments[layer - o->from->first]);
-            parked->n[layer] = p.n;
-            fl_device_disclaim(parked->device, (size_t)p.n * sizeof(float));
+            parked->n[layer] = m->n_arriving[layer];
         }
     }
+    return FL_OK;
 }
 
 fl_status fl_migration_run(fl_migration *m, int64_t deadline_us, fl_migrate_stats *stats)
 {
     FL_TRY(fl_transfers_run(m->transfers, deadline_us));
-    FL_TRY(hand_over(&m->o));
-    update_parked(m);
+    FL_TRY(hand_over(m));
+    FL_TRY(update_parked(m));
     *stats = m->stats;
     return FL_OK;
 }

@@ -7,10 +7,12 @@
 #include "pipe/plan/migrate_schedule.h"
 #include "pipe/state/params.h"
 
-/* Moments of frozen layers that this worker keeps, on the host: not counted by the device. */
+/* Moments of frozen layers that this worker keeps, in host memory and outside the device's budget:
+ * fl_parked_bytes counts them. Where the device computes in host memory they stay where they were;
+ * elsewhere they are copied to host memory of their own, and the device's is given back. */
 typedef struct fl_parked {
     int n_layers;
-    fl_device *device; /* borrowed: whose memory it was */
+    fl_device *device; /* borrowed: which trained them */
     int *rank; /* [n_layers] the rank that keeps the layer's moments; the same on every worker */
     float **moments; /* [n_layers] as fl_params has them; NULL: not here */
     int64_t *n;      /* [n_layers] floats in moments[layer] */
@@ -18,6 +20,7 @@ typedef struct fl_parked {
 
 fl_status fl_parked_init(fl_parked *parked, fl_device *device, int n_layers) FL_MUST_CHECK;
 void fl_parked_fini(fl_parked *parked);
+int64_t fl_parked_bytes(const fl_parked *parked);
 
 /* The bytes that one worker moved in a migration. */
 typedef struct fl_migrate_stats {

@@ -19,6 +19,9 @@ typedef struct shared {
     int64_t n[LAYERS_MAX]; /* floats taken down; 0: the layer did not freeze */
     float moments[LAYERS_MAX][FLOATS_MAX];
     _Atomic int n_same, n_different; /* layers that thawed */
+    bool is_apart;                   /* parked moments have host memory of their own */
+    _Atomic int64_t parked_bytes;    /* of all workers, while they are frozen */
+    _Atomic int64_t left_bytes;      /* ... and after they thawed */
 } shared;
 
 static shared *across;
@@ -57,17 +60,32 @@ static void compare(const fl_worker_state *w)
     }
 }
 
+/* The same device, with memory that the host is not to read. */
+static void set_apart(fl_worker_state *w)
+{
+    static fl_device_ops apart;
+    apart = *w->device->ops;
+    apart.host_memory = false;
+    w->device->ops = &apart;
+}
+
 static void compare_moments(const char *point, fl_worker_state *w)
 {
-    if (strcmp(point, "vote") == 0 && w->next->plan.generation == 2) {
+    if (strcmp(point, "begin") == 0 && across->is_apart) {
+        set_apart(w);
+    } else if (strcmp(point, "vote") == 0 && w->next->plan.generation == 2) {
         take_down(w);
+    } else if (strcmp(point, "switch") == 0 && w->now->plan.generation == 3) {
+        atomic_fetch_add(&across->parked_bytes, fl_parked_bytes(&w->parked));
     } else if (strcmp(point, "switch") == 0 && w->now->plan.generation == 4) {
+        atomic_fetch_add(&across->left_bytes, fl_parked_bytes(&w->parked));
         compare(w);
     }
 }
 
 /* Freezes FROZEN blocks, trains on under another plan, thaws under a third one. */
-static void check_moments(const char *name, fl_script_entry other, fl_script_entry thawed)
+static void check_moments(const char *name, bool is_apart, fl_script_entry other,
+                          fl_script_entry thawed)
 {
     const fl_script_entry script[] = {
         {.step = 8, .f = FROZEN, .k = 2, .r = 1, .m = 2}, other, thawed};
@@ -82,8 +100,10 @@ static void check_moments(const char *name, fl_script_entry other, fl_script_ent
                     .dropout = 0.1f,
                     .at_point = compare_moments};
     memset(across, 0, sizeof *across);
+    across->is_apart = is_apart;
     scenario_run(&run);
     int n_frozen = 0;
+    int64_t n_floats = 0;
     for (int layer = 0; layer < LAYERS_MAX; layer++) {
         bool moved = false;
         for (int64_t i = 0; i < across->n[layer]; i++) {
@@ -91,7 +111,11 @@ static void check_moments(const char *name, fl_script_entry other, fl_script_ent
         }
         assert_true(across->n[layer] == 0 || moved); /* zeros would be easy to restore */
         n_frozen += across->n[layer] > 0;
+        n_floats += across->n[layer];
     }
+    /* The workers know the host memory that parked moments take, each layer's once. */
+    assert_true(across->parked_bytes == n_floats * (int64_t)sizeof(float));
+    assert_true(across->left_bytes == 0);
     assert_true(n_frozen >= 2 * FROZEN);
     assert_int_equal(across->n_different, 0);
     assert_int_equal(across->n_same, n_frozen * (int)thawed.r);
@@ -102,12 +126,17 @@ static void test_thaw__brings_the_moments_back(void **state)
     (void)state;
     const fl_script_entry same = {.step = 14, .f = FROZEN, .k = 2, .r = 1, .m = 4};
     const fl_script_entry alone = {.step = 14, .f = FROZEN, .k = 1, .r = 1, .m = 2};
-    check_moments("on the same workers", same,
+    check_moments("on the same workers", false, same,
                   (fl_script_entry){.step = 20, .f = 0, .k = 2, .r = 1, .m = 2});
-    check_moments("on three at once", alone,
+    check_moments("on three at once", false, alone,
                   (fl_script_entry){.step = 20, .f = 0, .k = 1, .r = 3, .m = 2});
-    check_moments("in three stages", alone,
+    check_moments("in three stages", false, alone,
                   (fl_script_entry){.step = 20, .f = 0, .k = 3, .r = 1, .m = 2});
+    /* Where they are copied to host memory and back. */
+    check_moments("the same, apart", true, same,
+                  (fl_script_entry){.step = 20, .f = 0, .k = 2, .r = 1, .m = 2});
+    check_moments("three, apart", true, alone,
+                  (fl_script_entry){.step = 20, .f = 0, .k = 1, .r = 3, .m = 2});
 }
 
 static int set_up(void **state)

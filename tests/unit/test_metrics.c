@@ -40,7 +40,9 @@ static fl_metrics some_metrics(fl_metrics_worker *workers)
                                          .steps = 100 + i,
                                          .seconds = {1.25 + i, 2.5, 0.125, 0.0, 1e-7},
                                          .memory_used_bytes = 1000 + i,
-                                         .memory_peak_bytes = INT64_C(9000000000) + i};
+                                         .memory_peak_bytes = INT64_C(9000000000) + i,
+                                         .memory_parked_bytes = 700 + i,
+                                         .memory_workspace_bytes = 80 + i};
         snprintf(workers[i].state, sizeof workers[i].state, "%s", states[i]);
     }
     return (fl_metrics){.version = "0.1.0",
@@ -149,6 +151,8 @@ static void test_metrics__tell_what_is_known(void **state)
         {"frostline_worker_seconds_total", "worker=\"2\",part=\"compute\"", 3.25},
         {"frostline_worker_seconds_total", "worker=\"1\",part=\"data\"", 1e-7},
         {"frostline_worker_memory_peak_bytes", "worker=\"1\"", 9000000001.0},
+        {"frostline_worker_memory_parked_bytes", "worker=\"1\"", 701.0},
+        {"frostline_worker_memory_workspace_bytes", "worker=\"0\"", 80.0},
         {"frostline_worker_slow", "worker=\"0\"", 1},
         {"frostline_worker_slow", "worker=\"1\"", 0},
     };

@@ -43,8 +43,10 @@ static fl_wire_message frame_of(fl_wire_type type)
         break;
     case FL_WIRE_HEARTBEAT:
         f.heartbeat.steps = 12;
-        f.heartbeat.memory_used_bytes = 4096;
-        f.heartbeat.memory_peak_bytes = INT64_C(5000000000);
+        f.heartbeat.memory.used_bytes = 4096;
+        f.heartbeat.memory.peak_bytes = INT64_C(5000000000);
+        f.heartbeat.memory.parked_bytes = INT64_C(6000000000);
+        f.heartbeat.memory.workspace_bytes = 655360;
         snprintf(f.heartbeat.operation, sizeof f.heartbeat.operation, "all-reduce");
         break;
     case FL_WIRE_READY:
@@ -313,8 +315,8 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
     refuses_with(FL_WIRE_EVAL, BODY + 88, 9);          /* more on test samples */
     refuses_with(FL_WIRE_HELLO, BODY + 7, 0x80);       /* a negative process */
     refuses_with(FL_WIRE_HEARTBEAT, BODY + 15, 0x80);  /* negative memory */
-    refuses_with(FL_WIRE_HEARTBEAT, BODY + 28, 0);     /* a zero byte in a text */
-    refuses_with(FL_WIRE_HEARTBEAT, BODY + 24, 200);   /* a text longer than the frame */
+    refuses_with(FL_WIRE_HEARTBEAT, BODY + 44, 0);     /* a zero byte in a text */
+    refuses_with(FL_WIRE_HEARTBEAT, BODY + 40, 200);   /* a text longer than the frame */
     refuses_with(FL_WIRE_LEDGER, BODY + 20, 5);        /* fewer ids than there are */
     refuses_with(FL_WIRE_LEDGER, BODY + 23, 0xff);     /* more, so many that bytes overflow */
     refuses_with(FL_WIRE_FAILED, BODY, 1);             /* no status */
