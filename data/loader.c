@@ -465,8 +465,8 @@ static fl_status wait_for_samples(fl_loader *l, int64_t timeout_ms)
     while (l->n_taken == l->n_read) {
         if (!fl_condition_wait_until(&l->read_more, &l->lock, deadline) &&
             l->n_taken == l->n_read) {
-            return fl_fail(FL_EDEADLINE, "samples were not read within %lld ms",
-                           (long long)timeout_ms);
+            return fl_fail(FL_EIO, "samples were not read within %.3g s (fault.deadline)",
+                           (double)timeout_ms * 1e-3);
         }
     }
     return FL_OK;

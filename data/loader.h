@@ -74,7 +74,8 @@ enum { FL_LOADER_REQUEST_TIMEOUT_MS = 30000 };
 fl_status fl_loader_request(fl_loader *loader, const fl_load_request *request) FL_MUST_CHECK;
 
 /* The oldest request's samples as a ragged tensor in host memory; waits until they are read.
- * Valid until its fl_loader_release. FL_EDEADLINE after timeout_ms: it can be tried again.
+ * Valid until its fl_loader_release. FL_EIO after timeout_ms: it can be tried again. This is no
+ * FL_EDEADLINE, which would stand for a wait for another worker: the cause lies in this process.
  * FL_EINVAL if nothing was requested. A failure of the data set comes out here with its message;
  * that request is then over, and there is nothing to release. */
 fl_status fl_loader_take(fl_loader *loader, int64_t timeout_ms, fl_tensor *out) FL_MUST_CHECK;

@@ -1,5 +1,7 @@
 #include "control/controller/watch.h"
 
+#include "control/link/link.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -65,10 +67,17 @@ static int class_of(fl_loss_kind kind)
 }
 
 /* Whether `a` is the likelier cause of a stall. A standby worker takes part in no step, so it is
- * suspected only when every active worker has reported. */
+ * suspected only when every active worker has reported, and only outside of its wait for a command.
+ */
 static bool is_later(const fl_worker *a, const fl_worker *b)
 {
     return a->place.active != b->place.active ? a->place.active : a->steps < b->steps;
+}
+
+/* A worker in standby only waits to be woken: no other worker waits for it. */
+static bool is_idle(const fl_worker *w)
+{
+    return !w->place.active && strcmp(w->operation, FL_LINK_STANDBY) == 0;
 }
 
 /* Every worker runs and none failed by itself, but some waited in vain. They waited for the worker
@@ -80,7 +89,7 @@ static fl_loss_kind waited_for(const fl_worker *workers, int n_workers, int firs
     int late = -1;
     for (int i = 0; i < n_workers; i++) {
         const fl_worker *w = &workers[i];
-        if (w->failed_us == 0 && !w->done && !w->departed && w->exited_us == 0 &&
+        if (w->failed_us == 0 && !w->done && !w->departed && w->exited_us == 0 && !is_idle(w) &&
             (late < 0 || is_later(w, &workers[late]))) {
             late = i;
         }

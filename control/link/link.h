@@ -183,6 +183,9 @@ const fl_kv *fl_link_kv(fl_link *link);
 /* Set the generation that later reports carry. Threads: the training thread. */
 void fl_link_generation(fl_link *link, uint32_t generation);
 
+/* The operation of a worker that waits to be woken, which no other worker waits for. */
+#define FL_LINK_STANDBY "standby"
+
 /* Set the worker's current operation, for reports of stuck workers: a constant string of at most 31
  * bytes. Costs two stores. Threads: any. */
 void fl_link_doing(fl_link *link, const char *operation);

@@ -161,13 +161,14 @@ fl_status fl_control_point(worker *w, bool any, fl_control_message *what, bool *
 fl_status fl_control_stand_by(worker *w, fl_control_message *what)
 {
     bool woken = false, switched = false;
-    fl_link_doing(w->link, "standby");
+    fl_link_doing(w->link, FL_LINK_STANDBY);
     fl_flight_enter(FL_FLIGHT_STANDBY, -1, -1, 0);
     while (!woken) {
         FL_TRY(fl_worker_check_abort(w));
         woken = fl_link_wait_wake(w->link, STANDBY_SLICE_MS);
     }
     fl_flight_leave();
+    fl_link_doing(w->link, "receiving a command");
     FL_TRY(receive_command(w, what));
     FL_TRY(apply_command(w, what, &switched));
     return hold_until_decided(w, what, &switched);

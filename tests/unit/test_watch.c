@@ -1,5 +1,6 @@
 /* Which worker was lost first, and how: tables over the controller's knowledge at one moment. */
 #include "control/controller/watch.h"
+#include "control/link/link.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -182,6 +183,8 @@ static void test_watch__names_who_is_waited_for(void **state)
     assert_judged(w, FL_LOSS_STUCK, 2); /* nobody in a step waits for a standby worker */
     failed(&w[2], SECOND_US, FL_EDEADLINE);
     assert_judged(w, FL_LOSS_STUCK, 0);
+    snprintf(w[0].operation, sizeof w[0].operation, FL_LINK_STANDBY);
+    assert_judged(w, FL_LOSS_REPORTED, 1); /* nobody waits for a worker that waits to be woken */
 }
 
 /* Would catch: a detector that, including its waiting and grace times, takes longer than allowed.
