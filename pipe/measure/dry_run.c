@@ -62,24 +62,24 @@ static bool wait_for_exit(int exit_fd, int64_t deadline_us)
     return ready != 0;
 }
 
-static void name_layer(const dry_runner *r, char *text, size_t size_bytes)
+static void name_layer(const dry_runner *r, char text[FL_LAYER_TEXT_MAX])
 {
     int layer = r->results->layer;
     if (layer < fl_model_n_layers(r->model)) {
-        snprintf(text, size_bytes, "layer %d (%s)", layer, fl_model_layer_kind(r->model, layer));
+        fl_model_layer_text(r->model, layer, text);
     } else {
-        snprintf(text, size_bytes, "loss (%s)", fl_model_loss(r->model)->ops->kind);
+        snprintf(text, FL_LAYER_TEXT_MAX, "loss (%s)", fl_model_loss(r->model)->ops->kind);
     }
 }
 
 static fl_status judge_exit(const dry_runner *r, bool late, int wait_status)
 {
     static const char when[] = "when its shape was checked and its memory counted";
-    char layer[128];
+    char layer[FL_LAYER_TEXT_MAX];
     if (__atomic_load_n(&r->results->done, __ATOMIC_ACQUIRE)) {
         return fl_failure_raise(&r->results->failure);
     }
-    name_layer(r, layer, sizeof layer);
+    name_layer(r, layer);
     if (late) {
         return fl_fail(FL_EDEADLINE, "%s: it did not return within %.3g s (fault.deadline) %s",
                        layer, (double)r->timeout_ms * 1e-3, when);

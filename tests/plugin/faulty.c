@@ -97,7 +97,7 @@ static fl_status scale_forward(void *self, fl_exec *x, const fl_tensor *in, fl_t
         scale[1] += 1;
     } else if (has("crashes")) {
         raise(SIGSEGV);
-    } else if (has("exits")) {
+    } else if (has("exits") || has("named-exits")) {
         exit(7);
     } else if (has("hangs")) {
         for (;;) {
@@ -291,7 +291,9 @@ static fl_status fill(fl_model *model)
     fl_loss loss = {0};
     FL_TRY(fl_layer_linear(WIDTH, WIDTH, &layer));
     FL_TRY(fl_model_add(model, 1, layer));
-    FL_TRY(fl_model_add(model, 1, (fl_layer){.ops = &scale_ops}));
+    const fl_layer scale = {.ops = &scale_ops};
+    FL_TRY(has("named-exits") ? fl_model_add_named(model, 1, "blocks.1.scale", scale)
+                              : fl_model_add(model, 1, scale));
     FL_TRY(fl_layer_classifier(WIDTH, CLASSES, &layer));
     FL_TRY(fl_model_add(model, FL_BLOCK_HEAD, layer));
     if (has("loss-crashes")) {

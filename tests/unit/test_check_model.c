@@ -244,6 +244,7 @@ static void test_dry_run__names_the_layer_that_ends_it(void **state)
     static const char *const commands[] = {"validate", "plan", "run --run-dir r"};
     static const ending endings[] = {
         {"exits", 3, "layer 1 (scale): it ended the process with exit code 7"},
+        {"named-exits", 3, "layer 1, blocks.1.scale (scale): it ended the process with exit code"},
         {"crashes", 3, "layer 1 (scale): " CRASHED},
         {"hangs", 3, "layer 1 (scale): it did not return within 1 s (fault.deadline)"},
         {"shape-exits", 3, "layer 1 (scale): it ended the process with exit code 7"},
