@@ -180,7 +180,8 @@ void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report 
 
 /* ---- stop requests ---- */
 
-static void stop_softly(fl_controller *controller, const char *signal_name)
+/* who: a signal, a callback or a client. at_once: the signal that would end the run at once. */
+static void stop_softly(fl_controller *controller, const char *who, const char *at_once)
 {
     fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_STOPPING);
     fl_router_send_to_all(&controller->router, &frame);
@@ -191,9 +192,8 @@ static void stop_softly(fl_controller *controller, const char *signal_name)
     }
     fl_progress_stopping(&controller->log.progress);
     fl_progress_note(&controller->log.progress,
-                     "%s: stopping after the step in flight; a second signal stops at once",
-                     signal_name);
-    fl_event_log_stopping(&controller->log, signal_name, controller->stats.steps);
+                     "%s: stopping after the step in flight; %s stops at once", who, at_once);
+    fl_event_log_stopping(&controller->log, who, controller->stats.steps);
 }
 
 static void stop_at_once(fl_controller *controller)
@@ -213,7 +213,7 @@ void fl_shutdown_stop(fl_controller *controller, const char *who)
                controller->shutdown.phase.state == FL_CONTROLLER_RUNNING;
     if (!stopping && can) {
         controller->shutdown.phase.n_stops = 1;
-        stop_softly(controller, who);
+        stop_softly(controller, who, "a signal");
     }
 }
 
@@ -254,7 +254,7 @@ void fl_shutdown_signals(fl_controller *controller)
         if (controller->shutdown.phase.state == FL_CONTROLLER_STARTING ||
             controller->shutdown.phase.state == FL_CONTROLLER_RUNNING) {
             if (controller->shutdown.phase.n_stops == 1) {
-                stop_softly(controller, stop_name(number));
+                stop_softly(controller, stop_name(number), "a second signal");
                 continue;
             }
         }
