@@ -82,6 +82,30 @@ static fl_status open_plugin(const char *path, void **handle, fl_plugin_entry **
     return status;
 }
 
+static const char *name_status(fl_status status)
+{
+    switch (status) {
+#define STATUS_CASE(name, value, text)                                                             \
+    case name:                                                                                     \
+        return #name;
+        FL_STATUS_MAP(STATUS_CASE)
+#undef STATUS_CASE
+    }
+    return "an unknown status";
+}
+
+/* The plugin's function failed; fl_errmsg() has its message, if it gave one. */
+static fl_status refuse_entry(const fl_job *job, fl_status status)
+{
+    if (fl_errmsg()[0] != '\0') {
+        return fl_fail_field(status, FL_FIELDS("model.plugin"), "%s: %s", job->model.plugin,
+                             fl_errmsg());
+    }
+    return fl_fail_field(status, FL_FIELDS("model.plugin"),
+                         "%s: its create function failed with %s (%s) and gave no message",
+                         job->model.plugin, name_status(status), fl_status_text(status));
+}
+
 static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     void *handle = NULL;
@@ -90,13 +114,13 @@ static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *d
     if (status != FL_OK) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s", fl_errmsg());
     }
+    FL_TRY(fl_fail(FL_OK, "%s", "")); /* an earlier message is not the plugin's */
     status = entry(job, model, dataset);
     if (status != FL_OK) {
         *model = NULL;
         *dataset = (fl_dataset){0};
         dlclose(handle);
-        return fl_fail_field(status, FL_FIELDS("model.plugin"), "%s: %s", job->model.plugin,
-                             fl_errmsg());
+        return refuse_entry(job, status);
     }
     if (*model == NULL) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s made no model",

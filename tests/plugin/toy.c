@@ -80,6 +80,9 @@ static fl_status create(const fl_job *job, fl_model **model, fl_dataset *dataset
     if (strcmp(job->name, "fails") == 0) {
         return fl_fail(FL_EINVAL, "the plugin does not like this job");
     }
+    if (strcmp(job->name, "fails-silently") == 0) {
+        return FL_EINVAL;
+    }
     if (strcmp(job->name, "no-model") == 0) {
         return FL_OK;
     }
