@@ -75,7 +75,8 @@ static fl_status view_targets_f32(const void *self, fl_split split, int64_t id, 
 static uint64_t view_fingerprint(const void *self)
 {
     const view *v = self;
-    uint64_t print = v->inner.ops->fingerprint(v->inner.self);
+    const fl_dataset_ops *inner = v->inner.ops;
+    uint64_t print = inner->fingerprint == NULL ? 1 : inner->fingerprint(v->inner.self);
     print = fl_mix64(print, (uint64_t)v->n_train);
     return fl_mix64(fl_mix64(print, (uint64_t)v->n_validation), v->seed);
 }

@@ -99,4 +99,8 @@ fl_status fl_load_targets(const fl_dataset *dataset, fl_split split, const int64
 /* FL_EINVAL unless the table has either targets or targets_f32. */
 fl_status fl_targets_check(const fl_dataset_ops *ops) FL_MUST_CHECK;
 
+/* FL_EINVAL if the table is NULL or lacks an entry that it must have, which the message names;
+ * FL_ENOTSUP for a table of another version. */
+fl_status fl_dataset_check(const fl_dataset_ops *ops) FL_MUST_CHECK;
+
 #endif

@@ -1,5 +1,7 @@
 #include "data/loader.h"
 
+#include "device/table_head.h"
+
 _Static_assert(sizeof(int32_t) == FL_TARGET_BYTES && sizeof(float) == FL_TARGET_BYTES,
                "both types of targets fit one buffer");
 
@@ -10,6 +12,24 @@ fl_status fl_targets_check(const fl_dataset_ops *ops)
                ? FL_OK
                : fl_fail(FL_EINVAL, "data set (%s): %s found, allowed: targets or targets_f32",
                          ops->kind, classes ? "targets and targets_f32" : "no targets");
+}
+
+fl_status fl_dataset_check(const fl_dataset_ops *ops)
+{
+    if (ops == NULL) {
+        return fl_fail(FL_EINVAL, "the data set has no table (ops is NULL)");
+    }
+    FL_TRY(fl_table_head_check(&ops->head, sizeof *ops, "fl_dataset_ops"));
+    const char *missing = ops->kind == NULL        ? "kind"
+                          : ops->count == NULL     ? "count"
+                          : ops->shape == NULL     ? "shape"
+                          : ops->max_shape == NULL ? "max_shape"
+                          : ops->read == NULL      ? "read"
+                                                   : NULL;
+    if (missing != NULL) {
+        return fl_fail(FL_EINVAL, "the data set's table has no %s", missing);
+    }
+    return fl_targets_check(ops);
 }
 
 static fl_status read_targets(const fl_dataset *dataset, fl_split split, int64_t id, void *out)

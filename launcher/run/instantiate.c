@@ -1,5 +1,6 @@
 #include "launcher/run/instantiate.h"
 
+#include "data/loader.h"
 #include "device/failure.h"
 #include "launcher/run/plugin_file.h"
 
@@ -129,7 +130,7 @@ static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *d
     if (dataset->ops == NULL) {
         return build_data(job, dataset, NULL);
     }
-    status = fl_plugin_check_data(dataset->ops);
+    status = fl_dataset_check(dataset->ops);
     return status == FL_OK ? FL_OK
                            : fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s: %s",
                                            job->model.plugin, fl_errmsg());

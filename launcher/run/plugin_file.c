@@ -1,8 +1,5 @@
 #include "launcher/run/plugin_file.h"
 
-#include "data/loader.h"
-#include "device/table_head.h"
-
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -121,19 +118,4 @@ fl_status fl_plugin_check_symbol(const void *symbol, const fl_plugin **plugin)
     FL_TRY(check_sizes(found));
     *plugin = found;
     return FL_OK;
-}
-
-fl_status fl_plugin_check_data(const fl_dataset_ops *ops)
-{
-    FL_TRY(fl_table_head_check(&ops->head, sizeof *ops, "fl_dataset_ops"));
-    const char *missing = ops->kind == NULL        ? "kind"
-                          : ops->count == NULL     ? "count"
-                          : ops->shape == NULL     ? "shape"
-                          : ops->max_shape == NULL ? "max_shape"
-                          : ops->read == NULL      ? "read"
-                                                   : NULL;
-    if (missing != NULL) {
-        return fl_fail(FL_EFORMAT, "its data set's table has no %s", missing);
-    }
-    return fl_targets_check(ops);
 }

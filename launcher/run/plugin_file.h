@@ -2,7 +2,6 @@
 #ifndef FL_LAUNCHER_RUN_PLUGIN_FILE_H
 #define FL_LAUNCHER_RUN_PLUGIN_FILE_H
 
-#include <frostline/dataset.h>
 #include <frostline/plugin.h>
 
 #include <stdbool.h>
@@ -16,9 +15,5 @@ fl_status fl_plugin_check_file(const char *path) FL_MUST_CHECK;
  * versions if it was compiled for another one, FL_EFORMAT if it is something else. Nothing in the
  * shared object is called. */
 fl_status fl_plugin_check_symbol(const void *symbol, const fl_plugin **plugin) FL_MUST_CHECK;
-
-/* FL_EFORMAT when the data set lacks a function that it must have, FL_ENOTSUP for a table of
- * another version. */
-fl_status fl_plugin_check_data(const fl_dataset_ops *ops) FL_MUST_CHECK;
 
 #endif

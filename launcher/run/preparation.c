@@ -9,7 +9,6 @@
 #include "device/failure.h"
 #include "device/host_limits.h"
 #include "device/log.h"
-#include "device/table_head.h"
 #include "launcher/job/job.h"
 #include "launcher/run/job_demand.h"
 #include "nn/model.h"
@@ -98,8 +97,6 @@ static fl_status check_evaluation(const fl_preparation *p, const fl_dataset *d)
 static fl_status check_data(fl_preparation *p, fl_sample_shape *sample)
 {
     const fl_dataset *d = p->dataset;
-    FL_TRY(fl_table_head_check(&d->ops->head, sizeof *d->ops, "fl_dataset_ops"));
-    FL_TRY(fl_targets_check(d->ops));
     int64_t n = d->ops->count(d->self, FL_TRAIN);
     if (n <= 0) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.path"),
@@ -184,6 +181,19 @@ static fl_status measure_memory(fl_preparation *p)
     }
     FL_TRY(fl_memory_mean_flops(p->model, sizes, p->memory_one));
     return fl_memory_model_create(p->model, sizes, &p->ragged);
+}
+
+fl_status fl_preparation_check_arguments(const fl_model *model, const fl_dataset *dataset,
+                                         const fl_job *job)
+{
+    const char *missing = model == NULL     ? "model"
+                          : dataset == NULL ? "data set"
+                          : job == NULL     ? "job"
+                                            : NULL;
+    if (missing != NULL) {
+        return fl_fail(FL_EINVAL, "no %s was given (NULL)", missing);
+    }
+    return fl_dataset_check(dataset->ops);
 }
 
 fl_status fl_preparation_check(fl_preparation *p)

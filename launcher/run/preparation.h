@@ -52,6 +52,11 @@ typedef struct fl_preparation {
     int n_candidates;
 } fl_preparation;
 
+/* FL_EINVAL if an argument is NULL or the data set's table lacks an entry, which the message names.
+ * Nothing else of them is used or called before this check. */
+fl_status fl_preparation_check_arguments(const fl_model *model, const fl_dataset *dataset,
+                                         const fl_job *job) FL_MUST_CHECK;
+
 /* Check model, data and job against each other, and count the memory of each layer. Returns
  * FL_EINVAL, with the job's field where one is at fault, and what fl_dry_run_check returns. */
 fl_status fl_preparation_check(fl_preparation *p) FL_MUST_CHECK;

@@ -24,6 +24,7 @@
 fl_status fl_check(const fl_model *model, const fl_dataset *dataset, const fl_job *job)
 {
     fl_preparation p = {.model = model, .dataset = dataset, .job = job};
+    FL_TRY(fl_preparation_check_arguments(model, dataset, job));
     fl_status status = fl_preparation_check(&p);
     if (status == FL_OK) {
         fl_run_plan_guess(&p);
@@ -73,6 +74,7 @@ fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl
                       const fl_plan_request *request)
 {
     fl_preparation p = {.model = model, .dataset = dataset, .job = job};
+    FL_TRY(fl_preparation_check_arguments(model, dataset, job));
     fl_status status = plan_each(&p, request);
     fl_preparation_fini(&p);
     return fl_job_locate(job, status);
@@ -177,6 +179,7 @@ fl_status fl_run_again(fl_model *model, const fl_dataset *dataset, const fl_job 
                        const char *run_dir, const char *recorded_dir, fl_run_result *result)
 {
     fl_run_result own;
+    FL_TRY(fl_preparation_check_arguments(model, dataset, job));
     fl_preparation p = {
         .model = model, .dataset = dataset, .job = job, .recorded_dir = recorded_dir};
     return run_prepared(&p, run_dir, result != NULL ? result : &own);
@@ -195,6 +198,7 @@ static fl_status run_program(fl_model *model, const fl_dataset *dataset, const f
                              const fl_callbacks *callbacks, fl_run_result *result)
 {
     fl_job *own = NULL;
+    FL_TRY(fl_preparation_check_arguments(model, dataset, job));
     FL_TRY(fl_alloc(sizeof *own, (void **)&own));
     *own = *job;
     own->model.kind = FL_MODEL_PROGRAM;

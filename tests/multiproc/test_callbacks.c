@@ -297,6 +297,43 @@ static void test_callbacks__learn_that_no_worker_was_started(void **state)
     assert_int_equal(d->result.steps, 0);
 }
 
+/* Would catch: a crash of the program in place of a message that names what is missing. */
+static void test_callbacks__arguments_that_are_missing_are_named(void **state)
+{
+    (void)state;
+    fl_job job;
+    fl_model *model = NULL;
+    fl_dataset data, empty = {0};
+    fl_job_defaults(&job);
+    assert_int_equal(fl_toy_dataset(N_SAMPLES, &data), FL_OK);
+    assert_int_equal(fl_toy_model(1, 0.0f, &model), FL_OK);
+    fl_dataset_ops no_read = *data.ops;
+    no_read.read = NULL;
+    fl_dataset half = {.ops = &no_read, .self = data.self};
+    const struct {
+        fl_model *model;
+        const fl_dataset *data;
+        const fl_job *job;
+        const char *message;
+    } calls[] = {{NULL, &data, &job, "no model was given (NULL)"},
+                 {model, NULL, &job, "no data set was given (NULL)"},
+                 {model, &data, NULL, "no job was given (NULL)"},
+                 {model, &empty, &job, "the data set has no table (ops is NULL)"},
+                 {model, &half, &job, "the data set's table has no read"}};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        fl_plan_request request = {0};
+        assert_int_equal(fl_run(calls[i].model, calls[i].data, calls[i].job, NULL), FL_EINVAL);
+        assert_string_equal(fl_errmsg(), calls[i].message);
+        assert_int_equal(fl_check(calls[i].model, calls[i].data, calls[i].job), FL_EINVAL);
+        assert_string_equal(fl_errmsg(), calls[i].message);
+        assert_int_equal(fl_plan_job(calls[i].model, calls[i].data, calls[i].job, &request),
+                         FL_EINVAL);
+        assert_string_equal(fl_errmsg(), calls[i].message);
+    }
+    fl_model_destroy(&model);
+    fl_dataset_destroy(&data);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_callbacks__##name, make_root, remove_root)
@@ -308,6 +345,7 @@ int main(void)
         TEST(may_take_long),
         TEST(learn_of_a_failure),
         TEST(learn_that_no_worker_was_started),
+        TEST(arguments_that_are_missing_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

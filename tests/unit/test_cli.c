@@ -422,7 +422,7 @@ static void test_cli__a_plugin_brings_a_model_and_its_failures_are_told(void **s
              "job.yaml:1:31: model.plugin: " PLUGIN
              "table.so: frostline_plugin is no plugin: define it with FL_PLUGIN\n");
     validate("name: half-data\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 2, "",
-             "job.yaml:2:31: model.plugin: " PLUGIN "toy.so: its data set's table has no count\n");
+             "job.yaml:2:31: model.plugin: " PLUGIN "toy.so: the data set's table has no count\n");
     validate("model: {kind: plugin, plugin: nowhere.so}\n", 2, "",
              "job.yaml:1:31: model.plugin: ./nowhere.so: cannot open shared object file: No such "
              "file or directory\n");
