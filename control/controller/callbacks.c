@@ -3,6 +3,7 @@
 #include "control/controller/parts.h"
 
 #include <math.h>
+#include <stdio.h>
 
 /* A report has one split, or validation first and then test samples. */
 static void split_scores(const fl_controller *controller, const fl_eval_report *report,
@@ -18,12 +19,27 @@ static void split_scores(const fl_controller *controller, const fl_eval_report *
     *test = !report->validation ? first : report->has_test ? second : none;
 }
 
+/* The answer is none of fl_callback_answer: the program has a defect. */
+static void fail_for(fl_controller *controller, const char *callback, int answer)
+{
+    fl_shutdown *shutdown = &controller->shutdown;
+    if (shutdown->status == FL_OK) {
+        shutdown->status = FL_EFAILED;
+        snprintf(shutdown->message, sizeof shutdown->message,
+                 "%s returned %d; allowed: FL_CONTINUE (%d), FL_STOP (%d)", callback, answer,
+                 FL_CONTINUE, FL_STOP);
+        fl_shutdown_stop(controller, callback);
+    }
+}
+
 static void follow_answer(fl_controller *controller, const char *callback,
                           fl_callback_answer answer)
 {
     bool goes_on = controller->stats.steps < controller->stats.n_steps &&
                    controller->shutdown.phase.n_stops == 0;
-    if (answer == FL_STOP && goes_on) {
+    if (answer != FL_CONTINUE && answer != FL_STOP) {
+        fail_for(controller, callback, (int)answer);
+    } else if (answer == FL_STOP && goes_on) {
         controller->shutdown.stopped_by = callback;
         fl_shutdown_stop(controller, callback);
     }

@@ -58,6 +58,7 @@ typedef struct fl_run_result {
  *           worker and samples; or the controller had no memory for a worker's report; or the run
  *           trained to its end but its files could not be written, and the message names what is
  *           missing
+ *           FL_EBUSY: a run of this process is in progress; nothing was done
  *           any other status if no worker was started: FL_EINVAL, FL_EBUDGET, FL_EIO (the run
  *           directory), FL_ENOMEM
  * Threads   one run per process at a time */
@@ -68,7 +69,8 @@ fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,
 
 /* What a callback returns. FL_STOP ends the run after the step in flight, as `frostline ctl stop`
  * does: fl_run_with then returns FL_ESTOPPED. Workers have trained on since the event, so a few
- * more steps are done. After the last step of the run, FL_STOP has no effect. */
+ * more steps are done. After the last step of the run, FL_STOP has no effect. Any other value is a
+ * defect of the program: the run ends as after FL_STOP, with FL_EFAILED and a message. */
 typedef enum fl_callback_answer { FL_CONTINUE = 0, FL_STOP = 1 } fl_callback_answer;
 
 /* Means over the targets of the samples of one split. */
@@ -122,7 +124,8 @@ typedef struct fl_evaluation_result {
  * Lifetime  a result, with its texts, is valid until the callback returns
  * Files     the event is in events.jsonl by then (epoch.finished, evaluation)
  *
- * A callback must not call fl_run or fl_run_with. */
+ * A callback must not call fl_run or fl_run_with: the call returns FL_EBUSY, and its on_end is not
+ * called. */
 typedef struct fl_callbacks {
     void *context; /* the first argument of each */
     fl_callback_answer (*on_epoch)(void *context, const fl_epoch_result *epoch);

@@ -16,6 +16,7 @@
 #include "launcher/worker/worker.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -210,9 +211,16 @@ static fl_status run_program(fl_model *model, const fl_dataset *dataset, const f
     return status;
 }
 
+/* Whether a run of this process is in progress: one at a time has the signals and the terminal. */
+static atomic_flag in_progress = ATOMIC_FLAG_INIT;
+
 fl_status fl_run_with(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                       const fl_callbacks *callbacks, fl_run_result *result)
 {
+    if (atomic_flag_test_and_set(&in_progress)) {
+        return fl_fail(FL_EBUSY, "a run of this process is in progress: start another one when "
+                                 "it has returned; a callback must not call fl_run");
+    }
     fl_run_result own;
     fl_failure failure; /* the callback may fail at something, too */
     fl_run_result *r = result != NULL ? result : &own;
@@ -222,6 +230,7 @@ fl_status fl_run_with(fl_model *model, const fl_dataset *dataset, const fl_job *
     if (callbacks != NULL && callbacks->on_end != NULL) {
         callbacks->on_end(callbacks->context, status, r);
     }
+    atomic_flag_clear(&in_progress);
     return fl_failure_raise(&failure);
 }
 

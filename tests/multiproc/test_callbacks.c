@@ -36,6 +36,13 @@ typedef struct diary {
     int64_t stop_epoch, stop_steps; /* 0: never */
     int64_t nap_ms;                 /* in on_epoch */
     bool kills;                     /* on_epoch kills worker 1 */
+    bool nests;                     /* on_epoch calls fl_run */
+    int answer;                     /* on_epoch returns this; 0: FL_CONTINUE or FL_STOP */
+    fl_status nested;
+    char nested_message[1024];
+    fl_model *model;
+    const fl_dataset *data;
+    const fl_job *job;
 } diary;
 
 static void find_run(diary *d)
@@ -77,6 +84,13 @@ static fl_callback_answer see_epoch(void *context, const fl_epoch_result *epoch)
         kill_worker_1(d);
     }
     nap(d->nap_ms * 1000);
+    if (d->nests) {
+        d->nested = fl_run(d->model, d->data, d->job, NULL);
+        snprintf(d->nested_message, sizeof d->nested_message, "%s", fl_errmsg());
+    }
+    if (d->answer != 0) {
+        return (fl_callback_answer)d->answer;
+    }
     return epoch->epoch == d->stop_epoch ? FL_STOP : FL_CONTINUE;
 }
 
@@ -118,6 +132,9 @@ static void run_program(diary *d, const char *const *fields)
     }
     must(fl_toy_dataset(N_SAMPLES, &data));
     must(fl_toy_model(3, 0.1f, &model));
+    d->model = model;
+    d->data = &data;
+    d->job = &job;
     d->returned = fl_run_with(model, &data, &job, &callbacks, &d->returned_result);
     snprintf(d->returned_message, sizeof d->returned_message, "%s", fl_errmsg());
     fl_model_destroy(&model);
@@ -297,6 +314,30 @@ static void test_callbacks__learn_that_no_worker_was_started(void **state)
     assert_int_equal(d->result.steps, 0);
 }
 
+/* Would catch: a second run inside the first one, which takes its signals and its terminal. */
+static void test_callbacks__cannot_start_a_run(void **state)
+{
+    (void)state;
+    diary *d = shared_memory(sizeof *d);
+    d->nests = true;
+    run_and_check_end(d, JOB_SETS(TWO_STAGES, "train.epochs", "2"), FL_OK);
+    assert_int_equal(d->n_epochs, 2);
+    assert_int_equal(d->nested, FL_EBUSY);
+    assert_non_null(strstr(d->nested_message, "a run of this process is in progress"));
+}
+
+/* Would catch: an answer that is not one of the two, taken for FL_CONTINUE. */
+static void test_callbacks__must_give_one_of_the_answers(void **state)
+{
+    (void)state;
+    diary *d = shared_memory(sizeof *d);
+    d->answer = 7;
+    run_and_check_end(d, JOB_SETS(TWO_STAGES, "train.epochs", "2000"), FL_EFAILED);
+    assert_string_equal(d->message, "on_epoch returned 7; allowed: FL_CONTINUE (0), FL_STOP (1)");
+    assert_true(d->result.steps < SOON);
+    assert_int_equal(count_events(d->dir, "run.failed", ""), 1);
+}
+
 /* Would catch: a crash of the program in place of a message that names what is missing. */
 static void test_callbacks__arguments_that_are_missing_are_named(void **state)
 {
@@ -345,6 +386,8 @@ int main(void)
         TEST(may_take_long),
         TEST(learn_of_a_failure),
         TEST(learn_that_no_worker_was_started),
+        TEST(cannot_start_a_run),
+        TEST(must_give_one_of_the_answers),
         TEST(arguments_that_are_missing_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
