@@ -24,6 +24,7 @@ enum { FL_PROBE_MESSAGE_MAX = 1024 };
 typedef struct fl_probe {
     fl_probe_phase phase;
     int layer;     /* in FL_PROBE_LAYER */
+    int n_calls;   /* of layers and the loss, begun so far: the parent watches it grow */
     bool done;     /* the last thing it sets */
     fl_status why; /* with done: how it ended */
     char message[FL_PROBE_MESSAGE_MAX];

@@ -92,6 +92,7 @@ static series *series_of(timing *t, int kind, int size, int pass)
 
 static fl_status start(timing *t, watch *begun)
 {
+    __atomic_fetch_add(&t->shared->n_calls, 1, __ATOMIC_RELAXED);
     *begun = watch_start();
     return t->o->device->ops->event_record(t->o->device, t->begun, t->o->stream);
 }

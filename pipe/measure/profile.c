@@ -28,6 +28,10 @@
 
 enum { MAX_CHILDREN = 16, LOOK_MS = 100 };
 
+/* A call of a layer gets fault.deadline, and at least this: all children compute at once, on a
+ * machine that may have other work. */
+enum { LEAST_CALL_MS = 5000 };
+
 /* Typical costs of a link on one machine, for a single worker that will not use one. */
 static const double USUAL_LINK_US = 40.0;
 static const double USUAL_LINK_BYTES_PER_US = 4500.0, USUAL_REDUCE_BYTES_PER_US = 1700.0;
@@ -50,6 +54,8 @@ typedef struct profiler {
     pid_t pid[MAX_CHILDREN];          /* 0: none, or gone */
     int end[MAX_CHILDREN];            /* closes when the child ends; -1: none */
     int64_t stopped_us[MAX_CHILDREN]; /* since when the child is stopped; 0: it runs */
+    int n_calls[MAX_CHILDREN];        /* as last seen, */
+    int64_t called_us[MAX_CHILDREN];  /* and since when */
     int64_t looked_us;                /* when the children were last looked at */
     int signals; /* SIGINT, SIGTERM and SIGHUP to the caller can be read here */
     sigset_t mask_before;
@@ -222,8 +228,8 @@ static fl_status reap(profiler *p, int index)
 static fl_status too_slow(const profiler *p, int index)
 {
     char text[FL_LAYER_TEXT_MAX];
-    return fl_fail(FL_EDEADLINE, "profile: still measuring %s after %lld ms",
-                   phase_text(p, &p->segment->probe[index], text), (long long)p->timeout_ms);
+    return fl_fail(FL_EDEADLINE, "profile: still measuring %s after %.3g s",
+                   phase_text(p, &p->segment->probe[index], text), (double)p->timeout_ms * 1e-3);
 }
 
 /* Note whether it was stopped or goes on; its end is the business of reap. */
@@ -239,9 +245,33 @@ static void look_at_child(profiler *p, int index, int64_t now_us)
     } while (info.si_pid != 0);
 }
 
-/* Fail if a child stays stopped for fault.detect. Ctrl-Z stops the caller together with its
- * children: the time in which the caller itself was stopped does not count. */
-static fl_status watch_stops(profiler *p)
+/* Fail if a call of a layer or of the loss does not return in time. Other phases run no code of the
+ * model: only the time for the whole profile limits them. */
+static fl_status watch_call(profiler *p, int index, bool paused, int64_t now_us)
+{
+    const fl_probe *probe = &p->segment->probe[index];
+    char text[FL_LAYER_TEXT_MAX];
+    int64_t deadline_ms = p->job->fault.deadline_ms;
+    int64_t limit_ms = deadline_ms > LEAST_CALL_MS ? deadline_ms : LEAST_CALL_MS;
+    int n_calls = __atomic_load_n(&probe->n_calls, __ATOMIC_RELAXED);
+    bool calls = probe->phase == FL_PROBE_LAYER || probe->phase == FL_PROBE_LOSS;
+    if (paused || !calls || n_calls != p->n_calls[index]) {
+        p->n_calls[index] = n_calls;
+        p->called_us[index] = now_us;
+    }
+    if (now_us - p->called_us[index] <= 1000 * limit_ms) {
+        return FL_OK;
+    }
+    return fl_fail(FL_EDEADLINE,
+                   "profile: %s: a call did not return within %.3g s (fault.deadline, at least "
+                   "%d s) when its time was measured",
+                   phase_text(p, probe, text), (double)limit_ms * 1e-3, LEAST_CALL_MS / 1000);
+}
+
+/* Fail if a child stays stopped for fault.detect, or in one call for too long. Ctrl-Z stops the
+ * caller together with its children: the time in which the caller itself was stopped does not
+ * count. */
+static fl_status watch_children(profiler *p)
 {
     int64_t now_us = fl_now_us(), gap_us = now_us - p->looked_us;
     p->looked_us = now_us;
@@ -261,6 +291,8 @@ static fl_status watch_stops(profiler *p)
                            phase_text(p, &p->segment->probe[i], text),
                            (double)p->job->fault.detect_ms * 1e-3);
         }
+        bool paused = p->stopped_us[i] != 0 || gap_us > 5 * 1000 * LOOK_MS;
+        FL_TRY(watch_call(p, i, paused, now_us));
     }
     return FL_OK;
 }
@@ -288,7 +320,7 @@ static fl_status wait_one(profiler *p, int64_t deadline_us)
             return reap(p, i);
         }
     }
-    FL_TRY(watch_stops(p));
+    FL_TRY(watch_children(p));
     return fl_left_ms(deadline_us) == 0 ? too_slow(p, who) : FL_OK;
 }
 

@@ -166,7 +166,7 @@ static void check_misdeed(misdeed what, int64_t timeout_ms, fl_status expected, 
     fl_layer classifier;
     fl_loss loss;
     rig_init(&r, 2);
-    r.job.fault.detect_ms = 1000;
+    r.job.fault.detect_ms = r.job.fault.deadline_ms = 1000;
     assert_int_equal(fl_model_create("bad", &model), FL_OK);
     assert_int_equal(fl_model_add(model, 1, (fl_layer){&bad_layer, &what}), FL_OK);
     assert_int_equal(fl_layer_classifier(14 * 14, 4, &classifier), FL_OK);
@@ -230,6 +230,18 @@ static void test_profile__ends_a_child_that_hangs(void **state)
     check_misdeed(HANGS, 2000, FL_EDEADLINE, "profile: still measuring ");
 }
 
+/* Would catch: a layer that loops and is waited for until the time for the whole profile is over.
+ */
+static void test_profile__gives_one_call_fault_deadline(void **state)
+{
+    (void)state;
+    int64_t begun_us = fl_now_us();
+    check_misdeed(HANGS, PLENTY_MS, FL_EDEADLINE,
+                  "profile: layer 0 (bad): a call did not return within 5 s (fault.deadline, at "
+                  "least 5 s) when its time was measured");
+    assert_true(fl_now_us() - begun_us < 30 * 1000 * 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_profile__reports_a_child_that_exits),
         cmocka_unit_test(test_profile__reports_a_layer_that_fails),
         cmocka_unit_test(test_profile__ends_a_child_that_hangs),
+        cmocka_unit_test(test_profile__gives_one_call_fault_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
