@@ -2,6 +2,7 @@
 
 #include "data/loader.h"
 #include "device/failure.h"
+#include "launcher/run/plugin_call.h"
 #include "launcher/run/plugin_file.h"
 
 #include <frostline/plugin.h>
@@ -115,8 +116,7 @@ static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *d
     if (status != FL_OK) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s", fl_errmsg());
     }
-    FL_TRY(fl_fail(FL_OK, "%s", "")); /* an earlier message is not the plugin's */
-    status = entry(job, model, dataset);
+    status = fl_plugin_call(entry, job, model, dataset);
     if (status != FL_OK) {
         *model = NULL;
         *dataset = (fl_dataset){0};

@@ -2,6 +2,8 @@
 #include <frostline.h>
 #include <frostline/plugin.h>
 
+#include <limits.h>
+#include <signal.h>
 #include <string.h>
 
 enum { PIXELS = 28 * 28, CLASSES = 10 };
@@ -75,10 +77,24 @@ static fl_status fill(const fl_job *job, fl_model *model)
     return status;
 }
 
+/* Use up the stack. */
+static int overflow(int depth)
+{
+    volatile char page[4096];
+    page[depth % 4096] = (char)depth;
+    return depth < INT_MAX ? overflow(depth + 1) + page[depth % 4096] : 0;
+}
+
 static fl_status create(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     if (strcmp(job->name, "fails") == 0) {
         return fl_fail(FL_EINVAL, "the plugin does not like this job");
+    }
+    if (strcmp(job->name, "crashes") == 0) {
+        raise(SIGSEGV);
+    }
+    if (strcmp(job->name, "overflows") == 0) {
+        return overflow(1) > 0 ? FL_OK : FL_EINVAL;
     }
     if (strcmp(job->name, "fails-silently") == 0) {
         return FL_EINVAL;

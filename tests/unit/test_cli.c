@@ -411,6 +411,12 @@ static void test_cli__a_plugin_brings_a_model_and_its_failures_are_told(void **s
              "");
     validate("name: fails\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 2, "",
              "job.yaml:2:31: model.plugin: " PLUGIN "toy.so: the plugin does not like this job\n");
+    validate("name: crashes\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 3, "",
+             "job.yaml:2:31: model.plugin: " PLUGIN "toy.so: its create function was killed by "
+             "signal SIGSEGV\n");
+    validate("name: overflows\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 3, "",
+             "job.yaml:2:31: model.plugin: " PLUGIN "toy.so: its create function was killed by "
+             "signal SIGSEGV\n");
     validate("name: fails-silently\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 2, "",
              "job.yaml:2:31: model.plugin: " PLUGIN "toy.so: its create function failed with "
              "FL_EINVAL (bad input) and gave no message\n");
