@@ -186,12 +186,19 @@ static void put_loss(out *o, const fl_metrics *m)
     static const char *const name = "frostline_loss_metric";
     int n = m->loss_metrics.n;
     level(o, "frostline_loss", "Training loss of the last step.", m->loss);
-    level(o, "frostline_test_loss", "Loss of the last evaluation.", m->test_loss);
-    level(o, "frostline_test_accuracy_ratio", "Accuracy of the last evaluation.", m->test_accuracy);
-    if (any_is_finite(&m->train_metrics, n) || any_is_finite(&m->test_metrics, n)) {
+    level(o, "frostline_validation_loss", "Loss of the last evaluation on validation samples.",
+          m->validation_loss);
+    level(o, "frostline_validation_accuracy_ratio",
+          "Accuracy of the last evaluation on validation samples.", m->validation_accuracy);
+    level(o, "frostline_test_loss", "Loss of the last evaluation on test samples.", m->test_loss);
+    level(o, "frostline_test_accuracy_ratio", "Accuracy of the last evaluation on test samples.",
+          m->test_accuracy);
+    if (any_is_finite(&m->train_metrics, n) || any_is_finite(&m->validation_metrics, n) ||
+        any_is_finite(&m->test_metrics, n)) {
         family(o, name, "gauge", "A metric of the loss, of the last step or evaluation.");
         put_loss_metrics(o, m, name, "train", &m->train_metrics);
-        put_loss_metrics(o, m, name, m->validates ? "validation" : "test", &m->test_metrics);
+        put_loss_metrics(o, m, name, "validation", &m->validation_metrics);
+        put_loss_metrics(o, m, name, "test", &m->test_metrics);
     }
 }
 

@@ -37,10 +37,11 @@ typedef struct fl_metrics {
     char state[FL_METRICS_STATE_MAX];                        /* as in the status */
     double start_time_s;                                     /* since 1970 */
     int64_t steps, planned_steps, epochs, planned_epochs, samples, tokens;
-    double loss, gradient_norm, learning_rate, test_loss, test_accuracy;
-    fl_metric_list loss_metrics;                 /* of the model's loss; borrowed */
-    fl_metric_means train_metrics, test_metrics; /* of the last step; of the last evaluation */
-    bool validates;                              /* the last evaluation used validation samples */
+    double loss, gradient_norm, learning_rate;
+    double validation_loss, validation_accuracy, test_loss, test_accuracy; /* last evaluation */
+    fl_metric_list loss_metrics;                      /* of the model's loss; borrowed */
+    fl_metric_means train_metrics;                    /* of the last step */
+    fl_metric_means validation_metrics, test_metrics; /* n 0: not evaluated on this split */
     double step_seconds_sum, predicted_step_seconds, mfu;
     uint32_t generation;
     int blocks, frozen, stages, replicas, micro_batches;

@@ -41,12 +41,14 @@ static void gather_progress(const fl_run_progress *p, fl_metrics *m)
     m->loss = p->loss;
     m->gradient_norm = p->grad_norm;
     m->learning_rate = p->lr;
+    m->validation_loss = p->validation_loss;
+    m->validation_accuracy = p->validation_accuracy;
     m->test_loss = p->test_loss;
     m->test_accuracy = p->test_accuracy;
     m->loss_metrics = p->metrics;
     m->train_metrics = p->train_metrics;
+    m->validation_metrics = p->validation_metrics;
     m->test_metrics = p->test_metrics;
-    m->validates = p->validates;
 }
 
 static void gather_plan(const fl_run_view *view, fl_metrics *m)

@@ -30,13 +30,14 @@ static double mean_at(const fl_metric_means *means, int i)
 
 static void loss_metric_fields(const fl_run_progress *p, fl_json *j)
 {
+    const fl_metric_means *evaluated = p->validates ? &p->validation_metrics : &p->test_metrics;
     fl_json_array(j, "loss_metrics");
     for (int i = 0; i < p->metrics.n; i++) {
         fl_json_object(j, NULL);
         fl_json_text(j, "name", p->metrics.metric[i].name);
         fl_json_bool(j, "share", p->metrics.metric[i].is_share);
         fl_json_real(j, "train", mean_at(&p->train_metrics, i));
-        fl_json_real(j, "evaluated", mean_at(&p->test_metrics, i));
+        fl_json_real(j, "evaluated", mean_at(evaluated, i));
         fl_json_close(j, '}');
     }
     fl_json_close(j, ']');
@@ -56,6 +57,8 @@ static void progress_fields(const fl_run_progress *p, fl_json *j)
     fl_json_rounded(j, "step_ms", p->step_ms, 3);
     fl_json_rounded(j, "samples_per_s", p->samples_per_s, 1);
     fl_json_rounded(j, "left_s", p->left_s, 1);
+    fl_json_real(j, "validation_loss", p->validation_loss);
+    fl_json_real(j, "validation_accuracy", p->validation_accuracy);
     fl_json_real(j, "test_loss", p->test_loss);
     fl_json_real(j, "test_accuracy", p->test_accuracy);
     fl_json_text(j, "evaluated_on", p->validates ? "validation" : "test");

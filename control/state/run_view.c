@@ -4,6 +4,23 @@
 
 static const double RATE_MS = 10000;
 
+/* The last evaluation's results, under the split that they were computed on. */
+static void set_scores(const fl_run_stats *stats, fl_run_progress *p)
+{
+    const fl_eval_report *eval = &stats->last_eval;
+    p->validates = stats->any_eval && eval->validation;
+    if (p->validates) {
+        p->validation_loss = eval->loss;
+        p->validation_metrics = eval->metrics;
+        p->validation_accuracy = fl_metric_mean(&stats->metrics, &eval->metrics, FL_ACCURACY);
+    }
+    if (stats->any_eval && (!eval->validation || eval->has_test)) {
+        p->test_loss = eval->validation ? eval->test_loss : eval->loss;
+        p->test_metrics = eval->validation ? eval->test_metrics : eval->metrics;
+        p->test_accuracy = fl_metric_mean(&stats->metrics, &p->test_metrics, FL_ACCURACY);
+    }
+}
+
 void fl_run_progress_of(const fl_run_stats *stats, fl_run_progress *progress)
 {
     bool any = stats->steps > 0;
@@ -21,15 +38,16 @@ void fl_run_progress_of(const fl_run_stats *stats, fl_run_progress *progress)
         .loss = any ? stats->last.loss : NAN,
         .grad_norm = any ? stats->last.grad_norm : NAN,
         .lr = any ? stats->last.lr : NAN,
-        .test_loss = stats->any_eval ? stats->last_eval.loss : NAN,
-        .test_accuracy = fl_metric_mean(&stats->metrics, &stats->last_eval.metrics, FL_ACCURACY),
+        .validation_loss = NAN,
+        .validation_accuracy = NAN,
+        .test_loss = NAN,
+        .test_accuracy = NAN,
         .metrics = stats->metrics,
         .train_metrics = stats->last.metrics,
-        .test_metrics = stats->last_eval.metrics,
-        .validates = stats->any_eval && stats->last_eval.validation,
         .step_ms = any ? step_ms : NAN,
         .samples_per_s = samples_per_s,
         .left_s = fl_run_stats_left_s(stats),
         .trained_s = stats->step_ms * 1e-3,
     };
+    set_scores(stats, progress);
 }

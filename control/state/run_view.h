@@ -12,12 +12,14 @@ typedef struct fl_run_progress {
     int64_t steps, planned_steps, epoch, epochs, planned_epochs, steps_per_epoch;
     int64_t samples, tokens;
     double loss, grad_norm, lr;
-    double test_loss, test_accuracy; /* of the last evaluation; accuracy NAN: no such metric */
-    fl_metric_list metrics;          /* of the model's loss */
-    fl_metric_means train_metrics;   /* of the last step; n is 0 before the first one */
-    fl_metric_means test_metrics;    /* of the last evaluation; n is 0 before the first one */
-    bool validates;                  /* the last evaluation used validation samples */
-    double step_ms, samples_per_s;   /* over the last ten seconds of training */
+    /* Of the last evaluation, by split; that of a run with validation samples uses test samples
+     * only at the end. Accuracy NAN: also if the loss has no such metric. */
+    double validation_loss, validation_accuracy, test_loss, test_accuracy;
+    fl_metric_list metrics;                           /* of the model's loss */
+    fl_metric_means train_metrics;                    /* of the last step; n 0: no step yet */
+    fl_metric_means validation_metrics, test_metrics; /* n 0: not evaluated on this split */
+    bool validates;                /* the last evaluation used validation samples */
+    double step_ms, samples_per_s; /* over the last ten seconds of training */
     double left_s, trained_s;
 } fl_run_progress;
 

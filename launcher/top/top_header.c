@@ -135,7 +135,7 @@ enum { RESULT_BYTES = 64 + FL_METRICS_MAX * (FL_METRIC_NAME_MAX + FL_TOP_NUMBER_
 static const char *evaluation_text(const fl_top_model *m, char text[RESULT_BYTES])
 {
     char number[FL_TOP_NUMBER_MAX];
-    int n = snprintf(text, RESULT_BYTES, "%s", fl_top_number(m->test_loss, 4, number));
+    int n = snprintf(text, RESULT_BYTES, "%s", fl_top_number(m->evaluated_loss, 4, number));
     for (int i = 0; i < m->n_metrics && n < RESULT_BYTES; i++) {
         const fl_top_metric *metric = &m->metric[i];
         bool named = strcmp(metric->name, FL_ACCURACY) != 0;
@@ -156,8 +156,8 @@ static void result_line(fl_top_cells *c, const fl_top_model *m)
     char text[RESULT_BYTES];
     writer w = {c, 1, 3};
     put_number(&w, "loss", m->loss, 4, "");
-    if (!isnan(m->test_loss)) {
-        put_field(&w, "test", FL_TOP_BOLD, evaluation_text(m, text));
+    if (!isnan(m->evaluated_loss)) {
+        put_field(&w, m->validates ? "validation" : "test", FL_TOP_BOLD, evaluation_text(m, text));
     }
     put_number(&w, "", m->samples_per_s, 4, " samples/s");
     put_number(&w, "MFU", m->mfu * 100.0, 3, " %");

@@ -15,7 +15,7 @@ void fl_top_model_init(fl_top_model *m)
     memset(m, 0, sizeof *m);
     m->straggler = -1;
     m->left_s = m->loss = m->grad_norm = m->lr = m->step_ms = NAN;
-    m->test_loss = m->mfu = m->predicted_ms = NAN;
+    m->evaluated_loss = m->mfu = m->predicted_ms = NAN;
 }
 
 /* ---- reading JSON of which nothing is believed ---- */
@@ -126,7 +126,9 @@ static void read_progress(fl_top_model *m, const json_t *s)
     m->lr = real(s, "lr");
     m->step_ms = real(s, "step_ms");
     m->samples_per_s = real(s, "samples_per_s");
-    m->test_loss = real(s, "test_loss");
+    const char *split = json_string_value(json_object_get(s, "evaluated_on"));
+    m->validates = split != NULL && strcmp(split, "validation") == 0;
+    m->evaluated_loss = real(s, m->validates ? "validation_loss" : "test_loss");
     m->mfu = real(s, "mfu");
     m->blocks = whole(s, "blocks", 0, FL_MAX_LAYERS);
     m->straggler = whole(s, "straggler", -1, FL_MAX_WORKERS);

@@ -52,7 +52,9 @@ typedef struct fl_top_model {
     char how[FL_TOP_NAME_MAX];
     char job[FL_TOP_NAME_MAX], state[FL_TOP_WORD_MAX], transition[FL_TOP_WORD_MAX];
     int64_t step, steps, epoch, epochs;
-    double time_s, left_s, loss, grad_norm, lr, step_ms, samples_per_s, test_loss, mfu;
+    double time_s, left_s, loss, grad_norm, lr, step_ms, samples_per_s, mfu;
+    double evaluated_loss; /* of the last evaluation, */
+    bool validates;        /* which used validation samples; otherwise test samples */
     int n_metrics;
     fl_top_metric metric[FL_METRICS_MAX];
     int64_t generation, F, K, R, M, blocks, frozen_layers, straggler;

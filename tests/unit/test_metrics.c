@@ -59,10 +59,13 @@ static fl_metrics some_metrics(fl_metrics_worker *workers)
                         .loss = 0.3125,
                         .gradient_norm = 1.75,
                         .learning_rate = 3e-4,
+                        .validation_loss = 0.6,
+                        .validation_accuracy = 0.8125,
                         .test_loss = 0.4,
                         .test_accuracy = 0.875,
                         .loss_metrics = {loss_metrics, 2},
                         .train_metrics = {2, {0.75, 12.5}},
+                        .validation_metrics = {2, {0.8125, (double)NAN}},
                         .test_metrics = {2, {0.875, (double)NAN}},
                         .step_seconds_sum = 12.5,
                         .predicted_step_seconds = 0.11,
@@ -128,9 +131,13 @@ static void test_metrics__tell_what_is_known(void **state)
         {"frostline_step_seconds_count", "", 101},
         {"frostline_loss", "", 0.3125},
         {"frostline_learning_rate", "", 3e-4},
+        {"frostline_validation_loss", "", 0.6},
+        {"frostline_validation_accuracy_ratio", "", 0.8125},
+        {"frostline_test_loss", "", 0.4},
         {"frostline_test_accuracy_ratio", "", 0.875},
         {"frostline_loss_metric", "metric=\"accuracy\",samples=\"train\"", 0.75},
         {"frostline_loss_metric", "metric=\"mae\",samples=\"train\"", 12.5},
+        {"frostline_loss_metric", "metric=\"accuracy\",samples=\"validation\"", 0.8125},
         {"frostline_loss_metric", "metric=\"accuracy\",samples=\"test\"", 0.875},
         {"frostline_mfu_ratio", "", 0.42},
         {"frostline_frozen_blocks", "", 3},
@@ -187,6 +194,7 @@ static void test_metrics__leave_out_what_is_unknown(void **state)
     m.test_accuracy = INFINITY;
     m.last_stall_seconds = NAN;
     m.train_metrics = (fl_metric_means){2, {INFINITY, NAN}};
+    m.validation_metrics.n = 0;
     m.test_metrics.n = 0;
     exposition *after = read_metrics(&m);
     assert_int_equal(before->n_families - after->n_families, 6);

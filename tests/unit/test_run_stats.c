@@ -1,5 +1,6 @@
 /* Where a run stands, from what its workers report. */
 #include "control/state/run_stats.h"
+#include "control/state/run_view.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -128,6 +129,36 @@ static void test_run_stats__tells_evaluations_within_an_epoch_apart(void **state
     assert_true(fl_run_stats_epoch_over(&t, false) && t.past.evaluated);
 }
 
+/* Would catch: status and metrics that show scores of validation samples as test scores. */
+static void test_run_stats__gives_scores_to_the_split_that_was_evaluated(void **state)
+{
+    (void)state;
+    static const fl_metric accuracy[] = {{FL_ACCURACY, true}};
+    fl_run_progress p;
+    fl_run_stats t = fresh(true);
+    t.metrics = (fl_metric_list){accuracy, 1};
+    fl_run_progress_of(&t, &p);
+    assert_true(isnan(p.validation_loss) && isnan(p.test_loss) && isnan(p.test_accuracy));
+    fl_eval_report eval = {.loss = 0.5, .metrics = {1, {0.75}}, .validation = true};
+    assert_true(add(&t, 0, 0) && fl_run_stats_eval(&t, &eval));
+    fl_run_progress_of(&t, &p);
+    assert_true(p.validates && p.validation_loss == 0.5 && p.validation_accuracy == 0.75);
+    assert_true(isnan(p.test_loss) && isnan(p.test_accuracy) && p.test_metrics.n == 0);
+    eval.step = 1; /* the last one */
+    eval.has_test = true;
+    eval.test_loss = 0.25;
+    eval.test_metrics = (fl_metric_means){1, {0.875}};
+    assert_true(fl_run_stats_eval(&t, &eval));
+    fl_run_progress_of(&t, &p);
+    assert_true(p.validation_loss == 0.5 && p.validation_accuracy == 0.75);
+    assert_true(p.test_loss == 0.25 && p.test_accuracy == 0.875);
+    eval = (fl_eval_report){.step = 2, .loss = 0.125, .metrics = {1, {0.625}}};
+    assert_true(fl_run_stats_eval(&t, &eval)); /* a run without validation samples */
+    fl_run_progress_of(&t, &p);
+    assert_true(!p.validates && p.test_loss == 0.125 && p.test_accuracy == 0.625);
+    assert_true(isnan(p.validation_loss) && p.validation_metrics.n == 0);
+}
+
 static void test_run_stats__knows_of_runs_that_are_cut(void **state)
 {
     (void)state;
@@ -192,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_run_stats__counts_each_step_once),
         cmocka_unit_test(test_run_stats__waits_for_an_epochs_steps),
         cmocka_unit_test(test_run_stats__tells_evaluations_within_an_epoch_apart),
+        cmocka_unit_test(test_run_stats__gives_scores_to_the_split_that_was_evaluated),
         cmocka_unit_test(test_run_stats__knows_of_runs_that_are_cut),
         cmocka_unit_test(test_run_stats__measures_over_a_moving_window),
     };

@@ -151,6 +151,25 @@ static void test_top_layout__shows_all_of_a_run_at_80_by_24(void **state)
     shows("    1!   0.1 active");
 }
 
+/* Would catch: the scores of validation samples shown as test scores. */
+static void test_top_layout__names_the_evaluated_split(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"job\": \"tiny\", \"state\": \"running\", \"loss\": 0.25, "
+                               "\"validation_loss\": 0.75, \"test_loss\": null, "
+                               "\"evaluated_on\": \"validation\", \"loss_metrics\": "
+                               "[{\"name\": \"accuracy\", \"share\": true, "
+                               "\"evaluated\": 0.8125}], \"plan\": {}, \"workers\": []}";
+    json_t *status = json_loads(text, 0, NULL);
+    assert_non_null(status);
+    fl_top_model_init(&model);
+    assert_true(fl_top_model_status(&model, status));
+    json_decref(status);
+    draw(80, 24, false, &with_keys);
+    shows("validation 0.75, 81.25 %");
+    hides("test 0");
+}
+
 static void test_top_layout__shows_all_of_a_run_at_200_by_60(void **state)
 {
     (void)state;
@@ -334,6 +353,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_80_by_24),
+        cmocka_unit_test(test_top_layout__names_the_evaluated_split),
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_200_by_60),
         cmocka_unit_test(test_top_layout__without_utf8_is_ascii),
         cmocka_unit_test(test_top_layout__many_workers_scroll),
