@@ -1,6 +1,7 @@
 #include "autodp/validation.h"
 
 #include "autodp/sampler.h"
+#include "data/view.h"
 #include "device/alloc.h"
 #include "device/random.h"
 
@@ -8,7 +9,7 @@
 enum { SPLIT_EPOCH = -1 };
 
 typedef struct view {
-    fl_dataset_ops ops; /* the functions of the view, with the kind of the data set itself */
+    fl_view base; /* the functions of the view, with the kind of the data set itself */
     fl_dataset inner;
     int64_t n_train, n_validation;
     uint64_t seed;
@@ -16,13 +17,13 @@ typedef struct view {
 } view;
 
 /* The position in the data set of a sample of the view. */
-static int64_t find(const view *v, fl_split split, int64_t id, fl_split *inner)
+static fl_sample_id view_own(const void *self, fl_split split, int64_t id)
 {
+    const view *v = self;
     bool is_test = split == FL_TEST && id >= v->n_validation;
-    *inner = is_test ? FL_TEST : FL_TRAIN;
-    return is_test             ? id - v->n_validation
-           : split == FL_TRAIN ? fl_permutation_at(&v->order, id)
-                               : fl_permutation_at(&v->order, v->n_train + id);
+    int64_t at = split == FL_TRAIN ? id : v->n_train + id;
+    return is_test ? (fl_sample_id){FL_TEST, id - v->n_validation}
+                   : (fl_sample_id){FL_TRAIN, fl_permutation_at(&v->order, at)};
 }
 
 static int64_t view_count(const void *self, fl_split split)
@@ -36,9 +37,8 @@ static fl_status view_shape(const void *self, fl_split split, int64_t id, fl_sha
                             int64_t *n_targets)
 {
     const view *v = self;
-    fl_split inner;
-    int64_t at = find(v, split, id, &inner);
-    return v->inner.ops->shape(v->inner.self, inner, at, input, n_targets);
+    fl_sample_id own = view_own(v, split, id);
+    return v->inner.ops->shape(v->inner.self, own.split, own.id, input, n_targets);
 }
 
 static fl_status view_max_shape(const void *self, fl_shape *input, int64_t *n_targets)
@@ -51,25 +51,23 @@ static fl_status view_read(const void *self, fl_split split, const fl_sample_key
 {
     const view *v = self;
     fl_sample_key inner_key = *key;
-    fl_split inner;
-    inner_key.id = find(v, split, key->id, &inner);
-    return v->inner.ops->read(v->inner.self, inner, &inner_key, input);
+    fl_sample_id own = view_own(v, split, key->id);
+    inner_key.id = own.id;
+    return v->inner.ops->read(v->inner.self, own.split, &inner_key, input);
 }
 
 static fl_status view_targets(const void *self, fl_split split, int64_t id, int32_t *targets)
 {
     const view *v = self;
-    fl_split inner;
-    int64_t at = find(v, split, id, &inner);
-    return v->inner.ops->targets(v->inner.self, inner, at, targets);
+    fl_sample_id own = view_own(v, split, id);
+    return v->inner.ops->targets(v->inner.self, own.split, own.id, targets);
 }
 
 static fl_status view_targets_f32(const void *self, fl_split split, int64_t id, float *targets)
 {
     const view *v = self;
-    fl_split inner;
-    int64_t at = find(v, split, id, &inner);
-    return v->inner.ops->targets_f32(v->inner.self, inner, at, targets);
+    fl_sample_id own = view_own(v, split, id);
+    return v->inner.ops->targets_f32(v->inner.self, own.split, own.id, targets);
 }
 
 static uint64_t view_fingerprint(const void *self)
@@ -88,7 +86,7 @@ static const fl_dataset_ops view_ops = {.head = FL_TABLE_HEAD(fl_dataset_ops),
                                         .read = view_read,
                                         .targets = view_targets,
                                         .fingerprint = view_fingerprint,
-                                        .destroy = fl_free};
+                                        .destroy = fl_view_destroy};
 
 fl_status fl_validation_create(const fl_dataset *inner, int64_t n_used, int64_t n_validation,
                                uint64_t seed, fl_dataset *out)
@@ -100,24 +98,17 @@ fl_status fl_validation_create(const fl_dataset *inner, int64_t n_used, int64_t 
     }
     FL_TRY(fl_alloc(sizeof(view), &memory));
     view *v = memory;
-    *v = (view){.ops = view_ops,
+    *v = (view){.base = {.ops = view_ops, .own = view_own},
                 .inner = *inner,
                 .n_train = n_used - n_validation,
                 .n_validation = n_validation,
                 .seed = seed};
     fl_permutation_init(&v->order, n_used, seed, SPLIT_EPOCH);
-    v->ops.kind = inner->ops->kind;
+    v->base.ops.kind = inner->ops->kind;
     if (inner->ops->targets_f32 != NULL) {
-        v->ops.targets = NULL;
-        v->ops.targets_f32 = view_targets_f32;
+        v->base.ops.targets = NULL;
+        v->base.ops.targets_f32 = view_targets_f32;
     }
-    *out = (fl_dataset){.ops = &v->ops, .self = v};
+    *out = (fl_dataset){.ops = &v->base.ops, .self = v};
     return FL_OK;
-}
-
-int64_t fl_validation_inner_id(const fl_dataset *dataset, int64_t id)
-{
-    return dataset->ops->count == view_count
-               ? fl_permutation_at(&((const view *)dataset->self)->order, id)
-               : id;
 }

@@ -8,7 +8,8 @@
  *     test    0 .. v - 1               sample p(n - v + i) of the data set's training samples
  *             v .. v + n_test - 1      sample i - v of the data set's test samples
  *
- * The sampler, the ledger and the cache therefore treat the view as any other data set. */
+ * The sampler, the ledger and the cache therefore treat the view as any other data set. Messages
+ * name the samples of the data set itself (fl_sample_text). */
 #ifndef FL_AUTODP_VALIDATION_H
 #define FL_AUTODP_VALIDATION_H
 
@@ -19,9 +20,5 @@
  * FL_ENOMEM. Threads: any. */
 fl_status fl_validation_create(const fl_dataset *inner, int64_t n_used, int64_t n_validation,
                                uint64_t seed, fl_dataset *out) FL_MUST_CHECK;
-
-/* The id that the data set itself gives to training sample `id` of `dataset`; `id` if that is not a
- * view. Pure. */
-int64_t fl_validation_inner_id(const fl_dataset *dataset, int64_t id);
 
 #endif

@@ -14,6 +14,7 @@
 #include "data/loader.h"
 
 #include "data/read_sample.h"
+#include "data/view.h"
 #include "device/alloc.h"
 #include "device/arena.h"
 #include "device/clock.h"
@@ -132,15 +133,17 @@ fl_loader_room fl_loader_room_ragged(int64_t max_samples, int depth, int64_t ahe
 /* ---- the thread ---- */
 
 /* A data set of the user's own may promise one shape and have another. */
-static fl_status check_shape(const fl_loader *l, int64_t id, const fl_shape *shape)
+static fl_status check_shape(const fl_loader *l, fl_split split, int64_t id, const fl_shape *shape)
 {
+    char sample[FL_SAMPLE_TEXT_BYTES];
     if (shape->tokens < 0 || shape->tokens > l->max.tokens || shape->width != l->max.width ||
         shape->dtype != l->max.dtype) {
         return fl_fail(FL_EINVAL,
-                       "sample %lld has %lld tokens of width %lld, the data set (%s) promised at "
+                       "%s has %lld tokens of width %lld, the data set (%s) promised at "
                        "most %lld of width %lld and the same type",
-                       (long long)id, (long long)shape->tokens, (long long)shape->width,
-                       l->dataset.ops->kind, (long long)l->max.tokens, (long long)l->max.width);
+                       fl_sample_text(&l->dataset, split, id, sample), (long long)shape->tokens,
+                       (long long)shape->width, l->dataset.ops->kind, (long long)l->max.tokens,
+                       (long long)l->max.width);
     }
     return FL_OK;
 }
@@ -163,12 +166,14 @@ static fl_status read_slot(fl_loader *l, loader_slot *s)
         int64_t n_targets;
         key.id = s->ids[i];
         FL_TRY(ops->shape(l->dataset.self, s->request.split, key.id, &shape, &n_targets));
-        FL_TRY(check_shape(l, key.id, &shape));
+        FL_TRY(check_shape(l, s->request.split, key.id, &shape));
         if ((size_t)(rows + shape.tokens) * l->row_bytes > s->n_pieces * l->room.piece_bytes) {
+            char sample[FL_SAMPLE_TEXT_BYTES];
             return fl_fail(FL_EINVAL,
-                           "sample %lld has more tokens than a moment ago, or another sample of "
+                           "%s has more tokens than a moment ago, or another sample of "
                            "its micro-batch has: the data set (%s) must always give the same shape",
-                           (long long)key.id, ops->kind);
+                           fl_sample_text(&l->dataset, s->request.split, key.id, sample),
+                           ops->kind);
         }
         FL_TRY(fl_read_sample(&l->dataset, s->request.split, &key, &shape,
                               s->data + (size_t)rows * l->row_bytes));
@@ -359,7 +364,7 @@ static fl_status measure_request(fl_loader *l, const fl_load_request *r, size_t 
         fl_shape shape;
         int64_t n_targets;
         FL_TRY(d->ops->shape(d->self, r->split, r->ids[i], &shape, &n_targets));
-        FL_TRY(check_shape(l, r->ids[i], &shape));
+        FL_TRY(check_shape(l, r->split, r->ids[i], &shape));
         *size_bytes += (size_t)shape.tokens * l->row_bytes;
     }
     return FL_OK;

@@ -1,5 +1,7 @@
 #include "data/read_sample.h"
 
+#include "data/view.h"
+
 /* The first element that is no id; -1: none. */
 static int64_t find_bad_id(const int32_t *ids, int64_t n, int32_t n_ids)
 {
@@ -18,13 +20,13 @@ fl_status fl_read_sample(const fl_dataset *dataset, fl_split split, const fl_sam
     if (shape->dtype != FL_I32 || shape->n_ids == 0) {
         return FL_OK;
     }
+    char sample[FL_SAMPLE_TEXT_BYTES];
     const int32_t *ids = input;
     int64_t at = find_bad_id(ids, shape->tokens * shape->width, shape->n_ids);
     return at < 0
                ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "%s sample %lld, row %lld: id %d, but the data set (%s) promised 0 to %d",
-                         split == FL_TRAIN ? "training" : "test", (long long)key->id,
+               : fl_fail(FL_EINVAL, "%s, row %lld: id %d, but the data set (%s) promised 0 to %d",
+                         fl_sample_text(dataset, split, key->id, sample),
                          (long long)(at / shape->width), ids[at], dataset->ops->kind,
                          shape->n_ids - 1);
 }

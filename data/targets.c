@@ -1,4 +1,5 @@
 #include "data/loader.h"
+#include "data/view.h"
 
 #include "device/table_head.h"
 
@@ -49,11 +50,12 @@ fl_status fl_load_targets(const fl_dataset *dataset, fl_split split, const int64
         int64_t n_targets = 0;
         FL_TRY(dataset->ops->shape(dataset->self, split, ids[i], &shape, &n_targets));
         if (n_targets < 0 || n_targets > capacity - used || used + n_targets > INT32_MAX) {
+            char sample[FL_SAMPLE_TEXT_BYTES];
             return fl_fail(FL_EINVAL,
-                           "the %lld targets of sample %lld do not fit: %lld of %lld "
+                           "the %lld targets of %s do not fit: %lld of %lld "
                            "in use",
-                           (long long)n_targets, (long long)ids[i], (long long)used,
-                           (long long)capacity);
+                           (long long)n_targets, fl_sample_text(dataset, split, ids[i], sample),
+                           (long long)used, (long long)capacity);
         }
         FL_TRY(read_targets(dataset, split, ids[i], (char *)data + used * FL_TARGET_BYTES));
         used += n_targets;

@@ -1,4 +1,5 @@
 /* Softmax cross-entropy against one class a row. */
+#include "nn/exec.h"
 #include "nn/layers/layers.h"
 #include "nn/loss.h"
 
@@ -29,8 +30,9 @@ static fl_status check_targets(const cross_entropy *l, fl_exec *x, const fl_tens
         }
         int32_t target = values[i];
         if (target < 0 || target >= l->n_classes) {
-            return fl_fail(FL_EINVAL, "sample %lld: target %d, allowed is 0 to %lld",
-                           (long long)batch->sample_ids[sample], target,
+            char text[FL_EXEC_SAMPLE_BYTES];
+            return fl_fail(FL_EINVAL, "%s: target %d, allowed is 0 to %lld",
+                           fl_exec_sample_text(x, sample, text), target,
                            (long long)l->n_classes - 1);
         }
     }

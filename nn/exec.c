@@ -3,11 +3,22 @@
 
 #include "nn/model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const fl_batch *fl_exec_batch(const fl_exec *x)
 {
     return x->batch;
+}
+
+const char *fl_exec_sample_text(const fl_exec *x, int64_t i, char text[FL_EXEC_SAMPLE_BYTES])
+{
+    if (x->sample_text != NULL) {
+        x->sample_text(x->sample_context, i, text);
+    } else {
+        snprintf(text, FL_EXEC_SAMPLE_BYTES, "sample %lld", (long long)x->batch->sample_ids[i]);
+    }
+    return text;
 }
 
 bool fl_exec_training(const fl_exec *x)

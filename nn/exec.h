@@ -21,6 +21,8 @@ typedef struct fl_layer_params {
     float **grad;      /* [n]; an element or the array may be NULL: not wanted */
 } fl_layer_params;
 
+enum { FL_EXEC_SAMPLE_BYTES = 48 };
+
 struct fl_exec {
     fl_device *device;
     fl_stream *stream;
@@ -28,11 +30,19 @@ struct fl_exec {
     bool training;     /* false: nothing is kept, no dropout */
     fl_arena *keep;    /* of this micro-batch */
     fl_arena *scratch; /* of this worker */
+    /* writes the name of sample `i` of the batch, for messages: text [FL_EXEC_SAMPLE_BYTES]. NULL:
+     * the number in batch->sample_ids is the name */
+    void (*sample_text)(const void *context, int64_t i, char *text);
+    const void *sample_context;
     /* set by fl_exec_forward and fl_exec_backward */
     int layer;
     const fl_layer_params *params;
     fl_exec_frame *frame;
 };
+
+/* The name of sample `i` of the batch in a message: "sample 7", "training sample 7". Returns text.
+ */
+const char *fl_exec_sample_text(const fl_exec *x, int64_t i, char text[FL_EXEC_SAMPLE_BYTES]);
 
 /* Run layer `layer` of the model on `in`; out->data is allocated by the caller. Scratch taken by
  * the layer is given back. Fills *frame. */

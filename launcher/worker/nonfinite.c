@@ -1,6 +1,6 @@
 /* Handles a step whose loss or gradient norm is infinite or not a number (⑤ of worker.c). Both
  * values come from the commit point's all-reduce, so all workers that train branch alike here. */
-#include "autodp/validation.h"
+#include "data/view.h"
 #include "device/log.h"
 #include "launcher/worker/worker_state.h"
 
@@ -29,13 +29,14 @@ fl_status fl_worker_nonfinite(fl_worker_state *w, const fl_global_batch *batch,
     fl_link_doing(w->link, "search for a value");
     FL_TRY(fl_pipeline_find_nonfinite(w->now->pipeline, batch, &report.found));
     if (report.found.sample >= 0) {
-        report.found.sample = fl_validation_inner_id(w->c->dataset, report.found.sample);
+        report.found.sample = fl_view_own(w->c->dataset, FL_TRAIN, report.found.sample).id;
     }
     w->n_skipped++;
     report.action = next_action(w, &report.found);
     *ends = report.action != FL_NONFINITE_SKIPS;
     while (report.n_ids < batch->n && report.n_ids < FL_NONFINITE_IDS_MAX) {
-        report.ids[report.n_ids] = fl_validation_inner_id(w->c->dataset, batch->ids[report.n_ids]);
+        report.ids[report.n_ids] =
+            fl_view_own(w->c->dataset, FL_TRAIN, batch->ids[report.n_ids]).id;
         report.n_ids++;
     }
     if (w->leads) {

@@ -5,6 +5,7 @@
  *      boundary between layers                                   find_lengths, follow_layers */
 #include "pipe/cost/sample_sizes.h"
 
+#include "data/view.h"
 #include "device/alloc.h"
 #include "nn/model.h"
 
@@ -16,35 +17,35 @@ typedef struct question {
     fl_sample_sizes *sizes;
 } question;
 
-static const char *const split_names[2] = {"training", "test"};
-
 /* ---- 1: the promise ---- */
 
 static fl_status check_shape(const question *q, int split, int64_t id, const fl_shape *shape)
 {
+    char sample[FL_SAMPLE_TEXT_BYTES];
     const fl_shape *max = &q->promised;
     if (shape->tokens < 1 || shape->tokens > max->tokens || shape->tokens > INT32_MAX ||
         shape->width != max->width || shape->dtype != max->dtype) {
         return fl_fail(FL_EINVAL,
-                       "%s sample %lld has %lld tokens of width %lld and type %d, the data set "
+                       "%s has %lld tokens of width %lld and type %d, the data set "
                        "(%s) promised 1 to %lld of width %lld and type %d",
-                       split_names[split], (long long)id, (long long)shape->tokens,
-                       (long long)shape->width, (int)shape->dtype, q->dataset->ops->kind,
-                       (long long)max->tokens, (long long)max->width, (int)max->dtype);
+                       fl_sample_text(q->dataset, (fl_split)split, id, sample),
+                       (long long)shape->tokens, (long long)shape->width, (int)shape->dtype,
+                       q->dataset->ops->kind, (long long)max->tokens, (long long)max->width,
+                       (int)max->dtype);
     }
     return FL_OK;
 }
 
 static fl_status ask(const question *q, int split, int64_t id, fl_shape *shape, int64_t *n_targets)
 {
+    char sample[FL_SAMPLE_TEXT_BYTES];
     const fl_dataset *d = q->dataset;
     FL_TRY(d->ops->shape(d->self, (fl_split)split, id, shape, n_targets));
     FL_TRY(check_shape(q, split, id, shape));
     if (*n_targets < 0 || *n_targets > q->promised_targets) {
-        return fl_fail(FL_EINVAL,
-                       "%s sample %lld has %lld targets, the data set (%s) promised 0 to %lld",
-                       split_names[split], (long long)id, (long long)*n_targets, d->ops->kind,
-                       (long long)q->promised_targets);
+        return fl_fail(FL_EINVAL, "%s has %lld targets, the data set (%s) promised 0 to %lld",
+                       fl_sample_text(d, (fl_split)split, id, sample), (long long)*n_targets,
+                       d->ops->kind, (long long)q->promised_targets);
     }
     return FL_OK;
 }
@@ -149,8 +150,9 @@ static fl_status pass_layer(const question *q, int layer, fl_shape *now, int64_t
     return FL_OK;
 }
 
-static fl_status record_work(fl_sample_sizes *s, const int32_t *at, const int64_t *rows)
+static fl_status record_work(const question *q, const int32_t *at, const int64_t *rows)
 {
+    fl_sample_sizes *s = q->sizes;
     for (int64_t i = 0; i < s->n_lengths; i++) {
         int64_t work = rows[i] > 1 ? rows[i] : 1;
         double tokens = (double)s->lengths[i] / (double)work;
@@ -162,10 +164,12 @@ static fl_status record_work(fl_sample_sizes *s, const int32_t *at, const int64_
         for (int64_t id = 0; id < s->count[split] && !s->equal; id++) {
             int64_t work = rows[at[s->tokens[split][id] - s->shortest] - 1];
             if (work > INT32_MAX) {
+                char sample[FL_SAMPLE_TEXT_BYTES];
                 return fl_fail(FL_EINVAL,
-                               "%s sample %lld has %lld rows behind the first layer, "
+                               "%s has %lld rows behind the first layer, "
                                "at most %d allowed",
-                               split_names[split], (long long)id, (long long)work, INT32_MAX);
+                               fl_sample_text(q->dataset, (fl_split)split, id, sample),
+                               (long long)work, INT32_MAX);
             }
             s->work[split][id] = (int32_t)work;
         }
@@ -186,7 +190,7 @@ static fl_status follow_layers(const question *q, const int32_t *at, fl_shape *n
     for (int layer = 0; layer < s->n_layers; layer++) {
         FL_TRY(pass_layer(q, layer, now, rows));
         if (layer == 0) {
-            FL_TRY(record_work(s, at, rows));
+            FL_TRY(record_work(q, at, rows));
         }
     }
     return FL_OK;

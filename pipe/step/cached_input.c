@@ -3,6 +3,7 @@
 #include "autodp/sampler.h"
 #include "data/loader.h"
 #include "data/read_sample.h"
+#include "data/view.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/random.h"
@@ -146,10 +147,12 @@ static fl_status read_raw(const fl_cached_input *f, const fl_load_request *r, in
     int64_t n_targets;
     FL_TRY(d->ops->shape(d->self, r->split, id, &shape, &n_targets));
     if (shape.tokens < 0 || shape_bytes(&shape) > room) {
+        char sample[FL_SAMPLE_TEXT_BYTES];
         return fl_fail(FL_EINVAL,
-                       "sample %lld has %zu bytes, but had at most %zu a moment ago: the data set "
+                       "%s has %zu bytes, but had at most %zu a moment ago: the data set "
                        "(%s) must always give the same shape",
-                       (long long)id, shape_bytes(&shape), room, d->ops->kind);
+                       fl_sample_text(d, r->split, id, sample), shape_bytes(&shape), room,
+                       d->ops->kind);
     }
     return fl_read_sample(d, r->split, &key, &shape, out);
 }

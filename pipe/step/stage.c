@@ -1,6 +1,7 @@
 #include "pipe/step/stage.h"
 
 #include "data/loader.h"
+#include "data/view.h"
 #include "device/alloc.h"
 #include "device/flight.h"
 #include "nn/model.h"
@@ -331,12 +332,29 @@ fl_status fl_stage_forward(fl_stage *stage, int slot_index, void *to, fl_tensor 
     return FL_OK;
 }
 
+typedef struct named_samples {
+    const fl_dataset *dataset;
+    fl_split split;
+    const int64_t *ids;
+} named_samples;
+
+_Static_assert((int)FL_SAMPLE_TEXT_BYTES <= (int)FL_EXEC_SAMPLE_BYTES, "a name fits");
+
+static void write_sample_text(const void *context, int64_t i, char *text)
+{
+    const named_samples *s = context;
+    fl_sample_text(s->dataset, s->split, s->ids[i], text);
+}
+
 fl_status fl_stage_loss(fl_stage *stage, int slot_index, bool want_grad, float grad_scale,
                         fl_loss_sums *sums)
 {
     slot *s = &stage->slots[slot_index];
     fl_tensor grad;
     fl_exec x = exec_for(stage, s, stage->o.last);
+    const named_samples samples = {stage->o.dataset, s->what.split, s->batch.sample_ids};
+    x.sample_text = write_sample_text;
+    x.sample_context = &samples;
     fl_flight_enter(FL_FLIGHT_LOSS, -1, -1, 0);
     fl_stage_grad_out(stage, slot_index, &grad);
     FL_TRY(fl_exec_loss(&x, stage->o.model, &s->at[stage->n_layers], &s->targets, grad_scale,

@@ -1,5 +1,7 @@
 /* When a run evaluates, on which samples, and which training samples are kept for that. */
 #include "autodp/validation.h"
+#include "data/loader.h"
+#include "data/view.h"
 #include "pipe/plan/evaluation.h"
 #include "support/toy.h"
 
@@ -124,12 +126,12 @@ static void test_validation__is_a_part_that_is_never_trained_on(void **state)
             look(&inner, &view, train ? FL_TRAIN : FL_TEST, train ? i : i - (USED - VALIDATION));
         assert_true(which < USED && !seen[which]); /* each once, in one of the two */
         seen[which] = true;
-        assert_true(!train || which == fl_validation_inner_id(&view, i));
+        assert_true(!train || which == fl_view_own(&view, FL_TRAIN, i).id);
     }
     for (int64_t i = 0; i < TEST; i++) {
         assert_int_equal(look(&inner, &view, FL_TEST, VALIDATION + i), TOTAL + i);
     }
-    assert_int_equal(fl_validation_inner_id(&inner, 3), 3);
+    assert_int_equal(fl_view_own(&inner, FL_TRAIN, 3).id, 3);
     /* Another seed takes others, and the cache must see that the data differ. */
     assert_int_equal(fl_validation_create(&inner, USED, VALIDATION, 8, &again), FL_OK);
     assert_true(view.ops->fingerprint(view.self) != again.ops->fingerprint(again.self));
@@ -138,12 +140,41 @@ static void test_validation__is_a_part_that_is_never_trained_on(void **state)
     for (int64_t i = 0; i < VALIDATION; i++) {
         int64_t at = USED - VALIDATION + i;
         differs =
-            differs || fl_validation_inner_id(&view, at) != fl_validation_inner_id(&again, at);
+            differs || fl_view_own(&view, FL_TRAIN, at).id != fl_view_own(&again, FL_TRAIN, at).id;
     }
     assert_true(differs);
     fl_dataset_destroy(&again);
     fl_dataset_destroy(&view);
     assert_int_equal(fl_validation_create(&inner, USED, USED, 7, &view), FL_EINVAL);
+    fl_dataset_destroy(&inner);
+}
+
+/* Would catch: a message with the number of the view, under which the data set of the user has
+ * another sample. */
+static void test_validation__messages_name_the_data_sets_own_sample(void **state)
+{
+    (void)state;
+    static const struct {
+        fl_split split;
+        int64_t id;
+    } some[] = {{FL_TRAIN, 3}, {FL_TEST, 2}, {FL_TEST, VALIDATION + 1}};
+    fl_dataset inner, view;
+    assert_int_equal(fl_toy_dataset(TOTAL, &inner), FL_OK);
+    assert_int_equal(fl_validation_create(&inner, USED, VALIDATION, 7, &view), FL_OK);
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        char expected[128];
+        int32_t target, offsets[2];
+        fl_tensor t;
+        int64_t which = look(&inner, &view, some[i].split, some[i].id);
+        snprintf(expected, sizeof expected,
+                 "the 1 targets of %s sample %d do not fit: 0 of 0 in use",
+                 which < TOTAL ? "training" : "test", (int)(which < TOTAL ? which : which - TOTAL));
+        assert_int_equal(
+            fl_load_targets(&view, some[i].split, &some[i].id, 1, &target, 0, offsets, &t),
+            FL_EINVAL);
+        assert_string_equal(fl_errmsg(), expected);
+    }
+    fl_dataset_destroy(&view);
     fl_dataset_destroy(&inner);
 }
 
@@ -153,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_evaluation__comes_every_period_and_at_the_end),
         cmocka_unit_test(test_evaluation__draws_the_same_samples_once),
         cmocka_unit_test(test_validation__is_a_part_that_is_never_trained_on),
+        cmocka_unit_test(test_validation__messages_name_the_data_sets_own_sample),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -379,7 +379,7 @@ static void test_take__refuses_a_sample_larger_than_promised(void **state)
     assert_int_equal(fl_loader_request(loader, &r), FL_OK);
     assert_int_equal(fl_loader_take(loader, WAIT_MS, &t), FL_EINVAL);
     assert_string_equal(fl_errmsg(),
-                        "sample 8 has 5 tokens of width 3, the data set (toy) promised "
+                        "training sample 8 has 5 tokens of width 3, the data set (toy) promised "
                         "at most 4 of width 3 and the same type");
     fl_loader_destroy(&loader);
 }
@@ -645,7 +645,8 @@ static void test_targets__are_ragged(void **state)
     assert_int_equal(t.width, 1);
     assert_int_equal(t.dtype, FL_I32);
     assert_int_equal(fl_load_targets(*state, FL_TRAIN, ids, 3, data, 3, offsets, &t), FL_EINVAL);
-    assert_string_equal(fl_errmsg(), "the 1 targets of sample 2 do not fit: 3 of 3 in use");
+    assert_string_equal(fl_errmsg(),
+                        "the 1 targets of training sample 2 do not fit: 3 of 3 in use");
     ids[1] = N;
     assert_int_equal(fl_load_targets(*state, FL_TRAIN, ids, 3, data, 4, offsets, &t), FL_EINVAL);
     assert_int_equal(fl_load_targets(*state, FL_TRAIN, ids, 0, data, 0, offsets, &t), FL_OK);
