@@ -17,6 +17,7 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -159,9 +160,19 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
     return fl_failure_raise(&failure);
 }
 
+/* The result of a run that has not begun. */
+static void init_result(fl_run_result *result)
+{
+    *result = (fl_run_result){.train_loss = NAN,
+                              .test_loss = NAN,
+                              .test_accuracy = NAN,
+                              .validation_loss = NAN,
+                              .validation_accuracy = NAN};
+}
+
 static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
-    memset(result, 0, sizeof *result);
+    init_result(result);
     fl_status status = fl_preparation_check(p);
     if (status == FL_OK) {
         status = fl_run_plan_make(p);
@@ -224,7 +235,7 @@ fl_status fl_run_with(fl_model *model, const fl_dataset *dataset, const fl_job *
     fl_run_result own;
     fl_failure failure; /* the callback may fail at something, too */
     fl_run_result *r = result != NULL ? result : &own;
-    memset(r, 0, sizeof *r); /* on_end gets it even if memory for the job runs out */
+    init_result(r); /* on_end gets it even if memory for the job runs out */
     fl_status status = run_program(model, dataset, job, callbacks, r);
     fl_failure_keep(&failure, status);
     if (callbacks != NULL && callbacks->on_end != NULL) {

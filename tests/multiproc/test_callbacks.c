@@ -309,6 +309,9 @@ static void test_callbacks__learn_that_no_worker_was_started(void **state)
     (void)state;
     diary *d = shared_memory(sizeof *d);
     run_and_check_end(d, JOB_SETS("train.batch", "1000"), FL_EINVAL);
+    const fl_run_result *r = &d->returned_result; /* not a loss of 0 */
+    assert_true(isnan(r->train_loss) && isnan(r->test_loss) && isnan(r->test_accuracy));
+    assert_true(isnan(r->validation_loss) && isnan(r->validation_accuracy));
     assert_int_equal(d->n_epochs + d->n_evaluations, 0);
     assert_non_null(strstr(d->message, "train.batch"));
     assert_int_equal(d->result.steps, 0);
