@@ -305,7 +305,7 @@ void fl_event_log_tuned(fl_elastic *elastic)
     fl_json_close(j, ']');
     fl_json_integer(j, "rounds", race->round);
     fl_json_integer(j, "trials", n_visits);
-    fl_json_rounded(j, "cost_ms", fl_tuner_lost_us(race) * 1e-3, 3);
+    fl_json_rounded(j, "cost_ms", fl_tuner_cost_us(race) * 1e-3, 3);
     fl_json_rounded(j, "budget_ms", race->budget_us * 1e-3, 3);
     fl_json_text(j, "ended", fl_tuner_end_text(race->end));
     fl_json_text(j, "why", fl_tuner_explain(race, why));

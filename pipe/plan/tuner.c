@@ -198,6 +198,11 @@ double fl_tuner_lost_us(const fl_tuner *t)
     return lost;
 }
 
+double fl_tuner_cost_us(const fl_tuner *t)
+{
+    return fmax(fl_tuner_lost_us(t), 0.0);
+}
+
 /* What one more round would cost, by the mean round so far of those still in the race: a single
  * round may have been disturbed. */
 static double next_round_us(const fl_tuner *t)

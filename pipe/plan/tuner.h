@@ -107,8 +107,12 @@ bool fl_tuner_compare(const fl_tuner *tuner, int i, double *slower, double *erro
 double fl_tuner_step_us(const fl_tuner *tuner);
 
 /* What the race has cost so far, microseconds: the time of all its visits beyond what the own M
- * would have taken for as many steps, by its own visit in the same round. Negative: a gain. */
+ * would have taken for as many steps, by its own visit in the same round. Negative: a gain, because
+ * the other candidates were faster than the own M. */
 double fl_tuner_lost_us(const fl_tuner *tuner);
+
+/* The same for people and events: 0 for a gain. */
+double fl_tuner_cost_us(const fl_tuner *tuner);
 
 /* "certain to 2 %": for people. */
 const char *fl_tuner_end_text(fl_tuner_end end);

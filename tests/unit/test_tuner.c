@@ -164,6 +164,7 @@ static void test_tuner__says_how_certain_it_is(void **state)
     assert_true(fl_tuner_step_us(&t) == 91e3);
     /* 6 visits of 20 steps and 1 ms; beside M = 1, M = 2 took 10, 9 and 9 ms a step less. */
     assert_true(fabs(fl_tuner_lost_us(&t) - (6e3 - 20 * 28e3)) < 1e-6);
+    assert_true(fl_tuner_cost_us(&t) == 0.0); /* a gain is not a negative cost */
     assert_string_equal(fl_tuner_explain(&t, why), "M = 2 takes 91 ms a step, 9.0 % (+- 1.6) less "
                                                    "than M = 1; certain to 2 %");
 }
@@ -259,6 +260,7 @@ static void test_tuner__keeps_to_its_budget(void **state)
         int M = race(&t, &m);
         double visit_us = (STEPS + EXTRA_STEPS) * worst_us + m.switch_us;
         assert_true(fl_tuner_lost_us(&t) <= budget_us + visit_us + 1.0);
+        assert_true(fl_tuner_cost_us(&t) >= 0.0 && fl_tuner_cost_us(&t) >= fl_tuner_lost_us(&t));
         assert_true(t.round >= 2 || M == 1); /* one round decides nothing */
         assert_true(m.step_us[M] <= m.step_us[1]);
         n_over += t.end == FL_TUNER_BUDGET;
