@@ -1,6 +1,7 @@
 /* frostline diff: the first step at which two runs computed something else, and the first layer
  * whose weights differ, where the runs kept hashes of them. */
 #include "device/alloc.h"
+#include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/report/lines.h"
 #include "launcher/run/runs.h"
@@ -222,7 +223,9 @@ static bool compare_steps(const kept_run *a, const kept_run *b)
     }
     if (a->n_steps != b->n_steps) {
         const kept_run *longer = a->n_steps > b->n_steps ? a : b;
-        printf("the first %" PRId64 " steps are equal; %s has %" PRId64 " more\n", i, longer->dir,
+        char n[FL_COUNT_BYTES];
+        printf("the first %s %s equal; %s has %" PRId64 " more\n",
+               i == 1 ? "step" : fl_count(i, "step", n), i == 1 ? "is" : "are", longer->dir,
                longer->n_steps - i);
         return false;
     }
@@ -263,7 +266,8 @@ static int compare_runs(const kept_run *a, const kept_run *b)
     bool steps = compare_steps(a, b);
     bool hashes = compare_hashes(a, b);
     if (steps && hashes) {
-        printf("equal to the last bit: %" PRId64 " steps\n", a->n_steps);
+        char n[FL_COUNT_BYTES];
+        printf("equal to the last bit: %s\n", fl_count(a->n_steps, "step", n));
     }
     return steps && hashes ? FL_EXIT_DONE : DIFFERS;
 }

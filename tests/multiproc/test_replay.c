@@ -218,7 +218,7 @@ static void test_diff__names_the_first_difference(void **state)
         int code;
         const char *says;
     } cases[] = {
-        {STEP("0", "1"), STEP("0", "1"), NULL, NULL, 0, "equal to the last bit: 1 steps"},
+        {STEP("0", "1"), STEP("0", "1"), NULL, NULL, 0, "equal to the last bit: 1 step"},
         {STEP("0", "0.1"), STEP("0", "0.10000000000000002"), NULL, NULL, 1, "step 0 differs"},
         {STEP("0", "0.1"), STEP("0", "0.10000000000000002"), NULL, NULL, 1, "0x3fb999999999999b"},
         {STEP("0", "0"), STEP("0", "-0.0"), NULL, NULL, 1, "step 0 differs"},

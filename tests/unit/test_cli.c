@@ -566,9 +566,9 @@ static void test_cli__a_run_goes_by_its_name_everywhere(void **state)
     assert_int_equal(result.exit_code, 0);
     frostline("diff p1 p2");
     assert_string_equal(result.err, "");
-    assert_string_equal(result.out, "equal to the last bit: 1 steps\n");
+    assert_string_equal(result.out, "equal to the last bit: 1 step\n");
     frostline("diff near p2");
-    assert_string_equal(result.out, "equal to the last bit: 1 steps\n");
+    assert_string_equal(result.out, "equal to the last bit: 1 step\n");
     frostline("ledger p1");
     assert_non_null(strstr(result.err, "/runs/p1/ledger.bin: No such file or directory\n"));
     frostline("run --replay p1");
