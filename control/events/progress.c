@@ -173,8 +173,8 @@ static const char *eval_text(const fl_run_stats *stats, const fl_eval_report *ev
 void fl_progress_evaluation(fl_progress *progress, const fl_run_stats *stats,
                             const fl_eval_report *eval)
 {
-    char text[EVAL_BYTES];
-    fl_progress_note(progress, "step %lld: %s", (long long)eval->step,
+    char text[EVAL_BYTES], n[FL_COUNT_BYTES];
+    fl_progress_note(progress, "after %s: %s", fl_count(eval->step + 1, "step", n),
                      eval_text(stats, eval, text));
 }
 
@@ -204,10 +204,11 @@ void fl_progress_cache(fl_progress *progress, const fl_cache_report *report)
     if (report->decided && !same) {
         progress->cache_told = true;
         progress->cache_on = report->on;
-        fl_progress_note(
-            progress, "step %lld: cache %s: reading a sample takes %.3g us, computing it %.3g us",
-            (long long)report->step, report->on ? "on" : "off", report->read_us,
-            report->compute_us);
+        char n[FL_COUNT_BYTES];
+        fl_progress_note(progress,
+                         "after %s: cache %s: reading a sample takes %.3g us, computing it %.3g us",
+                         fl_count(report->step + 1, "step", n), report->on ? "on" : "off",
+                         report->read_us, report->compute_us);
     }
 }
 

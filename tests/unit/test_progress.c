@@ -178,7 +178,7 @@ static void test_progress__tells_an_epoch_in_one_line(void **state)
     fl_progress_init(&progress, file, &plan);
     fl_progress_evaluation(&progress, &stats, &stats.past.eval);
     fclose(file);
-    assert_string_equal(text, "step 6097: test 0.2623  accuracy 90.68 %  mae 12.5\n");
+    assert_string_equal(text, "after 6098 steps: test 0.2623  accuracy 90.68 %  mae 12.5\n");
     assert_true(strlen(text) <= 80);
 }
 
@@ -263,10 +263,10 @@ static void test_progress__tells_of_the_cache_when_it_goes_on_or_off(void **stat
     }
     rewind(file);
     assert_true(fread(text, 1, sizeof text - 1, file) > 0);
-    assert_string_equal(text,
-                        "step 2: cache on: reading a sample takes 0.25 us, computing it 112 us\n"
-                        "step 6: cache off: reading a sample takes 0.25 us, computing it 112 us\n"
-                        "step 8: cache on: reading a sample takes 0.25 us, computing it 112 us\n");
+    assert_string_equal(
+        text, "after 3 steps: cache on: reading a sample takes 0.25 us, computing it 112 us\n"
+              "after 7 steps: cache off: reading a sample takes 0.25 us, computing it 112 us\n"
+              "after 9 steps: cache on: reading a sample takes 0.25 us, computing it 112 us\n");
     fclose(file);
 }
 
