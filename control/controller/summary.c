@@ -16,6 +16,9 @@ void fl_summary_result(const fl_controller *controller, fl_run_result *result)
                               .R = controller->elastic.plan.R,
                               .M = controller->elastic.plan.M};
     fl_run_stats_result(&controller->stats, result);
+    if (controller->options->job->train.on_nonfinite == FL_ON_NONFINITE_STOP) {
+        result->skipped_steps = 0; /* the step that was not finite ended the run */
+    }
     result->wall_seconds = (double)(fl_now_us() - controller->log.files.start_us) * 1e-6;
     snprintf(result->run_dir, sizeof result->run_dir, "%s", controller->options->run_dir);
 }

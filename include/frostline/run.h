@@ -33,7 +33,7 @@ typedef struct fl_run_result {
     double validation_loss, validation_accuracy; /* of the last evaluation on validation samples;
                                                   * NAN if there was none */
     int64_t skipped_steps; /* of `steps`: their loss or gradient norm was not finite, and the
-                            * optimizer's step was left out (train.on_nonfinite) */
+                            * optimizer's step was left out (train.on_nonfinite is skip) */
     int n_metrics;         /* of the model's loss */
     fl_metric_result metrics[FL_METRICS_MAX]; /* train: of the last epoch; validation, test: of the
                                                * last evaluation */

@@ -238,6 +238,7 @@ static void test_nonfinite__ends_a_run_that_diverges(void **state)
         step = number(event, "step");
         layer = number(event, "layer");
         assert_int_equal(across->result.steps, step + 1);
+        assert_int_equal(across->result.skipped_steps, 0); /* it ended the run */
         json_decref(events);
     }
 }
