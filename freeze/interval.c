@@ -24,6 +24,15 @@ int64_t fl_freeze_interval(const fl_job *job, int64_t step, int64_t steps_per_ep
     return step < start ? 0 : 1 + (step - start) / fl_freeze_period(job, steps_per_epoch, n_steps);
 }
 
+int64_t fl_freeze_first(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)
+{
+    int64_t start = steps_of(&job->freeze.start, steps_per_epoch, n_steps);
+    if (start == 0 && job->freeze.policy != FL_FREEZE_SCHEDULE) {
+        start = fl_freeze_period(job, steps_per_epoch, n_steps);
+    }
+    return job->freeze.policy != FL_FREEZE_NONE && start < n_steps ? start : -1;
+}
+
 bool fl_freeze_ends_interval(const fl_job *job, int64_t step, int64_t steps_per_epoch,
                              int64_t n_steps)
 {

@@ -12,6 +12,10 @@ int64_t fl_freeze_interval(const fl_job *job, int64_t step, int64_t steps_per_ep
 /* freeze.every in steps, at least 1. Threads: pure; any. */
 int64_t fl_freeze_period(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps);
 
+/* The number of steps after which the policy decides for the first time; -1: it never does in a run
+ * of n_steps. Threads: pure; any. */
+int64_t fl_freeze_first(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps);
+
 /* Whether an interval ends after `step` steps, so that norms of a new one are to be gathered. Also
  * before freeze.start, counted back from it: the first decision then has norms to compare. False
  * for the policy none, and at step 0. */

@@ -31,8 +31,8 @@ fl_status fl_job_check_model(const fl_job *job, int n_blocks) FL_MUST_CHECK;
 /* Check the job against the devices of the run: FL_EINVAL with "field: found ...". */
 fl_status fl_job_check_devices(const fl_job *job, int n_devices) FL_MUST_CHECK;
 
-/* Log a warning for each field that takes effect only after the run's end. It is not an error: a
- * run may have been made shorter for a trial. n_steps >= 1: of the whole run. */
+/* Log a warning for each field that takes effect only after the run's end, or never. It is not an
+ * error: a run may have been made shorter for a trial. n_steps >= 1: of the whole run. */
 void fl_job_warn_length(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps);
 
 /* Where the field was set: "file:line:column: ", or "--set path=value: ", or "file: " for a default

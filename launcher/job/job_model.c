@@ -1,10 +1,12 @@
 /* Checks of a job against the model, the devices and the length of its run. */
 #include "freeze/interval.h"
 #include "launcher/job/job.h"
+#include "launcher/job/schema.h"
 
 #include "device/failure.h"
 #include "device/log.h"
 #include "freeze/policy.h"
+#include "pipe/plan/evaluation.h"
 
 #include <inttypes.h>
 
@@ -71,10 +73,34 @@ fl_status fl_job_check_devices(const fl_job *job, int n_devices)
     return FL_OK;
 }
 
+/* The default is longer than any run of less than an epoch, and harmless there. */
+static void warn_of_evaluation(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)
+{
+    const fl_period *every = &job->train.evaluate_every;
+    bool is_default = every->steps < 0 && every->share <= 0 && every->epochs == 1.0;
+    int64_t period = fl_evaluation_period(job, steps_per_epoch, n_steps);
+    char place[FL_PLACE_MAX], found[FL_FIELD_VALUE_MAX];
+    if (is_default || period == 0 || (job->train.evaluate && period <= n_steps)) {
+        return;
+    }
+    fl_job_place(job, "train.evaluate_every", place);
+    fl_field_format(fl_schema_field(fl_schema_find("train.evaluate_every")), job, found);
+    if (!job->train.evaluate) {
+        fl_log(FL_LOG_WARN, "%strain.evaluate_every: %s has no effect with train.evaluate false",
+               place, found);
+    } else {
+        fl_log(FL_LOG_WARN,
+               "%strain.evaluate_every: %s is longer than the run of %" PRId64
+               " steps: the run evaluates only at its end",
+               place, found, n_steps);
+    }
+}
+
 void fl_job_warn_length(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)
 {
     int last = (int)job->elastic.n_script - 1;
     char place[FL_PLACE_MAX];
+    warn_of_evaluation(job, steps_per_epoch, n_steps);
     if (job->freeze.policy != FL_FREEZE_NONE &&
         fl_freeze_interval(job, n_steps - 1, steps_per_epoch, n_steps) == 0) {
         fl_log(FL_LOG_WARN,

@@ -9,9 +9,11 @@
 #include "device/failure.h"
 #include "device/host_limits.h"
 #include "device/log.h"
+#include "freeze/interval.h"
 #include "launcher/job/job.h"
 #include "launcher/run/job_demand.h"
 #include "nn/model.h"
+#include "pipe/cost/flops.h"
 #include "pipe/measure/dry_run.h"
 
 #include <math.h>
@@ -196,6 +198,30 @@ fl_status fl_preparation_check_arguments(const fl_model *model, const fl_dataset
     return fl_dataset_check(dataset->ops);
 }
 
+static void plan_due_steps(fl_preparation *p)
+{
+    double step_flops = fl_flops_step(p->model, p->memory_one, 0, false, p->job->train.batch);
+    p->due = (fl_due_steps){.job = p->job,
+                            .steps_per_epoch = p->steps_per_epoch,
+                            .n_steps = p->n_steps,
+                            .recording = p->recorded_dir == NULL ? NULL : &p->recording};
+    p->due.lead = fl_due_lead(&p->due, step_flops, p->n_workers * p->job->devices.cores);
+}
+
+/* Warn if the freeze policy decides within the run, but too late for a change before its end. */
+static void warn_of_no_decision(const fl_preparation *p)
+{
+    int64_t first = fl_freeze_first(p->job, p->steps_per_epoch, p->n_steps);
+    char place[FL_PLACE_MAX];
+    if (p->recorded_dir == NULL && first >= 0 && first + p->due.lead >= p->n_steps) {
+        fl_log(FL_LOG_WARN,
+               "%sfreeze.start: the first decision is made after %lld steps and would take effect "
+               "%lld steps later, not before the end of the run after %lld: nothing will freeze",
+               fl_job_place(p->job, "freeze.start", place), (long long)first,
+               (long long)p->due.lead, (long long)p->n_steps);
+    }
+}
+
 fl_status fl_preparation_check(fl_preparation *p)
 {
     fl_sample_shape sample;
@@ -211,6 +237,8 @@ fl_status fl_preparation_check(fl_preparation *p)
     p->n_workers = count_devices(p->job);
     FL_TRY(fl_job_check_devices(p->job, p->n_workers));
     FL_TRY(look_at_samples(p));
+    plan_due_steps(p);
+    warn_of_no_decision(p);
     FL_TRY(open_init(p));
     FL_TRY(fl_alloc(sizeof *p->profile, (void **)&p->profile));
     FL_TRY(fl_alloc(sizeof *p->learned, (void **)&p->learned));

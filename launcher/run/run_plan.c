@@ -4,7 +4,6 @@
 #include "device/log.h"
 #include "launcher/job/job.h"
 #include "nn/model.h"
-#include "pipe/cost/flops.h"
 
 #include <sched.h>
 
@@ -96,16 +95,6 @@ static uint64_t fingerprint_of(const fl_dataset *d)
     return d->ops->fingerprint == NULL ? 0 : d->ops->fingerprint(d->self);
 }
 
-static void plan_due_steps(fl_preparation *p)
-{
-    double step_flops = fl_flops_step(p->model, p->memory_one, 0, false, p->job->train.batch);
-    p->due = (fl_due_steps){.job = p->job,
-                            .steps_per_epoch = p->steps_per_epoch,
-                            .n_steps = p->n_steps,
-                            .recording = p->recorded_dir == NULL ? NULL : &p->recording};
-    p->due.lead = fl_due_lead(&p->due, step_flops, p->n_workers * p->job->devices.cores);
-}
-
 static fl_status read_recording(fl_preparation *p)
 {
     fl_recording_facts facts = {.job = p->job,
@@ -130,7 +119,6 @@ fl_status fl_run_plan_make(fl_preparation *p)
     take_cores(p);
     FL_TRY(get_costs(p));
     FL_TRY(fl_run_plan_choose(p, 0));
-    plan_due_steps(p);
     if (p->recorded_dir != NULL) {
         *p->plan = p->recording.first;
         return FL_OK;

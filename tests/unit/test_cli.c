@@ -387,9 +387,26 @@ static void test_cli__validate_warns_of_what_comes_after_the_end(void **state)
                                        "of the run's 20\n"));
     assert_non_null(strstr(result.err, "job.yaml:5:26: trace.start: step 20 is not one of the "
                                        "run's 20: nothing will be traced\n"));
+    /* The decision after step 20 needs some steps to take effect: at most 64. */
     frostline("validate job.yaml --set train.max_steps=21");
     assert_int_equal(result.exit_code, 0);
+    assert_non_null(strstr(result.err, "job.yaml:3:35: freeze.start: the first decision is made "
+                                       "after 20 steps and would take effect "));
+    assert_non_null(strstr(result.err, " steps later, not before the end of the run after 21: "
+                                       "nothing will freeze\n"));
+    frostline("validate job.yaml --set train.max_steps=85");
+    assert_int_equal(result.exit_code, 0);
     assert_string_equal(result.err, "");
+    frostline("validate job.yaml --set train.max_steps=85 --set train.evaluate_every=1");
+    assert_string_equal(result.err, "");
+    frostline("validate job.yaml --set train.max_steps=85 --set train.evaluate_every=10");
+    assert_non_null(strstr(result.err,
+                           "train.evaluate_every: 10 epochs is longer than the run of 85 "
+                           "steps: the run evaluates only at its end\n"));
+    frostline("validate job.yaml --set train.max_steps=85 --set 'train.evaluate_every=10 steps' "
+              "--set train.evaluate=false");
+    assert_non_null(strstr(result.err, "train.evaluate_every: 10 steps has no effect with "
+                                       "train.evaluate false\n"));
     save("job.yaml", "model: {blocks: 4, dim: 32}\nfreeze: {policy: gradnorm, keep: 4}\n");
     frostline("validate job.yaml");
     assert_int_equal(result.exit_code, 2);

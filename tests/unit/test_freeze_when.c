@@ -14,6 +14,9 @@ static void expect_due(const fl_job *job, int64_t n_steps, const int64_t *due, i
     int next = 0;
     for (int64_t step = 0; step <= n_steps; step++) {
         bool expected = due != NULL && next < n_due && due[next] == step;
+        if (expected && next == 0) {
+            assert_int_equal(fl_freeze_first(job, 10, n_steps), step);
+        }
         if (fl_freeze_due(job, step, 10, n_steps) != expected) {
             fail_msg("step %lld: a decision should %sbe due", (long long)step,
                      expected ? "" : "not ");
@@ -21,6 +24,7 @@ static void expect_due(const fl_job *job, int64_t n_steps, const int64_t *due, i
         next += expected;
     }
     assert_int_equal(next, n_due);
+    assert_true(n_due > 0 || fl_freeze_first(job, 10, n_steps) == -1);
 }
 
 static void test_freeze__decisions_are_due_from_start_on(void **state)
