@@ -7,6 +7,7 @@
  * A layer that crashes or does not return takes only its child with it: the check that it had begun
  * is the one that failed. */
 #include "control/events/json.h"
+#include "device/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/job/number.h"
@@ -41,6 +42,7 @@ typedef struct checking {
     fl_json *json;  /* NULL: for people */
     int name_width; /* of the longest name of a layer */
     int n_checks, n_failed;
+    fl_check_result *failed; /* [n_failed], for the end of the output */
 } checking;
 
 /* ---- output ---- */
@@ -81,17 +83,42 @@ static void put_json(fl_json *j, const fl_check_result *r, int n_layers)
     fl_json_close(j, '}');
 }
 
-static void show_result(checking *c, const fl_check_result *r)
+static fl_status keep_failed(checking *c, const fl_check_result *r)
+{
+    size_t n = (size_t)c->n_failed, size = sizeof *r;
+    void *larger = c->failed;
+    FL_TRY(fl_realloc(&larger, n * size, (n + 1) * size));
+    c->failed = larger;
+    c->failed[c->n_failed++] = *r;
+    return FL_OK;
+}
+
+static fl_status show_result(checking *c, const fl_check_result *r)
 {
     int n_layers = fl_model_n_layers(c->job->model);
     c->n_checks += r->state != FL_CHECK_SKIPPED;
-    c->n_failed += r->state == FL_CHECK_FAILED;
+    if (r->state == FL_CHECK_FAILED) {
+        FL_TRY(keep_failed(c, r));
+    }
     if (c->json != NULL) {
         put_json(c->json, r, n_layers);
     } else {
         print_line(r, n_layers, c->name_width);
         fflush(stdout);
     }
+    return FL_OK;
+}
+
+/* The lines of failed checks once more: the first ones may have left the screen. */
+static void show_count(const checking *c)
+{
+    if (c->n_failed > 0) {
+        printf("\nfailed:\n");
+    }
+    for (int i = 0; i < c->n_failed; i++) {
+        print_line(&c->failed[i], fl_model_n_layers(c->job->model), c->name_width);
+    }
+    printf("%d of %d checks failed\n", c->n_failed, c->n_checks);
 }
 
 /* ---- the child ---- */
@@ -141,7 +168,7 @@ static bool read_message(const checking *c, int fd, message *m, bool *late)
 }
 
 /* The check that was begun last never ended. */
-static void show_end(checking *c, fl_check_result *begun, bool late, int wait_status)
+static fl_status show_end(checking *c, fl_check_result *begun, bool late, int wait_status)
 {
     begun->state = FL_CHECK_FAILED;
     begun->error = (double)NAN;
@@ -154,7 +181,7 @@ static void show_end(checking *c, fl_check_result *begun, bool late, int wait_st
         snprintf(begun->text, sizeof begun->text, "it ended the process with exit code %d",
                  WEXITSTATUS(wait_status));
     }
-    show_result(c, begun);
+    return show_result(c, begun);
 }
 
 static fl_status follow_child(checking *c, pid_t child, int fd)
@@ -163,19 +190,21 @@ static fl_status follow_child(checking *c, pid_t child, int fd)
     fl_check_result begun = {.state = FL_CHECK_PASSED};
     bool late = false;
     int wait_status = 0;
-    while (!m.ends && read_message(c, fd, &m, &late)) {
+    fl_status status = FL_OK;
+    while (status == FL_OK && !m.ends && read_message(c, fd, &m, &late)) {
         if (!m.ends && m.result.state == FL_CHECK_BEGUN) {
             begun = m.result;
         } else if (!m.ends) {
             begun.state = FL_CHECK_PASSED;
-            show_result(c, &m.result);
+            status = show_result(c, &m.result);
         }
     }
-    if (late) {
+    if (late || status != FL_OK) {
         kill(child, SIGKILL);
     }
     while (waitpid(child, &wait_status, 0) < 0 && errno == EINTR) {
     }
+    FL_TRY(status);
     if (m.ends) {
         return m.status == FL_OK ? FL_OK : fl_fail(m.status, "%s", m.result.text);
     }
@@ -183,8 +212,7 @@ static fl_status follow_child(checking *c, pid_t child, int fd)
         return fl_fail(FL_EINTERNAL,
                        "the process that checks a layer ended before its first check");
     }
-    show_end(c, &begun, late, wait_status);
-    return FL_OK;
+    return show_end(c, &begun, late, wait_status);
 }
 
 static fl_status check_layer(checking *c, int layer)
@@ -309,7 +337,7 @@ static fl_status show_checks(const fl_args *args, checking *c)
     } else if (status == FL_OK && c->json != NULL) {
         fwrite(json.text, 1, json.n, stdout);
     } else if (status == FL_OK) {
-        printf("%d of %d checks failed\n", c->n_failed, c->n_checks);
+        show_count(c);
     }
     fl_json_fini(&json);
     c->json = NULL;
@@ -324,6 +352,7 @@ static int run_check_model(const fl_args *args)
     if (status == FL_OK) {
         status = show_checks(args, &c);
     }
+    fl_free(c.failed);
     fl_job_context_fini(&job);
     int code = fl_job_context_finish(status);
     return code == FL_EXIT_DONE && c.n_failed > 0 ? FL_EXIT_FAILED : code;
@@ -339,7 +368,7 @@ const fl_cli_command fl_cli_command_check_model = {
                "dropout in evaluation. One line for each layer and tensor. Ends with 3 if a\n"
                "check failed.\n\n"
                "  frostline check-model job.yaml --layer blocks.2.attn\n\n"
-               "docs/layers.md explains each check and how to mend what it finds.\n",
+               "docs/layers.md explains each check and how to fix what it finds.\n",
     .options = {{"--layer", 0, "LAYER", "only this one: a name, or a number from 0"},
                 {"--samples", 0, "N", "samples of a micro-batch, 2 to 64; default 4"},
                 {"--tolerance", 0, "X", "largest relative error of a gradient; default 1e-3"},

@@ -146,6 +146,12 @@ static void test_check_model__finds_and_names_each_fault(void **state)
         }
         /* No check of another layer does. */
         assert_int_equal(count(result.out, "FAILED"), n_failed_of("layer 1 "));
+        /* Each failure comes once more, directly before the count. */
+        const char *again = strstr(result.out, "\nfailed:\n");
+        assert_non_null(again);
+        assert_non_null(strstr(again, found));
+        assert_int_equal(2 * count(again, "FAILED"), count(result.out, "FAILED"));
+        assert_int_equal(count(again, "\n"), count(again, "FAILED") + 3);
     }
 }
 
@@ -169,7 +175,7 @@ static void test_check_model__finds_a_wrong_metric(void **state)
             fail_msg("%s: exit code %d\n%s%s", cases[i][0], result.exit_code, result.out,
                      result.err);
         }
-        assert_int_equal(count(result.out, "FAILED"), 1);
+        assert_int_equal(count(result.out, "FAILED"), 2); /* where it is found, and at the end */
     }
 }
 
