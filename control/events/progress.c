@@ -298,6 +298,7 @@ static void summary_of_what_next(FILE *out, const fl_controller_options *options
 void fl_progress_summary(FILE *out, const fl_controller_options *options,
                          const fl_run_result *result, const fl_progress_end *end)
 {
+    int64_t hash_weights = options->job->train.hash_weights;
     const char *how = end->status == FL_OK         ? "done"
                       : end->status == FL_ESTOPPED ? "stopped"
                                                    : "failed";
@@ -321,8 +322,11 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
         fprintf(out, "  model          %s/model/model.safetensors\n", options->run_dir);
     }
     fprintf(out, "  run directory  %s\n", options->run_dir);
-    fprintf(out, "                 job.yaml, steps.jsonl, events.jsonl, ledger.bin,\n"
-                 "                 summary.txt, worker-N.log\n");
+    fprintf(out,
+            "                 job.yaml, steps.jsonl, events.jsonl, ledger.bin,\n"
+            "                 summary.txt, worker-N.log%s%s\n",
+            hash_weights > 0 && result->steps >= hash_weights ? ", weights.jsonl" : "",
+            result->model[0] != 0 ? ", model/" : "");
     summary_of_what_next(out, options, end->status);
     fflush(out);
 }

@@ -47,6 +47,7 @@ static void test_progress__cuts_the_live_line_to_the_columns(void **state)
 }
 
 static fl_model_kind model_kind = FL_MODEL_VIT;
+static int64_t hash_weights;
 enum { EPOCHS = 4 };
 
 static const fl_metric two[] = {{"accuracy", true}, {"mae", false}};
@@ -59,6 +60,7 @@ static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status
     job.model.kind = model_kind;
     job.train.max_steps = max_steps;
     job.train.epochs = EPOCHS;
+    job.train.hash_weights = hash_weights;
     fl_controller_options options = {.job = &job,
                                      .plan = &plan,
                                      .run_dir = "/runs/x",
@@ -116,6 +118,15 @@ static void test_progress__sums_up(void **state)
     for (const char *line = text; *line != 0; line += strcspn(line, "\n") + 1) {
         assert_true(strcspn(line, "\n") < 80); /* on a terminal */
     }
+    assert_non_null(strstr(text, "summary.txt, worker-N.log\n"));
+    hash_weights = 5;
+    result = (fl_run_result){.steps = 40,
+                             .test_loss = (double)NAN,
+                             .test_accuracy = (double)NAN,
+                             .model = "model/model.safetensors"};
+    summary_of(&result, 0, FL_OK, text, sizeof text);
+    assert_non_null(strstr(text, "summary.txt, worker-N.log, weights.jsonl, model/\n"));
+    hash_weights = 0;
     result = (fl_run_result){.test_loss = (double)NAN, .test_accuracy = (double)NAN};
     summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
     assert_non_null(strstr(text, "stopped after 0 of 40 steps"));
