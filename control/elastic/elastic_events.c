@@ -134,8 +134,7 @@ static void change_text(const fl_elastic *elastic, char *text, size_t size_bytes
     char from[FL_GRID_TEXT_MAX], to[FL_GRID_TEXT_MAX], frozen[64] = "";
     before.F = after.F; /* the caller has written it */
     if (a->F != b->F) {
-        snprintf(frozen, sizeof frozen, "%s%d of %d blocks frozen, ", b->F < a->F ? "only " : "",
-                 b->F, elastic->decide.norms.L);
+        snprintf(frozen, sizeof frozen, "%d of %d blocks frozen, ", b->F, elastic->decide.norms.L);
     }
     if (fl_grid_is_same(before, after)) {
         snprintf(text, size_bytes, "%s%s%s", frozen, fl_grid_text(after, to),

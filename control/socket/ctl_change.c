@@ -257,10 +257,11 @@ void fl_ctl_freeze(fl_ctl *ctl, fl_ctl_call *call)
         return;
     }
     if (F > blocks_of(ctl)) {
-        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "blocks: the model has %d", blocks_of(ctl));
+        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "blocks: found %d, allowed: 0 to %d", F,
+                      blocks_of(ctl));
     } else if (F < ctl->run->plan->F) {
-        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s frozen by now; thaw is for fewer",
-                      fl_count(ctl->run->plan->F, "block", blocks));
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "frozen now: %s; to keep only %d frozen, use thaw %d",
+                      fl_count(ctl->run->plan->F, "block", blocks), F, F);
     } else if (F >= lowest_pin(ctl)) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "block %d is pinned", lowest_pin(ctl));
     } else {
@@ -277,8 +278,8 @@ void fl_ctl_thaw(fl_ctl *ctl, fl_ctl_call *call)
         return;
     }
     if (F > ctl->run->plan->F) {
-        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s frozen by now; freeze is for more",
-                      fl_count(ctl->run->plan->F, "block", blocks));
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "frozen now: %s; to freeze %d, use freeze %d",
+                      fl_count(ctl->run->plan->F, "block", blocks), F, F);
     } else {
         fl_elastic_terms now = fl_elastic_terms_now(ctl->elastic);
         go_to(ctl, call, F, &now);
@@ -289,8 +290,10 @@ void fl_ctl_thaw(fl_ctl *ctl, fl_ctl_call *call)
 
 static bool check_block(const fl_ctl *ctl, fl_ctl_call *call)
 {
-    if (has_model(ctl, call) && call->request.value[0].integer > blocks_of(ctl)) {
-        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "block: the model has %d", blocks_of(ctl));
+    int block = (int)call->request.value[0].integer;
+    if (has_model(ctl, call) && block > blocks_of(ctl)) {
+        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "block: found %d, allowed: 1 to %d", block,
+                      blocks_of(ctl));
     }
     return call->error == FL_CTL_OK;
 }
