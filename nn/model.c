@@ -335,7 +335,7 @@ fl_status fl_model_check_watched(const fl_model *model, const fl_shape *input, v
         return fl_fail(FL_EINVAL, "model '%s' has no layers", model->name);
     }
     if (model->loss.ops == NULL) {
-        return fl_fail(FL_EINVAL, "model '%s' has no loss", model->name);
+        return fl_fail(FL_EINVAL, "model '%s' has no loss: call fl_model_set_loss", model->name);
     }
     fl_status status = check_shapes(model, input, layer);
     return status == FL_OK ? FL_OK : fl_within(status, "model '%s'", model->name);

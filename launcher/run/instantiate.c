@@ -4,6 +4,7 @@
 #include "device/failure.h"
 #include "launcher/run/plugin_call.h"
 #include "launcher/run/plugin_file.h"
+#include "nn/model.h"
 
 #include <frostline/plugin.h>
 
@@ -127,6 +128,11 @@ static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *d
         return fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s made no model",
                              job->model.plugin);
     }
+    if (fl_model_loss(*model)->ops == NULL) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"),
+                             "%s: model '%s' has no loss: call fl_model_set_loss",
+                             job->model.plugin, fl_model_name(*model));
+    }
     if (dataset->ops == NULL) {
         return build_data(job, dataset, NULL);
     }
@@ -142,12 +148,10 @@ static fl_status refuse_program(const fl_job *job)
     if (job->model.kind != FL_MODEL_PROGRAM && job->data.kind != FL_DATA_PROGRAM) {
         return FL_OK;
     }
-    bool model = job->model.kind == FL_MODEL_PROGRAM;
-    return fl_fail(
-        FL_EINVAL,
-        "%s: found program, allowed: %s; with program, this is the record of a run whose "
-        "model and data set a program gave to fl_run: start that program again",
-        model ? "model.kind" : "data.kind", model ? "vit or plugin" : "idx");
+    return fl_fail(FL_EINVAL,
+                   "%s%sa run of a program: only that program has its model and data set, so "
+                   "frostline cannot start or replay the run; start that program again",
+                   job->origins.file, job->origins.file[0] == '\0' ? "" : ": ");
 }
 
 fl_status fl_instantiate(const fl_job *job, fl_model **model, fl_dataset *dataset)

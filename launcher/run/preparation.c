@@ -9,14 +9,18 @@
 #include "device/failure.h"
 #include "device/host_limits.h"
 #include "device/log.h"
+#include "device/plural.h"
 #include "freeze/interval.h"
 #include "launcher/job/job.h"
+#include "launcher/job/schema.h"
 #include "launcher/run/job_demand.h"
 #include "nn/model.h"
 #include "pipe/cost/flops.h"
 #include "pipe/measure/dry_run.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 int fl_preparation_processors(void)
 {
@@ -61,6 +65,21 @@ int64_t fl_preparation_n_validation(const fl_job *job, int64_t n_used)
     return span->steps >= 0 ? span->steps : llround(span->fraction * (double)n_used);
 }
 
+/* n: what the field asks for, in samples. */
+static fl_status refuse_validation(const fl_preparation *p, int64_t n)
+{
+    char found[FL_FIELD_VALUE_MAX], allowed[64] = "none";
+    fl_field_format(fl_schema_field(fl_schema_find("data.validation")), p->job, found);
+    if (p->n_samples > 1) {
+        snprintf(allowed, sizeof allowed, "none, or 1 .. %lld samples",
+                 (long long)p->n_samples - 1);
+    }
+    return fl_fail_field(FL_EINVAL, FL_FIELDS("data.validation"),
+                         "found %s, which %s of %lld; allowed: %s", found,
+                         n < 1 ? "is less than one sample" : "leaves no training sample",
+                         (long long)p->n_samples, allowed);
+}
+
 /* From here on, the data set is the view, which has fewer samples to train on. */
 static fl_status take_validation(fl_preparation *p)
 {
@@ -70,15 +89,27 @@ static fl_status take_validation(fl_preparation *p)
         return FL_OK;
     }
     if (n < 1 || n >= p->n_samples) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.validation"),
-                             "%lld samples, but %lld are used; allowed: 1 .. %lld", (long long)n,
-                             (long long)p->n_samples, (long long)p->n_samples - 1);
+        return refuse_validation(p, n);
     }
     FL_TRY(fl_validation_create(p->dataset, p->n_samples, n, p->job->train.seed, &p->view));
     p->dataset = &p->view;
     p->n_validation = n;
     p->n_samples -= n;
     return FL_OK;
+}
+
+/* A batch larger than an epoch. */
+static fl_status refuse_batch(const fl_preparation *p)
+{
+    char samples[FL_COUNT_BYTES], cause[96] = "";
+    if (p->n_validation > 0) {
+        snprintf(cause, sizeof cause, ": data.validation takes the other %lld of %lld",
+                 (long long)p->n_validation, (long long)(p->n_validation + p->n_samples));
+    }
+    return fl_fail_field(FL_EINVAL, FL_FIELDS("train.batch"),
+                         "%lld, but an epoch has %s%s; allowed: 1 .. %lld",
+                         (long long)p->job->train.batch, fl_count(p->n_samples, "sample", samples),
+                         cause, (long long)p->n_samples);
 }
 
 /* An evaluation cannot use more samples than the split has. */
@@ -101,8 +132,11 @@ static fl_status check_data(fl_preparation *p, fl_sample_shape *sample)
     const fl_dataset *d = p->dataset;
     int64_t n = d->ops->count(d->self, FL_TRAIN);
     if (n <= 0) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.path"),
-                             "the %s data set has no training samples", d->ops->kind);
+        /* Only a data set of the job's own kind depends on data.path. */
+        return strcmp(d->ops->kind, "idx") != 0
+                   ? fl_fail(FL_EINVAL, "the data set (%s) has no training samples", d->ops->kind)
+                   : fl_fail_field(FL_EINVAL, FL_FIELDS("data.path"),
+                                   "the %s data set has no training samples", d->ops->kind);
     }
     if (p->job->data.samples > n) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.samples"),
@@ -114,11 +148,7 @@ static fl_status check_data(fl_preparation *p, fl_sample_shape *sample)
     FL_TRY(take_validation(p));
     FL_TRY(check_evaluation(p, d));
     if (p->job->train.batch > p->n_samples) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("train.batch"),
-                             "%lld, but an epoch has %lld samples; allowed: "
-                             "1 .. %lld",
-                             (long long)p->job->train.batch, (long long)p->n_samples,
-                             (long long)p->n_samples);
+        return refuse_batch(p);
     }
     p->steps_per_epoch = fl_sampler_steps_per_epoch(p->n_samples, p->job->train.batch);
     p->n_steps = p->job->train.epochs * p->steps_per_epoch;

@@ -246,6 +246,9 @@ fl_status fl_runs_list(const char *dir, fl_run_entry **entries, int *n)
     fl_run_entry entry;
     *entries = NULL;
     *n = 0;
+    if (stream == NULL && errno == ENOENT) {
+        return fl_fail(FL_EIO, "no runs here: there is no folder %s", dir);
+    }
     if (stream == NULL) {
         return fl_fail(FL_EIO, "%s: %s", dir, strerror(errno));
     }
@@ -349,6 +352,18 @@ static fl_status check_not_parent(const char *name)
                             name, n, n == 1 ? "" : "s", name, example);
 }
 
+/* FL_EINVAL for the directory of a run that lost its events. */
+static fl_status check_has_events(const char *name)
+{
+    char job[PATH_MAX], events[PATH_MAX];
+    snprintf(job, sizeof job, "%.2000s/" HELD_FILE, name);
+    snprintf(events, sizeof events, "%.2000s/events.jsonl", name);
+    bool has_job = access(job, F_OK) == 0;
+    return !has_job || access(events, F_OK) == 0
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "%s: the run's events.jsonl is missing", name);
+}
+
 fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
 {
     below found;
@@ -362,6 +377,7 @@ fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
     if (name != NULL) {
         FL_TRY(check_allowed(dir, name));
         FL_TRY(check_not_parent(name));
+        FL_TRY(check_has_events(name));
     }
     if (status == FL_OK && name != NULL && found.any_over) {
         return check_live(&found.ended, name);
@@ -386,6 +402,7 @@ fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry
     }
     FL_TRY(check_allowed(dir, name));
     FL_TRY(check_not_parent(name));
+    FL_TRY(check_has_events(name));
     return fl_fail(FL_EINVAL, "%s: not a run directory, nor the name of one of the %d runs in %s",
                    name, found.n, dir);
 }

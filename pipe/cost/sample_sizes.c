@@ -26,12 +26,12 @@ static fl_status check_shape(const question *q, int split, int64_t id, const fl_
     if (shape->tokens < 1 || shape->tokens > max->tokens || shape->tokens > INT32_MAX ||
         shape->width != max->width || shape->dtype != max->dtype) {
         return fl_fail(FL_EINVAL,
-                       "%s has %lld tokens of width %lld and type %d, the data set "
-                       "(%s) promised 1 to %lld of width %lld and type %d",
+                       "%s has %lld tokens of width %lld and type %s, the data set "
+                       "(%s) promised 1 to %lld of width %lld and type %s",
                        fl_sample_text(q->dataset, (fl_split)split, id, sample),
-                       (long long)shape->tokens, (long long)shape->width, (int)shape->dtype,
-                       q->dataset->ops->kind, (long long)max->tokens, (long long)max->width,
-                       (int)max->dtype);
+                       (long long)shape->tokens, (long long)shape->width,
+                       fl_dtype_name(shape->dtype), q->dataset->ops->kind, (long long)max->tokens,
+                       (long long)max->width, fl_dtype_name(max->dtype));
     }
     return FL_OK;
 }

@@ -27,7 +27,7 @@ grep -q '"model": {"kind": "program", "name": "mixer", "layers": 8, "blocks": 3'
 code=0
 "$frostline" run "$run/job.yaml" 2>refusal || code=$?
 [ $code -eq 2 ] || { echo "frostline run of the record ended with $code, not 2" && exit 1; }
-grep -q 'model.kind: found program, allowed: vit or plugin' refusal || { cat refusal && exit 1; }
+grep -q 'a run of a program: only that program has its model and data set' refusal || { cat refusal && exit 1; }
 "$frostline" report "$run" >/dev/null
 grep -q "A program's own model, mixer, of 8 layers in 3 blocks" "$run/report.html" ||
     { echo "the report does not name the model" && exit 1; }

@@ -354,14 +354,14 @@ static void test_sizes__of_a_data_set_that_breaks_its_promise_are_refused(void *
     static rig r;
     rig_init(&r, ragged_like_sst2, false, 20, 4, 5);
     expect_refusal(&r, (fl_shape){0, RAGGED_WIDTH, FL_F32, 0}, 1,
-                   "test sample 2 has 0 tokens of width 16 and type 0, the data set (ragged) "
-                   "promised 1 to 60 of width 16 and type 0");
+                   "test sample 2 has 0 tokens of width 16 and type fp32, the data set (ragged) "
+                   "promised 1 to 60 of width 16 and type fp32");
     expect_refusal(&r, (fl_shape){61, RAGGED_WIDTH, FL_F32, 0}, 1,
-                   "test sample 2 has 61 tokens of width 16 and type 0, the data set (ragged) "
-                   "promised 1 to 60 of width 16 and type 0");
+                   "test sample 2 has 61 tokens of width 16 and type fp32, the data set (ragged) "
+                   "promised 1 to 60 of width 16 and type fp32");
     expect_refusal(&r, (fl_shape){6, 17, FL_F32, 0}, 1,
-                   "test sample 2 has 6 tokens of width 17 and type 0, the data set (ragged) "
-                   "promised 1 to 60 of width 16 and type 0");
+                   "test sample 2 has 6 tokens of width 17 and type fp32, the data set (ragged) "
+                   "promised 1 to 60 of width 16 and type fp32");
     expect_refusal(&r, (fl_shape){6, RAGGED_WIDTH, FL_F32, 0}, 2,
                    "test sample 2 has 2 targets, the data set (ragged) promised 0 to 1");
     rig_fini(&r);

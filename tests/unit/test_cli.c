@@ -90,6 +90,7 @@ static const refused refusals[] = {
      "frostline ctl: unknown command 'stauts', nearest is status; see frostline ctl --help\n"},
     {"ctl frobnicate", "frostline ctl: unknown command 'frobnicate'; see frostline ctl --help\n"},
     {"run", "frostline run: JOB.yaml is missing; see frostline run --help\n"},
+    {"list nowhere", "no runs here: there is no folder nowhere\n"},
     {"run --replay nowhere",
      "nowhere: not a run directory, nor the name of one of the 0 runs in runs\n"},
     {"diff nowhere", "frostline diff: two runs are needed; see frostline diff --help\n"},
@@ -439,6 +440,9 @@ static void test_cli__a_plugin_brings_a_model_and_its_failures_are_told(void **s
              "FL_EINVAL (bad input) and gave no message\n");
     validate("name: no-model\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 2, "",
              "job.yaml:2:31: model.plugin: " PLUGIN "toy.so made no model\n");
+    validate("name: no-loss\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 2, "",
+             "job.yaml:2:31: model.plugin: " PLUGIN
+             "toy.so: model 'toy' has no loss: call fl_model_set_loss\n");
     validate("model: {kind: plugin, plugin: " PLUGIN "empty.so}\n", 2, "",
              "job.yaml:1:31: model.plugin: " PLUGIN "empty.so does not export frostline_plugin\n");
     validate("model: {kind: plugin, plugin: " PLUGIN "table.so}\n", 2, "",
@@ -566,7 +570,13 @@ static void test_cli__ctl_tells_an_ended_run_from_none(void **state)
         assert_string_equal(result.err,
                             "runs/theirs: permission denied: the run belongs to another user\n");
     }
-    run_command(folder, "chmod 700 runs/theirs && rm -r runs", &result);
+    run_command(folder, "chmod 700 runs/theirs && rm runs/done/events.jsonl", &result);
+    save("runs/done/job.yaml", "name: done\n");
+    frostline("ctl runs/done status");
+    assert_string_equal(result.err, "runs/done: the run's events.jsonl is missing\n");
+    frostline("report runs/done");
+    assert_string_equal(result.err, "runs/done: the run's events.jsonl is missing\n");
+    run_command(folder, "rm -r runs", &result);
 }
 
 /* Every command accepts the name of a run, and its message names this when it is given the parent
@@ -639,6 +649,17 @@ static void test_cli__validate_counts_the_samples_of_each_split(void **state)
     assert_int_equal(result.exit_code, 2);
     frostline("validate good.yaml --set data.validation=13% --set train.evaluate_samples=7801");
     assert_non_null(strstr(result.err, "7801, but there are 7800 validation samples; allowed: "));
+    frostline("validate good.yaml --set data.samples=3000 --set data.validation=100%");
+    assert_string_equal(result.err,
+                        "--set data.validation=100%: data.validation: found 100%, which leaves no "
+                        "training sample of 3000; allowed: none, or 1 .. 2999 samples\n");
+    frostline("validate good.yaml --set data.samples=1000 --set data.validation=0.01%");
+    assert_non_null(strstr(result.err, "found 0.01%, which is less than one sample of 1000; "));
+    frostline("validate good.yaml --set data.samples=3000 --set data.validation=2999");
+    assert_string_equal(result.err, "good.yaml: train.batch: 128, but an epoch has 1 sample: "
+                                    "data.validation takes the other 2999 of 3000; allowed: 1 .. "
+                                    "1\n");
+    assert_int_equal(result.exit_code, 2);
 }
 
 /* "-1" was an option of nobody. */

@@ -243,7 +243,7 @@ static void test_model__layers_that_do_not_fit_are_named(void **state)
     assert_string_equal(fl_errmsg(), "model 'mine' has no layers");
     add_linear(model, 1, 4, 5);
     assert_int_equal(fl_model_check(model, &row), FL_EINVAL);
-    assert_string_equal(fl_errmsg(), "model 'mine' has no loss");
+    assert_string_equal(fl_errmsg(), "model 'mine' has no loss: call fl_model_set_loss");
     fl_loss loss = {0};
     assert_int_equal(fl_loss_cross_entropy(6, &loss), FL_OK);
     assert_int_equal(fl_model_set_loss(model, loss), FL_OK);
