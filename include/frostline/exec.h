@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* The current micro-batch. Borrowed; valid during the call.
- * sample_ids  [n_samples], as the data set numbers them; host memory
+ * sample_ids  [n_samples], as the run numbers them; see docs/data.md; host memory
  * sample_ids_device  the same in device memory
  * targets_host  what the targets of a loss are in device memory, in host memory; NULL: they are in
  *              host memory themselves */
@@ -26,7 +26,7 @@ typedef struct fl_batch {
     const void *targets_host;
     uint64_t seed;
     int64_t epoch;
-    int64_t n_global; /* samples in the global batch: the loss is the mean over them */
+    int64_t n_global; /* samples of the global batch: the loss is the mean over all their targets */
 } fl_batch;
 
 const fl_batch *fl_exec_batch(const fl_exec *x);

@@ -1,4 +1,4 @@
-/* A job: what one YAML file describes, resolved. A plain value; only launcher/ makes it. */
+/* A job: what one YAML file describes, resolved. A plain value, which fl_job_defaults fills. */
 #ifndef FROSTLINE_JOB_H
 #define FROSTLINE_JOB_H
 
@@ -8,6 +8,7 @@
 extern "C" {
 #endif
 
+/* FL_JOB_AUTO in pipe.k, pipe.m, autodp.r, devices.count and script entries: Frostline chooses. */
 enum { FL_TEXT_MAX = 256, FL_JOB_AUTO = 0 };
 
 typedef enum fl_schedule { FL_GPIPE = 0, FL_1F1B = 1 } fl_schedule;
@@ -68,7 +69,6 @@ typedef struct fl_script_entry {
 
 enum { FL_SCRIPT_MAX = 256, FL_FREEZE_LIST_MAX = 256, FL_CACHE_STORES_MAX = 64 };
 
-/* 0 (FL_JOB_AUTO) in k, m, r and devices.count means that Frostline chooses. */
 enum { FL_JOB_FIELDS_MAX = 96 };
 
 /* Where each value of a job was written, so that a message about it names the place. */

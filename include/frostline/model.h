@@ -132,10 +132,11 @@ fl_status fl_model_find_param(const fl_model *model, const char *name, int *laye
 /* ---- ready layers ----
  *
  * Shapes are those of one sample, T its tokens. The result is the caller's, to be given to
- * fl_model_add. Each returns FL_EINVAL with a message for impossible sizes, or FL_ENOMEM. */
+ * fl_model_add. Each returns FL_EINVAL with a message for impossible sizes, or FL_ENOMEM.
+ * "Parameters" lists the names within the layer, as fl_model_tie takes them after the layer's. */
 
 /* [1, channels * height * width] -> [n_patches + 1, dim]: convolution of patch x patch with stride
- * patch, class token, learned positions. */
+ * patch, class token, learned positions. Parameters: patch.weight, patch.bias, cls, pos. */
 fl_status fl_layer_patch_embed(int64_t channels, int64_t height, int64_t width, int64_t patch,
                                int64_t dim, fl_layer *out) FL_MUST_CHECK;
 
@@ -155,7 +156,8 @@ typedef struct fl_attention_config {
 /* [T, dim] -> [T, dim]: x + dropout(proj(attention(LayerNorm(x)))).
  * With `first`, [T, dim] -> [1, dim], for the last block of a model that reads nothing else, as a
  * classifier does: nothing that only the other tokens need is computed. The first token and all
- * gradients are the same as without it. */
+ * gradients are the same as without it.
+ * Parameters: ln.weight, ln.bias, qkv.weight, qkv.bias, proj.weight, proj.bias. */
 fl_status fl_layer_attention(const fl_attention_config *config, fl_layer *out) FL_MUST_CHECK;
 
 typedef struct fl_mlp_config {
@@ -166,7 +168,8 @@ typedef struct fl_mlp_config {
     float epsilon; /* of LayerNorm; 0: 1e-5 */
 } fl_mlp_config;
 
-/* [T, dim] -> [T, dim]: x + dropout(proj(activation(fc(LayerNorm(x))))). */
+/* [T, dim] -> [T, dim]: x + dropout(proj(activation(fc(LayerNorm(x))))).
+ * Parameters: ln.weight, ln.bias, fc.weight, fc.bias, proj.weight, proj.bias. */
 fl_status fl_layer_mlp(const fl_mlp_config *config, fl_layer *out) FL_MUST_CHECK;
 
 typedef enum fl_norm_kind {
@@ -195,10 +198,11 @@ typedef struct fl_embedding_config {
  * whose data set has ids beyond the table is refused before a run starts (fl_shape.n_ids). */
 fl_status fl_layer_embedding(const fl_embedding_config *config, fl_layer *out) FL_MUST_CHECK;
 
-/* [T, n_in] -> [T, n_out]: in w^T + bias. */
+/* [T, n_in] -> [T, n_out]: in w^T + bias. Parameters: fc.weight, fc.bias. */
 fl_status fl_layer_linear(int64_t n_in, int64_t n_out, fl_layer *out) FL_MUST_CHECK;
 
-/* [T, dim] -> [1, n_classes]: LayerNorm and a linear map of each sample's first token. */
+/* [T, dim] -> [1, n_classes]: LayerNorm and a linear map of each sample's first token.
+ * Parameters: ln.weight, ln.bias, fc.weight, fc.bias. */
 fl_status fl_layer_classifier(int64_t dim, int64_t n_classes, fl_layer *out) FL_MUST_CHECK;
 
 /* Softmax cross-entropy against one class a row, 0 .. n_classes - 1. Metrics: `accuracy`, the share
