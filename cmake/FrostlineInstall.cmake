@@ -45,6 +45,6 @@ install(FILES "${PROJECT_BINARY_DIR}/frostlineConfig.cmake"
 install(FILES LICENSE README.md ARCHITECTURE.md OPTIONAL DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # The layout of the source tree, so that links between the pages hold.
 install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
-  FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.svg" PATTERN "*.yaml" PATTERN "*.c")
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.svg" PATTERN "*.png" PATTERN "*.yaml" PATTERN "*.c")
 install(FILES launcher/cli/frostline.bash RENAME frostline
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)

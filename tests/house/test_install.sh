@@ -37,6 +37,9 @@ cmp "$source_dir/docs/README.md" "$doc_dir/docs/README.md" || fail "the index of
 while read -r link; do
     [ -e "$doc_dir/$link" ] || fail "README.md names $link, which is not installed"
 done < <(sed -nE 's/.*\]\((docs\/[^)#]*).*/\1/p' "$source_dir/README.md")
+while read -r picture; do
+    [ -e "$doc_dir/docs/$picture" ] || fail "a page shows $picture, which is not installed"
+done < <(grep -ohE '\]\(img/[^)]*' "$source_dir"/docs/*.md | sed 's/.*(//')
 
 pkg_dir=$(dirname "$(find "$prefix" -name frostline.pc)")
 export PKG_CONFIG_PATH=$pkg_dir
