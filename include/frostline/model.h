@@ -60,9 +60,9 @@ enum {
 /* A value that a loss computes beside the loss itself. A run reports its mean over targets, for
  * training and for evaluation: under `train_`, `validation_` or `test_` and its name.
  *
- * name      of a-z, 0-9 and _, unique within the loss, and not one of `loss`, `samples`,
- * `grad_norm` and `learning_rate`. It must stay valid as long as the model is_share  its mean is a
- * share, 0 to 1; people see it in percent */
+ * name      a-z, 0-9 and _; unique within the loss; not `loss`, `samples`, `grad_norm` or
+ *           `learning_rate`. It must stay valid as long as the model.
+ * is_share  the mean is a share, 0 to 1; output for people shows it in percent. */
 typedef struct fl_metric {
     const char *name;
     bool is_share;
