@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run the worked example and require that it learned over two stages: four kinds, so chance is 0.25.
+# Run the example of a layer of one's own and require that it learned over two stages: four kinds,
+# so chance is 0.25.
 set -euo pipefail
 program=$1
 work=$2
