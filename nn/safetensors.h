@@ -82,6 +82,10 @@ const char *fl_safetensors_metadata(const fl_safetensors *file, const char *key)
 fl_status fl_safetensors_read(const fl_safetensors *file, const fl_st_tensor *tensor, int64_t first,
                               int64_t n, float *to) FL_MUST_CHECK;
 
+/* FL_EIO if a file was written to since it was opened: what was read since then is then of no use.
+ * Threads: any. */
+fl_status fl_safetensors_check_unchanged(const fl_safetensors *file) FL_MUST_CHECK;
+
 /* ---- writing ---- */
 
 typedef struct fl_st_spec {

@@ -19,6 +19,7 @@ enum { N_DTYPES = FL_ST_F8_E5M2 + 1 };
 typedef struct part {
     char *path;
     int fd;
+    struct stat opened; /* as it was when its header was read */
     json_t *header;
 } part;
 
@@ -264,6 +265,9 @@ static fl_status open_part(fl_safetensors *file, const char *path)
     file->n_parts++;
     FL_TRY(fl_strdup(path, &p->path));
     FL_TRY(open_regular(path, &p->fd, &size_bytes));
+    if (fstat(p->fd, &p->opened) != 0) {
+        return fl_fail(FL_EIO, "cannot look at %s: %s", path, strerror(errno));
+    }
     fl_status status = load_header(p, size_bytes, &text, &n_text);
     if (status == FL_OK) {
         status = parse_json(path, text, n_text, &p->header);
@@ -524,6 +528,24 @@ fl_status fl_safetensors_read(const fl_safetensors *file, const fl_st_tensor *te
         int64_t now = n - done < FL_ST_PIECE ? n - done : FL_ST_PIECE;
         FL_TRY(read_at(p, piece, (size_t)(now * size), at + done * size));
         fl__st_widen(tensor->dtype, piece, now, to + done);
+    }
+    return FL_OK;
+}
+
+static bool same_time(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+fl_status fl_safetensors_check_unchanged(const fl_safetensors *file)
+{
+    for (int i = 0; i < file->n_parts; i++) {
+        const part *p = &file->parts[i];
+        struct stat now;
+        if (fstat(p->fd, &now) != 0 || now.st_size != p->opened.st_size ||
+            !same_time(&now.st_mtim, &p->opened.st_mtim)) {
+            return fl_fail(FL_EIO, "%s was written to while it was read", p->path);
+        }
     }
     return FL_OK;
 }

@@ -16,8 +16,8 @@
 #include "launcher/worker/worker.h"
 
 #include <limits.h>
-#include <stdatomic.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -140,10 +140,13 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
                                         .context = &worker};
     *p->learned = *p->profile;
     fl_model_file model_file = {0};
-    fl_status status = fl_run_dir_write_job(p, dir_fd);
-    if (status == FL_OK && p->job->run.save_model) {
+    fl_status status = FL_OK;
+    if (p->job->run.save_model) { /* before job.yaml: without room, there is no run */
         status = fl_model_file_create(p->model, dir_fd, &model_file);
         worker.model_file = controller.model_file = &model_file;
+    }
+    if (status == FL_OK) {
+        status = fl_run_dir_write_job(p, dir_fd);
     }
     if (status == FL_OK) {
         int held_fd = fl_run_hold(dir_fd);

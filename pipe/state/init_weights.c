@@ -178,6 +178,28 @@ static fl_status compare(const fl_init_weights *init, const fl_model *model, con
                                fl_model_name(model), text);
 }
 
+static fl_status check_allow(const fl_init_weights *init, const fl_model *model)
+{
+    char name[NAME_BYTES];
+    for (int layer = 0; layer < fl_model_n_layers(model); layer++) {
+        for (int i = 0; i < fl_model_params(model, layer)->n; i++) {
+            if (is_allowed(init, full_name(model, layer, i, name))) {
+                return FL_OK;
+            }
+        }
+    }
+    for (int i = 0; i < fl_safetensors_n(init->file); i++) {
+        if (is_allowed(init, fl_safetensors_at(init->file, i)->name)) {
+            return FL_OK;
+        }
+    }
+    return init->allow[0] == '\0'
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "neither the model nor the file has a layer \"%s\", which may differ",
+                         init->allow);
+}
+
 /* ---- open, load ---- */
 
 /* A run's weights lie in its folder of this name. */
@@ -199,6 +221,9 @@ fl_status fl_init_weights_open(const fl_model *model, const char *path, const ch
     fl_status status = open_file(path, &out->file);
     if (status == FL_OK) {
         status = compare(out, model, path);
+    }
+    if (status == FL_OK) {
+        status = check_allow(out, model);
     }
     if (status != FL_OK) {
         fl_init_weights_close(out);
@@ -244,5 +269,5 @@ fl_status fl_init_weights_load(const fl_init_weights *init, fl_params *params, f
         }
     }
     ops->host_give(params->device, piece, size_bytes);
-    return status;
+    return status == FL_OK ? fl_safetensors_check_unchanged(init->file) : status;
 }

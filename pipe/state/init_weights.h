@@ -16,14 +16,16 @@ typedef struct fl_init_weights {
 
 /* path: a file, an index, a folder that holds one of them, or a run directory. Every parameter of
  * the model must be there in its shape and in a type that can be read, and nothing else, but for
- * what `allow` names. Returns FL_EIO or FL_EFORMAT from the file; FL_EINVAL lists all that differs;
- * FL_ENOMEM. On failure nothing is held. Open it before workers are forked. */
+ * what `allow` names. Returns FL_EIO or FL_EFORMAT from the file; FL_EINVAL lists all that differs,
+ * or names an `allow` that is no layer of the model or the file; FL_ENOMEM. On failure nothing is
+ * held. Open it before workers are forked. */
 fl_status fl_init_weights_open(const fl_model *model, const char *path, const char *allow,
                                fl_init_weights *out) FL_MUST_CHECK;
 void fl_init_weights_close(fl_init_weights *init);
 
 /* The weights of the layers that `params` hold, which were drawn, become those of the file. Takes
- * host memory for one piece of 1 MiB. FL_EIO. Threads and forked processes: any. */
+ * host memory for one piece of 1 MiB. FL_EIO, also if the file was written to since it was
+ * opened. Threads and forked processes: any. */
 fl_status fl_init_weights_load(const fl_init_weights *init, fl_params *params,
                                fl_stream *stream) FL_MUST_CHECK;
 

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define FL_MODEL_PATH FL_MODEL_FOLDER "/" FL_MODEL_FILE
 #define PART_FILE FL_MODEL_FILE ".part"
 #define PART_PATH FL_MODEL_FOLDER "/" PART_FILE
 
@@ -72,9 +73,14 @@ static fl_status make_layout(fl_model_file *file)
 
 static fl_status make_file(fl_model_file *file, int run_fd)
 {
+    struct stat st;
     if (mkdirat(run_fd, FL_MODEL_FOLDER, 0700) != 0 && errno != EEXIST) {
         return fl_fail(FL_EIO, "cannot make the folder %s: %s", FL_MODEL_FOLDER, strerror(errno));
     }
+    if (fstatat(run_fd, FL_MODEL_PATH, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        return fl_fail(FL_EIO, "%s is there already; name another run directory", FL_MODEL_PATH);
+    }
+    file->run_fd = run_fd;
     file->folder_fd = openat(run_fd, FL_MODEL_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     file->fd = file->folder_fd < 0 ? -1
                                    : openat(file->folder_fd, PART_FILE,
@@ -172,6 +178,7 @@ void fl_model_file_fini(fl_model_file *file)
     }
     if (file->fd >= 0) {
         unlinkat(file->folder_fd, PART_FILE, 0);
+        unlinkat(file->run_fd, FL_MODEL_FOLDER, AT_REMOVEDIR); /* unless there is more in it */
         close(file->fd);
     }
     if (file->folder_fd >= 0) {

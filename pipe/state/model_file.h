@@ -22,13 +22,15 @@ typedef struct fl_model_file {
     const fl_model *model; /* borrowed */
     fl_st_layout layout;
     int *first;        /* [n_layers + 1] the layers' first tensors */
+    int run_fd;        /* borrowed */
     int folder_fd, fd; /* fd -1: not open */
     atomic_uchar
         *written; /* [n_layers] shared with forked processes; 1: the layer is in the file */
 } fl_model_file;
 
-/* Make the folder and the file below run_fd, without its final name. Returns FL_EIO where there is
- * no room for it, FL_ENOMEM. Call fini after a failure, too; of a struct of zeros it does nothing.
+/* Make the folder and the file below run_fd (borrowed until fini), without its final name. Returns
+ * FL_EIO where there is no room for it or the final name is taken, FL_ENOMEM. Call fini after a
+ * failure, too; of a struct of zeros it does nothing.
  */
 fl_status fl_model_file_create(const fl_model *model, int run_fd, fl_model_file *out) FL_MUST_CHECK;
 

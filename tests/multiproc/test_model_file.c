@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -187,8 +188,28 @@ static void test_model_file__needs_its_room_from_the_start(void **state)
     scenario_start(&s);
     expect_end(&s, FL_EIO);
     assert_non_null(strstr(s.outcome->message, "model/model.safetensors.part: no room for"));
-    assert_false(is_there(s.dir, "steps.jsonl"));
-    assert_false(is_there(s.dir, "model/model.safetensors.part"));
+    assert_false(is_there(s.dir, "job.yaml"));
+    assert_false(is_there(s.dir, "model"));
+    scenario_forget(&s);
+}
+
+/* A file of the user's own is not replaced, and a name that is taken is not noticed at the end. */
+static void test_model_file__refuses_a_name_that_is_taken(void **state)
+{
+    (void)state;
+    char path[256];
+    scenario s = {
+        .name = "taken", .sets = JOB_SETS(BASE, PLAN("1", "1", "1")), .n_samples = N_SAMPLES};
+    snprintf(path, sizeof path, "%s/%s", root, s.name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/%s/model", root, s.name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/%s/model/model.safetensors", root, s.name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    scenario_start(&s);
+    expect_end(&s, FL_EIO);
+    assert_non_null(strstr(s.outcome->message, "model/model.safetensors is there already"));
+    assert_false(is_there(s.dir, "job.yaml"));
     scenario_forget(&s);
 }
 
@@ -201,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_model_file__is_not_left_by_a_run_that_fails),
         cmocka_unit_test(test_model_file__is_not_made_unless_wanted),
         cmocka_unit_test(test_model_file__needs_its_room_from_the_start),
+        cmocka_unit_test(test_model_file__refuses_a_name_that_is_taken),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

@@ -97,7 +97,8 @@ static void test_init_weights__takes_the_model_s_own_file(void **state)
 {
     (void)state;
     accepted("");
-    accepted("nothing");
+    accepted("head");
+    refused("nothing", "neither the model nor the file has a layer \"nothing\"");
 }
 
 /* A vector as a matrix of one column. */

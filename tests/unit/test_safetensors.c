@@ -308,6 +308,24 @@ static void test_safetensors__a_file_cut_while_open_is_an_error(void **state)
     fl_safetensors_close(&file);
 }
 
+/* Its length is the same, so only the time tells. */
+static void test_safetensors__a_file_written_to_while_open_is_noticed(void **state)
+{
+    (void)state;
+    fl_safetensors *file = NULL;
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000}};
+    write_model(FL_ST_F32);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    assert_int_equal(fl_safetensors_open(path, &file), FL_OK);
+    assert_int_equal(fl_safetensors_check_unchanged(file), FL_OK);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "xxxx", 4, 400), 4);
+    close(fd);
+    assert_int_equal(fl_safetensors_check_unchanged(file), FL_EIO);
+    assert_non_null(strstr(fl_errmsg(), "was written to while it was read"));
+    fl_safetensors_close(&file);
+}
+
 static void test_safetensors__other_types_are_named(void **state)
 {
     (void)state;
@@ -412,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_safetensors__refuses_a_wrong_header),
         cmocka_unit_test(test_safetensors__survives_damage),
         cmocka_unit_test(test_safetensors__a_file_cut_while_open_is_an_error),
+        cmocka_unit_test(test_safetensors__a_file_written_to_while_open_is_noticed),
         cmocka_unit_test(test_safetensors__other_types_are_named),
         cmocka_unit_test(test_safetensors__refuses_names_twice_when_writing),
         cmocka_unit_test(test_safetensors__an_index_and_its_files_agree),
