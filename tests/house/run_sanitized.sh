@@ -225,8 +225,8 @@ threaded_run() {
 # What ThreadSanitizer sees here, a GPU would hide: a wait for the device that is missing.
 asynchronous_run() {
     script='[{step: 4, f: 1, k: 2, r: 1}, {step: 8, f: 2, k: 1, r: 2}, {step: 12, f: 0, k: 2, r: 1}]'
-    start asynchronous --set devices.kind=async-test --set devices.count=2 --set cache.policy=on \
-        --set "elastic.script=$script"
+    start asynchronous --set devices.kind=async-test --set devices.count=2 --set train.epochs=10 \
+        --set cache.policy=on --set "elastic.script=$script"
     ends 0
     expect_events transition.done 3
 }
