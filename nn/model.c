@@ -286,8 +286,10 @@ const fl_loss *fl_model_loss(const fl_model *model)
 fl_metric_list fl_model_metrics(const fl_model *model)
 {
     const fl_loss_ops *ops = model == NULL ? NULL : model->loss.ops;
-    return ops == NULL ? (fl_metric_list){0}
-                       : (fl_metric_list){.metric = ops->metrics, .n = ops->n_metrics};
+    if (ops == NULL) {
+        return (fl_metric_list){0};
+    }
+    return (fl_metric_list){.metric = ops->metrics, .n = ops->n_metrics};
 }
 
 static fl_status layer_shape(const fl_model *model, int i, const fl_shape *in, fl_shape *out)

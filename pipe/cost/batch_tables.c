@@ -22,9 +22,10 @@ size_t fl_batch_tables_bytes(const fl_tables_size *max)
 
 fl_tables_size fl_filled_tables_size(const fl_tables_size *of_slot, int n_filled)
 {
-    return n_filled == 0
-               ? (fl_tables_size){0}
-               : (fl_tables_size){.n_boundaries = n_filled + 1, .samples = of_slot->samples};
+    if (n_filled == 0) {
+        return (fl_tables_size){0};
+    }
+    return (fl_tables_size){.n_boundaries = n_filled + 1, .samples = of_slot->samples};
 }
 
 size_t fl_stage_tables_bytes(const fl_tables_size *of_slot, int n_slots, int n_filled)

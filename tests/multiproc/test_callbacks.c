@@ -117,9 +117,9 @@ static void see_end(void *context, fl_status status, const fl_run_result *result
 /* Run in a child of the test, below `root`. */
 static void run_program(diary *d, const char *const *fields)
 {
-    fl_job job;
+    static fl_job job; /* the deeds look at it */
     fl_model *model = NULL;
-    fl_dataset data;
+    static fl_dataset data;
     fl_callbacks callbacks = {d, see_epoch, see_evaluation, see_end};
     hush();
     fl_job_defaults(&job);

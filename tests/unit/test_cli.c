@@ -523,7 +523,8 @@ static void test_cli__a_limit_of_file_sizes_is_told(void **state)
     (void)state;
     need_data();
     save("job.yaml", "model: {kind: plugin, plugin: " PLUGIN "toy.so}\n"
-                     "pipe: {profile: kept.yaml}\ndevices: {count: 1}\ntrain: {max_steps: 2}\n");
+                     "pipe: {profile: kept.yaml}\ndevices: {count: 1}\ntrain: {max_steps: 2}\n"
+                     "run: {save_model: false}\n");
     run_command(folder,
                 "prlimit --fsize=300 " FL_BINARY_DIR "/frostline run job.yaml --run-dir limited",
                 &result);
