@@ -109,7 +109,7 @@ fl_status fl__cpu_vit_assemble_backward(fl_device *d, fl_stream *s,
 
 /* embed.c */
 fl_status fl__cpu_embed(fl_device *d, fl_stream *s, const fl_embed_args *a);
-fl_status fl__cpu_embed_backward(fl_device *d, fl_stream *s, const fl_embed_backward_args *a);
+fl_status fl__cpu_embed_backward(fl_device *d, fl_stream *s, const fl_embed_backward_args *b);
 
 /* loss.c */
 fl_status fl__cpu_cross_entropy(fl_device *d, fl_stream *s, const fl_cross_entropy_args *a);

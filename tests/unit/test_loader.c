@@ -655,7 +655,7 @@ static void test_targets__are_ragged(void **state)
 
 static fl_status half_targets(const void *self, fl_split split, int64_t id, float *targets)
 {
-    int32_t classes[2];
+    int32_t classes[2] = {0};
     (void)split;
     FL_TRY(toy_targets(self, split, id, classes));
     targets[0] = (float)classes[0] + 0.5f;
