@@ -7,6 +7,7 @@
 #include "pipe/measure/probe.h"
 #include "support/toy.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ static struct {
     fl_device *device;        /* NULL: between tests */
     const fl_device_ops *cpu; /* its own table */
 } lazy;
+static pthread_mutex_t lazy_lock = PTHREAD_MUTEX_INITIALIZER; /* the loader's thread waits, too */
 
 static void do_work(const work *w)
 {
@@ -58,17 +60,29 @@ static void do_work(const work *w)
 
 static void work_until(int at)
 {
+    pthread_mutex_lock(&lazy_lock);
     for (; lazy.n_done < at; lazy.n_done++) {
         do_work(&lazy.queue[lazy.n_done]);
     }
+    pthread_mutex_unlock(&lazy_lock);
+}
+
+static int count_queued(void)
+{
+    pthread_mutex_lock(&lazy_lock);
+    int n = lazy.n_queued;
+    pthread_mutex_unlock(&lazy_lock);
+    return n;
 }
 
 static fl_status queue_work(fl_stream *s, work w)
 {
     assert_non_null(lazy.stream);
     assert_ptr_equal(s, lazy.stream); /* no work goes to the default stream */
-    assert_in_range(lazy.n_queued, 0, QUEUE - 1);
+    assert_in_range(count_queued(), 0, QUEUE - 1);
+    pthread_mutex_lock(&lazy_lock);
     lazy.queue[lazy.n_queued++] = w;
+    pthread_mutex_unlock(&lazy_lock);
     return FL_OK;
 }
 
@@ -88,7 +102,7 @@ static fl_status lazy_sync(fl_device *d, fl_stream *s)
 {
     (void)d;
     assert_ptr_equal(s, lazy.stream);
-    work_until(lazy.n_queued);
+    work_until(count_queued());
     lazy.n_waits++;
     return FL_OK;
 }
@@ -132,7 +146,7 @@ static fl_status lazy_event_record(fl_device *d, fl_event *e, fl_stream *s)
 {
     (void)d;
     assert_ptr_equal(s, lazy.stream);
-    e->at = lazy.n_queued;
+    e->at = count_queued();
     return FL_OK;
 }
 
