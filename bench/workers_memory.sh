@@ -33,8 +33,14 @@ for count in "${counts[@]}"; do
         --set pipe.profile=none --set fault.deadline=10min --set fault.detect=2min \
         >"$dir.log" 2>&1 </dev/null &
     controller=$!
+    SECONDS=0
     until [ -s "$dir/steps.jsonl" ] && [ "$(wc -l <"$dir/steps.jsonl")" -ge 3 ]; do
-        kill -0 $controller || { tail -n 3 "$dir.log" >&2; exit 1; }
+        if ! kill -0 $controller || [ $SECONDS -gt 600 ]; then
+            tail -n 3 "$dir.log" >&2
+            echo "$0: $count workers did not train within 10 minutes; see $dir.log" >&2
+            kill -TERM $controller
+            exit 1
+        fi
         sleep 0.5
     done
     mapfile -t workers < <(pgrep -P $controller)

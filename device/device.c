@@ -1,45 +1,29 @@
 #include "device/device.h"
 
 #include "device/async/async.h"
+#include "device/table_head.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* All entries from the first function on are pointers, so the table can be walked. */
-static int missing_entry(const fl_device_ops *ops)
-{
-    typedef void (*entry)(void);
-    size_t first = offsetof(fl_device_ops, memory_take);
-    _Static_assert((sizeof(fl_device_ops) - offsetof(fl_device_ops, memory_take)) % sizeof(entry) ==
-                       0,
-                   "behind its head, the table holds functions only");
-    for (size_t at = first; at < sizeof *ops; at += sizeof(entry)) {
-        entry function;
-        memcpy(&function, (const char *)ops + at, sizeof function);
-        if (function == NULL) {
-            return (int)((at - first) / sizeof(entry));
-        }
-    }
-    return -1;
-}
+_Static_assert((sizeof(fl_device_ops) - offsetof(fl_device_ops, memory_take)) %
+                       sizeof(void (*)(void)) ==
+                   0,
+               "behind its head, the table holds functions only");
 
 fl_status fl_device_ops_check(const fl_device_ops *ops)
 {
-    if (ops->version != FL_DEVICE_OPS_VERSION || ops->size_bytes != sizeof *ops) {
-        /* The rest of such a table may lie anywhere, its name too. */
-        return fl_fail(FL_ENOTSUP,
-                       "the device was built for version %u of the device interface (%u bytes); "
-                       "this program has version %d (%zu bytes)",
-                       ops->version, ops->size_bytes, (int)FL_DEVICE_OPS_VERSION, sizeof *ops);
-    }
-    int missing = missing_entry(ops);
-    if (missing >= 0) {
-        return fl_fail(FL_ENOTSUP, "device %s lacks function %d of the device interface", ops->kind,
-                       missing);
-    }
-    return FL_OK;
+    return fl_ops_table_check(&(fl_ops_table){.table = ops,
+                                              .first = offsetof(fl_device_ops, memory_take),
+                                              .size_bytes = sizeof *ops,
+                                              .version = FL_DEVICE_OPS_VERSION,
+                                              .its_version = ops->version,
+                                              .its_size_bytes = ops->size_bytes,
+                                              .kind = ops->kind,
+                                              .what = "device",
+                                              .interface = "device"});
 }
 
 const char *fl_device_kind_name(fl_device_kind kind)

@@ -3,6 +3,7 @@
 #include "autodp/group/backend.h"
 #include "device/alloc.h"
 #include "device/flight.h"
+#include "device/table_head.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -27,37 +28,17 @@ static fl_status check_member(const fl_group *g, int member, const char *what)
 
 /* ---- the backend ---- */
 
-/* The number of the first entry that is missing; -1: none. All entries from the first function on
- * are pointers, so the table can be walked. */
-static int find_missing_entry(const fl_group_ops *ops)
-{
-    typedef void (*entry)(void);
-    const size_t first = offsetof(fl_group_ops, group_open);
-    for (size_t at = first; at < sizeof *ops; at += sizeof(entry)) {
-        entry function;
-        memcpy(&function, (const char *)ops + at, sizeof function);
-        if (function == NULL) {
-            return (int)((at - first) / sizeof(entry));
-        }
-    }
-    return -1;
-}
-
 fl_status fl_group_ops_check(const fl_group_ops *ops)
 {
-    if (ops->version != FL_GROUP_OPS_VERSION || ops->size_bytes != sizeof *ops) {
-        /* The rest of such a table may lie anywhere, its name too. */
-        return fl_fail(FL_ENOTSUP,
-                       "the transport was built for version %u of the group interface (%u bytes); "
-                       "this program has version %d (%zu bytes)",
-                       ops->version, ops->size_bytes, (int)FL_GROUP_OPS_VERSION, sizeof *ops);
-    }
-    int missing = find_missing_entry(ops);
-    if (missing >= 0) {
-        return fl_fail(FL_ENOTSUP, "transport %s lacks function %d of the group interface",
-                       ops->kind, missing);
-    }
-    return FL_OK;
+    return fl_ops_table_check(&(fl_ops_table){.table = ops,
+                                              .first = offsetof(fl_group_ops, group_open),
+                                              .size_bytes = sizeof *ops,
+                                              .version = FL_GROUP_OPS_VERSION,
+                                              .its_version = ops->version,
+                                              .its_size_bytes = ops->size_bytes,
+                                              .kind = ops->kind,
+                                              .what = "transport",
+                                              .interface = "group"});
 }
 
 fl_status fl_group_open(const fl_group_options *options, fl_group **out)
