@@ -1,16 +1,10 @@
-/* Reads a ledger back: verifies the hash of every byte, and counts every sample of every epoch. The
- * file is read as a stream: it may be larger than the memory. */
+/* Proves a ledger: counts every sample of every epoch. */
 #include "autodp/ledger.h"
-#include "autodp/ledger_format.h"
+#include "autodp/ledger_reader.h"
 #include "device/alloc.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <xxhash.h>
 
 /* How often each sample of one epoch was used: two bits a sample, 3 means three times or more. */
 typedef struct stats {
@@ -19,64 +13,11 @@ typedef struct stats {
 } stats;
 
 typedef struct prover {
-    const char *path;
-    FILE *file;
-    int64_t file_bytes;
-    uint64_t hash;
+    fl__ledger_reader reader;
     fl_ledger_proof proof;
-    uint8_t *record; /* [record_capacity] */
-    size_t record_capacity;
     stats *epoch_stats; /* [proof.n_epochs of stats_capacity], by first record */
     int64_t stats_capacity;
 } prover;
-
-static fl_status read_bytes(prover *p, uint8_t *to, size_t n)
-{
-    if (fread(to, 1, n, p->file) != n) {
-        return fl_fail(FL_EIO, "%s: byte %" PRId64 ": %s", p->path, p->proof.whole_bytes,
-                       ferror(p->file) ? strerror(errno) : "it became shorter while it was read");
-    }
-    return FL_OK;
-}
-
-static fl_status read_header(prover *p)
-{
-    uint8_t b[FL__LEDGER_HEADER_BYTES];
-    size_t body = sizeof b - FL__LEDGER_HASH_BYTES;
-    if (p->file_bytes < (int64_t)sizeof b) {
-        return fl_fail(FL_EFORMAT,
-                       "%s: byte %" PRId64 ": the end of the file found, a header of %zu bytes "
-                       "expected",
-                       p->path, p->file_bytes, sizeof b);
-    }
-    FL_TRY(read_bytes(p, b, sizeof b));
-    if (memcmp(b, FL__LEDGER_MAGIC, 8) != 0) {
-        return fl_fail(FL_EFORMAT,
-                       "%s: byte 0: something else found, \"%s\" expected: not a ledger", p->path,
-                       FL__LEDGER_MAGIC);
-    }
-    if (fl__get32(b + 8) < 1 || fl__get32(b + 8) > FL__LEDGER_VERSION) {
-        return fl_fail(FL_EFORMAT, "%s: byte 8: version %" PRIu32 " found, 1 to %d expected",
-                       p->path, fl__get32(b + 8), FL__LEDGER_VERSION);
-    }
-    p->hash = XXH64(b, body, 0);
-    if (p->hash != fl__get64(b + body)) {
-        return fl_fail(FL_EFORMAT,
-                       "%s: byte %zu: checksum %016" PRIx64 " found, %016" PRIx64 " expected: the "
-                       "header is damaged",
-                       p->path, body, fl__get64(b + body), p->hash);
-    }
-    uint64_t n_samples = fl__get64(b + 16);
-    if (n_samples < 1 || n_samples > (uint64_t)FL__LEDGER_MAX_SAMPLES) {
-        return fl_fail(FL_EFORMAT,
-                       "%s: byte 16: %" PRIu64 " samples found, 1 to %" PRId64 " expected", p->path,
-                       n_samples, FL__LEDGER_MAX_SAMPLES);
-    }
-    p->proof.n_samples = (int64_t)n_samples;
-    p->proof.seed = fl__get64(b + 24);
-    p->proof.whole_bytes = (int64_t)sizeof b;
-    return FL_OK;
-}
 
 /* Room for one more; both arrays grow together. */
 static fl_status reserve_epoch(prover *p)
@@ -106,7 +47,7 @@ static fl_status find_stats(prover *p, int64_t epoch, stats **out)
     }
     FL_TRY(reserve_epoch(p));
     void *counts = NULL;
-    FL_TRY(fl_alloc((size_t)(p->proof.n_samples + 3) / 4, &counts));
+    FL_TRY(fl_alloc((size_t)(p->reader.n_samples + 3) / 4, &counts));
     *out = &p->epoch_stats[p->proof.n_epochs++];
     **out = (stats){.epoch = epoch, .counts = counts};
     return FL_OK;
@@ -117,94 +58,17 @@ static int used(const stats *t, int64_t id)
     return t->counts[id / 4] >> (2 * (id % 4)) & 3;
 }
 
-/* The end record has the number of records: a ledger that lost some before it is not complete. */
-static fl_status read_end(prover *p, const uint8_t *record)
-{
-    int64_t n_records = (int64_t)fl__get64(record), n_ids = (int64_t)fl__get64(record + 8);
-    if (n_records != p->proof.n_records || n_ids != p->proof.n_ids) {
-        return fl_fail(FL_EFORMAT,
-                       "%s: byte %" PRId64 ": an end after %" PRId64 " records of %" PRId64
-                       " samples found, %" PRId64 " of %" PRId64 " expected",
-                       p->path, p->proof.whole_bytes, n_records, n_ids, p->proof.n_records,
-                       p->proof.n_ids);
-    }
-    p->proof.has_end = true;
-    return FL_OK;
-}
-
-static fl_status count_record(prover *p, const uint8_t *ids, uint32_t n, int64_t epoch)
+static fl_status count_record(prover *p, const fl__ledger_record *record)
 {
     stats *t = NULL;
-    FL_TRY(find_stats(p, epoch, &t));
-    for (uint32_t i = 0; i < n; i++) {
-        int64_t id = fl__get32(ids + 4 * (size_t)i);
-        if (id >= p->proof.n_samples) {
-            return fl_fail(FL_EFORMAT,
-                           "%s: byte %" PRId64 ": sample %" PRId64 " found, at most %" PRId64
-                           " expected",
-                           p->path, p->proof.whole_bytes + FL__LEDGER_HEAD_BYTES + 4 * (int64_t)i,
-                           id, p->proof.n_samples - 1);
-        }
+    FL_TRY(find_stats(p, record->epoch, &t));
+    for (uint32_t i = 0; i < record->n; i++) {
+        int64_t id;
+        FL_TRY(fl__ledger_reader_id(&p->reader, record, i, &id));
         if (used(t, id) < 3) {
             t->counts[id / 4] = (uint8_t)(t->counts[id / 4] + (1 << (2 * (id % 4))));
         }
     }
-    return FL_OK;
-}
-
-static fl_status reserve_record(prover *p, size_t size_bytes)
-{
-    if (size_bytes > p->record_capacity) {
-        void *memory = p->record;
-        FL_TRY(fl_realloc(&memory, FL__LEDGER_HEAD_BYTES, 2 * size_bytes));
-        p->record = memory;
-        p->record_capacity = 2 * size_bytes;
-    }
-    return FL_OK;
-}
-
-/* Read the next record if it is whole; otherwise the rest of the file is `cut_bytes`. */
-static fl_status read_record(prover *p)
-{
-    int64_t at = p->proof.whole_bytes, left = p->file_bytes - at;
-    if (left < FL__LEDGER_HEAD_BYTES) {
-        p->proof.cut_bytes = left;
-        return FL_OK;
-    }
-    FL_TRY(read_bytes(p, p->record, FL__LEDGER_HEAD_BYTES));
-    uint32_t check = (uint32_t)XXH64(p->record, FL__LEDGER_HEAD_BYTES - 4, p->hash);
-    if (check != fl__get32(p->record + 28)) {
-        return fl_fail(FL_EFORMAT,
-                       "%s: byte %" PRId64 ": check %08" PRIx32 " found, %08" PRIx32 " expected: "
-                       "record %" PRId64 " is damaged or not in its place",
-                       p->path, at + 28, fl__get32(p->record + 28), check, p->proof.n_records);
-    }
-    uint32_t n = fl__get32(p->record + 24);
-    size_t body = FL__LEDGER_HEAD_BYTES + 4 * (size_t)n;
-    if ((int64_t)body + FL__LEDGER_HASH_BYTES > left) {
-        p->proof.cut_bytes = left;
-        return FL_OK;
-    }
-    FL_TRY(reserve_record(p, body + FL__LEDGER_HASH_BYTES));
-    FL_TRY(read_bytes(p, p->record + FL__LEDGER_HEAD_BYTES,
-                      body + FL__LEDGER_HASH_BYTES - FL__LEDGER_HEAD_BYTES));
-    p->hash = XXH64(p->record, body, p->hash);
-    if (p->hash != fl__get64(p->record + body)) {
-        return fl_fail(FL_EFORMAT,
-                       "%s: byte %" PRId64 ": checksum %016" PRIx64 " found, %016" PRIx64
-                       " expected: record %" PRId64 " is damaged",
-                       p->path, at + (int64_t)body, fl__get64(p->record + body), p->hash,
-                       p->proof.n_records);
-    }
-    if (n == 0 && fl__get32(p->record + 20) == FL__LEDGER_END) {
-        FL_TRY(read_end(p, p->record));
-    } else {
-        FL_TRY(
-            count_record(p, p->record + FL__LEDGER_HEAD_BYTES, n, (int64_t)fl__get64(p->record)));
-        p->proof.n_records++;
-        p->proof.n_ids += n;
-    }
-    p->proof.whole_bytes += (int64_t)body + FL__LEDGER_HASH_BYTES;
     return FL_OK;
 }
 
@@ -238,44 +102,31 @@ static fl_status finish(prover *p)
     return FL_OK;
 }
 
-static fl_status prove(prover *p)
+static fl_status prove(prover *p, const char *path)
 {
-    struct stat st;
-    if (fstat(fileno(p->file), &st) != 0) {
-        return fl_fail(FL_EIO, "%s: %s", p->path, strerror(errno));
-    }
-    if (!S_ISREG(st.st_mode)) {
-        return fl_fail(FL_EIO, "%s: something that is not a file found", p->path);
-    }
-    p->file_bytes = st.st_size;
-    FL_TRY(reserve_record(p, 4096));
-    FL_TRY(read_header(p));
-    while (p->proof.whole_bytes < p->file_bytes && p->proof.cut_bytes == 0) {
-        if (p->proof.has_end) {
-            return fl_fail(FL_EFORMAT,
-                           "%s: byte %" PRId64 ": %" PRId64 " bytes found behind the end", p->path,
-                           p->proof.whole_bytes, p->file_bytes - p->proof.whole_bytes);
-        }
-        FL_TRY(read_record(p));
+    fl__ledger_record record;
+    bool got = true;
+    FL_TRY(fl__ledger_reader_open(&p->reader, path));
+    p->proof.n_samples = p->reader.n_samples;
+    while (got) {
+        FL_TRY(fl__ledger_reader_next(&p->reader, &record, &got));
+        FL_TRY(got ? count_record(p, &record) : FL_OK);
     }
     return finish(p);
 }
 
 fl_status fl_ledger_prove(const char *path, fl_ledger_proof *out)
 {
-    /* Without O_NONBLOCK, a named pipe in the file's place would make open itself wait. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    prover p = {.path = path, .file = fd < 0 ? NULL : fdopen(fd, "rb")};
-    if (p.file == NULL) {
-        fl_status status = fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
-        if (fd >= 0) {
-            close(fd);
-        }
-        return status;
-    }
-    fl_status status = prove(&p);
-    fclose(p.file);
-    fl_free(p.record);
+    prover p = {.proof = {0}};
+    fl_status status = prove(&p, path);
+    const fl__ledger_reader *r = &p.reader;
+    p.proof.seed = r->seed;
+    p.proof.n_records = r->n_records;
+    p.proof.n_ids = r->n_ids;
+    p.proof.whole_bytes = r->whole_bytes;
+    p.proof.cut_bytes = r->cut_bytes;
+    p.proof.has_end = r->has_end;
+    fl__ledger_reader_close(&p.reader);
     for (int64_t i = 0; i < p.proof.n_epochs; i++) {
         fl_free(p.epoch_stats[i].counts);
     }
