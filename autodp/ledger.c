@@ -1,7 +1,9 @@
 #include "autodp/ledger.h"
 
 #include "autodp/ledger_format.h"
+#include "autodp/ledger_writer.h"
 #include "device/alloc.h"
+#include "device/failure.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +52,7 @@ fl_status fl_ledger_flush(fl_ledger *l)
         }
     }
     l->used_bytes = 0;
-    return l->error == 0 ? FL_OK : fl_fail(FL_EIO, "ledger.bin: %s", strerror(l->error));
+    return l->error == 0 ? FL_OK : fl_fail(FL_EIO, FL_LEDGER_NAME ": %s", strerror(l->error));
 }
 
 /* Make room for `more` bytes after the buffered ones. */
@@ -75,7 +77,8 @@ static void put_header(fl_ledger *l, uint64_t seed)
     l->used_bytes = FL__LEDGER_HEADER_BYTES;
 }
 
-fl_status fl_ledger_create(int dir_fd, int64_t n_samples, uint64_t seed, fl_ledger **out)
+fl_status fl__ledger_create_as(int dir_fd, const char *name, int64_t n_samples, uint64_t seed,
+                               fl_ledger **out)
 {
     if (n_samples < 1 || n_samples > FL__LEDGER_MAX_SAMPLES) {
         return fl_fail(FL_EINVAL, "a ledger of %lld samples found, 1 to %lld allowed",
@@ -87,9 +90,9 @@ fl_status fl_ledger_create(int dir_fd, int64_t n_samples, uint64_t seed, fl_ledg
     *l = (fl_ledger){.fd = -1, .n_samples = n_samples, .step = -1};
     fl_status status = reserve(l, FIRST_CAPACITY_BYTES);
     if (status == FL_OK) {
-        l->fd = openat(dir_fd, "ledger.bin", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        l->fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         if (l->fd < 0) {
-            status = fl_fail(FL_EIO, "ledger.bin: %s", strerror(errno));
+            status = fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
         }
     }
     if (status == FL_OK) {
@@ -104,6 +107,11 @@ fl_status fl_ledger_create(int dir_fd, int64_t n_samples, uint64_t seed, fl_ledg
     }
     *out = l;
     return FL_OK;
+}
+
+fl_status fl_ledger_create(int dir_fd, int64_t n_samples, uint64_t seed, fl_ledger **out)
+{
+    return fl__ledger_create_as(dir_fd, FL_LEDGER_NAME, n_samples, seed, out);
 }
 
 static fl_status check_record(const fl_ledger *l, int64_t epoch, int64_t step, int replica,
@@ -172,6 +180,30 @@ fl_status fl_ledger_end(fl_ledger *l)
     return fl_ledger_flush(l);
 }
 
+fl_status fl_ledger_sync(fl_ledger *l)
+{
+    FL_TRY(fl_ledger_flush(l));
+    if (fdatasync(l->fd) != 0) {
+        fl_ledger_give_up(l, l->step, errno);
+        return fl_fail(FL_EIO, FL_LEDGER_NAME ": %s", strerror(errno));
+    }
+    return FL_OK;
+}
+
+void fl__ledger_drop(int dir_fd, const char *name, fl_ledger **ledger)
+{
+    fl_failure failure;
+    fl_failure_keep(&failure, FL_EIO);
+    if (*ledger != NULL) {
+        (*ledger)->used_bytes = 0;
+        fl_status closed = fl_ledger_close(ledger);
+        (void)closed;
+        unlinkat(dir_fd, name, 0);
+    }
+    fl_status raised = fl_failure_raise(&failure);
+    (void)raised;
+}
+
 fl_status fl_ledger_close(fl_ledger **ledger)
 {
     fl_ledger *l = *ledger;
@@ -180,7 +212,7 @@ fl_status fl_ledger_close(fl_ledger **ledger)
     }
     fl_status status = fl_ledger_flush(l);
     if (l->fd >= 0 && close(l->fd) != 0 && status == FL_OK) {
-        status = fl_fail(FL_EIO, "ledger.bin: %s", strerror(errno));
+        status = fl_fail(FL_EIO, FL_LEDGER_NAME ": %s", strerror(errno));
     }
     fl_free(l->buffer);
     fl_free(l);

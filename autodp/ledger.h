@@ -24,6 +24,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#define FL_LEDGER_NAME "ledger.bin"
+
 typedef struct fl_ledger fl_ledger;
 
 /* Create DIR/ledger.bin, or replace it. dir_fd: the open run directory. n_samples: 1 .. 2^32. */
@@ -50,8 +52,29 @@ fl_status fl_ledger_end(fl_ledger *ledger) FL_MUST_CHECK;
 /* Hand all buffered records to the system. */
 fl_status fl_ledger_flush(fl_ledger *ledger) FL_MUST_CHECK;
 
+/* The same, and from there onto the disk: the records then survive the machine, too. */
+fl_status fl_ledger_sync(fl_ledger *ledger) FL_MUST_CHECK;
+
 /* Flush and close; *ledger becomes NULL, also on failure; NULL is fine. */
 fl_status fl_ledger_close(fl_ledger **ledger) FL_MUST_CHECK;
+
+/* Where the ledger of an interrupted run continues. */
+typedef struct fl_ledger_place {
+    int64_t n_samples;
+    uint64_t seed;
+    int64_t batch; /* samples of a global batch */
+    int64_t step;  /* every sample of the steps before this one must be in the ledger */
+} fl_ledger_place;
+
+/* Prove that the ledger holds each sample of the steps before place->step exactly once, and no
+ * other sample in them. Damage behind the last of their records is only logged. Writes nothing.
+ * Returns FL_EIO, FL_EINVAL for another run's ledger, FL_EFORMAT with the byte position or with the
+ * first step that lacks samples. */
+fl_status fl_ledger_check_place(const char *path, const fl_ledger_place *place) FL_MUST_CHECK;
+
+/* Prove the same, and continue: DIR/ledger.bin is replaced, atomically and durably, by a ledger
+ * without the records of later steps and without an end. On failure it is as it was. */
+fl_status fl_ledger_resume(int dir_fd, const fl_ledger_place *place, fl_ledger **out) FL_MUST_CHECK;
 
 /* One epoch in the ledger. */
 typedef struct fl_ledger_epoch {
