@@ -50,15 +50,21 @@ static fl_status create_file(fl_runfiles *files, int dir_fd, fl_runfile file, in
                                           strerror(errno));
 }
 
+fl_status fl_runfiles_begin_summary(fl_runfiles *files, int dir_fd)
+{
+    FL_TRY(create_file(files, dir_fd, FL_RUNFILE_SUMMARY, 0));
+    off_t end = lseek(files->fd[FL_RUNFILE_EVENTS], 0, SEEK_END);
+    files->full = !reserve_space(files->fd[FL_RUNFILE_EVENTS], end < 0 ? 0 : end, RESERVE_BYTES);
+    (void)reserve_space(files->fd[FL_RUNFILE_SUMMARY], 0, SUMMARY_RESERVE_BYTES);
+    fl_runfiles_summary(files, NO_END, sizeof NO_END - 1);
+    return FL_OK;
+}
+
 static fl_status create_all(fl_runfiles *files, int dir_fd)
 {
     FL_TRY(create_file(files, dir_fd, FL_RUNFILE_STEPS, O_APPEND));
     FL_TRY(create_file(files, dir_fd, FL_RUNFILE_EVENTS, O_APPEND));
-    FL_TRY(create_file(files, dir_fd, FL_RUNFILE_SUMMARY, 0));
-    files->full = !reserve_space(files->fd[FL_RUNFILE_EVENTS], 0, RESERVE_BYTES);
-    (void)reserve_space(files->fd[FL_RUNFILE_SUMMARY], 0, SUMMARY_RESERVE_BYTES);
-    fl_runfiles_summary(files, NO_END, sizeof NO_END - 1);
-    return FL_OK;
+    return fl_runfiles_begin_summary(files, dir_fd);
 }
 
 fl_status fl_runfiles_open(fl_runfiles *files, int dir_fd)

@@ -49,6 +49,10 @@ void fl_runfiles_init(fl_runfiles *files);
 fl_status fl_runfiles_open(fl_runfiles *files, int dir_fd) FL_MUST_CHECK;
 void fl_runfiles_close(fl_runfiles *files);
 
+/* Create summary.txt, or empty it, and reserve space for the end of the run. The other files are
+ * open. */
+fl_status fl_runfiles_begin_summary(fl_runfiles *files, int dir_fd) FL_MUST_CHECK;
+
 /* Add a line; fl_runfiles_flush writes it. */
 void fl_runfiles_step(fl_runfiles *files, const fl_metric_list *metrics,
                       const fl_step_report *step);
