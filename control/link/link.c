@@ -285,6 +285,22 @@ void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report)
     wake(link);
 }
 
+void fl_link_checkpoint_file(fl_link *link, const fl_checkpoint_file_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_CHECKPOINT_FILE);
+    frame.checkpoint_file = *report;
+    send_report(link, &frame);
+}
+
+void fl_link_checkpoint_part(fl_link *link, const fl_checkpoint_part_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_CHECKPOINT_PART);
+    frame.generation = report->generation;
+    frame.checkpoint_part = *report;
+    send_report(link, &frame);
+    wake(link);
+}
+
 /* Wait under the lock until the link thread has something to say or the time is over. */
 static bool wait_woken(fl_link *link, int64_t deadline_us)
 {
@@ -303,14 +319,46 @@ bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms)
     return woken;
 }
 
-bool fl_link_wait_command(fl_link *link, int64_t timeout_ms, fl_command *out)
+/* Under the lock: which command is next for the control point of `step`; -1: none. */
+static int find_command(const fl_link *link, int64_t step)
+{
+    int n = atomic_load(&link->n_commands), oldest = -1;
+    for (int i = n - 1; i >= 0; i--) {
+        const fl_command *command = &link->command[i];
+        oldest = command->kind == FL_COMMAND_CHECKPOINT ? oldest : i;
+    }
+    for (int i = 0; i < n; i++) {
+        const fl_command *command = &link->command[i];
+        if (command->kind == FL_COMMAND_CHECKPOINT && command->due_step <= step) {
+            return i;
+        }
+    }
+    return oldest;
+}
+
+static bool take_locked(fl_link *link, int64_t step, fl_command *out)
+{
+    int i = find_command(link, step);
+    if (i < 0) {
+        return false;
+    }
+    int left = atomic_load(&link->n_commands) - 1;
+    *out = link->command[i];
+    memmove(&link->command[i], &link->command[i + 1], (size_t)(left - i) * sizeof *out);
+    atomic_store(&link->n_commands, left);
+    return true;
+}
+
+bool fl_link_wait_command(fl_link *link, int64_t step, int64_t timeout_ms, fl_command *out)
 {
     int64_t deadline_us = fl_deadline_us(timeout_ms);
     pthread_mutex_lock(&link->lock);
-    while (atomic_load(&link->n_commands) == 0 && wait_woken(link, deadline_us)) {
+    bool taken = take_locked(link, step, out);
+    while (!taken && wait_woken(link, deadline_us)) {
+        taken = take_locked(link, step, out);
     }
     pthread_mutex_unlock(&link->lock);
-    return fl_link_take_command(link, out);
+    return taken;
 }
 
 void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const double *squared, int n)
@@ -337,16 +385,13 @@ void fl_link_done(fl_link *link)
     wake(link);
 }
 
-bool fl_link_take_command(fl_link *link, fl_command *out)
+bool fl_link_take_command(fl_link *link, int64_t step, fl_command *out)
 {
     if (atomic_load_explicit(&link->n_commands, memory_order_acquire) == 0) {
         return false;
     }
     pthread_mutex_lock(&link->lock);
-    int left = atomic_load(&link->n_commands) - 1;
-    *out = link->command[0];
-    memmove(&link->command[0], &link->command[1], (size_t)left * sizeof *out);
-    atomic_store(&link->n_commands, left);
+    bool taken = take_locked(link, step, out);
     pthread_mutex_unlock(&link->lock);
-    return true;
+    return taken;
 }

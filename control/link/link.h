@@ -8,6 +8,7 @@
 
 #include "autodp/net/net.h"
 #include "nn/loss.h"
+#include "pipe/state/checkpoint_files.h"
 #include "pipe/step/nonfinite.h"
 
 #include <frostline/plan.h>
@@ -77,6 +78,13 @@ typedef enum fl_command_kind {
     FL_COMMAND_CANCEL = 4,  /* drop the prepared generation */
     FL_COMMAND_SETTING = 5, /* continue under the same plan with a changed setting */
     FL_COMMAND_PASS = 6,    /* change nothing at a step for which an answer was due */
+    /* Write a checkpoint of the state after due_step steps. It takes effect at the control point of
+     * that step, before any other command; at the next control point if that step has passed or
+     * due_step is 0; at once while the run is paused. Until then it stays in the leader's list, and
+     * other commands overtake it: workers may wait for one of them at an earlier step. At the end
+     * of the run each worker writes a checkpoint by itself if the run keeps checkpoints, unless a
+     * command for the same step took effect. */
+    FL_COMMAND_CHECKPOINT = 7,
 } fl_command_kind;
 
 /* Why every worker waits at a step until the controller has answered for it: see
@@ -123,7 +131,7 @@ typedef struct fl_hashes_failed_report {
 typedef struct fl_command {
     fl_command_kind kind;
     int64_t due_step;   /* PREPARE: the step at which all wait for the commit; COMMIT, CANCEL, PASS:
-                           the step that is answered; 0: none */
+                           the step that is answered; CHECKPOINT: the step to be saved; 0: none */
     fl_due_kind due;    /* COMMIT, CANCEL, PASS: the kind of answer */
     fl_plan plan;       /* PREPARE: the next generation's */
     fl_setting setting; /* SETTING */
@@ -155,6 +163,31 @@ typedef struct fl_cache_report {
     double read_us, compute_us;           /* per sample; 0: not measured */
     int64_t n_values, used_bytes, n_evicted, n_damaged, n_recovered; /* of the whole store */
 } fl_cache_report;
+
+/* One file of a checkpoint is complete and on the disk. A linked file is the one of the newest
+ * durable checkpoint: its bytes and hash are those of that checkpoint, and 0 here. */
+typedef struct fl_checkpoint_file_report {
+    int64_t step; /* finished steps */
+    int32_t layer;
+    fl_checkpoint_part part;
+    int64_t bytes;
+    uint64_t xxh64;
+    bool linked;
+} fl_checkpoint_file_report;
+
+/* A worker has finished its part of a checkpoint, or failed. Every member of the run sends it once
+ * for each checkpoint, after the reports of its files, also if it has no file to write.
+ * bytes     written, without linked files
+ * copy_us   for which training stood still
+ * write_us  from the end of the copy until the last file was on the disk */
+typedef struct fl_checkpoint_part_report {
+    int64_t step;
+    uint32_t generation; /* of the plan whose state it is */
+    int32_t n_files;     /* on the disk, linked ones included */
+    int64_t bytes, copy_us, write_us;
+    fl_status status;
+    char text[1024]; /* why it failed */
+} fl_checkpoint_part_report;
 
 typedef struct fl_link fl_link;
 
@@ -223,6 +256,10 @@ void fl_link_transition(fl_link *link, const fl_transition_parts *parts);
 /* The leader reports that a setting has taken effect. Threads: the training thread. */
 void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report);
 
+/* Parts of checkpoints. Threads: any, one at a time. */
+void fl_link_checkpoint_file(fl_link *link, const fl_checkpoint_file_report *report);
+void fl_link_checkpoint_part(fl_link *link, const fl_checkpoint_part_report *report);
+
 /* squared [n]: the squared gradient norms, input of the freeze policy; 0 for a frozen block. n is 0
  * for a skipped step. */
 void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const double *squared, int n);
@@ -231,12 +268,13 @@ void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const doubl
  * (once for each announcement); false after timeout_ms or when the generation was ended. */
 bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms);
 
-/* Take the oldest command that was not taken yet; false if no command is waiting. FL_COMMAND_STOP
- * overtakes all others and is the last command. */
-bool fl_link_take_command(fl_link *link, fl_command *out);
+/* Take the next command for the control point of `step` (finished steps): a CHECKPOINT that is due
+ * there or was due before, else the oldest command that is not a CHECKPOINT due later; false if
+ * there is none. FL_COMMAND_STOP overtakes all others and is the last command. */
+bool fl_link_take_command(fl_link *link, int64_t step, fl_command *out);
 
 /* The same, but waits for a command; false after timeout_ms. */
-bool fl_link_wait_command(fl_link *link, int64_t timeout_ms, fl_command *out);
+bool fl_link_wait_command(fl_link *link, int64_t step, int64_t timeout_ms, fl_command *out);
 
 /* A test program that defines this function is called at each turn of the link thread, before it
  * sends, and may delay it; in any other program it is absent. */

@@ -2,6 +2,7 @@
 
 #include "control/link/bytes.h"
 #include "control/link/wire_cache.h"
+#include "control/link/wire_checkpoint.h"
 #include "control/link/wire_elastic.h"
 #include "control/link/wire_nonfinite.h"
 #include "control/link/wire_setting.h"
@@ -68,6 +69,10 @@ static size_t body_size(const fl_wire_message *f)
         return fl_wire_nonfinite_size(&f->nonfinite);
     case FL_WIRE_HASHES_FAILED:
         return 8 + 4;
+    case FL_WIRE_CHECKPOINT_FILE:
+        return FL_WIRE_CHECKPOINT_FILE_BYTES;
+    case FL_WIRE_CHECKPOINT_PART:
+        return fl_wire_checkpoint_part_size(&f->checkpoint_part);
     case FL_WIRE_COMMAND:
         return fl_wire_command_size(&f->command);
     case FL_WIRE_ABORT:
@@ -290,6 +295,12 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
         fl_put_i64(w, f->hashes_failed.step);
         fl_put(w, (uint32_t)f->hashes_failed.error, 4);
         break;
+    case FL_WIRE_CHECKPOINT_FILE:
+        fl_wire_put_checkpoint_file(w, &f->checkpoint_file);
+        break;
+    case FL_WIRE_CHECKPOINT_PART:
+        fl_wire_put_checkpoint_part(w, &f->checkpoint_part);
+        break;
     case FL_WIRE_ABORT:
         fl_put(w, (uint32_t)f->why, 4);
         break;
@@ -344,6 +355,10 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         f->hashes_failed.step = fl_get_i64(r);
         f->hashes_failed.error = fl_get_i32(r);
         return f->hashes_failed.step >= 0 && f->hashes_failed.error > 0;
+    case FL_WIRE_CHECKPOINT_FILE:
+        return fl_wire_get_checkpoint_file(r, &f->checkpoint_file);
+    case FL_WIRE_CHECKPOINT_PART:
+        return fl_wire_get_checkpoint_part(r, f->generation, &f->checkpoint_part);
     case FL_WIRE_ABORT:
         return fl_wire_get_status(r, &f->why);
     case FL_WIRE_DONE:
@@ -464,6 +479,10 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "nonfinite";
     case FL_WIRE_HASHES_FAILED:
         return "hashes failed";
+    case FL_WIRE_CHECKPOINT_FILE:
+        return "checkpoint file";
+    case FL_WIRE_CHECKPOINT_PART:
+        return "checkpoint part";
     case FL_WIRE_WAKE:
         return "wake";
     }

@@ -46,6 +46,8 @@ typedef enum fl_wire_type {
     FL_WIRE_CACHE = 20,
     FL_WIRE_NONFINITE = 21,
     FL_WIRE_HASHES_FAILED = 22,
+    FL_WIRE_CHECKPOINT_FILE = 23,
+    FL_WIRE_CHECKPOINT_PART = 24,
     /* controller to worker */
     FL_WIRE_ALIVE = 32,
     FL_WIRE_STOPPING = 33, /* the user is ending the run */
@@ -105,6 +107,8 @@ typedef struct fl_wire_message {
         fl_cache_report cache;
         fl_nonfinite_report nonfinite;
         fl_hashes_failed_report hashes_failed;
+        fl_checkpoint_file_report checkpoint_file;
+        fl_checkpoint_part_report checkpoint_part;
         fl_command command;
         fl_status why; /* of an abort */
     };

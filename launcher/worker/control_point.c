@@ -59,6 +59,9 @@ static fl_status apply_command(worker *w, const fl_control_message *what, bool *
     case FL_COMMAND_SETTING:
         fl_setting_apply(w, &what->command.setting, what->step);
         break;
+    case FL_COMMAND_CHECKPOINT:
+        FL_TRY(fl_worker_checkpoint(w, what->step));
+        break;
     case FL_COMMAND_COMMIT:
         FL_TRY(fl_transition_commit(w, what->step, switched));
         w->plan_due = 0;
@@ -110,7 +113,7 @@ static fl_status wait_command(worker *w, fl_command *command)
 {
     int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
     fl_flight_enter(FL_FLIGHT_COMMAND, -1, -1, 0);
-    while (!fl_link_wait_command(w->link, STANDBY_SLICE_MS, command)) {
+    while (!fl_link_wait_command(w->link, w->step, STANDBY_SLICE_MS, command)) {
         FL_TRY(fl_worker_check_abort(w));
         if (fl_left_ms(deadline_us) == 0) {
             return fl_fail(FL_EDEADLINE, "the controller did not answer for step %lld in time",

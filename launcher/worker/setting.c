@@ -52,7 +52,7 @@ fl_status fl_setting_wait(fl_worker_state *w, fl_command *command)
     int64_t quarter_ms = w->c->job->fault.deadline_ms / 4;
     int64_t beat_us = fl_deadline_us(quarter_ms < BEAT_MS ? quarter_ms : BEAT_MS);
     command->kind = FL_COMMAND_NONE;
-    while (!fl_link_wait_command(w->link, SLICE_MS, command)) {
+    while (!fl_link_wait_command(w->link, INT64_MAX, SLICE_MS, command)) {
         FL_TRY(fl_worker_check_abort(w));
         if (fl_left_ms(beat_us) == 0) {
             return FL_OK;

@@ -168,7 +168,7 @@ static fl_status run_step(worker *w, const fl_stream_batch *next, bool evaluates
         .epoch = batch->epoch, .cursor = next->after, .evaluates = evaluates};
     fl_step_result result;
     bool last = batch->step + 1 == w->end_step;
-    bool waits = w->leads && fl_link_take_command(w->link, &what.command);
+    bool waits = w->leads && fl_link_take_command(w->link, batch->step + 1, &what.command);
     double lr = w->lr_factor * fl_learning_rate(w->c->job, batch->step, w->c->n_steps);
     int64_t started_us = fl_now_us();
     fl_link_doing(w->link, "step");

@@ -2,14 +2,28 @@
 #ifndef FL_LAUNCHER_WORKER_WORKER_H
 #define FL_LAUNCHER_WORKER_WORKER_H
 
+#include "autodp/sampler.h"
 #include "control/elastic/due_steps.h"
 #include "launcher/worker/cores.h"
 #include "pipe/plan/capacity.h"
+#include "pipe/state/checkpoint_store.h"
 #include "pipe/state/init_weights.h"
 #include "pipe/state/model_file.h"
 #include "pipe/step/activations.h"
 
 #include <frostline/plan.h>
+
+/* Where a run begins that continues from a checkpoint. */
+typedef struct fl_worker_start {
+    int64_t step;      /* finished steps */
+    fl_cursor cursor;  /* position of the next batch */
+    double lr_factor;  /* factor on the job's learning rate */
+    int64_t end_step;  /* the run ends after this many steps */
+    int n_skipped;     /* steps in a row whose loss or gradient norm was not finite */
+    const int *parked; /* [n_layers] which rank of this run keeps the moments of a frozen layer, -1:
+                          none does */
+    int folder_fd;     /* of the checkpoint */
+} fl_worker_start;
 
 /* The controller's state at the fork: the worker has a copy of that moment. */
 typedef struct fl_worker_context {
@@ -20,12 +34,15 @@ typedef struct fl_worker_context {
     const fl_cores *cores;
     const fl_activations *activations; /* NULL: nothing is cached */
     const fl_due_steps *due;
-    fl_run_batches *batches;     /* with what the controller found of them */
-    int dir_fd;                  /* the run directory */
-    const fl_init_weights *init; /* weights to start from */
-    fl_model_file *model_file;   /* where the trained weights go; NULL: they are not kept */
-    int64_t n_samples;           /* training samples used, without validation samples */
-    int64_t n_validation; /* validation samples; they come first in the test split. 0: none */
+    fl_run_batches *batches;          /* with what the controller found of them */
+    int dir_fd;                       /* the run directory */
+    const fl_init_weights *init;      /* weights to start from */
+    const fl_worker_start *start;     /* NULL: the run begins at its first step */
+    const fl_checkpoint_store *store; /* where checkpoints go; NULL: none can be written */
+    bool checkpoints; /* a worker writes one by itself at the end of the run; only with a store */
+    fl_model_file *model_file; /* where the trained weights go; NULL: they are not kept */
+    int64_t n_samples;         /* training samples used, without validation samples */
+    int64_t n_validation;      /* validation samples; they come first in the test split. 0: none */
     int64_t n_steps;
 } fl_worker_context;
 

@@ -160,6 +160,13 @@ fl_status fl_setting_wait(fl_worker_state *w, fl_command *command) FL_MUST_CHECK
 /* On a standby worker of a paused run: take the announcement that belongs to the last command. */
 fl_status fl_setting_take_wake(fl_worker_state *w) FL_MUST_CHECK;
 
+/* ---- checkpoint.c ---- */
+
+/* Begin a checkpoint of the state after `step` steps: training stands still while this worker's
+ * part of it is copied. The rest happens in the background, and the controller receives the result;
+ * a failure to write does not end the run. Fails with the device. */
+fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step) FL_MUST_CHECK;
+
 /* ---- transition.c ---- */
 
 /* Start to open generation plan->generation while the current one runs. The controller receives the

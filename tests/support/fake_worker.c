@@ -153,7 +153,7 @@ static bool fake_step(fake_worker *w, int64_t step)
     fl_command command;
     fl_link_doing(w->link, "step");
     nap(w->run->step_us);
-    if (w->rank == 0 && fl_link_take_command(w->link, &command) &&
+    if (w->rank == 0 && fl_link_take_command(w->link, step + 1, &command) &&
         command.kind == FL_COMMAND_STOP && w->run->deed != FAKE_ONE_STEP_ON) {
         atomic_store(&shared->stop_at, step + 1); /* nobody is past this step's barrier */
     }

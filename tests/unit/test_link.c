@@ -163,7 +163,7 @@ static fl_command await_command(rig *r)
 {
     fl_command command = {0};
     int64_t deadline_us = fl_deadline_us(WAIT_MS);
-    while (!fl_link_take_command(r->link, &command)) {
+    while (!fl_link_take_command(r->link, 0, &command)) {
         assert_true(fl_left_ms(deadline_us) > 0);
         nap(500);
     }
@@ -243,11 +243,11 @@ static void test_link__hands_a_command_over_once(void **state)
     rig *r = (rig *)*state;
     fl_command command;
     expect(r, FL_WIRE_HELLO);
-    assert_false(fl_link_take_command(r->link, &command));
+    assert_false(fl_link_take_command(r->link, 0, &command));
     send_order(r, FL_WIRE_COMMAND, 9);
     command = await_command(r);
     assert_int_equal(command.kind, FL_COMMAND_STOP);
-    assert_false(fl_link_take_command(r->link, &command));
+    assert_false(fl_link_take_command(r->link, 0, &command));
 }
 
 static void send_command(rig *r, fl_command_kind kind, int64_t due_step)
@@ -274,7 +274,7 @@ static void test_link__keeps_commands_in_order(void **state)
     }
     assert_int_equal(await_command(r).due_step, 11);
     assert_int_equal(await_command(r).due_step, 12);
-    assert_false(fl_link_take_command(r->link, &command));
+    assert_false(fl_link_take_command(r->link, 0, &command));
     send_command(r, FL_COMMAND_CANCEL, 13);
     send_order(r, FL_WIRE_COMMAND, 6);
     send_command(r, FL_COMMAND_CANCEL, 14);
@@ -282,6 +282,38 @@ static void test_link__keeps_commands_in_order(void **state)
         command = await_command(r);
     } while (command.kind == FL_COMMAND_CANCEL && command.due_step == 13);
     assert_int_equal(command.kind, FL_COMMAND_STOP);
+}
+
+/* Would catch: a checkpoint at another step than its own, or one that holds up a command for which
+ * all workers wait at an earlier step. */
+static void test_link__keeps_a_checkpoint_until_its_step(void **state)
+{
+    rig *r = (rig *)*state;
+    fl_command command;
+    expect(r, FL_WIRE_HELLO);
+    send_command(r, FL_COMMAND_CHECKPOINT, 20);
+    send_command(r, FL_COMMAND_CANCEL, 15);
+    send_command(r, FL_COMMAND_CANCEL, 16);
+    send_order(r, FL_WIRE_ABORT, 6); /* once it is obeyed, all commands have come */
+    while (atomic_load(&r->n_aborts) == 0) {
+        nap(500);
+    }
+    assert_true(fl_link_take_command(r->link, 19, &command));
+    assert_int_equal(command.due_step, 15);
+    assert_true(fl_link_take_command(r->link, 20, &command)); /* before what is older than it */
+    assert_int_equal(command.kind, FL_COMMAND_CHECKPOINT);
+    assert_true(fl_link_take_command(r->link, 20, &command));
+    assert_int_equal(command.due_step, 16);
+    assert_false(fl_link_take_command(r->link, 20, &command));
+    send_command(r, FL_COMMAND_CHECKPOINT, 30);
+    while (!fl_link_take_command(r->link, INT64_MAX, &command)) { /* a paused run has no 30 */
+        nap(500);
+    }
+    assert_int_equal(command.due_step, 30);
+    send_command(r, FL_COMMAND_CHECKPOINT, 40);
+    assert_false(fl_link_wait_command(r->link, 39, 50, &command));
+    assert_true(fl_link_wait_command(r->link, 41, 0, &command)); /* late: at once */
+    assert_int_equal(command.due_step, 40);
 }
 
 /* Would catch: groups that are aborted twice, or for a generation that the controller did not name.
@@ -396,6 +428,7 @@ int main(void)
         RIG_TEST(test_link__reports_without_allocating),
         RIG_TEST(test_link__hands_a_command_over_once),
         RIG_TEST(test_link__keeps_commands_in_order),
+        RIG_TEST(test_link__keeps_a_checkpoint_until_its_step),
         RIG_TEST(test_link__aborts_once),
         cmocka_unit_test_setup_teardown(test_link__drops_malformed_orders, open_quiet_rig,
                                         close_rig),

@@ -101,6 +101,17 @@ static fl_wire_message frame_of(fl_wire_type type)
     case FL_WIRE_HASHES_FAILED:
         f.hashes_failed = (fl_hashes_failed_report){.step = 37, .error = 28};
         break;
+    case FL_WIRE_CHECKPOINT_FILE:
+        f.checkpoint_file = (fl_checkpoint_file_report){.step = 500,
+                                                        .layer = 3,
+                                                        .part = FL_CHECKPOINT_MOMENTS,
+                                                        .bytes = INT64_C(5000000000),
+                                                        .xxh64 = UINT64_C(0xfedcba9876543210)};
+        break;
+    case FL_WIRE_CHECKPOINT_PART:
+        f.checkpoint_part = (fl_checkpoint_part_report){500, 7, 4, 1234, 5, 6, FL_EIO, ""};
+        snprintf(f.checkpoint_part.text, sizeof f.checkpoint_part.text, "No space left on device");
+        break;
     case FL_WIRE_NONFINITE:
         f.nonfinite = (fl_nonfinite_report){.step = 37,
                                             .epoch = 2,
@@ -124,13 +135,18 @@ static fl_wire_message frame_of(fl_wire_type type)
     return f;
 }
 
-static const fl_wire_type types[] = {FL_WIRE_HELLO,    FL_WIRE_HEARTBEAT,  FL_WIRE_READY,
-                                     FL_WIRE_STEP,     FL_WIRE_TIME,       FL_WIRE_EVAL,
-                                     FL_WIRE_LEDGER,   FL_WIRE_FAILED,     FL_WIRE_DONE,
-                                     FL_WIRE_PREPARED, FL_WIRE_TRANSITION, FL_WIRE_NORMS,
-                                     FL_WIRE_ALIVE,    FL_WIRE_STOPPING,   FL_WIRE_COMMAND,
-                                     FL_WIRE_ABORT,    FL_WIRE_WAKE,       FL_WIRE_SETTING_DONE,
-                                     FL_WIRE_CACHE,    FL_WIRE_NONFINITE,  FL_WIRE_HASHES_FAILED};
+static const fl_wire_type types[] = {FL_WIRE_HELLO,          FL_WIRE_HEARTBEAT,
+                                     FL_WIRE_READY,          FL_WIRE_STEP,
+                                     FL_WIRE_TIME,           FL_WIRE_EVAL,
+                                     FL_WIRE_LEDGER,         FL_WIRE_FAILED,
+                                     FL_WIRE_DONE,           FL_WIRE_PREPARED,
+                                     FL_WIRE_TRANSITION,     FL_WIRE_NORMS,
+                                     FL_WIRE_ALIVE,          FL_WIRE_STOPPING,
+                                     FL_WIRE_COMMAND,        FL_WIRE_ABORT,
+                                     FL_WIRE_WAKE,           FL_WIRE_SETTING_DONE,
+                                     FL_WIRE_CACHE,          FL_WIRE_NONFINITE,
+                                     FL_WIRE_HASHES_FAILED,  FL_WIRE_CHECKPOINT_FILE,
+                                     FL_WIRE_CHECKPOINT_PART};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -221,19 +237,36 @@ static void test_wire__reads_the_values_it_was_given(void **state)
     assert_int_equal(decode(bytes, n, &back), FL_OK);
     assert_memory_equal(&back.transition, &frame.transition, sizeof back.transition);
     free(bytes);
+    frame = frame_of(FL_WIRE_CHECKPOINT_FILE);
+    bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    const fl_checkpoint_file_report *file = &back.checkpoint_file;
+    assert_true(file->step == 500 && file->layer == 3 && file->part == FL_CHECKPOINT_MOMENTS);
+    assert_true(file->bytes == 5000000000 && file->xxh64 == 0xfedcba9876543210 && !file->linked);
+    free(bytes);
+    frame = frame_of(FL_WIRE_CHECKPOINT_PART);
+    bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    const fl_checkpoint_part_report *part = &back.checkpoint_part;
+    assert_true(part->step == 500 && part->generation == 7 && part->n_files == 4);
+    assert_true(part->bytes == 1234 && part->copy_us == 5 && part->write_us == 6);
+    assert_true(part->status == FL_EIO && strcmp(part->text, "No space left on device") == 0);
+    free(bytes);
 }
 
 /* Would catch: a command without a plan that is read or written as if it had one. */
 static void test_wire__brings_back_commands_without_a_plan(void **state)
 {
     (void)state;
-    static const fl_command_kind kinds[] = {FL_COMMAND_STOP, FL_COMMAND_PREPARE, FL_COMMAND_COMMIT,
-                                            FL_COMMAND_CANCEL, FL_COMMAND_PASS};
+    static const fl_command_kind kinds[] = {FL_COMMAND_STOP,   FL_COMMAND_PREPARE,
+                                            FL_COMMAND_COMMIT, FL_COMMAND_CANCEL,
+                                            FL_COMMAND_PASS,   FL_COMMAND_CHECKPOINT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         fl_command_kind kind = kinds[i];
         fl_wire_message frame = {.type = FL_WIRE_COMMAND, .command.kind = kind}, back;
         size_t n;
-        bool answers = kind != FL_COMMAND_STOP && kind != FL_COMMAND_PREPARE;
+        bool answers =
+            kind == FL_COMMAND_COMMIT || kind == FL_COMMAND_CANCEL || kind == FL_COMMAND_PASS;
         frame.command.plan = some_plan();
         frame.command.due_step = 1234567890123;
         frame.command.due = FL_DUE_POLICY;
@@ -335,6 +368,27 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
     refuses_with(FL_WIRE_SETTING_DONE, BODY + 16, 40); /* an end that is past */
 }
 
+static void test_wire__refuses_checkpoints_that_cannot_be(void **state)
+{
+    (void)state;
+    enum { BODY = FL_WIRE_HEADER_BYTES };
+    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 7, 0x80);  /* a negative step */
+    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 25, 2);    /* layer 515 */
+    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 27, 0x80); /* a negative layer */
+    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 28, 2);    /* neither weights nor moments */
+    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 32, 1);    /* linked, with bytes of its own */
+    refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 15, 0x80); /* negative bytes */
+    refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 33, 5);    /* more files than layers have */
+    refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 36, 1);    /* no status */
+    fl_wire_message frame = {.type = FL_WIRE_COMMAND,
+                             .command = {.kind = FL_COMMAND_CHECKPOINT, .due_step = -1}};
+    fl_wire_message back;
+    size_t n;
+    unsigned char *bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_EFORMAT);
+    free(bytes);
+}
+
 /* Would catch: a reader that reads outside its message, trusts a length or never ends. The
  * sanitizers check this; an accepted message must encode to exactly the bytes that were read. */
 static void test_wire__takes_nothing_amiss_from_mutations(void **state)
@@ -413,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_wire__brings_back_settings),
         cmocka_unit_test(test_wire__refuses_every_cut),
         cmocka_unit_test(test_wire__refuses_what_is_out_of_range),
+        cmocka_unit_test(test_wire__refuses_checkpoints_that_cannot_be),
         cmocka_unit_test(test_wire__takes_nothing_amiss_from_mutations),
         cmocka_unit_test(test_wire__reads_frames_one_after_another),
     };

@@ -1,0 +1,55 @@
+#include "control/link/wire_checkpoint.h"
+
+void fl_wire_put_checkpoint_file(fl_writer *w, const fl_checkpoint_file_report *report)
+{
+    fl_put_i64(w, report->step);
+    fl_put_i64(w, report->bytes);
+    fl_put(w, report->xxh64, 8);
+    fl_put(w, (uint32_t)report->layer, 4);
+    fl_put(w, (uint32_t)report->part, 4);
+    fl_put(w, report->linked, 4);
+}
+
+bool fl_wire_get_checkpoint_file(fl_reader *r, fl_checkpoint_file_report *f)
+{
+    *f = (fl_checkpoint_file_report){.step = fl_get_i64(r)};
+    f->bytes = fl_get_i64(r);
+    f->xxh64 = fl_get(r, 8);
+    f->layer = fl_get_i32(r);
+    uint64_t part = fl_get(r, 4), linked = fl_get(r, 4);
+    f->part = part < FL_CHECKPOINT_PARTS ? (fl_checkpoint_part)part : FL_CHECKPOINT_WEIGHTS;
+    f->linked = linked == 1;
+    return f->step >= 0 && f->bytes >= 0 && f->layer >= 0 && f->layer < FL_MAX_LAYERS &&
+           part < FL_CHECKPOINT_PARTS && linked <= 1 &&
+           (!f->linked || (f->bytes == 0 && f->xxh64 == 0));
+}
+
+size_t fl_wire_checkpoint_part_size(const fl_checkpoint_part_report *report)
+{
+    return 4 * 8 + 2 * 4 + 4 + strnlen(report->text, FL_WIRE_REFUSAL_MAX);
+}
+
+void fl_wire_put_checkpoint_part(fl_writer *w, const fl_checkpoint_part_report *report)
+{
+    fl_put_i64(w, report->step);
+    fl_put_i64(w, report->bytes);
+    fl_put_i64(w, report->copy_us);
+    fl_put_i64(w, report->write_us);
+    fl_put(w, (uint32_t)report->n_files, 4);
+    fl_put(w, (uint32_t)report->status, 4);
+    fl_put_text(w, report->text, FL_WIRE_REFUSAL_MAX);
+}
+
+bool fl_wire_get_checkpoint_part(fl_reader *r, uint32_t generation, fl_checkpoint_part_report *p)
+{
+    p->step = fl_get_i64(r);
+    p->generation = generation;
+    p->bytes = fl_get_i64(r);
+    p->copy_us = fl_get_i64(r);
+    p->write_us = fl_get_i64(r);
+    p->n_files = fl_get_i32(r);
+    bool known = fl_wire_get_status(r, &p->status);
+    return known && p->step >= 0 && p->bytes >= 0 && p->copy_us >= 0 && p->write_us >= 0 &&
+           p->n_files >= 0 && p->n_files <= FL_CHECKPOINT_PARTS * FL_MAX_LAYERS &&
+           fl_get_text(r, p->text, FL_WIRE_REFUSAL_MAX);
+}

@@ -1,0 +1,59 @@
+/* The files of a checkpoint: their names, what is in them, and which worker writes them. A
+ * checkpoint is a folder, named after the number of finished steps:
+ *
+ *     step-000000500/weights-003.safetensors   of layer 3: "<layer>.<parameter>"
+ *     step-000000500/moments-003.safetensors   of layer 3: "<layer>.<parameter>.moment.<k>"
+ *
+ * Tensors are fp32, in the shapes of the model's file (pipe/state/model_file.h). A layer without
+ * parameters has no file, nor has one whose optimizer keeps no moments of it. Pure, except for the
+ * layout, which takes memory. */
+#ifndef FL_PIPE_STATE_CHECKPOINT_FILES_H
+#define FL_PIPE_STATE_CHECKPOINT_FILES_H
+
+#include "nn/safetensors.h"
+
+#include <frostline/model.h>
+#include <frostline/plan.h>
+
+typedef enum fl_checkpoint_part {
+    FL_CHECKPOINT_WEIGHTS = 0,
+    FL_CHECKPOINT_MOMENTS = 1,
+    FL_CHECKPOINT_PARTS
+} fl_checkpoint_part;
+
+enum { FL_CHECKPOINT_NAME_MAX = 48 };
+
+/* "step-000000500"; returns name. */
+const char *fl_checkpoint_folder_name(int64_t step, char name[FL_CHECKPOINT_NAME_MAX]);
+
+/* The step that a folder's name gives; -1: it is no name of a checkpoint. */
+int64_t fl_checkpoint_folder_step(const char *name);
+
+/* "weights-003.safetensors"; returns name. */
+const char *fl_checkpoint_file_name(fl_checkpoint_part part, int layer,
+                                    char name[FL_CHECKPOINT_NAME_MAX]);
+
+/* How many tensors a layer's file has, 0: there is no such file. n_moments: of the optimizer.
+ * Tensor i of a file of weights is parameter i; of a file of moments, moment i % n_moments of
+ * parameter i / n_moments. */
+int fl_checkpoint_n_tensors(const fl_model *model, fl_checkpoint_part part, int layer,
+                            int n_moments);
+
+/* The rank that writes a layer's file, -1: the layer has none. Weights, and moments of a layer that
+ * trains: replica `layer % R` of the stage that holds the layer. Moments of a frozen layer: the
+ * worker that keeps them.
+ * parked  [n_layers] as in fl_parked */
+int fl_checkpoint_writer_rank(const fl_model *model, const fl_plan *plan, const int *parked,
+                              int n_moments, fl_checkpoint_part part, int layer);
+
+/* "<layer>.<parameter>", with ".moment.<k>" behind it in a file of moments; returns name. */
+enum { FL_CHECKPOINT_TENSOR_MAX = FL_LAYER_NAME_MAX + FL_PARAM_NAME_MAX + 24 };
+const char *fl_checkpoint_tensor_name(const fl_model *model, fl_checkpoint_part part, int layer,
+                                      int n_moments, int i, char name[FL_CHECKPOINT_TENSOR_MAX]);
+
+/* Where everything lies in a layer's file, which must exist. FL_ENOMEM. Call fl_st_layout_fini
+ * after a failure, too. */
+fl_status fl_checkpoint_layout_init(const fl_model *model, fl_checkpoint_part part, int layer,
+                                    int n_moments, fl_st_layout *out) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,27 @@
+/* The folder of a run's checkpoints, and what the controller tells all workers about it in shared
+ * memory. The controller's process opens it before it forks the workers. */
+#ifndef FL_PIPE_STATE_CHECKPOINT_STORE_H
+#define FL_PIPE_STATE_CHECKPOINT_STORE_H
+
+#include <frostline/status.h>
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* A struct of zeros holds nothing. */
+typedef struct fl_checkpoint_store {
+    int dir_fd;                 /* the folder of the checkpoints */
+    _Atomic int64_t *kept_step; /* shared with forked processes. The step of the newest durable
+                                   checkpoint in the folder that this run wrote or began with, -1:
+                                   none. The controller alone sets it; a worker links files that
+                                   have not changed since to that checkpoint's */
+} fl_checkpoint_store;
+
+/* Open the folder `path`, relative to base_fd, and make it if only its last part is missing.
+ * kept_step begins as -1. Returns FL_EIO with the path and the reason, FL_ENOMEM; holds nothing on
+ * failure. */
+fl_status fl_checkpoint_store_open(int base_fd, const char *path,
+                                   fl_checkpoint_store *out) FL_MUST_CHECK;
+void fl_checkpoint_store_close(fl_checkpoint_store *store);
+
+#endif
