@@ -3,6 +3,8 @@
  *     four headers ① agree with each other? ② fit into memory? ──> ③ bytes of both splits
  *     ──> ④ mean, deviation ──> table [256]
  *     read: id ──> draw of (seed, epoch, id) ──> byte ──> table ──> float */
+#include "data/idx_dataset.h"
+
 #include "data/augment.h"
 #include "data/idx.h"
 #include "device/alloc.h"
@@ -10,9 +12,11 @@
 
 #include <frostline/dataset.h>
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -42,6 +46,7 @@ typedef struct idx_dataset {
     int64_t n_pixels; /* of one image, all channels */
     fl_augment augment;
     int crop_pixels;
+    fl_idx_normalization normalization;
     float table[N_VALUES]; /* a byte's normalized value */
     uint64_t fingerprint;
 } idx_dataset;
@@ -50,6 +55,12 @@ static int64_t count_samples(const void *self, fl_split split)
 {
     const idx_dataset *d = self;
     return d->split[split].pixels.dims[0];
+}
+
+/* Only a data set that was opened without need for labels may lack them. */
+static bool has_labels(const idx_dataset *d, fl_split split)
+{
+    return d->split[split].labels.bytes != NULL;
 }
 
 static fl_status check_id(const idx_dataset *d, fl_split split, int64_t id)
@@ -66,7 +77,7 @@ static fl_status max_shape(const void *self, fl_shape *input, int64_t *n_targets
 {
     const idx_dataset *d = self;
     *input = (fl_shape){.tokens = 1, .width = d->n_pixels, .dtype = FL_F32};
-    *n_targets = 1;
+    *n_targets = has_labels(d, FL_TRAIN) || has_labels(d, FL_TEST);
     return FL_OK;
 }
 
@@ -74,7 +85,9 @@ static fl_status shape(const void *self, fl_split split, int64_t id, fl_shape *i
                        int64_t *n_targets)
 {
     FL_TRY(check_id(self, split, id));
-    return max_shape(self, input, n_targets);
+    FL_TRY(max_shape(self, input, n_targets));
+    *n_targets = has_labels(self, split);
+    return FL_OK;
 }
 
 static fl_status read_sample(const void *self, fl_split split, const fl_sample_key *key,
@@ -92,7 +105,9 @@ static fl_status targets(const void *self, fl_split split, int64_t id, int32_t *
 {
     const idx_dataset *d = self;
     FL_TRY(check_id(d, split, id));
-    *out = d->split[split].labels.bytes[id];
+    if (has_labels(d, split)) {
+        *out = d->split[split].labels.bytes[id];
+    }
     return FL_OK;
 }
 
@@ -124,20 +139,35 @@ static const fl_dataset_ops idx_ops = {
     .destroy = destroy,
 };
 
-/* Open folder/name or folder/name.gz. */
-static fl_status open_array(const char *folder, const char *name, int rank, opened *out)
+/* The path of folder/name or folder/name.gz; *found: one of them is there. */
+static fl_status find_array(const char *folder, const char *name, char path[PATH_BYTES],
+                            bool *found)
 {
     static const char *const endings[] = {"", ".gz"};
     struct stat st;
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        if (snprintf(out->path, PATH_BYTES, "%s/%s%s", folder, name, endings[i]) >= PATH_BYTES) {
+        if (snprintf(path, PATH_BYTES, "%s/%s%s", folder, name, endings[i]) >= PATH_BYTES) {
             return fl_fail(FL_EIO, "%s: a path of more than %d bytes", folder, PATH_BYTES - 1);
         }
-        if (stat(out->path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR)) {
-            return fl_idx_open(out->path, rank, &out->file);
+        *found = stat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
+        if (*found) {
+            return FL_OK;
         }
     }
-    return fl_fail(FL_EIO, "%s: neither %s nor %s.gz found", folder, name, name);
+    return FL_OK;
+}
+
+/* optional: the file need not be there; out->path is then "". */
+static fl_status open_array(const char *folder, const char *name, int rank, bool optional,
+                            opened *out)
+{
+    bool found = false;
+    FL_TRY(find_array(folder, name, out->path, &found));
+    if (found) {
+        return fl_idx_open(out->path, rank, &out->file);
+    }
+    out->path[0] = '\0';
+    return optional ? FL_OK : fl_fail(FL_EIO, "%s: neither %s nor %s.gz found", folder, name, name);
 }
 
 static const char *unpacked(const fl_idx *idx)
@@ -168,17 +198,17 @@ static fl_status check_image_size(const char *path, const fl_idx *pixels, const 
 }
 
 /* ① The two files of a split agree with each other and with the training images. */
-static fl_status open_split(const char *folder, const char *prefix, const fl_idx *like,
+static fl_status open_split(const fl_idx_options *o, const char *prefix, const fl_idx *like,
                             opened_split *out)
 {
     char name[64];
     const fl_idx *pixels = &out->pixels.file.idx, *labels = &out->labels.file.idx;
     snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
-    FL_TRY(open_array(folder, name, 3, &out->pixels));
+    FL_TRY(open_array(o->folder, name, 3, false, &out->pixels));
     FL_TRY(check_image_size(out->pixels.path, pixels, like));
     snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
-    FL_TRY(open_array(folder, name, 1, &out->labels));
-    if (labels->dims[0] != pixels->dims[0]) {
+    FL_TRY(open_array(o->folder, name, 1, o->labels_optional, &out->labels));
+    if (out->labels.path[0] != '\0' && labels->dims[0] != pixels->dims[0]) {
         return fl_fail(FL_EFORMAT,
                        "%s: byte 4%s: %lld labels found, %lld expected, as many as %s has images",
                        out->labels.path, unpacked(labels), (long long)labels->dims[0],
@@ -199,34 +229,49 @@ static fl_status check_memory(const char *folder, const opened_split *split)
     }
     if (machine.available_bytes > 0 && needed > machine.available_bytes) {
         return fl_fail(FL_EFORMAT,
-                       "%s: the headers of the four files state %" PRId64 " bytes in all, at most "
+                       "%s: the headers of the files state %" PRId64 " bytes in all, at most "
                        "%" PRId64 " expected: the memory that this machine has available",
                        folder, needed, machine.available_bytes);
     }
     return FL_OK;
 }
 
-static fl_status open_all(const char *folder, opened_split *split)
+static bool is_wanted(const fl_idx_options *o, int split)
 {
-    FL_TRY(open_split(folder, "train", NULL, &split[FL_TRAIN]));
-    FL_TRY(open_split(folder, "t10k", &split[FL_TRAIN].pixels.file.idx, &split[FL_TEST]));
-    return check_memory(folder, split);
+    return !o->one_split || (int)o->split == split;
+}
+
+static fl_status open_all(const fl_idx_options *o, opened_split *split)
+{
+    static const char *const prefix[N_SPLITS] = {[FL_TRAIN] = "train", [FL_TEST] = "t10k"};
+    for (int s = 0; s < N_SPLITS; s++) {
+        const fl_idx *like =
+            o->one_split || s == FL_TRAIN ? NULL : &split[FL_TRAIN].pixels.file.idx;
+        if (is_wanted(o, s)) {
+            FL_TRY(open_split(o, prefix[s], like, &split[s]));
+        }
+    }
+    return check_memory(o->folder, split);
 }
 
 /* ③ */
 static fl_status load_all(opened_split *split, images *out)
 {
     for (int s = 0; s < N_SPLITS; s++) {
-        FL_TRY(fl_idx_load(&split[s].pixels.file, &out[s].pixels));
-        FL_TRY(fl_idx_load(&split[s].labels.file, &out[s].labels));
+        if (split[s].pixels.path[0] != '\0') {
+            FL_TRY(fl_idx_load(&split[s].pixels.file, &out[s].pixels));
+        }
+        if (split[s].labels.path[0] != '\0') {
+            FL_TRY(fl_idx_load(&split[s].labels.file, &out[s].labels));
+        }
     }
     return FL_OK;
 }
 
-static fl_status read_files(const char *folder, images *out)
+static fl_status read_files(const fl_idx_options *o, images *out)
 {
     opened_split split[N_SPLITS] = {0};
-    fl_status status = open_all(folder, split);
+    fl_status status = open_all(o, split);
     if (status == FL_OK) {
         status = load_all(split, out);
     }
@@ -237,9 +282,9 @@ static fl_status read_files(const char *folder, images *out)
     return status;
 }
 
-static fl_idx_info describe_files(const idx_dataset *d)
+static fl_idx_info describe_files(const fl_idx_options *o, const idx_dataset *d)
 {
-    const fl_idx *train = &d->split[FL_TRAIN].pixels;
+    const fl_idx *pixels = &d->split[o->one_split ? o->split : FL_TRAIN].pixels;
     int last_label = 0;
     for (int s = 0; s < N_SPLITS; s++) {
         const fl_idx *labels = &d->split[s].labels;
@@ -248,8 +293,8 @@ static fl_idx_info describe_files(const idx_dataset *d)
         }
     }
     return (fl_idx_info){.channels = 1,
-                         .height = train->dims[1],
-                         .width = train->dims[2],
+                         .height = pixels->dims[1],
+                         .width = pixels->dims[2],
                          .n_classes = last_label + 1};
 }
 
@@ -270,7 +315,7 @@ static void count_values(const fl_idx *pixels, int64_t occurs[N_VALUES])
 }
 
 /* ④ From counts, so that the result is exact and the same everywhere. */
-static void measure_pixels(const fl_idx *pixels, float *table)
+static fl_idx_normalization measure_pixels(const fl_idx *pixels)
 {
     int64_t occurs[N_VALUES];
     count_values(pixels, occurs);
@@ -282,9 +327,13 @@ static void measure_pixels(const fl_idx *pixels, float *table)
         variance += (double)occurs[v] * (v / 255.0 - mean) * (v / 255.0 - mean) / n;
     }
     /* Images of one value everywhere have no deviation; they become zeros. */
-    double deviation = variance > 0 ? sqrt(variance) : 1;
+    return (fl_idx_normalization){.mean = mean, .deviation = variance > 0 ? sqrt(variance) : 1};
+}
+
+static void fill_table(const fl_idx_normalization *by, float *table)
+{
     for (int v = 0; v < N_VALUES; v++) {
-        table[v] = (float)((v / 255.0 - mean) / deviation);
+        table[v] = (float)((v / 255.0 - by->mean) / by->deviation);
     }
 }
 
@@ -300,10 +349,10 @@ static uint64_t measure_fingerprint(const idx_dataset *d)
     return hash;
 }
 
-static fl_status fill_dataset(const char *folder, idx_dataset *d)
+static fl_status fill_dataset(const fl_idx_options *o, idx_dataset *d)
 {
-    FL_TRY(read_files(folder, d->split));
-    d->info = describe_files(d);
+    FL_TRY(read_files(o, d->split));
+    d->info = describe_files(o, d);
     d->n_pixels = d->info.channels * d->info.height * d->info.width;
     int64_t side = d->info.height < d->info.width ? d->info.height : d->info.width;
     if (d->crop_pixels < 0 || d->crop_pixels >= side) {
@@ -312,20 +361,22 @@ static fl_status fill_dataset(const char *folder, idx_dataset *d)
                        d->crop_pixels, (long long)(side - 1), (long long)d->info.height,
                        (long long)d->info.width);
     }
-    measure_pixels(&d->split[FL_TRAIN].pixels, d->table);
+    d->normalization =
+        o->normalization != NULL ? *o->normalization : measure_pixels(&d->split[FL_TRAIN].pixels);
+    fill_table(&d->normalization, d->table);
     d->fingerprint = measure_fingerprint(d);
     return FL_OK;
 }
 
-fl_status fl_dataset_idx(const char *folder, fl_augment augment, int crop_pixels, fl_dataset *out,
-                         fl_idx_info *info)
+fl_status fl_dataset_idx_open(const fl_idx_options *options, fl_dataset *out, fl_idx_info *info)
 {
     void *memory = NULL;
+    assert(!options->one_split || options->normalization != NULL);
     FL_TRY(fl_alloc(sizeof(idx_dataset), &memory));
     idx_dataset *d = memory;
-    d->augment = augment;
-    d->crop_pixels = augment == FL_AUGMENT_NONE ? 0 : crop_pixels;
-    fl_status status = fill_dataset(folder, d);
+    d->augment = options->augment;
+    d->crop_pixels = options->augment == FL_AUGMENT_NONE ? 0 : options->crop_pixels;
+    fl_status status = fill_dataset(options, d);
     if (status != FL_OK) {
         destroy(d);
         return status;
@@ -335,4 +386,23 @@ fl_status fl_dataset_idx(const char *folder, fl_augment augment, int crop_pixels
         *info = d->info;
     }
     return FL_OK;
+}
+
+fl_status fl_dataset_idx(const char *folder, fl_augment augment, int crop_pixels, fl_dataset *out,
+                         fl_idx_info *info)
+{
+    const fl_idx_options options = {
+        .folder = folder, .augment = augment, .crop_pixels = crop_pixels};
+    return fl_dataset_idx_open(&options, out, info);
+}
+
+const fl_idx_info *fl_dataset_idx_info(const fl_dataset *dataset,
+                                       fl_idx_normalization *normalization)
+{
+    if (dataset->ops != &idx_ops) {
+        return NULL;
+    }
+    const idx_dataset *d = dataset->self;
+    *normalization = d->normalization;
+    return &d->info;
 }

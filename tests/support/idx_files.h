@@ -107,4 +107,18 @@ static inline void write_sound(const char *folder)
     }
 }
 
+/* The two files of one split, "train" or "t10k". */
+static inline void write_split(const char *folder, const char *prefix, uint32_t n, uint32_t height,
+                               uint32_t width, uint32_t n_classes)
+{
+    char name[64];
+    const uint32_t images[3] = {n, height, width};
+    bytes b = idx_bytes(3, images, 3, 251);
+    snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
+    write_file(folder, name, &b);
+    b = idx_bytes(1, &n, 1, n_classes);
+    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
+    write_file(folder, name, &b);
+}
+
 #endif

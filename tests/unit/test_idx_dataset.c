@@ -346,7 +346,7 @@ static void test_idx__refuses_more_than_the_memory_of_the_machine(void **state)
     char message[512];
     fl_dataset d = {0};
     snprintf(message, sizeof message,
-             "%s: the headers of the four files state %lld bytes in all, at most ", folder,
+             "%s: the headers of the files state %lld bytes in all, at most ", folder,
              (long long)((N_IMAGES + N_TEST) * (image_bytes + 1)));
     assert_int_equal(fl_dataset_idx(folder, FL_AUGMENT_NONE, 0, &d, NULL), FL_EFORMAT);
     assert_memory_equal(fl_errmsg(), message, strlen(message));
