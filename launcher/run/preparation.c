@@ -255,6 +255,7 @@ static void warn_of_no_decision(const fl_preparation *p)
 fl_status fl_preparation_check(fl_preparation *p)
 {
     fl_sample_shape sample;
+    p->whole = p->dataset;
     FL_TRY(fl_job_check(p->job)); /* a job that a program filled in was not checked by the parser */
     FL_TRY(check_keys(p->job));
     FL_TRY(fl_device_check(p->job->devices.kind));

@@ -27,6 +27,7 @@ typedef struct fl_preparation {
     const fl_dataset *dataset;
     const fl_job *job;
     const fl_callbacks *callbacks; /* of the program; NULL: none */
+    const fl_dataset *whole;       /* the data set as the caller gave it */
     fl_dataset view;               /* without validation samples; no ops: there are none */
     int64_t n_validation;          /* samples */
     int64_t n_samples, steps_per_epoch, n_steps;

@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "device/failure.h"
 #include "launcher/job/job.h"
+#include "launcher/run/model_config.h"
 #include "launcher/run/run_dir.h"
 #include "launcher/run/run_plan.h"
 #include "launcher/run/runs.h"
@@ -95,6 +96,15 @@ static void keep_learned(const fl_preparation *p, fl_status status)
     }
 }
 
+static fl_status make_model_file(const fl_preparation *p, int dir_fd, fl_model_file *out)
+{
+    char *config = NULL;
+    FL_TRY(fl_model_config_text(p->model, p->whole, p->job, &config));
+    fl_status status = fl_model_file_create(p->model, config, dir_fd, out);
+    fl_free(config);
+    return status;
+}
+
 static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
     int dir_fd = -1;
@@ -142,7 +152,7 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
     fl_model_file model_file = {0};
     fl_status status = FL_OK;
     if (p->job->run.save_model) { /* before job.yaml: without room, there is no run */
-        status = fl_model_file_create(p->model, dir_fd, &model_file);
+        status = make_model_file(p, dir_fd, &model_file);
         worker.model_file = controller.model_file = &model_file;
     }
     if (status == FL_OK) {

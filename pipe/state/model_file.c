@@ -91,7 +91,23 @@ static fl_status make_file(fl_model_file *file, int run_fd)
     return fl_st_layout_create(&file->layout, file->fd, PART_PATH);
 }
 
-fl_status fl_model_file_create(const fl_model *model, int run_fd, fl_model_file *out)
+static fl_status write_config(const fl_model_file *file, const char *text)
+{
+    size_t n = strlen(text);
+    int fd = openat(file->folder_fd, FL_MODEL_CONFIG_FILE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+                    0600);
+    bool good = fd >= 0 && write(fd, text, n) == (ssize_t)n && fsync(fd) == 0;
+    int error = errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return good ? FL_OK
+                : fl_fail(FL_EIO, "cannot write %s/%s: %s", FL_MODEL_FOLDER, FL_MODEL_CONFIG_FILE,
+                          strerror(error));
+}
+
+fl_status fl_model_file_create(const fl_model *model, const char *config, int run_fd,
+                               fl_model_file *out)
 {
     size_t n_layers = (size_t)fl_model_n_layers(model);
     *out = (fl_model_file){.model = model, .folder_fd = -1, .fd = -1};
@@ -103,7 +119,8 @@ fl_status fl_model_file_create(const fl_model *model, int run_fd, fl_model_file 
     }
     out->written = shared;
     FL_TRY(make_layout(out));
-    return make_file(out, run_fd);
+    FL_TRY(make_file(out, run_fd));
+    return write_config(out, config);
 }
 
 /* ---- ② ---- */
@@ -178,6 +195,7 @@ void fl_model_file_fini(fl_model_file *file)
     }
     if (file->fd >= 0) {
         unlinkat(file->folder_fd, PART_FILE, 0);
+        unlinkat(file->folder_fd, FL_MODEL_CONFIG_FILE, 0);
         unlinkat(file->run_fd, FL_MODEL_FOLDER, AT_REMOVEDIR); /* unless there is more in it */
         close(file->fd);
     }

@@ -1,6 +1,7 @@
-/* The trained weights as a file of a run: <run directory>/model/model.safetensors.
+/* The trained weights as a file of a run: <run directory>/model/model.safetensors, and beside it
+ * config.json, which describes the model.
  *
- *     the controller ①  makes the file, at its full length, before it forks the workers
+ *     the controller ①  makes both files, the first at its full length, before it forks the workers
  *     each worker ②     writes the layers it owns, at the end, by position; replicas share the work
  *     the controller ③  gives the file its name when all layers were written
  *
@@ -16,6 +17,7 @@
 
 #define FL_MODEL_FOLDER "model"
 #define FL_MODEL_FILE "model.safetensors"
+#define FL_MODEL_CONFIG_FILE "config.json"
 
 /* A struct of zeros holds nothing. */
 typedef struct fl_model_file {
@@ -28,11 +30,12 @@ typedef struct fl_model_file {
         *written; /* [n_layers] shared with forked processes; 1: the layer is in the file */
 } fl_model_file;
 
-/* Make the folder and the file below run_fd (borrowed until fini), without its final name. Returns
- * FL_EIO where there is no room for it or the final name is taken, FL_ENOMEM. Call fini after a
- * failure, too; of a struct of zeros it does nothing.
+/* Make the folder and the file below run_fd (borrowed until fini), without its final name; and
+ * config.json with the text `config`. Returns FL_EIO where there is no room for them or the final
+ * name is taken, FL_ENOMEM. Call fini after a failure, too; of a struct of zeros it does nothing.
  */
-fl_status fl_model_file_create(const fl_model *model, int run_fd, fl_model_file *out) FL_MUST_CHECK;
+fl_status fl_model_file_create(const fl_model *model, const char *config, int run_fd,
+                               fl_model_file *out) FL_MUST_CHECK;
 
 /* Write one layer that `params` hold. Waits for the stream's work. FL_EIO.
  * Threads and forked processes: any, each its own layers. */
@@ -45,7 +48,7 @@ bool fl_model_file_complete(const fl_model_file *file);
 /* Onto the disk and under its name. FL_EIO; FL_EINTERNAL if it is not complete. */
 fl_status fl_model_file_finish(fl_model_file *file) FL_MUST_CHECK;
 
-/* Close it; a file that was not finished is removed. */
+/* Close it; if it was not finished, it is removed, and config.json with it. */
 void fl_model_file_fini(fl_model_file *file);
 
 #endif
