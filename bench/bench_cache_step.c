@@ -93,6 +93,8 @@ static fl_stage *open_stage(bench *b, int n_frozen, bool fed)
     int n = fl_model_n_layers(b->model);
     fl_memory_stage(b->model, &b->job, b->layers, n_frozen,
                     &(fl_stage_place){FL_1F1B, 1, 1, 0, 0, n}, &memory);
+    fl_drawn_state drawn = {.model = b->model, .seed = b->job.train.seed};
+    fl_state_source source = fl_drawn_source(&drawn);
     fl_stage_options options = {.model = b->model,
                                 .dataset = &b->data,
                                 .job = &b->job,
@@ -100,7 +102,7 @@ static fl_stage *open_stage(bench *b, int n_frozen, bool fed)
                                 .last = n,
                                 .n_frozen = n_frozen,
                                 .enter = fed ? n_frozen : 0,
-                                .draw = true,
+                                .source = &source,
                                 .n_slots = 1,
                                 .capacity = b->capacity,
                                 .memory = memory};

@@ -39,7 +39,6 @@ int main(void)
                                   .heads = 12,
                                   .blocks = BLOCKS,
                                   .n_classes = 1000};
-    const uint64_t seed = 1;
     fl_model *model = NULL;
     fl_device *device = NULL;
     fl_params params;
@@ -47,13 +46,15 @@ int main(void)
     must(fl_model_vit(&config, &model));
     must(fl_device_cpu_create(1, NULL, (size_t)8 << 30, &device));
     int n = fl_frozen_layers(model, FROZEN);
+    fl_drawn_state drawn = {.model = model, .seed = 1};
+    const fl_state_source source = fl_drawn_source(&drawn);
     const fl_params_options o = {.device = device,
                                  .model = model,
                                  .last = n,
                                  .first_trainable = n,
                                  .n_frozen = n,
                                  .n_moments = 2,
-                                 .seed = &seed};
+                                 .source = &source};
     must(fl_params_init(&params, &o));
     must(fl_weight_prints_create(fl_model_n_layers(model), &prints));
     printf("%.0f MiB of frozen weights\n", (double)params.n * 4 / 1048576.0);

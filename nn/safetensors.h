@@ -65,6 +65,10 @@ typedef struct fl_st_tensor {
  * that each tensor is where it says. Returns FL_EIO, FL_EFORMAT with the file, the tensor, what was
  * found and what is allowed, or FL_ENOMEM. */
 fl_status fl_safetensors_open(const char *path, fl_safetensors **out) FL_MUST_CHECK;
+
+/* The same for one file, `name` in the folder that folder_fd has open. */
+fl_status fl_safetensors_open_at(int folder_fd, const char *name,
+                                 fl_safetensors **out) FL_MUST_CHECK;
 void fl_safetensors_close(fl_safetensors **file);
 
 /* Sorted by name. */

@@ -52,10 +52,10 @@ static fl_status read_at(const part *p, void *to, size_t n, int64_t at)
 }
 
 /* A regular file: a pipe or a device would never say how long it is. */
-static fl_status open_regular(const char *path, int *fd, int64_t *size_bytes)
+static fl_status open_regular(int folder_fd, const char *path, int *fd, int64_t *size_bytes)
 {
     struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *fd = openat(folder_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0 || fstat(*fd, &st) != 0) {
         return fl_fail(FL_EIO, "cannot open %s: %s", path, strerror(errno));
     }
@@ -254,7 +254,7 @@ static fl_status load_header(const part *p, int64_t size_bytes, char **text, siz
 }
 
 /* Adds the tensors of one file to what `file` has. */
-static fl_status open_part(fl_safetensors *file, const char *path)
+static fl_status open_part(fl_safetensors *file, int folder_fd, const char *path)
 {
     part *p = &file->parts[file->n_parts];
     int64_t size_bytes;
@@ -264,7 +264,7 @@ static fl_status open_part(fl_safetensors *file, const char *path)
     p->fd = -1;
     file->n_parts++;
     FL_TRY(fl_strdup(path, &p->path));
-    FL_TRY(open_regular(path, &p->fd, &size_bytes));
+    FL_TRY(open_regular(folder_fd, path, &p->fd, &size_bytes));
     if (fstat(p->fd, &p->opened) != 0) {
         return fl_fail(FL_EIO, "cannot look at %s: %s", path, strerror(errno));
     }
@@ -324,7 +324,7 @@ static fl_status open_parts(fl_safetensors *file, const char *index, json_t *map
         }
         FL_TRY(path_beside(index, where, path));
         if (part_of(file, path) == file->n_parts) {
-            FL_TRY(open_part(file, path));
+            FL_TRY(open_part(file, AT_FDCWD, path));
         }
     }
     return FL_OK;
@@ -370,7 +370,7 @@ static fl_status load_index(const char *path, json_t **out)
     part p = {.path = (char *)path};
     int64_t size_bytes;
     char *text = NULL;
-    fl_status status = open_regular(path, &p.fd, &size_bytes);
+    fl_status status = open_regular(AT_FDCWD, path, &p.fd, &size_bytes);
     if (status == FL_OK && size_bytes > HEADER_MAX_BYTES) {
         status = fl_fail(FL_EFORMAT, "%s: %lld bytes; an index has at most 100 MB", path,
                          (long long)size_bytes);
@@ -412,10 +412,10 @@ static fl_status open_index(fl_safetensors *file, const char *path)
     return status;
 }
 
-static fl_status open_single(fl_safetensors *file, const char *path)
+static fl_status open_single(fl_safetensors *file, int folder_fd, const char *path)
 {
     FL_TRY(fl_alloc_array(1, sizeof *file->parts, (void **)&file->parts));
-    FL_TRY(open_part(file, path));
+    FL_TRY(open_part(file, folder_fd, path));
     return sort_by_name(file, path);
 }
 
@@ -429,7 +429,7 @@ static fl_status open_folder(fl_safetensors *file, const char *folder)
             break;
         }
         if (access(path, F_OK) == 0) {
-            return i == 0 ? open_single(file, path) : open_index(file, path);
+            return i == 0 ? open_single(file, AT_FDCWD, path) : open_index(file, path);
         }
     }
     return fl_fail(FL_EIO, "%s holds neither %s nor %s", folder, names[0], names[1]);
@@ -444,7 +444,7 @@ static fl_status open_any(fl_safetensors *file, const char *path)
         return open_folder(file, path);
     }
     bool is_index = n > n_ending && strcmp(path + n - n_ending, ending) == 0;
-    return is_index ? open_index(file, path) : open_single(file, path);
+    return is_index ? open_index(file, path) : open_single(file, AT_FDCWD, path);
 }
 
 fl_status fl_safetensors_open(const char *path, fl_safetensors **out)
@@ -452,6 +452,19 @@ fl_status fl_safetensors_open(const char *path, fl_safetensors **out)
     fl_safetensors *file = NULL;
     FL_TRY(fl_alloc(sizeof *file, (void **)&file));
     fl_status status = open_any(file, path);
+    if (status != FL_OK) {
+        fl_safetensors_close(&file);
+        return status;
+    }
+    *out = file;
+    return FL_OK;
+}
+
+fl_status fl_safetensors_open_at(int folder_fd, const char *name, fl_safetensors **out)
+{
+    fl_safetensors *file = NULL;
+    FL_TRY(fl_alloc(sizeof *file, (void **)&file));
+    fl_status status = open_single(file, folder_fd, name);
     if (status != FL_OK) {
         fl_safetensors_close(&file);
         return status;

@@ -77,7 +77,7 @@ static fl_status create_pipeline(const fl_generation_options *o, fl_generation *
                                    .capacity = &m->capacity,
                                    .memory = &m->memory,
                                    .activations = o->worker->activations,
-                                   .draw = o->draw,
+                                   .source = o->source,
                                    .handed = handed,
                                    .reserve = m->reserved};
     if (handed != NULL) {

@@ -27,10 +27,10 @@ typedef struct fl_generation_options {
     int rank;
     fl_device *device;
     const fl_kv *kv;
-    bool draw;                    /* draw starting weights; false: weights will migrate here */
-    const fl_generation *running; /* the generation that trains; NULL: none */
-    const int *parked;            /* [n_layers] as in fl_migrate_schedule; only with `running` */
-    fl_abort_set *abort_set;      /* contains the group from its opening to its closing */
+    const fl_state_source *source; /* of weights and moments; NULL: they will migrate here */
+    const fl_generation *running;  /* the generation that trains; NULL: none */
+    const int *parked;             /* [n_layers] as in fl_migrate_schedule; only with `running` */
+    fl_abort_set *abort_set;       /* contains the group from its opening to its closing */
 } fl_generation_options;
 
 /* Open a member. If another generation trains, the new member has no memory yet for the state that

@@ -64,19 +64,19 @@ fl_status fl_worker_open_messages(worker *w, const fl_plan *plan, fl_message_gro
 
 static fl_status open_member(worker *w)
 {
+    fl_init_state init = {.init = w->c->init,
+                          .drawn = {.model = w->c->model, .seed = w->c->job->train.seed}};
+    fl_state_source source = fl_init_weights_source(&init);
     fl_generation_options options = {.worker = w->c,
                                      .plan = w->c->plan,
                                      .rank = w->rank,
                                      .device = w->device,
                                      .kv = fl_link_kv(w->link),
-                                     .draw = true,
+                                     .source = &source,
                                      .abort_set = &w->abort_set};
     FL_TRY(fl_alloc(sizeof *w->now, (void **)&w->now));
     FL_TRY(fl_parked_init(&w->parked, w->device, w->c->plan->n_layers));
-    FL_TRY(fl_generation_open(&options, w->now));
-    return w->now->place.active
-               ? fl_init_weights_load(w->c->init, fl_generation_params(w->now), NULL)
-               : FL_OK;
+    return fl_generation_open(&options, w->now);
 }
 
 fl_status fl_worker_open(worker *w, const char *endpoint)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PIECE = 256 * 1024, LIST_BYTES = 3000, NAME_BYTES = FL_LAYER_NAME_MAX + FL_PARAM_NAME_MAX };
+enum { LIST_BYTES = 3000, NAME_BYTES = FL_LAYER_NAME_MAX + FL_PARAM_NAME_MAX };
 
 /* ---- what fits ---- */
 
@@ -200,7 +200,7 @@ static fl_status check_allow(const fl_init_weights *init, const fl_model *model)
                          init->allow);
 }
 
-/* ---- open, load ---- */
+/* ---- open, read ---- */
 
 /* A run's weights lie in its folder of this name. */
 static fl_status open_file(const char *path, fl_safetensors **file)
@@ -236,38 +236,23 @@ void fl_init_weights_close(fl_init_weights *init)
     fl_safetensors_close(&init->file);
 }
 
-static fl_status load_param(const fl_init_weights *init, const fl_st_tensor *t, fl_params *params,
-                            fl_stream *stream, float *to, float *piece)
+static fl_status read_init(void *self, int layer, int index, int part, float *host)
 {
-    const fl_device_ops *ops = params->device->ops;
-    for (int64_t done = 0; done < t->n_elements; done += PIECE) {
-        int64_t now = t->n_elements - done < PIECE ? t->n_elements - done : PIECE;
-        FL_TRY(fl_safetensors_read(init->file, t, done, now, piece));
-        FL_TRY(ops->copy_in(params->device, stream, to + done, piece, (size_t)now * sizeof *piece));
-        FL_TRY(ops->sync(params->device, stream)); /* `piece` is used again */
+    fl_init_state *state = self;
+    const fl_init_weights *init = state->init;
+    const fl_st_tensor *t = NULL;
+    if (part == FL_STATE_WEIGHT && init->file != NULL) {
+        t = tensor_for(init, state->drawn.model, layer, index);
     }
-    return FL_OK;
+    if (t == NULL) {
+        fl_state_source drawn = fl_drawn_source(&state->drawn);
+        return drawn.read(drawn.self, layer, index, part, host);
+    }
+    FL_TRY(fl_safetensors_read(init->file, t, 0, t->n_elements, host));
+    return fl_safetensors_check_unchanged(init->file);
 }
 
-fl_status fl_init_weights_load(const fl_init_weights *init, fl_params *params, fl_stream *stream)
+fl_state_source fl_init_weights_source(fl_init_state *state)
 {
-    const fl_device_ops *ops = params->device->ops;
-    size_t size_bytes = PIECE * sizeof(float);
-    void *piece = NULL;
-    if (init->file == NULL) {
-        return FL_OK;
-    }
-    FL_TRY(ops->host_take(params->device, size_bytes, &piece));
-    fl_status status = FL_OK;
-    for (int layer = params->first; status == FL_OK && layer < params->last; layer++) {
-        fl_layer_params *mine = &params->layer[layer - params->first];
-        for (int i = 0; status == FL_OK && i < mine->n; i++) {
-            const fl_st_tensor *t = tensor_for(init, params->model, layer, i);
-            if (t != NULL) {
-                status = load_param(init, t, params, stream, mine->weight[i].data, piece);
-            }
-        }
-    }
-    ops->host_give(params->device, piece, size_bytes);
-    return status == FL_OK ? fl_safetensors_check_unchanged(init->file) : status;
+    return (fl_state_source){.self = state, .read = read_init};
 }

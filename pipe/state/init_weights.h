@@ -5,7 +5,7 @@
 #define FL_PIPE_STATE_INIT_WEIGHTS_H
 
 #include "nn/safetensors.h"
-#include "pipe/state/params.h"
+#include "pipe/state/state_source.h"
 
 typedef struct fl_init_weights {
     fl_safetensors *file; /* owned; NULL: all weights are drawn */
@@ -23,10 +23,13 @@ fl_status fl_init_weights_open(const fl_model *model, const char *path, const ch
                                fl_init_weights *out) FL_MUST_CHECK;
 void fl_init_weights_close(fl_init_weights *init);
 
-/* The weights of the layers that `params` hold, which were drawn, become those of the file. Takes
- * host memory for one piece of 1 MiB. FL_EIO, also if the file was written to since it was
- * opened. Threads and forked processes: any. */
-fl_status fl_init_weights_load(const fl_init_weights *init, fl_params *params,
-                               fl_stream *stream) FL_MUST_CHECK;
+typedef struct fl_init_state {
+    const fl_init_weights *init; /* borrowed */
+    fl_drawn_state drawn;        /* what the file need not have */
+} fl_init_state;
+
+/* The file's tensors in place of drawn weights; the moments are 0. Reads fail with FL_EIO, also if
+ * the file was written to since it was opened. Borrows *state. Forked processes: any. */
+fl_state_source fl_init_weights_source(fl_init_state *state);
 
 #endif

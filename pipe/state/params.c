@@ -17,20 +17,46 @@ static size_t float_bytes(int64_t n)
     return (size_t)n * fl_dtype_size(FL_F32);
 }
 
-static fl_status draw(fl_params *p, int layer, int index, uint64_t seed)
+/* One part of a parameter to `to`: where the host cannot write there, through host memory of its
+ * size. */
+static fl_status load_tensor(fl_params *p, const fl_state_source *source, int layer, int index,
+                             int part, float *to)
 {
     const fl_param_spec *spec = &fl_model_params(p->model, layer)->spec[index];
-    int64_t n = spec->rows * spec->cols;
-    float *to = p->layer[layer - p->first].weight[index].data;
     const fl_device_ops *ops = p->device->ops;
+    size_t size_bytes = float_bytes(spec->rows * spec->cols);
     void *start = NULL;
-    FL_TRY(fl_alloc(float_bytes(n), &start));
-    fl_model_draw_param(p->model, layer, index, seed, start);
-    fl_status status = ops->copy_in(p->device, p->stream, to, start, float_bytes(n));
+    if (ops->host_memory) {
+        FL_TRY(ops->sync(p->device, p->stream));
+        return source->read(source->self, layer, index, part, to);
+    }
+    FL_TRY(fl_alloc(size_bytes, &start));
+    fl_status status = source->read(source->self, layer, index, part, start);
+    if (status == FL_OK) {
+        status = ops->copy_in(p->device, p->stream, to, start, size_bytes);
+    }
     fl_status copied = ops->sync(p->device, p->stream); /* `start` is the copy's until then */
     status = status == FL_OK ? copied : status;
     fl_free(start);
     return status;
+}
+
+static fl_status load_layer(fl_params *p, const fl_state_source *source, int layer)
+{
+    const fl_layer_params *mine = &p->layer[layer - p->first];
+    float *moments = p->moments[layer - p->first];
+    int64_t n = fl_params_layer_count(p, layer), at = 0;
+    int n_moments = moments != NULL && source->has_moments ? p->n_moments : 0;
+    for (int i = 0; i < mine->n; i++) {
+        FL_TRY(load_tensor(p, source, layer, i, FL_STATE_WEIGHT, mine->weight[i].data));
+    }
+    for (int i = 0; i < mine->n; i++) {
+        for (int k = 0; k < n_moments; k++) {
+            FL_TRY(load_tensor(p, source, layer, i, FL_STATE_MOMENT + k, moments + k * n + at));
+        }
+        at += fl_layout_param(&fl_model_params(p->model, layer)->spec[i]);
+    }
+    return FL_OK;
 }
 
 void fl_params_take_weight(fl_params *p, int layer, float *weight)
@@ -106,10 +132,7 @@ static fl_status layer_take(fl_params *p, const fl_params_options *o, int layer)
     if (n * p->n_moments > 0 && layer >= p->first_trainable && (handed & FL_HANDED_MOMENTS) == 0) {
         FL_TRY(take(o, n * p->n_moments, "moments", &p->moments[i]));
     }
-    for (int k = 0; o->seed != NULL && weight != NULL && k < p->layer[i].n; k++) {
-        FL_TRY(draw(p, layer, k, *o->seed));
-    }
-    return FL_OK;
+    return o->source != NULL && weight != NULL ? load_layer(p, o->source, layer) : FL_OK;
 }
 
 /* Touched before the first step if they count from now on: it is not to be slower. */

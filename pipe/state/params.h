@@ -12,6 +12,7 @@
 
 #include "nn/exec.h"
 #include "pipe/plan/migrate_schedule.h"
+#include "pipe/state/state_source.h"
 
 #include <frostline/job.h>
 
@@ -57,7 +58,7 @@ typedef struct fl_params_options {
     int first, last, first_trainable;
     int n_frozen; /* layers of the whole model: which ties train */
     int n_moments;
-    const uint64_t *seed;        /* of the starting weights; NULL: all are 0, they will come */
+    const fl_state_source *source; /* of weights and moments; NULL: all are 0, they will come */
     const unsigned char *handed; /* [layers of the model] FL_HANDED_*: left NULL, handed over later;
                                     NULL: allocate all */
     bool reserve;                /* only reserve memory: fl_params_claim_* will count it */

@@ -120,7 +120,7 @@ static fl_status fill(fl_pipeline *p)
                               .last = plan->first[p->place.stage + 1],
                               .n_frozen = n_frozen,
                               .enter = is_fed ? n_frozen : 0,
-                              .draw = p->o.draw,
+                              .source = p->o.source,
                               .n_slots = p->n_slots,
                               .capacity = *p->o.capacity,
                               .memory = *p->o.memory,
@@ -147,7 +147,8 @@ fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **o
     p->below = p->is_first ? -1 : fl_plan_rank(p->o.plan, replica, stage - 1);
     p->above = p->is_last ? -1 : fl_plan_rank(p->o.plan, replica, stage + 1);
     fl_status status = fill(p);
-    p->o.handed = NULL; /* the caller's, as the capacity */
+    p->o.handed = NULL; /* the caller's, as the capacity and the source */
+    p->o.source = NULL;
     p->o.capacity = NULL;
     if (status != FL_OK) {
         fl_pipeline_destroy(&p);

@@ -545,7 +545,7 @@ static fl_status fill(fl_stage *stage)
                                 .first_trainable = trainable,
                                 .n_frozen = o->n_frozen,
                                 .n_moments = fl_optimizer_n_moments(o->job->train.optimizer),
-                                .seed = o->draw ? &o->job->train.seed : NULL,
+                                .source = o->source,
                                 .handed = o->handed,
                                 .reserve = o->reserve};
     fl_shape raw;
@@ -568,7 +568,8 @@ fl_status fl_stage_create(const fl_stage_options *options, fl_stage **out)
     stage->max_samples = fl_capacity_samples(&options->capacity);
     stage->ends_model = options->last == fl_model_n_layers(options->model);
     fl_status status = fill(stage);
-    stage->o.handed = NULL; /* the caller's */
+    stage->o.handed = NULL; /* the caller's, as the source */
+    stage->o.source = NULL;
     if (status != FL_OK) {
         fl_stage_destroy(&stage);
         return status;

@@ -24,7 +24,7 @@ typedef struct fl_stage_options {
     int first, last;   /* layers first .. last - 1 */
     int n_frozen;      /* layers of the whole model below the frost line */
     int enter;         /* the layer at which micro-batches enter; below `first`: there */
-    bool draw;         /* the starting weights; false: they will migrate here */
+    const fl_state_source *source; /* as in fl_params_options; needed only while creating */
     int n_slots;
     fl_capacity capacity;        /* of a micro-batch */
     fl_stage_memory memory;      /* as fl_memory_stage counts it for this capacity */

@@ -390,13 +390,15 @@ static void check_stage(const fl_model *model, const fl_dataset *data, const fl_
     fl_device *device = NULL;
     int n_layers = fl_model_n_layers(model), n_slots = 0;
     size_t slot_bytes = 0, scratch_bytes = 0;
+    fl_drawn_state drawn = {.model = model, .seed = job->train.seed};
+    fl_state_source source = fl_drawn_source(&drawn);
     fl_stage_options o = {.model = model,
                           .dataset = data,
                           .job = job,
                           .first = cut[stage_index],
                           .last = cut[stage_index + 1],
                           .n_frozen = n_frozen,
-                          .draw = true,
+                          .source = &source,
                           .n_slots = SLOTS,
                           .capacity = fl_capacity_equal(BATCH, 1, 1, SLOTS)};
     fl_memory_stage(model, job, layers, n_frozen,

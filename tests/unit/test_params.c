@@ -42,15 +42,16 @@ static fl_status sync(fl_device *d, fl_stream *s)
 static void test_read_weights__waits_for_a_copy_where_one_is_needed(void **state)
 {
     (void)state;
-    const uint64_t seed = 3;
     fl_device *d = NULL;
     fl_model *model = NULL;
     fl_params p;
     void *room = NULL;
     assert_int_equal(fl_device_cpu_create(1, NULL, (size_t)1 << 28, &d), FL_OK);
     assert_int_equal(fl_toy_model(1, 0.0f, &model), FL_OK);
+    fl_drawn_state drawn = {.model = model, .seed = 3};
+    fl_state_source source = fl_drawn_source(&drawn);
     fl_params_options o = {
-        .device = d, .model = model, .last = fl_model_n_layers(model), .seed = &seed};
+        .device = d, .model = model, .last = fl_model_n_layers(model), .source = &source};
     assert_int_equal(fl_params_init(&p, &o), FL_OK);
     const fl_device_ops *cpu = d->ops;
     fl_device_ops ops = *cpu;

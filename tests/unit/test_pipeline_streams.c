@@ -301,8 +301,10 @@ static void setup_init(setup *s)
     s->device = open_device();
     fl_probe_store *store = test_calloc(1, sizeof *store);
     fl_kv kv = fl_probe_store_kv(store);
+    fl_drawn_state drawn = {.model = s->model, .seed = s->job.train.seed};
+    fl_state_source source = fl_drawn_source(&drawn);
     fl_generation_options options = {
-        .worker = &s->worker, .plan = &s->plan, .device = s->device, .kv = &kv, .draw = true};
+        .worker = &s->worker, .plan = &s->plan, .device = s->device, .kv = &kv, .source = &source};
     fl_status status = fl_generation_open(&options, &s->generation);
     assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
     test_free(store);

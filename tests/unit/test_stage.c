@@ -54,13 +54,15 @@ static fl_stage *create_stage(const fl_job *job)
     int64_t n_targets;
     fl_layer_memory layers[16];
     fl_stage *stage = NULL;
+    fl_drawn_state drawn = {.model = model, .seed = job->train.seed};
+    fl_state_source source = fl_drawn_source(&drawn);
     fl_stage_options o = {.model = model,
                           .dataset = &data,
                           .job = job,
                           .device = device,
                           .first = FIRST,
                           .last = LAST,
-                          .draw = true,
+                          .source = &source,
                           .n_slots = SLOTS,
                           .capacity = fl_capacity_equal(BATCH, 1, 1, SLOTS)};
     assert_int_equal(data.ops->max_shape(data.self, &input, &n_targets), FL_OK);

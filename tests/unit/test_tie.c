@@ -158,6 +158,8 @@ static fl_stage *stage_of(const fl_model *m, int first, int last, int F)
     int64_t n_targets;
     fl_stage *stage = NULL;
     fl_job_defaults(&job);
+    fl_drawn_state drawn = {.model = m, .seed = job.train.seed};
+    fl_state_source source = fl_drawn_source(&drawn);
     fl_stage_options o = {.model = m,
                           .dataset = &data,
                           .job = &job,
@@ -165,7 +167,7 @@ static fl_stage *stage_of(const fl_model *m, int first, int last, int F)
                           .first = first,
                           .last = last,
                           .n_frozen = fl_frozen_layers(m, F),
-                          .draw = true,
+                          .source = &source,
                           .n_slots = 1,
                           .capacity = fl_capacity_equal(SAMPLES, 1, 1, 1)};
     assert_int_equal(data.ops->max_shape(data.self, &input, &n_targets), FL_OK);

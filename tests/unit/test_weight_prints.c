@@ -24,19 +24,20 @@ static fl_weight_prints *prints;
 static int set_up(void **state)
 {
     (void)state;
-    const uint64_t seed = 5;
     if (fl_toy_model(BLOCKS, 0.0f, &model) != FL_OK ||
         fl_device_cpu_create(1, NULL, (size_t)1 << 30, &device) != FL_OK ||
         fl_weight_prints_create(LAYERS, &prints) != FL_OK) {
         return -1;
     }
+    fl_drawn_state drawn = {.model = model, .seed = 5};
+    const fl_state_source source = fl_drawn_source(&drawn);
     const fl_params_options o = {.device = device,
                                  .model = model,
                                  .last = LAYERS,
                                  .first_trainable = LAYERS,
                                  .n_frozen = LAYERS,
                                  .n_moments = 2,
-                                 .seed = &seed};
+                                 .source = &source};
     return fl_params_init(&params, &o) == FL_OK && fl_model_n_layers(model) == LAYERS ? 0 : -1;
 }
 
