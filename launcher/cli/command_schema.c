@@ -16,8 +16,9 @@ static int print_field(const char *path)
     }
     const fl_field *field = fl_schema_field(index);
     char allowed[FL_FIELD_ALLOWED_MAX];
-    printf("%s\n  %s\n  allowed: %s\n  default: %s\n", field->path, field->doc,
-           fl_field_allowed(field, allowed), field->initial);
+    printf("%s\n  %s\n  allowed: %s\n  default: %s\n  run --resume: %s\n", field->path, field->doc,
+           fl_field_allowed(field, allowed), field->initial,
+           fl_field_may_change(field) ? "may change" : "must stay");
     for (int k = 0; field->list != NULL && k < field->list->n_keys; k++) {
         const fl_field *key = &field->list->key[k];
         printf("  %s: %s\n    allowed: %s\n", key->path, key->doc, fl_field_allowed(key, allowed));

@@ -31,6 +31,15 @@ fl_status fl_job_check_model(const fl_job *job, int n_blocks) FL_MUST_CHECK;
 /* Check the job against the devices of the run: FL_EINVAL with "field: found ...". */
 fl_status fl_job_check_devices(const fl_job *job, int n_devices) FL_MUST_CHECK;
 
+/* Check the job that an interrupted run shall continue with against the one that it had: FL_EINVAL
+ * with a list of all fields that may not change, and both values. name: of the file of `before`. */
+fl_status fl_job_check_resume(const fl_job *before, const fl_job *now,
+                              const char *name) FL_MUST_CHECK;
+
+/* Whether any field whose path begins with `prefix` differs ("": any field); true also without
+ * memory for the comparison. */
+bool fl_job_differs(const fl_job *before, const fl_job *now, const char *prefix);
+
 /* Log a warning for each field that takes effect only after the run's end, or never. It is not an
  * error: a run may have been made shorter for a trial. n_steps >= 1: of the whole run. */
 void fl_job_warn_length(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps);

@@ -22,6 +22,14 @@ typedef enum fl_field_type {
     FL_FIELD_LIST,     /* int64_t, a count, and the items right after it */
 } fl_field_type;
 
+/* Whether a run that continues from a checkpoint may have another value. Fixed is what the weights,
+ * the moments and the place in the data depend on, and what would have no effect any more. */
+typedef enum fl_field_resume {
+    FL_RESUME_AS_SECTION, /* fixed in `model` and `data`, free in the others */
+    FL_RESUME_FIXED,
+    FL_RESUME_FREE,
+} fl_field_resume;
+
 typedef struct fl_list fl_list;
 
 typedef struct fl_field {
@@ -42,7 +50,8 @@ typedef struct fl_field {
     int n_offered; /* the first of them, which a job file may have; the others stand in the record
                       of a run only; 0: all */
     const fl_list *list; /* of a list: its items */
-    const char *doc;     /* one sentence */
+    fl_field_resume resume;
+    const char *doc; /* one sentence */
 } fl_field;
 
 /* The items of a list: integers, or mappings of integers. Offsets of keys are within an item. */
@@ -81,6 +90,9 @@ int fl_schema_find_section(const char *name);
  * the top). */
 const char *fl_field_name(const fl_field *field);
 bool fl_field_is_in(const fl_field *field, const char *section);
+
+/* Whether a run that continues from a checkpoint may have another value than before. */
+bool fl_field_may_change(const fl_field *field);
 
 /* Describe the allowed values: "auto, or an integer from 1 to 128". Returns text. */
 const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_MAX]);

@@ -37,3 +37,10 @@ bool fl_field_is_in(const fl_field *field, const char *section)
     }
     return strncmp(field->path, section, length) == 0 && field->path[length] == '.';
 }
+
+bool fl_field_may_change(const fl_field *field)
+{
+    bool fixed_section = fl_field_is_in(field, "model") || fl_field_is_in(field, "data");
+    return field->resume == FL_RESUME_FREE ||
+           (field->resume == FL_RESUME_AS_SECTION && !fixed_section);
+}

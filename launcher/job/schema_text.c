@@ -117,9 +117,29 @@ static void table_field(FILE *stream, const fl_field *field, const char *indent,
     }
 }
 
+/* The fields that `frostline run --resume` refuses to change. */
+static void fixed_fields(FILE *stream)
+{
+    enum { A_LINE = 5 };
+    int n = 0;
+    fputs("\n### Fields that a resumed run keeps\n\n`frostline run --resume RUN` refuses to change "
+          "these; it accepts `--set` for every other field\n"
+          "([checkpoints.md](checkpoints.md)):\n",
+          stream);
+    for (int i = 0; i < fl_schema_n_fields(); i++) {
+        const fl_field *field = fl_schema_field(i);
+        if (!fl_field_may_change(field)) {
+            fprintf(stream, "%s`%s`", n == 0 ? "\n" : n % A_LINE == 0 ? ",\n" : ", ", field->path);
+            n++;
+        }
+    }
+    fputs(".\n", stream);
+}
+
 fl_status fl_schema_write_markdown(FILE *stream)
 {
     fputs("| field | default | allowed | meaning |\n|---|---|---|---|\n", stream);
     each_field(stream, table_section, table_field, NULL);
+    fixed_fields(stream);
     return flushed(stream);
 }

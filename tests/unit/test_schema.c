@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "device/utf8.h"
-#include "launcher/job/schema.h"
+#include "launcher/job/job.h"
 #include "launcher/job/text.h"
 
 #include <stdio.h>
@@ -287,9 +287,68 @@ static void test_text__utf8_takes_what_the_standard_allows_and_no_more(void **st
     }
 }
 
+/* A new field of model or data is fixed unless its line says otherwise; one of another section is
+ * free. Would catch: a resumed run with another model, seed or batch. */
+static void test_schema__knows_what_a_resumed_run_keeps(void **state)
+{
+    (void)state;
+    static const char *const exceptions[] = {"name", "train.batch", "train.optimizer", "train.seed",
+                                             "run.dir"};
+    for (int i = 0; i < fl_schema_n_fields(); i++) {
+        const fl_field *field = fl_schema_field(i);
+        bool fixed =
+            strncmp(field->path, "model.", 6) == 0 ||
+            (strncmp(field->path, "data.", 5) == 0 && strcmp(field->path, "data.path") != 0);
+        for (size_t e = 0; e < sizeof exceptions / sizeof *exceptions; e++) {
+            fixed = fixed || strcmp(field->path, exceptions[e]) == 0;
+        }
+        if (fl_field_may_change(field) == fixed) {
+            fail_msg("%s %s change", field->path, fixed ? "must not" : "may");
+        }
+    }
+}
+
+static fl_job *job_with(const char *const *sets)
+{
+    fl_job *job = malloc(sizeof *job);
+    assert_non_null(job);
+    fl_job_defaults(job);
+    for (; *sets != NULL; sets += 2) {
+        assert_int_equal(fl_job_set(job, sets[0], sets[1]), FL_OK);
+    }
+    return job;
+}
+
+static void test_schema__lists_every_fixed_field_that_differs(void **state)
+{
+    (void)state;
+    fl_job *before = job_with((const char *const[]){"model.dim", "64", NULL});
+    fl_job *free_ones = job_with((const char *const[]){
+        "model.dim", "64", "train.epochs", "30", "train.lr", "5e-4", "data.path", "/elsewhere",
+        "pipe.k", "2", "devices.count", "2", "freeze.policy", "gradnorm", NULL});
+    fl_job *now = job_with((const char *const[]){
+        "model.dim", "32", "train.seed", "3", "data.validation", "5%", "train.epochs", "30", NULL});
+    assert_int_equal(fl_job_check_resume(before, free_ones, "RUN/job.yaml"), FL_OK);
+    assert_int_equal(fl_job_check_resume(before, now, "RUN/job.yaml"), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(),
+                           "--resume: RUN/job.yaml: fields that a run keeps are different:\n"
+                           "  model.dim: found 32, the run has 64\n"
+                           "  data.validation: found 5%, the run has none\n"
+                           "  train.seed: found 3, the run has 0\n"));
+    assert_true(fl_job_differs(before, now, ""));
+    assert_true(fl_job_differs(before, now, "model."));
+    assert_false(fl_job_differs(before, now, "pipe."));
+    assert_false(fl_job_differs(before, before, ""));
+    free(before);
+    free(free_ones);
+    free(now);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_schema__knows_what_a_resumed_run_keeps),
+        cmocka_unit_test(test_schema__lists_every_fixed_field_that_differs),
         cmocka_unit_test(test_schema__reference_file_is_the_generated_one),
         cmocka_unit_test(test_schema__reference_file_loads_as_the_defaults),
         cmocka_unit_test(test_schema__docs_page_ends_in_the_generated_tables),
