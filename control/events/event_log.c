@@ -1,12 +1,9 @@
 /* Writes the events of a run to events.jsonl. */
 #include "control/events/event_log.h"
 
-#include "device/device.h"
-#include "nn/model.h"
 #include "pipe/cost/schedule.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -44,95 +41,6 @@ void fl_event_log_end(fl_event_log *log)
     if (log->listener != NULL && !log->files.event.broken) {
         log->listener(log->context, log->event, &log->files.event);
     }
-}
-
-static int processors(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-/* The loss, and what its metrics are called. */
-static void loss_fields(fl_json *j, const fl_model *model)
-{
-    const fl_metric_list metrics = fl_model_metrics(model);
-    fl_json_text(j, "loss", fl_model_loss(model)->ops->kind);
-    fl_json_array(j, "metrics");
-    for (int i = 0; i < metrics.n; i++) {
-        fl_json_object(j, NULL);
-        fl_json_text(j, "name", metrics.metric[i].name);
-        fl_json_bool(j, "share", metrics.metric[i].is_share);
-        fl_json_close(j, '}');
-    }
-    fl_json_close(j, ']');
-}
-
-static void model_fields(fl_json *j, const fl_controller_options *o)
-{
-    static const char *const from[] = {"vit", "plugin", "program"};
-    if (o->model == NULL || o->dataset == NULL) {
-        return;
-    }
-    const fl_dataset *d = o->dataset;
-    fl_json_object(j, "model");
-    fl_json_text(j, "kind", from[o->job->model.kind]);
-    fl_json_text(j, "name", fl_model_name(o->model));
-    fl_json_integer(j, "layers", fl_model_n_layers(o->model));
-    fl_json_integer(j, "blocks", fl_model_n_blocks(o->model));
-    fl_json_integer(j, "parameters", fl_model_n_params(o->model));
-    loss_fields(j, o->model);
-    fl_json_close(j, '}');
-    fl_json_object(j, "data");
-    fl_json_text(j, "kind", d->ops->kind);
-    if (d->ops->fingerprint != NULL) {
-        char fingerprint[24];
-        snprintf(fingerprint, sizeof fingerprint, "%016llx",
-                 (unsigned long long)d->ops->fingerprint(d->self));
-        fl_json_text(j, "fingerprint", fingerprint);
-    }
-    fl_json_integer(j, "test_samples", d->ops->count(d->self, FL_TEST) - o->n_validation);
-    fl_json_close(j, '}');
-}
-
-void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char *metrics_url)
-{
-    const fl_controller_options *o = run->options;
-    fl_json *j = fl_event_log_begin(log, "run.started");
-    fl_json_text(j, "job", o->job->name);
-    fl_json_text(j, "version", FL_VERSION);
-    fl_json_text(j, "run_dir", o->run_dir);
-    if (metrics_url != NULL) {
-        fl_json_text(j, "metrics", metrics_url);
-        fl_progress_note(&log->progress, "metrics at %s", metrics_url);
-    }
-    model_fields(j, o);
-    fl_json_integer(j, "devices", o->n_devices);
-    fl_json_text(j, "device_kind", fl_device_kind_name(o->job->devices.kind));
-    if (o->kernels != NULL) {
-        fl_json_text(j, "kernels", o->kernels);
-    }
-    fl_json_integer(j, "processors", processors());
-    fl_json_integer(j, "controller_pid", getpid());
-    fl_json_integer(j, "samples", o->n_samples);
-    if (o->n_validation > 0) {
-        fl_json_integer(j, "validation_samples", o->n_validation);
-    }
-    fl_json_integer(j, "batch", o->job->train.batch);
-    fl_json_integer(j, "steps", o->n_steps);
-    fl_json_integer(j, "epochs", o->n_epochs);
-    fl_json_integer(j, "seed", (int64_t)o->job->train.seed);
-    fl_json_array(j, "workers");
-    for (int i = 0; i < run->n_workers; i++) {
-        const fl_worker *w = &run->workers[i];
-        fl_json_object(j, NULL);
-        fl_json_integer(j, "rank", w->rank);
-        fl_json_integer(j, "pid", w->pid);
-        fl_json_integer(j, "replica", w->place.replica);
-        fl_json_integer(j, "stage", w->place.stage);
-        fl_json_close(j, '}');
-    }
-    fl_json_close(j, ']');
-    fl_event_log_end(log);
 }
 
 static void candidate_fields(fl_json *j, const fl_candidate *c)
@@ -297,7 +205,7 @@ void fl_event_log_stopping(fl_event_log *log, const char *why, int64_t steps)
 void fl_event_log_setting_done(fl_event_log *log, const fl_setting *setting,
                                const fl_setting_done_report *report)
 {
-    static const char *const what[] = {"",           "run.paused",  "run.resumed",
+    static const char *const what[] = {"",           "run.paused",  "run.continued",
                                        "run.ending", "job.changed", "job.changed"};
     static const char *const field[] = {NULL, NULL, NULL, NULL, "train.lr", "log.level"};
     fl_json *j = fl_event_log_begin(log, what[setting->kind]);

@@ -40,6 +40,9 @@ void fl_event_log_end(fl_event_log *log);
 
 /* metrics_url  NULL: the run has no metrics */
 void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char *metrics_url);
+
+/* The run continues from run->options->origin. */
+void fl_event_log_resumed(fl_event_log *log, const fl_run_facts *run, const char *metrics_url);
 void fl_event_log_costs(fl_event_log *log, const fl_costs_origin *origin);
 void fl_event_log_plan(fl_event_log *log, const fl_run_facts *run, const fl_mfu *mfu);
 void fl_event_log_cache_opened(fl_event_log *log, const fl_controller_options *options);

@@ -19,6 +19,21 @@ typedef struct fl_costs_origin {
     int64_t live_steps;
 } fl_costs_origin;
 
+/* How a run continues that was interrupted: for events.jsonl and the terminal. All borrowed. */
+typedef struct fl_resume_origin {
+    const char *checkpoint;            /* its path */
+    int64_t step;                      /* finished steps */
+    int64_t n_cut_steps, n_cut_events; /* lines after the checkpoint that were cut off */
+    const char *ended;                 /* how the run ended before: "stopped", "lost" ... */
+    int n_refused;                     /* newer checkpoints that could not be used: */
+    const struct fl_refused_checkpoint {
+        int64_t step;
+        char why[512];
+    } * refused;                /* [n_refused] */
+    int n_changed;              /* fields of the job that have another value now: */
+    const char *const *changed; /* [n_changed] their paths */
+} fl_resume_origin;
+
 typedef struct fl_controller_options {
     const fl_job *job;
     const fl_model *model;           /* NULL: events.jsonl does not describe the model */
@@ -40,8 +55,9 @@ typedef struct fl_controller_options {
     const char *kernels;                  /* the instruction set, "avx2"; NULL: unknown */
     int64_t lead; /* steps from a decision to the step at which it takes effect: fl_due_lead */
     int64_t n_samples, n_steps, n_epochs;
-    int64_t n_validation;          /* samples kept out of training; 0: none */
-    const fl_callbacks *callbacks; /* of the program; NULL: none */
+    int64_t n_validation;           /* samples kept out of training; 0: none */
+    const fl_callbacks *callbacks;  /* of the program; NULL: none */
+    const fl_resume_origin *origin; /* NULL: the run begins at its first step */
     fl_worker_main *worker;
     void *context;
 } fl_controller_options;

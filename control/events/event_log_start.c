@@ -1,0 +1,143 @@
+/* The events with which a run begins, and continues from a checkpoint. */
+#include "control/events/event_log.h"
+
+#include "device/device.h"
+#include "nn/model.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static int processors(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* The loss, and what its metrics are called. */
+static void loss_fields(fl_json *j, const fl_model *model)
+{
+    const fl_metric_list metrics = fl_model_metrics(model);
+    fl_json_text(j, "loss", fl_model_loss(model)->ops->kind);
+    fl_json_array(j, "metrics");
+    for (int i = 0; i < metrics.n; i++) {
+        fl_json_object(j, NULL);
+        fl_json_text(j, "name", metrics.metric[i].name);
+        fl_json_bool(j, "share", metrics.metric[i].is_share);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
+static void model_fields(fl_json *j, const fl_controller_options *o)
+{
+    static const char *const from[] = {"vit", "plugin", "program"};
+    if (o->model == NULL || o->dataset == NULL) {
+        return;
+    }
+    const fl_dataset *d = o->dataset;
+    fl_json_object(j, "model");
+    fl_json_text(j, "kind", from[o->job->model.kind]);
+    fl_json_text(j, "name", fl_model_name(o->model));
+    fl_json_integer(j, "layers", fl_model_n_layers(o->model));
+    fl_json_integer(j, "blocks", fl_model_n_blocks(o->model));
+    fl_json_integer(j, "parameters", fl_model_n_params(o->model));
+    loss_fields(j, o->model);
+    fl_json_close(j, '}');
+    fl_json_object(j, "data");
+    fl_json_text(j, "kind", d->ops->kind);
+    if (d->ops->fingerprint != NULL) {
+        char fingerprint[24];
+        snprintf(fingerprint, sizeof fingerprint, "%016llx",
+                 (unsigned long long)d->ops->fingerprint(d->self));
+        fl_json_text(j, "fingerprint", fingerprint);
+    }
+    fl_json_integer(j, "test_samples", d->ops->count(d->self, FL_TEST) - o->n_validation);
+    fl_json_close(j, '}');
+}
+
+/* What may differ each time that the run is started. */
+static void machine_fields(fl_event_log *log, const fl_run_facts *run, const char *metrics_url)
+{
+    const fl_controller_options *o = run->options;
+    fl_json *j = &log->files.event;
+    fl_json_text(j, "version", FL_VERSION);
+    fl_json_text(j, "run_dir", o->run_dir);
+    if (metrics_url != NULL) {
+        fl_json_text(j, "metrics", metrics_url);
+        fl_progress_note(&log->progress, "metrics at %s", metrics_url);
+    }
+    fl_json_integer(j, "devices", o->n_devices);
+    fl_json_text(j, "device_kind", fl_device_kind_name(o->job->devices.kind));
+    if (o->kernels != NULL) {
+        fl_json_text(j, "kernels", o->kernels);
+    }
+    fl_json_integer(j, "processors", processors());
+    fl_json_integer(j, "controller_pid", getpid());
+    fl_json_integer(j, "steps", o->n_steps);
+    fl_json_integer(j, "epochs", o->n_epochs);
+}
+
+static void worker_fields(fl_json *j, const fl_run_facts *run)
+{
+    fl_json_array(j, "workers");
+    for (int i = 0; i < run->n_workers; i++) {
+        const fl_worker *w = &run->workers[i];
+        fl_json_object(j, NULL);
+        fl_json_integer(j, "rank", w->rank);
+        fl_json_integer(j, "pid", w->pid);
+        fl_json_integer(j, "replica", w->place.replica);
+        fl_json_integer(j, "stage", w->place.stage);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
+void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char *metrics_url)
+{
+    const fl_controller_options *o = run->options;
+    fl_json *j = fl_event_log_begin(log, "run.started");
+    fl_json_text(j, "job", o->job->name);
+    machine_fields(log, run, metrics_url);
+    model_fields(j, o);
+    fl_json_integer(j, "samples", o->n_samples);
+    if (o->n_validation > 0) {
+        fl_json_integer(j, "validation_samples", o->n_validation);
+    }
+    fl_json_integer(j, "batch", o->job->train.batch);
+    fl_json_integer(j, "seed", (int64_t)o->job->train.seed);
+    worker_fields(j, run);
+    fl_event_log_end(log);
+}
+
+static void skipped_fields(fl_json *j, const fl_resume_origin *origin)
+{
+    fl_json_array(j, "refused");
+    for (int i = 0; i < origin->n_refused; i++) {
+        fl_json_object(j, NULL);
+        fl_json_integer(j, "step", origin->refused[i].step);
+        fl_json_text(j, "why", origin->refused[i].why);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
+void fl_event_log_resumed(fl_event_log *log, const fl_run_facts *run, const char *metrics_url)
+{
+    const fl_resume_origin *origin = run->options->origin;
+    fl_json *j = fl_event_log_begin(log, "run.resumed");
+    fl_json_text(j, "checkpoint", origin->checkpoint);
+    fl_json_integer(j, "step", origin->step);
+    fl_json_integer(j, "cut_steps", origin->n_cut_steps);
+    fl_json_integer(j, "cut_events", origin->n_cut_events);
+    fl_json_text(j, "ended", origin->ended);
+    skipped_fields(j, origin);
+    fl_json_array(j, "changed");
+    for (int i = 0; i < origin->n_changed; i++) {
+        fl_json_text(j, NULL, origin->changed[i]);
+    }
+    fl_json_close(j, ']');
+    machine_fields(log, run, metrics_url);
+    worker_fields(j, run);
+    fl_event_log_end(log);
+}
