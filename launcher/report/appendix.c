@@ -89,10 +89,6 @@ static void gaps(fl_html *html, const fl_report *report)
 {
     file_line(html, &report->steps_file);
     file_line(html, &report->events_file);
-    if (report->n_again > 0) {
-        fl_html_add(html, "<p>%lld steps were repeated; the page shows the last repetition.</p>\n",
-                    (long long)report->n_again);
-    }
 }
 
 void fl_page_raw(fl_html *html, const fl_report *report)

@@ -216,14 +216,32 @@ static void describe_model(fl_html *html, const fl_job *job, const json_t *start
     }
 }
 
+/* Each time that the run continued from a checkpoint. */
+static void list_resumes(fl_html *html, const fl_report *report)
+{
+    const json_t *resumed;
+    char text[MOMENT_BYTES];
+    int64_t at = 0;
+    while ((resumed = fl_report_next(report, "run.resumed", &at)) != NULL) {
+        fl_html_add(html, "<p>Resumed %s from the checkpoint after %lld steps (before: %s; ",
+                    moment(resumed, text),
+                    (long long)fl_line_whole(resumed, "step", 0, INT64_C(1) << 50, 0),
+                    fl_line_text(resumed, "ended"));
+        fl_html_add(html, "%lld later steps were cut off).</p>\n",
+                    (long long)fl_line_whole(resumed, "cut_steps", 0, INT64_C(1) << 50, 0));
+    }
+}
+
 static void describe_run(fl_html *html, const fl_report *report)
 {
     const json_t *started = fl_report_first(report, "run.started");
+    const json_t *resumed = fl_report_last(report, "run.resumed");
+    const json_t *newest = resumed == NULL ? started : resumed;
     char n[FL_NUMBER_BYTES], text[MOMENT_BYTES];
     if (started == NULL) {
         return;
     }
-    size_t n_workers = json_array_size(json_object_get(started, "workers"));
+    size_t n_workers = json_array_size(json_object_get(newest, "workers"));
     fl_html_add(html, "<p>");
     if (report->has_job) {
         describe_model(html, &report->job, started);
@@ -232,10 +250,11 @@ static void describe_run(fl_html *html, const fl_report *report)
     }
     fl_html_add(html, " on %s samples", fl_html_number(fl_line_real(started, "samples"), 0, n));
     fl_html_add(html, ", %s to a batch", fl_html_number(fl_line_real(started, "batch"), 0, n));
-    fl_html_add(html, ", for %s", fl_html_number(fl_line_real(started, "epochs"), 0, n));
+    fl_html_add(html, ", for %s", fl_html_number(fl_line_real(newest, "epochs"), 0, n));
     fl_html_add(html, " epochs at most, with %d worker%s. ", (int)n_workers,
                 n_workers == 1 ? "" : "s");
     fl_html_add(html, "Begun %s.</p>\n", moment(started, text));
+    list_resumes(html, report);
 }
 
 static void why_it_ended(fl_html *html, const fl_report *report)

@@ -29,15 +29,6 @@ fl_grid fl_report_plan_of(const json_t *object, fl_grid otherwise)
     };
 }
 
-/* A run that went back to a checkpoint does steps once more: what came of them first is gone. */
-static void go_back(fl_report *report, int64_t step)
-{
-    while (report->n_steps > 0 && report->step[report->n_steps - 1].step >= step) {
-        report->n_steps--;
-        report->n_again++;
-    }
-}
-
 /* Of the step that is added next. */
 static fl_status take_train_metrics(fl_report *report, const json_t *line)
 {
@@ -73,14 +64,17 @@ static fl_status take_step(void *context, json_t *line, bool *good, const char *
         .plan = fl_report_plan_of(line, (fl_grid){0, 0, 0, 0}),
         .skipped = json_is_true(json_object_get(line, "skipped")),
     };
-    *why = s.step < 0 ? "no number of a step" : s.epoch < 0 ? "no epoch" : "no time of a step";
-    if (s.step < 0 || s.epoch < 0 || !(s.ms >= 0)) {
+    bool repeats = report->n_steps > 0 && s.step <= report->step[report->n_steps - 1].step;
+    *why = s.step < 0    ? "no number of a step"
+           : s.epoch < 0 ? "no epoch"
+           : repeats     ? "not after the step before it"
+                         : "no time of a step";
+    if (s.step < 0 || s.epoch < 0 || repeats || !(s.ms >= 0)) {
         return FL_OK;
     }
     void *array = report->step;
     FL_TRY(fl_alloc_room(&array, (size_t)report->n_steps, 1, sizeof s, &report->steps_capacity));
     report->step = array;
-    go_back(report, s.step);
     double before_s = report->n_steps == 0 ? 0 : report->step[report->n_steps - 1].end_s;
     s.end_s = before_s + s.ms / 1000;
     FL_TRY(take_train_metrics(report, line));

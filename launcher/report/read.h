@@ -36,8 +36,7 @@ typedef struct fl_report {
     fl_report_metric metric[FL_METRICS_MAX];
     double *train_metric; /* [n_steps][n_metrics], NAN: not known; use fl_report_train_metric */
     size_t train_metric_capacity;
-    int64_t n_again; /* steps that were done once more: only the last time stands here */
-    json_t **event;  /* [n_events], in their order; each has the text "event" */
+    json_t **event; /* [n_events], in their order; each has the text "event" */
     int64_t n_events;
     size_t events_capacity;
     int64_t n_left_out; /* events beyond what a page can show */

@@ -28,8 +28,27 @@ typedef struct recording_reader {
     size_t capacity;
     int64_t line; /* from 1 */
     int n_workers;
+    int64_t n_steps;    /* of the run that is read */
+    int64_t resumed_at; /* the step at which it was resumed last; -1: it was not */
+    fl_plan plan;       /* that ran last */
     bool started, planned, ended;
 } recording_reader;
+
+/* Fields that may differ: where files are, who may watch the run, and what decided in the recorded
+ * run. */
+static bool may_differ(const char *path)
+{
+    static const char *const prefixes[] = {
+        "name",      "run.",         "control.",     "trace.",     "fault.",
+        "freeze.",   "elastic.",     "pipe.profile", "pipe.tune",  "train.hash_weights",
+        "data.path", "cache.memory", "cache.disk",   "cache.path", "cache.stores"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
 
 /* ---- fields ---- */
 
@@ -155,6 +174,7 @@ static fl_status add_plan(recording_reader *r, const json_t *event)
     FL_TRY(fl_alloc(sizeof *recorded.plan, (void **)&recorded.plan));
     fl_status status = get_plan(r, event, recorded.plan);
     if (status == FL_OK) {
+        r->plan = *recorded.plan;
         status = add_recorded(r, recorded);
     }
     if (status != FL_OK) {
@@ -230,12 +250,12 @@ static fl_status check_data(const recording_reader *r, const json_t *event)
     return FL_OK;
 }
 
-static fl_status take_start(recording_reader *r, const json_t *event)
+/* The fields that run.started and run.resumed both have. */
+static fl_status take_machine(recording_reader *r, const json_t *event)
 {
-    int64_t samples = 0, steps = 0, devices = 0;
+    int64_t devices = 0;
     size_t n_workers = json_array_size(json_object_get(event, "workers"));
-    FL_TRY(get_integer(r, event, "samples", 1, INT64_MAX, &samples));
-    FL_TRY(get_integer(r, event, "steps", 1, INT64_MAX, &steps));
+    FL_TRY(get_integer(r, event, "steps", 1, INT64_MAX, &r->n_steps));
     FL_TRY(get_integer(r, event, "devices", 1, INT_MAX, &devices));
     if (n_workers < 1 || n_workers > FL_MAX_WORKERS) {
         return damaged(r, "\"workers\": an array of 1 to %d workers is expected", FL_MAX_WORKERS);
@@ -243,30 +263,95 @@ static fl_status take_start(recording_reader *r, const json_t *event)
     if (devices != r->facts->n_devices || n_workers > (size_t)r->facts->n_devices) {
         return differs(r, "devices", r->facts->n_devices, devices);
     }
+    if (r->n_steps != r->facts->n_steps) {
+        return differs(r, "steps", r->facts->n_steps, r->n_steps);
+    }
+    if (r->started && (int)n_workers != r->n_workers) {
+        return fl_fail(FL_EINVAL,
+                       "--replay: %s was resumed with %zu workers, after %d: only a run with the "
+                       "same workers throughout can be repeated",
+                       r->run_dir, n_workers, r->n_workers);
+    }
+    r->n_workers = (int)n_workers;
+    return FL_OK;
+}
+
+static fl_status take_start(recording_reader *r, const json_t *event)
+{
+    int64_t samples = 0;
+    FL_TRY(get_integer(r, event, "samples", 1, INT64_MAX, &samples));
     if (samples != r->facts->n_samples) {
         return differs(r, "training samples", r->facts->n_samples, samples);
     }
-    if (steps != r->facts->n_steps) {
-        return differs(r, "steps", r->facts->n_steps, steps);
-    }
-    r->n_workers = (int)n_workers;
+    FL_TRY(take_machine(r, event));
     r->started = true;
     return check_data(r, event);
 }
 
-static fl_status take_first_plan(recording_reader *r, const json_t *event)
+/* A repetition has one job for all of its steps. */
+static fl_status take_resume(recording_reader *r, const json_t *event)
 {
+    const json_t *changed = json_object_get(event, "changed"), *field;
+    size_t i;
+    FL_TRY(get_integer(r, event, "step", 0, r->facts->n_steps, &r->resumed_at));
+    json_array_foreach((json_t *)changed, i, field)
+    {
+        const char *path = json_string_value(field);
+        if (path != NULL && !may_differ(path)) {
+            return fl_fail(FL_EINVAL,
+                           "--replay: %s was resumed at step %" PRId64
+                           " with another %.64s: only a run with the same job throughout can be "
+                           "repeated",
+                           r->run_dir, r->resumed_at, path);
+        }
+    }
+    return take_machine(r, event);
+}
+
+static bool is_same_plan(const fl_plan *a, const fl_plan *b)
+{
+    size_t n_ranks = (size_t)(a->K * a->R);
+    return a->F == b->F && a->K == b->K && a->R == b->R && a->M == b->M &&
+           memcmp(a->first, b->first, (size_t)(a->K + 1) * sizeof *a->first) == 0 &&
+           memcmp(a->rank_of, b->rank_of, n_ranks * sizeof *a->rank_of) == 0;
+}
+
+/* Decides nothing where the checkpoint's plan ran on. */
+static fl_status add_resumed_plan(recording_reader *r, const json_t *event)
+{
+    fl_plan plan;
+    FL_TRY(get_plan(r, event, &plan));
+    if (is_same_plan(&plan, &r->plan) || r->resumed_at == r->facts->n_steps) {
+        return FL_OK;
+    }
+    fl_recorded recorded = {.kind = FL_RECORDED_PLAN, .step = r->resumed_at};
+    FL_TRY(fl_alloc(sizeof *recorded.plan, (void **)&recorded.plan));
+    *recorded.plan = r->plan = plan;
+    fl_status status = add_recorded(r, recorded);
+    if (status != FL_OK) {
+        fl_free(recorded.plan);
+    }
+    return status;
+}
+
+static fl_status take_chosen_plan(recording_reader *r, const json_t *event)
+{
+    if (r->planned && r->resumed_at > 0) {
+        return add_resumed_plan(r, event);
+    }
     r->planned = true;
-    return get_plan(r, event, &r->recording->first);
+    FL_TRY(get_plan(r, event, &r->recording->first));
+    r->plan = r->recording->first;
+    return FL_OK;
 }
 
 static const struct {
     const char *name;
     fl_status (*take)(recording_reader *r, const json_t *event);
 } takers[] = {
-    {"run.started", take_start}, {"plan.chosen", take_first_plan}, {"transition.done", add_plan},
-    {"job.changed", add_change}, {"run.ending", add_end_epoch},    {"run.finished", add_end},
-    {"run.stopped", add_end},    {"run.failed", add_end},
+    {"run.started", take_start},   {"run.resumed", take_resume}, {"plan.chosen", take_chosen_plan},
+    {"transition.done", add_plan}, {"job.changed", add_change},  {"run.ending", add_end_epoch},
+    {"run.finished", add_end},     {"run.stopped", add_end},     {"run.failed", add_end},
 };
 
 static fl_status take_event(recording_reader *r, const json_t *event)
@@ -358,22 +443,6 @@ static fl_status read_events(recording_reader *r)
 
 /* ---- the job ---- */
 
-/* Fields that may differ: where files are, who may watch the run, and what decided in the recorded
- * run. */
-static bool may_differ(const char *path)
-{
-    static const char *const prefixes[] = {
-        "name",      "run.",         "control.",     "trace.",     "fault.",
-        "freeze.",   "elastic.",     "pipe.profile", "pipe.tune",  "train.hash_weights",
-        "data.path", "cache.memory", "cache.disk",   "cache.path", "cache.stores"};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static fl_status compare_jobs(const char *run_dir, const fl_job *here, const fl_job *there)
 {
     static char a[FL_FIELD_VALUE_MAX], b[FL_FIELD_VALUE_MAX];
@@ -421,7 +490,8 @@ static fl_status check_job(const char *run_dir, const fl_job *job)
 fl_status fl_recording_read(const char *run_dir, const fl_recording_facts *facts,
                             fl_recording *recording)
 {
-    recording_reader r = {.run_dir = run_dir, .facts = facts, .recording = recording};
+    recording_reader r = {
+        .run_dir = run_dir, .facts = facts, .recording = recording, .resumed_at = -1};
     FL_TRY(check_job(run_dir, facts->job));
     return read_events(&r);
 }

@@ -159,6 +159,54 @@ static void read_steps(int dir, char *buffer, fl_run_entry *entry)
     }
 }
 
+/* The offset of the last place where the file has `needle`; -1: it has none. */
+static off_t find_last(int fd, const char *needle, char *buffer)
+{
+    size_t length = strlen(needle);
+    off_t found = -1;
+    ssize_t n;
+    for (off_t from = 0; (n = pread(fd, buffer, LINE_MAX_BYTES, from)) >= (ssize_t)length;
+         from += n - (ssize_t)length + 1) {
+        const char *end = buffer + n, *at = buffer;
+        while ((at = memmem(at, (size_t)(end - at), needle, length)) != NULL) {
+            found = from + (at - buffer);
+            at++;
+        }
+    }
+    return found;
+}
+
+/* The newest event run.resumed; NULL: the run was never resumed. */
+static json_t *read_resumed(int fd, char *buffer)
+{
+    enum { BEFORE = 256 }; /* an event begins with its time and its name */
+    off_t at = find_last(fd, "\"event\": \"run.resumed\"", buffer);
+    off_t from = at > BEFORE ? at - BEFORE : 0;
+    ssize_t n = at < 0 ? 0 : pread(fd, buffer, LINE_MAX_BYTES, from);
+    if (at < 0 || n <= at - from) {
+        return NULL;
+    }
+    char *before = memrchr(buffer, '\n', (size_t)(at - from));
+    char *begin = before == NULL ? buffer : before + 1;
+    char *end = memchr(begin, '\n', (size_t)(buffer + n - begin));
+    json_t *event = end == NULL ? NULL : json_loadb(begin, (size_t)(end - begin), 0, NULL);
+    const char *name = json_string_value(json_object_get(event, "event"));
+    if (name == NULL || strcmp(name, "run.resumed") != 0) {
+        json_decref(event); /* the text of another event */
+        return NULL;
+    }
+    return event;
+}
+
+/* A run that was resumed may have become longer. */
+static void read_length(int fd, const json_t *first, char *buffer, fl_run_entry *entry)
+{
+    json_t *resumed = read_resumed(fd, buffer);
+    const json_t *steps = json_object_get(resumed == NULL ? first : resumed, "steps");
+    entry->n_steps = (int64_t)json_integer_value(steps);
+    json_decref(resumed);
+}
+
 static bool read_events(int dir, char *buffer, fl_run_entry *entry)
 {
     int fd = openat(dir, "events.jsonl", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -168,7 +216,7 @@ static bool read_events(int dir, char *buffer, fl_run_entry *entry)
     json_t *first = read_line(fd, false, buffer);
     copy_text(first, "job", entry->job, sizeof entry->job);
     copy_text(first, "wall", entry->started, sizeof entry->started);
-    entry->n_steps = (int64_t)json_integer_value(json_object_get(first, "steps"));
+    read_length(fd, first, buffer, entry);
     json_t *last = read_line(fd, true, buffer);
     read_last(last, entry);
     entry->n_metrics = 0;

@@ -247,8 +247,9 @@ static void test_report__a_line_without_end_does_not_hide_the_next(void **state)
     fl_report_fini(&report);
 }
 
-/* A run that goes back to a checkpoint does steps again: the last time counts. */
-static void test_report__steps_done_again_count_once(void **state)
+/* A resumed run continues its files without a gap or a repeated step. Lines that repeat a step are
+ * damage: curves and times over them would go back. */
+static void test_report__a_repeated_step_is_a_line_that_cannot_be_read(void **state)
 {
     (void)state;
     fl_report report;
@@ -263,10 +264,30 @@ static void test_report__steps_done_again_count_once(void **state)
     }
     char *page = page_of(&report);
     assert_int_equal(report.n_steps, 5);
-    assert_int_equal(report.n_again, 3);
+    assert_int_equal(report.steps_file.n_bad, 3);
     near(report.step[4].end_s, 5, 1e-9);
-    near(report.step[1].loss, 4, 0);
-    expect(page, "3 steps were repeated");
+    near(report.step[1].loss, 1, 0);
+    expect(page,
+           "3 of 8 lines could not be read; the first is line 5: not after the step before it");
+    free(page);
+    fl_report_fini(&report);
+}
+
+/* The page has the numbers of the newest start, and each resume. */
+static void test_report__a_resumed_run_shows_where_it_continued(void **state)
+{
+    (void)state;
+    fl_report report;
+    put("events.jsonl", "w", whole_events);
+    put("events.jsonl", "a",
+        "{\"time\":9,\"wall\":\"2026-01-31T11:00:00.000Z\",\"event\":\"run.resumed\",\"step\":3,"
+        "\"checkpoint\":\"checkpoints/step-000000003\",\"cut_steps\":2,\"cut_events\":1,"
+        "\"ended\":\"stopped\",\"steps\":12,\"epochs\":30,\"workers\":[{\"rank\":0}]}\n");
+    put("steps.jsonl", "w", "{\"step\":0,\"epoch\":0,\"loss\":1,\"ms\":1000}\n");
+    char *page = page_of(&report);
+    expect(page, "Resumed 2026-01-31 11:00:00 UTC from the checkpoint after 3 steps (before: "
+                 "stopped; 2 later steps were cut off).");
+    expect(page, "for 30 epochs at most, with 1 worker.");
     free(page);
     fl_report_fini(&report);
 }
@@ -428,7 +449,8 @@ int main(void)
         TEST(test_report__says_why_a_run_failed),
         TEST(test_report__counts_what_it_cannot_read),
         TEST(test_report__a_line_without_end_does_not_hide_the_next),
-        TEST(test_report__steps_done_again_count_once),
+        TEST(test_report__a_repeated_step_is_a_line_that_cannot_be_read),
+        TEST(test_report__a_resumed_run_shows_where_it_continued),
         TEST(test_report__a_pipe_in_place_of_a_file_is_not_waited_for),
         TEST(test_report__no_name_or_message_brings_markup_in),
         TEST(test_report__any_damage_leaves_a_page),
