@@ -1,12 +1,13 @@
 /* The data set of kind idx: pixels stay bytes in memory and become floats as they are read.
  *
  *     four headers ① agree with each other? ② fit into memory? ──> ③ bytes of both splits
- *     ──> ④ mean, deviation ──> table [256]
+ *     ──> the selected classes ──> ④ mean, deviation ──> table [256]
  *     read: id ──> draw of (seed, epoch, id) ──> byte ──> table ──> float */
 #include "data/idx_dataset.h"
 
 #include "data/augment.h"
 #include "data/idx.h"
+#include "data/idx_select.h"
 #include "device/alloc.h"
 #include "device/host_limits.h"
 
@@ -349,9 +350,29 @@ static uint64_t measure_fingerprint(const idx_dataset *d)
     return hash;
 }
 
+static fl_status select_classes(const fl_idx_options *o, images *split)
+{
+    static const char *const names[N_SPLITS] = {[FL_TRAIN] = "training", [FL_TEST] = "test"};
+    int new_label[FL_IDX_LABELS];
+    if (o->n_classes == 0) {
+        return FL_OK;
+    }
+    FL_TRY(fl_idx_select_table(o->classes, o->n_classes, new_label));
+    for (int s = 0; s < N_SPLITS; s++) {
+        if (is_wanted(o, s)) {
+            fl_status status = fl_idx_select(&split[s].pixels, &split[s].labels, new_label);
+            if (status != FL_OK) {
+                return fl_within(status, "%s images", names[s]);
+            }
+        }
+    }
+    return FL_OK;
+}
+
 static fl_status fill_dataset(const fl_idx_options *o, idx_dataset *d)
 {
     FL_TRY(read_files(o, d->split));
+    FL_TRY(select_classes(o, d->split));
     d->info = describe_files(o, d);
     d->n_pixels = d->info.channels * d->info.height * d->info.width;
     int64_t side = d->info.height < d->info.width ? d->info.height : d->info.width;

@@ -21,6 +21,11 @@ typedef struct fl_idx_options {
                        `normalization` */
     fl_split split;
     bool labels_optional; /* a missing file of labels leaves the samples without targets */
+    /* [n_classes] use only the images of these classes; classes[i] of the files becomes class i,
+     * and ids count the images that remain. FL_EINVAL for a class that occurs twice or has no
+     * image. n_classes 0: all, as in the files */
+    const int *classes;
+    int n_classes;
 } fl_idx_options;
 
 /* As fl_dataset_idx. info->n_classes is that of the files that were read; 1 without labels. */

@@ -67,7 +67,12 @@ typedef struct fl_script_entry {
     int f, k, r, m;
 } fl_script_entry;
 
-enum { FL_SCRIPT_MAX = 256, FL_FREEZE_LIST_MAX = 256, FL_CACHE_STORES_MAX = 64 };
+enum {
+    FL_SCRIPT_MAX = 256,
+    FL_FREEZE_LIST_MAX = 256,
+    FL_CLASSES_MAX = 256,
+    FL_CACHE_STORES_MAX = 64
+};
 
 enum { FL_JOB_FIELDS_MAX = 96 };
 
@@ -75,7 +80,8 @@ enum { FL_JOB_FIELDS_MAX = 96 };
 typedef struct fl_job_origins {
     char file[FL_TEXT_MAX]; /* "": the job was not read from a file */
     struct {
-        int line, column;    /* from 1; line 0: nowhere, the default; -1: an override */
+        int line, column;    /* from 1; line 0: nowhere, the default; -1: an override;
+                              * -2: fl_job_set */
     } of[FL_JOB_FIELDS_MAX]; /* by the field's place in the table of fields */
 } fl_job_origins;
 
@@ -97,6 +103,8 @@ typedef struct fl_job {
         int64_t samples; /* use the first n training samples; 0: all */
         /* of the used training samples: never trained on, evaluated on. `steps` counts samples */
         fl_span validation;
+        int64_t n_classes;           /* 0: all classes */
+        int classes[FL_CLASSES_MAX]; /* [n_classes] of the data; classes[i] becomes class i */
     } data;
     struct {
         int64_t epochs;
@@ -190,7 +198,8 @@ fl_status fl_job_load(const char *path, const char *const *overrides, int n_over
 fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
                        const char *const *overrides, int n_overrides, fl_job *job) FL_MUST_CHECK;
 
-/* Set one field by its path, as --set does: "pipe.k", "2". */
+/* Set one field by its path: "pipe.k", "2". Returns FL_EINVAL with "field: what was found, what is
+ * allowed"; *job is unchanged on failure. */
 fl_status fl_job_set(fl_job *job, const char *path, const char *text) FL_MUST_CHECK;
 
 #ifdef __cplusplus

@@ -36,6 +36,11 @@ static const fl_field frozen_blocks = {
 static const fl_list freeze_list = {
     .capacity = FL_FREEZE_LIST_MAX, .item_bytes = sizeof(int), .key = &frozen_blocks};
 
+static const fl_field class_number = {
+    .type = FL_FIELD_INTEGER, .is_int = true, .least = 0, .most = FL_CLASSES_MAX - 1};
+static const fl_list class_list = {
+    .capacity = FL_CLASSES_MAX, .item_bytes = sizeof(int), .key = &class_number};
+
 static const fl_field script_keys[] = {
     {.path = "step",
      .type = FL_FIELD_INTEGER,
@@ -86,6 +91,7 @@ static const fl_list script = {.capacity = FL_SCRIPT_MAX,
                                .rises = true};
 
 /* A list is its count, with the items right after it. */
+_Static_assert(AT(data.classes) == AT(data.n_classes) + sizeof(int64_t), "no gap");
 _Static_assert(AT(freeze.list) == AT(freeze.n_list) + sizeof(int64_t), "no gap");
 _Static_assert(AT(elastic.script) == AT(elastic.n_script) + sizeof(int64_t), "no gap");
 
@@ -202,6 +208,13 @@ static const fl_field fields[] = {
      .least = 1,
      .most = UINT32_MAX,
      .doc = "Use only the first training samples."},
+    {.path = "data.classes",
+     .type = FL_FIELD_LIST,
+     .offset = AT(data.n_classes),
+     .initial = "all",
+     .word = "all",
+     .list = &class_list,
+     .doc = "Use only the images of these classes; the first one in the list becomes class 0."},
     {.path = "data.validation",
      .type = FL_FIELD_SPAN,
      .offset = AT(data.validation),

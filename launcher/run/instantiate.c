@@ -1,5 +1,6 @@
 #include "launcher/run/instantiate.h"
 
+#include "data/idx_dataset.h"
 #include "data/loader.h"
 #include "device/failure.h"
 #include "launcher/run/plugin_call.h"
@@ -15,10 +16,18 @@
 
 static fl_status build_data(const fl_job *job, fl_dataset *dataset, fl_idx_info *info)
 {
-    fl_status status =
-        fl_dataset_idx(job->data.path, job->data.augment, (int)job->data.crop, dataset, info);
-    return status == FL_OK ? FL_OK
-                           : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
+    const fl_idx_options options = {.folder = job->data.path,
+                                    .augment = job->data.augment,
+                                    .crop_pixels = (int)job->data.crop,
+                                    .classes = job->data.classes,
+                                    .n_classes = (int)job->data.n_classes};
+    fl_status status = fl_dataset_idx_open(&options, dataset, info);
+    if (status == FL_OK) {
+        return FL_OK;
+    }
+    return status == FL_EINVAL && job->data.n_classes > 0
+               ? fl_fail_field(status, FL_FIELDS("data.classes", "data.path"), "%s", fl_errmsg())
+               : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
 }
 
 static fl_status check_patch(const fl_job *job, const fl_idx_info *info)

@@ -289,6 +289,8 @@ static const broken files[] = {
     {"freeze: {list: ['1']}\n",
      "job.yaml:1:17: freeze.list: entry 1: found the text '1', allowed: an integer from 0 to 512 "
      "(blocks), without quotes"},
+    {"data: {classes: [3, 256]}\n",
+     "job.yaml:1:21: data.classes: entry 2: found '256', allowed: an integer from 0 to 255"},
     {"freeze: {list: [[1]]}\n", "job.yaml:1:17: freeze.list: entry 1: found a list, allowed: an "
                                 "integer from 0 to 512 (blocks)"},
     {"freeze: {list: [~]}\n", "job.yaml:1:17: freeze.list: entry 1: found nothing, allowed: an "
