@@ -22,37 +22,47 @@ void fl_job_defaults(fl_job *job)
     }
 }
 
-fl_status fl_job_set(fl_job *job, const char *path, const char *text)
+/* origin: FL_ORIGIN_OVERRIDE or FL_ORIGIN_PROGRAM. The messages begin with the field. */
+static fl_status set_field(fl_job *job, const char *path, const char *text, int origin)
 {
-    char shown_path[FL_SHOWN_MAX], shown[FL_SHOWN_MAX];
+    char shown[FL_SHOWN_MAX];
     int index = fl_schema_find(path);
     if (index < 0) {
-        fl_shown(path, strlen(path), shown_path);
-        return fl_within(fl_job_unknown_path(path), "--set %s", shown_path);
+        fl_shown(path, strlen(path), shown);
+        return fl_within(fl_job_unknown_path(path), "%s%s",
+                         origin == FL_ORIGIN_OVERRIDE ? "--set " : "", shown);
     }
-    fl_shown(text, strlen(text), shown);
-    shown[strlen(shown) - 1] = '\0'; /* without its quotes */
     fl_status status = fl_field_parse(fl_schema_field(index), text, strlen(text), false, job);
     if (status != FL_OK) {
-        return fl_within(status, "--set %s=%s: %s", path, shown + 1, path);
+        return fl_within(status, "%s", path);
     }
-    job->origins.of[index].line = FL_ORIGIN_OVERRIDE;
+    job->origins.of[index].line = origin;
     return FL_OK;
+}
+
+fl_status fl_job_set(fl_job *job, const char *path, const char *text)
+{
+    return set_field(job, path, text, FL_ORIGIN_PROGRAM);
 }
 
 /* One "path=value". */
 static fl_status override_field(fl_job *job, const char *text)
 {
-    char path[FL_SHOWN_MAX];
+    char path[FL_SHOWN_MAX], shown[FL_SHOWN_MAX];
     const char *sign = strchr(text, '=');
     if (sign == NULL || sign == text || (size_t)(sign - text) >= sizeof path) {
-        char shown[FL_SHOWN_MAX];
         return fl_fail(FL_EINVAL, "--set %s: found no value, allowed: PATH=VALUE",
                        fl_shown(text, strlen(text), shown));
     }
     memcpy(path, text, (size_t)(sign - text));
     path[sign - text] = '\0';
-    return fl_job_set(job, path, sign + 1);
+    fl_status status = set_field(job, path, sign + 1, FL_ORIGIN_OVERRIDE);
+    if (status == FL_OK || fl_schema_find(path) < 0) {
+        return status;
+    }
+    fl_shown(sign + 1, strlen(sign + 1), shown);
+    shown[strlen(shown) - 1] = '\0'; /* without its quotes */
+    return fl_within(status, "--set %s=%s", path, shown + 1);
 }
 
 fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,

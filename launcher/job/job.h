@@ -7,7 +7,7 @@
 enum { FL_JOB_FILE_MAX = 64 * 1024, FL_NAMES_MAX = 1024 };
 
 /* Values of fl_job_origins that are not lines. */
-enum { FL_ORIGIN_DEFAULT = 0, FL_ORIGIN_OVERRIDE = -1 };
+enum { FL_ORIGIN_DEFAULT = 0, FL_ORIGIN_OVERRIDE = -1, FL_ORIGIN_PROGRAM = -2 };
 
 /* The longest description of a place: a file, or an override with its value, which may be cut. */
 enum { FL_PLACE_MAX = FL_TEXT_MAX + 128 };

@@ -16,7 +16,7 @@ const char *fl_job_place(const fl_job *job, const char *path, char text[FL_PLACE
         snprintf(text, FL_PLACE_MAX, "--set %s=%.*s: ", path, FL_TEXT_MAX, value);
     } else if (line > 0) {
         snprintf(text, FL_PLACE_MAX, "%s:%d:%d: ", origins->file, line, origins->of[field].column);
-    } else if (origins->file[0] != '\0') {
+    } else if (line != FL_ORIGIN_PROGRAM && origins->file[0] != '\0') {
         snprintf(text, FL_PLACE_MAX, "%s: ", origins->file);
     }
     return text;

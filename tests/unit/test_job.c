@@ -55,6 +55,7 @@ static void test_job__defaults_are_the_documented_ones(void **state)
     assert_int_equal(job.data.augment, FL_AUGMENT_NONE);
     assert_int_equal(job.data.crop, 2);
     assert_int_equal(job.data.samples, 0);
+    assert_int_equal(job.data.n_classes, 0);
     assert_int_equal(job.train.epochs, 8);
     assert_int_equal(job.train.batch, 128);
     assert_int_equal(job.train.optimizer, FL_ADAMW);
@@ -193,6 +194,8 @@ static const spelling spellings[] = {
     {"freeze.list", "[4]", "[4]"},
     {"freeze.list", " [ 0,2 ,\n 4, 2 ] # up and down", "[0, 2, 4, 2]"},
     {"freeze.list", "- 1\n- 2\n", "[1, 2]"},
+    {"data.classes", "all", "all"},
+    {"data.classes", "[9, 0, 255]", "[9, 0, 255]"},
     {"elastic.enabled", "false", "false"},
     {"elastic.script", "[]", "none"},
     {"elastic.script", "[{step: 40}]", "[{step: 40}]"},
@@ -377,6 +380,21 @@ static void test_job__overrides_come_after_the_file_and_the_last_one_counts(void
     assert_string_equal(fl_job_place(&job, "pipe.k", place), "--set pipe.k=3: ");
 }
 
+/* Would catch: a program that never had a command line is told of one. */
+static void test_job__a_field_that_a_program_sets_has_no_other_place(void **state)
+{
+    (void)state;
+    fl_job job = parsed("pipe: {k: 4}\n");
+    char place[FL_PLACE_MAX];
+    assert_int_equal(fl_job_set(&job, "pipe.k", "2"), FL_OK);
+    assert_string_equal(fl_job_place(&job, "pipe.k", place), "");
+    assert_int_equal(fl_job_set(&job, "pipe.k", "many"), FL_EINVAL);
+    assert_string_equal(
+        fl_errmsg(), "pipe.k: found 'many', allowed: auto, or an integer from 1 to 128 (stages)");
+    assert_int_equal(fl_job_set(&job, "pipe.kk", "2"), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "'pipe.kk': unknown field, nearest is pipe.k");
+}
+
 static void test_job__a_failed_load_changes_nothing(void **state)
 {
     (void)state;
@@ -444,6 +462,7 @@ int main(void)
         cmocka_unit_test(test_job__random_jobs_survive_writing_and_reading),
         cmocka_unit_test(test_job__percentages_survive_writing_and_reading),
         cmocka_unit_test(test_job__overrides_come_after_the_file_and_the_last_one_counts),
+        cmocka_unit_test(test_job__a_field_that_a_program_sets_has_no_other_place),
         cmocka_unit_test(test_job__a_failed_load_changes_nothing),
         cmocka_unit_test(test_job__locate_puts_the_place_before_a_failure_about_a_field),
         cmocka_unit_test(test_job__load_reads_files_and_says_why_it_cannot),
