@@ -15,5 +15,6 @@
 #include <frostline/status.h>
 #include <frostline/tensor.h>
 #include <frostline/version.h>
+#include <frostline/weights.h>
 
 #endif

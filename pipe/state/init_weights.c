@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { LIST_BYTES = 3000, NAME_BYTES = FL_LAYER_NAME_MAX + FL_PARAM_NAME_MAX };
 
@@ -202,23 +201,12 @@ static fl_status check_allow(const fl_init_weights *init, const fl_model *model)
 
 /* ---- open, read ---- */
 
-/* A run's weights lie in its folder of this name. */
-static fl_status open_file(const char *path, fl_safetensors **file)
-{
-    char inside[4096];
-    struct stat st;
-    int n = snprintf(inside, sizeof inside, "%s/%s", path, FL_MODEL_FOLDER);
-    bool is_run =
-        n > 0 && (size_t)n < sizeof inside && stat(inside, &st) == 0 && S_ISDIR(st.st_mode);
-    return fl_safetensors_open(is_run ? inside : path, file);
-}
-
 fl_status fl_init_weights_open(const fl_model *model, const char *path, const char *allow,
                                fl_init_weights *out)
 {
     *out = (fl_init_weights){0};
     snprintf(out->allow, sizeof out->allow, "%s", allow);
-    fl_status status = open_file(path, &out->file);
+    fl_status status = fl_model_file_open(path, &out->file);
     if (status == FL_OK) {
         status = compare(out, model, path);
     }

@@ -209,3 +209,15 @@ void fl_model_file_fini(fl_model_file *file)
     fl_free(file->first);
     *file = (fl_model_file){0};
 }
+
+/* ---- reading ---- */
+
+fl_status fl_model_file_open(const char *path, fl_safetensors **out)
+{
+    char inside[4096];
+    struct stat st;
+    int n = snprintf(inside, sizeof inside, "%s/%s", path, FL_MODEL_FOLDER);
+    bool is_run =
+        n > 0 && (size_t)n < sizeof inside && stat(inside, &st) == 0 && S_ISDIR(st.st_mode);
+    return fl_safetensors_open(is_run ? inside : path, out);
+}

@@ -51,4 +51,8 @@ fl_status fl_model_file_finish(fl_model_file *file) FL_MUST_CHECK;
 /* Close it; if it was not finished, it is removed, and config.json with it. */
 void fl_model_file_fini(fl_model_file *file);
 
+/* Open the weights that `path` names: a file, an index, a folder that holds one of them, or a run
+ * directory. Returns as fl_safetensors_open. */
+fl_status fl_model_file_open(const char *path, fl_safetensors **out) FL_MUST_CHECK;
+
 #endif

@@ -378,6 +378,28 @@ static void test_callbacks__arguments_that_are_missing_are_named(void **state)
     fl_dataset_destroy(&data);
 }
 
+/* What a program puts into a job is named as it put it there. */
+static void test_callbacks__weights_that_do_not_fit_are_named(void **state)
+{
+    (void)state;
+    fl_job job;
+    fl_model *model = NULL;
+    fl_dataset data;
+    fl_run_result result;
+    fl_job_defaults(&job);
+    set(&job, "train.batch", BATCH);
+    must(fl_job_set(&job, "run.dir", root));
+    must(fl_toy_dataset(N_SAMPLES, &data));
+    must(fl_toy_model(1, 0.0f, &model));
+    must(fl_job_set(&job, "model.init", "no/such/run"));
+    assert_int_equal(fl_run(model, &data, &job, &result), FL_EIO);
+    assert_string_equal(fl_errmsg(),
+                        "model.init: cannot open no/such/run: No such file or directory");
+    assert_int_equal(result.steps, 0);
+    fl_model_destroy(&model);
+    fl_dataset_destroy(&data);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_callbacks__##name, make_root, remove_root)
@@ -392,6 +414,7 @@ int main(void)
         TEST(cannot_start_a_run),
         TEST(must_give_one_of_the_answers),
         TEST(arguments_that_are_missing_are_named),
+        TEST(weights_that_do_not_fit_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
