@@ -1,7 +1,7 @@
 /* The data set of kind idx: pixels stay bytes in memory and become floats as they are read.
  *
  *     four headers ① agree with each other? ② fit into memory? ──> ③ bytes of both splits
- *     ──> the selected classes ──> ④ mean, deviation ──> table [256]
+ *     ──> ④ mean, deviation ──> table [256] ──> ⑤ the selected classes
  *     read: id ──> draw of (seed, epoch, id) ──> byte ──> table ──> float */
 #include "data/idx_dataset.h"
 
@@ -350,6 +350,8 @@ static uint64_t measure_fingerprint(const idx_dataset *d)
     return hash;
 }
 
+/* ⑤ After the pixels were measured: two tasks on one data set then see the same pixels, and the
+ * lower layers of a model serve both. */
 static fl_status select_classes(const fl_idx_options *o, images *split)
 {
     static const char *const names[N_SPLITS] = {[FL_TRAIN] = "training", [FL_TEST] = "test"};
@@ -372,6 +374,8 @@ static fl_status select_classes(const fl_idx_options *o, images *split)
 static fl_status fill_dataset(const fl_idx_options *o, idx_dataset *d)
 {
     FL_TRY(read_files(o, d->split));
+    d->normalization =
+        o->normalization != NULL ? *o->normalization : measure_pixels(&d->split[FL_TRAIN].pixels);
     FL_TRY(select_classes(o, d->split));
     d->info = describe_files(o, d);
     d->n_pixels = d->info.channels * d->info.height * d->info.width;
@@ -382,8 +386,6 @@ static fl_status fill_dataset(const fl_idx_options *o, idx_dataset *d)
                        d->crop_pixels, (long long)(side - 1), (long long)d->info.height,
                        (long long)d->info.width);
     }
-    d->normalization =
-        o->normalization != NULL ? *o->normalization : measure_pixels(&d->split[FL_TRAIN].pixels);
     fill_table(&d->normalization, d->table);
     d->fingerprint = measure_fingerprint(d);
     return FL_OK;
