@@ -60,6 +60,11 @@ typedef struct fl_period {
     int64_t steps; /* -1: see above */
 } fl_period;
 
+/* From one event to the next: one of these is above 0, or none is: the event never comes. */
+typedef struct fl_interval {
+    int64_t ms, steps, epochs;
+} fl_interval;
+
 /* One entry of a script: F, K, R and M from this step on. -1: unchanged; 0 (FL_JOB_AUTO) in k, r
  * and m: Frostline chooses. */
 typedef struct fl_script_entry {
@@ -167,6 +172,11 @@ typedef struct fl_job {
         int64_t detect_ms;   /* a silent worker is noticed within this */
         int64_t deadline_ms; /* the longest any single wait between workers may last */
     } fault;
+    struct {
+        fl_interval every;     /* none: not even at the end of the run */
+        int64_t keep;          /* how many of the newest */
+        char dir[FL_TEXT_MAX]; /* "": in the run directory */
+    } checkpoint;
     struct {
         int64_t steps; /* to trace; 0: none */
         int64_t start; /* the first of them */

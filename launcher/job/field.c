@@ -33,6 +33,8 @@ static size_t value_size(const fl_field *field)
         return sizeof(fl_span);
     case FL_FIELD_PERIOD:
         return sizeof(fl_period);
+    case FL_FIELD_INTERVAL:
+        return sizeof(fl_interval);
     case FL_FIELD_BOOLEAN:
         return sizeof(bool);
     case FL_FIELD_CHOICE:

@@ -21,6 +21,7 @@ typedef union fl__value {
     double number;
     fl_span span;
     fl_period period;
+    fl_interval interval;
     bool boolean;
     int choice;
     char text[FL_TEXT_MAX];

@@ -120,6 +120,31 @@ static bool read_period(const fl_field *field, const char *text, fl_period *out)
     return is_epochs && number_is_in(field, value);
 }
 
+/* "10min", "500 steps", "2 epochs" */
+static bool read_interval(const fl_field *field, const char *text, fl_interval *out)
+{
+    char number[24];
+    const char *unit = strchr(text, ' ');
+    int64_t n = 0;
+    *out = (fl_interval){0};
+    if (read_with_unit(text, fl__duration_units, false, &out->ms)) {
+        return (double)out->ms >= field->low && (double)out->ms <= field->high;
+    }
+    if (unit == NULL || (size_t)(unit - text) >= sizeof number) {
+        return false;
+    }
+    memcpy(number, text, (size_t)(unit - text));
+    number[unit - text] = '\0';
+    bool steps = strcmp(unit, " steps") == 0 || strcmp(unit, " step") == 0;
+    bool epochs = strcmp(unit, " epochs") == 0 || strcmp(unit, " epoch") == 0;
+    if ((!steps && !epochs) || !fl_read_integer(number, &n) || n < field->least ||
+        n > field->most) {
+        return false;
+    }
+    *out = steps ? (fl_interval){.steps = n} : (fl_interval){.epochs = n};
+    return true;
+}
+
 static bool read_choice(const fl_field *field, const char *text, int *out)
 {
     for (int i = 0; field->choices[i] != NULL; i++) {
@@ -161,6 +186,8 @@ bool fl__field_read(const fl_field *field, const char *text, size_t length, fl__
         return read_span(field, text, &out->span);
     case FL_FIELD_PERIOD:
         return read_period(field, text, &out->period);
+    case FL_FIELD_INTERVAL:
+        return read_interval(field, text, &out->interval);
     case FL_FIELD_BOOLEAN:
         return read_bool(text, &out->boolean);
     case FL_FIELD_CHOICE:

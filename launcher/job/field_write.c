@@ -97,6 +97,18 @@ static void write_period(const fl_period *period, char text[FL_FIELD_VALUE_MAX])
              period->epochs == 1 ? "" : "s");
 }
 
+static void write_interval(const fl_interval *interval, char text[FL_FIELD_VALUE_MAX])
+{
+    bool steps = interval->steps != 0;
+    int64_t n = steps ? interval->steps : interval->epochs;
+    if (interval->ms != 0) {
+        write_with_unit(interval->ms, fl__duration_units, 4, text, FL_FIELD_VALUE_MAX);
+        return;
+    }
+    snprintf(text, FL_FIELD_VALUE_MAX, "%" PRId64 " %s%s", n, steps ? "step" : "epoch",
+             n == 1 ? "" : "s");
+}
+
 /* A number whose decimal fraction is long may be a simple ratio. */
 static void write_ratio(double value, char text[FL_FIELD_VALUE_MAX])
 {
@@ -118,6 +130,8 @@ static bool is_zero(const fl_field *field, const fl__value *v)
         return v->span.fraction == 0 && v->span.steps == 0;
     case FL_FIELD_PERIOD:
         return v->period.epochs == 0 && v->period.share == 0 && v->period.steps == 0;
+    case FL_FIELD_INTERVAL:
+        return v->interval.ms == 0 && v->interval.steps == 0 && v->interval.epochs == 0;
     default:
         return v->integer == 0;
     }
@@ -155,6 +169,9 @@ void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIE
         break;
     case FL_FIELD_PERIOD:
         write_period(&v->period, text);
+        break;
+    case FL_FIELD_INTERVAL:
+        write_interval(&v->interval, text);
         break;
     case FL_FIELD_BOOLEAN:
         snprintf(text, FL_FIELD_VALUE_MAX, "%s", v->boolean ? "true" : "false");
@@ -200,6 +217,17 @@ static void allowed_period(const fl_field *field, char *text, size_t size_bytes)
              "a share of the run up to 100%%, epochs %s or steps from %" PRId64 " to %" PRId64
              ", such as 75%%, 2 epochs or 40 steps",
              range, field->least, field->most);
+}
+
+static void allowed_interval(const fl_field *field, char *text, size_t size_bytes)
+{
+    char least[32], most[32];
+    write_with_unit((int64_t)field->low, fl__duration_units, 4, least, sizeof least);
+    write_with_unit((int64_t)field->high, fl__duration_units, 4, most, sizeof most);
+    snprintf(text, size_bytes,
+             "a duration from %s to %s, or %" PRId64 " to %" PRId64
+             " steps or epochs, such as 10min, 500 steps or 2 epochs",
+             least, most, field->least, field->most);
 }
 
 static void allowed_list(const fl_list *list, char *text, size_t size_bytes)
@@ -262,6 +290,9 @@ const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_M
         break;
     case FL_FIELD_PERIOD:
         allowed_period(field, rest, left);
+        break;
+    case FL_FIELD_INTERVAL:
+        allowed_interval(field, rest, left);
         break;
     case FL_FIELD_BOOLEAN:
         snprintf(rest, left, "true or false");

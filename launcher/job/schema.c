@@ -10,6 +10,7 @@
 #define TIB (1024 * GIB)
 #define SECOND INT64_C(1000)
 #define HOUR (3600 * SECOND)
+#define DAY (24 * HOUR)
 
 #define AT(member) offsetof(fl_job, member)
 #define KEY(member) offsetof(fl_script_entry, member)
@@ -26,6 +27,7 @@ static const fl_section sections[] = {
     {"autodp", "How pipelines are replicated."},
     {"elastic", "How the plan changes while the run goes on."},
     {"fault", "When a worker counts as lost."},
+    {"checkpoint", "When a run saves all that it needs to continue; docs/checkpoints.md."},
     {"trace", "Which steps are traced; docs/traces.md explains how to read a trace."},
     {"control", "Access to the run over the network; docs/control.md."},
     {"run", "Where a run writes its files."},
@@ -620,6 +622,35 @@ static const fl_field fields[] = {
      .least = SECOND,
      .most = 24 * HOUR,
      .doc = "The longest that any wait between workers may last; at least fault.detect."},
+
+    {.path = "checkpoint.every",
+     .type = FL_FIELD_INTERVAL,
+     .offset = AT(checkpoint.every),
+     .initial = "10min",
+     .word = "none",
+     .low = SECOND,
+     .high = 30 * DAY,
+     .least = 1,
+     .most = INT64_C(1000000000000),
+     .doc =
+         "From one checkpoint to the next, also after the last step; none: no checkpoints, except "
+         "where frostline ctl asks for one."},
+    {.path = "checkpoint.keep",
+     .type = FL_FIELD_INTEGER,
+     .offset = AT(checkpoint.keep),
+     .initial = "2",
+     .unit = "checkpoints",
+     .least = 1,
+     .most = 1000,
+     .doc = "How many of the newest checkpoints a run keeps."},
+    {.path = "checkpoint.dir",
+     .type = FL_FIELD_PATH,
+     .offset = AT(checkpoint.dir),
+     .initial = "auto",
+     .word = "auto",
+     .doc = "Where a run makes a folder of its name for its checkpoints; auto: checkpoints/ in the "
+            "run "
+            "directory, which otherwise is a link to that folder."},
 
     {.path = "trace.steps",
      .type = FL_FIELD_INTEGER,

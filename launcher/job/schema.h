@@ -17,6 +17,7 @@ typedef enum fl_field_type {
     FL_FIELD_DURATION, /* int64_t milliseconds; "5s" */
     FL_FIELD_SPAN,     /* fl_span; "5%" or steps */
     FL_FIELD_PERIOD,   /* fl_period; "2 epochs" or "40 steps" */
+    FL_FIELD_INTERVAL, /* fl_interval; "10min", "500 steps" or "2 epochs" */
     FL_FIELD_BOOLEAN,  /* bool */
     FL_FIELD_CHOICE,   /* an enum: the position in choices */
     FL_FIELD_LIST,     /* int64_t, a count, and the items right after it */
@@ -38,8 +39,9 @@ typedef struct fl_field {
     size_t offset;              /* in fl_job, bytes */
     const char *initial;        /* the default as a job file writes it */
     const char *unit;           /* of a plain number; NULL: none */
-    int64_t least, most;        /* of an integer, a size, a duration; steps of a span or a period */
-    double low, high;           /* of a number; of the epochs of a period */
+    int64_t least, most;        /* of an integer, a size, a duration; steps of a span or a period;
+                                   steps or epochs of an interval */
+    double low, high;           /* of a number; of a period's epochs, an interval's milliseconds */
     bool above_low;             /* a number must be more than low, */
     bool below_high;            /* and less than high */
     bool is_ratio;              /* a number may also be written as "1/3" */

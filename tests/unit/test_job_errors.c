@@ -14,8 +14,8 @@
 #include <string.h>
 
 #define JOB_HAS                                                                                    \
-    "name, model, data, train, devices, freeze, cache, pipe, autodp, elastic, fault, trace, "      \
-    "control, run"
+    "name, model, data, train, devices, freeze, cache, pipe, autodp, elastic, fault, "             \
+    "checkpoint, trace, control, run"
 #define TRAIN_HAS                                                                                  \
     "epochs, batch, optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, " \
     "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, on_nonfinite, "            \
@@ -28,6 +28,11 @@
 #define START                                                                                      \
     "allowed: a share of the run up to 100%, epochs from 0 to 1e6 or steps from 0 to "             \
     "1000000000000, such as 75%, 2 epochs or 40 steps"
+#define INTERVAL                                                                                   \
+    "allowed: none, or a duration from 1s to 720h, or 1 to 1000000000000 steps or epochs, such "   \
+    "as "                                                                                          \
+    "10min, 500 steps or 2 epochs"
+#define KEEP "allowed: an integer from 1 to 1000 (checkpoints)"
 #define ALPHA "allowed: a number above 0 and less than 1, also as 1/3"
 #define LIST "allowed: none, or a list of at most 256, each an integer from 0 to 512 (blocks)"
 #define SCRIPT "allowed: none, or a list of at most 256 mappings with step, f, k, r, m; rising step"
@@ -263,6 +268,20 @@ static const broken files[] = {
     {"freeze: {every: 0 steps}\n", "job.yaml:1:17: freeze.every: found '0 steps', " PERIOD},
     {"freeze:\n  every: epoch\n", "job.yaml:2:10: freeze.every: found 'epoch', " PERIOD},
     {"freeze: {every: [1]}\n", "job.yaml:1:17: freeze.every: found a list, " PERIOD},
+    {"checkpoint: {every: 500}\n", "job.yaml:1:21: checkpoint.every: found '500', " INTERVAL},
+    {"checkpoint: {every: 0 steps}\n",
+     "job.yaml:1:21: checkpoint.every: found '0 steps', " INTERVAL},
+    {"checkpoint: {every: 1.5 epochs}\n",
+     "job.yaml:1:21: checkpoint.every: found '1.5 epochs', " INTERVAL},
+    {"checkpoint: {every: 10ms}\n", "job.yaml:1:21: checkpoint.every: found '10ms', " INTERVAL},
+    {"checkpoint: {every: 31 days}\n",
+     "job.yaml:1:21: checkpoint.every: found '31 days', " INTERVAL},
+    {"checkpoint: {every: 721h}\n", "job.yaml:1:21: checkpoint.every: found '721h', " INTERVAL},
+    {"checkpoint: {every: 99999999999999999999 steps}\n",
+     "job.yaml:1:21: checkpoint.every: found '99999999999999999999 steps', " INTERVAL},
+    {"checkpoint: {every: [10min]}\n", "job.yaml:1:21: checkpoint.every: found a list, " INTERVAL},
+    {"checkpoint: {keep: 0}\n", "job.yaml:1:20: checkpoint.keep: found '0', " KEEP},
+    {"checkpoint: {keep: all}\n", "job.yaml:1:20: checkpoint.keep: found 'all', " KEEP},
     {"freeze: {alpha: 0}\n", "job.yaml:1:17: freeze.alpha: found '0', " ALPHA},
     {"freeze: {alpha: 1}\n", "job.yaml:1:17: freeze.alpha: found '1', " ALPHA},
     {"freeze: {alpha: 3/3}\n", "job.yaml:1:17: freeze.alpha: found '3/3', " ALPHA},

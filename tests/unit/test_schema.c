@@ -98,6 +98,8 @@ static const char *another(const fl_field *field, char text[FL_FIELD_VALUE_MAX])
         return "11";
     case FL_FIELD_PERIOD:
         return "11 steps";
+    case FL_FIELD_INTERVAL:
+        return "11 epochs";
     case FL_FIELD_BOOLEAN:
         return strcmp(field->initial, "true") == 0 ? "false" : "true";
     case FL_FIELD_CHOICE:
