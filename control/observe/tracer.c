@@ -248,7 +248,7 @@ static bool is_over(const fl_run_facts *run, int64_t end)
 void fl_tracer_watch(fl_tracer *t)
 {
     const fl_run_facts *run = t->run;
-    fl_controller_state state = run->phase->state;
+    fl_phase_state state = run->phase->state;
     if (!t->active || state < FL_CONTROLLER_RUNNING) {
         return;
     }

@@ -2,17 +2,17 @@
 #ifndef FL_CONTROL_STATE_PHASE_H
 #define FL_CONTROL_STATE_PHASE_H
 
-typedef enum fl_controller_state {
+typedef enum fl_phase_state {
     FL_CONTROLLER_STARTING,  /* until every worker is ready */
     FL_CONTROLLER_RUNNING,   /* until every worker is done */
     FL_CONTROLLER_FINISHING, /* until every worker has left */
     FL_CONTROLLER_ENDING,    /* a worker was lost: ABORT is sent, SIGKILL follows */
     FL_CONTROLLER_OVER,      /* every worker has exited */
-} fl_controller_state;
+} fl_phase_state;
 
 /* Only controller/shutdown.c writes it. */
 typedef struct fl_phase {
-    fl_controller_state state;
+    fl_phase_state state;
     int n_stops; /* how often the user asked the run to stop */
     int lost;    /* rank of the worker whose loss ends the run; -1: none */
 } fl_phase;

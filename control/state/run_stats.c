@@ -146,7 +146,8 @@ double fl_run_stats_rate(const fl_run_stats *stats, double span_ms, double *ms_p
 {
     double ms = 0;
     int64_t samples = 0, steps = 0;
-    int64_t n = stats->n_window < FL_RUN_STATS_WINDOW ? stats->n_window : FL_RUN_STATS_WINDOW;
+    int64_t held = stats->n_window - stats->window_from;
+    int64_t n = held < FL_RUN_STATS_WINDOW ? held : FL_RUN_STATS_WINDOW;
     for (int64_t i = 1; i <= n && ms < span_ms; i++) {
         int64_t slot = (stats->n_window - i) % FL_RUN_STATS_WINDOW;
         ms += stats->window_ms[slot];

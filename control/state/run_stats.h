@@ -43,6 +43,7 @@ typedef struct fl_run_stats {
     double eval_ms;            /* of evaluations and pauses between steps */
     double pending_eval_ms;    /* the part of eval_ms after the last step */
     int64_t n_window;          /* steps ever put into the window */
+    int64_t window_from;       /* those before it are not in the window: another process ran them */
     double window_ms[FL_RUN_STATS_WINDOW];
     int64_t window_samples[FL_RUN_STATS_WINDOW];
 } fl_run_stats;

@@ -22,8 +22,9 @@ control/state: device nn data freeze cache autodp pipe control/link control/stat
 control/events: device nn data freeze cache autodp pipe control/link control/state control/events
 control/observe: device nn data freeze cache autodp pipe control/link control/state control/events control/observe
 control/elastic: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic
-control/socket: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/socket
-control/controller: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/socket control/controller
+control/checkpoint: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/checkpoint
+control/socket: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/checkpoint control/socket
+control/controller: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/checkpoint control/socket control/controller
 launcher/job: device nn data freeze cache autodp pipe control launcher/job
 launcher/worker: device nn data freeze cache autodp pipe control launcher/job launcher/worker
 launcher/run: device nn data freeze cache autodp pipe control launcher/job launcher/worker launcher/run
