@@ -164,31 +164,6 @@ typedef struct fl_cache_report {
     int64_t n_values, used_bytes, n_evicted, n_damaged, n_recovered; /* of the whole store */
 } fl_cache_report;
 
-/* One file of a checkpoint is complete and on the disk. A linked file is the one of the newest
- * durable checkpoint: its bytes and hash are those of that checkpoint, and 0 here. */
-typedef struct fl_checkpoint_file_report {
-    int64_t step; /* finished steps */
-    int32_t layer;
-    fl_checkpoint_part part;
-    int64_t bytes;
-    uint64_t xxh64;
-    bool linked;
-} fl_checkpoint_file_report;
-
-/* A worker has finished its part of a checkpoint, or failed. Every member of the run sends it once
- * for each checkpoint, after the reports of its files, also if it has no file to write.
- * bytes     written, without linked files
- * copy_us   for which training stood still
- * write_us  from the end of the copy until the last file was on the disk */
-typedef struct fl_checkpoint_part_report {
-    int64_t step;
-    uint32_t generation; /* of the plan whose state it is */
-    int32_t n_files;     /* on the disk, linked ones included */
-    int64_t bytes, copy_us, write_us;
-    fl_status status;
-    char text[1024]; /* why it failed */
-} fl_checkpoint_part_report;
-
 typedef struct fl_link fl_link;
 
 typedef struct fl_link_options {
@@ -256,7 +231,7 @@ void fl_link_transition(fl_link *link, const fl_transition_parts *parts);
 /* The leader reports that a setting has taken effect. Threads: the training thread. */
 void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report);
 
-/* Parts of checkpoints. Threads: any, one at a time. */
+/* Parts of checkpoints: pipe/state/checkpoint_files.h. Threads: any. */
 void fl_link_checkpoint_file(fl_link *link, const fl_checkpoint_file_report *report);
 void fl_link_checkpoint_part(fl_link *link, const fl_checkpoint_part_report *report);
 

@@ -26,7 +26,7 @@ bool fl_wire_get_checkpoint_file(fl_reader *r, fl_checkpoint_file_report *f)
 
 size_t fl_wire_checkpoint_part_size(const fl_checkpoint_part_report *report)
 {
-    return 4 * 8 + 2 * 4 + 4 + strnlen(report->text, FL_WIRE_REFUSAL_MAX);
+    return 5 * 8 + 2 * 4 + 4 + strnlen(report->text, FL_WIRE_REFUSAL_MAX);
 }
 
 void fl_wire_put_checkpoint_part(fl_writer *w, const fl_checkpoint_part_report *report)
@@ -35,6 +35,7 @@ void fl_wire_put_checkpoint_part(fl_writer *w, const fl_checkpoint_part_report *
     fl_put_i64(w, report->bytes);
     fl_put_i64(w, report->copy_us);
     fl_put_i64(w, report->write_us);
+    fl_put_i64(w, report->buffer_bytes);
     fl_put(w, (uint32_t)report->n_files, 4);
     fl_put(w, (uint32_t)report->status, 4);
     fl_put_text(w, report->text, FL_WIRE_REFUSAL_MAX);
@@ -47,9 +48,11 @@ bool fl_wire_get_checkpoint_part(fl_reader *r, uint32_t generation, fl_checkpoin
     p->bytes = fl_get_i64(r);
     p->copy_us = fl_get_i64(r);
     p->write_us = fl_get_i64(r);
+    p->buffer_bytes = fl_get_i64(r);
     p->n_files = fl_get_i32(r);
     bool known = fl_wire_get_status(r, &p->status);
     return known && p->step >= 0 && p->bytes >= 0 && p->copy_us >= 0 && p->write_us >= 0 &&
-           p->n_files >= 0 && p->n_files <= FL_CHECKPOINT_PARTS * FL_MAX_LAYERS &&
+           p->buffer_bytes >= 0 && p->n_files >= 0 &&
+           p->n_files <= FL_CHECKPOINT_PARTS * FL_MAX_LAYERS &&
            fl_get_text(r, p->text, FL_WIRE_REFUSAL_MAX);
 }

@@ -6,7 +6,7 @@
  *
  * Tensors are fp32, in the shapes of the model's file (pipe/state/model_file.h). A layer without
  * parameters has no file, nor has one whose optimizer keeps no moments of it. Pure, except for the
- * layout, which takes memory. */
+ * layout, which takes memory. Also what workers report of the files that they have written. */
 #ifndef FL_PIPE_STATE_CHECKPOINT_FILES_H
 #define FL_PIPE_STATE_CHECKPOINT_FILES_H
 
@@ -15,6 +15,8 @@
 #include <frostline/model.h>
 #include <frostline/plan.h>
 
+#include <stdbool.h>
+
 typedef enum fl_checkpoint_part {
     FL_CHECKPOINT_WEIGHTS = 0,
     FL_CHECKPOINT_MOMENTS = 1,
@@ -22,6 +24,32 @@ typedef enum fl_checkpoint_part {
 } fl_checkpoint_part;
 
 enum { FL_CHECKPOINT_NAME_MAX = 48 };
+
+/* One file of a checkpoint is complete and on the disk. A linked file is the one of the newest
+ * durable checkpoint: its bytes and hash are those of that checkpoint, and 0 here. */
+typedef struct fl_checkpoint_file_report {
+    int64_t step; /* finished steps */
+    int32_t layer;
+    fl_checkpoint_part part;
+    int64_t bytes;
+    uint64_t xxh64;
+    bool linked;
+} fl_checkpoint_file_report;
+
+/* A worker has finished its part of a checkpoint, or failed. Every member of the run sends it once
+ * for each checkpoint, after the reports of its files, also if it has no file to write.
+ * bytes     written, without linked files
+ * copy_us   for which training stood still
+ * write_us  from the end of the copy until the last file was on the disk */
+typedef struct fl_checkpoint_part_report {
+    int64_t step;
+    uint32_t generation; /* of the plan whose state it is */
+    int32_t n_files;     /* on the disk, linked ones included */
+    int64_t bytes, copy_us, write_us;
+    int64_t buffer_bytes; /* host memory that the worker keeps for copies */
+    fl_status status;
+    char text[1024]; /* why it failed */
+} fl_checkpoint_part_report;
 
 /* "step-000000500"; returns name. */
 const char *fl_checkpoint_folder_name(int64_t step, char name[FL_CHECKPOINT_NAME_MAX]);

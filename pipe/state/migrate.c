@@ -73,6 +73,38 @@ int64_t fl_parked_bytes(const fl_parked *parked)
     return n * (int64_t)sizeof(float);
 }
 
+static fl_status load_layer(fl_parked *parked, const fl_model *model, int n_moments, int layer,
+                            const fl_state_source *source)
+{
+    const fl_param_list *list = fl_model_params(model, layer);
+    int64_t n = fl_layout_count(model, layer, layer + 1), at = 0;
+    if (n * n_moments == 0) {
+        return FL_OK;
+    }
+    FL_TRY(parked_reserve(parked, n * n_moments, &parked->moments[layer]));
+    parked->n[layer] = n * n_moments;
+    for (int i = 0; i < list->n; i++) {
+        for (int k = 0; k < n_moments; k++) {
+            FL_TRY(source->read(source->self, layer, i, FL_STATE_MOMENT + k,
+                                parked->moments[layer] + k * n + at));
+        }
+        at += fl_layout_param(&list->spec[i]);
+    }
+    return FL_OK;
+}
+
+fl_status fl_parked_load(fl_parked *parked, const fl_model *model, int n_moments, const int *rank,
+                         int own_rank, const fl_state_source *source)
+{
+    for (int layer = 0; layer < parked->n_layers; layer++) {
+        parked->rank[layer] = rank[layer];
+        if (rank[layer] == own_rank) {
+            FL_TRY(load_layer(parked, model, n_moments, layer, source));
+        }
+    }
+    return FL_OK;
+}
+
 void fl_parked_fini(fl_parked *parked)
 {
     for (int i = 0; parked->moments != NULL && i < parked->n_layers; i++) {

@@ -22,6 +22,12 @@ fl_status fl_parked_init(fl_parked *parked, fl_device *device, int n_layers) FL_
 void fl_parked_fini(fl_parked *parked);
 int64_t fl_parked_bytes(const fl_parked *parked);
 
+/* Where a run begins with frozen layers whose moments were saved: rank [n_layers] is who keeps
+ * them, and worker `own_rank` reads its own. Pages are touched as they are read. FL_ENOMEM, or the
+ * source's failure; call fini after a failure, too. */
+fl_status fl_parked_load(fl_parked *parked, const fl_model *model, int n_moments, const int *rank,
+                         int own_rank, const fl_state_source *source) FL_MUST_CHECK;
+
 /* The bytes that one worker moved in a migration. */
 typedef struct fl_migrate_stats {
     int64_t sent_bytes, received_bytes;

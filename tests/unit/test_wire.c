@@ -109,7 +109,7 @@ static fl_wire_message frame_of(fl_wire_type type)
                                                         .xxh64 = UINT64_C(0xfedcba9876543210)};
         break;
     case FL_WIRE_CHECKPOINT_PART:
-        f.checkpoint_part = (fl_checkpoint_part_report){500, 7, 4, 1234, 5, 6, FL_EIO, ""};
+        f.checkpoint_part = (fl_checkpoint_part_report){500, 7, 4, 1234, 5, 6, 99, FL_EIO, ""};
         snprintf(f.checkpoint_part.text, sizeof f.checkpoint_part.text, "No space left on device");
         break;
     case FL_WIRE_NONFINITE:
@@ -250,6 +250,7 @@ static void test_wire__reads_the_values_it_was_given(void **state)
     const fl_checkpoint_part_report *part = &back.checkpoint_part;
     assert_true(part->step == 500 && part->generation == 7 && part->n_files == 4);
     assert_true(part->bytes == 1234 && part->copy_us == 5 && part->write_us == 6);
+    assert_int_equal(part->buffer_bytes, 99);
     assert_true(part->status == FL_EIO && strcmp(part->text, "No space left on device") == 0);
     free(bytes);
 }
@@ -378,8 +379,8 @@ static void test_wire__refuses_checkpoints_that_cannot_be(void **state)
     refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 28, 2);    /* neither weights nor moments */
     refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 32, 1);    /* linked, with bytes of its own */
     refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 15, 0x80); /* negative bytes */
-    refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 33, 5);    /* more files than layers have */
-    refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 36, 1);    /* no status */
+    refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 41, 5);    /* more files than layers have */
+    refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 44, 1);    /* no status */
     fl_wire_message frame = {.type = FL_WIRE_COMMAND,
                              .command = {.kind = FL_COMMAND_CHECKPOINT, .due_step = -1}};
     fl_wire_message back;

@@ -1,0 +1,46 @@
+/* Onto the disk: one file of a checkpoint, written from memory, linked to that of an older
+ * checkpoint, or copied from it. Nothing is overwritten. */
+#ifndef FL_PIPE_STATE_CHECKPOINT_FILE_H
+#define FL_PIPE_STATE_CHECKPOINT_FILE_H
+
+#include <frostline/status.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { FL_CHECKPOINT_PIECE_BYTES = 1024 * 1024 }; /* hashed and written at once */
+
+/* A file that was written, but is perhaps not on the disk yet. */
+typedef struct fl_checkpoint_file {
+    int fd; /* -1: not open */
+    int64_t bytes;
+    uint64_t xxh64;
+} fl_checkpoint_file;
+
+/* Make the file `name` in the folder, with its room taken first, so that a full disk shows at once.
+ * image      [bytes]
+ * cancelled  checked between two pieces: FL_ESTOPPED; NULL: never
+ * Returns    FL_EIO with the file's name and the reason. After a failure nothing is open. */
+fl_status fl_checkpoint_file_write(int folder_fd, const char *name, const char *image,
+                                   int64_t bytes, const atomic_bool *cancelled,
+                                   fl_checkpoint_file *out) FL_MUST_CHECK;
+
+/* Make `name` in the folder a second name of the same file in the folder old_fd. *refused: the file
+ * system does not link it, but the file is there: it can be copied. FL_EIO */
+fl_status fl_checkpoint_file_link(int old_fd, int folder_fd, const char *name,
+                                  bool *refused) FL_MUST_CHECK;
+
+/* The same by a copy of its bytes; otherwise as fl_checkpoint_file_write. Takes memory for a piece.
+ */
+fl_status fl_checkpoint_file_copy(int old_fd, int folder_fd, const char *name,
+                                  const atomic_bool *cancelled,
+                                  fl_checkpoint_file *out) FL_MUST_CHECK;
+
+/* Wait until it is on the disk, and close it. FL_EIO; then it is closed, too. */
+fl_status fl_checkpoint_file_finish(fl_checkpoint_file *file, const char *name) FL_MUST_CHECK;
+
+/* Close it after a failure elsewhere. */
+void fl_checkpoint_file_abandon(fl_checkpoint_file *file);
+
+#endif
