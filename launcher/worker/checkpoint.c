@@ -1,13 +1,109 @@
-/* A worker's part of a checkpoint. */
+/* A worker's part of checkpoints: at a control point, at the end of the run, and what it waits for
+ * before it leaves. */
 #include "launcher/worker/worker_state.h"
+
+#include "device/clock.h"
+#include "device/log.h"
+#include "nn/optimizer.h"
 
 #include <stdio.h>
 
+static void report_file(void *context, const fl_checkpoint_file_report *report)
+{
+    const fl_worker_state *w = context;
+    fl_link_checkpoint_file(w->link, report);
+}
+
+static void report_part(void *context, const fl_checkpoint_part_report *report)
+{
+    const fl_worker_state *w = context;
+    if (report->status != FL_OK) {
+        fl_log(FL_LOG_WARN, "no checkpoint after step %lld: %s", (long long)report->step,
+               report->text);
+    }
+    fl_link_checkpoint_part(w->link, report);
+}
+
+static fl_checkpoint_state state_of(const fl_worker_state *w)
+{
+    return (fl_checkpoint_state){
+        .plan = &w->now->plan, .params = fl_generation_params(w->now), .parked = &w->parked};
+}
+
+fl_status fl_worker_checkpoint_open(fl_worker_state *w)
+{
+    const fl_checkpoint_writer_options options = {
+        .model = w->c->model,
+        .device = w->device,
+        .store = w->c->store,
+        .rank = w->rank,
+        .n_moments = fl_optimizer_n_moments(w->c->job->train.optimizer),
+        .on_file = report_file,
+        .on_part = report_part,
+        .context = w};
+    w->saved_step = -1;
+    if (w->c->store == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl_checkpoint_writer_create(&options, &w->writer));
+    fl_worker_checkpoint_follow(w, w->step);
+    return FL_OK;
+}
+
+/* Where the run keeps checkpoints, memory for the next one is taken while training continues. */
+void fl_worker_checkpoint_follow(fl_worker_state *w, int64_t step)
+{
+    if (w->writer != NULL) {
+        fl_checkpoint_state state = state_of(w);
+        fl_checkpoint_writer_follow(w->writer, state.plan, step);
+        if (w->c->checkpoints) {
+            fl_checkpoint_writer_prepare(w->writer, &state);
+        }
+    }
+}
+
 fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step)
 {
-    fl_checkpoint_part_report report = {
-        .step = step, .generation = w->now->plan.generation, .status = FL_ENOTSUP};
-    snprintf(report.text, sizeof report.text, "workers of this version write no checkpoints");
-    fl_link_checkpoint_part(w->link, &report);
-    return FL_OK;
+    w->saved_step = step;
+    if (w->writer == NULL) {
+        fl_checkpoint_part_report report = {
+            .step = step, .generation = w->now->plan.generation, .status = FL_EINVAL};
+        snprintf(report.text, sizeof report.text, "this run has no folder for checkpoints");
+        fl_link_checkpoint_part(w->link, &report);
+        return FL_OK;
+    }
+    fl_link_doing(w->link, "copying a checkpoint");
+    fl_checkpoint_state state = state_of(w);
+    fl_status status = fl_checkpoint_writer_begin(w->writer, &state, step);
+    return status == FL_OK ? FL_OK
+                           : fl_within(status, "the checkpoint after step %lld", (long long)step);
+}
+
+/* The newest durable checkpoint may be the one that the run began with. */
+fl_status fl_worker_checkpoint_last(fl_worker_state *w)
+{
+    if (w->writer == NULL || !w->c->checkpoints || w->saved_step == w->step ||
+        atomic_load(w->c->store->kept_step) == w->step) {
+        return FL_OK;
+    }
+    fl_worker_checkpoint_settle(w);
+    return w->writer == NULL ? FL_OK : fl_worker_checkpoint(w, w->step);
+}
+
+void fl_worker_checkpoint_settle(fl_worker_state *w)
+{
+    fl_checkpoint_part_report report = {.step = w->saved_step,
+                                        .generation = w->now->plan.generation};
+    if (w->writer == NULL) {
+        return;
+    }
+    fl_link_doing(w->link, "writing a checkpoint");
+    report.status =
+        fl_checkpoint_writer_wait(w->writer, fl_deadline_us(w->c->job->fault.deadline_ms));
+    if (report.status != FL_OK) {
+        snprintf(report.text, sizeof report.text, "worker %d: %s within fault.deadline", w->rank,
+                 fl_errmsg());
+        fl_checkpoint_writer_destroy(&w->writer); /* it does not report any more */
+        report_part(w, &report);
+    }
 }

@@ -43,6 +43,7 @@ static fl_status apply_command(worker *w, const fl_control_message *what, bool *
         break;
     case FL_COMMAND_STOP:
         w->stop = true;
+        w->step = what->step; /* a standby worker has not counted the steps */
         break;
     case FL_COMMAND_PREPARE:
         w->plan_due = what->command.due_step;
@@ -159,6 +160,11 @@ fl_status fl_control_point(worker *w, bool any, fl_control_message *what, bool *
         FL_TRY(apply_command(w, what, switched));
     }
     return hold_until_decided(w, what, switched);
+}
+
+fl_status fl_control_begin(worker *w, fl_control_message *what, bool *switched)
+{
+    return w->now->place.active ? hold_until_decided(w, what, switched) : FL_OK;
 }
 
 fl_status fl_control_stand_by(worker *w, fl_control_message *what)

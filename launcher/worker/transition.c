@@ -361,6 +361,7 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     fl_flight_enter(FL_FLIGHT_SWITCH, -1, -1, 0);
     int64_t migrated = fl_now_us();
     switch_over(w);
+    fl_worker_checkpoint_follow(w, step);
     FL_TRY(fl_worker_release_standby(w, NULL));
     *switched = true;
     fl__reach("switch", w);

@@ -5,7 +5,7 @@
  *   ④ ready; all wait for all         wait_for_all
  *   ⑤ step, report                    train_steps, batch_stream.c, worker_report.c
  *   ⑥ evaluation after each epoch     evaluate_epoch
- *   ⑦ commands, transitions           control_point.c, transition.c, setting.c
+ *   ⑦ commands, transitions           control_point.c, transition.c, setting.c, checkpoint.c
  *   ⑧ the trained weights             write_model
  *   ⑨ close, innermost first          worker_open.c
  * A standby worker runs no steps: it waits until the controller wakes it to receive a command. */
@@ -238,6 +238,29 @@ static fl_status stand_by(worker *w)
     return FL_OK;
 }
 
+/* What the run that wrote the checkpoint did, or would have done, between its last step and the
+ * next: a decision that is due there, then an evaluation. */
+static fl_status continue_run(worker *w)
+{
+    bool switched = false;
+    const fl_worker_start *start = w->c->start;
+    if (start == NULL || start->step == 0) {
+        return FL_OK;
+    }
+    fl_control_message what = {
+        .step = w->step,
+        .cursor = w->cursor,
+        .epoch = w->cursor.epoch - (w->cursor.position == 0),
+        .evaluates = start->evaluates && w->c->job->train.evaluate &&
+                     fl_evaluation_is_due(w->step, w->evaluation_period, w->end_step)};
+    FL_TRY(fl_control_begin(w, &what, &switched));
+    if (what.evaluates && !w->stop) {
+        FL_TRY(evaluate_epoch(w, what.epoch));
+    }
+    fl_batch_stream_reset(&w->batches, w->step, w->cursor);
+    return FL_OK;
+}
+
 static fl_status train_steps(worker *w)
 {
     while (w->step < w->end_step && !w->stop && !fl_worker_departs(w)) {
@@ -276,16 +299,21 @@ static fl_status run_worker(worker *w, const char *endpoint)
     fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
     FL_TRY(wait_for_all(w));
     FL_TRY(fl_worker_release_standby(w, NULL));
+    FL_TRY(continue_run(w));
     FL_TRY(train_steps(w));
     fl__reach("end", w);
     if (fl_worker_departs(w)) {
         fl_log(FL_LOG_INFO, "leaves the run, which goes on with generation %u",
                w->now->plan.generation);
+        fl_worker_checkpoint_settle(w);
         return FL_OK;
     }
+    FL_TRY(fl_worker_checkpoint_last(w));
     FL_TRY(write_model(w));
     /* No worker closes its connections while another may still need them. */
-    return wait_for_all(w);
+    FL_TRY(wait_for_all(w));
+    fl_worker_checkpoint_settle(w);
+    return FL_OK;
 }
 
 /* A new thread opens each generation. Memory that a generation releases goes back to the system,
@@ -298,11 +326,25 @@ static void share_one_heap(void)
 #endif
 }
 
+/* The position at which the run begins. */
+static void begin_at(worker *w)
+{
+    const fl_worker_start *start = w->c->start;
+    if (start != NULL) {
+        w->step = start->step;
+        w->cursor = start->cursor;
+        w->lr_factor = start->lr_factor;
+        w->end_step = start->end_step;
+        w->n_skipped = start->n_skipped;
+    }
+}
+
 int fl_worker_run(void *context, int rank, const char *endpoint)
 {
     share_one_heap();
     worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .abort_set = FL_ABORT_SET_INIT};
     w.end_step = w.c->n_steps;
+    begin_at(&w);
     w.evaluation_period = fl_evaluation_period(
         w.c->job, fl_sampler_steps_per_epoch(w.c->n_samples, w.c->job->train.batch), w.c->n_steps);
     w.leads = rank == fl_plan_leader(w.c->plan);

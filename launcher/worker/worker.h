@@ -22,6 +22,7 @@ typedef struct fl_worker_start {
     int n_skipped;     /* steps in a row whose loss or gradient norm was not finite */
     const int *parked; /* [n_layers] which rank of this run keeps the moments of a frozen layer, -1:
                           none does */
+    bool evaluates;    /* the evaluation that is due after `step` steps is still to come */
     int folder_fd;     /* of the checkpoint */
 } fl_worker_start;
 

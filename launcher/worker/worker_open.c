@@ -3,6 +3,8 @@
 
 #include "device/alloc.h"
 #include "device/log.h"
+#include "nn/optimizer.h"
+#include "pipe/state/checkpoint_source.h"
 
 enum { HEARTBEATS_PER_DETECT = 10 };
 
@@ -62,21 +64,54 @@ fl_status fl_worker_open_messages(worker *w, const fl_plan *plan, fl_message_gro
     return fl_message_open(&options, out);
 }
 
-static fl_status open_member(worker *w)
+static fl_status open_first(worker *w, const fl_state_source *source)
 {
-    fl_init_state init = {.init = w->c->init,
-                          .drawn = {.model = w->c->model, .seed = w->c->job->train.seed}};
-    fl_state_source source = fl_init_weights_source(&init);
     fl_generation_options options = {.worker = w->c,
                                      .plan = w->c->plan,
                                      .rank = w->rank,
                                      .device = w->device,
                                      .kv = fl_link_kv(w->link),
-                                     .source = &source,
+                                     .source = source,
                                      .abort_set = &w->abort_set};
     FL_TRY(fl_alloc(sizeof *w->now, (void **)&w->now));
-    FL_TRY(fl_parked_init(&w->parked, w->device, w->c->plan->n_layers));
     return fl_generation_open(&options, w->now);
+}
+
+static fl_status open_saved(worker *w, const fl_worker_start *start)
+{
+    int n_moments = fl_optimizer_n_moments(w->c->job->train.optimizer);
+    fl_checkpoint_source saved;
+    fl_state_source source =
+        fl_checkpoint_source_open(w->c->model, start->folder_fd, n_moments, &saved);
+    fl_status status = open_first(w, &source);
+    if (status == FL_OK) {
+        status =
+            fl_parked_load(&w->parked, w->c->model, n_moments, start->parked, w->rank, &source);
+    }
+    fl_checkpoint_source_close(&saved);
+    return status;
+}
+
+/* Each worker reads its own layers: from the checkpoint that the run continues, from the user's
+ * file, or drawn. */
+static fl_status open_member(worker *w)
+{
+    fl_init_state init = {.init = w->c->init,
+                          .drawn = {.model = w->c->model, .seed = w->c->job->train.seed}};
+    fl_state_source source = fl_init_weights_source(&init);
+    FL_TRY(fl_parked_init(&w->parked, w->device, w->c->plan->n_layers));
+    return w->c->start == NULL ? open_first(w, &source) : open_saved(w, w->c->start);
+}
+
+static fl_status open_batches(worker *w)
+{
+    const fl_job *job = w->c->job;
+    for (int i = 0; i < 2; i++) {
+        FL_TRY(fl_alloc_array((size_t)job->train.batch, sizeof(int64_t), (void **)&w->test_ids[i]));
+    }
+    FL_TRY(fl_batch_stream_init(&w->batches, job->train.seed, w->c->n_samples, job->train.batch));
+    fl_batch_stream_reset(&w->batches, w->step, w->cursor);
+    return FL_OK;
 }
 
 fl_status fl_worker_open(worker *w, const char *endpoint)
@@ -87,15 +122,12 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
                             .heartbeat_ms = w->c->job->fault.detect_ms / HEARTBEATS_PER_DETECT,
                             .on_abort = on_abort,
                             .context = w};
-    const fl_job *job = w->c->job;
     FL_TRY(fl_link_open(&link, &w->link));
     FL_TRY(open_device(w));
     FL_TRY(fl_worker_open_messages(w, w->c->plan, &w->messages));
     FL_TRY(open_member(w));
-    for (int i = 0; i < 2; i++) {
-        FL_TRY(fl_alloc_array((size_t)job->train.batch, sizeof(int64_t), (void **)&w->test_ids[i]));
-    }
-    return fl_batch_stream_init(&w->batches, job->train.seed, w->c->n_samples, job->train.batch);
+    FL_TRY(fl_worker_checkpoint_open(w));
+    return open_batches(w);
 }
 
 /* ---- ⑧ ---- */
@@ -112,6 +144,7 @@ static void close_member(fl_generation **member)
 void fl_worker_close(worker *w)
 {
     fl_transition_settle(w);
+    fl_checkpoint_writer_destroy(&w->writer);
     close_member(&w->now);
     fl_message_close(&w->messages);
     fl_parked_fini(&w->parked);

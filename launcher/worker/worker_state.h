@@ -7,6 +7,7 @@
 #include "control/link/link.h"
 #include "launcher/worker/batch_stream.h"
 #include "launcher/worker/generation.h"
+#include "pipe/state/checkpoint_writer.h"
 #include "pipe/state/migrate.h"
 
 #include <pthread.h>
@@ -43,7 +44,9 @@ typedef struct fl_worker_state {
     fl_migration *migration; /* to `next`, ready to run; NULL: none */
     fl_prepare_thread prepare_thread;
     fl_parked parked;
-    int64_t step;    /* the next step */
+    fl_checkpoint_writer *writer; /* NULL: the run has no folder for checkpoints */
+    int64_t saved_step;           /* of the last checkpoint that this worker began, -1: none */
+    int64_t step;                 /* the next step */
     int64_t held_us; /* since when all workers have waited at a step for an answer; 0: they train */
     int64_t answered[FL_DUE_KINDS]; /* the last step for which an answer of this kind arrived */
     int64_t plan_due; /* the step at which all wait for the commit of the prepared generation; 0:
@@ -137,6 +140,11 @@ typedef struct fl_control_message {
 fl_status fl_control_point(fl_worker_state *w, bool any, fl_control_message *what,
                            bool *switched) FL_MUST_CHECK;
 
+/* The control point at which a run begins that continues from a checkpoint: wait for the decision
+ * that is due there, if any, as the run that wrote the checkpoint did. */
+fl_status fl_control_begin(fl_worker_state *w, fl_control_message *what,
+                           bool *switched) FL_MUST_CHECK;
+
 /* For a worker without a stage: wait until the controller announces a broadcast of the leader,
  * receive it into *what, and execute the command. */
 fl_status fl_control_stand_by(fl_worker_state *w, fl_control_message *what) FL_MUST_CHECK;
@@ -162,10 +170,23 @@ fl_status fl_setting_take_wake(fl_worker_state *w) FL_MUST_CHECK;
 
 /* ---- checkpoint.c ---- */
 
+/* Make what writes checkpoints, if the run has a folder for them. */
+fl_status fl_worker_checkpoint_open(fl_worker_state *w) FL_MUST_CHECK;
+
+/* The present generation trains from `step` on. */
+void fl_worker_checkpoint_follow(fl_worker_state *w, int64_t step);
+
 /* Begin a checkpoint of the state after `step` steps: training stands still while this worker's
  * part of it is copied. The rest happens in the background, and the controller receives the result;
  * a failure to write does not end the run. Fails with the device. */
 fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step) FL_MUST_CHECK;
+
+/* The same at the end of the run, if it keeps checkpoints and this step has none yet. */
+fl_status fl_worker_checkpoint_last(fl_worker_state *w) FL_MUST_CHECK;
+
+/* Wait until this worker's part of the last checkpoint is on the disk. What is not there within
+ * fault.deadline is given up, and reported as a failure. */
+void fl_worker_checkpoint_settle(fl_worker_state *w);
 
 /* ---- transition.c ---- */
 
