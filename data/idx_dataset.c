@@ -58,12 +58,6 @@ static int64_t count_samples(const void *self, fl_split split)
     return d->split[split].pixels.dims[0];
 }
 
-/* Only a data set that was opened without need for labels may lack them. */
-static bool has_labels(const idx_dataset *d, fl_split split)
-{
-    return d->split[split].labels.bytes != NULL;
-}
-
 static fl_status check_id(const idx_dataset *d, fl_split split, int64_t id)
 {
     int64_t n = count_samples(d, split);
@@ -78,7 +72,7 @@ static fl_status max_shape(const void *self, fl_shape *input, int64_t *n_targets
 {
     const idx_dataset *d = self;
     *input = (fl_shape){.tokens = 1, .width = d->n_pixels, .dtype = FL_F32};
-    *n_targets = has_labels(d, FL_TRAIN) || has_labels(d, FL_TEST);
+    *n_targets = 1;
     return FL_OK;
 }
 
@@ -86,9 +80,7 @@ static fl_status shape(const void *self, fl_split split, int64_t id, fl_shape *i
                        int64_t *n_targets)
 {
     FL_TRY(check_id(self, split, id));
-    FL_TRY(max_shape(self, input, n_targets));
-    *n_targets = has_labels(self, split);
-    return FL_OK;
+    return max_shape(self, input, n_targets);
 }
 
 static fl_status read_sample(const void *self, fl_split split, const fl_sample_key *key,
@@ -106,9 +98,8 @@ static fl_status targets(const void *self, fl_split split, int64_t id, int32_t *
 {
     const idx_dataset *d = self;
     FL_TRY(check_id(d, split, id));
-    if (has_labels(d, split)) {
-        *out = d->split[split].labels.bytes[id];
-    }
+    const uint8_t *labels = d->split[split].labels.bytes;
+    *out = labels == NULL ? -1 : labels[id];
     return FL_OK;
 }
 
@@ -361,7 +352,8 @@ static fl_status select_classes(const fl_idx_options *o, images *split)
     }
     FL_TRY(fl_idx_select_table(o->classes, o->n_classes, new_label));
     for (int s = 0; s < N_SPLITS; s++) {
-        if (is_wanted(o, s)) {
+        bool unlabeled = o->labels_optional && split[s].labels.bytes == NULL;
+        if (is_wanted(o, s) && !unlabeled) {
             fl_status status = fl_idx_select(&split[s].pixels, &split[s].labels, new_label);
             if (status != FL_OK) {
                 return fl_within(status, "%s images", names[s]);

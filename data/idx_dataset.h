@@ -20,10 +20,10 @@ typedef struct fl_idx_options {
     bool one_split; /* read only the files of `split`; the other split is empty. Needs
                        `normalization` */
     fl_split split;
-    bool labels_optional; /* a missing file of labels leaves the samples without targets */
+    bool labels_optional; /* without a file of labels, every label is -1 */
     /* [n_classes] use only the images of these classes; classes[i] of the files becomes class i,
      * and ids count the images that remain. FL_EINVAL for a class that occurs twice or has no
-     * image. n_classes 0: all, as in the files */
+     * image. n_classes 0: all, as in the files. Images without labels are all used */
     const int *classes;
     int n_classes;
 } fl_idx_options;

@@ -64,7 +64,8 @@ static fl_status open_tables(fl_controller *controller)
 static fl_status open_files(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
-    FL_TRY(fl_event_log_open(&controller->log, o->dir_fd, stdout, &controller->elastic.plan));
+    FILE *terminal = o->pass == NULL ? stdout : o->pass->terminal;
+    FL_TRY(fl_event_log_open(&controller->log, o->dir_fd, terminal, &controller->elastic.plan));
     FL_TRY(fl_run_ledger_open(&controller->ledger, o));
     controller->record = (fl_record){
         .log = &controller->log, .ledger = controller->ledger.ledger, .dir_fd = o->dir_fd};
@@ -142,23 +143,48 @@ static void close_all(fl_controller *controller)
     fl_flight_destroy(&controller->flight);
     fl_free(controller->workers);
     fl_run_times_fini(&controller->times);
+    fl_pass_fini(&controller->pass);
     fl_step_order_fini(&controller->reports);
 }
 
 static void wait_for_something(const fl_controller *controller)
 {
-    zmq_pollitem_t items[2 + FL_CTL_POLL_MAX] = {{controller->router.socket, 0, ZMQ_POLLIN, 0},
+    zmq_pollitem_t items[3 + FL_CTL_POLL_MAX] = {{controller->router.socket, 0, ZMQ_POLLIN, 0},
                                                  {NULL, controller->signals.fd, ZMQ_POLLIN, 0}};
     int n = 2 + fl_ctl_poll(controller->ctl, items + 2);
+    if (fl_pass_holds_lines(&controller->pass)) {
+        items[n++] = (zmq_pollitem_t){NULL, controller->pass.o->out_fd, ZMQ_POLLOUT, 0};
+    }
     zmq_poll(items, n,
              fl_ctl_turn_ms(controller->ctl, fl_tracer_turn_ms(controller->tracer, TURN_MS)));
+}
+
+/* Show how far the run has come, and write what the samples of a pass gave. */
+static void watch_pass(fl_controller *controller)
+{
+    if (controller->pass.o == NULL) {
+        fl_progress_update(&controller->log.progress, &controller->stats);
+        return;
+    }
+    if (fl_pass_write(&controller->pass) != FL_OK) {
+        fl_shutdown_pass_failed(controller);
+    }
+    fl_pass_show(&controller->pass, &controller->log.progress);
+}
+
+/* The workers have left, but their lines still wait for the receiver. A signal gives them up. */
+static bool owes_lines(const fl_controller *controller)
+{
+    const fl_shutdown *shutdown = &controller->shutdown;
+    return fl_pass_holds_lines(&controller->pass) && shutdown->status == FL_OK &&
+           shutdown->phase.n_stops == 0;
 }
 
 static void run_loop(fl_controller *controller)
 {
     const fl_phase *phase = &controller->shutdown.phase;
     fl_shutdown_begin(&controller->shutdown, fl_now_us());
-    while (phase->state != FL_CONTROLLER_OVER) {
+    while (phase->state != FL_CONTROLLER_OVER || owes_lines(controller)) {
         wait_for_something(controller);
         fl_inbox_read(controller);
         fl_shutdown_signals(controller);
@@ -170,9 +196,10 @@ static void run_loop(fl_controller *controller)
         fl_ctl_watch(controller->ctl);
         tell_metrics(controller);
         fl_record_watch(&controller->record, phase->state == FL_CONTROLLER_OVER, fl_now_us());
-        fl_progress_update(&controller->log.progress, &controller->stats);
+        watch_pass(controller);
     }
     fl_inbox_read(controller); /* reads what a worker sent before it left */
+    watch_pass(controller);
     if (fl_run_stats_epoch_over(&controller->stats, true)) {
         fl_inbox_end_epoch(controller);
     }
@@ -235,6 +262,11 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     fl_record_missing(&controller->record, missing, sizeof missing);
     fl_event_log_over(&controller->log, shutdown->status, shutdown->message, result,
                       controller->ledger.text, missing);
+    if (controller->pass.o != NULL) {
+        *controller->options->outcome = controller->pass.outcome;
+        return shutdown->status == FL_OK ? FL_OK
+                                         : fl_fail(shutdown->status, "%s", shutdown->message);
+    }
     fl_summary_write(controller, result, missing);
     if (shutdown->status == FL_OK && missing[0] != 0) {
         return fl_fail(FL_EFAILED, "the run trained to its end, but its record is incomplete: %s",
@@ -258,6 +290,7 @@ static void connect_parts(fl_controller *controller, const fl_controller_options
                                        .stats = &controller->stats,
                                        .n_workers = controller->n_workers};
     fl_shutdown_init(&controller->shutdown, options->job);
+    fl_pass_init(&controller->pass, options->pass);
 }
 
 fl_status fl_controller_run(const fl_controller_options *options, fl_run_result *result)

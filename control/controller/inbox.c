@@ -138,6 +138,18 @@ void fl_inbox_drain_reports(fl_controller *controller)
     }
 }
 
+static void heard_pass(fl_controller *controller, fl_worker *worker, const fl_pass_report *report)
+{
+    fl_status status = fl_pass_heard(&controller->pass, report);
+    note_steps(worker, report->batch + 1);
+    if (status == FL_EFORMAT) {
+        fl_log(FL_LOG_WARN, "dropped a report of a pass from worker %d: %s", worker->rank,
+               fl_errmsg());
+    } else if (status != FL_OK) {
+        fl_shutdown_pass_failed(controller);
+    }
+}
+
 static void take_message(fl_controller *controller, fl_worker *worker, const fl_wire_message *frame)
 {
     if (is_stale(controller, frame)) {
@@ -193,7 +205,15 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         fl_learn_time(&controller->elastic, worker->rank, frame->generation, &frame->time);
         fl_stragglers_add(&controller->elastic, worker->rank, &frame->time);
         break;
+    case FL_WIRE_PASS:
+        heard_pass(controller, worker, &frame->pass);
+        break;
     case FL_WIRE_EVAL:
+        if (controller->pass.o != NULL) {
+            controller->pass.outcome.evaluated = true;
+            controller->pass.outcome.evaluation = frame->eval;
+            break;
+        }
         check_kept(controller, worker, frame,
                    fl_step_order_eval(&controller->reports, &frame->eval));
         break;

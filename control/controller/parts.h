@@ -4,6 +4,7 @@
 
 #include "control/controller/callbacks.h"
 #include "control/controller/inbox.h"
+#include "control/controller/pass.h"
 #include "control/controller/run.h"
 #include "control/controller/run_ledger.h"
 #include "control/controller/shutdown.h"
@@ -44,6 +45,7 @@ struct fl_controller {
     fl_tracer *tracer;
     fl_metrics_publisher *metrics; /* NULL: not requested */
     fl_elastic elastic;
+    fl_pass pass; /* instead of training */
     fl_ctl *ctl;
 };
 

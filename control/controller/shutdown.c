@@ -190,9 +190,11 @@ static void stop_softly(fl_controller *controller, const char *who, const char *
         fl_router_command(&controller->router, &controller->elastic.plan,
                           &(fl_command){.kind = FL_COMMAND_STOP});
     }
+    fl_pass_stop(&controller->pass);
     fl_progress_stopping(&controller->log.progress);
     fl_progress_note(&controller->log.progress,
-                     "%s: stopping after the step in flight; %s stops at once", who, at_once);
+                     "%s: stopping after the %s in flight; %s stops at once", who,
+                     controller->pass.o == NULL ? "step" : "batches", at_once);
     fl_event_log_stopping(&controller->log, who, controller->stats.steps);
 }
 
@@ -225,6 +227,17 @@ void fl_shutdown_report_lost(fl_controller *controller, int rank, const char *ki
                  "the controller has no memory for a report (%s) from worker %d: %s", kind, rank,
                  fl_errmsg());
         fl_shutdown_stop(controller, "out of memory");
+    }
+}
+
+void fl_shutdown_pass_failed(fl_controller *controller)
+{
+    fl_shutdown *shutdown = &controller->shutdown;
+    if (shutdown->status == FL_OK) {
+        shutdown->status = FL_EFAILED;
+        shutdown->phase.n_stops += shutdown->phase.n_stops == 0;
+        snprintf(shutdown->message, sizeof shutdown->message, "%s", fl_errmsg());
+        fl_pass_stop(&controller->pass);
     }
 }
 
@@ -353,7 +366,7 @@ static void watch_stall(fl_controller *controller, int64_t now_us)
         controller->shutdown.moved_sum = sum;
         controller->shutdown.moved_us = controller->shutdown.stall_reported_us = now_us;
     } else if (controller->shutdown.phase.state == FL_CONTROLLER_RUNNING && limit_us > 0 &&
-               !fl_ctl_paused(controller->ctl) &&
+               !fl_ctl_paused(controller->ctl) && !fl_pass_holds_lines(&controller->pass) &&
                now_us - controller->shutdown.stall_reported_us > limit_us) {
         controller->shutdown.stall_reported_us = now_us;
         report_stall(controller, now_us);
@@ -457,8 +470,29 @@ static void prove_ledger(fl_controller *controller)
     }
 }
 
+static void conclude_pass(fl_controller *controller)
+{
+    fl_shutdown *shutdown = &controller->shutdown;
+    const fl_pass *pass = &controller->pass;
+    bool complete = pass->outcome.n_samples == pass->o->n_samples && !fl_pass_holds_lines(pass);
+    if (shutdown->status == FL_OK && !complete) {
+        bool asked = shutdown->phase.n_stops > 0;
+        shutdown->status = asked ? FL_ESTOPPED : FL_EINTERNAL;
+        snprintf(shutdown->message, sizeof shutdown->message,
+                 "%s after %" PRId64 " of %" PRId64 " samples", asked ? "stopped" : "ended",
+                 pass->outcome.n_samples, pass->o->n_samples);
+    }
+    if (shutdown->phase.lost >= 0) {
+        fl_shutdown_explain(controller);
+    }
+}
+
 void fl_shutdown_conclude(fl_controller *controller)
 {
+    if (controller->pass.o != NULL) {
+        conclude_pass(controller);
+        return;
+    }
     bool complete = controller->stats.steps >= controller->options->n_steps;
     bool asked = controller->shutdown.phase.n_stops > 0 ||
                  controller->stats.n_steps < controller->options->n_steps;

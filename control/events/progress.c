@@ -99,22 +99,59 @@ static int columns_of(FILE *out)
     return COLUMNS;
 }
 
+/* Whether the line must be shown again; begun: there is something to report of. */
+static bool is_line_due(const fl_progress *progress, bool begun)
+{
+    int64_t now_us = fl_now_us();
+    return progress->terminal ? now_us - progress->drawn_us >= REDRAW_US
+                              : begun && now_us - progress->line_us >= PLAIN_US;
+}
+
+/* The columns of the line; -1: all that it needs. The last column stays free: some terminals wrap
+ * as soon as it is written. */
+static int line_columns(const fl_progress *progress)
+{
+    return progress->terminal ? columns_of(progress->out) - 1 : -1;
+}
+
+static void put_line(fl_progress *progress, const char *text)
+{
+    if (!progress->terminal) {
+        fl_progress_note(progress, "%s", text);
+        return;
+    }
+    fprintf(progress->out, "\r%s\033[K", text);
+    fflush(progress->out);
+    progress->drawn = true;
+    progress->drawn_us = fl_now_us();
+}
+
 void fl_progress_update(fl_progress *progress, const fl_run_stats *stats)
 {
     char text[TEXT_BYTES];
-    int64_t now_us = fl_now_us();
-    if (progress->terminal) {
-        if (now_us - progress->drawn_us >= REDRAW_US) {
-            /* The last column stays free: some terminals wrap as soon as it is written. */
-            fl_progress_text(progress, stats, columns_of(progress->out) - 1, text, sizeof text);
-            fprintf(progress->out, "\r%s\033[K", text);
-            fflush(progress->out);
-            progress->drawn = true;
-            progress->drawn_us = now_us;
-        }
-    } else if (now_us - progress->line_us >= PLAIN_US && stats->steps > 0) {
-        fl_progress_note(progress, "%s", fl_progress_text(progress, stats, -1, text, sizeof text));
+    if (is_line_due(progress, stats->steps > 0)) {
+        put_line(progress,
+                 fl_progress_text(progress, stats, line_columns(progress), text, sizeof text));
     }
+}
+
+void fl_progress_pass(fl_progress *progress, const char *verb, int64_t done, int64_t all,
+                      double seconds)
+{
+    char text[TEXT_BYTES], left[48] = "";
+    if (!is_line_due(progress, done > 0)) {
+        return;
+    }
+    if (progress->stopping) {
+        snprintf(left, sizeof left, "stopping  ");
+    } else if (done > 0 && done < all) {
+        snprintf(left, sizeof left, "%s left  ",
+                 duration(seconds * (double)(all - done) / (double)done, (char[24]){0}, 24));
+    }
+    snprintf(text, sizeof text, "%s  %lld of %lld samples  %.0f samples/s  %s%s", verb,
+             (long long)done, (long long)all, seconds > 0 ? (double)done / seconds : 0.0, left,
+             progress->plan);
+    put_line(progress, cut(text, line_columns(progress)));
 }
 
 void fl_progress_stopping(fl_progress *progress)

@@ -28,6 +28,11 @@ void fl_progress_plan(fl_progress *progress, const fl_plan *plan);
  * add a plain line (at most one in ten seconds). */
 void fl_progress_update(fl_progress *progress, const fl_run_stats *stats);
 
+/* The same for a pass over samples (control/state/pass.h): its verb, as in "evaluating", how many
+ * samples are done, and in how many seconds. */
+void fl_progress_pass(fl_progress *progress, const char *verb, int64_t done, int64_t all,
+                      double seconds);
+
 /* Print the line of the epoch in stats->past, which is over. */
 void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats);
 

@@ -240,6 +240,15 @@ void fl_link_eval(fl_link *link, const fl_eval_report *report)
     send_report(link, &frame);
 }
 
+void fl_link_pass(fl_link *link, const fl_pass_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_PASS);
+    frame.pass = *report;
+    finished_step(link, report->batch);
+    send_report(link, &frame);
+    wake(link);
+}
+
 void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
                     const int64_t *ids, int64_t n)
 {

@@ -164,6 +164,17 @@ typedef struct fl_cache_report {
     int64_t n_values, used_bytes, n_evicted, n_damaged, n_recovered; /* of the whole store */
 } fl_cache_report;
 
+/* A worker that has a last stage has gone over its share of a batch of a pass, which
+ * control/state/pass.h describes.
+ * lines  [lines_bytes] for fl_link_pass borrowed, at the controller borrowed from the message: for
+ *        each sample i64 id, u32 size_bytes, the bytes of its line. 0: the pass has no lines */
+typedef struct fl_pass_report {
+    int64_t batch; /* from 0 */
+    int64_t n_samples;
+    uint32_t lines_bytes;
+    const unsigned char *lines;
+} fl_pass_report;
+
 typedef struct fl_link fl_link;
 
 typedef struct fl_link_options {
@@ -217,6 +228,7 @@ void fl_link_step(fl_link *link, const fl_step_report *report);
 void fl_link_nonfinite(fl_link *link, const fl_nonfinite_report *report);
 void fl_link_time(fl_link *link, const fl_time_report *report);
 void fl_link_eval(fl_link *link, const fl_eval_report *report);
+void fl_link_pass(fl_link *link, const fl_pass_report *report);
 void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
                     const int64_t *ids, int64_t n);
 void fl_link_cache(fl_link *link, const fl_cache_report *report);

@@ -51,6 +51,8 @@ static size_t body_size(const fl_wire_message *f)
         return 6 * 8;
     case FL_WIRE_EVAL:
         return 7 * 8 + 4 + means_size(&f->eval.metrics) + means_size(&f->eval.test_metrics);
+    case FL_WIRE_PASS:
+        return 8 + 8 + (size_t)f->pass.lines_bytes;
     case FL_WIRE_LEDGER:
         return 8 + 8 + 4 + 4 + (size_t)f->ledger.n * 8;
     case FL_WIRE_FAILED:
@@ -176,6 +178,28 @@ static bool get_eval(fl_reader *r, fl_eval_report *e)
            e->epoch >= 0 && e->step >= 0 && e->samples >= 0 && e->ms >= 0 && e->test_samples >= 0;
 }
 
+static void put_pass(fl_writer *w, const fl_pass_report *p)
+{
+    fl_put_i64(w, p->batch);
+    fl_put_i64(w, p->n_samples);
+    if (p->lines_bytes > 0) {
+        memcpy(w->at, p->lines, p->lines_bytes);
+        w->at += p->lines_bytes;
+    }
+}
+
+/* The lines are the rest of the frame; control/controller/pass.c takes them apart. */
+static bool get_pass(fl_reader *r, fl_pass_report *p)
+{
+    p->batch = fl_get_i64(r);
+    p->n_samples = fl_get_i64(r);
+    p->lines = r->at;
+    p->lines_bytes = (uint32_t)r->left;
+    r->at += r->left;
+    r->left = 0;
+    return p->batch >= 0 && p->n_samples >= 0;
+}
+
 static void put_ledger(fl_writer *w, const fl_wire_ledger *l)
 {
     fl_put_i64(w, l->epoch);
@@ -263,6 +287,9 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     case FL_WIRE_EVAL:
         put_eval(w, &f->eval);
         break;
+    case FL_WIRE_PASS:
+        put_pass(w, &f->pass);
+        break;
     case FL_WIRE_LEDGER:
         put_ledger(w, &f->ledger);
         break;
@@ -332,6 +359,8 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return get_time(r, &f->time);
     case FL_WIRE_EVAL:
         return get_eval(r, &f->eval);
+    case FL_WIRE_PASS:
+        return get_pass(r, &f->pass);
     case FL_WIRE_LEDGER:
         return get_ledger(r, &f->ledger);
     case FL_WIRE_FAILED:
@@ -451,6 +480,8 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "time";
     case FL_WIRE_EVAL:
         return "eval";
+    case FL_WIRE_PASS:
+        return "pass";
     case FL_WIRE_LEDGER:
         return "ledger";
     case FL_WIRE_FAILED:

@@ -48,6 +48,7 @@ typedef enum fl_wire_type {
     FL_WIRE_HASHES_FAILED = 22,
     FL_WIRE_CHECKPOINT_FILE = 23,
     FL_WIRE_CHECKPOINT_PART = 24,
+    FL_WIRE_PASS = 30,
     /* controller to worker */
     FL_WIRE_ALIVE = 32,
     FL_WIRE_STOPPING = 33, /* the user is ending the run */
@@ -95,6 +96,7 @@ typedef struct fl_wire_message {
         fl_step_report step;
         fl_time_report time;
         fl_eval_report eval;
+        fl_pass_report pass;
         fl_wire_ledger ledger;
         struct {
             fl_status status;

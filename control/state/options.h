@@ -55,9 +55,11 @@ typedef struct fl_controller_options {
     const char *kernels;                  /* the instruction set, "avx2"; NULL: unknown */
     int64_t lead; /* steps from a decision to the step at which it takes effect: fl_due_lead */
     int64_t n_samples, n_steps, n_epochs;
-    int64_t n_validation;           /* samples kept out of training; 0: none */
-    const fl_callbacks *callbacks;  /* of the program; NULL: none */
-    const fl_resume_origin *origin; /* NULL: the run begins at its first step */
+    int64_t n_validation;               /* samples kept out of training; 0: none */
+    const fl_callbacks *callbacks;      /* of the program; NULL: none */
+    const fl_resume_origin *origin;     /* NULL: the run begins at its first step */
+    const struct fl_pass_options *pass; /* workers make a pass and do not train; NULL: they train */
+    struct fl_pass_outcome *outcome;    /* out: of the pass */
     fl_worker_main *worker;
     void *context;
 } fl_controller_options;

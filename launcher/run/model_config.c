@@ -32,7 +32,16 @@ static json_t *model_json(const fl_model *model, const fl_job *job, const fl_idx
     return json_pack("{s:s, s:s}", "kind", "program", "name", fl_model_name(model));
 }
 
-static json_t *data_json(const fl_dataset *data, const fl_idx_info *info,
+static json_t *classes_json(const fl_job *job)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < job->data.n_classes; i++) {
+        json_array_append_new(list, json_integer(job->data.classes[i]));
+    }
+    return list;
+}
+
+static json_t *data_json(const fl_dataset *data, const fl_job *job, const fl_idx_info *info,
                          const fl_idx_normalization *normalization)
 {
     json_t *object = json_pack("{s:s}", "kind", data->ops->kind);
@@ -40,6 +49,9 @@ static json_t *data_json(const fl_dataset *data, const fl_idx_info *info,
         json_object_set_new(object, "normalization",
                             json_pack("{s:f, s:f}", "mean", normalization->mean, "deviation",
                                       normalization->deviation));
+    }
+    if (info != NULL && job->data.n_classes > 0) {
+        json_object_set_new(object, "classes", classes_json(job));
     }
     return object;
 }
@@ -105,7 +117,7 @@ static bool put_all(FILE *file, const fl_model *model, const fl_dataset *data, c
            put_member(file, "frostline", json_string(FL_VERSION), ",\n") &&
            put_member(file, "model", model_json(model, job, info), ",\n") &&
            put_member(file, "loss", loss_json(model), ",\n") &&
-           put_member(file, "data", data_json(data, info, &normalization), ",\n") &&
+           put_member(file, "data", data_json(data, job, info, &normalization), ",\n") &&
            put_layers(file, model);
 }
 

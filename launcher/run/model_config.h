@@ -25,7 +25,9 @@ typedef struct fl_model_config {
     char data_kind[FL_DATA_KIND_MAX];
     bool has_normalization; /* data of kind idx */
     fl_idx_normalization normalization;
-    struct json_t *layers; /* owned: the list of layers, its form validated */
+    int64_t n_classes;           /* of the data's labels that the model was trained on; 0: all */
+    int classes[FL_CLASSES_MAX]; /* [n_classes] classes[i] of the data is class i of the model */
+    struct json_t *layers;       /* owned: the list of layers, its form validated */
 } fl_model_config;
 
 /* The text of the file for a model that a run trains; free it with fl_free.

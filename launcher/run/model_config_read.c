@@ -165,6 +165,19 @@ static fl_status read_normalization(fl_model_config *c, const json_t *n)
                : refuse_member(c, "data.normalization.deviation", deviation, "a number above 0");
 }
 
+static fl_status read_classes(fl_model_config *c, const json_t *classes)
+{
+    size_t n = json_array_size(classes);
+    bool good = json_is_array(classes) && n >= 1 && n <= FL_CLASSES_MAX;
+    for (size_t i = 0; good && i < n; i++) {
+        json_int_t label = json_integer_value(json_array_get(classes, i));
+        good = json_is_integer(json_array_get(classes, i)) && label >= 0 && label < FL_CLASSES_MAX;
+        c->classes[i] = (int)label;
+    }
+    c->n_classes = (int64_t)n;
+    return good ? FL_OK : refuse_member(c, "data.classes", classes, "a list of labels, 0 to 255");
+}
+
 static fl_status read_data(fl_model_config *c, const json_t *data)
 {
     const json_t *kind = json_object_get(data, "kind");
@@ -174,6 +187,9 @@ static fl_status read_data(fl_model_config *c, const json_t *data)
     }
     snprintf(c->data_kind, sizeof c->data_kind, "%s", json_string_value(kind));
     bool idx = strcmp(c->data_kind, "idx") == 0;
+    if (json_object_get(data, "classes") != NULL) {
+        FL_TRY(read_classes(c, json_object_get(data, "classes")));
+    }
     return normalization != NULL || (idx && c->kind == FL_MODEL_VIT)
                ? read_normalization(c, normalization)
                : FL_OK;

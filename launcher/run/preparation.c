@@ -187,6 +187,9 @@ static fl_status look_at_samples(fl_preparation *p)
 
 static fl_status open_init(fl_preparation *p)
 {
+    if (p->weights != NULL) {
+        return fl_init_weights_open(p->model, p->weights, "", &p->init);
+    }
     if (p->job->model.init[0] == '\0') {
         return FL_OK;
     }

@@ -1,7 +1,7 @@
 /* The preparation of a run: everything that is determined before a worker starts. A value whose
  * fields are filled in this order, and released by fl_preparation_fini at any point:
  *
- *     the caller            model, dataset, job, callbacks, recorded_dir
+ *     the caller            model, dataset, job, callbacks, recorded_dir, weights, F, guesses_costs
  *     preparation.c         the numbers of samples, steps and workers; each layer's memory
  *     run_plan.c            recording, cache, metrics, processors, costs, plan, due steps */
 #ifndef FL_LAUNCHER_RUN_PREPARATION_H
@@ -27,6 +27,9 @@ typedef struct fl_preparation {
     const fl_dataset *dataset;
     const fl_job *job;
     const fl_callbacks *callbacks; /* of the program; NULL: none */
+    const char *weights;           /* to start from; NULL: as model.init has them */
+    int F;                         /* frozen blocks of the first plan */
+    bool guesses_costs;            /* nothing is measured to choose the plan */
     const fl_dataset *whole;       /* the data set as the caller gave it */
     fl_dataset view;               /* without validation samples; no ops: there are none */
     int64_t n_validation;          /* samples */

@@ -7,6 +7,8 @@
 
 #include <sched.h>
 
+static const double GUESSED_CALL_US = 20.0; /* so that small micro-batches do not look free */
+
 fl_status fl_run_plan_choose(fl_preparation *p, int F)
 {
     p->input = (fl_plan_input){.model = p->model,
@@ -34,8 +36,11 @@ void fl_run_plan_guess(fl_preparation *p)
     p->profile->reduce_bytes_per_us = 1000.0;
     for (int i = 0; i < p->profile->n_layers; i++) {
         int64_t n = fl_model_layer_n_params(p->model, i);
-        p->profile->layer[i] = (fl_layer_cost){
-            .fwd_us = 1e-3 * (double)(n + 1), .bwd_us = 2e-3 * (double)(n + 1), .n_params = n};
+        p->profile->layer[i] = (fl_layer_cost){.fwd_call_us = GUESSED_CALL_US,
+                                               .bwd_call_us = GUESSED_CALL_US,
+                                               .fwd_us = 1e-3 * (double)(n + 1),
+                                               .bwd_us = 2e-3 * (double)(n + 1),
+                                               .n_params = n};
     }
 }
 
@@ -113,12 +118,14 @@ fl_status fl_run_plan_make(fl_preparation *p)
     FL_TRY(read_recording(p)); /* first refuse what cannot run, before measuring takes time */
     FL_TRY(fl_run_plan_open_cache(p));
     fl_run_plan_guess(p);
-    FL_TRY(fl_run_plan_choose(p, 0));
+    FL_TRY(fl_run_plan_choose(p, p->F));
     fl_preparation_warn(p);
     FL_TRY(open_metrics(p));
     take_cores(p);
-    FL_TRY(get_costs(p));
-    FL_TRY(fl_run_plan_choose(p, 0));
+    if (!p->guesses_costs) {
+        FL_TRY(get_costs(p));
+        FL_TRY(fl_run_plan_choose(p, p->F));
+    }
     if (p->recorded_dir != NULL) {
         *p->plan = p->recording.first;
         return FL_OK;

@@ -5,7 +5,8 @@
 
 #include "launcher/run/preparation.h"
 
-/* Make costs in proportion to parameters: enough to find out whether any plan fits. */
+/* Make costs in proportion to parameters: enough to find out whether any plan fits, and to choose
+ * one where nothing is measured. */
 void fl_run_plan_guess(fl_preparation *p);
 
 /* Choose plan and candidates for F frozen blocks. FL_EBUDGET if no plan fits. */

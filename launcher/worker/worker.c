@@ -4,10 +4,12 @@
  *   ③ the first generation            worker_open.c, generation.c
  *   ④ ready; all wait for all         wait_for_all
  *   ⑤ step, report                    train_steps, batch_stream.c, worker_report.c
- *   ⑥ evaluation after each epoch     evaluate_epoch
+ *   ⑥ evaluation after each epoch     evaluate.c
  *   ⑦ commands, transitions           control_point.c, transition.c, setting.c, checkpoint.c
  *   ⑧ the trained weights             write_model
  *   ⑨ close, innermost first          worker_open.c
+ * A worker that does not train (frostline evaluate, predict) makes one pass over samples instead of
+ * ⑤ to ⑦: evaluate.c.
  * A standby worker runs no steps: it waits until the controller wakes it to receive a command. */
 #include "launcher/worker/worker.h"
 
@@ -79,87 +81,6 @@ static fl_status wait_for_all(worker *w)
 
 /* ---- ⑤ and ⑥ ---- */
 
-static fl_global_batch test_batch(worker *w, const fl_evaluation_set *set, int64_t first)
-{
-    int64_t left = set->n - first, most = w->c->job->train.batch;
-    int64_t *ids = w->test_ids[(first / most) % 2];
-    fl_global_batch batch = {.split = FL_TEST, .ids = ids, .n = left < most ? left : most};
-    for (int64_t i = 0; i < batch.n; i++) {
-        ids[i] = fl_evaluation_sample(set, first + i);
-    }
-    return batch;
-}
-
-static fl_status evaluate_set(worker *w, const fl_evaluation_set *set, fl_loss_sums *sums)
-{
-    int64_t most = w->c->job->train.batch;
-    fl_global_batch batch = test_batch(w, set, 0);
-    *sums = (fl_loss_sums){0};
-    FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &batch));
-    for (int64_t first = 0; first < set->n; first += most) {
-        fl_global_batch next = batch;
-        if (first + most < set->n) {
-            next = test_batch(w, set, first + most);
-            FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &next));
-        }
-        FL_TRY(fl_pipeline_evaluate(w->now->pipeline, &batch, sums));
-        batch = next;
-    }
-    return fl_pipeline_total(w->now->pipeline, sums);
-}
-
-/* In the data set's view, the test samples come after the validation samples. */
-static fl_status evaluate_test(worker *w, fl_eval_report *report)
-{
-    const fl_dataset *d = w->c->dataset;
-    fl_evaluation_set set =
-        fl_evaluation_set_test(w->c->job, w->c->n_validation, d->ops->count(d->self, FL_TEST));
-    fl_loss_sums sums;
-    if (set.n == 0) {
-        return FL_OK;
-    }
-    FL_TRY(evaluate_set(w, &set, &sums));
-    report->has_test = true;
-    report->test_loss = sums.loss / sums.n_targets;
-    report->test_metrics = fl_loss_sums_means(&sums, fl_model_metrics(w->c->model).n);
-    report->test_samples = set.n;
-    return FL_OK;
-}
-
-static fl_status evaluate_due(worker *w, int64_t n, fl_eval_report *report)
-{
-    bool last = w->step == w->end_step, validates = w->c->n_validation > 0;
-    fl_evaluation_set set = fl_evaluation_set_due(w->c->job, w->c->n_validation, n, last);
-    fl_loss_sums sums;
-    FL_TRY(evaluate_set(w, &set, &sums));
-    report->loss = sums.loss / sums.n_targets;
-    report->metrics = fl_loss_sums_means(&sums, fl_model_metrics(w->c->model).n);
-    report->samples = set.n;
-    report->validation = validates;
-    return last && validates ? evaluate_test(w, report) : FL_OK;
-}
-
-static fl_status evaluate_epoch(worker *w, int64_t epoch)
-{
-    const fl_dataset *d = w->c->dataset;
-    int64_t n = d->ops->count(d->self, FL_TEST);
-    int64_t started_us = fl_now_us();
-    fl_eval_report report = {.epoch = epoch, .step = w->step - 1};
-    if (n == 0 || !w->now->place.active) {
-        return FL_OK;
-    }
-    fl_link_doing(w->link, "evaluation");
-    fl__reach("evaluate", w);
-    fl_flight_enter(FL_FLIGHT_EVALUATION, -1, -1, 0);
-    FL_TRY(evaluate_due(w, n, &report));
-    fl_flight_leave();
-    report.ms = (double)(fl_now_us() - started_us) * 1e-3;
-    if (w->leads) {
-        fl_link_eval(w->link, &report);
-    }
-    return FL_OK;
-}
-
 /* One step with the batch, and the control point after it. */
 static fl_status run_step(worker *w, const fl_stream_batch *next, bool evaluates, bool *switched)
 {
@@ -221,7 +142,7 @@ static fl_status train_step(worker *w)
         fl_batch_stream_reset(&w->batches, w->step, w->cursor); /* a new pipeline */
     }
     if (evaluates && !w->stop) {
-        FL_TRY(evaluate_epoch(w, epoch));
+        FL_TRY(fl_worker_evaluate(w, epoch));
         fl_worker_report_cache(w, step, epoch, true);
     }
     return FL_OK;
@@ -232,7 +153,7 @@ static fl_status stand_by(worker *w)
     fl_control_message what = {0};
     FL_TRY(fl_control_stand_by(w, &what));
     if (what.evaluates && !w->stop) {
-        FL_TRY(evaluate_epoch(w, what.epoch));
+        FL_TRY(fl_worker_evaluate(w, what.epoch));
     }
     fl_batch_stream_reset(&w->batches, w->step, w->cursor);
     return FL_OK;
@@ -255,7 +176,7 @@ static fl_status continue_run(worker *w)
                      fl_evaluation_is_due(w->step, w->evaluation_period, w->end_step)};
     FL_TRY(fl_control_begin(w, &what, &switched));
     if (what.evaluates && !w->stop) {
-        FL_TRY(evaluate_epoch(w, what.epoch));
+        FL_TRY(fl_worker_evaluate(w, what.epoch));
     }
     fl_batch_stream_reset(&w->batches, w->step, w->cursor);
     return FL_OK;
@@ -267,6 +188,12 @@ static fl_status train_steps(worker *w)
         FL_TRY(w->now->place.active ? train_step(w) : stand_by(w));
     }
     return FL_OK;
+}
+
+static fl_status train_run(worker *w)
+{
+    FL_TRY(continue_run(w));
+    return train_steps(w);
 }
 
 /* ---- ⑧ ---- */
@@ -299,8 +226,7 @@ static fl_status run_worker(worker *w, const char *endpoint)
     fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
     FL_TRY(wait_for_all(w));
     FL_TRY(fl_worker_release_standby(w, NULL));
-    FL_TRY(continue_run(w));
-    FL_TRY(train_steps(w));
+    FL_TRY(w->c->task == FL_WORKER_TRAIN ? train_run(w) : fl_worker_pass(w));
     fl__reach("end", w);
     if (fl_worker_departs(w)) {
         fl_log(FL_LOG_INFO, "leaves the run, which goes on with generation %u",

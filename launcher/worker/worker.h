@@ -4,6 +4,7 @@
 
 #include "autodp/sampler.h"
 #include "control/elastic/due_steps.h"
+#include "control/state/pass.h"
 #include "launcher/worker/cores.h"
 #include "pipe/plan/capacity.h"
 #include "pipe/state/checkpoint_store.h"
@@ -26,6 +27,13 @@ typedef struct fl_worker_start {
     int folder_fd;     /* of the checkpoint */
 } fl_worker_start;
 
+/* What a worker does between its first and its last wait for all others. */
+typedef enum fl_worker_task {
+    FL_WORKER_TRAIN = 0,
+    FL_WORKER_EVALUATE = 1, /* one pass over the test split: loss and metrics */
+    FL_WORKER_PREDICT = 2,  /* one pass over the test split: a line for each sample */
+} fl_worker_task;
+
 /* The controller's state at the fork: the worker has a copy of that moment. */
 typedef struct fl_worker_context {
     const fl_model *model;
@@ -42,8 +50,10 @@ typedef struct fl_worker_context {
     const fl_checkpoint_store *store; /* where checkpoints go; NULL: none can be written */
     bool checkpoints; /* a worker writes one by itself at the end of the run; only with a store */
     fl_model_file *model_file; /* where the trained weights go; NULL: they are not kept */
-    int64_t n_samples;         /* training samples used, without validation samples */
-    int64_t n_validation;      /* validation samples; they come first in the test split. 0: none */
+    fl_worker_task task;
+    fl_pass_gate *gate;   /* of a pass; NULL: the run trains */
+    int64_t n_samples;    /* training samples used, without validation samples */
+    int64_t n_validation; /* validation samples; they come first in the test split. 0: none */
     int64_t n_steps;
 } fl_worker_context;
 

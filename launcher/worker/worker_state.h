@@ -102,6 +102,15 @@ void fl_worker_report(fl_worker_state *w, const fl_global_batch *batch, const fl
  * anything to report. */
 void fl_worker_report_cache(fl_worker_state *w, int64_t step, int64_t epoch, bool always);
 
+/* ---- evaluate.c ---- */
+
+/* Evaluate if this worker has a stage: the workers that train report on what the job evaluates
+ * after epoch `epoch`. */
+fl_status fl_worker_evaluate(fl_worker_state *w, int64_t epoch) FL_MUST_CHECK;
+
+/* The whole task of a worker that does not train: one pass over the test split. */
+fl_status fl_worker_pass(fl_worker_state *w) FL_MUST_CHECK;
+
 /* ---- nonfinite.c ---- */
 
 /* After a step whose loss or gradient norm is not finite: find the first such value, and report it.

@@ -328,6 +328,11 @@ fl_status fl_pipeline_evaluate(fl_pipeline *p, const fl_global_batch *batch, fl_
     return FL_OK;
 }
 
+const int64_t *fl_pipeline_samples(const fl_pipeline *p, int64_t *n)
+{
+    return fl_batch_split_mine(&p->now, n);
+}
+
 fl_status fl_pipeline_total(fl_pipeline *p, fl_loss_sums *sums)
 {
     double values[FL_LOSS_SUMS_N];

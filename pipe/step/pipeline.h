@@ -88,6 +88,9 @@ fl_status fl_pipeline_find_nonfinite(fl_pipeline *pipeline, const fl_global_batc
  * up all workers' with fl_pipeline_total. */
 fl_status fl_pipeline_evaluate(fl_pipeline *pipeline, const fl_global_batch *batch,
                                fl_loss_sums *sums) FL_MUST_CHECK;
+/* The samples [*n] of the last batch that fell to this replica; borrowed until the next one. */
+const int64_t *fl_pipeline_samples(const fl_pipeline *pipeline, int64_t *n);
+
 fl_status fl_pipeline_total(fl_pipeline *pipeline, fl_loss_sums *sums) FL_MUST_CHECK;
 
 /* How the cache served this worker since the last time, if it does at all, and if a decision was

@@ -136,11 +136,21 @@ static void test_idx_select__needs_images_in_both_splits(void **state)
     assert_int_equal(fl_dataset_idx_open(&options, &d, NULL), FL_EINVAL);
     assert_string_equal(fl_errmsg(),
                         "test images: found class 0, which has no image; the largest label is 1");
-    fl_idx_options unlabelled = {
+}
+
+/* A model of some classes can be used on images of which nothing is known. */
+static void test_idx_select__uses_all_images_without_labels(void **state)
+{
+    (void)state;
+    static const int classes[] = {0};
+    fl_dataset d = {0};
+    const fl_idx_options options = {
         .folder = folder, .classes = classes, .n_classes = 1, .labels_optional = true};
     remove_file(folder, idx_names[3]);
-    assert_int_equal(fl_dataset_idx_open(&unlabelled, &d, NULL), FL_EINVAL);
-    assert_string_equal(fl_errmsg(), "test images: classes cannot be selected without labels");
+    assert_int_equal(fl_dataset_idx_open(&options, &d, NULL), FL_OK);
+    assert_true(d.ops->count(d.self, FL_TRAIN) < N_TRAIN);
+    assert_int_equal(d.ops->count(d.self, FL_TEST), N_TEST);
+    fl_dataset_destroy(&d);
 }
 
 int main(void)
@@ -151,6 +161,7 @@ int main(void)
         TEST(other_classes_are_another_data_set),
         TEST(refuses_classes_that_are_not_there),
         TEST(needs_images_in_both_splits),
+        TEST(uses_all_images_without_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

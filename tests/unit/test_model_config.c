@@ -139,8 +139,6 @@ static void test_model_config__labels_may_be_absent_where_they_are_not_needed(vo
     char other[FOLDER_SIZE];
     fl_idx_normalization n;
     fl_dataset unlabeled = {0};
-    fl_shape shape;
-    int64_t n_targets = -1;
     make_folder(other);
     write_split(other, "t10k", 5, 8, 8, 3);
     remove_file(other, "t10k-labels-idx1-ubyte");
@@ -151,10 +149,9 @@ static void test_model_config__labels_may_be_absent_where_they_are_not_needed(vo
     assert_non_null(strstr(fl_errmsg(), "neither t10k-labels-idx1-ubyte nor"));
     options.labels_optional = true;
     assert_int_equal(fl_dataset_idx_open(&options, &unlabeled, NULL), FL_OK);
-    assert_int_equal(unlabeled.ops->shape(unlabeled.self, FL_TEST, 4, &shape, &n_targets), FL_OK);
-    assert_int_equal(n_targets, 0);
-    assert_int_equal(unlabeled.ops->max_shape(unlabeled.self, &shape, &n_targets), FL_OK);
-    assert_int_equal(n_targets, 0);
+    int32_t label = 0;
+    assert_int_equal(unlabeled.ops->targets(unlabeled.self, FL_TEST, 4, &label), FL_OK);
+    assert_int_equal(label, -1);
     fl_dataset_destroy(&unlabeled);
     assert_int_equal(remove_folder(other), 0);
 }

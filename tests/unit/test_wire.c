@@ -72,6 +72,10 @@ static fl_wire_message frame_of(fl_wire_type type)
                                   .test_metrics = {FL_METRICS_MAX, {[7] = 0.8}},
                                   .test_samples = 5000};
         break;
+    case FL_WIRE_PASS:
+        f.pass = (fl_pass_report){
+            .batch = 7, .n_samples = 2, .lines_bytes = 5, .lines = (const unsigned char *)"lines"};
+        break;
     case FL_WIRE_LEDGER:
         f.ledger = (fl_wire_ledger){.epoch = 2, .step = 37, .replica = 1, .n = 6, .ids = some_ids};
         break;
@@ -135,18 +139,30 @@ static fl_wire_message frame_of(fl_wire_type type)
     return f;
 }
 
-static const fl_wire_type types[] = {FL_WIRE_HELLO,          FL_WIRE_HEARTBEAT,
-                                     FL_WIRE_READY,          FL_WIRE_STEP,
-                                     FL_WIRE_TIME,           FL_WIRE_EVAL,
-                                     FL_WIRE_LEDGER,         FL_WIRE_FAILED,
-                                     FL_WIRE_DONE,           FL_WIRE_PREPARED,
-                                     FL_WIRE_TRANSITION,     FL_WIRE_NORMS,
-                                     FL_WIRE_ALIVE,          FL_WIRE_STOPPING,
-                                     FL_WIRE_COMMAND,        FL_WIRE_ABORT,
-                                     FL_WIRE_WAKE,           FL_WIRE_SETTING_DONE,
-                                     FL_WIRE_CACHE,          FL_WIRE_NONFINITE,
-                                     FL_WIRE_HASHES_FAILED,  FL_WIRE_CHECKPOINT_FILE,
-                                     FL_WIRE_CHECKPOINT_PART};
+static const fl_wire_type types[] = {FL_WIRE_HELLO,
+                                     FL_WIRE_HEARTBEAT,
+                                     FL_WIRE_READY,
+                                     FL_WIRE_STEP,
+                                     FL_WIRE_TIME,
+                                     FL_WIRE_EVAL,
+                                     FL_WIRE_LEDGER,
+                                     FL_WIRE_FAILED,
+                                     FL_WIRE_DONE,
+                                     FL_WIRE_PREPARED,
+                                     FL_WIRE_TRANSITION,
+                                     FL_WIRE_NORMS,
+                                     FL_WIRE_ALIVE,
+                                     FL_WIRE_STOPPING,
+                                     FL_WIRE_COMMAND,
+                                     FL_WIRE_ABORT,
+                                     FL_WIRE_WAKE,
+                                     FL_WIRE_SETTING_DONE,
+                                     FL_WIRE_CACHE,
+                                     FL_WIRE_NONFINITE,
+                                     FL_WIRE_HASHES_FAILED,
+                                     FL_WIRE_CHECKPOINT_FILE,
+                                     FL_WIRE_CHECKPOINT_PART,
+                                     FL_WIRE_PASS};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 

@@ -1,0 +1,27 @@
+/* What the commands that use a saved model have in common: their operands and options. */
+#ifndef FL_LAUNCHER_CLI_USE_ARGS_H
+#define FL_LAUNCHER_CLI_USE_ARGS_H
+
+#include "launcher/cli/cli.h"
+#include "launcher/run/saved_model.h"
+
+#define FL_USE_DETAILS                                                                             \
+    "MODEL is a folder of weights with its config.json, a checkpoint, or a run: its\n"             \
+    "directory, its name or its job's name below runs/. Of a run it is the model\n"                \
+    "that it left, else its newest checkpoint. Data and devices are those of\n"                    \
+    "JOB.yaml, else those of the run's own job, with the changes that options make.\n\n"
+
+#define FL_USE_OPTIONS                                                                             \
+    {"--data", 0, "PATH", "the folder of the data; short for --set data.path=PATH"},               \
+        {"--split", 0, "NAME", "test, the default, train or validation"},                          \
+    {                                                                                              \
+        "--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"             \
+    }
+
+/* Operand 1 is the model, operand 2 a job file. Call fl_use_fini after a failure, too. */
+fl_status fl_use_open_args(const fl_args *args, bool labels_optional, fl_use *out) FL_MUST_CHECK;
+
+/* Say what went wrong; returns the exit code. */
+int fl_use_finish(fl_status status);
+
+#endif

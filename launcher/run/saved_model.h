@@ -1,0 +1,51 @@
+/* A model that a run left: where its parts lie, and how it is built again with data to use it on.
+ */
+#ifndef FL_LAUNCHER_RUN_SAVED_MODEL_H
+#define FL_LAUNCHER_RUN_SAVED_MODEL_H
+
+#include "launcher/run/model_config.h"
+
+typedef struct fl_saved_model {
+    char weights[PATH_MAX]; /* what fl_safetensors_open takes */
+    char config[PATH_MAX];  /* "": there is none */
+    char job[PATH_MAX];     /* job.yaml of the run that trained it; "": unknown */
+} fl_saved_model;
+
+/* Find what a user means by `name`: a folder of weights with its config.json, a file of weights, a
+ * checkpoint, or a run (its directory, its name below the default of run.dir, or its job's name).
+ * Of a run: the model that it left, else its newest checkpoint. FL_EINVAL if there is none. */
+fl_status fl_saved_model_find(const char *name, fl_saved_model *out) FL_MUST_CHECK;
+
+/* The samples of a data set that a model is used on. */
+typedef enum fl_use_split { FL_USE_TEST, FL_USE_TRAIN, FL_USE_VALIDATION } fl_use_split;
+
+/* Returns FL_EINVAL, with the names, for any other than test, train and validation. */
+fl_status fl_use_split_parse(const char *text, fl_use_split *out) FL_MUST_CHECK;
+
+/* What the command line gives. */
+typedef struct fl_use_request {
+    const char *model;            /* see fl_saved_model_find */
+    const char *job;              /* a job file, for data and devices; NULL: that of the run */
+    const char *const *overrides; /* [n_overrides] "path=value" */
+    int n_overrides;
+    fl_use_split split;
+    bool labels_optional;
+} fl_use_request;
+
+/* A model, its data, and a job that only says where and how it is used. A struct of zeros holds
+ * nothing. */
+typedef struct fl_use {
+    fl_saved_model saved;
+    fl_model_config config;
+    fl_job job;
+    fl_model *model;
+    fl_dataset whole;   /* the data set */
+    fl_dataset samples; /* a view: both of its splits are the samples to go over, by their ids */
+    fl_split split;     /* of `whole` that they come from */
+} fl_use;
+
+/* Returns FL_EINVAL, FL_EIO or FL_EFORMAT with a message; call fl_use_fini after a failure, too. */
+fl_status fl_use_open(const fl_use_request *request, fl_use *out) FL_MUST_CHECK;
+void fl_use_fini(fl_use *use);
+
+#endif

@@ -1,0 +1,212 @@
+/* A model that a run left is used by other processes: frostline evaluate, predict and export. Would
+ * catch: a result that differs from what the run itself found, or that depends on the plan; pixels
+ * that are normalized by the new data; a sample that is missing, twice or out of order; a run
+ * directory that nobody asked for; input that is not refused, or half of a file that stays. */
+#include "support/folder.h"
+#include "support/idx_files.h"
+#include "support/lines.h"
+#include "support/shell.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PROGRAM FL_BINARY_DIR "/frostline "
+
+enum { N_TRAINING = 120, N_TESTS = 46, COMMAND = 1024 };
+
+static char root[FOLDER_SIZE];
+static output result;
+
+static void write_text(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Run frostline in the folder; the exit code must be this. */
+static void run_program(int code, const char *format, ...)
+{
+    char command[COMMAND] = PROGRAM;
+    size_t n = strlen(command);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command + n, sizeof command - n, format, args);
+    va_end(args);
+    run_command(root, command, &result);
+    if (result.exit_code != code) {
+        fail_msg("%s: exit code %d: %s", command, result.exit_code, result.err);
+    }
+}
+
+static const char job_text[] = "name: small\n"
+                               "model: {kind: vit, blocks: 2, dim: 16, heads: 2, patch: 4}\n"
+                               "data: {kind: idx, path: data, validation: 12}\n"
+                               "train: {epochs: 2, batch: 20, lr: 3e-3}\n"
+                               "devices: {count: 2, cores: 1, memory: 64MiB}\n"
+                               "pipe: {k: 2, m: 2}\n";
+
+/* data: what the run is trained on; other: other images, and none to train on. */
+static int set_up(void **state)
+{
+    (void)state;
+    char folder[128];
+    make_folder(root);
+    snprintf(folder, sizeof folder, "mkdir %s/data %s/other", root, root);
+    assert_int_equal(system(folder), 0);
+    snprintf(folder, sizeof folder, "%s/data", root);
+    write_split(folder, "train", N_TRAINING, 8, 8, 4);
+    write_split(folder, "t10k", N_TESTS, 8, 8, 4);
+    snprintf(folder, sizeof folder, "%s/other", root);
+    write_split(folder, "t10k", 30, 8, 8, 3);
+    write_text("job.yaml", job_text);
+    run_program(0, "run job.yaml --run-dir run");
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return remove_folder(root);
+}
+
+/* ---- evaluate ---- */
+
+static json_t *parse_output(void)
+{
+    json_error_t error;
+    json_t *object = json_loads(result.out, 0, &error);
+    if (object == NULL) {
+        fail_msg("%s in %s", error.text, result.out);
+    }
+    return object;
+}
+
+static double number_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* The last evaluation of the run, which has both splits. */
+static json_t *last_evaluation(void)
+{
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/run", root);
+    json_t *all = lines_with(dir, "events.jsonl", "\"evaluation\"");
+    json_t *last = json_incref(json_array_get(all, json_array_size(all) - 1));
+    json_decref(all);
+    return last;
+}
+
+static void check_evaluation(const char *split, const char *options)
+{
+    char key[64];
+    json_t *run = last_evaluation();
+    run_program(0, "evaluate run --split %s --json %s", split, options);
+    json_t *found = parse_output();
+    snprintf(key, sizeof key, "%s_loss", split);
+    double loss = number_of(run, key);
+    assert_true(fabs(number_of(found, "loss") - loss) < 1e-13 * loss);
+    snprintf(key, sizeof key, "%s_accuracy", split);
+    assert_true(number_of(json_object_get(found, "metrics"), "accuracy") == number_of(run, key));
+    snprintf(key, sizeof key, "%s_samples", split);
+    assert_true(number_of(found, "samples") == number_of(run, key));
+    json_decref(found);
+    json_decref(run);
+}
+
+static void test_use__evaluates_as_the_run_did(void **state)
+{
+    (void)state;
+    static const char *const plans[] = {
+        "", "--set devices.count=1 --set pipe.k=auto", "--set pipe.k=1 --set autodp.r=2",
+        "--set train.batch=7 --set pipe.m=3", "--set devices.memory=2MiB"};
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        check_evaluation("test", plans[i]);
+        check_evaluation("validation", plans[i]);
+    }
+}
+
+/* A person sees the digits that the run printed. */
+static void test_use__prints_what_the_run_printed(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"accuracy", "loss"};
+    char *summary;
+    run_command(root, "grep '^  test' run/summary.txt", &result);
+    summary = strdup(result.out);
+    run_program(0, "evaluate run");
+    for (int i = 0; i < 2; i++) {
+        char pattern[32], value[32];
+        snprintf(pattern, sizeof pattern, "  test %-9s ", names[i]);
+        const char *at = strstr(summary, pattern);
+        assert_non_null(at);
+        assert_int_equal(sscanf(at + strlen(pattern), "%31[^\n]", value), 1);
+        snprintf(pattern, sizeof pattern, "  %-14s ", names[i]);
+        at = strstr(result.out, pattern);
+        assert_non_null(at);
+        assert_memory_equal(at + strlen(pattern), value, strlen(value));
+    }
+    free(summary);
+}
+
+/* The folder alone is enough, wherever it lies; and pixels enter as in training. */
+static void test_use__needs_only_the_folder_of_the_model(void **state)
+{
+    (void)state;
+    run_command(root, "cp -r run/model moved && mkdir twice && cp data/t10k* twice", &result);
+    assert_int_equal(result.exit_code, 0);
+    run_program(0, "evaluate run --json");
+    json_t *first = parse_output();
+    run_program(0, "evaluate moved --data twice --set devices.count=1 --json");
+    json_t *second = parse_output();
+    assert_true(number_of(first, "loss") == number_of(second, "loss"));
+    json_decref(first);
+    json_decref(second);
+    run_program(0, "evaluate moved --data other --json");
+    second = parse_output();
+    assert_true(number_of(second, "samples") == 30);
+    json_decref(second);
+    run_program(0, "evaluate moved/model.safetensors job.yaml");
+}
+
+static void test_use__leaves_nothing_behind(void **state)
+{
+    (void)state;
+    run_command(root, "mkdir -p tmp && find . | sort | grep -v -e '^./moved' -e '^./twice' >before",
+                &result);
+    for (int i = 0; i < 2; i++) {
+        static const char *const signals[] = {"", "timeout -s INT 0.3 "};
+        char command[COMMAND];
+        snprintf(command, sizeof command, "TMPDIR=$PWD/tmp %s" PROGRAM "evaluate run >/dev/null",
+                 signals[i]);
+        run_command(root, command, &result);
+    }
+    run_command(root, "find . | sort | grep -v -e '^./moved' -e '^./twice' | diff before - ",
+                &result);
+    assert_string_equal(result.out, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_use__evaluates_as_the_run_did),
+        cmocka_unit_test(test_use__prints_what_the_run_printed),
+        cmocka_unit_test(test_use__needs_only_the_folder_of_the_model),
+        cmocka_unit_test(test_use__leaves_nothing_behind),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
