@@ -11,6 +11,7 @@ _Static_assert(sizeof(fl_tuner_visit) == 32, "see above");
 _Static_assert(sizeof(fl_tuner_candidate) == 16 + 32 * FL_TUNER_ROUNDS_MAX, "see above");
 _Static_assert(sizeof(fl_tuned) == 40, "see above");
 _Static_assert(sizeof(fl_tune_sums) == 32, "see above");
+_Static_assert(sizeof(fl_early_stop) == 40, "see above");
 _Static_assert(sizeof(fl_metric_means) == 8 + 8 * FL_METRICS_MAX, "see above");
 
 static const fl_member a_real[] = {{.name = "", .type = FL_MEMBER_REAL}};
@@ -72,6 +73,11 @@ static const fl_member epoch_stats[] = {
     FL_M_OBJECT(fl_epoch_stats, eval, eval_report),
     {0}};
 
+static const fl_member early_stop[] = {
+    FL_M_COUNT(fl_early_stop, judged),     FL_M_COUNT(fl_early_stop, best_step),
+    FL_M_COUNT(fl_early_stop, best_epoch), FL_M_REAL(fl_early_stop, best),
+    FL_M_COUNT(fl_early_stop, end_step),   {0}};
+
 static const fl_member run_stats[] = {FL_M_COUNT(fl_run_stats, n_steps),
                                       FL_M_COUNT(fl_run_stats, n_epochs),
                                       FL_M_COUNT(fl_run_stats, steps_per_epoch),
@@ -83,6 +89,7 @@ static const fl_member run_stats[] = {FL_M_COUNT(fl_run_stats, n_steps),
                                       FL_M_OBJECT(fl_run_stats, past, epoch_stats),
                                       FL_M_OBJECT(fl_run_stats, last_eval, eval_report),
                                       FL_M_TRUTH(fl_run_stats, any_eval),
+                                      FL_M_OBJECT(fl_run_stats, stop, early_stop),
                                       FL_M_COUNT(fl_run_stats, samples),
                                       FL_M_COUNT(fl_run_stats, tokens),
                                       FL_M_REAL(fl_run_stats, step_ms),

@@ -59,6 +59,8 @@ static void capture_stats(const fl_run_stats *stats, int64_t start_us, fl_run_st
     out->window_from = 0;
     out->evaluates = false;
     out->evaluation_period = 0;
+    out->stop_rule = (fl_stop_rule){0};
+    out->ended_early = false;
     out->first_us -= stats->steps > 0 ? start_us : 0;
     out->last_us -= stats->steps > 0 ? start_us : 0;
 }
@@ -164,6 +166,8 @@ static void restore_stats(const fl_controller_state *state, int64_t start_us, fl
     stats->steps_per_epoch = as_opened.steps_per_epoch;
     stats->evaluates = as_opened.evaluates;
     stats->evaluation_period = as_opened.evaluation_period;
+    stats->stop_rule = as_opened.stop_rule;
+    stats->ended_early = false;
     stats->window_from = stats->n_window;
     stats->first_us += stats->steps > 0 ? start_us : 0;
     stats->last_us += stats->steps > 0 ? start_us : 0;

@@ -24,6 +24,11 @@ static void stop_for_part(void *context, const char *who)
     fl_shutdown_stop((fl_controller *)context, who);
 }
 
+static void end_for_part(void *context, int64_t step)
+{
+    fl_stop_answer_end((fl_controller *)context, step);
+}
+
 static fl_status open_elastic(fl_controller *controller)
 {
     fl_elastic *e = &controller->elastic;
@@ -35,6 +40,7 @@ static fl_status open_elastic(fl_controller *controller)
     e->store = controller->store;
     e->job = &controller->job;
     e->stop = stop_for_part;
+    e->end = end_for_part;
     e->context = controller;
     return fl_elastic_open(e);
 }
@@ -58,6 +64,8 @@ static fl_status open_tables(fl_controller *controller)
     controller->stats.metrics = fl_model_metrics(o->model);
     controller->stats.evaluation_period =
         fl_evaluation_period(job, controller->stats.steps_per_epoch, o->n_steps);
+    FL_TRY(fl_stop_rule_of(job, &controller->stats.metrics, controller->stats.steps_per_epoch,
+                           o->n_steps, &controller->stats.stop_rule));
     return open_elastic(controller);
 }
 
@@ -191,6 +199,7 @@ static void run_loop(fl_controller *controller)
         if (phase->state != FL_CONTROLLER_OVER) {
             fl_shutdown_watch(controller, fl_now_us());
             fl_elastic_watch(&controller->elastic, fl_now_us());
+            fl_stop_answer_watch(controller);
         }
         fl_tracer_watch(controller->tracer);
         fl_ctl_watch(controller->ctl);

@@ -130,6 +130,7 @@ void fl_inbox_drain_reports(fl_controller *controller)
         if (record->has_eval && fl_run_stats_eval(&controller->stats, &record->eval)) {
             fl_event_log_evaluation(&controller->log, &controller->stats, &record->eval);
             fl_callbacks_evaluation(controller, &record->eval);
+            fl_stop_answer_judged(controller, &record->eval);
         }
         fl_free(record);
         if (fl_run_stats_epoch_over(&controller->stats, false)) {

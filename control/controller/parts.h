@@ -10,6 +10,7 @@
 #include "control/controller/shutdown.h"
 #include "control/controller/signals.h"
 #include "control/controller/spawn.h"
+#include "control/controller/stop_answer.h"
 #include "control/elastic/elastic.h"
 #include "control/events/record.h"
 #include "control/link/step_order.h"
@@ -36,6 +37,7 @@ struct fl_controller {
     fl_flight *flight;     /* current and latest operations of the workers */
     fl_step_order reports; /* step reports, before they go to the statistics and to steps.jsonl */
     fl_run_stats stats;
+    fl_stop_answer stop_answer;
     fl_run_times times;
     fl_cache_sums cache;
     fl_run_ledger ledger;

@@ -493,7 +493,9 @@ void fl_shutdown_conclude(fl_controller *controller)
         conclude_pass(controller);
         return;
     }
-    bool complete = controller->stats.steps >= controller->options->n_steps;
+    bool complete =
+        controller->stats.steps >= controller->options->n_steps ||
+        (controller->stats.ended_early && controller->stats.steps >= controller->stats.n_steps);
     bool asked = controller->shutdown.phase.n_stops > 0 ||
                  controller->stats.n_steps < controller->options->n_steps;
     if (controller->shutdown.status == FL_OK && asked && !complete) {

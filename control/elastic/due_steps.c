@@ -2,6 +2,7 @@
 
 #include "freeze/interval.h"
 #include "freeze/policy.h"
+#include "pipe/plan/evaluation.h"
 
 #include <math.h>
 
@@ -56,6 +57,9 @@ bool fl_due_at(const fl_due_steps *due, fl_due_kind kind, int64_t step)
         return step >= due->lead && fl_due_policy(due, step - due->lead) == step;
     case FL_DUE_REPLAY:
         return due->recording != NULL && is_recorded(due->recording, step);
+    case FL_DUE_STOP:
+        return due->recording == NULL &&
+               fl_evaluation_may_end(due->job, step, due->steps_per_epoch, due->n_steps);
     case FL_DUE_NONE:
     case FL_DUE_KINDS:
         break;
@@ -67,7 +71,7 @@ int64_t fl_due_first(const fl_due_steps *due, int64_t from, int64_t to)
 {
     for (int64_t step = from; step <= to; step++) {
         for (int kind = FL_DUE_NONE + 1; kind < FL_DUE_KINDS; kind++) {
-            if (fl_due_at(due, (fl_due_kind)kind, step)) {
+            if (kind != FL_DUE_STOP && fl_due_at(due, (fl_due_kind)kind, step)) {
                 return step;
             }
         }

@@ -32,7 +32,8 @@ int64_t fl_due_policy(const fl_due_steps *due, int64_t step);
 /* Whether an answer of this kind is due at `step`, the number of finished steps. */
 bool fl_due_at(const fl_due_steps *due, fl_due_kind kind, int64_t step);
 
-/* The first step in from .. to at which any answer is due; 0: no answer is due there. */
+/* The first step in from .. to at which an answer is due that may be a change of the plan; 0: no
+ * such answer is due there. */
 int64_t fl_due_first(const fl_due_steps *due, int64_t from, int64_t to);
 
 #endif

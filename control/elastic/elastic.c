@@ -265,7 +265,8 @@ static void look_at_all(fl_elastic *elastic, int64_t now_us)
 void fl_elastic_watch(fl_elastic *elastic, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
-    if (elastic->run->phase->state != FL_CONTROLLER_RUNNING || elastic->run->phase->n_stops > 0) {
+    if (elastic->run->phase->state != FL_CONTROLLER_RUNNING || elastic->run->phase->n_stops > 0 ||
+        elastic->run->stats->ended_early) {
         return;
     }
     if (e->state == FL_ELASTIC_IDLE) {

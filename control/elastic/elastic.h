@@ -97,6 +97,7 @@ struct fl_elastic {
     fl_store *store;
     fl_job *job;                                  /* the current job: run->options->job */
     void (*stop)(void *context, const char *who); /* end the run after the step in flight */
+    void (*end)(void *context, int64_t step);     /* the run ends early, after `step` steps */
     void *context;
 
     fl_plan plan; /* the plan of the running generation */

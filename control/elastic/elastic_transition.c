@@ -117,6 +117,15 @@ static bool is_refused(const fl_elastic *elastic, int64_t now_us)
                                 now_us > e->opinion_us || now_us > e->deadline_us);
 }
 
+/* Whether the workers wait at the present step for another answer, while the commit belongs to a
+ * later one: it would take effect too early. */
+static bool is_too_early(const fl_elastic *elastic)
+{
+    int64_t now = elastic->run->stats->steps;
+    return elastic->transition.due_step > now && elastic->run->stats->stop.judged < now &&
+           fl_due_at(&elastic->due, FL_DUE_STOP, now);
+}
+
 void fl_elastic_drive(fl_elastic *elastic, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
@@ -125,7 +134,7 @@ void fl_elastic_drive(fl_elastic *elastic, int64_t now_us)
     }
     if (e->n_ready == fl_plan_members(&elastic->plan)) {
         /* A command is applied one step after the leader takes it. */
-        if (elastic->run->stats->steps + 1 >= e->due_step) {
+        if (elastic->run->stats->steps + 1 >= e->due_step && !is_too_early(elastic)) {
             commit_next(elastic, now_us);
         }
     } else if (is_refused(elastic, now_us)) {

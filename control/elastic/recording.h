@@ -10,6 +10,7 @@ typedef enum fl_recorded_kind {
     FL_RECORDED_LR,        /* train.lr becomes value */
     FL_RECORDED_END_EPOCH, /* the current epoch becomes the last one */
     FL_RECORDED_STOP,      /* the run ends */
+    FL_RECORDED_END,       /* the run ends early, as if this step were its last one */
 } fl_recorded_kind;
 
 typedef struct fl_recorded {

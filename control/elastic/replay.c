@@ -81,6 +81,13 @@ void fl_replay_watch(fl_elastic *elastic)
     }
     if (recorded->kind == FL_RECORDED_STOP) {
         elastic->stop(elastic->context, "the run that is repeated ended here");
+    } else if (recorded->kind == FL_RECORDED_END) {
+        elastic->replay.n_done++;
+        elastic->end(elastic->context, recorded->step);
+        fl_router_command(elastic->router, &elastic->plan,
+                          &(fl_command){.kind = FL_COMMAND_END,
+                                        .due_step = recorded->step,
+                                        .due = FL_DUE_REPLAY});
     } else {
         send_setting(elastic, recorded);
     }

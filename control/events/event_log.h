@@ -58,6 +58,8 @@ void fl_event_log_evaluation(fl_event_log *log, const fl_run_stats *stats,
 void fl_event_log_cache(fl_event_log *log, int rank, const fl_cache_report *report);
 void fl_event_log_setting_done(fl_event_log *log, const fl_setting *setting,
                                const fl_setting_done_report *report);
+/* The run ends after stats->n_steps steps for lack of improvement. */
+void fl_event_log_ending(fl_event_log *log, const fl_job *job, const fl_run_stats *stats);
 void fl_event_log_left(fl_event_log *log, const fl_worker *worker);
 
 /* seconds  since the last step

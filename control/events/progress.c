@@ -235,6 +235,21 @@ void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats)
                      e->ms > 0 ? (double)e->samples / e->ms * 1000 : 0, e->ms / 1000);
 }
 
+const char *fl_progress_best(const fl_job *job, bool validation, double best, int64_t best_epoch,
+                             char text[FL_PROGRESS_BEST_BYTES])
+{
+    const char *split = validation ? "validation" : "test", *metric = job->train.stop_metric;
+    char value[32];
+    snprintf(value, sizeof value, "%.4g", best);
+    if (isfinite(best)) {
+        snprintf(text, FL_PROGRESS_BEST_BYTES, "best %s %s %s after epoch %lld", split, metric,
+                 value, (long long)best_epoch);
+    } else {
+        snprintf(text, FL_PROGRESS_BEST_BYTES, "no evaluation gave a finite %s %s", split, metric);
+    }
+    return text;
+}
+
 void fl_progress_cache(fl_progress *progress, const fl_cache_report *report)
 {
     bool same = progress->cache_told && progress->cache_on == report->on;
@@ -298,7 +313,7 @@ static void summary_of_plan(FILE *out, const fl_plan *plan)
 
 /* No run continues with the weights of another, so every suggestion starts at the first step. */
 static void summary_of_training_again(FILE *out, const fl_controller_options *options,
-                                      fl_status status)
+                                      const fl_run_result *result, fl_status status)
 {
     const fl_job *job = options->job;
     int64_t longer = 2 * job->train.epochs;
@@ -306,6 +321,12 @@ static void summary_of_training_again(FILE *out, const fl_controller_options *op
         fprintf(out, "  train again    start the program again\n");
     } else if (status != FL_OK) {
         fprintf(out, "  train again    frostline run %s/job.yaml\n", options->run_dir);
+    } else if (result->ended_early) {
+        fprintf(out,
+                "  train longer   from the first step, to the end of the last epoch:\n"
+                "                 frostline run %s/job.yaml \\\n"
+                "                     --set train.stop_after=none\n",
+                options->run_dir);
     } else if (job->train.max_steps > 0) {
         fprintf(out,
                 "  train longer   from the first step, to the end of the last epoch:\n"
@@ -321,7 +342,8 @@ static void summary_of_training_again(FILE *out, const fl_controller_options *op
     }
 }
 
-static void summary_of_what_next(FILE *out, const fl_controller_options *options, fl_status status)
+static void summary_of_what_next(FILE *out, const fl_controller_options *options,
+                                 const fl_run_result *result, fl_status status)
 {
     fprintf(out, "  as a page      frostline report %s\n", options->run_dir);
     fprintf(out, "  the proof      frostline ledger %s\n", options->run_dir);
@@ -329,7 +351,7 @@ static void summary_of_what_next(FILE *out, const fl_controller_options *options
         fprintf(out, "  the schedule   frostline schedule --schedule %s -k %d -m %d\n",
                 fl_schedule_text(options->plan->schedule), options->plan->K, options->plan->M);
     }
-    summary_of_training_again(out, options, status);
+    summary_of_training_again(out, options, result, status);
 }
 
 void fl_progress_summary(FILE *out, const fl_controller_options *options,
@@ -345,6 +367,12 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
         fprintf(out, "  why            %s\n", end->message);
     }
     summary_of_training(out, result);
+    if (result->best_epoch > 0) {
+        char best[FL_PROGRESS_BEST_BYTES];
+        fprintf(out, "  %-14s %s\n", result->ended_early ? "ended early" : "stop_after",
+                fl_progress_best(options->job, options->n_validation > 0, result->best,
+                                 result->best_epoch, best));
+    }
     summary_of_plan(out, options->plan);
     if (end->tuning[0] != 0) {
         fprintf(out, "  tuning         %s\n", end->tuning);
@@ -364,6 +392,6 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
             "                 summary.txt, worker-N.log%s%s\n",
             hash_weights > 0 && result->steps >= hash_weights ? ", weights.jsonl" : "",
             result->model[0] != 0 ? ", model/" : "");
-    summary_of_what_next(out, options, end->status);
+    summary_of_what_next(out, options, result, end->status);
     fflush(out);
 }

@@ -40,6 +40,12 @@ void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats);
 void fl_progress_evaluation(fl_progress *progress, const fl_run_stats *stats,
                             const fl_eval_report *eval);
 
+/* "best validation loss 0.2312 after epoch 5", for train.stop_after. validation: of the validation
+ * samples; otherwise of the test samples. best_epoch: from 1. Returns text. */
+enum { FL_PROGRESS_BEST_BYTES = FL_TEXT_MAX + 96 };
+const char *fl_progress_best(const fl_job *job, bool validation, double best, int64_t best_epoch,
+                             char text[FL_PROGRESS_BEST_BYTES]);
+
 /* Print that the cache is used, or no longer used. The same decision again, by another worker or
  * under another plan, prints nothing. */
 void fl_progress_cache(fl_progress *progress, const fl_cache_report *report);

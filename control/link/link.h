@@ -85,6 +85,8 @@ typedef enum fl_command_kind {
      * of the run each worker writes a checkpoint by itself if the run keeps checkpoints, unless a
      * command for the same step took effect. */
     FL_COMMAND_CHECKPOINT = 7,
+    FL_COMMAND_END = 8, /* the run ends at the step for which an answer was due, as if it were the
+                           last one: with the evaluation of the end */
 } fl_command_kind;
 
 /* Why every worker waits at a step until the controller has answered for it: see
@@ -94,6 +96,7 @@ typedef enum fl_due_kind {
     FL_DUE_SCRIPT = 1, /* an entry of elastic.script */
     FL_DUE_POLICY = 2, /* a decision of the freeze policy */
     FL_DUE_REPLAY = 3, /* a decision of the run that is repeated */
+    FL_DUE_STOP = 4,   /* whether an evaluation ends the run: train.stop_after */
     FL_DUE_KINDS
 } fl_due_kind;
 
@@ -130,9 +133,10 @@ typedef struct fl_hashes_failed_report {
 /* A command of the controller, applied at a control point. */
 typedef struct fl_command {
     fl_command_kind kind;
-    int64_t due_step;   /* PREPARE: the step at which all wait for the commit; COMMIT, CANCEL, PASS:
-                           the step that is answered; CHECKPOINT: the step to be saved; 0: none */
-    fl_due_kind due;    /* COMMIT, CANCEL, PASS: the kind of answer */
+    int64_t
+        due_step;       /* PREPARE: the step at which all wait for the commit; COMMIT, CANCEL, PASS,
+                           END: the step that is answered; CHECKPOINT: the step to be saved; 0: none */
+    fl_due_kind due;    /* COMMIT, CANCEL, PASS, END: the kind of answer */
     fl_plan plan;       /* PREPARE: the next generation's */
     fl_setting setting; /* SETTING */
 } fl_command;

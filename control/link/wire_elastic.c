@@ -82,10 +82,11 @@ static bool get_plan(fl_reader *r, fl_plan *p)
     return !r->short_of_bytes && fl_plan_check(p) == FL_OK;
 }
 
-/* COMMIT, CANCEL and PASS answer for a step. */
+/* COMMIT, CANCEL, PASS and END answer for a step. */
 static bool is_answer(fl_command_kind kind)
 {
-    return kind == FL_COMMAND_COMMIT || kind == FL_COMMAND_CANCEL || kind == FL_COMMAND_PASS;
+    return kind == FL_COMMAND_COMMIT || kind == FL_COMMAND_CANCEL || kind == FL_COMMAND_PASS ||
+           kind == FL_COMMAND_END;
 }
 
 size_t fl_wire_command_size(const fl_command *command)
@@ -125,7 +126,7 @@ static bool get_answer(fl_reader *r, fl_command *command)
 bool fl_wire_get_command(fl_reader *r, fl_command *command)
 {
     uint64_t kind = fl_get(r, 4);
-    if (kind < FL_COMMAND_STOP || kind > FL_COMMAND_CHECKPOINT) {
+    if (kind < FL_COMMAND_STOP || kind > FL_COMMAND_END) {
         return false;
     }
     command->kind = (fl_command_kind)kind;

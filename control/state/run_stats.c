@@ -57,13 +57,35 @@ void fl_run_stats_skip(fl_run_stats *stats, int64_t n_steps)
     stats->now.steps += n_steps;
 }
 
+/* The evaluation of the test samples after one of the validation samples, or of all test samples
+ * after one of some of them. */
+static bool join_test(fl_run_stats *stats, const fl_eval_report *test)
+{
+    fl_eval_report *last = &stats->last_eval;
+    bool at_end = test->step == last->step && test->step + 1 == stats->n_steps;
+    if (!at_end || test->validation || last->has_test) {
+        return false;
+    }
+    if (last->validation) {
+        last->has_test = true;
+        last->test_loss = test->loss;
+        last->test_metrics = test->metrics;
+        last->test_samples = test->samples;
+    } else {
+        *last = *test;
+    }
+    stats->pending_eval_ms += test->ms;
+    return true;
+}
+
 bool fl_run_stats_eval(fl_run_stats *stats, const fl_eval_report *report)
 {
     if (stats->any_eval && report->step <= stats->last_eval.step) {
-        return false;
+        return join_test(stats, report);
     }
     stats->any_eval = true;
     stats->last_eval = *report;
+    fl_early_stop_judge(&stats->stop, &stats->stop_rule, report);
     stats->pending_eval_ms += report->ms;
     stats->now.evaluated = true;
     stats->now.eval = *report;
@@ -78,6 +100,12 @@ void fl_run_stats_idle(fl_run_stats *stats, double ms)
 void fl_run_stats_end(fl_run_stats *stats, int64_t n_steps)
 {
     stats->n_steps = n_steps;
+}
+
+void fl_run_stats_end_early(fl_run_stats *stats, int64_t n_steps)
+{
+    stats->n_steps = n_steps;
+    stats->ended_early = true;
 }
 
 bool fl_run_stats_epoch_over(fl_run_stats *stats, bool no_more)
@@ -193,6 +221,10 @@ void fl_run_stats_result(const fl_run_stats *stats, fl_run_result *result)
     int accuracy = fl_metric_list_find(&stats->metrics, FL_ACCURACY);
     result->validation_accuracy = accuracy < 0 ? NAN : result->metrics[accuracy].validation;
     result->test_accuracy = accuracy < 0 ? NAN : result->metrics[accuracy].test;
+    result->ended_early = stats->ended_early;
+    result->best_epoch = stats->stop.best_epoch;
+    result->best_steps = stats->stop.best_step;
+    result->best = stats->stop.judged > 0 ? stats->stop.best : NAN;
     result->seconds = seconds > 0 ? seconds : 0;
     result->samples_per_s = seconds > 0 ? (double)stats->samples / seconds : 0;
 }

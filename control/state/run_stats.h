@@ -3,6 +3,7 @@
 #define FL_CONTROL_CONTROLLER_RUN_STATS_H
 
 #include "control/link/wire.h"
+#include "control/state/early_stop.h"
 
 #include <frostline/run.h>
 
@@ -37,6 +38,9 @@ typedef struct fl_run_stats {
     fl_epoch_stats past; /* the epoch finished last */
     fl_eval_report last_eval;
     bool any_eval;
+    fl_stop_rule stop_rule; /* fl_run_stats_init: none */
+    fl_early_stop stop;
+    bool ended_early; /* for lack of improvement, after n_steps steps */
     int64_t samples, tokens;
     double step_ms;            /* of all steps */
     int64_t first_us, last_us; /* start of the first step, end of the last one */
@@ -59,6 +63,9 @@ bool fl_run_stats_step(fl_run_stats *stats, const fl_step_report *report, int64_
 /* Count n steps that were done but whose reports are lost; nothing else is known of them. */
 void fl_run_stats_skip(fl_run_stats *stats, int64_t n_steps);
 
+/* Add an evaluation. A second one of the last step is of the test samples, in a run that ended
+ * earlier than planned: it joins the first one. False for any other report of a step that is known
+ * already: then nothing has changed. */
 bool fl_run_stats_eval(fl_run_stats *stats, const fl_eval_report *report);
 
 /* Leave out time during which the run was paused on purpose. */
@@ -66,6 +73,9 @@ void fl_run_stats_idle(fl_run_stats *stats, double ms);
 
 /* End the run after n_steps steps, earlier than planned. */
 void fl_run_stats_end(fl_run_stats *stats, int64_t n_steps);
+
+/* The same, for lack of improvement: such a run counts as finished. */
+void fl_run_stats_end_early(fl_run_stats *stats, int64_t n_steps);
 
 /* True once for each epoch that is over; stats->past then holds it. An epoch is over when all its
  * steps are done and, if the run evaluates after its last step, that evaluation has arrived; only

@@ -91,6 +91,25 @@ static fl_status check_batch(const fl_job *job)
     return FL_OK;
 }
 
+static fl_status check_stop(const fl_job *job)
+{
+    const fl_period *after = &job->train.stop_after, *every = &job->train.evaluate_every;
+    bool stops = after->steps > 0 || after->share > 0 || after->epochs > 0;
+    bool never = every->steps == 0 && every->share <= 0 && every->epochs <= 0;
+    char found[FL_FIELD_VALUE_MAX];
+    if (!stops || (job->train.evaluate && !never)) {
+        return FL_OK;
+    }
+    fl_field_format(fl_schema_field(fl_schema_find("train.stop_after")), job, found);
+    return fl_fail_field(
+        FL_EINVAL,
+        FL_FIELDS("train.stop_after",
+                  job->train.evaluate ? "train.evaluate_every" : "train.evaluate"),
+        "found %s, allowed: none, with %s, since it is decided after evaluations "
+        "during the run",
+        found, job->train.evaluate ? "train.evaluate_every none" : "train.evaluate false");
+}
+
 static fl_status check_freeze(const fl_job *job)
 {
     bool by_norms =
@@ -168,6 +187,7 @@ fl_status fl_job_check(const fl_job *job)
     FL_TRY(check_data(job));
     FL_TRY(check_devices(job));
     FL_TRY(check_batch(job));
+    FL_TRY(check_stop(job));
     FL_TRY(check_freeze(job));
     FL_TRY(check_cache(job));
     FL_TRY(check_script(job));

@@ -96,11 +96,28 @@ static void warn_of_evaluation(const fl_job *job, int64_t steps_per_epoch, int64
     }
 }
 
+/* Warn if no evaluation can end the run. */
+static void warn_of_stop(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)
+{
+    int64_t patience = fl_evaluation_patience(job, steps_per_epoch, n_steps);
+    int64_t period = fl_evaluation_period(job, steps_per_epoch, n_steps);
+    char place[FL_PLACE_MAX], found[FL_FIELD_VALUE_MAX];
+    if (patience == 0 || patience + period < n_steps) {
+        return;
+    }
+    fl_field_format(fl_schema_field(fl_schema_find("train.stop_after")), job, found);
+    fl_log(FL_LOG_WARN,
+           "%strain.stop_after: %s after the first evaluation, after %" PRId64
+           " steps, is not before the end of the run after %" PRId64 ": nothing will end it early",
+           fl_job_place(job, "train.stop_after", place), found, period, n_steps);
+}
+
 void fl_job_warn_length(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)
 {
     int last = (int)job->elastic.n_script - 1;
     char place[FL_PLACE_MAX];
     warn_of_evaluation(job, steps_per_epoch, n_steps);
+    warn_of_stop(job, steps_per_epoch, n_steps);
     if (job->freeze.policy != FL_FREEZE_NONE &&
         fl_freeze_interval(job, n_steps - 1, steps_per_epoch, n_steps) == 0) {
         fl_log(FL_LOG_WARN,

@@ -257,6 +257,25 @@ static void describe_run(fl_html *html, const fl_report *report)
     list_resumes(html, report);
 }
 
+/* A run without improvement is finished before its last step. */
+static void describe_early_end(fl_html *html, const fl_report *report)
+{
+    const json_t *ending = fl_report_last(report, "run.ending");
+    char metric[FL_TEXT_MAX], n[FL_NUMBER_BYTES];
+    if (ending == NULL || json_object_get(ending, "why") == NULL) {
+        return;
+    }
+    snprintf(metric, sizeof metric, "%s", fl_line_text(ending, "metric"));
+    for (char *at = strchr(metric, '_'); at != NULL; at = strchr(at, '_')) {
+        *at = ' ';
+    }
+    fl_html_add(html, "<p>It ended early (<code>%s</code>): the best %s",
+                fl_line_text(ending, "why"), metric);
+    fl_html_add(html, ", %s, is that of epoch %lld.</p>\n",
+                fl_html_number(fl_line_real(ending, "best"), 4, n),
+                (long long)fl_line_whole(ending, "best_epoch", 0, INT64_C(1) << 50, 0) + 1);
+}
+
 static void why_it_ended(fl_html *html, const fl_report *report)
 {
     const json_t *stopping = fl_report_last(report, "run.stopping");
@@ -283,6 +302,7 @@ static void why_it_ended(fl_html *html, const fl_report *report)
                     moment(last, text));
         break;
     case FL_RUN_FINISHED:
+        describe_early_end(html, report);
         break;
     }
 }

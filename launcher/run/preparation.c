@@ -3,6 +3,7 @@
 #include "autodp/sampler.h"
 #include "autodp/validation.h"
 #include "control/socket/zap_auth.h"
+#include "control/state/early_stop.h"
 #include "data/loader.h"
 #include "device/alloc.h"
 #include "device/device.h"
@@ -231,6 +232,21 @@ fl_status fl_preparation_check_arguments(const fl_model *model, const fl_dataset
     return fl_dataset_check(dataset->ops);
 }
 
+/* Early stopping needs something to evaluate, and a metric that the model has. */
+static fl_status check_stop(const fl_preparation *p)
+{
+    const fl_dataset *d = p->dataset;
+    fl_metric_list metrics = fl_model_metrics(p->model);
+    fl_stop_rule rule;
+    FL_TRY(fl_stop_rule_of(p->job, &metrics, p->steps_per_epoch, p->n_steps, &rule));
+    if (rule.patience > 0 && d->ops->count(d->self, FL_TEST) == 0) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("train.stop_after"),
+                             "the data set has no test samples to evaluate; allowed: none, or with "
+                             "data.validation");
+    }
+    return FL_OK;
+}
+
 static void plan_due_steps(fl_preparation *p)
 {
     double step_flops = fl_flops_step(p->model, p->memory_one, 0, false, p->job->train.batch);
@@ -271,6 +287,7 @@ fl_status fl_preparation_check(fl_preparation *p)
     p->n_workers = count_devices(p->job);
     FL_TRY(fl_job_check_devices(p->job, p->n_workers));
     FL_TRY(look_at_samples(p));
+    FL_TRY(check_stop(p));
     plan_due_steps(p);
     warn_of_no_decision(p);
     FL_TRY(open_init(p));

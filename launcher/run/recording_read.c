@@ -202,9 +202,11 @@ static fl_status add_change(recording_reader *r, const json_t *event)
     return recorded.step == r->facts->n_steps ? FL_OK : add_recorded(r, recorded);
 }
 
-static fl_status add_end_epoch(recording_reader *r, const json_t *event)
+/* For lack of improvement the run ended at this very step, on request with its epoch. */
+static fl_status add_ending(recording_reader *r, const json_t *event)
 {
-    fl_recorded recorded = {.kind = FL_RECORDED_END_EPOCH};
+    bool early = json_object_get(event, "why") != NULL;
+    fl_recorded recorded = {.kind = early ? FL_RECORDED_END : FL_RECORDED_END_EPOCH};
     FL_TRY(get_step(r, event, "step", &recorded.step));
     return recorded.step == r->facts->n_steps ? FL_OK : add_recorded(r, recorded);
 }
@@ -216,11 +218,12 @@ static fl_status add_end(recording_reader *r, const json_t *event)
     FL_TRY(get_integer(r, event, "steps", 0, r->facts->n_steps, &recorded.step));
     r->ended = true;
     const fl_recording *rec = r->recording;
-    bool by_epoch = rec->n > 0 && rec->of[rec->n - 1].kind == FL_RECORDED_END_EPOCH;
+    bool decided = rec->n > 0 && (rec->of[rec->n - 1].kind == FL_RECORDED_END_EPOCH ||
+                                  rec->of[rec->n - 1].kind == FL_RECORDED_END);
     if (recorded.step == 0) {
         return damaged(r, "the run ended before its first step: there is nothing to repeat");
     }
-    return by_epoch || recorded.step == r->facts->n_steps ? FL_OK : add_recorded(r, recorded);
+    return decided || recorded.step == r->facts->n_steps ? FL_OK : add_recorded(r, recorded);
 }
 
 static fl_status differs(const recording_reader *r, const char *what, int64_t here, int64_t there)
@@ -350,7 +353,7 @@ static const struct {
     fl_status (*take)(recording_reader *r, const json_t *event);
 } takers[] = {
     {"run.started", take_start},   {"run.resumed", take_resume}, {"plan.chosen", take_chosen_plan},
-    {"transition.done", add_plan}, {"job.changed", add_change},  {"run.ending", add_end_epoch},
+    {"transition.done", add_plan}, {"job.changed", add_change},  {"run.ending", add_ending},
     {"run.finished", add_end},     {"run.stopped", add_end},     {"run.failed", add_end},
 };
 

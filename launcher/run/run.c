@@ -180,7 +180,8 @@ static void init_result(fl_run_result *result)
                               .test_loss = NAN,
                               .test_accuracy = NAN,
                               .validation_loss = NAN,
-                              .validation_accuracy = NAN};
+                              .validation_accuracy = NAN,
+                              .best = NAN};
 }
 
 static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)

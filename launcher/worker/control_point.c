@@ -57,6 +57,10 @@ static fl_status apply_command(worker *w, const fl_control_message *what, bool *
     case FL_COMMAND_PASS:
         note_answer(w, &what->command);
         break;
+    case FL_COMMAND_END: /* a standby worker has not counted the steps */
+        w->step = w->end_step = what->step;
+        note_answer(w, &what->command);
+        break;
     case FL_COMMAND_SETTING:
         fl_setting_apply(w, &what->command.setting, what->step);
         break;

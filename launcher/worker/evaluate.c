@@ -136,6 +136,30 @@ fl_status fl_worker_evaluate(worker *w, int64_t epoch)
     return FL_OK;
 }
 
+fl_status fl_worker_evaluate_end(worker *w, int64_t epoch)
+{
+    const fl_dataset *d = w->c->dataset;
+    int64_t n = d->ops->count(d->self, FL_TEST), started_us = fl_now_us();
+    fl_evaluation_set seen = fl_evaluation_set_due(w->c->job, w->c->n_validation, n, false);
+    fl_eval_report test = {0};
+    if (!w->now->place.active || (w->c->n_validation == 0 && seen.n == n)) {
+        return FL_OK;
+    }
+    fl_link_doing(w->link, "evaluation");
+    fl_flight_enter(FL_FLIGHT_EVALUATION, -1, -1, 0);
+    FL_TRY(evaluate_test(w, &test));
+    fl_flight_leave();
+    if (w->leads && test.has_test) {
+        fl_link_eval(w->link, &(fl_eval_report){.epoch = epoch,
+                                                .step = w->step - 1,
+                                                .loss = test.test_loss,
+                                                .metrics = test.test_metrics,
+                                                .samples = test.test_samples,
+                                                .ms = (double)(fl_now_us() - started_us) * 1e-3});
+    }
+    return FL_OK;
+}
+
 /* ---- a pass ---- */
 
 fl_status fl_worker_pass(worker *w)

@@ -81,15 +81,15 @@ static fl_status wait_for_all(worker *w)
 
 /* ---- ⑤ and ⑥ ---- */
 
-/* One step with the batch, and the control point after it. */
-static fl_status run_step(worker *w, const fl_stream_batch *next, bool evaluates, bool *switched)
+/* One step with the batch. *any: the leader has a command for the control point after it, which is
+ * in its *what. */
+static fl_status run_step(worker *w, const fl_stream_batch *next, fl_control_message *what,
+                          bool *any)
 {
     const fl_global_batch *batch = &next->batch;
-    fl_control_message what = {
-        .epoch = batch->epoch, .cursor = next->after, .evaluates = evaluates};
     fl_step_result result;
     bool last = batch->step + 1 == w->end_step;
-    bool waits = w->leads && fl_link_take_command(w->link, batch->step + 1, &what.command);
+    bool waits = w->leads && fl_link_take_command(w->link, batch->step + 1, &what->command);
     double lr = w->lr_factor * fl_learning_rate(w->c->job, batch->step, w->c->n_steps);
     int64_t started_us = fl_now_us();
     fl_link_doing(w->link, "step");
@@ -111,8 +111,9 @@ static fl_status run_step(worker *w, const fl_stream_batch *next, bool evaluates
     w->end_step = ends ? w->step : w->end_step;
     w->cursor = next->after;
     fl__reach("step", w);
-    what.step = w->step;
-    return fl_control_point(w, result.flags > 0.0, &what, switched);
+    what->step = w->step;
+    *any = result.flags > 0.0;
+    return FL_OK;
 }
 
 /* The samples are read as soon as a batch is drawn. */
@@ -122,12 +123,30 @@ static fl_status peek_batch(worker *w, int ahead, const fl_stream_batch **out)
     return is_new ? fl_pipeline_prefetch(w->now->pipeline, &(*out)->batch) : FL_OK;
 }
 
-/* Run the next step, and the evaluation that may follow it. The batch after it is prefetched
- * meanwhile, except across an evaluation, which prefetches its own. */
+/* An evaluation that may end the run comes before the control point, where the workers then wait
+ * for the decision; any other one after it. due: an evaluation follows the step. */
+static fl_status evaluate_before(worker *w, bool due, fl_control_message *what)
+{
+    what->evaluated = due && w->stops_early && w->step < w->end_step;
+    what->evaluates = due && !what->evaluated;
+    return what->evaluated ? fl_worker_evaluate(w, what->epoch) : FL_OK;
+}
+
+static fl_status evaluate_after(worker *w, const fl_control_message *what)
+{
+    bool ends = what->evaluated && w->step == w->end_step;
+    return w->stop           ? FL_OK
+           : what->evaluates ? fl_worker_evaluate(w, what->epoch)
+           : ends            ? fl_worker_evaluate_end(w, what->epoch)
+                             : FL_OK;
+}
+
+/* Run the next step, the evaluation that may follow it, and the control point. The next batch is
+ * prefetched meanwhile, except across an evaluation, which prefetches its own. */
 static fl_status train_step(worker *w)
 {
     const fl_stream_batch *next, *ahead;
-    bool switched = false;
+    bool switched = false, any = false;
     FL_TRY(peek_batch(w, 0, &next));
     int64_t step = next->batch.step, epoch = next->batch.epoch;
     bool last = step + 1 == w->end_step;
@@ -136,13 +155,16 @@ static fl_status train_step(worker *w)
     if (!evaluates && !last) {
         FL_TRY(peek_batch(w, 1, &ahead));
     }
-    FL_TRY(run_step(w, next, evaluates, &switched));
+    fl_control_message what = {.epoch = epoch, .cursor = next->after};
+    FL_TRY(run_step(w, next, &what, &any));
+    FL_TRY(evaluate_before(w, evaluates, &what));
+    FL_TRY(fl_control_point(w, any, &what, &switched));
     fl_batch_stream_take(&w->batches);
     if (switched) {
         fl_batch_stream_reset(&w->batches, w->step, w->cursor); /* a new pipeline */
     }
+    FL_TRY(evaluate_after(w, &what));
     if (evaluates && !w->stop) {
-        FL_TRY(fl_worker_evaluate(w, epoch));
         fl_worker_report_cache(w, step, epoch, true);
     }
     return FL_OK;
@@ -152,9 +174,7 @@ static fl_status stand_by(worker *w)
 {
     fl_control_message what = {0};
     FL_TRY(fl_control_stand_by(w, &what));
-    if (what.evaluates && !w->stop) {
-        FL_TRY(fl_worker_evaluate(w, what.epoch));
-    }
+    FL_TRY(evaluate_after(w, &what));
     fl_batch_stream_reset(&w->batches, w->step, w->cursor);
     return FL_OK;
 }
@@ -169,15 +189,15 @@ static fl_status continue_run(worker *w)
         return FL_OK;
     }
     fl_control_message what = {
-        .step = w->step,
-        .cursor = w->cursor,
-        .epoch = w->cursor.epoch - (w->cursor.position == 0),
-        .evaluates = start->evaluates && w->c->job->train.evaluate &&
-                     fl_evaluation_is_due(w->step, w->evaluation_period, w->end_step)};
-    FL_TRY(fl_control_begin(w, &what, &switched));
-    if (what.evaluates && !w->stop) {
-        FL_TRY(fl_worker_evaluate(w, what.epoch));
+        .step = w->step, .cursor = w->cursor, .epoch = w->cursor.epoch - (w->cursor.position == 0)};
+    bool evaluates = start->evaluates && w->c->job->train.evaluate &&
+                     fl_evaluation_is_due(w->step, w->evaluation_period, w->end_step);
+    FL_TRY(evaluate_before(w, evaluates, &what));
+    if (!what.evaluated) { /* nothing is decided on an evaluation before the checkpoint */
+        w->answered[FL_DUE_STOP] = w->step;
     }
+    FL_TRY(fl_control_begin(w, &what, &switched));
+    FL_TRY(evaluate_after(w, &what));
     fl_batch_stream_reset(&w->batches, w->step, w->cursor);
     return FL_OK;
 }
@@ -271,8 +291,9 @@ int fl_worker_run(void *context, int rank, const char *endpoint)
     worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .abort_set = FL_ABORT_SET_INIT};
     w.end_step = w.c->n_steps;
     begin_at(&w);
-    w.evaluation_period = fl_evaluation_period(
-        w.c->job, fl_sampler_steps_per_epoch(w.c->n_samples, w.c->job->train.batch), w.c->n_steps);
+    int64_t n_an_epoch = fl_sampler_steps_per_epoch(w.c->n_samples, w.c->job->train.batch);
+    w.evaluation_period = fl_evaluation_period(w.c->job, n_an_epoch, w.c->n_steps);
+    w.stops_early = fl_evaluation_patience(w.c->job, n_an_epoch, w.c->n_steps) > 0;
     w.leads = rank == fl_plan_leader(w.c->plan);
     fl_flight_generation(w.c->plan->generation);
     fl_status status = run_worker(&w, endpoint);

@@ -56,6 +56,7 @@ typedef struct fl_worker_state {
     bool paused;               /* all workers wait at the control point */
     int64_t end_step;          /* the run ends after this many steps */
     int64_t evaluation_period; /* steps; 0: only at the end */
+    bool stops_early;          /* an evaluation may end the run: train.stop_after */
     int n_skipped;             /* steps in a row whose loss or gradient norm was not finite */
     double lr_factor;          /* factor on the job's learning rate */
     bool hashes_failed;        /* weights.jsonl cannot be written */
@@ -108,6 +109,10 @@ void fl_worker_report_cache(fl_worker_state *w, int64_t step, int64_t epoch, boo
  * after epoch `epoch`. */
 fl_status fl_worker_evaluate(fl_worker_state *w, int64_t epoch) FL_MUST_CHECK;
 
+/* The run ends at this step, after an evaluation that others could have followed: evaluate what the
+ * last one has besides, all test samples. */
+fl_status fl_worker_evaluate_end(fl_worker_state *w, int64_t epoch) FL_MUST_CHECK;
+
 /* The whole task of a worker that does not train: one pass over the test split. */
 fl_status fl_worker_pass(fl_worker_state *w) FL_MUST_CHECK;
 
@@ -141,6 +146,7 @@ typedef struct fl_control_message {
     fl_cursor cursor;  /* position of the next batch */
     int64_t epoch;     /* of the step before */
     int32_t evaluates; /* the workers that train evaluate first */
+    int32_t evaluated; /* they have evaluated, and wait for the decision whether the run goes on */
 } fl_control_message;
 
 /* The control point after a step. If `any`, a command is pending (the leader passes it in *what).

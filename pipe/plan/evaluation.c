@@ -6,13 +6,32 @@
  * validation samples. */
 enum { EVALUATION_EPOCH = -2 };
 
+static int64_t period_steps(const fl_period *period, int64_t steps_per_epoch, int64_t n_steps)
+{
+    double steps = period->steps > 0    ? (double)period->steps
+                   : period->share > 0  ? period->share * (double)n_steps
+                   : period->epochs > 0 ? period->epochs * (double)steps_per_epoch
+                                        : 0;
+    return steps <= 0 ? 0 : steps < 1 ? 1 : llround(steps);
+}
+
 int64_t fl_evaluation_period(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)
 {
-    const fl_period *every = &job->train.evaluate_every;
-    double steps = every->steps >= 0  ? (double)every->steps
-                   : every->share > 0 ? every->share * (double)n_steps
-                                      : every->epochs * (double)steps_per_epoch;
-    return steps <= 0 ? 0 : steps < 1 ? 1 : llround(steps);
+    return period_steps(&job->train.evaluate_every, steps_per_epoch, n_steps);
+}
+
+int64_t fl_evaluation_patience(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps)
+{
+    return period_steps(&job->train.stop_after, steps_per_epoch, n_steps);
+}
+
+bool fl_evaluation_may_end(const fl_job *job, int64_t done, int64_t steps_per_epoch,
+                           int64_t n_steps)
+{
+    int64_t period = fl_evaluation_period(job, steps_per_epoch, n_steps);
+    int64_t patience = fl_evaluation_patience(job, steps_per_epoch, n_steps);
+    return patience > 0 && period > 0 && done < n_steps && done >= period + patience &&
+           fl_evaluation_is_due(done, period, n_steps);
 }
 
 bool fl_evaluation_is_due(int64_t done, int64_t period, int64_t end_step)

@@ -96,9 +96,27 @@ static void test_due_steps__know_the_script(void **state)
     }
 }
 
+/* Workers wait after an evaluation that may end the run; a change of the plan may be due later all
+ * the same. */
+static void test_due_steps__early_stopping_waits_but_blocks_no_plan(void **state)
+{
+    (void)state;
+    fl_recording recording = {.n = 0};
+    fl_job job = job_of(FL_FREEZE_NONE, 0, 1);
+    job.train.stop_after = (fl_period){.epochs = 2, .steps = -1};
+    fl_due_steps due = due_of(&job, 4e8);
+    for (int64_t step = 1; step < STEPS; step++) {
+        assert_int_equal(fl_due_at(&due, FL_DUE_STOP, step), step == 60 || step == 80);
+    }
+    assert_int_equal(fl_due_first(&due, 1, STEPS), 0);
+    due.recording = &recording; /* a replay has its end from the recording */
+    assert_false(fl_due_at(&due, FL_DUE_STOP, 60));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_due_steps__early_stopping_waits_but_blocks_no_plan),
         cmocka_unit_test(test_due_steps__lead_is_some_200_ms_and_less_than_an_interval),
         cmocka_unit_test(test_due_steps__each_decision_has_one_step_of_its_own),
         cmocka_unit_test(test_due_steps__know_the_script),

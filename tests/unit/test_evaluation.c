@@ -49,6 +49,34 @@ static void test_evaluation__comes_every_period_and_at_the_end(void **state)
     }
 }
 
+/* The steps at which all workers wait for a decision. Would catch: a wait after an evaluation that
+ * cannot end the run, and none after one that can. */
+static void test_evaluation__may_end_a_run_from_its_patience_on(void **state)
+{
+    (void)state;
+    enum { PER_EPOCH = 12, STEPS = 60 };
+    static const struct {
+        const char *every, *after, *ends;
+    } cases[] = {
+        {"1 epoch", "2", "36 48"}, {"1 epoch", "none", ""}, {"1 epoch", "1 steps", "24 36 48"},
+        {"2 epochs", "1", "48"},   {"20 steps", "1", "40"}, {"0.5 epochs", "2", "30 36 42 48 54"},
+        {"1 epoch", "4", ""}}; /* only at the end */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_job job;
+        char ends[256] = "";
+        fl_job_defaults(&job);
+        assert_int_equal(fl_job_set(&job, "train.evaluate_every", cases[i].every), FL_OK);
+        assert_int_equal(fl_job_set(&job, "train.stop_after", cases[i].after), FL_OK);
+        for (int64_t done = 0; done <= STEPS; done++) {
+            if (fl_evaluation_may_end(&job, done, PER_EPOCH, STEPS)) {
+                size_t n = strlen(ends);
+                snprintf(ends + n, sizeof ends - n, n == 0 ? "%lld" : " %lld", (long long)done);
+            }
+        }
+        assert_string_equal(ends, cases[i].ends);
+    }
+}
+
 /* ---- on which ---- */
 
 static void test_evaluation__draws_the_same_samples_once(void **state)
@@ -181,6 +209,7 @@ static void test_validation__messages_name_the_data_sets_own_sample(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_evaluation__may_end_a_run_from_its_patience_on),
         cmocka_unit_test(test_evaluation__comes_every_period_and_at_the_end),
         cmocka_unit_test(test_evaluation__draws_the_same_samples_once),
         cmocka_unit_test(test_validation__is_a_part_that_is_never_trained_on),

@@ -18,8 +18,8 @@
     "checkpoint, trace, control, run"
 #define TRAIN_HAS                                                                                  \
     "epochs, batch, optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, " \
-    "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, on_nonfinite, "            \
-    "hash_weights"
+    "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, stop_after, stop_metric, " \
+    "stop_margin, on_nonfinite, hash_weights"
 #define EPOCHS "allowed: an integer from 1 to 1000000"
 #define LR "allowed: a number above 0 and up to 100"
 #define MEMORY "allowed: a size from 1MiB to 16TiB, in bytes or with KiB, MiB, GiB or TiB"
@@ -416,6 +416,16 @@ static const broken files[] = {
      "job.yaml:2:11: pipe.m: found 5, allowed: at most 4, a replica's share of train.batch 9"},
     {"data: {augment: crop, crop: 0}\n",
      "job.yaml:1:29: data.crop: found 0, with data.augment crop allowed: 1 to 64"},
+    {"train: {evaluate: false, stop_after: 3}\n",
+     "job.yaml:1:38: train.stop_after: found 3 epochs, allowed: none, with train.evaluate false, "
+     "since it is decided after evaluations during the run"},
+    {"train: {evaluate_every: none, stop_after: 10%}\n",
+     "job.yaml:1:43: train.stop_after: found 10%, allowed: none, with train.evaluate_every none, "
+     "since it is decided after evaluations during the run"},
+    {"train: {stop_after: 0}\n",
+     "job.yaml:1:21: train.stop_after: found '0', allowed: none, or a share of the run up to 100%, "
+     "epochs above 0 and up to 1e6 or steps from 1 to 1000000000000, such as 75%, 2 epochs or 40 "
+     "steps"},
     {"fault: {detect: 90s}\n",
      "job.yaml:1:17: fault.deadline: found 60s, allowed: at least fault.detect 90s"},
     {"fault: {detect: 1500ms, deadline: 1s}\n",

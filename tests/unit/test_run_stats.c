@@ -216,9 +216,36 @@ static void test_run_stats__measures_over_a_moving_window(void **state)
     assert_true(fabs(fl_run_stats_left_s(&t) - (0.5 + 14)) < 1e-9);
 }
 
+/* A run that lacks improvement: it ends with the epoch that shows it, and what it evaluates at its
+ * end besides belongs to the same evaluation. */
+static void test_run_stats__end_early(void **state)
+{
+    (void)state;
+    fl_run_stats t = fresh(true);
+    fl_run_result result = {0};
+    t.stop_rule = (fl_stop_rule){.patience = 1, .metric = -1};
+    fl_eval_report eval = {.epoch = 0, .step = 2, .loss = 0.5, .validation = true};
+    for (int64_t step = 0; step < 3; step++) {
+        assert_true(add(&t, step, 0));
+    }
+    assert_true(fl_run_stats_eval(&t, &eval));
+    fl_eval_report test = {.epoch = 0, .step = 2, .loss = 0.9, .samples = 7};
+    assert_false(fl_run_stats_eval(&t, &test)); /* the run goes on: no such report is expected */
+    assert_true(fl_run_stats_epoch_over(&t, false));
+    fl_run_stats_end_early(&t, 3);
+    assert_true(fl_run_stats_eval(&t, &test));
+    assert_false(fl_run_stats_eval(&t, &test));
+    fl_run_stats_result(&t, &result);
+    assert_true(result.ended_early && result.best == 0.5);
+    assert_int_equal(result.best_epoch, 1);
+    assert_int_equal(result.best_steps, 3);
+    assert_true(result.validation_loss == 0.5 && result.test_loss == 0.9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run_stats__end_early),
         cmocka_unit_test(test_run_stats__sums_a_run),
         cmocka_unit_test(test_run_stats__counts_each_step_once),
         cmocka_unit_test(test_run_stats__waits_for_an_epochs_steps),

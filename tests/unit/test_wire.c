@@ -275,15 +275,15 @@ static void test_wire__reads_the_values_it_was_given(void **state)
 static void test_wire__brings_back_commands_without_a_plan(void **state)
 {
     (void)state;
-    static const fl_command_kind kinds[] = {FL_COMMAND_STOP,   FL_COMMAND_PREPARE,
-                                            FL_COMMAND_COMMIT, FL_COMMAND_CANCEL,
-                                            FL_COMMAND_PASS,   FL_COMMAND_CHECKPOINT};
+    static const fl_command_kind kinds[] = {
+        FL_COMMAND_STOP, FL_COMMAND_PREPARE,    FL_COMMAND_COMMIT, FL_COMMAND_CANCEL,
+        FL_COMMAND_PASS, FL_COMMAND_CHECKPOINT, FL_COMMAND_END};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         fl_command_kind kind = kinds[i];
         fl_wire_message frame = {.type = FL_WIRE_COMMAND, .command.kind = kind}, back;
         size_t n;
-        bool answers =
-            kind == FL_COMMAND_COMMIT || kind == FL_COMMAND_CANCEL || kind == FL_COMMAND_PASS;
+        bool answers = kind == FL_COMMAND_COMMIT || kind == FL_COMMAND_CANCEL ||
+                       kind == FL_COMMAND_PASS || kind == FL_COMMAND_END;
         frame.command.plan = some_plan();
         frame.command.due_step = 1234567890123;
         frame.command.due = FL_DUE_POLICY;

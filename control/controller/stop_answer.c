@@ -1,0 +1,40 @@
+#include "control/controller/stop_answer.h"
+
+#include "control/controller/parts.h"
+
+void fl_stop_answer_end(fl_controller *controller, int64_t step)
+{
+    fl_run_stats_end_early(&controller->stats, step);
+    fl_event_log_ending(&controller->log, controller->options->job, &controller->stats);
+    if (fl_run_stats_epoch_over(&controller->stats, false)) { /* this was its last step */
+        fl_inbox_end_epoch(controller);
+    }
+}
+
+void fl_stop_answer_judged(fl_controller *controller, const fl_eval_report *eval)
+{
+    int64_t done = eval->step + 1;
+    if (controller->stats.stop_rule.patience == 0 ||
+        !fl_due_at(&controller->elastic.due, FL_DUE_STOP, done) ||
+        controller->stats.stop.judged != done || controller->stats.n_steps <= done ||
+        controller->shutdown.phase.n_stops > 0) {
+        return; /* the workers do not wait for it, or the run is ending anyway */
+    }
+    controller->stop_answer.step = done;
+    if (controller->stats.stop.end_step == done) {
+        fl_stop_answer_end(controller, done);
+    }
+    fl_stop_answer_watch(controller);
+}
+
+void fl_stop_answer_watch(fl_controller *controller)
+{
+    fl_stop_answer *answer = &controller->stop_answer;
+    if (answer->step > 0 && controller->elastic.transition.state != FL_ELASTIC_COMMITTING) {
+        fl_command_kind kind = controller->stats.ended_early ? FL_COMMAND_END : FL_COMMAND_PASS;
+        fl_router_command(
+            &controller->router, &controller->elastic.plan,
+            &(fl_command){.kind = kind, .due_step = answer->step, .due = FL_DUE_STOP});
+        answer->step = 0;
+    }
+}

@@ -1,0 +1,79 @@
+#include "control/state/early_stop.h"
+
+#include "device/failure.h"
+#include "pipe/plan/evaluation.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char LOSS[] = "loss";
+
+static fl_status refuse_metric(const char *name, const fl_metric_list *metrics)
+{
+    char allowed[FL_METRICS_MAX * (FL_METRIC_NAME_MAX + 2) + sizeof LOSS];
+    int n = snprintf(allowed, sizeof allowed, "%s", LOSS);
+    for (int i = 0; i < metrics->n; i++) {
+        n += snprintf(allowed + n, sizeof allowed - (size_t)n, ", %s", metrics->metric[i].name);
+    }
+    return fl_fail_field(FL_EINVAL, FL_FIELDS("train.stop_metric", "train.stop_after"),
+                         "found '%s', allowed: %s", name, allowed);
+}
+
+fl_status fl_stop_rule_of(const fl_job *job, const fl_metric_list *metrics, int64_t steps_per_epoch,
+                          int64_t n_steps, fl_stop_rule *out)
+{
+    const char *name = job->train.stop_metric;
+    *out = (fl_stop_rule){.metric = -1, .margin = job->train.stop_margin};
+    if (!fl_evaluation_patience(job, steps_per_epoch, n_steps)) {
+        return FL_OK;
+    }
+    if (strcmp(name, LOSS) != 0) {
+        out->metric = fl_metric_list_find(metrics, name);
+        if (out->metric < 0) {
+            return refuse_metric(name, metrics);
+        }
+        out->higher = metrics->metric[out->metric].is_share;
+    }
+    out->patience = fl_evaluation_patience(job, steps_per_epoch, n_steps);
+    return FL_OK;
+}
+
+double fl_stop_rule_value(const fl_stop_rule *rule, const fl_eval_report *eval)
+{
+    if (rule->metric < 0) {
+        return eval->loss;
+    }
+    return rule->metric < eval->metrics.n ? eval->metrics.mean[rule->metric] : (double)NAN;
+}
+
+static bool is_better(const fl_early_stop *stop, const fl_stop_rule *rule, double value)
+{
+    if (!isfinite(value)) {
+        return false;
+    }
+    return isnan(stop->best) ||
+           (rule->higher ? value > stop->best + rule->margin : value < stop->best - rule->margin);
+}
+
+void fl_early_stop_judge(fl_early_stop *stop, const fl_stop_rule *rule, const fl_eval_report *eval)
+{
+    int64_t done = eval->step + 1;
+    double value = fl_stop_rule_value(rule, eval);
+    if (rule->patience == 0 || done <= stop->judged) {
+        return;
+    }
+    bool first = stop->judged == 0;
+    if (first) {
+        stop->best = NAN;
+    }
+    if (first || is_better(stop, rule, value)) {
+        stop->best = isfinite(value) ? value : (double)NAN;
+        stop->best_step = done;
+        stop->best_epoch = eval->epoch + 1;
+    }
+    stop->judged = done;
+    if (done - stop->best_step >= rule->patience) {
+        stop->end_step = done;
+    }
+}

@@ -1,0 +1,228 @@
+/* A run that ends for lack of improvement. Would catch: another end under another plan, workers
+ * that wait for an answer that never comes, a change of the plan that takes effect while they wait
+ * for another answer, losses that depend on the waiting, a run without its last evaluation, and a
+ * replay that ends elsewhere. */
+#include "launcher/run/run.h"
+#include "support/lines.h"
+#include "support/scenario.h"
+#include "support/toy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* 100 training samples, 10 steps an epoch; no evaluation is better by the margin of HOPELESS. */
+enum { N_SAMPLES = 120, N_VALIDATION = 20, N_TEST = 30, PER_EPOCH = 10, EPOCHS = 6 };
+#define PLAN(k, r, m) "pipe.k", k, "autodp.r", r, "pipe.m", m
+#define BASE                                                                                       \
+    "train.batch", "10", "train.lr", "1e-3", "devices.count", "3", "train.epochs", "6",            \
+        "data.validation", "20", "pipe.tune", "false"
+#define HOPELESS "train.stop_after", "2", "train.stop_margin", "10"
+
+static json_t *last_event(const char *dir, const char *text)
+{
+    json_t *all = lines_with(dir, "events.jsonl", text);
+    json_t *last = json_incref(json_array_get(all, json_array_size(all) - 1));
+    json_decref(all);
+    assert_non_null(last);
+    return last;
+}
+
+/* It is finished, after this many steps, with a model, and with the test samples evaluated. */
+static void check_early_end(const char *dir, int step)
+{
+    char path[192];
+    json_t *ending = last_event(dir, "\"run.ending\"");
+    json_t *finished = last_event(dir, "\"run.finished\"");
+    json_t *evaluations = lines_with(dir, "events.jsonl", "\"event\": \"evaluation\"");
+    assert_int_equal(number(ending, "step"), step);
+    assert_int_equal(number(ending, "last_step"), step);
+    assert_int_equal(number(ending, "best_step"), PER_EPOCH);
+    assert_int_equal(number(ending, "best_epoch"), 0);
+    assert_string_equal(json_string_value(json_object_get(ending, "metric")), "validation_loss");
+    assert_int_equal(number(finished, "steps"), step);
+    assert_true(json_is_real(json_object_get(finished, "test_loss")));
+    assert_true(json_is_real(json_object_get(finished, "validation_loss")));
+    assert_int_equal(length(evaluations), step / PER_EPOCH + 1);
+    const json_t *last = json_array_get(evaluations, (size_t)(step / PER_EPOCH));
+    assert_int_equal(number(last, "step"), step - 1);
+    assert_int_equal(number(last, "test_samples"), N_TEST);
+    assert_null(json_object_get(last, "validation_loss"));
+    assert_int_equal(count_events(dir, "run.stopped", ""), 0);
+    snprintf(path, sizeof path, "%s/model/model.safetensors", dir);
+    assert_int_equal(access(path, R_OK), 0);
+    check_exactly_once(dir, step / PER_EPOCH, N_SAMPLES - N_VALIDATION);
+    json_decref(ending);
+    json_decref(finished);
+    json_decref(evaluations);
+}
+
+static void test_early_stopping__ends_as_finished_and_changes_no_step(void **state)
+{
+    (void)state;
+    scenario early = {.name = "early",
+                      .sets = JOB_SETS(BASE, PLAN("2", "1", "2")),
+                      .more = JOB_SETS(HOPELESS),
+                      .n_samples = N_SAMPLES};
+    scenario whole = {
+        .name = "whole", .sets = JOB_SETS(BASE, PLAN("2", "1", "2")), .n_samples = N_SAMPLES};
+    scenario_run(&early);
+    scenario_run(&whole);
+    check_early_end(early.dir, 3 * PER_EPOCH);
+    double *a = losses_of(&early, 3 * PER_EPOCH), *b = losses_of(&whole, EPOCHS * PER_EPOCH);
+    assert_memory_equal(a, b, 3 * PER_EPOCH * sizeof *a);
+    free(a);
+    free(b);
+}
+
+/* A worker without a stage, and one that gets its stage at the very step at which the run ends. */
+static void test_early_stopping__ends_at_the_same_step_under_every_plan(void **state)
+{
+    (void)state;
+    static const fl_script_entry scripts[][2] = {
+        {{.step = 15, .f = 1, .k = 1, .r = 3, .m = 1},
+         {.step = 30, .f = 1, .k = 2, .r = 1, .m = 2}},
+        {{.step = 29, .f = 1, .k = 1, .r = 2, .m = 1},
+         {.step = 31, .f = 1, .k = 3, .r = 1, .m = 2}},
+        {{.step = 30, .f = 0, .k = 1, .r = 3, .m = 1},
+         {.step = 32, .f = 0, .k = 1, .r = 1, .m = 1}},
+    };
+    static const char *const names[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; i++) {
+        scenario s = {.name = names[i],
+                      .sets = JOB_SETS(BASE, PLAN("2", "1", "2")),
+                      .more = JOB_SETS(HOPELESS),
+                      .script = scripts[i],
+                      .n_script = 2,
+                      .n_samples = N_SAMPLES};
+        scenario_run(&s);
+        check_early_end(s.dir, 3 * PER_EPOCH);
+    }
+}
+
+/* Every evaluation is an improvement: the workers are told to go on after each, and changes of the
+ * plan take effect at their steps, whether the workers wait there for the other answer or not. */
+static void test_early_stopping__goes_on_while_the_run_improves(void **state)
+{
+    (void)state;
+    static const fl_script_entry script[] = {{.step = 20, .f = 1, .k = 1, .r = 3, .m = 1},
+                                             {.step = 31, .f = 1, .k = 2, .r = 1, .m = 2},
+                                             {.step = 41, .f = 0, .k = 1, .r = 1, .m = 1}};
+    scenario moving = {.name = "moving",
+                       .sets = JOB_SETS(BASE, PLAN("2", "1", "2")),
+                       .more = JOB_SETS("train.stop_after", "1 epoch"),
+                       .script = script,
+                       .n_script = 3,
+                       .n_samples = N_SAMPLES};
+    scenario_run(&moving);
+    assert_int_equal(count_events(moving.dir, "run.ending", ""), 0);
+    json_t *done = lines_with(moving.dir, "events.jsonl", "\"transition.done\"");
+    assert_int_equal(length(done), 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(number(json_array_get(done, (size_t)i), "step"), script[i].step);
+    }
+    free(losses_of(&moving, EPOCHS * PER_EPOCH));
+    check_exactly_once(moving.dir, EPOCHS, N_SAMPLES - N_VALIDATION);
+    json_decref(done);
+}
+
+/* Test samples where there are no validation samples; an end within an epoch; and all test samples
+ * at the end, although evaluations use some. */
+static void test_early_stopping__may_end_within_an_epoch(void **state)
+{
+    (void)state;
+    scenario s = {.name = "within",
+                  .sets = JOB_SETS(BASE, PLAN("1", "3", "1")),
+                  .more = JOB_SETS(HOPELESS, "data.validation", "none", "train.evaluate_samples",
+                                   "11", "train.evaluate_every", "7 steps", "train.stop_after",
+                                   "8 steps", "train.stop_metric", "accuracy"),
+                  .n_samples = N_SAMPLES};
+    scenario_run(&s);
+    json_t *ending = last_event(s.dir, "\"run.ending\"");
+    json_t *evaluations = lines_with(s.dir, "events.jsonl", "\"event\": \"evaluation\"");
+    assert_string_equal(json_string_value(json_object_get(ending, "metric")), "test_accuracy");
+    assert_int_equal(number(ending, "step"), 21);
+    assert_int_equal(length(evaluations), 4);
+    assert_int_equal(number(json_array_get(evaluations, 2), "test_samples"), 11);
+    assert_int_equal(number(json_array_get(evaluations, 3), "test_samples"), N_TEST);
+    assert_int_equal(number(json_array_get(evaluations, 3), "step"), 20);
+    json_decref(ending);
+    json_decref(evaluations);
+}
+
+/* In a child: what the replay of `recorded` in `dir` returns. */
+static void replay(const char *recorded, const char *dir, const char *const *sets)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        fl_job job;
+        fl_model *model = NULL;
+        fl_dataset data;
+        hush();
+        fl_job_defaults(&job);
+        set_test_device(&job);
+        for (int i = 0; sets[i] != NULL; i += 2) {
+            must(fl_job_set(&job, sets[i], sets[i + 1]));
+        }
+        must(fl_toy_dataset(N_SAMPLES, &data));
+        must(fl_toy_model(4, 0.0f, &model));
+        must(fl_run_again(model, &data, &job, dir, recorded, NULL));
+        _exit(0);
+    }
+    check_ended_well(child);
+}
+
+static void test_early_stopping__is_repeated(void **state)
+{
+    (void)state;
+    static const fl_script_entry script[] = {{.step = 14, .f = 1, .k = 1, .r = 3, .m = 1}};
+    const char *const *sets = JOB_SETS(BASE, PLAN("2", "1", "2"), HOPELESS, "train.evaluate_every",
+                                       "7 steps", "train.stop_after", "8 steps");
+    char again[200], command[600];
+    scenario s = {
+        .name = "first", .sets = sets, .script = script, .n_script = 1, .n_samples = N_SAMPLES};
+    scenario_run(&s);
+    snprintf(again, sizeof again, "%s-again", s.dir);
+    replay(s.dir, again, sets);
+    json_t *a = lines_with(s.dir, "events.jsonl", "_loss\"");
+    json_t *b = lines_with(again, "events.jsonl", "_loss\"");
+    json_t *ending = last_event(again, "\"run.ending\"");
+    assert_int_equal(number(ending, "step"), 21);
+    assert_int_equal(length(a), length(b));
+    assert_int_equal(count_events(again, "run.finished", "\"steps\": 21,"), 1);
+    for (size_t i = 0; i < json_array_size(a); i++) {
+        static const char *const keys[] = {"step", "validation_loss", "test_loss", "train_loss"};
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+            const json_t *x = json_object_get(json_array_get(a, i), keys[k]);
+            const json_t *y = json_object_get(json_array_get(b, i), keys[k]);
+            assert_true((x == NULL && y == NULL) || json_equal(x, y));
+        }
+    }
+    snprintf(command, sizeof command, FL_BINARY_DIR "/frostline diff %s %s >/dev/null", s.dir,
+             again);
+    assert_int_equal(system(command), 0);
+    json_decref(a);
+    json_decref(b);
+    json_decref(ending);
+}
+
+int main(void)
+{
+#define TEST(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(test_early_stopping__##name, make_root, remove_root)
+    const struct CMUnitTest tests[] = {
+        TEST(ends_as_finished_and_changes_no_step),
+        TEST(ends_at_the_same_step_under_every_plan),
+        TEST(goes_on_while_the_run_improves),
+        TEST(may_end_within_an_epoch),
+        TEST(is_repeated),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
