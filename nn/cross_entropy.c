@@ -3,6 +3,8 @@
 #include "nn/layers/layers.h"
 #include "nn/loss.h"
 
+#include <math.h>
+
 enum { ACCURACY, N_METRICS };
 
 static const fl_metric cross_entropy_metrics[N_METRICS] = {
@@ -57,6 +59,24 @@ static fl_status cross_entropy_forward(void *self, fl_exec *x, const fl_tensor *
                                                         .n = l->n_classes});
 }
 
+/* Softmax. Of equal logits the first is chosen, as the metric counts. */
+static void cross_entropy_predict(const void *self, const float *out, int64_t width, float *scores,
+                                  int64_t *chosen)
+{
+    double sum = 0.0;
+    (void)self;
+    *chosen = 0;
+    for (int64_t i = 1; i < width; i++) {
+        *chosen = out[i] > out[*chosen] ? i : *chosen;
+    }
+    for (int64_t i = 0; i < width; i++) {
+        sum += exp((double)out[i] - (double)out[*chosen]);
+    }
+    for (int64_t i = 0; i < width; i++) {
+        scores[i] = (float)(exp((double)out[i] - (double)out[*chosen]) / sum);
+    }
+}
+
 static const fl_loss_ops cross_entropy_ops = {
     .head = FL_TABLE_HEAD(fl_loss_ops),
     .kind = "cross_entropy",
@@ -65,6 +85,7 @@ static const fl_loss_ops cross_entropy_ops = {
     .destroy = fl__layer_free,
     .metrics = cross_entropy_metrics,
     .n_metrics = N_METRICS,
+    .predict = cross_entropy_predict,
 };
 
 fl_status fl_loss_cross_entropy(int64_t n_classes, fl_loss *out)

@@ -168,6 +168,9 @@ void fl_pass_stop(fl_pass *pass)
 
 void fl_pass_show(const fl_pass *pass, fl_progress *progress)
 {
+    if (pass->o->verb == NULL) {
+        return;
+    }
     double seconds = pass->begun_us == 0 ? 0 : (double)(fl_now_us() - pass->begun_us) * 1e-6;
     fl_progress_pass(progress, pass->o->verb, pass->outcome.n_samples, pass->o->n_samples, seconds);
 }

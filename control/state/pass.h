@@ -31,7 +31,7 @@ bool fl_pass_gate_admits(fl_pass_gate *gate, int64_t batch, bool *over);
 /* What the controller of a pass is given. */
 typedef struct fl_pass_options {
     fl_pass_gate *gate;
-    const char *verb;  /* "evaluating": for the progress line */
+    const char *verb;  /* "evaluating": for the progress line; NULL: none */
     FILE *terminal;    /* where progress and notes go */
     int64_t n_samples; /* of the whole pass */
     int64_t batch;     /* samples of a batch, but for the last one */

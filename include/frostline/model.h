@@ -87,7 +87,11 @@ typedef struct fl_loss_sums {
  *           split into micro-batches and over workers.
  * destroy   free self. May be NULL.
  * metrics   [n_metrics] what forward adds to sums->metric, in this order; at most
- *           FL_METRICS_MAX. May be NULL if n_metrics is 0. */
+ *           FL_METRICS_MAX. May be NULL if n_metrics is 0.
+ * predict   what one row of the output says, for `frostline predict`: out [width], host memory, is
+ *           the row; scores [width] gets what is reported of it, as probabilities. *chosen: the
+ *           class, 0 .. width - 1. Threads: any, with different rows. May be NULL: the output is
+ *           reported as values, of which none is chosen. */
 typedef struct fl_loss_ops {
     fl_table_head head; /* FL_TABLE_HEAD(fl_loss_ops) */
     const char *kind;
@@ -97,6 +101,8 @@ typedef struct fl_loss_ops {
     void (*destroy)(void *self);
     const fl_metric *metrics;
     int n_metrics;
+    void (*predict)(const void *self, const float *out, int64_t width, float *scores,
+                    int64_t *chosen);
 } fl_loss_ops;
 
 typedef struct fl_loss {

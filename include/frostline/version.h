@@ -7,8 +7,9 @@
 /* Goes up with every change that a compiled plugin would not survive: of a table of functions, of a
  * struct that crosses the interface, of what a function takes.
  *   1  before versions were recorded
- *   2  kernels take structs; tables have heads; a plugin exports a struct */
-enum { FL_API_VERSION = 2 };
+ *   2  kernels take structs; tables have heads; a plugin exports a struct
+ *   3  a loss has an entry for predictions */
+enum { FL_API_VERSION = 3 };
 
 /* What every public table of functions begins with:
  *     static const fl_layer_ops ops = {.head = FL_TABLE_HEAD(fl_layer_ops), .kind = "mine", ...};

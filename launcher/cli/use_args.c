@@ -7,11 +7,21 @@
 #include <string.h>
 #include <unistd.h>
 
+static const char *volatile unfinished; /* a file to remove */
+
 /* Until workers run there is nothing to end but this process. */
 static void end_process(int number)
 {
     (void)number;
+    if (unfinished != NULL) {
+        unlink(unfinished);
+    }
     _exit(FL_EXIT_STOPPED);
+}
+
+void fl_use_unlink_at_signal(const char *path)
+{
+    unfinished = path == NULL || path[0] == '\0' ? NULL : path;
 }
 
 fl_status fl_use_open_args(const fl_args *args, bool labels_optional, fl_use *out)
@@ -42,6 +52,7 @@ fl_status fl_use_open_args(const fl_args *args, bool labels_optional, fl_use *ou
         overrides[request.n_overrides++] = data_path;
     }
     signal(SIGTERM, end_process);
+    signal(SIGINT, end_process);
     return fl_use_open(&request, out);
 }
 

@@ -21,6 +21,9 @@
 /* Operand 1 is the model, operand 2 a job file. Call fl_use_fini after a failure, too. */
 fl_status fl_use_open_args(const fl_args *args, bool labels_optional, fl_use *out) FL_MUST_CHECK;
 
+/* Remove this file if a signal ends the process before workers run; NULL: none. Borrowed. */
+void fl_use_unlink_at_signal(const char *path);
+
 /* Say what went wrong; returns the exit code. */
 int fl_use_finish(fl_status status);
 

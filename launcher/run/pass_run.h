@@ -8,7 +8,7 @@
 
 typedef struct fl_pass_request {
     fl_worker_task task; /* not FL_WORKER_TRAIN */
-    const char *verb;    /* "evaluating" */
+    const char *verb;    /* "evaluating"; NULL: no progress is shown */
     int out_fd;          /* of FL_WORKER_PREDICT: where the lines go */
     const char *out;     /* its name in messages */
 } fl_pass_request;

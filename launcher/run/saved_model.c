@@ -92,6 +92,7 @@ static fl_status take_run(const char *run, fl_saved_model *out)
         return fl_fail(FL_EINVAL, "%s: this run has left no model and no checkpoint", run);
     }
     take_folder(path, out);
+    (void)find_below(out->job, run, "job.yaml");
     return FL_OK;
 }
 

@@ -1,8 +1,5 @@
-/* Evaluation of a run that trains, and the pass of a worker that does not (⑥ of worker.c). Both go
- * over a set of samples of the test split in batches, forward only:
- *
- *     read ahead batch i + 1 ──> gate admits batch i (a pass) ──> all micro-batches of batch i
- *         ──> report that its samples are done (a pass) ──> ... ──> sums of all workers */
+/* Evaluation of a run that trains (⑥ of worker.c): a set of samples of the test split in batches,
+ * forward only. */
 #include "launcher/worker/worker_state.h"
 
 #include "device/clock.h"
@@ -10,15 +7,11 @@
 #include "nn/model.h"
 #include "pipe/plan/evaluation.h"
 
-#include <time.h>
-
 typedef fl_worker_state worker;
-
-static const struct timespec gate_nap = {.tv_nsec = 500 * 1000};
 
 /* ---- a set of samples ---- */
 
-static fl_global_batch test_batch(worker *w, const fl_evaluation_set *set, int64_t first)
+fl_global_batch fl_worker_test_batch(worker *w, const fl_evaluation_set *set, int64_t first)
 {
     int64_t left = set->n - first, most = w->c->job->train.batch;
     int64_t *ids = w->test_ids[(first / most) % 2];
@@ -29,53 +22,19 @@ static fl_global_batch test_batch(worker *w, const fl_evaluation_set *set, int64
     return batch;
 }
 
-/* Wait until the controller admits the batch. *over: it never will, to no worker. */
-static fl_status wait_at_gate(worker *w, int64_t batch, bool *over)
-{
-    *over = false;
-    if (w->c->gate == NULL) {
-        return FL_OK;
-    }
-    while (!fl_pass_gate_admits(w->c->gate, batch, over) && !*over) {
-        fl_link_doing(w->link, "waiting for the output");
-        FL_TRY(fl_worker_check_abort(w));
-        nanosleep(&gate_nap, NULL);
-    }
-    fl_link_doing(w->link, "evaluation");
-    return FL_OK;
-}
-
-static fl_status run_batch(worker *w, const fl_global_batch *batch, int64_t number,
-                           fl_loss_sums *sums)
-{
-    FL_TRY(fl_pipeline_evaluate(w->now->pipeline, batch, sums));
-    if (w->c->gate != NULL && w->now->place.stage == w->now->plan.K - 1) {
-        fl_pass_report report = {.batch = number};
-        (void)fl_pipeline_samples(w->now->pipeline, &report.n_samples);
-        fl_link_pass(w->link, &report);
-    }
-    return FL_OK;
-}
-
-/* *sums: of all workers, unless the gate closed for good before the end (*over). */
-static fl_status evaluate_set(worker *w, const fl_evaluation_set *set, fl_loss_sums *sums,
-                              bool *over)
+static fl_status evaluate_set(worker *w, const fl_evaluation_set *set, fl_loss_sums *sums)
 {
     int64_t most = w->c->job->train.batch;
-    fl_global_batch batch = test_batch(w, set, 0);
+    fl_global_batch batch = fl_worker_test_batch(w, set, 0);
     *sums = (fl_loss_sums){0};
     FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &batch));
     for (int64_t first = 0; first < set->n; first += most) {
         fl_global_batch next = batch;
-        FL_TRY(wait_at_gate(w, first / most, over));
-        if (*over) {
-            return FL_OK;
-        }
         if (first + most < set->n) {
-            next = test_batch(w, set, first + most);
+            next = fl_worker_test_batch(w, set, first + most);
             FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &next));
         }
-        FL_TRY(run_batch(w, &batch, first / most, sums));
+        FL_TRY(fl_pipeline_evaluate(w->now->pipeline, &batch, sums));
         batch = next;
     }
     return fl_pipeline_total(w->now->pipeline, sums);
@@ -90,11 +49,10 @@ static fl_status evaluate_test(worker *w, fl_eval_report *report)
     fl_evaluation_set set =
         fl_evaluation_set_test(w->c->job, w->c->n_validation, d->ops->count(d->self, FL_TEST));
     fl_loss_sums sums;
-    bool over = false;
     if (set.n == 0) {
         return FL_OK;
     }
-    FL_TRY(evaluate_set(w, &set, &sums, &over));
+    FL_TRY(evaluate_set(w, &set, &sums));
     report->has_test = true;
     report->test_loss = sums.loss / sums.n_targets;
     report->test_metrics = fl_loss_sums_means(&sums, fl_model_metrics(w->c->model).n);
@@ -104,10 +62,10 @@ static fl_status evaluate_test(worker *w, fl_eval_report *report)
 
 static fl_status evaluate_due(worker *w, int64_t n, fl_eval_report *report)
 {
-    bool last = w->step == w->end_step, validates = w->c->n_validation > 0, over = false;
+    bool last = w->step == w->end_step, validates = w->c->n_validation > 0;
     fl_evaluation_set set = fl_evaluation_set_due(w->c->job, w->c->n_validation, n, last);
     fl_loss_sums sums;
-    FL_TRY(evaluate_set(w, &set, &sums, &over));
+    FL_TRY(evaluate_set(w, &set, &sums));
     report->loss = sums.loss / sums.n_targets;
     report->metrics = fl_loss_sums_means(&sums, fl_model_metrics(w->c->model).n);
     report->samples = set.n;
@@ -156,30 +114,6 @@ fl_status fl_worker_evaluate_end(worker *w, int64_t epoch)
                                                 .metrics = test.test_metrics,
                                                 .samples = test.test_samples,
                                                 .ms = (double)(fl_now_us() - started_us) * 1e-3});
-    }
-    return FL_OK;
-}
-
-/* ---- a pass ---- */
-
-fl_status fl_worker_pass(worker *w)
-{
-    const fl_dataset *d = w->c->dataset;
-    int64_t n = d->ops->count(d->self, FL_TEST), started_us = fl_now_us();
-    fl_evaluation_set set = fl_evaluation_set_of(0, n, 0, w->c->job->train.seed);
-    fl_loss_sums sums;
-    bool over = false;
-    fl__reach("pass", w);
-    fl_flight_enter(FL_FLIGHT_EVALUATION, -1, -1, 0);
-    FL_TRY(evaluate_set(w, &set, &sums, &over));
-    fl_flight_leave();
-    if (w->leads && !over) {
-        fl_eval_report report = {.loss = sums.loss / sums.n_targets,
-                                 .ms = (double)(fl_now_us() - started_us) * 1e-3,
-                                 .metrics =
-                                     fl_loss_sums_means(&sums, fl_model_metrics(w->c->model).n),
-                                 .samples = n};
-        fl_link_eval(w->link, &report);
     }
     return FL_OK;
 }

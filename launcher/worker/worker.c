@@ -9,7 +9,7 @@
  *   ⑧ the trained weights             write_model
  *   ⑨ close, innermost first          worker_open.c
  * A worker that does not train (frostline evaluate, predict) makes one pass over samples instead of
- * ⑤ to ⑦: evaluate.c.
+ * ⑤ to ⑦: pass.c.
  * A standby worker runs no steps: it waits until the controller wakes it to receive a command. */
 #include "launcher/worker/worker.h"
 

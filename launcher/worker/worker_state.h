@@ -7,6 +7,7 @@
 #include "control/link/link.h"
 #include "launcher/worker/batch_stream.h"
 #include "launcher/worker/generation.h"
+#include "pipe/plan/evaluation.h"
 #include "pipe/state/checkpoint_writer.h"
 #include "pipe/state/migrate.h"
 
@@ -112,6 +113,13 @@ fl_status fl_worker_evaluate(fl_worker_state *w, int64_t epoch) FL_MUST_CHECK;
 /* The run ends at this step, after an evaluation that others could have followed: evaluate what the
  * last one has besides, all test samples. */
 fl_status fl_worker_evaluate_end(fl_worker_state *w, int64_t epoch) FL_MUST_CHECK;
+
+/* The batch of an evaluation that begins with the set's sample `first`; valid until the second
+ * batch after it. */
+fl_global_batch fl_worker_test_batch(fl_worker_state *w, const fl_evaluation_set *set,
+                                     int64_t first);
+
+/* ---- pass.c ---- */
 
 /* The whole task of a worker that does not train: one pass over the test split. */
 fl_status fl_worker_pass(fl_worker_state *w) FL_MUST_CHECK;

@@ -101,6 +101,19 @@ static void *place_grad_in(fl_pipeline *p)
     return p->search == NULL ? fl_send_queue_place(&p->backward_out) : NULL;
 }
 
+/* The last stage, of a batch that has no backward. */
+static fl_status end_evaluation(fl_pipeline *p, int slot)
+{
+    if (p->take_outputs == NULL) {
+        return fl_stage_loss(p->stage, slot, false, 0.0f, sums_on_device(p));
+    }
+    const fl_plan *plan = p->o.plan;
+    int n_layers = plan->first[p->K] - plan->first[p->K - 1];
+    p->outputs.device = p->o.device;
+    return fl_outputs_take(&p->outputs, p->stage, p->stream, slot, n_layers, p->now.batch.split,
+                           p->take_outputs, p->taker);
+}
+
 static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool training)
 {
     fl_micro_batch what = {.split = p->now.batch.split,
@@ -130,7 +143,7 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
         FL_TRY(fl__nonfinite_forward(p, slot));
     }
     if (p->is_last && !training) {
-        FL_TRY(fl_stage_loss(p->stage, slot, false, 0.0f, sums_on_device(p)));
+        FL_TRY(end_evaluation(p, slot));
     }
     FL_TRY(fl_device_clock_end(&p->clock));
     if (!p->is_last) {
@@ -313,15 +326,33 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
 
 /* ---- evaluation ---- */
 
-fl_status fl_pipeline_evaluate(fl_pipeline *p, const fl_global_batch *batch, fl_loss_sums *sums)
+static fl_status run_all_forward(fl_pipeline *p, const fl_global_batch *batch)
 {
-    FL_TRY(fl__pipeline_clear_sums(p));
     FL_TRY(begin_batch(p, batch));
     FL_TRY(fl_recv_queue_begin(&p->forward_in, p->in_bytes, p->M));
     for (int m = 0; m < p->M; m++) {
         FL_TRY(run_forward(p, m, 0, false));
     }
     fl_flight_micro_batch(-1);
+    return FL_OK;
+}
+
+fl_status fl_pipeline_predict(fl_pipeline *p, const fl_global_batch *batch, fl_outputs_taker *take,
+                              void *context)
+{
+    p->take_outputs = take;
+    p->taker = context;
+    fl_status status = run_all_forward(p, batch);
+    p->take_outputs = NULL;
+    FL_TRY(status);
+    FL_TRY(fl_pipeline_wait(p));
+    return read_clock(p);
+}
+
+fl_status fl_pipeline_evaluate(fl_pipeline *p, const fl_global_batch *batch, fl_loss_sums *sums)
+{
+    FL_TRY(fl__pipeline_clear_sums(p));
+    FL_TRY(run_all_forward(p, batch));
     FL_TRY(fl__pipeline_read_sums(p));
     FL_TRY(read_clock(p));
     fl_loss_sums_add(sums, &p->sums);

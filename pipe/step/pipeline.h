@@ -16,6 +16,7 @@
 #include "pipe/step/activations.h"
 #include "pipe/step/cached_input.h"
 #include "pipe/step/nonfinite.h"
+#include "pipe/step/outputs.h"
 #include "pipe/step/stage.h"
 
 #include <frostline/plan.h>
@@ -88,6 +89,11 @@ fl_status fl_pipeline_find_nonfinite(fl_pipeline *pipeline, const fl_global_batc
  * up all workers' with fl_pipeline_total. */
 fl_status fl_pipeline_evaluate(fl_pipeline *pipeline, const fl_global_batch *batch,
                                fl_loss_sums *sums) FL_MUST_CHECK;
+/* The same, with the outputs of the last layer in place of the loss: at the last stage, `take` gets
+ * those of each micro-batch, in order. */
+fl_status fl_pipeline_predict(fl_pipeline *pipeline, const fl_global_batch *batch,
+                              fl_outputs_taker *take, void *context) FL_MUST_CHECK;
+
 /* The samples [*n] of the last batch that fell to this replica; borrowed until the next one. */
 const int64_t *fl_pipeline_samples(const fl_pipeline *pipeline, int64_t *n);
 

@@ -51,6 +51,9 @@ struct fl_pipeline {
     double commit_sums[N_SUMS + FL_MAX_LAYERS];
     double layer_squares[FL_MAX_LAYERS]; /* of this stage's layers */
     fl_nonfinite_search *search;         /* NULL but while a failed step is computed once more */
+    fl_outputs_memory outputs;           /* the last stage's */
+    fl_outputs_taker *take_outputs;      /* NULL but while a batch is predicted */
+    void *taker;
 };
 
 /* ---- pipeline.c ---- */

@@ -366,6 +366,19 @@ fl_status fl_stage_loss(fl_stage *stage, int slot_index, bool want_grad, float g
     return FL_OK;
 }
 
+void fl_stage_end(fl_stage *stage, int slot_index)
+{
+    end_slot(stage, &stage->slots[slot_index]);
+}
+
+fl_tensor fl_stage_targets(const fl_stage *stage, int slot_index)
+{
+    const slot *s = &stage->slots[slot_index];
+    fl_tensor targets = s->targets;
+    targets.data = s->tables.targets;
+    return targets;
+}
+
 void fl_stage_grad_out(fl_stage *stage, int slot_index, fl_tensor *grad_out)
 {
     *grad_out = stage->slots[slot_index].at[stage->n_layers];
@@ -406,6 +419,11 @@ fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in, 
 fl_params *fl_stage_params(fl_stage *stage)
 {
     return &stage->params;
+}
+
+const int64_t *fl_stage_samples(const fl_stage *stage, int slot_index)
+{
+    return stage->slots[slot_index].what.ids;
 }
 
 int64_t fl_stage_sample(const fl_stage *stage, int slot_index, int64_t i)

@@ -89,6 +89,15 @@ fl_status fl_stage_loss(fl_stage *stage, int slot, bool want_grad, float grad_sc
 /* Any other stage: where the caller puts the gradient of the slot's output before backward. */
 void fl_stage_grad_out(fl_stage *stage, int slot, fl_tensor *grad_out);
 
+/* The last stage, instead of the loss: end the evaluation of the slot's micro-batch. */
+void fl_stage_end(fl_stage *stage, int slot);
+
+/* The ids of the samples of the slot's micro-batch. */
+const int64_t *fl_stage_samples(const fl_stage *stage, int slot);
+
+/* The last stage: the targets of the slot's micro-batch, with their data in host memory. */
+fl_tensor fl_stage_targets(const fl_stage *stage, int slot);
+
 /* Called after each layer's backward, from the top down. */
 typedef fl_status fl_stage_layer_done(void *context, int slot, int layer);
 

@@ -183,10 +183,117 @@ static void test_use__needs_only_the_folder_of_the_model(void **state)
     run_program(0, "evaluate moved/model.safetensors job.yaml");
 }
 
+/* ---- predict ---- */
+
+/* The accuracy of lines whose ids are 0, 1, ... n - 1. */
+static double check_lines(const char *file, int n)
+{
+    char path[256], line[1024];
+    int correct = 0;
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    FILE *lines = fopen(path, "r");
+    assert_non_null(lines);
+    for (int i = 0; i < n; i++) {
+        assert_non_null(fgets(line, sizeof line, lines));
+        json_t *object = json_loads(line, 0, NULL);
+        const json_t *scores = json_object_get(object, "scores");
+        double sum = 0, best = 0;
+        int prediction = number(object, "prediction");
+        assert_int_equal(number(object, "id"), i);
+        assert_int_equal(json_array_size(scores), 4);
+        for (size_t c = 0; c < 4; c++) {
+            double score = json_number_value(json_array_get(scores, c));
+            sum += score;
+            best = score > best ? score : best;
+        }
+        assert_true(fabs(sum - 1) < 1e-5);
+        assert_true(json_number_value(json_array_get(scores, (size_t)prediction)) == best);
+        correct += prediction == number(object, "label");
+        json_decref(object);
+    }
+    assert_null(fgets(line, sizeof line, lines));
+    fclose(lines);
+    return (double)correct / n;
+}
+
+/* Every plan writes the same bytes, and they agree with the run's accuracy. */
+static void test_use__predicts_each_sample_once_in_order(void **state)
+{
+    (void)state;
+    static const char *const plans[] = {
+        "--set devices.count=1 --set pipe.k=auto",
+        "",
+        "--set pipe.k=1 --set autodp.r=2",
+        "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1 --set train.batch=3",
+        "--set train.batch=1 --set pipe.m=1",
+        "--set pipe.m=5 --set train.batch=11"};
+    json_t *run = last_evaluation();
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        run_program(0, "predict run %s --out plan-%zu.jsonl", plans[i], i);
+        run_program(0, "predict run %s >streamed.jsonl", plans[i]);
+        char compare[128];
+        snprintf(compare, sizeof compare,
+                 "cmp plan-0.jsonl plan-%zu.jsonl && cmp plan-0.jsonl "
+                 "streamed.jsonl && rm streamed.jsonl",
+                 i);
+        run_command(root, compare, &result);
+        assert_string_equal(result.out, "");
+        assert_int_equal(result.exit_code, 0);
+    }
+    assert_true(check_lines("plan-0.jsonl", N_TESTS) == number_of(run, "test_accuracy"));
+    json_decref(run);
+    run_command(root, "rm plan-*.jsonl", &result);
+}
+
+/* Ids are those of the training samples, ascending; validation and training samples make the whole.
+ */
+static void test_use__predicts_the_samples_of_a_split(void **state)
+{
+    (void)state;
+    run_program(0, "predict run --split validation >a.jsonl");
+    run_program(0, "predict run --split train >b.jsonl");
+    run_command(root,
+                "wc -l <a.jsonl; sort -t: -k2 -n -c a.jsonl; sort -t: -k2 -n -c b.jsonl; cat "
+                "a.jsonl b.jsonl | sed 's/,.*//; s/.*: //' | sort -n | uniq | wc -l; rm ?.jsonl",
+                &result);
+    assert_string_equal(result.out, "12\n120\n");
+    assert_string_equal(result.err, "");
+}
+
+static void test_use__predicts_without_labels(void **state)
+{
+    (void)state;
+    run_command(root, "mkdir bare && cp data/t10k-images-idx3-ubyte bare", &result);
+    run_program(0,
+                "predict run/model --data bare --set devices.count=1 --set pipe.k=auto >a.jsonl");
+    run_program(0, "predict run >b.jsonl");
+    run_command(root,
+                "grep -c label a.jsonl; sed 's/\"label\": [0-9]*, //' b.jsonl | cmp - a.jsonl; rm "
+                "-r bare ?.jsonl",
+                &result);
+    assert_string_equal(result.out, "0\n");
+}
+
+/* A reader that leaves ends the command, and a file appears only when it is complete. */
+static void test_use__output_is_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    run_program(3, "predict run >/dev/full");
+    assert_non_null(strstr(result.err, "standard output could not be written: No space left"));
+    write_text("old.jsonl", "old\n");
+    run_command(root,
+                "(ulimit -f 1; trap '' XFSZ; " PROGRAM "predict run --split train --out old.jsonl)",
+                &result);
+    assert_int_equal(result.exit_code, 3);
+    assert_non_null(strstr(result.err, "old.jsonl could not be written"));
+    run_command(root, "cat old.jsonl; ls old.jsonl*; rm old.jsonl", &result);
+    assert_string_equal(result.out, "old\nold.jsonl\n");
+}
+
 static void test_use__leaves_nothing_behind(void **state)
 {
     (void)state;
-    run_command(root, "mkdir -p tmp && find . | sort | grep -v -e '^./moved' -e '^./twice' >before",
+    run_command(root, "mkdir -p tmp && find . | sort | grep -v -e before -e moved -e twice >before",
                 &result);
     for (int i = 0; i < 2; i++) {
         static const char *const signals[] = {"", "timeout -s INT 0.3 "};
@@ -195,7 +302,7 @@ static void test_use__leaves_nothing_behind(void **state)
                  signals[i]);
         run_command(root, command, &result);
     }
-    run_command(root, "find . | sort | grep -v -e '^./moved' -e '^./twice' | diff before - ",
+    run_command(root, "find . | sort | grep -v -e before -e moved -e twice | diff before - ",
                 &result);
     assert_string_equal(result.out, "");
 }
@@ -206,6 +313,10 @@ int main(void)
         cmocka_unit_test(test_use__evaluates_as_the_run_did),
         cmocka_unit_test(test_use__prints_what_the_run_printed),
         cmocka_unit_test(test_use__needs_only_the_folder_of_the_model),
+        cmocka_unit_test(test_use__predicts_each_sample_once_in_order),
+        cmocka_unit_test(test_use__predicts_the_samples_of_a_split),
+        cmocka_unit_test(test_use__predicts_without_labels),
+        cmocka_unit_test(test_use__output_is_whole_or_not_at_all),
         cmocka_unit_test(test_use__leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

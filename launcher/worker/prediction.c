@@ -1,0 +1,135 @@
+#include "launcher/worker/prediction.h"
+
+#include "device/alloc.h"
+#include "nn/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+fl_status fl_prediction_init(fl_prediction *prediction, const fl_model *model,
+                             const fl_dataset *dataset)
+{
+    fl_shape raw, out;
+    int64_t n_targets;
+    *prediction = (fl_prediction){.loss = fl_model_loss(model)};
+    FL_TRY(dataset->ops->max_shape(dataset->self, &raw, &n_targets));
+    FL_TRY(fl_model_shape(model, fl_model_n_layers(model) - 1, &raw, &out));
+    prediction->many_rows = out.tokens > 1;
+    prediction->n_scores = out.width;
+    return fl_alloc_array((size_t)out.width, sizeof *prediction->scores,
+                          (void **)&prediction->scores);
+}
+
+void fl_prediction_fini(fl_prediction *prediction)
+{
+    fl_free(prediction->scores);
+    fl_json_fini(&prediction->line);
+    *prediction = (fl_prediction){0};
+}
+
+/* The shortest decimal that reads back as the same float. */
+static void put_float(fl_json *line, const char *key, float value)
+{
+    char text[32];
+    double near = value;
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        near = strtod(text, NULL);
+        if ((float)near == value) {
+            break;
+        }
+    }
+    fl_json_real(line, key, near);
+}
+
+/* One number, or a list. */
+static void put_floats(fl_json *line, const char *key, const float *values, int64_t n, bool list)
+{
+    if (!list) {
+        put_float(line, key, values[0]);
+        return;
+    }
+    fl_json_array(line, key);
+    for (int64_t i = 0; i < n; i++) {
+        put_float(line, NULL, values[i]);
+    }
+    fl_json_close(line, ']');
+}
+
+/* A class of which nothing is known is below 0. */
+static void put_label(fl_prediction *p, const fl_tensor *targets, int64_t s)
+{
+    int64_t first = targets->offsets[s], n = targets->offsets[s + 1] - first;
+    bool list = p->many_rows || n > 1;
+    if (n == 0) {
+        return;
+    }
+    if (targets->dtype == FL_F32) {
+        put_floats(&p->line, "label", fl_f32(targets) + first, n, list);
+        return;
+    }
+    const int32_t *classes = fl_i32(targets) + first;
+    if (list) {
+        fl_json_array(&p->line, "label");
+        for (int64_t i = 0; i < n; i++) {
+            fl_json_integer(&p->line, NULL, classes[i]);
+        }
+        fl_json_close(&p->line, ']');
+    } else if (classes[0] >= 0) {
+        fl_json_integer(&p->line, "label", classes[0]);
+    }
+}
+
+static void put_classes(fl_prediction *p, const float *rows, int64_t n_rows, int64_t width)
+{
+    int64_t chosen;
+    const fl_loss_ops *ops = p->loss->ops;
+    if (!p->many_rows) {
+        ops->predict(p->loss->self, rows, width, p->scores, &chosen);
+        fl_json_integer(&p->line, "prediction", chosen);
+        put_floats(&p->line, "scores", p->scores, width, true);
+        return;
+    }
+    fl_json_array(&p->line, "prediction");
+    for (int64_t r = 0; r < n_rows; r++) {
+        ops->predict(p->loss->self, rows + r * width, width, p->scores, &chosen);
+        fl_json_integer(&p->line, NULL, chosen);
+    }
+    fl_json_close(&p->line, ']');
+    fl_json_array(&p->line, "scores");
+    for (int64_t r = 0; r < n_rows; r++) {
+        ops->predict(p->loss->self, rows + r * width, width, p->scores, &chosen);
+        put_floats(&p->line, NULL, p->scores, width, true);
+    }
+    fl_json_close(&p->line, ']');
+}
+
+static void put_values(fl_prediction *p, const float *rows, int64_t n_rows, int64_t width)
+{
+    if (!p->many_rows) {
+        put_floats(&p->line, "prediction", rows, width, width > 1);
+        return;
+    }
+    fl_json_array(&p->line, "prediction");
+    for (int64_t r = 0; r < n_rows; r++) {
+        put_floats(&p->line, NULL, rows + r * width, width, width > 1);
+    }
+    fl_json_close(&p->line, ']');
+}
+
+fl_status fl_prediction_write(fl_prediction *prediction, const fl_outputs *outputs, int64_t s,
+                              int64_t id)
+{
+    int64_t first = outputs->offsets[s], n_rows = outputs->offsets[s + 1] - first;
+    const float *rows = outputs->rows + first * outputs->width;
+    fl_json *line = &prediction->line;
+    fl_json_reset(line);
+    fl_json_object(line, NULL);
+    fl_json_integer(line, "id", id);
+    put_label(prediction, &outputs->targets, s);
+    (prediction->loss->ops->predict != NULL ? put_classes : put_values)(prediction, rows, n_rows,
+                                                                        outputs->width);
+    fl_json_close(line, '}');
+    fl_json_newline(line);
+    return line->broken ? fl_fail(FL_ENOMEM, "no memory for a prediction") : FL_OK;
+}
