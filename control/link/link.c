@@ -328,7 +328,9 @@ bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms)
     return woken;
 }
 
-/* Under the lock: which command is next for the control point of `step`; -1: none. */
+/* Under the lock: which command is next for the control point of `step`; -1: none. After a commit
+ * another worker may lead, and a CHECKPOINT that is still in this list would be lost: it comes
+ * before the commit. */
 static int find_command(const fl_link *link, int64_t step)
 {
     int n = atomic_load(&link->n_commands), oldest = -1;
@@ -336,9 +338,10 @@ static int find_command(const fl_link *link, int64_t step)
         const fl_command *command = &link->command[i];
         oldest = command->kind == FL_COMMAND_CHECKPOINT ? oldest : i;
     }
+    bool commits = oldest >= 0 && link->command[oldest].kind == FL_COMMAND_COMMIT;
     for (int i = 0; i < n; i++) {
         const fl_command *command = &link->command[i];
-        if (command->kind == FL_COMMAND_CHECKPOINT && command->due_step <= step) {
+        if (command->kind == FL_COMMAND_CHECKPOINT && (command->due_step <= step || commits)) {
             return i;
         }
     }

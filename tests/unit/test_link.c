@@ -316,6 +316,25 @@ static void test_link__keeps_a_checkpoint_until_its_step(void **state)
     assert_int_equal(command.due_step, 40);
 }
 
+/* After the commit another worker may lead: a checkpoint left in this worker's list would never be
+ * written, and the workers woken for it would wait in vain. */
+static void test_link__takes_a_checkpoint_before_a_commit(void **state)
+{
+    rig *r = (rig *)*state;
+    fl_command command;
+    expect(r, FL_WIRE_HELLO);
+    send_command(r, FL_COMMAND_COMMIT, 15);
+    send_command(r, FL_COMMAND_CHECKPOINT, 20);
+    send_order(r, FL_WIRE_ABORT, 6); /* once it is obeyed, all commands have come */
+    while (atomic_load(&r->n_aborts) == 0) {
+        nap(500);
+    }
+    assert_true(fl_link_take_command(r->link, 15, &command));
+    assert_int_equal(command.kind, FL_COMMAND_CHECKPOINT);
+    assert_true(fl_link_take_command(r->link, 15, &command));
+    assert_int_equal(command.kind, FL_COMMAND_COMMIT);
+}
+
 /* Would catch: groups that are aborted twice, or for a generation that the controller did not name.
  */
 static void test_link__aborts_once(void **state)
@@ -429,6 +448,7 @@ int main(void)
         RIG_TEST(test_link__hands_a_command_over_once),
         RIG_TEST(test_link__keeps_commands_in_order),
         RIG_TEST(test_link__keeps_a_checkpoint_until_its_step),
+        RIG_TEST(test_link__takes_a_checkpoint_before_a_commit),
         RIG_TEST(test_link__aborts_once),
         cmocka_unit_test_setup_teardown(test_link__drops_malformed_orders, open_quiet_rig,
                                         close_rig),
