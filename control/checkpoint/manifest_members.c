@@ -7,7 +7,7 @@ static const fl_member cursor[] = {
     FL_M_COUNT(fl_cursor, epoch), FL_M_COUNT(fl_cursor, position), {0}};
 
 static const fl_member layer[] = {FL_M_TEXT(fl_checkpoint_layer, name),
-                                  FL_M_INT(fl_checkpoint_layer, block, 1, FL_MAX_LAYERS),
+                                  FL_M_INT(fl_checkpoint_layer, block, 1, INT32_MAX),
                                   FL_M_COUNT(fl_checkpoint_layer, n_params),
                                   {0}};
 static const fl_member a_layer[] = {{.name = "", .type = FL_MEMBER_OBJECT, .of = layer}};

@@ -80,6 +80,30 @@ static fl_status open_files(fl_controller *controller)
     return FL_OK;
 }
 
+/* Continue from a checkpoint, if the run does. */
+static fl_status open_checkpoints(fl_controller *controller)
+{
+    const fl_checkpoint *resume = controller->options->resume;
+    fl_checkpoints *c = &controller->checkpoints;
+    c->run = &controller->facts;
+    c->elastic = &controller->elastic;
+    c->router = &controller->router;
+    c->log = &controller->log;
+    c->ledger = controller->ledger.ledger;
+    FL_TRY(fl_checkpoints_open(c));
+    if (resume != NULL) {
+        fl_controller_state_restore(&resume->controller, resume->step,
+                                    controller->log.files.start_us, &controller->elastic,
+                                    &controller->stats);
+        controller->stats.n_steps = fl_checkpoint_end_step(resume, controller->options->n_steps);
+        controller->reports.next_step = resume->step;
+        if (controller->stats.stop.judged == resume->step) {
+            controller->stop_answer.step = resume->step; /* the workers may wait for it */
+        }
+    }
+    return FL_OK;
+}
+
 static void tell_metrics(fl_controller *controller)
 {
     int64_t now_us = fl_now_us();
@@ -98,6 +122,7 @@ static fl_status open_ctl(fl_controller *controller)
     const fl_ctl_uses uses = {.run = &controller->facts,
                               .stats = &controller->stats,
                               .elastic = &controller->elastic,
+                              .checkpoints = &controller->checkpoints,
                               .router = &controller->router,
                               .log = &controller->log,
                               .tracer = controller->tracer,
@@ -125,6 +150,7 @@ static fl_status open_all(fl_controller *controller)
     char endpoint[FL_ROUTER_ENDPOINT_MAX];
     FL_TRY(open_tables(controller));
     FL_TRY(open_files(controller));
+    FL_TRY(open_checkpoints(controller));
     fl_router_endpoint(controller->options->dir_fd, endpoint);
     FL_TRY(fl_spawn_workers(controller->options, &controller->signals, endpoint, controller->flight,
                             controller->workers));
@@ -147,6 +173,7 @@ static void close_all(fl_controller *controller)
     fl_signals_restore(&controller->signals);
     fl_tracer_destroy(&controller->tracer);
     fl_flight_dump_fini(&controller->flight_dump);
+    fl_checkpoints_close(&controller->checkpoints);
     fl_elastic_close(&controller->elastic);
     fl_flight_destroy(&controller->flight);
     fl_free(controller->workers);
@@ -200,6 +227,8 @@ static void run_loop(fl_controller *controller)
             fl_shutdown_watch(controller, fl_now_us());
             fl_elastic_watch(&controller->elastic, fl_now_us());
             fl_stop_answer_watch(controller);
+            fl_checkpoints_watch(&controller->checkpoints, fl_ctl_paused(controller->ctl),
+                                 fl_now_us());
         }
         fl_tracer_watch(controller->tracer);
         fl_ctl_watch(controller->ctl);
@@ -209,6 +238,8 @@ static void run_loop(fl_controller *controller)
     }
     fl_inbox_read(controller); /* reads what a worker sent before it left */
     watch_pass(controller);
+    fl_checkpoints_finish(&controller->checkpoints);
+    fl_ctl_watch(controller->ctl); /* the answers that waited for the last checkpoint */
     if (fl_run_stats_epoch_over(&controller->stats, true)) {
         fl_inbox_end_epoch(controller);
     }
@@ -256,12 +287,21 @@ static void keep_model(fl_controller *controller, fl_run_result *result)
     fl_event_log_model(&controller->log, file->layout.n, file->layout.total_bytes);
 }
 
+/* A checkpoint after the last step of an epoch was captured before the epoch was reported. */
+static void finish_epoch(fl_controller *controller)
+{
+    if (controller->options->resume != NULL && fl_run_stats_epoch_over(&controller->stats, false)) {
+        fl_inbox_end_epoch(controller);
+    }
+}
+
 static fl_status run_controller(fl_controller *controller, fl_run_result *result)
 {
     char missing[1024];
     const fl_shutdown *shutdown = &controller->shutdown;
     FL_TRY(open_all(controller));
     report_start(controller);
+    finish_epoch(controller);
     trace_as_asked(controller);
     run_loop(controller);
     fl_elastic_end(&controller->elastic);

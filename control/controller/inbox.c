@@ -113,6 +113,7 @@ static void count_step(fl_controller *controller, const fl_step_record *record)
     }
     if (fl_run_stats_step(&controller->stats, &record->report, record->at_us)) {
         fl_runfiles_step(&controller->log.files, &controller->stats.metrics, &record->report);
+        fl_checkpoints_counted(&controller->checkpoints);
         if (controller->stats.steps == controller->stats.n_steps) {
             /* The leader tells the workers that this step was the last. */
             fl_router_wake_standby(&controller->router, &controller->elastic.plan);
@@ -199,6 +200,12 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         break;
     case FL_WIRE_HASHES_FAILED:
         fl_record_hashes_failed(&controller->record, &frame->hashes_failed);
+        break;
+    case FL_WIRE_CHECKPOINT_FILE:
+        fl_checkpoints_file(&controller->checkpoints, worker->rank, &frame->checkpoint_file);
+        break;
+    case FL_WIRE_CHECKPOINT_PART:
+        fl_checkpoints_part(&controller->checkpoints, worker->rank, &frame->checkpoint_part);
         break;
     case FL_WIRE_TIME:
         stepped(worker, frame->time.step);

@@ -2,6 +2,7 @@
 #ifndef FL_CONTROL_CONTROLLER_PARTS_H
 #define FL_CONTROL_CONTROLLER_PARTS_H
 
+#include "control/checkpoint/checkpoints.h"
 #include "control/controller/callbacks.h"
 #include "control/controller/inbox.h"
 #include "control/controller/pass.h"
@@ -48,6 +49,7 @@ struct fl_controller {
     fl_metrics_publisher *metrics; /* NULL: not requested */
     fl_elastic elastic;
     fl_pass pass; /* instead of training */
+    fl_checkpoints checkpoints;
     fl_ctl *ctl;
 };
 

@@ -42,6 +42,11 @@ void fl_elastic_pin(fl_elastic *elastic, int block, bool pinned)
     elastic->pinned[block - 1] = elastic->transition.terms.pinned[block - 1] = pinned;
 }
 
+void fl_elastic_lr(fl_elastic *elastic, double lr)
+{
+    elastic->job->train.lr = lr;
+}
+
 /* ---- the start of a transition ---- */
 
 /* Each generation number is used once, even if its generation was cancelled: entries in the store

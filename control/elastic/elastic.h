@@ -126,6 +126,9 @@ void fl_elastic_end(fl_elastic *elastic);
  * prepared, if any. */
 void fl_elastic_pin(fl_elastic *elastic, int block, bool pinned);
 
+/* train.lr was changed for the steps from here on. */
+void fl_elastic_lr(fl_elastic *elastic, double lr);
+
 /* Start, drive and end transitions; called in every turn of the loop. */
 void fl_elastic_watch(fl_elastic *elastic, int64_t now_us);
 

@@ -12,6 +12,8 @@
  *     ctl_setting.c   pause, resume, set, stop
  *     ctl_plans.c     plan
  *     ctl_trace.c     trace, flight
+ *     ctl_checkpoint.c
+ *                     checkpoint
  *     ctl_change.c    scale, freeze, thaw, pin, unpin, drain, set pipe.m */
 #ifndef FL_CONTROL_SOCKET_CTL_H
 #define FL_CONTROL_SOCKET_CTL_H
@@ -26,11 +28,12 @@ enum { FL_CTL_PENDING = 32 };
 /* What an unanswered request waits for. */
 typedef enum fl_ctl_wait {
     FL_CTL_WAIT_NONE,
-    FL_CTL_WAIT_TURN,    /* its turn to be sent to the workers: one at a time */
-    FL_CTL_WAIT_SETTING, /* the workers' report that it has taken effect */
-    FL_CTL_WAIT_STOP,    /* the last step */
-    FL_CTL_WAIT_PLAN,    /* the end of its transition */
-    FL_CTL_WAIT_IDLE,    /* the end of another transition, before its own can start */
+    FL_CTL_WAIT_TURN,       /* its turn to be sent to the workers: one at a time */
+    FL_CTL_WAIT_SETTING,    /* the workers' report that it has taken effect */
+    FL_CTL_WAIT_STOP,       /* the last step */
+    FL_CTL_WAIT_PLAN,       /* the end of its transition */
+    FL_CTL_WAIT_CHECKPOINT, /* the end of the checkpoint that the ticket names */
+    FL_CTL_WAIT_IDLE,       /* the end of another transition, before its own can start */
 } fl_ctl_wait;
 
 /* One request until its reply. */
@@ -45,13 +48,15 @@ struct fl_ctl_call {
     fl_ctl_wait wait; /* not NONE: the reply follows later */
     fl_setting setting;
     uint32_t generation; /* the generation of the requested plan */
+    int64_t ticket;      /* of the requested checkpoint */
 };
 
 struct fl_ctl {
     /* set from fl_ctl_uses */
     const fl_run_facts *run;
     fl_run_stats *stats;
-    fl_elastic *elastic; /* changed only through fl_elastic_* functions */
+    fl_elastic *elastic;         /* changed only through fl_elastic_* functions */
+    fl_checkpoints *checkpoints; /* changed only through fl_checkpoints_* functions */
     fl_router *router;
     fl_event_log *log;
     fl_tracer *tracer;
@@ -105,7 +110,7 @@ void fl_ctl_set_m(fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_stop(fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_trace(fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_flight(fl_ctl *ctl, fl_ctl_call *call);
-void fl_ctl_not_yet(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_checkpoint(fl_ctl *ctl, fl_ctl_call *call);
 
 /* ---- for ctl_socket.c ---- */
 
@@ -115,7 +120,11 @@ void fl_ctl_send_setting(fl_ctl *ctl);
 /* Whether the requested transition has ended. If it did not commit, the call is refused. */
 bool fl_ctl_plan_has_ended(const fl_ctl *ctl, fl_ctl_call *call);
 
+/* Whether the requested checkpoint is durable, or has failed. In that case the call is refused. */
+bool fl_ctl_checkpoint_has_ended(const fl_ctl *ctl, fl_ctl_call *call);
+
 /* Add the fields of a deferred reply. */
+void fl_ctl_checkpoint_result(const fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_setting_result(const fl_ctl *ctl, fl_ctl_call *call,
                            const fl_setting_done_report *report);
 void fl_ctl_plan_result(const fl_ctl *ctl, fl_ctl_call *call);

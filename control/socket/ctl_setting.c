@@ -137,13 +137,6 @@ void fl_ctl_stop(fl_ctl *ctl, fl_ctl_call *call)
     }
 }
 
-void fl_ctl_not_yet(fl_ctl *ctl, fl_ctl_call *call)
-{
-    (void)ctl;
-    fl_ctl_refuse(call, FL_CTL_NOT_AVAILABLE, "this version of Frostline has no %s",
-                  call->request.command->name);
-}
-
 bool fl_ctl_paused(const fl_ctl *ctl)
 {
     return ctl->paused;
@@ -216,6 +209,8 @@ static void note_effect(fl_ctl *ctl, const fl_setting *setting,
         fl_log_level_set((fl_log_level)setting->value);
         break;
     case FL_SETTING_LR:
+        fl_elastic_lr(ctl->elastic, setting->value);
+        break;
     case FL_SETTING_NONE:
         break;
     }

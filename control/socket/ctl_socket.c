@@ -108,6 +108,7 @@ fl_status fl_ctl_open(const fl_ctl_uses *uses, fl_ctl **out)
     ctl->run = uses->run;
     ctl->stats = uses->stats;
     ctl->elastic = uses->elastic;
+    ctl->checkpoints = uses->checkpoints;
     ctl->router = uses->router;
     ctl->log = uses->log;
     ctl->tracer = uses->tracer;
@@ -248,6 +249,8 @@ void fl_ctl_settle(fl_ctl *ctl, int i, const fl_setting_done_report *report)
     begin_reply(ctl, call, true);
     if (call->error == FL_CTL_OK && call->wait == FL_CTL_WAIT_PLAN) {
         fl_ctl_plan_result(ctl, call);
+    } else if (call->error == FL_CTL_OK && call->wait == FL_CTL_WAIT_CHECKPOINT) {
+        fl_ctl_checkpoint_result(ctl, call);
     } else if (call->error == FL_CTL_OK) {
         fl_ctl_setting_result(ctl, call, report);
     }
@@ -265,9 +268,11 @@ static void drive_pending(fl_ctl *ctl)
         fl_ctl_call *call = &ctl->pending[i];
         bool stopped =
             call->wait == FL_CTL_WAIT_STOP && ctl->run->phase->state == FL_CONTROLLER_FINISHING;
-        if (stopped || fl_ctl_plan_has_ended(ctl, call)) {
+        /* The last checkpoint of a run becomes durable when its workers have left. */
+        bool last = call->wait == FL_CTL_WAIT_CHECKPOINT;
+        if (stopped || fl_ctl_plan_has_ended(ctl, call) || fl_ctl_checkpoint_has_ended(ctl, call)) {
             fl_ctl_settle(ctl, i, NULL);
-        } else if (ctl->run->phase->state > FL_CONTROLLER_RUNNING ||
+        } else if ((ctl->run->phase->state > FL_CONTROLLER_RUNNING && !last) ||
                    (ctl->run->phase->n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {
             fl_ctl_refuse(call, FL_CTL_OVER, "the run ended before it took effect");
             fl_ctl_settle(ctl, i, NULL);

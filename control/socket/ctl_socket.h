@@ -2,6 +2,7 @@
 #ifndef FL_CONTROL_SOCKET_CTL_SOCKET_H
 #define FL_CONTROL_SOCKET_CTL_SOCKET_H
 
+#include "control/checkpoint/checkpoints.h"
 #include "control/elastic/elastic.h"
 #include "control/observe/flight_dump.h"
 #include "control/observe/tracer.h"
@@ -16,6 +17,7 @@ typedef struct fl_ctl_uses {
     const fl_run_facts *run;
     fl_run_stats *stats;
     fl_elastic *elastic;
+    fl_checkpoints *checkpoints;
     fl_router *router;
     fl_event_log *log;
     fl_tracer *tracer;

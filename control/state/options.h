@@ -49,7 +49,11 @@ typedef struct fl_controller_options {
     struct fl_metrics_listener *metrics; /* NULL: the job asks for no metrics */
     const char *run_dir;                 /* absolute; exists */
     int dir_fd;
-    struct fl_model_file *model_file; /* that the workers fill; NULL: the weights are not kept */
+    const char *job_text; /* every field of the job, for checkpoints; NULL: unknown */
+    const struct fl_checkpoint_store *checkpoints; /* where they go; NULL: none can be written */
+    const struct fl_checkpoint *resume; /* the run continues from it; its workers are those of
+                                           `plan`. NULL: the run begins */
+    struct fl_model_file *model_file;   /* that the workers fill; NULL: the weights are not kept */
     const struct fl_recording *recording; /* of the run to repeat; NULL: none */
     int n_devices;                        /* of the job */
     const char *kernels;                  /* the instruction set, "avx2"; NULL: unknown */

@@ -39,9 +39,10 @@ typedef struct recording_reader {
 static bool may_differ(const char *path)
 {
     static const char *const prefixes[] = {
-        "name",      "run.",         "control.",     "trace.",     "fault.",
-        "freeze.",   "elastic.",     "pipe.profile", "pipe.tune",  "train.hash_weights",
-        "data.path", "cache.memory", "cache.disk",   "cache.path", "cache.stores"};
+        "name",       "run.",         "control.",     "trace.",     "fault.",
+        "freeze.",    "elastic.",     "pipe.profile", "pipe.tune",  "train.hash_weights",
+        "data.path",  "cache.memory", "cache.disk",   "cache.path", "cache.stores",
+        "checkpoint."};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0) {
             return true;

@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "device/failure.h"
 #include "launcher/job/job.h"
+#include "launcher/run/checkpoint_folder.h"
 #include "launcher/run/model_config.h"
 #include "launcher/run/run_dir.h"
 #include "launcher/run/run_plan.h"
@@ -19,6 +20,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -150,8 +152,18 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
                                         .context = &worker};
     *p->learned = *p->profile;
     fl_model_file model_file = {0};
-    fl_status status = FL_OK;
-    if (p->job->run.save_model) { /* before job.yaml: without room, there is no run */
+    fl_checkpoint_store store = {0};
+    char *job_text = NULL;
+    fl_status status = fl_checkpoint_folder_open(p->job, path, dir_fd, &store);
+    if (status == FL_OK) {
+        status = fl_checkpoint_job_text(p->job, &job_text);
+    }
+    const fl_interval *every = &p->job->checkpoint.every;
+    worker.store = controller.checkpoints = &store;
+    worker.checkpoints = every->ms > 0 || every->steps > 0 || every->epochs > 0;
+    controller.job_text = job_text;
+    if (status == FL_OK &&
+        p->job->run.save_model) { /* before job.yaml: without room, there is no run */
         status = make_model_file(p, dir_fd, &model_file);
         worker.model_file = controller.model_file = &model_file;
     }
@@ -169,6 +181,8 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
     fl_failure failure; /* closing may fail at something, too */
     fl_failure_keep(&failure, status);
     fl_model_file_fini(&model_file);
+    fl_checkpoint_folder_close(dir_fd, &store);
+    free(job_text);
     close(dir_fd);
     return fl_failure_raise(&failure);
 }

@@ -230,7 +230,6 @@ static void test_ctl__refuses_what_it_does_not_have(void **state)
 {
     (void)state;
     live_run run = live_start((const char *const[]){ENDLESS, NULL});
-    live_refused(&run, "checkpoint", "{}", "not_available");
     live_refused(&run, "trace", "{\"steps\": 0}", "bad_argument");
     live_refused(&run, "dance", "{}", "unknown_command");
     live_refused(&run, "status", "{\"twice\": 2}", "bad_argument");

@@ -1,0 +1,477 @@
+#include "control/checkpoint/checkpoints.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TRIES_MAX = 10, LEFT_MS = 1000 };
+
+/* ---- opening and closing ---- */
+
+/* A resumed run writes into the folder of the run that was interrupted. */
+static fl_status open_resumed(fl_checkpoints *c, const fl_checkpoint *resume)
+{
+    fl_checkpoint *newest = NULL;
+    FL_TRY(fl_alloc(sizeof *newest, (void **)&newest));
+    *newest = *resume;
+    newest->job = NULL;
+    c->newest = newest;
+    c->last_step = resume->step;
+    c->n_skipped = resume->worker.n_skipped;
+    c->sums.any = true;
+    c->sums.last_step = resume->step;
+    fl_checkpoint_tidy(c->store->dir_fd, resume->step);
+    atomic_store(c->store->kept_step, resume->step);
+    return FL_OK;
+}
+
+fl_status fl_checkpoints_open(fl_checkpoints *c)
+{
+    const fl_controller_options *o = c->run->options;
+    c->store = o->model == NULL ? NULL : o->checkpoints;
+    c->ticket = 1;
+    c->dropped_step = -1;
+    c->base_lr = o->job->train.lr;
+    c->schedule = (fl_checkpoint_schedule){.every = o->job->checkpoint.every,
+                                           .steps_per_epoch = c->run->stats->steps_per_epoch};
+    return c->store != NULL && o->resume != NULL ? open_resumed(c, o->resume) : FL_OK;
+}
+
+static void free_checkpoint(fl_checkpoint **checkpoint)
+{
+    if (*checkpoint != NULL) {
+        fl_checkpoint_fini(*checkpoint);
+        fl_free(*checkpoint);
+        *checkpoint = NULL;
+    }
+}
+
+static void drop_collection(fl_checkpoints *c, int i)
+{
+    fl_free(c->open[i]);
+    c->n_open--;
+    memmove(&c->open[i], &c->open[i + 1], (size_t)(c->n_open - i) * sizeof c->open[0]);
+}
+
+void fl_checkpoints_close(fl_checkpoints *c)
+{
+    fl_commit_end(&c->commit);
+    while (c->n_open > 0) {
+        drop_collection(c, 0);
+    }
+    fl_free(c->settled);
+    c->settled = NULL;
+    free_checkpoint(&c->commit.checkpoint);
+    free_checkpoint(&c->captured);
+    free_checkpoint(&c->newest);
+}
+
+/* ---- outcomes ---- */
+
+const fl_checkpoint_outcome *fl_checkpoints_outcome_of(const fl_checkpoints *c, int64_t ticket)
+{
+    const fl_checkpoint_outcome *o = &c->outcome[ticket % FL_CHECKPOINT_OUTCOMES];
+    return o->ticket == ticket ? o : NULL;
+}
+
+/* The checkpoint with this ticket is over, and so are requests for it. */
+static fl_checkpoint_outcome *end_ticket(fl_checkpoints *c, bool good, int64_t step)
+{
+    fl_checkpoint_outcome *o = &c->outcome[c->ticket % FL_CHECKPOINT_OUTCOMES];
+    *o = (fl_checkpoint_outcome){.ticket = c->ticket, .good = good, .step = step};
+    o->seconds = (double)(fl_now_us() - c->begun_us) * 1e-6;
+    c->ticket++;
+    c->asked = c->again = false;
+    c->n_late = 0;
+    return o;
+}
+
+static void fail_ticket(fl_checkpoints *c, int64_t step, const char *why)
+{
+    fl_checkpoint_outcome *o = end_ticket(c, false, step);
+    snprintf(o->why, sizeof o->why, "%s", why);
+    c->sums.n_failed++;
+    fl_event_log_no_checkpoint(c->log, step, why);
+}
+
+static void note_written(fl_checkpoints *c, const fl_collection *settled)
+{
+    fl_checkpoint_outcome *o = end_ticket(c, true, settled->step);
+    o->bytes = settled->bytes;
+    o->linked_bytes = fl_collection_linked_bytes(settled, c->newest);
+    o->copy_ms = (double)settled->copy_us * 1e-3;
+    o->write_ms = (double)settled->write_us * 1e-3;
+    o->commit_ms = (double)c->commit.took_us * 1e-3;
+    c->sums = (fl_checkpoint_sums){.n_written = c->sums.n_written + 1,
+                                   .n_failed = c->sums.n_failed,
+                                   .any = true,
+                                   .last_step = settled->step,
+                                   .last_us = fl_now_us(),
+                                   .last_bytes = o->bytes,
+                                   .last_linked_bytes = o->linked_bytes,
+                                   .last_seconds = o->seconds};
+    fl_event_log_checkpoint(c->log, o);
+}
+
+/* ---- ② ---- */
+
+static bool is_captured(const fl_checkpoints *c, int64_t step)
+{
+    return c->captured != NULL && c->captured->step == step;
+}
+
+/* Without memory there is no capture: the collection then finds none. */
+static void capture_now(fl_checkpoints *c)
+{
+    free_checkpoint(&c->captured);
+    if (fl_alloc(sizeof *c->captured, (void **)&c->captured) != FL_OK ||
+        fl_checkpoints_capture(c, c->captured) != FL_OK) {
+        free_checkpoint(&c->captured);
+    }
+    c->moved_us = fl_now_us();
+}
+
+void fl_checkpoints_counted(fl_checkpoints *c)
+{
+    const fl_run_stats *stats = c->run->stats;
+    c->n_skipped = stats->last.skipped ? c->n_skipped + 1 : 0;
+    if (c->asked && stats->steps == c->target && !is_captured(c, c->target)) {
+        capture_now(c);
+    }
+}
+
+/* ---- ③ ---- */
+
+/* Workers that are further than the command's step name the step that they save. */
+static void retarget(fl_checkpoints *c, int64_t step)
+{
+    int64_t steps = c->run->stats->steps;
+    if (is_captured(c, step)) {
+        return;
+    }
+    if (steps == step) {
+        capture_now(c);
+    } else if (c->asked && steps < step) {
+        c->target = step;
+    }
+}
+
+static fl_collection *open_collection(fl_checkpoints *c, int64_t step)
+{
+    fl_collection *collection = NULL;
+    if (c->n_open == FL_CHECKPOINT_OPEN ||
+        fl_alloc(sizeof *collection, (void **)&collection) != FL_OK) {
+        return NULL;
+    }
+    fl_collection_begin(collection, step);
+    c->begun_us = c->asked || c->n_open > 0 ? c->begun_us : fl_now_us();
+    retarget(c, step);
+    c->open[c->n_open++] = collection;
+    return collection;
+}
+
+static fl_collection *collection_of(fl_checkpoints *c, int64_t step)
+{
+    for (int i = 0; i < c->n_open; i++) {
+        if (c->open[i]->step == step) {
+            return c->open[i];
+        }
+    }
+    return c->store == NULL || step == c->dropped_step ? NULL : open_collection(c, step);
+}
+
+void fl_checkpoints_file(fl_checkpoints *c, int rank, const fl_checkpoint_file_report *report)
+{
+    fl_collection *collection = collection_of(c, report->step);
+    c->moved_us = fl_now_us();
+    if (collection != NULL) {
+        fl_collection_file(collection, rank, report);
+    }
+}
+
+void fl_checkpoints_part(fl_checkpoints *c, int rank, const fl_checkpoint_part_report *report)
+{
+    fl_collection *collection = collection_of(c, report->step);
+    c->moved_us = fl_now_us();
+    if (collection != NULL) {
+        fl_collection_part(collection, rank, report);
+    }
+}
+
+/* A worker that has left for a while reports nothing any more. */
+static bool is_awaited(const fl_checkpoints *c, const fl_collection *collection, int rank,
+                       int64_t now_us)
+{
+    const fl_worker *w = &c->run->workers[rank];
+    const fl_plan *plan = is_captured(c, collection->step) ? &c->captured->plan : c->run->plan;
+    bool left = w->exited_us != 0 && now_us - w->exited_us > LEFT_MS * 1000;
+    return !collection->reported[rank] && !plan->departed[rank] && !left;
+}
+
+static bool is_complete(const fl_checkpoints *c, const fl_collection *collection, int64_t now_us)
+{
+    for (int rank = 0; rank < c->run->n_workers; rank++) {
+        if (is_awaited(c, collection, rank, now_us)) {
+            return false;
+        }
+    }
+    return c->run->stats->steps >= collection->step;
+}
+
+/* ---- ④ and ⑤ ---- */
+
+static void start_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpoint)
+{
+    const fl_controller_options *o = c->run->options;
+    c->commit = (fl_commit){.store = c->store,
+                            .model = o->model,
+                            .run_fd = o->dir_fd,
+                            .checkpoint = checkpoint,
+                            .step = step,
+                            .keep = o->job->checkpoint.keep};
+    c->committing = fl_commit_start(&c->commit) == FL_OK;
+    c->moved_us = fl_now_us();
+}
+
+/* Only the folder that is not a checkpoint: a run that begins and ends at one step has no other. */
+static void remove_folder(fl_checkpoints *c, int64_t step)
+{
+    if (c->newest == NULL || c->newest->step != step) {
+        start_commit(c, step, NULL);
+    }
+}
+
+static void fail_collection(fl_checkpoints *c, const char *why)
+{
+    int64_t step = c->open[0]->step;
+    free_checkpoint(&c->captured);
+    drop_collection(c, 0);
+    fail_ticket(c, step, why);
+    remove_folder(c, step);
+}
+
+/* The workers' state is one that the controller has not captured. */
+static void try_again(fl_checkpoints *c)
+{
+    int64_t step = c->open[0]->step;
+    if (c->asked && ++c->n_late == TRIES_MAX) {
+        fail_collection(c, "the workers were each time further than the step asked for");
+        return;
+    }
+    c->again = c->asked;
+    c->asked = false;
+    free_checkpoint(&c->captured);
+    drop_collection(c, 0);
+    remove_folder(c, step);
+}
+
+/* All parts of the first open collection are there. */
+static void settle_collection(fl_checkpoints *c)
+{
+    fl_collection *first = c->open[0];
+    if (!is_captured(c, first->step) && c->run->stats->steps == first->step) {
+        capture_now(c);
+    }
+    if (first->status == FL_OK &&
+        (!is_captured(c, first->step) || c->captured->plan.generation != first->generation)) {
+        try_again(c);
+        return;
+    }
+    fl_status status = fl_collection_finish(first, c->newest, c->captured);
+    if (status == FL_OK) {
+        status = fl_checkpoints_check_files(c, c->captured);
+    }
+    if (status == FL_OK && c->ledger != NULL) {
+        /* Every worker has reported its part after its samples of all steps before. A ledger that
+         * cannot be written is reported by control/events/record.h. */
+        fl_status flushed = fl_ledger_flush(c->ledger);
+        (void)flushed;
+    }
+    if (status != FL_OK) {
+        fail_collection(c, fl_errmsg());
+        return;
+    }
+    start_commit(c, first->step, c->captured);
+    if (!c->committing) {
+        fail_collection(c, fl_errmsg());
+        return;
+    }
+    c->settled = first;
+    c->captured = NULL;
+    c->open[0] = NULL;
+    drop_collection(c, 0);
+}
+
+/* The thread has ended. */
+static void finish_commit(fl_checkpoints *c)
+{
+    fl_collection *settled = c->settled;
+    fl_commit_end(&c->commit);
+    c->committing = false;
+    c->settled = NULL;
+    if (settled != NULL && c->commit.status == FL_OK) {
+        free_checkpoint(&c->newest);
+        c->newest = c->commit.checkpoint;
+        c->commit.checkpoint = NULL;
+        note_written(c, settled);
+    } else if (settled != NULL) {
+        free_checkpoint(&c->commit.checkpoint);
+        fail_ticket(c, settled->step, c->commit.why);
+    }
+    fl_free(settled);
+}
+
+/* ---- ① ---- */
+
+static bool is_ending(const fl_checkpoints *c)
+{
+    return c->run->phase->n_stops > 0 || c->run->phase->state > FL_CONTROLLER_RUNNING ||
+           c->run->stats->steps >= c->run->stats->n_steps;
+}
+
+/* step: 0 for the present one, of a run that is paused. */
+static void ask_workers(fl_checkpoints *c, int64_t step, int64_t now_us)
+{
+    c->begun_us = c->again ? c->begun_us : now_us;
+    c->asked = true;
+    c->again = false;
+    c->target = step;
+    c->moved_us = now_us;
+    c->dropped_step = -1;
+    free_checkpoint(&c->captured);
+    fl_router_command(c->router, c->run->plan,
+                      &(fl_command){.kind = FL_COMMAND_CHECKPOINT, .due_step = step});
+}
+
+/* The step to ask for; 0: none now. */
+static int64_t step_to_ask(fl_checkpoints *c, int64_t now_us)
+{
+    const fl_run_stats *stats = c->run->stats;
+    fl_checkpoint_moment moment = {.steps = stats->steps,
+                                   .end_step = stats->n_steps,
+                                   .now_us = now_us,
+                                   .last_step = c->last_step,
+                                   .last_us = c->last_us,
+                                   .lead = fl_checkpoint_lead(fl_measure_step_ms(c->elastic),
+                                                              c->run->options->lead, c->n_late)};
+    int64_t due = fl_checkpoint_due(&c->schedule, &moment);
+    if (due > 0 && !c->again) {
+        c->last_step = due;
+        c->last_us = now_us;
+        return due;
+    }
+    if (c->again || c->ticket_wanted >= c->ticket) {
+        int64_t step = stats->steps + moment.lead;
+        return step < stats->n_steps ? step : 0;
+    }
+    return 0;
+}
+
+static void look_at_schedule(fl_checkpoints *c, bool paused, int64_t now_us)
+{
+    bool wanted = c->again || c->ticket_wanted >= c->ticket;
+    c->last_us = c->last_us == 0 ? now_us : c->last_us; /* the run has just begun to train */
+    if (is_ending(c) || c->elastic->transition.state == FL_ELASTIC_COMMITTING) {
+        return;
+    }
+    if (paused) {
+        if (wanted) {
+            ask_workers(c, 0, now_us);
+        }
+        return;
+    }
+    int64_t step = step_to_ask(c, now_us);
+    if (step > 0) {
+        ask_workers(c, step, now_us);
+    }
+}
+
+/* ---- the whole ---- */
+
+static const char *name_awaited(const fl_checkpoints *c, int64_t now_us, char *text, size_t size)
+{
+    for (int rank = 0; c->n_open > 0 && rank < c->run->n_workers; rank++) {
+        if (is_awaited(c, c->open[0], rank, now_us)) {
+            snprintf(text, size, "worker %d has not finished its part within fault.deadline", rank);
+            return text;
+        }
+    }
+    return "no worker has begun its part within fault.deadline";
+}
+
+/* Nothing has happened to the checkpoint for fault.deadline. Workers may still write: their reports
+ * are dropped from now on. */
+static void watch_deadline(fl_checkpoints *c, int64_t now_us)
+{
+    char why[128];
+    bool ahead = c->asked && c->n_open == 0 && c->run->stats->steps < c->target;
+    c->moved_us = ahead ? now_us : c->moved_us;
+    if ((!c->asked && c->n_open == 0) ||
+        now_us - c->moved_us <= c->run->options->job->fault.deadline_ms * 1000) {
+        return;
+    }
+    c->dropped_step = c->n_open > 0 ? c->open[0]->step : c->target;
+    if (c->n_open > 0) {
+        fail_collection(c, name_awaited(c, now_us, why, sizeof why));
+    } else {
+        fail_ticket(c, c->target, name_awaited(c, now_us, why, sizeof why));
+    }
+}
+
+void fl_checkpoints_watch(fl_checkpoints *c, bool paused, int64_t now_us)
+{
+    if (c->store == NULL) {
+        return;
+    }
+    if (c->committing) {
+        if (!fl_commit_is_done(&c->commit)) {
+            return;
+        }
+        finish_commit(c);
+    }
+    if (c->n_open > 0 && is_complete(c, c->open[0], now_us)) {
+        settle_collection(c);
+    } else if (c->n_open > 0 || c->asked) {
+        watch_deadline(c, now_us);
+    } else if (c->run->phase->state == FL_CONTROLLER_RUNNING) {
+        look_at_schedule(c, paused, now_us);
+    }
+}
+
+void fl_checkpoints_finish(fl_checkpoints *c)
+{
+    if (c->store == NULL) {
+        return;
+    }
+    while (c->committing || c->n_open > 0) {
+        if (c->committing) {
+            finish_commit(c);
+        } else if (is_complete(c, c->open[0], INT64_MAX)) {
+            settle_collection(c);
+        } else {
+            fail_collection(c, "the run ended before every worker had finished its part");
+        }
+    }
+    if (c->ticket_wanted >= c->ticket) {
+        fail_ticket(c, -1, "the run ended before it could be written");
+    }
+    fl_checkpoint_tidy(c->store->dir_fd, c->newest == NULL ? -1 : c->newest->step);
+}
+
+fl_status fl_checkpoints_request(fl_checkpoints *c, int64_t *ticket)
+{
+    if (c->store == NULL) {
+        return fl_fail(FL_ENOTSUP, "this run has no folder for checkpoints");
+    }
+    if (is_ending(c)) {
+        return fl_fail(FL_EBUSY, "the run is ending");
+    }
+    bool begun = c->captured != NULL || c->n_open > 0 || c->settled != NULL;
+    c->ticket_wanted = c->ticket + begun;
+    *ticket = c->ticket_wanted;
+    return FL_OK;
+}

@@ -1,0 +1,54 @@
+/* Makes a folder of tensors a checkpoint, or removes it, in a thread of its own: what waits for the
+ * disk must not keep the controller from its workers.
+ *
+ *     ① steps.jsonl, events.jsonl and ledger.bin onto the disk
+ *     ② the index of the weights, then the manifest, under its name
+ *     ③ kept_step: from now on, workers may link to this checkpoint
+ *     ④ remove older checkpoints, but for the newest `keep`, and older folders without a manifest
+ */
+#ifndef FL_CONTROL_CHECKPOINT_COMMIT_H
+#define FL_CONTROL_CHECKPOINT_COMMIT_H
+
+#include "control/checkpoint/manifest.h"
+#include "pipe/state/checkpoint_store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct fl_commit {
+    /* set before fl_commit_start; borrowed until fl_commit_end */
+    const fl_checkpoint_store *store;
+    const fl_model *model;
+    int run_fd;                /* the run directory */
+    fl_checkpoint *checkpoint; /* with all files but the index; NULL: only remove the folder */
+    int64_t step;
+    int64_t keep;
+
+    /* the result, after fl_commit_end */
+    fl_status status;
+    char why[1100];
+    int64_t took_us;
+
+    pthread_t thread;
+    bool running; /* to be joined */
+    atomic_bool done;
+} fl_commit;
+
+/* Start the thread. FL_ENOMEM if the system has no room for one: nothing was done. */
+fl_status fl_commit_start(fl_commit *commit) FL_MUST_CHECK;
+
+/* Whether the thread has finished. Never waits. */
+bool fl_commit_is_done(const fl_commit *commit);
+
+/* Wait for the thread; its result is in status, why and took_us. After a failure the folder is
+ * gone. */
+void fl_commit_end(fl_commit *commit);
+
+/* Remove a folder of checkpoints' folders by its step; one that does not exist is fine. */
+void fl_checkpoint_remove(int dir_fd, int64_t step);
+
+/* Remove folders without a manifest, and those of checkpoints after `newest_step`: they belong to
+ * steps that a resumed run takes again. No worker may be writing. */
+void fl_checkpoint_tidy(int dir_fd, int64_t newest_step);
+
+#endif
