@@ -6,7 +6,8 @@
 order='
 device: device
 nn: device nn
-data: device data
+data/tokenizer: device data/tokenizer
+data/.: device data/tokenizer data/.
 freeze: device nn data freeze
 cache: device nn data cache
 autodp/net: device nn data autodp/net
