@@ -31,6 +31,7 @@ offers frostline top --o --once
 offers frostline rep report
 offers frostline exp export
 offers frostline export --f --format
+offers frostline tokenize --pie --pieces
 offers frostline report --o --out
 offers frostline help led ledger
 exit $failed

@@ -23,8 +23,11 @@ static int set_up(void **state)
     (void)state;
     char command[4096];
     folder = fresh_folder(FL_BINARY_DIR);
-    snprintf(command, sizeof command, "ln -s '%s/configs' '%s/configs'", FL_SOURCE_DIR, folder);
-    run_command(NULL, command, &result);
+    snprintf(command, sizeof command,
+             "ln -s '%s/configs' configs; ln -s '%s/tests/reference/tokenizer/bert' minilm; "
+             "printf 'Is it cold?\\nThe ice freezes.\\n' >sentences.txt",
+             FL_SOURCE_DIR, FL_SOURCE_DIR);
+    run_command(folder, command, &result);
     return 0;
 }
 
