@@ -1,7 +1,8 @@
-/* frostline export: a run's curves for TensorBoard, or as tables. */
+/* frostline export: a run's curves for TensorBoard, or as tables; or a model. */
 #include "launcher/cli/cli.h"
 #include "launcher/cli/run_output.h"
 #include "launcher/report/export.h"
+#include "launcher/run/model_export.h"
 
 #include <frostline/job.h>
 
@@ -99,10 +100,38 @@ static fl_status export_run(const char *name, const char *format, const char *ou
     return status;
 }
 
+/* ---- --to: the model ---- */
+
+static fl_status export_model(const fl_args *args, const char *folder)
+{
+    const char *dtype_name = fl_args_value(args, "--dtype");
+    fl_saved_model saved;
+    fl_st_dtype dtype;
+    fl_model_export_result result;
+    if (fl_args_has(args, "--format") || fl_args_has(args, "--out")) {
+        return fl_fail(FL_EINVAL, "--to exports the model, %s the curves; allowed: one of both",
+                       fl_args_has(args, "--out") ? "--out" : "--format");
+    }
+    FL_TRY(fl_export_dtype_parse(dtype_name == NULL ? "fp32" : dtype_name, &dtype));
+    FL_TRY(fl_saved_model_find(args->operand, &saved));
+    FL_TRY(fl_model_export(&saved, folder, dtype, &result));
+    printf("%s/model.safetensors\n%s/config.json\n%d tensors, %" PRId64 " bytes\n", folder, folder,
+           result.n_tensors, result.size_bytes);
+    return FL_OK;
+}
+
+static fl_status export_curves(const fl_args *args)
+{
+    return fl_args_has(args, "--dtype")
+               ? fl_fail(FL_EINVAL, "--dtype: allowed only with --to, which exports the model")
+               : export_run(args->operand, fl_args_value(args, "--format"),
+                            fl_args_value(args, "--out"));
+}
+
 static int run_export(const fl_args *args)
 {
-    fl_status status =
-        export_run(args->operand, fl_args_value(args, "--format"), fl_args_value(args, "--out"));
+    const char *folder = fl_args_value(args, "--to");
+    fl_status status = folder == NULL ? export_curves(args) : export_model(args, folder);
     if (status != FL_OK) {
         fl_complain("%s", fl_errmsg());
     }
@@ -112,13 +141,19 @@ static int run_export(const fl_args *args)
 const fl_cli_command fl_cli_command_export = {
     .name = "export",
     .operand = "RUN",
-    .summary = "Write a run's curves for TensorBoard, or as tables.",
+    .summary = "Write a run's curves for TensorBoard or as tables, or its model.",
     .details = "RUN is a run directory, or the name of one or of a job below runs/; of several,\n"
                "the newest. A run that still trains, failed or was stopped is exported as far as\n"
                "it got; a later export replaces an earlier one.\n\n"
+               "With --to, the model is exported instead of the curves: model.safetensors and\n"
+               "config.json. RUN may then also be a checkpoint or a folder of weights, and DIR\n"
+               "must not hold a model. --dtype rounds its numbers to nearest.\n\n"
                "  frostline export runs/first && tensorboard --logdir runs\n"
-               "  frostline export runs/first --format csv --out tables\n",
+               "  frostline export runs/first --format csv --out tables\n"
+               "  frostline export runs/first --to exported --dtype bf16\n",
     .options = {{"--format", 0, "NAME", "tensorboard, the default, or csv"},
-                {"--out", 0, "DIR", "the folder to write to; default: the run directory"}},
+                {"--out", 0, "DIR", "where curves go; default: the run directory"},
+                {"--to", 0, "DIR", "export the model into this folder"},
+                {"--dtype", 0, "TYPE", "of the model: fp32, the default, bf16 or fp16"}},
     .run = run_export,
 };

@@ -22,7 +22,7 @@ _frostline() {
         if [ "$COMP_CWORD" -eq 2 ] && [ -d runs ]; then
             candidates+=" $(cd runs && printf '%s ' *)"
         fi
-    elif [[ $command =~ ^(top|report|export|trace-report)$ && $COMP_CWORD -eq 2 && -d runs ]]; then
+    elif [[ $command =~ ^(top|report|export|trace-report|evaluate|predict)$ && $COMP_CWORD -eq 2 && -d runs ]]; then
         candidates=$(cd runs && printf '%s ' *)
     elif [ "$command" = help ]; then
         candidates=$(_frostline_words "$program" commands:)

@@ -4,6 +4,7 @@
 #define FL_LAUNCHER_RUN_MODEL_CONFIG_H
 
 #include "data/idx_dataset.h"
+#include "nn/safetensors.h"
 #include "pipe/state/model_file.h"
 
 #include <frostline/job.h>
@@ -45,5 +46,10 @@ void fl_model_config_fini(fl_model_config *config);
 /* FL_EFORMAT unless the model has exactly the layers and parameters that the file lists; the
  * message names the first difference. */
 fl_status fl_model_config_check(const fl_model_config *config, const fl_model *model) FL_MUST_CHECK;
+
+/* FL_EFORMAT unless the file has exactly the parameters that config.json lists, in their shapes;
+ * the message names the first difference. */
+fl_status fl_model_config_check_weights(const fl_model_config *config,
+                                        const fl_safetensors *weights) FL_MUST_CHECK;
 
 #endif

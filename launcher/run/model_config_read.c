@@ -320,3 +320,43 @@ fl_status fl_model_config_check(const fl_model_config *config, const fl_model *m
     }
     return FL_OK;
 }
+
+/* ---- against a file of weights ---- */
+
+static bool tensor_has_shape(const fl_st_tensor *t, const json_t *shape)
+{
+    bool same = t != NULL && json_array_size(shape) == (size_t)t->n_dims;
+    for (int d = 0; same && d < t->n_dims; d++) {
+        same = json_integer_value(json_array_get(shape, (size_t)d)) == t->dims[d];
+    }
+    return same;
+}
+
+fl_status fl_model_config_check_weights(const fl_model_config *config,
+                                        const fl_safetensors *weights)
+{
+    const json_t *layer, *shape;
+    const char *param;
+    size_t i;
+    int n = 0;
+    json_array_foreach(config->layers, i, layer)
+    {
+        const char *name = json_string_value(json_object_get(layer, "name"));
+        json_object_foreach(json_object_get(layer, "parameters"), param, shape)
+        {
+            char full[256], shown[FL_SHOWN_MAX];
+            snprintf(full, sizeof full, "%.127s.%.127s", name, param);
+            const fl_st_tensor *t = fl_safetensors_find(weights, full);
+            if (!tensor_has_shape(t, shape)) {
+                return fl_fail(FL_EFORMAT, "%s: layers[%zu] lists %s %s; the weights have %s",
+                               config->path, i, full, show_value(shape, shown),
+                               t == NULL ? "no such tensor" : "it in another shape");
+            }
+            n++;
+        }
+    }
+    return n == fl_safetensors_n(weights)
+               ? FL_OK
+               : fl_fail(FL_EFORMAT, "%s: lists %d parameters; the weights have %d tensors",
+                         config->path, n, fl_safetensors_n(weights));
+}

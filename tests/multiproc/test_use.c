@@ -290,6 +290,114 @@ static void test_use__output_is_whole_or_not_at_all(void **state)
     assert_string_equal(result.out, "old\nold.jsonl\n");
 }
 
+/* ---- export ---- */
+
+/* The exported folder is the model, and rounding it to bf16 changes little. */
+static void test_use__an_exported_model_predicts_the_same(void **state)
+{
+    (void)state;
+    run_program(0, "export run --to exported");
+    run_program(0, "export run/model --to half --dtype bf16");
+    run_program(0, "predict run >a.jsonl");
+    run_program(0, "predict exported job.yaml >b.jsonl");
+    run_command(root, "cmp a.jsonl b.jsonl && cmp exported/config.json run/model/config.json",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    run_program(0, "evaluate exported job.yaml --json");
+    json_t *whole = parse_output();
+    run_program(0, "evaluate half job.yaml --json");
+    json_t *half = parse_output();
+    double difference = fabs(number_of(half, "loss") - number_of(whole, "loss"));
+    assert_true(difference > 0 && difference < 1e-2);
+    json_decref(whole);
+    json_decref(half);
+    run_program(2, "export run --to exported");
+    run_command(root, "rm -r exported half ?.jsonl", &result);
+}
+
+/* ---- what is refused ---- */
+
+/* Each: a command that makes the input, a command of frostline, and what its message has. Nothing
+ * is started or left. */
+static void test_use__refuses_bad_input(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *make, *command, *message;
+    } cases[] = {
+        {"", "evaluate nowhere", "nowhere: not found; allowed: a folder or file of weights"},
+        {"", "evaluate data", "data: found neither model.safetensors nor"},
+        {"", "predict ''", ": not found; allowed"},
+        {"", "evaluate", "MODEL [JOB.yaml] is missing"},
+        {"", "evaluate run job.yaml more", "unexpected more"},
+        {"", "evaluate run nowhere.yaml", "nowhere.yaml: "},
+        {"truncate -s -5 m/model.safetensors", "evaluate m --data data", "m/model.safetensors"},
+        {"truncate -s 4 m/model.safetensors", "predict m --data data", "m/model.safetensors"},
+        {"echo '{' >m/config.json", "evaluate m --data data", "m/config.json:2:"},
+        {"sed -i 's/\"version\": 1/\"version\": 9/' m/config.json", "evaluate m --data data",
+         "m/config.json: version 9 of this format"},
+        {"sed -i 's/\"dim\": 16/\"dim\": 32/' m/config.json", "evaluate m --data data",
+         "m/config.json: layers[0]: patch.weight: found"},
+        {"sed -i 's/\"heads\": 2/\"heads\": 3/' m/config.json", "evaluate m --data data",
+         "m/config.json: model"},
+        {"sed -i 's/\"blocks\": 2/\"blocks\": 1/' m/config.json", "evaluate m --data data",
+         "layers: found 6, allowed: 4"},
+        {"sed -i 's/vit/program/' m/config.json", "evaluate m --data data",
+         "only that program can build it"},
+        {"sed -i 's/\"kind\": \"vit\"/\"kind\": \"plugin\", \"plugin\": \"no.so\"/' "
+         "m/config.json",
+         "evaluate m --data data", "no.so"},
+        {"rm m/config.json", "evaluate m --data data",
+         "m: found no config.json beside the weights"},
+        {"rm m/config.json", "export m --to new", "found no config.json"},
+        {"cp -r data small && head -c 80 data/t10k-images-idx3-ubyte >small/t10k-images-idx3-ubyte",
+         "evaluate m --data small", "t10k-images-idx3-ubyte"},
+        {"", "evaluate m --data large", "found images of 12 x 12 pixels"},
+        {"", "predict m --data classes",
+         "found label 5, allowed: 0 to 3, the classes of the model"},
+        {"", "evaluate m", "m: the data to use it on is missing"},
+        {"", "evaluate m --data nowhere", "nowhere: neither t10k-images-idx3-ubyte nor"},
+        {"", "evaluate m --data other --split train", "train-images-idx3-ubyte"},
+        {"", "evaluate m --data data --split validation", "no validation samples"},
+        {"", "evaluate run --split dev",
+         "--split: found 'dev', allowed: test, train or validation"},
+        {"", "evaluate run --set model.dim=32",
+         "--set 'model.dim': has no effect on a saved model"},
+        {"", "predict run --set train.lr=1", "--set 'train.lr': has no effect on a saved model"},
+        {"", "evaluate run --set devices.count=1", "pipe.k: found K = 2"},
+        {"", "predict run --out nowhere/x", "--out: nowhere/x: No such file"},
+        {"", "predict run --out data", "--out: data is not a file"},
+        {"", "export run --to job.yaml", "--to: job.yaml"},
+        {"", "export run --to run/model", "already holds model.safetensors"},
+        {"", "export run --to run", "already holds job.yaml"},
+        {"", "export run --to new --dtype int8",
+         "--dtype: found 'int8', allowed: fp32, bf16 or fp16"},
+        {"", "export run --to new --format csv", "--to exports the model, --format the curves"},
+        {"", "export run --dtype bf16", "--dtype: allowed only with --to"},
+        {"mkdir -p lost && cp run/job.yaml lost", "evaluate lost",
+         "lost: this run has left no model and no checkpoint"},
+    };
+    char large[128], classes[128];
+    snprintf(large, sizeof large, "%s/large", root);
+    snprintf(classes, sizeof classes, "%s/classes", root);
+    run_command(root, "mkdir large classes; ls -a >before", &result);
+    write_split(large, "t10k", 3, 12, 12, 4);
+    write_split(classes, "t10k", 30, 8, 8, 6);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char make[COMMAND];
+        snprintf(make, sizeof make, "rm -rf m small lost; cp -r run/model m; %s", cases[i].make);
+        run_command(root, make, &result);
+        assert_int_equal(result.exit_code, 0);
+        run_program(2, "%s", cases[i].command);
+        if (strstr(result.err, cases[i].message) == NULL || result.out[0] != '\0') {
+            fail_msg("%s: %s%s", cases[i].command, result.out, result.err);
+        }
+    }
+    run_command(root, "rm -rf m small lost; ls -a | diff before -; rm -r before large classes",
+                &result);
+    assert_string_equal(result.out, "");
+}
+
 static void test_use__leaves_nothing_behind(void **state)
 {
     (void)state;
@@ -317,6 +425,8 @@ int main(void)
         cmocka_unit_test(test_use__predicts_the_samples_of_a_split),
         cmocka_unit_test(test_use__predicts_without_labels),
         cmocka_unit_test(test_use__output_is_whole_or_not_at_all),
+        cmocka_unit_test(test_use__an_exported_model_predicts_the_same),
+        cmocka_unit_test(test_use__refuses_bad_input),
         cmocka_unit_test(test_use__leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,0 +1,275 @@
+/* A saved model as a folder of its own:
+ *   ① the weights, however many files they are in     fl_safetensors_open
+ *   ② config.json, validated                          fl_model_config_read
+ *   ③ the folder, which holds no model                open_folder
+ *   ④ each tensor, piece by piece                     copy_tensor
+ *   ⑤ names, when all is on the disk                  name_files */
+#include "launcher/run/model_export.h"
+
+#include "device/alloc.h"
+#include "device/folders.h"
+#include "launcher/job/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PART ".part"
+
+enum { PIECE = 256 * 1024 }; /* elements at once */
+
+typedef struct export_folder {
+    const char *path;
+    int fd;     /* -1: not open */
+    bool made;  /* the folder did not exist before */
+    int file;   /* model.safetensors.part; -1: not open */
+    bool named; /* both files have their names */
+} export_folder;
+
+/* The types of files. From overflow_at on, which is half a step above the largest value, a number
+ * would round to infinity. */
+static const struct {
+    const char *name;
+    fl_st_dtype dtype;
+    double overflow_at;
+} dtypes[] = {
+    {"fp32", FL_ST_F32, INFINITY},
+    {"bf16", FL_ST_BF16, 0x1.FFp127},
+    {"fp16", FL_ST_F16, 65520.0},
+};
+enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
+
+fl_status fl_export_dtype_parse(const char *text, fl_st_dtype *out)
+{
+    char shown[FL_SHOWN_MAX];
+    for (int i = 0; i < N_DTYPES; i++) {
+        if (strcmp(text, dtypes[i].name) == 0) {
+            *out = dtypes[i].dtype;
+            return FL_OK;
+        }
+    }
+    return fl_fail(FL_EINVAL, "--dtype: found %s, allowed: fp32, bf16 or fp16",
+                   fl_shown(text, strlen(text), shown));
+}
+
+static double overflow_of(fl_st_dtype dtype)
+{
+    int i = 0;
+    while (dtypes[i].dtype != dtype) {
+        i++;
+    }
+    return dtypes[i].overflow_at;
+}
+
+/* ---- ③ ---- */
+
+static fl_status fail_folder(const export_folder *f, const char *what)
+{
+    return fl_fail(FL_EIO, "--to: %s%s%s: %s", f->path, what[0] == '\0' ? "" : "/", what,
+                   strerror(errno));
+}
+
+static fl_status check_free(const export_folder *f)
+{
+    static const char *const taken[] = {FL_MODEL_FILE, FL_MODEL_FILE ".index.json",
+                                        FL_MODEL_CONFIG_FILE, "job.yaml", "manifest.json"};
+    struct stat st;
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        if (fstatat(f->fd, taken[i], &st, AT_SYMLINK_NOFOLLOW) == 0) {
+            return fl_fail(FL_EINVAL,
+                           "--to: %s already holds %s; allowed: a folder without a model "
+                           "or a run",
+                           f->path, taken[i]);
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status open_folder(const char *path, export_folder *f)
+{
+    char failed[PATH_MAX];
+    struct stat st;
+    f->path = path;
+    f->made = stat(path, &st) != 0;
+    errno = strlen(path) < PATH_MAX ? fl_folders_make(path, failed) : ENAMETOOLONG;
+    if (errno != 0) {
+        return fail_folder(f, "");
+    }
+    f->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->fd < 0) {
+        return fail_folder(f, "");
+    }
+    FL_TRY(check_free(f));
+    f->file = openat(f->fd, FL_MODEL_FILE PART, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    return f->file >= 0 ? FL_OK : fail_folder(f, FL_MODEL_FILE PART);
+}
+
+static void close_folder(export_folder *f)
+{
+    if (f->file >= 0) {
+        close(f->file);
+    }
+    if (f->fd >= 0 && !f->named) {
+        unlinkat(f->fd, FL_MODEL_CONFIG_FILE PART, 0);
+        if (f->file >= 0) { /* else another export has it */
+            unlinkat(f->fd, FL_MODEL_FILE PART, 0);
+        }
+        if (f->made) {
+            rmdir(f->path);
+        }
+    }
+    if (f->fd >= 0) {
+        close(f->fd);
+    }
+}
+
+/* ---- ④ ---- */
+
+static fl_status check_range(const fl_st_tensor *t, fl_st_dtype dtype, int64_t first,
+                             const float *values, int64_t n)
+{
+    double limit = overflow_of(dtype);
+    for (int64_t i = 0; i < n; i++) {
+        if (isfinite(values[i]) && fabs((double)values[i]) >= limit) {
+            return fl_fail(FL_EINVAL, "%.160s: element %lld is %g, which is beyond the largest %s",
+                           t->name, (long long)(first + i), (double)values[i],
+                           fl_st_dtype_name(dtype));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status copy_tensor(const fl_safetensors *from, int i, const fl_st_layout *layout,
+                             const export_folder *f, float *piece)
+{
+    const fl_st_tensor *t = fl_safetensors_at(from, i);
+    for (int64_t done = 0; done < t->n_elements; done += PIECE) {
+        int64_t n = t->n_elements - done < PIECE ? t->n_elements - done : PIECE;
+        FL_TRY(fl_safetensors_read(from, t, done, n, piece));
+        FL_TRY(check_range(t, layout->dtype, done, piece, n));
+        FL_TRY(fl_st_layout_write(layout, f->file, FL_MODEL_FILE, i, done, n, piece));
+    }
+    return FL_OK;
+}
+
+static fl_status copy_tensors(const fl_safetensors *from, const fl_st_layout *layout,
+                              const export_folder *f)
+{
+    float *piece = NULL;
+    FL_TRY(fl_st_layout_create(layout, f->file, FL_MODEL_FILE));
+    FL_TRY(fl_alloc_array(PIECE, sizeof *piece, (void **)&piece));
+    fl_status status = FL_OK;
+    for (int i = 0; status == FL_OK && i < layout->n; i++) {
+        status = copy_tensor(from, i, layout, f, piece);
+    }
+    fl_free(piece);
+    return status == FL_OK ? fl_safetensors_check_unchanged(from) : status;
+}
+
+static fl_status make_layout(const fl_safetensors *from, fl_st_dtype dtype, fl_st_layout *layout)
+{
+    static const fl_st_pair metadata[] = {{"format", "pt"}, {"frostline", FL_VERSION}};
+    int n = fl_safetensors_n(from);
+    fl_st_spec *specs = NULL;
+    FL_TRY(fl_alloc_array((size_t)n + 1, sizeof *specs, (void **)&specs));
+    for (int i = 0; i < n; i++) {
+        const fl_st_tensor *t = fl_safetensors_at(from, i);
+        specs[i] = (fl_st_spec){.name = t->name, .n_dims = t->n_dims};
+        memcpy(specs[i].dims, t->dims, sizeof t->dims);
+    }
+    fl_status status = fl_st_layout_init(layout, dtype, specs, n, metadata, 2);
+    fl_free(specs);
+    return status;
+}
+
+/* ---- ② and ⑤ ---- */
+
+static fl_status copy_config(const char *from, const export_folder *f)
+{
+    char bytes[4096];
+    ssize_t n = 0;
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    int out =
+        openat(f->fd, FL_MODEL_CONFIG_FILE PART, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    bool good = in >= 0 && out >= 0;
+    while (good && (n = read(in, bytes, sizeof bytes)) > 0) {
+        good = write(out, bytes, (size_t)n) == n;
+    }
+    good = good && n == 0 && fsync(out) == 0;
+    int error = errno;
+    if (in >= 0) {
+        close(in);
+    }
+    if (out >= 0) {
+        close(out);
+    }
+    errno = error;
+    return good ? FL_OK : fail_folder(f, FL_MODEL_CONFIG_FILE);
+}
+
+/* A folder that holds model.safetensors holds all of both files. */
+static fl_status name_files(export_folder *f)
+{
+    if (fsync(f->file) != 0 ||
+        renameat(f->fd, FL_MODEL_CONFIG_FILE PART, f->fd, FL_MODEL_CONFIG_FILE) != 0 ||
+        renameat(f->fd, FL_MODEL_FILE PART, f->fd, FL_MODEL_FILE) != 0 || fsync(f->fd) != 0) {
+        return fail_folder(f, FL_MODEL_FILE);
+    }
+    f->named = true;
+    return FL_OK;
+}
+
+/* The file must describe these weights: every parameter that it lists is there in its shape. */
+static fl_status check_config(const fl_saved_model *saved, const fl_safetensors *weights)
+{
+    fl_model_config config;
+    if (saved->config[0] == '\0') {
+        return fl_fail(FL_EINVAL, "%s: found no " FL_MODEL_CONFIG_FILE " that describes the model",
+                       saved->weights);
+    }
+    FL_TRY(fl_model_config_read(saved->config, &config));
+    fl_status status = fl_model_config_check_weights(&config, weights);
+    fl_model_config_fini(&config);
+    return status;
+}
+
+static fl_status export_weights(const fl_safetensors *weights, const fl_saved_model *saved,
+                                const fl_st_layout *layout, const char *folder)
+{
+    export_folder f = {.fd = -1, .file = -1};
+    fl_status status = open_folder(folder, &f);
+    if (status == FL_OK) {
+        status = copy_tensors(weights, layout, &f);
+    }
+    if (status == FL_OK) {
+        status = copy_config(saved->config, &f);
+    }
+    if (status == FL_OK) {
+        status = name_files(&f);
+    }
+    close_folder(&f);
+    return status;
+}
+
+fl_status fl_model_export(const fl_saved_model *saved, const char *folder, fl_st_dtype dtype,
+                          fl_model_export_result *result)
+{
+    fl_safetensors *weights = NULL;
+    fl_st_layout layout = {0};
+    FL_TRY(fl_safetensors_open(saved->weights, &weights));
+    fl_status status = check_config(saved, weights);
+    if (status == FL_OK) {
+        status = make_layout(weights, dtype, &layout);
+    }
+    if (status == FL_OK) {
+        status = export_weights(weights, saved, &layout, folder);
+    }
+    *result = (fl_model_export_result){.n_tensors = layout.n, .size_bytes = layout.total_bytes};
+    fl_st_layout_fini(&layout);
+    fl_safetensors_close(&weights);
+    return status;
+}
