@@ -66,7 +66,8 @@ typedef struct fl_st_tensor {
  * found and what is allowed, or FL_ENOMEM. */
 fl_status fl_safetensors_open(const char *path, fl_safetensors **out) FL_MUST_CHECK;
 
-/* The same for one file, `name` in the folder that folder_fd has open. */
+/* The same for one file, `name` in the folder that folder_fd has open, which is about to be read as
+ * a whole: the system begins to. */
 fl_status fl_safetensors_open_at(int folder_fd, const char *name,
                                  fl_safetensors **out) FL_MUST_CHECK;
 void fl_safetensors_close(fl_safetensors **file);

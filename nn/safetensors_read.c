@@ -469,6 +469,7 @@ fl_status fl_safetensors_open_at(int folder_fd, const char *name, fl_safetensors
         fl_safetensors_close(&file);
         return status;
     }
+    (void)posix_fadvise(file->parts[0].fd, 0, 0, POSIX_FADV_WILLNEED); /* only sooner */
     *out = file;
     return FL_OK;
 }

@@ -14,7 +14,8 @@
 typedef struct output {
     int fd;
     const char *name;
-    int64_t at; /* bytes written */
+    bool direct; /* past the page cache */
+    int64_t at;  /* bytes written */
     XXH64_state_t hash;
 } output;
 
@@ -29,11 +30,19 @@ static fl_status take_room(const output *f, int64_t bytes)
                    strerror(errno));
 }
 
-static fl_status open_output(int folder_fd, const char *name, int64_t bytes, output *f)
+static void stop_direct(output *f)
+{
+    f->direct = false;
+    (void)fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) & ~O_DIRECT); /* else the write fails */
+}
+
+static fl_status open_output(int folder_fd, const char *name, int64_t bytes, bool direct, output *f)
 {
     *f = (output){.name = name};
     XXH64_reset(&f->hash, 0);
     f->fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    f->direct =
+        direct && f->fd >= 0 && fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) | O_DIRECT) == 0;
     if (f->fd < 0) {
         return fl_fail(FL_EIO, "cannot make %s: %s", name, strerror(errno));
     }
@@ -43,8 +52,16 @@ static fl_status open_output(int folder_fd, const char *name, int64_t bytes, out
 static fl_status write_all(output *f, const char *from, size_t n)
 {
     while (n > 0) {
-        ssize_t got = pwrite(f->fd, from, n, (off_t)f->at);
+        size_t whole = n / FL_CHECKPOINT_ALIGNMENT * FL_CHECKPOINT_ALIGNMENT;
+        if (f->direct && (whole == 0 || f->at % FL_CHECKPOINT_ALIGNMENT != 0)) {
+            stop_direct(f); /* the last bytes do not fill a block */
+        }
+        ssize_t got = pwrite(f->fd, from, f->direct ? whole : n, (off_t)f->at);
         if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0 && errno == EINVAL && f->direct) {
+            stop_direct(f); /* this file system has larger blocks, or does not write so */
             continue;
         }
         if (got < 0) {
@@ -67,7 +84,9 @@ static fl_status put_piece(output *f, const char *piece, size_t n, const atomic_
     }
     XXH64_update(&f->hash, piece, n);
     FL_TRY(write_all(f, piece, n));
-    (void)sync_file_range(f->fd, (off_t)at, (off_t)n, SYNC_FILE_RANGE_WRITE); /* only earlier */
+    if (!f->direct) {
+        (void)sync_file_range(f->fd, (off_t)at, (off_t)n, SYNC_FILE_RANGE_WRITE); /* only earlier */
+    }
     return FL_OK;
 }
 
@@ -87,7 +106,7 @@ fl_status fl_checkpoint_file_write(int folder_fd, const char *name, const char *
 {
     output f;
     out->fd = -1;
-    fl_status status = open_output(folder_fd, name, bytes, &f);
+    fl_status status = open_output(folder_fd, name, bytes, true, &f);
     while (status == FL_OK && f.at < bytes) {
         int64_t left = bytes - f.at;
         size_t n = (size_t)(left < FL_CHECKPOINT_PIECE_BYTES ? left : FL_CHECKPOINT_PIECE_BYTES);
@@ -160,7 +179,7 @@ fl_status fl_checkpoint_file_copy(int old_fd, int folder_fd, const char *name,
         }
         return status;
     }
-    fl_status status = open_output(folder_fd, name, st.st_size, &f);
+    fl_status status = open_output(folder_fd, name, st.st_size, false, &f);
     if (status == FL_OK) {
         status = copy_bytes(from_fd, st.st_size, &f, cancelled);
     }

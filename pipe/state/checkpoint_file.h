@@ -1,5 +1,7 @@
 /* Onto the disk: one file of a checkpoint, written from memory, linked to that of an older
- * checkpoint, or copied from it. Nothing is overwritten. */
+ * checkpoint, or copied from it. Nothing is overwritten. Files are written past the page cache
+ * where the file system can: a checkpoint does not evict the data that training reads, and the
+ * processor does not copy it once more. */
 #ifndef FL_PIPE_STATE_CHECKPOINT_FILE_H
 #define FL_PIPE_STATE_CHECKPOINT_FILE_H
 
@@ -9,7 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { FL_CHECKPOINT_PIECE_BYTES = 1024 * 1024 }; /* hashed and written at once */
+enum {
+    FL_CHECKPOINT_PIECE_BYTES = 4 * 1024 * 1024, /* hashed and written at once */
+    FL_CHECKPOINT_ALIGNMENT = 4096,              /* of memory that is written past the page cache */
+};
 
 /* A file that was written, but is perhaps not on the disk yet. */
 typedef struct fl_checkpoint_file {
@@ -19,7 +24,7 @@ typedef struct fl_checkpoint_file {
 } fl_checkpoint_file;
 
 /* Make the file `name` in the folder, with its room taken first, so that a full disk shows at once.
- * image      [bytes]
+ * image      [bytes], on FL_CHECKPOINT_ALIGNMENT
  * cancelled  checked between two pieces: FL_ESTOPPED; NULL: never
  * Returns    FL_EIO with the file's name and the reason. After a failure nothing is open. */
 fl_status fl_checkpoint_file_write(int folder_fd, const char *name, const char *image,

@@ -19,7 +19,7 @@
 
 /* Files that may be written and not yet on the disk: it works on them while the next is written. */
 enum { UNSYNCED_MAX = 16 };
-enum { ALIGNMENT = 64, DESTROY_MS = 5000 };
+enum { DESTROY_MS = 5000 };
 
 /* One file that this worker writes. */
 typedef struct item {
@@ -43,8 +43,9 @@ struct fl_checkpoint_writer {
     int n_items;
     int64_t kept_step;    /* to whose files items are linked */
     fl_st_layout *layout; /* [FL_CHECKPOINT_PARTS * n_layers]; without a header: not made yet */
-    char *buffer;         /* [buffer_bytes] the files, one after the other */
-    int64_t buffer_bytes;
+    void *memory;
+    int64_t memory_bytes;
+    char *buffer; /* the files, one after the other: in `memory`, on FL_CHECKPOINT_ALIGNMENT */
     int64_t copied_us;
     fl_checkpoint_part_report report;
 
@@ -101,11 +102,17 @@ static fl_status make_layouts(fl_checkpoint_writer *w)
 
 static void give_buffer(fl_checkpoint_writer *w)
 {
-    if (w->buffer != NULL) {
-        w->o.device->ops->host_give(w->o.device, w->buffer, (size_t)w->buffer_bytes);
+    if (w->memory != NULL) {
+        w->o.device->ops->host_give(w->o.device, w->memory, (size_t)w->memory_bytes);
     }
+    w->memory = NULL;
     w->buffer = NULL;
-    w->buffer_bytes = 0;
+    w->memory_bytes = 0;
+}
+
+static int64_t align(int64_t n)
+{
+    return (n + FL_CHECKPOINT_ALIGNMENT - 1) / FL_CHECKPOINT_ALIGNMENT * FL_CHECKPOINT_ALIGNMENT;
 }
 
 /* Layouts, places and memory for the listed files. */
@@ -118,15 +125,16 @@ static fl_status take_room(fl_checkpoint_writer *w)
         file->at = bytes;
         if (!file->linked) {
             int64_t n = layout_of(w, file)->total_bytes;
-            bytes += (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+            bytes += align(n);
         }
     }
-    if (bytes > w->buffer_bytes) {
-        void *fresh = NULL;
+    if (bytes > 0 && bytes + FL_CHECKPOINT_ALIGNMENT > w->memory_bytes) {
         give_buffer(w);
-        FL_TRY(w->o.device->ops->host_take(w->o.device, (size_t)bytes, &fresh));
-        w->buffer = fresh;
-        w->buffer_bytes = bytes;
+        FL_TRY(w->o.device->ops->host_take(w->o.device, (size_t)(bytes + FL_CHECKPOINT_ALIGNMENT),
+                                           &w->memory));
+        w->memory_bytes = bytes + FL_CHECKPOINT_ALIGNMENT;
+        w->buffer = (char *)w->memory + align((int64_t)(uintptr_t)w->memory) -
+                    (int64_t)(uintptr_t)w->memory;
     }
     return FL_OK;
 }
@@ -512,7 +520,7 @@ static fl_status copy_state(fl_checkpoint_writer *w, const fl_checkpoint_state *
         FL_TRY(copy_files(w, state));
         w->copied_us = fl_now_us();
         w->report.copy_us = w->copied_us - started_us;
-        w->report.buffer_bytes = w->buffer_bytes;
+        w->report.buffer_bytes = w->memory_bytes;
         status = w->n_items == 0 ? FL_OK : give_work(w, WRITE);
     }
     if (status != FL_OK || w->n_items == 0) {
@@ -542,5 +550,5 @@ fl_status fl_checkpoint_writer_begin(fl_checkpoint_writer *w, const fl_checkpoin
 
 int64_t fl_checkpoint_writer_bytes(const fl_checkpoint_writer *w)
 {
-    return w->buffer_bytes;
+    return w->memory_bytes;
 }
