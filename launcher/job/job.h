@@ -36,9 +36,9 @@ fl_status fl_job_check_devices(const fl_job *job, int n_devices) FL_MUST_CHECK;
 fl_status fl_job_check_resume(const fl_job *before, const fl_job *now,
                               const char *name) FL_MUST_CHECK;
 
-/* Whether any field whose path begins with `prefix` differs ("": any field); true also without
- * memory for the comparison. */
-bool fl_job_differs(const fl_job *before, const fl_job *now, const char *prefix);
+/* The paths of all fields that differ, in the order of the table: changed [*n]. FL_ENOMEM. */
+fl_status fl_job_list_changes(const fl_job *before, const fl_job *now,
+                              const char *changed[FL_SCHEMA_MAX], int *n) FL_MUST_CHECK;
 
 /* Log a warning for each field that takes effect only after the run's end, or never. It is not an
  * error: a run may have been made shorter for a trial. n_steps >= 1: of the whole run. */

@@ -1,6 +1,5 @@
 /* Compares the job of an interrupted run with the one that it shall continue with. */
 #include "launcher/job/job.h"
-#include "launcher/job/text.h"
 
 #include "device/alloc.h"
 
@@ -47,20 +46,22 @@ fl_status fl_job_check_resume(const fl_job *before, const fl_job *now, const cha
     return n == 0 ? FL_OK
                   : fl_fail(FL_EINVAL,
                             "--resume: %s: fields that a run keeps are different:%s\n"
-                            "`frostline schema FIELD` tells which fields may change; a new run may "
-                            "start from the weights of this one (model.init)",
+                            "a new run may start from the weights of this one (model.init)",
                             name, changes);
 }
 
-bool fl_job_differs(const fl_job *before, const fl_job *now, const char *prefix)
+fl_status fl_job_list_changes(const fl_job *before, const fl_job *now,
+                              const char *changed[FL_SCHEMA_MAX], int *n)
 {
     two_values *values = NULL;
-    bool changed = fl_alloc(sizeof *values, (void **)&values) != FL_OK;
-    for (int i = 0; !changed && i < fl_schema_n_fields(); i++) {
+    *n = 0;
+    FL_TRY(fl_alloc(sizeof *values, (void **)&values));
+    for (int i = 0; i < fl_schema_n_fields(); i++) {
         const fl_field *field = fl_schema_field(i);
-        changed = strncmp(field->path, prefix, strlen(prefix)) == 0 &&
-                  differs(field, before, now, values);
+        if (differs(field, before, now, values)) {
+            changed[(*n)++] = field->path;
+        }
     }
     fl_free(values);
-    return changed;
+    return FL_OK;
 }

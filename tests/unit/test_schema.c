@@ -337,10 +337,14 @@ static void test_schema__lists_every_fixed_field_that_differs(void **state)
                            "  model.dim: found 32, the run has 64\n"
                            "  data.validation: found 5%, the run has none\n"
                            "  train.seed: found 3, the run has 0\n"));
-    assert_true(fl_job_differs(before, now, ""));
-    assert_true(fl_job_differs(before, now, "model."));
-    assert_false(fl_job_differs(before, now, "pipe."));
-    assert_false(fl_job_differs(before, before, ""));
+    const char *changed[FL_SCHEMA_MAX];
+    int n;
+    assert_int_equal(fl_job_list_changes(before, now, changed, &n), FL_OK);
+    assert_int_equal(n, 4);
+    assert_string_equal(changed[0], "model.dim");
+    assert_string_equal(changed[2], "train.epochs");
+    assert_int_equal(fl_job_list_changes(before, before, changed, &n), FL_OK);
+    assert_int_equal(n, 0);
     free(before);
     free(free_ones);
     free(now);
