@@ -4,6 +4,7 @@
 #include "device/folders.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
+#include "launcher/run/runs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +15,9 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#define JOB_NAME "job.yaml"
+#define PART_NAME JOB_NAME ".part"
 
 /* given: by --run-dir; otherwise the path comes from the job's run.dir. */
 static fl_status fail_dir(bool given, const char *what, const char *path)
@@ -105,23 +109,56 @@ static void describe_program(const fl_preparation *p, FILE *file)
         (long long)(d->ops->count(d->self, FL_TEST) - p->n_validation));
 }
 
-fl_status fl_run_dir_write_job(const fl_preparation *p, int dir_fd)
+static fl_status write_job(const fl_preparation *p, int dir_fd, const char *name, int flags)
 {
     const fl_job *job = p->job;
-    int fd = openat(dir_fd, "job.yaml", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (file == NULL) {
-        return fl_fail(FL_EIO, "job.yaml: %s", strerror(errno));
+        return fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
     }
     if (job->model.kind == FL_MODEL_PROGRAM) {
         describe_program(p, file);
     }
     errno = 0;
-    bool good = fl_job_write(job, file) == FL_OK;
+    bool good = fl_job_write(job, file) == FL_OK && fsync(fd) == 0;
     int error = errno;
     if (fclose(file) != 0 && good) {
         good = false;
         error = errno;
     }
-    return good ? FL_OK : fl_fail(FL_EIO, "job.yaml: %s", strerror(error));
+    return good ? FL_OK : fl_fail(FL_EIO, "%s: %s", name, strerror(error));
+}
+
+fl_status fl_run_dir_write_job(const fl_preparation *p, int dir_fd)
+{
+    return write_job(p, dir_fd, JOB_NAME, O_EXCL);
+}
+
+/* It is locked before it gets its name: no other process can take the run in between. */
+static fl_status name_job(int dir_fd, int *held_fd)
+{
+    int fd = openat(dir_fd, PART_NAME, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || !fl_run_lock(fd) || renameat(dir_fd, PART_NAME, dir_fd, JOB_NAME) != 0 ||
+        fsync(dir_fd) != 0) {
+        fl_status status = fl_fail(FL_EIO, JOB_NAME ": %s", strerror(errno));
+        if (fd >= 0) {
+            close(fd);
+        }
+        return status;
+    }
+    *held_fd = fd;
+    return FL_OK;
+}
+
+fl_status fl_run_dir_replace_job(const fl_preparation *p, int dir_fd, int *held_fd)
+{
+    fl_status status = write_job(p, dir_fd, PART_NAME, O_TRUNC);
+    if (status == FL_OK) {
+        status = name_job(dir_fd, held_fd);
+    }
+    if (status != FL_OK) {
+        unlinkat(dir_fd, PART_NAME, 0);
+    }
+    return status;
 }

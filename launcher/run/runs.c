@@ -53,14 +53,41 @@ bool fl_run_is_live(const char *path)
 
 /* A lock of the process, not of the descriptor: workers do not inherit it, and it goes with the
  * controller however that dies. */
-int fl_run_hold(int dir_fd)
+bool fl_run_lock(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_SETLK, &whole) == 0;
+}
+
+int fl_run_hold(int dir_fd)
+{
     int fd = openat(dir_fd, HELD_FILE, O_RDWR | O_CLOEXEC);
-    if (fd < 0 || fcntl(fd, F_SETLK, &whole) != 0) {
+    if (fd < 0 || !fl_run_lock(fd)) {
         fl_log(FL_LOG_DEBUG, "cannot lock " HELD_FILE ": %s", strerror(errno));
     }
     return fd;
+}
+
+/* Whether the open file still has the name: another process may have replaced it. */
+static bool is_current(int dir_fd, int fd)
+{
+    struct stat mine, there;
+    return fstat(fd, &mine) == 0 && fstatat(dir_fd, HELD_FILE, &there, 0) == 0 &&
+           mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+fl_status fl_run_take(int dir_fd, int *held_fd)
+{
+    int fd = openat(dir_fd, HELD_FILE, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return fl_fail(FL_EIO, HELD_FILE ": %s", strerror(errno));
+    }
+    if (fl_run_lock(fd) && is_current(dir_fd, fd)) {
+        *held_fd = fd;
+        return FL_OK;
+    }
+    close(fd);
+    return fl_fail(FL_EINVAL, HELD_FILE " is locked: another process trains or resumes this run");
 }
 
 static bool is_held(int dir)

@@ -59,6 +59,13 @@ fl_status fl_run_find_dir(const char *name, char path[PATH_MAX]) FL_MUST_CHECK;
  * descriptor that is returned (-1: there is none). job.yaml must be there. */
 int fl_run_hold(int dir_fd);
 
+/* The same, and make sure of it: FL_EINVAL if another process holds the run, FL_EIO if job.yaml
+ * cannot be opened. The process must not open and close the file again: that would release it. */
+fl_status fl_run_take(int dir_fd, int *held_fd) FL_MUST_CHECK;
+
+/* Lock a file that is to become job.yaml. False: another process has it. */
+bool fl_run_lock(int fd);
+
 /* Whether the controller of this run directory is listening. */
 bool fl_run_is_live(const char *path);
 
