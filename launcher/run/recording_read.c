@@ -312,20 +312,12 @@ static fl_status take_resume(recording_reader *r, const json_t *event)
     return take_machine(r, event);
 }
 
-static bool is_same_plan(const fl_plan *a, const fl_plan *b)
-{
-    size_t n_ranks = (size_t)(a->K * a->R);
-    return a->F == b->F && a->K == b->K && a->R == b->R && a->M == b->M &&
-           memcmp(a->first, b->first, (size_t)(a->K + 1) * sizeof *a->first) == 0 &&
-           memcmp(a->rank_of, b->rank_of, n_ranks * sizeof *a->rank_of) == 0;
-}
-
 /* Decides nothing where the checkpoint's plan ran on. */
 static fl_status add_resumed_plan(recording_reader *r, const json_t *event)
 {
     fl_plan plan;
     FL_TRY(get_plan(r, event, &plan));
-    if (is_same_plan(&plan, &r->plan) || r->resumed_at == r->facts->n_steps) {
+    if (fl_plan_is_same(&plan, &r->plan) || r->resumed_at == r->facts->n_steps) {
         return FL_OK;
     }
     fl_recorded recorded = {.kind = FL_RECORDED_PLAN, .step = r->resumed_at};
