@@ -160,7 +160,8 @@ static fl_callback_answer stop_if_good(void *context, const fl_epoch_result *epo
     return epoch->test.accuracy > 0.95 ? FL_STOP : FL_CONTINUE;
 }
 
-static fl_status train(fl_model **model)
+/* run_dir: of an interrupted run of this program, to continue it; NULL: a new run. */
+static fl_status train(fl_model **model, const char *run_dir)
 {
     const fl_mlp_config channels = {
         .dim = C, .hidden = 4 * C, .depth = 2 * BLOCKS, .activation = FL_ACT_GELU_TANH};
@@ -187,7 +188,10 @@ static fl_status train(fl_model **model)
     fl_job_defaults(&job);
     FL_TRY(fl_job_set(&job, "devices.count", "2"));
     FL_TRY(fl_job_set(&job, "pipe.k", "2"));
-    fl_status status = fl_run_with(*model, &(fl_dataset){&set, NULL}, &job, &callbacks, &result);
+    const fl_dataset data = {&set, NULL};
+    fl_status status = run_dir == NULL
+                           ? fl_run_with(*model, &data, &job, &callbacks, &result)
+                           : fl_run_resume(*model, &data, &job, run_dir, &callbacks, &result);
     if (status != FL_ESTOPPED) {
         FL_TRY(status);
     }
@@ -195,10 +199,10 @@ static fl_status train(fl_model **model)
     return FL_OK;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     fl_model *model = NULL;
-    fl_status status = train(&model);
+    fl_status status = train(&model, argc > 1 ? argv[1] : NULL);
     if (status != FL_OK) {
         fprintf(stderr, "mixer: %s\n", fl_errmsg());
     }

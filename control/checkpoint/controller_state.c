@@ -110,14 +110,16 @@ fl_status fl_controller_state_check(const fl_controller_state *state, const char
 
 /* ---- restore ---- */
 
-static void restore_decisions(const fl_controller_state *state, fl_elastic *elastic)
+/* The job may have changed: the workers wait where its decisions are due, so the pending one is
+ * that of this job. */
+static void restore_decisions(const fl_controller_state *state, int64_t step, fl_elastic *elastic)
 {
     fl_decide *d = &elastic->decide;
     memcpy(elastic->pinned, state->pinned, sizeof elastic->pinned);
     if (d->parked != NULL && state->n_layers > 0) {
         d->norms = state->norms;
         d->heard = state->heard;
-        d->due_at = state->due_at;
+        d->due_at = origin_of_due(&elastic->due, step);
         d->started = state->started;
         d->warming = state->warming;
         memcpy(d->parked, state->parked, (size_t)state->n_layers * sizeof *d->parked);
@@ -178,7 +180,7 @@ void fl_controller_state_restore(const fl_controller_state *state, int64_t step,
                                  fl_elastic *elastic, fl_run_stats *stats)
 {
     restore_stats(state, start_us, stats);
-    restore_decisions(state, elastic);
+    restore_decisions(state, step, elastic);
     restore_transitions(state, step, elastic);
     restore_tuning(state, elastic);
     elastic->job->train.lr = state->lr;

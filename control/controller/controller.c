@@ -3,6 +3,7 @@
  * everything that starts threads. */
 #include "control/controller/run.h"
 
+#include "control/checkpoint/record_place.h"
 #include "control/controller/parts.h"
 #include "control/controller/summary.h"
 #include "control/controller/view.h"
@@ -69,11 +70,22 @@ static fl_status open_tables(fl_controller *controller)
     return open_elastic(controller);
 }
 
+static fl_status open_log(fl_controller *controller)
+{
+    const fl_controller_options *o = controller->options;
+    const fl_plan *plan = &controller->elastic.plan;
+    FILE *terminal = o->pass == NULL ? stdout : o->pass->terminal;
+    if (o->resume == NULL) {
+        return fl_event_log_open(&controller->log, o->dir_fd, terminal, plan);
+    }
+    fl_runfiles_place place = fl_checkpoint_place(o->resume);
+    return fl_event_log_resume(&controller->log, o->dir_fd, terminal, plan, &place);
+}
+
 static fl_status open_files(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
-    FILE *terminal = o->pass == NULL ? stdout : o->pass->terminal;
-    FL_TRY(fl_event_log_open(&controller->log, o->dir_fd, terminal, &controller->elastic.plan));
+    FL_TRY(open_log(controller));
     FL_TRY(fl_run_ledger_open(&controller->ledger, o));
     controller->record = (fl_record){
         .log = &controller->log, .ledger = controller->ledger.ledger, .dir_fd = o->dir_fd};
@@ -260,7 +272,11 @@ static void report_start(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
     fl_mfu mfu = fl_mfu_now(&controller->elastic);
-    fl_event_log_started(&controller->log, &controller->facts, fl_view_metrics_url(controller));
+    if (o->resume == NULL) {
+        fl_event_log_started(&controller->log, &controller->facts, fl_view_metrics_url(controller));
+    } else {
+        fl_event_log_resumed(&controller->log, &controller->facts, fl_view_metrics_url(controller));
+    }
     fl_event_log_costs(&controller->log, o->costs);
     fl_event_log_plan(&controller->log, &controller->facts, &mfu);
     fl_event_log_cache_opened(&controller->log, o);

@@ -16,7 +16,15 @@ fl_status fl_run_ledger_open(fl_run_ledger *ledger, const fl_controller_options 
     /* Memory for the records of a step: allocated here, so that recording cannot fail for lack of
      * it. */
     FL_TRY(fl_alloc_array(n, sizeof *ledger->ids, (void **)&ledger->ids));
-    return fl_ledger_create(options->dir_fd, options->n_samples, job->train.seed, &ledger->ledger);
+    if (options->resume == NULL) {
+        return fl_ledger_create(options->dir_fd, options->n_samples, job->train.seed,
+                                &ledger->ledger);
+    }
+    const fl_ledger_place place = {.n_samples = options->n_samples,
+                                   .seed = job->train.seed,
+                                   .batch = job->train.batch,
+                                   .step = options->origin->step};
+    return fl_ledger_resume(options->dir_fd, &place, &ledger->ledger);
 }
 
 void fl_run_ledger_close(fl_run_ledger *ledger)

@@ -22,11 +22,12 @@ const char *fl_spawn_log_name(int rank, char *name)
     return name;
 }
 
-static bool redirect(int dir_fd, int rank)
+/* The log of a run that continues goes on. */
+static bool redirect(int dir_fd, int rank, bool continues)
 {
     char name[LOG_NAME_BYTES];
     int log = openat(dir_fd, fl_spawn_log_name(rank, name),
-                     O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+                     O_WRONLY | O_CREAT | (continues ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0644);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (log < 0 || nothing < 0 || dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0 ||
         dup2(nothing, STDIN_FILENO) < 0) {
@@ -47,7 +48,7 @@ static _Noreturn void become_worker(const fl_controller_options *options, const 
     snprintf(name, sizeof name, "worker %d", rank);
     fl_log_name(name);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != controller || !redirect(options->dir_fd, rank)) {
+    if (getppid() != controller || !redirect(options->dir_fd, rank, options->resume != NULL)) {
         _exit(1); /* the controller died before the worker could watch it, or the log cannot be
                      opened */
     }

@@ -16,6 +16,14 @@ fl_status fl_event_log_open(fl_event_log *log, int dir_fd, FILE *terminal, const
     return fl_runfiles_open(&log->files, dir_fd);
 }
 
+fl_status fl_event_log_resume(fl_event_log *log, int dir_fd, FILE *terminal, const fl_plan *plan,
+                              const fl_runfiles_place *place)
+{
+    *log = (fl_event_log){.plan = plan};
+    fl_progress_init(&log->progress, terminal, plan);
+    return fl_runfiles_resume(&log->files, dir_fd, place);
+}
+
 void fl_event_log_close(fl_event_log *log)
 {
     if (log->plan != NULL) { /* otherwise it was never opened */
@@ -75,7 +83,8 @@ void fl_event_log_costs(fl_event_log *log, const fl_costs_origin *origin)
 void fl_event_log_plan(fl_event_log *log, const fl_run_facts *run, const fl_mfu *mfu)
 {
     const fl_plan *plan = run->plan;
-    char text[256], why[128];
+    const fl_resume_origin *origin = run->options->origin;
+    char text[256], why[640];
     int n_fit = 0;
     for (int i = 0; i < run->options->n_candidates; i++) {
         n_fit += run->options->candidates[i].why_not == FL_OK;
@@ -84,6 +93,9 @@ void fl_event_log_plan(fl_event_log *log, const fl_run_facts *run, const fl_mfu 
              n_fit > 1 ? "the shortest predicted step of the %d candidates that fit"
                        : "the only candidate that fits",
              n_fit);
+    if (origin != NULL) {
+        snprintf(why, sizeof why, "%s", origin->plan_why);
+    }
     fl_json *j = fl_event_log_begin(log, "plan.chosen");
     fl_json_text(j, "plan", fl_plan_text(plan, text, sizeof text));
     fl_fields_plan(j, plan);

@@ -7,6 +7,7 @@
 
 #include "control/events/fields.h"
 #include "control/events/progress.h"
+#include "control/events/resume_files.h"
 #include "control/events/runfiles.h"
 #include "control/state/cache_sums.h"
 #include "control/state/run_facts.h"
@@ -29,6 +30,10 @@ typedef struct fl_event_log {
 /* Create the files of the run. plan: always that of the running generation. */
 fl_status fl_event_log_open(fl_event_log *log, int dir_fd, FILE *terminal,
                             const fl_plan *plan) FL_MUST_CHECK;
+
+/* The same for a run that continues: the files are cut at `place`. */
+fl_status fl_event_log_resume(fl_event_log *log, int dir_fd, FILE *terminal, const fl_plan *plan,
+                              const fl_runfiles_place *place) FL_MUST_CHECK;
 void fl_event_log_close(fl_event_log *log);
 void fl_event_log_listen(fl_event_log *log, fl_event_listener *listener, void *context);
 

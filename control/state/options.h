@@ -19,19 +19,23 @@ typedef struct fl_costs_origin {
     int64_t live_steps;
 } fl_costs_origin;
 
+/* A checkpoint that cannot be used, and why. */
+typedef struct fl_refused_checkpoint {
+    int64_t step;
+    char why[512];
+} fl_refused_checkpoint;
+
 /* How a run continues that was interrupted: for events.jsonl and the terminal. All borrowed. */
 typedef struct fl_resume_origin {
-    const char *checkpoint;            /* its path */
-    int64_t step;                      /* finished steps */
-    int64_t n_cut_steps, n_cut_events; /* lines after the checkpoint that were cut off */
-    const char *ended;                 /* how the run ended before: "stopped", "lost" ... */
-    int n_refused;                     /* newer checkpoints that could not be used: */
-    const struct fl_refused_checkpoint {
-        int64_t step;
-        char why[512];
-    } * refused;                /* [n_refused] */
-    int n_changed;              /* fields of the job that have another value now: */
-    const char *const *changed; /* [n_changed] their paths */
+    const char *checkpoint;               /* its path */
+    int64_t step;                         /* finished steps */
+    int64_t n_cut_steps, n_cut_events;    /* lines after the checkpoint that were cut off */
+    const char *plan_why;                 /* why this plan */
+    const char *ended;                    /* how the run ended before: "stopped", "lost" ... */
+    int n_refused;                        /* newer checkpoints that could not be used: */
+    const fl_refused_checkpoint *refused; /* [n_refused] */
+    int n_changed;                        /* fields of the job that have another value now: */
+    const char *const *changed;           /* [n_changed] their paths */
 } fl_resume_origin;
 
 typedef struct fl_controller_options {
@@ -53,6 +57,7 @@ typedef struct fl_controller_options {
     const struct fl_checkpoint_store *checkpoints; /* where they go; NULL: none can be written */
     const struct fl_checkpoint *resume; /* the run continues from it; its workers are those of
                                            `plan`. NULL: the run begins */
+    const fl_resume_origin *origin;     /* with it: how that came about */
     struct fl_model_file *model_file;   /* that the workers fill; NULL: the weights are not kept */
     const struct fl_recording *recording; /* of the run to repeat; NULL: none */
     int n_devices;                        /* of the job */
@@ -61,7 +66,6 @@ typedef struct fl_controller_options {
     int64_t n_samples, n_steps, n_epochs;
     int64_t n_validation;               /* samples kept out of training; 0: none */
     const fl_callbacks *callbacks;      /* of the program; NULL: none */
-    const fl_resume_origin *origin;     /* NULL: the run begins at its first step */
     const struct fl_pass_options *pass; /* workers make a pass and do not train; NULL: they train */
     struct fl_pass_outcome *outcome;    /* out: of the pass */
     fl_worker_main *worker;

@@ -142,6 +142,18 @@ typedef struct fl_callbacks {
 fl_status fl_run_with(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                       const fl_callbacks *callbacks, fl_run_result *result) FL_MUST_CHECK;
 
+/* Continue an interrupted run of this program in its directory `run_dir`, from its newest whole
+ * checkpoint: docs/checkpoints.md. model, dataset and job are those of the run; fields of the job
+ * that may change (frostline schema FIELD) can have another value, as train.epochs to make the run
+ * longer. Steps and epochs count from the beginning of the run, in results and callbacks as well.
+ *
+ * Returns as fl_run_with. FL_EINVAL or FL_EIO with the reason, and nothing changed on the disk, if
+ * the run cannot be continued: it still trains, no checkpoint of it can be used, the model, the
+ * data set or a field of the job is another one, it has finished all of its steps. */
+fl_status fl_run_resume(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                        const char *run_dir, const fl_callbacks *callbacks,
+                        fl_run_result *result) FL_MUST_CHECK;
+
 #ifdef __cplusplus
 }
 #endif

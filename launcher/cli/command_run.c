@@ -1,9 +1,12 @@
 /* frostline run and frostline validate: the same way, to its end or to the last check. */
+#include "device/alloc.h"
 #include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
+#include "launcher/job/number.h"
 #include "launcher/run/preparation.h"
 #include "launcher/run/recording_read.h"
+#include "launcher/run/resume.h"
 #include "launcher/run/run.h"
 #include "launcher/run/runs.h"
 
@@ -21,6 +24,82 @@ static void end_process(int number)
     _exit(FL_EXIT_STOPPED);
 }
 
+/* ---- --resume ---- */
+
+static fl_status refuse_with(const fl_args *args, const char *what, const char *why)
+{
+    bool given = what == NULL ? args->operand != NULL : fl_args_has(args, what);
+    return given ? fl_fail(FL_EINVAL, "--resume: %s is given, too: %s",
+                           what == NULL ? args->operand : what, why)
+                 : FL_OK;
+}
+
+/* "500" of --checkpoint 500. */
+static fl_status read_wanted(const fl_args *args, int64_t *wanted)
+{
+    const char *text = fl_args_value(args, "--checkpoint");
+    char shown[FL_SHOWN_MAX];
+    *wanted = -1;
+    return text == NULL || (fl_read_integer(text, wanted) && *wanted >= 0)
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "--checkpoint: found %s, allowed: a number of steps",
+                         fl_shown(text, strlen(text), shown));
+}
+
+static fl_status open_resume(const fl_args *args, fl_resume *resume)
+{
+    char path[PATH_MAX];
+    int64_t wanted;
+    FL_TRY(refuse_with(args, NULL, "the job is the run's; change fields of it with --set"));
+    FL_TRY(refuse_with(args, "--replay", "a run is continued, or repeated"));
+    FL_TRY(refuse_with(args, "--run-dir", "the run continues in its own directory"));
+    FL_TRY(read_wanted(args, &wanted));
+    fl_status status = fl_run_find_dir(fl_args_value(args, "--resume"), path);
+    if (status != FL_OK) {
+        return fl_fail(status, "--resume: %s", fl_errmsg());
+    }
+    status = fl_resume_open(path, resume);
+    resume->wanted = wanted;
+    return status;
+}
+
+static fl_status continue_run(const fl_args *args, fl_resume *resume, fl_job_context *w)
+{
+    const char *overrides[FL_ARGS_MAX];
+    fl_run_result result;
+    FL_TRY(open_resume(args, resume));
+    if (resume->before.model.kind == FL_MODEL_PROGRAM) {
+        return fl_fail(FL_EINVAL,
+                       "--resume: %s: a program gave the model to fl_run; that program continues "
+                       "the run with fl_run_resume",
+                       resume->dir);
+    }
+    int n = fl_job_context_overrides(args, overrides);
+    FL_TRY(fl_resume_load_job(resume, overrides, n, &w->job));
+    FL_TRY(fl_resume_check_job(resume, &w->job)); /* before data of another job are read */
+    FL_TRY(fl_job_context_make(w));
+    return fl_run_continue(w->model, &w->dataset, &w->job, resume, &result);
+}
+
+static int resume_run(const fl_args *args)
+{
+    fl_job_context w = {0};
+    fl_resume *resume = NULL;
+    fl_status status = fl_alloc(sizeof *resume, (void **)&resume);
+    if (status == FL_OK) {
+        status = continue_run(args, resume, &w);
+    }
+    int code = fl_job_context_finish(status);
+    if (resume != NULL) {
+        fl_resume_close(resume);
+    }
+    fl_free(resume);
+    fl_job_context_fini(&w);
+    return code;
+}
+
+/* ---- run ---- */
+
 static int run_job(const fl_args *args)
 {
     fl_job_context w = {0};
@@ -29,6 +108,13 @@ static int run_job(const fl_args *args)
     char recorded_path[PATH_MAX], recorded_job[PATH_MAX + 16];
     fl_args with_job = *args;
     const char *recorded_dir = fl_args_value(args, "--replay");
+    if (fl_args_has(args, "--resume")) {
+        return resume_run(args);
+    }
+    if (fl_args_has(args, "--checkpoint")) {
+        fl_complain("frostline run: --checkpoint is an option of --resume");
+        return FL_EXIT_BAD_INPUT;
+    }
     if (args->operand == NULL && recorded_dir == NULL) {
         fl_complain("frostline run: JOB.yaml is missing; see frostline run --help");
         return FL_EXIT_BAD_INPUT;
@@ -102,9 +188,13 @@ const fl_cli_command fl_cli_command_run = {
                "second Ctrl-C ends it at once.\n"
                "With --replay, every decision of an earlier run is repeated at its step, so\n"
                "that both runs are equal to the last bit on the same hardware. JOB.yaml may\n"
-               "then be left out: it is the earlier run's job.\n",
+               "then be left out: it is the earlier run's job.\n"
+               "With --resume, an interrupted run continues in its own directory, from its\n"
+               "newest whole checkpoint; --set train.epochs=N makes it longer.\n",
     .options = {{"--run-dir", 0, "DIR", "the run directory; default: RUN.DIR/NAME-DATE-TIME"},
                 {"--replay", 0, "RUN", "repeat the decisions of this run"},
+                {"--resume", 0, "RUN", "continue this run, which was interrupted"},
+                {"--checkpoint", 0, "STEP", "continue from the checkpoint after this many steps"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = run_job,
 };

@@ -19,6 +19,12 @@ typedef struct fl_job_context {
 fl_status fl_job_context_init(const fl_args *args, fl_job_context *work) FL_MUST_CHECK;
 void fl_job_context_fini(fl_job_context *work);
 
+/* Every --set of the command line; returns how many. */
+int fl_job_context_overrides(const fl_args *args, const char *overrides[FL_ARGS_MAX]);
+
+/* The model and the data set of work->job. */
+fl_status fl_job_context_make(fl_job_context *work) FL_MUST_CHECK;
+
 /* Say what went wrong; returns the exit code. */
 int fl_job_context_finish(fl_status status);
 

@@ -77,12 +77,49 @@ static fl_status read_only_one(const fl_costs_options *o, fl_costs *costs, fl_pr
     return status == FL_OK ? FL_OK : fl_fail(FL_EINVAL, "--profile: %s", fl_errmsg());
 }
 
+void fl_costs_keep_in(const char *run_dir, const fl_costs_options *o, const fl_costs *costs,
+                      const fl_profile *profile)
+{
+    char path[FL_COSTS_PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/" FL_COSTS_RUN_FILE, run_dir);
+    if (fl_profile_write(path, &costs->key, o->model, profile, &costs->about) != FL_OK) {
+        fl_log(FL_LOG_WARN, "the costs are not kept for --resume: %s", fl_errmsg());
+    }
+}
+
+/* Another build of the program does not matter: the run shall decide as it did before. Its costs
+ * are then not kept as those of the new build. */
+static bool read_of_run(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
+{
+    char path[FL_COSTS_PATH_MAX + 16];
+    fl_profile_key any_build = costs->key;
+    snprintf(path, sizeof path, "%s/" FL_COSTS_RUN_FILE, o->run_dir);
+    if (fl_profile_read(path, &costs->key, o->model, profile, &costs->about) == FL_OK) {
+        return true;
+    }
+    any_build.name[FL_PROFILE_KEY_PROGRAM] = NULL;
+    if (fl_profile_read(path, &any_build, o->model, profile, &costs->about) == FL_OK) {
+        costs->path[0] = '\0';
+        return true;
+    }
+    snprintf(costs->note, sizeof costs->note, "%s", fl_errmsg());
+    fl_log(FL_LOG_WARN,
+           "--resume: %s; later decisions may differ from those of the run without the "
+           "interruption",
+           costs->note);
+    return false;
+}
+
 static fl_status get_costs(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
 {
     if (o->only != NULL) {
         return read_only_one(o, costs, profile);
     }
     find_path(o, costs);
+    if (o->run_dir != NULL && read_of_run(o, costs, profile)) {
+        costs->origin.from = "run";
+        return FL_OK;
+    }
     if (is_kept(costs) && read_kept(o, costs, profile)) {
         costs->origin.from = "file";
         return FL_OK;

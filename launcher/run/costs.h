@@ -6,6 +6,8 @@
 #include "control/state/options.h"
 #include "launcher/run/profile_file.h"
 
+#define FL_COSTS_RUN_FILE "profile.yaml"
+
 enum { FL_COSTS_PATH_MAX = 4096 };
 
 typedef struct fl_costs_options {
@@ -15,7 +17,8 @@ typedef struct fl_costs_options {
     const fl_layer_memory *memory_one; /* [n_layers] */
     const fl_sample_sizes *sizes;      /* where samples differ in length; otherwise NULL */
     int n_workers;
-    const char *only; /* plan from this profile, of any device, without measuring; or NULL */
+    const char *run_dir; /* of a run that continues: its own costs are taken if they fit; or NULL */
+    const char *only;    /* plan from this profile, of any device, without measuring; or NULL */
 } fl_costs_options;
 
 typedef struct fl_costs {
@@ -31,6 +34,11 @@ typedef struct fl_costs {
  * Returns FL_EINVAL when `only` cannot be used, and what fl_profile_measure returns. */
 fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs,
                        fl_profile *profile) FL_MUST_CHECK;
+
+/* Write the costs that a run begins with into its directory: a run that continues decides by them.
+ * A file that cannot be written causes a warning. */
+void fl_costs_keep_in(const char *run_dir, const fl_costs_options *options, const fl_costs *costs,
+                      const fl_profile *profile);
 
 /* Write what the run has learned. A file that cannot be written causes a warning. */
 void fl_costs_keep(const fl_costs_options *options, const fl_costs *costs,

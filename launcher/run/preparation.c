@@ -191,8 +191,8 @@ static fl_status open_init(fl_preparation *p)
     if (p->weights != NULL) {
         return fl_init_weights_open(p->model, p->weights, "", &p->init);
     }
-    if (p->job->model.init[0] == '\0') {
-        return FL_OK;
+    if (p->job->model.init[0] == '\0' || p->resume != NULL) {
+        return FL_OK; /* a run that continues has its weights from the checkpoint */
     }
     fl_status status =
         fl_init_weights_open(p->model, p->job->model.init, p->job->model.init_allow, &p->init);

@@ -1,7 +1,8 @@
 /* The preparation of a run: everything that is determined before a worker starts. A value whose
  * fields are filled in this order, and released by fl_preparation_fini at any point:
  *
- *     the caller            model, dataset, job, callbacks, recorded_dir, weights, F, guesses_costs
+ *     the caller            model, dataset, job, callbacks, recorded_dir, resume, weights, F,
+ *                           guesses_costs
  *     preparation.c         the numbers of samples, steps and workers; each layer's memory
  *     run_plan.c            recording, cache, metrics, processors, costs, plan, due steps */
 #ifndef FL_LAUNCHER_RUN_PREPARATION_H
@@ -41,6 +42,7 @@ typedef struct fl_preparation {
     fl_run_batches *batches;
     fl_memory_model *ragged;  /* NULL: all samples have one length */
     const char *recorded_dir; /* of the run to repeat; NULL: none */
+    struct fl_resume *resume; /* the run that continues; NULL: a new one begins */
     fl_recording recording;
     fl_layer_memory *memory_one; /* [n_layers] */
     fl_profile *profile, *learned;

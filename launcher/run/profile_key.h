@@ -7,11 +7,11 @@
 
 #include <frostline/dataset.h>
 
-enum { FL_PROFILE_KEY_PARTS = 5, FL_PROFILE_KEY_TEXT_MAX = 320 };
+enum { FL_PROFILE_KEY_PROGRAM = 0, FL_PROFILE_KEY_PARTS = 5, FL_PROFILE_KEY_TEXT_MAX = 320 };
 
 /* Each part is one line for people; `hash` covers all of them. */
 typedef struct fl_profile_key {
-    const char *name[FL_PROFILE_KEY_PARTS]; /* "program", "model", "device", ... */
+    const char *name[FL_PROFILE_KEY_PARTS]; /* "program", "model", ...; NULL: the part may differ */
     char text[FL_PROFILE_KEY_PARTS][FL_PROFILE_KEY_TEXT_MAX];
     uint64_t hash;
 } fl_profile_key;

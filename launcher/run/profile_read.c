@@ -185,6 +185,9 @@ static fl_status read_key(const profile_reader *r, const yaml_node_t *root)
     const yaml_node_t *node;
     char shown[FL_SHOWN_MAX];
     for (int i = 0; r->key != NULL && i < FL_PROFILE_KEY_PARTS; i++) {
+        if (r->key->name[i] == NULL) {
+            continue;
+        }
         FL_TRY(get_of_type(r, root, r->key->name[i], YAML_SCALAR_NODE, &node));
         if (strcmp(fl_node_text(node), r->key->text[i]) != 0) {
             return fl_fail(FL_EINVAL, "%s: of another %s: %s, not '%s'", r->name, r->key->name[i],

@@ -3,7 +3,8 @@
  *   ② count memory, measure costs, choose the plan     fl_run_plan_make
  *   ③ the run directory and the resolved job           fl_run_dir_open
  *   ④ fork the workers and watch them                  fl_controller_run
- *   ⑤ the model and the callbacks of a program         fl_run_with */
+ *   ⑤ the model and the callbacks of a program         fl_run_with, fl_run_resume
+ * A run that continues takes its checkpoint between ① and ② (fl_resume_choose). */
 #include "launcher/run/run.h"
 
 #include "device/alloc.h"
@@ -12,14 +13,18 @@
 #include "launcher/job/job.h"
 #include "launcher/run/checkpoint_folder.h"
 #include "launcher/run/model_config.h"
+#include "launcher/run/resume.h"
 #include "launcher/run/run_dir.h"
 #include "launcher/run/run_plan.h"
 #include "launcher/run/runs.h"
 #include "launcher/worker/worker.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -102,16 +107,49 @@ static fl_status make_model_file(const fl_preparation *p, int dir_fd, fl_model_f
 {
     char *config = NULL;
     FL_TRY(fl_model_config_text(p->model, p->whole, p->job, &config));
-    fl_status status = fl_model_file_create(p->model, config, dir_fd, out);
+    fl_status status = fl_model_file_create(p->model, config, dir_fd, p->resume != NULL, out);
     fl_free(config);
     return status;
+}
+
+/* The directory of the run, and whether job.yaml is in it: *dir_fd is the caller's. */
+static fl_status open_dir(const fl_preparation *p, const char *run_dir, char path[PATH_MAX],
+                          int *dir_fd)
+{
+    if (p->resume == NULL) {
+        return fl_run_dir_open(p->job, run_dir, path, dir_fd);
+    }
+    snprintf(path, PATH_MAX, "%s", p->resume->dir);
+    *dir_fd = fcntl(p->resume->dir_fd, F_DUPFD_CLOEXEC, 0);
+    return *dir_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+}
+
+/* From here on the directory holds this run. *held_fd -1: the lock is the resume's. */
+static fl_status begin_dir(const fl_preparation *p, int dir_fd, int *held_fd)
+{
+    *held_fd = -1;
+    if (p->resume != NULL) {
+        return fl_resume_begin(p->resume, p);
+    }
+    FL_TRY(fl_run_dir_write_job(p, dir_fd));
+    *held_fd = fl_run_hold(dir_fd);
+    return FL_OK;
+}
+
+static void keep_costs(const fl_preparation *p, const char *path)
+{
+    fl_costs_options costs = fl_run_plan_costs(p, NULL);
+    bool kept = p->resume != NULL && strcmp(p->costs->origin.from, "run") == 0;
+    if (!kept) {
+        fl_costs_keep_in(path, &costs, p->costs, p->profile);
+    }
 }
 
 static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
     int dir_fd = -1;
     char path[PATH_MAX];
-    FL_TRY(fl_run_dir_open(p->job, run_dir, path, &dir_fd));
+    FL_TRY(open_dir(p, run_dir, path, &dir_fd));
     fl_worker_context worker = {.model = p->model,
                                 .dataset = p->dataset,
                                 .job = p->job,
@@ -122,6 +160,7 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
                                 .batches = p->batches,
                                 .dir_fd = dir_fd,
                                 .init = &p->init,
+                                .start = p->resume == NULL ? NULL : &p->resume->start,
                                 .n_samples = p->n_samples,
                                 .n_validation = p->n_validation,
                                 .n_steps = p->n_steps};
@@ -147,6 +186,8 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
                                         .n_validation = p->n_validation,
                                         .n_steps = p->n_steps,
                                         .n_epochs = p->job->train.epochs,
+                                        .resume = p->resume == NULL ? NULL : p->resume->checkpoint,
+                                        .origin = p->resume == NULL ? NULL : &p->resume->origin,
                                         .callbacks = p->callbacks,
                                         .worker = fl_worker_run,
                                         .context = &worker};
@@ -167,16 +208,17 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
         status = make_model_file(p, dir_fd, &model_file);
         worker.model_file = controller.model_file = &model_file;
     }
+    int held_fd = -1;
     if (status == FL_OK) {
-        status = fl_run_dir_write_job(p, dir_fd);
+        status = begin_dir(p, dir_fd, &held_fd);
     }
     if (status == FL_OK) {
-        int held_fd = fl_run_hold(dir_fd);
+        keep_costs(p, path);
         status = fl_controller_run(&controller, result);
         keep_learned(p, status);
-        if (held_fd >= 0) {
-            close(held_fd);
-        }
+    }
+    if (held_fd >= 0) {
+        close(held_fd);
     }
     fl_failure failure; /* closing may fail at something, too */
     fl_failure_keep(&failure, status);
@@ -202,6 +244,9 @@ static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_res
 {
     init_result(result);
     fl_status status = fl_preparation_check(p);
+    if (status == FL_OK && p->resume != NULL) {
+        status = fl_resume_choose(p->resume, p);
+    }
     if (status == FL_OK) {
         status = fl_run_plan_make(p);
     }
@@ -231,30 +276,58 @@ fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *jo
     return fl_run_again(model, dataset, job, run_dir, NULL, result);
 }
 
+fl_status fl_run_continue(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                          fl_resume *resume, fl_run_result *result)
+{
+    fl_run_result own;
+    FL_TRY(fl_preparation_check_arguments(model, dataset, job));
+    FL_TRY(fl_resume_check_job(resume, job));
+    fl_preparation p = {.model = model, .dataset = dataset, .job = job, .resume = resume};
+    return run_prepared(&p, NULL, result != NULL ? result : &own);
+}
+
 /* ---- ⑤ ---- */
 
 /* The record of the run does not claim that the model is one of the job's. */
-static fl_status run_program(fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                             const fl_callbacks *callbacks, fl_run_result *result)
+static fl_status run_program(fl_preparation *p, fl_run_result *result)
 {
     fl_job *own = NULL;
-    FL_TRY(fl_preparation_check_arguments(model, dataset, job));
     FL_TRY(fl_alloc(sizeof *own, (void **)&own));
-    *own = *job;
+    *own = *p->job;
     own->model.kind = FL_MODEL_PROGRAM;
     own->model.plugin[0] = 0;
     own->data.kind = FL_DATA_PROGRAM;
-    fl_preparation p = {.model = model, .dataset = dataset, .job = own, .callbacks = callbacks};
-    fl_status status = run_prepared(&p, NULL, result);
+    p->job = own;
+    fl_status status = p->resume == NULL ? FL_OK : fl_resume_check_program(p->resume, own);
+    if (status == FL_OK) {
+        status = run_prepared(p, NULL, result);
+    }
     fl_free(own);
     return status;
+}
+
+static fl_status resume_program(fl_preparation *p, const char *run_dir, fl_run_result *result)
+{
+    fl_resume *resume = NULL;
+    FL_TRY(fl_alloc(sizeof *resume, (void **)&resume));
+    fl_status status = fl_resume_open(run_dir, resume);
+    if (status == FL_OK) {
+        p->resume = resume;
+        status = run_program(p, result);
+    }
+    fl_failure failure;
+    fl_failure_keep(&failure, status);
+    fl_resume_close(resume);
+    fl_free(resume);
+    return fl_failure_raise(&failure);
 }
 
 /* Whether a run of this process is in progress: one at a time has the signals and the terminal. */
 static atomic_flag in_progress = ATOMIC_FLAG_INIT;
 
-fl_status fl_run_with(fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                      const fl_callbacks *callbacks, fl_run_result *result)
+/* run_dir: of the run to continue; NULL: a new one begins. */
+static fl_status run_alone(fl_preparation *p, const char *run_dir, const fl_callbacks *callbacks,
+                           fl_run_result *result)
 {
     if (atomic_flag_test_and_set(&in_progress)) {
         return fl_fail(FL_EBUSY, "a run of this process is in progress: start another one when "
@@ -264,13 +337,31 @@ fl_status fl_run_with(fl_model *model, const fl_dataset *dataset, const fl_job *
     fl_failure failure; /* the callback may fail at something, too */
     fl_run_result *r = result != NULL ? result : &own;
     init_result(r); /* on_end gets it even if memory for the job runs out */
-    fl_status status = run_program(model, dataset, job, callbacks, r);
+    p->callbacks = callbacks;
+    fl_status status = fl_preparation_check_arguments(p->model, p->dataset, p->job);
+    if (status == FL_OK) {
+        status = run_dir == NULL ? run_program(p, r) : resume_program(p, run_dir, r);
+    }
     fl_failure_keep(&failure, status);
     if (callbacks != NULL && callbacks->on_end != NULL) {
         callbacks->on_end(callbacks->context, status, r);
     }
     atomic_flag_clear(&in_progress);
     return fl_failure_raise(&failure);
+}
+
+fl_status fl_run_with(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                      const fl_callbacks *callbacks, fl_run_result *result)
+{
+    fl_preparation p = {.model = model, .dataset = dataset, .job = job};
+    return run_alone(&p, NULL, callbacks, result);
+}
+
+fl_status fl_run_resume(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                        const char *run_dir, const fl_callbacks *callbacks, fl_run_result *result)
+{
+    fl_preparation p = {.model = model, .dataset = dataset, .job = job};
+    return run_alone(&p, run_dir == NULL ? "" : run_dir, callbacks, result);
 }
 
 fl_status fl_run(fl_model *model, const fl_dataset *dataset, const fl_job *job,

@@ -6,6 +6,8 @@
 
 #include <frostline/run.h>
 
+struct fl_resume;
+
 /* Check that the model takes the data set's samples, that the batch fits the data, and that at
  * least one plan satisfies the job within its devices and their memory.
  * Returns FL_EINVAL or FL_EBUDGET; messages begin with the job's field ("pipe.k: ..."). */
@@ -42,5 +44,10 @@ fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *jo
 fl_status fl_run_again(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                        const char *run_dir, const char *recorded_dir,
                        fl_run_result *result) FL_MUST_CHECK;
+
+/* Continue the run that fl_resume_open has opened, with a job that fl_resume_load_job has given.
+ * Also returns what fl_resume_choose returns. */
+fl_status fl_run_continue(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                          struct fl_resume *resume, fl_run_result *result) FL_MUST_CHECK;
 
 #endif

@@ -3,13 +3,14 @@
 #include "device/device.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
+#include "launcher/run/resume.h"
 #include "nn/model.h"
 
 #include <sched.h>
 
 static const double GUESSED_CALL_US = 20.0; /* so that small micro-batches do not look free */
 
-fl_status fl_run_plan_choose(fl_preparation *p, int F)
+static void set_input(fl_preparation *p, int F)
 {
     p->input = (fl_plan_input){.model = p->model,
                                .job = p->job,
@@ -22,7 +23,12 @@ fl_status fl_run_plan_choose(fl_preparation *p, int F)
                                .F = F,
                                .generation = 1,
                                .cached_read = p->activations == NULL ? NULL : &p->profile->read};
+}
+
+fl_status fl_run_plan_choose(fl_preparation *p, int F)
+{
     fl_capacity capacity;
+    set_input(p, F);
     FL_TRY(fl_plan_choose(&p->input, p->plan, p->candidates, FL_PREPARATION_CANDIDATES_MAX,
                           &p->n_candidates));
     FL_TRY(fl_capacity_of_plan(p->batches, p->plan, &capacity));
@@ -69,6 +75,7 @@ static fl_status get_costs(fl_preparation *p)
 {
     cpu_set_t before;
     fl_costs_options costs = fl_run_plan_costs(p, NULL);
+    costs.run_dir = p->resume == NULL ? NULL : p->resume->dir;
     fl_cores_confine(&p->cores, &before);
     fl_status status = fl_costs_get(&costs, p->costs, p->profile);
     (void)sched_setaffinity(0, sizeof before, &before);
@@ -113,29 +120,62 @@ static fl_status read_recording(fl_preparation *p)
                                    : fl_recording_read(p->recorded_dir, &facts, &p->recording);
 }
 
+/* Where no part of the job gives a worker without a stage work later, start without such workers.
+ * Otherwise they stand by: a freeze, the script or `frostline ctl scale` may give them one. */
+static void leave_idle_out(fl_preparation *p)
+{
+    if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE &&
+        !p->job->elastic.enabled) {
+        p->plan->n_workers = p->plan->K * p->plan->R;
+    }
+}
+
+static fl_status choose_first(fl_preparation *p)
+{
+    FL_TRY(fl_run_plan_choose(p, p->F));
+    if (p->recorded_dir != NULL) {
+        *p->plan = p->recording.first;
+        return FL_OK;
+    }
+    leave_idle_out(p);
+    return FL_OK;
+}
+
+/* The plan of a run that continues. */
+static fl_status choose_next(fl_preparation *p)
+{
+    int F = p->resume->checkpoint->plan.F;
+    set_input(p, F);
+    bool kept = fl_resume_keeps_plan(p->resume, p);
+    if (!kept) {
+        FL_TRY(fl_run_plan_choose(p, F));
+        leave_idle_out(p);
+    }
+    fl_resume_take_plan(p->resume, p, kept, p->plan);
+    return FL_OK;
+}
+
+/* Whether any plan fits, before costs are measured. */
+static fl_status check_fit(fl_preparation *p)
+{
+    fl_run_plan_guess(p);
+    if (p->resume == NULL) {
+        return fl_run_plan_choose(p, p->F);
+    }
+    set_input(p, p->resume->checkpoint->plan.F);
+    return fl_resume_keeps_plan(p->resume, p) ? FL_OK : fl_run_plan_choose(p, p->input.F);
+}
+
 fl_status fl_run_plan_make(fl_preparation *p)
 {
     FL_TRY(read_recording(p)); /* first refuse what cannot run, before measuring takes time */
     FL_TRY(fl_run_plan_open_cache(p));
-    fl_run_plan_guess(p);
-    FL_TRY(fl_run_plan_choose(p, p->F));
+    FL_TRY(check_fit(p));
     fl_preparation_warn(p);
     FL_TRY(open_metrics(p));
     take_cores(p);
     if (!p->guesses_costs) {
         FL_TRY(get_costs(p));
-        FL_TRY(fl_run_plan_choose(p, p->F));
     }
-    if (p->recorded_dir != NULL) {
-        *p->plan = p->recording.first;
-        return FL_OK;
-    }
-    if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE &&
-        !p->job->elastic.enabled) {
-        /* No part of this job gives a worker without a stage work later: start without such
-         * workers. Otherwise they stand by: a freeze, the script or `frostline ctl scale` may give
-         * them one. */
-        p->plan->n_workers = p->plan->K * p->plan->R;
-    }
-    return FL_OK;
+    return p->resume == NULL ? choose_first(p) : choose_next(p);
 }

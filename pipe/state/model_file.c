@@ -71,17 +71,20 @@ static fl_status make_layout(fl_model_file *file)
     return status;
 }
 
-static fl_status make_file(fl_model_file *file, int run_fd)
+static fl_status make_file(fl_model_file *file, int run_fd, bool replaces)
 {
     struct stat st;
     if (mkdirat(run_fd, FL_MODEL_FOLDER, 0700) != 0 && errno != EEXIST) {
         return fl_fail(FL_EIO, "cannot make the folder %s: %s", FL_MODEL_FOLDER, strerror(errno));
     }
-    if (fstatat(run_fd, FL_MODEL_PATH, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (!replaces && fstatat(run_fd, FL_MODEL_PATH, &st, AT_SYMLINK_NOFOLLOW) == 0) {
         return fl_fail(FL_EIO, "%s is there already; name another run directory", FL_MODEL_PATH);
     }
     file->run_fd = run_fd;
     file->folder_fd = openat(run_fd, FL_MODEL_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (replaces && file->folder_fd >= 0) {
+        unlinkat(file->folder_fd, PART_FILE, 0); /* of a controller that was killed */
+    }
     file->fd = file->folder_fd < 0 ? -1
                                    : openat(file->folder_fd, PART_FILE,
                                             O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -106,7 +109,7 @@ static fl_status write_config(const fl_model_file *file, const char *text)
                           strerror(error));
 }
 
-fl_status fl_model_file_create(const fl_model *model, const char *config, int run_fd,
+fl_status fl_model_file_create(const fl_model *model, const char *config, int run_fd, bool replaces,
                                fl_model_file *out)
 {
     size_t n_layers = (size_t)fl_model_n_layers(model);
@@ -119,7 +122,7 @@ fl_status fl_model_file_create(const fl_model *model, const char *config, int ru
     }
     out->written = shared;
     FL_TRY(make_layout(out));
-    FL_TRY(make_file(out, run_fd));
+    FL_TRY(make_file(out, run_fd, replaces));
     return write_config(out, config);
 }
 

@@ -31,10 +31,11 @@ typedef struct fl_model_file {
 } fl_model_file;
 
 /* Make the folder and the file below run_fd (borrowed until fini), without its final name; and
- * config.json with the text `config`. Returns FL_EIO where there is no room for them or the final
+ * config.json with the text `config`. replaces: the run continues, and the finished file replaces
+ * the one that it has left before. Returns FL_EIO where there is no room for them or the final
  * name is taken, FL_ENOMEM. Call fini after a failure, too; of a struct of zeros it does nothing.
  */
-fl_status fl_model_file_create(const fl_model *model, const char *config, int run_fd,
+fl_status fl_model_file_create(const fl_model *model, const char *config, int run_fd, bool replaces,
                                fl_model_file *out) FL_MUST_CHECK;
 
 /* Write one layer that `params` hold. Waits for the stream's work. FL_EIO.

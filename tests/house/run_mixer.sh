@@ -32,3 +32,16 @@ grep -q 'a run of a program: only that program has its model and data set' refus
 "$frostline" report "$run" >/dev/null
 grep -q "A program's own model, mixer, of 8 layers in 3 blocks" "$run/report.html" ||
     { echo "the report does not name the model" && exit 1; }
+
+# It continues its own run, from the checkpoint that the stop has left.
+steps=$(wc -l <"$run/steps.jsonl")
+"$program" "$run" >resumed
+grep -qE '^accuracy 0.9[0-9]* with 2 stages$' resumed || { cat resumed && exit 1; }
+[ "$(wc -l <"$run/steps.jsonl")" -gt "$steps" ] || { echo "the resumed run made no step" && exit 1; }
+grep -q '"event": "run.resumed".*"ended": "stopped"' "$run/events.jsonl" ||
+    { echo "events.jsonl has no run.resumed" && exit 1; }
+"$frostline" ledger "$run" >/dev/null || { echo "the ledger of the resumed run is not complete" && exit 1; }
+code=0
+"$frostline" run --resume "$run" 2>refusal || code=$?
+[ $code -eq 2 ] || { echo "frostline run --resume of a program's run ended with $code, not 2" && exit 1; }
+grep -q 'that program continues the run with fl_run_resume' refusal || { cat refusal && exit 1; }

@@ -1,6 +1,8 @@
 #include "support/scenario.h"
 
 #include "device/clock.h"
+#include "device/failure.h"
+#include "launcher/run/resume.h"
 #include "launcher/run/run.h"
 #include "support/toy.h"
 
@@ -141,6 +143,21 @@ static void make_model(const scenario *s, fl_model **model, fl_dataset *data)
     }
 }
 
+static fl_status resume(const scenario *s, fl_model *model, const fl_dataset *data,
+                        const fl_job *job)
+{
+    fl_resume *r = calloc(1, sizeof *r);
+    fl_failure failure;
+    fl_status status = fl_resume_open(s->dir, r);
+    if (status == FL_OK) {
+        status = fl_run_continue(model, data, job, r, NULL);
+    }
+    fl_failure_keep(&failure, status);
+    fl_resume_close(r);
+    free(r);
+    return fl_failure_raise(&failure);
+}
+
 static _Noreturn void be_controller(scenario *s)
 {
     fl_job job;
@@ -155,7 +172,8 @@ static _Noreturn void be_controller(scenario *s)
     if (s->adjust != NULL) {
         must(s->adjust(&job, &model, &data));
     }
-    s->outcome->status = fl_run_in(model, &data, &job, s->dir, NULL);
+    s->outcome->status =
+        s->resumes ? resume(s, model, &data, &job) : fl_run_in(model, &data, &job, s->dir, NULL);
     s->outcome->ended_us = fl_now_us();
     snprintf(s->outcome->message, sizeof s->outcome->message, "%s",
              s->outcome->status == FL_OK ? "" : fl_errmsg());

@@ -1,0 +1,182 @@
+#include "launcher/run/resume.h"
+
+#include "device/alloc.h"
+#include "launcher/job/job.h"
+#include "launcher/run/run_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- ① ---- */
+
+static fl_status check_over(const char *run_dir, fl_run_state *ended)
+{
+    fl_run_entry *entry = NULL;
+    FL_TRY(fl_alloc(sizeof *entry, (void **)&entry));
+    fl_status status = fl_run_look(run_dir, entry);
+    *ended = entry->state;
+    fl_free(entry);
+    if (status != FL_OK) {
+        return fl_fail(status, "--resume: %s", fl_errmsg());
+    }
+    return *ended != FL_RUN_LIVE && *ended != FL_RUN_STARTING
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "--resume: %s: the run %s; `frostline ctl %s stop` ends it",
+                         run_dir, *ended == FL_RUN_LIVE ? "still trains" : "is starting", run_dir);
+}
+
+static fl_status read_job(fl_resume *r)
+{
+    struct stat what;
+    snprintf(r->job_path, sizeof r->job_path, "%s/job.yaml", r->dir);
+    if (fstat(r->held_fd, &what) != 0 || !S_ISREG(what.st_mode)) {
+        return fl_fail(FL_EINVAL, "--resume: %s is not a regular file", r->job_path);
+    }
+    FL_TRY(fl_alloc(FL_JOB_FILE_MAX + 1, (void **)&r->job_text));
+    ssize_t n = pread(r->held_fd, r->job_text, FL_JOB_FILE_MAX + 1, 0);
+    if (n < 0) {
+        return fl_fail(FL_EIO, "--resume: %s: %s", r->job_path, strerror(errno));
+    }
+    r->job_bytes = (size_t)n;
+    return fl_resume_load_job(r, NULL, 0, &r->before);
+}
+
+fl_status fl_resume_open(const char *run_dir, fl_resume *r)
+{
+    *r = (fl_resume){.is_open = true, .wanted = -1, .dir_fd = -1, .held_fd = -1, .folder_fd = -1};
+    FL_TRY(check_over(run_dir, &r->ended));
+    if (realpath(run_dir, r->dir) == NULL) {
+        return fl_fail(FL_EIO, "--resume: %s: %s", run_dir, strerror(errno));
+    }
+    r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r->dir_fd < 0 || faccessat(r->dir_fd, ".", W_OK | X_OK, AT_EACCESS) != 0) {
+        return fl_fail(FL_EIO, "--resume: %s: %s", run_dir, strerror(errno));
+    }
+    fl_status status = fl_run_take(r->dir_fd, &r->held_fd);
+    if (status != FL_OK) {
+        return fl_fail(status, "--resume: %s/%s", run_dir, fl_errmsg());
+    }
+    FL_TRY(read_job(r));
+    snprintf(r->checkpoints, sizeof r->checkpoints, "%.4000s/" FL_CHECKPOINT_FOLDER, r->dir);
+    return fl_alloc(sizeof *r->checkpoint, (void **)&r->checkpoint);
+}
+
+void fl_resume_close(fl_resume *r)
+{
+    int *fds[] = {&r->folder_fd, &r->held_fd, &r->dir_fd};
+    if (!r->is_open) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
+        if (*fds[i] >= 0) {
+            close(*fds[i]);
+        }
+    }
+    if (r->checkpoint != NULL) {
+        fl_checkpoint_fini(r->checkpoint);
+    }
+    fl_free(r->checkpoint);
+    fl_free(r->refused);
+    fl_free(r->job_text);
+    r->is_open = false;
+}
+
+/* ---- ② ---- */
+
+fl_status fl_resume_load_job(const fl_resume *r, const char *const *overrides, int n, fl_job *job)
+{
+    return fl_job_parse(r->job_path, r->job_text, r->job_bytes, overrides, n, job);
+}
+
+fl_status fl_resume_check_job(fl_resume *r, const fl_job *now)
+{
+    FL_TRY(fl_job_check_resume(&r->before, now, r->job_path));
+    return fl_job_list_changes(&r->before, now, r->changed, &r->n_changed);
+}
+
+fl_status fl_resume_check_program(fl_resume *r, fl_job *now)
+{
+    const fl_job *before = &r->before;
+    if (before->model.kind != FL_MODEL_PROGRAM) {
+        return fl_fail(FL_EINVAL,
+                       "--resume: %s: a run of `frostline run`; it continues with `frostline run "
+                       "--resume`",
+                       r->dir);
+    }
+    fl_job own = *now;
+    now->model = before->model;
+    snprintf(now->model.init, sizeof now->model.init, "%s", own.model.init);
+    snprintf(now->model.init_allow, sizeof now->model.init_allow, "%s", own.model.init_allow);
+    now->data.crop = before->data.crop;
+    snprintf(now->data.path, sizeof now->data.path, "%s", before->data.path);
+    return fl_resume_check_job(r, now);
+}
+
+/* ---- ⑤ ---- */
+
+/* Without its manifest, a folder that is only partly removed is no checkpoint any more. */
+static fl_status remove_checkpoint(int dir_fd, const char *name)
+{
+    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (folder == NULL) {
+        fl_status status = fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
+        if (fd >= 0) {
+            close(fd);
+        }
+        return status;
+    }
+    unlinkat(fd, FL_CHECKPOINT_MANIFEST, 0);
+    for (const struct dirent *e = readdir(folder); e != NULL; e = readdir(folder)) {
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
+            unlinkat(fd, e->d_name, 0);
+        }
+    }
+    closedir(folder);
+    return unlinkat(dir_fd, name, AT_REMOVEDIR) == 0
+               ? FL_OK
+               : fl_fail(FL_EIO, "cannot remove the checkpoint %s: %s", name, strerror(errno));
+}
+
+/* Newer ones, which the run will write again, and those that were never finished. */
+static fl_status remove_others(const fl_resume *r)
+{
+    fl_checkpoint_folder *all = NULL;
+    int n = 0, dir_fd = open(r->checkpoints, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) {
+        return fl_fail(FL_EIO, "%s: %s", r->checkpoints, strerror(errno));
+    }
+    fl_status status = fl_checkpoint_list(r->checkpoints, &all, &n);
+    for (int i = 0; status == FL_OK && i < n; i++) {
+        if (!all[i].whole || all[i].step > r->checkpoint->step) {
+            status = remove_checkpoint(dir_fd, all[i].name);
+        }
+    }
+    fl_free(all);
+    close(dir_fd);
+    return status;
+}
+
+/* A process that opened the old file before finds that it has another name's file, and ends. */
+static fl_status replace_job(fl_resume *r, const fl_preparation *p)
+{
+    int fd = -1;
+    FL_TRY(fl_run_dir_replace_job(p, r->dir_fd, &fd));
+    close(r->held_fd);
+    r->held_fd = fd;
+    return FL_OK;
+}
+
+fl_status fl_resume_begin(fl_resume *r, const fl_preparation *p)
+{
+    FL_TRY(remove_others(r));
+    FL_TRY(fl_runfiles_cut_hashes(r->dir_fd, r->checkpoint->step));
+    return r->n_changed > 0 ? replace_job(r, p) : FL_OK;
+}

@@ -1,0 +1,122 @@
+/* The plan with which an interrupted run continues. On the checkpoint's own plan it computes the
+ * same bits as without the interruption, so that plan is kept wherever it can be. */
+#include "launcher/run/resume.h"
+
+#include "device/alloc.h"
+#include "launcher/job/job.h"
+#include "nn/model.h"
+#include "pipe/cost/plan.h"
+#include "pipe/plan/capacity.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- whether it can be kept ---- */
+
+/* Fields that say which plan a run has. Others, such as elastic.script, only decide about later
+ * changes of the plan. */
+static bool decides_plan(const char *path)
+{
+    static const char *const deciding[] = {"devices.",      "pipe.k",         "pipe.m",
+                                           "pipe.schedule", "pipe.partition", "autodp."};
+    for (size_t i = 0; i < sizeof deciding / sizeof *deciding; i++) {
+        if (strncmp(path, deciding[i], strlen(deciding[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The first such field that differs from the job that wrote the checkpoint; NULL: none does. */
+static fl_status find_change(const fl_resume *r, const fl_job *now, const char **path)
+{
+    const char *changed[FL_SCHEMA_MAX];
+    int n = 0;
+    *path = NULL;
+    FL_TRY(fl_job_list_changes(&r->made_by, now, changed, &n));
+    for (int i = 0; i < n && *path == NULL; i++) {
+        *path = decides_plan(changed[i]) ? changed[i] : NULL;
+    }
+    return FL_OK;
+}
+
+/* Why it cannot run, as a failure. */
+static fl_status check_plan(const fl_resume *r, const fl_preparation *p)
+{
+    const fl_plan *plan = &r->checkpoint->plan;
+    const char *changed;
+    fl_capacity capacity;
+    FL_TRY(find_change(r, p->job, &changed));
+    if (changed != NULL) {
+        return fl_fail(FL_EINVAL, "%s has another value", changed);
+    }
+    if (plan->n_workers != p->n_workers && plan->n_workers != plan->K * plan->R) {
+        return fl_fail(FL_EINVAL, "%d devices found, it had %d", p->n_workers, plan->n_workers);
+    }
+    if (plan->n_workers > p->n_workers) {
+        return fl_fail(FL_EINVAL, "%d devices found, it needs %d", p->n_workers, plan->n_workers);
+    }
+    for (int stage = 0; stage < plan->K; stage++) {
+        fl_stage_memory memory;
+        FL_TRY(fl_plan_memory(&p->input, plan, stage, &memory));
+        if (memory.total_bytes > p->job->devices.memory_bytes) {
+            return fl_fail(FL_EBUDGET, "stage %d exceeds devices.memory", stage);
+        }
+    }
+    FL_TRY(fl_capacity_of_plan(p->batches, plan, &capacity));
+    return fl_capacity_check_rows(p->sizes, &capacity);
+}
+
+bool fl_resume_keeps_plan(fl_resume *r, const fl_preparation *p)
+{
+    char grid[FL_GRID_TEXT_MAX];
+    fl_grid_text(fl_plan_grid(&r->checkpoint->plan), grid);
+    if (check_plan(r, p) == FL_OK) {
+        snprintf(r->plan_why, sizeof r->plan_why, "the checkpoint's plan runs on");
+        return true;
+    }
+    snprintf(r->plan_why, sizeof r->plan_why, "the checkpoint's plan, %s, cannot run on: %.300s",
+             grid, fl_errmsg());
+    return false;
+}
+
+/* ---- what the checkpoint has by rank ---- */
+
+/* Moments that were kept for a frozen layer go to a worker that has the layer, or to any. */
+static void place_parked(const fl_preparation *p, const fl_plan *plan, int *parked)
+{
+    for (int layer = 0; layer < fl_model_n_layers(p->model); layer++) {
+        int stage = 0;
+        while (stage + 1 < plan->K && plan->first[stage + 1] <= layer) {
+            stage++;
+        }
+        if (parked[layer] >= 0) {
+            parked[layer] = fl_plan_rank(plan, layer % plan->R, stage);
+        }
+    }
+}
+
+/* A race between several M belongs to the plan in which it began. */
+static void take_other_plan(fl_resume *r, const fl_preparation *p, fl_plan *plan)
+{
+    fl_controller_state *state = &r->checkpoint->controller;
+    uint32_t before = r->checkpoint->plan.generation;
+    plan->generation = (state->last_asked > before ? state->last_asked : before) + 1;
+    state->last_asked = plan->generation;
+    state->usable.limit = 0;
+    state->tune = (fl_tune){0};
+    place_parked(p, plan, state->parked);
+}
+
+void fl_resume_take_plan(fl_resume *r, const fl_preparation *p, bool kept, fl_plan *plan)
+{
+    fl_controller_state *state = &r->checkpoint->controller;
+    if (kept) {
+        *plan = r->checkpoint->plan;
+        memset(plan->departed, 0, sizeof plan->departed);
+    } else {
+        take_other_plan(r, p, plan);
+    }
+    memset(state->usable.drained, 0, sizeof state->usable.drained); /* all workers are new */
+    state->n_workers = plan->n_workers;
+}
