@@ -115,6 +115,7 @@ static void note_written(fl_checkpoints *c, const fl_collection *settled)
                                    .last_linked_bytes = o->linked_bytes,
                                    .last_seconds = o->seconds};
     fl_event_log_checkpoint(c->log, o);
+    c->written(c->context, o);
 }
 
 /* ---- ② ---- */

@@ -43,6 +43,8 @@ typedef struct fl_checkpoints {
     fl_router *router;
     fl_event_log *log;
     fl_ledger *ledger;
+    void (*written)(void *context, const fl_checkpoint_outcome *outcome); /* one is durable */
+    void *context;
 
     const fl_checkpoint_store *store; /* NULL: this run cannot write checkpoints */
     fl_checkpoint_schedule schedule;

@@ -91,3 +91,22 @@ void fl_callbacks_evaluation(fl_controller *controller, const fl_eval_report *re
     follow_answer(controller, "on_evaluation",
                   callbacks->on_evaluation(callbacks->context, &evaluation));
 }
+
+void fl_callbacks_checkpoint(fl_controller *controller, const fl_checkpoint_outcome *outcome)
+{
+    const fl_callbacks *callbacks = controller->options->callbacks;
+    char name[FL_CHECKPOINT_NAME_MAX], path[4096 + sizeof FL_CHECKPOINT_FOLDER + sizeof name];
+    if (callbacks == NULL || callbacks->on_checkpoint == NULL) {
+        return;
+    }
+    snprintf(path, sizeof path, "%s/%s/%s", controller->options->run_dir, FL_CHECKPOINT_FOLDER,
+             fl_checkpoint_folder_name(outcome->step, name));
+    const fl_checkpoint_result checkpoint = {.steps_done = outcome->step,
+                                             .path = path,
+                                             .bytes = outcome->bytes,
+                                             .linked_bytes = outcome->linked_bytes,
+                                             .seconds = outcome->seconds};
+    fl_runfiles_flush(&controller->log.files);
+    follow_answer(controller, "on_checkpoint",
+                  callbacks->on_checkpoint(callbacks->context, &checkpoint));
+}

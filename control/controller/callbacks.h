@@ -3,12 +3,13 @@
 #ifndef FL_CONTROL_CONTROLLER_CALLBACKS_H
 #define FL_CONTROL_CONTROLLER_CALLBACKS_H
 
-#include "control/link/link.h"
+#include "control/checkpoint/checkpoints.h"
 
 typedef struct fl_controller fl_controller;
 
 /* The epoch that ended last: stats.past. */
 void fl_callbacks_epoch(fl_controller *controller);
 void fl_callbacks_evaluation(fl_controller *controller, const fl_eval_report *report);
+void fl_callbacks_checkpoint(fl_controller *controller, const fl_checkpoint_outcome *outcome);
 
 #endif

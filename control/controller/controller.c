@@ -92,6 +92,11 @@ static fl_status open_files(fl_controller *controller)
     return FL_OK;
 }
 
+static void tell_written(void *context, const fl_checkpoint_outcome *outcome)
+{
+    fl_callbacks_checkpoint((fl_controller *)context, outcome);
+}
+
 /* Continue from a checkpoint, if the run does. */
 static fl_status open_checkpoints(fl_controller *controller)
 {
@@ -102,6 +107,8 @@ static fl_status open_checkpoints(fl_controller *controller)
     c->router = &controller->router;
     c->log = &controller->log;
     c->ledger = controller->ledger.ledger;
+    c->written = tell_written;
+    c->context = controller;
     FL_TRY(fl_checkpoints_open(c));
     if (resume != NULL) {
         fl_controller_state_restore(&resume->controller, resume->step,

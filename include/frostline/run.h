@@ -110,11 +110,21 @@ typedef struct fl_evaluation_result {
     fl_metric_result metrics[FL_METRICS_MAX];
 } fl_evaluation_result;
 
+/* A checkpoint that is complete and on the disk. */
+typedef struct fl_checkpoint_result {
+    int64_t steps_done;          /* the steps that it holds the state after */
+    const char *path;            /* its folder, which model.init and fl_weights_open accept */
+    int64_t bytes, linked_bytes; /* of its files: written; shared with an older checkpoint */
+    double seconds;              /* from the request until it was on the disk */
+} fl_checkpoint_result;
+
 /* Functions of the program that a run calls. Each may be NULL. Later versions append fields to this
  * struct and to those above: fill it by the names of its fields, and leave the others zero.
  *
  * on_evaluation  after each evaluation
  * on_epoch       after the last step of an epoch and the evaluation that follows it, if one does
+ * on_checkpoint  after each checkpoint. The run has trained on since. It removes older checkpoints
+ *                beyond checkpoint.keep: the folder exists until as many newer ones are written
  * on_end         once, as the last act of fl_run_with, however it ends, also where no worker was
  *                started: the status that it returns, and its result. fl_errmsg() has the message
  *                of a failure. All files of the run are written and closed
@@ -127,7 +137,7 @@ typedef struct fl_evaluation_result {
  *           ctl`, and changes plans after the callback has returned. It must return within
  *           fault.deadline: workers that need a decision wait for it no longer
  * Lifetime  a result, with its texts, is valid until the callback returns
- * Files     the event is in events.jsonl by then (epoch.finished, evaluation)
+ * Files     the event is in events.jsonl by then (epoch.finished, evaluation, checkpoint.written)
  *
  * A callback must not call fl_run or fl_run_with: the call returns FL_EBUSY, and its on_end is not
  * called. */
@@ -136,6 +146,7 @@ typedef struct fl_callbacks {
     fl_callback_answer (*on_epoch)(void *context, const fl_epoch_result *epoch);
     fl_callback_answer (*on_evaluation)(void *context, const fl_evaluation_result *evaluation);
     void (*on_end)(void *context, fl_status status, const fl_run_result *result);
+    fl_callback_answer (*on_checkpoint)(void *context, const fl_checkpoint_result *checkpoint);
 } fl_callbacks;
 
 /* fl_run with callbacks, which are borrowed until it returns; NULL: none. */

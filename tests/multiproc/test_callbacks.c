@@ -23,7 +23,9 @@ enum { SOON = 1600 }; /* a run of 16000 steps that is stopped at once does fewer
 /* What the callbacks of one run saw, and what they do. */
 typedef struct diary {
     char dir[300]; /* of the run, once a callback was called */
-    int n_epochs, n_evaluations, n_ends;
+    int n_epochs, n_evaluations, n_ends, n_checkpoints;
+    fl_checkpoint_result checkpoint[MANY];
+    int n_unreadable; /* checkpoints that could not be opened in the callback */
     fl_epoch_result epoch[MANY];
     fl_evaluation_result evaluation[MANY];
     char epoch_plan[256], evaluation_plan[256]; /* of the last call: the texts do not outlive it */
@@ -34,6 +36,7 @@ typedef struct diary {
     char message[1024], returned_message[1024];
     /* what they do */
     int64_t stop_epoch, stop_steps; /* 0: never */
+    int64_t stop_checkpoint;        /* from this many steps on; 0: never */
     int64_t nap_ms;                 /* in on_epoch */
     bool kills;                     /* on_epoch kills worker 1 */
     bool nests;                     /* on_epoch calls fl_run */
@@ -103,6 +106,20 @@ static fl_callback_answer see_evaluation(void *context, const fl_evaluation_resu
     return evaluation->steps_done == d->stop_steps ? FL_STOP : FL_CONTINUE;
 }
 
+static fl_callback_answer see_checkpoint(void *context, const fl_checkpoint_result *checkpoint)
+{
+    diary *d = context;
+    fl_weights *weights = NULL;
+    d->checkpoint[d->n_checkpoints++ % MANY] = *checkpoint;
+    look_around(d, "checkpoint.written", d->n_checkpoints);
+    d->n_unreadable += fl_weights_open(checkpoint->path, &weights) != FL_OK ||
+                       fl_weights_count(weights) == 0 ||
+                       strncmp(checkpoint->path, d->dir, strlen(d->dir)) != 0;
+    fl_weights_close(&weights);
+    bool stops = d->stop_checkpoint > 0 && checkpoint->steps_done >= d->stop_checkpoint;
+    return stops ? FL_STOP : FL_CONTINUE;
+}
+
 static void see_end(void *context, fl_status status, const fl_run_result *result)
 {
     diary *d = context;
@@ -120,7 +137,7 @@ static void run_program(diary *d, const char *const *fields)
     static fl_job job; /* the deeds look at it */
     fl_model *model = NULL;
     static fl_dataset data;
-    fl_callbacks callbacks = {d, see_epoch, see_evaluation, see_end};
+    fl_callbacks callbacks = {d, see_epoch, see_evaluation, see_end, see_checkpoint};
     hush();
     fl_job_defaults(&job);
     set(&job, "train.batch", BATCH);
@@ -378,6 +395,42 @@ static void test_callbacks__arguments_that_are_missing_are_named(void **state)
     fl_dataset_destroy(&data);
 }
 
+/* Would catch: a checkpoint that is reported before it is whole, under another name, or twice. */
+static void test_callbacks__get_each_checkpoint(void **state)
+{
+    (void)state;
+    diary *d = shared_memory(sizeof *d);
+    run_and_check_end(d,
+                      JOB_SETS(TWO_STAGES, "train.epochs", "3", "checkpoint.every", "12 steps",
+                               "checkpoint.keep", "9"),
+                      FL_OK);
+    json_t *written = lines_with(d->dir, "events.jsonl", "\"checkpoint.written\"");
+    assert_int_equal(d->n_checkpoints, length(written));
+    assert_true(d->n_checkpoints >= 2);
+    assert_int_equal(d->n_unreadable, 0);
+    for (int i = 0; i < d->n_checkpoints; i++) {
+        const json_t *event = json_array_get(written, (size_t)i);
+        assert_int_equal(d->checkpoint[i].steps_done, number(event, "step"));
+        assert_int_equal(d->checkpoint[i].bytes, number(event, "bytes"));
+        assert_int_equal(d->checkpoint[i].linked_bytes, number(event, "linked_bytes"));
+        assert_true(d->checkpoint[i].seconds > 0);
+    }
+    assert_int_equal(d->checkpoint[d->n_checkpoints - 1].steps_done, 3 * STEPS_AN_EPOCH);
+    json_decref(written);
+}
+
+static void test_callbacks__end_the_run_after_a_checkpoint(void **state)
+{
+    (void)state;
+    diary *d = shared_memory(sizeof *d);
+    d->stop_checkpoint = 1;
+    run_and_check_end(d,
+                      JOB_SETS(TWO_STAGES, "train.epochs", "2000", "checkpoint.every", "12 steps"),
+                      FL_ESTOPPED);
+    assert_true(d->result.steps >= 12 && d->result.steps < SOON);
+    assert_int_equal(count_events(d->dir, "run.stopping", "\"why\": \"on_checkpoint\""), 1);
+}
+
 /* What a program puts into a job is named as it put it there. */
 static void test_callbacks__weights_that_do_not_fit_are_named(void **state)
 {
@@ -415,6 +468,8 @@ int main(void)
         TEST(must_give_one_of_the_answers),
         TEST(arguments_that_are_missing_are_named),
         TEST(weights_that_do_not_fit_are_named),
+        TEST(get_each_checkpoint),
+        TEST(end_the_run_after_a_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
