@@ -5,6 +5,7 @@
  * were seen before is not normalized at all. */
 #include "data/tokenizer/bert.h"
 
+#include "data/tokenizer/cached.h"
 #include "device/alloc.h"
 
 static bool is_letter_or_digit(uint8_t c)
@@ -125,59 +126,39 @@ fl_status fl__bert_encode_normalized(const fl_tokenizer *t, fl_token_scratch *s,
 /* ---- raw text ---- */
 
 /* A word of ASCII letters and digits: its normalization is its lower case. */
-static fl_status encode_plain_word(const fl_tokenizer *t, fl_token_scratch *s, const uint8_t *word,
-                                   size_t n)
+static fl_status encode_plain_word(const fl_tokenizer *t, fl_token_scratch *s, const uint8_t *text,
+                                   size_t begin, size_t end)
 {
+    size_t n = end - begin, at = begin;
     FL_TRY(fl_alloc_room((void **)&s->word, 0, n, 1, &s->word_room));
     FL_TRY(fl_alloc_room((void **)&s->ends, 0, n, sizeof *s->ends, &s->ends_room));
     for (size_t i = 0; i < n; i++) {
-        bool capital = t->lower_case && word[i] >= 'A' && word[i] <= 'Z';
-        s->word[i] = (uint8_t)(capital ? word[i] + ('a' - 'A') : word[i]);
+        uint8_t c = text[begin + i];
+        s->word[i] = (uint8_t)(t->lower_case && c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
     }
     int64_t n_ids =
         (int64_t)n > t->word_chars_max ? -1 : match_pieces(t, s->word, n, s->ids + s->n, s->ends);
     if (n_ids < 0) {
-        s->ids[s->n] = t->unknown;
+        fl__scratch_add(s, t->unknown, begin, end);
     }
-    s->n += n_ids < 0 ? 1 : (size_t)n_ids;
+    for (int64_t i = 0; i < n_ids; i++) { /* the ids are in their places */
+        fl__scratch_add(s, s->ids[s->n], at, begin + s->ends[i]);
+        at = begin + s->ends[i];
+    }
     return FL_OK;
 }
 
-/* Text [begin, end) between spaces and punctuation, which is not in the cache. */
+/* Text between spaces and punctuation. */
 static fl_status encode_segment(const fl_tokenizer *t, fl_token_scratch *s, const uint8_t *text,
                                 size_t begin, size_t end)
 {
-    bool plain = !s->with_spans;
-    for (size_t i = begin; i < end && plain; i++) {
-        plain = is_letter_or_digit(text[i]);
+    for (size_t i = begin; i < end; i++) {
+        if (!is_letter_or_digit(text[i])) {
+            FL_TRY(fl__bert_normalize(t, s, text, begin, end));
+            return fl__bert_encode_normalized(t, s, 0, s->n_norm);
+        }
     }
-    if (plain) {
-        return encode_plain_word(t, s, text + begin, end - begin);
-    }
-    FL_TRY(fl__bert_normalize(t, s, text, begin, end));
-    return fl__bert_encode_normalized(t, s, 0, s->n_norm);
-}
-
-/* The same, from the cache if it is there. `readable` bytes may be read at text + begin. */
-static fl_status encode_cached(const fl_tokenizer *t, fl_token_scratch *s, const uint8_t *text,
-                               size_t begin, size_t end, size_t readable)
-{
-    uint64_t key[3];
-    size_t n = end - begin, n_before = s->n;
-    if (n > FL_WORD_BYTES_MAX || s->with_spans) {
-        return encode_segment(t, s, text, begin, end);
-    }
-    fl_word_key(&s->cache, text + begin, n, readable, key);
-    fl_word_entry *bucket = fl_word_bucket(&s->cache, key);
-    const fl_word_entry *found = fl_word_find(bucket, key);
-    if (found != NULL) {
-        memcpy(s->ids + s->n, found->ids, sizeof found->ids);
-        s->n += (size_t)found->n_ids;
-        return FL_OK;
-    }
-    FL_TRY(encode_segment(t, s, text, begin, end));
-    fl_word_keep(bucket, key, s->ids + n_before, (int64_t)(s->n - n_before));
-    return FL_OK;
+    return encode_plain_word(t, s, text, begin, end);
 }
 
 fl_status fl__bert_encode(const fl_tokenizer *t, fl_token_scratch *s, const uint8_t *text,
@@ -192,7 +173,7 @@ fl_status fl__bert_encode(const fl_tokenizer *t, fl_token_scratch *s, const uint
             while (at < end && t->ascii[text[at]] == FL_BYTE_WORD) {
                 at++;
             }
-            FL_TRY(encode_cached(t, s, text, first, at, end - first));
+            FL_TRY(fl__encode_cached(t, s, text, first, at, end, encode_segment));
             continue;
         }
         if (kind == FL_BYTE_PUNCTUATION) {

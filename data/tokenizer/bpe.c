@@ -1,6 +1,7 @@
 /* Byte-level BPE: text to words (gpt2_split.c) to bytes to pieces. */
 #include "data/tokenizer/bpe.h"
 
+#include "data/tokenizer/cached.h"
 #include "device/alloc.h"
 
 #include <string.h>
@@ -61,25 +62,26 @@ static fl_merge_entry pop_entry(fl_token_scratch *s)
 /* Push the merge of the symbol at `left` with the one behind it, if there is one. */
 static void push_merge(const fl_tokenizer *t, fl_token_scratch *s, int32_t left)
 {
-    int32_t right = left < 0 ? -1 : s->symbols[left].behind;
-    if (right < 0) {
+    if (left < 0 || s->symbols[left].behind < 0) {
         return;
     }
-    const fl_merge *m = fl__merges_find(&t->merges, s->symbols[left].id, s->symbols[right].id);
+    int32_t left_id = s->symbols[left].id, right_id = s->symbols[s->symbols[left].behind].id;
+    const fl_merge *m = fl__merges_find(&t->merges, left_id, right_id);
     if (m != NULL) {
-        push_entry(s, (fl_merge_entry){.rank = m->rank, .at = (uint32_t)left, .id = m->id});
+        push_entry(s, (fl_merge_entry){.rank = m->rank,
+                                       .at = (uint32_t)left,
+                                       .left = left_id,
+                                       .right = right_id,
+                                       .id = m->id});
     }
 }
 
 /* Still the two symbols that the entry was made for. */
-static bool is_current(const fl_tokenizer *t, const fl_token_scratch *s, const fl_merge_entry *e)
+static bool is_current(const fl_token_scratch *s, const fl_merge_entry *e)
 {
     const fl_symbol *left = &s->symbols[e->at];
-    if (left->n_bytes == 0 || left->behind < 0) {
-        return false;
-    }
-    const fl_merge *m = fl__merges_find(&t->merges, left->id, s->symbols[left->behind].id);
-    return m != NULL && m->id == e->id;
+    return left->n_bytes != 0 && left->behind >= 0 && left->id == e->left &&
+           s->symbols[left->behind].id == e->right;
 }
 
 /* Every pair of neighbours is pushed at most twice for each symbol that disappears. */
@@ -91,7 +93,7 @@ static void merge_symbols(const fl_tokenizer *t, fl_token_scratch *s, int32_t n)
     }
     while (s->n_heap > 0) {
         fl_merge_entry e = pop_entry(s);
-        if (!is_current(t, s, &e)) {
+        if (!is_current(s, &e)) {
             continue;
         }
         fl_symbol *left = &s->symbols[e.at], *right = &s->symbols[left->behind];
@@ -149,45 +151,23 @@ static int32_t find_whole(const fl_tokenizer *t, const uint8_t *word, size_t n)
     return t->vocabulary.trie.ids[node];
 }
 
-/* The ids of one word; its first byte is place `begin` of the text. */
-static fl_status encode_word(const fl_tokenizer *t, fl_token_scratch *s, const uint8_t *word,
-                             size_t n, size_t begin)
+static fl_status encode_word(const fl_tokenizer *t, fl_token_scratch *s, const uint8_t *text,
+                             size_t begin, size_t end)
 {
-    int32_t whole = t->whole_words ? find_whole(t, word, n) : -1;
+    size_t n = end - begin;
+    int32_t whole = t->whole_words ? find_whole(t, text + begin, n) : -1;
     if (whole >= 0) {
-        fl__scratch_add(s, whole, begin, begin + n);
+        fl__scratch_add(s, whole, begin, end);
         return FL_OK;
     }
     FL_TRY(fl_alloc_room((void **)&s->symbols, 0, n, sizeof *s->symbols, &s->symbols_room));
     FL_TRY(fl_alloc_room((void **)&s->heap, 0, 3 * n, sizeof *s->heap, &s->heap_room));
-    int32_t n_symbols = list_symbols(t, s, word, n);
+    int32_t n_symbols = list_symbols(t, s, text + begin, n);
     merge_symbols(t, s, n_symbols);
     for (int32_t i = n_symbols == 0 ? -1 : 0; i >= 0; i = s->symbols[i].behind) {
         fl__scratch_add(s, s->symbols[i].id, begin, begin + s->symbols[i].n_bytes);
         begin += s->symbols[i].n_bytes;
     }
-    return FL_OK;
-}
-
-/* The same, from the cache if it is there. `readable` bytes may be read at `word`. */
-static inline fl_status encode_cached(const fl_tokenizer *t, fl_token_scratch *s,
-                                      const uint8_t *word, size_t n, size_t begin, size_t readable)
-{
-    uint64_t key[3];
-    if (n > FL_WORD_BYTES_MAX || s->with_spans) {
-        return encode_word(t, s, word, n, begin);
-    }
-    size_t n_before = s->n;
-    fl_word_key(&s->cache, word, n, readable, key);
-    fl_word_entry *bucket = fl_word_bucket(&s->cache, key);
-    const fl_word_entry *found = fl_word_find(bucket, key);
-    if (found != NULL) {
-        memcpy(s->ids + s->n, found->ids, sizeof found->ids);
-        s->n += (size_t)found->n_ids;
-        return FL_OK;
-    }
-    FL_TRY(encode_word(t, s, word, n, begin));
-    fl_word_keep(bucket, key, s->ids + n_before, (int64_t)(s->n - n_before));
     return FL_OK;
 }
 
@@ -201,7 +181,7 @@ static fl_status encode_prefixed(const fl_tokenizer *t, fl_token_scratch *s, con
     memcpy(s->prefixed + 1, text + begin, n - 1);
     for (size_t at = 0, next; at < n; at = next) {
         next = fl__gpt2_split(&t->chars, s->prefixed, at, n);
-        FL_TRY(encode_cached(t, s, s->prefixed + at, next - at, at, n - at));
+        FL_TRY(fl__encode_cached(t, s, s->prefixed, at, next, n, encode_word));
     }
     for (size_t i = n_before; s->with_spans && i < s->n; i++) {
         fl_token_span *span = &s->spans[i];
@@ -221,7 +201,7 @@ fl_status fl__bpe_encode(const fl_tokenizer *t, fl_token_scratch *s, const uint8
     }
     for (size_t at = begin, next; at < end; at = next) {
         next = fl__gpt2_split(&t->chars, text, at, end);
-        FL_TRY(encode_cached(t, s, text + at, next - at, at, end - at));
+        FL_TRY(fl__encode_cached(t, s, text, at, next, end, encode_word));
     }
     return FL_OK;
 }

@@ -13,10 +13,11 @@
 
 /* ---- (1) ---- */
 
-static fl_status check_text(const fl_text *text, const char *which)
+static fl_status check_text(const fl_text *text, const char *which, bool *ascii)
 {
     const uint64_t high = UINT64_C(0x8080808080808080);
     size_t at = 0;
+    *ascii = true;
     if (text->n_bytes > FL_TEXT_BYTES_MAX) {
         return fl_fail(FL_EINVAL, "%s has %zu bytes, allowed: at most %d", which, text->n_bytes,
                        FL_TEXT_BYTES_MAX);
@@ -36,6 +37,7 @@ static fl_status check_text(const fl_text *text, const char *which)
             return fl_fail(FL_EFORMAT, "%s: byte %zu (0x%02X) is no UTF-8", which, at + 1,
                            (unsigned char)text->bytes[at]);
         }
+        *ascii = *ascii && size == 1;
         at += size;
     }
     return FL_OK;
@@ -168,33 +170,38 @@ static void trim_span(const fl_tokenizer *t, const char *piece, bool first, fl_t
 }
 
 /* Of the tokens from `first` on, which are those of this text. */
-static void place_spans(const fl_tokenizer *t, fl_token_scratch *s, const fl_text *text,
+static void place_spans(const fl_tokenizer *t, fl_token_scratch *s, const fl_text *text, bool ascii,
                         size_t first)
 {
     char_counter counter = {.text = (const uint8_t *)text->bytes};
     for (size_t i = first; i < s->n; i++) {
         fl_token_span *span = &s->spans[i];
-        int32_t begin = count_before(&counter, (size_t)span->begin + 1) - 1;
-        int32_t end = count_before(&counter, (size_t)span->end);
-        *span = (fl_token_span){.begin = begin, .end = end};
+        if (!ascii) {
+            int32_t begin = count_before(&counter, (size_t)span->begin + 1) - 1;
+            int32_t end = count_before(&counter, (size_t)span->end);
+            *span = (fl_token_span){.begin = begin, .end = end};
+        }
         if (t->trim_spans) {
             trim_span(t, fl__vocabulary_text(&t->vocabulary, s->ids[i]), i == first, span);
         }
     }
 }
 
-static fl_status encode_text(const fl_tokenizer *t, fl_token_scratch *s, const fl_text *text)
+static fl_status encode_text(const fl_tokenizer *t, fl_token_scratch *s, const fl_text *text,
+                             const char *which)
 {
     const uint8_t *bytes = (const uint8_t *)text->bytes;
     size_t first = s->n;
+    bool ascii;
+    FL_TRY(check_text(text, which, &ascii));
     FL_TRY(fl__added_split(t, &t->raw, bytes, 0, text->n_bytes, &s->raw));
     for (size_t i = 0; i < s->raw.n; i++) {
         fl_stretch part = s->raw.list[i];
         FL_TRY(part.added >= 0 ? add_token(t, s, bytes, part.added, part.begin, part.end)
                                : encode_between(t, s, bytes, part.begin, part.end));
     }
-    if (s->with_spans) {
-        place_spans(t, s, text, first);
+    if (s->with_spans && !(ascii && !t->trim_spans)) {
+        place_spans(t, s, text, ascii, first);
     }
     return FL_OK;
 }
@@ -322,15 +329,13 @@ fl_status fl_tokenizer_encode(const fl_tokenizer *t, fl_token_scratch *s, const 
     if (s->tokenizer != t) {
         return fl_fail(FL_EINVAL, "the scratch was made for another tokenizer");
     }
-    FL_TRY(check_text(&r->text, has_pair ? "the first text" : "the text"));
     s->n = 0;
     s->with_spans = out->spans != NULL;
     FL_TRY(fl__scratch_room(s, 1)); /* so that there is something to copy from */
-    FL_TRY(encode_text(t, s, &r->text));
+    FL_TRY(encode_text(t, s, &r->text, has_pair ? "the first text" : "the text"));
     size_t second = s->n;
     if (has_pair) {
-        FL_TRY(check_text(&r->pair, "the second text"));
-        FL_TRY(encode_text(t, s, &r->pair));
+        FL_TRY(encode_text(t, s, &r->pair, "the second text"));
     }
     int64_t kept[2] = {(int64_t)second, (int64_t)(s->n - second)};
     FL_TRY(cut_texts(r, template->n_special, &kept[0], &kept[1]));

@@ -90,9 +90,10 @@ typedef struct fl_symbol {
     uint32_t n_bytes;           /* 0: it was merged into the one before */
 } fl_symbol;
 
+/* A merge that may be due: of the symbol at place `at` with the one behind it. */
 typedef struct fl_merge_entry {
     uint32_t rank, at;
-    int32_t id;
+    int32_t left, right, id;
 } fl_merge_entry;
 
 /* ---- normalized text ---- */
@@ -160,7 +161,7 @@ struct fl_token_scratch {
     const fl_tokenizer *tokenizer; /* whose words the cache holds */
     fl_word_cache cache;
     int32_t *ids;         /* [n] of all texts of a request so far */
-    fl_token_span *spans; /* [n], in bytes of their text, if with_spans */
+    fl_token_span *spans; /* [n] in bytes of their text; valid if with_spans */
     size_t n, ids_room, spans_room;
     bool with_spans;
 
@@ -187,15 +188,13 @@ struct fl_token_scratch {
     size_t prefixed_room;
 };
 
-/* Room for `more` ids, and spans where they are wanted, behind those that are there. FL_ENOMEM. */
+/* Room for `more` ids and spans behind those that are there. FL_ENOMEM. */
 fl_status fl__scratch_room(fl_token_scratch *s, size_t more) FL_MUST_CHECK;
 
 /* Append one id; there is room for it. */
 static inline void fl__scratch_add(fl_token_scratch *s, int32_t id, size_t begin, size_t end)
 {
-    if (s->with_spans) {
-        s->spans[s->n] = (fl_token_span){.begin = (int32_t)begin, .end = (int32_t)end};
-    }
+    s->spans[s->n] = (fl_token_span){.begin = (int32_t)begin, .end = (int32_t)end};
     s->ids[s->n++] = id;
 }
 

@@ -35,8 +35,5 @@ void fl_token_scratch_destroy(fl_token_scratch **scratch)
 fl_status fl__scratch_room(fl_token_scratch *s, size_t more)
 {
     FL_TRY(fl_alloc_room((void **)&s->ids, s->n, more, sizeof *s->ids, &s->ids_room));
-    if (!s->with_spans) {
-        return FL_OK;
-    }
     return fl_alloc_room((void **)&s->spans, s->n, more, sizeof *s->spans, &s->spans_room);
 }

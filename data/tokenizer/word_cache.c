@@ -21,13 +21,32 @@ void fl_word_cache_fini(fl_word_cache *cache)
     *cache = (fl_word_cache){0};
 }
 
-void fl_word_keep(fl_word_entry *bucket, const uint64_t key[3], const int32_t *ids, int64_t n_ids)
+/* Where the pieces of a word end; false if they are not the whole word, one behind the other. */
+static bool list_ends(size_t begin, size_t end, const fl_token_span *spans, size_t n_ids,
+                      uint8_t ends[FL_WORD_IDS_MAX - 1])
+{
+    size_t at = begin;
+    for (size_t i = 0; i < n_ids; i++) {
+        if ((size_t)spans[i].begin != at) {
+            return false;
+        }
+        at = (size_t)spans[i].end;
+        if (i + 1 < n_ids) {
+            ends[i] = (uint8_t)(at - begin);
+        }
+    }
+    return at == end;
+}
+
+void fl_word_keep(fl_word_entry *bucket, const uint64_t key[3], size_t begin, size_t end,
+                  const int32_t *ids, const fl_token_span *spans, size_t n_ids)
 {
     if (n_ids > FL_WORD_IDS_MAX) {
         return;
     }
     bucket[1] = bucket[0];
+    bool whole = list_ends(begin, end, spans, n_ids, bucket[0].ends);
     memcpy(bucket[0].key, key, sizeof bucket[0].key);
-    bucket[0].n_ids = (int32_t)n_ids;
-    memcpy(bucket[0].ids, ids, (size_t)n_ids * sizeof *ids);
+    memcpy(bucket[0].ids, ids, n_ids * sizeof *ids);
+    bucket[0].n_ids = (uint8_t)(whole ? n_ids : n_ids | FL_WORD_SCATTERED);
 }

@@ -6,21 +6,25 @@
 #ifndef FL_DATA_TOKENIZER_WORD_CACHE_H
 #define FL_DATA_TOKENIZER_WORD_CACHE_H
 
-#include <frostline/status.h>
+#include "data/tokenizer/tokenizer.h"
 
 #include <stdint.h>
 #include <string.h>
 
-enum { FL_WORD_BYTES_MAX = 23, FL_WORD_IDS_MAX = 9 };
+enum { FL_WORD_BYTES_MAX = 23, FL_WORD_IDS_MAX = 8 };
 enum { FL_WORD_CACHE_BITS = 15 };
 
 /* One cache line. */
 typedef struct fl_word_entry {
     uint64_t
         key[3]; /* the word's bytes and zeros; the last byte is its length, 0 in a free entry */
-    int32_t n_ids;
     int32_t ids[FL_WORD_IDS_MAX];
+    uint8_t n_ids;                     /* FL_WORD_SCATTERED may be added */
+    uint8_t ends[FL_WORD_IDS_MAX - 1]; /* of all pieces but the last: the byte behind it */
 } fl_word_entry;
+
+/* The pieces are not the whole word, one behind the other: where they lie is not kept. */
+enum { FL_WORD_SCATTERED = 0x80 };
 
 typedef struct fl_word_cache {
     fl_word_entry *entries; /* [2 << FL_WORD_CACHE_BITS] */
@@ -66,7 +70,9 @@ static inline const fl_word_entry *fl_word_find(const fl_word_entry *bucket, con
     return fl_word_same(bucket, key) ? bucket : fl_word_same(bucket + 1, key) ? bucket + 1 : NULL;
 }
 
-/* Keep a word that was not found, if it has at most FL_WORD_IDS_MAX ids. */
-void fl_word_keep(fl_word_entry *bucket, const uint64_t key[3], const int32_t *ids, int64_t n_ids);
+/* Keep a word that was not found, if it has at most FL_WORD_IDS_MAX ids. Its bytes are [begin, end)
+ * of the text, as the spans count. ids, spans [n_ids] */
+void fl_word_keep(fl_word_entry *bucket, const uint64_t key[3], size_t begin, size_t end,
+                  const int32_t *ids, const fl_token_span *spans, size_t n_ids);
 
 #endif
