@@ -220,8 +220,9 @@ static void watch_pass(fl_controller *controller)
         fl_progress_update(&controller->log.progress, &controller->stats);
         return;
     }
-    if (fl_pass_write(&controller->pass) != FL_OK) {
-        fl_shutdown_pass_failed(controller);
+    fl_status status = fl_pass_write(&controller->pass);
+    if (status != FL_OK) {
+        fl_shutdown_pass_failed(controller, status);
     }
     fl_pass_show(&controller->pass, &controller->log.progress);
 }

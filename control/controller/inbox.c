@@ -148,7 +148,7 @@ static void heard_pass(fl_controller *controller, fl_worker *worker, const fl_pa
         fl_log(FL_LOG_WARN, "dropped a report of a pass from worker %d: %s", worker->rank,
                fl_errmsg());
     } else if (status != FL_OK) {
-        fl_shutdown_pass_failed(controller);
+        fl_shutdown_pass_failed(controller, status);
     }
 }
 

@@ -133,7 +133,8 @@ static fl_status write_piece(fl_pass *pass)
     size_t left = pass->out_bytes - pass->out_at, n = left < PIPE_BUF ? left : PIPE_BUF;
     ssize_t written = write(pass->o->out_fd, pass->out + pass->out_at, n);
     if (written < 0 && errno != EINTR && errno != EAGAIN) {
-        return fl_fail(FL_EIO, "%s could not be written: %s", pass->o->out, strerror(errno));
+        return fl_fail(errno == EPIPE ? FL_ESTOPPED : FL_EIO, "%s could not be written: %s",
+                       pass->o->out, strerror(errno));
     }
     pass->out_at += written < 0 ? 0 : (size_t)written;
     return FL_OK;

@@ -42,11 +42,11 @@ typedef struct fl_pass {
 void fl_pass_init(fl_pass *pass, const fl_pass_options *options);
 void fl_pass_fini(fl_pass *pass);
 
-/* A worker's report. FL_EFORMAT if it cannot be true; FL_ENOMEM; FL_EIO if the lines cannot be
- * written. */
+/* A worker's report. FL_EFORMAT if it cannot be true; FL_ENOMEM; and as fl_pass_write. */
 fl_status fl_pass_heard(fl_pass *pass, const fl_pass_report *report) FL_MUST_CHECK;
 
-/* Write what the receiver takes without waiting; then open further batches. FL_EIO. */
+/* Write what the receiver takes without waiting; then open further batches. FL_EIO; FL_ESTOPPED if
+ * the receiver has closed its end of the pipe. */
 fl_status fl_pass_write(fl_pass *pass) FL_MUST_CHECK;
 
 /* Whether lines wait for the receiver. */

@@ -230,11 +230,11 @@ void fl_shutdown_report_lost(fl_controller *controller, int rank, const char *ki
     }
 }
 
-void fl_shutdown_pass_failed(fl_controller *controller)
+void fl_shutdown_pass_failed(fl_controller *controller, fl_status status)
 {
     fl_shutdown *shutdown = &controller->shutdown;
     if (shutdown->status == FL_OK) {
-        shutdown->status = FL_EFAILED;
+        shutdown->status = status == FL_ESTOPPED ? FL_ESTOPPED : FL_EFAILED;
         shutdown->phase.n_stops += shutdown->phase.n_stops == 0;
         snprintf(shutdown->message, sizeof shutdown->message, "%s", fl_errmsg());
         fl_pass_stop(&controller->pass);

@@ -55,8 +55,9 @@ void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report 
  * after a stop, with FL_EFAILED. */
 void fl_shutdown_report_lost(fl_controller *controller, int rank, const char *kind);
 
-/* The lines of a pass could not be kept or written (fl_errmsg): it ends, with FL_EFAILED. */
-void fl_shutdown_pass_failed(fl_controller *controller);
+/* The lines of a pass could not be kept or written (fl_errmsg): it ends, with FL_EFAILED; with
+ * FL_ESTOPPED if their reader has left. */
+void fl_shutdown_pass_failed(fl_controller *controller, fl_status status);
 
 /* Detect lost workers and passed deadlines, and enter the next state when its condition holds. */
 void fl_shutdown_watch(fl_controller *controller, int64_t now_us);

@@ -7,13 +7,17 @@
 #include "support/lines.h"
 #include "support/shell.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -280,6 +284,11 @@ static void test_use__output_is_whole_or_not_at_all(void **state)
     (void)state;
     run_program(3, "predict run >/dev/full");
     assert_non_null(strstr(result.err, "standard output could not be written: No space left"));
+    run_command(root,
+                "{ " PROGRAM "predict run; echo $? >code; } | head -n 1 | wc -l; cat code; rm code",
+                &result);
+    assert_string_equal(result.err, ""); /* the reader has what it wanted */
+    assert_true(strcmp(result.out, "1\n130\n") == 0 || strcmp(result.out, "1\n0\n") == 0);
     write_text("old.jsonl", "old\n");
     run_command(root,
                 "(ulimit -f 1; trap '' XFSZ; " PROGRAM "predict run --split train --out old.jsonl)",
@@ -288,6 +297,88 @@ static void test_use__output_is_whole_or_not_at_all(void **state)
     assert_non_null(strstr(result.err, "old.jsonl could not be written"));
     run_command(root, "cat old.jsonl; ls old.jsonl*; rm old.jsonl", &result);
     assert_string_equal(result.out, "old\nold.jsonl\n");
+}
+
+/* ---- ends ---- */
+
+/* `frostline predict` with a standard output that takes 4 KiB and that nobody reads: its workers
+ * wait at the gate. Returns the process; *out: the other end. */
+static pid_t start_stuck(int *out)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_true(fcntl(ends[1], F_SETPIPE_SZ, 4096) > 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        if (chdir(root) == 0 && freopen("stuck.txt", "w", stderr) != NULL) {
+            execl(FL_BINARY_DIR "/frostline", "frostline", "predict", "run", "--split", "train",
+                  "--set", "train.batch=2", "--set", "pipe.m=1", "--set", "fault.detect=2s", NULL);
+        }
+        _exit(99);
+    }
+    close(ends[1]);
+    struct pollfd first = {.fd = ends[0], .events = POLLIN};
+    assert_int_equal(poll(&first, 1, 60000), 1);
+    *out = ends[0];
+    return pid;
+}
+
+static int exit_code_of(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Ctrl-C ends it although the reader does not read; all lines that were written are whole. */
+static void test_use__ends_at_a_signal_while_nobody_reads(void **state)
+{
+    (void)state;
+    int out;
+    static char lines[1 << 16];
+    pid_t pid = start_stuck(&out);
+    assert_int_equal(kill(pid, SIGINT), 0);
+    assert_int_equal(exit_code_of(pid), 130);
+    ssize_t n = read(out, lines, sizeof lines);
+    assert_true(n > 0 && strncmp(lines, "{\"id\": ", 7) == 0);
+    close(out);
+    run_command(root, "rm stuck.txt", &result);
+}
+
+static void kill_last_child(pid_t parent)
+{
+    char path[64];
+    int child = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fscanf(file, "%d", &child) == 1) {
+    }
+    fclose(file);
+    assert_true(child > 0);
+    assert_int_equal(kill(child, SIGKILL), 0);
+}
+
+/* The worker is named, and its log can be read. */
+static void test_use__a_lost_worker_ends_it(void **state)
+{
+    (void)state;
+    int out;
+    pid_t pid = start_stuck(&out);
+    kill_last_child(pid);
+    assert_int_equal(exit_code_of(pid), 3);
+    close(out);
+    run_command(
+        root,
+        "grep -o 'worker 1 .*was killed by signal 9' stuck.txt | sort -u | wc -l; f=$(grep -o "
+        "'/[^ :]*worker-1.log' stuck.txt | head -n 1); ls $f >/dev/null && rm -r $(dirname $f) "
+        "stuck.txt",
+        &result);
+    assert_string_equal(result.err, "");
+    assert_string_equal(result.out, "1\n");
 }
 
 /* ---- export ---- */
@@ -425,6 +516,8 @@ int main(void)
         cmocka_unit_test(test_use__predicts_the_samples_of_a_split),
         cmocka_unit_test(test_use__predicts_without_labels),
         cmocka_unit_test(test_use__output_is_whole_or_not_at_all),
+        cmocka_unit_test(test_use__ends_at_a_signal_while_nobody_reads),
+        cmocka_unit_test(test_use__a_lost_worker_ends_it),
         cmocka_unit_test(test_use__an_exported_model_predicts_the_same),
         cmocka_unit_test(test_use__refuses_bad_input),
         cmocka_unit_test(test_use__leaves_nothing_behind),
