@@ -30,6 +30,7 @@
     X(SWITCH, "transition: switch", PHASE)                                                         \
     X(SHARE, "sharing out a batch", CONTROL)                                                       \
     X(REPORT, "report", CONTROL)                                                                   \
+    X(CHECKPOINT, "copying a checkpoint", CONTROL)                                                 \
     X(DATA, "data", DATA)                                                                          \
     X(FORWARD, "forward", COMPUTE)                                                                 \
     X(BACKWARD, "backward", COMPUTE)                                                               \

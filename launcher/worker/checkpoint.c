@@ -3,6 +3,7 @@
 #include "launcher/worker/worker_state.h"
 
 #include "device/clock.h"
+#include "device/flight.h"
 #include "device/log.h"
 #include "nn/optimizer.h"
 
@@ -74,9 +75,13 @@ fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step)
     }
     fl_link_doing(w->link, "copying a checkpoint");
     fl_checkpoint_state state = state_of(w);
+    fl_flight_enter(FL_FLIGHT_CHECKPOINT, -1, -1, 0);
     fl_status status = fl_checkpoint_writer_begin(w->writer, &state, step);
-    return status == FL_OK ? FL_OK
-                           : fl_within(status, "the checkpoint after step %lld", (long long)step);
+    if (status != FL_OK) {
+        return fl_within(status, "the checkpoint after step %lld", (long long)step);
+    }
+    fl_flight_leave();
+    return FL_OK;
 }
 
 /* The newest durable checkpoint may be the one that the run began with. */
