@@ -39,8 +39,9 @@ FL_INLINE void softmax(const bool causal, const fl__attention_head *h, const blo
     }
 }
 
-/* s = P mask / (1 - p), column by column, eight keys of a draw at a time. */
-static void drop(const fl__attention_head *h, const block *b, int64_t lane, float *s)
+/* s = P mask / (1 - p), column by column, eight keys of a draw at a time. Kept out of the caller,
+ * whose registers it would take where nothing is dropped. */
+FL_APART void drop(const fl__attention_head *h, const block *b, int64_t lane, float *s)
 {
     const dropping d = dropping_of(h);
     for (int64_t key = 0; key < b->n_keys; key += KEYS_A_DRAW) {

@@ -31,7 +31,7 @@ FL_INLINE void grad_scores(const bool causal, const fl__attention_head *h, const
 
 /* The same with dropout: s becomes P mask / (1 - p), which 8 wants, and dP is masked before delta.
  * In between, a dropped probability is stored with its sign bit set: P is never negative. */
-FL_INLINE void grad_scores_dropped(const bool causal, const fl__attention_head *h, const block *b,
+FL_INLINE void grad_masked_scores(const bool causal, const fl__attention_head *h, const block *b,
                                    int64_t lane, float *s, float *ds)
 {
     const dropping d = dropping_of(h);
@@ -55,6 +55,17 @@ FL_INLINE void grad_scores_dropped(const bool causal, const fl__attention_head *
         vf p = (vf)(bits & 0x7FFFFFFFu);
         v_store(dp, p * (v_load(dp) - delta));
         v_store(at, v_select((vi)bits < 0, (vf){0}, p * d.rate.scale));
+    }
+}
+
+/* Kept out of the caller, whose registers it would take where nothing is dropped. */
+FL_APART void grad_scores_dropped(const fl__attention_head *h, const block *b, int64_t lane,
+                                  float *s, float *ds)
+{
+    if (h->causal) {
+        grad_masked_scores(true, h, b, lane, s, ds);
+    } else {
+        grad_masked_scores(false, h, b, lane, s, ds);
     }
 }
 
@@ -110,11 +121,7 @@ static void backward_block(const fl__attention_head *h, const backward_work *w, 
     for (int64_t lane = 0; lane < b->vectors * LANES; lane += LANES) {
         float *s = w->s + lane, *ds = w->ds + lane;
         if (h->drop > 0.0f) {
-            if (h->causal) {
-                grad_scores_dropped(true, h, b, lane, s, ds);
-            } else {
-                grad_scores_dropped(false, h, b, lane, s, ds);
-            }
+            grad_scores_dropped(h, b, lane, s, ds);
         } else if (h->causal) {
             grad_scores(true, h, b, lane, s, ds);
         } else {

@@ -31,6 +31,8 @@ typedef uint32_t vu __attribute__((vector_size(4 * FL_LANES), may_alias));
 typedef float vf_any __attribute__((vector_size(4 * FL_LANES), may_alias, aligned(4)));
 
 #define FL_INLINE static inline __attribute__((always_inline, unused))
+/* A function for a rare case, called from an inner loop. */
+#define FL_APART static __attribute__((noinline, cold, unused))
 
 FL_INLINE vf v_load(const float *p)
 {
