@@ -112,28 +112,60 @@ static fl_status make_model_file(const fl_preparation *p, int dir_fd, fl_model_f
     return status;
 }
 
-/* The directory of the run, and whether job.yaml is in it: *dir_fd is the caller's. */
-static fl_status open_dir(const fl_preparation *p, const char *run_dir, char path[PATH_MAX],
-                          int *dir_fd)
+/* What a run leaves behind, open while it trains. */
+typedef struct run_files {
+    char path[PATH_MAX]; /* of the run directory */
+    int dir_fd, held_fd; /* the directory; job.yaml, locked */
+    fl_checkpoint_store store;
+    char *job_text;
+    fl_model_file model;
+} run_files;
+
+static fl_status open_dir(const fl_preparation *p, const char *run_dir, run_files *f)
 {
     if (p->resume == NULL) {
-        return fl_run_dir_open(p->job, run_dir, path, dir_fd);
+        return fl_run_dir_open(p->job, run_dir, f->path, &f->dir_fd);
     }
-    snprintf(path, PATH_MAX, "%s", p->resume->dir);
-    *dir_fd = fcntl(p->resume->dir_fd, F_DUPFD_CLOEXEC, 0);
-    return *dir_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+    snprintf(f->path, sizeof f->path, "%s", p->resume->dir);
+    f->dir_fd = fcntl(p->resume->dir_fd, F_DUPFD_CLOEXEC, 0);
+    return f->dir_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "%s: %s", f->path, strerror(errno));
 }
 
-/* From here on the directory holds this run. *held_fd -1: the lock is the resume's. */
-static fl_status begin_dir(const fl_preparation *p, int dir_fd, int *held_fd)
+/* From here on the directory holds this run; the lock on one that continues is the resume's. */
+static fl_status begin_dir(const fl_preparation *p, run_files *f)
 {
-    *held_fd = -1;
     if (p->resume != NULL) {
         return fl_resume_begin(p->resume, p);
     }
-    FL_TRY(fl_run_dir_write_job(p, dir_fd));
-    *held_fd = fl_run_hold(dir_fd);
+    FL_TRY(fl_run_dir_write_job(p, f->dir_fd));
+    f->held_fd = fl_run_hold(f->dir_fd);
     return FL_OK;
+}
+
+/* job.yaml is last: without room for the model, there is no run. */
+static fl_status open_files(const fl_preparation *p, const char *run_dir, run_files *f)
+{
+    *f = (run_files){.dir_fd = -1, .held_fd = -1};
+    FL_TRY(open_dir(p, run_dir, f));
+    FL_TRY(fl_checkpoint_folder_open(p->job, f->path, f->dir_fd, &f->store));
+    FL_TRY(fl_checkpoint_job_text(p->job, &f->job_text));
+    if (p->job->run.save_model) {
+        FL_TRY(make_model_file(p, f->dir_fd, &f->model));
+    }
+    return begin_dir(p, f);
+}
+
+static void close_files(run_files *f)
+{
+    if (f->held_fd >= 0) {
+        close(f->held_fd);
+    }
+    fl_model_file_fini(&f->model);
+    if (f->dir_fd >= 0) {
+        fl_checkpoint_folder_close(f->dir_fd, &f->store);
+        close(f->dir_fd);
+    }
+    free(f->job_text);
 }
 
 static void keep_costs(const fl_preparation *p, const char *path)
@@ -145,87 +177,79 @@ static void keep_costs(const fl_preparation *p, const char *path)
     }
 }
 
+static fl_worker_context worker_of(fl_preparation *p, run_files *f)
+{
+    const fl_interval *every = &p->job->checkpoint.every;
+    return (fl_worker_context){.model = p->model,
+                               .dataset = p->dataset,
+                               .job = p->job,
+                               .plan = p->plan,
+                               .cores = &p->cores,
+                               .activations = p->activations,
+                               .due = &p->due,
+                               .batches = p->batches,
+                               .dir_fd = f->dir_fd,
+                               .init = &p->init,
+                               .start = p->resume == NULL ? NULL : &p->resume->start,
+                               .store = &f->store,
+                               .checkpoints =
+                                   every->ms > 0 || every->steps > 0 || every->epochs > 0,
+                               .model_file = p->job->run.save_model ? &f->model : NULL,
+                               .n_samples = p->n_samples,
+                               .n_validation = p->n_validation,
+                               .n_steps = p->n_steps};
+}
+
+static fl_controller_options controller_of(fl_preparation *p, run_files *f,
+                                           fl_worker_context *worker)
+{
+    return (fl_controller_options){.job = p->job,
+                                   .model = p->model,
+                                   .dataset = p->dataset,
+                                   .plan = p->plan,
+                                   .plan_input = &p->input,
+                                   .costs = &p->costs->origin,
+                                   .learned = p->learned,
+                                   .candidates = p->candidates,
+                                   .n_candidates = p->n_candidates,
+                                   .activations = p->activations,
+                                   .no_cache_why = p->no_cache_why,
+                                   .metrics = p->listens ? &p->metrics : NULL,
+                                   .run_dir = f->path,
+                                   .dir_fd = f->dir_fd,
+                                   .job_text = f->job_text,
+                                   .checkpoints = &f->store,
+                                   .resume = p->resume == NULL ? NULL : p->resume->checkpoint,
+                                   .origin = p->resume == NULL ? NULL : &p->resume->origin,
+                                   .model_file = worker->model_file,
+                                   .lead = p->due.lead,
+                                   .recording = p->due.recording,
+                                   .n_devices = p->n_workers,
+                                   .kernels = fl_device_cpu_isa(),
+                                   .n_samples = p->n_samples,
+                                   .n_validation = p->n_validation,
+                                   .n_steps = p->n_steps,
+                                   .n_epochs = p->job->train.epochs,
+                                   .callbacks = p->callbacks,
+                                   .worker = fl_worker_run,
+                                   .context = worker};
+}
+
 static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
-    int dir_fd = -1;
-    char path[PATH_MAX];
-    FL_TRY(open_dir(p, run_dir, path, &dir_fd));
-    fl_worker_context worker = {.model = p->model,
-                                .dataset = p->dataset,
-                                .job = p->job,
-                                .plan = p->plan,
-                                .cores = &p->cores,
-                                .activations = p->activations,
-                                .due = &p->due,
-                                .batches = p->batches,
-                                .dir_fd = dir_fd,
-                                .init = &p->init,
-                                .start = p->resume == NULL ? NULL : &p->resume->start,
-                                .n_samples = p->n_samples,
-                                .n_validation = p->n_validation,
-                                .n_steps = p->n_steps};
-    fl_controller_options controller = {.job = p->job,
-                                        .model = p->model,
-                                        .dataset = p->dataset,
-                                        .plan = p->plan,
-                                        .plan_input = &p->input,
-                                        .costs = &p->costs->origin,
-                                        .learned = p->learned,
-                                        .candidates = p->candidates,
-                                        .n_candidates = p->n_candidates,
-                                        .activations = p->activations,
-                                        .no_cache_why = p->no_cache_why,
-                                        .metrics = p->listens ? &p->metrics : NULL,
-                                        .run_dir = path,
-                                        .dir_fd = dir_fd,
-                                        .lead = p->due.lead,
-                                        .recording = p->due.recording,
-                                        .n_devices = p->n_workers,
-                                        .kernels = fl_device_cpu_isa(),
-                                        .n_samples = p->n_samples,
-                                        .n_validation = p->n_validation,
-                                        .n_steps = p->n_steps,
-                                        .n_epochs = p->job->train.epochs,
-                                        .resume = p->resume == NULL ? NULL : p->resume->checkpoint,
-                                        .origin = p->resume == NULL ? NULL : &p->resume->origin,
-                                        .callbacks = p->callbacks,
-                                        .worker = fl_worker_run,
-                                        .context = &worker};
-    *p->learned = *p->profile;
-    fl_model_file model_file = {0};
-    fl_checkpoint_store store = {0};
-    char *job_text = NULL;
-    fl_status status = fl_checkpoint_folder_open(p->job, path, dir_fd, &store);
+    run_files files;
+    fl_failure failure; /* closing may fail at something, too */
+    fl_status status = open_files(p, run_dir, &files);
     if (status == FL_OK) {
-        status = fl_checkpoint_job_text(p->job, &job_text);
-    }
-    const fl_interval *every = &p->job->checkpoint.every;
-    worker.store = controller.checkpoints = &store;
-    worker.checkpoints = every->ms > 0 || every->steps > 0 || every->epochs > 0;
-    controller.job_text = job_text;
-    if (status == FL_OK &&
-        p->job->run.save_model) { /* before job.yaml: without room, there is no run */
-        status = make_model_file(p, dir_fd, &model_file);
-        worker.model_file = controller.model_file = &model_file;
-    }
-    int held_fd = -1;
-    if (status == FL_OK) {
-        status = begin_dir(p, dir_fd, &held_fd);
-    }
-    if (status == FL_OK) {
-        keep_costs(p, path);
+        fl_worker_context worker = worker_of(p, &files);
+        fl_controller_options controller = controller_of(p, &files, &worker);
+        *p->learned = *p->profile;
+        keep_costs(p, files.path);
         status = fl_controller_run(&controller, result);
         keep_learned(p, status);
     }
-    if (held_fd >= 0) {
-        close(held_fd);
-    }
-    fl_failure failure; /* closing may fail at something, too */
     fl_failure_keep(&failure, status);
-    fl_model_file_fini(&model_file);
-    fl_checkpoint_folder_close(dir_fd, &store);
-    free(job_text);
-    close(dir_fd);
+    close_files(&files);
     return fl_failure_raise(&failure);
 }
 

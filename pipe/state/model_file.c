@@ -198,7 +198,9 @@ void fl_model_file_fini(fl_model_file *file)
     }
     if (file->fd >= 0) {
         unlinkat(file->folder_fd, PART_FILE, 0);
-        unlinkat(file->folder_fd, FL_MODEL_CONFIG_FILE, 0);
+        if (faccessat(file->folder_fd, FL_MODEL_FILE, F_OK, 0) != 0) {
+            unlinkat(file->folder_fd, FL_MODEL_CONFIG_FILE, 0); /* otherwise it is that model's */
+        }
         unlinkat(file->run_fd, FL_MODEL_FOLDER, AT_REMOVEDIR); /* unless there is more in it */
         close(file->fd);
     }
