@@ -311,34 +311,48 @@ static void summary_of_plan(FILE *out, const fl_plan *plan)
             fl_plural_ending(plan->M, "micro-batch"));
 }
 
-/* No run continues with the weights of another, so every suggestion starts at the first step. */
+/* A run without checkpoints can only begin again. */
+static bool can_continue(const fl_job *job)
+{
+    const fl_interval *every = &job->checkpoint.every;
+    return every->ms > 0 || every->steps > 0 || every->epochs > 0;
+}
+
+static void suggest_longer(FILE *out, const char *run_dir, bool continues, const char *how,
+                           const char *set)
+{
+    if (continues) {
+        fprintf(out, "  train longer   %s:\n                 frostline run --resume %s \\\n", how,
+                run_dir);
+    } else {
+        fprintf(out,
+                "  train longer   from the first step, %s:\n"
+                "                 frostline run %s/job.yaml \\\n",
+                how, run_dir);
+    }
+    fprintf(out, "                     --set %s\n", set);
+}
+
 static void summary_of_training_again(FILE *out, const fl_controller_options *options,
                                       const fl_run_result *result, fl_status status)
 {
     const fl_job *job = options->job;
-    int64_t longer = 2 * job->train.epochs;
+    const char *dir = options->run_dir;
+    bool continues = can_continue(job);
+    char set[64];
+    snprintf(set, sizeof set, "train.epochs=%lld", (long long)(2 * job->train.epochs));
     if (job->model.kind == FL_MODEL_PROGRAM) {
         fprintf(out, "  train again    start the program again\n");
+    } else if (status != FL_OK && continues) {
+        fprintf(out, "  continue       frostline run --resume %s\n", dir);
     } else if (status != FL_OK) {
-        fprintf(out, "  train again    frostline run %s/job.yaml\n", options->run_dir);
+        fprintf(out, "  train again    frostline run %s/job.yaml\n", dir);
     } else if (result->ended_early) {
-        fprintf(out,
-                "  train longer   from the first step, to the end of the last epoch:\n"
-                "                 frostline run %s/job.yaml \\\n"
-                "                     --set train.stop_after=none\n",
-                options->run_dir);
+        suggest_longer(out, dir, false, "to the end of the last epoch", "train.stop_after=none");
     } else if (job->train.max_steps > 0) {
-        fprintf(out,
-                "  train longer   from the first step, to the end of the last epoch:\n"
-                "                 frostline run %s/job.yaml \\\n"
-                "                     --set train.max_steps=none\n",
-                options->run_dir);
-    } else if (longer <= EPOCHS_MAX) {
-        fprintf(out,
-                "  train longer   from the first step, with twice the epochs:\n"
-                "                 frostline run %s/job.yaml \\\n"
-                "                     --set train.epochs=%lld\n",
-                options->run_dir, (long long)longer);
+        suggest_longer(out, dir, continues, "to the end of the last epoch", "train.max_steps=none");
+    } else if (2 * job->train.epochs <= EPOCHS_MAX) {
+        suggest_longer(out, dir, continues, "with twice the epochs", set);
     }
 }
 

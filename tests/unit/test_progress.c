@@ -48,6 +48,7 @@ static void test_progress__cuts_the_live_line_to_the_columns(void **state)
 
 static fl_model_kind model_kind = FL_MODEL_VIT;
 static int64_t hash_weights;
+static int64_t checkpoint_steps; /* of the jobs in this test: 0: no checkpoints */
 enum { EPOCHS = 4 };
 
 static const fl_metric two[] = {{"accuracy", true}, {"mae", false}};
@@ -61,6 +62,7 @@ static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status
     job.train.max_steps = max_steps;
     job.train.epochs = EPOCHS;
     job.train.hash_weights = hash_weights;
+    job.checkpoint.every = (fl_interval){.steps = checkpoint_steps};
     fl_controller_options options = {.job = &job,
                                      .plan = &plan,
                                      .run_dir = "/runs/x",
@@ -155,6 +157,14 @@ static void test_progress__suggests_what_can_be_run(void **state)
     summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
     assert_null(strstr(text, "train longer"));
     assert_null(strstr(text, "--set"));
+    checkpoint_steps = 100;
+    summary_of(&result, 0, FL_OK, text, sizeof text);
+    assert_non_null(strstr(text, "  train longer   with twice the epochs:\n"
+                                 "                 frostline run --resume /runs/x \\\n"
+                                 "                     --set train.epochs=8\n"));
+    summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
+    assert_non_null(strstr(text, "  continue       frostline run --resume /runs/x\n"));
+    checkpoint_steps = 0;
     model_kind = FL_MODEL_PROGRAM;
     summary_of(&result, 0, FL_OK, text, sizeof text);
     model_kind = FL_MODEL_VIT;
