@@ -1,5 +1,6 @@
 /* Interrupted runs that continue: on the same plan they are the uninterrupted run to the last bit,
  * on another one they agree with it; nothing is used twice or left out. */
+#include "control/checkpoint/manifest.h"
 #include "launcher/run/resume.h"
 #include "support/lines.h"
 #include "support/nap.h"
@@ -7,6 +8,8 @@
 #include "support/shell.h"
 #include "support/toy.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -53,10 +56,45 @@ static scenario of(const char *name, bool scripted)
                       .at_point = take_time};
 }
 
-static void terminate_the_run(fl_worker_state *w)
+/* The worker holds until a checkpoint is durable: without one, there is nothing to resume. */
+static void await_checkpoint(const fl_worker_state *w)
 {
-    (void)w;
+    bool any = false;
+    while (!any) {
+        int fd = openat(w->c->dir_fd, FL_CHECKPOINT_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *dir = fdopendir(fd);
+        for (const struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
+            char manifest[300];
+            snprintf(manifest, sizeof manifest, "%s/" FL_CHECKPOINT_MANIFEST, e->d_name);
+            any = any || faccessat(fd, manifest, F_OK, 0) == 0;
+        }
+        closedir(dir);
+        nap(1000);
+    }
+}
+
+static void behead_saved(fl_worker_state *w)
+{
+    await_checkpoint(w);
+    kill_the_controller(w);
+}
+
+static void kill_saved(fl_worker_state *w)
+{
+    await_checkpoint(w);
+    kill_this_worker(w);
+}
+
+static void terminate_saved(fl_worker_state *w)
+{
+    await_checkpoint(w);
     kill(getppid(), SIGTERM);
+}
+
+static void interrupt_saved(fl_worker_state *w)
+{
+    await_checkpoint(w);
+    interrupt_the_run(w);
 }
 
 static scenario whole; /* the run without interruption */
@@ -176,13 +214,12 @@ static const struct {
     fl_status status; /* FL_OK: the controller was killed */
     const char *ended;
 } stops[] = {
-    {"controller", "step", 0, 37, kill_the_controller, FL_OK, "lost"},
-    {"soon", "step", 1, 33, kill_the_controller, FL_OK,
-     "lost"}, /* the checkpoint is being written */
-    {"decided", "prepare", 0, 0, kill_the_controller, FL_OK, "lost"},
-    {"worker", "step", 1, 64, kill_this_worker, FL_EFAILED, "failed"},
-    {"term", "step", 0, 50, terminate_the_run, FL_ESTOPPED, "stopped"},
-    {"int", "step", 1, 71, interrupt_the_run, FL_ESTOPPED, "stopped"},
+    {"controller", "step", 0, 37, behead_saved, FL_OK, "lost"},
+    {"soon", "step", 1, 33, behead_saved, FL_OK, "lost"}, /* the checkpoint is being written */
+    {"decided", "prepare", 0, 0, behead_saved, FL_OK, "lost"},
+    {"worker", "step", 1, 64, kill_saved, FL_EFAILED, "failed"},
+    {"term", "step", 0, 50, terminate_saved, FL_ESTOPPED, "stopped"},
+    {"int", "step", 1, 71, interrupt_saved, FL_ESTOPPED, "stopped"},
 };
 
 static void stop_and_resume(const scenario *uninterrupted, bool scripted, size_t i)
@@ -235,7 +272,7 @@ static void test_resume__can_be_interrupted_again(void **state)
     (void)state;
     scenario s = of("often", false);
     for (int64_t step = 25; step < STEPS; step += 27, s.resumes = true) {
-        s.at[0] = (scenario_deed){.point = "step", .step = step, .act = kill_the_controller};
+        s.at[0] = (scenario_deed){.point = "step", .step = step, .act = behead_saved};
         scenario_start(&s);
         expect_beheaded(&s);
         scenario_forget(&s);
@@ -246,6 +283,16 @@ static void test_resume__can_be_interrupted_again(void **state)
 }
 
 /* ---- on another plan ---- */
+
+/* --replay: the plan changes where the run was resumed. */
+static void check_repeats(const scenario *s)
+{
+    scenario again = of("again", false);
+    again.more = s->more;
+    again.repeats = s->dir;
+    scenario_run(&again);
+    check_same_steps(s, &again);
+}
 
 static void test_resume__agrees_on_another_plan(void **state)
 {
@@ -259,7 +306,7 @@ static void test_resume__agrees_on_another_plan(void **state)
         char name[16];
         snprintf(name, sizeof name, "other%zu", i);
         scenario s = of(name, false);
-        s.at[0] = (scenario_deed){.point = "step", .step = 55, .act = kill_the_controller};
+        s.at[0] = (scenario_deed){.point = "step", .step = 55, .act = behead_saved};
         scenario_start(&s);
         expect_beheaded(&s);
         scenario_forget(&s);
@@ -274,6 +321,9 @@ static void test_resume__agrees_on_another_plan(void **state)
         assert_true(worst_difference(losses, expected, from, from + 20) < 1e-5);
         check_exactly_once(s.dir, EPOCHS, N_SAMPLES);
         assert_int_equal(count_events(s.dir, "plan.chosen", "cannot run on: "), 1);
+        if (i == 1) {
+            check_repeats(&s);
+        }
         free(losses);
         json_decref(event);
     }
@@ -287,7 +337,7 @@ static void test_resume__refuses_another_model(void **state)
 {
     (void)state;
     scenario s = of("model", false);
-    s.at[0] = (scenario_deed){.point = "step", .step = 40, .act = kill_the_controller};
+    s.at[0] = (scenario_deed){.point = "step", .step = 40, .act = behead_saved};
     scenario_start(&s);
     expect_beheaded(&s);
     scenario_forget(&s);
@@ -318,13 +368,24 @@ static void test_resume__makes_a_finished_run_longer(void **state)
     assert_non_null(strstr(s.outcome->message, "the run has finished all of its 84 steps"));
     scenario_forget(&s);
     s.more = JOB_SETS("train.epochs", "6");
+    s.at[0] = (scenario_deed){.point = "step", .who = 1, .step = 120, .act = kill_this_worker};
+    scenario_start(&s);
+    expect_end(&s, FL_EFAILED);
+    scenario_forget(&s);
+    fclose(open_in(&s, "model/model.safetensors")); /* what it left before is still there */
+    fclose(open_in(&s, "model/config.json"));
+    s.at[0] = (scenario_deed){0};
+    s.more = JOB_SETS("train.epochs", "3");
+    scenario_start(&s);
+    expect_end(&s, FL_EINVAL);
+    assert_non_null(strstr(s.outcome->message, "give 63 steps, allowed: at least the "));
+    scenario_forget(&s);
+    s.more = JOB_SETS("train.epochs", "6");
     scenario_run(&s);
     check_exactly_once(s.dir, 6, N_SAMPLES);
     json_t *event = resumed(&s);
-    assert_int_equal(number(event, "step"), STEPS);
-    assert_int_equal(number(event, "cut_steps"), 0);
-    assert_string_equal(json_string_value(json_array_get(json_object_get(event, "changed"), 0)),
-                        "train.epochs");
+    assert_true(number(event, "step") >= STEPS);
+    assert_int_equal(length(json_object_get(event, "changed")), 0);
     json_decref(event);
     fl_run_entry *entry = calloc(1, sizeof *entry);
     assert_int_equal(fl_run_look(s.dir, entry), FL_OK);

@@ -172,8 +172,8 @@ static _Noreturn void be_controller(scenario *s)
     if (s->adjust != NULL) {
         must(s->adjust(&job, &model, &data));
     }
-    s->outcome->status =
-        s->resumes ? resume(s, model, &data, &job) : fl_run_in(model, &data, &job, s->dir, NULL);
+    s->outcome->status = s->resumes ? resume(s, model, &data, &job)
+                                    : fl_run_again(model, &data, &job, s->dir, s->repeats, NULL);
     s->outcome->ended_us = fl_now_us();
     snprintf(s->outcome->message, sizeof s->outcome->message, "%s",
              s->outcome->status == FL_OK ? "" : fl_errmsg());

@@ -70,7 +70,8 @@ typedef struct scenario {
     void (*at_point)(const char *point, fl_worker_state *w);           /* at every test point */
     void (*at_operation)(fl_flight_kind kind, int rank, int64_t step); /* as each one begins */
     const void *context;                                               /* the test's own */
-    bool resumes; /* the run in the directory continues, with these fields of the job */
+    bool resumes;        /* the run in the directory continues, with these fields of the job */
+    const char *repeats; /* directory of a run; NULL: none */
 
     char dir[128];
     pid_t controller;
