@@ -4,6 +4,7 @@
  *     a worker lost ── ABORT to all ─────> ENDING ──(all left, or SIGKILL)─────> OVER, FL_EFAILED
  *                   └─ not needed ───────> as before, without that worker
  *     first Ctrl-C ── command to the leader ──> as "all done" ────────────────> FL_ESTOPPED
+ *     SIGTERM ── the same, but SIGKILL after fault.deadline
  *     second ── SIGKILL to all ────────────────────────────────────────────────> OVER, FL_ESTOPPED
  */
 #include "control/controller/parts.h"
@@ -251,6 +252,30 @@ static const char *stop_name(int number)
                                : "the power fails";
 }
 
+/* Batch systems kill a while after SIGTERM: by then the last checkpoint must be durable, or given
+ * up. */
+static void note_signal(fl_controller *controller, int number)
+{
+    fl_shutdown *shutdown = &controller->shutdown;
+    shutdown->signal = number;
+    if (number == SIGTERM) {
+        shutdown->stopped_by = "SIGTERM";
+        shutdown->patience_us = fl_now_us() + controller->options->job->fault.deadline_ms * 1000;
+    }
+}
+
+static void watch_patience(fl_controller *controller, int64_t now_us)
+{
+    const fl_shutdown *shutdown = &controller->shutdown;
+    bool trains = shutdown->phase.state == FL_CONTROLLER_STARTING ||
+                  shutdown->phase.state == FL_CONTROLLER_RUNNING;
+    if (trains && shutdown->patience_us > 0 && now_us >= shutdown->patience_us) {
+        fl_log(FL_LOG_WARN, "killed the workers: they did not stop within fault.deadline of "
+                            "SIGTERM");
+        stop_at_once(controller);
+    }
+}
+
 void fl_shutdown_signals(fl_controller *controller)
 {
     int number;
@@ -267,6 +292,7 @@ void fl_shutdown_signals(fl_controller *controller)
         if (controller->shutdown.phase.state == FL_CONTROLLER_STARTING ||
             controller->shutdown.phase.state == FL_CONTROLLER_RUNNING) {
             if (controller->shutdown.phase.n_stops == 1) {
+                note_signal(controller, number);
                 stop_softly(controller, stop_name(number), "a second signal");
                 continue;
             }
@@ -448,6 +474,7 @@ void fl_shutdown_watch(fl_controller *controller, int64_t now_us)
     case FL_CONTROLLER_OVER:
         break;
     }
+    watch_patience(controller, now_us);
     tell_alive(controller, now_us);
 }
 

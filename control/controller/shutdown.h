@@ -34,6 +34,8 @@ typedef struct fl_shutdown {
     fl_status status;                 /* with which the run ends */
     char waits[FL_FLIGHT_DUMP_BYTES]; /* which workers waited for which when a worker was lost */
     const char *stopped_by;           /* for the message of FL_ESTOPPED */
+    int signal;                       /* that asked the run to stop first; 0: none did */
+    int64_t patience_us;              /* after SIGTERM: when the run has had enough time to stop */
     char message[4096];               /* why the run ended */
 } fl_shutdown;
 

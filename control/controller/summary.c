@@ -5,6 +5,7 @@
 #include "device/log.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,8 @@ void fl_summary_result(const fl_controller *controller, fl_run_result *result)
     if (controller->options->job->train.on_nonfinite == FL_ON_NONFINITE_STOP) {
         result->skipped_steps = 0; /* the step that was not finite ended the run */
     }
+    result->terminated =
+        controller->shutdown.status == FL_ESTOPPED && controller->shutdown.signal == SIGTERM;
     result->wall_seconds = (double)(fl_now_us() - controller->log.files.start_us) * 1e-6;
     snprintf(result->run_dir, sizeof result->run_dir, "%s", controller->options->run_dir);
 }

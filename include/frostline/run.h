@@ -43,6 +43,7 @@ typedef struct fl_run_result {
     int64_t best_epoch, best_steps; /* the epoch of the best evaluation, from 1, and the steps done
                                      * before it; 0: there was none */
     double best;                    /* its value of train.stop_metric; NAN: none was finite */
+    bool terminated;                /* FL_ESTOPPED because of SIGTERM */
 } fl_run_result;
 
 /* Train `model` on `dataset` as `job` says, to the end: plan, fork one worker a device, watch them.
@@ -57,8 +58,8 @@ typedef struct fl_run_result {
  * result    may be NULL; after a failure it holds what was reached
  *
  * Returns   FL_OK
- *           FL_ESTOPPED: SIGINT, SIGTERM, `frostline ctl stop` or a callback of fl_run_with
- *           FL_EFAILED: a worker died, stopped answering or reported an error, and the message
+ *           FL_ESTOPPED: SIGINT, SIGTERM (result->terminated), `frostline ctl stop` or a callback
+ * of fl_run_with FL_EFAILED: a worker died, stopped answering or reported an error, and the message
  *           names it; or a loss or gradient norm was not finite, and the message names step, layer,
  *           worker and samples; or the controller had no memory for a worker's report; or the run
  *           trained to its end but its files could not be written, and the message names what is

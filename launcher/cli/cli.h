@@ -14,6 +14,7 @@ enum {
     FL_EXIT_DEFECT = 1,
     FL_EXIT_BAD_INPUT = 2,
     FL_EXIT_FAILED = 3,
+    FL_EXIT_TERMINATED = 5,
     FL_EXIT_STOPPED = 130,
 };
 

@@ -104,7 +104,7 @@ static int run_job(const fl_args *args)
 {
     fl_job_context w = {0};
     signal(SIGTERM, end_process);
-    fl_run_result result;
+    fl_run_result result = {0};
     char recorded_path[PATH_MAX], recorded_job[PATH_MAX + 16];
     fl_args with_job = *args;
     const char *recorded_dir = fl_args_value(args, "--replay");
@@ -137,7 +137,8 @@ static int run_job(const fl_args *args)
                               recorded_dir, &result);
     }
     fl_job_context_fini(&w);
-    return fl_job_context_finish(status);
+    return status == FL_ESTOPPED && result.terminated ? FL_EXIT_TERMINATED
+                                                      : fl_job_context_finish(status);
 }
 
 static void print_good(const char *path, const fl_job_context *w)
@@ -185,7 +186,7 @@ const fl_cli_command fl_cli_command_run = {
     .summary = "Train the model that a job file describes.",
     .details = "Starts one worker process per device, shows the progress, and leaves everything\n"
                "about the run in a run directory. Ctrl-C ends the run after the current step, a\n"
-               "second Ctrl-C ends it at once.\n"
+               "second Ctrl-C ends it at once. SIGTERM does the same, with exit code 5.\n"
                "With --replay, every decision of an earlier run is repeated at its step, so\n"
                "that both runs are equal to the last bit on the same hardware. JOB.yaml may\n"
                "then be left out: it is the earlier run's job.\n"

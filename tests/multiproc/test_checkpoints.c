@@ -5,7 +5,7 @@
 #include "device/alloc.h"
 #include "support/lines.h"
 #include "support/live_run.h"
-#include "support/nap.h"
+#include "support/shell.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -364,6 +364,35 @@ static void test_checkpoints__a_stopped_run_leaves_one(void **state)
     scenario_forget(&s);
 }
 
+/* A batch system's way to end a run: its exit code says that it can be continued. */
+static void test_checkpoints__sigterm_leaves_one_and_has_a_code_of_its_own(void **state)
+{
+    (void)state;
+    static output result;
+    fl_checkpoint_folder *folders = NULL;
+    char command[2048], dir[FOLDER_SIZE + 8];
+    if (access("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz", R_OK) != 0) {
+        skip();
+    }
+    snprintf(dir, sizeof dir, "%s/run", root);
+    for (int interrupted = 0; interrupted <= 1; interrupted++) {
+        snprintf(command, sizeof command,
+                 "echo '{model: {blocks: 1, dim: 16, heads: 2, patch: 14}, data: {samples: 2000, "
+                 "path: /usr/share/datasets/fashion-mnist}, train: {epochs: 9000, batch: 20}, "
+                 "devices: {count: 2}, pipe: {profile: none}}' >job.yaml && rm -rf run && "
+                 "{ %s/frostline run job.yaml --run-dir run & } && "
+                 "while ! grep -qs '\"step\": 50,' run/steps.jsonl; do sleep 0.05; done && "
+                 "kill -s %s $! && wait $!",
+                 FL_BINARY_DIR, interrupted == 0 ? "TERM" : "INT");
+        run_command(root, command, &result);
+        assert_string_equal(result.err, "");
+        assert_int_equal(result.exit_code, interrupted == 0 ? 5 : 130);
+        assert_int_equal(check_all(dir, &folders), 1);
+        assert_true(folders[0].step > 50);
+        fl_free(folders);
+    }
+}
+
 #define LIVE(name) cmocka_unit_test(test_checkpoints__##name)
 #define TEST(name) cmocka_unit_test_setup_teardown(test_checkpoints__##name, make_root, remove_root)
 
@@ -379,6 +408,7 @@ int main(void)
         TEST(a_full_disk_costs_one_checkpoint),
         TEST(survive_a_lost_worker_and_a_lost_controller),
         TEST(a_stopped_run_leaves_one),
+        TEST(sigterm_leaves_one_and_has_a_code_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
