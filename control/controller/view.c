@@ -4,6 +4,8 @@
 #include "device/clock.h"
 #include "pipe/plan/migrate_schedule.h"
 
+#include <math.h>
+
 const char *fl_view_metrics_url(const fl_controller *controller)
 {
     const fl_metrics_listener *listener = controller->options->metrics;
@@ -50,6 +52,14 @@ static void look_at_cache(const fl_controller *controller, fl_run_view *view)
     }
 }
 
+static void look_at_checkpoints(const fl_controller *controller, int64_t now_us, fl_run_view *view)
+{
+    const fl_checkpoint_sums *sums = &controller->checkpoints.sums;
+    view->checkpoints = *sums;
+    view->checkpoint_age_s =
+        sums->any && sums->last_us > 0 ? (double)(now_us - sums->last_us) * 1e-6 : NAN;
+}
+
 const fl_run_view *fl_view_look(fl_controller *controller)
 {
     fl_run_view *view = &controller->view;
@@ -61,6 +71,7 @@ const fl_run_view *fl_view_look(fl_controller *controller)
     fl_run_progress_of(&controller->stats, &view->progress);
     look_at_plan(controller, view);
     look_at_cache(controller, view);
+    look_at_checkpoints(controller, now_us, view);
     view->times = &controller->times;
     view->times_s = since_us == 0 ? 0.0 : (double)(now_us - since_us) * 1e-6;
     view->counts = fl_ctl_count(controller->ctl);

@@ -1,5 +1,8 @@
 #include "control/events/progress.h"
 
+#include "control/state/checkpoint_sums.h"
+#include "pipe/state/checkpoint_files.h"
+
 #include "device/clock.h"
 #include "device/plural.h"
 
@@ -368,6 +371,20 @@ static void summary_of_what_next(FILE *out, const fl_controller_options *options
     summary_of_training_again(out, options, result, status);
 }
 
+static void summary_of_checkpoints(FILE *out, const fl_controller_options *options,
+                                   const fl_checkpoint_sums *sums)
+{
+    char name[FL_CHECKPOINT_NAME_MAX], failed[FL_COUNT_BYTES];
+    if (sums != NULL && sums->any) {
+        fprintf(out, "  checkpoint     %s/checkpoints/%s\n", options->run_dir,
+                fl_checkpoint_folder_name(sums->last_step, name));
+    }
+    if (sums != NULL && sums->n_failed > 0) {
+        fprintf(out, "                 %s could not be written: see events.jsonl\n",
+                fl_count(sums->n_failed, "checkpoint", failed));
+    }
+}
+
 void fl_progress_summary(FILE *out, const fl_controller_options *options,
                          const fl_run_result *result, const fl_progress_end *end)
 {
@@ -400,6 +417,7 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
     if (result->model[0] != 0) {
         fprintf(out, "  model          %s/model/model.safetensors\n", options->run_dir);
     }
+    summary_of_checkpoints(out, options, end->checkpoints);
     fprintf(out, "  run directory  %s\n", options->run_dir);
     fprintf(out,
             "                 job.yaml, steps.jsonl, events.jsonl, ledger.bin,\n"

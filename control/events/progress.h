@@ -67,10 +67,11 @@ const char *fl_progress_text(const fl_progress *progress, const fl_run_stats *st
 /* The end of a run, in words; each is "" if there is nothing to report. */
 typedef struct fl_progress_end {
     fl_status status;
-    const char *message; /* of a run that failed: why */
-    const char *ledger;  /* what the ledger proves */
-    const char *missing; /* what the files of the run lack */
-    const char *tuning;  /* what the race between several M cost */
+    const char *message;                          /* of a run that failed: why */
+    const char *ledger;                           /* what the ledger proves */
+    const char *missing;                          /* what the files of the run lack */
+    const struct fl_checkpoint_sums *checkpoints; /* NULL: none were to be written */
+    const char *tuning;                           /* what the race between several M cost */
 } fl_progress_end;
 
 /* Print the block at the end of a run. */

@@ -223,6 +223,26 @@ static void put_plan(out *o, const fl_metrics *m)
             "Weights and moments sent between workers for changes of plan.", m->migrated_bytes);
 }
 
+static void put_checkpoints(out *o, const fl_metrics *m)
+{
+    static const char *const name = "frostline_checkpoints_total";
+    family(o, name, "counter", "Checkpoints: written, or failed to be written.");
+    integer(o, name, LABELS("outcome", "written"), m->n_checkpoints);
+    integer(o, name, LABELS("outcome", "failed"), m->n_checkpoints_failed);
+    if (m->checkpoint_step >= 0) {
+        gauge(o, "frostline_checkpoint_step", "Finished steps of the newest checkpoint.",
+              m->checkpoint_step);
+        gauge(o, "frostline_checkpoint_bytes",
+              "Bytes written for the newest checkpoint, without links to older ones.",
+              m->checkpoint_bytes);
+    }
+    level(o, "frostline_checkpoint_seconds",
+          "Time from the request for the newest checkpoint until it was durable.",
+          m->checkpoint_seconds);
+    level(o, "frostline_checkpoint_age_seconds", "Time since the newest checkpoint became durable.",
+          m->checkpoint_age_seconds);
+}
+
 static void put_cache(out *o, const fl_metrics *m)
 {
     static const char *const name = "frostline_cache_samples_total";
@@ -356,6 +376,7 @@ size_t fl_metrics_render(const fl_metrics *metrics, char *text, size_t size)
     put_progress(&o, metrics);
     put_loss(&o, metrics);
     put_plan(&o, metrics);
+    put_checkpoints(&o, metrics);
     put_cache(&o, metrics);
     put_control(&o, metrics);
     put_workers(&o, metrics);

@@ -48,6 +48,10 @@ typedef struct fl_metrics {
     int64_t n_committed, n_cancelled; /* transitions */
     double stall_seconds_sum, last_stall_seconds;
     int64_t migrated_bytes;
+    int64_t n_checkpoints, n_checkpoints_failed;
+    int64_t checkpoint_step; /* of the newest one; -1: there is none, and the rest is unknown */
+    int64_t checkpoint_bytes;
+    double checkpoint_seconds, checkpoint_age_seconds;
     int64_t cache_hits, cache_upgrades, cache_misses, cache_values, cache_evicted;
     int64_t cache_used_bytes, cache_memory_bytes, cache_disk_bytes;
     bool cache_used;

@@ -71,6 +71,17 @@ static void gather_plan(const fl_run_view *view, fl_metrics *m)
     m->migrated_bytes = sums->moved_bytes;
 }
 
+static void gather_checkpoints(const fl_run_view *view, fl_metrics *m)
+{
+    const fl_checkpoint_sums *sums = &view->checkpoints;
+    m->n_checkpoints = sums->n_written;
+    m->n_checkpoints_failed = sums->n_failed;
+    m->checkpoint_step = sums->any ? sums->last_step : -1;
+    m->checkpoint_bytes = sums->last_bytes;
+    m->checkpoint_seconds = sums->n_written > 0 ? sums->last_seconds : NAN;
+    m->checkpoint_age_seconds = view->checkpoint_age_s;
+}
+
 static void gather_cache(const fl_run_view *view, fl_metrics *m)
 {
     const fl_cache_stats *store = &view->cache_store;
@@ -126,6 +137,7 @@ void fl_metrics_tell(fl_metrics_publisher *publisher, const fl_run_view *view, i
     gather_run(view, m);
     gather_progress(&view->progress, m);
     gather_plan(view, m);
+    gather_checkpoints(view, m);
     gather_cache(view, m);
     gather_control(view, m);
     for (int rank = 0; rank < view->run->n_workers; rank++) {

@@ -80,6 +80,20 @@ static void cache_fields(const fl_run_view *view, fl_json *j)
     fl_json_close(j, '}');
 }
 
+/* step -1: no checkpoint is durable. */
+static void checkpoint_fields(const fl_run_view *view, fl_json *j)
+{
+    const fl_checkpoint_sums *sums = &view->checkpoints;
+    fl_json_object(j, "checkpoints");
+    fl_json_integer(j, "written", sums->n_written);
+    fl_json_integer(j, "failed", sums->n_failed);
+    fl_json_integer(j, "step", sums->any ? sums->last_step : -1);
+    fl_json_rounded(j, "age_s", view->checkpoint_age_s, 3);
+    fl_json_integer(j, "bytes", sums->last_bytes);
+    fl_json_rounded(j, "seconds", sums->last_seconds, 3);
+    fl_json_close(j, '}');
+}
+
 static void worker_fields(const fl_run_view *view, int rank, fl_json *j)
 {
     const fl_worker *w = &view->run->workers[rank];
@@ -115,6 +129,7 @@ static void status_fields(const fl_run_view *view, fl_json *j)
     plan_fields(view, j);
     fl_fields_mfu(j, &view->mfu);
     cache_fields(view, j);
+    checkpoint_fields(view, j);
     fl_json_text(j, "transition", view->transition);
     fl_json_integer(j, "straggler", view->straggler);
     fl_json_rounded(j, "times_s", view->times_s, 3);

@@ -4,6 +4,7 @@
 #define FL_CONTROL_STATE_RUN_VIEW_H
 
 #include "control/state/cache_sums.h"
+#include "control/state/checkpoint_sums.h"
 #include "control/state/run_facts.h"
 #include "control/state/run_times.h"
 
@@ -58,6 +59,8 @@ typedef struct fl_run_view {
     const bool *pinned; /* [n_blocks] */
     fl_mfu mfu;
     fl_transition_sums transitions;
+    fl_checkpoint_sums checkpoints;
+    double checkpoint_age_s; /* since the newest one became durable; NAN: unknown */
     bool has_cache, cache_used;
     fl_cache_sums cache;
     fl_cache_stats cache_store;

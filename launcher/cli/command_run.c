@@ -63,10 +63,17 @@ static fl_status open_resume(const fl_args *args, fl_resume *resume)
     return status;
 }
 
-static fl_status continue_run(const fl_args *args, fl_resume *resume, fl_job_context *w)
+/* Batch systems learn from the code that the run can be continued. */
+static int finish_run(fl_status status, const fl_run_result *result)
+{
+    int code = fl_job_context_finish(status);
+    return status == FL_ESTOPPED && result->terminated ? FL_EXIT_TERMINATED : code;
+}
+
+static fl_status continue_run(const fl_args *args, fl_resume *resume, fl_job_context *w,
+                              fl_run_result *result)
 {
     const char *overrides[FL_ARGS_MAX];
-    fl_run_result result;
     FL_TRY(open_resume(args, resume));
     if (resume->before.model.kind == FL_MODEL_PROGRAM) {
         return fl_fail(FL_EINVAL,
@@ -78,18 +85,19 @@ static fl_status continue_run(const fl_args *args, fl_resume *resume, fl_job_con
     FL_TRY(fl_resume_load_job(resume, overrides, n, &w->job));
     FL_TRY(fl_resume_check_job(resume, &w->job)); /* before data of another job are read */
     FL_TRY(fl_job_context_make(w));
-    return fl_run_continue(w->model, &w->dataset, &w->job, resume, &result);
+    return fl_run_continue(w->model, &w->dataset, &w->job, resume, result);
 }
 
 static int resume_run(const fl_args *args)
 {
     fl_job_context w = {0};
     fl_resume *resume = NULL;
+    fl_run_result result = {0};
     fl_status status = fl_alloc(sizeof *resume, (void **)&resume);
     if (status == FL_OK) {
-        status = continue_run(args, resume, &w);
+        status = continue_run(args, resume, &w, &result);
     }
-    int code = fl_job_context_finish(status);
+    int code = finish_run(status, &result);
     if (resume != NULL) {
         fl_resume_close(resume);
     }
@@ -137,8 +145,7 @@ static int run_job(const fl_args *args)
                               recorded_dir, &result);
     }
     fl_job_context_fini(&w);
-    return status == FL_ESTOPPED && result.terminated ? FL_EXIT_TERMINATED
-                                                      : fl_job_context_finish(status);
+    return finish_run(status, &result);
 }
 
 static void print_good(const char *path, const fl_job_context *w)

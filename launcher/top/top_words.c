@@ -44,6 +44,8 @@ static const struct {
     {"run.stopping", "stopping ({why})"},
     {"run.paused", "paused at step {step}"},
     {"run.continued", "continued at step {step}"},
+    {"checkpoint.written", "checkpoint after {step} steps"},
+    {"checkpoint.failed", "no checkpoint was written: {why}"},
     {"run.resumed", "resumed from the checkpoint after {step} steps ({ended} before)"},
     {"run.ending", "ends with step {last_step}"},
     {"job.changed", "{field} is {value} from step {step} on"},
