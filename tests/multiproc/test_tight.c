@@ -160,6 +160,7 @@ static void fill_job(const setting *s, fl_job *job)
     must(fl_job_set(job, "train.epochs", "20"));
     must(fl_job_set(job, "train.lr", "1e-4"));
     must(fl_job_set(job, "train.evaluate", "false"));
+    must(fl_job_set(job, "checkpoint.every", "none")); /* their copy is outside devices.memory */
     for (const char *const *set = s->sets; set != NULL && *set != NULL; set += 2) {
         must(fl_job_set(job, set[0], set[1]));
     }
