@@ -162,7 +162,7 @@ static fl_status add_recorded(recording_reader *r, fl_recorded recorded)
 static fl_status get_step(const recording_reader *r, const json_t *event, const char *key,
                           int64_t *step)
 {
-    return get_integer(r, event, key, 1, r->facts->n_steps, step);
+    return get_integer(r, event, key, 1, r->n_steps, step);
 }
 
 static fl_status add_plan(recording_reader *r, const json_t *event)
@@ -216,7 +216,7 @@ static fl_status add_ending(recording_reader *r, const json_t *event)
 static fl_status add_end(recording_reader *r, const json_t *event)
 {
     fl_recorded recorded = {.kind = FL_RECORDED_STOP};
-    FL_TRY(get_integer(r, event, "steps", 0, r->facts->n_steps, &recorded.step));
+    FL_TRY(get_integer(r, event, "steps", 0, r->n_steps, &recorded.step));
     r->ended = true;
     const fl_recording *rec = r->recording;
     bool decided = rec->n > 0 && (rec->of[rec->n - 1].kind == FL_RECORDED_END_EPOCH ||
@@ -267,9 +267,6 @@ static fl_status take_machine(recording_reader *r, const json_t *event)
     if (devices != r->facts->n_devices || n_workers > (size_t)r->facts->n_devices) {
         return differs(r, "devices", r->facts->n_devices, devices);
     }
-    if (r->n_steps != r->facts->n_steps) {
-        return differs(r, "steps", r->facts->n_steps, r->n_steps);
-    }
     if (r->started && (int)n_workers != r->n_workers) {
         return fl_fail(FL_EINVAL,
                        "--replay: %s was resumed with %zu workers, after %d: only a run with the "
@@ -309,7 +306,7 @@ static fl_status take_resume(recording_reader *r, const json_t *event)
 {
     const json_t *changed = json_object_get(event, "changed"), *field;
     size_t i;
-    FL_TRY(get_integer(r, event, "step", 0, r->facts->n_steps, &r->resumed_at));
+    FL_TRY(get_integer(r, event, "step", 0, r->n_steps, &r->resumed_at));
     json_array_foreach((json_t *)changed, i, field)
     {
         const char *path = json_string_value(field);
@@ -439,6 +436,9 @@ static fl_status read_events(recording_reader *r)
     if (status == FL_OK && !r->planned) {
         return fl_fail(FL_EINVAL, "%s/events.jsonl: no event plan.chosen: the run never began",
                        r->run_dir);
+    }
+    if (status == FL_OK && r->n_steps != r->facts->n_steps) {
+        return differs(r, "steps", r->facts->n_steps, r->n_steps);
     }
     if (status == FL_OK && !r->ended) {
         fl_log(FL_LOG_WARN,
