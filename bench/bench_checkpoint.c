@@ -121,7 +121,10 @@ static double copy_ms(const bench *b)
         size_t n = (size_t)fl_params_layer_count(&b->params, layer) * sizeof(float);
         most += n * (1 + MOMENTS);
     }
-    char *to = malloc(most), *at = to;
+    char *to = most == 0 ? NULL : malloc(most), *at = to;
+    if (to == NULL) {
+        exit(1);
+    }
     memset(to, 1, most);
     int64_t started_us = fl_now_us();
     for (int layer = 0; layer < b->plan.n_layers; layer++) {

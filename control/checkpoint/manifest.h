@@ -126,7 +126,8 @@ typedef struct fl_checkpoint_folder {
 
 /* The folders of checkpoints in `dir`, the newest first: *folders [*n]; free with fl_free. A `dir`
  * that does not exist has none. FL_EIO, FL_ENOMEM. */
-fl_status fl_checkpoint_list(const char *dir, fl_checkpoint_folder **folders, int *n) FL_MUST_CHECK;
+fl_status fl_checkpoint_list(const char *path, fl_checkpoint_folder **folders,
+                             int *n) FL_MUST_CHECK;
 
 /* ---- verification: manifest_verify.c ---- */
 

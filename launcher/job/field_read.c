@@ -141,7 +141,7 @@ static bool read_interval(const fl_field *field, const char *text, fl_interval *
         n > field->most) {
         return false;
     }
-    *out = steps ? (fl_interval){.steps = n} : (fl_interval){.epochs = n};
+    *out = (fl_interval){.steps = steps ? n : 0, .epochs = epochs ? n : 0};
     return true;
 }
 

@@ -75,8 +75,9 @@ static fl_status fail_folder(const export_folder *f, const char *what)
 
 static fl_status check_free(const export_folder *f)
 {
-    static const char *const taken[] = {FL_MODEL_FILE, FL_MODEL_FILE ".index.json",
-                                        FL_MODEL_CONFIG_FILE, "job.yaml", "manifest.json"};
+    static const char index[] = FL_MODEL_FILE ".index.json";
+    static const char *const taken[] = {FL_MODEL_FILE, index, FL_MODEL_CONFIG_FILE, "job.yaml",
+                                        "manifest.json"};
     struct stat st;
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
         if (fstatat(f->fd, taken[i], &st, AT_SYMLINK_NOFOLLOW) == 0) {

@@ -48,7 +48,7 @@ typedef struct fl_resume {
 
 /* ①. run_dir: a directory. FL_EINVAL if it holds no run, or if another process trains or resumes
  * it; FL_EIO. Call fl_resume_close after a failure, too. */
-fl_status fl_resume_open(const char *run_dir, fl_resume *out) FL_MUST_CHECK;
+fl_status fl_resume_open(const char *run_dir, fl_resume *r) FL_MUST_CHECK;
 void fl_resume_close(fl_resume *resume);
 
 /* The run's job with overrides [n], as fl_job_load. */

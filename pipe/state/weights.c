@@ -78,16 +78,17 @@ static fl_status refuse_name(const fl_weights *weights, const char *name)
                    name == NULL ? "" : name, n, list, used < sizeof list ? "" : " ...");
 }
 
-static fl_status find_tensor(const fl_weights *weights, const char *name, const fl_st_tensor **out)
+static const fl_st_tensor *find_tensor(const fl_weights *weights, const char *name)
 {
-    *out = name == NULL ? NULL : fl_safetensors_find(weights->file, name);
-    return *out == NULL ? refuse_name(weights, name) : FL_OK;
+    return name == NULL ? NULL : fl_safetensors_find(weights->file, name);
 }
 
 fl_status fl_weights_find(const fl_weights *weights, const char *name, fl_weights_tensor *out)
 {
-    const fl_st_tensor *t = NULL;
-    FL_TRY(find_tensor(weights, name, &t));
+    const fl_st_tensor *t = find_tensor(weights, name);
+    if (t == NULL) {
+        return refuse_name(weights, name);
+    }
     *out = describe_tensor(t);
     return FL_OK;
 }
@@ -95,8 +96,10 @@ fl_status fl_weights_find(const fl_weights *weights, const char *name, fl_weight
 fl_status fl_weights_read(const fl_weights *weights, const char *name, float *out,
                           int64_t n_elements)
 {
-    const fl_st_tensor *t = NULL;
-    FL_TRY(find_tensor(weights, name, &t));
+    const fl_st_tensor *t = find_tensor(weights, name);
+    if (t == NULL) {
+        return refuse_name(weights, name);
+    }
     if (n_elements != t->n_elements) {
         return fl_fail(FL_EINVAL,
                        "%s: tensor \"%s\" has %" PRId64 " elements, found room for "

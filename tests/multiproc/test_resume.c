@@ -62,7 +62,10 @@ static void await_checkpoint(const fl_worker_state *w)
     bool any = false;
     while (!any) {
         int fd = openat(w->c->dir_fd, FL_CHECKPOINT_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        DIR *dir = fdopendir(fd);
+        DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        if (dir == NULL) {
+            abort(); /* in a worker: the run fails, and the test with it */
+        }
         for (const struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
             char manifest[300];
             snprintf(manifest, sizeof manifest, "%s/" FL_CHECKPOINT_MANIFEST, e->d_name);

@@ -45,14 +45,16 @@ static char *unpack(const char *name, size_t *n)
         return NULL;
     }
     char *content = malloc(room);
+    assert_non_null(content);
     *n = 0;
     for (int got; (got = gzread(file, content + *n, (unsigned)(room - *n - 1))) > 0;) {
         *n += (size_t)got;
         if (room - *n < 2) {
             room *= 2;
-            content = realloc(content, room);
+            char *larger = realloc(content, room);
+            assert_non_null(larger);
+            content = larger;
         }
-        assert_non_null(content);
     }
     assert_int_equal(gzclose(file), Z_OK);
     content[*n] = '\0';

@@ -32,7 +32,7 @@ static double draw_real(uint64_t *state)
 
 static void fill_integer(const fl_member *m, uint64_t *state, char *at)
 {
-    uint64_t range = (uint64_t)(m->most - m->least);
+    uint64_t range = (uint64_t)m->most - (uint64_t)m->least;
     bool any = m->least == 0 && m->most == 0;
     int64_t wide = any ? (int64_t)draw(state) : m->least + (int64_t)(draw(state) % (range + 1));
     int number = (int)wide;

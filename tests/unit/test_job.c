@@ -328,10 +328,9 @@ static void test_job__random_jobs_survive_writing_and_reading(void **state)
             job.freeze.every = (fl_period){.epochs = unit_random(seed) + 1e-9, .steps = -1};
         }
         int64_t interval = 1 + (int64_t)(1e6 * unit_random(seed));
-        job.checkpoint.every = i % 4 == 0   ? (fl_interval){0}
-                               : i % 4 == 1 ? (fl_interval){.ms = 1000 * interval}
-                               : i % 4 == 2 ? (fl_interval){.steps = interval}
-                                            : (fl_interval){.epochs = interval};
+        job.checkpoint.every = (fl_interval){.ms = i % 4 == 1 ? 1000 * interval : 0,
+                                             .steps = i % 4 == 2 ? interval : 0,
+                                             .epochs = i % 4 == 3 ? interval : 0};
         job.elastic.n_script = i % 4;
         for (int e = 0; e < i % 4; e++) {
             job.elastic.script[e] = (fl_script_entry){.step = 5 * e + 1 + i,
