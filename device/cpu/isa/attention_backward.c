@@ -32,7 +32,7 @@ FL_INLINE void grad_scores(const bool causal, const fl__attention_head *h, const
 /* The same with dropout: s becomes P mask / (1 - p), which 8 wants, and dP is masked before delta.
  * In between, a dropped probability is stored with its sign bit set: P is never negative. */
 FL_INLINE void grad_masked_scores(const bool causal, const fl__attention_head *h, const block *b,
-                                   int64_t lane, float *s, float *ds)
+                                  int64_t lane, float *s, float *ds)
 {
     const dropping d = dropping_of(h);
     vf top = lse_of(h, b, lane), delta = {0};
