@@ -11,7 +11,7 @@
 enum { FROZEN_MAX = 64, ROWS_MAX = 16 };
 
 typedef struct plan_table {
-    int n_blocks;
+    const fl_model *model;
     fl_json *json; /* NULL: for people */
 } plan_table;
 
@@ -31,11 +31,23 @@ static void print_row(const fl_plan *plan, const fl_candidate *c)
     }
 }
 
+static void print_stages(const plan_table *t, const fl_plan *plan)
+{
+    for (int k = 0; k < plan->K; k++) {
+        int first = plan->first[k], last = plan->first[k + 1] - 1;
+        printf("stage %d: %s", k, fl_model_layer_name(t->model, first));
+        if (last > first) {
+            printf(" .. %s, %d layers", fl_model_layer_name(t->model, last), last - first + 1);
+        }
+        printf("\n");
+    }
+}
+
 static void print_text(const plan_table *t, const fl_plan *plan, const char *why_not,
                        const fl_candidate *candidates, int n)
 {
     char text[256];
-    printf("\n%d of %d blocks frozen\n", plan->F, t->n_blocks);
+    printf("\n%d of %d blocks frozen\n", plan->F, fl_model_n_blocks(t->model));
     if (why_not != NULL) {
         printf("nothing fits: %s\n", why_not);
         return;
@@ -48,11 +60,13 @@ static void print_text(const plan_table *t, const fl_plan *plan, const char *why
         printf("  and %d more\n", n - ROWS_MAX);
     }
     printf("plan: %s\n", fl_plan_text(plan, text, sizeof text));
+    print_stages(t, plan);
 }
 
-static void put_json(fl_json *j, const fl_plan *plan, const char *why_not,
+static void put_json(const plan_table *t, const fl_plan *plan, const char *why_not,
                      const fl_candidate *candidates, int n)
 {
+    fl_json *j = t->json;
     fl_json_object(j, NULL);
     if (why_not != NULL) {
         fl_json_integer(j, "f", plan->F);
@@ -61,6 +75,11 @@ static void put_json(fl_json *j, const fl_plan *plan, const char *why_not,
         return;
     }
     fl_fields_plan(j, plan);
+    fl_json_array(j, "layers");
+    for (int layer = 0; layer < plan->n_layers; layer++) {
+        fl_json_text(j, NULL, fl_model_layer_name(t->model, layer));
+    }
+    fl_json_close(j, ']');
     fl_json_array(j, "candidates");
     for (int i = 0; i < n; i++) {
         const fl_candidate *c = &candidates[i];
@@ -83,7 +102,7 @@ static void seen(void *context, const fl_plan *plan, const char *why_not,
     if (t->json == NULL) {
         print_text(t, plan, why_not, candidates, n);
     } else {
-        put_json(t->json, plan, why_not, candidates, n);
+        put_json(t, plan, why_not, candidates, n);
     }
 }
 
@@ -124,9 +143,8 @@ static fl_status show_plans(const fl_args *args, const fl_job_context *w)
 {
     int frozen[FROZEN_MAX], n;
     fl_json json = {0};
-    plan_table t = {.n_blocks = fl_model_n_blocks(w->model),
-                    .json = fl_args_has(args, "--json") ? &json : NULL};
-    FL_TRY(read_frozen(args, t.n_blocks, frozen, &n));
+    plan_table t = {.model = w->model, .json = fl_args_has(args, "--json") ? &json : NULL};
+    FL_TRY(read_frozen(args, fl_model_n_blocks(w->model), frozen, &n));
     fl_json_array(&json, NULL);
     fl_plan_request request = {.frozen = frozen,
                                .n = n,
