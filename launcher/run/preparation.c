@@ -23,6 +23,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of a split: each is asked for its size before the run, and has a place in tables. */
+static const int64_t SAMPLES_MAX = INT32_MAX;
+
 int fl_preparation_processors(void)
 {
     fl_host_limits machine;
@@ -114,6 +117,14 @@ static fl_status refuse_batch(const fl_preparation *p)
 }
 
 /* An evaluation cannot use more samples than the split has. */
+static fl_status check_count(const fl_dataset *d, const char *what, int64_t n)
+{
+    return n <= SAMPLES_MAX
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "the data set (%s) has %lld %s samples, allowed: at most %lld",
+                         d->ops->kind, (long long)n, what, (long long)SAMPLES_MAX);
+}
+
 static fl_status check_evaluation(const fl_preparation *p, const fl_dataset *d)
 {
     bool validates = p->n_validation > 0;
@@ -139,6 +150,8 @@ static fl_status check_data(fl_preparation *p, fl_sample_shape *sample)
                    : fl_fail_field(FL_EINVAL, FL_FIELDS("data.path"),
                                    "the %s data set has no training samples", d->ops->kind);
     }
+    FL_TRY(check_count(d, "training", n));
+    FL_TRY(check_count(d, "test", d->ops->count(d->self, FL_TEST)));
     if (p->job->data.samples > n) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.samples"),
                              "%lld, but the data set has %lld; allowed: all, "

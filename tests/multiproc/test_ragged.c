@@ -540,6 +540,36 @@ static fl_status make_liar(fl_job *job, fl_model **model, fl_dataset *data)
     return FL_OK;
 }
 
+static int64_t count_of_liar(const void *self, fl_split split)
+{
+    return split == FL_TRAIN ? INT64_C(5000000000) : inner.ops->count(self, split);
+}
+
+static fl_status make_huge(fl_job *job, fl_model **model, fl_dataset *data)
+{
+    static fl_dataset_ops huge;
+    (void)job, (void)model;
+    inner = *data;
+    huge = *data->ops;
+    huge.count = count_of_liar;
+    data->ops = &huge;
+    return FL_OK;
+}
+
+/* At once: to ask five billion samples for their size would take minutes. */
+static void test_ragged__refuses_more_samples_than_a_run_can_count(void **state)
+{
+    (void)state;
+    const char *const none[] = {NULL};
+    scenario s = scenario_of("huge", ragged_like_sst2, none);
+    s.adjust = make_huge;
+    scenario_start(&s);
+    expect_end(&s, FL_EINVAL);
+    assert_non_null(
+        strstr(s.outcome->message, "has 5000000000 training samples, allowed: at most 2147483647"));
+    scenario_forget(&s);
+}
+
 /* Before a process starts, and whatever the order in which samples would have come. */
 static void test_ragged__refuses_a_data_set_that_breaks_its_promise(void **state)
 {
@@ -571,6 +601,7 @@ int main(void)
         cmocka_unit_test(test_ragged__measures_what_a_token_costs),
         cmocka_unit_test(test_ragged__reports_a_worker_that_dies),
         cmocka_unit_test(test_ragged__refuses_a_data_set_that_breaks_its_promise),
+        cmocka_unit_test(test_ragged__refuses_more_samples_than_a_run_can_count),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }
