@@ -34,13 +34,14 @@ static bool has_file(const fl_collection *c, const char *name)
     return false;
 }
 
-/* One place stays free for the index. */
+/* Places stay free for the controller's own files. */
 void fl_collection_file(fl_collection *c, int rank, const fl_checkpoint_file_report *report)
 {
     fl_checkpoint_entry entry = {.bytes = report->bytes, .xxh64 = report->xxh64};
     char why[FL_CHECKPOINT_NAME_MAX + 40];
     fl_checkpoint_file_name(report->part, report->layer, entry.name);
-    if (c->n_files == FL_CHECKPOINT_FILES_MAX - 1 || has_file(c, entry.name)) {
+    if (c->n_files == FL_CHECKPOINT_FILES_MAX - FL_CHECKPOINT_OWN_FILES ||
+        has_file(c, entry.name)) {
         snprintf(why, sizeof why, "%s was written twice", entry.name);
         note_failure(c, FL_EINTERNAL, rank, why);
         return;

@@ -118,6 +118,9 @@ static fl_status write_last_files(const fl_commit *commit)
         return fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
     }
     fl_status status = fl_checkpoint_write_index(commit->checkpoint, commit->model, fd);
+    if (status == FL_OK && commit->store->config != NULL) {
+        status = fl_checkpoint_write_config(commit->checkpoint, commit->store->config, fd);
+    }
     if (status == FL_OK) {
         status = fl_checkpoint_write(commit->checkpoint, fd);
     }

@@ -2,7 +2,7 @@
  * disk must not keep the controller from its workers.
  *
  *     ① steps.jsonl, events.jsonl and ledger.bin onto the disk
- *     ② the index of the weights, then the manifest, under its name
+ *     ② the index of the weights, config.json, then the manifest, under its name
  *     ③ kept_step: from now on, workers may link to this checkpoint
  *     ④ remove older checkpoints, but for the newest `keep`, and older folders without a manifest
  */

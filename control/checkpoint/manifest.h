@@ -4,8 +4,9 @@
  *         weights-003.safetensors, moments-003.safetensors   pipe/state/checkpoint_files.h
  *         model.safetensors.index.json   which file has which weight, as Hugging Face's libraries
  *                                        write it: the folder is a model
+ *         config.json                    what kind of model: docs/weights.md
  *         manifest.json                  written last: everything else that a resumed run needs,
- * and the size and hash of each file
+ *                                        and the size and hash of each file
  *
  * A folder without manifest.json is no checkpoint: it is being written, or was abandoned. The last
  * member of the manifest is the xxh64 of all bytes before it. */
@@ -22,7 +23,8 @@
 
 enum {
     FL_CHECKPOINT_VERSION = 1,
-    FL_CHECKPOINT_FILES_MAX = FL_CHECKPOINT_PARTS * FL_MAX_LAYERS + 1
+    FL_CHECKPOINT_OWN_FILES = 2, /* of the controller: the index, config.json */
+    FL_CHECKPOINT_FILES_MAX = FL_CHECKPOINT_PARTS * FL_MAX_LAYERS + FL_CHECKPOINT_OWN_FILES
 };
 
 /* A file of the checkpoint, beside the manifest. */
@@ -97,6 +99,10 @@ int64_t fl_checkpoint_end_step(const fl_checkpoint *checkpoint, int64_t n_steps)
  * FL_ENOMEM. */
 fl_status fl_checkpoint_write_index(fl_checkpoint *checkpoint, const fl_model *model,
                                     int folder_fd) FL_MUST_CHECK;
+
+/* The same for config.json with the text `config`. */
+fl_status fl_checkpoint_write_config(fl_checkpoint *checkpoint, const char *config,
+                                     int folder_fd) FL_MUST_CHECK;
 
 /* Write the manifest to the folder, which becomes a checkpoint: on return it is on the disk, with
  * its name. After a failure there is no manifest. FL_EIO, FL_ENOMEM. */

@@ -5,6 +5,7 @@
 #include "device/alloc.h"
 #include "device/random.h"
 #include "nn/model.h"
+#include "pipe/state/model_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -119,7 +120,18 @@ static fl_status write_file(int folder_fd, const char *name, const char *bytes, 
     return status;
 }
 
-/* ---- the index ---- */
+/* ---- the index, config.json ---- */
+
+/* Write a file and add it to those of the checkpoint. */
+static fl_status write_own_file(fl_checkpoint *checkpoint, int folder_fd, const char *name,
+                                const char *text, size_t n)
+{
+    FL_TRY(write_file(folder_fd, name, text, n));
+    fl_checkpoint_entry *entry = &checkpoint->file[checkpoint->n_files++];
+    *entry = (fl_checkpoint_entry){.bytes = (int64_t)n, .xxh64 = XXH64(text, n, 0)};
+    snprintf(entry->name, sizeof entry->name, "%s", name);
+    return FL_OK;
+}
 
 static void put_layer(fl_json *j, const fl_checkpoint *checkpoint, const fl_model *model, int layer)
 {
@@ -156,15 +168,16 @@ fl_status fl_checkpoint_write_index(fl_checkpoint *checkpoint, const fl_model *m
 {
     fl_json j = {0};
     put_index(&j, checkpoint, model);
-    fl_status status = j.broken ? fl_fail(FL_ENOMEM, "no memory for " FL_CHECKPOINT_INDEX)
-                                : write_file(folder_fd, FL_CHECKPOINT_INDEX, j.text, j.n);
-    if (status == FL_OK) {
-        fl_checkpoint_entry *entry = &checkpoint->file[checkpoint->n_files++];
-        *entry = (fl_checkpoint_entry){.bytes = (int64_t)j.n, .xxh64 = XXH64(j.text, j.n, 0)};
-        snprintf(entry->name, sizeof entry->name, "%s", FL_CHECKPOINT_INDEX);
-    }
+    fl_status status =
+        j.broken ? fl_fail(FL_ENOMEM, "no memory for " FL_CHECKPOINT_INDEX)
+                 : write_own_file(checkpoint, folder_fd, FL_CHECKPOINT_INDEX, j.text, j.n);
     fl_json_fini(&j);
     return status;
+}
+
+fl_status fl_checkpoint_write_config(fl_checkpoint *checkpoint, const char *config, int folder_fd)
+{
+    return write_own_file(checkpoint, folder_fd, FL_MODEL_CONFIG_FILE, config, strlen(config));
 }
 
 /* ---- the manifest ---- */

@@ -103,21 +103,12 @@ static void keep_learned(const fl_preparation *p, fl_status status)
     }
 }
 
-static fl_status make_model_file(const fl_preparation *p, int dir_fd, fl_model_file *out)
-{
-    char *config = NULL;
-    FL_TRY(fl_model_config_text(p->model, p->whole, p->job, &config));
-    fl_status status = fl_model_file_create(p->model, config, dir_fd, p->resume != NULL, out);
-    fl_free(config);
-    return status;
-}
-
 /* What a run leaves behind, open while it trains. */
 typedef struct run_files {
     char path[PATH_MAX]; /* of the run directory */
     int dir_fd, held_fd; /* the directory; job.yaml, locked */
     fl_checkpoint_store store;
-    char *job_text;
+    char *job_text, *config; /* job.yaml as a checkpoint keeps it; text of config.json */
     fl_model_file model;
 } run_files;
 
@@ -149,8 +140,10 @@ static fl_status open_files(const fl_preparation *p, const char *run_dir, run_fi
     FL_TRY(open_dir(p, run_dir, f));
     FL_TRY(fl_checkpoint_folder_open(p->job, f->path, f->dir_fd, &f->store));
     FL_TRY(fl_checkpoint_job_text(p->job, &f->job_text));
+    FL_TRY(fl_model_config_text(p->model, p->whole, p->job, &f->config));
+    f->store.config = f->config;
     if (p->job->run.save_model) {
-        FL_TRY(make_model_file(p, f->dir_fd, &f->model));
+        FL_TRY(fl_model_file_create(p->model, f->config, f->dir_fd, p->resume != NULL, &f->model));
     }
     return begin_dir(p, f);
 }
@@ -166,6 +159,7 @@ static void close_files(run_files *f)
         close(f->dir_fd);
     }
     free(f->job_text);
+    fl_free(f->config);
 }
 
 static void keep_costs(const fl_preparation *p, const char *path)

@@ -11,6 +11,8 @@
 /* A struct of zeros holds nothing. */
 typedef struct fl_checkpoint_store {
     int dir_fd;                 /* the folder of the checkpoints */
+    const char *config;         /* text of config.json, which each checkpoint gets; borrowed; NULL:
+                                   none */
     _Atomic int64_t *kept_step; /* shared with forked processes. The step of the newest durable
                                    checkpoint in the folder that this run wrote or began with, -1:
                                    none. The controller alone sets it; a worker links files that

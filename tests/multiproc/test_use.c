@@ -1,7 +1,10 @@
-/* A model that a run left is used by other processes: frostline evaluate, predict and export. Would
- * catch: a result that differs from what the run itself found, or that depends on the plan; pixels
- * that are normalized by the new data; a sample that is missing, twice or out of order; a run
- * directory that nobody asked for; input that is not refused, or half of a file that stays. */
+/* A model that a run left, or a checkpoint of it, is used by other processes: frostline evaluate,
+ * predict and export. Would catch: a checkpoint that is no model without the run around it; a
+ * result that differs from what the run itself found, or that depends on the plan; pixels that are
+ * normalized by the new data; a sample that is missing, twice or out of order; a run directory that
+ * nobody asked for; input that is not refused, or half of a file that stays. */
+#include "control/checkpoint/manifest.h"
+#include "device/alloc.h"
 #include "support/folder.h"
 #include "support/idx_files.h"
 #include "support/lines.h"
@@ -406,6 +409,77 @@ static void test_use__an_exported_model_predicts_the_same(void **state)
     run_command(root, "rm -r exported half ?.jsonl", &result);
 }
 
+/* ---- checkpoints ---- */
+
+static fl_checkpoint *read_manifest(const char *folder)
+{
+    fl_checkpoint *c = NULL;
+    assert_int_equal(fl_alloc(sizeof *c, (void **)&c), FL_OK);
+    if (fl_checkpoint_read(folder, c) != FL_OK) {
+        fail_msg("%s", fl_errmsg());
+    }
+    return c;
+}
+
+/* The folder of a checkpoint is a model wherever it lies: no file of the run is needed. */
+static void test_use__a_checkpoint_is_a_model(void **state)
+{
+    (void)state;
+    char folder[128];
+    run_command(root, "cp -r run/checkpoints/step-000000012 alone", &result);
+    assert_int_equal(result.exit_code, 0);
+    snprintf(folder, sizeof folder, "%s/alone", root);
+    fl_checkpoint *c = read_manifest(folder);
+    assert_non_null(fl_checkpoint_find(c, "config.json"));
+    assert_int_equal(fl_checkpoint_verify(c, folder, 1), FL_OK);
+    fl_checkpoint_fini(c);
+    fl_free(c);
+    run_program(0, "predict run >a.jsonl");
+    run_program(0, "predict alone --data data >b.jsonl");
+    run_program(0, "evaluate alone --data data --set devices.count=1");
+    run_program(0, "export alone --to exported");
+    run_command(root,
+                "cmp a.jsonl b.jsonl && cmp exported/config.json run/model/config.json && cmp "
+                "alone/config.json run/model/config.json",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    run_program(0, "predict exported --data data >b.jsonl");
+    run_program(0, "run job.yaml --run-dir again --set model.init=alone --set train.max_steps=1 "
+                   "--set train.lr=1e-30");
+    run_program(0, "predict again >c.jsonl");
+    run_command(root, "cmp a.jsonl b.jsonl && cmp a.jsonl c.jsonl", &result);
+    assert_int_equal(result.exit_code, 0);
+    run_command(root, "rm -r alone again exported ?.jsonl", &result);
+}
+
+/* Make a checkpoint what versions without config.json wrote. */
+static void forget_config(const char *folder)
+{
+    fl_checkpoint *c = read_manifest(folder);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY);
+    int i = (int)(fl_checkpoint_find(c, "config.json") - c->file);
+    c->file[i] = c->file[--c->n_files];
+    assert_int_equal(unlinkat(fd, "config.json", 0), 0);
+    assert_int_equal(fl_checkpoint_write(c, fd), FL_OK);
+    close(fd);
+    fl_checkpoint_fini(c);
+    fl_free(c);
+}
+
+static void test_use__a_checkpoint_without_config_json_still_counts(void **state)
+{
+    (void)state;
+    char folder[128];
+    run_command(root, "cp -r run old && rm -r old/model", &result);
+    assert_int_equal(result.exit_code, 0);
+    snprintf(folder, sizeof folder, "%s/old/checkpoints/step-000000012", root);
+    forget_config(folder);
+    run_program(0, "evaluate old/checkpoints/step-000000012");
+    run_program(0, "run --resume old --set train.epochs=3");
+    run_program(0, "ledger old");
+    run_command(root, "rm -r old", &result);
+}
+
 /* ---- what is refused ---- */
 
 /* Each: a command that makes the input, a command of frostline, and what its message has. Nothing
@@ -519,6 +593,8 @@ int main(void)
         cmocka_unit_test(test_use__ends_at_a_signal_while_nobody_reads),
         cmocka_unit_test(test_use__a_lost_worker_ends_it),
         cmocka_unit_test(test_use__an_exported_model_predicts_the_same),
+        cmocka_unit_test(test_use__a_checkpoint_is_a_model),
+        cmocka_unit_test(test_use__a_checkpoint_without_config_json_still_counts),
         cmocka_unit_test(test_use__refuses_bad_input),
         cmocka_unit_test(test_use__leaves_nothing_behind),
     };
