@@ -38,6 +38,7 @@ static void print_json(const char *name, const fl_use *use, const char *split,
     fl_json j = {0};
     fl_json_object(&j, NULL);
     fl_json_text(&j, "model", name);
+    fl_json_text(&j, "weights", use->saved.weights);
     fl_json_text(&j, "data", use->job.data.path);
     fl_json_text(&j, "split", split);
     fl_json_integer(&j, "samples", r->samples);

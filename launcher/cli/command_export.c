@@ -1,6 +1,7 @@
 /* frostline export: a run's curves for TensorBoard, or as tables; or a model. */
 #include "launcher/cli/cli.h"
 #include "launcher/cli/run_output.h"
+#include "launcher/cli/use_args.h"
 #include "launcher/report/export.h"
 #include "launcher/run/model_export.h"
 
@@ -114,6 +115,7 @@ static fl_status export_model(const fl_args *args, const char *folder)
     }
     FL_TRY(fl_export_dtype_parse(dtype_name == NULL ? "fp32" : dtype_name, &dtype));
     FL_TRY(fl_saved_model_find(args->operand, &saved));
+    fl_use_say_choice(&saved);
     FL_TRY(fl_model_export(&saved, folder, dtype, &result));
     printf("%s/model.safetensors\n%s/config.json\n%d tensors, %" PRId64 " bytes\n", folder, folder,
            result.n_tensors, result.size_bytes);

@@ -53,7 +53,19 @@ fl_status fl_use_open_args(const fl_args *args, bool labels_optional, fl_use *ou
     }
     signal(SIGTERM, end_process);
     signal(SIGINT, end_process);
-    return fl_use_open(&request, out);
+    fl_status status = fl_use_open(&request, out);
+    if (status == FL_OK) {
+        fl_use_say_choice(&out->saved);
+    }
+    return status;
+}
+
+void fl_use_say_choice(const fl_saved_model *saved)
+{
+    size_t n = strlen(saved->note);
+    if (n > 0) {
+        fl_complain("%.*s", (int)n - 1, saved->note); /* without the last newline */
+    }
 }
 
 int fl_use_finish(fl_status status)

@@ -8,8 +8,9 @@
 #define FL_USE_DETAILS                                                                             \
     "MODEL is a folder of weights with its config.json, a checkpoint, or a run: its\n"             \
     "directory, its name or its job's name below runs/. Of a run it is the model\n"                \
-    "that it left, else its newest checkpoint. Data and devices are those of\n"                    \
-    "JOB.yaml, else those of the run's own job, with the changes that options make.\n\n"
+    "that it left; if it failed, was lost or still trains, its newest whole\n"                     \
+    "checkpoint. Data and devices are those of JOB.yaml, else those of the run's own\n"            \
+    "job, with the changes that options make.\n\n"
 
 #define FL_USE_OPTIONS                                                                             \
     {"--data", 0, "PATH", "the folder of the data; short for --set data.path=PATH"},               \
@@ -20,6 +21,9 @@
 
 /* Operand 1 is the model, operand 2 a job file. Call fl_use_fini after a failure, too. */
 fl_status fl_use_open_args(const fl_args *args, bool labels_optional, fl_use *out) FL_MUST_CHECK;
+
+/* Print, on standard error, which weights of a run are used if not the model that it left. */
+void fl_use_say_choice(const fl_saved_model *saved);
 
 /* Remove this file if a signal ends the process before workers run; NULL: none. Borrowed. */
 void fl_use_unlink_at_signal(const char *path);

@@ -2,21 +2,19 @@
  *
  *     a folder of weights       DIR/model.safetensors or its index, DIR/config.json
  *     a checkpoint              the same, or config.json and job.yaml of the run above it
- *     a run                     RUN/model, else the newest of RUN/checkpoints */
+ *     a run                     RUN/model if it has ended, else the newest of RUN/checkpoints
+ *                               whose weights are whole */
 #include "launcher/run/saved_model.h"
 
+#include "device/alloc.h"
 #include "launcher/run/runs.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define INDEX_FILE FL_MODEL_FILE ".index.json"
-#define CHECKPOINTS_FOLDER "checkpoints"
-#define CHECKPOINT_NAME "step-"
-#define MANIFEST_FILE "manifest.json"
 
 /* path = folder/name; false if it is too long or nothing is there. */
 static bool find_below(char path[PATH_MAX], const char *folder, const char *name)
@@ -64,33 +62,64 @@ static void take_folder(const char *folder, fl_saved_model *out)
     find_run_above(folder, out);
 }
 
-/* The newest checkpoint of the run that is complete. */
-static bool find_checkpoint(const char *run, char path[PATH_MAX])
+/* The model of a run that has ended is that of its last step. */
+static bool has_ended(fl_run_state state)
 {
-    char folder[PATH_MAX], name[512], best[256] = "";
-    DIR *dir = find_below(folder, run, CHECKPOINTS_FOLDER) ? opendir(folder) : NULL;
-    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
-        snprintf(name, sizeof name, "%s/" MANIFEST_FILE, e->d_name);
-        bool is_later = strlen(e->d_name) > strlen(best) ||
-                        (strlen(e->d_name) == strlen(best) && strcmp(e->d_name, best) > 0);
-        if (strncmp(e->d_name, CHECKPOINT_NAME, strlen(CHECKPOINT_NAME)) == 0 && is_later &&
-            find_below(path, folder, name)) {
-            snprintf(best, sizeof best, "%s", e->d_name);
-        }
+    return state == FL_RUN_FINISHED || state == FL_RUN_STOPPED;
+}
+
+/* A run that has not ended may have gone on since it left a model: it was resumed. */
+static const char *describe_state(fl_run_state state)
+{
+    switch (state) {
+    case FL_RUN_LIVE:
+        return "still trains";
+    case FL_RUN_STARTING:
+        return "is starting";
+    case FL_RUN_FAILED:
+        return "failed";
+    case FL_RUN_LOST:
+        return "was lost";
+    case FL_RUN_FINISHED:
+    case FL_RUN_STOPPED:
+        break;
     }
-    if (dir != NULL) {
-        closedir(dir);
+    return "left no model";
+}
+
+static fl_status choose_weights(const char *run, fl_run_state state, char path[PATH_MAX],
+                                fl_saved_model *out)
+{
+    char model[PATH_MAX];
+    bool left = find_below(model, run, FL_MODEL_FOLDER) && holds_weights(model);
+    path[0] = '\0';
+    if (!left || !has_ended(state)) {
+        FL_TRY(fl_saved_checkpoint_find(run, path, out->note));
     }
-    return best[0] != '\0' && find_below(path, folder, best);
+    if (!left && path[0] == '\0') {
+        return fl_fail(FL_EINVAL, "%s%s: this run has left no model and no checkpoint", out->note,
+                       run);
+    }
+    if (path[0] == '\0') {
+        snprintf(path, PATH_MAX, "%s", model);
+    }
+    if (!left || !has_ended(state)) {
+        size_t n = strlen(out->note);
+        snprintf(out->note + n, sizeof out->note - n, "the run %s; using %s\n",
+                 describe_state(state), path);
+    }
+    return FL_OK;
 }
 
 static fl_status take_run(const char *run, fl_saved_model *out)
 {
     char path[PATH_MAX];
-    bool left = find_below(path, run, FL_MODEL_FOLDER) && holds_weights(path);
-    if (!left && !find_checkpoint(run, path)) {
-        return fl_fail(FL_EINVAL, "%s: this run has left no model and no checkpoint", run);
-    }
+    fl_run_entry *entry = NULL;
+    FL_TRY(fl_alloc(sizeof *entry, (void **)&entry));
+    /* without events, it is a model that somebody put beside a job */
+    fl_run_state state = fl_run_look(run, entry) == FL_OK ? entry->state : FL_RUN_FINISHED;
+    fl_free(entry);
+    FL_TRY(choose_weights(run, state, path, out));
     take_folder(path, out);
     (void)find_below(out->job, run, "job.yaml");
     return FL_OK;
@@ -118,7 +147,7 @@ fl_status fl_saved_model_find(const char *name, fl_saved_model *out)
     }
     if (is_folder(name) && holds_weights(name)) {
         take_folder(name, out);
-        return FL_OK;
+        return fl_saved_checkpoint_check(name);
     }
     if (is_folder(name) && find_below(path, name, "job.yaml")) {
         return take_run(name, out);

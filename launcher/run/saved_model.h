@@ -4,16 +4,21 @@
 #define FL_LAUNCHER_RUN_SAVED_MODEL_H
 
 #include "launcher/run/model_config.h"
+#include "launcher/run/saved_checkpoint.h"
 
 typedef struct fl_saved_model {
-    char weights[PATH_MAX]; /* what fl_safetensors_open takes */
-    char config[PATH_MAX];  /* "": there is none */
-    char job[PATH_MAX];     /* job.yaml of the run that trained it; "": unknown */
+    char weights[PATH_MAX];       /* what fl_safetensors_open takes */
+    char config[PATH_MAX];        /* "": there is none */
+    char job[PATH_MAX];           /* job.yaml of the run that trained it; "": unknown */
+    char note[FL_SAVED_NOTE_MAX]; /* lines for a person: which weights of a run are used if not the
+                                     model that it left, and why; "": nothing to say */
 } fl_saved_model;
 
 /* Find what a user means by `name`: a folder of weights with its config.json, a file of weights, a
  * checkpoint, or a run (its directory, its name below the default of run.dir, or its job's name).
- * Of a run: the model that it left, else its newest checkpoint. FL_EINVAL if there is none. */
+ * Of a run that has finished or was stopped: the model that it left. Else, or if it left none: its
+ * newest checkpoint whose weights are whole. Returns FL_EINVAL if there is none, and FL_EFORMAT,
+ * FL_ENOTSUP or FL_EIO for a checkpoint that is damaged. */
 fl_status fl_saved_model_find(const char *name, fl_saved_model *out) FL_MUST_CHECK;
 
 /* The samples of a data set that a model is used on. */

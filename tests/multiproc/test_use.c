@@ -288,7 +288,8 @@ static void test_use__output_is_whole_or_not_at_all(void **state)
     run_program(3, "predict run >/dev/full");
     assert_non_null(strstr(result.err, "standard output could not be written: No space left"));
     run_command(root,
-                "{ " PROGRAM "predict run; echo $? >code; } | head -n 1 | wc -l; cat code; rm code",
+                "{ " PROGRAM "predict run 2>err; echo $? >code; } | head -n 1 | wc -l; cat code; "
+                "grep -v \"processors .* another run's\" err >&2; rm code err",
                 &result);
     assert_string_equal(result.err, ""); /* the reader has what it wanted */
     assert_true(strcmp(result.out, "1\n130\n") == 0 || strcmp(result.out, "1\n0\n") == 0);
@@ -480,6 +481,83 @@ static void test_use__a_checkpoint_without_config_json_still_counts(void **state
     run_command(root, "rm -r old", &result);
 }
 
+#define NEWEST "$(ls -d open/checkpoints/*/manifest.json | tail -n 1 | xargs dirname)"
+
+/* The last output of the program must name the checkpoint, on standard error, and the same in JSON.
+ */
+static void check_choice(const char *command, const char *why)
+{
+    run_program(0, "%s", command);
+    if (strstr(result.err, why) == NULL ||
+        strstr(result.err, "; using open/checkpoints/step-") == NULL) {
+        fail_msg("%s: %s", command, result.err);
+    }
+}
+
+/* A run that still trains, then one that was killed, is used from its newest checkpoint whose
+ * weights are whole; damaged moments do not matter, and a damaged checkpoint is named. */
+static void test_use__a_run_without_a_model_is_used_from_its_checkpoints(void **state)
+{
+    (void)state;
+    run_command(root,
+                "{ " PROGRAM "run job.yaml --run-dir open --set train.epochs=100000 --set "
+                "train.evaluate=false --set checkpoint.every='20 steps' >open.txt 2>&1 & } ; echo "
+                "$! >pid; while [ $(ls open/checkpoints/*/manifest.json 2>/dev/null | wc -l) -lt 2 "
+                "]; do kill -0 $(cat pid) || exit 1; sleep 0.05; done",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    check_choice("evaluate open", "the run still trains; using ");
+    check_choice("predict open --out a.jsonl", "the run still trains; using ");
+    check_choice("export open --to exported", "the run still trains; using ");
+    run_command(root,
+                "kill -9 $(cat pid); while [ -e /proc/$(cat pid) ] && ! grep -q '^State:.Z' "
+                "/proc/$(cat pid)/status; do sleep 0.05; done; rm " NEWEST "/moments-001*",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    check_choice("evaluate open", "the run was lost; using ");
+    run_program(0, "evaluate open --json");
+    json_t *object = parse_output();
+    const char *weights = json_string_value(json_object_get(object, "weights"));
+    assert_non_null(weights);
+    assert_non_null(strstr(result.err, weights));
+    json_decref(object);
+
+    run_command(root,
+                "printf x | dd of=" NEWEST "/weights-002.safetensors bs=1 seek=700 "
+                "conv=notrunc",
+                &result);
+    check_choice("evaluate open", "weights-002.safetensors: damaged: its hash is ");
+    run_command(root, "echo evaluate " NEWEST, &result);
+    result.out[strcspn(result.out, "\n")] = '\0';
+    char command[COMMAND];
+    snprintf(command, sizeof command, "%.900s", result.out);
+    run_program(2, "%s", command);
+    assert_non_null(strstr(result.err, "weights-002.safetensors: damaged: its hash is "));
+    run_command(root, "truncate -s 30 open/checkpoints/*/config.json", &result);
+    run_program(2, "export open --to half");
+    assert_non_null(strstr(result.err, "config.json: damaged: 30 bytes, the manifest has "));
+    assert_non_null(strstr(result.err, "this run has left no model and no checkpoint"));
+    run_command(root, "rm -r open open.txt pid exported a.jsonl; ls half", &result);
+    assert_string_equal(result.out, "");
+}
+
+/* A run that was made longer and interrupted is used as far as it got, not as it was before. */
+static void test_use__a_checkpoint_is_newer_than_the_model_before_it(void **state)
+{
+    (void)state;
+    run_command(root,
+                "cp -r run open && cp -r run/model old && " PROGRAM
+                "run --resume open --set train.epochs=3 >open.txt && sed -i '$d' "
+                "open/events.jsonl && rm -r open/model && mv old open/model",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    check_choice("evaluate open", "the run was lost; using open/checkpoints/step-000000018");
+    run_command(root, "rm -r open/checkpoints", &result);
+    run_program(0, "evaluate open");
+    assert_non_null(strstr(result.err, "the run was lost; using open/model"));
+    run_command(root, "rm -r open open.txt", &result);
+}
+
 /* ---- what is refused ---- */
 
 /* Each: a command that makes the input, a command of frostline, and what its message has. Nothing
@@ -595,6 +673,8 @@ int main(void)
         cmocka_unit_test(test_use__an_exported_model_predicts_the_same),
         cmocka_unit_test(test_use__a_checkpoint_is_a_model),
         cmocka_unit_test(test_use__a_checkpoint_without_config_json_still_counts),
+        cmocka_unit_test(test_use__a_run_without_a_model_is_used_from_its_checkpoints),
+        cmocka_unit_test(test_use__a_checkpoint_is_newer_than_the_model_before_it),
         cmocka_unit_test(test_use__refuses_bad_input),
         cmocka_unit_test(test_use__leaves_nothing_behind),
     };

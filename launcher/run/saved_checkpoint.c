@@ -1,0 +1,93 @@
+#include "launcher/run/saved_checkpoint.h"
+
+#include "control/checkpoint/manifest.h"
+#include "device/alloc.h"
+#include "launcher/run/preparation.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What a use of the model reads. */
+static void forget_moments(fl_checkpoint *c)
+{
+    char name[FL_CHECKPOINT_NAME_MAX];
+    int n = 0;
+    fl_checkpoint_file_name(FL_CHECKPOINT_MOMENTS, 0, name);
+    size_t prefix = strcspn(name, "0123456789");
+    for (int i = 0; i < c->n_files; i++) {
+        if (strncmp(c->file[i].name, name, prefix) != 0) {
+            c->file[n++] = c->file[i];
+        }
+    }
+    c->n_files = n;
+}
+
+static fl_status check_whole(const char *folder)
+{
+    fl_checkpoint *c = NULL;
+    FL_TRY(fl_alloc(sizeof *c, (void **)&c));
+    fl_status status = fl_checkpoint_read(folder, c);
+    if (status == FL_OK) {
+        forget_moments(c);
+        status = fl_checkpoint_verify(c, folder, fl_preparation_processors());
+    }
+    fl_checkpoint_fini(c);
+    fl_free(c);
+    return status;
+}
+
+fl_status fl_saved_checkpoint_check(const char *folder)
+{
+    char manifest[PATH_MAX];
+    int n = snprintf(manifest, sizeof manifest, "%s/" FL_CHECKPOINT_MANIFEST, folder);
+    return n < PATH_MAX && access(manifest, F_OK) == 0 ? check_whole(folder) : FL_OK;
+}
+
+static void note_damage(char note[FL_SAVED_NOTE_MAX], int64_t step)
+{
+    size_t n = strlen(note);
+    snprintf(note + n, FL_SAVED_NOTE_MAX - n,
+             "the checkpoint after %" PRId64 " steps is not used: %s\n", step, fl_errmsg());
+}
+
+/* Whether an older checkpoint may be better. */
+static bool is_damage(fl_status status)
+{
+    return status == FL_EFORMAT || status == FL_EIO || status == FL_ENOTSUP;
+}
+
+static fl_status choose_folder(const char *checkpoints, const fl_checkpoint_folder *all, int n,
+                               char path[PATH_MAX], char note[FL_SAVED_NOTE_MAX])
+{
+    for (int i = 0; i < n; i++) {
+        if (!all[i].whole ||
+            snprintf(path, PATH_MAX, "%s/%s", checkpoints, all[i].name) >= PATH_MAX) {
+            continue;
+        }
+        fl_status status = check_whole(path);
+        if (!is_damage(status)) {
+            return status;
+        }
+        note_damage(note, all[i].step);
+    }
+    path[0] = '\0';
+    return FL_OK;
+}
+
+fl_status fl_saved_checkpoint_find(const char *run, char path[PATH_MAX],
+                                   char note[FL_SAVED_NOTE_MAX])
+{
+    char checkpoints[PATH_MAX];
+    fl_checkpoint_folder *all = NULL;
+    int n = 0;
+    path[0] = '\0';
+    if (snprintf(checkpoints, sizeof checkpoints, "%s/" FL_CHECKPOINT_FOLDER, run) >= PATH_MAX) {
+        return FL_OK;
+    }
+    FL_TRY(fl_checkpoint_list(checkpoints, &all, &n));
+    fl_status status = choose_folder(checkpoints, all, n, path, note);
+    fl_free(all);
+    return status;
+}

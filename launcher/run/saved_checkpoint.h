@@ -1,0 +1,24 @@
+/* Checkpoints as saved models: which one has the weights of a run that left no model. */
+#ifndef FL_LAUNCHER_RUN_SAVED_CHECKPOINT_H
+#define FL_LAUNCHER_RUN_SAVED_CHECKPOINT_H
+
+#include <frostline/status.h>
+
+#include <limits.h>
+#include <stdbool.h>
+
+enum { FL_SAVED_NOTE_MAX = 2048 };
+
+/* FL_OK if the folder is a checkpoint whose weights are whole; a folder without a manifest is taken
+ * for one of weights, and not checked. Moments are not read. Returns FL_EFORMAT, FL_ENOTSUP or
+ * FL_EIO with the file and what is wrong with it. */
+fl_status fl_saved_checkpoint_check(const char *folder) FL_MUST_CHECK;
+
+/* Find the newest checkpoint of a run whose weights are whole.
+ * path      "": there is none
+ * note      a line, with a newline at its end, is appended for each newer one, with the reason why
+ *           it is not used */
+fl_status fl_saved_checkpoint_find(const char *run, char path[PATH_MAX],
+                                   char note[FL_SAVED_NOTE_MAX]) FL_MUST_CHECK;
+
+#endif
