@@ -1,5 +1,6 @@
 /* frostline list: the runs of a directory. */
 #include "launcher/cli/cli.h"
+#include "launcher/run/run_checkpoints.h"
 #include "launcher/run/runs.h"
 
 #include "control/events/json.h"
@@ -15,6 +16,32 @@
 #include <string.h>
 
 enum { METRICS_BYTES = FL_METRICS_MAX * (FL_METRIC_NAME_MAX + 16) + 4 };
+
+/* What cannot be read is not there. */
+static fl_run_checkpoints checkpoints_of(const fl_run_entry *e)
+{
+    fl_run_checkpoints c;
+    if (fl_run_checkpoints_look(e->path, &c) != FL_OK) {
+        c = (fl_run_checkpoints){.step = -1, .age_s = (double)NAN};
+    }
+    return c;
+}
+
+static void put_checkpoints(fl_json *j, const fl_run_entry *e)
+{
+    const fl_run_checkpoints c = checkpoints_of(e);
+    fl_json_integer(j, "checkpoints", c.n);
+    if (c.n == 0) {
+        fl_json_null(j, "checkpoint");
+        return;
+    }
+    fl_json_object(j, "checkpoint");
+    fl_json_integer(j, "step", c.step);
+    fl_json_text(j, "path", c.path);
+    fl_json_text(j, "written", c.written);
+    fl_json_rounded(j, "age_s", c.age_s, 3);
+    fl_json_close(j, '}');
+}
 
 static void print_json(const fl_run_entry *entries, int n)
 {
@@ -41,6 +68,7 @@ static void print_json(const fl_run_entry *entries, int n)
                 fl_json_real(&j, key, e->metrics[m].test);
             }
         }
+        put_checkpoints(&j, e);
         fl_json_close(&j, '}');
     }
     fl_json_close(&j, ']');
@@ -76,23 +104,55 @@ static const char *metrics_text(const fl_run_entry *e, char text[METRICS_BYTES])
     return text;
 }
 
+/* "12 s", "3 min", "5 h", "2 d"; "-" if it is not known. */
+static const char *age_text(double seconds, char text[24])
+{
+    static const struct {
+        double unit_s;
+        const char *name;
+    } units[] = {{86400, "d"}, {3600, "h"}, {60, "min"}, {1, "s"}};
+    if (!(seconds >= 0)) {
+        return "-";
+    }
+    int i = 0;
+    while (i < 3 && seconds < units[i].unit_s) {
+        i++;
+    }
+    snprintf(text, 24, "%.0f %s", floor(seconds / units[i].unit_s), units[i].name);
+    return text;
+}
+
+enum { CHECKPOINTS_BYTES = 80 };
+
+/* Three columns: finished steps at the newest one, its age, how many there are. */
+static const char *checkpoints_text(const fl_run_entry *e, char text[CHECKPOINTS_BYTES])
+{
+    const fl_run_checkpoints c = checkpoints_of(e);
+    char step[24], age[24], kept[24];
+    snprintf(step, sizeof step, "%" PRId64, c.step);
+    snprintf(kept, sizeof kept, "%d", c.n);
+    snprintf(text, CHECKPOINTS_BYTES, "%10s %6s %4s", c.n == 0 ? "-" : step, age_text(c.age_s, age),
+             c.n == 0 ? "-" : kept);
+    return text;
+}
+
 static void print_table(const fl_run_entry *entries, int n)
 {
-    printf("%-9s %15s %8s %8s  %-19s  %s\n", "state", "steps", "loss", "accuracy", "started (UTC)",
-           "run");
+    printf("%-9s %15s %8s %8s %10s %6s %4s  %-19s  %s\n", "state", "steps", "loss", "accuracy",
+           "checkpoint", "age", "kept", "started (UTC)", "run");
     for (int i = 0; i < n; i++) {
         const fl_run_entry *e = &entries[i];
         char steps[48], loss[24], accuracy[24], skipped[64] = "", n_skipped[FL_COUNT_BYTES];
-        char metrics[METRICS_BYTES];
+        char metrics[METRICS_BYTES], checkpoints[CHECKPOINTS_BYTES];
         if (e->skipped_steps > 0) {
             snprintf(skipped, sizeof skipped, " (%s skipped)",
                      fl_count(e->skipped_steps, "step", n_skipped));
         }
         snprintf(steps, sizeof steps, "%" PRId64 "/%" PRId64, e->steps, e->n_steps);
-        printf("%-9s %15s %8s %8s  %-19.19s  %s%s%s%s\n", fl_run_state_text(e->state), steps,
-               number_text(e->loss, loss), number_text(e->test_accuracy, accuracy), e->started,
-               e->name, metrics_text(e, metrics), skipped,
-               e->record_incomplete ? " (record incomplete)" : "");
+        printf("%-9s %15s %8s %8s %s  %-19.19s  %s%s%s%s\n", fl_run_state_text(e->state), steps,
+               number_text(e->loss, loss), number_text(e->test_accuracy, accuracy),
+               checkpoints_text(e, checkpoints), e->started, e->name, metrics_text(e, metrics),
+               skipped, e->record_incomplete ? " (record incomplete)" : "");
     }
 }
 
@@ -139,8 +199,9 @@ const fl_cli_command fl_cli_command_list = {
     .summary = "List the runs of a directory, newest first.",
     .details = "The default for DIR is runs/. A run is live while its controller answers, and\n"
                "lost if its controller vanished. The loss is the mean of the last epoch; for a\n"
-               "live run, it is that of the newest step. \"record incomplete\": a file of the\n"
-               "run could not be written.\n",
+               "live run, it is that of the newest step. checkpoint: finished steps at the\n"
+               "newest one that is whole; age: since it was written; kept: how many there are.\n"
+               "\"record incomplete\": a file of the run could not be written.\n",
     .options = {{"--json", 0, NULL, "for programs"}},
     .run = list_command,
 };

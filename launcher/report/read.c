@@ -240,6 +240,13 @@ static void read_ledger(fl_report *report)
     }
 }
 
+/* A folder of them that cannot be read counts as an empty one. */
+static fl_status read_checkpoints(fl_report *report)
+{
+    fl_status status = fl_run_checkpoints_look(report->run.path, &report->checkpoints);
+    return status == FL_EIO ? FL_OK : status;
+}
+
 fl_status fl_report_read(const fl_run_entry *run, fl_report *report)
 {
     *report = (fl_report){.run = *run};
@@ -258,6 +265,7 @@ fl_status fl_report_read(const fl_run_entry *run, fl_report *report)
     close(dir);
     if (status == FL_OK) {
         read_ledger(report);
+        status = read_checkpoints(report);
     }
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "autodp/ledger.h"
 #include "launcher/report/lines.h"
+#include "launcher/run/run_checkpoints.h"
 #include "launcher/run/runs.h"
 #include "nn/loss.h"
 #include "pipe/cost/plan.h"
@@ -49,6 +50,7 @@ typedef struct fl_report {
     bool has_ledger;
     fl_ledger_proof ledger;
     char ledger_why[512];
+    fl_run_checkpoints checkpoints; /* that the directory has now */
 } fl_report;
 
 /* Read the run directory of `run`. *report records missing and broken files. The call fails only

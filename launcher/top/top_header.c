@@ -1,4 +1,4 @@
-/* The controller of the screen: where the run stands, in five or six lines. */
+/* The controller of the screen: where the run stands, in seven lines. */
 #include "launcher/top/top_parts.h"
 
 #include "device/size_text.h"
@@ -189,6 +189,29 @@ static void cache_line(fl_top_cells *c, const fl_top_model *m)
     }
 }
 
+static void checkpoint_line(fl_top_cells *c, const fl_top_model *m)
+{
+    char text[96], span[FL_TOP_SPAN_MAX], size[FL_SIZE_TEXT_MAX];
+    writer w = {c, 1, 5};
+    if (m->checkpoint_step < 0) {
+        put_field(&w, "checkpoint", FL_TOP_PLAIN, "none");
+    } else {
+        snprintf(text, sizeof text, "step %" PRId64, m->checkpoint_step);
+        put_field(&w, "checkpoint", FL_TOP_BOLD, text);
+        if (m->checkpoint_age_s >=
+            0.0) { /* a run that was resumed does not know that of its first */
+            snprintf(text, sizeof text, "%s ago", fl_top_span(m->checkpoint_age_s, span));
+            put_field(&w, "", FL_TOP_PLAIN, text);
+            snprintf(text, sizeof text, "%s", fl_size_text((double)m->checkpoint_bytes, size));
+            put_field(&w, "wrote", FL_TOP_PLAIN, text);
+            put_number(&w, "in", m->checkpoint_s, 3, " s");
+        }
+    }
+    if (m->n_checkpoints_failed > 0) {
+        put_number(&w, "failed", (double)m->n_checkpoints_failed, 3, "");
+    }
+}
+
 static bool begins_stage(const fl_top_model *m, int layer)
 {
     for (int k = 1; k + 1 < m->n_first; k++) {
@@ -236,9 +259,9 @@ static void frost_line(fl_top_cells *c, const fl_top_model *m)
 {
     enum { BEHIND = 24 /* cells of "blocks frozen 12 of 24" */ };
     char text[48];
-    writer w = {c, 1, 5};
-    int x = fl_top_text(c, 1, 5, c->width, FL_TOP_DIM, "layers") + 1;
-    w.x = put_layers(c, m, x, 5, c->width - x - BEHIND) + 2;
+    writer w = {c, 1, 6};
+    int x = fl_top_text(c, 1, 6, c->width, FL_TOP_DIM, "layers") + 1;
+    w.x = put_layers(c, m, x, 6, c->width - x - BEHIND) + 2;
     snprintf(text, sizeof text, "%" PRId64 " of %" PRId64, m->F, m->blocks);
     put_field(&w, "blocks frozen", m->F > 0 ? FL_TOP_FROZEN : FL_TOP_PLAIN, text);
     put_pinned(&w, m);
@@ -251,6 +274,7 @@ int fl_top_head(fl_top_cells *c, const fl_top_model *m, const char *silence)
     plan_line(c, m);
     result_line(c, m);
     cache_line(c, m);
+    checkpoint_line(c, m);
     frost_line(c, m);
-    return 6;
+    return 7;
 }

@@ -10,7 +10,7 @@ enum { WIDE = 120 }; /* cells */
 /* Lines, with the title. */
 enum {
     LEAST_WORKERS = 3,
-    LEAST_CURVES = 5,
+    LEAST_CURVES = 4,
     MOST_CURVES = 14,
     LEAST_EVENTS = 2,
     MORE_EVENTS = 3,

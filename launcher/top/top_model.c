@@ -13,7 +13,7 @@ static const double NEWEST = 0.35;
 void fl_top_model_init(fl_top_model *m)
 {
     memset(m, 0, sizeof *m);
-    m->straggler = -1;
+    m->straggler = m->checkpoint_step = -1;
     m->left_s = m->loss = m->grad_norm = m->lr = m->step_ms = NAN;
     m->evaluated_loss = m->mfu = m->predicted_ms = NAN;
 }
@@ -94,6 +94,15 @@ static void read_cache(fl_top_model *m, const json_t *cache)
     m->cache_used_bytes = count_field(cache, "used_bytes");
     m->cache_bytes = whole(cache, "memory_bytes", 0, INT64_MAX / 2) +
                      whole(cache, "disk_bytes", 0, INT64_MAX / 2);
+}
+
+static void read_checkpoints(fl_top_model *m, const json_t *checkpoints)
+{
+    m->checkpoint_step = whole(checkpoints, "step", -1, INT64_MAX / 2);
+    m->checkpoint_age_s = real(checkpoints, "age_s");
+    m->checkpoint_s = real(checkpoints, "seconds");
+    m->checkpoint_bytes = count_field(checkpoints, "bytes");
+    m->n_checkpoints_failed = count_field(checkpoints, "failed");
 }
 
 static void read_metrics(fl_top_model *m, const json_t *metrics)
@@ -266,6 +275,7 @@ bool fl_top_model_status(fl_top_model *m, const json_t *result)
     read_plan(m, json_object_get(result, "plan"));
     read_pinned(m, json_object_get(result, "pinned"));
     read_cache(m, json_object_get(result, "cache"));
+    read_checkpoints(m, json_object_get(result, "checkpoints"));
     read_workers(m, json_object_get(result, "workers"), seconds(result, "times_s"));
     if (!m->every_step && m->step > 0) {
         fl_top_series_add(&m->loss_curve, m->step, m->loss);
@@ -313,9 +323,9 @@ static void end_by(fl_top_model *m, const char *name, const json_t *event)
 
 void fl_top_model_event(fl_top_model *m, const char *line)
 {
-    static const char *const warnings[] = {"run.stalled", "run.failed",   "worker.lost",
-                                           "worker.slow", "trace.failed", "transition.cancelled",
-                                           NULL};
+    static const char *const warnings[] = {
+        "run.stalled",  "run.failed",           "worker.lost",       "worker.slow",
+        "trace.failed", "transition.cancelled", "checkpoint.failed", NULL};
     json_t *event = json_loads(line, 0, NULL);
     const char *name = json_string_value(json_object_get(event, "event"));
     if (name != NULL) {

@@ -453,6 +453,56 @@ static void test_use__a_checkpoint_is_a_model(void **state)
     run_command(root, "rm -r alone again exported ?.jsonl", &result);
 }
 
+/* frostline list and report name the newest one that is whole, and how many there are. */
+static void test_use__a_run_shows_its_checkpoints(void **state)
+{
+    (void)state;
+    run_program(0, "run job.yaml --run-dir shown/a --set checkpoint.every='4 steps' --set "
+                   "checkpoint.keep=5");
+    run_program(0, "run job.yaml --run-dir shown/b --set checkpoint.every=none");
+    run_command(root,
+                "cd shown/a/checkpoints && echo x >>step-000000012/manifest.json && ls | wc -l && "
+                "ls | tail -n 2 | head -n 1",
+                &result);
+    int n_whole = 0, newest_step = 0;
+    assert_int_equal(sscanf(result.out, "%d step-%d", &n_whole, &newest_step), 2);
+    n_whole--; /* the run may have left one out while it wrote another */
+    assert_in_range(n_whole, 1, 2);
+    run_program(0, "list shown");
+    const char *a = strstr(result.out, "  a\n"), *b = strstr(result.out, "  b\n");
+    assert_true(a != NULL && b != NULL);
+    assert_non_null(strstr(result.out, "loss accuracy checkpoint    age kept  started"));
+    int step = 0, age = -1, kept = 0;
+    char unit[4];
+    while (a > result.out && a[-1] != '\n') {
+        a--;
+    }
+    assert_int_equal(sscanf(a, "finished 12/12 %*f %*f %d %d %3s %d", &step, &age, unit, &kept), 4);
+    assert_int_equal(step, newest_step);
+    assert_int_equal(kept, n_whole);
+    assert_in_range(age, 0, 600);
+    run_command(root, PROGRAM "list shown | grep -c ' -      -    -  .*  b$'", &result);
+    assert_string_equal(result.out, "1\n");
+
+    run_program(0, "list shown/a --json 2>/dev/null");
+    json_t *runs = parse_output(), *run = json_array_get(runs, 0);
+    const json_t *newest = json_object_get(run, "checkpoint");
+    assert_true(number_of(run, "checkpoints") == n_whole);
+    assert_true(number_of(newest, "step") == newest_step);
+    const char *path = json_string_value(json_object_get(newest, "path"));
+    assert_non_null(path);
+    assert_non_null(strstr(path, "/shown/a/checkpoints/step-00000"));
+    assert_true(number_of(newest, "age_s") >= 0 && number_of(newest, "age_s") < 600);
+    assert_int_equal(json_string_length(json_object_get(newest, "written")), 24);
+    json_decref(runs);
+    run_program(0, "report shown/a");
+    run_command(root,
+                "grep -c 'The run directory holds [12]. The newest one, after <b>[0-9]* steps' "
+                "shown/a/report.html; rm -r shown",
+                &result);
+    assert_string_equal(result.out, "1\n");
+}
+
 /* Make a checkpoint what versions without config.json wrote. */
 static void forget_config(const char *folder)
 {
@@ -510,8 +560,9 @@ static void test_use__a_run_without_a_model_is_used_from_its_checkpoints(void **
     check_choice("predict open --out a.jsonl", "the run still trains; using ");
     check_choice("export open --to exported", "the run still trains; using ");
     run_command(root,
-                "kill -9 $(cat pid); while [ -e /proc/$(cat pid) ] && ! grep -q '^State:.Z' "
-                "/proc/$(cat pid)/status; do sleep 0.05; done; rm " NEWEST "/moments-001*",
+                "kill -9 $(cat pid); for i in $(seq 400); do " PROGRAM
+                "list open 2>&1 | grep -q ^lost && break; sleep 0.05; done; rm " NEWEST
+                "/moments-001*",
                 &result);
     assert_int_equal(result.exit_code, 0);
     check_choice("evaluate open", "the run was lost; using ");
@@ -647,7 +698,7 @@ static void test_use__leaves_nothing_behind(void **state)
     run_command(root, "mkdir -p tmp && find . | sort | grep -v -e before -e moved -e twice >before",
                 &result);
     for (int i = 0; i < 2; i++) {
-        static const char *const signals[] = {"", "timeout -s INT 0.3 "};
+        static const char *const signals[] = {"", "timeout --foreground -s INT 0.3 "};
         char command[COMMAND];
         snprintf(command, sizeof command, "TMPDIR=$PWD/tmp %s" PROGRAM "evaluate run >/dev/null",
                  signals[i]);
@@ -672,6 +723,7 @@ int main(void)
         cmocka_unit_test(test_use__a_lost_worker_ends_it),
         cmocka_unit_test(test_use__an_exported_model_predicts_the_same),
         cmocka_unit_test(test_use__a_checkpoint_is_a_model),
+        cmocka_unit_test(test_use__a_run_shows_its_checkpoints),
         cmocka_unit_test(test_use__a_checkpoint_without_config_json_still_counts),
         cmocka_unit_test(test_use__a_run_without_a_model_is_used_from_its_checkpoints),
         cmocka_unit_test(test_use__a_checkpoint_is_newer_than_the_model_before_it),

@@ -62,6 +62,11 @@ static const char *const whole_events =
     "\"why\":\"worker 1 refuses\"}\n"
     "{\"time\":1.3,\"event\":\"cache.decided\",\"rank\":0,\"step\":52,\"epoch\":2,\"f\":3,"
     "\"state\":\"on\",\"hits\":1,\"upgrades\":2,\"misses\":3}\n"
+    "{\"time\":1.3,\"event\":\"checkpoint.written\",\"checkpoint\":\"checkpoints/step-000000050\","
+    "\"step\":50,\"bytes\":3145728,\"linked_bytes\":1048576,\"copy_ms\":1.5,\"write_ms\":20,"
+    "\"commit_ms\":4}\n"
+    "{\"time\":1.4,\"event\":\"checkpoint.failed\",\"step\":60,\"why\":\"worker 1: No space "
+    "left\"}\n"
     "{\"time\":1.4,\"event\":\"worker.slow\",\"rank\":1,\"slowness\":1.75}\n";
 
 static void put_epochs_and_steps(void)
@@ -138,6 +143,11 @@ static void test_report__shows_the_results_of_a_run(void **state)
         "F 0 \u2192 3, K 2 \u2192 1, R 1 \u2192 2, M 4 \u2192 2</td><td>12.5</td><td>8.0</td>",
         "<td>8.0</td><td>10.0</td><td>+25 %</td>",
         "cancelled: F 3 \u2192 4",
+        "<tr><td>50</td><td>1.30 s</td><td>3.0 MiB</td><td>1.0 MiB</td><td>1.500</td>"
+        "<td>25.5</td><td class=\"text\">written</td></tr>",
+        "<tr><td>60</td><td>1.40 s</td><td>-</td><td>-</td><td>-</td><td>-</td>"
+        "<td class=\"text\">failed: worker 1: No space left</td></tr>",
+        "The run directory holds no checkpoint.",
         "worker 1 refuses",
         "<td>1.9 MiB</td><td>2.00</td>", /* 2 MB in 1 ms */
         "<td>0</td><td>2.0 MiB</td><td>50 %</td>",
@@ -314,10 +324,11 @@ static void test_report__no_name_or_message_brings_markup_in(void **state)
     static const char evil[] = "</title><script>alert(1)</script><img src=x onerror=alert(1)>\\\"'";
     static const char *const field[] = {"job",  "wall",   "version", "why",    "message",
                                         "plan", "policy", "state",   "choice", "why_not"};
-    static const char *const event[] = {"run.started",   "plan.chosen",         "cache.opened",
-                                        "cache.decided", "freeze.decided",      "plan.considered",
-                                        "tune.done",     "transition.done",     "run.failed",
-                                        "run.stopping",  "transition.cancelled"};
+    static const char *const event[] = {
+        "run.started",   "plan.chosen",          "cache.opened",
+        "cache.decided", "freeze.decided",       "plan.considered",
+        "tune.done",     "transition.done",      "run.failed",
+        "run.stopping",  "transition.cancelled", "checkpoint.failed"};
     fl_report report;
     put("events.jsonl", "w", "");
     put("job.yaml", "w", "name: '</pre><script>'\n");

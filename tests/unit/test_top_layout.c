@@ -36,6 +36,8 @@ static void make_model(int K, int R, int n_layers, int frozen)
         "\"straggler\": 1, \"pinned\": [5], \"transition\": \"idle\", \"times_s\": 10, "
         "\"cache\": {\"state\": \"on\", \"hits\": 75, \"upgrades\": 0, \"misses\": 25, "
         "\"used_bytes\": 1048576, \"memory_bytes\": 4194304, \"disk_bytes\": 0}, "
+        "\"checkpoints\": {\"written\": 4, \"failed\": 1, \"step\": 400, \"age_s\": 72.5, "
+        "\"bytes\": 3145728, \"seconds\": 0.25}, "
         "\"plan\": {\"generation\": 3, \"f\": 2, \"k\": %d, \"r\": %d, \"m\": 4, "
         "\"frozen_layers\": %d, \"predicted_step_ms\": 19.5, \"first\": [",
         K, R, frozen);
@@ -121,6 +123,8 @@ static void shows_the_run(void)
                                         "hits 75 %",
                                         "1.0 MiB of 4.0 MiB",
                                         "slow by itself worker 1",
+                                        "checkpoint step 400   1m12s ago   wrote 3.0 MiB   "
+                                        "in 0.25 s   failed 1",
                                         "blocks frozen 2 of 8",
                                         "pinned 5",
                                         "stage 1",
@@ -167,6 +171,7 @@ static void test_top_layout__names_the_evaluated_split(void **state)
     json_decref(status);
     draw(80, 24, false, &with_keys);
     shows("validation 0.75, 81.25 %");
+    shows(" checkpoint none\n");
     hides("test 0");
 }
 
