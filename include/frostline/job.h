@@ -27,7 +27,7 @@ typedef enum fl_model_kind {
     FL_MODEL_PLUGIN = 1,
     FL_MODEL_PROGRAM = 2
 } fl_model_kind;
-typedef enum fl_data_kind { FL_DATA_IDX = 0, FL_DATA_PROGRAM = 1 } fl_data_kind;
+typedef enum fl_data_kind { FL_DATA_IDX = 0, FL_DATA_TABLE = 1, FL_DATA_PROGRAM = 2 } fl_data_kind;
 typedef enum fl_freeze_policy {
     FL_FREEZE_NONE = 0,
     FL_FREEZE_GRADNORM = 1,
@@ -102,7 +102,13 @@ typedef struct fl_job {
     } model;
     struct {
         fl_data_kind kind;
-        char path[FL_TEXT_MAX];
+        char path[FL_TEXT_MAX];      /* a folder; kind table: the training file */
+        char test_path[FL_TEXT_MAX]; /* kind table: the test file; "": none */
+        char text[FL_TEXT_MAX];      /* kind table: columns, by name or number */
+        char pair[FL_TEXT_MAX];      /* "": one text a sample */
+        char label[FL_TEXT_MAX];
+        int64_t max_tokens;          /* of a sample, special ones included */
+        char tokenizer[FL_TEXT_MAX]; /* a folder; "": that of the model */
         fl_augment augment;
         int64_t crop;    /* pixels of padding that a crop may use */
         int64_t samples; /* use the first n training samples; 0: all */

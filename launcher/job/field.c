@@ -1,5 +1,6 @@
 /* One field: reads it into a job and writes it out of one. */
 #include "launcher/job/field.h"
+#include "launcher/job/files.h"
 #include "launcher/job/list.h"
 #include "launcher/job/number.h"
 #include "launcher/job/text.h"
@@ -9,7 +10,8 @@
 
 bool fl__field_is_text(const fl_field *field)
 {
-    return field->type == FL_FIELD_TEXT || field->type == FL_FIELD_PATH;
+    return field->type == FL_FIELD_TEXT || field->type == FL_FIELD_PATH ||
+           field->type == FL_FIELD_LINE;
 }
 
 static void *place(const fl_field *field, fl_job *job)
@@ -28,7 +30,10 @@ static size_t value_size(const fl_field *field)
     switch (field->type) {
     case FL_FIELD_TEXT:
     case FL_FIELD_PATH:
+    case FL_FIELD_LINE:
         return FL_TEXT_MAX;
+    case FL_FIELD_FILES:
+        return sizeof(fl__files);
     case FL_FIELD_SPAN:
         return sizeof(fl_span);
     case FL_FIELD_PERIOD:
@@ -117,6 +122,9 @@ static bool is_word(const fl_field *field, const char *text, size_t length)
 fl_status fl_field_parse(const fl_field *field, const char *text, size_t length, bool quoted,
                          fl_job *job)
 {
+    if (field->type == FL_FIELD_FILES && !quoted && length > 0 && text[0] == '{') {
+        return fl_files_parse(field, text, length, job);
+    }
     if (field->type == FL_FIELD_LIST) {
         if (!is_word(field, text, length)) {
             return quoted ? refuse_value(field, text, length, false)
@@ -138,8 +146,9 @@ const char *fl_field_format(const fl_field *field, const fl_job *job, char text[
         return fl_list_format(field, job, text);
     }
     memcpy(&v, place_const(field, job), value_size(field));
-    if (fl__field_is_text(field)) {
+    if (fl__field_is_text(field) || field->type == FL_FIELD_FILES) {
         v.text[FL_TEXT_MAX - 1] = '\0'; /* a program may have left no zero */
+        v.files.test[FL_TEXT_MAX - 1] = '\0';
     }
     fl__field_write(field, &v, text);
     return text;
@@ -156,6 +165,9 @@ static bool is_valid(const fl_field *field, const fl__value *v)
             }
         }
         return false;
+    }
+    if (field->type == FL_FIELD_FILES) {
+        return fl__files_are_valid(field, &v->files);
     }
     if (fl__field_is_text(field)) {
         size_t length = strnlen(v->text, FL_TEXT_MAX);
@@ -182,7 +194,7 @@ fl_status fl_field_check(const fl_field *field, const fl_job *job)
     }
     if (field->type == FL_FIELD_CHOICE) {
         snprintf(text, sizeof text, "%d", v.choice);
-    } else if (fl__field_is_text(field)) {
+    } else if (fl__field_is_text(field) || field->type == FL_FIELD_FILES) {
         found = fl_shown(v.text, strnlen(v.text, FL_TEXT_MAX), shown);
     } else {
         fl__field_write(field, &v, text);

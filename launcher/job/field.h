@@ -15,6 +15,12 @@ enum { FL__NAME_LONGEST = 64 }; /* bytes of a name */
 extern const fl__unit fl__size_units[];     /* of a byte */
 extern const fl__unit fl__duration_units[]; /* of a millisecond */
 
+/* A value of FL_FIELD_FILES. */
+typedef struct fl__files {
+    char train[FL_TEXT_MAX];
+    char test[FL_TEXT_MAX]; /* "": none */
+} fl__files;
+
 /* A value between its text and its place in a job. */
 typedef union fl__value {
     int64_t integer;
@@ -25,6 +31,7 @@ typedef union fl__value {
     bool boolean;
     int choice;
     char text[FL_TEXT_MAX];
+    fl__files files; /* begins like `text` */
 } fl__value;
 
 bool fl__field_is_text(const fl_field *field);

@@ -178,6 +178,8 @@ bool fl__field_read(const fl_field *field, const char *text, size_t length, fl__
     switch (field->type) {
     case FL_FIELD_TEXT:
     case FL_FIELD_PATH:
+    case FL_FIELD_LINE:
+    case FL_FIELD_FILES: /* files.c reads a mapping */
         return read_text(field, text, length, out);
     case FL_FIELD_NUMBER:
         return read_whole_number(text, field->is_ratio, &out->number) &&

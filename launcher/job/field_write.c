@@ -71,6 +71,19 @@ static void write_path(const fl_field *field, const char *path, char text[FL_FIE
     text[used] = '\0';
 }
 
+static void write_files(const fl_field *field, const fl__files *files,
+                        char text[FL_FIELD_VALUE_MAX])
+{
+    char train[FL_FIELD_VALUE_MAX], test[FL_FIELD_VALUE_MAX];
+    write_path(field, files->train, train);
+    if (files->test[0] == '\0') {
+        memcpy(text, train, strlen(train) + 1);
+        return;
+    }
+    write_path(field, files->test, test);
+    snprintf(text, FL_FIELD_VALUE_MAX, "{train: %s, test: %s}", train, test);
+}
+
 static void write_span(const fl_span *span, char text[FL_FIELD_VALUE_MAX])
 {
     if (span->steps >= 0) {
@@ -146,7 +159,11 @@ void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIE
     switch (field->type) {
     case FL_FIELD_TEXT:
     case FL_FIELD_PATH:
+    case FL_FIELD_LINE:
         write_path(field, v->text, text);
+        break;
+    case FL_FIELD_FILES:
+        write_files(field, &v->files, text);
         break;
     case FL_FIELD_INTEGER:
         snprintf(text, FL_FIELD_VALUE_MAX, "%" PRId64, v->integer);
@@ -259,6 +276,13 @@ const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_M
         break;
     case FL_FIELD_PATH:
         snprintf(rest, left, "a path of 1 to %d bytes", FL_TEXT_MAX - 1);
+        break;
+    case FL_FIELD_FILES:
+        snprintf(rest, left, "a path of 1 to %d bytes, or {train: PATH, test: PATH}",
+                 FL_TEXT_MAX - 1);
+        break;
+    case FL_FIELD_LINE:
+        snprintf(rest, left, "a text of 1 to %d bytes in one line", FL_TEXT_MAX - 1);
         break;
     case FL_FIELD_INTEGER:
         snprintf(rest, left, "an integer from %" PRId64 " to %" PRId64 "%s%s%s", field->least,

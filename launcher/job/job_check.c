@@ -40,8 +40,32 @@ static fl_status check_model(const fl_job *job)
     return FL_OK;
 }
 
+/* Fields of one kind of data, in a job of another kind. */
+static fl_status check_data_kind(const fl_job *job)
+{
+    bool table = job->data.kind == FL_DATA_TABLE;
+    if (table && job->model.kind == FL_MODEL_VIT) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.kind", "model.kind"),
+                             "found table, with model.kind vit allowed: idx");
+    }
+    if (table && job->data.augment != FL_AUGMENT_NONE) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.augment", "data.kind"),
+                             "found augmentation of images, with data.kind table allowed: none");
+    }
+    if (table && job->data.n_classes > 0) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.classes", "data.kind"),
+                             "found a list, with data.kind table allowed: all");
+    }
+    if (!table && job->data.test_path[0] != '\0') {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.path", "data.kind"),
+                             "found two files, allowed: only with data.kind table");
+    }
+    return FL_OK;
+}
+
 static fl_status check_data(const fl_job *job)
 {
+    FL_TRY(check_data_kind(job));
     if (job->data.augment == FL_AUGMENT_CROP && job->data.crop == 0) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.crop", "data.augment"),
                              "found 0, with data.augment crop allowed: 1 to 64");

@@ -1,4 +1,5 @@
 /* From the nodes of a job file to the fields of a job. */
+#include "launcher/job/files.h"
 #include "launcher/job/job.h"
 #include "launcher/job/list.h"
 #include "launcher/job/node.h"
@@ -42,6 +43,11 @@ static fl_status read_field(job_reader *r, int index, const yaml_node_t *key,
     if (field->type == FL_FIELD_LIST && value->type == YAML_SEQUENCE_NODE) {
         const yaml_node_t *culprit = value;
         fl_status status = fl_list_read(field, r->document, value, r->job, &culprit);
+        return at(r, culprit, field->path, status);
+    }
+    if (field->type == FL_FIELD_FILES && value->type == YAML_MAPPING_NODE) {
+        const yaml_node_t *culprit = value;
+        fl_status status = fl_files_read(field, r->document, value, r->job, &culprit);
         return at(r, culprit, field->path, status);
     }
     if (value->type == YAML_SCALAR_NODE && !fl_node_is_null(value)) {

@@ -92,8 +92,9 @@ static const fl_list script = {.capacity = FL_SCRIPT_MAX,
                                .key = script_keys,
                                .rises = true};
 
-/* A list is its count, with the items right after it. */
+/* A list is its count, with the items right after it; of two files, the second one follows. */
 _Static_assert(AT(data.classes) == AT(data.n_classes) + sizeof(int64_t), "no gap");
+_Static_assert(AT(data.test_path) == AT(data.path) + FL_TEXT_MAX, "no gap");
 _Static_assert(AT(freeze.list) == AT(freeze.n_list) + sizeof(int64_t), "no gap");
 _Static_assert(AT(elastic.script) == AT(elastic.n_script) + sizeof(int64_t), "no gap");
 
@@ -177,17 +178,48 @@ static const fl_field fields[] = {
      .type = FL_FIELD_CHOICE,
      .offset = AT(data.kind),
      .initial = "idx",
-     .choices = CHOICES("idx", "program"),
-     .n_offered = 1,
-     .doc =
-         "Images and labels in the idx format of MNIST, plain or gzip; program: in the record of "
-         "a run whose data set a program gave to fl_run."},
+     .choices = CHOICES("idx", "table", "program"),
+     .n_offered = 2,
+     .doc = "idx: images and labels in the idx format of MNIST, plain or gzip; table: text and "
+            "labels in the columns of a TSV, CSV or JSONL file (docs/data.md); program: in the "
+            "record of a run whose data set a program gave to fl_run."},
     {.path = "data.path",
-     .type = FL_FIELD_PATH,
+     .type = FL_FIELD_FILES,
      .offset = AT(data.path),
      .initial = "/usr/share/datasets/fashion-mnist",
      .resume = FL_RESUME_FREE,
-     .doc = "The folder with the four idx files."},
+     .doc = "idx: the folder with the four idx files. table: the file of the training samples, or "
+            "the files of the training and the test samples."},
+    {.path = "data.text",
+     .type = FL_FIELD_LINE,
+     .offset = AT(data.text),
+     .initial = "text",
+     .doc = "table: the column of the text, by its name or its number from 1."},
+    {.path = "data.pair",
+     .type = FL_FIELD_LINE,
+     .offset = AT(data.pair),
+     .initial = "none",
+     .word = "none",
+     .doc = "table: the column of the second text of each sample."},
+    {.path = "data.label",
+     .type = FL_FIELD_LINE,
+     .offset = AT(data.label),
+     .initial = "label",
+     .doc = "table: the column of the class, integers or texts."},
+    {.path = "data.max_tokens",
+     .type = FL_FIELD_INTEGER,
+     .offset = AT(data.max_tokens),
+     .initial = "128",
+     .unit = "tokens",
+     .least = 1,
+     .most = 1048576,
+     .doc = "table: longer samples are cut, at the end of the longer text first."},
+    {.path = "data.tokenizer",
+     .type = FL_FIELD_PATH,
+     .offset = AT(data.tokenizer),
+     .initial = "auto",
+     .word = "auto",
+     .doc = "table: the folder of the tokenizer; auto: the folder of the model."},
     {.path = "data.augment",
      .type = FL_FIELD_CHOICE,
      .offset = AT(data.augment),

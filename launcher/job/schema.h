@@ -11,6 +11,8 @@
 typedef enum fl_field_type {
     FL_FIELD_TEXT,     /* a name: char [FL_TEXT_MAX] */
     FL_FIELD_PATH,     /* char [FL_TEXT_MAX] */
+    FL_FIELD_FILES,    /* a path, or {train: PATH, test: PATH}: char [2][FL_TEXT_MAX] */
+    FL_FIELD_LINE,     /* any text of one line: char [FL_TEXT_MAX] */
     FL_FIELD_INTEGER,  /* int64_t */
     FL_FIELD_NUMBER,   /* double */
     FL_FIELD_SIZE,     /* int64_t bytes; "2GiB" */

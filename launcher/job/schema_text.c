@@ -41,7 +41,9 @@ static bool is_without_meaning(const fl_field *field, const fl_job *job)
 {
     static const char *const model[] = {"model.plugin", "model.blocks", "model.dim",
                                         "model.heads",  "model.patch",  "model.dropout"};
-    static const char *const data[] = {"data.path", "data.crop"};
+    static const char *const data[] = {"data.path",     "data.crop",  "data.text",
+                                       "data.pair",     "data.label", "data.max_tokens",
+                                       "data.tokenizer"};
     bool is = false;
     for (size_t i = 0; job->model.kind == FL_MODEL_PROGRAM && i < sizeof model / sizeof *model;
          i++) {

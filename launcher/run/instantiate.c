@@ -1,8 +1,8 @@
 #include "launcher/run/instantiate.h"
 
-#include "data/idx_dataset.h"
 #include "data/loader.h"
 #include "device/failure.h"
+#include "launcher/run/job_data.h"
 #include "launcher/run/plugin_call.h"
 #include "launcher/run/plugin_file.h"
 #include "nn/model.h"
@@ -13,22 +13,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-static fl_status build_data(const fl_job *job, fl_dataset *dataset, fl_idx_info *info)
-{
-    const fl_idx_options options = {.folder = job->data.path,
-                                    .augment = job->data.augment,
-                                    .crop_pixels = (int)job->data.crop,
-                                    .classes = job->data.classes,
-                                    .n_classes = (int)job->data.n_classes};
-    fl_status status = fl_dataset_idx_open(&options, dataset, info);
-    if (status == FL_OK) {
-        return FL_OK;
-    }
-    return status == FL_EINVAL && job->data.n_classes > 0
-               ? fl_fail_field(status, FL_FIELDS("data.classes", "data.path"), "%s", fl_errmsg())
-               : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
-}
 
 static fl_status check_patch(const fl_job *job, const fl_idx_info *info)
 {
@@ -45,7 +29,7 @@ static fl_status check_patch(const fl_job *job, const fl_idx_info *info)
 static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     fl_idx_info info;
-    FL_TRY(build_data(job, dataset, &info));
+    FL_TRY(fl_job_idx_open(job, dataset, &info));
     FL_TRY(check_patch(job, &info));
     const fl_vit_config config = {
         .channels = info.channels,
@@ -143,7 +127,7 @@ static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *d
                              job->model.plugin, fl_model_name(*model));
     }
     if (dataset->ops == NULL) {
-        return build_data(job, dataset, NULL);
+        return fl_job_data_open(job, dataset);
     }
     status = fl_dataset_check(dataset->ops);
     return status == FL_OK ? FL_OK

@@ -8,6 +8,7 @@ device: device
 nn: device nn
 data/tokenizer: device data/tokenizer
 data/.: device data/tokenizer data/.
+data/table: device data/tokenizer data/. data/table
 freeze: device nn data freeze
 cache: device nn data cache
 autodp/net: device nn data autodp/net

@@ -7,6 +7,7 @@
     "1000000000000, such as 75%, 2 epochs or 40 steps"
 #define NAME "allowed: 1 to 64 letters, digits, '_', '-' and '.', the first not '-' or '.'"
 #define PATH "allowed: a path of 1 to 255 bytes"
+#define FILES PATH ", or {train: PATH, test: PATH}"
 #define A90                                                                                        \
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 

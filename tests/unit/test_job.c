@@ -121,6 +121,11 @@ static const spelling spellings[] = {
     {"data.path", "~", "'~'"},
     {"data.path", "d\xC3\xA9j\xC3\xA0 vu", "'d\xC3\xA9j\xC3\xA0 vu'"},
     {"data.path", " ", "' '"},
+    {"data.text", "#1 String", "'#1 String'"},
+    {"data.text", "2", "2"},
+    {"data.pair", "none", "none"},
+    {"data.max_tokens", "128", "128"},
+    {"data.tokenizer", "auto", "auto"},
     {"train.epochs", "1", "1"},
     {"train.epochs", "1000000", "1000000"},
     {"train.seed", "9223372036854775807", "9223372036854775807"},
@@ -227,6 +232,28 @@ static fl_job written_and_loaded(const fl_job *job)
     }
     free(text);
     return again;
+}
+
+/* Both files need a kind of data that has two. Would catch a second file that --set forgets, or
+ * that the record of a run loses. */
+static void test_job__reads_and_writes_two_files(void **state)
+{
+    (void)state;
+    fl_job job, again;
+    char text[FL_FIELD_VALUE_MAX];
+    fl_job_defaults(&job);
+    assert_int_equal(fl_job_set(&job, "model.kind", "plugin"), FL_OK);
+    assert_int_equal(fl_job_set(&job, "model.plugin", "a.so"), FL_OK);
+    assert_int_equal(fl_job_set(&job, "data.kind", "table"), FL_OK);
+    assert_int_equal(fl_job_set(&job, "data.path", "{test: 'b, {c}.tsv', train: a.tsv}"), FL_OK);
+    assert_string_equal(job.data.path, "a.tsv");
+    assert_string_equal(job.data.test_path, "b, {c}.tsv");
+    assert_string_equal(fl_field_format(fl_schema_field(fl_schema_find("data.path")), &job, text),
+                        "{train: a.tsv, test: 'b, {c}.tsv'}");
+    again = written_and_loaded(&job);
+    assert_same(&job, &again);
+    assert_int_equal(fl_job_set(&job, "data.path", "c.tsv"), FL_OK); /* one file again */
+    assert_string_equal(job.data.test_path, "");
 }
 
 /* Would catch a spelling that is refused, read as another value, or not read back as it is written.
@@ -464,6 +491,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_job__defaults_are_the_documented_ones),
         cmocka_unit_test(test_job__an_empty_mapping_and_empty_sections_take_the_defaults),
+        cmocka_unit_test(test_job__reads_and_writes_two_files),
         cmocka_unit_test(test_job__every_spelling_of_every_type_reads_and_reads_back),
         cmocka_unit_test(test_job__a_script_says_what_stays_and_what_is_chosen),
         cmocka_unit_test(test_job__the_longest_lists_survive_writing_and_reading),

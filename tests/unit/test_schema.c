@@ -84,7 +84,10 @@ static const char *another(const fl_field *field, char text[FL_FIELD_VALUE_MAX])
     switch (field->type) {
     case FL_FIELD_TEXT:
     case FL_FIELD_PATH:
+    case FL_FIELD_LINE:
         return "other";
+    case FL_FIELD_FILES:
+        return "{train: other, test: another}";
     case FL_FIELD_INTEGER:
         snprintf(text, FL_FIELD_VALUE_MAX, "%d", 3);
         return text;

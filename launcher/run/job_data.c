@@ -1,0 +1,45 @@
+#include "launcher/run/job_data.h"
+
+#include "data/idx_dataset.h"
+#include "device/failure.h"
+
+fl_status fl_job_idx_open(const fl_job *job, fl_dataset *out, fl_idx_info *info)
+{
+    const fl_idx_options options = {.folder = job->data.path,
+                                    .augment = job->data.augment,
+                                    .crop_pixels = (int)job->data.crop,
+                                    .classes = job->data.classes,
+                                    .n_classes = (int)job->data.n_classes};
+    fl_status status = fl_dataset_idx_open(&options, out, info);
+    if (status == FL_OK) {
+        return FL_OK;
+    }
+    return status == FL_EINVAL && job->data.n_classes > 0
+               ? fl_fail_field(status, FL_FIELDS("data.classes", "data.path"), "%s", fl_errmsg())
+               : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
+}
+
+fl_status fl_job_table_open(const fl_job *job, const char *tokenizer, bool types, fl_dataset *out,
+                            fl_table_info *info)
+{
+    const fl_table_options options = {
+        .path = {job->data.path, job->data.test_path},
+        .text = job->data.text,
+        .pair = job->data.pair[0] == '\0' ? NULL : job->data.pair,
+        .label = job->data.label,
+        .tokenizer = job->data.tokenizer[0] == '\0' ? tokenizer : job->data.tokenizer,
+        .max_tokens = job->data.max_tokens,
+        .types = types,
+    };
+    if (options.tokenizer == NULL) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.tokenizer", "model.kind"),
+                             "found auto, allowed: a folder, since the model comes without one");
+    }
+    return fl_dataset_table_open(&options, out, info);
+}
+
+fl_status fl_job_data_open(const fl_job *job, fl_dataset *out)
+{
+    return job->data.kind == FL_DATA_TABLE ? fl_job_table_open(job, NULL, false, out, NULL)
+                                           : fl_job_idx_open(job, out, NULL);
+}

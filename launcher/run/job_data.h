@@ -1,0 +1,21 @@
+/* Opens the data set that a job's section `data` describes. */
+#ifndef FL_LAUNCHER_RUN_JOB_DATA_H
+#define FL_LAUNCHER_RUN_JOB_DATA_H
+
+#include "data/table/table_dataset.h"
+
+#include <frostline/job.h>
+
+/* A data set of the job's kind, with samples of one column where it has tokens. Messages about a
+ * value start with the field's path. The result is the caller's. */
+fl_status fl_job_data_open(const fl_job *job, fl_dataset *out) FL_MUST_CHECK;
+
+/* Of kind idx. info may be NULL. */
+fl_status fl_job_idx_open(const fl_job *job, fl_dataset *out, fl_idx_info *info) FL_MUST_CHECK;
+
+/* Of kind table, for a model that reads token types or does not.
+ * tokenizer  the folder to take where data.tokenizer is auto; NULL: the model has none */
+fl_status fl_job_table_open(const fl_job *job, const char *tokenizer, bool types, fl_dataset *out,
+                            fl_table_info *info) FL_MUST_CHECK;
+
+#endif
