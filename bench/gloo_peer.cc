@@ -29,7 +29,8 @@ class Store : public gloo::rendezvous::Store
     }
     void set(const std::string &key, const std::vector<char> &data) override
     {
-        if (kv_->set(kv_->self, ("peer/" + key).c_str(), data.data(), data.size()) != FL_OK) {
+        if (kv_->set(kv_->self, ("peer/" + key).c_str(), fl_deadline_us(20000), data.data(),
+                     data.size()) != FL_OK) {
             throw std::runtime_error(fl_errmsg());
         }
     }

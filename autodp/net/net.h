@@ -20,10 +20,12 @@ extern "C" {
 #endif
 
 /* A key-value store for rendezvous. Keys are set once. `get` waits until the key exists.
- * Memory in *data is fl_alloc'd; the caller frees it. */
+ * Memory in *data is fl_alloc'd; the caller frees it. FL_EDEADLINE: the store has not answered yet.
+ * The same call goes on waiting: it costs the store nothing. */
 typedef struct fl_kv {
     void *self;
-    fl_status (*set)(void *self, const char *key, const void *data, size_t size_bytes);
+    fl_status (*set)(void *self, const char *key, int64_t deadline_us, const void *data,
+                     size_t size_bytes);
     fl_status (*get)(void *self, const char *key, int64_t deadline_us, void **data,
                      size_t *size_bytes);
 } fl_kv;
@@ -35,7 +37,7 @@ typedef struct fl_net_options {
     int rank, size;          /* within this net */
     const char *name;        /* prefix of the store's keys: unique for each net and generation */
     const fl_kv *kv;         /* used only while opening */
-    const char *host;        /* address to listen on; NULL: 127.0.0.1 */
+    const char *host;        /* address to listen on; NULL: a loopback address */
     int64_t open_timeout_ms; /* time to connect all members */
     int64_t wait_timeout_ms; /* upper limit of every wait, whatever its deadline */
     /* The net is in this set from its opening to its closing, under `generation`, so an abort also

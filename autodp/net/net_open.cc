@@ -11,6 +11,7 @@ extern "C" {
 #include <gloo/common/error.h>
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
@@ -24,6 +25,7 @@ namespace
 {
 
 const int64_t guard_period_ms = 20;
+const int64_t slice_ms = 100; /* between two looks at the guard while the store does not answer */
 const uint32_t hello_magic = 0x464c4831; /* FLH1 */
 
 uint32_t hash_text(const char *text)
@@ -194,11 +196,32 @@ static fl_status numeric_host(const char *host, std::string &out)
     return FL_OK;
 }
 
+/* kv->set, ended early when the guard ends the open. A store that serves many members may need
+ * longer than they take to ask. */
+static fl_status set_addresses(const fl_net_options *o, const Guard &guard, int64_t deadline_us,
+                               const std::vector<char> &mine)
+{
+    char key[256];
+    snprintf(key, sizeof key, "%s/%d", o->name, o->rank);
+    for (;;) {
+        int64_t slice_us = std::min(deadline_us, fl_deadline_us(slice_ms));
+        fl_status status = o->kv->set(o->kv->self, key, slice_us, mine.data(), mine.size());
+        if (status != FL_EDEADLINE) {
+            return status;
+        }
+        if (guard.state() != FL_OK) {
+            return fl_fail(guard.state(), "publishing this member's address");
+        }
+        if (fl_now_us() >= deadline_us) {
+            return fl_fail(FL_EDEADLINE, "the store did not take this member's address");
+        }
+    }
+}
+
 /* kv->get, ended early when the guard ends the open. */
 static fl_status get_addresses(const fl_net_options *o, const Guard &guard, int64_t deadline_us,
                                int peer, size_t expected, std::vector<char> &out)
 {
-    const int64_t slice_ms = 100;
     char key[256];
     snprintf(key, sizeof key, "%s/%d", o->name, peer);
     for (;;) {
@@ -241,9 +264,7 @@ static fl_status connect_all(fl_net *net, const fl_net_options *o, Guard &guard,
             mine.insert(mine.end(), address.begin(), address.end());
         }
     }
-    char key[256];
-    snprintf(key, sizeof key, "%s/%d", o->name, net->rank);
-    FL_TRY(o->kv->set(o->kv->self, key, mine.data(), mine.size()));
+    FL_TRY(set_addresses(o, guard, deadline_us, mine));
     for (int peer = 0; peer < net->size; peer++) {
         if (peer == net->rank) {
             continue;
@@ -311,10 +332,31 @@ static fl_status say_hello(fl_net *net, Guard &guard)
     return FL_OK;
 }
 
+/* A loopback address of this member's own. A member listens on one port for each other member: on a
+ * single address, the members of a large net would use up the ports, and the search for a free port
+ * takes the longer the fewer there are. 127.0.0.1 where the system has only this one. */
+static std::string own_loopback(int rank)
+{
+    struct sockaddr_in address;
+    memset(&address, 0, sizeof address);
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(0x7f010001u + uint32_t(rank / 250 * 256 + rank % 250));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool works =
+        fd >= 0 && bind(fd, reinterpret_cast<struct sockaddr *>(&address), sizeof address) == 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    char text[INET_ADDRSTRLEN];
+    bool is_text = inet_ntop(AF_INET, &address.sin_addr, text, sizeof text) != nullptr;
+    return works && is_text ? text : "127.0.0.1";
+}
+
 static fl_status open_mesh(fl_net *net, const fl_net_options *o)
 {
     std::string host;
-    FL_TRY(numeric_host(o->host == nullptr ? "127.0.0.1" : o->host, host));
+    std::string wanted = o->host == nullptr ? own_loopback(net->rank) : o->host;
+    FL_TRY(numeric_host(wanted.c_str(), host));
     int64_t deadline_us = fl_deadline_us(o->open_timeout_ms);
     fl_thread_raise_priority(true); /* for the device's event thread */
     net->device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(host.c_str()));

@@ -7,13 +7,14 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <xxhash.h>
 #include <zmq.h>
-
-enum { SET_TIMEOUT_MS = 10000 };
 
 struct fl_store_client {
     void *socket; /* DEALER */
     uint64_t last_id;
+    bool unanswered;  /* the request last_id, */
+    uint64_t request; /* whose hash this is */
 };
 
 static fl_status zmq_failed(const char *what)
@@ -53,14 +54,10 @@ void fl_store_disconnect(fl_store_client **client)
     }
 }
 
-static fl_status ask(fl_store_client *client, fl_store_op op, const char *key, const void *value,
-                     size_t value_bytes)
+static fl_status send_request(fl_store_client *client, fl_store_op op, const char *key,
+                              const void *value, size_t value_bytes)
 {
     size_t key_bytes = strlen(key);
-    if (key_bytes == 0 || key_bytes > FL_STORE_KEY_MAX || value_bytes > FL_STORE_VALUE_MAX) {
-        return fl_fail(FL_EINVAL, "store: a key of %zu bytes and a value of %zu (at most %d, %d)",
-                       key_bytes, value_bytes, FL_STORE_KEY_MAX, FL_STORE_VALUE_MAX);
-    }
     fl_store_request header = {FL_STORE_REQUEST_MAGIC, (uint32_t)op, ++client->last_id,
                                (uint32_t)key_bytes, (uint32_t)value_bytes};
     size_t size_bytes = sizeof header + key_bytes + value_bytes;
@@ -79,6 +76,28 @@ static fl_status ask(fl_store_client *client, fl_store_op op, const char *key, c
         zmq_msg_close(&message);
         return zmq_failed("request");
     }
+    return FL_OK;
+}
+
+/* A request that is repeated because its deadline has passed is not sent again: a store that is
+ * slow because many ask would get ever more to do, and would answer only requests that are given
+ * up. */
+static fl_status ask(fl_store_client *client, fl_store_op op, const char *key, const void *value,
+                     size_t value_bytes)
+{
+    size_t key_bytes = strlen(key);
+    if (key_bytes == 0 || key_bytes > FL_STORE_KEY_MAX || value_bytes > FL_STORE_VALUE_MAX) {
+        return fl_fail(FL_EINVAL, "store: a key of %zu bytes and a value of %zu (at most %d, %d)",
+                       key_bytes, value_bytes, FL_STORE_KEY_MAX, FL_STORE_VALUE_MAX);
+    }
+    uint64_t request = XXH3_64bits_withSeed(key, key_bytes, (uint64_t)op);
+    request = value_bytes == 0 ? request : XXH3_64bits_withSeed(value, value_bytes, request);
+    if (client->unanswered && client->request == request) {
+        return FL_OK;
+    }
+    FL_TRY(send_request(client, op, key, value, value_bytes));
+    client->unanswered = true;
+    client->request = request;
     return FL_OK;
 }
 
@@ -135,8 +154,7 @@ static fl_status wait_readable(fl_store_client *client, int64_t deadline_us)
     }
 }
 
-/* Wait for the reply to the last request; drop replies to older ones, whose deadlines have passed.
- */
+/* Wait for the reply to the last request; drop replies to older ones, which were given up. */
 static fl_status await(fl_store_client *client, int64_t deadline_us, zmq_msg_t *payload,
                        fl_store_answer *header)
 {
@@ -144,6 +162,7 @@ static fl_status await(fl_store_client *client, int64_t deadline_us, zmq_msg_t *
         FL_TRY(wait_readable(client, deadline_us));
         FL_TRY(next_message(client, payload));
     } while (!is_reply(client, payload, header));
+    client->unanswered = false;
     if (header->status != FL_OK) {
         return fl_fail((fl_status)header->status, "store: %s",
                        fl_status_text((fl_status)header->status));
@@ -151,14 +170,15 @@ static fl_status await(fl_store_client *client, int64_t deadline_us, zmq_msg_t *
     return FL_OK;
 }
 
-static fl_status kv_set(void *self, const char *key, const void *data, size_t size_bytes)
+static fl_status kv_set(void *self, const char *key, int64_t deadline_us, const void *data,
+                        size_t size_bytes)
 {
     fl_store_client *client = self;
     FL_TRY(ask(client, FL_STORE_SET, key, data, size_bytes));
     zmq_msg_t payload;
     fl_store_answer header;
     zmq_msg_init(&payload);
-    fl_status status = await(client, fl_deadline_us(SET_TIMEOUT_MS), &payload, &header);
+    fl_status status = await(client, deadline_us, &payload, &header);
     zmq_msg_close(&payload);
     return status == FL_OK ? FL_OK : fl_within(status, "setting '%s'", key);
 }

@@ -7,9 +7,11 @@
 
 enum { FREE, WRITING, THERE, POLL_NS = 100000 };
 
-static fl_status store_set(void *self, const char *key, const void *data, size_t size_bytes)
+static fl_status store_set(void *self, const char *key, int64_t deadline_us, const void *data,
+                           size_t size_bytes)
 {
     fl_probe_store *store = self;
+    (void)deadline_us; /* nothing is waited for */
     if (strlen(key) >= FL_PROBE_KEY_MAX || size_bytes > FL_PROBE_VALUE_MAX) {
         return fl_fail(FL_EINVAL, "key %s of %zu bytes is too large for the profile's store", key,
                        size_bytes);

@@ -258,7 +258,7 @@ static void wait_opened(const rank_env *env)
 {
     char key[32];
     snprintf(key, sizeof key, "opened/%d", env->rank);
-    RANK_OK(env->kv->set(env->kv->self, key, "", 1));
+    RANK_OK(env->kv->set(env->kv->self, key, fl_deadline_us(PATIENCE_MS), "", 1));
     for (int rank = 0; is_victim(env) && rank < env->size; rank++) {
         void *data = NULL;
         size_t size_bytes = 0;
@@ -278,7 +278,8 @@ static void play(const rank_env *env)
     pid_t mine = getpid(), *victim = NULL;
     size_t size_bytes = 0;
     if (is_victim(env)) {
-        RANK_OK(env->kv->set(env->kv->self, "victim", &mine, sizeof mine));
+        RANK_OK(
+            env->kv->set(env->kv->self, "victim", fl_deadline_us(PATIENCE_MS), &mine, sizeof mine));
     } else {
         RANK_OK(env->kv->get(env->kv->self, "victim", fl_deadline_us(PATIENCE_MS), (void **)&victim,
                              &size_bytes));
@@ -349,10 +350,11 @@ typedef struct falling_kv {
     const rank_env *env;
 } falling_kv;
 
-static fl_status set_and_fall(void *self, const char *key, const void *data, size_t size_bytes)
+static fl_status set_and_fall(void *self, const char *key, int64_t deadline_us, const void *data,
+                              size_t size_bytes)
 {
     const falling_kv *kv = self;
-    RANK_OK(kv->inner->set(kv->inner->self, key, data, size_bytes));
+    RANK_OK(kv->inner->set(kv->inner->self, key, deadline_us, data, size_bytes));
     fall(kv->env);
 }
 

@@ -233,7 +233,8 @@ static bool greet(fake_worker *w)
     void *data = NULL;
     size_t n = 0;
     if (w->rank == 0) {
-        return kv->set(kv->self, "fake/greeting", "good day", 8) == FL_OK;
+        return kv->set(kv->self, "fake/greeting", fl_deadline_us(w->run->deadline_ms), "good day",
+                       8) == FL_OK;
     }
     bool same = kv->get(kv->self, "fake/greeting", fl_deadline_us(w->run->deadline_ms), &data,
                         &n) == FL_OK &&

@@ -294,6 +294,8 @@ typedef struct server {
     char folder[FOLDER_SIZE], endpoint[FOLDER_SIZE + 16];
     pthread_t thread;
     atomic_bool stop;
+    atomic_bool busy; /* leaves requests where they are */
+    atomic_int n_requests;
 } server;
 
 static void send_answer(void *router, const void *to, size_t to_bytes, const void *message,
@@ -321,9 +323,10 @@ static void *serve(void *argument)
     }
     while (!atomic_load(&s->stop)) {
         zmq_pollitem_t item = {.socket = router, .events = ZMQ_POLLIN};
-        if (zmq_poll(&item, 1, 5) <= 0) {
+        if (zmq_poll(&item, 1, 5) <= 0 || atomic_load(&s->busy)) {
             continue;
         }
+        atomic_fetch_add(&s->n_requests, 1);
         unsigned char from[256];
         int from_bytes = zmq_recv(router, from, sizeof from, 0);
         char word[8];
@@ -347,6 +350,8 @@ static int start_server(void **state)
     make_folder(s.folder);
     snprintf(s.endpoint, sizeof s.endpoint, "ipc://%s/store", s.folder);
     atomic_store(&s.stop, false);
+    atomic_store(&s.busy, false);
+    atomic_store(&s.n_requests, 0);
     *state = &s;
     return pthread_create(&s.thread, NULL, serve, &s);
 }
@@ -370,17 +375,17 @@ static void test_store_client__sets_and_gets(void **state)
     int64_t deadline_us = fl_deadline_us(10000);
     void *data = NULL, *large = NULL;
     size_t size_bytes = 0;
-    assert_int_equal(kv.set(kv.self, "a", "value", 5), FL_OK);
+    assert_int_equal(kv.set(kv.self, "a", deadline_us, "value", 5), FL_OK);
     assert_int_equal(kv.get(kv.self, "a", deadline_us, &data, &size_bytes), FL_OK);
     assert_int_equal(size_bytes, 5);
     assert_memory_equal(data, "value", 5);
     fl_free(data);
-    assert_int_equal(kv.set(kv.self, "a", "other", 5), FL_EINVAL);
-    assert_int_equal(kv.set(kv.self, "", "other", 5), FL_EINVAL);
+    assert_int_equal(kv.set(kv.self, "a", deadline_us, "other", 5), FL_EINVAL);
+    assert_int_equal(kv.set(kv.self, "", deadline_us, "other", 5), FL_EINVAL);
     assert_int_equal(fl_alloc(LARGE + 1, &large), FL_OK);
     memset(large, 7, LARGE);
-    assert_int_equal(kv.set(kv.self, "large", large, LARGE + 1), FL_EINVAL);
-    assert_int_equal(kv.set(kv.self, "large", large, LARGE), FL_OK);
+    assert_int_equal(kv.set(kv.self, "large", deadline_us, large, LARGE + 1), FL_EINVAL);
+    assert_int_equal(kv.set(kv.self, "large", deadline_us, large, LARGE), FL_OK);
     assert_int_equal(kv.get(kv.self, "large", deadline_us, &data, &size_bytes), FL_OK);
     assert_int_equal(size_bytes, LARGE);
     assert_memory_equal(data, large, LARGE);
@@ -401,13 +406,47 @@ static void test_store_client__gives_up_at_the_deadline(void **state)
     size_t size_bytes = 0;
     assert_int_equal(kv.get(kv.self, "late", fl_deadline_us(20), &data, &size_bytes), FL_EDEADLINE);
     assert_null(data);
-    assert_int_equal(other.set(other.self, "late", "1", 1), FL_OK);
-    assert_int_equal(other.set(other.self, "next", "22", 2), FL_OK);
+    assert_int_equal(other.set(other.self, "late", fl_deadline_us(10000), "1", 1), FL_OK);
+    assert_int_equal(other.set(other.self, "next", fl_deadline_us(10000), "22", 2), FL_OK);
     assert_int_equal(kv.get(kv.self, "next", fl_deadline_us(10000), &data, &size_bytes), FL_OK);
     assert_int_equal(size_bytes, 2);
     fl_free(data);
     fl_store_disconnect(&one);
     fl_store_disconnect(&two);
+}
+
+/* With 128 workers, the store needed longer for one round of requests than the clients waited for
+ * an answer. Each then asked again, and the store answered only requests that were given up. */
+static void test_store_client__asks_a_slow_store_once(void **state)
+{
+    server *s = *state;
+    fl_store_client *client = NULL;
+    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, &client), FL_OK);
+    fl_kv kv = fl_store_kv(client);
+    void *data = NULL;
+    size_t size_bytes = 0;
+    atomic_store(&s->busy, true);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(kv.set(kv.self, "a", fl_deadline_us(10), "value", 5), FL_EDEADLINE);
+    }
+    atomic_store(&s->busy, false);
+    assert_int_equal(kv.set(kv.self, "a", fl_deadline_us(10000), "value", 5), FL_OK);
+    assert_int_equal(atomic_load(&s->n_requests), 1);
+    atomic_store(&s->busy, true);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(kv.get(kv.self, "a", fl_deadline_us(10), &data, &size_bytes),
+                         FL_EDEADLINE);
+    }
+    atomic_store(&s->busy, false);
+    assert_int_equal(kv.get(kv.self, "a", fl_deadline_us(10000), &data, &size_bytes), FL_OK);
+    assert_int_equal(size_bytes, 5);
+    assert_int_equal(atomic_load(&s->n_requests), 2);
+    fl_free(data);
+    /* What has an answer is a new request the next time. */
+    assert_int_equal(kv.set(kv.self, "a", fl_deadline_us(10000), "other", 5), FL_EINVAL);
+    assert_int_equal(kv.set(kv.self, "a", fl_deadline_us(10000), "other", 5), FL_EINVAL);
+    assert_int_equal(atomic_load(&s->n_requests), 4);
+    fl_store_disconnect(&client);
 }
 
 int main(void)
@@ -422,6 +461,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_store_client__sets_and_gets, start_server,
                                         stop_server),
         cmocka_unit_test_setup_teardown(test_store_client__gives_up_at_the_deadline, start_server,
+                                        stop_server),
+        cmocka_unit_test_setup_teardown(test_store_client__asks_a_slow_store_once, start_server,
                                         stop_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
