@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs that are stopped at random moments and resumed, against the same run without interruption.
 #   bench/resume_rounds.sh [ROUNDS] [ROUNDS_ON_ANOTHER_PLAN] [SEED]
-# Each round starts a run, ends it at a random moment (kill -9 of the controller or of a worker,
-# SIGTERM, SIGINT, or kill -9 while a checkpoint is being written), once or several times, and resumes
-# it until it has finished. On the same plan every loss, the weights after every tenth step and those
-# at the end must be equal to the last bit; on another plan the losses of the next 20 steps within
-# 1e-5. The ledger must be complete. Prints one line per round; ends with 1 at the first difference.
+# Each round starts a run, ends it at a random moment (kill -9 of the controller or of a worker, also
+# while a checkpoint is being written, SIGTERM, SIGINT), once or several times, and resumes it until it
+# has finished. On the same plan every loss, the weights after every tenth step and those at the end
+# must be equal to the last bit; on another plan the losses of the next 20 steps within 1e-5. The ledger
+# must be complete. A run that finished before it was ended counts for nothing and is repeated. Prints
+# one line per round, and how often each way ended a run; ends with 1 at the first difference.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 frostline=$(realpath "${FROSTLINE:-build/release/frostline}")
@@ -67,15 +68,15 @@ await_writing() { # RUN: a checkpoint is being written, or the run has ended
     done
 }
 
-# end_run RUN HOW: and wait for the end of its process.
+# end_run HOW: and wait for the end of its process.
 end_run() {
     local workers
-    case $2 in
-    worker)
+    case $1 in
+    worker | writing-worker)
         mapfile -t workers < <(pgrep -P "$pid")
         [ ${#workers[@]} -eq 0 ] || kill -9 "${workers[RANDOM % ${#workers[@]}]}" 2>/dev/null || true
         ;;
-    controller | writing) kill -9 "$pid" 2>/dev/null || true ;;
+    controller | writing-controller) kill -9 "$pid" 2>/dev/null || true ;;
     term) kill -TERM "$pid" 2>/dev/null || true ;;
     int) kill -INT "$pid" 2>/dev/null || true ;;
     esac
@@ -93,13 +94,13 @@ complete() { # RUN: its ledger and its steps
 
 # stop_and_resume RUN HOW: from a random step on; ends with the run's exit code in $code.
 stop_and_resume() {
-    if [ "$2" = writing ]; then
+    if [[ $2 == writing-* ]]; then
         await_step "$1" $((RANDOM % 80))
         await_writing "$1"
     else
         await_step "$1" $((RANDOM % 110 + 5))
     fi
-    end_run "$1" "$2"
+    end_run "$2"
     stopped=$(steps_of "$1")
 }
 
@@ -107,16 +108,18 @@ begin "$work/whole" "${script[@]}"
 wait "$pid" || fail "the run without interruption failed"
 complete "$work/whole"
 
-how=(controller worker term int writing)
+how=(controller worker term int writing-controller writing-worker)
+declare -A ended
 for ((round = 1; round <= rounds; round++)); do
     run=$work/run times=0 told=
     begin "$run" "${script[@]}"
     for ((n = RANDOM % 3; n >= 0; n--)); do
         kind=${how[RANDOM % ${#how[@]}]}
         stop_and_resume "$run" "$kind"
-        told+=" $kind at step $stopped,"
         [ "$code" -ne 0 ] || break
+        told+=" $kind at step $stopped,"
         if has_checkpoint "$run"; then
+            ended[$kind]=$((${ended[$kind]:-0} + 1))
             resume "$run"
             times=$((times + 1))
         else
@@ -131,8 +134,15 @@ for ((round = 1; round <= rounds; round++)); do
     "$frostline" diff "$work/whole" "$run" >"$work/diff.log" || fail "round $round ($told): different"
     cmp -s "$work/whole/model/model.safetensors" "$run/model/model.safetensors" ||
         fail "round $round ($told): other weights"
-    echo "round $round:$told resumed $times times: equal to the last bit"
+    if [ "$times" -eq 0 ]; then
+        round=$((round - 1))
+    else
+        echo "round $round:$told resumed $times times: equal to the last bit"
+    fi
     rm -rf "$run" "$run.log"
+done
+for kind in "${!ended[@]}"; do
+    echo "$kind: ${ended[$kind]} times"
 done
 
 # The losses of 20 steps from step $3 on, within 1e-5.
@@ -157,7 +167,7 @@ for ((round = 1; round <= other_rounds; round++)); do
         rm -rf "$run"
         begin "$run"
         await_step "$run" $((RANDOM % 80 + 10))
-        end_run "$run" controller
+        end_run controller
         ! has_checkpoint "$run" || [ "$code" -eq 0 ] || break
     done
     resume "$run" "${sets[@]}"
