@@ -233,7 +233,7 @@ static void test_controller__stops_cleanly_when_the_group_is_terminated(void **s
     kill(-run.controller, SIGTERM);
     fake_outcome outcome = fake_finish(&run);
     assert_nothing_left(&run);
-    assert_contains(outcome.message, "stopped by the user after ");
+    assert_contains(outcome.message, "stopped by SIGTERM after ");
     assert_int_equal(outcome.status, FL_ESTOPPED);
     fake_clean(&run);
 }

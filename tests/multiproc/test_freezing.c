@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 enum { N_SAMPLES = 640, BATCH = 32, M = 16, EPOCHS = 8, STEPS = 160, BLOCKS = 10 };
+enum { WARM_UP_STEPS = 2 }; /* of a plan, which are not measured */
 
 typedef struct step {
     int f, k, r, m;
@@ -97,7 +98,7 @@ static json_t *run_and_read(const char *name, bool small, const char *const *set
  * and why. */
 static void check_story(const json_t *events, const step *steps)
 {
-    int n_changes = 0, n_done = count(events, "transition.done");
+    int n_changes = 0, n_done = count(events, "transition.done"), newest = 0;
     const json_t *e;
     for (int i = 1; i < STEPS; i++) {
         const step *a = &steps[i - 1], *b = &steps[i];
@@ -110,6 +111,7 @@ static void check_story(const json_t *events, const step *steps)
     {
         if (is_event(e, "transition.done")) {
             int first = number(e, "step");
+            newest = first;
             if (first == STEPS) {
                 continue; /* decided in the last step */
             }
@@ -127,7 +129,8 @@ static void check_story(const json_t *events, const step *steps)
             assert_true(json_number_value(json_object_get(e, "measured_step_ms")) > 0);
         }
     }
-    assert_true(count(events, "transition.measured") > 0);
+    /* On a busy machine the newest plan may have had no step beyond its warm-up. */
+    assert_true(newest + WARM_UP_STEPS >= STEPS || count(events, "transition.measured") > 0);
     assert_int_equal(count(events, "transition.cancelled"), 0);
 }
 
