@@ -63,6 +63,15 @@ static fl_model *make_model(void)
     return model;
 }
 
+/* A controller leaves ignored signals alone, and nohup or a shell's `&` may have left some so. */
+static void take_signals_as_at_a_terminal(void)
+{
+    static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) {
+        signal(ignored[i], SIG_DFL);
+    }
+}
+
 static _Noreturn void be_head(fake_run *run)
 {
     fake_outcome outcome = {0};
@@ -77,6 +86,7 @@ static _Noreturn void be_head(fake_run *run)
     dup2(err, STDERR_FILENO);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    take_signals_as_at_a_terminal();
     make_plan(run, plan);
     make_job(run, &job);
     fl_candidate candidates[2] = {
