@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -23,4 +24,17 @@ int fl_folders_make(const char *path, char *failed)
         }
     }
     return 0;
+}
+
+/* The XDG base directory specification ignores relative paths. */
+bool fl_folders_cache(char *path)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = 0;
+    if (cache != NULL && cache[0] == '/') {
+        n = snprintf(path, PATH_MAX, "%s/frostline", cache);
+    } else if (home != NULL && home[0] == '/') {
+        n = snprintf(path, PATH_MAX, "%s/.cache/frostline", home);
+    }
+    return n > 0 && n < PATH_MAX;
 }

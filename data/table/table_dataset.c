@@ -1,25 +1,28 @@
 /* The data set of kind table.
  *
- *     for each file: ① content ──> ② rows ──> ③ classes, ④ tokens ──> arrays
+ *     ① content of both files ──> ② key ──> ⑤ cache: arrays
+ *         where it lacks them, for each file: ③ rows ──> classes, ④ tokens ──> arrays ──> ⑤
  *     read: id ──> its tokens
  *
  * The labels of the training file come first (③): they number the classes of both files. */
 #include "data/table/table_dataset.h"
 
-#include "data/table/encode.h"
-#include "data/table/labels.h"
+#include "data/table/cache.h"
 #include "device/alloc.h"
+#include "device/clock.h"
 #include "device/failure.h"
+#include "device/log.h"
+#include "device/program.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <string.h>
 #include <xxhash.h>
 
 enum { N_SPLITS = 2 };
 
 typedef struct table_dataset {
-    fl_table_split split[N_SPLITS];
-    fl_table_labels labels;
+    fl_table_tokens tokens;
     fl_table_info info;
     fl_shape longest;
     uint64_t fingerprint;
@@ -30,12 +33,12 @@ typedef struct table_dataset {
 static int64_t count_samples(const void *self, fl_split split)
 {
     const table_dataset *d = self;
-    return d->split[split].n;
+    return d->tokens.split[split].n;
 }
 
 static fl_status check_id(const table_dataset *d, fl_split split, int64_t id)
 {
-    int64_t n = d->split[split].n;
+    int64_t n = d->tokens.split[split].n;
     return id >= 0 && id < n
                ? FL_OK
                : fl_fail(FL_EINVAL, "sample %lld does not exist: ids of this split are 0 to %lld",
@@ -56,7 +59,7 @@ static fl_status shape(const void *self, fl_split split, int64_t id, fl_shape *i
     const table_dataset *d = self;
     FL_TRY(check_id(d, split, id));
     *input = d->longest;
-    input->tokens = d->split[split].begin[id + 1] - d->split[split].begin[id];
+    input->tokens = d->tokens.split[split].begin[id + 1] - d->tokens.split[split].begin[id];
     *n_targets = 1;
     return FL_OK;
 }
@@ -65,7 +68,7 @@ static fl_status read_sample(const void *self, fl_split split, const fl_sample_k
                              void *input)
 {
     const table_dataset *d = self;
-    const fl_table_split *s = &d->split[split];
+    const fl_table_split *s = &d->tokens.split[split];
     FL_TRY(check_id(d, split, key->id));
     int64_t begin = s->begin[key->id], n = s->begin[key->id + 1] - begin;
     int32_t *out = input;
@@ -84,7 +87,7 @@ static fl_status targets(const void *self, fl_split split, int64_t id, int32_t *
 {
     const table_dataset *d = self;
     FL_TRY(check_id(d, split, id));
-    *out = d->split[split].labels[id];
+    *out = d->tokens.split[split].labels[id];
     return FL_OK;
 }
 
@@ -97,10 +100,7 @@ static uint64_t fingerprint(const void *self)
 static void destroy(void *self)
 {
     table_dataset *d = self;
-    for (int s = 0; s < N_SPLITS; s++) {
-        fl__table_split_fini(&d->split[s]);
-    }
-    fl__table_labels_fini(&d->labels);
+    fl__table_tokens_fini(&d->tokens);
     fl_free(d);
 }
 
@@ -145,9 +145,87 @@ static fl_status take_rows(const fl_table_options *o, const fl_tokenizer *tokeni
 {
     const fl_table_encoding encoding = {
         .tokenizer = tokenizer, .max_tokens = o->max_tokens, .types = o->types};
-    FL_TRY(find_labels(o, rows, &d->labels));
-    FL_TRY(fl__table_encode(rows, &encoding, &d->split[s]));
-    return map_labels(&d->labels, rows, &d->split[s]);
+    FL_TRY(find_labels(o, rows, &d->tokens.labels));
+    FL_TRY(fl__table_encode(rows, &encoding, &d->tokens.split[s]));
+    return map_labels(&d->tokens.labels, rows, &d->tokens.split[s]);
+}
+
+static bool has_file(const fl_table_options *o, int split)
+{
+    return o->path[split] != NULL && o->path[split][0] != '\0';
+}
+
+static fl_status tokenize_split(const fl_table_options *o, const fl_tokenizer *tokenizer,
+                                fl_table_content *content, table_dataset *d, fl_split s)
+{
+    const fl_table_columns columns = {.name = {o->text, o->pair, o->label},
+                                      .label_optional = o->labels_optional};
+    fl_table_rows rows;
+    FL_TRY(fl__table_rows_read(content, &columns, &rows));
+    fl_status status = take_rows(o, tokenizer, &rows, d, s);
+    fl__table_rows_fini(&rows);
+    return status;
+}
+
+/* ---- ② ---- */
+
+static uint64_t mix_bytes(uint64_t hash, const void *bytes, size_t n)
+{
+    const uint64_t length = n;
+    return XXH64(bytes, n, XXH64(&length, sizeof length, hash));
+}
+
+static uint64_t mix_text(uint64_t hash, const char *text)
+{
+    return text == NULL ? mix_bytes(hash, "", 0) : mix_bytes(hash, text, strlen(text) + 1);
+}
+
+static uint64_t hash_all(const fl_table_options *o, const fl_tokenizer *tokenizer,
+                         const fl_table_content content[N_SPLITS], uint64_t hash)
+{
+    const uint64_t settings[] = {fl_program_build(),      fl_tokenizer_fingerprint(tokenizer),
+                                 (uint64_t)o->max_tokens, o->types,
+                                 (uint64_t)o->n_labels,   o->labels != NULL,
+                                 o->labels_optional};
+    hash = mix_bytes(hash, settings, sizeof settings);
+    hash = mix_text(mix_text(mix_text(hash, o->text), o->pair), o->label);
+    for (int i = 0; i < o->n_labels && o->labels != NULL; i++) {
+        hash = mix_text(hash, o->labels[i]);
+    }
+    for (int s = 0; s < N_SPLITS; s++) {
+        const int64_t format = has_file(o, s) ? (int64_t)content[s].format : -1;
+        hash = mix_bytes(hash, &format, sizeof format);
+        hash = mix_bytes(hash, content[s].bytes, content[s].n_bytes);
+    }
+    return hash;
+}
+
+static fl_table_key key_of(const fl_table_options *o, const fl_tokenizer *tokenizer,
+                           const fl_table_content content[N_SPLITS])
+{
+    return (fl_table_key){{hash_all(o, tokenizer, content, 0), hash_all(o, tokenizer, content, 1)}};
+}
+
+/* ---- ⑤ ---- */
+
+/* Whether the cache had the tokens. */
+static bool read_kept(const char *path, const fl_table_options *o, const fl_tokenizer *tokenizer,
+                      const fl_table_key *key, table_dataset *d)
+{
+    bool found = false;
+    fl_status status = fl__table_cache_read(path, key, fl_tokenizer_n_ids(tokenizer), o->types,
+                                            &d->tokens, &found);
+    if (status != FL_OK) {
+        fl_log(FL_LOG_WARN, "data: %s; the rows are tokenized again", fl_errmsg());
+    }
+    return found && status == FL_OK;
+}
+
+static void write_kept(const char *path, const fl_table_key *key, const table_dataset *d)
+{
+    if (fl__table_cache_write(path, key, &d->tokens) != FL_OK) {
+        fl_log(FL_LOG_WARN, "data: the tokens are not kept: %s", fl_errmsg());
+    }
 }
 
 /* Unless the message is about another field, it is about the file. */
@@ -158,27 +236,51 @@ static fl_status name_field(fl_status status)
                : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
 }
 
-static fl_status read_split(const fl_table_options *o, const fl_tokenizer *tokenizer,
-                            table_dataset *d, fl_split s)
+static fl_status take_tokens(const fl_table_options *o, const fl_tokenizer *tokenizer,
+                             fl_table_content content[N_SPLITS], table_dataset *d)
 {
-    const fl_table_columns columns = {.name = {o->text, o->pair, o->label},
-                                      .label_optional = o->labels_optional};
-    fl_table_content content;
-    fl_table_rows rows;
-    FL_TRY(fl__table_content_read(o->path[s], &content));
-    fl_status status = fl__table_rows_read(&content, &columns, &rows);
-    if (status == FL_OK) {
-        status = take_rows(o, tokenizer, &rows, d, s);
-        fl__table_rows_fini(&rows);
+    char path[PATH_MAX];
+    bool keeps = false;
+    fl_table_key key = {{0}};
+    if (o->cache != NULL) {
+        key = key_of(o, tokenizer, content);
+        keeps = fl__table_cache_path(o->cache, &key, path);
     }
-    fl__table_content_fini(&content);
-    return status;
+    d->info.from_cache = keeps && read_kept(path, o, tokenizer, &key, d);
+    if (d->info.from_cache) {
+        return FL_OK;
+    }
+    for (int s = 0; s < N_SPLITS; s++) {
+        if (has_file(o, s)) {
+            FL_TRY(tokenize_split(o, tokenizer, &content[s], d, (fl_split)s));
+        }
+    }
+    if (keeps) {
+        write_kept(path, &key, d);
+    }
+    return FL_OK;
 }
 
-static bool has_file(const fl_table_options *o, int split)
+static fl_status read_files(const fl_table_options *o, const fl_tokenizer *tokenizer,
+                            table_dataset *d)
 {
-    return o->path[split] != NULL && o->path[split][0] != '\0';
+    fl_table_content content[N_SPLITS] = {0};
+    fl_status status = FL_OK;
+    for (int s = 0; s < N_SPLITS && status == FL_OK; s++) {
+        if (has_file(o, s)) {
+            status = fl__table_content_read(o->path[s], &content[s]);
+        }
+    }
+    if (status == FL_OK) {
+        status = take_tokens(o, tokenizer, content, d);
+    }
+    for (int s = 0; s < N_SPLITS; s++) {
+        fl__table_content_fini(&content[s]);
+    }
+    return name_field(status);
 }
+
+/* ---- the result ---- */
 
 static int64_t longest_of(const fl_table_split *split)
 {
@@ -193,11 +295,11 @@ static int64_t longest_of(const fl_table_split *split)
 static uint64_t measure_fingerprint(const table_dataset *d)
 {
     uint64_t hash = XXH64(&d->info.n_ids, sizeof d->info.n_ids, 0);
-    for (int i = 0; i < d->labels.n; i++) {
-        hash = XXH64(d->labels.names[i], strlen(d->labels.names[i]) + 1, hash);
+    for (int i = 0; i < d->tokens.labels.n; i++) {
+        hash = XXH64(d->tokens.labels.names[i], strlen(d->tokens.labels.names[i]) + 1, hash);
     }
     for (int s = 0; s < N_SPLITS; s++) {
-        const fl_table_split *split = &d->split[s];
+        const fl_table_split *split = &d->tokens.split[s];
         size_t n = (size_t)split->n, n_tokens = n == 0 ? 0 : (size_t)split->begin[n];
         hash = XXH64(&split->n, sizeof split->n, hash);
         hash = XXH64(split->begin, n == 0 ? 0 : (n + 1) * sizeof *split->begin, hash);
@@ -208,13 +310,21 @@ static uint64_t measure_fingerprint(const table_dataset *d)
     return hash;
 }
 
+static int64_t tokens_of(const fl_table_split *split)
+{
+    return split->n == 0 ? 0 : split->begin[split->n];
+}
+
 static void describe_dataset(const fl_table_options *o, const fl_tokenizer *tokenizer,
                              table_dataset *d)
 {
-    int64_t train = longest_of(&d->split[FL_TRAIN]), test = longest_of(&d->split[FL_TEST]);
-    d->info = (fl_table_info){.n_ids = fl_tokenizer_n_ids(tokenizer),
-                              .n_classes = d->labels.n,
-                              .labels = (const char *const *)d->labels.names};
+    const fl_table_split *split = d->tokens.split;
+    int64_t train = longest_of(&split[FL_TRAIN]), test = longest_of(&split[FL_TEST]);
+    d->info.n_ids = fl_tokenizer_n_ids(tokenizer);
+    d->info.n_classes = d->tokens.labels.n;
+    d->info.labels = (const char *const *)d->tokens.labels.names;
+    d->info.n_rows = split[FL_TRAIN].n + split[FL_TEST].n;
+    d->info.n_tokens = tokens_of(&split[FL_TRAIN]) + tokens_of(&split[FL_TEST]);
     d->longest = (fl_shape){.tokens = train > test ? train : test,
                             .width = o->types ? 2 : 1,
                             .dtype = FL_I32,
@@ -225,17 +335,17 @@ static void describe_dataset(const fl_table_options *o, const fl_tokenizer *toke
 static fl_status fill_dataset(const fl_table_options *o, table_dataset *d)
 {
     fl_tokenizer *tokenizer = NULL;
+    int64_t begun_us = fl_now_us();
     fl_status status = fl_tokenizer_open(o->tokenizer, &tokenizer);
     if (status != FL_OK && status != FL_ENOMEM) {
         return fl_fail_field(status, FL_FIELDS("data.tokenizer"), "%s", fl_errmsg());
     }
-    for (int s = 0; s < N_SPLITS && status == FL_OK; s++) {
-        if (has_file(o, s)) {
-            status = name_field(read_split(o, tokenizer, d, (fl_split)s));
-        }
+    if (status == FL_OK) {
+        status = read_files(o, tokenizer, d);
     }
     if (status == FL_OK) {
         describe_dataset(o, tokenizer, d);
+        d->info.took_us = fl_now_us() - begun_us;
     }
     fl_tokenizer_close(&tokenizer);
     return status;

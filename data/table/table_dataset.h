@@ -26,6 +26,7 @@ typedef struct fl_table_options {
      * is not among them is an error */
     const char *const *labels;
     int n_labels;
+    const char *cache;    /* a folder for tokenized rows, made where it is missing; NULL: none */
     bool labels_optional; /* a file without the column `label` has class -1 everywhere */
 } fl_table_options;
 
@@ -33,10 +34,14 @@ typedef struct fl_table_info {
     int32_t n_ids;             /* ids are 0 .. n_ids - 1 */
     int n_classes;             /* 0: no labels */
     const char *const *labels; /* [n_classes] as the file spells them; borrowed */
+    int64_t n_rows, n_tokens;  /* of both splits */
+    int64_t took_us;           /* from the files to the tokens */
+    bool from_cache;           /* they were tokenized by an earlier run */
 } fl_table_info;
 
 /* Open both files, tokenize all rows with the processors that the process may use, and close the
- * files.
+ * files. Where `cache` has the tokens of the same tables, they are read instead; a file there that
+ * is damaged is reported and made again.
  * Returns  FL_EIO, FL_EFORMAT, FL_EINVAL with the field of the job, the file, the line, what was
  *          found and what is allowed; FL_ENOTSUP for a tokenizer of another kind; FL_ENOMEM
  * info     may be NULL; borrowed from the data set

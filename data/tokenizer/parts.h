@@ -116,6 +116,7 @@ typedef enum fl_tokenizer_kind { FL_WORDPIECE, FL_BYTE_BPE } fl_tokenizer_kind;
 
 struct fl_tokenizer {
     fl_tokenizer_kind kind;
+    uint64_t fingerprint;
     fl_char_table chars;
     fl_vocabulary vocabulary;
     fl_added_token *added; /* [n_added] */

@@ -8,6 +8,8 @@
 #include "data/tokenizer/files.h"
 #include "device/alloc.h"
 
+#include <xxhash.h>
+
 /* ---- (1) ---- */
 
 typedef struct token_folder {
@@ -51,6 +53,23 @@ static void free_folder(token_folder *f)
     fl__token_file_fini(&f->vocab_json);
     fl__token_file_fini(&f->merges);
     fl__token_file_fini(&f->added);
+}
+
+static uint64_t hash_file(uint64_t hash, const fl_token_file *file)
+{
+    const int64_t n = file->bytes == NULL ? -1 : (int64_t)file->n_bytes;
+    hash = XXH64(&n, sizeof n, hash);
+    return n < 0 ? hash : XXH64(file->bytes, file->n_bytes, hash);
+}
+
+/* Of what was read: each file at its place. */
+static uint64_t hash_folder(const token_folder *f)
+{
+    uint64_t hash = hash_file(0, &f->config);
+    hash = hash_file(hash, &f->tokenizer);
+    hash = hash_file(hash, &f->vocab_txt);
+    hash = hash_file(hash, &f->vocab_json);
+    return hash_file(hash, &f->merges);
 }
 
 /* ---- (2) to (4) ---- */
@@ -123,6 +142,7 @@ static fl_status open_tokenizer(const char *path, token_folder *f, fl_tokenizer 
     FL_TRY(fl__vocabulary_init(&t->vocabulary));
     FL_TRY(fl_trie_init(&t->added_names));
     FL_TRY(read_folder(path, f));
+    t->fingerprint = hash_folder(f);
     FL_TRY(read_model(f, t));
     FL_TRY(read_config(f, t));
     return prepare_tables(t);
@@ -170,6 +190,11 @@ void fl_tokenizer_close(fl_tokenizer **tokenizer)
 int32_t fl_tokenizer_n_ids(const fl_tokenizer *t)
 {
     return t->vocabulary.n_ids;
+}
+
+uint64_t fl_tokenizer_fingerprint(const fl_tokenizer *t)
+{
+    return t->fingerprint;
 }
 
 const char *fl_tokenizer_piece(const fl_tokenizer *t, int32_t id)

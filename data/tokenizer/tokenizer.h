@@ -33,6 +33,9 @@ void fl_tokenizer_close(fl_tokenizer **tokenizer);
 /* The largest id and one more: the rows that an embedding needs at least. Threads: any. */
 int32_t fl_tokenizer_n_ids(const fl_tokenizer *tokenizer);
 
+/* A hash of the files that it was opened from. Threads: any. */
+uint64_t fl_tokenizer_fingerprint(const fl_tokenizer *tokenizer);
+
 /* The text of an id, as the vocabulary spells it ("##ing", "Ġthe"), borrowed; "" for an id that no
  * piece has. It ends in a zero byte. Threads: any. */
 const char *fl_tokenizer_piece(const fl_tokenizer *tokenizer, int32_t id);

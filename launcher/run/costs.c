@@ -1,11 +1,12 @@
 #include "launcher/run/costs.h"
 
+#include "device/folders.h"
 #include "device/log.h"
 #include "pipe/measure/profile.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -16,29 +17,19 @@ static bool is_kept(const fl_costs *costs)
     return costs->path[0] != '\0';
 }
 
-static void set_path(fl_costs *costs, const char *folder, const char *below)
-{
-    int n = snprintf(costs->path, sizeof costs->path, "%s%s/frostline/profile-%016" PRIx64 ".yaml",
-                     folder, below, costs->key.hash);
-    if (n < 0 || (size_t)n >= sizeof costs->path) {
-        costs->path[0] = '\0';
-    }
-}
-
-/* The XDG base directory specification ignores relative paths. */
 static void find_path(const fl_costs_options *o, fl_costs *costs)
 {
-    const char *given = o->job->pipe.profile, *cache = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
+    const char *given = o->job->pipe.profile;
+    char folder[PATH_MAX];
     if (strcmp(given, "none") == 0) {
         return;
     }
     if (given[0] != '\0') {
         snprintf(costs->path, sizeof costs->path, "%s", given);
-    } else if (cache != NULL && cache[0] == '/') {
-        set_path(costs, cache, "");
-    } else if (home != NULL && home[0] == '/') {
-        set_path(costs, home, "/.cache");
+    } else if (fl_folders_cache(folder)) {
+        int n = snprintf(costs->path, sizeof costs->path, "%s/profile-%016" PRIx64 ".yaml", folder,
+                         costs->key.hash);
+        costs->path[0] = n < 0 || (size_t)n >= sizeof costs->path ? '\0' : costs->path[0];
     }
 }
 

@@ -2,6 +2,11 @@
 
 #include "data/idx_dataset.h"
 #include "device/failure.h"
+#include "device/folders.h"
+#include "device/log.h"
+#include "device/plural.h"
+
+#include <limits.h>
 
 fl_status fl_job_idx_open(const fl_job *job, fl_dataset *out, fl_idx_info *info)
 {
@@ -19,10 +24,20 @@ fl_status fl_job_idx_open(const fl_job *job, fl_dataset *out, fl_idx_info *info)
                : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
 }
 
+/* "data: tokenized 67,349 rows (903,318 tokens) in 0.8 s" */
+static void tell_tokens(const fl_table_info *info)
+{
+    char rows[FL_COUNT_BYTES], tokens[FL_COUNT_BYTES];
+    fl_log(FL_LOG_INFO, "data: %s (%s) %s in %.1f s", fl_count(info->n_rows, "row", rows),
+           fl_count(info->n_tokens, "token", tokens),
+           info->from_cache ? "from the cache of tokens" : "tokenized",
+           (double)info->took_us / 1e6);
+}
+
 fl_status fl_job_table_open(const fl_job *job, const char *tokenizer, bool types, fl_dataset *out,
                             fl_table_info *info)
 {
-    const fl_table_options options = {
+    fl_table_options options = {
         .path = {job->data.path, job->data.test_path},
         .text = job->data.text,
         .pair = job->data.pair[0] == '\0' ? NULL : job->data.pair,
@@ -35,7 +50,11 @@ fl_status fl_job_table_open(const fl_job *job, const char *tokenizer, bool types
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.tokenizer", "model.kind"),
                              "found auto, allowed: a folder, since the model comes without one");
     }
-    return fl_dataset_table_open(&options, out, info);
+    char cache[PATH_MAX];
+    options.cache = fl_folders_cache(cache) ? cache : NULL;
+    FL_TRY(fl_dataset_table_open(&options, out, info));
+    tell_tokens(fl_dataset_table_info(out));
+    return FL_OK;
 }
 
 fl_status fl_job_data_open(const fl_job *job, fl_dataset *out)

@@ -1,13 +1,13 @@
 #include "launcher/run/profile_key.h"
 
 #include "device/device.h"
+#include "device/program.h"
 #include "device/random.h"
 #include "nn/model.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static uint64_t mix_text(uint64_t hash, const char *text)
 {
@@ -25,14 +25,7 @@ static uint64_t mix_integer(uint64_t hash, int64_t value)
 /* Another build of the same version may compute faster or slower. */
 static void put_program(char *text, size_t size_bytes)
 {
-    struct stat file;
-    uint64_t build = 0;
-    if (stat("/proc/self/exe", &file) == 0) {
-        build = mix_integer(build, file.st_size);
-        build = mix_integer(build, file.st_mtim.tv_sec);
-        build = mix_integer(build, file.st_mtim.tv_nsec);
-    }
-    snprintf(text, size_bytes, "frostline %s, build %016" PRIx64, FL_VERSION, build);
+    snprintf(text, size_bytes, "frostline %s, build %016" PRIx64, FL_VERSION, fl_program_build());
 }
 
 static uint64_t mix_layer(uint64_t hash, const fl_model *model, const fl_layer_memory *memory,
