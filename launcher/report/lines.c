@@ -1,13 +1,13 @@
 #include "launcher/report/lines.h"
 
 #include "device/alloc.h"
+#include "device/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct line_reader {
@@ -100,16 +100,11 @@ fl_status fl_lines_read(int dir_fd, const char *name, fl_line_taker *take, void 
                         fl_lines *lines)
 {
     void *buffer = NULL;
-    struct stat what;
+    const char *why;
     *lines = (fl_lines){.name = name};
-    /* A pipe of that name would keep us waiting. */
-    int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &what) != 0 || !S_ISREG(what.st_mode)) {
-        snprintf(lines->missing, sizeof lines->missing, "%s",
-                 fd < 0 ? strerror(errno) : "not a regular file");
-        if (fd >= 0) {
-            close(fd);
-        }
+    int fd = fl_regular_file_open(dir_fd, name, &why);
+    if (fd < 0) {
+        snprintf(lines->missing, sizeof lines->missing, "%s", why);
         return FL_OK;
     }
     fl_status status = fl_alloc(FL_LINE_BYTES_MAX, &buffer);

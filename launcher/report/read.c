@@ -1,6 +1,7 @@
 #include "launcher/report/read.h"
 
 #include "device/alloc.h"
+#include "device/regular_file.h"
 #include "launcher/job/job.h"
 
 #include <errno.h>
@@ -199,14 +200,10 @@ static void read_metrics(fl_report *report)
 static fl_status read_job(int dir, fl_report *report)
 {
     void *text = NULL;
-    struct stat what;
-    int fd = openat(dir, "job.yaml", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &what) != 0 || !S_ISREG(what.st_mode)) {
-        snprintf(report->job_why, sizeof report->job_why, "job.yaml: %s",
-                 fd < 0 ? strerror(errno) : "not a regular file");
-        if (fd >= 0) {
-            close(fd);
-        }
+    const char *why;
+    int fd = fl_regular_file_open(dir, "job.yaml", &why);
+    if (fd < 0) {
+        snprintf(report->job_why, sizeof report->job_why, "job.yaml: %s", why);
         return FL_OK;
     }
     fl_status status = fl_alloc(FL_JOB_FILE_MAX + 1, &text);

@@ -9,6 +9,7 @@
 #include "launcher/run/profile_file.h"
 
 #include "device/alloc.h"
+#include "device/regular_file.h"
 #include "nn/model.h"
 
 #include <errno.h>
@@ -16,7 +17,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct profile_reader {
@@ -277,21 +277,17 @@ fl_status fl_profile_parse(const char *name, const char *text, size_t size_bytes
     return status;
 }
 
-/* Without O_NONBLOCK, a named pipe in the file's place would make open itself wait. */
 static fl_status open_file(const char *path, FILE **out)
 {
-    struct stat what;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const char *why;
+    int fd = fl_regular_file_open(AT_FDCWD, path, &why);
     if (fd < 0) {
-        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+        return fl_fail(FL_EIO, "%s: %s", path, why);
     }
-    bool regular = fstat(fd, &what) == 0 && S_ISREG(what.st_mode);
-    *out = regular ? fdopen(fd, "r") : NULL;
+    *out = fdopen(fd, "r");
     if (*out == NULL) {
-        fl_status status = regular ? fl_fail(FL_ENOMEM, "%s: %s", path, strerror(errno))
-                                   : fl_fail(FL_EFORMAT, "%s: not a regular file", path);
         close(fd);
-        return status;
+        return fl_fail(FL_ENOMEM, "%s: %s", path, strerror(errno));
     }
     return FL_OK;
 }

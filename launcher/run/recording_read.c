@@ -3,6 +3,7 @@
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/log.h"
+#include "device/regular_file.h"
 #include "launcher/job/schema.h"
 #include "pipe/cost/plan.h"
 
@@ -409,20 +410,19 @@ static fl_status read_lines(recording_reader *r, FILE *file)
     return status;
 }
 
-/* Opening a pipe of that name would block. */
 static fl_status open_events(const char *run_dir, FILE **out)
 {
     char path[PATH_MAX];
-    struct stat what;
+    const char *why;
     snprintf(path, sizeof path, "%s/events.jsonl", run_dir);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = fl_regular_file_open(AT_FDCWD, path, &why);
     if (fd < 0) {
-        return fl_fail(FL_EINVAL, "--replay: %s: %s", path, strerror(errno));
+        return fl_fail(FL_EINVAL, "--replay: %s: %s", path, why);
     }
-    *out = fstat(fd, &what) == 0 && S_ISREG(what.st_mode) ? fdopen(fd, "r") : NULL;
+    *out = fdopen(fd, "r");
     if (*out == NULL) {
         close(fd);
-        return fl_fail(FL_EINVAL, "--replay: %s is not a regular file", path);
+        return fl_fail(FL_ENOMEM, "--replay: %s: %s", path, strerror(errno));
     }
     return FL_OK;
 }

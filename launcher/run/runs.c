@@ -3,6 +3,7 @@
 #include "control/socket/ctl_names.h"
 #include "device/alloc.h"
 #include "device/log.h"
+#include "device/regular_file.h"
 #include "nn/loss.h"
 
 #include <frostline/job.h>
@@ -175,7 +176,7 @@ static void read_last(const json_t *last, fl_run_entry *entry)
 /* For a run without an end event: the newest step that it wrote. */
 static void read_steps(int dir, char *buffer, fl_run_entry *entry)
 {
-    int fd = openat(dir, "steps.jsonl", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = fl_regular_file_open(dir, "steps.jsonl", NULL);
     json_t *line = fd < 0 ? NULL : read_line(fd, true, buffer);
     const json_t *step = json_object_get(line, "step");
     entry->steps = json_is_integer(step) ? (int64_t)json_integer_value(step) + 1 : 0;
@@ -236,7 +237,7 @@ static void read_length(int fd, const json_t *first, char *buffer, fl_run_entry 
 
 static bool read_events(int dir, char *buffer, fl_run_entry *entry)
 {
-    int fd = openat(dir, "events.jsonl", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = fl_regular_file_open(dir, "events.jsonl", NULL);
     if (fd < 0) {
         return false;
     }

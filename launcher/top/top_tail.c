@@ -1,6 +1,7 @@
 #include "launcher/top/top_tail.h"
 
 #include "device/alloc.h"
+#include "device/regular_file.h"
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -14,7 +15,7 @@ void fl_top_tail_open(fl_top_tail *t, const char *path)
     *t = (fl_top_tail){.fd = -1};
     if (fl_alloc(FL_TOP_LINE_MAX + 1, &memory) == FL_OK) {
         t->text = memory;
-        t->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        t->fd = fl_regular_file_open(AT_FDCWD, path, NULL);
         t->open = true;
     }
 }

@@ -518,6 +518,34 @@ static void test_cli__a_pipe_in_the_place_of_a_file_is_refused(void **state)
     assert_string_equal(result.err, "--profile: piped/profile: not a regular file\n");
 }
 
+/* Would catch: a reader that reads a device to its end, which it does not have. */
+static void test_cli__a_device_in_the_place_of_a_file_is_refused(void **state)
+{
+    (void)state;
+    static const char *const commands[][2] = {
+        {"report endless", "endless: "},
+        {"export endless", "endless: "},
+        {"run --replay endless", "--replay: endless/events.jsonl: not a regular file"},
+        {"run --resume endless", "--resume: endless"},
+        {"list .", ""},
+    };
+    run_command(folder,
+                "mkdir endless && ln -s /dev/zero endless/events.jsonl && "
+                "ln -s /dev/zero endless/steps.jsonl && echo 'name: x' >endless/job.yaml",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char command[512];
+        snprintf(command, sizeof command, "timeout 20 " FL_BINARY_DIR "/frostline %s",
+                 commands[i][0]);
+        run_command(folder, command, &result);
+        if (result.exit_code != (commands[i][1][0] == '\0' ? 0 : 2) ||
+            strstr(result.err, commands[i][1]) == NULL) {
+            fail_msg("%s: exit code %d, %s", commands[i][0], result.exit_code, result.err);
+        }
+    }
+}
+
 /* Would catch: a program that a signal ends before it can tell what it could not write. */
 static void test_cli__a_limit_of_file_sizes_is_told(void **state)
 {
@@ -767,6 +795,7 @@ int main(void)
         cmocka_unit_test(test_cli__a_plugin_of_another_version_is_refused),
         cmocka_unit_test(test_cli__a_plugin_that_is_cut_off_is_refused),
         cmocka_unit_test(test_cli__a_pipe_in_the_place_of_a_file_is_refused),
+        cmocka_unit_test(test_cli__a_device_in_the_place_of_a_file_is_refused),
         cmocka_unit_test(test_cli__a_limit_of_file_sizes_is_told),
         cmocka_unit_test(test_cli__a_run_directory_is_blamed_on_whom_named_it),
         cmocka_unit_test(test_cli__ctl_tells_an_ended_run_from_none),

@@ -1,0 +1,26 @@
+#include "device/regular_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int fl_regular_file_open(int dir_fd, const char *path, const char **why)
+{
+    struct stat what;
+    int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool known = fd >= 0 && fstat(fd, &what) == 0;
+    if (known && S_ISREG(what.st_mode)) {
+        return fd;
+    }
+    if (why != NULL) {
+        *why = known ? "not a regular file" : strerror(errno);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return -1;
+}

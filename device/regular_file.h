@@ -1,0 +1,12 @@
+/* Files that may be something else: a folder that came from elsewhere may hold a pipe or a device
+ * under the name of a file. */
+#ifndef FL_DEVICE_REGULAR_FILE_H
+#define FL_DEVICE_REGULAR_FILE_H
+
+/* Open the regular file `path`, below the folder dir_fd unless it begins with a slash, to read.
+ * Does not wait, as opening a pipe would. dir_fd    AT_FDCWD: below the working directory why out:
+ * what failed, until the thread's next call of strerror; may be NULL Returns   the file, which the
+ * caller closes; -1: there is no such regular file. Threads: any. */
+int fl_regular_file_open(int dir_fd, const char *path, const char **why);
+
+#endif
