@@ -15,6 +15,12 @@ vit_reference.bin: logits, then the tensors of the file as "w/<name>".
 
 compares the lines of `frostline predict exported --data FOLDER` instead, where FOLDER holds the file
 t10k-images-idx3-ubyte of the images, and prints the largest difference of a probability.
+
+    python3 tests/reference/make_export_reference.py exported --against half --data FOLDER
+
+computes the logits of the same images from two exported folders, and prints the type of the second
+one's tensors, the largest and the mean difference of a logit, the largest difference of a
+probability, and how many images get another class.
 """
 import json
 import struct
@@ -82,18 +88,34 @@ def make(config, w, path):
             record(out, f"w/{name}", values)
 
 
-def compare(config, w, predictions, data):
+def images(data):
     raw = (Path(data) / "t10k-images-idx3-ubyte").read_bytes()
-    found = logits(config, w, torch.frombuffer(bytearray(raw[16:]), dtype=torch.uint8)).softmax(1)
+    return torch.frombuffer(bytearray(raw[16:]), dtype=torch.uint8)
+
+
+def compare(config, w, predictions, data):
+    found = logits(config, w, images(data)).softmax(1)
     lines = [json.loads(line) for line in open(predictions)]
     assert [line["id"] for line in lines] == list(range(len(found)))
     print((torch.tensor([line["scores"] for line in lines]) - found).abs().max().item())
+
+
+def compare_models(config, w, other, data):
+    ours, theirs = logits(config, w, images(data)), logits(*load(other), images(data))
+    dtypes = {v.dtype for v in load_file(Path(other) / "model.safetensors").values()}
+    apart = (ours - theirs).abs()
+    probability = (ours.softmax(1) - theirs.softmax(1)).abs().max()
+    changed = (ours.argmax(1) != theirs.argmax(1)).sum()
+    print(f"{dtypes}: logits differ by at most {apart.max():.2g}, {apart.mean():.2g} in the mean, "
+          f"probabilities by at most {probability:.2g}; {changed} of {len(ours)} images get another class")
 
 
 def main():
     config, w = load(sys.argv[1])
     if len(sys.argv) == 3:
         make(config, w, sys.argv[2])
+    elif sys.argv[2] == "--against":
+        compare_models(config, w, sys.argv[3], sys.argv[5])
     else:
         compare(config, w, sys.argv[3], sys.argv[5])
 
