@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Fine-tuning with frozen blocks: time and accuracy against the best static plan, over seeds; the
 # table of docs/finetune.md.
-#   bench/finetune_table.sh [-s "SEEDS"] [-x FIELD=VALUE,...] [ROW...]
+#   bench/finetune_table.sh [-k] [-s "SEEDS"] [-x FIELD=VALUE,...] [ROW...]
 # A row is NAME or NAME:FIELD=VALUE,FIELD=VALUE...; -x holds for all rows. The rows run in turn, seed
 # by seed, and each is compared with the first row of the same seed: the machine may be slower in one
-# minute than in another. The general model is trained once and kept in build/bench/general.
+# minute than in another. With -k, runs that an earlier call with the same rows finished are kept. The
+# general model is trained once and kept in build/bench/general.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=bench/common.sh
@@ -13,12 +14,14 @@ need_program
 
 seeds='0 1 2'
 all=
-while getopts s:x: option; do
+keep=
+while getopts ks:x: option; do
     case $option in
+    k) keep=1 ;;
     s) seeds=$OPTARG ;;
     x) all=$OPTARG ;;
     *)
-        sed -n '2,8s/^# //p' "$0" >&2
+        sed -n '2,9s/^# //p' "$0" >&2
         exit 2
         ;;
     esac
@@ -61,7 +64,9 @@ for seed in $seeds; do
         for field in ${all//,/ } ${fields//,/ }; do
             settings+=(--set "$field")
         done
-        train_job "finetune-$row-$seed" examples/finetune-tops.yaml "${settings[@]}"
+        if [ -z "$keep" ] || ! grep -qs '"run.finished"' "$out_dir/finetune-$row-$seed/events.jsonl"; then
+            train_job "finetune-$row-$seed" examples/finetune-tops.yaml "${settings[@]}"
+        fi
         echo "$row $(finished "finetune-$row-$seed" seconds) $(finished "finetune-$row-$seed" test_accuracy)" >>"$results"
         echo "seed $seed, ${names[row]}: $(tail -n 1 "$results" | cut -d' ' -f2-)" >&2
         row=$((row + 1))

@@ -160,12 +160,20 @@ static fl_callback_answer stop_if_good(void *context, const fl_epoch_result *epo
     return epoch->test.accuracy > 0.95 ? FL_STOP : FL_CONTINUE;
 }
 
+/* After each checkpoint: another program may evaluate its folder, or start from it. */
+static fl_callback_answer name_checkpoint(void *context, const fl_checkpoint_result *checkpoint)
+{
+    printf("checkpoint after %lld steps: %s\n", (long long)checkpoint->steps_done,
+           checkpoint->path);
+    return FL_CONTINUE;
+}
+
 /* run_dir: of an interrupted run of this program, to continue it; NULL: a new run. */
 static fl_status train(fl_model **model, const char *run_dir)
 {
     const fl_mlp_config channels = {
         .dim = C, .hidden = 4 * C, .depth = 2 * BLOCKS, .activation = FL_ACT_GELU_TANH};
-    const fl_callbacks callbacks = {.on_epoch = stop_if_good};
+    const fl_callbacks callbacks = {.on_epoch = stop_if_good, .on_checkpoint = name_checkpoint};
     fl_layer layer;
     fl_loss loss;
     fl_job job;
@@ -188,6 +196,7 @@ static fl_status train(fl_model **model, const char *run_dir)
     fl_job_defaults(&job);
     FL_TRY(fl_job_set(&job, "devices.count", "2"));
     FL_TRY(fl_job_set(&job, "pipe.k", "2"));
+    FL_TRY(fl_job_set(&job, "checkpoint.every", "1 epoch"));
     const fl_dataset data = {&set, NULL};
     fl_status status = run_dir == NULL
                            ? fl_run_with(*model, &data, &job, &callbacks, &result)

@@ -18,6 +18,12 @@ run=$(ls -d runs/*)
 grep -q '"event": "run.stopping".*"why": "on_epoch"' "$run/events.jsonl" || { echo "the callback did not end the run" && exit 1; }
 [ "$(wc -l <"$run/steps.jsonl")" -lt 256 ] || { echo "all steps were done in spite of the callback" && exit 1; }
 
+# Its other callback named each checkpoint, and the last of them is that of the stop.
+steps=$(wc -l <"$run/steps.jsonl")
+last=$(sed -nE "s/^checkpoint after $steps steps: (.*)$/\1/p" output)
+[ -n "$last" ] && [ -f "$last/manifest.json" ] && [ -f "$last/config.json" ] ||
+    { echo "no line names the checkpoint after $steps steps" && exit 1; }
+
 # The record says whose model it was; it named a ViT on Fashion-MNIST, and offered to train that.
 grep -q '^# model: mixer, 8 layers in 3 blocks, ' "$run/job.yaml" || { echo "job.yaml does not name the model" && exit 1; }
 grep -q '^  kind: program$' "$run/job.yaml" || { echo "job.yaml does not say: kind: program" && exit 1; }
@@ -34,7 +40,6 @@ grep -q "A program's own model, mixer, of 8 layers in 3 blocks" "$run/report.htm
     { echo "the report does not name the model" && exit 1; }
 
 # It continues its own run, from the checkpoint that the stop has left.
-steps=$(wc -l <"$run/steps.jsonl")
 "$program" "$run" >resumed
 grep -qE '^accuracy 0.9[0-9]* with 2 stages$' resumed || { cat resumed && exit 1; }
 [ "$(wc -l <"$run/steps.jsonl")" -gt "$steps" ] || { echo "the resumed run made no step" && exit 1; }
