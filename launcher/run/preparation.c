@@ -15,6 +15,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/job_demand.h"
+#include "launcher/run/saved_model.h"
 #include "nn/model.h"
 #include "pipe/cost/flops.h"
 #include "pipe/measure/dry_run.h"
@@ -207,8 +208,11 @@ static fl_status open_init(fl_preparation *p)
     if (p->job->model.init[0] == '\0' || p->resume != NULL) {
         return FL_OK; /* a run that continues has its weights from the checkpoint */
     }
-    fl_status status =
-        fl_init_weights_open(p->model, p->job->model.init, p->job->model.init_allow, &p->init);
+    char path[PATH_MAX];
+    fl_status status = fl_saved_model_find_init(p->job->model.init, path);
+    if (status == FL_OK) {
+        status = fl_init_weights_open(p->model, path, p->job->model.init_allow, &p->init);
+    }
     return status == FL_OK ? FL_OK
                            : fl_fail_field(status, FL_FIELDS("model.init"), "%s", fl_errmsg());
 }

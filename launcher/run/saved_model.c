@@ -7,6 +7,7 @@
 #include "launcher/run/saved_model.h"
 
 #include "device/alloc.h"
+#include "device/log.h"
 #include "launcher/run/runs.h"
 
 #include <stdio.h>
@@ -170,4 +171,29 @@ fl_status fl_saved_model_find(const char *name, fl_saved_model *out)
                        name, defaults.run.dir);
     }
     return take_run(run.path, out);
+}
+
+/* Each line of the note, as a warning. */
+static void log_note(const char *field, const char *note)
+{
+    for (const char *line = note, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        fl_log(FL_LOG_WARN, "%s: %.*s", field, (int)(end - line), line);
+    }
+}
+
+fl_status fl_saved_model_find_init(const char *init, char path[PATH_MAX])
+{
+    char job[PATH_MAX];
+    fl_saved_model *run = NULL;
+    if (!is_folder(init) || holds_weights(init) || !find_below(job, init, "job.yaml")) {
+        snprintf(path, PATH_MAX, "%s", init);
+        return FL_OK;
+    }
+    FL_TRY(fl_alloc(sizeof *run, (void **)&run));
+    *run = (fl_saved_model){0};
+    fl_status status = take_run(init, run);
+    log_note("model.init", run->note);
+    snprintf(path, PATH_MAX, "%s", run->weights);
+    fl_free(run);
+    return status;
 }

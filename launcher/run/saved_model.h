@@ -21,6 +21,10 @@ typedef struct fl_saved_model {
  * FL_ENOTSUP or FL_EIO for a checkpoint that is damaged. */
 fl_status fl_saved_model_find(const char *name, fl_saved_model *out) FL_MUST_CHECK;
 
+/* The weights that model.init means: of a run directory as above, and a warning names them if they
+ * are not the model that it left; anything else as it is. */
+fl_status fl_saved_model_find_init(const char *init, char path[PATH_MAX]) FL_MUST_CHECK;
+
 /* The samples of a data set that a model is used on. */
 typedef enum fl_use_split { FL_USE_TEST, FL_USE_TRAIN, FL_USE_VALIDATION } fl_use_split;
 

@@ -566,6 +566,8 @@ static void test_use__a_run_without_a_model_is_used_from_its_checkpoints(void **
                 &result);
     assert_int_equal(result.exit_code, 0);
     check_choice("evaluate open", "the run was lost; using ");
+    check_choice("run job.yaml --run-dir next --set train.max_steps=1 --set model.init=open",
+                 "model.init: the run was lost; using ");
     run_program(0, "evaluate open --json");
     json_t *object = parse_output();
     const char *weights = json_string_value(json_object_get(object, "weights"));
@@ -585,10 +587,12 @@ static void test_use__a_run_without_a_model_is_used_from_its_checkpoints(void **
     run_program(2, "%s", command);
     assert_non_null(strstr(result.err, "weights-002.safetensors: damaged: its hash is "));
     run_command(root, "truncate -s 30 open/checkpoints/*/config.json", &result);
+    run_program(2, "validate job.yaml --set model.init=open");
+    assert_non_null(strstr(result.err, "model.init: the checkpoint after "));
     run_program(2, "export open --to half");
     assert_non_null(strstr(result.err, "config.json: damaged: 30 bytes, the manifest has "));
     assert_non_null(strstr(result.err, "this run has left no model and no checkpoint"));
-    run_command(root, "rm -r open open.txt pid exported a.jsonl; ls half", &result);
+    run_command(root, "rm -r open open.txt pid exported a.jsonl next; ls half", &result);
     assert_string_equal(result.out, "");
 }
 
