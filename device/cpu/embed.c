@@ -101,8 +101,9 @@ static void add_columns(const fl__cpu *cpu, const fl_embed_backward_args *b, fl_
             const float *piece = grad_piece(cpu, b, row, columns, wide);
             for (int k = 0; k < a->n_tables; k++) {
                 const fl_embed_table *t = &a->table[k];
-                if (t->grad != NULL) {
-                    float *to = t->grad + id_of(t, row, row - first) * a->width + columns.begin;
+                int64_t id = id_of(t, row, row - first);
+                if (t->grad != NULL && !(t->skips && id == t->skipped)) {
+                    float *to = t->grad + id * a->width + columns.begin;
                     cpu->isa->add(to, piece, to, columns.end - columns.begin);
                 }
             }

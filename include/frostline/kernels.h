@@ -232,7 +232,9 @@ typedef struct fl_embed_table {
     const fl_weight *weight; /* [rows, width] */
     float *grad;             /* [rows, width], for the backward: added to; or NULL */
     const int32_t *ids;      /* the id of row i is ids[i * stride]; NULL: its place in its sample */
-    int64_t stride;
+    int64_t stride;          /* 0: every row has the id ids[0] */
+    bool skips;              /* the backward adds nothing to the row `skipped` of grad */
+    int64_t skipped;
 } fl_embed_table;
 
 /* y = the sum of one row of each table: tokens, or tokens and positions, or these and types.

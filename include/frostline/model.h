@@ -146,9 +146,18 @@ fl_status fl_model_find_param(const fl_model *model, const char *name, int *laye
 fl_status fl_layer_patch_embed(int64_t channels, int64_t height, int64_t width, int64_t patch,
                                int64_t dim, fl_layer *out) FL_MUST_CHECK;
 
+/* Where a sublayer with a skip has its LayerNorm. */
+typedef enum fl_norm_place {
+    FL_NORM_BEFORE = 0, /* x + f(LayerNorm(x)): GPT-2's and ViT's */
+    FL_NORM_AFTER = 1   /* LayerNorm(x + f(x)): BERT's */
+} fl_norm_place;
+
 /* depth: how many layers of the model add to their input as this one does; 1 for a layer alone.
  * proj's weights begin smaller by its square root, so that all these sums together do not drown the
- * input. Source: Radford et al., Language models are unsupervised multitask learners, 2019. */
+ * input. Source: Radford et al., Language models are unsupervised multitask learners, 2019.
+ *
+ * deviation: of the initial weights, which are normal, with biases of 0, as in BERT and GPT-2. 0:
+ * uniform within 1 / sqrt(n_in), biases too, as in PyTorch's nn.Linear. */
 typedef struct fl_attention_config {
     int64_t dim, heads; /* heads divides dim */
     int64_t depth;
@@ -157,9 +166,12 @@ typedef struct fl_attention_config {
     float attention_dropout; /* of the probabilities, the same range */
     float epsilon;           /* of LayerNorm; 0: 1e-5 */
     bool first;              /* the first token of each sample alone goes on */
+    fl_norm_place norm;
+    float deviation;
 } fl_attention_config;
 
-/* [T, dim] -> [T, dim]: x + dropout(proj(attention(LayerNorm(x)))).
+/* [T, dim] -> [T, dim]: x + dropout(proj(attention(LayerNorm(x)))), or with FL_NORM_AFTER
+ * LayerNorm(x + dropout(proj(attention(x)))).
  * With `first`, [T, dim] -> [1, dim], for the last block of a model that reads nothing else, as a
  * classifier does: nothing that only the other tokens need is computed. The first token and all
  * gradients are the same as without it.
@@ -172,9 +184,12 @@ typedef struct fl_mlp_config {
     fl_activation activation;
     float dropout; /* 0 <= dropout < 1 */
     float epsilon; /* of LayerNorm; 0: 1e-5 */
+    fl_norm_place norm;
+    float deviation; /* see fl_attention_config */
 } fl_mlp_config;
 
-/* [T, dim] -> [T, dim]: x + dropout(proj(activation(fc(LayerNorm(x))))).
+/* [T, dim] -> [T, dim]: x + dropout(proj(activation(fc(LayerNorm(x))))), or with FL_NORM_AFTER
+ * LayerNorm(x + dropout(proj(activation(fc(x))))).
  * Parameters: ln.weight, ln.bias, fc.weight, fc.bias, proj.weight, proj.bias. */
 fl_status fl_layer_mlp(const fl_mlp_config *config, fl_layer *out) FL_MUST_CHECK;
 
@@ -196,12 +211,22 @@ typedef struct fl_embedding_config {
     int64_t rows;      /* ids are 0 .. rows - 1 */
     int64_t positions; /* learned ones, for samples of at most as many tokens; 0: none */
     int64_t dim;
-    float dropout; /* 0 <= dropout < 1 */
+    float dropout;   /* 0 <= dropout < 1 */
+    int64_t types;   /* token types are 0 .. types - 1; 0: none */
+    bool norm;       /* a LayerNorm of the sum, before dropout */
+    float epsilon;   /* of LayerNorm; 0: 1e-5 */
+    float deviation; /* of the initial tables, which are normal; 0: 0.02 */
+    bool has_padding;
+    int64_t padding; /* this row of token gets no gradient: PyTorch's padding_idx */
 } fl_embedding_config;
 
 /* [T, 1] of FL_I32 -> [T, dim]: dropout(token[id] + position[place in the sample]). Parameters:
- * token [rows, dim] and position [positions, dim], both normal with the deviation 0.02. A model
- * whose data set has ids beyond the table is refused before a run starts (fl_shape.n_ids). */
+ * token [rows, dim] and position [positions, dim]. A model whose data set has ids beyond the table
+ * is refused before a run starts (fl_shape.n_ids).
+ *
+ * With types, + type[type of the token]: the input is [T, 2], rows of id and type, or [T, 1], where
+ * every token has type 0. Parameter: type [types, dim]. With norm, dropout(LayerNorm(sum)).
+ * Parameters: ln.weight, ln.bias. */
 fl_status fl_layer_embedding(const fl_embedding_config *config, fl_layer *out) FL_MUST_CHECK;
 
 /* [T, n_in] -> [T, n_out]: in w^T + bias. Parameters: fc.weight, fc.bias. */
@@ -210,6 +235,17 @@ fl_status fl_layer_linear(int64_t n_in, int64_t n_out, fl_layer *out) FL_MUST_CH
 /* [T, dim] -> [1, n_classes]: LayerNorm and a linear map of each sample's first token.
  * Parameters: ln.weight, ln.bias, fc.weight, fc.bias. */
 fl_status fl_layer_classifier(int64_t dim, int64_t n_classes, fl_layer *out) FL_MUST_CHECK;
+
+typedef struct fl_pooled_classifier_config {
+    int64_t dim, n_classes;
+    float dropout;   /* 0 <= dropout < 1 */
+    float deviation; /* see fl_attention_config */
+} fl_pooled_classifier_config;
+
+/* [T, dim] -> [1, n_classes]: fc(dropout(tanh(pooler(x)))) of each sample's first token, as in
+ * BERT. Parameters: pooler.weight, pooler.bias, fc.weight, fc.bias. */
+fl_status fl_layer_pooled_classifier(const fl_pooled_classifier_config *config,
+                                     fl_layer *out) FL_MUST_CHECK;
 
 /* Softmax cross-entropy against one class a row, 0 .. n_classes - 1. Metrics: `accuracy`, the share
  * of rows whose largest output is the target's. Errors as above. */
@@ -235,6 +271,27 @@ typedef struct fl_vit_config {
  * each block b, and "head". The result is the caller's. Errors as above.
  * Source: Dosovitskiy et al., arXiv 2010.11929. */
 fl_status fl_model_vit(const fl_vit_config *config, fl_model **out) FL_MUST_CHECK;
+
+typedef struct fl_bert_config {
+    int64_t vocabulary, positions, types; /* rows of the tables; types 0: no token types */
+    int64_t dim, hidden, heads, blocks;
+    int64_t n_classes;
+    fl_activation activation;
+    float epsilon;           /* of LayerNorm; 0: 1e-12 */
+    float deviation;         /* of the initial weights; 0: 0.02 */
+    float dropout;           /* of the embedding and of what each sublayer adds, 0 <= dropout < 1 */
+    float attention_dropout; /* of the probabilities, the same range */
+    float head_dropout;      /* before the last linear map, the same range */
+    bool has_padding;
+    int64_t padding; /* the id whose embedding gets no gradient */
+} fl_bert_config;
+
+/* BERT with a head that classifies a whole sample, [T, 1] or [T, 2] of FL_I32 (see
+ * fl_layer_embedding). Its layers are "embed", "blocks.<b>.attn" and "blocks.<b>.mlp" for each
+ * block b from 1, with the LayerNorm after each sum, and "head". The last block computes what the
+ * head reads, the first token, alone. The result is the caller's. Errors as above. Source: Devlin
+ * et al., arXiv 1810.04805. */
+fl_status fl_model_bert(const fl_bert_config *config, fl_model **out) FL_MUST_CHECK;
 
 #ifdef __cplusplus
 }

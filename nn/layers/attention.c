@@ -1,18 +1,20 @@
-/* x + dropout(proj(attention(LayerNorm(x)))).
+/* x + dropout(proj(attention(LayerNorm(x)))), or LayerNorm(x + dropout(proj(attention(x)))).
  *
  *            +------------- skip ---------------+
  *   x [T, C] +- ln - qkv [T, 3C] - attention y - proj - dropout - + -> out
+ *   x [T, C] +------ qkv [T, 3C] - attention y - proj - dropout - + - sum - ln -> out
  *
- * Kept a token, in floats: 3 C (qkv) + C (y) + heads + 2. The LayerNorm's output, C more, is
- * computed again on the way back: over a whole ViT that is 0.6 % of a step's time for a fifth less
- * memory. T: rows of the micro-batch.
+ * Kept a token, in floats: 3 C (qkv) + C (y) + heads + 2. The output of the LayerNorm before qkv, C
+ * more, is computed again on the way back: over a whole ViT that is 0.6 % of a step's time for a
+ * fifth less memory. A LayerNorm after the sum keeps the sum (post_norm.c). T: rows of the
+ * micro-batch.
  *
  * With `first`, only each sample's first token goes on: from y on there is one row a sample. The
  * first row of sample s is row offsets[s], so the offsets serve as the index of every move. */
 #include "nn/layers/layers.h"
 
-enum { LN_W, LN_B, QKV_W, QKV_B, PROJ_W, PROJ_B };         /* parameters */
-enum { KEPT_MEAN, KEPT_RSTD, KEPT_QKV, KEPT_Y, KEPT_LSE }; /* slots */
+enum { LN_W, LN_B, QKV_W, QKV_B, PROJ_W, PROJ_B };                   /* parameters */
+enum { KEPT_MEAN, KEPT_RSTD, KEPT_QKV, KEPT_Y, KEPT_LSE, KEPT_SUM }; /* slots */
 
 enum { MASK_OF_OUTPUT, MASK_OF_PROBABILITIES }; /* streams; the first is fl__drop's */
 
@@ -29,8 +31,13 @@ static fl_status attention_params(void *self, fl_param_list *list)
 {
     const fl_attention_config *a = self;
     FL_TRY(fl__params_norm(list, "ln", a->dim));
-    FL_TRY(fl__params_linear(list, "qkv", 3 * a->dim, a->dim));
-    return fl__params_branch(list, a->dim, a->dim, a->depth);
+    FL_TRY(fl__params_linear(list, "qkv", 3 * a->dim, a->dim, a->deviation));
+    return fl__params_branch(list, a->dim, a->dim, a->depth, a->deviation);
+}
+
+static fl__post_norm post_norm(const fl_attention_config *a)
+{
+    return (fl__post_norm){a->epsilon, KEPT_SUM, KEPT_MEAN, KEPT_RSTD};
 }
 
 static fl_attention_args attention_args(const fl_attention_config *a, const fl_tensor *in,
@@ -46,7 +53,17 @@ static fl_attention_args attention_args(const fl_attention_config *a, const fl_t
                                .lse = lse};
 }
 
-/* The end of the forward of `first`. */
+/* From y to out. */
+static fl_status proj_forward(const fl_attention_config *a, fl_exec *x, const float *y,
+                              const fl_tensor *in, fl_tensor *out)
+{
+    const fl__post_norm norm = post_norm(a);
+    return a->norm == FL_NORM_AFTER
+               ? fl__post_norm_forward(x, &norm, y, PROJ_W, in, a->dropout, out)
+               : fl__branch_forward(x, y, PROJ_W, in, a->dropout, out);
+}
+
+/* The same for `first`. */
 static fl_status first_forward(const fl_attention_config *a, fl_exec *x, const float *y,
                                const fl_tensor *in, fl_tensor *out)
 {
@@ -58,27 +75,36 @@ static fl_status first_forward(const fl_attention_config *a, fl_exec *x, const f
     FL_TRY(fl__gather_first(x, in->data, in, in_rows));
     fl_tensor rows = *out;
     rows.data = in_rows;
-    return fl__branch_forward(x, y_rows, PROJ_W, &rows, a->dropout, out);
+    return proj_forward(a, x, y_rows, &rows, out);
+}
+
+/* From the layer's input to qkv. */
+static fl_status qkv_forward(const fl_attention_config *a, fl_exec *x, const fl_tensor *in,
+                             float *qkv)
+{
+    float *mean = NULL, *rstd = NULL, *ln = NULL;
+    if (a->norm == FL_NORM_AFTER) {
+        return fl__linear(x, in->data, QKV_W, qkv, in->n_tokens);
+    }
+    FL_TRY(fl__keep(x, KEPT_MEAN, in->n_tokens, &mean));
+    FL_TRY(fl__keep(x, KEPT_RSTD, in->n_tokens, &rstd));
+    FL_TRY(fl__scratch(x, in->n_tokens * a->dim, &ln));
+    FL_TRY(fl__norm(x, in, a->epsilon, ln, mean, rstd));
+    return fl__linear(x, ln, QKV_W, qkv, in->n_tokens);
 }
 
 static fl_status attention_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     const fl_attention_config *a = self;
     int64_t T = in->n_tokens, C = a->dim;
-    float *mean = NULL, *rstd = NULL, *qkv = NULL, *y = NULL, *lse = NULL, *ln = NULL;
-    FL_TRY(fl__keep(x, KEPT_MEAN, T, &mean));
-    FL_TRY(fl__keep(x, KEPT_RSTD, T, &rstd));
+    float *qkv = NULL, *y = NULL, *lse = NULL;
     FL_TRY(fl__keep(x, KEPT_QKV, T * 3 * C, &qkv));
     FL_TRY(fl__keep(x, KEPT_Y, T * C, &y));
     FL_TRY(fl__keep(x, KEPT_LSE, T * a->heads, &lse));
-    FL_TRY(fl__scratch(x, T * C, &ln));
-
-    FL_TRY(fl__norm(x, in, a->epsilon, ln, mean, rstd));
-    FL_TRY(fl__linear(x, ln, QKV_W, qkv, T));
+    FL_TRY(qkv_forward(a, x, in, qkv));
     const fl_attention_args args = attention_args(a, in, qkv, y, lse);
     FL_TRY(fl_attention(x, &args));
-    return a->first ? first_forward(a, x, y, in, out)
-                    : fl__branch_forward(x, y, PROJ_W, in, a->dropout, out);
+    return a->first ? first_forward(a, x, y, in, out) : proj_forward(a, x, y, in, out);
 }
 
 /* From the gradient of proj's output to that of y [T, C], and proj's own gradients. */
@@ -100,17 +126,45 @@ static fl_status backward_to_y(const fl_attention_config *a, fl_exec *x, const f
     return fl__scatter_first(x, rows, in, grad_y);
 }
 
-/* What comes past the branch: grad_out, for `first` spread over grad_in's memory. */
-static fl_status skip_grad(const fl_attention_config *a, fl_exec *x, const fl_tensor *grad_out,
+/* What comes past the branch: the sum's gradient, for `first` spread over grad_in's memory. */
+static fl_status skip_grad(const fl_attention_config *a, fl_exec *x, const fl_tensor *grad_sum,
                            fl_tensor *grad_in, const float **skip)
 {
     const fl_tensor *in = fl_exec_input(x);
-    *skip = fl_f32(grad_out);
+    *skip = fl_f32(grad_sum);
     if (!a->first || grad_in == NULL) {
         return FL_OK;
     }
     *skip = fl_f32(grad_in);
-    return fl__scatter_first(x, grad_out->data, in, grad_in->data);
+    return fl__scatter_first(x, grad_sum->data, in, grad_in->data);
+}
+
+/* From the gradient of qkv to that of the layer's input, and the gradients of qkv and of a norm
+ * before it. one [T, C]: overwritten. */
+static fl_status backward_to_input(const fl_attention_config *a, fl_exec *x, const float *grad_qkv,
+                                   float *one, const fl_tensor *grad_sum, fl_tensor *grad_in)
+{
+    const fl_tensor *in = fl_exec_input(x);
+    const float *qkv_in = fl_f32(in), *skip = NULL;
+    int64_t T = in->n_tokens;
+    bool before = a->norm == FL_NORM_BEFORE;
+    if (fl_exec_grad(x, QKV_W) != NULL || fl_exec_grad(x, QKV_B) != NULL) {
+        if (before) {
+            FL_TRY(fl__norm(x, in, a->epsilon, one, NULL, NULL));
+            qkv_in = one;
+        }
+        FL_TRY(fl__linear_grads(x, QKV_W, grad_qkv, qkv_in, T));
+    }
+    if (!before && grad_in == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl__linear_grad_in(x, grad_qkv, QKV_W, one, T));
+    FL_TRY(skip_grad(a, x, grad_sum, grad_in, &skip));
+    return before
+               ? fl__norm_backward(x, one, fl_exec_kept(x, KEPT_MEAN), fl_exec_kept(x, KEPT_RSTD),
+                                   skip, grad_in)
+               : fl_add(x,
+                        &(fl_add_args){.a = one, .b = skip, .y = grad_in->data, .n = T * a->dim});
 }
 
 static fl_status attention_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
@@ -122,9 +176,14 @@ static fl_status attention_backward(void *self, fl_exec *x, const fl_tensor *gra
     if (grad_in == NULL && !fl__any_grad(x, PROJ_B + 1)) {
         return FL_OK;
     }
-    const float *grad_proj = NULL, *skip = NULL;
+    const fl__post_norm norm = post_norm(a);
+    const float *grad_proj = NULL;
     float *one = NULL, *grad_qkv = NULL;
-    FL_TRY(fl__branch_grad(x, grad_out, a->dropout, &grad_proj));
+    fl_tensor grad_sum = *grad_out;
+    if (a->norm == FL_NORM_AFTER) {
+        FL_TRY(fl__post_norm_backward(x, &norm, grad_out, &grad_sum));
+    }
+    FL_TRY(fl__branch_grad(x, &grad_sum, a->dropout, &grad_proj));
     FL_TRY(fl__scratch(x, T * C, &one));
     FL_TRY(fl__scratch(x, T * 3 * C, &grad_qkv));
     FL_TRY(backward_to_y(a, x, grad_proj, one));
@@ -135,47 +194,34 @@ static fl_status attention_backward(void *self, fl_exec *x, const fl_tensor *gra
         .grad_qkv = grad_qkv,
     };
     FL_TRY(fl_attention_backward(x, &args));
-    if (fl_exec_grad(x, QKV_W) != NULL || fl_exec_grad(x, QKV_B) != NULL) {
-        FL_TRY(fl__norm(x, in, a->epsilon, one, NULL, NULL));
-        FL_TRY(fl__linear_grads(x, QKV_W, grad_qkv, one, T));
-    }
-    FL_TRY(fl__linear_grad_in(x, grad_qkv, QKV_W, one, T));
-    FL_TRY(skip_grad(a, x, grad_out, grad_in, &skip));
-    return fl__norm_backward(x, one, fl_exec_kept(x, KEPT_MEAN), fl_exec_kept(x, KEPT_RSTD), skip,
-                             grad_in);
+    return backward_to_input(a, x, grad_qkv, one, &grad_sum, grad_in);
 }
 
-static const fl_layer_ops attention_ops = {
-    .head = FL_TABLE_HEAD(fl_layer_ops),
-    .kind = "attention",
-    .shape = attention_shape,
-    .params = attention_params,
-    .forward = attention_forward,
-    .backward = attention_backward,
-    .destroy = fl__layer_free,
-};
+#define ATTENTION_OPS(name)                                                                        \
+    {                                                                                              \
+        .head = FL_TABLE_HEAD(fl_layer_ops), .kind = (name), .shape = attention_shape,             \
+        .params = attention_params, .forward = attention_forward, .backward = attention_backward,  \
+        .destroy = fl__layer_free                                                                  \
+    }
 
-/* Another kind, since it costs what the other does not. */
-static const fl_layer_ops first_ops = {
-    .head = FL_TABLE_HEAD(fl_layer_ops),
-    .kind = "attention-first",
-    .shape = attention_shape,
-    .params = attention_params,
-    .forward = attention_forward,
-    .backward = attention_backward,
-    .destroy = fl__layer_free,
+/* Kinds of their own, since each costs what the others do not. */
+static const fl_layer_ops attention_ops[2][2] = {
+    [FL_NORM_BEFORE] = {ATTENTION_OPS("attention"), ATTENTION_OPS("attention-first")},
+    [FL_NORM_AFTER] = {ATTENTION_OPS("attention-post"), ATTENTION_OPS("attention-post-first")},
 };
 
 fl_status fl_layer_attention(const fl_attention_config *config, fl_layer *out)
 {
     fl_attention_config self = *config;
-    const fl_layer_ops *ops = self.first ? &first_ops : &attention_ops;
+    FL_TRY(fl__check_norm_place("attention", self.norm));
+    const fl_layer_ops *ops = &attention_ops[self.norm][self.first];
     FL_TRY(fl__check_size(ops->kind, "dim", self.dim));
     FL_TRY(fl__check_size(ops->kind, "heads", self.heads));
     FL_TRY(fl__check_size(ops->kind, "depth", self.depth));
     FL_TRY(fl__check_dropout(ops->kind, self.dropout));
     FL_TRY(fl__check_dropout(ops->kind, self.attention_dropout));
     FL_TRY(fl__check_epsilon(ops->kind, &self.epsilon));
+    FL_TRY(fl__check_deviation(ops->kind, self.deviation));
     if (self.dim % self.heads != 0) {
         return fl_fail(FL_EINVAL, "%s: dim %lld is not a multiple of heads %lld", ops->kind,
                        (long long)self.dim, (long long)self.heads);

@@ -23,7 +23,7 @@ static fl_status classifier_params(void *self, fl_param_list *list)
 {
     const classifier *l = self;
     FL_TRY(fl__params_norm(list, "ln", l->dim));
-    return fl__params_linear(list, "fc", l->n_classes, l->dim);
+    return fl__params_linear(list, "fc", l->n_classes, l->dim, 0);
 }
 
 static fl_status classifier_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)

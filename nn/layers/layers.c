@@ -47,6 +47,22 @@ fl_status fl__check_epsilon(const char *kind, float *epsilon)
     return FL_OK;
 }
 
+fl_status fl__check_deviation(const char *kind, float deviation)
+{
+    return deviation >= 0.0f && isfinite(deviation)
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "%s: deviation is %g, allowed is 0 (the default) or more", kind,
+                         (double)deviation);
+}
+
+fl_status fl__check_norm_place(const char *kind, fl_norm_place place)
+{
+    return place == FL_NORM_BEFORE || place == FL_NORM_AFTER
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "%s: norm is %d, allowed are FL_NORM_BEFORE and FL_NORM_AFTER",
+                         kind, (int)place);
+}
+
 fl_status fl__check_input(const fl_shape *in, int64_t width)
 {
     if (in->dtype != FL_F32) {
@@ -60,24 +76,30 @@ fl_status fl__check_input(const fl_shape *in, int64_t width)
 }
 
 static fl_status params_affine(fl_param_list *list, const char *name, int64_t n_out, int64_t n_in,
-                               float scale)
+                               int64_t depth, float deviation)
 {
     char text[48];
+    bool normal = deviation > 0;
+    double scale =
+        normal ? (double)deviation / sqrt((double)depth) : 1.0 / sqrt((double)n_in * (double)depth);
     snprintf(text, sizeof text, "%s.weight", name);
-    FL_TRY(fl_param_list_add(list, text, n_out, n_in, FL_INIT_UNIFORM, scale, true));
+    FL_TRY(fl_param_list_add(list, text, n_out, n_in, normal ? FL_INIT_NORMAL : FL_INIT_UNIFORM,
+                             (float)scale, true));
     snprintf(text, sizeof text, "%s.bias", name);
-    return fl_param_list_add(list, text, n_out, 1, FL_INIT_UNIFORM, scale, false);
+    return fl_param_list_add(list, text, n_out, 1, normal ? FL_INIT_ZEROS : FL_INIT_UNIFORM,
+                             (float)scale, false);
 }
 
-fl_status fl__params_linear(fl_param_list *list, const char *name, int64_t n_out, int64_t n_in)
+fl_status fl__params_linear(fl_param_list *list, const char *name, int64_t n_out, int64_t n_in,
+                            float deviation)
 {
-    return params_affine(list, name, n_out, n_in, (float)(1.0 / sqrt((double)n_in)));
+    return params_affine(list, name, n_out, n_in, 1, deviation);
 }
 
-fl_status fl__params_branch(fl_param_list *list, int64_t n_out, int64_t n_in, int64_t depth)
+fl_status fl__params_branch(fl_param_list *list, int64_t n_out, int64_t n_in, int64_t depth,
+                            float deviation)
 {
-    return params_affine(list, "proj", n_out, n_in,
-                         (float)(1.0 / sqrt((double)n_in * (double)depth)));
+    return params_affine(list, "proj", n_out, n_in, depth, deviation);
 }
 
 fl_status fl__params_norm(fl_param_list *list, const char *name, int64_t dim)

@@ -26,13 +26,17 @@ fl_status fl__check_epsilon(const char *kind, float *epsilon) FL_MUST_CHECK;
 /* FL_EINVAL unless a sample is at least one row of `width` floats. */
 fl_status fl__check_input(const fl_shape *in, int64_t width) FL_MUST_CHECK;
 
-/* "<name>.weight" [n_out, n_in] and "<name>.bias" [n_out], uniform within 1 / sqrt(n_in): what
- * PyTorch's nn.Linear starts with. */
-fl_status fl__params_linear(fl_param_list *list, const char *name, int64_t n_out,
-                            int64_t n_in) FL_MUST_CHECK;
+/* The same for the deviation of initial weights: finite and not negative. */
+fl_status fl__check_deviation(const char *kind, float deviation) FL_MUST_CHECK;
+/* FL_EINVAL unless it is one of fl_norm_place. */
+fl_status fl__check_norm_place(const char *kind, fl_norm_place place) FL_MUST_CHECK;
+/* "<name>.weight" [n_out, n_in] and "<name>.bias" [n_out]. deviation 0: both uniform within 1 /
+ * sqrt(n_in), what PyTorch's nn.Linear starts with; else normal weights and biases of 0. */
+fl_status fl__params_linear(fl_param_list *list, const char *name, int64_t n_out, int64_t n_in,
+                            float deviation) FL_MUST_CHECK;
 /* The same of the "proj" that ends a sublayer with a skip, one of `depth`: smaller by its root. */
-fl_status fl__params_branch(fl_param_list *list, int64_t n_out, int64_t n_in,
-                            int64_t depth) FL_MUST_CHECK;
+fl_status fl__params_branch(fl_param_list *list, int64_t n_out, int64_t n_in, int64_t depth,
+                            float deviation) FL_MUST_CHECK;
 /* "<name>.weight" ones and "<name>.bias" zeros, [dim]. */
 fl_status fl__params_norm(fl_param_list *list, const char *name, int64_t dim) FL_MUST_CHECK;
 
@@ -61,6 +65,20 @@ fl_status fl__norm(fl_exec *x, const fl_tensor *in, float epsilon, float *y, flo
 /* Its backward at the layer's input, plus grad_residual; grad_in may be NULL. */
 fl_status fl__norm_backward(fl_exec *x, const float *grad_y, const float *mean, const float *rstd,
                             const float *grad_residual, fl_tensor *grad_in) FL_MUST_CHECK;
+
+/* What a sublayer whose norm comes after the sum keeps for it: slots, parameters 0 and 1. */
+typedef struct fl__post_norm {
+    float epsilon;
+    int kept_sum, kept_mean, kept_rstd;
+} fl__post_norm;
+
+/* The end of such a sublayer: out = LayerNorm(in + dropout(h w^T + bias)); h [T, n_in of w]. */
+fl_status fl__post_norm_forward(fl_exec *x, const fl__post_norm *norm, const void *h, int weight,
+                                const fl_tensor *in, float dropout, fl_tensor *out) FL_MUST_CHECK;
+/* *grad_sum: like grad_out, the gradient of the sum, in scratch memory. Adds to the gradients of
+ * the LayerNorm. */
+fl_status fl__post_norm_backward(fl_exec *x, const fl__post_norm *norm, const fl_tensor *grad_out,
+                                 fl_tensor *grad_sum) FL_MUST_CHECK;
 
 /* y [n_samples, width] = the first row of each sample of `in`, which has the rows of `rows`; and
  * the other way: y [n_tokens, width] = 0, then these rows. */

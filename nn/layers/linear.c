@@ -18,7 +18,7 @@ static fl_status linear_shape(void *self, const fl_shape *in, fl_shape *out)
 static fl_status linear_params(void *self, fl_param_list *list)
 {
     const linear *l = self;
-    return fl__params_linear(list, "fc", l->n_out, l->n_in);
+    return fl__params_linear(list, "fc", l->n_out, l->n_in, 0);
 }
 
 static fl_status linear_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)

@@ -1,15 +1,18 @@
-/* x + dropout(proj(activation(fc(LayerNorm(x))))).
+/* x + dropout(proj(activation(fc(LayerNorm(x))))), or
+ * LayerNorm(x + dropout(proj(activation(fc(x))))).
  *
  *            +------------------ skip --------------------+
  *   x [T, C] +- ln - fc: pre [T, H] - act: h [T, H] - proj - dropout - + -> out
+ *   x [T, C] +------ fc: pre [T, H] - act: h [T, H] - proj - dropout - + - sum - ln -> out
  *
- * Kept a token, in floats: H (pre) + 2. The LayerNorm's output is computed again, as in
- * attention.c, and so is h: the activation's backward computes it anyway, and writing it then is as
- * fast as reading it back from memory would be. T: rows of the micro-batch, H: hidden width. */
+ * Kept a token, in floats: H (pre) + 2. The output of the LayerNorm before fc is computed again, as
+ * in attention.c, and so is h: the activation's backward computes it anyway, and writing it then is
+ * as fast as reading it back from memory would be. A LayerNorm after the sum keeps the sum
+ * (post_norm.c). T: rows of the micro-batch, H: hidden width. */
 #include "nn/layers/layers.h"
 
-enum { LN_W, LN_B, FC_W, FC_B, PROJ_W, PROJ_B }; /* parameters */
-enum { KEPT_MEAN, KEPT_RSTD, KEPT_PRE };         /* slots */
+enum { LN_W, LN_B, FC_W, FC_B, PROJ_W, PROJ_B };   /* parameters */
+enum { KEPT_MEAN, KEPT_RSTD, KEPT_PRE, KEPT_SUM }; /* slots */
 
 static fl_status mlp_shape(void *self, const fl_shape *in, fl_shape *out)
 {
@@ -23,31 +26,83 @@ static fl_status mlp_params(void *self, fl_param_list *list)
 {
     const fl_mlp_config *l = self;
     FL_TRY(fl__params_norm(list, "ln", l->dim));
-    FL_TRY(fl__params_linear(list, "fc", l->hidden, l->dim));
-    return fl__params_branch(list, l->dim, l->hidden, l->depth);
+    FL_TRY(fl__params_linear(list, "fc", l->hidden, l->dim, l->deviation));
+    return fl__params_branch(list, l->dim, l->hidden, l->depth, l->deviation);
+}
+
+static fl__post_norm post_norm(const fl_mlp_config *l)
+{
+    return (fl__post_norm){l->epsilon, KEPT_SUM, KEPT_MEAN, KEPT_RSTD};
+}
+
+/* *fc_in: what fc reads. */
+static fl_status fc_input(const fl_mlp_config *l, fl_exec *x, const fl_tensor *in,
+                          const float **fc_in)
+{
+    float *mean = NULL, *rstd = NULL, *ln = NULL;
+    *fc_in = fl_f32(in);
+    if (l->norm == FL_NORM_AFTER) {
+        return FL_OK;
+    }
+    FL_TRY(fl__scratch(x, in->n_tokens * l->dim, &ln));
+    if (fl_exec_training(x)) {
+        FL_TRY(fl__keep(x, KEPT_MEAN, in->n_tokens, &mean));
+        FL_TRY(fl__keep(x, KEPT_RSTD, in->n_tokens, &rstd));
+    }
+    *fc_in = ln;
+    return fl__norm(x, in, l->epsilon, ln, mean, rstd);
 }
 
 static fl_status mlp_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     const fl_mlp_config *l = self;
     int64_t T = in->n_tokens;
-    float *mean = NULL, *rstd = NULL, *pre = NULL, *h = NULL, *ln = NULL;
+    const fl__post_norm norm = post_norm(l);
+    const float *fc_in = NULL;
+    float *pre = NULL, *h = NULL;
     FL_TRY(fl__scratch(x, T * l->hidden, &h));
-    FL_TRY(fl__scratch(x, T * l->dim, &ln));
     if (fl_exec_training(x)) {
-        FL_TRY(fl__keep(x, KEPT_MEAN, T, &mean));
-        FL_TRY(fl__keep(x, KEPT_RSTD, T, &rstd));
         FL_TRY(fl__keep(x, KEPT_PRE, T * l->hidden, &pre));
     }
-    FL_TRY(fl__norm(x, in, l->epsilon, ln, mean, rstd));
-    FL_TRY(fl_linear(x, &(fl_linear_args){.in = ln,
+    FL_TRY(fc_input(l, x, in, &fc_in));
+    FL_TRY(fl_linear(x, &(fl_linear_args){.in = fc_in,
                                           .w = fl_exec_weight(x, FC_W),
                                           .bias = fl_exec_weight(x, FC_B),
                                           .activation = l->activation,
                                           .pre = pre,
                                           .y = h,
                                           .m = T}));
-    return fl__branch_forward(x, h, PROJ_W, in, l->dropout, out);
+    return l->norm == FL_NORM_AFTER
+               ? fl__post_norm_forward(x, &norm, h, PROJ_W, in, l->dropout, out)
+               : fl__branch_forward(x, h, PROJ_W, in, l->dropout, out);
+}
+
+/* From the gradient of pre to that of the layer's input, and the gradients of fc and of a norm
+ * before it. */
+static fl_status backward_to_input(const fl_mlp_config *l, fl_exec *x, const float *grad_pre,
+                                   const float *grad_sum, fl_tensor *grad_in)
+{
+    const fl_tensor *in = fl_exec_input(x);
+    const float *fc_in = fl_f32(in);
+    int64_t T = in->n_tokens;
+    bool before = l->norm == FL_NORM_BEFORE;
+    float *one = NULL;
+    FL_TRY(fl__scratch(x, T * l->dim, &one));
+    if (fl_exec_grad(x, FC_W) != NULL || fl_exec_grad(x, FC_B) != NULL) {
+        if (before) {
+            FL_TRY(fl__norm(x, in, l->epsilon, one, NULL, NULL));
+            fc_in = one;
+        }
+        FL_TRY(fl__linear_grads(x, FC_W, grad_pre, fc_in, T));
+    }
+    if (!before && grad_in == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl__linear_grad_in(x, grad_pre, FC_W, one, T));
+    return before ? fl__norm_backward(x, one, fl_exec_kept(x, KEPT_MEAN),
+                                      fl_exec_kept(x, KEPT_RSTD), grad_sum, grad_in)
+                  : fl_add(x, &(fl_add_args){
+                                  .a = one, .b = grad_sum, .y = grad_in->data, .n = T * l->dim});
 }
 
 static fl_status mlp_backward(void *self, fl_exec *x, const fl_tensor *grad_out, fl_tensor *grad_in)
@@ -58,10 +113,14 @@ static fl_status mlp_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
     if (grad_in == NULL && !fl__any_grad(x, PROJ_B + 1)) {
         return FL_OK;
     }
+    const fl__post_norm norm = post_norm(l);
     const float *grad_proj = NULL;
-    FL_TRY(fl__branch_grad(x, grad_out, l->dropout, &grad_proj));
-    float *one = NULL, *grad_h = NULL, *h = NULL;
-    FL_TRY(fl__scratch(x, T * l->dim, &one));
+    float *grad_h = NULL, *h = NULL;
+    fl_tensor grad_sum = *grad_out;
+    if (l->norm == FL_NORM_AFTER) {
+        FL_TRY(fl__post_norm_backward(x, &norm, grad_out, &grad_sum));
+    }
+    FL_TRY(fl__branch_grad(x, &grad_sum, l->dropout, &grad_proj));
     FL_TRY(fl__scratch(x, T * l->hidden, &grad_h));
     FL_TRY(fl__scratch(x, T * l->hidden, &h));
     FL_TRY(fl__linear_grad_in(x, grad_proj, PROJ_W, grad_h, T));
@@ -72,23 +131,20 @@ static fl_status mlp_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
                                                                 .y = h,
                                                                 .n = T * l->hidden}));
     FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, h, T));
-    if (fl_exec_grad(x, FC_W) != NULL || fl_exec_grad(x, FC_B) != NULL) {
-        FL_TRY(fl__norm(x, in, l->epsilon, one, NULL, NULL));
-        FL_TRY(fl__linear_grads(x, FC_W, grad_h, one, T));
-    }
-    FL_TRY(fl__linear_grad_in(x, grad_h, FC_W, one, T));
-    return fl__norm_backward(x, one, fl_exec_kept(x, KEPT_MEAN), fl_exec_kept(x, KEPT_RSTD),
-                             fl_f32(grad_out), grad_in);
+    return backward_to_input(l, x, grad_h, fl_f32(&grad_sum), grad_in);
 }
 
-static const fl_layer_ops mlp_ops = {
-    .head = FL_TABLE_HEAD(fl_layer_ops),
-    .kind = "mlp",
-    .shape = mlp_shape,
-    .params = mlp_params,
-    .forward = mlp_forward,
-    .backward = mlp_backward,
-    .destroy = fl__layer_free,
+#define MLP_OPS(name)                                                                              \
+    {                                                                                              \
+        .head = FL_TABLE_HEAD(fl_layer_ops), .kind = (name), .shape = mlp_shape,                   \
+        .params = mlp_params, .forward = mlp_forward, .backward = mlp_backward,                    \
+        .destroy = fl__layer_free                                                                  \
+    }
+
+/* Kinds of their own, since each costs what the other does not. */
+static const fl_layer_ops mlp_ops[2] = {
+    [FL_NORM_BEFORE] = MLP_OPS("mlp"),
+    [FL_NORM_AFTER] = MLP_OPS("mlp-post"),
 };
 
 fl_status fl_layer_mlp(const fl_mlp_config *config, fl_layer *out)
@@ -99,10 +155,12 @@ fl_status fl_layer_mlp(const fl_mlp_config *config, fl_layer *out)
     FL_TRY(fl__check_size("mlp", "depth", self.depth));
     FL_TRY(fl__check_dropout("mlp", self.dropout));
     FL_TRY(fl__check_epsilon("mlp", &self.epsilon));
+    FL_TRY(fl__check_norm_place("mlp", self.norm));
+    FL_TRY(fl__check_deviation("mlp", self.deviation));
     if (self.activation <= FL_ACT_NONE || self.activation > FL_ACT_SILU) {
         return fl_fail(FL_EINVAL,
                        "mlp: activation is %d, allowed is FL_ACT_GELU_TANH to FL_ACT_SILU",
                        (int)self.activation);
     }
-    return fl__layer_new(&mlp_ops, &self, sizeof self, out);
+    return fl__layer_new(&mlp_ops[self.norm], &self, sizeof self, out);
 }

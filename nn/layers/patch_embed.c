@@ -31,7 +31,7 @@ static fl_status patch_embed_shape(void *self, const fl_shape *in, fl_shape *out
 static fl_status patch_embed_params(void *self, fl_param_list *list)
 {
     const patch_embed *l = self;
-    FL_TRY(fl__params_linear(list, "patch", l->dim, l->patch_size));
+    FL_TRY(fl__params_linear(list, "patch", l->dim, l->patch_size, 0));
     FL_TRY(fl_param_list_add(list, "cls", 1, l->dim, FL_INIT_ZEROS, 0.0f, true));
     return fl_param_list_add(list, "pos", l->n_patches + 1, l->dim, FL_INIT_NORMAL,
                              POSITION_DEVIATION, true);

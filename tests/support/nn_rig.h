@@ -63,9 +63,10 @@ static inline fl_status rig_boundary(rig *r, int i, const int64_t *length, const
                      .offsets_device = offsets,
                      .n_samples = n,
                      .width = shape.width,
-                     .dtype = FL_F32};
+                     .dtype = shape.dtype};
     for (int64_t s = 0; s < n; s++) {
-        fl_shape one = {.tokens = length[s], .width = raw->width, .dtype = raw->dtype};
+        fl_shape one = *raw;
+        one.tokens = length[s];
         FL_TRY(fl_model_shape(r->model, i - 1, &one, &shape));
         t->n_tokens += shape.tokens;
         r->offsets[i][s + 1] = (int32_t)t->n_tokens;

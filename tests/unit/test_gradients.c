@@ -149,6 +149,82 @@ static void test_gradients__attention_with_dropped_probabilities(void **state)
     }
 }
 
+/* LayerNorm after the sum, with each of the ways through the layer. */
+static void test_gradients__attention_with_the_norm_after(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        fl_layer layer = {0};
+        bool drops = way % 2 == 1;
+        fl_status made =
+            fl_layer_attention(&(fl_attention_config){.dim = 12,
+                                                      .heads = 3,
+                                                      .depth = 1,
+                                                      .dropout = drops ? 0.3f : 0,
+                                                      .attention_dropout = drops ? 0.2f : 0,
+                                                      .first = way >= 2,
+                                                      .norm = FL_NORM_AFTER,
+                                                      .deviation = 0.3f},
+                               &layer);
+        check_layer("attention with the norm after", made, layer, 12, lengths, 6);
+    }
+}
+
+static void test_gradients__mlp_with_the_norm_after(void **state)
+{
+    (void)state;
+    for (int drops = 0; drops < 2; drops++) {
+        fl_layer layer = {0};
+        fl_status made = fl_layer_mlp(&(fl_mlp_config){.dim = 7,
+                                                       .hidden = 13,
+                                                       .depth = 1,
+                                                       .activation = FL_ACT_GELU_ERF,
+                                                       .dropout = drops == 1 ? 0.4f : 0,
+                                                       .norm = FL_NORM_AFTER,
+                                                       .deviation = 0.3f},
+                                      &layer);
+        check_layer("mlp with the norm after", made, layer, 7, lengths, 6);
+    }
+}
+
+static void test_gradients__pooled_classifier(void **state)
+{
+    (void)state;
+    for (int drops = 0; drops < 2; drops++) {
+        fl_layer layer = {0};
+        fl_status made = fl_layer_pooled_classifier(
+            &(fl_pooled_classifier_config){
+                .dim = 9, .n_classes = 5, .dropout = drops == 1 ? 0.4f : 0, .deviation = 0.3f},
+            &layer);
+        check_layer("pooled classifier", made, layer, 9, lengths, 4);
+    }
+}
+
+static void test_gradients__embedding_with_types_and_norm(void **state)
+{
+    (void)state;
+    enum { IDS = 13 };
+    static const int32_t ids[2 * IDS] = {5, 0, 0, 1, 5, 1, 3, 0, 1, 1, 1, 0, 2,
+                                         1, 8, 0, 0, 0, 4, 1, 4, 0, 7, 1, 8, 1};
+    fl_shape shape[N_SAMPLES];
+    fl_layer layer = {0};
+    for (int s = 0; s < N_SAMPLES; s++) {
+        shape[s] = (fl_shape){.tokens = lengths[s], .width = 2, .dtype = FL_I32, .n_ids = 9};
+    }
+    fl_embedding_config c = {.rows = 9,
+                             .positions = 7,
+                             .types = 2,
+                             .dim = 5,
+                             .dropout = 0.3f,
+                             .norm = true,
+                             .deviation = 0.5f};
+    check_shapes("embedding with types", fl_layer_embedding(&c, &layer), layer, shape, ids, 5);
+    c.positions = 0;
+    c.dropout = 0;
+    check_shapes("embedding of tokens and types", fl_layer_embedding(&c, &layer), layer, shape, ids,
+                 4);
+}
+
 static void test_gradients__embedding(void **state)
 {
     (void)state;
@@ -287,6 +363,10 @@ int main(void)
         cmocka_unit_test(test_gradients__mlp),
         cmocka_unit_test(test_gradients__every_activation),
         cmocka_unit_test(test_gradients__attention_with_dropped_probabilities),
+        cmocka_unit_test(test_gradients__attention_with_the_norm_after),
+        cmocka_unit_test(test_gradients__mlp_with_the_norm_after),
+        cmocka_unit_test(test_gradients__pooled_classifier),
+        cmocka_unit_test(test_gradients__embedding_with_types_and_norm),
         cmocka_unit_test(test_gradients__embedding),
         cmocka_unit_test(test_gradients__norm),
         cmocka_unit_test(test_gradients__linear),

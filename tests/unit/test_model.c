@@ -93,6 +93,40 @@ static void test_model__wrong_input_names_layer_and_numbers(void **state)
     fl_model_destroy(&model);
 }
 
+static void assert_refused(fl_status status, const char *message)
+{
+    assert_int_equal(status, FL_EINVAL);
+    assert_string_equal(fl_errmsg(), message);
+}
+
+/* BERT's options. */
+static void test_model__impossible_options_get_a_message(void **state)
+{
+    (void)state;
+    fl_layer layer = {0};
+    fl_model *model = NULL;
+    fl_attention_config attention = {.dim = 4, .heads = 2, .depth = 1, .norm = (fl_norm_place)2};
+    fl_embedding_config embedding = {.rows = 9, .dim = 4, .has_padding = true, .padding = 9};
+    fl_pooled_classifier_config head = {.dim = 4, .n_classes = 2, .deviation = -0.5f};
+    fl_bert_config bert = {.vocabulary = 9, .positions = 4, .dim = 4, .hidden = 8, .heads = 2};
+    assert_refused(fl_layer_attention(&attention, &layer),
+                   "attention: norm is 2, allowed are FL_NORM_BEFORE and FL_NORM_AFTER");
+    attention = (fl_attention_config){.dim = 4, .heads = 2, .depth = 1, .deviation = NAN};
+    assert_refused(fl_layer_attention(&attention, &layer),
+                   "attention: deviation is nan, allowed is 0 (the default) or more");
+    assert_refused(fl_layer_embedding(&embedding, &layer),
+                   "embedding: padding is 9, allowed is 0 to 8");
+    embedding = (fl_embedding_config){.rows = 9, .dim = 4, .types = -1};
+    assert_refused(fl_layer_embedding(&embedding, &layer),
+                   "embedding: types is -1, allowed is 1 to 1048576");
+    assert_refused(fl_layer_pooled_classifier(&head, &layer),
+                   "pooled-classifier: deviation is -0.5, allowed is 0 (the default) or more");
+    assert_refused(fl_model_bert(&bert, &model), "bert: blocks is 0, allowed is 1 or more");
+    bert.blocks = 1;
+    assert_refused(fl_model_bert(&bert, &model),
+                   "bert: mlp: activation is 0, allowed is FL_ACT_GELU_TANH to FL_ACT_SILU");
+}
+
 /* Each ready layer and model refuses what cannot be, with its kind and the numbers. */
 static void test_model__impossible_sizes_get_a_message(void **state)
 {
@@ -415,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_model__shapes_follow_the_layers),
         cmocka_unit_test(test_model__wrong_input_names_layer_and_numbers),
         cmocka_unit_test(test_model__impossible_sizes_get_a_message),
+        cmocka_unit_test(test_model__impossible_options_get_a_message),
         cmocka_unit_test(test_model__deep_models_begin_with_small_branches),
         cmocka_unit_test(test_model__layers_that_do_not_fit_are_named),
         cmocka_unit_test(test_model__blocks_count_up_without_gaps),
