@@ -31,15 +31,13 @@ small=devices.memory=6900KiB
 if [ $# -eq 0 ]; then
     set -- 'static:freeze.policy=none' \
         'static, K=2:freeze.policy=none,pipe.k=2,autodp.r=1' \
-        'static, lr 1e-4:freeze.policy=none,train.lr=1e-4' \
         'frozen:elastic.enabled=false,cache.policy=off' \
         'frozen + cache:elastic.enabled=false' \
         'frozen + cache + elastic' \
-        'the same, 4 blocks:freeze.list=[4]' \
         "static, small memory:freeze.policy=none,$small" \
         "frozen, small memory:elastic.enabled=false,cache.policy=off,$small" \
-        "frozen + elastic, small memory:cache.policy=off,$small" \
         "frozen + cache + elastic, small memory:$small" \
+        'static, lr 1e-4:freeze.policy=none,train.lr=1e-4' \
         'static, drawn weights, lr 1e-3:freeze.policy=none,model.init=none,model.init_allow=none,train.lr=1e-3'
 fi
 
