@@ -180,7 +180,8 @@ static void test_use__needs_only_the_folder_of_the_model(void **state)
     json_t *first = parse_output();
     run_program(0, "evaluate moved --data twice --set devices.count=1 --json");
     json_t *second = parse_output();
-    assert_true(number_of(first, "loss") == number_of(second, "loss"));
+    double loss = number_of(first, "loss"); /* of another plan: only the order of sums differs */
+    assert_true(fabs(number_of(second, "loss") - loss) < 1e-13 * loss);
     json_decref(first);
     json_decref(second);
     run_program(0, "evaluate moved --data other --json");
