@@ -259,6 +259,10 @@ fl_status fl_vit_assemble_backward(fl_exec *x, const fl_vit_assemble_backward_ar
 fl_status fl_cross_entropy(fl_exec *x, const fl_cross_entropy_args *a)
 {
     FL_TRY(check_dtype("fl_cross_entropy", a->dtype));
+    if (a->n_classes < 0 || a->n_classes > a->n) {
+        return fl_fail(FL_EINVAL, "fl_cross_entropy: n_classes is %lld, allowed is 0 to n, %lld",
+                       (long long)a->n_classes, (long long)a->n);
+    }
     return a->m == 0 ? FL_OK : LAUNCH(x, cross_entropy, a);
 }
 

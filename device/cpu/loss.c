@@ -57,6 +57,7 @@ fl_status fl__cpu_cross_entropy(fl_device *d, FL__UNUSED fl_stream *s,
     fl__cpu *cpu = fl__cpu_of(d);
     const float *logits = a->logits;
     float *grad = a->grad;
+    int64_t n_classes = a->n_classes > 0 ? a->n_classes : a->n;
     FL_TRY(fl__cpu_fp32_only("cross_entropy", a->dtype));
     FL_TRY(fl__cpu_reserve(cpu, (size_t)a->m * sizeof(row_result)));
     row_result *rows = fl__cpu_scratch(cpu, 0);
@@ -64,8 +65,10 @@ fl_status fl__cpu_cross_entropy(fl_device *d, FL__UNUSED fl_stream *s,
     {
         fl__range r = fl__range_of(a->m, 1, d->n_threads, t);
         for (int64_t i = r.begin; i < r.end; i++) {
-            rows[i] = one_row(cpu, logits + i * a->n, a->targets[i], a->n, a->grad_scale,
-                              grad == NULL ? NULL : grad + i * a->n);
+            float *grad_row = grad == NULL ? NULL : grad + i * a->n;
+            rows[i] =
+                one_row(cpu, logits + i * a->n, a->targets[i], n_classes, a->grad_scale, grad_row);
+            clear_row(grad_row == NULL ? NULL : grad_row + n_classes, a->n - n_classes);
         }
     }
     add_rows(rows, a->m, a->loss, a->n_correct, a->n_counted);

@@ -290,13 +290,15 @@ typedef struct fl_vit_assemble_backward_args {
 typedef struct fl_cross_entropy_args {
     fl_dtype dtype;
     const void *logits;     /* [m, n] */
-    const int32_t *targets; /* [m], below n */
+    const int32_t *targets; /* [m], below n_classes */
     float grad_scale;
-    void *grad;        /* [m, n] out: grad_scale * (softmax - onehot); or NULL */
+    void *grad;        /* [m, n] out: grad_scale * (softmax - onehot); may be logits; or NULL */
     double *loss;      /* sum over rows */
     double *n_correct; /* rows whose largest logit is the target's */
     double *n_counted; /* rows that are not ignored */
     int64_t m, n;
+    int64_t n_classes; /* 1 .. n: the columns from here on are padding, which is not read and has
+                        * the gradient 0; 0: n */
 } fl_cross_entropy_args;
 
 /* Softmax cross-entropy over the tokens of each sample, one for each column: column 0 may tell

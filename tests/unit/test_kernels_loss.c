@@ -130,6 +130,42 @@ static void test_cross_entropy__ignores_rows(void **state)
     fl_device_destroy(&d);
 }
 
+/* Columns of padding, even the largest of all, take no probability, never count as the largest, and
+ * have the gradient 0; the gradient may overwrite the logits. */
+static void test_cross_entropy__leaves_padding_out(void **state)
+{
+    (void)state;
+    enum { M = 5, N = 24, CLASSES = 19 };
+    static const int32_t targets[M] = {3, 18, 0, -1, 7};
+    fl_device *d = cpu_with(2);
+    float *logits = random_floats(M * N, 1, 3.0f), *narrow = floats(M * CLASSES),
+          *want = floats(M * CLASSES);
+    double want_sums[3] = {0}, sums[3] = {0};
+    for (int i = 0; i < M; i++) {
+        for (int j = 0; j < N; j++) {
+            logits[i * N + j] = j < CLASSES ? logits[i * N + j] : j % 2 == 0 ? 1e9f : NAN;
+        }
+        memcpy(narrow + i * CLASSES, logits + i * N, CLASSES * sizeof *logits);
+    }
+    RUN(d, cross_entropy, .logits = narrow, .targets = targets, .m = M, .n = CLASSES,
+        .grad_scale = 0.5f, .grad = want, .loss = &want_sums[0], .n_correct = &want_sums[1],
+        .n_counted = &want_sums[2]);
+    RUN(d, cross_entropy, .logits = logits, .targets = targets, .m = M, .n = N,
+        .n_classes = CLASSES, .grad_scale = 0.5f, .grad = logits, .loss = &sums[0],
+        .n_correct = &sums[1], .n_counted = &sums[2]);
+    assert_memory_equal(sums, want_sums, sizeof sums);
+    for (int i = 0; i < M; i++) {
+        assert_memory_equal(logits + i * N, want + i * CLASSES, CLASSES * sizeof *logits);
+        for (int j = CLASSES; j < N; j++) {
+            assert_true(logits[i * N + j] == 0.0f);
+        }
+    }
+    free(logits);
+    free(narrow);
+    free(want);
+    fl_device_destroy(&d);
+}
+
 enum { SPANS = 5, COLUMNS = 2, TOKENS = 24 };
 
 static const int32_t starts[SPANS + 1] = {0, 3, 3, 4, 21, TOKENS};
@@ -391,6 +427,7 @@ static int run(void)
         cmocka_unit_test(test_cross_entropy__bits_do_not_depend_on_threads),
         cmocka_unit_test(test_squared_error__agrees_with_double_on_any_threads),
         cmocka_unit_test(test_cross_entropy__ignores_rows),
+        cmocka_unit_test(test_cross_entropy__leaves_padding_out),
         cmocka_unit_test(test_span_cross_entropy__agrees_with_double),
         cmocka_unit_test(test_many__tensors_do_not_depend_on_their_neighbours),
         cmocka_unit_test(test_sum_squares__agrees_with_double_on_any_threads),

@@ -25,15 +25,18 @@ static float highest(const float *x, int64_t n)
     return top;
 }
 
-/* The first place of `value`; 0 if there is none (it is NaN). */
-static int64_t first_of(float value, const float *x, int64_t n)
+/* Whether `top`, the highest of x, stands first at `target`. */
+static bool first_at(int64_t target, float top, const float *x)
 {
-    for (int64_t i = 0; i < n; i++) {
-        if (x[i] == value) {
-            return i;
+    if (x[target] != top) {
+        return false;
+    }
+    for (int64_t i = 0; i < target; i++) {
+        if (x[i] == top) {
+            return false;
         }
     }
-    return 0;
+    return true;
 }
 
 /* Sum of e^(x - top) over one chunk, the powers written to `powers` unless it is NULL. */
@@ -62,8 +65,9 @@ static float chunk_sum(const float *x, float top, int64_t n, float *powers)
 double FL_ISA_NAME(cross_entropy)(const float *logits, int32_t target, int64_t n, float grad_scale,
                                   float *grad, bool *correct)
 {
-    float top = highest(logits, n);
+    float top = highest(logits, n), of_target = logits[target];
     double sum = 0.0;
+    *correct = first_at(target, top, logits); /* before `grad` overwrites the logits */
     for (int64_t i = 0; i < n; i += CHUNK) {
         int64_t count = n - i < CHUNK ? n - i : CHUNK;
         sum += (double)chunk_sum(logits + i, top, count, grad == NULL ? NULL : grad + i);
@@ -75,6 +79,5 @@ double FL_ISA_NAME(cross_entropy)(const float *logits, int32_t target, int64_t n
         }
         grad[target] -= grad_scale;
     }
-    *correct = first_of(top, logits, n) == target;
-    return log(sum) - ((double)logits[target] - (double)top);
+    return log(sum) - ((double)of_target - (double)top);
 }
