@@ -21,33 +21,13 @@ static fl_status cross_entropy_shape(void *self, const fl_shape *out)
     return fl__check_input(out, l->n_classes);
 }
 
-static fl_status check_targets(const cross_entropy *l, fl_exec *x, const fl_tensor *targets)
-{
-    const fl_batch *batch = fl_exec_batch(x);
-    const int32_t *values = batch->targets_host != NULL ? batch->targets_host : targets->data;
-    int64_t sample = 0;
-    for (int64_t i = 0; i < targets->n_tokens; i++) {
-        while (i >= targets->offsets[sample + 1]) {
-            sample++;
-        }
-        int32_t target = values[i];
-        if (target < 0 || target >= l->n_classes) {
-            char text[FL_EXEC_SAMPLE_BYTES];
-            return fl_fail(FL_EINVAL, "%s: target %d, allowed is 0 to %lld",
-                           fl_exec_sample_text(x, sample, text), target,
-                           (long long)l->n_classes - 1);
-        }
-    }
-    return FL_OK;
-}
-
 static fl_status cross_entropy_forward(void *self, fl_exec *x, const fl_tensor *out,
                                        const fl_tensor *targets, float grad_scale, fl_tensor *grad,
                                        fl_loss_sums *sums)
 {
     const cross_entropy *l = self;
     FL_TRY(fl_targets_expect(targets, FL_I32, out->n_tokens));
-    FL_TRY(check_targets(l, x, targets));
+    FL_TRY(fl_targets_expect_classes(targets, x, l->n_classes));
     return fl_cross_entropy(x, &(fl_cross_entropy_args){.logits = out->data,
                                                         .targets = fl_i32(targets),
                                                         .grad_scale = grad_scale,

@@ -132,7 +132,7 @@ fl_status fl_exec_loss(fl_exec *x, const fl_model *model, const fl_tensor *out,
 {
     const fl_loss *loss = fl_model_loss(model);
     fl_exec_frame frame = {.in = *out};
-    enter(x, fl_model_n_layers(model), NULL, &frame);
+    enter(x, fl_model_n_layers(model), x->params, &frame);
     size_t scratch = fl_arena_mark(x->scratch);
     fl_status status = loss->ops->forward(loss->self, x, out, targets, grad_scale, grad, sums);
     fl_arena_release(x->scratch, scratch);

@@ -34,9 +34,11 @@ struct fl_exec {
      * the number in batch->sample_ids is the name */
     void (*sample_text)(const void *context, int64_t i, char *text);
     const void *sample_context;
+    /* set by fl_exec_forward and fl_exec_backward, and for the loss by its caller: those of the
+     * model's last layer; NULL: a loss that asks for parameters fails */
+    const fl_layer_params *params;
     /* set by fl_exec_forward and fl_exec_backward */
     int layer;
-    const fl_layer_params *params;
     fl_exec_frame *frame;
 };
 

@@ -1,5 +1,7 @@
 #include "nn/loss.h"
 
+#include "nn/exec.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -82,6 +84,25 @@ fl_status fl_targets_expect(const fl_tensor *targets, fl_dtype dtype, int64_t n)
                          (long long)n, fl_dtype_name(dtype),
                          (long long)(targets->n_tokens * targets->width),
                          fl_dtype_name(targets->dtype));
+}
+
+fl_status fl_targets_expect_classes(const fl_tensor *targets, const fl_exec *x, int64_t n_classes)
+{
+    const fl_batch *batch = fl_exec_batch(x);
+    const int32_t *values = batch->targets_host != NULL ? batch->targets_host : targets->data;
+    int64_t sample = 0;
+    for (int64_t i = 0; i < targets->n_tokens; i++) {
+        while (i >= targets->offsets[sample + 1]) {
+            sample++;
+        }
+        int32_t target = values[i];
+        if (target < 0 || target >= n_classes) {
+            char text[FL_EXEC_SAMPLE_BYTES];
+            return fl_fail(FL_EINVAL, "%s: target %d, allowed is 0 to %lld",
+                           fl_exec_sample_text(x, sample, text), target, (long long)n_classes - 1);
+        }
+    }
+    return FL_OK;
 }
 
 /* ---- sums ---- */

@@ -40,6 +40,10 @@ double fl_metric_mean(const fl_metric_list *list, const fl_metric_means *means, 
 /* FL_EINVAL unless there are n targets of this type. */
 fl_status fl_targets_expect(const fl_tensor *targets, fl_dtype dtype, int64_t n) FL_MUST_CHECK;
 
+/* FL_EINVAL with the sample's name unless every target is one of the classes 0 .. n_classes - 1. */
+fl_status fl_targets_expect_classes(const fl_tensor *targets, const fl_exec *x,
+                                    int64_t n_classes) FL_MUST_CHECK;
+
 /* *to += *from, both in host memory. */
 void fl_loss_sums_add(fl_loss_sums *to, const fl_loss_sums *from);
 

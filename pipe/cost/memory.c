@@ -173,12 +173,15 @@ static fl_status lay_out_targets(dry_run *d, const fl_tensor *out, fl_tensor *ta
     return take_data(d, targets);
 }
 
-static fl_status run_loss(dry_run *d, fl_exec *x, const fl_tensor *out, fl_tensor *grad)
+static fl_status run_loss(dry_run *d, const fl_exec *x, const fl_layer_params *params,
+                          const fl_tensor *out, fl_tensor *grad)
 {
     fl_tensor targets;
     fl_loss_sums sums = {0};
+    fl_exec of_loss = *x;
+    of_loss.params = params;
     FL_TRY(lay_out_targets(d, out, &targets));
-    return fl_exec_loss(x, d->model, out, &targets, 1.0f, grad, &sums);
+    return fl_exec_loss(&of_loss, d->model, out, &targets, 1.0f, grad, &sums);
 }
 
 static int64_t flops_since(const dry_run *d, int64_t *before)
@@ -209,15 +212,16 @@ static fl_status run_layer(dry_run *d, int layer, const fl_layer_params *params,
     x.training = true;
     FL_TRY(fl_exec_forward(&x, d->model, layer, params, &frame, in, out));
     memory->forward_flops = flops_since(d, &before);
+    int64_t of_loss = 0;
     if (layer == fl_model_n_layers(d->model) - 1) {
-        FL_TRY(run_loss(d, &x, out, &grad_out));
+        FL_TRY(run_loss(d, &x, params, out, &grad_out));
+        of_loss = flops_since(d, &before); /* with the gradient: they count as backward */
     }
-    before = fl_device_null_flops(d->device); /* the loss is not the layer's */
     FL_TRY(fl_exec_backward(&x, d->model, layer, params, &frame, &grad_out, NULL));
-    memory->backward_flops = memory->lowest_backward_flops = flops_since(d, &before);
+    memory->backward_flops = memory->lowest_backward_flops = of_loss + flops_since(d, &before);
     if (layer > 0) {
         FL_TRY(fl_exec_backward(&x, d->model, layer, params, &frame, &grad_out, &grad_in));
-        memory->backward_flops = flops_since(d, &before);
+        memory->backward_flops = of_loss + flops_since(d, &before);
     }
     return FL_OK;
 }

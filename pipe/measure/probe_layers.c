@@ -158,6 +158,7 @@ static fl_status run_loss(timing *t, int size)
     fl_chain *c = &t->chain;
     fl_tensor *out = &c->at[c->n - 1].out, grad = *out;
     int64_t n = t->batch.n_samples;
+    x.params = &c->at[c->n - 1].params;
     t->shared->phase = FL_PROBE_LOSS;
     grad.data = c->grad[0];
     watch begun;

@@ -353,6 +353,7 @@ fl_status fl_stage_loss(fl_stage *stage, int slot_index, bool want_grad, float g
     fl_tensor grad;
     fl_exec x = exec_for(stage, s, stage->o.last);
     const named_samples samples = {stage->o.dataset, s->what.split, s->batch.sample_ids};
+    x.params = &stage->params.layer[stage->n_layers - 1];
     x.sample_text = write_sample_text;
     x.sample_context = &samples;
     fl_flight_enter(FL_FLIGHT_LOSS, -1, -1, 0);
