@@ -85,6 +85,8 @@ typedef struct fl_loss_sums {
  *           Adds to *sums, which is device memory: through kernels, or directly where
  *           fl_exec_host_memory is true. A sum over targets does not depend on how samples are
  *           split into micro-batches and over workers.
+ *           fl_exec_weight and fl_exec_grad give the last layer's parameters. A loss that computes
+ *           with them adds to their gradients, where `grad` is given.
  * destroy   free self. May be NULL.
  * metrics   [n_metrics] what forward adds to sums->metric, in this order; at most
  *           FL_METRICS_MAX. May be NULL if n_metrics is 0.
@@ -208,7 +210,8 @@ typedef struct fl_norm_config {
 fl_status fl_layer_norm(const fl_norm_config *config, fl_layer *out) FL_MUST_CHECK;
 
 typedef struct fl_embedding_config {
-    int64_t rows;      /* ids are 0 .. rows - 1 */
+    int64_t rows;      /* ids are 0 .. rows - 1, or with n_ids */
+    int64_t n_ids;     /* 0 .. n_ids - 1: the rows above are padding; 0: all rows are ids */
     int64_t positions; /* learned ones, for samples of at most as many tokens; 0: none */
     int64_t dim;
     float dropout;   /* 0 <= dropout < 1 */
@@ -251,6 +254,26 @@ fl_status fl_layer_pooled_classifier(const fl_pooled_classifier_config *config,
  * of rows whose largest output is the target's. Errors as above. */
 fl_status fl_loss_cross_entropy(int64_t n_classes, fl_loss *out) FL_MUST_CHECK;
 
+typedef struct fl_lm_head_config {
+    int64_t dim;
+    int64_t vocabulary; /* ids are 0 .. vocabulary - 1 */
+    float epsilon;      /* of LayerNorm; 0: 1e-5 */
+} fl_lm_head_config;
+
+/* The rows of a table that holds a vocabulary: the next multiple of 64, which the products with it
+ * like better. The rows beyond the vocabulary are no ids: they get no probability and no gradient.
+ */
+int64_t fl_lm_head_rows(int64_t vocabulary);
+
+/* The end of a language model, a layer and its loss of the same configuration. The layer is
+ * [T, dim] -> [T, dim], a LayerNorm. The loss is the cross-entropy of each row's logits, out
+ * fc.weight^T, against the id that follows; it computes them in chunks of rows, so that no matrix
+ * of all rows and ids exists. Metrics: `accuracy`, as above.
+ * Parameters: ln.weight, ln.bias, fc.weight [fl_lm_head_rows(vocabulary), dim], normal with the
+ * deviation 0.02; mostly tied to an embedding. Errors as above. */
+fl_status fl_layer_lm_head(const fl_lm_head_config *config, fl_layer *out) FL_MUST_CHECK;
+fl_status fl_loss_lm_head(const fl_lm_head_config *config, fl_loss *out) FL_MUST_CHECK;
+
 /* Mean squared error against one value for each element of the output, row by row: the data set
  * has targets_f32, tokens * width of the last layer's output for each sample. Metrics: `mae`, the
  * mean absolute error. */
@@ -292,6 +315,25 @@ typedef struct fl_bert_config {
  * head reads, the first token, alone. The result is the caller's. Errors as above. Source: Devlin
  * et al., arXiv 1810.04805. */
 fl_status fl_model_bert(const fl_bert_config *config, fl_model **out) FL_MUST_CHECK;
+
+typedef struct fl_gpt2_config {
+    int64_t vocabulary; /* ids are 0 .. vocabulary - 1 */
+    int64_t positions;  /* the most tokens of a sample */
+    int64_t dim, heads, blocks;
+    int64_t hidden;          /* of the MLPs; 0: 4 dim */
+    float embedding_dropout; /* of the sum of token and position; 0 <= dropout < 1 */
+    float attention_dropout; /* of the probabilities */
+    float dropout;           /* of what each sublayer adds */
+    float epsilon;           /* of LayerNorm; 0: 1e-5 */
+} fl_gpt2_config;
+
+/* GPT-2: embedding of tokens and learned positions, block 1 .. blocks of causal attention and MLP
+ * (tanh GELU), each behind a LayerNorm, a final LayerNorm, and a head whose weight is tied to the
+ * token embedding; both have fl_lm_head_rows(vocabulary) rows. Targets of a sample of T tokens: the
+ * T ids that follow. Its layers are "embed", "blocks.<b>.attn" and "blocks.<b>.mlp" for each block
+ * b, and "head". All begins as in the original. The result is the caller's. Errors as above.
+ * Source: Radford et al., Language models are unsupervised multitask learners, 2019. */
+fl_status fl_model_gpt2(const fl_gpt2_config *config, fl_model **out) FL_MUST_CHECK;
 
 #ifdef __cplusplus
 }

@@ -37,15 +37,16 @@ static fl_status check_ids(const fl_embedding_config *c, const fl_shape *in)
                        c->types > 0 ? ", or an id and a type" : "", (long long)in->width,
                        fl_dtype_name(in->dtype));
     }
+    int64_t n_ids = c->n_ids > 0 ? c->n_ids : c->rows;
     if (in->n_ids < 1) {
         return fl_fail(FL_EINVAL,
                        "the data set promises no range of ids (fl_shape.n_ids); the table "
                        "has the ids 0 to %lld",
-                       (long long)c->rows - 1);
+                       (long long)n_ids - 1);
     }
-    if (in->n_ids > c->rows) {
+    if (in->n_ids > n_ids) {
         return fl_fail(FL_EINVAL, "the data set has ids 0 to %d, the table has 0 to %lld",
-                       in->n_ids - 1, (long long)c->rows - 1);
+                       in->n_ids - 1, (long long)n_ids - 1);
     }
     return FL_OK;
 }

@@ -308,6 +308,39 @@ static void test_gradients__cross_entropy(void **state)
     fl_model_destroy(&model);
 }
 
+/* The loss multiplies by a weight of the last layer and gives that weight's gradient, too; the rows
+ * beyond the vocabulary move with the others and change nothing. */
+static void test_gradients__lm_head(void **state)
+{
+    (void)state;
+    enum { ROWS = 6, DIM = 5, SAMPLES = 3 };
+    static const int32_t rows[SAMPLES + 1] = {0, 1, 4, 6};
+    const fl_lm_head_config config = {.dim = DIM, .vocabulary = 7};
+    int32_t target[ROWS] = {0, 6, 3, 3, 1, 5};
+    const fl_shape shape[SAMPLES] = {{1, DIM, FL_F32, 0}, {3, DIM, FL_F32, 0}, {2, DIM, FL_F32, 0}};
+    const fl_tensor targets = {target, rows, rows, SAMPLES, ROWS, 1, FL_I32};
+    findings f = {.n_passed = 0};
+    fl_check_options options = options_for(&f);
+    fl_model *model = NULL;
+    fl_layer layer = {0};
+    fl_loss loss = {0};
+    int n_failed = 0;
+    fl_status made = fl_layer_lm_head(&config, &layer);
+    check_layer("lm_head", made, layer, DIM, lengths, 3);
+    assert_int_equal(fl_model_create("test", &model), FL_OK);
+    assert_int_equal(fl_layer_lm_head(&config, &layer), FL_OK);
+    assert_int_equal(fl_model_add(model, 1, layer), FL_OK);
+    assert_int_equal(fl_loss_lm_head(&config, &loss), FL_OK);
+    assert_int_equal(fl_model_set_loss(model, loss), FL_OK);
+    assert_int_equal(fl__check_loss(model, shape, &targets, &options, &n_failed), FL_OK);
+    if (n_failed > 0) {
+        fail_msg("%s", f.failed);
+    }
+    assert_int_equal(f.n_passed, 2);
+    assert_int_equal(f.n_gradients, 1);
+    fl_model_destroy(&model);
+}
+
 /* Two values a row. */
 static void test_gradients__mse(void **state)
 {
@@ -373,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_gradients__classifier),
         cmocka_unit_test(test_gradients__patch_embed),
         cmocka_unit_test(test_gradients__cross_entropy),
+        cmocka_unit_test(test_gradients__lm_head),
         cmocka_unit_test(test_gradients__mse),
         cmocka_unit_test(test_gradients__a_program_checks_its_model),
     };

@@ -1,0 +1,189 @@
+/* The end of a language model: a LayerNorm, and a weight [rows, dim] of which row i gives the logit
+ * of id i. The layer puts out the normalized rows [T, dim]; the loss multiplies them by the weight
+ * itself, in chunks of rows:
+ *
+ *   x [T, C] - ln - out [T, C] -+-> chunk [c, C] - weight: logits [c, V] - cross-entropy
+ *                               |                       |
+ *   grad [T, C] <---------------+-- grad [c, C] <- grad of the logits, in their place
+ *                                                       +-> grad of the weight, added up
+ *
+ * so that one matrix [c, V] exists, not three [T, V] (an output and two gradients), and the logits
+ * are used while they lie in the caches. Source: the fused classifier of llm.c, which has V whole
+ * and the chunk one row.
+ *
+ * Rows of the weight beyond the vocabulary fill it up to a multiple of ALIGNED. They are no ids:
+ * their logits are not read, and their gradient is exactly 0. */
+#include "nn/exec.h"
+#include "nn/layers/layers.h"
+#include "nn/loss.h"
+
+enum { LN_W, LN_B, FC_W };     /* parameters */
+enum { KEPT_MEAN, KEPT_RSTD }; /* slots */
+enum { ACCURACY, N_METRICS };  /* of the loss */
+enum { ALIGNED = 64, CHUNK = 256 };
+
+/* As BERT and GPT-2 begin. */
+#define DEVIATION 0.02f
+
+int64_t fl_lm_head_rows(int64_t vocabulary)
+{
+    return (vocabulary + ALIGNED - 1) / ALIGNED * ALIGNED;
+}
+
+static fl_status check_config(const char *kind, const fl_lm_head_config *c)
+{
+    FL_TRY(fl__check_size(kind, "dim", c->dim));
+    return fl__check_size(kind, "vocabulary", c->vocabulary);
+}
+
+/* ---- the layer ---- */
+
+static fl_status lm_head_shape(void *self, const fl_shape *in, fl_shape *out)
+{
+    const fl_lm_head_config *c = self;
+    FL_TRY(fl__check_input(in, c->dim));
+    *out = *in;
+    return FL_OK;
+}
+
+static fl_status lm_head_params(void *self, fl_param_list *list)
+{
+    const fl_lm_head_config *c = self;
+    FL_TRY(fl__params_norm(list, "ln", c->dim));
+    return fl_param_list_add(list, "fc.weight", fl_lm_head_rows(c->vocabulary), c->dim,
+                             FL_INIT_NORMAL, DEVIATION, true);
+}
+
+static fl_status lm_head_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
+{
+    const fl_lm_head_config *c = self;
+    float *mean = NULL, *rstd = NULL;
+    FL_TRY(fl__keep(x, KEPT_MEAN, in->n_tokens, &mean));
+    FL_TRY(fl__keep(x, KEPT_RSTD, in->n_tokens, &rstd));
+    return fl__norm(x, in, c->epsilon, fl_f32(out), mean, rstd);
+}
+
+static fl_status lm_head_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
+                                  fl_tensor *grad_in)
+{
+    (void)self;
+    if (grad_in == NULL && !fl__any_grad(x, LN_B + 1)) {
+        return FL_OK;
+    }
+    return fl__norm_backward(x, fl_f32(grad_out), fl_exec_kept(x, KEPT_MEAN),
+                             fl_exec_kept(x, KEPT_RSTD), NULL, grad_in);
+}
+
+static const fl_layer_ops lm_head_ops = {
+    .head = FL_TABLE_HEAD(fl_layer_ops),
+    .kind = "lm_head",
+    .shape = lm_head_shape,
+    .params = lm_head_params,
+    .forward = lm_head_forward,
+    .backward = lm_head_backward,
+    .destroy = fl__layer_free,
+};
+
+fl_status fl_layer_lm_head(const fl_lm_head_config *config, fl_layer *out)
+{
+    fl_lm_head_config self = *config;
+    FL_TRY(check_config("lm_head", &self));
+    FL_TRY(fl__check_epsilon("lm_head", &self.epsilon));
+    return fl__layer_new(&lm_head_ops, &self, sizeof self, out);
+}
+
+/* ---- the loss ---- */
+
+static const fl_metric lm_metrics[N_METRICS] = {
+    [ACCURACY] = {.name = FL_ACCURACY, .is_share = true},
+};
+
+static fl_status loss_shape(void *self, const fl_shape *out)
+{
+    const fl_lm_head_config *c = self;
+    return fl__check_input(out, c->dim);
+}
+
+static fl_status check_weight(const fl_lm_head_config *c, const fl_weight *w)
+{
+    int64_t rows = fl_lm_head_rows(c->vocabulary);
+    if (w == NULL || w->rows != rows || w->cols != c->dim) {
+        return fl_fail(FL_EINVAL,
+                       "the last layer has no weight [%lld, %lld]; allowed is fl_layer_lm_head of "
+                       "the same configuration",
+                       (long long)rows, (long long)c->dim);
+    }
+    return FL_OK;
+}
+
+/* in, grad: rows of the output and of its gradient; logits [rows->m, rows of the weight]. */
+static fl_status run_chunk(const fl_lm_head_config *c, fl_exec *x,
+                           const fl_cross_entropy_args *rows, const float *in, float *logits,
+                           float *grad)
+{
+    fl_weight *w = fl_exec_weight(x, FC_W);
+    FL_TRY(fl_linear(x, &(fl_linear_args){.in = in, .w = w, .y = logits, .m = rows->m}));
+    FL_TRY(fl_cross_entropy(x, rows));
+    if (grad == NULL) {
+        return FL_OK;
+    }
+    if (fl_exec_grad(x, FC_W) != NULL) {
+        FL_TRY(fl_linear_backward_weights(
+            x, &(fl_linear_backward_weights_args){.grad_out = logits,
+                                                  .in = in,
+                                                  .grad_w = fl_exec_grad(x, FC_W),
+                                                  .m = rows->m,
+                                                  .n_out = w->rows,
+                                                  .n_in = c->dim}));
+    }
+    return fl_linear_backward_input(x,
+                                    &(fl_linear_backward_input_args){
+                                        .grad_out = logits, .w = w, .grad_in = grad, .m = rows->m});
+}
+
+static fl_status loss_forward(void *self, fl_exec *x, const fl_tensor *out,
+                              const fl_tensor *targets, float grad_scale, fl_tensor *grad,
+                              fl_loss_sums *sums)
+{
+    const fl_lm_head_config *c = self;
+    int64_t n = out->n_tokens, chunk = n < CHUNK ? n : CHUNK, V = fl_lm_head_rows(c->vocabulary);
+    float *logits = NULL;
+    FL_TRY(check_weight(c, fl_exec_weight(x, FC_W)));
+    FL_TRY(fl_targets_expect(targets, FL_I32, n));
+    FL_TRY(fl_targets_expect_classes(targets, x, c->vocabulary));
+    FL_TRY(fl__scratch(x, chunk * V, &logits));
+    for (int64_t first = 0; first < n; first += chunk) {
+        const fl_cross_entropy_args rows = {.logits = logits,
+                                            .targets = fl_i32(targets) + first,
+                                            .grad_scale = grad_scale,
+                                            .grad = grad == NULL ? NULL : logits,
+                                            .loss = &sums->loss,
+                                            .n_correct = &sums->metric[ACCURACY],
+                                            .n_counted = &sums->n_targets,
+                                            .m = n - first < chunk ? n - first : chunk,
+                                            .n = V,
+                                            .n_classes = c->vocabulary};
+        FL_TRY(run_chunk(c, x, &rows, fl_f32(out) + first * c->dim, logits,
+                         grad == NULL ? NULL : fl_f32(grad) + first * c->dim));
+    }
+    return FL_OK;
+}
+
+static const fl_loss_ops lm_loss_ops = {
+    .head = FL_TABLE_HEAD(fl_loss_ops),
+    .kind = "lm_head",
+    .shape = loss_shape,
+    .forward = loss_forward,
+    .destroy = fl__layer_free,
+    .metrics = lm_metrics,
+    .n_metrics = N_METRICS,
+};
+
+fl_status fl_loss_lm_head(const fl_lm_head_config *config, fl_loss *out)
+{
+    fl_layer holder = {0};
+    FL_TRY(check_config("lm_head", config));
+    FL_TRY(fl__layer_new(NULL, config, sizeof *config, &holder));
+    *out = (fl_loss){.ops = &lm_loss_ops, .self = holder.self};
+    return FL_OK;
+}
