@@ -219,6 +219,10 @@ fl_status fl_layer_embedding(const fl_embedding_config *config, fl_layer *out)
     FL_TRY(fl__check_epsilon("embedding", &self.epsilon));
     FL_TRY(fl__check_deviation("embedding", self.deviation));
     FL_TRY(check_padding(&self));
+    if (self.n_ids < 0 || self.n_ids > self.rows) {
+        return fl_fail(FL_EINVAL, "embedding: n_ids is %lld, allowed is 0 (all rows) to %lld",
+                       (long long)self.n_ids, (long long)self.rows);
+    }
     if (self.positions != 0) {
         FL_TRY(fl__check_size("embedding", "positions", self.positions));
     }

@@ -238,6 +238,10 @@ static void test_gradients__embedding(void **state)
     fl_status made = fl_layer_embedding(
         &(fl_embedding_config){.rows = 9, .positions = 7, .dim = 5, .dropout = 0.3f}, &layer);
     check_shapes("embedding", made, layer, shape, ids, 2);
+    assert_int_equal(
+        fl_layer_embedding(&(fl_embedding_config){.rows = 9, .n_ids = 10, .dim = 5}, &layer),
+        FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "embedding: n_ids is 10, allowed is 0 (all rows) to 9");
     made = fl_layer_embedding(&(fl_embedding_config){.rows = 11, .dim = 6}, &layer);
     check_shapes("embedding without positions", made, layer, shape, ids, 1);
 }
