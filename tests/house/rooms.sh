@@ -9,6 +9,7 @@ nn: device nn
 data/tokenizer: device data/tokenizer
 data/.: device data/tokenizer data/.
 data/table: device data/tokenizer data/. data/table
+data/text: device data/tokenizer data/. data/table data/text
 freeze: device nn data freeze
 cache: device nn data cache
 autodp/net: device nn data autodp/net
