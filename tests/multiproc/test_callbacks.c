@@ -406,7 +406,7 @@ static void test_callbacks__get_each_checkpoint(void **state)
                       FL_OK);
     json_t *written = lines_with(d->dir, "events.jsonl", "\"checkpoint.written\"");
     assert_int_equal(d->n_checkpoints, length(written));
-    assert_true(d->n_checkpoints >= 2);
+    assert_true(d->n_checkpoints >= 1); /* none begins while another is written */
     assert_int_equal(d->n_unreadable, 0);
     for (int i = 0; i < d->n_checkpoints; i++) {
         const json_t *event = json_array_get(written, (size_t)i);

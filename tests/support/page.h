@@ -1,5 +1,5 @@
 /* The examples of a page, run as they stand there. A line "..." of the page stands for any lines,
- * and at the end of a line for any rest of it. */
+ * and within a line for any text. */
 #ifndef FL_TESTS_SUPPORT_PAGE_H
 #define FL_TESTS_SUPPORT_PAGE_H
 

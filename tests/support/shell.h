@@ -10,7 +10,8 @@ typedef struct output {
     char err[OUTPUT_MAX];
 } output;
 
-/* Run `command` by sh in `folder` (NULL: here), standard input closed. */
+/* Run `command` by sh in `folder` (NULL: here), standard input closed. The output is without
+ * warnings that other runs use the same processors. */
 void run_command(const char *folder, const char *command, output *result);
 
 /* A new, empty folder in `parent`; the caller frees the path, and removes the folder. */
