@@ -86,7 +86,7 @@ static fl_checkpoint_outcome *end_ticket(fl_checkpoints *c, bool good, int64_t s
     o->seconds = (double)(fl_now_us() - c->begun_us) * 1e-6;
     c->ticket++;
     c->asked = c->again = false;
-    c->n_late = 0;
+    c->n_late = c->n_switched = 0;
     return o;
 }
 
@@ -255,12 +255,18 @@ static void fail_collection(fl_checkpoints *c, const char *why)
     remove_folder(c, step);
 }
 
-/* The workers' state is one that the controller has not captured. */
+/* The workers' state is one that the controller has not captured: they were further than the step
+ * asked for, or a worker reported a change of the plan at that step before the leader reported the
+ * step before it. Any change that is on its way waits for the step asked for, and comes then. */
 static void try_again(fl_checkpoints *c)
 {
     int64_t step = c->open[0]->step;
-    if (c->asked && ++c->n_late == TRIES_MAX) {
-        fail_collection(c, "the workers were each time further than the step asked for");
+    int *n = is_captured(c, step) ? &c->n_switched : &c->n_late;
+    *n += c->asked;
+    if (c->asked && c->n_late + c->n_switched == TRIES_MAX) {
+        fail_collection(c, c->n_late > c->n_switched
+                               ? "the workers were each time further than the step asked for"
+                               : "the plan changed each time at the step asked for");
         return;
     }
     c->again = c->asked;
@@ -358,7 +364,8 @@ static int64_t step_to_ask(fl_checkpoints *c, int64_t now_us)
                                    .last_step = c->last_step,
                                    .last_us = c->last_us,
                                    .lead = fl_checkpoint_lead(fl_measure_step_ms(c->elastic),
-                                                              c->run->options->lead, c->n_late)};
+                                                              c->run->options->lead, c->n_late,
+                                                              c->n_switched)};
     int64_t due = fl_checkpoint_due(&c->schedule, &moment);
     if (due > 0 && !c->again) {
         c->last_step = due;
@@ -376,7 +383,8 @@ static void look_at_schedule(fl_checkpoints *c, bool paused, int64_t now_us)
 {
     bool wanted = c->again || c->ticket_wanted >= c->ticket;
     c->last_us = c->last_us == 0 ? now_us : c->last_us; /* the run has just begun to train */
-    if (is_ending(c) || c->elastic->transition.state == FL_ELASTIC_COMMITTING) {
+    if (is_ending(c) || c->elastic->transition.state == FL_ELASTIC_COMMITTING ||
+        (c->n_switched > 0 && c->elastic->transition.state != FL_ELASTIC_IDLE)) {
         return;
     }
     if (paused) {

@@ -6,7 +6,8 @@
  *
  * After the last step workers begin a checkpoint by themselves; its first report starts ③, and ②
  * follows when all parts are there. If the workers were further than the controller's state when
- * the command reached them, their folder is dropped, and they are asked again with a longer lead.
+ * the command reached them, their folder is dropped, and they are asked again with a longer lead;
+ * if the plan changed at that very step, with a shorter one, between two changes.
  * A failure at any point leaves the older checkpoints as they are, and the run goes on.
  *
  *     schedule.c      ①, when
@@ -59,6 +60,7 @@ typedef struct fl_checkpoints {
     bool asked, again;          /* the workers were asked; are to be asked again */
     int64_t target;             /* the step that they were asked for; 0: the present one */
     int n_late;                 /* tries for which the workers were already further */
+    int n_switched;             /* tries whose step was that of a change of the plan */
     int64_t begun_us;           /* when the checkpoint was asked for, or its first report arrived */
     int64_t moved_us;           /* when something last happened to it */
     int64_t last_step, last_us; /* of the last try by the schedule */

@@ -38,12 +38,15 @@ int64_t fl_checkpoint_due(const fl_checkpoint_schedule *schedule,
     return step < moment->end_step ? step : 0;
 }
 
-int64_t fl_checkpoint_lead(double step_ms, int64_t default_lead, int n_late)
+int64_t fl_checkpoint_lead(double step_ms, int64_t default_lead, int n_late, int n_switched)
 {
     double steps = step_ms > 0.0 ? ceil(fmin(LEAD_MS / step_ms, MOST_LEAD)) : (double)default_lead;
     int64_t lead = later_of((int64_t)steps, LEAST_LEAD);
     for (int i = 0; i < n_late && lead < MOST_LEAD; i++) {
         lead *= 2;
     }
-    return lead;
+    for (int i = 0; i < n_switched; i++) {
+        lead /= 4;
+    }
+    return later_of(lead, LEAST_LEAD);
 }

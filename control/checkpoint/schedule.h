@@ -25,7 +25,8 @@ int64_t fl_checkpoint_due(const fl_checkpoint_schedule *schedule,
                           const fl_checkpoint_moment *moment);
 
 /* The steps that a request should be ahead: those of a quarter of a second, at steps of step_ms (0:
- * unknown), twice as many after each of n_late tries for which workers were already further. */
-int64_t fl_checkpoint_lead(double step_ms, int64_t default_lead, int n_late);
+ * unknown); twice as many after each of n_late tries for which workers were already further, a
+ * quarter after each of n_switched tries whose step was that of a change of the plan. */
+int64_t fl_checkpoint_lead(double step_ms, int64_t default_lead, int n_late, int n_switched);
 
 #endif

@@ -226,6 +226,34 @@ static void test_checkpoints__agree_with_changes_of_the_plan(void **state)
     finish(&run);
 }
 
+/* A change of the plan that is on its way waits for the step that is saved, and comes then. Would
+ * catch: a run with many changes whose tries all meet one, and which has no checkpoint but the
+ * last.
+ */
+static void test_checkpoints__come_between_changes_of_the_plan(void **state)
+{
+    (void)state;
+    enum { CHANGES = 90, APART = 40 };
+    static char script[CHANGES * 24], epochs[16];
+    int n = 0;
+    for (int i = 1; i <= CHANGES; i++) {
+        n += snprintf(script + n, sizeof script - (size_t)n, "%s{step: %d, m: %d}",
+                      i == 1 ? "[" : ", ", i * APART, 1 + i % 2);
+    }
+    snprintf(script + n, sizeof script - (size_t)n, "]");
+    snprintf(epochs, sizeof epochs, "%d", (CHANGES + 2) * APART / PER_EPOCH);
+    scenario s = {.name = "between",
+                  .sets = JOB_SETS(TRAINING, "train.epochs", epochs, "train.evaluate", "false",
+                                   "checkpoint.every", "50 steps", "devices.count", "2", "pipe.k",
+                                   "1", "autodp.r", "2", "elastic.script", script),
+                  .n_samples = N_SAMPLES};
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    assert_true(count_events(s.dir, "transition.done", "") > CHANGES / 2);
+    assert_true(count_events(s.dir, "checkpoint.written", "") > 2);
+    scenario_forget(&s);
+}
+
 /* ---- frozen blocks ---- */
 
 /* Once a checkpoint has the frozen block's files, later ones link to them; its moments come from
@@ -404,6 +432,7 @@ int main(void)
         TEST(may_lie_elsewhere),
         LIVE(are_written_on_request_and_while_paused),
         LIVE(agree_with_changes_of_the_plan),
+        TEST(come_between_changes_of_the_plan),
         LIVE(a_frozen_block_is_written_once),
         TEST(a_full_disk_costs_one_checkpoint),
         TEST(survive_a_lost_worker_and_a_lost_controller),

@@ -85,11 +85,14 @@ static void test_schedule__every_multiple_comes_once(void **state)
 static void test_schedule__the_lead_is_a_quarter_of_a_second(void **state)
 {
     (void)state;
-    assert_int_equal(fl_checkpoint_lead(1.0, 16, 0), 250);
-    assert_int_equal(fl_checkpoint_lead(0.0, 16, 0), 16); /* no step was measured yet */
-    assert_int_equal(fl_checkpoint_lead(1000.0, 16, 0), 4);
-    assert_int_equal(fl_checkpoint_lead(1.0, 16, 3), 2000);
-    assert_int_equal(fl_checkpoint_lead(1e-9, 16, 40), 1 << 20);
+    assert_int_equal(fl_checkpoint_lead(1.0, 16, 0, 0), 250);
+    assert_int_equal(fl_checkpoint_lead(0.0, 16, 0, 0), 16); /* no step was measured yet */
+    assert_int_equal(fl_checkpoint_lead(1000.0, 16, 0, 0), 4);
+    assert_int_equal(fl_checkpoint_lead(1.0, 16, 3, 0), 2000);
+    assert_int_equal(fl_checkpoint_lead(1e-9, 16, 40, 0), 1 << 20);
+    assert_int_equal(fl_checkpoint_lead(1.0, 16, 0, 2),
+                     15); /* before the next change of the plan */
+    assert_int_equal(fl_checkpoint_lead(1.0, 16, 0, 9), 4);
 }
 
 int main(void)
