@@ -24,3 +24,11 @@ int fl_regular_file_open(int dir_fd, const char *path, const char **why)
     }
     return -1;
 }
+
+int fl_regular_file_replace(int dir_fd, const char *path, unsigned mode)
+{
+    if (unlinkat(dir_fd, path, 0) != 0 && errno != ENOENT) {
+        return -1;
+    }
+    return openat(dir_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+}

@@ -9,4 +9,9 @@
  * caller closes; -1: there is no such regular file. Threads: any. */
 int fl_regular_file_open(int dir_fd, const char *path, const char **why);
 
+/* Make an empty file `path` below the folder dir_fd, in the place of what has this name: a link is
+ * removed, not followed, and a pipe does not wait for its reader.
+ * Returns   the file, to write, which the caller closes; -1: errno says why. Threads: any. */
+int fl_regular_file_replace(int dir_fd, const char *path, unsigned mode);
+
 #endif

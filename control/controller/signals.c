@@ -23,6 +23,17 @@ bool fl_signals_is_stop(int number)
     return false;
 }
 
+void fl_signals_others(sigset_t *set)
+{
+    sigemptyset(set);
+    for (int i = 0; i < N_OTHERS; i++) {
+        sigaddset(set, others[i]);
+    }
+    for (int number = SIGRTMIN; number <= SIGRTMAX; number++) {
+        sigaddset(set, number);
+    }
+}
+
 /* A handler of the program stays in force, and so does an ignored signal (nohup: SIGHUP). */
 static void take_signal(fl_signals *signals, int number)
 {

@@ -13,6 +13,11 @@ typedef struct fl_signals {
     struct sigaction child_before, pipe_before, size_before;
 } fl_signals;
 
+/* The signals that end a process by default and do not ask for the end of the run: SIGUSR1,
+ * SIGALRM, real-time signals ... Where the process blocks them before fl_signals_block, they are
+ * read later. */
+void fl_signals_others(sigset_t *set);
+
 /* Call it before the fork. Blocks SIGINT, SIGTERM, SIGCHLD, and every other signal that would end
  * the process (SIGHUP, SIGQUIT, SIGUSR1, real-time signals ...) unless the program handles or
  * ignores it. Ignores SIGPIPE and SIGXFSZ. */

@@ -2,6 +2,7 @@
 
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -201,8 +202,7 @@ fl_status fl_runfiles_cut_hashes(int dir_fd, int64_t step)
     if (from == NULL) {
         return errno == ENOENT ? FL_OK : fail_errno(HASHES_NAME);
     }
-    FILE *to =
-        stream_of(openat(dir_fd, HASHES_PART, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), "w");
+    FILE *to = stream_of(fl_regular_file_replace(dir_fd, HASHES_PART, 0644), "w");
     bool good = to != NULL && copy_kept(from, to, step);
     int error = errno;
     fclose(from);

@@ -4,6 +4,7 @@
 #include "device/clock.h"
 #include "device/log.h"
 #include "device/plural.h"
+#include "device/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,10 +42,17 @@ static bool reserve_space(int fd, off_t from, off_t size_bytes)
            (errno != ENOSPC && errno != EDQUOT);
 }
 
-static fl_status create_file(fl_runfiles *files, int dir_fd, fl_runfile file, int flags)
+/* Open a file of records, to which lines are added. */
+static int open_record(int dir_fd, const char *name)
+{
+    return openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+}
+
+static fl_status create_file(fl_runfiles *files, int dir_fd, fl_runfile file)
 {
     const char *name = fl_runfile_name(file);
-    files->fd[file] = openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | flags, 0644);
+    files->fd[file] = file == FL_RUNFILE_SUMMARY ? fl_regular_file_replace(dir_fd, name, 0644)
+                                                 : open_record(dir_fd, name);
     return files->fd[file] >= 0 ? FL_OK
                                 : fl_fail(FL_EIO, "cannot create %s in the run directory: %s", name,
                                           strerror(errno));
@@ -52,7 +60,7 @@ static fl_status create_file(fl_runfiles *files, int dir_fd, fl_runfile file, in
 
 fl_status fl_runfiles_begin_summary(fl_runfiles *files, int dir_fd)
 {
-    FL_TRY(create_file(files, dir_fd, FL_RUNFILE_SUMMARY, 0));
+    FL_TRY(create_file(files, dir_fd, FL_RUNFILE_SUMMARY));
     off_t end = lseek(files->fd[FL_RUNFILE_EVENTS], 0, SEEK_END);
     files->full = !reserve_space(files->fd[FL_RUNFILE_EVENTS], end < 0 ? 0 : end, RESERVE_BYTES);
     (void)reserve_space(files->fd[FL_RUNFILE_SUMMARY], 0, SUMMARY_RESERVE_BYTES);
@@ -62,8 +70,8 @@ fl_status fl_runfiles_begin_summary(fl_runfiles *files, int dir_fd)
 
 static fl_status create_all(fl_runfiles *files, int dir_fd)
 {
-    FL_TRY(create_file(files, dir_fd, FL_RUNFILE_STEPS, O_APPEND));
-    FL_TRY(create_file(files, dir_fd, FL_RUNFILE_EVENTS, O_APPEND));
+    FL_TRY(create_file(files, dir_fd, FL_RUNFILE_STEPS));
+    FL_TRY(create_file(files, dir_fd, FL_RUNFILE_EVENTS));
     return fl_runfiles_begin_summary(files, dir_fd);
 }
 

@@ -1,4 +1,5 @@
 /* frostline run and frostline validate: the same way, to its end or to the last check. */
+#include "control/controller/signals.h"
 #include "device/alloc.h"
 #include "device/plural.h"
 #include "launcher/cli/cli.h"
@@ -20,8 +21,19 @@
 /* Until the run takes signals itself there is nothing to end but this process. */
 static void end_process(int number)
 {
-    (void)number;
-    _exit(FL_EXIT_STOPPED);
+    static const char text[] = "frostline: stopped before the training began\n";
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    _exit(number == SIGTERM ? FL_EXIT_TERMINATED : FL_EXIT_STOPPED);
+}
+
+/* What does not ask for an end waits for the run, which warns of it. */
+static void take_early_signals(void)
+{
+    sigset_t later;
+    fl_signals_others(&later);
+    sigprocmask(SIG_BLOCK, &later, NULL);
+    signal(SIGTERM, end_process);
+    signal(SIGINT, end_process);
 }
 
 /* ---- --resume ---- */
@@ -111,7 +123,7 @@ static int resume_run(const fl_args *args)
 static int run_job(const fl_args *args)
 {
     fl_job_context w = {0};
-    signal(SIGTERM, end_process);
+    take_early_signals();
     fl_run_result result = {0};
     char recorded_path[PATH_MAX], recorded_job[PATH_MAX + 16];
     fl_args with_job = *args;

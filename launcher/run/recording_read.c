@@ -302,6 +302,21 @@ static bool decides_plan(const char *path)
     return false;
 }
 
+/* The resumed run had all of its workers again, which a repetition cannot start a second time. */
+static fl_status check_departed(const recording_reader *r)
+{
+    for (int rank = 0; rank < r->n_workers; rank++) {
+        if (r->plan.departed[rank]) {
+            return fl_fail(FL_EINVAL,
+                           "--replay: %s was resumed at step %" PRId64
+                           " after worker %d had left: only a run with the same workers throughout "
+                           "can be repeated",
+                           r->run_dir, r->resumed_at, rank);
+        }
+    }
+    return FL_OK;
+}
+
 /* A repetition has one job for all of its steps. */
 static fl_status take_resume(recording_reader *r, const json_t *event)
 {
@@ -319,6 +334,7 @@ static fl_status take_resume(recording_reader *r, const json_t *event)
                            r->run_dir, r->resumed_at, path);
         }
     }
+    FL_TRY(check_departed(r));
     return take_machine(r, event);
 }
 

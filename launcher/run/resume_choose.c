@@ -88,8 +88,9 @@ static fl_status check_length(const fl_resume *r, const fl_preparation *p)
     if (step == p->n_steps && r->ended == FL_RUN_FINISHED) {
         return fl_fail(FL_EINVAL,
                        "--resume: %s: the run has finished all of its %" PRId64
-                       " steps; --set train.epochs=N makes it longer",
-                       r->dir, step);
+                       " steps; --set %s makes it longer",
+                       r->dir, step,
+                       p->job->train.max_steps > 0 ? "train.max_steps=N" : "train.epochs=N");
     }
     return FL_OK;
 }
@@ -110,6 +111,18 @@ static fl_status check_cursor(const fl_resume *r, const fl_preparation *p)
                          c->step);
 }
 
+/* Before one of them is cut. */
+static fl_status check_writable(const fl_resume *r)
+{
+    static const char *const names[] = {"steps.jsonl", "events.jsonl", FL_LEDGER_NAME};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (faccessat(r->dir_fd, names[i], W_OK, AT_EACCESS) != 0) {
+            return fl_fail(FL_EINVAL, "--resume: %s/%s: %s", r->dir, names[i], strerror(errno));
+        }
+    }
+    return FL_OK;
+}
+
 static fl_status check_records(fl_resume *r, const fl_preparation *p)
 {
     char path[PATH_MAX + 16];
@@ -119,6 +132,7 @@ static fl_status check_records(fl_resume *r, const fl_preparation *p)
                               .seed = p->job->train.seed,
                               .batch = p->job->train.batch,
                               .step = c->step};
+    FL_TRY(check_writable(r));
     snprintf(path, sizeof path, "%s/" FL_LEDGER_NAME, r->dir);
     fl_status status = fl_runfiles_check_place(r->dir_fd, &place, &r->cut);
     if (status != FL_OK) {
@@ -152,6 +166,7 @@ static fl_status check_checkpoint(fl_resume *r, const fl_preparation *p,
     FL_TRY(check_data(r, p));
     FL_TRY(check_length(r, p));
     FL_TRY(read_made_by(r));
+    FL_TRY(fl_job_check_resume(&r->made_by, p->job, r->job_path)); /* it may have been edited */
     FL_TRY(check_cursor(r, p));
     FL_TRY(check_records(r, p));
     return fl_checkpoint_verify(c, r->folder, fl_preparation_processors());

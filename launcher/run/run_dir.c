@@ -2,6 +2,7 @@
 
 #include "device/failure.h"
 #include "device/folders.h"
+#include "device/regular_file.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/runs.h"
@@ -109,10 +110,10 @@ static void describe_program(const fl_preparation *p, FILE *file)
         (long long)(d->ops->count(d->self, FL_TEST) - p->n_validation));
 }
 
-static fl_status write_job(const fl_preparation *p, int dir_fd, const char *name, int flags)
+/* fd: of the file `name`, or -1 and errno. It is closed. */
+static fl_status write_job(const fl_preparation *p, int fd, const char *name)
 {
     const fl_job *job = p->job;
-    int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (file == NULL) {
         return fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
@@ -132,7 +133,8 @@ static fl_status write_job(const fl_preparation *p, int dir_fd, const char *name
 
 fl_status fl_run_dir_write_job(const fl_preparation *p, int dir_fd)
 {
-    return write_job(p, dir_fd, JOB_NAME, O_EXCL);
+    int fd = openat(dir_fd, JOB_NAME, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return write_job(p, fd, JOB_NAME);
 }
 
 /* It is locked before it gets its name: no other process can take the run in between. */
@@ -153,7 +155,7 @@ static fl_status name_job(int dir_fd, int *held_fd)
 
 fl_status fl_run_dir_replace_job(const fl_preparation *p, int dir_fd, int *held_fd)
 {
-    fl_status status = write_job(p, dir_fd, PART_NAME, O_TRUNC);
+    fl_status status = write_job(p, fl_regular_file_replace(dir_fd, PART_NAME, 0600), PART_NAME);
     if (status == FL_OK) {
         status = name_job(dir_fd, held_fd);
     }

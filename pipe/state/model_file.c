@@ -1,6 +1,7 @@
 #include "pipe/state/model_file.h"
 
 #include "device/alloc.h"
+#include "device/regular_file.h"
 #include "nn/model.h"
 
 #include <errno.h>
@@ -97,8 +98,7 @@ static fl_status make_file(fl_model_file *file, int run_fd, bool replaces)
 static fl_status write_config(const fl_model_file *file, const char *text)
 {
     size_t n = strlen(text);
-    int fd = openat(file->folder_fd, FL_MODEL_CONFIG_FILE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
-                    0600);
+    int fd = fl_regular_file_replace(file->folder_fd, FL_MODEL_CONFIG_FILE, 0600);
     bool good = fd >= 0 && write(fd, text, n) == (ssize_t)n && fsync(fd) == 0;
     int error = errno;
     if (fd >= 0) {

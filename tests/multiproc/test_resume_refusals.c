@@ -131,6 +131,10 @@ static const refusal refusals[] = {
      "the run has finished all of its 20 steps; --set train.epochs=N", NULL, NULL},
     {NULL, "run --resume finished --set train.epochs=1", "the run has finished all of its", NULL,
      NULL},
+    {"sed -i 's/optimizer: adamw/optimizer: sgd/' job.yaml", RUN,
+     "train.optimizer: found sgd, the run has adamw", NULL, NULL},
+    {"sed -i 's/heads: 1/heads: 2/' job.yaml", RUN, "model.heads: found 2, the run has 1", NULL,
+     NULL},
     /* the data */
     {NULL, RUN " --set data.path=other", "other data: their fingerprint is ", NULL, NULL},
     {NULL, RUN " --set data.path=nowhere", "nowhere", NULL, NULL},
@@ -233,6 +237,20 @@ static void test_resume__refuses_what_cannot_continue(void **state)
     }
 }
 
+/* A pipe would keep the command waiting, and what a link leads to is somebody else's. */
+static void test_resume__replaces_pipes_and_links_in_the_place_of_its_files(void **state)
+{
+    (void)state;
+    must_run("rm -rf x; cp -a run x; cd x; rm -f summary.txt; echo mine >../other.txt;"
+             "mkfifo summary.txt; ln -s ../other.txt job.yaml.part; "
+             "rm -f model/config.json; mkdir -p model; mkfifo model/config.json");
+    must_run("timeout 60 " PROGRAM " " RUN " --set train.epochs=20000 >log 2>&1 & echo $! >pid; "
+             "until " PROGRAM " ctl x status; do kill -0 $! || exit 1; sleep 0.02; done; " PROGRAM
+             " ctl x stop; wait $!; [ $? = 130 ]");
+    must_run("grep -q mine other.txt; cd x; [ -f summary.txt ] && [ ! -p summary.txt ] && "
+             "[ -f model/config.json ] && [ ! -L job.yaml ]");
+}
+
 /* One directory, one run. */
 static void test_resume__refuses_a_run_that_another_process_has(void **state)
 {
@@ -253,6 +271,24 @@ static void test_resume__refuses_a_run_that_another_process_has(void **state)
     assert_int_equal(result.exit_code, 2);
     assert_non_null(strstr(result.err, "--resume: x: the run still trains"));
     must_run("kill -9 $(cat pid)");
+}
+
+#define UNTIL_LIVE                                                                                 \
+    "until " PROGRAM " ctl x status; do kill -0 $pid || exit 1; sleep 0.02; done >/dev/null "      \
+                     "2>&1; "
+
+/* A worker that left trains again after a resume; a repetition has no process for it. */
+static void test_resume__a_run_whose_workers_changed_is_not_repeated(void **state)
+{
+    (void)state;
+    must_run("rm -rf x y; " PROGRAM " run job.yaml --run-dir x >log 2>&1 & pid=$!; " UNTIL_LIVE
+             "set -e; " PROGRAM " ctl x drain 1; " PROGRAM " ctl x checkpoint; kill -9 $pid");
+    must_run(PROGRAM " " RUN " >log 2>&1 & pid=$!; " UNTIL_LIVE PROGRAM " ctl x stop; wait $pid;"
+                     " [ $? = 130 ]");
+    run_command(folder, PROGRAM " run --replay x --run-dir y", &result);
+    assert_int_equal(result.exit_code, 2);
+    assert_non_null(strstr(result.err, " after worker 1 had left: only a run with the same"));
+    must_run("[ ! -e y ]");
 }
 
 /* Root may do everything, so it becomes nobody. */
@@ -281,7 +317,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume__refuses_what_cannot_continue),
+        cmocka_unit_test(test_resume__replaces_pipes_and_links_in_the_place_of_its_files),
         cmocka_unit_test(test_resume__refuses_a_run_that_another_process_has),
+        cmocka_unit_test(test_resume__a_run_whose_workers_changed_is_not_repeated),
         cmocka_unit_test(test_resume__refuses_a_run_of_another_user),
     };
     return cmocka_run_group_tests(tests, make_runs, remove_runs);
