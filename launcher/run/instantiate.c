@@ -61,16 +61,14 @@ static fl_status find_entry(void *handle, const char *at, fl_plugin_entry **entr
 }
 
 /* Load the shared object and find its function. The handle is never closed on success. */
-static fl_status open_plugin(const char *path, void **handle, fl_plugin_entry **entry)
+static fl_status open_plugin(const fl_job *job, void **handle, fl_plugin_entry **entry)
 {
+    const char *path = job->model.plugin;
     char at[FL_TEXT_MAX + 2];
     /* dlopen would search the system's folders for a name without a slash. */
     snprintf(at, sizeof at, "%s%s", strchr(path, '/') == NULL ? "./" : "", path);
     FL_TRY(fl_plugin_check_file(at));
-    *handle = dlopen(at, RTLD_NOW | RTLD_LOCAL);
-    if (*handle == NULL) {
-        return fl_fail(FL_EINVAL, "%s", dlerror());
-    }
+    FL_TRY(fl_plugin_load(job, at, handle));
     fl_status status = find_entry(*handle, at, entry);
     if (status != FL_OK) {
         dlclose(*handle);
@@ -106,7 +104,7 @@ static fl_status build_plugin(const fl_job *job, fl_model **model, fl_dataset *d
 {
     void *handle = NULL;
     fl_plugin_entry *entry = NULL;
-    fl_status status = open_plugin(job->model.plugin, &handle, &entry);
+    fl_status status = open_plugin(job, &handle, &entry);
     if (status != FL_OK) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("model.plugin"), "%s", fl_errmsg());
     }

@@ -496,6 +496,30 @@ static void test_cli__a_plugin_that_is_cut_off_is_refused(void **state)
     assert_non_null(strstr(result.err, " bytes found, "));
 }
 
+/* The head of an ELF file tells the loader where to write. */
+static void test_cli__a_plugin_of_garbage_ends_with_its_name(void **state)
+{
+    (void)state;
+    need_data();
+    save("job.yaml", "model: {kind: plugin, plugin: garbage.so}\n");
+    for (int i = 1; i <= 8; i++) {
+        char command[512];
+        snprintf(command, sizeof command,
+                 "cp " PLUGIN "toy.so garbage.so && n=$(stat -c %%s garbage.so) && "
+                 "tr '\\0' '\\%d' </dev/zero | dd of=garbage.so bs=512 seek=%d "
+                 "count=$((n / 512 - %d)) iflag=fullblock conv=notrunc",
+                 300 + i, i, i);
+        run_command(folder, command, &result);
+        assert_int_equal(result.exit_code, 0);
+        frostline("validate job.yaml");
+        if ((result.exit_code != 2 && result.exit_code != 3) ||
+            strstr(result.err, "model.plugin: ") == NULL ||
+            strstr(result.err, "garbage.so") == NULL) {
+            fail_msg("%d: exit code %d, %s", i, result.exit_code, result.err);
+        }
+    }
+}
+
 /* Would catch: a reader that waits for ever for a writer of a named pipe. */
 static void test_cli__a_pipe_in_the_place_of_a_file_is_refused(void **state)
 {
@@ -794,6 +818,7 @@ int main(void)
         cmocka_unit_test(test_cli__a_plugin_brings_a_model_and_its_failures_are_told),
         cmocka_unit_test(test_cli__a_plugin_of_another_version_is_refused),
         cmocka_unit_test(test_cli__a_plugin_that_is_cut_off_is_refused),
+        cmocka_unit_test(test_cli__a_plugin_of_garbage_ends_with_its_name),
         cmocka_unit_test(test_cli__a_pipe_in_the_place_of_a_file_is_refused),
         cmocka_unit_test(test_cli__a_device_in_the_place_of_a_file_is_refused),
         cmocka_unit_test(test_cli__a_limit_of_file_sizes_is_told),
