@@ -275,7 +275,7 @@ static void test_resume__refuses_a_run_that_another_process_has(void **state)
 
 #define UNTIL_LIVE                                                                                 \
     "until " PROGRAM " ctl x status; do kill -0 $pid || exit 1; sleep 0.02; done >/dev/null "      \
-                     "2>&1; "
+    "2>&1; "
 
 /* A worker that left trains again after a resume; a repetition has no process for it. */
 static void test_resume__a_run_whose_workers_changed_is_not_repeated(void **state)
