@@ -431,6 +431,9 @@ static fl_status open_folder(fl_safetensors *file, const char *folder)
         if (access(path, F_OK) == 0) {
             return i == 0 ? open_single(file, AT_FDCWD, path) : open_index(file, path);
         }
+        if (errno != ENOENT) {
+            return fl_fail(FL_EIO, "cannot open %s: %s", path, strerror(errno));
+        }
     }
     return fl_fail(FL_EIO, "%s holds neither %s nor %s", folder, names[0], names[1]);
 }

@@ -10,6 +10,7 @@
 #include "device/log.h"
 #include "launcher/run/runs.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -146,6 +147,9 @@ fl_status fl_saved_model_find(const char *name, fl_saved_model *out)
     if (strlen(name) >= PATH_MAX) {
         return fl_fail(FL_EINVAL, "the path %.64s... is too long", name);
     }
+    if (is_folder(name) && access(name, X_OK) != 0) {
+        return fl_fail(FL_EINVAL, "%s: %s", name, strerror(errno));
+    }
     if (is_folder(name) && holds_weights(name)) {
         take_folder(name, out);
         return fl_saved_checkpoint_check(name);
@@ -187,7 +191,7 @@ fl_status fl_saved_model_find_init(const char *init, char path[PATH_MAX])
     fl_saved_model *run = NULL;
     if (!is_folder(init) || holds_weights(init) || !find_below(job, init, "job.yaml")) {
         snprintf(path, PATH_MAX, "%s", init);
-        return FL_OK;
+        return fl_saved_checkpoint_check(init);
     }
     FL_TRY(fl_alloc(sizeof *run, (void **)&run));
     *run = (fl_saved_model){0};
