@@ -707,8 +707,8 @@ static const fl_field fields[] = {
      .initial = "auto",
      .word = "auto",
      .doc = "Where a run makes a folder of its name for its checkpoints; auto: checkpoints/ in the "
-            "run "
-            "directory, which otherwise is a link to that folder."},
+            "run directory, which otherwise is a link to that folder. A folder that holds another "
+            "run's checkpoints is refused."},
 
     {.path = "trace.steps",
      .type = FL_FIELD_INTEGER,

@@ -7,6 +7,7 @@
 #include "control/checkpoint/record_place.h"
 #include "device/alloc.h"
 #include "launcher/job/job.h"
+#include "launcher/run/checkpoint_folder.h"
 #include "nn/model.h"
 #include "pipe/plan/evaluation.h"
 
@@ -195,6 +196,20 @@ static fl_status add_refused(fl_resume *r, int64_t step)
     return FL_OK;
 }
 
+static fl_status found_none(const fl_resume *r)
+{
+    char target[PATH_MAX];
+    fl_checkpoint_folder_missing(r->dir, target);
+    return target[0] == '\0'
+               ? fl_fail(FL_EINVAL, "--resume: %s: found no checkpoint in %s", r->dir,
+                         r->checkpoints)
+               : fl_fail(FL_EINVAL,
+                         "--resume: %s: found no checkpoint in %s: it is a link to %s, which is "
+                         "not there; if that folder was moved to DIR/NAME, with the name of the "
+                         "run directory, --set checkpoint.dir=DIR names it",
+                         r->dir, r->checkpoints, target);
+}
+
 static fl_status none_is_good(const fl_resume *r)
 {
     char text[3072] = "";
@@ -204,8 +219,7 @@ static fl_status none_is_good(const fl_resume *r)
                               r->refused[i].step, r->refused[i].why);
     }
     return r->n_refused == 0
-               ? fl_fail(FL_EINVAL, "--resume: %s: found no checkpoint in %s", r->dir,
-                         r->checkpoints)
+               ? found_none(r)
                : fl_fail(FL_EINVAL, "--resume: %s: no checkpoint can be used:%s", r->dir, text);
 }
 
@@ -312,7 +326,10 @@ fl_status fl_resume_choose(fl_resume *r, const fl_preparation *p)
 {
     fl_checkpoint_folder *all = NULL;
     int n = 0;
-    fl_status status = fl_checkpoint_list(r->checkpoints, &all, &n);
+    fl_status status = fl_checkpoint_folder_find(&r->before, p->job, r->dir, r->checkpoints);
+    if (status == FL_OK) {
+        status = fl_checkpoint_list(r->checkpoints, &all, &n);
+    }
     if (status != FL_OK) {
         return fl_fail(status, "--resume: %s", fl_errmsg());
     }

@@ -107,6 +107,7 @@ static void keep_learned(const fl_preparation *p, fl_status status)
 typedef struct run_files {
     char path[PATH_MAX]; /* of the run directory */
     int dir_fd, held_fd; /* the directory; job.yaml, locked */
+    int owner_fd;        /* of the folder of checkpoints: its owner, locked */
     fl_checkpoint_store store;
     char *job_text, *config; /* job.yaml as a checkpoint keeps it; text of config.json */
     fl_model_file model;
@@ -136,9 +137,11 @@ static fl_status begin_dir(const fl_preparation *p, run_files *f)
 /* job.yaml is last: without room for the model, there is no run. */
 static fl_status open_files(const fl_preparation *p, const char *run_dir, run_files *f)
 {
-    *f = (run_files){.dir_fd = -1, .held_fd = -1};
+    const char *continues = p->resume == NULL ? NULL : p->resume->checkpoints;
+    *f = (run_files){.dir_fd = -1, .held_fd = -1, .owner_fd = -1};
     FL_TRY(open_dir(p, run_dir, f));
-    FL_TRY(fl_checkpoint_folder_open(p->job, f->path, f->dir_fd, &f->store));
+    FL_TRY(
+        fl_checkpoint_folder_open(p->job, f->path, f->dir_fd, continues, &f->store, &f->owner_fd));
     FL_TRY(fl_checkpoint_job_text(p->job, &f->job_text));
     FL_TRY(fl_model_config_text(p->model, p->whole, p->job, &f->config));
     f->store.config = f->config;
@@ -155,7 +158,7 @@ static void close_files(run_files *f)
     }
     fl_model_file_fini(&f->model);
     if (f->dir_fd >= 0) {
-        fl_checkpoint_folder_close(f->dir_fd, &f->store);
+        fl_checkpoint_folder_close(f->dir_fd, &f->store, f->owner_fd);
         close(f->dir_fd);
     }
     free(f->job_text);
