@@ -24,6 +24,7 @@ struct fl_model {
     entry *entries;
     fl_tie_list ties;
     fl_loss loss;
+    const fl_tensor_names *tensor_names;
 };
 
 enum { FIRST_CAPACITY = 16 };
@@ -201,6 +202,16 @@ int fl_model_n_blocks(const fl_model *model)
 int fl_model_block_of(const fl_model *model, int layer)
 {
     return model->entries[layer].block;
+}
+
+const fl_tensor_names *fl_model_tensor_names(const fl_model *model)
+{
+    return model->tensor_names;
+}
+
+void fl__model_set_tensor_names(fl_model *model, const fl_tensor_names *names)
+{
+    model->tensor_names = names;
 }
 
 const char *fl_model_layer_kind(const fl_model *model, int layer)

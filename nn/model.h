@@ -3,6 +3,7 @@
 #define FL_NN_MODEL_H
 
 #include "nn/loss.h"
+#include "nn/tensor_names.h"
 
 #include <frostline/model.h>
 
@@ -71,6 +72,11 @@ fl_param_list *fl__model_params(fl_model *model, int layer);
 /* ---- parts of a model ---- */
 
 const fl_layer *fl_model_layer(const fl_model *model, int layer);
+
+/* How files that the model begins with and leaves name its parameters; NULL: Frostline's own way.
+ * Borrowed. */
+const fl_tensor_names *fl_model_tensor_names(const fl_model *model);
+void fl__model_set_tensor_names(fl_model *model, const fl_tensor_names *names);
 const fl_param_list *fl_model_params(const fl_model *model, int layer);
 int64_t fl_model_layer_n_params(const fl_model *model, int layer); /* elements */
 const fl_loss *fl_model_loss(const fl_model *model);               /* ops NULL: not set */

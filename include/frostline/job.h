@@ -25,7 +25,8 @@ typedef enum fl_on_nonfinite { FL_ON_NONFINITE_STOP = 0, FL_ON_NONFINITE_SKIP = 
 typedef enum fl_model_kind {
     FL_MODEL_VIT = 0,
     FL_MODEL_PLUGIN = 1,
-    FL_MODEL_PROGRAM = 2
+    FL_MODEL_HF = 2, /* a Hugging Face folder */
+    FL_MODEL_PROGRAM = 3
 } fl_model_kind;
 typedef enum fl_data_kind { FL_DATA_IDX = 0, FL_DATA_TABLE = 1, FL_DATA_PROGRAM = 2 } fl_data_kind;
 typedef enum fl_freeze_policy {
@@ -95,6 +96,7 @@ typedef struct fl_job {
     struct {
         fl_model_kind kind;
         char plugin[FL_TEXT_MAX]; /* path of a shared object; kind plugin only */
+        char path[FL_TEXT_MAX];   /* of a folder; kind hf only */
         int64_t blocks, dim, heads, patch;
         double dropout;
         char init[FL_TEXT_MAX];       /* weights to start from; "": drawn */

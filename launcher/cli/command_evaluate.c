@@ -14,12 +14,19 @@ static double samples_per_s(const fl_eval_report *r)
     return r->ms > 0 ? (double)r->samples / r->ms * 1e3 : 0;
 }
 
+/* The file or folder that the samples come from. */
+static const char *data_path(const fl_use *use)
+{
+    return use->split == FL_TEST && use->job.data.test_path[0] != '\0' ? use->job.data.test_path
+                                                                       : use->job.data.path;
+}
+
 static void print_text(const char *name, const fl_use *use, const char *split,
                        const fl_pass_result *result)
 {
     const fl_eval_report *r = &result->outcome.evaluation;
     const fl_metric_list metrics = fl_model_metrics(use->model);
-    printf("%s: %" PRId64 " %s samples of %s\n", name, r->samples, split, use->job.data.path);
+    printf("%s: %" PRId64 " %s samples of %s\n", name, r->samples, split, data_path(use));
     for (int i = 0; i < metrics.n && i < r->metrics.n; i++) {
         const fl_metric *m = &metrics.metric[i];
         printf(m->is_share ? "  %-14s %.2f %%\n" : "  %-14s %.4g\n", m->name,
@@ -39,7 +46,7 @@ static void print_json(const char *name, const fl_use *use, const char *split,
     fl_json_object(&j, NULL);
     fl_json_text(&j, "model", name);
     fl_json_text(&j, "weights", use->saved.weights);
-    fl_json_text(&j, "data", use->job.data.path);
+    fl_json_text(&j, "data", data_path(use));
     fl_json_text(&j, "split", split);
     fl_json_integer(&j, "samples", r->samples);
     fl_json_real(&j, "loss", r->loss);

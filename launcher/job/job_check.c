@@ -19,8 +19,42 @@ static fl_status check_fields(const fl_job *job)
     return FL_OK;
 }
 
+/* What a Hugging Face folder's own config.json has. */
+static const char *const described[] = {"model.blocks", "model.dim", "model.heads", "model.patch",
+                                        "model.dropout"};
+
+static fl_status refuse_described(const fl_job *job)
+{
+    fl_job defaults;
+    fl_job_defaults(&defaults);
+    for (size_t i = 0; i < sizeof described / sizeof *described; i++) {
+        const fl_field *field = fl_schema_field(fl_schema_find(described[i]));
+        char found[FL_FIELD_VALUE_MAX], initial[FL_FIELD_VALUE_MAX];
+        if (strcmp(fl_field_format(field, job, found),
+                   fl_field_format(field, &defaults, initial)) != 0) {
+            return fl_fail_field(FL_EINVAL, FL_FIELDS(described[i], "model.kind"),
+                                 "found %.64s, with model.kind hf allowed: the default, %.64s; the "
+                                 "folder's config.json describes the model",
+                                 found, initial);
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status check_hf(const fl_job *job)
+{
+    bool has_path = job->model.path[0] != '\0', is_hf = job->model.kind == FL_MODEL_HF;
+    if (has_path != is_hf) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("model.path", "model.kind"), "found %s",
+                             is_hf ? "none, with model.kind hf allowed: a Hugging Face folder"
+                                   : "a path, allowed: only with model.kind hf");
+    }
+    return is_hf ? refuse_described(job) : FL_OK;
+}
+
 static fl_status check_model(const fl_job *job)
 {
+    FL_TRY(check_hf(job));
     bool has_plugin = job->model.plugin[0] != '\0';
     if (job->model.kind == FL_MODEL_PLUGIN) {
         return has_plugin ? FL_OK

@@ -35,17 +35,22 @@ static void job_section(FILE *stream, const fl_section *section)
     fprintf(stream, "%s:\n", section->name);
 }
 
-/* Whether a field does not apply: for a program's own model and data set, fields that describe a
- * built-in model or files have no meaning. */
+/* Whether a field does not apply: for a program's own model and data set, and for a folder that
+ * describes the model itself, fields that describe a built-in model or files have no meaning. */
 static bool is_without_meaning(const fl_field *field, const fl_job *job)
 {
-    static const char *const model[] = {"model.plugin", "model.blocks", "model.dim",
-                                        "model.heads",  "model.patch",  "model.dropout"};
+    static const char *const model[] = {"model.plugin", "model.path",  "model.blocks", "model.dim",
+                                        "model.heads",  "model.patch", "model.dropout"};
+    enum { N_OF_BOTH = 2 }; /* the others are what a folder describes */
     static const char *const data[] = {"data.path",     "data.crop",  "data.text",
                                        "data.pair",     "data.label", "data.max_tokens",
                                        "data.tokenizer"};
     bool is = false;
     for (size_t i = 0; job->model.kind == FL_MODEL_PROGRAM && i < sizeof model / sizeof *model;
+         i++) {
+        is = is || strcmp(field->path, model[i]) == 0;
+    }
+    for (size_t i = N_OF_BOTH; job->model.kind == FL_MODEL_HF && i < sizeof model / sizeof *model;
          i++) {
         is = is || strcmp(field->path, model[i]) == 0;
     }

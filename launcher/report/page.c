@@ -207,6 +207,8 @@ static void describe_model(fl_html *html, const fl_job *job, const json_t *start
                     (long long)job->model.heads);
     } else if (job->model.kind == FL_MODEL_PLUGIN) {
         fl_html_add(html, "The model of %s", job->model.plugin);
+    } else if (job->model.kind == FL_MODEL_HF) {
+        fl_html_add(html, "The Hugging Face model of %s", job->model.path);
     } else {
         fl_html_add(
             html, "A program's own model, %s, of %lld layers in %lld blocks (%s parameters)",

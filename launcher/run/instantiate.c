@@ -2,6 +2,7 @@
 
 #include "data/loader.h"
 #include "device/failure.h"
+#include "launcher/run/hf_build.h"
 #include "launcher/run/job_data.h"
 #include "launcher/run/plugin_call.h"
 #include "launcher/run/plugin_file.h"
@@ -151,6 +152,7 @@ fl_status fl_instantiate(const fl_job *job, fl_model **model, fl_dataset *datase
     *dataset = (fl_dataset){0};
     FL_TRY(refuse_program(job));
     fl_status status = job->model.kind == FL_MODEL_PLUGIN ? build_plugin(job, model, dataset)
+                       : job->model.kind == FL_MODEL_HF   ? fl_hf_build(job, model, dataset)
                                                           : build_vit(job, model, dataset);
     if (status != FL_OK) {
         fl_model_destroy(model);

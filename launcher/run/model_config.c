@@ -1,6 +1,8 @@
 #include "launcher/run/model_config.h"
 
+#include "data/table/table_dataset.h"
 #include "device/alloc.h"
+#include "launcher/hf/hf_config.h"
 #include "nn/model.h"
 
 #include <jansson.h>
@@ -121,9 +123,25 @@ static bool put_all(FILE *file, const fl_model *model, const fl_dataset *data, c
            put_layers(file, model);
 }
 
+static fl_status hf_text(const fl_dataset *data, const fl_job *job, char **text)
+{
+    const fl_table_info *info = fl_dataset_table_info(data);
+    fl_hf_config config;
+    FL_TRY(fl_hf_config_read(job->model.path, &config));
+    fl_status status =
+        info != NULL && info->n_classes > 0
+            ? fl_hf_config_text(&config, info->labels, info->n_classes, "float32", text)
+            : fl_hf_config_text(&config, NULL, config.n_classes, "float32", text);
+    fl_hf_config_fini(&config);
+    return status;
+}
+
 fl_status fl_model_config_text(const fl_model *model, const fl_dataset *data, const fl_job *job,
                                char **text)
 {
+    if (job->model.kind == FL_MODEL_HF) {
+        return hf_text(data, job, text);
+    }
     char *built = NULL;
     size_t size_bytes = 0;
     FILE *file = open_memstream(&built, &size_bytes);

@@ -1,9 +1,11 @@
 /* config.json: what a folder of saved weights says of its model, so that the model can be built
- * again and fed as it was in training. docs/weights.md describes the file. */
+ * again and fed as it was in training. docs/weights.md describes the file. A model that began as a
+ * Hugging Face folder leaves such a folder, whose file has the format of that library. */
 #ifndef FL_LAUNCHER_RUN_MODEL_CONFIG_H
 #define FL_LAUNCHER_RUN_MODEL_CONFIG_H
 
 #include "data/idx_dataset.h"
+#include "launcher/hf/hf_config.h"
 #include "nn/safetensors.h"
 #include "pipe/state/model_file.h"
 
@@ -28,7 +30,8 @@ typedef struct fl_model_config {
     fl_idx_normalization normalization;
     int64_t n_classes;           /* of the data's labels that the model was trained on; 0: all */
     int classes[FL_CLASSES_MAX]; /* [n_classes] classes[i] of the data is class i of the model */
-    struct json_t *layers;       /* owned: the list of layers, its form validated */
+    struct json_t *layers;       /* owned: the list of layers, its form validated; kind hf: NULL */
+    fl_hf_config hf;             /* kind hf */
 } fl_model_config;
 
 /* The text of the file for a model that a run trains; free it with fl_free.

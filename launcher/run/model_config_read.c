@@ -69,12 +69,6 @@ static fl_status check_format(const fl_model_config *c, const json_t *root)
 {
     const json_t *format = json_object_get(root, "format");
     const json_t *version = json_object_get(root, "version");
-    const char *type = json_string_value(json_object_get(root, "model_type"));
-    if (format == NULL && type != NULL) {
-        return fl_fail(FL_ENOTSUP,
-                       "%s: a Hugging Face model of type %.64s; Frostline cannot build it", c->path,
-                       type);
-    }
     if (!json_is_string(format) || strcmp(json_string_value(format), FL_MODEL_CONFIG_FORMAT) != 0) {
         return refuse_member(c, "format", format, "\"" FL_MODEL_CONFIG_FORMAT "\"");
     }
@@ -234,8 +228,22 @@ static fl_status read_layers(fl_model_config *c, json_t *layers)
     return FL_OK;
 }
 
+/* path: FOLDER/config.json */
+static fl_status read_hf(fl_model_config *c)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(c->path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - c->path),
+             slash == NULL ? "." : c->path);
+    c->kind = FL_MODEL_HF;
+    return fl_hf_config_read(folder, &c->hf);
+}
+
 static fl_status read_members(fl_model_config *c, const json_t *root)
 {
+    if (fl_hf_config_is(root)) {
+        return read_hf(c);
+    }
     FL_TRY(check_format(c, root));
     FL_TRY(read_model(c, json_object_get(root, "model")));
     FL_TRY(read_data(c, json_object_get(root, "data")));
@@ -260,6 +268,7 @@ void fl_model_config_fini(fl_model_config *config)
 {
     json_decref(config->layers);
     config->layers = NULL;
+    fl_hf_config_fini(&config->hf);
 }
 
 /* ---- against a model ---- */

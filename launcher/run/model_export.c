@@ -3,12 +3,15 @@
  *   ② config.json, validated                          fl_model_config_read
  *   ③ the folder, which holds no model                open_folder
  *   ④ each tensor, piece by piece                     copy_tensor
- *   ⑤ names, when all is on the disk                  name_files */
+ *   ⑤ names, when all is on the disk                  name_files
+ * A model that began as a Hugging Face folder becomes such a folder, with its tokenizer. */
 #include "launcher/run/model_export.h"
 
 #include "device/alloc.h"
 #include "device/folders.h"
+#include "launcher/hf/hf_files.h"
 #include "launcher/job/text.h"
+#include "launcher/run/export_list.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,13 +36,13 @@ typedef struct export_folder {
 /* The types of files. From overflow_at on, which is half a step above the largest value, a number
  * would round to infinity. */
 static const struct {
-    const char *name;
+    const char *name, *torch_name;
     fl_st_dtype dtype;
     double overflow_at;
 } dtypes[] = {
-    {"fp32", FL_ST_F32, INFINITY},
-    {"bf16", FL_ST_BF16, 0x1.FFp127},
-    {"fp16", FL_ST_F16, 65520.0},
+    {"fp32", "float32", FL_ST_F32, INFINITY},
+    {"bf16", "bfloat16", FL_ST_BF16, 0x1.FFp127},
+    {"fp16", "float16", FL_ST_F16, 65520.0},
 };
 enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 
@@ -56,13 +59,24 @@ fl_status fl_export_dtype_parse(const char *text, fl_st_dtype *out)
                    fl_shown(text, strlen(text), shown));
 }
 
-static double overflow_of(fl_st_dtype dtype)
+static int place_of(fl_st_dtype dtype)
 {
     int i = 0;
     while (dtypes[i].dtype != dtype) {
         i++;
     }
-    return dtypes[i].overflow_at;
+    return i;
+}
+
+static double overflow_of(fl_st_dtype dtype)
+{
+    return dtypes[place_of(dtype)].overflow_at;
+}
+
+/* What config.json of a Hugging Face folder calls it. */
+static const char *torch_name(fl_st_dtype dtype)
+{
+    return dtypes[place_of(dtype)].torch_name;
 }
 
 /* ---- ③ ---- */
@@ -130,7 +144,7 @@ static void close_folder(export_folder *f)
 
 /* ---- ④ ---- */
 
-static fl_status check_range(const fl_st_tensor *t, fl_st_dtype dtype, int64_t first,
+static fl_status check_range(const fl_export_tensor *t, fl_st_dtype dtype, int64_t first,
                              const float *values, int64_t n)
 {
     double limit = overflow_of(dtype);
@@ -144,72 +158,102 @@ static fl_status check_range(const fl_st_tensor *t, fl_st_dtype dtype, int64_t f
     return FL_OK;
 }
 
-static fl_status copy_tensor(const fl_safetensors *from, int i, const fl_st_layout *layout,
-                             const export_folder *f, float *piece)
+static fl_status copy_tensor(const fl_safetensors *from, const fl_export_tensor *t, int i,
+                             const fl_st_layout *layout, const export_folder *f, float *piece)
 {
-    const fl_st_tensor *t = fl_safetensors_at(from, i);
-    for (int64_t done = 0; done < t->n_elements; done += PIECE) {
-        int64_t n = t->n_elements - done < PIECE ? t->n_elements - done : PIECE;
-        FL_TRY(fl_safetensors_read(from, t, done, n, piece));
+    for (int64_t done = 0; done < t->n; done += PIECE) {
+        int64_t n = t->n - done < PIECE ? t->n - done : PIECE;
+        FL_TRY(fl_safetensors_read(from, t->from, t->first + done, n, piece));
         FL_TRY(check_range(t, layout->dtype, done, piece, n));
         FL_TRY(fl_st_layout_write(layout, f->file, FL_MODEL_FILE, i, done, n, piece));
     }
     return FL_OK;
 }
 
-static fl_status copy_tensors(const fl_safetensors *from, const fl_st_layout *layout,
-                              const export_folder *f)
+static fl_status copy_tensors(const fl_safetensors *from, const fl_export_list *list,
+                              const fl_st_layout *layout, const export_folder *f)
 {
     float *piece = NULL;
     FL_TRY(fl_st_layout_create(layout, f->file, FL_MODEL_FILE));
     FL_TRY(fl_alloc_array(PIECE, sizeof *piece, (void **)&piece));
     fl_status status = FL_OK;
     for (int i = 0; status == FL_OK && i < layout->n; i++) {
-        status = copy_tensor(from, i, layout, f, piece);
+        status = copy_tensor(from, &list->tensor[i], i, layout, f, piece);
     }
     fl_free(piece);
     return status == FL_OK ? fl_safetensors_check_unchanged(from) : status;
 }
 
-static fl_status make_layout(const fl_safetensors *from, fl_st_dtype dtype, fl_st_layout *layout)
+static fl_status make_layout(const fl_export_list *list, fl_st_dtype dtype, fl_st_layout *layout)
 {
     static const fl_st_pair metadata[] = {{"format", "pt"}, {"frostline", FL_VERSION}};
-    int n = fl_safetensors_n(from);
     fl_st_spec *specs = NULL;
-    FL_TRY(fl_alloc_array((size_t)n + 1, sizeof *specs, (void **)&specs));
-    for (int i = 0; i < n; i++) {
-        const fl_st_tensor *t = fl_safetensors_at(from, i);
+    FL_TRY(fl_alloc_array((size_t)list->n + 1, sizeof *specs, (void **)&specs));
+    for (int i = 0; i < list->n; i++) {
+        const fl_export_tensor *t = &list->tensor[i];
         specs[i] = (fl_st_spec){.name = t->name, .n_dims = t->n_dims};
         memcpy(specs[i].dims, t->dims, sizeof t->dims);
     }
-    fl_status status = fl_st_layout_init(layout, dtype, specs, n, metadata, 2);
+    fl_status status = fl_st_layout_init(layout, dtype, specs, list->n, metadata, 2);
     fl_free(specs);
     return status;
 }
 
 /* ---- ② and ⑤ ---- */
 
-static fl_status copy_config(const char *from, const export_folder *f)
+/* What is exported: the parts that were found, opened and checked. */
+typedef struct export_source {
+    const fl_saved_model *saved;
+    fl_safetensors *weights;
+    fl_model_config config;
+    fl_export_list list;
+    fl_st_layout layout;
+} export_source;
+
+static bool copy_bytes(int in, int out)
 {
     char bytes[4096];
     ssize_t n = 0;
-    int in = open(from, O_RDONLY | O_CLOEXEC);
-    int out =
-        openat(f->fd, FL_MODEL_CONFIG_FILE PART, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    bool good = in >= 0 && out >= 0;
+    bool good = true;
     while (good && (n = read(in, bytes, sizeof bytes)) > 0) {
         good = write(out, bytes, (size_t)n) == n;
     }
-    good = good && n == 0 && fsync(out) == 0;
-    int error = errno;
-    if (in >= 0) {
-        close(in);
+    return good && n == 0;
+}
+
+/* Frostline's own file as it is; one of Hugging Face names the type of the weights. */
+static fl_status make_config(const export_source *s, int out, const export_folder *f)
+{
+    const fl_hf_config *hf = &s->config.hf;
+    bool good;
+    if (s->config.kind == FL_MODEL_HF) {
+        char *text = NULL;
+        FL_TRY(fl_hf_config_text(hf, hf->n_labels > 0 ? hf->labels : NULL, hf->n_classes,
+                                 torch_name(s->layout.dtype), &text));
+        good = write(out, text, strlen(text)) == (ssize_t)strlen(text);
+        fl_free(text);
+    } else {
+        int in = open(s->saved->config, O_RDONLY | O_CLOEXEC);
+        good = in >= 0 && copy_bytes(in, out);
+        int error = errno;
+        if (in >= 0) {
+            close(in);
+        }
+        errno = error;
     }
-    if (out >= 0) {
-        close(out);
+    return good && fsync(out) == 0 ? FL_OK : fail_folder(f, FL_MODEL_CONFIG_FILE);
+}
+
+static fl_status write_config(const export_source *s, const export_folder *f)
+{
+    int out =
+        openat(f->fd, FL_MODEL_CONFIG_FILE PART, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (out < 0) {
+        return fail_folder(f, FL_MODEL_CONFIG_FILE);
     }
-    errno = error;
-    return good ? FL_OK : fail_folder(f, FL_MODEL_CONFIG_FILE);
+    fl_status status = make_config(s, out, f);
+    close(out);
+    return status;
 }
 
 /* A folder that holds model.safetensors holds all of both files. */
@@ -224,33 +268,69 @@ static fl_status name_files(export_folder *f)
     return FL_OK;
 }
 
-/* The file must describe these weights: every parameter that it lists is there in its shape. */
-static fl_status check_config(const fl_saved_model *saved, const fl_safetensors *weights)
+/* config.json must describe these weights: every parameter that it lists is there in its shape. */
+static fl_status open_source(const fl_saved_model *saved, fl_st_dtype dtype, export_source *s)
 {
-    fl_model_config config;
+    s->saved = saved;
     if (saved->config[0] == '\0') {
         return fl_fail(FL_EINVAL, "%s: found no " FL_MODEL_CONFIG_FILE " that describes the model",
                        saved->weights);
     }
-    FL_TRY(fl_model_config_read(saved->config, &config));
-    fl_status status = fl_model_config_check_weights(&config, weights);
-    fl_model_config_fini(&config);
-    return status;
+    FL_TRY(fl_safetensors_open(saved->weights, &s->weights));
+    FL_TRY(fl_model_config_read(saved->config, &s->config));
+    if (s->config.kind == FL_MODEL_HF) {
+        fl_status status = fl_export_list_hf(s->weights, &s->config.hf, &s->list);
+        if (status != FL_OK) {
+            return fl_within(status, "%s", saved->weights);
+        }
+    } else {
+        FL_TRY(fl_model_config_check_weights(&s->config, s->weights));
+        FL_TRY(fl_export_list_all(s->weights, &s->list));
+    }
+    return make_layout(&s->list, dtype, &s->layout);
 }
 
-static fl_status export_weights(const fl_safetensors *weights, const fl_saved_model *saved,
-                                const fl_st_layout *layout, const char *folder)
+static void close_source(export_source *s)
+{
+    fl_st_layout_fini(&s->layout);
+    fl_export_list_fini(&s->list);
+    fl_model_config_fini(&s->config);
+    fl_safetensors_close(&s->weights);
+}
+
+/* The tokenizer lies beside the weights; of a checkpoint, where its run began. */
+static fl_status copy_tokenizer(const export_source *s, const export_folder *f)
+{
+    const char *folder = s->config.hf.folder;
+    fl_job job = {0};
+    if (s->config.kind != FL_MODEL_HF) {
+        return FL_OK;
+    }
+    if (!fl_hf_files_has_tokenizer(folder) && s->saved->job[0] != '\0') {
+        FL_TRY(fl_job_load(s->saved->job, NULL, 0, &job));
+        folder = job.model.path;
+    }
+    return fl_hf_files_has_tokenizer(folder) ? fl_hf_files_copy(folder, f->fd) : FL_OK;
+}
+
+static fl_status export_weights(const export_source *s, const char *folder)
 {
     export_folder f = {.fd = -1, .file = -1};
     fl_status status = open_folder(folder, &f);
     if (status == FL_OK) {
-        status = copy_tensors(weights, layout, &f);
+        status = copy_tensors(s->weights, &s->list, &s->layout, &f);
     }
     if (status == FL_OK) {
-        status = copy_config(saved->config, &f);
+        status = write_config(s, &f);
+    }
+    if (status == FL_OK) {
+        status = copy_tokenizer(s, &f);
     }
     if (status == FL_OK) {
         status = name_files(&f);
+    }
+    if (f.fd >= 0 && f.file >= 0 && !f.named && s->config.kind == FL_MODEL_HF) {
+        fl_hf_files_remove(f.fd);
     }
     close_folder(&f);
     return status;
@@ -259,18 +339,12 @@ static fl_status export_weights(const fl_safetensors *weights, const fl_saved_mo
 fl_status fl_model_export(const fl_saved_model *saved, const char *folder, fl_st_dtype dtype,
                           fl_model_export_result *result)
 {
-    fl_safetensors *weights = NULL;
-    fl_st_layout layout = {0};
-    FL_TRY(fl_safetensors_open(saved->weights, &weights));
-    fl_status status = check_config(saved, weights);
+    export_source s = {0};
+    fl_status status = open_source(saved, dtype, &s);
     if (status == FL_OK) {
-        status = make_layout(weights, dtype, &layout);
+        status = export_weights(&s, folder);
     }
-    if (status == FL_OK) {
-        status = export_weights(weights, saved, &layout, folder);
-    }
-    *result = (fl_model_export_result){.n_tensors = layout.n, .size_bytes = layout.total_bytes};
-    fl_st_layout_fini(&layout);
-    fl_safetensors_close(&weights);
+    *result = (fl_model_export_result){.n_tensors = s.layout.n, .size_bytes = s.layout.total_bytes};
+    close_source(&s);
     return status;
 }

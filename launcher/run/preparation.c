@@ -200,12 +200,34 @@ static fl_status look_at_samples(fl_preparation *p)
     return FL_OK;
 }
 
+/* The weights of the Hugging Face folder; a head that it lacks is drawn. */
+static fl_status open_folder(fl_preparation *p)
+{
+    char drawn[1024];
+    const fl_tensor_names *names = fl_model_tensor_names(p->model);
+    fl_status status = fl_init_weights_open(p->model, p->job->model.path,
+                                            names == NULL ? "" : names->head, &p->init);
+    if (status != FL_OK) {
+        return fl_fail_field(status, FL_FIELDS("model.path"), "%s", fl_errmsg());
+    }
+    int n = fl_init_weights_list_drawn(&p->init, p->model, drawn, sizeof drawn);
+    if (n > 0) {
+        fl_log(FL_LOG_INFO, "%s has no weights for %s: drawn with train.seed", p->job->model.path,
+               drawn);
+    }
+    return FL_OK;
+}
+
 static fl_status open_init(fl_preparation *p)
 {
     if (p->weights != NULL) {
         return fl_init_weights_open(p->model, p->weights, "", &p->init);
     }
-    if (p->job->model.init[0] == '\0' || p->resume != NULL) {
+    bool begins = p->resume == NULL;
+    if (p->job->model.kind == FL_MODEL_HF && p->job->model.init[0] == '\0' && begins) {
+        return open_folder(p);
+    }
+    if (p->job->model.init[0] == '\0' || !begins) {
         return FL_OK; /* a run that continues has its weights from the checkpoint */
     }
     char path[PATH_MAX];

@@ -10,6 +10,7 @@
 #include "device/alloc.h"
 #include "device/device.h"
 #include "device/failure.h"
+#include "launcher/hf/hf_files.h"
 #include "launcher/job/job.h"
 #include "launcher/run/checkpoint_folder.h"
 #include "launcher/run/model_config.h"
@@ -134,6 +135,14 @@ static fl_status begin_dir(const fl_preparation *p, run_files *f)
     return FL_OK;
 }
 
+static fl_status make_model_file(const fl_preparation *p, run_files *f)
+{
+    FL_TRY(fl_model_file_create(p->model, f->config, f->dir_fd, p->resume != NULL, &f->model));
+    return p->job->model.kind == FL_MODEL_HF
+               ? fl_hf_files_copy(p->job->model.path, f->model.folder_fd)
+               : FL_OK;
+}
+
 /* job.yaml is last: without room for the model, there is no run. */
 static fl_status open_files(const fl_preparation *p, const char *run_dir, run_files *f)
 {
@@ -146,7 +155,7 @@ static fl_status open_files(const fl_preparation *p, const char *run_dir, run_fi
     FL_TRY(fl_model_config_text(p->model, p->whole, p->job, &f->config));
     f->store.config = f->config;
     if (p->job->run.save_model) {
-        FL_TRY(fl_model_file_create(p->model, f->config, f->dir_fd, p->resume != NULL, &f->model));
+        FL_TRY(make_model_file(p, f));
     }
     return begin_dir(p, f);
 }
@@ -155,6 +164,10 @@ static void close_files(run_files *f)
 {
     if (f->held_fd >= 0) {
         close(f->held_fd);
+    }
+    if (f->model.model != NULL && f->model.folder_fd >= 0 &&
+        faccessat(f->model.folder_fd, FL_MODEL_FILE, F_OK, 0) != 0) {
+        fl_hf_files_remove(f->model.folder_fd);
     }
     fl_model_file_fini(&f->model);
     if (f->dir_fd >= 0) {

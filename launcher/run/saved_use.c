@@ -10,8 +10,10 @@
 #include "data/view.h"
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "launcher/hf/hf_files.h"
 #include "launcher/job/job.h"
 #include "launcher/job/text.h"
+#include "launcher/run/hf_build.h"
 #include "launcher/run/instantiate.h"
 #include "launcher/run/preparation.h"
 #include "launcher/run/use_view.h"
@@ -159,6 +161,28 @@ static fl_status build_plugin(const fl_use_request *r, fl_use *use)
     return FL_OK;
 }
 
+/* The folder of the model has the tokenizer, or, of a checkpoint, the folder that the run began
+ * with. */
+static fl_status build_hf(const fl_use_request *r, fl_use *use)
+{
+    const char *folder = use->config.hf.folder;
+    fl_job *job = &use->job;
+    if (!fl_hf_files_has_tokenizer(folder) && job->model.path[0] != '\0') {
+        folder = job->model.path;
+    }
+    const fl_hf_use request = {.config = &use->config.hf,
+                               .job = job,
+                               .tokenizer = folder,
+                               .split = use->split,
+                               .labels_optional = r->labels_optional};
+    FL_TRY(fl_hf_build_use(&request, &use->model, &use->whole));
+    job->model.kind = FL_MODEL_HF;
+    if (job->model.path[0] == '\0') { /* it stands in for the run's own, which nothing reads */
+        snprintf(job->model.path, sizeof job->model.path, "%s", folder);
+    }
+    return FL_OK;
+}
+
 static fl_status build_saved(const fl_use_request *r, fl_use *use)
 {
     switch (use->config.kind) {
@@ -168,6 +192,8 @@ static fl_status build_saved(const fl_use_request *r, fl_use *use)
     case FL_MODEL_PLUGIN:
         FL_TRY(build_plugin(r, use));
         break;
+    case FL_MODEL_HF:
+        return build_hf(r, use);
     case FL_MODEL_PROGRAM:
         return fl_fail(FL_EINVAL,
                        "%s: a program gave this model to fl_run, and only that program "
@@ -298,7 +324,7 @@ static void forget_training(fl_job *job)
 static fl_status open_use(const fl_use_request *r, fl_use *use)
 {
     FL_TRY(load_job(r, use));
-    fl_status status = use->config.layers != NULL ? build_saved(r, use) : build_from_job(r, use);
+    fl_status status = use->config.path[0] != '\0' ? build_saved(r, use) : build_from_job(r, use);
     if (status == FL_OK) {
         status = view_samples(r, use);
     }

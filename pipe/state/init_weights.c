@@ -22,10 +22,15 @@ static bool is_readable(const fl_st_tensor *t)
 }
 
 /* A vector may also be a matrix of one column, as some files have it. */
-static bool has_shape(const fl_st_tensor *t, const fl_param_spec *spec)
+static bool has_shape(const fl_st_tensor *t, const fl_tensor_piece *p)
 {
-    bool matrix = t->n_dims == 2 && t->dims[0] == spec->rows && t->dims[1] == spec->cols;
-    return matrix || (t->n_dims == 1 && spec->cols == 1 && t->dims[0] == spec->rows);
+    bool matrix = t->n_dims == 2 && t->dims[0] == p->n_rows && t->dims[1] == p->cols;
+    return matrix || (t->n_dims == 1 && p->cols == 1 && t->dims[0] == p->n_rows);
+}
+
+static bool fits(const fl_st_tensor *t, const fl_tensor_piece *p)
+{
+    return t != NULL && has_shape(t, p) && is_readable(t);
 }
 
 static const char *full_name(const fl_model *model, int layer, int i, char name[NAME_BYTES])
@@ -35,33 +40,52 @@ static const char *full_name(const fl_model *model, int layer, int i, char name[
     return name;
 }
 
-/* The tensor under the name of a parameter, or of the first that is tied to it and has one: all of
- * them begin with the same values, whichever the file has. */
-static const fl_st_tensor *find_tensor(const fl_init_weights *init, const fl_model *model,
-                                       int layer, int i)
+/* The tensors of a parameter in the file's way of naming. */
+typedef struct found_tensors {
+    int n;
+    fl_tensor_piece piece[FL_TENSOR_PIECES_MAX];
+    const fl_st_tensor *tensor[FL_TENSOR_PIECES_MAX]; /* NULL: not in the file */
+} found_tensors;
+
+static bool find_place(const fl_init_weights *init, const fl_model *model, int layer, int i,
+                       found_tensors *out)
 {
-    char name[NAME_BYTES];
-    int tie = fl_model_tie_of(model, layer, i);
-    const fl_st_tensor *t = NULL;
-    if (tie < 0) {
-        return fl_safetensors_find(init->file, full_name(model, layer, i, name));
+    bool any = false;
+    out->n = fl_tensor_pieces(init->names, model, layer, i, out->piece);
+    for (int k = 0; k < out->n; k++) {
+        out->tensor[k] = fl_tensor_find(init->names, init->file, out->piece[k].name);
+        any = any || out->tensor[k] != NULL;
     }
-    const fl_tie *all = fl_model_tie_at(model, tie);
-    for (int k = 0; t == NULL && k < all->n; k++) {
-        full_name(model, all->use[k].layer, all->use[k].param, name);
-        t = fl_safetensors_find(init->file, name);
-    }
-    return t;
+    return any;
 }
 
-/* The same, if it fits. */
-static const fl_st_tensor *tensor_for(const fl_init_weights *init, const fl_model *model, int layer,
-                                      int i)
+/* The tensors of a parameter, or of the first that is tied to it and has one: all of them begin
+ * with the same values, whichever the file has. */
+static void find_tensors(const fl_init_weights *init, const fl_model *model, int layer, int i,
+                         found_tensors *out)
 {
-    const fl_st_tensor *t = find_tensor(init, model, layer, i);
-    return t != NULL && has_shape(t, &fl_model_params(model, layer)->spec[i]) && is_readable(t)
-               ? t
-               : NULL;
+    int tie = fl_model_tie_of(model, layer, i);
+    bool any = find_place(init, model, layer, i, out);
+    if (tie < 0) {
+        return;
+    }
+    const fl_tie *all = fl_model_tie_at(model, tie);
+    for (int k = 0; !any && k < all->n; k++) {
+        any = find_place(init, model, all->use[k].layer, all->use[k].param, out);
+    }
+    if (!any) {
+        (void)find_place(init, model, layer, i, out); /* its own name is the one to miss */
+    }
+}
+
+/* Whether all tensors of a parameter are there and fit. */
+static bool fit_all(const found_tensors *f)
+{
+    bool good = true;
+    for (int k = 0; k < f->n; k++) {
+        good = good && fits(f->tensor[k], &f->piece[k]);
+    }
+    return good;
 }
 
 /* ---- what does not ---- */
@@ -98,48 +122,57 @@ static void print_shape(const int64_t *dims, int n, char *text, size_t size_byte
     }
 }
 
-static void describe_misfit(const fl_st_tensor *t, const fl_param_spec *spec, differences *d)
+static void describe_misfit(const fl_st_tensor *t, const fl_tensor_piece *p, differences *d)
 {
-    char found[200], wanted[64], what[NAME_BYTES + 320];
-    const int64_t dims[2] = {spec->rows, spec->cols};
-    print_shape(t->dims, t->n_dims, found, sizeof found);
-    print_shape(dims, spec->cols == 1 ? 1 : 2, wanted, sizeof wanted);
-    if (has_shape(t, spec)) {
+    char shape[200], wanted[64], what[NAME_BYTES + 320];
+    const int64_t dims[2] = {p->n_rows, p->cols};
+    print_shape(t->dims, t->n_dims, shape, sizeof shape);
+    print_shape(dims, p->cols == 1 ? 1 : 2, wanted, sizeof wanted);
+    if (has_shape(t, p)) {
         snprintf(what, sizeof what, "%.160s is %s", t->name, fl_st_dtype_name(t->dtype));
     } else {
-        snprintf(what, sizeof what, "%.160s %s, the model has %s", t->name, found, wanted);
+        snprintf(what, sizeof what, "%.160s %s, the model has %s", t->name, shape, wanted);
     }
     add_difference(d, what);
+}
+
+static void compare_param(const found_tensors *f, differences *missing, differences *misfits)
+{
+    for (int k = 0; k < f->n; k++) {
+        if (f->tensor[k] == NULL) {
+            add_difference(missing, f->piece[k].name);
+        } else if (!fits(f->tensor[k], &f->piece[k])) {
+            describe_misfit(f->tensor[k], &f->piece[k], misfits);
+        }
+    }
 }
 
 static void compare_params(const fl_init_weights *init, const fl_model *model, differences *missing,
                            differences *misfits)
 {
     char name[NAME_BYTES];
+    found_tensors f;
     for (int layer = 0; layer < fl_model_n_layers(model); layer++) {
-        const fl_param_list *list = fl_model_params(model, layer);
-        for (int i = 0; i < list->n; i++) {
-            full_name(model, layer, i, name);
-            const fl_st_tensor *t = find_tensor(init, model, layer, i);
-            if (is_allowed(init, name) || tensor_for(init, model, layer, i) != NULL) {
-                continue;
-            }
-            if (t == NULL) {
-                add_difference(missing, name);
-            } else {
-                describe_misfit(t, &list->spec[i], misfits);
+        for (int i = 0; i < fl_model_params(model, layer)->n; i++) {
+            if (!is_allowed(init, full_name(model, layer, i, name))) {
+                find_tensors(init, model, layer, i, &f);
+                compare_param(&f, missing, misfits);
             }
         }
     }
 }
 
-static bool is_param(const fl_model *model, const char *name)
+static bool is_of_param(const fl_init_weights *init, const fl_model *model,
+                        const fl_st_tensor *tensor)
 {
-    char own[NAME_BYTES];
+    found_tensors f;
     for (int layer = 0; layer < fl_model_n_layers(model); layer++) {
         for (int i = 0; i < fl_model_params(model, layer)->n; i++) {
-            if (strcmp(full_name(model, layer, i, own), name) == 0) {
-                return true;
+            (void)find_place(init, model, layer, i, &f);
+            for (int k = 0; k < f.n; k++) {
+                if (f.tensor[k] == tensor) {
+                    return true;
+                }
             }
         }
     }
@@ -149,10 +182,11 @@ static bool is_param(const fl_model *model, const char *name)
 static void compare_tensors(const fl_init_weights *init, const fl_model *model, differences *extra)
 {
     for (int i = 0; i < fl_safetensors_n(init->file); i++) {
-        const char *name = fl_safetensors_at(init->file, i)->name;
-        if (!is_allowed(init, name) && !is_param(model, name)) {
+        const fl_st_tensor *t = fl_safetensors_at(init->file, i);
+        if (!is_allowed(init, t->name) && !fl_tensor_is_unused(init->names, t->name) &&
+            !is_of_param(init, model, t)) {
             char what[170];
-            snprintf(what, sizeof what, "%.160s", name);
+            snprintf(what, sizeof what, "%.160s", t->name);
             add_difference(extra, what);
         }
     }
@@ -201,6 +235,15 @@ static fl_status check_allow(const fl_init_weights *init, const fl_model *model)
 
 /* ---- open, read ---- */
 
+/* A file of Frostline's own, as a checkpoint is, has its own names whatever the model's are. */
+static const fl_tensor_names *names_in(const fl_safetensors *file, const fl_model *model)
+{
+    char name[NAME_BYTES];
+    return fl_safetensors_find(file, full_name(model, 0, 0, name)) != NULL
+               ? NULL
+               : fl_model_tensor_names(model);
+}
+
 fl_status fl_init_weights_open(const fl_model *model, const char *path, const char *allow,
                                fl_init_weights *out)
 {
@@ -208,6 +251,7 @@ fl_status fl_init_weights_open(const fl_model *model, const char *path, const ch
     snprintf(out->allow, sizeof out->allow, "%s", allow);
     fl_status status = fl_model_file_open(path, &out->file);
     if (status == FL_OK) {
+        out->names = names_in(out->file, model);
         status = compare(out, model, path);
     }
     if (status == FL_OK) {
@@ -224,20 +268,48 @@ void fl_init_weights_close(fl_init_weights *init)
     fl_safetensors_close(&init->file);
 }
 
+/* The parameters that the file lacks, or has in another shape: they are drawn. */
+int fl_init_weights_list_drawn(const fl_init_weights *init, const fl_model *model, char *text,
+                               size_t size_bytes)
+{
+    differences d = {.kind = "drawn"};
+    char name[NAME_BYTES];
+    found_tensors f;
+    for (int layer = 0; layer < fl_model_n_layers(model); layer++) {
+        for (int i = 0; i < fl_model_params(model, layer)->n; i++) {
+            find_tensors(init, model, layer, i, &f);
+            if (!fit_all(&f)) {
+                add_difference(&d, full_name(model, layer, i, name));
+            }
+        }
+    }
+    snprintf(text, size_bytes, "%s", d.text);
+    return d.n;
+}
+
+static fl_status read_pieces(const fl_init_weights *init, const found_tensors *f, float *host)
+{
+    for (int k = 0; k < f->n; k++) {
+        const fl_tensor_piece *p = &f->piece[k];
+        FL_TRY(fl_safetensors_read(init->file, f->tensor[k], 0, f->tensor[k]->n_elements,
+                                   host + p->first_row * p->cols));
+    }
+    return fl_safetensors_check_unchanged(init->file);
+}
+
 static fl_status read_init(void *self, int layer, int index, int part, float *host)
 {
     fl_init_state *state = self;
     const fl_init_weights *init = state->init;
-    const fl_st_tensor *t = NULL;
+    found_tensors f = {0};
     if (part == FL_STATE_WEIGHT && init->file != NULL) {
-        t = tensor_for(init, state->drawn.model, layer, index);
+        find_tensors(init, state->drawn.model, layer, index, &f);
     }
-    if (t == NULL) {
+    if (f.n == 0 || !fit_all(&f)) {
         fl_state_source drawn = fl_drawn_source(&state->drawn);
         return drawn.read(drawn.self, layer, index, part, host);
     }
-    FL_TRY(fl_safetensors_read(init->file, t, 0, t->n_elements, host));
-    return fl_safetensors_check_unchanged(init->file);
+    return read_pieces(init, &f, host);
 }
 
 fl_state_source fl_init_weights_source(fl_init_state *state)

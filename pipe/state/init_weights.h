@@ -1,10 +1,12 @@
 /* Weights to start from: the tensors of a safetensors file in place of drawn ones. A tensor belongs
- * to the parameter of its name (<layer>.<parameter>); shapes are [rows, cols], or [rows] where cols
- * is 1. */
+ * to the parameter of its name, <layer>.<parameter>, or of a name that the model's table has
+ * (nn/tensor_names.h); shapes are [rows, cols], or [rows] where cols is 1. Tensors are read into
+ * the parameters' own memory. */
 #ifndef FL_PIPE_STATE_INIT_WEIGHTS_H
 #define FL_PIPE_STATE_INIT_WEIGHTS_H
 
 #include "nn/safetensors.h"
+#include "nn/tensor_names.h"
 #include "pipe/state/state_source.h"
 
 typedef struct fl_init_weights {
@@ -12,6 +14,7 @@ typedef struct fl_init_weights {
     /* The layer, or the beginning of layers' names up to a dot, that the file need not fit: what it
      * lacks or has in another shape is drawn. "": no such layer. */
     char allow[FL_LAYER_NAME_MAX];
+    const fl_tensor_names *names; /* the file's; NULL: Frostline's own */
 } fl_init_weights;
 
 /* path: a file, an index, a folder that holds one of them, or a run directory. Every parameter of
@@ -21,6 +24,10 @@ typedef struct fl_init_weights {
  * held. Open it before workers are forked. */
 fl_status fl_init_weights_open(const fl_model *model, const char *path, const char *allow,
                                fl_init_weights *out) FL_MUST_CHECK;
+/* The parameters that are drawn because the file lacks them, as many names as `text` can hold;
+ * returns how many there are. */
+int fl_init_weights_list_drawn(const fl_init_weights *init, const fl_model *model, char *text,
+                               size_t size_bytes);
 void fl_init_weights_close(fl_init_weights *init);
 
 typedef struct fl_init_state {

@@ -17,7 +17,6 @@
 #define PART_PATH FL_MODEL_FOLDER "/" PART_FILE
 
 enum { PIECE = 256 * 1024 }; /* elements that leave the device at once */
-enum { NAME_MAX_BYTES = FL_LAYER_NAME_MAX + FL_PARAM_NAME_MAX };
 
 static size_t written_bytes(const fl_model *model)
 {
@@ -26,25 +25,31 @@ static size_t written_bytes(const fl_model *model)
 
 /* ---- ① ---- */
 
-/* The names and shapes of all parameters; names [n] are what the specs borrow. */
-static void list_tensors(fl_model_file *file, fl_st_spec *specs, char (*names)[NAME_MAX_BYTES])
+static int pieces_of(const fl_model_file *file, int layer, int param,
+                     fl_tensor_piece pieces[FL_TENSOR_PIECES_MAX])
+{
+    return fl_tensor_pieces(fl_model_tensor_names(file->model), file->model, layer, param, pieces);
+}
+
+/* The names and shapes of all tensors; pieces [n] are what the specs borrow. */
+static void list_tensors(fl_model_file *file, fl_st_spec *specs, fl_tensor_piece *pieces)
 {
     int n = 0;
     for (int layer = 0; layer < fl_model_n_layers(file->model); layer++) {
-        const fl_param_list *list = fl_model_params(file->model, layer);
         file->first[layer] = n;
-        for (int i = 0; i < list->n; i++, n++) {
-            const fl_param_spec *p = &list->spec[i];
-            snprintf(names[n], NAME_MAX_BYTES, "%s.%s", fl_model_layer_name(file->model, layer),
-                     p->name);
-            specs[n] = (fl_st_spec){
-                .name = names[n], .n_dims = p->cols == 1 ? 1 : 2, .dims = {p->rows, p->cols}};
+        for (int i = 0; i < fl_model_params(file->model, layer)->n; i++) {
+            int end = n + pieces_of(file, layer, i, pieces + n);
+            for (; n < end; n++) {
+                const fl_tensor_piece *p = &pieces[n];
+                specs[n] = (fl_st_spec){
+                    .name = p->name, .n_dims = p->cols == 1 ? 1 : 2, .dims = {p->n_rows, p->cols}};
+            }
         }
     }
     file->first[fl_model_n_layers(file->model)] = n;
 }
 
-static int count_tensors(const fl_model *model)
+static int count_params(const fl_model *model)
 {
     int n = 0;
     for (int layer = 0; layer < fl_model_n_layers(model); layer++) {
@@ -56,19 +61,20 @@ static int count_tensors(const fl_model *model)
 static fl_status make_layout(fl_model_file *file)
 {
     static const fl_st_pair metadata[] = {{"format", "pt"}, {"frostline", FL_VERSION}};
-    int n = count_tensors(file->model);
+    size_t most = (size_t)count_params(file->model) * FL_TENSOR_PIECES_MAX + 1;
     fl_st_spec *specs = NULL;
-    char(*names)[NAME_MAX_BYTES] = NULL;
-    fl_status status = fl_alloc_array((size_t)n + 1, sizeof *specs, (void **)&specs);
+    fl_tensor_piece *pieces = NULL;
+    fl_status status = fl_alloc_array(most, sizeof *specs, (void **)&specs);
     if (status == FL_OK) {
-        status = fl_alloc_array((size_t)n + 1, sizeof *names, (void **)&names);
+        status = fl_alloc_array(most, sizeof *pieces, (void **)&pieces);
     }
     if (status == FL_OK) {
-        list_tensors(file, specs, names);
-        status = fl_st_layout_init(&file->layout, FL_ST_F32, specs, n, metadata, 2);
+        list_tensors(file, specs, pieces);
+        status = fl_st_layout_init(&file->layout, FL_ST_F32, specs,
+                                   file->first[fl_model_n_layers(file->model)], metadata, 2);
     }
     fl_free(specs);
-    fl_free(names);
+    fl_free(pieces);
     return status;
 }
 
@@ -128,8 +134,8 @@ fl_status fl_model_file_create(const fl_model *model, const char *config, int ru
 
 /* ---- ② ---- */
 
-static fl_status write_param(const fl_model_file *file, fl_params *params, fl_stream *stream,
-                             int tensor, const float *from, float *piece)
+static fl_status write_tensor(const fl_model_file *file, fl_params *params, fl_stream *stream,
+                              int tensor, const float *from, float *piece)
 {
     const fl_device_ops *ops = params->device->ops;
     int64_t n = file->layout.n_elements[tensor];
@@ -148,14 +154,19 @@ fl_status fl_model_file_write(fl_model_file *file, fl_params *params, fl_stream 
     const fl_layer_params *mine = &params->layer[layer - params->first];
     const fl_device_ops *ops = params->device->ops;
     size_t size_bytes = PIECE * sizeof(float);
-    void *piece = NULL;
-    FL_TRY(ops->host_take(params->device, size_bytes, &piece));
+    fl_tensor_piece pieces[FL_TENSOR_PIECES_MAX];
+    int tensor = file->first[layer];
+    void *room = NULL;
+    FL_TRY(ops->host_take(params->device, size_bytes, &room));
     fl_status status = FL_OK;
-    for (int i = 0; status == FL_OK && i < mine->n; i++) {
-        status =
-            write_param(file, params, stream, file->first[layer] + i, mine->weight[i].data, piece);
+    for (int i = 0; i < mine->n; i++) {
+        int n = pieces_of(file, layer, i, pieces);
+        for (int k = 0; status == FL_OK && k < n; k++) {
+            const float *from = mine->weight[i].data + pieces[k].first_row * pieces[k].cols;
+            status = write_tensor(file, params, stream, tensor++, from, room);
+        }
     }
-    ops->host_give(params->device, piece, size_bytes);
+    ops->host_give(params->device, room, size_bytes);
     if (status == FL_OK) {
         atomic_store(&file->written[layer], 1);
     }

@@ -5,8 +5,9 @@
  *     each worker ②     writes the layers it owns, at the end, by position; replicas share the work
  *     the controller ③  gives the file its name when all layers were written
  *
- * Tensors are named <layer>.<parameter> (frostline/model.h), fp32, [rows, cols], or [rows] where
- * cols is 1. No process holds more of them than its own and a buffer of 1 MiB. */
+ * Tensors are named <layer>.<parameter> (frostline/model.h), or as the model's table of names has
+ * it (nn/tensor_names.h), fp32, [rows, cols], or [rows] where cols is 1. No process holds more of
+ * them than its own and a buffer of 1 MiB. */
 #ifndef FL_PIPE_STATE_MODEL_FILE_H
 #define FL_PIPE_STATE_MODEL_FILE_H
 

@@ -29,11 +29,12 @@ control/checkpoint: device nn data freeze cache autodp pipe control/link control
 control/socket: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/checkpoint control/socket
 control/controller: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/checkpoint control/socket control/controller
 launcher/job: device nn data freeze cache autodp pipe control launcher/job
+launcher/hf: device nn launcher/job launcher/hf
 launcher/worker: device nn data freeze cache autodp pipe control launcher/job launcher/worker
-launcher/run: device nn data freeze cache autodp pipe control launcher/job launcher/worker launcher/run
-launcher/report: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/report
-launcher/cli: device nn data freeze cache autodp pipe control launcher/job launcher/worker launcher/run launcher/report launcher/cli
-launcher/top: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/cli launcher/top
+launcher/run: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/run
+launcher/report: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report
+launcher/cli: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/run launcher/report launcher/cli
+launcher/top: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top
 launcher/main: device launcher/cli launcher/top launcher/main
 '
 

@@ -28,11 +28,11 @@ SELF = ["attention.self.query", "attention.self.key", "attention.self.value"]
 
 
 def record(out, name, values):
-    flat = values.detach().flatten().float().tolist()
-    out.write(struct.pack(f"<48si{len(flat)}f", name.encode(), len(flat), *flat))
+    flat = values.detach().flatten().float().numpy().astype("<f4")
+    out.write(struct.pack("<48si", name.encode(), flat.size) + flat.tobytes())
 
 
-def parameters(value):
+def parameters(value, blocks):
     """Frostline's parameters, by layer; value: what to take of one of Hugging Face's."""
     e = "bert.embeddings."
     yield "0.token", value(e + "word_embeddings.weight")
@@ -40,7 +40,7 @@ def parameters(value):
     yield "0.type", value(e + "token_type_embeddings.weight")
     for end in "weight", "bias":
         yield f"0.ln.{end}", value(f"{e}LayerNorm.{end}")
-    for b in range(CONFIG.num_hidden_layers):
+    for b in range(blocks):
         at = f"bert.encoder.layer.{b}."
         for end in "weight", "bias":
             yield f"{2 * b + 1}.ln.{end}", value(f"{at}attention.output.LayerNorm.{end}")
@@ -49,7 +49,7 @@ def parameters(value):
             yield f"{2 * b + 2}.ln.{end}", value(f"{at}output.LayerNorm.{end}")
             yield f"{2 * b + 2}.fc.{end}", value(f"{at}intermediate.dense.{end}")
             yield f"{2 * b + 2}.proj.{end}", value(f"{at}output.dense.{end}")
-    head = 2 * CONFIG.num_hidden_layers + 1
+    head = 2 * blocks + 1
     for end in "weight", "bias":
         yield f"{head}.pooler.{end}", value(f"bert.pooler.dense.{end}")
         yield f"{head}.fc.{end}", value(f"classifier.{end}")
@@ -82,9 +82,9 @@ def main():
         for name, values in dict(lengths=torch.tensor(LENGTHS), ids=torch.cat(ids), types=torch.cat(types),
                                  targets=targets, logits=logits, loss=loss[None]).items():
             record(out, name, values)
-        for name, values in parameters(lambda n: named[n]):
+        for name, values in parameters(lambda n: named[n], CONFIG.num_hidden_layers):
             record(out, f"w/{name}", values)
-        for name, values in parameters(lambda n: named[n].grad):
+        for name, values in parameters(lambda n: named[n].grad, CONFIG.num_hidden_layers):
             record(out, f"g/{name}", values)
 
 

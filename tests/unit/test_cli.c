@@ -98,7 +98,7 @@ static const refused refusals[] = {
     {"diff nowhere nowhere",
      "nowhere: not a run directory, nor the name of one of the 0 runs in runs\n"},
     {"validate good.yaml --set model.kind=gpt",
-     "--set model.kind=gpt: model.kind: found 'gpt', allowed: vit or plugin; nearest is "
+     "--set model.kind=gpt: model.kind: found 'gpt', allowed: vit, plugin or hf; nearest is "
      "vit\n"},
 };
 

@@ -245,7 +245,8 @@ static const broken files[] = {
      "crop or crop-flip; nearest is crop-flip"},
     {"devices: {kind: gpu}\n",
      "job.yaml:1:17: devices.kind: found 'gpu', allowed: cpu or async-test; nearest is cpu"},
-    {"model: {kind: [vit]}\n", "job.yaml:1:15: model.kind: found a list, allowed: vit or plugin"},
+    {"model: {kind: [vit]}\n",
+     "job.yaml:1:15: model.kind: found a list, allowed: vit, plugin or hf"},
 
     /* freezing */
     {"freeze: {policy: gradnrom}\n",

@@ -169,7 +169,7 @@ static void test_model_config__refuses_what_it_cannot_use(void **state)
         {"\"frostline-model\"", "\"gguf\"", FL_EFORMAT,
          "format: found '\"gguf\"', allowed: \"frostline-model\""},
         {"\"format\": \"frostline-model\"", "\"model_type\": \"gpt2\"", FL_ENOTSUP,
-         "a Hugging Face model of type gpt2"},
+         "model_type: found gpt2, allowed: bert"},
         {"\"version\": 1", "\"version\": 2", FL_ENOTSUP,
          "version 2 of this format; this Frostline reads version 1"},
         {"\"version\": 1", "\"version\": \"1\"", FL_EFORMAT, "version: found"},

@@ -1,0 +1,178 @@
+/* A config.json of Hugging Face: ① bytes, ② the family's fields, ③ names of classes; and written
+ * again, ④. */
+#include "launcher/hf/hf_config.h"
+
+#include "device/alloc.h"
+#include "launcher/hf/hf_family.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_BYTES_MAX = 64 * 1024 * 1024, NUMBER_BYTES = 24 };
+
+/* How many classes a model has whose file does not tell. */
+enum { CLASSES = 2 };
+
+/* ---- ① ---- */
+
+static fl_status load_file(fl_hf_config *c)
+{
+    json_error_t error;
+    FILE *file = fopen(c->path, "re");
+    if (file == NULL) {
+        return fl_fail(FL_EIO, "%s: %s", c->path, strerror(errno));
+    }
+    bool fits = fseek(file, 0, SEEK_END) == 0 && ftell(file) <= FILE_BYTES_MAX;
+    rewind(file);
+    c->root = fits ? json_loadf(file, JSON_REJECT_DUPLICATES, &error) : NULL;
+    fclose(file);
+    if (!fits) {
+        return fl_fail(FL_EFORMAT, "%s: not a file of at most %d bytes", c->path, FILE_BYTES_MAX);
+    }
+    if (c->root == NULL) {
+        return fl_fail(FL_EFORMAT, "%s:%d:%d: %s", c->path, error.line, error.column, error.text);
+    }
+    return json_is_object(c->root) ? FL_OK
+                                   : fl_fail(FL_EFORMAT,
+                                             "%s: found no object, allowed: the "
+                                             "config.json of a Hugging Face folder",
+                                             c->path);
+}
+
+/* ---- ③ ---- */
+
+/* The label of class i; NULL: it is missing. */
+static const char *label_of(const json_t *id2label, size_t i)
+{
+    char number[NUMBER_BYTES];
+    snprintf(number, sizeof number, "%zu", i);
+    return json_string_value(json_object_get(id2label, number));
+}
+
+/* What transformers calls classes that nobody named. */
+static bool is_default_label(const char *label, size_t i)
+{
+    char text[NUMBER_BYTES + 8];
+    snprintf(text, sizeof text, "LABEL_%zu", i);
+    return strcmp(label, text) == 0;
+}
+
+static fl_status read_labels(fl_hf_config *c)
+{
+    const json_t *id2label = json_object_get(c->root, "id2label");
+    size_t n = json_object_size(id2label);
+    bool named = false;
+    c->n_classes = CLASSES;
+    if (id2label == NULL || json_is_null(id2label)) {
+        return fl__hf_integer(c, "num_labels", CLASSES, 1, FL_HF_LABELS_MAX, &c->n_classes);
+    }
+    if (!json_is_object(id2label) || n < 1 || n > FL_HF_LABELS_MAX) {
+        return fl__hf_refuse(c, "id2label", id2label, "an object of 1 to 10000 labels");
+    }
+    FL_TRY(fl_alloc_array(n, sizeof *c->labels, (void **)&c->labels));
+    for (size_t i = 0; i < n; i++) {
+        c->labels[i] = label_of(id2label, i);
+        if (c->labels[i] == NULL) {
+            return fl__hf_refuse(c, "id2label", id2label, "a text for each of \"0\", \"1\", ...");
+        }
+        named = named || !is_default_label(c->labels[i], i);
+    }
+    c->n_classes = (int64_t)n;
+    c->n_labels = named ? (int)n : 0;
+    return FL_OK;
+}
+
+/* ---- ② ---- */
+
+static fl_status read_members(fl_hf_config *c)
+{
+    FL_TRY(load_file(c));
+    FL_TRY(fl__hf_family_find(c, &c->family));
+    FL_TRY(c->family->read(c));
+    return read_labels(c);
+}
+
+fl_status fl_hf_config_read(const char *folder, fl_hf_config *out)
+{
+    *out = (fl_hf_config){0};
+    int n = snprintf(out->path, sizeof out->path, "%s/config.json", folder);
+    if (n < 0 || (size_t)n >= sizeof out->path) {
+        return fl_fail(FL_EINVAL, "the path %.64s... is too long", folder);
+    }
+    memcpy(out->folder, folder, strlen(folder) + 1);
+    fl_status status = read_members(out);
+    if (status != FL_OK) {
+        fl_hf_config_fini(out);
+    }
+    return status;
+}
+
+void fl_hf_config_fini(fl_hf_config *config)
+{
+    fl_free(config->labels);
+    json_decref(config->root);
+    config->labels = NULL;
+    config->root = NULL;
+}
+
+bool fl_hf_config_is(const json_t *root)
+{
+    return json_object_get(root, "model_type") != NULL && json_object_get(root, "format") == NULL;
+}
+
+bool fl_hf_config_has_types(const fl_hf_config *config)
+{
+    return config->family->has_types(config);
+}
+
+fl_status fl_hf_model_create(const fl_hf_config *config, int64_t n_classes, fl_model **out)
+{
+    return config->family->create(config, n_classes, out);
+}
+
+/* ---- ④ ---- */
+
+static bool put_labels(json_t *root, const char *const *labels, int64_t n_classes)
+{
+    json_t *id2label = json_object(), *label2id = json_object();
+    bool good = true;
+    for (int64_t i = 0; good && i < n_classes; i++) {
+        char number[NUMBER_BYTES], name[NUMBER_BYTES + 8];
+        snprintf(number, sizeof number, "%lld", (long long)i);
+        snprintf(name, sizeof name, "LABEL_%lld", (long long)i);
+        const char *label = labels == NULL ? name : labels[i];
+        good = json_object_set_new(id2label, number, json_string(label)) == 0 &&
+               json_object_set_new(label2id, label, json_integer(i)) == 0;
+    }
+    good = json_object_set_new(root, "id2label", id2label) == 0 && good;
+    return json_object_set_new(root, "label2id", label2id) == 0 && good;
+}
+
+static bool put_members(json_t *root, const fl_hf_config *c, const char *const *labels,
+                        int64_t n_classes, const char *dtype)
+{
+    json_object_del(root, "_name_or_path");
+    json_object_del(root, "num_labels");
+    json_object_del(root, "dtype");
+    return json_object_set_new(root, "architectures", json_pack("[s]", c->family->architecture)) ==
+               0 &&
+           json_object_set_new(root, "torch_dtype", json_string(dtype)) == 0 &&
+           put_labels(root, labels, n_classes);
+}
+
+fl_status fl_hf_config_text(const fl_hf_config *config, const char *const *labels,
+                            int64_t n_classes, const char *dtype, char **text)
+{
+    json_t *root = json_deep_copy(config->root);
+    char *built = NULL;
+    if (root != NULL && put_members(root, config, labels, n_classes, dtype)) {
+        built = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    }
+    json_decref(root);
+    fl_status status =
+        built != NULL ? fl_strdup(built, text) : fl_fail(FL_ENOMEM, "no memory for config.json");
+    free(built);
+    return status;
+}

@@ -1,0 +1,49 @@
+/* config.json of a Hugging Face folder: which model it describes, and the same file for the model
+ * that a run leaves. A table of families (hf_family.c) says what each model_type needs.
+ * docs/models.md lists what is read and which values are refused. */
+#ifndef FL_LAUNCHER_HF_HF_CONFIG_H
+#define FL_LAUNCHER_HF_HF_CONFIG_H
+
+#include <frostline/model.h>
+
+#include <limits.h>
+
+enum { FL_HF_LABELS_MAX = 10000 };
+
+typedef struct fl_hf_family fl_hf_family;
+
+/* A struct of zeros holds nothing. */
+typedef struct fl_hf_config {
+    char folder[PATH_MAX];
+    char path[PATH_MAX]; /* of config.json, for messages */
+    const fl_hf_family *family;
+    fl_bert_config bert; /* family bert; n_classes 0 */
+    int64_t n_classes;   /* of the file's classifier */
+    int n_labels;        /* 0: the file names no classes, or only LABEL_0, LABEL_1, ... */
+    const char **labels; /* [n_labels], owned; the texts lie in root */
+    struct json_t *root; /* owned: the whole file */
+} fl_hf_config;
+
+/* Read and check folder/config.json. Returns FL_EIO, or with the file, the field, what was found
+ * and what is allowed FL_EFORMAT or, for a model that Frostline does not have, FL_ENOTSUP;
+ * FL_ENOMEM. Nothing is held on failure. */
+fl_status fl_hf_config_read(const char *folder, fl_hf_config *out) FL_MUST_CHECK;
+void fl_hf_config_fini(fl_hf_config *config);
+
+/* Whether the file is one of Hugging Face: an object with model_type and without "format". */
+bool fl_hf_config_is(const struct json_t *root);
+
+/* Whether samples have token types. */
+bool fl_hf_config_has_types(const fl_hf_config *config);
+
+/* The model, whose tensors have Hugging Face's names in files. The caller's. */
+fl_status fl_hf_model_create(const fl_hf_config *config, int64_t n_classes,
+                             fl_model **out) FL_MUST_CHECK;
+
+/* The text of config.json for a trained model: the file as it was read, but for the architecture,
+ * the classes and the type of the weights ("float32"). labels [n_classes]; NULL: LABEL_0, LABEL_1,
+ * ... Free it with fl_free. FL_ENOMEM */
+fl_status fl_hf_config_text(const fl_hf_config *config, const char *const *labels,
+                            int64_t n_classes, const char *dtype, char **text) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,44 @@
+/* The models that Hugging Face folders may hold, and how their fields are read. */
+#ifndef FL_LAUNCHER_HF_HF_FAMILY_H
+#define FL_LAUNCHER_HF_HF_FAMILY_H
+
+#include "launcher/hf/hf_config.h"
+
+#include <jansson.h>
+
+/* One model_type.
+ * architecture  of config.json that a run leaves
+ * read          takes the file's fields into the config; FL_EFORMAT, FL_ENOTSUP
+ * create        the model; NULL names: see nn/tensor_names.h */
+struct fl_hf_family {
+    const char *model_type;
+    const char *architecture;
+    fl_status (*read)(fl_hf_config *config);
+    fl_status (*create)(const fl_hf_config *config, int64_t n_classes, fl_model **out);
+    bool (*has_types)(const fl_hf_config *config);
+};
+
+/* FL_ENOTSUP, with those that there are, for any other model_type. */
+fl_status fl__hf_family_find(const fl_hf_config *config, const fl_hf_family **out) FL_MUST_CHECK;
+
+/* ---- fields of config.json; an absent one has the default that transformers has ---- */
+
+/* FL_EFORMAT: "FILE: KEY: found ..., allowed: ..." */
+fl_status fl__hf_refuse(const fl_hf_config *c, const char *key, const json_t *found,
+                        const char *allowed) FL_MUST_CHECK;
+/* An integer from least to most. */
+fl_status fl__hf_integer(const fl_hf_config *c, const char *key, int64_t initial, int64_t least,
+                         int64_t most, int64_t *out) FL_MUST_CHECK;
+/* A number from 0 to below 1; null and absent: initial. */
+fl_status fl__hf_share(const fl_hf_config *c, const char *key, double initial,
+                       float *out) FL_MUST_CHECK;
+/* A number above 0. */
+fl_status fl__hf_positive(const fl_hf_config *c, const char *key, double initial,
+                          float *out) FL_MUST_CHECK;
+/* The place of the text in `words`, ended by NULL, of which the first is the default. */
+fl_status fl__hf_word(const fl_hf_config *c, const char *key, const char *const *words,
+                      int *out) FL_MUST_CHECK;
+/* Absent, null, false, or an empty list or object: a variant that would compute something else. */
+fl_status fl__hf_unset(const fl_hf_config *c, const char *key) FL_MUST_CHECK;
+
+#endif

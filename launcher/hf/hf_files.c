@@ -1,0 +1,81 @@
+#include "launcher/hf/hf_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const names[] = {
+    "tokenizer.json", "tokenizer_config.json",   "vocab.txt",        "vocab.json",
+    "merges.txt",     "special_tokens_map.json", "added_tokens.json"};
+enum { N_NAMES = sizeof names / sizeof *names };
+
+bool fl_hf_files_has_tokenizer(const char *folder)
+{
+    static const char *const any[] = {"tokenizer.json", "vocab.txt", "vocab.json"};
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof any / sizeof *any; i++) {
+        int n = snprintf(path, sizeof path, "%s/%s", folder, any[i]);
+        if (n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool copy_bytes(int from, int to)
+{
+    char bytes[64 * 1024];
+    ssize_t n = 0;
+    bool good = true;
+    while (good && (n = read(from, bytes, sizeof bytes)) > 0) {
+        good = write(to, bytes, (size_t)n) == n;
+    }
+    return good && n == 0 && fsync(to) == 0;
+}
+
+static fl_status copy_file(int from_fd, int to_fd, const char *folder, const char *name)
+{
+    int from = openat(from_fd, name, O_RDONLY | O_CLOEXEC);
+    if (from < 0 && errno == ENOENT) {
+        return FL_OK;
+    }
+    int to = from < 0 ? -1 : openat(to_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool good = from >= 0 && to >= 0 && copy_bytes(from, to);
+    int error = errno;
+    if (from >= 0) {
+        close(from);
+    }
+    if (to >= 0) {
+        close(to);
+    }
+    return good ? FL_OK
+                : fl_fail(FL_EIO, "cannot copy %s/%s beside the model: %s", folder, name,
+                          strerror(error));
+}
+
+fl_status fl_hf_files_copy(const char *folder, int to_fd)
+{
+    int from_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (from_fd < 0) {
+        return fl_fail(FL_EIO, "%s: %s", folder, strerror(errno));
+    }
+    fl_status status = FL_OK;
+    for (int i = 0; status == FL_OK && i < N_NAMES; i++) {
+        status = copy_file(from_fd, to_fd, folder, names[i]);
+    }
+    close(from_fd);
+    if (status != FL_OK) {
+        fl_hf_files_remove(to_fd);
+    }
+    return status;
+}
+
+void fl_hf_files_remove(int folder_fd)
+{
+    for (int i = 0; i < N_NAMES; i++) {
+        unlinkat(folder_fd, names[i], 0);
+    }
+}

@@ -1,0 +1,20 @@
+/* The files of a Hugging Face folder that belong to its tokenizer, copied beside a trained model.
+ */
+#ifndef FL_LAUNCHER_HF_HF_FILES_H
+#define FL_LAUNCHER_HF_HF_FILES_H
+
+#include <frostline/status.h>
+
+#include <stdbool.h>
+
+/* Whether the folder holds a tokenizer. */
+bool fl_hf_files_has_tokenizer(const char *folder);
+
+/* Copy those that `folder` has into the folder to_fd, in place of what is there. On failure none of
+ * them is left. FL_EIO */
+fl_status fl_hf_files_copy(const char *folder, int to_fd) FL_MUST_CHECK;
+
+/* Remove all of them from the folder. */
+void fl_hf_files_remove(int folder_fd);
+
+#endif

@@ -1,0 +1,146 @@
+#include "launcher/run/hf_build.h"
+
+#include "data/table/table_dataset.h"
+#include "device/alloc.h"
+#include "device/failure.h"
+#include "launcher/run/job_data.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LABEL_BYTES = 16 };
+
+static fl_status check_kind(const fl_job *job)
+{
+    return job->data.kind == FL_DATA_TABLE
+               ? FL_OK
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("data.kind", "model.kind"),
+                               "found idx, with model.kind hf allowed: table");
+}
+
+static fl_table_options table_options(const fl_hf_config *config, const fl_job *job,
+                                      const char *tokenizer)
+{
+    return (fl_table_options){.path = {job->data.path, job->data.test_path},
+                              .text = job->data.text,
+                              .pair = job->data.pair[0] == '\0' ? NULL : job->data.pair,
+                              .label = job->data.label,
+                              .tokenizer =
+                                  job->data.tokenizer[0] == '\0' ? tokenizer : job->data.tokenizer,
+                              .max_tokens = job->data.max_tokens,
+                              .types = fl_hf_config_has_types(config)};
+}
+
+static bool has_label(const fl_table_info *info, const char *label)
+{
+    for (int i = 0; i < info->n_classes; i++) {
+        if (strcmp(info->labels[i], label) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the data's labels are the file's in another order. */
+static bool has_other_order(const fl_hf_config *config, const fl_table_info *info)
+{
+    bool same = true, all = config->n_labels == info->n_classes;
+    for (int i = 0; all && i < config->n_labels; i++) {
+        same = same && strcmp(config->labels[i], info->labels[i]) == 0;
+        all = has_label(info, config->labels[i]);
+    }
+    return all && !same;
+}
+
+static fl_status open_data(const fl_hf_config *config, const fl_job *job, fl_dataset *dataset,
+                           fl_table_info *info)
+{
+    const bool types = fl_hf_config_has_types(config);
+    FL_TRY(fl_job_table_open(job, job->model.path, types, dataset, info));
+    if (!has_other_order(config, info)) {
+        return FL_OK;
+    }
+    fl_table_options options = table_options(config, job, job->model.path);
+    options.labels = config->labels;
+    options.n_labels = config->n_labels;
+    fl_dataset_destroy(dataset);
+    *dataset = (fl_dataset){0};
+    return fl_dataset_table_open(&options, dataset, info);
+}
+
+static fl_status build(const fl_hf_config *config, const fl_job *job, fl_model **model,
+                       fl_dataset *dataset)
+{
+    fl_table_info info = {0};
+    FL_TRY(check_kind(job));
+    FL_TRY(open_data(config, job, dataset, &info));
+    if (info.n_classes < 2) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.label", "data.path"),
+                             "found %d classes in the training file, allowed: 2 or more",
+                             info.n_classes);
+    }
+    return fl_hf_model_create(config, info.n_classes, model);
+}
+
+fl_status fl_hf_build(const fl_job *job, fl_model **model, fl_dataset *dataset)
+{
+    fl_hf_config config;
+    fl_status status = fl_hf_config_read(job->model.path, &config);
+    if (status != FL_OK) {
+        return fl_fail_field(status, FL_FIELDS("model.path"), "%s", fl_errmsg());
+    }
+    status = build(&config, job, model, dataset);
+    fl_hf_config_fini(&config);
+    return status;
+}
+
+/* ---- a trained model ---- */
+
+/* The names of classes that nobody named, as a table spells them: their numbers. */
+static fl_status number_labels(int64_t n, char (**text)[LABEL_BYTES], const char ***labels)
+{
+    FL_TRY(fl_alloc_array((size_t)n, sizeof **text, (void **)text));
+    FL_TRY(fl_alloc_array((size_t)n, sizeof **labels, (void **)labels));
+    for (int64_t i = 0; i < n; i++) {
+        snprintf((*text)[i], LABEL_BYTES, "%d", (int)i);
+        (*labels)[i] = (*text)[i];
+    }
+    return FL_OK;
+}
+
+/* Without a test file of its own, data.path is what the model is used on. */
+static void choose_file(const fl_hf_use *use, fl_table_options *o)
+{
+    bool alone = use->split == FL_TEST && use->job->data.test_path[0] == '\0';
+    const char *path = alone ? o->path[FL_TRAIN] : o->path[use->split];
+    o->path[FL_TRAIN] = use->split == FL_TRAIN ? path : NULL;
+    o->path[FL_TEST] = use->split == FL_TEST ? path : NULL;
+}
+
+static fl_status open_split(const fl_hf_use *use, const char *const *labels, fl_dataset *dataset)
+{
+    fl_table_options o = table_options(use->config, use->job, use->tokenizer);
+    o.labels = labels;
+    o.n_labels = (int)use->config->n_classes;
+    o.labels_optional = use->labels_optional;
+    choose_file(use, &o);
+    fl_status status = fl_dataset_table_open(&o, dataset, NULL);
+    return status == FL_OK ? FL_OK
+                           : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
+}
+
+fl_status fl_hf_build_use(const fl_hf_use *use, fl_model **model, fl_dataset *dataset)
+{
+    char(*text)[LABEL_BYTES] = NULL;
+    const char **numbers = NULL;
+    bool named = use->config->n_labels > 0;
+    FL_TRY(check_kind(use->job));
+    fl_status status = named ? FL_OK : number_labels(use->config->n_classes, &text, &numbers);
+    if (status == FL_OK) {
+        status = open_split(use, named ? use->config->labels : numbers, dataset);
+    }
+    fl_free(text);
+    fl_free(numbers);
+    return status == FL_OK ? fl_hf_model_create(use->config, use->config->n_classes, model)
+                           : status;
+}

@@ -1,0 +1,29 @@
+/* Builds the model and the data set of a job whose model is a Hugging Face folder. */
+#ifndef FL_LAUNCHER_RUN_HF_BUILD_H
+#define FL_LAUNCHER_RUN_HF_BUILD_H
+
+#include "launcher/hf/hf_config.h"
+
+#include <frostline/dataset.h>
+#include <frostline/job.h>
+
+#include <stdbool.h>
+
+/* To train: the data set gives the classes. Where its labels are those of the folder's config.json,
+ * they keep that order. On success the caller owns both. Messages about a value start with the
+ * field's path. */
+fl_status fl_hf_build(const fl_job *job, fl_model **model, fl_dataset *dataset) FL_MUST_CHECK;
+
+/* To use a trained model: config.json gives the classes, and only the files of one split are read.
+ * tokenizer  the folder that has it; the job's data.tokenizer comes first */
+typedef struct fl_hf_use {
+    const fl_hf_config *config;
+    const fl_job *job;
+    const char *tokenizer;
+    fl_split split;
+    bool labels_optional;
+} fl_hf_use;
+fl_status fl_hf_build_use(const fl_hf_use *use, fl_model **model,
+                          fl_dataset *dataset) FL_MUST_CHECK;
+
+#endif

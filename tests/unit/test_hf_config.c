@@ -1,0 +1,195 @@
+/* config.json of Hugging Face: what is read, what transformers' defaults fill in, and that each
+ * impossible or unknown value is refused with its field. */
+#include "device/alloc.h"
+#include "launcher/hf/hf_config.h"
+#include "support/folder.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char folder[FOLDER_SIZE];
+
+static fl_status read_text(const char *text, fl_hf_config *out)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    return fl_hf_config_read(folder, out);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    make_folder(folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return remove_folder(folder);
+}
+
+static void test_hf_config__absent_fields_have_the_librarys_defaults(void **state)
+{
+    (void)state;
+    fl_hf_config c;
+    assert_int_equal(read_text("{\"model_type\": \"bert\"}", &c), FL_OK);
+    assert_int_equal(c.bert.dim, 768);
+    assert_int_equal(c.bert.blocks, 12);
+    assert_int_equal(c.bert.vocabulary, 30522);
+    assert_int_equal(c.bert.activation, FL_ACT_GELU_ERF);
+    assert_true(c.bert.epsilon == 1e-12f);
+    assert_true(c.bert.dropout == 0.1f && c.bert.head_dropout == 0.1f);
+    assert_true(c.bert.has_padding && c.bert.padding == 0);
+    assert_int_equal(c.n_classes, 2);
+    assert_int_equal(c.n_labels, 0);
+    assert_true(fl_hf_config_has_types(&c));
+    fl_hf_config_fini(&c);
+}
+
+static void test_hf_config__reads_each_field(void **state)
+{
+    (void)state;
+    fl_hf_config c;
+    assert_int_equal(
+        read_text("{\"model_type\": \"bert\", \"hidden_size\": 6, \"num_attention_heads\": 3, "
+                  "\"num_hidden_layers\": 2, \"intermediate_size\": 5, \"vocab_size\": 11, "
+                  "\"max_position_embeddings\": 7, \"type_vocab_size\": 1, \"pad_token_id\": null, "
+                  "\"hidden_act\": \"gelu_new\", \"classifier_dropout\": 0.25, "
+                  "\"hidden_dropout_prob\": 0.5, \"attention_probs_dropout_prob\": 0, "
+                  "\"id2label\": {\"1\": \"b\", \"0\": \"a\", \"2\": \"LABEL_2\"}}",
+                  &c),
+        FL_OK);
+    assert_int_equal(c.bert.hidden, 5);
+    assert_int_equal(c.bert.positions, 7);
+    assert_int_equal(c.bert.activation, FL_ACT_GELU_TANH);
+    assert_true(c.bert.head_dropout == 0.25f && c.bert.dropout == 0.5f);
+    assert_true(c.bert.attention_dropout == 0.0f);
+    assert_false(c.bert.has_padding);
+    assert_false(fl_hf_config_has_types(&c));
+    assert_int_equal(c.n_labels, 3);
+    assert_string_equal(c.labels[1], "b");
+    fl_hf_config_fini(&c);
+}
+
+/* LABEL_0 and LABEL_1 are what the library writes where nobody named the classes. */
+static void test_hf_config__default_labels_are_no_names(void **state)
+{
+    (void)state;
+    fl_hf_config c;
+    assert_int_equal(read_text("{\"model_type\": \"bert\", \"id2label\": {\"0\": \"LABEL_0\", "
+                               "\"1\": \"LABEL_1\", \"2\": \"LABEL_2\"}}",
+                               &c),
+                     FL_OK);
+    assert_int_equal(c.n_labels, 0);
+    assert_int_equal(c.n_classes, 3);
+    fl_hf_config_fini(&c);
+}
+
+/* What is written again keeps what it does not know. */
+static void test_hf_config__writes_what_it_read(void **state)
+{
+    (void)state;
+    static const char *const labels[] = {"no", "yes"};
+    fl_hf_config c;
+    char *text = NULL;
+    assert_int_equal(read_text("{\"model_type\": \"bert\", \"layer_norm_eps\": 1e-12, \"mine\": "
+                               "[1, null], \"architectures\": [\"BertModel\"], \"dtype\": "
+                               "\"float16\", \"num_labels\": 5}",
+                               &c),
+                     FL_OK);
+    assert_int_equal(fl_hf_config_text(&c, labels, 2, "float32", &text), FL_OK);
+    assert_non_null(strstr(text, "\"layer_norm_eps\": 1e-12"));
+    assert_non_null(strstr(text, "BertForSequenceClassification"));
+    assert_non_null(strstr(text, "\"torch_dtype\": \"float32\""));
+    assert_non_null(strstr(text, "\"mine\""));
+    assert_non_null(strstr(text, "\"yes\": 1"));
+    assert_null(strstr(text, "num_labels"));
+    assert_null(strstr(text, "float16"));
+    fl_free(text);
+    fl_hf_config_fini(&c);
+}
+
+typedef struct refusal {
+    const char *members; /* after model_type bert */
+    const char *says;
+} refusal;
+
+static void test_hf_config__refuses_with_the_field(void **state)
+{
+    (void)state;
+    static const refusal cases[] = {
+        {"\"hidden_size\": 0", "hidden_size: found '0', allowed: an integer from 1 to 1048576"},
+        {"\"hidden_size\": \"768\"", "hidden_size: found '\"768\"', allowed: an integer"},
+        {"\"hidden_size\": 1e400", "config.json:1:"},
+        {"\"num_attention_heads\": 7",
+         "num_attention_heads: found '7', allowed: a divisor of hidden_size, 768"},
+        {"\"num_hidden_layers\": 100000", "num_hidden_layers: found '100000', allowed: an integer"},
+        {"\"vocab_size\": -1", "vocab_size: found '-1'"},
+        {"\"pad_token_id\": 30522", "pad_token_id: found '30522', allowed: an integer from 0 to"},
+        {"\"layer_norm_eps\": 0", "layer_norm_eps: found '0', allowed: a number above 0"},
+        {"\"hidden_dropout_prob\": 1", "hidden_dropout_prob: found '1', allowed: a number from 0"},
+        {"\"classifier_dropout\": \"no\"", "classifier_dropout: found '\"no\"'"},
+        {"\"hidden_act\": \"relu\"", "hidden_act: found '\"relu\"', allowed: gelu, gelu_new, "},
+        {"\"hidden_act\": 3", "hidden_act: found '3'"},
+        {"\"position_embedding_type\": \"relative_key\"",
+         "position_embedding_type: found '\"relative_key\"', allowed: absolute"},
+        {"\"is_decoder\": true", "is_decoder: found 'true', allowed: nothing"},
+        {"\"pruned_heads\": {\"1\": [0]}", "pruned_heads: found"},
+        {"\"quantization_config\": {\"bits\": 4}", "quantization_config: found"},
+        {"\"problem_type\": \"regression\"",
+         "problem_type: found '\"regression\"', allowed: single_label_classification"},
+        {"\"id2label\": {\"0\": \"a\", \"2\": \"b\"}", "id2label: found"},
+        {"\"id2label\": {}", "id2label: found"},
+        {"\"id2label\": [\"a\"]", "id2label: found"},
+        {"\"id2label\": {\"0\": 1}", "id2label: found"},
+        {"\"hidden_size\": 8, \"hidden_size\": 8", "duplicate"},
+        {"\"x\"", "config.json:1:"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        fl_hf_config c;
+        snprintf(text, sizeof text, "{\"model_type\": \"bert\", %s}", cases[i].members);
+        assert_int_equal(read_text(text, &c), FL_EFORMAT);
+        if (strstr(fl_errmsg(), cases[i].says) == NULL) {
+            fail_msg("\"%s\" lacks \"%s\"", fl_errmsg(), cases[i].says);
+        }
+        assert_null(c.root);
+    }
+}
+
+static void test_hf_config__refuses_other_models_and_files(void **state)
+{
+    (void)state;
+    fl_hf_config c;
+    assert_int_equal(read_text("{\"model_type\": \"t5\"}", &c), FL_ENOTSUP);
+    assert_non_null(strstr(fl_errmsg(), "model_type: found t5, allowed: bert"));
+    assert_int_equal(read_text("{}", &c), FL_EFORMAT);
+    assert_non_null(strstr(fl_errmsg(), "model_type: found nothing, allowed: bert"));
+    assert_int_equal(read_text("[]", &c), FL_EFORMAT);
+    assert_int_equal(read_text("", &c), FL_EFORMAT);
+    assert_int_equal(fl_hf_config_read("/nowhere", &c), FL_EIO);
+    assert_non_null(strstr(fl_errmsg(), "/nowhere/config.json"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hf_config__absent_fields_have_the_librarys_defaults),
+        cmocka_unit_test(test_hf_config__reads_each_field),
+        cmocka_unit_test(test_hf_config__default_labels_are_no_names),
+        cmocka_unit_test(test_hf_config__writes_what_it_read),
+        cmocka_unit_test(test_hf_config__refuses_with_the_field),
+        cmocka_unit_test(test_hf_config__refuses_other_models_and_files),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
