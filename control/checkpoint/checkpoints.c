@@ -25,7 +25,7 @@ static fl_status open_resumed(fl_checkpoints *c, const fl_checkpoint *resume)
     c->sums.any = true;
     c->sums.last_step = resume->step;
     fl_checkpoint_tidy(c->store->dir_fd, resume->step);
-    atomic_store(c->store->kept_step, resume->step);
+    fl_checkpoint_announce(c->store, resume);
     return FL_OK;
 }
 
@@ -257,14 +257,18 @@ static void fail_collection(fl_checkpoints *c, const char *why)
 
 /* The workers' state is one that the controller has not captured: they were further than the step
  * asked for, or a worker reported a change of the plan at that step before the leader reported the
- * step before it. Any change that is on its way waits for the step asked for, and comes then. */
+ * step before it. Any change that is on its way waits for the step asked for, and comes then.
+ * Or a worker was to link a file that is damaged, and the next checkpoint has that file anew. */
 static void try_again(fl_checkpoints *c)
 {
     int64_t step = c->open[0]->step;
     int *n = is_captured(c, step) ? &c->n_switched : &c->n_late;
     *n += c->asked;
     if (c->asked && c->n_late + c->n_switched == TRIES_MAX) {
-        fail_collection(c, c->n_late > c->n_switched
+        char why[sizeof c->open[0]->why];
+        snprintf(why, sizeof why, "%s", c->open[0]->why);
+        fail_collection(c, why[0] != '\0' ? why
+                           : c->n_late > c->n_switched
                                ? "the workers were each time further than the step asked for"
                                : "the plan changed each time at the step asked for");
         return;
@@ -285,6 +289,10 @@ static void settle_collection(fl_checkpoints *c)
     }
     if (first->status == FL_OK &&
         (!is_captured(c, first->step) || c->captured->plan.generation != first->generation)) {
+        try_again(c);
+        return;
+    }
+    if (first->status == FL_EFORMAT && c->asked) { /* the next one has the damaged file anew */
         try_again(c);
         return;
     }

@@ -128,11 +128,27 @@ static fl_status write_last_files(const fl_commit *commit)
     return status;
 }
 
+void fl_checkpoint_announce(const fl_checkpoint_store *store, const fl_checkpoint *checkpoint)
+{
+    char name[FL_CHECKPOINT_NAME_MAX];
+    for (int layer = 0; layer < checkpoint->model.n_layers; layer++) {
+        for (int part = 0; part < FL_CHECKPOINT_PARTS; part++) {
+            const fl_checkpoint_entry *entry = fl_checkpoint_find(
+                checkpoint, fl_checkpoint_file_name((fl_checkpoint_part)part, layer, name));
+            fl_checkpoint_kept_file *kept =
+                fl_checkpoint_kept(store, (fl_checkpoint_part)part, layer);
+            atomic_store(&kept->xxh64, entry == NULL ? 0 : entry->xxh64);
+            atomic_store(&kept->bytes, entry == NULL ? 0 : entry->bytes);
+        }
+    }
+    atomic_store(store->kept_step, checkpoint->step);
+}
+
 static fl_status commit_folder(const fl_commit *commit)
 {
     FL_TRY(sync_records(commit->run_fd));
     FL_TRY(write_last_files(commit));
-    atomic_store(commit->store->kept_step, commit->step); /* ③ */
+    fl_checkpoint_announce(commit->store, commit->checkpoint); /* ③ */
     prune_folders(commit);
     return FL_OK;
 }

@@ -44,6 +44,9 @@ bool fl_commit_is_done(const fl_commit *commit);
  * gone. */
 void fl_commit_end(fl_commit *commit);
 
+/* Let workers link to the files of this checkpoint, which is durable. */
+void fl_checkpoint_announce(const fl_checkpoint_store *store, const fl_checkpoint *checkpoint);
+
 /* Remove a folder of checkpoints' folders by its step; one that does not exist is fine. */
 void fl_checkpoint_remove(int dir_fd, int64_t step);
 

@@ -92,7 +92,12 @@ fl_status fl_worker_checkpoint_last(fl_worker_state *w)
         return FL_OK;
     }
     fl_worker_checkpoint_settle(w);
-    return w->writer == NULL ? FL_OK : fl_worker_checkpoint(w, w->step);
+    if (w->writer == NULL) {
+        return FL_OK;
+    }
+    fl_checkpoint_state state = state_of(w);
+    fl_checkpoint_writer_check_links(w->writer, &state);
+    return fl_worker_checkpoint(w, w->step);
 }
 
 void fl_worker_checkpoint_settle(fl_worker_state *w)

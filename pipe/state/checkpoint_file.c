@@ -1,6 +1,7 @@
 #include "pipe/state/checkpoint_file.h"
 
 #include "device/alloc.h"
+#include "device/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -137,8 +138,9 @@ static fl_status read_piece(int fd, const char *name, char *piece, int64_t at, s
             continue;
         }
         if (got <= 0) {
-            return fl_fail(FL_EIO, "%s of the newest checkpoint: cannot read %zu bytes at %lld: %s",
-                           name, n, (long long)at, got == 0 ? "it ends before" : strerror(errno));
+            return fl_fail(got == 0 ? FL_EFORMAT : FL_EIO,
+                           "%s of the newest checkpoint: cannot read %zu bytes at %lld: %s", name,
+                           n, (long long)at, got == 0 ? "it ends before" : strerror(errno));
         }
         piece += got;
         at += got;
@@ -162,6 +164,60 @@ static fl_status copy_bytes(int from_fd, int64_t bytes, output *f, const atomic_
     }
     fl_free(piece);
     return status;
+}
+
+static fl_status hash_file(int fd, const char *name, int64_t bytes, const atomic_bool *cancelled,
+                           uint64_t *xxh64)
+{
+    char *piece = NULL;
+    XXH64_state_t hash;
+    fl_status status = FL_OK;
+    FL_TRY(fl_alloc(FL_CHECKPOINT_PIECE_BYTES, (void **)&piece));
+    XXH64_reset(&hash, 0);
+    for (int64_t at = 0; status == FL_OK && at < bytes;) {
+        int64_t left = bytes - at;
+        size_t n = (size_t)(left < FL_CHECKPOINT_PIECE_BYTES ? left : FL_CHECKPOINT_PIECE_BYTES);
+        status = cancelled != NULL && atomic_load(cancelled)
+                     ? fl_fail(FL_ESTOPPED, "%s: the worker ends before it is compared", name)
+                     : read_piece(fd, name, piece, at, n);
+        if (status == FL_OK) {
+            XXH64_update(&hash, piece, n);
+            at += (int64_t)n;
+        }
+    }
+    fl_free(piece);
+    *xxh64 = XXH64_digest(&hash);
+    return status;
+}
+
+fl_status fl_checkpoint_file_check(int folder_fd, const char *name, int64_t bytes, uint64_t xxh64,
+                                   const atomic_bool *cancelled)
+{
+    struct stat st;
+    uint64_t found = 0;
+    const char *why = NULL;
+    int fd = fl_regular_file_open(folder_fd, name, &why);
+    if (fd < 0) {
+        return fl_fail(FL_EFORMAT, "%s of the newest checkpoint: %s", name, why);
+    }
+    fl_status status = FL_OK;
+    if (fstat(fd, &st) != 0 || st.st_size != bytes) {
+        status = fl_fail(FL_EFORMAT, "%s of the newest checkpoint is damaged: it has another size",
+                         name);
+    }
+    if (status == FL_OK) {
+        status = hash_file(fd, name, bytes, cancelled, &found);
+    }
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+    if (status != FL_OK) {
+        return status;
+    }
+    return found == xxh64 ? FL_OK
+                          : fl_fail(FL_EFORMAT,
+                                    "%s of the newest checkpoint is damaged: its hash is "
+                                    "%016llx, its manifest has %016llx",
+                                    name, (unsigned long long)found, (unsigned long long)xxh64);
 }
 
 fl_status fl_checkpoint_file_copy(int old_fd, int folder_fd, const char *name,

@@ -31,6 +31,12 @@ fl_status fl_checkpoint_file_write(int folder_fd, const char *name, const char *
                                    int64_t bytes, const atomic_bool *cancelled,
                                    fl_checkpoint_file *out) FL_MUST_CHECK;
 
+/* Read the file `name` in the folder, and compare its size and hash. FL_EFORMAT: it is damaged, or
+ * is not there; FL_EIO, FL_ENOMEM. Takes memory for a piece, and leaves nothing in the page cache.
+ */
+fl_status fl_checkpoint_file_check(int folder_fd, const char *name, int64_t bytes, uint64_t xxh64,
+                                   const atomic_bool *cancelled) FL_MUST_CHECK;
+
 /* Make `name` in the folder a second name of the same file in the folder old_fd. *refused: the file
  * system does not link it, but the file is there: it can be copied. FL_EIO */
 fl_status fl_checkpoint_file_link(int old_fd, int folder_fd, const char *name,

@@ -3,10 +3,15 @@
 #ifndef FL_PIPE_STATE_CHECKPOINT_STORE_H
 #define FL_PIPE_STATE_CHECKPOINT_STORE_H
 
-#include <frostline/status.h>
+#include "pipe/state/checkpoint_files.h"
 
 #include <stdatomic.h>
-#include <stdint.h>
+
+/* A file as the newest durable checkpoint's manifest has it; bytes 0: it has no such file. */
+typedef struct fl_checkpoint_kept_file {
+    _Atomic int64_t bytes;
+    _Atomic uint64_t xxh64;
+} fl_checkpoint_kept_file;
 
 /* A struct of zeros holds nothing. */
 typedef struct fl_checkpoint_store {
@@ -17,6 +22,9 @@ typedef struct fl_checkpoint_store {
                                    checkpoint in the folder that this run wrote or began with, -1:
                                    none. The controller alone sets it; a worker links files that
                                    have not changed since to that checkpoint's */
+    fl_checkpoint_kept_file *kept; /* [FL_CHECKPOINT_PARTS * FL_MAX_LAYERS] its files; shared. A
+                                   file that may be linked has the same contents in each checkpoint
+                                   since its layer was frozen: an older value is right, too */
 } fl_checkpoint_store;
 
 /* Open the folder `path`, relative to base_fd, and make it if only its last part is missing.
@@ -24,6 +32,10 @@ typedef struct fl_checkpoint_store {
  * failure. */
 fl_status fl_checkpoint_store_open(int base_fd, const char *path,
                                    fl_checkpoint_store *out) FL_MUST_CHECK;
+
+fl_checkpoint_kept_file *fl_checkpoint_kept(const fl_checkpoint_store *store,
+                                            fl_checkpoint_part part, int layer);
+
 void fl_checkpoint_store_close(fl_checkpoint_store *store);
 
 #endif

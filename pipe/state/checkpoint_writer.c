@@ -36,7 +36,8 @@ struct fl_checkpoint_writer {
     fl_checkpoint_writer_options o;
     int n_layers;
     int64_t *frozen_since; /* [n_layers] the step; INT64_MAX: the layer trains */
-    bool links;            /* false: the newest checkpoint lacked a file, so nothing is linked */
+    int64_t *damaged_at;   /* [FL_CHECKPOINT_PARTS * n_layers] the checkpoint in which the file was
+                              found damaged; -1: none */
 
     /* of the next or present checkpoint: the thread's while it works */
     item *items; /* [FL_CHECKPOINT_PARTS * n_layers] */
@@ -60,9 +61,37 @@ struct fl_checkpoint_writer {
 
 /* ---- ① ---- */
 
+static int index_of(const fl_checkpoint_writer *w, const item *file)
+{
+    return (int)file->part * w->n_layers + file->layer;
+}
+
 static fl_st_layout *layout_of(const fl_checkpoint_writer *w, const item *file)
 {
-    return &w->layout[(int)file->part * w->n_layers + file->layer];
+    return &w->layout[index_of(w, file)];
+}
+
+/* -1: it is not there. It may be a link to a folder. */
+static int open_kept(const fl_checkpoint_writer *w)
+{
+    char name[FL_CHECKPOINT_NAME_MAX];
+    return w->kept_step < 0
+               ? -1
+               : openat(w->o.store->dir_fd, fl_checkpoint_folder_name(w->kept_step, name),
+                        O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Whether the newest checkpoint has this file of a frozen layer: a user may have deleted it. */
+static bool can_link(const fl_checkpoint_writer *w, int kept_fd, const item *file)
+{
+    char name[FL_CHECKPOINT_NAME_MAX];
+    struct stat st;
+    int64_t bytes = atomic_load(&fl_checkpoint_kept(w->o.store, file->part, file->layer)->bytes);
+    return kept_fd >= 0 && w->frozen_since[file->layer] <= w->kept_step &&
+           w->damaged_at[index_of(w, file)] != w->kept_step && bytes > 0 &&
+           fstatat(kept_fd, fl_checkpoint_file_name(file->part, file->layer, name), &st,
+                   AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISREG(st.st_mode) && st.st_size == bytes;
 }
 
 /* The files of this worker, the frozen ones linked if the newest checkpoint has them. */
@@ -70,16 +99,20 @@ static void list_items(fl_checkpoint_writer *w, const fl_checkpoint_state *s)
 {
     const fl_checkpoint_writer_options *o = &w->o;
     w->n_items = 0;
-    w->kept_step = w->links ? atomic_load(o->store->kept_step) : -1;
+    w->kept_step = atomic_load(o->store->kept_step);
+    int kept_fd = open_kept(w);
     for (int layer = 0; layer < w->n_layers; layer++) {
         for (int part = 0; part < FL_CHECKPOINT_PARTS; part++) {
             item file = {.part = (fl_checkpoint_part)part, .layer = layer};
             if (fl_checkpoint_writer_rank(o->model, s->plan, s->parked->rank, o->n_moments,
                                           file.part, layer) == o->rank) {
-                file.linked = w->frozen_since[layer] <= w->kept_step;
+                file.linked = can_link(w, kept_fd, &file);
                 w->items[w->n_items++] = file;
             }
         }
+    }
+    if (kept_fd >= 0) {
+        close(kept_fd);
     }
 }
 
@@ -256,14 +289,29 @@ static fl_status finish_oldest(fl_checkpoint_writer *w, output *out)
     return FL_OK;
 }
 
+/* A file that does not agree with the manifest is not linked any more. */
+static fl_status check_link(fl_checkpoint_writer *w, int kept_fd, const item *file)
+{
+    char name[FL_CHECKPOINT_NAME_MAX];
+    const fl_checkpoint_kept_file *kept = fl_checkpoint_kept(w->o.store, file->part, file->layer);
+    fl_status status =
+        fl_checkpoint_file_check(kept_fd, fl_checkpoint_file_name(file->part, file->layer, name),
+                                 atomic_load(&kept->bytes), atomic_load(&kept->xxh64), &w->closing);
+    if (status == FL_EFORMAT) {
+        w->damaged_at[index_of(w, file)] = w->kept_step;
+    }
+    return status;
+}
+
 /* *done: the file is linked, and nothing is left to do. */
-static fl_status link_item(fl_checkpoint_writer *w, const output *out, const char *name, bool *done)
+static fl_status link_item(fl_checkpoint_writer *w, const output *out, const item *file,
+                           const char *name, bool *done)
 {
     bool refused = false;
-    fl_status status = fl_checkpoint_file_link(out->kept_fd, out->folder_fd, name, &refused);
-    w->links = w->links && status == FL_OK;
-    *done = status == FL_OK && !refused;
-    return status;
+    FL_TRY(check_link(w, out->kept_fd, file));
+    FL_TRY(fl_checkpoint_file_link(out->kept_fd, out->folder_fd, name, &refused));
+    *done = !refused;
+    return FL_OK;
 }
 
 static fl_status write_item(fl_checkpoint_writer *w, output *out, const item *file)
@@ -272,7 +320,7 @@ static fl_status write_item(fl_checkpoint_writer *w, output *out, const item *fi
     bool linked = false;
     fl_checkpoint_file_name(file->part, file->layer, name);
     if (file->linked) {
-        FL_TRY(link_item(w, out, name, &linked));
+        FL_TRY(link_item(w, out, file, name, &linked));
     }
     if (linked) {
         report_file(w, file, NULL);
@@ -293,13 +341,14 @@ static fl_status write_item(fl_checkpoint_writer *w, output *out, const item *fi
 static fl_status open_folder(int dir_fd, int64_t step, int *out)
 {
     char name[FL_CHECKPOINT_NAME_MAX];
-    *out =
-        openat(dir_fd, fl_checkpoint_folder_name(step, name), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *out = openat(dir_fd, fl_checkpoint_folder_name(step, name),
+                  O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     return *out >= 0 ? FL_OK
                      : fl_fail(FL_EIO, "cannot open the folder %s: %s", name, strerror(errno));
 }
 
-/* The first worker makes the folder. */
+/* The first worker makes the folder. That of the newest checkpoint may have been deleted since its
+ * files were listed: then the first link fails. */
 static fl_status open_folders(const fl_checkpoint_writer *w, output *out)
 {
     char name[FL_CHECKPOINT_NAME_MAX];
@@ -309,7 +358,8 @@ static fl_status open_folders(const fl_checkpoint_writer *w, output *out)
         return fl_fail(FL_EIO, "cannot make the folder %s: %s", name, strerror(errno));
     }
     FL_TRY(open_folder(dir_fd, w->report.step, &out->folder_fd));
-    return w->kept_step < 0 ? FL_OK : open_folder(dir_fd, w->kept_step, &out->kept_fd);
+    out->kept_fd = open_kept(w);
+    return FL_OK;
 }
 
 static fl_status write_files(fl_checkpoint_writer *w, output *out)
@@ -414,7 +464,6 @@ fl_status fl_checkpoint_writer_create(const fl_checkpoint_writer_options *option
     FL_TRY(fl_alloc(sizeof *w, (void **)&w));
     w->o = *options;
     w->n_layers = (int)n_layers;
-    w->links = true;
     pthread_mutex_init(&w->report_lock, NULL);
     pthread_mutex_init(&w->lock, NULL);
     fl_condition_init(&w->changed);
@@ -425,12 +474,18 @@ fl_status fl_checkpoint_writer_create(const fl_checkpoint_writer_options *option
     if (status == FL_OK) {
         status = fl_alloc_array(n_files, sizeof *w->items, (void **)&w->items);
     }
+    if (status == FL_OK) {
+        status = fl_alloc_array(n_files, sizeof *w->damaged_at, (void **)&w->damaged_at);
+    }
     if (status != FL_OK) {
         fl_checkpoint_writer_destroy(&w);
         return status;
     }
     for (int layer = 0; layer < w->n_layers; layer++) {
         w->frozen_since[layer] = INT64_MAX;
+    }
+    for (size_t i = 0; i < n_files; i++) {
+        w->damaged_at[i] = -1;
     }
     *out = w;
     return FL_OK;
@@ -466,6 +521,7 @@ void fl_checkpoint_writer_destroy(fl_checkpoint_writer **writer)
     fl_free(w->layout);
     fl_free(w->items);
     fl_free(w->frozen_since);
+    fl_free(w->damaged_at);
     fl_free(w);
 }
 
@@ -486,6 +542,19 @@ void fl_checkpoint_writer_prepare(fl_checkpoint_writer *w, const fl_checkpoint_s
     if (work_of(w) == IDLE) {
         list_items(w, state);
         (void)!give_work(w, TAKE_ROOM); /* begin tries again, and reports */
+    }
+}
+
+void fl_checkpoint_writer_check_links(fl_checkpoint_writer *w, const fl_checkpoint_state *state)
+{
+    list_items(w, state);
+    int kept_fd = open_kept(w);
+    for (int i = 0; kept_fd >= 0 && i < w->n_items; i++) {
+        fl_status status = w->items[i].linked ? check_link(w, kept_fd, &w->items[i]) : FL_OK;
+        (void)status; /* a damaged file is noted */
+    }
+    if (kept_fd >= 0) {
+        close(kept_fd);
     }
 }
 

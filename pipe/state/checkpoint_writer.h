@@ -8,7 +8,9 @@
  *
  * Training stands still for ① and ② only. The files of a layer that has been frozen since before
  * the newest durable checkpoint are linked to that checkpoint's files; where the file system links
- * no files, they are copied.
+ * no files, they are copied. Before ③ links a file, it compares the file's bytes with the hash in
+ * that checkpoint's manifest. A file that is missing is written from memory. One that is damaged
+ * ends the part with FL_EFORMAT, and the next checkpoint writes it from memory.
  *
  * Host memory: as large as the files of one part that were copied, kept from one checkpoint to the
  * next: 4 bytes for each weight and for each moment (with AdamW 12 for each parameter) of the
@@ -63,6 +65,12 @@ void fl_checkpoint_writer_prepare(fl_checkpoint_writer *writer, const fl_checkpo
  * failure of the device is returned. */
 fl_status fl_checkpoint_writer_begin(fl_checkpoint_writer *writer, const fl_checkpoint_state *state,
                                      int64_t step) FL_MUST_CHECK;
+
+/* Compare the files that the next checkpoint would link now, in the calling thread, so that it
+ * writes those that are damaged: for a last checkpoint, which no other one follows. Nothing is
+ * being written. */
+void fl_checkpoint_writer_check_links(fl_checkpoint_writer *writer,
+                                      const fl_checkpoint_state *state);
 
 /* Wait until no checkpoint is being written: FL_EDEADLINE. */
 fl_status fl_checkpoint_writer_wait(fl_checkpoint_writer *writer,

@@ -168,6 +168,19 @@ void saved_run_save(saved_run *run, int64_t step)
     assert_int_equal(run->n_parts, run->plan.n_workers);
 }
 
+void saved_run_keep(const saved_run *run, int64_t step)
+{
+    for (int i = 0; i < run->n_files; i++) {
+        const fl_checkpoint_file_report *file = &run->file[i];
+        fl_checkpoint_kept_file *kept = fl_checkpoint_kept(run->store, file->part, file->layer);
+        if (!file->linked) {
+            atomic_store(&kept->bytes, file->bytes);
+            atomic_store(&kept->xxh64, file->xxh64);
+        }
+    }
+    atomic_store(run->store->kept_step, step);
+}
+
 /* ---- what is on the disk ---- */
 
 static void check_bytes(int folder_fd, const char *name, const fl_checkpoint_file_report *report)

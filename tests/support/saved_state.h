@@ -49,6 +49,9 @@ void saved_run_close(saved_run *run);
 /* All workers write a checkpoint, and it is on the disk. */
 void saved_run_save(saved_run *run, int64_t step);
 
+/* The checkpoint that was saved last is durable: workers may link to it. */
+void saved_run_keep(const saved_run *run, int64_t step);
+
 /* The report of a file; NULL: there was none. */
 const fl_checkpoint_file_report *saved_run_file(const saved_run *run, fl_checkpoint_part part,
                                                 int layer);

@@ -196,7 +196,7 @@ static void test_writer__links_what_was_frozen_before(void **state)
     open_run(2, 1, 1, 1, 0, &first);
     int n_frozen = fl_frozen_layers(model, 2);
     saved_run_save(&run, 10);
-    atomic_store(store.kept_step, 10);
+    saved_run_keep(&run, 10);
     saved_run_save(&run, 20);
     saved_check(&run, 20, &first);
     for (int layer = 0; layer < fl_model_n_layers(model); layer++) {
@@ -222,17 +222,17 @@ static void test_writer__writes_what_froze_or_thawed_since(void **state)
     follow(0, 0);  /* all of them train: only the weights matter here */
     follow(2, 11); /* frozen after the checkpoint */
     saved_run_save(&run, 10);
-    atomic_store(store.kept_step, 10);
+    saved_run_keep(&run, 10);
     saved_run_save(&run, 20);
     for (int layer = 0; layer < n_frozen; layer++) {
         assert_false(saved_run_file(&run, FL_CHECKPOINT_WEIGHTS, layer)->linked);
     }
-    atomic_store(store.kept_step, 20);
+    saved_run_keep(&run, 20);
     saved_run_save(&run, 30);
     assert_true(saved_run_file(&run, FL_CHECKPOINT_WEIGHTS, 0)->linked);
     follow(1, 30);
     follow(2, 31);
-    atomic_store(store.kept_step, 30);
+    saved_run_keep(&run, 30);
     saved_run_save(&run, 40);
     for (int layer = 0; layer < n_frozen; layer++) {
         assert_int_equal(saved_run_file(&run, FL_CHECKPOINT_WEIGHTS, layer)->linked,
@@ -259,7 +259,7 @@ static void test_writer__copies_files_that_cannot_be_linked(void **state)
              "cd %s/checkpoints && mv step-000000010 %s/ && ln -s %s/step-000000010 .", folder, shm,
              shm);
     assert_int_equal(system(command), 0);
-    atomic_store(store.kept_step, 10);
+    saved_run_keep(&run, 10);
     saved_run_save(&run, 20);
     saved_check(&run, 20, &first);
     for (int i = 0; i < run.n_files; i++) {
@@ -269,21 +269,75 @@ static void test_writer__copies_files_that_cannot_be_linked(void **state)
     assert_int_equal(remove_folder(shm), 0);
 }
 
-/* Would catch: a file that is missing for good, because every later checkpoint links it, too. */
-static void test_writer__writes_all_after_a_file_was_missing(void **state)
+/* Would catch: a run that writes no checkpoint any more after the newest was deleted by hand. */
+static void test_writer__writes_what_was_deleted(void **state)
+{
+    (void)state;
+    char command[256];
+    open_run(2, 1, 1, 1, 0, &first);
+    saved_run_save(&run, 10);
+    saved_run_keep(&run, 10);
+    assert_int_equal(unlinkat(store.dir_fd, "step-000000010/moments-001.safetensors", 0), 0);
+    saved_run_save(&run, 20);
+    saved_check(&run, 20, &first);
+    assert_false(saved_run_file(&run, FL_CHECKPOINT_MOMENTS, 1)->linked);
+    assert_true(saved_run_file(&run, FL_CHECKPOINT_WEIGHTS, 1)->linked);
+    snprintf(command, sizeof command, "rm -r %s/checkpoints/step-000000010", folder);
+    assert_int_equal(system(command), 0);
+    saved_run_save(&run, 30);
+    saved_check(&run, 30, &first);
+    assert_false(saved_run_file(&run, FL_CHECKPOINT_WEIGHTS, 1)->linked);
+    saved_run_close(&run);
+}
+
+static void damage(const char *path)
+{
+    int fd = openat(store.dir_fd, path, O_RDWR);
+    char byte;
+    assert_int_equal(pread(fd, &byte, 1, 300), 1);
+    byte ^= 1;
+    assert_int_equal(pwrite(fd, &byte, 1, 300), 1);
+    close(fd);
+}
+
+/* Would catch: one damaged byte of a frozen layer that every later checkpoint inherits. */
+static void test_writer__links_no_damaged_file(void **state)
 {
     (void)state;
     open_run(2, 1, 1, 1, 0, &first);
     saved_run_save(&run, 10);
-    atomic_store(store.kept_step, 10);
-    assert_int_equal(unlinkat(store.dir_fd, "step-000000010/moments-001.safetensors", 0), 0);
+    saved_run_keep(&run, 10);
+    damage("step-000000010/weights-001.safetensors");
     saved_run_save(&run, 20);
-    assert_int_equal(run.part[0].status, FL_EIO);
-    assert_string_equal(run.part[0].text,
-                        "worker 0, step-000000020: cannot link moments-001.safetensors to the "
-                        "newest checkpoint's: No such file or directory");
+    assert_int_equal(run.part[0].status, FL_EFORMAT);
+    if (strstr(run.part[0].text, "weights-001.safetensors of the newest checkpoint is damaged: its "
+                                 "hash is ") == NULL) {
+        fail_msg("%s", run.part[0].text);
+    }
     saved_run_save(&run, 30);
     saved_check(&run, 30, &first);
+    assert_false(saved_run_file(&run, FL_CHECKPOINT_WEIGHTS, 1)->linked);
+    assert_true(saved_run_file(&run, FL_CHECKPOINT_WEIGHTS, 0)->linked);
+    saved_run_keep(&run, 30);
+    saved_run_save(&run, 40);
+    assert_true(saved_run_file(&run, FL_CHECKPOINT_WEIGHTS, 1)->linked);
+    saved_run_close(&run);
+}
+
+/* The last checkpoint of a run has no next one. */
+static void test_writer__checks_links_before_a_last_checkpoint(void **state)
+{
+    (void)state;
+    open_run(2, 1, 1, 1, 0, &first);
+    saved_run_save(&run, 10);
+    saved_run_keep(&run, 10);
+    damage("step-000000010/moments-000.safetensors");
+    saved_worker *w = &run.worker[0];
+    const fl_checkpoint_state now = {.plan = &run.plan, .params = &w->params, .parked = &w->parked};
+    fl_checkpoint_writer_check_links(w->writer, &now);
+    saved_run_save(&run, 20);
+    saved_check(&run, 20, &first);
+    assert_false(saved_run_file(&run, FL_CHECKPOINT_MOMENTS, 0)->linked);
     saved_run_close(&run);
 }
 
@@ -571,7 +625,9 @@ int main(void)
         TEST(test_writer__links_what_was_frozen_before),
         TEST(test_writer__writes_what_froze_or_thawed_since),
         TEST(test_writer__copies_files_that_cannot_be_linked),
-        TEST(test_writer__writes_all_after_a_file_was_missing),
+        TEST(test_writer__writes_what_was_deleted),
+        TEST(test_writer__links_no_damaged_file),
+        TEST(test_writer__checks_links_before_a_last_checkpoint),
         TEST(test_writer__names_the_file_that_finds_no_room),
         TEST(test_writer__overwrites_nothing),
         TEST(test_writer__reports_a_folder_that_is_gone),
