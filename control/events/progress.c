@@ -314,11 +314,10 @@ static void summary_of_plan(FILE *out, const fl_plan *plan)
             fl_plural_ending(plan->M, "micro-batch"));
 }
 
-/* A run without checkpoints can only begin again. */
-static bool can_continue(const fl_job *job)
+/* A run without a checkpoint can only begin again. */
+static bool can_continue(const fl_checkpoint_sums *sums)
 {
-    const fl_interval *every = &job->checkpoint.every;
-    return every->ms > 0 || every->steps > 0 || every->epochs > 0;
+    return sums != NULL && sums->any;
 }
 
 static void suggest_longer(FILE *out, const char *run_dir, bool continues, const char *how,
@@ -337,11 +336,12 @@ static void suggest_longer(FILE *out, const char *run_dir, bool continues, const
 }
 
 static void summary_of_training_again(FILE *out, const fl_controller_options *options,
-                                      const fl_run_result *result, fl_status status)
+                                      const fl_run_result *result, const fl_progress_end *end)
 {
     const fl_job *job = options->job;
     const char *dir = options->run_dir;
-    bool continues = can_continue(job);
+    fl_status status = end->status;
+    bool continues = can_continue(end->checkpoints);
     char set[64];
     snprintf(set, sizeof set, "train.epochs=%lld", (long long)(2 * job->train.epochs));
     if (job->model.kind == FL_MODEL_PROGRAM) {
@@ -360,7 +360,7 @@ static void summary_of_training_again(FILE *out, const fl_controller_options *op
 }
 
 static void summary_of_what_next(FILE *out, const fl_controller_options *options,
-                                 const fl_run_result *result, fl_status status)
+                                 const fl_run_result *result, const fl_progress_end *end)
 {
     fprintf(out, "  as a page      frostline report %s\n", options->run_dir);
     fprintf(out, "  the proof      frostline ledger %s\n", options->run_dir);
@@ -368,7 +368,7 @@ static void summary_of_what_next(FILE *out, const fl_controller_options *options
         fprintf(out, "  the schedule   frostline schedule --schedule %s -k %d -m %d\n",
                 fl_schedule_text(options->plan->schedule), options->plan->K, options->plan->M);
     }
-    summary_of_training_again(out, options, result, status);
+    summary_of_training_again(out, options, result, end);
 }
 
 static void summary_of_checkpoints(FILE *out, const fl_controller_options *options,
@@ -424,6 +424,6 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
             "                 summary.txt, worker-N.log%s%s\n",
             hash_weights > 0 && result->steps >= hash_weights ? ", weights.jsonl" : "",
             result->model[0] != 0 ? ", model/" : "");
-    summary_of_what_next(out, options, result, end->status);
+    summary_of_what_next(out, options, result, end);
     fflush(out);
 }

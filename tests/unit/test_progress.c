@@ -1,6 +1,8 @@
 /* What the user reads. */
 #include "control/events/progress.h"
 
+#include "control/state/checkpoint_sums.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +50,8 @@ static void test_progress__cuts_the_live_line_to_the_columns(void **state)
 
 static fl_model_kind model_kind = FL_MODEL_VIT;
 static int64_t hash_weights;
-static int64_t checkpoint_steps; /* of the jobs in this test: 0: no checkpoints */
+static int64_t newest_step = -1; /* of the runs' checkpoints in this test: -1: none */
+static int64_t n_failed;         /* of them */
 enum { EPOCHS = 4 };
 
 static const fl_metric two[] = {{"accuracy", true}, {"mae", false}};
@@ -62,7 +65,7 @@ static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status
     job.train.max_steps = max_steps;
     job.train.epochs = EPOCHS;
     job.train.hash_weights = hash_weights;
-    job.checkpoint.every = (fl_interval){.steps = checkpoint_steps};
+    job.checkpoint.every = (fl_interval){.steps = 100};
     fl_controller_options options = {.job = &job,
                                      .plan = &plan,
                                      .run_dir = "/runs/x",
@@ -70,7 +73,10 @@ static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status
                                      .n_epochs = 4,
                                      .n_samples = 1000};
     FILE *file = fmemopen(text, size, "w");
+    const fl_checkpoint_sums sums = {
+        .any = newest_step >= 0, .last_step = newest_step, .n_failed = n_failed};
     fl_progress_end end = {.status = status,
+                           .checkpoints = &sums,
                            .message = status == FL_EFAILED ? "worker 1 died" : "",
                            .ledger = "every sample of 4 epochs used once",
                            .missing = status == FL_EFAILED ? "steps.jsonl lacks 2 steps" : "",
@@ -157,14 +163,19 @@ static void test_progress__suggests_what_can_be_run(void **state)
     summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
     assert_null(strstr(text, "train longer"));
     assert_null(strstr(text, "--set"));
-    checkpoint_steps = 100;
+    n_failed = 2; /* of a disk that is full: there is nothing to continue from */
+    summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
+    assert_non_null(strstr(text, "2 checkpoints could not be written"));
+    assert_null(strstr(text, "--resume"));
+    n_failed = 0;
+    newest_step = 40;
     summary_of(&result, 0, FL_OK, text, sizeof text);
     assert_non_null(strstr(text, "  train longer   with twice the epochs:\n"
                                  "                 frostline run --resume /runs/x \\\n"
                                  "                     --set train.epochs=8\n"));
     summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
     assert_non_null(strstr(text, "  continue       frostline run --resume /runs/x\n"));
-    checkpoint_steps = 0;
+    newest_step = -1;
     model_kind = FL_MODEL_PROGRAM;
     summary_of(&result, 0, FL_OK, text, sizeof text);
     model_kind = FL_MODEL_VIT;
