@@ -68,6 +68,17 @@ fl_status fl_checkpoints_capture(const fl_checkpoints *c, fl_checkpoint *out)
     return FL_OK;
 }
 
+/* Commands and decisions change these between two steps; the rest changes with steps and time. */
+bool fl_checkpoint_has_state(const fl_checkpoint *before, const fl_checkpoint *now)
+{
+    const fl_controller_state *a = &before->controller, *b = &now->controller;
+    return before->plan.generation == now->plan.generation && a->lr == b->lr &&
+           a->alpha == b->alpha && a->m == b->m && a->last_asked == b->last_asked &&
+           before->worker.end_step == now->worker.end_step &&
+           memcmp(a->pinned, b->pinned, sizeof a->pinned) == 0 &&
+           memcmp(a->usable.drained, b->usable.drained, sizeof a->usable.drained) == 0;
+}
+
 fl_status fl_checkpoints_check_files(const fl_checkpoints *c, const fl_checkpoint *checkpoint)
 {
     const fl_controller_options *o = c->run->options;

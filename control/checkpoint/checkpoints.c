@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRIES_MAX = 10, LEFT_MS = 1000 };
+enum { TRIES_MAX = 10, LEFT_MS = 1000, LOOK_MS = 100 };
 
 /* ---- opening and closing ---- */
 
@@ -38,6 +38,9 @@ fl_status fl_checkpoints_open(fl_checkpoints *c)
     c->base_lr = o->job->train.lr;
     c->schedule = (fl_checkpoint_schedule){.every = o->job->checkpoint.every,
                                            .steps_per_epoch = c->run->stats->steps_per_epoch};
+    if (c->store != NULL) {
+        FL_TRY(fl_alloc(sizeof *c->commit, (void **)&c->commit));
+    }
     return c->store != NULL && o->resume != NULL ? open_resumed(c, o->resume) : FL_OK;
 }
 
@@ -59,13 +62,17 @@ static void drop_collection(fl_checkpoints *c, int i)
 
 void fl_checkpoints_close(fl_checkpoints *c)
 {
-    fl_commit_end(&c->commit);
+    if (c->commit != NULL) {
+        fl_commit_end(c->commit);
+        free_checkpoint(&c->commit->checkpoint);
+        fl_free(c->commit);
+        c->commit = NULL;
+    }
     while (c->n_open > 0) {
         drop_collection(c, 0);
     }
     fl_free(c->settled);
     c->settled = NULL;
-    free_checkpoint(&c->commit.checkpoint);
     free_checkpoint(&c->captured);
     free_checkpoint(&c->newest);
 }
@@ -105,7 +112,8 @@ static void note_written(fl_checkpoints *c, const fl_collection *settled)
     o->linked_bytes = fl_collection_linked_bytes(settled, c->newest);
     o->copy_ms = (double)settled->copy_us * 1e-3;
     o->write_ms = (double)settled->write_us * 1e-3;
-    o->commit_ms = (double)c->commit.took_us * 1e-3;
+    o->commit_ms = (double)c->commit->took_us * 1e-3;
+    c->last_good = *o;
     c->sums = (fl_checkpoint_sums){.n_written = c->sums.n_written + 1,
                                    .n_failed = c->sums.n_failed,
                                    .any = true,
@@ -228,13 +236,13 @@ static bool is_complete(const fl_checkpoints *c, const fl_collection *collection
 static void start_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpoint)
 {
     const fl_controller_options *o = c->run->options;
-    c->commit = (fl_commit){.store = c->store,
-                            .model = o->model,
-                            .run_fd = o->dir_fd,
-                            .checkpoint = checkpoint,
-                            .step = step,
-                            .keep = o->job->checkpoint.keep};
-    c->committing = fl_commit_start(&c->commit) == FL_OK;
+    *c->commit = (fl_commit){.store = c->store,
+                             .model = o->model,
+                             .run_fd = o->dir_fd,
+                             .checkpoint = checkpoint,
+                             .step = step,
+                             .keep = o->job->checkpoint.keep};
+    c->committing = fl_commit_start(c->commit) == FL_OK;
     c->moved_us = fl_now_us();
 }
 
@@ -325,17 +333,17 @@ static void settle_collection(fl_checkpoints *c)
 static void finish_commit(fl_checkpoints *c)
 {
     fl_collection *settled = c->settled;
-    fl_commit_end(&c->commit);
+    fl_commit_end(c->commit);
     c->committing = false;
     c->settled = NULL;
-    if (settled != NULL && c->commit.status == FL_OK) {
+    if (settled != NULL && c->commit->status == FL_OK) {
         free_checkpoint(&c->newest);
-        c->newest = c->commit.checkpoint;
-        c->commit.checkpoint = NULL;
+        c->newest = c->commit->checkpoint;
+        c->commit->checkpoint = NULL;
         note_written(c, settled);
     } else if (settled != NULL) {
-        free_checkpoint(&c->commit.checkpoint);
-        fail_ticket(c, settled->step, c->commit.why);
+        free_checkpoint(&c->commit->checkpoint);
+        fail_ticket(c, settled->step, c->commit->why);
     }
     fl_free(settled);
 }
@@ -387,6 +395,37 @@ static int64_t step_to_ask(fl_checkpoints *c, int64_t now_us)
     return 0;
 }
 
+/* Whether the newest checkpoint is of the present step: the run has been paused since. */
+static bool is_there(const fl_checkpoints *c)
+{
+    return c->newest != NULL && c->newest->step == c->run->stats->steps;
+}
+
+/* A step has one checkpoint. It is the answer to a request if it has the present state, too. */
+static void repeat_outcome(fl_checkpoints *c)
+{
+    bool same = false;
+    fl_checkpoint *now = NULL;
+    fl_status status = fl_alloc(sizeof *now, (void **)&now);
+    if (status == FL_OK) {
+        status = fl_checkpoints_capture(c, now);
+    }
+    same = status == FL_OK && fl_checkpoint_has_state(c->newest, now) &&
+           fl_checkpoint_newest(c->store->dir_fd) == now->step;
+    free_checkpoint(&now);
+    fl_checkpoint_outcome last = c->last_good;
+    fl_checkpoint_outcome *o = end_ticket(c, same, c->newest->step);
+    if (same && last.step == o->step) {
+        last.ticket = o->ticket;
+        *o = last;
+    }
+    snprintf(o->why, sizeof o->why, "%s",
+             same
+                 ? ""
+                 : "the checkpoint after this step is there, and settings or the plan have changed "
+                   "since: resume the run, and ask after the next step");
+}
+
 static void look_at_schedule(fl_checkpoints *c, bool paused, int64_t now_us)
 {
     bool wanted = c->again || c->ticket_wanted >= c->ticket;
@@ -396,7 +435,9 @@ static void look_at_schedule(fl_checkpoints *c, bool paused, int64_t now_us)
         return;
     }
     if (paused) {
-        if (wanted) {
+        if (wanted && is_there(c)) {
+            repeat_outcome(c);
+        } else if (wanted) {
             ask_workers(c, 0, now_us);
         }
         return;
@@ -445,7 +486,7 @@ void fl_checkpoints_watch(fl_checkpoints *c, bool paused, int64_t now_us)
         return;
     }
     if (c->committing) {
-        if (!fl_commit_is_done(&c->commit)) {
+        if (!fl_commit_is_done(c->commit)) {
             return;
         }
         finish_commit(c);
@@ -459,12 +500,41 @@ void fl_checkpoints_watch(fl_checkpoints *c, bool paused, int64_t now_us)
     }
 }
 
+/* Wait for the commit. A disk that does not return keeps neither the run nor the user. */
+static bool await_commit(fl_checkpoints *c)
+{
+    int64_t deadline_us = fl_deadline_us(c->run->options->job->fault.deadline_ms);
+    bool ended = fl_commit_wait(c->commit, LOOK_MS);
+    while (!ended && fl_left_ms(deadline_us) > 0 && !c->hurried(c->context)) {
+        ended = fl_commit_wait(c->commit, LOOK_MS);
+    }
+    return ended;
+}
+
+static void abandon_commit(fl_checkpoints *c)
+{
+    int64_t step = c->commit->step;
+    fl_commit_abandon(c->commit);
+    c->commit = NULL; /* the thread's */
+    c->committing = false;
+    fl_free(c->settled);
+    c->settled = NULL;
+    while (c->n_open > 0) {
+        drop_collection(c, 0);
+    }
+    fail_ticket(c, step, "the disk has not taken it until the run had to end");
+}
+
 void fl_checkpoints_finish(fl_checkpoints *c)
 {
     if (c->store == NULL) {
         return;
     }
     while (c->committing || c->n_open > 0) {
+        if (c->committing && !await_commit(c)) {
+            abandon_commit(c);
+            return;
+        }
         if (c->committing) {
             finish_commit(c);
         } else if (is_complete(c, c->open[0], INT64_MAX)) {
@@ -477,6 +547,8 @@ void fl_checkpoints_finish(fl_checkpoints *c)
         fail_ticket(c, -1, "the run ended before it could be written");
     }
     fl_checkpoint_tidy(c->store->dir_fd, c->newest == NULL ? -1 : c->newest->step);
+    c->sums.last_step = fl_checkpoint_newest(c->store->dir_fd);
+    c->sums.any = c->sums.last_step >= 0;
 }
 
 fl_status fl_checkpoints_request(fl_checkpoints *c, int64_t *ticket)

@@ -45,6 +45,7 @@ typedef struct fl_checkpoints {
     fl_event_log *log;
     fl_ledger *ledger;
     void (*written)(void *context, const fl_checkpoint_outcome *outcome); /* one is durable */
+    bool (*hurried)(void *context); /* whether the user wants the run to end at once */
     void *context;
 
     const fl_checkpoint_store *store; /* NULL: this run cannot write checkpoints */
@@ -70,9 +71,10 @@ typedef struct fl_checkpoints {
     fl_collection *open[FL_CHECKPOINT_OPEN]; /* [n_open] ③, in the order of their steps */
     int64_t dropped_step;                    /* later reports of this step are dropped; -1: none */
     bool committing;
-    fl_commit commit;       /* ④ */
+    fl_commit *commit;      /* ④; NULL without a store, or once it is given up */
     fl_collection *settled; /* the collection being committed; NULL: a folder is being removed */
-    fl_checkpoint *newest;  /* ⑤; NULL: no checkpoint is durable */
+    fl_checkpoint_outcome last_good; /* of the newest one that this run wrote */
+    fl_checkpoint *newest;           /* ⑤; NULL: no checkpoint is durable */
 } fl_checkpoints;
 
 /* Set the borrowed fields before the call, and call it before a checkpoint is restored. The store
@@ -95,7 +97,7 @@ void fl_checkpoints_part(fl_checkpoints *checkpoints, int rank,
 void fl_checkpoints_watch(fl_checkpoints *checkpoints, bool paused, int64_t now_us);
 
 /* All workers have left: commit what is complete, give up the rest, and remove its folders. Waits
- * for the disk. */
+ * for the disk, at most fault.deadline for each of them, and until the user is hurried. */
 void fl_checkpoints_finish(fl_checkpoints *checkpoints);
 
 /* Ask for a checkpoint now. *ticket names it. FL_ENOTSUP, FL_EBUSY: there can be none, and why. */
@@ -111,6 +113,10 @@ const fl_checkpoint_outcome *fl_checkpoints_outcome_of(const fl_checkpoints *che
  * FL_ENOMEM. */
 fl_status fl_checkpoints_capture(const fl_checkpoints *checkpoints,
                                  fl_checkpoint *out) FL_MUST_CHECK;
+
+/* Whether both checkpoints, of one step, have the same plan and the same settings of the run. Pure.
+ */
+bool fl_checkpoint_has_state(const fl_checkpoint *before, const fl_checkpoint *now);
 
 /* FL_EFAILED names a file that this checkpoint must have and does not. */
 fl_status fl_checkpoints_check_files(const fl_checkpoints *checkpoints,

@@ -3,19 +3,38 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
+#include "device/regular_file.h"
+#include "pipe/state/model_file.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- folders ---- */
 
-/* Folders of checkpoints hold files alone: anything else stays, and so does its folder. The
- * manifest goes first, so that a folder that is removed halfway is no checkpoint. */
-static void empty_folder(int folder_fd)
+/* A name that a run gives to files of a checkpoint. */
+static bool is_own_name(const char *name)
+{
+    static const char *const names[] = {FL_CHECKPOINT_MANIFEST, FL_CHECKPOINT_MANIFEST ".part",
+                                        FL_CHECKPOINT_INDEX, FL_MODEL_CONFIG_FILE};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    const char *end = strrchr(name, '.');
+    return end != NULL && strcmp(end, ".safetensors") == 0 &&
+           (strncmp(name, "weights-", 8) == 0 || strncmp(name, "moments-", 8) == 0);
+}
+
+/* Removes the files of a checkpoint. The manifest goes first, so that a folder that is removed
+ * halfway is no checkpoint. Anything else stays: left [size_bytes] has the name of one such thing.
+ */
+static void empty_folder(int folder_fd, char *left, size_t size_bytes)
 {
     (void)unlinkat(folder_fd, FL_CHECKPOINT_MANIFEST, 0);
     DIR *dir = fdopendir(folder_fd);
@@ -25,24 +44,49 @@ static void empty_folder(int folder_fd)
         return;
     }
     while ((entry = readdir(dir)) != NULL) {
-        if (entry->d_name[0] != '.') {
-            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+        const char *name = entry->d_name;
+        bool is_folder_itself = strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+        if (!is_folder_itself && (!is_own_name(name) || unlinkat(dirfd(dir), name, 0) != 0)) {
+            snprintf(left, size_bytes, "%s", name);
         }
     }
     closedir(dir);
 }
 
-void fl_checkpoint_remove(int dir_fd, int64_t step)
+fl_status fl_checkpoint_remove(int dir_fd, int64_t step)
 {
-    char name[FL_CHECKPOINT_NAME_MAX];
+    char name[FL_CHECKPOINT_NAME_MAX], left[256] = "";
     fl_checkpoint_folder_name(step, name);
     int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0) {
-        empty_folder(fd);
+    if (fd < 0) {
+        return errno == ENOENT
+                   ? FL_OK
+                   : fl_fail(FL_EFAILED, "%s is not a folder of this run: it stays", name);
     }
-    if (unlinkat(dir_fd, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {
-        fl_log(FL_LOG_WARN, "cannot remove the folder %s of checkpoints: %s", name,
-               strerror(errno));
+    empty_folder(fd, left, sizeof left);
+    if (unlinkat(dir_fd, name, AT_REMOVEDIR) == 0 || errno == ENOENT) {
+        return FL_OK;
+    }
+    return left[0] == '\0'
+               ? fl_fail(FL_EFAILED, "%s: %s", name, strerror(errno))
+               : fl_fail(FL_EFAILED, "%s: %s is no file of a checkpoint: it stays", name, left);
+}
+
+static void remove_or_warn(int dir_fd, int64_t step)
+{
+    if (fl_checkpoint_remove(dir_fd, step) != FL_OK) {
+        fl_log(FL_LOG_WARN, "a checkpoint could not be removed: %s", fl_errmsg());
+    }
+}
+
+/* What stays of a folder that was no checkpoint any more was named before. */
+static void remove_listed(int dir_fd, const fl_checkpoint_folder *folder)
+{
+    if (folder->whole) {
+        remove_or_warn(dir_fd, folder->step);
+    } else {
+        fl_status status = fl_checkpoint_remove(dir_fd, folder->step);
+        (void)status;
     }
 }
 
@@ -51,6 +95,21 @@ static fl_status list_folders(int dir_fd, fl_checkpoint_folder **folders, int *n
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", dir_fd);
     return fl_checkpoint_list(path, folders, n);
+}
+
+int64_t fl_checkpoint_newest(int dir_fd)
+{
+    fl_checkpoint_folder *folders = NULL;
+    int n = 0;
+    int64_t step = -1;
+    if (list_folders(dir_fd, &folders, &n) != FL_OK) {
+        return -1;
+    }
+    for (int i = 0; step < 0 && i < n; i++) {
+        step = folders[i].whole ? folders[i].step : -1;
+    }
+    fl_free(folders);
+    return step;
 }
 
 void fl_checkpoint_tidy(int dir_fd, int64_t newest_step)
@@ -63,7 +122,7 @@ void fl_checkpoint_tidy(int dir_fd, int64_t newest_step)
     }
     for (int i = 0; i < n; i++) {
         if (!folders[i].whole || folders[i].step > newest_step) {
-            fl_checkpoint_remove(dir_fd, folders[i].step);
+            remove_listed(dir_fd, &folders[i]);
         }
     }
     fl_free(folders);
@@ -83,7 +142,7 @@ static void prune_folders(const fl_commit *commit)
         bool old = folders[i].step < commit->step;
         n_kept += folders[i].whole && folders[i].step <= commit->step;
         if (old && (!folders[i].whole || n_kept > commit->keep)) {
-            fl_checkpoint_remove(commit->store->dir_fd, folders[i].step);
+            remove_listed(commit->store->dir_fd, &folders[i]);
         }
     }
     fl_free(folders);
@@ -97,8 +156,12 @@ static fl_status sync_records(int run_fd)
     static const char *const names[] = {"steps.jsonl", "events.jsonl", "ledger.bin"};
     fl_status status = FL_OK;
     for (int i = 0; status == FL_OK && i < 3; i++) {
-        int fd = openat(run_fd, names[i], O_RDONLY | O_CLOEXEC);
-        if (fd >= 0 && fdatasync(fd) != 0) {
+        const char *why = NULL;
+        int fd = fl_regular_file_open(run_fd, names[i], &why);
+        bool is_gone = fd < 0 && errno == ENOENT;
+        if (fd < 0 && !is_gone) {
+            status = fl_fail(FL_EIO, "%s: %s", names[i], why);
+        } else if (fd >= 0 && fdatasync(fd) != 0) {
             status = fl_fail(FL_EIO, "%s: %s", names[i], strerror(errno));
         }
         if (fd >= 0) {
@@ -144,10 +207,18 @@ void fl_checkpoint_announce(const fl_checkpoint_store *store, const fl_checkpoin
     atomic_store(store->kept_step, checkpoint->step);
 }
 
+/* After this, what the commit has borrowed may be gone. */
+static fl_status check_wanted(const fl_commit *commit)
+{
+    return atomic_load(&commit->abandoned) ? fl_fail(FL_ESTOPPED, "the run has ended") : FL_OK;
+}
+
 static fl_status commit_folder(const fl_commit *commit)
 {
     FL_TRY(sync_records(commit->run_fd));
+    FL_TRY(check_wanted(commit));
     FL_TRY(write_last_files(commit));
+    FL_TRY(check_wanted(commit));
     fl_checkpoint_announce(commit->store, commit->checkpoint); /* ③ */
     prune_folders(commit);
     return FL_OK;
@@ -161,8 +232,9 @@ static void *run_thread(void *context)
     if (commit->status != FL_OK) {
         snprintf(commit->why, sizeof commit->why, "%s", fl_errmsg());
     }
-    if (commit->checkpoint == NULL || commit->status != FL_OK) {
-        fl_checkpoint_remove(commit->store->dir_fd, commit->step);
+    bool is_wanted = !atomic_load(&commit->abandoned);
+    if (is_wanted && (commit->checkpoint == NULL || commit->status != FL_OK)) {
+        remove_or_warn(commit->store->dir_fd, commit->step);
     }
     commit->took_us = fl_now_us() - begun_us;
     atomic_store(&commit->done, true);
@@ -183,6 +255,24 @@ fl_status fl_commit_start(fl_commit *commit)
 bool fl_commit_is_done(const fl_commit *commit)
 {
     return atomic_load(&commit->done);
+}
+
+bool fl_commit_wait(fl_commit *commit, int64_t timeout_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    commit->running = commit->running && pthread_timedjoin_np(commit->thread, NULL, &until) != 0;
+    return !commit->running;
+}
+
+void fl_commit_abandon(fl_commit *commit)
+{
+    atomic_store(&commit->abandoned, true);
+    pthread_detach(commit->thread);
 }
 
 void fl_commit_end(fl_commit *commit)

@@ -31,7 +31,7 @@ typedef struct fl_commit {
 
     pthread_t thread;
     bool running; /* to be joined */
-    atomic_bool done;
+    atomic_bool done, abandoned;
 } fl_commit;
 
 /* Start the thread. FL_ENOMEM if the system has no room for one: nothing was done. */
@@ -44,11 +44,23 @@ bool fl_commit_is_done(const fl_commit *commit);
  * gone. */
 void fl_commit_end(fl_commit *commit);
 
+/* Wait at most this long for the thread. Returns whether it has ended. */
+bool fl_commit_wait(fl_commit *commit, int64_t timeout_ms);
+
+/* Give up a thread that the disk does not let go. It keeps the commit and its checkpoint, which
+ * stay in memory until the process ends, and uses nothing that it borrowed any more. */
+void fl_commit_abandon(fl_commit *commit);
+
 /* Let workers link to the files of this checkpoint, which is durable. */
 void fl_checkpoint_announce(const fl_checkpoint_store *store, const fl_checkpoint *checkpoint);
 
-/* Remove a folder of checkpoints' folders by its step; one that does not exist is fine. */
-void fl_checkpoint_remove(int dir_fd, int64_t step);
+/* Remove a checkpoint, whole or not, by its step; one that does not exist is fine. Only files of a
+ * checkpoint are removed. FL_EFAILED names what is there beside them: that stays, and the folder is
+ * no checkpoint any more. */
+fl_status fl_checkpoint_remove(int dir_fd, int64_t step) FL_MUST_CHECK;
+
+/* The step of the newest checkpoint in the folder of checkpoints; -1: it has none. */
+int64_t fl_checkpoint_newest(int dir_fd);
 
 /* Remove folders without a manifest, and those of checkpoints after `newest_step`: they belong to
  * steps that a resumed run takes again. No worker may be writing. */

@@ -97,6 +97,14 @@ static void tell_written(void *context, const fl_checkpoint_outcome *outcome)
     fl_callbacks_checkpoint((fl_controller *)context, outcome);
 }
 
+/* A second signal, also while the run waits for its last checkpoint. */
+static bool is_hurried(void *context)
+{
+    fl_controller *controller = context;
+    fl_shutdown_signals(controller);
+    return controller->shutdown.phase.n_stops > 1;
+}
+
 /* Continue from a checkpoint, if the run does. */
 static fl_status open_checkpoints(fl_controller *controller)
 {
@@ -108,6 +116,7 @@ static fl_status open_checkpoints(fl_controller *controller)
     c->log = &controller->log;
     c->ledger = controller->ledger.ledger;
     c->written = tell_written;
+    c->hurried = is_hurried;
     c->context = controller;
     FL_TRY(fl_checkpoints_open(c));
     if (resume != NULL) {

@@ -1,10 +1,11 @@
 #include "launcher/run/resume.h"
 
+#include "control/checkpoint/commit.h"
 #include "device/alloc.h"
+#include "device/log.h"
 #include "launcher/job/job.h"
 #include "launcher/run/run_dir.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -121,31 +122,8 @@ fl_status fl_resume_check_program(fl_resume *r, fl_job *now)
 
 /* ---- ⑤ ---- */
 
-/* Without its manifest, a folder that is only partly removed is no checkpoint any more. */
-static fl_status remove_checkpoint(int dir_fd, const char *name)
-{
-    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
-    if (folder == NULL) {
-        fl_status status = fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
-        if (fd >= 0) {
-            close(fd);
-        }
-        return status;
-    }
-    unlinkat(fd, FL_CHECKPOINT_MANIFEST, 0);
-    for (const struct dirent *e = readdir(folder); e != NULL; e = readdir(folder)) {
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
-            unlinkat(fd, e->d_name, 0);
-        }
-    }
-    closedir(folder);
-    return unlinkat(dir_fd, name, AT_REMOVEDIR) == 0
-               ? FL_OK
-               : fl_fail(FL_EIO, "cannot remove the checkpoint %s: %s", name, strerror(errno));
-}
-
-/* Newer ones, which the run will write again, and those that were never finished. */
+/* Newer ones, which the run will write again, and those that were never finished. What is no file
+ * of a checkpoint stays. */
 static fl_status remove_others(const fl_resume *r)
 {
     fl_checkpoint_folder *all = NULL;
@@ -155,8 +133,9 @@ static fl_status remove_others(const fl_resume *r)
     }
     fl_status status = fl_checkpoint_list(r->checkpoints, &all, &n);
     for (int i = 0; status == FL_OK && i < n; i++) {
-        if (!all[i].whole || all[i].step > r->checkpoint->step) {
-            status = remove_checkpoint(dir_fd, all[i].name);
+        bool removed = !all[i].whole || all[i].step > r->checkpoint->step;
+        if (removed && fl_checkpoint_remove(dir_fd, all[i].step) != FL_OK) {
+            fl_log(FL_LOG_WARN, "%s/%s", r->checkpoints, fl_errmsg());
         }
     }
     fl_free(all);

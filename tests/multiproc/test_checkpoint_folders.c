@@ -146,6 +146,26 @@ static void test_folders__may_move(void **state)
     must_run("[ -e U/first/step-000000040/manifest.json ] && rm -r first U");
 }
 
+/* ---- what is in it beside checkpoints ---- */
+
+/* What is no file of a checkpoint stays, is named, and blocks nothing. */
+static void test_folders__keep_what_is_foreign(void **state)
+{
+    (void)state;
+    must_run(PROGRAM " run job.yaml --run-dir x && cd x/checkpoints &&"
+                     " truncate -s 100 step-000000020/manifest.json && mkdir step-000000020/mine &&"
+                     " mkdir -p step-000000015/notes && mkdir ../../elsewhere &&"
+                     " echo text >../../elsewhere/manifest.json &&"
+                     " ln -s ../../elsewhere step-000000888");
+    must_run(PROGRAM " run --resume x --set train.epochs=3 2>err");
+    must_run("grep 'step-000000020: mine is no file of a checkpoint: it stays' err &&"
+             " grep 'step-000000015: notes is no file of a checkpoint: it stays' err &&"
+             " grep 'step-000000888 is not a folder of this run: it stays' err");
+    must_run("[ -d x/checkpoints/step-000000015/notes ] && [ -e elsewhere/manifest.json ] &&"
+             " [ -L x/checkpoints/step-000000888 ] &&"
+             " [ -e x/checkpoints/step-000000030/manifest.json ] && rm -r x elsewhere");
+}
+
 #define TEST(name) cmocka_unit_test(test_folders__##name)
 
 int main(void)
@@ -156,6 +176,7 @@ int main(void)
         TEST(go_to_one_of_two_runs),
         TEST(that_stay_empty_are_removed),
         TEST(may_move),
+        TEST(keep_what_is_foreign),
     };
     return cmocka_run_group_tests(tests, make_job, remove_all);
 }

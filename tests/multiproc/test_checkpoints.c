@@ -199,10 +199,77 @@ static void test_checkpoints__are_written_on_request_and_while_paused(void **sta
     int64_t paused = live_status(&run, "step");
     assert_int_equal(ask_checkpoint(&run), paused);
     assert_int_equal(live_status(&run, "step"), paused);
+    assert_int_equal(ask_checkpoint(&run), paused); /* nothing has changed: the one that is there */
+    json_decref(live_ask(&run, "set", "{\"field\": \"train.lr\", \"value\": 0.0002}"));
+    live_refused(&run, "checkpoint", "{}", "refused");
+    assert_int_equal(count_events(run.dir, "checkpoint.failed", ""), 0);
     json_decref(live_ask(&run, "resume", "{}"));
     live_await_step(&run, paused + 20);
     assert_true(ask_checkpoint(&run) > paused);
     finish(&run);
+}
+
+/* An old checkpoint can be deleted at any time, also the newest one, with frozen layers. */
+static void test_checkpoints__go_on_after_the_newest_was_deleted(void **state)
+{
+    (void)state;
+    char command[512], name[FL_CHECKPOINT_NAME_MAX];
+    live_run run =
+        live_start((const char *const[]){ENDLESS, "devices.count", "2", "pipe.k", "2", "autodp.r",
+                                         "1", "checkpoint.every", "none", NULL});
+    live_await_step(&run, 5);
+    json_decref(live_ask(&run, "freeze", "{\"blocks\": 2}"));
+    for (int i = 0; i < 2; i++) {
+        int64_t step = ask_checkpoint(&run);
+        snprintf(command, sizeof command, "rm -r %s/checkpoints/%s", run.dir,
+                 fl_checkpoint_folder_name(step, name));
+        assert_int_equal(system(command), 0);
+    }
+    ask_checkpoint(&run);
+    assert_int_equal(count_events(run.dir, "checkpoint.failed", ""), 0);
+    finish(&run);
+}
+
+/* One bad byte of a frozen layer's file costs the checkpoint that has it, and none after it. */
+static void test_checkpoints__inherit_no_damage(void **state)
+{
+    (void)state;
+    char path[512], name[FL_CHECKPOINT_NAME_MAX];
+    live_run run =
+        live_start((const char *const[]){ENDLESS, "devices.count", "2", "pipe.k", "2", "autodp.r",
+                                         "1", "checkpoint.every", "none", NULL});
+    live_await_step(&run, 5);
+    json_decref(live_ask(&run, "freeze", "{\"blocks\": 2}"));
+    int64_t first = ask_checkpoint(&run);
+    snprintf(path, sizeof path, "%s/checkpoints/%s/weights-001.safetensors", run.dir,
+             fl_checkpoint_folder_name(first, name));
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "x", 1, 601), 1);
+    close(fd);
+    int64_t second = ask_checkpoint(&run); /* verifies its files */
+    assert_true(second > first);
+    assert_int_equal(count_events(run.dir, "checkpoint.failed", ""), 0);
+    snprintf(path, sizeof path, "rm -r %s/checkpoints/%s", run.dir, name);
+    assert_int_equal(system(path), 0); /* finish checks all that are left */
+    finish(&run);
+}
+
+/* A pipe in place of a file of the run fails checkpoints, and holds up neither them nor the end. */
+static void test_checkpoints__wait_for_no_pipe(void **state)
+{
+    (void)state;
+    char path[512];
+    live_run run = live_start(
+        (const char *const[]){ENDLESS, "devices.count", "2", "checkpoint.every", "none", NULL});
+    live_await_step(&run, 5);
+    path_in(path, run.dir, "ledger.bin");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    live_refused(&run, "checkpoint", "{}", "refused");
+    assert_true(count_events(run.dir, "checkpoint.failed", "ledger.bin: not a regular file") > 0);
+    json_decref(live_ask(&run, "stop", "{}"));
+    (void)live_finish(&run);
+    live_clean(&run);
 }
 
 /* Requests and plan changes in turn: with standby workers, another leader, workers that leave. */
@@ -431,6 +498,9 @@ int main(void)
         TEST(none_means_none),
         TEST(may_lie_elsewhere),
         LIVE(are_written_on_request_and_while_paused),
+        LIVE(go_on_after_the_newest_was_deleted),
+        LIVE(inherit_no_damage),
+        LIVE(wait_for_no_pipe),
         LIVE(agree_with_changes_of_the_plan),
         TEST(come_between_changes_of_the_plan),
         LIVE(a_frozen_block_is_written_once),
