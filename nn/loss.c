@@ -116,11 +116,13 @@ void fl_loss_sums_add(fl_loss_sums *to, const fl_loss_sums *from)
     }
 }
 
-fl_metric_means fl_loss_sums_means(const fl_loss_sums *sums, int n_metrics)
+fl_metric_means fl_loss_sums_means(const fl_loss_sums *sums, fl_metric_list list)
 {
-    fl_metric_means means = {.n = n_metrics};
-    for (int i = 0; i < n_metrics; i++) {
-        means.mean[i] = sums->metric[i] / sums->n_targets;
+    fl_metric_means means = {.n = list.n};
+    for (int i = 0; i < list.n; i++) {
+        const fl_metric *metric = &list.metric[i];
+        means.mean[i] =
+            metric->value != NULL ? metric->value(sums) : sums->metric[i] / sums->n_targets;
     }
     return means;
 }

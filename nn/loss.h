@@ -18,7 +18,7 @@ typedef struct fl_metric_list {
     int n;
 } fl_metric_list;
 
-/* The value of each metric: its mean over targets. */
+/* The value of each metric: its mean over targets, unless it has a function of its own. */
 typedef struct fl_metric_means {
     int n;
     double mean[FL_METRICS_MAX]; /* [n] in the order of the list */
@@ -47,7 +47,7 @@ fl_status fl_targets_expect_classes(const fl_tensor *targets, const fl_exec *x,
 /* *to += *from, both in host memory. */
 void fl_loss_sums_add(fl_loss_sums *to, const fl_loss_sums *from);
 
-/* The means over the targets of these sums, host memory. */
-fl_metric_means fl_loss_sums_means(const fl_loss_sums *sums, int n_metrics);
+/* The values of the metrics that have these sums, host memory. */
+fl_metric_means fl_loss_sums_means(const fl_loss_sums *sums, fl_metric_list list);
 
 #endif

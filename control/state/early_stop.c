@@ -33,7 +33,8 @@ fl_status fl_stop_rule_of(const fl_job *job, const fl_metric_list *metrics, int6
         if (out->metric < 0) {
             return refuse_metric(name, metrics);
         }
-        out->higher = metrics->metric[out->metric].is_share;
+        const fl_metric *metric = &metrics->metric[out->metric];
+        out->higher = metric->is_share || metric->is_gain;
     }
     out->patience = fl_evaluation_patience(job, steps_per_epoch, n_steps);
     return FL_OK;

@@ -138,12 +138,14 @@ typedef struct add_to_sum_args {
     F(T, MEMORY, grad_y)                                                                           \
     F(T, MEMORY, grad_patches) F(T, MEMORY, grad_cls) F(T, MEMORY, grad_pos)
 #define FIELDS_cross_entropy(F, T)                                                                 \
+    FIELDS_rows_cross_entropy(F, T) F(T, MEMORY, n_positive) F(T, MEMORY, n_true_positive)
+#define FIELDS_rows_cross_entropy(F, T)                                                            \
     F(T, MEMORY, logits)                                                                           \
     F(T, MEMORY, targets)                                                                          \
     F(T, MEMORY, grad) F(T, MEMORY, loss) F(T, MEMORY, n_correct) F(T, MEMORY, n_counted)
 #define FIELDS_span_cross_entropy(F, T)                                                            \
     F(T, OFFSETS, offsets)                                                                         \
-    FIELDS_cross_entropy(F, T)
+    FIELDS_rows_cross_entropy(F, T)
 #define FIELDS_squared_error(F, T)                                                                 \
     F(T, MEMORY, out)                                                                              \
     F(T, MEMORY, targets) F(T, MEMORY, grad) F(T, MEMORY, square_sum) F(T, MEMORY, absolute_sum)

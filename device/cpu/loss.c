@@ -9,6 +9,7 @@ enum { CHUNK = 1 << 15 }; /* elements whose errors are summed together */
 typedef struct row_result {
     double loss;
     bool correct, counted;
+    bool positive; /* class 1 is chosen; known only where it is asked for */
 } row_result;
 
 static void add(double *sum, double value)
@@ -30,6 +31,28 @@ static void add_rows(const row_result *rows, int64_t n, double *loss, double *n_
     add(loss, total);
     add(n_correct, correct);
     add(n_counted, counted);
+}
+
+static void add_positives(const row_result *rows, int64_t n, double *n_positive,
+                          double *n_true_positive)
+{
+    double positive = 0.0, true_positive = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        positive += rows[i].positive ? 1.0 : 0.0;
+        true_positive += rows[i].positive && rows[i].correct ? 1.0 : 0.0;
+    }
+    add(n_positive, positive);
+    add(n_true_positive, true_positive);
+}
+
+/* Whether class 1 has the largest logit. Of equal ones the first counts, as for `correct`. */
+static bool is_positive(const float *logits, int64_t n)
+{
+    bool largest = n > 1 && logits[1] > logits[0];
+    for (int64_t i = 2; i < n && largest; i++) {
+        largest = logits[i] <= logits[1];
+    }
+    return largest;
 }
 
 static void clear_row(float *grad, int64_t n)
@@ -61,17 +84,23 @@ fl_status fl__cpu_cross_entropy(fl_device *d, FL__UNUSED fl_stream *s,
     FL_TRY(fl__cpu_fp32_only("cross_entropy", a->dtype));
     FL_TRY(fl__cpu_reserve(cpu, (size_t)a->m * sizeof(row_result)));
     row_result *rows = fl__cpu_scratch(cpu, 0);
+    bool positives = a->n_positive != NULL || a->n_true_positive != NULL;
     FL__EACH_THREAD(cpu, t)
     {
         fl__range r = fl__range_of(a->m, 1, d->n_threads, t);
         for (int64_t i = r.begin; i < r.end; i++) {
+            const float *row = logits + i * a->n;
             float *grad_row = grad == NULL ? NULL : grad + i * a->n;
-            rows[i] =
-                one_row(cpu, logits + i * a->n, a->targets[i], n_classes, a->grad_scale, grad_row);
+            bool positive = positives && is_positive(row, n_classes); /* grad may be logits */
+            rows[i] = one_row(cpu, row, a->targets[i], n_classes, a->grad_scale, grad_row);
+            rows[i].positive = positive && rows[i].counted;
             clear_row(grad_row == NULL ? NULL : grad_row + n_classes, a->n - n_classes);
         }
     }
     add_rows(rows, a->m, a->loss, a->n_correct, a->n_counted);
+    if (positives) {
+        add_positives(rows, a->m, a->n_positive, a->n_true_positive);
+    }
     return FL_OK;
 }
 

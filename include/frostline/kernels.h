@@ -292,10 +292,12 @@ typedef struct fl_cross_entropy_args {
     const void *logits;     /* [m, n] */
     const int32_t *targets; /* [m], below n_classes */
     float grad_scale;
-    void *grad;        /* [m, n] out: grad_scale * (softmax - onehot); may be logits; or NULL */
-    double *loss;      /* sum over rows */
-    double *n_correct; /* rows whose largest logit is the target's */
-    double *n_counted; /* rows that are not ignored */
+    void *grad;         /* [m, n] out: grad_scale * (softmax - onehot); may be logits; or NULL */
+    double *loss;       /* sum over rows */
+    double *n_correct;  /* rows whose largest logit is the target's */
+    double *n_counted;  /* rows that are not ignored */
+    double *n_positive; /* of these, rows whose largest logit is that of class 1, */
+    double *n_true_positive; /* and those of them whose target is class 1 */
     int64_t m, n;
     int64_t n_classes; /* 1 .. n: the columns from here on are padding, which is not read and has
                         * the gradient 0; 0: n */

@@ -57,23 +57,30 @@ enum {
     FL_METRIC_NAME_MAX = 32 /* bytes of a metric's name, the zero included */
 };
 
-/* A value that a loss computes beside the loss itself. A run reports its mean over targets, for
- * training and for evaluation: under `train_`, `validation_` or `test_` and its name.
+typedef struct fl_loss_sums fl_loss_sums;
+
+/* A value that a loss computes beside the loss itself. A run reports it for training and for
+ * evaluation: under `train_`, `validation_` or `test_` and its name.
  *
  * name      a-z, 0-9 and _; unique within the loss; not `loss`, `samples`, `grad_norm` or
  *           `learning_rate`. It must stay valid as long as the model.
- * is_share  the mean is a share, 0 to 1; output for people shows it in percent. */
+ * is_share  the value is a share, 0 to 1; output for people shows it in percent.
+ * is_gain   a larger value is better, as it is for every share; otherwise a smaller one.
+ * value     the value, computed from the sums over all targets: for metrics that are no means, as
+ *           F1 is none. NULL: the mean over targets, metric[i] / n_targets for the i-th metric. */
 typedef struct fl_metric {
     const char *name;
     bool is_share;
+    bool is_gain;
+    double (*value)(const fl_loss_sums *sums);
 } fl_metric;
 
 /* Sums over the targets of one evaluated or trained micro-batch. */
-typedef struct fl_loss_sums {
+struct fl_loss_sums {
     double loss;
     double n_targets;
     double metric[FL_METRICS_MAX]; /* in the order of fl_loss_ops.metrics; the others stay 0 */
-} fl_loss_sums;
+};
 
 /* The end of a model. The same rules hold as for a layer.
  *
@@ -251,7 +258,8 @@ fl_status fl_layer_pooled_classifier(const fl_pooled_classifier_config *config,
                                      fl_layer *out) FL_MUST_CHECK;
 
 /* Softmax cross-entropy against one class a row, 0 .. n_classes - 1. Metrics: `accuracy`, the share
- * of rows whose largest output is the target's. Errors as above. */
+ * of rows whose largest output is the target's; with two classes also `f1` and `matthews`, of which
+ * class 1 is the positive one. Errors as above. */
 fl_status fl_loss_cross_entropy(int64_t n_classes, fl_loss *out) FL_MUST_CHECK;
 
 typedef struct fl_lm_head_config {

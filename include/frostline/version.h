@@ -8,8 +8,9 @@
  * struct that crosses the interface, of what a function takes.
  *   1  before versions were recorded
  *   2  kernels take structs; tables have heads; a plugin exports a struct
- *   3  a loss has an entry for predictions */
-enum { FL_API_VERSION = 3 };
+ *   3  a loss has an entry for predictions
+ *   4  a metric may be computed from all sums; cross-entropy counts class 1 */
+enum { FL_API_VERSION = 4 };
 
 /* What every public table of functions begins with:
  *     static const fl_layer_ops ops = {.head = FL_TABLE_HEAD(fl_layer_ops), .kind = "mine", ...};

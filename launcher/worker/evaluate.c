@@ -55,7 +55,7 @@ static fl_status evaluate_test(worker *w, fl_eval_report *report)
     FL_TRY(evaluate_set(w, &set, &sums));
     report->has_test = true;
     report->test_loss = sums.loss / sums.n_targets;
-    report->test_metrics = fl_loss_sums_means(&sums, fl_model_metrics(w->c->model).n);
+    report->test_metrics = fl_loss_sums_means(&sums, fl_model_metrics(w->c->model));
     report->test_samples = set.n;
     return FL_OK;
 }
@@ -67,7 +67,7 @@ static fl_status evaluate_due(worker *w, int64_t n, fl_eval_report *report)
     fl_loss_sums sums;
     FL_TRY(evaluate_set(w, &set, &sums));
     report->loss = sums.loss / sums.n_targets;
-    report->metrics = fl_loss_sums_means(&sums, fl_model_metrics(w->c->model).n);
+    report->metrics = fl_loss_sums_means(&sums, fl_model_metrics(w->c->model));
     report->samples = set.n;
     report->validation = validates;
     return last && validates ? evaluate_test(w, report) : FL_OK;

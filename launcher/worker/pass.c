@@ -146,8 +146,7 @@ static fl_status report_sums(worker *w, fl_loss_sums *sums, int64_t n, int64_t b
     if (w->leads) {
         fl_eval_report report = {.loss = sums->loss / sums->n_targets,
                                  .ms = (double)(fl_now_us() - begun_us) * 1e-3,
-                                 .metrics =
-                                     fl_loss_sums_means(sums, fl_model_metrics(w->c->model).n),
+                                 .metrics = fl_loss_sums_means(sums, fl_model_metrics(w->c->model)),
                                  .samples = n};
         fl_link_eval(w->link, &report);
     }

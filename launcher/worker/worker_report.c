@@ -28,7 +28,7 @@ void fl_worker_report(worker *w, const fl_global_batch *batch, const fl_step_res
                                .r = plan->R,
                                .m = plan->M,
                                .metrics =
-                                   fl_loss_sums_means(&r->sums, fl_model_metrics(w->c->model).n),
+                                   fl_loss_sums_means(&r->sums, fl_model_metrics(w->c->model)),
                                .skipped = !r->finite};
         fl_link_step(w->link, &step);
     }

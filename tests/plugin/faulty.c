@@ -276,7 +276,8 @@ static fl_status scored_forward(void *self, fl_exec *x, const fl_tensor *out,
     return FL_OK;
 }
 
-static const fl_metric scored_metrics[] = {{"accuracy", true}, {"margin", false}, {"hit", true}};
+static const fl_metric scored_metrics[] = {
+    {.name = "accuracy", .is_share = true}, {.name = "margin"}, {.name = "hit", .is_share = true}};
 
 static fl_loss_ops scored_ops = {.head = FL_TABLE_HEAD(fl_loss_ops),
                                  .kind = "scored",

@@ -386,6 +386,8 @@ static fl_status run_cross_entropy(kernel_rig *r)
                                      .loss = doubles(r, 1),
                                      .n_correct = doubles(r, 1),
                                      .n_counted = doubles(r, 1),
+                                     .n_positive = doubles(r, 1),
+                                     .n_true_positive = doubles(r, 1),
                                      .m = TOKENS,
                                      .n = WIDTH};
     return RUN(cross_entropy, &a);

@@ -12,8 +12,9 @@
 
 enum { PER_EPOCH = 10, STEPS = 200, LOSS = -1, MANY = 8 };
 
-static const fl_metric two[] = {{"mae", false}, {"accuracy", true}};
-static const fl_metric_list metrics = {two, 2};
+static const fl_metric three[] = {
+    {.name = "mae"}, {.name = "accuracy", .is_share = true}, {.name = "matthews", .is_gain = true}};
+static const fl_metric_list metrics = {three, 3};
 
 static void test_early_stop__ends_after_steps_without_improvement(void **state)
 {
@@ -87,13 +88,15 @@ static void test_early_stop__rule_is_that_of_the_job(void **state)
     (void)state;
     fl_stop_rule loss = rule_of("3", "loss", FL_OK), mae = rule_of("40 steps", "mae", FL_OK);
     fl_stop_rule accuracy = rule_of("25%", "accuracy", FL_OK);
+    fl_stop_rule matthews = rule_of("3", "matthews", FL_OK);
+    assert_true(matthews.metric == 2 && matthews.higher);
     assert_true(loss.patience == 30 && loss.metric == LOSS && !loss.higher);
     assert_true(mae.patience == 40 && mae.metric == 0 && !mae.higher && mae.margin == 0.125);
     assert_true(accuracy.patience == 50 && accuracy.metric == 1 && accuracy.higher);
     assert_int_equal(rule_of("none", "no_matter", FL_OK).patience, 0);
     (void)rule_of("3", "acuracy", FL_EINVAL);
-    assert_string_equal(fl_errmsg(),
-                        "train.stop_metric: found 'acuracy', allowed: loss, mae, accuracy");
+    assert_string_equal(
+        fl_errmsg(), "train.stop_metric: found 'acuracy', allowed: loss, mae, accuracy, matthews");
 }
 
 int main(void)

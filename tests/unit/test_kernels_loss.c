@@ -166,6 +166,43 @@ static void test_cross_entropy__leaves_padding_out(void **state)
     fl_device_destroy(&d);
 }
 
+/* Of equal logits the first is chosen, ignored rows count nowhere, and one of the sums may be
+ * missing. */
+static void test_cross_entropy__counts_class_1(void **state)
+{
+    (void)state;
+    enum { M = 200 };
+    for (int n = 2; n <= 4; n++) {
+        fl_device *d = cpu_with(1 + n % 3);
+        float *logits = random_floats((size_t)(M * n), 1, 3.0f);
+        int32_t targets[M];
+        double positive = 1.0, true_positive = 2.0, alone = 0.0, correct = 0.0, loss = 0.0;
+        double want_positive = 1.0, want_true_positive = 2.0, want_correct = 0.0;
+        for (int i = 0; i < M; i++) {
+            float *row = logits + i * n;
+            int best = 0;
+            targets[i] = i % (n + 1) - 1;
+            row[1] = i % 7 == 0 ? row[0] : row[1];
+            row[n - 1] = i % 5 == 0 ? row[1] : row[n - 1];
+            for (int k = 1; k < n; k++) {
+                best = row[k] > row[best] ? k : best;
+            }
+            want_positive += targets[i] >= 0 && best == 1;
+            want_true_positive += targets[i] == 1 && best == 1;
+            want_correct += targets[i] == best;
+        }
+        RUN(d, cross_entropy, .logits = logits, .targets = targets, .m = M, .n = n, .loss = &loss,
+            .n_correct = &correct, .n_positive = &positive, .n_true_positive = &true_positive);
+        RUN(d, cross_entropy, .logits = logits, .targets = targets, .m = M, .n = n, .loss = &loss,
+            .n_positive = &alone);
+        assert_true(want_positive > 20 && want_true_positive > 5);
+        assert_true(positive == want_positive && true_positive == want_true_positive);
+        assert_true(alone == want_positive - 1.0 && correct == want_correct);
+        free(logits);
+        fl_device_destroy(&d);
+    }
+}
+
 enum { SPANS = 5, COLUMNS = 2, TOKENS = 24 };
 
 static const int32_t starts[SPANS + 1] = {0, 3, 3, 4, 21, TOKENS};
@@ -428,6 +465,7 @@ static int run(void)
         cmocka_unit_test(test_squared_error__agrees_with_double_on_any_threads),
         cmocka_unit_test(test_cross_entropy__ignores_rows),
         cmocka_unit_test(test_cross_entropy__leaves_padding_out),
+        cmocka_unit_test(test_cross_entropy__counts_class_1),
         cmocka_unit_test(test_span_cross_entropy__agrees_with_double),
         cmocka_unit_test(test_many__tensors_do_not_depend_on_their_neighbours),
         cmocka_unit_test(test_sum_squares__agrees_with_double_on_any_threads),

@@ -47,9 +47,14 @@ static const char *judge(const fl_metric *metrics, int n)
 static void test_metrics__names_that_can_be_reported(void **state)
 {
     (void)state;
-    const fl_metric good[] = {{"accuracy", true}, {"mae", false},      {"top_5", true},
-                              {"9", false},       {NAME_OF_31, false}, {"_", false},
-                              {"loss_", false},   {"sample", true}};
+    const fl_metric good[] = {{.name = "accuracy", .is_share = true},
+                              {.name = "mae"},
+                              {.name = "top_5", .is_share = true},
+                              {.name = "9"},
+                              {.name = NAME_OF_31},
+                              {.name = "_"},
+                              {.name = "loss_"},
+                              {.name = "sample", .is_share = true}};
     assert_string_equal(judge(good, 8), "");
     assert_string_equal(judge(NULL, 0), "");
 }
@@ -74,10 +79,10 @@ static void test_metrics__other_names_are_refused(void **state)
          "loss (mine): metric 1: name '" NAME_OF_31 "2' found, allowed: 1 to 31 of a-z, 0-9, _"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        const fl_metric metrics[] = {{"ok", false}, {bad[i].name, false}};
+        const fl_metric metrics[] = {{.name = "ok"}, {.name = bad[i].name}};
         assert_string_equal(judge(metrics, 2), bad[i].message);
     }
-    const fl_metric nine[9] = {{"a", false}};
+    const fl_metric nine[9] = {{.name = "a"}};
     assert_string_equal(judge(nine, 9), "loss (mine): 9 metrics found, allowed: 0 to 8");
     assert_string_equal(judge(nine, -1), "loss (mine): -1 metrics found, allowed: 0 to 8");
     assert_string_equal(judge(NULL, 1), "loss (mine): 1 metrics, but no table of metrics");
@@ -87,19 +92,78 @@ static void test_metrics__other_names_are_refused(void **state)
 static void test_metrics__are_means_over_targets(void **state)
 {
     (void)state;
-    const fl_metric two[] = {{"mae", false}, {"share", true}};
+    const fl_metric two[] = {{.name = "mae"}, {.name = "share", .is_share = true}};
     const fl_metric_list list = {two, 2};
     fl_loss_sums sums = {.loss = 3, .n_targets = 2, .metric = {1, 2}};
     const fl_loss_sums more = {.loss = 1, .n_targets = 6, .metric = {5, 0, 7}};
     fl_loss_sums_add(&sums, &more);
     assert_true(sums.loss == 4 && sums.n_targets == 8 && sums.metric[2] == 7);
-    fl_metric_means means = fl_loss_sums_means(&sums, 2);
+    fl_metric_means means = fl_loss_sums_means(&sums, list);
     assert_int_equal(means.n, 2);
     assert_true(fl_metric_mean(&list, &means, "mae") == 0.75);
     assert_true(fl_metric_mean(&list, &means, "share") == 0.25);
     assert_true(isnan(fl_metric_mean(&list, &means, "accuracy")));
     means.n = 1; /* of a report that has fewer */
     assert_true(isnan(fl_metric_mean(&list, &means, "share")));
+}
+
+/* Rows of two classes: true and false positives, false and true negatives. */
+typedef struct binary_case {
+    double tp, fp, fn, tn;
+    double f1, matthews;
+} binary_case;
+
+/* By the definitions, in the other form: F1 is the harmonic mean of precision and recall, and
+ * Matthews' coefficient is the correlation of two 0/1 variables. */
+static void check_definitions(const binary_case *c, double f1, double matthews)
+{
+    double n = c->tp + c->fp + c->fn + c->tn;
+    double predicted = (c->tp + c->fp) / n, actual = (c->tp + c->fn) / n;
+    if (c->tp > 0) {
+        double precision = c->tp / (c->tp + c->fp), recall = c->tp / (c->tp + c->fn);
+        assert_true(fabs(f1 - 2 * precision * recall / (precision + recall)) < 1e-12);
+    }
+    double deviation = sqrt(predicted * (1 - predicted) * actual * (1 - actual));
+    if (deviation > 0) {
+        assert_true(fabs(matthews - (c->tp / n - predicted * actual) / deviation) < 1e-12);
+    }
+}
+
+static void test_metrics__of_two_classes_are_f1_and_matthews(void **state)
+{
+    (void)state;
+    /* The last two columns are those of scikit-learn. */
+    static const binary_case cases[] = {
+        {4, 1, 2, 3, 0.7272727272727273, 0.408248290463863},
+        {30, 12, 5, 53, 0.7792207792207793, 0.6499232722704146},
+        {0, 3, 7, 5, 0, -0.46770717334674267},
+        {5, 0, 0, 5, 1, 1},
+        {0, 5, 5, 0, 0, -1},
+        {0, 0, 0, 9, 0, 0}, /* no positives at all */
+        {9, 0, 0, 0, 1, 0},
+        {6, 4, 0, 0, 0.75, 0}, /* one class is always chosen */
+    };
+    fl_loss loss;
+    assert_int_equal(fl_loss_cross_entropy(2, &loss), FL_OK);
+    const fl_metric_list list = {loss.ops->metrics, loss.ops->n_metrics};
+    assert_int_equal(list.n, 3);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const binary_case *c = &cases[i];
+        double n = c->tp + c->fp + c->fn + c->tn;
+        /* What forward adds: right rows, rows where class 1 is chosen, those that are right. */
+        const fl_loss_sums sums = {.n_targets = n, .metric = {c->tp + c->tn, c->tp + c->fp, c->tp}};
+        fl_metric_means means = fl_loss_sums_means(&sums, list);
+        double f1 = fl_metric_mean(&list, &means, "f1");
+        double matthews = fl_metric_mean(&list, &means, "matthews");
+        assert_true(fabs(fl_metric_mean(&list, &means, "accuracy") - (c->tp + c->tn) / n) < 1e-12);
+        assert_true(fabs(f1 - c->f1) < 1e-12);
+        assert_true(fabs(matthews - c->matthews) < 1e-12);
+        check_definitions(c, f1, matthews);
+    }
+    loss.ops->destroy(loss.self);
+    assert_int_equal(fl_loss_cross_entropy(3, &loss), FL_OK);
+    assert_int_equal(loss.ops->n_metrics, 1);
+    loss.ops->destroy(loss.self);
 }
 
 static void test_metrics__of_no_model_are_none(void **state)
@@ -118,6 +182,7 @@ int main(void)
         cmocka_unit_test(test_metrics__names_that_can_be_reported),
         cmocka_unit_test(test_metrics__other_names_are_refused),
         cmocka_unit_test(test_metrics__are_means_over_targets),
+        cmocka_unit_test(test_metrics__of_two_classes_are_f1_and_matthews),
         cmocka_unit_test(test_metrics__of_no_model_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

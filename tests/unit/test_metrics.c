@@ -28,7 +28,7 @@
 enum { WORKERS = 3, TEXT_MAX = 64 * 1024, IDLERS = 40, GARBAGE = 400 };
 
 /* Everything is known, and every number differs. */
-static const fl_metric loss_metrics[] = {{"accuracy", true}, {"mae", false}};
+static const fl_metric loss_metrics[] = {{.name = "accuracy", .is_share = true}, {.name = "mae"}};
 
 static fl_metrics some_metrics(fl_metrics_worker *workers)
 {

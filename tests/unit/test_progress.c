@@ -54,7 +54,7 @@ static int64_t newest_step = -1; /* of the runs' checkpoints in this test: -1: n
 static int64_t n_failed;         /* of them */
 enum { EPOCHS = 4 };
 
-static const fl_metric two[] = {{"accuracy", true}, {"mae", false}};
+static const fl_metric two[] = {{.name = "accuracy", .is_share = true}, {.name = "mae"}};
 
 static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status status, char *text,
                        size_t size)

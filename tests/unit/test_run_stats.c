@@ -12,7 +12,7 @@
 
 enum { SAMPLES = 25, BATCH = 10, PER_EPOCH = 3, EPOCHS = 2 };
 
-static const fl_metric two[] = {{"mae", false}, {FL_ACCURACY, true}};
+static const fl_metric two[] = {{.name = "mae"}, {.name = FL_ACCURACY, .is_share = true}};
 
 static fl_step_report step_of(int64_t step)
 {
@@ -133,7 +133,7 @@ static void test_run_stats__tells_evaluations_within_an_epoch_apart(void **state
 static void test_run_stats__gives_scores_to_the_split_that_was_evaluated(void **state)
 {
     (void)state;
-    static const fl_metric accuracy[] = {{FL_ACCURACY, true}};
+    static const fl_metric accuracy[] = {{.name = FL_ACCURACY, .is_share = true}};
     fl_run_progress p;
     fl_run_stats t = fresh(true);
     t.metrics = (fl_metric_list){accuracy, 1};

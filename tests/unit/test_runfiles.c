@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-static const fl_metric two[] = {{"accuracy", true}, {"mae", false}};
+static const fl_metric two[] = {{.name = "accuracy", .is_share = true}, {.name = "mae"}};
 static const fl_metric_list metrics = {two, 2};
 
 typedef struct rig {
