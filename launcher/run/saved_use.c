@@ -318,6 +318,7 @@ static void forget_training(fl_job *job)
     job->train.evaluate = true; /* the pass is one evaluation */
     job->train.evaluate_every = none.train.evaluate_every;
     job->train.evaluate_samples = 0;
+    job->train.stop_after = none.train.stop_after;
     job->train.hash_weights = 0;
 }
 
