@@ -479,6 +479,8 @@ static void test_job__load_reads_files_and_says_why_it_cannot(void **state)
     assert_int_equal(fl_job_load(FL_SOURCE_DIR "/configs/vit-fashion.yaml", NULL, 0, &job), FL_OK);
     assert_string_equal(job.name, "vit-fashion");
     assert_int_equal(job.model.blocks, 12);
+    assert_int_equal(fl_job_load(FL_SOURCE_DIR "/configs/sst2-minilm.yaml", NULL, 0, &job), FL_OK);
+    assert_int_equal(job.model.kind, FL_MODEL_HF);
     assert_int_equal(fl_job_load(FL_SOURCE_DIR "/configs/quickstart.yaml", NULL, 0, &job), FL_OK);
     assert_int_equal(fl_job_load("no/such.yaml", NULL, 0, &job), FL_EIO);
     assert_string_equal(fl_errmsg(), "no/such.yaml: cannot be opened: No such file or directory");
