@@ -209,6 +209,24 @@ static void test_checkpoints__are_written_on_request_and_while_paused(void **sta
     finish(&run);
 }
 
+/* Would catch: a request that waits for the step of a scheduled checkpoint that the pause put off.
+ */
+static void test_checkpoints__are_written_at_any_pause(void **state)
+{
+    (void)state;
+    live_run run =
+        live_start((const char *const[]){ENDLESS, "devices.count", "2", "pipe.k", "2", "autodp.r",
+                                         "1", "checkpoint.every", "25 steps", NULL});
+    for (int i = 0; i < 6; i++) {
+        live_await_step(&run, live_status(&run, "step") + 10 + 7 * i);
+        json_decref(live_ask(&run, "pause", "{}"));
+        assert_int_equal(ask_checkpoint(&run), live_status(&run, "step"));
+        json_decref(live_ask(&run, "resume", "{}"));
+    }
+    assert_int_equal(count_events(run.dir, "checkpoint.failed", ""), 0);
+    finish(&run);
+}
+
 /* An old checkpoint can be deleted at any time, also the newest one, with frozen layers. */
 static void test_checkpoints__go_on_after_the_newest_was_deleted(void **state)
 {
@@ -498,6 +516,7 @@ int main(void)
         TEST(none_means_none),
         TEST(may_lie_elsewhere),
         LIVE(are_written_on_request_and_while_paused),
+        LIVE(are_written_at_any_pause),
         LIVE(go_on_after_the_newest_was_deleted),
         LIVE(inherit_no_damage),
         LIVE(wait_for_no_pipe),
