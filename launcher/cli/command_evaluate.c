@@ -26,7 +26,9 @@ static void print_text(const char *name, const fl_use *use, const char *split,
 {
     const fl_eval_report *r = &result->outcome.evaluation;
     const fl_metric_list metrics = fl_model_metrics(use->model);
+    char origin[FL_SAVED_ORIGIN_MAX];
     printf("%s: %" PRId64 " %s samples of %s\n", name, r->samples, split, data_path(use));
+    printf("  %-14s %s\n", "weights", fl_saved_model_origin(&use->saved, origin));
     for (int i = 0; i < metrics.n && i < r->metrics.n; i++) {
         const fl_metric *m = &metrics.metric[i];
         printf(m->is_share ? "  %-14s %.2f %%\n" : "  %-14s %.4g\n", m->name,
@@ -46,6 +48,9 @@ static void print_json(const char *name, const fl_use *use, const char *split,
     fl_json_object(&j, NULL);
     fl_json_text(&j, "model", name);
     fl_json_text(&j, "weights", use->saved.weights);
+    if (use->saved.step >= 0) {
+        fl_json_integer(&j, "step", use->saved.step);
+    }
     fl_json_text(&j, "data", data_path(use));
     fl_json_text(&j, "split", split);
     fl_json_integer(&j, "samples", r->samples);

@@ -109,6 +109,7 @@ static fl_status export_model(const fl_args *args, const char *folder)
     fl_saved_model saved;
     fl_st_dtype dtype;
     fl_model_export_result result;
+    char origin[FL_SAVED_ORIGIN_MAX];
     if (fl_args_has(args, "--format") || fl_args_has(args, "--out")) {
         return fl_fail(FL_EINVAL, "--to exports the model, %s the curves; allowed: one of both",
                        fl_args_has(args, "--out") ? "--out" : "--format");
@@ -117,8 +118,9 @@ static fl_status export_model(const fl_args *args, const char *folder)
     FL_TRY(fl_saved_model_find(args->operand, &saved));
     fl_use_say_choice(&saved);
     FL_TRY(fl_model_export(&saved, folder, dtype, &result));
-    printf("%s/model.safetensors\n%s/config.json\n%d tensors, %" PRId64 " bytes\n", folder, folder,
-           result.n_tensors, result.size_bytes);
+    printf("%s/model.safetensors\n%s/config.json\n%d tensors, %" PRId64 " bytes\nweights: %s\n",
+           folder, folder, result.n_tensors, result.size_bytes,
+           fl_saved_model_origin(&saved, origin));
     return FL_OK;
 }
 

@@ -56,7 +56,9 @@ static fl_status predict_into(const fl_use *use, const prediction_file *out)
     FL_TRY(fl_pass_run(use, &request, &result));
     FL_TRY(keep_output(out));
     if (out->path != NULL) {
-        printf("%s: %" PRId64 " lines\n", out->path, result.outcome.n_samples);
+        char origin[FL_SAVED_ORIGIN_MAX];
+        printf("%s: %" PRId64 " lines\nweights: %s\n", out->path, result.outcome.n_samples,
+               fl_saved_model_origin(&use->saved, origin));
     }
     return FL_OK;
 }

@@ -5,6 +5,7 @@
 #include "device/log.h"
 #include "launcher/job/job.h"
 #include "launcher/run/run_dir.h"
+#include "pipe/state/model_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -143,6 +144,18 @@ static fl_status remove_others(const fl_resume *r)
     return status;
 }
 
+/* The weights that the run had left are not those of its last step any more. Whatever happens from
+ * here on, the newest checkpoint has them. */
+static fl_status remove_model(const fl_resume *r)
+{
+    return unlinkat(r->dir_fd, FL_MODEL_FOLDER "/" FL_MODEL_FILE, 0) == 0 || errno == ENOENT
+               ? FL_OK
+               : fl_fail(FL_EIO,
+                         "--resume: cannot remove %s/" FL_MODEL_FOLDER "/" FL_MODEL_FILE
+                         ", which the run left before: %s",
+                         r->dir, strerror(errno));
+}
+
 /* A process that opened the old file before finds that it has another name's file, and ends. */
 static fl_status replace_job(fl_resume *r, const fl_preparation *p)
 {
@@ -156,6 +169,7 @@ static fl_status replace_job(fl_resume *r, const fl_preparation *p)
 fl_status fl_resume_begin(fl_resume *r, const fl_preparation *p)
 {
     FL_TRY(remove_others(r));
+    FL_TRY(remove_model(r));
     FL_TRY(fl_runfiles_cut_hashes(r->dir_fd, r->checkpoint->step));
     return r->n_changed > 0 ? replace_job(r, p) : FL_OK;
 }

@@ -24,7 +24,7 @@ static void forget_moments(fl_checkpoint *c)
     c->n_files = n;
 }
 
-static fl_status check_whole(const char *folder)
+static fl_status check_whole(const char *folder, int64_t *step)
 {
     fl_checkpoint *c = NULL;
     FL_TRY(fl_alloc(sizeof *c, (void **)&c));
@@ -33,16 +33,18 @@ static fl_status check_whole(const char *folder)
         forget_moments(c);
         status = fl_checkpoint_verify(c, folder, fl_preparation_processors());
     }
+    *step = status == FL_OK ? c->step : -1;
     fl_checkpoint_fini(c);
     fl_free(c);
     return status;
 }
 
-fl_status fl_saved_checkpoint_check(const char *folder)
+fl_status fl_saved_checkpoint_check(const char *folder, int64_t *step)
 {
     char manifest[PATH_MAX];
     int n = snprintf(manifest, sizeof manifest, "%s/" FL_CHECKPOINT_MANIFEST, folder);
-    return n < PATH_MAX && access(manifest, F_OK) == 0 ? check_whole(folder) : FL_OK;
+    *step = -1;
+    return n < PATH_MAX && access(manifest, F_OK) == 0 ? check_whole(folder, step) : FL_OK;
 }
 
 static void note_damage(char note[FL_SAVED_NOTE_MAX], int64_t step)
@@ -59,14 +61,14 @@ static bool is_damage(fl_status status)
 }
 
 static fl_status choose_folder(const char *checkpoints, const fl_checkpoint_folder *all, int n,
-                               char path[PATH_MAX], char note[FL_SAVED_NOTE_MAX])
+                               char path[PATH_MAX], int64_t *step, char note[FL_SAVED_NOTE_MAX])
 {
     for (int i = 0; i < n; i++) {
         if (!all[i].whole ||
             snprintf(path, PATH_MAX, "%s/%s", checkpoints, all[i].name) >= PATH_MAX) {
             continue;
         }
-        fl_status status = check_whole(path);
+        fl_status status = check_whole(path, step);
         if (!is_damage(status)) {
             return status;
         }
@@ -76,18 +78,19 @@ static fl_status choose_folder(const char *checkpoints, const fl_checkpoint_fold
     return FL_OK;
 }
 
-fl_status fl_saved_checkpoint_find(const char *run, char path[PATH_MAX],
+fl_status fl_saved_checkpoint_find(const char *run, char path[PATH_MAX], int64_t *step,
                                    char note[FL_SAVED_NOTE_MAX])
 {
     char checkpoints[PATH_MAX];
     fl_checkpoint_folder *all = NULL;
     int n = 0;
     path[0] = '\0';
+    *step = -1;
     if (snprintf(checkpoints, sizeof checkpoints, "%s/" FL_CHECKPOINT_FOLDER, run) >= PATH_MAX) {
         return FL_OK;
     }
     FL_TRY(fl_checkpoint_list(checkpoints, &all, &n));
-    fl_status status = choose_folder(checkpoints, all, n, path, note);
+    fl_status status = choose_folder(checkpoints, all, n, path, step, note);
     fl_free(all);
     return status;
 }

@@ -5,20 +5,22 @@
 #include <frostline/status.h>
 
 #include <limits.h>
-#include <stdbool.h>
+#include <stdint.h>
 
 enum { FL_SAVED_NOTE_MAX = 2048 };
 
 /* FL_OK if the folder is a checkpoint whose weights are whole; a folder without a manifest is taken
- * for one of weights, and not checked. Moments are not read. Returns FL_EFORMAT, FL_ENOTSUP or
+ * for one of weights, and not checked. Moments are not read. *step: how many steps were finished;
+ * -1: unknown. Returns FL_EFORMAT, FL_ENOTSUP or
  * FL_EIO with the file and what is wrong with it. */
-fl_status fl_saved_checkpoint_check(const char *folder) FL_MUST_CHECK;
+fl_status fl_saved_checkpoint_check(const char *folder, int64_t *step) FL_MUST_CHECK;
 
 /* Find the newest checkpoint of a run whose weights are whole.
  * path      "": there is none
+ * step      how many steps were finished
  * note      a line, with a newline at its end, is appended for each newer one, with the reason why
  *           it is not used */
-fl_status fl_saved_checkpoint_find(const char *run, char path[PATH_MAX],
+fl_status fl_saved_checkpoint_find(const char *run, char path[PATH_MAX], int64_t *step,
                                    char note[FL_SAVED_NOTE_MAX]) FL_MUST_CHECK;
 
 #endif

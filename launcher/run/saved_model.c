@@ -8,9 +8,11 @@
 
 #include "device/alloc.h"
 #include "device/log.h"
+#include "device/plural.h"
 #include "launcher/run/runs.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -41,20 +43,78 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* The run above a folder of weights, if there is one: RUN/model or RUN/checkpoints/NAME. A job file
- * alone makes no run. */
+/* The model of a run that has ended is that of its last step. */
+static bool has_ended(fl_run_state state)
+{
+    return state == FL_RUN_FINISHED || state == FL_RUN_STOPPED;
+}
+
+/* After how many steps the run left its model; -1: unknown. */
+static int64_t find_last_step(const char *run)
+{
+    fl_run_entry *entry = NULL;
+    int64_t step = -1;
+    if (fl_alloc(sizeof *entry, (void **)&entry) == FL_OK) {
+        bool known = fl_run_look(run, entry) == FL_OK && has_ended(entry->state);
+        step = known ? entry->steps : -1;
+        fl_free(entry);
+    }
+    return step;
+}
+
+static bool is_model_of(const char *run, const char *folder)
+{
+    char model[PATH_MAX];
+    struct stat a, b;
+    return find_below(model, run, FL_MODEL_FOLDER) && stat(model, &a) == 0 &&
+           stat(folder, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* A job file alone makes no run. */
+static void take_run_above(const char *run, const char *folder, fl_saved_model *out)
+{
+    char events[PATH_MAX];
+    if (out->job[0] != '\0' || !find_below(events, run, "events.jsonl") ||
+        !find_below(out->job, run, "job.yaml")) {
+        return;
+    }
+    if (out->step < 0 && is_model_of(run, folder)) {
+        out->step = find_last_step(run);
+    }
+    if (out->config[0] == '\0') {
+        (void)find_below(out->config, run, FL_MODEL_FOLDER "/" FL_MODEL_CONFIG_FILE);
+    }
+}
+
+/* Cut the last name off a path: "" if there is none. */
+static void cut_name(char *path)
+{
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/') {
+        n--;
+    }
+    while (n > 0 && path[n - 1] != '/') {
+        n--;
+    }
+    path[n] = '\0';
+}
+
+/* The run above a folder of weights, if there is one: RUN/model or RUN/checkpoints/NAME. Where
+ * RUN/checkpoints is a link, only the path has it. */
 static void find_run_above(const char *folder, fl_saved_model *out)
 {
     static const char *const above[] = {"..", "../.."};
-    char run[PATH_MAX], events[PATH_MAX];
-    for (int i = 0; i < 2 && out->job[0] == '\0'; i++) {
-        int n = snprintf(run, sizeof run, "%s/%s", folder, above[i]);
-        bool is_run = n < PATH_MAX && find_below(events, run, "events.jsonl") &&
-                      find_below(out->job, run, "job.yaml");
-        if (is_run && out->config[0] == '\0') {
-            (void)find_below(out->config, run, FL_MODEL_FOLDER "/" FL_MODEL_CONFIG_FILE);
+    char run[PATH_MAX];
+    for (int i = 0; i < 2; i++) {
+        if (snprintf(run, sizeof run, "%s/%s", folder, above[i]) < PATH_MAX) {
+            take_run_above(run, folder, out);
         }
     }
+    snprintf(run, sizeof run, "%s", folder);
+    for (int i = 0; i < 2; i++) {
+        cut_name(run);
+    }
+    take_run_above(run[0] == '\0' ? "." : run, folder, out);
 }
 
 static void take_folder(const char *folder, fl_saved_model *out)
@@ -64,13 +124,6 @@ static void take_folder(const char *folder, fl_saved_model *out)
     find_run_above(folder, out);
 }
 
-/* The model of a run that has ended is that of its last step. */
-static bool has_ended(fl_run_state state)
-{
-    return state == FL_RUN_FINISHED || state == FL_RUN_STOPPED;
-}
-
-/* A run that has not ended may have gone on since it left a model: it was resumed. */
 static const char *describe_state(fl_run_state state)
 {
     switch (state) {
@@ -96,7 +149,7 @@ static fl_status choose_weights(const char *run, fl_run_state state, char path[P
     bool left = find_below(model, run, FL_MODEL_FOLDER) && holds_weights(model);
     path[0] = '\0';
     if (!left || !has_ended(state)) {
-        FL_TRY(fl_saved_checkpoint_find(run, path, out->note));
+        FL_TRY(fl_saved_checkpoint_find(run, path, &out->step, out->note));
     }
     if (!left && path[0] == '\0') {
         return fl_fail(FL_EINVAL, "%s%s: this run has left no model and no checkpoint", out->note,
@@ -143,7 +196,7 @@ fl_status fl_saved_model_find(const char *name, fl_saved_model *out)
     char path[PATH_MAX];
     fl_run_entry run;
     fl_job defaults;
-    *out = (fl_saved_model){0};
+    *out = (fl_saved_model){.step = -1};
     if (strlen(name) >= PATH_MAX) {
         return fl_fail(FL_EINVAL, "the path %.64s... is too long", name);
     }
@@ -151,8 +204,9 @@ fl_status fl_saved_model_find(const char *name, fl_saved_model *out)
         return fl_fail(FL_EINVAL, "%s: %s", name, strerror(errno));
     }
     if (is_folder(name) && holds_weights(name)) {
+        FL_TRY(fl_saved_checkpoint_check(name, &out->step));
         take_folder(name, out);
-        return fl_saved_checkpoint_check(name);
+        return FL_OK;
     }
     if (is_folder(name) && find_below(path, name, "job.yaml")) {
         return take_run(name, out);
@@ -177,6 +231,17 @@ fl_status fl_saved_model_find(const char *name, fl_saved_model *out)
     return take_run(run.path, out);
 }
 
+const char *fl_saved_model_origin(const fl_saved_model *saved, char text[FL_SAVED_ORIGIN_MAX])
+{
+    if (saved->step < 0) {
+        snprintf(text, FL_SAVED_ORIGIN_MAX, "%s", saved->weights);
+    } else {
+        snprintf(text, FL_SAVED_ORIGIN_MAX, "%s after %" PRId64 " step%s", saved->weights,
+                 saved->step, fl_plural_ending(saved->step, "step"));
+    }
+    return text;
+}
+
 /* Each line of the note, as a warning. */
 static void log_note(const char *field, const char *note)
 {
@@ -188,13 +253,14 @@ static void log_note(const char *field, const char *note)
 fl_status fl_saved_model_find_init(const char *init, char path[PATH_MAX])
 {
     char job[PATH_MAX];
+    int64_t step;
     fl_saved_model *run = NULL;
     if (!is_folder(init) || holds_weights(init) || !find_below(job, init, "job.yaml")) {
         snprintf(path, PATH_MAX, "%s", init);
-        return fl_saved_checkpoint_check(init);
+        return fl_saved_checkpoint_check(init, &step);
     }
     FL_TRY(fl_alloc(sizeof *run, (void **)&run));
-    *run = (fl_saved_model){0};
+    *run = (fl_saved_model){.step = -1};
     fl_status status = take_run(init, run);
     log_note("model.init", run->note);
     snprintf(path, PATH_MAX, "%s", run->weights);

@@ -10,6 +10,7 @@ typedef struct fl_saved_model {
     char weights[PATH_MAX];       /* what fl_safetensors_open takes */
     char config[PATH_MAX];        /* "": there is none */
     char job[PATH_MAX];           /* job.yaml of the run that trained it; "": unknown */
+    int64_t step;                 /* of its run, after which it was left; -1: unknown */
     char note[FL_SAVED_NOTE_MAX]; /* lines for a person: which weights of a run are used if not the
                                      model that it left, and why; "": nothing to say */
 } fl_saved_model;
@@ -20,6 +21,11 @@ typedef struct fl_saved_model {
  * newest checkpoint whose weights are whole. Returns FL_EINVAL if there is none, and FL_EFORMAT,
  * FL_ENOTSUP or FL_EIO for a checkpoint that is damaged. */
 fl_status fl_saved_model_find(const char *name, fl_saved_model *out) FL_MUST_CHECK;
+
+enum { FL_SAVED_ORIGIN_MAX = PATH_MAX + 32 };
+
+/* Which weights they are, for a person: "runs/first/model after 469 steps". Returns text. */
+const char *fl_saved_model_origin(const fl_saved_model *saved, char text[FL_SAVED_ORIGIN_MAX]);
 
 /* The weights that model.init means: of a run directory as above, and a warning names them if they
  * are not the model that it left; anything else as it is. */
