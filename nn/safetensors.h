@@ -91,6 +91,10 @@ fl_status fl_safetensors_read(const fl_safetensors *file, const fl_st_tensor *te
  * Threads: any. */
 fl_status fl_safetensors_check_unchanged(const fl_safetensors *file) FL_MUST_CHECK;
 
+/* The same for the file of this tensor alone. */
+fl_status fl_safetensors_check_tensor(const fl_safetensors *file,
+                                      const fl_st_tensor *tensor) FL_MUST_CHECK;
+
 /* ---- writing ---- */
 
 typedef struct fl_st_spec {

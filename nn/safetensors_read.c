@@ -27,6 +27,7 @@ struct fl_safetensors {
     int n_parts;
     part *parts;
     int n;
+    size_t capacity;
     fl_st_tensor *tensors; /* [n] sorted by name */
 };
 
@@ -78,6 +79,17 @@ static fl_status parse_json(const char *path, const char *text, size_t n, json_t
         return fl_fail(FL_EFORMAT, "%s: the header is no JSON object", path);
     }
     return FL_OK;
+}
+
+/* A message shows names as they are, and they must not control a terminal. */
+static bool has_control(const char *name)
+{
+    for (const unsigned char *c = (const unsigned char *)name; *c != '\0'; c++) {
+        if (*c < ' ' || *c == 0x7f) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- one file ---- */
@@ -215,6 +227,11 @@ static fl_status read_tensors(const part *p, int which, int64_t data_at, int64_t
             FL_TRY(check_metadata(p->path, entry));
             continue;
         }
+        if (has_control(name)) {
+            return fl_fail(FL_EFORMAT,
+                           "%s: tensor %d of the header: a control character in its name", p->path,
+                           *n);
+        }
         fl_st_tensor *t = &tensors[*n];
         *t = (fl_st_tensor){.name = name, .part = which};
         FL_TRY(read_dtype(p->path, name, entry, t));
@@ -274,9 +291,8 @@ static fl_status open_part(fl_safetensors *file, int folder_fd, const char *path
     }
     fl_free(text);
     FL_TRY(status);
-    size_t most = (size_t)file->n + json_object_size(p->header);
-    FL_TRY(fl_realloc((void **)&file->tensors, (size_t)file->n * sizeof *file->tensors,
-                      most * sizeof *file->tensors));
+    FL_TRY(fl_alloc_room((void **)&file->tensors, (size_t)file->n, json_object_size(p->header),
+                         sizeof *file->tensors, &file->capacity));
     int64_t data_at = LENGTH_BYTES + (int64_t)n_text;
     FL_TRY(read_tensors(p, file->n_parts - 1, data_at, size_bytes - data_at,
                         file->tensors + file->n, &n));
@@ -286,23 +302,16 @@ static fl_status open_part(fl_safetensors *file, int folder_fd, const char *path
 
 /* ---- several files ---- */
 
-/* Which part has this path; n_parts if none has. */
-static int part_of(const fl_safetensors *file, const char *path)
-{
-    int i = 0;
-    while (i < file->n_parts && strcmp(file->parts[i].path, path) != 0) {
-        i++;
-    }
-    return i;
-}
-
 /* A file named by an index lies beside it. */
 static fl_status path_beside(const char *index, const char *name, char path[PATH_MAX_BYTES])
 {
     const char *slash = strrchr(index, '/');
     int folder = slash == NULL ? 0 : (int)(slash - index + 1);
-    if (name[0] == '\0' || strchr(name, '/') != NULL) {
-        return fl_fail(FL_EFORMAT, "%s: \"%.200s\" is no name of a file beside it", index, name);
+    if (name[0] == '\0' || strchr(name, '/') != NULL || has_control(name)) {
+        return has_control(name)
+                   ? fl_fail(FL_EFORMAT, "%s: a file's name has a control character", index)
+                   : fl_fail(FL_EFORMAT, "%s: \"%.200s\" is no name of a file beside it", index,
+                             name);
     }
     if (snprintf(path, PATH_MAX_BYTES, "%.*s%s", folder, index, name) >= PATH_MAX_BYTES) {
         return fl_fail(FL_EFORMAT, "%s: the path of \"%.200s\" is too long", index, name);
@@ -310,7 +319,8 @@ static fl_status path_beside(const char *index, const char *name, char path[PATH
     return FL_OK;
 }
 
-static fl_status open_parts(fl_safetensors *file, const char *index, json_t *map)
+/* parts: the number of each file that the map names, by its name */
+static fl_status open_parts(fl_safetensors *file, const char *index, json_t *map, json_t *parts)
 {
     const char *name;
     const json_t *value;
@@ -322,26 +332,32 @@ static fl_status open_parts(fl_safetensors *file, const char *index, json_t *map
         if (where == NULL) {
             return fl_fail(FL_EFORMAT, "%s: weight_map: \"%.200s\" names no file", index, name);
         }
-        FL_TRY(path_beside(index, where, path));
-        if (part_of(file, path) == file->n_parts) {
-            FL_TRY(open_part(file, AT_FDCWD, path));
+        if (json_object_get(parts, where) != NULL) {
+            continue;
         }
+        FL_TRY(path_beside(index, where, path));
+        if (json_object_set_new(parts, where, json_integer(file->n_parts)) != 0) {
+            return fl_fail(FL_ENOMEM, "no memory for the files of %s", index);
+        }
+        FL_TRY(open_part(file, AT_FDCWD, path));
     }
     return FL_OK;
 }
 
 /* The index and the files agree about which tensors there are and where. */
-static fl_status check_index(const fl_safetensors *file, const char *index, json_t *map)
+static fl_status check_index(const fl_safetensors *file, const char *index, json_t *map,
+                             const json_t *parts)
 {
     const char *name;
     const json_t *value;
-    char path[PATH_MAX_BYTES];
     json_object_foreach(map, name, value)
     {
         const fl_st_tensor *t = fl_safetensors_find(file, name);
-        FL_TRY(path_beside(index, json_string_value(value), path));
-        if (t == NULL || t->part != part_of(file, path)) {
-            return fl_fail(FL_EFORMAT, "%s: tensor \"%.200s\" is not in %s", index, name, path);
+        const char *where = json_string_value(value);
+        int which = (int)json_integer_value(json_object_get(parts, where));
+        if (t == NULL || t->part != which) {
+            return fl_fail(FL_EFORMAT, "%s: tensor \"%.200s\" is not in %s", index,
+                           has_control(name) ? "?" : name, file->parts[which].path);
         }
     }
     for (int i = 0; i < file->n; i++) {
@@ -399,15 +415,20 @@ static fl_status open_index(fl_safetensors *file, const char *path)
     if (status == FL_OK && !json_is_object(map)) {
         status = fl_fail(FL_EFORMAT, "%s: an index must have an object \"weight_map\"", path);
     }
+    json_t *parts = json_object();
+    if (status == FL_OK && parts == NULL) {
+        status = fl_fail(FL_ENOMEM, "no memory for the files of %s", path);
+    }
     if (status == FL_OK) {
-        status = open_parts(file, path, map);
+        status = open_parts(file, path, map, parts);
     }
     if (status == FL_OK) {
         status = sort_by_name(file, path);
     }
     if (status == FL_OK) {
-        status = check_index(file, path, map);
+        status = check_index(file, path, map, parts);
     }
+    json_decref(parts);
     json_decref(index);
     return status;
 }
@@ -554,15 +575,24 @@ static bool same_time(const struct timespec *a, const struct timespec *b)
     return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
+static fl_status check_part(const part *p)
+{
+    struct stat now;
+    return fstat(p->fd, &now) == 0 && now.st_size == p->opened.st_size &&
+                   same_time(&now.st_mtim, &p->opened.st_mtim)
+               ? FL_OK
+               : fl_fail(FL_EIO, "%s was written to while it was read", p->path);
+}
+
 fl_status fl_safetensors_check_unchanged(const fl_safetensors *file)
 {
     for (int i = 0; i < file->n_parts; i++) {
-        const part *p = &file->parts[i];
-        struct stat now;
-        if (fstat(p->fd, &now) != 0 || now.st_size != p->opened.st_size ||
-            !same_time(&now.st_mtim, &p->opened.st_mtim)) {
-            return fl_fail(FL_EIO, "%s was written to while it was read", p->path);
-        }
+        FL_TRY(check_part(&file->parts[i]));
     }
     return FL_OK;
+}
+
+fl_status fl_safetensors_check_tensor(const fl_safetensors *file, const fl_st_tensor *tensor)
+{
+    return check_part(&file->parts[tensor->part]);
 }

@@ -293,8 +293,9 @@ static fl_status read_pieces(const fl_init_weights *init, const found_tensors *f
         const fl_tensor_piece *p = &f->piece[k];
         FL_TRY(fl_safetensors_read(init->file, f->tensor[k], 0, f->tensor[k]->n_elements,
                                    host + p->first_row * p->cols));
+        FL_TRY(fl_safetensors_check_tensor(init->file, f->tensor[k]));
     }
-    return fl_safetensors_check_unchanged(init->file);
+    return FL_OK;
 }
 
 static fl_status read_init(void *self, int layer, int index, int part, float *host)

@@ -241,6 +241,7 @@ static const struct {
     {"{\"__metadata__\":[]}", 0, "an object of texts"},
     {"{\"__metadata__\":{\"n\":1}}", 0, "\"n\" is no text"},
     {"{\"a\\u0000b\":" T("[0,8]") "}", 8, "no valid JSON"},
+    {"{\"a\\n\":" T("[0,8]") "}", 8, "tensor 0 of the header: a control character"},
     {"{\"a\xff\":" T("[0,8]") "}", 8, "no valid JSON"},
 };
 
@@ -363,6 +364,8 @@ static const struct {
     const char *index, *says;
 } indices[] = {
     {"{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}", NULL},
+    {"{\"weight_map\":{\"a\":\"1\\n.safetensors\"}}", "a control character"},
+    {"{\"weight_map\":{\"a\\u001b\":\"1.safetensors\"}}", "tensor \"?\" is not in"},
     {"{}", "must have an object \"weight_map\""},
     {"{\"weight_map\":{\"a\":1}}", "names no file"},
     {"{\"weight_map\":{\"a\":\"../1.safetensors\"}}", "no name of a file beside it"},
