@@ -9,6 +9,7 @@
 
 #include "device/alloc.h"
 #include "device/folders.h"
+#include "device/regular_file.h"
 #include "launcher/hf/hf_files.h"
 #include "launcher/job/text.h"
 #include "launcher/run/export_list.h"
@@ -30,6 +31,7 @@ typedef struct export_folder {
     int fd;     /* -1: not open */
     bool made;  /* the folder did not exist before */
     int file;   /* model.safetensors.part; -1: not open */
+    bool held;  /* model.safetensors.part is this export's, and so is config.json.part */
     bool named; /* both files have their names */
 } export_folder;
 
@@ -104,6 +106,33 @@ static fl_status check_free(const export_folder *f)
     return FL_OK;
 }
 
+/* Exports into one folder exclude each other by a lock on the file that all of them write. A file
+ * without a lock is of an export that was killed, and is used again. */
+static fl_status hold_file(export_folder *f)
+{
+    struct stat open_one, named_one;
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    f->file = openat(f->fd, FL_MODEL_FILE PART,
+                     O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+    if (f->file < 0 || fstat(f->file, &open_one) != 0) {
+        return fail_folder(f, FL_MODEL_FILE PART);
+    }
+    if (!S_ISREG(open_one.st_mode)) {
+        return fl_fail(FL_EIO, "--to: %s/" FL_MODEL_FILE PART ": not a regular file", f->path);
+    }
+    bool locked = fcntl(f->file, F_OFD_SETLK, &whole) == 0;
+    if (!locked && errno != EAGAIN && errno != EACCES) {
+        return fail_folder(f, FL_MODEL_FILE PART);
+    }
+    f->held = locked && fstatat(f->fd, FL_MODEL_FILE PART, &named_one, AT_SYMLINK_NOFOLLOW) == 0 &&
+              named_one.st_dev == open_one.st_dev && named_one.st_ino == open_one.st_ino;
+    return f->held ? FL_OK
+                   : fl_fail(FL_EINVAL,
+                             "--to: another export writes into %s; allowed: a folder of "
+                             "its own for each",
+                             f->path);
+}
+
 static fl_status open_folder(const char *path, export_folder *f)
 {
     char failed[PATH_MAX];
@@ -119,23 +148,22 @@ static fl_status open_folder(const char *path, export_folder *f)
         return fail_folder(f, "");
     }
     FL_TRY(check_free(f));
-    f->file = openat(f->fd, FL_MODEL_FILE PART, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    return f->file >= 0 ? FL_OK : fail_folder(f, FL_MODEL_FILE PART);
+    FL_TRY(hold_file(f));
+    FL_TRY(check_free(f)); /* another export may have ended just now */
+    return ftruncate(f->file, 0) == 0 ? FL_OK : fail_folder(f, FL_MODEL_FILE PART);
 }
 
 static void close_folder(export_folder *f)
 {
-    if (f->file >= 0) {
-        close(f->file);
-    }
-    if (f->fd >= 0 && !f->named) {
+    if (f->held && !f->named) { /* else they are another export's */
         unlinkat(f->fd, FL_MODEL_CONFIG_FILE PART, 0);
-        if (f->file >= 0) { /* else another export has it */
-            unlinkat(f->fd, FL_MODEL_FILE PART, 0);
-        }
-        if (f->made) {
-            rmdir(f->path);
-        }
+        unlinkat(f->fd, FL_MODEL_FILE PART, 0);
+    }
+    if (f->file >= 0) {
+        close(f->file); /* and the lock with it */
+    }
+    if (f->made && f->fd >= 0 && !f->named) {
+        rmdir(f->path); /* unless there is something in it */
     }
     if (f->fd >= 0) {
         close(f->fd);
@@ -233,12 +261,14 @@ static fl_status make_config(const export_source *s, int out, const export_folde
         good = write(out, text, strlen(text)) == (ssize_t)strlen(text);
         fl_free(text);
     } else {
-        int in = open(s->saved->config, O_RDONLY | O_CLOEXEC);
-        good = in >= 0 && copy_bytes(in, out);
-        int error = errno;
-        if (in >= 0) {
-            close(in);
+        const char *why = NULL;
+        int in = fl_regular_file_open(AT_FDCWD, s->saved->config, &why);
+        if (in < 0) {
+            return fl_fail(FL_EIO, "%s: %s", s->saved->config, why);
         }
+        good = copy_bytes(in, out);
+        int error = errno;
+        close(in);
         errno = error;
     }
     return good && fsync(out) == 0 ? FL_OK : fail_folder(f, FL_MODEL_CONFIG_FILE);

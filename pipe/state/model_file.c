@@ -96,7 +96,12 @@ static fl_status make_file(fl_model_file *file, int run_fd, bool replaces)
                                    : openat(file->folder_fd, PART_FILE,
                                             O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file->fd < 0) {
-        return fl_fail(FL_EIO, "cannot make %s: %s", PART_PATH, strerror(errno));
+        return errno == EEXIST
+                   ? fl_fail(FL_EIO,
+                             "%s is there already: of a run that was killed, or of another "
+                             "one that begins; remove it, or name another run directory",
+                             PART_PATH)
+                   : fl_fail(FL_EIO, "cannot make %s: %s", PART_PATH, strerror(errno));
     }
     return fl_st_layout_create(&file->layout, file->fd, PART_PATH);
 }
