@@ -4,18 +4,20 @@
  *   ③ members, each in its range         read_model, read_data, read_layers */
 #include "launcher/run/model_config.h"
 
+#include "device/regular_file.h"
 #include "launcher/job/text.h"
 #include "nn/model.h"
 
 #include <frostline/plan.h>
 
-#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SHOWN = 48, MAX_SIDE = 1 << 20, MAX_FILE_BYTES = 64 * 1024 * 1024 };
 
@@ -47,9 +49,14 @@ static fl_status refuse_member(const fl_model_config *c, const char *member, con
 static fl_status load_file(fl_model_config *c, json_t **root)
 {
     json_error_t error;
-    FILE *file = fopen(c->path, "re");
+    const char *why = "no memory";
+    int fd = fl_regular_file_open(AT_FDCWD, c->path, &why);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
     if (file == NULL) {
-        return fl_fail(FL_EIO, "%s: %s", c->path, strerror(errno));
+        if (fd >= 0) {
+            close(fd);
+        }
+        return fl_fail(FL_EIO, "%s: %s", c->path, why);
     }
     bool fits = fseek(file, 0, SEEK_END) == 0 && ftell(file) <= MAX_FILE_BYTES;
     rewind(file);

@@ -5,7 +5,9 @@
 #include "launcher/run/preparation.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,12 +41,27 @@ static fl_status check_whole(const char *folder, int64_t *step)
     return status;
 }
 
+static bool has_checkpoint_name(const char *folder)
+{
+    char path[PATH_MAX];
+    const char *slash = realpath(folder, path) == NULL ? NULL : strrchr(path, '/');
+    return slash != NULL && fl_checkpoint_folder_step(slash + 1) >= 0;
+}
+
 fl_status fl_saved_checkpoint_check(const char *folder, int64_t *step)
 {
     char manifest[PATH_MAX];
     int n = snprintf(manifest, sizeof manifest, "%s/" FL_CHECKPOINT_MANIFEST, folder);
     *step = -1;
-    return n < PATH_MAX && access(manifest, F_OK) == 0 ? check_whole(folder, step) : FL_OK;
+    if (n < PATH_MAX && access(manifest, F_OK) == 0) {
+        return check_whole(folder, step);
+    }
+    return has_checkpoint_name(folder)
+               ? fl_fail(FL_EFORMAT,
+                         "%s: found no " FL_CHECKPOINT_MANIFEST
+                         "; without it, a checkpoint is being written, or was abandoned",
+                         folder)
+               : FL_OK;
 }
 
 static void note_damage(char note[FL_SAVED_NOTE_MAX], int64_t step)

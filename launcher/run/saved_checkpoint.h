@@ -10,9 +10,9 @@
 enum { FL_SAVED_NOTE_MAX = 2048 };
 
 /* FL_OK if the folder is a checkpoint whose weights are whole; a folder without a manifest is taken
- * for one of weights, and not checked. Moments are not read. *step: how many steps were finished;
- * -1: unknown. Returns FL_EFORMAT, FL_ENOTSUP or
- * FL_EIO with the file and what is wrong with it. */
+ * for one of weights, and not checked, unless it has the name of a checkpoint. Moments are not
+ * read. *step: how many steps were finished; -1: unknown. Returns FL_EFORMAT, FL_ENOTSUP or FL_EIO
+ * with the file and what is wrong with it. */
 fl_status fl_saved_checkpoint_check(const char *folder, int64_t *step) FL_MUST_CHECK;
 
 /* Find the newest checkpoint of a run whose weights are whole.

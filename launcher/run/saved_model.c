@@ -142,10 +142,22 @@ static const char *describe_state(fl_run_state state)
     return "left no model";
 }
 
+/* A model that is there, but that this user may not look at, is not passed over. */
+static fl_status check_reachable(const char *run)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int n = snprintf(path, sizeof path, "%s/" FL_MODEL_FOLDER "/" FL_MODEL_FILE, run);
+    return n >= PATH_MAX || stat(path, &st) == 0 || errno == ENOENT || errno == ENOTDIR
+               ? FL_OK
+               : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+}
+
 static fl_status choose_weights(const char *run, fl_run_state state, char path[PATH_MAX],
                                 fl_saved_model *out)
 {
     char model[PATH_MAX];
+    FL_TRY(check_reachable(run));
     bool left = find_below(model, run, FL_MODEL_FOLDER) && holds_weights(model);
     path[0] = '\0';
     if (!left || !has_ended(state)) {
@@ -186,6 +198,7 @@ static fl_status take_file(const char *path, fl_saved_model *out)
     const char *slash = strrchr(path, '/');
     snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path),
              slash == NULL ? "." : path);
+    FL_TRY(fl_saved_checkpoint_check(folder, &out->step));
     take_folder(folder, out);
     snprintf(out->weights, sizeof out->weights, "%s", path);
     return FL_OK;
@@ -252,18 +265,17 @@ static void log_note(const char *field, const char *note)
 
 fl_status fl_saved_model_find_init(const char *init, char path[PATH_MAX])
 {
-    char job[PATH_MAX];
-    int64_t step;
-    fl_saved_model *run = NULL;
-    if (!is_folder(init) || holds_weights(init) || !find_below(job, init, "job.yaml")) {
+    char inside[PATH_MAX];
+    fl_saved_model *saved = NULL;
+    if (is_folder(init) && !holds_weights(init) && find_below(inside, init, FL_MODEL_FOLDER) &&
+        !find_below(inside, init, "job.yaml")) { /* of a run, without its job */
         snprintf(path, PATH_MAX, "%s", init);
-        return fl_saved_checkpoint_check(init, &step);
+        return FL_OK;
     }
-    FL_TRY(fl_alloc(sizeof *run, (void **)&run));
-    *run = (fl_saved_model){.step = -1};
-    fl_status status = take_run(init, run);
-    log_note("model.init", run->note);
-    snprintf(path, PATH_MAX, "%s", run->weights);
-    fl_free(run);
+    FL_TRY(fl_alloc(sizeof *saved, (void **)&saved));
+    fl_status status = fl_saved_model_find(init, saved);
+    log_note("model.init", saved->note);
+    snprintf(path, PATH_MAX, "%s", saved->weights);
+    fl_free(saved);
     return status;
 }

@@ -27,8 +27,8 @@ enum { FL_SAVED_ORIGIN_MAX = PATH_MAX + 32 };
 /* Which weights they are, for a person: "runs/first/model after 469 steps". Returns text. */
 const char *fl_saved_model_origin(const fl_saved_model *saved, char text[FL_SAVED_ORIGIN_MAX]);
 
-/* The weights that model.init means: of a run directory as above, and a warning names them if they
- * are not the model that it left; anything else as it is. */
+/* The weights that model.init means, as above. A warning names them if they are not the model that
+ * a run left. */
 fl_status fl_saved_model_find_init(const char *init, char path[PATH_MAX]) FL_MUST_CHECK;
 
 /* The samples of a data set that a model is used on. */

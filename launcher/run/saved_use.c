@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 static const char *const split_names[] = {"test", "train", "validation"};
-enum { N_SPLIT_NAMES = sizeof split_names / sizeof *split_names };
+enum { N_SPLIT_NAMES = sizeof split_names / sizeof *split_names, CLASSES_TEXT_MAX = 1200 };
 
 fl_status fl_use_split_parse(const char *text, fl_use_split *out)
 {
@@ -94,18 +94,48 @@ static fl_status load_job(const fl_use_request *r, fl_use *use)
 
 /* ---- ③ ---- */
 
-/* Only the files of the split that is used; pixels as they were in training. */
+/* "[1, 3, 4]", or a part of it that fits. Returns text. */
+static const char *list_classes(const int *classes, int64_t n, char text[CLASSES_TEXT_MAX])
+{
+    size_t used = (size_t)snprintf(text, CLASSES_TEXT_MAX, "[");
+    for (int64_t i = 0; i < n && used < CLASSES_TEXT_MAX - 16; i++) {
+        used += (size_t)snprintf(text + used, CLASSES_TEXT_MAX - used, "%s%d", i == 0 ? "" : ", ",
+                                 classes[i]);
+    }
+    snprintf(text + used, CLASSES_TEXT_MAX - used, "]");
+    return text;
+}
+
+/* Class i of the model is the label that it was trained on. Another list would number the labels
+ * anew. */
+static fl_status check_classes(const fl_use_request *r, const fl_use *use)
+{
+    const fl_model_config *c = &use->config;
+    const int *given = use->job.data.classes;
+    int64_t n = use->job.data.n_classes;
+    char found[CLASSES_TEXT_MAX], allowed[CLASSES_TEXT_MAX];
+    bool any = has_override(r, "data.classes") || (r->job != NULL && n > 0);
+    if (!any || (n == c->n_classes && memcmp(given, c->classes, (size_t)n * sizeof *given) == 0)) {
+        return FL_OK;
+    }
+    return fl_fail_field(
+        FL_EINVAL, FL_FIELDS("data.classes"), "found %s, allowed: %s%s",
+        list_classes(given, n, found), list_classes(c->classes, c->n_classes, allowed),
+        c->n_classes == 0 ? ", since the model was trained on all labels"
+                          : ", the labels that the model was trained on, in their order");
+}
+
+/* Only the files of the split that is used; pixels and classes as they were in training. */
 static fl_status open_idx(const fl_use_request *r, fl_use *use, fl_idx_info *info)
 {
-    bool own = has_override(r, "data.classes");
-    const fl_idx_options options = {
-        .folder = use->job.data.path,
-        .normalization = &use->config.normalization,
-        .one_split = true,
-        .split = use->split,
-        .labels_optional = r->labels_optional,
-        .classes = own ? use->job.data.classes : use->config.classes,
-        .n_classes = (int)(own ? use->job.data.n_classes : use->config.n_classes)};
+    const fl_idx_options options = {.folder = use->job.data.path,
+                                    .normalization = &use->config.normalization,
+                                    .one_split = true,
+                                    .split = use->split,
+                                    .labels_optional = r->labels_optional,
+                                    .classes = use->config.classes,
+                                    .n_classes = (int)use->config.n_classes};
+    FL_TRY(check_classes(r, use));
     fl_status status = fl_dataset_idx_open(&options, &use->whole, info);
     return status == FL_OK ? FL_OK
                            : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
