@@ -7,7 +7,11 @@
 
 #include <frostline/status.h>
 
-enum { FL_FAILURE_FIELDS_MAX = 4, FL_FAILURE_TEXT_MAX = 1024 };
+enum {
+    FL_MESSAGE_MAX = 16 * 1024, /* bytes of a message; a list of tensors may be as long */
+    FL_FAILURE_FIELDS_MAX = 4,
+    FL_FAILURE_TEXT_MAX = 1024
+};
 
 /* Paths of fields ("pipe.k"), all constants: the one at fault, then those that it was compared
  * with. */

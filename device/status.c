@@ -8,10 +8,15 @@
 #undef fl_within
 #undef fl_fail_field
 
-enum { MESSAGE_MAX = 4096 };
+enum { MESSAGE_MAX = FL_MESSAGE_MAX };
 
 static _Thread_local char message[MESSAGE_MAX];
 static _Thread_local const char *fields_at_fault[FL_FAILURE_FIELDS_MAX + 1]; /* ends with NULL */
+
+static void take_message(const char *fresh)
+{
+    memcpy(message, fresh, strlen(fresh) + 1);
+}
 
 static void set_fields(const char *const *fields, int n_max)
 {
@@ -53,7 +58,7 @@ fl_status fl_fail(fl_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(fresh, sizeof fresh, format, args);
     va_end(args);
-    memcpy(message, fresh, sizeof message);
+    take_message(fresh);
     set_fields(NULL, 0);
     return status;
 }
@@ -68,7 +73,7 @@ fl_status fl_fail_field(fl_status status, const char *const *fields, const char 
         vsnprintf(fresh + n, sizeof fresh - (size_t)n, format, args);
     }
     va_end(args);
-    memcpy(message, fresh, sizeof message);
+    take_message(fresh);
     set_fields(fields, FL_FAILURE_FIELDS_MAX);
     return status;
 }
@@ -107,6 +112,6 @@ fl_status fl_within(fl_status status, const char *format, ...)
     if (n >= 0 && n < MESSAGE_MAX) {
         snprintf(fresh + n, sizeof fresh - (size_t)n, ": %s", message);
     }
-    memcpy(message, fresh, sizeof message);
+    take_message(fresh);
     return status;
 }

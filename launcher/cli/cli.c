@@ -1,4 +1,5 @@
 #include "launcher/cli/cli.h"
+#include "device/failure.h"
 #include "launcher/job/text.h"
 
 #include <stdarg.h>
@@ -8,7 +9,7 @@
 
 void fl_complain(const char *format, ...)
 {
-    char line[4608];
+    char line[FL_MESSAGE_MAX + 512];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line - 1, format, args);

@@ -6,6 +6,7 @@
 #include "nn/model.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,13 +22,32 @@ static const char *data_path(const fl_use *use)
                                                                        : use->job.data.path;
 }
 
+/* Where the samples come from: a plugin may have a data set of its own. */
+static const char *name_data(const fl_use *use, char text[FL_TEXT_MAX])
+{
+    const char *kind = use->whole.ops->kind;
+    if (strcmp(kind, "idx") == 0 || strcmp(kind, "table") == 0 || strcmp(kind, "text") == 0) {
+        return data_path(use);
+    }
+    snprintf(text, FL_TEXT_MAX, "the plugin's data (%.64s)", kind);
+    return text;
+}
+
+static void warn_of_nonfinite(const fl_eval_report *r)
+{
+    if (!isfinite(r->loss)) {
+        fl_complain("warning: the loss is not finite: outputs of the model are infinite or NaN, "
+                    "and its metrics mean nothing");
+    }
+}
+
 static void print_text(const char *name, const fl_use *use, const char *split,
                        const fl_pass_result *result)
 {
     const fl_eval_report *r = &result->outcome.evaluation;
     const fl_metric_list metrics = fl_model_metrics(use->model);
-    char origin[FL_SAVED_ORIGIN_MAX];
-    printf("%s: %" PRId64 " %s samples of %s\n", name, r->samples, split, data_path(use));
+    char origin[FL_SAVED_ORIGIN_MAX], data[FL_TEXT_MAX];
+    printf("%s: %" PRId64 " %s samples of %s\n", name, r->samples, split, name_data(use, data));
     printf("  %-14s %s\n", "weights", fl_saved_model_origin(&use->saved, origin));
     for (int i = 0; i < metrics.n && i < r->metrics.n; i++) {
         const fl_metric *m = &metrics.metric[i];
@@ -44,6 +64,7 @@ static void print_json(const char *name, const fl_use *use, const char *split,
 {
     const fl_eval_report *r = &result->outcome.evaluation;
     const fl_metric_list metrics = fl_model_metrics(use->model);
+    char data[FL_TEXT_MAX];
     fl_json j = {0};
     fl_json_object(&j, NULL);
     fl_json_text(&j, "model", name);
@@ -51,7 +72,7 @@ static void print_json(const char *name, const fl_use *use, const char *split,
     if (use->saved.step >= 0) {
         fl_json_integer(&j, "step", use->saved.step);
     }
-    fl_json_text(&j, "data", data_path(use));
+    fl_json_text(&j, "data", name_data(use, data));
     fl_json_text(&j, "split", split);
     fl_json_integer(&j, "samples", r->samples);
     fl_json_real(&j, "loss", r->loss);
@@ -86,6 +107,7 @@ static fl_status evaluate_model(const fl_args *args, fl_use *use)
     }
     (fl_args_has(args, "--json") ? print_json : print_text)(
         args->operand, use, split == NULL ? "test" : split, &result);
+    warn_of_nonfinite(&result.outcome.evaluation);
     return FL_OK;
 }
 

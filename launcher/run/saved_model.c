@@ -195,7 +195,13 @@ static fl_status take_run(const char *run, fl_saved_model *out)
 static fl_status take_file(const char *path, fl_saved_model *out)
 {
     char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
+    const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+    if (dot != NULL && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0)) {
+        return fl_fail(FL_EINVAL,
+                       "%s: a job file; allowed: a folder or file of weights, a checkpoint or a "
+                       "run, and after it a job file",
+                       path);
+    }
     snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path),
              slash == NULL ? "." : path);
     FL_TRY(fl_saved_checkpoint_check(folder, &out->step));

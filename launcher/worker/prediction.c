@@ -3,6 +3,7 @@
 #include "device/alloc.h"
 #include "nn/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -80,20 +81,34 @@ static void put_label(fl_prediction *p, const fl_tensor *targets, int64_t s)
     }
 }
 
+/* Of scores that are not finite, none is the largest. */
+static void put_class(fl_prediction *p, const char *key, int64_t chosen, int64_t width)
+{
+    bool finite = true;
+    for (int64_t i = 0; finite && i < width; i++) {
+        finite = isfinite(p->scores[i]);
+    }
+    if (finite) {
+        fl_json_integer(&p->line, key, chosen);
+    } else {
+        fl_json_null(&p->line, key);
+    }
+}
+
 static void put_classes(fl_prediction *p, const float *rows, int64_t n_rows, int64_t width)
 {
     int64_t chosen;
     const fl_loss_ops *ops = p->loss->ops;
     if (!p->many_rows) {
         ops->predict(p->loss->self, rows, width, p->scores, &chosen);
-        fl_json_integer(&p->line, "prediction", chosen);
+        put_class(p, "prediction", chosen, width);
         put_floats(&p->line, "scores", p->scores, width, true);
         return;
     }
     fl_json_array(&p->line, "prediction");
     for (int64_t r = 0; r < n_rows; r++) {
         ops->predict(p->loss->self, rows + r * width, width, p->scores, &chosen);
-        fl_json_integer(&p->line, NULL, chosen);
+        put_class(p, NULL, chosen, width);
     }
     fl_json_close(&p->line, ']');
     fl_json_array(&p->line, "scores");

@@ -1,12 +1,13 @@
 #include "pipe/state/init_weights.h"
 
+#include "device/plural.h"
 #include "nn/model.h"
 #include "pipe/state/model_file.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { LIST_BYTES = 3000, NAME_BYTES = FL_LAYER_NAME_MAX + FL_PARAM_NAME_MAX };
+enum { LIST_BYTES = 5000, NAME_BYTES = FL_LAYER_NAME_MAX + FL_PARAM_NAME_MAX };
 
 /* ---- what fits ---- */
 
@@ -90,23 +91,25 @@ static bool fit_all(const found_tensors *f)
 
 /* ---- what does not ---- */
 
-/* Names of one kind of difference, as many as a message can carry. */
+/* The tensors of one kind of difference, a line for each, as many as a message can carry. */
 typedef struct differences {
-    const char *kind;
-    int n;
+    const char *kind, *between; /* two names; NULL: each has a line */
+    int n, n_listed;
     size_t used;
     char text[LIST_BYTES];
 } differences;
 
 static void add_difference(differences *d, const char *what)
 {
-    int n =
-        snprintf(d->text + d->used, sizeof d->text - d->used, "%s%s", d->n == 0 ? "" : ", ", what);
+    const char *before = d->between == NULL ? "\n    " : d->n == 0 ? "" : d->between;
+    int n = snprintf(d->text + d->used, sizeof d->text - d->used, "%s%s", before, what);
+    bool fits = d->n_listed == d->n && n >= 0 && d->used + (size_t)n < sizeof d->text;
     d->n++;
-    if (n >= 0 && d->used + (size_t)n < sizeof d->text) {
+    if (fits) {
+        d->n_listed++;
         d->used += (size_t)n;
     } else {
-        d->text[d->used] = '\0'; /* the count says how many there are */
+        d->text[d->used] = '\0';
     }
 }
 
@@ -192,22 +195,31 @@ static void compare_tensors(const fl_init_weights *init, const fl_model *model, 
     }
 }
 
+/* Returns how many bytes of the text it took. */
+static size_t print_differences(const differences *d, char *text, size_t size_bytes)
+{
+    int n = d->n == 0 ? 0
+                      : snprintf(text, size_bytes, "\n  %d tensor%s %s:%s", d->n,
+                                 fl_plural_ending(d->n, "tensor"), d->kind, d->text);
+    if (d->n > d->n_listed) {
+        n += snprintf(text + n, size_bytes - (size_t)n, "\n    and %d more", d->n - d->n_listed);
+    }
+    return (size_t)n;
+}
+
 static fl_status compare(const fl_init_weights *init, const fl_model *model, const char *path)
 {
     differences d[3] = {
         {.kind = "missing"}, {.kind = "of another shape or type"}, {.kind = "extra"}};
-    char text[4000];
+    char text[3 * (LIST_BYTES + 80)];
     size_t used = 0;
     compare_params(init, model, &d[0], &d[1]);
     compare_tensors(init, model, &d[2]);
     for (int i = 0; i < 3; i++) {
-        if (d[i].n > 0 && used < sizeof text) {
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%d %s: %.1200s",
-                                     used == 0 ? "" : "; ", d[i].n, d[i].kind, d[i].text);
-        }
+        used += print_differences(&d[i], text + used, sizeof text - used);
     }
     return used == 0 ? FL_OK
-                     : fl_fail(FL_EINVAL, "%s does not fit the model %s: tensors %s", path,
+                     : fl_fail(FL_EINVAL, "%s does not fit the model %s:%s", path,
                                fl_model_name(model), text);
 }
 
@@ -252,10 +264,10 @@ fl_status fl_init_weights_open(const fl_model *model, const char *path, const ch
     fl_status status = fl_model_file_open(path, &out->file);
     if (status == FL_OK) {
         out->names = names_in(out->file, model);
-        status = compare(out, model, path);
+        status = check_allow(out, model);
     }
     if (status == FL_OK) {
-        status = check_allow(out, model);
+        status = compare(out, model, path);
     }
     if (status != FL_OK) {
         fl_init_weights_close(out);
@@ -272,7 +284,7 @@ void fl_init_weights_close(fl_init_weights *init)
 int fl_init_weights_list_drawn(const fl_init_weights *init, const fl_model *model, char *text,
                                size_t size_bytes)
 {
-    differences d = {.kind = "drawn"};
+    differences d = {.kind = "drawn", .between = ", "};
     char name[NAME_BYTES];
     found_tensors f;
     for (int layer = 0; layer < fl_model_n_layers(model); layer++) {

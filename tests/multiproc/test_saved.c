@@ -230,6 +230,26 @@ static void test_saved__labels_are_those_of_the_training(void **state)
     shell(0, "rm -r two other.yaml");
 }
 
+/* ---- outputs that are not finite ---- */
+
+static void test_saved__outputs_that_are_not_finite_are_reported(void **state)
+{
+    (void)state;
+    shell(0, "cp -r run/model m; n=$(stat -c %%s m/model.safetensors); head -c 40 /dev/zero | "
+             "tr '\\0' '\\377' | dd of=m/model.safetensors bs=1 seek=$((n - 40)) conv=notrunc "
+             "2>/dev/null; $F evaluate m --data data");
+    says("warning: the loss is not finite", result.err);
+    shell(0, "$F predict m --data data | head -n 1; rm -r m");
+    says("\"prediction\": null, \"scores\": [null, ", result.out);
+}
+
+static void test_saved__a_job_file_is_no_model(void **state)
+{
+    (void)state;
+    shell(2, "$F evaluate job.yaml");
+    says("job.yaml: a job file; allowed: a folder or file of weights", result.err);
+}
+
 /* ---- exports at once ---- */
 
 static void test_saved__of_exports_at_once_one_succeeds(void **state)
@@ -274,6 +294,8 @@ int main(void)
         cmocka_unit_test(test_saved__a_model_that_cannot_be_read_is_named),
         cmocka_unit_test(test_saved__a_pipe_is_no_file),
         cmocka_unit_test(test_saved__labels_are_those_of_the_training),
+        cmocka_unit_test(test_saved__outputs_that_are_not_finite_are_reported),
+        cmocka_unit_test(test_saved__a_job_file_is_no_model),
         cmocka_unit_test(test_saved__of_exports_at_once_one_succeeds),
         cmocka_unit_test(test_saved__an_export_that_was_killed_does_not_block_the_next),
     };

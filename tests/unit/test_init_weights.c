@@ -118,9 +118,9 @@ static void test_init_weights__lists_what_is_missing(void **state)
     int head = find_spec("head.fc.bias");
     assert_int_equal(head, n_specs - 1);
     n_specs -= 2;
-    refused("", "2 missing: head.fc.weight, head.fc.bias");
-    refused("blocks", "2 missing");
-    refused("hea", "2 missing"); /* not the beginning up to a dot */
+    refused("", "\n  2 tensors missing:\n    head.fc.weight\n    head.fc.bias");
+    refused("blocks", "2 tensors missing");
+    refused("hea", "neither the model nor the file has a layer \"hea\""); /* not up to a dot */
     accepted("head");
     accepted("head.fc");
     n_specs += 2;
@@ -131,7 +131,7 @@ static void test_init_weights__lists_what_is_extra(void **state)
     (void)state;
     specs[n_specs] = (fl_st_spec){.name = "pooler.weight", .n_dims = 1, .dims = {3}};
     n_specs++;
-    refused("", "1 extra: pooler.weight");
+    refused("", "\n  1 tensor extra:\n    pooler.weight");
     accepted("pooler");
     n_specs--;
 }
@@ -142,7 +142,9 @@ static void test_init_weights__lists_other_shapes(void **state)
     fl_st_spec *weight = &specs[find_spec("head.fc.weight")];
     int64_t rows = weight->dims[0];
     weight->dims[0] = 10;
-    refused("", "1 of another shape or type: head.fc.weight [10, 24], the model has [4, 24]");
+    refused(
+        "",
+        "  1 tensor of another shape or type:\n    head.fc.weight [10, 24], the model has [4, 24]");
     accepted("head");
     weight->dims[0] = rows;
     weight->n_dims = 1; /* as many elements, but no matrix */
@@ -159,11 +161,32 @@ static void test_init_weights__tells_all_differences_at_once(void **state)
     const char *name = specs[first].name;
     specs[weight].dims[0] = 10;
     specs[first].name = "other";
-    refused("", "1 missing: embed.cls; 1 of another shape or type: head.fc.weight");
-    refused("", "; 1 extra: other");
-    refused("head", "1 missing: embed.cls; 1 extra: other");
+    refused("",
+            "1 tensor missing:\n    embed.cls\n  1 tensor of another shape or type:\n    head.fc");
+    refused("", "\n  1 tensor extra:\n    other");
+    refused("head", "1 tensor missing:\n    embed.cls\n  1 tensor extra:\n    other");
     specs[first].name = name;
     specs[weight].dims[0] = 4;
+}
+
+/* A line for each tensor, whole. */
+static void test_init_weights__lists_every_tensor(void **state)
+{
+    (void)state;
+    char others[SPECS_MAX][NAME];
+    for (int i = 0; i < n_specs; i++) {
+        snprintf(others[i], NAME, "a.name.that.is.longer.than.those.of.the.model.%d", i);
+        specs[i].name = others[i];
+    }
+    refused("", " tensors extra:\n    a.name.that.is.longer");
+    char last[NAME + 16];
+    for (int i = 0; i < n_specs; i++) {
+        snprintf(last, sizeof last, "\n    %s", names[i]);
+        assert_non_null(strstr(fl_errmsg(), last));
+        snprintf(last, sizeof last, "\n    %s", others[i]);
+        assert_non_null(strstr(fl_errmsg(), last));
+        specs[i].name = names[i];
+    }
 }
 
 /* A file need have only one of them, as those of language models do. */
@@ -176,7 +199,7 @@ static void test_init_weights__one_of_two_tied_tensors_is_enough(void **state)
     specs[head].name = "other.a";
     accepted("other");
     specs[block].name = "other.b";
-    refused("other", "2 missing: blocks.1.attn.ln.bias, head.ln.bias");
+    refused("other", "2 tensors missing:\n    blocks.1.attn.ln.bias\n    head.ln.bias");
     specs[head].name = names[head];
     accepted("other");
     specs[block].name = names[block];
@@ -191,6 +214,7 @@ int main(void)
         cmocka_unit_test(test_init_weights__lists_what_is_extra),
         cmocka_unit_test(test_init_weights__lists_other_shapes),
         cmocka_unit_test(test_init_weights__tells_all_differences_at_once),
+        cmocka_unit_test(test_init_weights__lists_every_tensor),
         cmocka_unit_test(test_init_weights__one_of_two_tied_tensors_is_enough),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
