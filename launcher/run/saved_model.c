@@ -231,6 +231,7 @@ fl_status fl_saved_model_find(const char *name, fl_saved_model *out)
         return take_run(name, out);
     }
     if (is_folder(name)) {
+        FL_TRY(fl_saved_checkpoint_check(name, &out->step)); /* one that lost its index */
         return fl_fail(
             FL_EINVAL,
             "%s: found neither " FL_MODEL_FILE " nor " INDEX_FILE

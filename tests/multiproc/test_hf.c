@@ -295,9 +295,9 @@ static void test_hf__refuses_with_the_place(void **state)
         {"sed -i 's/vocab_size\": 31/vocab_size\": 30/' broken/config.json", "",
          "the data set has ids 0 to 30, the table has 0 to 29"},
         {"sed -i 's/num_hidden_layers\": 3/num_hidden_layers\": 4/' broken/config.json", "",
-         "missing: bert.encoder.layer.3.attention.output.LayerNorm.weight"},
+         "missing:\n    bert.encoder.layer.3.attention.output.LayerNorm.weight"},
         {"sed -i 's/num_hidden_layers\": 3/num_hidden_layers\": 2/' broken/config.json", "",
-         "extra: bert.encoder.layer.2."},
+         "extra:\n    bert.encoder.layer.2."},
         {"head -c 3000 " REFERENCE "/tuned/model.safetensors >broken/model.safetensors", "",
          "model.safetensors"},
     };

@@ -461,10 +461,11 @@ static void test_use__a_run_shows_its_checkpoints(void **state)
     run_program(0, "run job.yaml --run-dir shown/a --set checkpoint.every='4 steps' --set "
                    "checkpoint.keep=5");
     run_program(0, "run job.yaml --run-dir shown/b --set checkpoint.every=none");
-    run_command(root,
-                "cd shown/a/checkpoints && echo x >>step-000000012/manifest.json && ls | wc -l && "
-                "ls | tail -n 2 | head -n 1",
-                &result);
+    run_command(
+        root,
+        "cd shown/a/checkpoints && echo x >>step-000000012/manifest.json && ls -d step-* | wc "
+        "-l && ls -d step-* | tail -n 2 | head -n 1",
+        &result);
     int n_whole = 0, newest_step = 0;
     assert_int_equal(sscanf(result.out, "%d step-%d", &n_whole, &newest_step), 2);
     n_whole--; /* the run may have left one out while it wrote another */

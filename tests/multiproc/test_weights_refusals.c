@@ -70,12 +70,13 @@ typedef struct refusal {
 #define FLIP "; do printf x | dd of=$f bs=1 seek=600 conv=notrunc; done"
 
 static const refusal refusals[] = {
-    {"true", INIT "nowhere", "model.init: cannot open nowhere: No such file or directory"},
-    {"true", INIT "data", "model.init: data holds neither model.safetensors nor"},
-    {"true", INIT "job.yaml", "model.init: job.yaml: is no safetensors file"},
+    {"true", INIT "nowhere", "model.init: nowhere: not found; allowed: "},
+    {"true", INIT "data", "model.init: data: found neither model.safetensors nor"},
+    {"true", INIT "job.yaml", "model.init: job.yaml: a job file; allowed: "},
     {"true", INIT "wide",
-     "31 of another shape or type: embed.patch.weight [16, 49], the model has"},
-    {"true", INIT "wide/checkpoints/step-000000020", "does not fit the model vit: tensors 31 of"},
+     "31 tensors of another shape or type:\n    embed.patch.weight [16, 49], the model has"},
+    {"true", INIT "wide/checkpoints/step-000000020",
+     "does not fit the model vit:\n  31 tensors of"},
     {"true", INIT "x --set model.blocks=3", "blocks.3.attn.qkv.weight"},
     {"true", INIT "x --set model.blocks=1", "blocks.2.attn.qkv.weight"},
     {"true", INIT "x --set model.init_allow=tail", "has a layer \"tail\", which may differ"},
@@ -90,11 +91,13 @@ static const refusal refusals[] = {
     {"truncate -s 100 checkpoints/*/manifest.json", INIT SAVED, "manifest.json: damaged"},
     {"rm checkpoints/*/*.index.json", INIT SAVED, "index.json: No such file or directory"},
     {"echo '{' | tee checkpoints/*/*.index.json", INIT SAVED, "index.json: damaged: "},
-    /* one without a manifest is a folder of weights */
-    {"rm checkpoints/*/manifest.json; echo '{' | tee checkpoints/*/*.index.json", INIT SAVED,
-     "index.json: the header is no valid JSON"},
-    {"rm checkpoints/*/manifest.json checkpoints/*/weights-002*", INIT SAVED,
-     "cannot open x/checkpoints/step-000000020/weights-002.safetensors"},
+    {"rm checkpoints/*/manifest.json", INIT SAVED, "found no manifest.json"},
+    /* under another name, one without a manifest is a folder of weights */
+    {"rm checkpoints/*/manifest.json; mv checkpoints/step-* w; echo '{' "
+     ">w/model.safetensors.index.json",
+     INIT "x/w", "index.json: the header is no valid JSON"},
+    {"rm checkpoints/*/manifest.json checkpoints/*/weights-002*; mv checkpoints/step-* w",
+     INIT "x/w", "cannot open x/w/weights-002.safetensors"},
     /* the other commands */
     {"for f in checkpoints/*/weights-003*" FLIP, "evaluate " SAVED " --data data",
      "damaged: its hash is "},
@@ -144,7 +147,7 @@ static void test_weights__refuses_what_it_may_not_read_or_write(void **state)
     static const refusal closed[] = {
         {"chmod 0 model/model.safetensors", INIT "x",
          "x/model/model.safetensors: Permission denied"},
-        {"chmod 0 checkpoints/*", INIT SAVED, SAVED "/model.safetensors: Permission denied"},
+        {"chmod 0 checkpoints/*", INIT SAVED, SAVED ": Permission denied"},
         {"chmod 0 model/model.safetensors", "evaluate x --data data", "Permission denied"},
         {"chmod 0 .", "evaluate x", "x: Permission denied"},
         {"chmod 0 checkpoints/*", "evaluate " SAVED " --data data", SAVED ": Permission denied"},
