@@ -31,7 +31,11 @@ static void loss_fields(fl_json *j, const fl_model *model)
 
 static void model_fields(fl_json *j, const fl_controller_options *o)
 {
-    static const char *const from[] = {"vit", "plugin", "program"};
+    static const char *const from[] = {[FL_MODEL_VIT] = "vit",
+                                       [FL_MODEL_PLUGIN] = "plugin",
+                                       [FL_MODEL_HF] = "hf",
+                                       [FL_MODEL_GPT2] = "gpt2",
+                                       [FL_MODEL_PROGRAM] = "program"};
     if (o->model == NULL || o->dataset == NULL) {
         return;
     }

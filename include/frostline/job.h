@@ -26,9 +26,15 @@ typedef enum fl_model_kind {
     FL_MODEL_VIT = 0,
     FL_MODEL_PLUGIN = 1,
     FL_MODEL_HF = 2, /* a Hugging Face folder */
-    FL_MODEL_PROGRAM = 3
+    FL_MODEL_GPT2 = 3,
+    FL_MODEL_PROGRAM = 4
 } fl_model_kind;
-typedef enum fl_data_kind { FL_DATA_IDX = 0, FL_DATA_TABLE = 1, FL_DATA_PROGRAM = 2 } fl_data_kind;
+typedef enum fl_data_kind {
+    FL_DATA_IDX = 0,
+    FL_DATA_TABLE = 1,
+    FL_DATA_TEXT = 2,
+    FL_DATA_PROGRAM = 3
+} fl_data_kind;
 typedef enum fl_freeze_policy {
     FL_FREEZE_NONE = 0,
     FL_FREEZE_GRADNORM = 1,
@@ -104,8 +110,8 @@ typedef struct fl_job {
     } model;
     struct {
         fl_data_kind kind;
-        char path[FL_TEXT_MAX];      /* a folder; kind table: the training file */
-        char test_path[FL_TEXT_MAX]; /* kind table: the test file; "": none */
+        char path[FL_TEXT_MAX];      /* kind idx: a folder; else the training file */
+        char test_path[FL_TEXT_MAX]; /* the test file; "": none; not kind idx */
         char text[FL_TEXT_MAX];      /* kind table: columns, by name or number */
         char pair[FL_TEXT_MAX];      /* "": one text a sample */
         char label[FL_TEXT_MAX];

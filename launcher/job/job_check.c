@@ -74,25 +74,39 @@ static fl_status check_model(const fl_job *job)
     return FL_OK;
 }
 
+/* The kinds of data that the model can take. */
+static fl_status check_pair_of_kinds(const fl_job *job, const char *kind)
+{
+    if (job->model.kind == FL_MODEL_VIT && job->data.kind != FL_DATA_IDX &&
+        job->data.kind != FL_DATA_PROGRAM) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.kind", "model.kind"),
+                             "found %s, with model.kind vit allowed: idx", kind);
+    }
+    if (job->model.kind == FL_MODEL_GPT2 && job->data.kind != FL_DATA_TEXT) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.kind", "model.kind"),
+                             "found %s, with model.kind gpt2 allowed: text", kind);
+    }
+    return FL_OK;
+}
+
 /* Fields of one kind of data, in a job of another kind. */
 static fl_status check_data_kind(const fl_job *job)
 {
-    bool table = job->data.kind == FL_DATA_TABLE;
-    if (table && job->model.kind == FL_MODEL_VIT) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.kind", "model.kind"),
-                             "found table, with model.kind vit allowed: idx");
-    }
-    if (table && job->data.augment != FL_AUGMENT_NONE) {
+    bool tokens = job->data.kind == FL_DATA_TABLE || job->data.kind == FL_DATA_TEXT;
+    char kind[FL_FIELD_VALUE_MAX];
+    fl_field_format(fl_schema_field(fl_schema_find("data.kind")), job, kind);
+    FL_TRY(check_pair_of_kinds(job, kind));
+    if (tokens && job->data.augment != FL_AUGMENT_NONE) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.augment", "data.kind"),
-                             "found augmentation of images, with data.kind table allowed: none");
+                             "found augmentation of images, with data.kind %s allowed: none", kind);
     }
-    if (table && job->data.n_classes > 0) {
+    if (tokens && job->data.n_classes > 0) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.classes", "data.kind"),
-                             "found a list, with data.kind table allowed: all");
+                             "found a list, with data.kind %s allowed: all", kind);
     }
-    if (!table && job->data.test_path[0] != '\0') {
+    if (!tokens && job->data.test_path[0] != '\0') {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.path", "data.kind"),
-                             "found two files, allowed: only with data.kind table");
+                             "found two files, allowed: only with data.kind table or text");
     }
     return FL_OK;
 }

@@ -111,10 +111,13 @@ static const fl_field fields[] = {
      .type = FL_FIELD_CHOICE,
      .offset = AT(model.kind),
      .initial = "vit",
-     .choices = CHOICES("vit", "plugin", "hf", "program"),
-     .n_offered = 3,
-     .doc = "A vision transformer, a model from a shared object of your own, or hf: a Hugging Face "
-            "folder; program: in the record of a run whose model a program gave to fl_run."},
+     .choices = CHOICES("vit", "plugin", "hf", "gpt2", "program"),
+     .n_offered = 4,
+     .doc =
+         "vit: a vision transformer; plugin: a model from a shared object of your own; hf: a "
+         "Hugging Face folder; gpt2: GPT-2, from random weights, with a head that is tied to the "
+         "embedding of the tokenizer's ids and data.max_tokens positions; program: in the record "
+         "of a run whose model a program gave to fl_run."},
     {.path = "model.plugin",
      .type = FL_FIELD_PATH,
      .offset = AT(model.plugin),
@@ -179,24 +182,27 @@ static const fl_field fields[] = {
      .high = 1.0,
      .below_high = true,
      .is_float = true,
-     .doc = "Share of a sublayer's outputs that is dropped in training."},
+     .doc = "Share of a sublayer's outputs that is dropped in training; with gpt2 also of the "
+            "embedding and of attention's probabilities."},
 
     {.path = "data.kind",
      .type = FL_FIELD_CHOICE,
      .offset = AT(data.kind),
      .initial = "idx",
-     .choices = CHOICES("idx", "table", "program"),
-     .n_offered = 2,
+     .choices = CHOICES("idx", "table", "text", "program"),
+     .n_offered = 3,
      .doc = "idx: images and labels in the idx format of MNIST, plain or gzip; table: text and "
-            "labels in the columns of a TSV, CSV or JSONL file (docs/data.md); program: in the "
+            "labels in the columns of a TSV, CSV or JSONL file; text: blocks of tokens of a raw "
+            "text, each with the token that follows as target (docs/data.md); program: in the "
             "record of a run whose data set a program gave to fl_run."},
     {.path = "data.path",
      .type = FL_FIELD_FILES,
      .offset = AT(data.path),
      .initial = "/usr/share/datasets/fashion-mnist",
      .resume = FL_RESUME_FREE,
-     .doc = "idx: the folder with the four idx files. table: the file of the training samples, or "
-            "the files of the training and the test samples."},
+     .doc =
+         "idx: the folder with the four idx files. table, text: the file of the training samples, "
+         "or the files of the training and the test samples."},
     {.path = "data.text",
      .type = FL_FIELD_LINE,
      .offset = AT(data.text),
@@ -220,13 +226,14 @@ static const fl_field fields[] = {
      .unit = "tokens",
      .least = 1,
      .most = 1048576,
-     .doc = "table: longer samples are cut, at the end of the longer text first."},
+     .doc = "table: longer samples are cut, at the end of the longer text first. text: tokens of a "
+            "block."},
     {.path = "data.tokenizer",
      .type = FL_FIELD_PATH,
      .offset = AT(data.tokenizer),
      .initial = "auto",
      .word = "auto",
-     .doc = "table: the folder of the tokenizer; auto: the folder of the model."},
+     .doc = "table, text: the folder of the tokenizer; auto: the folder of the model."},
     {.path = "data.augment",
      .type = FL_FIELD_CHOICE,
      .offset = AT(data.augment),

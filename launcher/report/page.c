@@ -205,6 +205,10 @@ static void describe_model(fl_html *html, const fl_job *job, const json_t *start
         fl_html_add(html, "A vision transformer of %lld blocks (%lld wide, %lld heads)",
                     (long long)job->model.blocks, (long long)job->model.dim,
                     (long long)job->model.heads);
+    } else if (job->model.kind == FL_MODEL_GPT2) {
+        fl_html_add(html, "A GPT-2 of %lld blocks (%lld wide, %lld heads)",
+                    (long long)job->model.blocks, (long long)job->model.dim,
+                    (long long)job->model.heads);
     } else if (job->model.kind == FL_MODEL_PLUGIN) {
         fl_html_add(html, "The model of %s", job->model.plugin);
     } else if (job->model.kind == FL_MODEL_HF) {

@@ -46,6 +46,23 @@ static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *data
     return fl_model_vit(&config, model);
 }
 
+static fl_status build_gpt2(const fl_job *job, fl_model **model, fl_dataset *dataset)
+{
+    fl_text_info info;
+    FL_TRY(fl_job_text_open(job, dataset, &info));
+    const fl_gpt2_config config = {
+        .vocabulary = info.n_ids,
+        .positions = job->data.max_tokens,
+        .dim = job->model.dim,
+        .heads = job->model.heads,
+        .blocks = job->model.blocks,
+        .embedding_dropout = (float)job->model.dropout,
+        .attention_dropout = (float)job->model.dropout,
+        .dropout = (float)job->model.dropout,
+    };
+    return fl_model_gpt2(&config, model);
+}
+
 static fl_status find_entry(void *handle, const char *at, fl_plugin_entry **entry)
 {
     const fl_plugin *plugin = NULL;
@@ -146,14 +163,28 @@ static fl_status refuse_program(const fl_job *job)
                    job->origins.file, job->origins.file[0] == '\0' ? "" : ": ");
 }
 
+static fl_status build_kind(const fl_job *job, fl_model **model, fl_dataset *dataset)
+{
+    switch (job->model.kind) {
+    case FL_MODEL_PLUGIN:
+        return build_plugin(job, model, dataset);
+    case FL_MODEL_HF:
+        return fl_hf_build(job, model, dataset);
+    case FL_MODEL_GPT2:
+        return build_gpt2(job, model, dataset);
+    case FL_MODEL_VIT:
+    case FL_MODEL_PROGRAM: /* was refused */
+        break;
+    }
+    return build_vit(job, model, dataset);
+}
+
 fl_status fl_instantiate(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     *model = NULL;
     *dataset = (fl_dataset){0};
     FL_TRY(refuse_program(job));
-    fl_status status = job->model.kind == FL_MODEL_PLUGIN ? build_plugin(job, model, dataset)
-                       : job->model.kind == FL_MODEL_HF   ? fl_hf_build(job, model, dataset)
-                                                          : build_vit(job, model, dataset);
+    fl_status status = build_kind(job, model, dataset);
     if (status != FL_OK) {
         fl_model_destroy(model);
         fl_dataset_destroy(dataset);

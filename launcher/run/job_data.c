@@ -34,6 +34,14 @@ static void tell_tokens(const fl_table_info *info)
            (double)info->took_us / 1e6);
 }
 
+static fl_status check_tokenizer(const char *folder)
+{
+    return folder != NULL
+               ? FL_OK
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("data.tokenizer", "model.kind"),
+                               "found auto, allowed: a folder, since the model comes without one");
+}
+
 fl_status fl_job_table_open(const fl_job *job, const char *tokenizer, bool types, fl_dataset *out,
                             fl_table_info *info)
 {
@@ -46,10 +54,7 @@ fl_status fl_job_table_open(const fl_job *job, const char *tokenizer, bool types
         .max_tokens = job->data.max_tokens,
         .types = types,
     };
-    if (options.tokenizer == NULL) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.tokenizer", "model.kind"),
-                             "found auto, allowed: a folder, since the model comes without one");
-    }
+    FL_TRY(check_tokenizer(options.tokenizer));
     char cache[PATH_MAX];
     options.cache = fl_folders_cache(cache) ? cache : NULL;
     FL_TRY(fl_dataset_table_open(&options, out, info));
@@ -57,8 +62,29 @@ fl_status fl_job_table_open(const fl_job *job, const char *tokenizer, bool types
     return FL_OK;
 }
 
+fl_status fl_job_text_open(const fl_job *job, fl_dataset *out, fl_text_info *info)
+{
+    const fl_text_options options = {
+        .path = {job->data.path, job->data.test_path},
+        .tokenizer = job->data.tokenizer[0] == '\0' ? NULL : job->data.tokenizer,
+        .max_tokens = job->data.max_tokens,
+    };
+    FL_TRY(check_tokenizer(options.tokenizer));
+    fl_status status = fl_dataset_text_open(&options, out, info);
+    return status == FL_OK ? FL_OK
+                           : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
+}
+
 fl_status fl_job_data_open(const fl_job *job, fl_dataset *out)
 {
-    return job->data.kind == FL_DATA_TABLE ? fl_job_table_open(job, NULL, false, out, NULL)
-                                           : fl_job_idx_open(job, out, NULL);
+    switch (job->data.kind) {
+    case FL_DATA_TABLE:
+        return fl_job_table_open(job, NULL, false, out, NULL);
+    case FL_DATA_TEXT:
+        return fl_job_text_open(job, out, NULL);
+    case FL_DATA_IDX:
+    case FL_DATA_PROGRAM:
+        break;
+    }
+    return fl_job_idx_open(job, out, NULL);
 }

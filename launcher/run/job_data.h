@@ -3,6 +3,7 @@
 #define FL_LAUNCHER_RUN_JOB_DATA_H
 
 #include "data/table/table_dataset.h"
+#include "data/text/text_dataset.h"
 
 #include <frostline/job.h>
 
@@ -17,5 +18,8 @@ fl_status fl_job_idx_open(const fl_job *job, fl_dataset *out, fl_idx_info *info)
  * tokenizer  the folder to take where data.tokenizer is auto; NULL: the model has none */
 fl_status fl_job_table_open(const fl_job *job, const char *tokenizer, bool types, fl_dataset *out,
                             fl_table_info *info) FL_MUST_CHECK;
+
+/* Of kind text, with data.tokenizer: models of this kind come without one. info may be NULL. */
+fl_status fl_job_text_open(const fl_job *job, fl_dataset *out, fl_text_info *info) FL_MUST_CHECK;
 
 #endif

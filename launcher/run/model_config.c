@@ -1,6 +1,7 @@
 #include "launcher/run/model_config.h"
 
 #include "data/table/table_dataset.h"
+#include "data/text/text_dataset.h"
 #include "device/alloc.h"
 #include "launcher/hf/hf_config.h"
 #include "nn/model.h"
@@ -22,8 +23,20 @@ static json_t *vit_json(const fl_job *job, const fl_idx_info *info)
                      "dropout", job->model.dropout);
 }
 
-static json_t *model_json(const fl_model *model, const fl_job *job, const fl_idx_info *info)
+static json_t *gpt2_json(const fl_job *job, const fl_text_info *info)
 {
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f}", "kind", "gpt2", "vocabulary",
+                     (json_int_t)info->n_ids, "positions", (json_int_t)job->data.max_tokens, "dim",
+                     (json_int_t)job->model.dim, "heads", (json_int_t)job->model.heads, "blocks",
+                     (json_int_t)job->model.blocks, "dropout", job->model.dropout);
+}
+
+static json_t *model_json(const fl_model *model, const fl_dataset *data, const fl_job *job,
+                          const fl_idx_info *info)
+{
+    if (job->model.kind == FL_MODEL_GPT2 && fl_dataset_text_info(data) != NULL) {
+        return gpt2_json(job, fl_dataset_text_info(data));
+    }
     if (job->model.kind == FL_MODEL_VIT && info != NULL) {
         return vit_json(job, info);
     }
@@ -117,7 +130,7 @@ static bool put_all(FILE *file, const fl_model *model, const fl_dataset *data, c
            put_member(file, "format", json_string(FL_MODEL_CONFIG_FORMAT), ",\n") &&
            put_member(file, "version", json_integer(FL_MODEL_CONFIG_VERSION), ",\n") &&
            put_member(file, "frostline", json_string(FL_VERSION), ",\n") &&
-           put_member(file, "model", model_json(model, job, info), ",\n") &&
+           put_member(file, "model", model_json(model, data, job, info), ",\n") &&
            put_member(file, "loss", loss_json(model), ",\n") &&
            put_member(file, "data", data_json(data, job, info, &normalization), ",\n") &&
            put_layers(file, model);

@@ -25,6 +25,7 @@ typedef struct fl_model_config {
     fl_model_kind kind;
     char plugin[FL_TEXT_MAX]; /* kind plugin */
     fl_vit_config vit;        /* kind vit */
+    fl_gpt2_config gpt2;      /* kind gpt2 */
     char data_kind[FL_DATA_KIND_MAX];
     bool has_normalization; /* data of kind idx */
     fl_idx_normalization normalization;

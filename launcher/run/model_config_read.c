@@ -103,10 +103,17 @@ static fl_status read_integer(const fl_model_config *c, const json_t *object, co
     return *out >= 1 && *out <= most ? FL_OK : refuse_member(c, member, value, allowed);
 }
 
+static fl_status read_dropout(fl_model_config *c, const json_t *model, float *out)
+{
+    const json_t *dropout = json_object_get(model, "dropout");
+    double p = json_is_number(dropout) ? json_number_value(dropout) : -1;
+    *out = (float)p;
+    return p >= 0 && *out < 1 ? FL_OK : refuse_member(c, "model.dropout", dropout, "0 to below 1");
+}
+
 static fl_status read_vit(fl_model_config *c, const json_t *model)
 {
     fl_vit_config *v = &c->vit;
-    const json_t *dropout = json_object_get(model, "dropout");
     FL_TRY(read_integer(c, model, "channels", MAX_SIDE, &v->channels));
     FL_TRY(read_integer(c, model, "height", MAX_SIDE, &v->height));
     FL_TRY(read_integer(c, model, "width", MAX_SIDE, &v->width));
@@ -115,10 +122,20 @@ static fl_status read_vit(fl_model_config *c, const json_t *model)
     FL_TRY(read_integer(c, model, "heads", MAX_SIDE, &v->heads));
     FL_TRY(read_integer(c, model, "blocks", (FL_MAX_LAYERS - 2) / 2, &v->blocks));
     FL_TRY(read_integer(c, model, "classes", MAX_SIDE, &v->n_classes));
-    double p = json_is_number(dropout) ? json_number_value(dropout) : -1;
-    v->dropout = (float)p;
-    return p >= 0 && v->dropout < 1 ? FL_OK
-                                    : refuse_member(c, "model.dropout", dropout, "0 to below 1");
+    return read_dropout(c, model, &v->dropout);
+}
+
+static fl_status read_gpt2(fl_model_config *c, const json_t *model)
+{
+    fl_gpt2_config *g = &c->gpt2;
+    FL_TRY(read_integer(c, model, "vocabulary", MAX_SIDE, &g->vocabulary));
+    FL_TRY(read_integer(c, model, "positions", MAX_SIDE, &g->positions));
+    FL_TRY(read_integer(c, model, "dim", MAX_SIDE, &g->dim));
+    FL_TRY(read_integer(c, model, "heads", MAX_SIDE, &g->heads));
+    FL_TRY(read_integer(c, model, "blocks", (FL_MAX_LAYERS - 2) / 2, &g->blocks));
+    FL_TRY(read_dropout(c, model, &g->dropout));
+    g->embedding_dropout = g->attention_dropout = g->dropout;
+    return FL_OK;
 }
 
 static fl_status read_plugin(fl_model_config *c, const json_t *model)
@@ -141,6 +158,10 @@ static fl_status read_model(fl_model_config *c, const json_t *model)
         c->kind = FL_MODEL_VIT;
         return read_vit(c, model);
     }
+    if (strcmp(text, "gpt2") == 0) {
+        c->kind = FL_MODEL_GPT2;
+        return read_gpt2(c, model);
+    }
     if (strcmp(text, "plugin") == 0) {
         c->kind = FL_MODEL_PLUGIN;
         return read_plugin(c, model);
@@ -148,7 +169,8 @@ static fl_status read_model(fl_model_config *c, const json_t *model)
     c->kind = FL_MODEL_PROGRAM;
     return strcmp(text, "program") == 0
                ? FL_OK
-               : refuse_member(c, "model.kind", kind, "\"vit\", \"plugin\" or \"program\"");
+               : refuse_member(c, "model.kind", kind,
+                               "\"vit\", \"gpt2\", \"plugin\" or \"program\"");
 }
 
 static fl_status read_normalization(fl_model_config *c, const json_t *n)

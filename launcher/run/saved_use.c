@@ -7,6 +7,7 @@
 #include "launcher/run/saved_model.h"
 
 #include "autodp/validation.h"
+#include "data/text/text_dataset.h"
 #include "data/view.h"
 #include "device/alloc.h"
 #include "device/failure.h"
@@ -175,6 +176,43 @@ static fl_status build_vit(const fl_use_request *r, fl_use *use)
     return status == FL_OK ? FL_OK : fl_within(status, "%s: model", use->config.path);
 }
 
+/* The file of the split that is used: --data, or as the job has it. */
+static fl_status open_text(const fl_use_request *r, fl_use *use, fl_text_info *info)
+{
+    const fl_job *job = &use->job;
+    bool given = use->split == FL_TRAIN || has_override(r, "data.path");
+    fl_text_options options = {.tokenizer = job->data.tokenizer,
+                               .max_tokens = use->config.gpt2.positions};
+    options.path[use->split] = given ? job->data.path : job->data.test_path;
+    if (job->data.kind != FL_DATA_TEXT || job->data.tokenizer[0] == '\0') {
+        return fl_fail(FL_EINVAL,
+                       "%s: the tokenizer is missing: give a job file with data.kind text and "
+                       "data.tokenizer",
+                       r->model);
+    }
+    if (options.path[use->split][0] == '\0') {
+        return fl_fail(FL_EINVAL, "%s: the text to use it on is missing: give --data FILE",
+                       r->model);
+    }
+    fl_status status = fl_dataset_text_open(&options, &use->whole, info);
+    return status == FL_OK ? FL_OK
+                           : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
+}
+
+static fl_status build_gpt2(const fl_use_request *r, fl_use *use)
+{
+    fl_text_info info;
+    FL_TRY(open_text(r, use, &info));
+    if (info.n_ids != use->config.gpt2.vocabulary) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.tokenizer"),
+                             "found a tokenizer of %d ids, allowed: %" PRId64
+                             ", the vocabulary of the model",
+                             info.n_ids, use->config.gpt2.vocabulary);
+    }
+    fl_status status = fl_model_gpt2(&use->config.gpt2, &use->model);
+    return status == FL_OK ? FL_OK : fl_within(status, "%s: model", use->config.path);
+}
+
 static fl_status build_plugin(const fl_use_request *r, fl_use *use)
 {
     if (!has_override(r, "model.plugin")) {
@@ -218,6 +256,9 @@ static fl_status build_saved(const fl_use_request *r, fl_use *use)
     switch (use->config.kind) {
     case FL_MODEL_VIT:
         FL_TRY(build_vit(r, use));
+        break;
+    case FL_MODEL_GPT2:
+        FL_TRY(build_gpt2(r, use));
         break;
     case FL_MODEL_PLUGIN:
         FL_TRY(build_plugin(r, use));

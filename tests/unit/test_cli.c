@@ -98,8 +98,8 @@ static const refused refusals[] = {
     {"diff nowhere nowhere",
      "nowhere: not a run directory, nor the name of one of the 0 runs in runs\n"},
     {"validate good.yaml --set model.kind=gpt",
-     "--set model.kind=gpt: model.kind: found 'gpt', allowed: vit, plugin or hf; nearest is "
-     "vit\n"},
+     "--set model.kind=gpt: model.kind: found 'gpt', allowed: vit, plugin, hf or gpt2; nearest is "
+     "gpt2\n"},
 };
 
 static void test_cli__what_is_wrong_goes_to_standard_error_with_2(void **state)

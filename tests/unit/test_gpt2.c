@@ -2,6 +2,7 @@
  * its loss takes of memory and adds to the operations. */
 #include "nn/model.h"
 
+#include "device/cpu/cpu.h"
 #include "pipe/cost/memory.h"
 
 #include <math.h>
@@ -190,6 +191,41 @@ static void test_gpt2__no_matrix_of_all_tokens_and_ids(void **state)
     fl_model_destroy(&model);
 }
 
+/* Twice as many tokens take twice the memory in an attention layer, and in the kernels' workspace:
+ * there is no matrix of all scores, forward or backward. */
+static void test_gpt2__no_matrix_of_all_scores(void **state)
+{
+    (void)state;
+    enum { LEAST = 512, MOST = 1024, DIM = 384, HEADS = 6, ROUNDING = 4096 };
+    fl_layer_memory half[4], whole[4];
+    const fl_gpt2_config config = {.vocabulary = 50,
+                                   .positions = MOST,
+                                   .dim = DIM,
+                                   .heads = HEADS,
+                                   .blocks = 1,
+                                   .attention_dropout = 0.1f};
+    fl_model *model = gpt2(&config);
+    fl_shape in = {.tokens = LEAST, .width = 1, .dtype = FL_I32, .n_ids = 50};
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){in, LEAST, FL_I32}, 1, half),
+                     FL_OK);
+    in.tokens = MOST;
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){in, MOST, FL_I32}, 1, whole),
+                     FL_OK);
+    assert_true(whole[1].kept_bytes <= 2 * half[1].kept_bytes + ROUNDING);
+    assert_true(whole[1].scratch_bytes <= 2 * half[1].scratch_bytes + ROUNDING);
+    assert_true(whole[1].kept_bytes < (int64_t)HEADS * MOST * MOST * 4);
+    fl_device *device = NULL;
+    assert_int_equal(fl_device_cpu_create(1, NULL, (size_t)1 << 28, &device), FL_OK);
+    for (int backward = 0; backward < 2; backward++) {
+        const fl__isa *isa = fl__cpu_of(device)->isa;
+        size_t one = isa->attention_workspace(LEAST, DIM / HEADS, backward == 1);
+        size_t two = isa->attention_workspace(MOST, DIM / HEADS, backward == 1);
+        assert_true(two <= 2 * one && two < (size_t)MOST * MOST * sizeof(float) / 8);
+    }
+    fl_device_destroy(&device);
+    fl_model_destroy(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +234,7 @@ int main(void)
         cmocka_unit_test(test_gpt2__its_loss_needs_its_head),
         cmocka_unit_test(test_gpt2__begins_as_the_original),
         cmocka_unit_test(test_gpt2__no_matrix_of_all_tokens_and_ids),
+        cmocka_unit_test(test_gpt2__no_matrix_of_all_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -246,7 +246,7 @@ static const broken files[] = {
     {"devices: {kind: gpu}\n",
      "job.yaml:1:17: devices.kind: found 'gpu', allowed: cpu or async-test; nearest is cpu"},
     {"model: {kind: [vit]}\n",
-     "job.yaml:1:15: model.kind: found a list, allowed: vit, plugin or hf"},
+     "job.yaml:1:15: model.kind: found a list, allowed: vit, plugin, hf or gpt2"},
 
     /* freezing */
     {"freeze: {policy: gradnrom}\n",
@@ -416,7 +416,24 @@ static const broken files[] = {
     {"model: {kind: plugin, plugin: a}\ndata: {kind: table, classes: [1]}\n",
      "job.yaml:2:30: data.classes: found a list, with data.kind table allowed: all"},
     {"data: {path: {train: a, test: b}}\n",
-     "job.yaml:1:14: data.path: found two files, allowed: only with data.kind table"},
+     "job.yaml:1:14: data.path: found two files, allowed: only with data.kind table or text"},
+    {"data: {kind: text}\n",
+     "job.yaml:1:14: data.kind: found text, with model.kind vit allowed: idx"},
+    {"model: {kind: gpt2}\n",
+     "job.yaml:1:15: data.kind: found idx, with model.kind gpt2 allowed: text"},
+    {"model: {kind: gpt2}\ndata: {kind: table}\n",
+     "job.yaml:2:14: data.kind: found table, with model.kind gpt2 allowed: text"},
+    {"model: {kind: gpt2, heads: 3}\ndata: {kind: text}\n",
+     "job.yaml:1:28: model.heads: found 3, allowed: a divisor of model.dim 128"},
+    {"model: {kind: gpt2}\ndata: {kind: text, augment: crop}\n",
+     "job.yaml:2:29: data.augment: found augmentation of images, with data.kind text allowed: "
+     "none"},
+    {"model: {kind: gpt2}\ndata: {kind: text, classes: [1]}\n",
+     "job.yaml:2:29: data.classes: found a list, with data.kind text allowed: all"},
+    {"model: {kind: gpt2}\ndata: {kind: text, max_tokens: 0}\n",
+     "job.yaml:2:32: data.max_tokens: found '0', allowed: an integer from 1 to 1048576 (tokens)"},
+    {"model: {kind: gpt2}\ndata: {kind: text, path: {train: a, dev: b}}\n",
+     "job.yaml:2:37: data.path: unknown key 'dev', allowed: train and test"},
 
     /* fields against each other */
     {"model: {kind: plugin}\n", "job.yaml:1:15: model.plugin: found none, with model.kind plugin "
