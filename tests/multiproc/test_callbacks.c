@@ -445,9 +445,10 @@ static void test_callbacks__weights_that_do_not_fit_are_named(void **state)
     must(fl_toy_dataset(N_SAMPLES, &data));
     must(fl_toy_model(1, 0.0f, &model));
     must(fl_job_set(&job, "model.init", "no/such/run"));
-    assert_int_equal(fl_run(model, &data, &job, &result), FL_EIO);
+    assert_int_equal(fl_run(model, &data, &job, &result), FL_EINVAL);
     assert_string_equal(fl_errmsg(),
-                        "model.init: cannot open no/such/run: No such file or directory");
+                        "model.init: no/such/run: not found; allowed: a folder or file of weights, "
+                        "a checkpoint, a run directory, or the name of a run in runs");
     assert_int_equal(result.steps, 0);
     fl_model_destroy(&model);
     fl_dataset_destroy(&data);
