@@ -261,7 +261,7 @@ static cache_header header_of(const fl_table_key *key, const fl_table_tokens *to
         h.n_tokens[s] = split->n == 0 ? 0 : split->begin[split->n];
         h.has_types |= split->types != NULL;
     }
-    for (int i = 0; i < tokens->labels.n; i++) {
+    for (int i = 0; h.has_labels && i < tokens->labels.n; i++) {
         h.label_bytes += (int64_t)strlen(tokens->labels.names[i]) + 1;
     }
     return h;

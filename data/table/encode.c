@@ -177,7 +177,7 @@ static fl_status run_threads(encoder *e, encode_thread *threads, int n)
             threads[i].started = status == FL_OK;
         }
     }
-    if (status == FL_OK) {
+    if (status == FL_OK && n > 0) {
         encode_blocks(&threads[0]);
     }
     fl_failure failure = {0};

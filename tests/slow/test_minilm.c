@@ -91,6 +91,9 @@ static void load_weights(rig *r, const char *folder)
         }
     }
     const fl_weight *fc = &r->weight[r->n_layers - 1][2], *bias = &r->weight[r->n_layers - 1][3];
+    if (fc->data == NULL || bias->data == NULL) {
+        abort();
+    }
     for (int64_t i = 0; i < fc->rows * fc->cols; i++) {
         fc->data[i] = (float)(0.02 * sin((double)i + 1));
     }

@@ -143,10 +143,10 @@ static void test_report__shows_the_results_of_a_run(void **state)
         "F 0 \u2192 3, K 2 \u2192 1, R 1 \u2192 2, M 4 \u2192 2</td><td>12.5</td><td>8.0</td>",
         "<td>8.0</td><td>10.0</td><td>+25 %</td>",
         "cancelled: F 3 \u2192 4",
-        "<tr><td>50</td><td>1.30 s</td><td>3.0 MiB</td><td>1.0 MiB</td><td>1.500</td>"
-        "<td>25.5</td><td class=\"text\">written</td></tr>",
-        "<tr><td>60</td><td>1.40 s</td><td>-</td><td>-</td><td>-</td><td>-</td>"
-        "<td class=\"text\">failed: worker 1: No space left</td></tr>",
+        ("<tr><td>50</td><td>1.30 s</td><td>3.0 MiB</td><td>1.0 MiB</td><td>1.500</td>"
+         "<td>25.5</td><td class=\"text\">written</td></tr>"),
+        ("<tr><td>60</td><td>1.40 s</td><td>-</td><td>-</td><td>-</td><td>-</td>"
+         "<td class=\"text\">failed: worker 1: No space left</td></tr>"),
         "The run directory holds no checkpoint.",
         "worker 1 refuses",
         "<td>1.9 MiB</td><td>2.00</td>", /* 2 MB in 1 ms */

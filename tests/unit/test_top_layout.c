@@ -123,8 +123,8 @@ static void shows_the_run(void)
                                         "hits 75 %",
                                         "1.0 MiB of 4.0 MiB",
                                         "slow by itself worker 1",
-                                        "checkpoint step 400   1m12s ago   wrote 3.0 MiB   "
-                                        "in 0.25 s   failed 1",
+                                        ("checkpoint step 400   1m12s ago   wrote 3.0 MiB   "
+                                         "in 0.25 s   failed 1"),
                                         "blocks frozen 2 of 8",
                                         "pinned 5",
                                         "stage 1",
