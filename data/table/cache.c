@@ -280,6 +280,12 @@ static fl_status pack_labels(const cache_header *h, const fl_table_labels *label
     return FL_OK;
 }
 
+/* An array of a split without rows is NULL. */
+static bool put_part(FILE *file, const void *bytes, size_t n)
+{
+    return n == 0 || fwrite(bytes, 1, n, file) == n;
+}
+
 static bool put_file(FILE *file, const fl_table_key *key, const fl_table_tokens *tokens)
 {
     cache_part parts[N_PARTS];
@@ -295,9 +301,9 @@ static bool put_file(FILE *file, const fl_table_key *key, const fl_table_tokens 
     h.hash = hash_content(&h, parts, texts);
     bool good = fwrite(&h, sizeof h, 1, file) == 1;
     for (int i = 0; i < N_PARTS && good; i++) {
-        good = fwrite(*parts[i].memory, 1, parts[i].n_bytes, file) == parts[i].n_bytes;
+        good = put_part(file, *parts[i].memory, parts[i].n_bytes);
     }
-    good = good && fwrite(texts, 1, label_bytes, file) == label_bytes;
+    good = good && put_part(file, texts, label_bytes);
     fl_free(texts);
     return good;
 }
