@@ -458,18 +458,13 @@ static void test_use__a_checkpoint_is_a_model(void **state)
 static void test_use__a_run_shows_its_checkpoints(void **state)
 {
     (void)state;
-    run_program(0, "run job.yaml --run-dir shown/a --set checkpoint.every='4 steps' --set "
-                   "checkpoint.keep=5");
+    run_program(0, "run job.yaml --run-dir shown/a --set train.max_steps=4 --set "
+                   "checkpoint.every='50 steps' --set checkpoint.keep=5");
+    run_program(0, "run --resume shown/a --set train.max_steps=8");
+    run_program(0, "run --resume shown/a --set train.max_steps=12");
     run_program(0, "run job.yaml --run-dir shown/b --set checkpoint.every=none");
-    run_command(
-        root,
-        "cd shown/a/checkpoints && echo x >>step-000000012/manifest.json && ls -d step-* | wc "
-        "-l && ls -d step-* | tail -n 2 | head -n 1",
-        &result);
-    int n_whole = 0, newest_step = 0;
-    assert_int_equal(sscanf(result.out, "%d step-%d", &n_whole, &newest_step), 2);
-    n_whole--; /* the run may have left one out while it wrote another */
-    assert_in_range(n_whole, 1, 2);
+    run_command(root, "echo x >>shown/a/checkpoints/step-000000012/manifest.json", &result);
+    const int n_whole = 2, newest_step = 8;
     run_program(0, "list shown");
     const char *a = strstr(result.out, "  a\n"), *b = strstr(result.out, "  b\n");
     assert_true(a != NULL && b != NULL);
@@ -499,7 +494,7 @@ static void test_use__a_run_shows_its_checkpoints(void **state)
     json_decref(runs);
     run_program(0, "report shown/a");
     run_command(root,
-                "grep -c 'The run directory holds [12]. The newest one, after <b>[0-9]* steps' "
+                "grep -c 'The run directory holds 2. The newest one, after <b>8 steps' "
                 "shown/a/report.html; rm -r shown",
                 &result);
     assert_string_equal(result.out, "1\n");
