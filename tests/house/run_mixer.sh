@@ -21,8 +21,10 @@ grep -q '"event": "run.stopping".*"why": "on_epoch"' "$run/events.jsonl" || { ec
 # Its other callback named each checkpoint, and the last of them is that of the stop.
 steps=$(wc -l <"$run/steps.jsonl")
 last=$(sed -nE "s/^checkpoint after $steps steps: (.*)$/\1/p" output)
-[ -n "$last" ] && [ -f "$last/manifest.json" ] && [ -f "$last/config.json" ] ||
-    { echo "no line names the checkpoint after $steps steps" && exit 1; }
+if [ -z "$last" ] || [ ! -f "$last/manifest.json" ] || [ ! -f "$last/config.json" ]; then
+    echo "no line names the checkpoint after $steps steps"
+    exit 1
+fi
 
 # The record says whose model it was; it named a ViT on Fashion-MNIST, and offered to train that.
 grep -q '^# model: mixer, 8 layers in 3 blocks, ' "$run/job.yaml" || { echo "job.yaml does not name the model" && exit 1; }
