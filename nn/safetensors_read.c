@@ -291,7 +291,8 @@ static fl_status open_part(fl_safetensors *file, int folder_fd, const char *path
     }
     fl_free(text);
     FL_TRY(status);
-    FL_TRY(fl_alloc_room((void **)&file->tensors, (size_t)file->n, json_object_size(p->header),
+    /* One more: a file may have no tensor, and the array is there all the same. */
+    FL_TRY(fl_alloc_room((void **)&file->tensors, (size_t)file->n, json_object_size(p->header) + 1,
                          sizeof *file->tensors, &file->capacity));
     int64_t data_at = LENGTH_BYTES + (int64_t)n_text;
     FL_TRY(read_tensors(p, file->n_parts - 1, data_at, size_bytes - data_at,
