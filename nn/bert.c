@@ -1,31 +1,14 @@
 /* BERT, put together from the ready layers: "embed", "blocks.<b>.attn" and "blocks.<b>.mlp" for
  * each block b from 1, as freezing counts them, and "head". */
-#include <frostline/model.h>
-
-#include <stdio.h>
+#include "nn/assemble.h"
 
 /* What the original has where a configuration leaves it open. */
 #define EPSILON 1e-12f
 #define DEVIATION 0.02f
 
-/* Takes over what a constructor made: into the model, or away. */
-static fl_status add(fl_model *model, int block, const char *name, fl_status made, fl_layer layer)
-{
-    if (made != FL_OK) {
-        return made;
-    }
-    fl_status status = fl_model_add_named(model, block, name, layer);
-    if (status != FL_OK) {
-        layer.ops->destroy(layer.self);
-    }
-    return status;
-}
-
 /* Of the last block, the head reads the first token alone. */
 static fl_status add_block(fl_model *model, const fl_bert_config *c, int block)
 {
-    fl_layer layer = {0};
-    char name[FL_LAYER_NAME_MAX];
     const fl_attention_config attention = {.dim = c->dim,
                                            .heads = c->heads,
                                            .depth = 1,
@@ -43,12 +26,7 @@ static fl_status add_block(fl_model *model, const fl_bert_config *c, int block)
                                .epsilon = c->epsilon,
                                .norm = FL_NORM_AFTER,
                                .deviation = c->deviation};
-    fl_status made = fl_layer_attention(&attention, &layer);
-    snprintf(name, sizeof name, "blocks.%d.attn", block);
-    FL_TRY(add(model, block, name, made, layer));
-    made = fl_layer_mlp(&mlp, &layer);
-    snprintf(name, sizeof name, "blocks.%d.mlp", block);
-    return add(model, block, name, made, layer);
+    return fl__model_take_block(model, block, &attention, &mlp);
 }
 
 static fl_status add_embedding(fl_model *model, const fl_bert_config *c)
@@ -65,7 +43,7 @@ static fl_status add_embedding(fl_model *model, const fl_bert_config *c)
                                            .has_padding = c->has_padding,
                                            .padding = c->padding};
     fl_status made = fl_layer_embedding(&embedding, &layer);
-    return add(model, 1, "embed", made, layer);
+    return fl__model_take(model, 1, "embed", made, layer);
 }
 
 static fl_status add_head(fl_model *model, const fl_bert_config *c)
@@ -76,15 +54,11 @@ static fl_status add_head(fl_model *model, const fl_bert_config *c)
                                               .dropout = c->head_dropout,
                                               .deviation = c->deviation};
     fl_status made = fl_layer_pooled_classifier(&head, &layer);
-    FL_TRY(add(model, FL_BLOCK_HEAD, "head", made, layer));
+    FL_TRY(fl__model_take(model, FL_BLOCK_HEAD, "head", made, layer));
 
     fl_loss loss = {0};
-    FL_TRY(fl_loss_cross_entropy(c->n_classes, &loss));
-    fl_status status = fl_model_set_loss(model, loss);
-    if (status != FL_OK) {
-        loss.ops->destroy(loss.self);
-    }
-    return status;
+    made = fl_loss_cross_entropy(c->n_classes, &loss);
+    return fl__model_take_loss(model, made, loss);
 }
 
 static fl_status add_all(fl_model *model, const fl_bert_config *c)

@@ -1,31 +1,14 @@
 /* GPT-2, put together from the ready layers: "embed", "blocks.<b>.attn" and "blocks.<b>.mlp" for
  * each block b from 1, as freezing counts them, and "head", whose weight is the token embedding. */
-#include <frostline/model.h>
-
-#include <stdio.h>
+#include "nn/assemble.h"
 
 enum { MLP_RATIO = 4 };
 
 /* Of all weights as the model begins. */
 #define DEVIATION 0.02f
 
-/* Takes over what a constructor made: into the model, or away. */
-static fl_status add(fl_model *model, int block, const char *name, fl_status made, fl_layer layer)
-{
-    if (made != FL_OK) {
-        return made;
-    }
-    fl_status status = fl_model_add_named(model, block, name, layer);
-    if (status != FL_OK) {
-        layer.ops->destroy(layer.self);
-    }
-    return status;
-}
-
 static fl_status add_block(fl_model *model, const fl_gpt2_config *c, int block)
 {
-    fl_layer layer = {0};
-    char name[FL_LAYER_NAME_MAX];
     const fl_attention_config attention = {.dim = c->dim,
                                            .heads = c->heads,
                                            .depth = 2 * c->blocks,
@@ -41,12 +24,7 @@ static fl_status add_block(fl_model *model, const fl_gpt2_config *c, int block)
                                .dropout = c->dropout,
                                .epsilon = c->epsilon,
                                .deviation = DEVIATION};
-    fl_status made = fl_layer_attention(&attention, &layer);
-    snprintf(name, sizeof name, "blocks.%d.attn", block);
-    FL_TRY(add(model, block, name, made, layer));
-    made = fl_layer_mlp(&mlp, &layer);
-    snprintf(name, sizeof name, "blocks.%d.mlp", block);
-    return add(model, block, name, made, layer);
+    return fl__model_take_block(model, block, &attention, &mlp);
 }
 
 static fl_status add_embedding(fl_model *model, const fl_gpt2_config *c)
@@ -58,7 +36,7 @@ static fl_status add_embedding(fl_model *model, const fl_gpt2_config *c)
                                         .dim = c->dim,
                                         .dropout = c->embedding_dropout};
     fl_status made = fl_layer_embedding(&config, &layer);
-    return add(model, 1, "embed", made, layer);
+    return fl__model_take(model, 1, "embed", made, layer);
 }
 
 static fl_status add_head(fl_model *model, const fl_gpt2_config *c)
@@ -68,14 +46,10 @@ static fl_status add_head(fl_model *model, const fl_gpt2_config *c)
     const fl_lm_head_config config = {
         .dim = c->dim, .vocabulary = c->vocabulary, .epsilon = c->epsilon};
     fl_status made = fl_layer_lm_head(&config, &layer);
-    FL_TRY(add(model, FL_BLOCK_HEAD, "head", made, layer));
+    FL_TRY(fl__model_take(model, FL_BLOCK_HEAD, "head", made, layer));
     FL_TRY(fl_model_tie(model, "embed.token", "head.fc.weight"));
-    FL_TRY(fl_loss_lm_head(&config, &loss));
-    fl_status status = fl_model_set_loss(model, loss);
-    if (status != FL_OK) {
-        loss.ops->destroy(loss.self);
-    }
-    return status;
+    made = fl_loss_lm_head(&config, &loss);
+    return fl__model_take_loss(model, made, loss);
 }
 
 static fl_status add_all(fl_model *model, const fl_gpt2_config *c)

@@ -66,6 +66,13 @@ fl_status fl__norm(fl_exec *x, const fl_tensor *in, float epsilon, float *y, flo
 fl_status fl__norm_backward(fl_exec *x, const float *grad_y, const float *mean, const float *rstd,
                             const float *grad_residual, fl_tensor *grad_in) FL_MUST_CHECK;
 
+/* The whole of a layer that is a LayerNorm, whose parameters are its first two; the signature of
+ * fl_layer_ops.backward. */
+fl_status fl__layernorm_forward(fl_exec *x, float epsilon, const fl_tensor *in,
+                                fl_tensor *out) FL_MUST_CHECK;
+fl_status fl__layernorm_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
+                                 fl_tensor *grad_in) FL_MUST_CHECK;
+
 /* What a sublayer whose norm comes after the sum keeps for it: slots, parameters 0 and 1. */
 typedef struct fl__post_norm {
     float epsilon;

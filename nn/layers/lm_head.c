@@ -17,9 +17,8 @@
 #include "nn/layers/layers.h"
 #include "nn/loss.h"
 
-enum { LN_W, LN_B, FC_W };     /* parameters */
-enum { KEPT_MEAN, KEPT_RSTD }; /* slots */
-enum { ACCURACY, N_METRICS };  /* of the loss */
+enum { LN_W, LN_B, FC_W };    /* parameters */
+enum { ACCURACY, N_METRICS }; /* of the loss */
 enum { ALIGNED = 64, CHUNK = 256 };
 
 /* As BERT and GPT-2 begin. */
@@ -57,21 +56,7 @@ static fl_status lm_head_params(void *self, fl_param_list *list)
 static fl_status lm_head_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     const fl_lm_head_config *c = self;
-    float *mean = NULL, *rstd = NULL;
-    FL_TRY(fl__keep(x, KEPT_MEAN, in->n_tokens, &mean));
-    FL_TRY(fl__keep(x, KEPT_RSTD, in->n_tokens, &rstd));
-    return fl__norm(x, in, c->epsilon, fl_f32(out), mean, rstd);
-}
-
-static fl_status lm_head_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
-                                  fl_tensor *grad_in)
-{
-    (void)self;
-    if (grad_in == NULL && !fl__any_grad(x, LN_B + 1)) {
-        return FL_OK;
-    }
-    return fl__norm_backward(x, fl_f32(grad_out), fl_exec_kept(x, KEPT_MEAN),
-                             fl_exec_kept(x, KEPT_RSTD), NULL, grad_in);
+    return fl__layernorm_forward(x, c->epsilon, in, out);
 }
 
 static const fl_layer_ops lm_head_ops = {
@@ -80,7 +65,7 @@ static const fl_layer_ops lm_head_ops = {
     .shape = lm_head_shape,
     .params = lm_head_params,
     .forward = lm_head_forward,
-    .backward = lm_head_backward,
+    .backward = fl__layernorm_backward,
     .destroy = fl__layer_free,
 };
 

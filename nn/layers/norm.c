@@ -18,17 +18,22 @@ static fl_status layernorm_params(void *self, fl_param_list *list)
     return fl__params_norm(list, "ln", c->dim);
 }
 
-static fl_status layernorm_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
+fl_status fl__layernorm_forward(fl_exec *x, float epsilon, const fl_tensor *in, fl_tensor *out)
 {
-    const fl_norm_config *c = self;
     float *mean = NULL, *rstd = NULL;
     FL_TRY(fl__keep(x, KEPT_MEAN, in->n_tokens, &mean));
     FL_TRY(fl__keep(x, KEPT_RSTD, in->n_tokens, &rstd));
-    return fl__norm(x, in, c->epsilon, fl_f32(out), mean, rstd);
+    return fl__norm(x, in, epsilon, fl_f32(out), mean, rstd);
 }
 
-static fl_status layernorm_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
-                                    fl_tensor *grad_in)
+static fl_status layernorm_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
+{
+    const fl_norm_config *c = self;
+    return fl__layernorm_forward(x, c->epsilon, in, out);
+}
+
+fl_status fl__layernorm_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
+                                 fl_tensor *grad_in)
 {
     (void)self;
     if (grad_in == NULL && !fl__any_grad(x, LN_B + 1)) {
@@ -83,7 +88,7 @@ static const fl_layer_ops layernorm_ops = {
     .shape = norm_shape,
     .params = layernorm_params,
     .forward = layernorm_forward,
-    .backward = layernorm_backward,
+    .backward = fl__layernorm_backward,
     .destroy = fl__layer_free,
 };
 
