@@ -79,36 +79,9 @@ fl_status fl_files_read(const fl_field *field, yaml_document_t *document, const 
     return FL_OK;
 }
 
-static fl_status read_document(const fl_field *field, yaml_document_t *document, fl_job *job)
-{
-    char allowed[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
-    const yaml_node_t *culprit, *root = yaml_document_get_root_node(document);
-    if (root != NULL && root->type == YAML_MAPPING_NODE) {
-        return fl_files_read(field, document, root, job, &culprit);
-    }
-    return fl_fail(FL_EINVAL, "found %s, allowed: %s",
-                   root == NULL ? "nothing" : fl_node_found(root, shown),
-                   fl_field_allowed(field, allowed));
-}
-
 fl_status fl_files_parse(const fl_field *field, const char *text, size_t length, fl_job *job)
 {
-    yaml_parser_t parser;
-    yaml_document_t document;
-    FL_TRY(fl_job_screen("value", text, length));
-    if (!yaml_parser_initialize(&parser)) {
-        return fl_fail(FL_ENOMEM, "out of memory");
-    }
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
-    fl_status status;
-    if (yaml_parser_load(&parser, &document)) {
-        status = read_document(field, &document, job);
-        yaml_document_delete(&document);
-    } else {
-        status = fl_fail(FL_ENOMEM, "out of memory"); /* the only failure left */
-    }
-    yaml_parser_delete(&parser);
-    return status;
+    return fl_node_parse(field, text, length, YAML_MAPPING_NODE, fl_files_read, job);
 }
 
 static bool is_path(const fl_field *field, const char *path)
