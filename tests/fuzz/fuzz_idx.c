@@ -2,29 +2,13 @@
  * before it is decoded: the fuzzer would not find a right gzip checksum by itself. What is not
  * packed here reaches the decoder as it is, so broken gzip data is tried as well. */
 #include "data/idx.h"
+#include "pack.h"
 
 #include <stdlib.h>
-#include <zlib.h>
 
 enum { FILE_MAX = 1 << 16 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static size_t pack(const uint8_t *data, size_t size, uint8_t *out)
-{
-    z_stream z = {0};
-    if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
-        abort();
-    }
-    z.next_in = (z_const Bytef *)data;
-    z.avail_in = (uInt)size;
-    z.next_out = out;
-    z.avail_out = FILE_MAX;
-    int status = deflate(&z, Z_FINISH);
-    size_t n = status == Z_STREAM_END ? z.total_out : 0;
-    deflateEnd(&z);
-    return n;
-}
 
 /* What every caller relies on: a result agrees with itself, and its bytes are there to read. */
 static void check(const fl_idx *idx, int rank)
@@ -55,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint8_t *file = data + 1;
     size_t n = size - 1;
     if ((data[0] & 4) != 0) {
-        n = pack(file, n, packed);
+        n = pack(file, n, packed, sizeof packed);
         file = packed;
     }
     fl_idx_file opened;

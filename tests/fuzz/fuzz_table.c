@@ -1,30 +1,14 @@
 /* libFuzzer over tables: the first byte chooses the format, whether columns are numbers, whether
  * there is a second text, and whether the rest is packed; the rest is the file. */
 #include "data/table/labels.h"
+#include "pack.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 enum { FILE_MAX = 1 << 16, NUMBERS = 4, PAIR = 8, PACKED = 16 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static size_t pack(const uint8_t *data, size_t size, uint8_t *out)
-{
-    z_stream z = {0};
-    if (deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
-        abort();
-    }
-    z.next_in = (z_const Bytef *)data;
-    z.avail_in = (uInt)size;
-    z.next_out = out;
-    z.avail_out = FILE_MAX;
-    int status = deflate(&z, Z_FINISH);
-    size_t n = status == Z_STREAM_END ? z.total_out : 0;
-    deflateEnd(&z);
-    return n;
-}
 
 /* Cells are text that is there to read, and rows come in the order of their lines. */
 static void check_rows(const fl_table_rows *rows, bool pair)
@@ -90,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t n = size - 1;
     const char *name = names[data[0] & 3];
     if ((data[0] & PACKED) != 0) {
-        n = pack(file, n, packed);
+        n = pack(file, n, packed, sizeof packed);
         file = packed;
         name = packed_names[data[0] & 3];
     }

@@ -4,6 +4,7 @@
  * bounds. */
 #include "data/tokenizer/tokenizer.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@ enum { INPUT_MAX = 1 << 16, PARTS_MAX = 5 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char folder[] = "/tmp/fuzz_tokenizer_XXXXXX";
+static char folder[PATH_MAX / 2];
 
 static const char *const names[3][2] = {
     {"vocab.txt", "tokenizer_config.json"},
@@ -23,7 +24,7 @@ static const char *const names[3][2] = {
 
 static void remove_files(void)
 {
-    char path[64];
+    char path[PATH_MAX];
     for (int i = 0; i < 6; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i / 2][i % 2]);
         unlink(path);
@@ -38,7 +39,7 @@ static void remove_all(void)
 
 static void save_file(const char *name, fl_text content)
 {
-    char path[64];
+    char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "wb");
     if (file == NULL || fwrite(content.bytes, 1, content.n_bytes, file) != content.n_bytes ||
@@ -99,7 +100,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     if (n_runs++ == 0) {
-        require(mkdtemp(folder) != NULL);
+        const char *parent = getenv("TMPDIR");
+        int length = snprintf(folder, sizeof folder, "%s/fuzz_tokenizer_XXXXXX",
+                              parent != NULL ? parent : P_tmpdir);
+        require(length < (int)sizeof folder && mkdtemp(folder) != NULL);
         atexit(remove_all);
     }
     const char *at = (const char *)data + 1, *end = (const char *)data + size;
