@@ -1,40 +1,29 @@
-/* The file, in the machine's own byte order (a file of another machine has another magic):
+/* The parts of the file:
  *
- *     header (1) | training: begin [n + 1], labels [n], ids, types (2) | test: the same |
- *     labels, each with a zero behind it (3)
- *
- * The hash in the header covers the header's other fields and all that follows. */
+ *     counts (1) | training: begin [n + 1], labels [n], ids, types (2) | test: the same |
+ *     labels, each with a zero behind it (3) */
 #include "data/table/cache.h"
 
 #include "data/table/table_dataset.h"
 #include "device/alloc.h"
-#include "device/folders.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <xxhash.h>
 
-enum { N_SPLITS = 2, VERSION = 1 };
+enum { N_SPLITS = 2, PARTS_OF_SPLIT = 4, N_PARTS = 1 + N_SPLITS * PARTS_OF_SPLIT + 1 };
+enum { COUNTS = 0, LABELS = N_PARTS - 1 };
 
-static const uint64_t magic = UINT64_C(0x464C5F544F4B454E); /* "FL_TOKEN" */
-
-/* (1) Fields of 8 bytes each, so that there is no gap. */
-typedef struct cache_header {
-    uint64_t magic, version;
-    uint64_t hash; /* of the bytes from here to the end of the file */
-    fl_table_key key;
+/* (1) */
+typedef struct cache_counts {
     int64_t n_rows[N_SPLITS], n_tokens[N_SPLITS];
-    int64_t has_types, has_labels;
-    int64_t n_labels, label_bytes;
-} cache_header;
+    int64_t has_types, has_labels, n_labels;
+} cache_counts;
 
-enum { HASHED_FROM = offsetof(cache_header, key) };
+void fl__table_split_fini(fl_table_split *split)
+{
+    fl__token_samples_fini(&split->tokens);
+    fl_free(split->labels);
+    *split = (fl_table_split){0};
+}
 
 void fl__table_tokens_fini(fl_table_tokens *tokens)
 {
@@ -44,200 +33,112 @@ void fl__table_tokens_fini(fl_table_tokens *tokens)
     fl__table_labels_fini(&tokens->labels);
 }
 
-bool fl__table_cache_path(const char *folder, const fl_table_key *key, char *path)
-{
-    int n = snprintf(path, PATH_MAX, "%s/tokens-%016" PRIx64 "%016" PRIx64 ".bin", folder,
-                     key->hash[0], key->hash[1]);
-    return n > 0 && n < PATH_MAX;
-}
-
-/* ---- the parts of a file, the same for reading and writing ---- */
-
-typedef struct cache_part {
+/* (2) The arrays of a split and their sizes, the same for reading and writing. */
+typedef struct split_array {
     void **memory;
     size_t n_bytes;
-} cache_part;
+} split_array;
 
-enum { PARTS_OF_SPLIT = 4, N_PARTS = N_SPLITS * PARTS_OF_SPLIT };
-
-/* (2) */
-static void list_parts(const cache_header *h, fl_table_split *split, cache_part parts[N_PARTS])
+static void list_arrays(const cache_counts *c, int s, fl_table_split *split,
+                        split_array out[PARTS_OF_SPLIT])
 {
-    for (int s = 0; s < N_SPLITS; s++) {
-        size_t n = (size_t)h->n_rows[s], n_tokens = (size_t)h->n_tokens[s];
-        cache_part *p = parts + s * PARTS_OF_SPLIT;
-        size_t begins = n == 0 ? 0 : n + 1;
-        p[0] = (cache_part){(void **)&split[s].begin, begins * sizeof *split[s].begin};
-        p[1] = (cache_part){(void **)&split[s].labels, n * sizeof *split[s].labels};
-        p[2] = (cache_part){(void **)&split[s].ids, n_tokens * sizeof *split[s].ids};
-        p[3] = (cache_part){(void **)&split[s].types, h->has_types != 0 ? n_tokens : 0};
-    }
-}
-
-static uint64_t hash_content(const cache_header *h, const cache_part *parts, const char *texts)
-{
-    uint64_t hash = XXH64((const char *)h + HASHED_FROM, sizeof *h - HASHED_FROM, 0);
-    for (int i = 0; i < N_PARTS; i++) {
-        hash = XXH64(*parts[i].memory, parts[i].n_bytes, hash);
-    }
-    return XXH64(texts, (size_t)h->label_bytes, hash);
+    size_t n = (size_t)c->n_rows[s], n_tokens = (size_t)c->n_tokens[s];
+    fl_token_samples *t = &split->tokens;
+    out[0] = (split_array){(void **)&t->begin, n == 0 ? 0 : (n + 1) * sizeof *t->begin};
+    out[1] = (split_array){(void **)&split->labels, n * sizeof *split->labels};
+    out[2] = (split_array){(void **)&t->ids, n_tokens * sizeof *t->ids};
+    out[3] = (split_array){(void **)&t->types, c->has_types != 0 ? n_tokens : 0};
 }
 
 /* ---- reading ---- */
 
-static fl_status refuse_file(const char *path, const char *reason)
-{
-    return fl_fail(FL_EFORMAT, "%s: %s", path, reason);
-}
-
-static fl_status read_bytes(const char *path, int fd, void *to, size_t n)
-{
-    for (size_t done = 0; done < n;) {
-        ssize_t got = read(fd, (char *)to + done, n - done);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return fl_fail(FL_EIO, "%s: %s", path,
-                           got == 0 ? "it became shorter" : strerror(errno));
-        }
-        done += (size_t)got;
-    }
-    return FL_OK;
-}
-
-/* Every count fits the file, so that nothing is allocated for a count that is damaged. */
-static bool counts_fit(const cache_header *h, int64_t file_bytes)
-{
-    const int64_t most = INT64_C(1) << 44; /* sums of such counts do not overflow */
-    int64_t total = (int64_t)sizeof *h;
-    const int64_t counts[] = {h->n_rows[0],   h->n_rows[1], h->n_tokens[0],
-                              h->n_tokens[1], h->n_labels,  h->label_bytes};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        if (counts[i] < 0 || counts[i] > file_bytes || file_bytes > most) {
-            return false;
-        }
-    }
-    for (int s = 0; s < N_SPLITS; s++) {
-        total += h->n_rows[s] * (int64_t)(sizeof(int64_t) + sizeof(int32_t));
-        total += h->n_rows[s] > 0 ? (int64_t)sizeof(int64_t) : 0;
-        total += h->n_tokens[s] * (int64_t)(sizeof(int32_t) + (h->has_types != 0 ? 1 : 0));
-    }
-    return total + h->label_bytes == file_bytes;
-}
-
-static fl_status read_header(const char *path, int fd, const fl_table_key *key, bool types,
-                             cache_header *h)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0) {
-        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
-    }
-    if (!S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h) {
-        return refuse_file(path, "too small for tokenized rows, or no file");
-    }
-    FL_TRY(read_bytes(path, fd, h, sizeof *h));
-    if (h->magic != magic || h->version != VERSION) {
-        return refuse_file(path, "no tokenized rows of this version");
-    }
-    if (memcmp(&h->key, key, sizeof *key) != 0 || (h->has_types != 0) != types) {
-        return refuse_file(path, "the tokenized rows of another table");
-    }
-    return counts_fit(h, st.st_size) ? FL_OK
-                                     : refuse_file(path, "its size is not that of its rows");
-}
-
 /* (3) The texts, one after another, become names. */
-static fl_status take_labels(const char *path, const cache_header *h, const char *texts,
+static fl_status take_labels(const char *path, const cache_counts *c, const fl_kept_part *part,
                              fl_table_labels *out)
 {
-    const char *names[FL_TABLE_CLASSES_MAX];
-    size_t at = 0, n_bytes = (size_t)h->label_bytes;
-    if (h->has_labels == 0) {
-        return h->n_labels == 0 && n_bytes == 0 ? FL_OK : refuse_file(path, "labels of no column");
+    const char *names[FL_TABLE_CLASSES_MAX], *texts = part->bytes;
+    size_t at = 0;
+    if (c->has_labels == 0) {
+        return c->n_labels == 0 && part->n_bytes == 0
+                   ? FL_OK
+                   : fl__kept_refuse(path, "labels of no column");
     }
-    if (h->n_labels > FL_TABLE_CLASSES_MAX) {
-        return refuse_file(path, "too many labels");
+    if (c->n_labels < 0 || c->n_labels > FL_TABLE_CLASSES_MAX) {
+        return fl__kept_refuse(path, "too many labels");
     }
-    for (int64_t i = 0; i < h->n_labels; i++) {
-        const char *end = memchr(texts + at, '\0', n_bytes - at);
+    for (int64_t i = 0; i < c->n_labels; i++) {
+        const char *end = at == part->n_bytes ? NULL : memchr(texts + at, '\0', part->n_bytes - at);
         if (end == NULL) {
-            return refuse_file(path, "a label without an end");
+            return fl__kept_refuse(path, "a label without an end");
         }
         names[i] = texts + at;
         at = (size_t)(end - texts) + 1;
     }
-    if (at != n_bytes) {
-        return refuse_file(path, "text behind the labels");
+    if (at != part->n_bytes) {
+        return fl__kept_refuse(path, "text behind the labels");
     }
-    return fl__table_labels_copy(path, names, (int)h->n_labels, out);
+    return fl__table_labels_copy(path, names, (int)c->n_labels, out);
+}
+
+/* Move the arrays of a split out of the file's parts. */
+static bool take_split(const cache_counts *c, int s, fl_kept_part *parts, fl_table_split *split)
+{
+    const int64_t most = INT64_C(1) << 44; /* sizes of such counts do not overflow */
+    split_array arrays[PARTS_OF_SPLIT];
+    if (c->n_rows[s] < 0 || c->n_rows[s] > most || c->n_tokens[s] < 0 || c->n_tokens[s] > most) {
+        return false;
+    }
+    list_arrays(c, s, split, arrays);
+    for (int i = 0; i < PARTS_OF_SPLIT; i++) {
+        fl_kept_part *part = &parts[1 + s * PARTS_OF_SPLIT + i];
+        if (part->n_bytes != arrays[i].n_bytes) {
+            return false;
+        }
+        *arrays[i].memory = part->bytes;
+        part->bytes = NULL;
+    }
+    split->tokens.n = c->n_rows[s];
+    return true;
 }
 
 /* What all users of the arrays rely on. */
-static bool is_sound(const cache_header *h, int s, const fl_table_split *split, int32_t n_ids)
+static bool is_sound(const cache_counts *c, int s, const fl_table_split *split, int32_t n_ids)
 {
-    int64_t n = h->n_rows[s], n_tokens = h->n_tokens[s];
-    if (n == 0) {
-        return n_tokens == 0;
-    }
-    bool good = split->begin[0] == 0 && split->begin[n] == n_tokens;
-    for (int64_t i = 0; i < n; i++) {
-        good = good && split->begin[i + 1] > split->begin[i] && split->labels[i] >= -1 &&
-               split->labels[i] < h->n_labels;
-    }
-    for (int64_t i = 0; i < n_tokens; i++) {
-        good = good && split->ids[i] >= 0 && split->ids[i] < n_ids;
+    bool good = fl__token_samples_are_sound(&split->tokens, c->n_tokens[s], 1, n_ids);
+    for (int64_t i = 0; good && i < c->n_rows[s]; i++) {
+        good = split->labels[i] >= -1 && split->labels[i] < c->n_labels;
     }
     return good;
 }
 
-static fl_status read_parts(const char *path, int fd, const cache_header *h, int32_t n_ids,
-                            fl_table_tokens *tokens, char *texts)
+static fl_status take_parts(const char *path, fl_kept_part parts[N_PARTS], int32_t n_ids,
+                            bool types, fl_table_tokens *tokens)
 {
-    cache_part parts[N_PARTS];
-    list_parts(h, tokens->split, parts);
-    for (int i = 0; i < N_PARTS; i++) {
-        if (parts[i].n_bytes > 0) {
-            FL_TRY(fl_alloc_untouched(parts[i].n_bytes, parts[i].memory));
-            FL_TRY(read_bytes(path, fd, *parts[i].memory, parts[i].n_bytes));
-        }
+    cache_counts c;
+    if (parts[COUNTS].n_bytes != sizeof c) {
+        return fl__kept_refuse(path, "the kept tokens of other data");
     }
-    FL_TRY(read_bytes(path, fd, texts, (size_t)h->label_bytes));
-    if (hash_content(h, parts, texts) != h->hash) {
-        return refuse_file(path, "its hash is not that of its content");
+    memcpy(&c, parts[COUNTS].bytes, sizeof c);
+    bool good = (c.has_types != 0) == types;
+    for (int s = 0; good && s < N_SPLITS; s++) {
+        good = take_split(&c, s, parts, &tokens->split[s]) &&
+               is_sound(&c, s, &tokens->split[s], n_ids);
     }
-    for (int s = 0; s < N_SPLITS; s++) {
-        tokens->split[s].n = h->n_rows[s];
-        if (!is_sound(h, s, &tokens->split[s], n_ids)) {
-            return refuse_file(path, "rows that do not fit together");
-        }
-    }
-    return take_labels(path, h, texts, &tokens->labels);
+    return good ? take_labels(path, &c, &parts[LABELS], &tokens->labels)
+                : fl__kept_refuse(path, "rows that do not fit together");
 }
 
-static fl_status read_open_file(const char *path, int fd, const fl_table_key *key, int32_t n_ids,
-                                bool types, fl_table_tokens *tokens)
-{
-    cache_header h;
-    char *texts = NULL;
-    FL_TRY(read_header(path, fd, key, types, &h));
-    FL_TRY(fl_alloc((size_t)h.label_bytes, (void **)&texts));
-    fl_status status = read_parts(path, fd, &h, n_ids, tokens, texts);
-    fl_free(texts);
-    return status;
-}
-
-fl_status fl__table_cache_read(const char *path, const fl_table_key *key, int32_t n_ids, bool types,
+fl_status fl__table_cache_read(const char *path, const fl_kept_key *key, int32_t n_ids, bool types,
                                fl_table_tokens *out, bool *found)
 {
+    fl_kept_part parts[N_PARTS];
     fl_table_tokens tokens = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    *found = fd >= 0;
-    if (fd < 0) {
-        return errno == ENOENT ? FL_OK : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+    FL_TRY(fl__kept_read(path, key, parts, N_PARTS, found));
+    if (!*found) {
+        return FL_OK;
     }
-    fl_status status = read_open_file(path, fd, key, n_ids, types, &tokens);
-    close(fd);
+    fl_status status = take_parts(path, parts, n_ids, types, &tokens);
+    fl__kept_parts_free(parts, N_PARTS);
     if (status == FL_OK) {
         *out = tokens;
     } else {
@@ -248,31 +149,27 @@ fl_status fl__table_cache_read(const char *path, const fl_table_key *key, int32_
 
 /* ---- writing ---- */
 
-static cache_header header_of(const fl_table_key *key, const fl_table_tokens *tokens)
+static cache_counts count_tokens(const fl_table_tokens *tokens)
 {
-    cache_header h = {.magic = magic,
-                      .version = VERSION,
-                      .key = *key,
-                      .has_labels = tokens->labels.names != NULL,
-                      .n_labels = tokens->labels.n};
+    cache_counts c = {.has_labels = tokens->labels.names != NULL, .n_labels = tokens->labels.n};
     for (int s = 0; s < N_SPLITS; s++) {
-        const fl_table_split *split = &tokens->split[s];
-        h.n_rows[s] = split->n;
-        h.n_tokens[s] = split->n == 0 ? 0 : split->begin[split->n];
-        h.has_types |= split->types != NULL;
+        c.n_rows[s] = tokens->split[s].tokens.n;
+        c.n_tokens[s] = fl__token_samples_total(&tokens->split[s].tokens);
+        c.has_types |= tokens->split[s].tokens.types != NULL;
     }
-    for (int i = 0; h.has_labels && i < tokens->labels.n; i++) {
-        h.label_bytes += (int64_t)strlen(tokens->labels.names[i]) + 1;
-    }
-    return h;
+    return c;
 }
 
 /* (3) */
-static fl_status pack_labels(const cache_header *h, const fl_table_labels *labels, char **out)
+static fl_status pack_labels(const fl_table_labels *labels, fl_kept_part *part)
 {
-    FL_TRY(fl_alloc((size_t)h->label_bytes, (void **)out));
-    char *to = *out;
-    for (int i = 0; i < labels->n; i++) {
+    int n_names = labels->names == NULL ? 0 : labels->n;
+    for (int i = 0; i < n_names; i++) {
+        part->n_bytes += strlen(labels->names[i]) + 1;
+    }
+    FL_TRY(fl_alloc(part->n_bytes, &part->bytes));
+    char *to = part->bytes;
+    for (int i = 0; i < n_names; i++) {
         size_t n = strlen(labels->names[i]) + 1;
         memcpy(to, labels->names[i], n);
         to += n;
@@ -280,67 +177,23 @@ static fl_status pack_labels(const cache_header *h, const fl_table_labels *label
     return FL_OK;
 }
 
-/* An array of a split without rows is NULL. */
-static bool put_part(FILE *file, const void *bytes, size_t n)
-{
-    return n == 0 || fwrite(bytes, 1, n, file) == n;
-}
-
-static bool put_file(FILE *file, const fl_table_key *key, const fl_table_tokens *tokens)
-{
-    cache_part parts[N_PARTS];
-    cache_header h = header_of(key, tokens);
-    fl_table_split split[N_SPLITS] = {tokens->split[0], tokens->split[1]};
-    size_t label_bytes = (size_t)h.label_bytes;
-    char *texts = NULL;
-    if (pack_labels(&h, &tokens->labels, &texts) != FL_OK) {
-        errno = ENOMEM;
-        return false;
-    }
-    list_parts(&h, split, parts);
-    h.hash = hash_content(&h, parts, texts);
-    bool good = fwrite(&h, sizeof h, 1, file) == 1;
-    for (int i = 0; i < N_PARTS && good; i++) {
-        good = put_part(file, *parts[i].memory, parts[i].n_bytes);
-    }
-    good = good && put_part(file, texts, label_bytes);
-    fl_free(texts);
-    return good;
-}
-
-static fl_status make_folder_of(const char *path)
-{
-    char folder[PATH_MAX], failed[PATH_MAX];
-    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
-    errno = fl_folders_make(folder, failed);
-    return errno == 0 ? FL_OK : fl_fail(FL_EIO, "cannot make %s: %s", failed, strerror(errno));
-}
-
-/* Without fsync: what a loss of power leaves has another hash, and is made again. */
-fl_status fl__table_cache_write(const char *path, const fl_table_key *key,
+fl_status fl__table_cache_write(const char *path, const fl_kept_key *key,
                                 const fl_table_tokens *tokens)
 {
-    char beside[PATH_MAX];
-    int n = snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
-    if (n < 0 || (size_t)n >= sizeof beside) {
-        return fl_fail(FL_EIO, "the path %.64s... is too long", path);
-    }
-    FL_TRY(make_folder_of(path));
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "wb");
-    if (file == NULL) {
-        fl_status status = fl_fail(FL_EIO, "%s: %s", beside, strerror(errno));
-        if (fd >= 0) {
-            close(fd);
+    fl_kept_part parts[N_PARTS] = {{0}};
+    cache_counts c = count_tokens(tokens);
+    fl_table_split split[N_SPLITS] = {tokens->split[0], tokens->split[1]};
+    parts[COUNTS] = (fl_kept_part){&c, sizeof c};
+    for (int s = 0; s < N_SPLITS; s++) {
+        split_array arrays[PARTS_OF_SPLIT];
+        list_arrays(&c, s, &split[s], arrays);
+        for (int i = 0; i < PARTS_OF_SPLIT; i++) {
+            parts[1 + s * PARTS_OF_SPLIT + i] =
+                (fl_kept_part){*arrays[i].memory, arrays[i].n_bytes};
         }
-        return status;
     }
-    bool good = put_file(file, key, tokens);
-    good = fclose(file) == 0 && good;
-    if (!good || rename(beside, path) != 0) {
-        fl_status status = fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
-        unlink(beside);
-        return status;
-    }
-    return FL_OK;
+    FL_TRY(pack_labels(&tokens->labels, &parts[LABELS]));
+    fl_status status = fl__kept_write(path, key, parts, N_PARTS);
+    fl_free(parts[LABELS].bytes);
+    return status;
 }

@@ -10,7 +10,8 @@
 
 /* Where reading is, and the fields of the record that was read last. */
 typedef struct record_reader {
-    fl_table_content *content;
+    fl_content *content;
+    fl_table_format format;
     size_t at;
     int64_t line;  /* the number of the line that begins at `at` */
     int64_t begun; /* the line in which the record began */
@@ -32,7 +33,7 @@ static fl_status add_field(record_reader *r, const char *bytes, size_t n_bytes)
 
 /* The end of the line that holds `at`, without its LF or CR LF; *next: where the next one begins.
  */
-static size_t find_line_end(const fl_table_content *c, size_t at, size_t *next)
+static size_t find_line_end(const fl_content *c, size_t at, size_t *next)
 {
     const char *feed = memchr(c->bytes + at, '\n', c->n_bytes - at);
     size_t end = feed == NULL ? c->n_bytes : (size_t)(feed - c->bytes);
@@ -63,7 +64,7 @@ static fl_status read_tsv_record(record_reader *r)
 /* Behind a field: true if another one follows in the record. */
 static bool end_csv_field(record_reader *r)
 {
-    const fl_table_content *c = r->content;
+    const fl_content *c = r->content;
     if (r->at < c->n_bytes && c->bytes[r->at] == ',') {
         r->at++;
         return true;
@@ -75,7 +76,7 @@ static bool end_csv_field(record_reader *r)
 }
 
 /* Whether a field may end at `at`. */
-static bool is_csv_end(const fl_table_content *c, size_t at)
+static bool is_csv_end(const fl_content *c, size_t at)
 {
     return at == c->n_bytes || c->bytes[at] == ',' || c->bytes[at] == '\n' ||
            (c->bytes[at] == '\r' && at + 1 < c->n_bytes && c->bytes[at + 1] == '\n');
@@ -83,7 +84,7 @@ static bool is_csv_end(const fl_table_content *c, size_t at)
 
 static fl_status read_plain_field(record_reader *r)
 {
-    const fl_table_content *c = r->content;
+    const fl_content *c = r->content;
     size_t begin = r->at;
     for (; !is_csv_end(c, r->at); r->at++) {
         if (c->bytes[r->at] == '"') {
@@ -100,7 +101,7 @@ static fl_status read_plain_field(record_reader *r)
 /* The text within quotes; doubled quotes become one, in place. */
 static fl_status read_quoted_field(record_reader *r)
 {
-    const fl_table_content *c = r->content;
+    const fl_content *c = r->content;
     size_t begin = ++r->at, to = begin;
     int64_t opened = r->line;
     for (; r->at < c->n_bytes; r->at++) {
@@ -128,7 +129,7 @@ static fl_status read_quoted_field(record_reader *r)
 
 static fl_status read_csv_record(record_reader *r)
 {
-    const fl_table_content *c = r->content;
+    const fl_content *c = r->content;
     do {
         bool quoted = r->at < c->n_bytes && c->bytes[r->at] == '"';
         FL_TRY(quoted ? read_quoted_field(r) : read_plain_field(r));
@@ -141,7 +142,7 @@ static fl_status read_csv_record(record_reader *r)
 /* Read the next record that is not an empty line; *found: there was one. */
 static fl_status read_record(record_reader *r, bool *found)
 {
-    const fl_table_content *c = r->content;
+    const fl_content *c = r->content;
     *found = false;
     while (r->at < c->n_bytes) {
         size_t next, end = find_line_end(c, r->at, &next);
@@ -149,7 +150,7 @@ static fl_status read_record(record_reader *r, bool *found)
             *found = true;
             r->begun = r->line;
             r->n = 0;
-            return c->format == FL_TABLE_CSV ? read_csv_record(r) : read_tsv_record(r);
+            return r->format == FL_TABLE_CSV ? read_csv_record(r) : read_tsv_record(r);
         }
         r->at = next;
         r->line++;
@@ -259,10 +260,10 @@ static fl_status read_records(record_reader *r, const fl_table_columns *columns,
     return FL_OK;
 }
 
-fl_status fl__table_delimited_read(fl_table_content *content, const fl_table_columns *columns,
-                                   fl_table_rows *rows)
+fl_status fl__table_delimited_read(fl_content *content, fl_table_format format,
+                                   const fl_table_columns *columns, fl_table_rows *rows)
 {
-    record_reader r = {.content = content, .line = 1};
+    record_reader r = {.content = content, .format = format, .line = 1};
     fl_status status = read_records(&r, columns, rows);
     fl_free(r.field);
     return status;

@@ -42,8 +42,8 @@ static const char *kind_of(const json_t *value)
     }
 }
 
-static fl_status read_cell(const fl_table_content *c, int64_t line, fl_table_use use,
-                           const char *name, const json_t *value, cell_writer *w, fl_text *out)
+static fl_status read_cell(const fl_content *c, int64_t line, fl_table_use use, const char *name,
+                           const json_t *value, cell_writer *w, fl_text *out)
 {
     char digits[24];
     const char *bytes = digits;
@@ -71,8 +71,8 @@ static fl_status read_cell(const fl_table_content *c, int64_t line, fl_table_use
     return FL_OK;
 }
 
-static fl_status refuse_key(const fl_table_content *c, int64_t line, fl_table_use use,
-                            const char *name, json_t *object)
+static fl_status refuse_key(const fl_content *c, int64_t line, fl_table_use use, const char *name,
+                            json_t *object)
 {
     char names[FL_TABLE_NAMES_BYTES] = "";
     const char *key;
@@ -95,8 +95,8 @@ static const fl_text *find_same(const fl_table_columns *columns, int use, const 
     return NULL;
 }
 
-static fl_status read_object(const fl_table_content *c, const fl_table_columns *columns,
-                             json_t *object, cell_writer *w, fl_table_row *row)
+static fl_status read_object(const fl_content *c, const fl_table_columns *columns, json_t *object,
+                             cell_writer *w, fl_table_row *row)
 {
     for (int u = 0; u < FL_TABLE_USES; u++) {
         const char *name = columns->name[u];
@@ -116,7 +116,7 @@ static fl_status read_object(const fl_table_content *c, const fl_table_columns *
     return FL_OK;
 }
 
-static fl_status read_line(const fl_table_content *c, const fl_table_columns *columns, char *line,
+static fl_status read_line(const fl_content *c, const fl_table_columns *columns, char *line,
                            size_t n, fl_table_row *row)
 {
     json_error_t error;
@@ -146,7 +146,7 @@ static bool is_blank(const char *line, size_t n)
     return true;
 }
 
-fl_status fl__table_jsonl_read(fl_table_content *content, const fl_table_columns *columns,
+fl_status fl__table_jsonl_read(fl_content *content, const fl_table_columns *columns,
                                fl_table_rows *rows)
 {
     int64_t number = 1;

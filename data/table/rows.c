@@ -8,8 +8,42 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char *const fields[FL_TABLE_USES] = {"data.text", "data.pair", "data.label"};
+
+/* ---- the format, by the name ---- */
+
+static bool ends_with(const char *name, size_t n, const char *ending)
+{
+    size_t m = strlen(ending);
+    return n > m && strncasecmp(name + n - m, ending, m) == 0;
+}
+
+fl_status fl__table_format_find(const char *path, fl_table_format *out)
+{
+    static const struct {
+        const char *ending;
+        fl_table_format format;
+    } formats[] = {{".tsv", FL_TABLE_TSV},
+                   {".csv", FL_TABLE_CSV},
+                   {".jsonl", FL_TABLE_JSONL},
+                   {".ndjson", FL_TABLE_JSONL}};
+    size_t n = strlen(path);
+    n -= ends_with(path, n, ".gz") ? 3 : 0;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        if (ends_with(path, n, formats[i].ending)) {
+            *out = formats[i].format;
+            return FL_OK;
+        }
+    }
+    return fl_fail(FL_EINVAL,
+                   "%s: the name does not tell the format, allowed: a name that ends in .tsv, "
+                   ".csv, .jsonl or .ndjson, or in one of them and .gz",
+                   path);
+}
+
+/* ---- columns and cells ---- */
 
 bool fl__table_column_number(const char *name, int *number)
 {
@@ -65,7 +99,7 @@ void fl__table_names_add(char text[FL_TABLE_NAMES_BYTES], fl_text name)
     }
 }
 
-fl_status fl__table_no_column(const fl_table_content *content, int64_t line, fl_table_use use,
+fl_status fl__table_no_column(const fl_content *content, int64_t line, fl_table_use use,
                               const char *name, const char *allowed)
 {
     return fl_fail_field(FL_EFORMAT, FL_FIELDS(fields[use]),
@@ -73,13 +107,15 @@ fl_status fl__table_no_column(const fl_table_content *content, int64_t line, fl_
                          line, name, allowed);
 }
 
-fl_status fl__table_rows_read(fl_table_content *content, const fl_table_columns *columns,
+fl_status fl__table_rows_read(fl_content *content, const fl_table_columns *columns,
                               fl_table_rows *out)
 {
     fl_table_rows rows = {.content = content};
-    fl_status status = content->format == FL_TABLE_JSONL
+    fl_table_format format = FL_TABLE_TSV;
+    FL_TRY(fl__table_format_find(content->path, &format));
+    fl_status status = format == FL_TABLE_JSONL
                            ? fl__table_jsonl_read(content, columns, &rows)
-                           : fl__table_delimited_read(content, columns, &rows);
+                           : fl__table_delimited_read(content, format, columns, &rows);
     if (status == FL_OK && rows.n == 0) {
         status = fl_fail(FL_EFORMAT, "%s: no row found, at least one allowed", content->path);
     }
@@ -95,4 +131,24 @@ void fl__table_rows_fini(fl_table_rows *rows)
 {
     fl_free(rows->row);
     *rows = (fl_table_rows){0};
+}
+
+/* ---- texts to encode ---- */
+
+static void get_row(const void *self, size_t i, fl_text *text, fl_text *pair)
+{
+    const fl_table_rows *rows = self;
+    *text = rows->row[i].cell[FL_TABLE_TEXT];
+    *pair = rows->row[i].cell[FL_TABLE_PAIR];
+}
+
+static void place_row(const void *self, size_t i, char place[FL_PLACE_BYTES])
+{
+    const fl_table_rows *rows = self;
+    snprintf(place, FL_PLACE_BYTES, "%s: line %" PRId64, rows->content->path, rows->row[i].line);
+}
+
+fl_text_list fl__table_texts(const fl_table_rows *rows)
+{
+    return (fl_text_list){.self = rows, .n = rows->n, .get = get_row, .place = place_row};
 }

@@ -2,12 +2,19 @@
 #ifndef FL_DATA_TABLE_ROWS_H
 #define FL_DATA_TABLE_ROWS_H
 
-#include "data/table/content.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokens/content.h"
+#include "data/tokens/encode.h"
 
 #include <stdbool.h>
 
-enum { FL_TABLE_COLUMNS_MAX = 4096 };
+/* The most bytes of a line. */
+enum { FL_TABLE_COLUMNS_MAX = 4096, FL_TABLE_LINE_BYTES_MAX = 1 << 26 };
+
+typedef enum fl_table_format { FL_TABLE_TSV, FL_TABLE_CSV, FL_TABLE_JSONL } fl_table_format;
+
+/* By the ending of the file's name, .gz aside. FL_EINVAL for another one. */
+fl_status fl__table_format_find(const char *path, fl_table_format *out) FL_MUST_CHECK;
 
 /* What a column is for. */
 typedef enum fl_table_use {
@@ -23,8 +30,8 @@ typedef struct fl_table_row {
 } fl_table_row;
 
 typedef struct fl_table_rows {
-    const fl_table_content *content; /* borrowed; the cells lie in it */
-    fl_table_row *row;               /* [n] */
+    const fl_content *content; /* borrowed; the cells lie in it */
+    fl_table_row *row;         /* [n] */
     size_t n, room;
 } fl_table_rows;
 
@@ -36,9 +43,12 @@ typedef struct fl_table_columns {
 
 /* Find the columns and read all rows. Cells are decoded in place, so content can be read once.
  * Returns FL_EFORMAT with the file and the line, FL_ENOMEM; nothing is held on failure. */
-fl_status fl__table_rows_read(fl_table_content *content, const fl_table_columns *columns,
+fl_status fl__table_rows_read(fl_content *content, const fl_table_columns *columns,
                               fl_table_rows *out) FL_MUST_CHECK;
 void fl__table_rows_fini(fl_table_rows *rows);
+
+/* Text and second text of each row; borrows the rows. */
+fl_text_list fl__table_texts(const fl_table_rows *rows);
 
 /* ---- between the parts of this module ---- */
 
@@ -49,7 +59,7 @@ bool fl__table_column_number(const char *name, int *number);
 fl_status fl__table_rows_add(fl_table_rows *rows, int64_t line, fl_table_row **out) FL_MUST_CHECK;
 
 /* FL_EFORMAT: "data.text: FILE: line 1: no column 'x' found, allowed: 'a', 'b'" */
-fl_status fl__table_no_column(const fl_table_content *content, int64_t line, fl_table_use use,
+fl_status fl__table_no_column(const fl_content *content, int64_t line, fl_table_use use,
                               const char *name, const char *allowed) FL_MUST_CHECK;
 
 /* A cell for a message: cut where it is long, control characters replaced. Returns shown. */
@@ -60,9 +70,10 @@ const char *fl__table_shown(fl_text text, char shown[FL_TABLE_SHOWN_BYTES]);
 void fl__table_names_add(char text[FL_TABLE_NAMES_BYTES], fl_text name);
 
 /* The rows of TSV and CSV (delimited.c), and of JSONL (jsonl.c). */
-fl_status fl__table_delimited_read(fl_table_content *content, const fl_table_columns *columns,
+fl_status fl__table_delimited_read(fl_content *content, fl_table_format format,
+                                   const fl_table_columns *columns,
                                    fl_table_rows *rows) FL_MUST_CHECK;
-fl_status fl__table_jsonl_read(fl_table_content *content, const fl_table_columns *columns,
+fl_status fl__table_jsonl_read(fl_content *content, const fl_table_columns *columns,
                                fl_table_rows *rows) FL_MUST_CHECK;
 
 #endif

@@ -33,12 +33,12 @@ typedef struct table_dataset {
 static int64_t count_samples(const void *self, fl_split split)
 {
     const table_dataset *d = self;
-    return d->tokens.split[split].n;
+    return d->tokens.split[split].tokens.n;
 }
 
 static fl_status check_id(const table_dataset *d, fl_split split, int64_t id)
 {
-    int64_t n = d->tokens.split[split].n;
+    int64_t n = d->tokens.split[split].tokens.n;
     return id >= 0 && id < n
                ? FL_OK
                : fl_fail(FL_EINVAL, "sample %lld does not exist: ids of this split are 0 to %lld",
@@ -59,7 +59,7 @@ static fl_status shape(const void *self, fl_split split, int64_t id, fl_shape *i
     const table_dataset *d = self;
     FL_TRY(check_id(d, split, id));
     *input = d->longest;
-    input->tokens = d->tokens.split[split].begin[id + 1] - d->tokens.split[split].begin[id];
+    input->tokens = fl__token_samples_length(&d->tokens.split[split].tokens, id);
     *n_targets = 1;
     return FL_OK;
 }
@@ -68,9 +68,9 @@ static fl_status read_sample(const void *self, fl_split split, const fl_sample_k
                              void *input)
 {
     const table_dataset *d = self;
-    const fl_table_split *s = &d->tokens.split[split];
+    const fl_token_samples *s = &d->tokens.split[split].tokens;
     FL_TRY(check_id(d, split, key->id));
-    int64_t begin = s->begin[key->id], n = s->begin[key->id + 1] - begin;
+    int64_t begin = s->begin[key->id], n = fl__token_samples_length(s, key->id);
     int32_t *out = input;
     if (s->types == NULL) {
         memcpy(out, s->ids + begin, (size_t)n * sizeof *out);
@@ -143,10 +143,11 @@ static fl_status map_labels(const fl_table_labels *labels, const fl_table_rows *
 static fl_status take_rows(const fl_table_options *o, const fl_tokenizer *tokenizer,
                            const fl_table_rows *rows, table_dataset *d, fl_split s)
 {
-    const fl_table_encoding encoding = {
-        .tokenizer = tokenizer, .max_tokens = o->max_tokens, .types = o->types};
+    const fl_text_list texts = fl__table_texts(rows);
+    const fl_token_encoding encoding = {
+        .tokenizer = tokenizer, .special = true, .max_tokens = o->max_tokens, .types = o->types};
     FL_TRY(find_labels(o, rows, &d->tokens.labels));
-    FL_TRY(fl__table_encode(rows, &encoding, &d->tokens.split[s]));
+    FL_TRY(fl__tokens_encode(&texts, &encoding, &d->tokens.split[s].tokens));
     return map_labels(&d->tokens.labels, rows, &d->tokens.split[s]);
 }
 
@@ -156,7 +157,7 @@ static bool has_file(const fl_table_options *o, int split)
 }
 
 static fl_status tokenize_split(const fl_table_options *o, const fl_tokenizer *tokenizer,
-                                fl_table_content *content, table_dataset *d, fl_split s)
+                                fl_content *content, table_dataset *d, fl_split s)
 {
     const fl_table_columns columns = {.name = {o->text, o->pair, o->label},
                                       .label_optional = o->labels_optional};
@@ -169,48 +170,46 @@ static fl_status tokenize_split(const fl_table_options *o, const fl_tokenizer *t
 
 /* ---- ② ---- */
 
-static uint64_t mix_bytes(uint64_t hash, const void *bytes, size_t n)
+static void mix_content(const fl_content *content, fl_kept_key *key)
 {
-    const uint64_t length = n;
-    return XXH64(bytes, n, XXH64(&length, sizeof length, hash));
+    fl_table_format format = FL_TABLE_TSV;
+    int64_t number = fl__table_format_find(content->path, &format) == FL_OK ? (int64_t)format : -2;
+    fl__kept_key_mix(key, &number, sizeof number);
+    fl__kept_key_mix(key, content->bytes, content->n_bytes);
 }
 
-static uint64_t mix_text(uint64_t hash, const char *text)
-{
-    return text == NULL ? mix_bytes(hash, "", 0) : mix_bytes(hash, text, strlen(text) + 1);
-}
-
-static uint64_t hash_all(const fl_table_options *o, const fl_tokenizer *tokenizer,
-                         const fl_table_content content[N_SPLITS], uint64_t hash)
+static fl_kept_key key_of(const fl_table_options *o, const fl_tokenizer *tokenizer,
+                          const fl_content content[N_SPLITS])
 {
     const uint64_t settings[] = {fl_program_build(),      fl_tokenizer_fingerprint(tokenizer),
                                  (uint64_t)o->max_tokens, o->types,
                                  (uint64_t)o->n_labels,   o->labels != NULL,
                                  o->labels_optional};
-    hash = mix_bytes(hash, settings, sizeof settings);
-    hash = mix_text(mix_text(mix_text(hash, o->text), o->pair), o->label);
+    const int64_t none = -1;
+    fl_kept_key key = {{0}};
+    fl__kept_key_mix_text(&key, "table");
+    fl__kept_key_mix(&key, settings, sizeof settings);
+    fl__kept_key_mix_text(&key, o->text);
+    fl__kept_key_mix_text(&key, o->pair);
+    fl__kept_key_mix_text(&key, o->label);
     for (int i = 0; i < o->n_labels && o->labels != NULL; i++) {
-        hash = mix_text(hash, o->labels[i]);
+        fl__kept_key_mix_text(&key, o->labels[i]);
     }
     for (int s = 0; s < N_SPLITS; s++) {
-        const int64_t format = has_file(o, s) ? (int64_t)content[s].format : -1;
-        hash = mix_bytes(hash, &format, sizeof format);
-        hash = mix_bytes(hash, content[s].bytes, content[s].n_bytes);
+        if (has_file(o, s)) {
+            mix_content(&content[s], &key);
+        } else {
+            fl__kept_key_mix(&key, &none, sizeof none);
+        }
     }
-    return hash;
-}
-
-static fl_table_key key_of(const fl_table_options *o, const fl_tokenizer *tokenizer,
-                           const fl_table_content content[N_SPLITS])
-{
-    return (fl_table_key){{hash_all(o, tokenizer, content, 0), hash_all(o, tokenizer, content, 1)}};
+    return key;
 }
 
 /* ---- ⑤ ---- */
 
 /* Whether the cache had the tokens. */
 static bool read_kept(const char *path, const fl_table_options *o, const fl_tokenizer *tokenizer,
-                      const fl_table_key *key, table_dataset *d)
+                      const fl_kept_key *key, table_dataset *d)
 {
     bool found = false;
     fl_status status = fl__table_cache_read(path, key, fl_tokenizer_n_ids(tokenizer), o->types,
@@ -221,7 +220,7 @@ static bool read_kept(const char *path, const fl_table_options *o, const fl_toke
     return found && status == FL_OK;
 }
 
-static void write_kept(const char *path, const fl_table_key *key, const table_dataset *d)
+static void write_kept(const char *path, const fl_kept_key *key, const table_dataset *d)
 {
     if (fl__table_cache_write(path, key, &d->tokens) != FL_OK) {
         fl_log(FL_LOG_WARN, "data: the tokens are not kept: %s", fl_errmsg());
@@ -237,14 +236,14 @@ static fl_status name_field(fl_status status)
 }
 
 static fl_status take_tokens(const fl_table_options *o, const fl_tokenizer *tokenizer,
-                             fl_table_content content[N_SPLITS], table_dataset *d)
+                             fl_content content[N_SPLITS], table_dataset *d)
 {
     char path[PATH_MAX];
     bool keeps = false;
-    fl_table_key key = {{0}};
+    fl_kept_key key = {{0}};
     if (o->cache != NULL) {
         key = key_of(o, tokenizer, content);
-        keeps = fl__table_cache_path(o->cache, &key, path);
+        keeps = fl__kept_path(o->cache, &key, path);
     }
     d->info.from_cache = keeps && read_kept(path, o, tokenizer, &key, d);
     if (d->info.from_cache) {
@@ -264,33 +263,23 @@ static fl_status take_tokens(const fl_table_options *o, const fl_tokenizer *toke
 static fl_status read_files(const fl_table_options *o, const fl_tokenizer *tokenizer,
                             table_dataset *d)
 {
-    fl_table_content content[N_SPLITS] = {0};
+    fl_content content[N_SPLITS] = {0};
     fl_status status = FL_OK;
     for (int s = 0; s < N_SPLITS && status == FL_OK; s++) {
         if (has_file(o, s)) {
-            status = fl__table_content_read(o->path[s], &content[s]);
+            status = fl__content_read(o->path[s], FL_TABLE_LINE_BYTES_MAX, &content[s]);
         }
     }
     if (status == FL_OK) {
         status = take_tokens(o, tokenizer, content, d);
     }
     for (int s = 0; s < N_SPLITS; s++) {
-        fl__table_content_fini(&content[s]);
+        fl__content_fini(&content[s]);
     }
     return name_field(status);
 }
 
 /* ---- the result ---- */
-
-static int64_t longest_of(const fl_table_split *split)
-{
-    int64_t longest = 0;
-    for (int64_t i = 0; i < split->n; i++) {
-        int64_t n = split->begin[i + 1] - split->begin[i];
-        longest = n > longest ? n : longest;
-    }
-    return longest;
-}
 
 static uint64_t measure_fingerprint(const table_dataset *d)
 {
@@ -300,32 +289,24 @@ static uint64_t measure_fingerprint(const table_dataset *d)
     }
     for (int s = 0; s < N_SPLITS; s++) {
         const fl_table_split *split = &d->tokens.split[s];
-        size_t n = (size_t)split->n, n_tokens = n == 0 ? 0 : (size_t)split->begin[n];
-        hash = XXH64(&split->n, sizeof split->n, hash);
-        hash = XXH64(split->begin, n == 0 ? 0 : (n + 1) * sizeof *split->begin, hash);
-        hash = XXH64(split->ids, n_tokens * sizeof *split->ids, hash);
-        hash = XXH64(split->types, split->types == NULL ? 0 : n_tokens, hash);
-        hash = XXH64(split->labels, n * sizeof *split->labels, hash);
+        hash = fl__token_samples_hash(&split->tokens, hash);
+        hash = XXH64(split->labels, (size_t)split->tokens.n * sizeof *split->labels, hash);
     }
     return hash;
-}
-
-static int64_t tokens_of(const fl_table_split *split)
-{
-    return split->n == 0 ? 0 : split->begin[split->n];
 }
 
 static void describe_dataset(const fl_table_options *o, const fl_tokenizer *tokenizer,
                              table_dataset *d)
 {
-    const fl_table_split *split = d->tokens.split;
-    int64_t train = longest_of(&split[FL_TRAIN]), test = longest_of(&split[FL_TEST]);
+    const fl_token_samples *train = &d->tokens.split[FL_TRAIN].tokens;
+    const fl_token_samples *test = &d->tokens.split[FL_TEST].tokens;
+    int64_t longest = fl__token_samples_longest(train), other = fl__token_samples_longest(test);
     d->info.n_ids = fl_tokenizer_n_ids(tokenizer);
     d->info.n_classes = d->tokens.labels.n;
     d->info.labels = (const char *const *)d->tokens.labels.names;
-    d->info.n_rows = split[FL_TRAIN].n + split[FL_TEST].n;
-    d->info.n_tokens = tokens_of(&split[FL_TRAIN]) + tokens_of(&split[FL_TEST]);
-    d->longest = (fl_shape){.tokens = train > test ? train : test,
+    d->info.n_rows = train->n + test->n;
+    d->info.n_tokens = fl__token_samples_total(train) + fl__token_samples_total(test);
+    d->longest = (fl_shape){.tokens = longest > other ? longest : other,
                             .width = o->types ? 2 : 1,
                             .dtype = FL_I32,
                             .n_ids = d->info.n_ids};

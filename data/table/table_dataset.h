@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-/* The most classes of a table, and the most bytes of a line. */
-enum { FL_TABLE_CLASSES_MAX = 10000, FL_TABLE_LINE_BYTES_MAX = 1 << 26 };
+/* The most classes of a table. */
+enum { FL_TABLE_CLASSES_MAX = 10000 };
 
 /* All texts are borrowed during the call. */
 typedef struct fl_table_options {

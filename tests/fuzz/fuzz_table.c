@@ -78,9 +78,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         file = packed;
         name = packed_names[data[0] & 3];
     }
-    fl_table_content content;
+    fl_content content;
     fl_table_rows rows;
-    if (fl__table_content_copy(name, file, n, &content) != FL_OK) {
+    if (fl__content_copy(name, file, n, FL_TABLE_LINE_BYTES_MAX, &content) != FL_OK) {
         return 0;
     }
     if (fl__table_rows_read(&content, &columns, &rows) == FL_OK) {
@@ -88,6 +88,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_labels(&rows);
         fl__table_rows_fini(&rows);
     }
-    fl__table_content_fini(&content);
+    fl__content_fini(&content);
     return 0;
 }

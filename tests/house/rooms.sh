@@ -8,8 +8,9 @@ device: device
 nn: device nn
 data/tokenizer: device data/tokenizer
 data/.: device data/tokenizer data/.
-data/table: device data/tokenizer data/. data/table
-data/text: device data/tokenizer data/. data/table data/text
+data/tokens: device data/tokenizer data/. data/tokens
+data/table: device data/tokenizer data/. data/tokens data/table
+data/text: device data/tokenizer data/. data/tokens data/table data/text
 freeze: device nn data freeze
 cache: device nn data cache
 autodp/net: device nn data autodp/net

@@ -176,9 +176,9 @@ static void test_cache__every_setting_has_tokens_of_its_own(void **state)
 
 /* ---- damage ---- */
 
-static fl_table_key key_in(const char *path)
+static fl_kept_key key_in(const char *path)
 {
-    fl_table_key key;
+    fl_kept_key key;
     const char *name = strrchr(path, '/') + sizeof "/tokens-" - 1;
     assert_int_equal(sscanf(name, "%16" SCNx64 "%16" SCNx64, &key.hash[0], &key.hash[1]), 2);
     return key;
@@ -188,7 +188,7 @@ static fl_status read_cache(const char *path, int32_t n_ids)
 {
     fl_table_tokens tokens = {0};
     bool found = false;
-    fl_table_key key = key_in(path);
+    fl_kept_key key = key_in(path);
     fl_status status = fl__table_cache_read(path, &key, n_ids, true, &tokens, &found);
     assert_true(found);
     fl__table_tokens_fini(&tokens);
@@ -244,32 +244,33 @@ static void test_cache__a_damaged_file_is_made_again(void **state)
     assert_memory_equal(bytes, again, n);
 }
 
-/* Where the counts of the header lie, 8 bytes each: see data/table/cache.c. */
-enum { N_ROWS = 40, N_TOKENS = 56, LABEL_BYTES = 96 };
+/* Where the header has the sizes of its parts, 8 bytes each: see data/tokens/kept.c. */
+enum { PART_BYTES = 48 };
 
-/* Counts are checked before the hash, and before anything is allocated for them. */
-static void check_count(const unsigned char *sound, size_t n, const char *path, size_t at,
-                        int64_t value)
+/* Sizes are checked before the hash, and before anything is allocated for them. */
+static void check_size(const unsigned char *sound, size_t n, const char *path, size_t at,
+                       int64_t value)
 {
     unsigned char bytes[FILE_MAX];
     memcpy(bytes, sound, n);
     memcpy(bytes + at, &value, sizeof value);
     write_bytes(path, bytes, n);
     assert_int_equal(read_cache(path, N_IDS), FL_EFORMAT);
-    assert_non_null(strstr(fl_errmsg(), "its size is not that of its rows"));
+    assert_non_null(strstr(fl_errmsg(), "its size is not that of its parts"));
 }
 
-static void test_cache__refuses_counts_before_it_allocates(void **state)
+static void test_cache__refuses_sizes_before_it_allocates(void **state)
 {
     (void)state;
-    static const int64_t values[] = {-1, 0, 3, INT64_C(1) << 40, INT64_MAX, INT64_MIN};
-    static const size_t places[] = {N_ROWS, N_ROWS + 8, N_TOKENS, N_TOKENS + 8, LABEL_BYTES};
+    static const int64_t values[] = {-1, 1, 3, INT64_C(1) << 40, INT64_MAX, INT64_MIN};
+    static const size_t places[] = {PART_BYTES, PART_BYTES + 8, PART_BYTES + 24,
+                                    PART_BYTES + 39 * 8};
     char path[PATH_MAX];
     unsigned char bytes[FILE_MAX];
     size_t n = make_file_of_tokens(path, bytes);
     for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
         for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
-            check_count(bytes, n, path, places[p], values[v]);
+            check_size(bytes, n, path, places[p], values[v]);
         }
     }
 }
@@ -280,7 +281,7 @@ static void check_tokens(const char *path, void (*spoil)(fl_table_tokens *tokens
 {
     fl_table_tokens tokens = {0};
     bool found;
-    fl_table_key key = key_in(path);
+    fl_kept_key key = key_in(path);
     assert_int_equal(fl__table_cache_read(path, &key, N_IDS, true, &tokens, &found), FL_OK);
     spoil(&tokens);
     assert_int_equal(fl__table_cache_write(path, &key, &tokens), FL_OK);
@@ -291,22 +292,22 @@ static void check_tokens(const char *path, void (*spoil)(fl_table_tokens *tokens
 
 static void spoil_begin(fl_table_tokens *tokens)
 {
-    tokens->split[FL_TRAIN].begin[1] = 1000;
+    tokens->split[FL_TRAIN].tokens.begin[1] = 1000;
 }
 
 static void spoil_order(fl_table_tokens *tokens)
 {
-    tokens->split[FL_TRAIN].begin[1] = 0; /* a sample without a token */
+    tokens->split[FL_TRAIN].tokens.begin[1] = 0; /* a sample without a token */
 }
 
 static void spoil_first(fl_table_tokens *tokens)
 {
-    tokens->split[FL_TRAIN].begin[0] = -1;
+    tokens->split[FL_TRAIN].tokens.begin[0] = -1;
 }
 
 static void spoil_id(fl_table_tokens *tokens)
 {
-    tokens->split[FL_TEST].ids[1] = N_IDS;
+    tokens->split[FL_TEST].tokens.ids[1] = N_IDS;
 }
 
 static void spoil_label(fl_table_tokens *tokens)
@@ -361,7 +362,7 @@ int main(void)
         cmocka_unit_test(test_cache__every_setting_has_tokens_of_its_own),
         cmocka_unit_test(test_cache__refuses_every_changed_byte_and_every_cut),
         cmocka_unit_test(test_cache__a_damaged_file_is_made_again),
-        cmocka_unit_test(test_cache__refuses_counts_before_it_allocates),
+        cmocka_unit_test(test_cache__refuses_sizes_before_it_allocates),
         cmocka_unit_test(test_cache__refuses_rows_that_do_not_fit_together),
         cmocka_unit_test(test_cache__goes_on_without_a_folder),
     };

@@ -1,8 +1,8 @@
 /* Data sets of kind table. Would catch: cells of another column or row, quotes of a TSV file that
  * vanish, a label under another class, classes that depend on the order of rows, tokens that depend
  * on the number of threads, padding, a fingerprint that misses a change. */
-#include "data/table/encode.h"
 #include "data/table/labels.h"
+#include "data/table/rows.h"
 #include "data/table/table_dataset.h"
 
 #include "support/folder.h"
@@ -297,7 +297,7 @@ static void test_table__fingerprint_follows_texts_labels_and_settings(void **sta
 
 enum { MANY = 3000 };
 
-static void fill_rows(fl_table_content *content, fl_table_rows *rows, size_t bad)
+static void fill_rows(fl_content *content, fl_table_rows *rows, size_t bad)
 {
     static const fl_table_columns columns = {.name = {"text"}};
     size_t room = MANY * 40, used = 0;
@@ -308,7 +308,8 @@ static void fill_rows(fl_table_content *content, fl_table_rows *rows, size_t bad
         used += (size_t)snprintf(text + used, room - used, "{\"text\": \"%.*s\"}\n",
                                  i == bad ? 0 : (int)(1 + 2 * (i % 7)), rest);
     }
-    assert_int_equal(fl__table_content_copy("many.jsonl", text, used, content), FL_OK);
+    assert_int_equal(fl__content_copy("many.jsonl", text, used, FL_TABLE_LINE_BYTES_MAX, content),
+                     FL_OK);
     assert_int_equal(fl__table_rows_read(content, &columns, rows), FL_OK);
     free(text);
 }
@@ -316,25 +317,27 @@ static void fill_rows(fl_table_content *content, fl_table_rows *rows, size_t bad
 static void test_table__tokens_do_not_depend_on_the_number_of_threads(void **state)
 {
     (void)state;
-    fl_table_content content;
+    fl_content content;
     fl_table_rows rows;
     fl_tokenizer *tokenizer = NULL;
-    fl_table_split one, other;
+    fl_token_samples one, other;
     assert_int_equal(fl_tokenizer_open(BERT, &tokenizer), FL_OK);
     fill_rows(&content, &rows, MANY);
-    fl_table_encoding e = {.tokenizer = tokenizer, .max_tokens = 16, .types = true, .n_threads = 1};
-    assert_int_equal(fl__table_encode(&rows, &e, &one), FL_OK);
+    const fl_text_list texts = fl__table_texts(&rows);
+    fl_token_encoding e = {
+        .tokenizer = tokenizer, .special = true, .max_tokens = 16, .types = true, .n_threads = 1};
+    assert_int_equal(fl__tokens_encode(&texts, &e, &one), FL_OK);
     assert_int_equal(one.n, MANY);
     for (e.n_threads = 2; e.n_threads <= 5; e.n_threads++) {
-        assert_int_equal(fl__table_encode(&rows, &e, &other), FL_OK);
+        assert_int_equal(fl__tokens_encode(&texts, &e, &other), FL_OK);
         assert_memory_equal(one.begin, other.begin, (MANY + 1) * sizeof *one.begin);
         assert_memory_equal(one.ids, other.ids, (size_t)one.begin[MANY] * sizeof *one.ids);
         assert_memory_equal(one.types, other.types, (size_t)one.begin[MANY]);
-        fl__table_split_fini(&other);
+        fl__token_samples_fini(&other);
     }
-    fl__table_split_fini(&one);
+    fl__token_samples_fini(&one);
     fl__table_rows_fini(&rows);
-    fl__table_content_fini(&content);
+    fl__content_fini(&content);
     fl_tokenizer_close(&tokenizer);
 }
 
@@ -342,21 +345,23 @@ static void test_table__tokens_do_not_depend_on_the_number_of_threads(void **sta
 static void test_table__names_the_first_line_without_a_token(void **state)
 {
     (void)state;
-    fl_table_content content;
+    fl_content content;
     fl_table_rows rows;
     fl_tokenizer *tokenizer = NULL;
-    fl_table_split split;
+    fl_token_samples samples;
     assert_int_equal(fl_tokenizer_open(GPT2, &tokenizer), FL_OK);
     fill_rows(&content, &rows, 1400);
     rows.row[2900].cell[FL_TABLE_TEXT].n_bytes = 0;
+    const fl_text_list texts = fl__table_texts(&rows);
     for (int n = 1; n <= 4; n++) {
-        const fl_table_encoding e = {.tokenizer = tokenizer, .max_tokens = 16, .n_threads = n};
-        assert_int_equal(fl__table_encode(&rows, &e, &split), FL_EFORMAT);
+        const fl_token_encoding e = {
+            .tokenizer = tokenizer, .special = true, .max_tokens = 16, .n_threads = n};
+        assert_int_equal(fl__tokens_encode(&texts, &e, &samples), FL_EFORMAT);
         assert_string_equal(fl_errmsg(), "many.jsonl: line 1401: a text without a token found, at "
                                          "least one token allowed");
     }
     fl__table_rows_fini(&rows);
-    fl__table_content_fini(&content);
+    fl__content_fini(&content);
     fl_tokenizer_close(&tokenizer);
 }
 

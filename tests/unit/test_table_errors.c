@@ -85,9 +85,8 @@ typedef struct bad_columns {
 
 static const bad_table bad[] = {
     /* no rows */
-    {"a.tsv", RAW(""), "data.path: a.tsv: an empty file found, at least one row allowed"},
-    {"a.csv", RAW("\xEF\xBB\xBF"),
-     "data.path: a.csv: an empty file found, at least one row allowed"},
+    {"a.tsv", RAW(""), "data.path: a.tsv: an empty file found, text allowed"},
+    {"a.csv", RAW("\xEF\xBB\xBF"), "data.path: a.csv: an empty file found, text allowed"},
     {"a.tsv", RAW("\n\n\r\n"), "data.path: a.tsv: no row found, at least one allowed"},
     {"a.tsv", RAW("text\tlabel\n"), "data.path: a.tsv: no row found, at least one allowed"},
     {"a.jsonl", RAW(" \n\t\n"), "data.path: a.jsonl: no row found, at least one allowed"},

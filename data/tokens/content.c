@@ -1,7 +1,6 @@
-#include "data/table/content.h"
+#include "data/tokens/content.h"
 
 #include "data/source.h"
-#include "data/table/table_dataset.h"
 #include "device/alloc.h"
 #include "device/host_limits.h"
 #include "device/utf8.h"
@@ -9,42 +8,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 enum { CHUNK_BYTES = 1 << 20, WORD_BYTES = 8 };
 
 static const char byte_order_mark[] = "\xEF\xBB\xBF";
-
-/* ---- the format, by the name ---- */
-
-static bool ends_with(const char *name, size_t n, const char *ending)
-{
-    size_t m = strlen(ending);
-    return n > m && strncasecmp(name + n - m, ending, m) == 0;
-}
-
-static fl_status find_format(const char *path, fl_table_format *out)
-{
-    static const struct {
-        const char *ending;
-        fl_table_format format;
-    } formats[] = {{".tsv", FL_TABLE_TSV},
-                   {".csv", FL_TABLE_CSV},
-                   {".jsonl", FL_TABLE_JSONL},
-                   {".ndjson", FL_TABLE_JSONL}};
-    size_t n = strlen(path);
-    n -= ends_with(path, n, ".gz") ? 3 : 0;
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        if (ends_with(path, n, formats[i].ending)) {
-            *out = formats[i].format;
-            return FL_OK;
-        }
-    }
-    return fl_fail(FL_EINVAL,
-                   "%s: the name does not tell the format, allowed: a name that ends in .tsv, "
-                   ".csv, .jsonl or .ndjson, or in one of them and .gz",
-                   path);
-}
 
 /* ---- reading ---- */
 
@@ -55,6 +22,7 @@ typedef struct content_reader {
     size_t n, room;
     size_t line_begin;
     int64_t line; /* the number of the line that begins there */
+    size_t line_bytes_max;
     int64_t available_bytes;
 } content_reader;
 
@@ -65,11 +33,11 @@ static fl_status check_lines(content_reader *r, size_t at)
     for (;;) {
         const char *end = memchr(bytes + at, '\n', r->n - at);
         size_t n = (end == NULL ? r->n : (size_t)(end - bytes)) - r->line_begin;
-        if (n > FL_TABLE_LINE_BYTES_MAX) {
+        if (n > r->line_bytes_max) {
             return fl_fail(FL_EFORMAT,
-                           "%s: line %" PRId64 ": at least %zu bytes found, at most %d "
+                           "%s: line %" PRId64 ": at least %zu bytes found, at most %zu "
                            "allowed in a line",
-                           r->path, r->line, n, FL_TABLE_LINE_BYTES_MAX);
+                           r->path, r->line, n, r->line_bytes_max);
         }
         if (end == NULL) {
             return FL_OK;
@@ -108,7 +76,7 @@ static fl_status read_all(content_reader *r, fl__source *source)
 
 /* ---- checks ---- */
 
-int64_t fl__table_content_line(const fl_table_content *content, size_t at)
+int64_t fl__content_line(const fl_content *content, size_t at)
 {
     int64_t line = 1;
     for (size_t i = 0; i < at; i++) {
@@ -118,15 +86,14 @@ int64_t fl__table_content_line(const fl_table_content *content, size_t at)
 }
 
 /* "FILE: line 3, byte 7", bytes counted from 1. */
-static fl_status refuse_byte(const fl_table_content *c, size_t at, const char *found,
-                             const char *allowed)
+static fl_status refuse_byte(const fl_content *c, size_t at, const char *found, const char *allowed)
 {
     size_t begin = at;
     while (begin > 0 && c->bytes[begin - 1] != '\n') {
         begin--;
     }
     return fl_fail(FL_EFORMAT, "%s: line %" PRId64 ", byte %zu: %s found, %s", c->path,
-                   fl__table_content_line(c, at), at - begin + 1, found, allowed);
+                   fl__content_line(c, at), at - begin + 1, found, allowed);
 }
 
 /* The number of ASCII bytes at the beginning, in steps of a word. */
@@ -142,7 +109,7 @@ static size_t skip_ascii(const char *bytes, size_t n)
     return at;
 }
 
-static fl_status check_utf8(const fl_table_content *c)
+static fl_status check_utf8(const fl_content *c)
 {
     uint32_t code;
     for (size_t at = 0, size; at < c->n_bytes; at += size) {
@@ -161,10 +128,10 @@ static fl_status check_utf8(const fl_table_content *c)
     return FL_OK;
 }
 
-static fl_status check_text(const fl_table_content *c)
+static fl_status check_text(const fl_content *c)
 {
     if (c->n_bytes == 0) {
-        return fl_fail(FL_EFORMAT, "%s: an empty file found, at least one row allowed", c->path);
+        return fl_fail(FL_EFORMAT, "%s: an empty file found, text allowed", c->path);
     }
     /* Text in UTF-16 has zero bytes too; its first bytes give the better message. */
     FL_TRY(check_utf8(c));
@@ -173,11 +140,15 @@ static fl_status check_text(const fl_table_content *c)
                         : refuse_byte(c, (size_t)(zero - c->bytes), "a zero byte", "text allowed");
 }
 
-static fl_status fill_content(const char *path, fl__source *source, fl_table_content *out)
+static fl_status fill_content(const char *path, fl__source *source, size_t line_bytes_max,
+                              fl_content *out)
 {
     fl_host_limits machine;
     fl_host_limits_read("", &machine);
-    content_reader r = {.path = path, .line = 1, .available_bytes = machine.available_bytes};
+    content_reader r = {.path = path,
+                        .line = 1,
+                        .line_bytes_max = line_bytes_max,
+                        .available_bytes = machine.available_bytes};
     fl_status status = read_all(&r, source);
     out->memory = r.memory;
     out->bytes = r.memory;
@@ -193,45 +164,37 @@ static fl_status fill_content(const char *path, fl__source *source, fl_table_con
     return check_text(out);
 }
 
-static fl_status take_source(const char *path, fl__source *source, fl_table_format format,
-                             fl_table_content *out)
+static fl_status take_source(const char *path, fl__source *source, size_t line_bytes_max,
+                             fl_content *out)
 {
-    fl_table_content content = {.path = path, .format = format};
-    fl_status status = fill_content(path, source, &content);
+    fl_content content = {.path = path};
+    fl_status status = fill_content(path, source, line_bytes_max, &content);
     fl__source_fini(source);
     if (status == FL_OK) {
         *out = content;
     } else {
-        fl__table_content_fini(&content);
+        fl__content_fini(&content);
     }
     return status;
 }
 
-fl_status fl__table_content_read(const char *path, fl_table_content *out)
+fl_status fl__content_read(const char *path, size_t line_bytes_max, fl_content *out)
 {
     fl__source source;
-    fl_table_format format;
     FL_TRY(fl__source_open(path, &source));
-    fl_status status = find_format(path, &format);
-    if (status != FL_OK) {
-        fl__source_fini(&source);
-        return status;
-    }
-    return take_source(path, &source, format, out);
+    return take_source(path, &source, line_bytes_max, out);
 }
 
-fl_status fl__table_content_copy(const char *name, const void *file, size_t file_bytes,
-                                 fl_table_content *out)
+fl_status fl__content_copy(const char *name, const void *file, size_t file_bytes,
+                           size_t line_bytes_max, fl_content *out)
 {
     fl__source source;
-    fl_table_format format;
-    FL_TRY(find_format(name, &format));
     FL_TRY(fl__source_open_memory(name, file, file_bytes, &source));
-    return take_source(name, &source, format, out);
+    return take_source(name, &source, line_bytes_max, out);
 }
 
-void fl__table_content_fini(fl_table_content *content)
+void fl__content_fini(fl_content *content)
 {
     fl_free(content->memory);
-    *content = (fl_table_content){0};
+    *content = (fl_content){0};
 }
