@@ -17,8 +17,10 @@
 #include "nn/layers/layers.h"
 #include "nn/loss.h"
 
-enum { LN_W, LN_B, FC_W };    /* parameters */
-enum { ACCURACY, N_METRICS }; /* of the loss */
+#include <math.h>
+
+enum { LN_W, LN_B, FC_W };                /* parameters */
+enum { ACCURACY, PERPLEXITY, N_METRICS }; /* of the loss */
 enum { ALIGNED = 64, CHUNK = 256 };
 
 /* As BERT and GPT-2 begin. */
@@ -79,8 +81,15 @@ fl_status fl_layer_lm_head(const fl_lm_head_config *config, fl_layer *out)
 
 /* ---- the loss ---- */
 
+/* Nothing is summed for it: it is a function of the mean loss of a token. */
+static double perplexity_of(const fl_loss_sums *sums)
+{
+    return exp(sums->loss / sums->n_targets);
+}
+
 static const fl_metric lm_metrics[N_METRICS] = {
     [ACCURACY] = {.name = FL_ACCURACY, .is_share = true},
+    [PERPLEXITY] = {.name = "perplexity", .value = perplexity_of},
 };
 
 static fl_status loss_shape(void *self, const fl_shape *out)

@@ -1,5 +1,6 @@
 /* GPT-2 besides its numbers, which test_gpt2_reference.c has: what it refuses, how it begins, what
  * its loss takes of memory and adds to the operations. */
+#include "nn/loss.h"
 #include "nn/model.h"
 
 #include "device/cpu/cpu.h"
@@ -110,6 +111,22 @@ static void test_gpt2__its_loss_needs_its_head(void **state)
                                          "allowed is fl_layer_lm_head of the same configuration");
         fl_model_destroy(&model);
     }
+}
+
+/* e to the power of the mean loss of a token; a smaller value is better. Would catch a mean of the
+ * micro-batches' perplexities. */
+static void test_gpt2__its_loss_gives_perplexity(void **state)
+{
+    (void)state;
+    fl_model *model = gpt2(&tiny);
+    fl_metric_list list = fl_model_metrics(model);
+    fl_loss_sums sums = {.loss = 12.0, .n_targets = 4.0}, more = {.loss = 2.0, .n_targets = 3.0};
+    fl_loss_sums_add(&sums, &more);
+    fl_metric_means means = fl_loss_sums_means(&sums, list);
+    int i = fl_metric_list_find(&list, "perplexity");
+    assert_true(i >= 0 && !list.metric[i].is_share && !list.metric[i].is_gain);
+    assert_true(fabs(means.mean[i] - exp(2.0)) < 1e-12);
+    fl_model_destroy(&model);
 }
 
 static double deviation_of(const fl_model *model, const char *name)
@@ -232,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_gpt2__refuses_impossible_sizes),
         cmocka_unit_test(test_gpt2__refuses_ids_and_lengths_beyond_it),
         cmocka_unit_test(test_gpt2__its_loss_needs_its_head),
+        cmocka_unit_test(test_gpt2__its_loss_gives_perplexity),
         cmocka_unit_test(test_gpt2__begins_as_the_original),
         cmocka_unit_test(test_gpt2__no_matrix_of_all_tokens_and_ids),
         cmocka_unit_test(test_gpt2__no_matrix_of_all_scores),
