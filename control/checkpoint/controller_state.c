@@ -170,7 +170,7 @@ static void restore_stats(const fl_controller_state *state, int64_t start_us, fl
     stats->evaluation_period = as_opened.evaluation_period;
     stats->stop_rule = as_opened.stop_rule;
     stats->ended_early = false;
-    stats->stop.end_step = 0; /* a run that ended early and is resumed goes on */
+    stats->stop.end_step = 0; /* the caller asks the job's rule, which may have changed */
     stats->window_from = stats->n_window;
     stats->first_us += stats->steps > 0 ? start_us : 0;
     stats->last_us += stats->steps > 0 ? start_us : 0;

@@ -105,6 +105,21 @@ static bool is_hurried(void *context)
     return controller->shutdown.phase.n_stops > 1;
 }
 
+/* A run that had ended for lack of improvement ends here again: its files have that event. */
+static void continue_from(fl_controller *controller, const fl_checkpoint *resume)
+{
+    fl_run_stats *stats = &controller->stats;
+    fl_controller_state_restore(&resume->controller, resume->step, controller->log.files.start_us,
+                                &controller->elastic, stats);
+    stats->n_steps = fl_checkpoint_end_step(resume, controller->options->n_steps);
+    controller->reports.next_step = resume->step;
+    if (fl_early_stop_holds(&stats->stop, &stats->stop_rule, resume->step)) {
+        fl_run_stats_end_early(stats, resume->step);
+    } else if (stats->stop.judged == resume->step) {
+        controller->stop_answer.step = resume->step; /* the workers may wait for it */
+    }
+}
+
 /* Continue from a checkpoint, if the run does. */
 static fl_status open_checkpoints(fl_controller *controller)
 {
@@ -120,14 +135,7 @@ static fl_status open_checkpoints(fl_controller *controller)
     c->context = controller;
     FL_TRY(fl_checkpoints_open(c));
     if (resume != NULL) {
-        fl_controller_state_restore(&resume->controller, resume->step,
-                                    controller->log.files.start_us, &controller->elastic,
-                                    &controller->stats);
-        controller->stats.n_steps = fl_checkpoint_end_step(resume, controller->options->n_steps);
-        controller->reports.next_step = resume->step;
-        if (controller->stats.stop.judged == resume->step) {
-            controller->stop_answer.step = resume->step; /* the workers may wait for it */
-        }
+        continue_from(controller, resume);
     }
     return FL_OK;
 }

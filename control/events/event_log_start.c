@@ -126,8 +126,9 @@ static void skipped_fields(fl_json *j, const fl_resume_origin *origin)
     fl_json_close(j, ']');
 }
 
-static void note_resume(fl_event_log *log, const fl_resume_origin *origin)
+static void note_resume(fl_event_log *log, const fl_run_facts *run)
 {
+    const fl_resume_origin *origin = run->options->origin;
     for (int i = 0; i < origin->n_refused; i++) {
         fl_progress_note(&log->progress, "not used: the checkpoint after %lld steps: %s",
                          (long long)origin->refused[i].step, origin->refused[i].why);
@@ -135,6 +136,12 @@ static void note_resume(fl_event_log *log, const fl_resume_origin *origin)
     fl_progress_note(
         &log->progress, "resumed from %s; before: %s; %lld later steps were cut off; %s",
         origin->checkpoint, origin->ended, (long long)origin->n_cut_steps, origin->plan_why);
+    if (run->stats->ended_early) {
+        fl_progress_note(&log->progress,
+                         "no improvement for %lld steps before the checkpoint (train.stop_after): "
+                         "no step follows",
+                         (long long)(origin->step - run->stats->stop.best_step));
+    }
 }
 
 void fl_event_log_resumed(fl_event_log *log, const fl_run_facts *run, const char *metrics_url)
@@ -155,5 +162,5 @@ void fl_event_log_resumed(fl_event_log *log, const fl_run_facts *run, const char
     machine_fields(log, run, metrics_url);
     worker_fields(j, run);
     fl_event_log_end(log);
-    note_resume(log, origin);
+    note_resume(log, run);
 }

@@ -351,7 +351,8 @@ static void summary_of_training_again(FILE *out, const fl_controller_options *op
     } else if (status != FL_OK) {
         fprintf(out, "  train again    frostline run %s/job.yaml\n", dir);
     } else if (result->ended_early) {
-        suggest_longer(out, dir, false, "to the end of the last epoch", "train.stop_after=none");
+        suggest_longer(out, dir, continues, "to the end of the last epoch",
+                       "train.stop_after=none");
     } else if (job->train.max_steps > 0) {
         suggest_longer(out, dir, continues, "to the end of the last epoch", "train.max_steps=none");
     } else if (2 * job->train.epochs <= EPOCHS_MAX) {

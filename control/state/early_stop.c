@@ -74,7 +74,13 @@ void fl_early_stop_judge(fl_early_stop *stop, const fl_stop_rule *rule, const fl
         stop->best_epoch = eval->epoch + 1;
     }
     stop->judged = done;
-    if (done - stop->best_step >= rule->patience) {
+    if (fl_early_stop_holds(stop, rule, done)) {
         stop->end_step = done;
     }
+}
+
+bool fl_early_stop_holds(const fl_early_stop *stop, const fl_stop_rule *rule, int64_t step)
+{
+    return rule->patience > 0 && step > 0 && stop->judged == step &&
+           step - stop->best_step >= rule->patience;
 }

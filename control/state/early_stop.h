@@ -39,4 +39,8 @@ double fl_stop_rule_value(const fl_stop_rule *rule, const fl_eval_report *eval);
  * already, nothing changes. */
 void fl_early_stop_judge(fl_early_stop *stop, const fl_stop_rule *rule, const fl_eval_report *eval);
 
+/* Whether a run that continues after `step` steps is at its end already: its evaluation after that
+ * step has shown that it lacks improvement, by this rule. */
+bool fl_early_stop_holds(const fl_early_stop *stop, const fl_stop_rule *rule, int64_t step);
+
 #endif

@@ -58,15 +58,16 @@ void fl_run_stats_skip(fl_run_stats *stats, int64_t n_steps)
 }
 
 /* The evaluation of the test samples after one of the validation samples, or of all test samples
- * after one of some of them. */
+ * after one of some of them. A run that continues at its end repeats both at once. */
 static bool join_test(fl_run_stats *stats, const fl_eval_report *test)
 {
     fl_eval_report *last = &stats->last_eval;
     bool at_end = test->step == last->step && test->step + 1 == stats->n_steps;
-    if (!at_end || test->validation || last->has_test) {
+    bool both = test->validation && test->has_test;
+    if (!at_end || (test->validation && !both) || last->has_test) {
         return false;
     }
-    if (last->validation) {
+    if (last->validation && !both) {
         last->has_test = true;
         last->test_loss = test->loss;
         last->test_metrics = test->metrics;

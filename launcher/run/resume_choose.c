@@ -5,6 +5,7 @@
 #include "autodp/ledger.h"
 #include "autodp/sampler.h"
 #include "control/checkpoint/record_place.h"
+#include "control/state/early_stop.h"
 #include "device/alloc.h"
 #include "launcher/job/job.h"
 #include "launcher/run/checkpoint_folder.h"
@@ -96,6 +97,34 @@ static fl_status check_length(const fl_resume *r, const fl_preparation *p)
     return FL_OK;
 }
 
+/* The rule of the job that the run continues with. */
+static bool has_ended_early(const fl_resume *r, const fl_preparation *p, fl_stop_rule *rule)
+{
+    fl_metric_list metrics = fl_model_metrics(p->model);
+    const fl_early_stop *stop = &r->checkpoint->controller.stats.stop;
+    return fl_stop_rule_of(p->job, &metrics, p->steps_per_epoch, p->n_steps, rule) == FL_OK &&
+           fl_early_stop_holds(stop, rule, r->checkpoint->step);
+}
+
+/* What was the best of one metric says nothing of another one. */
+static fl_status check_improvement(fl_resume *r, const fl_preparation *p)
+{
+    fl_stop_rule rule;
+    fl_early_stop *stop = &r->checkpoint->controller.stats.stop;
+    if (strcmp(p->job->train.stop_metric, r->made_by.train.stop_metric) != 0) {
+        *stop = (fl_early_stop){0};
+    }
+    if (r->ended != FL_RUN_FINISHED || !has_ended_early(r, p, &rule)) {
+        return FL_OK;
+    }
+    return fl_fail(FL_EINVAL,
+                   "--resume: %s: the run ended early, after %" PRId64 " steps: %s has not "
+                   "improved for %" PRId64 " steps; --set train.stop_after=none, or more than "
+                   "%" PRId64 " steps, makes it longer",
+                   r->dir, r->checkpoint->step, p->job->train.stop_metric,
+                   r->checkpoint->step - stop->best_step, r->checkpoint->step - stop->best_step);
+}
+
 /* ---- its own soundness ---- */
 
 static fl_status check_cursor(const fl_resume *r, const fl_preparation *p)
@@ -168,6 +197,7 @@ static fl_status check_checkpoint(fl_resume *r, const fl_preparation *p,
     FL_TRY(check_length(r, p));
     FL_TRY(read_made_by(r));
     FL_TRY(fl_job_check_resume(&r->made_by, p->job, r->job_path)); /* it may have been edited */
+    FL_TRY(check_improvement(r, p));
     FL_TRY(check_cursor(r, p));
     FL_TRY(check_records(r, p));
     return fl_checkpoint_verify(c, r->folder, fl_preparation_processors());
@@ -264,6 +294,13 @@ static fl_status choose_folder(fl_resume *r, const fl_preparation *p,
     return wanted >= 0 && !any ? not_there(r, all, n, wanted) : none_is_good(r);
 }
 
+/* After an evaluation that ends a run, its test samples are evaluated, all of them. */
+static bool lacks_test(const fl_resume *r, const fl_preparation *p)
+{
+    const fl_eval_report *last = &r->checkpoint->controller.stats.last_eval;
+    return !last->has_test && (p->n_validation > 0 || p->job->train.evaluate_samples > 0);
+}
+
 /* A checkpoint is written before the evaluation that follows its last step. */
 static bool lacks_evaluation(const fl_resume *r, const fl_preparation *p, int64_t end_step)
 {
@@ -271,6 +308,8 @@ static bool lacks_evaluation(const fl_resume *r, const fl_preparation *p, int64_
     int64_t step = r->checkpoint->step;
     int64_t period = fl_evaluation_period(p->job, p->steps_per_epoch, p->n_steps);
     bool done = stats->any_eval && stats->last_eval.step + 1 >= step;
+    bool ends = done && end_step == step && end_step < p->n_steps;
+    done = done && !(ends && lacks_test(r, p));
     return p->job->train.evaluate && step > 0 && !done &&
            fl_evaluation_is_due(step, period, end_step);
 }
@@ -282,7 +321,9 @@ static fl_status take_checkpoint(fl_resume *r, const fl_preparation *p)
     if (r->folder_fd < 0) {
         return fl_fail(FL_EIO, "--resume: %s: %s", r->folder, strerror(errno));
     }
-    int64_t end_step = fl_checkpoint_end_step(c, p->n_steps);
+    fl_stop_rule rule;
+    int64_t end_step =
+        has_ended_early(r, p, &rule) ? c->step : fl_checkpoint_end_step(c, p->n_steps);
     r->start = (fl_worker_start){.step = c->step,
                                  .cursor = c->cursor,
                                  .lr_factor = c->worker.lr_factor,

@@ -224,6 +224,54 @@ static void test_early_stopping__is_repeated(void **state)
     json_decref(ending);
 }
 
+/* As if it had been killed when its last checkpoint was durable. */
+static void forget_the_end(const scenario *s)
+{
+    char command[600];
+    snprintf(command, sizeof command,
+             "cd %s && sed -i '/\"run.finished\"/d' events.jsonl && rm model/model.safetensors",
+             s->dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* Would catch: a run that trains for one more interval before it ends again, a resumed end without
+ * weights, and a best value of one metric that another one is compared with. */
+static void test_early_stopping__stays_at_its_end_when_resumed(void **state)
+{
+    (void)state;
+    scenario s = {.name = "resumed",
+                  .sets = JOB_SETS(BASE, PLAN("1", "2", "1"), "checkpoint.every", "8 steps"),
+                  .more = JOB_SETS(HOPELESS),
+                  .n_samples = N_SAMPLES};
+    scenario_run(&s);
+    s.resumes = true;
+    scenario_start(&s);
+    expect_end(&s, FL_EINVAL);
+    if (strstr(s.outcome->message,
+               "the run ended early, after 30 steps: loss has not improved for 20 steps; --set "
+               "train.stop_after=none, or more than 20 steps, makes it longer") == NULL) {
+        fail_msg("%s", s.outcome->message);
+    }
+    scenario_forget(&s);
+    forget_the_end(&s);
+    scenario_run(&s);
+    check_early_end(s.dir, 3 * PER_EPOCH);
+    s.more = JOB_SETS(HOPELESS, "train.stop_after", "3 epochs");
+    scenario_run(&s);
+    json_t *ending = last_event(s.dir, "\"run.ending\"");
+    assert_int_equal(number(ending, "step"), 4 * PER_EPOCH);
+    json_decref(ending);
+    s.more = JOB_SETS(HOPELESS, "train.stop_metric", "accuracy"); /* the first value is the best */
+    scenario_run(&s);
+    ending = last_event(s.dir, "\"run.ending\"");
+    json_t *finished = last_event(s.dir, "\"run.finished\"");
+    assert_int_equal(count_events(s.dir, "run.ending", ""), 2);
+    assert_int_equal(number(finished, "steps"), EPOCHS * PER_EPOCH);
+    check_exactly_once(s.dir, EPOCHS, N_SAMPLES - N_VALIDATION);
+    json_decref(ending);
+    json_decref(finished);
+}
+
 int main(void)
 {
 #define TEST(name)                                                                                 \
@@ -234,6 +282,7 @@ int main(void)
         TEST(goes_on_while_the_run_improves),
         TEST(may_end_within_an_epoch),
         TEST(is_repeated),
+        TEST(stays_at_its_end_when_resumed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

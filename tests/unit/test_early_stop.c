@@ -99,11 +99,31 @@ static void test_early_stop__rule_is_that_of_the_job(void **state)
         fl_errmsg(), "train.stop_metric: found 'acuracy', allowed: loss, mae, accuracy, matthews");
 }
 
+/* A run that continues: it ends at once only where its last evaluation ended it, by the rule that
+ * it has now. */
+static void test_early_stop__holds_for_a_run_that_continues(void **state)
+{
+    (void)state;
+    const fl_early_stop stop = {.judged = 50, .best_step = 30, .best_epoch = 3, .best = 0.5};
+    static const struct {
+        int64_t patience, step;
+        bool holds;
+    } cases[] = {{20, 50, true}, {10, 50, true},  {21, 50, false},
+                 {0, 50, false}, {20, 60, false}, {20, 40, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_stop_rule rule = {.patience = cases[i].patience, .metric = LOSS};
+        assert_int_equal(fl_early_stop_holds(&stop, &rule, cases[i].step), cases[i].holds);
+    }
+    const fl_stop_rule rule = {.patience = 1, .metric = LOSS};
+    assert_false(fl_early_stop_holds(&(fl_early_stop){0}, &rule, 0)); /* nothing was judged */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_early_stop__ends_after_steps_without_improvement),
         cmocka_unit_test(test_early_stop__rule_is_that_of_the_job),
+        cmocka_unit_test(test_early_stop__holds_for_a_run_that_continues),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
