@@ -33,7 +33,7 @@ typedef enum fl_ctl_wait {
     FL_CTL_WAIT_STOP,       /* the last step */
     FL_CTL_WAIT_PLAN,       /* the end of its transition */
     FL_CTL_WAIT_CHECKPOINT, /* the end of the checkpoint that the ticket names */
-    FL_CTL_WAIT_IDLE,       /* the end of another transition, before its own can start */
+    FL_CTL_WAIT_IDLE,       /* the run's first step, or the end of another transition */
 } fl_ctl_wait;
 
 /* One request until its reply. */

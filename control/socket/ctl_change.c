@@ -38,6 +38,13 @@ static void plan_fields(fl_json *j, uint32_t generation, fl_grid grid, bool chan
     fl_fields_grid(j, grid);
 }
 
+/* A transition needs every worker, and follows the one in progress. */
+static bool must_wait(const fl_ctl *ctl)
+{
+    return ctl->run->phase->state == FL_CONTROLLER_STARTING ||
+           ctl->elastic->transition.state != FL_ELASTIC_IDLE;
+}
+
 /* Request the plan; *terms take effect when it starts to run. */
 static void ask_plan_with(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan,
                           const fl_elastic_terms *terms, const char *why)
@@ -45,7 +52,7 @@ static void ask_plan_with(fl_ctl *ctl, fl_ctl_call *call, const fl_plan *plan,
     fl_plan placed = *plan;
     fl_decide_place(ctl->elastic, &terms->usable, &placed);
     fl_worker_pool_members(&terms->usable, &placed);
-    if (ctl->elastic->transition.state != FL_ELASTIC_IDLE) {
+    if (must_wait(ctl)) {
         call->wait = FL_CTL_WAIT_IDLE;
     } else if (fl_plan_is_same(&placed, ctl->run->plan)) {
         fl_elastic_terms_set(ctl->elastic, terms);
@@ -240,7 +247,7 @@ static void go_to(fl_ctl *ctl, fl_ctl_call *call, int F, const fl_elastic_terms 
     fl_plan plan = *ctl->run->plan;
     char why[64];
     snprintf(why, sizeof why, "ctl %s %d", call->request.command->name, F);
-    if (F != plan.F && ctl->elastic->transition.state != FL_ELASTIC_IDLE) {
+    if (F != plan.F && must_wait(ctl)) {
         call->wait = FL_CTL_WAIT_IDLE; /* the best plan is chosen then */
     } else if (F != plan.F && fl_decide_by_hand(ctl->elastic, F, why, &plan) != FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());

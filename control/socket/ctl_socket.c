@@ -278,7 +278,9 @@ static void drive_pending(fl_ctl *ctl)
             fl_ctl_settle(ctl, i, NULL);
         }
     }
-    for (int i = 0; i < ctl->n_pending && ctl->elastic->transition.state == FL_ELASTIC_IDLE; i++) {
+    bool idle = ctl->run->phase->state != FL_CONTROLLER_STARTING &&
+                ctl->elastic->transition.state == FL_ELASTIC_IDLE;
+    for (int i = 0; i < ctl->n_pending && idle; i++) {
         if (ctl->pending[i].wait == FL_CTL_WAIT_IDLE) {
             retry(ctl, i);
             break; /* the others have their turn when this one is over */

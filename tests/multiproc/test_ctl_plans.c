@@ -3,12 +3,15 @@
  * drained worker, a pinned block that freezes. */
 #include "support/lines.h"
 #include "support/live_run.h"
+#include "support/nap.h"
 #include "support/toy.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -309,6 +312,42 @@ static void test_plans__while_paused(void **state)
     live_clean(&run);
 }
 
+static atomic_bool *may_start; /* shared with the workers */
+
+static void hold_the_start(const char *point, fl_worker_state *w)
+{
+    (void)w;
+    while (strcmp(point, "begin") == 0 && !atomic_load(may_start)) {
+        nap(1000);
+    }
+}
+
+/* Would catch: an operator's script that waits until the run answers, and whose change is then
+ * refused because the workers are still starting. */
+static void test_plans__a_change_waits_for_the_start_of_the_run(void **state)
+{
+    (void)state;
+    const char *reply = NULL;
+    may_start = shared_memory(sizeof *may_start);
+    live_run run = live_start_with(
+        (const char *const[]){ENDLESS, "devices.count", "2", "pipe.k", "1", "autodp.r", "2", NULL},
+        (scenario_deed){.point = NULL}, hold_the_start);
+    assert_int_equal(fl_ctl_client_send(run.ctl, "{\"v\": 1, \"id\": \"drain\", \"cmd\": \"drain\","
+                                                 " \"args\": {\"worker\": 1}}"),
+                     FL_OK);
+    json_t *status = live_ask(&run, "status", "{}"); /* requests are read in order */
+    assert_string_equal(json_string_value(json_object_get(status, "state")), "starting");
+    json_decref(status);
+    atomic_store(may_start, true);
+    assert_int_equal(fl_ctl_client_receive(run.ctl, LIVE_WAIT_MS, &reply), FL_OK);
+    assert_non_null(strstr(reply, "\"id\": \"drain\""));
+    assert_non_null(strstr(reply, "\"ok\": true"));
+    assert_int_equal(plan_now(&run, "r"), 1);
+    stop(&run);
+    live_check_ledger(&run);
+    live_clean(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +359,7 @@ int main(void)
         cmocka_unit_test(test_plans__micro_batches_can_be_set),
         cmocka_unit_test(test_plans__micro_batches_stay_as_set),
         cmocka_unit_test(test_plans__while_paused),
+        cmocka_unit_test(test_plans__a_change_waits_for_the_start_of_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
