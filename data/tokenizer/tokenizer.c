@@ -206,3 +206,33 @@ int32_t fl_tokenizer_find(const fl_tokenizer *t, const char *piece)
 {
     return fl__added_find(t, piece);
 }
+
+fl_status fl_tokenizer_pair_frame(const fl_tokenizer *t, fl_token_frame *out)
+{
+    static const fl_template_kind order[] = {FL_ITEM_TEXT, FL_ITEM_PAIR};
+    fl_token_frame frame = {0};
+    int part = 0;
+    bool good = true;
+    for (int i = 0; good && i < t->pair.n; i++) {
+        const fl_template_item *item = &t->pair.items[i];
+        if (item->kind != FL_ITEM_SPECIAL) {
+            good = part < 2 && item->kind == order[part];
+            *(part == 0 ? &frame.text_type : &frame.pair_type) = item->type;
+            part++;
+            continue;
+        }
+        good = frame.n[part] < FL_FRAME_TOKENS_MAX;
+        if (good) {
+            frame.ids[part][frame.n[part]] = item->id;
+            frame.types[part][frame.n[part]++] = item->type;
+        }
+    }
+    if (!good || part != 2) {
+        return fl_fail(FL_ENOTSUP,
+                       "the tokenizer's template for pairs does not have each text "
+                       "once, the first one first, with at most %d tokens around it",
+                       FL_FRAME_TOKENS_MAX);
+    }
+    *out = frame;
+    return FL_OK;
+}

@@ -94,6 +94,20 @@ typedef struct fl_tokens {
 fl_status fl_tokenizer_encode(const fl_tokenizer *tokenizer, fl_token_scratch *scratch,
                               const fl_token_request *request, fl_tokens *out) FL_MUST_CHECK;
 
+enum { FL_FRAME_TOKENS_MAX = 8 };
+
+/* The special tokens around a pair of texts: before the first one, between both, behind the second
+ * one; and the types of the texts' own tokens. */
+typedef struct fl_token_frame {
+    int32_t n[3];
+    int32_t ids[3][FL_FRAME_TOKENS_MAX], types[3][FL_FRAME_TOKENS_MAX];
+    int32_t text_type, pair_type;
+} fl_token_frame;
+
+/* What fl_tokenizer_encode puts around a pair. FL_ENOTSUP for a tokenizer that does not write the
+ * first text once and then the second one. Threads: any. */
+fl_status fl_tokenizer_pair_frame(const fl_tokenizer *tokenizer, fl_token_frame *out) FL_MUST_CHECK;
+
 /* A capacity that is enough for texts of n_bytes together, without a limit. Pure. */
 int64_t fl_tokenizer_capacity(const fl_tokenizer *tokenizer, size_t n_bytes);
 

@@ -10,6 +10,7 @@ data/tokenizer: device data/tokenizer
 data/.: device data/tokenizer data/.
 data/tokens: device data/tokenizer data/. data/tokens
 data/table: device data/tokenizer data/. data/tokens data/table
+data/squad: device data/tokenizer data/. data/tokens data/squad
 data/text: device data/tokenizer data/. data/tokens data/table data/text
 freeze: device nn data freeze
 cache: device nn data cache
