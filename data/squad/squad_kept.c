@@ -11,29 +11,31 @@ typedef struct split_counts {
     int64_t context_bytes, id_bytes, answer_bytes, context_tokens, question_tokens;
 } split_counts;
 
-typedef struct split_array {
-    void **memory;
-    int64_t n, item_bytes;
-} split_array;
+static size_t begins_of(int64_t n)
+{
+    return n == 0 ? 0 : (size_t)(n + 1) * sizeof(int64_t);
+}
 
 /* The same for reading and writing. */
-static void list_arrays(const split_counts *c, fl_squad_split *s, split_array out[N_ARRAYS])
+static void list_arrays(const split_counts *c, fl_squad_split *s, fl_kept_array out[N_ARRAYS])
 {
-    const split_array arrays[N_ARRAYS] = {
-        {(void **)&s->contexts.begin, c->n_contexts + (c->n_contexts > 0), sizeof(int64_t)},
-        {(void **)&s->contexts.bytes, c->context_bytes, 1},
-        {(void **)&s->ids.begin, c->n_questions + (c->n_questions > 0), sizeof(int64_t)},
-        {(void **)&s->ids.bytes, c->id_bytes, 1},
-        {(void **)&s->answers.begin, c->n_answers + (c->n_answers > 0), sizeof(int64_t)},
-        {(void **)&s->answers.bytes, c->answer_bytes, 1},
-        {(void **)&s->questions, c->n_questions, sizeof *s->questions},
-        {(void **)&s->context_tokens.begin, c->n_contexts + (c->n_contexts > 0), sizeof(int64_t)},
-        {(void **)&s->context_tokens.ids, c->context_tokens, sizeof(int32_t)},
-        {(void **)&s->context_tokens.spans, c->context_tokens, sizeof(fl_token_span)},
-        {(void **)&s->question_tokens.begin, c->n_questions + (c->n_questions > 0),
-         sizeof(int64_t)},
-        {(void **)&s->question_tokens.ids, c->question_tokens, sizeof(int32_t)},
-        {(void **)&s->windows, c->n_windows, sizeof *s->windows},
+    const size_t contexts = begins_of(c->n_contexts), questions = begins_of(c->n_questions);
+    const size_t n_tokens = (size_t)c->context_tokens;
+    const fl_kept_array arrays[N_ARRAYS] = {
+        {(void **)&s->contexts.begin, contexts},
+        {(void **)&s->contexts.bytes, (size_t)c->context_bytes},
+        {(void **)&s->ids.begin, questions},
+        {(void **)&s->ids.bytes, (size_t)c->id_bytes},
+        {(void **)&s->answers.begin, begins_of(c->n_answers)},
+        {(void **)&s->answers.bytes, (size_t)c->answer_bytes},
+        {(void **)&s->questions, (size_t)c->n_questions * sizeof *s->questions},
+        {(void **)&s->context_tokens.begin, contexts},
+        {(void **)&s->context_tokens.ids, n_tokens * sizeof *s->context_tokens.ids},
+        {(void **)&s->context_tokens.spans, n_tokens * sizeof *s->context_tokens.spans},
+        {(void **)&s->question_tokens.begin, questions},
+        {(void **)&s->question_tokens.ids,
+         (size_t)c->question_tokens * sizeof *s->question_tokens.ids},
+        {(void **)&s->windows, (size_t)c->n_windows * sizeof *s->windows},
     };
     memcpy(out, arrays, sizeof arrays);
 }
@@ -63,21 +65,30 @@ static void set_counts(const split_counts *c, fl_squad_split *s)
     s->n_left_out = c->n_left_out;
 }
 
-/* Move the arrays out of the file's parts. */
+/* Sizes of such counts do not overflow. */
+static bool counts_are_sound(const split_counts *c)
+{
+    const int64_t most = INT64_C(1) << 44;
+    const int64_t counts[] = {c->n_contexts,     c->n_questions,    c->n_answers, c->n_windows,
+                              c->n_left_out,     c->context_bytes,  c->id_bytes,  c->answer_bytes,
+                              c->context_tokens, c->question_tokens};
+    bool good = true;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        good = good && counts[i] >= 0 && counts[i] <= most;
+    }
+    return good;
+}
+
 static bool take_arrays(const split_counts *c, fl_kept_part *parts, fl_squad_split *s)
 {
-    split_array arrays[N_ARRAYS];
-    list_arrays(c, s, arrays);
-    for (int i = 0; i < N_ARRAYS; i++) {
-        int64_t n = (int64_t)parts[i].n_bytes / arrays[i].item_bytes;
-        if (n != arrays[i].n || (int64_t)parts[i].n_bytes % arrays[i].item_bytes != 0) {
-            return false;
-        }
-        *arrays[i].memory = parts[i].bytes;
-        parts[i].bytes = NULL;
+    fl_kept_array arrays[N_ARRAYS];
+    if (!counts_are_sound(c)) {
+        return false;
     }
+    list_arrays(c, s, arrays);
+    bool good = fl__kept_arrays_take(arrays, N_ARRAYS, parts);
     set_counts(c, s);
-    return true;
+    return good;
 }
 
 static bool questions_are_sound(const fl_squad_split *s)
@@ -172,14 +183,11 @@ fl_status fl__squad_kept_write(const char *path, const fl_kept_key *key,
     split_counts counts[N_SPLITS];
     parts[0] = (fl_kept_part){counts, sizeof counts};
     for (int s = 0; s < N_SPLITS; s++) {
-        split_array arrays[N_ARRAYS];
+        fl_kept_array arrays[N_ARRAYS];
         fl_squad_split same = split[s];
         counts[s] = count_split(&split[s]);
         list_arrays(&counts[s], &same, arrays);
-        for (int i = 0; i < N_ARRAYS; i++) {
-            parts[1 + s * N_ARRAYS + i] = (fl_kept_part){
-                *arrays[i].memory, (size_t)arrays[i].n * (size_t)arrays[i].item_bytes};
-        }
+        fl__kept_arrays_list(arrays, N_ARRAYS, parts + 1 + s * N_ARRAYS);
     }
     return fl__kept_write(path, key, parts, N_PARTS);
 }

@@ -33,21 +33,16 @@ void fl__table_tokens_fini(fl_table_tokens *tokens)
     fl__table_labels_fini(&tokens->labels);
 }
 
-/* (2) The arrays of a split and their sizes, the same for reading and writing. */
-typedef struct split_array {
-    void **memory;
-    size_t n_bytes;
-} split_array;
-
+/* (2) */
 static void list_arrays(const cache_counts *c, int s, fl_table_split *split,
-                        split_array out[PARTS_OF_SPLIT])
+                        fl_kept_array out[PARTS_OF_SPLIT])
 {
     size_t n = (size_t)c->n_rows[s], n_tokens = (size_t)c->n_tokens[s];
     fl_token_samples *t = &split->tokens;
-    out[0] = (split_array){(void **)&t->begin, n == 0 ? 0 : (n + 1) * sizeof *t->begin};
-    out[1] = (split_array){(void **)&split->labels, n * sizeof *split->labels};
-    out[2] = (split_array){(void **)&t->ids, n_tokens * sizeof *t->ids};
-    out[3] = (split_array){(void **)&t->types, c->has_types != 0 ? n_tokens : 0};
+    out[0] = (fl_kept_array){(void **)&t->begin, n == 0 ? 0 : (n + 1) * sizeof *t->begin};
+    out[1] = (fl_kept_array){(void **)&split->labels, n * sizeof *split->labels};
+    out[2] = (fl_kept_array){(void **)&t->ids, n_tokens * sizeof *t->ids};
+    out[3] = (fl_kept_array){(void **)&t->types, c->has_types != 0 ? n_tokens : 0};
 }
 
 /* ---- reading ---- */
@@ -84,18 +79,13 @@ static fl_status take_labels(const char *path, const cache_counts *c, const fl_k
 static bool take_split(const cache_counts *c, int s, fl_kept_part *parts, fl_table_split *split)
 {
     const int64_t most = INT64_C(1) << 44; /* sizes of such counts do not overflow */
-    split_array arrays[PARTS_OF_SPLIT];
+    fl_kept_array arrays[PARTS_OF_SPLIT];
     if (c->n_rows[s] < 0 || c->n_rows[s] > most || c->n_tokens[s] < 0 || c->n_tokens[s] > most) {
         return false;
     }
     list_arrays(c, s, split, arrays);
-    for (int i = 0; i < PARTS_OF_SPLIT; i++) {
-        fl_kept_part *part = &parts[1 + s * PARTS_OF_SPLIT + i];
-        if (part->n_bytes != arrays[i].n_bytes) {
-            return false;
-        }
-        *arrays[i].memory = part->bytes;
-        part->bytes = NULL;
+    if (!fl__kept_arrays_take(arrays, PARTS_OF_SPLIT, parts + 1 + s * PARTS_OF_SPLIT)) {
+        return false;
     }
     split->tokens.n = c->n_rows[s];
     return true;
@@ -185,12 +175,9 @@ fl_status fl__table_cache_write(const char *path, const fl_kept_key *key,
     fl_table_split split[N_SPLITS] = {tokens->split[0], tokens->split[1]};
     parts[COUNTS] = (fl_kept_part){&c, sizeof c};
     for (int s = 0; s < N_SPLITS; s++) {
-        split_array arrays[PARTS_OF_SPLIT];
+        fl_kept_array arrays[PARTS_OF_SPLIT];
         list_arrays(&c, s, &split[s], arrays);
-        for (int i = 0; i < PARTS_OF_SPLIT; i++) {
-            parts[1 + s * PARTS_OF_SPLIT + i] =
-                (fl_kept_part){*arrays[i].memory, arrays[i].n_bytes};
-        }
+        fl__kept_arrays_list(arrays, PARTS_OF_SPLIT, parts + 1 + s * PARTS_OF_SPLIT);
     }
     FL_TRY(pack_labels(&tokens->labels, &parts[LABELS]));
     fl_status status = fl__kept_write(path, key, parts, N_PARTS);

@@ -165,6 +165,27 @@ void fl__kept_parts_free(fl_kept_part *parts, int n_parts)
     }
 }
 
+/* ---- arrays ---- */
+
+void fl__kept_arrays_list(const fl_kept_array *arrays, int n, fl_kept_part *parts)
+{
+    for (int i = 0; i < n; i++) {
+        parts[i] = (fl_kept_part){*arrays[i].memory, arrays[i].n_bytes};
+    }
+}
+
+bool fl__kept_arrays_take(const fl_kept_array *arrays, int n, fl_kept_part *parts)
+{
+    for (int i = 0; i < n; i++) {
+        if (parts[i].n_bytes != arrays[i].n_bytes) {
+            return false;
+        }
+        *arrays[i].memory = parts[i].bytes;
+        parts[i].bytes = NULL;
+    }
+    return true;
+}
+
 /* ---- writing ---- */
 
 static bool put_file(FILE *file, const fl_kept_key *key, const fl_kept_part *parts, int n_parts)

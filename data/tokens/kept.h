@@ -41,6 +41,19 @@ void fl__kept_parts_free(fl_kept_part *parts, int n_parts);
 fl_status fl__kept_write(const char *path, const fl_kept_key *key, const fl_kept_part *parts,
                          int n_parts) FL_MUST_CHECK;
 
+/* An array as its owner has it, and its size: the same list serves writing and reading. */
+typedef struct fl_kept_array {
+    void **memory;
+    size_t n_bytes;
+} fl_kept_array;
+
+/* The parts that hold the arrays, which stay the owner's. */
+void fl__kept_arrays_list(const fl_kept_array *arrays, int n, fl_kept_part *parts);
+
+/* Move the parts to the owner. false where a part has another size than its array: those before it
+ * are the owner's then. */
+bool fl__kept_arrays_take(const fl_kept_array *arrays, int n, fl_kept_part *parts);
+
 /* FL_EFORMAT: the file's parts do not fit together. */
 fl_status fl__kept_refuse(const char *path, const char *reason) FL_MUST_CHECK;
 
