@@ -214,7 +214,8 @@ static fl_update updates_of(const trunk *t)
                        .g = t->grads,
                        .moment = {t->moment1, t->moment2},
                        .n = t->n_params,
-                       .weight_decay = 0.01f};
+                       .weight_decay = 0.01f,
+                       .rate = 1.0f};
 }
 static void adamw(trunk *t)
 {

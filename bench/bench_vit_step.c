@@ -164,7 +164,8 @@ static fl_status optimize(bench *b, int64_t step)
                                       .g = b->r.wgrad[i][j],
                                       .moment = {b->moments[i][j], b->moments[i][j] + n},
                                       .n = n,
-                                      .weight_decay = (float)b->job.train.weight_decay};
+                                      .weight_decay = (float)b->job.train.weight_decay,
+                                      .rate = 1.0f};
             FL_TRY(fl_optimizer_step(b->r.device, NULL, &b->job, step, 1e-3,
                                      norm2 > 1.0 ? 0.5 : 1.0, &update, 1));
             w->version++;

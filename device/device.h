@@ -45,6 +45,7 @@ typedef struct fl_update {
     float *moment[2]; /* [n] each: AdamW's two, or SGD's momentum and NULL */
     int64_t n;
     float weight_decay;
+    float rate; /* factor on the step's learning rate; 1 for all of it */
 } fl_update;
 
 /* One sum of squares: *out is overwritten. */

@@ -2,6 +2,8 @@
  * and Hutter, arXiv 1711.05101) and torch.optim.SGD with momentum (decay joins the gradient). */
 #include "nn/optimizer.h"
 
+#include "nn/model.h"
+
 #include <math.h>
 
 int fl_optimizer_n_moments(fl_optimizer_kind kind)
@@ -31,6 +33,21 @@ double fl_learning_rate(const fl_job *job, int64_t step, int64_t n_steps)
     double done = (double)(step - n_warmup) / (double)(n_steps - n_warmup);
     return job->train.decay == FL_DECAY_LINEAR ? base * (1.0 - done)
                                                : base * 0.5 * (1.0 + cos(M_PI * done));
+}
+
+static int depth_of(const fl_model *model, int layer)
+{
+    int block = fl_model_block_of(model, layer);
+    bool is_embedding =
+        layer == 0 && fl_model_n_layers(model) > 1 && fl_model_block_of(model, 1) == block;
+    return block == FL_BLOCK_HEAD ? 0 : fl_model_n_blocks(model) + 1 - block + is_embedding;
+}
+
+double fl_layer_rate(const fl_job *job, const fl_model *model, int layer, int param)
+{
+    int tie = fl_model_tie_of(model, layer, param);
+    int first = tie < 0 ? layer : fl_model_tie_at(model, tie)->use[0].layer;
+    return pow(job->train.layer_decay, depth_of(model, first));
 }
 
 double fl_clip_scale(double grad_norm, double clip)

@@ -23,15 +23,19 @@ typedef void update_fn(const fl__cpu *cpu, const piece *p, const void *step);
 static void update_adamw(const fl__cpu *cpu, const piece *p, const void *step)
 {
     const fl_update *u = p->u;
+    fl_adamw_step own = *(const fl_adamw_step *)step;
+    own.lr *= u->rate;
     cpu->isa->adamw(u->w + p->begin, u->g + p->begin, u->moment[0] + p->begin,
-                    u->moment[1] + p->begin, p->end - p->begin, u->weight_decay, step);
+                    u->moment[1] + p->begin, p->end - p->begin, u->weight_decay, &own);
 }
 
 static void update_sgd(const fl__cpu *cpu, const piece *p, const void *step)
 {
     const fl_update *u = p->u;
+    fl_sgd_step own = *(const fl_sgd_step *)step;
+    own.lr *= u->rate;
     cpu->isa->sgd(u->w + p->begin, u->g + p->begin, u->moment[0] + p->begin, p->end - p->begin,
-                  u->weight_decay, step);
+                  u->weight_decay, &own);
 }
 
 /* Lines lines.begin .. lines.end - 1 of the list's, counted through all its tensors. */

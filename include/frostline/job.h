@@ -129,7 +129,9 @@ typedef struct fl_job {
         int64_t epochs;
         int64_t batch; /* samples of the global batch */
         fl_optimizer_kind optimizer;
-        double lr, weight_decay, beta1, beta2, epsilon, momentum;
+        double lr;          /* of the head; of every layer with layer_decay 1 */
+        double layer_decay; /* factor from a block to the one below it */
+        double weight_decay, beta1, beta2, epsilon, momentum;
         fl_span warmup;
         fl_decay decay;
         double clip; /* largest global gradient norm; 0: no clipping */

@@ -259,7 +259,8 @@ static fl_status step_once(timing *t, float *w, int64_t n, int64_t step, double 
                               .g = w + n,
                               .moment = {w + 2 * n, w + 3 * n},
                               .n = n,
-                              .weight_decay = (float)job->train.weight_decay};
+                              .weight_decay = (float)job->train.weight_decay,
+                              .rate = 1.0f};
     watch begun;
     FL_TRY(start(t, &begun));
     FL_TRY(d->ops->sum_squares_many(d, s, &square, 1));

@@ -344,7 +344,8 @@ static int list_updates(fl_params *p, const fl_job *job, int layer, fl_update *l
                 (fl_update){.w = w->data,
                             .g = mine->grad[i],
                             .n = spec->rows * spec->cols,
-                            .weight_decay = spec->decay ? (float)job->train.weight_decay : 0.0f};
+                            .weight_decay = spec->decay ? (float)job->train.weight_decay : 0.0f,
+                            .rate = (float)fl_layer_rate(job, p->model, layer, i)};
             for (int k = 0; k < p->n_moments; k++) {
                 update->moment[k] = moments + k * n + in;
             }

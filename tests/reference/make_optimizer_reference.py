@@ -27,7 +27,29 @@ CASES = {
     "sgd without momentum": lambda p: torch.optim.SGD(p, lr=1e-1),
 }
 
+# Groups of parameters with a rate of their own, as layer-wise decay makes them: one group an element.
+RATES = [1.0, 0.5, 0.25, 0.125]
+
+
+def run_groups(make):
+    p = [torch.nn.Parameter(torch.tensor([x], dtype=torch.float64)) for x in START]
+    optimizer = make([{"params": [x], "lr": LR * rate} for x, rate in zip(p, RATES)])
+    rows = []
+    for g in GRADS:
+        for x, gx in zip(p, g):
+            x.grad = torch.tensor([gx], dtype=torch.float64)
+        optimizer.step()
+        rows.append([x.item() for x in p])
+    return rows
+
+
+LR = 1e-2
+CASES |= {
+    "adamw, groups": (lambda groups: torch.optim.AdamW(groups, lr=LR, weight_decay=0.1)),
+    "sgd, groups": (lambda groups: torch.optim.SGD(groups, lr=LR, momentum=0.9, weight_decay=0.05)),
+}
+
 for name, make in CASES.items():
     print(f"/* {name} */")
-    for row in run(make):
+    for row in (run_groups if name.endswith("groups") else run)(make):
         print("{" + ", ".join(f"{v:.9g}" for v in row) + "},")

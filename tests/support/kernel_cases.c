@@ -440,7 +440,8 @@ static void updates(kernel_rig *r, fl_update list[TENSORS], int n_moments)
                               .g = g + at,
                               .moment = {m + at, v == NULL ? NULL : v + at},
                               .n = LENGTH,
-                              .weight_decay = i % 2 == 0 ? 0.0f : 0.1f};
+                              .weight_decay = i % 2 == 0 ? 0.0f : 0.1f,
+                              .rate = i % 3 == 0 ? 1.0f : 0.5f};
     }
 }
 

@@ -239,7 +239,7 @@ static void run_sums(fl_device *d, float *x, float *y, float *z)
     const fl_sgd_step sgd = {1e-3f, 0.9f, 1.0f};
     double sum = 0.0, correct = 0.0;
     int64_t n = TOKENS * WIDTH;
-    const fl_update update = {y, x, {z, z + n}, n, 0.0f};
+    const fl_update update = {y, x, {z, z + n}, n, 0.0f, 1.0f};
     const fl_square_sum square = {x, n, &sum};
     RUN(d, cross_entropy, .logits = x, .targets = targets, .m = TOKENS, .n = WIDTH,
         .grad_scale = 1.0f, .grad = y, .loss = &sum, .n_correct = &correct);

@@ -173,6 +173,7 @@ static void optimize(trial *t, int64_t step, double norm)
                 .moment = {t->moments[layer][j], t->moments[layer][j] + n},
                 .n = n,
                 .weight_decay = decay ? (float)t->job.train.weight_decay : 0.0f,
+                .rate = 1.0f,
             };
             assert_int_equal(fl_optimizer_step(t->r.device, NULL, &t->job, step, t->job.train.lr,
                                                scale, &update, 1),

@@ -17,7 +17,8 @@
     "name, model, data, train, devices, freeze, cache, pipe, autodp, elastic, fault, "             \
     "checkpoint, trace, control, run"
 #define TRAIN_HAS                                                                                  \
-    "epochs, batch, optimizer, lr, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, " \
+    "epochs, batch, optimizer, lr, layer_decay, weight_decay, beta1, beta2, epsilon, momentum, "   \
+    "warmup, decay, "                                                                              \
     "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, stop_after, stop_metric, " \
     "stop_margin, on_nonfinite, hash_weights"
 #define EPOCHS "allowed: an integer from 1 to 1000000"
@@ -463,6 +464,10 @@ static const broken files[] = {
     {"train: {evaluate_every: none, stop_after: 10%}\n",
      "job.yaml:1:43: train.stop_after: found 10%, allowed: none, with train.evaluate_every none, "
      "since it is decided after evaluations during the run"},
+    {"train: {layer_decay: 0}\n",
+     "job.yaml:1:22: train.layer_decay: found '0', allowed: a number above 0 and up to 1"},
+    {"train: {layer_decay: 1.1}\n",
+     "job.yaml:1:22: train.layer_decay: found '1.1', allowed: a number above 0 and up to 1"},
     {"train: {stop_after: 0}\n",
      "job.yaml:1:21: train.stop_after: found '0', allowed: none, or a share of the run up to 100%, "
      "epochs above 0 and up to 1e6 or steps from 1 to 1000000000000, such as 75%, 2 epochs or 40 "

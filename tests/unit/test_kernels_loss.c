@@ -305,7 +305,8 @@ static void test_many__tensors_do_not_depend_on_their_neighbours(void **state)
                                   random_floats(n, seed + 1, 1.0f),
                                   {random_floats(n, seed + 2, 0.1f), zeros(n)},
                                   n,
-                                  (float)i * 0.01f};
+                                  (float)i * 0.01f,
+                                  1.0f / (float)(i + 1)};
             alone[i][0] = copy_of(list[i].w, n);
             alone[i][1] = copy_of(list[i].moment[0], n);
             alone[i][2] = copy_of(list[i].moment[1], n);
@@ -317,7 +318,8 @@ static void test_many__tensors_do_not_depend_on_their_neighbours(void **state)
         for (int i = 0; i < TENSORS; i++) {
             double sum = -1.0;
             const fl_update u = {
-                alone[i][0], list[i].g, {alone[i][1], alone[i][2]}, sizes[i], list[i].weight_decay};
+                alone[i][0],          list[i].g,   {alone[i][1], alone[i][2]}, sizes[i],
+                list[i].weight_decay, list[i].rate};
             const fl_square_sum square = {list[i].g, sizes[i], &sum};
             assert_int_equal(one->ops->adamw_many(one, NULL, &u, 1, &adamw), FL_OK);
             assert_int_equal(one->ops->sgd_many(one, NULL, &u, 1, &sgd), FL_OK);
@@ -361,7 +363,7 @@ static void check_adamw(fl_device *d, int64_t n)
             want[i] -= lr * decay * want[i];
             want[i] -= lr * (want_m[i] / c1) / (sqrt(want_v[i] / c2) + epsilon);
         }
-        const fl_update update = {w, g, {m, v}, n, (float)decay};
+        const fl_update update = {w, g, {m, v}, n, (float)decay, 1.0f};
         assert_int_equal(d->ops->adamw_many(d, NULL, &update, 1, &step), FL_OK);
         guard_check(g, n);
         free(g);
@@ -387,7 +389,7 @@ static void check_sgd(fl_device *d, int64_t n)
     for (int t = 1; t <= 3; t++) {
         float *g = random_floats(n, (uint32_t)(10 + t), 1.0f);
         const fl_sgd_step step = {0.1f, 0.9f, 2.0f};
-        const fl_update update = {w, g, {momentum, NULL}, n, 0.01f};
+        const fl_update update = {w, g, {momentum, NULL}, n, 0.01f, 1.0f};
         for (int64_t i = 0; i < n; i++) {
             buffer[i] = 0.9 * buffer[i] + (double)g[i] * 2.0 + 0.01 * want[i];
             want[i] -= 0.1 * buffer[i];

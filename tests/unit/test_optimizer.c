@@ -1,5 +1,6 @@
 /* Optimizers against PyTorch's numbers (tests/reference/make_optimizer_reference.py prints them),
  * and schedules against tables. */
+#include "nn/model.h"
 #include "nn/optimizer.h"
 
 #include <math.h>
@@ -33,7 +34,8 @@ static void check_steps(const fl_job *job, bool decay, float grad_scale,
                                   .g = g,
                                   .moment = {moments, n_moments == 2 ? moments + 7 : NULL},
                                   .n = N,
-                                  .weight_decay = decay ? (float)job->train.weight_decay : 0.0f};
+                                  .weight_decay = decay ? (float)job->train.weight_decay : 0.0f,
+                                  .rate = 1.0f};
         assert_int_equal(fl_optimizer_step(device, NULL, job, step, job->train.lr,
                                            (double)grad_scale, &update, 1),
                          FL_OK);
@@ -103,6 +105,111 @@ static void test_optimizer__sgd_is_pytorchs(void **state)
     check_steps(&job, false, 1.0f, plain);
 }
 
+/* Each element is a parameter of its own, with a share of the learning rate, as a group of
+ * parameters has in PyTorch. */
+static void check_rates(const fl_job *job, const double wanted[N_STEPS][N])
+{
+    fl_device *device = NULL;
+    assert_int_equal(fl_device_cpu_create(1, NULL, 1 << 20, &device), FL_OK);
+    float w[N], moments[2][N] = {{0}};
+    fl_update list[N];
+    memcpy(w, start, sizeof w);
+    for (int step = 0; step < N_STEPS; step++) {
+        for (int i = 0; i < N; i++) {
+            list[i] = (fl_update){.w = &w[i],
+                                  .g = &grads[step][i],
+                                  .moment = {&moments[0][i], &moments[1][i]},
+                                  .n = 1,
+                                  .weight_decay = (float)job->train.weight_decay,
+                                  .rate = 1.0f / (float)(1 << i)};
+        }
+        assert_int_equal(fl_optimizer_step(device, NULL, job, step, job->train.lr, 1.0, list, N),
+                         FL_OK);
+        for (int i = 0; i < N; i++) {
+            if (!(fabs((double)w[i] - wanted[step][i]) <= 2e-7 * fabs(wanted[step][i]))) {
+                fail_msg("step %d, group %d: %.9g, PyTorch has %.9g", step, i, (double)w[i],
+                         wanted[step][i]);
+            }
+        }
+    }
+    fl_device_destroy(&device);
+}
+
+static void test_optimizer__rates_are_pytorchs_groups(void **state)
+{
+    (void)state;
+    static const double adamw[N_STEPS][N] = {
+        {0.989000001, -0.49475, 0.24743775, 2.999625},
+        {0.978359181, -0.49317094, 0.24861131, 2.99831988},
+        {0.979318767, -0.49261741, 0.24850219, 2.99722606},
+    };
+    static const double sgd[N_STEPS][N] = {
+        {0.9985, -0.489875, 0.2499685, 2.9998125},
+        {0.99465075, -0.485640031, 0.249909654, 2.99883126},
+        {0.9946891, -0.484207149, 0.249824954, 2.99776072},
+    };
+    fl_job job = {.train = {.optimizer = FL_ADAMW,
+                            .lr = 1e-2,
+                            .weight_decay = 0.1,
+                            .beta1 = 0.9,
+                            .beta2 = 0.999,
+                            .epsilon = 1e-8}};
+    check_rates(&job, adamw);
+    job.train.optimizer = FL_SGD;
+    job.train.weight_decay = 0.05;
+    job.train.momentum = 0.9;
+    check_rates(&job, sgd);
+}
+
+/* Would catch: an embedding that gets the rate of block 1, a head that gets less than all of it,
+ * and a tied weight with two rates. */
+static void test_optimizer__rates_fall_with_the_depth(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double rate; /* of decay 0.5 */
+    } rates[2][8] = {
+        {{"embed.patch.weight", 0.125},
+         {"blocks.1.attn.qkv.weight", 0.25},
+         {"blocks.1.mlp.fc.bias", 0.25},
+         {"blocks.2.attn.ln.weight", 0.5},
+         {"blocks.2.mlp.proj.weight", 0.5},
+         {"head.fc.weight", 1}},
+        {{"embed.token", 0.125},
+         {"embed.position", 0.125},
+         {"blocks.1.mlp.fc.weight", 0.25},
+         {"blocks.2.attn.proj.bias", 0.5},
+         {"head.ln.weight", 1},
+         {"head.fc.weight", 0.125}}, /* the embedding's */
+    };
+    const fl_vit_config vit = {.channels = 1,
+                               .height = 14,
+                               .width = 14,
+                               .patch = 7,
+                               .dim = 8,
+                               .heads = 2,
+                               .blocks = 2,
+                               .n_classes = 3};
+    const fl_gpt2_config gpt2 = {
+        .vocabulary = 50, .positions = 4, .dim = 8, .heads = 2, .blocks = 2};
+    fl_job job = {.train = {.layer_decay = 0.5}}, whole = {.train = {.layer_decay = 1.0}};
+    for (int m = 0; m < 2; m++) {
+        fl_model *model = NULL;
+        assert_int_equal(m == 0 ? fl_model_vit(&vit, &model) : fl_model_gpt2(&gpt2, &model), FL_OK);
+        for (int i = 0; i < 8 && rates[m][i].name != NULL; i++) {
+            int layer, param;
+            assert_int_equal(fl_model_find_param(model, rates[m][i].name, &layer, &param), FL_OK);
+            double rate = fl_layer_rate(&job, model, layer, param);
+            if (rate != rates[m][i].rate) {
+                fail_msg("%s: %g, expected %g", rates[m][i].name, rate, rates[m][i].rate);
+            }
+            assert_true(fl_layer_rate(&whole, model, layer, param) == 1.0);
+        }
+        fl_model_destroy(&model);
+    }
+}
+
 static void test_optimizer__schedules_follow_their_tables(void **state)
 {
     (void)state;
@@ -157,6 +264,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_optimizer__adamw_is_pytorchs),
         cmocka_unit_test(test_optimizer__sgd_is_pytorchs),
+        cmocka_unit_test(test_optimizer__rates_are_pytorchs_groups),
+        cmocka_unit_test(test_optimizer__rates_fall_with_the_depth),
         cmocka_unit_test(test_optimizer__schedules_follow_their_tables),
         cmocka_unit_test(test_optimizer__clipping_bounds_the_norm),
     };
