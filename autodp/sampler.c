@@ -91,6 +91,11 @@ int64_t fl_permutation_index(const fl_permutation *p, int64_t value)
     return (int64_t)index;
 }
 
+int64_t fl_sampler_batch(const fl_job *job)
+{
+    return job->train.accumulate * job->train.batch;
+}
+
 int64_t fl_sampler_steps_per_epoch(int64_t n_samples, int64_t batch)
 {
     return n_samples / batch + (n_samples % batch != 0);

@@ -3,6 +3,7 @@
 #ifndef FL_AUTODP_SAMPLER_H
 #define FL_AUTODP_SAMPLER_H
 
+#include <frostline/job.h>
 #include <frostline/status.h>
 
 #include <stdint.h>
@@ -31,6 +32,9 @@ typedef struct fl_cursor {
     int64_t epoch;
     int64_t position; /* samples of this epoch already used */
 } fl_cursor;
+
+/* Samples of a global batch, which one step trains on: train.accumulate batches of train.batch. */
+int64_t fl_sampler_batch(const fl_job *job);
 
 /* Steps of one epoch: the last batch is smaller when batch does not divide n_samples. */
 int64_t fl_sampler_steps_per_epoch(int64_t n_samples, int64_t batch);

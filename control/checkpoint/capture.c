@@ -1,6 +1,7 @@
 /* The controller's part of a checkpoint (② of checkpoints.h). */
 #include "control/checkpoint/checkpoints.h"
 
+#include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "nn/optimizer.h"
@@ -55,7 +56,7 @@ fl_status fl_checkpoints_capture(const fl_checkpoints *c, fl_checkpoint *out)
     snprintf(out->frostline, sizeof out->frostline, "%s", FL_VERSION);
     out->step = stats->steps;
     out->cursor = (fl_cursor){.epoch = stats->steps / per_epoch,
-                              .position = stats->steps % per_epoch * o->job->train.batch};
+                              .position = stats->steps % per_epoch * fl_sampler_batch(o->job)};
     fl_checkpoint_model_of(o->model, &out->model);
     capture_data(o, &out->data);
     out->plan = c->elastic->plan;

@@ -3,6 +3,7 @@
  * everything that starts threads. */
 #include "control/controller/run.h"
 
+#include "autodp/sampler.h"
 #include "control/checkpoint/record_place.h"
 #include "control/controller/parts.h"
 #include "control/controller/summary.h"
@@ -60,8 +61,8 @@ static fl_status open_tables(fl_controller *controller)
     facts->flight = controller->flight;
     FL_TRY(fl_flight_dump_init(&controller->flight_dump, facts));
     FL_TRY(fl_tracer_create(facts, &controller->log, &controller->tracer));
-    fl_run_stats_init(&controller->stats, o->n_samples, job->train.batch, o->n_steps, o->n_epochs,
-                      job->train.evaluate);
+    fl_run_stats_init(&controller->stats, o->n_samples, fl_sampler_batch(job), o->n_steps,
+                      o->n_epochs, job->train.evaluate);
     controller->stats.metrics = fl_model_metrics(o->model);
     controller->stats.evaluation_period =
         fl_evaluation_period(job, controller->stats.steps_per_epoch, o->n_steps);

@@ -1,5 +1,6 @@
 #include "control/controller/run_ledger.h"
 
+#include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/log.h"
 #include "device/plural.h"
@@ -11,7 +12,7 @@
 fl_status fl_run_ledger_open(fl_run_ledger *ledger, const fl_controller_options *options)
 {
     const fl_job *job = options->job;
-    size_t n = (size_t)job->train.batch;
+    size_t n = (size_t)fl_sampler_batch(job);
     *ledger = (fl_run_ledger){.dir_fd = options->dir_fd, .ids_capacity = n};
     /* Memory for the records of a step: allocated here, so that recording cannot fail for lack of
      * it. */
@@ -22,7 +23,7 @@ fl_status fl_run_ledger_open(fl_run_ledger *ledger, const fl_controller_options 
     }
     const fl_ledger_place place = {.n_samples = options->n_samples,
                                    .seed = job->train.seed,
-                                   .batch = job->train.batch,
+                                   .batch = fl_sampler_batch(job),
                                    .step = options->origin->step};
     return fl_ledger_resume(options->dir_fd, &place, &ledger->ledger);
 }

@@ -2,6 +2,7 @@
  * that its devices could perform in the same time. */
 #include "control/elastic/elastic.h"
 
+#include "autodp/sampler.h"
 #include "pipe/cost/flops.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@ fl_mfu fl_mfu_now(const fl_elastic *elastic)
     }
     double flops = fl_flops_step(input->model, input->memory_one, plan->F,
                                  fl_cache_sums_used(elastic->cache, elastic->plan.F),
-                                 elastic->run->options->job->train.batch);
+                                 fl_sampler_batch(elastic->run->options->job));
     double peak = input->profile == NULL ? 0.0 : fl_flops_peak(input, plan->K * plan->R);
     mfu.step_flops = flops > 0.0 ? flops : NAN; /* a plugin may not count them */
     mfu.peak_flops = peak > 0.0 ? peak : NAN;

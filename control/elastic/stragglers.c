@@ -1,4 +1,5 @@
 /* Finds workers that are slow by their own computing, from their reports of each step. */
+#include "autodp/sampler.h"
 #include "control/elastic/elastic.h"
 #include "pipe/cost/plan.h"
 
@@ -117,7 +118,7 @@ static void compare_workers(fl_elastic *elastic)
         own[rank] = (double)elastic->stragglers->of[rank].own_us /
                     (double)elastic->stragglers->of[rank].n_steps;
         expected[rank] = fl_slow_expected_us(plan, n_frozen, i % plan->K,
-                                             elastic->run->options->job->train.batch, layers);
+                                             fl_sampler_batch(elastic->run->options->job), layers);
     }
     judge_workers(elastic, own, expected);
 }

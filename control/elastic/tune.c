@@ -4,6 +4,7 @@
  *     a plan runs ──> WARM_UP_STEPS ──> a visit's steps ──> fl_tuner_add ──> the next M, or the end
  *
  * Another F, K or R starts another race, unless the profile has its result already. */
+#include "autodp/sampler.h"
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
@@ -75,8 +76,9 @@ static fl_plan with_m(const fl_elastic *elastic, int M)
 static fl_tuner_rung rung_of(const fl_elastic *elastic, int M)
 {
     fl_plan plan = with_m(elastic, M);
-    int64_t share = fl_split_work_max(elastic->run->options->job->train.batch, plan.R);
-    fl_tuner_rung rung = {.M = M, .fits = M <= share};
+    const fl_job *job = elastic->run->options->job;
+    int64_t share = fl_split_work_max(fl_sampler_batch(job), plan.R);
+    fl_tuner_rung rung = {.M = M, .fits = M <= share && M >= job->train.accumulate};
     if (rung.fits) {
         rung.fits = fl_decide_check_room(elastic, &plan) == FL_OK;
         rung.predicted_us = fl_measure_predict_ms(elastic, &plan) * 1e3;
@@ -90,7 +92,7 @@ static const fl_tuned *known_for(const fl_elastic *elastic)
 {
     const fl_plan *p = &elastic->plan;
     return fl_profile_tuned(elastic->run->options->plan_input->profile,
-                            elastic->run->options->job->train.batch, p->F, p->K, p->R);
+                            fl_sampler_batch(elastic->run->options->job), p->F, p->K, p->R);
 }
 
 static void begin_race(fl_elastic *elastic)
@@ -160,7 +162,7 @@ static bool is_measured(const fl_elastic *elastic, fl_tuner_visit *visit)
 static void finish_race(fl_elastic *elastic)
 {
     fl_tune *t = &elastic->tune;
-    fl_tuned tuned = {.batch = elastic->run->options->job->train.batch,
+    fl_tuned tuned = {.batch = fl_sampler_batch(elastic->run->options->job),
                       .F = t->F,
                       .K = t->K,
                       .R = t->R,

@@ -1,6 +1,7 @@
 /* The events with which a run begins, and continues from a checkpoint. */
 #include "control/events/event_log.h"
 
+#include "autodp/sampler.h"
 #include "device/device.h"
 #include "nn/model.h"
 
@@ -108,7 +109,7 @@ void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char
     if (o->n_validation > 0) {
         fl_json_integer(j, "validation_samples", o->n_validation);
     }
-    fl_json_integer(j, "batch", o->job->train.batch);
+    fl_json_integer(j, "batch", fl_sampler_batch(o->job));
     fl_json_integer(j, "seed", (int64_t)o->job->train.seed);
     worker_fields(j, run);
     fl_event_log_end(log);

@@ -8,6 +8,7 @@
  * drains the rings; operations that it reads too late are counted and reported. */
 #include "control/observe/tracer.h"
 
+#include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -114,7 +115,7 @@ fl_status fl_tracer_request(fl_tracer *t, int64_t *first_step, int64_t n_steps)
     t->data.about.n_workers = run->n_workers;
     t->data.about.first_step = *first_step = wanted;
     t->data.about.n_steps = n_steps < left ? n_steps : left;
-    t->data.about.batch = run->options->job->train.batch;
+    t->data.about.batch = fl_sampler_batch(run->options->job);
     snprintf(t->data.about.job, sizeof t->data.about.job, "%s", run->options->job->name);
     note_layers(run, &t->data.about);
     return FL_OK;

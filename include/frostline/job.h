@@ -127,7 +127,8 @@ typedef struct fl_job {
     } data;
     struct {
         int64_t epochs;
-        int64_t batch; /* samples of the global batch */
+        int64_t batch;      /* samples that are in work at once, over all replicas */
+        int64_t accumulate; /* batches of one step */
         fl_optimizer_kind optimizer;
         double lr;          /* of the head; of every layer with layer_decay 1 */
         double layer_decay; /* factor from a block to the one below it */

@@ -1,11 +1,15 @@
 /* Checks between fields. Checks that need the model, the data or the machine are in the modules
  * that know those. */
+#include "autodp/sampler.h"
 #include "control/observe/metrics_http.h"
 #include "device/failure.h"
 #include "launcher/job/job.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+/* As many as train.batch may have. */
+static const int64_t STEP_SAMPLES_MAX = 1048576;
 
 static fl_status check_fields(const fl_job *job)
 {
@@ -145,8 +149,15 @@ static fl_status check_devices(const fl_job *job)
     return FL_OK;
 }
 
+/* What fl_sampler_batch counts, for a message. */
+static const char *step_name(const fl_job *job)
+{
+    return job->train.accumulate == 1 ? "train.batch" : "train.accumulate x train.batch";
+}
+
 static fl_status check_batch(const fl_job *job)
 {
+    int64_t step = fl_sampler_batch(job);
     int64_t r = job->autodp.r == FL_JOB_AUTO ? 1 : job->autodp.r;
     if (job->autodp.r != FL_JOB_AUTO && r > job->train.batch) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.r", "train.batch"),
@@ -154,11 +165,41 @@ static fl_status check_batch(const fl_job *job)
                              ", a sample for each replica",
                              r, job->train.batch);
     }
-    if (job->pipe.m * r > job->train.batch) {
+    if (job->pipe.m * r > step) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.m", "train.batch"),
                              "found %" PRId64 ", allowed: at most %" PRId64
-                             ", a replica's share of train.batch %" PRId64,
-                             job->pipe.m, job->train.batch / r, job->train.batch);
+                             ", a replica's share of %s %" PRId64,
+                             job->pipe.m, step / r, step_name(job), step);
+    }
+    return FL_OK;
+}
+
+/* Each batch that a step accumulates is at least one micro-batch, and its activations are gone
+ * before those of the batch behind it come. GPipe keeps those of the whole step. */
+static fl_status check_accumulate(const fl_job *job)
+{
+    int64_t n = job->train.accumulate;
+    if (n == 1) {
+        return FL_OK;
+    }
+    if (n > STEP_SAMPLES_MAX / job->train.batch) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("train.accumulate", "train.batch"),
+                             "found %" PRId64 ", allowed: at most %d with train.batch %" PRId64
+                             ", so that a step has at most %d samples",
+                             n, (int)(STEP_SAMPLES_MAX / job->train.batch), job->train.batch,
+                             (int)STEP_SAMPLES_MAX);
+    }
+    if (job->pipe.schedule == FL_GPIPE) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("train.accumulate", "pipe.schedule"),
+                             "found %" PRId64 ", allowed: 1 with pipe.schedule gpipe, which keeps "
+                             "the activations of a whole step; 1f1b does not",
+                             n);
+    }
+    if (job->pipe.m != FL_JOB_AUTO && job->pipe.m < n) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.m", "train.accumulate"),
+                             "found %" PRId64 ", allowed: auto, or at least train.accumulate "
+                             "%" PRId64 ", a micro-batch for each batch of a step",
+                             job->pipe.m, n);
     }
     return FL_OK;
 }
@@ -210,7 +251,7 @@ static fl_status check_cache(const fl_job *job)
 static fl_status check_entry(const fl_job *job, int entry, const fl_script_entry *e)
 {
     int64_t k = e->k < 1 ? 1 : e->k, r = e->r < 1 ? 1 : e->r;
-    int64_t count = job->devices.count, batch = job->train.batch;
+    int64_t count = job->devices.count, batch = job->train.batch, step = fl_sampler_batch(job);
     if (count != FL_JOB_AUTO && k * r > count) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script", "devices.count"),
                              "entry %d: found K = %" PRId64 " and R = %" PRId64 ", that is %" PRId64
@@ -223,11 +264,17 @@ static fl_status check_entry(const fl_job *job, int entry, const fl_script_entry
                              ", a sample for each replica",
                              entry, r, batch);
     }
-    if (e->m * r > batch) {
+    if (e->m * r > step) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script", "train.batch"),
                              "entry %d, m: found %d, allowed: at most %" PRId64
-                             ", a replica's share of train.batch %" PRId64,
-                             entry, e->m, batch / r, batch);
+                             ", a replica's share of %s %" PRId64,
+                             entry, e->m, step / r, step_name(job), step);
+    }
+    if (e->m > 0 && e->m < job->train.accumulate) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script", "train.accumulate"),
+                             "entry %d, m: found %d, allowed: auto, or at least train.accumulate "
+                             "%" PRId64,
+                             entry, e->m, job->train.accumulate);
     }
     return FL_OK;
 }
@@ -258,6 +305,7 @@ fl_status fl_job_check(const fl_job *job)
     FL_TRY(check_model(job));
     FL_TRY(check_data(job));
     FL_TRY(check_devices(job));
+    FL_TRY(check_accumulate(job));
     FL_TRY(check_batch(job));
     FL_TRY(check_stop(job));
     FL_TRY(check_freeze(job));

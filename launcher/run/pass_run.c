@@ -1,5 +1,6 @@
 #include "launcher/run/pass_run.h"
 
+#include "autodp/sampler.h"
 #include "control/controller/run.h"
 #include "device/failure.h"
 #include "launcher/job/job.h"
@@ -52,7 +53,7 @@ static fl_status run_in_scratch(fl_preparation *p, const fl_pass_request *reques
                                   .verb = request->verb,
                                   .terminal = stderr,
                                   .n_samples = p->n_samples,
-                                  .batch = p->job->train.batch,
+                                  .batch = fl_sampler_batch(p->job),
                                   .out_fd =
                                       request->task == FL_WORKER_PREDICT ? request->out_fd : -1,
                                   .out = request->out};

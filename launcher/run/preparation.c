@@ -111,6 +111,14 @@ static fl_status refuse_batch(const fl_preparation *p)
         snprintf(cause, sizeof cause, ": data.validation takes the other %lld of %lld",
                  (long long)p->n_validation, (long long)(p->n_validation + p->n_samples));
     }
+    if (p->job->train.accumulate > 1) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("train.accumulate", "train.batch"),
+                             "%lld batches of %lld samples (train.batch) a step, but an epoch has "
+                             "%s%s; allowed: at most %lld samples a step",
+                             (long long)p->job->train.accumulate, (long long)p->job->train.batch,
+                             fl_count(p->n_samples, "sample", samples), cause,
+                             (long long)p->n_samples);
+    }
     return fl_fail_field(FL_EINVAL, FL_FIELDS("train.batch"),
                          "%lld, but an epoch has %s%s; allowed: 1 .. %lld",
                          (long long)p->job->train.batch, fl_count(p->n_samples, "sample", samples),
@@ -162,10 +170,10 @@ static fl_status check_data(fl_preparation *p, fl_sample_shape *sample)
     p->n_samples = p->job->data.samples > 0 ? p->job->data.samples : n;
     FL_TRY(take_validation(p));
     FL_TRY(check_evaluation(p, d));
-    if (p->job->train.batch > p->n_samples) {
+    if (fl_sampler_batch(p->job) > p->n_samples) {
         return refuse_batch(p);
     }
-    p->steps_per_epoch = fl_sampler_steps_per_epoch(p->n_samples, p->job->train.batch);
+    p->steps_per_epoch = fl_sampler_steps_per_epoch(p->n_samples, fl_sampler_batch(p->job));
     p->n_steps = p->job->train.epochs * p->steps_per_epoch;
     if (p->job->train.max_steps > 0 && p->job->train.max_steps < p->n_steps) {
         p->n_steps = p->job->train.max_steps;
@@ -288,7 +296,7 @@ static fl_status check_stop(const fl_preparation *p)
 
 static void plan_due_steps(fl_preparation *p)
 {
-    double step_flops = fl_flops_step(p->model, p->memory_one, 0, false, p->job->train.batch);
+    double step_flops = fl_flops_step(p->model, p->memory_one, 0, false, fl_sampler_batch(p->job));
     p->due = (fl_due_steps){.job = p->job,
                             .steps_per_epoch = p->steps_per_epoch,
                             .n_steps = p->n_steps,

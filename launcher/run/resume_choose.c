@@ -130,7 +130,7 @@ static fl_status check_improvement(fl_resume *r, const fl_preparation *p)
 static fl_status check_cursor(const fl_resume *r, const fl_preparation *p)
 {
     const fl_checkpoint *c = r->checkpoint;
-    int64_t batch = p->job->train.batch, epoch = c->step / p->steps_per_epoch;
+    int64_t batch = fl_sampler_batch(p->job), epoch = c->step / p->steps_per_epoch;
     int64_t position = c->step % p->steps_per_epoch * batch;
     return c->cursor.epoch == epoch && c->cursor.position == position
                ? FL_OK
@@ -160,7 +160,7 @@ static fl_status check_records(fl_resume *r, const fl_preparation *p)
     fl_runfiles_place place = fl_checkpoint_place(c);
     fl_ledger_place ledger = {.n_samples = p->n_samples,
                               .seed = p->job->train.seed,
-                              .batch = p->job->train.batch,
+                              .batch = fl_sampler_batch(p->job),
                               .step = c->step};
     FL_TRY(check_writable(r));
     snprintf(path, sizeof path, "%s/" FL_LEDGER_NAME, r->dir);

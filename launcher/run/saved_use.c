@@ -340,10 +340,13 @@ static fl_status list_samples(fl_use *use, fl_use_split split, int64_t *ids, int
                : refuse_split(use, "such samples");
 }
 
-/* One batch has all n samples; what the job says of its shares may no longer fit. */
+/* One batch has at most all n samples, and nothing is accumulated; what the job says of the shares
+ * of a step may no longer fit. */
 static void fit_batch(fl_job *job, int64_t n)
 {
+    n = job->train.batch < n ? job->train.batch : n;
     job->train.batch = n;
+    job->train.accumulate = 1;
     job->autodp.r = job->autodp.r > n ? FL_JOB_AUTO : job->autodp.r;
     job->pipe.m = job->pipe.m * (job->autodp.r == FL_JOB_AUTO ? 1 : job->autodp.r) > n
                       ? FL_JOB_AUTO
@@ -358,7 +361,7 @@ static fl_status view_samples(const fl_use_request *r, fl_use *use)
     if (status == FL_OK) {
         status = fl_use_view_create(&use->whole, use->split, ids, n, &use->samples);
     }
-    if (status == FL_OK && use->job.train.batch > n) {
+    if (status == FL_OK) {
         fit_batch(&use->job, n);
     }
     fl_free(ids);

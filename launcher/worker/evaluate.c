@@ -2,6 +2,7 @@
  * forward only. */
 #include "launcher/worker/worker_state.h"
 
+#include "autodp/sampler.h"
 #include "device/clock.h"
 #include "device/flight.h"
 #include "nn/model.h"
@@ -13,7 +14,7 @@ typedef fl_worker_state worker;
 
 fl_global_batch fl_worker_test_batch(worker *w, const fl_evaluation_set *set, int64_t first)
 {
-    int64_t left = set->n - first, most = w->c->job->train.batch;
+    int64_t left = set->n - first, most = fl_sampler_batch(w->c->job);
     int64_t *ids = w->test_ids[(first / most) % 2];
     fl_global_batch batch = {.split = FL_TEST, .ids = ids, .n = left < most ? left : most};
     for (int64_t i = 0; i < batch.n; i++) {
@@ -24,7 +25,7 @@ fl_global_batch fl_worker_test_batch(worker *w, const fl_evaluation_set *set, in
 
 static fl_status evaluate_set(worker *w, const fl_evaluation_set *set, fl_loss_sums *sums)
 {
-    int64_t most = w->c->job->train.batch;
+    int64_t most = fl_sampler_batch(w->c->job);
     fl_global_batch batch = fl_worker_test_batch(w, set, 0);
     *sums = (fl_loss_sums){0};
     FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &batch));

@@ -6,6 +6,7 @@
  * All workers end with the same batch: the gate closes for all of them. */
 #include "launcher/worker/worker_state.h"
 
+#include "autodp/sampler.h"
 #include "data/view.h"
 #include "device/alloc.h"
 #include "device/clock.h"
@@ -119,7 +120,7 @@ static fl_status run_batches(pass_lines *l, const fl_evaluation_set *set, fl_los
                              bool *over)
 {
     worker *w = l->w;
-    int64_t most = w->c->job->train.batch;
+    int64_t most = fl_sampler_batch(w->c->job);
     fl_global_batch batch = fl_worker_test_batch(w, set, 0);
     FL_TRY(fl_pipeline_prefetch(w->now->pipeline, &batch));
     for (int64_t first = 0; first < set->n; first += most) {

@@ -10,7 +10,7 @@ enum { SLICE_MS = 50, BEAT_MS = 1000 };
 /* The end of the epoch that contains the step before this one. */
 static int64_t epoch_end(const fl_worker_state *w, int64_t step)
 {
-    int64_t n = fl_sampler_steps_per_epoch(w->c->n_samples, w->c->job->train.batch);
+    int64_t n = fl_sampler_steps_per_epoch(w->c->n_samples, fl_sampler_batch(w->c->job));
     int64_t end = (step + n - 1) / n * n;
     return end < w->end_step ? end : w->end_step;
 }

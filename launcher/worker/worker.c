@@ -13,6 +13,7 @@
  * A standby worker runs no steps: it waits until the controller wakes it to receive a command. */
 #include "launcher/worker/worker.h"
 
+#include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/flight.h"
@@ -291,7 +292,7 @@ int fl_worker_run(void *context, int rank, const char *endpoint)
     worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .abort_set = FL_ABORT_SET_INIT};
     w.end_step = w.c->n_steps;
     begin_at(&w);
-    int64_t n_an_epoch = fl_sampler_steps_per_epoch(w.c->n_samples, w.c->job->train.batch);
+    int64_t n_an_epoch = fl_sampler_steps_per_epoch(w.c->n_samples, fl_sampler_batch(w.c->job));
     w.evaluation_period = fl_evaluation_period(w.c->job, n_an_epoch, w.c->n_steps);
     w.stops_early = fl_evaluation_patience(w.c->job, n_an_epoch, w.c->n_steps) > 0;
     w.leads = rank == fl_plan_leader(w.c->plan);

@@ -1,6 +1,7 @@
 /* Opens a worker before it trains, and closes it afterwards (① to ③ and ⑧ of worker.c). */
 #include "launcher/worker/worker_state.h"
 
+#include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/log.h"
 #include "nn/optimizer.h"
@@ -107,9 +108,11 @@ static fl_status open_batches(worker *w)
 {
     const fl_job *job = w->c->job;
     for (int i = 0; i < 2; i++) {
-        FL_TRY(fl_alloc_array((size_t)job->train.batch, sizeof(int64_t), (void **)&w->test_ids[i]));
+        FL_TRY(fl_alloc_array((size_t)fl_sampler_batch(job), sizeof(int64_t),
+                              (void **)&w->test_ids[i]));
     }
-    FL_TRY(fl_batch_stream_init(&w->batches, job->train.seed, w->c->n_samples, job->train.batch));
+    FL_TRY(
+        fl_batch_stream_init(&w->batches, job->train.seed, w->c->n_samples, fl_sampler_batch(job)));
     fl_batch_stream_reset(&w->batches, w->step, w->cursor);
     return FL_OK;
 }

@@ -62,7 +62,7 @@ typedef struct fl_worker_state {
     double lr_factor;          /* factor on the job's learning rate */
     bool hashes_failed;        /* weights.jsonl cannot be written */
     fl_batch_stream batches;
-    int64_t *test_ids[2];   /* [train.batch] of the current test batch and of the next one */
+    int64_t *test_ids[2];   /* [fl_sampler_batch] of the current test batch and of the next one */
     fl_abort_set abort_set; /* nets of `now` and `next`; the link thread may abort them */
 } fl_worker_state;
 

@@ -1,5 +1,6 @@
 #include "pipe/cost/cost_model.h"
 
+#include "autodp/sampler.h"
 #include "autodp/split_work.h"
 #include "nn/model.h"
 #include "pipe/cost/schedule.h"
@@ -110,7 +111,7 @@ void fl_cost_table_init(fl_cost_table *t, const fl_plan_input *input)
 /* Samples of a micro-batch on the replica with the largest share, in the mean. */
 static double micro_batch(const fl_cost_table *t, fl_grid grid)
 {
-    return (double)fl_split_work_max(t->input->job->train.batch, grid.R) / grid.M;
+    return (double)fl_split_work_max(fl_sampler_batch(t->input->job), grid.R) / grid.M;
 }
 
 static double forward_us(const fl_cost_table *t, int first, int last, double n)

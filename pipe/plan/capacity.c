@@ -81,7 +81,7 @@ static void add_training(walk *w)
     fl_cursor cursor = {0};
     for (int64_t step = 0; step < run->n_steps; step++) {
         int64_t n;
-        fl_sampler_next(run->job->train.seed, run->n_samples, run->job->train.batch, &cursor,
+        fl_sampler_next(run->job->train.seed, run->n_samples, fl_sampler_batch(run->job), &cursor,
                         w->ids, &n);
         add_batch(w, FL_TRAIN, n);
     }
@@ -89,7 +89,7 @@ static void add_training(walk *w)
 
 static void add_set(walk *w, const fl_evaluation_set *set)
 {
-    int64_t batch = w->run->job->train.batch;
+    int64_t batch = fl_sampler_batch(w->run->job);
     for (int64_t first = 0; first < set->n; first += batch) {
         int64_t n = set->n - first < batch ? set->n - first : batch;
         for (int64_t i = 0; i < n; i++) {
@@ -118,7 +118,7 @@ static void add_evaluations(walk *w)
 
 static fl_status walk_init(walk *w, const int *stores, int R, int M)
 {
-    int64_t batch = w->run->job->train.batch;
+    int64_t batch = fl_sampler_batch(w->run->job);
     FL_TRY(fl_affinity_init(&w->affinity, stores, R));
     FL_TRY(fl_alloc_array((size_t)batch, sizeof *w->ids, (void **)&w->ids));
     return fl_batch_split_init(&w->split, w->run->sizes, batch, &w->affinity, M, 0);
@@ -186,7 +186,7 @@ static fl_status find_or_recall(fl_run_batches *run, const int *stores, int R, i
 static fl_capacity capacity_of_equal(const fl_run_batches *run, int R, int M)
 {
     const fl_sample_sizes *s = run->sizes;
-    int64_t share = fl_split_work_max(run->job->train.batch, R);
+    int64_t share = fl_split_work_max(fl_sampler_batch(run->job), R);
     return fl_capacity_equal(fl_split_work_max(share, M), s->longest.tokens, s->most_targets, M);
 }
 

@@ -1,5 +1,6 @@
 #include "pipe/plan/plan_options.h"
 
+#include "autodp/sampler.h"
 #include "autodp/split_work.h"
 #include "device/alloc.h"
 #include "device/failure.h"
@@ -75,15 +76,23 @@ static fl_status check_r(const fl_plan_input *input)
 static fl_status check_m(const fl_plan_input *input)
 {
     int r = input->job->autodp.r == FL_JOB_AUTO ? 1 : (int)input->job->autodp.r;
-    int64_t share = fl_split_work_max(input->job->train.batch, r);
+    int64_t least = input->job->train.accumulate, m = input->job->pipe.m;
+    int64_t share = fl_split_work_max(fl_sampler_batch(input->job), r);
     char found[FL_COUNT_BYTES], samples[FL_COUNT_BYTES];
-    if (input->job->pipe.m > share) {
+    if (m > share) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.m", "train.batch", "autodp.r"),
                              "%s, but a replica has %s a step (train.batch %lld, autodp.r %d); "
-                             "allowed: 1 .. %lld",
-                             fl_count(input->job->pipe.m, "micro-batch", found),
-                             fl_count(share, "sample", samples), (long long)input->job->train.batch,
-                             r, (long long)share);
+                             "allowed: %lld .. %lld",
+                             fl_count(m, "micro-batch", found), fl_count(share, "sample", samples),
+                             (long long)input->job->train.batch, r, (long long)least,
+                             (long long)share);
+    }
+    if (m != FL_JOB_AUTO && m < least) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.m", "train.accumulate"),
+                             "%s, but a step has %lld batches (train.accumulate); allowed: %lld .. "
+                             "%lld",
+                             fl_count(m, "micro-batch", found), (long long)least, (long long)least,
+                             (long long)share);
     }
     return FL_OK;
 }
@@ -119,9 +128,9 @@ static fl_status list_one(list *l, int K, int R, int M)
     return FL_OK;
 }
 
-/* The M that comes after `M`. One stage has no bubble to fill, so M only divides its memory:
- * 1, 2, 3, 4, 6, 8, 12 ... A pipeline does best somewhere in K .. 6 K, which is walked closely;
- * beyond it only memory can ask for more. */
+/* The M that comes after `M`, which begins at one for each batch that a step accumulates. One stage
+ * has no bubble to fill, so M only divides its memory: 1, 2, 3, 4, 6, 8, 12 ... A pipeline does
+ * best somewhere in K .. 6 K, which is walked closely; beyond it only memory can ask for more. */
 static int next_m(int K, int M)
 {
     if (K == 1) {
@@ -135,12 +144,13 @@ static int next_m(int K, int M)
 static fl_status list_m(list *l, int K, int R)
 {
     const fl_job *job = l->input->job;
-    int64_t share = fl_split_work_max(job->train.batch, R);
+    int64_t share = fl_split_work_max(fl_sampler_batch(job), R), least = job->train.accumulate;
     int most = share < INT32_MAX / 4 ? (int)share : INT32_MAX / 4;
     if (job->pipe.m != FL_JOB_AUTO) {
-        return job->pipe.m <= most ? list_one(l, K, R, (int)job->pipe.m) : FL_OK;
+        return job->pipe.m >= least && job->pipe.m <= most ? list_one(l, K, R, (int)job->pipe.m)
+                                                           : FL_OK;
     }
-    int M = K == 1 ? 1 : smaller(K, most);
+    int M = smaller((int)least * K, most);
     for (; M < most; M = next_m(K, M)) {
         FL_TRY(list_one(l, K, R, M));
     }

@@ -10,6 +10,7 @@
  */
 #include "pipe/plan/planner.h"
 
+#include "autodp/sampler.h"
 #include "autodp/split_work.h"
 #include "device/alloc.h"
 #include "device/failure.h"
@@ -72,7 +73,7 @@ static fl_status find_capacity(const planner *p, fl_grid grid, precision how, fl
 static fl_status ask(const planner *p, fl_grid grid, precision how, fit_question *q)
 {
     const fl_plan_input *input = p->input;
-    int64_t share = fl_split_work_max(input->job->train.batch, grid.R);
+    int64_t share = fl_split_work_max(fl_sampler_batch(input->job), grid.R);
     fl_capacity capacity;
     *q = (fit_question){.p = p, .grid = grid, .n_units = fl_split_work_max(share, grid.M)};
     q->n_samples = q->n_units;
@@ -347,10 +348,10 @@ static void note(planner *p, const fl_candidate *c)
 static fl_status prefer_tuned(planner *p)
 {
     const fl_job *job = p->input->job;
-    const fl_tuned *t = fl_profile_tuned(p->input->profile, job->train.batch, p->input->F,
+    const fl_tuned *t = fl_profile_tuned(p->input->profile, fl_sampler_batch(job), p->input->F,
                                          p->best.grid.K, p->best.grid.R);
     if (job->pipe.m != FL_JOB_AUTO || t == NULL || t->M == p->best.grid.M ||
-        t->M > fl_split_work_max(job->train.batch, t->R)) {
+        t->M < job->train.accumulate || t->M > fl_split_work_max(fl_sampler_batch(job), t->R)) {
         return FL_OK;
     }
     int first[FL_MAX_STAGES + 1];
@@ -513,7 +514,8 @@ fl_status fl_plan_choose(const fl_plan_input *input, fl_plan *plan, fl_candidate
 static void scale_one(const fl_plan_input *input, const fl_plan *plan, int stage,
                       fl_layer_memory *scaled)
 {
-    int64_t n = fl_split_work_max(fl_split_work_max(input->job->train.batch, plan->R), plan->M);
+    int64_t n =
+        fl_split_work_max(fl_split_work_max(fl_sampler_batch(input->job), plan->R), plan->M);
     for (int i = plan->first[stage]; i < plan->first[stage + 1]; i++) {
         const fl_layer_memory *one = &input->memory_one[i];
         scaled[i] = (fl_layer_memory){.n_samples = n * one->n_samples,

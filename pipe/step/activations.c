@@ -1,5 +1,6 @@
 #include "pipe/step/activations.h"
 
+#include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "nn/model.h"
@@ -161,9 +162,10 @@ static fl_status fill(fl_activations *a, const fl_model *model, const fl_dataset
                                      .key_at = fl_next_use_key_at}};
     FL_TRY(check_data(d, job, n_samples));
     FL_TRY(set_sizes(model, d, n_samples, &o));
-    a->batch = job->train.batch;
+    a->batch = fl_sampler_batch(job);
     FL_TRY(fl_weight_prints_create(fl_model_n_layers(model), &a->prints));
-    fl_next_use_init(&a->future, job->train.seed, n_samples, n_test, job->train.batch, n_steps);
+    fl_next_use_init(&a->future, job->train.seed, n_samples, n_test, fl_sampler_batch(job),
+                     n_steps);
     return open_stores(a, job, &o);
 }
 

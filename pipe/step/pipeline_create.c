@@ -1,4 +1,5 @@
 /* From a plan to one worker's part of it, and back. */
+#include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/log.h"
 #include "nn/model.h"
@@ -14,9 +15,9 @@ static fl_status shares_create(fl_pipeline *p)
         stores[r] = fl_activations_store_of(o->activations, fl_plan_rank(o->plan, r, 0));
     }
     FL_TRY(fl_affinity_init(&p->affinity, stores, p->R));
-    FL_TRY(fl_batch_split_init(&p->now, o->sizes, o->job->train.batch, &p->affinity, p->M,
+    FL_TRY(fl_batch_split_init(&p->now, o->sizes, fl_sampler_batch(o->job), &p->affinity, p->M,
                                p->place.replica));
-    FL_TRY(fl_batch_split_init(&p->coming, o->sizes, o->job->train.batch, &p->affinity, p->M,
+    FL_TRY(fl_batch_split_init(&p->coming, o->sizes, fl_sampler_batch(o->job), &p->affinity, p->M,
                                p->place.replica));
     FL_TRY(fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->in_bytes));
     return fl_alloc_array((size_t)p->M, sizeof(size_t), (void **)&p->out_bytes);

@@ -94,6 +94,47 @@ static void test_plans__agree_under_gpipe(void **state)
     compare_all(&images, "gpipe");
 }
 
+/* Batches that a step accumulates are one batch to the run: with the same M to the last bit, with
+ * others as every plan, also while blocks freeze. 5 x 2 samples leave an epoch's last step with a
+ * part of its batches. */
+static void test_plans__agree_on_accumulated_batches(void **state)
+{
+    (void)state;
+    static const fl_script_entry script[] = {{.step = 7, .f = 2, .k = 1, .r = 2, .m = 5},
+                                             {.step = 15, .f = 1, .k = 2, .r = 1, .m = 5}};
+    static const struct {
+        const char *name, *batch, *accumulate, *k, *r, *m;
+    } runs[] = {{"at-once", "10", "1", "2", "1", "5"},
+                {"five", "2", "5", "2", "1", "5"},
+                {"two", "5", "2", "1", "3", "auto"},
+                {"ten", "1", "10", "1", "1", "10"}};
+    double *losses[4];
+    for (int i = 0; i < 4; i++) {
+        const fl_script_entry alone[] = {{.step = 7, .f = 2, .k = 1, .r = 1, .m = 10},
+                                         {.step = 15, .f = 1, .k = 1, .r = 1, .m = 10}};
+        scenario s = {.name = runs[i].name,
+                      .sets = JOB_SETS("pipe.k", runs[i].k, "autodp.r", runs[i].r, "pipe.m",
+                                       runs[i].m, "devices.count", "3", "autodp.bucket", "16KiB",
+                                       "train.batch", runs[i].batch, "train.accumulate",
+                                       runs[i].accumulate, "train.epochs", "2", "train.evaluate",
+                                       "true", "pipe.tune", "false"),
+                      .script = i == 3 ? alone : script,
+                      .n_script = 2,
+                      .n_samples = N_SAMPLES,
+                      .dropout = 0.1f};
+        scenario_run(&s);
+        check_exactly_once(s.dir, EPOCHS, N_SAMPLES);
+        losses[i] = losses_of(&s, STEPS);
+    }
+    assert_memory_equal(losses[0], losses[1], STEPS * sizeof *losses[0]);
+    for (int i = 2; i < 4; i++) {
+        assert_true(worst_difference(losses[i], losses[0], 0, COMPARED) <= 1e-5);
+    }
+    for (int i = 0; i < 4; i++) {
+        free(losses[i]);
+    }
+}
+
 /* Micro-batches then differ in samples and in tokens, and some have no sample. */
 static void test_plans__agree_on_samples_of_different_length(void **state)
 {
@@ -139,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plans__agree_under_1f1b),
         cmocka_unit_test(test_plans__agree_under_gpipe),
+        cmocka_unit_test(test_plans__agree_on_accumulated_batches),
         cmocka_unit_test(test_plans__agree_on_samples_of_different_length),
         cmocka_unit_test(test_plans__agree_on_targets_for_each_token),
         cmocka_unit_test(test_plans__agree_on_text),

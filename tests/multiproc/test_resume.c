@@ -23,18 +23,19 @@
 
 enum { N_SAMPLES = 203, PER_EPOCH = 21, EPOCHS = 4, STEPS = EPOCHS * PER_EPOCH, LINE_BYTES = 1024 };
 
-/* It freezes by the norms of its gradients, at the end of each epoch from the second on. */
+/* It freezes by the norms of its gradients, at the end of each epoch from the second on. A step
+ * accumulates two batches. */
 #define JOB_FIELDS                                                                                 \
-    "devices.count", "2", "pipe.k", "1", "autodp.r", "2", "pipe.m", "2", "train.batch", "10",      \
-        "train.epochs", "4", "train.lr", "1e-3", "train.evaluate", "true", "freeze.policy",        \
-        "gradnorm", "freeze.start", "1", "freeze.every", "1", "freeze.keep", "1", "pipe.tune",     \
-        "false", "freeze.must_pay", "false", "train.hash_weights", "5", "checkpoint.every",        \
-        "8 steps"
+    "devices.count", "2", "pipe.k", "1", "autodp.r", "2", "pipe.m", "2", "train.batch", "5",       \
+        "train.accumulate", "2", "train.epochs", "4", "train.lr", "1e-3", "train.evaluate",        \
+        "true", "freeze.policy", "gradnorm", "freeze.start", "1", "freeze.every", "1",             \
+        "freeze.keep", "1", "pipe.tune", "false", "freeze.must_pay", "false",                      \
+        "train.hash_weights", "5", "checkpoint.every", "8 steps"
 
 static const char *const fields[] = {JOB_FIELDS, NULL};
 static const fl_script_entry script[] = {{.step = 30, .f = 2, .k = 2, .r = 1, .m = 2},
                                          {.step = 60, .f = 3, .k = 1, .r = 2, .m = 2},
-                                         {.step = 75, .f = 0, .k = 2, .r = 1, .m = 1}};
+                                         {.step = 75, .f = 0, .k = 2, .r = 1, .m = 3}};
 static const char *const scripted_fields[] = {JOB_FIELDS, "freeze.policy", "none", NULL};
 
 /* Steps that last long enough for some checkpoints to become durable while the run trains. */

@@ -58,6 +58,7 @@ void situation_init(situation *s, int n_layers, int n_workers, int64_t batch)
             .kept_bytes = 256, .scratch_bytes = 64, .in_bytes = 100, .out_bytes = 100};
     }
     s->job.train.batch = batch;
+    s->job.train.accumulate = 1;
     s->job.devices.cores = 1;
     s->job.devices.memory_bytes = (int64_t)1 << 40;
     s->job.pipe.schedule = FL_1F1B;

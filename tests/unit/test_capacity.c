@@ -34,6 +34,7 @@ static void rig_init(rig *r, ragged_length *length, bool per_token, int64_t n, i
     must(ragged_dataset(n, length, per_token, &r->data));
     must(ragged_model(BLOCKS, 0.0f, per_token, &r->model));
     r->job.train.batch = batch;
+    r->job.train.accumulate = 1;
     r->job.train.seed = 5;
     r->job.train.evaluate = true;
     r->job.train.evaluate_samples = n / 8;

@@ -74,7 +74,7 @@ static const refused refusals[] = {
     {"help frob", "frostline: unknown command 'frob'; see frostline --help\n"},
     {"schema train.lrr", "frostline schema: 'train.lrr': unknown field, nearest is train.lr\n"},
     {"schema train",
-     "frostline schema: 'train': a section, set one of its fields: epochs, batch, "
+     "frostline schema: 'train': a section, set one of its fields: epochs, batch, accumulate, "
      "optimizer, lr, layer_decay, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, "
      "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, stop_after, "
      "stop_metric, stop_margin, on_nonfinite, "

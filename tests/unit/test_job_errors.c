@@ -17,7 +17,8 @@
     "name, model, data, train, devices, freeze, cache, pipe, autodp, elastic, fault, "             \
     "checkpoint, trace, control, run"
 #define TRAIN_HAS                                                                                  \
-    "epochs, batch, optimizer, lr, layer_decay, weight_decay, beta1, beta2, epsilon, momentum, "   \
+    "epochs, batch, accumulate, optimizer, lr, layer_decay, weight_decay, beta1, beta2, epsilon, " \
+    "momentum, "                                                                                   \
     "warmup, decay, "                                                                              \
     "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, stop_after, stop_metric, " \
     "stop_margin, on_nonfinite, hash_weights"
@@ -464,6 +465,23 @@ static const broken files[] = {
     {"train: {evaluate_every: none, stop_after: 10%}\n",
      "job.yaml:1:43: train.stop_after: found 10%, allowed: none, with train.evaluate_every none, "
      "since it is decided after evaluations during the run"},
+    {"train: {accumulate: 0}\n",
+     "job.yaml:1:21: train.accumulate: found '0', allowed: an integer from 1 to 4096 (batches)"},
+    {"train: {batch: 1048576, accumulate: 2}\n",
+     "job.yaml:1:37: train.accumulate: found 2, allowed: at most 1 with train.batch 1048576, so "
+     "that a step has at most 1048576 samples"},
+    {"train: {accumulate: 2}\npipe: {schedule: gpipe}\n",
+     "job.yaml:1:21: train.accumulate: found 2, allowed: 1 with pipe.schedule gpipe, which keeps "
+     "the activations of a whole step; 1f1b does not"},
+    {"train: {accumulate: 4}\npipe: {m: 3}\n",
+     "job.yaml:2:11: pipe.m: found 3, allowed: auto, or at least train.accumulate 4, a micro-batch "
+     "for each batch of a step"},
+    {"train: {accumulate: 3, batch: 2}\npipe: {m: 7}\n",
+     "job.yaml:2:11: pipe.m: found 7, allowed: at most 6, a replica's share of train.accumulate x "
+     "train.batch 6"},
+    {"train: {accumulate: 3}\nelastic: {script: [{step: 2, m: 2}]}\n",
+     "job.yaml:2:19: elastic.script: entry 1, m: found 2, allowed: auto, or at least "
+     "train.accumulate 3"},
     {"train: {layer_decay: 0}\n",
      "job.yaml:1:22: train.layer_decay: found '0', allowed: a number above 0 and up to 1"},
     {"train: {layer_decay: 1.1}\n",

@@ -30,6 +30,7 @@ static void rig_init(rig *r)
     assert_int_equal(fl_toy_model(BLOCKS, 0.0f, &r->model), FL_OK);
     assert_int_equal(fl_model_n_layers(r->model), LAYERS);
     r->job.train.batch = BATCH;
+    r->job.train.accumulate = 1;
     r->profile.n_layers = LAYERS;
     for (int i = 0; i < LAYERS; i++) {
         r->profile.layer[i] = (fl_layer_cost){.fwd_us = 1.0, .bwd_us = 2.0, .frozen_us = 0.5};

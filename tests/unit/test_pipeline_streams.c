@@ -276,6 +276,7 @@ static void setup_init(setup *s)
     s->model = copying_model();
     assert_int_equal(fl_toy_dataset(SAMPLES, &s->data), FL_OK);
     s->job.train.batch = BATCH;
+    s->job.train.accumulate = 1;
     s->job.train.optimizer = FL_SGD;
     s->job.fault.deadline_ms = 10000;
     s->plan = (fl_plan){.generation = 1,

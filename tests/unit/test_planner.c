@@ -347,6 +347,54 @@ static void test_planner__survives_every_failed_allocation(void **state)
     situation_fini(&s);
 }
 
+/* ---- accumulation ---- */
+
+static int64_t bytes_of(const situation *s, const fl_plan *plan)
+{
+    int64_t most = 0;
+    for (int stage = 0; stage < plan->K; stage++) {
+        fl_stage_memory memory;
+        assert_int_equal(fl_plan_memory(&s->input, plan, stage, &memory), FL_OK);
+        most = memory.total_bytes > most ? memory.total_bytes : most;
+    }
+    return most;
+}
+
+/* Eight batches a step need no more memory than one, and the planner knows it. Would catch: a step
+ * whose activations grow with train.accumulate, a plan with fewer micro-batches than batches. */
+static void test_planner__accumulates_in_the_memory_of_a_batch(void **state)
+{
+    (void)state;
+    for (int K = 1; K <= 3; K++) {
+        situation s;
+        situation_init(&s, 12, K, 64);
+        for (int i = 0; i < 12; i++) {
+            s.memory[i].kept_bytes = 64 * 1024;
+        }
+        s.job.pipe.k = K;
+        s.job.pipe.m = K;
+        fl_plan plan = chosen(&s);
+        int64_t of_one = bytes_of(&s, &plan);
+        s.job.train.accumulate = 8;
+        s.job.pipe.m = FL_JOB_AUTO;
+        s.job.devices.memory_bytes = of_one;
+        plan = chosen(&s);
+        assert_true(plan.M >= 8 * K && plan.M <= 8 * 64);
+        assert_true(bytes_of(&s, &plan) <= of_one);
+        plan.M = 1; /* all at once would not fit */
+        assert_true(bytes_of(&s, &plan) > 2 * of_one);
+        s.job.pipe.m = 7;
+        assert_int_equal(fl_plan_choose(&s.input, &plan, NULL, 0, NULL), FL_EINVAL);
+        assert_string_equal(fl_errmsg(), "pipe.m: 7 micro-batches, but a step has 8 batches "
+                                         "(train.accumulate); allowed: 8 .. 512");
+        s.job.pipe.m = FL_JOB_AUTO;
+        s.profile.n_tuned = 1; /* of a run that accumulated nothing */
+        s.profile.tuned[0] = (fl_tuned){.batch = 512, .K = K, .R = 1, .M = 4, .step_us = 1.0};
+        assert_true(chosen(&s).M >= 8);
+        situation_fini(&s);
+    }
+}
+
 /* ---- refusals ---- */
 
 typedef struct refusal {
@@ -420,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_planner__takes_the_m_that_was_tuned),
         cmocka_unit_test(test_planner__reports_the_m_that_was_tuned),
         cmocka_unit_test(test_planner__survives_every_failed_allocation),
+        cmocka_unit_test(test_planner__accumulates_in_the_memory_of_a_batch),
         cmocka_unit_test(test_planner__refuses_by_name_and_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
