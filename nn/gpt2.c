@@ -20,7 +20,8 @@ static fl_status add_block(fl_model *model, const fl_gpt2_config *c, int block)
     const fl_mlp_config mlp = {.dim = c->dim,
                                .hidden = c->hidden == 0 ? MLP_RATIO * c->dim : c->hidden,
                                .depth = 2 * c->blocks,
-                               .activation = FL_ACT_GELU_TANH,
+                               .activation =
+                                   c->activation == FL_ACT_NONE ? FL_ACT_GELU_TANH : c->activation,
                                .dropout = c->dropout,
                                .epsilon = c->epsilon,
                                .deviation = DEVIATION};

@@ -25,6 +25,8 @@ struct fl_model {
     fl_tie_list ties;
     fl_loss loss;
     const fl_tensor_names *tensor_names;
+    fl_tensor_sizes tensor_sizes;
+    uint64_t fingerprint;
 };
 
 enum { FIRST_CAPACITY = 16 };
@@ -209,9 +211,26 @@ const fl_tensor_names *fl_model_tensor_names(const fl_model *model)
     return model->tensor_names;
 }
 
-void fl__model_set_tensor_names(fl_model *model, const fl_tensor_names *names)
+const fl_tensor_sizes *fl_model_tensor_sizes(const fl_model *model)
+{
+    return &model->tensor_sizes;
+}
+
+void fl__model_set_tensor_names(fl_model *model, const fl_tensor_names *names,
+                                fl_tensor_sizes sizes)
 {
     model->tensor_names = names;
+    model->tensor_sizes = sizes;
+}
+
+uint64_t fl_model_fingerprint(const fl_model *model)
+{
+    return model->fingerprint;
+}
+
+void fl__model_set_fingerprint(fl_model *model, uint64_t fingerprint)
+{
+    model->fingerprint = fingerprint;
 }
 
 const char *fl_model_layer_kind(const fl_model *model, int layer)

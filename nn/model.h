@@ -76,7 +76,15 @@ const fl_layer *fl_model_layer(const fl_model *model, int layer);
 /* How files that the model begins with and leaves name its parameters; NULL: Frostline's own way.
  * Borrowed. */
 const fl_tensor_names *fl_model_tensor_names(const fl_model *model);
-void fl__model_set_tensor_names(fl_model *model, const fl_tensor_names *names);
+const fl_tensor_sizes *fl_model_tensor_sizes(const fl_model *model);
+void fl__model_set_tensor_names(fl_model *model, const fl_tensor_names *names,
+                                fl_tensor_sizes sizes);
+
+/* Of what makes a model slower or faster beside the shapes of its parameters, as dropout and
+ * activations do: a hash of the file that describes it; 0: there is none. */
+uint64_t fl_model_fingerprint(const fl_model *model);
+void fl__model_set_fingerprint(fl_model *model, uint64_t fingerprint);
+
 const fl_param_list *fl_model_params(const fl_model *model, int layer);
 int64_t fl_model_layer_n_params(const fl_model *model, int layer); /* elements */
 const fl_loss *fl_model_loss(const fl_model *model);               /* ops NULL: not set */

@@ -12,25 +12,38 @@ static fl_status add_block(fl_model *model, const fl_vit_config *c, int block)
                                            .heads = c->heads,
                                            .depth = depth,
                                            .dropout = c->dropout,
-                                           .first = block == c->blocks};
+                                           .attention_dropout = c->attention_dropout,
+                                           .epsilon = c->epsilon,
+                                           .first = block == c->blocks,
+                                           .deviation = c->deviation};
     const fl_mlp_config mlp = {.dim = c->dim,
-                               .hidden = MLP_RATIO * c->dim,
+                               .hidden = c->hidden == 0 ? MLP_RATIO * c->dim : c->hidden,
                                .depth = depth,
-                               .activation = FL_ACT_GELU_TANH,
-                               .dropout = c->dropout};
+                               .activation =
+                                   c->activation == FL_ACT_NONE ? FL_ACT_GELU_TANH : c->activation,
+                               .dropout = c->dropout,
+                               .epsilon = c->epsilon,
+                               .deviation = c->deviation};
     return fl__model_take_block(model, block, &attention, &mlp);
 }
 
 static fl_status add_all(fl_model *model, const fl_vit_config *c)
 {
     fl_layer layer = {0};
-    fl_status made =
-        fl_layer_patch_embed(c->channels, c->height, c->width, c->patch, c->dim, &layer);
+    const fl_patch_embed_config embed = {.channels = c->channels,
+                                         .height = c->height,
+                                         .width = c->width,
+                                         .patch = c->patch,
+                                         .dim = c->dim,
+                                         .dropout = c->embedding_dropout};
+    const fl_classifier_config head = {
+        .dim = c->dim, .n_classes = c->n_classes, .epsilon = c->epsilon, .deviation = c->deviation};
+    fl_status made = fl_layer_patch_embed_with(&embed, &layer);
     FL_TRY(fl__model_take(model, 1, "embed", made, layer));
     for (int block = 1; block <= c->blocks; block++) {
         FL_TRY(add_block(model, c, block));
     }
-    made = fl_layer_classifier(c->dim, c->n_classes, &layer);
+    made = fl_layer_classifier_with(&head, &layer);
     FL_TRY(fl__model_take(model, FL_BLOCK_HEAD, "head", made, layer));
 
     fl_loss loss = {0};

@@ -97,6 +97,9 @@ typedef struct fl_job_origins {
     } of[FL_JOB_FIELDS_MAX]; /* by the field's place in the table of fields */
 } fl_job_origins;
 
+/* model.dropout auto */
+enum { FL_DROPOUT_AUTO = -1 };
+
 typedef struct fl_job {
     char name[FL_TEXT_MAX];
     struct {
@@ -104,7 +107,7 @@ typedef struct fl_job {
         char plugin[FL_TEXT_MAX]; /* path of a shared object; kind plugin only */
         char path[FL_TEXT_MAX];   /* of a folder; kind hf only */
         int64_t blocks, dim, heads, patch;
-        double dropout;
+        double dropout;               /* FL_DROPOUT_AUTO: 0; of kind hf that of the folder */
         char init[FL_TEXT_MAX];       /* weights to start from; "": drawn */
         char init_allow[FL_TEXT_MAX]; /* the layers that they need not fit; "": none */
     } model;

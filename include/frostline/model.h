@@ -155,6 +155,15 @@ fl_status fl_model_find_param(const fl_model *model, const char *name, int *laye
 fl_status fl_layer_patch_embed(int64_t channels, int64_t height, int64_t width, int64_t patch,
                                int64_t dim, fl_layer *out) FL_MUST_CHECK;
 
+typedef struct fl_patch_embed_config {
+    int64_t channels, height, width, patch, dim; /* as above */
+    float dropout;                               /* of the sum; 0 <= dropout < 1 */
+} fl_patch_embed_config;
+
+/* The same, with all that can be chosen. */
+fl_status fl_layer_patch_embed_with(const fl_patch_embed_config *config,
+                                    fl_layer *out) FL_MUST_CHECK;
+
 /* Where a sublayer with a skip has its LayerNorm. */
 typedef enum fl_norm_place {
     FL_NORM_BEFORE = 0, /* x + f(LayerNorm(x)): GPT-2's and ViT's */
@@ -246,6 +255,15 @@ fl_status fl_layer_linear(int64_t n_in, int64_t n_out, fl_layer *out) FL_MUST_CH
  * Parameters: ln.weight, ln.bias, fc.weight, fc.bias. */
 fl_status fl_layer_classifier(int64_t dim, int64_t n_classes, fl_layer *out) FL_MUST_CHECK;
 
+typedef struct fl_classifier_config {
+    int64_t dim, n_classes; /* as above */
+    float epsilon;          /* of LayerNorm; 0: 1e-5 */
+    float deviation;        /* see fl_attention_config */
+} fl_classifier_config;
+
+/* The same, with all that can be chosen. */
+fl_status fl_layer_classifier_with(const fl_classifier_config *config, fl_layer *out) FL_MUST_CHECK;
+
 typedef struct fl_pooled_classifier_config {
     int64_t dim, n_classes;
     float dropout;   /* 0 <= dropout < 1 */
@@ -276,7 +294,7 @@ int64_t fl_lm_head_rows(int64_t vocabulary);
 /* The end of a language model, a layer and its loss of the same configuration. The layer is
  * [T, dim] -> [T, dim], a LayerNorm. The loss is the cross-entropy of each row's logits, out
  * fc.weight^T, against the id that follows; it computes them in chunks of rows, so that no matrix
- * of all rows and ids exists. Metrics: `accuracy`, as above.
+ * of all rows and ids exists. Metrics: `accuracy`, as above, and `perplexity`, e to the mean loss.
  * Parameters: ln.weight, ln.bias, fc.weight [fl_lm_head_rows(vocabulary), dim], normal with the
  * deviation 0.02; mostly tied to an embedding. Errors as above. */
 fl_status fl_layer_lm_head(const fl_lm_head_config *config, fl_layer *out) FL_MUST_CHECK;
@@ -294,12 +312,18 @@ typedef struct fl_vit_config {
     int64_t patch;                   /* pixels; divides height and width */
     int64_t dim, heads, blocks;
     int64_t n_classes;
-    float dropout; /* 0 <= dropout < 1 */
+    float dropout;            /* of what each sublayer adds, 0 <= dropout < 1 */
+    float embedding_dropout;  /* of the sum of patch and position, the same range */
+    float attention_dropout;  /* of the probabilities, the same range */
+    int64_t hidden;           /* of the MLPs; 0: 4 dim */
+    fl_activation activation; /* of the MLPs; 0: tanh GELU */
+    float epsilon;            /* of LayerNorm; 0: 1e-5 */
+    float deviation;          /* of the initial weights, see fl_attention_config */
 } fl_vit_config;
 
-/* Vision transformer: patch embedding and block 1 .. blocks of attention and MLP (hidden 4 dim),
- * classifier on the class token. Its layers are "embed", "blocks.<b>.attn" and "blocks.<b>.mlp" for
- * each block b, and "head". The result is the caller's. Errors as above.
+/* Vision transformer: patch embedding and block 1 .. blocks of attention and MLP, each behind a
+ * LayerNorm, classifier on the class token. Its layers are "embed", "blocks.<b>.attn" and
+ * "blocks.<b>.mlp" for each block b, and "head". The result is the caller's. Errors as above.
  * Source: Dosovitskiy et al., arXiv 2010.11929. */
 fl_status fl_model_vit(const fl_vit_config *config, fl_model **out) FL_MUST_CHECK;
 
@@ -328,15 +352,16 @@ typedef struct fl_gpt2_config {
     int64_t vocabulary; /* ids are 0 .. vocabulary - 1 */
     int64_t positions;  /* the most tokens of a sample */
     int64_t dim, heads, blocks;
-    int64_t hidden;          /* of the MLPs; 0: 4 dim */
-    float embedding_dropout; /* of the sum of token and position; 0 <= dropout < 1 */
-    float attention_dropout; /* of the probabilities */
-    float dropout;           /* of what each sublayer adds */
-    float epsilon;           /* of LayerNorm; 0: 1e-5 */
+    int64_t hidden;           /* of the MLPs; 0: 4 dim */
+    float embedding_dropout;  /* of the sum of token and position; 0 <= dropout < 1 */
+    float attention_dropout;  /* of the probabilities */
+    float dropout;            /* of what each sublayer adds */
+    float epsilon;            /* of LayerNorm; 0: 1e-5 */
+    fl_activation activation; /* of the MLPs; 0: tanh GELU */
 } fl_gpt2_config;
 
-/* GPT-2: embedding of tokens and learned positions, block 1 .. blocks of causal attention and MLP
- * (tanh GELU), each behind a LayerNorm, a final LayerNorm, and a head whose weight is tied to the
+/* GPT-2: embedding of tokens and learned positions, block 1 .. blocks of causal attention and MLP,
+ * each behind a LayerNorm, a final LayerNorm, and a head whose weight is tied to the
  * token embedding; both have fl_lm_head_rows(vocabulary) rows. Targets of a sample of T tokens: the
  * T ids that follow. Its layers are "embed", "blocks.<b>.attn" and "blocks.<b>.mlp" for each block
  * b, and "head". All begins as in the original. The result is the caller's. Errors as above.

@@ -4,11 +4,13 @@
 
 #include "device/alloc.h"
 #include "launcher/hf/hf_family.h"
+#include "nn/model.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { FILE_BYTES_MAX = 64 * 1024 * 1024, NUMBER_BYTES = 24 };
 
@@ -17,7 +19,7 @@ enum { CLASSES = 2 };
 
 /* ---- ① ---- */
 
-static fl_status load_file(fl_hf_config *c)
+fl_status fl__hf_file_load(fl_hf_config *c)
 {
     json_error_t error;
     FILE *file = fopen(c->path, "re");
@@ -36,8 +38,8 @@ static fl_status load_file(fl_hf_config *c)
     }
     return json_is_object(c->root) ? FL_OK
                                    : fl_fail(FL_EFORMAT,
-                                             "%s: found no object, allowed: the "
-                                             "config.json of a Hugging Face folder",
+                                             "%s: found no object, allowed: this "
+                                             "file of a Hugging Face folder",
                                              c->path);
 }
 
@@ -88,7 +90,7 @@ static fl_status read_labels(fl_hf_config *c)
 
 static fl_status read_members(fl_hf_config *c)
 {
-    FL_TRY(load_file(c));
+    FL_TRY(fl__hf_file_load(c));
     FL_TRY(fl__hf_family_find(c, &c->family));
     FL_TRY(c->family->read(c));
     return read_labels(c);
@@ -122,14 +124,45 @@ bool fl_hf_config_is(const json_t *root)
     return json_object_get(root, "model_type") != NULL && json_object_get(root, "format") == NULL;
 }
 
+fl_hf_task fl_hf_config_task(const fl_hf_config *config)
+{
+    return config->family->task;
+}
+
 bool fl_hf_config_has_types(const fl_hf_config *config)
 {
-    return config->family->has_types(config);
+    return config->family->has_types != NULL && config->family->has_types(config);
+}
+
+fl_status fl_hf_config_set_dropout(fl_hf_config *config, double share)
+{
+    for (const char *const *key = config->family->dropouts; *key != NULL; key++) {
+        if (json_object_set_new(config->root, *key, json_real(share)) != 0) {
+            return fl_fail(FL_ENOMEM, "no memory for config.json");
+        }
+    }
+    return config->family->read(config);
+}
+
+/* Two files of the same members, in whatever order, have the same hash. */
+static fl_status hash_members(const json_t *root, uint64_t *hash)
+{
+    char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+    if (text == NULL) {
+        return fl_fail(FL_ENOMEM, "no memory for config.json");
+    }
+    *hash = XXH3_64bits(text, strlen(text));
+    free(text);
+    return FL_OK;
 }
 
 fl_status fl_hf_model_create(const fl_hf_config *config, int64_t n_classes, fl_model **out)
 {
-    return config->family->create(config, n_classes, out);
+    uint64_t hash = 0;
+    FL_TRY(hash_members(config->root, &hash));
+    FL_TRY(config->family->create(config, n_classes, out));
+    fl__model_set_fingerprint(*out, hash);
+    return FL_OK;
 }
 
 /* ---- ④ ---- */
@@ -159,7 +192,7 @@ static bool put_members(json_t *root, const fl_hf_config *c, const char *const *
     return json_object_set_new(root, "architectures", json_pack("[s]", c->family->architecture)) ==
                0 &&
            json_object_set_new(root, "torch_dtype", json_string(dtype)) == 0 &&
-           put_labels(root, labels, n_classes);
+           (c->family->task == FL_HF_LANGUAGE || put_labels(root, labels, n_classes));
 }
 
 fl_status fl_hf_config_text(const fl_hf_config *config, const char *const *labels,

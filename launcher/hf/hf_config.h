@@ -4,6 +4,8 @@
 #ifndef FL_LAUNCHER_HF_HF_CONFIG_H
 #define FL_LAUNCHER_HF_HF_CONFIG_H
 
+#include "launcher/hf/hf_pixels.h"
+
 #include <frostline/model.h>
 
 #include <limits.h>
@@ -12,12 +14,18 @@ enum { FL_HF_LABELS_MAX = 10000 };
 
 typedef struct fl_hf_family fl_hf_family;
 
+/* What a family's models do, and so which data they take. */
+typedef enum fl_hf_task { FL_HF_TEXT_CLASSES, FL_HF_LANGUAGE, FL_HF_IMAGE_CLASSES } fl_hf_task;
+
 /* A struct of zeros holds nothing. */
 typedef struct fl_hf_config {
     char folder[PATH_MAX];
     char path[PATH_MAX]; /* of config.json, for messages */
     const fl_hf_family *family;
     fl_bert_config bert; /* family bert; n_classes 0 */
+    fl_gpt2_config gpt2; /* family gpt2 */
+    fl_vit_config vit;   /* family vit; n_classes 0 */
+    fl_hf_pixels pixels; /* family vit */
     int64_t n_classes;   /* of the file's classifier */
     int n_labels;        /* 0: the file names no classes, or only LABEL_0, LABEL_1, ... */
     const char **labels; /* [n_labels], owned; the texts lie in root */
@@ -33,16 +41,23 @@ void fl_hf_config_fini(fl_hf_config *config);
 /* Whether the file is one of Hugging Face: an object with model_type and without "format". */
 bool fl_hf_config_is(const struct json_t *root);
 
+fl_hf_task fl_hf_config_task(const fl_hf_config *config);
+
 /* Whether samples have token types. */
 bool fl_hf_config_has_types(const fl_hf_config *config);
 
-/* The model, whose tensors have Hugging Face's names in files. The caller's. */
+/* Drop this share of what a model of this kind drops, 0 <= share < 1, in place of what the file
+ * has. FL_ENOMEM */
+fl_status fl_hf_config_set_dropout(fl_hf_config *config, double share) FL_MUST_CHECK;
+
+/* The model, whose tensors have Hugging Face's names in files. The caller's.
+ * n_classes  of a task with classes */
 fl_status fl_hf_model_create(const fl_hf_config *config, int64_t n_classes,
                              fl_model **out) FL_MUST_CHECK;
 
 /* The text of config.json for a trained model: the file as it was read, but for the architecture,
- * the classes and the type of the weights ("float32"). labels [n_classes]; NULL: LABEL_0, LABEL_1,
- * ... Free it with fl_free. FL_ENOMEM */
+ * the type of the weights ("float32") and, of a task with classes, these. labels [n_classes]; NULL:
+ * LABEL_0, LABEL_1, ... Free it with fl_free. FL_ENOMEM */
 fl_status fl_hf_config_text(const fl_hf_config *config, const char *const *labels,
                             int64_t n_classes, const char *dtype, char **text) FL_MUST_CHECK;
 

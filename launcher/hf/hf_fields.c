@@ -79,12 +79,56 @@ fl_status fl__hf_word(const fl_hf_config *c, const char *key, const char *const 
     return fl__hf_refuse(c, key, value, allowed);
 }
 
-fl_status fl__hf_unset(const fl_hf_config *c, const char *key)
+fl_status fl__hf_activation(const fl_hf_config *c, const char *key, fl_activation initial,
+                            fl_activation *out)
 {
-    const json_t *value = get_member(c, key);
+    static const char *const words[] = {"gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish",
+                                        "tanh", NULL};
+    static const fl_activation kinds[] = {FL_ACT_GELU_ERF, FL_ACT_GELU_TANH, FL_ACT_GELU_TANH,
+                                          FL_ACT_SILU,     FL_ACT_SILU,      FL_ACT_TANH};
+    int i = 0;
+    *out = initial;
+    if (get_member(c, key) == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl__hf_word(c, key, words, &i));
+    *out = kinds[i];
+    return FL_OK;
+}
+
+fl_status fl__hf_heads(const fl_hf_config *c, const char *key, int64_t heads, const char *dim_key,
+                       int64_t dim)
+{
+    char allowed[ALLOWED];
+    snprintf(allowed, sizeof allowed, "a divisor of %s, %" PRId64, dim_key, dim);
+    return dim % heads == 0 ? FL_OK : fl__hf_refuse(c, key, json_object_get(c->root, key), allowed);
+}
+
+static bool is_unset(const json_t *value)
+{
     bool is_empty = (json_is_array(value) && json_array_size(value) == 0) ||
                     (json_is_object(value) && json_object_size(value) == 0);
-    return value == NULL || json_is_false(value) || is_empty
-               ? FL_OK
-               : fl__hf_refuse(c, key, value, "nothing: Frostline has no such variant");
+    return value == NULL || json_is_false(value) || is_empty;
+}
+
+fl_status fl__hf_unset(const fl_hf_config *c, const char *const *keys)
+{
+    for (; *keys != NULL; keys++) {
+        const json_t *value = get_member(c, *keys);
+        if (!is_unset(value)) {
+            return fl__hf_refuse(c, *keys, value, "nothing: Frostline has no such variant");
+        }
+    }
+    return FL_OK;
+}
+
+fl_status fl__hf_set(const fl_hf_config *c, const char *const *keys)
+{
+    for (; *keys != NULL; keys++) {
+        const json_t *value = get_member(c, *keys);
+        if (value != NULL && !json_is_true(value)) {
+            return fl__hf_refuse(c, *keys, value, "true: Frostline has no such variant");
+        }
+    }
+    return FL_OK;
 }

@@ -8,13 +8,14 @@
 #include <unistd.h>
 
 static const char *const names[] = {
-    "tokenizer.json", "tokenizer_config.json",   "vocab.txt",        "vocab.json",
-    "merges.txt",     "special_tokens_map.json", "added_tokens.json"};
+    "tokenizer.json", "tokenizer_config.json",   "vocab.txt",         "vocab.json",
+    "merges.txt",     "special_tokens_map.json", "added_tokens.json", "preprocessor_config.json"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
-bool fl_hf_files_has_tokenizer(const char *folder)
+bool fl_hf_files_has_any(const char *folder)
 {
-    static const char *const any[] = {"tokenizer.json", "vocab.txt", "vocab.json"};
+    static const char *const any[] = {"tokenizer.json", "vocab.txt", "vocab.json",
+                                      "preprocessor_config.json"};
     char path[PATH_MAX];
     for (size_t i = 0; i < sizeof any / sizeof *any; i++) {
         int n = snprintf(path, sizeof path, "%s/%s", folder, any[i]);

@@ -1,5 +1,5 @@
-/* The files of a Hugging Face folder that belong to its tokenizer, copied beside a trained model.
- */
+/* The files of a Hugging Face folder that say what goes into the model, those of its tokenizer or
+ * preprocessor_config.json, copied beside a trained model. */
 #ifndef FL_LAUNCHER_HF_HF_FILES_H
 #define FL_LAUNCHER_HF_HF_FILES_H
 
@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Whether the folder holds a tokenizer. */
-bool fl_hf_files_has_tokenizer(const char *folder);
+/* Whether the folder holds some of them. */
+bool fl_hf_files_has_any(const char *folder);
 
 /* Copy those that `folder` has into the folder to_fd, in place of what is there. On failure none of
  * them is left. FL_EIO */

@@ -102,6 +102,9 @@ fl_status fl__field_take(const fl_field *field, const char *text, size_t length,
     copy[length] = '\0';
     if (field->word != NULL && strcmp(copy, field->word) == 0) {
         memset(out, 0, sizeof *out);
+        if (field->type == FL_FIELD_NUMBER) {
+            out->number = field->word_number;
+        }
         return FL_OK;
     }
     bool good = fl__field_read(field, copy, length, out);

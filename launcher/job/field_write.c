@@ -136,9 +136,11 @@ static void write_ratio(double value, char text[FL_FIELD_VALUE_MAX])
 }
 
 /* The value that stands for the field's word. */
-static bool is_zero(const fl_field *field, const fl__value *v)
+static bool is_of_word(const fl_field *field, const fl__value *v)
 {
     switch (field->type) {
+    case FL_FIELD_NUMBER:
+        return v->number == field->word_number;
     case FL_FIELD_SPAN:
         return v->span.fraction == 0 && v->span.steps == 0;
     case FL_FIELD_PERIOD:
@@ -152,7 +154,7 @@ static bool is_zero(const fl_field *field, const fl__value *v)
 
 void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIELD_VALUE_MAX])
 {
-    if (field->word != NULL && !fl__field_is_text(field) && is_zero(field, v)) {
+    if (field->word != NULL && !fl__field_is_text(field) && is_of_word(field, v)) {
         snprintf(text, FL_FIELD_VALUE_MAX, "%s", field->word);
         return;
     }

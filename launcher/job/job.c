@@ -123,3 +123,8 @@ cleanup:
     fl_free(text);
     return status;
 }
+
+double fl_job_dropout(const fl_job *job)
+{
+    return job->model.dropout == FL_DROPOUT_AUTO ? 0.0 : job->model.dropout;
+}

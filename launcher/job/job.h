@@ -25,6 +25,9 @@ fl_status fl_job_read(const char *text, size_t size_bytes, fl_job *job) FL_MUST_
  * A job that a program filled in passes the same checks. */
 fl_status fl_job_check(const fl_job *job) FL_MUST_CHECK;
 
+/* The share that a model built from the job's own fields drops. */
+double fl_job_dropout(const fl_job *job);
+
 /* Check the job against its model: FL_EINVAL with "field: found ...". n_blocks >= 1. */
 fl_status fl_job_check_model(const fl_job *job, int n_blocks) FL_MUST_CHECK;
 

@@ -24,8 +24,7 @@ static fl_status check_fields(const fl_job *job)
 }
 
 /* What a Hugging Face folder's own config.json has. */
-static const char *const described[] = {"model.blocks", "model.dim", "model.heads", "model.patch",
-                                        "model.dropout"};
+static const char *const described[] = {"model.blocks", "model.dim", "model.heads", "model.patch"};
 
 static fl_status refuse_described(const fl_job *job)
 {

@@ -177,13 +177,16 @@ static const fl_field fields[] = {
     {.path = "model.dropout",
      .type = FL_FIELD_NUMBER,
      .offset = AT(model.dropout),
-     .initial = "0.0",
+     .initial = "auto",
+     .word = "auto",
+     .word_number = FL_DROPOUT_AUTO,
      .low = 0.0,
      .high = 1.0,
      .below_high = true,
      .is_float = true,
      .doc = "Share of a sublayer's outputs that is dropped in training; with gpt2 also of the "
-            "embedding and of attention's probabilities."},
+            "embedding and of attention's probabilities, with hf of all that config.json has a "
+            "share for. auto: 0; with hf what config.json has."},
 
     {.path = "data.kind",
      .type = FL_FIELD_CHOICE,

@@ -39,9 +39,10 @@ static void job_section(FILE *stream, const fl_section *section)
  * describes the model itself, fields that describe a built-in model or files have no meaning. */
 static bool is_without_meaning(const fl_field *field, const fl_job *job)
 {
-    static const char *const model[] = {"model.plugin", "model.path",  "model.blocks", "model.dim",
-                                        "model.heads",  "model.patch", "model.dropout"};
-    enum { N_OF_BOTH = 2 }; /* the others are what a folder describes */
+    static const char *const model[] = {"model.plugin", "model.path", "model.dropout",
+                                        "model.blocks", "model.dim",  "model.heads",
+                                        "model.patch"};
+    enum { N_OF_BOTH = 3 }; /* the others are what a folder describes */
     static const char *const data[] = {"data.path",     "data.crop",  "data.text",
                                        "data.pair",     "data.label", "data.max_tokens",
                                        "data.tokenizer"};

@@ -3,7 +3,6 @@
 #include "device/alloc.h"
 #include "nn/model.h"
 
-#include <stdio.h>
 #include <string.h>
 
 fl_status fl_export_list_all(const fl_safetensors *file, fl_export_list *out)
@@ -18,7 +17,7 @@ fl_status fl_export_list_all(const fl_safetensors *file, fl_export_list *out)
             return fl_fail(FL_EINVAL, "the tensor %.64s...: a name of more than %zu bytes", t->name,
                            sizeof e->name - 1);
         }
-        *e = (fl_export_tensor){.n_dims = t->n_dims, .from = t, .n = t->n_elements};
+        *e = (fl_export_tensor){.n_dims = t->n_dims, .from = t, .rows = 1, .cols = t->n_elements};
         memcpy(e->name, t->name, strlen(t->name) + 1);
         memcpy(e->dims, t->dims, sizeof t->dims);
     }
@@ -33,46 +32,39 @@ void fl_export_list_fini(fl_export_list *list)
 
 /* ---- Hugging Face's names ---- */
 
-static bool has_shape(const fl_st_tensor *t, int64_t rows, int64_t cols)
-{
-    return t != NULL && ((t->n_dims == 2 && t->dims[0] == rows && t->dims[1] == cols) ||
-                         (t->n_dims == 1 && cols == 1 && t->dims[0] == rows));
-}
-
 /* Where the elements of one piece of a parameter lie. */
 static fl_status find_piece(const fl_safetensors *file, const fl_model *model, int layer, int param,
                             const fl_tensor_piece *p, fl_export_tensor *out)
 {
-    const fl_param_spec *spec = &fl_model_params(model, layer)->spec[param];
-    char own[FL_TENSOR_NAME_MAX];
-    *out = (fl_export_tensor){
-        .n_dims = p->cols == 1 ? 1 : 2, .dims = {p->n_rows, p->cols}, .n = p->n_rows * p->cols};
+    fl_tensor_piece own[FL_TENSOR_PIECES_MAX];
+    (void)fl_tensor_pieces(NULL, model, layer, param, own);
+    *out = (fl_export_tensor){.n_dims = p->n_dims, .rows = p->n_rows, .cols = p->cols};
     memcpy(out->name, p->name, sizeof out->name);
-    snprintf(own, sizeof own, "%s.%s", fl_model_layer_name(model, layer), spec->name);
+    memcpy(out->dims, p->dims, sizeof p->dims);
     const fl_st_tensor *theirs = fl_tensor_find(fl_model_tensor_names(model), file, p->name);
-    const fl_st_tensor *whole = fl_safetensors_find(file, own);
-    if (has_shape(theirs, p->n_rows, p->cols)) {
+    const fl_st_tensor *whole = fl_safetensors_find(file, own[0].name);
+    if (fl_tensor_has_shape(theirs, p)) {
         out->from = theirs;
         return FL_OK;
     }
-    if (has_shape(whole, spec->rows, spec->cols)) {
+    if (fl_tensor_has_shape(whole, &own[0])) {
         out->from = whole;
         out->first = p->first_row * p->cols;
+        out->transposed = p->transposed;
         return FL_OK;
     }
     return fl_fail(FL_EFORMAT, "the weights have %s %s [%lld, %lld], as config.json describes it",
                    theirs == NULL && whole == NULL ? "no tensor" : "another shape for", p->name,
-                   (long long)p->n_rows, (long long)p->cols);
+                   (long long)p->dims[0], (long long)p->dims[1]);
 }
 
 static fl_status list_pieces(const fl_safetensors *file, const fl_model *model,
                              fl_export_list *list)
 {
-    const fl_tensor_names *names = fl_model_tensor_names(model);
     fl_tensor_piece pieces[FL_TENSOR_PIECES_MAX];
     for (int layer = 0; layer < fl_model_n_layers(model); layer++) {
         for (int i = 0; i < fl_model_params(model, layer)->n; i++) {
-            int n = fl_tensor_pieces(names, model, layer, i, pieces);
+            int n = fl_tensor_pieces_to_write(model, layer, i, pieces);
             for (int k = 0; k < n; k++) {
                 FL_TRY(find_piece(file, model, layer, i, &pieces[k], &list->tensor[list->n]));
                 list->n++;

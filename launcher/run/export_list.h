@@ -6,12 +6,16 @@
 #include "nn/safetensors.h"
 #include "nn/tensor_names.h"
 
+#include <stdbool.h>
+
 typedef struct fl_export_tensor {
     char name[FL_TENSOR_NAME_MAX];
     int n_dims;
     int64_t dims[FL_ST_DIMS_MAX];
     const fl_st_tensor *from; /* borrowed from the file */
-    int64_t first, n;         /* its elements first .. first + n - 1 */
+    int64_t first;            /* its elements from here on */
+    int64_t rows, cols;       /* of them */
+    bool transposed;          /* they become [cols, rows] */
 } fl_export_tensor;
 
 typedef struct fl_export_list {

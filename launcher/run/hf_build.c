@@ -3,20 +3,44 @@
 #include "data/table/table_dataset.h"
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "launcher/job/schema.h"
 #include "launcher/run/job_data.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { LABEL_BYTES = 16 };
 
-static fl_status check_kind(const fl_job *job)
+/* The kinds of data that models of a task take. */
+typedef struct task_kinds {
+    fl_data_kind kind[2];
+    int n;
+    const char *allowed;
+} task_kinds;
+
+static const task_kinds kinds_of[] = {
+    [FL_HF_TEXT_CLASSES] = {{FL_DATA_TABLE}, 1, "table"},
+    [FL_HF_LANGUAGE] = {{FL_DATA_TEXT}, 1, "text"},
+    [FL_HF_IMAGE_CLASSES] = {{FL_DATA_IDX}, 1, "idx"},
+};
+
+fl_status fl_hf_check_kind(const fl_hf_config *config, const fl_job *job)
 {
-    return job->data.kind == FL_DATA_TABLE
-               ? FL_OK
-               : fl_fail_field(FL_EINVAL, FL_FIELDS("data.kind", "model.kind"),
-                               "found idx, with model.kind hf allowed: table");
+    const task_kinds *kinds = &kinds_of[fl_hf_config_task(config)];
+    char found[FL_FIELD_VALUE_MAX];
+    for (int i = 0; i < kinds->n; i++) {
+        if (kinds->kind[i] == job->data.kind) {
+            return FL_OK;
+        }
+    }
+    fl_field_format(fl_schema_field(fl_schema_find("data.kind")), job, found);
+    return fl_fail_field(FL_EINVAL, FL_FIELDS("data.kind", "model.kind"),
+                         "found %.32s, with model.kind hf and the model of this folder allowed: %s",
+                         found, kinds->allowed);
 }
+
+/* ---- classes of text ---- */
 
 static fl_table_options table_options(const fl_hf_config *config, const fl_job *job,
                                       const char *tokenizer)
@@ -52,8 +76,8 @@ static bool has_other_order(const fl_hf_config *config, const fl_table_info *inf
     return all && !same;
 }
 
-static fl_status open_data(const fl_hf_config *config, const fl_job *job, fl_dataset *dataset,
-                           fl_table_info *info)
+static fl_status open_table(const fl_hf_config *config, const fl_job *job, fl_dataset *dataset,
+                            fl_table_info *info)
 {
     const bool types = fl_hf_config_has_types(config);
     FL_TRY(fl_job_table_open(job, job->model.path, types, dataset, info));
@@ -68,12 +92,11 @@ static fl_status open_data(const fl_hf_config *config, const fl_job *job, fl_dat
     return fl_dataset_table_open(&options, dataset, info);
 }
 
-static fl_status build(const fl_hf_config *config, const fl_job *job, fl_model **model,
-                       fl_dataset *dataset)
+static fl_status build_table(const fl_hf_config *config, const fl_job *job, fl_model **model,
+                             fl_dataset *dataset)
 {
     fl_table_info info = {0};
-    FL_TRY(check_kind(job));
-    FL_TRY(open_data(config, job, dataset, &info));
+    FL_TRY(open_table(config, job, dataset, &info));
     if (info.n_classes < 2) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.label", "data.path"),
                              "found %d classes in the training file, allowed: 2 or more",
@@ -82,19 +105,93 @@ static fl_status build(const fl_hf_config *config, const fl_job *job, fl_model *
     return fl_hf_model_create(config, info.n_classes, model);
 }
 
-fl_status fl_hf_build(const fl_job *job, fl_model **model, fl_dataset *dataset)
+/* ---- language ---- */
+
+static fl_status build_text(const fl_hf_config *config, const fl_job *job, fl_model **model,
+                            fl_dataset *dataset)
 {
-    fl_hf_config config;
-    fl_status status = fl_hf_config_read(job->model.path, &config);
+    const int64_t positions = config->gpt2.positions;
+    if (job->data.max_tokens > positions) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.max_tokens", "model.path"),
+                             "found %" PRId64 ", allowed: at most %" PRId64
+                             ", the positions of the model",
+                             job->data.max_tokens, positions);
+    }
+    FL_TRY(fl_job_text_open(job, job->model.path, dataset, NULL));
+    return fl_hf_model_create(config, 0, model);
+}
+
+/* ---- classes of images ---- */
+
+fl_status fl_hf_check_images(const fl_hf_config *config, const fl_idx_info *info)
+{
+    const fl_vit_config *v = &config->vit;
+    return info->channels == v->channels && info->height == v->height && info->width == v->width
+               ? FL_OK
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("data.path", "model.path"),
+                               "found images of %" PRId64 " x %" PRId64 " pixels in %" PRId64
+                               " channels, allowed: %" PRId64 " x %" PRId64 " in %" PRId64
+                               ", as the model takes them",
+                               info->height, info->width, info->channels, v->height, v->width,
+                               v->channels);
+}
+
+fl_idx_normalization fl_hf_normalization(const fl_hf_config *config)
+{
+    return (fl_idx_normalization){.mean = config->pixels.mean[0],
+                                  .deviation = config->pixels.deviation[0]};
+}
+
+static fl_status build_images(const fl_hf_config *config, const fl_job *job, fl_model **model,
+                              fl_dataset *dataset)
+{
+    const fl_idx_normalization by = fl_hf_normalization(config);
+    fl_idx_info info;
+    FL_TRY(fl_job_idx_open(job, &by, dataset, &info));
+    FL_TRY(fl_hf_check_images(config, &info));
+    return fl_hf_model_create(config, info.n_classes, model);
+}
+
+fl_status fl_hf_config_of_job(const fl_job *job, fl_hf_config *out)
+{
+    fl_status status = fl_hf_config_read(job->model.path, out);
     if (status != FL_OK) {
         return fl_fail_field(status, FL_FIELDS("model.path"), "%s", fl_errmsg());
     }
-    status = build(&config, job, model, dataset);
+    if (job->model.dropout != FL_DROPOUT_AUTO) {
+        status = fl_hf_config_set_dropout(out, job->model.dropout);
+    }
+    if (status != FL_OK) {
+        fl_hf_config_fini(out);
+    }
+    return status;
+}
+
+static fl_status build(const fl_hf_config *config, const fl_job *job, fl_model **model,
+                       fl_dataset *dataset)
+{
+    FL_TRY(fl_hf_check_kind(config, job));
+    switch (fl_hf_config_task(config)) {
+    case FL_HF_LANGUAGE:
+        return build_text(config, job, model, dataset);
+    case FL_HF_IMAGE_CLASSES:
+        return build_images(config, job, model, dataset);
+    case FL_HF_TEXT_CLASSES:
+        break;
+    }
+    return build_table(config, job, model, dataset);
+}
+
+fl_status fl_hf_build(const fl_job *job, fl_model **model, fl_dataset *dataset)
+{
+    fl_hf_config config;
+    FL_TRY(fl_hf_config_of_job(job, &config));
+    fl_status status = build(&config, job, model, dataset);
     fl_hf_config_fini(&config);
     return status;
 }
 
-/* ---- a trained model ---- */
+/* ---- a trained model that tells classes of text ---- */
 
 /* The names of classes that nobody named, as a table spells them: their numbers. */
 static fl_status number_labels(int64_t n, char (**text)[LABEL_BYTES], const char ***labels)
@@ -129,12 +226,12 @@ static fl_status open_split(const fl_hf_use *use, const char *const *labels, fl_
                            : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
 }
 
-fl_status fl_hf_build_use(const fl_hf_use *use, fl_model **model, fl_dataset *dataset)
+fl_status fl_hf_build_table_use(const fl_hf_use *use, fl_model **model, fl_dataset *dataset)
 {
     char(*text)[LABEL_BYTES] = NULL;
     const char **numbers = NULL;
     bool named = use->config->n_labels > 0;
-    FL_TRY(check_kind(use->job));
+    FL_TRY(fl_hf_check_kind(use->config, use->job));
     fl_status status = named ? FL_OK : number_labels(use->config->n_classes, &text, &numbers);
     if (status == FL_OK) {
         status = open_split(use, named ? use->config->labels : numbers, dataset);

@@ -2,6 +2,7 @@
 
 #include "data/loader.h"
 #include "device/failure.h"
+#include "launcher/job/job.h"
 #include "launcher/run/hf_build.h"
 #include "launcher/run/job_data.h"
 #include "launcher/run/plugin_call.h"
@@ -30,7 +31,7 @@ static fl_status check_patch(const fl_job *job, const fl_idx_info *info)
 static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     fl_idx_info info;
-    FL_TRY(fl_job_idx_open(job, dataset, &info));
+    FL_TRY(fl_job_idx_open(job, NULL, dataset, &info));
     FL_TRY(check_patch(job, &info));
     const fl_vit_config config = {
         .channels = info.channels,
@@ -41,7 +42,7 @@ static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *data
         .heads = job->model.heads,
         .blocks = job->model.blocks,
         .n_classes = info.n_classes,
-        .dropout = (float)job->model.dropout,
+        .dropout = (float)fl_job_dropout(job),
     };
     return fl_model_vit(&config, model);
 }
@@ -49,16 +50,16 @@ static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *data
 static fl_status build_gpt2(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     fl_text_info info;
-    FL_TRY(fl_job_text_open(job, dataset, &info));
+    FL_TRY(fl_job_text_open(job, NULL, dataset, &info));
     const fl_gpt2_config config = {
         .vocabulary = info.n_ids,
         .positions = job->data.max_tokens,
         .dim = job->model.dim,
         .heads = job->model.heads,
         .blocks = job->model.blocks,
-        .embedding_dropout = (float)job->model.dropout,
-        .attention_dropout = (float)job->model.dropout,
-        .dropout = (float)job->model.dropout,
+        .embedding_dropout = (float)fl_job_dropout(job),
+        .attention_dropout = (float)fl_job_dropout(job),
+        .dropout = (float)fl_job_dropout(job),
     };
     return fl_model_gpt2(&config, model);
 }

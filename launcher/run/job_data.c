@@ -1,6 +1,5 @@
 #include "launcher/run/job_data.h"
 
-#include "data/idx_dataset.h"
 #include "device/failure.h"
 #include "device/folders.h"
 #include "device/log.h"
@@ -8,9 +7,11 @@
 
 #include <limits.h>
 
-fl_status fl_job_idx_open(const fl_job *job, fl_dataset *out, fl_idx_info *info)
+fl_status fl_job_idx_open(const fl_job *job, const fl_idx_normalization *by, fl_dataset *out,
+                          fl_idx_info *info)
 {
     const fl_idx_options options = {.folder = job->data.path,
+                                    .normalization = by,
                                     .augment = job->data.augment,
                                     .crop_pixels = (int)job->data.crop,
                                     .classes = job->data.classes,
@@ -62,11 +63,12 @@ fl_status fl_job_table_open(const fl_job *job, const char *tokenizer, bool types
     return FL_OK;
 }
 
-fl_status fl_job_text_open(const fl_job *job, fl_dataset *out, fl_text_info *info)
+fl_status fl_job_text_open(const fl_job *job, const char *tokenizer, fl_dataset *out,
+                           fl_text_info *info)
 {
     const fl_text_options options = {
         .path = {job->data.path, job->data.test_path},
-        .tokenizer = job->data.tokenizer[0] == '\0' ? NULL : job->data.tokenizer,
+        .tokenizer = job->data.tokenizer[0] == '\0' ? tokenizer : job->data.tokenizer,
         .max_tokens = job->data.max_tokens,
     };
     FL_TRY(check_tokenizer(options.tokenizer));
@@ -81,10 +83,10 @@ fl_status fl_job_data_open(const fl_job *job, fl_dataset *out)
     case FL_DATA_TABLE:
         return fl_job_table_open(job, NULL, false, out, NULL);
     case FL_DATA_TEXT:
-        return fl_job_text_open(job, out, NULL);
+        return fl_job_text_open(job, NULL, out, NULL);
     case FL_DATA_IDX:
     case FL_DATA_PROGRAM:
         break;
     }
-    return fl_job_idx_open(job, out, NULL);
+    return fl_job_idx_open(job, NULL, out, NULL);
 }

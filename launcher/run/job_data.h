@@ -2,6 +2,7 @@
 #ifndef FL_LAUNCHER_RUN_JOB_DATA_H
 #define FL_LAUNCHER_RUN_JOB_DATA_H
 
+#include "data/idx_dataset.h"
 #include "data/table/table_dataset.h"
 #include "data/text/text_dataset.h"
 
@@ -11,15 +12,18 @@
  * value start with the field's path. The result is the caller's. */
 fl_status fl_job_data_open(const fl_job *job, fl_dataset *out) FL_MUST_CHECK;
 
-/* Of kind idx. info may be NULL. */
-fl_status fl_job_idx_open(const fl_job *job, fl_dataset *out, fl_idx_info *info) FL_MUST_CHECK;
+/* Of kind idx. info may be NULL.
+ * by  what pixels become; NULL: by their own mean and deviation */
+fl_status fl_job_idx_open(const fl_job *job, const fl_idx_normalization *by, fl_dataset *out,
+                          fl_idx_info *info) FL_MUST_CHECK;
 
 /* Of kind table, for a model that reads token types or does not.
  * tokenizer  the folder to take where data.tokenizer is auto; NULL: the model has none */
 fl_status fl_job_table_open(const fl_job *job, const char *tokenizer, bool types, fl_dataset *out,
                             fl_table_info *info) FL_MUST_CHECK;
 
-/* Of kind text, with data.tokenizer: models of this kind come without one. info may be NULL. */
-fl_status fl_job_text_open(const fl_job *job, fl_dataset *out, fl_text_info *info) FL_MUST_CHECK;
+/* Of kind text. tokenizer: as above. info may be NULL. */
+fl_status fl_job_text_open(const fl_job *job, const char *tokenizer, fl_dataset *out,
+                           fl_text_info *info) FL_MUST_CHECK;
 
 #endif

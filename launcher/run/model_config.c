@@ -4,6 +4,8 @@
 #include "data/text/text_dataset.h"
 #include "device/alloc.h"
 #include "launcher/hf/hf_config.h"
+#include "launcher/job/job.h"
+#include "launcher/run/hf_build.h"
 #include "nn/model.h"
 
 #include <jansson.h>
@@ -20,7 +22,7 @@ static json_t *vit_json(const fl_job *job, const fl_idx_info *info)
                      "width", (json_int_t)info->width, "patch", (json_int_t)job->model.patch, "dim",
                      (json_int_t)job->model.dim, "heads", (json_int_t)job->model.heads, "blocks",
                      (json_int_t)job->model.blocks, "classes", (json_int_t)info->n_classes,
-                     "dropout", job->model.dropout);
+                     "dropout", fl_job_dropout(job));
 }
 
 static json_t *gpt2_json(const fl_job *job, const fl_text_info *info)
@@ -28,7 +30,7 @@ static json_t *gpt2_json(const fl_job *job, const fl_text_info *info)
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f}", "kind", "gpt2", "vocabulary",
                      (json_int_t)info->n_ids, "positions", (json_int_t)job->data.max_tokens, "dim",
                      (json_int_t)job->model.dim, "heads", (json_int_t)job->model.heads, "blocks",
-                     (json_int_t)job->model.blocks, "dropout", job->model.dropout);
+                     (json_int_t)job->model.blocks, "dropout", fl_job_dropout(job));
 }
 
 static json_t *model_json(const fl_model *model, const fl_dataset *data, const fl_job *job,
@@ -136,15 +138,28 @@ static bool put_all(FILE *file, const fl_model *model, const fl_dataset *data, c
            put_layers(file, model);
 }
 
+/* Of the data, or of the folder where the data say nothing of classes. */
+static int64_t count_classes(const fl_dataset *data, const fl_hf_config *config)
+{
+    fl_idx_normalization unused;
+    const fl_idx_info *images = fl_dataset_idx_info(data, &unused);
+    const fl_table_info *table = fl_dataset_table_info(data);
+    return images != NULL                          ? images->n_classes
+           : table != NULL && table->n_classes > 0 ? table->n_classes
+                                                   : config->n_classes;
+}
+
 static fl_status hf_text(const fl_dataset *data, const fl_job *job, char **text)
 {
     const fl_table_info *info = fl_dataset_table_info(data);
     fl_hf_config config;
-    FL_TRY(fl_hf_config_read(job->model.path, &config));
-    fl_status status =
-        info != NULL && info->n_classes > 0
-            ? fl_hf_config_text(&config, info->labels, info->n_classes, "float32", text)
-            : fl_hf_config_text(&config, NULL, config.n_classes, "float32", text);
+    FL_TRY(fl_hf_config_of_job(job, &config));
+    int64_t n = count_classes(data, &config);
+    bool keeps = config.n_labels > 0 && n == config.n_labels;
+    const char *const *labels = info != NULL && info->n_classes > 0 ? info->labels
+                                : keeps                             ? config.labels
+                                                                    : NULL;
+    fl_status status = fl_hf_config_text(&config, labels, n, "float32", text);
     fl_hf_config_fini(&config);
     return status;
 }

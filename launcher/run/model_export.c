@@ -2,7 +2,7 @@
  *   ① the weights, however many files they are in     fl_safetensors_open
  *   ② config.json, validated                          fl_model_config_read
  *   ③ the folder, which holds no model                open_folder
- *   ④ each tensor, piece by piece                     copy_tensor
+ *   ④ each tensor, piece by piece                     copy_tensors
  *   ⑤ names, when all is on the disk                  name_files
  * A model that began as a Hugging Face folder becomes such a folder, with its tokenizer. */
 #include "launcher/run/model_export.h"
@@ -13,6 +13,7 @@
 #include "launcher/hf/hf_files.h"
 #include "launcher/job/text.h"
 #include "launcher/run/export_list.h"
+#include "nn/tensor_copy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +24,6 @@
 #include <unistd.h>
 
 #define PART ".part"
-
-enum { PIECE = 256 * 1024 }; /* elements at once */
 
 typedef struct export_folder {
     const char *path;
@@ -186,29 +185,42 @@ static fl_status check_range(const fl_export_tensor *t, fl_st_dtype dtype, int64
     return FL_OK;
 }
 
-static fl_status copy_tensor(const fl_safetensors *from, const fl_export_tensor *t, int i,
-                             const fl_st_layout *layout, const export_folder *f, float *piece)
+/* A tensor of the export, from one file to the other. */
+typedef struct file_copy {
+    const fl_safetensors *from;
+    const fl_export_tensor *tensor;
+    const fl_st_layout *layout;
+    int file, i; /* tensor i of the layout */
+} file_copy;
+
+static fl_status read_saved(void *self, int64_t first, int64_t n, float *to)
 {
-    for (int64_t done = 0; done < t->n; done += PIECE) {
-        int64_t n = t->n - done < PIECE ? t->n - done : PIECE;
-        FL_TRY(fl_safetensors_read(from, t->from, t->first + done, n, piece));
-        FL_TRY(check_range(t, layout->dtype, done, piece, n));
-        FL_TRY(fl_st_layout_write(layout, f->file, FL_MODEL_FILE, i, done, n, piece));
-    }
-    return FL_OK;
+    const file_copy *c = self;
+    return fl_safetensors_read(c->from, c->tensor->from, c->tensor->first + first, n, to);
+}
+
+static fl_status write_exported(void *self, int64_t first, int64_t n, const float *from)
+{
+    const file_copy *c = self;
+    FL_TRY(check_range(c->tensor, c->layout->dtype, first, from, n));
+    return fl_st_layout_write(c->layout, c->file, FL_MODEL_FILE, c->i, first, n, from);
 }
 
 static fl_status copy_tensors(const fl_safetensors *from, const fl_export_list *list,
                               const fl_st_layout *layout, const export_folder *f)
 {
-    float *piece = NULL;
+    file_copy copy = {.from = from, .layout = layout, .file = f->file};
+    const fl_tensor_ends ends = {.read = read_saved, .write = write_exported, .self = &copy};
+    float *room = NULL;
     FL_TRY(fl_st_layout_create(layout, f->file, FL_MODEL_FILE));
-    FL_TRY(fl_alloc_array(PIECE, sizeof *piece, (void **)&piece));
+    FL_TRY(fl_alloc_array(FL_TENSOR_ROOM, sizeof *room, (void **)&room));
     fl_status status = FL_OK;
-    for (int i = 0; status == FL_OK && i < layout->n; i++) {
-        status = copy_tensor(from, &list->tensor[i], i, layout, f, piece);
+    for (; status == FL_OK && copy.i < layout->n; copy.i++) {
+        const fl_export_tensor *t = &list->tensor[copy.i];
+        copy.tensor = t;
+        status = fl_tensor_copy(t->rows, t->cols, t->transposed, &ends, room);
     }
-    fl_free(piece);
+    fl_free(room);
     return status == FL_OK ? fl_safetensors_check_unchanged(from) : status;
 }
 
@@ -328,19 +340,20 @@ static void close_source(export_source *s)
     fl_safetensors_close(&s->weights);
 }
 
-/* The tokenizer lies beside the weights; of a checkpoint, where its run began. */
-static fl_status copy_tokenizer(const export_source *s, const export_folder *f)
+/* The tokenizer, or what pixels become, lies beside the weights; of a checkpoint, where its run
+ * began. */
+static fl_status copy_inputs(const export_source *s, const export_folder *f)
 {
     const char *folder = s->config.hf.folder;
     fl_job job = {0};
     if (s->config.kind != FL_MODEL_HF) {
         return FL_OK;
     }
-    if (!fl_hf_files_has_tokenizer(folder) && s->saved->job[0] != '\0') {
+    if (!fl_hf_files_has_any(folder) && s->saved->job[0] != '\0') {
         FL_TRY(fl_job_load(s->saved->job, NULL, 0, &job));
         folder = job.model.path;
     }
-    return fl_hf_files_has_tokenizer(folder) ? fl_hf_files_copy(folder, f->fd) : FL_OK;
+    return fl_hf_files_has_any(folder) ? fl_hf_files_copy(folder, f->fd) : FL_OK;
 }
 
 static fl_status export_weights(const export_source *s, const char *folder)
@@ -354,7 +367,7 @@ static fl_status export_weights(const export_source *s, const char *folder)
         status = write_config(s, &f);
     }
     if (status == FL_OK) {
-        status = copy_tokenizer(s, &f);
+        status = copy_inputs(s, &f);
     }
     if (status == FL_OK) {
         status = name_files(&f);

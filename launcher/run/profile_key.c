@@ -3,6 +3,7 @@
 #include "device/device.h"
 #include "device/program.h"
 #include "device/random.h"
+#include "launcher/job/job.h"
 #include "nn/model.h"
 
 #include <inttypes.h>
@@ -48,6 +49,7 @@ static void put_model(const fl_model *model, const fl_job *job, const fl_layer_m
                       char *text, size_t size_bytes)
 {
     uint64_t hash = mix_integer(0, job->model.heads);
+    hash = mix_integer(hash, (int64_t)fl_model_fingerprint(model));
     for (int i = 0; i < fl_model_n_layers(model); i++) {
         hash = mix_layer(hash, model, memory, i);
     }
@@ -91,7 +93,7 @@ void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_
     snprintf(key->text[3], size, "fp32, cached as %s",
              job->cache.dtype == FL_CACHE_BF16 ? "bf16" : "fp32");
     snprintf(key->text[4], size, "%s, dropout %g, buckets of %" PRId64 " bytes",
-             job->train.optimizer == FL_SGD ? "sgd" : "adamw", job->model.dropout,
+             job->train.optimizer == FL_SGD ? "sgd" : "adamw", fl_job_dropout(job),
              job->autodp.bucket_bytes);
     for (int i = 0; i < FL_PROFILE_KEY_PARTS; i++) {
         key->name[i] = names[i];

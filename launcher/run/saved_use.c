@@ -161,30 +161,43 @@ static fl_status check_images(const fl_use *use, const fl_idx_info *info)
                                use->job.data.path, info->n_classes - 1, v->n_classes - 1);
 }
 
+/* Whether the user or the run has a job; without one, only --data says anything of the data. */
+static bool has_job(const fl_use_request *r, const fl_use *use)
+{
+    return r->job != NULL || use->saved.job[0] != '\0';
+}
+
+static fl_status check_data_given(const fl_use_request *r, const fl_use *use)
+{
+    return has_job(r, use) || has_override(r, "data.path")
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "%s: the data to use it on is missing: give --data PATH or a job file",
+                         r->model);
+}
+
 static fl_status build_vit(const fl_use_request *r, fl_use *use)
 {
     fl_idx_info info;
-    if (r->job == NULL && use->saved.job[0] == '\0' && !has_override(r, "data.path")) {
-        return fl_fail(FL_EINVAL,
-                       "%s: the data to use it on is missing: give --data PATH or a job "
-                       "file",
-                       r->model);
-    }
+    FL_TRY(check_data_given(r, use));
     FL_TRY(open_idx(r, use, &info));
     FL_TRY(check_images(use, &info));
     fl_status status = fl_model_vit(&use->config.vit, &use->model);
     return status == FL_OK ? FL_OK : fl_within(status, "%s: model", use->config.path);
 }
 
-/* The file of the split that is used: --data, or as the job has it. */
-static fl_status open_text(const fl_use_request *r, fl_use *use, fl_text_info *info)
+/* The file of the split that is used: --data, or as the job has it.
+ * tokenizer  the folder of the model's; "": it has none, and the job names one */
+static fl_status open_text(const fl_use_request *r, fl_use *use, const char *tokenizer,
+                           int64_t max_tokens, fl_text_info *info)
 {
     const fl_job *job = &use->job;
     bool given = use->split == FL_TRAIN || has_override(r, "data.path");
-    fl_text_options options = {.tokenizer = job->data.tokenizer,
-                               .max_tokens = use->config.gpt2.positions};
+    bool none = job->data.tokenizer[0] == '\0';
+    fl_text_options options = {.tokenizer = none ? tokenizer : job->data.tokenizer,
+                               .max_tokens = max_tokens};
     options.path[use->split] = given ? job->data.path : job->data.test_path;
-    if (job->data.kind != FL_DATA_TEXT || job->data.tokenizer[0] == '\0') {
+    if (job->data.kind != FL_DATA_TEXT || options.tokenizer[0] == '\0') {
         return fl_fail(FL_EINVAL,
                        "%s: the tokenizer is missing: give a job file with data.kind text and "
                        "data.tokenizer",
@@ -202,7 +215,7 @@ static fl_status open_text(const fl_use_request *r, fl_use *use, fl_text_info *i
 static fl_status build_gpt2(const fl_use_request *r, fl_use *use)
 {
     fl_text_info info;
-    FL_TRY(open_text(r, use, &info));
+    FL_TRY(open_text(r, use, "", use->config.gpt2.positions, &info));
     if (info.n_ids != use->config.gpt2.vocabulary) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.tokenizer"),
                              "found a tokenizer of %d ids, allowed: %" PRId64
@@ -229,21 +242,61 @@ static fl_status build_plugin(const fl_use_request *r, fl_use *use)
     return FL_OK;
 }
 
+static fl_status build_hf_text(const fl_use_request *r, fl_use *use, const char *folder)
+{
+    const int64_t positions = use->config.hf.gpt2.positions;
+    bool shorter = has_job(r, use) && use->job.data.max_tokens < positions;
+    fl_text_info info;
+    FL_TRY(open_text(r, use, folder, shorter ? use->job.data.max_tokens : positions, &info));
+    return fl_hf_model_create(&use->config.hf, 0, &use->model);
+}
+
+static fl_status build_hf_images(const fl_use_request *r, fl_use *use)
+{
+    fl_idx_info info;
+    use->config.normalization = fl_hf_normalization(&use->config.hf);
+    FL_TRY(open_idx(r, use, &info));
+    FL_TRY(fl_hf_check_images(&use->config.hf, &info));
+    return fl_hf_model_create(&use->config.hf, use->config.hf.n_classes, &use->model);
+}
+
+static fl_status build_hf_table(const fl_use_request *r, fl_use *use, const char *folder)
+{
+    const fl_hf_use request = {.config = &use->config.hf,
+                               .job = &use->job,
+                               .tokenizer = folder,
+                               .split = use->split,
+                               .labels_optional = r->labels_optional};
+    return fl_hf_build_table_use(&request, &use->model, &use->whole);
+}
+
+static fl_status build_hf_data(const fl_use_request *r, fl_use *use, const char *folder)
+{
+    FL_TRY(check_data_given(r, use));
+    switch (fl_hf_config_task(&use->config.hf)) {
+    case FL_HF_LANGUAGE:
+        use->job.data.kind = has_job(r, use) ? use->job.data.kind : FL_DATA_TEXT;
+        FL_TRY(fl_hf_check_kind(&use->config.hf, &use->job));
+        return build_hf_text(r, use, folder);
+    case FL_HF_IMAGE_CLASSES:
+        FL_TRY(fl_hf_check_kind(&use->config.hf, &use->job));
+        return build_hf_images(r, use);
+    case FL_HF_TEXT_CLASSES:
+        break;
+    }
+    return build_hf_table(r, use, folder);
+}
+
 /* The folder of the model has the tokenizer, or, of a checkpoint, the folder that the run began
  * with. */
 static fl_status build_hf(const fl_use_request *r, fl_use *use)
 {
     const char *folder = use->config.hf.folder;
     fl_job *job = &use->job;
-    if (!fl_hf_files_has_tokenizer(folder) && job->model.path[0] != '\0') {
+    if (!fl_hf_files_has_any(folder) && job->model.path[0] != '\0') {
         folder = job->model.path;
     }
-    const fl_hf_use request = {.config = &use->config.hf,
-                               .job = job,
-                               .tokenizer = folder,
-                               .split = use->split,
-                               .labels_optional = r->labels_optional};
-    FL_TRY(fl_hf_build_use(&request, &use->model, &use->whole));
+    FL_TRY(build_hf_data(r, use, folder));
     job->model.kind = FL_MODEL_HF;
     if (job->model.path[0] == '\0') { /* it stands in for the run's own, which nothing reads */
         snprintf(job->model.path, sizeof job->model.path, "%s", folder);

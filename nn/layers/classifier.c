@@ -7,13 +7,9 @@
 enum { LN_W, LN_B, FC_W, FC_B };                   /* parameters */
 enum { KEPT_ROWS, KEPT_LN, KEPT_MEAN, KEPT_RSTD }; /* slots */
 
-typedef struct classifier {
-    int64_t dim, n_classes;
-} classifier;
-
 static fl_status classifier_shape(void *self, const fl_shape *in, fl_shape *out)
 {
-    const classifier *l = self;
+    const fl_classifier_config *l = self;
     FL_TRY(fl__check_input(in, l->dim));
     *out = (fl_shape){.tokens = 1, .width = l->n_classes, .dtype = FL_F32};
     return FL_OK;
@@ -21,14 +17,14 @@ static fl_status classifier_shape(void *self, const fl_shape *in, fl_shape *out)
 
 static fl_status classifier_params(void *self, fl_param_list *list)
 {
-    const classifier *l = self;
+    const fl_classifier_config *l = self;
     FL_TRY(fl__params_norm(list, "ln", l->dim));
-    return fl__params_linear(list, "fc", l->n_classes, l->dim, 0);
+    return fl__params_linear(list, "fc", l->n_classes, l->dim, l->deviation);
 }
 
 static fl_status classifier_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
-    const classifier *l = self;
+    const fl_classifier_config *l = self;
     int64_t n = in->n_samples, C = l->dim;
     float *rows = NULL, *ln = NULL, *mean = NULL, *rstd = NULL;
     FL_TRY(fl__keep(x, KEPT_ROWS, n * C, &rows));
@@ -37,14 +33,14 @@ static fl_status classifier_forward(void *self, fl_exec *x, const fl_tensor *in,
     FL_TRY(fl__keep(x, KEPT_RSTD, n, &rstd));
     FL_TRY(fl__gather_first(x, in->data, in, rows));
     const fl_tensor first = {.data = rows, .n_samples = n, .n_tokens = n, .width = C};
-    FL_TRY(fl__norm(x, &first, FL__LAYERNORM_EPS, ln, mean, rstd));
+    FL_TRY(fl__norm(x, &first, l->epsilon, ln, mean, rstd));
     return fl__linear(x, ln, FC_W, out->data, n);
 }
 
 static fl_status classifier_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
                                      fl_tensor *grad_in)
 {
-    const classifier *l = self;
+    const fl_classifier_config *l = self;
     const fl_tensor *in = fl_exec_input(x);
     int64_t n = in->n_samples, C = l->dim;
     if (grad_in == NULL && !fl__any_grad(x, FC_B + 1)) {
@@ -82,10 +78,18 @@ static const fl_layer_ops classifier_ops = {
     .destroy = fl__layer_free,
 };
 
+fl_status fl_layer_classifier_with(const fl_classifier_config *config, fl_layer *out)
+{
+    fl_classifier_config self = *config;
+    FL_TRY(fl__check_size("classifier", "dim", self.dim));
+    FL_TRY(fl__check_size("classifier", "n_classes", self.n_classes));
+    FL_TRY(fl__check_epsilon("classifier", &self.epsilon));
+    FL_TRY(fl__check_deviation("classifier", self.deviation));
+    return fl__layer_new(&classifier_ops, &self, sizeof self, out);
+}
+
 fl_status fl_layer_classifier(int64_t dim, int64_t n_classes, fl_layer *out)
 {
-    FL_TRY(fl__check_size("classifier", "dim", dim));
-    FL_TRY(fl__check_size("classifier", "n_classes", n_classes));
-    const classifier self = {.dim = dim, .n_classes = n_classes};
-    return fl__layer_new(&classifier_ops, &self, sizeof self, out);
+    const fl_classifier_config config = {.dim = dim, .n_classes = n_classes};
+    return fl_layer_classifier_with(&config, out);
 }

@@ -15,6 +15,7 @@ enum { PATCH_W, PATCH_B, CLS, POS }; /* parameters */
 typedef struct patch_embed {
     int64_t channels, height, width, patch, dim;
     int64_t n_patches, patch_size; /* patch_size: elements of one patch, all channels */
+    float dropout;
 } patch_embed;
 
 static fl_status patch_embed_shape(void *self, const fl_shape *in, fl_shape *out)
@@ -63,13 +64,16 @@ static fl_status patch_embed_forward(void *self, fl_exec *x, const fl_tensor *in
     FL_TRY(cut(l, x, in, &patches));
     FL_TRY(fl__scratch(x, rows * l->dim, &tokens));
     FL_TRY(fl__linear(x, patches, PATCH_W, tokens, rows));
-    return fl_vit_assemble(x, &(fl_vit_assemble_args){.patches = tokens,
+    FL_TRY(fl_vit_assemble(x, &(fl_vit_assemble_args){.patches = tokens,
                                                       .cls = fl_exec_weight(x, CLS),
                                                       .pos = fl_exec_weight(x, POS),
                                                       .y = out->data,
                                                       .n = in->n_samples,
                                                       .n_patches = l->n_patches,
-                                                      .dim = l->dim});
+                                                      .dim = l->dim}));
+    return l->dropout > 0.0f && fl_exec_training(x)
+               ? fl__drop(x, out->data, out, l->dropout, out->data)
+               : FL_OK;
 }
 
 /* The gradient of an image is that of its patches, put back. */
@@ -93,10 +97,12 @@ static fl_status patch_embed_backward(void *self, fl_exec *x, const fl_tensor *g
     if (grad_in == NULL && !fl__any_grad(x, POS + 1)) {
         return FL_OK;
     }
+    const float *grad_sum = NULL;
     float *patches = NULL, *grad_tokens = NULL;
+    FL_TRY(fl__branch_grad(x, grad_out, l->dropout, &grad_sum));
     FL_TRY(fl__scratch(x, rows * l->dim, &grad_tokens));
     FL_TRY(fl_vit_assemble_backward(
-        x, &(fl_vit_assemble_backward_args){.grad_y = grad_out->data,
+        x, &(fl_vit_assemble_backward_args){.grad_y = grad_sum,
                                             .grad_patches = grad_tokens,
                                             .grad_cls = fl_exec_grad(x, CLS),
                                             .grad_pos = fl_exec_grad(x, POS),
@@ -127,6 +133,7 @@ static fl_status check(const patch_embed *l)
     FL_TRY(fl__check_size("patch_embed", "width", l->width));
     FL_TRY(fl__check_size("patch_embed", "patch", l->patch));
     FL_TRY(fl__check_size("patch_embed", "dim", l->dim));
+    FL_TRY(fl__check_dropout("patch_embed", l->dropout));
     if (l->height % l->patch != 0 || l->width % l->patch != 0) {
         return fl_fail(FL_EINVAL,
                        "patch_embed: images of %lld x %lld pixels cannot be cut into patches of "
@@ -141,13 +148,24 @@ static fl_status check(const patch_embed *l)
     return FL_OK;
 }
 
+fl_status fl_layer_patch_embed_with(const fl_patch_embed_config *config, fl_layer *out)
+{
+    patch_embed self = {.channels = config->channels,
+                        .height = config->height,
+                        .width = config->width,
+                        .patch = config->patch,
+                        .dim = config->dim,
+                        .dropout = config->dropout};
+    FL_TRY(check(&self));
+    self.n_patches = (self.height / self.patch) * (self.width / self.patch);
+    self.patch_size = self.channels * self.patch * self.patch;
+    return fl__layer_new(&patch_embed_ops, &self, sizeof self, out);
+}
+
 fl_status fl_layer_patch_embed(int64_t channels, int64_t height, int64_t width, int64_t patch,
                                int64_t dim, fl_layer *out)
 {
-    patch_embed self = {
+    const fl_patch_embed_config config = {
         .channels = channels, .height = height, .width = width, .patch = patch, .dim = dim};
-    FL_TRY(check(&self));
-    self.n_patches = (height / patch) * (width / patch);
-    self.patch_size = channels * patch * patch;
-    return fl__layer_new(&patch_embed_ops, &self, sizeof self, out);
+    return fl_layer_patch_embed_with(&config, out);
 }

@@ -1,7 +1,9 @@
 #include "pipe/state/init_weights.h"
 
+#include "device/alloc.h"
 #include "device/plural.h"
 #include "nn/model.h"
+#include "nn/tensor_copy.h"
 #include "pipe/state/model_file.h"
 
 #include <stdio.h>
@@ -22,16 +24,9 @@ static bool is_readable(const fl_st_tensor *t)
     return t->dtype == FL_ST_F32 || t->dtype == FL_ST_F16 || t->dtype == FL_ST_BF16;
 }
 
-/* A vector may also be a matrix of one column, as some files have it. */
-static bool has_shape(const fl_st_tensor *t, const fl_tensor_piece *p)
-{
-    bool matrix = t->n_dims == 2 && t->dims[0] == p->n_rows && t->dims[1] == p->cols;
-    return matrix || (t->n_dims == 1 && p->cols == 1 && t->dims[0] == p->n_rows);
-}
-
 static bool fits(const fl_st_tensor *t, const fl_tensor_piece *p)
 {
-    return t != NULL && has_shape(t, p) && is_readable(t);
+    return fl_tensor_has_shape(t, p) && is_readable(t);
 }
 
 static const char *full_name(const fl_model *model, int layer, int i, char name[NAME_BYTES])
@@ -66,7 +61,7 @@ static void find_tensors(const fl_init_weights *init, const fl_model *model, int
                          found_tensors *out)
 {
     int tie = fl_model_tie_of(model, layer, i);
-    bool any = find_place(init, model, layer, i, out);
+    bool any = find_place(init, model, layer, i, out) && !out->piece[0].tied;
     if (tie < 0) {
         return;
     }
@@ -127,11 +122,10 @@ static void print_shape(const int64_t *dims, int n, char *text, size_t size_byte
 
 static void describe_misfit(const fl_st_tensor *t, const fl_tensor_piece *p, differences *d)
 {
-    char shape[200], wanted[64], what[NAME_BYTES + 320];
-    const int64_t dims[2] = {p->n_rows, p->cols};
+    char shape[200], wanted[100], what[NAME_BYTES + 320];
     print_shape(t->dims, t->n_dims, shape, sizeof shape);
-    print_shape(dims, p->cols == 1 ? 1 : 2, wanted, sizeof wanted);
-    if (has_shape(t, p)) {
+    print_shape(p->dims, p->n_dims, wanted, sizeof wanted);
+    if (fl_tensor_has_shape(t, p)) {
         snprintf(what, sizeof what, "%.160s is %s", t->name, fl_st_dtype_name(t->dtype));
     } else {
         snprintf(what, sizeof what, "%.160s %s, the model has %s", t->name, shape, wanted);
@@ -299,14 +293,53 @@ int fl_init_weights_list_drawn(const fl_init_weights *init, const fl_model *mode
     return d.n;
 }
 
-static fl_status read_pieces(const fl_init_weights *init, const found_tensors *f, float *host)
+/* A tensor of the file that becomes a matrix in memory, turned. */
+typedef struct turned_read {
+    const fl_init_weights *init;
+    const fl_st_tensor *tensor;
+    float *host;
+} turned_read;
+
+static fl_status read_file(void *self, int64_t first, int64_t n, float *to)
 {
+    const turned_read *r = self;
+    return fl_safetensors_read(r->init->file, r->tensor, first, n, to);
+}
+
+static fl_status write_host(void *self, int64_t first, int64_t n, const float *from)
+{
+    const turned_read *r = self;
+    memcpy(r->host + first, from, (size_t)n * sizeof *from);
+    return FL_OK;
+}
+
+static fl_status read_turned(const fl_init_weights *init, const fl_st_tensor *tensor,
+                             const fl_tensor_piece *p, float *host)
+{
+    turned_read r = {init, tensor, host};
+    const fl_tensor_ends ends = {.read = read_file, .write = write_host, .self = &r};
+    float *room = NULL;
+    FL_TRY(fl_alloc_array(FL_TENSOR_ROOM, sizeof *room, (void **)&room));
+    fl_status status = fl_tensor_copy(p->cols, p->n_rows, true, &ends, room);
+    fl_free(room);
+    return status;
+}
+
+/* host [rows, cols]: the rows that fill a vocabulary up become 0. */
+static fl_status read_pieces(const fl_init_weights *init, const found_tensors *f, int64_t rows,
+                             float *host)
+{
+    int64_t done = 0, cols = f->piece[0].cols;
     for (int k = 0; k < f->n; k++) {
         const fl_tensor_piece *p = &f->piece[k];
-        FL_TRY(fl_safetensors_read(init->file, f->tensor[k], 0, f->tensor[k]->n_elements,
-                                   host + p->first_row * p->cols));
+        float *to = host + p->first_row * cols;
+        FL_TRY(p->transposed ? read_turned(init, f->tensor[k], p, to)
+                             : fl_safetensors_read(init->file, f->tensor[k], 0,
+                                                   f->tensor[k]->n_elements, to));
         FL_TRY(fl_safetensors_check_tensor(init->file, f->tensor[k]));
+        done = p->first_row + p->n_rows;
     }
+    memset(host + done * cols, 0, (size_t)((rows - done) * cols) * sizeof *host);
     return FL_OK;
 }
 
@@ -322,7 +355,8 @@ static fl_status read_init(void *self, int layer, int index, int part, float *ho
         fl_state_source drawn = fl_drawn_source(&state->drawn);
         return drawn.read(drawn.self, layer, index, part, host);
     }
-    return read_pieces(init, &f, host);
+    return read_pieces(init, &f, fl_model_params(state->drawn.model, layer)->spec[index].rows,
+                       host);
 }
 
 fl_state_source fl_init_weights_source(fl_init_state *state)

@@ -3,6 +3,7 @@
 #include "device/alloc.h"
 #include "device/regular_file.h"
 #include "nn/model.h"
+#include "nn/tensor_copy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,20 +17,12 @@
 #define PART_FILE FL_MODEL_FILE ".part"
 #define PART_PATH FL_MODEL_FOLDER "/" PART_FILE
 
-enum { PIECE = 256 * 1024 }; /* elements that leave the device at once */
-
 static size_t written_bytes(const fl_model *model)
 {
     return (size_t)fl_model_n_layers(model) + 1;
 }
 
 /* ---- ① ---- */
-
-static int pieces_of(const fl_model_file *file, int layer, int param,
-                     fl_tensor_piece pieces[FL_TENSOR_PIECES_MAX])
-{
-    return fl_tensor_pieces(fl_model_tensor_names(file->model), file->model, layer, param, pieces);
-}
 
 /* The names and shapes of all tensors; pieces [n] are what the specs borrow. */
 static void list_tensors(fl_model_file *file, fl_st_spec *specs, fl_tensor_piece *pieces)
@@ -38,11 +31,11 @@ static void list_tensors(fl_model_file *file, fl_st_spec *specs, fl_tensor_piece
     for (int layer = 0; layer < fl_model_n_layers(file->model); layer++) {
         file->first[layer] = n;
         for (int i = 0; i < fl_model_params(file->model, layer)->n; i++) {
-            int end = n + pieces_of(file, layer, i, pieces + n);
+            int end = n + fl_tensor_pieces_to_write(file->model, layer, i, pieces + n);
             for (; n < end; n++) {
                 const fl_tensor_piece *p = &pieces[n];
-                specs[n] = (fl_st_spec){
-                    .name = p->name, .n_dims = p->cols == 1 ? 1 : 2, .dims = {p->n_rows, p->cols}};
+                specs[n] = (fl_st_spec){.name = p->name, .n_dims = p->n_dims};
+                memcpy(specs[n].dims, p->dims, sizeof p->dims);
             }
         }
     }
@@ -139,38 +132,54 @@ fl_status fl_model_file_create(const fl_model *model, const char *config, int ru
 
 /* ---- ② ---- */
 
-static fl_status write_tensor(const fl_model_file *file, fl_params *params, fl_stream *stream,
-                              int tensor, const float *from, float *piece)
+/* A piece of a parameter on the device, and its tensor in the file. */
+typedef struct piece_copy {
+    const fl_model_file *file;
+    fl_device *device;
+    fl_stream *stream;
+    const float *from;
+    int tensor;
+} piece_copy;
+
+static fl_status read_device(void *self, int64_t first, int64_t n, float *to)
 {
-    const fl_device_ops *ops = params->device->ops;
-    int64_t n = file->layout.n_elements[tensor];
-    for (int64_t done = 0; done < n; done += PIECE) {
-        int64_t now = n - done < PIECE ? n - done : PIECE;
-        FL_TRY(
-            ops->copy_out(params->device, stream, piece, from + done, (size_t)now * sizeof *piece));
-        FL_TRY(ops->sync(params->device, stream));
-        FL_TRY(fl_st_layout_write(&file->layout, file->fd, PART_PATH, tensor, done, now, piece));
+    const piece_copy *c = self;
+    const fl_device_ops *ops = c->device->ops;
+    FL_TRY(ops->copy_out(c->device, c->stream, to, c->from + first, (size_t)n * sizeof *to));
+    return ops->sync(c->device, c->stream);
+}
+
+static fl_status write_file(void *self, int64_t first, int64_t n, const float *from)
+{
+    const piece_copy *c = self;
+    return fl_st_layout_write(&c->file->layout, c->file->fd, PART_PATH, c->tensor, first, n, from);
+}
+
+/* All tensors of a layer; c->tensor: its first one. */
+static fl_status write_pieces(piece_copy *c, const fl_layer_params *params, int layer, float *room)
+{
+    const fl_tensor_ends ends = {.read = read_device, .write = write_file, .self = c};
+    fl_tensor_piece pieces[FL_TENSOR_PIECES_MAX];
+    for (int i = 0; i < params->n; i++) {
+        int n = fl_tensor_pieces_to_write(c->file->model, layer, i, pieces);
+        for (int k = 0; k < n; k++, c->tensor++) {
+            const fl_tensor_piece *p = &pieces[k];
+            c->from = params->weight[i].data + p->first_row * p->cols;
+            FL_TRY(fl_tensor_copy(p->n_rows, p->cols, p->transposed, &ends, room));
+        }
     }
     return FL_OK;
 }
 
 fl_status fl_model_file_write(fl_model_file *file, fl_params *params, fl_stream *stream, int layer)
 {
-    const fl_layer_params *mine = &params->layer[layer - params->first];
     const fl_device_ops *ops = params->device->ops;
-    size_t size_bytes = PIECE * sizeof(float);
-    fl_tensor_piece pieces[FL_TENSOR_PIECES_MAX];
-    int tensor = file->first[layer];
+    size_t size_bytes = FL_TENSOR_ROOM * sizeof(float);
+    piece_copy copy = {
+        .file = file, .device = params->device, .stream = stream, .tensor = file->first[layer]};
     void *room = NULL;
     FL_TRY(ops->host_take(params->device, size_bytes, &room));
-    fl_status status = FL_OK;
-    for (int i = 0; i < mine->n; i++) {
-        int n = pieces_of(file, layer, i, pieces);
-        for (int k = 0; status == FL_OK && k < n; k++) {
-            const float *from = mine->weight[i].data + pieces[k].first_row * pieces[k].cols;
-            status = write_tensor(file, params, stream, tensor++, from, room);
-        }
-    }
+    fl_status status = write_pieces(&copy, &params->layer[layer - params->first], layer, room);
     ops->host_give(params->device, room, size_bytes);
     if (status == FL_OK) {
         atomic_store(&file->written[layer], 1);

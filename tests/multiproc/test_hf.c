@@ -4,10 +4,8 @@
  * tokenizer or a name of a class; a checkpoint that is no such model; a folder that is not refused.
  * The folders come from tests/reference/make_hf_reference.py. */
 #include "support/folder.h"
-#include "support/shell.h"
+#include "support/program.h"
 #include "support/toy.h"
-
-#include <frostline/weights.h>
 
 #include <jansson.h>
 #include <math.h>
@@ -19,36 +17,11 @@
 
 #include <cmocka.h>
 
-#define PROGRAM FL_BINARY_DIR "/frostline "
 #define REFERENCE FL_SOURCE_DIR "/tests/reference/hf_bert"
 
-enum { N_TESTS = 24, N_STEPS = 12, COMMAND = 2048 };
+enum { N_TESTS = 24, N_STEPS = 12 };
 
 static char root[FOLDER_SIZE];
-static output result;
-
-/* Run frostline in the folder; the exit code must be this. */
-static void run_program(int code, const char *format, ...)
-{
-    char command[COMMAND] = PROGRAM;
-    size_t n = strlen(command);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command + n, sizeof command - n, format, args);
-    va_end(args);
-    run_command(root, command, &result);
-    if (result.exit_code != code) {
-        fail_msg("%s: exit code %d: %s", command, result.exit_code, result.err);
-    }
-}
-
-static void shell(const char *command)
-{
-    run_command(root, command, &result);
-    if (result.exit_code != 0) {
-        fail_msg("%s: %s%s", command, result.out, result.err);
-    }
-}
 
 static int set_up(void **state)
 {
@@ -65,7 +38,7 @@ static int set_up(void **state)
           "devices: {count: 1, cores: 1, memory: 64MiB}\n",
           file);
     fclose(file);
-    run_program(0, "run job.yaml --run-dir run");
+    program_run(root, 0, "run job.yaml --run-dir run");
     return 0;
 }
 
@@ -91,7 +64,7 @@ static void test_hf__predicts_what_transformers_does(void **state)
 {
     (void)state;
     char path[256];
-    run_program(0, "predict " REFERENCE "/tuned job.yaml --out tuned.jsonl");
+    program_run(root, 0, "predict " REFERENCE "/tuned job.yaml --out tuned.jsonl");
     snprintf(path, sizeof path, "%s/tuned.jsonl", root);
     FILE *ours = fopen(path, "r"), *theirs = fopen(REFERENCE "/logits.txt", "r");
     assert_non_null(ours);
@@ -114,11 +87,11 @@ static void test_hf__predicts_what_transformers_does(void **state)
 static void test_hf__names_what_the_folder_lacks(void **state)
 {
     (void)state;
-    run_program(0, "validate job.yaml");
-    assert_non_null(strstr(result.err, "hf_bert/base has no weights for head.fc.weight, "
-                                       "head.fc.bias: drawn with train.seed"));
-    run_program(0, "validate job.yaml --set model.path=" REFERENCE "/tuned");
-    assert_null(strstr(result.err, "drawn"));
+    program_run(root, 0, "validate job.yaml");
+    assert_non_null(strstr(program_result.err, "hf_bert/base has no weights for head.fc.weight, "
+                                               "head.fc.bias: drawn with train.seed"));
+    program_run(root, 0, "validate job.yaml --set model.path=" REFERENCE "/tuned");
+    assert_null(strstr(program_result.err, "drawn"));
 }
 
 /* ---- plans ---- */
@@ -144,9 +117,10 @@ static void compare_losses(const char *run, double tolerance)
 static void test_hf__every_plan_has_the_same_losses(void **state)
 {
     (void)state;
-    run_program(0, "run job.yaml --run-dir k2 --set devices.count=2 --set pipe.k=2 --set pipe.m=3");
+    program_run(root, 0,
+                "run job.yaml --run-dir k2 --set devices.count=2 --set pipe.k=2 --set pipe.m=3");
     compare_losses("k2", 1e-5);
-    run_program(0,
+    program_run(root, 0,
                 "run job.yaml --run-dir r2 --set devices.count=2 --set pipe.k=1 --set autodp.r=2");
     compare_losses("r2", 1e-5);
 }
@@ -160,55 +134,31 @@ static void test_hf__freezes_and_replays(void **state)
         "{step: 9, f: 2, k: 1, r: 1}]'";
     static const char frozen[] =
         "--set 'elastic.script=[{step: 3, f: 1}, {step: 6, f: 2}, {step: 9, f: 2}]'";
-    run_program(0, "run job.yaml --run-dir still %s", frozen);
-    run_program(0,
+    program_run(root, 0, "run job.yaml --run-dir still %s", frozen);
+    program_run(root, 0,
                 "run job.yaml --run-dir moved --set devices.count=2 %s --set train.hash_weights=1",
                 script);
-    shell("rm -rf run-kept && mv run run-kept && cp -r still run");
+    program_shell(root, "rm -rf run-kept && mv run run-kept && cp -r still run");
     compare_losses("moved", 1e-5);
-    shell("rm -r run && mv run-kept run");
-    run_program(0, "run --replay moved --run-dir again");
-    run_program(0, "diff moved again");
+    program_shell(root, "rm -r run && mv run-kept run");
+    program_run(root, 0, "run --replay moved --run-dir again");
+    program_run(root, 0, "diff moved again");
 }
 
 /* ---- out ---- */
-
-static void assert_same_tensors(const char *a, const char *b)
-{
-    fl_weights *of[2] = {NULL, NULL};
-    char path[2][256];
-    static float values[2][4096];
-    snprintf(path[0], sizeof path[0], "%s%s%s", a[0] == '/' ? "" : root, a[0] == '/' ? "" : "/", a);
-    snprintf(path[1], sizeof path[1], "%s/%s", root, b);
-    assert_int_equal(fl_weights_open(path[0], &of[0]), FL_OK);
-    assert_int_equal(fl_weights_open(path[1], &of[1]), FL_OK);
-    assert_int_equal(fl_weights_count(of[0]), fl_weights_count(of[1]));
-    for (int i = 0; i < fl_weights_count(of[0]); i++) {
-        fl_weights_tensor t[2] = {fl_weights_at(of[0], i), fl_weights_at(of[1], i)};
-        assert_string_equal(t[0].name, t[1].name);
-        assert_int_equal(t[0].n_dims, t[1].n_dims);
-        assert_memory_equal(t[0].dims, t[1].dims, sizeof t[0].dims);
-        assert_true(t[0].n_elements <= 4096);
-        for (int k = 0; k < 2; k++) {
-            assert_int_equal(fl_weights_read(of[k], t[k].name, values[k], t[k].n_elements), FL_OK);
-        }
-        assert_memory_equal(values[0], values[1], (size_t)t[0].n_elements * sizeof(float));
-    }
-    fl_weights_close(&of[0]);
-    fl_weights_close(&of[1]);
-}
 
 /* In and out again, by an export and by a run that trains nothing of them: every tensor is what it
  * was. */
 static void test_hf__a_round_trip_changes_no_tensor(void **state)
 {
     (void)state;
-    run_program(0, "export " REFERENCE "/tuned --to copy");
-    assert_same_tensors(REFERENCE "/tuned", "copy");
-    run_program(0, "run job.yaml --run-dir idle --set model.path=" REFERENCE
-                   "/tuned --set train.lr=1e-30 --set train.weight_decay=0 --set train.max_steps=1 "
-                   "--set devices.count=2 --set pipe.k=2");
-    assert_same_tensors(REFERENCE "/tuned", "idle/model");
+    program_run(root, 0, "export " REFERENCE "/tuned --to copy");
+    program_same_tensors(root, REFERENCE "/tuned", "copy");
+    program_run(root, 0,
+                "run job.yaml --run-dir idle --set model.path=" REFERENCE
+                "/tuned --set train.lr=1e-30 --set train.weight_decay=0 --set train.max_steps=1 "
+                "--set devices.count=2 --set pipe.k=2");
+    program_same_tensors(root, REFERENCE "/tuned", "idle/model");
 }
 
 static void test_hf__leaves_a_folder_of_the_same_kind(void **state)
@@ -227,8 +177,8 @@ static void test_hf__leaves_a_folder_of_the_same_kind(void **state)
         json_integer_value(json_object_get(json_object_get(config, "label2id"), "bad")), 0);
     assert_true(json_number_value(json_object_get(config, "hidden_dropout_prob")) == 0.1);
     json_decref(config);
-    shell("cmp " REFERENCE "/base/vocab.txt run/model/vocab.txt && cmp " REFERENCE
-          "/base/tokenizer_config.json run/model/tokenizer_config.json");
+    program_shell(root, "cmp " REFERENCE "/base/vocab.txt run/model/vocab.txt && cmp " REFERENCE
+                        "/base/tokenizer_config.json run/model/tokenizer_config.json");
 }
 
 /* The folder alone, the run and its checkpoint are one model. */
@@ -237,12 +187,12 @@ static void test_hf__evaluates_what_it_left(void **state)
     (void)state;
     static const char *const models[] = {"run", "run/checkpoints/step-000000012", "exported"};
     char first[64] = "";
-    run_program(0, "export run/checkpoints/step-000000012 --to exported");
-    assert_same_tensors("run/model", "exported");
+    program_run(root, 0, "export run/checkpoints/step-000000012 --to exported");
+    program_same_tensors(root, "run/model", "exported");
     for (int i = 0; i < 3; i++) {
-        run_program(0, "evaluate %s --json%s", models[i],
+        program_run(root, 0, "evaluate %s --json%s", models[i],
                     i < 2 ? "" : " job.yaml --data " REFERENCE "/test.tsv");
-        json_t *found = json_loads(result.out, 0, NULL);
+        json_t *found = json_loads(program_result.out, 0, NULL);
         char loss[64];
         snprintf(loss, sizeof loss, "%.17g", json_number_value(json_object_get(found, "loss")));
         assert_int_equal(json_integer_value(json_object_get(found, "samples")), N_TESTS);
@@ -252,20 +202,20 @@ static void test_hf__evaluates_what_it_left(void **state)
         assert_string_equal(loss, first);
         json_decref(found);
     }
-    run_program(0, "export run --to half --dtype bf16");
-    shell("grep -q bfloat16 half/config.json && test -e half/vocab.txt");
+    program_run(root, 0, "export run --to half --dtype bf16");
+    program_shell(root, "grep -q bfloat16 half/config.json && test -e half/vocab.txt");
 }
 
 /* The labels keep the folder's order, whatever the order in the table would be. */
 static void test_hf__keeps_the_order_of_the_folders_classes(void **state)
 {
     (void)state;
-    shell("cp -r " REFERENCE "/tuned swapped && sed -i "
-          "'s/\"0\": \"bad\"/\"0\": \"good\"/; s/\"1\": \"good\"/\"1\": \"bad\"/' "
-          "swapped/config.json && grep -q '\"0\": \"good\"' swapped/config.json");
-    run_program(0,
+    program_shell(root, "cp -r " REFERENCE "/tuned swapped && sed -i "
+                        "'s/\"0\": \"bad\"/\"0\": \"good\"/; s/\"1\": \"good\"/\"1\": \"bad\"/' "
+                        "swapped/config.json && grep -q '\"0\": \"good\"' swapped/config.json");
+    program_run(root, 0,
                 "run job.yaml --run-dir ordered --set model.path=swapped --set train.max_steps=1");
-    shell("grep -q '\"0\": \"good\"' ordered/model/config.json");
+    program_shell(root, "grep -q '\"0\": \"good\"' ordered/model/config.json");
 }
 
 /* ---- what is refused ---- */
@@ -281,12 +231,12 @@ static void test_hf__refuses_with_the_place(void **state)
     (void)state;
     static const refusal cases[] = {
         {"true", "--set data.kind=idx --set data.path=x",
-         "data.kind: found idx, with model.kind hf allowed: table"},
+         "data.kind: found idx, with model.kind hf and the model of this folder allowed: table"},
         {"true", "--set model.path=none",
          "model.path: found none, with model.kind hf allowed: a Hugging Face folder"},
         {"true", "--set model.kind=vit", "model.path: found a path, allowed: only with model.kind"},
-        {"true", "--set model.dropout=0.2",
-         "model.dropout: found 0.2, with model.kind hf allowed: the default, 0; "},
+        {"true", "--set model.dim=2 --set model.heads=1",
+         "model.dim: found 2, with model.kind hf allowed: the default, 128; "},
         {"rm broken/config.json", "", "broken/config.json: No such file"},
         {"sed -i s/gelu/relu/ broken/config.json", "",
          "hidden_act: found '\"relu\"', allowed: gelu, gelu_new"},
@@ -305,13 +255,13 @@ static void test_hf__refuses_with_the_place(void **state)
         char command[512];
         snprintf(command, sizeof command, "rm -rf broken && cp -r " REFERENCE "/tuned broken && %s",
                  cases[i].change);
-        shell(command);
-        run_program(2, "run job.yaml --run-dir refused --set model.path=broken %s",
+        program_shell(root, command);
+        program_run(root, 2, "run job.yaml --run-dir refused --set model.path=broken %s",
                     cases[i].options);
-        if (strstr(result.err, cases[i].says) == NULL) {
-            fail_msg("\"%s\" lacks \"%s\"", result.err, cases[i].says);
+        if (strstr(program_result.err, cases[i].says) == NULL) {
+            fail_msg("\"%s\" lacks \"%s\"", program_result.err, cases[i].says);
         }
-        shell("! test -e refused");
+        program_shell(root, "! test -e refused");
     }
 }
 

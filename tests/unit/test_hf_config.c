@@ -2,6 +2,7 @@
  * impossible or unknown value is refused with its field. */
 #include "device/alloc.h"
 #include "launcher/hf/hf_config.h"
+#include "nn/model.h"
 #include "support/folder.h"
 
 #include <jansson.h>
@@ -119,6 +120,63 @@ static void test_hf_config__writes_what_it_read(void **state)
     fl_hf_config_fini(&c);
 }
 
+/* The share of the job replaces every one of the file, in what is written, too; and what is
+ * measured of a model with dropout is not taken for one without. */
+static void test_hf_config__dropout_can_be_replaced(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"bert", "gpt2", "vit"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        fl_hf_config c;
+        fl_model *model[2] = {NULL, NULL};
+        char text[256], *written = NULL;
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"%s\", \"hidden_size\": 12, \"n_embd\": 12, "
+                 "\"vocab_size\": 9, \"num_hidden_layers\": 1, \"n_layer\": 1}",
+                 kinds[i]);
+        assert_int_equal(read_text(text, &c), FL_OK);
+        assert_int_equal(fl_hf_model_create(&c, 2, &model[0]), FL_OK);
+        assert_int_equal(fl_hf_config_set_dropout(&c, 0.25), FL_OK);
+        assert_int_equal(fl_hf_model_create(&c, 2, &model[1]), FL_OK);
+        const float shares[][3] = {
+            {c.bert.dropout, c.bert.attention_dropout, c.bert.head_dropout},
+            {c.gpt2.dropout, c.gpt2.attention_dropout, c.gpt2.embedding_dropout},
+            {c.vit.dropout, c.vit.attention_dropout, c.vit.embedding_dropout}};
+        for (int k = 0; k < 3; k++) {
+            assert_true(shares[i][k] == 0.25f);
+        }
+        assert_true(fl_model_fingerprint(model[0]) != fl_model_fingerprint(model[1]));
+        assert_int_equal(fl_hf_config_text(&c, NULL, 2, "float32", &written), FL_OK);
+        assert_non_null(strstr(written, "0.25"));
+        fl_free(written);
+        fl_model_destroy(&model[0]);
+        fl_model_destroy(&model[1]);
+        fl_hf_config_fini(&c);
+    }
+}
+
+static void test_hf_config__reads_gpt2_and_vit(void **state)
+{
+    (void)state;
+    fl_hf_config c;
+    assert_int_equal(read_text("{\"model_type\": \"gpt2\"}", &c), FL_OK);
+    assert_int_equal(fl_hf_config_task(&c), FL_HF_LANGUAGE);
+    assert_int_equal(c.gpt2.vocabulary, 50257);
+    assert_int_equal(c.gpt2.hidden, 3072);
+    assert_int_equal(c.gpt2.activation, FL_ACT_GELU_TANH);
+    assert_true(c.gpt2.epsilon == 1e-5f && c.gpt2.embedding_dropout == 0.1f);
+    assert_false(fl_hf_config_has_types(&c));
+    fl_hf_config_fini(&c);
+    assert_int_equal(read_text("{\"model_type\": \"vit\"}", &c), FL_OK);
+    assert_int_equal(fl_hf_config_task(&c), FL_HF_IMAGE_CLASSES);
+    assert_int_equal(c.vit.height, 224);
+    assert_int_equal(c.vit.channels, 3);
+    assert_int_equal(c.vit.activation, FL_ACT_GELU_ERF);
+    assert_true(c.vit.epsilon == 1e-12f && c.vit.dropout == 0.0f);
+    assert_true(c.pixels.mean[2] == 0.5 && c.pixels.deviation[2] == 0.5);
+    fl_hf_config_fini(&c);
+}
+
 typedef struct refusal {
     const char *members; /* after model_type bert */
     const char *says;
@@ -188,6 +246,8 @@ int main(void)
         cmocka_unit_test(test_hf_config__reads_each_field),
         cmocka_unit_test(test_hf_config__default_labels_are_no_names),
         cmocka_unit_test(test_hf_config__writes_what_it_read),
+        cmocka_unit_test(test_hf_config__dropout_can_be_replaced),
+        cmocka_unit_test(test_hf_config__reads_gpt2_and_vit),
         cmocka_unit_test(test_hf_config__refuses_with_the_field),
         cmocka_unit_test(test_hf_config__refuses_other_models_and_files),
     };

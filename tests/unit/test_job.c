@@ -49,7 +49,7 @@ static void test_job__defaults_are_the_documented_ones(void **state)
     assert_int_equal(job.model.dim, 128);
     assert_int_equal(job.model.heads, 4);
     assert_int_equal(job.model.patch, 7);
-    assert_true(job.model.dropout == 0.0);
+    assert_true(job.model.dropout == FL_DROPOUT_AUTO);
     assert_int_equal(job.data.kind, FL_DATA_IDX);
     assert_string_equal(job.data.path, "/usr/share/datasets/fashion-mnist");
     assert_int_equal(job.data.augment, FL_AUGMENT_NONE);

@@ -189,8 +189,8 @@ static const broken files[] = {
      "job.yaml:1:19: train.momentum: found '0.99999999' (1 as a 32-bit number), allowed: a number "
      "from 0 to less than 1"},
     {"model: {dropout: 0.99999999}\n",
-     "job.yaml:1:18: model.dropout: found '0.99999999' (1 as a 32-bit number), allowed: a number "
-     "from 0 to less than 1"},
+     "job.yaml:1:18: model.dropout: found '0.99999999' (1 as a 32-bit number), allowed: auto, or "
+     "a number from 0 to less than 1"},
     {"train: {lr: 1e-50}\n", "job.yaml:1:13: train.lr: found '1e-50' (0 as a 32-bit number), " LR},
     {"train: {clip: 1e-50}\n",
      "job.yaml:1:15: train.clip: found '1e-50' (0 as a 32-bit number), allowed: none, or a number "
@@ -201,9 +201,9 @@ static const broken files[] = {
     {"train: {lr: '1e-3'}\n",
      "job.yaml:1:13: train.lr: found the text '1e-3', " LR ", without quotes"},
     {"model: {dropout: 1.0}\n",
-     "job.yaml:1:18: model.dropout: found '1.0', allowed: a number from 0 to less than 1"},
-    {"model: {dropout: -0.1}\n",
-     "job.yaml:1:18: model.dropout: found '-0.1', allowed: a number from 0 to less than 1"},
+     "job.yaml:1:18: model.dropout: found '1.0', allowed: auto, or a number from 0 to less than 1"},
+    {"model: {dropout: -0.1}\n", "job.yaml:1:18: model.dropout: found '-0.1', allowed: auto, or a "
+                                 "number from 0 to less than 1"},
     {"train: {clip: 0}\n",
      "job.yaml:1:15: train.clip: found '0', allowed: none, or a number above 0 "
      "and up to 1e9"},

@@ -99,6 +99,73 @@ static void test_tensor_names__old_spellings_are_found(void **state)
     remove_folder(folder);
 }
 
+/* The shapes in the file: turned, without the rows that fill the vocabulary up, and without the
+ * head, which is tied. */
+static void test_tensor_names__gpt2_has_other_shapes(void **state)
+{
+    (void)state;
+    const fl_gpt2_config gpt2 = {
+        .vocabulary = 50, .positions = 7, .dim = 6, .heads = 2, .blocks = 2};
+    const fl_tensor_names *n = &fl_gpt2_tensor_names;
+    fl_tensor_piece p[FL_TENSOR_PIECES_MAX];
+    fl_model *model = NULL;
+    int layer, param;
+    assert_int_equal(fl_model_gpt2(&gpt2, &model), FL_OK);
+    fl__model_set_tensor_names(model, n, (fl_tensor_sizes){.n_ids = 50});
+    assert_int_equal(pieces_of(n, model, "blocks.2.attn.qkv.weight", p), 1);
+    assert_string_equal(p[0].name, "transformer.h.1.attn.c_attn.weight");
+    assert_true(p[0].transposed && p[0].n_dims == 2 && p[0].dims[0] == 6 && p[0].dims[1] == 18);
+    assert_int_equal(pieces_of(n, model, "blocks.2.attn.qkv.bias", p), 1);
+    assert_true(!p[0].transposed && p[0].n_dims == 1 && p[0].dims[0] == 18);
+    assert_int_equal(pieces_of(n, model, "embed.token", p), 1);
+    assert_true(p[0].n_rows == 50 && p[0].dims[0] == 50 && p[0].dims[1] == 6);
+    assert_int_equal(pieces_of(NULL, model, "embed.token", p), 1);
+    assert_int_equal(p[0].n_rows, 64);
+    assert_int_equal(pieces_of(n, model, "head.fc.weight", p), 1);
+    assert_true(p[0].tied && p[0].dims[0] == 50);
+    assert_int_equal(fl_model_find_param(model, "head.fc.weight", &layer, &param), FL_OK);
+    assert_int_equal(fl_tensor_pieces_to_write(model, layer, param, p), 0);
+    fl_model_destroy(&model);
+}
+
+static void test_tensor_names__vit_has_other_shapes(void **state)
+{
+    (void)state;
+    const fl_vit_config vit = {.channels = 3,
+                               .height = 8,
+                               .width = 8,
+                               .patch = 4,
+                               .dim = 6,
+                               .heads = 2,
+                               .blocks = 1,
+                               .n_classes = 2};
+    const fl_tensor_names *n = &fl_vit_tensor_names;
+    fl_tensor_piece p[FL_TENSOR_PIECES_MAX];
+    fl_model *model = NULL;
+    assert_int_equal(fl_model_vit(&vit, &model), FL_OK);
+    fl__model_set_tensor_names(model, n, (fl_tensor_sizes){.channels = 3, .patch = 4});
+    assert_int_equal(pieces_of(n, model, "embed.patch.weight", p), 1);
+    assert_true(p[0].n_dims == 4 && p[0].dims[0] == 6 && p[0].dims[1] == 3 && p[0].dims[3] == 4);
+    assert_int_equal(pieces_of(n, model, "embed.patch.bias", p), 1);
+    assert_true(p[0].n_dims == 1 && p[0].dims[0] == 6);
+    assert_int_equal(pieces_of(n, model, "embed.pos", p), 1);
+    assert_true(p[0].n_dims == 3 && p[0].dims[0] == 1 && p[0].dims[1] == 5 && p[0].dims[2] == 6);
+    assert_int_equal(pieces_of(n, model, "blocks.1.attn.qkv.bias", p), 3);
+    assert_string_equal(p[2].name, "vit.encoder.layer.0.attention.attention.value.bias");
+    fl_model_destroy(&model);
+}
+
+static void test_tensor_names__buffers_of_old_files_are_not_used(void **state)
+{
+    (void)state;
+    const fl_tensor_names *n = &fl_gpt2_tensor_names;
+    assert_true(fl_tensor_is_unused(n, "h.11.attn.bias"));
+    assert_true(fl_tensor_is_unused(n, "transformer.h.0.attn.masked_bias"));
+    assert_false(fl_tensor_is_unused(n, "h.0.attn.c_attn.bias"));
+    assert_false(fl_tensor_is_unused(n, "h.x.attn.bias"));
+    assert_true(fl_tensor_is_unused(&fl_vit_tensor_names, "vit.pooler.dense.weight"));
+}
+
 static void test_tensor_names__other_heads_are_not_used(void **state)
 {
     (void)state;
@@ -115,6 +182,9 @@ int main(void)
         cmocka_unit_test(test_tensor_names__every_parameter_has_one),
         cmocka_unit_test(test_tensor_names__blocks_and_rows),
         cmocka_unit_test(test_tensor_names__old_spellings_are_found),
+        cmocka_unit_test(test_tensor_names__gpt2_has_other_shapes),
+        cmocka_unit_test(test_tensor_names__vit_has_other_shapes),
+        cmocka_unit_test(test_tensor_names__buffers_of_old_files_are_not_used),
         cmocka_unit_test(test_tensor_names__other_heads_are_not_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
