@@ -11,6 +11,7 @@
 #include "launcher/run/checkpoint_folder.h"
 #include "nn/model.h"
 #include "pipe/plan/evaluation.h"
+#include "pipe/state/model_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -78,6 +79,15 @@ static fl_status check_data(const fl_resume *r, const fl_preparation *p)
     return FL_OK;
 }
 
+/* To its last step, and its model was kept. A process that ended between the two, or while it began
+ * to make a finished run longer, left a run that is not complete. */
+static bool is_complete(const fl_resume *r, const fl_preparation *p)
+{
+    return r->ended == FL_RUN_FINISHED &&
+           (!p->job->run.save_model ||
+            faccessat(r->dir_fd, FL_MODEL_FOLDER "/" FL_MODEL_FILE, F_OK, AT_EACCESS) == 0);
+}
+
 static fl_status check_length(const fl_resume *r, const fl_preparation *p)
 {
     int64_t step = r->checkpoint->step;
@@ -87,7 +97,7 @@ static fl_status check_length(const fl_resume *r, const fl_preparation *p)
                        " steps, allowed: at least the %" PRId64 " that are done",
                        r->job_path, p->n_steps, step);
     }
-    if (step == p->n_steps && r->ended == FL_RUN_FINISHED) {
+    if (step == p->n_steps && is_complete(r, p)) {
         return fl_fail(FL_EINVAL,
                        "--resume: %s: the run has finished all of its %" PRId64
                        " steps; --set %s makes it longer",
@@ -114,7 +124,7 @@ static fl_status check_improvement(fl_resume *r, const fl_preparation *p)
     if (strcmp(p->job->train.stop_metric, r->made_by.train.stop_metric) != 0) {
         *stop = (fl_early_stop){0};
     }
-    if (r->ended != FL_RUN_FINISHED || !has_ended_early(r, p, &rule)) {
+    if (!is_complete(r, p) || !has_ended_early(r, p, &rule)) {
         return FL_OK;
     }
     return fl_fail(FL_EINVAL,

@@ -291,6 +291,21 @@ static void test_resume__a_run_whose_workers_changed_is_not_repeated(void **stat
     must_run("[ ! -e y ]");
 }
 
+/* Would catch: a run that was killed as it began to grow longer, or before its model had its name,
+ * and can never be completed because it has finished all of its steps. */
+static void test_resume__completes_a_finished_run_without_a_model(void **state)
+{
+    (void)state;
+    must_run("rm -rf x; cp -a finished x; rm x/model/model.safetensors x/summary.txt; " PROGRAM
+             " " RUN " >log 2>&1");
+    must_run("cmp x/model/model.safetensors finished/model/model.safetensors; cd x; "
+             "[ -f summary.txt ] && [ \"$(grep -c '\"run.finished\"' events.jsonl)\" = 1 ] && "
+             "tail -n 1 events.jsonl | grep -q '\"run.finished\"'");
+    run_command(folder, PROGRAM " " RUN, &result);
+    assert_int_equal(result.exit_code, 2);
+    assert_non_null(strstr(result.err, "the run has finished all of its 20 steps"));
+}
+
 /* Root may do everything, so it becomes nobody. */
 static void test_resume__refuses_a_run_of_another_user(void **state)
 {
@@ -320,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_resume__replaces_pipes_and_links_in_the_place_of_its_files),
         cmocka_unit_test(test_resume__refuses_a_run_that_another_process_has),
         cmocka_unit_test(test_resume__a_run_whose_workers_changed_is_not_repeated),
+        cmocka_unit_test(test_resume__completes_a_finished_run_without_a_model),
         cmocka_unit_test(test_resume__refuses_a_run_of_another_user),
     };
     return cmocka_run_group_tests(tests, make_runs, remove_runs);
