@@ -281,8 +281,9 @@ static void test_resume__refuses_a_run_that_another_process_has(void **state)
 static void test_resume__a_run_whose_workers_changed_is_not_repeated(void **state)
 {
     (void)state;
-    must_run("rm -rf x y; " PROGRAM " run job.yaml --run-dir x >log 2>&1 & pid=$!; " UNTIL_LIVE
-             "set -e; " PROGRAM " ctl x drain 1; " PROGRAM " ctl x checkpoint; kill -9 $pid");
+    must_run("rm -rf x y; " PROGRAM " run job.yaml --run-dir x --set checkpoint.every=none >log "
+             "2>&1 & pid=$!; " UNTIL_LIVE "set -e; " PROGRAM " ctl x drain 1; " PROGRAM
+             " ctl x checkpoint; kill -9 $pid");
     must_run(PROGRAM " " RUN " >log 2>&1 & pid=$!; " UNTIL_LIVE PROGRAM " ctl x stop; wait $pid;"
                      " [ $? = 130 ]");
     run_command(folder, PROGRAM " run --replay x --run-dir y", &result);
