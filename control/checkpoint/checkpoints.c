@@ -266,7 +266,9 @@ static void fail_collection(fl_checkpoints *c, const char *why)
 /* The workers' state is one that the controller has not captured: they were further than the step
  * asked for, or a worker reported a change of the plan at that step before the leader reported the
  * step before it. Any change that is on its way waits for the step asked for, and comes then.
- * Or a worker was to link a file that is damaged, and the next checkpoint has that file anew. */
+ * Or a worker was to link a file that is damaged, and the next checkpoint has that file anew. Or
+ * the workers came to the same step twice: a leader passes the request on before it commits a
+ * change of the plan, and the step at which they wait for that may have its checkpoint already. */
 static void try_again(fl_checkpoints *c)
 {
     int64_t step = c->open[0]->step;
@@ -300,7 +302,7 @@ static void settle_collection(fl_checkpoints *c)
         try_again(c);
         return;
     }
-    if (first->status == FL_EFORMAT && c->asked) { /* the next one has the damaged file anew */
+    if (c->asked && (first->status == FL_EFORMAT || first->status == FL_EBUSY)) {
         try_again(c);
         return;
     }

@@ -20,6 +20,12 @@ typedef struct output {
     XXH64_state_t hash;
 } output;
 
+/* FL_EBUSY: another checkpoint of this step has the file. */
+static fl_status status_of(int error)
+{
+    return error == EEXIST ? FL_EBUSY : FL_EIO;
+}
+
 /* The room, where the file system can take it ahead: then it is also in one piece. */
 static fl_status take_room(const output *f, int64_t bytes)
 {
@@ -45,7 +51,7 @@ static fl_status open_output(int folder_fd, const char *name, int64_t bytes, boo
     f->direct =
         direct && f->fd >= 0 && fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) | O_DIRECT) == 0;
     if (f->fd < 0) {
-        return fl_fail(FL_EIO, "cannot make %s: %s", name, strerror(errno));
+        return fl_fail(status_of(errno), "cannot make %s: %s", name, strerror(errno));
     }
     return take_room(f, bytes);
 }
@@ -123,7 +129,7 @@ fl_status fl_checkpoint_file_link(int old_fd, int folder_fd, const char *name, b
         return FL_OK;
     }
     if (errno == ENOENT || errno == EEXIST || errno == ENOSPC || errno == EDQUOT || errno == EIO) {
-        return fl_fail(FL_EIO, "cannot link %s to the newest checkpoint's: %s", name,
+        return fl_fail(status_of(errno), "cannot link %s to the newest checkpoint's: %s", name,
                        strerror(errno));
     }
     *refused = true;

@@ -26,7 +26,8 @@ typedef struct fl_checkpoint_file {
 /* Make the file `name` in the folder, with its room taken first, so that a full disk shows at once.
  * image      [bytes], on FL_CHECKPOINT_ALIGNMENT
  * cancelled  checked between two pieces: FL_ESTOPPED; NULL: never
- * Returns    FL_EIO with the file's name and the reason. After a failure nothing is open. */
+ * Returns    FL_EIO with the file's name and the reason; FL_EBUSY if the folder has a file of that
+ *            name. After a failure nothing is open. */
 fl_status fl_checkpoint_file_write(int folder_fd, const char *name, const char *image,
                                    int64_t bytes, const atomic_bool *cancelled,
                                    fl_checkpoint_file *out) FL_MUST_CHECK;
@@ -38,7 +39,8 @@ fl_status fl_checkpoint_file_check(int folder_fd, const char *name, int64_t byte
                                    const atomic_bool *cancelled) FL_MUST_CHECK;
 
 /* Make `name` in the folder a second name of the same file in the folder old_fd. *refused: the file
- * system does not link it, but the file is there: it can be copied. FL_EIO */
+ * system does not link it, but the file is there: it can be copied. FL_EIO, or
+ * FL_EBUSY as above. */
 fl_status fl_checkpoint_file_link(int old_fd, int folder_fd, const char *name,
                                   bool *refused) FL_MUST_CHECK;
 

@@ -336,6 +336,7 @@ static void test_checkpoints__come_between_changes_of_the_plan(void **state)
     expect_end(&s, FL_OK);
     assert_true(count_events(s.dir, "transition.done", "") > CHANGES / 2);
     assert_true(count_events(s.dir, "checkpoint.written", "") > 2);
+    assert_int_equal(count_events(s.dir, "checkpoint.failed", "File exists"), 0);
     scenario_forget(&s);
 }
 
