@@ -1,0 +1,151 @@
+#include "device/cuda/kernels/launch.cuh"
+#include "tests/shim/faults.h"
+
+enum { THREADS = 64, WARP = 32 };
+
+static __global__ void block_sum(const float *x, float *y, bool skip_barrier)
+{
+    FL_SHARED(float, part, [THREADS]);
+    unsigned t = threadIdx.x;
+    part[t] = x[blockIdx.x * THREADS + t];
+    for (unsigned half = THREADS / 2; half > 0; half /= 2) {
+        if (half == THREADS / 2 || !skip_barrier) {
+            __syncthreads();
+        }
+        if (t < half) {
+            part[t] += part[t + half];
+        }
+    }
+    __syncthreads();
+    y[blockIdx.x * THREADS + t] = part[0];
+}
+
+int fault_block_sum(const float *x, float *y, int blocks, bool skip_barrier)
+{
+    return launch(block_sum, dim3((unsigned)blocks), THREADS, nullptr, x, y, skip_barrier);
+}
+
+static __global__ void warp_exchange(const float *x, float *y, bool skip_barrier)
+{
+    FL_SHARED(float, part, [WARP]);
+    unsigned t = threadIdx.x;
+    part[t] = x[t];
+    if (!skip_barrier) {
+        __syncwarp();
+    }
+    y[t] = part[WARP - 1 - t];
+}
+
+int fault_warp_exchange(const float *x, float *y, bool skip_barrier)
+{
+    return launch(warp_exchange, dim3(1), WARP, nullptr, x, y, skip_barrier);
+}
+
+static __global__ void copy(const float *x, float *y, int64_t n)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n) {
+        y[i] = x[i];
+    }
+}
+
+int fault_copy(const float *x, float *y, int64_t n, int64_t beyond)
+{
+    unsigned blocks = (unsigned)((n + beyond + THREADS - 1) / THREADS);
+    return launch(copy, dim3(blocks), THREADS, nullptr, x, y, n + beyond);
+}
+
+static __global__ void divergent_barrier(int first_late)
+{
+    if ((int)threadIdx.x >= first_late) {
+        return;
+    }
+    __syncthreads();
+}
+
+int fault_divergent_barrier(int first_late)
+{
+    return launch(divergent_barrier, dim3(1), THREADS, nullptr, first_late);
+}
+
+static __global__ void divergent_shuffle(void)
+{
+    if (threadIdx.x % 2 == 0) {
+        (void)__shfl_xor_sync(0xFFFFFFFFu, 1.0f, 1);
+    }
+}
+
+int fault_divergent_shuffle(void)
+{
+    return launch(divergent_shuffle, dim3(1), WARP, nullptr);
+}
+
+static __global__ void read_unwritten(float *y, int unwritten)
+{
+    FL_SHARED(float, part, [THREADS]);
+    int t = (int)threadIdx.x;
+    if (t < THREADS - unwritten) {
+        part[t] = 1.0f;
+    }
+    __syncthreads();
+    y[t] = part[THREADS - 1 - t];
+}
+
+int fault_unwritten(float *y, int unwritten)
+{
+    return launch(read_unwritten, dim3(1), THREADS, nullptr, y, unwritten);
+}
+
+static __global__ void read_beyond(float *y, int beyond)
+{
+    FL_SHARED(float, part, [THREADS]);
+    int t = (int)threadIdx.x;
+    part[t] = 1.0f;
+    __syncthreads();
+    y[t] = part[t + beyond];
+}
+
+int fault_shared_bounds(float *y, int beyond)
+{
+    return launch(read_beyond, dim3(1), THREADS, nullptr, y, beyond);
+}
+
+static __global__ void count(int *sum, bool atomic)
+{
+    if (atomic) {
+        atomicAdd(sum, 1);
+    } else {
+        *sum += 1;
+    }
+}
+
+int fault_count(int *sum, bool atomic)
+{
+    return launch(count, dim3(2), THREADS, nullptr, sum, atomic);
+}
+
+static __global__ void write_after_read(float *y, int writer)
+{
+    float x = y[0] + 1.0f;
+    if ((int)threadIdx.x == writer) {
+        y[0] = x;
+    }
+}
+
+int fault_write_after_read(float *y, int writer)
+{
+    return launch(write_after_read, dim3(1), THREADS, nullptr, y, writer);
+}
+
+static __global__ void shuffles(const double *x, double *y, int from)
+{
+    unsigned t = threadIdx.x;
+    y[t] = __shfl_xor_sync(0xFFFFFFFFu, x[t], from);
+    y[WARP + t] = __shfl_down_sync(0xFFFFFFFFu, x[t], from);
+    y[2 * WARP + t] = __shfl_sync(0xFFFFFFFFu, x[t], from);
+}
+
+int fault_shuffles(const double *x, double *y, int from)
+{
+    return launch(shuffles, dim3(1), WARP, nullptr, x, y, from);
+}
