@@ -14,6 +14,7 @@
 #define FL_DEVICE_DEVICE_H
 
 #include "device/shared.h"
+#include "device/updates.h"
 
 #include <frostline/kernels.h>
 #include <frostline/status.h>
@@ -26,34 +27,6 @@ typedef struct fl_event fl_event;
 
 /* Goes up when the table below changes, so that a device of another build is refused by name. */
 enum { FL_DEVICE_OPS_VERSION = 3 };
-
-/* Constants of one optimizer step, of all its tensors. */
-typedef struct fl_adamw_step {
-    float lr, beta1, beta2, epsilon;
-    float correction1, correction2; /* 1 - beta^t */
-    float grad_scale;               /* from clipping */
-} fl_adamw_step;
-
-typedef struct fl_sgd_step {
-    float lr, momentum, grad_scale;
-} fl_sgd_step;
-
-/* One tensor of an optimizer step; g is only read. */
-typedef struct fl_update {
-    float *w;         /* [n] */
-    const float *g;   /* [n] */
-    float *moment[2]; /* [n] each: AdamW's two, or SGD's momentum and NULL */
-    int64_t n;
-    float weight_decay;
-    float rate; /* factor on the step's learning rate; 1 for all of it */
-} fl_update;
-
-/* One sum of squares: *out is overwritten. */
-typedef struct fl_square_sum {
-    const float *x; /* [n] */
-    int64_t n;
-    double *out; /* device memory */
-} fl_square_sum;
 
 /* What the kernels' arguments mean: frostline/kernels.h. Lists (fl_update, fl_square_sum) are host
  * memory that a call reads before it returns. */

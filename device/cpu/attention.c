@@ -43,7 +43,7 @@ fl_status fl__cpu_attention(fl_device *d, FL__UNUSED fl_stream *s, const fl_atte
     uint32_t key[2];
     FL_TRY(fl__cpu_fp32_only("attention", a->dtype));
     FL_TRY(fl__cpu_reserve(
-        cpu, cpu->isa->attention_workspace(fl__cpu_longest(&a->offsets), head_dim, false)));
+        cpu, cpu->isa->attention_workspace(fl__longest_sample(&a->offsets), head_dim, false)));
     fl__mask_key(&a->mask, key);
     FL__EACH_THREAD(cpu, t)
     {
@@ -68,7 +68,7 @@ fl_status fl__cpu_attention_backward(fl_device *d, FL__UNUSED fl_stream *s,
     uint32_t key[2];
     FL_TRY(fl__cpu_fp32_only("attention_backward", a->dtype));
     FL_TRY(fl__cpu_reserve(
-        cpu, cpu->isa->attention_workspace(fl__cpu_longest(&a->offsets), head_dim, true)));
+        cpu, cpu->isa->attention_workspace(fl__longest_sample(&a->offsets), head_dim, true)));
     fl__mask_key(&a->mask, key);
     FL__EACH_THREAD(cpu, t)
     {

@@ -4,6 +4,7 @@
 
 #include "device/cpu/isa/isa.h"
 #include "device/device.h"
+#include "device/offsets.h"
 
 /* scratch: one piece of scratch_bytes a thread; wide: fp32 copies of bf16 arguments (wide.h). Both
  * grow when a kernel first needs more, and lie outside the device's budget. */
@@ -58,17 +59,6 @@ static inline fl__range fl__range_of(int64_t n, int64_t grain, int parts, int i)
 #define FL__EACH_THREAD(cpu, t)                                                                    \
     FL__PRAGMA(omp parallel for schedule(static, 1) num_threads((cpu)->base.n_threads))            \
     for (int t = 0; t < (cpu)->base.n_threads; t++)
-
-/* The longest sample's tokens. */
-static inline int64_t fl__cpu_longest(const fl_offsets *o)
-{
-    int64_t most = 0;
-    for (int64_t i = 0; i < o->n_samples; i++) {
-        int64_t n = o->host[i + 1] - o->host[i];
-        most = n > most ? n : most;
-    }
-    return most;
-}
 
 /* The key of Philox that a mask names; dropout.c. */
 void fl__mask_key(const fl_mask *mask, uint32_t key[2]);

@@ -1,14 +1,13 @@
 /* Dropout, split over the compute threads by samples: the mask depends on the sample alone. */
 #include "device/cpu/wide.h"
 
-#include "device/random.h"
+#include "device/philox.h"
 
 #include <string.h>
 
 void fl__mask_key(const fl_mask *mask, uint32_t key[2])
 {
-    uint64_t place = (uint64_t)(uint32_t)mask->layer << 32 | (uint32_t)mask->stream;
-    uint64_t mixed = fl_mix64(fl_mix64(mask->seed, (uint64_t)mask->epoch), place);
+    uint64_t mixed = fl__mask_key64(mask->seed, mask->epoch, mask->layer, mask->stream);
     key[0] = (uint32_t)mixed;
     key[1] = (uint32_t)(mixed >> 32);
 }
@@ -40,7 +39,7 @@ fl_status fl__cpu_dropout(fl_device *d, FL__UNUSED fl_stream *s, const fl_dropou
         return FL_OK;
     }
     if (a->dtype == FL_BF16) {
-        FL_TRY(fl__cpu_reserve(cpu, (size_t)(fl__cpu_longest(o) * a->width) * sizeof(float)));
+        FL_TRY(fl__cpu_reserve(cpu, (size_t)(fl__longest_sample(o) * a->width) * sizeof(float)));
     }
     uint32_t key[2];
     fl__mask_key(&a->mask, key);

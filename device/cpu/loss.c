@@ -133,8 +133,8 @@ fl_status fl__cpu_span_cross_entropy(fl_device *d, FL__UNUSED fl_stream *s,
     int64_t n = a->offsets.n_samples * a->columns;
     size_t results = ((size_t)n * sizeof(row_result) + 63) / 64 * 64;
     FL_TRY(fl__cpu_fp32_only("span_cross_entropy", a->dtype));
-    FL_TRY(
-        fl__cpu_reserve(cpu, results + (size_t)(2 * fl__cpu_longest(&a->offsets)) * sizeof(float)));
+    FL_TRY(fl__cpu_reserve(cpu, results +
+                                    (size_t)(2 * fl__longest_sample(&a->offsets)) * sizeof(float)));
     row_result *rows = fl__cpu_scratch(cpu, 0);
     FL__EACH_THREAD(cpu, t)
     {

@@ -4,10 +4,11 @@
 #define FL_DEVICE_CPU_ISA_PHILOX_H
 
 #include "device/cpu/isa/simd.h"
+#include "device/philox.h"
 
 typedef uint64_t vq __attribute__((vector_size(4 * FL_LANES), may_alias));
 
-enum { PHILOX_ROUNDS = 10, MASK_BITS = 16 };
+enum { PHILOX_ROUNDS = 10 };
 
 /* The lower half of each lane times `factor`. */
 FL_INLINE vq philox_multiply(vq x, uint32_t factor)
@@ -47,20 +48,6 @@ FL_INLINE void philox(vq c[4], const philox_keys *k)
         c[2] = (first >> 32) ^ c[3] ^ k->odd[round];
         c[3] = first;
     }
-}
-
-/* Which of 65536 values of 16 bits drop, and what the others are multiplied by. */
-typedef struct mask_rate {
-    int32_t threshold;
-    float scale;
-} mask_rate;
-
-FL_INLINE mask_rate mask_rate_of(float p)
-{
-    const float most = (float)(1 << MASK_BITS);
-    float threshold = __builtin_roundf(p * most);
-    threshold = threshold < most ? threshold : most - 1.0f;
-    return (mask_rate){(int32_t)threshold, most / (most - threshold)};
 }
 
 #endif
