@@ -1,9 +1,9 @@
 #include "device/cuda/kernels/launch.cuh"
 #include "tests/shim/faults.h"
 
-enum { THREADS = 64, WARP = 32 };
+enum { THREADS = 64 };
 
-static __global__ void block_sum(const float *x, float *y, bool skip_barrier)
+static __global__ void sum_of_block(const float *x, float *y, bool skip_barrier)
 {
     FL_SHARED(float, part, [THREADS]);
     unsigned t = threadIdx.x;
@@ -22,7 +22,7 @@ static __global__ void block_sum(const float *x, float *y, bool skip_barrier)
 
 int fault_block_sum(const float *x, float *y, int blocks, bool skip_barrier)
 {
-    return launch(block_sum, dim3((unsigned)blocks), THREADS, nullptr, x, y, skip_barrier);
+    return launch(sum_of_block, dim3((unsigned)blocks), THREADS, nullptr, x, y, skip_barrier);
 }
 
 static __global__ void warp_exchange(const float *x, float *y, bool skip_barrier)

@@ -75,8 +75,8 @@ static void test_shim__runs_blocks_threads_and_barriers(void **state)
 static void test_shim__finds_a_missing_barrier(void **state)
 {
     (void)state;
-    failed_with(fault_block_sum(x, y, BLOCKS, true), "launch at faults.cu:",
-                "race: it writes 4 bytes at part + ");
+    failed_with(fault_block_sum(x, y, BLOCKS, true),
+                "launch at faults.cu:", "race: it writes 4 bytes at part + ");
     ran(fault_block_sum(x, y, BLOCKS, false)); /* the failure leaves nothing behind */
 }
 

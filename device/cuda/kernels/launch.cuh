@@ -3,18 +3,126 @@
 #ifndef FL_DEVICE_CUDA_KERNELS_LAUNCH_CUH
 #define FL_DEVICE_CUDA_KERNELS_LAUNCH_CUH
 
+#include <frostline/tensor.h>
+
 #ifdef __CUDACC__
 
 /* FL_SHARED(float, tile, [32][33]) declares an array of the block. */
 #define FL_SHARED(type, name, size) __shared__ type name size
 
-/* Run a kernel with blocks of `threads`; 0 or the runtime's error code. */
+/* Run a kernel with blocks of `threads`; 0 or the runtime's error code. A grid without blocks does
+ * nothing. */
 template <typename... P, typename... A>
 static int launch(void (*kernel)(P...), dim3 grid, unsigned threads, void *stream, A... arguments)
 {
+    if (grid.x == 0 || grid.y == 0) {
+        return 0;
+    }
     kernel<<<grid, threads, 0, static_cast<cudaStream_t>(stream)>>>(arguments...);
     return static_cast<int>(cudaGetLastError());
 }
 
 #endif
+
+enum { WARP = 32 };
+#define ALL_LANES 0xFFFFFFFFu
+
+/* Return the error of a launch, if it had one. */
+#define LAUNCH_TRY(call)                                                                           \
+    do {                                                                                           \
+        int launch_error_ = (call);                                                                \
+        if (launch_error_ != 0) {                                                                  \
+            return launch_error_;                                                                  \
+        }                                                                                          \
+    } while (0)
+
+static inline __host__ __device__ int64_t parts_of(int64_t n, int64_t part)
+{
+    return (n + part - 1) / part;
+}
+
+/* ---- elements: computed in fp32, stored as fp32 or as bf16 ---- */
+
+struct bf16 {
+    uint16_t bits;
+};
+
+static __device__ __forceinline__ float load(const float *p)
+{
+    return *p;
+}
+
+static __device__ __forceinline__ float load(const bf16 *p)
+{
+    return __uint_as_float((uint32_t)p->bits << 16);
+}
+
+static __device__ __forceinline__ void store(float *p, float x)
+{
+    *p = x;
+}
+
+/* To the nearest, ties to even; a NaN stays one. */
+static __device__ __forceinline__ void store(bf16 *p, float x)
+{
+    uint32_t bits = __float_as_uint(x);
+    uint32_t rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
+    p->bits = (uint16_t)((x != x ? bits | 0x400000u : rounded) >> 16);
+}
+
+/* What a launch is compiled for: `then` sees the type of the activations as T. A device that gets
+ * another type refuses it before the launch. */
+#define FOR_DTYPE(dtype, then)                                                                     \
+    do {                                                                                           \
+        if ((dtype) == FL_BF16) {                                                                  \
+            typedef bf16 T;                                                                        \
+            then;                                                                                  \
+        } else {                                                                                   \
+            typedef float T;                                                                       \
+            then;                                                                                  \
+        }                                                                                          \
+    } while (0)
+
+/* ---- sums over a warp and over a block: the same bits in every thread, every time ---- */
+
+template <typename V> static __device__ __forceinline__ V warp_sum(V x)
+{
+    for (int lanes = WARP / 2; lanes > 0; lanes /= 2) {
+        x += __shfl_xor_sync(ALL_LANES, x, lanes);
+    }
+    return x;
+}
+
+/* part: of the block, [WARP]. All threads of the block call it; afterwards `part` may be used
+ * again.
+ */
+template <typename V> static __device__ __forceinline__ V block_sum(V x, V *part)
+{
+    unsigned warp = threadIdx.x / WARP, n_warps = blockDim.x / WARP;
+    x = warp_sum(x);
+    if (threadIdx.x % WARP == 0) {
+        part[warp] = x;
+    }
+    __syncthreads();
+    V total = part[0];
+    for (unsigned i = 1; i < n_warps; i++) {
+        total += part[i];
+    }
+    __syncthreads();
+    return total;
+}
+
+/* The element of a thread in a launch of one thread for each. */
+static __device__ __forceinline__ int64_t element_here(void)
+{
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+enum { PASS_THREADS = 256 };
+
+static inline dim3 blocks_for(int64_t n)
+{
+    return dim3((unsigned)parts_of(n, PASS_THREADS));
+}
+
 #endif

@@ -1,0 +1,202 @@
+/* LayerNorm and RMSNorm, a warp for each row. Mean and variance take two sweeps over a row:
+ * E[x^2] - E[x]^2 would cancel. */
+#include "device/cuda/kernels/parts.cuh"
+#include "device/cuda/launches.h"
+
+enum { ROWS_A_BLOCK = 4 };
+
+static dim3 blocks_for_rows(int64_t m)
+{
+    return dim3((unsigned)parts_of(m, ROWS_A_BLOCK));
+}
+
+/* The row of a warp. */
+static __device__ __forceinline__ int64_t row_here(void)
+{
+    return (int64_t)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / WARP;
+}
+
+/* ---- forward ---- */
+
+/* Write in + residual, if anybody wants it, and return where the row to normalize now stands. Each
+ * lane reads later only what it writes here. */
+template <typename T>
+static __device__ const T *sum_row(const T *in, const T *residual, T *sum, T *y, int64_t n)
+{
+    T *to = sum != nullptr ? sum : residual != nullptr ? y : nullptr;
+    if (to == nullptr || (residual == nullptr && to == in)) {
+        return in;
+    }
+    for (int64_t i = threadIdx.x % WARP; i < n; i += WARP) {
+        float x = load(in + i);
+        store(to + i, residual == nullptr ? x : x + load(residual + i));
+    }
+    return to;
+}
+
+/* beta NULL: RMSNorm */
+template <typename T>
+static __global__ void norm_kernel(const T *in, const T *residual, const float *gamma,
+                                   const float *beta, float epsilon, T *sum, T *y, float *mean,
+                                   float *rstd, int64_t m, int64_t n)
+{
+    int64_t row = row_here(), lane = threadIdx.x % WARP;
+    if (row >= m) {
+        return;
+    }
+    const T *x = sum_row(in + row * n, residual == nullptr ? nullptr : residual + row * n,
+                         sum == nullptr ? nullptr : sum + row * n, y + row * n, n);
+    float centre = 0.0f, square = 0.0f;
+    if (beta != nullptr) {
+        for (int64_t i = lane; i < n; i += WARP) {
+            centre += load(x + i);
+        }
+        centre = warp_sum(centre) / (float)n;
+    }
+    for (int64_t i = lane; i < n; i += WARP) {
+        float centred = load(x + i) - centre;
+        square += centred * centred;
+    }
+    float scale = 1.0f / sqrtf(warp_sum(square) / (float)n + epsilon);
+    for (int64_t i = lane; i < n; i += WARP) {
+        float normal = (load(x + i) - centre) * scale * gamma[i];
+        store(y + row * n + i, beta == nullptr ? normal : normal + beta[i]);
+    }
+    if (lane == 0) {
+        if (mean != nullptr) {
+            mean[row] = centre;
+        }
+        if (rstd != nullptr) {
+            rstd[row] = scale;
+        }
+    }
+}
+
+static int norm(const fl__cuda_queue *q, const fl_norm_args *a, const float *beta, float *mean)
+{
+    FOR_DTYPE(a->dtype,
+              return launch(norm_kernel<T>, blocks_for_rows(a->m), ROWS_A_BLOCK * WARP, q->stream,
+                            (const T *)a->in, (const T *)a->residual, (const float *)a->gamma->data,
+                            beta, a->epsilon, (T *)a->sum, (T *)a->y, mean, a->rstd, a->m, a->n));
+}
+
+int fl__cuda_layernorm(fl__cuda_queue *q, const fl_norm_args *a)
+{
+    return norm(q, a, a->beta->data, a->mean);
+}
+
+int fl__cuda_rmsnorm(fl__cuda_queue *q, const fl_norm_args *a)
+{
+    return norm(q, a, nullptr, nullptr);
+}
+
+/* ---- backward: gamma and beta ---- */
+
+enum { ROW_GROUPS = 8 };
+
+/* A block takes WARP columns of one chunk. Its sums go to parts [chunk][2][n]: for gamma, then for
+ * beta. mean NULL: RMSNorm, whose second half is not written. */
+template <typename T>
+static __global__ void norm_parts_kernel(const T *grad_y, const T *in, const float *mean,
+                                         const float *rstd, float *parts, int64_t m, int64_t n)
+{
+    FL_SHARED(float, gamma_sums, [ROW_GROUPS][WARP]);
+    FL_SHARED(float, beta_sums, [ROW_GROUPS][WARP]);
+    int64_t column = (int64_t)blockIdx.x * WARP + threadIdx.x % WARP, group = threadIdx.x / WARP;
+    int64_t first = (int64_t)blockIdx.y * CHUNK_ROWS;
+    int64_t end = first + CHUNK_ROWS < m ? first + CHUNK_ROWS : m;
+    float for_gamma = 0.0f, for_beta = 0.0f;
+    for (int64_t row = first + group; row < end && column < n; row += ROW_GROUPS) {
+        float grad = load(grad_y + row * n + column);
+        float centre = mean == nullptr ? 0.0f : mean[row];
+        for_gamma += grad * (load(in + row * n + column) - centre) * rstd[row];
+        for_beta += grad;
+    }
+    gamma_sums[group][threadIdx.x % WARP] = for_gamma;
+    beta_sums[group][threadIdx.x % WARP] = for_beta;
+    __syncthreads();
+    if (group == 0 && column < n) {
+        for (int i = 1; i < ROW_GROUPS; i++) {
+            for_gamma += gamma_sums[i][threadIdx.x];
+            for_beta += beta_sums[i][threadIdx.x];
+        }
+        parts[(2 * (int64_t)blockIdx.y) * n + column] = for_gamma;
+        if (mean != nullptr) {
+            parts[(2 * (int64_t)blockIdx.y + 1) * n + column] = for_beta;
+        }
+    }
+}
+
+/* ---- backward: the input ---- */
+
+/* With h = (x - mean) rstd and d = grad_y gamma:
+ *   LayerNorm  grad_x = rstd (d - mean(d) - h mean(d h))
+ *   RMSNorm    grad_x = rstd (d - h mean(d h)) */
+template <typename T>
+static __global__ void norm_input_kernel(const T *grad_y, const T *in, const float *gamma,
+                                         const float *mean, const float *rstd,
+                                         const T *grad_residual, T *grad_in, int64_t m, int64_t n)
+{
+    int64_t row = row_here(), lane = threadIdx.x % WARP;
+    if (row >= m) {
+        return;
+    }
+    const T *g = grad_y + row * n, *x = in + row * n;
+    float centre = mean == nullptr ? 0.0f : mean[row], scale = rstd[row];
+    float sum_d = 0.0f, sum_dh = 0.0f;
+    for (int64_t i = lane; i < n; i += WARP) {
+        float d = load(g + i) * gamma[i];
+        sum_d += d;
+        sum_dh += d * ((load(x + i) - centre) * scale);
+    }
+    float mean_d = mean == nullptr ? 0.0f : warp_sum(sum_d) / (float)n;
+    float mean_dh = warp_sum(sum_dh) / (float)n;
+    for (int64_t i = lane; i < n; i += WARP) {
+        float h = (load(x + i) - centre) * scale;
+        float grad = (load(g + i) * gamma[i] - mean_d - h * mean_dh) * scale;
+        store(grad_in + row * n + i,
+              grad_residual == nullptr ? grad : grad + load(grad_residual + row * n + i));
+    }
+}
+
+/* Gamma and beta first: grad_in may be grad_y. */
+template <typename T>
+static int norm_backward(fl__cuda_queue *q, const fl_norm_backward_args *a, const float *mean,
+                         float *grad_beta)
+{
+    int64_t n_chunks = parts_of(a->m, CHUNK_ROWS);
+    q->needed_bytes = (size_t)(2 * n_chunks * a->n) * sizeof(float);
+    if (q->workspace_bytes < q->needed_bytes) {
+        return FL__CUDA_MORE;
+    }
+    float *parts = (float *)q->workspace;
+    if (a->grad_gamma != nullptr || grad_beta != nullptr) {
+        LAUNCH_TRY(launch(norm_parts_kernel<T>,
+                          dim3((unsigned)parts_of(a->n, WARP), (unsigned)n_chunks),
+                          ROW_GROUPS * WARP, q->stream, (const T *)a->grad_y, (const T *)a->in,
+                          mean, a->rstd, parts, a->m, a->n));
+    }
+    if (a->grad_gamma != nullptr) {
+        LAUNCH_TRY(launch(add_parts_kernel, blocks_for(a->n), PASS_THREADS, q->stream,
+                          (const float *)parts, n_chunks, a->n, 2 * a->n, a->grad_gamma));
+    }
+    if (grad_beta != nullptr) {
+        LAUNCH_TRY(launch(add_parts_kernel, blocks_for(a->n), PASS_THREADS, q->stream,
+                          (const float *)parts + a->n, n_chunks, a->n, 2 * a->n, grad_beta));
+    }
+    return a->grad_in == nullptr
+               ? 0
+               : launch(norm_input_kernel<T>, blocks_for_rows(a->m), ROWS_A_BLOCK * WARP, q->stream,
+                        (const T *)a->grad_y, (const T *)a->in, (const float *)a->gamma->data, mean,
+                        a->rstd, (const T *)a->grad_residual, (T *)a->grad_in, a->m, a->n);
+}
+
+int fl__cuda_layernorm_backward(fl__cuda_queue *q, const fl_norm_backward_args *a)
+{
+    FOR_DTYPE(a->dtype, return norm_backward<T>(q, a, a->mean, a->grad_beta));
+}
+
+int fl__cuda_rmsnorm_backward(fl__cuda_queue *q, const fl_norm_backward_args *a)
+{
+    FOR_DTYPE(a->dtype, return norm_backward<T>(q, a, nullptr, nullptr));
+}
