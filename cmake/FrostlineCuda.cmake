@@ -1,0 +1,40 @@
+# The CUDA kernels, where nvcc is found: the target cuda_kernels compiles them for every architecture
+# of the list that this nvcc knows, warnings as errors. Nothing else of the build needs CUDA.
+find_program(FL_NVCC nvcc HINTS "$ENV{CUDA_HOME}/bin" /usr/local/cuda/bin)
+# 80 runs on 86 and 89 as well.
+set(FL_CUDA_ARCHITECTURES 70 75 80 90 100 CACHE STRING
+    "Compute capabilities that the CUDA kernels are compiled for, if nvcc knows them")
+if(NOT FL_NVCC)
+  return()
+endif()
+
+execute_process(COMMAND "${FL_NVCC}" --list-gpu-arch OUTPUT_VARIABLE known RESULT_VARIABLE failed)
+if(failed)
+  message(WARNING "${FL_NVCC} does not run, so the CUDA kernels are not compiled")
+  return()
+endif()
+set(code)
+set(chosen)
+foreach(number IN LISTS FL_CUDA_ARCHITECTURES)
+  if(known MATCHES "compute_${number}\n")
+    list(APPEND code -gencode arch=compute_${number},code=sm_${number})
+    list(APPEND chosen ${number})
+  endif()
+endforeach()
+list(JOIN chosen " " chosen)
+message(STATUS "CUDA kernels: ${FL_NVCC}, for compute capabilities ${chosen}")
+
+set(objects)
+file(GLOB kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/device/cuda/kernels/*.cu")
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/cuda")
+foreach(source IN LISTS kernels)
+  get_filename_component(name "${source}" NAME_WE)
+  set(object "${PROJECT_BINARY_DIR}/cuda/${name}.o")
+  add_custom_command(OUTPUT "${object}" DEPENDS "${source}" DEPFILE "${object}.d" VERBATIM
+    COMMAND "${FL_NVCC}" -c -O3 -std=c++17 --threads 2 ${code} -I "${PROJECT_SOURCE_DIR}"
+            -I "${PROJECT_SOURCE_DIR}/include" -Xcompiler -fPIC,-Wall,-Wextra
+            -Werror all-warnings -MD -MF "${object}.d" -o "${object}" "${source}"
+    COMMENT "Compiling the CUDA kernels of ${name}.cu")
+  list(APPEND objects "${object}")
+endforeach()
+add_custom_target(cuda_kernels DEPENDS ${objects})
