@@ -3,6 +3,8 @@ find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(ZLIB REQUIRED)
+find_package(JPEG REQUIRED) # libjpeg-turbo
+find_package(PNG REQUIRED)
 find_package(Gloo REQUIRED)
 
 # Debian's headers come in as system headers, so that our warnings are about our code.

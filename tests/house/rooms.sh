@@ -11,6 +11,7 @@ data/.: device data/tokenizer data/.
 data/tokens: device data/tokenizer data/. data/tokens
 data/table: device data/tokenizer data/. data/tokens data/table
 data/squad: device data/tokenizer data/. data/tokens data/squad
+data/images: device data/. data/images
 data/text: device data/tokenizer data/. data/tokens data/table data/text
 freeze: device nn data freeze
 cache: device nn data cache
