@@ -2,6 +2,25 @@
 
 #include "nn/model.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+/* Have the system begin to read the file that comes after this one, in the order in which
+ * parameters are loaded: the disk would otherwise rest while the end of this one is copied. */
+static void read_ahead(const fl_checkpoint_source *s)
+{
+    char name[FL_CHECKPOINT_NAME_MAX];
+    bool moments_follow = s->part == FL_CHECKPOINT_WEIGHTS && s->n_moments > 0;
+    int layer = s->layer + !moments_follow;
+    fl_checkpoint_part part = moments_follow ? FL_CHECKPOINT_MOMENTS : FL_CHECKPOINT_WEIGHTS;
+    int fd = openat(s->folder_fd, fl_checkpoint_file_name(part, layer, name),
+                    O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0) {
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED); /* only sooner */
+        close(fd);
+    }
+}
+
 /* Keep the file of one layer and part open: its tensors are read one after the other. */
 static fl_status open_file(fl_checkpoint_source *s, fl_checkpoint_part part, int layer)
 {
@@ -12,8 +31,10 @@ static fl_status open_file(fl_checkpoint_source *s, fl_checkpoint_part part, int
     fl_safetensors_close(&s->file);
     s->part = part;
     s->layer = layer;
-    return fl_safetensors_open_at(s->folder_fd, fl_checkpoint_file_name(part, layer, name),
-                                  &s->file);
+    FL_TRY(
+        fl_safetensors_open_at(s->folder_fd, fl_checkpoint_file_name(part, layer, name), &s->file));
+    read_ahead(s);
+    return FL_OK;
 }
 
 static bool fits(const fl_st_tensor *t, const fl_param_spec *spec)
