@@ -88,14 +88,18 @@ static fl_status check_last_step(int fd, const fl_runfiles_place *place)
                          place->step - 1);
 }
 
-/* Lines from `from` on; the last one need not be whole. */
+/* Lines from `from` on; the last one need not be whole. A power failure may leave zeros, of any
+ * length: what follows the first of them counts as one line, and is not read. */
 static fl_status count_lines(int fd, const char *name, int64_t from, int64_t *n_lines)
 {
     char text[PIECE_BYTES];
     ssize_t n;
-    bool whole = true;
+    bool whole = true, zeros = false;
     *n_lines = 0;
-    while ((n = pread(fd, text, sizeof text, from)) > 0) {
+    while (!zeros && (n = pread(fd, text, sizeof text, from)) > 0) {
+        const char *zero = memchr(text, 0, (size_t)n);
+        zeros = zero != NULL;
+        n = zeros ? zero - text + 1 : n;
         for (ssize_t i = 0; i < n; i++) {
             *n_lines += text[i] == '\n';
         }

@@ -133,6 +133,18 @@ static void test_resume_files__counts_a_line_that_is_cut(void **state)
     assert_int_equal(cut.n_steps, 2);
 }
 
+/* Would catch: a sparse file of many gigabytes that is read to its end. */
+static void test_resume_files__reads_no_zeros_after_the_place(void **state)
+{
+    (void)state;
+    fl_runfiles_cut cut;
+    fl_runfiles_place place = run_to(0, 2);
+    run_to(2, 4);
+    assert_int_equal(ftruncate(files.fd[FL_RUNFILE_STEPS], INT64_C(1) << 40), 0);
+    assert_int_equal(fl_runfiles_check_place(dir_fd, &place, &cut), FL_OK);
+    assert_int_equal(cut.n_steps, 3);
+}
+
 static void refuse(const fl_runfiles_place *place, fl_status status, const char *why)
 {
     static char before[TEXT_MAX], after[TEXT_MAX];
@@ -210,6 +222,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_resume_files__cuts_what_follows_and_continues, set_up,
                                         clean),
         cmocka_unit_test_setup_teardown(test_resume_files__counts_a_line_that_is_cut, set_up,
+                                        clean),
+        cmocka_unit_test_setup_teardown(test_resume_files__reads_no_zeros_after_the_place, set_up,
                                         clean),
         cmocka_unit_test_setup_teardown(test_resume_files__refuses_files_without_the_place, set_up,
                                         clean),
