@@ -6,7 +6,7 @@
 #define EPSILON 1e-12f
 #define DEVIATION 0.02f
 
-/* Of the last block, the head reads the first token alone. */
+/* Of the last block, a head that classifies reads the first token alone. */
 static fl_status add_block(fl_model *model, const fl_bert_config *c, int block)
 {
     const fl_attention_config attention = {.dim = c->dim,
@@ -15,7 +15,8 @@ static fl_status add_block(fl_model *model, const fl_bert_config *c, int block)
                                            .dropout = c->dropout,
                                            .attention_dropout = c->attention_dropout,
                                            .epsilon = c->epsilon,
-                                           .first = block == c->blocks,
+                                           .first =
+                                               block == c->blocks && c->head == FL_BERT_CLASSIFIES,
                                            .norm = FL_NORM_AFTER,
                                            .deviation = c->deviation};
     const fl_mlp_config mlp = {.dim = c->dim,
@@ -46,6 +47,15 @@ static fl_status add_embedding(fl_model *model, const fl_bert_config *c)
     return fl__model_take(model, 1, "embed", made, layer);
 }
 
+/* As BertForQuestionAnswering: no pooler, no dropout. */
+static fl_status add_span_head(fl_model *model, const fl_bert_config *c)
+{
+    fl_layer layer = {0};
+    fl_status made = fl_layer_linear_normal(c->dim, 2, c->deviation, &layer);
+    FL_TRY(fl__model_take(model, FL_BLOCK_HEAD, "head", made, layer));
+    return fl__model_take_loss(model, FL_OK, fl_loss_span());
+}
+
 static fl_status add_head(fl_model *model, const fl_bert_config *c)
 {
     fl_layer layer = {0};
@@ -67,7 +77,7 @@ static fl_status add_all(fl_model *model, const fl_bert_config *c)
     for (int block = 1; block <= c->blocks; block++) {
         FL_TRY(add_block(model, c, block));
     }
-    return add_head(model, c);
+    return c->head == FL_BERT_ANSWERS ? add_span_head(model, c) : add_head(model, c);
 }
 
 fl_status fl_model_bert(const fl_bert_config *config, fl_model **out)

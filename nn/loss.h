@@ -44,6 +44,11 @@ fl_status fl_targets_expect(const fl_tensor *targets, fl_dtype dtype, int64_t n)
 fl_status fl_targets_expect_classes(const fl_tensor *targets, const fl_exec *x,
                                     int64_t n_classes) FL_MUST_CHECK;
 
+/* Of fl_loss_span: whether a loss is one, and the sums over whole questions, which only an
+ * evaluation of their data set knows. */
+bool fl_loss_is_span(const fl_loss *loss);
+void fl_loss_span_add(fl_loss_sums *sums, double n_questions, double exact, double f1);
+
 /* *to += *from, both in host memory. */
 void fl_loss_sums_add(fl_loss_sums *to, const fl_loss_sums *from);
 

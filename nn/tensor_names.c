@@ -6,22 +6,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The body of BERT, whatever its head. */
+/* clang-format off */
+#define BERT_BODY \
+    {"embed.token", {"bert.embeddings.word_embeddings.weight"}, FL_TENSOR_SAME}, \
+    {"embed.position", {"bert.embeddings.position_embeddings.weight"}, FL_TENSOR_SAME}, \
+    {"embed.type", {"bert.embeddings.token_type_embeddings.weight"}, FL_TENSOR_SAME}, \
+    {"embed.ln.*", {"bert.embeddings.LayerNorm.*"}, FL_TENSOR_SAME}, \
+    {"blocks.#.attn.qkv.*", \
+     {"bert.encoder.layer.#.attention.self.query.*", "bert.encoder.layer.#.attention.self.key.*", \
+      "bert.encoder.layer.#.attention.self.value.*"}, \
+     FL_TENSOR_SAME}, \
+    {"blocks.#.attn.proj.*", {"bert.encoder.layer.#.attention.output.dense.*"}, FL_TENSOR_SAME}, \
+    {"blocks.#.attn.ln.*", {"bert.encoder.layer.#.attention.output.LayerNorm.*"}, FL_TENSOR_SAME}, \
+    {"blocks.#.mlp.fc.*", {"bert.encoder.layer.#.intermediate.dense.*"}, FL_TENSOR_SAME}, \
+    {"blocks.#.mlp.proj.*", {"bert.encoder.layer.#.output.dense.*"}, FL_TENSOR_SAME}, \
+    {"blocks.#.mlp.ln.*", {"bert.encoder.layer.#.output.LayerNorm.*"}, FL_TENSOR_SAME}
+/* clang-format on */
+
 static const fl_tensor_rule bert_rules[] = {
-    {"embed.token", {"bert.embeddings.word_embeddings.weight"}, FL_TENSOR_SAME},
-    {"embed.position", {"bert.embeddings.position_embeddings.weight"}, FL_TENSOR_SAME},
-    {"embed.type", {"bert.embeddings.token_type_embeddings.weight"}, FL_TENSOR_SAME},
-    {"embed.ln.*", {"bert.embeddings.LayerNorm.*"}, FL_TENSOR_SAME},
-    {"blocks.#.attn.qkv.*",
-     {"bert.encoder.layer.#.attention.self.query.*", "bert.encoder.layer.#.attention.self.key.*",
-      "bert.encoder.layer.#.attention.self.value.*"},
-     FL_TENSOR_SAME},
-    {"blocks.#.attn.proj.*", {"bert.encoder.layer.#.attention.output.dense.*"}, FL_TENSOR_SAME},
-    {"blocks.#.attn.ln.*", {"bert.encoder.layer.#.attention.output.LayerNorm.*"}, FL_TENSOR_SAME},
-    {"blocks.#.mlp.fc.*", {"bert.encoder.layer.#.intermediate.dense.*"}, FL_TENSOR_SAME},
-    {"blocks.#.mlp.proj.*", {"bert.encoder.layer.#.output.dense.*"}, FL_TENSOR_SAME},
-    {"blocks.#.mlp.ln.*", {"bert.encoder.layer.#.output.LayerNorm.*"}, FL_TENSOR_SAME},
+    BERT_BODY,
     {"head.pooler.*", {"bert.pooler.dense.*"}, FL_TENSOR_SAME},
     {"head.fc.*", {"classifier.*"}, FL_TENSOR_SAME},
+};
+
+static const fl_tensor_rule bert_span_rules[] = {
+    BERT_BODY,
+    {"head.fc.*", {"qa_outputs.*"}, FL_TENSOR_SAME},
 };
 
 /* Heads of the tasks that BERT is pretrained on, and of question answering; a list of numbers. */
@@ -33,6 +44,18 @@ const fl_tensor_names fl_bert_tensor_names = {.format = "Hugging Face",
                                               .prefix = "bert.",
                                               .unused = bert_unused,
                                               .head = "head"};
+
+/* Heads of other tasks, and the pooler, which this one does without. */
+static const char *const bert_span_unused[] = {"cls.", "classifier.", "pooler.",
+                                               "embeddings.position_ids", NULL};
+
+const fl_tensor_names fl_bert_span_tensor_names = {.format = "Hugging Face",
+                                                   .rules = bert_span_rules,
+                                                   .n_rules = sizeof bert_span_rules /
+                                                              sizeof *bert_span_rules,
+                                                   .prefix = "bert.",
+                                                   .unused = bert_span_unused,
+                                                   .head = "head"};
 
 static const fl_tensor_rule gpt2_rules[] = {
     {"embed.token", {"transformer.wte.weight"}, FL_TENSOR_IDS},

@@ -52,6 +52,9 @@ extern const fl_tensor_names fl_bert_tensor_names;
 extern const fl_tensor_names fl_gpt2_tensor_names;
 extern const fl_tensor_names fl_vit_tensor_names;
 
+/* Of BERT that answers questions (BertForQuestionAnswering). */
+extern const fl_tensor_names fl_bert_span_tensor_names;
+
 /* One tensor of a file, and the part of a parameter that it holds. */
 typedef struct fl_tensor_piece {
     char name[FL_TENSOR_NAME_MAX];

@@ -251,6 +251,10 @@ fl_status fl_layer_embedding(const fl_embedding_config *config, fl_layer *out) F
 /* [T, n_in] -> [T, n_out]: in w^T + bias. Parameters: fc.weight, fc.bias. */
 fl_status fl_layer_linear(int64_t n_in, int64_t n_out, fl_layer *out) FL_MUST_CHECK;
 
+/* The same; deviation: see fl_attention_config. */
+fl_status fl_layer_linear_normal(int64_t n_in, int64_t n_out, float deviation,
+                                 fl_layer *out) FL_MUST_CHECK;
+
 /* [T, dim] -> [1, n_classes]: LayerNorm and a linear map of each sample's first token.
  * Parameters: ln.weight, ln.bias, fc.weight, fc.bias. */
 fl_status fl_layer_classifier(int64_t dim, int64_t n_classes, fl_layer *out) FL_MUST_CHECK;
@@ -300,6 +304,14 @@ int64_t fl_lm_head_rows(int64_t vocabulary);
 fl_status fl_layer_lm_head(const fl_lm_head_config *config, fl_layer *out) FL_MUST_CHECK;
 fl_status fl_loss_lm_head(const fl_lm_head_config *config, fl_loss *out) FL_MUST_CHECK;
 
+/* Where an answer begins and ends in its sample, as in SQuAD: softmax cross-entropy over the rows
+ * of each sample, once for each of the two columns of the output. A sample has two targets, the
+ * rows of the answer's first and last token; -1 does not count. Metrics: `accuracy`, the share of
+ * targets whose row has the largest output; `em` and `f1`, exact match and F1 of the answers to
+ * whole questions, which a run computes where it evaluates a data set of kind squad, and which are
+ * unknown otherwise. */
+fl_loss fl_loss_span(void);
+
 /* Mean squared error against one value for each element of the output, row by row: the data set
  * has targets_f32, tokens * width of the last layer's output for each sample. Metrics: `mae`, the
  * mean absolute error. */
@@ -327,10 +339,17 @@ typedef struct fl_vit_config {
  * Source: Dosovitskiy et al., arXiv 2010.11929. */
 fl_status fl_model_vit(const fl_vit_config *config, fl_model **out) FL_MUST_CHECK;
 
+/* What BERT's head gives. */
+typedef enum fl_bert_head {
+    FL_BERT_CLASSIFIES = 0, /* classes of the sample */
+    FL_BERT_ANSWERS = 1     /* of each token, whether an answer begins and ends there */
+} fl_bert_head;
+
 typedef struct fl_bert_config {
+    fl_bert_head head;
     int64_t vocabulary, positions, types; /* rows of the tables; types 0: no token types */
     int64_t dim, hidden, heads, blocks;
-    int64_t n_classes;
+    int64_t n_classes; /* FL_BERT_CLASSIFIES */
     fl_activation activation;
     float epsilon;           /* of LayerNorm; 0: 1e-12 */
     float deviation;         /* of the initial weights; 0: 0.02 */
@@ -342,10 +361,11 @@ typedef struct fl_bert_config {
 } fl_bert_config;
 
 /* BERT with a head that classifies a whole sample, [T, 1] or [T, 2] of FL_I32 (see
- * fl_layer_embedding). Its layers are "embed", "blocks.<b>.attn" and "blocks.<b>.mlp" for each
+ * fl_layer_embedding), or one that finds the answer in it: a linear map to two columns, with
+ * fl_loss_span. Its layers are "embed", "blocks.<b>.attn" and "blocks.<b>.mlp" for each
  * block b from 1, with the LayerNorm after each sum, and "head". The last block computes what the
- * head reads, the first token, alone. The result is the caller's. Errors as above. Source: Devlin
- * et al., arXiv 1810.04805. */
+ * head reads: of one that classifies, the first token alone. The result is the caller's. Errors as
+ * above. Source: Devlin et al., arXiv 1810.04805. */
 fl_status fl_model_bert(const fl_bert_config *config, fl_model **out) FL_MUST_CHECK;
 
 typedef struct fl_gpt2_config {

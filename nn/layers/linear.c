@@ -5,6 +5,7 @@ enum { FC_W, FC_B }; /* parameters */
 
 typedef struct linear {
     int64_t n_in, n_out;
+    float deviation; /* of the initial weights; 0: as PyTorch's nn.Linear */
 } linear;
 
 static fl_status linear_shape(void *self, const fl_shape *in, fl_shape *out)
@@ -18,7 +19,7 @@ static fl_status linear_shape(void *self, const fl_shape *in, fl_shape *out)
 static fl_status linear_params(void *self, fl_param_list *list)
 {
     const linear *l = self;
-    return fl__params_linear(list, "fc", l->n_out, l->n_in, 0);
+    return fl__params_linear(list, "fc", l->n_out, l->n_in, l->deviation);
 }
 
 static fl_status linear_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
@@ -51,8 +52,14 @@ static const fl_layer_ops linear_ops = {
 
 fl_status fl_layer_linear(int64_t n_in, int64_t n_out, fl_layer *out)
 {
+    return fl_layer_linear_normal(n_in, n_out, 0, out);
+}
+
+fl_status fl_layer_linear_normal(int64_t n_in, int64_t n_out, float deviation, fl_layer *out)
+{
     FL_TRY(fl__check_size("linear", "n_in", n_in));
     FL_TRY(fl__check_size("linear", "n_out", n_out));
-    const linear self = {.n_in = n_in, .n_out = n_out};
+    FL_TRY(fl__check_deviation("linear", deviation));
+    const linear self = {.n_in = n_in, .n_out = n_out, .deviation = deviation};
     return fl__layer_new(&linear_ops, &self, sizeof self, out);
 }

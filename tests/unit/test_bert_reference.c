@@ -1,6 +1,7 @@
-/* BERT against what Hugging Face's BertForSequenceClassification computed for the same weights and
- * samples of 1 to 9 tokens: logits, loss and every parameter's gradient, in which the row of [PAD]
- * must be 0. The file comes from tests/reference/make_bert_reference.py. */
+/* BERT against what Hugging Face's BertForSequenceClassification and BertForQuestionAnswering
+ * computed for the same weights and samples of 1 to 9 tokens: logits, loss and every parameter's
+ * gradient, in which the row of [PAD] must be 0. The files come from
+ * tests/reference/make_bert_reference.py. */
 #include "support/nn_rig.h"
 #include "support/reference.h"
 
@@ -13,7 +14,15 @@
 
 #include <cmocka.h>
 
-enum { SAMPLES = 4, TOKENS = 18, CLASSES = 3, DIM = 18, PADDING = 4, ARENA_BYTES = 1 << 20 };
+enum {
+    SAMPLES = 4,
+    TOKENS = 18,
+    COLUMNS = 2,
+    CLASSES = 3,
+    DIM = 18,
+    PADDING = 4,
+    ARENA_BYTES = 1 << 20
+};
 
 static const double TOLERANCE = 1e-5;
 static const int64_t lengths[SAMPLES] = {5, 1, 9, 3};
@@ -34,7 +43,7 @@ typedef struct trial {
     fl_device *device;
     fl_model *model;
     fl_tensor targets;
-    int32_t target[SAMPLES];
+    int32_t target[SAMPLES * COLUMNS];
     int32_t target_offsets[SAMPLES + 1];
 } trial;
 
@@ -57,7 +66,10 @@ static void begin(trial *t, const fl_bert_config *c, int64_t width)
 {
     const fl_shape raw = {.tokens = 9, .width = width, .dtype = FL_I32, .n_ids = 29};
     *t = (trial){.target_offsets = {0}};
-    reference_load("tests/reference/bert_reference.bin");
+    bool spans = c->head == FL_BERT_ANSWERS;
+    int n = spans ? COLUMNS : 1; /* targets of a sample */
+    reference_load(spans ? "tests/reference/bert_span_reference.bin"
+                         : "tests/reference/bert_reference.bin");
     assert_int_equal(fl_device_cpu_create(1, NULL, (size_t)1 << 28, &t->device), FL_OK);
     assert_int_equal(fl_model_bert(c, &t->model), FL_OK);
     assert_int_equal(rig_init(&t->r, t->device, t->model, &raw, lengths, SAMPLES, ARENA_BYTES),
@@ -67,12 +79,14 @@ static void begin(trial *t, const fl_bert_config *c, int64_t width)
         row[0] = (int32_t)stored("ids", TOKENS)[i];
         row[width - 1] = width == 2 ? (int32_t)stored("types", TOKENS)[i] : row[0];
     }
-    for (int s = 0; s < SAMPLES; s++) {
-        t->target[s] = (int32_t)stored("targets", SAMPLES)[s];
-        t->target_offsets[s + 1] = s + 1;
+    for (int i = 0; i < n * SAMPLES; i++) {
+        t->target[i] = (int32_t)stored("targets", n * SAMPLES)[i];
     }
-    t->targets =
-        (fl_tensor){t->target, t->target_offsets, t->target_offsets, SAMPLES, SAMPLES, 1, FL_I32};
+    for (int s = 0; s < SAMPLES; s++) {
+        t->target_offsets[s + 1] = n * (s + 1);
+    }
+    t->targets = (fl_tensor){
+        t->target, t->target_offsets, t->target_offsets, SAMPLES, n * SAMPLES, 1, FL_I32};
     for (int layer = 0; layer < t->r.n_layers; layer++) {
         for (int j = 0; j < t->r.params[layer].n; j++) {
             const fl_weight *w = &t->r.weight[layer][j];
@@ -97,33 +111,62 @@ static double gradients(trial *t)
     int last = t->r.n_layers;
     assert_int_equal(rig_clear_grads(&t->r), FL_OK);
     assert_int_equal(rig_forward(&t->r), FL_OK);
-    assert_int_equal(fl_exec_loss(&t->r.x, t->r.model, &t->r.act[last], &t->targets, 1.0f / SAMPLES,
-                                  &t->r.grad[last], &sums),
+    assert_int_equal(fl_exec_loss(&t->r.x, t->r.model, &t->r.act[last], &t->targets,
+                                  1.0f / (float)t->targets.n_tokens, &t->r.grad[last], &sums),
                      FL_OK);
     assert_int_equal(rig_backward(&t->r, false), FL_OK);
     return sums.loss / sums.n_targets;
 }
 
-static void test_bert_reference__agrees_with_transformers(void **state)
+/* Gradients that are 0, up to rounding: a shift of all logits of a column moves no softmax. */
+static void check_gradient(const char *name, const float *found, const float *wanted, int64_t n)
 {
-    (void)state;
+    double norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        norm += fabs((double)wanted[i]);
+    }
+    if (norm > 1e-9) {
+        assert_close(name, found, wanted, n, TOLERANCE);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        assert_true(fabs((double)found[i]) < 1e-6);
+    }
+}
+
+static void check_model(const fl_bert_config *c, int64_t n_logits)
+{
     static trial t;
-    begin(&t, &config, 2);
+    begin(&t, c, 2);
     double loss = gradients(&t), wanted = (double)stored("loss", 1)[0];
     assert_true(fabs(loss - wanted) <= TOLERANCE * wanted);
-    assert_close("logits", fl_f32(&t.r.act[t.r.n_layers]), stored("logits", SAMPLES * CLASSES),
-                 SAMPLES * CLASSES, TOLERANCE);
+    assert_close("logits", fl_f32(&t.r.act[t.r.n_layers]), stored("logits", n_logits), n_logits,
+                 TOLERANCE);
     for (int layer = 0; layer < t.r.n_layers; layer++) {
         for (int j = 0; j < t.r.params[layer].n; j++) {
             const fl_param_spec *spec = spec_of(&t, layer, j);
-            assert_close(spec->name, t.r.wgrad[layer][j], stored_param(&t, "g", layer, j),
-                         spec->rows * spec->cols, TOLERANCE);
+            check_gradient(spec->name, t.r.wgrad[layer][j], stored_param(&t, "g", layer, j),
+                           spec->rows * spec->cols);
         }
     }
     for (int i = 0; i < DIM; i++) {
         assert_true(t.r.wgrad[0][0][PADDING * DIM + i] == 0.0f);
     }
     end(&t);
+}
+
+static void test_bert_reference__agrees_with_transformers(void **state)
+{
+    (void)state;
+    check_model(&config, SAMPLES * CLASSES);
+}
+
+static void test_bert_reference__answers_as_transformers_does(void **state)
+{
+    (void)state;
+    fl_bert_config answers = config;
+    answers.head = FL_BERT_ANSWERS;
+    check_model(&answers, TOKENS * COLUMNS);
 }
 
 /* The token in that place has a gradient otherwise. */
@@ -167,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bert_reference__agrees_with_transformers),
+        cmocka_unit_test(test_bert_reference__answers_as_transformers_does),
         cmocka_unit_test(test_bert_reference__padding_alone_has_no_gradient),
         cmocka_unit_test(test_bert_reference__ids_alone_have_type_0),
     };
