@@ -10,7 +10,6 @@ enum { SPLIT_EPOCH = -1 };
 
 typedef struct view {
     fl_view base; /* the functions of the view, with the kind of the data set itself */
-    fl_dataset inner;
     int64_t n_train, n_validation;
     uint64_t seed;
     fl_permutation order; /* of the used training samples */
@@ -30,7 +29,7 @@ static int64_t view_count(const void *self, fl_split split)
 {
     const view *v = self;
     return split == FL_TRAIN ? v->n_train
-                             : v->n_validation + v->inner.ops->count(v->inner.self, FL_TEST);
+                             : v->n_validation + v->base.of.ops->count(v->base.of.self, FL_TEST);
 }
 
 static fl_status view_shape(const void *self, fl_split split, int64_t id, fl_shape *input,
@@ -38,13 +37,13 @@ static fl_status view_shape(const void *self, fl_split split, int64_t id, fl_sha
 {
     const view *v = self;
     fl_sample_id own = view_own(v, split, id);
-    return v->inner.ops->shape(v->inner.self, own.split, own.id, input, n_targets);
+    return v->base.of.ops->shape(v->base.of.self, own.split, own.id, input, n_targets);
 }
 
 static fl_status view_max_shape(const void *self, fl_shape *input, int64_t *n_targets)
 {
     const view *v = self;
-    return v->inner.ops->max_shape(v->inner.self, input, n_targets);
+    return v->base.of.ops->max_shape(v->base.of.self, input, n_targets);
 }
 
 static fl_status view_read(const void *self, fl_split split, const fl_sample_key *key, void *input)
@@ -53,28 +52,28 @@ static fl_status view_read(const void *self, fl_split split, const fl_sample_key
     fl_sample_key inner_key = *key;
     fl_sample_id own = view_own(v, split, key->id);
     inner_key.id = own.id;
-    return v->inner.ops->read(v->inner.self, own.split, &inner_key, input);
+    return v->base.of.ops->read(v->base.of.self, own.split, &inner_key, input);
 }
 
 static fl_status view_targets(const void *self, fl_split split, int64_t id, int32_t *targets)
 {
     const view *v = self;
     fl_sample_id own = view_own(v, split, id);
-    return v->inner.ops->targets(v->inner.self, own.split, own.id, targets);
+    return v->base.of.ops->targets(v->base.of.self, own.split, own.id, targets);
 }
 
 static fl_status view_targets_f32(const void *self, fl_split split, int64_t id, float *targets)
 {
     const view *v = self;
     fl_sample_id own = view_own(v, split, id);
-    return v->inner.ops->targets_f32(v->inner.self, own.split, own.id, targets);
+    return v->base.of.ops->targets_f32(v->base.of.self, own.split, own.id, targets);
 }
 
 static uint64_t view_fingerprint(const void *self)
 {
     const view *v = self;
-    const fl_dataset_ops *inner = v->inner.ops;
-    uint64_t print = inner->fingerprint == NULL ? 1 : inner->fingerprint(v->inner.self);
+    const fl_dataset_ops *inner = v->base.of.ops;
+    uint64_t print = inner->fingerprint == NULL ? 1 : inner->fingerprint(v->base.of.self);
     print = fl_mix64(print, (uint64_t)v->n_train);
     return fl_mix64(fl_mix64(print, (uint64_t)v->n_validation), v->seed);
 }
@@ -98,8 +97,7 @@ fl_status fl_validation_create(const fl_dataset *inner, int64_t n_used, int64_t 
     }
     FL_TRY(fl_alloc(sizeof(view), &memory));
     view *v = memory;
-    *v = (view){.base = {.ops = view_ops, .own = view_own},
-                .inner = *inner,
+    *v = (view){.base = {.ops = view_ops, .of = *inner, .own = view_own},
                 .n_train = n_used - n_validation,
                 .n_validation = n_validation,
                 .seed = seed};

@@ -16,6 +16,12 @@ fl_sample_id fl_view_own(const fl_dataset *dataset, fl_split split, int64_t id)
     return is_view ? view->own(view, split, id) : (fl_sample_id){split, id};
 }
 
+const fl_dataset *fl_view_of(const fl_dataset *dataset)
+{
+    const fl_view *view = dataset->self;
+    return dataset->ops->destroy == fl_view_destroy ? &view->of : dataset;
+}
+
 const char *fl_sample_text(const fl_dataset *dataset, fl_split split, int64_t id,
                            char text[FL_SAMPLE_TEXT_BYTES])
 {

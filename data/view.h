@@ -11,9 +11,11 @@ typedef struct fl_sample_id {
 } fl_sample_id;
 
 /* The first member of a view's state. ops.destroy: fl_view_destroy, which also marks a view.
+ * of   the other data set, borrowed
  * own  the sample in the other data set; a pure function */
 typedef struct fl_view {
     fl_dataset_ops ops;
+    fl_dataset of;
     fl_sample_id (*own)(const void *self, fl_split split, int64_t id);
 } fl_view;
 
@@ -23,6 +25,9 @@ void fl_view_destroy(void *self);
 /* The split and the number of a sample in the data set itself; unchanged if `dataset` is not a
  * view. Threads: any. */
 fl_sample_id fl_view_own(const fl_dataset *dataset, fl_split split, int64_t id);
+
+/* The data set that a view shows; `dataset` itself if it is none. Threads: any. */
+const fl_dataset *fl_view_of(const fl_dataset *dataset);
 
 enum { FL_SAMPLE_TEXT_BYTES = 48 };
 

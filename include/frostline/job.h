@@ -33,7 +33,8 @@ typedef enum fl_data_kind {
     FL_DATA_IDX = 0,
     FL_DATA_TABLE = 1,
     FL_DATA_TEXT = 2,
-    FL_DATA_PROGRAM = 3
+    FL_DATA_SQUAD = 3,
+    FL_DATA_PROGRAM = 4
 } fl_data_kind;
 typedef enum fl_freeze_policy {
     FL_FREEZE_NONE = 0,
@@ -119,6 +120,7 @@ typedef struct fl_job {
         char pair[FL_TEXT_MAX];      /* "": one text a sample */
         char label[FL_TEXT_MAX];
         int64_t max_tokens;          /* of a sample, special ones included */
+        int64_t stride;              /* kind squad: tokens that two windows of a context share */
         char tokenizer[FL_TEXT_MAX]; /* a folder; "": that of the model */
         fl_augment augment;
         int64_t crop;    /* pixels of padding that a crop may use */

@@ -58,6 +58,16 @@ static fl_status create_model(const fl_hf_config *c, int64_t n_classes, fl_model
     return FL_OK;
 }
 
+static fl_status create_span_model(const fl_hf_config *c, int64_t n_classes, fl_model **out)
+{
+    fl_bert_config b = c->bert;
+    (void)n_classes;
+    b.head = FL_BERT_ANSWERS;
+    FL_TRY(fl_model_bert(&b, out));
+    fl__model_set_tensor_names(*out, &fl_bert_span_tensor_names, (fl_tensor_sizes){0});
+    return FL_OK;
+}
+
 static bool has_types(const fl_hf_config *c)
 {
     return c->bert.types > 1;
@@ -73,3 +83,11 @@ const fl_hf_family fl__hf_bert = {.model_type = "bert",
                                   .read = read_fields,
                                   .create = create_model,
                                   .has_types = has_types};
+
+const fl_hf_family fl__hf_bert_answers = {.model_type = "bert",
+                                          .architecture = "BertForQuestionAnswering",
+                                          .task = FL_HF_ANSWERS,
+                                          .dropouts = dropouts,
+                                          .read = read_fields,
+                                          .create = create_span_model,
+                                          .has_types = has_types};

@@ -129,6 +129,23 @@ fl_hf_task fl_hf_config_task(const fl_hf_config *config)
     return config->family->task;
 }
 
+bool fl_hf_config_can(const fl_hf_config *config, fl_hf_task task)
+{
+    return fl__hf_family_with(config->family, task) != NULL;
+}
+
+void fl_hf_config_set_task(fl_hf_config *config, fl_hf_task task)
+{
+    const fl_hf_family *family = fl__hf_family_with(config->family, task);
+    config->family = family == NULL ? config->family : family;
+}
+
+/* Whether the file's classes are the model's. */
+static bool has_classes(const fl_hf_config *c)
+{
+    return c->family->task == FL_HF_TEXT_CLASSES || c->family->task == FL_HF_IMAGE_CLASSES;
+}
+
 bool fl_hf_config_has_types(const fl_hf_config *config)
 {
     return config->family->has_types != NULL && config->family->has_types(config);
@@ -192,7 +209,7 @@ static bool put_members(json_t *root, const fl_hf_config *c, const char *const *
     return json_object_set_new(root, "architectures", json_pack("[s]", c->family->architecture)) ==
                0 &&
            json_object_set_new(root, "torch_dtype", json_string(dtype)) == 0 &&
-           (c->family->task == FL_HF_LANGUAGE || put_labels(root, labels, n_classes));
+           (!has_classes(c) || put_labels(root, labels, n_classes));
 }
 
 fl_status fl_hf_config_text(const fl_hf_config *config, const char *const *labels,

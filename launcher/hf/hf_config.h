@@ -15,7 +15,13 @@ enum { FL_HF_LABELS_MAX = 10000 };
 typedef struct fl_hf_family fl_hf_family;
 
 /* What a family's models do, and so which data they take. */
-typedef enum fl_hf_task { FL_HF_TEXT_CLASSES, FL_HF_LANGUAGE, FL_HF_IMAGE_CLASSES } fl_hf_task;
+typedef enum fl_hf_task {
+    FL_HF_TEXT_CLASSES,
+    FL_HF_LANGUAGE,
+    FL_HF_IMAGE_CLASSES,
+    FL_HF_ANSWERS, /* to questions: spans of a context */
+    FL_HF_TASKS
+} fl_hf_task;
 
 /* A struct of zeros holds nothing. */
 typedef struct fl_hf_config {
@@ -42,6 +48,11 @@ void fl_hf_config_fini(fl_hf_config *config);
 bool fl_hf_config_is(const struct json_t *root);
 
 fl_hf_task fl_hf_config_task(const fl_hf_config *config);
+
+/* Whether a model of this model_type can have the task; then give it the head of that task, which
+ * the file's architectures chose so far. */
+bool fl_hf_config_can(const fl_hf_config *config, fl_hf_task task);
+void fl_hf_config_set_task(fl_hf_config *config, fl_hf_task task);
 
 /* Whether samples have token types. */
 bool fl_hf_config_has_types(const fl_hf_config *config);

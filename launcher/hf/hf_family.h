@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-/* One model_type.
+/* One model_type with one task.
  * architecture  of config.json that a run leaves
  * dropouts      ended by NULL: the fields that model.dropout stands for
  * read          takes the file's fields into the config; FL_EFORMAT, FL_ENOTSUP
@@ -22,11 +22,15 @@ struct fl_hf_family {
     bool (*has_types)(const fl_hf_config *config);
 };
 
-extern const fl_hf_family fl__hf_bert, fl__hf_gpt2, fl__hf_vit;
+extern const fl_hf_family fl__hf_bert, fl__hf_bert_answers, fl__hf_gpt2, fl__hf_vit;
 
 enum { FL_HF_SIZE_MAX = 1 << 20 }; /* of a table, a row */
 
-/* FL_ENOTSUP, with those that there are, for any other model_type. */
+/* The same model_type with another task; NULL: it has none. */
+const fl_hf_family *fl__hf_family_with(const fl_hf_family *family, fl_hf_task task);
+
+/* By model_type and, where it has several tasks, by the first of the file's architectures.
+ * FL_ENOTSUP, with those that there are, for any other model_type. */
 fl_status fl__hf_family_find(const fl_hf_config *config, const fl_hf_family **out) FL_MUST_CHECK;
 
 /* Read the JSON of c->path into c->root, an object. FL_EIO, FL_EFORMAT */

@@ -95,7 +95,8 @@ static fl_status check_pair_of_kinds(const fl_job *job, const char *kind)
 /* Fields of one kind of data, in a job of another kind. */
 static fl_status check_data_kind(const fl_job *job)
 {
-    bool tokens = job->data.kind == FL_DATA_TABLE || job->data.kind == FL_DATA_TEXT;
+    bool tokens = job->data.kind == FL_DATA_TABLE || job->data.kind == FL_DATA_TEXT ||
+                  job->data.kind == FL_DATA_SQUAD;
     char kind[FL_FIELD_VALUE_MAX];
     fl_field_format(fl_schema_field(fl_schema_find("data.kind")), job, kind);
     FL_TRY(check_pair_of_kinds(job, kind));
@@ -109,7 +110,7 @@ static fl_status check_data_kind(const fl_job *job)
     }
     if (!tokens && job->data.test_path[0] != '\0') {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.path", "data.kind"),
-                             "found two files, allowed: only with data.kind table or text");
+                             "found two files, allowed: only with data.kind table, text or squad");
     }
     return FL_OK;
 }

@@ -192,20 +192,21 @@ static const fl_field fields[] = {
      .type = FL_FIELD_CHOICE,
      .offset = AT(data.kind),
      .initial = "idx",
-     .choices = CHOICES("idx", "table", "text", "program"),
-     .n_offered = 3,
+     .choices = CHOICES("idx", "table", "text", "squad", "program"),
+     .n_offered = 4,
      .doc = "idx: images and labels in the idx format of MNIST, plain or gzip; table: text and "
             "labels in the columns of a TSV, CSV or JSONL file; text: blocks of tokens of a raw "
-            "text, each with the token that follows as target (docs/data.md); program: in the "
-            "record of a run whose data set a program gave to fl_run."},
+            "text, each with the token that follows as target; squad: questions whose answers are "
+            "spans of a context, in the format of SQuAD (docs/data.md); program: in the record of "
+            "a run whose data set a program gave to fl_run."},
     {.path = "data.path",
      .type = FL_FIELD_FILES,
      .offset = AT(data.path),
      .initial = "/usr/share/datasets/fashion-mnist",
      .resume = FL_RESUME_FREE,
-     .doc =
-         "idx: the folder with the four idx files. table, text: the file of the training samples, "
-         "or the files of the training and the test samples."},
+     .doc = "idx: the folder with the four idx files. table, text, squad: the file of the training "
+            "samples, "
+            "or the files of the training and the test samples."},
     {.path = "data.text",
      .type = FL_FIELD_LINE,
      .offset = AT(data.text),
@@ -230,13 +231,22 @@ static const fl_field fields[] = {
      .least = 1,
      .most = 1048576,
      .doc = "table: longer samples are cut, at the end of the longer text first. text: tokens of a "
-            "block."},
+            "block. squad: tokens of a window; people use 384."},
+    {.path = "data.stride",
+     .type = FL_FIELD_INTEGER,
+     .offset = AT(data.stride),
+     .initial = "128",
+     .unit = "tokens",
+     .least = 0,
+     .most = 1048576,
+     .doc = "squad: tokens of a context that two of its windows share; less than a window has room "
+            "for beside the question."},
     {.path = "data.tokenizer",
      .type = FL_FIELD_PATH,
      .offset = AT(data.tokenizer),
      .initial = "auto",
      .word = "auto",
-     .doc = "table, text: the folder of the tokenizer; auto: the folder of the model."},
+     .doc = "table, text, squad: the folder of the tokenizer; auto: the folder of the model."},
     {.path = "data.augment",
      .type = FL_FIELD_CHOICE,
      .offset = AT(data.augment),

@@ -1,5 +1,6 @@
 #include "launcher/run/hf_build.h"
 
+#include "data/squad/squad_dataset.h"
 #include "data/table/table_dataset.h"
 #include "device/alloc.h"
 #include "device/failure.h"
@@ -23,21 +24,51 @@ static const task_kinds kinds_of[] = {
     [FL_HF_TEXT_CLASSES] = {{FL_DATA_TABLE}, 1, "table"},
     [FL_HF_LANGUAGE] = {{FL_DATA_TEXT}, 1, "text"},
     [FL_HF_IMAGE_CLASSES] = {{FL_DATA_IDX}, 1, "idx"},
+    [FL_HF_ANSWERS] = {{FL_DATA_SQUAD}, 1, "squad"},
 };
 
-fl_status fl_hf_check_kind(const fl_hf_config *config, const fl_job *job)
+static bool takes_kind(fl_hf_task task, fl_data_kind kind)
 {
-    const task_kinds *kinds = &kinds_of[fl_hf_config_task(config)];
-    char found[FL_FIELD_VALUE_MAX];
-    for (int i = 0; i < kinds->n; i++) {
-        if (kinds->kind[i] == job->data.kind) {
-            return FL_OK;
-        }
+    bool takes = false;
+    for (int i = 0; i < kinds_of[task].n; i++) {
+        takes = takes || kinds_of[task].kind[i] == kind;
     }
+    return takes;
+}
+
+static fl_status refuse_kind(const fl_job *job, const char *allowed)
+{
+    char found[FL_FIELD_VALUE_MAX];
     fl_field_format(fl_schema_field(fl_schema_find("data.kind")), job, found);
     return fl_fail_field(FL_EINVAL, FL_FIELDS("data.kind", "model.kind"),
                          "found %.32s, with model.kind hf and the model of this folder allowed: %s",
-                         found, kinds->allowed);
+                         found, allowed);
+}
+
+fl_status fl_hf_check_kind(const fl_hf_config *config, const fl_job *job)
+{
+    fl_hf_task task = fl_hf_config_task(config);
+    return takes_kind(task, job->data.kind) ? FL_OK : refuse_kind(job, kinds_of[task].allowed);
+}
+
+/* To train, the data chooses among the tasks of the model's kind. */
+static fl_status choose_task(const fl_job *job, fl_hf_config *config)
+{
+    char allowed[64] = "";
+    for (int t = 0; t < FL_HF_TASKS; t++) {
+        fl_hf_task task = (fl_hf_task)t;
+        size_t used = strlen(allowed);
+        if (!fl_hf_config_can(config, task)) {
+            continue;
+        }
+        if (takes_kind(task, job->data.kind)) {
+            fl_hf_config_set_task(config, task);
+            return FL_OK;
+        }
+        snprintf(allowed + used, sizeof allowed - used, "%s%s", used == 0 ? "" : ", ",
+                 kinds_of[t].allowed);
+    }
+    return refuse_kind(job, allowed);
 }
 
 /* ---- classes of text ---- */
@@ -152,13 +183,24 @@ static fl_status build_images(const fl_hf_config *config, const fl_job *job, fl_
     return fl_hf_model_create(config, info.n_classes, model);
 }
 
+/* ---- answers ---- */
+
+static fl_status build_questions(const fl_hf_config *config, const fl_job *job, fl_model **model,
+                                 fl_dataset *dataset)
+{
+    const bool types = fl_hf_config_has_types(config);
+    FL_TRY(fl_job_squad_open(job, job->model.path, types, dataset));
+    return fl_hf_model_create(config, 0, model);
+}
+
 fl_status fl_hf_config_of_job(const fl_job *job, fl_hf_config *out)
 {
     fl_status status = fl_hf_config_read(job->model.path, out);
     if (status != FL_OK) {
         return fl_fail_field(status, FL_FIELDS("model.path"), "%s", fl_errmsg());
     }
-    if (job->model.dropout != FL_DROPOUT_AUTO) {
+    status = choose_task(job, out);
+    if (status == FL_OK && job->model.dropout != FL_DROPOUT_AUTO) {
         status = fl_hf_config_set_dropout(out, job->model.dropout);
     }
     if (status != FL_OK) {
@@ -170,13 +212,15 @@ fl_status fl_hf_config_of_job(const fl_job *job, fl_hf_config *out)
 static fl_status build(const fl_hf_config *config, const fl_job *job, fl_model **model,
                        fl_dataset *dataset)
 {
-    FL_TRY(fl_hf_check_kind(config, job));
     switch (fl_hf_config_task(config)) {
+    case FL_HF_ANSWERS:
+        return build_questions(config, job, model, dataset);
     case FL_HF_LANGUAGE:
         return build_text(config, job, model, dataset);
     case FL_HF_IMAGE_CLASSES:
         return build_images(config, job, model, dataset);
     case FL_HF_TEXT_CLASSES:
+    case FL_HF_TASKS:
         break;
     }
     return build_table(config, job, model, dataset);
@@ -191,7 +235,7 @@ fl_status fl_hf_build(const fl_job *job, fl_model **model, fl_dataset *dataset)
     return status;
 }
 
-/* ---- a trained model that tells classes of text ---- */
+/* ---- a trained model ---- */
 
 /* The names of classes that nobody named, as a table spells them: their numbers. */
 static fl_status number_labels(int64_t n, char (**text)[LABEL_BYTES], const char ***labels)
@@ -206,12 +250,12 @@ static fl_status number_labels(int64_t n, char (**text)[LABEL_BYTES], const char
 }
 
 /* Without a test file of its own, data.path is what the model is used on. */
-static void choose_file(const fl_hf_use *use, fl_table_options *o)
+static void choose_file(const fl_hf_use *use, const char *path[2])
 {
     bool alone = use->split == FL_TEST && use->job->data.test_path[0] == '\0';
-    const char *path = alone ? o->path[FL_TRAIN] : o->path[use->split];
-    o->path[FL_TRAIN] = use->split == FL_TRAIN ? path : NULL;
-    o->path[FL_TEST] = use->split == FL_TEST ? path : NULL;
+    const char *chosen = alone ? path[FL_TRAIN] : path[use->split];
+    path[FL_TRAIN] = use->split == FL_TRAIN ? chosen : NULL;
+    path[FL_TEST] = use->split == FL_TEST ? chosen : NULL;
 }
 
 static fl_status open_split(const fl_hf_use *use, const char *const *labels, fl_dataset *dataset)
@@ -220,7 +264,7 @@ static fl_status open_split(const fl_hf_use *use, const char *const *labels, fl_
     o.labels = labels;
     o.n_labels = (int)use->config->n_classes;
     o.labels_optional = use->labels_optional;
-    choose_file(use, &o);
+    choose_file(use, o.path);
     fl_status status = fl_dataset_table_open(&o, dataset, NULL);
     return status == FL_OK ? FL_OK
                            : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
@@ -240,4 +284,19 @@ fl_status fl_hf_build_table_use(const fl_hf_use *use, fl_model **model, fl_datas
     fl_free(numbers);
     return status == FL_OK ? fl_hf_model_create(use->config, use->config->n_classes, model)
                            : status;
+}
+
+fl_status fl_hf_build_squad_use(const fl_hf_use *use, fl_model **model, fl_dataset *dataset)
+{
+    const fl_job *job = use->job;
+    fl_squad_options o = {.path = {job->data.path, job->data.test_path},
+                          .tokenizer =
+                              job->data.tokenizer[0] == '\0' ? use->tokenizer : job->data.tokenizer,
+                          .max_tokens = job->data.max_tokens,
+                          .stride = job->data.stride,
+                          .types = fl_hf_config_has_types(use->config)};
+    FL_TRY(fl_hf_check_kind(use->config, job));
+    choose_file(use, o.path);
+    FL_TRY(fl_dataset_squad_open(&o, dataset, NULL));
+    return fl_hf_model_create(use->config, 0, model);
 }

@@ -36,9 +36,13 @@ typedef struct fl_hf_use {
     const fl_job *job;
     const char *tokenizer;
     fl_split split;
-    bool labels_optional;
+    bool labels_optional; /* of a table */
 } fl_hf_use;
 fl_status fl_hf_build_table_use(const fl_hf_use *use, fl_model **model,
+                                fl_dataset *dataset) FL_MUST_CHECK;
+
+/* The same for one that answers questions. */
+fl_status fl_hf_build_squad_use(const fl_hf_use *use, fl_model **model,
                                 fl_dataset *dataset) FL_MUST_CHECK;
 
 #endif

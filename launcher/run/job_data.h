@@ -3,6 +3,7 @@
 #define FL_LAUNCHER_RUN_JOB_DATA_H
 
 #include "data/idx_dataset.h"
+#include "data/squad/squad_dataset.h"
 #include "data/table/table_dataset.h"
 #include "data/text/text_dataset.h"
 
@@ -21,6 +22,10 @@ fl_status fl_job_idx_open(const fl_job *job, const fl_idx_normalization *by, fl_
  * tokenizer  the folder to take where data.tokenizer is auto; NULL: the model has none */
 fl_status fl_job_table_open(const fl_job *job, const char *tokenizer, bool types, fl_dataset *out,
                             fl_table_info *info) FL_MUST_CHECK;
+
+/* Of kind squad, as of kind table. */
+fl_status fl_job_squad_open(const fl_job *job, const char *tokenizer, bool types,
+                            fl_dataset *out) FL_MUST_CHECK;
 
 /* Of kind text. tokenizer: as above. info may be NULL. */
 fl_status fl_job_text_open(const fl_job *job, const char *tokenizer, fl_dataset *out,

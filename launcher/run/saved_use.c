@@ -260,14 +260,25 @@ static fl_status build_hf_images(const fl_use_request *r, fl_use *use)
     return fl_hf_model_create(&use->config.hf, use->config.hf.n_classes, &use->model);
 }
 
-static fl_status build_hf_table(const fl_use_request *r, fl_use *use, const char *folder)
+/* Of a table, or of questions; a folder alone is asked as transformers asks it. */
+static fl_status build_hf_files(const fl_use_request *r, fl_use *use, const char *folder)
 {
+    enum { WINDOW_TOKENS = 384 };
+    const int64_t positions = use->config.hf.bert.positions;
+    bool answers = fl_hf_config_task(&use->config.hf) == FL_HF_ANSWERS;
     const fl_hf_use request = {.config = &use->config.hf,
                                .job = &use->job,
                                .tokenizer = folder,
                                .split = use->split,
                                .labels_optional = r->labels_optional};
-    return fl_hf_build_table_use(&request, &use->model, &use->whole);
+    if (!answers) {
+        return fl_hf_build_table_use(&request, &use->model, &use->whole);
+    }
+    if (!has_job(r, use)) {
+        use->job.data.kind = FL_DATA_SQUAD;
+        use->job.data.max_tokens = positions < WINDOW_TOKENS ? positions : WINDOW_TOKENS;
+    }
+    return fl_hf_build_squad_use(&request, &use->model, &use->whole);
 }
 
 static fl_status build_hf_data(const fl_use_request *r, fl_use *use, const char *folder)
@@ -282,9 +293,11 @@ static fl_status build_hf_data(const fl_use_request *r, fl_use *use, const char 
         FL_TRY(fl_hf_check_kind(&use->config.hf, &use->job));
         return build_hf_images(r, use);
     case FL_HF_TEXT_CLASSES:
+    case FL_HF_ANSWERS:
+    case FL_HF_TASKS:
         break;
     }
-    return build_hf_table(r, use, folder);
+    return build_hf_files(r, use, folder);
 }
 
 /* The folder of the model has the tokenizer, or, of a checkpoint, the folder that the run began

@@ -6,7 +6,6 @@
 
 typedef struct use_view {
     fl_view base; /* the functions of the view, with the kind of the data set itself */
-    fl_dataset inner;
     fl_split split;
     int64_t n;
     int64_t ids[]; /* [n] */
@@ -31,13 +30,13 @@ static fl_status sample_shape(const void *self, fl_split split, int64_t id, fl_s
 {
     const use_view *v = self;
     (void)split;
-    return v->inner.ops->shape(v->inner.self, v->split, v->ids[id], input, n_targets);
+    return v->base.of.ops->shape(v->base.of.self, v->split, v->ids[id], input, n_targets);
 }
 
 static fl_status max_shape(const void *self, fl_shape *input, int64_t *n_targets)
 {
     const use_view *v = self;
-    return v->inner.ops->max_shape(v->inner.self, input, n_targets);
+    return v->base.of.ops->max_shape(v->base.of.self, input, n_targets);
 }
 
 static fl_status read_sample(const void *self, fl_split split, const fl_sample_key *key,
@@ -47,21 +46,21 @@ static fl_status read_sample(const void *self, fl_split split, const fl_sample_k
     fl_sample_key inner = *key;
     (void)split;
     inner.id = v->ids[key->id];
-    return v->inner.ops->read(v->inner.self, v->split, &inner, input);
+    return v->base.of.ops->read(v->base.of.self, v->split, &inner, input);
 }
 
 static fl_status read_targets(const void *self, fl_split split, int64_t id, int32_t *targets)
 {
     const use_view *v = self;
     (void)split;
-    return v->inner.ops->targets(v->inner.self, v->split, v->ids[id], targets);
+    return v->base.of.ops->targets(v->base.of.self, v->split, v->ids[id], targets);
 }
 
 static fl_status read_targets_f32(const void *self, fl_split split, int64_t id, float *targets)
 {
     const use_view *v = self;
     (void)split;
-    return v->inner.ops->targets_f32(v->inner.self, v->split, v->ids[id], targets);
+    return v->base.of.ops->targets_f32(v->base.of.self, v->split, v->ids[id], targets);
 }
 
 fl_status fl_use_view_create(const fl_dataset *inner, fl_split split, const int64_t *ids, int64_t n,
@@ -70,10 +69,10 @@ fl_status fl_use_view_create(const fl_dataset *inner, fl_split split, const int6
     void *memory = NULL;
     FL_TRY(fl_alloc(sizeof(use_view) + (size_t)n * sizeof *ids, &memory));
     use_view *v = memory;
-    v->inner = *inner;
     v->split = split;
     v->n = n;
     memcpy(v->ids, ids, (size_t)n * sizeof *ids);
+    v->base.of = *inner;
     v->base.own = own_sample;
     v->base.ops = (fl_dataset_ops){.head = FL_TABLE_HEAD(fl_dataset_ops),
                                    .kind = inner->ops->kind,

@@ -5,6 +5,7 @@
 #include "autodp/sampler.h"
 #include "device/clock.h"
 #include "device/flight.h"
+#include "launcher/worker/answers.h"
 #include "nn/model.h"
 #include "pipe/plan/evaluation.h"
 
@@ -23,7 +24,7 @@ fl_global_batch fl_worker_test_batch(worker *w, const fl_evaluation_set *set, in
     return batch;
 }
 
-static fl_status evaluate_set(worker *w, const fl_evaluation_set *set, fl_loss_sums *sums)
+static fl_status evaluate_batches(worker *w, const fl_evaluation_set *set, fl_loss_sums *sums)
 {
     int64_t most = fl_sampler_batch(w->c->job);
     fl_global_batch batch = fl_worker_test_batch(w, set, 0);
@@ -39,6 +40,21 @@ static fl_status evaluate_set(worker *w, const fl_evaluation_set *set, fl_loss_s
         batch = next;
     }
     return fl_pipeline_total(w->now->pipeline, sums);
+}
+
+static fl_status evaluate_set(worker *w, const fl_evaluation_set *set, fl_loss_sums *sums)
+{
+    fl_answers answers;
+    fl_pipeline *pipeline = w->now->pipeline;
+    FL_TRY(fl_answers_init(&answers, w->c->model, w->c->dataset, fl_evaluation_sample(set, 0)));
+    fl_answers_watch(&answers, pipeline);
+    fl_status status = evaluate_batches(w, set, sums);
+    fl_pipeline_watch_outputs(pipeline, NULL, NULL);
+    if (status == FL_OK) {
+        status = fl_answers_end(&answers, pipeline, w->leads, sums);
+    }
+    fl_answers_fini(&answers);
+    return status;
 }
 
 /* ---- evaluation of a run ---- */

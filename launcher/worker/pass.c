@@ -11,6 +11,7 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/flight.h"
+#include "launcher/worker/answers.h"
 #include "launcher/worker/prediction.h"
 #include "nn/model.h"
 
@@ -141,9 +142,11 @@ static fl_status run_batches(pass_lines *l, const fl_evaluation_set *set, fl_los
 
 /* ---- the pass ---- */
 
-static fl_status report_sums(worker *w, fl_loss_sums *sums, int64_t n, int64_t begun_us)
+static fl_status report_sums(worker *w, fl_loss_sums *sums, fl_answers *answers, int64_t n,
+                             int64_t begun_us)
 {
     FL_TRY(fl_pipeline_total(w->now->pipeline, sums));
+    FL_TRY(fl_answers_end(answers, w->now->pipeline, w->leads, sums));
     if (w->leads) {
         fl_eval_report report = {.loss = sums->loss / sums->n_targets,
                                  .ms = (double)(fl_now_us() - begun_us) * 1e-3,
@@ -161,16 +164,23 @@ fl_status fl_worker_pass(worker *w)
     fl_evaluation_set set = fl_evaluation_set_of(0, n, 0, w->c->job->train.seed);
     fl_loss_sums sums = {0};
     pass_lines lines = {.w = w};
+    fl_answers answers = {0};
     bool over = false;
     fl__reach("pass", w);
     fl_flight_enter(FL_FLIGHT_EVALUATION, -1, -1, 0);
     fl_status status = fl_prediction_init(&lines.prediction, w->c->model, d);
+    if (status == FL_OK && w->c->task == FL_WORKER_EVALUATE) {
+        status = fl_answers_init(&answers, w->c->model, d, 0);
+        fl_answers_watch(&answers, w->now->pipeline);
+    }
     if (status == FL_OK) {
         status = run_batches(&lines, &set, &sums, &over);
     }
     if (status == FL_OK && !over && w->c->task == FL_WORKER_EVALUATE) {
-        status = report_sums(w, &sums, n, begun_us);
+        status = report_sums(w, &sums, &answers, n, begun_us);
     }
+    fl_pipeline_watch_outputs(w->now->pipeline, NULL, NULL);
+    fl_answers_fini(&answers);
     fl_flight_leave();
     fl_prediction_fini(&lines.prediction);
     fl_free(lines.bytes);

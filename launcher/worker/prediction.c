@@ -1,18 +1,24 @@
 #include "launcher/worker/prediction.h"
 
+#include "data/view.h"
 #include "device/alloc.h"
+#include "launcher/worker/answers.h"
 #include "nn/model.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 fl_status fl_prediction_init(fl_prediction *prediction, const fl_model *model,
                              const fl_dataset *dataset)
 {
     fl_shape raw, out;
     int64_t n_targets;
-    *prediction = (fl_prediction){.loss = fl_model_loss(model)};
+    *prediction = (fl_prediction){.loss = fl_model_loss(model), .dataset = dataset};
+    if (!fl_answers_has_questions(model, dataset, &prediction->squad)) {
+        prediction->squad = NULL;
+    }
     FL_TRY(dataset->ops->max_shape(dataset->self, &raw, &n_targets));
     FL_TRY(fl_model_shape(model, fl_model_n_layers(model) - 1, &raw, &out));
     prediction->many_rows = out.tokens > 1;
@@ -132,6 +138,31 @@ static void put_values(fl_prediction *p, const float *rows, int64_t n_rows, int6
     fl_json_close(&p->line, ']');
 }
 
+/* A text of a data set has no zero byte behind it. */
+static fl_status put_text(fl_json *line, const char *key, fl_text text)
+{
+    char *copy = NULL;
+    FL_TRY(fl_alloc(text.n_bytes + 1, (void **)&copy));
+    memcpy(copy, text.bytes, text.n_bytes);
+    fl_json_text(line, key, copy);
+    fl_free(copy);
+    return FL_OK;
+}
+
+/* What one window answers; the question's answer is that of its window with the largest score. */
+static fl_status put_answer(fl_prediction *p, fl_sample_id own, const float *rows)
+{
+    const fl_squad_split *split = fl_dataset_squad_split(p->squad, own.split);
+    const fl_squad_choice choice =
+        fl_squad_choose(split, fl_dataset_squad_frame(p->squad), own.id, rows);
+    int64_t question = split->windows[own.id].question;
+    FL_TRY(put_text(&p->line, "question", fl__text_pool_get(&split->ids, question)));
+    FL_TRY(put_text(&p->line, "prediction", fl_squad_choice_text(split, own.id, &choice)));
+    put_float(&p->line, "score", choice.score);
+    put_float(&p->line, "no_answer_score", choice.null);
+    return FL_OK;
+}
+
 fl_status fl_prediction_write(fl_prediction *prediction, const fl_outputs *outputs, int64_t s,
                               int64_t id)
 {
@@ -142,8 +173,13 @@ fl_status fl_prediction_write(fl_prediction *prediction, const fl_outputs *outpu
     fl_json_object(line, NULL);
     fl_json_integer(line, "id", id);
     put_label(prediction, &outputs->targets, s);
-    (prediction->loss->ops->predict != NULL ? put_classes : put_values)(prediction, rows, n_rows,
-                                                                        outputs->width);
+    if (prediction->squad != NULL) {
+        FL_TRY(put_answer(prediction,
+                          fl_view_own(prediction->dataset, outputs->split, outputs->ids[s]), rows));
+    } else {
+        (prediction->loss->ops->predict != NULL ? put_classes : put_values)(prediction, rows,
+                                                                            n_rows, outputs->width);
+    }
     fl_json_close(line, '}');
     fl_json_newline(line);
     return line->broken ? fl_fail(FL_ENOMEM, "no memory for a prediction") : FL_OK;

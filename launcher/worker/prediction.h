@@ -11,6 +11,7 @@
 /* Of one model and its data; it keeps its memory from sample to sample. */
 typedef struct fl_prediction {
     const fl_loss *loss;
+    const fl_dataset *dataset, *squad; /* squad: its questions are answered; NULL: there are none */
     bool many_rows; /* some sample may have several rows: every value is then a list over rows */
     float *scores;  /* [width of a row] */
     int64_t n_scores;

@@ -52,7 +52,6 @@ fl_status fl_outputs_take(fl_outputs_memory *memory, fl_stage *stage, fl_stream 
         outputs.ids = fl_stage_samples(stage, slot);
         FL_TRY(take(context, &outputs));
     }
-    fl_stage_end(stage, slot);
     return FL_OK;
 }
 

@@ -1,4 +1,5 @@
-/* What the last layer of a model gave for samples, in host memory: for `frostline predict`. */
+/* What the last layer of a model gave for samples, in host memory: for `frostline predict`, and for
+ * metrics of more than one sample. */
 #ifndef FL_PIPE_STEP_OUTPUTS_H
 #define FL_PIPE_STEP_OUTPUTS_H
 
@@ -26,7 +27,7 @@ typedef struct fl_outputs_memory {
     size_t rows_bytes, wide_bytes;
 } fl_outputs_memory;
 
-/* Copy the outputs of the slot's micro-batch, wait for them, give them to `take`, and end the slot.
+/* Copy the outputs of the slot's micro-batch, wait for them, and give them to `take`.
  * Returns what `take` returns; FL_ENOMEM; FL_ENOTSUP for outputs that are no floats. */
 fl_status fl_outputs_take(fl_outputs_memory *memory, fl_stage *stage, fl_stream *stream, int slot,
                           int n_layers, fl_split split, fl_outputs_taker *take,

@@ -104,14 +104,18 @@ static void *place_grad_in(fl_pipeline *p)
 /* The last stage, of a batch that has no backward. */
 static fl_status end_evaluation(fl_pipeline *p, int slot)
 {
-    if (p->take_outputs == NULL) {
-        return fl_stage_loss(p->stage, slot, false, 0.0f, sums_on_device(p));
-    }
     const fl_plan *plan = p->o.plan;
     int n_layers = plan->first[p->K] - plan->first[p->K - 1];
-    p->outputs.device = p->o.device;
-    return fl_outputs_take(&p->outputs, p->stage, p->stream, slot, n_layers, p->now.batch.split,
-                           p->take_outputs, p->taker);
+    if (p->take_outputs != NULL) {
+        p->outputs.device = p->o.device;
+        FL_TRY(fl_outputs_take(&p->outputs, p->stage, p->stream, slot, n_layers, p->now.batch.split,
+                               p->take_outputs, p->taker));
+    }
+    if (p->predicts) {
+        fl_stage_end(p->stage, slot);
+        return FL_OK;
+    }
+    return fl_stage_loss(p->stage, slot, false, 0.0f, sums_on_device(p));
 }
 
 static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool training)
@@ -337,13 +341,20 @@ static fl_status run_all_forward(fl_pipeline *p, const fl_global_batch *batch)
     return FL_OK;
 }
 
-fl_status fl_pipeline_predict(fl_pipeline *p, const fl_global_batch *batch, fl_outputs_taker *take,
-                              void *context)
+void fl_pipeline_watch_outputs(fl_pipeline *p, fl_outputs_taker *take, void *context)
 {
     p->take_outputs = take;
     p->taker = context;
+}
+
+fl_status fl_pipeline_predict(fl_pipeline *p, const fl_global_batch *batch, fl_outputs_taker *take,
+                              void *context)
+{
+    fl_pipeline_watch_outputs(p, take, context);
+    p->predicts = true;
     fl_status status = run_all_forward(p, batch);
-    p->take_outputs = NULL;
+    p->predicts = false;
+    fl_pipeline_watch_outputs(p, NULL, NULL);
     FL_TRY(status);
     FL_TRY(fl_pipeline_wait(p));
     return read_clock(p);
@@ -364,11 +375,21 @@ const int64_t *fl_pipeline_samples(const fl_pipeline *p, int64_t *n)
     return fl_batch_split_mine(&p->now, n);
 }
 
+fl_status fl_pipeline_add_up(fl_pipeline *p, double *values, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += FL_GROUP_ALL_REDUCE_MAX) {
+        int64_t left = n - at;
+        int most = left < FL_GROUP_ALL_REDUCE_MAX ? (int)left : FL_GROUP_ALL_REDUCE_MAX;
+        FL_TRY(fl_group_all_reduce(p->o.group, values + at, most, fl__pipeline_deadline_us(p)));
+    }
+    return FL_OK;
+}
+
 fl_status fl_pipeline_total(fl_pipeline *p, fl_loss_sums *sums)
 {
     double values[FL_LOSS_SUMS_N];
     memcpy(values, sums, sizeof values);
-    FL_TRY(fl_group_all_reduce(p->o.group, values, FL_LOSS_SUMS_N, fl__pipeline_deadline_us(p)));
+    FL_TRY(fl_pipeline_add_up(p, values, FL_LOSS_SUMS_N));
     memcpy(sums, values, sizeof values);
     return FL_OK;
 }

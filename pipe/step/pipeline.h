@@ -89,8 +89,12 @@ fl_status fl_pipeline_find_nonfinite(fl_pipeline *pipeline, const fl_global_batc
  * up all workers' with fl_pipeline_total. */
 fl_status fl_pipeline_evaluate(fl_pipeline *pipeline, const fl_global_batch *batch,
                                fl_loss_sums *sums) FL_MUST_CHECK;
-/* The same, with the outputs of the last layer in place of the loss: at the last stage, `take` gets
- * those of each micro-batch, in order. */
+/* From now on, at the last stage, `take` gets the outputs of each micro-batch that is evaluated, in
+ * order, before its loss is computed; NULL: nobody does. */
+void fl_pipeline_watch_outputs(fl_pipeline *pipeline, fl_outputs_taker *take, void *context);
+
+/* As fl_pipeline_evaluate, with the outputs of the last layer in place of the loss: at the last
+ * stage, `take` gets those of each micro-batch, in order. */
 fl_status fl_pipeline_predict(fl_pipeline *pipeline, const fl_global_batch *batch,
                               fl_outputs_taker *take, void *context) FL_MUST_CHECK;
 
@@ -98,6 +102,9 @@ fl_status fl_pipeline_predict(fl_pipeline *pipeline, const fl_global_batch *batc
 const int64_t *fl_pipeline_samples(const fl_pipeline *pipeline, int64_t *n);
 
 fl_status fl_pipeline_total(fl_pipeline *pipeline, fl_loss_sums *sums) FL_MUST_CHECK;
+
+/* values[n] become their sums over all workers of the pipelines, each of which calls this. */
+fl_status fl_pipeline_add_up(fl_pipeline *pipeline, double *values, int64_t n) FL_MUST_CHECK;
 
 /* How the cache served this worker since the last time, if it does at all, and if a decision was
  * taken, or `always` and it was asked for something; otherwise false. */

@@ -52,8 +52,9 @@ struct fl_pipeline {
     double layer_squares[FL_MAX_LAYERS]; /* of this stage's layers */
     fl_nonfinite_search *search;         /* NULL but while a failed step is computed once more */
     fl_outputs_memory outputs;           /* the last stage's */
-    fl_outputs_taker *take_outputs;      /* NULL but while a batch is predicted */
+    fl_outputs_taker *take_outputs;      /* of batches that have no backward; NULL: nobody asks */
     void *taker;
+    bool predicts; /* a batch whose loss nobody asks for is at work */
 };
 
 /* ---- pipeline.c ---- */

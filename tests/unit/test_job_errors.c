@@ -417,8 +417,8 @@ static const broken files[] = {
      "none"},
     {"model: {kind: plugin, plugin: a}\ndata: {kind: table, classes: [1]}\n",
      "job.yaml:2:30: data.classes: found a list, with data.kind table allowed: all"},
-    {"data: {path: {train: a, test: b}}\n",
-     "job.yaml:1:14: data.path: found two files, allowed: only with data.kind table or text"},
+    {"data: {path: {train: a, test: b}}\n", "job.yaml:1:14: data.path: found two files, allowed: "
+                                            "only with data.kind table, text or squad"},
     {"data: {kind: text}\n",
      "job.yaml:1:14: data.kind: found text, with model.kind vit allowed: idx"},
     {"model: {kind: gpt2}\n",
