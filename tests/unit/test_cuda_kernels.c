@@ -9,19 +9,19 @@
 #include <cmocka.h>
 
 #include "support/kernel_pairs.h"
-#include "tests/shim/device.h"
 #include "tests/shim/shim.h"
+#include "tests/shim/standin.h"
 
-#include "device/cpu/cpu.h"
+#include "device/cuda/cuda.h"
 
 #include <string.h>
 
-static fl_device *shim, *cpu;
+static fl_device *cuda, *cpu;
 
 static int create_devices(void **state)
 {
     (void)state;
-    return shim_device_create(&shim) == FL_OK &&
+    return fl_device_cuda_create(standin_plugin(), 0, SIZE_MAX, &cuda) == FL_OK &&
                    fl_device_cpu_create(1, NULL, SIZE_MAX, &cpu) == FL_OK
                ? 0
                : -1;
@@ -30,7 +30,7 @@ static int create_devices(void **state)
 static int destroy_devices(void **state)
 {
     (void)state;
-    fl_device_destroy(&shim);
+    fl_device_destroy(&cuda);
     fl_device_destroy(&cpu);
     return 0;
 }
@@ -41,7 +41,7 @@ static void run_all(fl_dtype dtype, double tolerance)
     for (int k = 0; pair_kernel_at(k) != NULL; k++) {
         for (int i = 0; pair_shape_at(i) != NULL && (i == 0 || pair_kernel_has_shapes(k)); i++) {
             const pair_shape *shape = pair_shape_at(i);
-            if (pair_run(k, shape, dtype, shim, cpu, tolerance) != FL_OK) {
+            if (pair_run(k, shape, dtype, cuda, cpu, tolerance) != FL_OK) {
                 fail_msg("%s, %s, %s: %s", pair_kernel_at(k), shape->name, fl_dtype_name(dtype),
                          fl_errmsg());
             }

@@ -1,0 +1,82 @@
+/* What the parts of the CUDA device share. */
+#ifndef FL_DEVICE_CUDA_PARTS_H
+#define FL_DEVICE_CUDA_PARTS_H
+
+#include "device/cuda/cuda.h"
+
+#include <stdatomic.h>
+
+typedef struct fl__cuda {
+    fl_device base;
+    const fl_cuda_plugin *plugin;
+    int number;
+    fl_stream *default_stream;
+} fl__cuda;
+
+/* An fl_stream of this device is an fl__cuda_queue, with the workspace of the stream's kernels,
+ * which run one after another. An fl_event is the runtime's own handle. */
+
+static inline fl__cuda *fl__cuda_of(fl_device *d)
+{
+    return (fl__cuda *)d;
+}
+
+/* NULL is the default stream. */
+static inline fl__cuda_queue *fl__cuda_queue_of(const fl__cuda *c, fl_stream *s)
+{
+    return (fl__cuda_queue *)(void *)(s == NULL ? c->default_stream : s);
+}
+
+/* FL_OK for 0. call: what failed, as the table names it */
+fl_status fl__cuda_status(const fl__cuda *c, const char *call, int code) FL_MUST_CHECK;
+
+/* Let this thread's calls go to the device. */
+fl_status fl__cuda_enter(const fl__cuda *c) FL_MUST_CHECK;
+
+/* Call an entry of the plugin's table, on the device. */
+#define FL__CUDA_CALL(c, entry, ...)                                                               \
+    do {                                                                                           \
+        FL_TRY(fl__cuda_enter(c));                                                                 \
+        FL_TRY(fl__cuda_status(c, #entry, (c)->plugin->entry(__VA_ARGS__)));                       \
+    } while (0)
+
+/* What gives something back fails for nobody: an error that stays comes from the next wait. */
+#define FL__CUDA_GIVE(c, entry, handle)                                                            \
+    do {                                                                                           \
+        (void)(c)->plugin->choose_device((c)->number);                                             \
+        (void)(c)->plugin->entry(handle);                                                          \
+    } while (0)
+
+/* memory.c */
+fl_status fl__cuda_memory_take(fl_device *d, size_t size_bytes, void **out) FL_MUST_CHECK;
+void fl__cuda_memory_give(fl_device *d, void *memory, size_t size_bytes);
+fl_status fl__cuda_memory_share(fl_device *d, size_t size_bytes, void **out,
+                                fl_shared **shared) FL_MUST_CHECK;
+fl_status fl__cuda_host_take(fl_device *d, size_t size_bytes, void **out) FL_MUST_CHECK;
+void fl__cuda_host_give(fl_device *d, void *memory, size_t size_bytes);
+fl_status fl__cuda_copy(fl_device *d, fl_stream *s, void *to, const void *from,
+                        size_t n) FL_MUST_CHECK;
+fl_status fl__cuda_fill_zero(fl_device *d, fl_stream *s, void *to, size_t n) FL_MUST_CHECK;
+
+/* stream.c */
+fl_status fl__cuda_stream_create(fl_device *d, fl_stream **out) FL_MUST_CHECK;
+void fl__cuda_stream_destroy(fl_device *d, fl_stream **s);
+fl_status fl__cuda_sync(fl_device *d, fl_stream *s) FL_MUST_CHECK;
+fl_status fl__cuda_event_create(fl_device *d, fl_event **out) FL_MUST_CHECK;
+void fl__cuda_event_destroy(fl_device *d, fl_event **e);
+fl_status fl__cuda_event_record(fl_device *d, fl_event *e, fl_stream *s) FL_MUST_CHECK;
+fl_status fl__cuda_event_wait(fl_device *d, fl_event *e) FL_MUST_CHECK;
+fl_status fl__cuda_stream_wait(fl_device *d, fl_stream *s, fl_event *e) FL_MUST_CHECK;
+fl_status fl__cuda_event_elapsed(fl_device *d, const fl_event *from, const fl_event *to,
+                                 double *us) FL_MUST_CHECK;
+
+/* Free the queue's workspace; its work is done. */
+void fl__cuda_workspace_drop(fl__cuda *c, fl__cuda_queue *q);
+
+/* cuda.c */
+void fl__cuda_destroy(fl_device *d);
+
+/* kernels.c */
+extern const fl_device_ops fl__cuda_ops;
+
+#endif

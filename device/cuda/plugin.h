@@ -1,0 +1,62 @@
+/* What the CUDA device needs of a GPU: one table of functions, which a plugin exports. The plugin
+ * holds the kernels and thin wrappers of the CUDA runtime; the program, which is free of CUDA, has
+ * the device itself (device/cuda/cuda.h). In tests a table that executes on the host takes its
+ * place (tests/shim/standin.h). */
+#ifndef FL_DEVICE_CUDA_PLUGIN_H
+#define FL_DEVICE_CUDA_PLUGIN_H
+
+#include "device/cuda/launches.h"
+
+#include <stdint.h>
+
+/* Goes up when the table, launches.h or an argument of a kernel changes. */
+enum { FL_CUDA_PLUGIN_VERSION = 1 };
+
+/* Codes of the CUDA runtime that the device tells apart from others. */
+enum {
+    FL_CUDA_OK = 0,
+    FL_CUDA_OUT_OF_MEMORY = 2,
+    FL_CUDA_DRIVER_TOO_OLD = 35,
+    FL_CUDA_NO_DEVICE = 100
+};
+
+/* Each function returns 0 or an error code. Handles are the runtime's own. Threads: any, as the
+ * runtime allows it; what a thread calls is for the device that it chose last. */
+typedef struct fl_cuda_plugin {
+    uint32_t version;    /* FL_CUDA_PLUGIN_VERSION */
+    uint32_t size_bytes; /* of this struct */
+    const char *kind;    /* "cuda" */
+
+    const char *(*error_text)(int code);
+    int (*count_devices)(int *n);
+    int (*choose_device)(int number); /* for this thread */
+
+    int (*memory_take)(size_t size_bytes, void **out); /* 256-aligned, not cleared */
+    int (*memory_give)(void *memory);
+    int (*host_take)(size_t size_bytes, void **out); /* pinned, not cleared */
+    int (*host_give)(void *memory);
+
+    /* Queued in the stream. The runtime finds out where both sides of a copy lie. */
+    int (*copy)(void *stream, void *to, const void *from, size_t n);
+    int (*fill_zero)(void *stream, void *to, size_t n);
+
+    int (*stream_create)(void **out); /* in no order with any other */
+    int (*stream_destroy)(void *stream);
+    int (*stream_wait)(void *stream); /* the host waits */
+    int (*event_create)(void **out);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_wait)(void *event); /* the host waits */
+    int (*stream_wait_event)(void *stream, void *event);
+    int (*event_elapsed)(const void *from, const void *to, float *ms);
+
+#define FL__CUDA_ENTRY(kernel, args) int (*kernel)(fl__cuda_queue * q, const args *a);
+    FL__CUDA_KERNELS(FL__CUDA_ENTRY)
+#undef FL__CUDA_ENTRY
+    int (*add_to_sum)(fl__cuda_queue *q, double value, double *sum);
+    int (*adamw_many)(fl__cuda_queue *q, const fl_update *list, int n, const fl_adamw_step *step);
+    int (*sgd_many)(fl__cuda_queue *q, const fl_update *list, int n, const fl_sgd_step *step);
+    int (*sum_squares_many)(fl__cuda_queue *q, const fl_square_sum *list, int n);
+} fl_cuda_plugin;
+
+#endif

@@ -1,0 +1,373 @@
+#include "tests/shim/standin.h"
+
+#include "tests/shim/parts.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCKS_MAX = 512, OTHER_ERROR = 1 };
+
+static struct {
+    int n_devices, devices_code;
+    size_t memory_bytes, used_bytes;
+    struct {
+        void *memory;
+        size_t size_bytes;
+    } blocks[BLOCKS_MAX]; /* of device memory */
+    int outstanding;
+    char entry[64]; /* that fails next */
+    int n, code, broken;
+    int64_t clock; /* goes up with each event */
+} standin;
+
+/* Whether this call fails: 0 or the code. */
+static int failure_of(const char *entry)
+{
+    if (standin.broken != 0) {
+        return standin.broken;
+    }
+    if (standin.n > 0 && strcmp(entry, standin.entry) == 0 && --standin.n == 0) {
+        return standin.code;
+    }
+    return 0;
+}
+
+#define FAIL_OR_GO_ON(entry)                                                                       \
+    do {                                                                                           \
+        int failure_ = failure_of(entry);                                                          \
+        if (failure_ != 0) {                                                                       \
+            return failure_;                                                                       \
+        }                                                                                          \
+    } while (0)
+
+static const char *error_text(int code)
+{
+    static char text[700];
+    switch (code) {
+    case FL_CUDA_OUT_OF_MEMORY:
+        return "out of memory";
+    case FL_CUDA_DRIVER_TOO_OLD:
+        return "CUDA driver version is insufficient for CUDA runtime version";
+    case FL_CUDA_NO_DEVICE:
+        return "no CUDA-capable device is detected";
+    case SHIM_LAUNCH_FAILED:
+        snprintf(text, sizeof text, "%s", shim_take_error());
+        return text;
+    }
+    return "another error";
+}
+
+static int count_devices(int *n)
+{
+    FAIL_OR_GO_ON("count_devices");
+    *n = standin.n_devices;
+    return standin.devices_code;
+}
+
+static int choose_device(int number)
+{
+    FAIL_OR_GO_ON("choose_device");
+    return number >= 0 && number < standin.n_devices ? 0 : OTHER_ERROR;
+}
+
+/* ---- memory ---- */
+
+static int find_block(const void *memory)
+{
+    for (int i = 0; i < BLOCKS_MAX; i++) {
+        if (standin.blocks[i].memory == memory) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Filled with what was there before: memory of a GPU is not cleared. */
+static int memory_take(size_t size_bytes, void **out)
+{
+    FAIL_OR_GO_ON("memory_take");
+    int at = find_block(NULL);
+    if (at < 0 || size_bytes > standin.memory_bytes - standin.used_bytes) {
+        return FL_CUDA_OUT_OF_MEMORY;
+    }
+    void *memory = aligned_alloc(256, (size_bytes + 511) / 256 * 256);
+    if (memory == NULL) {
+        return FL_CUDA_OUT_OF_MEMORY;
+    }
+    memset(memory, 0xA5, size_bytes);
+    standin.blocks[at].memory = memory;
+    standin.blocks[at].size_bytes = size_bytes;
+    standin.used_bytes += size_bytes;
+    standin.outstanding++;
+    shim_region_add(memory, size_bytes, "device memory");
+    *out = memory;
+    return 0;
+}
+
+static int memory_give(void *memory)
+{
+    int at = find_block(memory);
+    if (memory == NULL || at < 0) {
+        fprintf(stderr, "stand-in: device memory is given back that was not taken\n");
+        abort();
+    }
+    shim_region_remove(memory);
+    standin.used_bytes -= standin.blocks[at].size_bytes;
+    standin.blocks[at].memory = NULL;
+    standin.outstanding--;
+    free(memory);
+    return failure_of("memory_give");
+}
+
+static int host_take(size_t size_bytes, void **out)
+{
+    FAIL_OR_GO_ON("host_take");
+    void *memory = aligned_alloc(256, (size_bytes + 255) / 256 * 256);
+    if (memory == NULL) {
+        return FL_CUDA_OUT_OF_MEMORY;
+    }
+    memset(memory, 0xA5, size_bytes);
+    standin.outstanding++;
+    *out = memory;
+    return 0;
+}
+
+static int host_give(void *memory)
+{
+    free(memory);
+    standin.outstanding--;
+    return failure_of("host_give");
+}
+
+static int copy_bytes(void *stream, void *to, const void *from, size_t n)
+{
+    FAIL_OR_GO_ON("copy");
+    (void)stream;
+    memmove(to, from, n);
+    return 0;
+}
+
+static int fill_zero(void *stream, void *to, size_t n)
+{
+    FAIL_OR_GO_ON("fill_zero");
+    (void)stream;
+    memset(to, 0, n);
+    return 0;
+}
+
+/* ---- streams and events: a number each ---- */
+
+static int create_handle(const char *entry, void **out)
+{
+    FAIL_OR_GO_ON(entry);
+    *out = calloc(1, sizeof(int64_t));
+    standin.outstanding += *out == NULL ? 0 : 1;
+    return *out == NULL ? FL_CUDA_OUT_OF_MEMORY : 0;
+}
+
+static int destroy_handle(const char *entry, void *handle)
+{
+    free(handle);
+    standin.outstanding--;
+    return failure_of(entry);
+}
+
+static int stream_create(void **out)
+{
+    return create_handle("stream_create", out);
+}
+
+static int stream_destroy(void *stream)
+{
+    return destroy_handle("stream_destroy", stream);
+}
+
+static int stream_wait(void *stream)
+{
+    (void)stream;
+    return failure_of("stream_wait");
+}
+
+static int event_create(void **out)
+{
+    return create_handle("event_create", out);
+}
+
+static int event_destroy(void *event)
+{
+    return destroy_handle("event_destroy", event);
+}
+
+static int event_record(void *event, void *stream)
+{
+    FAIL_OR_GO_ON("event_record");
+    (void)stream;
+    *(int64_t *)event = ++standin.clock;
+    return 0;
+}
+
+static int event_wait(void *event)
+{
+    (void)event;
+    return failure_of("event_wait");
+}
+
+static int stream_wait_event(void *stream, void *event)
+{
+    (void)stream;
+    (void)event;
+    return failure_of("stream_wait_event");
+}
+
+static int event_elapsed(const void *from, const void *to, float *ms)
+{
+    FAIL_OR_GO_ON("event_elapsed");
+    *ms = (float)(*(const int64_t *)to - *(const int64_t *)from);
+    return 0;
+}
+
+/* ---- kernels ---- */
+
+/* A launch that the shim stopped breaks the device, as it does on a GPU. */
+static int note_launch(int code)
+{
+    standin.broken = code > 0 ? code : standin.broken;
+    return code;
+}
+
+#define STANDIN_CASE(kernel, args)                                                                 \
+    static int run_##kernel(fl__cuda_queue *q, const args *a)                                      \
+    {                                                                                              \
+        FAIL_OR_GO_ON(#kernel);                                                                    \
+        return note_launch(fl__cuda_##kernel(q, a));                                               \
+    }
+FL__CUDA_KERNELS(STANDIN_CASE)
+#undef STANDIN_CASE
+
+static int run_add_to_sum(fl__cuda_queue *q, double value, double *sum)
+{
+    FAIL_OR_GO_ON("add_to_sum");
+    return note_launch(fl__cuda_add_to_sum(q, value, sum));
+}
+
+static int run_adamw_many(fl__cuda_queue *q, const fl_update *list, int n,
+                          const fl_adamw_step *step)
+{
+    FAIL_OR_GO_ON("adamw_many");
+    return note_launch(fl__cuda_adamw_many(q, list, n, step));
+}
+
+static int run_sgd_many(fl__cuda_queue *q, const fl_update *list, int n, const fl_sgd_step *step)
+{
+    FAIL_OR_GO_ON("sgd_many");
+    return note_launch(fl__cuda_sgd_many(q, list, n, step));
+}
+
+static int run_sum_squares_many(fl__cuda_queue *q, const fl_square_sum *list, int n)
+{
+    FAIL_OR_GO_ON("sum_squares_many");
+    return note_launch(fl__cuda_sum_squares_many(q, list, n));
+}
+
+static const fl_cuda_plugin plugin = {
+    .version = FL_CUDA_PLUGIN_VERSION,
+    .size_bytes = sizeof(fl_cuda_plugin),
+    .kind = "stand-in",
+    .error_text = error_text,
+    .count_devices = count_devices,
+    .choose_device = choose_device,
+    .memory_take = memory_take,
+    .memory_give = memory_give,
+    .host_take = host_take,
+    .host_give = host_give,
+    .copy = copy_bytes,
+    .fill_zero = fill_zero,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_wait = stream_wait,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .stream_wait_event = stream_wait_event,
+    .event_elapsed = event_elapsed,
+#define STANDIN_CASE(kernel, args) .kernel = run_##kernel,
+    FL__CUDA_KERNELS(STANDIN_CASE)
+#undef STANDIN_CASE
+        .add_to_sum = run_add_to_sum,
+    .adamw_many = run_adamw_many,
+    .sgd_many = run_sgd_many,
+    .sum_squares_many = run_sum_squares_many,
+};
+
+/* ---- what tests ask for ---- */
+
+const fl_cuda_plugin *standin_plugin(void)
+{
+    standin.n_devices = 1;
+    standin.devices_code = 0;
+    standin.memory_bytes = SIZE_MAX;
+    standin.n = 0;
+    standin.broken = 0;
+    return &plugin;
+}
+
+void standin_set_devices(int n, int code)
+{
+    standin.n_devices = n;
+    standin.devices_code = code;
+}
+
+void standin_set_memory(size_t size_bytes)
+{
+    standin.memory_bytes = size_bytes;
+}
+
+void standin_fail(const char *entry, int n, int code)
+{
+    snprintf(standin.entry, sizeof standin.entry, "%s", entry);
+    standin.n = n;
+    standin.code = code;
+}
+
+void standin_break(int code)
+{
+    standin.broken = code;
+}
+
+const char *standin_entry(int index)
+{
+    static const char *const names[] = {"count_devices",
+                                        "choose_device",
+                                        "memory_take",
+                                        "memory_give",
+                                        "host_take",
+                                        "host_give",
+                                        "copy",
+                                        "fill_zero",
+                                        "stream_create",
+                                        "stream_destroy",
+                                        "stream_wait",
+                                        "event_create",
+                                        "event_destroy",
+                                        "event_record",
+                                        "event_wait",
+                                        "stream_wait_event",
+                                        "event_elapsed",
+#define STANDIN_CASE(kernel, args) #kernel,
+                                        FL__CUDA_KERNELS(STANDIN_CASE)
+#undef STANDIN_CASE
+                                            "add_to_sum",
+                                        "adamw_many",
+                                        "sgd_many",
+                                        "sum_squares_many",
+                                        NULL};
+    return names[index];
+}
+
+int standin_outstanding(void)
+{
+    return standin.outstanding;
+}

@@ -1,0 +1,31 @@
+/* A stand-in for the plugin of the CUDA device: the kernels run on the host, in the shim; memory is
+ * host memory; streams do their work at the call. Any call can be made to fail. */
+#ifndef FL_TESTS_SHIM_STANDIN_H
+#define FL_TESTS_SHIM_STANDIN_H
+
+#include "device/cuda/plugin.h"
+
+/* The table. One at a time; what earlier calls set is forgotten. */
+const fl_cuda_plugin *standin_plugin(void);
+
+/* How many devices it has, 1 at first; a code: count_devices fails with it. */
+void standin_set_devices(int n, int code);
+
+/* How much device memory there is; SIZE_MAX at first. */
+void standin_set_memory(size_t size_bytes);
+
+/* The n-th call of an entry of the table from now on fails with `code`; n = 0: none does. What
+ * gives something back does so nevertheless. */
+void standin_fail(const char *entry, int n, int code);
+
+/* As a kernel that went wrong on a GPU: from now on every call fails with `code`. What gives
+ * something back does so nevertheless. */
+void standin_break(int code);
+
+/* Names of the entries that standin_fail knows; NULL behind the last. */
+const char *standin_entry(int index);
+
+/* Memory, streams and events that were not given back. */
+int standin_outstanding(void);
+
+#endif

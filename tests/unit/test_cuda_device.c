@@ -1,0 +1,274 @@
+/* The CUDA device over a stand-in for the runtime. Catches a call whose error is lost, memory,
+ * streams and events that a failure leaves behind, a workspace that is too small or in use when it
+ * grows, and a machine or plugin that cannot do the job and is not refused with a line that names
+ * the reason. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "support/kernel_cases.h"
+#include "tests/shim/standin.h"
+
+#include "device/alloc.h"
+#include "device/cuda/cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { BUDGET = 1 << 20 };
+
+static fl_device *device_of(const fl_cuda_plugin *plugin)
+{
+    fl_device *d = NULL;
+    if (fl_device_cuda_create(plugin, 0, BUDGET, &d) != FL_OK) {
+        fail_msg("%s", fl_errmsg());
+    }
+    return d;
+}
+
+/* ---- the contract of a device ---- */
+
+static void test_cuda_device__has_memory_streams_and_events(void **state)
+{
+    (void)state;
+    fl_device *d = device_of(standin_plugin());
+    fl_stream *s = NULL;
+    fl_event *begun = NULL, *done = NULL;
+    void *memory = NULL, *host = NULL;
+    char back[8] = "xxxxxxx";
+    double us = 0.0;
+    assert_int_equal(fl_device_ops_check(d->ops), FL_OK);
+    assert_false(d->ops->host_memory);
+    assert_int_equal(d->ops->stream_create(d, &s), FL_OK);
+    assert_int_equal(d->ops->event_create(d, &begun), FL_OK);
+    assert_int_equal(d->ops->event_create(d, &done), FL_OK);
+    assert_int_equal(fl_device_alloc(d, 16, "text", &memory), FL_OK);
+    assert_int_equal(d->ops->host_take(d, 8, &host), FL_OK);
+    assert_memory_equal(host, "\0\0\0\0\0\0\0", 8);
+    assert_int_equal(d->ops->copy_out(d, NULL, back, memory, 8), FL_OK);
+    assert_memory_equal(back, "\0\0\0\0\0\0\0", 8); /* cleared, though a GPU's memory is not */
+    memcpy(host, "frost", 6);
+    assert_int_equal(d->ops->event_record(d, begun, s), FL_OK);
+    assert_int_equal(d->ops->copy_in(d, s, memory, host, 8), FL_OK);
+    assert_int_equal(d->ops->event_record(d, done, s), FL_OK);
+    assert_int_equal(d->ops->stream_wait(d, NULL, done), FL_OK);
+    assert_int_equal(d->ops->copy(d, NULL, (char *)memory + 8, memory, 8), FL_OK);
+    assert_int_equal(d->ops->copy_out(d, NULL, back, (char *)memory + 8, 8), FL_OK);
+    assert_int_equal(d->ops->event_wait(d, done), FL_OK);
+    assert_int_equal(d->ops->sync(d, NULL), FL_OK);
+    assert_string_equal(back, "frost");
+    assert_int_equal(d->ops->event_elapsed(d, begun, done, &us), FL_OK);
+    assert_true(us == 1000.0); /* the stand-in counts a millisecond for each event */
+    d->ops->host_give(d, host, 8);
+    fl_device_free(d, memory, 16);
+    d->ops->event_destroy(d, &begun);
+    d->ops->event_destroy(d, &done);
+    d->ops->stream_destroy(d, &s);
+    fl_device_destroy(&d);
+    assert_int_equal(standin_outstanding(), 0);
+}
+
+static void test_cuda_device__counts_workspaces_outside_the_budget(void **state)
+{
+    (void)state;
+    fl_device *d = device_of(standin_plugin());
+    unsigned char *out = NULL;
+    size_t size = 0;
+    for (int i = 0; kernel_case_at(i) != NULL; i++) {
+        assert_int_equal(kernel_case_run(kernel_case_at(i), d, NULL, &out, &size), FL_OK);
+        fl_free(out);
+    }
+    assert_int_equal(d->used_bytes, 0);
+    assert_true(d->workspace_bytes > 0); /* losses and norms need one */
+    fl_device_destroy(&d);
+    assert_int_equal(standin_outstanding(), 0);
+}
+
+static void test_cuda_device__refuses_what_it_has_no_kernel_for(void **state)
+{
+    (void)state;
+    fl_device *d = device_of(standin_plugin());
+    const fl_linear_args linear = {.dtype = FL_BF16};
+    const fl_add_args add = {.dtype = FL_I32};
+    const fl_attention_args attention = {.heads = 2, .width = 258};
+    assert_int_equal(d->ops->linear(d, NULL, &linear), FL_ENOTSUP);
+    assert_string_equal(fl_errmsg(), "device cuda: linear has no kernel for bf16");
+    assert_int_equal(d->ops->add(d, NULL, &add), FL_ENOTSUP);
+    assert_string_equal(fl_errmsg(), "device cuda: add has no kernel for int32");
+    assert_int_equal(d->ops->attention(d, NULL, &attention), FL_ENOTSUP);
+    assert_string_equal(fl_errmsg(), "device cuda: attention has heads of 129 columns, allowed are "
+                                     "at most 128");
+    fl_device_destroy(&d);
+}
+
+/* ---- failures ---- */
+
+/* Everything that a device can be asked for, until something fails; then all is given back. */
+static fl_status use_all(const fl_cuda_plugin *plugin)
+{
+    fl_device *d = NULL;
+    fl_stream *s = NULL;
+    fl_event *e = NULL;
+    void *memory = NULL, *host = NULL;
+    double us;
+    FL_TRY(fl_device_cuda_create(plugin, 0, BUDGET, &d));
+    fl_status status = d->ops->stream_create(d, &s);
+    status = status == FL_OK ? d->ops->event_create(d, &e) : status;
+    status = status == FL_OK ? fl_device_alloc(d, 8, "memory", &memory) : status;
+    status = status == FL_OK ? d->ops->host_take(d, 8, &host) : status;
+    status = status == FL_OK ? d->ops->copy_in(d, s, memory, host, 8) : status;
+    status = status == FL_OK ? d->ops->event_record(d, e, s) : status;
+    status = status == FL_OK ? d->ops->event_wait(d, e) : status;
+    status = status == FL_OK ? d->ops->stream_wait(d, NULL, e) : status;
+    status = status == FL_OK ? d->ops->event_elapsed(d, e, e, &us) : status;
+    status = status == FL_OK ? d->ops->copy_out(d, s, host, memory, 8) : status;
+    status = status == FL_OK ? d->ops->sync(d, s) : status;
+    for (int i = 0; status == FL_OK && kernel_case_at(i) != NULL; i++) {
+        unsigned char *out = NULL;
+        size_t size = 0;
+        status = kernel_case_run(kernel_case_at(i), d, s, &out, &size);
+        if (status == FL_OK) {
+            fl_free(out);
+        }
+    }
+    if (host != NULL) {
+        d->ops->host_give(d, host, 8);
+    }
+    fl_device_free(d, memory, 8);
+    fl_device_event_destroy(d, &e);
+    d->ops->stream_destroy(d, &s);
+    fl_device_destroy(&d);
+    return status;
+}
+
+static void test_cuda_device__passes_on_the_failure_of_every_call(void **state)
+{
+    (void)state;
+    enum { CODE = 999 };
+    for (int i = 0; standin_entry(i) != NULL; i++) {
+        const char *entry = standin_entry(i);
+        const fl_cuda_plugin *plugin = standin_plugin();
+        standin_fail(entry, 1, CODE);
+        fl_status status = use_all(plugin);
+        bool gives = strstr(entry, "_give") != NULL || strstr(entry, "_destroy") != NULL;
+        char named[96];
+        snprintf(named, sizeof named, "%s: another error (CUDA error %d)", entry, CODE);
+        if (gives ? status != FL_OK : status == FL_OK) {
+            fail_msg("%s: %s", entry, gives ? fl_errmsg() : "its failure was lost");
+        }
+        if (!gives && strcmp(entry, "count_devices") != 0 && strstr(fl_errmsg(), named) == NULL) {
+            fail_msg("\"%s\" lacks \"%s\"", fl_errmsg(), named);
+        }
+        assert_int_equal(standin_outstanding(), 0);
+    }
+}
+
+/* Early and late calls of those that several others make. */
+static void test_cuda_device__leaves_nothing_behind_whichever_call_fails(void **state)
+{
+    (void)state;
+    static const char *const entries[] = {"choose_device", "memory_take", "stream_create",
+                                          "copy",          "stream_wait", "fill_zero"};
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+        for (int n = 1; n < 60; n += n) {
+            const fl_cuda_plugin *plugin = standin_plugin();
+            standin_fail(entries[i], n, FL_CUDA_OUT_OF_MEMORY);
+            fl_status status = use_all(plugin);
+            assert_true(status == FL_OK || status == FL_ENOMEM);
+            assert_int_equal(standin_outstanding(), 0);
+        }
+    }
+}
+
+static void test_cuda_device__keeps_failing_once_a_kernel_went_wrong(void **state)
+{
+    (void)state;
+    fl_device *d = device_of(standin_plugin());
+    float x[4] = {0};
+    const fl_add_args add = {.a = x, .b = x, .y = x, .n = 4}; /* no device memory */
+    assert_int_equal(d->ops->add(d, NULL, &add), FL_EFAILED);
+    if (strstr(fl_errmsg(), "device cuda 0: add: launch at passes.cu:") == NULL ||
+        strstr(fl_errmsg(), "out of bounds: it reads 4 bytes at ") == NULL ||
+        strstr(fl_errmsg(), " (CUDA error 719)") == NULL) {
+        fail_msg("%s", fl_errmsg());
+    }
+    assert_int_equal(d->ops->sync(d, NULL), FL_EFAILED);
+    fl_device_destroy(&d);
+    assert_int_equal(standin_outstanding(), 0);
+}
+
+static void test_cuda_device__tells_that_memory_ran_out(void **state)
+{
+    (void)state;
+    const fl_cuda_plugin *plugin = standin_plugin();
+    fl_device *d = device_of(plugin);
+    void *memory = NULL;
+    standin_set_memory(1000);
+    assert_int_equal(fl_device_alloc(d, 1001, "weights", &memory), FL_ENOMEM);
+    assert_string_equal(fl_errmsg(), "device cuda 0: memory_take: out of memory (CUDA error 2)");
+    assert_int_equal(d->used_bytes, 0);
+    assert_int_equal(fl_device_alloc(d, 1000, "weights", &memory), FL_OK);
+    fl_device_free(d, memory, 1000);
+    fl_device_destroy(&d);
+}
+
+/* ---- machines and plugins that cannot do the job ---- */
+
+static void refused(const fl_cuda_plugin *plugin, int n_devices, const char *line)
+{
+    assert_int_equal(fl_cuda_check(plugin, n_devices), FL_ENOTSUP);
+    assert_string_equal(fl_errmsg(), line);
+}
+
+static void test_cuda_check__names_what_is_missing(void **state)
+{
+    (void)state;
+    const fl_cuda_plugin *plugin = standin_plugin();
+    assert_int_equal(fl_cuda_check(plugin, 1), FL_OK);
+    refused(plugin, 3, "3 CUDA devices asked for, this machine has 1");
+    standin_set_devices(0, FL_CUDA_DRIVER_TOO_OLD);
+    refused(plugin, 1,
+            "no NVIDIA driver, or one too old for this build's CUDA: CUDA driver version is "
+            "insufficient for CUDA runtime version (CUDA error 35)");
+    standin_set_devices(0, FL_CUDA_NO_DEVICE);
+    refused(plugin, 1,
+            "no CUDA device can be used: no CUDA-capable device is detected (CUDA error 100)");
+    standin_set_devices(0, 0);
+    refused(plugin, 1,
+            "no CUDA device can be used: no CUDA-capable device is detected (CUDA error 100)");
+}
+
+static void test_cuda_check__refuses_a_plugin_of_another_version(void **state)
+{
+    (void)state;
+    fl_cuda_plugin other = *standin_plugin();
+    char line[200];
+    other.version++;
+    snprintf(line, sizeof line,
+             "the plugin was built for version %d of the CUDA plugin interface (%zu bytes); this "
+             "program has version %d (%zu bytes)",
+             FL_CUDA_PLUGIN_VERSION + 1, sizeof other, FL_CUDA_PLUGIN_VERSION, sizeof other);
+    refused(&other, 1, line);
+    other = *standin_plugin();
+    other.memory_give = NULL;
+    refused(&other, 1, "plugin stand-in lacks function 4 of the CUDA plugin interface");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuda_device__has_memory_streams_and_events),
+        cmocka_unit_test(test_cuda_device__counts_workspaces_outside_the_budget),
+        cmocka_unit_test(test_cuda_device__refuses_what_it_has_no_kernel_for),
+        cmocka_unit_test(test_cuda_device__passes_on_the_failure_of_every_call),
+        cmocka_unit_test(test_cuda_device__leaves_nothing_behind_whichever_call_fails),
+        cmocka_unit_test(test_cuda_device__keeps_failing_once_a_kernel_went_wrong),
+        cmocka_unit_test(test_cuda_device__tells_that_memory_ran_out),
+        cmocka_unit_test(test_cuda_check__names_what_is_missing),
+        cmocka_unit_test(test_cuda_check__refuses_a_plugin_of_another_version),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
