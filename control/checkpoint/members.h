@@ -10,11 +10,17 @@
         .name = #name_, .type = FL_MEMBER_INT, .offset = offsetof(of, name_), .least = (from),     \
         .most = (to)                                                                               \
     }
-/* An int64_t from 0 up; any int64_t; any uint32_t. */
+/* An int64_t from 0 up; one to which the run adds, so that the sum stays an int64_t; any int64_t;
+ * any uint32_t. */
 #define FL_M_COUNT(of, name_)                                                                      \
     {                                                                                              \
         .name = #name_, .type = FL_MEMBER_INT64, .offset = offsetof(of, name_), .least = 0,        \
         .most = INT64_MAX                                                                          \
+    }
+#define FL_M_SUM(of, name_)                                                                        \
+    {                                                                                              \
+        .name = #name_, .type = FL_MEMBER_INT64, .offset = offsetof(of, name_), .least = 0,        \
+        .most = INT64_MAX / 2                                                                      \
     }
 #define FL_M_NUMBER(of, name_)                                                                     \
     {                                                                                              \

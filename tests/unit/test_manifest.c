@@ -394,9 +394,29 @@ static void test_manifest__a_shortened_run_stays_shortened_until_it_is_over(void
 
 #define TEST(name) cmocka_unit_test_setup_teardown(test_manifest__##name, set_up, clean)
 
+/* Would catch: a forged count to which the run adds until it overflows. */
+static void test_manifest__sums_that_would_overflow_are_refused(void **state)
+{
+    (void)state;
+    fl_checkpoint *c = with_files(STEP, 1), *forged = calloc(1, sizeof *forged);
+    char *text = NULL;
+    size_t n = 0;
+    assert_non_null(forged);
+    c->controller.stats.n_window = INT64_MAX;
+    assert_int_equal(fl_checkpoint_format(c, &text, &n), FL_OK);
+    assert_int_equal(fl_checkpoint_parse("m.json", text, n, forged), FL_EFORMAT);
+    assert_non_null(strstr(fl_errmsg(), "m.json: controller.stats.n_window: found "
+                                        "9223372036854775807, allowed: an integer from 0 to 46"));
+    fl_checkpoint_fini(forged);
+    free(forged);
+    fl_free(text);
+    destroy_checkpoint(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_manifest__sums_that_would_overflow_are_refused),
         TEST(every_value_comes_back_to_the_last_bit),
         TEST(is_what_the_fuzz_target_starts_from),
         TEST(numbers_that_json_cannot_express_come_back),
