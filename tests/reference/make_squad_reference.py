@@ -156,4 +156,5 @@ def main():
         make(sys.argv[1])
 
 
-main()
+if __name__ == "__main__":
+    main()
