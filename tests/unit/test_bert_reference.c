@@ -169,6 +169,36 @@ static void test_bert_reference__answers_as_transformers_does(void **state)
     check_model(&answers, TOKENS * COLUMNS);
 }
 
+static fl_status loss_of(trial *t, fl_loss_sums *sums)
+{
+    int last = t->r.n_layers;
+    *sums = (fl_loss_sums){0};
+    return fl_exec_loss(&t->r.x, t->r.model, &t->r.act[last], &t->targets, 0.0f, NULL, sums);
+}
+
+/* A target is a row of its own sample, or -1: then it does not count. */
+static void test_bert_reference__targets_of_answers(void **state)
+{
+    (void)state;
+    static trial t;
+    fl_loss_sums all, fewer;
+    fl_bert_config answers = config;
+    answers.head = FL_BERT_ANSWERS;
+    begin(&t, &answers, 2);
+    assert_int_equal(rig_forward(&t.r), FL_OK);
+    assert_int_equal(loss_of(&t, &all), FL_OK);
+    assert_true(all.n_targets == COLUMNS * SAMPLES);
+    t.target[1] = -1;
+    assert_int_equal(loss_of(&t, &fewer), FL_OK);
+    assert_true(fewer.n_targets == all.n_targets - 1 && fewer.loss < all.loss);
+    t.target[1] = -2;
+    assert_int_equal(loss_of(&t, &fewer), FL_EINVAL);
+    t.target[1] = (int32_t)lengths[0]; /* the first row of the next sample */
+    assert_int_equal(loss_of(&t, &fewer), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "target 5, allowed is -1 to 4"));
+    end(&t);
+}
+
 /* The token in that place has a gradient otherwise. */
 static void test_bert_reference__padding_alone_has_no_gradient(void **state)
 {
@@ -211,6 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bert_reference__agrees_with_transformers),
         cmocka_unit_test(test_bert_reference__answers_as_transformers_does),
+        cmocka_unit_test(test_bert_reference__targets_of_answers),
         cmocka_unit_test(test_bert_reference__padding_alone_has_no_gradient),
         cmocka_unit_test(test_bert_reference__ids_alone_have_type_0),
     };

@@ -176,6 +176,26 @@ static void test_metrics__of_no_model_are_none(void **state)
     fl_model_destroy(&model);
 }
 
+/* Answers to whole questions have a score once an evaluation has added them, and no other. */
+static void test_metrics__of_questions(void **state)
+{
+    (void)state;
+    const fl_loss loss = fl_loss_span();
+    const fl_metric_list list = {.metric = loss.ops->metrics, .n = loss.ops->n_metrics};
+    fl_loss_sums sums = {.loss = 3, .n_targets = 4, .metric = {1}};
+    fl_metric_means means = fl_loss_sums_means(&sums, list);
+    assert_true(fl_loss_is_span(&loss));
+    assert_true(fl_metric_mean(&list, &means, "accuracy") == 0.25);
+    assert_true(isnan(fl_metric_mean(&list, &means, "em")));
+    assert_true(isnan(fl_metric_mean(&list, &means, "f1")));
+    fl_loss_span_add(&sums, 8, 2, 3);
+    fl_loss_span_add(&sums, 2, 1, 2);
+    means = fl_loss_sums_means(&sums, list);
+    assert_true(fl_metric_mean(&list, &means, "accuracy") == 0.25);
+    assert_true(fl_metric_mean(&list, &means, "em") == 0.3);
+    assert_true(fl_metric_mean(&list, &means, "f1") == 0.5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +204,7 @@ int main(void)
         cmocka_unit_test(test_metrics__are_means_over_targets),
         cmocka_unit_test(test_metrics__of_two_classes_are_f1_and_matthews),
         cmocka_unit_test(test_metrics__of_no_model_are_none),
+        cmocka_unit_test(test_metrics__of_questions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

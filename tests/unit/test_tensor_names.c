@@ -52,6 +52,28 @@ static void test_tensor_names__every_parameter_has_one(void **state)
     fl_model_destroy(&model);
 }
 
+/* The head of another task has other names, and the pooler is not the model's. */
+static void test_tensor_names__of_a_model_that_answers(void **state)
+{
+    (void)state;
+    fl_tensor_piece p[FL_TENSOR_PIECES_MAX];
+    const fl_tensor_names *n = &fl_bert_span_tensor_names;
+    fl_bert_config answers = config;
+    fl_model *model = NULL;
+    answers.head = FL_BERT_ANSWERS;
+    assert_int_equal(fl_model_bert(&answers, &model), FL_OK);
+    assert_int_equal(pieces_of(n, model, "head.fc.weight", p), 1);
+    assert_string_equal(p[0].name, "qa_outputs.weight");
+    assert_int_equal(p[0].n_rows, 2);
+    assert_int_equal(pieces_of(n, model, "blocks.2.attn.proj.bias", p), 1);
+    assert_string_equal(p[0].name, "bert.encoder.layer.1.attention.output.dense.bias");
+    assert_true(fl_tensor_is_unused(n, "bert.pooler.dense.weight"));
+    assert_true(fl_tensor_is_unused(n, "pooler.dense.weight"));
+    assert_true(fl_tensor_is_unused(n, "classifier.bias"));
+    assert_false(fl_tensor_is_unused(n, "qa_outputs.bias"));
+    fl_model_destroy(&model);
+}
+
 static void test_tensor_names__blocks_and_rows(void **state)
 {
     (void)state;
@@ -180,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensor_names__every_parameter_has_one),
+        cmocka_unit_test(test_tensor_names__of_a_model_that_answers),
         cmocka_unit_test(test_tensor_names__blocks_and_rows),
         cmocka_unit_test(test_tensor_names__old_spellings_are_found),
         cmocka_unit_test(test_tensor_names__gpt2_has_other_shapes),
