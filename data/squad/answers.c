@@ -88,6 +88,9 @@ fl_text fl_squad_choice_text(const fl_squad_split *split, int64_t window,
 
 /* ---- the windows of a question ---- */
 
+/* What transformers answers where no window has a choice. */
+static const char unanswered[] = "empty";
+
 fl_text fl_squad_answer_text(const fl_squad_split *split, bool impossible, int64_t first,
                              int64_t end, const fl_squad_choice *choices)
 {
@@ -103,8 +106,11 @@ fl_text fl_squad_answer_text(const fl_squad_split *split, bool impossible, int64
             best = i;
         }
     }
-    if (best < 0) { /* what transformers answers then */
-        return impossible ? (fl_text){.bytes = ""} : (fl_text){.bytes = "empty", .n_bytes = 5};
+    if (best < 0 && !impossible) {
+        return (fl_text){.bytes = unanswered, .n_bytes = sizeof unanswered - 1};
+    }
+    if (best < 0) {
+        return (fl_text){.bytes = ""};
     }
     if (impossible && null > choices[best].score) {
         return (fl_text){.bytes = ""};
