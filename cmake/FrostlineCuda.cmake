@@ -1,5 +1,6 @@
-# The CUDA kernels, where nvcc is found: the target cuda_kernels compiles them for every architecture
-# of the list that this nvcc knows, warnings as errors. Nothing else of the build needs CUDA.
+# The CUDA plugin, where nvcc is found: the target cuda_plugin compiles the kernels for every
+# architecture of the list that this nvcc knows, warnings as errors, and links libfrostline_cuda.so.
+# Nothing else of the build needs CUDA.
 find_program(FL_NVCC nvcc HINTS "$ENV{CUDA_HOME}/bin" /usr/local/cuda/bin)
 # 80 runs on 86 and 89 as well.
 set(FL_CUDA_ARCHITECTURES 70 75 80 90 100 CACHE STRING
@@ -25,16 +26,22 @@ list(JOIN chosen " " chosen)
 message(STATUS "CUDA kernels: ${FL_NVCC}, for compute capabilities ${chosen}")
 
 set(objects)
-file(GLOB kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/device/cuda/kernels/*.cu")
+file(GLOB kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/device/cuda/kernels/*.cu"
+     "${PROJECT_SOURCE_DIR}/device/cuda/*.cu")
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/cuda")
 foreach(source IN LISTS kernels)
   get_filename_component(name "${source}" NAME_WE)
   set(object "${PROJECT_BINARY_DIR}/cuda/${name}.o")
   add_custom_command(OUTPUT "${object}" DEPENDS "${source}" DEPFILE "${object}.d" VERBATIM
     COMMAND "${FL_NVCC}" -c -O3 -std=c++17 --threads 2 ${code} -I "${PROJECT_SOURCE_DIR}"
-            -I "${PROJECT_SOURCE_DIR}/include" -Xcompiler -fPIC,-Wall,-Wextra
+            -I "${PROJECT_SOURCE_DIR}/include" -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra
             -Werror all-warnings -MD -MF "${object}.d" -o "${object}" "${source}"
-    COMMENT "Compiling the CUDA kernels of ${name}.cu")
+    COMMENT "Compiling ${name}.cu for CUDA")
   list(APPEND objects "${object}")
 endforeach()
-add_custom_target(cuda_kernels DEPENDS ${objects})
+# The runtime is linked in, so the plugin needs the driver only.
+set(plugin "${PROJECT_BINARY_DIR}/cuda/libfrostline_cuda.so")
+add_custom_command(OUTPUT "${plugin}" DEPENDS ${objects} VERBATIM
+  COMMAND "${FL_NVCC}" -shared -cudart static ${code} -o "${plugin}" ${objects}
+  COMMENT "Linking libfrostline_cuda.so")
+add_custom_target(cuda_plugin DEPENDS "${plugin}")

@@ -5,6 +5,10 @@
 #include "device/cuda/plugin.h"
 #include "device/device.h"
 
+/* Load a plugin's file; it stays loaded. The table is not checked yet. FL_ENOTSUP names the file
+ * and the reason. */
+fl_status fl_cuda_plugin_open(const char *path, const fl_cuda_plugin **out) FL_MUST_CHECK;
+
 /* Whether a plugin is of this program's version and complete, and has at least n_devices devices.
  * FL_ENOTSUP: one line that names what is missing. */
 fl_status fl_cuda_check(const fl_cuda_plugin *plugin, int n_devices) FL_MUST_CHECK;

@@ -12,6 +12,9 @@
 /* Goes up when the table, launches.h or an argument of a kernel changes. */
 enum { FL_CUDA_PLUGIN_VERSION = 1 };
 
+/* The name of the table in the plugin's file. */
+#define FL_CUDA_PLUGIN_TABLE "fl_cuda_plugin_table"
+
 /* Codes of the CUDA runtime that the device tells apart from others. */
 enum {
     FL_CUDA_OK = 0,

@@ -106,8 +106,15 @@ static void test_cuda_device__refuses_what_it_has_no_kernel_for(void **state)
 
 /* ---- failures ---- */
 
-/* Everything that a device can be asked for, until something fails; then all is given back. */
-static fl_status use_all(const fl_cuda_plugin *plugin)
+/* Whether use_all runs a kernel: the one that fails, or one that needs a workspace. */
+static bool runs(const char *kernel, const char *entry)
+{
+    return strcmp(kernel, entry) == 0 || strcmp(kernel, "cross_entropy") == 0;
+}
+
+/* Everything that a device can be asked for but most kernels, until something fails; then all is
+ * given back. entry: of the plugin's table, that a test makes fail */
+static fl_status use_all(const fl_cuda_plugin *plugin, const char *entry)
 {
     fl_device *d = NULL;
     fl_stream *s = NULL;
@@ -129,8 +136,10 @@ static fl_status use_all(const fl_cuda_plugin *plugin)
     for (int i = 0; status == FL_OK && kernel_case_at(i) != NULL; i++) {
         unsigned char *out = NULL;
         size_t size = 0;
-        status = kernel_case_run(kernel_case_at(i), d, s, &out, &size);
-        if (status == FL_OK) {
+        if (runs(kernel_case_at(i)->kernel, entry)) {
+            status = kernel_case_run(kernel_case_at(i), d, s, &out, &size);
+        }
+        if (out != NULL) {
             fl_free(out);
         }
     }
@@ -152,7 +161,7 @@ static void test_cuda_device__passes_on_the_failure_of_every_call(void **state)
         const char *entry = standin_entry(i);
         const fl_cuda_plugin *plugin = standin_plugin();
         standin_fail(entry, 1, CODE);
-        fl_status status = use_all(plugin);
+        fl_status status = use_all(plugin, entry);
         bool gives = strstr(entry, "_give") != NULL || strstr(entry, "_destroy") != NULL;
         char named[96];
         snprintf(named, sizeof named, "%s: another error (CUDA error %d)", entry, CODE);
@@ -176,7 +185,7 @@ static void test_cuda_device__leaves_nothing_behind_whichever_call_fails(void **
         for (int n = 1; n < 60; n += n) {
             const fl_cuda_plugin *plugin = standin_plugin();
             standin_fail(entries[i], n, FL_CUDA_OUT_OF_MEMORY);
-            fl_status status = use_all(plugin);
+            fl_status status = use_all(plugin, entries[i]);
             assert_true(status == FL_OK || status == FL_ENOMEM);
             assert_int_equal(standin_outstanding(), 0);
         }

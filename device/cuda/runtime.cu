@@ -1,0 +1,141 @@
+/* The plugin's table over the CUDA runtime: libfrostline_cuda.so is this file and the kernels. */
+#include "device/cuda/plugin.h"
+
+#include <cuda_runtime_api.h>
+
+static_assert((int)FL_CUDA_OUT_OF_MEMORY == (int)cudaErrorMemoryAllocation, "the runtime's code");
+static_assert((int)FL_CUDA_DRIVER_TOO_OLD == (int)cudaErrorInsufficientDriver,
+              "the runtime's code");
+static_assert((int)FL_CUDA_NO_DEVICE == (int)cudaErrorNoDevice, "the runtime's code");
+
+static cudaStream_t stream_of(void *stream)
+{
+    return static_cast<cudaStream_t>(stream);
+}
+
+static cudaEvent_t event_of(const void *event)
+{
+    return static_cast<cudaEvent_t>(const_cast<void *>(event));
+}
+
+static const char *error_text(int code)
+{
+    return cudaGetErrorString(static_cast<cudaError_t>(code));
+}
+
+static int count_devices(int *n)
+{
+    return cudaGetDeviceCount(n);
+}
+
+static int choose_device(int number)
+{
+    return cudaSetDevice(number);
+}
+
+static int memory_take(size_t size_bytes, void **out)
+{
+    return cudaMalloc(out, size_bytes);
+}
+
+static int memory_give(void *memory)
+{
+    return cudaFree(memory);
+}
+
+static int host_take(size_t size_bytes, void **out)
+{
+    return cudaHostAlloc(out, size_bytes, cudaHostAllocDefault);
+}
+
+static int host_give(void *memory)
+{
+    return cudaFreeHost(memory);
+}
+
+static int copy_bytes(void *stream, void *to, const void *from, size_t n)
+{
+    return cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream_of(stream));
+}
+
+static int fill_zero(void *stream, void *to, size_t n)
+{
+    return cudaMemsetAsync(to, 0, n, stream_of(stream));
+}
+
+static int stream_create(void **out)
+{
+    return cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t *>(out), cudaStreamNonBlocking);
+}
+
+static int stream_destroy(void *stream)
+{
+    return cudaStreamDestroy(stream_of(stream));
+}
+
+static int stream_wait(void *stream)
+{
+    return cudaStreamSynchronize(stream_of(stream));
+}
+
+static int event_create(void **out)
+{
+    return cudaEventCreate(reinterpret_cast<cudaEvent_t *>(out));
+}
+
+static int event_destroy(void *event)
+{
+    return cudaEventDestroy(event_of(event));
+}
+
+static int event_record(void *event, void *stream)
+{
+    return cudaEventRecord(event_of(event), stream_of(stream));
+}
+
+static int event_wait(void *event)
+{
+    return cudaEventSynchronize(event_of(event));
+}
+
+static int stream_wait_event(void *stream, void *event)
+{
+    return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0);
+}
+
+static int event_elapsed(const void *from, const void *to, float *ms)
+{
+    return cudaEventElapsedTime(ms, event_of(from), event_of(to));
+}
+
+/* C++17 cannot name the members: their order is that of the table. */
+extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_plugin_table = {
+    FL_CUDA_PLUGIN_VERSION,
+    sizeof(fl_cuda_plugin),
+    "cuda",
+    error_text,
+    count_devices,
+    choose_device,
+    memory_take,
+    memory_give,
+    host_take,
+    host_give,
+    copy_bytes,
+    fill_zero,
+    stream_create,
+    stream_destroy,
+    stream_wait,
+    event_create,
+    event_destroy,
+    event_record,
+    event_wait,
+    stream_wait_event,
+    event_elapsed,
+#define FL_ENTRY(kernel, args) fl__cuda_##kernel,
+    FL__CUDA_KERNELS(FL_ENTRY)
+#undef FL_ENTRY
+        fl__cuda_add_to_sum,
+    fl__cuda_adamw_many,
+    fl__cuda_sgd_many,
+    fl__cuda_sum_squares_many,
+};
