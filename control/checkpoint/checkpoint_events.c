@@ -18,6 +18,9 @@ void fl_event_log_checkpoint(fl_event_log *log, const fl_checkpoint_outcome *out
     path_field(j, outcome->step);
     fl_json_integer(j, "step", outcome->step);
     fl_json_integer(j, "bytes", outcome->bytes);
+    if (outcome->is_best) {
+        fl_json_bool(j, "best", true);
+    }
     fl_json_integer(j, "linked_bytes", outcome->linked_bytes);
     fl_json_rounded(j, "copy_ms", outcome->copy_ms, 3);
     fl_json_rounded(j, "write_ms", outcome->write_ms, 3);

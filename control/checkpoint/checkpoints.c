@@ -19,12 +19,13 @@ static fl_status open_resumed(fl_checkpoints *c, const fl_checkpoint *resume)
     FL_TRY(fl_alloc(sizeof *newest, (void **)&newest));
     *newest = *resume;
     newest->job = NULL;
+    fl_checkpoint_tidy(c->store->dir_fd, resume->step);
     c->newest = newest;
     c->last_step = resume->step;
     c->n_skipped = resume->worker.n_skipped;
     c->sums.any = true;
     c->sums.last_step = resume->step;
-    fl_checkpoint_tidy(c->store->dir_fd, resume->step);
+    c->sums.best_step = fl_checkpoint_best(c->store->dir_fd);
     fl_checkpoint_announce(c->store, resume);
     return FL_OK;
 }
@@ -108,6 +109,7 @@ static void fail_ticket(fl_checkpoints *c, int64_t step, const char *why)
 static void note_written(fl_checkpoints *c, const fl_collection *settled)
 {
     fl_checkpoint_outcome *o = end_ticket(c, true, settled->step);
+    o->is_best = c->commit->best_step_found == settled->step;
     o->bytes = settled->bytes;
     o->linked_bytes = fl_collection_linked_bytes(settled, c->newest);
     o->copy_ms = (double)settled->copy_us * 1e-3;
@@ -118,6 +120,7 @@ static void note_written(fl_checkpoints *c, const fl_collection *settled)
                                    .n_failed = c->sums.n_failed,
                                    .any = true,
                                    .last_step = settled->step,
+                                   .best_step = c->commit->best_step_found,
                                    .last_us = fl_now_us(),
                                    .last_bytes = o->bytes,
                                    .last_linked_bytes = o->linked_bytes,
@@ -236,12 +239,14 @@ static bool is_complete(const fl_checkpoints *c, const fl_collection *collection
 static void start_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpoint)
 {
     const fl_controller_options *o = c->run->options;
-    *c->commit = (fl_commit){.store = c->store,
-                             .model = o->model,
-                             .run_fd = o->dir_fd,
-                             .checkpoint = checkpoint,
-                             .step = step,
-                             .keep = o->job->checkpoint.keep};
+    *c->commit =
+        (fl_commit){.store = c->store,
+                    .model = o->model,
+                    .run_fd = o->dir_fd,
+                    .checkpoint = checkpoint,
+                    .step = step,
+                    .best_step = fl_stop_rule_best(&c->run->stats->stop_rule, &c->run->stats->stop),
+                    .keep = o->job->checkpoint.keep};
     c->committing = fl_commit_start(c->commit) == FL_OK;
     c->moved_us = fl_now_us();
 }
@@ -372,6 +377,23 @@ static void ask_workers(fl_checkpoints *c, int64_t step, int64_t now_us)
                       &(fl_command){.kind = FL_COMMAND_CHECKPOINT, .due_step = step});
 }
 
+/* Where evaluations are judged, no step beyond the next one is asked for: the workers wait there,
+ * and may be asked for that very step. */
+static int64_t limit_to_judged(const fl_checkpoints *c, int64_t step)
+{
+    const fl_run_stats *stats = c->run->stats;
+    int64_t period = stats->evaluation_period;
+    if (!stats->stop_rule.keeps_best || period <= 0) {
+        return step;
+    }
+    bool is_due = stats->steps > 0 && stats->steps % period == 0;
+    if (is_due && stats->stop.judged < stats->steps) {
+        return 0; /* they wait there now: fl_checkpoints_keep */
+    }
+    int64_t judged = (stats->steps / period + 1) * period;
+    return step < judged ? step : judged;
+}
+
 /* The step to ask for; 0: none now. */
 static int64_t step_to_ask(fl_checkpoints *c, int64_t now_us)
 {
@@ -384,14 +406,14 @@ static int64_t step_to_ask(fl_checkpoints *c, int64_t now_us)
                                    .lead = fl_checkpoint_lead(fl_measure_step_ms(c->elastic),
                                                               c->run->options->lead, c->n_late,
                                                               c->n_switched)};
-    int64_t due = fl_checkpoint_due(&c->schedule, &moment);
+    int64_t due = limit_to_judged(c, fl_checkpoint_due(&c->schedule, &moment));
     if (due > 0 && !c->again) {
         c->last_step = due;
         c->last_us = now_us;
         return due;
     }
     if (c->again || c->ticket_wanted >= c->ticket) {
-        int64_t step = stats->steps + moment.lead;
+        int64_t step = limit_to_judged(c, stats->steps + moment.lead);
         return step < stats->n_steps ? step : 0;
     }
     return 0;
@@ -432,7 +454,7 @@ static void look_at_schedule(fl_checkpoints *c, bool paused, int64_t now_us)
 {
     bool wanted = c->again || c->ticket_wanted >= c->ticket;
     c->last_us = c->last_us == 0 ? now_us : c->last_us; /* the run has just begun to train */
-    if (is_ending(c) || c->elastic->transition.state == FL_ELASTIC_COMMITTING ||
+    if (is_ending(c) || c->keep_step > 0 || c->elastic->transition.state == FL_ELASTIC_COMMITTING ||
         (c->n_switched > 0 && c->elastic->transition.state != FL_ELASTIC_IDLE)) {
         return;
     }
@@ -448,6 +470,27 @@ static void look_at_schedule(fl_checkpoints *c, bool paused, int64_t now_us)
     if (step > 0) {
         ask_workers(c, step, now_us);
     }
+}
+
+bool fl_checkpoints_keep(fl_checkpoints *c, int64_t step, int64_t now_us)
+{
+    bool is_written = c->newest != NULL && c->newest->step == step;
+    bool is_under_way = (c->n_open > 0 && c->open[0]->step == step) ||
+                        (c->settled != NULL && c->settled->step == step);
+    bool is_asked = c->asked && c->target == step;
+    c->keep_step = 0;
+    if (c->store == NULL || is_ending(c) || is_written || is_under_way || is_asked) {
+        return true;
+    }
+    if (c->committing || c->n_open > 0 || c->asked) {
+        c->keep_step = step;
+        return false;
+    }
+    ask_workers(c, step, now_us);
+    if (c->run->stats->steps == step) { /* before a change of the plan at this very step */
+        capture_now(c);
+    }
+    return true;
 }
 
 /* ---- the whole ---- */
@@ -550,6 +593,7 @@ void fl_checkpoints_finish(fl_checkpoints *c)
     }
     fl_checkpoint_tidy(c->store->dir_fd, c->newest == NULL ? -1 : c->newest->step);
     c->sums.last_step = fl_checkpoint_newest(c->store->dir_fd);
+    c->sums.best_step = fl_checkpoint_best(c->store->dir_fd);
     c->sums.any = c->sums.last_step >= 0;
 }
 

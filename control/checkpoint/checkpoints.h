@@ -31,6 +31,7 @@ typedef struct fl_checkpoint_outcome {
     bool good;
     char why[1100]; /* it failed */
     int64_t step;
+    bool is_best;                /* of the best evaluation so far: train.metric */
     int64_t bytes, linked_bytes; /* of its files: written; linked to an older checkpoint's */
     double copy_ms, write_ms;    /* the longest of any worker */
     double commit_ms;
@@ -60,6 +61,7 @@ typedef struct fl_checkpoints {
 
     bool asked, again;          /* the workers were asked; are to be asked again */
     int64_t target;             /* the step that they were asked for; 0: the present one */
+    int64_t keep_step;          /* the workers wait there for fl_checkpoints_keep; 0: they do not */
     int n_late;                 /* tries for which the workers were already further */
     int n_switched;             /* tries whose step was that of a change of the plan */
     int64_t begun_us;           /* when the checkpoint was asked for, or its first report arrived */
@@ -99,6 +101,10 @@ void fl_checkpoints_watch(fl_checkpoints *checkpoints, bool paused, int64_t now_
 /* All workers have left: commit what is complete, give up the rest, and remove its folders. Waits
  * for the disk, at most fault.deadline for each of them, and until the user is hurried. */
 void fl_checkpoints_finish(fl_checkpoints *checkpoints);
+
+/* The workers wait after `step` steps, whose evaluation is the best so far: ask them for a
+ * checkpoint. False if an older one is still being written: call it again. */
+bool fl_checkpoints_keep(fl_checkpoints *checkpoints, int64_t step, int64_t now_us);
 
 /* Ask for a checkpoint now. *ticket names it. FL_ENOTSUP, FL_EBUSY: there can be none, and why. */
 fl_status fl_checkpoints_request(fl_checkpoints *checkpoints, int64_t *ticket) FL_MUST_CHECK;

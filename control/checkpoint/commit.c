@@ -112,6 +112,43 @@ int64_t fl_checkpoint_newest(int dir_fd)
     return step;
 }
 
+/* ---- the best one ---- */
+
+static bool is_whole(int dir_fd, int64_t step)
+{
+    char name[FL_CHECKPOINT_NAME_MAX], manifest[2 * FL_CHECKPOINT_NAME_MAX];
+    snprintf(manifest, sizeof manifest, "%s/" FL_CHECKPOINT_MANIFEST,
+             fl_checkpoint_folder_name(step, name));
+    return faccessat(dir_fd, manifest, F_OK, 0) == 0;
+}
+
+int64_t fl_checkpoint_best(int dir_fd)
+{
+    char target[FL_CHECKPOINT_NAME_MAX];
+    ssize_t n = readlinkat(dir_fd, FL_CHECKPOINT_BEST, target, sizeof target - 1);
+    if (n <= 0) {
+        return -1;
+    }
+    target[n] = '\0';
+    int64_t step = fl_checkpoint_folder_step(target);
+    return step >= 0 && is_whole(dir_fd, step) ? step : -1;
+}
+
+/* ④ Where the best checkpoint could not be written, the link stays on the best one that could. */
+static void point_to_best(int dir_fd, int64_t step)
+{
+    static const char part[] = FL_CHECKPOINT_BEST ".part";
+    char name[FL_CHECKPOINT_NAME_MAX];
+    if (step <= 0 || !is_whole(dir_fd, step) || fl_checkpoint_best(dir_fd) == step) {
+        return;
+    }
+    (void)unlinkat(dir_fd, part, 0);
+    if (symlinkat(fl_checkpoint_folder_name(step, name), dir_fd, part) != 0 ||
+        renameat(dir_fd, part, dir_fd, FL_CHECKPOINT_BEST) != 0) {
+        fl_log(FL_LOG_WARN, "the link to the best checkpoint, %s: %s", name, strerror(errno));
+    }
+}
+
 void fl_checkpoint_tidy(int dir_fd, int64_t newest_step)
 {
     fl_checkpoint_folder *folders = NULL;
@@ -126,20 +163,23 @@ void fl_checkpoint_tidy(int dir_fd, int64_t newest_step)
         }
     }
     fl_free(folders);
+    if (fl_checkpoint_best(dir_fd) < 0) {
+        (void)unlinkat(dir_fd, FL_CHECKPOINT_BEST, 0);
+    }
 }
 
-/* ④ Folders that are newer may be in the hands of workers. */
+/* ⑤ Folders that are newer may be in the hands of workers. */
 static void prune_folders(const fl_commit *commit)
 {
     fl_checkpoint_folder *folders = NULL;
     int n = 0;
-    int64_t n_kept = 0;
+    int64_t n_kept = 0, best = fl_checkpoint_best(commit->store->dir_fd);
     if (list_folders(commit->store->dir_fd, &folders, &n) != FL_OK) {
         fl_log(FL_LOG_WARN, "old checkpoints stay: %s", fl_errmsg());
         return;
     }
     for (int i = 0; i < n; i++) {
-        bool old = folders[i].step < commit->step;
+        bool old = folders[i].step < commit->step && folders[i].step != best;
         n_kept += folders[i].whole && folders[i].step <= commit->step;
         if (old && (!folders[i].whole || n_kept > commit->keep)) {
             remove_listed(commit->store->dir_fd, &folders[i]);
@@ -220,7 +260,8 @@ static fl_status commit_folder(const fl_commit *commit)
     FL_TRY(write_last_files(commit));
     FL_TRY(check_wanted(commit));
     fl_checkpoint_announce(commit->store, commit->checkpoint); /* ③ */
-    prune_folders(commit);
+    point_to_best(commit->store->dir_fd, commit->best_step);   /* ④ */
+    prune_folders(commit);                                     /* ⑤ */
     return FL_OK;
 }
 
@@ -236,6 +277,7 @@ static void *run_thread(void *context)
     if (is_wanted && (commit->checkpoint == NULL || commit->status != FL_OK)) {
         remove_or_warn(commit->store->dir_fd, commit->step);
     }
+    commit->best_step_found = is_wanted ? fl_checkpoint_best(commit->store->dir_fd) : -1;
     commit->took_us = fl_now_us() - begun_us;
     atomic_store(&commit->done, true);
     return NULL;

@@ -4,8 +4,9 @@
  *     ① steps.jsonl, events.jsonl and ledger.bin onto the disk
  *     ② the index of the weights, config.json, then the manifest, under its name
  *     ③ kept_step: from now on, workers may link to this checkpoint
- *     ④ remove older checkpoints, but for the newest `keep`, and older folders without a manifest
- */
+ *     ④ `best`, a link to the checkpoint of the best evaluation, if that one is whole
+ *     ⑤ remove older checkpoints, but for the newest `keep` and the best one, and older folders
+ *       without a manifest */
 #ifndef FL_CONTROL_CHECKPOINT_COMMIT_H
 #define FL_CONTROL_CHECKPOINT_COMMIT_H
 
@@ -22,12 +23,14 @@ typedef struct fl_commit {
     int run_fd;                /* the run directory */
     fl_checkpoint *checkpoint; /* with all files but the index; NULL: only remove the folder */
     int64_t step;
+    int64_t best_step; /* steps before the best evaluation; 0: the run keeps no best checkpoint */
     int64_t keep;
 
     /* the result, after fl_commit_end */
     fl_status status;
     char why[1100];
     int64_t took_us;
+    int64_t best_step_found; /* of the link `best` afterwards; -1: there is none */
 
     pthread_t thread;
     bool running; /* to be joined */
@@ -62,8 +65,12 @@ fl_status fl_checkpoint_remove(int dir_fd, int64_t step) FL_MUST_CHECK;
 /* The step of the newest checkpoint in the folder of checkpoints; -1: it has none. */
 int64_t fl_checkpoint_newest(int dir_fd);
 
-/* Remove folders without a manifest, and those of checkpoints after `newest_step`: they belong to
- * steps that a resumed run takes again. No worker may be writing. */
+/* The step of the checkpoint to which the link `best` leads; -1: none, or it is not whole. */
+int64_t fl_checkpoint_best(int dir_fd);
+
+/* Remove folders without a manifest, and the link `best` if nothing whole is there, and those of
+ * checkpoints after `newest_step`: they belong to steps that a resumed run takes again. No worker
+ * may be writing. */
 void fl_checkpoint_tidy(int dir_fd, int64_t newest_step);
 
 #endif

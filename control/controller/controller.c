@@ -116,8 +116,6 @@ static void continue_from(fl_controller *controller, const fl_checkpoint *resume
     controller->reports.next_step = resume->step;
     if (fl_early_stop_holds(&stats->stop, &stats->stop_rule, resume->step)) {
         fl_run_stats_end_early(stats, resume->step);
-    } else if (stats->stop.judged == resume->step) {
-        controller->stop_answer.step = resume->step; /* the workers may wait for it */
     }
 }
 

@@ -1,8 +1,11 @@
-/* Early stopping: answers the workers, which wait after an evaluation that may end the run.
+/* Answers the workers, which wait after an evaluation that may end the run, or is the best one.
  *
- *     evaluation ──> report ──> fl_run_stats_eval judges it ──> END or PASS to the leader
+ *     evaluation ──> report ──> fl_run_stats_eval judges it ──> CHECKPOINT, if it is the best so
+ * far ──> END or PASS to the leader
  *
- * The answer waits while a transition commits, since the leader may be another worker then. */
+ * The answer waits while a transition commits, since the leader may be another worker then. It
+ * waits for an older checkpoint that is being written, but for no longer than half of
+ * fault.deadline. */
 #ifndef FL_CONTROL_CONTROLLER_STOP_ANSWER_H
 #define FL_CONTROL_CONTROLLER_STOP_ANSWER_H
 
@@ -11,7 +14,9 @@
 typedef struct fl_controller fl_controller;
 
 typedef struct fl_stop_answer {
-    int64_t step; /* the workers wait here for an answer; 0: they do not */
+    int64_t step;     /* the workers wait here for an answer; 0: they do not */
+    bool keeps;       /* a checkpoint of this step is to be written before */
+    int64_t since_us; /* when the evaluation was judged */
 } fl_stop_answer;
 
 /* The evaluation has just been added to the statistics. */

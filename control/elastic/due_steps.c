@@ -59,7 +59,7 @@ bool fl_due_at(const fl_due_steps *due, fl_due_kind kind, int64_t step)
         return due->recording != NULL && is_recorded(due->recording, step);
     case FL_DUE_STOP:
         return due->recording == NULL &&
-               fl_evaluation_may_end(due->job, step, due->steps_per_epoch, due->n_steps);
+               fl_evaluation_is_judged(due->job, step, due->steps_per_epoch, due->n_steps);
     case FL_DUE_NONE:
     case FL_DUE_KINDS:
         break;

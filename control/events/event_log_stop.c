@@ -9,7 +9,7 @@ void fl_event_log_ending(fl_event_log *log, const fl_job *job, const fl_run_stat
     const fl_early_stop *stop = &stats->stop;
     char metric[FL_TEXT_MAX + 16], best[FL_PROGRESS_BEST_BYTES];
     snprintf(metric, sizeof metric, "%s_%s", stats->last_eval.validation ? "validation" : "test",
-             job->train.stop_metric);
+             fl_stop_rule_name(job));
     fl_json *j = fl_event_log_begin(log, "run.ending");
     fl_json_integer(j, "step", stats->n_steps);
     fl_json_integer(j, "last_step", stats->n_steps);

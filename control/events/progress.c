@@ -241,7 +241,7 @@ void fl_progress_epoch(fl_progress *progress, const fl_run_stats *stats)
 const char *fl_progress_best(const fl_job *job, bool validation, double best, int64_t best_epoch,
                              char text[FL_PROGRESS_BEST_BYTES])
 {
-    const char *split = validation ? "validation" : "test", *metric = job->train.stop_metric;
+    const char *split = validation ? "validation" : "test", *metric = fl_stop_rule_name(job);
     char value[32];
     snprintf(value, sizeof value, "%.4g", best);
     if (isfinite(best)) {
@@ -380,6 +380,10 @@ static void summary_of_checkpoints(FILE *out, const fl_controller_options *optio
         fprintf(out, "  checkpoint     %s/checkpoints/%s\n", options->run_dir,
                 fl_checkpoint_folder_name(sums->last_step, name));
     }
+    if (sums != NULL && sums->any && sums->best_step > 0 && sums->best_step != sums->last_step) {
+        fprintf(out, "                 %s/checkpoints/" FL_CHECKPOINT_BEST " is %s\n",
+                options->run_dir, fl_checkpoint_folder_name(sums->best_step, name));
+    }
     if (sums != NULL && sums->n_failed > 0) {
         fprintf(out, "                 %s could not be written: see events.jsonl\n",
                 fl_count(sums->n_failed, "checkpoint", failed));
@@ -401,7 +405,7 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
     summary_of_training(out, result);
     if (result->best_epoch > 0) {
         char best[FL_PROGRESS_BEST_BYTES];
-        fprintf(out, "  %-14s %s\n", result->ended_early ? "ended early" : "stop_after",
+        fprintf(out, "  %-14s %s\n", result->ended_early ? "ended early" : "best",
                 fl_progress_best(options->job, options->n_validation > 0, result->best,
                                  result->best_epoch, best));
     }

@@ -96,7 +96,7 @@ typedef enum fl_due_kind {
     FL_DUE_SCRIPT = 1, /* an entry of elastic.script */
     FL_DUE_POLICY = 2, /* a decision of the freeze policy */
     FL_DUE_REPLAY = 3, /* a decision of the run that is repeated */
-    FL_DUE_STOP = 4,   /* whether an evaluation ends the run: train.stop_after */
+    FL_DUE_STOP = 4,   /* an evaluation is judged: train.metric, train.stop_after */
     FL_DUE_KINDS
 } fl_due_kind;
 

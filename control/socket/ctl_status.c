@@ -88,6 +88,7 @@ static void checkpoint_fields(const fl_run_view *view, fl_json *j)
     fl_json_integer(j, "written", sums->n_written);
     fl_json_integer(j, "failed", sums->n_failed);
     fl_json_integer(j, "step", sums->any ? sums->last_step : -1);
+    fl_json_integer(j, "best_step", sums->any && sums->best_step > 0 ? sums->best_step : -1);
     fl_json_rounded(j, "age_s", view->checkpoint_age_s, 3);
     fl_json_integer(j, "bytes", sums->last_bytes);
     fl_json_rounded(j, "seconds", sums->last_seconds, 3);

@@ -9,6 +9,7 @@ typedef struct fl_checkpoint_sums {
     int64_t n_written, n_failed;
     bool any;          /* there is a durable one: */
     int64_t last_step; /* of the newest one */
+    int64_t best_step; /* of checkpoints/best; at most 0: there is none */
     int64_t last_us;   /* fl_now_us when it became durable; 0: before this process */
     int64_t last_bytes, last_linked_bytes;
     double last_seconds; /* from the request until it was durable */

@@ -16,18 +16,22 @@ static fl_status refuse_metric(const char *name, const fl_metric_list *metrics)
     for (int i = 0; i < metrics->n; i++) {
         n += snprintf(allowed + n, sizeof allowed - (size_t)n, ", %s", metrics->metric[i].name);
     }
-    return fl_fail_field(FL_EINVAL, FL_FIELDS("train.stop_metric", "train.stop_after"),
-                         "found '%s', allowed: %s", name, allowed);
+    return fl_fail_field(FL_EINVAL, FL_FIELDS("train.metric"), "found '%s', allowed: none, %s",
+                         name, allowed);
+}
+
+const char *fl_stop_rule_name(const fl_job *job)
+{
+    return job->train.metric[0] == '\0' ? LOSS : job->train.metric;
 }
 
 fl_status fl_stop_rule_of(const fl_job *job, const fl_metric_list *metrics, int64_t steps_per_epoch,
                           int64_t n_steps, fl_stop_rule *out)
 {
-    const char *name = job->train.stop_metric;
-    *out = (fl_stop_rule){.metric = -1, .margin = job->train.stop_margin};
-    if (!fl_evaluation_patience(job, steps_per_epoch, n_steps)) {
-        return FL_OK;
-    }
+    const char *name = fl_stop_rule_name(job);
+    *out = (fl_stop_rule){.metric = -1,
+                          .margin = job->train.stop_margin,
+                          .keeps_best = fl_evaluation_keeps_best(job)};
     if (strcmp(name, LOSS) != 0) {
         out->metric = fl_metric_list_find(metrics, name);
         if (out->metric < 0) {
@@ -61,7 +65,7 @@ void fl_early_stop_judge(fl_early_stop *stop, const fl_stop_rule *rule, const fl
 {
     int64_t done = eval->step + 1;
     double value = fl_stop_rule_value(rule, eval);
-    if (rule->patience == 0 || done <= stop->judged) {
+    if ((rule->patience == 0 && !rule->keeps_best) || done <= stop->judged) {
         return;
     }
     bool first = stop->judged == 0;
@@ -77,6 +81,11 @@ void fl_early_stop_judge(fl_early_stop *stop, const fl_stop_rule *rule, const fl
     if (fl_early_stop_holds(stop, rule, done)) {
         stop->end_step = done;
     }
+}
+
+int64_t fl_stop_rule_best(const fl_stop_rule *rule, const fl_early_stop *stop)
+{
+    return rule->keeps_best && stop->judged > 0 && isfinite(stop->best) ? stop->best_step : 0;
 }
 
 bool fl_early_stop_holds(const fl_early_stop *stop, const fl_stop_rule *rule, int64_t step)

@@ -144,11 +144,12 @@ typedef struct fl_job {
         uint64_t seed;
         int64_t max_steps; /* 0: no limit */
         bool evaluate;     /* on the validation samples, or the test samples where there are none */
-        fl_period evaluate_every;      /* steps 0: only at the end of the run */
-        int64_t evaluate_samples;      /* of one evaluation before the end; 0: all */
-        fl_period stop_after;          /* without improvement; all zero: never */
-        char stop_metric[FL_TEXT_MAX]; /* "loss", or a metric of the loss */
-        double stop_margin;            /* a better value is better by more than this */
+        fl_period evaluate_every; /* steps 0: only at the end of the run */
+        int64_t evaluate_samples; /* of one evaluation before the end; 0: all */
+        char metric[FL_TEXT_MAX]; /* "loss", or a metric of the loss; "": see stop_after */
+        fl_period
+            stop_after;     /* without improvement of the metric, or of the loss; all zero: never */
+        double stop_margin; /* a better value is better by more than this */
         fl_on_nonfinite on_nonfinite;
         int64_t hash_weights; /* the interval in steps; 0: never */
     } train;

@@ -38,11 +38,11 @@ typedef struct fl_run_result {
     fl_metric_result metrics[FL_METRICS_MAX]; /* train: of the last epoch; validation, test: of the
                                                * last evaluation */
     char model[4096 + 32]; /* the file of the trained weights; "": none (run.save_model) */
-    /* Of a run with train.stop_after: */
+    /* Of a run with train.stop_after or train.metric: */
     bool ended_early;               /* for lack of improvement; the status is then FL_OK */
     int64_t best_epoch, best_steps; /* the epoch of the best evaluation, from 1, and the steps done
                                      * before it; 0: there was none */
-    double best;                    /* its value of train.stop_metric; NAN: none was finite */
+    double best;                    /* its value of train.metric; NAN: none was finite */
     bool terminated;                /* FL_ESTOPPED because of SIGTERM */
 } fl_run_result;
 

@@ -106,6 +106,7 @@ static fl_status export_run(const char *name, const char *format, const char *ou
 static fl_status export_model(const fl_args *args, const char *folder)
 {
     const char *dtype_name = fl_args_value(args, "--dtype");
+    const char *checkpoint = fl_args_value(args, "--checkpoint");
     fl_saved_model saved;
     fl_st_dtype dtype;
     fl_model_export_result result;
@@ -115,7 +116,8 @@ static fl_status export_model(const fl_args *args, const char *folder)
                        fl_args_has(args, "--out") ? "--out" : "--format");
     }
     FL_TRY(fl_export_dtype_parse(dtype_name == NULL ? "fp32" : dtype_name, &dtype));
-    FL_TRY(fl_saved_model_find(args->operand, &saved));
+    FL_TRY(checkpoint == NULL ? fl_saved_model_find(args->operand, &saved)
+                              : fl_saved_model_find_checkpoint(args->operand, checkpoint, &saved));
     fl_use_say_choice(&saved);
     FL_TRY(fl_model_export(&saved, folder, dtype, &result));
     printf("%s/model.safetensors\n%s/config.json\n%d tensors, %" PRId64 " bytes\nweights: %s\n",
@@ -126,7 +128,9 @@ static fl_status export_model(const fl_args *args, const char *folder)
 
 static fl_status export_curves(const fl_args *args)
 {
-    return fl_args_has(args, "--dtype")
+    return fl_args_has(args, "--checkpoint")
+               ? fl_fail(FL_EINVAL, "--checkpoint: allowed only with --to, which exports the model")
+           : fl_args_has(args, "--dtype")
                ? fl_fail(FL_EINVAL, "--dtype: allowed only with --to, which exports the model")
                : export_run(args->operand, fl_args_value(args, "--format"),
                             fl_args_value(args, "--out"));
@@ -158,6 +162,7 @@ const fl_cli_command fl_cli_command_export = {
     .options = {{"--format", 0, "NAME", "tensorboard, the default, or csv"},
                 {"--out", 0, "DIR", "where curves go; default: the run directory"},
                 {"--to", 0, "DIR", "export the model into this folder"},
+                {"--checkpoint", 0, "STEP", "of RUN, for --to: a number of steps, or best"},
                 {"--dtype", 0, "TYPE", "of the model: fp32, the default, bf16 or fp16"}},
     .run = run_export,
 };

@@ -22,7 +22,7 @@ static fl_run_checkpoints checkpoints_of(const fl_run_entry *e)
 {
     fl_run_checkpoints c;
     if (fl_run_checkpoints_look(e->path, &c) != FL_OK) {
-        c = (fl_run_checkpoints){.step = -1, .age_s = (double)NAN};
+        c = (fl_run_checkpoints){.step = -1, .best_step = -1, .age_s = (double)NAN};
     }
     return c;
 }
@@ -40,6 +40,9 @@ static void put_checkpoints(fl_json *j, const fl_run_entry *e)
     fl_json_text(j, "path", c.path);
     fl_json_text(j, "written", c.written);
     fl_json_rounded(j, "age_s", c.age_s, 3);
+    if (c.best_step >= 0) {
+        fl_json_integer(j, "best_step", c.best_step);
+    }
     fl_json_close(j, '}');
 }
 

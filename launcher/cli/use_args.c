@@ -30,6 +30,7 @@ fl_status fl_use_open_args(const fl_args *args, bool labels_optional, fl_use *ou
     const char *split = fl_args_value(args, "--split");
     char data_path[FL_TEXT_MAX + 16];
     fl_use_request request = {.model = args->operand,
+                              .checkpoint = fl_args_value(args, "--checkpoint"),
                               .job = args->n_operands > 1 ? args->operands[1] : NULL,
                               .overrides = overrides,
                               .labels_optional = labels_optional};

@@ -15,6 +15,7 @@
 #define FL_USE_OPTIONS                                                                             \
     {"--data", 0, "PATH", "the folder of the data; short for --set data.path=PATH"},               \
         {"--split", 0, "NAME", "test, the default, train or validation"},                          \
+        {"--checkpoint", 0, "STEP", "of the run MODEL: a number of steps, or best"},               \
     {                                                                                              \
         "--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"             \
     }

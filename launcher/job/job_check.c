@@ -210,6 +210,11 @@ static fl_status check_stop(const fl_job *job)
     bool stops = after->steps > 0 || after->share > 0 || after->epochs > 0;
     bool never = every->steps == 0 && every->share <= 0 && every->epochs <= 0;
     char found[FL_FIELD_VALUE_MAX];
+    if (job->train.metric[0] != '\0' && !job->train.evaluate) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("train.metric", "train.evaluate"),
+                             "found %.64s, allowed: none, with train.evaluate false",
+                             job->train.metric);
+    }
     if (!stops || (job->train.evaluate && !never)) {
         return FL_OK;
     }

@@ -450,6 +450,15 @@ static const fl_field fields[] = {
      .most = UINT32_MAX,
      .doc = "Samples of one evaluation, the same ones in each, drawn by seed; the test samples at "
             "the end of the run are all evaluated."},
+    {.path = "train.metric",
+     .type = FL_FIELD_TEXT,
+     .offset = AT(train.metric),
+     .initial = "none",
+     .word = "none",
+     .doc = "What counts: loss, or a metric of the model's loss such as accuracy, f1, matthews or "
+            "perplexity, of the validation samples (of the test samples where there are none). It "
+            "decides train.stop_after and which checkpoint is kept as checkpoints/best. none: the "
+            "loss decides train.stop_after, and no best checkpoint is kept."},
     {.path = "train.stop_after",
      .type = FL_FIELD_PERIOD,
      .offset = AT(train.stop_after),
@@ -461,13 +470,6 @@ static const fl_field fields[] = {
      .high = 1e6,
      .above_low = true,
      .doc = "End the run after the evaluation that shows no improvement for this long."},
-    {.path = "train.stop_metric",
-     .type = FL_FIELD_TEXT,
-     .offset = AT(train.stop_metric),
-     .initial = "loss",
-     .doc =
-         "What must improve: the loss of the validation samples (of the test samples where there "
-         "are none), or a metric of the model's loss by its name, such as accuracy."},
     {.path = "train.stop_margin",
      .type = FL_FIELD_NUMBER,
      .offset = AT(train.stop_margin),

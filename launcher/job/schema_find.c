@@ -3,8 +3,15 @@
 
 #include <string.h>
 
+/* The name of a field today, by one that job files of older runs have. */
+static const char *present_name(const char *path)
+{
+    return strcmp(path, "train.stop_metric") == 0 ? "train.metric" : path;
+}
+
 int fl_schema_find(const char *path)
 {
+    path = present_name(path);
     for (int i = 0; i < fl_schema_n_fields(); i++) {
         if (strcmp(fl_schema_field(i)->path, path) == 0) {
             return i;

@@ -26,9 +26,10 @@ static void outcome_cell(fl_html *html, const json_t *event)
 {
     bool failed = fl_report_is(event, "checkpoint.failed");
     fl_html_add(html, "<td class=\"text\">%s%s</td>",
-                failed                               ? "failed: "
-                : fl_report_is(event, "run.resumed") ? "the run continued from it"
-                                                     : "written",
+                failed                                         ? "failed: "
+                : fl_report_is(event, "run.resumed")           ? "the run continued from it"
+                : json_is_true(json_object_get(event, "best")) ? "written, the best so far"
+                                                               : "written",
                 failed ? fl_line_text(event, "why") : "");
 }
 
@@ -80,6 +81,11 @@ static void describe_kept(fl_html *html, const fl_run_checkpoints *c)
                 "<p>The run directory holds %d. The newest one, after <b>%lld steps</b>, was "
                 "written %s.</p>\n",
                 c->n, (long long)c->step, moment);
+    if (c->best_step >= 0) {
+        fl_html_add(html,
+                    "<p><code>checkpoints/best</code> is the one after <b>%lld steps</b>.</p>\n",
+                    (long long)c->best_step);
+    }
 }
 
 void fl_page_checkpoints(fl_html *html, const fl_report *report)

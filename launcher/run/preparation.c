@@ -286,8 +286,10 @@ static fl_status check_stop(const fl_preparation *p)
     fl_metric_list metrics = fl_model_metrics(p->model);
     fl_stop_rule rule;
     FL_TRY(fl_stop_rule_of(p->job, &metrics, p->steps_per_epoch, p->n_steps, &rule));
-    if (rule.patience > 0 && d->ops->count(d->self, FL_TEST) == 0) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("train.stop_after"),
+    if ((rule.patience > 0 || p->job->train.metric[0] != '\0') &&
+        d->ops->count(d->self, FL_TEST) == 0) {
+        return fl_fail_field(FL_EINVAL,
+                             FL_FIELDS(rule.patience > 0 ? "train.stop_after" : "train.metric"),
                              "the data set has no test samples to evaluate; allowed: none, or with "
                              "data.validation");
     }

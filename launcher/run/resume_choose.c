@@ -121,7 +121,7 @@ static fl_status check_improvement(fl_resume *r, const fl_preparation *p)
 {
     fl_stop_rule rule;
     fl_early_stop *stop = &r->checkpoint->controller.stats.stop;
-    if (strcmp(p->job->train.stop_metric, r->made_by.train.stop_metric) != 0) {
+    if (strcmp(fl_stop_rule_name(p->job), fl_stop_rule_name(&r->made_by)) != 0) {
         *stop = (fl_early_stop){0};
     }
     if (!is_complete(r, p) || !has_ended_early(r, p, &rule)) {
@@ -131,7 +131,7 @@ static fl_status check_improvement(fl_resume *r, const fl_preparation *p)
                    "--resume: %s: the run ended early, after %" PRId64 " steps: %s has not "
                    "improved for %" PRId64 " steps; --set train.stop_after=none, or more than "
                    "%" PRId64 " steps, makes it longer",
-                   r->dir, r->checkpoint->step, p->job->train.stop_metric,
+                   r->dir, r->checkpoint->step, fl_stop_rule_name(p->job),
                    r->checkpoint->step - stop->best_step, r->checkpoint->step - stop->best_step);
 }
 

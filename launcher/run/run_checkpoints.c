@@ -1,12 +1,14 @@
 #include "launcher/run/run_checkpoints.h"
 
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/commit.h"
 #include "device/alloc.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Seconds since "2026-01-31T09:30:00.000Z"; NAN: no such text. */
 static double age_of(const char *written)
@@ -56,16 +58,27 @@ static fl_status look_at(const char *run, const fl_checkpoint_folder *all, int n
     return FL_OK;
 }
 
+static int64_t best_of(const char *checkpoints)
+{
+    int dir_fd = open(checkpoints, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int64_t step = dir_fd < 0 ? -1 : fl_checkpoint_best(dir_fd);
+    if (dir_fd >= 0) {
+        close(dir_fd);
+    }
+    return step;
+}
+
 fl_status fl_run_checkpoints_look(const char *run, fl_run_checkpoints *out)
 {
     char checkpoints[PATH_MAX];
     fl_checkpoint_folder *all = NULL;
     int n = 0;
-    *out = (fl_run_checkpoints){.step = -1, .age_s = (double)NAN};
+    *out = (fl_run_checkpoints){.step = -1, .best_step = -1, .age_s = (double)NAN};
     if (snprintf(checkpoints, sizeof checkpoints, "%s/" FL_CHECKPOINT_FOLDER, run) >= PATH_MAX) {
         return FL_OK;
     }
     FL_TRY(fl_checkpoint_list(checkpoints, &all, &n));
+    out->best_step = best_of(checkpoints);
     fl_status status = n == 0 ? FL_OK : look_at(run, all, n, out);
     fl_free(all);
     return status;

@@ -10,7 +10,8 @@
 typedef struct fl_run_checkpoints {
     int n;               /* that can be read */
     int64_t step;        /* finished steps at the newest one; -1: there is none */
-    char path[PATH_MAX]; /* of its folder */
+    int64_t best_step;   /* of checkpoints/best; -1: there is none */
+    char path[PATH_MAX]; /* of the newest one's folder */
     char written[40];    /* UTC, "2026-01-31T09:30:00.000Z" */
     double age_s;        /* since then; NAN: unknown */
 } fl_run_checkpoints;

@@ -4,6 +4,7 @@
 #include "device/alloc.h"
 #include "launcher/run/preparation.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -110,4 +111,58 @@ fl_status fl_saved_checkpoint_find(const char *run, char path[PATH_MAX], int64_t
     fl_status status = choose_folder(checkpoints, all, n, path, step, note);
     fl_free(all);
     return status;
+}
+
+/* ---- by name ---- */
+
+/* "10, 20, best"; the newest last. */
+static void list_whole(const char *checkpoints, const fl_checkpoint_folder *all, int n, char *text,
+                       size_t size_bytes)
+{
+    enum { LISTED_MAX = 12 };
+    char best[PATH_MAX];
+    size_t used = 0;
+    int first = n > LISTED_MAX ? LISTED_MAX - 1 : n - 1;
+    text[0] = '\0';
+    for (int i = first; i >= 0 && used < size_bytes; i--) {
+        if (all[i].whole) {
+            used += (size_t)snprintf(text + used, size_bytes - used, "%s%" PRId64,
+                                     used == 0 ? "" : ", ", all[i].step);
+        }
+    }
+    if (snprintf(best, sizeof best, "%s/" FL_CHECKPOINT_BEST, checkpoints) < PATH_MAX &&
+        access(best, F_OK) == 0 && used < size_bytes) {
+        snprintf(text + used, size_bytes - used, ", " FL_CHECKPOINT_BEST);
+    }
+}
+
+static fl_status refuse_name(const char *run, const char *checkpoints, const char *name)
+{
+    char there[256] = "";
+    fl_checkpoint_folder *all = NULL;
+    int n = 0;
+    FL_TRY(fl_checkpoint_list(checkpoints, &all, &n));
+    list_whole(checkpoints, all, n, there, sizeof there);
+    fl_free(all);
+    return fl_fail(FL_EINVAL, "--checkpoint: found '%.64s', %s has: %s", name, run,
+                   there[0] == '\0' ? "no checkpoint" : there);
+}
+
+fl_status fl_saved_checkpoint_named(const char *run, const char *name, char path[PATH_MAX])
+{
+    char checkpoints[PATH_MAX], folder[FL_CHECKPOINT_NAME_MAX], *end = NULL;
+    bool is_best = strcmp(name, FL_CHECKPOINT_BEST) == 0;
+    bool is_number = name[0] >= '0' && name[0] <= '9';
+    errno = 0;
+    int64_t step = is_number ? strtoll(name, &end, 10) : -1;
+    bool is_step = is_number && *end == '\0' && errno == 0;
+    if (snprintf(checkpoints, sizeof checkpoints, "%s/" FL_CHECKPOINT_FOLDER, run) >= PATH_MAX) {
+        return fl_fail(FL_EINVAL, "the path %.64s... is too long", run);
+    }
+    if (!(is_best || is_step)) {
+        return refuse_name(run, checkpoints, name);
+    }
+    const char *below = is_best ? FL_CHECKPOINT_BEST : fl_checkpoint_folder_name(step, folder);
+    int n = snprintf(path, PATH_MAX, "%s/%s", checkpoints, below);
+    return n < PATH_MAX && access(path, F_OK) == 0 ? FL_OK : refuse_name(run, checkpoints, name);
 }

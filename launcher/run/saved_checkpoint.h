@@ -23,4 +23,9 @@ fl_status fl_saved_checkpoint_check(const char *folder, int64_t *step) FL_MUST_C
 fl_status fl_saved_checkpoint_find(const char *run, char path[PATH_MAX], int64_t *step,
                                    char note[FL_SAVED_NOTE_MAX]) FL_MUST_CHECK;
 
+/* The folder of the run's checkpoint after that number of steps, or of the one named "best".
+ * FL_EINVAL, with those that the run has, if it has no such one; FL_EIO. */
+fl_status fl_saved_checkpoint_named(const char *run, const char *name,
+                                    char path[PATH_MAX]) FL_MUST_CHECK;
+
 #endif

@@ -251,6 +251,45 @@ fl_status fl_saved_model_find(const char *name, fl_saved_model *out)
     return take_run(run.path, out);
 }
 
+/* ---- one checkpoint of a run ---- */
+
+static fl_status find_run(const char *name, char path[PATH_MAX])
+{
+    char job[PATH_MAX];
+    fl_run_entry run;
+    fl_job defaults;
+    fl_job_defaults(&defaults);
+    if (is_folder(name) && find_below(job, name, "job.yaml")) {
+        snprintf(path, PATH_MAX, "%s", name);
+        return FL_OK;
+    }
+    if (is_folder(name) || strchr(name, '/') != NULL ||
+        fl_run_find_any(defaults.run.dir, name, &run) != FL_OK) {
+        return fl_fail(FL_EINVAL,
+                       "--checkpoint: %s is no run; allowed: a run directory, or the name of a run "
+                       "in %s",
+                       name, defaults.run.dir);
+    }
+    snprintf(path, PATH_MAX, "%s", run.path);
+    return FL_OK;
+}
+
+fl_status fl_saved_model_find_checkpoint(const char *name, const char *checkpoint,
+                                         fl_saved_model *out)
+{
+    char run[PATH_MAX], path[PATH_MAX];
+    *out = (fl_saved_model){.step = -1};
+    if (strlen(name) >= PATH_MAX) {
+        return fl_fail(FL_EINVAL, "the path %.64s... is too long", name);
+    }
+    FL_TRY(find_run(name, run));
+    FL_TRY(fl_saved_checkpoint_named(run, checkpoint, path));
+    FL_TRY(fl_saved_checkpoint_check(path, &out->step));
+    take_folder(path, out);
+    (void)find_below(out->job, run, "job.yaml");
+    return FL_OK;
+}
+
 const char *fl_saved_model_origin(const fl_saved_model *saved, char text[FL_SAVED_ORIGIN_MAX])
 {
     if (saved->step < 0) {

@@ -22,6 +22,11 @@ typedef struct fl_saved_model {
  * FL_ENOTSUP or FL_EIO for a checkpoint that is damaged. */
 fl_status fl_saved_model_find(const char *name, fl_saved_model *out) FL_MUST_CHECK;
 
+/* The same, of one checkpoint of the run that `run` names: by its number of steps, or "best".
+ * FL_EINVAL lists those that the run has. */
+fl_status fl_saved_model_find_checkpoint(const char *run, const char *checkpoint,
+                                         fl_saved_model *out) FL_MUST_CHECK;
+
 enum { FL_SAVED_ORIGIN_MAX = PATH_MAX + 32 };
 
 /* Which weights they are, for a person: "runs/first/model after 469 steps". Returns text. */
@@ -40,6 +45,7 @@ fl_status fl_use_split_parse(const char *text, fl_use_split *out) FL_MUST_CHECK;
 /* What the command line gives. */
 typedef struct fl_use_request {
     const char *model;            /* see fl_saved_model_find */
+    const char *checkpoint;       /* of the run `model`; NULL: what the run left */
     const char *job;              /* a job file, for data and devices; NULL: that of the run */
     const char *const *overrides; /* [n_overrides] "path=value" */
     int n_overrides;

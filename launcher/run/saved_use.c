@@ -459,6 +459,7 @@ static void forget_training(fl_job *job)
     job->train.evaluate_every = none.train.evaluate_every;
     job->train.evaluate_samples = 0;
     job->train.stop_after = none.train.stop_after;
+    job->train.metric[0] = '\0';
     job->train.hash_weights = 0;
 }
 
@@ -477,7 +478,9 @@ static fl_status open_use(const fl_use_request *r, fl_use *use)
 fl_status fl_use_open(const fl_use_request *request, fl_use *out)
 {
     *out = (fl_use){.split = request->split == FL_USE_TEST ? FL_TEST : FL_TRAIN};
-    FL_TRY(fl_saved_model_find(request->model, &out->saved));
+    FL_TRY(request->checkpoint == NULL
+               ? fl_saved_model_find(request->model, &out->saved)
+               : fl_saved_model_find_checkpoint(request->model, request->checkpoint, &out->saved));
     if (out->saved.config[0] != '\0') {
         FL_TRY(fl_model_config_read(out->saved.config, &out->config));
     }

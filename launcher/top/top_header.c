@@ -207,6 +207,10 @@ static void checkpoint_line(fl_top_cells *c, const fl_top_model *m)
             put_number(&w, "in", m->checkpoint_s, 3, " s");
         }
     }
+    if (m->best_step >= 0) {
+        snprintf(text, sizeof text, "step %" PRId64, m->best_step);
+        put_field(&w, "best", FL_TOP_PLAIN, text);
+    }
     if (m->n_checkpoints_failed > 0) {
         put_number(&w, "failed", (double)m->n_checkpoints_failed, 3, "");
     }

@@ -13,7 +13,7 @@ static const double NEWEST = 0.35;
 void fl_top_model_init(fl_top_model *m)
 {
     memset(m, 0, sizeof *m);
-    m->straggler = m->checkpoint_step = -1;
+    m->straggler = m->checkpoint_step = m->best_step = -1;
     m->left_s = m->loss = m->grad_norm = m->lr = m->step_ms = NAN;
     m->evaluated_loss = m->mfu = m->predicted_ms = NAN;
 }
@@ -99,6 +99,7 @@ static void read_cache(fl_top_model *m, const json_t *cache)
 static void read_checkpoints(fl_top_model *m, const json_t *checkpoints)
 {
     m->checkpoint_step = whole(checkpoints, "step", -1, INT64_MAX / 2);
+    m->best_step = whole(checkpoints, "best_step", -1, INT64_MAX / 2);
     m->checkpoint_age_s = real(checkpoints, "age_s");
     m->checkpoint_s = real(checkpoints, "seconds");
     m->checkpoint_bytes = count_field(checkpoints, "bytes");

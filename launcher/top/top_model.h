@@ -64,6 +64,7 @@ typedef struct fl_top_model {
     bool pinned[FL_MAX_LAYERS + 1]; /* by block, from 1 */
     char cache[FL_TOP_WORD_MAX];    /* none, off, on */
     int64_t hits, upgrades, misses, cache_used_bytes, cache_bytes;
+    int64_t best_step;       /* of the best checkpoint; -1: there is none */
     int64_t checkpoint_step; /* finished steps at the newest durable one; -1: there is none */
     double checkpoint_age_s, checkpoint_s; /* since it became durable; how long that took */
     int64_t checkpoint_bytes;              /* written for it */

@@ -124,11 +124,12 @@ static fl_status peek_batch(worker *w, int ahead, const fl_stream_batch **out)
     return is_new ? fl_pipeline_prefetch(w->now->pipeline, &(*out)->batch) : FL_OK;
 }
 
-/* An evaluation that may end the run comes before the control point, where the workers then wait
- * for the decision; any other one after it. due: an evaluation follows the step. */
+/* An evaluation that is judged comes before the control point, where the workers then wait for the
+ * decision, and for the command to write the best checkpoint; any other one after it. due: an
+ * evaluation follows the step. */
 static fl_status evaluate_before(worker *w, bool due, fl_control_message *what)
 {
-    what->evaluated = due && w->stops_early && w->step < w->end_step;
+    what->evaluated = due && w->is_judged && w->step < w->end_step;
     what->evaluates = due && !what->evaluated;
     return what->evaluated ? fl_worker_evaluate(w, what->epoch) : FL_OK;
 }
@@ -294,7 +295,8 @@ int fl_worker_run(void *context, int rank, const char *endpoint)
     begin_at(&w);
     int64_t n_an_epoch = fl_sampler_steps_per_epoch(w.c->n_samples, fl_sampler_batch(w.c->job));
     w.evaluation_period = fl_evaluation_period(w.c->job, n_an_epoch, w.c->n_steps);
-    w.stops_early = fl_evaluation_patience(w.c->job, n_an_epoch, w.c->n_steps) > 0;
+    w.is_judged = fl_evaluation_patience(w.c->job, n_an_epoch, w.c->n_steps) > 0 ||
+                  fl_evaluation_keeps_best(w.c->job);
     w.leads = rank == fl_plan_leader(w.c->plan);
     fl_flight_generation(w.c->plan->generation);
     fl_status status = run_worker(&w, endpoint);

@@ -57,7 +57,7 @@ typedef struct fl_worker_state {
     bool paused;               /* all workers wait at the control point */
     int64_t end_step;          /* the run ends after this many steps */
     int64_t evaluation_period; /* steps; 0: only at the end */
-    bool stops_early;          /* an evaluation may end the run: train.stop_after */
+    bool is_judged;            /* an evaluation may end the run, or be its best one so far */
     int n_skipped;             /* steps in a row whose loss or gradient norm was not finite */
     double lr_factor;          /* factor on the job's learning rate */
     bool hashes_failed;        /* weights.jsonl cannot be written */

@@ -25,12 +25,20 @@ int64_t fl_evaluation_patience(const fl_job *job, int64_t steps_per_epoch, int64
     return period_steps(&job->train.stop_after, steps_per_epoch, n_steps);
 }
 
-bool fl_evaluation_may_end(const fl_job *job, int64_t done, int64_t steps_per_epoch,
-                           int64_t n_steps)
+bool fl_evaluation_keeps_best(const fl_job *job)
+{
+    const fl_interval *every = &job->checkpoint.every;
+    bool has_checkpoints = every->ms > 0 || every->steps > 0 || every->epochs > 0;
+    return job->train.metric[0] != '\0' && job->train.evaluate && has_checkpoints;
+}
+
+bool fl_evaluation_is_judged(const fl_job *job, int64_t done, int64_t steps_per_epoch,
+                             int64_t n_steps)
 {
     int64_t period = fl_evaluation_period(job, steps_per_epoch, n_steps);
     int64_t patience = fl_evaluation_patience(job, steps_per_epoch, n_steps);
-    return patience > 0 && period > 0 && done < n_steps && done >= period + patience &&
+    bool may_end = patience > 0 && done >= period + patience;
+    return (may_end || fl_evaluation_keeps_best(job)) && period > 0 && done < n_steps &&
            fl_evaluation_is_due(done, period, n_steps);
 }
 

@@ -17,10 +17,14 @@ bool fl_evaluation_is_due(int64_t done, int64_t period, int64_t end_step);
 /* Steps without improvement after which train.stop_after ends a run; 0: it does not. Pure. */
 int64_t fl_evaluation_patience(const fl_job *job, int64_t steps_per_epoch, int64_t n_steps);
 
-/* Whether the evaluation after `done` steps may end the run for lack of improvement: it is not the
- * last one, and the first one was at least the patience before it. Pure. */
-bool fl_evaluation_may_end(const fl_job *job, int64_t done, int64_t steps_per_epoch,
-                           int64_t n_steps);
+/* Whether the run keeps the checkpoint of its best evaluation: train.metric. Pure. */
+bool fl_evaluation_keeps_best(const fl_job *job);
+
+/* Whether the workers wait after the evaluation that follows `done` steps, because it may be the
+ * best one, of which a checkpoint is written, or may end the run for lack of improvement: the first
+ * one was at least the patience before it. They do not wait after the last one. Pure. */
+bool fl_evaluation_is_judged(const fl_job *job, int64_t done, int64_t steps_per_epoch,
+                             int64_t n_steps);
 
 /* Samples of one evaluation, out of those that are numbered first .. first + of - 1: all of them,
  * or n, drawn once for the whole run. */

@@ -17,11 +17,14 @@
 
 #include <stdbool.h>
 
-typedef enum fl_checkpoint_part {
-    FL_CHECKPOINT_WEIGHTS = 0,
-    FL_CHECKPOINT_MOMENTS = 1,
-    FL_CHECKPOINT_PARTS
-} fl_checkpoint_part;
+typedef /* Beside the folders of checkpoints: a link to that of the best evaluation. */
+#define FL_CHECKPOINT_BEST "best"
+
+    enum fl_checkpoint_part {
+        FL_CHECKPOINT_WEIGHTS = 0,
+        FL_CHECKPOINT_MOMENTS = 1,
+        FL_CHECKPOINT_PARTS
+    } fl_checkpoint_part;
 
 enum { FL_CHECKPOINT_NAME_MAX = 48 };
 

@@ -85,7 +85,7 @@ static int set_up(void **state)
                            "       text: sentence, validation: 20, max_tokens: 10,\n"
                            "       tokenizer: " FL_SOURCE_DIR "/tests/reference/tokenizer/bert}\n"
                            "train: {epochs: 2, batch: 25, lr: 3e-3, stop_after: 9 epochs,\n"
-                           "        stop_metric: matthews}\n"
+                           "        metric: matthews}\n"
                            "checkpoint: {every: none}\n"
                            "devices: {count: 2, memory: 64MiB}\n");
     return 0;

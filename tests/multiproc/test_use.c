@@ -60,7 +60,7 @@ static void run_program(int code, const char *format, ...)
 static const char job_text[] = "name: small\n"
                                "model: {kind: vit, blocks: 2, dim: 16, heads: 2, patch: 4}\n"
                                "data: {kind: idx, path: data, validation: 12}\n"
-                               "train: {epochs: 2, batch: 20, lr: 3e-3}\n"
+                               "train: {epochs: 2, batch: 20, lr: 3e-3, metric: accuracy}\n"
                                "devices: {count: 2, cores: 1, memory: 64MiB}\n"
                                "pipe: {k: 2, m: 2}\n";
 
@@ -105,6 +105,49 @@ static double number_of(const json_t *object, const char *key)
     const json_t *value = json_object_get(object, key);
     assert_true(json_is_number(value));
     return json_number_value(value);
+}
+
+/* The better of the run's two evaluations is that of its best checkpoint; of two equal ones, the
+ * first. */
+static void test_use__takes_the_best_checkpoint(void **state)
+{
+    (void)state;
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/run", root);
+    json_t *all = lines_with(dir, "events.jsonl", "\"evaluation\""), *event;
+    double best = -1.0, step = 0.0;
+    FOR_EACH(event, all)
+    {
+        double accuracy = number_of(event, "validation_accuracy");
+        step = accuracy > best ? number_of(event, "step") + 1 : step;
+        best = accuracy > best ? accuracy : best;
+    }
+    json_decref(all);
+    run_program(0, "evaluate run --checkpoint best --split validation --json");
+    json_t *found = parse_output();
+    assert_true(number_of(found, "step") == step);
+    assert_true(number_of(json_object_get(found, "metrics"), "accuracy") == best);
+    json_decref(found);
+    run_program(0, "evaluate run --checkpoint %d --split validation --json", (int)step);
+    found = parse_output();
+    assert_true(number_of(json_object_get(found, "metrics"), "accuracy") == best);
+    json_decref(found);
+    run_program(0, "evaluate run/checkpoints/best --split validation --json");
+    run_program(0, "predict run --checkpoint best --out best.jsonl");
+    run_program(0, "export run --checkpoint best --to best");
+    run_program(0, "evaluate best --split test --data data");
+    run_program(0, "list --json run");
+    found = parse_output();
+    const json_t *newest = json_object_get(json_array_get(found, 0), "checkpoint");
+    assert_true(number_of(newest, "best_step") == step);
+    json_decref(found);
+    run_program(2, "evaluate run --checkpoint 3");
+    assert_non_null(strstr(result.err, "--checkpoint: found '3', run has: "));
+    assert_non_null(strstr(result.err, ", best"));
+    run_program(2, "evaluate run --checkpoint worst");
+    run_program(2, "evaluate run/model --checkpoint best");
+    assert_non_null(strstr(result.err, "--checkpoint: run/model is no run; allowed: "));
+    run_program(2, "export run --checkpoint best");
 }
 
 /* The last evaluation of the run, which has both splits. */
@@ -458,8 +501,9 @@ static void test_use__a_checkpoint_is_a_model(void **state)
 static void test_use__a_run_shows_its_checkpoints(void **state)
 {
     (void)state;
-    run_program(0, "run job.yaml --run-dir shown/a --set train.max_steps=4 --set "
-                   "checkpoint.every='50 steps' --set checkpoint.keep=5");
+    run_program(
+        0, "run job.yaml --run-dir shown/a --set train.metric=none --set train.max_steps=4 --set "
+           "checkpoint.every='50 steps' --set checkpoint.keep=5");
     run_program(0, "run --resume shown/a --set train.max_steps=8");
     run_program(0, "run --resume shown/a --set train.max_steps=12");
     run_program(0, "run job.yaml --run-dir shown/b --set checkpoint.every=none");
@@ -548,7 +592,8 @@ static void test_use__a_run_without_a_model_is_used_from_its_checkpoints(void **
     (void)state;
     run_command(root,
                 "{ " PROGRAM "run job.yaml --run-dir open --set train.epochs=100000 --set "
-                "train.evaluate=false --set checkpoint.every='20 steps' >open.txt 2>&1 & } ; echo "
+                "train.evaluate=false --set train.metric=none --set checkpoint.every='20 steps' "
+                ">open.txt 2>&1 & } ; echo "
                 "$! >pid; while [ $(ls open/checkpoints/*/manifest.json 2>/dev/null | wc -l) -lt 2 "
                 "]; do kill -0 $(cat pid) || exit 1; sleep 0.05; done",
                 &result);
@@ -714,6 +759,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_use__evaluates_as_the_run_did),
+        cmocka_unit_test(test_use__takes_the_best_checkpoint),
         cmocka_unit_test(test_use__prints_what_the_run_printed),
         cmocka_unit_test(test_use__needs_only_the_folder_of_the_model),
         cmocka_unit_test(test_use__predicts_each_sample_once_in_order),

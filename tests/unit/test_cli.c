@@ -76,8 +76,8 @@ static const refused refusals[] = {
     {"schema train",
      "frostline schema: 'train': a section, set one of its fields: epochs, batch, accumulate, "
      "optimizer, lr, layer_decay, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, "
-     "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, stop_after, "
-     "stop_metric, stop_margin, on_nonfinite, "
+     "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, metric, stop_after, "
+     "stop_margin, on_nonfinite, "
      "hash_weights\n"},
     {"schema --yaml --markdown",
      "frostline schema: give only one of FIELD, --yaml and --markdown\n"},

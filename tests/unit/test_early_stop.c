@@ -50,7 +50,10 @@ static void test_early_stop__ends_after_steps_without_improvement(void **state)
         {0, 10, LOSS, false, 0, {1, 2, 3, 4, 5, 6, 7, 8}, 0, 0, 0}, /* off */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fl_stop_rule rule = {cases[i].patience, cases[i].metric, cases[i].higher, cases[i].margin};
+        const fl_stop_rule rule = {.patience = cases[i].patience,
+                                   .metric = cases[i].metric,
+                                   .higher = cases[i].higher,
+                                   .margin = cases[i].margin};
         fl_early_stop stop = {0};
         for (int64_t k = 0; k < MANY && stop.end_step == 0; k++) {
             int64_t done = (k + 1) * cases[i].period;
@@ -77,7 +80,7 @@ static fl_stop_rule rule_of(const char *after, const char *metric, fl_status sta
     fl_stop_rule rule;
     fl_job_defaults(&job);
     assert_int_equal(fl_job_set(&job, "train.stop_after", after), FL_OK);
-    assert_int_equal(fl_job_set(&job, "train.stop_metric", metric), FL_OK);
+    assert_int_equal(fl_job_set(&job, "train.metric", metric), FL_OK);
     assert_int_equal(fl_job_set(&job, "train.stop_margin", "0.125"), FL_OK);
     assert_int_equal(fl_stop_rule_of(&job, &metrics, PER_EPOCH, STEPS, &rule), status);
     return rule;
@@ -93,10 +96,33 @@ static void test_early_stop__rule_is_that_of_the_job(void **state)
     assert_true(loss.patience == 30 && loss.metric == LOSS && !loss.higher);
     assert_true(mae.patience == 40 && mae.metric == 0 && !mae.higher && mae.margin == 0.125);
     assert_true(accuracy.patience == 50 && accuracy.metric == 1 && accuracy.higher);
-    assert_int_equal(rule_of("none", "no_matter", FL_OK).patience, 0);
+    fl_stop_rule best = rule_of("none", "accuracy", FL_OK);
+    assert_true(best.patience == 0 && best.keeps_best && best.metric == 1 && best.higher);
+    fl_stop_rule none = rule_of("3", "none", FL_OK);
+    assert_true(none.patience == 30 && !none.keeps_best && none.metric == LOSS);
+    (void)rule_of("none", "f1", FL_EINVAL); /* also where nothing stops the run */
     (void)rule_of("3", "acuracy", FL_EINVAL);
     assert_string_equal(
-        fl_errmsg(), "train.stop_metric: found 'acuracy', allowed: loss, mae, accuracy, matthews");
+        fl_errmsg(), "train.metric: found 'acuracy', allowed: none, loss, mae, accuracy, matthews");
+}
+
+/* A run that only keeps its best checkpoint: it never ends for lack of improvement. */
+static void test_early_stop__follows_the_best_without_a_patience(void **state)
+{
+    (void)state;
+    static const double losses[] = {NAN, 5, 3, 4, 3, 2.5};
+    static const int64_t best[] = {0, 20, 30, 30, 30, 60};
+    const fl_stop_rule rule = {.metric = LOSS, .keeps_best = true}, off = {.metric = LOSS};
+    fl_early_stop stop = {0}, untouched = {0};
+    for (int64_t i = 0; i < 6; i++) {
+        fl_eval_report eval = {.step = 10 * (i + 1) - 1, .loss = losses[i]};
+        fl_early_stop_judge(&stop, &rule, &eval);
+        fl_early_stop_judge(&untouched, &off, &eval);
+        assert_int_equal(fl_stop_rule_best(&rule, &stop), best[i]);
+        assert_int_equal(fl_stop_rule_best(&off, &stop), 0);
+        assert_int_equal(stop.end_step, 0);
+    }
+    assert_int_equal(untouched.judged, 0);
 }
 
 /* A run that continues: it ends at once only where its last evaluation ended it, by the rule that
@@ -123,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_early_stop__ends_after_steps_without_improvement),
         cmocka_unit_test(test_early_stop__rule_is_that_of_the_job),
+        cmocka_unit_test(test_early_stop__follows_the_best_without_a_patience),
         cmocka_unit_test(test_early_stop__holds_for_a_run_that_continues),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

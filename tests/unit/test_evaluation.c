@@ -68,13 +68,28 @@ static void test_evaluation__may_end_a_run_from_its_patience_on(void **state)
         assert_int_equal(fl_job_set(&job, "train.evaluate_every", cases[i].every), FL_OK);
         assert_int_equal(fl_job_set(&job, "train.stop_after", cases[i].after), FL_OK);
         for (int64_t done = 0; done <= STEPS; done++) {
-            if (fl_evaluation_may_end(&job, done, PER_EPOCH, STEPS)) {
+            if (fl_evaluation_is_judged(&job, done, PER_EPOCH, STEPS)) {
                 size_t n = strlen(ends);
                 snprintf(ends + n, sizeof ends - n, n == 0 ? "%lld" : " %lld", (long long)done);
             }
         }
         assert_string_equal(ends, cases[i].ends);
     }
+}
+
+/* A run that keeps its best checkpoint waits after each evaluation but the last one. */
+static void test_evaluation__each_may_be_the_best(void **state)
+{
+    (void)state;
+    fl_job job;
+    fl_job_defaults(&job);
+    assert_int_equal(fl_job_set(&job, "train.metric", "accuracy"), FL_OK);
+    assert_int_equal(fl_job_set(&job, "train.evaluate_every", "20 steps"), FL_OK);
+    for (int64_t done = 0; done <= 60; done++) {
+        assert_int_equal(fl_evaluation_is_judged(&job, done, 12, 60), done == 20 || done == 40);
+    }
+    assert_int_equal(fl_job_set(&job, "checkpoint.every", "none"), FL_OK);
+    assert_false(fl_evaluation_is_judged(&job, 20, 12, 60)); /* nothing is written */
 }
 
 /* ---- on which ---- */
@@ -209,6 +224,7 @@ static void test_validation__messages_name_the_data_sets_own_sample(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_evaluation__each_may_be_the_best),
         cmocka_unit_test(test_evaluation__may_end_a_run_from_its_patience_on),
         cmocka_unit_test(test_evaluation__comes_every_period_and_at_the_end),
         cmocka_unit_test(test_evaluation__draws_the_same_samples_once),

@@ -20,7 +20,7 @@
     "epochs, batch, accumulate, optimizer, lr, layer_decay, weight_decay, beta1, beta2, epsilon, " \
     "momentum, "                                                                                   \
     "warmup, decay, "                                                                              \
-    "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, stop_after, stop_metric, " \
+    "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, metric, stop_after, "      \
     "stop_margin, on_nonfinite, hash_weights"
 #define EPOCHS "allowed: an integer from 1 to 1000000"
 #define LR "allowed: a number above 0 and up to 100"
@@ -482,6 +482,8 @@ static const broken files[] = {
     {"train: {accumulate: 3}\nelastic: {script: [{step: 2, m: 2}]}\n",
      "job.yaml:2:19: elastic.script: entry 1, m: found 2, allowed: auto, or at least "
      "train.accumulate 3"},
+    {"train: {evaluate: false, metric: f1}\n",
+     "job.yaml:1:34: train.metric: found f1, allowed: none, with train.evaluate false"},
     {"train: {layer_decay: 0}\n",
      "job.yaml:1:22: train.layer_decay: found '0', allowed: a number above 0 and up to 1"},
     {"train: {layer_decay: 1.1}\n",
