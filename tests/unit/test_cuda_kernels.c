@@ -13,6 +13,7 @@
 #include "tests/shim/standin.h"
 
 #include "device/cuda/cuda.h"
+#include "device/random.h"
 
 #include <string.h>
 
@@ -62,11 +63,111 @@ static void test_cuda_kernels__agree_with_the_cpu_in_bf16(void **state)
     run_all(FL_BF16, 1e-2);
 }
 
+/* ---- what else is in the micro-batch ---- */
+
+enum { FIRST = 9, SECOND = 40, HEADS = 2, WIDTH = 24, OUT = 19 };
+
+/* Device memory with a row for each token; rows of the second sample have the same values wherever
+ * the sample lies. */
+static float *rows_of(int64_t n_tokens, int64_t width, uint32_t seed)
+{
+    void *memory = NULL;
+    assert_int_equal(
+        fl_device_alloc(cuda, (size_t)(n_tokens * width) * sizeof(float), "rows", &memory), FL_OK);
+    float *x = memory;
+    for (int64_t i = 0; i < n_tokens * width; i++) {
+        const uint32_t from_end = (uint32_t)(n_tokens * width - i);
+        const uint32_t counter[4] = {from_end, 0, 0, 0}, key[2] = {seed, 7};
+        uint32_t word[4];
+        fl_philox(counter, key, word);
+        x[i] = 2.0f * fl_unit(word[0]) - 1.0f;
+    }
+    return x;
+}
+
+/* What kernels that work by rows and by samples make of a micro-batch. */
+typedef struct results {
+    float *y, *lse, *grad_qkv, *product;
+    int64_t n_tokens;
+} results;
+
+static results run_batch(const int32_t *offsets, const int64_t *ids, int64_t n_samples)
+{
+    int64_t n = offsets[n_samples];
+    int32_t *device_offsets = NULL;
+    int64_t *device_ids = NULL;
+    fl_weight w = {.data = rows_of(OUT, WIDTH, 1), .rows = OUT, .cols = WIDTH, .version = 1};
+    results r = {.y = rows_of(n, WIDTH, 2),
+                 .lse = rows_of(n, HEADS, 3),
+                 .grad_qkv = rows_of(n, 3 * WIDTH, 4),
+                 .product = rows_of(n, OUT, 5),
+                 .n_tokens = n};
+    size_t offsets_size = (size_t)(n_samples + 1) * sizeof *offsets;
+    size_t ids_size = (size_t)n_samples * sizeof *ids;
+    assert_int_equal(fl_device_alloc(cuda, offsets_size, "offsets", (void **)&device_offsets),
+                     FL_OK);
+    assert_int_equal(fl_device_alloc(cuda, ids_size, "ids", (void **)&device_ids), FL_OK);
+    memcpy(device_offsets, offsets, offsets_size);
+    memcpy(device_ids, ids, ids_size);
+    const fl_attention_backward_args b = {
+        .forward = {.qkv = rows_of(n, 3 * WIDTH, 6),
+                    .offsets = {offsets, device_offsets, n_samples},
+                    .heads = HEADS,
+                    .width = WIDTH,
+                    .causal = true,
+                    .scale = 0.5f,
+                    .mask = {.p = 0.1f, .sample_ids = ids, .sample_ids_device = device_ids},
+                    .y = r.y,
+                    .lse = r.lse},
+        .grad_y = rows_of(n, WIDTH, 7),
+        .grad_qkv = r.grad_qkv};
+    const fl_linear_args l = {.in = rows_of(n, WIDTH, 8), .w = &w, .y = r.product, .m = n};
+    assert_int_equal(cuda->ops->attention(cuda, NULL, &b.forward), FL_OK);
+    assert_int_equal(cuda->ops->attention_backward(cuda, NULL, &b), FL_OK);
+    assert_int_equal(cuda->ops->linear(cuda, NULL, &l), FL_OK);
+    fl_device_free(cuda, w.data, OUT * WIDTH * sizeof(float));
+    fl_device_free(cuda, (void *)b.forward.qkv, (size_t)(n * 3 * WIDTH) * sizeof(float));
+    fl_device_free(cuda, (void *)b.grad_y, (size_t)(n * WIDTH) * sizeof(float));
+    fl_device_free(cuda, (void *)l.in, (size_t)(n * WIDTH) * sizeof(float));
+    fl_device_free(cuda, device_offsets, offsets_size);
+    fl_device_free(cuda, device_ids, ids_size);
+    return r;
+}
+
+/* The rows of the last SECOND tokens have the same bits; both arrays go. */
+static void same_rows(const char *what, const results *a, float *in_a, const results *b,
+                      float *in_b, int64_t width)
+{
+    const float *x = in_a + (a->n_tokens - SECOND) * width;
+    const float *y = in_b + (b->n_tokens - SECOND) * width;
+    for (int64_t i = 0; i < SECOND * width; i++) {
+        if (memcmp(x + i, y + i, sizeof *x) != 0) {
+            fail_msg("%s, element %lld: %.9g beside another sample, %.9g alone", what, (long long)i,
+                     (double)x[i], (double)y[i]);
+        }
+    }
+    fl_device_free(cuda, in_a, (size_t)(a->n_tokens * width) * sizeof *x);
+    fl_device_free(cuda, in_b, (size_t)(b->n_tokens * width) * sizeof *x);
+}
+
+static void test_cuda_kernels__give_a_sample_the_same_bits_in_any_micro_batch(void **state)
+{
+    (void)state;
+    const int32_t both[] = {0, FIRST, FIRST + SECOND}, alone[] = {0, SECOND};
+    const int64_t ids[] = {5, 77};
+    results a = run_batch(both, ids, 2), b = run_batch(alone, ids + 1, 1);
+    same_rows("attention", &a, a.y, &b, b.y, WIDTH);
+    same_rows("lse", &a, a.lse, &b, b.lse, HEADS);
+    same_rows("grad_qkv", &a, a.grad_qkv, &b, b.grad_qkv, 3 * WIDTH);
+    same_rows("linear", &a, a.product, &b, b.product, OUT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_kernels__agree_with_the_cpu_in_fp32),
         cmocka_unit_test(test_cuda_kernels__agree_with_the_cpu_in_bf16),
+        cmocka_unit_test(test_cuda_kernels__give_a_sample_the_same_bits_in_any_micro_batch),
     };
     return cmocka_run_group_tests(tests, create_devices, destroy_devices);
 }
