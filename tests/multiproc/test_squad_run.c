@@ -221,6 +221,17 @@ static void test_squad_run__leaves_a_folder_that_answers(void **state)
     assert_int_equal(result.exit_code, 0);
 }
 
+/* Without a job, windows are those of transformers' defaults, as far as the model has positions:
+ * this one has too few of them. */
+static void test_squad_run__asks_a_folder_alone(void **state)
+{
+    (void)state;
+    run_command(root, "cp -r run/model alone", &result);
+    run_program(2, "evaluate alone --data " QUESTIONS);
+    assert_non_null(strstr(result.err, "data.stride: found 128, but "));
+    assert_non_null(strstr(result.err, " of 40 tokens to its context"));
+}
+
 /* ---- what is refused ---- */
 
 static void test_squad_run__refuses_another_task(void **state)
@@ -248,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_squad_run__a_transition_changes_no_loss),
         cmocka_unit_test(test_squad_run__predicts_texts),
         cmocka_unit_test(test_squad_run__leaves_a_folder_that_answers),
+        cmocka_unit_test(test_squad_run__asks_a_folder_alone),
         cmocka_unit_test(test_squad_run__refuses_another_task),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
