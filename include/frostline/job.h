@@ -34,7 +34,8 @@ typedef enum fl_data_kind {
     FL_DATA_TABLE = 1,
     FL_DATA_TEXT = 2,
     FL_DATA_SQUAD = 3,
-    FL_DATA_PROGRAM = 4
+    FL_DATA_IMAGES = 4,
+    FL_DATA_PROGRAM = 5
 } fl_data_kind;
 typedef enum fl_freeze_policy {
     FL_FREEZE_NONE = 0,
@@ -114,14 +115,15 @@ typedef struct fl_job {
     } model;
     struct {
         fl_data_kind kind;
-        char path[FL_TEXT_MAX];      /* kind idx: a folder; else the training file */
-        char test_path[FL_TEXT_MAX]; /* the test file; "": none; not kind idx */
+        char path[FL_TEXT_MAX];      /* kind idx: a folder; else the training file or folder */
+        char test_path[FL_TEXT_MAX]; /* the test file or folder; "": none; not kind idx */
         char text[FL_TEXT_MAX];      /* kind table: columns, by name or number */
         char pair[FL_TEXT_MAX];      /* "": one text a sample */
         char label[FL_TEXT_MAX];
         int64_t max_tokens;          /* of a sample, special ones included */
         int64_t stride;              /* kind squad: tokens that two windows of a context share */
         char tokenizer[FL_TEXT_MAX]; /* a folder; "": that of the model */
+        int64_t size;                /* kind images: pixels of a side; 0: those of the model */
         fl_augment augment;
         int64_t crop;    /* pixels of padding that a crop may use */
         int64_t samples; /* use the first n training samples; 0: all */

@@ -26,9 +26,11 @@ static const char *data_path(const fl_use *use)
 static const char *name_data(const fl_use *use, char text[FL_TEXT_MAX])
 {
     const char *kind = use->whole.ops->kind;
-    if (strcmp(kind, "idx") == 0 || strcmp(kind, "table") == 0 || strcmp(kind, "text") == 0 ||
-        strcmp(kind, "squad") == 0) {
-        return data_path(use);
+    static const char *const own[] = {"idx", "table", "text", "squad", "images"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (strcmp(kind, own[i]) == 0) {
+            return data_path(use);
+        }
     }
     snprintf(text, FL_TEXT_MAX, "the plugin's data (%.64s)", kind);
     return text;

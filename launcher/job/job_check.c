@@ -81,9 +81,9 @@ static fl_status check_model(const fl_job *job)
 static fl_status check_pair_of_kinds(const fl_job *job, const char *kind)
 {
     if (job->model.kind == FL_MODEL_VIT && job->data.kind != FL_DATA_IDX &&
-        job->data.kind != FL_DATA_PROGRAM) {
+        job->data.kind != FL_DATA_IMAGES && job->data.kind != FL_DATA_PROGRAM) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.kind", "model.kind"),
-                             "found %s, with model.kind vit allowed: idx", kind);
+                             "found %s, with model.kind vit allowed: idx or images", kind);
     }
     if (job->model.kind == FL_MODEL_GPT2 && job->data.kind != FL_DATA_TEXT) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.kind", "model.kind"),
@@ -97,6 +97,7 @@ static fl_status check_data_kind(const fl_job *job)
 {
     bool tokens = job->data.kind == FL_DATA_TABLE || job->data.kind == FL_DATA_TEXT ||
                   job->data.kind == FL_DATA_SQUAD;
+    bool images = job->data.kind == FL_DATA_IMAGES;
     char kind[FL_FIELD_VALUE_MAX];
     fl_field_format(fl_schema_field(fl_schema_find("data.kind")), job, kind);
     FL_TRY(check_pair_of_kinds(job, kind));
@@ -104,13 +105,14 @@ static fl_status check_data_kind(const fl_job *job)
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.augment", "data.kind"),
                              "found augmentation of images, with data.kind %s allowed: none", kind);
     }
-    if (tokens && job->data.n_classes > 0) {
+    if ((tokens || images) && job->data.n_classes > 0) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.classes", "data.kind"),
                              "found a list, with data.kind %s allowed: all", kind);
     }
-    if (!tokens && job->data.test_path[0] != '\0') {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.path", "data.kind"),
-                             "found two files, allowed: only with data.kind table, text or squad");
+    if (!tokens && !images && job->data.test_path[0] != '\0') {
+        return fl_fail_field(
+            FL_EINVAL, FL_FIELDS("data.path", "data.kind"),
+            "found two files, allowed: only with data.kind table, text, squad or images");
     }
     return FL_OK;
 }

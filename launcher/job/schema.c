@@ -192,12 +192,13 @@ static const fl_field fields[] = {
      .type = FL_FIELD_CHOICE,
      .offset = AT(data.kind),
      .initial = "idx",
-     .choices = CHOICES("idx", "table", "text", "squad", "program"),
-     .n_offered = 4,
+     .choices = CHOICES("idx", "table", "text", "squad", "images", "program"),
+     .n_offered = 5,
      .doc = "idx: images and labels in the idx format of MNIST, plain or gzip; table: text and "
             "labels in the columns of a TSV, CSV or JSONL file; text: blocks of tokens of a raw "
             "text, each with the token that follows as target; squad: questions whose answers are "
-            "spans of a context, in the format of SQuAD (docs/data.md); program: in the record of "
+            "spans of a context, in the format of SQuAD; images: a folder for each class, with "
+            "JPEG and PNG files (docs/data.md); program: in the record of "
             "a run whose data set a program gave to fl_run."},
     {.path = "data.path",
      .type = FL_FIELD_FILES,
@@ -206,7 +207,7 @@ static const fl_field fields[] = {
      .resume = FL_RESUME_FREE,
      .doc = "idx: the folder with the four idx files. table, text, squad: the file of the training "
             "samples, "
-            "or the files of the training and the test samples."},
+            "or the files of the training and the test samples. images: the same with folders."},
     {.path = "data.text",
      .type = FL_FIELD_LINE,
      .offset = AT(data.text),
@@ -247,6 +248,15 @@ static const fl_field fields[] = {
      .initial = "auto",
      .word = "auto",
      .doc = "table, text, squad: the folder of the tokenizer; auto: the folder of the model."},
+    {.path = "data.size",
+     .type = FL_FIELD_INTEGER,
+     .offset = AT(data.size),
+     .initial = "auto",
+     .word = "auto",
+     .unit = "pixels",
+     .least = 1,
+     .most = 4096,
+     .doc = "images: they are resized to squares of this side; auto: 32, with hf the model's."},
     {.path = "data.augment",
      .type = FL_FIELD_CHOICE,
      .offset = AT(data.augment),

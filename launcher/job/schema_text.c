@@ -43,9 +43,9 @@ static bool is_without_meaning(const fl_field *field, const fl_job *job)
                                         "model.blocks", "model.dim",  "model.heads",
                                         "model.patch"};
     enum { N_OF_BOTH = 3 }; /* the others are what a folder describes */
-    static const char *const data[] = {"data.path",   "data.crop",     "data.text",
-                                       "data.pair",   "data.label",    "data.max_tokens",
-                                       "data.stride", "data.tokenizer"};
+    static const char *const data[] = {"data.path",   "data.crop",      "data.text",
+                                       "data.pair",   "data.label",     "data.max_tokens",
+                                       "data.stride", "data.tokenizer", "data.size"};
     bool is = false;
     for (size_t i = 0; job->model.kind == FL_MODEL_PROGRAM && i < sizeof model / sizeof *model;
          i++) {

@@ -1,5 +1,6 @@
 #include "launcher/run/hf_build.h"
 
+#include "data/images/folder.h"
 #include "data/squad/squad_dataset.h"
 #include "data/table/table_dataset.h"
 #include "device/alloc.h"
@@ -23,7 +24,7 @@ typedef struct task_kinds {
 static const task_kinds kinds_of[] = {
     [FL_HF_TEXT_CLASSES] = {{FL_DATA_TABLE}, 1, "table"},
     [FL_HF_LANGUAGE] = {{FL_DATA_TEXT}, 1, "text"},
-    [FL_HF_IMAGE_CLASSES] = {{FL_DATA_IDX}, 1, "idx"},
+    [FL_HF_IMAGE_CLASSES] = {{FL_DATA_IDX, FL_DATA_IMAGES}, 2, "idx or images"},
     [FL_HF_ANSWERS] = {{FL_DATA_SQUAD}, 1, "squad"},
 };
 
@@ -86,10 +87,10 @@ static fl_table_options table_options(const fl_hf_config *config, const fl_job *
                               .types = fl_hf_config_has_types(config)};
 }
 
-static bool has_label(const fl_table_info *info, const char *label)
+static bool has_name(const char *const *names, int n, const char *name)
 {
-    for (int i = 0; i < info->n_classes; i++) {
-        if (strcmp(info->labels[i], label) == 0) {
+    for (int i = 0; i < n; i++) {
+        if (strcmp(names[i], name) == 0) {
             return true;
         }
     }
@@ -102,7 +103,7 @@ static bool has_other_order(const fl_hf_config *config, const fl_table_info *inf
     bool same = true, all = config->n_labels == info->n_classes;
     for (int i = 0; all && i < config->n_labels; i++) {
         same = same && strcmp(config->labels[i], info->labels[i]) == 0;
-        all = has_label(info, config->labels[i]);
+        all = has_name(info->labels, info->n_classes, config->labels[i]);
     }
     return all && !same;
 }
@@ -173,14 +174,69 @@ fl_idx_normalization fl_hf_normalization(const fl_hf_config *config)
                                   .deviation = config->pixels.deviation[0]};
 }
 
-static fl_status build_images(const fl_hf_config *config, const fl_job *job, fl_model **model,
-                              fl_dataset *dataset)
+/* Whether the folders of the training images are the model's classes. */
+static fl_status has_same_classes(const fl_hf_config *config, const fl_job *job, bool *same)
+{
+    fl_image_folder folder = {0};
+    fl_status status = fl_image_folder_list(job->data.path, &folder);
+    if (status != FL_OK) {
+        return fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
+    }
+    *same = config->n_labels == folder.n_classes;
+    for (int i = 0; *same && i < config->n_labels; i++) {
+        *same = has_name((const char *const *)folder.name, folder.n_classes, config->labels[i]);
+    }
+    fl_image_folder_fini(&folder);
+    return FL_OK;
+}
+
+fl_status fl_hf_image_input(const fl_hf_config *config, const fl_job *job, fl_image_input *out)
+{
+    *out = (fl_image_input){.size = config->vit.height, .channels = (int)config->vit.channels};
+    memcpy(out->mean, config->pixels.mean, sizeof out->mean);
+    memcpy(out->deviation, config->pixels.deviation, sizeof out->deviation);
+    return job->data.size == 0 || job->data.size == out->size
+               ? FL_OK
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("data.size", "model.path"),
+                               "found %" PRId64 ", allowed: auto or %" PRId64
+                               ", image_size of the model",
+                               job->data.size, out->size);
+}
+
+static fl_status open_images(const fl_hf_config *config, const fl_job *job, fl_dataset *dataset,
+                             int64_t *n_classes)
+{
+    fl_image_input input;
+    fl_images_info info;
+    bool same = false;
+    FL_TRY(fl_hf_image_input(config, job, &input));
+    FL_TRY(has_same_classes(config, job, &same));
+    if (same) {
+        input.labels = config->labels;
+        input.n_labels = config->n_labels;
+    }
+    FL_TRY(fl_job_images_open(job, &input, dataset, &info));
+    *n_classes = info.image.n_classes;
+    return FL_OK;
+}
+
+static fl_status open_idx(const fl_hf_config *config, const fl_job *job, fl_dataset *dataset,
+                          int64_t *n_classes)
 {
     const fl_idx_normalization by = fl_hf_normalization(config);
     fl_idx_info info;
     FL_TRY(fl_job_idx_open(job, &by, dataset, &info));
-    FL_TRY(fl_hf_check_images(config, &info));
-    return fl_hf_model_create(config, info.n_classes, model);
+    *n_classes = info.n_classes;
+    return fl_hf_check_images(config, &info);
+}
+
+static fl_status build_images(const fl_hf_config *config, const fl_job *job, fl_model **model,
+                              fl_dataset *dataset)
+{
+    int64_t n_classes = 0;
+    FL_TRY(job->data.kind == FL_DATA_IMAGES ? open_images(config, job, dataset, &n_classes)
+                                            : open_idx(config, job, dataset, &n_classes));
+    return fl_hf_model_create(config, n_classes, model);
 }
 
 /* ---- answers ---- */

@@ -4,6 +4,7 @@
 
 #include "data/idx_dataset.h"
 #include "launcher/hf/hf_config.h"
+#include "launcher/run/job_data.h"
 
 #include <frostline/dataset.h>
 #include <frostline/job.h>
@@ -25,7 +26,12 @@ fl_status fl_hf_check_kind(const fl_hf_config *config, const fl_job *job) FL_MUS
 /* FL_EINVAL unless the model can take images like these. */
 fl_status fl_hf_check_images(const fl_hf_config *config, const fl_idx_info *info) FL_MUST_CHECK;
 
-/* What the pixels of gray images become. */
+/* What the model takes of images of kind images, without its classes. FL_EINVAL for another
+ * data.size. */
+fl_status fl_hf_image_input(const fl_hf_config *config, const fl_job *job,
+                            fl_image_input *out) FL_MUST_CHECK;
+
+/* What the pixels of gray images of kind idx become. */
 fl_idx_normalization fl_hf_normalization(const fl_hf_config *config);
 
 /* To use a trained model that tells classes of text: config.json gives the classes, and only the

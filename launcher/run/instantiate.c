@@ -28,10 +28,22 @@ static fl_status check_patch(const fl_job *job, const fl_idx_info *info)
                          patch, info->height, info->width);
 }
 
+static fl_status open_images(const fl_job *job, fl_dataset *dataset, fl_idx_info *info)
+{
+    fl_images_info images;
+    if (job->data.kind != FL_DATA_IMAGES) {
+        return fl_job_idx_open(job, NULL, dataset, info);
+    }
+    const fl_image_input input = fl_job_image_input(job);
+    FL_TRY(fl_job_images_open(job, &input, dataset, &images));
+    *info = images.image;
+    return FL_OK;
+}
+
 static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     fl_idx_info info;
-    FL_TRY(fl_job_idx_open(job, NULL, dataset, &info));
+    FL_TRY(open_images(job, dataset, &info));
     FL_TRY(check_patch(job, &info));
     const fl_vit_config config = {
         .channels = info.channels,

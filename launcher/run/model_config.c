@@ -1,5 +1,6 @@
 #include "launcher/run/model_config.h"
 
+#include "data/images/images_dataset.h"
 #include "data/table/table_dataset.h"
 #include "data/text/text_dataset.h"
 #include "device/alloc.h"
@@ -58,10 +59,24 @@ static json_t *classes_json(const fl_job *job)
     return list;
 }
 
+/* In the order of the model's classes. */
+static json_t *labels_json(const fl_images_info *info)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < info->image.n_classes; i++) {
+        json_array_append_new(list, json_string(info->labels[i]));
+    }
+    return list;
+}
+
 static json_t *data_json(const fl_dataset *data, const fl_job *job, const fl_idx_info *info,
                          const fl_idx_normalization *normalization)
 {
     json_t *object = json_pack("{s:s}", "kind", data->ops->kind);
+    if (fl_dataset_images_info(data) != NULL && object != NULL) {
+        json_object_set_new(object, "labels", labels_json(fl_dataset_images_info(data)));
+        return object;
+    }
     if (info != NULL && object != NULL) {
         json_object_set_new(object, "normalization",
                             json_pack("{s:f, s:f}", "mean", normalization->mean, "deviation",
@@ -128,6 +143,8 @@ static bool put_all(FILE *file, const fl_model *model, const fl_dataset *data, c
 {
     fl_idx_normalization normalization;
     const fl_idx_info *info = fl_dataset_idx_info(data, &normalization);
+    const fl_images_info *images = fl_dataset_images_info(data);
+    info = images != NULL ? &images->image : info;
     return fputs("{\n", file) >= 0 &&
            put_member(file, "format", json_string(FL_MODEL_CONFIG_FORMAT), ",\n") &&
            put_member(file, "version", json_integer(FL_MODEL_CONFIG_VERSION), ",\n") &&
@@ -138,27 +155,28 @@ static bool put_all(FILE *file, const fl_model *model, const fl_dataset *data, c
            put_layers(file, model);
 }
 
-/* Of the data, or of the folder where the data say nothing of classes. */
-static int64_t count_classes(const fl_dataset *data, const fl_hf_config *config)
+/* The names of the data's classes; NULL: they have none. */
+static const char *const *labels_of(const fl_dataset *data, int64_t *n)
 {
-    fl_idx_normalization unused;
-    const fl_idx_info *images = fl_dataset_idx_info(data, &unused);
     const fl_table_info *table = fl_dataset_table_info(data);
-    return images != NULL                          ? images->n_classes
-           : table != NULL && table->n_classes > 0 ? table->n_classes
-                                                   : config->n_classes;
+    const fl_images_info *images = fl_dataset_images_info(data);
+    *n = table != NULL ? table->n_classes : images != NULL ? images->image.n_classes : 0;
+    return *n == 0 ? NULL : table != NULL ? table->labels : images->labels;
 }
 
+/* Classes without names keep those that the folder has, if there are as many. */
 static fl_status hf_text(const fl_dataset *data, const fl_job *job, char **text)
 {
-    const fl_table_info *info = fl_dataset_table_info(data);
+    fl_idx_normalization unused;
+    const fl_idx_info *idx = fl_dataset_idx_info(data, &unused);
     fl_hf_config config;
+    int64_t n = 0;
+    const char *const *labels = labels_of(data, &n);
     FL_TRY(fl_hf_config_of_job(job, &config));
-    int64_t n = count_classes(data, &config);
-    bool keeps = config.n_labels > 0 && n == config.n_labels;
-    const char *const *labels = info != NULL && info->n_classes > 0 ? info->labels
-                                : keeps                             ? config.labels
-                                                                    : NULL;
+    if (labels == NULL) {
+        n = idx != NULL ? idx->n_classes : config.n_classes;
+        labels = config.n_labels > 0 && n == config.n_labels ? config.labels : NULL;
+    }
     fl_status status = fl_hf_config_text(&config, labels, n, "float32", text);
     fl_hf_config_fini(&config);
     return status;

@@ -31,6 +31,9 @@ typedef struct fl_model_config {
     fl_idx_normalization normalization;
     int64_t n_classes;           /* of the data's labels that the model was trained on; 0: all */
     int classes[FL_CLASSES_MAX]; /* [n_classes] classes[i] of the data is class i of the model */
+    int n_labels;                /* data of kind images: the classes' names; else 0 */
+    const char **labels;         /* [n_labels] owned; the texts lie in label_list */
+    struct json_t *label_list;   /* owned */
     struct json_t *layers;       /* owned: the list of layers, its form validated; kind hf: NULL */
     fl_hf_config hf;             /* kind hf */
 } fl_model_config;

@@ -4,6 +4,7 @@
  *   ③ members, each in its range         read_model, read_data, read_layers */
 #include "launcher/run/model_config.h"
 
+#include "device/alloc.h"
 #include "device/regular_file.h"
 #include "launcher/job/text.h"
 #include "nn/model.h"
@@ -201,6 +202,21 @@ static fl_status read_classes(fl_model_config *c, const json_t *classes)
     return good ? FL_OK : refuse_member(c, "data.classes", classes, "a list of labels, 0 to 255");
 }
 
+/* The names of the model's classes, in their order. */
+static fl_status read_labels(fl_model_config *c, json_t *labels)
+{
+    size_t n = json_array_size(labels);
+    bool good = n >= 1 && n <= FL_HF_LABELS_MAX;
+    FL_TRY(fl_alloc_array(n + 1, sizeof *c->labels, (void **)&c->labels));
+    c->label_list = json_incref(labels);
+    for (size_t i = 0; good && i < n; i++) {
+        c->labels[i] = json_string_value(json_array_get(labels, i));
+        good = c->labels[i] != NULL;
+    }
+    c->n_labels = (int)n;
+    return good ? FL_OK : refuse_member(c, "data.labels", labels, "a list of the classes' names");
+}
+
 static fl_status read_data(fl_model_config *c, const json_t *data)
 {
     const json_t *kind = json_object_get(data, "kind");
@@ -210,6 +226,9 @@ static fl_status read_data(fl_model_config *c, const json_t *data)
     }
     snprintf(c->data_kind, sizeof c->data_kind, "%s", json_string_value(kind));
     bool idx = strcmp(c->data_kind, "idx") == 0;
+    if (strcmp(c->data_kind, "images") == 0) {
+        return read_labels(c, json_object_get(data, "labels"));
+    }
     if (json_object_get(data, "classes") != NULL) {
         FL_TRY(read_classes(c, json_object_get(data, "classes")));
     }
@@ -296,7 +315,10 @@ fl_status fl_model_config_read(const char *path, fl_model_config *out)
 void fl_model_config_fini(fl_model_config *config)
 {
     json_decref(config->layers);
-    config->layers = NULL;
+    json_decref(config->label_list);
+    fl_free(config->labels);
+    config->layers = config->label_list = NULL;
+    config->labels = NULL;
     fl_hf_config_fini(&config->hf);
 }
 
