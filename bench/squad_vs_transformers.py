@@ -5,7 +5,8 @@
 
 TRAIN, DEV  files in the format of SQuAD 1.1, plain or gzip; the first --questions and --dev-questions
             of them are used, without those whose id ends in --without
---out       a new folder for the files of the parts and the runs; --model: the folder of MiniLM
+--out       a folder for the files of the parts and the runs; --model: the folder of MiniLM
+--rows      which of the lines to print; each is computed by itself
 
 Both train on the same windows (bench/bench_squad prints them) with the same hyper-parameters: AdamW
 without decay, the linear schedule with 10 % warm-up, clipping to 1.0, dropout of config.json. The order of
@@ -38,6 +39,7 @@ def options():
     p.add_argument("--lr", type=float, default=1e-4)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--rows", nargs="+", default=["untrained", "frostline", "transformers"])
     return p.parse_args()
 
 
@@ -184,7 +186,7 @@ def transformers_run(o, questions):
 def main():
     o = options()
     o.out = os.path.realpath(o.out)
-    os.mkdir(o.out)
+    os.makedirs(o.out, exist_ok=True)
     take_questions(o.train, o.questions, o.without, f"{o.out}/train.json")
     questions = take_questions(o.dev, o.dev_questions, None, f"{o.out}/dev.json")
     print(f"{o.questions} training questions, {len(questions)} of the dev set, one epoch, batch {o.batch}, lr {o.lr}")
@@ -192,7 +194,7 @@ def main():
     rows = [("untrained", lambda: frostline(o, "untrained", ["--set", "train.lr=1e-30", "--set", "train.max_steps=1"])),
             ("frostline", lambda: frostline(o, "frostline", [])),
             ("transformers", lambda: transformers_run(o, questions))]
-    for name, row in rows:
+    for name, row in (r for r in rows if r[0] in o.rows):
         em, f1, loss, took = row()
         print(f"{name:16} {em:7.2f} {f1:7.2f} {loss:7.3f} {took:7.1f}", flush=True)
 
