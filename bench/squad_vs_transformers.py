@@ -69,7 +69,8 @@ def frostline(o, name, settings):
                 "max_tokens: 384, stride: 128}\n"
                 f"train: {{epochs: 1, batch: {o.batch}, lr: {o.lr!r}, weight_decay: 0, warmup: 10%, decay: linear, "
                 f"clip: 1.0, seed: {o.seed}, evaluate: false}}\n"
-                f"devices: {{count: 1, cores: {o.threads}, memory: 4GiB}}\n")
+                f"devices: {{count: 1, cores: {o.threads}, memory: 4GiB}}\n"
+                "fault: {deadline: 10min}\n")  # it may run beside other work
     program, run = f"{o.build}/frostline", f"{o.out}/{name}"
     begun = time.time()
     subprocess.run([program, "run", job, "--run-dir", run] + settings, check=True, stdout=subprocess.DEVNULL)
