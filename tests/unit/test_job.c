@@ -256,6 +256,20 @@ static void test_job__reads_and_writes_two_files(void **state)
     assert_string_equal(job.data.test_path, "");
 }
 
+/* A run of an older version continues: its job.yaml names the metric as it did then. */
+static void test_job__knows_the_older_name_of_the_metric(void **state)
+{
+    (void)state;
+    static const char text[] = "train: {stop_metric: accuracy}\n";
+    fl_job job;
+    assert_int_equal(fl_job_parse("older", text, sizeof text - 1, NULL, 0, &job), FL_OK);
+    assert_string_equal(job.train.metric, "accuracy");
+    fl_job again = written_and_loaded(&job);
+    assert_same(&job, &again);
+    static const char both[] = "train: {stop_metric: accuracy, metric: loss}\n";
+    assert_int_equal(fl_job_parse("older", both, sizeof both - 1, NULL, 0, &job), FL_EINVAL);
+}
+
 /* Would catch a spelling that is refused, read as another value, or not read back as it is written.
  */
 static void test_job__every_spelling_of_every_type_reads_and_reads_back(void **state)
@@ -499,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_job__defaults_are_the_documented_ones),
         cmocka_unit_test(test_job__an_empty_mapping_and_empty_sections_take_the_defaults),
         cmocka_unit_test(test_job__reads_and_writes_two_files),
+        cmocka_unit_test(test_job__knows_the_older_name_of_the_metric),
         cmocka_unit_test(test_job__every_spelling_of_every_type_reads_and_reads_back),
         cmocka_unit_test(test_job__a_script_says_what_stays_and_what_is_chosen),
         cmocka_unit_test(test_job__the_longest_lists_survive_writing_and_reading),
