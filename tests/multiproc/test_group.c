@@ -547,7 +547,7 @@ static void open_and_close(const rank_env *env)
         }
     }
     RANK_CHECK(count_descriptors() == descriptors);
-    RANK_CHECK(count_threads() == threads);
+    RANK_CHECK(threads_fall_to(threads));
 }
 
 /* Catches a descriptor or a thread that a generation leaves behind. */

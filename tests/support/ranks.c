@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -58,6 +59,18 @@ int count_descriptors(void)
 int count_threads(void)
 {
     return count_entries("/proc/self/task") - 2;
+}
+
+bool threads_fall_to(int n)
+{
+    int64_t until_us = fl_deadline_us(10000);
+    while (count_threads() > n) {
+        if (fl_left_ms(until_us) == 0) {
+            return false;
+        }
+        sched_yield();
+    }
+    return true;
 }
 
 static _Noreturn void be_rank(const family *f, int rank, rank_body *body, void *context)

@@ -57,4 +57,8 @@ _Noreturn void rank_fail(const char *file, int line, const char *what, const cha
 int count_descriptors(void);
 int count_threads(void);
 
+/* Wait until the process has at most n threads; false: it still has more after 10 s. A thread that
+ * was joined is counted until the kernel has removed it. */
+bool threads_fall_to(int n);
+
 #endif
