@@ -24,9 +24,12 @@ static bool has_override(const fl_use_request *r, const char *path)
     return false;
 }
 
-/* "[1, 3, 4]", or a part of it that fits. Returns text. */
+/* "all", or "[1, 3, 4]" or a part of it that fits. */
 static const char *list_classes(const int *classes, int64_t n, char text[CLASSES_TEXT_MAX])
 {
+    if (n == 0) {
+        return "all";
+    }
     size_t used = (size_t)snprintf(text, CLASSES_TEXT_MAX, "[");
     for (int64_t i = 0; i < n && used < CLASSES_TEXT_MAX - 16; i++) {
         used += (size_t)snprintf(text + used, CLASSES_TEXT_MAX - used, "%s%d", i == 0 ? "" : ", ",

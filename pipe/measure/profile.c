@@ -57,7 +57,8 @@ typedef struct profiler {
     int n_calls[MAX_CHILDREN];        /* as last seen, */
     int64_t called_us[MAX_CHILDREN];  /* and since when */
     int64_t looked_us;                /* when the children were last looked at */
-    int signals; /* SIGINT, SIGTERM and SIGHUP to the caller can be read here */
+    int signals;     /* SIGINT, SIGTERM and SIGHUP to the caller can be read here */
+    bool terminated; /* SIGTERM was one of them */
     sigset_t mask_before;
 } profiler;
 
@@ -312,8 +313,11 @@ static fl_status wait_one(profiler *p, int64_t deadline_us)
         return fl_fail(FL_EIO, "profile: poll: %s", strerror(errno));
     }
     if (n > 0 && fds[p->n_children].revents != 0) {
-        return fl_fail(FL_ESTOPPED, "stopped by the user while costs were measured; no worker was "
-                                    "started");
+        struct signalfd_siginfo info = {0};
+        p->terminated = read(p->signals, &info, sizeof info) > 0 && info.ssi_signo == SIGTERM;
+        return fl_fail(FL_ESTOPPED,
+                       "stopped by %s while costs were measured; no worker was started",
+                       p->terminated ? "SIGTERM" : "the user");
     }
     for (int i = 0; n > 0 && i < p->n_children; i++) {
         if (fds[i].revents != 0) {
@@ -450,5 +454,8 @@ fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, c
         merge(&p, out);
     }
     munmap(p.segment, sizeof *p.segment);
+    if (p.terminated) {
+        raise(SIGTERM); /* the caller says how it ends */
+    }
     return status;
 }

@@ -9,7 +9,8 @@
  * the link, each within timeout_ms. The caller must not have threads yet.
  * Returns FL_EFAILED when a child died (its message) or stayed stopped for fault.detect,
  * FL_EDEADLINE when it was too slow, or one call of a layer or of the loss took longer than
- * fault.deadline and 5 s, FL_ESTOPPED on SIGINT, SIGTERM or SIGHUP to the caller. */
+ * fault.deadline and 5 s, FL_ESTOPPED on SIGINT, SIGTERM or SIGHUP to the caller;
+ * a SIGTERM is then raised again. */
 fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
                              int64_t timeout_ms, fl_profile *out) FL_MUST_CHECK;
 

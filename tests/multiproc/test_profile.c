@@ -203,11 +203,22 @@ static void test_profile__reports_a_child_that_is_stopped(void **state)
     assert_true(fl_now_us() - begun_us < 20 * 1000 * 1000);
 }
 
-/* Would catch: exit code 143 in place of 130 for a run that is terminated while it measures. */
+static volatile sig_atomic_t n_terminated;
+
+static void count_sigterm(int number)
+{
+    (void)number;
+    n_terminated++;
+}
+
+/* Would catch: a SIGTERM that is taken for Ctrl-C, or that the caller does not hear of. */
 static void test_profile__ends_when_the_caller_is_terminated(void **state)
 {
     (void)state;
-    check_misdeed(INTERRUPTS, PLENTY_MS, FL_ESTOPPED, "stopped by the user while costs were");
+    signal(SIGTERM, count_sigterm);
+    check_misdeed(INTERRUPTS, PLENTY_MS, FL_ESTOPPED, "stopped by SIGTERM while costs were");
+    signal(SIGTERM, SIG_DFL);
+    assert_int_equal(n_terminated, 1);
 }
 
 static void test_profile__reports_a_child_that_exits(void **state)

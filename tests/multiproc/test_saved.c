@@ -225,7 +225,7 @@ static void test_saved__labels_are_those_of_the_training(void **state)
     shell(2, "$F predict two other.yaml");
     says("data.classes: found [3, 1], allowed: [1, 3], ", result.err);
     shell(2, "$F evaluate run --set data.classes=[1,2]");
-    says("data.classes: found [1, 2], allowed: [], since the model was trained on all labels",
+    says("data.classes: found [1, 2], allowed: all, since the model was trained on all labels",
          result.err);
     shell(0, "rm -r two other.yaml");
 }
