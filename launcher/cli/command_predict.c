@@ -2,6 +2,7 @@
 #include "launcher/cli/cli.h"
 #include "launcher/cli/use_args.h"
 #include "launcher/run/pass_run.h"
+#include "nn/model.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,10 +64,22 @@ static fl_status predict_into(const fl_use *use, const prediction_file *out)
     return FL_OK;
 }
 
+/* What the last layer of a language model puts out says nothing before its loss has multiplied it
+ * with the vocabulary. */
+static fl_status check_outputs(const fl_use *use)
+{
+    return strcmp(fl_model_loss(use->model)->ops->kind, "lm_head") != 0
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "found a language model, allowed: a model whose outputs are predictions; "
+                         "frostline evaluate reports its loss, accuracy and perplexity");
+}
+
 static fl_status predict_samples(const fl_args *args, fl_use *use)
 {
     prediction_file out;
     FL_TRY(fl_use_open_args(args, true, use));
+    FL_TRY(check_outputs(use));
     fl_status status = open_output(fl_args_value(args, "--out"), &out);
     if (status != FL_OK) {
         return status;

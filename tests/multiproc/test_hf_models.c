@@ -132,6 +132,8 @@ static void test_hf_models__gpt2_is_used_by_its_folder(void **state)
     assert_true(printed("loss") == run);
     program_run(root, 0, "evaluate exported --data " GPT2 "/text.txt --json");
     assert_true(printed("samples") == 4); /* blocks of as many tokens as it has positions */
+    program_run(root, 2, "predict exported --data " GPT2 "/text.txt");
+    assert_non_null(strstr(program_result.err, "found a language model, allowed: a model whose"));
 }
 
 /* ---- ViT ---- */
