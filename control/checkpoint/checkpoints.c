@@ -236,7 +236,7 @@ static bool is_complete(const fl_checkpoints *c, const fl_collection *collection
 
 /* ---- ④ and ⑤ ---- */
 
-static void start_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpoint)
+static void prepare_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpoint)
 {
     const fl_controller_options *o = c->run->options;
     *c->commit =
@@ -247,6 +247,11 @@ static void start_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpo
                     .step = step,
                     .best_step = fl_stop_rule_best(&c->run->stats->stop_rule, &c->run->stats->stop),
                     .keep = o->job->checkpoint.keep};
+}
+
+static void start_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpoint)
+{
+    prepare_commit(c, step, checkpoint);
     c->committing = fl_commit_start(c->commit) == FL_OK;
     c->moved_us = fl_now_us();
 }
@@ -570,6 +575,54 @@ static void abandon_commit(fl_checkpoints *c)
     fail_ticket(c, step, "the disk has not taken it until the run had to end");
 }
 
+/* The schedule asked for a checkpoint at the step after which the run ended early: it was captured
+ * before the evaluation that ended the run. */
+static bool lacks_the_end(const fl_checkpoints *c)
+{
+    const fl_run_stats *stats = c->run->stats;
+    return stats->ended_early && c->newest != NULL && c->newest->step == stats->steps &&
+           c->newest->controller.stats.stop.judged < stats->steps &&
+           c->newest->plan.generation == c->elastic->plan.generation &&
+           fl_checkpoint_newest(c->store->dir_fd) == stats->steps;
+}
+
+/* The newest checkpoint, with the present state of the controller. */
+static fl_status start_renewal(fl_checkpoints *c)
+{
+    fl_checkpoint *now = NULL;
+    FL_TRY(fl_alloc(sizeof *now, (void **)&now));
+    fl_status status = fl_checkpoints_capture(c, now);
+    if (status == FL_OK) {
+        now->n_files = c->newest->n_files;
+        memcpy(now->file, c->newest->file, sizeof now->file);
+        prepare_commit(c, now->step, now);
+        c->commit->renews = true;
+        status = fl_commit_start(c->commit);
+    }
+    if (status != FL_OK) {
+        c->commit->checkpoint = NULL;
+        free_checkpoint(&now);
+    }
+    return status;
+}
+
+/* Without it, a run that is resumed from this checkpoint repeats its last evaluation. */
+static void renew_newest(fl_checkpoints *c)
+{
+    if (start_renewal(c) != FL_OK) {
+        fl_log(FL_LOG_WARN, "the last checkpoint lacks the last evaluation: %s", fl_errmsg());
+    } else if (!await_commit(c)) {
+        fl_commit_abandon(c->commit);
+        c->commit = NULL; /* the thread's */
+    } else {
+        fl_commit_end(c->commit);
+        if (c->commit->status != FL_OK) {
+            fl_log(FL_LOG_WARN, "the last checkpoint lacks the last evaluation: %s",
+                   c->commit->why);
+        }
+    }
+}
+
 void fl_checkpoints_finish(fl_checkpoints *c)
 {
     if (c->store == NULL) {
@@ -590,6 +643,9 @@ void fl_checkpoints_finish(fl_checkpoints *c)
     }
     if (c->ticket_wanted >= c->ticket) {
         fail_ticket(c, -1, "the run ended before it could be written");
+    }
+    if (lacks_the_end(c)) {
+        renew_newest(c);
     }
     fl_checkpoint_tidy(c->store->dir_fd, c->newest == NULL ? -1 : c->newest->step);
     c->sums.last_step = fl_checkpoint_newest(c->store->dir_fd);

@@ -220,8 +220,9 @@ static fl_status write_last_files(const fl_commit *commit)
     if (fd < 0) {
         return fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
     }
-    fl_status status = fl_checkpoint_write_index(commit->checkpoint, commit->model, fd);
-    if (status == FL_OK && commit->store->config != NULL) {
+    fl_status status =
+        commit->renews ? FL_OK : fl_checkpoint_write_index(commit->checkpoint, commit->model, fd);
+    if (status == FL_OK && !commit->renews && commit->store->config != NULL) {
         status = fl_checkpoint_write_config(commit->checkpoint, commit->store->config, fd);
     }
     if (status == FL_OK) {
@@ -274,7 +275,7 @@ static void *run_thread(void *context)
         snprintf(commit->why, sizeof commit->why, "%s", fl_errmsg());
     }
     bool is_wanted = !atomic_load(&commit->abandoned);
-    if (is_wanted && (commit->checkpoint == NULL || commit->status != FL_OK)) {
+    if (is_wanted && !commit->renews && (commit->checkpoint == NULL || commit->status != FL_OK)) {
         remove_or_warn(commit->store->dir_fd, commit->step);
     }
     commit->best_step_found = is_wanted ? fl_checkpoint_best(commit->store->dir_fd) : -1;

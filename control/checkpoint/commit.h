@@ -22,6 +22,8 @@ typedef struct fl_commit {
     const fl_model *model;
     int run_fd;                /* the run directory */
     fl_checkpoint *checkpoint; /* with all files but the index; NULL: only remove the folder */
+    bool renews; /* the folder is a checkpoint, `checkpoint` has all of its files: write only the
+                    manifest again, and keep the folder after a failure */
     int64_t step;
     int64_t best_step; /* steps before the best evaluation; 0: the run keeps no best checkpoint */
     int64_t keep;

@@ -105,7 +105,8 @@ fl_status fl_checkpoint_write_config(fl_checkpoint *checkpoint, const char *conf
                                      int folder_fd) FL_MUST_CHECK;
 
 /* Write the manifest to the folder, which becomes a checkpoint: on return it is on the disk, with
- * its name. After a failure there is no manifest. FL_EIO, FL_ENOMEM. */
+ * its name, in place of an older manifest. After a failure there is no manifest, or still the older
+ * one. FL_EIO, FL_ENOMEM. */
 fl_status fl_checkpoint_write(const fl_checkpoint *checkpoint, int folder_fd) FL_MUST_CHECK;
 
 /* The manifest's text, [*n]: free it with fl_free. */

@@ -230,16 +230,15 @@ fl_status fl_checkpoint_format(const fl_checkpoint *checkpoint, char **text, siz
 static fl_status publish_manifest(int folder_fd)
 {
     int parent_fd = openat(folder_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool good = parent_fd >= 0 && fsync(folder_fd) == 0 &&
-                renameat(folder_fd, PART, folder_fd, FL_CHECKPOINT_MANIFEST) == 0 &&
-                fsync(folder_fd) == 0 && fsync(parent_fd) == 0;
+    bool renamed = parent_fd >= 0 && fsync(folder_fd) == 0 &&
+                   renameat(folder_fd, PART, folder_fd, FL_CHECKPOINT_MANIFEST) == 0;
+    bool good = renamed && fsync(folder_fd) == 0 && fsync(parent_fd) == 0;
     fl_status status = good ? FL_OK : fail_to_write(FL_CHECKPOINT_MANIFEST);
     if (parent_fd >= 0) {
         close(parent_fd);
     }
     if (!good) {
-        unlinkat(folder_fd, PART, 0);
-        unlinkat(folder_fd, FL_CHECKPOINT_MANIFEST, 0);
+        unlinkat(folder_fd, renamed ? FL_CHECKPOINT_MANIFEST : PART, 0);
     }
     return status;
 }

@@ -291,6 +291,30 @@ static void test_early_stopping__stays_at_its_end_when_resumed(void **state)
     json_decref(finished);
 }
 
+/* Its last checkpoint was asked for at the step after which the run ends, before the evaluation
+ * that ends it. Would catch: a finished run that each resume ends once more. */
+static void test_early_stopping__is_in_a_checkpoint_of_the_same_step(void **state)
+{
+    (void)state;
+    scenario s = {.name = "same step",
+                  .sets = JOB_SETS(BASE, PLAN("1", "2", "1"), "checkpoint.every", "30 steps"),
+                  .more = JOB_SETS(HOPELESS),
+                  .n_samples = N_SAMPLES};
+    scenario_run(&s);
+    assert_int_equal(count_events(s.dir, "checkpoint.written", ""), 1);
+    s.resumes = true;
+    scenario_start(&s);
+    expect_end(&s, FL_EINVAL);
+    assert_non_null(strstr(s.outcome->message, "the run ended early, after 30 steps"));
+    scenario_forget(&s);
+    s.more = JOB_SETS(HOPELESS, "train.stop_after", "3 epochs");
+    scenario_run(&s);
+    json_t *ending = last_event(s.dir, "\"run.ending\"");
+    assert_int_equal(number(ending, "step"), 4 * PER_EPOCH);
+    check_exactly_once(s.dir, 4, N_SAMPLES - N_VALIDATION);
+    json_decref(ending);
+}
+
 /* ---- the best checkpoint ---- */
 
 /* "10 60": the steps of the whole checkpoints, ascending. */
@@ -384,6 +408,7 @@ int main(void)
         TEST(may_end_within_an_epoch),
         TEST(is_repeated),
         TEST(stays_at_its_end_when_resumed),
+        TEST(is_in_a_checkpoint_of_the_same_step),
         TEST(keeps_the_best_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
