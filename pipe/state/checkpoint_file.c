@@ -128,7 +128,7 @@ fl_status fl_checkpoint_file_link(int old_fd, int folder_fd, const char *name, b
     if (linkat(old_fd, name, folder_fd, name, 0) == 0) {
         return FL_OK;
     }
-    if (errno == ENOENT || errno == EEXIST || errno == ENOSPC || errno == EDQUOT || errno == EIO) {
+    if (errno == EEXIST || errno == ENOSPC || errno == EDQUOT || errno == EIO) {
         return fl_fail(status_of(errno), "cannot link %s to the newest checkpoint's: %s", name,
                        strerror(errno));
     }
@@ -196,29 +196,16 @@ static fl_status hash_file(int fd, const char *name, int64_t bytes, const atomic
     return status;
 }
 
-fl_status fl_checkpoint_file_check(int folder_fd, const char *name, int64_t bytes, uint64_t xxh64,
-                                   const atomic_bool *cancelled)
+static fl_status check_contents(int fd, const char *name, int64_t bytes, uint64_t xxh64,
+                                const atomic_bool *cancelled)
 {
     struct stat st;
     uint64_t found = 0;
-    const char *why = NULL;
-    int fd = fl_regular_file_open(folder_fd, name, &why);
-    if (fd < 0) {
-        return fl_fail(FL_EFORMAT, "%s of the newest checkpoint: %s", name, why);
-    }
-    fl_status status = FL_OK;
     if (fstat(fd, &st) != 0 || st.st_size != bytes) {
-        status = fl_fail(FL_EFORMAT, "%s of the newest checkpoint is damaged: it has another size",
-                         name);
+        return fl_fail(FL_EFORMAT, "%s of the newest checkpoint is damaged: it has another size",
+                       name);
     }
-    if (status == FL_OK) {
-        status = hash_file(fd, name, bytes, cancelled, &found);
-    }
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    close(fd);
-    if (status != FL_OK) {
-        return status;
-    }
+    FL_TRY(hash_file(fd, name, bytes, cancelled, &found));
     return found == xxh64 ? FL_OK
                           : fl_fail(FL_EFORMAT,
                                     "%s of the newest checkpoint is damaged: its hash is "
@@ -226,26 +213,34 @@ fl_status fl_checkpoint_file_check(int folder_fd, const char *name, int64_t byte
                                     name, (unsigned long long)found, (unsigned long long)xxh64);
 }
 
-fl_status fl_checkpoint_file_copy(int old_fd, int folder_fd, const char *name,
+fl_status fl_checkpoint_file_check(int folder_fd, const char *name, int64_t bytes, uint64_t xxh64,
+                                   const atomic_bool *cancelled, int *file_fd)
+{
+    const char *why = NULL;
+    int fd = fl_regular_file_open(folder_fd, name, &why);
+    *file_fd = -1;
+    if (fd < 0) {
+        return fl_fail(FL_EFORMAT, "%s of the newest checkpoint: %s", name, why);
+    }
+    fl_status status = check_contents(fd, name, bytes, xxh64, cancelled);
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (status == FL_OK) {
+        *file_fd = fd;
+    } else {
+        close(fd);
+    }
+    return status;
+}
+
+fl_status fl_checkpoint_file_copy(int from_fd, int64_t bytes, int folder_fd, const char *name,
                                   const atomic_bool *cancelled, fl_checkpoint_file *out)
 {
-    struct stat st;
     output f = {.fd = -1};
     out->fd = -1;
-    int from_fd = openat(old_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (from_fd < 0 || fstat(from_fd, &st) != 0) {
-        fl_status status =
-            fl_fail(FL_EIO, "cannot open %s of the newest checkpoint: %s", name, strerror(errno));
-        if (from_fd >= 0) {
-            close(from_fd);
-        }
-        return status;
-    }
-    fl_status status = open_output(folder_fd, name, st.st_size, false, &f);
+    fl_status status = open_output(folder_fd, name, bytes, false, &f);
     if (status == FL_OK) {
-        status = copy_bytes(from_fd, st.st_size, &f, cancelled);
+        status = copy_bytes(from_fd, bytes, &f, cancelled);
     }
-    close(from_fd);
     return give_output(&f, status, out);
 }
 

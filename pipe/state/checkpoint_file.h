@@ -34,19 +34,20 @@ fl_status fl_checkpoint_file_write(int folder_fd, const char *name, const char *
 
 /* Read the file `name` in the folder, and compare its size and hash. FL_EFORMAT: it is damaged, or
  * is not there; FL_EIO, FL_ENOMEM. Takes memory for a piece, and leaves nothing in the page cache.
- */
+ * *file_fd: the file, open, so that it can be copied whatever becomes of its name; the caller
+ * closes it; -1 after a failure. */
 fl_status fl_checkpoint_file_check(int folder_fd, const char *name, int64_t bytes, uint64_t xxh64,
-                                   const atomic_bool *cancelled) FL_MUST_CHECK;
+                                   const atomic_bool *cancelled, int *file_fd) FL_MUST_CHECK;
 
 /* Make `name` in the folder a second name of the same file in the folder old_fd. *refused: the file
- * system does not link it, but the file is there: it can be copied. FL_EIO, or
- * FL_EBUSY as above. */
+ * system does not link it, or a user has deleted it there: it can be copied. FL_EIO, or FL_EBUSY as
+ * above. */
 fl_status fl_checkpoint_file_link(int old_fd, int folder_fd, const char *name,
                                   bool *refused) FL_MUST_CHECK;
 
-/* The same by a copy of its bytes; otherwise as fl_checkpoint_file_write. Takes memory for a piece.
- */
-fl_status fl_checkpoint_file_copy(int old_fd, int folder_fd, const char *name,
+/* Make `name` in the folder a copy of the open file's first `bytes`; otherwise as
+ * fl_checkpoint_file_write. Takes memory for a piece. */
+fl_status fl_checkpoint_file_copy(int from_fd, int64_t bytes, int folder_fd, const char *name,
                                   const atomic_bool *cancelled,
                                   fl_checkpoint_file *out) FL_MUST_CHECK;
 

@@ -289,51 +289,68 @@ static fl_status finish_oldest(fl_checkpoint_writer *w, output *out)
     return FL_OK;
 }
 
-/* A file that does not agree with the manifest is not linked any more. */
-static fl_status check_link(fl_checkpoint_writer *w, int kept_fd, const item *file)
+/* A file that does not agree with the manifest is not linked any more. *file_fd is open, or -1. */
+static fl_status check_link(fl_checkpoint_writer *w, int kept_fd, const item *file, int *file_fd)
 {
     char name[FL_CHECKPOINT_NAME_MAX];
     const fl_checkpoint_kept_file *kept = fl_checkpoint_kept(w->o.store, file->part, file->layer);
-    fl_status status =
-        fl_checkpoint_file_check(kept_fd, fl_checkpoint_file_name(file->part, file->layer, name),
-                                 atomic_load(&kept->bytes), atomic_load(&kept->xxh64), &w->closing);
+    fl_status status = fl_checkpoint_file_check(
+        kept_fd, fl_checkpoint_file_name(file->part, file->layer, name), atomic_load(&kept->bytes),
+        atomic_load(&kept->xxh64), &w->closing, file_fd);
     if (status == FL_EFORMAT) {
         w->damaged_at[index_of(w, file)] = w->kept_step;
     }
     return status;
 }
 
-/* *done: the file is linked, and nothing is left to do. */
-static fl_status link_item(fl_checkpoint_writer *w, const output *out, const item *file,
-                           const char *name, bool *done)
+/* The place of the file that is written next. */
+static fl_status take_place(fl_checkpoint_writer *w, output *out, fl_checkpoint_file **next)
 {
-    bool refused = false;
-    FL_TRY(check_link(w, out->kept_fd, file));
-    FL_TRY(fl_checkpoint_file_link(out->kept_fd, out->folder_fd, name, &refused));
-    *done = !refused;
+    if (out->n == UNSYNCED_MAX) {
+        FL_TRY(finish_oldest(w, out));
+    }
+    *next = &out->files[out->n];
     return FL_OK;
+}
+
+/* The file is copied where it cannot be linked. */
+static fl_status link_checked(fl_checkpoint_writer *w, output *out, const item *file,
+                              const char *name, int file_fd)
+{
+    int64_t bytes = atomic_load(&fl_checkpoint_kept(w->o.store, file->part, file->layer)->bytes);
+    bool refused = false;
+    fl_checkpoint_file *next = NULL;
+    FL_TRY(fl_checkpoint_file_link(out->kept_fd, out->folder_fd, name, &refused));
+    if (!refused) {
+        report_file(w, file, NULL);
+        return FL_OK;
+    }
+    FL_TRY(take_place(w, out, &next));
+    FL_TRY(fl_checkpoint_file_copy(file_fd, bytes, out->folder_fd, name, &w->closing, next));
+    out->items[out->n++] = file;
+    return FL_OK;
+}
+
+static fl_status link_item(fl_checkpoint_writer *w, output *out, const item *file, const char *name)
+{
+    int file_fd = -1;
+    FL_TRY(check_link(w, out->kept_fd, file, &file_fd));
+    fl_status status = link_checked(w, out, file, name, file_fd);
+    close(file_fd);
+    return status;
 }
 
 static fl_status write_item(fl_checkpoint_writer *w, output *out, const item *file)
 {
     char name[FL_CHECKPOINT_NAME_MAX];
-    bool linked = false;
+    fl_checkpoint_file *next = NULL;
     fl_checkpoint_file_name(file->part, file->layer, name);
     if (file->linked) {
-        FL_TRY(link_item(w, out, file, name, &linked));
+        return link_item(w, out, file, name);
     }
-    if (linked) {
-        report_file(w, file, NULL);
-        return FL_OK;
-    }
-    if (out->n == UNSYNCED_MAX) {
-        FL_TRY(finish_oldest(w, out));
-    }
-    fl_checkpoint_file *next = &out->files[out->n];
-    FL_TRY(file->linked
-               ? fl_checkpoint_file_copy(out->kept_fd, out->folder_fd, name, &w->closing, next)
-               : fl_checkpoint_file_write(out->folder_fd, name, w->buffer + file->at,
-                                          layout_of(w, file)->total_bytes, &w->closing, next));
+    FL_TRY(take_place(w, out, &next));
+    FL_TRY(fl_checkpoint_file_write(out->folder_fd, name, w->buffer + file->at,
+                                    layout_of(w, file)->total_bytes, &w->closing, next));
     out->items[out->n++] = file;
     return FL_OK;
 }
@@ -550,8 +567,13 @@ void fl_checkpoint_writer_check_links(fl_checkpoint_writer *w, const fl_checkpoi
     list_items(w, state);
     int kept_fd = open_kept(w);
     for (int i = 0; kept_fd >= 0 && i < w->n_items; i++) {
-        fl_status status = w->items[i].linked ? check_link(w, kept_fd, &w->items[i]) : FL_OK;
+        int file_fd = -1;
+        fl_status status =
+            w->items[i].linked ? check_link(w, kept_fd, &w->items[i], &file_fd) : FL_OK;
         (void)status; /* a damaged file is noted */
+        if (file_fd >= 0) {
+            close(file_fd);
+        }
     }
     if (kept_fd >= 0) {
         close(kept_fd);

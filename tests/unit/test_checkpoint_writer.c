@@ -7,6 +7,7 @@
 #include "device/clock.h"
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
+#include "pipe/state/checkpoint_file.h"
 #include "support/folder.h"
 #include "support/saved_state.h"
 #include "support/toy.h"
@@ -287,6 +288,35 @@ static void test_writer__writes_what_was_deleted(void **state)
     saved_run_save(&run, 30);
     saved_check(&run, 30, &first);
     assert_false(saved_run_file(&run, FL_CHECKPOINT_WEIGHTS, 1)->linked);
+    saved_run_close(&run);
+}
+
+/* Would catch: a checkpoint that fails because an older one was deleted after its file was checked,
+ * before it was linked. */
+static void test_writer__copies_what_was_deleted_after_its_check(void **state)
+{
+    (void)state;
+    static const char name[] = "weights-001.safetensors";
+    fl_checkpoint_file copy;
+    bool refused = false;
+    int file_fd = -1;
+    open_run(2, 1, 1, 1, 0, &first);
+    saved_run_save(&run, 10);
+    const fl_checkpoint_file_report *file = saved_run_file(&run, FL_CHECKPOINT_WEIGHTS, 1);
+    int old_fd = openat(store.dir_fd, "step-000000010", O_RDONLY | O_DIRECTORY);
+    assert_int_equal(
+        fl_checkpoint_file_check(old_fd, name, file->bytes, file->xxh64, NULL, &file_fd), FL_OK);
+    assert_int_equal(unlinkat(old_fd, name, 0), 0);
+    assert_int_equal(fl_checkpoint_file_link(old_fd, store.dir_fd, name, &refused), FL_OK);
+    assert_true(refused);
+    assert_int_equal(fl_checkpoint_file_copy(file_fd, file->bytes, store.dir_fd, name, NULL, &copy),
+                     FL_OK);
+    assert_int_equal(copy.bytes, file->bytes);
+    assert_true(copy.xxh64 == file->xxh64);
+    assert_int_equal(fl_checkpoint_file_finish(&copy, name), FL_OK);
+    assert_int_equal(unlinkat(store.dir_fd, name, 0), 0);
+    close(file_fd);
+    close(old_fd);
     saved_run_close(&run);
 }
 
@@ -627,6 +657,7 @@ int main(void)
         TEST(test_writer__writes_what_froze_or_thawed_since),
         TEST(test_writer__copies_files_that_cannot_be_linked),
         TEST(test_writer__writes_what_was_deleted),
+        TEST(test_writer__copies_what_was_deleted_after_its_check),
         TEST(test_writer__links_no_damaged_file),
         TEST(test_writer__checks_links_before_a_last_checkpoint),
         TEST(test_writer__names_the_file_that_finds_no_room),
