@@ -108,6 +108,7 @@ static fl_status export_model(const fl_args *args, const char *folder)
     const char *dtype_name = fl_args_value(args, "--dtype");
     const char *checkpoint = fl_args_value(args, "--checkpoint");
     fl_saved_model saved;
+    fl_safetensors *weights = NULL;
     fl_st_dtype dtype;
     fl_model_export_result result;
     char origin[FL_SAVED_ORIGIN_MAX];
@@ -116,10 +117,11 @@ static fl_status export_model(const fl_args *args, const char *folder)
                        fl_args_has(args, "--out") ? "--out" : "--format");
     }
     FL_TRY(fl_export_dtype_parse(dtype_name == NULL ? "fp32" : dtype_name, &dtype));
-    FL_TRY(checkpoint == NULL ? fl_saved_model_find(args->operand, &saved)
-                              : fl_saved_model_find_checkpoint(args->operand, checkpoint, &saved));
+    FL_TRY(fl_saved_model_open(args->operand, checkpoint, &saved, &weights));
     fl_use_say_choice(&saved);
-    FL_TRY(fl_model_export(&saved, folder, dtype, &result));
+    fl_status status = fl_model_export(&saved, weights, folder, dtype, &result);
+    fl_safetensors_close(&weights);
+    FL_TRY(status);
     printf("%s/model.safetensors\n%s/config.json\n%d tensors, %" PRId64 " bytes\nweights: %s\n",
            folder, folder, result.n_tensors, result.size_bytes,
            fl_saved_model_origin(&saved, origin));

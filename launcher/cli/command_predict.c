@@ -47,7 +47,7 @@ static fl_status keep_output(const prediction_file *out)
                : fl_fail(FL_EFAILED, "%s could not be written: %s", out->path, strerror(errno));
 }
 
-static fl_status predict_into(const fl_use *use, const prediction_file *out)
+static fl_status predict_into(fl_use *use, const prediction_file *out)
 {
     const fl_pass_request request = {.task = FL_WORKER_PREDICT,
                                      .verb = isatty(out->fd) ? NULL : "predicting",

@@ -1,5 +1,5 @@
 /* A saved model as a folder of its own:
- *   ① the weights, however many files they are in     fl_safetensors_open
+ *   ① the weights, however many files they are in     fl_saved_model_open
  *   ② config.json, validated                          fl_model_config_read
  *   ③ the folder, which holds no model                open_folder
  *   ④ each tensor, piece by piece                     copy_tensors
@@ -318,7 +318,6 @@ static fl_status open_source(const fl_saved_model *saved, fl_st_dtype dtype, exp
         return fl_fail(FL_EINVAL, "%s: found no " FL_MODEL_CONFIG_FILE " that describes the model",
                        saved->weights);
     }
-    FL_TRY(fl_safetensors_open(saved->weights, &s->weights));
     FL_TRY(fl_model_config_read(saved->config, &s->config));
     if (s->config.kind == FL_MODEL_HF) {
         fl_status status = fl_export_list_hf(s->weights, &s->config.hf, &s->list);
@@ -337,7 +336,6 @@ static void close_source(export_source *s)
     fl_st_layout_fini(&s->layout);
     fl_export_list_fini(&s->list);
     fl_model_config_fini(&s->config);
-    fl_safetensors_close(&s->weights);
 }
 
 /* The tokenizer, or what pixels become, lies beside the weights; of a checkpoint, where its run
@@ -379,10 +377,10 @@ static fl_status export_weights(const export_source *s, const char *folder)
     return status;
 }
 
-fl_status fl_model_export(const fl_saved_model *saved, const char *folder, fl_st_dtype dtype,
-                          fl_model_export_result *result)
+fl_status fl_model_export(const fl_saved_model *saved, fl_safetensors *weights, const char *folder,
+                          fl_st_dtype dtype, fl_model_export_result *result)
 {
-    export_source s = {0};
+    export_source s = {.weights = weights};
     fl_status status = open_source(saved, dtype, &s);
     if (status == FL_OK) {
         status = export_weights(&s, folder);

@@ -13,12 +13,12 @@ typedef struct fl_model_export_result {
 /* FL_EINVAL, with what is allowed, for any other than fp32, bf16 and fp16. */
 fl_status fl_export_dtype_parse(const char *text, fl_st_dtype *out) FL_MUST_CHECK;
 
-/* Export into `folder`, which is made if it does not exist, and must not hold a model. Elements are
- * rounded to nearest, ties to even. Both files get their names when they are complete, config.json
- * first; after a failure nothing of them is left. Holds no more than one piece of a tensor.
- * Returns FL_EINVAL, FL_EIO or FL_EFORMAT; FL_EINVAL also names the first tensor with a finite
- * value that `dtype` cannot hold. */
-fl_status fl_model_export(const fl_saved_model *saved, const char *folder, fl_st_dtype dtype,
-                          fl_model_export_result *result) FL_MUST_CHECK;
+/* Export the weights, which are those of `saved`, into `folder`, which is made if it does not
+ * exist, and must not hold a model. Elements are rounded to nearest, ties to even. Both files get
+ * their names when they are complete, config.json first; after a failure nothing of them is left.
+ * Holds no more than one piece of a tensor. Returns FL_EINVAL, FL_EIO or FL_EFORMAT; FL_EINVAL also
+ * names the first tensor with a finite value that `dtype` cannot hold. */
+fl_status fl_model_export(const fl_saved_model *saved, fl_safetensors *weights, const char *folder,
+                          fl_st_dtype dtype, fl_model_export_result *result) FL_MUST_CHECK;
 
 #endif

@@ -116,17 +116,19 @@ static fl_status run_prepared(fl_preparation *p, const fl_pass_request *request,
     return fl_failure_raise(&failure);
 }
 
-fl_status fl_pass_run(const fl_use *use, const fl_pass_request *request, fl_pass_result *result)
+fl_status fl_pass_run(fl_use *use, const fl_pass_request *request, fl_pass_result *result)
 {
     /* All blocks are frozen, so that nothing is planned for a backward pass but the head's. */
     fl_preparation p = {.model = use->model,
                         .dataset = &use->samples,
                         .job = &use->job,
                         .weights = use->saved.weights,
+                        .weights_file = use->weights,
                         .F = fl_model_n_blocks(use->model),
                         .guesses_costs = true};
     *result = (fl_pass_result){0};
     FL_TRY(fl_preparation_check_arguments(use->model, &use->samples, &use->job));
+    use->weights = NULL; /* the preparation's */
     fl_status status = fl_preparation_check(&p);
     if (status == FL_OK) {
         status = fl_run_plan_make(&p);

@@ -21,7 +21,7 @@ typedef struct fl_pass_result {
 /* Start workers, go over the samples once, and end them. Progress goes to standard error. Nothing
  * is left on the disk, but for the logs of workers that failed, which the message names. Returns
  * what fl_run returns; FL_EFAILED also if the lines could not be written. */
-fl_status fl_pass_run(const fl_use *use, const fl_pass_request *request,
+fl_status fl_pass_run(fl_use *use, const fl_pass_request *request,
                       fl_pass_result *result) FL_MUST_CHECK;
 
 #endif

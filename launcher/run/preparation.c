@@ -50,6 +50,7 @@ void fl_preparation_fini(fl_preparation *p)
     }
     fl_cores_release(&p->cores);
     fl_init_weights_close(&p->init);
+    fl_safetensors_close(&p->weights_file);
     fl_activations_destroy(&p->activations);
     fl_recording_fini(&p->recording);
     fl_dataset_destroy(&p->view);
@@ -229,7 +230,7 @@ static fl_status open_folder(fl_preparation *p)
 static fl_status open_init(fl_preparation *p)
 {
     if (p->weights != NULL) {
-        return fl_init_weights_open(p->model, p->weights, "", &p->init);
+        return fl_init_weights_take(p->model, p->weights, "", &p->weights_file, &p->init);
     }
     bool begins = p->resume == NULL;
     if (p->job->model.kind == FL_MODEL_HF && p->job->model.init[0] == '\0' && begins) {
@@ -239,9 +240,11 @@ static fl_status open_init(fl_preparation *p)
         return FL_OK; /* a run that continues has its weights from the checkpoint */
     }
     char path[PATH_MAX];
-    fl_status status = fl_saved_model_find_init(p->job->model.init, path);
+    fl_safetensors *file = NULL;
+    fl_status status = fl_saved_model_open_init(p->job->model.init, path, &file);
     if (status == FL_OK) {
-        status = fl_init_weights_open(p->model, path, p->job->model.init_allow, &p->init);
+        status = fl_init_weights_take(p->model, path, p->job->model.init_allow, &file, &p->init);
+        fl_safetensors_close(&file);
     }
     return status == FL_OK ? FL_OK
                            : fl_fail_field(status, FL_FIELDS("model.init"), "%s", fl_errmsg());

@@ -29,6 +29,7 @@ typedef struct fl_preparation {
     const fl_job *job;
     const fl_callbacks *callbacks; /* of the program; NULL: none */
     const char *weights;           /* to start from; NULL: as model.init has them */
+    fl_safetensors *weights_file;  /* they are open, and are taken from here */
     int F;                         /* frozen blocks of the first plan */
     bool guesses_costs;            /* nothing is measured to choose the plan */
     const fl_dataset *whole;       /* the data set as the caller gave it */

@@ -49,12 +49,17 @@ static bool has_checkpoint_name(const char *folder)
     return slash != NULL && fl_checkpoint_folder_step(slash + 1) >= 0;
 }
 
-fl_status fl_saved_checkpoint_check(const char *folder, int64_t *step)
+bool fl_saved_checkpoint_is_gone(const char *folder)
 {
     char manifest[PATH_MAX];
     int n = snprintf(manifest, sizeof manifest, "%s/" FL_CHECKPOINT_MANIFEST, folder);
+    return n >= PATH_MAX || access(manifest, F_OK) != 0;
+}
+
+fl_status fl_saved_checkpoint_check(const char *folder, int64_t *step)
+{
     *step = -1;
-    if (n < PATH_MAX && access(manifest, F_OK) == 0) {
+    if (!fl_saved_checkpoint_is_gone(folder)) {
         return check_whole(folder, step);
     }
     return has_checkpoint_name(folder)
@@ -78,8 +83,10 @@ static bool is_damage(fl_status status)
     return status == FL_EFORMAT || status == FL_EIO || status == FL_ENOTSUP;
 }
 
+/* *gone: one of them was deleted while it was read. */
 static fl_status choose_folder(const char *checkpoints, const fl_checkpoint_folder *all, int n,
-                               char path[PATH_MAX], int64_t *step, char note[FL_SAVED_NOTE_MAX])
+                               char path[PATH_MAX], int64_t *step, char note[FL_SAVED_NOTE_MAX],
+                               bool *gone)
 {
     for (int i = 0; i < n; i++) {
         if (!all[i].whole ||
@@ -90,27 +97,45 @@ static fl_status choose_folder(const char *checkpoints, const fl_checkpoint_fold
         if (!is_damage(status)) {
             return status;
         }
-        note_damage(note, all[i].step);
+        if (fl_saved_checkpoint_is_gone(path)) {
+            *gone = true;
+        } else {
+            note_damage(note, all[i].step);
+        }
     }
     path[0] = '\0';
     return FL_OK;
+}
+
+/* One look at them. *gone as above. */
+static fl_status find_listed(const char *checkpoints, char path[PATH_MAX], int64_t *step,
+                             char note[FL_SAVED_NOTE_MAX], bool *gone)
+{
+    fl_checkpoint_folder *all = NULL;
+    int n = 0;
+    *gone = false;
+    FL_TRY(fl_checkpoint_list(checkpoints, &all, &n));
+    fl_status status = choose_folder(checkpoints, all, n, path, step, note, gone);
+    fl_free(all);
+    return status;
 }
 
 fl_status fl_saved_checkpoint_find(const char *run, char path[PATH_MAX], int64_t *step,
                                    char note[FL_SAVED_NOTE_MAX])
 {
     char checkpoints[PATH_MAX];
-    fl_checkpoint_folder *all = NULL;
-    int n = 0;
+    size_t noted = strlen(note);
+    bool gone = true;
     path[0] = '\0';
     *step = -1;
     if (snprintf(checkpoints, sizeof checkpoints, "%s/" FL_CHECKPOINT_FOLDER, run) >= PATH_MAX) {
         return FL_OK;
     }
-    FL_TRY(fl_checkpoint_list(checkpoints, &all, &n));
-    fl_status status = choose_folder(checkpoints, all, n, path, step, note);
-    fl_free(all);
-    return status;
+    for (int i = 0; path[0] == '\0' && gone && i < FL_SAVED_TRIES_MAX; i++) {
+        note[noted] = '\0'; /* of this look alone */
+        FL_TRY(find_listed(checkpoints, path, step, note, &gone));
+    }
+    return FL_OK;
 }
 
 /* ---- by name ---- */

@@ -5,9 +5,13 @@
 #include <frostline/status.h>
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
-enum { FL_SAVED_NOTE_MAX = 2048 };
+enum {
+    FL_SAVED_NOTE_MAX = 2048,
+    FL_SAVED_TRIES_MAX = 5 /* of a run that deletes a checkpoint while it is read */
+};
 
 /* FL_OK if the folder is a checkpoint whose weights are whole; a folder without a manifest is taken
  * for one of weights, and not checked, unless it has the name of a checkpoint. Moments are not
@@ -15,8 +19,11 @@ enum { FL_SAVED_NOTE_MAX = 2048 };
  * with the file and what is wrong with it. */
 fl_status fl_saved_checkpoint_check(const char *folder, int64_t *step) FL_MUST_CHECK;
 
-/* Find the newest checkpoint of a run whose weights are whole.
- * path      "": there is none
+/* Whether the folder is not there, or has no manifest. */
+bool fl_saved_checkpoint_is_gone(const char *folder);
+
+/* Find the newest checkpoint of a run whose weights are whole. Where a live run deletes one while
+ * it is read, the run's checkpoints are looked at again, a few times. path      "": there is none
  * step      how many steps were finished
  * note      a line, with a newline at its end, is appended for each newer one, with the reason why
  *           it is not used */

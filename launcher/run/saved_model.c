@@ -9,7 +9,9 @@
 #include "device/alloc.h"
 #include "device/log.h"
 #include "device/plural.h"
+#include "launcher/run/checkpoint_folder.h"
 #include "launcher/run/runs.h"
+#include "pipe/state/model_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -153,6 +155,23 @@ static fl_status check_reachable(const char *run)
                : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
 }
 
+static fl_status refuse_empty(const char *run, fl_run_state state, const char *note)
+{
+    char target[PATH_MAX];
+    fl_checkpoint_folder_missing(run, target);
+    if (target[0] != '\0') {
+        return fl_fail(FL_EINVAL,
+                       "%s%s: this run has left no model, and its checkpoints are in %s, which is "
+                       "not there",
+                       note, run, target);
+    }
+    return state == FL_RUN_LIVE || state == FL_RUN_STARTING
+               ? fl_fail(FL_EINVAL, "%s%s: this run %s and has no checkpoint yet", note, run,
+                         describe_state(state))
+               : fl_fail(FL_EINVAL, "%s%s: this run has left no model and no checkpoint", note,
+                         run);
+}
+
 static fl_status choose_weights(const char *run, fl_run_state state, char path[PATH_MAX],
                                 fl_saved_model *out)
 {
@@ -164,8 +183,7 @@ static fl_status choose_weights(const char *run, fl_run_state state, char path[P
         FL_TRY(fl_saved_checkpoint_find(run, path, &out->step, out->note));
     }
     if (!left && path[0] == '\0') {
-        return fl_fail(FL_EINVAL, "%s%s: this run has left no model and no checkpoint", out->note,
-                       run);
+        return refuse_empty(run, state, out->note);
     }
     if (path[0] == '\0') {
         snprintf(path, PATH_MAX, "%s", model);
@@ -290,6 +308,20 @@ fl_status fl_saved_model_find_checkpoint(const char *name, const char *checkpoin
     return FL_OK;
 }
 
+fl_status fl_saved_model_open(const char *name, const char *checkpoint, fl_saved_model *out,
+                              fl_safetensors **weights)
+{
+    fl_status status = FL_OK;
+    int n_tries = 0;
+    do {
+        FL_TRY(checkpoint == NULL ? fl_saved_model_find(name, out)
+                                  : fl_saved_model_find_checkpoint(name, checkpoint, out));
+        status = fl_safetensors_open(out->weights, weights);
+    } while (status == FL_EIO && fl_saved_checkpoint_is_gone(out->weights) &&
+             ++n_tries < FL_SAVED_TRIES_MAX);
+    return status;
+}
+
 const char *fl_saved_model_origin(const fl_saved_model *saved, char text[FL_SAVED_ORIGIN_MAX])
 {
     if (saved->step < 0) {
@@ -309,17 +341,17 @@ static void log_note(const char *field, const char *note)
     }
 }
 
-fl_status fl_saved_model_find_init(const char *init, char path[PATH_MAX])
+fl_status fl_saved_model_open_init(const char *init, char path[PATH_MAX], fl_safetensors **weights)
 {
     char inside[PATH_MAX];
     fl_saved_model *saved = NULL;
     if (is_folder(init) && !holds_weights(init) && find_below(inside, init, FL_MODEL_FOLDER) &&
         !find_below(inside, init, "job.yaml")) { /* of a run, without its job */
         snprintf(path, PATH_MAX, "%s", init);
-        return FL_OK;
+        return fl_model_file_open(path, weights);
     }
     FL_TRY(fl_alloc(sizeof *saved, (void **)&saved));
-    fl_status status = fl_saved_model_find(init, saved);
+    fl_status status = fl_saved_model_open(init, NULL, saved, weights);
     log_note("model.init", saved->note);
     snprintf(path, PATH_MAX, "%s", saved->weights);
     fl_free(saved);

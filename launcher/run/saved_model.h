@@ -27,14 +27,21 @@ fl_status fl_saved_model_find(const char *name, fl_saved_model *out) FL_MUST_CHE
 fl_status fl_saved_model_find_checkpoint(const char *run, const char *checkpoint,
                                          fl_saved_model *out) FL_MUST_CHECK;
 
+/* Find one of both, and open its weights, so that they can be read until *weights is closed. A live
+ * run may delete a checkpoint once it is found: then the one that is the newest by now is taken, a
+ * few times. `checkpoint` NULL: what the run left. */
+fl_status fl_saved_model_open(const char *name, const char *checkpoint, fl_saved_model *out,
+                              fl_safetensors **weights) FL_MUST_CHECK;
+
 enum { FL_SAVED_ORIGIN_MAX = PATH_MAX + 32 };
 
 /* Which weights they are, for a person: "runs/first/model after 469 steps". Returns text. */
 const char *fl_saved_model_origin(const fl_saved_model *saved, char text[FL_SAVED_ORIGIN_MAX]);
 
-/* The weights that model.init means, as above. A warning names them if they are not the model that
- * a run left. */
-fl_status fl_saved_model_find_init(const char *init, char path[PATH_MAX]) FL_MUST_CHECK;
+/* The weights that model.init means, as above: where they are, and open. A warning names them if
+ * they are not the model that a run left. */
+fl_status fl_saved_model_open_init(const char *init, char path[PATH_MAX],
+                                   fl_safetensors **weights) FL_MUST_CHECK;
 
 /* The samples of a data set that a model is used on. */
 typedef enum fl_use_split { FL_USE_TEST, FL_USE_TRAIN, FL_USE_VALIDATION } fl_use_split;
@@ -57,6 +64,7 @@ typedef struct fl_use_request {
  * nothing. */
 typedef struct fl_use {
     fl_saved_model saved;
+    fl_safetensors *weights; /* of `saved`, until a pass takes them */
     fl_model_config config;
     fl_job job;
     fl_model *model;

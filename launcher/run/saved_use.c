@@ -1,5 +1,5 @@
 /* From a saved model to something that can be used:
- *   ① where its parts lie                         fl_saved_model_find
+ *   ① where its parts lie                         fl_saved_model_open
  *   ② the job: a file, or that of the run         load_job
  *   ③ model and data, as config.json has them     fl__saved_build
  *   ④ which samples                               list_samples
@@ -205,9 +205,7 @@ static fl_status open_use(const fl_use_request *r, fl_use *use)
 fl_status fl_use_open(const fl_use_request *request, fl_use *out)
 {
     *out = (fl_use){.split = request->split == FL_USE_TEST ? FL_TEST : FL_TRAIN};
-    FL_TRY(request->checkpoint == NULL
-               ? fl_saved_model_find(request->model, &out->saved)
-               : fl_saved_model_find_checkpoint(request->model, request->checkpoint, &out->saved));
+    FL_TRY(fl_saved_model_open(request->model, request->checkpoint, &out->saved, &out->weights));
     if (out->saved.config[0] != '\0') {
         FL_TRY(fl_model_config_read(out->saved.config, &out->config));
     }
@@ -220,4 +218,5 @@ void fl_use_fini(fl_use *use)
     fl_dataset_destroy(&use->whole);
     fl_model_destroy(&use->model);
     fl_model_config_fini(&use->config);
+    fl_safetensors_close(&use->weights);
 }

@@ -250,22 +250,32 @@ static const fl_tensor_names *names_in(const fl_safetensors *file, const fl_mode
                : fl_model_tensor_names(model);
 }
 
-fl_status fl_init_weights_open(const fl_model *model, const char *path, const char *allow,
-                               fl_init_weights *out)
+fl_status fl_init_weights_take(const fl_model *model, const char *path, const char *allow,
+                               fl_safetensors **file, fl_init_weights *out)
 {
-    *out = (fl_init_weights){0};
+    *out = (fl_init_weights){.file = *file};
     snprintf(out->allow, sizeof out->allow, "%s", allow);
-    fl_status status = fl_model_file_open(path, &out->file);
-    if (status == FL_OK) {
-        out->names = names_in(out->file, model);
-        status = check_allow(out, model);
-    }
+    out->names = names_in(out->file, model);
+    fl_status status = check_allow(out, model);
     if (status == FL_OK) {
         status = compare(out, model, path);
     }
-    if (status != FL_OK) {
-        fl_init_weights_close(out);
+    if (status == FL_OK) {
+        *file = NULL;
+    } else {
+        out->file = NULL;
     }
+    return status;
+}
+
+fl_status fl_init_weights_open(const fl_model *model, const char *path, const char *allow,
+                               fl_init_weights *out)
+{
+    fl_safetensors *file = NULL;
+    *out = (fl_init_weights){0};
+    FL_TRY(fl_model_file_open(path, &file));
+    fl_status status = fl_init_weights_take(model, path, allow, &file, out);
+    fl_safetensors_close(&file);
     return status;
 }
 

@@ -24,6 +24,12 @@ typedef struct fl_init_weights {
  * held. Open it before workers are forked. */
 fl_status fl_init_weights_open(const fl_model *model, const char *path, const char *allow,
                                fl_init_weights *out) FL_MUST_CHECK;
+
+/* The same of a file that is open already; `path` names it in messages. Takes *file, which is then
+ * NULL. */
+fl_status fl_init_weights_take(const fl_model *model, const char *path, const char *allow,
+                               fl_safetensors **file, fl_init_weights *out) FL_MUST_CHECK;
+
 /* The parameters that are drawn because the file lacks them, as many names as `text` can hold;
  * returns how many there are. */
 int fl_init_weights_list_drawn(const fl_init_weights *init, const fl_model *model, char *text,

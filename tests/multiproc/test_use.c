@@ -585,6 +585,22 @@ static void check_choice(const char *command, const char *why)
     }
 }
 
+/* The run deletes the checkpoint after it was chosen, before the job is read. */
+static void check_deleted_in_use(void)
+{
+    run_command(root,
+                "mkfifo fifo; kill -STOP $(cat pid); mkdir aside; " PROGRAM
+                "evaluate open fifo >using.txt 2>&1 & exec 9>fifo; mv open/checkpoints/step-* "
+                "aside; cat job.yaml >&9; exec 9>&-; wait $!; code=$?; cat using.txt; " PROGRAM
+                "evaluate open; mv aside/* open/checkpoints/; rm -r aside fifo using.txt; kill "
+                "-CONT $(cat pid); exit $code",
+                &result);
+    if (result.exit_code != 0) {
+        fail_msg("%s%s", result.out, result.err);
+    }
+    assert_non_null(strstr(result.err, "open: this run still trains and has no checkpoint yet"));
+}
+
 /* A run that still trains, then one that was killed, is used from its newest checkpoint whose
  * weights are whole; damaged moments do not matter, and a damaged checkpoint is named. */
 static void test_use__a_run_without_a_model_is_used_from_its_checkpoints(void **state)
@@ -601,6 +617,7 @@ static void test_use__a_run_without_a_model_is_used_from_its_checkpoints(void **
     check_choice("evaluate open", "the run still trains; using ");
     check_choice("predict open --out a.jsonl", "the run still trains; using ");
     check_choice("export open --to exported", "the run still trains; using ");
+    check_deleted_in_use();
     run_command(root,
                 "kill -9 $(cat pid); for i in $(seq 400); do " PROGRAM
                 "list open 2>&1 | grep -q ^lost && break; sleep 0.05; done; rm " NEWEST
