@@ -24,7 +24,7 @@ static fl_status check_patch(const fl_job *job, const fl_idx_info *info)
     }
     return fl_fail_field(FL_EINVAL, FL_FIELDS("model.patch"),
                          "found %" PRId64 ", allowed: a divisor of the height and the width "
-                         "of the data's images, %" PRId64 " x %" PRId64 " pixels",
+                         "of the images that the model sees, %" PRId64 " x %" PRId64 " pixels",
                          patch, info->height, info->width);
 }
 

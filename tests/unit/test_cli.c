@@ -358,7 +358,7 @@ static void test_cli__validate_points_at_the_job_for_what_other_folders_find(voi
              "train-images-idx3-ubyte.gz found\n");
     validate("model: {patch: 5}\n", 2, "",
              "job.yaml:1:16: model.patch: found 5, allowed: a divisor of the height and the width "
-             "of the data's images, 28 x 28 pixels\n");
+             "of the images that the model sees, 28 x 28 pixels\n");
     save("job.yaml", "devices: {count: 9}\nmodel: {blocks: 2, dim: 32}\npipe:\n  k: 9\n");
     frostline("validate job.yaml");
     assert_int_equal(result.exit_code, 2);
