@@ -4,9 +4,12 @@
 #include "device/clock.h"
 #include "device/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TRIES_MAX = 10, LEFT_MS = 1000, LOOK_MS = 100 };
 
@@ -653,6 +656,20 @@ void fl_checkpoints_finish(fl_checkpoints *c)
     c->sums.any = c->sums.last_step >= 0;
 }
 
+/* Without its files, a run is not resumed. Checkpoints by the schedule are still written: their
+ * weights are a model. */
+static fl_status check_records(const fl_checkpoints *c)
+{
+    static const char *const names[] = {"steps.jsonl", "events.jsonl", "ledger.bin"};
+    for (int i = 0; i < 3 - (c->ledger == NULL); i++) {
+        if (faccessat(c->run->options->dir_fd, names[i], F_OK, 0) != 0) {
+            return fl_fail(FL_EFAILED, "%s: %s; without it the run cannot be resumed", names[i],
+                           strerror(errno));
+        }
+    }
+    return FL_OK;
+}
+
 fl_status fl_checkpoints_request(fl_checkpoints *c, int64_t *ticket)
 {
     if (c->store == NULL) {
@@ -661,6 +678,7 @@ fl_status fl_checkpoints_request(fl_checkpoints *c, int64_t *ticket)
     if (is_ending(c)) {
         return fl_fail(FL_EBUSY, "the run is ending");
     }
+    FL_TRY(check_records(c));
     bool begun = c->captured != NULL || c->n_open > 0 || c->settled != NULL;
     c->ticket_wanted = c->ticket + begun;
     *ticket = c->ticket_wanted;

@@ -106,7 +106,8 @@ void fl_checkpoints_finish(fl_checkpoints *checkpoints);
  * checkpoint. False if an older one is still being written: call it again. */
 bool fl_checkpoints_keep(fl_checkpoints *checkpoints, int64_t step, int64_t now_us);
 
-/* Ask for a checkpoint now. *ticket names it. FL_ENOTSUP, FL_EBUSY: there can be none, and why. */
+/* Ask for a checkpoint now. *ticket names it. FL_ENOTSUP, FL_EBUSY, FL_EFAILED: there can be
+ * none, and why. */
 fl_status fl_checkpoints_request(fl_checkpoints *checkpoints, int64_t *ticket) FL_MUST_CHECK;
 
 /* What became of it; NULL while it is in progress. */

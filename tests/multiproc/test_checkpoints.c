@@ -272,7 +272,8 @@ static void test_checkpoints__inherit_no_damage(void **state)
     finish(&run);
 }
 
-/* A pipe in place of a file of the run fails checkpoints, and holds up neither them nor the end. */
+/* Where a file of the run is gone, no checkpoint can be resumed from, and a request is refused. A
+ * pipe in its place fails checkpoints, and holds up neither them nor the end. */
 static void test_checkpoints__wait_for_no_pipe(void **state)
 {
     (void)state;
@@ -282,6 +283,8 @@ static void test_checkpoints__wait_for_no_pipe(void **state)
     live_await_step(&run, 5);
     path_in(path, run.dir, "ledger.bin");
     assert_int_equal(unlink(path), 0);
+    live_refused(&run, "checkpoint", "{}", "refused");
+    assert_int_equal(count_events(run.dir, "checkpoint.failed", ""), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
     live_refused(&run, "checkpoint", "{}", "refused");
     assert_true(count_events(run.dir, "checkpoint.failed", "ledger.bin: not a regular file") > 0);
