@@ -458,8 +458,12 @@ fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
     if (status == FL_OK && name != NULL && found.any_over) {
         return check_live(&found.ended, name);
     }
-    if (status != FL_OK || name == NULL) {
+    if (name == NULL) {
         return fl_fail(FL_EINVAL, "no live run in %s; name a run directory", dir);
+    }
+    if (status != FL_OK) {
+        return fl_fail(FL_EINVAL, "%s: not a run directory, and there is no live run in %s", name,
+                       dir);
     }
     return fl_fail(FL_EINVAL,
                    "%s: not a run directory, nor the name of one of the %d live runs in %s", name,

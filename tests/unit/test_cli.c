@@ -723,6 +723,13 @@ static void test_cli__a_negative_number_is_an_argument(void **state)
     run_command(folder, "mkdir -p runs", &result);
     frostline("ctl freeze -1");
     assert_string_equal(result.err, "no live run in runs; name a run directory\n");
+    frostline("ctl nosuch status");
+    assert_non_null(strstr(result.err, "nosuch: not a run directory"));
+    run_command(folder, "rmdir runs", &result);
+    frostline("ctl nosuch status");
+    assert_string_equal(result.err,
+                        "nosuch: not a run directory, and there is no live run in runs\n");
+    run_command(folder, "mkdir runs", &result);
     frostline("run -1");
     assert_string_equal(result.err, "frostline run: unknown option '-1'" SEE("run"));
     run_command(folder, "rmdir runs", &result);
