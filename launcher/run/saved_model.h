@@ -24,7 +24,7 @@ fl_status fl_saved_model_find(const char *name, fl_saved_model *out) FL_MUST_CHE
 
 /* The same, of one checkpoint of the run that `run` names: by its number of steps, or "best".
  * FL_EINVAL lists those that the run has. */
-fl_status fl_saved_model_find_checkpoint(const char *run, const char *checkpoint,
+fl_status fl_saved_model_find_checkpoint(const char *name, const char *checkpoint,
                                          fl_saved_model *out) FL_MUST_CHECK;
 
 /* Find one of both, and open its weights, so that they can be read until *weights is closed. A live
