@@ -218,7 +218,7 @@ fl_status fl_runfiles_cut_hashes(int dir_fd, int64_t step)
         return FL_OK;
     }
     errno = good ? errno : error;
-    fl_status status = fail_errno(HASHES_NAME);
+    fl_status status = fail_errno(to == NULL ? HASHES_PART : HASHES_NAME);
     unlinkat(dir_fd, HASHES_PART, 0);
     return status;
 }

@@ -170,6 +170,9 @@ fl_status fl_resume_begin(fl_resume *r, const fl_preparation *p)
 {
     FL_TRY(remove_others(r));
     FL_TRY(remove_model(r));
-    FL_TRY(fl_runfiles_cut_hashes(r->dir_fd, r->checkpoint->step));
-    return r->n_changed > 0 ? replace_job(r, p) : FL_OK;
+    fl_status status = fl_runfiles_cut_hashes(r->dir_fd, r->checkpoint->step);
+    if (status == FL_OK && r->n_changed > 0) {
+        status = replace_job(r, p);
+    }
+    return status == FL_OK ? FL_OK : fl_within(status, "--resume: %s", r->dir);
 }

@@ -137,7 +137,11 @@ static fl_status begin_dir(const fl_preparation *p, run_files *f)
 
 static fl_status make_model_file(const fl_preparation *p, run_files *f)
 {
-    FL_TRY(fl_model_file_create(p->model, f->config, f->dir_fd, p->resume != NULL, &f->model));
+    fl_status status =
+        fl_model_file_create(p->model, f->config, f->dir_fd, p->resume != NULL, &f->model);
+    if (status != FL_OK) {
+        return fl_within(status, "%s", f->path);
+    }
     return p->job->model.kind == FL_MODEL_HF
                ? fl_hf_files_copy(p->job->model.path, f->model.folder_fd)
                : FL_OK;

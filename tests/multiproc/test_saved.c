@@ -276,7 +276,7 @@ static void test_saved__an_export_that_was_killed_does_not_block_the_next(void *
     shell(2,
           "mkdir -p new/model; touch new/model/model.safetensors.part; $F run job.yaml --run-dir "
           "new");
-    says("model/model.safetensors.part is there already: ", result.err);
+    says("new: model/model.safetensors.part is there already: ", result.err);
     says("remove it", result.err);
     shell(0, "rm -r new");
 }

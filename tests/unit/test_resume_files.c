@@ -211,6 +211,10 @@ static void test_resume_files__drops_hashes_of_later_steps(void **state)
     assert_string_equal(text, "{\"step\": 2, \"layer\": 0}\n{\"step\": 2, \"layer\": 1}\n"
                               "{\"step\": 3, \"layer\": 1}\n");
     assert_int_not_equal(faccessat(dir_fd, "weights.jsonl.part", F_OK, 0), 0);
+    assert_int_equal(mkdirat(dir_fd, "weights.jsonl.part", 0700), 0);
+    assert_int_equal(fl_runfiles_cut_hashes(dir_fd, 3), FL_EIO);
+    assert_non_null(strstr(fl_errmsg(), "weights.jsonl.part: Is a directory"));
+    unlinkat(dir_fd, "weights.jsonl.part", AT_REMOVEDIR);
     unlinkat(dir_fd, "weights.jsonl", 0);
     assert_int_equal(fl_runfiles_cut_hashes(dir_fd, 3), FL_OK);
     assert_int_not_equal(faccessat(dir_fd, "weights.jsonl", F_OK, 0), 0);
