@@ -46,4 +46,4 @@ c=$(printf '%s\n' "${ratios[@]}" | median)
 echo "with all-reduce $a ms, without $b ms"
 # Of the rounds' ratios, not the ratio of the medians: a machine that others share changes its speed
 # from one round to the next by more than what is looked for.
-echo "costs $(calc "100 * ($c - 1)") % (asked: at most 5 %)"
+echo "costs $(calc "100 * ($c - 1)") %"

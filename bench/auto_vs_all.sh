@@ -69,4 +69,4 @@ for plan in "${finalists[@]}"; do
     fi
 done
 paste "$out_dir/auto-final-$chosen" "$out_dir/auto-final-$best" | awk '{ print $1 / $2 }' >"$out_dir/auto-ratios"
-echo "chosen $chosen: $(calc "100 * ($(median <"$out_dir/auto-ratios") - 1)") % over the fastest, $best, in the median of the rounds (asked: at most 3 %)"
+echo "chosen $chosen: $(calc "100 * ($(median <"$out_dir/auto-ratios") - 1)") % over the fastest, $best, in the median of the rounds"

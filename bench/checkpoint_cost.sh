@@ -34,4 +34,4 @@ for ((i = 0; i < rounds; i++)); do
 done
 a=$(printf '%s\n' "${with[@]}" | median)
 b=$(printf '%s\n' "${without[@]}" | median)
-echo "medians of $rounds rounds, $steps steps: $a s with a checkpoint every $every steps, $b s without: $(calc "100 * ($a - $b) / $b") % (asked: at most 2)"
+echo "medians of $rounds rounds, $steps steps: $a s with a checkpoint every $every steps, $b s without: $(calc "100 * ($a - $b) / $b") %"

@@ -88,5 +88,5 @@ if [ "$python" != none ]; then
         torch.distributed.checkpoint "$(middle dcp-write)" "$(middle dcp-read)"
 fi
 best=$(printf '%s\n' "$(middle dd-write)" "$(middle dd-direct)" | sort -g | tail -n 1)
-echo "frostline / dd: write $(calc "$(middle write) / $best"), read $(calc "$(middle read) / $(middle dd-read)") (asked: 0.8)"
+echo "frostline / dd: write $(calc "$(middle write) / $best"), read $(calc "$(middle read) / $(middle dd-read)")"
 echo "training stands still for $(middle stall) ms; one memory copy of the same bytes takes $(middle memcpy) ms"

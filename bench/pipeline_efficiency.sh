@@ -28,4 +28,4 @@ a=$(printf '%s\n' "${one[@]}" | median)
 b=$(printf '%s\n' "${two[@]}" | median)
 echo "one worker $a ms; K = $K, M = $M: $b ms; speed-up $(calc "$a / $b")"
 echo "busy $(calc "$a / ($K * $b)") of the time; ideal $(calc "$M / ($M + $K - 1)")"
-echo "reached $(calc "$a / ($K * $b) / ($M / ($M + $K - 1))") of the ideal (asked: 0.85)"
+echo "reached $(calc "$a / ($K * $b) / ($M / ($M + $K - 1))") of the ideal"

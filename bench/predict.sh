@@ -61,4 +61,4 @@ for f in "${frozen[@]}"; do
         worst=$(awk "BEGIN { e = ($e < 0 ? -($e) : $e); print (e > $worst ? e : $worst) }")
     done
 done
-printf 'largest error %.1f %% (asked: at most 10 %%)\n' "$worst"
+printf 'largest error %.1f %%\n' "$worst"

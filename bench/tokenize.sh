@@ -45,6 +45,6 @@ awk -v cold="$(column 1)" -v warm="$(column 2)" -v spans="$(column 3)" \
     slow = batch > each ? batch : each
     printf "medians: frostline %s (first pass), %s (again), %s with spans; tokenizers %s MB/s\n",
         cold, warm, spans, best
-    printf "frostline / tokenizers = %.1f on the first pass, %.1f again, %.1f with spans (asked: 5, aimed at 20)\n",
+    printf "frostline / tokenizers = %.1f on the first pass, %.1f again, %.1f with spans\n",
         cold / best, warm / best, spans / slow
 }'

@@ -33,4 +33,4 @@ b=$(printf '%s\n' "${single[@]}" | median)
 c=$(printf '%s\n' "${ddp[@]}" | median)
 best=$(calc "$b > $c ? $b : $c")
 echo "medians: frostline $a, PyTorch single $b, DDP $c samples/s"
-echo "frostline / PyTorch's best = $(calc "$a / $best") (asked: 1.3, aimed at 1.6)"
+echo "frostline / PyTorch's best = $(calc "$a / $best")"
