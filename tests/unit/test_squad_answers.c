@@ -125,13 +125,12 @@ static void test_squad_answers__only_the_best_starts_and_ends_count(void **state
 {
     (void)state;
     trial t;
-    int64_t n_questions_rows = 0, window = -1;
+    int64_t n_questions_rows = 0, window = 0;
     begin(&t, REFERENCE "questions.json");
-    for (int64_t i = 0; i < t.split->n_windows && window < 0; i++) {
-        n_questions_rows = fl__squad_window_prefix(t.split, t.frame, &t.split->windows[i]);
-        window = n_questions_rows >= FL_SQUAD_BEST ? i : -1;
+    for (; n_questions_rows < FL_SQUAD_BEST; window += n_questions_rows < FL_SQUAD_BEST) {
+        assert_true(window < t.split->n_windows);
+        n_questions_rows = fl__squad_window_prefix(t.split, t.frame, &t.split->windows[window]);
     }
-    assert_true(window >= 0);
     for (int64_t i = 0; i < TOKENS; i++) {
         t.logits[2 * i] = t.logits[2 * i + 1] = i < n_questions_rows ? 1.0f : 0.0f;
     }
