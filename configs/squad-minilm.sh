@@ -22,6 +22,4 @@ if [ $# -lt 1 ] || [ "$1" = --help ]; then
     [ $# -ge 1 ] && exit 0
     exit 2
 fi
-packed=
-[ -f "$1/train-v1.1.json" ] || packed=.gz
-minilm_run squad-minilm "$1" "train-v1.1.json$packed" "dev-v1.1.json$packed" json "${@:2}"
+minilm_run squad-minilm "$1" train-v1.1.json dev-v1.1.json json "${@:2}"

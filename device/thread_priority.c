@@ -19,7 +19,7 @@ typedef struct attributes {
 } attributes;
 
 enum { TURN_NS = 100 * 1000 }; /* the least that Linux gives */
-enum { LOWER_BY = 10 };        /* a tenth of the time of a thread of usual priority */
+enum { LOWER_BY = 5 };         /* a third of the time of a thread of usual priority */
 
 void fl_thread_raise_priority(bool urgent)
 {
