@@ -291,8 +291,8 @@ static void test_faults__a_failed_migration_ends_the_run(void **state)
     (void)state;
     for (int who = 0; who < 3; who++) { /* to and from worker 3 nothing moves */
         story t;
-        begin_joining(&t, "migrate", who, lose_connections,
-                      "reported: moving state to generation 2");
+        /* "moving state to generation 2: ..."; or later, if its own part of it was done at once. */
+        begin_joining(&t, "migrate", who, lose_connections, "aborted: internal defect");
         (void)check_lost(&t);
         assert_int_equal(check_steps(&t.run, FIRST), FIRST);
         release(&t);
