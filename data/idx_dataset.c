@@ -8,6 +8,7 @@
 #include "data/augment.h"
 #include "data/idx.h"
 #include "data/idx_select.h"
+#include "data/read_sample.h"
 #include "device/alloc.h"
 #include "device/host_limits.h"
 
@@ -60,12 +61,7 @@ static int64_t count_samples(const void *self, fl_split split)
 
 static fl_status check_id(const idx_dataset *d, fl_split split, int64_t id)
 {
-    int64_t n = count_samples(d, split);
-    if (id < 0 || id >= n) {
-        return fl_fail(FL_EINVAL, "sample %lld does not exist: ids of this split are 0 to %lld",
-                       (long long)id, (long long)(n - 1));
-    }
-    return FL_OK;
+    return fl__sample_check_id(id, count_samples(d, split));
 }
 
 static fl_status max_shape(const void *self, fl_shape *input, int64_t *n_targets)

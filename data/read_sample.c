@@ -1,5 +1,7 @@
 #include "data/read_sample.h"
 
+#include <inttypes.h>
+
 #include "data/view.h"
 
 /* The first element that is no id; -1: none. */
@@ -29,4 +31,13 @@ fl_status fl_read_sample(const fl_dataset *dataset, fl_split split, const fl_sam
                          fl_sample_text(dataset, split, key->id, sample),
                          (long long)(at / shape->width), ids[at], dataset->ops->kind,
                          shape->n_ids - 1);
+}
+
+fl_status fl__sample_check_id(int64_t id, int64_t n_samples)
+{
+    return id >= 0 && id < n_samples
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "sample %" PRId64 " does not exist: ids of this split are 0 to %" PRId64,
+                         id, n_samples - 1);
 }

@@ -10,4 +10,7 @@
 fl_status fl_read_sample(const fl_dataset *dataset, fl_split split, const fl_sample_key *key,
                          const fl_shape *shape, void *input) FL_MUST_CHECK;
 
+/* FL_EINVAL: a split of n_samples has no sample `id`. What data sets begin with. */
+fl_status fl__sample_check_id(int64_t id, int64_t n_samples) FL_MUST_CHECK;
+
 #endif

@@ -26,7 +26,7 @@ void fl_view_destroy(void *self);
  * view. Threads: any. */
 fl_sample_id fl_view_own(const fl_dataset *dataset, fl_split split, int64_t id);
 
-/* The data set that a view shows; `dataset` itself if it is none. Threads: any. */
+/* The data set that a view shows; `dataset` itself if it is not a view. Threads: any. */
 const fl_dataset *fl_view_of(const fl_dataset *dataset);
 
 enum { FL_SAMPLE_TEXT_BYTES = 48 };

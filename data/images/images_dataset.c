@@ -8,6 +8,7 @@
 #include "data/augment.h"
 #include "data/images/folder.h"
 #include "data/images/load.h"
+#include "data/read_sample.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 
@@ -45,11 +46,7 @@ static int64_t count_samples(const void *self, fl_split split)
 
 static fl_status check_id(const images_dataset *d, fl_split split, int64_t id)
 {
-    return id >= 0 && id < d->folder[split].n
-               ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "sample %" PRId64 " does not exist: ids of this split are 0 to %" PRId64,
-                         id, d->folder[split].n - 1);
+    return fl__sample_check_id(id, d->folder[split].n);
 }
 
 static fl_status max_shape(const void *self, fl_shape *input, int64_t *n_targets)

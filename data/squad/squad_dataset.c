@@ -5,6 +5,7 @@
  *     read: id ──> a window, put together */
 #include "data/squad/squad_dataset.h"
 
+#include "data/read_sample.h"
 #include "data/squad/squad_kept.h"
 #include "device/alloc.h"
 #include "device/clock.h"
@@ -40,11 +41,7 @@ static int64_t count_samples(const void *self, fl_split split)
 static fl_status find_window(const squad_dataset *d, fl_split split, int64_t id,
                              const fl_squad_window **out)
 {
-    int64_t n = d->split[split].n_windows;
-    if (id < 0 || id >= n) {
-        return fl_fail(FL_EINVAL, "sample %lld does not exist: ids of this split are 0 to %lld",
-                       (long long)id, (long long)(n - 1));
-    }
+    FL_TRY(fl__sample_check_id(id, d->split[split].n_windows));
     *out = &d->split[split].windows[id];
     return FL_OK;
 }

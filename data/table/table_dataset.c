@@ -7,6 +7,7 @@
  * The labels of the training file come first (③): they number the classes of both files. */
 #include "data/table/table_dataset.h"
 
+#include "data/read_sample.h"
 #include "data/table/cache.h"
 #include "device/alloc.h"
 #include "device/clock.h"
@@ -38,11 +39,7 @@ static int64_t count_samples(const void *self, fl_split split)
 
 static fl_status check_id(const table_dataset *d, fl_split split, int64_t id)
 {
-    int64_t n = d->tokens.split[split].tokens.n;
-    return id >= 0 && id < n
-               ? FL_OK
-               : fl_fail(FL_EINVAL, "sample %lld does not exist: ids of this split are 0 to %lld",
-                         (long long)id, (long long)(n - 1));
+    return fl__sample_check_id(id, d->tokens.split[split].tokens.n);
 }
 
 static fl_status max_shape(const void *self, fl_shape *input, int64_t *n_targets)

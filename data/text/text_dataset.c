@@ -6,6 +6,7 @@
  *     sample 2                 t8 t9    targets t9 t10 */
 #include "data/text/text_dataset.h"
 
+#include "data/read_sample.h"
 #include "data/text/read_text.h"
 #include "device/alloc.h"
 
@@ -40,11 +41,7 @@ static int64_t count_samples(const void *self, fl_split split)
 static fl_status find_block(const text_dataset *d, fl_split split, int64_t id, int64_t *begin,
                             int64_t *n)
 {
-    int64_t count = count_samples(d, split);
-    if (id < 0 || id >= count) {
-        return fl_fail(FL_EINVAL, "sample %lld does not exist: ids of this split are 0 to %lld",
-                       (long long)id, (long long)(count - 1));
-    }
+    FL_TRY(fl__sample_check_id(id, count_samples(d, split)));
     *begin = id * d->max_tokens;
     *n = n_targets_of(d, split) - *begin;
     *n = *n < d->max_tokens ? *n : d->max_tokens;

@@ -23,7 +23,8 @@ fl_status fl_saved_checkpoint_check(const char *folder, int64_t *step) FL_MUST_C
 bool fl_saved_checkpoint_is_gone(const char *folder);
 
 /* Find the newest checkpoint of a run whose weights are whole. Where a live run deletes one while
- * it is read, the run's checkpoints are looked at again, a few times. path      "": there is none
+ * it is read, the run's checkpoints are looked at again, a few times.
+ * path      "": the run has no such checkpoint
  * step      how many steps were finished
  * note      a line, with a newline at its end, is appended for each newer one, with the reason why
  *           it is not used */
