@@ -10,10 +10,12 @@
  * if the plan changed at that very step, with a shorter one, between two changes.
  * A failure at any point leaves the older checkpoints as they are, and the run goes on.
  *
- *     schedule.c      ①, when
- *     capture.c       ②
+ *     ask.c           ①, and schedule.c: when
+ *     capture.c       ②, the state that is captured
  *     collection.c    ③, what workers report
- *     commit.c        ④, and which folders are removed */
+ *     settle.c        ② to ⑤, as the reports arrive
+ *     commit.c        ④, and which folders are removed
+ *     outcomes.c      what became of each */
 #ifndef FL_CONTROL_CHECKPOINT_CHECKPOINTS_H
 #define FL_CONTROL_CHECKPOINT_CHECKPOINTS_H
 

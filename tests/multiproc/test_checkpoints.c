@@ -432,8 +432,9 @@ static void test_checkpoints__survive_a_lost_worker_and_a_lost_controller(void *
         char checkpoints[512];
         int n = 0;
         scenario s = {.name = i == 0 ? "worker" : "controller",
-                      .sets = JOB_SETS(TRAINING, "train.epochs", "900", "checkpoint.every",
-                                       "5 steps", "devices.count", "2"),
+                      .sets =
+                          JOB_SETS(TRAINING, "train.epochs", "900", "checkpoint.every", "5 steps",
+                                   "devices.count", "2", "pipe.k", "1", "autodp.r", "2"),
                       .n_samples = N_SAMPLES,
                       .at = {{.point = "step", .who = 1, .step = 1501, .act = acts[i]}}};
         scenario_start(&s);

@@ -1,0 +1,290 @@
+/* From the reports of the workers to the commit: ② to ⑤. */
+#include "control/checkpoint/parts.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { TRIES_MAX = 10, LEFT_MS = 1000 };
+
+void fl__checkpoints_free_one(fl_checkpoint **checkpoint)
+{
+    if (*checkpoint != NULL) {
+        fl_checkpoint_fini(*checkpoint);
+        fl_free(*checkpoint);
+        *checkpoint = NULL;
+    }
+}
+
+void fl__checkpoints_drop_open(fl_checkpoints *c, int i)
+{
+    fl_free(c->open[i]);
+    c->n_open--;
+    memmove(&c->open[i], &c->open[i + 1], (size_t)(c->n_open - i) * sizeof c->open[0]);
+}
+
+/* ---- ② ---- */
+
+static bool is_captured(const fl_checkpoints *c, int64_t step)
+{
+    return c->captured != NULL && c->captured->step == step;
+}
+
+/* Without memory there is no capture: the collection then finds none. */
+void fl__checkpoints_capture_now(fl_checkpoints *c)
+{
+    fl__checkpoints_free_one(&c->captured);
+    if (fl_alloc(sizeof *c->captured, (void **)&c->captured) != FL_OK ||
+        fl_checkpoints_capture(c, c->captured) != FL_OK) {
+        fl__checkpoints_free_one(&c->captured);
+    }
+    c->moved_us = fl_now_us();
+}
+
+void fl_checkpoints_counted(fl_checkpoints *c)
+{
+    const fl_run_stats *stats = c->run->stats;
+    c->n_skipped = stats->last.skipped ? c->n_skipped + 1 : 0;
+    if (c->asked && stats->steps == c->target && !is_captured(c, c->target)) {
+        fl__checkpoints_capture_now(c);
+    }
+}
+
+/* ---- ③ ---- */
+
+/* Workers that are further than the command's step name the step that they save. */
+static void retarget(fl_checkpoints *c, int64_t step)
+{
+    int64_t steps = c->run->stats->steps;
+    if (is_captured(c, step)) {
+        return;
+    }
+    if (steps == step) {
+        fl__checkpoints_capture_now(c);
+    } else if (c->asked && steps < step) {
+        c->target = step;
+    }
+}
+
+static fl_collection *open_collection(fl_checkpoints *c, int64_t step)
+{
+    fl_collection *collection = NULL;
+    if (c->n_open == FL_CHECKPOINT_OPEN ||
+        fl_alloc(sizeof *collection, (void **)&collection) != FL_OK) {
+        return NULL;
+    }
+    fl_collection_begin(collection, step);
+    c->begun_us = c->asked || c->n_open > 0 ? c->begun_us : fl_now_us();
+    retarget(c, step);
+    c->open[c->n_open++] = collection;
+    return collection;
+}
+
+static fl_collection *collection_of(fl_checkpoints *c, int64_t step)
+{
+    for (int i = 0; i < c->n_open; i++) {
+        if (c->open[i]->step == step) {
+            return c->open[i];
+        }
+    }
+    return c->store == NULL || step == c->dropped_step ? NULL : open_collection(c, step);
+}
+
+void fl_checkpoints_file(fl_checkpoints *c, int rank, const fl_checkpoint_file_report *report)
+{
+    fl_collection *collection = collection_of(c, report->step);
+    c->moved_us = fl_now_us();
+    if (collection != NULL) {
+        fl_collection_file(collection, rank, report);
+    }
+}
+
+void fl_checkpoints_part(fl_checkpoints *c, int rank, const fl_checkpoint_part_report *report)
+{
+    fl_collection *collection = collection_of(c, report->step);
+    c->moved_us = fl_now_us();
+    if (collection != NULL) {
+        fl_collection_part(collection, rank, report);
+    }
+}
+
+/* A worker that has left for a while reports nothing any more. */
+static bool is_awaited(const fl_checkpoints *c, const fl_collection *collection, int rank,
+                       int64_t now_us)
+{
+    const fl_worker *w = &c->run->workers[rank];
+    const fl_plan *plan = is_captured(c, collection->step) ? &c->captured->plan : c->run->plan;
+    bool left = w->exited_us != 0 && now_us - w->exited_us > LEFT_MS * 1000;
+    return !collection->reported[rank] && !plan->departed[rank] && !left;
+}
+
+bool fl__checkpoints_is_complete(const fl_checkpoints *c, const fl_collection *collection,
+                                 int64_t now_us)
+{
+    for (int rank = 0; rank < c->run->n_workers; rank++) {
+        if (is_awaited(c, collection, rank, now_us)) {
+            return false;
+        }
+    }
+    return c->run->stats->steps >= collection->step;
+}
+
+/* ---- ④ and ⑤ ---- */
+
+void fl__checkpoints_prepare_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpoint)
+{
+    const fl_controller_options *o = c->run->options;
+    *c->commit =
+        (fl_commit){.store = c->store,
+                    .model = o->model,
+                    .run_fd = o->dir_fd,
+                    .checkpoint = checkpoint,
+                    .step = step,
+                    .best_step = fl_stop_rule_best(&c->run->stats->stop_rule, &c->run->stats->stop),
+                    .keep = o->job->checkpoint.keep};
+}
+
+static void start_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpoint)
+{
+    fl__checkpoints_prepare_commit(c, step, checkpoint);
+    c->committing = fl_commit_start(c->commit) == FL_OK;
+    c->moved_us = fl_now_us();
+}
+
+/* Only the folder that is not a checkpoint: a run that begins and ends at one step has no other. */
+static void remove_folder(fl_checkpoints *c, int64_t step)
+{
+    if (c->newest == NULL || c->newest->step != step) {
+        start_commit(c, step, NULL);
+    }
+}
+
+void fl__checkpoints_fail_open(fl_checkpoints *c, const char *why)
+{
+    int64_t step = c->open[0]->step;
+    fl__checkpoints_free_one(&c->captured);
+    fl__checkpoints_drop_open(c, 0);
+    fl__checkpoints_fail_ticket(c, step, why);
+    remove_folder(c, step);
+}
+
+/* The workers' state is one that the controller has not captured: they were further than the step
+ * asked for, or a worker reported a change of the plan at that step before the leader reported the
+ * step before it. Any change that is on its way waits for the step asked for, and comes then.
+ * Or a worker was to link a file that is damaged, and the next checkpoint has that file anew. Or
+ * the workers came to the same step twice: a leader passes the request on before it commits a
+ * change of the plan, and the step at which they wait for that may have its checkpoint already. */
+static void try_again(fl_checkpoints *c)
+{
+    int64_t step = c->open[0]->step;
+    int *n = is_captured(c, step) ? &c->n_switched : &c->n_late;
+    *n += c->asked;
+    if (c->asked && c->n_late + c->n_switched == TRIES_MAX) {
+        char why[sizeof c->open[0]->why];
+        snprintf(why, sizeof why, "%s", c->open[0]->why);
+        fl__checkpoints_fail_open(c,
+                                  why[0] != '\0' ? why
+                                  : c->n_late > c->n_switched
+                                      ? "the workers were each time further than the step asked for"
+                                      : "the plan changed each time at the step asked for");
+        return;
+    }
+    c->again = c->asked;
+    c->asked = false;
+    fl__checkpoints_free_one(&c->captured);
+    fl__checkpoints_drop_open(c, 0);
+    remove_folder(c, step);
+}
+
+/* All parts of the first open collection are there. */
+void fl__checkpoints_settle(fl_checkpoints *c)
+{
+    fl_collection *first = c->open[0];
+    if (!is_captured(c, first->step) && c->run->stats->steps == first->step) {
+        fl__checkpoints_capture_now(c);
+    }
+    if (first->status == FL_OK &&
+        (!is_captured(c, first->step) || c->captured->plan.generation != first->generation)) {
+        try_again(c);
+        return;
+    }
+    if (c->asked && (first->status == FL_EFORMAT || first->status == FL_EBUSY)) {
+        try_again(c);
+        return;
+    }
+    fl_status status = fl_collection_finish(first, c->newest, c->captured);
+    if (status == FL_OK) {
+        status = fl_checkpoints_check_files(c, c->captured);
+    }
+    if (status == FL_OK && c->ledger != NULL) {
+        /* Every worker has reported its part after its samples of all steps before. A ledger that
+         * cannot be written is reported by control/events/record.h. */
+        fl_status flushed = fl_ledger_flush(c->ledger);
+        (void)flushed;
+    }
+    if (status != FL_OK) {
+        fl__checkpoints_fail_open(c, fl_errmsg());
+        return;
+    }
+    start_commit(c, first->step, c->captured);
+    if (!c->committing) {
+        fl__checkpoints_fail_open(c, fl_errmsg());
+        return;
+    }
+    c->settled = first;
+    c->captured = NULL;
+    c->open[0] = NULL;
+    fl__checkpoints_drop_open(c, 0);
+}
+
+/* The thread has ended. */
+void fl__checkpoints_finish_commit(fl_checkpoints *c)
+{
+    fl_collection *settled = c->settled;
+    fl_commit_end(c->commit);
+    c->committing = false;
+    c->settled = NULL;
+    if (settled != NULL && c->commit->status == FL_OK) {
+        fl__checkpoints_free_one(&c->newest);
+        c->newest = c->commit->checkpoint;
+        c->commit->checkpoint = NULL;
+        fl__checkpoints_note_written(c, settled);
+    } else if (settled != NULL) {
+        fl__checkpoints_free_one(&c->commit->checkpoint);
+        fl__checkpoints_fail_ticket(c, settled->step, c->commit->why);
+    }
+    fl_free(settled);
+}
+
+/* ---- a checkpoint that is stuck ---- */
+
+static const char *name_awaited(const fl_checkpoints *c, int64_t now_us, char *text, size_t size)
+{
+    for (int rank = 0; c->n_open > 0 && rank < c->run->n_workers; rank++) {
+        if (is_awaited(c, c->open[0], rank, now_us)) {
+            snprintf(text, size, "worker %d has not finished its part within fault.deadline", rank);
+            return text;
+        }
+    }
+    return "no worker has begun its part within fault.deadline";
+}
+
+/* Nothing has happened to the checkpoint for fault.deadline. Workers may still write: their reports
+ * are dropped from now on. */
+void fl__checkpoints_watch_deadline(fl_checkpoints *c, int64_t now_us)
+{
+    char why[128];
+    bool ahead = c->asked && c->n_open == 0 && c->run->stats->steps < c->target;
+    c->moved_us = ahead ? now_us : c->moved_us;
+    if ((!c->asked && c->n_open == 0) ||
+        now_us - c->moved_us <= c->run->options->job->fault.deadline_ms * 1000) {
+        return;
+    }
+    c->dropped_step = c->n_open > 0 ? c->open[0]->step : c->target;
+    if (c->n_open > 0) {
+        fl__checkpoints_fail_open(c, name_awaited(c, now_us, why, sizeof why));
+    } else {
+        fl__checkpoints_fail_ticket(c, c->target, name_awaited(c, now_us, why, sizeof why));
+    }
+}
