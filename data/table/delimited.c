@@ -3,6 +3,7 @@
 #include "data/table/rows.h"
 
 #include "device/alloc.h"
+#include "device/plural.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,14 +32,14 @@ static fl_status add_field(record_reader *r, const char *bytes, size_t n_bytes)
     return FL_OK;
 }
 
-/* The end of the line that holds `at`, without its LF or CR LF; *next: where the next one begins.
- */
+/* The end of the line that holds `at`, without its LF, CR LF or, at the end of the file, CR;
+ * *next: where the next one begins. */
 static size_t find_line_end(const fl_content *c, size_t at, size_t *next)
 {
     const char *feed = memchr(c->bytes + at, '\n', c->n_bytes - at);
     size_t end = feed == NULL ? c->n_bytes : (size_t)(feed - c->bytes);
     *next = feed == NULL ? end : end + 1;
-    return feed != NULL && end > at && c->bytes[end - 1] == '\r' ? end - 1 : end;
+    return end > at && c->bytes[end - 1] == '\r' ? end - 1 : end;
 }
 
 static fl_status read_tsv_record(record_reader *r)
@@ -79,7 +80,7 @@ static bool end_csv_field(record_reader *r)
 static bool is_csv_end(const fl_content *c, size_t at)
 {
     return at == c->n_bytes || c->bytes[at] == ',' || c->bytes[at] == '\n' ||
-           (c->bytes[at] == '\r' && at + 1 < c->n_bytes && c->bytes[at + 1] == '\n');
+           (c->bytes[at] == '\r' && (at + 1 == c->n_bytes || c->bytes[at + 1] == '\n'));
 }
 
 static fl_status read_plain_field(record_reader *r)
@@ -185,18 +186,23 @@ static fl_status find_number(const record_reader *r, fl_table_use use, const cha
     return FL_OK;
 }
 
+/* The place of the only column of this name. */
 static fl_status find_name(const record_reader *r, fl_table_use use, const char *name, int *out)
 {
     char names[FL_TABLE_NAMES_BYTES] = "";
+    *out = ABSENT;
     for (size_t i = 0; i < r->n; i++) {
         const fl_text *field = &r->field[i];
-        if (field->n_bytes == strlen(name) && memcmp(field->bytes, name, field->n_bytes) == 0) {
-            *out = (int)i;
-            return FL_OK;
-        }
         fl__table_names_add(names, *field);
+        if (field->n_bytes != strlen(name) || memcmp(field->bytes, name, field->n_bytes) != 0) {
+            continue;
+        }
+        if (*out != ABSENT) {
+            return fl__table_two_columns(r->content, r->begun, use, name, *out + 1, (int)i + 1);
+        }
+        *out = (int)i;
     }
-    return fl__table_no_column(r->content, r->begun, use, name, names);
+    return *out != ABSENT ? FL_OK : fl__table_no_column(r->content, r->begun, use, name, names);
 }
 
 /* The place of each wanted column in the first record. */
@@ -213,7 +219,8 @@ static fl_status find_columns(const record_reader *r, const fl_table_columns *co
         fl_status status = fl__table_column_number(name, &number)
                                ? find_number(r, (fl_table_use)u, name, number, &at[u])
                                : find_name(r, (fl_table_use)u, name, &at[u]);
-        if (status != FL_OK && !(u == FL_TABLE_LABEL && columns->label_optional)) {
+        bool needed = u != FL_TABLE_LABEL || !columns->label_optional;
+        if (status != FL_OK && (needed || at[u] != ABSENT)) {
             return status;
         }
     }
@@ -224,10 +231,12 @@ static fl_status take_record(const record_reader *r, const int at[FL_TABLE_USES]
                              int64_t first_line, fl_table_rows *rows)
 {
     fl_table_row *row;
+    char found[FL_COUNT_BYTES];
     if (r->n != n_columns) {
         return fl_fail(FL_EFORMAT,
-                       "%s: line %" PRId64 ": %zu columns found, %zu allowed, as in line %" PRId64,
-                       r->content->path, r->begun, r->n, n_columns, first_line);
+                       "%s: line %" PRId64 ": %s found, %zu allowed, as in line %" PRId64,
+                       r->content->path, r->begun, fl_count((int64_t)r->n, "column", found),
+                       n_columns, first_line);
     }
     FL_TRY(fl__table_rows_add(rows, r->begun, &row));
     for (int u = 0; u < FL_TABLE_USES; u++) {

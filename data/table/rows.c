@@ -107,6 +107,15 @@ fl_status fl__table_no_column(const fl_content *content, int64_t line, fl_table_
                          line, name, allowed);
 }
 
+fl_status fl__table_two_columns(const fl_content *content, int64_t line, fl_table_use use,
+                                const char *name, int first, int second)
+{
+    return fl_fail_field(FL_EFORMAT, FL_FIELDS(fields[use]),
+                         "%s: line %" PRId64 ": columns %d and %d are both named '%s', allowed: "
+                         "a name that one column has, or a number",
+                         content->path, line, first, second, name);
+}
+
 fl_status fl__table_rows_read(fl_content *content, const fl_table_columns *columns,
                               fl_table_rows *out)
 {

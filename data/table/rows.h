@@ -62,6 +62,10 @@ fl_status fl__table_rows_add(fl_table_rows *rows, int64_t line, fl_table_row **o
 fl_status fl__table_no_column(const fl_content *content, int64_t line, fl_table_use use,
                               const char *name, const char *allowed) FL_MUST_CHECK;
 
+/* FL_EFORMAT: "data.text: FILE: line 1: columns 1 and 3 are both named 'x', ..." */
+fl_status fl__table_two_columns(const fl_content *content, int64_t line, fl_table_use use,
+                                const char *name, int first, int second) FL_MUST_CHECK;
+
 /* A cell for a message: cut where it is long, control characters replaced. Returns shown. */
 enum { FL_TABLE_SHOWN_BYTES = 64, FL_TABLE_NAMES_BYTES = 400 };
 const char *fl__table_shown(fl_text text, char shown[FL_TABLE_SHOWN_BYTES]);

@@ -1,6 +1,5 @@
-/* Bad tables: each case is a file and the one message that it gives. Would catch a row that is
- * taken as another one, a crash, a message that names another line, and memory that a failure
- * leaves behind. */
+/* Tables that cannot be used, beyond the files of test_table_cases.c: what is no file, options,
+ * damaged packing, sizes, failing allocations. Each gives one message. */
 #include "data/table/table_dataset.h"
 #include "device/alloc.h"
 
@@ -66,155 +65,6 @@ static const char *message_of(const fl_table_options *o, char text[MESSAGE_ROOM]
         memmove(at, at + n, strlen(at + n) + 1);
     }
     return text;
-}
-
-typedef struct bad_table {
-    const char *name, *bytes;
-    size_t n; /* 0: up to the first zero byte */
-    const char *message;
-} bad_table;
-
-/* One whose columns have other names than text and label. */
-typedef struct bad_columns {
-    const char *text, *label;
-    bad_table table;
-} bad_columns;
-
-/* Bytes with zeros among them. */
-#define RAW(bytes) bytes, sizeof(bytes) - 1
-
-static const bad_table bad[] = {
-    /* no rows */
-    {"a.tsv", RAW(""), "data.path: a.tsv: an empty file found, text allowed"},
-    {"a.csv", RAW("\xEF\xBB\xBF"), "data.path: a.csv: an empty file found, text allowed"},
-    {"a.tsv", RAW("\n\n\r\n"), "data.path: a.tsv: no row found, at least one allowed"},
-    {"a.tsv", RAW("text\tlabel\n"), "data.path: a.tsv: no row found, at least one allowed"},
-    {"a.jsonl", RAW(" \n\t\n"), "data.path: a.jsonl: no row found, at least one allowed"},
-
-    /* columns */
-    {"a.tsv", RAW("Text\tlabel\na\t1\n"),
-     "data.text: a.tsv: line 1: no column 'text' found, allowed: 'Text', 'label'"},
-    {"a.csv", RAW("\ntext,\"la,bel\"\na,1\n"),
-     "data.label: a.csv: line 2: no column 'label' found, allowed: 'text', 'la,bel'"},
-    {"a.jsonl", RAW("{\"text\": \"a\", \"label\": 1}\n{\"text\": \"a\", \"lable\": 1}\n"),
-     "data.label: a.jsonl: line 2: no column 'label' found, allowed: 'text', 'lable'"},
-    {"a.jsonl", RAW("{}"),
-     "data.text: a.jsonl: line 1: no column 'text' found, allowed: no name at all"},
-    {"a.tsv", RAW("text\x1B\tl\na\t1\n"),
-     "data.text: a.tsv: line 1: no column 'text' found, allowed: 'text?', 'l'"},
-    {"a.tsv", RAW("text\tlabel\na\t1\nb\n"),
-     "data.path: a.tsv: line 3: 1 columns found, 2 allowed, as in line 1"},
-    {"a.tsv", RAW("text\tlabel\na\t1\t\n"),
-     "data.path: a.tsv: line 2: 3 columns found, 2 allowed, as in line 1"},
-
-    /* quotes in CSV */
-    {"a.csv", RAW("text,label\na \"b\" c,1\n"),
-     "data.path: a.csv: line 2, column 1: a quote within a field found, allowed only where the "
-     "whole field stands in quotes, doubled"},
-    {"a.csv", RAW("text,label\n\"a\nb,1\nc,2\n"),
-     "data.path: a.csv: line 2, column 1: a quote found that no other one closes"},
-    {"a.csv", RAW("text,label\n\"a\"b,1\n"),
-     "data.path: a.csv: line 2, column 1: text behind the closing quote found, allowed: a comma or "
-     "the end of the line; quotes of the text are doubled"},
-    {"a.csv", RAW("text,label\nx,\"1\"\r"),
-     "data.path: a.csv: line 2, column 2: text behind the closing quote found, allowed: a comma or "
-     "the end of the line; quotes of the text are doubled"},
-    {"a.csv", RAW("text,label\na,\""),
-     "data.path: a.csv: line 2, column 2: a quote found that no other one closes"},
-
-    /* JSON */
-    {"a.jsonl", RAW("{\"text\": \"a\", \"label\": 1}\n{\"text\": \"a\"\n"),
-     "data.path: a.jsonl: line 2, byte 12: no valid JSON: '}' expected near end of file"},
-    {"a.jsonl", RAW("[1]\n"),
-     "data.path: a.jsonl: line 1: a list found, allowed: an object a line"},
-    {"a.jsonl", RAW("{\"text\": \"a\", \"text\": \"b\", \"label\": 1}\n"),
-     "data.path: a.jsonl: line 1, byte 20: no valid JSON: duplicate object key near '\"text\"'"},
-    {"a.jsonl", RAW("{\"text\": 5, \"label\": 1}\n"),
-     "data.path: a.jsonl: line 1: 'text': an integer found, allowed: a text"},
-    {"a.jsonl", RAW("{\"text\": null, \"label\": 1}\n"),
-     "data.path: a.jsonl: line 1: 'text': null found, allowed: a text"},
-    {"a.jsonl", RAW("{\"text\": \"a\", \"label\": 1.5}\n"),
-     "data.path: a.jsonl: line 1: 'label': a number with a fraction found, allowed: a text or an "
-     "integer"},
-    {"a.jsonl", RAW("{\"text\": \"a\", \"label\": true}\n"),
-     "data.path: a.jsonl: line 1: 'label': true or false found, allowed: a text or an integer"},
-    {"a.jsonl", RAW("{\"text\": \"a\\u0000\", \"label\": 1}\n"),
-     "data.path: a.jsonl: line 1: 'text': a zero byte found, text allowed"},
-
-    /* labels */
-    {"a.tsv", RAW("text\tlabel\na\t1\nb\tpos\n"),
-     "data.path: a.tsv: line 3: label 'pos' found, allowed: an integer, as '1' in line 2"},
-    {"a.tsv", RAW("text\tlabel\na\t1\nb\t02\n"),
-     "data.path: a.tsv: line 3: label '02' found, allowed: an integer, as '1' in line 2"},
-    {"a.tsv", RAW("text\tlabel\na\tpos\nb\t-1\n"),
-     "data.path: a.tsv: line 3: label '-1' found, allowed: a text that is no integer, as 'pos' in "
-     "line 2"},
-    {"a.tsv", RAW("text\tlabel\na\t\n"),
-     "data.path: a.tsv: line 2: an empty label found, allowed: an integer or a text"},
-
-    /* bytes */
-    {"a.tsv", RAW("text\tlabel\na\0b\t1\n"),
-     "data.path: a.tsv: line 2, byte 2: a zero byte found, text allowed"},
-    {"a.tsv", RAW("text\tlabel\nabcdefghijklm\t1\nab\xFF\t1\n"),
-     "data.path: a.tsv: line 3, byte 3: 0xFF found, text in UTF-8 allowed; iconv converts other "
-     "encodings"},
-    {"a.tsv", RAW("text\tlabel\na\t1\xE2\x82"),
-     "data.path: a.tsv: line 2, byte 4: 0xE2 found, text in UTF-8 allowed; iconv converts other "
-     "encodings"},
-    {"a.csv", RAW("\xFF\xFEt\0e\0x\0t\0"),
-     "data.path: a.csv: line 1, byte 1: 0xFF found, text in UTF-8 allowed; iconv converts other "
-     "encodings"},
-
-    /* packing */
-    {"a.tsv.gz", RAW("text\tlabel\na\t1\n"),
-     "data.path: a.tsv.gz: byte 0: 0x74 0x65 found, gzip's 0x1f 0x8b expected"},
-};
-
-static const bad_columns other_columns[] = {
-    {"0",
-     "2",
-     {"a.tsv", RAW("a\t1\n"), "data.text: a.tsv: line 1: no column '0' found, allowed: 1 to 2"}},
-    {"1",
-     "3",
-     {"a.tsv", RAW("a\t1\n"), "data.label: a.tsv: line 1: no column '3' found, allowed: 1 to 2"}},
-    {"1",
-     "2",
-     {"a.jsonl", RAW("{\"text\": \"a\"}\n"),
-      "data.text: a.jsonl: line 1: no column '1' found, allowed: 'text'"}},
-    {"1",
-     "2",
-     {"a.csv", RAW("a,1\n\"b\n\",2\n\nc,d,3\n"),
-      "data.path: a.csv: line 5: 3 columns found, 2 allowed, as in line 1"}},
-    {"1",
-     "2",
-     {"a.tsv", RAW("text\tlabel\na\t1\n"),
-      "data.path: a.tsv: line 2: label '1' found, allowed: a text that is no integer, as 'label' "
-      "in "
-      "line 1; where line 1 has the names of the columns, give data.label by its name"}},
-};
-
-static void check_bad(const bad_table *b, const char *text, const char *label)
-{
-    char path[PATH_ROOM], message[MESSAGE_ROOM];
-    fl_table_options o = plain;
-    write_bytes(b->name, b->bytes, b->n, path);
-    o.path[FL_TRAIN] = path;
-    o.text = text;
-    o.label = label;
-    assert_string_equal(message_of(&o, message), b->message);
-    unlink(path);
-}
-
-static void test_table__refuses_bad_files_with_one_message_each(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        check_bad(&bad[i], "text", "label");
-    }
-    for (size_t i = 0; i < sizeof other_columns / sizeof *other_columns; i++) {
-        const bad_columns *b = &other_columns[i];
-        check_bad(&b->table, b->text, b->label);
-    }
 }
 
 static const char sound[] = "text\tlabel\na film\t1\nit\t0\n";
@@ -349,6 +199,26 @@ static void test_table__refuses_a_line_that_is_too_long(void **state)
                         "67108864 allowed in a line");
 }
 
+/* A parser that calls itself at each bracket must stop before its stack ends. */
+static void test_table__refuses_json_that_is_too_deep(void **state)
+{
+    (void)state;
+    enum { DEPTH = 1 << 18 };
+    static const char begin[] = "{\"label\": 1, \"text\": ";
+    char path[PATH_ROOM], message[MESSAGE_ROOM];
+    char *text = malloc(DEPTH);
+    assert_non_null(text);
+    memset(text, '[', DEPTH);
+    memcpy(text, begin, sizeof begin - 1);
+    write_bytes("deep.jsonl", text, DEPTH, path);
+    free(text);
+    fl_table_options o = plain;
+    o.path[FL_TRAIN] = path;
+    assert_string_equal(message_of(&o, message),
+                        "data.path: deep.jsonl: line 1, byte 2069: no valid JSON: maximum parsing "
+                        "depth reached near '['");
+}
+
 /* ---- many ---- */
 
 static void test_table__refuses_too_many_columns_and_labels(void **state)
@@ -412,12 +282,12 @@ static void test_table__survives_failing_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table__refuses_bad_files_with_one_message_each),
         cmocka_unit_test(test_table__refuses_a_test_label_that_training_lacks),
         cmocka_unit_test(test_table__refuses_what_is_no_file_of_a_known_name),
         cmocka_unit_test(test_table__refuses_options_that_do_not_fit),
         cmocka_unit_test(test_table__refuses_gzip_that_is_cut_or_changed),
         cmocka_unit_test(test_table__refuses_a_line_that_is_too_long),
+        cmocka_unit_test(test_table__refuses_json_that_is_too_deep),
         cmocka_unit_test(test_table__refuses_too_many_columns_and_labels),
         cmocka_unit_test(test_table__survives_failing_allocations),
     };
