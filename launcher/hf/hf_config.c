@@ -3,13 +3,16 @@
 #include "launcher/hf/hf_config.h"
 
 #include "device/alloc.h"
+#include "device/regular_file.h"
 #include "launcher/hf/hf_family.h"
 #include "nn/model.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 enum { FILE_BYTES_MAX = 64 * 1024 * 1024, NUMBER_BYTES = 24 };
@@ -19,28 +22,36 @@ enum { CLASSES = 2 };
 
 /* ---- ① ---- */
 
-fl_status fl__hf_file_load(fl_hf_config *c)
+static fl_status parse_object(fl_hf_config *c, int fd)
 {
+    struct stat st;
     json_error_t error;
-    FILE *file = fopen(c->path, "re");
-    if (file == NULL) {
-        return fl_fail(FL_EIO, "%s: %s", c->path, strerror(errno));
-    }
-    bool fits = fseek(file, 0, SEEK_END) == 0 && ftell(file) <= FILE_BYTES_MAX;
-    rewind(file);
-    c->root = fits ? json_loadf(file, JSON_REJECT_DUPLICATES, &error) : NULL;
-    fclose(file);
-    if (!fits) {
+    if (fstat(fd, &st) != 0 || st.st_size > FILE_BYTES_MAX) {
         return fl_fail(FL_EFORMAT, "%s: not a file of at most %d bytes", c->path, FILE_BYTES_MAX);
     }
+    c->root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error);
     if (c->root == NULL) {
         return fl_fail(FL_EFORMAT, "%s:%d:%d: %s", c->path, error.line, error.column, error.text);
     }
-    return json_is_object(c->root) ? FL_OK
-                                   : fl_fail(FL_EFORMAT,
-                                             "%s: found no object, allowed: this "
-                                             "file of a Hugging Face folder",
-                                             c->path);
+    if (json_is_object(c->root)) {
+        return FL_OK;
+    }
+    json_decref(c->root);
+    c->root = NULL;
+    return fl_fail(FL_EFORMAT, "%s: found a list, allowed: an object, as Hugging Face writes it",
+                   c->path);
+}
+
+fl_status fl__hf_file_load(fl_hf_config *c)
+{
+    const char *why = NULL;
+    int fd = fl_regular_file_open(AT_FDCWD, c->path, &why);
+    if (fd < 0) {
+        return fl_fail(FL_EIO, "%s: %s", c->path, why);
+    }
+    fl_status status = parse_object(c, fd);
+    close(fd);
+    return status;
 }
 
 /* ---- ③ ---- */

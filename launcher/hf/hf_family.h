@@ -33,7 +33,7 @@ const fl_hf_family *fl__hf_family_with(const fl_hf_family *family, fl_hf_task ta
  * FL_ENOTSUP, with those that there are, for any other model_type. */
 fl_status fl__hf_family_find(const fl_hf_config *config, const fl_hf_family **out) FL_MUST_CHECK;
 
-/* Read the JSON of c->path into c->root, an object. FL_EIO, FL_EFORMAT */
+/* Read the JSON of c->path into c->root, an object, NULL on failure. FL_EIO, FL_EFORMAT */
 fl_status fl__hf_file_load(fl_hf_config *c) FL_MUST_CHECK;
 
 /* ---- fields of config.json; an absent one has the default that transformers has ---- */

@@ -1,5 +1,7 @@
 #include "launcher/hf/hf_files.h"
 
+#include "device/regular_file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -37,24 +39,29 @@ static bool copy_bytes(int from, int to)
     return good && n == 0 && fsync(to) == 0;
 }
 
+static fl_status refuse_copy(const char *folder, const char *name, const char *why)
+{
+    return fl_fail(FL_EIO, "cannot copy %s/%s beside the model: %s", folder, name, why);
+}
+
 static fl_status copy_file(int from_fd, int to_fd, const char *folder, const char *name)
 {
-    int from = openat(from_fd, name, O_RDONLY | O_CLOEXEC);
-    if (from < 0 && errno == ENOENT) {
+    const char *why = NULL;
+    if (faccessat(from_fd, name, F_OK, 0) != 0 && errno == ENOENT) {
         return FL_OK;
     }
-    int to = from < 0 ? -1 : openat(to_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool good = from >= 0 && to >= 0 && copy_bytes(from, to);
-    int error = errno;
-    if (from >= 0) {
-        close(from);
+    int from = fl_regular_file_open(from_fd, name, &why);
+    if (from < 0) {
+        return refuse_copy(folder, name, why);
     }
+    int to = fl_regular_file_replace(to_fd, name, 0644);
+    bool good = to >= 0 && copy_bytes(from, to);
+    int error = errno;
+    close(from);
     if (to >= 0) {
         close(to);
     }
-    return good ? FL_OK
-                : fl_fail(FL_EIO, "cannot copy %s/%s beside the model: %s", folder, name,
-                          strerror(error));
+    return good ? FL_OK : refuse_copy(folder, name, strerror(error));
 }
 
 fl_status fl_hf_files_copy(const char *folder, int to_fd)

@@ -2,19 +2,13 @@
  * the rest is their content and two texts, with the byte 0x1E (a record separator) between them.
  * Whatever opens must encode, the same with spans as without (from the cache of words), within
  * bounds. */
-#include "data/tokenizer/tokenizer.h"
-
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "parts.h"
 
 enum { INPUT_MAX = 1 << 16, PARTS_MAX = 5 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char folder[PATH_MAX / 2];
+static char folder[FOLDER_ROOM];
 
 static const char *const names[3][2] = {
     {"vocab.txt", "tokenizer_config.json"},
@@ -24,10 +18,8 @@ static const char *const names[3][2] = {
 
 static void remove_files(void)
 {
-    char path[PATH_MAX];
     for (int i = 0; i < 6; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i / 2][i % 2]);
-        unlink(path);
+        save_part(folder, names[i / 2][i % 2], (fl_text){0});
     }
 }
 
@@ -35,24 +27,6 @@ static void remove_all(void)
 {
     remove_files();
     rmdir(folder);
-}
-
-static void save_file(const char *name, fl_text content)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    if (file == NULL || fwrite(content.bytes, 1, content.n_bytes, file) != content.n_bytes ||
-        fclose(file) != 0) {
-        abort();
-    }
-}
-
-static void require(int holds)
-{
-    if (!holds) {
-        abort();
-    }
 }
 
 static void check_tokens(const fl_tokenizer *t, const fl_tokens *got, size_t n_bytes)
@@ -94,30 +68,19 @@ static void check_texts(const fl_tokenizer *t, fl_text text, fl_text pair)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int n_runs;
-    fl_text parts[PARTS_MAX] = {{0}};
+    fl_text parts[PARTS_MAX];
     fl_tokenizer *t = NULL;
     if (size < 1 || size > INPUT_MAX) {
         return 0;
     }
     if (n_runs++ == 0) {
-        const char *parent = getenv("TMPDIR");
-        int length = snprintf(folder, sizeof folder, "%s/fuzz_tokenizer_XXXXXX",
-                              parent != NULL ? parent : P_tmpdir);
-        require(length < (int)sizeof folder && mkdtemp(folder) != NULL);
+        make_part_folder("fuzz_tokenizer", folder);
         atexit(remove_all);
     }
-    const char *at = (const char *)data + 1, *end = (const char *)data + size;
-    for (int i = 0; i < PARTS_MAX && at <= end; i++) {
-        const char *next = memchr(at, 0x1E, (size_t)(end - at));
-        next = next == NULL || i == PARTS_MAX - 1 ? end : next;
-        parts[i] = (fl_text){.bytes = at, .n_bytes = (size_t)(next - at)};
-        at = next + 1;
-    }
+    split_parts(data + 1, size - 1, parts, PARTS_MAX);
     remove_files();
-    save_file(names[data[0] % 3][0], parts[0]);
-    if (parts[1].bytes != NULL) {
-        save_file(names[data[0] % 3][1], parts[1]);
-    }
+    save_part(folder, names[data[0] % 3][0], parts[0]);
+    save_part(folder, names[data[0] % 3][1], parts[1]);
     if (fl_tokenizer_open(folder, &t) == FL_OK) {
         check_texts(t, parts[2].bytes == NULL ? (fl_text){"", 0} : parts[2], parts[3]);
     }

@@ -2,27 +2,38 @@
  * impossible or unknown value is refused with its field. */
 #include "device/alloc.h"
 #include "launcher/hf/hf_config.h"
+#include "launcher/hf/hf_files.h"
 #include "nn/model.h"
 #include "support/folder.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+enum { PATH_ROOM = 128 };
+
 static char folder[FOLDER_SIZE];
 
-static fl_status read_text(const char *text, fl_hf_config *out)
+static void save_text(const char *name, const char *text, char path[PATH_ROOM])
 {
-    char path[128];
-    snprintf(path, sizeof path, "%s/config.json", folder);
+    snprintf(path, PATH_ROOM, "%s/%s", folder, name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fputs(text, file);
     fclose(file);
+}
+
+static fl_status read_text(const char *text, fl_hf_config *out)
+{
+    char path[PATH_ROOM];
+    save_text("config.json", text, path);
     return fl_hf_config_read(folder, out);
 }
 
@@ -239,6 +250,88 @@ static void test_hf_config__refuses_other_models_and_files(void **state)
     assert_non_null(strstr(fl_errmsg(), "/nowhere/config.json"));
 }
 
+/* Found by a fuzz target: the list was never freed. */
+static void test_hf_config__refuses_a_list_as_preprocessor_config(void **state)
+{
+    (void)state;
+    char path[PATH_ROOM];
+    fl_hf_config c;
+    save_text("preprocessor_config.json", "[{}]", path);
+    assert_int_equal(read_text("{\"model_type\": \"vit\"}", &c), FL_EFORMAT);
+    assert_non_null(strstr(fl_errmsg(), "preprocessor_config.json: found a list, allowed: an "
+                                        "object"));
+    assert_int_equal(unlink(path), 0);
+}
+
+/* A pipe would be opened when another program writes into it: never. */
+static void test_hf_config__waits_for_no_pipe(void **state)
+{
+    (void)state;
+    char path[PATH_ROOM];
+    fl_hf_config c;
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(fl_hf_config_read(folder, &c), FL_EIO);
+    assert_non_null(strstr(fl_errmsg(), "config.json: not a regular file"));
+    assert_int_equal(unlink(path), 0);
+}
+
+/* ---- the files of a tokenizer ---- */
+
+static int open_copy(char path[PATH_ROOM])
+{
+    snprintf(path, PATH_ROOM, "%s/copy", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    int fd = open(path, O_RDONLY | O_DIRECTORY);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* Files that others may read as they may read the weights; a link there is replaced, and what it
+ * names stays as it is. */
+static void test_hf_files__are_copied_as_files_of_their_own(void **state)
+{
+    (void)state;
+    char path[PATH_ROOM], copy[PATH_ROOM], other[PATH_ROOM];
+    struct stat st;
+    int fd = open_copy(copy);
+    save_text("vocab.txt", "[UNK]\n", path);
+    save_text("other", "mine", other);
+    assert_int_equal(symlinkat(other, fd, "vocab.txt"), 0);
+    mode_t mask = umask(022);
+    assert_int_equal(fl_hf_files_copy(folder, fd), FL_OK);
+    umask(mask);
+    assert_int_equal(fstatat(fd, "vocab.txt", &st, AT_SYMLINK_NOFOLLOW), 0);
+    assert_true(S_ISREG(st.st_mode));
+    assert_int_equal(st.st_mode & 0777, 0644);
+    assert_int_equal(st.st_size, 6);
+    assert_int_equal(stat(other, &st), 0);
+    assert_int_equal(st.st_size, 4);
+    fl_hf_files_remove(fd);
+    close(fd);
+    assert_int_equal(rmdir(copy), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* One that cannot be copied leaves none of them, and a pipe is not waited for. */
+static void test_hf_files__are_copied_all_or_none(void **state)
+{
+    (void)state;
+    char path[PATH_ROOM], copy[PATH_ROOM], fifo[PATH_ROOM];
+    int fd = open_copy(copy);
+    save_text("tokenizer.json", "{}", path);
+    snprintf(fifo, sizeof fifo, "%s/merges.txt", folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(fl_hf_files_copy(folder, fd), FL_EIO);
+    assert_non_null(strstr(fl_errmsg(), "/merges.txt beside the model: not a regular file"));
+    assert_false(fl_hf_files_has_any(copy));
+    close(fd);
+    assert_int_equal(rmdir(copy), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(fifo), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +343,10 @@ int main(void)
         cmocka_unit_test(test_hf_config__reads_gpt2_and_vit),
         cmocka_unit_test(test_hf_config__refuses_with_the_field),
         cmocka_unit_test(test_hf_config__refuses_other_models_and_files),
+        cmocka_unit_test(test_hf_config__refuses_a_list_as_preprocessor_config),
+        cmocka_unit_test(test_hf_config__waits_for_no_pipe),
+        cmocka_unit_test(test_hf_files__are_copied_as_files_of_their_own),
+        cmocka_unit_test(test_hf_files__are_copied_all_or_none),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
