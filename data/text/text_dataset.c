@@ -165,6 +165,7 @@ static fl_status read_files(const fl_text_options *o, text_dataset *d)
         status = has_file(o, s) ? read_split(o, tokenizer, s, d) : FL_OK;
     }
     d->info.n_ids = fl_tokenizer_n_ids(tokenizer);
+    d->info.end_id = fl_tokenizer_find(tokenizer, "<|endoftext|>");
     fl_tokenizer_close(&tokenizer);
     return status;
 }

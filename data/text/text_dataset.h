@@ -17,6 +17,7 @@ typedef struct fl_text_options {
 
 typedef struct fl_text_info {
     int32_t n_ids;       /* ids are 0 .. n_ids - 1 */
+    int32_t end_id;      /* of GPT-2's token between two texts, <|endoftext|>; -1: no such token */
     int64_t n_tokens[2]; /* of each split's file */
 } fl_text_info;
 

@@ -44,6 +44,13 @@ typedef struct fl_hf_config {
 fl_status fl_hf_config_read(const char *folder, fl_hf_config *out) FL_MUST_CHECK;
 void fl_hf_config_fini(fl_hf_config *config);
 
+/* The same of a GPT-2 without a folder, of these sizes; the rest is as fl_model_gpt2 has it by
+ * itself. It drops nothing.
+ * end_id    what stands between two texts; -1: there is no such token
+ * Returns   FL_EFORMAT with the field, FL_ENOMEM; nothing is held on failure */
+fl_status fl_hf_config_gpt2(const fl_gpt2_config *model, int32_t end_id,
+                            fl_hf_config *out) FL_MUST_CHECK;
+
 /* Whether the file is one of Hugging Face: an object with model_type and without "format". */
 bool fl_hf_config_is(const struct json_t *root);
 

@@ -14,6 +14,15 @@ static const char *const names[] = {
     "merges.txt",     "special_tokens_map.json", "added_tokens.json", "preprocessor_config.json"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
+const char *fl_hf_files_of_job(const fl_job *job)
+{
+    bool hf = job->model.kind == FL_MODEL_HF;
+    if (!hf && job->model.kind != FL_MODEL_GPT2) {
+        return "";
+    }
+    return hf && job->data.tokenizer[0] == '\0' ? job->model.path : job->data.tokenizer;
+}
+
 bool fl_hf_files_has_any(const char *folder)
 {
     static const char *const any[] = {"tokenizer.json", "vocab.txt", "vocab.json",

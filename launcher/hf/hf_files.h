@@ -3,9 +3,13 @@
 #ifndef FL_LAUNCHER_HF_HF_FILES_H
 #define FL_LAUNCHER_HF_HF_FILES_H
 
-#include <frostline/status.h>
+#include <frostline/job.h>
 
 #include <stdbool.h>
+
+/* The folder that a job takes them from: data.tokenizer or, of kind hf, model.path; "": its model
+ * leaves no such folder. */
+const char *fl_hf_files_of_job(const fl_job *job);
 
 /* Whether the folder holds some of them. */
 bool fl_hf_files_has_any(const char *folder);

@@ -5,6 +5,9 @@
 
 #include <frostline/plan.h>
 
+#define EPSILON 1e-5
+#define DEVIATION 0.02
+
 static fl_status read_sizes(fl_hf_config *c)
 {
     fl_gpt2_config *g = &c->gpt2;
@@ -34,7 +37,7 @@ static fl_status read_fields(fl_hf_config *c)
     FL_TRY(read_sizes(c));
     FL_TRY(refuse_variants(c));
     FL_TRY(fl__hf_activation(c, "activation_function", FL_ACT_GELU_TANH, &g->activation));
-    FL_TRY(fl__hf_positive(c, "layer_norm_epsilon", 1e-5, &g->epsilon));
+    FL_TRY(fl__hf_positive(c, "layer_norm_epsilon", EPSILON, &g->epsilon));
     FL_TRY(fl__hf_share(c, "embd_pdrop", 0.1, &g->embedding_dropout));
     FL_TRY(fl__hf_share(c, "attn_pdrop", 0.1, &g->attention_dropout));
     return fl__hf_share(c, "resid_pdrop", 0.1, &g->dropout);
@@ -47,6 +50,34 @@ static fl_status create_model(const fl_hf_config *c, int64_t n_classes, fl_model
     fl__model_set_tensor_names(*out, &fl_gpt2_tensor_names,
                                (fl_tensor_sizes){.n_ids = c->gpt2.vocabulary});
     return FL_OK;
+}
+
+/* ---- without a folder ---- */
+
+static json_t *make_root(const fl_gpt2_config *g, int32_t end_id)
+{
+    json_t *end = end_id < 0 ? json_null() : json_integer(end_id);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:f, s:f, s:i, s:i, s:i, s:O, s:o, "
+                     "s:b}",
+                     "model_type", "gpt2", "vocab_size", (json_int_t)g->vocabulary, "n_positions",
+                     (json_int_t)g->positions, "n_embd", (json_int_t)g->dim, "n_layer",
+                     (json_int_t)g->blocks, "n_head", (json_int_t)g->heads, "n_inner",
+                     "activation_function", "gelu_new", "layer_norm_epsilon", EPSILON,
+                     "initializer_range", DEVIATION, "embd_pdrop", 0, "attn_pdrop", 0,
+                     "resid_pdrop", 0, "bos_token_id", end, "eos_token_id", end,
+                     "tie_word_embeddings", 1);
+}
+
+fl_status fl_hf_config_gpt2(const fl_gpt2_config *model, int32_t end_id, fl_hf_config *out)
+{
+    *out = (fl_hf_config){.path = "config.json", .family = &fl__hf_gpt2};
+    out->root = make_root(model, end_id);
+    fl_status status =
+        out->root != NULL ? read_fields(out) : fl_fail(FL_ENOMEM, "no memory for config.json");
+    if (status != FL_OK) {
+        fl_hf_config_fini(out);
+    }
+    return status;
 }
 
 static const char *const dropouts[] = {"embd_pdrop", "attn_pdrop", "resid_pdrop", NULL};

@@ -5,6 +5,7 @@
 #include "data/table/table_dataset.h"
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/job_data.h"
 
@@ -259,6 +260,24 @@ fl_status fl_hf_config_of_job(const fl_job *job, fl_hf_config *out)
     if (status == FL_OK && job->model.dropout != FL_DROPOUT_AUTO) {
         status = fl_hf_config_set_dropout(out, job->model.dropout);
     }
+    if (status != FL_OK) {
+        fl_hf_config_fini(out);
+    }
+    return status;
+}
+
+fl_status fl_hf_config_drawn(const fl_job *job, const fl_text_info *text, fl_hf_config *out)
+{
+    const fl_gpt2_config model = {.vocabulary = text->n_ids,
+                                  .positions = job->data.max_tokens,
+                                  .dim = job->model.dim,
+                                  .heads = job->model.heads,
+                                  .blocks = job->model.blocks};
+    fl_status status = fl_hf_config_gpt2(&model, text->end_id, out);
+    if (status != FL_OK) {
+        return fl_fail_field(status, FL_FIELDS("model.kind"), "%s", fl_errmsg());
+    }
+    status = fl_hf_config_set_dropout(out, fl_job_dropout(job));
     if (status != FL_OK) {
         fl_hf_config_fini(out);
     }

@@ -15,6 +15,10 @@
  * with the field's path. */
 fl_status fl_hf_config_of_job(const fl_job *job, fl_hf_config *out) FL_MUST_CHECK;
 
+/* The same of a job whose GPT-2 has no folder (model.kind gpt2), for the ids of its text. */
+fl_status fl_hf_config_drawn(const fl_job *job, const fl_text_info *text,
+                             fl_hf_config *out) FL_MUST_CHECK;
+
 /* To train: the data set gives the classes. Where its labels are those of the folder's config.json,
  * they keep that order. On success the caller owns both. Messages about a value start with the
  * field's path. */

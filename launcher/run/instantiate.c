@@ -62,18 +62,12 @@ static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *data
 static fl_status build_gpt2(const fl_job *job, fl_model **model, fl_dataset *dataset)
 {
     fl_text_info info;
+    fl_hf_config config;
     FL_TRY(fl_job_text_open(job, NULL, dataset, &info));
-    const fl_gpt2_config config = {
-        .vocabulary = info.n_ids,
-        .positions = job->data.max_tokens,
-        .dim = job->model.dim,
-        .heads = job->model.heads,
-        .blocks = job->model.blocks,
-        .embedding_dropout = (float)fl_job_dropout(job),
-        .attention_dropout = (float)fl_job_dropout(job),
-        .dropout = (float)fl_job_dropout(job),
-    };
-    return fl_model_gpt2(&config, model);
+    FL_TRY(fl_hf_config_drawn(job, &info, &config));
+    fl_status status = fl_hf_model_create(&config, 0, model);
+    fl_hf_config_fini(&config);
+    return status;
 }
 
 static fl_status find_entry(void *handle, const char *at, fl_plugin_entry **entry)

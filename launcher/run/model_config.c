@@ -26,20 +26,8 @@ static json_t *vit_json(const fl_job *job, const fl_idx_info *info)
                      "dropout", fl_job_dropout(job));
 }
 
-static json_t *gpt2_json(const fl_job *job, const fl_text_info *info)
+static json_t *model_json(const fl_model *model, const fl_job *job, const fl_idx_info *info)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f}", "kind", "gpt2", "vocabulary",
-                     (json_int_t)info->n_ids, "positions", (json_int_t)job->data.max_tokens, "dim",
-                     (json_int_t)job->model.dim, "heads", (json_int_t)job->model.heads, "blocks",
-                     (json_int_t)job->model.blocks, "dropout", fl_job_dropout(job));
-}
-
-static json_t *model_json(const fl_model *model, const fl_dataset *data, const fl_job *job,
-                          const fl_idx_info *info)
-{
-    if (job->model.kind == FL_MODEL_GPT2 && fl_dataset_text_info(data) != NULL) {
-        return gpt2_json(job, fl_dataset_text_info(data));
-    }
     if (job->model.kind == FL_MODEL_VIT && info != NULL) {
         return vit_json(job, info);
     }
@@ -149,7 +137,7 @@ static bool put_all(FILE *file, const fl_model *model, const fl_dataset *data, c
            put_member(file, "format", json_string(FL_MODEL_CONFIG_FORMAT), ",\n") &&
            put_member(file, "version", json_integer(FL_MODEL_CONFIG_VERSION), ",\n") &&
            put_member(file, "frostline", json_string(FL_VERSION), ",\n") &&
-           put_member(file, "model", model_json(model, data, job, info), ",\n") &&
+           put_member(file, "model", model_json(model, job, info), ",\n") &&
            put_member(file, "loss", loss_json(model), ",\n") &&
            put_member(file, "data", data_json(data, job, info, &normalization), ",\n") &&
            put_layers(file, model);
@@ -165,7 +153,7 @@ static const char *const *labels_of(const fl_dataset *data, int64_t *n)
 }
 
 /* Classes without names keep those that the folder has, if there are as many. */
-static fl_status hf_text(const fl_dataset *data, const fl_job *job, char **text)
+static fl_status folder_text(const fl_dataset *data, const fl_job *job, char **text)
 {
     fl_idx_normalization unused;
     const fl_idx_info *idx = fl_dataset_idx_info(data, &unused);
@@ -182,11 +170,24 @@ static fl_status hf_text(const fl_dataset *data, const fl_job *job, char **text)
     return status;
 }
 
+/* A GPT-2 without a folder leaves one, too. */
+static fl_status drawn_text(const fl_text_info *info, const fl_job *job, char **text)
+{
+    fl_hf_config config;
+    FL_TRY(fl_hf_config_drawn(job, info, &config));
+    fl_status status = fl_hf_config_text(&config, NULL, 0, "float32", text);
+    fl_hf_config_fini(&config);
+    return status;
+}
+
 fl_status fl_model_config_text(const fl_model *model, const fl_dataset *data, const fl_job *job,
                                char **text)
 {
     if (job->model.kind == FL_MODEL_HF) {
-        return hf_text(data, job, text);
+        return folder_text(data, job, text);
+    }
+    if (job->model.kind == FL_MODEL_GPT2 && fl_dataset_text_info(data) != NULL) {
+        return drawn_text(fl_dataset_text_info(data), job, text);
     }
     char *built = NULL;
     size_t size_bytes = 0;

@@ -1,6 +1,7 @@
 /* config.json: what a folder of saved weights says of its model, so that the model can be built
  * again and fed as it was in training. docs/weights.md describes the file. A model that began as a
- * Hugging Face folder leaves such a folder, whose file has the format of that library. */
+ * Hugging Face folder leaves such a folder, whose file has the format of that library; so does a
+ * GPT-2 of drawn weights. */
 #ifndef FL_LAUNCHER_RUN_MODEL_CONFIG_H
 #define FL_LAUNCHER_RUN_MODEL_CONFIG_H
 
@@ -25,7 +26,6 @@ typedef struct fl_model_config {
     fl_model_kind kind;
     char plugin[FL_TEXT_MAX]; /* kind plugin */
     fl_vit_config vit;        /* kind vit */
-    fl_gpt2_config gpt2;      /* kind gpt2 */
     char data_kind[FL_DATA_KIND_MAX];
     bool has_normalization; /* data of kind idx */
     fl_idx_normalization normalization;

@@ -126,19 +126,6 @@ static fl_status read_vit(fl_model_config *c, const json_t *model)
     return read_dropout(c, model, &v->dropout);
 }
 
-static fl_status read_gpt2(fl_model_config *c, const json_t *model)
-{
-    fl_gpt2_config *g = &c->gpt2;
-    FL_TRY(read_integer(c, model, "vocabulary", MAX_SIDE, &g->vocabulary));
-    FL_TRY(read_integer(c, model, "positions", MAX_SIDE, &g->positions));
-    FL_TRY(read_integer(c, model, "dim", MAX_SIDE, &g->dim));
-    FL_TRY(read_integer(c, model, "heads", MAX_SIDE, &g->heads));
-    FL_TRY(read_integer(c, model, "blocks", (FL_MAX_LAYERS - 2) / 2, &g->blocks));
-    FL_TRY(read_dropout(c, model, &g->dropout));
-    g->embedding_dropout = g->attention_dropout = g->dropout;
-    return FL_OK;
-}
-
 static fl_status read_plugin(fl_model_config *c, const json_t *model)
 {
     const json_t *plugin = json_object_get(model, "plugin");
@@ -159,10 +146,6 @@ static fl_status read_model(fl_model_config *c, const json_t *model)
         c->kind = FL_MODEL_VIT;
         return read_vit(c, model);
     }
-    if (strcmp(text, "gpt2") == 0) {
-        c->kind = FL_MODEL_GPT2;
-        return read_gpt2(c, model);
-    }
     if (strcmp(text, "plugin") == 0) {
         c->kind = FL_MODEL_PLUGIN;
         return read_plugin(c, model);
@@ -170,8 +153,7 @@ static fl_status read_model(fl_model_config *c, const json_t *model)
     c->kind = FL_MODEL_PROGRAM;
     return strcmp(text, "program") == 0
                ? FL_OK
-               : refuse_member(c, "model.kind", kind,
-                               "\"vit\", \"gpt2\", \"plugin\" or \"program\"");
+               : refuse_member(c, "model.kind", kind, "\"vit\", \"plugin\" or \"program\"");
 }
 
 static fl_status read_normalization(fl_model_config *c, const json_t *n)

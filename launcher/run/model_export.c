@@ -338,8 +338,8 @@ static void close_source(export_source *s)
     fl_model_config_fini(&s->config);
 }
 
-/* The tokenizer, or what pixels become, lies beside the weights; of a checkpoint, where its run
- * began. */
+/* The tokenizer, or what pixels become, lies beside the weights; of a checkpoint, where its job has
+ * it. */
 static fl_status copy_inputs(const export_source *s, const export_folder *f)
 {
     const char *folder = s->config.hf.folder;
@@ -349,7 +349,7 @@ static fl_status copy_inputs(const export_source *s, const export_folder *f)
     }
     if (!fl_hf_files_has_any(folder) && s->saved->job[0] != '\0') {
         FL_TRY(fl_job_load(s->saved->job, NULL, 0, &job));
-        folder = job.model.path;
+        folder = fl_hf_files_of_job(&job);
     }
     return fl_hf_files_has_any(folder) ? fl_hf_files_copy(folder, f->fd) : FL_OK;
 }

@@ -142,9 +142,8 @@ static fl_status make_model_file(const fl_preparation *p, run_files *f)
     if (status != FL_OK) {
         return fl_within(status, "%s", f->path);
     }
-    return p->job->model.kind == FL_MODEL_HF
-               ? fl_hf_files_copy(p->job->model.path, f->model.folder_fd)
-               : FL_OK;
+    const char *inputs = fl_hf_files_of_job(p->job);
+    return inputs[0] != '\0' ? fl_hf_files_copy(inputs, f->model.folder_fd) : FL_OK;
 }
 
 /* job.yaml is last: without room for the model, there is no run. */

@@ -147,43 +147,23 @@ static fl_status build_vit(const fl_use_request *r, fl_use *use)
 }
 
 /* The file of the split that is used: --data, or as the job has it.
- * tokenizer  the folder of the model's; "": it has none, and the job names one */
-static fl_status open_text(const fl_use_request *r, fl_use *use, const char *tokenizer,
-                           int64_t max_tokens, fl_text_info *info)
+ * folder  of the model; its tokenizer is used where the job names none */
+static fl_status open_text(const fl_use_request *r, fl_use *use, const char *folder,
+                           int64_t max_tokens)
 {
     const fl_job *job = &use->job;
     bool given = use->split == FL_TRAIN || has_override(r, "data.path");
     bool none = job->data.tokenizer[0] == '\0';
-    fl_text_options options = {.tokenizer = none ? tokenizer : job->data.tokenizer,
+    fl_text_options options = {.tokenizer = none ? folder : job->data.tokenizer,
                                .max_tokens = max_tokens};
     options.path[use->split] = given ? job->data.path : job->data.test_path;
-    if (job->data.kind != FL_DATA_TEXT || options.tokenizer[0] == '\0') {
-        return fl_fail(FL_EINVAL,
-                       "%s: the tokenizer is missing: give a job file with data.kind text and "
-                       "data.tokenizer",
-                       r->model);
-    }
     if (options.path[use->split][0] == '\0') {
         return fl_fail(FL_EINVAL, "%s: the text to use it on is missing: give --data FILE",
                        r->model);
     }
-    fl_status status = fl_dataset_text_open(&options, &use->whole, info);
+    fl_status status = fl_dataset_text_open(&options, &use->whole, NULL);
     return status == FL_OK ? FL_OK
                            : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
-}
-
-static fl_status build_gpt2(const fl_use_request *r, fl_use *use)
-{
-    fl_text_info info;
-    FL_TRY(open_text(r, use, "", use->config.gpt2.positions, &info));
-    if (info.n_ids != use->config.gpt2.vocabulary) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.tokenizer"),
-                             "found a tokenizer of %d ids, allowed: %" PRId64
-                             ", the vocabulary of the model",
-                             info.n_ids, use->config.gpt2.vocabulary);
-    }
-    fl_status status = fl_model_gpt2(&use->config.gpt2, &use->model);
-    return status == FL_OK ? FL_OK : fl_within(status, "%s: model", use->config.path);
 }
 
 static fl_status build_plugin(const fl_use_request *r, fl_use *use)
@@ -206,8 +186,7 @@ static fl_status build_hf_text(const fl_use_request *r, fl_use *use, const char 
 {
     const int64_t positions = use->config.hf.gpt2.positions;
     bool shorter = has_job(r, use) && use->job.data.max_tokens < positions;
-    fl_text_info info;
-    FL_TRY(open_text(r, use, folder, shorter ? use->job.data.max_tokens : positions, &info));
+    FL_TRY(open_text(r, use, folder, shorter ? use->job.data.max_tokens : positions));
     return fl_hf_model_create(&use->config.hf, 0, &use->model);
 }
 
@@ -281,16 +260,18 @@ static fl_status build_hf_data(const fl_use_request *r, fl_use *use, const char 
     return build_hf_files(r, use, folder);
 }
 
-/* The folder of the model has the tokenizer, or, of a checkpoint, the folder that the run began
- * with. */
+/* The folder of the model has the tokenizer, or, of a checkpoint, the folder that the job names. */
 static fl_status build_hf(const fl_use_request *r, fl_use *use)
 {
     const char *folder = use->config.hf.folder;
     fl_job *job = &use->job;
-    if (!fl_hf_files_has_any(folder) && job->model.path[0] != '\0') {
-        folder = job->model.path;
+    if (!fl_hf_files_has_any(folder) && fl_hf_files_of_job(job)[0] != '\0') {
+        folder = fl_hf_files_of_job(job);
     }
     FL_TRY(build_hf_data(r, use, folder));
+    if (job->model.kind == FL_MODEL_GPT2) {
+        return FL_OK; /* a job without a folder */
+    }
     job->model.kind = FL_MODEL_HF;
     if (job->model.path[0] == '\0') { /* it stands in for the run's own, which nothing reads */
         snprintf(job->model.path, sizeof job->model.path, "%s", folder);
@@ -304,13 +285,11 @@ static fl_status build_saved(const fl_use_request *r, fl_use *use)
     case FL_MODEL_VIT:
         FL_TRY(build_vit(r, use));
         break;
-    case FL_MODEL_GPT2:
-        FL_TRY(build_gpt2(r, use));
-        break;
     case FL_MODEL_PLUGIN:
         FL_TRY(build_plugin(r, use));
         break;
     case FL_MODEL_HF:
+    case FL_MODEL_GPT2: /* never: its config.json is one of kind hf */
         return build_hf(r, use);
     case FL_MODEL_PROGRAM:
         return fl_fail(FL_EINVAL,

@@ -87,7 +87,7 @@ static fl_status make_file(fl_model_file *file, int run_fd, bool replaces)
     }
     file->fd = file->folder_fd < 0 ? -1
                                    : openat(file->folder_fd, PART_FILE,
-                                            O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+                                            O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file->fd < 0) {
         return errno == EEXIST
                    ? fl_fail(FL_EIO,
@@ -102,7 +102,7 @@ static fl_status make_file(fl_model_file *file, int run_fd, bool replaces)
 static fl_status write_config(const fl_model_file *file, const char *text)
 {
     size_t n = strlen(text);
-    int fd = fl_regular_file_replace(file->folder_fd, FL_MODEL_CONFIG_FILE, 0600);
+    int fd = fl_regular_file_replace(file->folder_fd, FL_MODEL_CONFIG_FILE, 0644);
     bool good = fd >= 0 && write(fd, text, n) == (ssize_t)n && fsync(fd) == 0;
     int error = errno;
     if (fd >= 0) {

@@ -136,6 +136,29 @@ static void test_hf_models__gpt2_is_used_by_its_folder(void **state)
     assert_non_null(strstr(program_result.err, "found a language model, allowed: a model whose"));
 }
 
+/* A model of the shape of the folder's, of drawn weights: its folder is of kind hf, with the names
+ * and the tokenizer of such a folder. */
+static void test_hf_models__a_drawn_gpt2_leaves_a_folder(void **state)
+{
+    (void)state;
+    write_job("drawn.yaml", "model: {kind: gpt2, blocks: 2, dim: 12, heads: 3, dropout: 0.1}\n"
+                            "data: {kind: text, path: {train: " GPT2 "/text.txt, test: " GPT2
+                            "/text.txt}, tokenizer: " GPT2 "/model, max_tokens: 32}\n" STEP "4}\n");
+    program_run(root, 0, "run drawn.yaml --run-dir drawn");
+    program_run(root, 0, "evaluate drawn --json");
+    const double loss = printed("loss");
+    program_shell(root, "cp -r drawn/model moved && cmp " GPT2 "/model/merges.txt "
+                        "moved/merges.txt && grep -q '\"embd_pdrop\": 0.1,' moved/config.json && "
+                        "grep -q '\"eos_token_id\": 0,' moved/config.json");
+    program_run(root, 0, "evaluate moved --data " GPT2 "/text.txt --json");
+    assert_true(printed("loss") == loss);
+    program_run(root, 0, "export drawn/checkpoints/step-000000001 --to drawn-out");
+    program_same_tensors(root, "moved", "drawn-out");
+    program_shell(root, "cmp " GPT2 "/model/vocab.json drawn-out/vocab.json");
+    program_run(root, 0, "validate gpt2.yaml --set model.init=moved");
+    program_run(root, 0, "validate gpt2.yaml --set model.path=moved --set model.dropout=auto");
+}
+
 /* ---- ViT ---- */
 
 static void test_hf_models__vit_predicts_what_transformers_does(void **state)
@@ -260,6 +283,7 @@ int main(void)
         cmocka_unit_test(test_hf_models__gpt2_takes_the_step_of_transformers),
         cmocka_unit_test(test_hf_models__gpt2_goes_out_as_it_came_in),
         cmocka_unit_test(test_hf_models__gpt2_is_used_by_its_folder),
+        cmocka_unit_test(test_hf_models__a_drawn_gpt2_leaves_a_folder),
         cmocka_unit_test(test_hf_models__vit_predicts_what_transformers_does),
         cmocka_unit_test(test_hf_models__vit_takes_the_step_of_transformers),
         cmocka_unit_test(test_hf_models__vit_goes_out_as_it_came_in),
