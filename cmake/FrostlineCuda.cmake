@@ -39,9 +39,16 @@ foreach(source IN LISTS kernels)
     COMMENT "Compiling ${name}.cu for CUDA")
   list(APPEND objects "${object}")
 endforeach()
+# Not linked: whether the tests' stand-in for cuBLASLt and NVIDIA's header agree.
+set(checked "${PROJECT_BINARY_DIR}/cuda/check_cublaslt.o")
+add_custom_command(OUTPUT "${checked}" DEPENDS "${PROJECT_SOURCE_DIR}/tests/shim/cublaslt/check.cu"
+                   "${PROJECT_SOURCE_DIR}/tests/shim/cublaslt/constants.h" VERBATIM
+  COMMAND "${FL_NVCC}" -c -std=c++17 -I "${PROJECT_SOURCE_DIR}" -o "${checked}"
+          "${PROJECT_SOURCE_DIR}/tests/shim/cublaslt/check.cu"
+  COMMENT "Comparing the stand-in for cuBLASLt with its header")
 # The runtime is linked in, so the plugin needs the driver only.
 set(plugin "${PROJECT_BINARY_DIR}/cuda/libfrostline_cuda.so")
 add_custom_command(OUTPUT "${plugin}" DEPENDS ${objects} VERBATIM
   COMMAND "${FL_NVCC}" -shared -cudart static ${code} -o "${plugin}" ${objects}
   COMMENT "Linking libfrostline_cuda.so")
-add_custom_target(cuda_plugin DEPENDS "${plugin}")
+add_custom_target(cuda_plugin DEPENDS "${plugin}" "${checked}")

@@ -61,22 +61,25 @@ void fl__cuda_destroy(fl_device *d)
 {
     fl__cuda *c = fl__cuda_of(d);
     fl__cuda_stream_destroy(d, &c->default_stream);
+    fl__cuda_library_close(c);
     fl_free(c);
 }
 
-fl_status fl_device_cuda_create(const fl_cuda_plugin *plugin, int number, size_t budget_bytes,
-                                fl_device **out)
+fl_status fl_device_cuda_create(const fl_cuda_options *o, fl_device **out)
 {
     void *memory = NULL;
-    FL_TRY(fl_cuda_check(plugin, number + 1));
+    FL_TRY(fl_cuda_check(o->plugin, o->number + 1));
     FL_TRY(fl_alloc(sizeof(fl__cuda), &memory));
     fl__cuda *c = memory;
-    c->base = (fl_device){.ops = &fl__cuda_ops, .n_threads = 1, .budget_bytes = budget_bytes};
-    c->plugin = plugin;
-    c->number = number;
+    c->base = (fl_device){.ops = &fl__cuda_ops, .n_threads = 1, .budget_bytes = o->budget_bytes};
+    c->plugin = o->plugin;
+    c->number = o->number;
     fl_status status = fl__cuda_stream_create(&c->base, &c->default_stream);
+    if (status == FL_OK && o->products == FL_CUDA_PRODUCTS_LIBRARY) {
+        status = fl__cuda_library_open(c, o->tf32);
+    }
     if (status != FL_OK) {
-        fl_free(c);
+        fl__cuda_destroy(&c->base);
         return status;
     }
     *out = &c->base;

@@ -13,12 +13,35 @@ fl_status fl_cuda_plugin_open(const char *path, const fl_cuda_plugin **out) FL_M
  * FL_ENOTSUP: one line that names what is missing. */
 fl_status fl_cuda_check(const fl_cuda_plugin *plugin, int n_devices) FL_MUST_CHECK;
 
-/* Device `number` of the plugin's. Its budget is budget_bytes; workspaces of streams and pinned
- * memory lie outside. Errors of the runtime are FL_EFAILED, or FL_ENOMEM if it has no memory, and
- * name the call, the code and the runtime's own text. plugin: outlives the device. As
- * fl_cuda_check.
- */
-fl_status fl_device_cuda_create(const fl_cuda_plugin *plugin, int number, size_t budget_bytes,
-                                fl_device **out) FL_MUST_CHECK;
+/* What computes matrix products. */
+typedef enum fl_cuda_products {
+    /* cuBLASLt: fast. Where it cannot be loaded, the own kernel computes them and a warning in the
+     * log names the reason. */
+    FL_CUDA_PRODUCTS_LIBRARY = 0,
+    /* the own kernel: a row has the same bits whatever else is in the micro-batch */
+    FL_CUDA_PRODUCTS_EXACT,
+} fl_cuda_products;
+
+typedef struct fl_cuda_options {
+    const fl_cuda_plugin *plugin; /* outlives the device */
+    int number;                   /* of the plugin's devices */
+    size_t budget_bytes; /* workspaces, bf16 copies of weights and pinned memory lie outside */
+    fl_cuda_products products;
+    bool tf32; /* products of fp32 values may round them to TF32 */
+} fl_cuda_options;
+
+/* Errors of the runtime are FL_EFAILED, or FL_ENOMEM if it has no memory, and name the call, the
+ * code and the runtime's own text. As fl_cuda_check. */
+fl_status fl_device_cuda_create(const fl_cuda_options *options, fl_device **out) FL_MUST_CHECK;
+
+/* What computes the products of a CUDA device: whether it is cuBLASLt. */
+bool fl_cuda_has_library(fl_device *device);
+
+/* The algorithms that cuBLASLt chose so far, as lines of text, and those of an earlier run of this
+ * library on such a device: what they answer is not asked again. Lines of another version of the
+ * library are left out; *n_taken counts the others. *text is freed with fl_free; "" where the own
+ * kernel computes products. FL_ENOMEM */
+fl_status fl_cuda_algorithms_save(fl_device *device, char **text) FL_MUST_CHECK;
+fl_status fl_cuda_algorithms_load(fl_device *device, const char *text, int *n_taken) FL_MUST_CHECK;
 
 #endif

@@ -10,14 +10,9 @@ static fl_status refuse_type(const char *kernel, fl_dtype dtype)
                    fl_dtype_name(dtype));
 }
 
-static fl_status check_type(const char *kernel, fl_dtype dtype)
+fl_status fl__cuda_check_type(const char *kernel, fl_dtype dtype)
 {
     return dtype == FL_F32 || dtype == FL_BF16 ? FL_OK : refuse_type(kernel, dtype);
-}
-
-static fl_status check_fp32(const char *kernel, fl_dtype dtype)
-{
-    return dtype == FL_F32 ? FL_OK : refuse_type(kernel, dtype);
 }
 
 static fl_status check_heads(const fl_attention_args *a)
@@ -28,13 +23,13 @@ static fl_status check_heads(const fl_attention_args *a)
                        "at most %d",
                        (long long)(a->width / a->heads), FL__CUDA_HEAD_MAX);
     }
-    return check_type("attention", a->dtype);
+    return fl__cuda_check_type("attention", a->dtype);
 }
 
 /* ---- launches ---- */
 
 /* A workspace of needed_bytes. The one before may still be in use, so its work is waited for. */
-static fl_status grow_workspace(fl__cuda *c, fl__cuda_queue *q)
+fl_status fl__cuda_workspace_grow(fl__cuda *c, fl__cuda_queue *q)
 {
     FL__CUDA_CALL(c, stream_wait, q->stream);
     fl__cuda_workspace_drop(c, q);
@@ -44,16 +39,12 @@ static fl_status grow_workspace(fl__cuda *c, fl__cuda_queue *q)
     return FL_OK;
 }
 
-/* Call an entry of the plugin's table on stream s of device d, twice if it asks for more room. */
+/* Call an entry of the plugin's table on stream s of device d. */
 #define RUN_LAUNCH(entry, ...)                                                                     \
     fl__cuda *c = fl__cuda_of(d);                                                                  \
     fl__cuda_queue *q = fl__cuda_queue_of(c, s);                                                   \
-    FL_TRY(fl__cuda_enter(c));                                                                     \
-    int code = c->plugin->entry(q, __VA_ARGS__);                                                   \
-    if (code == FL__CUDA_MORE) {                                                                   \
-        FL_TRY(grow_workspace(c, q));                                                              \
-        code = c->plugin->entry(q, __VA_ARGS__);                                                   \
-    }                                                                                              \
+    int code;                                                                                      \
+    FL__CUDA_LAUNCH(c, q, code, entry, q, __VA_ARGS__);                                            \
     return fl__cuda_status(c, #entry, code)
 
 /* CHECK: what refuses arguments that the kernel has no code for */
@@ -64,38 +55,37 @@ static fl_status grow_workspace(fl__cuda *c, fl__cuda_queue *q)
         RUN_LAUNCH(entry, a);                                                                      \
     }
 
-LAUNCH(activate, fl_activate_args, check_type("activate", a->dtype))
-LAUNCH(activate_backward, fl_activate_backward_args, check_type("activate_backward", a->dtype))
-LAUNCH(add, fl_add_args, check_type("add", a->dtype))
+LAUNCH(activate, fl_activate_args, fl__cuda_check_type("activate", a->dtype))
+LAUNCH(activate_backward, fl_activate_backward_args,
+       fl__cuda_check_type("activate_backward", a->dtype))
+LAUNCH(add, fl_add_args, fl__cuda_check_type("add", a->dtype))
 LAUNCH(attention, fl_attention_args, check_heads(a))
 LAUNCH(attention_backward, fl_attention_backward_args, check_heads(&a->forward))
-LAUNCH(cross_entropy, fl_cross_entropy_args, check_type("cross_entropy", a->dtype))
-LAUNCH(dropout, fl_dropout_args, check_type("dropout", a->dtype))
-LAUNCH(embed, fl_embed_args, check_type("embed", a->dtype))
-LAUNCH(embed_backward, fl_embed_backward_args, check_type("embed_backward", a->forward.dtype))
-LAUNCH(gather_rows, fl_gather_rows_args, check_type("gather_rows", a->dtype))
-LAUNCH(layernorm, fl_norm_args, check_type("layernorm", a->dtype))
-LAUNCH(layernorm_backward, fl_norm_backward_args, check_type("layernorm_backward", a->dtype))
-LAUNCH(linear, fl_linear_args, check_fp32("linear", a->dtype))
-LAUNCH(linear_backward_input, fl_linear_backward_input_args,
-       check_fp32("linear_backward_input", a->dtype))
-LAUNCH(linear_backward_weights, fl_linear_backward_weights_args,
-       check_fp32("linear_backward_weights", a->dtype))
-LAUNCH(patchify, fl_patchify_args, check_type("patchify", a->dtype))
-LAUNCH(patchify_backward, fl_patchify_args, check_type("patchify_backward", a->dtype))
-LAUNCH(rmsnorm, fl_norm_args, check_type("rmsnorm", a->dtype))
-LAUNCH(rmsnorm_backward, fl_norm_backward_args, check_type("rmsnorm_backward", a->dtype))
-LAUNCH(scatter_rows, fl_scatter_rows_args, check_type("scatter_rows", a->dtype))
-LAUNCH(span_cross_entropy, fl_span_cross_entropy_args, check_type("span_cross_entropy", a->dtype))
-LAUNCH(squared_error, fl_squared_error_args, check_type("squared_error", a->dtype))
-LAUNCH(vit_assemble, fl_vit_assemble_args, check_type("vit_assemble", a->dtype))
+LAUNCH(cross_entropy, fl_cross_entropy_args, fl__cuda_check_type("cross_entropy", a->dtype))
+LAUNCH(dropout, fl_dropout_args, fl__cuda_check_type("dropout", a->dtype))
+LAUNCH(embed, fl_embed_args, fl__cuda_check_type("embed", a->dtype))
+LAUNCH(embed_backward, fl_embed_backward_args,
+       fl__cuda_check_type("embed_backward", a->forward.dtype))
+LAUNCH(gather_rows, fl_gather_rows_args, fl__cuda_check_type("gather_rows", a->dtype))
+LAUNCH(layernorm, fl_norm_args, fl__cuda_check_type("layernorm", a->dtype))
+LAUNCH(layernorm_backward, fl_norm_backward_args,
+       fl__cuda_check_type("layernorm_backward", a->dtype))
+LAUNCH(patchify, fl_patchify_args, fl__cuda_check_type("patchify", a->dtype))
+LAUNCH(patchify_backward, fl_patchify_args, fl__cuda_check_type("patchify_backward", a->dtype))
+LAUNCH(rmsnorm, fl_norm_args, fl__cuda_check_type("rmsnorm", a->dtype))
+LAUNCH(rmsnorm_backward, fl_norm_backward_args, fl__cuda_check_type("rmsnorm_backward", a->dtype))
+LAUNCH(scatter_rows, fl_scatter_rows_args, fl__cuda_check_type("scatter_rows", a->dtype))
+LAUNCH(span_cross_entropy, fl_span_cross_entropy_args,
+       fl__cuda_check_type("span_cross_entropy", a->dtype))
+LAUNCH(squared_error, fl_squared_error_args, fl__cuda_check_type("squared_error", a->dtype))
+LAUNCH(vit_assemble, fl_vit_assemble_args, fl__cuda_check_type("vit_assemble", a->dtype))
 LAUNCH(vit_assemble_backward, fl_vit_assemble_backward_args,
-       check_type("vit_assemble_backward", a->dtype))
+       fl__cuda_check_type("vit_assemble_backward", a->dtype))
 
 static fl_status launch_convert(fl_device *d, fl_stream *s, const fl_convert_args *a)
 {
-    FL_TRY(check_type("convert", a->from));
-    FL_TRY(check_type("convert", a->to));
+    FL_TRY(fl__cuda_check_type("convert", a->from));
+    FL_TRY(fl__cuda_check_type("convert", a->to));
     RUN_LAUNCH(convert, a);
 }
 
@@ -124,12 +114,6 @@ static fl_status launch_sum_squares_many(fl_device *d, fl_stream *s, const fl_sq
 
 /* ---- the table ---- */
 
-static void release_weight(fl_device *d, fl_weight *w)
-{
-    (void)d;
-    (void)w; /* nothing is packed */
-}
-
 const fl_device_ops fl__cuda_ops = {
     .version = FL_DEVICE_OPS_VERSION,
     .size_bytes = sizeof(fl_device_ops),
@@ -155,7 +139,10 @@ const fl_device_ops fl__cuda_ops = {
     .stream_wait = fl__cuda_stream_wait,
     .event_elapsed = fl__cuda_event_elapsed,
     .destroy = fl__cuda_destroy,
-    .weight_release = release_weight,
+    .weight_release = fl__cuda_weight_release,
+    .linear = fl__cuda_linear,
+    .linear_backward_input = fl__cuda_linear_backward_input,
+    .linear_backward_weights = fl__cuda_linear_backward_weights,
 #define FL_ENTRY(kernel, args) .kernel = launch_##kernel,
     FL__CUDA_KERNELS(FL_ENTRY)
 #undef FL_ENTRY

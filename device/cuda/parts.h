@@ -11,6 +11,7 @@ typedef struct fl__cuda {
     const fl_cuda_plugin *plugin;
     int number;
     fl_stream *default_stream;
+    fl__cuda_library *library; /* NULL: products by the own kernel */
 } fl__cuda;
 
 /* An fl_stream of this device is an fl__cuda_queue, with the workspace of the stream's kernels,
@@ -38,6 +39,18 @@ fl_status fl__cuda_enter(const fl__cuda *c) FL_MUST_CHECK;
     do {                                                                                           \
         FL_TRY(fl__cuda_enter(c));                                                                 \
         FL_TRY(fl__cuda_status(c, #entry, (c)->plugin->entry(__VA_ARGS__)));                       \
+    } while (0)
+
+/* Let `code` be what a launch of the plugin's table on queue q returns; it is called again with a
+ * larger workspace if it asks for one. */
+#define FL__CUDA_LAUNCH(c, q, code, entry, ...)                                                    \
+    do {                                                                                           \
+        FL_TRY(fl__cuda_enter(c));                                                                 \
+        (code) = (c)->plugin->entry(__VA_ARGS__);                                                  \
+        if ((code) == FL__CUDA_MORE) {                                                             \
+            FL_TRY(fl__cuda_workspace_grow(c, q));                                                 \
+            (code) = (c)->plugin->entry(__VA_ARGS__);                                              \
+        }                                                                                          \
     } while (0)
 
 /* What gives something back fails for nobody: an error that stays comes from the next wait. */
@@ -73,10 +86,29 @@ fl_status fl__cuda_event_elapsed(fl_device *d, const fl_event *from, const fl_ev
 /* Free the queue's workspace; its work is done. */
 void fl__cuda_workspace_drop(fl__cuda *c, fl__cuda_queue *q);
 
+/* products.c */
+void fl__cuda_weight_release(fl_device *d, fl_weight *w);
+fl_status fl__cuda_linear(fl_device *d, fl_stream *s, const fl_linear_args *a) FL_MUST_CHECK;
+fl_status fl__cuda_linear_backward_input(fl_device *d, fl_stream *s,
+                                         const fl_linear_backward_input_args *a) FL_MUST_CHECK;
+fl_status fl__cuda_linear_backward_weights(fl_device *d, fl_stream *s,
+                                           const fl_linear_backward_weights_args *a) FL_MUST_CHECK;
+
+/* library.c */
+fl_status fl__cuda_library_open(fl__cuda *c, bool tf32) FL_MUST_CHECK;
+void fl__cuda_library_close(fl__cuda *c);
+
 /* cuda.c */
 void fl__cuda_destroy(fl_device *d);
 
 /* kernels.c */
+
+/* FL_ENOTSUP for a type that `kernel` has no code for */
+fl_status fl__cuda_check_type(const char *kernel, fl_dtype dtype) FL_MUST_CHECK;
+
+/* A workspace of needed_bytes. The one before may still be in use, so its work is waited for. */
+fl_status fl__cuda_workspace_grow(fl__cuda *c, fl__cuda_queue *q) FL_MUST_CHECK;
+
 extern const fl_device_ops fl__cuda_ops;
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Goes up when the table, launches.h or an argument of a kernel changes. */
-enum { FL_CUDA_PLUGIN_VERSION = 1 };
+enum { FL_CUDA_PLUGIN_VERSION = 2 };
 
 /* The name of the table in the plugin's file. */
 #define FL_CUDA_PLUGIN_TABLE "fl_cuda_plugin_table"
@@ -22,6 +22,9 @@ enum {
     FL_CUDA_DRIVER_TOO_OLD = 35,
     FL_CUDA_NO_DEVICE = 100
 };
+
+/* Codes from here on are those of cuBLASLt, plus this. */
+enum { FL_CUDA_LIBRARY_CODE = 100000 };
 
 /* Each function returns 0 or an error code. Handles are the runtime's own. Threads: any, as the
  * runtime allows it; what a thread calls is for the device that it chose last. */
@@ -54,8 +57,17 @@ typedef struct fl_cuda_plugin {
     int (*event_elapsed)(const void *from, const void *to, float *ms);
 
 #define FL__CUDA_ENTRY(kernel, args) int (*kernel)(fl__cuda_queue * q, const args *a);
-    FL__CUDA_KERNELS(FL__CUDA_ENTRY)
+    FL__CUDA_LAUNCHES(FL__CUDA_ENTRY)
 #undef FL__CUDA_ENTRY
+    /* cuBLASLt (device/cuda/cublaslt.h) */
+    int (*library_open)(bool tf32, fl__cuda_library **out, const char **reason);
+    int (*library_close)(fl__cuda_library *library);
+    int (*library_multiply)(fl__cuda_library *library, fl__cuda_queue *q,
+                            const fl__cuda_product *p);
+    int (*library_save)(fl__cuda_library *library, char *text, size_t size_bytes,
+                        size_t *needed_bytes);
+    int (*library_load)(fl__cuda_library *library, const char *text, int *n_taken);
+
     int (*add_to_sum)(fl__cuda_queue *q, double value, double *sum);
     int (*adamw_many)(fl__cuda_queue *q, const fl_update *list, int n, const fl_adamw_step *step);
     int (*sgd_many)(fl__cuda_queue *q, const fl_update *list, int n, const fl_sgd_step *step);

@@ -1,4 +1,5 @@
 /* The plugin's table over the CUDA runtime: libfrostline_cuda.so is this file and the kernels. */
+#include "device/cuda/cublaslt.h"
 #include "device/cuda/plugin.h"
 
 #include <cuda_runtime_api.h>
@@ -18,8 +19,15 @@ static cudaEvent_t event_of(const void *event)
     return static_cast<cudaEvent_t>(const_cast<void *>(event));
 }
 
+/* The library's functions, once they are found. */
+static fl__cublaslt library;
+
 static const char *error_text(int code)
 {
+    if (code >= FL_CUDA_LIBRARY_CODE) {
+        return library.cublasLtGetStatusString(
+            static_cast<cublasStatus_t>(code - FL_CUDA_LIBRARY_CODE));
+    }
     return cudaGetErrorString(static_cast<cudaError_t>(code));
 }
 
@@ -108,6 +116,12 @@ static int event_elapsed(const void *from, const void *to, float *ms)
     return cudaEventElapsedTime(ms, event_of(from), event_of(to));
 }
 
+static int library_open(bool tf32, fl__cuda_library **out, const char **reason)
+{
+    *reason = fl__cublaslt_load(nullptr, &library);
+    return *reason == nullptr ? fl__cublaslt_open(&library, tf32, out) : (int)FL__CUDA_NO_LIBRARY;
+}
+
 /* C++17 cannot name the members: their order is that of the table. */
 extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_plugin_table = {
     FL_CUDA_PLUGIN_VERSION,
@@ -132,9 +146,14 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     stream_wait_event,
     event_elapsed,
 #define FL_ENTRY(kernel, args) fl__cuda_##kernel,
-    FL__CUDA_KERNELS(FL_ENTRY)
+    FL__CUDA_LAUNCHES(FL_ENTRY)
 #undef FL_ENTRY
-        fl__cuda_add_to_sum,
+        library_open,
+    fl__cublaslt_close,
+    fl__cublaslt_multiply,
+    fl__cublaslt_save,
+    fl__cublaslt_take,
+    fl__cuda_add_to_sum,
     fl__cuda_adamw_many,
     fl__cuda_sgd_many,
     fl__cuda_sum_squares_many,

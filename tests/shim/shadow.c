@@ -108,6 +108,12 @@ static region *region_at(uintptr_t at)
     return &all.list[all.recent];
 }
 
+bool shim_region_holds(const void *memory, size_t size_bytes)
+{
+    const region *r = region_at((uintptr_t)memory);
+    return r != NULL && size_bytes <= r->end - (uintptr_t)memory;
+}
+
 /* Whether the access behind `s` came before the current thread's next access to the region. */
 static bool is_ordered(const region *r, const stamp *s, const shim_now *now)
 {

@@ -32,6 +32,9 @@ extern "C" {
 void shim_region_add(const void *memory, size_t size_bytes, const char *name);
 void shim_region_remove(const void *memory);
 
+/* Whether all of it lies in one region. */
+bool shim_region_holds(const void *memory, size_t size_bytes);
+
 /* What stopped the last launch that failed; "" if none did since the last call. */
 const char *shim_take_error(void);
 

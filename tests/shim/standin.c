@@ -1,5 +1,7 @@
 #include "tests/shim/standin.h"
 
+#include "tests/shim/cublaslt/cublasLt.h"
+#include "tests/shim/cublaslt_table.h"
 #include "tests/shim/parts.h"
 
 #include <stdbool.h>
@@ -19,7 +21,8 @@ static struct {
     int outstanding;
     char entry[64]; /* that fails next */
     int n, code, broken;
-    int64_t clock; /* goes up with each event */
+    int64_t clock;          /* goes up with each event */
+    const char *no_library; /* why there is none */
 } standin;
 
 /* Whether this call fails: 0 or the code. */
@@ -45,6 +48,9 @@ static int failure_of(const char *entry)
 static const char *error_text(int code)
 {
     static char text[700];
+    if (code >= FL_CUDA_LIBRARY_CODE) {
+        return cublasLtGetStatusString((cublasStatus_t)(code - FL_CUDA_LIBRARY_CODE));
+    }
     switch (code) {
     case FL_CUDA_OUT_OF_MEMORY:
         return "out of memory";
@@ -243,8 +249,41 @@ static int note_launch(int code)
         FAIL_OR_GO_ON(#kernel);                                                                    \
         return note_launch(fl__cuda_##kernel(q, a));                                               \
     }
-FL__CUDA_KERNELS(STANDIN_CASE)
+FL__CUDA_LAUNCHES(STANDIN_CASE)
 #undef STANDIN_CASE
+
+static int library_open(bool tf32, fl__cuda_library **out, const char **reason)
+{
+    FAIL_OR_GO_ON("library_open");
+    *reason = standin.no_library;
+    return standin.no_library == NULL ? standin_library_open(tf32, out) : (int)FL__CUDA_NO_LIBRARY;
+}
+
+static int library_close(fl__cuda_library *library)
+{
+    int code = fl__cublaslt_close(library);
+    int failure = failure_of("library_close");
+    return failure == 0 ? code : failure;
+}
+
+static int library_multiply(fl__cuda_library *library, fl__cuda_queue *q, const fl__cuda_product *p)
+{
+    FAIL_OR_GO_ON("library_multiply");
+    return fl__cublaslt_multiply(library, q, p);
+}
+
+static int library_save(fl__cuda_library *library, char *text, size_t size_bytes,
+                        size_t *needed_bytes)
+{
+    FAIL_OR_GO_ON("library_save");
+    return fl__cublaslt_save(library, text, size_bytes, needed_bytes);
+}
+
+static int library_load(fl__cuda_library *library, const char *text, int *n_taken)
+{
+    FAIL_OR_GO_ON("library_load");
+    return fl__cublaslt_take(library, text, n_taken);
+}
 
 static int run_add_to_sum(fl__cuda_queue *q, double value, double *sum)
 {
@@ -294,9 +333,14 @@ static const fl_cuda_plugin plugin = {
     .stream_wait_event = stream_wait_event,
     .event_elapsed = event_elapsed,
 #define STANDIN_CASE(kernel, args) .kernel = run_##kernel,
-    FL__CUDA_KERNELS(STANDIN_CASE)
+    FL__CUDA_LAUNCHES(STANDIN_CASE)
 #undef STANDIN_CASE
-        .add_to_sum = run_add_to_sum,
+        .library_open = library_open,
+    .library_close = library_close,
+    .library_multiply = library_multiply,
+    .library_save = library_save,
+    .library_load = library_load,
+    .add_to_sum = run_add_to_sum,
     .adamw_many = run_adamw_many,
     .sgd_many = run_sgd_many,
     .sum_squares_many = run_sum_squares_many,
@@ -311,6 +355,8 @@ const fl_cuda_plugin *standin_plugin(void)
     standin.memory_bytes = SIZE_MAX;
     standin.n = 0;
     standin.broken = 0;
+    standin.no_library = NULL;
+    cublaslt_begin("", 0, CUBLAS_STATUS_SUCCESS);
     return &plugin;
 }
 
@@ -330,6 +376,11 @@ void standin_fail(const char *entry, int n, int code)
     snprintf(standin.entry, sizeof standin.entry, "%s", entry);
     standin.n = n;
     standin.code = code;
+}
+
+void standin_remove_library(const char *reason)
+{
+    standin.no_library = reason;
 }
 
 void standin_break(int code)
@@ -357,9 +408,14 @@ const char *standin_entry(int index)
                                         "stream_wait_event",
                                         "event_elapsed",
 #define STANDIN_CASE(kernel, args) #kernel,
-                                        FL__CUDA_KERNELS(STANDIN_CASE)
+                                        FL__CUDA_LAUNCHES(STANDIN_CASE)
 #undef STANDIN_CASE
-                                            "add_to_sum",
+                                            "library_open",
+                                        "library_close",
+                                        "library_multiply",
+                                        "library_save",
+                                        "library_load",
+                                        "add_to_sum",
                                         "adamw_many",
                                         "sgd_many",
                                         "sum_squares_many",
@@ -369,5 +425,5 @@ const char *standin_entry(int index)
 
 int standin_outstanding(void)
 {
-    return standin.outstanding;
+    return standin.outstanding + cublaslt_outstanding();
 }

@@ -1,5 +1,6 @@
 /* A stand-in for the plugin of the CUDA device: the kernels run on the host, in the shim; memory is
- * host memory; streams do their work at the call. Any call can be made to fail. */
+ * host memory; streams do their work at the call; matrix products are those of a stand-in for
+ * cuBLASLt (cublaslt/cublasLt.h). Any call can be made to fail. */
 #ifndef FL_TESTS_SHIM_STANDIN_H
 #define FL_TESTS_SHIM_STANDIN_H
 
@@ -14,6 +15,9 @@ void standin_set_devices(int n, int code);
 /* How much device memory there is; SIZE_MAX at first. */
 void standin_set_memory(size_t size_bytes);
 
+/* From now on cuBLASLt cannot be loaded; `reason` stays the caller's. */
+void standin_remove_library(const char *reason);
+
 /* The n-th call of an entry of the table from now on fails with `code`; n = 0: none does. What
  * gives something back does so nevertheless. */
 void standin_fail(const char *entry, int n, int code);
@@ -25,7 +29,7 @@ void standin_break(int code);
 /* Names of the entries that standin_fail knows; NULL behind the last. */
 const char *standin_entry(int index);
 
-/* Memory, streams and events that were not given back. */
+/* Memory, streams, events and what the library describes that were not given back. */
 int standin_outstanding(void);
 
 #endif

@@ -158,24 +158,48 @@ static fl_mask mask(rig *r)
         r->status = r->device->ops->kernel(r->device, NULL, __VA_ARGS__);                          \
     }
 
-/* ---- products, which are fp32 ---- */
+/* ---- products ---- */
 
-static void run_linear(rig *r)
+/* With a bias and an activation. pre: whether the sum before it is kept */
+static void run_activated(rig *r, int64_t n_out, fl_activation activation, bool pre)
 {
-    const fl_linear_args a = {.in = floats(r, size(r)),
-                              .w = weight(r, OUT, r->shape->width),
-                              .bias = weight(r, 1, OUT),
-                              .activation = FL_ACT_GELU_TANH,
-                              .pre = floats(r, tokens(r) * OUT),
-                              .y = floats(r, tokens(r) * OUT),
+    const fl_linear_args a = {.dtype = r->dtype,
+                              .in = values(r, size(r)),
+                              .w = weight(r, n_out, r->shape->width),
+                              .bias = weight(r, 1, n_out),
+                              .activation = activation,
+                              .pre = pre ? values(r, tokens(r) * n_out) : NULL,
+                              .y = values(r, tokens(r) * n_out),
                               .m = tokens(r)};
     RUN(linear, &a)
 }
 
+static void run_linear(rig *r)
+{
+    run_activated(r, OUT, FL_ACT_GELU_TANH, true);
+}
+
+static void run_linear_of_eights(rig *r)
+{
+    run_activated(r, 24, FL_ACT_GELU_TANH, true);
+}
+
+static void run_linear_pre_not_kept(rig *r)
+{
+    run_activated(r, OUT, FL_ACT_GELU_TANH, false);
+    run_activated(r, OUT, FL_ACT_GELU_ERF, false);
+}
+
+static void run_linear_erf(rig *r)
+{
+    run_activated(r, OUT, FL_ACT_GELU_ERF, true);
+}
+
 static void run_linear_residual(rig *r)
 {
-    float *y = floats(r, tokens(r) * 70);
-    const fl_linear_args a = {.in = floats(r, size(r)),
+    void *y = values(r, tokens(r) * 70);
+    const fl_linear_args a = {.dtype = r->dtype,
+                              .in = values(r, size(r)),
                               .w = weight(r, 70, r->shape->width),
                               .residual = y,
                               .y = y,
@@ -183,24 +207,43 @@ static void run_linear_residual(rig *r)
     RUN(linear, &a)
 }
 
+/* Neither bias nor anything else, then a residual that is not y. */
+static void run_linear_plain(rig *r)
+{
+    fl_linear_args a = {.dtype = r->dtype,
+                        .in = values(r, size(r)),
+                        .w = weight(r, OUT, r->shape->width),
+                        .y = values(r, tokens(r) * OUT),
+                        .m = tokens(r)};
+    RUN(linear, &a)
+    a.bias = weight(r, 1, OUT);
+    a.residual = values(r, tokens(r) * OUT);
+    a.y = values(r, tokens(r) * OUT);
+    RUN(linear, &a)
+}
+
 static void run_linear_backward_input(rig *r)
 {
-    const fl_linear_backward_input_args a = {.grad_out = floats(r, tokens(r) * OUT),
+    const fl_linear_backward_input_args a = {.dtype = r->dtype,
+                                             .grad_out = values(r, tokens(r) * OUT),
                                              .w = weight(r, OUT, r->shape->width),
-                                             .grad_in = floats(r, size(r)),
+                                             .grad_in = values(r, size(r)),
                                              .m = tokens(r)};
     RUN(linear_backward_input, &a)
 }
 
 static void run_linear_backward_weights(rig *r)
 {
-    const fl_linear_backward_weights_args a = {.grad_out = floats(r, tokens(r) * OUT),
-                                               .in = floats(r, size(r)),
-                                               .grad_w = floats(r, OUT * r->shape->width),
-                                               .grad_bias = floats(r, OUT),
-                                               .m = tokens(r),
-                                               .n_out = OUT,
-                                               .n_in = r->shape->width};
+    fl_linear_backward_weights_args a = {.dtype = r->dtype,
+                                         .grad_out = values(r, tokens(r) * OUT),
+                                         .in = values(r, size(r)),
+                                         .grad_w = floats(r, OUT * r->shape->width),
+                                         .grad_bias = floats(r, OUT),
+                                         .m = tokens(r),
+                                         .n_out = OUT,
+                                         .n_in = r->shape->width};
+    RUN(linear_backward_weights, &a)
+    a.grad_w = NULL;
     RUN(linear_backward_weights, &a)
 }
 
@@ -618,6 +661,10 @@ static const struct {
     bool once; /* its call depends on no shape */
 } kernels[] = {
     {"linear", run_linear, false},
+    {"linear of eights", run_linear_of_eights, false},
+    {"linear, sum not kept", run_linear_pre_not_kept, false},
+    {"linear, erf", run_linear_erf, false},
+    {"linear, plain", run_linear_plain, false},
     {"linear, residual", run_linear_residual, false},
     {"linear_backward_input", run_linear_backward_input, false},
     {"linear_backward_weights", run_linear_backward_weights, false},
@@ -719,6 +766,9 @@ static fl_status compare_array(const rig *got, const rig *want, int array, doubl
 
 static void drop_arrays(rig *r)
 {
+    for (int i = 0; i < r->n_weights; i++) {
+        r->device->ops->weight_release(r->device, &r->weights[i]);
+    }
     for (int i = 0; i < r->n_arrays; i++) {
         fl_device_free(r->device, r->array[i].memory,
                        (size_t)r->array[i].n * size_of(r, r->array[i].element));

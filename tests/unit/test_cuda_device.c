@@ -23,7 +23,8 @@ enum { BUDGET = 1 << 20 };
 static fl_device *device_of(const fl_cuda_plugin *plugin)
 {
     fl_device *d = NULL;
-    if (fl_device_cuda_create(plugin, 0, BUDGET, &d) != FL_OK) {
+    if (fl_device_cuda_create(&(fl_cuda_options){.plugin = plugin, .budget_bytes = BUDGET}, &d) !=
+        FL_OK) {
         fail_msg("%s", fl_errmsg());
     }
     return d;
@@ -91,11 +92,12 @@ static void test_cuda_device__refuses_what_it_has_no_kernel_for(void **state)
 {
     (void)state;
     fl_device *d = device_of(standin_plugin());
-    const fl_linear_args linear = {.dtype = FL_BF16};
+    fl_weight w = {0};
+    const fl_linear_args linear = {.dtype = FL_I32, .w = &w};
     const fl_add_args add = {.dtype = FL_I32};
     const fl_attention_args attention = {.heads = 2, .width = 258};
     assert_int_equal(d->ops->linear(d, NULL, &linear), FL_ENOTSUP);
-    assert_string_equal(fl_errmsg(), "device cuda: linear has no kernel for bf16");
+    assert_string_equal(fl_errmsg(), "device cuda: linear has no kernel for int32");
     assert_int_equal(d->ops->add(d, NULL, &add), FL_ENOTSUP);
     assert_string_equal(fl_errmsg(), "device cuda: add has no kernel for int32");
     assert_int_equal(d->ops->attention(d, NULL, &attention), FL_ENOTSUP);
@@ -106,10 +108,30 @@ static void test_cuda_device__refuses_what_it_has_no_kernel_for(void **state)
 
 /* ---- failures ---- */
 
+static bool is_one_of(const char *name, const char *const *names)
+{
+    while (*names != NULL && strcmp(name, *names) != 0) {
+        names++;
+    }
+    return *names != NULL;
+}
+
 /* Whether use_all runs a kernel: the one that fails, or one that needs a workspace. */
 static bool runs(const char *kernel, const char *entry)
 {
-    return strcmp(kernel, entry) == 0 || strcmp(kernel, "cross_entropy") == 0;
+    static const char *const products[] = {"multiply", "column_sums", "library_multiply", NULL};
+    return strcmp(kernel, entry) == 0 || strcmp(kernel, "cross_entropy") == 0 ||
+           (strncmp(kernel, "linear", 6) == 0 && is_one_of(entry, products));
+}
+
+static fl_status use_algorithms(fl_device *d)
+{
+    char *text = NULL;
+    int n = 0;
+    FL_TRY(fl_cuda_algorithms_save(d, &text));
+    fl_status status = fl_cuda_algorithms_load(d, text, &n);
+    fl_free(text);
+    return status;
 }
 
 /* Everything that a device can be asked for but most kernels, until something fails; then all is
@@ -121,7 +143,12 @@ static fl_status use_all(const fl_cuda_plugin *plugin, const char *entry)
     fl_event *e = NULL;
     void *memory = NULL, *host = NULL;
     double us;
-    FL_TRY(fl_device_cuda_create(plugin, 0, BUDGET, &d));
+    const fl_cuda_options options = {.plugin = plugin,
+                                     .budget_bytes = BUDGET,
+                                     .products = strcmp(entry, "multiply") == 0
+                                                     ? FL_CUDA_PRODUCTS_EXACT
+                                                     : FL_CUDA_PRODUCTS_LIBRARY};
+    FL_TRY(fl_device_cuda_create(&options, &d));
     fl_status status = d->ops->stream_create(d, &s);
     status = status == FL_OK ? d->ops->event_create(d, &e) : status;
     status = status == FL_OK ? fl_device_alloc(d, 8, "memory", &memory) : status;
@@ -143,6 +170,7 @@ static fl_status use_all(const fl_cuda_plugin *plugin, const char *entry)
             fl_free(out);
         }
     }
+    status = status == FL_OK ? use_algorithms(d) : status;
     if (host != NULL) {
         d->ops->host_give(d, host, 8);
     }
@@ -162,7 +190,8 @@ static void test_cuda_device__passes_on_the_failure_of_every_call(void **state)
         const fl_cuda_plugin *plugin = standin_plugin();
         standin_fail(entry, 1, CODE);
         fl_status status = use_all(plugin, entry);
-        bool gives = strstr(entry, "_give") != NULL || strstr(entry, "_destroy") != NULL;
+        bool gives = strstr(entry, "_give") != NULL || strstr(entry, "_destroy") != NULL ||
+                     strstr(entry, "_close") != NULL;
         char named[96];
         snprintf(named, sizeof named, "%s: another error (CUDA error %d)", entry, CODE);
         if (gives ? status != FL_OK : status == FL_OK) {

@@ -22,7 +22,9 @@ static fl_device *cuda, *cpu;
 static int create_devices(void **state)
 {
     (void)state;
-    return fl_device_cuda_create(standin_plugin(), 0, SIZE_MAX, &cuda) == FL_OK &&
+    const fl_cuda_options options = {
+        .plugin = standin_plugin(), .budget_bytes = SIZE_MAX, .products = FL_CUDA_PRODUCTS_EXACT};
+    return fl_device_cuda_create(&options, &cuda) == FL_OK &&
                    fl_device_cpu_create(1, NULL, SIZE_MAX, &cpu) == FL_OK
                ? 0
                : -1;

@@ -53,7 +53,9 @@ static void test_plugin__of_nvcc_loads_and_looks_for_devices(void **state)
     fl_status status = fl_cuda_check(plugin, 1);
     if (status == FL_OK) {
         fl_device *d = NULL;
-        assert_int_equal(fl_device_cuda_create(plugin, 0, 1 << 20, &d), FL_OK);
+        assert_int_equal(fl_device_cuda_create(
+                             &(fl_cuda_options){.plugin = plugin, .budget_bytes = 1 << 20}, &d),
+                         FL_OK);
         fl_device_destroy(&d);
         assert_int_equal(fl_cuda_check(plugin, 10000), FL_ENOTSUP);
         assert_non_null(strstr(fl_errmsg(), "10000 CUDA devices asked for, this machine has "));
