@@ -38,6 +38,9 @@ struct dim3 {
 
 #define __syncthreads() shim_sync_block(__FILE__, __LINE__)
 #define __syncwarp() ((void)shim_sync_warp(__FILE__, __LINE__, SHIM_SYNC, 0xFFFFFFFFu, 0, 0))
+#define __ballot_sync(mask, value)                                                                 \
+    ((unsigned)shim_sync_warp(__FILE__, __LINE__, SHIM_BALLOT, mask, (value) ? 1 : 0, 0))
+#define __popc(bits) __builtin_popcount(bits)
 #define __shfl_xor_sync(mask, value, lanes)                                                        \
     shim_shuffle(__FILE__, __LINE__, SHIM_XOR, mask, value, lanes)
 #define __shfl_down_sync(mask, value, lanes)                                                       \

@@ -143,6 +143,7 @@ static __global__ void shuffles(const double *x, double *y, int from)
     y[t] = __shfl_xor_sync(0xFFFFFFFFu, x[t], from);
     y[WARP + t] = __shfl_down_sync(0xFFFFFFFFu, x[t], from);
     y[2 * WARP + t] = __shfl_sync(0xFFFFFFFFu, x[t], from);
+    y[3 * WARP + t] = __popc(__ballot_sync(0xFFFFFFFFu, (int)t >= from));
 }
 
 int fault_shuffles(const double *x, double *y, int from)

@@ -39,7 +39,8 @@ int fault_count(int *sum, bool atomic);
 /* Threads of a block: y[i] is read by all, and written by thread `writer`, in the same interval. */
 int fault_write_after_read(float *y, int writer);
 
-/* y[i] = the value of lane `from`, by each kind of shuffle: [3][32]. */
+/* y[i] = the value of lane `from`, by each kind of shuffle, then how many lanes from there on there
+ * are, by a ballot: [4][32]. */
 int fault_shuffles(const double *x, double *y, int from);
 
 #ifdef __cplusplus

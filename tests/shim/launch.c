@@ -281,12 +281,13 @@ static uint32_t source_lane(const fibre *f, uint32_t lane)
 
 static void release_warp(fibre *f)
 {
-    uint64_t values[SHIM_WARP];
+    uint64_t values[SHIM_WARP], ballot = 0;
     for (uint32_t lane = 0; lane < SHIM_WARP; lane++) {
         values[lane] = f[lane].value;
+        ballot |= (uint64_t)(values[lane] != 0) << lane;
     }
     for (uint32_t lane = 0; lane < SHIM_WARP; lane++) {
-        f[lane].value = values[source_lane(&f[lane], lane)];
+        f[lane].value = f[lane].op == SHIM_BALLOT ? ballot : values[source_lane(&f[lane], lane)];
         f[lane].warp_epoch += f[lane].op == SHIM_SYNC ? 1 : 0;
         f[lane].state = READY;
     }

@@ -32,9 +32,10 @@ void *shim_shared(const char *file, int line, const char *name, size_t size_byte
 void shim_sync_block(const char *file, int line);
 
 /* What a warp does together. */
-typedef enum shim_warp_op { SHIM_SYNC, SHIM_XOR, SHIM_DOWN, SHIM_FROM } shim_warp_op;
+typedef enum shim_warp_op { SHIM_SYNC, SHIM_XOR, SHIM_DOWN, SHIM_FROM, SHIM_BALLOT } shim_warp_op;
 
-/* The value of the lane that `op` and `argument` name. All lanes take part: mask is ~0. */
+/* The value of the lane that `op` and `argument` name; SHIM_BALLOT: a bit for each lane, set where
+ * its value is not 0. All lanes take part: mask is ~0. */
 uint64_t shim_sync_warp(const char *file, int line, shim_warp_op op, uint32_t mask, uint64_t value,
                         int argument);
 

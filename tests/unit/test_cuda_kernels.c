@@ -65,6 +65,20 @@ static void test_cuda_kernels__agree_with_the_cpu_in_bf16(void **state)
     run_all(FL_BF16, 1e-2);
 }
 
+/* More rows than a block of the sort has threads: added in the CPU's order, to the last bit. */
+static void test_cuda_kernels__add_rows_of_embeddings_in_order(void **state)
+{
+    (void)state;
+    const pair_shape shape = {"many rows", 3, {0, 301, 301, 700}, 1, 7};
+    int k = 0;
+    while (strcmp(pair_kernel_at(k), "embed_backward") != 0) {
+        k++;
+    }
+    if (pair_run(k, &shape, FL_F32, cuda, cpu, 0.0) != FL_OK) {
+        fail_msg("%s", fl_errmsg());
+    }
+}
+
 /* ---- what else is in the micro-batch ---- */
 
 enum { FIRST = 9, SECOND = 40, HEADS = 2, WIDTH = 24, OUT = 19 };
@@ -169,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_kernels__agree_with_the_cpu_in_fp32),
         cmocka_unit_test(test_cuda_kernels__agree_with_the_cpu_in_bf16),
+        cmocka_unit_test(test_cuda_kernels__add_rows_of_embeddings_in_order),
         cmocka_unit_test(test_cuda_kernels__give_a_sample_the_same_bits_in_any_micro_batch),
     };
     return cmocka_run_group_tests(tests, create_devices, destroy_devices);

@@ -153,7 +153,7 @@ static void test_shim__finds_a_write_to_what_others_have_read(void **state)
 static void test_shim__shuffles_as_a_warp_does(void **state)
 {
     (void)state;
-    double in[WARP], out[3 * WARP];
+    double in[WARP], out[4 * WARP];
     for (int i = 0; i < WARP; i++) {
         in[i] = i + 0.25;
     }
@@ -164,6 +164,7 @@ static void test_shim__shuffles_as_a_warp_does(void **state)
         assert_true(out[i] == in[i ^ 5]);
         assert_true(out[WARP + i] == in[i + 5 < WARP ? i + 5 : i]);
         assert_true(out[2 * WARP + i] == in[5]);
+        assert_true(out[3 * WARP + i] == WARP - 5);
     }
     shim_region_remove(in);
     shim_region_remove(out);
