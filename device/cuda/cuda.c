@@ -62,6 +62,8 @@ void fl__cuda_destroy(fl_device *d)
     fl__cuda *c = fl__cuda_of(d);
     fl__cuda_stream_destroy(d, &c->default_stream);
     fl__cuda_library_close(c);
+    fl__cuda_arena_close(c);
+    pthread_mutex_destroy(&c->lock);
     fl_free(c);
 }
 
@@ -74,7 +76,9 @@ fl_status fl_device_cuda_create(const fl_cuda_options *o, fl_device **out)
     c->base = (fl_device){.ops = &fl__cuda_ops, .n_threads = 1, .budget_bytes = o->budget_bytes};
     c->plugin = o->plugin;
     c->number = o->number;
+    pthread_mutex_init(&c->lock, NULL);
     fl_status status = fl__cuda_stream_create(&c->base, &c->default_stream);
+    status = status == FL_OK ? fl__cuda_arena_open(c, o->budget_bytes) : status;
     if (status == FL_OK && o->products == FL_CUDA_PRODUCTS_LIBRARY) {
         status = fl__cuda_library_open(c, o->tf32);
     }

@@ -25,7 +25,9 @@ typedef enum fl_cuda_products {
 typedef struct fl_cuda_options {
     const fl_cuda_plugin *plugin; /* outlives the device */
     int number;                   /* of the plugin's devices */
-    size_t budget_bytes; /* workspaces, bf16 copies of weights and pinned memory lie outside */
+    /* Taken from the device at once. Workspaces, bf16 copies of weights and pinned memory lie
+     * outside. SIZE_MAX: there is no budget, and nothing is taken before it is wanted. */
+    size_t budget_bytes;
     fl_cuda_products products;
     bool tf32; /* products of fp32 values may round them to TF32 */
 } fl_cuda_options;

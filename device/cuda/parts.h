@@ -2,8 +2,10 @@
 #ifndef FL_DEVICE_CUDA_PARTS_H
 #define FL_DEVICE_CUDA_PARTS_H
 
+#include "device/cuda/arena.h"
 #include "device/cuda/cuda.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 typedef struct fl__cuda {
@@ -11,6 +13,8 @@ typedef struct fl__cuda {
     const fl_cuda_plugin *plugin;
     int number;
     fl_stream *default_stream;
+    pthread_mutex_t lock;      /* of the arena */
+    fl__cuda_arena arena;      /* without a budget, it has no byte */
     fl__cuda_library *library; /* NULL: products by the own kernel */
 } fl__cuda;
 
@@ -61,6 +65,11 @@ fl_status fl__cuda_enter(const fl__cuda *c) FL_MUST_CHECK;
     } while (0)
 
 /* memory.c */
+
+/* One allocation of budget_bytes. FL_ENOMEM */
+fl_status fl__cuda_arena_open(fl__cuda *c, size_t budget_bytes) FL_MUST_CHECK;
+void fl__cuda_arena_close(fl__cuda *c);
+
 fl_status fl__cuda_memory_take(fl_device *d, size_t size_bytes, void **out) FL_MUST_CHECK;
 void fl__cuda_memory_give(fl_device *d, void *memory, size_t size_bytes);
 fl_status fl__cuda_memory_share(fl_device *d, size_t size_bytes, void **out,

@@ -37,6 +37,8 @@ typedef struct fl_cuda_plugin {
     int (*count_devices)(int *n);
     int (*choose_device)(int number); /* for this thread */
 
+    int (*device_wait)(void); /* the host waits for all streams of it */
+
     int (*memory_take)(size_t size_bytes, void **out); /* 256-aligned, not cleared */
     int (*memory_give)(void *memory);
     int (*host_take)(size_t size_bytes, void **out); /* pinned, not cleared */

@@ -41,6 +41,11 @@ static int choose_device(int number)
     return cudaSetDevice(number);
 }
 
+static int device_wait(void)
+{
+    return cudaDeviceSynchronize();
+}
+
 static int memory_take(size_t size_bytes, void **out)
 {
     return cudaMalloc(out, size_bytes);
@@ -130,6 +135,7 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     error_text,
     count_devices,
     choose_device,
+    device_wait,
     memory_take,
     memory_give,
     host_take,

@@ -78,6 +78,11 @@ static int choose_device(int number)
     return number >= 0 && number < standin.n_devices ? 0 : OTHER_ERROR;
 }
 
+static int device_wait(void)
+{
+    return failure_of("device_wait");
+}
+
 /* ---- memory ---- */
 
 static int find_block(const void *memory)
@@ -317,6 +322,7 @@ static const fl_cuda_plugin plugin = {
     .error_text = error_text,
     .count_devices = count_devices,
     .choose_device = choose_device,
+    .device_wait = device_wait,
     .memory_take = memory_take,
     .memory_give = memory_give,
     .host_take = host_take,
@@ -392,6 +398,7 @@ const char *standin_entry(int index)
 {
     static const char *const names[] = {"count_devices",
                                         "choose_device",
+                                        "device_wait",
                                         "memory_take",
                                         "memory_give",
                                         "host_take",

@@ -191,7 +191,7 @@ static void test_cuda_device__passes_on_the_failure_of_every_call(void **state)
         standin_fail(entry, 1, CODE);
         fl_status status = use_all(plugin, entry);
         bool gives = strstr(entry, "_give") != NULL || strstr(entry, "_destroy") != NULL ||
-                     strstr(entry, "_close") != NULL;
+                     strstr(entry, "_close") != NULL || strcmp(entry, "device_wait") == 0;
         char named[96];
         snprintf(named, sizeof named, "%s: another error (CUDA error %d)", entry, CODE);
         if (gives ? status != FL_OK : status == FL_OK) {
@@ -238,18 +238,107 @@ static void test_cuda_device__keeps_failing_once_a_kernel_went_wrong(void **stat
     assert_int_equal(standin_outstanding(), 0);
 }
 
-static void test_cuda_device__tells_that_memory_ran_out(void **state)
+/* ---- the budget ---- */
+
+static void test_cuda_device__takes_its_budget_at_once(void **state)
 {
     (void)state;
-    const fl_cuda_plugin *plugin = standin_plugin();
-    fl_device *d = device_of(plugin);
+    const fl_cuda_options options = {.plugin = standin_plugin(), .budget_bytes = 1000};
+    fl_device *d = NULL;
+    standin_set_memory(999);
+    assert_int_equal(fl_device_cuda_create(&options, &d), FL_ENOMEM);
+    assert_string_equal(fl_errmsg(), "its budget of 1000 bytes: device cuda 0: memory_take: out of "
+                                     "memory (CUDA error 2)");
+    assert_int_equal(standin_outstanding(), 0);
+    standin_set_memory(1000);
+    assert_int_equal(fl_device_cuda_create(&options, &d), FL_OK);
+    void *memory = NULL;
+    assert_int_equal(fl_device_alloc(d, 1000, "weights", &memory), FL_OK); /* all of it */
+    fl_device_free(d, memory, 1000);
+    fl_device_destroy(&d);
+    assert_int_equal(standin_outstanding(), 0);
+}
+
+static void test_cuda_device__without_a_budget_takes_what_is_asked(void **state)
+{
+    (void)state;
+    const fl_cuda_options options = {.plugin = standin_plugin(), .budget_bytes = SIZE_MAX};
+    fl_device *d = NULL;
     void *memory = NULL;
     standin_set_memory(1000);
+    assert_int_equal(fl_device_cuda_create(&options, &d), FL_OK);
     assert_int_equal(fl_device_alloc(d, 1001, "weights", &memory), FL_ENOMEM);
     assert_string_equal(fl_errmsg(), "device cuda 0: memory_take: out of memory (CUDA error 2)");
     assert_int_equal(d->used_bytes, 0);
     assert_int_equal(fl_device_alloc(d, 1000, "weights", &memory), FL_OK);
     fl_device_free(d, memory, 1000);
+    fl_device_destroy(&d);
+}
+
+/* A byte that is written and read back. */
+static void use_memory(fl_device *d, void *memory, size_t size_bytes)
+{
+    char x = 'x', back = 0, first = 1;
+    assert_int_equal(d->ops->copy_out(d, NULL, &first, memory, 1), FL_OK);
+    assert_int_equal(first, 0); /* cleared */
+    assert_int_equal(d->ops->copy_in(d, NULL, (char *)memory + size_bytes - 1, &x, 1), FL_OK);
+    assert_int_equal(d->ops->copy_out(d, NULL, &back, (char *)memory + size_bytes - 1, 1), FL_OK);
+    assert_int_equal(back, 'x');
+}
+
+/* A stage is prepared while another one is in use: together they exceed the budget. */
+static void test_cuda_device__has_what_was_reserved_when_it_is_claimed(void **state)
+{
+    (void)state;
+    enum { MOST = BUDGET / 3 * 2 };
+    fl_device *d = device_of(standin_plugin());
+    void *old = NULL, *next = NULL, *third = NULL;
+    assert_int_equal(fl_device_alloc(d, MOST, "a stage", &old), FL_OK);
+    assert_int_equal(fl_device_reserve(d, MOST, &next), FL_OK);
+    assert_int_equal(d->used_bytes, MOST);
+    use_memory(d, next, MOST);
+    assert_int_equal(fl_device_claim(d, MOST, "the next stage"), FL_EBUDGET);
+    fl_device_free(d, old, MOST);
+    assert_int_equal(fl_device_claim(d, MOST, "the next stage"), FL_OK);
+    assert_int_equal(d->used_bytes, MOST);
+    standin_set_memory(BUDGET + MOST);                           /* all that there is */
+    assert_int_equal(fl_device_reserve(d, MOST, &third), FL_OK); /* where the old one was */
+    use_memory(d, third, MOST);
+    void *none = NULL;
+    char line[200];
+    snprintf(line, sizeof line,
+             "device cuda 0: no room for %d bytes: the largest hole of the budget's %d has %d, and "
+             "the device has no other memory",
+             MOST, BUDGET, (BUDGET - MOST) / 256 * 256);
+    assert_int_equal(fl_device_reserve(d, MOST, &none), FL_ENOMEM);
+    assert_string_equal(fl_errmsg(), line);
+    fl_device_drop(d, third, MOST);
+    fl_device_free(d, next, MOST);
+    fl_device_destroy(&d);
+    assert_int_equal(standin_outstanding(), 0);
+}
+
+/* The budget has the bytes, but in two holes. */
+static void test_cuda_device__goes_beside_an_arena_in_pieces(void **state)
+{
+    (void)state;
+    enum { QUARTER = BUDGET / 4 };
+    fl_device *d = device_of(standin_plugin());
+    void *piece[4] = {NULL}, *half = NULL;
+    int before = standin_outstanding();
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(fl_device_alloc(d, QUARTER, "a quarter", &piece[i]), FL_OK);
+    }
+    assert_int_equal(standin_outstanding(), before);
+    fl_device_free(d, piece[0], QUARTER);
+    fl_device_free(d, piece[2], QUARTER);
+    assert_int_equal(fl_device_alloc(d, 2 * QUARTER, "a half", &half), FL_OK);
+    assert_int_equal(standin_outstanding(), before + 1);
+    use_memory(d, half, 2 * QUARTER);
+    fl_device_free(d, half, 2 * QUARTER);
+    assert_int_equal(standin_outstanding(), before);
+    fl_device_free(d, piece[1], QUARTER);
+    fl_device_free(d, piece[3], QUARTER);
     fl_device_destroy(&d);
 }
 
@@ -292,7 +381,7 @@ static void test_cuda_check__refuses_a_plugin_of_another_version(void **state)
     refused(&other, 1, line);
     other = *standin_plugin();
     other.memory_give = NULL;
-    refused(&other, 1, "plugin stand-in lacks function 4 of the CUDA plugin interface");
+    refused(&other, 1, "plugin stand-in lacks function 5 of the CUDA plugin interface");
 }
 
 int main(void)
@@ -304,7 +393,10 @@ int main(void)
         cmocka_unit_test(test_cuda_device__passes_on_the_failure_of_every_call),
         cmocka_unit_test(test_cuda_device__leaves_nothing_behind_whichever_call_fails),
         cmocka_unit_test(test_cuda_device__keeps_failing_once_a_kernel_went_wrong),
-        cmocka_unit_test(test_cuda_device__tells_that_memory_ran_out),
+        cmocka_unit_test(test_cuda_device__takes_its_budget_at_once),
+        cmocka_unit_test(test_cuda_device__without_a_budget_takes_what_is_asked),
+        cmocka_unit_test(test_cuda_device__has_what_was_reserved_when_it_is_claimed),
+        cmocka_unit_test(test_cuda_device__goes_beside_an_arena_in_pieces),
         cmocka_unit_test(test_cuda_check__names_what_is_missing),
         cmocka_unit_test(test_cuda_check__refuses_a_plugin_of_another_version),
     };
