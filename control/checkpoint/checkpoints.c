@@ -62,6 +62,11 @@ void fl_checkpoints_close(fl_checkpoints *c)
 
 /* ---- while the run lasts ---- */
 
+void fl_checkpoints_forgive(fl_checkpoints *c, int64_t gap_us, int64_t now_us)
+{
+    c->moved_us = c->moved_us + gap_us < now_us ? c->moved_us + gap_us : now_us;
+}
+
 void fl_checkpoints_watch(fl_checkpoints *c, bool paused, int64_t now_us)
 {
     if (c->store == NULL) {

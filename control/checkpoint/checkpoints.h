@@ -96,6 +96,10 @@ void fl_checkpoints_file(fl_checkpoints *checkpoints, int rank,
 void fl_checkpoints_part(fl_checkpoints *checkpoints, int rank,
                          const fl_checkpoint_part_report *report);
 
+/* The controller did not run for this long, until now_us: the time does not count against the
+ * checkpoint that is being written. */
+void fl_checkpoints_forgive(fl_checkpoints *checkpoints, int64_t gap_us, int64_t now_us);
+
 /* Ask for checkpoints that are due, commit those that are complete, give up those that are stuck;
  * called in every turn of the loop. Never waits. paused: the run pauses at a control point. */
 void fl_checkpoints_watch(fl_checkpoints *checkpoints, bool paused, int64_t now_us);

@@ -346,21 +346,33 @@ static void watch_departed(fl_controller *controller, int64_t now_us)
     }
 }
 
+/* What was heard in this turn already is not moved into the future. */
+static void shift(int64_t *moment_us, int64_t gap_us, int64_t now_us)
+{
+    *moment_us = *moment_us + gap_us < now_us ? *moment_us + gap_us : now_us;
+}
+
 /* The machine slept, or something stopped the controller with or without its workers. Time during
- * which the controller itself was not running is not counted against any worker. */
+ * which the controller itself was not running is not counted against any worker, and ends no
+ * transition and no checkpoint. */
 static void forgive_gap(fl_controller *controller, int64_t now_us)
 {
-    int64_t gap_us = now_us - controller->shutdown.looked_us;
-    controller->shutdown.looked_us = now_us;
-    if (gap_us < controller->shutdown.limits.silence_us / 4) {
+    fl_shutdown *shutdown = &controller->shutdown;
+    int64_t gap_us = now_us - shutdown->looked_us;
+    shutdown->looked_us = now_us;
+    if (gap_us < shutdown->limits.silence_us / 4) {
         return;
     }
     fl_log(FL_LOG_DEBUG, "the controller did not run for %.1f s", (double)gap_us * 1e-6);
     for (int i = 0; i < controller->n_workers; i++) {
-        controller->workers[i].heard_us += gap_us;
+        shift(&controller->workers[i].heard_us, gap_us, now_us);
         controller->workers[i].spawned_us += gap_us;
     }
-    controller->shutdown.deadline_us += gap_us;
+    shutdown->deadline_us += gap_us;
+    shift(&shutdown->moved_us, gap_us, now_us);
+    shift(&shutdown->stall_reported_us, gap_us, now_us);
+    fl_elastic_forgive(&controller->elastic, gap_us);
+    fl_checkpoints_forgive(&controller->checkpoints, gap_us, now_us);
 }
 
 static void tell_alive(fl_controller *controller, int64_t now_us)

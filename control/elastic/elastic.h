@@ -154,6 +154,9 @@ const fl_elastic_outcome *fl_elastic_outcome_of(const fl_elastic *elastic, uint3
 fl_elastic_terms fl_elastic_terms_now(const fl_elastic *elastic);
 void fl_elastic_terms_set(fl_elastic *elastic, const fl_elastic_terms *terms);
 
+/* The controller did not run for this long: the time does not count against a transition. */
+void fl_elastic_forgive(fl_elastic *elastic, int64_t gap_us);
+
 /* Continue without the lost worker `rank`: later plans do not use it, and a transition that is
  * being prepared is cancelled. */
 void fl_elastic_without(fl_elastic *elastic, int rank, const char *why);

@@ -224,6 +224,12 @@ static void look_whether_over(fl_elastic *elastic)
     }
 }
 
+void fl_elastic_forgive(fl_elastic *elastic, int64_t gap_us)
+{
+    elastic->transition.deadline_us += gap_us;
+    elastic->transition.opinion_us += gap_us;
+}
+
 bool fl_elastic_counts_on(const fl_elastic *elastic, int rank)
 {
     const fl_transition *e = &elastic->transition;

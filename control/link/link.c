@@ -20,6 +20,11 @@
 
 #define EVENTS_ENDPOINT "inproc://link-events"
 
+enum {
+    SILENT_HEARTBEATS = 5, /* the controller sends a sign of life at least once in two */
+    PATIENCE_US = 250 * 1000,
+};
+
 enum { QUEUE_START_BYTES = 256 * 1024, QUEUE_LIMIT_BYTES = 64 * 1024 * 1024, RECONNECT_MS = 10 };
 
 /* ---- opening and closing ---- */
@@ -112,7 +117,7 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
     link->context = options->context;
     link->controller = getppid();
     link->wake_fd = link->signal_fd = -1;
-    link->heard_us = fl_now_us();
+    atomic_init(&link->heard_us, fl_now_us());
     pthread_mutex_init(&link->lock, NULL);
     fl_condition_init(&link->woken);
     atomic_init(&link->operation, "starting");
@@ -371,6 +376,18 @@ bool fl_link_wait_command(fl_link *link, int64_t step, int64_t timeout_ms, fl_co
     }
     pthread_mutex_unlock(&link->lock);
     return taken;
+}
+
+bool fl_link_is_late(fl_link *link, fl_link_patience *patience, int64_t timeout_ms)
+{
+    int64_t now_us = fl_now_us();
+    int64_t passed_us = now_us - patience->looked_us;
+    bool silent = now_us - atomic_load(&link->heard_us) > SILENT_HEARTBEATS * link->heartbeat_us;
+    if (patience->looked_us != 0 && !silent) {
+        patience->counted_us += passed_us < PATIENCE_US ? passed_us : PATIENCE_US;
+    }
+    patience->looked_us = now_us;
+    return patience->counted_us >= timeout_ms * 1000;
 }
 
 void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const double *squared, int n)

@@ -267,6 +267,16 @@ bool fl_link_take_command(fl_link *link, int64_t step, fl_command *out);
 /* The same, but waits for a command; false after timeout_ms. */
 bool fl_link_wait_command(fl_link *link, int64_t step, int64_t timeout_ms, fl_command *out);
 
+/* A wait for the controller that is made of many short ones; zero at its start. */
+typedef struct fl_link_patience {
+    int64_t looked_us, counted_us;
+} fl_link_patience;
+
+/* Whether the controller has had timeout_ms to answer. Called at least every 100 ms. Time does not
+ * count while the controller is silent, because it was stopped, nor while this process did not run
+ * itself. */
+bool fl_link_is_late(fl_link *link, fl_link_patience *patience, int64_t timeout_ms);
+
 /* A test program that defines this function is called at each turn of the link thread, before it
  * sends, and may delay it; in any other program it is absent. */
 void fl__link_turn(int rank) __attribute__((weak));

@@ -167,7 +167,7 @@ static void receive_orders(fl_link *link)
     zmq_msg_t part;
     zmq_msg_init(&part);
     while (zmq_msg_recv(&part, link->socket, ZMQ_DONTWAIT) >= 0) {
-        link->heard_us = fl_now_us();
+        atomic_store(&link->heard_us, fl_now_us());
         link->told_of_silence = false;
         if (!zmq_msg_more(&part)) { /* the first part is the topic */
             receive_message(link, (const unsigned char *)zmq_msg_data(&part), zmq_msg_size(&part));
@@ -217,9 +217,10 @@ static void watch_controller(fl_link *link, int64_t now_us)
     if (link->orphaned_us != 0 && now_us - link->orphaned_us > ORPHAN_MS * 1000) {
         die_of(SIGKILL);
     }
-    if (now_us - link->heard_us > 10 * link->heartbeat_us && !link->told_of_silence) {
+    int64_t silence_us = now_us - atomic_load(&link->heard_us);
+    if (silence_us > 10 * link->heartbeat_us && !link->told_of_silence) {
         fl_log(FL_LOG_WARN, "the controller has been silent for %.1f s; waiting for it",
-               (double)(now_us - link->heard_us) * 1e-6);
+               (double)silence_us * 1e-6);
         link->told_of_silence = true;
     }
 }

@@ -46,10 +46,11 @@ struct fl_link {
     /* the link thread alone uses these */
     const unsigned char *unsent; /* taken from the queue, not yet accepted by the socket */
     size_t n_unsent;
-    int64_t heartbeat_sent_us, heard_us;
+    int64_t heartbeat_sent_us;
     int64_t orphaned_us,
-        terminated_us;     /* when the controller died, when a SIGTERM came; 0: not yet */
-    atomic_bool connected; /* written by the link's thread */
+        terminated_us;        /* when the controller died, when a SIGTERM came; 0: not yet */
+    atomic_bool connected;    /* written by the link's thread */
+    _Atomic int64_t heard_us; /* the controller's last message; written by the link's thread */
     bool aborted, run_is_stopping, told_of_silence;
 };
 

@@ -116,11 +116,11 @@ static bool is_due(const worker *w)
 
 static fl_status wait_command(worker *w, fl_command *command)
 {
-    int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
+    fl_link_patience patience = {0};
     fl_flight_enter(FL_FLIGHT_COMMAND, -1, -1, 0);
     while (!fl_link_wait_command(w->link, w->step, STANDBY_SLICE_MS, command)) {
         FL_TRY(fl_worker_check_abort(w));
-        if (fl_left_ms(deadline_us) == 0) {
+        if (fl_link_is_late(w->link, &patience, w->c->job->fault.deadline_ms)) {
             return fl_fail(FL_EDEADLINE, "the controller did not answer for step %lld in time",
                            (long long)w->step);
         }

@@ -63,10 +63,10 @@ fl_status fl_setting_wait(fl_worker_state *w, fl_command *command)
 
 fl_status fl_setting_take_wake(fl_worker_state *w)
 {
-    int64_t deadline_us = fl_deadline_us(w->c->job->fault.deadline_ms);
+    fl_link_patience patience = {0};
     while (!fl_link_wait_wake(w->link, SLICE_MS)) {
         FL_TRY(fl_worker_check_abort(w));
-        if (fl_left_ms(deadline_us) == 0) {
+        if (fl_link_is_late(w->link, &patience, w->c->job->fault.deadline_ms)) {
             return fl_fail(FL_EDEADLINE, "the controller did not wake this worker with the others");
         }
     }
