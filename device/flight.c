@@ -276,6 +276,7 @@ void fl_flight_look(const fl_flight *flight, int rank, int track_index, fl_fligh
     memset(out, 0, sizeof *out);
     for (int i = 0; i < TRIES; i++) {
         uint64_t before = atomic_load_explicit(&t->changes, memory_order_acquire);
+        out->n_changes = before;
         look_once(t, out); /* the last try stands: its writer died or was stopped in the middle */
         if (before % 2 == 0 && before == atomic_load_explicit(&t->changes, memory_order_relaxed)) {
             out->whole = true;

@@ -149,6 +149,7 @@ typedef struct fl_flight_view {
     int depth;
     fl_flight_entry open[FL_FLIGHT_DEPTH];
     fl_flight_entry last;
+    uint64_t n_changes; /* how often an operation has been entered or left on this track, twofold */
     bool whole; /* false: at every try its writer was in the middle of a change, or died there */
 } fl_flight_view;
 

@@ -132,6 +132,7 @@ fl_status fl__copy_wait(host_copy *copy, int64_t deadline_us)
     host_group *g = fl__host_group_of(copy->channel);
     copy_queue *q = &g->copies;
     fl_status status = FL_OK;
+    deadline_us = fl_net_wait_limit(g->net, deadline_us);
     pthread_mutex_lock(&q->mutex);
     while (copy->under_way && status == FL_OK) {
         int64_t slice_us = fl_deadline_us(SLICE_MS);

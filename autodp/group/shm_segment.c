@@ -84,7 +84,7 @@ static fl_status wait_for(fl_shm_segment *b, int member, const atomic_uint *word
         return FL_OK;
     }
     int64_t started_us = fl_now_us(), latest_us = fl_deadline_us(b->o.wait_timeout_ms);
-    latest_us = deadline_us < latest_us ? deadline_us : latest_us;
+    latest_us = fl_net_wait_limit(b->o.net, deadline_us < latest_us ? deadline_us : latest_us);
     for (;;) {
         fl_status alive = fl_net_expect(b->o.net, member);
         if (has_come(word, target, &seen)) {

@@ -11,6 +11,7 @@
 #include <frostline/status.h>
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -38,6 +39,9 @@ typedef struct fl_abort_set {
         fl_status why; /* FL_OK: unused */
     } aborted[FL_ABORT_SET_MEMORY];
     unsigned n_aborted;
+    /* Whoever aborts also decides how long a wait may last: nets that join the set do not apply the
+     * deadlines of their callers' waits. Set before the first net joins. */
+    bool limits_waits;
 } fl_abort_set;
 
 #define FL_ABORT_SET_INIT                                                                          \

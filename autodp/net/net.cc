@@ -246,20 +246,33 @@ static fl_status start(fl_net_buffer *b, bool sending, int peer, uint64_t tag, s
     return FL_OK;
 }
 
+extern "C" int64_t fl_net_wait_limit(const fl_net *net, int64_t deadline_us)
+{
+    return net->waits_unlimited ? INT64_MAX : deadline_us;
+}
+
+/* Gloo closes every connection when a wait has timed out: a wait cannot be repeated. */
+static milliseconds limit_of(const fl_net *net, int64_t deadline_us)
+{
+    return net->waits_unlimited
+               ? fl__net_no_limit
+               : milliseconds(std::min(fl_left_ms(deadline_us), net->wait_timeout_ms));
+}
+
 static fl_status finish(fl_net_buffer *b, bool sending, int64_t deadline_us)
 {
     fl_net *net = b->net;
     if (net->state.load() != FL_OK) {
         return fl__net_refused(net);
     }
-    int64_t limit_ms = std::min(fl_left_ms(deadline_us), net->wait_timeout_ms);
+    milliseconds limit = limit_of(net, deadline_us);
     int peer = (sending ? b->send_peer : b->recv_peer).load();
     if (fl_net_lost(net, peer)) {
         return failed_with(net, peer); /* also if it was not started for that reason */
     }
     try {
-        bool finished = sending ? b->unbound->waitSend(nullptr, milliseconds(limit_ms))
-                                : b->unbound->waitRecv(nullptr, milliseconds(limit_ms));
+        bool finished =
+            sending ? b->unbound->waitSend(nullptr, limit) : b->unbound->waitRecv(nullptr, limit);
         if (!finished) {
             return failed_with(net, peer);
         }
@@ -270,7 +283,7 @@ static fl_status finish(fl_net_buffer *b, bool sending, int64_t deadline_us)
         const char *what = sending ? "sending to" : "receiving from";
         if (fl__net_is_timeout(failure.what())) {
             snprintf(reason, sizeof reason, "%s member %d took longer than %lld ms", what, peer,
-                     (long long)limit_ms);
+                     (long long)limit.count());
             fl__net_break(net, FL_EDEADLINE, reason);
         } else {
             snprintf(reason, sizeof reason, "%s member %d: %s", what, peer,

@@ -94,6 +94,10 @@ fl_status fl_net_send(fl_net_buffer *b, int peer, uint64_t tag, size_t offset,
 fl_status fl_net_recv(fl_net_buffer *b, int peer, uint64_t tag, size_t offset,
                       size_t size_bytes) FL_MUST_CHECK;
 
+/* When a wait that may last until `deadline_us` must end: then, or never (INT64_MAX) if the net's
+ * abort set limits its waits. Threads: any. */
+int64_t fl_net_wait_limit(const fl_net *net, int64_t deadline_us);
+
 /* Finish an operation. FL_EDEADLINE, FL_EPEER, or the abort's reason. */
 fl_status fl_net_wait_send(fl_net_buffer *b, int64_t deadline_us) FL_MUST_CHECK;
 fl_status fl_net_wait_recv(fl_net_buffer *b, int64_t deadline_us) FL_MUST_CHECK;

@@ -382,6 +382,7 @@ static fl_status join_abort_set(fl_net *net, const fl_net_options *o)
     net->abortable = {o->generation, net, abort_net, nullptr, nullptr};
     FL_TRY(fl_abort_set_add(o->abort_set, &net->abortable));
     net->abort_set = o->abort_set;
+    net->waits_unlimited = o->abort_set->limits_waits;
     return FL_OK;
 }
 

@@ -26,6 +26,9 @@ const uint64_t tag_watch = tag_hello + 2; /* and above: a fresh one for each wat
 
 const char bye_mark = 'B';
 
+/* For a wait that an abort alone ends. */
+const milliseconds fl__net_no_limit = std::chrono::hours(24 * 365);
+
 /* The first message of a member: it exposes a stranger or a wrong wiring. */
 struct Hello {
     uint32_t magic, rank, size, name_hash;
@@ -42,6 +45,7 @@ struct fl_net_buffer {
 struct fl_net {
     int rank, size;
     int64_t wait_timeout_ms;
+    bool waits_unlimited;    /* an abort alone ends a wait */
     fl_abort_set *abort_set; /* NULL: none */
     fl_abortable abortable;
     std::string name;

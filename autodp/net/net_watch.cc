@@ -65,7 +65,7 @@ void fl__net_watch(fl_net *net)
                 }
                 net->watched = buffer.get();
             }
-            buffer->waitRecv(nullptr, std::chrono::hours(24 * 365));
+            buffer->waitRecv(nullptr, fl__net_no_limit);
         } catch (const std::exception &) {
             /* A pair died; the next round finds out which, and whether it said bye. */
         }

@@ -57,6 +57,10 @@ static fl_status open_tables(fl_controller *controller)
     FL_TRY(fl_run_times_init(&controller->times, controller->n_workers));
     FL_TRY(fl_store_create(&controller->store));
     FL_TRY(fl_flight_create(controller->n_workers, &controller->flight));
+    const fl_watch_limits *limits = &controller->shutdown.limits;
+    FL_TRY(fl_standstill_watch_init(&controller->standstill, controller->n_workers,
+                                    &(fl_standstill_limits){.silence_us = limits->silence_us,
+                                                            .deadline_us = limits->circle_us}));
     facts->workers = controller->workers;
     facts->flight = controller->flight;
     FL_TRY(fl_flight_dump_init(&controller->flight_dump, facts));
@@ -210,6 +214,7 @@ static void close_all(fl_controller *controller)
     fl_flight_dump_fini(&controller->flight_dump);
     fl_checkpoints_close(&controller->checkpoints);
     fl_elastic_close(&controller->elastic);
+    fl_standstill_watch_fini(&controller->standstill);
     fl_flight_destroy(&controller->flight);
     fl_free(controller->workers);
     fl_run_times_fini(&controller->times);

@@ -11,6 +11,7 @@
 #include "control/controller/shutdown.h"
 #include "control/controller/signals.h"
 #include "control/controller/spawn.h"
+#include "control/controller/standstill.h"
 #include "control/controller/stop_answer.h"
 #include "control/elastic/elastic.h"
 #include "control/events/record.h"
@@ -34,7 +35,8 @@ struct fl_controller {
     fl_router router;
     fl_store *store;
     int n_workers;
-    fl_worker *workers;    /* [n_workers] */
+    fl_worker *workers; /* [n_workers] */
+    fl_standstill_watch standstill;
     fl_flight *flight;     /* current and latest operations of the workers */
     fl_step_order reports; /* step reports, before they go to the statistics and to steps.jsonl */
     fl_run_stats stats;

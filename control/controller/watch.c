@@ -15,6 +15,7 @@ fl_watch_limits fl_watch_limits_of(int64_t detect_ms, int64_t deadline_ms)
         .settle_us = detect_us * 4 / 100,
         .grace_us = detect_us * 20 / 100,
         .start_us = start_ms * 1000,
+        .circle_us = deadline_ms * 1000,
     };
 }
 
@@ -48,6 +49,10 @@ static fl_loss_kind symptom(const fl_worker *w, const fl_watch_limits *limits, i
         *since_us = w->heard_us;
         return FL_LOSS_SILENT;
     }
+    if (w->hung && now_us - w->heard_us <= limits->silence_us / 4) { /* or its link stopped, too */
+        *since_us = now_us - w->still_us;
+        return FL_LOSS_HUNG;
+    }
     if (!w->ready && now_us - w->spawned_us > limits->start_us) {
         *since_us = w->spawned_us + limits->start_us;
         return FL_LOSS_NEVER_READY;
@@ -60,10 +65,11 @@ static bool is_consequence(const fl_worker *w, fl_loss_kind kind)
     return kind == FL_LOSS_REPORTED && fl_status_is_regroup(w->failure);
 }
 
-/* A death by a signal explains more than a report of a process, and both more than silence. */
+/* A death by a signal explains more than a report of a process, and both more than silence or a
+ * standstill. */
 static int class_of(fl_loss_kind kind)
 {
-    return kind == FL_LOSS_KILLED ? 0 : kind == FL_LOSS_SILENT ? 2 : 1;
+    return kind == FL_LOSS_KILLED ? 0 : kind == FL_LOSS_SILENT || kind == FL_LOSS_HUNG ? 2 : 1;
 }
 
 /* Whether `a` is the likelier cause of a stall. A standby worker takes part in no step, so it is
@@ -96,6 +102,23 @@ static fl_loss_kind waited_for(const fl_worker *workers, int n_workers, int firs
     }
     *who = late >= 0 ? late : first_reporter;
     return late >= 0 ? FL_LOSS_STUCK : FL_LOSS_REPORTED;
+}
+
+/* Every worker that trains waits for another one: none of them will ever finish. */
+static bool all_wait(const fl_worker *workers, int n_workers, const fl_watch_limits *limits)
+{
+    int n_waiting = 0;
+    for (int i = 0; i < n_workers; i++) {
+        const fl_worker *w = &workers[i];
+        if (!w->place.active || w->departed) {
+            continue;
+        }
+        if (w->waits_us <= limits->circle_us) {
+            return false;
+        }
+        n_waiting++;
+    }
+    return n_waiting > 0;
 }
 
 fl_loss_kind fl_watch_judge(const fl_worker *workers, int n_workers, const fl_watch_limits *limits,
@@ -134,6 +157,9 @@ fl_loss_kind fl_watch_judge(const fl_worker *workers, int n_workers, const fl_wa
         now_us - consequence_us > limits->silence_us) {
         return waited_for(workers, n_workers, first_reporter, who);
     }
+    if (cause == FL_LOSS_NONE && first_reporter < 0 && all_wait(workers, n_workers, limits)) {
+        return waited_for(workers, n_workers, first_reporter, who);
+    }
     return FL_LOSS_NONE;
 }
 
@@ -152,6 +178,8 @@ const char *fl_watch_kind_text(fl_loss_kind kind)
         return "reported";
     case FL_LOSS_SILENT:
         return "silent";
+    case FL_LOSS_HUNG:
+        return "hung";
     case FL_LOSS_NEVER_READY:
         return "never ready";
     case FL_LOSS_STUCK:
@@ -178,6 +206,10 @@ static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us,
     case FL_LOSS_SILENT:
         snprintf(text, size, "did not answer for %.1f s (it was in: %s)",
                  (double)(now_us - w->heard_us) * 1e-6, w->operation);
+        break;
+    case FL_LOSS_HUNG:
+        snprintf(text, size, "has stood still for %.1f s, although its link answers (it is in: %s)",
+                 (double)w->still_us * 1e-6, w->operation);
         break;
     case FL_LOSS_NEVER_READY:
         snprintf(text, size, "was not ready %.0f s after its start (%s%s)",

@@ -14,6 +14,7 @@ typedef struct fl_watch_limits {
     int64_t settle_us;  /* from the first symptom to naming its cause */
     int64_t start_us;   /* from the fork to ready */
     int64_t grace_us;   /* from ABORT to SIGKILL */
+    int64_t circle_us;  /* for which all workers may wait for each other */
 } fl_watch_limits;
 
 /* Limits such that silence, settling, grace and ending together take at most detect_ms. */

@@ -20,8 +20,13 @@ typedef struct fl_worker {
     char operation[FL_WIRE_OPERATION_MAX + 1];
     fl_memory_report memory;
     int64_t exited_us;
-    int wait_status;   /* as waitpid gives it; holds when exited_us is set */
-    bool killed;       /* killed by the controller */
+    int wait_status; /* as waitpid gives it; holds when exited_us is set */
+    bool killed;     /* killed by the controller */
+    /* Since its training thread last entered or left an operation: control/controller/standstill.h
+     */
+    int64_t waits_us;  /* it has waited for other workers */
+    int64_t still_us;  /* it has been in an operation of its own */
+    bool hung;         /* longer than it may */
     int64_t failed_us; /* it reported a failure */
     fl_status failure;
     char failure_text[FL_WIRE_TEXT_MAX + 1];
@@ -34,8 +39,9 @@ typedef enum fl_loss_kind {
     FL_LOSS_EXITED,      /* without fl_link_done, and without reporting a failure */
     FL_LOSS_REPORTED,    /* it reported a failure of its own */
     FL_LOSS_SILENT,      /* no heartbeat */
+    FL_LOSS_HUNG,        /* it sends heartbeats, but its training thread stands still */
     FL_LOSS_NEVER_READY, /* alive, but not ready within its time to start */
-    FL_LOSS_STUCK,       /* it sends heartbeats, but others waited for it in vain */
+    FL_LOSS_STUCK,       /* all workers waited for each other, and this one is furthest behind */
 } fl_loss_kind;
 
 /* "active", "standby", ...: as status and metrics name it. */

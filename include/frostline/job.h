@@ -198,7 +198,7 @@ typedef struct fl_job {
     } elastic;
     struct {
         int64_t detect_ms;   /* a silent worker is noticed within this */
-        int64_t deadline_ms; /* the longest any single wait between workers may last */
+        int64_t deadline_ms; /* longest time of a layer, a read, a wait of all workers */
     } fault;
     struct {
         fl_interval every;     /* none: not even at the end of the run */

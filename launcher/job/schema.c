@@ -739,7 +739,9 @@ static const fl_field fields[] = {
      .initial = "60s",
      .least = SECOND,
      .most = 24 * HOUR,
-     .doc = "The longest that any wait between workers may last; at least fault.detect."},
+     .doc =
+         "The longest that one layer may compute, that one read of samples may take, and that all "
+         "workers may wait for each other; at least fault.detect."},
 
     {.path = "checkpoint.every",
      .type = FL_FIELD_INTERVAL,

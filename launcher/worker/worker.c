@@ -291,6 +291,7 @@ int fl_worker_run(void *context, int rank, const char *endpoint)
 {
     share_one_heap();
     worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .abort_set = FL_ABORT_SET_INIT};
+    w.abort_set.limits_waits = w.c->task == FL_WORKER_TRAIN; /* control/controller/standstill.h */
     w.end_step = w.c->n_steps;
     begin_at(&w);
     int64_t n_an_epoch = fl_sampler_steps_per_epoch(w.c->n_samples, fl_sampler_batch(w.c->job));

@@ -154,19 +154,41 @@ static void test_standstill__stopped_in_a_transition(void **state)
     expect_named(&t, "worker 0 is in send of state to worker", "worker");
 }
 
-/* The worker sends heartbeats but does not continue: a deadline between workers ends the run, and
- * the message names the operations that did not return. */
-static void test_standstill__a_deadline_passes(void **state)
+/* Would catch: a hang that looks like slowness until fault.deadline. */
+static void test_standstill__a_worker_that_hangs_is_found_at_once(void **state)
 {
     (void)state;
-    standstill t = {.name = "deadline",
+    standstill t = {.name = "hang",
                     .k = "2",
                     .r = "1",
-                    .deadline = "2s",
+                    .deadline = "600s",
                     .who = 0,
                     .kind = FL_FLIGHT_BACKWARD,
                     .hang = true};
     expect_named(&t, "worker 0 is in backward of layer", "worker 1 waits for worker 0");
+    t.name = "optimizer";
+    t.who = 1;
+    t.kind = FL_FLIGHT_OPTIMIZER;
+    expect_named(&t, "worker 1 is in optimizer (step 5", "worker 0 waits for worker 1");
+}
+
+/* No worker stands still in an operation of its own, but all wait. */
+static void test_standstill__all_wait_for_each_other(void **state)
+{
+    (void)state;
+    standstill t = {.name = "circle",
+                    .k = "2",
+                    .r = "1",
+                    .deadline = "2s",
+                    .who = 1,
+                    .kind = FL_FLIGHT_RECEIVE,
+                    .hang = true};
+    char text[4096];
+    scenario s = run_to_the_end(&t, text, sizeof text);
+    print_message("%s\n", text);
+    assert_non_null(strstr(text, "is alive, but others waited for it in vain"));
+    assert_non_null(strstr(text, "worker 1 waits for worker 0 in receive of activations"));
+    (void)s;
 }
 
 int main(void)
@@ -175,7 +197,8 @@ int main(void)
         cmocka_unit_test(test_standstill__stopped_in_a_receive),
         cmocka_unit_test(test_standstill__stopped_in_an_all_reduce),
         cmocka_unit_test(test_standstill__stopped_in_a_transition),
-        cmocka_unit_test(test_standstill__a_deadline_passes),
+        cmocka_unit_test(test_standstill__a_worker_that_hangs_is_found_at_once),
+        cmocka_unit_test(test_standstill__all_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

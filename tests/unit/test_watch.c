@@ -16,7 +16,8 @@ enum { N = 3, NOW = 100000000, SECOND_US = 1000000 };
 static const fl_watch_limits limits = {.silence_us = 3 * SECOND_US,
                                        .settle_us = 200000,
                                        .start_us = 60 * SECOND_US,
-                                       .grace_us = SECOND_US};
+                                       .grace_us = SECOND_US,
+                                       .circle_us = 60 * SECOND_US};
 
 /* All workers are ready and reported 10 ms ago, ten steps into the run. */
 static void make_well(fl_worker *workers)
@@ -187,6 +188,47 @@ static void test_watch__names_who_is_waited_for(void **state)
     assert_judged(w, FL_LOSS_REPORTED, 1); /* nobody waits for a worker that waits to be woken */
 }
 
+/* Would catch: a worker that was stopped, called one whose link answers; and one that hangs, called
+ * lost before the death that it waits for. */
+static void test_watch__names_a_worker_that_hangs(void **state)
+{
+    (void)state;
+    fl_worker w[N];
+    make_well(w);
+    w[1].hung = true;
+    w[1].still_us = 3 * SECOND_US + 1;
+    assert_judged(w, FL_LOSS_HUNG, 1);
+    failed(&w[0], 2 * SECOND_US, FL_EPEER);
+    assert_judged(w, FL_LOSS_HUNG, 1);
+    died(&w[2], 0, SIGKILL);
+    assert_judged(w, FL_LOSS_KILLED, 2);
+    make_well(w);
+    w[1].hung = true;
+    w[1].heard_us = NOW - SECOND_US;
+    assert_judged(w, FL_LOSS_NONE, -1);
+    w[1].heard_us = NOW - limits.silence_us - 1;
+    assert_judged(w, FL_LOSS_SILENT, 1);
+}
+
+/* Would catch: a slow worker lost because the others wait for it for longer than the deadline. */
+static void test_watch__ends_a_circle_of_waits_alone(void **state)
+{
+    (void)state;
+    fl_worker w[N];
+    make_well(w);
+    w[0].waits_us = w[1].waits_us = limits.circle_us + 1;
+    assert_judged(w, FL_LOSS_NONE, -1);
+    w[2].waits_us = limits.circle_us;
+    assert_judged(w, FL_LOSS_NONE, -1);
+    w[2].waits_us = limits.circle_us + 1;
+    w[2].steps = 9;
+    assert_judged(w, FL_LOSS_STUCK, 2);
+    w[2].waits_us = 0; /* it stands by, and no worker that trains waits for it */
+    w[2].place.active = false;
+    snprintf(w[2].operation, sizeof w[2].operation, FL_LINK_STANDBY);
+    assert_judged(w, FL_LOSS_STUCK, 0);
+}
+
 /* Would catch: a detector that, including its waiting and grace times, takes longer than allowed.
  */
 static void test_watch__keeps_within_what_it_is_given(void **state)
@@ -227,6 +269,10 @@ static void test_watch__says_it_in_words(void **state)
     assert_text(&w[0], FL_LOSS_SILENT,
                 "worker 0 (stage 0 of replica 0) did not answer for 3.5 s (it was in: forward) at "
                 "step 10");
+    w[0].still_us = 3300000;
+    assert_text(&w[0], FL_LOSS_HUNG,
+                "worker 0 (stage 0 of replica 0) has stood still for 3.3 s, although its link "
+                "answers (it is in: forward) at step 10");
     w[2].linked = false;
     assert_text(&w[2], FL_LOSS_NEVER_READY,
                 "worker 2 (stage 2 of replica 0) was not ready 20 s after its start (it never "
@@ -243,6 +289,8 @@ int main(void)
         cmocka_unit_test(test_watch__lets_the_last_reports_of_a_good_exit_arrive),
         cmocka_unit_test(test_watch__tells_a_cause_from_its_consequences),
         cmocka_unit_test(test_watch__names_who_is_waited_for),
+        cmocka_unit_test(test_watch__names_a_worker_that_hangs),
+        cmocka_unit_test(test_watch__ends_a_circle_of_waits_alone),
         cmocka_unit_test(test_watch__keeps_within_what_it_is_given),
         cmocka_unit_test(test_watch__says_it_in_words),
     };

@@ -1,0 +1,19 @@
+/* What the kernel tells of another process of this user: whether it computes, or sleeps. */
+#ifndef FL_CONTROL_CONTROLLER_PROCESS_LOOK_H
+#define FL_CONTROL_CONTROLLER_PROCESS_LOOK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Threads of the control link do not count: they are awake in a worker that hangs, too. */
+typedef struct fl_process_look {
+    int64_t cpu_us;         /* processor time of all threads so far */
+    int64_t n_major_faults; /* page faults so far that had to wait for a disk */
+    bool is_runnable;       /* a thread computes, or waits for a processor */
+} fl_process_look;
+
+/* False if the process has ended or /proc cannot be read. */
+bool fl_process_look_at(pid_t pid, fl_process_look *out);
+
+#endif

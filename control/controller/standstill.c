@@ -1,0 +1,171 @@
+#include "control/controller/standstill.h"
+
+#include "device/alloc.h"
+
+enum {
+    PERIOD_US = 100 * 1000,
+    COUNTED_US = 250 * 1000, /* what one look adds at most: the controller may have been away */
+    IDLE_PART = 20,          /* asleep: less than one part in so many of a processor */
+    LONGER_TIMES = 8,
+    CHUNK = 64,
+};
+
+/* ---- one worker: pure ---- */
+
+bool fl_standstill_waits(fl_flight_kind kind)
+{
+    fl_flight_category category = fl_flight_category_of(kind);
+    return category == FL_FLIGHT_IS_SEND || category == FL_FLIGHT_IS_RECEIVE ||
+           category == FL_FLIGHT_IS_REDUCE || category == FL_FLIGHT_IS_WAIT;
+}
+
+/* An operation that waits for nothing but its own computation. */
+static bool computes(fl_flight_kind kind)
+{
+    fl_flight_category category = fl_flight_category_of(kind);
+    return category == FL_FLIGHT_IS_COMPUTE || category == FL_FLIGHT_IS_OPTIMIZER;
+}
+
+/* What waits for a disk has fault.deadline itself, and then knows better what was late: a read of
+ * samples; outside of operations, the last checkpoint and the trained weights. */
+static bool has_own_deadline(fl_flight_kind kind)
+{
+    return kind == FL_FLIGHT_DATA || kind == FL_FLIGHT_NONE;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Two looks at the process: asleep or busy in between. */
+static void add_own_time(fl_standstill *s, const fl_standstill_look *look, int64_t passed_us)
+{
+    const fl_process_look *before = &s->last.process, *now = &look->process;
+    if (!look->is_known) {
+        s->busy_us += passed_us;
+        return;
+    }
+    if (!s->last.is_known) {
+        return; /* the first look: nothing to compare it with */
+    }
+    int64_t used_us = now->cpu_us - before->cpu_us;
+    if (now->is_runnable || now->n_major_faults > before->n_major_faults ||
+        used_us > passed_us / IDLE_PART) {
+        s->busy_us += smaller(used_us, passed_us);
+    } else {
+        s->asleep_us += passed_us;
+    }
+}
+
+bool fl_standstill_add(fl_standstill *s, const fl_standstill_look *look, int64_t now_us)
+{
+    int64_t passed_us = smaller(now_us - s->looked_us, COUNTED_US);
+    bool moved = s->looked_us == 0 || look->n_changes != s->last.n_changes;
+    if (moved) {
+        *s = (fl_standstill){.longest_us = 0};
+    } else if (fl_standstill_waits(look->kind)) {
+        s->waits_us += passed_us;
+    } else {
+        add_own_time(s, look, passed_us);
+    }
+    s->last = *look;
+    s->looked_us = now_us;
+    return moved;
+}
+
+bool fl_standstill_is_hung(const fl_standstill *s, const fl_standstill_limits *limits)
+{
+    int64_t usual_us = LONGER_TIMES * s->longest_us;
+    int64_t patience_us = larger(limits->deadline_us, usual_us);
+    if (has_own_deadline(s->last.kind)) {
+        patience_us *= 2;
+    }
+    if (computes(s->last.kind) && s->longest_us > 0 &&
+        s->asleep_us > larger(limits->silence_us, usual_us)) {
+        return true;
+    }
+    return s->asleep_us + s->busy_us > patience_us;
+}
+
+/* ---- all workers ---- */
+
+fl_status fl_standstill_watch_init(fl_standstill_watch *watch, int n_workers,
+                                   const fl_standstill_limits *limits)
+{
+    *watch = (fl_standstill_watch){.limits = *limits};
+    return fl_alloc_array((size_t)n_workers, sizeof *watch->of, (void **)&watch->of);
+}
+
+void fl_standstill_watch_fini(fl_standstill_watch *watch)
+{
+    fl_free(watch->of);
+    watch->of = NULL;
+}
+
+static int64_t find_longest(const fl_flight *flight, int rank, fl_flight_kind kind)
+{
+    fl_flight_entry entries[CHUNK];
+    uint64_t cursor = 0, n_lost = 0;
+    int64_t longest_ns = 0;
+    int n;
+    while ((n = fl_flight_read(flight, rank, 0, &cursor, entries, CHUNK, &n_lost)) > 0) {
+        for (int i = 0; i < n; i++) {
+            if (entries[i].kind == kind) {
+                longest_ns = larger(longest_ns, entries[i].left_ns - entries[i].entered_ns);
+            }
+        }
+    }
+    return longest_ns / 1000;
+}
+
+static void look_at_worker(fl_standstill *s, const fl_flight *flight, fl_worker *w, int64_t now_us)
+{
+    fl_flight_view view;
+    fl_flight_look(flight, w->rank, 0, &view);
+    fl_standstill_look look = {.n_changes = view.n_changes, .kind = FL_FLIGHT_NONE};
+    if (view.depth > 0) {
+        look.kind = view.open[view.depth - 1].kind;
+    }
+    bool stands = s->looked_us != 0 && look.n_changes == s->last.n_changes;
+    bool first = stands && s->busy_us + s->asleep_us == 0;
+    if (stands && !fl_standstill_waits(look.kind)) {
+        look.is_known = fl_process_look_at(w->pid, &look.process);
+    }
+    if (first) {
+        s->longest_us = find_longest(flight, w->rank, look.kind);
+    }
+    fl_standstill_add(s, &look, now_us);
+}
+
+/* A worker that waits for the controller is no part of a circle of waits, and has a deadline. */
+static bool waits_for_workers(fl_flight_kind kind)
+{
+    return kind != FL_FLIGHT_COMMAND && kind != FL_FLIGHT_STANDBY;
+}
+
+void fl_standstill_watch_look(fl_standstill_watch *watch, const fl_flight *flight,
+                              fl_worker *workers, int n_workers, int64_t now_us)
+{
+    if (now_us - watch->looked_us < PERIOD_US) {
+        return;
+    }
+    watch->looked_us = now_us;
+    for (int i = 0; i < n_workers; i++) {
+        fl_worker *w = &workers[i];
+        fl_standstill *s = &watch->of[i];
+        if (!w->ready || w->done || w->departed || w->exited_us != 0) {
+            *s = (fl_standstill){.looked_us = 0};
+        } else {
+            look_at_worker(s, flight, w, now_us);
+        }
+        w->waits_us = waits_for_workers(s->last.kind) ? s->waits_us : 0;
+        w->still_us = s->busy_us + s->asleep_us;
+        w->hung = s->looked_us != 0 && fl_standstill_is_hung(s, &watch->limits);
+    }
+}

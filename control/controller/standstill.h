@@ -1,0 +1,72 @@
+/* Finds workers whose training thread stands still while their links answer, and tells them from
+ * workers that are slow.
+ *
+ * The flight recorder shows the operation that a training thread is in, and counts its changes.
+ * While the count does not move, the controller looks at the process, and adds the time up:
+ *
+ *     the operation waits for other workers         waits: not this worker's fault
+ *     the process computes, waits for a processor   busy, by the processor time that it gets: on an
+ *       or for pages from the disk                    overloaded machine this clock stands
+ *     none of its threads wants a processor         asleep, by the clock on the wall
+ *
+ * In an operation that only computes, a worker that is asleep for longer than `silence` stands
+ * still; but eight times as long as the longest such operation before may always pass, for devices
+ * that compute while their host sleeps. In every other operation, and for one that is busy,
+ * fault.deadline is the limit, or twice that where the worker has the deadline itself.
+ *
+ * Waits between workers have no deadline of their own (fl_abort_set.limits_waits): a slow worker
+ * ends none. This file gives the limit: when all workers wait for each other for longer than
+ * fault.deadline, fl_watch_judge names one. Time during which the controller did not run (it was
+ * stopped, or the machine slept) does not count. */
+#ifndef FL_CONTROL_CONTROLLER_STANDSTILL_H
+#define FL_CONTROL_CONTROLLER_STANDSTILL_H
+
+#include "control/controller/process_look.h"
+#include "control/state/worker.h"
+#include "device/flight.h"
+
+typedef struct fl_standstill_limits {
+    int64_t silence_us, deadline_us;
+} fl_standstill_limits;
+
+/* One worker at one moment. */
+typedef struct fl_standstill_look {
+    uint64_t n_changes;  /* of its training thread's operations */
+    fl_flight_kind kind; /* the innermost; FL_FLIGHT_NONE: between operations */
+    bool is_known;       /* `process` could be read */
+    fl_process_look process;
+} fl_standstill_look;
+
+/* One worker since its training thread last entered or left an operation. */
+typedef struct fl_standstill {
+    fl_standstill_look last;
+    int64_t looked_us;
+    int64_t waits_us, busy_us, asleep_us;
+    int64_t longest_us; /* of the finished operations of this kind; 0: there is none */
+} fl_standstill;
+
+/* Whether the kind of operation waits for other workers or for the controller. */
+bool fl_standstill_waits(fl_flight_kind kind);
+
+/* Add what was seen at now_us. True if the training thread has moved: longest_us is then to be
+ * set anew. Pure. */
+bool fl_standstill_add(fl_standstill *s, const fl_standstill_look *look, int64_t now_us);
+
+/* Pure. */
+bool fl_standstill_is_hung(const fl_standstill *s, const fl_standstill_limits *limits);
+
+/* All workers, at most ten times a second: sets waits_us, still_us and hung of workers [n_workers].
+ */
+typedef struct fl_standstill_watch {
+    fl_standstill *of; /* [n_workers] */
+    fl_standstill_limits limits;
+    int64_t looked_us;
+} fl_standstill_watch;
+
+fl_status fl_standstill_watch_init(fl_standstill_watch *watch, int n_workers,
+                                   const fl_standstill_limits *limits) FL_MUST_CHECK;
+void fl_standstill_watch_fini(fl_standstill_watch *watch);
+void fl_standstill_watch_look(fl_standstill_watch *watch, const fl_flight *flight,
+                              fl_worker *workers, int n_workers, int64_t now_us);
+
+#endif

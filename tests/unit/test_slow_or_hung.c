@@ -1,0 +1,219 @@
+/* When a worker stands still and when it is only slow: tables over what the controller sees, and
+ * what it sees of real processes. */
+#include "control/controller/standstill.h"
+#include "support/nap.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { TURN_US = 100000, SECOND_US = 1000000 };
+
+static const fl_standstill_limits limits = {.silence_us = 3 * SECOND_US,
+                                            .deadline_us = 60 * SECOND_US};
+
+/* What a worker does while its training thread stays in one operation. */
+typedef struct behaviour {
+    fl_flight_kind kind;
+    bool runnable;
+    int64_t cpu_us, n_faults; /* in each turn */
+    int64_t longest_us;       /* of the earlier operations of this kind; 0: there was none */
+} behaviour;
+
+/* Microseconds until the worker counts as hung; -1: not within `most`. */
+static int64_t hangs_after(const behaviour *b, int64_t turn_us, int64_t most_us)
+{
+    fl_standstill s = {0};
+    fl_standstill_look look = {.n_changes = 8, .kind = b->kind, .is_known = true};
+    int64_t now_us = 77 * (int64_t)SECOND_US;
+    assert_true(fl_standstill_add(&s, &look, now_us));
+    s.longest_us = b->longest_us;
+    for (int64_t passed_us = turn_us; passed_us <= most_us; passed_us += turn_us) {
+        look.process.cpu_us += b->cpu_us;
+        look.process.n_major_faults += b->n_faults;
+        look.process.is_runnable = b->runnable;
+        assert_false(fl_standstill_add(&s, &look, now_us + passed_us));
+        if (fl_standstill_is_hung(&s, &limits)) {
+            return passed_us;
+        }
+    }
+    return -1;
+}
+
+static void test_slow_or_hung__in_a_layer(void **state)
+{
+    (void)state;
+    const int64_t hour_us = 3600 * (int64_t)SECOND_US;
+    const behaviour sleeps = {FL_FLIGHT_FORWARD, false, 0, 0, 5000};
+    assert_int_equal(hangs_after(&sleeps, TURN_US, hour_us), limits.silence_us + TURN_US);
+    const behaviour naps = {FL_FLIGHT_FORWARD, false, TURN_US / 50, 0,
+                            5000}; /* sleep(1) for ever */
+    assert_int_equal(hangs_after(&naps, TURN_US, hour_us), limits.silence_us + TURN_US);
+    const behaviour is_first = {FL_FLIGHT_FORWARD, false, 0, 0, 0};
+    assert_int_equal(hangs_after(&is_first, TURN_US, hour_us), limits.deadline_us + TURN_US);
+    /* A device that computes while its host sleeps, in layers of a second each. */
+    const behaviour device = {FL_FLIGHT_FORWARD, false, 0, 0, SECOND_US};
+    assert_int_equal(hangs_after(&device, TURN_US, hour_us), 8 * SECOND_US + TURN_US);
+    const behaviour computes = {FL_FLIGHT_BACKWARD, true, TURN_US, 0, 5000};
+    assert_int_equal(hangs_after(&computes, TURN_US, hour_us), limits.deadline_us + TURN_US);
+    const behaviour huge = {FL_FLIGHT_BACKWARD, true, TURN_US, 0, 20 * SECOND_US};
+    assert_int_equal(hangs_after(&huge, TURN_US, hour_us), 160 * SECOND_US + TURN_US);
+}
+
+/* Would catch: a run that is lost because others use the machine. */
+static void test_slow_or_hung__on_an_overloaded_machine(void **state)
+{
+    (void)state;
+    const int64_t minutes_us = 10 * 60 * (int64_t)SECOND_US;
+    const behaviour starved = {FL_FLIGHT_FORWARD, true, TURN_US / 20, 0, 5000};
+    assert_int_equal(hangs_after(&starved, TURN_US, minutes_us), -1);
+    const behaviour waits_its_turn = {FL_FLIGHT_FORWARD, true, 0, 0, 5000};
+    assert_int_equal(hangs_after(&waits_its_turn, TURN_US, minutes_us), -1);
+    const behaviour swaps = {FL_FLIGHT_OPTIMIZER, false, TURN_US / 100, 3, 5000};
+    assert_int_equal(hangs_after(&swaps, TURN_US, minutes_us), -1);
+}
+
+/* The controller looks once in ten minutes: the machine slept, or a debugger held the controller.
+ */
+static void test_slow_or_hung__counts_no_time_of_the_controllers_own(void **state)
+{
+    (void)state;
+    const int64_t long_us = 600 * (int64_t)SECOND_US;
+    const behaviour sleeps = {FL_FLIGHT_FORWARD, false, 0, 0, 5000};
+    assert_int_equal(hangs_after(&sleeps, long_us, 10 * long_us), -1);
+}
+
+static void test_slow_or_hung__elsewhere(void **state)
+{
+    (void)state;
+    const int64_t hour_us = 3600 * (int64_t)SECOND_US;
+    const behaviour between = {FL_FLIGHT_NONE, false, 0, 0, 0};
+    assert_int_equal(hangs_after(&between, TURN_US, hour_us), 2 * limits.deadline_us + TURN_US);
+    const behaviour copies = {FL_FLIGHT_CHECKPOINT, false, 0, 0, 5000};
+    assert_int_equal(hangs_after(&copies, TURN_US, hour_us), limits.deadline_us + TURN_US);
+    const behaviour reads = {FL_FLIGHT_DATA, false, 0, 0, 5000};
+    assert_int_equal(hangs_after(&reads, TURN_US, hour_us), 2 * limits.deadline_us + TURN_US);
+    const behaviour waits = {FL_FLIGHT_RECEIVE, false, 0, 0, 5000};
+    assert_int_equal(hangs_after(&waits, TURN_US, hour_us), -1);
+}
+
+/* Would catch: time that is carried over from one operation to the next. */
+static void test_slow_or_hung__begins_anew_with_each_operation(void **state)
+{
+    (void)state;
+    fl_standstill s = {0};
+    for (int64_t i = 1; i < 1000; i++) {
+        fl_standstill_look look = {
+            .n_changes = 2 * (uint64_t)(i / 20), .kind = FL_FLIGHT_FORWARD, .is_known = true};
+        fl_standstill_add(&s, &look, i * TURN_US);
+        s.longest_us = 5000;
+        assert_false(fl_standstill_is_hung(&s, &limits));
+    }
+}
+
+/* ---- real processes ---- */
+
+static void *spin(void *argument)
+{
+    (void)argument;
+    for (volatile int i = 0;; i++) {
+    }
+    return NULL;
+}
+
+/* A child with a second thread, both asleep, or the second one computing. */
+static pid_t start_child(bool computes)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        pthread_t thread;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_NAME, "a (nasty) name");
+        if (computes && pthread_create(&thread, NULL, spin, NULL) != 0) {
+            _exit(1);
+        }
+        for (;;) {
+            pause();
+        }
+    }
+    return pid;
+}
+
+static void end_child(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void test_slow_or_hung__sees_a_thread_that_computes(void **state)
+{
+    (void)state;
+    fl_process_look first = {0}, look = {0};
+    pid_t pid = start_child(true);
+    while (!look.is_runnable || look.cpu_us < first.cpu_us + 1000) {
+        assert_true(fl_process_look_at(pid, &look));
+        first = first.cpu_us == 0 ? look : first;
+        nap(1000);
+    }
+    end_child(pid);
+    assert_false(fl_process_look_at(pid, &look));
+}
+
+static void test_slow_or_hung__sees_a_process_that_sleeps(void **state)
+{
+    (void)state;
+    fl_process_look look, later;
+    pid_t pid = start_child(false);
+    do { /* until it has come to its pause */
+        assert_true(fl_process_look_at(pid, &look));
+        nap(20000);
+        assert_true(fl_process_look_at(pid, &later));
+    } while (look.is_runnable || later.is_runnable || later.cpu_us != look.cpu_us);
+    assert_int_equal(later.n_major_faults, look.n_major_faults);
+    end_child(pid);
+}
+
+/* The threads of the control link are awake in a worker that hangs. */
+static void test_slow_or_hung__leaves_the_link_out(void **state)
+{
+    (void)state;
+    fl_process_look look;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_NAME, "fl-link");
+        spin(NULL);
+    }
+    while (
+        fl_process_look_at(pid, &look)) { /* until the name is set: no thread is left that counts */
+        nap(1000);
+    }
+    assert_int_equal(kill(pid, 0), 0);
+    end_child(pid);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slow_or_hung__in_a_layer),
+        cmocka_unit_test(test_slow_or_hung__on_an_overloaded_machine),
+        cmocka_unit_test(test_slow_or_hung__counts_no_time_of_the_controllers_own),
+        cmocka_unit_test(test_slow_or_hung__elsewhere),
+        cmocka_unit_test(test_slow_or_hung__begins_anew_with_each_operation),
+        cmocka_unit_test(test_slow_or_hung__sees_a_thread_that_computes),
+        cmocka_unit_test(test_slow_or_hung__sees_a_process_that_sleeps),
+        cmocka_unit_test(test_slow_or_hung__leaves_the_link_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
