@@ -1,0 +1,30 @@
+/* A function in a process of its own: what it does to that process ends with it, and a crash or an
+ * endless loop there becomes a fact that the caller can report. Its answer goes through memory that
+ * both processes share. */
+#ifndef FL_DEVICE_CHILD_H
+#define FL_DEVICE_CHILD_H
+
+#include <frostline/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How the process ended. */
+typedef struct fl_child_end {
+    bool late;       /* it ran longer than allowed, and was killed */
+    int wait_status; /* as waitpid gives it */
+} fl_child_end;
+
+/* Call act(context) in a child process, and wait for the child's end. The child exits with code 0
+ * when `act` returns, ends with its parent, and ignores the signals of a terminal.
+ * what    begins the message of a failure
+ * Returns FL_EIO if there is no process or pipe. Threads: the caller must not have others. */
+fl_status fl_child_run(const char *what, void (*act)(void *context), void *context,
+                       int64_t timeout_ms, fl_child_end *end) FL_MUST_CHECK;
+
+/* Cleared memory that this process shares with those that it forks afterwards; FL_ENOMEM. */
+fl_status fl_child_memory_take(const char *what, size_t size_bytes, void **out) FL_MUST_CHECK;
+void fl_child_memory_give(void *memory, size_t size_bytes);
+
+#endif
