@@ -1,11 +1,13 @@
 #include "device/device.h"
 
 #include "device/async/async.h"
+#include "device/cuda/cuda.h"
 #include "device/table_head.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 _Static_assert((sizeof(fl_device_ops) - offsetof(fl_device_ops, memory_take)) %
@@ -33,14 +35,10 @@ const char *fl_device_kind_name(fl_device_kind kind)
         return "cpu";
     case FL_DEVICE_ASYNC_TEST:
         return "async-test";
+    case FL_DEVICE_CUDA:
+        return "cuda";
     }
     return "unknown";
-}
-
-static fl_status read_async_options(fl_async_options *options)
-{
-    const char *text = getenv("FROSTLINE_ASYNC_TEST");
-    return text == NULL ? FL_OK : fl_async_options_read(text, options);
 }
 
 static fl_status create_async(const fl_device_options *o, fl_device **out)
@@ -49,14 +47,35 @@ static fl_status create_async(const fl_device_options *o, fl_device **out)
                                 .cpu_ids = o->cpu_ids,
                                 .budget_bytes = o->budget_bytes,
                                 .max_delay_us = FL_ASYNC_DELAY_US};
-    FL_TRY(read_async_options(&options));
+    FL_TRY(fl_async_options_of_environment(&options));
     return fl_device_async_create(&options, out);
 }
 
-fl_status fl_device_check(fl_device_kind kind)
+/* All threads that this process starts may run on all of its processors: they read data, wait for
+ * the network and start kernels. */
+static fl_status confine_host(const fl_device_options *o)
 {
-    fl_async_options options = {0};
-    return kind == FL_DEVICE_ASYNC_TEST ? read_async_options(&options) : FL_OK;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0; o->cpu_ids != NULL && i < o->n_threads; i++) {
+        CPU_SET((size_t)o->cpu_ids[i], &set);
+    }
+    return o->cpu_ids == NULL || sched_setaffinity(0, sizeof set, &set) == 0
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "cannot pin the worker to its %d processors: %s", o->n_threads,
+                         strerror(errno));
+}
+
+static fl_status create_cuda(const fl_device_options *o, fl_device **out)
+{
+    const fl_cuda_plugin *plugin;
+    FL_TRY(confine_host(o));
+    FL_TRY(fl_cuda_plugin_find(&plugin));
+    return fl_device_cuda_create(&(fl_cuda_options){.plugin = plugin,
+                                                    .number = o->number,
+                                                    .budget_bytes = o->budget_bytes,
+                                                    .products = FL_CUDA_PRODUCTS_LIBRARY},
+                                 out);
 }
 
 static fl_status create_device(const fl_device_options *o, fl_device **out)
@@ -66,6 +85,8 @@ static fl_status create_device(const fl_device_options *o, fl_device **out)
         return fl_device_cpu_create(o->n_threads, o->cpu_ids, o->budget_bytes, out);
     case FL_DEVICE_ASYNC_TEST:
         return create_async(o, out);
+    case FL_DEVICE_CUDA:
+        return create_cuda(o, out);
     }
     return fl_fail(FL_ENOTSUP, "no device of kind %d in this build", (int)o->kind);
 }

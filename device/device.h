@@ -8,8 +8,9 @@
  * Only the device reads and writes its memory. Where `host_memory` is true, the host may do so as
  * well once it has waited for the work in question; everywhere else the host copies.
  * Kinds: cpu (device/cpu: a kernel has finished when it returns), async-test (device/async: the
- * same results as a GPU computes them, for tests), null (plans memory: kernels do nothing, memory
- * costs nothing). docs/device.md explains the contract to those who write another. */
+ * same results as a GPU computes them, for tests), cuda (device/cuda: an NVIDIA GPU), null (plans
+ * memory: kernels do nothing, memory costs nothing). docs/device.md explains the contract to those
+ * who write another. */
 #ifndef FL_DEVICE_DEVICE_H
 #define FL_DEVICE_DEVICE_H
 
@@ -146,15 +147,12 @@ typedef struct fl_device_options {
     fl_device_kind kind;
     int n_threads;      /* the host's compute threads; a CPU device computes in them */
     const int *cpu_ids; /* [n_threads]; NULL: not pinned */
+    int number;         /* of a device that workers share (device/survey.h); else 0 */
     size_t budget_bytes;
 } fl_device_options;
 
 /* The kind as a job names it, and as `kind` of its table has it; "unknown" for any other number. */
 const char *fl_device_kind_name(fl_device_kind kind);
-
-/* Whether this machine and its environment have what a device of this kind needs: asked before
- * anything is started. FL_EINVAL, FL_ENOTSUP */
-fl_status fl_device_check(fl_device_kind kind) FL_MUST_CHECK;
 
 /* A device of the kind that a job names. FL_ENOTSUP for a kind that this build does not have, else
  * as the kind's own function. */

@@ -3,6 +3,7 @@
 
 #include "autodp/sampler.h"
 #include "device/device.h"
+#include "device/survey.h"
 #include "nn/model.h"
 
 #include <sched.h>
@@ -61,6 +62,25 @@ static void model_fields(fl_json *j, const fl_controller_options *o)
     fl_json_close(j, '}');
 }
 
+/* The devices that workers share. */
+static void device_fields(fl_event_log *log, const fl_controller_options *o)
+{
+    fl_json *j = &log->files.event;
+    char line[FL_SURVEY_TEXT_BYTES];
+    if (o->devices == NULL || o->devices->n == 0) {
+        return;
+    }
+    fl_json_array(j, "gpus");
+    for (int i = 0; i < o->devices->n; i++) {
+        fl_json_object(j, NULL);
+        fl_json_text(j, "name", o->devices->device[i].name);
+        fl_json_integer(j, "memory_bytes", (int64_t)o->devices->device[i].memory_bytes);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+    fl_progress_note(&log->progress, "%s", fl_device_survey_line(o->devices, o->n_devices, line));
+}
+
 /* What may differ each time that the run is started. */
 static void machine_fields(fl_event_log *log, const fl_run_facts *run, const char *metrics_url)
 {
@@ -74,6 +94,7 @@ static void machine_fields(fl_event_log *log, const fl_run_facts *run, const cha
     }
     fl_json_integer(j, "devices", o->n_devices);
     fl_json_text(j, "device_kind", fl_device_kind_name(o->job->devices.kind));
+    device_fields(log, o);
     if (o->kernels != NULL) {
         fl_json_text(j, "kernels", o->kernels);
     }
@@ -85,6 +106,7 @@ static void machine_fields(fl_event_log *log, const fl_run_facts *run, const cha
 
 static void worker_fields(fl_json *j, const fl_run_facts *run)
 {
+    const fl_device_survey *devices = run->options->devices;
     fl_json_array(j, "workers");
     for (int i = 0; i < run->n_workers; i++) {
         const fl_worker *w = &run->workers[i];
@@ -93,6 +115,9 @@ static void worker_fields(fl_json *j, const fl_run_facts *run)
         fl_json_integer(j, "pid", w->pid);
         fl_json_integer(j, "replica", w->place.replica);
         fl_json_integer(j, "stage", w->place.stage);
+        if (devices != NULL && devices->n > 0) {
+            fl_json_integer(j, "gpu", fl_device_survey_number(devices, w->rank));
+        }
         fl_json_close(j, '}');
     }
     fl_json_close(j, ']');

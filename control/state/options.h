@@ -59,9 +59,10 @@ typedef struct fl_controller_options {
                                            `plan`. NULL: the run begins */
     const fl_resume_origin *origin;     /* with it: how that came about */
     struct fl_model_file *model_file;   /* that the workers fill; NULL: the weights are not kept */
-    const struct fl_recording *recording; /* of the run to repeat; NULL: none */
-    int n_devices;                        /* of the job */
-    const char *kernels;                  /* the instruction set, "avx2"; NULL: unknown */
+    const struct fl_recording *recording;   /* of the run to repeat; NULL: none */
+    int n_devices;                          /* of the job */
+    const struct fl_device_survey *devices; /* of the machine; NULL: unknown */
+    const char *kernels;                    /* the instruction set, "avx2"; NULL: unknown */
     int64_t lead; /* steps from a decision to the step at which it takes effect: fl_due_lead */
     int64_t n_samples, n_steps, n_epochs;
     int64_t n_validation;               /* samples kept out of training; 0: none */

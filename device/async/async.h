@@ -43,10 +43,13 @@ typedef struct fl_async_options {
  * cannot happen: an entry that does not exist, or that queues no work and shall fail later. */
 fl_status fl_device_async_create(const fl_async_options *options, fl_device **out) FL_MUST_CHECK;
 
-/* What the environment's FROSTLINE_ASYNC_TEST adds to the options:
+/* What a text as in the environment's FROSTLINE_ASYNC_TEST adds to the options:
  * "seed=7,delay_us=200,memory=64000,fail=copy_in:3" or "fail_later=linear:1". Options that it does
  * not name stay. FL_EINVAL names what it does not understand. */
 fl_status fl_async_options_read(const char *text, fl_async_options *options) FL_MUST_CHECK;
+
+/* The same with the text that the environment has; without one, all options stay. */
+fl_status fl_async_options_of_environment(fl_async_options *options) FL_MUST_CHECK;
 
 /* Let a call of a device that is in use fail. device: an async-test device. Threads: any. */
 fl_status fl_device_async_fail(fl_device *device, const fl_async_fault *fault) FL_MUST_CHECK;

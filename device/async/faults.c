@@ -187,3 +187,9 @@ fl_status fl_async_options_read(const char *text, fl_async_options *options)
     *options = o;
     return FL_OK;
 }
+
+fl_status fl_async_options_of_environment(fl_async_options *options)
+{
+    const char *text = getenv("FROSTLINE_ASYNC_TEST");
+    return text == NULL ? FL_OK : fl_async_options_read(text, options);
+}

@@ -34,7 +34,7 @@ static fl_status explain_no_devices(const fl_cuda_plugin *plugin, int code)
     return fl_fail(FL_ENOTSUP, "no CUDA device can be used: %s (CUDA error %d)", text, code);
 }
 
-fl_status fl_cuda_check(const fl_cuda_plugin *plugin, int n_devices)
+fl_status fl_cuda_check(const fl_cuda_plugin *plugin, int *n_devices)
 {
     FL_TRY(fl_ops_table_check(&(fl_ops_table){.table = plugin,
                                               .first = offsetof(fl_cuda_plugin, error_text),
@@ -49,10 +49,8 @@ fl_status fl_cuda_check(const fl_cuda_plugin *plugin, int n_devices)
     if (code != FL_CUDA_OK || n == 0) {
         return explain_no_devices(plugin, code == FL_CUDA_OK ? FL_CUDA_NO_DEVICE : code);
     }
-    char asked[FL_COUNT_BYTES];
-    return n >= n_devices ? FL_OK
-                          : fl_fail(FL_ENOTSUP, "%s asked for, this machine has %d",
-                                    fl_count(n_devices, "CUDA device", asked), n);
+    *n_devices = n;
+    return FL_OK;
 }
 
 /* ---- the device ---- */
@@ -70,7 +68,13 @@ void fl__cuda_destroy(fl_device *d)
 fl_status fl_device_cuda_create(const fl_cuda_options *o, fl_device **out)
 {
     void *memory = NULL;
-    FL_TRY(fl_cuda_check(o->plugin, o->number + 1));
+    int n = 0;
+    FL_TRY(fl_cuda_check(o->plugin, &n));
+    if (o->number < 0 || o->number >= n) {
+        char devices[FL_COUNT_BYTES];
+        return fl_fail(FL_ENOTSUP, "CUDA device %d was asked for, but this machine has %s",
+                       o->number, fl_count(n, "CUDA device", devices));
+    }
     FL_TRY(fl_alloc(sizeof(fl__cuda), &memory));
     fl__cuda *c = memory;
     c->base = (fl_device){.ops = &fl__cuda_ops, .n_threads = 1, .budget_bytes = o->budget_bytes};

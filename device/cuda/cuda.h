@@ -4,14 +4,24 @@
 
 #include "device/cuda/plugin.h"
 #include "device/device.h"
+#include "device/survey.h"
 
 /* Load a plugin's file; it stays loaded. The table is not checked yet. FL_ENOTSUP names the file
  * and the reason. */
 fl_status fl_cuda_plugin_open(const char *path, const fl_cuda_plugin **out) FL_MUST_CHECK;
 
-/* Whether a plugin is of this program's version and complete, and has at least n_devices devices.
- * FL_ENOTSUP: one line that names what is missing. */
-fl_status fl_cuda_check(const fl_cuda_plugin *plugin, int n_devices) FL_MUST_CHECK;
+/* Load the plugin: the file that FROSTLINE_CUDA_PLUGIN names, else libfrostline_cuda.so beside the
+ * program, else the one in the library folder of its installation. FL_ENOTSUP names the places. */
+fl_status fl_cuda_plugin_find(const fl_cuda_plugin **out) FL_MUST_CHECK;
+
+/* Whether a plugin is of this program's version and complete, and how many devices it finds, at
+ * least one. FL_ENOTSUP: one line that names what is missing. */
+fl_status fl_cuda_check(const fl_cuda_plugin *plugin, int *n_devices) FL_MUST_CHECK;
+
+/* The devices that the workers of a job would use, and whether these can use them. As
+ * fl_cuda_check. This process then has used the devices, and cannot fork workers any more. */
+fl_status fl_cuda_survey(const fl_cuda_plugin *plugin, const fl_device_demand *demand,
+                         fl_device_survey *out) FL_MUST_CHECK;
 
 /* What computes matrix products. */
 typedef enum fl_cuda_products {

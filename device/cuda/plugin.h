@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Goes up when the table, launches.h or an argument of a kernel changes. */
-enum { FL_CUDA_PLUGIN_VERSION = 2 };
+enum { FL_CUDA_PLUGIN_VERSION = 3 };
 
 /* The name of the table in the plugin's file. */
 #define FL_CUDA_PLUGIN_TABLE "fl_cuda_plugin_table"
@@ -20,11 +20,30 @@ enum {
     FL_CUDA_OK = 0,
     FL_CUDA_OUT_OF_MEMORY = 2,
     FL_CUDA_DRIVER_TOO_OLD = 35,
-    FL_CUDA_NO_DEVICE = 100
+    FL_CUDA_BUSY = 46,
+    FL_CUDA_NO_DEVICE = 100,
+    FL_CUDA_NO_KERNEL = 209
 };
 
 /* Codes from here on are those of cuBLASLt, plus this. */
 enum { FL_CUDA_LIBRARY_CODE = 100000 };
+
+/* Which processes may use a device at the same time, as the runtime numbers it. */
+typedef enum fl_cuda_compute_mode {
+    FL_CUDA_MODE_SHARED = 0,
+    FL_CUDA_MODE_ONE_THREAD = 1,
+    FL_CUDA_MODE_PROHIBITED = 2,
+    FL_CUDA_MODE_ONE_PROCESS = 3
+} fl_cuda_compute_mode;
+
+enum { FL_CUDA_NAME_BYTES = 256 };
+
+typedef struct fl_cuda_facts {
+    char name[FL_CUDA_NAME_BYTES]; /* "NVIDIA H100 80GB HBM3" */
+    int capability[2];             /* major, minor */
+    fl_cuda_compute_mode mode;
+    size_t memory_bytes, free_bytes; /* in all; that no process holds */
+} fl_cuda_facts;
 
 /* Each function returns 0 or an error code. Handles are the runtime's own. Threads: any, as the
  * runtime allows it; what a thread calls is for the device that it chose last. */
@@ -36,6 +55,9 @@ typedef struct fl_cuda_plugin {
     const char *(*error_text)(int code);
     int (*count_devices)(int *n);
     int (*choose_device)(int number); /* for this thread */
+    /* Fills *out from the top, so that after an error the first fields are valid. It fails where
+     * this plugin's kernels cannot run on the device, or this process cannot use it now. */
+    int (*describe_device)(int number, fl_cuda_facts *out);
 
     int (*device_wait)(void); /* the host waits for all streams of it */
 

@@ -3,11 +3,17 @@
 #include "device/cuda/plugin.h"
 
 #include <cuda_runtime_api.h>
+#include <string.h>
 
 static_assert((int)FL_CUDA_OUT_OF_MEMORY == (int)cudaErrorMemoryAllocation, "the runtime's code");
 static_assert((int)FL_CUDA_DRIVER_TOO_OLD == (int)cudaErrorInsufficientDriver,
               "the runtime's code");
+static_assert((int)FL_CUDA_BUSY == (int)cudaErrorDevicesUnavailable, "the runtime's code");
 static_assert((int)FL_CUDA_NO_DEVICE == (int)cudaErrorNoDevice, "the runtime's code");
+static_assert((int)FL_CUDA_NO_KERNEL == (int)cudaErrorNoKernelImageForDevice, "the runtime's code");
+static_assert((int)FL_CUDA_MODE_PROHIBITED == (int)cudaComputeModeProhibited, "its number");
+static_assert((int)FL_CUDA_MODE_ONE_PROCESS == (int)cudaComputeModeExclusiveProcess,
+              "its number");
 
 static cudaStream_t stream_of(void *stream)
 {
@@ -44,6 +50,48 @@ static int choose_device(int number)
 static int device_wait(void)
 {
     return cudaDeviceSynchronize();
+}
+
+/* For its attributes: every kernel of the plugin is compiled for the same devices. */
+static __global__ void any_kernel()
+{
+}
+
+static int describe_limits(int number, fl_cuda_facts *out)
+{
+    int mode = 0;
+    cudaError_t code =
+        cudaDeviceGetAttribute(&out->capability[0], cudaDevAttrComputeCapabilityMajor, number);
+    if (code == cudaSuccess) {
+        code =
+            cudaDeviceGetAttribute(&out->capability[1], cudaDevAttrComputeCapabilityMinor, number);
+    }
+    if (code == cudaSuccess) {
+        code = cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, number);
+    }
+    out->mode = static_cast<fl_cuda_compute_mode>(mode);
+    return code;
+}
+
+static int describe_device(int number, fl_cuda_facts *out)
+{
+    cudaDeviceProp properties;
+    cudaFuncAttributes attributes;
+    cudaError_t code = cudaGetDeviceProperties(&properties, number);
+    if (code != cudaSuccess) {
+        return code;
+    }
+    static_assert(sizeof out->name >= sizeof properties.name, "the runtime's names fit");
+    memcpy(out->name, properties.name, sizeof properties.name);
+    int failed = describe_limits(number, out);
+    if (failed != 0 || out->mode == FL_CUDA_MODE_PROHIBITED) {
+        return failed;
+    }
+    code = cudaSetDevice(number);
+    if (code == cudaSuccess) {
+        code = cudaFuncGetAttributes(&attributes, any_kernel);
+    }
+    return code == cudaSuccess ? cudaMemGetInfo(&out->free_bytes, &out->memory_bytes) : code;
 }
 
 static int memory_take(size_t size_bytes, void **out)
@@ -135,6 +183,7 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     error_text,
     count_devices,
     choose_device,
+    describe_device,
     device_wait,
     memory_take,
     memory_give,

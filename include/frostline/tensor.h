@@ -9,9 +9,14 @@
 extern "C" {
 #endif
 
-/* What a worker computes on. The last is for tests of Frostline and of plugins: it computes what a
- * CPU does, but its memory is its own and its work is asynchronous, as with a GPU. */
-typedef enum fl_device_kind { FL_DEVICE_CPU = 0, FL_DEVICE_ASYNC_TEST = 1 } fl_device_kind;
+/* What a worker computes on. FL_DEVICE_ASYNC_TEST is for tests of Frostline and of plugins: it
+ * computes what a CPU does, but its memory is its own and its work is asynchronous, as with a GPU.
+ */
+typedef enum fl_device_kind {
+    FL_DEVICE_CPU = 0,
+    FL_DEVICE_ASYNC_TEST = 1,
+    FL_DEVICE_CUDA = 2
+} fl_device_kind;
 
 typedef enum fl_dtype { FL_F32 = 0, FL_I32 = 1, FL_BF16 = 2 } fl_dtype;
 

@@ -119,6 +119,15 @@ static void costs_seen(void *context, const fl_costs_origin *origin)
     }
 }
 
+static void devices_seen(void *context, const fl_device_survey *devices, int n_workers)
+{
+    const plan_table *t = context;
+    char line[FL_SURVEY_TEXT_BYTES];
+    if (t->json == NULL && fl_device_survey_line(devices, n_workers, line)[0] != '\0') {
+        printf("devices: %s\n", line);
+    }
+}
+
 /* F = 0, then every --frozen. */
 static fl_status read_frozen(const fl_args *args, int L, int *frozen, int *n)
 {
@@ -150,6 +159,7 @@ static fl_status show_plans(const fl_args *args, const fl_job_context *w)
                                .n = n,
                                .profile = fl_args_value(args, "--profile"),
                                .costs = costs_seen,
+                               .devices = devices_seen,
                                .seen = seen,
                                .context = &t};
     fl_status status = fl_plan_job(w->model, &w->dataset, &w->job, &request);

@@ -511,10 +511,10 @@ static const fl_field fields[] = {
      .type = FL_FIELD_CHOICE,
      .offset = AT(devices.kind),
      .initial = "cpu",
-     .choices = CHOICES("cpu", "async-test"),
-     .doc = "cpu: a set of cores with a memory budget. async-test: the same results, computed as a "
-            "GPU does, in memory of its own and in streams of its own; for tests of Frostline and "
-            "of plugins, not for speed."},
+     .choices = CHOICES("cpu", "async-test", "cuda"),
+     .doc = "cpu: a set of cores with a memory budget. cuda: an NVIDIA GPU. async-test: the same "
+            "results as cpu, computed as a GPU does, in memory of its own and in streams of its "
+            "own; for tests of Frostline and of plugins, not for speed."},
     {.path = "devices.count",
      .type = FL_FIELD_INTEGER,
      .offset = AT(devices.count),
@@ -522,21 +522,23 @@ static const fl_field fields[] = {
      .word = "auto",
      .least = 1,
      .most = FL_MAX_WORKERS,
-     .doc = "Devices, and so workers; auto takes as many as the processors allow."},
+     .doc = "Workers; auto takes as many as the processors allow, with cuda one for each GPU. "
+            "Workers are dealt to the GPUs in turn, and several may share one."},
     {.path = "devices.cores",
      .type = FL_FIELD_INTEGER,
      .offset = AT(devices.cores),
      .initial = "1",
      .least = 1,
      .most = 1024,
-     .doc = "Cores of one device."},
+     .doc = "Processors of one worker."},
     {.path = "devices.memory",
      .type = FL_FIELD_SIZE,
      .offset = AT(devices.memory_bytes),
      .initial = "2GiB",
      .least = MIB,
      .most = 16 * TIB,
-     .doc = "Memory budget of one device; a plan that does not fit is refused."},
+     .doc = "Memory budget of one worker, in the GPU with cuda; a plan that does not fit is "
+            "refused."},
 
     {.path = "freeze.policy",
      .type = FL_FIELD_CHOICE,

@@ -116,7 +116,8 @@ static fl_status get_costs(const fl_costs_options *o, fl_costs *costs, fl_profil
         return FL_OK;
     }
     costs->origin.from = "measured";
-    FL_TRY(fl_profile_measure(o->model, o->dataset, o->job, PROFILE_TIMEOUT_MS, profile));
+    FL_TRY(
+        fl_profile_measure(o->model, o->dataset, o->job, o->devices, PROFILE_TIMEOUT_MS, profile));
     tell_time(&costs->about);
     fl_costs_keep(o, costs, profile);
     return FL_OK;
@@ -126,7 +127,7 @@ fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs, fl_prof
 {
     *costs = (fl_costs){0};
     fl_profile_key_of(options->model, options->job, options->memory_one, options->sizes,
-                      options->n_workers, &costs->key);
+                      options->devices, options->n_workers, &costs->key);
     fl_status status = get_costs(options, costs, profile);
     costs->origin.path = is_kept(costs) ? costs->path : NULL;
     costs->origin.measured = costs->about.measured;

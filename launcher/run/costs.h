@@ -4,6 +4,7 @@
 #define FL_LAUNCHER_RUN_COSTS_H
 
 #include "control/state/options.h"
+#include "device/survey.h"
 #include "launcher/run/profile_file.h"
 
 #define FL_COSTS_RUN_FILE "profile.yaml"
@@ -16,6 +17,7 @@ typedef struct fl_costs_options {
     const fl_job *job;
     const fl_layer_memory *memory_one; /* [n_layers] */
     const fl_sample_sizes *sizes;      /* where samples differ in length; otherwise NULL */
+    const fl_device_survey *devices;
     int n_workers;
     const char *run_dir; /* of a run that continues: its own costs are taken if they fit; or NULL */
     const char *only;    /* plan from this profile, of any device, without measuring; or NULL */

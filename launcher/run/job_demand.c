@@ -26,7 +26,8 @@ static void compare_processors(const fl_host_limits *m, const fl_job *job, int n
 static void compare_memory(const fl_host_limits *m, const fl_job *job, int n_workers, char *text,
                            size_t size_bytes)
 {
-    double budget = (double)job->devices.memory_bytes * n_workers;
+    bool own = job->devices.kind == FL_DEVICE_CUDA; /* a GPU's memory is not the machine's */
+    double budget = own ? 0.0 : (double)job->devices.memory_bytes * n_workers;
     double cache = job->cache.policy == FL_CACHE_OFF ? 0.0 : (double)job->cache.memory_bytes;
     text[0] = 0;
     if (m->memory_bytes > 0 && budget + cache > (double)m->memory_bytes) {

@@ -34,13 +34,23 @@ int fl_preparation_processors(void)
     return machine.processors;
 }
 
-static int count_devices(const fl_job *job)
+/* Before anything takes time: whether there are devices for all workers. */
+static fl_status survey_devices(fl_preparation *p)
 {
-    if (job->devices.count != FL_JOB_AUTO) {
-        return (int)job->devices.count;
-    }
-    int n = fl_preparation_processors() / (int)job->devices.cores;
-    return n < 1 ? 1 : n;
+    const fl_job *job = p->job;
+    bool chosen = job->devices.count == FL_JOB_AUTO;
+    const fl_device_demand demand = {.kind = job->devices.kind,
+                                     .n_workers = chosen ? 0 : (int)job->devices.count,
+                                     .budget_bytes = (size_t)job->devices.memory_bytes};
+    FL_TRY(fl_device_survey_make(&demand, &p->devices));
+    int n = p->devices.n > 0 ? p->devices.n : fl_preparation_processors() / (int)job->devices.cores;
+    p->n_workers = chosen ? (n < 1 ? 1 : n) : demand.n_workers;
+    return FL_OK;
+}
+
+const char *fl_preparation_kernels(const fl_preparation *p)
+{
+    return p->devices.n > 0 ? p->devices.device[0].name : fl_device_cpu_isa();
 }
 
 void fl_preparation_fini(fl_preparation *p)
@@ -329,14 +339,13 @@ fl_status fl_preparation_check(fl_preparation *p)
     p->whole = p->dataset;
     FL_TRY(fl_job_check(p->job)); /* a job that a program filled in was not checked by the parser */
     FL_TRY(check_keys(p->job));
-    FL_TRY(fl_device_check(p->job->devices.kind));
+    FL_TRY(survey_devices(p));
     FL_TRY(check_data(p, &sample));
     size_t n_layers = (size_t)fl_model_n_layers(p->model);
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
     FL_TRY(fl_dry_run_check(p->model, &sample, p->job->fault.deadline_ms, p->memory_one));
     FL_TRY(fl_job_check_model(p->job, fl_model_n_blocks(p->model)));
     fl_job_warn_length(p->job, p->steps_per_epoch, p->n_steps);
-    p->n_workers = count_devices(p->job);
     FL_TRY(fl_job_check_devices(p->job, p->n_workers));
     FL_TRY(look_at_samples(p));
     FL_TRY(check_stop(p));

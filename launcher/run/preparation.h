@@ -11,6 +11,7 @@
 #include "control/controller/run.h"
 #include "control/elastic/due_steps.h"
 #include "control/observe/metrics_http.h"
+#include "device/survey.h"
 #include "launcher/run/costs.h"
 #include "launcher/run/recording_read.h"
 #include "launcher/worker/cores.h"
@@ -36,6 +37,7 @@ typedef struct fl_preparation {
     fl_dataset view;               /* without validation samples; no ops: there are none */
     int64_t n_validation;          /* samples */
     int64_t n_samples, steps_per_epoch, n_steps;
+    fl_device_survey devices;
     int n_workers;
     fl_cores cores;
     fl_due_steps due;
@@ -73,6 +75,10 @@ int64_t fl_preparation_n_validation(const fl_job *job, int64_t n_used);
 
 /* Warn of a job that asks for more processors or memory than the machine has. */
 void fl_preparation_warn(const fl_preparation *p);
+
+/* Whose kernels the workers use: a GPU's name, or the processor's instruction set. Another one's
+ * losses differ in the last bits. */
+const char *fl_preparation_kernels(const fl_preparation *p);
 
 /* Processors that this run may use. */
 int fl_preparation_processors(void);

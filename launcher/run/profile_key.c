@@ -77,19 +77,20 @@ static void make_plain(char *text)
 }
 
 void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_memory *memory_one,
-                       const fl_sample_sizes *sizes, int n_workers, fl_profile_key *key)
+                       const fl_sample_sizes *sizes, const fl_device_survey *devices, int n_workers,
+                       fl_profile_key *key)
 {
     static const char *const names[FL_PROFILE_KEY_PARTS] = {"program", "model", "device",
                                                             "precision", "training"};
     const size_t size = FL_PROFILE_KEY_TEXT_MAX;
-    char cpu[128];
+    char text[FL_SURVEY_TEXT_BYTES];
     *key = (fl_profile_key){0};
     put_program(key->text[0], size);
     put_model(model, job, memory_one, key->text[1], size);
     put_lengths(sizes, key->text[1], size);
-    snprintf(key->text[2], size, "%s, %s, %s, %" PRId64 " cores each, %d at once",
-             fl_device_kind_name(job->devices.kind), fl_device_cpu_name(cpu, sizeof cpu),
-             fl_device_cpu_isa(), job->devices.cores, n_workers);
+    snprintf(key->text[2], size, "%s, %.200s, %" PRId64 " cores each, %d at once",
+             fl_device_kind_name(job->devices.kind), fl_device_survey_text(devices, text),
+             job->devices.cores, n_workers);
     snprintf(key->text[3], size, "fp32, cached as %s",
              job->cache.dtype == FL_CACHE_BF16 ? "bf16" : "fp32");
     snprintf(key->text[4], size, "%s, dropout %g, buckets of %" PRId64 " bytes",

@@ -3,6 +3,7 @@
 #ifndef FL_LAUNCHER_RUN_PROFILE_KEY_H
 #define FL_LAUNCHER_RUN_PROFILE_KEY_H
 
+#include "device/survey.h"
 #include "pipe/cost/memory.h"
 
 #include <frostline/dataset.h>
@@ -18,8 +19,9 @@ typedef struct fl_profile_key {
 
 /* memory_one [n_layers]: the memory of one sample in each layer, which reflects its shapes.
  * sizes: of samples that differ in length; NULL: they do not.
- * n_workers: devices of the run, which measure and work at the same time. */
+ * devices, n_workers: what the workers of the run share, measuring and working at the same time. */
 void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_memory *memory_one,
-                       const fl_sample_sizes *sizes, int n_workers, fl_profile_key *key);
+                       const fl_sample_sizes *sizes, const fl_device_survey *devices, int n_workers,
+                       fl_profile_key *key);
 
 #endif

@@ -248,8 +248,8 @@ static fl_status check_data(const recording_reader *r, const json_t *event)
     }
     if (kernels != NULL && r->facts->kernels != NULL && strcmp(kernels, r->facts->kernels) != 0) {
         fl_log(FL_LOG_WARN,
-               "%s ran with %.16s kernels, this processor has %s: losses will differ in the last "
-               "bits",
+               "%s ran with kernels for %.40s, this run has those for %s: losses will differ in "
+               "the last bits",
                r->run_dir, kernels, r->facts->kernels);
     }
     return FL_OK;

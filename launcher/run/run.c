@@ -8,7 +8,6 @@
 #include "launcher/run/run.h"
 
 #include "device/alloc.h"
-#include "device/device.h"
 #include "device/failure.h"
 #include "launcher/hf/hf_files.h"
 #include "launcher/job/job.h"
@@ -69,6 +68,7 @@ static fl_status plan_each(fl_preparation *p, const fl_plan_request *request)
     fl_costs_options costs = fl_run_plan_costs(p, request->profile);
     FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
     request->costs(request->context, &p->costs->origin);
+    request->devices(request->context, &p->devices, p->n_workers);
     for (int i = 0; i < request->n; i++) {
         fl_status status = fl_run_plan_choose(p, request->frozen[i]);
         if (status != FL_OK && status != FL_EBUDGET) {
@@ -198,6 +198,7 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
                                .job = p->job,
                                .plan = p->plan,
                                .cores = &p->cores,
+                               .devices = &p->devices,
                                .activations = p->activations,
                                .due = &p->due,
                                .batches = p->batches,
@@ -238,7 +239,8 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                    .lead = p->due.lead,
                                    .recording = p->due.recording,
                                    .n_devices = p->n_workers,
-                                   .kernels = fl_device_cpu_isa(),
+                                   .devices = &p->devices,
+                                   .kernels = fl_preparation_kernels(p),
                                    .n_samples = p->n_samples,
                                    .n_validation = p->n_validation,
                                    .n_steps = p->n_steps,

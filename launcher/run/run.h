@@ -3,6 +3,7 @@
 #define FL_LAUNCHER_RUN_RUN_H
 
 #include "control/controller/run.h"
+#include "device/survey.h"
 
 #include <frostline/run.h>
 
@@ -20,6 +21,7 @@ typedef struct fl_plan_request {
     int n;
     const char *profile; /* take the costs from this file, without measuring; NULL: as a run */
     void (*costs)(void *context, const fl_costs_origin *origin); /* called once, before any plan */
+    void (*devices)(void *context, const fl_device_survey *devices, int n_workers); /* then this */
     /* why_not: NULL, or why nothing fits (then only F of *plan is valid); candidates
      * [n_candidates], cheapest first */
     void (*seen)(void *context, const fl_plan *plan, const char *why_not,

@@ -1,6 +1,5 @@
 #include "launcher/run/run_plan.h"
 
-#include "device/device.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
 #include "launcher/run/resume.h"
@@ -57,6 +56,7 @@ fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only)
                               .job = p->job,
                               .memory_one = p->memory_one,
                               .sizes = p->sizes->equal ? NULL : p->sizes,
+                              .devices = &p->devices,
                               .n_workers = p->n_workers,
                               .only = only};
 }
@@ -115,7 +115,7 @@ static fl_status read_recording(fl_preparation *p)
                                 .n_samples = p->n_samples,
                                 .n_steps = p->n_steps,
                                 .data_fingerprint = fingerprint_of(p->dataset),
-                                .kernels = fl_device_cpu_isa()};
+                                .kernels = fl_preparation_kernels(p)};
     return p->recorded_dir == NULL ? FL_OK
                                    : fl_recording_read(p->recorded_dir, &facts, &p->recording);
 }

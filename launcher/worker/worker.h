@@ -5,6 +5,7 @@
 #include "autodp/sampler.h"
 #include "control/elastic/due_steps.h"
 #include "control/state/pass.h"
+#include "device/survey.h"
 #include "launcher/worker/cores.h"
 #include "pipe/plan/capacity.h"
 #include "pipe/state/checkpoint_store.h"
@@ -41,6 +42,7 @@ typedef struct fl_worker_context {
     const fl_job *job;
     const fl_plan *plan;
     const fl_cores *cores;
+    const fl_device_survey *devices;
     const fl_activations *activations; /* NULL: nothing is cached */
     const fl_due_steps *due;
     fl_run_batches *batches;          /* with what the controller found of them */

@@ -41,6 +41,7 @@ static fl_status open_device(worker *w)
     const fl_device_options device = {.kind = job->devices.kind,
                                       .n_threads = cores,
                                       .cpu_ids = mine,
+                                      .number = fl_device_survey_number(w->c->devices, w->rank),
                                       .budget_bytes = (size_t)job->devices.memory_bytes};
     return fl_device_open(&device, &w->device);
 }

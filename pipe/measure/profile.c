@@ -47,6 +47,7 @@ typedef struct profiler {
     const fl_model *model;
     const fl_dataset *dataset;
     const fl_job *job;
+    const fl_device_survey *devices;
     int64_t timeout_ms;
     int n_workers, n_children;
     int cpus[CPU_SETSIZE], n_cpus;
@@ -80,7 +81,9 @@ static void choose_children(profiler *p)
 {
     int at_once = p->n_cpus / (int)p->job->devices.cores;
     at_once = at_once < 1 ? 1 : at_once;
-    p->n_workers = p->job->devices.count == FL_JOB_AUTO ? at_once : (int)p->job->devices.count;
+    p->n_workers = p->job->devices.count != FL_JOB_AUTO ? (int)p->job->devices.count
+                   : p->devices->n > 0                  ? p->devices->n
+                                                        : at_once;
     p->n_children = p->n_workers < at_once ? p->n_workers : at_once;
     p->n_children = p->n_workers > 1 && p->n_children < 2 ? 2 : p->n_children;
     p->n_children = p->n_children > MAX_CHILDREN ? MAX_CHILDREN : p->n_children;
@@ -108,7 +111,8 @@ static fl_status measure(const profiler *p, int index, fl_probe *probe)
     const fl_device_options device = {.kind = p->job->devices.kind,
                                       .n_threads = cores,
                                       .cpu_ids = enough ? p->cpus + index * cores : NULL,
-                                      .budget_bytes = SIZE_MAX / 2};
+                                      .number = fl_device_survey_number(p->devices, index),
+                                      .budget_bytes = SIZE_MAX}; /* none */
     FL_TRY(fl_device_open(&device, &options.device));
     FL_TRY(options.device->ops->stream_create(options.device, &options.stream));
     FL_TRY(fl_probe_layers(&options, probe));
@@ -425,9 +429,13 @@ static void return_signals(profiler *p)
 }
 
 fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                             int64_t timeout_ms, fl_profile *out)
+                             const fl_device_survey *devices, int64_t timeout_ms, fl_profile *out)
 {
-    profiler p = {.model = model, .dataset = dataset, .job = job, .timeout_ms = timeout_ms};
+    profiler p = {.model = model,
+                  .dataset = dataset,
+                  .job = job,
+                  .devices = devices,
+                  .timeout_ms = timeout_ms};
     if (fl_model_n_layers(model) > FL_MAX_LAYERS) {
         return fl_fail(FL_EINVAL, "profile: %d layers; allowed: 1 .. %d", fl_model_n_layers(model),
                        FL_MAX_LAYERS);

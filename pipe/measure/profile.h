@@ -2,6 +2,8 @@
 #ifndef FL_PIPE_MEASURE_PROFILE_H
 #define FL_PIPE_MEASURE_PROFILE_H
 
+#include "device/survey.h"
+
 #include <frostline/plan.h>
 
 /* Runs every distinct layer (same kind, same parameter shapes, same input shape) for real in a
@@ -12,6 +14,7 @@
  * fault.deadline and 5 s, FL_ESTOPPED on SIGINT, SIGTERM or SIGHUP to the caller;
  * a SIGTERM is then raised again. */
 fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                             int64_t timeout_ms, fl_profile *out) FL_MUST_CHECK;
+                             const fl_device_survey *devices, int64_t timeout_ms,
+                             fl_profile *out) FL_MUST_CHECK;
 
 #endif

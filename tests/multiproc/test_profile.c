@@ -20,6 +20,8 @@
 
 enum { PLENTY_MS = 60000 };
 
+static const fl_device_survey processors = {.kind = FL_DEVICE_CPU};
+
 typedef struct rig {
     fl_dataset dataset;
     fl_job job;
@@ -80,7 +82,8 @@ static void measure_toy(int64_t n_workers)
     fl_model *model = NULL;
     rig_init(&r, n_workers);
     assert_int_equal(fl_toy_model(4, 0.1f, &model), FL_OK);
-    fl_status status = fl_profile_measure(model, &r.dataset, &r.job, PLENTY_MS, r.profile);
+    fl_status status =
+        fl_profile_measure(model, &r.dataset, &r.job, &processors, PLENTY_MS, r.profile);
     if (status != FL_OK) {
         print_message("%s\n", fl_errmsg());
     }
@@ -173,8 +176,9 @@ static void check_misdeed(misdeed what, int64_t timeout_ms, fl_status expected, 
     assert_int_equal(fl_model_add(model, FL_BLOCK_HEAD, classifier), FL_OK);
     assert_int_equal(fl_loss_cross_entropy(4, &loss), FL_OK);
     assert_int_equal(fl_model_set_loss(model, loss), FL_OK);
-    assert_int_equal(fl_profile_measure(model, &r.dataset, &r.job, timeout_ms, r.profile),
-                     expected);
+    assert_int_equal(
+        fl_profile_measure(model, &r.dataset, &r.job, &processors, timeout_ms, r.profile),
+        expected);
     if (strncmp(fl_errmsg(), message, strlen(message)) != 0) {
         assert_string_equal(fl_errmsg(), message);
     }

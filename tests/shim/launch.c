@@ -6,10 +6,11 @@
  * one shuffle, a block whose threads all wait at one barrier. Then 2 again.
  *   4. If nobody can be let go, the threads do not meet, and the launch fails.
  *
- * A thread that finds an error (shim_stop) never goes on; its fibre is used again by the next
- * launch, from its beginning. */
+ * A fibre that has ended runs the next launch. A thread that finds an error (shim_stop) never goes
+ * on; its fibre, and those that then still wait, begin anew with the next launch. */
 #include "tests/shim/parts.h"
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,10 @@ enum { STACK_BYTES = 256 * 1024, GUARD_BYTES = 4096, SHARED_ARRAYS_MAX = 16, SHI
 typedef enum fibre_state { READY, AT_BLOCK, AT_WARP, ENDED } fibre_state;
 
 typedef struct fibre {
-    ucontext_t context;
+    ucontext_t context; /* where it begins */
+    jmp_buf place;      /* where it goes on, once it has begun */
+    bool begun;
+    bool idle; /* it has run its kernel to the end, and can run another one */
     char *stack;
     fibre_state state;
     const char *file; /* where it waits */
@@ -43,7 +47,7 @@ typedef struct shared_array {
 
 static struct {
     fibre fibres[SHIM_THREADS_MAX];
-    ucontext_t scheduler;
+    jmp_buf scheduler;
     shared_array shared[SHARED_ARRAYS_MAX];
     int n_shared;
     size_t shared_bytes;
@@ -118,10 +122,8 @@ void shim_stop(const char *format, ...)
     va_end(list);
     snprintf(actor, sizeof actor, ", thread %u", shim.now.thread);
     note_error(actor, what);
-    fibre *f = &shim.fibres[shim.now.thread];
-    f->state = ENDED;
-    swapcontext(&f->context, &shim.scheduler);
-    abort(); /* nobody resumes it */
+    shim.fibres[shim.now.thread].state = ENDED;
+    _longjmp(shim.scheduler, 1);
 }
 
 /* ---- what a kernel's thread asks for ---- */
@@ -169,13 +171,22 @@ void *shim_shared(const char *file, int line, const char *name, size_t size_byte
     return memory;
 }
 
+/* Go on with the scheduler, until it resumes this thread. _setjmp, unlike swapcontext, makes no
+ * system call: threads switch at every barrier. */
+static void leave_thread(fibre *f)
+{
+    if (_setjmp(f->place) == 0) {
+        _longjmp(shim.scheduler, 1);
+    }
+}
+
 static void wait_as(fibre_state state, const char *file, int line)
 {
     fibre *f = &shim.fibres[shim.now.thread];
     f->state = state;
     f->file = file;
     f->line = line;
-    swapcontext(&f->context, &shim.scheduler);
+    leave_thread(f);
 }
 
 void shim_sync_block(const char *file, int line)
@@ -203,16 +214,21 @@ uint64_t shim_sync_warp(const char *file, int line, shim_warp_op op, uint32_t ma
 static void fibre_main(void)
 {
     for (;;) {
-        shim.run(shim.call);
         fibre *f = &shim.fibres[shim.now.thread];
+        f->idle = false;
+        shim.run(shim.call);
+        f->idle = true;
         f->state = ENDED;
-        swapcontext(&f->context, &shim.scheduler);
+        leave_thread(f);
     }
 }
 
 /* A fibre that begins its kernel when it is resumed. */
 static void prepare_fibre(fibre *f)
 {
+    if (f->idle) {
+        return;
+    }
     if (f->stack == NULL) {
         char *memory = mmap(NULL, STACK_BYTES + GUARD_BYTES, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -227,6 +243,7 @@ static void prepare_fibre(fibre *f)
     f->context.uc_stack.ss_size = STACK_BYTES;
     f->context.uc_link = NULL;
     makecontext(&f->context, fibre_main, 0);
+    f->begun = false;
 }
 
 static void resume_thread(uint32_t thread)
@@ -237,7 +254,13 @@ static void resume_thread(uint32_t thread)
     shim.now.stack = f->stack;
     shim.now.stack_bytes = STACK_BYTES;
     shim.running = true;
-    swapcontext(&shim.scheduler, &f->context);
+    if (_setjmp(shim.scheduler) == 0) {
+        if (f->begun) {
+            _longjmp(f->place, 1);
+        }
+        f->begun = true;
+        setcontext(&f->context);
+    }
     shim.running = false;
 }
 

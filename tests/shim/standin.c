@@ -1,18 +1,21 @@
 #include "tests/shim/standin.h"
 
+#include "device/clock.h"
 #include "tests/shim/cublaslt/cublasLt.h"
 #include "tests/shim/cublaslt_table.h"
 #include "tests/shim/parts.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS_MAX = 512, OTHER_ERROR = 1 };
+enum { BLOCKS_MAX = 4096, OTHER_ERROR = 1 };
 
 static struct {
-    int n_devices, devices_code;
+    int n_devices, devices_code, describe_code;
+    fl_cuda_compute_mode mode;
     size_t memory_bytes, used_bytes;
     struct {
         void *memory;
@@ -21,9 +24,25 @@ static struct {
     int outstanding;
     char entry[64]; /* that fails next */
     int n, code, broken;
-    int64_t clock;          /* goes up with each event */
+    int64_t clock_us;
+    bool real_time; /* clock_us goes with the time; otherwise by a millisecond for each event */
     const char *no_library; /* why there is none */
 } standin;
+
+/* The threads of a worker call one at a time, as the shim needs it. */
+static pthread_mutex_t one_call = PTHREAD_MUTEX_INITIALIZER;
+
+static void end_call(const bool *locked)
+{
+    if (*locked) {
+        pthread_mutex_unlock(&one_call);
+    }
+}
+
+/* Keep other threads out until the function that contains this returns. */
+#define ONE_CALL                                                                                   \
+    __attribute__((cleanup(end_call), unused)) const bool locked_ =                                \
+        pthread_mutex_lock(&one_call) == 0
 
 /* Whether this call fails: 0 or the code. */
 static int failure_of(const char *entry)
@@ -38,6 +57,7 @@ static int failure_of(const char *entry)
 }
 
 #define FAIL_OR_GO_ON(entry)                                                                       \
+    ONE_CALL;                                                                                      \
     do {                                                                                           \
         int failure_ = failure_of(entry);                                                          \
         if (failure_ != 0) {                                                                       \
@@ -56,8 +76,12 @@ static const char *error_text(int code)
         return "out of memory";
     case FL_CUDA_DRIVER_TOO_OLD:
         return "CUDA driver version is insufficient for CUDA runtime version";
+    case FL_CUDA_BUSY:
+        return "CUDA-capable device(s) is/are busy or unavailable";
     case FL_CUDA_NO_DEVICE:
         return "no CUDA-capable device is detected";
+    case FL_CUDA_NO_KERNEL:
+        return "no kernel image is available for execution on the device";
     case SHIM_LAUNCH_FAILED:
         snprintf(text, sizeof text, "%s", shim_take_error());
         return text;
@@ -80,7 +104,20 @@ static int choose_device(int number)
 
 static int device_wait(void)
 {
-    return failure_of("device_wait");
+    FAIL_OR_GO_ON("device_wait");
+    return 0;
+}
+
+static int describe_device(int number, fl_cuda_facts *out)
+{
+    FAIL_OR_GO_ON("describe_device");
+    snprintf(out->name, sizeof out->name, "Stand-in");
+    out->capability[0] = 9;
+    out->capability[1] = number;
+    out->mode = standin.mode;
+    out->memory_bytes = standin.memory_bytes;
+    out->free_bytes = standin.memory_bytes - standin.used_bytes;
+    return standin.describe_code;
 }
 
 /* ---- memory ---- */
@@ -107,7 +144,9 @@ static int memory_take(size_t size_bytes, void **out)
     if (memory == NULL) {
         return FL_CUDA_OUT_OF_MEMORY;
     }
-    memset(memory, 0xA5, size_bytes);
+    if (!standin.real_time) { /* a plugin has no time for it: a budget is one piece of memory */
+        memset(memory, 0xA5, size_bytes);
+    }
     standin.blocks[at].memory = memory;
     standin.blocks[at].size_bytes = size_bytes;
     standin.used_bytes += size_bytes;
@@ -119,6 +158,7 @@ static int memory_take(size_t size_bytes, void **out)
 
 static int memory_give(void *memory)
 {
+    ONE_CALL;
     int at = find_block(memory);
     if (memory == NULL || at < 0) {
         fprintf(stderr, "stand-in: device memory is given back that was not taken\n");
@@ -147,6 +187,7 @@ static int host_take(size_t size_bytes, void **out)
 
 static int host_give(void *memory)
 {
+    ONE_CALL;
     free(memory);
     standin.outstanding--;
     return failure_of("host_give");
@@ -180,6 +221,7 @@ static int create_handle(const char *entry, void **out)
 
 static int destroy_handle(const char *entry, void *handle)
 {
+    ONE_CALL;
     free(handle);
     standin.outstanding--;
     return failure_of(entry);
@@ -198,7 +240,8 @@ static int stream_destroy(void *stream)
 static int stream_wait(void *stream)
 {
     (void)stream;
-    return failure_of("stream_wait");
+    FAIL_OR_GO_ON("stream_wait");
+    return 0;
 }
 
 static int event_create(void **out)
@@ -215,27 +258,30 @@ static int event_record(void *event, void *stream)
 {
     FAIL_OR_GO_ON("event_record");
     (void)stream;
-    *(int64_t *)event = ++standin.clock;
+    standin.clock_us = standin.real_time ? fl_now_us() : standin.clock_us + 1000;
+    *(int64_t *)event = standin.clock_us;
     return 0;
 }
 
 static int event_wait(void *event)
 {
     (void)event;
-    return failure_of("event_wait");
+    FAIL_OR_GO_ON("event_wait");
+    return 0;
 }
 
 static int stream_wait_event(void *stream, void *event)
 {
     (void)stream;
     (void)event;
-    return failure_of("stream_wait_event");
+    FAIL_OR_GO_ON("stream_wait_event");
+    return 0;
 }
 
 static int event_elapsed(const void *from, const void *to, float *ms)
 {
     FAIL_OR_GO_ON("event_elapsed");
-    *ms = (float)(*(const int64_t *)to - *(const int64_t *)from);
+    *ms = (float)(*(const int64_t *)to - *(const int64_t *)from) * 1e-3f;
     return 0;
 }
 
@@ -266,6 +312,7 @@ static int library_open(bool tf32, fl__cuda_library **out, const char **reason)
 
 static int library_close(fl__cuda_library *library)
 {
+    ONE_CALL;
     int code = fl__cublaslt_close(library);
     int failure = failure_of("library_close");
     return failure == 0 ? code : failure;
@@ -315,13 +362,14 @@ static int run_sum_squares_many(fl__cuda_queue *q, const fl_square_sum *list, in
     return note_launch(fl__cuda_sum_squares_many(q, list, n));
 }
 
-static const fl_cuda_plugin plugin = {
+const fl_cuda_plugin fl_cuda_plugin_table = {
     .version = FL_CUDA_PLUGIN_VERSION,
     .size_bytes = sizeof(fl_cuda_plugin),
     .kind = "stand-in",
     .error_text = error_text,
     .count_devices = count_devices,
     .choose_device = choose_device,
+    .describe_device = describe_device,
     .device_wait = device_wait,
     .memory_take = memory_take,
     .memory_give = memory_give,
@@ -358,18 +406,31 @@ const fl_cuda_plugin *standin_plugin(void)
 {
     standin.n_devices = 1;
     standin.devices_code = 0;
+    standin.describe_code = 0;
+    standin.mode = FL_CUDA_MODE_SHARED;
     standin.memory_bytes = SIZE_MAX;
     standin.n = 0;
     standin.broken = 0;
     standin.no_library = NULL;
     cublaslt_begin("", 0, CUBLAS_STATUS_SUCCESS);
-    return &plugin;
+    return &fl_cuda_plugin_table;
 }
 
 void standin_set_devices(int n, int code)
 {
     standin.n_devices = n;
     standin.devices_code = code;
+}
+
+void standin_set_description(fl_cuda_compute_mode mode, int code)
+{
+    standin.mode = mode;
+    standin.describe_code = code;
+}
+
+void standin_use_real_time(void)
+{
+    standin.real_time = true;
 }
 
 void standin_set_memory(size_t size_bytes)
@@ -398,6 +459,7 @@ const char *standin_entry(int index)
 {
     static const char *const names[] = {"count_devices",
                                         "choose_device",
+                                        "describe_device",
                                         "device_wait",
                                         "memory_take",
                                         "memory_give",

@@ -1,16 +1,26 @@
 /* A stand-in for the plugin of the CUDA device: the kernels run on the host, in the shim; memory is
  * host memory; streams do their work at the call; matrix products are those of a stand-in for
- * cuBLASLt (cublaslt/cublasLt.h). Any call can be made to fail. */
+ * cuBLASLt (cublaslt/cublasLt.h). Any call can be made to fail. Threads: any; their calls run one
+ * at a time. */
 #ifndef FL_TESTS_SHIM_STANDIN_H
 #define FL_TESTS_SHIM_STANDIN_H
 
 #include "device/cuda/plugin.h"
 
-/* The table. One at a time; what earlier calls set is forgotten. */
+/* The table, under the name that a plugin exports it by. */
+extern const fl_cuda_plugin fl_cuda_plugin_table;
+
+/* The same. One at a time; what earlier calls set is forgotten. */
 const fl_cuda_plugin *standin_plugin(void);
 
 /* How many devices it has, 1 at first; a code: count_devices fails with it. */
 void standin_set_devices(int n, int code);
+
+/* What describe_device finds: a mode, and the code that it returns; 0 and 0 at first. */
+void standin_set_description(fl_cuda_compute_mode mode, int code);
+
+/* Events are at the time of their record from now on; before, a millisecond apart. */
+void standin_use_real_time(void);
 
 /* How much device memory there is; SIZE_MAX at first. */
 void standin_set_memory(size_t size_bytes);

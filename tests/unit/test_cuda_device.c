@@ -143,6 +143,10 @@ static fl_status use_all(const fl_cuda_plugin *plugin, const char *entry)
     fl_event *e = NULL;
     void *memory = NULL, *host = NULL;
     double us;
+    fl_device_survey devices;
+    const fl_device_demand demand = {
+        .kind = FL_DEVICE_CUDA, .n_workers = 1, .budget_bytes = BUDGET};
+    FL_TRY(fl_cuda_survey(plugin, &demand, &devices));
     const fl_cuda_options options = {.plugin = plugin,
                                      .budget_bytes = BUDGET,
                                      .products = strcmp(entry, "multiply") == 0
@@ -197,7 +201,9 @@ static void test_cuda_device__passes_on_the_failure_of_every_call(void **state)
         if (gives ? status != FL_OK : status == FL_OK) {
             fail_msg("%s: %s", entry, gives ? fl_errmsg() : "its failure was lost");
         }
-        if (!gives && strcmp(entry, "count_devices") != 0 && strstr(fl_errmsg(), named) == NULL) {
+        bool counts = strcmp(entry, "count_devices") == 0;
+        bool describes = strcmp(entry, "describe_device") == 0; /* the survey's own message */
+        if (!gives && !counts && !describes && strstr(fl_errmsg(), named) == NULL) {
             fail_msg("\"%s\" lacks \"%s\"", fl_errmsg(), named);
         }
         assert_int_equal(standin_outstanding(), 0);
@@ -344,27 +350,56 @@ static void test_cuda_device__goes_beside_an_arena_in_pieces(void **state)
 
 /* ---- machines and plugins that cannot do the job ---- */
 
-static void refused(const fl_cuda_plugin *plugin, int n_devices, const char *line)
+/* Which devices workers would use, of three of them. */
+static void test_cuda_survey__deals_workers_to_devices_in_turn(void **state)
 {
-    assert_int_equal(fl_cuda_check(plugin, n_devices), FL_ENOTSUP);
+    (void)state;
+    static const int n_workers[] = {1, 2, 3, 7, 0}, n_used[] = {1, 2, 3, 3, 3};
+    const fl_cuda_plugin *plugin = standin_plugin();
+    standin_set_devices(3, 0);
+    standin_set_memory(900);
+    for (size_t i = 0; i < sizeof n_used / sizeof *n_used; i++) {
+        fl_device_survey devices;
+        fl_device_demand demand = {
+            .kind = FL_DEVICE_CUDA, .n_workers = n_workers[i], .budget_bytes = 300};
+        assert_int_equal(fl_cuda_survey(plugin, &demand, &devices), FL_OK);
+        assert_int_equal(devices.n, n_used[i]);
+        assert_string_equal(devices.device[0].name, "Stand-in");
+        assert_int_equal(devices.device[0].memory_bytes, 900);
+        assert_int_equal(fl_device_survey_number(&devices, 5), 5 % n_used[i]);
+    }
+}
+
+static void refused(const fl_cuda_plugin *plugin, const char *line)
+{
+    int n = -1;
+    assert_int_equal(fl_cuda_check(plugin, &n), FL_ENOTSUP);
     assert_string_equal(fl_errmsg(), line);
+    assert_int_equal(n, -1);
 }
 
 static void test_cuda_check__names_what_is_missing(void **state)
 {
     (void)state;
     const fl_cuda_plugin *plugin = standin_plugin();
-    assert_int_equal(fl_cuda_check(plugin, 1), FL_OK);
-    refused(plugin, 3, "3 CUDA devices asked for, this machine has 1");
+    int n = 0;
+    fl_device *d = NULL;
+    standin_set_devices(3, 0);
+    assert_int_equal(fl_cuda_check(plugin, &n), FL_OK);
+    assert_int_equal(n, 3);
+    const fl_cuda_options fourth = {.plugin = plugin, .number = 3, .budget_bytes = BUDGET};
+    assert_int_equal(fl_device_cuda_create(&fourth, &d), FL_ENOTSUP);
+    assert_string_equal(fl_errmsg(),
+                        "CUDA device 3 was asked for, but this machine has 3 CUDA devices");
     standin_set_devices(0, FL_CUDA_DRIVER_TOO_OLD);
-    refused(plugin, 1,
+    refused(plugin,
             "no NVIDIA driver, or one too old for this build's CUDA: CUDA driver version is "
             "insufficient for CUDA runtime version (CUDA error 35)");
     standin_set_devices(0, FL_CUDA_NO_DEVICE);
-    refused(plugin, 1,
+    refused(plugin,
             "no CUDA device can be used: no CUDA-capable device is detected (CUDA error 100)");
     standin_set_devices(0, 0);
-    refused(plugin, 1,
+    refused(plugin,
             "no CUDA device can be used: no CUDA-capable device is detected (CUDA error 100)");
 }
 
@@ -378,10 +413,10 @@ static void test_cuda_check__refuses_a_plugin_of_another_version(void **state)
              "the plugin was built for version %d of the CUDA plugin interface (%zu bytes); this "
              "program has version %d (%zu bytes)",
              FL_CUDA_PLUGIN_VERSION + 1, sizeof other, FL_CUDA_PLUGIN_VERSION, sizeof other);
-    refused(&other, 1, line);
+    refused(&other, line);
     other = *standin_plugin();
     other.memory_give = NULL;
-    refused(&other, 1, "plugin stand-in lacks function 5 of the CUDA plugin interface");
+    refused(&other, "plugin stand-in lacks function 6 of the CUDA plugin interface");
 }
 
 int main(void)
@@ -397,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_cuda_device__without_a_budget_takes_what_is_asked),
         cmocka_unit_test(test_cuda_device__has_what_was_reserved_when_it_is_claimed),
         cmocka_unit_test(test_cuda_device__goes_beside_an_arena_in_pieces),
+        cmocka_unit_test(test_cuda_survey__deals_workers_to_devices_in_turn),
         cmocka_unit_test(test_cuda_check__names_what_is_missing),
         cmocka_unit_test(test_cuda_check__refuses_a_plugin_of_another_version),
     };

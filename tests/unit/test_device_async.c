@@ -11,6 +11,7 @@
 
 #include "device/alloc.h"
 #include "device/async/async.h"
+#include "device/survey.h"
 #include "support/kernel_cases.h"
 
 #include <math.h>
@@ -657,8 +658,12 @@ static void test_open__reads_the_environment(void **state)
     assert_int_equal(fl_device_alloc(d, 101, "memory", &memory), FL_ENOMEM);
     fl_device_destroy(&d);
     assert_int_equal(setenv("FROSTLINE_ASYNC_TEST", "nonsense", 1), 0);
-    assert_int_equal(fl_device_check(FL_DEVICE_ASYNC_TEST), FL_EINVAL);
-    assert_int_equal(fl_device_check(FL_DEVICE_CPU), FL_OK);
+    fl_device_survey devices;
+    fl_device_demand demand = {.kind = FL_DEVICE_ASYNC_TEST, .n_workers = 2, .budget_bytes = 1};
+    assert_int_equal(fl_device_survey_make(&demand, &devices), FL_EINVAL);
+    demand.kind = FL_DEVICE_CPU;
+    assert_int_equal(fl_device_survey_make(&demand, &devices), FL_OK);
+    assert_int_equal(devices.n, 0);
     assert_int_equal(fl_device_open(&o, &d), FL_EINVAL);
     assert_null(d);
     assert_int_equal(unsetenv("FROSTLINE_ASYNC_TEST"), 0);

@@ -1,0 +1,97 @@
+/* Which devices of a machine a job can use. */
+#include "device/cuda/cuda.h"
+#include "device/failure.h"
+#include "device/plural.h"
+#include "device/size_text.h"
+
+#include <stdio.h>
+
+/* "CUDA device 0 (NVIDIA H100 80GB HBM3, compute capability 9.0)"; the name may be unknown. */
+static const char *describe(int number, const fl_cuda_facts *facts, char text[384])
+{
+    int n = snprintf(text, 384, "CUDA device %d", number);
+    if (facts->name[0] != '\0') {
+        snprintf(text + n, 384 - (size_t)n, " (%s, compute capability %d.%d)", facts->name,
+                 facts->capability[0], facts->capability[1]);
+    }
+    return text;
+}
+
+static fl_status refuse_device(const fl_cuda_plugin *plugin, const char *device, int code)
+{
+    const char *why = code == FL_CUDA_OUT_OF_MEMORY ? "it has no memory left for another process"
+                      : code == FL_CUDA_BUSY ? "another process uses it alone (exclusive mode)"
+                      : code == FL_CUDA_NO_KERNEL
+                          ? "this build of the plugin has no kernels for its compute capability"
+                          : "it cannot be used";
+    return fl_fail(FL_ENOTSUP, "%s: %s: %s (CUDA error %d)", device, why, plugin->error_text(code),
+                   code);
+}
+
+static fl_status check_mode(const char *device, fl_cuda_compute_mode mode, int n_workers)
+{
+    if (mode == FL_CUDA_MODE_PROHIBITED) {
+        return fl_fail(FL_ENOTSUP,
+                       "%s: no process may use it (compute mode prohibited); `nvidia-smi -c 0` "
+                       "allows it",
+                       device);
+    }
+    if (mode != FL_CUDA_MODE_SHARED && n_workers > 1) {
+        return fl_fail_field(FL_ENOTSUP, FL_FIELDS("devices.count"),
+                             "%s: %d workers would share it, but it is in exclusive mode; allowed: "
+                             "one worker for each device, or `nvidia-smi -c 0` first",
+                             device, n_workers);
+    }
+    return FL_OK;
+}
+
+static fl_status check_memory(const char *device, const fl_cuda_facts *facts, int n_workers,
+                              size_t budget_bytes)
+{
+    char free_text[FL_SIZE_TEXT_MAX], all[FL_SIZE_TEXT_MAX], each[FL_SIZE_TEXT_MAX];
+    char workers[FL_COUNT_BYTES];
+    if (budget_bytes <= facts->free_bytes / (size_t)n_workers) {
+        return FL_OK;
+    }
+    return fl_fail_field(FL_ENOTSUP, FL_FIELDS("devices.memory", "devices.count"),
+                         "%s of %s each, but %s of %s are free on %s",
+                         fl_count(n_workers, "worker", workers),
+                         fl_size_text((double)budget_bytes, each),
+                         fl_size_text((double)facts->free_bytes, free_text),
+                         fl_size_text((double)facts->memory_bytes, all), device);
+}
+
+/* n_workers: those that would use this device */
+static fl_status survey_device(const fl_cuda_plugin *plugin, int number, int n_workers,
+                               size_t budget_bytes, fl_device_facts *out)
+{
+    char device[384];
+    fl_cuda_facts facts = {0};
+    int code = plugin->describe_device(number, &facts);
+    describe(number, &facts, device);
+    FL_TRY(check_mode(device, facts.mode, n_workers));
+    if (code != FL_CUDA_OK) {
+        return refuse_device(plugin, device, code);
+    }
+    FL_TRY(check_memory(device, &facts, n_workers, budget_bytes));
+    snprintf(out->name, sizeof out->name, "%s", facts.name);
+    out->memory_bytes = facts.memory_bytes;
+    return FL_OK;
+}
+
+fl_status fl_cuda_survey(const fl_cuda_plugin *plugin, const fl_device_demand *demand,
+                         fl_device_survey *out)
+{
+    int n = 0;
+    FL_TRY(fl_cuda_check(plugin, &n));
+    n = n > FL_SURVEY_DEVICES_MAX ? FL_SURVEY_DEVICES_MAX : n;
+    int n_workers = demand->n_workers == 0 ? n : demand->n_workers;
+    n = n_workers < n ? n_workers : n;
+    for (int i = 0; i < n; i++) {
+        int sharers = (n_workers - i + n - 1) / n; /* workers i, i + n, i + 2 n, ... */
+        FL_TRY(survey_device(plugin, i, sharers, demand->budget_bytes, &out->device[i]));
+    }
+    out->kind = FL_DEVICE_CUDA;
+    out->n = n;
+    return FL_OK;
+}

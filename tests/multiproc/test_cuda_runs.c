@@ -1,0 +1,159 @@
+/* Whole runs with `devices: {kind: cuda}` on the stand-in for a GPU: real workers, each with the
+ * plugin loaded, its memory, streams and kernels. Catches a loss that differs from the CPU's, a
+ * call whose failure does not end the run with its reason, and a command that does not refuse a
+ * machine that cannot do the job. */
+#include "support/lines.h"
+#include "support/scenario.h"
+#include "support/shell.h"
+#include "support/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define STANDIN FL_BINARY_DIR "/tests/cuda_standin.so"
+
+enum { N_SAMPLES = 24, BATCH = 12, STEPS = 4 };
+
+static const double TOLERANCE = 1e-5;
+
+static const char *const common[] = {
+    "train.batch",    "12",    "train.epochs", "2", "train.lr", "1e-3",
+    "train.evaluate", "false", "pipe.m",       "2", NULL};
+
+static int set_up(void **state)
+{
+    assert_int_equal(setenv("FROSTLINE_CUDA_PLUGIN", STANDIN, 1), 0);
+    assert_int_equal(setenv("FROSTLINE_STANDIN", "devices=2", 1), 0);
+    return make_root(state);
+}
+
+/* ---- the CPU's losses ---- */
+
+/* Run `s` on a CPU and on the stand-in; *s is the latter. */
+static void compare_devices(scenario *s, int n_steps)
+{
+    char name[2][48];
+    scenario cpu = *s;
+    snprintf(name[0], sizeof name[0], "%s-cpu", s->name);
+    snprintf(name[1], sizeof name[1], "%s-cuda", s->name);
+    cpu.name = name[0];
+    cpu.device = "cpu";
+    s->name = name[1];
+    s->device = "cuda";
+    scenario_run(&cpu);
+    scenario_run(s);
+    double *want = losses_of(&cpu, n_steps), *got = losses_of(s, n_steps);
+    double worst = worst_difference(got, want, 0, n_steps);
+    if (!(worst <= TOLERANCE)) {
+        fail_msg("%s: a loss differs from the CPU's by %.3g", s->name, worst);
+    }
+    assert_true(want[n_steps - 1] < want[0]); /* it learns */
+    free(want);
+    free(got);
+}
+
+static void test_cuda_run__has_the_losses_of_a_cpu(void **state)
+{
+    (void)state;
+    scenario s = {.name = "vit",
+                  .sets = common,
+                  .more = JOB_SETS("pipe.k", "1", "autodp.r", "1", "devices.count", "1"),
+                  .n_samples = N_SAMPLES,
+                  .blocks = 1,
+                  .dropout = 0.1f};
+    compare_devices(&s, STEPS);
+    json_t *started = lines_with(s.dir, "events.jsonl", "\"run.started\"");
+    const json_t *event = json_array_get(started, 0);
+    assert_string_equal(json_string_value(json_object_get(event, "device_kind")), "cuda");
+    assert_string_equal(json_string_value(json_object_get(event, "kernels")), "Stand-in");
+    const json_t *worker = json_array_get(json_object_get(event, "workers"), 0);
+    assert_int_equal(json_integer_value(json_object_get(worker, "gpu")), 0);
+    json_decref(started);
+}
+
+static fl_status make_gpt2(fl_job *job, fl_model **model, fl_dataset *dataset)
+{
+    const fl_gpt2_config config = {.vocabulary = TEXT_IDS,
+                                   .positions = TEXT_LONGEST,
+                                   .dim = 16,
+                                   .heads = 2,
+                                   .blocks = 1,
+                                   .embedding_dropout = 0.1f,
+                                   .attention_dropout = 0.1f,
+                                   .dropout = 0.1f};
+    (void)job;
+    fl_model_destroy(model);
+    fl_dataset_destroy(dataset);
+    FL_TRY(text_dataset(N_SAMPLES, dataset));
+    return fl_model_gpt2(&config, model);
+}
+
+/* Two workers on two devices, which send each other activations and gradients. */
+static void test_cuda_run__pipelines_text_as_a_cpu_does(void **state)
+{
+    (void)state;
+    scenario s = {.name = "gpt2",
+                  .sets = common,
+                  .more = JOB_SETS("pipe.k", "2", "autodp.r", "1", "devices.count", "2"),
+                  .n_samples = N_SAMPLES,
+                  .adjust = make_gpt2};
+    compare_devices(&s, STEPS);
+}
+
+/* ---- commands on a machine that cannot do it ---- */
+
+static output result;
+
+static void refused(const char *arguments)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "FROSTLINE_STANDIN=count_code=35 XDG_CACHE_HOME=cache " FL_BINARY_DIR "/frostline %s",
+             arguments);
+    run_command(root, command, &result);
+    if (result.exit_code != 2 ||
+        strstr(result.err, "devices.kind: no NVIDIA driver, or one too old") == NULL ||
+        strchr(result.err, '\n') != strrchr(result.err, '\n')) {
+        fail_msg("%s: exit code %d: %s", arguments, result.exit_code, result.err);
+    }
+    assert_string_equal(result.out, "");
+}
+
+static void test_cuda_commands__refuse_a_machine_without_a_driver(void **state)
+{
+    (void)state;
+    run_command(root,
+                "printf 'name: small\\n"
+                "model: {kind: vit, patch: 14, dim: 16, heads: 2, blocks: 1}\\n"
+                "data: {kind: idx, path: /usr/share/datasets/fashion-mnist, samples: 60}\\n"
+                "train: {batch: 20, epochs: 1, evaluate: false}\\n"
+                "devices: {count: 1, kind: cuda}\\n' >job.yaml",
+                &result);
+    refused("run job.yaml --run-dir refused");
+    refused("plan job.yaml");
+    refused("validate job.yaml");
+    run_command(root, "test ! -e refused && ls", &result);
+    assert_int_equal(result.exit_code, 0); /* nothing is half-written */
+    run_command(root,
+                "XDG_CACHE_HOME=cache " FL_BINARY_DIR "/frostline run job.yaml "
+                "--set devices.kind=cpu --run-dir saved",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    refused("evaluate saved --set devices.kind=cuda");
+    refused("predict saved --set devices.kind=cuda --out predictions.jsonl");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuda_run__has_the_losses_of_a_cpu),
+        cmocka_unit_test(test_cuda_run__pipelines_text_as_a_cpu_does),
+        cmocka_unit_test(test_cuda_commands__refuse_a_machine_without_a_driver),
+    };
+    return cmocka_run_group_tests(tests, set_up, remove_root);
+}
