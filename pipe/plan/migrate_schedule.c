@@ -13,20 +13,33 @@ static int stage_of(const fl_plan *plan, int layer)
     return stage;
 }
 
-/* The rank that has the moments of a layer that is frozen in the next plan. */
-static int keeper_before(const fl_plan *old, const fl_plan *next, int layer, int frozen_before,
-                         const int *parked)
+static bool is_lost(const bool *lost, int rank)
 {
-    int stage = stage_of(old, layer);
-    if (layer < frozen_before) {
-        return parked[layer];
-    }
+    return lost != NULL && lost[rank];
+}
+
+/* A living owner of the stage, rather one that stays; -1: none. */
+static int living_owner(const fl_plan *old, const fl_plan *next, int stage, const bool *lost)
+{
+    int leaves = -1;
     for (int r = 0; r < old->R; r++) {
-        if (!next->departed[fl_plan_rank(old, r, stage)]) {
-            return fl_plan_rank(old, r, stage);
+        int rank = fl_plan_rank(old, r, stage);
+        if (!is_lost(lost, rank) && !next->departed[rank]) {
+            return rank;
         }
+        leaves = leaves < 0 && !is_lost(lost, rank) ? rank : leaves;
     }
-    return fl_plan_rank(old, 0, stage);
+    return leaves;
+}
+
+/* The rank that has the moments of a layer that is frozen in the next plan; -1: none. */
+static int keeper_before(const fl_plan *old, const fl_plan *next, int layer, int frozen_before,
+                         const int *parked, const bool *lost)
+{
+    if (layer >= frozen_before) {
+        return living_owner(old, next, stage_of(old, layer), lost);
+    }
+    return parked[layer] >= 0 && is_lost(lost, parked[layer]) ? -1 : parked[layer];
 }
 
 /* The rank that keeps them from now on: the same, or, if it departs, an owner of the weights. */
@@ -36,25 +49,60 @@ static int keeper_after(const fl_plan *next, int layer, int before)
     return stays ? before : fl_plan_rank(next, 0, stage_of(next, layer));
 }
 
-/* The old owner that is `to` itself, else the one with the fewest layers to send so far. */
-static int nearest(const fl_plan *old, int stage, int to, int *sent)
+/* The old owner that is `to` itself, else the living one with the fewest layers to send so far; -1:
+ * all are lost. */
+static int nearest(const fl_plan *old, int stage, int to, const bool *lost, int *sent)
 {
-    int best = fl_plan_rank(old, 0, stage);
+    int best = -1;
     for (int r = 0; r < old->R; r++) {
         int rank = fl_plan_rank(old, r, stage);
         if (rank == to) {
             return to;
         }
-        if (sent[rank] < sent[best]) {
+        if (!is_lost(lost, rank) && (best < 0 || sent[rank] < sent[best])) {
             best = rank;
         }
     }
-    sent[best]++;
+    if (best >= 0) {
+        sent[best]++;
+    }
     return best;
 }
 
+int fl_migrate_orphans(const fl_model *model, const fl_plan *old, const int *parked,
+                       const bool *lost, unsigned char *orphans)
+{
+    int frozen = fl_frozen_layers(model, old->F), n = 0;
+    for (int layer = 0; layer < old->n_layers; layer++) {
+        bool weights = living_owner(old, old, stage_of(old, layer), lost) < 0;
+        bool moments =
+            layer < frozen ? parked[layer] >= 0 && is_lost(lost, parked[layer]) : weights;
+        orphans[layer] =
+            (unsigned char)((weights ? FL_ORPHAN_WEIGHTS : 0) | (moments ? FL_ORPHAN_MOMENTS : 0));
+        n += weights;
+    }
+    return n;
+}
+
+/* Whether somebody can send what the move brings. */
+static fl_status check_sources(const fl_move *m, const bool *lost)
+{
+    if (m->from < 0) {
+        return fl_fail(FL_EPEER, "every worker that had layer %d is lost", m->layer);
+    }
+    if (m->moments && m->moments_from < 0) {
+        return fl_fail(FL_EINTERNAL, "no worker keeps the moments of layer %d", m->layer);
+    }
+    if (m->moments && is_lost(lost, m->moments_from)) {
+        return fl_fail(FL_EPEER, "the moments of layer %d are lost with worker %d", m->layer,
+                       m->moments_from);
+    }
+    return FL_OK;
+}
+
 fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const fl_plan *next,
-                              const int *parked, fl_move *moves, int capacity, int *n_moves)
+                              const int *parked, const bool *lost, fl_move *moves, int capacity,
+                              int *n_moves)
 {
     int sent[FL_MAX_WORKERS] = {0};
     int frozen_before = fl_frozen_layers(model, old->F);
@@ -69,16 +117,15 @@ fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const f
             fl_move *m = &moves[n++];
             m->layer = layer;
             m->to = fl_plan_rank(next, r, stage_of(next, layer));
-            m->from = nearest(old, stage_of(old, layer), m->to, sent);
+            m->from = nearest(old, stage_of(old, layer), m->to, lost, sent);
             m->moments = layer >= frozen_after;
             m->moments_from = layer < frozen_before ? parked[layer] : m->from;
             m->to_parked = false;
-            if (m->moments && m->moments_from < 0) {
-                return fl_fail(FL_EINTERNAL, "no worker keeps the moments of layer %d", layer);
-            }
+            FL_TRY(check_sources(m, lost));
         }
-        int keeper =
-            layer >= frozen_after ? -1 : keeper_before(old, next, layer, frozen_before, parked);
+        int keeper = layer >= frozen_after
+                         ? -1
+                         : keeper_before(old, next, layer, frozen_before, parked, lost);
         int to = keeper_after(next, layer, keeper);
         if (to != keeper) {
             moves[n++] = (fl_move){layer, to, to, true, keeper, true};
@@ -88,12 +135,13 @@ fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const f
     return FL_OK;
 }
 
-void fl_migrate_parked(const fl_model *model, const fl_plan *old, const fl_plan *next, int *parked)
+void fl_migrate_parked(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                       const bool *lost, int *parked)
 {
     int frozen_before = fl_frozen_layers(model, old->F);
     int frozen_after = fl_frozen_layers(model, next->F);
     for (int layer = 0; layer < next->n_layers; layer++) {
-        int before = keeper_before(old, next, layer, frozen_before, parked);
+        int before = keeper_before(old, next, layer, frozen_before, parked, lost);
         parked[layer] = layer >= frozen_after ? -1 : keeper_after(next, layer, before);
     }
 }

@@ -4,7 +4,8 @@
  * else from the old owner that has least to send so far. The moments of a layer that trains on come
  * from the same worker. When a layer freezes, the old plan's first replica parks its moments; when
  * it thaws, they come back from there. A worker that departs hands over the moments that it parked,
- * too. */
+ * too. A worker that is lost hands over nothing: what it had comes from the other owners, and what
+ * it alone had is an orphan. */
 #ifndef FL_PIPE_PLAN_MIGRATE_SCHEDULE_H
 #define FL_PIPE_PLAN_MIGRATE_SCHEDULE_H
 
@@ -22,16 +23,29 @@ typedef struct fl_move {
     bool to_parked;   /* the moments of a frozen layer, and nothing else, find a new keeper */
 } fl_move;
 
-/* parked   [n_layers] the rank that keeps a frozen layer's moments, -1: none; see below
- * moves    [capacity] out; capacity n_layers * (next->R + 1) always suffices
- * Returns  FL_EINTERNAL when a layer has no old owner or no place keeps its moments.
+/* What of a layer no living worker has. */
+enum { FL_ORPHAN_WEIGHTS = 1, FL_ORPHAN_MOMENTS = 2 };
+
+/* Which state goes with the workers lost [n_workers], NULL: none is lost. A layer that trains loses
+ * both or nothing; one that is frozen may lose its parked moments alone.
+ * orphans  [n_layers] out: FL_ORPHAN_*
+ * Returns  the number of layers whose weights are orphans
  * Threads  pure; any */
+int fl_migrate_orphans(const fl_model *model, const fl_plan *old, const int *parked,
+                       const bool *lost, unsigned char *orphans);
+
+/* parked   [n_layers] the rank that keeps a frozen layer's moments, -1: none; see below
+ * lost     [n_workers] workers that hand over nothing and have no place in the next plan; NULL:
+ * none moves    [capacity] out; capacity n_layers * (next->R + 1) always suffices Returns  FL_EPEER
+ * when the next plan needs an orphan; FL_EINTERNAL when no place ever kept the moments of a layer
+ * that thaws. Threads  pure; any */
 fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const fl_plan *next,
-                              const int *parked, fl_move *moves, int capacity,
+                              const int *parked, const bool *lost, fl_move *moves, int capacity,
                               int *n_moves) FL_MUST_CHECK;
 
-/* Bring `parked` [n_layers] from the old plan to the next. Pure. */
-void fl_migrate_parked(const fl_model *model, const fl_plan *old, const fl_plan *next, int *parked);
+/* Bring `parked` [n_layers] from the old plan to the next: -1 for moments that are lost. Pure. */
+void fl_migrate_parked(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                       const bool *lost, int *parked);
 
 /* Give the next plan's places to the workers that have most of what belongs there: each place in
  * turn, to the free worker that keeps most bytes, ties to the lowest rank. Pure.

@@ -58,7 +58,7 @@ fl_status fl_plan_change_price(const fl_plan_input *input, const fl_plan *runnin
     fl_move *moves = NULL;
     FL_TRY(fl_alloc_array((size_t)capacity, sizeof *moves, (void **)&moves));
     fl_status status =
-        fl_migrate_schedule(input->model, running, next, parked, moves, capacity, &n);
+        fl_migrate_schedule(input->model, running, next, parked, NULL, moves, capacity, &n);
     if (status == FL_OK) {
         double bytes_per_ms = input->profile->link_bytes_per_us * 1e3;
         out->move_bytes = fl_migrate_bytes(input->model, moves, n, moments_of(input));

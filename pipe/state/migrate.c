@@ -261,9 +261,10 @@ static fl_status plan_moves(fl_migration *m, fl_move *moves, int capacity, fl_tr
     const fl_migrate_options *o = &m->o;
     int n = 0;
     list l = {.at = room, .stats = &m->stats};
-    FL_TRY(fl_migrate_schedule(o->model, o->old, o->next, o->parked->rank, moves, capacity, &n));
+    FL_TRY(
+        fl_migrate_schedule(o->model, o->old, o->next, o->parked->rank, NULL, moves, capacity, &n));
     memcpy(m->next_rank, o->parked->rank, (size_t)o->next->n_layers * sizeof *m->next_rank);
-    fl_migrate_parked(o->model, o->old, o->next, m->next_rank);
+    fl_migrate_parked(o->model, o->old, o->next, NULL, m->next_rank);
     FL_TRY(list_moves(m, moves, n, &l));
     if (is_apart(o->parked)) {
         FL_TRY(take_copies(m));

@@ -54,7 +54,8 @@ static int64_t moved_bytes(const fl_plan *old, const fl_plan *next, const int *p
     fl_move moves[LAYERS_MAX * (WORKERS + 1)];
     int n = 0;
     assert_int_equal(
-        fl_migrate_schedule(model, old, next, parked, moves, n_layers * (next->R + 1), &n), FL_OK);
+        fl_migrate_schedule(model, old, next, parked, NULL, moves, n_layers * (next->R + 1), &n),
+        FL_OK);
     return fl_migrate_bytes(model, moves, n, MOMENTS);
 }
 
@@ -158,7 +159,7 @@ static history drawn_history(uint64_t seed)
     fl_plan start = h.first;
     start.F = 0;
     memset(h.parked, -1, sizeof h.parked);
-    fl_migrate_parked(model, &start, &h.first, h.parked);
+    fl_migrate_parked(model, &start, &h.first, NULL, h.parked);
     return h;
 }
 
@@ -169,7 +170,7 @@ static void test_migrate__all_accounts_agree(void **state)
     for (int i = 0; i < ROUNDS; i++) {
         history h = drawn_history(fl_mix64(seed, (uint64_t)i));
         check_pair(&h.first, &h.third, h.parked);
-        fl_migrate_parked(model, &h.first, &h.second, h.parked);
+        fl_migrate_parked(model, &h.first, &h.second, NULL, h.parked);
         check_pair(&h.second, &h.third, h.parked);
     }
 }
@@ -181,9 +182,10 @@ static void check_keepers(const fl_plan *old, const fl_plan *next, const int *be
     fl_move moves[LAYERS_MAX * (WORKERS + 1)];
     int after[LAYERS_MAX], n = 0, n_frozen = fl_frozen_layers(model, next->F), n_to_parked = 0;
     memcpy(after, before, sizeof after);
-    fl_migrate_parked(model, old, next, after);
+    fl_migrate_parked(model, old, next, NULL, after);
     assert_int_equal(
-        fl_migrate_schedule(model, old, next, before, moves, n_layers * (next->R + 1), &n), FL_OK);
+        fl_migrate_schedule(model, old, next, before, NULL, moves, n_layers * (next->R + 1), &n),
+        FL_OK);
     for (int i = 0; i < n; i++) {
         const fl_move *m = &moves[i];
         if (m->to_parked) {
@@ -216,10 +218,143 @@ static void test_migrate__who_leaves_keeps_nothing(void **state)
             n_left += h.second.departed[rank];
         }
         check_keepers(&h.first, &h.second, h.parked);
-        fl_migrate_parked(model, &h.first, &h.second, h.parked);
+        fl_migrate_parked(model, &h.first, &h.second, NULL, h.parked);
         check_keepers(&h.second, &h.third, h.parked); /* nobody leaves */
     }
     assert_true(n_left > ROUNDS / 10);
+}
+
+/* ---- lost workers ---- */
+
+/* Two replicas of two stages on the workers 0 to 3, all layers trained. */
+static void test_migrate__a_replica_covers_what_was_lost(void **state)
+{
+    (void)state;
+    static const struct {
+        bool lost[WORKERS];
+        int stage; /* of the orphans; -1: there are none */
+    } cases[] = {
+        {{false}, -1},
+        {{true}, -1},
+        {{true, true}, -1},                      /* a whole replica */
+        {{true, false, false, true}, -1},        /* one of each stage, of both replicas */
+        {{true, false, true}, 0},                /* both owners of the first stage */
+        {{false, true, false, true}, 1},         /* both of the second */
+        {{false, false, false, false, true}, -1} /* one that has no stage */
+    };
+    int parked[LAYERS_MAX];
+    memset(parked, -1, sizeof parked);
+    fl_plan old = plan_of(0, 2, 2);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned char orphans[LAYERS_MAX];
+        int stage = cases[i].stage, first = stage < 0 ? 0 : old.first[stage],
+            last = stage < 0 ? 0 : old.first[stage + 1];
+        assert_int_equal(fl_migrate_orphans(model, &old, parked, cases[i].lost, orphans),
+                         last - first);
+        for (int layer = 0; layer < n_layers; layer++) {
+            bool gone = layer >= first && layer < last;
+            assert_int_equal(orphans[layer], gone ? FL_ORPHAN_WEIGHTS | FL_ORPHAN_MOMENTS : 0);
+        }
+    }
+}
+
+/* Frozen layers lose their moments with the worker that keeps them, and keep their weights. */
+static void test_migrate__parked_moments_are_lost_alone(void **state)
+{
+    (void)state;
+    const bool lost[WORKERS] = {[5] = true};
+    unsigned char orphans[LAYERS_MAX];
+    fl_move moves[LAYERS_MAX * (WORKERS + 1)];
+    int parked[LAYERS_MAX], n = 0;
+    fl_plan old = plan_of(2, 2, 1), next = plan_of(2, 1, 1), thawed = plan_of(0, 1, 1);
+    int n_frozen = fl_frozen_layers(model, old.F);
+    memset(parked, -1, sizeof parked);
+    parked[0] = 1;
+    for (int layer = 1; layer < n_frozen; layer++) {
+        parked[layer] = 5;
+    }
+    assert_int_equal(fl_migrate_orphans(model, &old, parked, lost, orphans), 0);
+    for (int layer = 0; layer < n_layers; layer++) {
+        bool gone = layer >= 1 && layer < n_frozen;
+        assert_int_equal(orphans[layer], gone ? FL_ORPHAN_MOMENTS : 0);
+    }
+    assert_int_equal(fl_migrate_schedule(model, &old, &next, parked, lost, moves,
+                                         LAYERS_MAX * (WORKERS + 1), &n),
+                     FL_OK);
+    assert_int_equal(fl_migrate_schedule(model, &old, &thawed, parked, lost, moves,
+                                         LAYERS_MAX * (WORKERS + 1), &n),
+                     FL_EPEER);
+    assert_string_equal(fl_errmsg(), "the moments of layer 1 are lost with worker 5");
+    fl_migrate_parked(model, &old, &next, lost, parked);
+    assert_int_equal(parked[0], 1);
+    for (int layer = 1; layer < n_layers; layer++) {
+        assert_int_equal(parked[layer], -1);
+    }
+}
+
+/* Whether the next plan needs what the lost workers alone had. */
+static bool needs_orphan(const fl_plan *next, const unsigned char *orphans)
+{
+    int n_frozen = fl_frozen_layers(model, next->F);
+    bool needs = false;
+    for (int layer = 0; layer < n_layers; layer++) {
+        needs = needs || (orphans[layer] & FL_ORPHAN_WEIGHTS) != 0 ||
+                (layer >= n_frozen && orphans[layer] != 0);
+    }
+    return needs;
+}
+
+/* Each place of the next plan gets each of its layers once, from a living worker. */
+static void check_sources(const fl_plan *next, const bool *lost, const fl_move *moves, int n)
+{
+    int n_got = 0;
+    for (int i = 0; i < n; i++) {
+        const fl_move *m = &moves[i];
+        fl_place place = fl_plan_place(next, m->to);
+        assert_false(lost[m->from]);
+        assert_false(m->moments && lost[m->moments_from]);
+        assert_true(m->to_parked || (place.active && m->layer >= next->first[place.stage] &&
+                                     m->layer < next->first[place.stage + 1]));
+        n_got += !m->to_parked;
+    }
+    assert_int_equal(n_got, n_layers * next->R);
+}
+
+/* The survivors go on if and only if nothing that they need is an orphan. */
+static void test_migrate__survivors_take_over(void **state)
+{
+    (void)state;
+    uint64_t seed = drawn_seed();
+    int n_ok = 0, n_orphaned = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t mine = fl_mix64(seed, (uint64_t)i);
+        history h = drawn_history(mine);
+        bool lost[WORKERS];
+        unsigned char orphans[LAYERS_MAX];
+        fl_move moves[LAYERS_MAX * (WORKERS + 1)];
+        int n = 0, n_left = 0;
+        for (int rank = 0; rank < WORKERS; rank++) {
+            lost[rank] = rank < WORKERS - 1 && drawn(mine, 400 + rank, 4) == 0;
+            n_left += !lost[rank];
+        }
+        fl_plan next = plan_of(h.second.F, 1 + drawn(mine, 410, n_left), 1);
+        next.R = 1 + drawn(mine, 411, n_left / next.K);
+        fl_migrate_place(model, &h.first, &next, MOMENTS, lost);
+        (void)fl_migrate_orphans(model, &h.first, h.parked, lost, orphans);
+        fl_status status = fl_migrate_schedule(model, &h.first, &next, h.parked, lost, moves,
+                                               n_layers * (next.R + 1), &n);
+        assert_int_equal(status, needs_orphan(&next, orphans) ? FL_EPEER : FL_OK);
+        if (status == FL_OK) {
+            check_sources(&next, lost, moves, n);
+            fl_migrate_parked(model, &h.first, &next, lost, h.parked);
+            for (int layer = 0; layer < n_layers; layer++) {
+                assert_true(h.parked[layer] < 0 || !lost[h.parked[layer]]);
+            }
+        }
+        n_ok += status == FL_OK;
+        n_orphaned += status != FL_OK;
+    }
+    assert_true(n_ok > ROUNDS / 20 && n_orphaned > ROUNDS / 20);
 }
 
 int main(void)
@@ -228,6 +363,9 @@ int main(void)
         cmocka_unit_test(test_migrate__places_go_to_who_has_most),
         cmocka_unit_test(test_migrate__all_accounts_agree),
         cmocka_unit_test(test_migrate__who_leaves_keeps_nothing),
+        cmocka_unit_test(test_migrate__a_replica_covers_what_was_lost),
+        cmocka_unit_test(test_migrate__parked_moments_are_lost_alone),
+        cmocka_unit_test(test_migrate__survivors_take_over),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
