@@ -58,7 +58,7 @@ static fl_status open_tables(fl_controller *controller)
     FL_TRY(fl_store_create(&controller->store));
     FL_TRY(fl_flight_create(controller->n_workers, &controller->flight));
     const fl_watch_limits *limits = &controller->shutdown.limits;
-    FL_TRY(fl_standstill_watch_init(&controller->standstill, controller->n_workers,
+    FL_TRY(fl_standstill_watch_init(&controller->standstill, controller->n_workers, o->pass == NULL,
                                     &(fl_standstill_limits){.silence_us = limits->silence_us,
                                                             .deadline_us = limits->circle_us}));
     facts->workers = controller->workers;

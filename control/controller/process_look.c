@@ -60,11 +60,11 @@ bool fl_process_look_at(pid_t pid, fl_process_look *out)
     }
     while ((entry = readdir(threads)) != NULL) {
         snprintf(path, sizeof path, "%s/%s/stat", folder, entry->d_name);
-        if (entry->d_name[0] != '.' && read_thread(path, name, &thread_state, &faults) &&
-            !is_of_link(name)) {
+        if (entry->d_name[0] != '.' && read_thread(path, name, &thread_state, &faults)) {
+            fl_thread_look *threads_of = is_of_link(name) ? &out->link : &out->work;
             n_threads++;
-            out->n_major_faults += faults;
-            out->is_runnable = out->is_runnable || thread_state == 'R';
+            threads_of->n_major_faults += faults;
+            threads_of->is_runnable = threads_of->is_runnable || thread_state == 'R';
         }
     }
     closedir(threads);

@@ -6,11 +6,16 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Threads of the control link do not count: they are awake in a worker that hangs, too. */
-typedef struct fl_process_look {
-    int64_t cpu_us;         /* processor time of all threads so far */
+/* Threads that compute, or that want to. */
+typedef struct fl_thread_look {
     int64_t n_major_faults; /* page faults so far that had to wait for a disk */
-    bool is_runnable;       /* a thread computes, or waits for a processor */
+    bool is_runnable;       /* one of them computes, or waits for a processor */
+} fl_thread_look;
+
+/* The threads of the control link are awake in a worker that hangs, too: they count apart. */
+typedef struct fl_process_look {
+    int64_t cpu_us; /* processor time of all threads so far */
+    fl_thread_look work, link;
 } fl_process_look;
 
 /* False if the process has ended or /proc cannot be read. */

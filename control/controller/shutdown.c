@@ -414,10 +414,8 @@ static void watch_stall(fl_controller *controller, int64_t now_us)
 static void watch_losses(fl_controller *controller, int64_t now_us)
 {
     int who = -1;
-    if (controller->pass.o == NULL) {
-        fl_standstill_watch_look(&controller->standstill, controller->flight, controller->workers,
-                                 controller->n_workers, now_us);
-    }
+    fl_standstill_watch_look(&controller->standstill, controller->flight, controller->workers,
+                             controller->n_workers, now_us);
     fl_loss_kind kind = fl_watch_judge(controller->workers, controller->n_workers,
                                        &controller->shutdown.limits, now_us, &who);
     if (kind != FL_LOSS_NONE && is_spare(controller, kind, who)) {

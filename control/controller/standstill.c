@@ -43,6 +43,12 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* Whether threads compute, or want a processor or pages from the disk. */
+static bool wants(const fl_thread_look *now, const fl_thread_look *before)
+{
+    return now->is_runnable || now->n_major_faults > before->n_major_faults;
+}
+
 /* Two looks at the process: asleep or busy in between. */
 static void add_own_time(fl_standstill *s, const fl_standstill_look *look, int64_t passed_us)
 {
@@ -55,8 +61,7 @@ static void add_own_time(fl_standstill *s, const fl_standstill_look *look, int64
         return; /* the first look: nothing to compare it with */
     }
     int64_t used_us = now->cpu_us - before->cpu_us;
-    if (now->is_runnable || now->n_major_faults > before->n_major_faults ||
-        used_us > passed_us / IDLE_PART) {
+    if (wants(&now->work, &before->work) || used_us > passed_us / IDLE_PART) {
         s->busy_us += smaller(used_us, passed_us);
     } else {
         s->asleep_us += passed_us;
@@ -95,10 +100,10 @@ bool fl_standstill_is_hung(const fl_standstill *s, const fl_standstill_limits *l
 
 /* ---- all workers ---- */
 
-fl_status fl_standstill_watch_init(fl_standstill_watch *watch, int n_workers,
+fl_status fl_standstill_watch_init(fl_standstill_watch *watch, int n_workers, bool trains,
                                    const fl_standstill_limits *limits)
 {
-    *watch = (fl_standstill_watch){.limits = *limits};
+    *watch = (fl_standstill_watch){.limits = *limits, .trains = trains};
     return fl_alloc_array((size_t)n_workers, sizeof *watch->of, (void **)&watch->of);
 }
 
@@ -149,23 +154,45 @@ static bool waits_for_workers(fl_flight_kind kind)
     return kind != FL_FLIGHT_COMMAND && kind != FL_FLIGHT_STANDBY;
 }
 
+/* Silence does not count while the link wants to run and cannot. */
+static void excuse_link(fl_standstill_watch *watch, fl_worker *w, int64_t passed_us, int64_t now_us)
+{
+    fl_process_look look;
+    fl_thread_look *before = &watch->of[w->rank].link;
+    bool silent = w->linked && !w->done && !w->departed && w->exited_us == 0 &&
+                  now_us - w->heard_us > watch->limits.silence_us / 2;
+    if (silent && fl_process_look_at(w->pid, &look)) {
+        w->heard_us += wants(&look.link, before) ? passed_us : 0;
+        *before = look.link;
+    }
+}
+
+static void watch_thread(fl_standstill_watch *watch, const fl_flight *flight, fl_worker *w,
+                         int64_t now_us)
+{
+    fl_standstill *s = &watch->of[w->rank].training;
+    if (!w->ready || w->done || w->departed || w->exited_us != 0) {
+        *s = (fl_standstill){.looked_us = 0};
+    } else {
+        look_at_worker(s, flight, w, now_us);
+    }
+    w->waits_us = waits_for_workers(s->last.kind) ? s->waits_us : 0;
+    w->still_us = s->busy_us + s->asleep_us;
+    w->hung = s->looked_us != 0 && fl_standstill_is_hung(s, &watch->limits);
+}
+
 void fl_standstill_watch_look(fl_standstill_watch *watch, const fl_flight *flight,
                               fl_worker *workers, int n_workers, int64_t now_us)
 {
-    if (now_us - watch->looked_us < PERIOD_US) {
+    int64_t passed_us = now_us - watch->looked_us;
+    if (passed_us < PERIOD_US) {
         return;
     }
     watch->looked_us = now_us;
     for (int i = 0; i < n_workers; i++) {
-        fl_worker *w = &workers[i];
-        fl_standstill *s = &watch->of[i];
-        if (!w->ready || w->done || w->departed || w->exited_us != 0) {
-            *s = (fl_standstill){.looked_us = 0};
-        } else {
-            look_at_worker(s, flight, w, now_us);
+        excuse_link(watch, &workers[i], smaller(passed_us, COUNTED_US), now_us);
+        if (watch->trains) {
+            watch_thread(watch, flight, &workers[i], now_us);
         }
-        w->waits_us = waits_for_workers(s->last.kind) ? s->waits_us : 0;
-        w->still_us = s->busy_us + s->asleep_us;
-        w->hung = s->looked_us != 0 && fl_standstill_is_hung(s, &watch->limits);
     }
 }

@@ -55,15 +55,23 @@ bool fl_standstill_add(fl_standstill *s, const fl_standstill_look *look, int64_t
 /* Pure. */
 bool fl_standstill_is_hung(const fl_standstill *s, const fl_standstill_limits *limits);
 
-/* All workers, at most ten times a second: sets waits_us, still_us and hung of workers [n_workers].
- */
+/* One worker, from look to look. */
+typedef struct fl_standstill_worker {
+    fl_standstill training;
+    fl_thread_look link;
+} fl_standstill_worker;
+
+/* All workers, at most ten times a second: sets waits_us, still_us and hung of workers [n_workers],
+ * and moves heard_us on while a link wants a processor or pages from the disk and gets none. */
 typedef struct fl_standstill_watch {
-    fl_standstill *of; /* [n_workers] */
+    fl_standstill_worker *of; /* [n_workers] */
+    bool trains;
     fl_standstill_limits limits;
     int64_t looked_us;
 } fl_standstill_watch;
 
-fl_status fl_standstill_watch_init(fl_standstill_watch *watch, int n_workers,
+/* trains: else only the links are watched. */
+fl_status fl_standstill_watch_init(fl_standstill_watch *watch, int n_workers, bool trains,
                                    const fl_standstill_limits *limits) FL_MUST_CHECK;
 void fl_standstill_watch_fini(fl_standstill_watch *watch);
 void fl_standstill_watch_look(fl_standstill_watch *watch, const fl_flight *flight,

@@ -39,8 +39,8 @@ static int64_t hangs_after(const behaviour *b, int64_t turn_us, int64_t most_us)
     s.longest_us = b->longest_us;
     for (int64_t passed_us = turn_us; passed_us <= most_us; passed_us += turn_us) {
         look.process.cpu_us += b->cpu_us;
-        look.process.n_major_faults += b->n_faults;
-        look.process.is_runnable = b->runnable;
+        look.process.work.n_major_faults += b->n_faults;
+        look.process.work.is_runnable = b->runnable;
         assert_false(fl_standstill_add(&s, &look, now_us + passed_us));
         if (fl_standstill_is_hung(&s, &limits)) {
             return passed_us;
@@ -160,7 +160,7 @@ static void test_slow_or_hung__sees_a_thread_that_computes(void **state)
     (void)state;
     fl_process_look first = {0}, look = {0};
     pid_t pid = start_child(true);
-    while (!look.is_runnable || look.cpu_us < first.cpu_us + 1000) {
+    while (!look.work.is_runnable || look.cpu_us < first.cpu_us + 1000) {
         assert_true(fl_process_look_at(pid, &look));
         first = first.cpu_us == 0 ? look : first;
         nap(1000);
@@ -178,16 +178,13 @@ static void test_slow_or_hung__sees_a_process_that_sleeps(void **state)
         assert_true(fl_process_look_at(pid, &look));
         nap(20000);
         assert_true(fl_process_look_at(pid, &later));
-    } while (look.is_runnable || later.is_runnable || later.cpu_us != look.cpu_us);
-    assert_int_equal(later.n_major_faults, look.n_major_faults);
+    } while (look.work.is_runnable || later.work.is_runnable || later.cpu_us != look.cpu_us);
+    assert_int_equal(later.work.n_major_faults, look.work.n_major_faults);
     end_child(pid);
 }
 
-/* The threads of the control link are awake in a worker that hangs. */
-static void test_slow_or_hung__leaves_the_link_out(void **state)
+static pid_t start_busy_link(void)
 {
-    (void)state;
-    fl_process_look look;
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
@@ -195,12 +192,54 @@ static void test_slow_or_hung__leaves_the_link_out(void **state)
         prctl(PR_SET_NAME, "fl-link");
         spin(NULL);
     }
-    while (
-        fl_process_look_at(pid, &look)) { /* until the name is set: no thread is left that counts */
+    return pid;
+}
+
+/* The threads of the control link are awake in a worker that hangs. */
+static void test_slow_or_hung__counts_the_link_apart(void **state)
+{
+    (void)state;
+    fl_process_look look;
+    pid_t pid = start_busy_link();
+    do { /* until it has its name */
         nap(1000);
-    }
-    assert_int_equal(kill(pid, 0), 0);
+        assert_true(fl_process_look_at(pid, &look));
+    } while (!look.link.is_runnable);
+    assert_false(look.work.is_runnable);
     end_child(pid);
+}
+
+/* A worker whose link was heard last a moment more than half of the silence ago; microseconds by
+ * which the watch excuses it after some looks. */
+static int64_t excused_us(pid_t pid, int n_looks)
+{
+    fl_standstill_watch watch;
+    int64_t now_us = 1000 * (int64_t)SECOND_US, heard_us = now_us - limits.silence_us / 2 - 1;
+    fl_worker worker = {.rank = 0, .pid = pid, .linked = true, .heard_us = heard_us};
+    assert_int_equal(fl_standstill_watch_init(&watch, 1, false, &limits), FL_OK);
+    watch.looked_us = now_us;
+    for (int i = 1; i <= n_looks; i++) {
+        now_us += TURN_US;
+        fl_standstill_watch_look(&watch, NULL, &worker, 1, now_us);
+    }
+    fl_standstill_watch_fini(&watch);
+    return worker.heard_us - heard_us;
+}
+
+/* Would catch: a worker lost as silent because its link got no processor. */
+static void test_slow_or_hung__excuses_a_link_that_gets_no_processor(void **state)
+{
+    (void)state;
+    fl_process_look look;
+    pid_t busy = start_busy_link(), idle = start_child(false);
+    do {
+        nap(1000);
+        assert_true(fl_process_look_at(busy, &look));
+    } while (!look.link.is_runnable);
+    assert_int_equal(excused_us(busy, 20), 20 * TURN_US);
+    assert_int_equal(excused_us(idle, 20), 0); /* no thread of its link wants anything */
+    end_child(busy);
+    end_child(idle);
 }
 
 int main(void)
@@ -213,7 +252,8 @@ int main(void)
         cmocka_unit_test(test_slow_or_hung__begins_anew_with_each_operation),
         cmocka_unit_test(test_slow_or_hung__sees_a_thread_that_computes),
         cmocka_unit_test(test_slow_or_hung__sees_a_process_that_sleeps),
-        cmocka_unit_test(test_slow_or_hung__leaves_the_link_out),
+        cmocka_unit_test(test_slow_or_hung__counts_the_link_apart),
+        cmocka_unit_test(test_slow_or_hung__excuses_a_link_that_gets_no_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
