@@ -4,10 +4,12 @@
 
 #include <string.h>
 
-enum { N_SIZES = 3, REPEATS = 8 };
+/* Rows, outputs and inputs alike. One of the sizes up to LARGEST_HOST fits a processor's caches
+ * best; a device with memory of its own may need larger ones to be busy. */
+enum { REPEATS = 8, SMALLEST = 128, LARGEST_HOST = 512, LARGEST_OWN = 4096 };
 
-/* Rows, outputs and inputs alike: one of them fits the caches best. */
-static const int64_t sizes[N_SIZES] = {128, 256, 512};
+/* A larger size is tried on such a device after one that took less time. */
+static const double LONG_US = 20000.0;
 
 static fl_status best_of(fl_device *d, fl_stream *s, int64_t n, float *in, float *out, fl_weight *w,
                          double *flops_per_us)
@@ -23,6 +25,7 @@ static fl_status best_of(fl_device *d, fl_stream *s, int64_t n, float *in, float
     return FL_OK;
 }
 
+/* *flops_per_us is raised if this size is faster. */
 static fl_status time_size(fl_device *d, fl_stream *s, int64_t n, double *flops_per_us)
 {
     size_t count = (size_t)(n * n), total = 3 * count * sizeof(float);
@@ -38,9 +41,12 @@ static fl_status time_size(fl_device *d, fl_stream *s, int64_t n, double *flops_
 fl_status fl_probe_peak(const fl_probe_options *options, fl_probe *probe)
 {
     double best = 0.0;
+    bool own = !options->device->ops->host_memory, goes_on = true;
     probe->phase = FL_PROBE_PEAK;
-    for (int i = 0; i < N_SIZES; i++) {
-        FL_TRY(time_size(options->device, options->stream, sizes[i], &best));
+    for (int64_t n = SMALLEST; goes_on && n <= (own ? LARGEST_OWN : LARGEST_HOST); n *= 2) {
+        double before = best, begun = fl_probe_now_us();
+        FL_TRY(time_size(options->device, options->stream, n, &best));
+        goes_on = !own || (best > before && fl_probe_now_us() - begun < LONG_US);
     }
     probe->profile.peak_flops_per_us = best;
     return FL_OK;
