@@ -9,6 +9,14 @@ if(NOT FL_NVCC)
   return()
 endif()
 
+# The parameters of a launch may have 32 KB from this version on.
+set(oldest 12.1)
+execute_process(COMMAND "${FL_NVCC}" --version OUTPUT_VARIABLE version ERROR_QUIET)
+string(REGEX MATCH "release ([0-9.]+)" version "${version}")
+if(CMAKE_MATCH_1 VERSION_LESS oldest)
+  message(STATUS "CUDA kernels: not compiled, ${FL_NVCC} is older than ${oldest}")
+  return()
+endif()
 execute_process(COMMAND "${FL_NVCC}" --list-gpu-arch OUTPUT_VARIABLE known RESULT_VARIABLE failed)
 if(failed)
   message(WARNING "${FL_NVCC} does not run, so the CUDA kernels are not compiled")
@@ -22,6 +30,11 @@ foreach(number IN LISTS FL_CUDA_ARCHITECTURES)
     list(APPEND chosen ${number})
   endif()
 endforeach()
+# The driver compiles the last one anew for devices that are newer than nvcc.
+if(chosen)
+  list(GET chosen -1 newest)
+  list(APPEND code -gencode arch=compute_${newest},code=compute_${newest})
+endif()
 list(JOIN chosen " " chosen)
 message(STATUS "CUDA kernels: ${FL_NVCC}, for compute capabilities ${chosen}")
 
@@ -47,7 +60,8 @@ add_custom_command(OUTPUT "${checked}" DEPENDS "${PROJECT_SOURCE_DIR}/tests/shim
           "${PROJECT_SOURCE_DIR}/tests/shim/cublaslt/check.cu"
   COMMENT "Comparing the stand-in for cuBLASLt with its header")
 # The runtime is linked in, so the plugin needs the driver only.
-set(plugin "${PROJECT_BINARY_DIR}/cuda/libfrostline_cuda.so")
+# It lies beside the program, which looks for it there.
+set(plugin "${PROJECT_BINARY_DIR}/libfrostline_cuda.so")
 add_custom_command(OUTPUT "${plugin}" DEPENDS ${objects} VERBATIM
   COMMAND "${FL_NVCC}" -shared -cudart static ${code} -o "${plugin}" ${objects}
   COMMENT "Linking libfrostline_cuda.so")

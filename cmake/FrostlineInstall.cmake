@@ -38,6 +38,9 @@ configure_file("${PROJECT_SOURCE_DIR}/cmake/frostline.pc.in" "${PROJECT_BINARY_D
 install(TARGETS frostline RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS frostline_whole ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+# If it was built: ./quickstart and ./check do so.
+install(FILES "${PROJECT_BINARY_DIR}/libfrostline_cuda.so" OPTIONAL
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/frostline)
 install(FILES "${PROJECT_BINARY_DIR}/frostline.pc"
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES "${PROJECT_BINARY_DIR}/frostlineConfig.cmake"

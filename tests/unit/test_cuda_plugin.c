@@ -39,7 +39,7 @@ static void test_plugin__without_a_table_is_refused(void **state)
 static void test_plugin__of_nvcc_loads_and_looks_for_devices(void **state)
 {
     (void)state;
-    const char *path = FL_BINARY_DIR "/cuda/libfrostline_cuda.so";
+    const char *path = FL_BINARY_DIR "/libfrostline_cuda.so";
     const fl_cuda_plugin *plugin = NULL;
     if (access(path, R_OK) != 0) {
         print_message("skipped: there is no %s; `./check cuda` builds it where nvcc is found\n",
