@@ -1,7 +1,8 @@
-/* Whole runs with `devices: {kind: cuda}` on the stand-in for a GPU: real workers, each with the
- * plugin loaded, its memory, streams and kernels. Catches a loss that differs from the CPU's, a
- * call whose failure does not end the run with its reason, and a command that does not refuse a
- * machine that cannot do the job. */
+/* Whole runs with `devices: {kind: cuda}` on the stand-in for a GPU, or with FL_TEST_GPU on a GPU:
+ * real workers, each with the plugin loaded, its memory, streams and kernels. Catches a loss that
+ * differs from the CPU's, a call whose failure does not end the run with its reason, and a command
+ * that does not refuse a machine that cannot do the job. */
+#include "support/cuda_plugin.h"
 #include "support/lines.h"
 #include "support/scenario.h"
 #include "support/shell.h"
@@ -15,8 +16,6 @@
 
 #include <cmocka.h>
 
-#define STANDIN FL_BINARY_DIR "/tests/cuda_standin.so"
-
 enum { N_SAMPLES = 24, BATCH = 12, STEPS = 4 };
 
 static const double TOLERANCE = 1e-5;
@@ -24,13 +23,6 @@ static const double TOLERANCE = 1e-5;
 static const char *const common[] = {
     "train.batch",    "12",    "train.epochs", "2", "train.lr", "1e-3",
     "train.evaluate", "false", "pipe.m",       "2", NULL};
-
-static int set_up(void **state)
-{
-    assert_int_equal(setenv("FROSTLINE_CUDA_PLUGIN", STANDIN, 1), 0);
-    assert_int_equal(setenv("FROSTLINE_STANDIN", "devices=2", 1), 0);
-    return make_root(state);
-}
 
 /* ---- the CPU's losses ---- */
 
@@ -60,6 +52,7 @@ static void compare_devices(scenario *s, int n_steps)
 static void test_cuda_run__has_the_losses_of_a_cpu(void **state)
 {
     (void)state;
+    use_cuda("devices=2");
     scenario s = {.name = "vit",
                   .sets = common,
                   .more = JOB_SETS("pipe.k", "1", "autodp.r", "1", "devices.count", "1"),
@@ -70,7 +63,9 @@ static void test_cuda_run__has_the_losses_of_a_cpu(void **state)
     json_t *started = lines_with(s.dir, "events.jsonl", "\"run.started\"");
     const json_t *event = json_array_get(started, 0);
     assert_string_equal(json_string_value(json_object_get(event, "device_kind")), "cuda");
-    assert_string_equal(json_string_value(json_object_get(event, "kernels")), "Stand-in");
+    if (!on_gpu()) {
+        assert_string_equal(json_string_value(json_object_get(event, "kernels")), "Stand-in");
+    }
     const json_t *worker = json_array_get(json_object_get(event, "workers"), 0);
     assert_int_equal(json_integer_value(json_object_get(worker, "gpu")), 0);
     json_decref(started);
@@ -97,6 +92,7 @@ static fl_status make_gpt2(fl_job *job, fl_model **model, fl_dataset *dataset)
 static void test_cuda_run__pipelines_text_as_a_cpu_does(void **state)
 {
     (void)state;
+    use_cuda("devices=2");
     scenario s = {.name = "gpt2",
                   .sets = common,
                   .more = JOB_SETS("pipe.k", "2", "autodp.r", "1", "devices.count", "2"),
@@ -127,6 +123,7 @@ static void refused(const char *arguments)
 static void test_cuda_commands__refuse_a_machine_without_a_driver(void **state)
 {
     (void)state;
+    use_standin("");
     run_command(root,
                 "printf 'name: small\\n"
                 "model: {kind: vit, patch: 14, dim: 16, heads: 2, blocks: 1}\\n"
@@ -155,5 +152,5 @@ int main(void)
         cmocka_unit_test(test_cuda_run__pipelines_text_as_a_cpu_does),
         cmocka_unit_test(test_cuda_commands__refuse_a_machine_without_a_driver),
     };
-    return cmocka_run_group_tests(tests, set_up, remove_root);
+    return cmocka_run_group_tests(tests, make_root, remove_root);
 }

@@ -21,7 +21,8 @@ typedef struct rig {
     fl_weight weights[8];
     int n_weights, n_arrays;
     struct {
-        void *memory;
+        void *memory; /* of the device */
+        void *host;   /* what is copied there, and back from there in the end */
         int64_t n;
         element element;
     } array[ARRAYS_MAX];
@@ -35,10 +36,16 @@ static size_t size_of(const rig *r, element e)
     return e == VALUES ? fl_dtype_size(r->dtype) : sizes[e];
 }
 
-/* Exactly n elements, so that an access beyond the end shows. */
+static size_t bytes_of(const rig *r, int array)
+{
+    return (size_t)r->array[array].n * size_of(r, r->array[array].element);
+}
+
+/* Exactly n elements, so that an access beyond the end shows. Returns the host's copy, for
+ * `upload`; NULL after a failure. */
 static void *array(rig *r, element e, int64_t n)
 {
-    void *memory = NULL;
+    void *memory = NULL, *host = NULL;
     if (r->status == FL_OK && r->n_arrays == ARRAYS_MAX) {
         r->status = fl_fail(FL_EINTERNAL, "a case has more than %d arrays", ARRAYS_MAX);
     }
@@ -46,11 +53,39 @@ static void *array(rig *r, element e, int64_t n)
         r->status = fl_device_alloc(r->device, (size_t)n * size_of(r, e), "array", &memory);
     }
     if (r->status == FL_OK) {
+        host = calloc((size_t)n + 1, sizeof(double));
         r->array[r->n_arrays].memory = memory;
+        r->array[r->n_arrays].host = host;
         r->array[r->n_arrays].n = n;
         r->array[r->n_arrays++].element = e;
+        r->status = host == NULL ? fl_fail(FL_ENOMEM, "no memory") : FL_OK;
     }
-    return r->status == FL_OK ? memory : NULL;
+    return host;
+}
+
+/* The last array, as the host has filled it. Returns the device's memory; NULL after a failure. */
+static void *upload(rig *r)
+{
+    const fl_device_ops *ops = r->device->ops;
+    int last = r->n_arrays - 1;
+    if (r->status == FL_OK) {
+        r->status = ops->copy_in(r->device, NULL, r->array[last].memory, r->array[last].host,
+                                 bytes_of(r, last));
+    }
+    if (r->status == FL_OK) {
+        r->status = ops->sync(r->device, NULL);
+    }
+    return r->status == FL_OK ? r->array[last].memory : NULL;
+}
+
+static fl_status download(const rig *r)
+{
+    const fl_device_ops *ops = r->device->ops;
+    for (int i = 0; i < r->n_arrays; i++) {
+        FL_TRY(
+            ops->copy_out(r->device, NULL, r->array[i].host, r->array[i].memory, bytes_of(r, i)));
+    }
+    return ops->sync(r->device, NULL);
 }
 
 /* Uniform in [-1, 1), a function of the array's number and the place. */
@@ -68,7 +103,7 @@ static float *floats(rig *r, int64_t n)
     for (int64_t i = 0; i < n && x != NULL; i++) {
         x[i] = drawn(r, i);
     }
-    return x;
+    return upload(r);
 }
 
 /* Activations. */
@@ -87,7 +122,7 @@ static void *values(rig *r, int64_t n)
             ((float *)memory)[i] = x;
         }
     }
-    return memory;
+    return upload(r);
 }
 
 static double *doubles(rig *r, int64_t n)
@@ -96,7 +131,7 @@ static double *doubles(rig *r, int64_t n)
     for (int64_t i = 0; i < n && x != NULL; i++) {
         x[i] = 0.5;
     }
-    return x;
+    return upload(r);
 }
 
 /* In 0 .. below - 1, every seventh ignored (-1) if `ignored`. */
@@ -106,7 +141,7 @@ static int32_t *ints(rig *r, int64_t n, int64_t below, bool ignored)
     for (int64_t i = 0; i < n && x != NULL; i++) {
         x[i] = ignored && i % 7 == 3 ? -1 : (int32_t)((i * 5 + 3) % below);
     }
-    return x;
+    return upload(r);
 }
 
 static fl_weight *weight(rig *r, int64_t rows, int64_t cols)
@@ -129,19 +164,19 @@ static int64_t size(const rig *r)
 static fl_offsets offsets(rig *r)
 {
     int64_t n = r->shape->n_samples + 1;
-    int32_t *device = array(r, INTS, n);
-    if (device != NULL) {
-        memcpy(device, r->shape->offsets, (size_t)n * sizeof *device);
+    int32_t *copy = array(r, INTS, n);
+    if (copy != NULL) {
+        memcpy(copy, r->shape->offsets, (size_t)n * sizeof *copy);
     }
-    return (fl_offsets){.host = r->shape->offsets, .device = device, .n_samples = n - 1};
+    return (fl_offsets){.host = r->shape->offsets, .device = upload(r), .n_samples = n - 1};
 }
 
 static fl_mask mask(rig *r)
 {
     int64_t n = r->shape->n_samples;
-    int64_t *device = array(r, LONGS, n);
-    if (device != NULL) {
-        memcpy(device, sample_ids, (size_t)n * sizeof *device);
+    int64_t *copy = array(r, LONGS, n);
+    if (copy != NULL) {
+        memcpy(copy, sample_ids, (size_t)n * sizeof *copy);
     }
     return (fl_mask){.p = 0.3f,
                      .stream = 2,
@@ -149,7 +184,7 @@ static fl_mask mask(rig *r)
                      .epoch = 3,
                      .seed = 11,
                      .sample_ids = sample_ids,
-                     .sample_ids_device = device};
+                     .sample_ids_device = upload(r)};
 }
 
 /* Run a kernel of the table once its arrays are there. */
@@ -726,7 +761,7 @@ const pair_shape *pair_shape_at(int index)
 
 static double value_at(const rig *r, int array, int64_t i)
 {
-    const void *memory = r->array[array].memory;
+    const void *memory = r->array[array].host;
     float wide = 0.0f;
     switch (r->array[array].element) {
     case VALUES:
@@ -770,8 +805,8 @@ static void drop_arrays(rig *r)
         r->device->ops->weight_release(r->device, &r->weights[i]);
     }
     for (int i = 0; i < r->n_arrays; i++) {
-        fl_device_free(r->device, r->array[i].memory,
-                       (size_t)r->array[i].n * size_of(r, r->array[i].element));
+        free(r->array[i].host);
+        fl_device_free(r->device, r->array[i].memory, bytes_of(r, i));
     }
 }
 
@@ -785,6 +820,8 @@ fl_status pair_run(int index, const pair_shape *shape, fl_dtype dtype, fl_device
         kernels[index].run(&b);
     }
     fl_status status = a.status == FL_OK ? b.status : a.status;
+    status = status == FL_OK ? download(&a) : status;
+    status = status == FL_OK ? download(&b) : status;
     for (int i = 0; i < b.n_arrays && status == FL_OK; i++) {
         status = compare_array(&a, &b, i, tolerance);
     }

@@ -23,7 +23,7 @@ const char *pair_kernel_at(int index);
 bool pair_kernel_has_shapes(int index);
 
 /* Run kernel `index` on `got` with activations of `dtype`, and on `want`, a CPU device, with the
- * same values in fp32. Both compute in host memory. Every array of the call must agree within
+ * same values in fp32. Every array of the call must agree within
  * `tolerance` of the largest value of want's array (or of 1). FL_EINTERNAL names the array and the
  * element. */
 fl_status pair_run(int index, const pair_shape *shape, fl_dtype dtype, fl_device *got,
