@@ -133,7 +133,8 @@ static void look_at_worker(fl_standstill *s, const fl_flight *flight, fl_worker 
 {
     fl_flight_view view;
     fl_flight_look(flight, w->rank, 0, &view);
-    fl_standstill_look look = {.n_changes = view.n_changes, .kind = FL_FLIGHT_NONE};
+    fl_standstill_look look = {.n_changes = view.n_changes + (uint64_t)w->steps,
+                               .kind = FL_FLIGHT_NONE};
     if (view.depth > 0) {
         look.kind = view.open[view.depth - 1].kind;
     }

@@ -31,7 +31,7 @@ typedef struct fl_standstill_limits {
 
 /* One worker at one moment. */
 typedef struct fl_standstill_look {
-    uint64_t n_changes;  /* of its training thread's operations */
+    uint64_t n_changes;  /* of its training thread's operations, and finished steps */
     fl_flight_kind kind; /* the innermost; FL_FLIGHT_NONE: between operations */
     bool is_known;       /* `process` could be read */
     fl_process_look process;

@@ -242,6 +242,37 @@ static void test_slow_or_hung__excuses_a_link_that_gets_no_processor(void **stat
     end_child(idle);
 }
 
+/* A worker that is asleep in no operation; microseconds until the watch finds that it hangs. */
+static int64_t found_after(pid_t pid, bool reports_steps, int64_t most_us)
+{
+    fl_standstill_watch watch;
+    fl_flight *flight = NULL;
+    int64_t begun_us = 1000 * (int64_t)SECOND_US, now_us = begun_us;
+    fl_worker worker = {.rank = 0, .pid = pid, .linked = true, .ready = true};
+    assert_int_equal(fl_flight_create(1, &flight), FL_OK);
+    assert_int_equal(fl_standstill_watch_init(&watch, 1, true, &limits), FL_OK);
+    while (!worker.hung && now_us - begun_us < most_us) {
+        now_us += TURN_US;
+        worker.heard_us = now_us;
+        worker.steps += reports_steps && now_us % (20 * (int64_t)TURN_US) == 0;
+        fl_standstill_watch_look(&watch, flight, &worker, 1, now_us);
+    }
+    fl_standstill_watch_fini(&watch);
+    fl_flight_destroy(&flight);
+    return worker.hung ? now_us - begun_us : -1;
+}
+
+/* Would catch: a worker that reports its steps, lost because it records no operations. */
+static void test_slow_or_hung__takes_a_step_for_a_move(void **state)
+{
+    (void)state;
+    pid_t pid = start_child(false);
+    int64_t most_us = 5 * limits.deadline_us;
+    assert_in_range(found_after(pid, false, most_us), 2 * limits.deadline_us, most_us);
+    assert_int_equal(found_after(pid, true, most_us), -1);
+    end_child(pid);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_slow_or_hung__sees_a_thread_that_computes),
         cmocka_unit_test(test_slow_or_hung__sees_a_process_that_sleeps),
         cmocka_unit_test(test_slow_or_hung__counts_the_link_apart),
+        cmocka_unit_test(test_slow_or_hung__takes_a_step_for_a_move),
         cmocka_unit_test(test_slow_or_hung__excuses_a_link_that_gets_no_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
