@@ -25,6 +25,8 @@ struct dim3 {
     }
 };
 
+#define FL_UNROLL
+
 #define threadIdx (shim_thread_idx())
 #define blockIdx (shim_block_idx())
 #define blockDim (shim_block_dim())
@@ -47,6 +49,9 @@ struct dim3 {
     shim_shuffle(__FILE__, __LINE__, SHIM_DOWN, mask, value, lanes)
 #define __shfl_sync(mask, value, lane)                                                             \
     shim_shuffle(__FILE__, __LINE__, SHIM_FROM, mask, value, lane)
+
+#define mma_bf16(sum, a, b) shim_mma(__FILE__, __LINE__, sum, a, b)
+#define has_bf16_tensor_cores() shim_has_tensor_cores()
 
 template <typename T>
 static inline T shim_shuffle(const char *file, int line, shim_warp_op op, uint32_t mask, T value,

@@ -150,3 +150,38 @@ int fault_shuffles(const double *x, double *y, int from)
 {
     return launch(shuffles, dim3(1), WARP, nullptr, x, y, from);
 }
+
+/* Elements (row, column) and (row, column + 1) of a matrix as one word. */
+static __device__ uint32_t pair_at(const float *x, int width, int row, int column, bool down)
+{
+    bf16 low, high;
+    store(&low, x[row * width + column]);
+    store(&high, down ? x[(row + 1) * width + column] : x[row * width + column + 1]);
+    return (uint32_t)low.bits | (uint32_t)high.bits << 16;
+}
+
+static __global__ void tensor_product(const float *a, const float *b, float *sum, int absent)
+{
+    int lane = (int)threadIdx.x, g = lane / 4, t = lane % 4;
+    uint32_t left[4], right[2];
+    float sums[4];
+    if (lane == absent) {
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        left[i] = pair_at(a, 16, g + i % 2 * 8, 2 * t + i / 2 * 8, false);
+        sums[i] = sum[(g + i / 2 * 8) * 8 + 2 * t + i % 2];
+    }
+    for (int i = 0; i < 2; i++) {
+        right[i] = pair_at(b, 8, 2 * t + i * 8, g, true);
+    }
+    mma_bf16(sums, left, right);
+    for (int i = 0; i < 4; i++) {
+        sum[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums[i];
+    }
+}
+
+int fault_tensor_product(const float *a, const float *b, float *sum, int absent)
+{
+    return launch(tensor_product, dim3(1), WARP, nullptr, a, b, sum, absent);
+}

@@ -43,6 +43,9 @@ int fault_write_after_read(float *y, int writer);
  * are, by a ballot: [4][32]. */
 int fault_shuffles(const double *x, double *y, int from);
 
+/* sum [16][8] += a [16][16] b [16][8] on tensor cores; lane `absent` does not take part. */
+int fault_tensor_product(const float *a, const float *b, float *sum, int absent);
+
 #ifdef __cplusplus
 }
 #endif

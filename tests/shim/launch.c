@@ -76,7 +76,9 @@ const shim_now *shim_current(void)
 
 shim_counts shim_count(void)
 {
-    return shim.counts;
+    shim_counts counts = shim.counts;
+    counts.tensor_products = shim_tensor_products();
+    return counts;
 }
 
 const char *shim_take_error(void)

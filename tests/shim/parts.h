@@ -39,6 +39,12 @@ typedef enum shim_warp_op { SHIM_SYNC, SHIM_XOR, SHIM_DOWN, SHIM_FROM, SHIM_BALL
 uint64_t shim_sync_warp(const char *file, int line, shim_warp_op op, uint32_t mask, uint64_t value,
                         int argument);
 
+/* sum += a b: the instruction mma.m16n8k16 of bf16 values, as its definition spreads the elements
+ * over the lanes of a warp. */
+void shim_mma(const char *file, int line, float sum[4], const uint32_t a[4], const uint32_t b[2]);
+bool shim_has_tensor_cores(void);
+int64_t shim_tensor_products(void); /* so far */
+
 /* Whether a kernel's thread is running now. */
 bool shim_running(void);
 

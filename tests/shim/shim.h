@@ -38,9 +38,13 @@ bool shim_region_holds(const void *memory, size_t size_bytes);
 /* What stopped the last launch that failed; "" if none did since the last call. */
 const char *shim_take_error(void);
 
-/* Launches that ran to their end, and threads in them: a test that launched nothing shows. */
+/* Whether kernels find tensor cores, which they do at first. */
+void shim_set_tensor_cores(bool has);
+
+/* Launches that ran to their end, threads in them, and products of tensor cores, one for each
+ * thread: a test that launched nothing shows. */
 typedef struct shim_counts {
-    int64_t launches, threads;
+    int64_t launches, threads, tensor_products;
 } shim_counts;
 shim_counts shim_count(void);
 

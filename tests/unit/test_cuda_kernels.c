@@ -56,13 +56,35 @@ static void run_all(fl_dtype dtype, double tolerance)
 static void test_cuda_kernels__agree_with_the_cpu_in_fp32(void **state)
 {
     (void)state;
+    int64_t before = shim_count().tensor_products;
     run_all(FL_F32, 1e-5);
+    assert_int_equal(shim_count().tensor_products, before);
 }
 
 static void test_cuda_kernels__agree_with_the_cpu_in_bf16(void **state)
 {
     (void)state;
+    int64_t before = shim_count().tensor_products;
     run_all(FL_BF16, 1e-2);
+    assert_true(shim_count().tensor_products > before);
+}
+
+/* What a device without bf16 tensor cores runs instead. */
+static void test_cuda_kernels__attend_in_bf16_without_tensor_cores(void **state)
+{
+    (void)state;
+    int64_t before = shim_count().tensor_products;
+    shim_set_tensor_cores(false);
+    for (int k = 0; pair_kernel_at(k) != NULL; k++) {
+        bool attends = strncmp(pair_kernel_at(k), "attention", 9) == 0;
+        for (int i = 0; attends && pair_shape_at(i) != NULL; i++) {
+            if (pair_run(k, pair_shape_at(i), FL_BF16, cuda, cpu, 1e-2) != FL_OK) {
+                fail_msg("%s, %s: %s", pair_kernel_at(k), pair_shape_at(i)->name, fl_errmsg());
+            }
+        }
+    }
+    shim_set_tensor_cores(true);
+    assert_int_equal(shim_count().tensor_products, before);
 }
 
 /* More rows than a block of the sort has threads: added in the CPU's order, to the last bit. */
@@ -183,6 +205,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_kernels__agree_with_the_cpu_in_fp32),
         cmocka_unit_test(test_cuda_kernels__agree_with_the_cpu_in_bf16),
+        cmocka_unit_test(test_cuda_kernels__attend_in_bf16_without_tensor_cores),
         cmocka_unit_test(test_cuda_kernels__add_rows_of_embeddings_in_order),
         cmocka_unit_test(test_cuda_kernels__give_a_sample_the_same_bits_in_any_micro_batch),
     };

@@ -170,6 +170,37 @@ static void test_shim__shuffles_as_a_warp_does(void **state)
     shim_region_remove(out);
 }
 
+/* Small whole numbers, so that the product is exact. */
+static void test_shim__multiplies_as_tensor_cores_do(void **state)
+{
+    (void)state;
+    enum { ROWS = 16, DEPTH = 16, COLUMNS = 8 };
+    float a[ROWS * DEPTH], b[DEPTH * COLUMNS], sum[ROWS * COLUMNS];
+    for (int i = 0; i < ROWS * DEPTH; i++) {
+        a[i] = (float)(i * 7 % 19 - 9);
+    }
+    for (int i = 0; i < DEPTH * COLUMNS; i++) {
+        b[i] = (float)(i * 5 % 17 - 8);
+        sum[i] = (float)i;
+    }
+    shim_region_add(a, sizeof a, "a");
+    shim_region_add(b, sizeof b, "b");
+    shim_region_add(sum, sizeof sum, "sum");
+    ran(fault_tensor_product(a, b, sum, -1));
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        float wanted = (float)i;
+        for (int k = 0; k < DEPTH; k++) {
+            wanted += a[i / COLUMNS * DEPTH + k] * b[k * COLUMNS + i % COLUMNS];
+        }
+        assert_true(sum[i] == wanted);
+    }
+    failed_with(fault_tensor_product(a, b, sum, 9),
+                "thread 0 waits at faults.cu:", "thread 9 has ended");
+    shim_region_remove(a);
+    shim_region_remove(b);
+    shim_region_remove(sum);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +214,7 @@ int main(void)
         cmocka_unit_test(test_shim__finds_a_race_between_blocks_but_not_between_atomics),
         cmocka_unit_test(test_shim__finds_a_write_to_what_others_have_read),
         cmocka_unit_test(test_shim__shuffles_as_a_warp_does),
+        cmocka_unit_test(test_shim__multiplies_as_tensor_cores_do),
     };
     return cmocka_run_group_tests(tests, add_regions, remove_regions);
 }

@@ -8,23 +8,6 @@ struct row_state {
     float top, sum;
 };
 
-/* The largest, or the sum, over the lanes of a row. */
-template <int LANES> static __device__ __forceinline__ float row_max(float x)
-{
-    for (int lanes = 1; lanes < LANES; lanes *= 2) {
-        x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, lanes));
-    }
-    return x;
-}
-
-template <int LANES> static __device__ __forceinline__ float row_sum(float x)
-{
-    for (int lanes = 1; lanes < LANES; lanes *= 2) {
-        x += __shfl_xor_sync(ALL_LANES, x, lanes);
-    }
-    return x;
-}
-
 /* Take the scores of one more tile of keys into the row: s becomes the powers, and what was summed
  * before must be multiplied by the result. A row sees the first key of the first tile, so `top` is
  * finite from then on. */
@@ -112,6 +95,9 @@ static int attend(const fl__cuda_queue *q, const fl_attention_args *a)
 
 int fl__cuda_attention(fl__cuda_queue *q, const fl_attention_args *a)
 {
+    if (a->dtype == FL_BF16 && has_bf16_tensor_cores()) {
+        return fl__tensor_attention(q, a);
+    }
 #define FL_THEN(columns) FOR_DTYPE(a->dtype, return (attend<columns, T>(q, a)))
     FOR_COLUMNS(a->width / a->heads, FL_THEN);
 #undef FL_THEN

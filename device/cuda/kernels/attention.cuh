@@ -165,6 +165,48 @@ static __device__ __forceinline__ bool sees(const attention_call<T> &c, const ti
     return query < p.n && key < p.n && (!c.causal || key <= query);
 }
 
+/* The largest, or the sum, over the lanes of a row. */
+template <int LANES> static __device__ __forceinline__ float row_max(float x)
+{
+    for (int lanes = 1; lanes < LANES; lanes *= 2) {
+        x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, lanes));
+    }
+    return x;
+}
+
+template <int LANES> static __device__ __forceinline__ float row_sum(float x)
+{
+    for (int lanes = 1; lanes < LANES; lanes *= 2) {
+        x += __shfl_xor_sync(ALL_LANES, x, lanes);
+    }
+    return x;
+}
+
+/* What one query and one key have to do with each other; zeros where it does not see the key. */
+struct pair {
+    float kept;       /* P M */
+    float grad_score; /* dS */
+};
+
+/* score, grad: the products of query and key, and of the query's dY and the key's value */
+template <typename T>
+static __device__ __forceinline__ pair pair_of(const attention_call<T> &c, const tile_place &p,
+                                               int64_t query, int64_t key, float score, float grad)
+{
+    if (!sees(c, p, query, key)) {
+        return pair{0.0f, 0.0f};
+    }
+    int64_t at = (p.first_token + query) * c.heads + p.head;
+    float share = exp2f((score * c.scale - c.lse[at]) * LOG2_E);
+    float mask = mask_of(c, p, query, key);
+    return pair{share * mask, share * (grad * mask - c.delta[at]) * c.scale};
+}
+
+/* attention_tensor.cu: the same in bf16 on tensor cores. delta: as step 1 of the way back has it */
+int fl__tensor_attention(const fl__cuda_queue *q, const fl_attention_args *a);
+int fl__tensor_attention_backward(const fl__cuda_queue *q, const fl_attention_backward_args *b,
+                                  const float *delta);
+
 /* THEN(COLUMNS) for heads of head_dim columns. */
 #define FOR_COLUMNS(head_dim, THEN)                                                                \
     do {                                                                                           \

@@ -2,8 +2,8 @@
  * scaled scores:
  *
  *   1. delta = sum of y dY over a head's columns      a warp for each (token, head)
- *   2. P = 2^(S - lse)   dP = (dY V^T) M              recomputed by 3 and 4 for each pair of tiles
- *      dS = P (dP - delta) scale
+ *   2. P = 2^(S - lse)   dP = (dY V^T) M              recomputed by 3 and 4 (attention.cuh:
+ * pair_of) dS = P (dP - delta) scale
  *   3. dQ = dS K                                      a block for each tile of queries
  *   4. dV = (P M)^T dY   dK = dS^T Q                  a block for each tile of keys */
 #include "device/cuda/kernels/attention.cuh"
@@ -28,28 +28,6 @@ static __global__ void delta_kernel(const T *y, const T *grad_y, int64_t n, int6
     if (threadIdx.x % WARP == 0) {
         delta[at] = sum;
     }
-}
-
-/* ---- 2 ---- */
-
-/* What one query and one key have to do with each other; zeros where it does not see the key. */
-struct pair {
-    float kept;       /* P M */
-    float grad_score; /* dS */
-};
-
-/* score, grad: the products of query and key, and of the query's dY and the key's value */
-template <typename T>
-static __device__ __forceinline__ pair pair_of(const attention_call<T> &c, const tile_place &p,
-                                               int64_t query, int64_t key, float score, float grad)
-{
-    if (!sees(c, p, query, key)) {
-        return pair{0.0f, 0.0f};
-    }
-    int64_t at = (p.first_token + query) * c.heads + p.head;
-    float share = exp2f((score * c.scale - c.lse[at]) * LOG2_E);
-    float mask = mask_of(c, p, query, key);
-    return pair{share * mask, share * (grad * mask - c.delta[at]) * c.scale};
 }
 
 /* ---- 3 ---- */
@@ -160,6 +138,9 @@ static int attend_backward(const fl__cuda_queue *q, const fl_attention_backward_
     LAUNCH_TRY(launch(delta_kernel<T>, dim3((unsigned)parts_of(n_deltas, DELTAS_A_BLOCK)),
                       DELTAS_A_BLOCK * WARP, q->stream, (const T *)c.y, c.grad_y, n_deltas,
                       c.head_dim, delta));
+    if (sizeof(T) == sizeof(bf16) && has_bf16_tensor_cores()) {
+        return fl__tensor_attention_backward(q, b, delta);
+    }
     dim3 grid((unsigned)(c.tiles * c.heads * o->n_samples));
     LAUNCH_TRY(launch(grad_queries_kernel<COLUMNS, T>, grid, ATTENTION_THREADS, q->stream, c));
     return launch(grad_keys_kernel<COLUMNS, T>, grid, ATTENTION_THREADS, q->stream, c);

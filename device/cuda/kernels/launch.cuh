@@ -10,6 +10,9 @@
 /* FL_SHARED(float, tile, [32][33]) declares an array of the block. */
 #define FL_SHARED(type, name, size) __shared__ type name size
 
+/* Before a loop whose arrays must stay in registers. */
+#define FL_UNROLL _Pragma("unroll")
+
 /* Run a kernel with blocks of `threads`; 0 or the runtime's error code. A grid without blocks does
  * nothing. */
 template <typename... P, typename... A>
@@ -20,6 +23,31 @@ static int launch(void (*kernel)(P...), dim3 grid, unsigned threads, void *strea
     }
     kernel<<<grid, threads, 0, static_cast<cudaStream_t>(stream)>>>(arguments...);
     return static_cast<int>(cudaGetLastError());
+}
+
+/* Whether the device that the thread chose last multiplies bf16 values by tensor cores. */
+static inline bool has_bf16_tensor_cores(void)
+{
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major >= 8;
+}
+
+/* sum += a b, by a warp together: mma.m16n8k16 of bf16 values, fp32 sums. How the elements lie in
+ * the lanes: attention_tensor.cuh. Does nothing on a device without bf16 tensor cores. */
+static __device__ __forceinline__ void mma_bf16(float sum[4], const uint32_t a[4],
+                                                const uint32_t b[2])
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    (void)sum, (void)a, (void)b;
+#endif
 }
 
 #endif
