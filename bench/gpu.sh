@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# Speed on one GPU, Frostline and its peers in turn: GPT-2 124M on blocks of 1,024 tokens, ViT-B/16 and
+# BERT-base, against PyTorch (torch.compile, scaled_dot_product_attention), and GPT-2 against llm.c, too.
+#   bench/gpu.sh PYTHON [ROUNDS] [STEPS]
+# PYTHON has torch and safetensors. The environment adds:
+#   TEXT, TOKENIZER  a text of a few MB and GPT-2's tokenizer, as the first lines of
+#                    configs/gpt2-shakespeare.yaml get them; without them, GPT-2 is left out
+#   LLMC             a folder with llm.c's source; it is built there. Without it, llm.c is left out
+#   PRECISION        fp32 (default), tf32 or bf16
+#   PEAK             the GPU's TFLOPS without sparsity, as 989 of an H100 in bf16: adds the MFU
+#   TRIAL=cpu        a trial of this script: small models on this machine's processors
+# It prints a table; the rates of all rounds are in build/bench/gpu.rates. A part that fails is named,
+# and the exit code is 1.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=bench/common.sh
+. bench/common.sh
+need_program
+
+python=${1:-python3}
+rounds=${2:-3}
+steps=${3:-30} # of Frostline and llm.c ten more, which do not count
+text=${TEXT:-shakespeare/input.txt}
+tokenizer=${TOKENIZER:-shakespeare/gpt2}
+llmc=${LLMC:-}
+precision=${PRECISION:-fp32}
+rates=$out_dir/gpu.rates
+failed=0
+
+if ! "$python" -c 'import torch, safetensors' 2>/dev/null; then
+    echo "$0: $python has no torch and safetensors; see the first lines of $0" >&2
+    exit 2
+fi
+
+# What is measured: all peers take these sizes.
+kind=cuda
+data=$out_dir/gpu-data
+n_samples=2000
+tokens=1024
+declare -A batch=([gpt2]=16 [vit]=128 [bert]=128)
+shape=(--set model.blocks=12 --set model.dim=768 --set model.heads=12)
+small=()
+peer=(--peak "${PEAK:-0}" --steps "$steps" --precision "$precision")
+case ${TRIAL:-} in
+'') ;;
+cpu)
+    kind=cpu
+    data+=-trial
+    n_samples=40
+    tokens=64
+    batch=([gpt2]=4 [vit]=4 [bert]=4)
+    shape=(--set model.blocks=2 --set model.dim=32 --set model.heads=2)
+    small=(--tiny)
+    llmc=
+    precision=fp32
+    peer+=(--device cpu --tiny --eager --precision fp32)
+    ;;
+*)
+    echo "$0: TRIAL: found '$TRIAL', allowed: cpu" >&2
+    exit 2
+    ;;
+esac
+
+# ---- one measurement each: prints "RATE UNIT/s, MFU SHARE" ----
+
+frostline_rate() {
+    local name=$1 config sets per=1
+    case $name in
+    gpt2)
+        config=configs/gpt2-shakespeare.yaml
+        sets=("${shape[@]}" --set data.path="$text" --set data.tokenizer="$tokenizer"
+            --set data.max_tokens="$tokens" --set model.dropout=0)
+        per=$tokens
+        ;;
+    vit)
+        config=configs/vit-images.yaml
+        sets=("${shape[@]}" --set model.patch=16 --set data.size=224 --set data.augment=none
+            --set data.path="{train: $data/images, test: $data/images}")
+        ;;
+    bert)
+        config=configs/sst2-minilm.yaml
+        sets=(--set model.path="$data/bert" --set data.text=text
+            --set data.path="{train: $data/table.tsv, test: $data/table.tsv}")
+        ;;
+    esac
+    [ "$precision" = fp32 ] || sets+=(--set train.precision="$precision")
+    train_job "gpu-$name" $config "${sets[@]}" --set devices.kind=$kind --set devices.count=1 \
+        --set devices.memory="${MEMORY:-32GiB}" --set train.batch="${batch[$name]}" \
+        --set train.evaluate=false --set data.validation=none --set checkpoint.every=none \
+        --set train.epochs=1000 --set train.max_steps=$((steps + 10)) || return
+    "$python" bench/peer_gpu.py mfu --model "$name" "${peer[@]}" \
+        --rate "$(calc "1000 * ${batch[$name]} * $per / $(median_ms "gpu-$name")")"
+}
+
+pytorch_rate() {
+    "$python" bench/peer_gpu.py train --model "$1" --batch "${batch[$1]}" "${peer[@]}"
+}
+
+# The median of llm.c's own rates but the first ten. It trains in bf16 unless it is built otherwise.
+llmc_rate() {
+    local log=$out_dir/llmc.log
+    if ! "$llmc/train_gpt2cu" -i "$data/tokens.bin" -j "$data/tokens.bin" -e d12 -b "${batch[gpt2]}" \
+        -t "$tokens" -d $((batch[gpt2] * tokens)) -x $((steps + 10)) -v 0 -s 0 -h 0 >"$log" 2>&1; then
+        tail -n 3 "$log" >&2
+        return 1
+    fi
+    "$python" bench/peer_gpu.py mfu --model gpt2 "${peer[@]}" \
+        --rate "$(sed -nE 's/^step .* ([0-9.]+) tok\/s.*/\1/p' "$log" | tail -n +11 | median)"
+}
+
+# measure MODEL PROGRAM
+measure() {
+    local line
+    case $2 in
+    frostline) line=$(frostline_rate "$1") ;;
+    pytorch) line=$(pytorch_rate "$1") ;;
+    llm.c) line=$(llmc_rate) ;;
+    esac || {
+        echo "$0: $2 failed on $1" >&2
+        failed=1
+        return 0
+    }
+    echo "$1 $2 $line" | tee -a "$rates"
+}
+
+# ---- preparation ----
+
+mkdir -p "$data"
+[ -d "$data/images" ] || "$python" bench/peer_gpu.py images "$data/images" $n_samples
+[ -f "$data/table.tsv" ] || "$python" bench/peer_gpu.py table "$data/table.tsv" $n_samples
+[ -f "$data/bert/vocab.txt" ] || "$python" bench/peer_gpu.py bert "$data/bert" "${small[@]}"
+if [ -n "$llmc" ]; then
+    [ -f "$data/tokens.bin" ] || "$python" bench/peer_gpu.py tokens "$data/tokens.bin" 4000000
+    if ! make -C "$llmc" train_gpt2cu >"$out_dir/llmc-build.log" 2>&1; then
+        echo "$0: llm.c was not built; see $out_dir/llmc-build.log" >&2
+        failed=1
+        llmc=
+    fi
+fi
+names=(vit bert)
+if [ -f "$text" ] && [ -e "$tokenizer" ]; then
+    names=(gpt2 "${names[@]}")
+else
+    echo "$0: GPT-2 is left out: there is no $text, or no $tokenizer (TEXT, TOKENIZER)"
+fi
+
+# ---- the sitting ----
+
+: >"$rates"
+for ((round = 0; round < rounds; round++)); do
+    for name in "${names[@]}"; do
+        measure "$name" frostline
+        measure "$name" pytorch
+        if [ -n "$llmc" ] && [ "$name" = gpt2 ]; then
+            measure gpt2 llm.c
+        fi
+    done
+done
+
+printf '\n| %s, one GPU | program | median of %s | MFU |\n|---|---|---|---|\n' "$precision" "$rounds"
+for name in "${names[@]}"; do
+    for program in frostline pytorch llm.c; do
+        of_this=$(grep "^$name $program " "$rates" || true)
+        [ -n "$of_this" ] || continue
+        middle=$(awk '{ print $3 }' <<<"$of_this" | median)
+        line=$("$python" bench/peer_gpu.py mfu --model "$name" "${peer[@]}" --rate "$middle")
+        echo "| $name | $program | ${line%%,*} | ${line#*MFU } |"
+    done
+done
+exit $failed
