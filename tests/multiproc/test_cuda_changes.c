@@ -35,11 +35,10 @@ static const char *const common[] = {"train.batch",
                                      "2",
                                      NULL};
 
-/* One stage, two stages on two devices, two replicas, and back; blocks freeze and thaw, frozen ones
- * are cached. */
+/* One, two, four and two workers of one GPU; blocks freeze and thaw, frozen ones are cached. */
 static const fl_script_entry script[] = {{.step = 2, .f = 1, .k = 2, .r = 1, .m = 2},
-                                         {.step = 4, .f = 1, .k = 1, .r = 2, .m = 2},
-                                         {.step = 6, .f = 0, .k = 1, .r = 1, .m = 2}};
+                                         {.step = 4, .f = 1, .k = 2, .r = 2, .m = 2},
+                                         {.step = 6, .f = 0, .k = 1, .r = 2, .m = 2}};
 
 static scenario run_of(const char *name, const char *device)
 {
@@ -65,9 +64,9 @@ static void compare(const scenario *a, const scenario *b, double tolerance)
 static void test_cuda_run__changes_its_plan_as_a_cpu_does(void **state)
 {
     (void)state;
-    use_cuda("devices=2");
-    static const char *const more[] = {"pipe.k", "1", "cache.policy", "on", "cache.augment",
-                                       "stop",   NULL};
+    use_cuda("devices=1");
+    static const char *const more[] = {"devices.count", "4",    "pipe.k", "1", "cache.policy", "on",
+                                       "cache.augment", "stop", NULL};
     scenario s[2] = {run_of("changes-cpu", "cpu"), run_of("changes-cuda", "cuda")};
     for (int i = 0; i < 2; i++) {
         s[i].more = more;
@@ -88,7 +87,7 @@ static void test_cuda_run__changes_its_plan_as_a_cpu_does(void **state)
 static void test_cuda_run__continues_from_a_checkpoint(void **state)
 {
     (void)state;
-    use_cuda("devices=2");
+    use_cuda("devices=1");
     static const char *const more[] = {"pipe.k", "2", "checkpoint.every", "2 steps", NULL};
     scenario whole = run_of("whole", "cuda"), s = run_of("resumed", "cuda");
     whole.more = s.more = more;

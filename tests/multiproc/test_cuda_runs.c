@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -120,29 +121,74 @@ static void refused(const char *arguments)
     assert_string_equal(result.out, "");
 }
 
+/* A job on a GPU, and what a run of it on a CPU has left. */
+static void make_saved_model(void)
+{
+    if (access("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz", R_OK) != 0) {
+        skip();
+    }
+    run_command(
+        root,
+        "test -d saved || (printf 'name: small\\n"
+        "model: {kind: vit, patch: 14, dim: 16, heads: 2, blocks: 1}\\n"
+        "data: {kind: idx, path: /usr/share/datasets/fashion-mnist, samples: 60}\\n"
+        "train: {batch: 20, epochs: 1, evaluate: false}\\n"
+        "devices: {count: 1, kind: cuda}\\n' >job.yaml && XDG_CACHE_HOME=cache " FL_BINARY_DIR
+        "/frostline run job.yaml --set devices.kind=cpu --run-dir saved)",
+        &result);
+    assert_int_equal(result.exit_code, 0);
+}
+
 static void test_cuda_commands__refuse_a_machine_without_a_driver(void **state)
 {
     (void)state;
     use_standin("");
-    run_command(root,
-                "printf 'name: small\\n"
-                "model: {kind: vit, patch: 14, dim: 16, heads: 2, blocks: 1}\\n"
-                "data: {kind: idx, path: /usr/share/datasets/fashion-mnist, samples: 60}\\n"
-                "train: {batch: 20, epochs: 1, evaluate: false}\\n"
-                "devices: {count: 1, kind: cuda}\\n' >job.yaml",
-                &result);
+    make_saved_model();
     refused("run job.yaml --run-dir refused");
     refused("plan job.yaml");
     refused("validate job.yaml");
-    run_command(root, "test ! -e refused && ls", &result);
-    assert_int_equal(result.exit_code, 0); /* nothing is half-written */
-    run_command(root,
-                "XDG_CACHE_HOME=cache " FL_BINARY_DIR "/frostline run job.yaml "
-                "--set devices.kind=cpu --run-dir saved",
-                &result);
-    assert_int_equal(result.exit_code, 0);
     refused("evaluate saved --set devices.kind=cuda");
     refused("predict saved --set devices.kind=cuda --out predictions.jsonl");
+    run_command(root, "ls -d refused predictions.jsonl*", &result);
+    assert_string_equal(result.out, ""); /* nothing is half-written */
+}
+
+/* The lines of `frostline evaluate` that say how good the model is. */
+static void evaluate(const char *kind, char *text, size_t size_bytes)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             FL_BINARY_DIR "/frostline evaluate saved --split train --set devices.kind=%s | "
+                           "grep -E 'accuracy|loss'",
+             kind);
+    run_command(root, command, &result);
+    snprintf(text, size_bytes, "%s", result.out);
+    assert_non_null(strstr(text, "loss"));
+}
+
+static void test_cuda_commands__use_a_saved_model_as_on_a_cpu(void **state)
+{
+    (void)state;
+    use_cuda("");
+    char of_cpu[256], of_gpu[256];
+    make_saved_model();
+    evaluate("cpu", of_cpu, sizeof of_cpu);
+    evaluate("cuda", of_gpu, sizeof of_gpu);
+    assert_string_equal(of_gpu, of_cpu);
+}
+
+static void test_cuda_commands__plan_names_the_devices(void **state)
+{
+    (void)state;
+    use_standin("devices=2");
+    make_saved_model();
+    run_command(root,
+                "XDG_CACHE_HOME=cache " FL_BINARY_DIR
+                "/frostline plan job.yaml --set devices.count=3",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    assert_non_null(
+        strstr(result.out, "\ndevices: 3 workers on 2 x Stand-in, worker w on GPU w % 2\n"));
 }
 
 int main(void)
@@ -151,6 +197,8 @@ int main(void)
         cmocka_unit_test(test_cuda_run__has_the_losses_of_a_cpu),
         cmocka_unit_test(test_cuda_run__pipelines_text_as_a_cpu_does),
         cmocka_unit_test(test_cuda_commands__refuse_a_machine_without_a_driver),
+        cmocka_unit_test(test_cuda_commands__use_a_saved_model_as_on_a_cpu),
+        cmocka_unit_test(test_cuda_commands__plan_names_the_devices),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }
