@@ -7,6 +7,7 @@
 
 #include "data/read_sample.h"
 #include "data/squad/squad_kept.h"
+#include "data/tokens/fields.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/failure.h"
@@ -192,7 +193,7 @@ static fl_status take_windows(const fl_squad_options *o, const fl_tokenizer *tok
     return FL_OK;
 }
 
-/* ① Unless the message is about another field, it is about the file. */
+/* ① */
 static fl_status read_files(const fl_squad_options *o, const fl_tokenizer *tokenizer,
                             squad_dataset *d)
 {
@@ -209,9 +210,7 @@ static fl_status read_files(const fl_squad_options *o, const fl_tokenizer *token
     for (int s = 0; s < N_SPLITS; s++) {
         fl__content_fini(&content[s]);
     }
-    return status == FL_OK || status == FL_ENOMEM || fl_failure_field(0) != NULL
-               ? status
-               : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
+    return fl__field_name_path(status);
 }
 
 /* ---- the result ---- */
@@ -245,16 +244,21 @@ static void describe_dataset(const fl_squad_options *o, const fl_tokenizer *toke
     }
 }
 
+static fl_status get_frame(const fl_tokenizer *tokenizer, fl_token_frame *frame)
+{
+    fl_status status = fl_tokenizer_pair_frame(tokenizer, frame);
+    return status == FL_OK ? FL_OK
+                           : fl_fail_field(status, FL_FIELDS("data.tokenizer"), "%s", fl_errmsg());
+}
+
 static fl_status fill_dataset(const fl_squad_options *o, squad_dataset *d)
 {
     fl_tokenizer *tokenizer = NULL;
     int64_t begun_us = fl_now_us();
-    fl_status status = fl_tokenizer_open(o->tokenizer, &tokenizer);
+    FL_TRY(fl__field_tokenizer_open(o->tokenizer, &tokenizer));
+    fl_status status = get_frame(tokenizer, &d->frame);
     if (status == FL_OK) {
-        status = fl_tokenizer_pair_frame(tokenizer, &d->frame);
-    }
-    if (status != FL_OK && status != FL_ENOMEM) {
-        status = fl_fail_field(status, FL_FIELDS("data.tokenizer"), "%s", fl_errmsg());
+        status = fl__field_check_max_tokens(tokenizer, true, o->max_tokens);
     }
     if (status == FL_OK) {
         status = read_files(o, tokenizer, d);

@@ -9,6 +9,7 @@
 
 #include "data/read_sample.h"
 #include "data/table/cache.h"
+#include "data/tokens/fields.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/failure.h"
@@ -224,14 +225,6 @@ static void write_kept(const char *path, const fl_kept_key *key, const table_dat
     }
 }
 
-/* Unless the message is about another field, it is about the file. */
-static fl_status name_field(fl_status status)
-{
-    return status == FL_OK || status == FL_ENOMEM || fl_failure_field(0) != NULL
-               ? status
-               : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
-}
-
 static fl_status take_tokens(const fl_table_options *o, const fl_tokenizer *tokenizer,
                              fl_content content[N_SPLITS], table_dataset *d)
 {
@@ -273,7 +266,7 @@ static fl_status read_files(const fl_table_options *o, const fl_tokenizer *token
     for (int s = 0; s < N_SPLITS; s++) {
         fl__content_fini(&content[s]);
     }
-    return name_field(status);
+    return fl__field_name_path(status);
 }
 
 /* ---- the result ---- */
@@ -314,10 +307,8 @@ static fl_status fill_dataset(const fl_table_options *o, table_dataset *d)
 {
     fl_tokenizer *tokenizer = NULL;
     int64_t begun_us = fl_now_us();
-    fl_status status = fl_tokenizer_open(o->tokenizer, &tokenizer);
-    if (status != FL_OK && status != FL_ENOMEM) {
-        return fl_fail_field(status, FL_FIELDS("data.tokenizer"), "%s", fl_errmsg());
-    }
+    FL_TRY(fl__field_tokenizer_open(o->tokenizer, &tokenizer));
+    fl_status status = fl__field_check_max_tokens(tokenizer, o->pair != NULL, o->max_tokens);
     if (status == FL_OK) {
         status = read_files(o, tokenizer, d);
     }

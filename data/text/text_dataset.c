@@ -8,6 +8,7 @@
 
 #include "data/read_sample.h"
 #include "data/text/read_text.h"
+#include "data/tokens/fields.h"
 #include "device/alloc.h"
 
 #include <inttypes.h>
@@ -159,7 +160,7 @@ static uint64_t hash_samples(const text_dataset *d)
 static fl_status read_files(const fl_text_options *o, text_dataset *d)
 {
     fl_tokenizer *tokenizer = NULL;
-    FL_TRY(fl_tokenizer_open(o->tokenizer, &tokenizer));
+    FL_TRY(fl__field_tokenizer_open(o->tokenizer, &tokenizer));
     fl_status status = FL_OK;
     for (int s = 0; s < N_SPLITS && status == FL_OK; s++) {
         status = has_file(o, s) ? read_split(o, tokenizer, s, d) : FL_OK;
@@ -167,7 +168,7 @@ static fl_status read_files(const fl_text_options *o, text_dataset *d)
     d->info.n_ids = fl_tokenizer_n_ids(tokenizer);
     d->info.end_id = fl_tokenizer_find(tokenizer, "<|endoftext|>");
     fl_tokenizer_close(&tokenizer);
-    return status;
+    return fl__field_name_path(status);
 }
 
 static fl_status check_options(const fl_text_options *o)

@@ -197,6 +197,11 @@ uint64_t fl_tokenizer_fingerprint(const fl_tokenizer *t)
     return t->fingerprint;
 }
 
+int fl_tokenizer_n_special(const fl_tokenizer *t, bool pair)
+{
+    return (int)(pair ? t->pair : t->single).n_special;
+}
+
 const char *fl_tokenizer_piece(const fl_tokenizer *t, int32_t id)
 {
     return fl__vocabulary_text(&t->vocabulary, id);

@@ -36,6 +36,9 @@ int32_t fl_tokenizer_n_ids(const fl_tokenizer *tokenizer);
 /* A hash of the files that it was opened from. Threads: any. */
 uint64_t fl_tokenizer_fingerprint(const fl_tokenizer *tokenizer);
 
+/* How many special tokens fl_tokenizer_encode adds to a text, or to a pair. Threads: any. */
+int fl_tokenizer_n_special(const fl_tokenizer *tokenizer, bool pair);
+
 /* The text of an id, as the vocabulary spells it ("##ing", "Ġthe"), borrowed; "" for an id that no
  * piece has. It ends in a zero byte. Threads: any. */
 const char *fl_tokenizer_piece(const fl_tokenizer *tokenizer, int32_t id);

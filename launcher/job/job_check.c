@@ -117,9 +117,27 @@ static fl_status check_data_kind(const fl_job *job)
     return FL_OK;
 }
 
+/* A column has one use: a text paired with itself, or told from itself, is a mistake. */
+static fl_status check_columns(const fl_job *job)
+{
+    const char *text = job->data.text, *pair = job->data.pair, *label = job->data.label;
+    if (job->data.kind != FL_DATA_TABLE) {
+        return FL_OK;
+    }
+    if (strcmp(pair, text) == 0) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.pair", "data.text"),
+                             "found %s, allowed: another column than data.text", pair);
+    }
+    return strcmp(label, text) != 0 && strcmp(label, pair) != 0
+               ? FL_OK
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("data.label", "data.text"),
+                               "found %s, allowed: a column that is no text of the samples", label);
+}
+
 static fl_status check_data(const fl_job *job)
 {
     FL_TRY(check_data_kind(job));
+    FL_TRY(check_columns(job));
     if (job->data.augment == FL_AUGMENT_CROP && job->data.crop == 0) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.crop", "data.augment"),
                              "found 0, with data.augment crop allowed: 1 to 64");

@@ -140,16 +140,20 @@ static fl_status build_table(const fl_hf_config *config, const fl_job *job, fl_m
 
 /* ---- language ---- */
 
+static fl_status check_positions(const fl_job *job, int64_t positions)
+{
+    return job->data.max_tokens <= positions
+               ? FL_OK
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("data.max_tokens", "model.path"),
+                               "found %" PRId64 ", allowed: at most %" PRId64
+                               ", the positions of the model",
+                               job->data.max_tokens, positions);
+}
+
 static fl_status build_text(const fl_hf_config *config, const fl_job *job, fl_model **model,
                             fl_dataset *dataset)
 {
-    const int64_t positions = config->gpt2.positions;
-    if (job->data.max_tokens > positions) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("data.max_tokens", "model.path"),
-                             "found %" PRId64 ", allowed: at most %" PRId64
-                             ", the positions of the model",
-                             job->data.max_tokens, positions);
-    }
+    FL_TRY(check_positions(job, config->gpt2.positions));
     FL_TRY(fl_job_text_open(job, job->model.path, dataset, NULL));
     return fl_hf_model_create(config, 0, model);
 }
@@ -246,6 +250,7 @@ static fl_status build_questions(const fl_hf_config *config, const fl_job *job, 
                                  fl_dataset *dataset)
 {
     const bool types = fl_hf_config_has_types(config);
+    FL_TRY(check_positions(job, config->bert.positions));
     FL_TRY(fl_job_squad_open(job, job->model.path, types, dataset));
     return fl_hf_model_create(config, 0, model);
 }
@@ -340,9 +345,7 @@ static fl_status open_split(const fl_hf_use *use, const char *const *labels, fl_
     o.n_labels = (int)use->config->n_classes;
     o.labels_optional = use->labels_optional;
     choose_file(use, o.path);
-    fl_status status = fl_dataset_table_open(&o, dataset, NULL);
-    return status == FL_OK ? FL_OK
-                           : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
+    return fl_dataset_table_open(&o, dataset, NULL);
 }
 
 fl_status fl_hf_build_table_use(const fl_hf_use *use, fl_model **model, fl_dataset *dataset)
@@ -371,6 +374,7 @@ fl_status fl_hf_build_squad_use(const fl_hf_use *use, fl_model **model, fl_datas
                           .stride = job->data.stride,
                           .types = fl_hf_config_has_types(use->config)};
     FL_TRY(fl_hf_check_kind(use->config, job));
+    FL_TRY(check_positions(job, use->config->bert.positions));
     choose_file(use, o.path);
     FL_TRY(fl_dataset_squad_open(&o, dataset, NULL));
     return fl_hf_model_create(use->config, 0, model);

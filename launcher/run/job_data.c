@@ -104,9 +104,7 @@ fl_status fl_job_text_open(const fl_job *job, const char *tokenizer, fl_dataset 
         .max_tokens = job->data.max_tokens,
     };
     FL_TRY(check_tokenizer(options.tokenizer));
-    fl_status status = fl_dataset_text_open(&options, out, info);
-    return status == FL_OK ? FL_OK
-                           : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
+    return fl_dataset_text_open(&options, out, info);
 }
 
 /* ---- images ---- */

@@ -161,9 +161,7 @@ static fl_status open_text(const fl_use_request *r, fl_use *use, const char *fol
         return fl_fail(FL_EINVAL, "%s: the text to use it on is missing: give --data FILE",
                        r->model);
     }
-    fl_status status = fl_dataset_text_open(&options, &use->whole, NULL);
-    return status == FL_OK ? FL_OK
-                           : fl_fail_field(status, FL_FIELDS("data.path"), "%s", fl_errmsg());
+    return fl_dataset_text_open(&options, &use->whole, NULL);
 }
 
 static fl_status build_plugin(const fl_use_request *r, fl_use *use)

@@ -242,7 +242,8 @@ static void test_squad_run__refuses_another_task(void **state)
                            "data.kind: found squad, with model.kind hf and the model of "
                            "this folder allowed: table"));
     run_program(2, "validate job.yaml --set data.max_tokens=48");
-    assert_non_null(strstr(result.err, "takes samples of 1 to 40 tokens, got 48"));
+    assert_non_null(strstr(result.err, "--set data.max_tokens=48: data.max_tokens: found 48, "
+                                       "allowed: at most 40, the positions of the model"));
     run_program(2, "validate job.yaml --set data.stride=28");
     assert_non_null(strstr(result.err, "--set data.stride=28: data.stride: found 28, but "));
     run_program(2, "validate job.yaml --set data.kind=text");

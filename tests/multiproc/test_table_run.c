@@ -202,7 +202,7 @@ static void test_table_run__a_bad_table_ends_it_before_a_worker_starts(void **st
     run_program(2, "run job.yaml --run-dir bad --set data.tokenizer=auto");
     assert_non_null(strstr(result.err, "data.tokenizer: found auto, allowed: a folder"));
     run_program(2, "run job.yaml --run-dir bad --set data.max_tokens=1");
-    assert_non_null(strstr(result.err, "data.max_tokens: a limit of 1 tokens"));
+    assert_non_null(strstr(result.err, "data.max_tokens: found 1, allowed: at least 3"));
     run_command(root, "ls -d bad", &result);
     assert_true(result.exit_code != 0);
 }

@@ -108,7 +108,7 @@ static void test_gpt2_job__names_the_field_at_fault(void **state)
         {"{kind: text, path: {train: %s/train.txt, test: /none}, tokenizer: " GPT2 "}\n", "/none"},
         {"{kind: text, path: %s/empty.txt, tokenizer: " GPT2 "}\n",
          "empty.txt: a text of 0 tokens found, at least 2 tokens allowed"},
-        {"{kind: text, path: %s/train.txt, tokenizer: /none}\n", "/none"},
+        {"{kind: text, path: %s/train.txt, tokenizer: /none}\n", "data.tokenizer: /none: "},
     };
     static fl_job job;
     write_file("train.txt", verse);

@@ -417,6 +417,10 @@ static const broken files[] = {
      "none"},
     {"model: {kind: plugin, plugin: a}\ndata: {kind: table, classes: [1]}\n",
      "job.yaml:2:30: data.classes: found a list, with data.kind table allowed: all"},
+    {"model: {kind: plugin, plugin: a}\ndata: {kind: table, text: a, pair: a}\n",
+     "job.yaml:2:36: data.pair: found a, allowed: another column than data.text"},
+    {"model: {kind: plugin, plugin: a}\ndata: {kind: table, text: a, pair: b, label: b}\n",
+     "job.yaml:2:46: data.label: found b, allowed: a column that is no text of the samples"},
     {"data: {path: {train: a, test: b}}\n", "job.yaml:1:14: data.path: found two files, allowed: "
                                             "only with data.kind table, text, squad or images"},
     {"data: {kind: text}\n",

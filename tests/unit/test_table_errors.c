@@ -125,10 +125,16 @@ static void test_table__refuses_options_that_do_not_fit(void **state)
     fl_table_options o = plain;
     write_bytes("a.tsv", sound, sizeof sound - 1, path);
     o.path[FL_TRAIN] = path;
-    o.max_tokens = 1;
+    o.max_tokens = 2; /* the special tokens alone would fill each sample */
     assert_string_equal(message_of(&o, message),
-                        "data.max_tokens: a limit of 1 tokens, allowed: at least the 2 special "
-                        "ones");
+                        "data.max_tokens: found 2, allowed: at least 3, for 2 special tokens and "
+                        "one of the text");
+    o.max_tokens = 4;
+    o.pair = "label";
+    assert_string_equal(message_of(&o, message),
+                        "data.max_tokens: found 4, allowed: at least 5, for 3 special tokens and "
+                        "one of each text");
+    o.pair = NULL;
     o.max_tokens = 64;
     o.tokenizer = folder;
     assert_memory_equal(message_of(&o, message), "data.tokenizer: ", 16);
