@@ -49,6 +49,10 @@ fl_status fl_targets_expect_classes(const fl_tensor *targets, const fl_exec *x,
 bool fl_loss_is_span(const fl_loss *loss);
 void fl_loss_span_add(fl_loss_sums *sums, double n_questions, double exact, double f1);
 
+/* Of fl_loss_lm_head: whether a loss is one. It multiplies what the last layer puts out by the
+ * vocabulary itself, so that this output predicts nothing. */
+bool fl_loss_is_language(const fl_loss *loss);
+
 /* *to += *from, both in host memory. */
 void fl_loss_sums_add(fl_loss_sums *to, const fl_loss_sums *from);
 

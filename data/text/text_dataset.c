@@ -171,7 +171,7 @@ static fl_status read_files(const fl_text_options *o, text_dataset *d)
     return fl__field_name_path(status);
 }
 
-static fl_status check_options(const fl_text_options *o)
+fl_status fl__text_check_options(const fl_text_options *o)
 {
     if (!has_file(o, FL_TRAIN) && !has_file(o, FL_TEST)) {
         return fl_fail(FL_EINVAL, "no file of text found, at least one allowed");
@@ -186,7 +186,7 @@ static fl_status check_options(const fl_text_options *o)
 fl_status fl_dataset_text_open(const fl_text_options *options, fl_dataset *out, fl_text_info *info)
 {
     void *memory = NULL;
-    FL_TRY(check_options(options));
+    FL_TRY(fl__text_check_options(options));
     FL_TRY(fl_alloc(sizeof(text_dataset), &memory));
     text_dataset *d = memory;
     d->max_tokens = options->max_tokens;

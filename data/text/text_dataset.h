@@ -21,6 +21,9 @@ typedef struct fl_text_info {
     int64_t n_tokens[2]; /* of each split's file */
 } fl_text_info;
 
+/* FL_EINVAL without a file, or for blocks of an impossible size. */
+fl_status fl__text_check_options(const fl_text_options *options) FL_MUST_CHECK;
+
 /* Read both files, plain or gzip, and tokenize them. Block i of a file has its tokens i T .. i T +
  * T - 1, and the targets one further: every token but the first is a target once.
  * Returns  FL_EIO, FL_EFORMAT with the file, the place, what was found and what is allowed,

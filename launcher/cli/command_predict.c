@@ -2,7 +2,6 @@
 #include "launcher/cli/cli.h"
 #include "launcher/cli/use_args.h"
 #include "launcher/run/pass_run.h"
-#include "nn/model.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,22 +63,10 @@ static fl_status predict_into(fl_use *use, const prediction_file *out)
     return FL_OK;
 }
 
-/* What the last layer of a language model puts out says nothing before its loss has multiplied it
- * with the vocabulary. */
-static fl_status check_outputs(const fl_use *use)
-{
-    return strcmp(fl_model_loss(use->model)->ops->kind, "lm_head") != 0
-               ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "found a language model, allowed: a model whose outputs are predictions; "
-                         "frostline evaluate reports its loss, accuracy and perplexity");
-}
-
 static fl_status predict_samples(const fl_args *args, fl_use *use)
 {
     prediction_file out;
     FL_TRY(fl_use_open_args(args, true, use));
-    FL_TRY(check_outputs(use));
     fl_status status = open_output(fl_args_value(args, "--out"), &out);
     if (status != FL_OK) {
         return status;
@@ -109,7 +96,8 @@ const fl_cli_command fl_cli_command_predict = {
     .summary = "Write what a saved model says of each sample, as JSON.",
     .details = FL_USE_DETAILS
     "One line for each sample, in the order of the ids: id, label (if it is known),\n"
-    "prediction and scores. The samples need no labels. Without --out the lines are\n"
+    "prediction and scores; of a language model, one for each line of the text: its\n"
+    "tokens and its perplexity. The samples need no labels. Without --out the lines are\n"
     "written to standard output as they come; FILE is written whole or not at all.\n\n"
     "  frostline predict runs/first | head -n 3\n"
     "  frostline predict exported --data images --out predictions.jsonl\n",

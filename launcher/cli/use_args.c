@@ -24,7 +24,7 @@ void fl_use_unlink_at_signal(const char *path)
     unfinished = path == NULL || path[0] == '\0' ? NULL : path;
 }
 
-fl_status fl_use_open_args(const fl_args *args, bool labels_optional, fl_use *out)
+fl_status fl_use_open_args(const fl_args *args, bool predicts, fl_use *out)
 {
     const char *overrides[FL_ARGS_MAX + 1], *data = fl_args_value(args, "--data");
     const char *split = fl_args_value(args, "--split");
@@ -33,7 +33,7 @@ fl_status fl_use_open_args(const fl_args *args, bool labels_optional, fl_use *ou
                               .checkpoint = fl_args_value(args, "--checkpoint"),
                               .job = args->n_operands > 1 ? args->operands[1] : NULL,
                               .overrides = overrides,
-                              .labels_optional = labels_optional};
+                              .predicts = predicts};
     if (args->n_operands > 2) {
         return fl_fail(FL_EINVAL, "unexpected %.64s; allowed: MODEL [JOB.yaml]", args->operands[2]);
     }

@@ -21,7 +21,7 @@
     }
 
 /* Operand 1 is the model, operand 2 a job file. Call fl_use_fini after a failure, too. */
-fl_status fl_use_open_args(const fl_args *args, bool labels_optional, fl_use *out) FL_MUST_CHECK;
+fl_status fl_use_open_args(const fl_args *args, bool predicts, fl_use *out) FL_MUST_CHECK;
 
 /* Print, on standard error, which weights of a run are used if not the model that it left. */
 void fl_use_say_choice(const fl_saved_model *saved);

@@ -1,6 +1,6 @@
 #include "launcher/run/saved_build.h"
 
-#include "data/text/text_dataset.h"
+#include "data/text/lines_dataset.h"
 #include "device/failure.h"
 #include "launcher/hf/hf_files.h"
 #include "launcher/run/hf_build.h"
@@ -65,7 +65,7 @@ static fl_status open_idx(const fl_use_request *r, fl_use *use, fl_idx_info *inf
                                     .normalization = &use->config.normalization,
                                     .one_split = true,
                                     .split = use->split,
-                                    .labels_optional = r->labels_optional,
+                                    .labels_optional = r->predicts,
                                     .classes = use->config.classes,
                                     .n_classes = (int)use->config.n_classes};
     FL_TRY(check_classes(r, use));
@@ -161,7 +161,8 @@ static fl_status open_text(const fl_use_request *r, fl_use *use, const char *fol
         return fl_fail(FL_EINVAL, "%s: the text to use it on is missing: give --data FILE",
                        r->model);
     }
-    return fl_dataset_text_open(&options, &use->whole, NULL);
+    return r->predicts ? fl_dataset_lines_open(&options, &use->whole)
+                       : fl_dataset_text_open(&options, &use->whole, NULL);
 }
 
 static fl_status build_plugin(const fl_use_request *r, fl_use *use)
@@ -227,7 +228,7 @@ static fl_status build_hf_files(const fl_use_request *r, fl_use *use, const char
                                .job = &use->job,
                                .tokenizer = folder,
                                .split = use->split,
-                               .labels_optional = r->labels_optional};
+                               .labels_optional = r->predicts};
     if (!answers) {
         return fl_hf_build_table_use(&request, &use->model, &use->whole);
     }

@@ -57,7 +57,7 @@ typedef struct fl_use_request {
     const char *const *overrides; /* [n_overrides] "path=value" */
     int n_overrides;
     fl_use_split split;
-    bool labels_optional;
+    bool predicts; /* each sample alone: labels are optional, and each line of a text is one */
 } fl_use_request;
 
 /* A model, its data, and a job that only says where and how it is used. A struct of zeros holds

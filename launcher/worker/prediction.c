@@ -1,5 +1,6 @@
 #include "launcher/worker/prediction.h"
 
+#include "data/text/lines_dataset.h"
 #include "data/view.h"
 #include "device/alloc.h"
 #include "launcher/worker/answers.h"
@@ -15,7 +16,8 @@ fl_status fl_prediction_init(fl_prediction *prediction, const fl_model *model,
 {
     fl_shape raw, out;
     int64_t n_targets;
-    *prediction = (fl_prediction){.loss = fl_model_loss(model), .dataset = dataset};
+    *prediction = (fl_prediction){
+        .loss = fl_model_loss(model), .dataset = dataset, .whole = fl_view_of(dataset)};
     if (!fl_answers_has_questions(model, dataset, &prediction->squad)) {
         prediction->squad = NULL;
     }
@@ -163,6 +165,37 @@ static fl_status put_answer(fl_prediction *p, fl_sample_id own, const float *row
     return FL_OK;
 }
 
+static void put_finite(fl_json *line, const char *key, double value)
+{
+    if (isfinite(value)) {
+        fl_json_real(line, key, value);
+    } else {
+        fl_json_null(line, key);
+    }
+}
+
+/* How well the model predicts the sample's tokens; lines count from 1. */
+static void put_perplexity(fl_prediction *p, fl_sample_id own, const fl_loss_sums *sums)
+{
+    fl_line_part part = {.n_targets = (int64_t)sums->n_targets};
+    if (fl_dataset_line_part(p->whole, own.split, own.id, &part)) {
+        fl_json_integer(&p->line, "line", part.line + 1);
+        if (part.n_parts > 1) {
+            fl_json_integer(&p->line, "part", part.part + 1);
+        }
+        fl_json_integer(&p->line, "tokens", part.n_tokens);
+    }
+    const double loss = part.n_targets > 0 ? sums->loss / sums->n_targets : NAN;
+    fl_json_integer(&p->line, "predicted", part.n_targets);
+    put_finite(&p->line, "loss", loss);
+    put_finite(&p->line, "perplexity", exp(loss));
+}
+
+static fl_sample_id find_own(const fl_prediction *p, const fl_outputs *outputs, int64_t s)
+{
+    return fl_view_own(p->dataset, outputs->split, outputs->ids[s]);
+}
+
 fl_status fl_prediction_write(fl_prediction *prediction, const fl_outputs *outputs, int64_t s,
                               int64_t id)
 {
@@ -172,11 +205,14 @@ fl_status fl_prediction_write(fl_prediction *prediction, const fl_outputs *outpu
     fl_json_reset(line);
     fl_json_object(line, NULL);
     fl_json_integer(line, "id", id);
-    put_label(prediction, &outputs->targets, s);
-    if (prediction->squad != NULL) {
-        FL_TRY(put_answer(prediction,
-                          fl_view_own(prediction->dataset, outputs->split, outputs->ids[s]), rows));
+    if (outputs->losses != NULL) {
+        put_perplexity(prediction, find_own(prediction, outputs, s), &outputs->losses[s]);
     } else {
+        put_label(prediction, &outputs->targets, s);
+    }
+    if (prediction->squad != NULL) {
+        FL_TRY(put_answer(prediction, find_own(prediction, outputs, s), rows));
+    } else if (outputs->losses == NULL) {
         (prediction->loss->ops->predict != NULL ? put_classes : put_values)(prediction, rows,
                                                                             n_rows, outputs->width);
     }

@@ -12,6 +12,7 @@
 typedef struct fl_prediction {
     const fl_loss *loss;
     const fl_dataset *dataset, *squad; /* squad: its questions are answered; NULL: there are none */
+    const fl_dataset *whole;           /* of which `dataset` is a view, or `dataset` itself */
     bool many_rows; /* some sample may have several rows: every value is then a list over rows */
     float *scores;  /* [width of a row] */
     int64_t n_scores;

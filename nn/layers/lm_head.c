@@ -173,6 +173,11 @@ static const fl_loss_ops lm_loss_ops = {
     .n_metrics = N_METRICS,
 };
 
+bool fl_loss_is_language(const fl_loss *loss)
+{
+    return loss->ops == &lm_loss_ops;
+}
+
 fl_status fl_loss_lm_head(const fl_lm_head_config *config, fl_loss *out)
 {
     fl_layer holder = {0};

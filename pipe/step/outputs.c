@@ -39,13 +39,15 @@ static fl_status fetch_rows(fl_outputs_memory *m, fl_stream *stream, const fl_te
 }
 
 fl_status fl_outputs_take(fl_outputs_memory *memory, fl_stage *stage, fl_stream *stream, int slot,
-                          int n_layers, fl_split split, fl_outputs_taker *take, void *context)
+                          int n_layers, fl_split split, const fl_loss_sums *losses,
+                          fl_outputs_taker *take, void *context)
 {
     fl_tensor t = fl_stage_boundary(stage, slot, n_layers);
     fl_outputs outputs = {.split = split,
                           .n_samples = t.n_samples,
                           .width = t.width,
                           .offsets = t.offsets,
+                          .losses = losses,
                           .targets = fl_stage_targets(stage, slot)};
     if (t.n_samples > 0) {
         FL_TRY(fetch_rows(memory, stream, &t, &outputs.rows));

@@ -8,6 +8,7 @@
 
 /* One micro-batch. All is borrowed, and valid during the call that gets it.
  * rows     [offsets[n_samples], width]: sample s has the rows offsets[s] .. offsets[s + 1] - 1
+ * losses   [n_samples] of a prediction whose rows say nothing (fl_loss_is_language); else NULL
  * targets  of the data set, with their offsets; host memory */
 typedef struct fl_outputs {
     fl_split split;
@@ -15,6 +16,7 @@ typedef struct fl_outputs {
     int64_t n_samples, width;
     const int32_t *offsets;
     const float *rows;
+    const fl_loss_sums *losses;
     fl_tensor targets;
 } fl_outputs;
 
@@ -28,10 +30,11 @@ typedef struct fl_outputs_memory {
 } fl_outputs_memory;
 
 /* Copy the outputs of the slot's micro-batch, wait for them, and give them to `take`.
+ * losses    as above
  * Returns what `take` returns; FL_ENOMEM; FL_ENOTSUP for outputs that are no floats. */
 fl_status fl_outputs_take(fl_outputs_memory *memory, fl_stage *stage, fl_stream *stream, int slot,
-                          int n_layers, fl_split split, fl_outputs_taker *take,
-                          void *context) FL_MUST_CHECK;
+                          int n_layers, fl_split split, const fl_loss_sums *losses,
+                          fl_outputs_taker *take, void *context) FL_MUST_CHECK;
 void fl_outputs_fini(fl_outputs_memory *memory);
 
 #endif

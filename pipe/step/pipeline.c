@@ -1,6 +1,7 @@
 #include "pipe/step/pipeline.h"
 #include "pipe/cost/plan.h"
 
+#include "device/alloc.h"
 #include "device/clock.h"
 #include "device/flight.h"
 #include "nn/model.h"
@@ -101,15 +102,37 @@ static void *place_grad_in(fl_pipeline *p)
     return p->search == NULL ? fl_send_queue_place(&p->backward_out) : NULL;
 }
 
+/* What a language model makes of each sample of the slot's micro-batch is its loss. */
+static fl_status measure_samples(fl_pipeline *p, int slot, const fl_loss_sums **losses)
+{
+    *losses = NULL;
+    if (!p->predicts || !fl_loss_is_language(fl_model_loss(p->o.model))) {
+        return FL_OK;
+    }
+    int64_t n = fl_stage_targets(p->stage, slot).n_samples;
+    FL_TRY(fl_alloc_room(&p->sample_losses, 0, (size_t)n, sizeof **losses, &p->sample_losses_room));
+    fl_loss_sums *all = p->sample_losses;
+    for (int64_t s = 0; s < n; s++) {
+        FL_TRY(fl__pipeline_clear_sums(p));
+        FL_TRY(fl_stage_sample_loss(p->stage, slot, s, sums_on_device(p)));
+        FL_TRY(fl__pipeline_read_sums(p));
+        all[s] = p->sums;
+    }
+    *losses = all;
+    return FL_OK;
+}
+
 /* The last stage, of a batch that has no backward. */
 static fl_status end_evaluation(fl_pipeline *p, int slot)
 {
     const fl_plan *plan = p->o.plan;
+    const fl_loss_sums *losses = NULL;
     int n_layers = plan->first[p->K] - plan->first[p->K - 1];
     if (p->take_outputs != NULL) {
         p->outputs.device = p->o.device;
+        FL_TRY(measure_samples(p, slot, &losses));
         FL_TRY(fl_outputs_take(&p->outputs, p->stage, p->stream, slot, n_layers, p->now.batch.split,
-                               p->take_outputs, p->taker));
+                               losses, p->take_outputs, p->taker));
     }
     if (p->predicts) {
         fl_stage_end(p->stage, slot);

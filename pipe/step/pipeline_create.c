@@ -198,6 +198,7 @@ void fl_pipeline_destroy(fl_pipeline **pipeline)
     fl_batch_split_fini(&p->coming);
     fl_affinity_fini(&p->affinity);
     fl_outputs_fini(&p->outputs);
+    fl_free(p->sample_losses);
     fl_free(p->in_bytes);
     fl_free(p->out_bytes);
     fl_free(p->ops);

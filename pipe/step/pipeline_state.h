@@ -54,6 +54,8 @@ struct fl_pipeline {
     fl_outputs_memory outputs;           /* the last stage's */
     fl_outputs_taker *take_outputs;      /* of batches that have no backward; NULL: nobody asks */
     void *taker;
+    void *sample_losses; /* fl_loss_sums of each sample of a micro-batch that is predicted */
+    size_t sample_losses_room;
     bool predicts; /* a batch whose loss nobody asks for is at work */
 };
 

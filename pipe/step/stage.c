@@ -367,6 +367,41 @@ fl_status fl_stage_loss(fl_stage *stage, int slot_index, bool want_grad, float g
     return FL_OK;
 }
 
+/* A sample's part of a tensor. */
+static fl_tensor rows_of(const fl_tensor *all, int64_t sample, int32_t offsets[2])
+{
+    fl_tensor rows = *all;
+    int64_t first = all->offsets[sample];
+    offsets[0] = 0;
+    offsets[1] = all->offsets[sample + 1] - all->offsets[sample];
+    rows.data = (char *)all->data + (size_t)(first * all->width) * fl_dtype_size(all->dtype);
+    rows.n_tokens = offsets[1];
+    rows.n_samples = 1;
+    rows.offsets = offsets;
+    rows.offsets_device = NULL;
+    return rows;
+}
+
+fl_status fl_stage_sample_loss(fl_stage *stage, int slot_index, int64_t sample, fl_loss_sums *sums)
+{
+    slot *s = &stage->slots[slot_index];
+    int32_t out_offsets[2], target_offsets[2];
+    const fl_tensor out = rows_of(&s->at[stage->n_layers], sample, out_offsets);
+    const fl_tensor targets = rows_of(&s->targets, sample, target_offsets);
+    const named_samples samples = {stage->o.dataset, s->what.split, s->batch.sample_ids + sample};
+    fl_batch batch = s->batch;
+    fl_exec x = exec_for(stage, s, stage->o.last);
+    batch.n_samples = 1;
+    batch.sample_ids = samples.ids;
+    batch.targets_host =
+        (const char *)s->tables.targets + (size_t)s->targets.offsets[sample] * FL_TARGET_BYTES;
+    x.batch = &batch;
+    x.params = &stage->params.layer[stage->n_layers - 1];
+    x.sample_text = write_sample_text;
+    x.sample_context = &samples;
+    return fl_exec_loss(&x, stage->o.model, &out, &targets, 0.0f, NULL, sums);
+}
+
 void fl_stage_end(fl_stage *stage, int slot_index)
 {
     end_slot(stage, &stage->slots[slot_index]);

@@ -86,6 +86,11 @@ fl_status fl_stage_forward(fl_stage *stage, int slot, void *to, fl_tensor *outpu
 fl_status fl_stage_loss(fl_stage *stage, int slot, bool want_grad, float grad_scale,
                         fl_loss_sums *sums) FL_MUST_CHECK;
 
+/* The same of one sample, without a gradient. The loss must add up its rows one by one, and not
+ * look for their offsets in device memory, as fl_loss_lm_head. */
+fl_status fl_stage_sample_loss(fl_stage *stage, int slot, int64_t sample,
+                               fl_loss_sums *sums) FL_MUST_CHECK;
+
 /* Any other stage: where the caller puts the gradient of the slot's output before backward. */
 void fl_stage_grad_out(fl_stage *stage, int slot, fl_tensor *grad_out);
 

@@ -6,6 +6,7 @@
 #include "support/folder.h"
 #include "support/program.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -132,8 +133,41 @@ static void test_hf_models__gpt2_is_used_by_its_folder(void **state)
     assert_true(printed("loss") == run);
     program_run(root, 0, "evaluate exported --data " GPT2 "/text.txt --json");
     assert_true(printed("samples") == 4); /* blocks of as many tokens as it has positions */
-    program_run(root, 2, "predict exported --data " GPT2 "/text.txt");
-    assert_non_null(strstr(program_result.err, "found a language model, allowed: a model whose"));
+}
+
+/* Each line of the text alone, as transformers measures it, and the same bytes under every plan. */
+static void test_hf_models__gpt2_tells_the_perplexity_of_each_line(void **state)
+{
+    (void)state;
+    FILE *theirs = fopen(GPT2 "/lines.txt", "r");
+    assert_non_null(theirs);
+    program_run(root, 0,
+                "predict " GPT2 "/model gpt2.yaml --set data.path=" GPT2
+                "/text.txt --out lines.jsonl");
+    program_run(root, 0, "predict " GPT2 "/model --data " GPT2 "/text.txt");
+    char *line = strtok(program_result.out, "\n");
+    int64_t tokens = 0;
+    double loss = 0;
+    int n_lines = 0;
+    for (; fscanf(theirs, "%" SCNd64 " %lf", &tokens, &loss) == 2; n_lines++) {
+        json_t *object = json_loads(line, 0, NULL);
+        const json_t *perplexity = json_object_get(object, "perplexity");
+        assert_int_equal(json_integer_value(json_object_get(object, "line")), n_lines + 1);
+        assert_int_equal(json_integer_value(json_object_get(object, "tokens")), tokens);
+        assert_true(isnan(loss)
+                        ? json_is_null(perplexity)
+                        : fabs(json_number_value(perplexity) - exp(loss)) <= TOLERANCE * exp(loss));
+        json_decref(object);
+        line = strtok(NULL, "\n");
+    }
+    assert_null(line);
+    assert_true(n_lines > 5);
+    fclose(theirs);
+    program_shell(root, "test $(grep -c '\"part\"' lines.jsonl) -gt 0");
+    program_run(root, 0,
+                "predict " GPT2 "/model gpt2.yaml --set devices.count=1 --set "
+                "train.batch=2 --set data.path=" GPT2 "/text.txt --out alone.jsonl");
+    program_shell(root, "cmp lines.jsonl alone.jsonl");
 }
 
 /* A model of the shape of the folder's, of drawn weights: its folder is of kind hf, with the names
@@ -283,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_hf_models__gpt2_takes_the_step_of_transformers),
         cmocka_unit_test(test_hf_models__gpt2_goes_out_as_it_came_in),
         cmocka_unit_test(test_hf_models__gpt2_is_used_by_its_folder),
+        cmocka_unit_test(test_hf_models__gpt2_tells_the_perplexity_of_each_line),
         cmocka_unit_test(test_hf_models__a_drawn_gpt2_leaves_a_folder),
         cmocka_unit_test(test_hf_models__vit_predicts_what_transformers_does),
         cmocka_unit_test(test_hf_models__vit_takes_the_step_of_transformers),

@@ -12,6 +12,7 @@ old/         of GPT-2: the same weights as old files have them, without "transfo
 stepped.safetensors   all tensors after one step of SGD with the rate 0.5 on all samples at once,
              without dropout: they show every gradient
 loss.txt     the mean loss of all targets before that step
+lines.txt    of GPT-2: for each line of text.txt alone, how many tokens it has and their mean loss
 logits.txt   of ViT, a line for each image
 
 The data are text.txt, whose blocks have 16 tokens, or the files of an idx folder.
@@ -101,6 +102,15 @@ def text_loss(model, folder, data):
     return F.cross_entropy(logits, ids[1:]), logits
 
 
+def write_lines(model, folder):
+    tokenizer = AutoTokenizer.from_pretrained(f"{folder}/model")
+    with open(f"{folder}/lines.txt", "w") as out:
+        for line in open(f"{folder}/text.txt").read().splitlines():
+            ids = torch.tensor(tokenizer(line).input_ids, dtype=torch.long)
+            loss = model(ids[None], labels=ids[None]).loss.item() if len(ids) > 1 else float("nan")
+            print(len(ids), f"{loss:.9g}", file=out)
+
+
 def image_loss(model, folder, data, prefix="train"):
     with open(f"{folder}/preprocessor_config.json") as file:
         facts = json.load(file)
@@ -125,6 +135,8 @@ def make(kind, folder):
     loss.backward()
     with open(f"{folder}/loss.txt", "w") as out:
         print(f"{loss.item():.9g}", file=out)
+    if kind == "gpt2":
+        write_lines(model, folder)
     if kind == "vit":
         with open(f"{folder}/logits.txt", "w") as out:
             for row in loss_of(model, f"{folder}/model", folder, "t10k")[1].tolist():
