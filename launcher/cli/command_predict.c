@@ -97,8 +97,9 @@ const fl_cli_command fl_cli_command_predict = {
     .details = FL_USE_DETAILS
     "One line for each sample, in the order of the ids: id, label (if it is known),\n"
     "prediction and scores; of a language model, one for each line of the text: its\n"
-    "tokens and its perplexity. The samples need no labels. Without --out the lines are\n"
-    "written to standard output as they come; FILE is written whole or not at all.\n\n"
+    "tokens and its perplexity. The samples need no labels. Without --out the lines\n"
+    "are written to standard output as they come; FILE is written whole or not at\n"
+    "all.\n\n"
     "  frostline predict runs/first | head -n 3\n"
     "  frostline predict exported --data images --out predictions.jsonl\n",
     .options = {FL_USE_OPTIONS,
