@@ -15,7 +15,7 @@
 
 extern const fl__isa fl__isa_baseline;
 #ifdef FL_ISA_X86
-extern const fl__isa fl__isa_avx2, fl__isa_avx512;
+extern const fl__isa fl__isa_avx2, fl__isa_avx512, fl__isa_avx512bf16;
 #endif
 
 /* Bytes of scratch a thread starts with. */
@@ -224,12 +224,17 @@ fl_status fl__cpu_reserve(fl__cpu *cpu, size_t size_bytes)
 }
 
 /* The instruction sets that this processor has, best first; NULL ends the list. */
-static void usable_isas(const fl__isa *list[4])
+enum { ISAS_MAX = 5 };
+
+static void usable_isas(const fl__isa *list[ISAS_MAX])
 {
 #ifdef FL_ISA_X86
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+        if (__builtin_cpu_supports("avx512bf16")) {
+            *list++ = &fl__isa_avx512bf16;
+        }
         *list++ = &fl__isa_avx512;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
@@ -242,7 +247,7 @@ static void usable_isas(const fl__isa *list[4])
 
 fl_status fl__cpu_isa_set(fl_device *d, const char *name)
 {
-    const fl__isa *list[4];
+    const fl__isa *list[ISAS_MAX];
     usable_isas(list);
     for (int i = 0; list[i] != NULL; i++) {
         if (strcmp(list[i]->name, name) == 0) {
@@ -255,7 +260,7 @@ fl_status fl__cpu_isa_set(fl_device *d, const char *name)
 
 const fl__isa *fl__cpu_best_isa(void)
 {
-    const fl__isa *list[4];
+    const fl__isa *list[ISAS_MAX];
     usable_isas(list);
     return list[0];
 }

@@ -33,8 +33,8 @@ static inline void *fl__cpu_scratch(const fl__cpu *cpu, int thread)
     return cpu->scratch + (size_t)thread * cpu->scratch_bytes;
 }
 
-/* Use the passes of the instruction set `name` (baseline, avx2, avx512) from now on, for tests and
- * comparisons. FL_ENOTSUP if this processor or build has none of that name. */
+/* Use the passes of the instruction set `name` (baseline, avx2, avx512, avx512bf16) from now on,
+ * for tests and comparisons. FL_ENOTSUP if this processor or build has none of that name. */
 fl_status fl__cpu_isa_set(fl_device *d, const char *name) FL_MUST_CHECK;
 
 /* The best that this processor has. */
@@ -51,6 +51,17 @@ static inline fl__range fl__range_of(int64_t n, int64_t grain, int parts, int i)
     int64_t begin = grains * i / parts * grain;
     int64_t end = grains * (i + 1) / parts * grain;
     return (fl__range){begin < n ? begin : n, end < n ? end : n};
+}
+
+/* The array p from element `at` on; NULL stays so. */
+static inline const void *fl__in_at(fl_dtype dtype, const void *p, int64_t at)
+{
+    return p == NULL ? NULL : (const char *)p + (size_t)at * fl_dtype_size(dtype);
+}
+
+static inline void *fl__out_at(fl_dtype dtype, void *p, int64_t at)
+{
+    return p == NULL ? NULL : (char *)p + (size_t)at * fl_dtype_size(dtype);
 }
 
 /* A loop whose body runs once on each compute thread, under the number `t`. */

@@ -1,54 +1,20 @@
 /* LayerNorm and RMSNorm, split over the compute threads by rows. */
 #include "device/cpu/wide.h"
 
-static const float *row_or_null(const float *p, int64_t row, int64_t n)
-{
-    return p == NULL ? NULL : p + row * n;
-}
-
-static float *out_or_null(float *p, int64_t row, int64_t n)
-{
-    return p == NULL ? NULL : p + row * n;
-}
-
 /* ---- forward ---- */
-
-static fl_status norm_bf16(fl_device *d, const fl_norm_args *a,
-                           fl_status (*run)(fl_device *d, const void *args))
-{
-    fl_norm_args part = *a;
-    part.dtype = FL_F32;
-    return fl__cpu_run_wide(d, &(fl__wide_call){.args = &part,
-                                                .rows = &part.m,
-                                                .field = {{&part.in, a->n, FL__WIDE_READ},
-                                                          {&part.residual, a->n, FL__WIDE_READ},
-                                                          {&part.sum, a->n, FL__WIDE_WRITE},
-                                                          {&part.y, a->n, FL__WIDE_WRITE},
-                                                          {&part.mean, 1, FL__WIDE_FP32},
-                                                          {&part.rstd, 1, FL__WIDE_FP32}},
-                                                .run = run});
-}
-
-static fl_status run_layernorm(fl_device *d, const void *args)
-{
-    return fl__cpu_layernorm(d, NULL, args);
-}
 
 fl_status fl__cpu_layernorm(fl_device *d, FL__UNUSED fl_stream *s, const fl_norm_args *a)
 {
     const fl__cpu *cpu = fl__cpu_of(d);
-    int64_t n = a->n;
-    if (a->dtype == FL_BF16) {
-        return norm_bf16(d, a, run_layernorm);
-    }
+    fl_dtype type = a->dtype;
     FL__EACH_THREAD(cpu, t)
     {
         fl__range r = fl__range_of(a->m, 1, d->n_threads, t);
-        cpu->isa->layernorm(row_or_null(a->in, r.begin, n), row_or_null(a->residual, r.begin, n),
-                            a->gamma->data, a->beta->data, a->epsilon,
-                            out_or_null(a->sum, r.begin, n), out_or_null(a->y, r.begin, n),
-                            out_or_null(a->mean, r.begin, 1), out_or_null(a->rstd, r.begin, 1),
-                            r.end - r.begin, n);
+        int64_t at = r.begin * a->n;
+        cpu->isa->layernorm(type, fl__in_at(type, a->in, at), fl__in_at(type, a->residual, at),
+                            a->gamma->data, a->beta->data, a->epsilon, fl__out_at(type, a->sum, at),
+                            fl__out_at(type, a->y, at), fl__out_at(FL_F32, a->mean, r.begin),
+                            fl__out_at(FL_F32, a->rstd, r.begin), r.end - r.begin, a->n);
     }
     return FL_OK;
 }
@@ -58,19 +24,34 @@ static fl_status run_rmsnorm(fl_device *d, const void *args)
     return fl__cpu_rmsnorm(d, NULL, args);
 }
 
+static fl_status rmsnorm_bf16(fl_device *d, const fl_norm_args *a)
+{
+    fl_norm_args part = *a;
+    part.dtype = FL_F32;
+    return fl__cpu_run_wide(d, &(fl__wide_call){.args = &part,
+                                                .rows = &part.m,
+                                                .field = {{&part.in, a->n, FL__WIDE_READ},
+                                                          {&part.residual, a->n, FL__WIDE_READ},
+                                                          {&part.sum, a->n, FL__WIDE_WRITE},
+                                                          {&part.y, a->n, FL__WIDE_WRITE},
+                                                          {&part.rstd, 1, FL__WIDE_FP32}},
+                                                .run = run_rmsnorm});
+}
+
 fl_status fl__cpu_rmsnorm(fl_device *d, FL__UNUSED fl_stream *s, const fl_norm_args *a)
 {
     const fl__cpu *cpu = fl__cpu_of(d);
     int64_t n = a->n;
     if (a->dtype == FL_BF16) {
-        return norm_bf16(d, a, run_rmsnorm);
+        return rmsnorm_bf16(d, a);
     }
     FL__EACH_THREAD(cpu, t)
     {
         fl__range r = fl__range_of(a->m, 1, d->n_threads, t);
-        cpu->isa->rmsnorm(row_or_null(a->in, r.begin, n), row_or_null(a->residual, r.begin, n),
-                          a->gamma->data, a->epsilon, out_or_null(a->sum, r.begin, n),
-                          out_or_null(a->y, r.begin, n), out_or_null(a->rstd, r.begin, 1),
+        int64_t at = r.begin * n;
+        cpu->isa->rmsnorm(fl__in_at(FL_F32, a->in, at), fl__in_at(FL_F32, a->residual, at),
+                          a->gamma->data, a->epsilon, fl__out_at(FL_F32, a->sum, at),
+                          fl__out_at(FL_F32, a->y, at), fl__out_at(FL_F32, a->rstd, r.begin),
                           r.end - r.begin, n);
     }
     return FL_OK;
@@ -88,16 +69,16 @@ enum { SUM_BLOCK = 64 };
 static void backward_rows(const fl__cpu *cpu, const fl_norm_backward_args *a, bool rms, int64_t row,
                           int64_t rows, float *parts)
 {
-    int64_t n = a->n;
-    const float *grad_y = row_or_null(a->grad_y, row, n), *in = row_or_null(a->in, row, n);
-    const float *residual = row_or_null(a->grad_residual, row, n);
-    float *grad_in = out_or_null(a->grad_in, row, n);
+    int64_t n = a->n, at = row * n;
+    const void *grad_y = fl__in_at(a->dtype, a->grad_y, at), *in = fl__in_at(a->dtype, a->in, at);
+    const void *residual = fl__in_at(a->dtype, a->grad_residual, at);
+    void *grad_in = fl__out_at(a->dtype, a->grad_in, at);
     if (rms) {
         cpu->isa->rmsnorm_backward(grad_y, in, a->gamma->data, a->rstd + row, residual, grad_in,
                                    parts, rows, n);
     } else {
-        cpu->isa->layernorm_backward(grad_y, in, a->gamma->data, a->mean + row, a->rstd + row,
-                                     residual, grad_in, parts, rows, n);
+        cpu->isa->layernorm_backward(a->dtype, grad_y, in, a->gamma->data, a->mean + row,
+                                     a->rstd + row, residual, grad_in, parts, rows, n);
     }
 }
 
@@ -130,8 +111,18 @@ static fl_status backward(fl_device *d, const fl_norm_backward_args *a, bool rms
     return FL_OK;
 }
 
-static fl_status backward_bf16(fl_device *d, const fl_norm_backward_args *a,
-                               fl_status (*run)(fl_device *d, const void *args))
+fl_status fl__cpu_layernorm_backward(fl_device *d, FL__UNUSED fl_stream *s,
+                                     const fl_norm_backward_args *a)
+{
+    return backward(d, a, false);
+}
+
+static fl_status run_rmsnorm_backward(fl_device *d, const void *args)
+{
+    return backward(d, args, true);
+}
+
+static fl_status rmsnorm_backward_bf16(fl_device *d, const fl_norm_backward_args *a)
 {
     fl_norm_backward_args part = *a;
     part.dtype = FL_F32;
@@ -142,30 +133,12 @@ static fl_status backward_bf16(fl_device *d, const fl_norm_backward_args *a,
                                                        {&part.in, a->n, FL__WIDE_READ},
                                                        {&part.grad_residual, a->n, FL__WIDE_READ},
                                                        {&part.grad_in, a->n, FL__WIDE_WRITE},
-                                                       {&part.mean, 1, FL__WIDE_FP32},
                                                        {&part.rstd, 1, FL__WIDE_FP32}},
-                                             .run = run});
-}
-
-static fl_status run_layernorm_backward(fl_device *d, const void *args)
-{
-    return backward(d, args, false);
-}
-
-fl_status fl__cpu_layernorm_backward(fl_device *d, FL__UNUSED fl_stream *s,
-                                     const fl_norm_backward_args *a)
-{
-    return a->dtype == FL_BF16 ? backward_bf16(d, a, run_layernorm_backward)
-                               : backward(d, a, false);
-}
-
-static fl_status run_rmsnorm_backward(fl_device *d, const void *args)
-{
-    return backward(d, args, true);
+                                             .run = run_rmsnorm_backward});
 }
 
 fl_status fl__cpu_rmsnorm_backward(fl_device *d, FL__UNUSED fl_stream *s,
                                    const fl_norm_backward_args *a)
 {
-    return a->dtype == FL_BF16 ? backward_bf16(d, a, run_rmsnorm_backward) : backward(d, a, true);
+    return a->dtype == FL_BF16 ? rmsnorm_backward_bf16(d, a) : backward(d, a, true);
 }

@@ -70,28 +70,47 @@ fl_status fl__cpu_patchify_backward(FL__UNUSED fl_device *d, FL__UNUSED fl_strea
     return FL_OK;
 }
 
+/* One sample, in fp32. */
+static void assemble_sample(const fl__cpu *cpu, const fl_vit_assemble_args *a, const float *patches,
+                            float *y)
+{
+    const float *pos = a->pos->data;
+    cpu->isa->add(a->cls->data, pos, y, a->dim);
+    cpu->isa->add(patches, pos + a->dim, y + a->dim, a->n_patches * a->dim);
+}
+
 fl_status fl__cpu_vit_assemble(fl_device *d, FL__UNUSED fl_stream *s, const fl_vit_assemble_args *a)
 {
-    const fl__cpu *cpu = fl__cpu_of(d);
-    FL_TRY(fl__cpu_fp32_only("vit_assemble", a->dtype));
-    const float *patches = a->patches, *pos = a->pos->data;
-    float *y = a->y;
-    for (int64_t i = 0; i < a->n; i++) {
-        cpu->isa->add(a->cls->data, pos, y, a->dim);
-        cpu->isa->add(patches + i * a->n_patches * a->dim, pos + a->dim, y + a->dim,
-                      a->n_patches * a->dim);
-        y += (a->n_patches + 1) * a->dim;
+    fl__cpu *cpu = fl__cpu_of(d);
+    int64_t n_in = a->n_patches * a->dim, n_out = n_in + a->dim;
+    if (a->dtype == FL_BF16) {
+        FL_TRY(fl__cpu_reserve(cpu, (size_t)n_out * sizeof(float)));
+    }
+    FL__EACH_THREAD(cpu, t)
+    {
+        fl__range r = fl__range_of(a->n, 1, d->n_threads, t);
+        for (int64_t i = r.begin; i < r.end; i++) {
+            const void *patches = fl__in_at(a->dtype, a->patches, i * n_in);
+            void *y = fl__out_at(a->dtype, a->y, i * n_out);
+            if (a->dtype == FL_BF16) {
+                float *wide = fl__cpu_scratch(cpu, t);
+                cpu->isa->widen(patches, wide + a->dim, n_in);
+                assemble_sample(cpu, a, wide + a->dim, wide);
+                cpu->isa->narrow(wide, y, n_out);
+            } else {
+                assemble_sample(cpu, a, patches, y);
+            }
+        }
     }
     return FL_OK;
 }
 
-fl_status fl__cpu_vit_assemble_backward(fl_device *d, FL__UNUSED fl_stream *s,
-                                        const fl_vit_assemble_backward_args *a)
+static fl_status assemble_backward_fp32(fl_device *d, const void *args)
 {
+    const fl_vit_assemble_backward_args *a = args;
     const fl__cpu *cpu = fl__cpu_of(d);
     const float *grad_y = a->grad_y;
     int64_t patches_size = a->n_patches * a->dim, row_size = patches_size + a->dim;
-    FL_TRY(fl__cpu_fp32_only("vit_assemble_backward", a->dtype));
     for (int64_t i = 0; i < a->n && a->grad_patches != NULL; i++) {
         memcpy((float *)a->grad_patches + i * patches_size, grad_y + i * row_size + a->dim,
                (size_t)patches_size * sizeof *grad_y);
@@ -103,4 +122,21 @@ fl_status fl__cpu_vit_assemble_backward(fl_device *d, FL__UNUSED fl_stream *s,
         cpu->isa->column_sums(grad_y, row_size, a->grad_pos, a->n, row_size);
     }
     return FL_OK;
+}
+
+fl_status fl__cpu_vit_assemble_backward(fl_device *d, FL__UNUSED fl_stream *s,
+                                        const fl_vit_assemble_backward_args *a)
+{
+    if (a->dtype == FL_F32) {
+        return assemble_backward_fp32(d, a);
+    }
+    int64_t patches_size = a->n_patches * a->dim;
+    fl_vit_assemble_backward_args part = *a;
+    part.dtype = FL_F32;
+    const fl__wide_call call = {.args = &part,
+                                .rows = &part.n,
+                                .field = {{&part.grad_y, patches_size + a->dim, FL__WIDE_READ},
+                                          {&part.grad_patches, patches_size, FL__WIDE_WRITE}},
+                                .run = assemble_backward_fp32};
+    return fl__cpu_run_wide(d, &call);
 }

@@ -127,13 +127,13 @@ MAYBE_UNUSED static fl_weight weight_of(float *data, int64_t rows, int64_t cols)
 /* Run the tests once for each instruction set that this processor has. */
 MAYBE_UNUSED static int on_every_isa(int (*run)(void))
 {
-    static const char *const names[] = {"baseline", "avx2", "avx512"};
+    static const char *const names[] = {"baseline", "avx2", "avx512", "avx512bf16"};
     int failed = 0, n_run = 0;
     fl_device *probe = NULL;
     if (fl_device_cpu_create(1, NULL, SIZE_MAX, &probe) != FL_OK) {
         return 1;
     }
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (fl__cpu_isa_set(probe, names[i]) == FL_OK) {
             fprintf(stderr, "instruction set %s\n", names[i]);
             isa_now = names[i];

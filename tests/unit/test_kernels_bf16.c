@@ -1,11 +1,12 @@
-/* Kernels on bf16 values: each gives the bits of the fp32 kernel on the widened values, narrowed.
+/* Kernels on bf16 values, but for products (test_kernels_linear_bf16.c): each gives the bits of the
+ * fp32 kernel on the widened values, narrowed.
  * Catches a block of rows that is left out or written twice, a result that is not rounded, and a
  * kernel that takes bf16 for fp32 where it has no such form. */
 #include "support/kernels.h"
 
 #include "device/bf16.h"
 
-enum { M = 333, N = 48, K = 40 }; /* N * K weights; several blocks of rows for the widest kernels */
+enum { M = 333, N = 48 }; /* several blocks of rows for the widest kernels */
 
 /* Random bf16 values and the same in fp32. */
 typedef struct pair {
@@ -49,93 +50,6 @@ static void same_narrowed(const char *what, const uint16_t *got, const float *wa
         assert_int_equal(got[i], 0x5A5A);
     }
     free(narrow);
-}
-
-static void check_linear(fl_device *d, int64_t m)
-{
-    pair in = pair_of(m * K, 1), residual = pair_of(m * N, 2), grad = pair_of(m * N, 3);
-    float *data = random_floats(N * K, 4, 1.0f), *bias = random_floats(N, 5, 1.0f);
-    float *y = floats(m * N), *pre = floats(m * N), *back = floats(m * K);
-    uint16_t *y16 = halves(m * N), *pre16 = halves(m * N), *back16 = halves(m * K);
-    fl_weight w = weight_of(data, N, K);
-    RUN(d, linear, .in = in.wide, .w = &w, .bias = VECTOR(bias, N), .residual = residual.wide,
-        .y = y, .m = m);
-    RUN(d, linear, .dtype = FL_BF16, .in = in.narrow, .w = &w, .bias = VECTOR(bias, N),
-        .residual = residual.narrow, .y = y16, .m = m);
-    same_narrowed("y", y16, y, m * N);
-    RUN(d, linear, .in = in.wide, .w = &w, .activation = FL_ACT_GELU_ERF, .pre = pre, .y = y,
-        .m = m);
-    RUN(d, linear, .dtype = FL_BF16, .in = in.narrow, .w = &w, .activation = FL_ACT_GELU_ERF,
-        .pre = pre16, .y = y16, .m = m);
-    same_narrowed("pre", pre16, pre, m * N);
-    same_narrowed("activated", y16, y, m * N);
-    RUN(d, linear_backward_input, .grad_out = grad.wide, .w = &w, .grad_in = back, .m = m);
-    RUN(d, linear_backward_input, .dtype = FL_BF16, .grad_out = grad.narrow, .w = &w,
-        .grad_in = back16, .m = m);
-    same_narrowed("grad_in", back16, back, m * K);
-    pair_free(&in);
-    pair_free(&residual);
-    pair_free(&grad);
-    free(data);
-    free(bias);
-    free(y);
-    free(pre);
-    free(back);
-    free(y16);
-    free(pre16);
-    free(back16);
-}
-
-/* Sums over rows in another grouping: near, and the same for any number of threads. */
-static void check_weights(int64_t m)
-{
-    pair in = pair_of(m * K, 1), grad = pair_of(m * N, 2);
-    float *want_w = zeros(N * K), *want_bias = zeros(N), *got_w[2], *got_bias[2];
-    double *as_double = doubles(N * K), *bias_double = doubles(N);
-    for (int t = 0; t < 2; t++) {
-        fl_device *d = cpu_with(t + 1);
-        got_w[t] = zeros(N * K);
-        got_bias[t] = zeros(N);
-        RUN(d, linear_backward_weights, .dtype = FL_BF16, .grad_out = grad.narrow, .in = in.narrow,
-            .grad_w = got_w[t], .grad_bias = got_bias[t], .m = m, .n_out = N, .n_in = K);
-        if (t == 0) {
-            RUN(d, linear_backward_weights, .grad_out = grad.wide, .in = in.wide, .grad_w = want_w,
-                .grad_bias = want_bias, .m = m, .n_out = N, .n_in = K);
-        }
-        fl_device_destroy(&d);
-    }
-    for (int i = 0; i < N * K; i++) {
-        as_double[i] = (double)want_w[i];
-        bias_double[i % N] = (double)want_bias[i % N];
-    }
-    near_all("grad_w", got_w[0], as_double, N * K, 1e-5, 1.0);
-    near_all("grad_bias", got_bias[0], bias_double, N, 1e-5, 1.0);
-    same_bits("grad_w", got_w[1], got_w[0], N * K);
-    same_bits("grad_bias", got_bias[1], got_bias[0], N);
-    for (int t = 0; t < 2; t++) {
-        free(got_w[t]);
-        free(got_bias[t]);
-    }
-    free(want_w);
-    free(want_bias);
-    free(as_double);
-    free(bias_double);
-    pair_free(&in);
-    pair_free(&grad);
-}
-
-static void test_bf16__products(void **state)
-{
-    (void)state;
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
-        fl_device *d = cpu_with(n_threads);
-        check_linear(d, 1);
-        check_linear(d, M);
-        check_linear(d, 1500); /* more than one block */
-        fl_device_destroy(&d);
-    }
-    check_weights(M);
-    check_weights(1500);
 }
 
 static void check_norm(fl_device *d, bool rms, int64_t m)
@@ -306,6 +220,99 @@ static void test_bf16__rows(void **state)
     fl_device_destroy(&d);
 }
 
+/* Samples of several lengths, one of them empty, under every kind of mask. */
+static void check_attention(fl_device *d, bool causal, float p)
+{
+    enum { HEADS = 3, HEAD_DIM = 20, WIDTH = HEADS * HEAD_DIM, ROWS = 62, SAMPLES = 4 };
+    static const int32_t starts[] = {0, 17, 17, 18, ROWS};
+    static const int64_t ids[SAMPLES] = {4, 8, 15, 16};
+    pair qkv = pair_of(ROWS * 3 * WIDTH, 1), grad = pair_of(ROWS * WIDTH, 2);
+    float *y = floats(ROWS * WIDTH), *lse[2] = {floats(ROWS * HEADS), floats(ROWS * HEADS)};
+    float *back = floats(ROWS * 3 * WIDTH);
+    uint16_t *y16 = halves(ROWS * WIDTH), *back16 = halves(ROWS * 3 * WIDTH);
+    fl_attention_args a = {.qkv = qkv.wide,
+                           .offsets = offsets_of(starts, SAMPLES),
+                           .heads = HEADS,
+                           .width = WIDTH,
+                           .causal = causal,
+                           .scale = 0.2f,
+                           .mask = {.p = p, .sample_ids = ids, .sample_ids_device = ids},
+                           .y = y,
+                           .lse = lse[0]};
+    fl_attention_args b = a;
+    b.dtype = FL_BF16;
+    b.qkv = qkv.narrow;
+    b.y = y16;
+    b.lse = lse[1];
+    assert_int_equal(d->ops->attention(d, NULL, &a), FL_OK);
+    assert_int_equal(d->ops->attention(d, NULL, &b), FL_OK);
+    same_narrowed("y", y16, y, ROWS * WIDTH);
+    same_bits("lse", lse[1], lse[0], ROWS * HEADS);
+    RUN(d, attention_backward, .forward = a, .grad_y = grad.wide, .grad_qkv = back);
+    RUN(d, attention_backward, .forward = b, .grad_y = grad.narrow, .grad_qkv = back16);
+    same_narrowed("grad_qkv", back16, back, ROWS * 3 * WIDTH);
+    pair_free(&qkv);
+    pair_free(&grad);
+    free(y);
+    free(lse[0]);
+    free(lse[1]);
+    free(back);
+    free(y16);
+    free(back16);
+}
+
+static void test_bf16__attention(void **state)
+{
+    (void)state;
+    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+        fl_device *d = cpu_with(n_threads);
+        check_attention(d, false, 0.0f);
+        check_attention(d, true, 0.0f);
+        check_attention(d, false, 0.2f);
+        fl_device_destroy(&d);
+    }
+}
+
+static void test_bf16__vit_assemble(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 5, PATCHES = 4, DIM = 19, IN = PATCHES * DIM, OUT = IN + DIM };
+    fl_device *d = cpu_with(2);
+    pair patches = pair_of(SAMPLES * IN, 1), grad = pair_of(SAMPLES * OUT, 2);
+    float *cls = random_floats(DIM, 3, 1.0f), *pos = random_floats(OUT, 4, 1.0f);
+    float *y = floats(SAMPLES * OUT), *back = floats(SAMPLES * IN);
+    float *grad_cls[2] = {zeros(DIM), zeros(DIM)}, *grad_pos[2] = {zeros(OUT), zeros(OUT)};
+    uint16_t *y16 = halves(SAMPLES * OUT), *back16 = halves(SAMPLES * IN);
+    const fl_weight cls_weight = weight_of(cls, 1, DIM), table = weight_of(pos, PATCHES + 1, DIM);
+    RUN(d, vit_assemble, .patches = patches.wide, .cls = &cls_weight, .pos = &table, .y = y,
+        .n = SAMPLES, .n_patches = PATCHES, .dim = DIM);
+    RUN(d, vit_assemble, .dtype = FL_BF16, .patches = patches.narrow, .cls = &cls_weight,
+        .pos = &table, .y = y16, .n = SAMPLES, .n_patches = PATCHES, .dim = DIM);
+    same_narrowed("y", y16, y, SAMPLES * OUT);
+    RUN(d, vit_assemble_backward, .grad_y = grad.wide, .grad_patches = back,
+        .grad_cls = grad_cls[0], .grad_pos = grad_pos[0], .n = SAMPLES, .n_patches = PATCHES,
+        .dim = DIM);
+    RUN(d, vit_assemble_backward, .dtype = FL_BF16, .grad_y = grad.narrow, .grad_patches = back16,
+        .grad_cls = grad_cls[1], .grad_pos = grad_pos[1], .n = SAMPLES, .n_patches = PATCHES,
+        .dim = DIM);
+    same_narrowed("grad_patches", back16, back, SAMPLES * IN);
+    same_bits("grad_cls", grad_cls[1], grad_cls[0], DIM);
+    same_bits("grad_pos", grad_pos[1], grad_pos[0], OUT);
+    pair_free(&patches);
+    pair_free(&grad);
+    free(cls);
+    free(pos);
+    free(y);
+    free(back);
+    for (int i = 0; i < 2; i++) {
+        free(grad_cls[i]);
+        free(grad_pos[i]);
+    }
+    free(y16);
+    free(back16);
+    fl_device_destroy(&d);
+}
+
 /* What has no form for bf16 says so, and writes nothing. */
 static void test_bf16__refused_by_name(void **state)
 {
@@ -313,31 +320,24 @@ static void test_bf16__refused_by_name(void **state)
     static const int32_t starts[] = {0, 1};
     fl_device *d = cpu_with(1);
     uint16_t x[48] = {0};
-    const fl_attention_args attention = {.dtype = FL_BF16,
-                                         .qkv = x,
-                                         .offsets = offsets_of(starts, 1),
-                                         .heads = 1,
-                                         .width = 16,
-                                         .scale = 1.0f,
-                                         .y = x};
-    const fl_attention_backward_args backward = {.forward = attention, .grad_y = x, .grad_qkv = x};
     const fl_cross_entropy_args loss = {.dtype = FL_BF16, .logits = x, .m = 1, .n = 4};
-    const fl_vit_assemble_args assemble = {.dtype = FL_BF16, .patches = x, .n = 1};
-    assert_int_equal(d->ops->attention(d, NULL, &attention), FL_ENOTSUP);
-    assert_string_equal(fl_errmsg(), "the cpu device has no kernel attention for bf16");
-    assert_int_equal(d->ops->attention_backward(d, NULL, &backward), FL_ENOTSUP);
+    const fl_span_cross_entropy_args span = {
+        .dtype = FL_BF16, .logits = x, .offsets = offsets_of(starts, 1), .columns = 2};
+    const fl_squared_error_args error = {.dtype = FL_BF16, .out = x, .n = 4};
     assert_int_equal(d->ops->cross_entropy(d, NULL, &loss), FL_ENOTSUP);
     assert_string_equal(fl_errmsg(), "the cpu device has no kernel cross_entropy for bf16");
-    assert_int_equal(d->ops->vit_assemble(d, NULL, &assemble), FL_ENOTSUP);
+    assert_int_equal(d->ops->span_cross_entropy(d, NULL, &span), FL_ENOTSUP);
+    assert_int_equal(d->ops->squared_error(d, NULL, &error), FL_ENOTSUP);
+    assert_string_equal(fl_errmsg(), "the cpu device has no kernel squared_error for bf16");
     fl_device_destroy(&d);
 }
 
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bf16__products),        cmocka_unit_test(test_bf16__norms),
-        cmocka_unit_test(test_bf16__elementwise),     cmocka_unit_test(test_bf16__rows),
-        cmocka_unit_test(test_bf16__refused_by_name),
+        cmocka_unit_test(test_bf16__norms),        cmocka_unit_test(test_bf16__attention),
+        cmocka_unit_test(test_bf16__vit_assemble), cmocka_unit_test(test_bf16__elementwise),
+        cmocka_unit_test(test_bf16__rows),         cmocka_unit_test(test_bf16__refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

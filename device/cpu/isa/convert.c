@@ -1,23 +1,8 @@
-/* fp32 to bf16 and back, in integer operations only: the processor's settings for denormals and
- * rounding change nothing, and every instruction set gives the same bits. */
+/* fp32 to bf16 and back. narrow and widen are integer operations only: the processor's settings for
+ * denormals and rounding change nothing, and every instruction set gives the same bits. narrow_rows
+ * is for what arithmetic gave (narrow_of). */
+#include "device/cpu/isa/element.h"
 #include "device/cpu/isa/passes.h"
-
-typedef uint16_t vh_any __attribute__((vector_size(2 * FL_LANES), may_alias, aligned(1)));
-
-/* Half of the lowest kept bit, less one where the kept part is even: what is added carries into the
- * kept part exactly when it rounds up. */
-FL_INLINE vu rounded(vu bits)
-{
-    return (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
-}
-
-/* A NaN keeps its sign and upper bits, and its quiet bit is set: nothing carries it into infinity.
- */
-FL_INLINE vu narrowed(vu bits)
-{
-    vi is_nan = (vi)(bits & 0x7FFFFFFFu) > 0x7F800000;
-    return (vu)v_select(is_nan, (vf)((bits | 0x400000u) >> 16), (vf)rounded(bits));
-}
 
 void FL_ISA_NAME(narrow)(const float *from, uint16_t *to, int64_t n)
 {
@@ -45,5 +30,27 @@ void FL_ISA_NAME(widen)(const void *from, float *to, int64_t n)
         vh_any last = {0};
         memcpy(&last, at + 2 * i, (size_t)(n - i) * 2);
         v_store_part(to + i, (vf)(__builtin_convertvector(last, vu) << 16), n - i);
+    }
+}
+
+void FL_ISA_NAME(narrow_rows)(const float *from, int64_t from_row, uint16_t *to, int64_t to_row,
+                              int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < cols; j += LANES) {
+            vf x = v_load_left(from + i * from_row + j, cols - j);
+            e_store_left(FL_BF16, to, i * to_row + j, x, cols - j);
+        }
+    }
+}
+
+void FL_ISA_NAME(widen_rows)(const uint16_t *from, int64_t from_row, float *to, int64_t to_row,
+                             int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < cols; j += LANES) {
+            vf x = e_load_left(FL_BF16, from, i * from_row + j, cols - j);
+            v_store_left(to + i * to_row + j, x, cols - j);
+        }
     }
 }

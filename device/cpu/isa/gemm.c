@@ -223,21 +223,14 @@ static void run_rows(const fl__gemm *g, int64_t row, int64_t end, int64_t k, int
     }
 }
 
-static int64_t even_cut(int64_t n, int64_t most, int64_t grain)
-{
-    int64_t parts = (n + most - 1) / most;
-    int64_t each = (n + parts - 1) / parts;
-    return (each + grain - 1) / grain * grain;
-}
-
 void FL_ISA_NAME(gemm)(const fl__gemm *g, float *workspace)
 {
     if (g->m == 0 || g->n == 0 || g->k == 0) {
         return;
     }
-    int64_t depth = even_cut(g->k, BLOCK_DEPTH, 1);
-    int64_t width = even_cut(g->n, BLOCK_SIZE / depth / TILE_COLS * TILE_COLS, TILE_COLS);
-    int64_t rows = even_cut(g->m, ROWS_SIZE / depth / TILE_ROWS * TILE_ROWS, TILE_ROWS);
+    int64_t depth = fl__even_cut(g->k, BLOCK_DEPTH, 1);
+    int64_t width = fl__even_cut(g->n, BLOCK_SIZE / depth / TILE_COLS * TILE_COLS, TILE_COLS);
+    int64_t rows = fl__even_cut(g->m, ROWS_SIZE / depth / TILE_ROWS * TILE_ROWS, TILE_ROWS);
     for (int64_t col = 0; col < g->n; col += width) {
         int64_t cols = g->n - col < width ? g->n - col : width;
         for (int64_t k = 0; k < g->k; k += depth) {

@@ -14,8 +14,7 @@ typedef struct fl__attention_head {
     float *grad_q, *grad_k, *grad_v;
     float *y;            /* forward */
     float *lse;          /* forward; may be NULL */
-    const float *y_in;   /* backward: what forward gave */
-    const float *lse_in; /* backward: the same */
+    const float *lse_in; /* backward: what forward gave */
     int64_t n_tokens, head_dim, width, heads;
     bool causal;
     float scale;          /* of the scores */
@@ -41,23 +40,45 @@ typedef struct fl__gemm {
     float *pre, *y, *a_sums;
 } fl__gemm;
 
+/* The same for a and, but for b_type, b in bf16; b is fp32 where b_col is not 1. Rows of a are one
+ * number apart (a_row is 1), or their depth is contiguous. Sums are fp32.
+ * They go rounded to y, pre and y as above in bf16; or y is NULL, and `sums` [m, n] is added to,
+ * without bias, start and activation. */
+typedef struct fl__gemm_bf16 {
+    int64_t m, n, k;
+    const uint16_t *a;
+    int64_t a_row, a_k;
+    const void *b;
+    fl_dtype b_type;
+    int64_t b_k, b_col;
+    const uint16_t *start;
+    const float *bias;
+    fl_activation activation;
+    uint16_t *pre, *y;
+    float *sums, *a_sums;
+} fl__gemm_bf16;
+
+/* `type` is that of the arguments that are `void *`. */
 typedef struct fl__isa {
     const char *name;
 
     size_t (*gemm_workspace)(void); /* bytes */
     void (*gemm)(const fl__gemm *g, float *workspace);
+    size_t (*gemm_bf16_workspace)(const fl__gemm_bf16 *g);
+    void (*gemm_bf16)(const fl__gemm_bf16 *g, void *workspace);
     void (*column_sums)(const float *x, int64_t stride, float *sums, int64_t m, int64_t n);
-    void (*activate)(fl_activation kind, const float *in, float *y, int64_t n);
+    void (*activate)(fl_activation kind, fl_dtype type, const void *in, void *y, int64_t n);
     /* y may be NULL */
-    void (*activate_backward)(fl_activation kind, const float *grad_y, const float *pre,
-                              float *grad_pre, float *y, int64_t n);
-    void (*layernorm)(const float *in, const float *residual, const float *gamma, const float *beta,
-                      float eps, float *sum, float *y, float *mean, float *rstd, int64_t m,
-                      int64_t n);
+    void (*activate_backward)(fl_activation kind, fl_dtype type, const void *grad_y,
+                              const void *pre, void *grad_pre, void *y, int64_t n);
+    void (*layernorm)(fl_dtype type, const void *in, const void *residual, const float *gamma,
+                      const float *beta, float eps, void *sum, void *y, float *mean, float *rstd,
+                      int64_t m, int64_t n);
     /* parts[2 n]: sums for gamma, then beta; written */
-    void (*layernorm_backward)(const float *grad_y, const float *in, const float *gamma,
-                               const float *mean, const float *rstd, const float *grad_residual,
-                               float *grad_in, float *parts, int64_t m, int64_t n);
+    void (*layernorm_backward)(fl_dtype type, const void *grad_y, const void *in,
+                               const float *gamma, const float *mean, const float *rstd,
+                               const void *grad_residual, void *grad_in, float *parts, int64_t m,
+                               int64_t n);
     void (*rmsnorm)(const float *in, const float *residual, const float *gamma, float eps,
                     float *sum, float *y, float *rstd, int64_t m, int64_t n);
     /* parts[n]: sums for gamma; written */
@@ -70,6 +91,7 @@ typedef struct fl__isa {
     void (*dropout)(const float *in, const uint32_t key[2], int64_t sample, float p, float *y,
                     int64_t n);
     void (*add)(const float *a, const float *b, float *y, int64_t n);
+    void (*add_bf16)(const uint16_t *a, const uint16_t *b, uint16_t *y, int64_t n);
     /* One row: its loss, and whether the target had the highest logit. grad may be NULL. */
     double (*cross_entropy)(const float *logits, int32_t target, int64_t n, float grad_scale,
                             float *grad, bool *correct);
@@ -80,6 +102,11 @@ typedef struct fl__isa {
     double (*sum_squares)(const float *g, int64_t n);
     void (*narrow)(const float *from, uint16_t *to, int64_t n); /* device/bf16.h */
     void (*widen)(const void *from, float *to, int64_t n);
+    /* [rows, cols] between matrices whose rows are from_row and to_row elements apart */
+    void (*narrow_rows)(const float *from, int64_t from_row, uint16_t *to, int64_t to_row,
+                        int64_t rows, int64_t cols);
+    void (*widen_rows)(const uint16_t *from, int64_t from_row, float *to, int64_t to_row,
+                       int64_t rows, int64_t cols);
 } fl__isa;
 
 #endif

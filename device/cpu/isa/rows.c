@@ -1,4 +1,5 @@
 /* Sums over rows and of two arrays. */
+#include "device/cpu/isa/element.h"
 #include "device/cpu/isa/passes.h"
 
 /* `count` whole vectors of columns side by side: enough sums to hide the adder's latency, and whole
@@ -48,5 +49,13 @@ void FL_ISA_NAME(add)(const float *a, const float *b, float *y, int64_t n)
     }
     if (i < n) {
         v_store_part(y + i, v_load_part(a + i, n - i) + v_load_part(b + i, n - i), n - i);
+    }
+}
+
+void FL_ISA_NAME(add_bf16)(const uint16_t *a, const uint16_t *b, uint16_t *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        vf sum = e_load_left(FL_BF16, a, i, n - i) + e_load_left(FL_BF16, b, i, n - i);
+        e_store_left(FL_BF16, y, i, sum, n - i);
     }
 }

@@ -7,6 +7,15 @@
 
 #include "device/cpu/isa/simd.h"
 
+/* n in parts of like size, at most `most` and a multiple of `grain`: the size of all but the last.
+ */
+FL_INLINE int64_t fl__even_cut(int64_t n, int64_t most, int64_t grain)
+{
+    int64_t parts = (n + most - 1) / most;
+    int64_t each = (n + parts - 1) / parts;
+    return (each + grain - 1) / grain * grain;
+}
+
 /* rows and vecs are constants wherever this is inlined; sum is [rows][vecs]. rows * vecs + vecs + 1
  * registers are in use. */
 FL_INLINE void tile_sums(const int rows, const int vecs, const float *a, int64_t a_row, int64_t a_k,
