@@ -1,7 +1,7 @@
 /* One process, one thread, one training step of a ViT: how long it takes, and how much of that is
  * spent in each kernel. What is left over is nn/'s own doing.
  *
- *     bench_vit_step [steps [batch [blocks [dim [heads [dropout]]]]]]
+ *     bench_vit_step [steps [batch [blocks [dim [heads [dropout [fp32 | bf16]]]]]]]
  *
  * A kernel's row: calls a step; the mean of all steps; and the sum, over the calls of a step, of
  * the least that each took in any step, which a busy machine hardly changes. Its share is of those.
@@ -40,6 +40,7 @@ static double now_ms(void)
     X(patchify, patchify)                                                                          \
     X(vit_assemble, vit_assemble)                                                                  \
     X(vit_assemble_backward, vit_assemble_backward)                                                \
+    X(convert, convert)                                                                            \
     X(gather_rows, gather_rows)                                                                    \
     X(scatter_rows, scatter_rows)
 
@@ -266,7 +267,9 @@ int main(int argc, char **argv)
                                   .heads = argc > 5 ? atoi(argv[5]) : 4,
                                   .blocks = argc > 3 ? atoi(argv[3]) : 12,
                                   .n_classes = 10,
-                                  .dropout = argc > 6 ? (float)atof(argv[6]) : 0.0f};
+                                  .dropout = argc > 6 ? (float)atof(argv[6]) : 0.0f,
+                                  .dtype =
+                                      argc > 7 && strcmp(argv[7], "bf16") == 0 ? FL_BF16 : FL_F32};
     b.job.train.beta1 = 0.9;
     b.job.train.beta2 = 0.999;
     b.job.train.epsilon = 1e-8;

@@ -42,7 +42,8 @@ static fl_status add_embedding(fl_model *model, const fl_bert_config *c)
                                            .epsilon = c->epsilon,
                                            .deviation = c->deviation,
                                            .has_padding = c->has_padding,
-                                           .padding = c->padding};
+                                           .padding = c->padding,
+                                           .dtype = c->dtype};
     fl_status made = fl_layer_embedding(&embedding, &layer);
     return fl__model_take(model, 1, "embed", made, layer);
 }

@@ -52,7 +52,7 @@ typedef struct cross_entropy {
 static fl_status cross_entropy_shape(void *self, const fl_shape *out)
 {
     const cross_entropy *l = self;
-    return fl__check_input(out, l->n_classes);
+    return fl__check_fp32_input(out, l->n_classes);
 }
 
 static fl_status cross_entropy_forward(void *self, fl_exec *x, const fl_tensor *out,

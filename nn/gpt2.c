@@ -35,7 +35,8 @@ static fl_status add_embedding(fl_model *model, const fl_gpt2_config *c)
                                         .n_ids = c->vocabulary,
                                         .positions = c->positions,
                                         .dim = c->dim,
-                                        .dropout = c->embedding_dropout};
+                                        .dropout = c->embedding_dropout,
+                                        .dtype = c->dtype};
     fl_status made = fl_layer_embedding(&config, &layer);
     return fl__model_take(model, 1, "embed", made, layer);
 }

@@ -11,7 +11,7 @@ static const fl_metric mse_metrics[N_METRICS] = {
 static fl_status mse_shape(void *self, const fl_shape *out)
 {
     (void)self;
-    return fl__check_input(out, out->width);
+    return fl__check_fp32_input(out, out->width);
 }
 
 static fl_status mse_forward(void *self, fl_exec *x, const fl_tensor *out, const fl_tensor *targets,

@@ -37,7 +37,7 @@ static const fl_metric span_metrics[N_METRICS] = {
 static fl_status span_shape(void *self, const fl_shape *out)
 {
     (void)self;
-    return fl__check_input(out, N_COLUMNS);
+    return fl__check_fp32_input(out, N_COLUMNS);
 }
 
 /* A target is a row of its sample, or -1. */

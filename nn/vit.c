@@ -35,7 +35,8 @@ static fl_status add_all(fl_model *model, const fl_vit_config *c)
                                          .width = c->width,
                                          .patch = c->patch,
                                          .dim = c->dim,
-                                         .dropout = c->embedding_dropout};
+                                         .dropout = c->embedding_dropout,
+                                         .dtype = c->dtype};
     const fl_classifier_config head = {
         .dim = c->dim, .n_classes = c->n_classes, .epsilon = c->epsilon, .deviation = c->deviation};
     fl_status made = fl_layer_patch_embed_with(&embed, &layer);

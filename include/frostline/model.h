@@ -148,7 +148,12 @@ fl_status fl_model_find_param(const fl_model *model, const char *name, int *laye
  *
  * Shapes are those of one sample, T its tokens. The result is the caller's, to be given to
  * fl_model_add. Each returns FL_EINVAL with a message for impossible sizes, or FL_ENOMEM.
- * "Parameters" lists the names within the layer, as fl_model_tie takes them after the layer's. */
+ * "Parameters" lists the names within the layer, as fl_model_tie takes them after the layer's.
+ *
+ * Activations are fp32 or bf16: the layer that a model begins with (patch_embed, embedding) gives
+ * the type that its configuration names, those behind it give the type that they take, and
+ * classifiers and `linear` give fp32. Parameters, their gradients, what norms compute of a row,
+ * softmax and losses are fp32 in either case. */
 
 /* [1, channels * height * width] -> [n_patches + 1, dim]: convolution of patch x patch with stride
  * patch, class token, learned positions. Parameters: patch.weight, patch.bias, cls, pos. */
@@ -158,6 +163,7 @@ fl_status fl_layer_patch_embed(int64_t channels, int64_t height, int64_t width, 
 typedef struct fl_patch_embed_config {
     int64_t channels, height, width, patch, dim; /* as above */
     float dropout;                               /* of the sum; 0 <= dropout < 1 */
+    fl_dtype dtype; /* of what comes out, FL_F32 or FL_BF16; images are FL_F32 */
 } fl_patch_embed_config;
 
 /* The same, with all that can be chosen. */
@@ -237,6 +243,7 @@ typedef struct fl_embedding_config {
     float deviation; /* of the initial tables, which are normal; 0: 0.02 */
     bool has_padding;
     int64_t padding; /* this row of token gets no gradient: PyTorch's padding_idx */
+    fl_dtype dtype;  /* of what comes out, FL_F32 or FL_BF16 */
 } fl_embedding_config;
 
 /* [T, 1] of FL_I32 -> [T, dim]: dropout(token[id] + position[place in the sample]). Parameters:
@@ -248,7 +255,7 @@ typedef struct fl_embedding_config {
  * Parameters: ln.weight, ln.bias. */
 fl_status fl_layer_embedding(const fl_embedding_config *config, fl_layer *out) FL_MUST_CHECK;
 
-/* [T, n_in] -> [T, n_out]: in w^T + bias. Parameters: fc.weight, fc.bias. */
+/* [T, n_in] -> [T, n_out]: in w^T + bias, in fp32. Parameters: fc.weight, fc.bias. */
 fl_status fl_layer_linear(int64_t n_in, int64_t n_out, fl_layer *out) FL_MUST_CHECK;
 
 /* The same; deviation: see fl_attention_config. */
@@ -331,6 +338,7 @@ typedef struct fl_vit_config {
     fl_activation activation; /* of the MLPs; 0: tanh GELU */
     float epsilon;            /* of LayerNorm; 0: 1e-5 */
     float deviation;          /* of the initial weights, see fl_attention_config */
+    fl_dtype dtype;           /* of the activations, FL_F32 or FL_BF16 */
 } fl_vit_config;
 
 /* Vision transformer: patch embedding and block 1 .. blocks of attention and MLP, each behind a
@@ -358,6 +366,7 @@ typedef struct fl_bert_config {
     float head_dropout;      /* before the last linear map, the same range */
     bool has_padding;
     int64_t padding; /* the id whose embedding gets no gradient */
+    fl_dtype dtype;  /* of the activations, FL_F32 or FL_BF16 */
 } fl_bert_config;
 
 /* BERT with a head that classifies a whole sample, [T, 1] or [T, 2] of FL_I32 (see
@@ -378,6 +387,7 @@ typedef struct fl_gpt2_config {
     float dropout;            /* of what each sublayer adds */
     float epsilon;            /* of LayerNorm; 0: 1e-5 */
     fl_activation activation; /* of the MLPs; 0: tanh GELU */
+    fl_dtype dtype;           /* of the activations, FL_F32 or FL_BF16 */
 } fl_gpt2_config;
 
 /* GPT-2: embedding of tokens and learned positions, block 1 .. blocks of causal attention and MLP,

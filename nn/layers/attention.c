@@ -4,9 +4,9 @@
  *   x [T, C] +- ln - qkv [T, 3C] - attention y - proj - dropout - + -> out
  *   x [T, C] +------ qkv [T, 3C] - attention y - proj - dropout - + - sum - ln -> out
  *
- * Kept a token, in floats: 3 C (qkv) + C (y) + heads + 2. The output of the LayerNorm before qkv, C
- * more, is computed again on the way back: over a whole ViT that is 0.6 % of a step's time for a
- * fifth less memory. A LayerNorm after the sum keeps the sum (post_norm.c). T: rows of the
+ * Kept a token: 3 C (qkv) + C (y) activations, heads + 2 floats. The output of the LayerNorm before
+ * qkv, C more, is computed again on the way back: over a whole ViT that is 0.6 % of a step's time
+ * for a fifth less memory. A LayerNorm after the sum keeps the sum (post_norm.c). T: rows of the
  * micro-batch.
  *
  * With `first`, only each sample's first token goes on: from y on there is one row a sample. The
@@ -41,9 +41,10 @@ static fl__post_norm post_norm(const fl_attention_config *a)
 }
 
 static fl_attention_args attention_args(const fl_attention_config *a, const fl_tensor *in,
-                                        const float *qkv, float *y, float *lse)
+                                        const void *qkv, void *y, float *lse)
 {
-    return (fl_attention_args){.qkv = qkv,
+    return (fl_attention_args){.dtype = in->dtype,
+                               .qkv = qkv,
                                .offsets = fl_offsets_of(in),
                                .heads = a->heads,
                                .width = a->dim,
@@ -54,7 +55,7 @@ static fl_attention_args attention_args(const fl_attention_config *a, const fl_t
 }
 
 /* From y to out. */
-static fl_status proj_forward(const fl_attention_config *a, fl_exec *x, const float *y,
+static fl_status proj_forward(const fl_attention_config *a, fl_exec *x, const void *y,
                               const fl_tensor *in, fl_tensor *out)
 {
     const fl__post_norm norm = post_norm(a);
@@ -64,13 +65,13 @@ static fl_status proj_forward(const fl_attention_config *a, fl_exec *x, const fl
 }
 
 /* The same for `first`. */
-static fl_status first_forward(const fl_attention_config *a, fl_exec *x, const float *y,
+static fl_status first_forward(const fl_attention_config *a, fl_exec *x, const void *y,
                                const fl_tensor *in, fl_tensor *out)
 {
     int64_t n = in->n_samples, C = a->dim;
-    float *y_rows = NULL, *in_rows = NULL;
-    FL_TRY(fl__scratch(x, n * C, &y_rows));
-    FL_TRY(fl__scratch(x, n * C, &in_rows));
+    void *y_rows = NULL, *in_rows = NULL;
+    FL_TRY(fl__scratch_of(x, in->dtype, n * C, &y_rows));
+    FL_TRY(fl__scratch_of(x, in->dtype, n * C, &in_rows));
     FL_TRY(fl__gather_first(x, y, in, y_rows));
     FL_TRY(fl__gather_first(x, in->data, in, in_rows));
     fl_tensor rows = *out;
@@ -80,26 +81,28 @@ static fl_status first_forward(const fl_attention_config *a, fl_exec *x, const f
 
 /* From the layer's input to qkv. */
 static fl_status qkv_forward(const fl_attention_config *a, fl_exec *x, const fl_tensor *in,
-                             float *qkv)
+                             void *qkv)
 {
-    float *mean = NULL, *rstd = NULL, *ln = NULL;
+    float *mean = NULL, *rstd = NULL;
+    void *ln = NULL;
     if (a->norm == FL_NORM_AFTER) {
-        return fl__linear(x, in->data, QKV_W, qkv, in->n_tokens);
+        return fl__linear(x, in->dtype, in->data, QKV_W, qkv, in->n_tokens);
     }
     FL_TRY(fl__keep(x, KEPT_MEAN, in->n_tokens, &mean));
     FL_TRY(fl__keep(x, KEPT_RSTD, in->n_tokens, &rstd));
-    FL_TRY(fl__scratch(x, in->n_tokens * a->dim, &ln));
+    FL_TRY(fl__scratch_of(x, in->dtype, in->n_tokens * a->dim, &ln));
     FL_TRY(fl__norm(x, in, a->epsilon, ln, mean, rstd));
-    return fl__linear(x, ln, QKV_W, qkv, in->n_tokens);
+    return fl__linear(x, in->dtype, ln, QKV_W, qkv, in->n_tokens);
 }
 
 static fl_status attention_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     const fl_attention_config *a = self;
     int64_t T = in->n_tokens, C = a->dim;
-    float *qkv = NULL, *y = NULL, *lse = NULL;
-    FL_TRY(fl__keep(x, KEPT_QKV, T * 3 * C, &qkv));
-    FL_TRY(fl__keep(x, KEPT_Y, T * C, &y));
+    void *qkv = NULL, *y = NULL;
+    float *lse = NULL;
+    FL_TRY(fl__keep_of(x, KEPT_QKV, in->dtype, T * 3 * C, &qkv));
+    FL_TRY(fl__keep_of(x, KEPT_Y, in->dtype, T * C, &y));
     FL_TRY(fl__keep(x, KEPT_LSE, T * a->heads, &lse));
     FL_TRY(qkv_forward(a, x, in, qkv));
     const fl_attention_args args = attention_args(a, in, qkv, y, lse);
@@ -108,44 +111,44 @@ static fl_status attention_forward(void *self, fl_exec *x, const fl_tensor *in, 
 }
 
 /* From the gradient of proj's output to that of y [T, C], and proj's own gradients. */
-static fl_status backward_to_y(const fl_attention_config *a, fl_exec *x, const float *grad_proj,
-                               float *grad_y)
+static fl_status backward_to_y(const fl_attention_config *a, fl_exec *x, const void *grad_proj,
+                               void *grad_y)
 {
     const fl_tensor *in = fl_exec_input(x);
-    const float *y = fl_exec_kept(x, KEPT_Y);
+    const void *y = fl_exec_kept(x, KEPT_Y);
     int64_t n = in->n_samples, C = a->dim;
     if (!a->first) {
-        FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, y, in->n_tokens));
-        return fl__linear_grad_in(x, grad_proj, PROJ_W, grad_y, in->n_tokens);
+        FL_TRY(fl__linear_grads(x, in->dtype, PROJ_W, grad_proj, y, in->n_tokens));
+        return fl__linear_grad_in(x, in->dtype, grad_proj, PROJ_W, grad_y, in->n_tokens);
     }
-    float *rows = NULL;
-    FL_TRY(fl__scratch(x, n * C, &rows));
+    void *rows = NULL;
+    FL_TRY(fl__scratch_of(x, in->dtype, n * C, &rows));
     FL_TRY(fl__gather_first(x, y, in, rows));
-    FL_TRY(fl__linear_grads(x, PROJ_W, grad_proj, rows, n));
-    FL_TRY(fl__linear_grad_in(x, grad_proj, PROJ_W, rows, n));
+    FL_TRY(fl__linear_grads(x, in->dtype, PROJ_W, grad_proj, rows, n));
+    FL_TRY(fl__linear_grad_in(x, in->dtype, grad_proj, PROJ_W, rows, n));
     return fl__scatter_first(x, rows, in, grad_y);
 }
 
 /* What comes past the branch: the sum's gradient, for `first` spread over grad_in's memory. */
 static fl_status skip_grad(const fl_attention_config *a, fl_exec *x, const fl_tensor *grad_sum,
-                           fl_tensor *grad_in, const float **skip)
+                           fl_tensor *grad_in, const void **skip)
 {
     const fl_tensor *in = fl_exec_input(x);
-    *skip = fl_f32(grad_sum);
+    *skip = grad_sum->data;
     if (!a->first || grad_in == NULL) {
         return FL_OK;
     }
-    *skip = fl_f32(grad_in);
+    *skip = grad_in->data;
     return fl__scatter_first(x, grad_sum->data, in, grad_in->data);
 }
 
 /* From the gradient of qkv to that of the layer's input, and the gradients of qkv and of a norm
  * before it. one [T, C]: overwritten. */
-static fl_status backward_to_input(const fl_attention_config *a, fl_exec *x, const float *grad_qkv,
-                                   float *one, const fl_tensor *grad_sum, fl_tensor *grad_in)
+static fl_status backward_to_input(const fl_attention_config *a, fl_exec *x, const void *grad_qkv,
+                                   void *one, const fl_tensor *grad_sum, fl_tensor *grad_in)
 {
     const fl_tensor *in = fl_exec_input(x);
-    const float *qkv_in = fl_f32(in), *skip = NULL;
+    const void *qkv_in = in->data, *skip = NULL;
     int64_t T = in->n_tokens;
     bool before = a->norm == FL_NORM_BEFORE;
     if (fl_exec_grad(x, QKV_W) != NULL || fl_exec_grad(x, QKV_B) != NULL) {
@@ -153,18 +156,20 @@ static fl_status backward_to_input(const fl_attention_config *a, fl_exec *x, con
             FL_TRY(fl__norm(x, in, a->epsilon, one, NULL, NULL));
             qkv_in = one;
         }
-        FL_TRY(fl__linear_grads(x, QKV_W, grad_qkv, qkv_in, T));
+        FL_TRY(fl__linear_grads(x, in->dtype, QKV_W, grad_qkv, qkv_in, T));
     }
     if (!before && grad_in == NULL) {
         return FL_OK;
     }
-    FL_TRY(fl__linear_grad_in(x, grad_qkv, QKV_W, one, T));
+    FL_TRY(fl__linear_grad_in(x, in->dtype, grad_qkv, QKV_W, one, T));
     FL_TRY(skip_grad(a, x, grad_sum, grad_in, &skip));
-    return before
-               ? fl__norm_backward(x, one, fl_exec_kept(x, KEPT_MEAN), fl_exec_kept(x, KEPT_RSTD),
-                                   skip, grad_in)
-               : fl_add(x,
-                        &(fl_add_args){.a = one, .b = skip, .y = grad_in->data, .n = T * a->dim});
+    return before ? fl__norm_backward(x, one, fl_exec_kept(x, KEPT_MEAN),
+                                      fl_exec_kept(x, KEPT_RSTD), skip, grad_in)
+                  : fl_add(x, &(fl_add_args){.dtype = in->dtype,
+                                             .a = one,
+                                             .b = skip,
+                                             .y = grad_in->data,
+                                             .n = T * a->dim});
 }
 
 static fl_status attention_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
@@ -177,15 +182,15 @@ static fl_status attention_backward(void *self, fl_exec *x, const fl_tensor *gra
         return FL_OK;
     }
     const fl__post_norm norm = post_norm(a);
-    const float *grad_proj = NULL;
-    float *one = NULL, *grad_qkv = NULL;
+    const void *grad_proj = NULL;
+    void *one = NULL, *grad_qkv = NULL;
     fl_tensor grad_sum = *grad_out;
     if (a->norm == FL_NORM_AFTER) {
         FL_TRY(fl__post_norm_backward(x, &norm, grad_out, &grad_sum));
     }
     FL_TRY(fl__branch_grad(x, &grad_sum, a->dropout, &grad_proj));
-    FL_TRY(fl__scratch(x, T * C, &one));
-    FL_TRY(fl__scratch(x, T * 3 * C, &grad_qkv));
+    FL_TRY(fl__scratch_of(x, in->dtype, T * C, &one));
+    FL_TRY(fl__scratch_of(x, in->dtype, T * 3 * C, &grad_qkv));
     FL_TRY(backward_to_y(a, x, grad_proj, one));
     const fl_attention_backward_args args = {
         .forward = attention_args(a, in, fl_exec_kept(x, KEPT_QKV), fl_exec_kept(x, KEPT_Y),

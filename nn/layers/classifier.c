@@ -1,7 +1,8 @@
 /* LayerNorm and a linear map of each sample's first token, the class token.
  *
- * Everything here has one row a sample, so it is kept as it comes: 2 C + 2 floats a sample. The
- * first row of sample s is row offsets[s]: the offsets serve as the index of both moves. */
+ * Everything here has one row a sample, so it is kept as it comes: 2 C + 2 floats a sample. It is
+ * fp32, whatever the type of the input. The first row of sample s is row offsets[s]: the offsets
+ * serve as the index of both moves. */
 #include "nn/layers/layers.h"
 
 enum { LN_W, LN_B, FC_W, FC_B };                   /* parameters */
@@ -31,10 +32,10 @@ static fl_status classifier_forward(void *self, fl_exec *x, const fl_tensor *in,
     FL_TRY(fl__keep(x, KEPT_LN, n * C, &ln));
     FL_TRY(fl__keep(x, KEPT_MEAN, n, &mean));
     FL_TRY(fl__keep(x, KEPT_RSTD, n, &rstd));
-    FL_TRY(fl__gather_first(x, in->data, in, rows));
+    FL_TRY(fl__first_as_fp32(x, in, rows));
     const fl_tensor first = {.data = rows, .n_samples = n, .n_tokens = n, .width = C};
     FL_TRY(fl__norm(x, &first, l->epsilon, ln, mean, rstd));
-    return fl__linear(x, ln, FC_W, out->data, n);
+    return fl__linear(x, FL_F32, ln, FC_W, out->data, n);
 }
 
 static fl_status classifier_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
@@ -46,11 +47,11 @@ static fl_status classifier_backward(void *self, fl_exec *x, const fl_tensor *gr
     if (grad_in == NULL && !fl__any_grad(x, FC_B + 1)) {
         return FL_OK;
     }
-    FL_TRY(fl__linear_grads(x, FC_W, grad_out->data, fl_exec_kept(x, KEPT_LN), n));
+    FL_TRY(fl__linear_grads(x, FL_F32, FC_W, grad_out->data, fl_exec_kept(x, KEPT_LN), n));
     float *grad_ln = NULL, *grad_rows = NULL;
     FL_TRY(fl__scratch(x, n * C, &grad_ln));
     FL_TRY(fl__scratch(x, n * C, &grad_rows));
-    FL_TRY(fl__linear_grad_in(x, grad_out->data, FC_W, grad_ln, n));
+    FL_TRY(fl__linear_grad_in(x, FL_F32, grad_out->data, FC_W, grad_ln, n));
     FL_TRY(fl_layernorm_backward(
         x, &(fl_norm_backward_args){.grad_y = grad_ln,
                                     .in = fl_exec_kept(x, KEPT_ROWS),
@@ -65,7 +66,7 @@ static fl_status classifier_backward(void *self, fl_exec *x, const fl_tensor *gr
     if (grad_in == NULL) {
         return FL_OK;
     }
-    return fl__scatter_first(x, grad_rows, in, grad_in->data);
+    return fl__fp32_to_first(x, grad_rows, in, grad_in->data);
 }
 
 static const fl_layer_ops classifier_ops = {

@@ -60,7 +60,7 @@ static fl_status embedding_shape(void *self, const fl_shape *in, fl_shape *out)
                        (long long)(c->positions > 0 ? c->positions : INT32_MAX),
                        (long long)in->tokens);
     }
-    *out = (fl_shape){.tokens = in->tokens, .width = c->dim, .dtype = FL_F32};
+    *out = (fl_shape){.tokens = in->tokens, .width = c->dim, .dtype = c->dtype};
     return FL_OK;
 }
 
@@ -85,7 +85,7 @@ static fl_embed_args embed_args(const fl_embedding_config *c, fl_exec *x, const 
                                 void *y)
 {
     const places p = place_params(c);
-    fl_embed_args args = {.offsets = fl_offsets_of(in), .width = c->dim, .y = y};
+    fl_embed_args args = {.dtype = c->dtype, .offsets = fl_offsets_of(in), .width = c->dim, .y = y};
     args.table[args.n_tables++] = (fl_embed_table){.weight = fl_exec_weight(x, TOKEN),
                                                    .grad = fl_exec_grad(x, TOKEN),
                                                    .ids = fl_i32(in),
@@ -115,7 +115,8 @@ static fl_status norm_forward(const fl_embedding_config *c, fl_exec *x, fl_tenso
         FL_TRY(fl__keep(x, KEPT_MEAN, out->n_tokens, &mean));
         FL_TRY(fl__keep(x, KEPT_RSTD, out->n_tokens, &rstd));
     }
-    return fl_layernorm(x, &(fl_norm_args){.in = out->data,
+    return fl_layernorm(x, &(fl_norm_args){.dtype = c->dtype,
+                                           .in = out->data,
                                            .gamma = fl_exec_weight(x, p.ln),
                                            .beta = fl_exec_weight(x, p.ln + 1),
                                            .epsilon = c->epsilon,
@@ -138,16 +139,17 @@ static fl_status embedding_forward(void *self, fl_exec *x, const fl_tensor *in, 
 }
 
 /* From the gradient of the norm's output to that of the sum. */
-static fl_status norm_backward(const fl_embedding_config *c, fl_exec *x, const float **grad)
+static fl_status norm_backward(const fl_embedding_config *c, fl_exec *x, const void **grad)
 {
     const places p = place_params(c);
     const fl_tensor *in = fl_exec_input(x);
-    float *sum = NULL, *grad_sum = NULL;
-    FL_TRY(fl__scratch(x, in->n_tokens * c->dim, &sum));
-    FL_TRY(fl__scratch(x, in->n_tokens * c->dim, &grad_sum));
+    void *sum = NULL, *grad_sum = NULL;
+    FL_TRY(fl__scratch_of(x, c->dtype, in->n_tokens * c->dim, &sum));
+    FL_TRY(fl__scratch_of(x, c->dtype, in->n_tokens * c->dim, &grad_sum));
     const fl_embed_args args = embed_args(c, x, in, sum);
     FL_TRY(fl_embed(x, &args));
-    FL_TRY(fl_layernorm_backward(x, &(fl_norm_backward_args){.grad_y = *grad,
+    FL_TRY(fl_layernorm_backward(x, &(fl_norm_backward_args){.dtype = c->dtype,
+                                                             .grad_y = *grad,
                                                              .in = sum,
                                                              .gamma = fl_exec_weight(x, p.ln),
                                                              .mean = fl_exec_kept(x, KEPT_MEAN),
@@ -165,7 +167,7 @@ static fl_status embedding_backward(void *self, fl_exec *x, const fl_tensor *gra
                                     fl_tensor *grad_in)
 {
     const fl_embedding_config *c = self;
-    const float *grad = NULL;
+    const void *grad = NULL;
     if (grad_in != NULL) {
         return fl_fail(FL_EINVAL, "ids have no gradient: an embedding is the first layer");
     }
@@ -219,6 +221,7 @@ fl_status fl_layer_embedding(const fl_embedding_config *config, fl_layer *out)
     FL_TRY(fl__check_epsilon("embedding", &self.epsilon));
     FL_TRY(fl__check_deviation("embedding", self.deviation));
     FL_TRY(check_padding(&self));
+    FL_TRY(fl__check_activations("embedding", self.dtype));
     if (self.n_ids < 0 || self.n_ids > self.rows) {
         return fl_fail(FL_EINVAL, "embedding: n_ids is %lld, allowed is 0 (all rows) to %lld",
                        (long long)self.n_ids, (long long)self.rows);

@@ -1,4 +1,5 @@
-/* in w^T + bias. Nothing is kept: backward reads the layer's input. */
+/* in w^T + bias, in fp32 whatever the type of the input: what a head puts out is fp32. Nothing is
+ * kept: backward reads the layer's input. */
 #include "nn/layers/layers.h"
 
 enum { FC_W, FC_B }; /* parameters */
@@ -22,10 +23,41 @@ static fl_status linear_params(void *self, fl_param_list *list)
     return fl__params_linear(list, "fc", l->n_out, l->n_in, l->deviation);
 }
 
+/* The input as fp32: itself, or a copy in scratch memory. */
+static fl_status input_as_fp32(fl_exec *x, const fl_tensor *in, const void **out)
+{
+    float *copy = NULL;
+    int64_t n = in->n_tokens * in->width;
+    *out = in->data;
+    if (in->dtype == FL_F32) {
+        return FL_OK;
+    }
+    FL_TRY(fl__scratch(x, n, &copy));
+    *out = copy;
+    return fl_convert(x, &(fl_convert_args){.in = in->data, .y = copy, .from = in->dtype, .n = n});
+}
+
 static fl_status linear_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     (void)self;
-    return fl__linear(x, in->data, FC_W, out->data, in->n_tokens);
+    const void *rows = NULL;
+    FL_TRY(input_as_fp32(x, in, &rows));
+    return fl__linear(x, FL_F32, rows, FC_W, out->data, in->n_tokens);
+}
+
+/* The gradient of the input, in the input's type. */
+static fl_status backward_to_input(fl_exec *x, const fl_tensor *grad_out, fl_tensor *grad_in)
+{
+    float *wide = NULL;
+    int64_t n = grad_in->n_tokens * grad_in->width;
+    if (grad_in->dtype == FL_F32) {
+        return fl__linear_grad_in(x, FL_F32, grad_out->data, FC_W, grad_in->data,
+                                  grad_in->n_tokens);
+    }
+    FL_TRY(fl__scratch(x, n, &wide));
+    FL_TRY(fl__linear_grad_in(x, FL_F32, grad_out->data, FC_W, wide, grad_in->n_tokens));
+    return fl_convert(
+        x, &(fl_convert_args){.in = wide, .y = grad_in->data, .to = grad_in->dtype, .n = n});
 }
 
 static fl_status linear_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
@@ -33,11 +65,13 @@ static fl_status linear_backward(void *self, fl_exec *x, const fl_tensor *grad_o
 {
     (void)self;
     const fl_tensor *in = fl_exec_input(x);
-    FL_TRY(fl__linear_grads(x, FC_W, grad_out->data, in->data, in->n_tokens));
-    if (grad_in == NULL) {
+    const void *rows = NULL;
+    if (grad_in == NULL && !fl__any_grad(x, FC_B + 1)) {
         return FL_OK;
     }
-    return fl__linear_grad_in(x, grad_out->data, FC_W, grad_in->data, in->n_tokens);
+    FL_TRY(input_as_fp32(x, in, &rows));
+    FL_TRY(fl__linear_grads(x, FL_F32, FC_W, grad_out->data, rows, in->n_tokens));
+    return grad_in == NULL ? FL_OK : backward_to_input(x, grad_out, grad_in);
 }
 
 static const fl_layer_ops linear_ops = {

@@ -110,29 +110,61 @@ static fl_status check_weight(const fl_lm_head_config *c, const fl_weight *w)
     return FL_OK;
 }
 
-/* in, grad: rows of the output and of its gradient; logits [rows->m, rows of the weight]. */
-static fl_status run_chunk(const fl_lm_head_config *c, fl_exec *x,
-                           const fl_cross_entropy_args *rows, const float *in, float *logits,
-                           float *grad)
+/* The rows of one chunk. Logits have the type of the output; the loss, which is computed in fp32,
+ * reads and writes `wide`: the same memory where the output is fp32. */
+typedef struct chunk_rows {
+    fl_dtype dtype;
+    const void *in;
+    void *logits;
+    float *wide;
+    void *grad; /* of in; NULL: not wanted */
+} chunk_rows;
+
+/* The loss of the logits, which their gradient replaces where it is wanted. */
+static fl_status chunk_loss(fl_exec *x, const chunk_rows *r, const fl_cross_entropy_args *loss)
+{
+    int64_t n = loss->m * loss->n;
+    if (r->dtype != FL_F32) {
+        FL_TRY(fl_convert(
+            x, &(fl_convert_args){.in = r->logits, .y = r->wide, .from = r->dtype, .n = n}));
+    }
+    FL_TRY(fl_cross_entropy(x, loss));
+    return r->dtype == FL_F32 || r->grad == NULL
+               ? FL_OK
+               : fl_convert(
+                     x, &(fl_convert_args){.in = r->wide, .y = r->logits, .to = r->dtype, .n = n});
+}
+
+static fl_status run_chunk(fl_exec *x, const chunk_rows *r, const fl_cross_entropy_args *loss)
 {
     fl_weight *w = fl_exec_weight(x, FC_W);
-    FL_TRY(fl_linear(x, &(fl_linear_args){.in = in, .w = w, .y = logits, .m = rows->m}));
-    FL_TRY(fl_cross_entropy(x, rows));
-    if (grad == NULL) {
+    FL_TRY(fl_linear(x, &(fl_linear_args){
+                            .dtype = r->dtype, .in = r->in, .w = w, .y = r->logits, .m = loss->m}));
+    FL_TRY(chunk_loss(x, r, loss));
+    if (r->grad == NULL) {
         return FL_OK;
     }
     if (fl_exec_grad(x, FC_W) != NULL) {
         FL_TRY(fl_linear_backward_weights(
-            x, &(fl_linear_backward_weights_args){.grad_out = logits,
-                                                  .in = in,
+            x, &(fl_linear_backward_weights_args){.dtype = r->dtype,
+                                                  .grad_out = r->logits,
+                                                  .in = r->in,
                                                   .grad_w = fl_exec_grad(x, FC_W),
-                                                  .m = rows->m,
+                                                  .m = loss->m,
                                                   .n_out = w->rows,
-                                                  .n_in = c->dim}));
+                                                  .n_in = w->cols}));
     }
-    return fl_linear_backward_input(x,
-                                    &(fl_linear_backward_input_args){
-                                        .grad_out = logits, .w = w, .grad_in = grad, .m = rows->m});
+    return fl_linear_backward_input(
+        x, &(fl_linear_backward_input_args){
+               .dtype = r->dtype, .grad_out = r->logits, .w = w, .grad_in = r->grad, .m = loss->m});
+}
+
+static fl_status take_logits(fl_exec *x, fl_dtype dtype, int64_t n, chunk_rows *r)
+{
+    FL_TRY(fl__scratch(x, n, &r->wide));
+    r->dtype = dtype;
+    r->logits = r->wide;
+    return dtype == FL_F32 ? FL_OK : fl__scratch_of(x, dtype, n, &r->logits);
 }
 
 static fl_status loss_forward(void *self, fl_exec *x, const fl_tensor *out,
@@ -141,24 +173,26 @@ static fl_status loss_forward(void *self, fl_exec *x, const fl_tensor *out,
 {
     const fl_lm_head_config *c = self;
     int64_t n = out->n_tokens, chunk = n < CHUNK ? n : CHUNK, V = fl_lm_head_rows(c->vocabulary);
-    float *logits = NULL;
+    chunk_rows r;
     FL_TRY(check_weight(c, fl_exec_weight(x, FC_W)));
     FL_TRY(fl_targets_expect(targets, FL_I32, n));
     FL_TRY(fl_targets_expect_classes(targets, x, c->vocabulary));
-    FL_TRY(fl__scratch(x, chunk * V, &logits));
+    FL_TRY(take_logits(x, out->dtype, chunk * V, &r));
     for (int64_t first = 0; first < n; first += chunk) {
-        const fl_cross_entropy_args rows = {.logits = logits,
+        const size_t at = (size_t)(first * c->dim) * fl_dtype_size(out->dtype);
+        const fl_cross_entropy_args loss = {.logits = r.wide,
                                             .targets = fl_i32(targets) + first,
                                             .grad_scale = grad_scale,
-                                            .grad = grad == NULL ? NULL : logits,
+                                            .grad = grad == NULL ? NULL : r.wide,
                                             .loss = &sums->loss,
                                             .n_correct = &sums->metric[ACCURACY],
                                             .n_counted = &sums->n_targets,
                                             .m = n - first < chunk ? n - first : chunk,
                                             .n = V,
                                             .n_classes = c->vocabulary};
-        FL_TRY(run_chunk(c, x, &rows, fl_f32(out) + first * c->dim, logits,
-                         grad == NULL ? NULL : fl_f32(grad) + first * c->dim));
+        r.in = (const char *)out->data + at;
+        r.grad = grad == NULL ? NULL : (char *)grad->data + at;
+        FL_TRY(run_chunk(x, &r, &loss));
     }
     return FL_OK;
 }

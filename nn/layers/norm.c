@@ -23,7 +23,7 @@ fl_status fl__layernorm_forward(fl_exec *x, float epsilon, const fl_tensor *in, 
     float *mean = NULL, *rstd = NULL;
     FL_TRY(fl__keep(x, KEPT_MEAN, in->n_tokens, &mean));
     FL_TRY(fl__keep(x, KEPT_RSTD, in->n_tokens, &rstd));
-    return fl__norm(x, in, epsilon, fl_f32(out), mean, rstd);
+    return fl__norm(x, in, epsilon, out->data, mean, rstd);
 }
 
 static fl_status layernorm_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
@@ -39,7 +39,7 @@ fl_status fl__layernorm_backward(void *self, fl_exec *x, const fl_tensor *grad_o
     if (grad_in == NULL && !fl__any_grad(x, LN_B + 1)) {
         return FL_OK;
     }
-    return fl__norm_backward(x, fl_f32(grad_out), fl_exec_kept(x, KEPT_MEAN),
+    return fl__norm_backward(x, grad_out->data, fl_exec_kept(x, KEPT_MEAN),
                              fl_exec_kept(x, KEPT_RSTD), NULL, grad_in);
 }
 
@@ -54,7 +54,8 @@ static fl_status rmsnorm_forward(void *self, fl_exec *x, const fl_tensor *in, fl
     const fl_norm_config *c = self;
     float *rstd = NULL;
     FL_TRY(fl__keep(x, KEPT_RSTD, in->n_tokens, &rstd));
-    return fl_rmsnorm(x, &(fl_norm_args){.in = in->data,
+    return fl_rmsnorm(x, &(fl_norm_args){.dtype = in->dtype,
+                                         .in = in->data,
                                          .gamma = fl_exec_weight(x, LN_W),
                                          .epsilon = c->epsilon,
                                          .y = out->data,
@@ -72,7 +73,8 @@ static fl_status rmsnorm_backward(void *self, fl_exec *x, const fl_tensor *grad_
         return FL_OK;
     }
     return fl_rmsnorm_backward(
-        x, &(fl_norm_backward_args){.grad_y = grad_out->data,
+        x, &(fl_norm_backward_args){.dtype = in->dtype,
+                                    .grad_y = grad_out->data,
                                     .in = in->data,
                                     .gamma = fl_exec_weight(x, LN_W),
                                     .rstd = fl_exec_kept(x, KEPT_RSTD),

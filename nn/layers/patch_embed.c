@@ -16,16 +16,17 @@ typedef struct patch_embed {
     int64_t channels, height, width, patch, dim;
     int64_t n_patches, patch_size; /* patch_size: elements of one patch, all channels */
     float dropout;
+    fl_dtype dtype; /* of what comes out; images are fp32 */
 } patch_embed;
 
 static fl_status patch_embed_shape(void *self, const fl_shape *in, fl_shape *out)
 {
     const patch_embed *l = self;
-    FL_TRY(fl__check_input(in, l->channels * l->height * l->width));
+    FL_TRY(fl__check_fp32_input(in, l->channels * l->height * l->width));
     if (in->tokens != 1) {
         return fl_fail(FL_EINVAL, "takes one image a sample, got %lld rows", (long long)in->tokens);
     }
-    *out = (fl_shape){.tokens = l->n_patches + 1, .width = l->dim, .dtype = FL_F32};
+    *out = (fl_shape){.tokens = l->n_patches + 1, .width = l->dim, .dtype = l->dtype};
     return FL_OK;
 }
 
@@ -49,22 +50,31 @@ static fl_patchify_args patchify_args(const patch_embed *l, int64_t n, void *ima
                               .patch = l->patch};
 }
 
-static fl_status cut(const patch_embed *l, fl_exec *x, const fl_tensor *in, float **out)
+static fl_status cut(const patch_embed *l, fl_exec *x, const fl_tensor *in, void **out)
 {
-    FL_TRY(fl__scratch(x, in->n_samples * l->n_patches * l->patch_size, out));
-    const fl_patchify_args args = patchify_args(l, in->n_samples, in->data, *out);
-    return fl_patchify(x, &args);
+    int64_t n = in->n_samples * l->n_patches * l->patch_size;
+    void *patches = NULL;
+    FL_TRY(fl__scratch_of(x, FL_F32, n, &patches));
+    const fl_patchify_args args = patchify_args(l, in->n_samples, in->data, patches);
+    FL_TRY(fl_patchify(x, &args));
+    *out = patches;
+    if (l->dtype == FL_F32) {
+        return FL_OK;
+    }
+    FL_TRY(fl__scratch_of(x, l->dtype, n, out));
+    return fl_convert(x, &(fl_convert_args){.in = patches, .y = *out, .to = l->dtype, .n = n});
 }
 
 static fl_status patch_embed_forward(void *self, fl_exec *x, const fl_tensor *in, fl_tensor *out)
 {
     const patch_embed *l = self;
     int64_t rows = in->n_samples * l->n_patches;
-    float *patches = NULL, *tokens = NULL;
+    void *patches = NULL, *tokens = NULL;
     FL_TRY(cut(l, x, in, &patches));
-    FL_TRY(fl__scratch(x, rows * l->dim, &tokens));
-    FL_TRY(fl__linear(x, patches, PATCH_W, tokens, rows));
-    FL_TRY(fl_vit_assemble(x, &(fl_vit_assemble_args){.patches = tokens,
+    FL_TRY(fl__scratch_of(x, l->dtype, rows * l->dim, &tokens));
+    FL_TRY(fl__linear(x, l->dtype, patches, PATCH_W, tokens, rows));
+    FL_TRY(fl_vit_assemble(x, &(fl_vit_assemble_args){.dtype = l->dtype,
+                                                      .patches = tokens,
                                                       .cls = fl_exec_weight(x, CLS),
                                                       .pos = fl_exec_weight(x, POS),
                                                       .y = out->data,
@@ -77,14 +87,21 @@ static fl_status patch_embed_forward(void *self, fl_exec *x, const fl_tensor *in
 }
 
 /* The gradient of an image is that of its patches, put back. */
-static fl_status backward_to_image(const patch_embed *l, fl_exec *x, const float *grad_tokens,
+static fl_status backward_to_image(const patch_embed *l, fl_exec *x, const void *grad_tokens,
                                    fl_tensor *grad_in)
 {
-    int64_t n = grad_in->n_samples;
-    float *grad_patches = NULL;
-    FL_TRY(fl__scratch(x, n * l->n_patches * l->patch_size, &grad_patches));
-    FL_TRY(fl__linear_grad_in(x, grad_tokens, PATCH_W, grad_patches, n * l->n_patches));
-    const fl_patchify_args args = patchify_args(l, n, grad_in->data, grad_patches);
+    int64_t images = grad_in->n_samples, n = images * l->n_patches * l->patch_size;
+    void *grad_patches = NULL, *pixels = NULL;
+    FL_TRY(fl__scratch_of(x, l->dtype, n, &grad_patches));
+    FL_TRY(
+        fl__linear_grad_in(x, l->dtype, grad_tokens, PATCH_W, grad_patches, images * l->n_patches));
+    pixels = grad_patches;
+    if (l->dtype != FL_F32) {
+        FL_TRY(fl__scratch_of(x, FL_F32, n, &pixels));
+        FL_TRY(fl_convert(
+            x, &(fl_convert_args){.in = grad_patches, .y = pixels, .from = l->dtype, .n = n}));
+    }
+    const fl_patchify_args args = patchify_args(l, images, grad_in->data, pixels);
     return fl_patchify_backward(x, &args);
 }
 
@@ -97,12 +114,13 @@ static fl_status patch_embed_backward(void *self, fl_exec *x, const fl_tensor *g
     if (grad_in == NULL && !fl__any_grad(x, POS + 1)) {
         return FL_OK;
     }
-    const float *grad_sum = NULL;
-    float *patches = NULL, *grad_tokens = NULL;
+    const void *grad_sum = NULL;
+    void *patches = NULL, *grad_tokens = NULL;
     FL_TRY(fl__branch_grad(x, grad_out, l->dropout, &grad_sum));
-    FL_TRY(fl__scratch(x, rows * l->dim, &grad_tokens));
+    FL_TRY(fl__scratch_of(x, l->dtype, rows * l->dim, &grad_tokens));
     FL_TRY(fl_vit_assemble_backward(
-        x, &(fl_vit_assemble_backward_args){.grad_y = grad_sum,
+        x, &(fl_vit_assemble_backward_args){.dtype = l->dtype,
+                                            .grad_y = grad_sum,
                                             .grad_patches = grad_tokens,
                                             .grad_cls = fl_exec_grad(x, CLS),
                                             .grad_pos = fl_exec_grad(x, POS),
@@ -111,7 +129,7 @@ static fl_status patch_embed_backward(void *self, fl_exec *x, const fl_tensor *g
                                             .dim = l->dim}));
     if (fl_exec_grad(x, PATCH_W) != NULL || fl_exec_grad(x, PATCH_B) != NULL) {
         FL_TRY(cut(l, x, in, &patches));
-        FL_TRY(fl__linear_grads(x, PATCH_W, grad_tokens, patches, rows));
+        FL_TRY(fl__linear_grads(x, l->dtype, PATCH_W, grad_tokens, patches, rows));
     }
     return grad_in == NULL ? FL_OK : backward_to_image(l, x, grad_tokens, grad_in);
 }
@@ -134,6 +152,7 @@ static fl_status check(const patch_embed *l)
     FL_TRY(fl__check_size("patch_embed", "patch", l->patch));
     FL_TRY(fl__check_size("patch_embed", "dim", l->dim));
     FL_TRY(fl__check_dropout("patch_embed", l->dropout));
+    FL_TRY(fl__check_activations("patch_embed", l->dtype));
     if (l->height % l->patch != 0 || l->width % l->patch != 0) {
         return fl_fail(FL_EINVAL,
                        "patch_embed: images of %lld x %lld pixels cannot be cut into patches of "
@@ -155,7 +174,8 @@ fl_status fl_layer_patch_embed_with(const fl_patch_embed_config *config, fl_laye
                         .width = config->width,
                         .patch = config->patch,
                         .dim = config->dim,
-                        .dropout = config->dropout};
+                        .dropout = config->dropout,
+                        .dtype = config->dtype};
     FL_TRY(check(&self));
     self.n_patches = (self.height / self.patch) * (self.width / self.patch);
     self.patch_size = self.channels * self.patch * self.patch;

@@ -1,6 +1,7 @@
 /* fc(dropout(tanh(pooler(x)))) of each sample's first token: BERT's pooler and classifier.
  *
- * Everything here has one row a sample, so it is kept as it comes: 3 C floats a sample. */
+ * Everything here has one row a sample, so it is kept as it comes: 3 C floats a sample. It is fp32,
+ * whatever the type of the input. */
 #include "nn/layers/layers.h"
 
 enum { POOLER_W, POOLER_B, FC_W, FC_B };   /* parameters */
@@ -38,7 +39,7 @@ static fl_status pooled_forward(void *self, fl_exec *x, const fl_tensor *in, fl_
     FL_TRY(fl__keep(x, KEPT_ROWS, n * C, &rows));
     FL_TRY(fl__keep(x, KEPT_PRE, n * C, &pre));
     FL_TRY(fl__keep(x, KEPT_POOLED, n * C, &pooled));
-    FL_TRY(fl__gather_first(x, in->data, in, rows));
+    FL_TRY(fl__first_as_fp32(x, in, rows));
     FL_TRY(fl_linear(x, &(fl_linear_args){.in = rows,
                                           .w = fl_exec_weight(x, POOLER_W),
                                           .bias = fl_exec_weight(x, POOLER_B),
@@ -50,7 +51,7 @@ static fl_status pooled_forward(void *self, fl_exec *x, const fl_tensor *in, fl_
     if (l->dropout > 0.0f && fl_exec_training(x)) {
         FL_TRY(fl__drop(x, pooled, &dropped, l->dropout, pooled));
     }
-    return fl__linear(x, pooled, FC_W, out->data, n);
+    return fl__linear(x, FL_F32, pooled, FC_W, out->data, n);
 }
 
 static fl_status pooled_backward(void *self, fl_exec *x, const fl_tensor *grad_out,
@@ -64,8 +65,8 @@ static fl_status pooled_backward(void *self, fl_exec *x, const fl_tensor *grad_o
     }
     float *grad = NULL;
     FL_TRY(fl__scratch(x, n * C, &grad));
-    FL_TRY(fl__linear_grads(x, FC_W, grad_out->data, fl_exec_kept(x, KEPT_POOLED), n));
-    FL_TRY(fl__linear_grad_in(x, grad_out->data, FC_W, grad, n));
+    FL_TRY(fl__linear_grads(x, FL_F32, FC_W, grad_out->data, fl_exec_kept(x, KEPT_POOLED), n));
+    FL_TRY(fl__linear_grad_in(x, FL_F32, grad_out->data, FC_W, grad, n));
     const fl_tensor pooled = rows_of(grad_out, C, grad);
     if (l->dropout > 0.0f) {
         FL_TRY(fl__drop(x, grad, &pooled, l->dropout, grad));
@@ -75,14 +76,14 @@ static fl_status pooled_backward(void *self, fl_exec *x, const fl_tensor *grad_o
                                                                 .pre = fl_exec_kept(x, KEPT_PRE),
                                                                 .grad_pre = grad,
                                                                 .n = n * C}));
-    FL_TRY(fl__linear_grads(x, POOLER_W, grad, fl_exec_kept(x, KEPT_ROWS), n));
+    FL_TRY(fl__linear_grads(x, FL_F32, POOLER_W, grad, fl_exec_kept(x, KEPT_ROWS), n));
     if (grad_in == NULL) {
         return FL_OK;
     }
     float *grad_rows = NULL;
     FL_TRY(fl__scratch(x, n * C, &grad_rows));
-    FL_TRY(fl__linear_grad_in(x, grad, POOLER_W, grad_rows, n));
-    return fl__scatter_first(x, grad_rows, in, grad_in->data);
+    FL_TRY(fl__linear_grad_in(x, FL_F32, grad, POOLER_W, grad_rows, n));
+    return fl__fp32_to_first(x, grad_rows, in, grad_in->data);
 }
 
 static const fl_layer_ops pooled_ops = {
