@@ -182,6 +182,30 @@ void fl_device_unshare(fl_device *device, void *memory, size_t size_bytes, fl_sh
     }
 }
 
+fl_status fl_device_no_export(fl_device *d, size_t size_bytes, void **out, fl_shared **shared)
+{
+    (void)size_bytes;
+    (void)out;
+    (void)shared;
+    return fl_fail(FL_ENOTSUP, "a device of kind %s exports no memory", d->ops->kind);
+}
+
+fl_status fl_device_no_view(fl_device *d, int64_t pid, const fl_shared_key *key, size_t size_bytes,
+                            fl_shared_view *out)
+{
+    (void)pid;
+    (void)key;
+    (void)size_bytes;
+    (void)out;
+    return fl_fail(FL_ENOTSUP, "a device of kind %s sees no memory of others", d->ops->kind);
+}
+
+void fl_device_no_view_close(fl_device *d, fl_shared_view *view)
+{
+    (void)d;
+    *view = (fl_shared_view){0};
+}
+
 fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what)
 {
     return count_in(device, size_bytes, what);

@@ -27,7 +27,7 @@ typedef struct fl_stream fl_stream;
 typedef struct fl_event fl_event;
 
 /* Goes up when the table below changes, so that a device of another build is refused by name. */
-enum { FL_DEVICE_OPS_VERSION = 4 };
+enum { FL_DEVICE_OPS_VERSION = 5 };
 
 /* What the kernels' arguments mean: frostline/kernels.h. Lists (fl_update, fl_square_sum) are host
  * memory that a call reads before it returns. */
@@ -43,6 +43,14 @@ typedef struct fl_device_ops {
     void (*memory_give)(fl_device *d, void *memory, size_t size_bytes);
     /* as memory_reserve, but other processes can look into it, unless *shared becomes NULL */
     fl_status (*memory_share)(fl_device *d, size_t size_bytes, void **out, fl_shared **shared);
+    /* the same for a device that does not compute in host memory: `copy` in other processes of this
+     * machine, with a device of the same kind, can read it. *shared names it to them, and is the
+     * caller's; memory_give gives the memory back. Outside the budget. FL_ENOTSUP: it cannot */
+    fl_status (*memory_export)(fl_device *d, size_t size_bytes, void **out, fl_shared **shared);
+    /* look at size_bytes that process `pid` has exported; FL_EIO, FL_ENOTSUP */
+    fl_status (*view_open)(fl_device *d, int64_t pid, const fl_shared_key *key, size_t size_bytes,
+                           fl_shared_view *out);
+    void (*view_close)(fl_device *d, fl_shared_view *view); /* all zero is fine */
     /* host memory that copies to and from the device run at full speed with (pinned), cleared,
      * 64-aligned; outside the device's budget */
     fl_status (*host_take)(fl_device *d, size_t size_bytes, void **out);
@@ -197,6 +205,13 @@ void fl_device_drop(fl_device *device, void *memory, size_t size_bytes);
 fl_status fl_device_share(fl_device *device, size_t size_bytes, void **out,
                           fl_shared **shared) FL_MUST_CHECK;
 void fl_device_unshare(fl_device *device, void *memory, size_t size_bytes, fl_shared **shared);
+
+/* memory_export, view_open and view_close of a device that exports nothing. */
+fl_status fl_device_no_export(fl_device *d, size_t size_bytes, void **out,
+                              fl_shared **shared) FL_MUST_CHECK;
+fl_status fl_device_no_view(fl_device *d, int64_t pid, const fl_shared_key *key, size_t size_bytes,
+                            fl_shared_view *out) FL_MUST_CHECK;
+void fl_device_no_view_close(fl_device *d, fl_shared_view *view);
 
 /* Count size_bytes of reserved memory from now on; FL_EBUDGET as fl_device_alloc. */
 fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what) FL_MUST_CHECK;

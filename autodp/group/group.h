@@ -126,6 +126,7 @@ fl_status fl_group_all_reduce(fl_group *group, double *values, int n,
 /* Bytes and microseconds spent since the group was opened; for reports. */
 typedef struct fl_group_stats {
     int64_t sent_bytes, received_bytes;
+    int64_t device_bytes;   /* of those sent: which a device reads from another one's memory */
     int64_t reduce_us;      /* the communication thread's time in buckets */
     int64_t reduce_wait_us; /* the caller's time in fl_bucket_wait */
 } fl_group_stats;

@@ -114,10 +114,12 @@ static fl_status send_from(host_channel *c, const void *from, size_t size_bytes,
     void *buffer = c->ops->buffer(c, n);
     FL_TRY(fl_net_state(g->net));
     if (from != buffer && size_bytes > 0) {
-        FL_TRY(d->ops->copy_out(d, stream, buffer, from, size_bytes));
+        FL_TRY(
+            (c->on_device ? d->ops->copy : d->ops->copy_out)(d, stream, buffer, from, size_bytes));
     }
     FL_TRY(start_send(c, n, size_bytes, stream));
     atomic_fetch_add(&g->sent_bytes, (int64_t)size_bytes);
+    atomic_fetch_add(&g->device_bytes, c->on_device ? (int64_t)size_bytes : 0);
     return finish_sent(c, n + 1 - c->base.depth, deadline_us);
 }
 
@@ -189,7 +191,8 @@ static fl_status receive_to(host_channel *c, void *to, size_t size_bytes, fl_str
     FL_TRY(c->ops->wait_arrived(c, n, deadline_us));
     atomic_fetch_add(&g->received_bytes, (int64_t)size_bytes);
     if (size_bytes > 0) {
-        FL_TRY(d->ops->copy_in(d, stream, to, c->ops->buffer(c, n), size_bytes));
+        FL_TRY((c->on_device ? d->ops->copy : d->ops->copy_in)(d, stream, to, c->ops->buffer(c, n),
+                                                               size_bytes));
     }
     return start_release(c, n, stream, deadline_us);
 }

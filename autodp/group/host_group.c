@@ -65,7 +65,8 @@ static fl_status open_segment(host_group *g)
                                             .size = size,
                                             .generation = g->base.generation,
                                             .wait_timeout_ms = g->wait_timeout_ms,
-                                            .extra_bytes = fl_shm_sum_bytes()};
+                                            .extra_bytes = fl_shm_sum_bytes(),
+                                            .device = g->base.device};
     FL_TRY(fl_shm_segment_open(&segment, deadline_us, &g->segment));
     if (all_shared(g, NULL, size)) {
         g->shm_sum = (fl_shm_sum){.segment = g->segment, .index = g->base.index, .size = size};
@@ -188,6 +189,7 @@ static void group_stats_get(const fl_group *group, fl_group_stats *out)
     const host_group *g = (const host_group *)group;
     *out = (fl_group_stats){
         .sent_bytes = atomic_load(&g->sent_bytes),
+        .device_bytes = atomic_load(&g->device_bytes),
         .received_bytes = atomic_load(&g->received_bytes),
         .reduce_us = atomic_load(&g->reduce_us),
         .reduce_wait_us = atomic_load(&g->reduce_wait_us),

@@ -110,7 +110,7 @@ typedef struct host_group {
     fl_shm_segment *segment; /* NULL: everything goes through sockets */
     fl_shm_sum shm_sum;      /* its segment NULL: sums go through sockets */
 
-    atomic_int_fast64_t sent_bytes, received_bytes, reduce_us, reduce_wait_us;
+    atomic_int_fast64_t sent_bytes, received_bytes, device_bytes, reduce_us, reduce_wait_us;
 } host_group;
 
 /* host_group.c. Whether the device's memory is host memory, so that nothing is staged. */
@@ -135,6 +135,7 @@ struct host_channel {
     int n_buffers; /* a sender has one more than are in flight, for the message that is written */
     int64_t n_finished; /* messages sent whose buffers may be written again */
     host_copy *copies;  /* [n_buffers]; NULL: the device computes in host memory */
+    bool on_device;     /* the buffers are memory that a device has exported */
 };
 
 /* The buffer that message n lies in. */

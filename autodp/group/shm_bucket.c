@@ -54,7 +54,7 @@ static fl_status find_entries(shm_bucket *b, int64_t deadline_us)
         FL_TRY(fl_shm_segment_find(segment, b->owners[place], &name, b->mine, deadline_us,
                                    &b->theirs[place]));
         FL_TRY(fl_shm_segment_view(segment, &b->theirs[place], sizeof(float) * (size_t)bucket->n,
-                                   &b->views[place]));
+                                   false, &b->views[place]));
     }
     b->looked = true;
     return FL_OK;

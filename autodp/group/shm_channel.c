@@ -1,5 +1,5 @@
 /* Messages between members of one host: the buffers are in the sender's memory, where the receiver
- * reads them. Two counts synchronize them:
+ * reads them; in its device's, if the other device reads that. Two counts synchronize them:
  *
  *     sender    n sent:  messages up to n - 1 are written
  *     receiver  n read:  the buffers of messages up to n - 1 may be written again */
@@ -8,7 +8,8 @@
 
 typedef struct shm_channel {
     host_channel base;
-    fl_shared *memory;   /* of the sender; NULL at the receiver */
+    unsigned char *data; /* of the sender, here or as the receiver sees it */
+    fl_shared *memory;   /* of the sender, or what names its device's; NULL at the receiver */
     fl_shared_view view; /* the same memory, mapped by the receiver; not before the first message */
     fl_entry *mine;      /* the own count */
     fl_look theirs;      /* the other end's count, once found */
@@ -35,14 +36,29 @@ static fl_entry_name name_of(bool sending, int peer, uint32_t id)
     return (fl_entry_name){sending ? FL_ENTRY_OUT : FL_ENTRY_IN, peer, id};
 }
 
+/* Of this device, if the other one reads it; else of the host. */
+static fl_status create_memory(shm_channel *c)
+{
+    fl_device *d = c->base.base.group->device;
+    size_t size_bytes = memory_bytes(&c->base);
+    if (c->base.on_device) {
+        return d->ops->memory_export(d, size_bytes, (void **)&c->data, &c->memory);
+    }
+    FL_TRY(fl_shared_create(size_bytes, &c->memory));
+    c->data = fl_shared_data(c->memory);
+    return FL_OK;
+}
+
 static fl_status open_channel(host_channel *channel)
 {
     shm_channel *c = (shm_channel *)channel;
     const fl_channel *base = &channel->base;
     fl_entry_name name = name_of(base->sending, base->peer, base->id);
     fl_entry_data data = {0};
+    channel->on_device =
+        fl_shm_segment_reads_device(segment_of(channel), base->group->index, base->peer);
     if (base->sending) {
-        FL_TRY(fl_shared_create(memory_bytes(channel), &c->memory));
+        FL_TRY(create_memory(c));
         data.key = fl_shared_key_of(c->memory);
     }
     return fl_shm_segment_publish(segment_of(channel), &name, &data, &c->mine);
@@ -51,16 +67,22 @@ static fl_status open_channel(host_channel *channel)
 static void close_channel(host_channel *channel)
 {
     shm_channel *c = (shm_channel *)channel;
-    fl_shared_view_close(&c->view);
+    fl_device *d = channel->base.group->device;
+    if (!channel->on_device) {
+        fl_shared_view_close(&c->view);
+    } else {
+        d->ops->view_close(d, &c->view);
+        if (c->memory != NULL) {
+            d->ops->memory_give(d, c->data, memory_bytes(channel));
+        }
+    }
     fl_shared_destroy(&c->memory);
 }
 
 static void *buffer_of(host_channel *channel, int64_t n)
 {
     shm_channel *c = (shm_channel *)channel;
-    unsigned char *memory =
-        c->memory != NULL ? fl_shared_data(c->memory) : (unsigned char *)(uintptr_t)c->view.data;
-    return memory + (size_t)(n % buffers_of_sender(channel)) * channel->stride_bytes;
+    return c->data + (size_t)(n % buffers_of_sender(channel)) * channel->stride_bytes;
 }
 
 /* Find the other end's entry; wait until it is published. */
@@ -73,7 +95,9 @@ static fl_status find_peer(shm_channel *c, int64_t deadline_us)
         FL_TRY(fl_shm_segment_find(segment, base->peer, &name, c->mine, deadline_us, &c->theirs));
     }
     if (!base->sending && c->view.data == NULL) {
-        FL_TRY(fl_shm_segment_view(segment, &c->theirs, memory_bytes(&c->base), &c->view));
+        FL_TRY(fl_shm_segment_view(segment, &c->theirs, memory_bytes(&c->base), c->base.on_device,
+                                   &c->view));
+        c->data = (unsigned char *)(uintptr_t)c->view.data;
     }
     return FL_OK;
 }

@@ -28,8 +28,13 @@ struct fl_shm_segment {
     fl_shared *shared;     /* own page; NULL: none */
     fl_shared_view *views; /* [size], of the other members */
     int64_t *pids;         /* [size] */
-    unsigned char *sees;   /* [size][size]: 1 when the row's member reads the column's segment */
+    unsigned char *sees;   /* [size][size]: what the row's member reads of the column's */
+    void *probe;           /* exported memory, for others to try; NULL: none */
+    fl_shared *probe_name;
 };
+
+/* Bits of `sees`. */
+enum { SEES_SEGMENT = 1, SEES_DEVICE = 2, PROBE_BYTES = 64 };
 
 /* ---- counts ---- */
 
@@ -109,7 +114,7 @@ fl_status fl_shm_segment_wait(fl_shm_segment *segment, const fl_look *look, uint
 typedef struct card {
     uint64_t host; /* identifies this boot of this machine, and its process name space */
     int64_t pid;
-    fl_shared_key key;
+    fl_shared_key key, probe; /* id 0: none */
 } card;
 
 static uint64_t this_host(void)
@@ -138,6 +143,38 @@ static bool look_at(fl_shm_segment *b, int member, const card *theirs, const car
                FL_OK;
 }
 
+/* Whether this device reads what another member's has exported. */
+static bool try_device(const fl_shm_segment *b, const card *theirs)
+{
+    fl_device *d = b->o.device;
+    fl_shared_view view = {0};
+    bool reads = d != NULL && theirs->probe.id != 0 &&
+                 d->ops->view_open(d, theirs->pid, &theirs->probe, PROBE_BYTES, &view) == FL_OK;
+    if (reads) {
+        d->ops->view_close(d, &view);
+    }
+    return reads;
+}
+
+static unsigned char look_at_all(fl_shm_segment *b, int member, const card *theirs,
+                                 const card *mine)
+{
+    if (!look_at(b, member, theirs, mine)) {
+        return 0;
+    }
+    return (unsigned char)(SEES_SEGMENT | (try_device(b, theirs) ? SEES_DEVICE : 0));
+}
+
+/* Without exported memory, messages between devices go through host memory. */
+static void export_probe(fl_shm_segment *b, card *mine)
+{
+    fl_device *d = b->o.device;
+    if (d != NULL && !d->ops->host_memory &&
+        d->ops->memory_export(d, PROBE_BYTES, &b->probe, &b->probe_name) == FL_OK) {
+        mine->probe = fl_shared_key_of(b->probe_name);
+    }
+}
+
 static fl_status meet(fl_shm_segment *b, card *cards, int64_t deadline_us)
 {
     int size = b->o.size, me = b->o.index;
@@ -147,11 +184,12 @@ static fl_status meet(fl_shm_segment *b, card *cards, int64_t deadline_us)
     } else {
         fl_log(FL_LOG_WARN, "everything goes through sockets: %s", fl_errmsg());
     }
+    export_probe(b, &mine);
     FL_TRY(
         fl_all_gather_run(b->o.exchange, b->o.generation, &mine, sizeof mine, cards, deadline_us));
     unsigned char *row = b->sees + (int64_t)me * size;
     for (int i = 0; i < size; i++) {
-        row[i] = i != me && look_at(b, i, &cards[i], &mine);
+        row[i] = i != me ? look_at_all(b, i, &cards[i], &mine) : 0;
     }
     row[me] = b->shared != NULL;
     return fl_all_gather_run(b->o.exchange, b->o.generation, row, (size_t)size, b->sees,
@@ -197,6 +235,10 @@ void fl_shm_segment_close(fl_shm_segment **segment)
     for (int i = 0; b->views != NULL && i < b->o.size; i++) {
         fl_shared_view_close(&b->views[i]);
     }
+    if (b->probe != NULL) {
+        b->o.device->ops->memory_give(b->o.device, b->probe, PROBE_BYTES);
+        fl_shared_destroy(&b->probe_name);
+    }
     fl_shared_let_go(&b->shared); /* a member may not have read the last count yet */
     pthread_mutex_destroy(&b->mutex);
     fl_free(b->views);
@@ -209,6 +251,12 @@ bool fl_shm_segment_is_shared(const fl_shm_segment *segment, int a, int b)
 {
     return segment != NULL && segment->sees[(int64_t)a * segment->o.size + b] &&
            segment->sees[(int64_t)b * segment->o.size + a];
+}
+
+bool fl_shm_segment_reads_device(const fl_shm_segment *segment, int a, int b)
+{
+    return segment != NULL && (segment->sees[(int64_t)a * segment->o.size + b] & SEES_DEVICE) &&
+           (segment->sees[(int64_t)b * segment->o.size + a] & SEES_DEVICE);
 }
 
 void *fl_shm_segment_extra(const fl_shm_segment *segment, int member)
@@ -286,11 +334,15 @@ fl_status fl_shm_segment_find(fl_shm_segment *segment, int member, const fl_entr
 }
 
 fl_status fl_shm_segment_view(fl_shm_segment *segment, const fl_look *look, size_t size_bytes,
-                              fl_shared_view *out)
+                              bool on_device, fl_shared_view *out)
 {
     const fl_entry_data *data = &look->entry->data;
-    if (fl_shared_view_open(segment->pids[look->member], &data->key, (size_t)data->offset_bytes,
-                            size_bytes, out) == FL_OK) {
+    fl_device *d = segment->o.device;
+    int64_t pid = segment->pids[look->member];
+    fl_status status = on_device ? d->ops->view_open(d, pid, &data->key, size_bytes, out)
+                                 : fl_shared_view_open(pid, &data->key, (size_t)data->offset_bytes,
+                                                       size_bytes, out);
+    if (status == FL_OK) {
         return FL_OK;
     }
     /* Its segment could be read before, so it is the member that has gone. */

@@ -8,7 +8,7 @@
 #define FL_AUTODP_GROUP_SHM_SEGMENT_H
 
 #include "autodp/net/small_all_gather.h"
-#include "device/shared.h"
+#include "device/device.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -59,6 +59,7 @@ typedef struct fl_shm_segment_options {
     uint32_t generation;
     int64_t wait_timeout_ms; /* upper limit of every wait, whatever its deadline */
     size_t extra_bytes;      /* more memory of each segment, for the caller */
+    fl_device *device;       /* whose exported memory other members may read */
 } fl_shm_segment_options;
 
 /* All members call it. A member that cannot create shared memory shares with nobody, and uses
@@ -73,6 +74,10 @@ void fl_shm_segment_close(fl_shm_segment **segment);
 /* Whether these two members read each other's segments; the same answer on every member. A NULL
  * segment is shared by nobody. */
 bool fl_shm_segment_is_shared(const fl_shm_segment *segment, int a, int b);
+
+/* Whether the devices of these two members read each other's exported memory; the same answer on
+ * every member. Then their segments are shared too. */
+bool fl_shm_segment_reads_device(const fl_shm_segment *segment, int a, int b);
 
 /* The extra memory of a member that shares its segment, on a cache line; only its owner writes it.
  */
@@ -101,10 +106,11 @@ fl_status fl_shm_segment_find(fl_shm_segment *segment, int member, const fl_entr
                               const fl_entry *mine, int64_t deadline_us,
                               fl_look *out) FL_MUST_CHECK;
 
-/* Map size_bytes from the start of that entry's data. FL_EPEER, and the net is broken, if its owner
- * is gone. */
+/* Map size_bytes from the start of that entry's data; on_device: which is exported memory, at
+ * offset 0, and the device's view_close closes the view. FL_EPEER, and the net is broken, if its
+ * owner is gone. */
 fl_status fl_shm_segment_view(fl_shm_segment *segment, const fl_look *look, size_t size_bytes,
-                              fl_shared_view *out) FL_MUST_CHECK;
+                              bool on_device, fl_shared_view *out) FL_MUST_CHECK;
 
 /* Wait until the entry was rung n times since it was published, or up to 2^31 times more. */
 fl_status fl_shm_segment_wait(fl_shm_segment *segment, const fl_look *look, uint32_t n,

@@ -60,6 +60,7 @@ void fl__cuda_destroy(fl_device *d)
     fl__cuda *c = fl__cuda_of(d);
     fl__cuda_stream_destroy(d, &c->default_stream);
     fl__cuda_library_close(c);
+    fl__cuda_exports_close(c);
     fl__cuda_arena_close(c);
     pthread_mutex_destroy(&c->lock);
     fl_free(c);

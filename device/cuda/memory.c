@@ -71,7 +71,7 @@ static void give_piece(fl__cuda *c, void *memory)
     pthread_mutex_lock(&c->lock);
     bool given = fl__cuda_arena_give(&c->arena, memory);
     pthread_mutex_unlock(&c->lock);
-    if (!given) {
+    if (!given && !fl__cuda_export_give(c, memory)) {
         (void)c->plugin->memory_give(memory);
     }
 }
@@ -100,7 +100,7 @@ void fl__cuda_memory_give(fl_device *d, void *memory, size_t size_bytes)
 
 /* ---- the rest ---- */
 
-/* Other processes cannot look into it. */
+/* Other processes' hosts cannot look into it; for their devices there is fl__cuda_memory_export. */
 fl_status fl__cuda_memory_share(fl_device *d, size_t size_bytes, void **out, fl_shared **shared)
 {
     *shared = NULL;

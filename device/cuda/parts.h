@@ -8,12 +8,16 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* Memory that other processes may read (export.c). */
+typedef struct fl__cuda_export fl__cuda_export;
+
 typedef struct fl__cuda {
     fl_device base;
     const fl_cuda_plugin *plugin;
     int number;
     fl_stream *default_stream;
-    pthread_mutex_t lock;      /* of the arena */
+    pthread_mutex_t lock; /* of the arena and of the exports */
+    fl__cuda_export *exports;
     fl__cuda_arena arena;      /* without a budget, it has no byte */
     fl__cuda_library *library; /* NULL: products by the own kernel */
 } fl__cuda;
@@ -79,6 +83,17 @@ void fl__cuda_host_give(fl_device *d, void *memory, size_t size_bytes);
 fl_status fl__cuda_copy(fl_device *d, fl_stream *s, void *to, const void *from,
                         size_t n) FL_MUST_CHECK;
 fl_status fl__cuda_fill_zero(fl_device *d, fl_stream *s, void *to, size_t n) FL_MUST_CHECK;
+
+/* export.c */
+fl_status fl__cuda_memory_export(fl_device *d, size_t size_bytes, void **out,
+                                 fl_shared **shared) FL_MUST_CHECK;
+fl_status fl__cuda_view_open(fl_device *d, int64_t pid, const fl_shared_key *key, size_t size_bytes,
+                             fl_shared_view *out) FL_MUST_CHECK;
+void fl__cuda_view_close(fl_device *d, fl_shared_view *view);
+
+/* Whether `memory` is exported memory, which may be used again from now on. */
+bool fl__cuda_export_give(fl__cuda *c, const void *memory);
+void fl__cuda_exports_close(fl__cuda *c);
 
 /* stream.c */
 fl_status fl__cuda_stream_create(fl_device *d, fl_stream **out) FL_MUST_CHECK;

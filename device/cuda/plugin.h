@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Goes up when the table, launches.h or an argument of a kernel changes. */
-enum { FL_CUDA_PLUGIN_VERSION = 3 };
+enum { FL_CUDA_PLUGIN_VERSION = 4 };
 
 /* The name of the table in the plugin's file. */
 #define FL_CUDA_PLUGIN_TABLE "fl_cuda_plugin_table"
@@ -45,6 +45,11 @@ typedef struct fl_cuda_facts {
     size_t memory_bytes, free_bytes; /* in all; that no process holds */
 } fl_cuda_facts;
 
+/* Names exported memory to other processes; the runtime's own form. */
+typedef struct fl_cuda_handle {
+    unsigned char bytes[64];
+} fl_cuda_handle;
+
 /* Each function returns 0 or an error code. Handles are the runtime's own. Threads: any, as the
  * runtime allows it; what a thread calls is for the device that it chose last. */
 typedef struct fl_cuda_plugin {
@@ -63,6 +68,11 @@ typedef struct fl_cuda_plugin {
 
     int (*memory_take)(size_t size_bytes, void **out); /* 256-aligned, not cleared */
     int (*memory_give)(void *memory);
+    /* CUDA IPC: the base of an allocation, for other processes of the machine, and theirs here */
+    int (*ipc_export)(void *memory, fl_cuda_handle *out);
+    int (*ipc_open)(const fl_cuda_handle *handle, void **out);
+    int (*ipc_close)(void *memory);
+
     int (*host_take)(size_t size_bytes, void **out); /* pinned, not cleared */
     int (*host_give)(void *memory);
 

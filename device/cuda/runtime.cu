@@ -12,8 +12,7 @@ static_assert((int)FL_CUDA_BUSY == (int)cudaErrorDevicesUnavailable, "the runtim
 static_assert((int)FL_CUDA_NO_DEVICE == (int)cudaErrorNoDevice, "the runtime's code");
 static_assert((int)FL_CUDA_NO_KERNEL == (int)cudaErrorNoKernelImageForDevice, "the runtime's code");
 static_assert((int)FL_CUDA_MODE_PROHIBITED == (int)cudaComputeModeProhibited, "its number");
-static_assert((int)FL_CUDA_MODE_ONE_PROCESS == (int)cudaComputeModeExclusiveProcess,
-              "its number");
+static_assert((int)FL_CUDA_MODE_ONE_PROCESS == (int)cudaComputeModeExclusiveProcess, "its number");
 
 static cudaStream_t stream_of(void *stream)
 {
@@ -35,6 +34,16 @@ static const char *error_text(int code)
             static_cast<cublasStatus_t>(code - FL_CUDA_LIBRARY_CODE));
     }
     return cudaGetErrorString(static_cast<cudaError_t>(code));
+}
+
+/* The code of a call that a caller may do without. The runtime would report it once more with the
+ * next launch; an error that stays is not forgotten. */
+static int forgiven(cudaError_t error)
+{
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+    return error;
 }
 
 static int count_devices(int *n)
@@ -96,12 +105,30 @@ static int describe_device(int number, fl_cuda_facts *out)
 
 static int memory_take(size_t size_bytes, void **out)
 {
-    return cudaMalloc(out, size_bytes);
+    return forgiven(cudaMalloc(out, size_bytes));
 }
 
 static int memory_give(void *memory)
 {
     return cudaFree(memory);
+}
+
+static_assert(sizeof(fl_cuda_handle) == sizeof(cudaIpcMemHandle_t), "the runtime's handle");
+
+static int ipc_export(void *memory, fl_cuda_handle *out)
+{
+    return forgiven(cudaIpcGetMemHandle(reinterpret_cast<cudaIpcMemHandle_t *>(out), memory));
+}
+
+static int ipc_open(const fl_cuda_handle *handle, void **out)
+{
+    return forgiven(cudaIpcOpenMemHandle(out, *reinterpret_cast<const cudaIpcMemHandle_t *>(handle),
+                                         cudaIpcMemLazyEnablePeerAccess));
+}
+
+static int ipc_close(void *memory)
+{
+    return cudaIpcCloseMemHandle(memory);
 }
 
 static int host_take(size_t size_bytes, void **out)
@@ -187,6 +214,9 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     device_wait,
     memory_take,
     memory_give,
+    ipc_export,
+    ipc_open,
+    ipc_close,
     host_take,
     host_give,
     copy_bytes,

@@ -1,6 +1,7 @@
 #include "tests/shim/standin.h"
 
 #include "device/clock.h"
+#include "device/shared.h"
 #include "tests/shim/cublaslt/cublasLt.h"
 #include "tests/shim/cublaslt_table.h"
 #include "tests/shim/parts.h"
@@ -10,8 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { BLOCKS_MAX = 4096, OTHER_ERROR = 1 };
+enum { BLOCKS_MAX = 4096, VIEWS_MAX = 256, OTHER_ERROR = 1, NOT_SUPPORTED = 801 };
+
+/* Allocations of whole units lie in files that other processes can map: they can be exported. */
+enum { EXPORT_UNIT = 2 << 20 };
 
 static struct {
     int n_devices, devices_code, describe_code;
@@ -20,7 +25,9 @@ static struct {
     struct {
         void *memory;
         size_t size_bytes;
-    } blocks[BLOCKS_MAX]; /* of device memory */
+        fl_shared *shared;           /* where it lies; NULL: in memory of this process */
+    } blocks[BLOCKS_MAX];            /* of device memory */
+    fl_shared_view views[VIEWS_MAX]; /* of other processes' */
     int outstanding;
     char entry[64]; /* that fails next */
     int n, code, broken;
@@ -132,6 +139,15 @@ static int find_block(const void *memory)
     return -1;
 }
 
+static void *take_bytes(size_t size_bytes, fl_shared **shared)
+{
+    *shared = NULL;
+    if (size_bytes % EXPORT_UNIT != 0) {
+        return aligned_alloc(256, (size_bytes + 511) / 256 * 256);
+    }
+    return fl_shared_create(size_bytes, shared) == FL_OK ? fl_shared_data(*shared) : NULL;
+}
+
 /* Filled with what was there before: memory of a GPU is not cleared. */
 static int memory_take(size_t size_bytes, void **out)
 {
@@ -140,7 +156,7 @@ static int memory_take(size_t size_bytes, void **out)
     if (at < 0 || size_bytes > standin.memory_bytes - standin.used_bytes) {
         return FL_CUDA_OUT_OF_MEMORY;
     }
-    void *memory = aligned_alloc(256, (size_bytes + 511) / 256 * 256);
+    void *memory = take_bytes(size_bytes, &standin.blocks[at].shared);
     if (memory == NULL) {
         return FL_CUDA_OUT_OF_MEMORY;
     }
@@ -168,8 +184,73 @@ static int memory_give(void *memory)
     standin.used_bytes -= standin.blocks[at].size_bytes;
     standin.blocks[at].memory = NULL;
     standin.outstanding--;
-    free(memory);
+    if (standin.blocks[at].shared != NULL) {
+        fl_shared_destroy(&standin.blocks[at].shared);
+    } else {
+        free(memory);
+    }
     return failure_of("memory_give");
+}
+
+/* What a handle has. */
+typedef struct exported {
+    int64_t pid;
+    fl_shared_key key;
+    size_t size_bytes;
+} exported;
+
+_Static_assert(sizeof(exported) <= sizeof(fl_cuda_handle), "it fits");
+
+static int ipc_export(void *memory, fl_cuda_handle *out)
+{
+    FAIL_OR_GO_ON("ipc_export");
+    int at = find_block(memory);
+    if (at < 0 || standin.blocks[at].shared == NULL) {
+        return NOT_SUPPORTED;
+    }
+    const exported e = {.pid = getpid(),
+                        .key = fl_shared_key_of(standin.blocks[at].shared),
+                        .size_bytes = standin.blocks[at].size_bytes};
+    memset(out, 0, sizeof *out);
+    memcpy(out, &e, sizeof e);
+    return 0;
+}
+
+/* NULL: the place that is free. */
+static fl_shared_view *find_view(const void *memory)
+{
+    for (int i = 0; i < VIEWS_MAX; i++) {
+        if (standin.views[i].data == memory) {
+            return &standin.views[i];
+        }
+    }
+    fprintf(stderr, "stand-in: memory is closed that was not opened, or too much is open\n");
+    abort();
+}
+
+static int ipc_open(const fl_cuda_handle *handle, void **out)
+{
+    exported e;
+    FAIL_OR_GO_ON("ipc_open");
+    memcpy(&e, handle, sizeof e);
+    fl_shared_view *view = find_view(NULL);
+    if (fl_shared_view_open(e.pid, &e.key, 0, e.size_bytes, view) != FL_OK) {
+        return OTHER_ERROR;
+    }
+    standin.outstanding++;
+    shim_region_add(view->data, e.size_bytes, "another process's memory");
+    *out = (void *)(uintptr_t)view->data;
+    return 0;
+}
+
+static int ipc_close(void *memory)
+{
+    ONE_CALL;
+    fl_shared_view *view = find_view(memory);
+    shim_region_remove(memory);
+    fl_shared_view_close(view);
+    standin.outstanding--;
+    return failure_of("ipc_close");
 }
 
 static int host_take(size_t size_bytes, void **out)
@@ -373,6 +454,9 @@ const fl_cuda_plugin fl_cuda_plugin_table = {
     .device_wait = device_wait,
     .memory_take = memory_take,
     .memory_give = memory_give,
+    .ipc_export = ipc_export,
+    .ipc_open = ipc_open,
+    .ipc_close = ipc_close,
     .host_take = host_take,
     .host_give = host_give,
     .copy = copy_bytes,
@@ -463,6 +547,9 @@ const char *standin_entry(int index)
                                         "device_wait",
                                         "memory_take",
                                         "memory_give",
+                                        "ipc_export",
+                                        "ipc_open",
+                                        "ipc_close",
                                         "host_take",
                                         "host_give",
                                         "copy",

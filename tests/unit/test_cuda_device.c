@@ -17,6 +17,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { BUDGET = 1 << 20 };
 
@@ -124,6 +126,21 @@ static bool runs(const char *kernel, const char *entry)
            (strncmp(kernel, "linear", 6) == 0 && is_one_of(entry, products));
 }
 
+/* Memory that others may read, and a look at it. */
+static fl_status use_export(fl_device *d)
+{
+    void *memory = NULL;
+    fl_shared *shared = NULL;
+    fl_shared_view view = {0};
+    FL_TRY(d->ops->memory_export(d, 8, &memory, &shared));
+    const fl_shared_key key = fl_shared_key_of(shared);
+    fl_status status = d->ops->view_open(d, getpid(), &key, 8, &view);
+    d->ops->view_close(d, &view);
+    d->ops->memory_give(d, memory, 8);
+    fl_shared_destroy(&shared);
+    return status;
+}
+
 static fl_status use_algorithms(fl_device *d)
 {
     char *text = NULL;
@@ -175,6 +192,7 @@ static fl_status use_all(const fl_cuda_plugin *plugin, const char *entry)
         }
     }
     status = status == FL_OK ? use_algorithms(d) : status;
+    status = status == FL_OK ? use_export(d) : status;
     if (host != NULL) {
         d->ops->host_give(d, host, 8);
     }
@@ -348,6 +366,61 @@ static void test_cuda_device__goes_beside_an_arena_in_pieces(void **state)
     fl_device_destroy(&d);
 }
 
+/* ---- other processes ---- */
+
+/* In a child: the exit code is the first byte that it copies from its parent's memory, or above
+ * 100. */
+static int read_in_child(fl_device *d, const fl_shared_key *key, size_t size_bytes)
+{
+    int status = 0;
+    pid_t parent = getpid(), child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        fl_shared_view view;
+        unsigned char byte = 0;
+        if (d->ops->view_open(d, parent, key, size_bytes, &view) != FL_OK) {
+            _exit(101);
+        }
+        fl_status copied = d->ops->copy_out(d, NULL, &byte, view.data, 1);
+        d->ops->view_close(d, &view);
+        _exit(copied == FL_OK && view.data == NULL ? byte : 102);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void test_cuda_device__exports_memory_to_other_processes(void **state)
+{
+    (void)state;
+    fl_device *d = device_of(standin_plugin());
+    void *memory = NULL, *again = NULL;
+    fl_shared *shared = NULL;
+    const unsigned char byte = 42;
+    size_t workspace = d->workspace_bytes;
+    assert_int_equal(d->ops->memory_export(d, 1000, &memory, &shared), FL_OK);
+    assert_int_equal(d->used_bytes, 0);
+    assert_true(d->workspace_bytes > workspace);
+    assert_int_equal(d->ops->copy_in(d, NULL, memory, &byte, 1), FL_OK);
+    const fl_shared_key key = fl_shared_key_of(shared);
+    assert_int_equal(read_in_child(d, &key, 1000), 42);
+    assert_int_equal(read_in_child(d, &key, 1001), 101); /* more than was exported */
+    d->ops->memory_give(d, memory, 1000);
+    fl_shared_destroy(&shared);
+    assert_int_equal(read_in_child(d, &key, 1000), 101);
+    /* Another process may have it open still, so it stays and is used again, cleared. */
+    int outstanding = standin_outstanding();
+    assert_int_equal(d->ops->memory_export(d, 2000, &again, &shared), FL_OK);
+    assert_ptr_equal(again, memory);
+    assert_int_equal(standin_outstanding(), outstanding);
+    const fl_shared_key other = fl_shared_key_of(shared);
+    assert_int_equal(read_in_child(d, &other, 2000), 0);
+    d->ops->memory_give(d, again, 2000);
+    fl_shared_destroy(&shared);
+    fl_device_destroy(&d);
+    assert_int_equal(standin_outstanding(), 0);
+}
+
 /* ---- machines and plugins that cannot do the job ---- */
 
 /* Which devices workers would use, of three of them. */
@@ -433,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_cuda_device__has_what_was_reserved_when_it_is_claimed),
         cmocka_unit_test(test_cuda_device__goes_beside_an_arena_in_pieces),
         cmocka_unit_test(test_cuda_survey__deals_workers_to_devices_in_turn),
+        cmocka_unit_test(test_cuda_device__exports_memory_to_other_processes),
         cmocka_unit_test(test_cuda_check__names_what_is_missing),
         cmocka_unit_test(test_cuda_check__refuses_a_plugin_of_another_version),
     };

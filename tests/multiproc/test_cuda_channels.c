@@ -1,0 +1,148 @@
+/* Messages between workers on GPUs, by the stand-in for CUDA: from one device's memory to the
+ * other's, or through host memory where that cannot be. Catches a message that differs, a buffer
+ * that is written before it was read, and a member that takes another way than its peer. */
+#include "autodp/group/backend.h"
+
+#include "device/clock.h"
+#include "support/ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { TIMEOUT_MS = 40000, N = 1000, MESSAGES = 20, DEPTH = 2, CHANNEL = 7, NOBODY = -1 };
+
+/* How the stand-ins of the ranks fail. */
+typedef struct surroundings {
+    int rank; /* whose stand-in fails; NOBODY */
+    const char *fault;
+    bool on_device; /* which way messages take then */
+} surroundings;
+
+static int64_t soon(void)
+{
+    return fl_deadline_us(TIMEOUT_MS);
+}
+
+static fl_device *open_device(const rank_env *env)
+{
+    const surroundings *around = env->context;
+    fl_device *device = NULL;
+    RANK_CHECK(setenv("FROSTLINE_CUDA_PLUGIN", FL_BINARY_DIR "/tests/cuda_standin.so", 1) == 0);
+    RANK_CHECK(setenv("FROSTLINE_STANDIN", env->rank == around->rank ? around->fault : "", 1) == 0);
+    RANK_OK(fl_device_open(
+        &(fl_device_options){.kind = FL_DEVICE_CUDA, .n_threads = 1, .budget_bytes = 1 << 20},
+        &device));
+    return device;
+}
+
+static fl_group *open_group(const rank_env *env, fl_device *device)
+{
+    const fl_group_options options = {.device = device,
+                                      .generation = 1,
+                                      .index = env->rank,
+                                      .size = env->size,
+                                      .kv = env->kv,
+                                      .open_timeout_ms = TIMEOUT_MS,
+                                      .wait_timeout_ms = TIMEOUT_MS};
+    fl_group *group = NULL;
+    RANK_OK(fl_group_open(&options, &group));
+    return group;
+}
+
+static fl_channel *open_channel(fl_group *group, int peer, bool sending)
+{
+    fl_channel *channel = NULL;
+    RANK_OK(fl_channel_open(group, sending, peer, CHANNEL, N * sizeof(int32_t), DEPTH, &channel));
+    return channel;
+}
+
+static int32_t value_of(int message, int i)
+{
+    return message * 100003 + i;
+}
+
+/* Message m has N - m values. */
+static void send_messages(fl_device *d, fl_channel *channel, int32_t *on_device)
+{
+    for (int m = 0; m < MESSAGES; m++) {
+        int32_t values[N];
+        for (int i = 0; i < N - m; i++) {
+            values[i] = value_of(m, i);
+        }
+        size_t size_bytes = (size_t)(N - m) * sizeof *values;
+        RANK_OK(d->ops->copy_in(d, NULL, on_device, values, size_bytes));
+        RANK_OK(d->ops->sync(d, NULL));
+        RANK_OK(fl_channel_send_from(channel, on_device, size_bytes, NULL, soon()));
+    }
+    RANK_OK(fl_channel_flush(channel, soon()));
+}
+
+static void receive_messages(fl_device *d, fl_channel *channel, int32_t *on_device)
+{
+    for (int m = 0; m < MESSAGES; m++) {
+        int32_t values[N];
+        size_t size_bytes = (size_t)(N - m) * sizeof *values;
+        RANK_OK(fl_channel_receive_to(channel, on_device, size_bytes, NULL, soon()));
+        RANK_OK(d->ops->copy_out(d, NULL, values, on_device, size_bytes));
+        RANK_OK(d->ops->sync(d, NULL));
+        for (int i = 0; i < N - m; i++) {
+            RANK_CHECK(values[i] == value_of(m, i));
+        }
+    }
+}
+
+/* Rank 0 sends to rank 1. */
+static void exchange(const rank_env *env)
+{
+    const surroundings *around = env->context;
+    fl_device *d = open_device(env);
+    fl_group *group = open_group(env, d);
+    void *on_device = NULL;
+    RANK_OK(fl_device_alloc(d, N * sizeof(int32_t), "values", &on_device));
+    fl_channel *channel = open_channel(group, 1 - env->rank, env->rank == 0);
+    (env->rank == 0 ? send_messages : receive_messages)(d, channel, on_device);
+    fl_group_stats stats;
+    fl_group_stats_get(group, &stats);
+    int64_t sent = env->rank == 0 ? stats.sent_bytes : 0;
+    RANK_CHECK(stats.device_bytes == (around->on_device ? sent : 0));
+    RANK_CHECK(env->rank == 1 || sent > 0);
+    fl_channel_close(&channel);
+    fl_group_close(&group);
+    fl_device_free(d, on_device, N * sizeof(int32_t));
+    fl_device_destroy(&d);
+}
+
+static void exchange_in(surroundings around)
+{
+    assert_int_equal(ranks_run(2, exchange, &around, 3 * TIMEOUT_MS), 0);
+}
+
+static void test_cuda_channel__goes_from_device_to_device(void **state)
+{
+    (void)state;
+    exchange_in((surroundings){.rank = NOBODY, .on_device = true});
+}
+
+/* One member's device cannot export memory, or cannot open another's: both take the same way. */
+static void test_cuda_channel__goes_through_the_host_where_a_device_cannot(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        exchange_in((surroundings){.rank = rank, .fault = "fail=ipc_export:1:801"});
+        exchange_in((surroundings){.rank = rank, .fault = "fail=ipc_open:1:801"});
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuda_channel__goes_from_device_to_device),
+        cmocka_unit_test(test_cuda_channel__goes_through_the_host_where_a_device_cannot),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
