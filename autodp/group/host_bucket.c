@@ -63,13 +63,17 @@ static fl_status copy_staged(host_bucket *b, span s, bool in)
 {
     fl_device *d = group_of(b)->base.device;
     fl_stream *stream = group_of(b)->buckets.stream;
-    float *device = (float *)b->base.data + s.first, *host = b->data + s.first;
-    size_t size_bytes = (size_t)s.n * sizeof *host;
+    float *device = (float *)b->base.data + s.first, *staged = b->data + s.first;
+    size_t size_bytes = (size_t)s.n * sizeof *staged;
     if (size_bytes == 0) {
         return FL_OK;
     }
-    return in ? d->ops->copy_in(d, stream, device, host, size_bytes)
-              : d->ops->copy_out(d, stream, host, device, size_bytes);
+    if (b->on_device) {
+        return in ? d->ops->copy(d, stream, device, staged, size_bytes)
+                  : d->ops->copy(d, stream, staged, device, size_bytes);
+    }
+    return in ? d->ops->copy_in(d, stream, device, staged, size_bytes)
+              : d->ops->copy_out(d, stream, staged, device, size_bytes);
 }
 
 static fl_status run_staged(host_bucket *b)
@@ -309,13 +313,29 @@ void fl__host_bucket_destroy(fl_bucket *bucket)
     fl_free(b);
 }
 
-static fl_status stage_data(host_bucket *b)
+/* Whether the devices of all owners read each other's memory. */
+static bool devices_share(const host_group *g, const fl_bucket_options *o)
+{
+    for (int i = 0; i < o->n_owners; i++) {
+        for (int j = i + 1; j < o->n_owners; j++) {
+            if (!fl_shm_segment_reads_device(g->segment, o->owners[i], o->owners[j])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static fl_status stage_data(host_bucket *b, const fl_bucket_options *o)
 {
     host_group *g = group_of(b);
     fl_device *d = g->base.device;
     const fl_shared *shared;
-    FL_TRY(fl__staging_get(g, (size_t)b->base.n * sizeof *b->data, b->ops->shares_data, &b->data,
-                           &shared));
+    b->on_device = b->ops->shares_data && devices_share(g, o);
+    staging_kind kind = b->on_device          ? STAGED_ON_DEVICE
+                        : b->ops->shares_data ? STAGED_SHARED
+                                              : STAGED_ALONE;
+    FL_TRY(fl__staging_get(g, (size_t)b->base.n * sizeof *b->data, kind, &b->data, &shared));
     if (shared != NULL) {
         b->key = fl_shared_key_of(shared);
     }
@@ -331,7 +351,7 @@ static fl_status locate_data(host_bucket *b, const fl_bucket_options *o)
 {
     bool readable = fl__host_is_direct(group_of(b)) && (o->shared != NULL || !b->ops->shares_data);
     if (!readable) {
-        return stage_data(b);
+        return stage_data(b, o);
     }
     b->data = o->data;
     if (o->shared != NULL) {

@@ -178,6 +178,7 @@ struct host_bucket {
     const host_bucket_ops *ops; /* NULL: a bucket of one owner, or of no values */
     float *data;                /* [n] in host memory: the device's own, or staged */
     bool staged;
+    bool on_device;        /* staged in memory of the device that the other owners' devices read */
     fl_shared_key key;     /* where data lies for other owners, if the transport shares it */
     uint64_t offset_bytes; /* within the file of `key` */
     fl_bucket_op op;
@@ -209,10 +210,16 @@ void fl__host_bucket_part(const fl_bucket *bucket, int place, int64_t *first, in
 fl_status fl__host_bucket_start(fl_bucket *bucket, fl_bucket_op op, fl_stream *stream);
 fl_status fl__host_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us);
 
-/* staging.c. Host memory for a bucket's data while it is at work: buckets of a group take turns in
- * it. shared: other members of this host can look into it; otherwise copies to the device are
- * fastest from it. *shared_at is NULL for memory that is not shared. */
-fl_status fl__staging_get(host_group *g, size_t size_bytes, bool shared, float **data,
+/* Where a bucket's data is staged. */
+typedef enum staging_kind {
+    STAGED_ALONE,     /* host memory that copies to and from the device are fastest with */
+    STAGED_SHARED,    /* host memory that other members of this host can look into */
+    STAGED_ON_DEVICE, /* device memory that their devices can read */
+} staging_kind;
+
+/* staging.c. Memory for a bucket's data while it is at work: buckets of a group take turns in it.
+ * *shared_at names it to others; NULL for STAGED_ALONE. */
+fl_status fl__staging_get(host_group *g, size_t size_bytes, staging_kind kind, float **data,
                           const fl_shared **shared_at);
 void fl__staging_fini(host_group *g);
 

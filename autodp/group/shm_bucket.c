@@ -1,5 +1,6 @@
 /* A bucket between members of one host: each owner adds the others' data in place, so that a byte
- * is read once by its receiver and no socket is used. P owners, P parts of the data. The owner at
+ * is read once by its receiver and no socket is used; on devices that read each other's memory, the
+ * devices add. P owners, P parts of the data. The owner at
  * place p raises its entry's count when it enters a stage; an operation is
  *
  *   reduce  the data may be read
@@ -54,20 +55,42 @@ static fl_status find_entries(shm_bucket *b, int64_t deadline_us)
         FL_TRY(fl_shm_segment_find(segment, b->owners[place], &name, b->mine, deadline_us,
                                    &b->theirs[place]));
         FL_TRY(fl_shm_segment_view(segment, &b->theirs[place], sizeof(float) * (size_t)bucket->n,
-                                   false, &b->views[place]));
+                                   b->base.on_device, &b->views[place]));
     }
     b->looked = true;
     return FL_OK;
 }
 
+/* As take_part, by the device: queued in the stream that stages buckets. */
+static fl_status take_part_on_device(shm_bucket *b, int place, span s, bool adding)
+{
+    host_group *g = group_of(b);
+    fl_device *d = g->base.device;
+    const float *theirs = (const float *)b->views[place].data + s.first;
+    float *mine = b->base.data + s.first;
+    size_t size_bytes = (size_t)s.n * sizeof *mine;
+    if (s.n == 0) {
+        return FL_OK;
+    }
+    atomic_fetch_add(&g->received_bytes, (int64_t)size_bytes);
+    atomic_fetch_add(&g->sent_bytes, (int64_t)size_bytes);
+    atomic_fetch_add(&g->device_bytes, (int64_t)size_bytes);
+    const fl_add_args add = {.a = mine, .b = theirs, .y = mine, .n = s.n};
+    return adding ? d->ops->add(d, g->buckets.stream, &add)
+                  : d->ops->copy(d, g->buckets.stream, mine, theirs, size_bytes);
+}
+
 /* Process part `part` of the owner at `place`: add it to the own part, or copy it. */
-static void take_part(shm_bucket *b, int place, int part, bool adding)
+static fl_status take_part(shm_bucket *b, int place, int part, bool adding)
 {
     host_group *g = group_of(b);
     const float *theirs = b->views[place].data;
     float *mine = b->base.data;
     span s = fl__bucket_part(&b->base, part);
     int64_t at = s.first, end = s.first + s.n;
+    if (b->base.on_device) {
+        return take_part_on_device(b, place, s, adding);
+    }
     while (at < end) {
         int64_t n = end - at < CHUNK ? end - at : CHUNK;
         if (adding) {
@@ -79,12 +102,18 @@ static void take_part(shm_bucket *b, int place, int part, bool adding)
         atomic_fetch_add(&g->sent_bytes, (int64_t)sizeof(float) * n);
         at += n;
     }
+    return FL_OK;
 }
 
-static void enter_stage(shm_bucket *b)
+/* What this owner took in the stage before is done. */
+static fl_status enter_stage(shm_bucket *b)
 {
+    host_group *g = group_of(b);
+    fl_device *d = g->base.device;
+    FL_TRY(b->base.on_device ? d->ops->sync(d, g->buckets.stream) : FL_OK);
     b->stage++;
     fl_entry_ring(b->mine);
+    return FL_OK;
 }
 
 /* Wait until the owner at `place` has entered the stage that this one is in. */
@@ -97,27 +126,27 @@ static fl_status wait_stage(const shm_bucket *b, int place)
 
 static fl_status reduce_part(shm_bucket *b)
 {
-    enter_stage(b);
+    FL_TRY(enter_stage(b));
     for (int k = 1; k < b->base.base.n_owners; k++) {
         FL_TRY(wait_stage(b, place_after(b, k)));
-        take_part(b, place_after(b, k), b->base.base.my_place, true);
+        FL_TRY(take_part(b, place_after(b, k), b->base.base.my_place, true));
     }
     return FL_OK;
 }
 
 static fl_status gather_parts(shm_bucket *b)
 {
-    enter_stage(b);
+    FL_TRY(enter_stage(b));
     for (int k = 1; k < b->base.base.n_owners; k++) {
         FL_TRY(wait_stage(b, place_after(b, k)));
-        take_part(b, place_after(b, k), place_after(b, k), false);
+        FL_TRY(take_part(b, place_after(b, k), place_after(b, k), false));
     }
     return FL_OK;
 }
 
 static fl_status leave_data(shm_bucket *b)
 {
-    enter_stage(b);
+    FL_TRY(enter_stage(b));
     for (int k = 1; k < b->base.base.n_owners; k++) {
         FL_TRY(wait_stage(b, place_after(b, k)));
     }
@@ -151,8 +180,13 @@ static fl_status open_bucket(host_bucket *bucket, const int *owners)
 static void close_bucket(host_bucket *bucket)
 {
     shm_bucket *b = (shm_bucket *)bucket;
+    fl_device *d = bucket->base.group->device;
     for (int i = 0; b->views != NULL && i < bucket->base.n_owners; i++) {
-        fl_shared_view_close(&b->views[i]);
+        if (bucket->on_device) {
+            d->ops->view_close(d, &b->views[i]);
+        } else {
+            fl_shared_view_close(&b->views[i]);
+        }
     }
     fl_free(b->views);
     fl_free(b->theirs);

@@ -1,4 +1,4 @@
-/* Host memory for the data of staged buckets. The communication thread runs one bucket at a time,
+/* Memory for the data of staged buckets. The communication thread runs one bucket at a time,
  * and a bucket is done only when no other member reads its data any more, so all buckets that fit
  * into an area use it in turn. An area is never replaced, because others may have mapped it. */
 #include "autodp/group/host_group.h"
@@ -7,27 +7,35 @@
 struct staging_area {
     size_t size_bytes;
     void *data;
-    fl_shared *shared; /* where data lies; NULL: memory of the device's host_take */
+    staging_kind kind;
+    fl_shared *shared; /* where data lies, or what names it; NULL: STAGED_ALONE */
     staging_area *next;
 };
 
-static fl_status create_memory(host_group *g, staging_area *area, bool shared)
+static fl_status create_memory(host_group *g, staging_area *area)
 {
     fl_device *d = g->base.device;
-    if (!shared) {
+    switch (area->kind) {
+    case STAGED_ALONE:
         return d->ops->host_take(d, area->size_bytes, &area->data);
+    case STAGED_ON_DEVICE:
+        return d->ops->memory_export(d, area->size_bytes, &area->data, &area->shared);
+    case STAGED_SHARED:
+        break;
     }
     FL_TRY(fl_shared_create(area->size_bytes, &area->shared));
     area->data = fl_shared_data(area->shared);
     return FL_OK;
 }
 
-static fl_status create_area(host_group *g, size_t size_bytes, bool shared, staging_area **out)
+static fl_status create_area(host_group *g, size_t size_bytes, staging_kind kind,
+                             staging_area **out)
 {
     staging_area *area = NULL;
     FL_TRY(fl_alloc(sizeof *area, (void **)&area));
     area->size_bytes = size_bytes;
-    fl_status status = create_memory(g, area, shared);
+    area->kind = kind;
+    fl_status status = create_memory(g, area);
     if (status != FL_OK) {
         fl_free(area);
         return status;
@@ -38,15 +46,15 @@ static fl_status create_area(host_group *g, size_t size_bytes, bool shared, stag
     return FL_OK;
 }
 
-fl_status fl__staging_get(host_group *g, size_t size_bytes, bool shared, float **data,
+fl_status fl__staging_get(host_group *g, size_t size_bytes, staging_kind kind, float **data,
                           const fl_shared **shared_at)
 {
     staging_area *area = g->staging;
-    while (area != NULL && (area->size_bytes < size_bytes || (area->shared != NULL) != shared)) {
+    while (area != NULL && (area->size_bytes < size_bytes || area->kind != kind)) {
         area = area->next;
     }
     if (area == NULL) {
-        FL_TRY(create_area(g, size_bytes, shared, &area));
+        FL_TRY(create_area(g, size_bytes, kind, &area));
     }
     *data = area->data;
     *shared_at = area->shared;
@@ -59,11 +67,12 @@ void fl__staging_fini(host_group *g)
     while (g->staging != NULL) {
         staging_area *area = g->staging;
         g->staging = area->next;
-        if (area->shared != NULL) {
-            fl_shared_destroy(&area->shared);
-        } else {
+        if (area->kind == STAGED_ALONE) {
             d->ops->host_give(d, area->data, area->size_bytes);
+        } else if (area->kind == STAGED_ON_DEVICE) {
+            d->ops->memory_give(d, area->data, area->size_bytes);
         }
+        fl_shared_destroy(&area->shared);
         fl_free(area);
     }
 }

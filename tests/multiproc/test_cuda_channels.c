@@ -1,6 +1,7 @@
-/* Messages between workers on GPUs, by the stand-in for CUDA: from one device's memory to the
- * other's, or through host memory where that cannot be. Catches a message that differs, a buffer
- * that is written before it was read, and a member that takes another way than its peer. */
+/* Messages and gradients between workers on GPUs, by the stand-in for CUDA: from one device's
+ * memory to the other's, or through host memory where that cannot be. Catches a message that
+ * differs, a buffer that is written before it was read, and a member that takes another way than
+ * its peer. */
 #include "autodp/group/backend.h"
 
 #include "device/clock.h"
@@ -122,6 +123,79 @@ static void exchange_in(surroundings around)
     assert_int_equal(ranks_run(2, exchange, &around, 3 * TIMEOUT_MS), 0);
 }
 
+/* ---- gradients ---- */
+
+enum { OWNERS = 3, GRADIENTS = 7001, ROUNDS = 3 };
+
+/* Sums are exact in float. */
+static float gradient_of(int rank, int round, int i)
+{
+    return (float)((i * 7 + rank * 13 + round) % 1000);
+}
+
+static void check_sums(const float *values, int round)
+{
+    for (int i = 0; i < GRADIENTS; i++) {
+        float sum = 0.0f;
+        for (int rank = 0; rank < OWNERS; rank++) {
+            sum += gradient_of(rank, round, i);
+        }
+        RANK_CHECK(values[i] == sum);
+    }
+}
+
+static void sum_gradients(const rank_env *env)
+{
+    static float values[GRADIENTS];
+    const surroundings *around = env->context;
+    const int owners[OWNERS] = {2, 0, 1};
+    fl_device *d = open_device(env);
+    fl_group *group = open_group(env, d);
+    void *on_device = NULL;
+    fl_bucket *bucket = NULL;
+    fl_group_stats stats;
+    RANK_OK(fl_device_alloc(d, sizeof values, "gradients", &on_device));
+    const fl_bucket_options options = {
+        .owners = owners, .n_owners = OWNERS, .data = on_device, .dtype = FL_F32, .n = GRADIENTS};
+    RANK_OK(fl_bucket_create(group, &options, &bucket));
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < GRADIENTS; i++) {
+            values[i] = gradient_of(env->rank, round, i);
+        }
+        RANK_OK(d->ops->copy_in(d, NULL, on_device, values, sizeof values));
+        if (round == 1) { /* an all-reduce in two steps */
+            RANK_OK(fl_bucket_start(bucket, FL_REDUCE_SCATTER, NULL));
+            RANK_OK(fl_bucket_wait(bucket, NULL, soon()));
+        }
+        RANK_OK(fl_bucket_start(bucket, round == 1 ? FL_ALL_GATHER : FL_ALL_REDUCE, NULL));
+        RANK_OK(fl_bucket_wait(bucket, NULL, soon()));
+        RANK_OK(d->ops->copy_out(d, NULL, values, on_device, sizeof values));
+        RANK_OK(d->ops->sync(d, NULL));
+        check_sums(values, round);
+    }
+    fl_group_stats_get(group, &stats);
+    RANK_CHECK(stats.sent_bytes > 0);
+    RANK_CHECK(stats.device_bytes == (around->on_device ? stats.sent_bytes : 0));
+    fl_bucket_destroy(&bucket);
+    fl_group_close(&group);
+    fl_device_free(d, on_device, sizeof values);
+    fl_device_destroy(&d);
+}
+
+static void test_cuda_bucket__is_summed_by_devices_that_read_each_other(void **state)
+{
+    (void)state;
+    surroundings around = {.rank = NOBODY, .on_device = true};
+    assert_int_equal(ranks_run(OWNERS, sum_gradients, &around, 3 * TIMEOUT_MS), 0);
+}
+
+static void test_cuda_bucket__is_summed_by_the_host_where_a_device_cannot(void **state)
+{
+    (void)state;
+    surroundings around = {.rank = 1, .fault = "fail=ipc_open:2:801"}; /* one of two others */
+    assert_int_equal(ranks_run(OWNERS, sum_gradients, &around, 3 * TIMEOUT_MS), 0);
+}
+
 static void test_cuda_channel__goes_from_device_to_device(void **state)
 {
     (void)state;
@@ -143,6 +217,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_channel__goes_from_device_to_device),
         cmocka_unit_test(test_cuda_channel__goes_through_the_host_where_a_device_cannot),
+        cmocka_unit_test(test_cuda_bucket__is_summed_by_devices_that_read_each_other),
+        cmocka_unit_test(test_cuda_bucket__is_summed_by_the_host_where_a_device_cannot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
