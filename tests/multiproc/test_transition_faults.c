@@ -291,10 +291,11 @@ static void test_faults__a_failed_migration_ends_the_run(void **state)
     (void)state;
     for (int who = 0; who < 3; who++) { /* to and from worker 3 nothing moves */
         story t;
-        /* "moving state to generation 2: ..."; or later, if its own part of it was done at once. */
+        /* "moving state to generation 2: ..."; or later, if its own part of it was done at once:
+         * then the new generation has begun. */
         begin_joining(&t, "migrate", who, lose_connections, "aborted: internal defect");
         (void)check_lost(&t);
-        assert_int_equal(check_steps(&t.run, FIRST), FIRST);
+        assert_in_range(check_steps(&t.run, FIRST), FIRST, STEPS - 1);
         release(&t);
     }
 }
