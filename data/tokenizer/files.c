@@ -120,6 +120,11 @@ fl_status fl__token_file_parse(const fl_token_file *file, json_t **out)
 {
     json_error_t error;
     *out = json_loadb(file->bytes, file->n_bytes, JSON_REJECT_DUPLICATES, &error);
+    /* transformers writes 10^30 as model_max_length where a tokenizer has no limit. */
+    if (*out == NULL && json_error_code(&error) == json_error_numeric_overflow) {
+        *out = json_loadb(file->bytes, file->n_bytes,
+                          JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
+    }
     if (*out == NULL) {
         return fl_fail(FL_EFORMAT, "%s: line %d, column %d: no valid JSON: %s", file->path,
                        error.line, error.column, error.text);

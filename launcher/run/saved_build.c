@@ -108,6 +108,22 @@ static fl_status check_data_given(const fl_use_request *r, const fl_use *use)
                          r->model);
 }
 
+/* Files that only the training has are not what the user means by the test samples of a run. */
+static fl_status check_test_given(const fl_use_request *r, const fl_use *use)
+{
+    fl_data_kind kind = use->job.data.kind;
+    bool has_files = kind == FL_DATA_TABLE || kind == FL_DATA_SQUAD || kind == FL_DATA_IMAGES ||
+                     kind == FL_DATA_TEXT;
+    if (use->split != FL_TEST || !has_files || use->job.data.test_path[0] != '\0' ||
+        r->job != NULL || !has_job(r, use) || has_override(r, "data.path")) {
+        return FL_OK;
+    }
+    return fl_fail(FL_EINVAL,
+                   "%s: the run has no test data (its data.path names no test): give --data PATH, "
+                   "or --split train or validation",
+                   r->model);
+}
+
 /* Without a job, the data are of the kind that the model was trained on. */
 static bool uses_folders(const fl_use_request *r, const fl_use *use)
 {
@@ -313,5 +329,6 @@ static fl_status build_from_job(const fl_use_request *r, fl_use *use)
 
 fl_status fl__saved_build(const fl_use_request *r, fl_use *use)
 {
+    FL_TRY(check_test_given(r, use));
     return use->config.path[0] != '\0' ? build_saved(r, use) : build_from_job(r, use);
 }

@@ -186,6 +186,12 @@ static void test_table_run__needs_no_test_file(void **state)
     json_t *started = lines_with(dir, "events.jsonl", "\"run.started\"");
     assert_int_equal(number(json_array_get(started, 0), "samples"), 60 - N_VALIDATION);
     json_decref(started);
+    run_program(2, "evaluate one");
+    assert_non_null(strstr(result.err, "one: the run has no test data"));
+    run_program(2, "predict one");
+    assert_non_null(strstr(result.err, "one: the run has no test data"));
+    run_program(0, "evaluate one --split validation");
+    run_program(0, "evaluate one --data dev.tsv");
 }
 
 static void test_table_run__a_bad_table_ends_it_before_a_worker_starts(void **state)

@@ -342,6 +342,10 @@ static void test_tokenizer_files__lets_the_config_override(void **state)
     expect_ids("A aa \xC3\xA4", "2 1 3 1");
     save("tokenizer_config.json", "{\"strip_accents\": false}");
     expect_ids("A \xC3\x84", "1 4");
+    /* as transformers writes it for a tokenizer without a limit */
+    save("tokenizer_config.json",
+         "{\"strip_accents\": false, \"model_max_length\": 1000000000000000019884624838656}");
+    expect_ids("A \xC3\x84", "1 4");
 }
 
 static void test_tokenizer_files__leaves_out_bytes_that_the_vocabulary_lacks(void **state)
