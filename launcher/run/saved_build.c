@@ -108,13 +108,18 @@ static fl_status check_data_given(const fl_use_request *r, const fl_use *use)
                          r->model);
 }
 
+/* Whether a job names the files of each split; others find them in one folder. */
+static bool has_files(const fl_job *job)
+{
+    fl_data_kind kind = job->data.kind;
+    return kind == FL_DATA_TABLE || kind == FL_DATA_SQUAD || kind == FL_DATA_IMAGES ||
+           kind == FL_DATA_TEXT;
+}
+
 /* Files that only the training has are not what the user means by the test samples of a run. */
 static fl_status check_test_given(const fl_use_request *r, const fl_use *use)
 {
-    fl_data_kind kind = use->job.data.kind;
-    bool has_files = kind == FL_DATA_TABLE || kind == FL_DATA_SQUAD || kind == FL_DATA_IMAGES ||
-                     kind == FL_DATA_TEXT;
-    if (use->split != FL_TEST || !has_files || use->job.data.test_path[0] != '\0' ||
+    if (use->split != FL_TEST || !has_files(&use->job) || use->job.data.test_path[0] != '\0' ||
         r->job != NULL || !has_job(r, use) || has_override(r, "data.path")) {
         return FL_OK;
     }
@@ -185,6 +190,10 @@ static fl_status build_plugin(const fl_use_request *r, fl_use *use)
 {
     if (!has_override(r, "model.plugin")) {
         snprintf(use->job.model.plugin, sizeof use->job.model.plugin, "%s", use->config.plugin);
+    }
+    if (has_files(&use->job) && use->job.data.test_path[0] == '\0') {
+        /* data.path is what the model is used on; its labels number the classes. */
+        snprintf(use->job.data.test_path, sizeof use->job.data.test_path, "%s", use->job.data.path);
     }
     use->job.model.kind = FL_MODEL_PLUGIN;
     FL_TRY(fl_instantiate(&use->job, &use->model, &use->whole));
