@@ -13,7 +13,7 @@
 
 enum {
     AT_STEP = 5,
-    SLEEP_US = 1600000, /* longer than fault.deadline */
+    SLEEP_US = 1300000, /* longer than fault.deadline */
 };
 
 #define SHORT_DEADLINES "fault.detect", "1s", "fault.deadline", "1s"
@@ -45,7 +45,7 @@ static void stop_here(void)
 static void go_slowly(fl_flight_kind kind, int rank, int64_t step)
 {
     if (rank == 0 && step == AT_STEP && kind == FL_FLIGHT_BACKWARD) {
-        nap(250000);
+        nap(150000);
     }
 }
 
