@@ -1,6 +1,7 @@
 /* Commands that ask the planner. */
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
+#include "device/survey.h"
 
 #include <math.h>
 
@@ -22,7 +23,8 @@ void fl_ctl_loosen(fl_job *job, int64_t devices)
     }
 }
 
-/* Additional devices are assumed to have processors of their own. */
+/* Additional devices are assumed to have processors of their own; additional workers of GPUs share
+ * these. */
 static fl_plan_input input_of(const fl_ctl *ctl, const fl_ctl_call *call, fl_job *job)
 {
     const fl_ctl_value *devices = &call->request.value[0], *frozen = &call->request.value[1];
@@ -33,7 +35,9 @@ static fl_plan_input input_of(const fl_ctl *ctl, const fl_ctl_call *call, fl_job
     input.n_workers = devices->given ? (int)devices->integer : ctl->run->n_workers;
     fl_ctl_loosen(job, input.n_workers);
     int more = input.n_workers - ctl->run->n_workers;
-    if (input.n_processors > 0 && more > 0) {
+    const fl_device_survey *shared = ctl->run->options->devices;
+    bool own = shared == NULL || shared->n == 0;
+    if (own && input.n_processors > 0 && more > 0) {
         input.n_processors += more * (int)ctl->run->options->job->devices.cores;
     }
     return input;

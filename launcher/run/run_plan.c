@@ -9,12 +9,20 @@
 
 static const double GUESSED_CALL_US = 20.0; /* so that small micro-batches do not look free */
 
+/* Workers compute on processors of their own, or share GPUs: then a GPU counts as the processors of
+ * one worker. */
+static int count_processors(const fl_preparation *p)
+{
+    return p->devices.n > 0 ? p->devices.n * (int)p->job->devices.cores
+                            : fl_preparation_processors();
+}
+
 static void set_input(fl_preparation *p, int F)
 {
     p->input = (fl_plan_input){.model = p->model,
                                .job = p->job,
                                .profile = p->profile,
-                               .n_processors = fl_preparation_processors(),
+                               .n_processors = count_processors(p),
                                .memory_one = p->memory_one,
                                .ragged = p->ragged,
                                .batches = p->batches,

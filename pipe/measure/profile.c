@@ -50,6 +50,7 @@ typedef struct profiler {
     const fl_device_survey *devices;
     int64_t timeout_ms;
     int n_workers, n_children;
+    int n_measuring; /* children that measure more than the link */
     int cpus[CPU_SETSIZE], n_cpus;
     segment *segment;
     pid_t pid[MAX_CHILDREN];          /* 0: none, or gone */
@@ -76,10 +77,11 @@ static void find_processors(profiler *p)
 }
 
 /* One child per worker, but at most as many as can run at the same time, and at least two if there
- * are links to measure. */
+ * are links to measure. Of those that would share a device, one measures what it does alone: how
+ * they get in each other's way is the planner's to predict. */
 static void choose_children(profiler *p)
 {
-    int at_once = p->n_cpus / (int)p->job->devices.cores;
+    int at_once = p->devices->n > 0 ? p->devices->n : p->n_cpus / (int)p->job->devices.cores;
     at_once = at_once < 1 ? 1 : at_once;
     p->n_workers = p->job->devices.count != FL_JOB_AUTO ? (int)p->job->devices.count
                    : p->devices->n > 0                  ? p->devices->n
@@ -87,6 +89,8 @@ static void choose_children(profiler *p)
     p->n_children = p->n_workers < at_once ? p->n_workers : at_once;
     p->n_children = p->n_workers > 1 && p->n_children < 2 ? 2 : p->n_children;
     p->n_children = p->n_children > MAX_CHILDREN ? MAX_CHILDREN : p->n_children;
+    bool shared = p->devices->n > 0 && p->devices->n < p->n_children;
+    p->n_measuring = shared ? p->devices->n : p->n_children;
 }
 
 /* ---- 2: in the child ---- */
@@ -115,9 +119,11 @@ static fl_status measure(const profiler *p, int index, fl_probe *probe)
                                       .budget_bytes = SIZE_MAX}; /* none */
     FL_TRY(fl_device_open(&device, &options.device));
     FL_TRY(options.device->ops->stream_create(options.device, &options.stream));
-    FL_TRY(fl_probe_layers(&options, probe));
-    FL_TRY(fl_probe_peak(&options, probe));
-    FL_TRY(fl_probe_read(&options, probe));
+    if (index < p->n_measuring) {
+        FL_TRY(fl_probe_layers(&options, probe));
+        FL_TRY(fl_probe_peak(&options, probe));
+        FL_TRY(fl_probe_read(&options, probe));
+    }
     return fl_probe_link(&options, probe);
 }
 
@@ -371,10 +377,10 @@ static void end_all(profiler *p)
 static void merge_at(const profiler *p, size_t offset, fl_profile *out)
 {
     double values[MAX_CHILDREN];
-    for (int i = 0; i < p->n_children; i++) {
+    for (int i = 0; i < p->n_measuring; i++) {
         memcpy(&values[i], (const char *)&p->segment->probe[i].profile + offset, sizeof values[i]);
     }
-    double middle = fl_quantile_median(values, p->n_children);
+    double middle = fl_quantile_median(values, p->n_measuring);
     memcpy((char *)out + offset, &middle, sizeof middle);
 }
 

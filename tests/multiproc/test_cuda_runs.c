@@ -191,6 +191,22 @@ static void test_cuda_commands__plan_names_the_devices(void **state)
         strstr(result.out, "\ndevices: 3 workers on 2 x Stand-in, worker w on GPU w % 2\n"));
 }
 
+/* Would catch: two workers that are predicted to be twice as fast as one on the same GPU. */
+static void test_cuda_commands__plan_knows_that_workers_share_a_gpu(void **state)
+{
+    (void)state;
+    use_standin("devices=1");
+    make_saved_model();
+    run_command(root,
+                "XDG_CACHE_HOME=cache " FL_BINARY_DIR
+                "/frostline plan job.yaml --set devices.count=2",
+                &result);
+    assert_int_equal(result.exit_code, 0);
+    if (strstr(result.out, "\nplan: F=0, K=1 x R=1 x") == NULL) {
+        fail_msg("%s", result.out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +215,7 @@ int main(void)
         cmocka_unit_test(test_cuda_commands__refuse_a_machine_without_a_driver),
         cmocka_unit_test(test_cuda_commands__use_a_saved_model_as_on_a_cpu),
         cmocka_unit_test(test_cuda_commands__plan_names_the_devices),
+        cmocka_unit_test(test_cuda_commands__plan_knows_that_workers_share_a_gpu),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }
