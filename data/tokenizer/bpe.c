@@ -155,6 +155,12 @@ static fl_status encode_word(const fl_tokenizer *t, fl_token_scratch *s, const u
                              size_t begin, size_t end)
 {
     size_t n = end - begin;
+    if (n > FL_BPE_WORD_BYTES_MAX) {
+        return fl_fail(FL_EFORMAT,
+                       "a word of %zu bytes found, at most %d allowed: letters, digits, marks or "
+                       "white space without anything else between",
+                       n, FL_BPE_WORD_BYTES_MAX);
+    }
     int32_t whole = t->whole_words ? find_whole(t, text + begin, n) : -1;
     if (whole >= 0) {
         fl__scratch_add(s, whole, begin, end);

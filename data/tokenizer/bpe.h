@@ -4,8 +4,11 @@
 
 #include "data/tokenizer/parts.h"
 
+/* The most bytes of a piece of text that is merged at once, which takes about 80 bytes a byte. */
+enum { FL_BPE_WORD_BYTES_MAX = 1 << 22 };
+
 /* Append the ids of text [begin, end), valid UTF-8. `text` is the whole text: spans are places in
- * it. FL_ENOMEM. */
+ * it. FL_EFORMAT for a word that is longer than allowed, FL_ENOMEM. */
 fl_status fl__bpe_encode(const fl_tokenizer *t, fl_token_scratch *s, const uint8_t *text,
                          size_t begin, size_t end) FL_MUST_CHECK;
 

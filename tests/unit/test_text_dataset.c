@@ -279,6 +279,27 @@ static void test_text__refuses_damaged_files(void **state)
     refuse_file("none.gz", "", 0, "gzip");
 }
 
+/* 5 MiB of one character, which is one word to the tokenizer, behind two lines: a file of 5 KB. */
+static void test_text__refuses_a_word_without_end(void **state)
+{
+    (void)state;
+    enum { WORD_BYTES = 5 << 20 };
+    static const char units[] = {'\n', 'a'};
+    char path[PATH_ROOM], *text = malloc(WORD_BYTES + 1);
+    assert_non_null(text);
+    for (size_t i = 0; i < sizeof units; i++) {
+        memset(text, units[i], WORD_BYTES);
+        memcpy(text, "one\n1\nx", 7);
+        text[WORD_BYTES] = '\0';
+        write_packed("word.gz", text, path);
+        refuse(&(fl_text_options){{path, NULL}, GPT2, BLOCK}, FL_EFORMAT,
+               "bytes found, at most 4194304 allowed: letters, digits, marks or white space");
+        assert_non_null(strstr(fl_errmsg(), "word.gz: in the text from line "));
+        refuse(&(fl_text_options){{path, NULL}, GPT2, BLOCK}, FL_EFORMAT, ": a word of 52428");
+    }
+    free(text);
+}
+
 static void test_text__refuses_what_it_cannot_open(void **state)
 {
     (void)state;
@@ -304,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_text__a_large_file_has_the_tokens_of_its_whole_text),
         cmocka_unit_test(test_text__the_fingerprint_covers_every_sample),
         cmocka_unit_test(test_text__refuses_damaged_files),
+        cmocka_unit_test(test_text__refuses_a_word_without_end),
         cmocka_unit_test(test_text__refuses_what_it_cannot_open),
     };
     return cmocka_run_group_tests(tests, make, clean);
