@@ -5,6 +5,7 @@
  * A place in a message is the path through these levels. */
 #include "data/squad/squad_file.h"
 
+#include "data/squad/question_ids.h"
 #include "device/alloc.h"
 #include "device/utf8.h"
 
@@ -277,11 +278,26 @@ static fl_status read_root(squad_reader *r, const json_t *root)
                : fl_fail(FL_EFORMAT, "%s: no question found, at least one allowed", r->at.path);
 }
 
+/* What the library takes for a tree: of the marks between values, none lies in more than one. Marks
+ * within texts count as well, so this is an upper bound. */
+static fl_status check_memory(const fl_content *content)
+{
+    enum { VALUE_BYTES = 80 };
+    size_t n_values = 1;
+    for (size_t i = 0; i < content->n_bytes; i++) {
+        char c = content->bytes[i];
+        n_values += c == ',' || c == ':' || c == '[' || c == '{';
+    }
+    return fl__memory_share_check(&content->share, content->path, 0,
+                                  2 * content->n_bytes + n_values * VALUE_BYTES);
+}
+
 fl_status fl__squad_file_read(const fl_content *content, fl_squad_file *out)
 {
     fl_squad_file file = {0};
     squad_reader r = {.at = {content->path, -1, -1, -1, -1}, .file = &file};
     json_error_t error;
+    FL_TRY(check_memory(content));
     json_t *root = json_loadb(content->bytes, content->n_bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL) {
         return fl_fail(FL_EFORMAT, "%s: line %d, column %d: no valid JSON: %s", content->path,
@@ -289,6 +305,9 @@ fl_status fl__squad_file_read(const fl_content *content, fl_squad_file *out)
     }
     fl_status status = read_root(&r, root);
     json_decref(root);
+    if (status == FL_OK) {
+        status = fl__question_ids_check(content->path, &file.ids);
+    }
     if (status == FL_OK) {
         *out = file;
     } else {

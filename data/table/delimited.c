@@ -146,6 +146,11 @@ static fl_status read_record(record_reader *r, bool *found)
     const fl_content *c = r->content;
     *found = false;
     while (r->at < c->n_bytes) {
+        if (c->bytes[r->at] == '\n') {
+            r->at++;
+            r->line++;
+            continue;
+        }
         size_t next, end = find_line_end(c, r->at, &next);
         if (end > r->at) {
             *found = true;

@@ -57,6 +57,11 @@ bool fl__table_column_number(const char *name, int *number)
 
 fl_status fl__table_rows_add(fl_table_rows *rows, int64_t line, fl_table_row **out)
 {
+    const fl_content *c = rows->content;
+    if (rows->n == rows->room) {
+        FL_TRY(fl__memory_share_check(&c->share, c->path, line,
+                                      c->n_bytes + (rows->n + 1) * sizeof *rows->row));
+    }
     FL_TRY(fl_alloc_room((void **)&rows->row, rows->n, 1, sizeof *rows->row, &rows->room));
     *out = &rows->row[rows->n++];
     **out = (fl_table_row){.line = line};

@@ -7,9 +7,9 @@
  */
 #include "data/text/read_text.h"
 
+#include "data/memory_share.h"
 #include "data/source.h"
 #include "device/alloc.h"
-#include "device/host_limits.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -29,27 +29,23 @@ typedef struct text_reader {
     size_t piece_room;
     void *ids; /* n_ids of ids_room */
     size_t n_ids, ids_room;
-    int64_t available_bytes;
+    fl_memory_share share;
 } text_reader;
 
-/* Packed data may be a thousand times as large as its file. */
-static fl_status check_memory(const text_reader *r)
+/* The ids so far, the text that is not tokenized yet, and n_tokens more tokens, here and in the
+ * tokenizer. */
+static fl_status check_memory(const text_reader *r, size_t n_bytes, size_t n_tokens)
 {
-    int64_t held = (int64_t)(r->n_bytes + CHUNK_BYTES + r->n_ids * sizeof(int32_t));
-    if (r->available_bytes > 0 && held > r->available_bytes / 2) {
-        return fl_fail(FL_EFORMAT,
-                       "%s: line %" PRId64 ": text and tokens of %" PRId64 " bytes found, at most "
-                       "%" PRId64 " allowed: half of the memory that this machine has available",
-                       r->path, r->line, held, r->available_bytes / 2);
-    }
-    return FL_OK;
+    enum { TOKEN_BYTES = 2 * sizeof(int32_t) + sizeof(fl_token_span) };
+    return fl__memory_share_check(&r->share, r->path, r->line,
+                                  n_bytes + r->n_ids * sizeof(int32_t) + n_tokens * TOKEN_BYTES);
 }
 
 /* ①: false at the end of the file. */
 static fl_status read_chunk(text_reader *r, bool *more)
 {
     size_t got = 0;
-    FL_TRY(check_memory(r));
+    FL_TRY(check_memory(r, r->n_bytes + CHUNK_BYTES, 0));
     FL_TRY(fl_alloc_room(&r->bytes, r->n_bytes, CHUNK_BYTES, 1, &r->bytes_room));
     FL_TRY(fl__source_take(&r->source, (uint8_t *)r->bytes + r->n_bytes, CHUNK_BYTES, &got));
     r->n_bytes += got;
@@ -89,6 +85,7 @@ static fl_status encode_piece(text_reader *r, size_t n)
     if (n == 0) {
         return FL_OK;
     }
+    FL_TRY(check_memory(r, r->n_bytes, (size_t)most));
     if (most > r->piece.capacity) {
         FL_TRY(fl_alloc_room((void **)&r->piece.ids, 0, (size_t)most, sizeof(int32_t),
                              &r->piece_room));
@@ -113,9 +110,7 @@ static fl_status encode_piece(text_reader *r, size_t n)
 static fl_status read_pieces(text_reader *r)
 {
     bool more = true;
-    fl_host_limits machine;
-    fl_host_limits_read("", &machine);
-    r->available_bytes = machine.available_bytes;
+    r->share = fl__memory_share_take();
     FL_TRY(fl_token_scratch_create(r->tokenizer, &r->scratch));
     FL_TRY(fl__source_open(r->path, &r->source));
     r->is_open = true;

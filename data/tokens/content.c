@@ -2,7 +2,6 @@
 
 #include "data/source.h"
 #include "device/alloc.h"
-#include "device/host_limits.h"
 #include "device/utf8.h"
 
 #include <inttypes.h>
@@ -23,7 +22,7 @@ typedef struct content_reader {
     size_t line_begin;
     int64_t line; /* the number of the line that begins there */
     size_t line_bytes_max;
-    int64_t available_bytes;
+    fl_memory_share share;
 } content_reader;
 
 /* The lines that end in the bytes from `at` on, and the one that has no end yet. */
@@ -31,6 +30,10 @@ static fl_status check_lines(content_reader *r, size_t at)
 {
     const char *bytes = r->memory;
     for (;;) {
+        for (; at < r->n && bytes[at] == '\n' && at == r->line_begin; at++) { /* empty lines */
+            r->line_begin++;
+            r->line++;
+        }
         const char *end = memchr(bytes + at, '\n', r->n - at);
         size_t n = (end == NULL ? r->n : (size_t)(end - bytes)) - r->line_begin;
         if (n > r->line_bytes_max) {
@@ -48,24 +51,12 @@ static fl_status check_lines(content_reader *r, size_t at)
     }
 }
 
-/* Packed data may be a thousand times as large as its file. */
-static fl_status check_memory(const content_reader *r, size_t more)
-{
-    if (r->available_bytes > 0 && (int64_t)(r->n + more) > r->available_bytes / 2) {
-        return fl_fail(FL_EFORMAT,
-                       "%s: at least %zu bytes found, at most %" PRId64 " allowed: half of the "
-                       "memory that this machine has available",
-                       r->path, r->n + more, r->available_bytes / 2);
-    }
-    return FL_OK;
-}
-
 static fl_status read_all(content_reader *r, fl__source *source)
 {
     size_t got = CHUNK_BYTES;
     while (got == CHUNK_BYTES) {
         size_t before = r->n;
-        FL_TRY(check_memory(r, CHUNK_BYTES));
+        FL_TRY(fl__memory_share_check(&r->share, r->path, r->line, r->n + CHUNK_BYTES));
         FL_TRY(fl_alloc_room(&r->memory, r->n, CHUNK_BYTES, 1, &r->room));
         FL_TRY(fl__source_take(source, (uint8_t *)r->memory + r->n, CHUNK_BYTES, &got));
         r->n += got;
@@ -143,12 +134,8 @@ static fl_status check_text(const fl_content *c)
 static fl_status fill_content(const char *path, fl__source *source, size_t line_bytes_max,
                               fl_content *out)
 {
-    fl_host_limits machine;
-    fl_host_limits_read("", &machine);
-    content_reader r = {.path = path,
-                        .line = 1,
-                        .line_bytes_max = line_bytes_max,
-                        .available_bytes = machine.available_bytes};
+    content_reader r = {
+        .path = path, .line = 1, .line_bytes_max = line_bytes_max, .share = out->share};
     fl_status status = read_all(&r, source);
     out->memory = r.memory;
     out->bytes = r.memory;
@@ -167,7 +154,7 @@ static fl_status fill_content(const char *path, fl__source *source, size_t line_
 static fl_status take_source(const char *path, fl__source *source, size_t line_bytes_max,
                              fl_content *out)
 {
-    fl_content content = {.path = path};
+    fl_content content = {.path = path, .share = fl__memory_share_take()};
     fl_status status = fill_content(path, source, line_bytes_max, &content);
     fl__source_fini(source);
     if (status == FL_OK) {

@@ -2,6 +2,8 @@
 #ifndef FL_DATA_TOKENS_CONTENT_H
 #define FL_DATA_TOKENS_CONTENT_H
 
+#include "data/memory_share.h"
+
 #include <frostline/status.h>
 
 #include <stddef.h>
@@ -11,7 +13,8 @@ typedef struct fl_content {
     const char *path; /* borrowed, for messages */
     char *bytes;      /* [n_bytes], UTF-8 without a byte order mark and without zero bytes */
     size_t n_bytes;
-    void *memory; /* owned; bytes lie in it */
+    void *memory;          /* owned; bytes lie in it */
+    fl_memory_share share; /* of all that is read from it */
 } fl_content;
 
 /* Read a file, plain or gzip.

@@ -393,6 +393,11 @@ static const bad_file bad[] = {
     {ONE(QUESTION("a", ANSWER("dog", "4"))),
      "data.path: a.json: no question found whose answer stands where answer_start says, at least "
      "one allowed"},
+    {FILE_OF("{\"context\": \"c\", \"qas\": [" QUESTION(
+         "a", "") "]}, {\"context\": \"d\", "
+                  "\"qas\": [" QUESTION("b", "") ", " QUESTION("a", "") "]}"),
+     "data.path: a.json: questions 1 and 3 have one id, 'a', allowed: an id of its own for each "
+     "question"},
 };
 
 static const char *message_of(const fl_squad_options *o, char text[MESSAGE_ROOM])
