@@ -4,6 +4,7 @@
 #include "data/tokenizer/bpe.h"
 #include "data/tokenizer/files.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static fl_json_place place_of(const char *path, const json_t *parent, const char *where)
@@ -11,11 +12,16 @@ static fl_json_place place_of(const char *path, const json_t *parent, const char
     return (fl_json_place){.path = path, .where = where, .object = json_object_get(parent, where)};
 }
 
+static bool is_given(const fl_json_place *p)
+{
+    return p->object != NULL && !json_is_null(p->object);
+}
+
 /* The "type" of a part; "" for one that is absent or null. */
 static fl_status read_type(const fl_json_place *p, const char **type)
 {
     *type = "";
-    if (p->object == NULL || json_is_null(p->object)) {
+    if (!is_given(p)) {
         return FL_OK;
     }
     if (!json_is_object(p->object)) {
@@ -127,7 +133,7 @@ static fl_status read_bert_parts(const char *path, const json_t *root, fl_tokeni
     }
     FL_TRY(read_type(&n, &type));
     t->clean_text = t->chinese = t->lower_case = t->strip_accents = false;
-    if (*type == '\0') {
+    if (!is_given(&n)) {
         return FL_OK;
     }
     if (strcmp(type, "BertNormalizer") != 0) {
@@ -149,7 +155,7 @@ static fl_status read_bpe_parts(const char *path, const json_t *root, fl_tokeniz
     const char *type;
     bool use_regex = true;
     FL_TRY(read_type(&n, &type));
-    if (*type != '\0') {
+    if (is_given(&n)) {
         return refuse_type(&n, type, "null with a BPE model");
     }
     FL_TRY(read_type(&p, &type));
@@ -200,6 +206,23 @@ fl_status fl__json_added_token(const fl_json_place *p, fl_tokenizer *t)
     return status == FL_OK ? FL_OK : fl_within(status, "%s: %s", p->path, p->where);
 }
 
+/* Tokens that model.vocab lacks are numbered behind it, as Hugging Face's library numbers them,
+ * whatever their "id" is. One below that is a hole in the vocabulary: that library would give the
+ * token the id of another one. */
+static fl_status check_id(const fl_json_place *p, const fl_tokenizer *t)
+{
+    const json_t *listed = json_object_get(p->object, "id");
+    const char *text = json_string_value(json_object_get(p->object, "content"));
+    int32_t id = fl__added_find(t, text);
+    bool is_piece = fl_trie_find(&t->vocabulary.trie, text, strlen(text)) >= 0;
+    char allowed[80];
+    if (!json_is_integer(listed) || json_integer_value(listed) >= id || is_piece) {
+        return FL_OK;
+    }
+    snprintf(allowed, sizeof allowed, "%d: added tokens are numbered behind model.vocab", id);
+    return fl__json_refuse(p, "id", listed, allowed);
+}
+
 fl_status fl__tokenizer_json_read_added(const char *path, const json_t *root, fl_tokenizer *t)
 {
     const fl_json_place top = place_of(path, root, "added_tokens");
@@ -215,6 +238,7 @@ fl_status fl__tokenizer_json_read_added(const char *path, const json_t *root, fl
         const fl_json_place p = {
             .path = path, .where = where, .object = json_array_get(top.object, i)};
         FL_TRY(fl__json_added_token(&p, t));
+        FL_TRY(check_id(&p, t));
     }
     return FL_OK;
 }
