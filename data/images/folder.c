@@ -12,7 +12,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-enum { FILES_MAX = INT32_MAX };
+enum { FILES_MAX = INT32_MAX, NO_LABEL = -1 };
 
 /* Names in a folder, sorted. */
 typedef struct name_list {
@@ -139,23 +139,30 @@ static fl_status take_files(const char *folder, const name_list *names, int32_t 
     return FL_OK;
 }
 
-static fl_status list_class(const char *root, int32_t label, size_t rooms[2], fl_image_folder *out)
+static fl_status list_images(const char *folder, int32_t label, size_t rooms[2],
+                             fl_image_folder *out)
 {
     const listing images = {.folders = false, .n_skipped = &out->n_skipped};
-    char folder[PATH_MAX];
     name_list names = {0};
-    FL_TRY(join_path(root, out->name[label], folder));
     fl_status status = list_names(&images, folder, &names);
-    if (status == FL_OK && names.n == 0) {
-        status = fl_fail(
-            FL_EFORMAT, "%s: no image found, allowed: files whose names end in .jpg, .jpeg or .png",
-            folder);
-    }
     if (status == FL_OK) {
         status = take_files(folder, &names, label, &rooms[0], &rooms[1], out);
     }
     fini_names(&names);
     return status;
+}
+
+static fl_status list_class(const char *root, int32_t label, size_t rooms[2], fl_image_folder *out)
+{
+    char folder[PATH_MAX];
+    int64_t before = out->n;
+    FL_TRY(join_path(root, out->name[label], folder));
+    FL_TRY(list_images(folder, label, rooms, out));
+    return out->n > before ? FL_OK
+                           : fl_fail(FL_EFORMAT,
+                                     "%s: no image found, allowed: files whose names end in .jpg, "
+                                     ".jpeg or .png",
+                                     folder);
 }
 
 static fl_status list_all(const char *path, fl_image_folder *out)
@@ -187,6 +194,43 @@ fl_status fl_image_folder_list(const char *path, fl_image_folder *out)
     *out = (fl_image_folder){0};
     fl_status status = list_all(path, out);
     if (status != FL_OK) {
+        fl_image_folder_fini(out);
+    }
+    return status;
+}
+
+/* One file is a list of its own. */
+static fl_status list_loose(const char *path, mode_t type, fl_image_folder *out)
+{
+    size_t rooms[2] = {0};
+    char *copy = NULL;
+    if (type == S_IFDIR) {
+        return list_images(path, NO_LABEL, rooms, out);
+    }
+    FL_TRY(fl_alloc_array(1, sizeof *out->path, (void **)&out->path));
+    FL_TRY(fl_alloc_array(1, sizeof *out->label, (void **)&out->label));
+    FL_TRY(fl_strdup(path, &copy));
+    out->path[0] = copy;
+    out->label[0] = NO_LABEL;
+    out->n = 1;
+    return FL_OK;
+}
+
+fl_status fl_image_folder_list_loose(const char *path, fl_image_folder *out, bool *found)
+{
+    struct stat st;
+    *out = (fl_image_folder){0};
+    *found = false;
+    if (stat(path, &st) != 0) {
+        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+    }
+    mode_t type = st.st_mode & S_IFMT;
+    if (type != S_IFDIR && (type != S_IFREG || !is_image_name(path))) {
+        return FL_OK;
+    }
+    fl_status status = list_loose(path, type, out);
+    *found = status == FL_OK && out->n > 0;
+    if (!*found) {
         fl_image_folder_fini(out);
     }
     return status;

@@ -4,6 +4,7 @@
 
 #include <frostline/status.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The largest number of classes, that of a model's configuration. */
@@ -25,6 +26,11 @@ typedef struct fl_image_folder {
  * Returns  FL_EIO; FL_EFORMAT for a folder without classes, a class without images, or too many of
  *          them; FL_ENOMEM. Nothing is held on failure. */
 fl_status fl_image_folder_list(const char *path, fl_image_folder *out) FL_MUST_CHECK;
+
+/* The same of images without classes: every image of a folder that holds images, or the one image
+ * that `path` is. *found: it is one of both; then n_classes is 0 and every label -1. */
+fl_status fl_image_folder_list_loose(const char *path, fl_image_folder *out,
+                                     bool *found) FL_MUST_CHECK;
 void fl_image_folder_fini(fl_image_folder *folder);
 
 #endif

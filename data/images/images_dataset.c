@@ -183,11 +183,20 @@ static fl_status renumber(const images_dataset *d, const char *path, fl_image_fo
     return FL_OK;
 }
 
+static fl_status list_split(const fl_images_options *o, int split, fl_image_folder *out)
+{
+    bool found = false;
+    if (o->loose) {
+        FL_TRY(fl_image_folder_list_loose(o->path[split], out, &found));
+    }
+    return found ? FL_OK : fl_image_folder_list(o->path[split], out);
+}
+
 static fl_status list_files(const fl_images_options *o, images_dataset *d)
 {
     for (int s = 0; s < N_SPLITS; s++) {
         if (has_folder(o, s)) {
-            FL_TRY(fl_image_folder_list(o->path[s], &d->folder[s]));
+            FL_TRY(list_split(o, s, &d->folder[s]));
         }
     }
     const fl_image_folder *train = &d->folder[FL_TRAIN];
@@ -195,7 +204,7 @@ static fl_status list_files(const fl_images_options *o, images_dataset *d)
     FL_TRY(copy_labels(d, given ? o->labels : (const char *const *)train->name,
                        given ? o->n_labels : train->n_classes));
     for (int s = 0; s < N_SPLITS; s++) {
-        if (has_folder(o, s)) {
+        if (d->folder[s].n_classes > 0) {
             FL_TRY(renumber(d, o->path[s], &d->folder[s]));
         }
         d->info.n[s] = d->folder[s].n;
@@ -311,4 +320,10 @@ const fl_images_info *fl_dataset_images_info(const fl_dataset *dataset)
 {
     const images_dataset *d = dataset->self;
     return dataset->ops == &images_ops ? &d->info : NULL;
+}
+
+const char *fl_dataset_images_path(const fl_dataset *dataset, fl_split split, int64_t id)
+{
+    const images_dataset *d = dataset->self;
+    return dataset->ops == &images_ops ? d->folder[split].path[id] : NULL;
 }

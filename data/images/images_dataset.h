@@ -26,6 +26,7 @@ typedef struct fl_images_options {
     /* [n_labels] the classes, in their order; NULL: the folders of the training images */
     const char *const *labels;
     int n_labels;
+    bool loose;         /* labels are not needed: images without folders for classes are fine */
     int64_t keep_bytes; /* images are kept decoded if they take at most this */
     int n_threads;      /* 0: as many as there are processors */
 } fl_images_options;
@@ -45,6 +46,9 @@ typedef struct fl_images_info {
  * Threads  any. Nothing changes afterwards, so forked workers share what was decoded. */
 fl_status fl_dataset_images_open(const fl_images_options *options, fl_dataset *out,
                                  fl_images_info *info) FL_MUST_CHECK;
+
+/* The file of a sample, borrowed; NULL: the data set is of another kind. */
+const char *fl_dataset_images_path(const fl_dataset *dataset, fl_split split, int64_t id);
 
 /* The facts of a data set of this kind, borrowed; NULL for one of another kind. */
 const fl_images_info *fl_dataset_images_info(const fl_dataset *dataset);

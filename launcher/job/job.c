@@ -3,6 +3,7 @@
 #include "launcher/job/text.h"
 
 #include "device/alloc.h"
+#include "device/regular_file.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -101,27 +102,39 @@ static fl_status read_all(int fd, const char *path, char *text, size_t capacity,
     return FL_OK;
 }
 
-fl_status fl_job_load(const char *path, const char *const *overrides, int n_overrides, fl_job *job)
+/* Closes the file. why: it could not be opened */
+static fl_status load_file(int fd, const char *why, const char *path, const char *const *overrides,
+                           int n_overrides, fl_job *job)
 {
     size_t capacity = FL_JOB_FILE_MAX + 1, length = 0; /* one more detects a longer file */
     void *text = NULL;
-    FL_TRY(fl_alloc(capacity, &text));
-    fl_status status = FL_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        status = fl_fail(FL_EIO, "%s: cannot be opened: %s", path, strerror(errno));
-        goto cleanup;
+        return fl_fail(FL_EIO, "%s: cannot be opened: %s", path, why);
     }
-    status = read_all(fd, path, text, capacity, &length); /* ① */
+    fl_status status = fl_alloc(capacity, &text);
+    if (status == FL_OK) {
+        status = read_all(fd, path, text, capacity, &length); /* ① */
+    }
     if (status == FL_OK) {
         status = fl_job_parse(path, text, length, overrides, n_overrides, job);
     }
-cleanup:
-    if (fd >= 0) {
-        close(fd);
-    }
+    close(fd);
     fl_free(text);
     return status;
+}
+
+fl_status fl_job_load(const char *path, const char *const *overrides, int n_overrides, fl_job *job)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return load_file(fd, strerror(errno), path, overrides, n_overrides, job);
+}
+
+fl_status fl_job_load_kept(const char *path, const char *const *overrides, int n_overrides,
+                           fl_job *job)
+{
+    const char *why = NULL;
+    int fd = fl_regular_file_open(AT_FDCWD, path, &why);
+    return load_file(fd, why, path, overrides, n_overrides, job);
 }
 
 double fl_job_dropout(const fl_job *job)

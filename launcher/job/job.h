@@ -17,6 +17,11 @@ enum { FL_PLACE_MAX = FL_TEXT_MAX + 128 };
  * deep nesting, broken YAML. FL_EINVAL with "name:line:column: yaml: ...". */
 fl_status fl_job_screen(const char *name, const char *text, size_t size_bytes) FL_MUST_CHECK;
 
+/* As fl_job_load, of a file that a run keeps in its directory, which may have come from elsewhere:
+ * only a regular file is read. */
+fl_status fl_job_load_kept(const char *path, const char *const *overrides, int n_overrides,
+                           fl_job *job) FL_MUST_CHECK;
+
 /* Fill *job from a screened file, whose name is already in job->origins; *job is undefined on
  * failure. FL_EINVAL with "file:line:column: field: ...". */
 fl_status fl_job_read(const char *text, size_t size_bytes, fl_job *job) FL_MUST_CHECK;

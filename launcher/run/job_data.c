@@ -172,9 +172,10 @@ fl_status fl_job_images_open(const fl_job *job, const fl_image_input *input, fl_
 }
 
 fl_status fl_job_images_open_split(const fl_job *job, const fl_image_input *input, fl_split split,
-                                   fl_dataset *out)
+                                   bool loose, fl_dataset *out)
 {
     fl_images_options options = images_options(job, input);
+    options.loose = loose;
     bool other = split == FL_TEST && job->data.test_path[0] != '\0';
     options.augment = FL_AUGMENT_NONE;
     options.path[split] = other ? job->data.test_path : job->data.path;

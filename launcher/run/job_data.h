@@ -49,8 +49,8 @@ fl_status fl_job_images_open(const fl_job *job, const fl_image_input *input, fl_
                              fl_images_info *info) FL_MUST_CHECK;
 
 /* The same for one split alone, without augmentation. A test folder that the job does not have is
- * data.path. */
+ * data.path. loose: it may be a folder of images without classes, or an image. */
 fl_status fl_job_images_open_split(const fl_job *job, const fl_image_input *input, fl_split split,
-                                   fl_dataset *out) FL_MUST_CHECK;
+                                   bool loose, fl_dataset *out) FL_MUST_CHECK;
 
 #endif

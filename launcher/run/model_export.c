@@ -11,6 +11,7 @@
 #include "device/folders.h"
 #include "device/regular_file.h"
 #include "launcher/hf/hf_files.h"
+#include "launcher/job/job.h"
 #include "launcher/job/text.h"
 #include "launcher/run/export_list.h"
 #include "nn/tensor_copy.h"
@@ -348,7 +349,7 @@ static fl_status copy_inputs(const export_source *s, const export_folder *f)
         return FL_OK;
     }
     if (!fl_hf_files_has_any(folder) && s->saved->job[0] != '\0') {
-        FL_TRY(fl_job_load(s->saved->job, NULL, 0, &job));
+        FL_TRY(fl_job_load_kept(s->saved->job, NULL, 0, &job));
         folder = fl_hf_files_of_job(&job);
     }
     return fl_hf_files_has_any(folder) ? fl_hf_files_copy(folder, f->fd) : FL_OK;

@@ -4,6 +4,7 @@
 #include "device/failure.h"
 #include "device/log.h"
 #include "device/regular_file.h"
+#include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "pipe/cost/plan.h"
 
@@ -503,7 +504,7 @@ static fl_status check_job(const char *run_dir, const fl_job *job)
     snprintf(path, sizeof path, "%s/job.yaml", run_dir);
     FL_TRY(fl_recording_check_job_file(run_dir));
     FL_TRY(fl_alloc(sizeof *there, (void **)&there));
-    fl_status status = fl_job_load(path, NULL, 0, there);
+    fl_status status = fl_job_load_kept(path, NULL, 0, there);
     if (status == FL_OK) {
         status = compare_jobs(run_dir, job, there);
     }

@@ -13,7 +13,7 @@
 
 enum { CLASSES_TEXT_MAX = 1200 };
 
-static bool has_override(const fl_use_request *r, const char *path)
+bool fl__use_has_override(const fl_use_request *r, const char *path)
 {
     size_t n = strlen(path);
     for (int i = 0; i < r->n_overrides; i++) {
@@ -47,7 +47,7 @@ static fl_status check_classes(const fl_use_request *r, const fl_use *use)
     const int *given = use->job.data.classes;
     int64_t n = use->job.data.n_classes;
     char found[CLASSES_TEXT_MAX], allowed[CLASSES_TEXT_MAX];
-    bool any = has_override(r, "data.classes") || (r->job != NULL && n > 0);
+    bool any = fl__use_has_override(r, "data.classes") || (r->job != NULL && n > 0);
     if (!any || (n == c->n_classes && memcmp(given, c->classes, (size_t)n * sizeof *given) == 0)) {
         return FL_OK;
     }
@@ -101,7 +101,7 @@ static bool has_job(const fl_use_request *r, const fl_use *use)
 
 static fl_status check_data_given(const fl_use_request *r, const fl_use *use)
 {
-    return has_job(r, use) || has_override(r, "data.path")
+    return has_job(r, use) || fl__use_has_override(r, "data.path")
                ? FL_OK
                : fl_fail(FL_EINVAL,
                          "%s: the data to use it on is missing: give --data PATH or a job file",
@@ -120,7 +120,7 @@ static bool has_files(const fl_job *job)
 static fl_status check_test_given(const fl_use_request *r, const fl_use *use)
 {
     if (use->split != FL_TEST || !has_files(&use->job) || use->job.data.test_path[0] != '\0' ||
-        r->job != NULL || !has_job(r, use) || has_override(r, "data.path")) {
+        r->job != NULL || !has_job(r, use) || fl__use_has_override(r, "data.path")) {
         return FL_OK;
     }
     return fl_fail(FL_EINVAL,
@@ -137,7 +137,7 @@ static bool uses_folders(const fl_use_request *r, const fl_use *use)
 }
 
 /* Image files for a model that was trained on such. */
-static fl_status open_folders(fl_use *use)
+static fl_status open_folders(const fl_use_request *r, fl_use *use)
 {
     const fl_model_config *c = &use->config;
     fl_image_input input = fl_job_image_input(&use->job);
@@ -150,7 +150,7 @@ static fl_status open_folders(fl_use *use)
     input.size = c->vit.height;
     input.labels = c->labels;
     input.n_labels = c->n_labels;
-    return fl_job_images_open_split(&use->job, &input, use->split, &use->whole);
+    return fl_job_images_open_split(&use->job, &input, use->split, r->predicts, &use->whole);
 }
 
 static fl_status build_vit(const fl_use_request *r, fl_use *use)
@@ -158,7 +158,7 @@ static fl_status build_vit(const fl_use_request *r, fl_use *use)
     fl_idx_info info;
     FL_TRY(check_data_given(r, use));
     if (uses_folders(r, use)) {
-        FL_TRY(open_folders(use));
+        FL_TRY(open_folders(r, use));
     } else {
         FL_TRY(open_idx(r, use, &info));
         FL_TRY(check_images(use, &info));
@@ -173,7 +173,7 @@ static fl_status open_text(const fl_use_request *r, fl_use *use, const char *fol
                            int64_t max_tokens)
 {
     const fl_job *job = &use->job;
-    bool given = use->split == FL_TRAIN || has_override(r, "data.path");
+    bool given = use->split == FL_TRAIN || fl__use_has_override(r, "data.path");
     bool none = job->data.tokenizer[0] == '\0';
     fl_text_options options = {.tokenizer = none ? folder : job->data.tokenizer,
                                .max_tokens = max_tokens};
@@ -188,7 +188,7 @@ static fl_status open_text(const fl_use_request *r, fl_use *use, const char *fol
 
 static fl_status build_plugin(const fl_use_request *r, fl_use *use)
 {
-    if (!has_override(r, "model.plugin")) {
+    if (!fl__use_has_override(r, "model.plugin")) {
         snprintf(use->job.model.plugin, sizeof use->job.model.plugin, "%s", use->config.plugin);
     }
     if (has_files(&use->job) && use->job.data.test_path[0] == '\0') {
@@ -214,7 +214,7 @@ static fl_status build_hf_text(const fl_use_request *r, fl_use *use, const char 
     return fl_hf_model_create(&use->config.hf, 0, &use->model);
 }
 
-static fl_status open_hf_folders(fl_use *use)
+static fl_status open_hf_folders(const fl_use_request *r, fl_use *use)
 {
     const fl_hf_config *c = &use->config.hf;
     fl_image_input input;
@@ -227,7 +227,7 @@ static fl_status open_hf_folders(fl_use *use)
     }
     input.labels = c->labels;
     input.n_labels = c->n_labels;
-    FL_TRY(fl_job_images_open_split(&use->job, &input, use->split, &use->whole));
+    FL_TRY(fl_job_images_open_split(&use->job, &input, use->split, r->predicts, &use->whole));
     return fl_hf_model_create(c, c->n_classes, &use->model);
 }
 
@@ -235,7 +235,7 @@ static fl_status build_hf_images(const fl_use_request *r, fl_use *use)
 {
     fl_idx_info info;
     if (use->job.data.kind == FL_DATA_IMAGES) {
-        return open_hf_folders(use);
+        return open_hf_folders(r, use);
     }
     use->config.normalization = fl_hf_normalization(&use->config.hf);
     FL_TRY(open_idx(r, use, &info));

@@ -67,16 +67,37 @@ static fl_status check_override(const char *text)
         fl_shown(text, n, shown));
 }
 
-static fl_status load_job(const fl_use_request *r, fl_use *use)
+static fl_status load_with(const fl_use_request *r, const char *const *overrides, int n,
+                           fl_use *use)
 {
     static const char empty[] = "name: use\n";
-    const char *path = r->job != NULL ? r->job : use->saved.job;
+    if (r->job != NULL) {
+        return fl_job_load(r->job, overrides, n, &use->job);
+    }
+    return use->saved.job[0] != '\0'
+               ? fl_job_load_kept(use->saved.job, overrides, n, &use->job)
+               : fl_job_parse("", empty, sizeof empty - 1, overrides, n, &use->job);
+}
+
+/* A pass accumulates nothing, so that pipe.m of the command line is not compared with what the run
+ * accumulated. */
+static fl_status load_job(const fl_use_request *r, fl_use *use)
+{
+    const char **overrides = NULL;
+    int n = 0;
     for (int i = 0; i < r->n_overrides; i++) {
         FL_TRY(check_override(r->overrides[i]));
     }
-    return path[0] != '\0'
-               ? fl_job_load(path, r->overrides, r->n_overrides, &use->job)
-               : fl_job_parse("", empty, sizeof empty - 1, r->overrides, r->n_overrides, &use->job);
+    FL_TRY(fl_alloc_array((size_t)r->n_overrides + 1, sizeof *overrides, (void **)&overrides));
+    if (fl__use_has_override(r, "pipe.m")) {
+        overrides[n++] = "train.accumulate=1";
+    }
+    for (int i = 0; i < r->n_overrides; i++) {
+        overrides[n++] = r->overrides[i];
+    }
+    fl_status status = load_with(r, overrides, n, use);
+    fl_free(overrides);
+    return status;
 }
 
 /* ---- ④ ---- */

@@ -1,5 +1,6 @@
 #include "launcher/worker/prediction.h"
 
+#include "data/images/images_dataset.h"
 #include "data/text/lines_dataset.h"
 #include "data/view.h"
 #include "device/alloc.h"
@@ -196,6 +197,19 @@ static fl_sample_id find_own(const fl_prediction *p, const fl_outputs *outputs, 
     return fl_view_own(p->dataset, outputs->split, outputs->ids[s]);
 }
 
+/* The file of an image. */
+static void put_file(fl_prediction *p, const fl_outputs *outputs, int64_t s)
+{
+    if (p->whole == NULL) {
+        return;
+    }
+    const fl_sample_id own = find_own(p, outputs, s);
+    const char *path = fl_dataset_images_path(p->whole, own.split, own.id);
+    if (path != NULL) {
+        fl_json_text(&p->line, "file", path);
+    }
+}
+
 fl_status fl_prediction_write(fl_prediction *prediction, const fl_outputs *outputs, int64_t s,
                               int64_t id)
 {
@@ -210,6 +224,7 @@ fl_status fl_prediction_write(fl_prediction *prediction, const fl_outputs *outpu
     } else {
         put_label(prediction, &outputs->targets, s);
     }
+    put_file(prediction, outputs, s);
     if (prediction->squad != NULL) {
         FL_TRY(put_answer(prediction, find_own(prediction, outputs, s), rows));
     } else if (outputs->losses == NULL) {

@@ -81,13 +81,16 @@ static fl_status make_file(fl_model_file *file, int run_fd, bool replaces)
         return fl_fail(FL_EIO, "%s is there already; name another run directory", FL_MODEL_PATH);
     }
     file->run_fd = run_fd;
-    file->folder_fd = openat(run_fd, FL_MODEL_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (replaces && file->folder_fd >= 0) {
+    file->folder_fd =
+        openat(run_fd, FL_MODEL_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (file->folder_fd < 0) {
+        return fl_fail(FL_EIO, "cannot use %s: it must be a folder of this run, and no link: %s",
+                       FL_MODEL_FOLDER, strerror(errno));
+    }
+    if (replaces) {
         unlinkat(file->folder_fd, PART_FILE, 0); /* of a controller that was killed */
     }
-    file->fd = file->folder_fd < 0 ? -1
-                                   : openat(file->folder_fd, PART_FILE,
-                                            O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    file->fd = openat(file->folder_fd, PART_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file->fd < 0) {
         return errno == EEXIST
                    ? fl_fail(FL_EIO,

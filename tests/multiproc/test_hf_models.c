@@ -107,6 +107,17 @@ static void test_hf_models__gpt2_takes_the_step_of_transformers(void **state)
     program_same_step(root, GPT2 "/model", "old/model", GPT2 "/stepped.safetensors", TOLERANCE);
 }
 
+/* The model of another run would be replaced. */
+static void test_hf_models__a_run_writes_into_no_linked_folder(void **state)
+{
+    (void)state;
+    program_shell(root, "mkdir mine linked && ln -s ../mine linked/model");
+    program_run(root, 2, "run gpt2.yaml --run-dir linked");
+    assert_non_null(strstr(program_result.err,
+                           "cannot use model: it must be a folder of this run, and no link: "));
+    program_shell(root, "test -z \"$(ls mine)\"");
+}
+
 /* A checkpoint has Frostline's own names and shapes; exported it is the model that the run left. */
 static void test_hf_models__gpt2_goes_out_as_it_came_in(void **state)
 {
@@ -131,6 +142,12 @@ static void test_hf_models__gpt2_is_used_by_its_folder(void **state)
     assert_true(run < stored_loss(GPT2 "/loss.txt"));
     program_run(root, 0, "evaluate exported gpt2.yaml --json");
     assert_true(printed("loss") == run);
+    write_job("accumulated.yaml",
+              "model: {kind: hf, path: " GPT2 "/model, dropout: 0}\n"
+              "data: {kind: text, path: {train: " GPT2 "/text.txt, test: " GPT2
+              "/text.txt}, max_tokens: 16}\ntrain: {batch: 2, accumulate: 3}\n");
+    program_run(root, 0, "evaluate exported accumulated.yaml --set pipe.m=1 --json");
+    assert_true(fabs(printed("loss") - run) <= 1e-12 * run);
     program_run(root, 0, "evaluate exported --data " GPT2 "/text.txt --json");
     assert_true(printed("samples") == 4); /* blocks of as many tokens as it has positions */
 }
@@ -315,6 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hf_models__gpt2_computes_the_loss_of_transformers),
         cmocka_unit_test(test_hf_models__gpt2_takes_the_step_of_transformers),
+        cmocka_unit_test(test_hf_models__a_run_writes_into_no_linked_folder),
         cmocka_unit_test(test_hf_models__gpt2_goes_out_as_it_came_in),
         cmocka_unit_test(test_hf_models__gpt2_is_used_by_its_folder),
         cmocka_unit_test(test_hf_models__gpt2_tells_the_perplexity_of_each_line),

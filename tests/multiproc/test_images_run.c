@@ -122,6 +122,25 @@ static void test_images_run__the_model_is_used_by_its_folder(void **state)
         strstr(program_result.err, "some: the class glove found, allowed: one of the 3"));
 }
 
+/* Images without folders for classes, and one image alone: they get what they get in the folder of
+ * their class, but no label. */
+static void test_images_run__predicts_loose_files(void **state)
+{
+    (void)state;
+    program_shell(root, "mkdir loose && cp data/test/shirt/* loose && echo x > loose/notes.txt");
+    program_run(root, 0, "predict hf/model --data data/test --out all.jsonl");
+    program_run(root, 0, "predict hf/model --data loose --out loose.jsonl");
+    program_shell(root, "grep 'test/shirt/' all.jsonl | sed 's/.*\"prediction\"//' >a && "
+                        "sed 's/.*\"prediction\"//' loose.jsonl >b && cmp a b && test -s a && "
+                        "grep -q '\"file\": \"loose/' loose.jsonl && ! grep -q label loose.jsonl");
+    program_run(root, 0, "predict hf/model --data $(ls loose/* | head -n 1) --out one.jsonl");
+    program_shell(root, "head -n 1 loose.jsonl | cmp - one.jsonl");
+    program_run(root, 2, "evaluate hf/model --data loose");
+    assert_non_null(strstr(program_result.err, "loose: 0 folders found, allowed: a folder for"));
+    program_run(root, 2, "predict hf/model --data loose/notes.txt");
+    assert_non_null(strstr(program_result.err, "data.path: loose/notes.txt: "));
+}
+
 /* Crops and flips are those of seed, epoch and sample: no plan changes what is learned, and a
  * replay repeats it to the last bit. */
 static void test_images_run__augmentation_does_not_depend_on_the_plan(void **state)
@@ -173,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_images_run__a_folder_model_takes_the_step_of_transformers),
         cmocka_unit_test(test_images_run__the_model_is_used_by_its_folder),
+        cmocka_unit_test(test_images_run__predicts_loose_files),
         cmocka_unit_test(test_images_run__augmentation_does_not_depend_on_the_plan),
         cmocka_unit_test(test_images_run__refuses_with_the_place),
     };

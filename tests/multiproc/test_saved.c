@@ -206,6 +206,9 @@ static void test_saved__a_pipe_is_no_file(void **state)
         shell(2, "timeout 20 $F export m --to e; c=$?; rm -r m; test ! -e e && exit $c");
         says("regular file", result.err);
     }
+    shell(2, "cp -r run m; rm m/job.yaml; mkfifo m/job.yaml; timeout 20 $F evaluate m; c=$?; "
+             "rm -r m; exit $c");
+    says("m/job.yaml: cannot be opened: not a regular file", result.err);
 }
 
 /* ---- classes ---- */
