@@ -267,6 +267,14 @@ void fl_progress_cache(fl_progress *progress, const fl_cache_report *report)
     }
 }
 
+/* A text that begins with the name of its line does not repeat it. */
+static void summary_line(FILE *out, const char *name, const char *text)
+{
+    size_t n = strlen(name);
+    bool repeats = strncmp(text, name, n) == 0 && text[n] == ' ';
+    fprintf(out, "  %-14s %s\n", name, text + (repeats ? n + 1 : 0));
+}
+
 static void summary_of_training(FILE *out, const fl_run_result *result)
 {
     char training[24], all[24], value[VALUE_BYTES];
@@ -405,9 +413,9 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
     summary_of_training(out, result);
     if (result->best_epoch > 0) {
         char best[FL_PROGRESS_BEST_BYTES];
-        fprintf(out, "  %-14s %s\n", result->ended_early ? "ended early" : "best",
-                fl_progress_best(options->job, options->n_validation > 0, result->best,
-                                 result->best_epoch, best));
+        fl_progress_best(options->job, options->n_validation > 0, result->best, result->best_epoch,
+                         best);
+        summary_line(out, result->ended_early ? "ended early" : "best", best);
     }
     summary_of_plan(out, options->plan);
     if (end->tuning[0] != 0) {

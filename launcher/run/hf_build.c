@@ -5,6 +5,7 @@
 #include "data/table/table_dataset.h"
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "device/plural.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/job_data.h"
@@ -129,11 +130,12 @@ static fl_status build_table(const fl_hf_config *config, const fl_job *job, fl_m
                              fl_dataset *dataset)
 {
     fl_table_info info = {0};
+    char found[FL_COUNT_BYTES];
     FL_TRY(open_table(config, job, dataset, &info));
     if (info.n_classes < 2) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.label", "data.path"),
-                             "found %d classes in the training file, allowed: 2 or more",
-                             info.n_classes);
+                             "found %s in the training file, allowed: 2 or more",
+                             fl_count(info.n_classes, "class", found));
     }
     return fl_hf_model_create(config, info.n_classes, model);
 }

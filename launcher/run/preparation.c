@@ -256,8 +256,9 @@ static fl_status open_init(fl_preparation *p)
         status = fl_init_weights_take(p->model, path, p->job->model.init_allow, &file, &p->init);
         fl_safetensors_close(&file);
     }
-    return status == FL_OK ? FL_OK
-                           : fl_fail_field(status, FL_FIELDS("model.init"), "%s", fl_errmsg());
+    return status == FL_OK || fl_failure_field(0) != NULL
+               ? status
+               : fl_fail_field(status, FL_FIELDS("model.init"), "%s", fl_errmsg());
 }
 
 /* The layers have run once on the largest shape of the data set. Here they run on the longest and

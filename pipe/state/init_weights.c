@@ -1,6 +1,7 @@
 #include "pipe/state/init_weights.h"
 
 #include "device/alloc.h"
+#include "device/failure.h"
 #include "device/plural.h"
 #include "nn/model.h"
 #include "nn/tensor_copy.h"
@@ -234,9 +235,9 @@ static fl_status check_allow(const fl_init_weights *init, const fl_model *model)
     }
     return init->allow[0] == '\0'
                ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "neither the model nor the file has a layer \"%s\", which may differ",
-                         init->allow);
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("model.init_allow"),
+                               "found %s, allowed: a layer of the model or of the file",
+                               init->allow);
 }
 
 /* ---- open, read ---- */

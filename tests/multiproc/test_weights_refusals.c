@@ -79,7 +79,9 @@ static const refusal refusals[] = {
      "does not fit the model vit:\n  31 tensors of"},
     {"true", INIT "x --set model.blocks=3", "blocks.3.attn.qkv.weight"},
     {"true", INIT "x --set model.blocks=1", "blocks.2.attn.qkv.weight"},
-    {"true", INIT "x --set model.init_allow=tail", "has a layer \"tail\", which may differ"},
+    {"true", INIT "x --set model.init_allow=tail",
+     "model.init_allow=tail: "
+     "model.init_allow: found tail, allowed: a layer of the model or of the file"},
     {"rm -r model checkpoints", INIT "x", "x: this run has left no model and no checkpoint"},
     {"truncate -s -5 model/model.safetensors", INIT "x", "do not lie within the "},
     {"truncate -s 4 model/model.safetensors", INIT "x", "x/model/model.safetensors: "},
