@@ -5,7 +5,7 @@
 enum {
     PERIOD_US = 100 * 1000,
     COUNTED_US = 250 * 1000, /* what one look adds at most: the controller may have been away */
-    IDLE_PART = 20,          /* asleep: less than one part in so many of a processor */
+    IDLE_PART = 20,          /* asleep: less than 1 / IDLE_PART of a processor */
     LONGER_TIMES = 8,
     CHUNK = 64,
 };

@@ -58,7 +58,7 @@ static fl_status check_line_end(int fd, const char *name, int64_t place)
     return FL_OK;
 }
 
-/* The number of the step in the line that ends at `place`; -1: there is none. */
+/* The number of the step in the line that ends at `place`; -1: no such line. */
 static int64_t last_step(int fd, int64_t place)
 {
     char text[LINE_BYTES_MAX];

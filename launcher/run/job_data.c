@@ -109,8 +109,8 @@ fl_status fl_job_text_open(const fl_job *job, const char *tokenizer, fl_dataset 
 
 /* ---- images ---- */
 
-/* Of the memory that the machine has available, images may take one part in so many; otherwise they
- * are decoded as they are read. */
+/* Images that take more than 1 / KEPT_PART of the memory that the machine has available are decoded
+ * as they are read. */
 enum { KEPT_PART = 2, IMAGE_SIZE = 32, IMAGE_CHANNELS = 3 };
 
 static fl_images_options images_options(const fl_job *job, const fl_image_input *input)

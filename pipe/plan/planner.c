@@ -52,7 +52,7 @@ static int smaller(int a, int b)
 typedef struct fit_question {
     const planner *p;
     fl_grid grid;
-    int64_t n_units;   /* a micro-batch is so many times what p->memory holds */
+    int64_t n_units;   /* a micro-batch is n_units times what p->memory holds */
     int64_t n_samples; /* of a micro-batch */
 } fit_question;
 

@@ -18,6 +18,22 @@ static const float start[N] = {1.0f, -0.5f, 0.25f, 3.0f};
 static const float grads[N_STEPS][N] = {
     {0.1f, -2.0f, 1e-4f, 0.0f}, {0.2f, 1.0f, -3e-4f, 0.5f}, {-0.4f, 0.5f, 2e-4f, 1e-7f}};
 
+/* One step, after which the weights are PyTorch's. */
+static void check_step(fl_device *device, const fl_job *job, int step, double grad_scale,
+                       const fl_update *updates, int n_updates, const float w[N],
+                       const double wanted[N])
+{
+    assert_int_equal(
+        fl_optimizer_step(device, NULL, job, step, job->train.lr, grad_scale, updates, n_updates),
+        FL_OK);
+    for (int i = 0; i < N; i++) {
+        if (!(fabs((double)w[i] - wanted[i]) <= 2e-7 * fabs(wanted[i]))) {
+            fail_msg("step %d, element %d: %.9g, PyTorch has %.9g", step, i, (double)w[i],
+                     wanted[i]);
+        }
+    }
+}
+
 static void check_steps(const fl_job *job, bool decay, float grad_scale,
                         const double wanted[N_STEPS][N])
 {
@@ -36,14 +52,8 @@ static void check_steps(const fl_job *job, bool decay, float grad_scale,
                                   .n = N,
                                   .weight_decay = decay ? (float)job->train.weight_decay : 0.0f,
                                   .rate = 1.0f};
-        assert_int_equal(fl_optimizer_step(device, NULL, job, step, job->train.lr,
-                                           (double)grad_scale, &update, 1),
-                         FL_OK);
+        check_step(device, job, step, (double)grad_scale, &update, 1, w, wanted[step]);
         for (int i = 0; i < N; i++) {
-            if (!(fabs((double)w[i] - wanted[step][i]) <= 2e-7 * fabs(wanted[step][i]))) {
-                fail_msg("step %d, element %d: %.9g, PyTorch has %.9g", step, i, (double)w[i],
-                         wanted[step][i]);
-            }
             assert_true(g[i] == grads[step][i] / grad_scale);
         }
     }
@@ -123,14 +133,7 @@ static void check_rates(const fl_job *job, const double wanted[N_STEPS][N])
                                   .weight_decay = (float)job->train.weight_decay,
                                   .rate = 1.0f / (float)(1 << i)};
         }
-        assert_int_equal(fl_optimizer_step(device, NULL, job, step, job->train.lr, 1.0, list, N),
-                         FL_OK);
-        for (int i = 0; i < N; i++) {
-            if (!(fabs((double)w[i] - wanted[step][i]) <= 2e-7 * fabs(wanted[step][i]))) {
-                fail_msg("step %d, group %d: %.9g, PyTorch has %.9g", step, i, (double)w[i],
-                         wanted[step][i]);
-            }
-        }
+        check_step(device, job, step, 1.0, list, N, w, wanted[step]);
     }
     fl_device_destroy(&device);
 }
