@@ -178,11 +178,15 @@ static bool is_kept(const char *line, size_t n, int64_t step)
     return kept;
 }
 
+/* Up to the end, or to zeros, as a power failure leaves them. */
 static bool copy_kept(FILE *from, FILE *to, int64_t step)
 {
     char line[HASH_LINE_MAX];
     while (fgets(line, sizeof line, from) != NULL) {
         size_t n = strlen(line);
+        if (n + 1 < sizeof line && (n == 0 || line[n - 1] != '\n')) {
+            break;
+        }
         if (is_kept(line, n, step) && fwrite(line, 1, n, to) != n) {
             return false;
         }

@@ -74,6 +74,18 @@ static void skip_long(line_reader *r)
     r->n = 0;
 }
 
+/* A power failure, or a hole in the file, leaves zeros of any length. What follows the first of
+ * them is one bad line, and is not read. */
+static fl_status end_at_zeros(line_reader *r, const char *zero)
+{
+    r->n = (size_t)(zero - r->buffer);
+    FL_TRY(take_whole(r));
+    r->n = 0;
+    r->lines->n++;
+    bad_line(r->lines, "zero bytes, behind which nothing is read");
+    return FL_OK;
+}
+
 static fl_status read_all(line_reader *r, int fd)
 {
     for (;;) {
@@ -86,6 +98,10 @@ static fl_status read_all(line_reader *r, int fd)
         }
         if (n <= 0) {
             break;
+        }
+        const char *zero = memchr(r->buffer + r->n, 0, (size_t)n);
+        if (zero != NULL) {
+            return end_at_zeros(r, zero);
         }
         r->n += (size_t)n;
         FL_TRY(take_whole(r));

@@ -257,6 +257,25 @@ static void test_report__a_line_without_end_does_not_hide_the_next(void **state)
     fl_report_fini(&report);
 }
 
+/* A hole of 64 GiB takes no disk, but would take long to read. */
+static void test_report__nothing_is_read_behind_zeros(void **state)
+{
+    (void)state;
+    fl_report report;
+    char path[256];
+    put("events.jsonl", "w", "{\"event\":\"run.started\",\"job\":\"toy\"}\n{\"ev");
+    snprintf(path, sizeof path, "%s/events.jsonl", root);
+    assert_int_equal(truncate(path, INT64_C(1) << 36), 0);
+    put("events.jsonl", "a", "\n{\"event\":\"run.finished\",\"steps\":7}\n");
+    char *page = page_of(&report);
+    assert_int_equal(report.n_events, 1);
+    assert_int_equal(report.events_file.n, 2);
+    expect(page, "events.jsonl: 1 of 2 lines could not be read; the first is line 2: zero bytes, "
+                 "behind which nothing is read.");
+    free(page);
+    fl_report_fini(&report);
+}
+
 /* A resumed run continues its files without a gap or a repeated step. Lines that repeat a step are
  * damage: curves and times over them would go back. */
 static void test_report__a_repeated_step_is_a_line_that_cannot_be_read(void **state)
@@ -460,6 +479,7 @@ int main(void)
         TEST(test_report__says_why_a_run_failed),
         TEST(test_report__counts_what_it_cannot_read),
         TEST(test_report__a_line_without_end_does_not_hide_the_next),
+        TEST(test_report__nothing_is_read_behind_zeros),
         TEST(test_report__a_repeated_step_is_a_line_that_cannot_be_read),
         TEST(test_report__a_resumed_run_shows_where_it_continued),
         TEST(test_report__a_pipe_in_place_of_a_file_is_not_waited_for),
