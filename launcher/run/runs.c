@@ -187,15 +187,19 @@ static void read_steps(int dir, char *buffer, fl_run_entry *entry)
     }
 }
 
-/* The offset of the last place where the file has `needle`; -1: it has none. */
+/* The offset of the last place where the file has `needle`; -1: it has none. Nothing is read behind
+ * zeros, which a power failure or a hole leaves, of any length. */
 static off_t find_last(int fd, const char *needle, char *buffer)
 {
     size_t length = strlen(needle);
+    const char *zero = NULL;
     off_t found = -1;
     ssize_t n;
-    for (off_t from = 0; (n = pread(fd, buffer, LINE_MAX_BYTES, from)) >= (ssize_t)length;
+    for (off_t from = 0;
+         zero == NULL && (n = pread(fd, buffer, LINE_MAX_BYTES, from)) >= (ssize_t)length;
          from += n - (ssize_t)length + 1) {
-        const char *end = buffer + n, *at = buffer;
+        zero = memchr(buffer, 0, (size_t)n);
+        const char *end = zero == NULL ? buffer + n : zero, *at = buffer;
         while ((at = memmem(at, (size_t)(end - at), needle, length)) != NULL) {
             found = from + (at - buffer);
             at++;
