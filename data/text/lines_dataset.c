@@ -114,10 +114,10 @@ static fl_status copy_part(const lines_dataset *d, fl_split split, int64_t id, i
     FL_TRY(fl__sample_check_id(id, count_samples(d, split)));
     const fl_token_samples *tokens = &d->split[split].tokens;
     const fl_line_part p = describe_part(d, split, id);
-    const int32_t *begin = &tokens->ids[tokens->begin[p.line] + p.part * d->max_targets];
     out[0] = 0; /* stands in where nothing is predicted */
     if (p.n_targets > 0) {
-        memcpy(out, begin + shift, (size_t)p.n_targets * sizeof *out);
+        memcpy(out, &tokens->ids[tokens->begin[p.line] + p.part * d->max_targets + shift],
+               (size_t)p.n_targets * sizeof *out);
     }
     return FL_OK;
 }

@@ -109,6 +109,9 @@ static fl_status append_types(text_block *b, const fl_tokens *tokens)
 static fl_status append_tokens(text_block *b, const fl_tokens *tokens)
 {
     size_t n = (size_t)tokens->n;
+    if (n == 0) {
+        return FL_OK;
+    }
     FL_TRY(fl_alloc_room((void **)&b->ids, b->n, n, sizeof *b->ids, &b->ids_room));
     memcpy(b->ids + b->n, tokens->ids, n * sizeof *b->ids);
     if (tokens->types != NULL) {
