@@ -10,12 +10,12 @@
 #define GET(field) atomic_load_explicit(&(field), memory_order_relaxed)
 #define SET(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
 
-static bool write_unit(fl_cache *c, uint32_t unit, const float *values, int64_t n, uint64_t seed)
+static bool write_unit(fl_cache *c, uint32_t unit, const void *values, int64_t n, uint64_t seed)
 {
     bool in_memory = unit < c->n_memory;
     size_t bytes = fl_pool_stored_bytes(c, n);
     unsigned char *to = in_memory ? c->memory + (size_t)unit * c->unit_bytes : c->staging;
-    if (c->o.dtype == FL_BF16) {
+    if (c->o.values != c->o.dtype) {
         fl_bf16_narrow(values, n, (uint16_t *)(void *)to);
     } else {
         memcpy(to, values, bytes);
@@ -39,12 +39,13 @@ static bool fits(const fl_cache *c, int64_t n)
 }
 
 static bool write_value(fl_cache *c, uint32_t head, int64_t key, uint64_t print,
-                        const float *values, int64_t n)
+                        const unsigned char *values, int64_t n)
 {
     uint32_t unit = head;
     for (int64_t first = 0; first < n; first += c->o.unit_elements) {
         int64_t left = n - first, m = left < c->o.unit_elements ? left : c->o.unit_elements;
-        if (!write_unit(c, unit, values + first, m, fl_pool_seed(key, print, first))) {
+        if (!write_unit(c, unit, values + (size_t)first * c->value_bytes, m,
+                        fl_pool_seed(key, print, first))) {
             return false;
         }
         unit = GET(c->unit[unit].next);
@@ -58,7 +59,7 @@ static bool is_same(const fl_cell *unit, int level, uint64_t print, int64_t n)
            GET(unit->n_elements) == n;
 }
 
-static bool put_value(fl_cache *c, int64_t key, int level, uint64_t print, const float *values,
+static bool put_value(fl_cache *c, int64_t key, int level, uint64_t print, const void *values,
                       int64_t n, int64_t now)
 {
     int64_t when = c->o.future.next_use(c->o.future.context, key, now);
@@ -86,7 +87,7 @@ static bool put_value(fl_cache *c, int64_t key, int level, uint64_t print, const
     return true;
 }
 
-bool fl_cache_put(fl_cache *c, int64_t key, int level, uint64_t print, const float *values,
+bool fl_cache_put(fl_cache *c, int64_t key, int level, uint64_t print, const void *values,
                   int64_t n, int64_t now)
 {
     if (!fits(c, n) || !fl_pool_lock(c)) {

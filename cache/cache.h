@@ -1,8 +1,8 @@
 /* The frozen-activation cache: it stores what the frozen blocks compute for a sample, so that no
  * frozen layer runs twice on the same sample. All workers of a host share one store.
  *
- * A value is a sample's activation behind the first `level` layers, [n] fp32 elements, all rows. It
- * is valid as long as the weights of those layers do not change. A fingerprint identifies them: a
+ * A value is a sample's activation behind the first `level` layers, [n] elements, all rows. It is
+ * valid as long as the weights of those layers do not change. A fingerprint identifies them: a
  * reader names the fingerprint that it expects at each level and accepts no other value.
  *
  *     fl_cache_create ①  the controller, before it forks: anonymous memory that every process
@@ -41,7 +41,8 @@ typedef struct fl_cache_options {
     int64_t n_keys;         /* keys are 0 .. n_keys - 1 */
     int64_t unit_elements;  /* of a unit: the size of a value when all have the same */
     int64_t value_elements; /* of the largest value */
-    fl_dtype dtype;         /* how values are stored: FL_F32 or FL_BF16 */
+    fl_dtype values;        /* the type of values as callers have them: FL_F32 or FL_BF16 */
+    fl_dtype dtype;         /* how they are stored: alike, or FL_F32 as FL_BF16 */
     int64_t memory_bytes;   /* budget of the memory tier, its own tables included */
     int64_t disk_bytes;     /* budget of the disk tier; 0: none */
     const char *path;       /* the folder for it; copied nowhere, used at creation only */
@@ -79,14 +80,14 @@ typedef enum fl_cache_found {
 /* Copy the value of `key` to out [at most max_elements], if there is one that prints accept.
  * *level is the number of layers below it, *n its number of elements. A damaged value is dropped
  * and counts as a miss. No allocation, no lock, no wait. */
-fl_cache_found fl_cache_get(fl_cache *cache, const fl_cache_prints *prints, int64_t key, float *out,
+fl_cache_found fl_cache_get(fl_cache *cache, const fl_cache_prints *prints, int64_t key, void *out,
                             int64_t max_elements, int *level, int64_t *n);
 
 /* A requested value. The reader sets key and out [max_elements]; the call sets the rest, level and
  * n only if a value was found. */
 typedef struct fl_cache_want {
     int64_t key;
-    float *out;
+    void *out;
     int64_t max_elements;
     fl_cache_found found;
     int level;
@@ -102,7 +103,7 @@ void fl_cache_get_all(fl_cache *cache, const fl_cache_prints *prints, fl_cache_w
  * next use that counts is the first from then on. Returns whether the value was stored: false if
  * all stored values are used sooner, if n is 0 or larger than value_elements, or if the disk
  * refused. */
-bool fl_cache_put(fl_cache *cache, int64_t key, int level, uint64_t print, const float *values,
+bool fl_cache_put(fl_cache *cache, int64_t key, int level, uint64_t print, const void *values,
                   int64_t n, int64_t now);
 
 /* Drop every value that prints do not accept. */

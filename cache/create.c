@@ -44,6 +44,7 @@ static void set_sizes(fl_cache *c, const fl_cache_options *options)
     c->o.path = NULL;
     c->fd = -1;
     c->element_bytes = fl_dtype_size(options->dtype);
+    c->value_bytes = fl_dtype_size(options->values);
     c->unit_bytes = lines((size_t)options->unit_elements * c->element_bytes);
 }
 
@@ -164,7 +165,8 @@ static fl_status check_options(const fl_cache_options *o)
 {
     bool sound = o->n_keys > 0 && o->unit_elements > 0 && o->value_elements > 0 &&
                  o->value_elements <= UINT32_MAX && o->memory_bytes >= 0 && o->disk_bytes >= 0 &&
-                 (o->dtype == FL_F32 || o->dtype == FL_BF16);
+                 (o->dtype == FL_F32 || o->dtype == FL_BF16) &&
+                 (o->values == FL_F32 || o->values == o->dtype);
     return sound ? FL_OK
                  : fl_fail(FL_EINVAL, "a cache of %lld samples in units of %lld elements",
                            (long long)o->n_keys, (long long)o->unit_elements);

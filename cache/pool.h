@@ -47,7 +47,7 @@ typedef struct fl_pool_header {
 struct fl_cache {
     fl_cache_options o;
     size_t unit_bytes;
-    size_t element_bytes;
+    size_t element_bytes, value_bytes; /* of an element as it is stored, and as callers have it */
     uint32_t n_memory, n_units; /* units below n_memory are in memory, the others in the file */
     void *mapping;
     size_t mapping_bytes;

@@ -48,10 +48,10 @@ static copied read_file(fl_cache *c, uint32_t unit, size_t bytes, patience p, vo
 }
 
 /* Copy the elements of one unit as they are at this moment; *checksum is theirs. */
-static copied read_unit(fl_cache *c, uint32_t unit, int64_t n, uint64_t seed, patience p,
-                        float *out, uint64_t *checksum)
+static copied read_unit(fl_cache *c, uint32_t unit, int64_t n, uint64_t seed, patience p, void *out,
+                        uint64_t *checksum)
 {
-    bool narrow = c->o.dtype == FL_BF16;
+    bool narrow = c->o.values != c->o.dtype;
     size_t bytes = fl_pool_stored_bytes(c, n);
     unsigned char *to = (unsigned char *)out + (narrow ? bytes : 0);
     const unsigned char *from = to;
@@ -94,7 +94,7 @@ static bool look_up(const fl_cache *c, const fl_cache_prints *prints, int64_t ke
 
 /* All units of the value. Whether it stayed what it was is known only at the end: until then,
  * anything may be read, and nothing is believed. */
-static copied copy_value(fl_cache *c, int64_t key, const found *f, patience p, float *out)
+static copied copy_value(fl_cache *c, int64_t key, const found *f, patience p, unsigned char *out)
 {
     uint32_t unit = f->head;
     copied how = COPIED;
@@ -103,7 +103,7 @@ static copied copy_value(fl_cache *c, int64_t key, const found *f, patience p, f
         uint64_t checksum = 0;
         how = unit >= c->n_units ? DAMAGED
                                  : read_unit(c, unit, n, fl_pool_seed(key, f->print, first), p,
-                                             out + first, &checksum);
+                                             out + (size_t)first * c->value_bytes, &checksum);
         if (how == COPIED && checksum != GET(c->unit[unit].checksum)) {
             how = DAMAGED;
         }
@@ -241,7 +241,7 @@ void fl_cache_get_all(fl_cache *c, const fl_cache_prints *prints, fl_cache_want 
     }
 }
 
-fl_cache_found fl_cache_get(fl_cache *c, const fl_cache_prints *prints, int64_t key, float *out,
+fl_cache_found fl_cache_get(fl_cache *c, const fl_cache_prints *prints, int64_t key, void *out,
                             int64_t max_elements, int *level, int64_t *n)
 {
     fl_cache_want w = {.key = key, .out = out, .max_elements = max_elements};

@@ -74,7 +74,8 @@ static fl_status create_cuda(const fl_device_options *o, fl_device **out)
     return fl_device_cuda_create(&(fl_cuda_options){.plugin = plugin,
                                                     .number = o->number,
                                                     .budget_bytes = o->budget_bytes,
-                                                    .products = FL_CUDA_PRODUCTS_LIBRARY},
+                                                    .products = FL_CUDA_PRODUCTS_LIBRARY,
+                                                    .tf32 = o->tf32},
                                  out);
 }
 

@@ -156,6 +156,7 @@ typedef struct fl_device_options {
     int n_threads;      /* the host's compute threads; a CPU device computes in them */
     const int *cpu_ids; /* [n_threads]; NULL: not pinned */
     int number;         /* of a device that workers share (device/survey.h); else 0 */
+    bool tf32;          /* a GPU's products of fp32 values may round them to TF32 */
     size_t budget_bytes;
 } fl_device_options;
 

@@ -347,6 +347,19 @@ fl_status fl_model_shape(const fl_model *model, int layer, const fl_shape *input
     return FL_OK;
 }
 
+fl_status fl_model_activations(const fl_model *model, const fl_shape *input, fl_dtype *out)
+{
+    fl_shape shape = *input;
+    *out = FL_F32;
+    for (int i = 0; i < model->n_layers; i++) {
+        fl_shape next = {0};
+        FL_TRY(layer_shape(model, i, &shape, &next));
+        *out = next.dtype == FL_BF16 ? FL_BF16 : *out;
+        shape = next;
+    }
+    return FL_OK;
+}
+
 static fl_status check_shapes(const fl_model *model, const fl_shape *input, volatile int *layer)
 {
     fl_shape shape = *input;

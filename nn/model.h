@@ -102,6 +102,10 @@ void fl_model_draw_param(const fl_model *model, int layer, int param, uint64_t s
 /* The same for a parameter that is not tied, `index` of `layer`. */
 void fl_param_init(const fl_param_spec *spec, uint64_t seed, int layer, int index, float *out);
 
+/* FL_BF16 where a layer gives bf16 for samples of this shape; else FL_F32. */
+fl_status fl_model_activations(const fl_model *model, const fl_shape *input,
+                               fl_dtype *out) FL_MUST_CHECK;
+
 /* Whether the model is complete (has layers, a loss, shapes that fit from *input on). */
 fl_status fl_model_check(const fl_model *model, const fl_shape *input) FL_MUST_CHECK;
 

@@ -17,6 +17,14 @@ typedef enum fl_partition_kind {
     FL_PARTITION_GREEDY = 1
 } fl_partition_kind;
 typedef enum fl_optimizer_kind { FL_ADAMW = 0, FL_SGD = 1 } fl_optimizer_kind;
+/* What a run computes in. FL_PRECISION_TF32: fp32, but products may round what they multiply to
+ * TF32. FL_PRECISION_BF16: activations and messages are bf16, and so are the numbers that products
+ * multiply; weights, gradients and the optimizer are fp32. */
+typedef enum fl_precision {
+    FL_PRECISION_FP32 = 0,
+    FL_PRECISION_TF32 = 1,
+    FL_PRECISION_BF16 = 2
+} fl_precision;
 typedef enum fl_decay { FL_DECAY_CONSTANT = 0, FL_DECAY_LINEAR = 1, FL_DECAY_COSINE = 2 } fl_decay;
 /* What happens after a step whose loss or gradient norm is infinite or not a number. */
 typedef enum fl_on_nonfinite { FL_ON_NONFINITE_STOP = 0, FL_ON_NONFINITE_SKIP = 1 } fl_on_nonfinite;
@@ -136,6 +144,7 @@ typedef struct fl_job {
         int64_t epochs;
         int64_t batch;      /* samples that are in work at once, over all replicas */
         int64_t accumulate; /* batches of one step */
+        fl_precision precision;
         fl_optimizer_kind optimizer;
         double lr;          /* of the head; of every layer with layer_decay 1 */
         double layer_decay; /* factor from a block to the one below it */
@@ -239,6 +248,18 @@ fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
 /* Set one field by its path: "pipe.k", "2". Returns FL_EINVAL with "field: what was found, what is
  * allowed"; *job is unchanged on failure. */
 fl_status fl_job_set(fl_job *job, const char *path, const char *text) FL_MUST_CHECK;
+
+/* The type of activations that a model of this job has: what its first layer is made with. */
+static inline fl_dtype fl_job_dtype(const fl_job *job)
+{
+    return job->train.precision == FL_PRECISION_BF16 ? FL_BF16 : FL_F32;
+}
+
+/* How the job's cache stores activations: as they are, or fp32 as bf16. */
+static inline fl_dtype fl_job_cache_dtype(const fl_job *job)
+{
+    return job->cache.dtype == FL_CACHE_BF16 ? FL_BF16 : fl_job_dtype(job);
+}
 
 #ifdef __cplusplus
 }

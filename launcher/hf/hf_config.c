@@ -184,6 +184,13 @@ static fl_status hash_members(const json_t *root, uint64_t *hash)
     return FL_OK;
 }
 
+void fl_hf_config_set_dtype(fl_hf_config *config, fl_dtype dtype)
+{
+    config->bert.dtype = dtype;
+    config->gpt2.dtype = dtype;
+    config->vit.dtype = dtype;
+}
+
 fl_status fl_hf_model_create(const fl_hf_config *config, int64_t n_classes, fl_model **out)
 {
     uint64_t hash = 0;

@@ -64,6 +64,9 @@ void fl_hf_config_set_task(fl_hf_config *config, fl_hf_task task);
 /* Whether samples have token types. */
 bool fl_hf_config_has_types(const fl_hf_config *config);
 
+/* The type of the model's activations, FL_F32 to begin with. */
+void fl_hf_config_set_dtype(fl_hf_config *config, fl_dtype dtype);
+
 /* Drop this share of what a model of this kind drops, 0 <= share < 1, in place of what the file
  * has. FL_ENOMEM */
 fl_status fl_hf_config_set_dropout(fl_hf_config *config, double share) FL_MUST_CHECK;

@@ -2,6 +2,7 @@
  * that know those. */
 #include "autodp/sampler.h"
 #include "control/observe/metrics_http.h"
+#include "device/device.h"
 #include "device/failure.h"
 #include "launcher/job/job.h"
 
@@ -169,6 +170,16 @@ static fl_status check_devices(const fl_job *job)
     return FL_OK;
 }
 
+static fl_status check_precision(const fl_job *job)
+{
+    if (job->train.precision != FL_PRECISION_TF32 || job->devices.kind == FL_DEVICE_CUDA) {
+        return FL_OK;
+    }
+    return fl_fail_field(FL_EINVAL, FL_FIELDS("train.precision", "devices.kind"),
+                         "found tf32, with devices.kind %s allowed: fp32 or bf16",
+                         fl_device_kind_name(job->devices.kind));
+}
+
 /* What fl_sampler_batch counts, for a message. */
 static const char *step_name(const fl_job *job)
 {
@@ -330,6 +341,7 @@ fl_status fl_job_check(const fl_job *job)
     FL_TRY(check_model(job));
     FL_TRY(check_data(job));
     FL_TRY(check_devices(job));
+    FL_TRY(check_precision(job));
     FL_TRY(check_accumulate(job));
     FL_TRY(check_batch(job));
     FL_TRY(check_stop(job));

@@ -324,6 +324,15 @@ static const fl_field fields[] = {
      .resume = FL_RESUME_FIXED,
      .doc = "A step trains on the samples of this number of batches, in the memory of one: the "
             "global batch is train.accumulate x train.batch."},
+    {.path = "train.precision",
+     .type = FL_FIELD_CHOICE,
+     .offset = AT(train.precision),
+     .initial = "fp32",
+     .choices = CHOICES("fp32", "tf32", "bf16"),
+     .resume = FL_RESUME_FIXED,
+     .doc = "What products multiply. tf32: fp32 rounded to TF32, on GPUs. bf16: activations and "
+            "messages are bf16, too; weights, gradients, optimizer, norms' statistics, softmax "
+            "and loss stay fp32."},
     {.path = "train.optimizer",
      .type = FL_FIELD_CHOICE,
      .offset = AT(train.optimizer),
@@ -616,7 +625,8 @@ static const fl_field fields[] = {
      .offset = AT(cache.dtype),
      .initial = "fp32",
      .choices = CHOICES("fp32", "bf16"),
-     .doc = "How outputs are stored: exactly, or rounded to half the size."},
+     .doc = "How fp32 outputs are stored: exactly, or rounded to half the size. Those of "
+            "train.precision bf16 are bf16 already."},
     {.path = "cache.memory",
      .type = FL_FIELD_SIZE,
      .offset = AT(cache.memory_bytes),

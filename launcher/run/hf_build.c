@@ -263,6 +263,7 @@ fl_status fl_hf_config_of_job(const fl_job *job, fl_hf_config *out)
     if (status != FL_OK) {
         return fl_fail_field(status, FL_FIELDS("model.path"), "%s", fl_errmsg());
     }
+    fl_hf_config_set_dtype(out, fl_job_dtype(job));
     status = choose_task(job, out);
     if (status == FL_OK && job->model.dropout != FL_DROPOUT_AUTO) {
         status = fl_hf_config_set_dropout(out, job->model.dropout);
@@ -284,6 +285,7 @@ fl_status fl_hf_config_drawn(const fl_job *job, const fl_text_info *text, fl_hf_
     if (status != FL_OK) {
         return fl_fail_field(status, FL_FIELDS("model.kind"), "%s", fl_errmsg());
     }
+    fl_hf_config_set_dtype(out, fl_job_dtype(job));
     status = fl_hf_config_set_dropout(out, fl_job_dropout(job));
     if (status != FL_OK) {
         fl_hf_config_fini(out);

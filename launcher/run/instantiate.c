@@ -55,6 +55,7 @@ static fl_status build_vit(const fl_job *job, fl_model **model, fl_dataset *data
         .blocks = job->model.blocks,
         .n_classes = info.n_classes,
         .dropout = (float)fl_job_dropout(job),
+        .dtype = fl_job_dtype(job),
     };
     return fl_model_vit(&config, model);
 }

@@ -261,6 +261,23 @@ static fl_status open_init(fl_preparation *p)
                : fl_fail_field(status, FL_FIELDS("model.init"), "%s", fl_errmsg());
 }
 
+/* The model was made for the job's precision. */
+static fl_status check_precision(const fl_preparation *p)
+{
+    fl_dtype dtype = FL_F32, wanted = fl_job_dtype(p->job);
+    char found[FL_FIELD_VALUE_MAX];
+    FL_TRY(fl_model_activations(p->model, &p->sizes->longest, &dtype));
+    if (dtype == wanted) {
+        return FL_OK;
+    }
+    fl_field_format(fl_schema_field(fl_schema_find("train.precision")), p->job, found);
+    return fl_fail_field(FL_EINVAL, FL_FIELDS("train.precision"),
+                         "found %s, but the activations of model '%s' are %s; allowed: %s, or a "
+                         "model whose first layer is made with fl_job_dtype",
+                         found, fl_model_name(p->model), fl_dtype_name(dtype),
+                         dtype == FL_BF16 ? "bf16" : "fp32");
+}
+
 /* The layers have run once on the largest shape of the data set. Here they run on the longest and
  * the shortest sample, before this process runs them on samples of other lengths. */
 static fl_status measure_memory(fl_preparation *p)
@@ -273,6 +290,7 @@ static fl_status measure_memory(fl_preparation *p)
         FL_TRY(fl_dry_run_check(p->model, &shortest, timeout_ms, p->memory_one));
     }
     FL_TRY(fl_dry_run_check(p->model, &longest, timeout_ms, p->memory_one));
+    FL_TRY(check_precision(p));
     if (sizes->equal) {
         return FL_OK;
     }

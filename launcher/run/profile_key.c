@@ -4,6 +4,7 @@
 #include "device/program.h"
 #include "device/random.h"
 #include "launcher/job/job.h"
+#include "launcher/job/schema.h"
 #include "nn/model.h"
 
 #include <inttypes.h>
@@ -83,7 +84,7 @@ void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_
     static const char *const names[FL_PROFILE_KEY_PARTS] = {"program", "model", "device",
                                                             "precision", "training"};
     const size_t size = FL_PROFILE_KEY_TEXT_MAX;
-    char text[FL_SURVEY_TEXT_BYTES];
+    char text[FL_SURVEY_TEXT_BYTES], precision[FL_FIELD_VALUE_MAX];
     *key = (fl_profile_key){0};
     put_program(key->text[0], size);
     put_model(model, job, memory_one, key->text[1], size);
@@ -91,8 +92,9 @@ void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_
     snprintf(key->text[2], size, "%s, %.200s, %" PRId64 " cores each, %d at once",
              fl_device_kind_name(job->devices.kind), fl_device_survey_text(devices, text),
              job->devices.cores, n_workers);
-    snprintf(key->text[3], size, "fp32, cached as %s",
-             job->cache.dtype == FL_CACHE_BF16 ? "bf16" : "fp32");
+    fl_field_format(fl_schema_field(fl_schema_find("train.precision")), job, precision);
+    snprintf(key->text[3], size, "%.16s, cached as %s", precision,
+             fl_dtype_name(fl_job_cache_dtype(job)));
     snprintf(key->text[4], size, "%s, dropout %g, buckets of %" PRId64 " bytes",
              job->train.optimizer == FL_SGD ? "sgd" : "adamw", fl_job_dropout(job),
              job->autodp.bucket_bytes);

@@ -339,5 +339,7 @@ static fl_status build_from_job(const fl_use_request *r, fl_use *use)
 fl_status fl__saved_build(const fl_use_request *r, fl_use *use)
 {
     FL_TRY(check_test_given(r, use));
+    use->config.vit.dtype = fl_job_dtype(&use->job);
+    fl_hf_config_set_dtype(&use->config.hf, fl_job_dtype(&use->job));
     return use->config.path[0] != '\0' ? build_saved(r, use) : build_from_job(r, use);
 }

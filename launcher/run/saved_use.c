@@ -43,9 +43,9 @@ fl_status fl_use_split_parse(const char *text, fl_use_split *out)
 /* The fields that have an effect where nothing is trained: whole names, or sections with their dot.
  */
 static const char *const used_fields[] = {
-    "data.path",  "data.classes", "data.samples", "data.validation", "train.batch",
-    "train.seed", "devices.",     "pipe.k",       "pipe.m",          "pipe.partition",
-    "autodp.r",   "fault.",       "model.plugin",
+    "data.path",       "data.classes", "data.samples", "data.validation", "train.batch",
+    "train.precision", "train.seed",   "devices.",     "pipe.k",          "pipe.m",
+    "pipe.partition",  "autodp.r",     "fault.",       "model.plugin",
 };
 
 static fl_status check_override(const char *text)
@@ -62,7 +62,7 @@ static fl_status check_override(const char *text)
     return fl_fail(
         FL_EINVAL,
         "--set %s: has no effect on a saved model; allowed: data.path, data.classes, data.samples, "
-        "data.validation, train.batch, train.seed, model.plugin, pipe.k, pipe.m, "
+        "data.validation, train.batch, train.precision, train.seed, model.plugin, pipe.k, pipe.m, "
         "pipe.partition, autodp.r, and the fields of devices and fault",
         fl_shown(text, n, shown));
 }

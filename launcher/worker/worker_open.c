@@ -42,6 +42,7 @@ static fl_status open_device(worker *w)
                                       .n_threads = cores,
                                       .cpu_ids = mine,
                                       .number = fl_device_survey_number(w->c->devices, w->rank),
+                                      .tf32 = job->train.precision == FL_PRECISION_TF32,
                                       .budget_bytes = (size_t)job->devices.memory_bytes};
     return fl_device_open(&device, &w->device);
 }

@@ -3,6 +3,7 @@
 #include "autodp/split_work.h"
 #include "data/loader.h"
 #include "device/alloc.h"
+#include "device/bf16.h"
 #include "device/log.h"
 #include "device/random.h"
 #include "nn/model.h"
@@ -274,10 +275,15 @@ static size_t tensor_bytes(const fl_tensor *t)
 }
 
 /* Numbers as they come out of a normalization; integers stay 0. */
-static void draw_values(const fl_tensor *t, float *values)
+static void draw_values(const fl_tensor *t, void *values)
 {
-    for (int64_t i = 0; t->dtype == FL_F32 && i < t->n_tokens * t->width; i++) {
-        values[i] = 4.0f * fl_unit((uint32_t)(fl_mix64(1, (uint64_t)i) >> 32)) - 2.0f;
+    for (int64_t i = 0; t->dtype != FL_I32 && i < t->n_tokens * t->width; i++) {
+        float value = 4.0f * fl_unit((uint32_t)(fl_mix64(1, (uint64_t)i) >> 32)) - 2.0f;
+        if (t->dtype == FL_BF16) {
+            fl_bf16_narrow(&value, 1, (uint16_t *)values + i);
+        } else {
+            ((float *)values)[i] = value;
+        }
     }
 }
 

@@ -23,7 +23,7 @@ static int64_t key_at(const void *context, int64_t time)
 }
 
 /* The median time of a read of n elements, microseconds. */
-static double time_reads(fl_cache *cache, float *values, int64_t n, int64_t n_values)
+static double time_reads(fl_cache *cache, void *values, int64_t n, int64_t n_values)
 {
     const uint64_t print[2] = {0, 1};
     fl_cache_prints prints = {.n_levels = 2, .print = print};
@@ -45,11 +45,11 @@ static double time_reads(fl_cache *cache, float *values, int64_t n, int64_t n_va
     return fl_quantile_median(us, REPEATS);
 }
 
-static int64_t largest_elements(const fl_profile *profile)
+static int64_t largest_elements(const fl_profile *profile, int64_t element_bytes)
 {
     int64_t most = 2;
     for (int i = 0; i < profile->n_layers; i++) {
-        int64_t n = profile->layer[i].out_bytes / (int64_t)sizeof(float);
+        int64_t n = profile->layer[i].out_bytes / element_bytes;
         most = n > most ? n : most;
     }
     return most;
@@ -57,19 +57,21 @@ static int64_t largest_elements(const fl_profile *profile)
 
 fl_status fl_probe_read(const fl_probe_options *options, fl_probe *probe)
 {
-    int64_t n = largest_elements(&probe->profile), n_bytes = n * (int64_t)sizeof(float);
+    int64_t element_bytes = (int64_t)fl_dtype_size(fl_job_dtype(options->job));
+    int64_t n = largest_elements(&probe->profile, element_bytes), n_bytes = n * element_bytes;
     int64_t n_values = MEMORY_BYTES / n_bytes;
     n_values = n_values > VALUES_MAX ? VALUES_MAX : n_values < VALUES_MIN ? VALUES_MIN : n_values;
     fl_cache_options o = {.n_keys = n_values,
                           .unit_elements = n,
                           .value_elements = n,
-                          .dtype = options->job->cache.dtype == FL_CACHE_BF16 ? FL_BF16 : FL_F32,
+                          .values = fl_job_dtype(options->job),
+                          .dtype = fl_job_cache_dtype(options->job),
                           .future = {.context = options, .next_use = next_use, .key_at = key_at}};
     fl_cache *cache = NULL;
     void *values = NULL;
     probe->phase = FL_PROBE_READ;
     o.memory_bytes = n_values * fl_cache_least_bytes(&o);
-    FL_TRY(fl_alloc_array((size_t)n, sizeof(float), &values));
+    FL_TRY(fl_alloc_array((size_t)n, (size_t)element_bytes, &values));
     fl_status status = fl_cache_create(&o, &cache);
     if (status == FL_OK) {
         double small = time_reads(cache, values, 1, n_values);

@@ -116,6 +116,7 @@ static fl_status measure(const profiler *p, int index, fl_probe *probe)
                                       .n_threads = cores,
                                       .cpu_ids = enough ? p->cpus + index * cores : NULL,
                                       .number = fl_device_survey_number(p->devices, index),
+                                      .tf32 = p->job->train.precision == FL_PRECISION_TF32,
                                       .budget_bytes = SIZE_MAX}; /* none */
     FL_TRY(fl_device_open(&device, &options.device));
     FL_TRY(options.device->ops->stream_create(options.device, &options.stream));

@@ -10,12 +10,13 @@
 
 enum { PROBED_SAMPLES = 16, PROBED_EPOCHS = 3, SHAPES_LOOKED_AT = 1024 };
 
-int64_t fl_activation_elements(const fl_model *model, const fl_dataset *dataset, int level)
+int64_t fl_activation_elements(const fl_model *model, const fl_dataset *dataset, fl_dtype dtype,
+                               int level)
 {
     fl_shape raw, out;
     int64_t n_targets;
     if (dataset->ops->max_shape(dataset->self, &raw, &n_targets) != FL_OK ||
-        fl_model_shape(model, level - 1, &raw, &out) != FL_OK || out.dtype != FL_F32) {
+        fl_model_shape(model, level - 1, &raw, &out) != FL_OK || out.dtype != dtype) {
         return 0;
     }
     return out.tokens * out.width;
@@ -118,7 +119,7 @@ static fl_status set_sizes(const fl_model *model, const fl_dataset *d, int64_t n
     int64_t least = INT64_MAX, most = 0;
     for (int level = 1; level < fl_model_n_layers(model); level++) {
         if (ends_block(model, level)) {
-            int64_t n = fl_activation_elements(model, d, level);
+            int64_t n = fl_activation_elements(model, d, o->values, level);
             least = n < least ? n : least;
             most = n > most ? n : most;
         }
@@ -126,7 +127,8 @@ static fl_status set_sizes(const fl_model *model, const fl_dataset *d, int64_t n
     if (most == 0 || least == 0) {
         return fl_fail_field(FL_ENOTSUP, FL_FIELDS("cache.policy"),
                              "the model has no block whose output could be "
-                             "kept: it takes fp32 activations, and at least two blocks");
+                             "kept: it takes %s activations, and at least two blocks",
+                             fl_dtype_name(o->values));
     }
     bool one_size = least == most && have_one_shape(d, n_samples);
     o->value_elements = most;
@@ -153,7 +155,8 @@ static fl_status fill(fl_activations *a, const fl_model *model, const fl_dataset
 {
     int64_t n_test = job->train.evaluate ? d->ops->count(d->self, FL_TEST) : 0;
     fl_cache_options o = {.n_keys = n_samples + n_test,
-                          .dtype = job->cache.dtype == FL_CACHE_BF16 ? FL_BF16 : FL_F32,
+                          .values = fl_job_dtype(job),
+                          .dtype = fl_job_cache_dtype(job),
                           .memory_bytes = job->cache.memory_bytes,
                           .disk_bytes = job->cache.disk_bytes,
                           .path = job->cache.path,

@@ -34,7 +34,8 @@ int fl_activations_store_of(const fl_activations *activations, int rank);
 void fl_activations_stats(const fl_activations *activations, fl_cache_stats *stats);
 
 /* Elements of the longest sample's activation behind the first `level` layers; 0 if they are not
- * fp32. */
-int64_t fl_activation_elements(const fl_model *model, const fl_dataset *dataset, int level);
+ * of this type. */
+int64_t fl_activation_elements(const fl_model *model, const fl_dataset *dataset, fl_dtype dtype,
+                               int level);
 
 #endif

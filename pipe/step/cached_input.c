@@ -70,10 +70,16 @@ static unsigned char *rows_of(void *data, int64_t sample)
     return (unsigned char *)data + ((request_head *)data)->place[sample];
 }
 
-static size_t room_of(void *data, int64_t sample)
+static size_t room_of(const void *data, int64_t sample)
 {
-    const size_t *place = ((request_head *)data)->place;
+    const size_t *place = ((const request_head *)data)->place;
     return place[sample + 1] - place[sample];
+}
+
+/* Elements of a cached value that the sample has room for. */
+static int64_t most_elements(const fl_cached_input *f, const void *data, int64_t sample)
+{
+    return (int64_t)(room_of(data, sample) / fl_dtype_size(fl_job_dtype(f->o.job)));
 }
 
 static int64_t key_of(const fl_cached_input *f, fl_split split, int64_t id)
@@ -162,8 +168,8 @@ static void read_cached(fl_cached_input *f, const fl_load_request *r, void *data
 {
     for (int64_t i = 0; i < r->n; i++) {
         f->wants[i] = (fl_cache_want){.key = key_of(f, r->split, r->ids[i]),
-                                      .out = (float *)(void *)rows_of(data, i),
-                                      .max_elements = (int64_t)(room_of(data, i) / sizeof(float))};
+                                      .out = rows_of(data, i),
+                                      .max_elements = most_elements(f, data, i)};
     }
     if (atomic_load(&f->on)) {
         fl_cache_get_all(f->cache, &f->prints, f->wants, r->n);
@@ -257,8 +263,7 @@ static void probe(fl_cached_input *f, void *data, const fl_load_request *what)
         int64_t n;
         n_read +=
             fl_cache_get(f->cache, &f->prints, key_of(f, what->split, what->ids[i]),
-                         (float *)(void *)rows_of(data, i),
-                         (int64_t)(room_of(data, i) / sizeof(float)), &level, &n) != FL_CACHE_MISS;
+                         rows_of(data, i), most_elements(f, data, i), &level, &n) != FL_CACHE_MISS;
     }
     if (n_read > 0) {
         fl_cache_switch_guess(&f->choice,
@@ -332,9 +337,9 @@ static void keep(fl_cached_input *f, const fl_load_request *what, const fl_tenso
     for (int64_t i = 0; i < n; i++) {
         int64_t sample = f->which[i], id = what->ids[sample];
         if (fl_affinity_store_of(f->o.affinity, id) == f->o.store) {
-            (void)fl_cache_put(
-                f->cache, key_of(f, what->split, id), f->o.n_frozen, f->print[f->o.n_frozen],
-                (const float *)(const void *)rows_of(data, sample), elements(input, sample), now);
+            (void)fl_cache_put(f->cache, key_of(f, what->split, id), f->o.n_frozen,
+                               f->print[f->o.n_frozen], rows_of(data, sample),
+                               elements(input, sample), now);
         }
     }
 }

@@ -1,6 +1,7 @@
 #include "pipe/step/nonfinite.h"
 
 #include "device/alloc.h"
+#include "device/bf16.h"
 #include "nn/model.h"
 #include "pipe/step/augmentation.h"
 #include "pipe/step/pipeline_state.h"
@@ -53,16 +54,24 @@ static void note(fl_pipeline *p, fl_nonfinite_where where, int layer, int64_t sa
 
 /* ---- looking at values ---- */
 
-/* The index of the first value in device memory that is not finite; n: all are. */
-static fl_status find_value(fl_pipeline *p, const float *values, int64_t n, int64_t *at)
+/* The index of the first of n values in device memory that is not finite; n: all are. dtype: FL_F32
+ * or FL_BF16, which is widened in its place. */
+static fl_status find_value(fl_pipeline *p, fl_dtype dtype, const void *values, int64_t n,
+                            int64_t *at)
 {
     float chunk[CHUNK];
     fl_device *d = p->o.device;
+    const size_t element = fl_dtype_size(dtype);
     for (int64_t first = 0; first < n; first += CHUNK) {
         int64_t left = n - first < CHUNK ? n - first : CHUNK;
-        FL_TRY(d->ops->copy_out(d, p->stream, chunk, values + first,
-                                (size_t)left * fl_dtype_size(FL_F32)));
+        unsigned char *to = (unsigned char *)(chunk + left) - (size_t)left * element;
+        FL_TRY(d->ops->copy_out(d, p->stream, to,
+                                (const unsigned char *)values + (size_t)first * element,
+                                (size_t)left * element));
         FL_TRY(d->ops->sync(d, p->stream));
+        if (dtype == FL_BF16) {
+            fl_bf16_widen(to, left, chunk);
+        }
         for (int64_t i = 0; i < left; i++) {
             if (!isfinite(chunk[i])) {
                 *at = first + i;
@@ -79,10 +88,10 @@ static fl_status find_sample(fl_pipeline *p, int slot, const fl_tensor *t, int64
 {
     int64_t n = t->n_tokens * t->width, at, i = 0;
     *sample = -1;
-    if (t->data == NULL || t->dtype != FL_F32) {
+    if (t->data == NULL || t->dtype == FL_I32) {
         return FL_OK;
     }
-    FL_TRY(find_value(p, fl_f32(t), n, &at));
+    FL_TRY(find_value(p, t->dtype, t->data, n, &at));
     if (at < n) {
         while (t->offsets[i + 1] <= at / t->width) {
             i++;
@@ -98,7 +107,7 @@ static fl_status look_at_weights(fl_pipeline *p, int layer)
     const fl_layer_params *mine = &params->layer[layer - params->first];
     for (int i = 0; i < mine->n; i++) {
         int64_t n = mine->weight[i].rows * mine->weight[i].cols, at;
-        FL_TRY(find_value(p, mine->weight[i].data, n, &at));
+        FL_TRY(find_value(p, FL_F32, mine->weight[i].data, n, &at));
         if (at < n) {
             note(p, FL_NONFINITE_WEIGHT, layer, -1);
         }
@@ -216,7 +225,7 @@ static fl_status look_at_grads(fl_pipeline *p, int layer, bool *bad)
     for (int i = 0; i < mine->n && !*bad; i++) {
         int64_t n = mine->weight[i].rows * mine->weight[i].cols, at = n;
         if (mine->grad[i] != NULL) {
-            FL_TRY(find_value(p, mine->grad[i], n, &at));
+            FL_TRY(find_value(p, FL_F32, mine->grad[i], n, &at));
         }
         *bad = at < n;
     }

@@ -26,17 +26,6 @@ enum {
     WORKERS = 4,
 };
 
-/* ---- data that is the same in every epoch ---- */
-
-static fl_dataset toy;
-
-static fl_status read_plain(const void *self, fl_split split, const fl_sample_key *key, void *input)
-{
-    fl_sample_key plain = *key;
-    plain.augment = false;
-    return toy.ops->read(self, split, &plain, input);
-}
-
 /* ---- a run ---- */
 
 typedef struct kind {
@@ -49,13 +38,9 @@ typedef struct kind {
 /* Data that is not augmented, however the job asks for it. */
 static fl_status make_plain(fl_job *job, fl_model **model, fl_dataset *data)
 {
-    static fl_dataset_ops plain;
     (void)job;
     (void)model;
-    toy = *data;
-    plain = *data->ops;
-    plain.read = read_plain;
-    data->ops = &plain;
+    fl_toy_make_plain(data);
     return FL_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "support/scenario.h"
 #include "support/shell.h"
 #include "support/text.h"
+#include "support/toy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,8 +28,10 @@ static const char *const common[] = {
 
 /* ---- the CPU's losses ---- */
 
-/* Run `s` on a CPU and on the stand-in; *s is the latter. */
-static void compare_devices(scenario *s, int n_steps)
+/* Run `s` on a CPU and on the stand-in, whose fields have `gpu` beside; *s is the latter. The
+ * losses are at most `tolerance` and at least `least` apart. */
+static void compare_within(scenario *s, int n_steps, const char *const *gpu, double least,
+                           double tolerance)
 {
     char name[2][48];
     scenario cpu = *s;
@@ -38,17 +41,61 @@ static void compare_devices(scenario *s, int n_steps)
     cpu.device = "cpu";
     s->name = name[1];
     s->device = "cuda";
+    s->more = gpu == NULL ? s->more : gpu;
     scenario_run(&cpu);
     scenario_run(s);
     double *want = losses_of(&cpu, n_steps), *got = losses_of(s, n_steps);
     double worst = worst_difference(got, want, 0, n_steps);
-    if (!(worst <= TOLERANCE)) {
+    if (!(worst >= least && worst <= tolerance)) {
         fail_msg("%s: a loss differs from the CPU's by %.3g", s->name, worst);
     }
     assert_true(want[n_steps - 1] < want[0]); /* it learns */
     free(want);
     free(got);
 }
+
+static void compare_devices(scenario *s, int n_steps)
+{
+    compare_within(s, n_steps, NULL, 0.0, TOLERANCE);
+}
+
+/* ---- train.precision ---- */
+
+static fl_status make_typed(fl_job *job, fl_model **model, fl_dataset *dataset)
+{
+    (void)dataset;
+    fl_model_destroy(model);
+    return fl_toy_model_of(1, 0.1f, fl_job_dtype(job), model);
+}
+
+static void test_cuda_run__has_the_losses_of_a_cpu_in_bf16(void **state)
+{
+    (void)state;
+    scenario s = {.name = "bf16",
+                  .sets = common,
+                  .more = JOB_SETS("pipe.k", "1", "autodp.r", "1", "devices.count", "1",
+                                   "train.precision", "bf16"),
+                  .n_samples = N_SAMPLES,
+                  .adjust = make_typed};
+    compare_within(&s, STEPS, NULL, 0.0, 1e-2);
+}
+
+/* The stand-in's library rounds to TF32 as the real one does. */
+static void test_cuda_run__rounds_to_tf32_where_the_job_says_so(void **state)
+{
+    (void)state;
+    scenario s = {.name = "tf32",
+                  .sets = common,
+                  .more = JOB_SETS("pipe.k", "1", "autodp.r", "1", "devices.count", "1"),
+                  .n_samples = N_SAMPLES,
+                  .blocks = 1};
+    compare_within(
+        &s, STEPS,
+        JOB_SETS("pipe.k", "1", "autodp.r", "1", "devices.count", "1", "train.precision", "tf32"),
+        1e-6, 1e-2);
+}
+
+/* ---- fp32 ---- */
 
 static void test_cuda_run__has_the_losses_of_a_cpu(void **state)
 {
@@ -211,6 +258,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_run__has_the_losses_of_a_cpu),
+        cmocka_unit_test(test_cuda_run__has_the_losses_of_a_cpu_in_bf16),
+        cmocka_unit_test(test_cuda_run__rounds_to_tf32_where_the_job_says_so),
         cmocka_unit_test(test_cuda_run__pipelines_text_as_a_cpu_does),
         cmocka_unit_test(test_cuda_commands__refuse_a_machine_without_a_driver),
         cmocka_unit_test(test_cuda_commands__use_a_saved_model_as_on_a_cpu),

@@ -94,7 +94,29 @@ fl_status fl_toy_dataset(int64_t n, fl_dataset *out)
     return FL_OK;
 }
 
+/* The ops of data sets that fl_toy_make_plain changed. */
+static fl_dataset_ops plain_ops;
+
+static fl_status read_plain(const void *self, fl_split split, const fl_sample_key *key, void *input)
+{
+    fl_sample_key plain = *key;
+    plain.augment = false;
+    return toy_ops.read(self, split, &plain, input);
+}
+
+void fl_toy_make_plain(fl_dataset *data)
+{
+    plain_ops = toy_ops;
+    plain_ops.read = read_plain;
+    data->ops = &plain_ops;
+}
+
 fl_status fl_toy_model(int64_t blocks, float dropout, fl_model **out)
+{
+    return fl_toy_model_of(blocks, dropout, FL_F32, out);
+}
+
+fl_status fl_toy_model_of(int64_t blocks, float dropout, fl_dtype dtype, fl_model **out)
 {
     fl_vit_config config = {.channels = 1,
                             .height = SIDE,
@@ -104,7 +126,8 @@ fl_status fl_toy_model(int64_t blocks, float dropout, fl_model **out)
                             .heads = 3,
                             .blocks = blocks,
                             .n_classes = CLASSES,
-                            .dropout = dropout};
+                            .dropout = dropout,
+                            .dtype = dtype};
     return fl_model_vit(&config, out);
 }
 

@@ -8,8 +8,15 @@
 /* n training and n / 4 test samples of 4 classes. Free with fl_dataset_destroy. */
 fl_status fl_toy_dataset(int64_t n, fl_dataset *out) FL_MUST_CHECK;
 
+/* Let it give the same samples in every epoch, however they are asked for. */
+void fl_toy_make_plain(fl_dataset *data);
+
 /* A ViT of the given depth for it: dim 24, 3 heads, patch 7. */
 fl_status fl_toy_model(int64_t blocks, float dropout, fl_model **out) FL_MUST_CHECK;
+
+/* The same with activations of a type. */
+fl_status fl_toy_model_of(int64_t blocks, float dropout, fl_dtype dtype,
+                          fl_model **out) FL_MUST_CHECK;
 
 /* For a layer of a test's own: what goes in comes out, and it has no parameters. */
 fl_status fl_toy_same_shape(void *self, const fl_shape *in, fl_shape *out);

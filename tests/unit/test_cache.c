@@ -126,6 +126,43 @@ static void test_cache__gives_back_what_was_put(void **state)
     }
 }
 
+/* Values that are bf16 already: half the bytes, unchanged, in units and through the disk. */
+static void test_cache__keeps_bf16_as_it_is(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        fl_cache *c = NULL;
+        fl_cache_options o = options_of(FL_BF16, t == 0 ? 1 << 20 : 32 << 10, t == 0 ? 0 : 1 << 20);
+        o.values = FL_BF16;
+        assert_int_equal(fl_cache_create(&o, &c), FL_OK);
+        for (int64_t key = 0; key < N_KEYS; key++) {
+            uint16_t values[MAX_VALUE];
+            for (int i = 0; i < MAX_VALUE; i++) {
+                values[i] = (uint16_t)(key * 977 + i * 31); /* NaN, infinities and denormals, too */
+            }
+            assert_true(fl_cache_put(c, key, 1, prints[1], values, length_of(key), 0));
+        }
+        for (int64_t key = 0; key < N_KEYS; key++) {
+            uint16_t out[MAX_VALUE + 1];
+            int level = 0;
+            int64_t n = 0;
+            memset(out, 0x5A, sizeof out);
+            fl_cache_found found = fl_cache_get(c, &all, key, out, MAX_VALUE, &level, &n);
+            assert_int_not_equal(found, FL_CACHE_MISS);
+            assert_int_equal(n, length_of(key));
+            for (int64_t i = 0; i < n; i++) {
+                assert_int_equal(out[i], (uint16_t)(key * 977 + i * 31));
+            }
+            assert_int_equal(out[n], 0x5A5A);
+        }
+        fl_cache_destroy(&c);
+    }
+    fl_cache_options o = options_of(FL_F32, 1 << 20, 0);
+    fl_cache *c = NULL;
+    o.values = FL_BF16; /* nothing is gained by storing it wider */
+    assert_int_equal(fl_cache_create(&o, &c), FL_EINVAL);
+}
+
 static void test_cache__keeps_the_rest_on_disk(void **state)
 {
     (void)state;
@@ -432,6 +469,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cache__gives_back_what_was_put),
+        cmocka_unit_test(test_cache__keeps_bf16_as_it_is),
         cmocka_unit_test(test_cache__keeps_the_rest_on_disk),
         cmocka_unit_test(test_cache__never_gives_what_other_weights_made),
         cmocka_unit_test(test_cache__replaces_a_lower_level),

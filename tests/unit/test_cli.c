@@ -75,6 +75,7 @@ static const refused refusals[] = {
     {"schema train.lrr", "frostline schema: 'train.lrr': unknown field, nearest is train.lr\n"},
     {"schema train",
      "frostline schema: 'train': a section, set one of its fields: epochs, batch, accumulate, "
+     "precision, "
      "optimizer, lr, layer_decay, weight_decay, beta1, beta2, epsilon, momentum, warmup, decay, "
      "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, metric, stop_after, "
      "stop_margin, on_nonfinite, "

@@ -17,7 +17,8 @@
     "name, model, data, train, devices, freeze, cache, pipe, autodp, elastic, fault, "             \
     "checkpoint, trace, control, run"
 #define TRAIN_HAS                                                                                  \
-    "epochs, batch, accumulate, optimizer, lr, layer_decay, weight_decay, beta1, beta2, epsilon, " \
+    "epochs, batch, accumulate, precision, optimizer, lr, layer_decay, weight_decay, beta1, "      \
+    "beta2, epsilon, "                                                                             \
     "momentum, "                                                                                   \
     "warmup, decay, "                                                                              \
     "clip, seed, max_steps, evaluate, evaluate_every, evaluate_samples, metric, stop_after, "      \
@@ -469,6 +470,14 @@ static const broken files[] = {
     {"train: {evaluate_every: none, stop_after: 10%}\n",
      "job.yaml:1:43: train.stop_after: found 10%, allowed: none, with train.evaluate_every none, "
      "since it is decided after evaluations during the run"},
+    {"train: {precision: fp16}\n",
+     "job.yaml:1:20: train.precision: found 'fp16', allowed: fp32, tf32 or bf16; "
+     "nearest is fp32"},
+    {"train: {precision: tf32}\n",
+     "job.yaml:1:20: train.precision: found tf32, with devices.kind cpu allowed: fp32 or bf16"},
+    {"train: {precision: tf32}\ndevices: {kind: async-test}\n",
+     "job.yaml:1:20: train.precision: found tf32, with devices.kind async-test allowed: fp32 or "
+     "bf16"},
     {"train: {accumulate: 0}\n",
      "job.yaml:1:21: train.accumulate: found '0', allowed: an integer from 1 to 4096 (batches)"},
     {"train: {batch: 1048576, accumulate: 2}\n",

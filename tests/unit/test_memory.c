@@ -25,7 +25,7 @@
 
 enum { ARENA_BYTES = 64 << 20, MAX_SAMPLES = 16, MAX_TOKENS = 64 };
 
-static fl_model *vit(float dropout)
+static fl_model *vit_of(float dropout, fl_dtype dtype)
 {
     fl_vit_config config = {.channels = 1,
                             .height = 14,
@@ -35,10 +35,16 @@ static fl_model *vit(float dropout)
                             .heads = 3,
                             .blocks = 3,
                             .n_classes = 10,
-                            .dropout = dropout};
+                            .dropout = dropout,
+                            .dtype = dtype};
     fl_model *model = NULL;
     assert_int_equal(fl_model_vit(&config, &model), FL_OK);
     return model;
+}
+
+static fl_model *vit(float dropout)
+{
+    return vit_of(dropout, FL_F32);
 }
 
 static const fl_shape image = {.tokens = 1, .width = 14 * 14, .dtype = FL_F32};
@@ -92,8 +98,8 @@ static fl_tensor take_tensor(real_run *r, const fl_shape *shape, int which)
     for (int64_t i = 0; i <= t.n_samples; i++) {
         r->offsets[which][i] = (int32_t)(i * shape->tokens);
     }
-    assert_int_equal(fl_arena_take(&r->tensors, (size_t)(t.n_tokens * t.width) * 4, &t.data),
-                     FL_OK);
+    size_t bytes = (size_t)(t.n_tokens * t.width) * fl_dtype_size(t.dtype);
+    assert_int_equal(fl_arena_take(&r->tensors, bytes, &t.data), FL_OK);
     return t;
 }
 
@@ -152,6 +158,11 @@ static void run_layer(real_run *r, const fl_model *model, int layer, const fl_sh
     *scratch = r->scratch.peak_bytes;
 }
 
+static int64_t bytes_of(const fl_shape *shape, int64_t n_samples)
+{
+    return n_samples * shape->tokens * shape->width * (int64_t)fl_dtype_size(shape->dtype);
+}
+
 static void check_counts(const fl_model *model, int64_t n_samples)
 {
     fl_layer_memory memory[16];
@@ -168,8 +179,8 @@ static void check_counts(const fl_model *model, int64_t n_samples)
         assert_int_equal(memory[i].scratch_bytes, scratch);
         assert_int_equal(memory[i].frozen_kept_bytes, frozen_kept);
         assert_int_equal(memory[i].frozen_scratch_bytes, frozen_scratch);
-        assert_int_equal(memory[i].in_bytes, n_samples * in.tokens * in.width * 4);
-        assert_int_equal(memory[i].out_bytes, n_samples * out.tokens * out.width * 4);
+        assert_int_equal(memory[i].in_bytes, bytes_of(&in, n_samples));
+        assert_int_equal(memory[i].out_bytes, bytes_of(&out, n_samples));
         assert_true(kept > 0);
         in = out;
     }
@@ -181,9 +192,8 @@ static void test_memory__dry_run_counts_what_a_real_run_takes(void **state)
 {
     (void)state;
     const int64_t sizes[] = {1, 3, 16};
-    const float dropouts[] = {0.0f, 0.1f};
-    for (int d = 0; d < 2; d++) {
-        fl_model *model = vit(dropouts[d]);
+    for (int d = 0; d < 4; d++) {
+        fl_model *model = vit_of(d % 2 == 0 ? 0.0f : 0.1f, d < 2 ? FL_F32 : FL_BF16);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             check_counts(model, sizes[i]);
         }

@@ -298,7 +298,8 @@ static void test_schema__knows_what_a_resumed_run_keeps(void **state)
 {
     (void)state;
     static const char *const exceptions[] = {
-        "name", "train.batch", "train.accumulate", "train.optimizer", "train.seed", "run.dir"};
+        "name",       "train.batch", "train.accumulate", "train.precision", "train.optimizer",
+        "train.seed", "run.dir"};
     for (int i = 0; i < fl_schema_n_fields(); i++) {
         const fl_field *field = fl_schema_field(i);
         bool fixed =
