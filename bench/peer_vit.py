@@ -4,6 +4,7 @@
     peer_vit.py --mode single --threads 2       one process
     peer_vit.py --mode ddp --processes 2        DistributedDataParallel over Gloo, one batch shared out
     peer_vit.py --epochs 8 --seed 0             train to the end; prints the test accuracy too
+    peer_vit.py --bf16 --compile ...            under autocast to bf16; compiled by torch.compile
 
 Needs torch and numpy. Not part of the product.
 """
@@ -33,6 +34,8 @@ parser.add_argument("--dropout", type=float, default=0.0, help="share of each su
 parser.add_argument("--augment", choices=["none", "crop", "crop-flip"], default="none")
 parser.add_argument("--crop", type=int, default=2, help="pixels within which a random crop moves")
 parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--bf16", action="store_true", help="autocast")
+parser.add_argument("--compile", action="store_true", help="torch.compile")
 parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
 args = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(args.threads)
@@ -129,6 +132,8 @@ def train(rank, world):
     images = (images - mean) / deviation
     model = Vit()
     net = nn.parallel.DistributedDataParallel(model) if world > 1 else model
+    if args.compile:
+        net = torch.compile(net)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=args.weight_decay, fused=True)
     per_epoch = -(-len(labels) // args.batch)
     n_steps = args.steps + UNTIMED if args.steps else per_epoch * args.epochs
@@ -152,7 +157,9 @@ def train(rank, world):
             if args.augment != "none":
                 x = augment(x, generator)
             optimizer.zero_grad(set_to_none=True)
-            F.cross_entropy(net(x), labels[mine]).backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
+                y = net(x)
+            F.cross_entropy(y.float(), labels[mine]).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Samples a second on two cores, Frostline and PyTorch in turn: the same ViT (12 blocks, C 128, 17
-# tokens), the same data, batch and optimizer, fp32. PyTorch runs in each of its modes; its best counts.
+# tokens), the same data, batch and optimizer, in fp32 and in bf16. PyTorch runs in each of its modes,
+# with MODES="--compile" (or other options of bench/peer_vit.py, separated by commas) in those as well;
+# its best counts.
 #   python3 -m venv V && V/bin/pip install torch numpy && bench/vit_vs_pytorch.sh V/bin/python
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,20 +19,43 @@ if ! "$python" -c 'import torch, numpy' 2>/dev/null; then
     exit 2
 fi
 
-ours=()
-single=()
-ddp=()
+modes=("--mode single --threads 2" "--mode ddp --processes 2 --threads 1"
+    "--mode single --threads 2 --bf16" "--mode ddp --processes 2 --threads 1 --bf16")
+if [ -n "${MODES:-}" ]; then
+    IFS=, read -ra more <<<"$MODES"
+    modes+=("${more[@]}")
+fi
+rates=$out_dir/vit_vs_pytorch.txt # "name: samples a second", a line for each run
+: >"$rates"
+
+# ours PRECISION: train in it, and note the rate.
+ours() {
+    run_job "vit-$1" --set data.path="$data" --set train.max_steps="$steps" --set train.precision="$1"
+    local plan
+    plan="K = $(step_field "vit-$1" k | head -n 1), R = $(step_field "vit-$1" r | head -n 1)"
+    plan+=", M = $(step_field "vit-$1" m | head -n 1)"
+    echo "frostline $1: $(calc "128000 / $(median_ms "vit-$1")")" | tee -a "$rates" | sed "s/$/ samples\/s ($plan)/"
+}
+
+# median_of NAME: of its runs.
+median_of() {
+    sed -n "s/^$1: //p" "$rates" | median
+}
+
 for ((i = 0; i < rounds; i++)); do
-    run_job vit --set data.path="$data" --set train.max_steps="$steps"
-    ours+=("$(calc "128000 / $(median_ms vit)")")
-    plan="K = $(step_field vit k | head -n 1), R = $(step_field vit r | head -n 1), M = $(step_field vit m | head -n 1)"
-    single+=("$("$python" bench/peer_vit.py --mode single --threads 2 --steps "$steps" --data "$data")")
-    ddp+=("$("$python" bench/peer_vit.py --mode ddp --processes 2 --threads 1 --steps "$steps" --data "$data")")
-    echo "round $i: frostline ${ours[i]} ($plan); PyTorch single ${single[i]}, DDP ${ddp[i]} samples/s"
+    ours fp32
+    ours bf16
+    for mode in "${modes[@]}"; do
+        # shellcheck disable=SC2086 # a mode is several words
+        echo "PyTorch $mode: $("$python" bench/peer_vit.py $mode --steps "$steps" --data "$data")" | tee -a "$rates"
+    done
 done
-a=$(printf '%s\n' "${ours[@]}" | median)
-b=$(printf '%s\n' "${single[@]}" | median)
-c=$(printf '%s\n' "${ddp[@]}" | median)
-best=$(calc "$b > $c ? $b : $c")
-echo "medians: frostline $a, PyTorch single $b, DDP $c samples/s"
-echo "frostline / PyTorch's best = $(calc "$a / $best")"
+best=0
+for mode in "${modes[@]}"; do
+    rate=$(median_of "PyTorch $mode")
+    best=$(calc "$rate > $best ? $rate : $best")
+done
+a=$(median_of "frostline fp32")
+b=$(median_of "frostline bf16")
+echo "medians: frostline fp32 $a, bf16 $b, PyTorch's best $best samples/s"
+echo "fp32 / PyTorch's best = $(calc "$a / $best"), bf16 / PyTorch's best = $(calc "$b / $best"), bf16 / fp32 = $(calc "$b / $a")"
