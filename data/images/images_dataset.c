@@ -161,14 +161,16 @@ static int find_label(const images_dataset *d, const char *name)
     return -1;
 }
 
-/* The classes of a folder are numbered in its own order; the data set has one for all. */
-static fl_status renumber(const images_dataset *d, const char *path, fl_image_folder *folder)
+/* The classes of a folder are numbered in its own order; the data set has one for all.
+ * loose  a folder that is no class of the data set has the label -1 */
+static fl_status renumber(const images_dataset *d, const char *path, bool loose,
+                          fl_image_folder *folder)
 {
     int *number = NULL;
     FL_TRY(fl_alloc_array((size_t)folder->n_classes, sizeof *number, (void **)&number));
     for (int i = 0; i < folder->n_classes; i++) {
         number[i] = find_label(d, folder->name[i]);
-        if (number[i] < 0) {
+        if (number[i] < 0 && !loose) {
             fl_free(number);
             return fl_fail(FL_EFORMAT,
                            "%s: the class %.64s found, allowed: one of the %d classes that the "
@@ -205,7 +207,7 @@ static fl_status list_files(const fl_images_options *o, images_dataset *d)
                        given ? o->n_labels : train->n_classes));
     for (int s = 0; s < N_SPLITS; s++) {
         if (d->folder[s].n_classes > 0) {
-            FL_TRY(renumber(d, o->path[s], &d->folder[s]));
+            FL_TRY(renumber(d, o->path[s], o->loose, &d->folder[s]));
         }
         d->info.n[s] = d->folder[s].n;
         d->info.n_skipped += d->folder[s].n_skipped;

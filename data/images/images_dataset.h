@@ -26,7 +26,8 @@ typedef struct fl_images_options {
     /* [n_labels] the classes, in their order; NULL: the folders of the training images */
     const char *const *labels;
     int n_labels;
-    bool loose;         /* labels are not needed: images without folders for classes are fine */
+    /* Labels are not needed: images without folders for classes, and other folders, are fine */
+    bool loose;
     int64_t keep_bytes; /* images are kept decoded if they take at most this */
     int n_threads;      /* 0: as many as there are processors */
 } fl_images_options;

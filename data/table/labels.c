@@ -232,7 +232,7 @@ static fl_status refuse_label(const fl_table_labels *labels, const fl_table_rows
 }
 
 fl_status fl__table_labels_map(const fl_table_labels *labels, const fl_table_rows *rows,
-                               int32_t *classes)
+                               bool optional, int32_t *classes)
 {
     for (size_t i = 0; i < rows->n; i++) {
         const fl_text label = rows->row[i].cell[FL_TABLE_LABEL];
@@ -241,7 +241,7 @@ fl_status fl__table_labels_map(const fl_table_labels *labels, const fl_table_row
             continue;
         }
         classes[i] = labels->slots[find_slot(labels, label)];
-        if (classes[i] == NO_CLASS) {
+        if (classes[i] == NO_CLASS && !optional) {
             return refuse_label(labels, rows, &rows->row[i]);
         }
     }

@@ -23,8 +23,9 @@ fl_status fl__table_labels_copy(const char *from, const char *const *names, int 
 
 void fl__table_labels_fini(fl_table_labels *labels);
 
-/* The class of each row, -1 for a row without a cell; FL_EFORMAT for a label that is not known. */
+/* The class of each row, -1 for a row without a cell.
+ * optional  a label that is not known gives -1, too; otherwise it is FL_EFORMAT */
 fl_status fl__table_labels_map(const fl_table_labels *labels, const fl_table_rows *rows,
-                               int32_t *classes) FL_MUST_CHECK;
+                               bool optional, int32_t *classes) FL_MUST_CHECK;
 
 #endif

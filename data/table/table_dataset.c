@@ -127,7 +127,7 @@ static fl_status find_labels(const fl_table_options *o, const fl_table_rows *row
                              : fl__table_labels_collect(rows, labels);
 }
 
-static fl_status map_labels(const fl_table_labels *labels, const fl_table_rows *rows,
+static fl_status map_labels(const fl_table_labels *labels, const fl_table_rows *rows, bool optional,
                             fl_table_split *split)
 {
     FL_TRY(fl_alloc_array(rows->n, sizeof *split->labels, (void **)&split->labels));
@@ -135,7 +135,7 @@ static fl_status map_labels(const fl_table_labels *labels, const fl_table_rows *
         memset(split->labels, 0xFF, rows->n * sizeof *split->labels); /* -1 everywhere */
         return FL_OK;
     }
-    return fl__table_labels_map(labels, rows, split->labels);
+    return fl__table_labels_map(labels, rows, optional, split->labels);
 }
 
 static fl_status take_rows(const fl_table_options *o, const fl_tokenizer *tokenizer,
@@ -146,7 +146,7 @@ static fl_status take_rows(const fl_table_options *o, const fl_tokenizer *tokeni
         .tokenizer = tokenizer, .special = true, .max_tokens = o->max_tokens, .types = o->types};
     FL_TRY(find_labels(o, rows, &d->tokens.labels));
     FL_TRY(fl__tokens_encode(&texts, &encoding, &d->tokens.split[s].tokens));
-    return map_labels(&d->tokens.labels, rows, &d->tokens.split[s]);
+    return map_labels(&d->tokens.labels, rows, o->labels_optional, &d->tokens.split[s]);
 }
 
 static bool has_file(const fl_table_options *o, int split)

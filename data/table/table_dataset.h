@@ -26,8 +26,9 @@ typedef struct fl_table_options {
      * is not among them is an error */
     const char *const *labels;
     int n_labels;
-    const char *cache;    /* a folder for tokenized rows, made where it is missing; NULL: none */
-    bool labels_optional; /* a file without the column `label` has class -1 everywhere */
+    const char *cache; /* a folder for tokenized rows, made where it is missing; NULL: none */
+    /* Class -1 where a file has no column `label`, or a row a label that is not among `labels` */
+    bool labels_optional;
 } fl_table_options;
 
 typedef struct fl_table_info {

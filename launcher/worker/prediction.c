@@ -1,6 +1,7 @@
 #include "launcher/worker/prediction.h"
 
 #include "data/images/images_dataset.h"
+#include "data/table/table_dataset.h"
 #include "data/text/lines_dataset.h"
 #include "data/view.h"
 #include "device/alloc.h"
@@ -11,6 +12,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The names of the classes, unless each is the number of its class. */
+static void find_names(fl_prediction *p)
+{
+    const fl_table_info *table = fl_dataset_table_info(p->whole);
+    const fl_images_info *images = fl_dataset_images_info(p->whole);
+    const char *const *names = table != NULL    ? table->labels
+                               : images != NULL ? images->labels
+                                                : NULL;
+    int n = table != NULL ? table->n_classes : images != NULL ? (int)images->image.n_classes : 0;
+    for (int i = 0; names != NULL && i < n && p->names == NULL; i++) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", i);
+        if (strcmp(names[i], number) != 0) {
+            p->names = names;
+            p->n_names = n;
+        }
+    }
+}
 
 fl_status fl_prediction_init(fl_prediction *prediction, const fl_model *model,
                              const fl_dataset *dataset)
@@ -25,6 +45,7 @@ fl_status fl_prediction_init(fl_prediction *prediction, const fl_model *model,
     FL_TRY(dataset->ops->max_shape(dataset->self, &raw, &n_targets));
     FL_TRY(fl_model_shape(model, fl_model_n_layers(model) - 1, &raw, &out));
     prediction->many_rows = out.tokens > 1;
+    find_names(prediction);
     prediction->n_scores = out.width;
     return fl_alloc_array((size_t)out.width, sizeof *prediction->scores,
                           (void **)&prediction->scores);
@@ -66,6 +87,13 @@ static void put_floats(fl_json *line, const char *key, const float *values, int6
     fl_json_close(line, ']');
 }
 
+static void put_name(fl_prediction *p, const char *key, int64_t class)
+{
+    if (p->names != NULL && class >= 0 && class < p->n_names) {
+        fl_json_text(&p->line, key, p->names[class]);
+    }
+}
+
 /* A class of which nothing is known is below 0. */
 static void put_label(fl_prediction *p, const fl_tensor *targets, int64_t s)
 {
@@ -87,11 +115,12 @@ static void put_label(fl_prediction *p, const fl_tensor *targets, int64_t s)
         fl_json_close(&p->line, ']');
     } else if (classes[0] >= 0) {
         fl_json_integer(&p->line, "label", classes[0]);
+        put_name(p, "label_name", classes[0]);
     }
 }
 
-/* Of scores that are not finite, none is the largest. */
-static void put_class(fl_prediction *p, const char *key, int64_t chosen, int64_t width)
+/* Of scores that are not finite, none is the largest. Returns the class, or -1. */
+static int64_t put_class(fl_prediction *p, const char *key, int64_t chosen, int64_t width)
 {
     bool finite = true;
     for (int64_t i = 0; finite && i < width; i++) {
@@ -102,6 +131,7 @@ static void put_class(fl_prediction *p, const char *key, int64_t chosen, int64_t
     } else {
         fl_json_null(&p->line, key);
     }
+    return finite ? chosen : -1;
 }
 
 static void put_classes(fl_prediction *p, const float *rows, int64_t n_rows, int64_t width)
@@ -110,7 +140,7 @@ static void put_classes(fl_prediction *p, const float *rows, int64_t n_rows, int
     const fl_loss_ops *ops = p->loss->ops;
     if (!p->many_rows) {
         ops->predict(p->loss->self, rows, width, p->scores, &chosen);
-        put_class(p, "prediction", chosen, width);
+        put_name(p, "prediction_name", put_class(p, "prediction", chosen, width));
         put_floats(&p->line, "scores", p->scores, width, true);
         return;
     }

@@ -15,6 +15,8 @@ typedef struct fl_prediction {
     const fl_dataset *whole;           /* of which `dataset` is a view, or `dataset` itself */
     bool many_rows; /* some sample may have several rows: every value is then a list over rows */
     float *scores;  /* [width of a row] */
+    const char *const *names; /* [n_names] of the classes; NULL where they are their numbers */
+    int n_names;
     int64_t n_scores;
     fl_json line;
 } fl_prediction;

@@ -43,7 +43,7 @@ static void check_labels(const fl_table_rows *rows)
         return;
     }
     int32_t *classes = calloc(rows->n, sizeof *classes);
-    if (classes == NULL || fl__table_labels_map(&labels, rows, classes) != FL_OK) {
+    if (classes == NULL || fl__table_labels_map(&labels, rows, false, classes) != FL_OK) {
         abort();
     }
     for (size_t i = 0; i < rows->n; i++) {

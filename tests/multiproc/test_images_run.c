@@ -117,7 +117,10 @@ static void test_images_run__the_model_is_used_by_its_folder(void **state)
     assert_non_null(strstr(program_result.out, "\"label\": 2"));
     assert_null(strstr(program_result.out, "\"label\": 0"));
     program_shell(root, "cp -r data/test/bag some/glove");
-    program_run(root, 2, "predict hf/model --data some");
+    program_run(root, 0, "predict hf/model --data some --out some.jsonl");
+    program_shell(root, "grep /glove/ some.jsonl >a && test -s a && ! grep -q label a && "
+                        "grep -q '\"label\": 2, \"label_name\": \"shirt\"' some.jsonl");
+    program_run(root, 2, "evaluate hf/model --data some");
     assert_non_null(
         strstr(program_result.err, "some: the class glove found, allowed: one of the 3"));
 }

@@ -124,6 +124,10 @@ static void measure_predictions(double *f1, double *matthews)
         int label = (int)number_of(object, "label"), found = (int)number_of(object, "prediction");
         assert_in_range(label, 0, 1);
         assert_in_range(found, 0, 1);
+        static const char *const names[] = {"no", "yes"};
+        assert_string_equal(json_string_value(json_object_get(object, "label_name")), names[label]);
+        assert_string_equal(json_string_value(json_object_get(object, "prediction_name")),
+                            names[found]);
         n[label][found]++;
         n_lines++;
         json_decref(object);

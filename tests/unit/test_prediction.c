@@ -73,6 +73,30 @@ static void test_prediction__of_classes(void **state)
     loss.ops->destroy(loss.self);
 }
 
+static void test_prediction__names_the_classes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"2", "\"good\"", "1"};
+    fl_loss loss;
+    int32_t labels[] = {2, 0, -1};
+    assert_int_equal(fl_loss_cross_entropy(WIDTH, &loss), FL_OK);
+    fl_tensor targets = {.data = labels, .offsets = offsets, .n_samples = 2, .dtype = FL_I32};
+    fl_outputs outputs = outputs_of(WIDTH, targets);
+    fl_prediction p = prediction_of(&loss, false);
+    p.names = names;
+    p.n_names = WIDTH;
+    check_line(&p, &outputs, 0,
+               "{\"id\": 7, \"label\": 2, \"label_name\": \"1\", \"prediction\": 1, "
+               "\"prediction_name\": \"\\\"good\\\"\", \"scores\": [0.08093203, 0.89212805, "
+               "0.026939932]}\n");
+    labels[0] = -1; /* not known */
+    assert_int_equal(fl_prediction_write(&p, &outputs, 0, 7), FL_OK);
+    assert_null(memmem(p.line.text, p.line.n, "label", strlen("label")));
+    assert_non_null(memmem(p.line.text, p.line.n, "prediction_name", strlen("prediction_name")));
+    end_line(&p);
+    loss.ops->destroy(loss.self);
+}
+
 static void test_prediction__of_values(void **state)
 {
     (void)state;
@@ -102,6 +126,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prediction__of_classes),
+        cmocka_unit_test(test_prediction__names_the_classes),
         cmocka_unit_test(test_prediction__of_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

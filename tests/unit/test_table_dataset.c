@@ -270,6 +270,12 @@ static void test_table__takes_given_labels_and_files_without_them(void **state)
     d = open_table(&o, NULL, write_text("b.jsonl", "{\"text\": \"a\"}\n", bare), NULL);
     check_sample(&d, FL_TEST, 0, "a", NULL, 64, -1);
     fl_dataset_destroy(&d);
+    /* as GLUE's test files have them, and a row without one */
+    d = open_table(&o, NULL, write_text("c.tsv", "text\tlabel\na\t-1\nb\tneg\nc\t\n", bare), NULL);
+    check_sample(&d, FL_TEST, 0, "a", NULL, 64, -1);
+    check_sample(&d, FL_TEST, 1, "b", NULL, 64, 1);
+    check_sample(&d, FL_TEST, 2, "c", NULL, 64, -1);
+    fl_dataset_destroy(&d);
 }
 
 static void test_table__fingerprint_follows_texts_labels_and_settings(void **state)
