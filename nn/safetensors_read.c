@@ -287,6 +287,25 @@ static fl_status open_single(fl_safetensors *file, int folder_fd, const char *pa
     return sort_by_name(file, path);
 }
 
+/* Weights in a format that is not read are worth a hint. */
+static fl_status refuse_folder(const char *folder, const char *const names[2])
+{
+    static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                         "tf_model.h5", "flax_model.msgpack"};
+    char path[PATH_MAX_BYTES];
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (snprintf(path, sizeof path, "%s/%s", folder, others[i]) < PATH_MAX_BYTES &&
+            access(path, F_OK) == 0) {
+            return fl_fail(FL_EFORMAT,
+                           "%s: found, allowed: %s or %s. To convert it, call in Python "
+                           "transformers.CLASS.from_pretrained(FOLDER).save_pretrained(FOLDER), "
+                           "where CLASS is the one in `architectures` of config.json",
+                           path, names[0], names[1]);
+        }
+    }
+    return fl_fail(FL_EIO, "%s holds neither %s nor %s", folder, names[0], names[1]);
+}
+
 /* In a folder, the file of this format; one file goes before an index of several. */
 static fl_status open_folder(fl_safetensors *file, const char *folder)
 {
@@ -303,7 +322,7 @@ static fl_status open_folder(fl_safetensors *file, const char *folder)
             return fl_fail(FL_EIO, "cannot open %s: %s", path, strerror(errno));
         }
     }
-    return fl_fail(FL_EIO, "%s holds neither %s nor %s", folder, names[0], names[1]);
+    return refuse_folder(folder, names);
 }
 
 static fl_status open_any(fl_safetensors *file, const char *path)

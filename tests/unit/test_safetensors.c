@@ -422,6 +422,14 @@ static void test_safetensors__names_what_cannot_be_opened(void **state)
     remove(at);
     assert_int_equal(fl_safetensors_open(folder, &file), FL_EIO);
     assert_non_null(strstr(fl_errmsg(), "holds neither model.safetensors nor"));
+    in_folder("pytorch_model.bin", at);
+    FILE *other = fopen(at, "w");
+    assert_non_null(other);
+    fclose(other);
+    assert_int_equal(fl_safetensors_open(folder, &file), FL_EFORMAT);
+    assert_non_null(strstr(fl_errmsg(), "/pytorch_model.bin: found, allowed: model.safetensors or "
+                                        "model.safetensors.index.json. To convert it, call"));
+    remove(at);
 }
 
 int main(void)
