@@ -162,7 +162,7 @@ static fl_status take_source(const char *path, fl__source *source, size_t line_b
     } else {
         fl__content_fini(&content);
     }
-    return status;
+    return status == FL_ENOMEM ? fl_within(status, "%s", path) : status;
 }
 
 fl_status fl__content_read(const char *path, size_t line_bytes_max, fl_content *out)
