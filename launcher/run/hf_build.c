@@ -5,6 +5,7 @@
 #include "data/table/table_dataset.h"
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "device/log.h"
 #include "device/plural.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
@@ -74,6 +75,41 @@ static fl_status choose_task(const fl_job *job, fl_hf_config *config)
     return refuse_kind(job, allowed);
 }
 
+/* ---- limits of the model ---- */
+
+static fl_status check_positions(const fl_job *job, int64_t positions)
+{
+    return job->data.max_tokens <= positions
+               ? FL_OK
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("data.max_tokens", "model.path"),
+                               "found %" PRId64 ", allowed: at most %" PRId64
+                               ", the positions of the model",
+                               job->data.max_tokens, positions);
+}
+
+/* Vocabularies are padded to multiples of 64 or 128; a larger gap comes from another tokenizer, or
+ * from a file that was cut.
+ * folder  that the tokenizer is of, unless data.tokenizer names one */
+static fl_status check_ids(const fl_job *job, const char *folder, int32_t n_ids, int64_t vocabulary)
+{
+    enum { PADDED_TO = 128 };
+    static const char *const named[] = {"data.tokenizer", "model.path", NULL};
+    const bool own = job->data.tokenizer[0] != '\0';
+    const char *const *fields = own ? named : named + 1;
+    if (n_ids > vocabulary) {
+        return fl_fail_field(FL_EINVAL, fields,
+                             "found a tokenizer of %d ids, allowed: at most %" PRId64
+                             ", vocab_size of the model",
+                             n_ids, vocabulary);
+    }
+    if (vocabulary - n_ids >= PADDED_TO) {
+        fl_log(FL_LOG_WARN,
+               "%s: the tokenizer of %s has %d ids, vocab_size of the model is %" PRId64, fields[0],
+               own ? job->data.tokenizer : folder, n_ids, vocabulary);
+    }
+    return FL_OK;
+}
+
 /* ---- classes of text ---- */
 
 static fl_table_options table_options(const fl_hf_config *config, const fl_job *job,
@@ -131,7 +167,9 @@ static fl_status build_table(const fl_hf_config *config, const fl_job *job, fl_m
 {
     fl_table_info info = {0};
     char found[FL_COUNT_BYTES];
+    FL_TRY(check_positions(job, config->bert.positions));
     FL_TRY(open_table(config, job, dataset, &info));
+    FL_TRY(check_ids(job, job->model.path, info.n_ids, config->bert.vocabulary));
     if (info.n_classes < 2) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.label", "data.path"),
                              "found %s in the training file, allowed: 2 or more",
@@ -142,21 +180,13 @@ static fl_status build_table(const fl_hf_config *config, const fl_job *job, fl_m
 
 /* ---- language ---- */
 
-static fl_status check_positions(const fl_job *job, int64_t positions)
-{
-    return job->data.max_tokens <= positions
-               ? FL_OK
-               : fl_fail_field(FL_EINVAL, FL_FIELDS("data.max_tokens", "model.path"),
-                               "found %" PRId64 ", allowed: at most %" PRId64
-                               ", the positions of the model",
-                               job->data.max_tokens, positions);
-}
-
 static fl_status build_text(const fl_hf_config *config, const fl_job *job, fl_model **model,
                             fl_dataset *dataset)
 {
     FL_TRY(check_positions(job, config->gpt2.positions));
-    FL_TRY(fl_job_text_open(job, job->model.path, dataset, NULL));
+    fl_text_info info;
+    FL_TRY(fl_job_text_open(job, job->model.path, dataset, &info));
+    FL_TRY(check_ids(job, job->model.path, info.n_ids, config->gpt2.vocabulary));
     return fl_hf_model_create(config, 0, model);
 }
 
@@ -254,6 +284,8 @@ static fl_status build_questions(const fl_hf_config *config, const fl_job *job, 
     const bool types = fl_hf_config_has_types(config);
     FL_TRY(check_positions(job, config->bert.positions));
     FL_TRY(fl_job_squad_open(job, job->model.path, types, dataset));
+    FL_TRY(check_ids(job, job->model.path, fl_dataset_squad_info(dataset)->n_ids,
+                     config->bert.vocabulary));
     return fl_hf_model_create(config, 0, model);
 }
 
@@ -344,12 +376,17 @@ static void choose_file(const fl_hf_use *use, const char *path[2])
 
 static fl_status open_split(const fl_hf_use *use, const char *const *labels, fl_dataset *dataset)
 {
+    fl_table_info info = {0};
     fl_table_options o = table_options(use->config, use->job, use->tokenizer);
     o.labels = labels;
     o.n_labels = (int)use->config->n_classes;
     o.labels_optional = use->labels_optional;
+    if (o.max_tokens > use->config->bert.positions) { /* the default, for a folder without a job */
+        o.max_tokens = use->config->bert.positions;
+    }
     choose_file(use, o.path);
-    return fl_dataset_table_open(&o, dataset, NULL);
+    FL_TRY(fl_dataset_table_open(&o, dataset, &info));
+    return check_ids(use->job, use->tokenizer, info.n_ids, use->config->bert.vocabulary);
 }
 
 fl_status fl_hf_build_table_use(const fl_hf_use *use, fl_model **model, fl_dataset *dataset)
@@ -381,5 +418,7 @@ fl_status fl_hf_build_squad_use(const fl_hf_use *use, fl_model **model, fl_datas
     FL_TRY(check_positions(job, use->config->bert.positions));
     choose_file(use, o.path);
     FL_TRY(fl_dataset_squad_open(&o, dataset, NULL));
+    FL_TRY(check_ids(job, use->tokenizer, fl_dataset_squad_info(dataset)->n_ids,
+                     use->config->bert.vocabulary));
     return fl_hf_model_create(use->config, 0, model);
 }

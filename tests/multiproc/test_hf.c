@@ -33,7 +33,7 @@ static int set_up(void **state)
     fputs("name: tiny\n"
           "model: {kind: hf, path: " REFERENCE "/base}\n"
           "data: {kind: table, path: {train: " REFERENCE "/train.tsv, test: " REFERENCE
-          "/test.tsv}, text: sentence, label: label}\n"
+          "/test.tsv}, text: sentence, label: label, max_tokens: 40}\n"
           "train: {epochs: 2, batch: 16, lr: 1e-3, weight_decay: 0.01}\n"
           "devices: {count: 1, cores: 1, memory: 64MiB}\n",
           file);
@@ -243,7 +243,13 @@ static void test_hf__refuses_with_the_place(void **state)
         {"sed -i 's/\"bert\"/\"gpt_neox\"/' broken/config.json", "",
          "model_type: found gpt_neox, allowed: bert"},
         {"sed -i 's/vocab_size\": 31/vocab_size\": 30/' broken/config.json", "",
-         "the data set has ids 0 to 30, the table has 0 to 29"},
+         "model.path: found a tokenizer of 31 ids, allowed: at most 30, vocab_size of the model"},
+        {"true", "--set data.tokenizer=" FL_SOURCE_DIR "/tests/reference/tokenizer/bert",
+         "data.tokenizer: found a tokenizer of 420 ids, allowed: at most 31, vocab_size of the"},
+        {"true", "--set data.max_tokens=41",
+         "data.max_tokens: found 41, allowed: at most 40, the positions of the model"},
+        {"sed -i 's/ \"vocab_size\": 31/\"vocab_size\": 159/' broken/config.json", "",
+         "broken has 31 ids, vocab_size of the model is 159"},
         {"sed -i 's/num_hidden_layers\": 3/num_hidden_layers\": 4/' broken/config.json", "",
          "missing:\n    bert.encoder.layer.3.attention.output.LayerNorm.weight"},
         {"sed -i 's/num_hidden_layers\": 3/num_hidden_layers\": 2/' broken/config.json", "",
@@ -263,6 +269,11 @@ static void test_hf__refuses_with_the_place(void **state)
         }
         program_shell(root, "! test -e refused");
     }
+    /* padded to a multiple of 128, which is usual */
+    program_shell(root, "rm -rf broken && cp -r " REFERENCE "/tuned broken && "
+                        "sed -i 's/ \"vocab_size\": 31/\"vocab_size\": 128/' broken/config.json");
+    program_run(root, 2, "validate job.yaml --set model.path=broken");
+    assert_null(strstr(program_result.err, "vocab_size of the model is"));
 }
 
 int main(void)
