@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 fl_memory_share fl__memory_share_take(void)
 {
@@ -27,4 +28,10 @@ fl_status fl__memory_share_check(const fl_memory_share *share, const char *path,
                    "at most %" PRId64
                    " allowed: half of the memory that this machine has available",
                    path, place, bytes, share->allowed_bytes);
+}
+
+fl_status fl__memory_name_file(fl_status status, const char *path)
+{
+    return status == FL_ENOMEM && strstr(fl_errmsg(), path) == NULL ? fl_within(status, "%s", path)
+                                                                    : status;
 }

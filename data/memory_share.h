@@ -20,4 +20,7 @@ fl_memory_share fl__memory_share_take(void);
 fl_status fl__memory_share_check(const fl_memory_share *share, const char *path, int64_t line,
                                  size_t bytes) FL_MUST_CHECK;
 
+/* Put the file before the message of FL_ENOMEM, unless it is there. Returns status. */
+fl_status fl__memory_name_file(fl_status status, const char *path) FL_MUST_CHECK;
+
 #endif

@@ -139,12 +139,14 @@ static fl_status cut_split(const fl_squad_options *o, const fl_tokenizer *tokeni
                               .max_tokens = o->max_tokens,
                               .stride = o->stride,
                               .trains = s == FL_TRAIN};
-    fl_squad_file file;
-    FL_TRY(fl__squad_file_read(content, &file));
-    tell_misplaced(content->path, &file, cut.trains);
-    fl_status status = fl__squad_windows_cut(content->path, &file, &cut, &d->split[s]);
+    fl_squad_file file = {0};
+    fl_status status = fl__squad_file_read(content, &file);
+    if (status == FL_OK) {
+        tell_misplaced(content->path, &file, cut.trains);
+        status = fl__squad_windows_cut(content->path, &file, &cut, &d->split[s]);
+    }
     fl__squad_file_fini(&file);
-    return status;
+    return fl__memory_name_file(status, content->path);
 }
 
 /* ② */

@@ -159,11 +159,13 @@ static fl_status tokenize_split(const fl_table_options *o, const fl_tokenizer *t
 {
     const fl_table_columns columns = {.name = {o->text, o->pair, o->label},
                                       .label_optional = o->labels_optional};
-    fl_table_rows rows;
-    FL_TRY(fl__table_rows_read(content, &columns, &rows));
-    fl_status status = take_rows(o, tokenizer, &rows, d, s);
+    fl_table_rows rows = {0};
+    fl_status status = fl__table_rows_read(content, &columns, &rows);
+    if (status == FL_OK) {
+        status = take_rows(o, tokenizer, &rows, d, s);
+    }
     fl__table_rows_fini(&rows);
-    return status;
+    return fl__memory_name_file(status, content->path);
 }
 
 /* ---- ② ---- */

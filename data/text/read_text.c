@@ -133,7 +133,7 @@ fl_status fl__text_read(const char *path, const fl_tokenizer *tokenizer, int32_t
     fl_free(r.piece.ids);
     if (status != FL_OK) {
         fl_free(r.ids);
-        return status == FL_ENOMEM ? fl_within(status, "%s", path) : status;
+        return fl__memory_name_file(status, path);
     }
     *ids = r.ids;
     *n = (int64_t)r.n_ids;

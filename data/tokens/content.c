@@ -162,13 +162,13 @@ static fl_status take_source(const char *path, fl__source *source, size_t line_b
     } else {
         fl__content_fini(&content);
     }
-    return status == FL_ENOMEM ? fl_within(status, "%s", path) : status;
+    return fl__memory_name_file(status, path);
 }
 
 fl_status fl__content_read(const char *path, size_t line_bytes_max, fl_content *out)
 {
     fl__source source;
-    FL_TRY(fl__source_open(path, &source));
+    FL_TRY(fl__memory_name_file(fl__source_open(path, &source), path));
     return take_source(path, &source, line_bytes_max, out);
 }
 

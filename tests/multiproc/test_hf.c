@@ -206,6 +206,24 @@ static void test_hf__evaluates_what_it_left(void **state)
     program_shell(root, "grep -q bfloat16 half/config.json && test -e half/vocab.txt");
 }
 
+/* Labels that the model does not have, as in GLUE's test files, are left out; the classes have
+ * their names. */
+static void test_hf__predicts_without_labels_of_the_model(void **state)
+{
+    (void)state;
+    program_shell(root, "sed 's/\t[a-z]*$/\t-1/; 1s/-1/label/' " REFERENCE "/test.tsv >glue.tsv");
+    program_run(root, 0, "predict run --out known.jsonl");
+    program_run(root, 0, "predict run --data glue.tsv --out glue.jsonl");
+    program_shell(root, "sed 's/\"label\": [01], \"label_name\": \"[a-z]*\", //' known.jsonl >a && "
+                        "cmp a glue.jsonl && ! cmp -s a known.jsonl && "
+                        "grep -q '\"prediction\": 0, \"prediction_name\": \"bad\"' a && "
+                        "! grep -q '\"label' a");
+    program_run(root, 2, "evaluate run --data glue.tsv");
+    assert_non_null(strstr(program_result.err,
+                           "glue.tsv: line 2: label '-1' found, allowed: a label"
+                           " of the model: 'bad', 'good'"));
+}
+
 /* The labels keep the folder's order, whatever the order in the table would be. */
 static void test_hf__keeps_the_order_of_the_folders_classes(void **state)
 {
@@ -286,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_hf__a_round_trip_changes_no_tensor),
         cmocka_unit_test(test_hf__leaves_a_folder_of_the_same_kind),
         cmocka_unit_test(test_hf__evaluates_what_it_left),
+        cmocka_unit_test(test_hf__predicts_without_labels_of_the_model),
         cmocka_unit_test(test_hf__keeps_the_order_of_the_folders_classes),
         cmocka_unit_test(test_hf__refuses_with_the_place),
     };

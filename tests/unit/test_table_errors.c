@@ -267,7 +267,7 @@ static void test_table__survives_failing_allocations(void **state)
         "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}";
     char train[PATH_ROOM], test[PATH_ROOM];
     fl_table_options o = plain;
-    int n_failed = 0;
+    int n_failed = 0, n_named = 0;
     write_bytes("a.tsv", "text\tlabel\na\tx\nb\ty\n", 19, train);
     write_bytes("b.jsonl", json, sizeof json - 1, test);
     o.path[FL_TRAIN] = train;
@@ -280,9 +280,15 @@ static void test_table__survives_failing_allocations(void **state)
         fl_alloc_fail_at(0);
         assert_true(status == FL_OK || status == FL_ENOMEM);
         n_failed += status != FL_OK;
+        /* the tokenizer comes first, then the files, whose names stand in the message once */
+        const char *name = strstr(fl_errmsg(), folder);
+        assert_true(status == FL_OK || name != NULL || n_named == 0);
+        assert_true(name == NULL || strstr(name + 1, folder) == NULL);
+        n_named += status != FL_OK && name != NULL;
         fl_dataset_destroy(&d);
     }
     assert_true(n_failed >= 20);
+    assert_true(n_named >= 10);
 }
 
 int main(void)
