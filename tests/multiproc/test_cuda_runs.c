@@ -71,6 +71,7 @@ static fl_status make_typed(fl_job *job, fl_model **model, fl_dataset *dataset)
 static void test_cuda_run__has_the_losses_of_a_cpu_in_bf16(void **state)
 {
     (void)state;
+    use_cuda("devices=1");
     scenario s = {.name = "bf16",
                   .sets = common,
                   .more = JOB_SETS("pipe.k", "1", "autodp.r", "1", "devices.count", "1",
@@ -84,6 +85,7 @@ static void test_cuda_run__has_the_losses_of_a_cpu_in_bf16(void **state)
 static void test_cuda_run__rounds_to_tf32_where_the_job_says_so(void **state)
 {
     (void)state;
+    use_cuda("devices=1");
     scenario s = {.name = "tf32",
                   .sets = common,
                   .more = JOB_SETS("pipe.k", "1", "autodp.r", "1", "devices.count", "1"),
