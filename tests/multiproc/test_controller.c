@@ -256,8 +256,8 @@ static void test_controller__names_a_worker_that_is_terminated(void **state)
     kill(pids[1], SIGTERM);
     fake_outcome outcome = fake_finish(&run);
     assert_nothing_left(&run);
-    assert_int_equal(outcome.status, FL_EFAILED);
     assert_contains(outcome.message, "was killed by signal 15 (Terminated)");
+    assert_int_equal(outcome.status, FL_EFAILED);
     fake_clean(&run);
 }
 

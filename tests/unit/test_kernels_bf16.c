@@ -37,12 +37,14 @@ static void pair_free(pair *p)
     free(p->wide);
 }
 
-static void same_narrowed(const char *what, const uint16_t *got, const float *want, int64_t n)
+/* At most `apart` steps of bf16 between two values. */
+static void check_narrowed(const char *what, const uint16_t *got, const float *want, int64_t n,
+                           int apart)
 {
     uint16_t *narrow = halves(n);
     fl_bf16_narrow(want, n, narrow);
     for (int64_t i = 0; i < n; i++) {
-        if (got[i] != narrow[i]) {
+        if (abs((int)got[i] - (int)narrow[i]) > apart) {
             fail_msg("%s[%lld]: %04x, expected %04x", what, (long long)i, got[i], narrow[i]);
         }
     }
@@ -50,6 +52,11 @@ static void same_narrowed(const char *what, const uint16_t *got, const float *wa
         assert_int_equal(got[i], 0x5A5A);
     }
     free(narrow);
+}
+
+static void same_narrowed(const char *what, const uint16_t *got, const float *want, int64_t n)
+{
+    check_narrowed(what, got, want, n, 0);
 }
 
 static void check_norm(fl_device *d, bool rms, int64_t m)
@@ -105,7 +112,8 @@ static void check_norm(fl_device *d, bool rms, int64_t m)
     back.grad_in = y16;
     back.grad_gamma = grad_gamma[1];
     assert_int_equal(backward(d, NULL, &back), FL_OK);
-    same_narrowed("grad_in", y16, y, m * N);
+    /* The compiler may fuse other products and sums there than in fp32. */
+    check_narrowed("grad_in", y16, y, m * N, 1);
     for (int i = 0; i < N; i++) {
         assert_true(fabsf(grad_gamma[1][i] - grad_gamma[0][i]) <= 1e-3f);
     }
