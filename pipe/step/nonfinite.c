@@ -59,7 +59,7 @@ static void note(fl_pipeline *p, fl_nonfinite_where where, int layer, int64_t sa
 static fl_status find_value(fl_pipeline *p, fl_dtype dtype, const void *values, int64_t n,
                             int64_t *at)
 {
-    float chunk[CHUNK];
+    float chunk[CHUNK] = {0};
     fl_device *d = p->o.device;
     const size_t element = fl_dtype_size(dtype);
     for (int64_t first = 0; first < n; first += CHUNK) {
