@@ -1,4 +1,4 @@
-/* What the kernel tells of another process of this user: whether it computes, or sleeps. */
+/* What the kernel tells about another process of this user: whether it computes or sleeps. */
 #ifndef FL_CONTROL_CONTROLLER_PROCESS_LOOK_H
 #define FL_CONTROL_CONTROLLER_PROCESS_LOOK_H
 

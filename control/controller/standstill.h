@@ -42,7 +42,7 @@ typedef struct fl_standstill {
     fl_standstill_look last;
     int64_t looked_us;
     int64_t waits_us, busy_us, asleep_us;
-    int64_t longest_us; /* of the finished operations of this kind; 0: there is none */
+    int64_t longest_us; /* of the finished operations of this kind; 0: none has finished */
 } fl_standstill;
 
 /* Whether the kind of operation waits for other workers or for the controller. */

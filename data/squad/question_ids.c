@@ -13,7 +13,7 @@ typedef struct id_table {
     size_t n_slots; /* a power of two, at least twice as many as there are questions */
 } id_table;
 
-/* The question that had the id before question q, -1 if there is none; adds q. */
+/* The earlier question with the id of question q; -1: the id is new. Adds q. */
 static int32_t add_id(id_table *t, int32_t q)
 {
     const fl_text id = fl__text_pool_get(t->ids, q);

@@ -57,7 +57,7 @@ int fl__checkpoint_index_of(const fl_checkpoint_writer *w, const fl__checkpoint_
 fl_st_layout *fl__checkpoint_layout_of(const fl_checkpoint_writer *w,
                                        const fl__checkpoint_item *file);
 
-/* The folder of the checkpoint to whose files items are linked; -1: there is none. */
+/* The folder of the checkpoint to whose files items are linked; -1: nothing can be linked. */
 int fl__checkpoint_open_kept(const fl_checkpoint_writer *w);
 
 /* ---- checkpoint_output.c ---- */
