@@ -31,7 +31,7 @@ fl_tables_size fl_filled_tables_size(const fl_tables_size *of_slot, int n_filled
 size_t fl_stage_tables_bytes(const fl_tables_size *of_slot, int n_slots, int n_filled)
 {
     fl_tables_size filled = fl_filled_tables_size(of_slot, n_filled);
-    return (size_t)n_slots * fl_batch_tables_bytes(of_slot) + fl_batch_tables_bytes(&filled);
+    return 2 * ((size_t)n_slots * fl_batch_tables_bytes(of_slot) + fl_batch_tables_bytes(&filled));
 }
 
 fl_status fl_batch_tables_init(fl_batch_tables *t, fl_device *device, fl_stream *stream,
@@ -39,6 +39,15 @@ fl_status fl_batch_tables_init(fl_batch_tables *t, fl_device *device, fl_stream 
 {
     *t = (fl_batch_tables){.max = *max};
     return fl_mirror_init(&t->mirror, device, stream, on_device, fl_batch_tables_bytes(max));
+}
+
+fl_status fl_batch_tables_init_ahead(fl_batch_tables *t, fl_device *device, fl_stream *stream,
+                                     fl_stream *copy_stream, void *on_device,
+                                     const fl_tables_size *max, int n_pieces)
+{
+    *t = (fl_batch_tables){.max = *max};
+    return fl_mirror_init_ahead(&t->mirror, device, stream, copy_stream, on_device,
+                                fl_batch_tables_bytes(max), n_pieces);
 }
 
 void fl_batch_tables_fini(fl_batch_tables *t)

@@ -28,8 +28,10 @@ typedef struct fl_batch_tables {
 /* Bytes of the tables, a multiple of 64. Pure. */
 size_t fl_batch_tables_bytes(const fl_tables_size *max);
 
-/* Those of a stage: n_slots micro-batches at once, and samples on their way through its first
- * n_filled layers, if there are any, to where micro-batches enter. Pure. */
+/* Device memory for those of a stage, which run ahead: n_slots micro-batches at once, and samples
+ * on their way through its first n_filled layers, if there are any, to where micro-batches enter.
+ * Pure.
+ */
 size_t fl_stage_tables_bytes(const fl_tables_size *of_slot, int n_slots, int n_filled);
 fl_tables_size fl_filled_tables_size(const fl_tables_size *of_slot, int n_filled);
 
@@ -38,6 +40,12 @@ fl_tables_size fl_filled_tables_size(const fl_tables_size *of_slot, int n_filled
 fl_status fl_batch_tables_init(fl_batch_tables *tables, fl_device *device, fl_stream *stream,
                                void *on_device, const fl_tables_size *max) FL_MUST_CHECK;
 void fl_batch_tables_fini(fl_batch_tables *tables);
+
+/* The same for tables that run ahead, as fl_mirror_init_ahead has it.
+ * on_device  [fl_mirror_ahead_device_bytes] */
+fl_status fl_batch_tables_init_ahead(fl_batch_tables *tables, fl_device *device, fl_stream *stream,
+                                     fl_stream *copy_stream, void *on_device,
+                                     const fl_tables_size *max, int n_pieces) FL_MUST_CHECK;
 
 /* Begin the tables of a micro-batch of n <= max.samples samples: every first offset is 0. */
 fl_status fl_batch_tables_begin(fl_batch_tables *tables, int64_t n) FL_MUST_CHECK;

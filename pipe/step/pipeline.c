@@ -265,6 +265,7 @@ static fl_status add_norms(fl_pipeline *p, double *head, double *blocks)
     int first = p->o.plan->first[p->place.stage], last = p->o.plan->first[p->place.stage + 1];
     FL_TRY(fl_mirror_fetch(&p->sums_mirror, sizeof p->sums));
     FL_TRY(fl_reduce_norms(&p->reduce, p->layer_squares)); /* waits for both */
+    fl_stage_settle(p->stage);
     memcpy(&p->sums, p->sums_mirror.host, sizeof p->sums);
     for (int layer = first; layer < last; layer++) {
         int block = fl_model_block_of(p->o.model, layer);
@@ -358,7 +359,7 @@ static fl_status run_all_forward(fl_pipeline *p, const fl_global_batch *batch)
     FL_TRY(begin_batch(p, batch));
     FL_TRY(fl_recv_queue_begin(&p->forward_in, p->in_bytes, p->M));
     for (int m = 0; m < p->M; m++) {
-        FL_TRY(run_forward(p, m, 0, false));
+        FL_TRY(run_forward(p, m, m % p->n_slots, false));
     }
     fl_flight_micro_batch(-1);
     return FL_OK;
@@ -425,7 +426,11 @@ bool fl_pipeline_cache(fl_pipeline *p, bool always, fl_cached_input_report *repo
 
 fl_status fl_pipeline_wait(fl_pipeline *p)
 {
-    return p->o.device->ops->sync(p->o.device, p->stream);
+    FL_TRY(p->o.device->ops->sync(p->o.device, p->stream));
+    if (p->stage != NULL) {
+        fl_stage_settle(p->stage);
+    }
+    return FL_OK;
 }
 
 fl_stage *fl_pipeline_stage(fl_pipeline *pipeline)

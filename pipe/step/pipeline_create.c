@@ -123,6 +123,7 @@ static fl_status fill(fl_pipeline *p)
                               .enter = is_fed ? n_frozen : 0,
                               .source = p->o.source,
                               .n_slots = p->n_slots,
+                              .n_ahead = p->M,
                               .capacity = *p->o.capacity,
                               .memory = *p->o.memory,
                               .handed = p->o.handed,

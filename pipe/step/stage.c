@@ -5,51 +5,16 @@
 #include "device/alloc.h"
 #include "device/flight.h"
 #include "nn/model.h"
-#include "nn/optimizer.h"
-#include "pipe/cost/batch_tables.h"
+#include "pipe/step/stage_state.h"
 
 #include <string.h>
-
-/* One micro-batch between its forward and its backward. */
-typedef struct slot {
-    bool busy;
-    fl_micro_batch what;
-    fl_batch batch;
-    fl_arena arena;
-    fl_batch_tables tables;
-    fl_tensor targets;    /* the last stage's */
-    fl_tensor *at;        /* [n_layers + 1]: the stage's input and each layer's output */
-    fl_exec_frame *frame; /* [n_layers] */
-} slot;
-
-struct fl_stage {
-    fl_stage_options o;
-    int n_layers;
-    int64_t max_samples; /* of a micro-batch */
-    fl_params params;
-    slot *slots;
-    unsigned char *slot_memory;
-    unsigned char *scratch_memory;
-    fl_arena scratch;
-    void *grad[2];
-    int grad_turn;    /* which of them holds the current gradient */
-    fl_shape raw;     /* the raw shape for which `shapes` was computed; width 0: none yet */
-    fl_shape *shapes; /* [n_layers + 1]: one sample at each boundary of the stage */
-    bool ends_model;  /* the loss is this stage's */
-    unsigned char *tables_memory; /* the slots' tables, then those of fl_stage_fill; NULL: in host
-                                     memory */
-    fl_batch_tables some;         /* of fl_stage_fill's samples */
-    int n_busy, peak_busy;
-};
 
 static bool same_shape(const fl_shape *a, const fl_shape *b)
 {
     return a->tokens == b->tokens && a->width == b->width && a->dtype == b->dtype;
 }
 
-/* Walk one sample's shape through the model up to and along this stage. Samples of one shape
- * follow each other in most data sets, so the last answer is kept. */
-static fl_status shapes_of(fl_stage *stage, const fl_shape *raw)
+fl_status fl__stage_shapes_of(fl_stage *stage, const fl_shape *raw)
 {
     if (stage->raw.width != 0 && same_shape(&stage->raw, raw)) {
         return FL_OK;
@@ -70,7 +35,7 @@ static fl_status sample_shapes(fl_stage *stage, fl_split split, int64_t id)
     int64_t n_targets;
     const fl_dataset *d = stage->o.dataset;
     FL_TRY(d->ops->shape(d->self, split, id, &raw, &n_targets));
-    return shapes_of(stage, &raw);
+    return fl__stage_shapes_of(stage, &raw);
 }
 
 static size_t shape_bytes(const fl_shape *shape)
@@ -106,7 +71,7 @@ static fl_tensor tensor_at(const fl_batch_tables *tables, int boundary)
 }
 
 /* Fill the tensors of every boundary but for their data. */
-static fl_status lay_out(fl_stage *stage, slot *s)
+static fl_status lay_out(fl_stage *stage, fl_stage_slot *s)
 {
     for (int i = 0; i <= stage->n_layers; i++) {
         s->at[i] = tensor_at(&s->tables, i);
@@ -126,7 +91,7 @@ static fl_status lay_out(fl_stage *stage, slot *s)
     return FL_OK;
 }
 
-static fl_status load_targets(fl_stage *stage, slot *s)
+static fl_status load_targets(fl_stage *stage, fl_stage_slot *s)
 {
     const fl_batch_tables *t = &s->tables;
     s->targets = (fl_tensor){0};
@@ -142,7 +107,7 @@ static fl_status load_targets(fl_stage *stage, slot *s)
 }
 
 /* All that kernels must know of the micro-batch, on its way to the device. */
-static fl_status describe(fl_stage *stage, slot *s)
+static fl_status describe(fl_stage *stage, fl_stage_slot *s)
 {
     fl_batch_tables *t = &s->tables;
     FL_TRY(fl_batch_tables_begin(t, s->what.n));
@@ -162,7 +127,7 @@ static fl_status describe(fl_stage *stage, slot *s)
 fl_status fl_stage_begin(fl_stage *stage, int slot_index, const fl_micro_batch *batch,
                          fl_tensor *input)
 {
-    slot *s = &stage->slots[slot_index];
+    fl_stage_slot *s = &stage->slots[slot_index];
     if (s->busy || batch->n > stage->max_samples) {
         return fl_fail(FL_EINTERNAL, "slot %d of layers %d .. %d: %s (%lld samples, at most %lld)",
                        slot_index, stage->o.first, stage->o.last - 1,
@@ -183,13 +148,13 @@ fl_status fl_stage_begin(fl_stage *stage, int slot_index, const fl_micro_batch *
     return FL_OK;
 }
 
-static void end_slot(fl_stage *stage, slot *s)
+static void end_slot(fl_stage *stage, fl_stage_slot *s)
 {
     s->busy = false;
     stage->n_busy--;
 }
 
-static fl_exec exec_for(fl_stage *stage, slot *s, int layer)
+static fl_exec exec_for(fl_stage *stage, fl_stage_slot *s, int layer)
 {
     return (fl_exec){.device = stage->o.device,
                      .stream = stage->o.stream,
@@ -202,7 +167,8 @@ static fl_exec exec_for(fl_stage *stage, slot *s, int layer)
 /* ---- some samples, up to where micro-batches enter ---- */
 
 /* The tables of the chosen samples, standing one behind the other. */
-static fl_status describe_some(fl_stage *stage, const slot *s, const int32_t *which, int64_t n)
+static fl_status describe_some(fl_stage *stage, const fl_stage_slot *s, const int32_t *which,
+                               int64_t n)
 {
     fl_batch_tables *t = &stage->some;
     FL_TRY(fl_batch_tables_begin(t, n));
@@ -220,7 +186,7 @@ static fl_status describe_some(fl_stage *stage, const slot *s, const int32_t *wh
 }
 
 /* Their tensor at boundary i, in memory of the slot. */
-static fl_status take_some(fl_stage *stage, slot *s, int i, fl_tensor *out)
+static fl_status take_some(fl_stage *stage, fl_stage_slot *s, int i, fl_tensor *out)
 {
     *out = tensor_at(&stage->some, i);
     out->n_tokens = out->offsets[out->n_samples];
@@ -272,8 +238,8 @@ fl_status fl_stage_put_rows(fl_stage *stage, const fl_tensor *to, unsigned char 
     return move_rows(stage, to, &from, true);
 }
 
-static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *which, int64_t n,
-                          unsigned char *rows, const size_t *place)
+static fl_status run_some(fl_stage *stage, fl_stage_slot *s, int from, const int32_t *which,
+                          int64_t n, unsigned char *rows, const size_t *place)
 {
     fl_tensor in, out;
     fl_exec_frame frame;
@@ -301,7 +267,7 @@ static fl_status run_some(fl_stage *stage, slot *s, int from, const int32_t *whi
 fl_status fl_stage_fill(fl_stage *stage, int slot_index, int from, const int32_t *which, int64_t n,
                         unsigned char *rows, const size_t *place)
 {
-    slot *s = &stage->slots[slot_index];
+    fl_stage_slot *s = &stage->slots[slot_index];
     fl_tensor *entry = &s->at[stage->o.enter - stage->o.first];
     /* The slot has room only for these layers' outputs, so they also use the input's place. */
     fl_arena_release(&s->arena, 0);
@@ -312,7 +278,7 @@ fl_status fl_stage_fill(fl_stage *stage, int slot_index, int from, const int32_t
 
 fl_status fl_stage_forward(fl_stage *stage, int slot_index, void *to, fl_tensor *output)
 {
-    slot *s = &stage->slots[slot_index];
+    fl_stage_slot *s = &stage->slots[slot_index];
     for (int i = stage->o.enter - stage->o.first; i < stage->n_layers; i++) {
         int layer = stage->o.first + i;
         fl_exec x = exec_for(stage, s, layer);
@@ -349,7 +315,7 @@ static void write_sample_text(const void *context, int64_t i, char *text)
 fl_status fl_stage_loss(fl_stage *stage, int slot_index, bool want_grad, float grad_scale,
                         fl_loss_sums *sums)
 {
-    slot *s = &stage->slots[slot_index];
+    fl_stage_slot *s = &stage->slots[slot_index];
     fl_tensor grad;
     fl_exec x = exec_for(stage, s, stage->o.last);
     const named_samples samples = {stage->o.dataset, s->what.split, s->batch.sample_ids};
@@ -367,8 +333,9 @@ fl_status fl_stage_loss(fl_stage *stage, int slot_index, bool want_grad, float g
     return FL_OK;
 }
 
-/* A sample's part of a tensor. */
-static fl_tensor rows_of(const fl_tensor *all, int64_t sample, int32_t offsets[2])
+/* A sample's part of a tensor; its offsets, in host memory of `one`, are still to be sent. */
+static fl_tensor rows_of(const fl_stage *stage, const fl_tensor *all, int64_t sample,
+                         int32_t offsets[2])
 {
     fl_tensor rows = *all;
     int64_t first = all->offsets[sample];
@@ -378,21 +345,25 @@ static fl_tensor rows_of(const fl_tensor *all, int64_t sample, int32_t offsets[2
     rows.n_tokens = offsets[1];
     rows.n_samples = 1;
     rows.offsets = offsets;
-    rows.offsets_device = NULL;
+    rows.offsets_device = fl_mirror_at(&stage->one, offsets);
     return rows;
 }
 
 fl_status fl_stage_sample_loss(fl_stage *stage, int slot_index, int64_t sample, fl_loss_sums *sums)
 {
-    slot *s = &stage->slots[slot_index];
-    int32_t out_offsets[2], target_offsets[2];
-    const fl_tensor out = rows_of(&s->at[stage->n_layers], sample, out_offsets);
-    const fl_tensor targets = rows_of(&s->targets, sample, target_offsets);
-    const named_samples samples = {stage->o.dataset, s->what.split, s->batch.sample_ids + sample};
+    fl_stage_slot *s = &stage->slots[slot_index];
+    FL_TRY(fl_mirror_begin(&stage->one));
+    fl_one_sample *one = (fl_one_sample *)(void *)stage->one.host;
+    const fl_tensor out = rows_of(stage, &s->at[stage->n_layers], sample, one->out);
+    const fl_tensor targets = rows_of(stage, &s->targets, sample, one->targets);
+    one->id = s->batch.sample_ids[sample];
+    FL_TRY(fl_mirror_send(&stage->one, sizeof *one));
+    const named_samples samples = {stage->o.dataset, s->what.split, &one->id};
     fl_batch batch = s->batch;
     fl_exec x = exec_for(stage, s, stage->o.last);
     batch.n_samples = 1;
-    batch.sample_ids = samples.ids;
+    batch.sample_ids = &one->id;
+    batch.sample_ids_device = fl_mirror_at(&stage->one, &one->id);
     batch.targets_host =
         (const char *)s->tables.targets + (size_t)s->targets.offsets[sample] * FL_TARGET_BYTES;
     x.batch = &batch;
@@ -409,7 +380,7 @@ void fl_stage_end(fl_stage *stage, int slot_index)
 
 fl_tensor fl_stage_targets(const fl_stage *stage, int slot_index)
 {
-    const slot *s = &stage->slots[slot_index];
+    const fl_stage_slot *s = &stage->slots[slot_index];
     fl_tensor targets = s->targets;
     targets.data = s->tables.targets;
     return targets;
@@ -425,7 +396,7 @@ void fl_stage_grad_out(fl_stage *stage, int slot_index, fl_tensor *grad_out)
 fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in, void *to,
                             fl_stage_layer_done *layer_done, void *context, fl_tensor *grad_in)
 {
-    slot *s = &stage->slots[slot_index];
+    fl_stage_slot *s = &stage->slots[slot_index];
     int lowest = stage->params.first_trainable - stage->o.first;
     for (int i = stage->n_layers - 1; i >= lowest; i--) {
         int layer = stage->o.first + i;
@@ -490,193 +461,11 @@ void fl_stage_peaks(const fl_stage *stage, int *n_slots, size_t *slot_bytes, siz
     *scratch_bytes = stage->scratch.peak_bytes;
 }
 
-/* ---- creation ---- */
-
-static fl_status slot_create(fl_stage *stage, slot *s, unsigned char *memory)
+void fl_stage_settle(fl_stage *stage)
 {
-    size_t boundaries = (size_t)stage->n_layers + 1;
-    fl_arena_init(&s->arena, memory, (size_t)stage->o.memory.slot_bytes, "micro-batch slot");
-    FL_TRY(fl_alloc_array(boundaries, sizeof *s->at, (void **)&s->at));
-    return fl_alloc_array(boundaries, sizeof *s->frame, (void **)&s->frame);
-}
-
-static size_t slots_bytes(const fl_stage *stage)
-{
-    return (size_t)(stage->o.memory.slot_bytes * stage->o.n_slots);
-}
-
-static fl_status take(fl_stage *stage, size_t size_bytes, const char *what, void **out)
-{
-    fl_device *device = stage->o.device;
-    return stage->o.reserve ? fl_device_reserve(device, size_bytes, out)
-                            : fl_device_alloc(device, size_bytes, what, out);
-}
-
-static fl_status slots_create(fl_stage *stage)
-{
-    const fl_stage_memory *m = &stage->o.memory;
-    FL_TRY(fl_alloc_array((size_t)stage->o.n_slots, sizeof *stage->slots, (void **)&stage->slots));
-    FL_TRY(
-        take(stage, slots_bytes(stage), "micro-batches in flight", (void **)&stage->slot_memory));
     for (int i = 0; i < stage->o.n_slots; i++) {
-        FL_TRY(slot_create(stage, &stage->slots[i], stage->slot_memory + i * m->slot_bytes));
+        fl_mirror_settle(&stage->slots[i].tables.mirror);
     }
-    return FL_OK;
-}
-
-static fl_status scratch_create(fl_stage *stage)
-{
-    size_t total = (size_t)stage->o.memory.scratch_bytes;
-    FL_TRY(take(stage, total, "temporaries", (void **)&stage->scratch_memory));
-    fl_arena_init(&stage->scratch, stage->scratch_memory, total, "temporaries");
-    size_t grad_bytes = (size_t)stage->o.memory.grad_bytes;
-    FL_TRY(fl_arena_take(&stage->scratch, grad_bytes, &stage->grad[0]));
-    return fl_arena_take(&stage->scratch, grad_bytes, &stage->grad[1]);
-}
-
-/* ---- tables ---- */
-
-static fl_tables_size tables_size(const fl_stage *stage)
-{
-    return (fl_tables_size){.n_boundaries = stage->n_layers + 1,
-                            .samples = stage->max_samples,
-                            .has_targets = stage->ends_model,
-                            .targets = stage->ends_model ? stage->o.capacity.n_targets : 0};
-}
-
-/* fl_stage_fill ends where micro-batches enter; where that is the first layer, it is never called.
- */
-static int n_filled(const fl_stage *stage)
-{
-    return stage->o.enter - stage->o.first;
-}
-
-static size_t tables_bytes(const fl_stage *stage)
-{
-    fl_tables_size size = tables_size(stage);
-    return fl_mirror_device_bytes(stage->o.device,
-                                  fl_stage_tables_bytes(&size, stage->o.n_slots, n_filled(stage)));
-}
-
-static fl_status tables_create(fl_stage *stage)
-{
-    const fl_stage_options *o = &stage->o;
-    fl_tables_size size = tables_size(stage);
-    fl_tables_size some = fl_filled_tables_size(&size, n_filled(stage));
-    size_t each = fl_mirror_device_bytes(o->device, fl_batch_tables_bytes(&size));
-    if (tables_bytes(stage) > 0) {
-        FL_TRY(take(stage, tables_bytes(stage), "tables of micro-batches",
-                    (void **)&stage->tables_memory));
-    }
-    for (int i = 0; i < o->n_slots; i++) {
-        FL_TRY(fl_batch_tables_init(&stage->slots[i].tables, o->device, o->stream,
-                                    stage->tables_memory + (size_t)i * each, &size));
-    }
-    return fl_batch_tables_init(&stage->some, o->device, o->stream,
-                                stage->tables_memory + (size_t)o->n_slots * each, &some);
-}
-
-static void tables_destroy(fl_stage *stage)
-{
-    for (int i = 0; stage->slots != NULL && i < stage->o.n_slots; i++) {
-        fl_batch_tables_fini(&stage->slots[i].tables);
-    }
-    fl_batch_tables_fini(&stage->some);
-}
-
-static fl_status fill(fl_stage *stage)
-{
-    const fl_stage_options *o = &stage->o;
-    int trainable = o->n_frozen < o->first ? o->first : o->n_frozen;
-    trainable = trainable > o->last ? o->last : trainable;
-    FL_TRY(fl_alloc_array((size_t)stage->n_layers + 1, sizeof *stage->shapes,
-                          (void **)&stage->shapes));
-    fl_params_options params = {.device = o->device,
-                                .stream = o->stream,
-                                .model = o->model,
-                                .first = o->first,
-                                .last = o->last,
-                                .first_trainable = trainable,
-                                .n_frozen = o->n_frozen,
-                                .n_moments = fl_optimizer_n_moments(o->job->train.optimizer),
-                                .source = o->source,
-                                .handed = o->handed,
-                                .reserve = o->reserve};
-    fl_shape raw;
-    int64_t n_targets;
-    FL_TRY(o->dataset->ops->max_shape(o->dataset->self, &raw, &n_targets));
-    FL_TRY(shapes_of(stage, &raw)); /* the last known ones of a micro-batch without samples */
-    FL_TRY(fl_params_init(&stage->params, &params));
-    FL_TRY(slots_create(stage));
-    FL_TRY(scratch_create(stage));
-    return tables_create(stage);
-}
-
-fl_status fl_stage_create(const fl_stage_options *options, fl_stage **out)
-{
-    fl_stage *stage = NULL;
-    FL_TRY(fl_alloc(sizeof *stage, (void **)&stage));
-    stage->o = *options;
-    stage->o.enter = options->enter > options->first ? options->enter : options->first;
-    stage->n_layers = options->last - options->first;
-    stage->max_samples = fl_capacity_samples(&options->capacity);
-    stage->ends_model = options->last == fl_model_n_layers(options->model);
-    fl_status status = fill(stage);
-    stage->o.handed = NULL; /* the caller's, as the source */
-    stage->o.source = NULL;
-    if (status != FL_OK) {
-        fl_stage_destroy(&stage);
-        return status;
-    }
-    *out = stage;
-    return FL_OK;
-}
-
-static void give(fl_stage *stage, unsigned char **memory, size_t size_bytes)
-{
-    (stage->o.reserve ? fl_device_drop : fl_device_free)(stage->o.device, *memory, size_bytes);
-    *memory = NULL;
-}
-
-void fl_stage_strip(fl_stage *stage)
-{
-    fl_params_drop_grad(&stage->params);
-    give(stage, &stage->slot_memory, slots_bytes(stage));
-    give(stage, &stage->scratch_memory, (size_t)stage->o.memory.scratch_bytes);
-    give(stage, &stage->tables_memory, tables_bytes(stage));
-}
-
-fl_status fl_stage_claim(fl_stage *stage)
-{
-    FL_TRY(fl_params_claim_state(&stage->params));
-    FL_TRY(fl_params_claim_grad(&stage->params));
-    if (stage->o.reserve) {
-        FL_TRY(fl_device_claim(stage->o.device, slots_bytes(stage), "micro-batches in flight"));
-        FL_TRY(
-            fl_device_claim(stage->o.device, (size_t)stage->o.memory.scratch_bytes, "temporaries"));
-        FL_TRY(fl_device_claim(stage->o.device, tables_bytes(stage), "tables of micro-batches"));
-    }
-    stage->o.reserve = false;
-    return FL_OK;
-}
-
-void fl_stage_destroy(fl_stage **stage)
-{
-    fl_stage *s = *stage;
-    if (s == NULL) {
-        return;
-    }
-    tables_destroy(s);
-    for (int i = 0; s->slots != NULL && i < s->o.n_slots; i++) {
-        fl_free(s->slots[i].at);
-        fl_free(s->slots[i].frame);
-    }
-    fl_free(s->slots);
-    if (s->params.device != NULL) {
-        fl_stage_strip(s);
-        fl_params_fini(&s->params);
-    }
-    fl_free(s->shapes);
-    fl_free(s);
-    *stage = NULL;
+    fl_mirror_settle(&stage->some.mirror);
+    fl_mirror_settle(&stage->one);
 }

@@ -26,6 +26,7 @@ typedef struct fl_stage_options {
     int enter;         /* the layer at which micro-batches enter; below `first`: there */
     const fl_state_source *source; /* as in fl_params_options; needed only while creating */
     int n_slots;
+    int n_ahead; /* micro-batches that begin between two calls of fl_stage_settle; 0: n_slots */
     fl_capacity capacity;        /* of a micro-batch */
     fl_stage_memory memory;      /* as fl_memory_stage counts it for this capacity */
     const unsigned char *handed; /* [layers of the model] as in fl_params_options; NULL: nothing */
@@ -57,6 +58,9 @@ typedef struct fl_micro_batch {
 fl_status fl_stage_boundary_bytes(fl_stage *stage, fl_split split, const int64_t *ids, int64_t n,
                                   size_t *in_bytes, size_t *out_bytes) FL_MUST_CHECK;
 
+/* The host has waited for the stream: what was sent with the micro-batches so far has arrived. */
+void fl_stage_settle(fl_stage *stage);
+
 /* Begin a micro-batch in `slot`: *input is where the caller puts what enters the stage. */
 fl_status fl_stage_begin(fl_stage *stage, int slot, const fl_micro_batch *batch,
                          fl_tensor *input) FL_MUST_CHECK;
@@ -86,8 +90,8 @@ fl_status fl_stage_forward(fl_stage *stage, int slot, void *to, fl_tensor *outpu
 fl_status fl_stage_loss(fl_stage *stage, int slot, bool want_grad, float grad_scale,
                         fl_loss_sums *sums) FL_MUST_CHECK;
 
-/* The same of one sample, without a gradient. The loss must add up its rows one by one, and not
- * look for their offsets in device memory, as fl_loss_lm_head. */
+/* The same of one sample, without a gradient: a sample's loss must not depend on those beside it.
+ */
 fl_status fl_stage_sample_loss(fl_stage *stage, int slot, int64_t sample,
                                fl_loss_sums *sums) FL_MUST_CHECK;
 

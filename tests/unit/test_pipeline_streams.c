@@ -2,9 +2,8 @@
  * step are only queued. Host memory that is used again too early, and results that are read too
  * early, then give wrong numbers, whatever the timing of this machine. */
 #include "device/alloc.h"
-#include "launcher/worker/generation.h"
 #include "nn/exec.h"
-#include "pipe/measure/probe.h"
+#include "support/one_worker.h"
 #include "support/toy.h"
 
 #include <pthread.h>
@@ -17,7 +16,7 @@
 
 enum { QUEUE = 4096, SAMPLES = 40, BATCH = 6, MICRO_BATCHES = 3, LAYERS = 2 };
 
-/* ---- the device ---- */
+/* ---- the device: one queue for all streams, in the order of the calls ---- */
 
 struct fl_stream {
     int nothing;
@@ -37,8 +36,9 @@ typedef struct work {
 static struct {
     work queue[QUEUE];
     int n_queued, n_done;
-    int n_waits;              /* of the host, for all that was queued */
-    fl_stream *stream;        /* the only one there is */
+    int n_waits; /* of the thread that steps, for a stream or an event */
+    pthread_t stepping;
+    int n_streams;
     fl_device *device;        /* NULL: between tests */
     const fl_device_ops *cpu; /* its own table */
 } lazy;
@@ -77,8 +77,7 @@ static int count_queued(void)
 
 static fl_status queue_work(fl_stream *s, work w)
 {
-    assert_non_null(lazy.stream);
-    assert_ptr_equal(s, lazy.stream); /* no work goes to the default stream */
+    assert_non_null(s); /* no work goes to the default stream */
     assert_in_range(count_queued(), 0, QUEUE - 1);
     pthread_mutex_lock(&lazy_lock);
     lazy.queue[lazy.n_queued++] = w;
@@ -98,12 +97,18 @@ static fl_status lazy_zero(fl_device *d, fl_stream *s, void *to, size_t n)
     return queue_work(s, (work){ZERO, to, NULL, n});
 }
 
+/* The loader's thread waits as well; that holds up no step. */
+static void count_wait(void)
+{
+    lazy.n_waits += pthread_equal(pthread_self(), lazy.stepping) ? 1 : 0;
+}
+
 static fl_status lazy_sync(fl_device *d, fl_stream *s)
 {
     (void)d;
-    assert_ptr_equal(s, lazy.stream);
+    assert_non_null(s);
     work_until(count_queued());
-    lazy.n_waits++;
+    count_wait();
     return FL_OK;
 }
 
@@ -116,16 +121,20 @@ static void lazy_give(fl_device *d, void *memory, size_t size_bytes)
 static fl_status lazy_stream_create(fl_device *d, fl_stream **out)
 {
     (void)d;
-    assert_null(lazy.stream);
-    lazy.stream = *out = test_calloc(1, sizeof **out);
+    lazy.n_streams++;
+    *out = test_calloc(1, sizeof **out);
     return FL_OK;
 }
 
 static void lazy_stream_destroy(fl_device *d, fl_stream **s)
 {
     (void)d;
-    test_free(*s);
-    *s = lazy.stream = NULL;
+    if (*s != NULL) {
+        work_until(count_queued());
+        lazy.n_streams--;
+        test_free(*s);
+        *s = NULL;
+    }
 }
 
 static fl_status lazy_event_create(fl_device *d, fl_event **out)
@@ -145,7 +154,7 @@ static void lazy_event_destroy(fl_device *d, fl_event **e)
 static fl_status lazy_event_record(fl_device *d, fl_event *e, fl_stream *s)
 {
     (void)d;
-    assert_ptr_equal(s, lazy.stream);
+    assert_non_null(s);
     e->at = count_queued();
     return FL_OK;
 }
@@ -154,6 +163,7 @@ static fl_status lazy_event_wait(fl_device *d, fl_event *e)
 {
     (void)d;
     work_until(e->at);
+    count_wait();
     return FL_OK;
 }
 
@@ -174,6 +184,7 @@ static fl_device *open_device(void)
     memset(&lazy, 0, sizeof lazy);
     lazy.cpu = d->ops;
     lazy.device = d;
+    lazy.stepping = pthread_self();
     ops = *d->ops;
     ops.host_memory = false;
     ops.memory_give = lazy_give;
@@ -196,6 +207,7 @@ static fl_device *open_device(void)
 static void close_device(fl_device **d)
 {
     assert_int_equal((*d)->used_bytes, 0);
+    assert_int_equal(lazy.n_streams, 0);
     (*d)->ops = lazy.cpu;
     lazy.device = NULL;
     fl_device_destroy(d);
@@ -261,13 +273,8 @@ static fl_model *copying_model(void)
 typedef struct setup {
     fl_model *model;
     fl_dataset data;
-    fl_job job;
-    fl_plan plan;
-    fl_sample_sizes *sizes;
-    fl_run_batches batches;
-    fl_worker_context worker;
     fl_device *device;
-    fl_generation generation;
+    one_worker worker;
 } setup;
 
 static void setup_init(setup *s)
@@ -275,57 +282,21 @@ static void setup_init(setup *s)
     memset(s, 0, sizeof *s);
     s->model = copying_model();
     assert_int_equal(fl_toy_dataset(SAMPLES, &s->data), FL_OK);
-    s->job.train.batch = BATCH;
-    s->job.train.accumulate = 1;
-    s->job.train.optimizer = FL_SGD;
-    s->job.fault.deadline_ms = 10000;
-    s->plan = (fl_plan){.generation = 1,
-                        .K = 1,
-                        .R = 1,
-                        .M = MICRO_BATCHES,
-                        .n_layers = LAYERS,
-                        .n_workers = 1,
-                        .first = {0, LAYERS}};
-    assert_int_equal(fl_sample_sizes_create(s->model, &s->data, SAMPLES, BATCH, &s->sizes), FL_OK);
-    s->batches = (fl_run_batches){.job = &s->job,
-                                  .sizes = s->sizes,
-                                  .n_samples = SAMPLES,
-                                  .n_steps = 100,
-                                  .n_stores = 1,
-                                  .n_workers = 1};
-    s->worker = (fl_worker_context){.model = s->model,
-                                    .dataset = &s->data,
-                                    .job = &s->job,
-                                    .plan = &s->plan,
-                                    .batches = &s->batches,
-                                    .n_samples = SAMPLES};
     s->device = open_device();
-    fl_probe_store *store = test_calloc(1, sizeof *store);
-    fl_kv kv = fl_probe_store_kv(store);
-    fl_drawn_state drawn = {.model = s->model, .seed = s->job.train.seed};
-    fl_state_source source = fl_drawn_source(&drawn);
-    fl_generation_options options = {
-        .worker = &s->worker, .plan = &s->plan, .device = s->device, .kv = &kv, .source = &source};
-    fl_status status = fl_generation_open(&options, &s->generation);
-    assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
-    test_free(store);
+    one_worker_open(&s->worker, &(one_worker_options){.model = s->model,
+                                                      .data = &s->data,
+                                                      .device = s->device,
+                                                      .n_samples = SAMPLES,
+                                                      .batch = BATCH,
+                                                      .M = MICRO_BATCHES});
 }
 
 static void setup_fini(setup *s)
 {
-    fl_generation_close(&s->generation);
+    one_worker_close(&s->worker);
     close_device(&s->device);
-    fl_sample_sizes_destroy(&s->sizes);
     fl_dataset_destroy(&s->data);
     fl_model_destroy(&s->model);
-}
-
-static fl_global_batch batch_at(fl_split split, int64_t step, int64_t *ids)
-{
-    for (int64_t i = 0; i < BATCH; i++) {
-        ids[i] = step * BATCH + i;
-    }
-    return (fl_global_batch){.split = split, .step = step, .ids = ids, .n = BATCH};
 }
 
 /* The sum of all values of a batch. */
@@ -357,16 +328,16 @@ static void test_step__reads_and_waits_in_order(void **state)
     setup s;
     int64_t ids[STEPS + 1][BATCH];
     setup_init(&s);
-    fl_global_batch now = batch_at(FL_TRAIN, 0, ids[0]);
-    assert_int_equal(fl_pipeline_prefetch(s.generation.pipeline, &now), FL_OK);
+    fl_global_batch now = one_worker_batch(&s.worker, FL_TRAIN, 0, ids[0]);
+    assert_int_equal(fl_pipeline_prefetch(s.worker.generation.pipeline, &now), FL_OK);
     for (int64_t step = 0; step < STEPS; step++) {
         fl_step_result result;
-        fl_global_batch next = batch_at(FL_TRAIN, step + 1, ids[step + 1]);
+        fl_global_batch next = one_worker_batch(&s.worker, FL_TRAIN, step + 1, ids[step + 1]);
         if (step + 1 < STEPS) {
-            assert_int_equal(fl_pipeline_prefetch(s.generation.pipeline, &next), FL_OK);
+            assert_int_equal(fl_pipeline_prefetch(s.worker.generation.pipeline, &next), FL_OK);
         }
         int before = lazy.n_waits;
-        fl_status status = fl_pipeline_step(s.generation.pipeline, &now, 0.1, 0.0, &result);
+        fl_status status = fl_pipeline_step(s.worker.generation.pipeline, &now, 0.1, 0.0, &result);
         assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
         assert_int_equal(lazy.n_waits - before, 1); /* the commit point */
         double wanted = wanted_loss(&s, &now);
@@ -383,9 +354,9 @@ static void test_evaluate__waits_for_the_losses(void **state)
     int64_t ids[BATCH];
     fl_loss_sums sums = {0};
     setup_init(&s);
-    fl_global_batch batch = batch_at(FL_TEST, 0, ids);
-    assert_int_equal(fl_pipeline_prefetch(s.generation.pipeline, &batch), FL_OK);
-    assert_int_equal(fl_pipeline_evaluate(s.generation.pipeline, &batch, &sums), FL_OK);
+    fl_global_batch batch = one_worker_batch(&s.worker, FL_TEST, 0, ids);
+    assert_int_equal(fl_pipeline_prefetch(s.worker.generation.pipeline, &batch), FL_OK);
+    assert_int_equal(fl_pipeline_evaluate(s.worker.generation.pipeline, &batch, &sums), FL_OK);
     double wanted = wanted_loss(&s, &batch);
     assert_true(sums.loss > wanted - 1e-6 && sums.loss < wanted + 1e-6);
     setup_fini(&s);

@@ -1,8 +1,11 @@
 /* A stage at work: it computes the same wherever its boundaries lie. */
 #include "device/alloc.h"
+#include "device/async/async.h"
 #include "device/random.h"
+#include "nn/exec.h"
 #include "nn/model.h"
 #include "pipe/step/stage.h"
+#include "support/ragged.h"
 #include "support/toy.h"
 
 #include <setjmp.h>
@@ -149,10 +152,122 @@ static void test_stage__computes_the_same_into_other_memory(void **state)
     fl_free(other.grad);
 }
 
+/* ---- the loss of one sample ---- */
+
+enum { ONE_SAMPLES = 4 };
+
+/* A loss that looks for its samples in device memory: cross-entropy of each sample's first row. */
+static fl_status first_row_loss(void *self, fl_exec *x, const fl_tensor *out,
+                                const fl_tensor *targets, float grad_scale, fl_tensor *grad,
+                                fl_loss_sums *sums)
+{
+    void *rows = NULL;
+    (void)self, (void)grad_scale, (void)grad;
+    FL_TRY(fl_exec_scratch(x, (size_t)(out->n_samples * out->width) * sizeof(float), &rows));
+    FL_TRY(fl_gather_rows(x, &(fl_gather_rows_args){.in = out->data,
+                                                    .index = out->offsets_device,
+                                                    .y = rows,
+                                                    .n_rows = out->n_samples,
+                                                    .width = out->width}));
+    return fl_cross_entropy(x, &(fl_cross_entropy_args){.logits = rows,
+                                                        .targets = targets->data,
+                                                        .loss = &sums->loss,
+                                                        .m = out->n_samples,
+                                                        .n = out->width});
+}
+
+static fl_status any_output(void *self, const fl_shape *out)
+{
+    (void)self, (void)out;
+    return FL_OK;
+}
+
+static fl_model *first_row_model(void)
+{
+    static const fl_loss_ops loss = {.head = FL_TABLE_HEAD(fl_loss_ops),
+                                     .kind = "first_row",
+                                     .shape = any_output,
+                                     .forward = first_row_loss};
+    fl_model *one = NULL;
+    fl_layer linear;
+    assert_int_equal(fl_model_create("first rows", &one), FL_OK);
+    assert_int_equal(fl_layer_linear(RAGGED_WIDTH, RAGGED_CLASSES, &linear), FL_OK);
+    assert_int_equal(fl_model_add(one, 1, linear), FL_OK);
+    assert_int_equal(fl_model_set_loss(one, (fl_loss){&loss, NULL}), FL_OK);
+    return one;
+}
+
+/* The loss of a sample, or of the whole micro-batch where it is below 0. */
+static double loss_of(fl_device *d, fl_stream *s, fl_stage *stage, int64_t sample)
+{
+    fl_loss_sums *sums = NULL, back;
+    assert_int_equal(fl_device_alloc(d, sizeof *sums, "sums", (void **)&sums), FL_OK);
+    fl_status status = sample >= 0 ? fl_stage_sample_loss(stage, 0, sample, sums)
+                                   : fl_stage_loss(stage, 0, false, 0.0f, sums);
+    assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
+    assert_int_equal(d->ops->copy_out(d, s, &back, sums, sizeof back), FL_OK);
+    assert_int_equal(d->ops->sync(d, s), FL_OK);
+    fl_device_free(d, sums, sizeof *sums);
+    return back.loss;
+}
+
+/* Would catch: the loss of one sample without the device's copy of where it begins, as of a loss
+ * that was written for whole micro-batches. */
+static void test_stage__computes_the_loss_of_one_sample_on_any_device(void **state)
+{
+    (void)state;
+    const int64_t ids[ONE_SAMPLES] = {3, 0, 7, 5};
+    const int64_t tokens = ONE_SAMPLES * RAGGED_LONGEST;
+    static float rows[ONE_SAMPLES * RAGGED_LONGEST * RAGGED_WIDTH];
+    fl_job job = {.train = {.optimizer = FL_SGD}, .devices = {.kind = FL_DEVICE_ASYNC_TEST}};
+    fl_model *one = first_row_model();
+    fl_dataset ragged;
+    fl_device *d = NULL;
+    fl_stage *stage = NULL;
+    fl_stage_options o = {.model = one,
+                          .dataset = &ragged,
+                          .job = &job,
+                          .last = 1,
+                          .n_slots = 1,
+                          .capacity = fl_capacity_equal(ONE_SAMPLES, RAGGED_LONGEST, 1, 1)};
+    const fl_async_options options = {.n_threads = 1, .budget_bytes = 1 << 24};
+    fl_drawn_state drawn = {.model = one, .seed = 1};
+    fl_state_source source = fl_drawn_source(&drawn);
+    fl_tensor input, output;
+    assert_int_equal(ragged_dataset(40, ragged_like_sst2, false, &ragged), FL_OK);
+    assert_int_equal(fl_device_async_create(&options, &d), FL_OK);
+    assert_int_equal(d->ops->stream_create(d, &o.stream), FL_OK);
+    o.device = d;
+    o.source = &source;
+    o.memory =
+        (fl_stage_memory){.slot_bytes = 1 << 16, .scratch_bytes = 1 << 16, .grad_bytes = 1 << 14};
+    assert_int_equal(fl_stage_create(&o, &stage), FL_OK);
+    const fl_micro_batch batch = {
+        .split = FL_TRAIN, .ids = ids, .n = ONE_SAMPLES, .n_global = ONE_SAMPLES};
+    assert_int_equal(fl_stage_begin(stage, 0, &batch, &input), FL_OK);
+    fill_drawn(rows, tokens * RAGGED_WIDTH, 5);
+    assert_int_equal(d->ops->copy_in(d, o.stream, input.data, rows,
+                                     (size_t)(input.n_tokens * input.width) * sizeof *rows),
+                     FL_OK);
+    assert_int_equal(fl_stage_forward(stage, 0, NULL, &output), FL_OK);
+    double sum = 0.0;
+    for (int64_t i = 0; i < ONE_SAMPLES; i++) {
+        sum += loss_of(d, o.stream, stage, i);
+    }
+    double all = loss_of(d, o.stream, stage, -1);
+    assert_true(all > 0.1 && sum > all - 1e-5 && sum < all + 1e-5);
+    fl_stage_destroy(&stage);
+    d->ops->stream_destroy(d, &o.stream);
+    fl_device_destroy(&d);
+    fl_dataset_destroy(&ragged);
+    fl_model_destroy(&one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stage__computes_the_same_into_other_memory),
+        cmocka_unit_test(test_stage__computes_the_loss_of_one_sample_on_any_device),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
