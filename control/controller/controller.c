@@ -1,6 +1,6 @@
-/* Runs the controller from the fork of the workers to the exit of the last one. The order of
- * opening matters: first the run directory, whose errors the user can correct; then the forks; then
- * everything that starts threads. */
+/* Runs the controller from the start of the agent, which forks the workers, to the exit of the last
+ * one. The order of opening matters: first the run directory, whose errors the user can correct;
+ * then the agent, which must inherit all that workers need; then everything that starts threads. */
 #include "control/controller/run.h"
 
 #include "autodp/sampler.h"
@@ -47,6 +47,11 @@ static fl_status open_elastic(fl_controller *controller)
     return fl_elastic_open(e);
 }
 
+static bool look_at_process(void *context, const fl_worker *worker, fl_process_look *out)
+{
+    return fl_agent_look(((fl_controller *)context)->agent, worker->rank, out);
+}
+
 static fl_status open_tables(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
@@ -61,6 +66,8 @@ static fl_status open_tables(fl_controller *controller)
     FL_TRY(fl_standstill_watch_init(&controller->standstill, controller->n_workers, o->pass == NULL,
                                     &(fl_standstill_limits){.silence_us = limits->silence_us,
                                                             .deadline_us = limits->circle_us}));
+    controller->standstill.look = look_at_process;
+    controller->standstill.context = controller;
     facts->workers = controller->workers;
     facts->flight = controller->flight;
     FL_TRY(fl_flight_dump_init(&controller->flight_dump, facts));
@@ -184,24 +191,48 @@ static fl_status open_sockets(fl_controller *controller)
     return FL_OK;
 }
 
-static fl_status open_all(fl_controller *controller)
+/* In the agent: its copy of the listener would outlive the controller. */
+static void release_listener(void *context)
+{
+    const fl_controller *controller = context;
+    if (controller->options->metrics != NULL) {
+        fl_metrics_listener_close(controller->options->metrics);
+    }
+}
+
+static fl_status start_workers(fl_controller *controller)
 {
     char endpoint[FL_ROUTER_ENDPOINT_MAX];
+    const fl_controller_options *o = controller->options;
+    fl_router_endpoint(o->dir_fd, endpoint);
+    const fl_agent_options agent = {.n_workers = controller->n_workers,
+                                    .dir_fd = o->dir_fd,
+                                    .continues = o->resume != NULL,
+                                    .plan = o->plan,
+                                    .flight = controller->flight,
+                                    .signals = &controller->signals,
+                                    .endpoint = endpoint,
+                                    .worker = o->worker,
+                                    .context = o->context,
+                                    .release = release_listener,
+                                    .release_context = controller};
+    fl_workers_init(controller->workers, controller->n_workers, o->plan);
+    FL_TRY(fl_agent_open(&agent, controller->workers, &controller->agent));
+    return fl_agent_start_all(controller->agent);
+}
+
+static fl_status open_all(fl_controller *controller)
+{
     FL_TRY(open_tables(controller));
     FL_TRY(open_files(controller));
     FL_TRY(open_checkpoints(controller));
-    fl_router_endpoint(controller->options->dir_fd, endpoint);
-    FL_TRY(fl_spawn_workers(controller->options, &controller->signals, endpoint, controller->flight,
-                            controller->workers));
-    fl_status status = open_sockets(controller);
-    if (status != FL_OK) {
-        fl_spawn_kill(controller->workers, controller->n_workers);
-    }
-    return status;
+    FL_TRY(start_workers(controller));
+    return open_sockets(controller);
 }
 
 static void close_all(fl_controller *controller)
 {
+    fl_agent_close(&controller->agent);
     fl_metrics_close(&controller->metrics);
     fl_event_log_listen(&controller->log, NULL, NULL);
     fl_ctl_close(&controller->ctl);
@@ -224,9 +255,12 @@ static void close_all(fl_controller *controller)
 
 static void wait_for_something(const fl_controller *controller)
 {
-    zmq_pollitem_t items[3 + FL_CTL_POLL_MAX] = {{controller->router.socket, 0, ZMQ_POLLIN, 0},
+    zmq_pollitem_t items[4 + FL_CTL_POLL_MAX] = {{controller->router.socket, 0, ZMQ_POLLIN, 0},
                                                  {NULL, controller->signals.fd, ZMQ_POLLIN, 0}};
     int n = 2 + fl_ctl_poll(controller->ctl, items + 2);
+    if (controller->shutdown.phase.state != FL_CONTROLLER_OVER) {
+        items[n++] = (zmq_pollitem_t){NULL, fl_agent_fd(controller->agent), ZMQ_POLLIN, 0};
+    }
     if (fl_pass_holds_lines(&controller->pass)) {
         items[n++] = (zmq_pollitem_t){NULL, controller->pass.o->out_fd, ZMQ_POLLOUT, 0};
     }

@@ -2,6 +2,8 @@
 #ifndef FL_CONTROL_CONTROLLER_PARTS_H
 #define FL_CONTROL_CONTROLLER_PARTS_H
 
+#include "control/agent/agent_client.h"
+#include "control/agent/signals.h"
 #include "control/checkpoint/checkpoints.h"
 #include "control/controller/callbacks.h"
 #include "control/controller/inbox.h"
@@ -9,8 +11,6 @@
 #include "control/controller/run.h"
 #include "control/controller/run_ledger.h"
 #include "control/controller/shutdown.h"
-#include "control/controller/signals.h"
-#include "control/controller/spawn.h"
 #include "control/controller/standstill.h"
 #include "control/controller/stop_answer.h"
 #include "control/elastic/elastic.h"
@@ -36,6 +36,7 @@ struct fl_controller {
     fl_store *store;
     int n_workers;
     fl_worker *workers; /* [n_workers] */
+    fl_agent *agent;    /* the parent of the workers' processes */
     fl_standstill_watch standstill;
     fl_flight *flight;     /* current and latest operations of the workers */
     fl_step_order reports; /* step reports, before they go to the statistics and to steps.jsonl */

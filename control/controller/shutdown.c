@@ -3,6 +3,7 @@
  *     all done ──────────────────────────> FINISHING ──(all left)──────────────> OVER
  *     a worker lost ── ABORT to all ─────> ENDING ──(all left, or SIGKILL)─────> OVER, FL_EFAILED
  *                   └─ not needed ───────> as before, without that worker
+ *     the agent lost ──────────────────────────────────────────────────────────> OVER, FL_EFAILED
  *     first Ctrl-C ── command to the leader ──> as "all done" ────────────────> FL_ESTOPPED
  *     SIGTERM ── the same, but SIGKILL after fault.deadline
  *     second ── SIGKILL to all ────────────────────────────────────────────────> OVER, FL_ESTOPPED
@@ -10,6 +11,7 @@
 #include "control/controller/parts.h"
 
 #include "control/events/nonfinite.h"
+#include "control/events/worker_log.h"
 #include "device/clock.h"
 #include "device/log.h"
 
@@ -45,11 +47,11 @@ void fl_shutdown_explain(fl_controller *controller)
             controller->workers[i].steps > lost->steps ? controller->workers[i].steps : lost->steps;
     }
     lost->ready = lost->ready || lost->steps > 0;
-    char what[FL_WIRE_TEXT_MAX + 256], tail[TAIL_BYTES], name[24];
+    char what[FL_WIRE_TEXT_MAX + 256], tail[TAIL_BYTES], name[FL_AGENT_LOG_NAME_BYTES];
     fl_watch_text(lost, controller->shutdown.loss, controller->shutdown.lost_us, what, sizeof what);
-    fl_spawn_log_tail(controller->options->dir_fd, controller->shutdown.phase.lost, tail,
-                      sizeof tail);
-    fl_spawn_log_name(controller->shutdown.phase.lost, name);
+    fl_worker_log_tail(controller->options->dir_fd, controller->shutdown.phase.lost, tail,
+                       sizeof tail);
+    fl_agent_log_name(controller->shutdown.phase.lost, name);
     const char *waits = controller->shutdown.waits, *then = waits[0] == 0 ? "" : "; ";
     if (tail[0] == 0) {
         snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
@@ -77,7 +79,7 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
     frame.why = FL_EPEER;
     fl_router_send_to_all(&controller->router, &frame);
     if (lost->exited_us == 0 && kind != FL_LOSS_REPORTED) {
-        fl_spawn_kill(lost, 1);
+        fl_agent_kill(controller->agent, lost, 1);
     }
     controller->shutdown.phase.state = FL_CONTROLLER_ENDING;
     controller->shutdown.deadline_us = now_us + controller->shutdown.limits.grace_us;
@@ -111,7 +113,7 @@ static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank
     *s = (fl_survived_loss){.rank = rank, .kind = kind, .lost_us = now_us};
     fl_watch_text(w, kind, now_us, s->text, sizeof s->text);
     if (w->exited_us == 0) {
-        fl_spawn_kill(w, 1); /* so that no part waits for a message from it */
+        fl_agent_kill(controller->agent, w, 1); /* so that no part waits for a message from it */
     }
     fl_worker_depart(w, now_us);
     w->exit_reported = true;
@@ -201,7 +203,7 @@ static void stop_softly(fl_controller *controller, const char *who, const char *
 
 static void stop_at_once(fl_controller *controller)
 {
-    fl_spawn_kill(controller->workers, controller->n_workers);
+    fl_agent_kill(controller->agent, controller->workers, controller->n_workers);
     controller->shutdown.cut_off = controller->shutdown.phase.state != FL_CONTROLLER_FINISHING;
     if (controller->shutdown.status == FL_OK) {
         controller->shutdown.status = FL_ESTOPPED;
@@ -281,7 +283,7 @@ void fl_shutdown_signals(fl_controller *controller)
     int number;
     while ((number = fl_signals_next(&controller->signals)) != 0) {
         if (number == SIGCHLD) {
-            continue; /* every worker is polled: the signals of several exits may merge */
+            continue; /* the agent has ended, which its socket shows as well */
         }
         if (!fl_signals_is_stop(number)) {
             fl_log(FL_LOG_WARN, "ignored signal %d (%s); SIGTERM stops the run", number,
@@ -337,7 +339,7 @@ static void watch_departed(fl_controller *controller, int64_t now_us)
         }
         if (w->exited_us == 0 && now_us - w->departed_us > patience_us) {
             fl_log(FL_LOG_WARN, "killed worker %d: it departed from the run but did not exit", i);
-            fl_spawn_kill(w, 1);
+            fl_agent_kill(controller->agent, w, 1);
         }
         if (w->exited_us != 0) {
             w->exit_reported = true;
@@ -451,10 +453,30 @@ static void drop_exited(fl_controller *controller)
     }
 }
 
+/* Workers that had reported their end were not needed any more. */
+static void watch_agent(fl_controller *controller)
+{
+    char text[256];
+    fl_shutdown *shutdown = &controller->shutdown;
+    if (!fl_agent_is_lost(controller->agent, text, sizeof text)) {
+        return;
+    }
+    if (shutdown->phase.state == FL_CONTROLLER_FINISHING) {
+        fl_log(FL_LOG_WARN, "%s", text);
+    } else if (shutdown->status == FL_OK) {
+        shutdown->status = FL_EFAILED;
+        snprintf(shutdown->message, sizeof shutdown->message, "%s", text);
+        fl_event_log_agent_lost(&controller->log, text);
+    }
+    shutdown->cut_off = shutdown->phase.state != FL_CONTROLLER_FINISHING;
+    shutdown->phase.state = FL_CONTROLLER_OVER;
+}
+
 void fl_shutdown_watch(fl_controller *controller, int64_t now_us)
 {
-    int n_living = fl_spawn_reap(controller->workers, controller->n_workers);
+    int n_living = fl_agent_watch(controller->agent);
     drop_exited(controller);
+    watch_agent(controller);
     forgive_gap(controller, now_us);
     watch_departed(controller, now_us);
     switch (controller->shutdown.phase.state) {
@@ -478,7 +500,7 @@ void fl_shutdown_watch(fl_controller *controller, int64_t now_us)
     case FL_CONTROLLER_ENDING:
         if (n_living > 0 && now_us >= controller->shutdown.deadline_us) {
             say_who_stays(controller);
-            fl_spawn_kill(controller->workers, controller->n_workers);
+            fl_agent_kill(controller->agent, controller->workers, controller->n_workers);
             n_living = 0;
         }
         if (n_living == 0) {

@@ -129,7 +129,8 @@ static int64_t find_longest(const fl_flight *flight, int rank, fl_flight_kind ki
     return longest_ns / 1000;
 }
 
-static void look_at_worker(fl_standstill *s, const fl_flight *flight, fl_worker *w, int64_t now_us)
+/* What the flight recorder shows of the training thread. */
+static fl_standstill_look look_at_thread(const fl_flight *flight, const fl_worker *w)
 {
     fl_flight_view view;
     fl_flight_look(flight, w->rank, 0, &view);
@@ -138,15 +139,12 @@ static void look_at_worker(fl_standstill *s, const fl_flight *flight, fl_worker 
     if (view.depth > 0) {
         look.kind = view.open[view.depth - 1].kind;
     }
-    bool stands = s->looked_us != 0 && look.n_changes == s->last.n_changes;
-    bool first = stands && s->busy_us + s->asleep_us == 0;
-    if (stands && !fl_standstill_waits(look.kind)) {
-        look.is_known = fl_process_look_at(w->pid, &look.process);
-    }
-    if (first) {
-        s->longest_us = find_longest(flight, w->rank, look.kind);
-    }
-    fl_standstill_add(s, &look, now_us);
+    return look;
+}
+
+static bool stands_still(const fl_standstill *s, const fl_standstill_look *look)
+{
+    return s->looked_us != 0 && look->n_changes == s->last.n_changes;
 }
 
 /* A worker that waits for the controller is no part of a circle of waits, and has a deadline. */
@@ -155,31 +153,61 @@ static bool waits_for_workers(fl_flight_kind kind)
     return kind != FL_FLIGHT_COMMAND && kind != FL_FLIGHT_STANDBY;
 }
 
-/* Silence does not count while the link wants to run and cannot. */
-static void excuse_link(fl_standstill_watch *watch, fl_worker *w, int64_t passed_us, int64_t now_us)
-{
-    fl_process_look look;
-    fl_thread_look *before = &watch->of[w->rank].link;
-    bool silent = w->linked && !w->done && !w->departed && w->exited_us == 0 &&
-                  now_us - w->heard_us > watch->limits.silence_us / 2;
-    if (silent && fl_process_look_at(w->pid, &look)) {
-        w->heard_us += wants(&look.link, before) ? passed_us : 0;
-        *before = look.link;
-    }
-}
-
-static void watch_thread(fl_standstill_watch *watch, const fl_flight *flight, fl_worker *w,
-                         int64_t now_us)
+/* look: NULL for a worker that does not train. */
+static void add_thread(fl_standstill_watch *watch, const fl_flight *flight, fl_worker *w,
+                       const fl_standstill_look *look, int64_t now_us)
 {
     fl_standstill *s = &watch->of[w->rank].training;
-    if (!w->ready || w->done || w->departed || w->exited_us != 0) {
+    if (look == NULL) {
         *s = (fl_standstill){.looked_us = 0};
     } else {
-        look_at_worker(s, flight, w, now_us);
+        if (stands_still(s, look) && s->busy_us + s->asleep_us == 0) {
+            s->longest_us = find_longest(flight, w->rank, look->kind);
+        }
+        fl_standstill_add(s, look, now_us);
     }
     w->waits_us = waits_for_workers(s->last.kind) ? s->waits_us : 0;
     w->still_us = s->busy_us + s->asleep_us;
     w->hung = s->looked_us != 0 && fl_standstill_is_hung(s, &watch->limits);
+}
+
+static bool is_quiet(const fl_standstill_watch *watch, const fl_worker *w, int64_t now_us)
+{
+    return w->linked && !w->done && !w->departed && w->exited_us == 0 &&
+           now_us - w->heard_us > watch->limits.silence_us / 2;
+}
+
+/* Silence does not count while the link wants to run and cannot. */
+static void excuse_link(fl_thread_look *before, fl_worker *w, const fl_process_look *look,
+                        int64_t passed_us)
+{
+    w->heard_us += wants(&look->link, before) ? passed_us : 0;
+    *before = look->link;
+}
+
+static void watch_worker(fl_standstill_watch *watch, const fl_flight *flight, fl_worker *w,
+                         int64_t passed_us, int64_t now_us)
+{
+    fl_standstill_worker *of = &watch->of[w->rank];
+    fl_standstill_look look = {.n_changes = 0};
+    fl_process_look process;
+    bool trains = watch->trains && w->ready && !w->done && !w->departed && w->exited_us == 0;
+    bool quiet = is_quiet(watch, w, now_us), acts = false;
+    if (trains) {
+        look = look_at_thread(flight, w);
+        acts = stands_still(&of->training, &look) && !fl_standstill_waits(look.kind);
+    }
+    bool known = (quiet || acts) && watch->look(watch->context, w, &process);
+    if (quiet && known) {
+        excuse_link(&of->link, w, &process, passed_us);
+    }
+    if (acts && known) {
+        look.is_known = true;
+        look.process = process;
+    }
+    if (watch->trains) {
+        add_thread(watch, flight, w, trains ? &look : NULL, now_us);
+    }
 }
 
 void fl_standstill_watch_look(fl_standstill_watch *watch, const fl_flight *flight,
@@ -191,9 +219,6 @@ void fl_standstill_watch_look(fl_standstill_watch *watch, const fl_flight *fligh
     }
     watch->looked_us = now_us;
     for (int i = 0; i < n_workers; i++) {
-        excuse_link(watch, &workers[i], smaller(passed_us, COUNTED_US), now_us);
-        if (watch->trains) {
-            watch_thread(watch, flight, &workers[i], now_us);
-        }
+        watch_worker(watch, flight, &workers[i], smaller(passed_us, COUNTED_US), now_us);
     }
 }

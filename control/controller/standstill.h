@@ -21,7 +21,7 @@
 #ifndef FL_CONTROL_CONTROLLER_STANDSTILL_H
 #define FL_CONTROL_CONTROLLER_STANDSTILL_H
 
-#include "control/controller/process_look.h"
+#include "control/agent/process_look.h"
 #include "control/state/worker.h"
 #include "device/flight.h"
 
@@ -61,6 +61,9 @@ typedef struct fl_standstill_worker {
     fl_thread_look link;
 } fl_standstill_worker;
 
+/* What the system tells of a worker's process at this moment, or a moment ago; false: unknown. */
+typedef bool fl_standstill_looker(void *context, const fl_worker *worker, fl_process_look *out);
+
 /* All workers, at most ten times a second: sets waits_us, still_us and hung of workers [n_workers],
  * and moves heard_us on while a link wants a processor or pages from the disk and gets none. */
 typedef struct fl_standstill_watch {
@@ -68,9 +71,11 @@ typedef struct fl_standstill_watch {
     bool trains;
     fl_standstill_limits limits;
     int64_t looked_us;
+    fl_standstill_looker *look; /* called at most once for each worker and look */
+    void *context;              /* of `look` */
 } fl_standstill_watch;
 
-/* trains: else only the links are watched. */
+/* trains: else only the links are watched. `look` must be set before the first look. */
 fl_status fl_standstill_watch_init(fl_standstill_watch *watch, int n_workers, bool trains,
                                    const fl_standstill_limits *limits) FL_MUST_CHECK;
 void fl_standstill_watch_fini(fl_standstill_watch *watch);

@@ -297,6 +297,13 @@ void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_k
     fl_progress_note(&log->progress, "%s; the run goes on without it", text);
 }
 
+void fl_event_log_agent_lost(fl_event_log *log, const char *text)
+{
+    fl_json *j = fl_event_log_begin(log, "agent.lost");
+    fl_json_text(j, "message", text);
+    fl_event_log_end(log);
+}
+
 static void result_metric_fields(fl_json *j, const fl_run_result *result)
 {
     fl_metric metric[FL_METRICS_MAX];

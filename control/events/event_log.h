@@ -80,6 +80,9 @@ void fl_event_log_nonfinite(fl_event_log *log, const fl_nonfinite_report *report
 
 /* ---- the end ---- */
 
+/* The agent was lost, and its workers with it; the run ends. */
+void fl_event_log_agent_lost(fl_event_log *log, const char *text);
+
 /* A worker was lost.
  * how   from fl_watch_kind_text
  * text  what happened to the worker, as a sentence */

@@ -225,8 +225,8 @@ void fl_runfiles_flush(fl_runfiles *files)
 /* The events without which a reader would not know how the run ended. */
 static bool is_vital(const char *event)
 {
-    static const char *const vital[] = {"record.incomplete", "worker.lost", "run.finished",
-                                        "run.stopped", "run.failed"};
+    static const char *const vital[] = {"record.incomplete", "worker.lost", "agent.lost",
+                                        "run.finished",      "run.stopped", "run.failed"};
     for (size_t i = 0; i < sizeof vital / sizeof *vital; i++) {
         if (strcmp(event, vital[i]) == 0) {
             return true;

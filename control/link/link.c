@@ -115,7 +115,7 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
         options->heartbeat_ms < FL_LINK_SLICE_MS ? options->heartbeat_ms : FL_LINK_SLICE_MS;
     link->on_abort = options->on_abort;
     link->context = options->context;
-    link->controller = getppid();
+    link->agent = getppid();
     link->wake_fd = link->signal_fd = -1;
     atomic_init(&link->heard_us, fl_now_us());
     pthread_mutex_init(&link->lock, NULL);

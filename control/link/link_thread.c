@@ -2,7 +2,7 @@
  *
  *     training thread ① report ──> queue ② ──> link thread ③ ──> controller
  *                     ④ command <──       <── link thread    <── controller
- *                     on_abort ⑤          <── link thread    <── ABORT, or the controller is gone
+ *                     on_abort ⑤          <── link thread    <── ABORT, or the agent is gone
  *
  * The link thread sleeps in one poll. It wakes when a command arrives, and at least every 20 ms;
  * then it sends all reports that were queued since as one message. A report costs the training
@@ -204,12 +204,14 @@ static void watch_signals(fl_link *link, int64_t now_us)
     }
 }
 
-/* The kernel kills this process when its parent dies (PR_SET_PDEATHSIG). This code covers the case
- * that the worker has switched that off. Workers simply wait for a controller that is stopped. */
+/* The kernel kills this process when its parent, the agent, dies (PR_SET_PDEATHSIG). This code
+ * covers the case that the worker has switched that off. The agent dies with the controller.
+ * Workers simply wait for one that is stopped. */
 static void watch_controller(fl_link *link, int64_t now_us)
 {
-    if (link->orphaned_us == 0 && getppid() != link->controller) {
-        fl_log(FL_LOG_ERROR, "the controller (process %d) is gone", (int)link->controller);
+    if (link->orphaned_us == 0 && getppid() != link->agent) {
+        fl_log(FL_LOG_ERROR, "the agent (process %d) is gone, and with it the run",
+               (int)link->agent);
         link->orphaned_us = now_us;
         fl_queue_close(&link->queue);
         abort_once(link, atomic_load(&link->generation), FL_EPEER);

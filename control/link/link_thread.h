@@ -21,7 +21,7 @@ struct fl_link {
     int64_t heartbeat_us, slice_ms;
     void (*on_abort)(void *context, uint32_t generation, fl_status why);
     void *context;
-    pid_t controller;
+    pid_t agent; /* the parent of this process */
     void *zmq, *socket;
     void *events; /* tells whether `socket` is connected */
     int wake_fd, signal_fd;
@@ -47,9 +47,8 @@ struct fl_link {
     const unsigned char *unsent; /* taken from the queue, not yet accepted by the socket */
     size_t n_unsent;
     int64_t heartbeat_sent_us;
-    int64_t orphaned_us,
-        terminated_us;        /* when the controller died, when a SIGTERM came; 0: not yet */
-    atomic_bool connected;    /* written by the link's thread */
+    int64_t orphaned_us, terminated_us; /* when the agent died, when a SIGTERM came; 0: not yet */
+    atomic_bool connected;              /* written by the link's thread */
     _Atomic int64_t heard_us; /* the controller's last message; written by the link's thread */
     bool aborted, run_is_stopping, told_of_silence;
 };

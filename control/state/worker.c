@@ -1,5 +1,7 @@
 #include "control/state/worker.h"
 
+#include <stdio.h>
+
 const char *fl_worker_state_text(const fl_worker *worker)
 {
     if (worker->departed) {
@@ -18,6 +20,14 @@ void fl_worker_depart(fl_worker *worker, int64_t now_us)
 {
     worker->departed = true;
     worker->departed_us = now_us;
+}
+
+void fl_workers_init(fl_worker *workers, int n_workers, const fl_plan *plan)
+{
+    for (int rank = 0; rank < n_workers; rank++) {
+        workers[rank] = (fl_worker){.rank = rank, .place = fl_plan_place(plan, rank)};
+        snprintf(workers[rank].operation, sizeof workers[rank].operation, "starting");
+    }
 }
 
 void fl_workers_place(fl_worker *workers, int n_workers, const fl_plan *plan)

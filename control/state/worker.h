@@ -9,7 +9,9 @@
 /* The controller's record of one worker. Times are fl_now_us; 0 means not yet. */
 typedef struct fl_worker {
     int rank;
-    pid_t pid;
+    uint32_t incarnation; /* counts the processes of this rank; 0: none was started yet */
+    pid_t pid;            /* 0: the agent has not started it yet */
+    int spawn_error;      /* the errno for which there is no process */
     fl_place place;
     int64_t spawned_us, heard_us;
     bool linked, ready, done;
@@ -49,6 +51,9 @@ const char *fl_worker_state_text(const fl_worker *worker);
 
 /* The worker is no longer a member of the run. */
 void fl_worker_depart(fl_worker *worker, int64_t now_us);
+
+/* The records [n_workers] of workers that have not been started. */
+void fl_workers_init(fl_worker *workers, int n_workers, const fl_plan *plan);
 
 /* Each worker's place in the plan. */
 void fl_workers_place(fl_worker *workers, int n_workers, const fl_plan *plan);

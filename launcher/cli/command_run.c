@@ -1,5 +1,5 @@
 /* frostline run and frostline validate: the same way, to its end or to the last check. */
-#include "control/controller/signals.h"
+#include "control/agent/signals.h"
 #include "device/alloc.h"
 #include "device/plural.h"
 #include "launcher/cli/cli.h"

@@ -22,6 +22,7 @@ static const struct {
     {"worker.ready", "worker {rank} is ready, {memory_peak_bytes MiB} at most"},
     {"worker.left", "worker {rank} has left after step {steps}"},
     {"worker.lost", "worker {rank} lost ({how}): {message}"},
+    {"agent.lost", "{message}"},
     {"worker.slow", "worker {rank} computes slowly: {own_ms} ms, {expected_ms} expected"},
     {"worker.recovered", "worker {rank} computes at its usual speed again"},
     {"epoch.finished", "epoch {epoch+} finished: loss {train_loss}, accuracy {test_accuracy%}"},

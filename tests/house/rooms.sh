@@ -25,12 +25,13 @@ pipe/state: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state
 pipe/step: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step
 control/link: device nn data freeze cache autodp pipe control/link
 control/state: device nn data freeze cache autodp pipe control/link control/state
-control/events: device nn data freeze cache autodp pipe control/link control/state control/events
-control/observe: device nn data freeze cache autodp pipe control/link control/state control/events control/observe
-control/elastic: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic
-control/checkpoint: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/checkpoint
-control/socket: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/checkpoint control/socket
-control/controller: device nn data freeze cache autodp pipe control/link control/state control/events control/observe control/elastic control/checkpoint control/socket control/controller
+control/agent: device nn data freeze cache autodp pipe control/link control/state control/agent
+control/events: device nn data freeze cache autodp pipe control/link control/state control/agent control/events
+control/observe: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe
+control/elastic: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic
+control/checkpoint: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint
+control/socket: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint control/socket
+control/controller: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint control/socket control/controller
 launcher/job: device nn data freeze cache autodp pipe control launcher/job
 launcher/hf: device nn launcher/job launcher/hf
 launcher/worker: device nn data freeze cache autodp pipe control launcher/job launcher/worker

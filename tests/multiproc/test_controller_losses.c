@@ -5,10 +5,15 @@
 #include "support/nap.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -153,6 +158,77 @@ static void test_controller_losses__ends_a_worker_that_does_not_leave(void **sta
     fake_clean(&run);
 }
 
+/* ---- the agent ---- */
+
+/* Starts an endless run; the process of its agent, which is neither the controller nor the test. */
+static pid_t start_and_find_agent(fake_run *run, pid_t *pids)
+{
+    run->n_samples = 100000000;
+    fake_start(run);
+    assert_true(fake_await_steps(run, 3));
+    assert_true(fake_worker_pids(run, pids));
+    pid_t agent = fake_agent_pid(pids[0]);
+    assert_true(agent > 1 && agent != run->controller && agent != getpid());
+    assert_int_equal(fake_agent_pid(pids[1]), agent);
+    assert_int_equal(fake_agent_pid(agent), run->controller);
+    return agent;
+}
+
+/* Would catch: a run that goes on, hangs or leaves workers behind when its agent dies, and a
+ * message that blames a worker. */
+static void test_controller_losses__ends_the_run_without_its_agent(void **state)
+{
+    (void)state;
+    static const char *const events[] = {"agent.lost", "run.failed"};
+    pid_t pids[FAKE_WORKERS_MAX];
+    fake_run run = fake_run_of(FAKE_NOTHING, -1, 0);
+    pid_t agent = start_and_find_agent(&run, pids);
+    kill(agent, SIGKILL);
+    fake_outcome outcome = fake_finish(&run);
+    assert_true(fake_await_gone(pids, 2, NULL));
+    assert_int_equal(outcome.status, FL_EFAILED);
+    assert_string_equal(outcome.message,
+                        "the agent, the parent of the workers, was killed by signal 9 (Killed), "
+                        "and the workers ended with it");
+    char *text = fake_read(&run, "events.jsonl"), *at = text;
+    assert_null(strstr(text, "worker.lost"));
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        at = strstr(at, events[i]);
+        assert_non_null(at);
+    }
+    free(text);
+    fake_clean(&run);
+}
+
+/* Would catch: workers that are taken for lost, or a controller that waits, while the agent does
+ * not run; a worker's death that is forgotten. */
+static void test_controller_losses__goes_on_while_its_agent_is_stopped(void **state)
+{
+    (void)state;
+    enum { STOPPED_MS = 3000 };
+    pid_t pids[FAKE_WORKERS_MAX];
+    fake_run run = fake_run_of(FAKE_NOTHING, -1, 0);
+    pid_t agent = start_and_find_agent(&run, pids);
+    kill(agent, SIGSTOP);
+    int64_t step = atomic_load(&run.shared->done[0]);
+    for (int64_t until_us = fl_deadline_us(STOPPED_MS); fl_left_ms(until_us) > 0;) {
+        nap(1000);
+    }
+    assert_true(atomic_load(&run.shared->done[0]) > step + 100); /* the run goes on meanwhile */
+    assert_int_equal(waitpid(run.controller, NULL, WNOHANG), 0);
+    kill(agent, SIGCONT);
+    assert_true(fake_await_steps(&run, atomic_load(&run.shared->done[0]) + 100));
+    kill(agent, SIGSTOP);
+    kill(pids[1], SIGKILL);
+    assert_true(fake_await_ended(&pids[1], 1));
+    kill(agent, SIGCONT);
+    fake_outcome outcome = fake_finish(&run);
+    assert_nothing_left(&run);
+    assert_contains(outcome.message, "worker 1 (stage 1 of replica 0) was killed by signal 9");
+    assert_int_equal(outcome.status, FL_EFAILED);
+    fake_clean(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +243,8 @@ int main(void)
         cmocka_unit_test(test_controller_losses__names_the_cause_and_not_its_consequences),
         cmocka_unit_test(test_controller_losses__names_the_worker_that_others_wait_for),
         cmocka_unit_test(test_controller_losses__ends_a_worker_that_does_not_leave),
+        cmocka_unit_test(test_controller_losses__ends_the_run_without_its_agent),
+        cmocka_unit_test(test_controller_losses__goes_on_while_its_agent_is_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static void kill_saved(fl_worker_state *w)
 static void terminate_saved(fl_worker_state *w)
 {
     await_checkpoint(w);
-    kill(getppid(), SIGTERM);
+    kill(controller_here(), SIGTERM);
 }
 
 static void interrupt_saved(fl_worker_state *w)

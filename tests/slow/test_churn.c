@@ -126,7 +126,7 @@ static void look_around(const char *point, fl_worker_state *w)
         int i = (int)w->next->plan.generation - 2;
         look_at(getpid(), &looks[w->rank][i]);
         if (w->rank == 0) {
-            look_at(getppid(), &looks[AT_CONTROLLER][i]);
+            look_at(controller_here(), &looks[AT_CONTROLLER][i]);
         }
     }
 }

@@ -271,6 +271,21 @@ bool fake_worker_pids(const fake_run *run, pid_t *pids)
     return at != NULL;
 }
 
+pid_t fake_agent_pid(pid_t worker)
+{
+    char path[64], text[512] = "";
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)worker);
+    int fd = open(path, O_RDONLY);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    const char *after_name = n > 0 ? strrchr(text, ')') : NULL;
+    if (after_name != NULL) {
+        sscanf(after_name + 1, " %*c %d", &parent);
+    }
+    close(fd);
+    return parent;
+}
+
 static bool are_gone(const void *context)
 {
     const wanted *w = (const wanted *)context;

@@ -1,6 +1,6 @@
 /* Runs of a real controller over workers that train nothing and misbehave on request.
  *
- *     test process ── fork ──> fl_controller_run ── fork ──> fake workers
+ *     test process ── fork ──> fl_controller_run ── fork ──> agent ── fork ──> fake workers
  *
  * The test process adopts what the controller leaves behind (it is a child subreaper), so it can
  * tell whether a worker is gone and what it died of. Nothing here waits for a fixed time: every
@@ -78,6 +78,9 @@ fake_outcome fake_finish(fake_run *run);
 bool fake_await_line(const fake_run *run, const char *file, const char *text);
 bool fake_await_steps(const fake_run *run, int64_t steps);
 bool fake_worker_pids(const fake_run *run, pid_t *pids);
+
+/* The agent of a run that has started workers: the parent of this one. */
+pid_t fake_agent_pid(pid_t worker);
 
 /* Wait until none of the processes lives; wait statuses of those the test has adopted into
  * wait_statuses [n] (may be NULL). */

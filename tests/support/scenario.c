@@ -28,6 +28,11 @@ const scenario *scenario_here(void)
     return here;
 }
 
+pid_t controller_here(void)
+{
+    return atomic_load(&here->outcome->pid[CONTROLLER]);
+}
+
 void *shared_memory(size_t size_bytes)
 {
     void *memory =
@@ -85,13 +90,13 @@ void stop_this_worker(fl_worker_state *w)
 void interrupt_the_run(fl_worker_state *w)
 {
     (void)w;
-    kill(getppid(), SIGINT);
+    kill(controller_here(), SIGINT);
 }
 
 void kill_the_controller(fl_worker_state *w)
 {
     (void)w;
-    kill(getppid(), SIGKILL);
+    kill(controller_here(), SIGKILL);
 }
 
 void read_device(const fl_params *p, const float *from, int64_t n, float *to)

@@ -83,6 +83,9 @@ typedef struct scenario {
 /* In the controller and the workers of a run: its scenario. In the test: NULL. */
 const scenario *scenario_here(void);
 
+/* In a worker of a run: the process of its controller. */
+pid_t controller_here(void);
+
 /* Cleared memory that the test shares with the processes that it forks from now on. */
 void *shared_memory(size_t size_bytes);
 

@@ -209,6 +209,13 @@ static void test_slow_or_hung__counts_the_link_apart(void **state)
     end_child(pid);
 }
 
+/* As the agent does it, without an agent in between. */
+static bool look_at_once(void *context, const fl_worker *worker, fl_process_look *out)
+{
+    (void)context;
+    return fl_process_look_at(worker->pid, out);
+}
+
 /* A worker whose link was heard last a moment more than half of the silence ago; microseconds by
  * which the watch excuses it after some looks. */
 static int64_t excused_us(pid_t pid, int n_looks)
@@ -218,6 +225,7 @@ static int64_t excused_us(pid_t pid, int n_looks)
     fl_worker worker = {.rank = 0, .pid = pid, .linked = true, .heard_us = heard_us};
     assert_int_equal(fl_standstill_watch_init(&watch, 1, false, &limits), FL_OK);
     watch.looked_us = now_us;
+    watch.look = look_at_once;
     for (int i = 1; i <= n_looks; i++) {
         now_us += TURN_US;
         fl_standstill_watch_look(&watch, NULL, &worker, 1, now_us);
@@ -251,6 +259,7 @@ static int64_t found_after(pid_t pid, bool reports_steps, int64_t most_us)
     fl_worker worker = {.rank = 0, .pid = pid, .linked = true, .ready = true};
     assert_int_equal(fl_flight_create(1, &flight), FL_OK);
     assert_int_equal(fl_standstill_watch_init(&watch, 1, true, &limits), FL_OK);
+    watch.look = look_at_once;
     while (!worker.hung && now_us - begun_us < most_us) {
         now_us += TURN_US;
         worker.heard_us = now_us;

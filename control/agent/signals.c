@@ -1,4 +1,4 @@
-#include "control/controller/signals.h"
+#include "control/agent/signals.h"
 
 #include <errno.h>
 #include <string.h>

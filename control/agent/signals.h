@@ -1,6 +1,6 @@
 /* The signals of a run: the controller reads them as data; the workers receive few of them. */
-#ifndef FL_CONTROL_CONTROLLER_SIGNALS_H
-#define FL_CONTROL_CONTROLLER_SIGNALS_H
+#ifndef FL_CONTROL_AGENT_SIGNALS_H
+#define FL_CONTROL_AGENT_SIGNALS_H
 
 #include <frostline/status.h>
 

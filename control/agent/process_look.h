@@ -1,6 +1,6 @@
 /* What the kernel tells about another process of this user: whether it computes or sleeps. */
-#ifndef FL_CONTROL_CONTROLLER_PROCESS_LOOK_H
-#define FL_CONTROL_CONTROLLER_PROCESS_LOOK_H
+#ifndef FL_CONTROL_AGENT_PROCESS_LOOK_H
+#define FL_CONTROL_AGENT_PROCESS_LOOK_H
 
 #include <stdbool.h>
 #include <stdint.h>

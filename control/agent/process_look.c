@@ -1,4 +1,4 @@
-#include "control/controller/process_look.h"
+#include "control/agent/process_look.h"
 
 #include <dirent.h>
 #include <stdio.h>

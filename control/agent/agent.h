@@ -1,0 +1,62 @@
+/* The agent of a host: a process without threads, parent of the host's workers.
+ *
+ *     controller ──socket pair── agent ── fork ──> worker 0, worker 1, ...
+ *
+ * The controller forks it before it starts threads of its own, so the agent can fork workers at
+ * any time of the run, each with the model, the data set and the memory that the controller had
+ * mapped by then. It owns the processes of its host: their logs, their exits, their ends. Nothing
+ * in the controller knows where an agent is; control/agent/agent_client.h is its end. */
+#ifndef FL_CONTROL_AGENT_AGENT_H
+#define FL_CONTROL_AGENT_AGENT_H
+
+#include "control/agent/process_look.h"
+#include "control/agent/signals.h"
+#include "control/state/options.h"
+#include "device/flight.h"
+
+enum { FL_AGENT_LOG_NAME_BYTES = 24 };
+
+/* What every worker of the host inherits. All borrowed. */
+typedef struct fl_agent_options {
+    int n_workers;
+    int dir_fd;     /* the run directory */
+    bool continues; /* the run continues an interrupted one: so do the workers' logs */
+    const fl_plan *plan;
+    fl_flight *flight;
+    const fl_signals *signals; /* blocked by fl_signals_block */
+    const char *endpoint;      /* of the control link */
+    fl_worker_main *worker;
+    void *context;
+    /* Called in the agent first: closes what the controller alone may hold. NULL: nothing. */
+    void (*release)(void *context);
+    void *release_context;
+} fl_agent_options;
+
+/* A process of the agent. */
+typedef struct fl_agent_child {
+    pid_t pid;
+    uint32_t incarnation;
+    bool lives;
+    bool owes_spawned, owes_exited, owes_looked; /* frames that the controller is to get */
+    int error;                                   /* of fork */
+    int wait_status;
+    bool look_is_known;
+    fl_process_look look;
+} fl_agent_child;
+
+/* The body of the agent: returns only by _exit. The caller has forked this process and set what it
+ * does when its parent dies.
+ * socket    connected to the controller, SOCK_SEQPACKET
+ * children  [n_workers], cleared */
+_Noreturn void fl__agent_run(const fl_agent_options *options, int socket, fl_agent_child *children);
+
+/* In a process that the agent has just forked: become this worker. Standard output and error go to
+ * RUN/worker-N.log, standard input is empty, the kernel kills it when the agent dies, it records
+ * into options->flight, and it leaves through _exit with what options->worker returns. */
+_Noreturn void fl__agent_become_worker(const fl_agent_options *options, int rank,
+                                       uint32_t incarnation, pid_t agent);
+
+/* "worker-3.log" into name; returns name. */
+const char *fl_agent_log_name(int rank, char name[FL_AGENT_LOG_NAME_BYTES]);
+
+#endif

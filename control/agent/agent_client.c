@@ -1,0 +1,409 @@
+#include "control/agent/agent_client.h"
+
+#include "control/agent/agent_wire.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    START_MS = 30000, /* for the processes of all workers */
+    KILL_MS = 500,    /* from SIGKILL to the report of the exit */
+    END_MS = 1500,    /* from END to the agent's exit */
+    GONE_MS = 2000,   /* from the agent's death to the end of the last worker */
+    LOOK_US = 500000, /* age at which a look is too old */
+};
+
+/* Requests about one worker. */
+typedef struct request {
+    bool owes_kill;       /* the socket has not taken the KILL frame yet */
+    bool looks, answered; /* a LOOK is on its way; its answer has not been read */
+    int64_t asked_us;
+    bool look_is_known;
+    fl_process_look look;
+} request;
+
+struct fl_agent {
+    pid_t pid;
+    int socket;
+    int alive_fd;    /* ends when neither the agent nor any worker holds the other end */
+    bool is_lost;    /* it has died, or has closed the socket */
+    int wait_status; /* of the agent, once it is lost */
+    int n_workers;
+    fl_worker *workers; /* [n_workers] */
+    request *requests;  /* [n_workers] */
+};
+
+/* ---- the agent's end ---- */
+
+static bool wait_readable(int fd, int64_t deadline_us)
+{
+    struct pollfd item = {.fd = fd, .events = POLLIN};
+    int n;
+    do {
+        n = poll(&item, 1, (int)fl_left_ms(deadline_us));
+    } while (n < 0 && errno == EINTR);
+    return n > 0;
+}
+
+static void reap_agent(fl_agent *agent)
+{
+    while (waitpid(agent->pid, &agent->wait_status, 0) < 0 && errno == EINTR) {
+    }
+    agent->is_lost = true;
+}
+
+/* The kernel kills the workers of a dead agent. They are not this process's children: the pipe that
+ * they all hold shows when the last one has ended. */
+static void bury_agent(fl_agent *agent)
+{
+    kill(agent->pid, SIGKILL); /* if it has only closed its socket, or is stopped */
+    reap_agent(agent);
+    if (!wait_readable(agent->alive_fd, fl_deadline_us(GONE_MS))) {
+        fl_log(FL_LOG_WARN, "a process that worker processes have started still runs");
+    }
+    for (int i = 0; i < agent->n_workers; i++) {
+        fl_worker *w = &agent->workers[i];
+        if (w->incarnation > 0 && w->exited_us == 0) {
+            w->exited_us = fl_now_us();
+            w->wait_status = SIGKILL;
+        }
+    }
+}
+
+/* ---- frames ---- */
+
+static bool send_frame(const fl_agent *agent, fl_agent_type type, int rank, uint32_t incarnation)
+{
+    unsigned char bytes[FL_AGENT_FRAME_MAX];
+    fl_agent_frame frame = {.type = type, .rank = rank, .incarnation = incarnation};
+    size_t n = fl_agent_wire_put(&frame, bytes);
+    return !agent->is_lost &&
+           send(agent->socket, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+static void send_kills(fl_agent *agent)
+{
+    for (int rank = 0; rank < agent->n_workers; rank++) {
+        const fl_worker *w = &agent->workers[rank];
+        request *r = &agent->requests[rank];
+        if (r->owes_kill) {
+            r->owes_kill =
+                w->exited_us == 0 && !send_frame(agent, FL_AGENT_KILL, rank, w->incarnation);
+        }
+    }
+}
+
+static void take_spawned(fl_worker *w, const fl_agent_frame *frame)
+{
+    w->pid = (pid_t)frame->spawned.pid;
+    w->spawn_error = frame->spawned.error;
+    if (w->spawn_error != 0) {
+        w->exited_us = fl_now_us();
+    }
+}
+
+static void take_look(request *r, const fl_agent_frame *frame)
+{
+    r->answered = r->looks;
+    r->looks = false;
+    r->look_is_known = frame->looked.is_known;
+    r->look = frame->looked.process;
+}
+
+static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
+{
+    fl_worker *w = frame->rank < agent->n_workers ? &agent->workers[frame->rank] : NULL;
+    if (w == NULL || frame->incarnation != w->incarnation) {
+        fl_log(FL_LOG_WARN, "dropped what the agent reports of process %u of rank %d",
+               frame->incarnation, frame->rank);
+        return;
+    }
+    switch (frame->type) {
+    case FL_AGENT_SPAWNED:
+        take_spawned(w, frame);
+        break;
+    case FL_AGENT_EXITED:
+        w->exited_us = fl_now_us();
+        w->wait_status = frame->wait_status;
+        break;
+    case FL_AGENT_LOOKED:
+        take_look(&agent->requests[frame->rank], frame);
+        break;
+    case FL_AGENT_SPAWN:
+    case FL_AGENT_KILL:
+    case FL_AGENT_LOOK:
+    case FL_AGENT_END:
+        fl_log(FL_LOG_WARN, "dropped a frame of type %d: the controller sends these",
+               (int)frame->type);
+    }
+}
+
+static void read_frames(fl_agent *agent)
+{
+    unsigned char bytes[FL_AGENT_FRAME_MAX + 1]; /* a longer message shows as one byte too many */
+    while (!agent->is_lost) {
+        fl_agent_frame frame;
+        ssize_t n = recv(agent->socket, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return;
+        }
+        if (n <= 0) {
+            bury_agent(agent);
+        } else if (fl_agent_wire_get(bytes, (size_t)n, &frame) == FL_OK) {
+            take_frame(agent, &frame);
+        } else {
+            fl_log(FL_LOG_WARN, "dropped %zd bytes from the agent: %s", n, fl_errmsg());
+        }
+    }
+}
+
+/* ---- opening ---- */
+
+static _Noreturn void become_agent(const fl_agent_options *options, int socket,
+                                   fl_agent_child *children, pid_t controller)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != controller) {
+        _exit(1); /* the controller died before the agent could watch it */
+    }
+    fl__agent_run(options, socket, children);
+}
+
+static fl_status fork_agent(const fl_agent_options *options, fl_agent *agent,
+                            fl_agent_child *children)
+{
+    int sockets[2], alive[2];
+    pid_t controller = getpid();
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+        return fl_fail(FL_EIO, "cannot make a socket for the agent: %s", strerror(errno));
+    }
+    agent->socket = sockets[0];
+    if (pipe2(alive, O_CLOEXEC) != 0) {
+        close(sockets[1]);
+        return fl_fail(FL_EIO, "cannot make a pipe for the agent: %s", strerror(errno));
+    }
+    agent->alive_fd = alive[0];
+    fflush(NULL); /* otherwise each worker would write the buffered output again */
+    agent->pid = fork();
+    if (agent->pid == 0) {
+        close(sockets[0]);
+        close(alive[0]);
+        become_agent(options, sockets[1], children, controller);
+    }
+    int error = errno;
+    close(sockets[1]);
+    close(alive[1]);
+    return agent->pid > 0 ? FL_OK : fl_fail(FL_EIO, "cannot start the agent: %s", strerror(error));
+}
+
+static void release_agent(fl_agent **agent)
+{
+    fl_agent *a = *agent;
+    if (a->socket >= 0) {
+        close(a->socket);
+    }
+    if (a->alive_fd >= 0) {
+        close(a->alive_fd);
+    }
+    fl_free(a->requests);
+    fl_free(a);
+    *agent = NULL;
+}
+
+fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers, fl_agent **out)
+{
+    fl_agent *agent = NULL;
+    fl_agent_child *children = NULL;
+    size_t n = (size_t)options->n_workers;
+    FL_TRY(fl_alloc(sizeof *agent, (void **)&agent));
+    *agent = (fl_agent){
+        .socket = -1, .alive_fd = -1, .n_workers = options->n_workers, .workers = workers};
+    fl_status status = fl_alloc_array(n, sizeof *agent->requests, (void **)&agent->requests);
+    if (status == FL_OK) {
+        status = fl_alloc_array(n, sizeof *children, (void **)&children);
+    }
+    if (status == FL_OK) {
+        status = fork_agent(options, agent, children);
+    }
+    fl_free(children); /* the agent has its copy */
+    if (status != FL_OK) {
+        release_agent(&agent);
+        return status;
+    }
+    *out = agent;
+    return FL_OK;
+}
+
+/* ---- workers ---- */
+
+/* Frames of several workers may still be on their way; the first missing one is named. */
+static fl_status await_processes(fl_agent *agent, int64_t deadline_us)
+{
+    for (int rank = 0; rank < agent->n_workers;) {
+        const fl_worker *w = &agent->workers[rank];
+        char why[128] = "the agent does not answer";
+        if (w->pid > 0) {
+            rank++;
+            continue;
+        }
+        bool waits = w->spawn_error == 0 && !fl_agent_is_lost(agent, why, sizeof why) &&
+                     wait_readable(agent->socket, deadline_us);
+        if (!waits) {
+            return fl_fail(FL_EFAILED, "cannot start worker %d of %d: %s", rank, agent->n_workers,
+                           w->spawn_error != 0 ? strerror(w->spawn_error) : why);
+        }
+        read_frames(agent);
+    }
+    return FL_OK;
+}
+
+/* The socket takes some hundred frames that the agent has not read yet. */
+static bool send_spawn(fl_agent *agent, const fl_worker *w, int64_t deadline_us)
+{
+    while (!send_frame(agent, FL_AGENT_SPAWN, w->rank, w->incarnation)) {
+        struct pollfd item = {.fd = agent->socket, .events = POLLIN | POLLOUT};
+        if (agent->is_lost || poll(&item, 1, (int)fl_left_ms(deadline_us)) == 0) {
+            return false;
+        }
+        read_frames(agent);
+    }
+    return true;
+}
+
+fl_status fl_agent_start_all(fl_agent *agent)
+{
+    int64_t deadline_us = fl_deadline_us(START_MS);
+    for (int rank = 0; rank < agent->n_workers; rank++) {
+        fl_worker *w = &agent->workers[rank];
+        w->incarnation++;
+        w->spawned_us = w->heard_us = fl_now_us();
+        if (!send_spawn(agent, w, deadline_us)) {
+            break;
+        }
+    }
+    return await_processes(agent, deadline_us);
+}
+
+int fl_agent_fd(const fl_agent *agent)
+{
+    return agent->socket;
+}
+
+int fl_agent_watch(fl_agent *agent)
+{
+    int n_living = 0;
+    read_frames(agent);
+    send_kills(agent);
+    for (int i = 0; i < agent->n_workers; i++) {
+        n_living += agent->workers[i].exited_us == 0;
+    }
+    return n_living;
+}
+
+bool fl_agent_is_lost(const fl_agent *agent, char *text, size_t size_bytes)
+{
+    int how = agent->wait_status;
+    if (!agent->is_lost) {
+        return false;
+    }
+    if (WIFSIGNALED(how)) {
+        snprintf(text, size_bytes,
+                 "the agent, the parent of the workers, was killed by signal %d "
+                 "(%s), and the workers ended with it",
+                 WTERMSIG(how), strsignal(WTERMSIG(how)));
+    } else {
+        snprintf(text, size_bytes,
+                 "the agent, the parent of the workers, ended (exit code %d), "
+                 "and the workers with it",
+                 WEXITSTATUS(how));
+    }
+    return true;
+}
+
+bool fl_agent_look(fl_agent *agent, int rank, fl_process_look *out)
+{
+    request *r = &agent->requests[rank];
+    int64_t now_us = fl_now_us();
+    bool is_new = r->answered && r->look_is_known && now_us - r->asked_us < LOOK_US;
+    if (is_new) {
+        *out = r->look;
+    }
+    r->answered = false;
+    if (!r->looks) {
+        r->looks = send_frame(agent, FL_AGENT_LOOK, rank, agent->workers[rank].incarnation);
+        r->asked_us = now_us;
+    }
+    return is_new;
+}
+
+static bool have_exited(const fl_worker *workers, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (workers[i].exited_us == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void fl_agent_kill(fl_agent *agent, fl_worker *workers, int n)
+{
+    int64_t deadline_us = fl_deadline_us(KILL_MS);
+    for (int i = 0; i < n; i++) {
+        if (workers[i].exited_us == 0) {
+            workers[i].killed = true;
+            agent->requests[workers[i].rank].owes_kill = true;
+        }
+    }
+    send_kills(agent);
+    while (!agent->is_lost && !have_exited(workers, n) &&
+           wait_readable(agent->socket, deadline_us)) {
+        read_frames(agent);
+        send_kills(agent);
+    }
+}
+
+/* Read what the agent still reports, until it closes its socket. False: it does not, in time. */
+static bool await_end(fl_agent *agent)
+{
+    int64_t deadline_us = fl_deadline_us(END_MS);
+    unsigned char byte;
+    while (wait_readable(agent->socket, deadline_us)) {
+        if (recv(agent->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+            return true;
+        }
+        read_frames(agent);
+        if (agent->is_lost) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void fl_agent_close(fl_agent **agent)
+{
+    fl_agent *a = *agent;
+    if (a == NULL) {
+        return;
+    }
+    if (!a->is_lost && send_frame(a, FL_AGENT_END, 0, 0) && await_end(a)) {
+        if (!a->is_lost) {
+            reap_agent(a);
+        }
+    } else if (!a->is_lost) {
+        fl_log(FL_LOG_WARN, "killed the agent: it did not end in time");
+        bury_agent(a);
+    }
+    release_agent(agent);
+}

@@ -1,0 +1,42 @@
+/* The controller's end of an agent: starts it, has it start, kill and watch workers, and keeps the
+ * controller's records of them (fl_worker) true. Only fl_agent_kill and the functions that open and
+ * close wait, and each of them has a limit. */
+#ifndef FL_CONTROL_AGENT_AGENT_CLIENT_H
+#define FL_CONTROL_AGENT_AGENT_CLIENT_H
+
+#include "control/agent/agent.h"
+#include "control/state/worker.h"
+
+typedef struct fl_agent fl_agent;
+
+/* Fork an agent. The caller must have no threads.
+ * workers [n_workers], the caller's for as long as the agent lives */
+fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers,
+                        fl_agent **out) FL_MUST_CHECK;
+
+/* Start all workers, and wait until each has a process. On failure the others may have started:
+ * close the agent. */
+fl_status fl_agent_start_all(fl_agent *agent) FL_MUST_CHECK;
+
+/* Readable when the agent has something to report. */
+int fl_agent_fd(const fl_agent *agent);
+
+/* Note what the agent has reported. Never waits. Returns how many workers still run. */
+int fl_agent_watch(fl_agent *agent);
+
+/* Whether the agent has died, and its workers with it. If so, `text` says how. */
+bool fl_agent_is_lost(const fl_agent *agent, char *text, size_t size_bytes);
+
+/* What the agent saw last of a worker's process, if it is news and less than half a second old; and
+ * have it look again. Never waits: the answer to the first call comes with a later one. */
+bool fl_agent_look(fl_agent *agent, int rank, fl_process_look *out);
+
+/* Have SIGKILL sent to these of its workers [n] that still run, and wait until they have exited:
+ * milliseconds, or half a second if the agent is stopped. */
+void fl_agent_kill(fl_agent *agent, fl_worker *workers, int n);
+
+/* End the remaining workers and the agent; *agent becomes NULL, which is allowed before, too. When
+ * it returns, none of these processes runs, even if the agent was stopped. */
+void fl_agent_close(fl_agent **agent);
+
+#endif

@@ -1,0 +1,132 @@
+#include "control/agent/agent_wire.h"
+
+#include "control/link/bytes.h"
+
+#include <frostline/plan.h>
+
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 1 };
+
+/* ---- bodies ---- */
+
+static void put_threads(fl_writer *w, const fl_thread_look *look)
+{
+    fl_put_i64(w, look->n_major_faults);
+    fl_put(w, look->is_runnable, 1);
+}
+
+static bool get_bool(fl_reader *r, bool *value)
+{
+    uint64_t byte = fl_get(r, 1);
+    *value = byte == 1;
+    return byte <= 1;
+}
+
+static bool get_threads(fl_reader *r, fl_thread_look *look)
+{
+    look->n_major_faults = fl_get_i64(r);
+    return get_bool(r, &look->is_runnable);
+}
+
+static void put_body(fl_writer *w, const fl_agent_frame *f)
+{
+    switch (f->type) {
+    case FL_AGENT_SPAWNED:
+        fl_put_i64(w, f->spawned.pid);
+        fl_put(w, (uint32_t)f->spawned.error, 4);
+        break;
+    case FL_AGENT_EXITED:
+        fl_put(w, (uint32_t)f->wait_status, 4);
+        break;
+    case FL_AGENT_LOOKED:
+        fl_put(w, f->looked.is_known, 1);
+        fl_put_i64(w, f->looked.process.cpu_us);
+        put_threads(w, &f->looked.process.work);
+        put_threads(w, &f->looked.process.link);
+        break;
+    case FL_AGENT_SPAWN:
+    case FL_AGENT_KILL:
+    case FL_AGENT_LOOK:
+    case FL_AGENT_END:
+        break;
+    }
+}
+
+/* A process or the reason why there is none, never both. */
+static bool get_spawned(fl_reader *r, fl_agent_frame *f)
+{
+    f->spawned.pid = fl_get_i64(r);
+    f->spawned.error = fl_get_i32(r);
+    return f->spawned.pid >= 0 && f->spawned.error >= 0 &&
+           (f->spawned.pid == 0) == (f->spawned.error != 0);
+}
+
+static bool get_looked(fl_reader *r, fl_agent_frame *f)
+{
+    bool good = get_bool(r, &f->looked.is_known);
+    f->looked.process.cpu_us = fl_get_i64(r);
+    return get_threads(r, &f->looked.process.work) && get_threads(r, &f->looked.process.link) &&
+           good;
+}
+
+static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
+{
+    switch (type) {
+    case FL_AGENT_SPAWN:
+    case FL_AGENT_KILL:
+    case FL_AGENT_LOOK:
+        return f->incarnation > 0;
+    case FL_AGENT_END:
+        return f->rank == 0 && f->incarnation == 0;
+    case FL_AGENT_SPAWNED:
+        return f->incarnation > 0 && get_spawned(r, f);
+    case FL_AGENT_EXITED:
+        f->wait_status = fl_get_i32(r);
+        return f->incarnation > 0;
+    case FL_AGENT_LOOKED:
+        return f->incarnation > 0 && get_looked(r, f);
+    default:
+        return false;
+    }
+}
+
+/* ---- frames ---- */
+
+size_t fl_agent_wire_put(const fl_agent_frame *frame, unsigned char out[FL_AGENT_FRAME_MAX])
+{
+    fl_writer w = {out};
+    fl_put(&w, MAGIC, 4);
+    fl_put(&w, VERSION, 2);
+    fl_put(&w, (uint64_t)frame->type, 2);
+    fl_put(&w, (uint32_t)frame->rank, 4);
+    fl_put(&w, frame->incarnation, 4);
+    put_body(&w, frame);
+    return (size_t)(w.at - out);
+}
+
+fl_status fl_agent_wire_get(const unsigned char *bytes, size_t n, fl_agent_frame *out)
+{
+    fl_reader r = {bytes, n, false};
+    uint64_t magic = fl_get(&r, 4), version = fl_get(&r, 2), type = fl_get(&r, 2);
+    fl_agent_frame frame = {.rank = fl_get_i32(&r)};
+    frame.incarnation = (uint32_t)fl_get(&r, 4);
+    if (r.short_of_bytes) {
+        return fl_fail(FL_EFORMAT,
+                       "the header of a frame between controller and agent is cut: "
+                       "%zu of %d bytes",
+                       n, FL_AGENT_HEADER_BYTES);
+    }
+    if (magic != MAGIC || version != VERSION) {
+        return fl_fail(FL_EFORMAT, "not a frame between controller and agent of version %d",
+                       VERSION);
+    }
+    if (frame.rank < 0 || frame.rank >= FL_MAX_WORKERS) {
+        return fl_fail(FL_EFORMAT, "a frame about rank %d, allowed are 0 to %d", frame.rank,
+                       FL_MAX_WORKERS - 1);
+    }
+    if (!get_body(&r, type, &frame) || r.short_of_bytes || r.left != 0) {
+        return fl_fail(FL_EFORMAT, "a frame of type %d and %zu bytes makes no sense", (int)type, n);
+    }
+    frame.type = (fl_agent_type)type;
+    *out = frame;
+    return FL_OK;
+}

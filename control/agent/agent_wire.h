@@ -1,0 +1,58 @@
+/* The frames between the controller and the agent of a host.
+ *
+ *     magic u32 | version u16 | type u16 | rank u32 | incarnation u32 | body
+ *
+ * Little-endian and versioned, as those of the control link (control/link/wire.h). The transport
+ * keeps the boundaries of messages: one message carries one frame, and a frame either decodes whole
+ * or is refused. */
+#ifndef FL_CONTROL_AGENT_AGENT_WIRE_H
+#define FL_CONTROL_AGENT_AGENT_WIRE_H
+
+#include "control/agent/process_look.h"
+
+#include <frostline/status.h>
+
+#include <stddef.h>
+
+enum { FL_AGENT_HEADER_BYTES = 16, FL_AGENT_FRAME_MAX = 64 };
+
+typedef enum fl_agent_type {
+    /* controller to agent */
+    FL_AGENT_SPAWN = 1, /* start this worker */
+    FL_AGENT_KILL = 2,  /* send SIGKILL to this incarnation of the worker */
+    FL_AGENT_LOOK = 3,  /* look at the worker's process */
+    FL_AGENT_END = 4,   /* end all workers, then yourself; rank and incarnation are 0 */
+    /* agent to controller */
+    FL_AGENT_SPAWNED = 32,
+    FL_AGENT_EXITED = 33,
+    FL_AGENT_LOOKED = 34,
+} fl_agent_type;
+
+/* One frame. `type` determines which member of the union is valid; KILL, LOOK, SPAWN and END have
+ * no body. */
+typedef struct fl_agent_frame {
+    fl_agent_type type;
+    int32_t rank;
+    uint32_t incarnation; /* counts the processes of this rank, from 1 */
+    union {
+        struct {
+            int64_t pid;   /* 0: there is no process */
+            int32_t error; /* then the errno of fork, otherwise 0 */
+        } spawned;
+        int32_t wait_status; /* EXITED: as waitpid gives it */
+        struct {
+            bool is_known; /* false: the process has ended, or /proc cannot be read */
+            fl_process_look process;
+        } looked;
+    };
+} fl_agent_frame;
+
+/* Write the frame to out; returns its size. Threads: pure; any. */
+size_t fl_agent_wire_put(const fl_agent_frame *frame, unsigned char out[FL_AGENT_FRAME_MAX]);
+
+/* Read the frame that these bytes are. Returns FL_EFORMAT, with what is wrong, for anything that
+ * fl_agent_wire_put did not write. Threads: pure; any. */
+fl_status fl_agent_wire_get(const unsigned char *bytes, size_t n,
+                            fl_agent_frame *out) FL_MUST_CHECK;
+
+#endif

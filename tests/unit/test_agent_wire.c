@@ -1,0 +1,135 @@
+/* Frames between the controller and the agent: what goes in comes out, and nothing else comes in.
+ */
+#include "control/agent/agent_wire.h"
+
+#include "device/random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MUTATIONS = 100000 };
+
+static const fl_agent_frame frames[] = {
+    {.type = FL_AGENT_SPAWN, .rank = 3, .incarnation = 1},
+    {.type = FL_AGENT_KILL, .rank = 1023, .incarnation = UINT32_MAX},
+    {.type = FL_AGENT_LOOK, .rank = 0, .incarnation = 2},
+    {.type = FL_AGENT_END},
+    {.type = FL_AGENT_SPAWNED, .rank = 3, .incarnation = 1, .spawned = {.pid = 4711}},
+    {.type = FL_AGENT_SPAWNED, .rank = 3, .incarnation = 1, .spawned = {.error = 11}},
+    {.type = FL_AGENT_EXITED, .rank = 3, .incarnation = 1, .wait_status = 0x8b},
+    {.type = FL_AGENT_LOOKED,
+     .rank = 3,
+     .incarnation = 1,
+     .looked = {.is_known = true,
+                .process = {.cpu_us = INT64_C(1) << 40,
+                            .work = {.n_major_faults = 5, .is_runnable = true},
+                            .link = {.n_major_faults = 7}}}},
+};
+
+enum { N_FRAMES = sizeof frames / sizeof *frames };
+
+static void assert_refused(const unsigned char *bytes, size_t n)
+{
+    unsigned char *exact = malloc(n + 1); /* so that a sanitizer sees a read past the end */
+    fl_agent_frame back = {.rank = -7};
+    memcpy(exact, bytes, n);
+    assert_int_equal(fl_agent_wire_get(exact, n, &back), FL_EFORMAT);
+    assert_int_equal(back.rank, -7); /* unchanged */
+    free(exact);
+}
+
+static void test_agent_wire__brings_back_every_frame(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_FRAMES; i++) {
+        unsigned char bytes[FL_AGENT_FRAME_MAX], again[FL_AGENT_FRAME_MAX];
+        fl_agent_frame back;
+        size_t n = fl_agent_wire_put(&frames[i], bytes);
+        assert_in_range(n, FL_AGENT_HEADER_BYTES, FL_AGENT_FRAME_MAX);
+        assert_int_equal(fl_agent_wire_get(bytes, n, &back), FL_OK);
+        assert_int_equal(back.type, frames[i].type);
+        assert_int_equal(back.rank, frames[i].rank);
+        assert_int_equal(back.incarnation, frames[i].incarnation);
+        assert_int_equal(fl_agent_wire_put(&back, again), n);
+        assert_memory_equal(again, bytes, n);
+    }
+}
+
+static void test_agent_wire__refuses_every_cut_and_every_extra_byte(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_FRAMES; i++) {
+        unsigned char bytes[FL_AGENT_FRAME_MAX + 1] = {0};
+        size_t n = fl_agent_wire_put(&frames[i], bytes);
+        for (size_t given = 0; given < n; given++) {
+            assert_refused(bytes, given);
+        }
+        assert_refused(bytes, n + 1);
+    }
+}
+
+static void assert_refused_with(size_t frame, size_t at, unsigned char value)
+{
+    unsigned char bytes[FL_AGENT_FRAME_MAX];
+    size_t n = fl_agent_wire_put(&frames[frame], bytes);
+    assert_int_not_equal(bytes[at], value);
+    bytes[at] = value;
+    assert_refused(bytes, n);
+}
+
+static void test_agent_wire__refuses_what_is_out_of_range(void **state)
+{
+    (void)state;
+    enum { VERSION_AT = 4, TYPE_AT = 6, RANK_AT = 8, INCARNATION_AT = 12 };
+    assert_refused_with(0, 0, 0);                            /* magic */
+    assert_refused_with(0, VERSION_AT, 2);                   /* a later version */
+    assert_refused_with(0, TYPE_AT, 0);                      /* no type */
+    assert_refused_with(0, TYPE_AT, 5);                      /* unknown types */
+    assert_refused_with(0, TYPE_AT + 1, 1);                  /* 0x101 */
+    assert_refused_with(1, RANK_AT + 1, 4);                  /* rank 1279 */
+    assert_refused_with(0, RANK_AT + 3, 0x80);               /* a negative rank */
+    assert_refused_with(0, INCARNATION_AT, 0);               /* no process has that number */
+    assert_refused_with(3, RANK_AT, 1);                      /* END is about no worker */
+    assert_refused_with(4, FL_AGENT_HEADER_BYTES + 8, 1);    /* a process and an error */
+    assert_refused_with(5, FL_AGENT_HEADER_BYTES + 8, 0);    /* neither */
+    assert_refused_with(4, FL_AGENT_HEADER_BYTES + 7, 0x80); /* a negative pid */
+    assert_refused_with(7, FL_AGENT_HEADER_BYTES, 2);        /* neither true nor false */
+}
+
+/* What is accepted must be a frame that fl_agent_wire_put writes. */
+static void test_agent_wire__takes_nothing_amiss_from_mutations(void **state)
+{
+    (void)state;
+    const uint32_t key[2] = {0x5eed, 18};
+    int n_accepted = 0;
+    for (uint32_t i = 0; i < MUTATIONS; i++) {
+        unsigned char bytes[FL_AGENT_FRAME_MAX], again[FL_AGENT_FRAME_MAX];
+        uint32_t r[4];
+        fl_agent_frame back;
+        fl_philox((uint32_t[4]){i, 0, 0, 0}, key, r);
+        size_t n = fl_agent_wire_put(&frames[r[0] % N_FRAMES], bytes);
+        bytes[r[1] % n] = (unsigned char)r[2];
+        bytes[r[3] % n] ^= (unsigned char)(1u << r[2] % 7);
+        if (fl_agent_wire_get(bytes, n, &back) == FL_OK) {
+            n_accepted++;
+            assert_int_equal(fl_agent_wire_put(&back, again), n);
+            assert_memory_equal(again, bytes, n);
+        }
+    }
+    assert_in_range(n_accepted, 1, MUTATIONS - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_agent_wire__brings_back_every_frame),
+        cmocka_unit_test(test_agent_wire__refuses_every_cut_and_every_extra_byte),
+        cmocka_unit_test(test_agent_wire__refuses_what_is_out_of_range),
+        cmocka_unit_test(test_agent_wire__takes_nothing_amiss_from_mutations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
