@@ -2,7 +2,7 @@
  *
  *     header | unit [n_units] | when, at, heap [n_units] | index [n_keys] | memory [n_memory] units
  *
- * Its pages are taken as they are first written. */
+ * Its pages are taken as they are first written. A tier has its units elsewhere (cache/tier.h). */
 #include "cache/cache.h"
 
 #include "cache/file.h"
@@ -35,7 +35,8 @@ static size_t fixed_bytes(const fl_cache *c)
 
 static size_t mapping_bytes(const fl_cache *c)
 {
-    return fixed_bytes(c) + c->n_units * PER_UNIT + c->n_memory * c->unit_bytes;
+    size_t units = c->tables_only ? 0 : c->n_memory * c->unit_bytes;
+    return fixed_bytes(c) + c->n_units * PER_UNIT + units;
 }
 
 static void set_sizes(fl_cache *c, const fl_cache_options *options)
@@ -105,6 +106,19 @@ static fl_status count_units(fl_cache *c)
     return FL_OK;
 }
 
+/* At most one value for each key in memory_bytes of units alone. */
+static fl_status count_tier_units(fl_cache *c)
+{
+    uint64_t each = fl_pool_units_of(c, c->o.value_elements);
+    uint64_t wanted = at_most((uint64_t)c->o.n_keys * each, FL_POOL_NONE - 1);
+    c->n_units = c->n_memory = at_most((uint64_t)c->o.memory_bytes / c->unit_bytes, wanted);
+    if (c->n_units < each) {
+        return fl_fail(FL_EBUDGET, "%lld bytes found, at least %llu are needed for one sample",
+                       (long long)c->o.memory_bytes, (unsigned long long)(each * c->unit_bytes));
+    }
+    return FL_OK;
+}
+
 static void *carve(unsigned char **at, size_t size_bytes)
 {
     void *piece = *at;
@@ -149,7 +163,7 @@ static fl_status make_lock(fl_cache *c)
 
 static fl_status fill_cache(fl_cache *c, const char *path)
 {
-    FL_TRY(count_units(c));
+    FL_TRY(c->tables_only ? count_tier_units(c) : count_units(c));
     int64_t disk_bytes = (int64_t)(c->n_units - c->n_memory) * (int64_t)c->unit_bytes;
     if (disk_bytes > 0) {
         FL_TRY(fl_cache_file_open(path, disk_bytes, &c->fd));
@@ -172,12 +186,13 @@ static fl_status check_options(const fl_cache_options *o)
                            (long long)o->n_keys, (long long)o->unit_elements);
 }
 
-fl_status fl_cache_create(const fl_cache_options *options, fl_cache **out)
+static fl_status create(const fl_cache_options *options, bool tables_only, fl_cache **out)
 {
     fl_cache *c = NULL;
     FL_TRY(check_options(options));
     FL_TRY(fl_alloc(sizeof *c, (void **)&c));
     set_sizes(c, options);
+    c->tables_only = tables_only;
     fl_status status = fill_cache(c, options->path);
     if (status != FL_OK) {
         fl_cache_destroy(&c);
@@ -185,6 +200,16 @@ fl_status fl_cache_create(const fl_cache_options *options, fl_cache **out)
     }
     *out = c;
     return FL_OK;
+}
+
+fl_status fl_cache_create(const fl_cache_options *options, fl_cache **out)
+{
+    return create(options, false, out);
+}
+
+fl_status fl_cache_create_tables(const fl_cache_options *options, fl_cache **out)
+{
+    return create(options, true, out);
 }
 
 void fl_cache_destroy(fl_cache **cache)

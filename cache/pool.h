@@ -48,6 +48,7 @@ struct fl_cache {
     fl_cache_options o;
     size_t unit_bytes;
     size_t element_bytes, value_bytes; /* of an element as it is stored, and as callers have it */
+    bool tables_only;                  /* the units' bytes lie elsewhere: cache/tier.c */
     uint32_t n_memory, n_units; /* units below n_memory are in memory, the others in the file */
     void *mapping;
     size_t mapping_bytes;
@@ -61,6 +62,10 @@ struct fl_cache {
     bool own_fd;                /* fl_cache_attach has opened it */
     unsigned char *staging;     /* [unit_bytes] what goes to the file; under the lock */
 };
+
+/* As fl_cache_create, without memory for the units, of which memory_bytes alone says how many there
+ * are: the tables of a tier whose values lie elsewhere. FL_EBUDGET for less than one value. */
+fl_status fl_cache_create_tables(const fl_cache_options *options, fl_cache **out) FL_MUST_CHECK;
 
 /* Take the lock. Gives up after a tenth of a second, and for the second after that at once, because
  * its holder may be a stopped process. Rebuilds the tables if the holder has died. */

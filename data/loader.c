@@ -508,6 +508,15 @@ fl_status fl_loader_take(fl_loader *l, int64_t timeout_ms, fl_tensor *out)
     return status;
 }
 
+void *fl_loader_peek(fl_loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    const loader_slot *s = &l->slots[l->n_taken % l->depth];
+    void *data = l->n_taken < l->n_read && s->status == FL_OK ? s->data : NULL;
+    pthread_mutex_unlock(&l->lock);
+    return data;
+}
+
 void fl_loader_release(fl_loader *l)
 {
     pthread_mutex_lock(&l->lock);

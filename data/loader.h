@@ -80,6 +80,10 @@ fl_status fl_loader_request(fl_loader *loader, const fl_load_request *request) F
  * that request is then over, and there is nothing to release. */
 fl_status fl_loader_take(fl_loader *loader, int64_t timeout_ms, fl_tensor *out) FL_MUST_CHECK;
 
+/* The data of the oldest request that was not taken, where it was read already: NULL if not. It
+ * stays the loader's until fl_loader_take, except that the caller may write it. */
+void *fl_loader_peek(fl_loader *loader);
+
 /* Give the oldest taken request's memory back. */
 void fl_loader_release(fl_loader *loader);
 

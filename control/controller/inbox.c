@@ -195,6 +195,9 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         fl_cache_sums_add(&controller->cache, &frame->cache);
         fl_event_log_cache(&controller->log, worker->rank, &frame->cache);
         break;
+    case FL_WIRE_CACHE_TIERS:
+        fl_event_log_cache_tiers(&controller->log, worker->rank, &frame->cache_tiers);
+        break;
     case FL_WIRE_NONFINITE:
         fl_shutdown_nonfinite(controller, &frame->nonfinite);
         break;

@@ -61,6 +61,7 @@ void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_r
 void fl_event_log_evaluation(fl_event_log *log, const fl_run_stats *stats,
                              const fl_eval_report *eval);
 void fl_event_log_cache(fl_event_log *log, int rank, const fl_cache_report *report);
+void fl_event_log_cache_tiers(fl_event_log *log, int rank, const fl_cache_tiers_report *report);
 void fl_event_log_setting_done(fl_event_log *log, const fl_setting *setting,
                                const fl_setting_done_report *report);
 /* The run ends after stats->n_steps steps for lack of improvement. */

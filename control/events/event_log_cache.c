@@ -50,6 +50,8 @@ void fl_event_log_cache(fl_event_log *log, int rank, const fl_cache_report *r)
     fl_json_integer(j, "hits", r->n_hits);
     fl_json_integer(j, "upgrades", r->n_upgrades);
     fl_json_integer(j, "misses", r->n_misses);
+    fl_json_integer(j, "device_hits", r->n_device);
+    fl_json_integer(j, "pinned_hits", r->n_pinned);
     fl_json_rounded(j, "read_us", r->read_us, 3);
     fl_json_rounded(j, "compute_us", r->compute_us, 3);
     fl_json_integer(j, "values", r->n_values);
@@ -59,4 +61,16 @@ void fl_event_log_cache(fl_event_log *log, int rank, const fl_cache_report *r)
     fl_json_integer(j, "recovered", r->n_recovered);
     fl_event_log_end(log);
     fl_progress_cache(&log->progress, r);
+}
+
+void fl_event_log_cache_tiers(fl_event_log *log, int rank, const fl_cache_tiers_report *report)
+{
+    fl_json *j = fl_event_log_begin(log, "cache.tiers");
+    fl_json_integer(j, "rank", rank);
+    fl_json_integer(j, "pinned_bytes", report->pinned_bytes);
+    fl_json_integer(j, "device_bytes", report->device_bytes);
+    if (report->why_not[0] != '\0') {
+        fl_json_text(j, "why_not", report->why_not);
+    }
+    fl_event_log_end(log);
 }

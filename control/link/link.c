@@ -407,6 +407,13 @@ void fl_link_cache(fl_link *link, const fl_cache_report *report)
     send_report(link, &frame);
 }
 
+void fl_link_cache_tiers(fl_link *link, const fl_cache_tiers_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_CACHE_TIERS);
+    frame.cache_tiers = *report;
+    send_report(link, &frame);
+}
+
 void fl_link_done(fl_link *link)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_DONE);

@@ -9,6 +9,7 @@
 #include "autodp/net/net.h"
 #include "nn/loss.h"
 #include "pipe/state/checkpoint_files.h"
+#include "pipe/step/cache_tiers.h"
 #include "pipe/step/nonfinite.h"
 
 #include <frostline/plan.h>
@@ -164,6 +165,7 @@ typedef struct fl_cache_report {
     int32_t f;
     bool on, decided; /* used or not; whether that was decided since the last report */
     int64_t n_hits, n_upgrades, n_misses; /* samples */
+    int64_t n_device, n_pinned;           /* hits in tiers of the worker's own */
     double read_us, compute_us;           /* per sample; 0: not measured */
     int64_t n_values, used_bytes, n_evicted, n_damaged, n_recovered; /* of the whole store */
 } fl_cache_report;
@@ -236,6 +238,7 @@ void fl_link_pass(fl_link *link, const fl_pass_report *report);
 void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
                     const int64_t *ids, int64_t n);
 void fl_link_cache(fl_link *link, const fl_cache_report *report);
+void fl_link_cache_tiers(fl_link *link, const fl_cache_tiers_report *report);
 void fl_link_hashes_failed(fl_link *link, const fl_hashes_failed_report *report);
 void fl_link_failed(fl_link *link, fl_status status, const char *message);
 void fl_link_done(fl_link *link);

@@ -67,6 +67,8 @@ static size_t body_size(const fl_wire_message *f)
         return FL_WIRE_SETTING_DONE_BYTES;
     case FL_WIRE_CACHE:
         return FL_WIRE_CACHE_BYTES;
+    case FL_WIRE_CACHE_TIERS:
+        return fl_wire_cache_tiers_size(&f->cache_tiers);
     case FL_WIRE_NONFINITE:
         return fl_wire_nonfinite_size(&f->nonfinite);
     case FL_WIRE_HASHES_FAILED:
@@ -315,6 +317,9 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     case FL_WIRE_CACHE:
         fl_wire_put_cache(w, &f->cache);
         break;
+    case FL_WIRE_CACHE_TIERS:
+        fl_wire_put_cache_tiers(w, &f->cache_tiers);
+        break;
     case FL_WIRE_NONFINITE:
         fl_wire_put_nonfinite(w, &f->nonfinite);
         break;
@@ -378,6 +383,8 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_get_setting_done(r, &f->setting_done);
     case FL_WIRE_CACHE:
         return fl_wire_get_cache(r, &f->cache);
+    case FL_WIRE_CACHE_TIERS:
+        return fl_wire_get_cache_tiers(r, &f->cache_tiers);
     case FL_WIRE_NONFINITE:
         return fl_wire_get_nonfinite(r, &f->nonfinite);
     case FL_WIRE_HASHES_FAILED:
@@ -506,6 +513,8 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "setting";
     case FL_WIRE_CACHE:
         return "cache";
+    case FL_WIRE_CACHE_TIERS:
+        return "cache tiers";
     case FL_WIRE_NONFINITE:
         return "nonfinite";
     case FL_WIRE_HASHES_FAILED:

@@ -23,6 +23,7 @@ enum {
     FL_WIRE_BODY_MAX = 64 * 1024 * 1024,
     FL_WIRE_TEXT_MAX = 2048,    /* bytes of a failure's message, without the zero */
     FL_WIRE_REFUSAL_MAX = 1023, /* bytes of a refusal's text, without the zero */
+    FL_WIRE_CACHE_TEXT_MAX = FL_CACHE_WHY_BYTES - 1,
     FL_WIRE_COMMAND_MAX = 8192, /* bytes of the largest frame from the controller */
     FL_WIRE_OPERATION_MAX = 31, /* bytes of an operation's name, without the zero */
     FL_WIRE_HEARTBEAT_MAX = 5 * 8 + 4 + FL_WIRE_OPERATION_MAX, /* bytes of a heartbeat's body */
@@ -48,6 +49,7 @@ typedef enum fl_wire_type {
     FL_WIRE_HASHES_FAILED = 22,
     FL_WIRE_CHECKPOINT_FILE = 23,
     FL_WIRE_CHECKPOINT_PART = 24,
+    FL_WIRE_CACHE_TIERS = 25,
     FL_WIRE_PASS = 30,
     /* controller to worker */
     FL_WIRE_ALIVE = 32,
@@ -107,6 +109,7 @@ typedef struct fl_wire_message {
         fl_wire_norms norms;
         fl_setting_done_report setting_done;
         fl_cache_report cache;
+        fl_cache_tiers_report cache_tiers;
         fl_nonfinite_report nonfinite;
         fl_hashes_failed_report hashes_failed;
         fl_checkpoint_file_report checkpoint_file;

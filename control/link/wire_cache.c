@@ -1,5 +1,7 @@
 #include "control/link/wire_cache.h"
 
+#include <string.h>
+
 void fl_wire_put_cache(fl_writer *w, const fl_cache_report *c)
 {
     fl_put_i64(w, c->step);
@@ -9,6 +11,8 @@ void fl_wire_put_cache(fl_writer *w, const fl_cache_report *c)
     fl_put_i64(w, c->n_hits);
     fl_put_i64(w, c->n_upgrades);
     fl_put_i64(w, c->n_misses);
+    fl_put_i64(w, c->n_device);
+    fl_put_i64(w, c->n_pinned);
     fl_put_f64(w, c->read_us);
     fl_put_f64(w, c->compute_us);
     fl_put_i64(w, c->n_values);
@@ -29,6 +33,8 @@ bool fl_wire_get_cache(fl_reader *r, fl_cache_report *c)
     c->n_hits = fl_get_i64(r);
     c->n_upgrades = fl_get_i64(r);
     c->n_misses = fl_get_i64(r);
+    c->n_device = fl_get_i64(r);
+    c->n_pinned = fl_get_i64(r);
     c->read_us = fl_get_f64(r);
     c->compute_us = fl_get_f64(r);
     c->n_values = fl_get_i64(r);
@@ -37,5 +43,26 @@ bool fl_wire_get_cache(fl_reader *r, fl_cache_report *c)
     c->n_damaged = fl_get_i64(r);
     c->n_recovered = fl_get_i64(r);
     return flags < 4 && c->step >= 0 && c->epoch >= 0 && c->f >= 0 && c->n_hits >= 0 &&
-           c->n_upgrades >= 0 && c->n_misses >= 0;
+           c->n_upgrades >= 0 && c->n_misses >= 0 && c->n_device >= 0 && c->n_pinned >= 0 &&
+           c->n_device <= c->n_hits - c->n_pinned;
+}
+
+size_t fl_wire_cache_tiers_size(const fl_cache_tiers_report *report)
+{
+    return 2 * 8 + 4 + strnlen(report->why_not, FL_WIRE_CACHE_TEXT_MAX);
+}
+
+void fl_wire_put_cache_tiers(fl_writer *w, const fl_cache_tiers_report *report)
+{
+    fl_put_i64(w, report->pinned_bytes);
+    fl_put_i64(w, report->device_bytes);
+    fl_put_text(w, report->why_not, FL_WIRE_CACHE_TEXT_MAX);
+}
+
+bool fl_wire_get_cache_tiers(fl_reader *r, fl_cache_tiers_report *t)
+{
+    t->pinned_bytes = fl_get_i64(r);
+    t->device_bytes = fl_get_i64(r);
+    return t->pinned_bytes >= 0 && t->device_bytes >= 0 &&
+           fl_get_text(r, t->why_not, FL_WIRE_CACHE_TEXT_MAX);
 }

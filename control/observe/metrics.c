@@ -246,6 +246,7 @@ static void put_checkpoints(out *o, const fl_metrics *m)
 static void put_cache(out *o, const fl_metrics *m)
 {
     static const char *const name = "frostline_cache_samples_total";
+    static const char *const hits = "frostline_cache_hits_total";
     static const char *const limit = "frostline_cache_limit_bytes";
     gauge(o, "frostline_cache_in_use", "1 while frozen blocks are read from the cache.",
           m->cache_used);
@@ -253,6 +254,11 @@ static void put_cache(out *o, const fl_metrics *m)
     integer(o, name, LABELS("result", "hit"), m->cache_hits);
     integer(o, name, LABELS("result", "upgrade"), m->cache_upgrades);
     integer(o, name, LABELS("result", "miss"), m->cache_misses);
+    family(o, hits, "counter", "Samples found in the cache, by where they were.");
+    integer(o, hits, LABELS("tier", "store"),
+            m->cache_hits - m->cache_device_hits - m->cache_pinned_hits);
+    integer(o, hits, LABELS("tier", "pinned"), m->cache_pinned_hits);
+    integer(o, hits, LABELS("tier", "device"), m->cache_device_hits);
     gauge(o, "frostline_cache_values", "Samples in the cache.", m->cache_values);
     gauge(o, "frostline_cache_used_bytes", "Bytes that cached values take.", m->cache_used_bytes);
     family(o, limit, "gauge", "Bytes that cached values may take.");

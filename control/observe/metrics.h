@@ -53,6 +53,7 @@ typedef struct fl_metrics {
     int64_t checkpoint_bytes;
     double checkpoint_seconds, checkpoint_age_seconds;
     int64_t cache_hits, cache_upgrades, cache_misses, cache_values, cache_evicted;
+    int64_t cache_device_hits, cache_pinned_hits; /* of the hits */
     int64_t cache_used_bytes, cache_memory_bytes, cache_disk_bytes;
     bool cache_used;
     int64_t n_stragglers; /* times that a worker was named */

@@ -89,6 +89,8 @@ static void gather_cache(const fl_run_view *view, fl_metrics *m)
     m->cache_hits = view->cache.n_hits;
     m->cache_upgrades = view->cache.n_upgrades;
     m->cache_misses = view->cache.n_misses;
+    m->cache_device_hits = view->cache.n_device;
+    m->cache_pinned_hits = view->cache.n_pinned;
     m->cache_values = store->n_values;
     m->cache_evicted = store->n_evicted;
     m->cache_used_bytes = store->used_bytes;

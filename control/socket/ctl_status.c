@@ -73,6 +73,8 @@ static void cache_fields(const fl_run_view *view, fl_json *j)
     fl_json_integer(j, "hits", view->cache.n_hits);
     fl_json_integer(j, "upgrades", view->cache.n_upgrades);
     fl_json_integer(j, "misses", view->cache.n_misses);
+    fl_json_integer(j, "device_hits", view->cache.n_device);
+    fl_json_integer(j, "pinned_hits", view->cache.n_pinned);
     fl_json_integer(j, "values", store->n_values);
     fl_json_integer(j, "used_bytes", store->used_bytes);
     fl_json_integer(j, "memory_bytes", store->memory_bytes);

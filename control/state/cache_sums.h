@@ -8,6 +8,7 @@ typedef struct fl_cache_sums {
     int f;                                /* the number of frozen blocks in the newest report */
     bool on;                              /* whether the worker that sent it used the cache */
     int64_t n_hits, n_upgrades, n_misses; /* samples */
+    int64_t n_device, n_pinned;           /* hits in tiers of the workers' own */
 } fl_cache_sums;
 
 void fl_cache_sums_add(fl_cache_sums *sums, const fl_cache_report *report);

@@ -185,9 +185,11 @@ typedef struct fl_job {
         fl_cache_policy policy;
         fl_cache_dtype dtype;
         int64_t memory_bytes, disk_bytes; /* a host; disk_bytes 0: no disk tier */
-        int64_t stores;                   /* that divide them, and the workers, among them */
-        char path[FL_TEXT_MAX];           /* the folder of the disk tier */
-        fl_cache_augment augment;         /* once blocks are frozen */
+        /* tiers of each worker, on a device with memory of its own; 0: none */
+        int64_t pinned_bytes, device_bytes;
+        int64_t stores;           /* that divide them, and the workers, among them */
+        char path[FL_TEXT_MAX];   /* the folder of the disk tier */
+        fl_cache_augment augment; /* once blocks are frozen */
     } cache;
     struct {
         int64_t k, m;

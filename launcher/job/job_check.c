@@ -271,8 +271,42 @@ static fl_status check_freeze(const fl_job *job)
     return FL_OK;
 }
 
+/* The tiers of a worker whose device has memory of its own. */
+static fl_status check_cache_tier(const fl_job *job, const char *field, int64_t size_bytes)
+{
+    if (size_bytes == 0) {
+        return FL_OK;
+    }
+    if (fl_device_kind_has_host_memory(job->devices.kind)) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS(field, "devices.kind"),
+                             "found %" PRId64 " bytes, with devices.kind %s allowed: 0, since its "
+                             "workers compute in host memory; cache.memory is theirs",
+                             size_bytes, fl_device_kind_name(job->devices.kind));
+    }
+    if (job->cache.policy == FL_CACHE_OFF) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS(field, "cache.policy"),
+                             "found %" PRId64 " bytes, with cache.policy off allowed: 0",
+                             size_bytes);
+    }
+    return FL_OK;
+}
+
+static fl_status check_cache_tiers(const fl_job *job)
+{
+    FL_TRY(check_cache_tier(job, "cache.pinned", job->cache.pinned_bytes));
+    FL_TRY(check_cache_tier(job, "cache.device", job->cache.device_bytes));
+    if (job->cache.device_bytes >= job->devices.memory_bytes) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("cache.device", "devices.memory"),
+                             "found %" PRId64 " bytes, allowed: less than devices.memory, %" PRId64
+                             " bytes, of which it is a part",
+                             job->cache.device_bytes, job->devices.memory_bytes);
+    }
+    return FL_OK;
+}
+
 static fl_status check_cache(const fl_job *job)
 {
+    FL_TRY(check_cache_tiers(job));
     if (job->cache.policy == FL_CACHE_ON && job->data.augment != FL_AUGMENT_NONE &&
         job->cache.augment == FL_CACHE_AUGMENT_REFUSE) {
         return fl_fail_field(

@@ -7,9 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARTS = 3, ROWS_MAX = 200 };
+enum { PARTS = 3, TIERS = 2, ROWS_MAX = 200 };
 
 static const char *const part_key[PARTS] = {"hits", "upgrades", "misses"};
+static const char *const tier_key[TIERS] = {"device_hits", "pinned_hits"}; /* of the hits */
 static const char *const part_name[PARTS] = {"read", "read and computed further", "computed"};
 static const char *const part_look[PARTS] = {"p4", "p2", "p6"};
 static const char *const kinds[] = {"cache.decided", "cache.used"};
@@ -68,7 +69,7 @@ static void draw_cache(fl_html *html, const fl_report *report, int width)
     fl_drawing_close(html);
 }
 
-static void row(fl_html *html, const json_t *event, bool decided)
+static void row(fl_html *html, const json_t *event, bool decided, bool tiers)
 {
     char text[FL_NUMBER_BYTES];
     fl_html_add(html, "<tr>");
@@ -81,6 +82,9 @@ static void row(fl_html *html, const json_t *event, bool decided)
     for (int p = 0; p < PARTS; p++) {
         fl_page_number(html, fl_line_real(event, part_key[p]), 0);
     }
+    for (int t = 0; tiers && t < TIERS; t++) {
+        fl_page_number(html, fl_line_real(event, tier_key[t]), 0);
+    }
     fl_page_number(html, fl_line_real(event, "read_us"), 2);
     fl_page_number(html, fl_line_real(event, "compute_us"), 1);
     fl_html_add(html, "<td>%s</td>", fl_size_text(fl_line_real(event, "used_bytes"), text));
@@ -91,16 +95,18 @@ static void row(fl_html *html, const json_t *event, bool decided)
 static void table(fl_html *html, const fl_report *report, bool decided)
 {
     const json_t *event;
+    bool tiers = fl_report_first(report, "cache.tiers") != NULL;
     int64_t at = 0;
     int n = 0;
     fl_html_add(html,
                 "<div class=\"scroll\"><table>\n<tr><th>step</th><th>worker</th>"
                 "<th class=\"text\">%s</th><th>F</th><th>read</th><th>further</th>"
-                "<th>computed</th><th>read, \xC2\xB5s</th><th>compute, \xC2\xB5s</th><th>holds</th>"
-                "<th>evicted</th></tr>\n",
-                decided ? "decided" : "state");
+                "<th>computed</th>%s<th>read, \xC2\xB5s</th><th>compute, \xC2\xB5s</th>"
+                "<th>holds</th><th>evicted</th></tr>\n",
+                decided ? "decided" : "state",
+                tiers ? "<th>read on GPU</th><th>read, pinned</th>" : "");
     while (n < ROWS_MAX && (event = fl_report_next(report, kinds[!decided], &at)) != NULL) {
-        row(html, event, decided);
+        row(html, event, decided, tiers);
         n++;
     }
     fl_html_add(html, "</table></div>\n");
@@ -123,6 +129,25 @@ static void opened(fl_html *html, const json_t *event)
                 fl_size_text(fl_line_real(event, "disk_bytes"), disk));
 }
 
+/* The tiers that workers have for themselves. */
+static void describe_tiers(fl_html *html, const fl_report *report)
+{
+    const json_t *event;
+    int64_t at = 0;
+    while ((event = fl_report_next(report, "cache.tiers", &at)) != NULL) {
+        char device[FL_NUMBER_BYTES], pinned[FL_NUMBER_BYTES];
+        const char *why_not = fl_line_text(event, "why_not");
+        fl_html_add(html, "<p>Worker %.0f: %s in GPU memory, %s in pinned memory",
+                    fl_line_real(event, "rank"),
+                    fl_size_text(fl_line_real(event, "device_bytes"), device),
+                    fl_size_text(fl_line_real(event, "pinned_bytes"), pinned));
+        if (why_not[0] != '\0') {
+            fl_html_add(html, " (%s)", why_not);
+        }
+        fl_html_add(html, ".</p>\n");
+    }
+}
+
 void fl_page_cache(fl_html *html, const fl_report *report)
 {
     const json_t *event = fl_report_first(report, "cache.opened");
@@ -135,6 +160,7 @@ void fl_page_cache(fl_html *html, const fl_report *report)
     if (event != NULL) {
         opened(html, event);
     }
+    describe_tiers(html, report);
     if (used) {
         fl_page_key keys[PARTS];
         for (int p = 0; p < PARTS; p++) {

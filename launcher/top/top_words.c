@@ -33,6 +33,7 @@ static const struct {
     {"cache.opened", "cache: {memory_bytes MiB} of memory, {disk_bytes MiB} of disk"},
     {"cache.decided",
      "cache {state}: a sample takes {read_us} us to read, {compute_us} to compute"},
+    {"cache.tiers", "cache, worker {rank}: {device_bytes} bytes on the GPU, {pinned_bytes} pinned"},
     {"cache.used", "cache {state}, epoch {epoch+}, worker {rank}: {hits} hits, {misses} misses"},
     {"tune.tried", "tried M={m}: {step_ms} ms a step"},
     {"tune.done", "M={m} is kept: {why}"},

@@ -52,6 +52,7 @@ static fl_status find_room(const fl_generation_options *o, fl_generation *m)
     int n_moments = fl_optimizer_n_moments(w->job->train.optimizer);
     int64_t budget = (int64_t)o->device->budget_bytes;
     int64_t kept = fl_migrate_kept_bytes(w->model, &o->running->plan, &m->plan, o->rank, n_moments);
+    kept += next->tier_bytes > 0 ? fl_cache_tiers_device_bytes(o->tiers) : 0;
     int64_t both = (int64_t)o->device->used_bytes + outside_bytes(now) + next->total_bytes - kept;
     int64_t least = fl_migrate_least_bytes(w->model, &o->running->plan, &m->plan, o->rank,
                                            n_moments, next->total_bytes);
@@ -77,6 +78,7 @@ static fl_status create_pipeline(const fl_generation_options *o, fl_generation *
                                    .capacity = &m->capacity,
                                    .memory = &m->memory,
                                    .activations = o->worker->activations,
+                                   .tiers = o->tiers,
                                    .source = o->source,
                                    .handed = handed,
                                    .reserve = m->reserved};

@@ -26,6 +26,7 @@ typedef struct fl_generation_options {
     const fl_plan *plan;
     int rank;
     fl_device *device;
+    fl_cache_tiers *tiers; /* NULL: none */
     const fl_kv *kv;
     const fl_state_source *source; /* of weights and moments; NULL: they will migrate here */
     const fl_generation *running;  /* the generation that trains; NULL: none */

@@ -91,6 +91,7 @@ static void *open_next(void *worker)
                                      .plan = &plan,
                                      .rank = w->rank,
                                      .device = w->device,
+                                     .tiers = w->tiers,
                                      .running = w->now,
                                      .parked = w->parked.rank,
                                      .kv = fl_link_kv(w->link),
@@ -267,6 +268,7 @@ static fl_status move_state(fl_worker_state *w, fl_migrate_stats *stats)
     if (gives_way) {
         fl_pipeline_strip(w->now->pipeline);
     }
+    fl_cache_tiers_fit(w->tiers, !gives_way && w->next->memory.tier_bytes > 0);
     if (to != NULL) {
         FL_TRY(fl_params_claim_state(to));
     }

@@ -73,6 +73,7 @@ static fl_status open_first(worker *w, const fl_state_source *source)
                                      .plan = w->c->plan,
                                      .rank = w->rank,
                                      .device = w->device,
+                                     .tiers = w->tiers,
                                      .kv = fl_link_kv(w->link),
                                      .source = source,
                                      .abort_set = &w->abort_set};
@@ -129,6 +130,7 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
                             .context = w};
     FL_TRY(fl_link_open(&link, &w->link));
     FL_TRY(open_device(w));
+    FL_TRY(fl_cache_tiers_create(w->c->job, w->device, w->c->activations, &w->tiers));
     FL_TRY(fl_worker_open_messages(w, w->c->plan, &w->messages));
     FL_TRY(open_member(w));
     FL_TRY(fl_worker_checkpoint_open(w));
@@ -153,6 +155,7 @@ void fl_worker_close(worker *w)
     close_member(&w->now);
     fl_message_close(&w->messages);
     fl_parked_fini(&w->parked);
+    fl_cache_tiers_destroy(&w->tiers);
     fl_device_destroy(&w->device);
     fl_link_close(&w->link);
     fl_batch_stream_fini(&w->batches);

@@ -54,6 +54,10 @@ void fl_worker_report_cache(worker *w, int64_t step, int64_t epoch, bool always)
 {
     fl_cached_input_report r;
     fl_cache_stats s;
+    fl_cache_tiers_report tiers;
+    if (fl_cache_tiers_report_take(w->tiers, &tiers)) {
+        fl_link_cache_tiers(w->link, &tiers);
+    }
     if (!w->now->place.active || !fl_pipeline_cache(w->now->pipeline, always, &r)) {
         return;
     }
@@ -66,6 +70,8 @@ void fl_worker_report_cache(worker *w, int64_t step, int64_t epoch, bool always)
                               .n_hits = r.n_hits,
                               .n_upgrades = r.n_upgrades,
                               .n_misses = r.n_misses,
+                              .n_device = r.n_device,
+                              .n_pinned = r.n_pinned,
                               .read_us = r.read_us,
                               .compute_us = r.compute_us,
                               .n_values = s.n_values,

@@ -38,6 +38,7 @@ typedef struct fl_worker_state {
     int rank;
     bool leads; /* the leader of the group: it reports steps and broadcasts commands */
     fl_device *device;
+    fl_cache_tiers *tiers; /* NULL: none */
     fl_link *link;
     fl_message_group *messages;
     fl_generation *now;      /* the generation that trains */

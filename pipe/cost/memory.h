@@ -17,6 +17,8 @@ typedef struct fl_stage_memory {
     int64_t channel_bytes; /* send and receive buffers, host memory, as sockets need them */
     int64_t loader_bytes;  /* samples or cached activations read ahead, host memory */
     int64_t tables_bytes;  /* what kernels know of micro-batches; 0: in host memory */
+    int64_t window_bytes;  /* cached rows of a micro-batch, on a device with memory of its own */
+    int64_t tier_bytes;    /* cache.device */
     int64_t total_bytes;   /* all of it, with every slot */
     /* Contained in the above: the largest message from the stage below, and to the one above; one
      * gradient buffer. */
@@ -95,6 +97,7 @@ typedef struct fl_memory_table {
     int64_t n_samples, n_targets;
     int64_t kept_bytes[FL_MAX_LAYERS + 1];
     int64_t in_bytes[FL_MAX_LAYERS], out_bytes[FL_MAX_LAYERS];
+    int64_t frozen_out_bytes;                             /* of the last frozen layer; 0: none */
     int64_t in_ahead_bytes;                               /* of the first layer */
     int64_t out_ahead_bytes_max[FL_MAX_LAYERS + 1];       /* of the layers below this one */
     int64_t scratch_max[FL_MEMORY_LEVELS][FL_MAX_LAYERS]; /* [l][i]: of layers i .. i + 2^l - 1 */

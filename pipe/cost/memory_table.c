@@ -13,6 +13,7 @@ typedef struct layers {
     int64_t n_weights, n_trainable, n_grad, kept_bytes, in_bytes, out_bytes, out_max, scratch_max;
     int64_t n_samples, n_targets;
     int64_t frozen_out_max; /* of the frozen ones, when the frost line lies inside; else 0 */
+    int64_t frozen_out;     /* the same of the last of them: what the cache keeps */
     int64_t in_ahead_bytes, frozen_out_ahead_max; /* the same of what is read ahead */
     bool trains, trains_below;                    /* some layer of the run; some layer below it */
 } layers;
@@ -53,6 +54,16 @@ static int64_t tables_bytes(const layers *l, int64_t n, const fl_job *job,
                : (int64_t)fl_stage_tables_bytes(&size, (int)n_slots, n_filled);
 }
 
+/* The cache of a first stage with the frost line inside: pipe/step/cache_tiers.h. */
+static void count_cache(const layers *l, int64_t n, const fl_job *job, const fl_stage_place *place,
+                        fl_stage_memory *out)
+{
+    bool used = place->stage == 0 && l->frozen_out > 0 && job->cache.policy != FL_CACHE_OFF &&
+                !fl_device_kind_has_host_memory(job->devices.kind);
+    out->window_bytes = used ? n * l->frozen_out : 0;
+    out->tier_bytes = used ? job->cache.device_bytes : 0;
+}
+
 /* n: how many units of samples a micro-batch has. */
 static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stage_place *place,
                     fl_stage_memory *out)
@@ -74,11 +85,13 @@ static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stag
     out->channel_bytes = below * in + above * n * l->out_bytes;
     out->loader_bytes = is_first ? ahead_bytes(l, n, job, place->M) : 0;
     out->tables_bytes = tables_bytes(l, n, job, place, out->n_slots);
+    count_cache(l, n, job, place, out);
     out->in_bytes = in;
     out->out_bytes = n * l->out_bytes;
     out->grad_bytes = boundary;
     out->total_bytes = out->params_bytes + out->n_slots * out->slot_bytes + out->scratch_bytes +
-                       out->channel_bytes + out->loader_bytes + out->tables_bytes;
+                       out->channel_bytes + out->loader_bytes + out->tables_bytes +
+                       out->window_bytes + out->tier_bytes;
 }
 
 fl_stage_place fl_plan_stage(const fl_plan *plan, int stage)
@@ -112,6 +125,7 @@ void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_me
                 .trains = n_frozen < last,
                 .trains_below = n_frozen < first};
     l.n_grad = l.n_trainable - fl_layout_grad_spared(model, trainable, last, n_frozen);
+    l.frozen_out = first < trainable && trainable < last ? memory[trainable - 1].out_bytes : 0;
     for (int i = first; i < trainable; i++) {
         l.kept_bytes += memory[i].frozen_kept_bytes;
         if (trainable < last) {
@@ -159,6 +173,7 @@ void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const f
     table->n_samples = memory[0].n_samples;
     table->n_targets = memory[n - 1].n_targets;
     table->in_ahead_bytes = memory[0].in_ahead_bytes;
+    table->frozen_out_bytes = n_frozen > 0 ? memory[n_frozen - 1].out_bytes : 0;
     table->out_ahead_bytes_max[0] = 0;
     for (int i = 0; i < n; i++) {
         table->n_weights[i + 1] = table->n_weights[i] + fl_layout_count(model, i, i + 1);
@@ -193,6 +208,7 @@ void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples,
                 .out_bytes = table->out_bytes[last - 1],
                 .out_max = run_max(table->out_max, trainable, last),
                 .frozen_out_max = trainable < last ? run_max(table->out_max, first, trainable) : 0,
+                .frozen_out = first < trainable && trainable < last ? table->frozen_out_bytes : 0,
                 .scratch_max = run_max(table->scratch_max, first, last)};
     if (first == 0) {
         l.in_ahead_bytes = table->in_ahead_bytes;

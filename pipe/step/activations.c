@@ -144,6 +144,8 @@ static fl_status open_stores(fl_activations *a, const fl_job *job, fl_cache_opti
     int n = (int)job->cache.stores;
     o->memory_bytes /= n;
     o->disk_bytes /= n;
+    a->values = *o;
+    a->values.path = NULL; /* used at creation only */
     for (; a->n_stores < n; a->n_stores++) {
         FL_TRY(fl_cache_create(o, &a->stores[a->n_stores]));
     }

@@ -13,6 +13,7 @@
 typedef struct fl_activations {
     int n_stores, n_workers;
     fl_cache *stores[FL_CACHE_STORES_MAX]; /* [n_stores] */
+    fl_cache_options values;               /* as of one store: keys, sizes, types, order of uses */
     fl_next_use future;
     int64_t batch; /* samples of a global batch */
     fl_weight_prints *prints;

@@ -1,216 +1,15 @@
 #include "pipe/step/cached_input.h"
 
 #include "autodp/sampler.h"
-#include "data/loader.h"
-#include "data/read_sample.h"
-#include "data/view.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/random.h"
 #include "nn/model.h"
+#include "pipe/step/cached_input_state.h"
 
 #include <string.h>
 
-enum {
-    LINE = 64,
-    PROBED_VALUES = 16,
-    FEW_FOUND = 4 /* a quarter of the samples tells */
-};
-
-/* The beginning of a request's data, n samples; then follow where each begins, what it has behind
- * it, and its values: raw, or those of any layer up to the frost line, whichever is most. */
-typedef struct request_head {
-    int64_t cached_ns, raw_ns; /* processor time of the two ways to read */
-    double cached_share;       /* of the time that both took, waiting included; 0 .. 1 */
-    int64_t n_found;           /* in the cache */
-    int64_t n_full;            /* that have all frozen layers behind them */
-    size_t place[];            /* [n + 1] from the beginning of the data */
-} request_head;
-
-struct fl_cached_input {
-    fl_cached_input_options o;
-    fl_cache *cache; /* borrowed */
-    fl_loader *loader;
-    uint64_t *print; /* [n_frozen + 1] */
-    fl_cache_prints prints;
-    bool begun;
-    atomic_bool on;       /* as choice.on, for the loader's thread */
-    int64_t max_samples;  /* of a micro-batch */
-    fl_cache_want *wants; /* [max_samples] the loader's thread's */
-    int32_t *which;       /* [max_samples] of the current group */
-    int64_t n_samples;    /* of the current request */
-    int64_t waited_ns;    /* for it, where a step had been computing while it was read */
-    int64_t first_step;   /* of this feed: nothing was read ahead for it */
-    bool begun_taking;
-    fl_event *fill_begun, *filled; /* of the samples that the device completed last */
-    fl_cache_switch choice;
-    fl_cached_input_report report;
-};
-
-static size_t lines(size_t size_bytes)
-{
-    return (size_bytes + LINE - 1) / LINE * LINE;
-}
-
-/* Of a request of n samples. */
-static size_t head_bytes(int64_t n)
-{
-    size_t count = (size_t)n;
-    return lines(sizeof(request_head) + (count + 1) * sizeof(size_t) + count * sizeof(int32_t));
-}
-
-/* Layers that each sample has behind it; 0: raw. */
-static int32_t *levels_of(void *data, int64_t n)
-{
-    return (int32_t *)(void *)(((request_head *)data)->place + n + 1);
-}
-
-static unsigned char *rows_of(void *data, int64_t sample)
-{
-    return (unsigned char *)data + ((request_head *)data)->place[sample];
-}
-
-static size_t room_of(const void *data, int64_t sample)
-{
-    const size_t *place = ((const request_head *)data)->place;
-    return place[sample + 1] - place[sample];
-}
-
-/* Elements of a cached value that the sample has room for. */
-static int64_t most_elements(const fl_cached_input *f, const void *data, int64_t sample)
-{
-    return (int64_t)(room_of(data, sample) / fl_dtype_size(fl_job_dtype(f->o.job)));
-}
-
-static int64_t key_of(const fl_cached_input *f, fl_split split, int64_t id)
-{
-    return split == FL_TRAIN ? id : f->o.activations->future.n_train + id;
-}
-
-/* ---- the room of a sample ---- */
-
-static size_t shape_bytes(const fl_shape *shape)
-{
-    return (size_t)(shape->tokens * shape->width) * fl_dtype_size(shape->dtype);
-}
-
-/* The most that a sample has below the frost line. In most data sets, samples of one shape follow
- * each other: *raw and *room are those of the last one; width 0: there was none. */
-static fl_status measure_sample(const fl_cached_input *f, fl_split split, int64_t id, fl_shape *raw,
-                                size_t *room)
-{
-    const fl_dataset *d = f->o.dataset;
-    fl_shape now, before = *raw;
-    int64_t n_targets;
-    FL_TRY(d->ops->shape(d->self, split, id, raw, &n_targets));
-    if (before.width == raw->width && before.tokens == raw->tokens) {
-        return FL_OK;
-    }
-    now = *raw;
-    *room = lines(shape_bytes(raw));
-    for (int i = 0; i < f->o.n_frozen; i++) {
-        const fl_layer *layer = fl_model_layer(f->o.model, i);
-        fl_shape in = now;
-        FL_TRY(layer->ops->shape(layer->self, &in, &now));
-        *room = lines(shape_bytes(&now)) > *room ? lines(shape_bytes(&now)) : *room;
-    }
-    return FL_OK;
-}
-
-/* place [n + 1] out, if not NULL; *end: where the last sample ends. */
-static fl_status place_samples(const fl_cached_input *f, const fl_load_request *r, size_t *place,
-                               size_t *end)
-{
-    fl_shape raw = {0};
-    size_t room = 0;
-    *end = head_bytes(r->n);
-    for (int64_t i = 0; i < r->n; i++) {
-        FL_TRY(measure_sample(f, r->split, r->ids[i], &raw, &room));
-        if (place != NULL) {
-            place[i] = *end;
-        }
-        *end += room;
-    }
-    if (place != NULL) {
-        place[r->n] = *end;
-    }
-    return FL_OK;
-}
-
-static fl_status measure_request(void *context, const fl_load_request *r, size_t *size_bytes)
-{
-    return place_samples(context, r, NULL, size_bytes);
-}
-
-/* ---- ② in the loader's thread ---- */
-
-static fl_status read_raw(const fl_cached_input *f, const fl_load_request *r, int64_t id, void *out,
-                          size_t room)
-{
-    const fl_dataset *d = f->o.dataset;
-    fl_sample_key key = {.seed = r->seed, .epoch = r->epoch, .id = id, .augment = r->augment};
-    fl_shape shape;
-    int64_t n_targets;
-    FL_TRY(d->ops->shape(d->self, r->split, id, &shape, &n_targets));
-    if (shape.tokens < 0 || shape_bytes(&shape) > room) {
-        char sample[FL_SAMPLE_TEXT_BYTES];
-        return fl_fail(FL_EINVAL,
-                       "%s has %zu bytes, but had at most %zu a moment ago: the data set "
-                       "(%s) must always give the same shape",
-                       fl_sample_text(d, r->split, id, sample), shape_bytes(&shape), room,
-                       d->ops->kind);
-    }
-    return fl_read_sample(d, r->split, &key, &shape, out);
-}
-
-/* Request all samples from the cache at once: the disk reads while other values are copied. */
-static void read_cached(fl_cached_input *f, const fl_load_request *r, void *data)
-{
-    for (int64_t i = 0; i < r->n; i++) {
-        f->wants[i] = (fl_cache_want){.key = key_of(f, r->split, r->ids[i]),
-                                      .out = rows_of(data, i),
-                                      .max_elements = most_elements(f, data, i)};
-    }
-    if (atomic_load(&f->on)) {
-        fl_cache_get_all(f->cache, &f->prints, f->wants, r->n);
-    }
-}
-
-/* Read the samples that the cache does not have. */
-static fl_status read_others(fl_cached_input *f, const fl_load_request *r, const atomic_bool *stop,
-                             void *data)
-{
-    request_head *head = data;
-    int32_t *level = levels_of(data, r->n);
-    head->n_full = head->n_found = 0;
-    for (int64_t i = 0; i < r->n && !atomic_load(stop); i++) {
-        bool found = f->wants[i].found != FL_CACHE_MISS;
-        level[i] = found ? f->wants[i].level : 0;
-        head->n_found += found;
-        head->n_full += level[i] == f->o.n_frozen;
-        if (!found) {
-            FL_TRY(read_raw(f, r, r->ids[i], rows_of(data, i), room_of(data, i)));
-        }
-    }
-    return FL_OK;
-}
-
-static fl_status read_samples(void *context, const fl_load_request *r, const atomic_bool *stop,
-                              void *data)
-{
-    fl_cached_input *f = context;
-    request_head *head = data;
-    size_t end;
-    int64_t begun_ns = fl_now_ns(), cpu_ns = fl_thread_ns();
-    FL_TRY(place_samples(f, r, head->place, &end));
-    read_cached(f, r, data);
-    int64_t cached_ns = fl_now_ns() - begun_ns, cpu_cached_ns = fl_thread_ns();
-    FL_TRY(read_others(f, r, stop, data));
-    head->cached_ns = cpu_cached_ns - cpu_ns;
-    head->raw_ns = fl_thread_ns() - cpu_cached_ns;
-    head->cached_share = (double)cached_ns / (double)(fl_now_ns() - begun_ns + 1);
-    return FL_OK;
-}
+enum { PROBED_VALUES = 16, FEW_FOUND = 4 /* a quarter of the samples tells */ };
 
 /* ---- ① ---- */
 
@@ -239,6 +38,7 @@ fl_status fl_cached_input_request(fl_cached_input *f, const fl_load_request *req
     if (!f->begun) {
         FL_TRY(make_prints(f));
         fl_cache_keep(f->cache, &f->prints);
+        f->fetches = fl_cache_tiers_begin(f->o.tiers, f->print[f->o.n_frozen], f->o.window_bytes);
         f->begun = true;
     }
     return fl_loader_request(f->loader, request);
@@ -261,9 +61,9 @@ static void probe(fl_cached_input *f, void *data, const fl_load_request *what)
     for (int64_t i = 0; i < what->n && i < PROBED_VALUES && !f->choice.probed; i++) {
         int level;
         int64_t n;
-        n_read +=
-            fl_cache_get(f->cache, &f->prints, key_of(f, what->split, what->ids[i]),
-                         rows_of(data, i), most_elements(f, data, i), &level, &n) != FL_CACHE_MISS;
+        n_read += fl_cache_get(f->cache, &f->prints, fl__cached_key(f, what->split, what->ids[i]),
+                               fl__request_rows(data, i), fl__request_most_elements(f, data, i),
+                               &level, &n) != FL_CACHE_MISS;
     }
     if (n_read > 0) {
         fl_cache_switch_guess(&f->choice,
@@ -294,7 +94,7 @@ static int64_t elements(const fl_tensor *t, int64_t sample)
     return (t->offsets[sample + 1] - t->offsets[sample]) * t->width;
 }
 
-static void learn_reading(fl_cached_input *f, const request_head *head)
+static void learn_reading(fl_cached_input *f, const fl_request_head *head)
 {
     double waited_ns = head->cached_share * (double)f->waited_ns;
     if (head->n_found > 0 && head->n_found * FEW_FOUND >= f->n_samples) {
@@ -309,7 +109,7 @@ static fl_status fill_rows(fl_cached_input *f, int slot, int level, void *data, 
                            double *us)
 {
     fl_device *d = f->o.device;
-    const request_head *head = data;
+    const fl_request_head *head = data;
     FL_TRY(d->ops->event_record(d, f->fill_begun, f->o.stream));
     FL_TRY(fl_stage_fill(f->o.stage, slot, level, f->which, n, data, head->place));
     FL_TRY(d->ops->event_record(d, f->filled, f->o.stream));
@@ -319,7 +119,7 @@ static fl_status fill_rows(fl_cached_input *f, int slot, int level, void *data, 
 
 static fl_status complete(fl_cached_input *f, int slot, int level, void *data, int64_t n)
 {
-    const request_head *head = data;
+    const fl_request_head *head = data;
     double us;
     FL_TRY(fill_rows(f, slot, level, data, n, &us));
     us /= (double)n;
@@ -337,8 +137,8 @@ static void keep(fl_cached_input *f, const fl_load_request *what, const fl_tenso
     for (int64_t i = 0; i < n; i++) {
         int64_t sample = f->which[i], id = what->ids[sample];
         if (fl_affinity_store_of(f->o.affinity, id) == f->o.store) {
-            (void)fl_cache_put(f->cache, key_of(f, what->split, id), f->o.n_frozen,
-                               f->print[f->o.n_frozen], rows_of(data, sample),
+            (void)fl_cache_put(f->cache, fl__cached_key(f, what->split, id), f->o.n_frozen,
+                               f->print[f->o.n_frozen], fl__request_rows(data, sample),
                                elements(input, sample), now);
         }
     }
@@ -346,10 +146,10 @@ static void keep(fl_cached_input *f, const fl_load_request *what, const fl_tenso
 
 static int64_t group_of(const fl_cached_input *f, void *data, int level)
 {
-    const int32_t *levels = levels_of(data, f->n_samples);
+    const fl_cached_row *row = fl__request_samples(data);
     int64_t n = 0;
     for (int64_t i = 0; i < f->n_samples; i++) {
-        if (levels[i] == level) {
+        if (row[i].level == level) {
             f->which[n++] = (int32_t)i;
         }
     }
@@ -359,8 +159,7 @@ static int64_t group_of(const fl_cached_input *f, void *data, int level)
 static fl_status complete_all(fl_cached_input *f, int slot, const fl_load_request *what,
                               const fl_tensor *input, void *data, int64_t now)
 {
-    const request_head *head = data;
-    int64_t left = f->n_samples - head->n_full;
+    int64_t left = f->n_samples - group_of(f, data, f->o.n_frozen);
     for (int level = 0; level < f->o.n_frozen && left > 0; level++) {
         int64_t n = group_of(f, data, level);
         if (n > 0) {
@@ -374,6 +173,110 @@ static fl_status complete_all(fl_cached_input *f, int slot, const fl_load_reques
     return FL_OK;
 }
 
+/* ---- rows on the device, ahead of their step ---- */
+
+/* Copy the cached rows of a request there while the device computes. */
+static fl_status fetch_rows(fl_cached_input *f, void *data)
+{
+    const fl_request_head *head = data;
+    const fl_cached_rows rows = {
+        .row = fl__request_samples(data), .n = head->n, .host = data, .place = head->place};
+    f->fetched = data;
+    return fl_cache_tiers_fetch(f->o.tiers, &rows, f->at);
+}
+
+static fl_status fetch_next(fl_cached_input *f)
+{
+    void *next = f->fetches ? fl_loader_peek(f->loader) : NULL;
+    f->fetched = NULL;
+    return next == NULL ? FL_OK : fetch_rows(f, next);
+}
+
+/* The request's cached rows are on the device for what the stage's stream does from now on. */
+static fl_status await_rows(fl_cached_input *f, const fl_load_request *what, void *data,
+                            unsigned char **window)
+{
+    const fl_cached_row *row = fl__request_samples(data);
+    if (f->fetched != data) {
+        FL_TRY(fetch_rows(f, data));
+    }
+    FL_TRY(fl_cache_tiers_arrive(f->o.tiers, f->o.stream, window));
+    for (int64_t i = 0; i < what->n; i++) {
+        if (row[i].place == FL_CACHE_PLACE_NONE && row[i].level == f->o.n_frozen) {
+            FL_TRY(fl__request_read_again(f, what, data, i));
+        }
+        f->report.n_device += row[i].place == FL_CACHE_PLACE_DEVICE;
+        f->report.n_pinned += row[i].place == FL_CACHE_PLACE_PINNED;
+    }
+    return FL_OK;
+}
+
+static bool is_fetched(const fl_cached_row *row)
+{
+    return row->place != FL_CACHE_PLACE_NONE;
+}
+
+/* All rows into the stage's input; samples that follow each other and come from the same memory
+ * together. window NULL: nothing was fetched */
+static fl_status put_rows(fl_cached_input *f, const fl_tensor *input, void *data,
+                          unsigned char *window)
+{
+    const fl_request_head *head = data;
+    const fl_cached_row *row = fl__request_samples(data);
+    for (int64_t i = 0, end; i < head->n; i = end) {
+        bool here = window != NULL && is_fetched(&row[i]);
+        for (end = i + 1; end < head->n && here == (window != NULL && is_fetched(&row[end]));) {
+            end++;
+        }
+        const fl_stage_rows rows = {.first = i,
+                                    .last = end,
+                                    .base = here ? window : data,
+                                    .place = here ? f->at : head->place,
+                                    .on_device = here};
+        FL_TRY(fl_stage_put_rows(f->o.stage, input, &rows));
+    }
+    return FL_OK;
+}
+
+/* Values that no tier has yet. Where the store rounds values, only those that it has rounded: a
+ * tier gives what the store would give. */
+static fl_status offer_rows(fl_cached_input *f, const fl_load_request *what, const fl_tensor *input,
+                            void *data, int64_t now)
+{
+    const fl_cached_row *row = fl__request_samples(data);
+    bool exact = fl_job_cache_dtype(f->o.job) == fl_job_dtype(f->o.job);
+    size_t row_bytes = (size_t)input->width * fl_dtype_size(input->dtype);
+    for (int64_t i = 0; i < what->n; i++) {
+        bool from_store = row[i].place == FL_CACHE_PLACE_STORE;
+        bool in_tier = is_fetched(&row[i]) && !from_store;
+        if (!in_tier && (from_store || exact) &&
+            fl_affinity_store_of(f->o.affinity, what->ids[i]) == f->o.store) {
+            const unsigned char *from =
+                (const unsigned char *)input->data + (size_t)input->offsets[i] * row_bytes;
+            FL_TRY(fl_cache_tiers_offer(f->o.tiers, f->o.stream, row[i].key, from,
+                                        elements(input, i), now));
+        }
+    }
+    return FL_OK;
+}
+
+/* ③ of a request that was taken. */
+static fl_status take_rows(fl_cached_input *f, int slot, const fl_load_request *what, int64_t step,
+                           const fl_tensor *input, void *data)
+{
+    unsigned char *window = NULL;
+    int64_t now = time_behind(f, what, step);
+    FL_TRY(f->fetches ? await_rows(f, what, data, &window) : FL_OK);
+    f->report.n_hits += group_of(f, data, f->o.n_frozen);
+    FL_TRY(complete_all(f, slot, what, input, data, now));
+    FL_TRY(put_rows(f, input, data, window));
+    if (f->fetches) {
+        FL_TRY(f->choice.on ? offer_rows(f, what, input, data, now) : FL_OK);
+        FL_TRY(fl_cache_tiers_leave(f->o.tiers, f->o.stream));
+    }
+    return FL_OK;
+}
+
 fl_status fl_cached_input_take(fl_cached_input *f, int slot, const fl_load_request *what,
                                int64_t step, const fl_tensor *input, int64_t timeout_ms)
 {
@@ -382,25 +285,23 @@ fl_status fl_cached_input_take(fl_cached_input *f, int slot, const fl_load_reque
     f->first_step = f->begun_taking ? f->first_step : step;
     f->begun_taking = true;
     FL_TRY(fl_loader_take(f->loader, timeout_ms, &taken));
-    const request_head *head = taken.data;
     bool ahead = what->split == FL_TRAIN && step != f->first_step;
     f->waited_ns = ahead ? fl_now_ns() - begun_ns : 0;
     f->n_samples = what->n;
-    f->report.n_hits += head->n_full;
-    learn_reading(f, head);
+    learn_reading(f, taken.data);
     if (what->split == FL_TRAIN) {
         fl_cache_switch_epoch(&f->choice, what->epoch);
     }
-    fl_status status = complete_all(f, slot, what, input, taken.data, time_behind(f, what, step));
-    if (status == FL_OK) {
-        status = fl_stage_put_rows(f->o.stage, input, taken.data, head->place);
-    }
-    if (status == FL_OK && head->n_full < what->n && !f->choice.probed) {
+    fl_status status = take_rows(f, slot, what, step, input, taken.data);
+    if (status == FL_OK && !f->choice.probed && group_of(f, taken.data, f->o.n_frozen) < what->n) {
         status = wait_for_device(f);
         probe(f, taken.data, what);
     }
     if (status == FL_OK) {
         status = fl_loader_release_after(f->loader, f->o.stream);
+    }
+    if (status == FL_OK) {
+        status = fetch_next(f);
     }
     fl_cache_switch_decide(&f->choice);
     atomic_store(&f->on, f->choice.on);
@@ -418,66 +319,30 @@ bool fl_cached_input_report_take(fl_cached_input *f, bool always, fl_cached_inpu
     report->changed = f->choice.changed;
     report->read_us = f->choice.read_us;
     report->compute_us = f->choice.compute_us;
-    f->report.n_hits = f->report.n_upgrades = f->report.n_misses = 0;
+    f->report = (fl_cached_input_report){0};
     f->choice.changed = false;
     return true;
 }
 
 /* ---- creation ---- */
 
-/* The most that a sample of each length has, as one growth; the head of a request counts, too. */
-static fl_status measure_growth(const fl_cached_input *f, fl_growth *growth)
-{
-    const fl_sample_sizes *sizes = f->o.sizes;
-    int64_t *room = NULL;
-    FL_TRY(fl_alloc_array((size_t)sizes->n_lengths, sizeof *room, (void **)&room));
-    for (int64_t i = 0; i < sizes->n_lengths; i++) {
-        fl_extent one = {.samples = 1, .tokens = sizes->lengths[i]};
-        for (int level = 0; level <= f->o.n_frozen; level++) {
-            size_t bytes = (size_t)fl_growth_at(&sizes->rows[level], one) * sizes->row_bytes[level];
-            int64_t rounded = (int64_t)lines(bytes);
-            room[i] = rounded > room[i] ? rounded : room[i];
-        }
-    }
-    *growth = fl_growth_over(sizes->lengths, room, sizes->n_lengths);
-    growth->per_sample += sizeof(size_t) + sizeof(int32_t);
-    fl_free(room);
-    return FL_OK;
-}
-
-static fl_status measure(const fl_cached_input *f, fl_loader_room *room)
-{
-    const fl_capacity *c = f->o.capacity;
-    fl_growth growth;
-    FL_TRY(measure_growth(f, &growth));
-    if (f->o.sizes->equal) {
-        int64_t data = fl_growth_at(&growth, c->at[0]) + (int64_t)head_bytes(0);
-        *room = (fl_loader_room){.max_samples = f->max_samples,
-                                 .depth = f->o.depth,
-                                 .piece_bytes = lines((size_t)data),
-                                 .n_pieces = (size_t)f->o.depth};
-        return FL_OK;
-    }
-    int64_t ahead = fl_growth_at(&growth, c->ahead) + (f->o.depth + 1) * (int64_t)head_bytes(LINE);
-    *room = fl_loader_room_ragged(f->max_samples, f->o.depth, ahead);
-    return FL_OK;
-}
-
 static fl_status fill(fl_cached_input *f)
 {
     size_t n_levels = (size_t)f->o.n_frozen + 1;
     fl_loader_room room;
     f->max_samples = fl_capacity_samples(f->o.capacity);
-    FL_TRY(measure(f, &room));
+    FL_TRY(fl__request_room(f, &room));
     FL_TRY(fl_alloc_array(n_levels, sizeof *f->print, (void **)&f->print));
     FL_TRY(fl_alloc_array((size_t)f->max_samples, sizeof *f->which, (void **)&f->which));
     FL_TRY(fl_alloc_array((size_t)f->max_samples, sizeof *f->wants, (void **)&f->wants));
+    FL_TRY(fl_alloc_array((size_t)f->max_samples, sizeof *f->wanted, (void **)&f->wanted));
+    FL_TRY(fl_alloc_array((size_t)f->max_samples, sizeof *f->at, (void **)&f->at));
     f->cache = f->o.activations->stores[f->o.store];
     fl_cache_attach(f->cache);
     f->prints = (fl_cache_prints){.n_levels = (int)n_levels, .print = f->print};
     fl_cache_switch_init(&f->choice, f->o.job->cache.policy);
     atomic_init(&f->on, true);
-    fl_load_source source = {.context = f, .size = measure_request, .read = read_samples};
+    fl_load_source source = {.context = f, .size = fl__request_measure, .read = fl__request_read};
     FL_TRY(f->o.device->ops->event_create(f->o.device, &f->fill_begun));
     FL_TRY(f->o.device->ops->event_create(f->o.device, &f->filled));
     room.device = f->o.device;
@@ -505,11 +370,14 @@ void fl_cached_input_destroy(fl_cached_input **feed)
     if (f == NULL) {
         return;
     }
+    fl_cache_tiers_settle(f->o.tiers); /* copies from the loader's memory */
     fl_loader_destroy(&f->loader);
     fl_device_event_destroy(f->o.device, &f->fill_begun);
     fl_device_event_destroy(f->o.device, &f->filled);
     fl_free(f->print);
     fl_free(f->wants);
+    fl_free(f->wanted);
+    fl_free(f->at);
     fl_free(f->which);
     fl_free(f);
     *feed = NULL;

@@ -6,6 +6,9 @@
  *     fl_cached_input_take ③     runs the frozen layers for samples that lack some of them, stores
  *                                the result, puts all rows into the stage's input
  *
+ * A device with memory of its own gets cached rows one micro-batch ahead, and may have tiers for
+ * them (cache_tiers.h): ② leaves their values to them, and ③ copies the next micro-batch's rows.
+ *
  * A value that was stored when fewer layers were frozen enters behind those layers. Whether the
  * cache is used at all depends on what reading and computing take (cache_switch.h). Threads: one,
  * and its own reader. */
@@ -16,6 +19,7 @@
 #include "data/loader.h"
 #include "pipe/step/activations.h"
 #include "pipe/step/cache_switch.h"
+#include "pipe/step/cache_tiers.h"
 #include "pipe/step/stage.h"
 
 typedef struct fl_cached_input fl_cached_input;
@@ -35,6 +39,8 @@ typedef struct fl_cached_input_options {
     const fl_sample_sizes *sizes;
     const fl_capacity *capacity; /* needed only while creating */
     int depth;                   /* requests ahead */
+    fl_cache_tiers *tiers;       /* NULL: none */
+    size_t window_bytes;         /* of the largest micro-batch's cached rows */
 } fl_cached_input_options;
 
 fl_status fl_cached_input_create(const fl_cached_input_options *options,
@@ -54,6 +60,8 @@ fl_status fl_cached_input_take(fl_cached_input *feed, int slot, const fl_load_re
 /* Since the last report, but for the last line. */
 typedef struct fl_cached_input_report {
     int64_t n_hits;     /* nothing was computed */
+    int64_t n_device;   /* of these, found in the device's tier */
+    int64_t n_pinned;   /* in that of pinned host memory */
     int64_t n_upgrades; /* only the blocks that were frozen since */
     int64_t n_misses;
     bool on;           /* the cache is used */

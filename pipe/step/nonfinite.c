@@ -184,7 +184,8 @@ fl_status fl__nonfinite_read(fl_pipeline *p, int slot, const fl_micro_batch *wha
         FL_TRY(fl_stage_fill(p->stage, slot, 0, s->which, what->n, s->rows, s->place));
         entry = fl_stage_boundary(p->stage, slot, p->stage_input.o.n_frozen);
     }
-    FL_TRY(fl_stage_put_rows(p->stage, &entry, s->rows, s->place));
+    const fl_stage_rows rows = {.last = what->n, .base = s->rows, .place = s->place};
+    FL_TRY(fl_stage_put_rows(p->stage, &entry, &rows));
     return fl_pipeline_wait(p); /* the next micro-batch's samples come to the same rows */
 }
 

@@ -35,6 +35,7 @@ typedef struct fl_pipeline_options {
     const fl_capacity *capacity;       /* of the plan's micro-batches; needed only while creating */
     const fl_stage_memory *memory;     /* for that capacity */
     const fl_activations *activations; /* the run's cache; NULL: none */
+    fl_cache_tiers *tiers;             /* this worker's part of it; NULL: none */
     const fl_state_source *source;     /* as in fl_stage_options; needed only while creating */
     const unsigned char *handed;       /* as in fl_stage_options; needed only while creating */
     bool reserve;                      /* as in fl_stage_options */

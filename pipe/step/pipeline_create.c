@@ -68,6 +68,8 @@ static fl_status stage_input_create(fl_pipeline *p, int n_frozen)
 {
     const fl_pipeline_options *o = &p->o;
     fl_stage_input_options stage_input = {.activations = o->activations,
+                                          .tiers = o->tiers,
+                                          .window_bytes = (size_t)o->memory->window_bytes,
                                           .affinity = &p->affinity,
                                           .model = o->model,
                                           .dataset = o->dataset,

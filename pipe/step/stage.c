@@ -195,28 +195,38 @@ static fl_status take_some(fl_stage *stage, fl_stage_slot *s, int i, fl_tensor *
     return fl_arena_take(&s->arena, tensor_bytes(out), &out->data);
 }
 
-/* Samples' places on the host: sample which[j] (which NULL: sample j) at base + place[its number].
- */
-typedef struct host_rows {
+/* Samples' places outside the stage: sample which[j] (which NULL: sample j) at base + place[its
+ * number]. */
+typedef struct row_places {
     unsigned char *base;
     const int32_t *which;
     const size_t *place;
-} host_rows;
+} row_places;
 
-static unsigned char *place_of(const host_rows *rows, int64_t j)
+typedef enum row_copy { FROM_HOST, TO_HOST, FROM_DEVICE } row_copy;
+
+static unsigned char *place_of(const row_places *rows, int64_t j)
 {
     return rows->base + rows->place[rows->which == NULL ? j : rows->which[j]];
 }
 
-/* Between packed rows on the device and the samples' places on the host. Samples that follow each
- * other on both sides are one copy. */
-static fl_status move_rows(fl_stage *stage, const fl_tensor *packed, const host_rows *rows, bool in)
+static fl_status copy_rows(const fl_stage *stage, row_copy kind, void *here, void *there, size_t n)
 {
     fl_device *d = stage->o.device;
     fl_stream *stream = stage->o.stream;
+    return kind == FROM_HOST ? d->ops->copy_in(d, stream, here, there, n)
+           : kind == TO_HOST ? d->ops->copy_out(d, stream, there, here, n)
+                             : d->ops->copy(d, stream, here, there, n);
+}
+
+/* Between the packed rows of samples first .. last - 1 in the stage and their places. Samples that
+ * follow each other on both sides are one copy. */
+static fl_status move_rows(const fl_stage *stage, const fl_tensor *packed, int64_t first,
+                           int64_t last, const row_places *rows, row_copy kind)
+{
     size_t row_bytes = (size_t)packed->width * fl_dtype_size(packed->dtype);
     const int32_t *offsets = packed->offsets;
-    for (int64_t j = 0, end; j < packed->n_samples; j = end) {
+    for (int64_t j = first, end; j < last; j = end) {
         unsigned char *here = (unsigned char *)packed->data + (size_t)offsets[j] * row_bytes;
         unsigned char *there = place_of(rows, j);
         size_t bytes = 0;
@@ -224,18 +234,17 @@ static fl_status move_rows(fl_stage *stage, const fl_tensor *packed, const host_
         do {
             bytes += (size_t)(offsets[end + 1] - offsets[end]) * row_bytes;
             end++;
-        } while (end < packed->n_samples && place_of(rows, end) == there + bytes);
-        FL_TRY(in ? d->ops->copy_in(d, stream, here, there, bytes)
-                  : d->ops->copy_out(d, stream, there, here, bytes));
+        } while (end < last && place_of(rows, end) == there + bytes);
+        FL_TRY(copy_rows(stage, kind, here, there, bytes));
     }
     return FL_OK;
 }
 
-fl_status fl_stage_put_rows(fl_stage *stage, const fl_tensor *to, unsigned char *rows,
-                            const size_t *place)
+fl_status fl_stage_put_rows(fl_stage *stage, const fl_tensor *to, const fl_stage_rows *rows)
 {
-    host_rows from = {.base = rows, .place = place};
-    return move_rows(stage, to, &from, true);
+    const row_places from = {.base = rows->base, .place = rows->place};
+    return move_rows(stage, to, rows->first, rows->last, &from,
+                     rows->on_device ? FROM_DEVICE : FROM_HOST);
 }
 
 static fl_status run_some(fl_stage *stage, fl_stage_slot *s, int from, const int32_t *which,
@@ -244,13 +253,13 @@ static fl_status run_some(fl_stage *stage, fl_stage_slot *s, int from, const int
     fl_tensor in, out;
     fl_exec_frame frame;
     fl_batch batch = s->batch;
-    const host_rows places = {.base = rows, .which = which, .place = place};
+    const row_places places = {.base = rows, .which = which, .place = place};
     FL_TRY(describe_some(stage, s, which, n));
     batch.n_samples = n;
     batch.sample_ids = stage->some.ids;
     batch.sample_ids_device = fl_mirror_at(&stage->some.mirror, stage->some.ids);
     FL_TRY(take_some(stage, s, from - stage->o.first, &in));
-    FL_TRY(move_rows(stage, &in, &places, true));
+    FL_TRY(move_rows(stage, &in, 0, n, &places, FROM_HOST));
     for (int layer = from; layer < stage->o.enter; layer++) {
         int i = layer - stage->o.first;
         fl_exec x = exec_for(stage, s, layer);
@@ -261,7 +270,7 @@ static fl_status run_some(fl_stage *stage, fl_stage_slot *s, int from, const int
             fl_exec_forward(&x, stage->o.model, layer, &stage->params.layer[i], &frame, &in, &out));
         in = out;
     }
-    return move_rows(stage, &in, &places, false);
+    return move_rows(stage, &in, 0, n, &places, TO_HOST);
 }
 
 fl_status fl_stage_fill(fl_stage *stage, int slot_index, int from, const int32_t *which, int64_t n,

@@ -74,10 +74,18 @@ fl_status fl_stage_begin(fl_stage *stage, int slot, const fl_micro_batch *batch,
 fl_status fl_stage_fill(fl_stage *stage, int slot, int from, const int32_t *which, int64_t n,
                         unsigned char *rows, const size_t *place) FL_MUST_CHECK;
 
-/* Copy all samples' rows from host memory into a tensor of the stage: sample i lies at rows +
- * place[i], and belongs to the stream until the stream has come here. */
-fl_status fl_stage_put_rows(fl_stage *stage, const fl_tensor *to, unsigned char *rows,
-                            const size_t *place) FL_MUST_CHECK;
+/* Rows of some samples, outside the stage. */
+typedef struct fl_stage_rows {
+    int64_t first, last; /* samples first .. last - 1 */
+    unsigned char *base; /* sample i lies at base + place[i] ... */
+    const size_t *place; /* [last] */
+    bool on_device;      /* ... in device memory; else the host's */
+} fl_stage_rows;
+
+/* Copy these rows into a tensor of the stage. They belong to the stream until the stream has come
+ * here. */
+fl_status fl_stage_put_rows(fl_stage *stage, const fl_tensor *to,
+                            const fl_stage_rows *rows) FL_MUST_CHECK;
 
 /* Run all layers from where the micro-batch entered; *output is the last one's, valid until the
  * slot is begun again. It lies at `to`, which the caller leaves alone until the backward of the

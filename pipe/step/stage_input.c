@@ -44,7 +44,9 @@ fl_status fl_stage_input_init(fl_stage_input *stage_input, const fl_stage_input_
                                     .n_frozen = o->n_frozen,
                                     .sizes = o->sizes,
                                     .capacity = o->capacity,
-                                    .depth = depth};
+                                    .depth = depth,
+                                    .tiers = o->tiers,
+                                    .window_bytes = o->window_bytes};
     return fl_cached_input_create(&feed, &stage_input->feed);
 }
 

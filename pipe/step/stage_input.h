@@ -10,6 +10,8 @@
 
 typedef struct fl_stage_input_options {
     const fl_activations *activations; /* NULL: no cache. Borrowed, as everything here */
+    fl_cache_tiers *tiers;             /* these two as in fl_cached_input_options */
+    size_t window_bytes;
     const fl_affinity *affinity;
     const fl_model *model;
     const fl_dataset *dataset;

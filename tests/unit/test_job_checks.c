@@ -129,12 +129,40 @@ static void test_job_checks__no_more_stores_than_devices(void **state)
                         "for each device");
 }
 
+/* Tiers of a device with memory of its own. Would catch: a field that a run on CPUs ignores. */
+static void test_job_checks__tiers_of_the_cache_need_a_gpu(void **state)
+{
+    (void)state;
+    fl_job job;
+    fl_job_defaults(&job);
+    job.cache.pinned_bytes = 1 << 20;
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    assert_string_equal(fl_errmsg(),
+                        "cache.pinned: found 1048576 bytes, with devices.kind cpu allowed: 0, "
+                        "since its workers compute in host memory; cache.memory is theirs");
+    job.devices.kind = FL_DEVICE_CUDA;
+    assert_int_equal(fl_job_check(&job), FL_OK);
+    job.cache.device_bytes = job.devices.memory_bytes;
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "cache.device: found "));
+    assert_non_null(strstr(fl_errmsg(), "allowed: less than devices.memory"));
+    job.cache.device_bytes--;
+    assert_int_equal(fl_job_check(&job), FL_OK);
+    job.cache.policy = FL_CACHE_OFF;
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+    assert_string_equal(fl_errmsg(),
+                        "cache.pinned: found 1048576 bytes, with cache.policy off allowed: 0");
+    job.cache.pinned_bytes = -1;
+    assert_int_equal(fl_job_check(&job), FL_EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_job_checks__a_job_from_a_program_is_checked_too),
         cmocka_unit_test(test_job_checks__each_job_that_the_model_refuses_has_its_message),
         cmocka_unit_test(test_job_checks__no_more_stores_than_devices),
+        cmocka_unit_test(test_job_checks__tiers_of_the_cache_need_a_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

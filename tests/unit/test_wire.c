@@ -100,7 +100,12 @@ static fl_wire_message frame_of(fl_wire_type type)
         f.setting_done = (fl_setting_done_report){.serial = 3, .step = 41, .end_step = 80};
         break;
     case FL_WIRE_CACHE:
-        f.cache = (fl_cache_report){37, 2, 4, true, true, 1, 2, 3, 0.5, 6.5, 7, 8, 9, 10, 11};
+        f.cache =
+            (fl_cache_report){37, 2, 4, true, true, 30, 2, 3, 12, 13, 0.5, 6.5, 7, 8, 9, 10, 11};
+        break;
+    case FL_WIRE_CACHE_TIERS:
+        f.cache_tiers = (fl_cache_tiers_report){.pinned_bytes = 1 << 20, .device_bytes = 3};
+        snprintf(f.cache_tiers.why_not, sizeof f.cache_tiers.why_not, "no pinned memory");
         break;
     case FL_WIRE_HASHES_FAILED:
         f.hashes_failed = (fl_hashes_failed_report){.step = 37, .error = 28};
@@ -139,30 +144,14 @@ static fl_wire_message frame_of(fl_wire_type type)
     return f;
 }
 
-static const fl_wire_type types[] = {FL_WIRE_HELLO,
-                                     FL_WIRE_HEARTBEAT,
-                                     FL_WIRE_READY,
-                                     FL_WIRE_STEP,
-                                     FL_WIRE_TIME,
-                                     FL_WIRE_EVAL,
-                                     FL_WIRE_LEDGER,
-                                     FL_WIRE_FAILED,
-                                     FL_WIRE_DONE,
-                                     FL_WIRE_PREPARED,
-                                     FL_WIRE_TRANSITION,
-                                     FL_WIRE_NORMS,
-                                     FL_WIRE_ALIVE,
-                                     FL_WIRE_STOPPING,
-                                     FL_WIRE_COMMAND,
-                                     FL_WIRE_ABORT,
-                                     FL_WIRE_WAKE,
-                                     FL_WIRE_SETTING_DONE,
-                                     FL_WIRE_CACHE,
-                                     FL_WIRE_NONFINITE,
-                                     FL_WIRE_HASHES_FAILED,
-                                     FL_WIRE_CHECKPOINT_FILE,
-                                     FL_WIRE_CHECKPOINT_PART,
-                                     FL_WIRE_PASS};
+static const fl_wire_type types[] = {
+    FL_WIRE_HELLO,     FL_WIRE_HEARTBEAT,     FL_WIRE_READY,           FL_WIRE_STEP,
+    FL_WIRE_TIME,      FL_WIRE_EVAL,          FL_WIRE_LEDGER,          FL_WIRE_FAILED,
+    FL_WIRE_DONE,      FL_WIRE_PREPARED,      FL_WIRE_TRANSITION,      FL_WIRE_NORMS,
+    FL_WIRE_ALIVE,     FL_WIRE_STOPPING,      FL_WIRE_COMMAND,         FL_WIRE_ABORT,
+    FL_WIRE_WAKE,      FL_WIRE_SETTING_DONE,  FL_WIRE_CACHE,           FL_WIRE_CACHE_TIERS,
+    FL_WIRE_NONFINITE, FL_WIRE_HASHES_FAILED, FL_WIRE_CHECKPOINT_FILE, FL_WIRE_CHECKPOINT_PART,
+    FL_WIRE_PASS};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 
