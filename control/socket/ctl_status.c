@@ -1,5 +1,6 @@
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
+#include "device/survey.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -100,12 +101,16 @@ static void checkpoint_fields(const fl_run_view *view, fl_json *j)
 static void worker_fields(const fl_run_view *view, int rank, fl_json *j)
 {
     const fl_worker *w = &view->run->workers[rank];
+    const fl_device_survey *devices = view->run->options->devices;
     fl_json_object(j, NULL);
     fl_json_integer(j, "rank", w->rank);
     fl_json_integer(j, "pid", w->pid);
     fl_json_text(j, "state", fl_worker_state_text(w));
     fl_json_integer(j, "replica", w->place.active ? w->place.replica : -1);
     fl_json_integer(j, "stage", w->place.active ? w->place.stage : -1);
+    if (devices != NULL && devices->n > 0) {
+        fl_json_integer(j, "gpu", fl_device_survey_number(devices, w->rank));
+    }
     fl_json_integer(j, "steps", w->steps);
     fl_json_text(j, "operation", w->operation);
     fl_json_integer(j, "memory_used_bytes", w->memory.used_bytes);

@@ -209,7 +209,11 @@ static void read_worker(fl_top_worker *w, const json_t *object)
     word(object, "state", w->state, sizeof w->state);
     word(object, "operation", w->operation, sizeof w->operation);
     w->steps = count_field(object, "steps");
+    w->gpu = (int)whole(object, "gpu", -1, FL_MAX_WORKERS - 1);
     w->memory_bytes = count_field(object, "memory_peak_bytes");
+    if (w->gpu >= 0) {
+        w->memory_bytes += count_field(object, "memory_workspace_bytes");
+    }
     w->spent_s[FL_TOP_COMPUTE] = seconds(object, "compute_s") + seconds(object, "optimizer_s");
     w->spent_s[FL_TOP_WAIT] = seconds(object, "wait_s");
     w->spent_s[FL_TOP_REDUCE] = seconds(object, "reduce_wait_s");

@@ -28,7 +28,8 @@ typedef struct fl_top_worker {
     int rank;
     int replica, stage; /* -1: standby */
     char state[FL_TOP_WORD_MAX], operation[FL_TOP_WORD_MAX + 16];
-    int64_t steps, memory_bytes;
+    int64_t steps, memory_bytes;            /* the most that it held; of a GPU with workspaces */
+    int gpu;                                /* its number; -1: none */
     double spent_s[FL_TOP_SHARES], since_s; /* what the next shares are measured from */
     double share[FL_TOP_SHARES]; /* of the last seconds; adds up to 1, or all 0: unknown */
 } fl_top_worker;

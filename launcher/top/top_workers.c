@@ -120,15 +120,21 @@ enum {
     BAR_GOOD = 12,
     BAR_MOST = 40,
     OPERATION = 14,
+    GPU = 4,
     MEMORY = 10
 };
 
 typedef struct columns {
-    int bar, percents, operation, memory; /* where they begin; 0: no room */
+    int bar, percents, operation, gpu, memory; /* where they begin; 0: no room, or no GPUs */
     int bar_width;
 } columns;
 
-static columns columns_of(int width)
+static bool some_have_gpus(const fl_top_model *m)
+{
+    return m->n_workers > 0 && m->worker[0].gpu >= 0;
+}
+
+static columns columns_of(int width, bool gpus)
 {
     columns at = {.bar = LEFT};
     int left = width - LEFT - 1;
@@ -138,11 +144,17 @@ static columns columns_of(int width)
     left -= at.operation ? OPERATION + 1 : 0;
     at.memory = left >= BAR_GOOD + MEMORY;
     left -= at.memory ? MEMORY : 0;
+    at.gpu = gpus && left >= BAR_GOOD + GPU;
+    left -= at.gpu ? GPU : 0;
     at.bar_width = left > BAR_MOST ? BAR_MOST : left;
     int x = LEFT + at.bar_width;
     if (at.percents) {
         at.percents = x;
         x += FL_TOP_SHARES * PERCENT;
+    }
+    if (at.gpu) {
+        at.gpu = x;
+        x += GPU;
     }
     if (at.memory) {
         at.memory = x;
@@ -163,6 +175,9 @@ static void list_title(fl_top_cells *c, fl_top_box box, const columns *at)
         fl_top_put(c, x - 1, box.y, FL_TOP_PLAIN, ' ');
         fl_top_put(c, x, box.y, fl_top_share_style(i), fl_top_share_glyph(c, i));
         fl_top_text(c, x + 1, box.y, PERCENT - 1, FL_TOP_TITLE, brief[i]);
+    }
+    if (at->gpu > 0) {
+        fl_top_printf(c, box.x + at->gpu, box.y, GPU, FL_TOP_TITLE, " gpu");
     }
     if (at->memory > 0) {
         fl_top_printf(c, box.x + at->memory, box.y, MEMORY, FL_TOP_TITLE, " %8s ", "memory");
@@ -187,6 +202,9 @@ static void list_row(fl_top_cells *c, const fl_top_model *m, const fl_top_worker
         fl_top_printf(c, box.x + at->percents + i * PERCENT, box.y, PERCENT, FL_TOP_PLAIN,
                       "%5.0f%%", w->share[i] * 100.0);
     }
+    if (at->gpu > 0) {
+        fl_top_printf(c, box.x + at->gpu, box.y, GPU, FL_TOP_PLAIN, " %3d", w->gpu);
+    }
     if (at->memory > 0) {
         fl_top_printf(c, box.x + at->memory, box.y, MEMORY, FL_TOP_PLAIN, " %8s",
                       fl_size_text((double)w->memory_bytes, size));
@@ -203,7 +221,7 @@ int fl_top_workers(fl_top_cells *c, const fl_top_model *m, fl_top_box box, int s
     if (rows < 1) {
         return 0;
     }
-    columns at = columns_of(box.width);
+    columns at = columns_of(box.width, some_have_gpus(m));
     int hidden = m->n_workers > rows ? m->n_workers - rows : 0;
     int from = scroll < 0 ? 0 : scroll > hidden ? hidden : scroll;
     list_title(c, box, &at);

@@ -18,6 +18,8 @@
 static fl_top_model model;
 static char shown[1 << 20];
 
+static const char *on_gpu = ""; /* more members of each worker */
+
 /* A run of K x R workers and one on standby, whose newest loss is 0.25. */
 static void make_model(int K, int R, int n_layers, int frozen)
 {
@@ -51,9 +53,9 @@ static void make_model(int K, int R, int n_layers, int frozen)
                      "%s{\"rank\": %d, \"state\": \"%s\", \"replica\": %d, \"stage\": %d, "
                      "\"steps\": 500, \"operation\": \"step\", \"memory_peak_bytes\": 5767168, "
                      "\"compute_s\": %s, \"wait_s\": 2, \"reduce_wait_s\": 1, \"optimizer_s\": 1, "
-                     "\"data_s\": 0}",
+                     "\"data_s\": 0%s}",
                      i == 0 ? "" : ", ", i, active ? "active" : "standby", active ? i / K : -1,
-                     active ? i % K : -1, active ? "4" : "0");
+                     active ? i % K : -1, active ? "4" : "0", on_gpu);
     }
     sprintf(text + n, "]}");
     json_t *status = json_loads(text, 0, NULL);
@@ -273,6 +275,25 @@ static void test_top_layout__text_from_outside_is_tame(void **state)
     shows("a?[2J?????z  running");
 }
 
+/* Would catch: the memory of a GPU without what lies outside the budget, a column that CPUs have,
+ * too. */
+static void test_top_layout__names_the_gpu_of_each_worker(void **state)
+{
+    (void)state;
+    make_model(2, 1, 8, 0);
+    (void)draw(220, 60, false, &with_keys);
+    hides(" gpu");
+    shows("5.5 MiB");
+    on_gpu = ", \"gpu\": 7, \"memory_workspace_bytes\": 1048576";
+    make_model(2, 1, 8, 0);
+    on_gpu = "";
+    (void)draw(220, 60, false, &with_keys);
+    shows(" gpu");
+    shows("  7  6.5 MiB");
+    (void)draw(60, 40, false, &with_keys);
+    hides(" gpu");
+}
+
 /* Any size, any plan; the screen's memory has no room beyond it, so the sanitizers' build sees a
  * write outside, and this sees a cell that no terminal can show. */
 static void test_top_layout__any_size_holds_any_run(void **state)
@@ -357,6 +378,7 @@ static void test_top_draw__a_curve_goes_from_its_top_to_its_bottom(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_top_layout__names_the_gpu_of_each_worker),
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_80_by_24),
         cmocka_unit_test(test_top_layout__names_the_evaluated_split),
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_200_by_60),
