@@ -75,7 +75,8 @@ static fl_status create_cuda(const fl_device_options *o, fl_device **out)
                                                     .number = o->number,
                                                     .budget_bytes = o->budget_bytes,
                                                     .products = FL_CUDA_PRODUCTS_LIBRARY,
-                                                    .tf32 = o->tf32},
+                                                    .tf32 = o->tf32,
+                                                    .algorithms = o->algorithms},
                                  out);
 }
 

@@ -153,10 +153,11 @@ fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_
 
 typedef struct fl_device_options {
     fl_device_kind kind;
-    int n_threads;      /* the host's compute threads; a CPU device computes in them */
-    const int *cpu_ids; /* [n_threads]; NULL: not pinned */
-    int number;         /* of a device that workers share (device/survey.h); else 0 */
-    bool tf32;          /* a GPU's products of fp32 values may round them to TF32 */
+    int n_threads;          /* the host's compute threads; a CPU device computes in them */
+    const int *cpu_ids;     /* [n_threads]; NULL: not pinned */
+    int number;             /* of a device that workers share (device/survey.h); else 0 */
+    bool tf32;              /* a GPU's products of fp32 values may round them to TF32 */
+    const char *algorithms; /* as in fl_cuda_options; NULL: none */
     size_t budget_bytes;
 } fl_device_options;
 

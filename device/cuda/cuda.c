@@ -59,6 +59,7 @@ void fl__cuda_destroy(fl_device *d)
 {
     fl__cuda *c = fl__cuda_of(d);
     fl__cuda_stream_destroy(d, &c->default_stream);
+    fl__cuda_algorithms_close(c);
     fl__cuda_library_close(c);
     fl__cuda_exports_close(c);
     fl__cuda_arena_close(c);
@@ -86,6 +87,7 @@ fl_status fl_device_cuda_create(const fl_cuda_options *o, fl_device **out)
     status = status == FL_OK ? fl__cuda_arena_open(c, o->budget_bytes) : status;
     if (status == FL_OK && o->products == FL_CUDA_PRODUCTS_LIBRARY) {
         status = fl__cuda_library_open(c, o->tf32);
+        fl__cuda_algorithms_open(c, status == FL_OK ? o->algorithms : NULL);
     }
     if (status != FL_OK) {
         fl__cuda_destroy(&c->base);

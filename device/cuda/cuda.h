@@ -40,6 +40,10 @@ typedef struct fl_cuda_options {
     size_t budget_bytes;
     fl_cuda_products products;
     bool tf32; /* products of fp32 values may round them to TF32 */
+    /* The file from which cuBLASLt's answers of earlier processes come, and to which those of this
+     * one go when the device is destroyed; NULL or "": none. A file for another GPU or another
+     * version of the library is not used. */
+    const char *algorithms;
 } fl_cuda_options;
 
 /* Errors of the runtime are FL_EFAILED, or FL_ENOMEM if it has no memory, and name the call, the

@@ -20,6 +20,7 @@ typedef struct fl__cuda {
     fl__cuda_export *exports;
     fl__cuda_arena arena;      /* without a budget, it has no byte */
     fl__cuda_library *library; /* NULL: products by the own kernel */
+    char *algorithms;          /* the file that keeps its answers; NULL: none does */
 } fl__cuda;
 
 /* An fl_stream of this device is an fl__cuda_queue, with the workspace of the stream's kernels,
@@ -121,6 +122,13 @@ fl_status fl__cuda_linear_backward_weights(fl_device *d, fl_stream *s,
 /* library.c */
 fl_status fl__cuda_library_open(fl__cuda *c, bool tf32) FL_MUST_CHECK;
 void fl__cuda_library_close(fl__cuda *c);
+
+/* algorithms.c */
+
+/* Read the file of the library's answers, if there is one, and write it when the device is
+ * destroyed; path NULL or "": neither. What fails is logged. */
+void fl__cuda_algorithms_open(fl__cuda *c, const char *path);
+void fl__cuda_algorithms_close(fl__cuda *c);
 
 /* cuda.c */
 void fl__cuda_destroy(fl_device *d);

@@ -33,6 +33,13 @@ static void find_path(const fl_costs_options *o, fl_costs *costs)
     }
 }
 
+static void find_algorithms(const fl_costs_options *o, fl_costs *costs)
+{
+    if (is_kept(costs) && o->job->devices.kind == FL_DEVICE_CUDA) {
+        snprintf(costs->algorithms, sizeof costs->algorithms, "%s.algorithms", costs->path);
+    }
+}
+
 static void tell_time(fl_profile_about *about)
 {
     struct tm utc;
@@ -107,6 +114,7 @@ static fl_status get_costs(const fl_costs_options *o, fl_costs *costs, fl_profil
         return read_only_one(o, costs, profile);
     }
     find_path(o, costs);
+    find_algorithms(o, costs);
     if (o->run_dir != NULL && read_of_run(o, costs, profile)) {
         costs->origin.from = "run";
         return FL_OK;

@@ -28,6 +28,8 @@ typedef struct fl_costs {
     fl_profile_about about;
     fl_costs_origin origin; /* borrows `path` */
     char path[FL_COSTS_PATH_MAX];
+    /* beside it: cuBLASLt's answers (fl_device_options.algorithms); "": not kept */
+    char algorithms[FL_COSTS_PATH_MAX + 16];
     char note[1024];
 } fl_costs;
 

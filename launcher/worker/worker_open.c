@@ -43,6 +43,7 @@ static fl_status open_device(worker *w)
                                       .cpu_ids = mine,
                                       .number = fl_device_survey_number(w->c->devices, w->rank),
                                       .tf32 = job->train.precision == FL_PRECISION_TF32,
+                                      .algorithms = w->c->algorithms,
                                       .budget_bytes = (size_t)job->devices.memory_bytes};
     return fl_device_open(&device, &w->device);
 }
@@ -70,7 +71,7 @@ fl_status fl_worker_open_messages(worker *w, const fl_plan *plan, fl_message_gro
 static fl_status open_first(worker *w, const fl_state_source *source)
 {
     fl_generation_options options = {.worker = w->c,
-                                     .plan = &w->birth->plan,
+                                     .plan = w->c->plan,
                                      .rank = w->rank,
                                      .device = w->device,
                                      .tiers = w->tiers,
@@ -81,15 +82,16 @@ static fl_status open_first(worker *w, const fl_state_source *source)
     return fl_generation_open(&options, w->now);
 }
 
-static fl_status open_saved(worker *w, int folder_fd)
+static fl_status open_saved(worker *w, const fl_worker_start *start)
 {
     int n_moments = fl_optimizer_n_moments(w->c->job->train.optimizer);
     fl_checkpoint_source saved;
-    fl_state_source source = fl_checkpoint_source_open(w->c->model, folder_fd, n_moments, &saved);
+    fl_state_source source =
+        fl_checkpoint_source_open(w->c->model, start->folder_fd, n_moments, &saved);
     fl_status status = open_first(w, &source);
     if (status == FL_OK) {
         status =
-            fl_parked_load(&w->parked, w->c->model, n_moments, w->birth->parked, w->rank, &source);
+            fl_parked_load(&w->parked, w->c->model, n_moments, start->parked, w->rank, &source);
     }
     fl_checkpoint_source_close(&saved);
     return status;
@@ -102,8 +104,8 @@ static fl_status open_member(worker *w)
     fl_init_state init = {.init = w->c->init,
                           .drawn = {.model = w->c->model, .seed = w->c->job->train.seed}};
     fl_state_source source = fl_init_weights_source(&init);
-    FL_TRY(fl_parked_init(&w->parked, w->device, w->birth->plan.n_layers));
-    return w->c->saved_fd == NULL ? open_first(w, &source) : open_saved(w, *w->c->saved_fd);
+    FL_TRY(fl_parked_init(&w->parked, w->device, w->c->plan->n_layers));
+    return w->c->start == NULL ? open_first(w, &source) : open_saved(w, w->c->start);
 }
 
 static fl_status open_batches(worker *w)
@@ -123,15 +125,14 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
 {
     fl_link_options link = {.endpoint = endpoint,
                             .rank = w->rank,
-                            .incarnation = w->birth->incarnation,
-                            .generation = w->birth->plan.generation,
+                            .generation = w->c->plan->generation,
                             .heartbeat_ms = w->c->job->fault.detect_ms / HEARTBEATS_PER_DETECT,
                             .on_abort = on_abort,
                             .context = w};
     FL_TRY(fl_link_open(&link, &w->link));
     FL_TRY(open_device(w));
     FL_TRY(fl_cache_tiers_create(w->c->job, w->device, w->c->activations, &w->tiers));
-    FL_TRY(fl_worker_open_messages(w, &w->birth->plan, &w->messages));
+    FL_TRY(fl_worker_open_messages(w, w->c->plan, &w->messages));
     FL_TRY(open_member(w));
     FL_TRY(fl_worker_checkpoint_open(w));
     return open_batches(w);

@@ -4,6 +4,7 @@
  * that does not refuse a machine that cannot do the job. */
 #include "support/cuda_plugin.h"
 #include "support/lines.h"
+#include "support/program.h"
 #include "support/scenario.h"
 #include "support/shell.h"
 #include "support/text.h"
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -151,6 +153,109 @@ static void test_cuda_run__pipelines_text_as_a_cpu_does(void **state)
     compare_devices(&s, STEPS);
 }
 
+/* ---- fine-tuning, as a user does it ---- */
+
+#define REFERENCE FL_SOURCE_DIR "/tests/reference"
+
+static void write_job(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s.yaml", root, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "name: %s\n%s"
+            "devices: {count: 1, cores: 1, memory: 64MiB}\n"
+            "checkpoint: {every: none}\nrun: {save_model: false}\n",
+            name, text);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Run root/NAME.yaml on both, and compare each of its n_steps losses. */
+static void fine_tune(const char *name, int n_steps)
+{
+    enum { STEPS_MAX = 32 };
+    double loss[2][STEPS_MAX];
+    static const char *const kinds[] = {"cpu", "cuda"};
+    assert_in_range(n_steps, 2, STEPS_MAX);
+    for (int i = 0; i < 2; i++) {
+        char dir[256];
+        program_run(root, 0, "run %s.yaml --run-dir %s-%s --set devices.kind=%s", name, name,
+                    kinds[i], kinds[i]);
+        snprintf(dir, sizeof dir, "%s/%s-%s", root, name, kinds[i]);
+        assert_int_equal(fl_toy_losses(dir, loss[i], STEPS_MAX), n_steps);
+    }
+    double worst = worst_difference(loss[1], loss[0], 0, n_steps);
+    print_message("%s: %d steps from %.6f to %.6f; worst %.2e\n", name, n_steps, loss[0][0],
+                  loss[0][n_steps - 1], worst);
+    if (!(worst <= TOLERANCE)) {
+        fail_msg("%s: a loss differs from the CPU's by %.3g", name, worst);
+    }
+}
+
+/* A folder of Hugging Face's, its tokenizer, a table of texts, dropout, clipping, AdamW. */
+static void test_cuda_run__fine_tunes_bert_as_a_cpu_does(void **state)
+{
+    (void)state;
+    use_cuda("devices=1");
+    write_job("bert",
+              "model: {kind: hf, path: " REFERENCE "/hf_bert/base}\n"
+              "data: {kind: table, path: {train: " REFERENCE "/hf_bert/train.tsv, test: " REFERENCE
+              "/hf_bert/test.tsv}, text: sentence, label: label, max_tokens: 40}\n"
+              "train: {epochs: 1, batch: 16, lr: 1e-3, weight_decay: 0.01, max_steps: 6, "
+              "evaluate: false}\n");
+    fine_tune("bert", 6);
+}
+
+/* Tied weights, causal attention over whole blocks of a text, the tanh form of GELU. */
+static void test_cuda_run__fine_tunes_gpt2_as_a_cpu_does(void **state)
+{
+    (void)state;
+    use_cuda("devices=1");
+    write_job("hf-gpt2",
+              "model: {kind: hf, path: " REFERENCE "/hf_gpt2/model}\n"
+              "data: {kind: text, path: {train: " REFERENCE "/hf_gpt2/text.txt, test: " REFERENCE
+              "/hf_gpt2/text.txt}, max_tokens: 16}\n"
+              "train: {epochs: 4, batch: 4, lr: 1e-3, max_steps: 6, evaluate: false}\n");
+    fine_tune("hf-gpt2", 6);
+}
+
+/* ---- cuBLASLt's answers ---- */
+
+static int64_t size_of(const char *name)
+{
+    char path[256];
+    struct stat what;
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    return stat(path, &what) == 0 ? (int64_t)what.st_size : 0;
+}
+
+/* Would catch: a run that does not read what the one before it has kept; one that keeps nothing;
+ * answers of another version that are believed. */
+static void test_cuda_run__asks_the_library_once_for_all_runs(void **state)
+{
+    (void)state;
+    char options[256];
+    snprintf(options, sizeof options, "devices=1,asked=%s/asked", root);
+    use_standin(options);
+    write_job("asks", "model: {kind: hf, path: " REFERENCE "/hf_gpt2/model}\n"
+                      "data: {kind: text, path: {train: " REFERENCE
+                      "/hf_gpt2/text.txt, test: " REFERENCE "/hf_gpt2/text.txt}, max_tokens: 16}\n"
+                      "train: {epochs: 1, batch: 7, evaluate: false}\n"
+                      "pipe: {profile: costs.yaml}\n");
+    static const char command[] = "run asks.yaml --run-dir asks-%d --set devices.kind=cuda";
+    program_run(root, 0, command, 1);
+    int64_t first = size_of("asked");
+    assert_true(first > 0);
+    assert_true(size_of("costs.yaml.algorithms") > 0);
+    program_run(root, 0, command, 2);
+    assert_int_equal(size_of("asked"), first);
+    snprintf(options, sizeof options, "devices=1,version=130200,asked=%s/asked", root);
+    use_standin(options);
+    program_run(root, 0, command, 3);
+    assert_true(size_of("asked") > first);
+}
+
 /* ---- commands on a machine that cannot do it ---- */
 
 static output result;
@@ -263,6 +368,9 @@ int main(void)
         cmocka_unit_test(test_cuda_run__has_the_losses_of_a_cpu_in_bf16),
         cmocka_unit_test(test_cuda_run__rounds_to_tf32_where_the_job_says_so),
         cmocka_unit_test(test_cuda_run__pipelines_text_as_a_cpu_does),
+        cmocka_unit_test(test_cuda_run__fine_tunes_bert_as_a_cpu_does),
+        cmocka_unit_test(test_cuda_run__fine_tunes_gpt2_as_a_cpu_does),
+        cmocka_unit_test(test_cuda_run__asks_the_library_once_for_all_runs),
         cmocka_unit_test(test_cuda_commands__refuse_a_machine_without_a_driver),
         cmocka_unit_test(test_cuda_commands__use_a_saved_model_as_on_a_cpu),
         cmocka_unit_test(test_cuda_commands__plan_names_the_devices),

@@ -5,11 +5,13 @@
 #include "device/bf16.h"
 #include "tests/shim/shim.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FUNCTIONS_MAX = 32, WORKSPACE_BYTES = 4096, ALGORITHM = 0x46726F73 };
 
@@ -44,6 +46,22 @@ static struct {
     } calls[FUNCTIONS_MAX];
     char error[300];
 } standin = {.version = 130100};
+
+static char log_path[4096]; /* "": calls of the heuristic are not written down */
+
+void cublaslt_log(const char *path)
+{
+    snprintf(log_path, sizeof log_path, "%s", path);
+}
+
+/* Processes append at once, so it is a byte a call. */
+static void log_question(void)
+{
+    int fd = log_path[0] == '\0' ? -1 : open(log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (fd >= 0 && (write(fd, "?", 1) != 1 || close(fd) != 0)) {
+        abort();
+    }
+}
 
 void cublaslt_begin(const char *function, int n, cublasStatus_t status)
 {
@@ -355,6 +373,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     cublasStatus_t status = check_all(&m);
     (void)handle;
     *n = 0;
+    log_question();
     if (status != CUBLAS_STATUS_SUCCESS) {
         return status;
     }

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "support/folder.h"
 #include "support/kernel_pairs.h"
 #include "tests/shim/cublaslt/cublasLt.h"
 #include "tests/shim/cublaslt_table.h"
@@ -21,6 +22,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static fl_device *open_device(const fl_cuda_options *options)
 {
@@ -430,6 +433,107 @@ static void test_cuda_products__take_the_algorithms_of_an_earlier_run(void **sta
     fl_free(text);
 }
 
+/* ---- the file that keeps them ---- */
+
+static char file[256];
+
+/* How often the library is asked by a run with the file, which it writes at its end. */
+static int asked_with_file(size_t version)
+{
+    const fl_cuda_options options = {
+        .plugin = standin_plugin(), .budget_bytes = SIZE_MAX, .algorithms = file};
+    cublaslt_set_version(version);
+    fl_device *d = open_device(&options);
+    cublaslt_begin("", 0, CUBLAS_STATUS_SUCCESS);
+    cublaslt_set_version(version);
+    assert_int_equal(run_products(d, FL_F32, 1e-5), FL_OK);
+    int n = asked();
+    close_device(&d);
+    return n;
+}
+
+static void write_text(const char *text)
+{
+    FILE *out = fopen(file, "w");
+    assert_non_null(out);
+    assert_true(fputs(text, out) >= 0);
+    assert_int_equal(fclose(out), 0);
+}
+
+static char *read_text(void)
+{
+    static char text[1 << 20];
+    FILE *in = fopen(file, "r");
+    assert_non_null(in);
+    text[fread(text, 1, sizeof text - 1, in)] = '\0';
+    assert_int_equal(fclose(in), 0);
+    return text;
+}
+
+static void test_cuda_products__keep_the_answers_in_a_file(void **state)
+{
+    (void)state;
+    char folder[FOLDER_SIZE];
+    make_folder(folder);
+    snprintf(file, sizeof file, "%s/profile.algorithms", folder);
+    int n_new = asked_with_file(130100);
+    assert_true(n_new > 20);
+    assert_int_equal(asked_with_file(130100), 0);
+    char *first = strdup(read_text());
+    assert_int_equal(strncmp(first, "# frostline: cuBLASLt algorithms for Stand-in, ", 47), 0);
+    assert_int_equal(asked_with_file(130200),
+                     n_new); /* another version: its answers replace them */
+    assert_int_equal(asked_with_file(130200), 0);
+    assert_int_equal(asked_with_file(130100), n_new);
+    assert_string_equal(read_text(), first);
+    char *name = strstr(first, "Stand-in");
+    memcpy(name, "Standing", 8); /* another GPU */
+    write_text(first);
+    assert_int_equal(asked_with_file(130100), n_new);
+    assert_int_equal(asked_with_file(130100), 0);
+    free(first);
+    assert_int_equal(unlink(file) | rmdir(folder), 0);
+}
+
+/* Would catch: a broken file that ends the process, and one that is overwritten though it is
+ * somebody's. */
+static void test_cuda_products__bear_any_file(void **state)
+{
+    (void)state;
+    char folder[FOLDER_SIZE];
+    make_folder(folder);
+    snprintf(file, sizeof file, "%s/profile.algorithms", folder);
+    int n_new = asked_with_file(130100);
+    char *text = strdup(read_text());
+    size_t size = strlen(text);
+    srand(7);
+    for (int i = 0; i < 6; i++) { /* cut off, and with bytes of chance */
+        char *broken = strdup(text);
+        broken[(size_t)rand() % size] = '\0';
+        for (int k = 0; k < 40; k++) {
+            broken[60 + (size_t)rand() % (size - 60)] = (char)(1 + rand() % 255);
+        }
+        write_text(broken);
+        free(broken);
+        assert_in_range(asked_with_file(130100), 1, n_new);
+        assert_int_equal(asked_with_file(130100), 0);
+    }
+    write_text("a letter\n");
+    assert_int_equal(asked_with_file(130100), n_new);
+    assert_string_equal(read_text(), "a letter\n");
+    assert_int_equal(truncate(file, 2 << 20), 0);
+    assert_int_equal(asked_with_file(130100), n_new);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(mkfifo(file, 0600), 0);
+    assert_int_equal(asked_with_file(130100), n_new);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(symlink("elsewhere", file), 0);
+    assert_int_equal(asked_with_file(130100), n_new);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(folder), 0); /* nothing else was written */
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +551,8 @@ int main(void)
         cmocka_unit_test(test_cuda_products__ask_once_for_each_shape_and_alignment),
         cmocka_unit_test(test_cuda_products__keep_a_bounded_number_of_algorithms),
         cmocka_unit_test(test_cuda_products__take_the_algorithms_of_an_earlier_run),
+        cmocka_unit_test(test_cuda_products__keep_the_answers_in_a_file),
+        cmocka_unit_test(test_cuda_products__bear_any_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

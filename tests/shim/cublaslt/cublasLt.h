@@ -60,6 +60,9 @@ void cublaslt_refuse(int epilogue);
 /* What cublasLtGetVersion says from now on; 130100 at first. */
 void cublaslt_set_version(size_t version);
 
+/* From now on, each call of the heuristic adds a byte to this file; "": to none. */
+void cublaslt_log(const char *path);
+
 /* Calls of a function since cublaslt_begin. */
 int cublaslt_calls(const char *function);
 

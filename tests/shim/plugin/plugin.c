@@ -6,7 +6,10 @@
  *   mode=N              their compute mode
  *   memory=N            bytes of memory of each
  *   fail=ENTRY:N:CODE   the N-th call of an entry fails
+ *   asked=PATH          each question to cuBLASLt's heuristic adds a byte to this file
+ *   version=N           of cuBLASLt
  *   die=N               the process is killed by this signal when the plugin is loaded */
+#include "tests/shim/cublaslt/cublasLt.h"
 #include "tests/shim/standin.h"
 
 #include <signal.h>
@@ -42,6 +45,10 @@ static void read_option(const char *name, char *value, options *o)
         o->memory_bytes = strtoull(value, NULL, 10);
     } else if (strcmp(name, "fail") == 0) {
         read_fault(value);
+    } else if (strcmp(name, "asked") == 0) {
+        cublaslt_log(value);
+    } else if (strcmp(name, "version") == 0) {
+        cublaslt_set_version(strtoul(value, NULL, 10));
     } else if (strcmp(name, "die") == 0) {
         raise(atoi(value));
     } else {
@@ -52,7 +59,7 @@ static void read_option(const char *name, char *value, options *o)
 
 __attribute__((constructor)) static void read_environment(void)
 {
-    char text[256] = "", *rest = text, *part;
+    char text[8192] = "", *rest = text, *part;
     const char *given = getenv("FROSTLINE_STANDIN");
     options o = {.devices = 1, .memory_bytes = MEMORY_BYTES};
     (void)standin_plugin();
