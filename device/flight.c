@@ -238,6 +238,21 @@ void fl_flight_destroy(fl_flight **flight)
     }
 }
 
+/* It may have died in the middle of a change: then `changes` is odd, and an entry of the ring is
+ * torn, which `begun` shows until the next one overwrites it. */
+void fl_flight_clear(fl_flight *flight, int rank)
+{
+    recorder *r = recorder_of(flight, rank);
+    for (int i = 0; i < FL_FLIGHT_TRACKS; i++) {
+        track *t = &r->tracks[i];
+        uint64_t changes = atomic_load(&t->changes);
+        atomic_store(&t->depth, 0);
+        atomic_store(&t->role, FL_FLIGHT_NOBODY);
+        atomic_store(&t->begun, atomic_load(&t->written));
+        atomic_store(&t->changes, changes + 2 - changes % 2);
+    }
+}
+
 void fl_flight_join(fl_flight *flight, int rank)
 {
     size_t before = (size_t)rank * flight->stride;

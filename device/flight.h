@@ -137,6 +137,10 @@ typedef struct fl_flight fl_flight;
 fl_status fl_flight_create(int n_workers, fl_flight **out) FL_MUST_CHECK;
 void fl_flight_destroy(fl_flight **flight);
 
+/* Close what the last process of this rank has left open when it ended; what it has finished stays.
+ * No process may record as `rank` meanwhile. */
+void fl_flight_clear(fl_flight *flight, int rank);
+
 /* In a forked worker: record as `rank` from now on; this thread is its main thread. The other
  * workers' memory is out of reach afterwards. */
 void fl_flight_join(fl_flight *flight, int rank);

@@ -136,11 +136,12 @@ static void spawn_worker(const agent *a, const fl_agent_frame *frame)
     }
     pid_t self = getpid();
     *c = (fl_agent_child){.incarnation = frame->incarnation, .owes_spawned = true};
+    fl_flight_clear(a->o->flight, frame->rank); /* of what the process before has left open */
     c->pid = fork();
     if (c->pid == 0) {
         close(a->socket);
         close(a->signal_fd);
-        fl__agent_become_worker(a->o, frame->rank, frame->incarnation, self);
+        fl__agent_become_worker(a->o, &frame->birth, self);
     }
     c->lives = c->pid > 0;
     c->error = c->lives ? 0 : errno;

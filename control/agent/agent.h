@@ -21,7 +21,6 @@ typedef struct fl_agent_options {
     int n_workers;
     int dir_fd;     /* the run directory */
     bool continues; /* the run continues an interrupted one: so do the workers' logs */
-    const fl_plan *plan;
     fl_flight *flight;
     const fl_signals *signals; /* blocked by fl_signals_block */
     const char *endpoint;      /* of the control link */
@@ -53,8 +52,8 @@ _Noreturn void fl__agent_run(const fl_agent_options *options, int socket, fl_age
 /* In a process that the agent has just forked: become this worker. Standard output and error go to
  * RUN/worker-N.log, standard input is empty, the kernel kills it when the agent dies, it records
  * into options->flight, and it leaves through _exit with what options->worker returns. */
-_Noreturn void fl__agent_become_worker(const fl_agent_options *options, int rank,
-                                       uint32_t incarnation, pid_t agent);
+_Noreturn void fl__agent_become_worker(const fl_agent_options *options,
+                                       const fl_worker_birth *birth, pid_t agent);
 
 /* "worker-3.log" into name; returns name. */
 const char *fl_agent_log_name(int rank, char name[FL_AGENT_LOG_NAME_BYTES]);

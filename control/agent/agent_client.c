@@ -83,13 +83,19 @@ static void bury_agent(fl_agent *agent)
 
 /* ---- frames ---- */
 
-static bool send_frame(const fl_agent *agent, fl_agent_type type, int rank, uint32_t incarnation)
+static bool send_frame(const fl_agent *agent, const fl_agent_frame *frame)
 {
     unsigned char bytes[FL_AGENT_FRAME_MAX];
-    fl_agent_frame frame = {.type = type, .rank = rank, .incarnation = incarnation};
-    size_t n = fl_agent_wire_put(&frame, bytes);
+    size_t n = fl_agent_wire_put(frame, bytes);
     return !agent->is_lost &&
            send(agent->socket, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+/* A frame about the present process of a worker. */
+static bool send_about(const fl_agent *agent, fl_agent_type type, const fl_worker *w)
+{
+    return send_frame(
+        agent, &(fl_agent_frame){.type = type, .rank = w->rank, .incarnation = w->incarnation});
 }
 
 static void send_kills(fl_agent *agent)
@@ -98,8 +104,7 @@ static void send_kills(fl_agent *agent)
         const fl_worker *w = &agent->workers[rank];
         request *r = &agent->requests[rank];
         if (r->owes_kill) {
-            r->owes_kill =
-                w->exited_us == 0 && !send_frame(agent, FL_AGENT_KILL, rank, w->incarnation);
+            r->owes_kill = w->exited_us == 0 && !send_about(agent, FL_AGENT_KILL, w);
         }
     }
 }
@@ -269,9 +274,9 @@ static fl_status await_processes(fl_agent *agent, int64_t deadline_us)
 }
 
 /* The socket takes some hundred frames that the agent has not read yet. */
-static bool send_spawn(fl_agent *agent, const fl_worker *w, int64_t deadline_us)
+static bool send_spawn(fl_agent *agent, const fl_agent_frame *frame, int64_t deadline_us)
 {
-    while (!send_frame(agent, FL_AGENT_SPAWN, w->rank, w->incarnation)) {
+    while (!send_frame(agent, frame)) {
         struct pollfd item = {.fd = agent->socket, .events = POLLIN | POLLOUT};
         if (agent->is_lost || poll(&item, 1, (int)fl_left_ms(deadline_us)) == 0) {
             return false;
@@ -281,14 +286,17 @@ static bool send_spawn(fl_agent *agent, const fl_worker *w, int64_t deadline_us)
     return true;
 }
 
-fl_status fl_agent_start_all(fl_agent *agent)
+fl_status fl_agent_start_all(fl_agent *agent, const fl_worker_birth *birth)
 {
     int64_t deadline_us = fl_deadline_us(START_MS);
+    fl_agent_frame frame = {.type = FL_AGENT_SPAWN, .birth = *birth};
     for (int rank = 0; rank < agent->n_workers; rank++) {
         fl_worker *w = &agent->workers[rank];
         w->incarnation++;
         w->spawned_us = w->heard_us = fl_now_us();
-        if (!send_spawn(agent, w, deadline_us)) {
+        frame.rank = rank;
+        frame.incarnation = w->incarnation;
+        if (!send_spawn(agent, &frame, deadline_us)) {
             break;
         }
     }
@@ -341,7 +349,7 @@ bool fl_agent_look(fl_agent *agent, int rank, fl_process_look *out)
     }
     r->answered = false;
     if (!r->looks) {
-        r->looks = send_frame(agent, FL_AGENT_LOOK, rank, agent->workers[rank].incarnation);
+        r->looks = send_about(agent, FL_AGENT_LOOK, &agent->workers[rank]);
         r->asked_us = now_us;
     }
     return is_new;
@@ -397,7 +405,7 @@ void fl_agent_close(fl_agent **agent)
     if (a == NULL) {
         return;
     }
-    if (!a->is_lost && send_frame(a, FL_AGENT_END, 0, 0) && await_end(a)) {
+    if (!a->is_lost && send_frame(a, &(fl_agent_frame){.type = FL_AGENT_END}) && await_end(a)) {
         if (!a->is_lost) {
             reap_agent(a);
         }

@@ -15,8 +15,9 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers,
                         fl_agent **out) FL_MUST_CHECK;
 
 /* Start all workers, and wait until each has a process. On failure the others may have started:
- * close the agent. */
-fl_status fl_agent_start_all(fl_agent *agent) FL_MUST_CHECK;
+ * close the agent.
+ * birth  theirs, but for rank and incarnation */
+fl_status fl_agent_start_all(fl_agent *agent, const fl_worker_birth *birth) FL_MUST_CHECK;
 
 /* Readable when the agent has something to report. */
 int fl_agent_fd(const fl_agent *agent);

@@ -1,6 +1,7 @@
 #include "control/agent/agent_wire.h"
 
 #include "control/link/bytes.h"
+#include "control/link/wire_elastic.h"
 
 #include <frostline/plan.h>
 
@@ -27,6 +28,47 @@ static bool get_threads(fl_reader *r, fl_thread_look *look)
     return get_bool(r, &look->is_runnable);
 }
 
+static void put_birth(fl_writer *w, const fl_worker_birth *b)
+{
+    fl_put_i64(w, b->step);
+    fl_put_i64(w, b->cursor.epoch);
+    fl_put_i64(w, b->cursor.position);
+    fl_put_f64(w, b->lr_factor);
+    fl_put_i64(w, b->end_step);
+    fl_put(w, (uint32_t)b->n_skipped, 4);
+    fl_put(w, b->evaluates, 1);
+    fl_wire_put_plan(w, &b->plan);
+    for (int layer = 0; layer < b->plan.n_layers; layer++) {
+        fl_put(w, (uint32_t)b->parked[layer], 4);
+    }
+}
+
+static bool get_parked(fl_reader *r, fl_worker_birth *b)
+{
+    bool good = true;
+    for (int layer = 0; layer < b->plan.n_layers; layer++) {
+        b->parked[layer] = fl_get_i32(r);
+        good = good && b->parked[layer] >= -1 && b->parked[layer] < b->plan.n_workers;
+    }
+    return good;
+}
+
+static bool get_birth(fl_reader *r, fl_agent_frame *f)
+{
+    fl_worker_birth *b = &f->birth;
+    b->rank = f->rank;
+    b->incarnation = f->incarnation;
+    b->step = fl_get_i64(r);
+    b->cursor.epoch = fl_get_i64(r);
+    b->cursor.position = fl_get_i64(r);
+    b->lr_factor = fl_get_f64(r);
+    b->end_step = fl_get_i64(r);
+    b->n_skipped = fl_get_i32(r);
+    return get_bool(r, &b->evaluates) && fl_wire_get_plan(r, &b->plan) && get_parked(r, b) &&
+           b->step >= 0 && b->cursor.epoch >= 0 && b->cursor.position >= 0 && b->end_step >= 0 &&
+           b->n_skipped >= 0 && f->rank < b->plan.n_workers;
+}
+
 static void put_body(fl_writer *w, const fl_agent_frame *f)
 {
     switch (f->type) {
@@ -44,6 +86,8 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
         put_threads(w, &f->looked.process.link);
         break;
     case FL_AGENT_SPAWN:
+        put_birth(w, &f->birth);
+        break;
     case FL_AGENT_KILL:
     case FL_AGENT_LOOK:
     case FL_AGENT_END:
@@ -72,6 +116,7 @@ static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
 {
     switch (type) {
     case FL_AGENT_SPAWN:
+        return f->incarnation > 0 && get_birth(r, f);
     case FL_AGENT_KILL:
     case FL_AGENT_LOOK:
         return f->incarnation > 0;

@@ -9,12 +9,13 @@
 #define FL_CONTROL_AGENT_AGENT_WIRE_H
 
 #include "control/agent/process_look.h"
+#include "control/state/birth.h"
 
 #include <frostline/status.h>
 
 #include <stddef.h>
 
-enum { FL_AGENT_HEADER_BYTES = 16, FL_AGENT_FRAME_MAX = 64 };
+enum { FL_AGENT_HEADER_BYTES = 16, FL_AGENT_FRAME_MAX = 16 * 1024 };
 
 typedef enum fl_agent_type {
     /* controller to agent */
@@ -28,13 +29,14 @@ typedef enum fl_agent_type {
     FL_AGENT_LOOKED = 34,
 } fl_agent_type;
 
-/* One frame. `type` determines which member of the union is valid; KILL, LOOK, SPAWN and END have
- * no body. */
+/* One frame. `type` determines which member of the union is valid; KILL, LOOK and END have no body.
+ */
 typedef struct fl_agent_frame {
     fl_agent_type type;
     int32_t rank;
     uint32_t incarnation; /* counts the processes of this rank, from 1 */
     union {
+        fl_worker_birth birth; /* SPAWN; of the same rank and incarnation */
         struct {
             int64_t pid;   /* 0: there is no process */
             int32_t error; /* then the errno of fork, otherwise 0 */

@@ -44,21 +44,21 @@ static void log_place(const fl_plan *plan, int rank)
     }
 }
 
-_Noreturn void fl__agent_become_worker(const fl_agent_options *options, int rank,
-                                       uint32_t incarnation, pid_t agent)
+_Noreturn void fl__agent_become_worker(const fl_agent_options *options,
+                                       const fl_worker_birth *birth, pid_t agent)
 {
     char name[24];
-    bool continues = options->continues || incarnation > 1;
-    snprintf(name, sizeof name, "worker %d", rank);
+    bool continues = options->continues || birth->incarnation > 1;
+    snprintf(name, sizeof name, "worker %d", birth->rank);
     fl_log_name(name);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != agent || !redirect_output(options->dir_fd, rank, continues)) {
+    if (getppid() != agent || !redirect_output(options->dir_fd, birth->rank, continues)) {
         _exit(1); /* the agent died before the worker could watch it, or there is no log */
     }
     fl_signals_in_worker(options->signals);
-    fl_flight_join(options->flight, rank);
-    log_place(options->plan, rank);
-    int code = options->worker(options->context, rank, options->endpoint);
+    fl_flight_join(options->flight, birth->rank);
+    log_place(&birth->plan, birth->rank);
+    int code = options->worker(options->context, birth, options->endpoint);
     fflush(NULL);
     fl_sanitizer_find_leaks();
     _exit(code);

@@ -203,12 +203,13 @@ static void release_listener(void *context)
 static fl_status start_workers(fl_controller *controller)
 {
     char endpoint[FL_ROUTER_ENDPOINT_MAX];
+    fl_worker_birth first;
     const fl_controller_options *o = controller->options;
+    fl_worker_birth_first(o->plan, o->n_steps, &first);
     fl_router_endpoint(o->dir_fd, endpoint);
     const fl_agent_options agent = {.n_workers = controller->n_workers,
                                     .dir_fd = o->dir_fd,
                                     .continues = o->resume != NULL,
-                                    .plan = o->plan,
                                     .flight = controller->flight,
                                     .signals = &controller->signals,
                                     .endpoint = endpoint,
@@ -218,7 +219,7 @@ static fl_status start_workers(fl_controller *controller)
                                     .release_context = controller};
     fl_workers_init(controller->workers, controller->n_workers, o->plan);
     FL_TRY(fl_agent_open(&agent, controller->workers, &controller->agent));
-    return fl_agent_start_all(controller->agent);
+    return fl_agent_start_all(controller->agent, o->birth != NULL ? o->birth : &first);
 }
 
 static fl_status open_all(fl_controller *controller)

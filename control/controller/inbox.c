@@ -34,7 +34,7 @@ static void answer_store(void *context, const void *to, size_t to_bytes, const v
 static void heard_hello(fl_controller *controller, fl_worker *worker)
 {
     worker->linked = true;
-    fl_router_admit(&controller->router, worker->rank);
+    fl_router_admit(&controller->router, worker->rank, worker->incarnation);
     if (controller->shutdown.phase.state == FL_CONTROLLER_ENDING) {
         fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_ABORT);
         frame.why = FL_EPEER;
@@ -246,20 +246,22 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
     fl_inbox_drain_reports(controller);
 }
 
-/* The rank of the worker with this identity; -1 if no worker has it. */
+/* The rank of the process with this identity; -1 if it is not the present one of any rank. */
 static int rank_of(const fl_controller *controller, const char *identity, size_t n)
 {
     char text[32], again[32];
+    unsigned incarnation = 0;
     int rank = -1;
     if (n >= sizeof text) {
         return -1;
     }
     memcpy(text, identity, n);
     text[n] = 0;
-    if (sscanf(text, FL_WIRE_IDENTITY, &rank) != 1 || rank < 0 || rank >= controller->n_workers) {
+    if (sscanf(text, FL_WIRE_IDENTITY, &rank, &incarnation) != 2 || rank < 0 ||
+        rank >= controller->n_workers) {
         return -1;
     }
-    snprintf(again, sizeof again, FL_WIRE_IDENTITY, rank);
+    snprintf(again, sizeof again, FL_WIRE_IDENTITY, rank, controller->workers[rank].incarnation);
     return strcmp(text, again) == 0 ? rank : -1;
 }
 
@@ -305,7 +307,8 @@ static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_pa
         }
     } else {
         fl_log(FL_LOG_WARN,
-               "dropped a message of %d parts that is neither a worker's nor a store's", n_parts);
+               "dropped a message of %d parts that is neither a living worker's nor a store's",
+               n_parts);
     }
 }
 

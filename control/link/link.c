@@ -41,7 +41,7 @@ static bool watch_connection(fl_link *link)
 static fl_status connect_socket(fl_link *link, const char *endpoint)
 {
     char identity[32];
-    int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, link->rank);
+    int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, link->rank, link->incarnation);
     link->zmq = zmq_ctx_new();
     link->socket = link->zmq == NULL ? NULL : zmq_socket(link->zmq, ZMQ_DEALER);
     if (link->socket == NULL ||
@@ -110,6 +110,7 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
         return status;
     }
     link->rank = options->rank;
+    link->incarnation = options->incarnation;
     link->heartbeat_us = options->heartbeat_ms * 1000;
     link->slice_ms =
         options->heartbeat_ms < FL_LINK_SLICE_MS ? options->heartbeat_ms : FL_LINK_SLICE_MS;

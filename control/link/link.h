@@ -186,6 +186,7 @@ typedef struct fl_link fl_link;
 typedef struct fl_link_options {
     const char *endpoint; /* of the controller's ROUTER */
     int rank;
+    uint32_t incarnation; /* of the process among those of its rank */
     uint32_t generation;  /* that the worker starts in */
     int64_t heartbeat_ms; /* a tenth of fault.detect */
     /* The controller declared the generation dead, or the controller is gone: leave every wait.
@@ -195,8 +196,8 @@ typedef struct fl_link_options {
 } fl_link_options;
 
 /* Open it early: the controller takes a worker without a link for a silent one. The process that
- * opens the link must be a child of the controller. The kernel or the link thread kills it if the
- * controller is gone and it does not leave by itself. */
+ * opens the link must be a child of the agent. The kernel or the link thread kills it if the agent
+ * is gone and it does not leave by itself. */
 fl_status fl_link_open(const fl_link_options *options, fl_link **out) FL_MUST_CHECK;
 
 /* Flush the queued reports (at most 1 s), then close. *link becomes NULL; NULL is allowed. */

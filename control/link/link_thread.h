@@ -18,6 +18,7 @@ enum {
 
 struct fl_link {
     int rank;
+    uint32_t incarnation;
     int64_t heartbeat_us, slice_ms;
     void (*on_abort)(void *context, uint32_t generation, fl_status why);
     void *context;

@@ -62,14 +62,14 @@ void fl_router_close(fl_router *router)
 
 /* ---- sending ---- */
 
-void fl_router_admit(fl_router *router, int rank)
+void fl_router_admit(fl_router *router, int rank, uint32_t incarnation)
 {
-    router->listens[rank] = true;
+    router->listens[rank] = incarnation;
 }
 
 void fl_router_drop(fl_router *router, int rank)
 {
-    router->listens[rank] = false;
+    router->listens[rank] = 0;
 }
 
 fl_wire_message fl_router_frame(const fl_plan *plan, fl_wire_type type)
@@ -91,10 +91,10 @@ void fl_router_send_to(fl_router *router, int rank, const fl_wire_message *frame
     unsigned char bytes[FL_WIRE_COMMAND_MAX];
     fl_wire_message message = *frame;
     message.rank = rank;
-    if (!router->listens[rank]) {
+    if (router->listens[rank] == 0) {
         return;
     }
-    int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, rank);
+    int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, rank, router->listens[rank]);
     fl_wire_put(&message, bytes);
     if (!fl_router_send(router, identity, (size_t)n, FL_WIRE_TOPIC, bytes,
                         fl_wire_size(&message))) {

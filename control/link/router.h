@@ -16,7 +16,8 @@ typedef struct fl_router {
     void *zmq, *socket;
     int dir_fd; /* of the run directory; borrowed */
     int n_workers;
-    bool listens[FL_MAX_WORKERS]; /* has sent HELLO and has not exited */
+    uint32_t listens[FL_MAX_WORKERS]; /* the incarnation that has sent HELLO and has not exited; 0:
+                                         none */
 } fl_router;
 
 /* Bind RUN/link, readable by this user alone. After a failure, close the router as well. */
@@ -33,7 +34,7 @@ void fl_router_endpoint(int dir_fd, char text[FL_ROUTER_ENDPOINT_MAX]);
 void fl_router_hide(fl_router *router);
 
 /* Start or stop sending commands to this worker. */
-void fl_router_admit(fl_router *router, int rank);
+void fl_router_admit(fl_router *router, int rank, uint32_t incarnation);
 void fl_router_drop(fl_router *router, int rank);
 
 /* Make a frame that carries the generation of this plan. */

@@ -15,8 +15,10 @@
  * from the rendezvous store start with "store". */
 #define FL_WIRE_TOPIC "link"
 
-/* The identity of a worker at the controller's ROUTER socket. */
-#define FL_WIRE_IDENTITY "worker-%d"
+/* The identity of a worker's process at the controller's ROUTER socket: rank and incarnation.
+ * Frames for a process that has ended reach none of its successors, and those that it has left
+ * behind do not count as theirs. */
+#define FL_WIRE_IDENTITY "worker-%d.%u"
 
 enum {
     FL_WIRE_HEADER_BYTES = 28,

@@ -5,13 +5,13 @@
 
 /* ---- plans and commands ---- */
 
-static size_t plan_size(const fl_plan *p)
+size_t fl_wire_plan_size(const fl_plan *p)
 {
     size_t n_departed = (size_t)(p->n_workers - fl_plan_members(p));
     return 9 * 4 + 2 * 8 + 4 * (size_t)(p->K + 1) + 4 * (size_t)(p->K * p->R) + 4 * n_departed;
 }
 
-static void put_plan(fl_writer *w, const fl_plan *p)
+void fl_wire_put_plan(fl_writer *w, const fl_plan *p)
 {
     fl_put(w, p->generation, 4);
     fl_put(w, (uint32_t)p->F, 4);
@@ -53,7 +53,7 @@ static bool get_departed(fl_reader *r, fl_plan *p)
     return good;
 }
 
-static bool get_plan(fl_reader *r, fl_plan *p)
+bool fl_wire_get_plan(fl_reader *r, fl_plan *p)
 {
     *p = (fl_plan){.generation = (uint32_t)fl_get(r, 4)};
     p->F = fl_get_i32(r);
@@ -91,7 +91,7 @@ static bool is_answer(fl_command_kind kind)
 
 size_t fl_wire_command_size(const fl_command *command)
 {
-    size_t rest = command->kind == FL_COMMAND_PREPARE      ? 8 + plan_size(&command->plan)
+    size_t rest = command->kind == FL_COMMAND_PREPARE      ? 8 + fl_wire_plan_size(&command->plan)
                   : command->kind == FL_COMMAND_SETTING    ? FL_WIRE_SETTING_BYTES
                   : command->kind == FL_COMMAND_CHECKPOINT ? 8
                   : is_answer(command->kind)               ? 8 + 4
@@ -104,7 +104,7 @@ void fl_wire_put_command(fl_writer *w, const fl_command *command)
     fl_put(w, (uint32_t)command->kind, 4);
     if (command->kind == FL_COMMAND_PREPARE) {
         fl_put_i64(w, command->due_step);
-        put_plan(w, &command->plan);
+        fl_wire_put_plan(w, &command->plan);
     } else if (command->kind == FL_COMMAND_SETTING) {
         fl_wire_put_setting(w, &command->setting);
     } else if (command->kind == FL_COMMAND_CHECKPOINT) {
@@ -134,7 +134,7 @@ bool fl_wire_get_command(fl_reader *r, fl_command *command)
     command->due = FL_DUE_NONE;
     if (kind == FL_COMMAND_PREPARE) {
         command->due_step = fl_get_i64(r);
-        return command->due_step >= 0 && get_plan(r, &command->plan);
+        return command->due_step >= 0 && fl_wire_get_plan(r, &command->plan);
     }
     if (kind == FL_COMMAND_SETTING) {
         return fl_wire_get_setting(r, &command->setting);

@@ -1,9 +1,13 @@
-/* The bodies of frames about transitions: see wire.h. For control/link/wire.c alone. */
+/* The bodies of frames about transitions: see wire.h. Plans go to agents as well. */
 #ifndef FL_CONTROL_LINK_WIRE_ELASTIC_H
 #define FL_CONTROL_LINK_WIRE_ELASTIC_H
 
 #include "control/link/bytes.h"
 #include "control/link/wire.h"
+
+size_t fl_wire_plan_size(const fl_plan *plan);
+void fl_wire_put_plan(fl_writer *w, const fl_plan *plan);
+bool fl_wire_get_plan(fl_reader *r, fl_plan *plan); /* false: no plan that fl_plan_check accepts */
 
 size_t fl_wire_command_size(const fl_command *command);
 void fl_wire_put_command(fl_writer *w, const fl_command *command);

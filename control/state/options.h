@@ -2,6 +2,7 @@
 #ifndef FL_CONTROL_STATE_OPTIONS_H
 #define FL_CONTROL_STATE_OPTIONS_H
 
+#include "control/state/birth.h"
 #include "pipe/plan/planner.h"
 #include "pipe/step/activations.h"
 
@@ -9,7 +10,7 @@
 #include <frostline/run.h>
 
 /* The body of a forked worker; returns its exit code. Called in the child. */
-typedef int fl_worker_main(void *context, int rank, const char *endpoint);
+typedef int fl_worker_main(void *context, const fl_worker_birth *birth, const char *endpoint);
 
 /* The origin of the costs by which plans are chosen, for events.jsonl. */
 typedef struct fl_costs_origin {
@@ -43,6 +44,7 @@ typedef struct fl_controller_options {
     const fl_model *model;           /* NULL: events.jsonl does not describe the model */
     const fl_dataset *dataset;       /* NULL: events.jsonl does not describe the data set */
     const fl_plan *plan;             /* of the first generation */
+    const fl_worker_birth *birth;    /* of the first workers; NULL: they begin at the first step */
     const fl_plan_input *plan_input; /* of this plan and of later ones */
     const fl_costs_origin *costs;    /* NULL: events.jsonl does not describe them */
     fl_profile *learned; /* out: the profile, corrected by live steps; NULL: not wanted */

@@ -1,5 +1,7 @@
 #include "control/state/worker.h"
 
+#include "control/state/birth.h"
+
 #include <stdio.h>
 
 const char *fl_worker_state_text(const fl_worker *worker)
@@ -20,6 +22,14 @@ void fl_worker_depart(fl_worker *worker, int64_t now_us)
 {
     worker->departed = true;
     worker->departed_us = now_us;
+}
+
+void fl_worker_birth_first(const fl_plan *plan, int64_t n_steps, fl_worker_birth *out)
+{
+    *out = (fl_worker_birth){.plan = *plan, .lr_factor = 1.0, .end_step = n_steps};
+    for (int layer = 0; layer < plan->n_layers; layer++) {
+        out->parked[layer] = -1;
+    }
 }
 
 void fl_workers_init(fl_worker *workers, int n_workers, const fl_plan *plan)

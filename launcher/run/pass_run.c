@@ -60,7 +60,6 @@ static fl_status run_in_scratch(fl_preparation *p, const fl_pass_request *reques
     fl_worker_context worker = {.model = p->model,
                                 .dataset = p->dataset,
                                 .job = p->job,
-                                .plan = p->plan,
                                 .cores = &p->cores,
                                 .devices = &p->devices,
                                 .due = &p->due,

@@ -42,7 +42,7 @@ typedef struct fl_resume {
     size_t refused_capacity;
     fl_runfiles_cut cut;
     char plan_why[FL_RESUME_WHY_MAX]; /* why this plan */
-    fl_worker_start start;
+    fl_worker_birth start; /* without the plan and who keeps moments, which depend on it */
     fl_resume_origin origin;
 } fl_resume;
 

@@ -334,14 +334,12 @@ static fl_status take_checkpoint(fl_resume *r, const fl_preparation *p)
     fl_stop_rule rule;
     int64_t end_step =
         has_ended_early(r, p, &rule) ? c->step : fl_checkpoint_end_step(c, p->n_steps);
-    r->start = (fl_worker_start){.step = c->step,
+    r->start = (fl_worker_birth){.step = c->step,
                                  .cursor = c->cursor,
                                  .lr_factor = c->worker.lr_factor,
                                  .end_step = end_step,
                                  .evaluates = lacks_evaluation(r, p, end_step),
-                                 .n_skipped = c->worker.n_skipped,
-                                 .parked = c->controller.parked,
-                                 .folder_fd = r->folder_fd};
+                                 .n_skipped = c->worker.n_skipped};
     r->origin = (fl_resume_origin){.checkpoint = r->folder,
                                    .step = c->step,
                                    .n_cut_steps = r->cut.n_steps,

@@ -196,7 +196,6 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
     return (fl_worker_context){.model = p->model,
                                .dataset = p->dataset,
                                .job = p->job,
-                               .plan = p->plan,
                                .cores = &p->cores,
                                .devices = &p->devices,
                                .algorithms = p->costs->algorithms,
@@ -205,7 +204,7 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
                                .batches = p->batches,
                                .dir_fd = f->dir_fd,
                                .init = &p->init,
-                               .start = p->resume == NULL ? NULL : &p->resume->start,
+                               .saved_fd = p->resume == NULL ? NULL : &p->resume->folder_fd,
                                .store = &f->store,
                                .checkpoints =
                                    every->ms > 0 || every->steps > 0 || every->epochs > 0,
@@ -215,13 +214,25 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
                                .n_steps = p->n_steps};
 }
 
+static void birth_of(const fl_preparation *p, fl_worker_birth *birth)
+{
+    if (p->resume == NULL) {
+        fl_worker_birth_first(p->plan, p->n_steps, birth);
+        return;
+    }
+    *birth = p->resume->start;
+    birth->plan = *p->plan;
+    memcpy(birth->parked, p->resume->checkpoint->controller.parked, sizeof birth->parked);
+}
+
 static fl_controller_options controller_of(fl_preparation *p, run_files *f,
-                                           fl_worker_context *worker)
+                                           const fl_worker_birth *birth, fl_worker_context *worker)
 {
     return (fl_controller_options){.job = p->job,
                                    .model = p->model,
                                    .dataset = p->dataset,
                                    .plan = p->plan,
+                                   .birth = birth,
                                    .plan_input = &p->input,
                                    .costs = &p->costs->origin,
                                    .learned = p->learned,
@@ -258,7 +269,9 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
     fl_status status = open_files(p, run_dir, &files);
     if (status == FL_OK) {
         fl_worker_context worker = worker_of(p, &files);
-        fl_controller_options controller = controller_of(p, &files, &worker);
+        fl_worker_birth birth;
+        birth_of(p, &birth);
+        fl_controller_options controller = controller_of(p, &files, &birth, &worker);
         *p->learned = *p->profile;
         keep_costs(p, files.path);
         status = fl_controller_run(&controller, result);

@@ -186,13 +186,12 @@ static fl_status stand_by(worker *w)
 static fl_status continue_run(worker *w)
 {
     bool switched = false;
-    const fl_worker_start *start = w->c->start;
-    if (start == NULL || start->step == 0) {
+    if (w->birth->step == 0) {
         return FL_OK;
     }
     fl_control_message what = {
         .step = w->step, .cursor = w->cursor, .epoch = w->cursor.epoch - (w->cursor.position == 0)};
-    bool evaluates = start->evaluates && w->c->job->train.evaluate &&
+    bool evaluates = w->birth->evaluates && w->c->job->train.evaluate &&
                      fl_evaluation_is_due(w->step, w->evaluation_period, w->end_step);
     FL_TRY(evaluate_before(w, evaluates, &what));
     if (!what.evaluated) { /* nothing is decided on an evaluation before the checkpoint */
@@ -277,29 +276,25 @@ static void share_one_heap(void)
 /* The position at which the run begins. */
 static void begin_at(worker *w)
 {
-    const fl_worker_start *start = w->c->start;
-    if (start != NULL) {
-        w->step = start->step;
-        w->cursor = start->cursor;
-        w->lr_factor = start->lr_factor;
-        w->end_step = start->end_step;
-        w->n_skipped = start->n_skipped;
-    }
+    w->step = w->birth->step;
+    w->cursor = w->birth->cursor;
+    w->lr_factor = w->birth->lr_factor;
+    w->end_step = w->birth->end_step;
+    w->n_skipped = w->birth->n_skipped;
 }
 
-int fl_worker_run(void *context, int rank, const char *endpoint)
+int fl_worker_run(void *context, const fl_worker_birth *birth, const char *endpoint)
 {
     share_one_heap();
-    worker w = {.c = context, .rank = rank, .lr_factor = 1.0, .abort_set = FL_ABORT_SET_INIT};
+    worker w = {.c = context, .birth = birth, .rank = birth->rank, .abort_set = FL_ABORT_SET_INIT};
     w.abort_set.limits_waits = w.c->task == FL_WORKER_TRAIN; /* control/controller/standstill.h */
-    w.end_step = w.c->n_steps;
     begin_at(&w);
     int64_t n_an_epoch = fl_sampler_steps_per_epoch(w.c->n_samples, fl_sampler_batch(w.c->job));
     w.evaluation_period = fl_evaluation_period(w.c->job, n_an_epoch, w.c->n_steps);
     w.is_judged = fl_evaluation_patience(w.c->job, n_an_epoch, w.c->n_steps) > 0 ||
                   fl_evaluation_keeps_best(w.c->job);
-    w.leads = rank == fl_plan_leader(w.c->plan);
-    fl_flight_generation(w.c->plan->generation);
+    w.leads = w.rank == fl_plan_leader(&birth->plan);
+    fl_flight_generation(birth->plan.generation);
     fl_status status = run_worker(&w, endpoint);
     if (status != FL_OK) {
         fl_log(FL_LOG_ERROR, "%s: %s", fl_status_text(status), fl_errmsg());

@@ -4,6 +4,7 @@
 
 #include "autodp/sampler.h"
 #include "control/elastic/due_steps.h"
+#include "control/state/birth.h"
 #include "control/state/pass.h"
 #include "device/survey.h"
 #include "launcher/worker/cores.h"
@@ -15,19 +16,6 @@
 
 #include <frostline/plan.h>
 
-/* Where a run begins that continues from a checkpoint. */
-typedef struct fl_worker_start {
-    int64_t step;      /* finished steps */
-    fl_cursor cursor;  /* position of the next batch */
-    double lr_factor;  /* factor on the job's learning rate */
-    int64_t end_step;  /* the run ends after this many steps */
-    int n_skipped;     /* steps in a row whose loss or gradient norm was not finite */
-    const int *parked; /* [n_layers] which rank of this run keeps the moments of a frozen layer, -1:
-                          none does */
-    bool evaluates;    /* the evaluation that is due after `step` steps is still to come */
-    int folder_fd;     /* of the checkpoint */
-} fl_worker_start;
-
 /* What a worker does between its first and its last wait for all others. */
 typedef enum fl_worker_task {
     FL_WORKER_TRAIN = 0,
@@ -35,21 +23,22 @@ typedef enum fl_worker_task {
     FL_WORKER_PREDICT = 2,  /* one pass over the test split: a line for each sample */
 } fl_worker_task;
 
-/* The controller's state at the fork: the worker has a copy of that moment. */
+/* What all workers of a run have alike: a copy of the moment at which the controller started the
+ * agent. What changes later is in fl_worker_birth. */
 typedef struct fl_worker_context {
     const fl_model *model;
     const fl_dataset *dataset;
     const fl_job *job;
-    const fl_plan *plan;
     const fl_cores *cores;
     const fl_device_survey *devices;
     const char *algorithms;            /* as in fl_device_options */
     const fl_activations *activations; /* NULL: nothing is cached */
     const fl_due_steps *due;
-    fl_run_batches *batches;          /* with what the controller found of them */
-    int dir_fd;                       /* the run directory */
-    const fl_init_weights *init;      /* weights to start from */
-    const fl_worker_start *start;     /* NULL: the run begins at its first step */
+    fl_run_batches *batches;     /* with what the controller found of them */
+    int dir_fd;                  /* the run directory */
+    const fl_init_weights *init; /* weights to start from */
+    const int *saved_fd; /* folder of the checkpoint that the run continues from; NULL: the run
+                            begins at its first step */
     const fl_checkpoint_store *store; /* where checkpoints go; NULL: none can be written */
     bool checkpoints; /* a worker writes one by itself at the end of the run; only with a store */
     fl_model_file *model_file; /* where the trained weights go; NULL: they are not kept */
@@ -62,6 +51,6 @@ typedef struct fl_worker_context {
 
 /* Returns the exit code: 0, or 3 after reporting the failure to the controller. context:
  * fl_worker_context. */
-int fl_worker_run(void *context, int rank, const char *endpoint);
+int fl_worker_run(void *context, const fl_worker_birth *birth, const char *endpoint);
 
 #endif

@@ -71,7 +71,7 @@ fl_status fl_worker_open_messages(worker *w, const fl_plan *plan, fl_message_gro
 static fl_status open_first(worker *w, const fl_state_source *source)
 {
     fl_generation_options options = {.worker = w->c,
-                                     .plan = w->c->plan,
+                                     .plan = &w->birth->plan,
                                      .rank = w->rank,
                                      .device = w->device,
                                      .tiers = w->tiers,
@@ -82,16 +82,15 @@ static fl_status open_first(worker *w, const fl_state_source *source)
     return fl_generation_open(&options, w->now);
 }
 
-static fl_status open_saved(worker *w, const fl_worker_start *start)
+static fl_status open_saved(worker *w, int folder_fd)
 {
     int n_moments = fl_optimizer_n_moments(w->c->job->train.optimizer);
     fl_checkpoint_source saved;
-    fl_state_source source =
-        fl_checkpoint_source_open(w->c->model, start->folder_fd, n_moments, &saved);
+    fl_state_source source = fl_checkpoint_source_open(w->c->model, folder_fd, n_moments, &saved);
     fl_status status = open_first(w, &source);
     if (status == FL_OK) {
         status =
-            fl_parked_load(&w->parked, w->c->model, n_moments, start->parked, w->rank, &source);
+            fl_parked_load(&w->parked, w->c->model, n_moments, w->birth->parked, w->rank, &source);
     }
     fl_checkpoint_source_close(&saved);
     return status;
@@ -104,8 +103,8 @@ static fl_status open_member(worker *w)
     fl_init_state init = {.init = w->c->init,
                           .drawn = {.model = w->c->model, .seed = w->c->job->train.seed}};
     fl_state_source source = fl_init_weights_source(&init);
-    FL_TRY(fl_parked_init(&w->parked, w->device, w->c->plan->n_layers));
-    return w->c->start == NULL ? open_first(w, &source) : open_saved(w, w->c->start);
+    FL_TRY(fl_parked_init(&w->parked, w->device, w->birth->plan.n_layers));
+    return w->c->saved_fd == NULL ? open_first(w, &source) : open_saved(w, *w->c->saved_fd);
 }
 
 static fl_status open_batches(worker *w)
@@ -125,14 +124,15 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
 {
     fl_link_options link = {.endpoint = endpoint,
                             .rank = w->rank,
-                            .generation = w->c->plan->generation,
+                            .incarnation = w->birth->incarnation,
+                            .generation = w->birth->plan.generation,
                             .heartbeat_ms = w->c->job->fault.detect_ms / HEARTBEATS_PER_DETECT,
                             .on_abort = on_abort,
                             .context = w};
     FL_TRY(fl_link_open(&link, &w->link));
     FL_TRY(open_device(w));
     FL_TRY(fl_cache_tiers_create(w->c->job, w->device, w->c->activations, &w->tiers));
-    FL_TRY(fl_worker_open_messages(w, w->c->plan, &w->messages));
+    FL_TRY(fl_worker_open_messages(w, &w->birth->plan, &w->messages));
     FL_TRY(open_member(w));
     FL_TRY(fl_worker_checkpoint_open(w));
     return open_batches(w);

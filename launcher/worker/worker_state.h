@@ -35,6 +35,7 @@ typedef struct fl_prepare_thread {
 
 typedef struct fl_worker_state {
     const fl_worker_context *c;
+    const fl_worker_birth *birth;
     int rank;
     bool leads; /* the leader of the group: it reports steps and broadcasts commands */
     fl_device *device;

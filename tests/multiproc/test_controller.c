@@ -366,7 +366,18 @@ static void send_parts(void *socket, int n, const char *const *parts, const size
     }
 }
 
-/* Would catch: a controller that crashes on messages which no worker sent, or believes them. */
+static void *connect_as(void *zmq, const char *identity, const char *endpoint)
+{
+    void *socket = zmq_socket(zmq, ZMQ_DEALER);
+    int linger_ms = 5000;
+    zmq_setsockopt(socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
+    zmq_setsockopt(socket, ZMQ_ROUTING_ID, identity, strlen(identity));
+    assert_int_equal(zmq_connect(socket, endpoint), 0);
+    return socket;
+}
+
+/* Would catch: a controller that crashes on messages which no worker sent, or believes them; one
+ * that takes what a dead process of a worker has left behind for a report of its successor. */
 static void test_controller__survives_hostile_messages(void **state)
 {
     (void)state;
@@ -386,12 +397,16 @@ static void test_controller__survives_hostile_messages(void **state)
     fl_wire_put(&frame, failed);
     size_t failed_bytes = fl_wire_size(&frame);
 
-    void *zmq = zmq_ctx_new(), *socket = zmq_socket(zmq, ZMQ_DEALER);
-    int linger_ms = 5000;
-    zmq_setsockopt(socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
-    zmq_setsockopt(socket, ZMQ_ROUTING_ID, "worker-7", 8);
-    assert_int_equal(zmq_connect(socket, endpoint), 0);
+    void *zmq = zmq_ctx_new();
     const char *from_nobody[] = {"link", (const char *)failed};
+    /* No process of rank 1 but the first one was started. */
+    static const char *const others[] = {"worker-1.2", "worker-1.0", "worker-1", "worker-1.1 "};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        void *other = connect_as(zmq, others[i], endpoint);
+        send_parts(other, 2, from_nobody, (size_t[]){4, failed_bytes});
+        zmq_close(other);
+    }
+    void *socket = connect_as(zmq, "worker-7.1", endpoint);
     send_parts(socket, 2, from_nobody, (size_t[]){4, failed_bytes});
     send_parts(socket, 1, (const char *[]){noise}, (size_t[]){sizeof noise});
     send_parts(socket, 2, (const char *[]){"store", noise}, (size_t[]){5, sizeof noise});

@@ -243,8 +243,9 @@ static bool greet(fake_worker *w)
     return same;
 }
 
-int fake_worker_main(void *context, int rank, const char *endpoint)
+int fake_worker_main(void *context, const fl_worker_birth *birth, const char *endpoint)
 {
+    int rank = birth->rank;
     fake_worker w = {.run = (const fake_run *)context, .rank = rank};
     const fake_run *run = w.run;
     w.ids = calloc((size_t)run->batch, sizeof *w.ids);
@@ -254,6 +255,7 @@ int fake_worker_main(void *context, int rank, const char *endpoint)
     }
     fl_link_options options = {.endpoint = endpoint,
                                .rank = rank,
+                               .incarnation = birth->incarnation,
                                .generation = 1,
                                .heartbeat_ms = run->detect_ms / 10,
                                .on_abort = on_abort,

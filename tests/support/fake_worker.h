@@ -2,7 +2,9 @@
 #ifndef FL_TESTS_SUPPORT_FAKE_WORKER_H
 #define FL_TESTS_SUPPORT_FAKE_WORKER_H
 
+#include "control/state/birth.h"
+
 /* For fl_controller_options: context is the fake_run. Returns the exit code. */
-int fake_worker_main(void *context, int rank, const char *endpoint);
+int fake_worker_main(void *context, const fl_worker_birth *birth, const char *endpoint);
 
 #endif

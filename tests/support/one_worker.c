@@ -32,7 +32,6 @@ static void describe_run(one_worker *w, const one_worker_options *o)
     w->context = (fl_worker_context){.model = o->model,
                                      .dataset = o->data,
                                      .job = &w->job,
-                                     .plan = &w->plan,
                                      .batches = &w->batches,
                                      .n_samples = o->n_samples};
 }

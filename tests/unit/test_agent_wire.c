@@ -14,7 +14,28 @@
 enum { MUTATIONS = 100000 };
 
 static const fl_agent_frame frames[] = {
-    {.type = FL_AGENT_SPAWN, .rank = 3, .incarnation = 1},
+    {.type = FL_AGENT_SPAWN,
+     .rank = 3,
+     .incarnation = 1,
+     .birth = {.rank = 3,
+               .incarnation = 1,
+               .plan = {.generation = 8,
+                        .F = 1,
+                        .K = 2,
+                        .R = 1,
+                        .M = 4,
+                        .n_layers = 5,
+                        .n_workers = 4,
+                        .first = {0, 2, 5},
+                        .rank_of = {0, 2},
+                        .departed = {[1] = true}},
+               .step = 40,
+               .cursor = {.epoch = 3, .position = 320},
+               .lr_factor = 0.25,
+               .end_step = 100,
+               .n_skipped = 2,
+               .evaluates = true,
+               .parked = {2, -1, -1, -1, -1}}},
     {.type = FL_AGENT_KILL, .rank = 1023, .incarnation = UINT32_MAX},
     {.type = FL_AGENT_LOOK, .rank = 0, .incarnation = 2},
     {.type = FL_AGENT_END},
@@ -56,7 +77,39 @@ static void test_agent_wire__brings_back_every_frame(void **state)
         assert_int_equal(back.incarnation, frames[i].incarnation);
         assert_int_equal(fl_agent_wire_put(&back, again), n);
         assert_memory_equal(again, bytes, n);
+        if (back.type == FL_AGENT_SPAWN) {
+            assert_memory_equal(&back.birth, &frames[i].birth, sizeof back.birth);
+        }
     }
+}
+
+/* Would catch: a frame that is larger than the buffers of both ends. */
+static void test_agent_wire__holds_the_largest_birth(void **state)
+{
+    (void)state;
+    static fl_agent_frame frame = {.type = FL_AGENT_SPAWN, .rank = 1, .incarnation = 1};
+    static unsigned char bytes[FL_AGENT_FRAME_MAX];
+    fl_plan *plan = &frame.birth.plan;
+    *plan = (fl_plan){.K = FL_MAX_STAGES,
+                      .R = FL_MAX_WORKERS / FL_MAX_STAGES,
+                      .M = 1,
+                      .n_layers = FL_MAX_LAYERS,
+                      .n_workers = FL_MAX_WORKERS};
+    for (int i = 0; i < FL_MAX_WORKERS; i++) {
+        plan->rank_of[i] = i;
+    }
+    for (int i = 1; i <= FL_MAX_STAGES; i++) {
+        plan->first[i] = i * FL_MAX_LAYERS / FL_MAX_STAGES;
+    }
+    fl_agent_frame back;
+    assert_int_equal(fl_agent_wire_get(bytes, fl_agent_wire_put(&frame, bytes), &back), FL_OK);
+    assert_int_equal(back.birth.plan.rank_of[FL_MAX_WORKERS - 1], FL_MAX_WORKERS - 1);
+    plan->K = plan->R = 1; /* and as many that are no members */
+    plan->first[1] = FL_MAX_LAYERS;
+    for (int i = 1; i < FL_MAX_WORKERS; i++) {
+        plan->departed[i] = true;
+    }
+    assert_int_equal(fl_agent_wire_get(bytes, fl_agent_wire_put(&frame, bytes), &back), FL_OK);
 }
 
 static void test_agent_wire__refuses_every_cut_and_every_extra_byte(void **state)
@@ -127,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_agent_wire__brings_back_every_frame),
+        cmocka_unit_test(test_agent_wire__holds_the_largest_birth),
         cmocka_unit_test(test_agent_wire__refuses_every_cut_and_every_extra_byte),
         cmocka_unit_test(test_agent_wire__refuses_what_is_out_of_range),
         cmocka_unit_test(test_agent_wire__takes_nothing_amiss_from_mutations),

@@ -63,6 +63,7 @@ static int open_rig(void **state)
     bind_head(r);
     fl_link_options options = {.endpoint = r->endpoint,
                                .rank = 5,
+                               .incarnation = 2,
                                .generation = 1,
                                .heartbeat_ms = 50,
                                .on_abort = on_abort,
@@ -105,8 +106,8 @@ static void receive_part(rig *r)
     size_t size = sizeof more;
     zmq_getsockopt(r->socket, ZMQ_RCVMORE, &more, &size);
     if (!more) {
-        assert_int_equal(zmq_recv(r->socket, identity, sizeof identity, 0), 8);
-        assert_memory_equal(identity, "worker-5", 8);
+        assert_int_equal(zmq_recv(r->socket, identity, sizeof identity, 0), 10);
+        assert_memory_equal(identity, "worker-5.2", 10);
         assert_int_equal(zmq_recv(r->socket, topic, sizeof topic, 0), 4);
         assert_memory_equal(topic, "link", 4);
     }
@@ -141,7 +142,7 @@ static fl_wire_message expect(rig *r, fl_wire_type type)
 
 static void send_bytes(rig *r, const char *topic, const void *bytes, size_t n)
 {
-    assert_true(zmq_send(r->socket, "worker-5", 8, ZMQ_SNDMORE) >= 0);
+    assert_true(zmq_send(r->socket, "worker-5.2", 10, ZMQ_SNDMORE) >= 0);
     assert_true(zmq_send(r->socket, topic, strlen(topic), ZMQ_SNDMORE) >= 0);
     assert_true(zmq_send(r->socket, bytes, n, 0) >= 0);
 }
