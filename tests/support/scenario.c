@@ -4,8 +4,10 @@
 #include "device/failure.h"
 #include "launcher/run/resume.h"
 #include "launcher/run/run.h"
+#include "support/nap.h"
 #include "support/toy.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -87,10 +89,37 @@ void stop_this_worker(fl_worker_state *w)
     raise(SIGSTOP);
 }
 
+/* Whether the run's events from the byte `from` on name this one. */
+static bool has_event(int events, off_t from, const char *name)
+{
+    char text[4096];
+    ssize_t n;
+    while ((n = pread(events, text, sizeof text - 1, from)) > 0) {
+        text[n] = 0;
+        if (strstr(text, name) != NULL) {
+            return true;
+        }
+        if (n < (ssize_t)sizeof text - 1) {
+            return false;
+        }
+        from += n - (ssize_t)strlen(name); /* the name may lie across two parts */
+    }
+    return false;
+}
+
+/* The worker holds until the controller has asked the workers to stop: a controller that gets no
+ * processor for a while would let a short run finish. */
 void interrupt_the_run(fl_worker_state *w)
 {
-    (void)w;
-    kill(controller_here(), SIGINT);
+    int events = openat(w->c->dir_fd, "events.jsonl", O_RDONLY | O_CLOEXEC);
+    off_t from = lseek(events, 0, SEEK_END);
+    if (events < 0 || from < 0 || kill(controller_here(), SIGINT) != 0) {
+        abort(); /* in a worker: the run fails, and the test with it */
+    }
+    while (!has_event(events, from, "\"run.stopping\"")) {
+        nap(1000);
+    }
+    close(events);
 }
 
 void kill_the_controller(fl_worker_state *w)
