@@ -5,18 +5,33 @@ set -uo pipefail
 cd "$1" || exit 1
 build=$2
 . tests/house/rooms.sh
+objects=$(mktemp)
+trap 'rm -f "$objects"' EXIT
 
 # One line for each symbol of each object file: "place kind symbol", kind U for undefined.
 symbols() {
-    local object source place
+    local object source folder
+    declare -A rooms
     while read -r object; do
         source=${object#*.dir/}
         source=${source%.o}
         [ -e "$source" ] || continue # left over from a file that was moved
-        place=$(place_of "$source")
-        [ -n "$place" ] || echo "- - $source"
-        nm "$object" 2>/dev/null | awk -v place="$place" '{ print place, $(NF - 1), $NF }'
-    done < <(find "$build"/CMakeFiles/frostline*.dir -name '*.o')
+        folder=${source%/*}
+        [ -n "${rooms[$folder]+known}" ] || rooms[$folder]=$(place_of "$source")
+        [ -n "${rooms[$folder]}" ] || echo "- - $source"
+        echo "place $object ${rooms[$folder]}"
+    done < <(find "$build"/CMakeFiles/frostline*.dir -name '*.o') | awk -v objects="$objects" '
+        $1 == "-" { print; next }
+        { place[$2] = $3; print $2 >objects }
+        END {
+            close(objects)
+            command = "xargs nm -A <" objects
+            while ((command | getline) > 0) {
+                object = $1
+                sub(/:[^:]*$/, "", object)
+                print place[object], $(NF - 1), $NF
+            }
+        }'
 }
 
 {

@@ -13,6 +13,8 @@ fail() {
 
 . tests/house/rooms.sh
 
+# Looked up once for each folder.
+declare -A rooms below
 n_includes=0
 while IFS=: read -r file line include; do
     n_includes=$((n_includes + 1))
@@ -22,9 +24,12 @@ while IFS=: read -r file line include; do
         fail "$file:$line: \"$path\" is not written from the root of the tree"
         continue
     fi
-    from=$(place_of "$file")
-    to=$(place_of "$path")
-    allowed=" $(allowed_of "$from") "
+    [ -n "${rooms[${file%/*}]+known}" ] || rooms[${file%/*}]=$(place_of "$file")
+    [ -n "${rooms[${path%/*}]+known}" ] || rooms[${path%/*}]=$(place_of "$path")
+    from=${rooms[${file%/*}]}
+    to=${rooms[${path%/*}]}
+    [ -n "${below[$from.]+known}" ] || below[$from.]=" $(allowed_of "$from") "
+    allowed=${below[$from.]}
     [ -n "$from" ] || fail "$file: its room is not in the order that this test knows"
     [[ -n $to && ($allowed == *" $to "* || $allowed == *" ${to%%/*} "*) ]] ||
         fail "$file:$line: ${from:-it} must not include \"$path\" (allowed:$allowed)"
