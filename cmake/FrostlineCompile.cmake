@@ -55,8 +55,8 @@ endfunction()
 
 # fl_isa(name flags...): the sources of device/cpu/isa once more, for one instruction set that the
 # device chooses at run time. They are written with vector types, so they are optimized always: a
-# debug build would spend its time there. The fuzz targets never compute, and a sanitizer's checks
-# in unrolled loops take the compiler minutes.
+# debug build would spend its time there. A sanitizer's checks in unrolled loops take clang minutes,
+# and the fuzz targets never compute.
 function(fl_isa name)
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/device/cpu/isa/*.c")
   add_library(frostline_isa_${name} OBJECT ${sources})
