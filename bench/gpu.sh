@@ -6,9 +6,10 @@
 #   TEXT, TOKENIZER  a text of a few MB and GPT-2's tokenizer, as the first lines of
 #                    configs/gpt2-shakespeare.yaml get them; without them, GPT-2 is left out
 #   LLMC             a folder with llm.c's source; it is built there. Without it, llm.c is left out
-#   PRECISION        fp32 (default), tf32 or bf16
+#   PRECISION        bf16 (default), tf32 or fp32, of all programs; llm.c is built for it
 #   PEAK             the GPU's TFLOPS without sparsity, as 989 of an H100 in bf16: adds the MFU
-#   TRIAL=cpu        a trial of this script: small models on this machine's processors
+#   TRIAL=cpu        a trial of this script: small models on this machine's processors, without
+#                    llm.c; in fp32 unless PRECISION is bf16
 # It prints a table; the rates of all rounds are in build/bench/gpu.rates. A part that fails is named,
 # and the exit code is 1.
 set -euo pipefail
@@ -23,10 +24,19 @@ steps=${3:-30} # of Frostline and llm.c ten more, which do not count
 text=${TEXT:-shakespeare/input.txt}
 tokenizer=${TOKENIZER:-shakespeare/gpt2}
 llmc=${LLMC:-}
-precision=${PRECISION:-fp32}
+precision=${PRECISION:-bf16}
 rates=$out_dir/gpu.rates
 failed=0
 
+case $precision in
+bf16) llmc_build=BF16 llmc_tf32=0 ;;
+tf32) llmc_build=FP32 llmc_tf32=1 ;;
+fp32) llmc_build=FP32 llmc_tf32=0 ;;
+*)
+    echo "$0: PRECISION: found '$precision', allowed: bf16, tf32 or fp32" >&2
+    exit 2
+    ;;
+esac
 if ! "$python" -c 'import torch, safetensors' 2>/dev/null; then
     echo "$0: $python has no torch and safetensors; see the first lines of $0" >&2
     exit 2
@@ -52,8 +62,12 @@ cpu)
     shape=(--set model.blocks=2 --set model.dim=32 --set model.heads=2)
     small=(--tiny)
     llmc=
-    precision=fp32
-    peer+=(--device cpu --tiny --eager --precision fp32)
+    precision=${PRECISION:-fp32}
+    if [ "$precision" = tf32 ]; then
+        echo "$0: PRECISION: found 'tf32', allowed with TRIAL=cpu: fp32 or bf16" >&2
+        exit 2
+    fi
+    peer+=(--device cpu --tiny --eager --precision "$precision")
     ;;
 *)
     echo "$0: TRIAL: found '$TRIAL', allowed: cpu" >&2
@@ -96,11 +110,11 @@ pytorch_rate() {
     "$python" bench/peer_gpu.py train --model "$1" --batch "${batch[$1]}" "${peer[@]}"
 }
 
-# The median of llm.c's own rates but the first ten. It trains in bf16 unless it is built otherwise.
+# The median of llm.c's own rates but the first ten.
 llmc_rate() {
     local log=$out_dir/llmc.log
     if ! "$llmc/train_gpt2cu" -i "$data/tokens.bin" -j "$data/tokens.bin" -e d12 -b "${batch[gpt2]}" \
-        -t "$tokens" -d $((batch[gpt2] * tokens)) -x $((steps + 10)) -v 0 -s 0 -h 0 >"$log" 2>&1; then
+        -t "$tokens" -d $((batch[gpt2] * tokens)) -x $((steps + 10)) -v 0 -s 0 -h 0 -f $llmc_tf32 >"$log" 2>&1; then
         tail -n 3 "$log" >&2
         return 1
     fi
@@ -131,7 +145,7 @@ mkdir -p "$data"
 [ -f "$data/bert/vocab.txt" ] || "$python" bench/peer_gpu.py bert "$data/bert" "${small[@]}"
 if [ -n "$llmc" ]; then
     [ -f "$data/tokens.bin" ] || "$python" bench/peer_gpu.py tokens "$data/tokens.bin" 4000000
-    if ! make -C "$llmc" train_gpt2cu >"$out_dir/llmc-build.log" 2>&1; then
+    if ! make -C "$llmc" -B train_gpt2cu PRECISION=$llmc_build >"$out_dir/llmc-build.log" 2>&1; then
         echo "$0: llm.c was not built; see $out_dir/llmc-build.log" >&2
         failed=1
         llmc=
