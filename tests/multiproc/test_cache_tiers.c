@@ -98,11 +98,21 @@ static use train(scenario *s, const double *want)
     return use_of(s);
 }
 
+/* Where the tests run on a GPU, these on the asynchronous test device have run before. */
+static void leave_to_the_cpu(void)
+{
+    if (on_gpu()) {
+        print_message("skipped: it needs no GPU\n");
+        skip();
+    }
+}
+
 /* ---- the same losses ---- */
 
 static void test_cache_tiers__change_no_loss(void **state)
 {
     (void)state;
+    leave_to_the_cpu();
     static const struct {
         const char *name;
         const char *sets[7];
@@ -137,6 +147,7 @@ static void test_cache_tiers__change_no_loss(void **state)
 static void test_cache_tiers__give_what_a_store_that_rounds_would_give(void **state)
 {
     (void)state;
+    leave_to_the_cpu();
     scenario plain = run_of("rounded", "async-test", JOB_SETS("cache.dtype", "bf16"));
     scenario tiers =
         run_of("rounded-tiers", "async-test",
@@ -177,6 +188,7 @@ static void refuse_pinned_memory(fl_worker_state *w)
 static void test_cache_tiers__are_done_without(void **state)
 {
     (void)state;
+    leave_to_the_cpu();
     scenario plain = run_of("without", "async-test", NULL);
     scenario s =
         run_of("refused", "async-test", JOB_SETS("cache.pinned", "1MiB", "cache.device", "8KiB"));

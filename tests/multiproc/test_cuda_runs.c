@@ -171,11 +171,25 @@ static void write_job(const char *name, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Run root/NAME.yaml on both, and compare each of its n_steps losses. */
+enum { STEPS_MAX = 32 };
+
+/* The gradient norms of a run: of all parameters of a whole model. */
+static void read_norms(const char *dir, int n_steps, double *norm)
+{
+    json_t *steps = lines_with(dir, "steps.jsonl", "");
+    assert_int_equal(length(steps), n_steps);
+    for (int i = 0; i < n_steps; i++) {
+        norm[i] = json_number_value(json_object_get(json_array_get(steps, (size_t)i), "grad_norm"));
+        assert_true(norm[i] > 0.0);
+    }
+    json_decref(steps);
+}
+
+/* Run root/NAME.yaml on both, and compare the loss and the gradient norm of each of its n_steps
+ * steps. */
 static void fine_tune(const char *name, int n_steps)
 {
-    enum { STEPS_MAX = 32 };
-    double loss[2][STEPS_MAX];
+    double loss[2][STEPS_MAX], norm[2][STEPS_MAX];
     static const char *const kinds[] = {"cpu", "cuda"};
     assert_in_range(n_steps, 2, STEPS_MAX);
     for (int i = 0; i < 2; i++) {
@@ -184,12 +198,15 @@ static void fine_tune(const char *name, int n_steps)
                     kinds[i], kinds[i]);
         snprintf(dir, sizeof dir, "%s/%s-%s", root, name, kinds[i]);
         assert_int_equal(fl_toy_losses(dir, loss[i], STEPS_MAX), n_steps);
+        read_norms(dir, n_steps, norm[i]);
     }
     double worst = worst_difference(loss[1], loss[0], 0, n_steps);
-    print_message("%s: %d steps from %.6f to %.6f; worst %.2e\n", name, n_steps, loss[0][0],
-                  loss[0][n_steps - 1], worst);
-    if (!(worst <= TOLERANCE)) {
-        fail_msg("%s: a loss differs from the CPU's by %.3g", name, worst);
+    double of_norms = worst_difference(norm[1], norm[0], 0, n_steps);
+    print_message("%s: %d steps from %.6f to %.6f; worst %.2e, of gradients %.2e\n", name, n_steps,
+                  loss[0][0], loss[0][n_steps - 1], worst, of_norms);
+    if (!(worst <= TOLERANCE && of_norms <= TOLERANCE)) {
+        fail_msg("%s: a loss differs from the CPU's by %.3g, a gradient norm by %.3g", name, worst,
+                 of_norms);
     }
 }
 
