@@ -53,7 +53,7 @@ static fl_status take_beside(const fl__cuda *c, size_t size_bytes, size_t hole, 
     return fl__cuda_status(c, "memory_take", code);
 }
 
-static fl_status take_piece(fl__cuda *c, size_t size_bytes, void **out)
+fl_status fl__cuda_piece_take(fl__cuda *c, size_t size_bytes, void **out)
 {
     pthread_mutex_lock(&c->lock);
     fl_status status = fl__cuda_arena_take(&c->arena, size_bytes, out);
@@ -64,7 +64,7 @@ static fl_status take_piece(fl__cuda *c, size_t size_bytes, void **out)
 
 /* Work that uses the memory may still be queued: it is waited for, as the runtime does that when
  * memory is given back to it. */
-static void give_piece(fl__cuda *c, void *memory)
+void fl__cuda_piece_give(fl__cuda *c, void *memory)
 {
     (void)c->plugin->choose_device(c->number);
     (void)c->plugin->device_wait();
@@ -81,11 +81,11 @@ fl_status fl__cuda_memory_take(fl_device *d, size_t size_bytes, void **out)
 {
     fl__cuda *c = fl__cuda_of(d);
     void *memory = NULL;
-    FL_TRY(take_piece(c, size_bytes, &memory));
+    FL_TRY(fl__cuda_piece_take(c, size_bytes, &memory));
     fl_status status = fl__cuda_fill_zero(d, NULL, memory, size_bytes);
     status = status == FL_OK ? fl__cuda_sync(d, NULL) : status;
     if (status != FL_OK) {
-        give_piece(c, memory);
+        fl__cuda_piece_give(c, memory);
         return status;
     }
     *out = memory;
@@ -95,7 +95,7 @@ fl_status fl__cuda_memory_take(fl_device *d, size_t size_bytes, void **out)
 void fl__cuda_memory_give(fl_device *d, void *memory, size_t size_bytes)
 {
     (void)size_bytes;
-    give_piece(fl__cuda_of(d), memory);
+    fl__cuda_piece_give(fl__cuda_of(d), memory);
 }
 
 /* ---- the rest ---- */

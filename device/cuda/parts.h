@@ -75,6 +75,11 @@ fl_status fl__cuda_enter(const fl__cuda *c) FL_MUST_CHECK;
 fl_status fl__cuda_arena_open(fl__cuda *c, size_t budget_bytes) FL_MUST_CHECK;
 void fl__cuda_arena_close(fl__cuda *c);
 
+/* A piece of the arena, or, where it has no hole for it, an allocation of the runtime's own; not
+ * cleared. Giving it back waits for all work of the device. */
+fl_status fl__cuda_piece_take(fl__cuda *c, size_t size_bytes, void **out) FL_MUST_CHECK;
+void fl__cuda_piece_give(fl__cuda *c, void *memory);
+
 fl_status fl__cuda_memory_take(fl_device *d, size_t size_bytes, void **out) FL_MUST_CHECK;
 void fl__cuda_memory_give(fl_device *d, void *memory, size_t size_bytes);
 fl_status fl__cuda_memory_share(fl_device *d, size_t size_bytes, void **out,

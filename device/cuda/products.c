@@ -29,7 +29,7 @@ static void drop_copy(fl__cuda *c, half_copy *h)
         FL__CUDA_GIVE(c, event_destroy, h->event);
     }
     if (h->memory != NULL) {
-        FL__CUDA_GIVE(c, memory_give, h->memory);
+        fl__cuda_piece_give(c, h->memory);
         atomic_fetch_sub(&c->base.workspace_bytes, h->size_bytes);
     }
     *h = (half_copy){0};
@@ -53,7 +53,7 @@ static fl_status take_copy(fl__cuda *c, const fl_weight *w, half_copy *h)
         return FL_OK;
     }
     drop_copy(c, h);
-    FL__CUDA_CALL(c, memory_take, size_bytes, &h->memory);
+    FL_TRY(fl__cuda_piece_take(c, size_bytes, &h->memory));
     h->size_bytes = size_bytes;
     atomic_fetch_add(&c->base.workspace_bytes, size_bytes);
     FL__CUDA_CALL(c, event_create, &h->event);

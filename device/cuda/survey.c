@@ -6,6 +6,14 @@
 
 #include <stdio.h>
 
+/* What a worker takes of the device beside its budget, at most: workspaces of two streams, of which
+ * cuBLASLt may ask 32 MiB each, and the last part of messages, which lie in whole 2 MiB. */
+static const size_t BESIDE_BYTES = (size_t)96 << 20;
+
+/* Of a process that uses the device: kernels, stacks, the driver's own. The process that looks has
+ * one of its own while it does, so the first worker's is not in the free memory any more. */
+static const size_t CONTEXT_BYTES = (size_t)512 << 20;
+
 /* "CUDA device 0 (NVIDIA H100 80GB HBM3, compute capability 9.0)"; the name may be unknown. */
 static const char *describe(int number, const fl_cuda_facts *facts, char text[384])
 {
@@ -49,16 +57,18 @@ static fl_status check_memory(const char *device, const fl_cuda_facts *facts, in
                               size_t budget_bytes)
 {
     char free_text[FL_SIZE_TEXT_MAX], all[FL_SIZE_TEXT_MAX], each[FL_SIZE_TEXT_MAX];
-    char workers[FL_COUNT_BYTES];
-    if (budget_bytes <= facts->free_bytes / (size_t)n_workers) {
+    char workers[FL_COUNT_BYTES], beside[FL_SIZE_TEXT_MAX];
+    size_t n = (size_t)n_workers, besides = n * BESIDE_BYTES + (n - 1) * CONTEXT_BYTES;
+    if (besides <= facts->free_bytes && budget_bytes <= (facts->free_bytes - besides) / n) {
         return FL_OK;
     }
-    return fl_fail_field(FL_ENOTSUP, FL_FIELDS("devices.memory", "devices.count"),
-                         "%s of %s each, but %s of %s are free on %s",
-                         fl_count(n_workers, "worker", workers),
-                         fl_size_text((double)budget_bytes, each),
-                         fl_size_text((double)facts->free_bytes, free_text),
-                         fl_size_text((double)facts->memory_bytes, all), device);
+    return fl_fail_field(
+        FL_ENOTSUP, FL_FIELDS("devices.memory", "devices.count"),
+        "%s of %s each, and %s for their workspaces and processes, but %s of %s "
+        "are free on %s",
+        fl_count(n_workers, "worker", workers), fl_size_text((double)budget_bytes, each),
+        fl_size_text((double)besides, beside), fl_size_text((double)facts->free_bytes, free_text),
+        fl_size_text((double)facts->memory_bytes, all), device);
 }
 
 /* n_workers: those that would use this device */

@@ -38,9 +38,10 @@ static fl_status plan_memory(const fl_generation_options *o, fl_generation *m)
     return status;
 }
 
+/* What the device does not count as used. */
 static int64_t outside_bytes(const fl_stage_memory *m)
 {
-    return m->channel_bytes + m->loader_bytes;
+    return m->channel_bytes + m->loader_bytes + m->copies_bytes;
 }
 
 /* Whether both members fit into the device, or at least one at a time. A problem found later than

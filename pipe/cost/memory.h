@@ -17,6 +17,7 @@ typedef struct fl_stage_memory {
     int64_t channel_bytes; /* send and receive buffers, host memory, as sockets need them */
     int64_t loader_bytes;  /* samples or cached activations read ahead, host memory */
     int64_t tables_bytes;  /* what kernels know of micro-batches; 0: in host memory */
+    int64_t copies_bytes;  /* bf16 copies of weights, on a GPU */
     int64_t window_bytes;  /* cached rows of a micro-batch, on a device with memory of its own */
     int64_t tier_bytes;    /* cache.device */
     int64_t total_bytes;   /* all of it, with every slot */

@@ -64,6 +64,13 @@ static void count_cache(const layers *l, int64_t n, const fl_job *job, const fl_
     out->tier_bytes = used ? job->cache.device_bytes : 0;
 }
 
+/* A GPU's products in bf16 read bf16 copies of weights and biases. */
+static int64_t copies_bytes(const layers *l, const fl_job *job)
+{
+    bool copied = job->devices.kind == FL_DEVICE_CUDA && job->train.precision == FL_PRECISION_BF16;
+    return copied ? (int64_t)fl_dtype_size(FL_BF16) * l->n_weights : 0;
+}
+
 /* n: how many units of samples a micro-batch has. */
 static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stage_place *place,
                     fl_stage_memory *out)
@@ -85,13 +92,14 @@ static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stag
     out->channel_bytes = below * in + above * n * l->out_bytes;
     out->loader_bytes = is_first ? ahead_bytes(l, n, job, place->M) : 0;
     out->tables_bytes = tables_bytes(l, n, job, place, out->n_slots);
+    out->copies_bytes = copies_bytes(l, job);
     count_cache(l, n, job, place, out);
     out->in_bytes = in;
     out->out_bytes = n * l->out_bytes;
     out->grad_bytes = boundary;
     out->total_bytes = out->params_bytes + out->n_slots * out->slot_bytes + out->scratch_bytes +
                        out->channel_bytes + out->loader_bytes + out->tables_bytes +
-                       out->window_bytes + out->tier_bytes;
+                       out->copies_bytes + out->window_bytes + out->tier_bytes;
 }
 
 fl_stage_place fl_plan_stage(const fl_plan *plan, int stage)

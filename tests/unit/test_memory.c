@@ -582,9 +582,43 @@ static void test_memory__table_agrees_with_the_walk(void **state)
     fl_model_destroy(&model);
 }
 
+/* What a stage takes on a GPU alone. Would catch: copies or the cache's memory that a plan forgets,
+ * so that a run ends when they do not fit. */
+static void test_memory__counts_what_only_a_gpu_holds(void **state)
+{
+    (void)state;
+    fl_model *model = vit(0.0f);
+    fl_job job = adamw_job();
+    fl_layer_memory m[16];
+    fl_stage_memory cpu, gpu;
+    int n_layers = fl_model_n_layers(model), n_frozen = fl_frozen_layers(model, 1);
+    const fl_stage_place whole = {FL_1F1B, 1, 1, 0, 0, n_layers};
+    assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, 3, m), FL_OK);
+    job.cache.policy = FL_CACHE_AUTO;
+    job.cache.device_bytes = 12345;
+    job.train.precision = FL_PRECISION_BF16;
+    fl_memory_stage(model, &job, m, n_frozen, &whole, &cpu);
+    assert_int_equal(cpu.copies_bytes + cpu.window_bytes + cpu.tier_bytes, 0);
+    job.devices.kind = FL_DEVICE_CUDA;
+    fl_memory_stage(model, &job, m, n_frozen, &whole, &gpu);
+    assert_int_equal(gpu.copies_bytes, 2 * fl_layout_count(model, 0, n_layers));
+    assert_int_equal(gpu.window_bytes, m[n_frozen - 1].out_bytes);
+    assert_int_equal(gpu.tier_bytes, 12345);
+    assert_int_equal(gpu.total_bytes - gpu.tables_bytes,
+                     cpu.total_bytes + gpu.copies_bytes + gpu.window_bytes + gpu.tier_bytes);
+    fl_memory_stage(model, &job, m, 0, &whole, &gpu); /* nothing is frozen, nothing cached */
+    assert_int_equal(gpu.window_bytes + gpu.tier_bytes, 0);
+    job.train.precision = FL_PRECISION_TF32;
+    job.cache.policy = FL_CACHE_OFF;
+    fl_memory_stage(model, &job, m, n_frozen, &whole, &gpu);
+    assert_int_equal(gpu.copies_bytes + gpu.window_bytes + gpu.tier_bytes, 0);
+    fl_model_destroy(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory__counts_what_only_a_gpu_holds),
         cmocka_unit_test(test_memory__dry_run_counts_what_a_real_run_takes),
         cmocka_unit_test(test_memory__n_samples_take_at_most_n_times_one),
         cmocka_unit_test(test_memory__a_layers_failure_comes_with_its_place),
