@@ -101,6 +101,12 @@ int64_t fl_sampler_steps_per_epoch(int64_t n_samples, int64_t batch)
     return n_samples / batch + (n_samples % batch != 0);
 }
 
+fl_cursor fl_sampler_after(int64_t n_samples, int64_t batch, int64_t steps)
+{
+    int64_t n = fl_sampler_steps_per_epoch(n_samples, batch);
+    return (fl_cursor){.epoch = steps / n, .position = steps % n * batch};
+}
+
 void fl_sampler_next(uint64_t seed, int64_t n_samples, int64_t batch, fl_cursor *cursor,
                      int64_t *ids, int64_t *n)
 {

@@ -39,6 +39,9 @@ int64_t fl_sampler_batch(const fl_job *job);
 /* Steps of one epoch: the last batch is smaller when batch does not divide n_samples. */
 int64_t fl_sampler_steps_per_epoch(int64_t n_samples, int64_t batch);
 
+/* The position after `steps` steps of a run. */
+fl_cursor fl_sampler_after(int64_t n_samples, int64_t batch, int64_t steps);
+
 /* The global batch at the cursor: ids [batch] out, *n out; *cursor moves past it (into the next
  * epoch after the last). */
 void fl_sampler_next(uint64_t seed, int64_t n_samples, int64_t batch, fl_cursor *cursor,

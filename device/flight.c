@@ -152,6 +152,14 @@ void fl_flight_leave(void)
     end_change(t);
 }
 
+void fl_flight_unwind(void)
+{
+    while (here.track != NULL && here.depth > 0) {
+        fl_flight_leave();
+    }
+    here.micro_batch = -1;
+}
+
 void fl_flight_micro_batch(int micro_batch)
 {
     here.micro_batch = micro_batch;

@@ -118,6 +118,9 @@ const char *fl_flight_category_text(fl_flight_category category);
 void fl_flight_enter(fl_flight_kind kind, int peer, int item, int64_t bytes);
 void fl_flight_leave(void);
 
+/* Leave every operation that this thread is in: after a failure that the thread survives. */
+void fl_flight_unwind(void);
+
 /* The step and micro-batch of this thread's operations from now on; micro_batch -1: none. */
 void fl_flight_micro_batch(int micro_batch);
 void fl_flight_generation(uint32_t generation);

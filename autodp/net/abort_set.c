@@ -12,7 +12,7 @@ static fl_status find_reason(const fl_abort_set *set, uint32_t generation)
             return set->aborted[i].why;
         }
     }
-    return set->all;
+    return set->all != FL_OK ? set->all : generation <= set->until ? set->up_to_it : FL_OK;
 }
 
 static fl_status fail_aborted(uint32_t generation, fl_status why)
@@ -76,6 +76,20 @@ void fl_abort_set_abort_all(fl_abort_set *set, fl_status why)
     set->all = set->all == FL_OK ? why : set->all;
     for (fl_abortable *a = set->first; a != NULL; a = a->next) {
         a->abort(a->self, why);
+    }
+    pthread_mutex_unlock(&set->lock);
+}
+
+void fl_abort_set_abort_until(fl_abort_set *set, uint32_t until, fl_status why)
+{
+    assert(why != FL_OK);
+    pthread_mutex_lock(&set->lock);
+    set->until = until > set->until ? until : set->until;
+    set->up_to_it = set->up_to_it == FL_OK ? why : set->up_to_it;
+    for (fl_abortable *a = set->first; a != NULL; a = a->next) {
+        if (a->generation <= until) {
+            a->abort(a->self, why);
+        }
     }
     pthread_mutex_unlock(&set->lock);
 }

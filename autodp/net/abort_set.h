@@ -33,7 +33,9 @@ enum { FL_ABORT_SET_MEMORY = 8 };
 typedef struct fl_abort_set {
     pthread_mutex_t lock;
     fl_abortable *first;
-    fl_status all; /* why everything was aborted; FL_OK: it was not */
+    fl_status all;      /* why everything was aborted; FL_OK: it was not */
+    uint32_t until;     /* the newest generation of those that were aborted together, */
+    fl_status up_to_it; /* and why; FL_OK: none were */
     struct {
         uint32_t generation;
         fl_status why; /* FL_OK: unused */
@@ -61,6 +63,9 @@ void fl_abort_set_remove(fl_abort_set *set, fl_abortable *abortable);
  * generation number is used once. why: not FL_OK. */
 void fl_abort_set_abort(fl_abort_set *set, uint32_t generation, fl_status why);
 void fl_abort_set_abort_all(fl_abort_set *set, fl_status why);
+
+/* The same for every generation up to `until`: younger ones can still be opened. */
+void fl_abort_set_abort_until(fl_abort_set *set, uint32_t until, fl_status why);
 
 /* FL_OK, or why the generation was aborted: for waits that do not use a net. */
 fl_status fl_abort_set_check(fl_abort_set *set, uint32_t generation) FL_MUST_CHECK;

@@ -105,7 +105,7 @@ void fl__checkpoints_look_at_schedule(fl_checkpoints *c, bool paused, int64_t no
 {
     bool wanted = c->again || c->ticket_wanted >= c->ticket;
     c->last_us = c->last_us == 0 ? now_us : c->last_us; /* the run has just begun to train */
-    if (is_ending(c) || c->keep_step > 0 || c->elastic->transition.state == FL_ELASTIC_COMMITTING ||
+    if (is_ending(c) || c->keep_step > 0 || fl_elastic_is_switching(c->elastic) ||
         (c->n_switched > 0 && c->elastic->transition.state != FL_ELASTIC_IDLE)) {
         return;
     }

@@ -108,6 +108,10 @@ void fl_checkpoints_watch(fl_checkpoints *checkpoints, bool paused, int64_t now_
  * for the disk, at most fault.deadline for each of them, and until the user is hurried. */
 void fl_checkpoints_finish(fl_checkpoints *checkpoints);
 
+/* A worker was lost, and the others regroup: a checkpoint that they have not finished is given up,
+ * and asked for again. */
+void fl_checkpoints_interrupt(fl_checkpoints *checkpoints, const char *why);
+
 /* The workers wait after `step` steps, whose evaluation is the best so far: ask them for a
  * checkpoint. False if an older one is still being written: call it again. */
 bool fl_checkpoints_keep(fl_checkpoints *checkpoints, int64_t step, int64_t now_us);

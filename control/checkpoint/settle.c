@@ -257,7 +257,19 @@ void fl__checkpoints_finish_commit(fl_checkpoints *c)
     fl_free(settled);
 }
 
-/* ---- a checkpoint that is stuck ---- */
+/* ---- a checkpoint that cannot be finished ---- */
+
+void fl_checkpoints_interrupt(fl_checkpoints *c, const char *why)
+{
+    int64_t now_us = fl_now_us();
+    while (c->n_open > 0 && !fl__checkpoints_is_complete(c, c->open[0], now_us)) {
+        c->dropped_step = c->open[0]->step;
+        fl__checkpoints_fail_open(c, why);
+        c->asked = false;
+    }
+    c->again = c->again || c->asked;
+    c->asked = false;
+}
 
 static const char *name_awaited(const fl_checkpoints *c, int64_t now_us, char *text, size_t size)
 {

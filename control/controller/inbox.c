@@ -79,8 +79,12 @@ static bool is_stale(const fl_controller *controller, const fl_wire_message *fra
     /* This worker may have switched to the new generation while another's last reports of the old
      * generation are still in the queue. Only when they have arrived can a worker be ready for the
      * generation after. */
-    return bears_one && frame->generation != controller->elastic.plan.generation &&
-           frame->generation != controller->elastic.generation_before;
+    bool known = frame->generation == controller->elastic.plan.generation ||
+                 frame->generation == controller->elastic.generation_before;
+    /* After a loss, others send again what a lost leader may not have sent. */
+    bool again = controller->recovery.state == FL_RECOVERY_COLLECTING &&
+                 frame->generation < controller->elastic.plan.generation;
+    return bears_one && !known && !again;
 }
 
 void fl_inbox_end_epoch(fl_controller *controller)
@@ -112,6 +116,9 @@ static void count_step(fl_controller *controller, const fl_step_record *record)
         fl_decide_norms(&controller->elastic, &record->norms);
     }
     if (fl_run_stats_step(&controller->stats, &record->report, record->at_us)) {
+        for (const fl_step_share *s = record->shares; s != NULL; s = s->next) {
+            fl_run_ledger_add(&controller->ledger, record->step, s);
+        }
         fl_runfiles_step(&controller->log.files, &controller->stats.metrics, &record->report);
         fl_checkpoints_counted(&controller->checkpoints);
         if (controller->stats.steps == controller->stats.n_steps) {
@@ -133,7 +140,7 @@ void fl_inbox_drain_reports(fl_controller *controller)
             fl_callbacks_evaluation(controller, &record->eval);
             fl_stop_answer_judged(controller, &record->eval);
         }
-        fl_free(record);
+        fl_step_record_free(&record);
         if (fl_run_stats_epoch_over(&controller->stats, false)) {
             fl_inbox_end_epoch(controller);
         }
@@ -188,6 +195,12 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         check_kept(controller, worker, frame,
                    fl_step_order_norms(&controller->reports, &frame->norms));
         break;
+    case FL_WIRE_LEDGER:
+        check_kept(controller, worker, frame, fl_step_order_share(&controller->reports, frame));
+        break;
+    case FL_WIRE_BROKEN:
+        fl_recovery_broken(controller, worker, &frame->broken);
+        break;
     case FL_WIRE_SETTING_DONE:
         fl_ctl_setting_done(controller->ctl, &frame->setting_done);
         break;
@@ -227,9 +240,6 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         }
         check_kept(controller, worker, frame,
                    fl_step_order_eval(&controller->reports, &frame->eval));
-        break;
-    case FL_WIRE_LEDGER:
-        fl_run_ledger_add(&controller->ledger, frame);
         break;
     case FL_WIRE_FAILED:
         worker->failed_us = fl_now_us();
@@ -295,6 +305,9 @@ static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_pa
     const void *from = zmq_msg_data(&parts[0]);
     size_t from_bytes = zmq_msg_size(&parts[0]);
     int rank = rank_of(controller, (const char *)from, from_bytes);
+    if (rank >= 0 && controller->workers[rank].lost) {
+        return; /* what it had not reported when it was lost, others have reported */
+    }
     if (n_parts > n_kept) {
         fl_log(FL_LOG_WARN, "dropped a message of %d parts, %d are allowed", n_parts, n_kept);
     } else if (n_parts == 3 && is_topic(&parts[1], "store")) {

@@ -8,6 +8,7 @@
 #include "control/controller/callbacks.h"
 #include "control/controller/inbox.h"
 #include "control/controller/pass.h"
+#include "control/controller/recovery.h"
 #include "control/controller/run.h"
 #include "control/controller/run_ledger.h"
 #include "control/controller/shutdown.h"
@@ -32,6 +33,7 @@ struct fl_controller {
     fl_run_view view;   /* what reports read */
     fl_signals signals;
     fl_shutdown shutdown;
+    fl_recovery recovery;
     fl_router router;
     fl_store *store;
     int n_workers;

@@ -5,18 +5,13 @@
 #include "device/log.h"
 #include "device/plural.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
 fl_status fl_run_ledger_open(fl_run_ledger *ledger, const fl_controller_options *options)
 {
     const fl_job *job = options->job;
-    size_t n = (size_t)fl_sampler_batch(job);
-    *ledger = (fl_run_ledger){.dir_fd = options->dir_fd, .ids_capacity = n};
-    /* Memory for the records of a step: allocated here, so that recording cannot fail for lack of
-     * it. */
-    FL_TRY(fl_alloc_array(n, sizeof *ledger->ids, (void **)&ledger->ids));
+    *ledger = (fl_run_ledger){.dir_fd = options->dir_fd};
     if (options->resume == NULL) {
         return fl_ledger_create(options->dir_fd, options->n_samples, job->train.seed,
                                 &ledger->ledger);
@@ -32,28 +27,14 @@ void fl_run_ledger_close(fl_run_ledger *ledger)
 {
     fl_status closed = fl_ledger_close(&ledger->ledger); /* record.c reports a failure */
     (void)closed;
-    fl_free(ledger->ids);
-    ledger->ids = NULL;
 }
 
-void fl_run_ledger_add(fl_run_ledger *ledger, const fl_wire_message *message)
+void fl_run_ledger_add(fl_run_ledger *ledger, int64_t step, const fl_step_share *share)
 {
-    const fl_wire_ledger *l = &message->ledger;
-    if (l->n > ledger->ids_capacity) {
-        void *larger = ledger->ids;
-        if (fl_realloc(&larger, 0, (size_t)l->n * sizeof *ledger->ids) != FL_OK) {
-            fl_ledger_give_up(ledger->ledger, l->step, ENOMEM);
-            return;
-        }
-        ledger->ids = (int64_t *)larger;
-        ledger->ids_capacity = l->n;
-    }
-    fl_wire_ids(message, ledger->ids);
-    fl_status status = fl_ledger_add(ledger->ledger, l->epoch, l->step, message->generation,
-                                     l->replica, ledger->ids, l->n);
+    fl_status status = fl_ledger_add(ledger->ledger, share->epoch, step, share->generation,
+                                     share->replica, share->ids, share->n);
     if (status == FL_EINVAL) { /* any other failure is the ledger's: see control/events/record.c */
-        fl_log(FL_LOG_ERROR, "dropped a ledger record from worker %d: %s", message->rank,
-               fl_errmsg());
+        fl_log(FL_LOG_ERROR, "dropped a ledger record: %s", fl_errmsg());
     }
 }
 

@@ -3,14 +3,12 @@
 #define FL_CONTROL_CONTROLLER_RUN_LEDGER_H
 
 #include "autodp/ledger.h"
-#include "control/link/wire.h"
+#include "control/link/step_order.h"
 #include "control/state/options.h"
 
 typedef struct fl_run_ledger {
     int dir_fd; /* of the run directory; borrowed */
     fl_ledger *ledger;
-    int64_t *ids; /* [ids_capacity] of the record being written */
-    size_t ids_capacity;
     char text[256]; /* what the ledger proves, as a sentence; "" if nothing */
 } fl_run_ledger;
 
@@ -18,9 +16,8 @@ fl_status fl_run_ledger_open(fl_run_ledger *ledger,
                              const fl_controller_options *options) FL_MUST_CHECK;
 void fl_run_ledger_close(fl_run_ledger *ledger);
 
-/* Record which samples a replica used in a step, as a worker reported them. A record that cannot be
- * written is logged. */
-void fl_run_ledger_add(fl_run_ledger *ledger, const fl_wire_message *message);
+/* Record which samples a replica used in a step. A record that cannot be written is logged. */
+void fl_run_ledger_add(fl_run_ledger *ledger, int64_t step, const fl_step_share *share);
 
 /* Write no end record, because records may be missing, or the file was deleted: the ledger is then
  * an incomplete record. */

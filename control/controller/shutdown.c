@@ -47,12 +47,17 @@ void fl_shutdown_explain(fl_controller *controller)
             controller->workers[i].steps > lost->steps ? controller->workers[i].steps : lost->steps;
     }
     lost->ready = lost->ready || lost->steps > 0;
-    char what[FL_WIRE_TEXT_MAX + 256], tail[TAIL_BYTES], name[FL_AGENT_LOG_NAME_BYTES];
+    char what[FL_WIRE_TEXT_MAX + 512], tail[TAIL_BYTES], name[FL_AGENT_LOG_NAME_BYTES];
     fl_watch_text(lost, controller->shutdown.loss, controller->shutdown.lost_us, what, sizeof what);
     fl_worker_log_tail(controller->options->dir_fd, controller->shutdown.phase.lost, tail,
                        sizeof tail);
     fl_agent_log_name(controller->shutdown.phase.lost, name);
     const char *waits = controller->shutdown.waits, *then = waits[0] == 0 ? "" : "; ";
+    const char *stop = controller->shutdown.no_recovery;
+    if (stop[0] != 0) {
+        size_t n = strlen(what);
+        snprintf(what + n, sizeof what - n, "; the run cannot go on: %s", stop);
+    }
     if (tail[0] == 0) {
         snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
                  "%s%s%s; %s/%s is empty", what, then, waits, controller->options->run_dir, name);
@@ -90,7 +95,8 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
 static bool others_failed(const fl_controller *controller, int rank)
 {
     for (int i = 0; i < controller->n_workers; i++) {
-        if (i != rank && controller->workers[i].failed_us != 0) {
+        const fl_worker *w = &controller->workers[i];
+        if (i != rank && !w->lost && (w->failed_us != 0 || w->left_us != 0)) {
             return true;
         }
     }
@@ -103,7 +109,8 @@ static bool is_spare(const fl_controller *controller, fl_loss_kind kind, int ran
     const fl_worker *w = &controller->workers[rank];
     return controller->shutdown.phase.state == FL_CONTROLLER_RUNNING && kind != FL_LOSS_STUCK &&
            !w->place.active && !fl_decide_keeps(&controller->elastic, rank) &&
-           !others_failed(controller, rank);
+           !others_failed(controller, rank) &&
+           controller->elastic.transition.state != FL_ELASTIC_RECOVERING;
 }
 
 static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
@@ -188,8 +195,8 @@ static void stop_softly(fl_controller *controller, const char *who, const char *
 {
     fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_STOPPING);
     fl_router_send_to_all(&controller->router, &frame);
-    if (controller->elastic.transition.state !=
-        FL_ELASTIC_COMMITTING) { /* otherwise when the transition is over */
+    if (!fl_elastic_is_switching(
+            &controller->elastic)) { /* otherwise when the transition is over */
         fl_router_command(&controller->router, &controller->elastic.plan,
                           &(fl_command){.kind = FL_COMMAND_STOP});
     }
@@ -381,6 +388,7 @@ static void tell_alive(fl_controller *controller, int64_t now_us)
 {
     if (now_us - controller->shutdown.alive_us >= controller->shutdown.limits.silence_us / 4) {
         fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_ALIVE);
+        frame.n_counted = controller->stats.steps;
         fl_router_send_to_all(&controller->router, &frame);
         controller->shutdown.alive_us = now_us;
     }
@@ -413,9 +421,33 @@ static void watch_stall(fl_controller *controller, int64_t now_us)
     }
 }
 
+/* The others go on, or the run ends. who -1: see fl_recovery_begin. */
+static void handle_loss(fl_controller *controller, fl_loss_kind kind, int who, int64_t now_us)
+{
+    fl_shutdown *shutdown = &controller->shutdown;
+    shutdown->no_recovery[0] = 0;
+    bool goes_on = fl_recovery_begin(controller, kind, who, now_us, shutdown->no_recovery,
+                                     sizeof shutdown->no_recovery);
+    if (!goes_on && who >= 0) {
+        end_for(controller, kind, who, now_us);
+    }
+}
+
+static void watch_recovery(fl_controller *controller, int64_t now_us)
+{
+    fl_shutdown *shutdown = &controller->shutdown;
+    const fl_recovery *r = &controller->recovery;
+    if (!fl_recovery_watch(controller, now_us, shutdown->no_recovery,
+                           sizeof shutdown->no_recovery)) {
+        end_for(controller, r->rank < 0 ? FL_LOSS_STUCK : r->kind, r->rank < 0 ? 0 : r->rank,
+                now_us);
+    }
+}
+
 static void watch_losses(fl_controller *controller, int64_t now_us)
 {
     int who = -1;
+    controller->standstill.waits_are_broken = controller->recovery.state == FL_RECOVERY_COLLECTING;
     fl_standstill_watch_look(&controller->standstill, controller->flight, controller->workers,
                              controller->n_workers, now_us);
     fl_loss_kind kind = fl_watch_judge(controller->workers, controller->n_workers,
@@ -423,9 +455,12 @@ static void watch_losses(fl_controller *controller, int64_t now_us)
     if (kind != FL_LOSS_NONE && is_spare(controller, kind, who)) {
         go_on_without(controller, kind, who, now_us);
     } else if (kind != FL_LOSS_NONE) {
-        end_for(controller, kind, who, now_us);
+        handle_loss(controller, kind, who, now_us);
+    } else if (fl_recovery_is_due(controller, now_us, &kind, &who)) {
+        handle_loss(controller, kind, who, now_us);
     } else {
         watch_spared(controller, now_us);
+        watch_recovery(controller, now_us);
     }
 }
 

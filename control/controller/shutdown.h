@@ -33,10 +33,12 @@ typedef struct fl_shutdown {
     int64_t lost_us;
     fl_status status;                 /* with which the run ends */
     char waits[FL_FLIGHT_DUMP_BYTES]; /* which workers waited for which when a worker was lost */
-    const char *stopped_by;           /* for the message of FL_ESTOPPED */
-    int signal;                       /* that asked the run to stop first; 0: none did */
-    int64_t patience_us;              /* after SIGTERM: when the run has had enough time to stop */
-    char message[4096];               /* why the run ended */
+    char no_recovery[256]; /* why the run cannot go on without the lost worker; "": it was not asked
+                            */
+    const char *stopped_by; /* for the message of FL_ESTOPPED */
+    int signal;             /* that asked the run to stop first; 0: none did */
+    int64_t patience_us;    /* after SIGTERM: when the run has had enough time to stop */
+    char message[4096];     /* why the run ended */
 } fl_shutdown;
 
 void fl_shutdown_init(fl_shutdown *shutdown, const fl_job *job);

@@ -74,7 +74,7 @@ bool fl_standstill_add(fl_standstill *s, const fl_standstill_look *look, int64_t
     bool moved = s->looked_us == 0 || look->n_changes != s->last.n_changes;
     if (moved) {
         *s = (fl_standstill){.longest_us = 0};
-    } else if (fl_standstill_waits(look->kind)) {
+    } else if (fl_standstill_waits(look->kind) && !look->is_alone) {
         s->waits_us += passed_us;
     } else {
         add_own_time(s, look, passed_us);
@@ -90,6 +90,10 @@ bool fl_standstill_is_hung(const fl_standstill *s, const fl_standstill_limits *l
     int64_t patience_us = larger(limits->deadline_us, usual_us);
     if (has_own_deadline(s->last.kind)) {
         patience_us *= 2;
+    }
+    if (s->last.is_alone && !has_own_deadline(s->last.kind) &&
+        s->asleep_us > larger(limits->silence_us, computes(s->last.kind) ? usual_us : 0)) {
+        return true;
     }
     if (computes(s->last.kind) && s->longest_us > 0 &&
         s->asleep_us > larger(limits->silence_us, usual_us)) {
@@ -164,8 +168,12 @@ static void add_thread(fl_standstill_watch *watch, const fl_flight *flight, fl_w
         if (stands_still(s, look) && s->busy_us + s->asleep_us == 0) {
             s->longest_us = find_longest(flight, w->rank, look->kind);
         }
+        if (look->is_alone != s->last.is_alone) {
+            s->looked_us = 0; /* counts from here on */
+        }
         fl_standstill_add(s, look, now_us);
     }
+    w->asleep_us = has_own_deadline(s->last.kind) ? 0 : s->asleep_us;
     w->waits_us = waits_for_workers(s->last.kind) ? s->waits_us : 0;
     w->still_us = s->busy_us + s->asleep_us;
     w->hung = s->looked_us != 0 && fl_standstill_is_hung(s, &watch->limits);
@@ -195,7 +203,9 @@ static void watch_worker(fl_standstill_watch *watch, const fl_flight *flight, fl
     bool quiet = is_quiet(watch, w, now_us), acts = false;
     if (trains) {
         look = look_at_thread(flight, w);
-        acts = stands_still(&of->training, &look) && !fl_standstill_waits(look.kind);
+        look.is_alone = watch->waits_are_broken && waits_for_workers(look.kind);
+        acts = stands_still(&of->training, &look) &&
+               (look.is_alone || !fl_standstill_waits(look.kind));
     }
     bool known = (quiet || acts) && watch->look(watch->context, w, &process);
     if (quiet && known) {

@@ -14,6 +14,10 @@
  * that compute while their host sleeps. In every other operation, and for one that is busy,
  * fault.deadline is the limit, or twice that where the worker has the deadline itself.
  *
+ * When a worker is lost, the others are told to leave all their waits. From then on what was a wait
+ * is an operation of the worker's own, and one that is asleep in any operation for longer than
+ * `silence` stands still.
+ *
  * Waits between workers have no deadline of their own (fl_abort_set.limits_waits): a slow worker
  * ends none. This file gives the limit: when all workers wait for each other for longer than
  * fault.deadline, fl_watch_judge names one. Time during which the controller did not run (it was
@@ -33,6 +37,7 @@ typedef struct fl_standstill_limits {
 typedef struct fl_standstill_look {
     uint64_t n_changes;  /* of its training thread's operations, and finished steps */
     fl_flight_kind kind; /* the innermost; FL_FLIGHT_NONE: between operations */
+    bool is_alone;       /* all waits for others have been broken: none keeps it any more */
     bool is_known;       /* `process` could be read */
     fl_process_look process;
 } fl_standstill_look;
@@ -64,11 +69,13 @@ typedef struct fl_standstill_worker {
 /* What the system tells of a worker's process at this moment, or a moment ago; false: unknown. */
 typedef bool fl_standstill_looker(void *context, const fl_worker *worker, fl_process_look *out);
 
-/* All workers, at most ten times a second: sets waits_us, still_us and hung of workers [n_workers],
- * and moves heard_us on while a link wants a processor or pages from the disk and gets none. */
+/* All workers, at most ten times a second: sets waits_us, asleep_us, still_us and hung of workers
+ * [n_workers], and moves heard_us on while a link wants a processor or pages from the disk and gets
+ * none. */
 typedef struct fl_standstill_watch {
     fl_standstill_worker *of; /* [n_workers] */
     bool trains;
+    bool waits_are_broken; /* the controller sets it */
     fl_standstill_limits limits;
     int64_t looked_us;
     fl_standstill_looker *look; /* called at most once for each worker and look */

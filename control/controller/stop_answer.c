@@ -50,12 +50,10 @@ static bool is_kept(fl_controller *controller, const fl_stop_answer *answer)
 void fl_stop_answer_watch(fl_controller *controller)
 {
     fl_stop_answer *answer = &controller->stop_answer;
-    if (answer->step > 0 && answer->keeps &&
-        controller->elastic.transition.state != FL_ELASTIC_COMMITTING) {
+    if (answer->step > 0 && answer->keeps && !fl_elastic_is_switching(&controller->elastic)) {
         answer->keeps = !is_kept(controller, answer);
     }
-    if (answer->step > 0 && !answer->keeps &&
-        controller->elastic.transition.state != FL_ELASTIC_COMMITTING) {
+    if (answer->step > 0 && !answer->keeps && !fl_elastic_is_switching(&controller->elastic)) {
         fl_command_kind kind = controller->stats.ended_early ? FL_COMMAND_END : FL_COMMAND_PASS;
         fl_router_command(
             &controller->router, &controller->elastic.plan,

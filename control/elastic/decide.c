@@ -181,8 +181,8 @@ void fl_decide_switching(fl_elastic *elastic, int64_t step)
 {
     const fl_plan *next = &elastic->transition.next;
     if (elastic->decide.parked != NULL) {
-        fl_migrate_parked(elastic->run->options->plan_input->model, &elastic->plan, next, NULL,
-                          elastic->decide.parked);
+        fl_migrate_parked(elastic->run->options->plan_input->model, &elastic->plan, next,
+                          elastic->transition.lost, elastic->decide.parked);
     }
     fl_cache_warmup_move(&elastic->decide.warming, next->F, step,
                          elastic->run->stats->steps_per_epoch);

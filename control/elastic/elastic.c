@@ -51,7 +51,7 @@ void fl_elastic_lr(fl_elastic *elastic, double lr)
 
 /* Each generation number is used once, even if its generation was cancelled: entries in the store
  * and messages in flight that carry the number then never belong to another generation. */
-static uint32_t next_generation(const fl_elastic *elastic)
+uint32_t fl_elastic_next_generation(const fl_elastic *elastic)
 {
     uint32_t asked = elastic->transition.last_asked, now = elastic->plan.generation;
     return (asked > now ? asked : now) + 1;
@@ -68,7 +68,7 @@ static fl_status scripted_plan(fl_elastic *elastic, const fl_script_entry *entry
     job.autodp.r = entry->r >= 0 ? entry->r : elastic->plan.R;
     input.job = &job;
     input.F = entry->f >= 0 ? entry->f : elastic->plan.F;
-    input.generation = next_generation(elastic);
+    input.generation = fl_elastic_next_generation(elastic);
     FL_TRY(fl_worker_pool_choose(&elastic->usable, &input, plan));
     fl_decide_place(elastic, &elastic->usable, plan);
     return FL_OK;
@@ -129,7 +129,7 @@ static void begin_decided(fl_elastic *elastic, int64_t effect, int64_t now_us)
             &(fl_command){.kind = FL_COMMAND_PASS, .due_step = effect, .due = FL_DUE_POLICY});
         return;
     }
-    e->next.generation = next_generation(elastic);
+    e->next.generation = fl_elastic_next_generation(elastic);
     e->policy_asked = e->next.generation;
     e->due = FL_DUE_POLICY;
     e->due_step = effect;
@@ -180,6 +180,9 @@ static fl_status check_asked(const fl_elastic *elastic, const fl_plan *next, int
     if (elastic->run->options->recording != NULL) {
         return fl_fail(FL_EBUSY, "the run repeats another one, which has its plans");
     }
+    if (e->state == FL_ELASTIC_RECOVERING) {
+        return fl_fail(FL_EBUSY, "the run recovers from a loss; retry when it has");
+    }
     if (e->state != FL_ELASTIC_IDLE) {
         return fl_fail(FL_EBUSY,
                        "another change of the plan (generation %u: %s) is in progress; retry when "
@@ -205,7 +208,7 @@ fl_status fl_elastic_ask_with(fl_elastic *elastic, const fl_plan *next, int64_t 
     fl_decide_place(elastic, &terms->usable, &placed);
     FL_TRY(fl_decide_check_room(elastic, &placed));
     e->next = placed;
-    e->next.generation = e->requested = next_generation(elastic);
+    e->next.generation = e->requested = fl_elastic_next_generation(elastic);
     e->due = FL_DUE_NONE;
     e->due_step = due_step;
     snprintf(e->why, sizeof e->why, "%s", why);
@@ -233,7 +236,7 @@ static void look_at_tuner(fl_elastic *elastic, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
     if (fl_tune_next_plan(elastic, &e->next, e->why, sizeof e->why)) {
-        e->next.generation = next_generation(elastic);
+        e->next.generation = fl_elastic_next_generation(elastic);
         e->due = FL_DUE_NONE;
         e->due_step = step_ahead(elastic);
         fl_tune_asked(elastic, e->next.generation);
@@ -245,7 +248,7 @@ static void look_at_recording(fl_elastic *elastic, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
     if (fl_replay_next_plan(elastic, &e->next, &e->due_step, &e->due)) {
-        e->next.generation = next_generation(elastic);
+        e->next.generation = fl_elastic_next_generation(elastic);
         snprintf(e->why, sizeof e->why, "repeated, step %lld", (long long)e->due_step);
         fl_elastic_terms terms = fl_elastic_terms_now(elastic);
         memcpy(terms.usable.drained, e->next.departed, sizeof e->next.departed);

@@ -38,6 +38,8 @@ typedef enum fl_elastic_state {
     FL_ELASTIC_IDLE,
     FL_ELASTIC_PREPARING,  /* workers open the next generation while the current one runs */
     FL_ELASTIC_COMMITTING, /* all are ready: they vote and switch at the next control point */
+    FL_ELASTIC_RECOVERING, /* a worker was lost: the others regroup (control/controller/recovery.h)
+                            */
 } fl_elastic_state;
 
 /* The outcome of a requested transition. */
@@ -72,7 +74,9 @@ typedef struct fl_transition {
     fl_due_kind due;       /* which kind of decision requested it */
     uint32_t last_asked, last_forgotten; /* generations */
     fl_plan before, next;
-    fl_elastic_terms terms; /* they take effect with `next` */
+    bool unresolved;           /* RECOVERING: some workers may have switched to `next` */
+    bool lost[FL_MAX_WORKERS]; /* workers that the members of `next` have lost */
+    fl_elastic_terms terms;    /* they take effect with `next` */
     char why[512];
     double old_step_ms;  /* mean of the steps before the transition */
     double predicted_ms; /* of a step after it, corrected by the times of the running plan */
@@ -160,6 +164,24 @@ void fl_elastic_forgive(fl_elastic *elastic, int64_t gap_us);
 /* Continue without the lost worker `rank`: later plans do not use it, and a transition that is
  * being prepared is cancelled. */
 void fl_elastic_without(fl_elastic *elastic, int rank, const char *why);
+
+/* Whether the workers are between two plans: the leader may change at any moment, so nothing must
+ * be sent to it. */
+bool fl_elastic_is_switching(const fl_elastic *elastic);
+
+/* A worker was lost, and the others leave the running generation. A change that was being prepared
+ * is given up. */
+void fl_elastic_interrupt(fl_elastic *elastic, const char *why);
+
+/* All workers have reported: those that have switched last run `generation`, from `step` on. */
+void fl_elastic_resolve(fl_elastic *elastic, uint32_t generation, int64_t step, const char *why);
+
+/* The living workers go over to `next`, whose generation is set, without the workers that are
+ * marked as lost. The change is over, and the state IDLE, when all of them have switched. */
+void fl_elastic_force(fl_elastic *elastic, const fl_plan *next, const char *why);
+
+/* A generation number that has not been used. */
+uint32_t fl_elastic_next_generation(const fl_elastic *elastic);
 
 /* Whether the transition that is being committed gives this worker a stage. */
 bool fl_elastic_counts_on(const fl_elastic *elastic, int rank);

@@ -6,8 +6,9 @@
  *      └<──────────────(all have switched)───────────────────────────────────── COMMITTING
  *
  * Commands go to the leader, who broadcasts them at a control point; answers arrive over the link.
- * If a worker is lost meanwhile, shutdown.c handles it: a transition has no way of its own to end a
- * run. */
+ * If a worker is lost meanwhile, the others regroup:
+ *
+ *     any ── interrupt ──> RECOVERING ── resolve, force ──(all have switched)──> IDLE */
 #include "control/elastic/elastic_transition.h"
 
 #include "control/elastic/elastic_events.h"
@@ -75,6 +76,18 @@ static void settle_transition(fl_elastic *elastic)
     }
 }
 
+/* The answers of the workers to a transition to `next`. */
+static void begin_counting(fl_elastic *elastic)
+{
+    fl_transition *e = &elastic->transition;
+    e->old_step_ms = fl_measure_step_ms(elastic);
+    e->predicted_ms = fl_measure_predict_ms(elastic, &e->next);
+    e->last_asked = e->next.generation;
+    e->n_ready = e->n_refused = e->n_over = 0;
+    e->prepare_us = e->wait_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
+    e->moved_bytes = e->kept_bytes = 0;
+}
+
 void fl_elastic_prepare(fl_elastic *elastic, const fl_elastic_terms *terms, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
@@ -83,14 +96,10 @@ void fl_elastic_prepare(fl_elastic *elastic, const fl_elastic_terms *terms, int6
     fl_command command = {.kind = FL_COMMAND_PREPARE, .due_step = e->due_step, .plan = e->next};
     fl_measure_watch(elastic, true);
     e->before = elastic->plan;
-    e->old_step_ms = fl_measure_step_ms(elastic);
-    e->predicted_ms = fl_measure_predict_ms(elastic, &e->next);
+    memset(e->lost, 0, sizeof e->lost);
+    begin_counting(elastic);
     e->state = FL_ELASTIC_PREPARING;
-    e->last_asked = e->next.generation;
     e->deadline_us = now_us + elastic->run->options->job->fault.deadline_ms * 1000;
-    e->n_ready = e->n_refused = e->n_over = 0;
-    e->prepare_us = e->wait_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
-    e->moved_bytes = e->kept_bytes = 0;
     fl_event_log_prepare(elastic);
     fl_router_command(elastic->router, &elastic->plan, &command);
 }
@@ -210,16 +219,22 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+static void note_committed(fl_elastic *elastic)
+{
+    fl_transition *e = &elastic->transition;
+    forget_addresses(elastic);
+    record_outcome(elastic, true, e->first_step, e->why);
+    add_up(e);
+    fl_event_log_transition(elastic);
+}
+
 /* Finish once every remaining member has switched to the new generation. */
 static void look_whether_over(fl_elastic *elastic)
 {
     fl_transition *e = &elastic->transition;
-    if (e->state == FL_ELASTIC_COMMITTING && e->n_over > 0 &&
+    if (fl_elastic_is_switching(elastic) && !e->unresolved && e->n_over > 0 &&
         e->n_over >= fl_plan_members(&e->before)) {
-        forget_addresses(elastic);
-        record_outcome(elastic, true, e->first_step, e->why);
-        add_up(e);
-        fl_event_log_transition(elastic);
+        note_committed(elastic);
         settle_transition(elastic);
     }
 }
@@ -247,28 +262,24 @@ void fl_elastic_without(fl_elastic *elastic, int rank, const char *why)
     look_whether_over(elastic);
 }
 
-/* When the first worker has switched, the controller switches, too; the last one ends the
- * transition. A departing worker has by then handed over all its state and sent all its reports. */
-void fl_elastic_moved(fl_elastic *elastic, fl_worker *worker, const fl_transition_parts *parts)
+/* The running plan becomes `next`, whose first step is `step`. */
+static void switch_plan(fl_elastic *elastic, int64_t step)
 {
     fl_transition *e = &elastic->transition;
-    if (parts->generation != e->next.generation) {
-        fl_log(FL_LOG_WARN, "worker %d switched to generation %u, which was never requested",
-               worker->rank, parts->generation);
-        return;
-    }
-    if (elastic->plan.generation != parts->generation) {
-        elastic->generation_before = elastic->plan.generation;
-        fl_decide_switching(elastic, parts->step);
-        fl_measure_switching(elastic);
-        fl_learn_end(elastic);
-        elastic->plan = e->next;
-        fl_elastic_terms_set(elastic, &e->terms);
-        fl_learn_begin(elastic);
-        fl_workers_place(elastic->workers, elastic->run->n_workers, &elastic->plan);
-        e->first_step = parts->step;
-        fl_progress_plan(&elastic->log->progress, &elastic->plan);
-    }
+    elastic->generation_before = elastic->plan.generation;
+    fl_decide_switching(elastic, step);
+    fl_measure_switching(elastic);
+    fl_learn_end(elastic);
+    elastic->plan = e->next;
+    fl_elastic_terms_set(elastic, &e->terms);
+    fl_learn_begin(elastic);
+    fl_workers_place(elastic->workers, elastic->run->n_workers, &elastic->plan);
+    e->first_step = step;
+    fl_progress_plan(&elastic->log->progress, &elastic->plan);
+}
+
+static void add_parts(fl_transition *e, const fl_transition_parts *parts)
+{
     e->vote_us = larger(e->vote_us, parts->vote_us);
     e->migrate_us = larger(e->migrate_us, parts->migrate_us);
     e->switch_us = larger(e->switch_us, parts->switch_us);
@@ -277,9 +288,82 @@ void fl_elastic_moved(fl_elastic *elastic, fl_worker *worker, const fl_transitio
         larger(e->stall_us, parts->wait_us + parts->vote_us + parts->migrate_us + parts->switch_us);
     e->moved_bytes += parts->received_bytes;
     e->kept_bytes += parts->kept_bytes;
+    e->n_over++;
+}
+
+/* When the first worker has switched, the controller switches, too; the last one ends the
+ * transition. A departing worker has by then handed over all its state and sent all its reports. */
+void fl_elastic_moved(fl_elastic *elastic, fl_worker *worker, const fl_transition_parts *parts)
+{
+    fl_transition *e = &elastic->transition;
+    if (parts->generation != e->next.generation) {
+        if (parts->generation != elastic->plan.generation) { /* else it was resolved before */
+            fl_log(FL_LOG_WARN, "worker %d switched to generation %u, which was never requested",
+                   worker->rank, parts->generation);
+        }
+        return;
+    }
+    if (elastic->plan.generation != parts->generation) {
+        switch_plan(elastic, parts->step);
+    }
     if (elastic->plan.departed[worker->rank]) {
         fl_worker_depart(worker, fl_now_us());
     }
-    e->n_over++;
+    add_parts(e, parts);
     look_whether_over(elastic);
+}
+
+/* ---- after a loss ---- */
+
+bool fl_elastic_is_switching(const fl_elastic *elastic)
+{
+    fl_elastic_state state = elastic->transition.state;
+    return state == FL_ELASTIC_COMMITTING || state == FL_ELASTIC_RECOVERING;
+}
+
+void fl_elastic_interrupt(fl_elastic *elastic, const char *why)
+{
+    fl_transition *e = &elastic->transition;
+    e->unresolved = e->unresolved || fl_elastic_is_switching(elastic);
+    if (e->state == FL_ELASTIC_PREPARING) {
+        give_up(elastic, why);
+        fl_router_note_answer(elastic->router, e->due, e->due_step);
+    }
+    e->state = FL_ELASTIC_RECOVERING;
+}
+
+void fl_elastic_resolve(fl_elastic *elastic, uint32_t generation, int64_t step, const char *why)
+{
+    fl_transition *e = &elastic->transition;
+    if (!e->unresolved) {
+        return;
+    }
+    e->unresolved = false;
+    if (generation != e->next.generation) {
+        give_up(elastic, why);
+        return;
+    }
+    if (elastic->plan.generation != generation) {
+        switch_plan(elastic, step);
+    }
+    note_committed(elastic);
+}
+
+void fl_elastic_force(fl_elastic *elastic, const fl_plan *next, const char *why)
+{
+    fl_transition *e = &elastic->transition;
+    fl_measure_watch(elastic, true);
+    e->before = elastic->plan;
+    e->next = *next;
+    for (int rank = 0; rank < next->n_workers; rank++) {
+        e->lost[rank] = elastic->workers[rank].lost && !elastic->plan.departed[rank];
+        e->before.departed[rank] = e->before.departed[rank] || e->lost[rank];
+    }
+    e->terms = fl_elastic_terms_now(elastic);
+    begin_counting(elastic);
+    e->requested = 0;
+    e->due = FL_DUE_NONE;
+    e->due_step = 0;
+    e->state = FL_ELASTIC_RECOVERING;
+    snprintf(e->why, sizeof e->why, "%s", why);
 }

@@ -1,6 +1,8 @@
 /* Writes the events of a run to events.jsonl. */
 #include "control/events/event_log.h"
 
+#include "device/plural.h"
+#include "pipe/cost/plan.h"
 #include "pipe/cost/schedule.h"
 
 #include <math.h>
@@ -288,12 +290,18 @@ void fl_event_log_lost(fl_event_log *log, const fl_worker *worker, fl_loss_kind 
     fl_event_log_end(log);
 }
 
-void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
-                           const char *how, const char *text)
+void fl_event_log_missing(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
+                          const char *how, const char *text)
 {
     fl_json *j = begin_loss(log, worker, kind, how, true);
     fl_json_text(j, "message", text);
     fl_event_log_end(log);
+}
+
+void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
+                           const char *how, const char *text)
+{
+    fl_event_log_missing(log, worker, kind, how, text);
     fl_progress_note(&log->progress, "%s; the run goes on without it", text);
 }
 
@@ -302,6 +310,25 @@ void fl_event_log_agent_lost(fl_event_log *log, const char *text)
     fl_json *j = fl_event_log_begin(log, "agent.lost");
     fl_json_text(j, "message", text);
     fl_event_log_end(log);
+}
+
+void fl_event_log_recovered(fl_event_log *log, const fl_recovered *r, const fl_plan *plan)
+{
+    double seconds = (double)(r->collect_us + r->move_us) * 1e-6;
+    char workers[FL_COUNT_BYTES];
+    fl_json *j = fl_event_log_begin(log, "run.recovered");
+    fl_json_text(j, "why", r->why);
+    fl_json_integer(j, "step", r->step);
+    fl_fields_plan(j, plan);
+    fl_fields_places(j, plan);
+    fl_json_rounded(j, "collect_ms", (double)r->collect_us * 1e-3, 3);
+    fl_json_rounded(j, "move_ms", (double)r->move_us * 1e-3, 3);
+    fl_event_log_end(log);
+    fl_progress_note(&log->progress,
+                     "%s;\n  after %.2g s the run goes on from step %lld with %s (K=%d R=%d M=%d)",
+                     r->why, seconds, (long long)r->step,
+                     fl_count(fl_plan_n_active(plan), "worker", workers), plan->K, plan->R,
+                     plan->M);
 }
 
 static void result_metric_fields(fl_json *j, const fl_run_result *result)

@@ -91,6 +91,21 @@ void fl_event_log_lost(fl_event_log *log, const fl_worker *worker, fl_loss_kind 
                        const char *how, const char *waits, const char *text);
 void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
                            const char *how, const char *text);
+
+/* The same without the line for the terminal: that of the recovery follows. */
+void fl_event_log_missing(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
+                          const char *how, const char *text);
+
+/* The workers that were left have regrouped.
+ * why         what happened, as a sentence
+ * step        finished steps, from which they go on
+ * collect_us  until all had reported where they stand; move_us: from then until all had switched */
+typedef struct fl_recovered {
+    const char *why;
+    int64_t step;
+    int64_t collect_us, move_us;
+} fl_recovered;
+void fl_event_log_recovered(fl_event_log *log, const fl_recovered *recovered, const fl_plan *plan);
 void fl_event_log_stopping(fl_event_log *log, const char *why, int64_t steps);
 
 /* message  why the run failed

@@ -115,6 +115,7 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
     link->slice_ms =
         options->heartbeat_ms < FL_LINK_SLICE_MS ? options->heartbeat_ms : FL_LINK_SLICE_MS;
     link->on_abort = options->on_abort;
+    link->on_break = options->on_break;
     link->context = options->context;
     link->agent = getppid();
     link->wake_fd = link->signal_fd = -1;
@@ -292,6 +293,19 @@ void fl_link_transition(fl_link *link, const fl_transition_parts *parts)
     wake(link);
 }
 
+void fl_link_broken(fl_link *link, const fl_broken_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_BROKEN);
+    frame.broken = *report;
+    send_report(link, &frame);
+    wake(link);
+}
+
+int64_t fl_link_counted(fl_link *link)
+{
+    return atomic_load(&link->n_counted);
+}
+
 void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_SETTING_DONE);
@@ -332,6 +346,30 @@ bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms)
     link->n_wakes -= woken;
     pthread_mutex_unlock(&link->lock);
     return woken;
+}
+
+uint32_t fl_link_break_serial(fl_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    uint32_t serial = link->break_serial;
+    pthread_mutex_unlock(&link->lock);
+    return serial;
+}
+
+bool fl_link_wait_regroup(fl_link *link, uint32_t serial, uint32_t obeyed, int64_t timeout_ms,
+                          fl_regroup_order *out)
+{
+    int64_t deadline_us = fl_deadline_us(timeout_ms);
+    bool came = false;
+    pthread_mutex_lock(&link->lock);
+    do {
+        came = link->break_serial == serial && serial != obeyed && link->regroup.serial == serial;
+    } while (!came && link->break_serial == serial && wait_woken(link, deadline_us));
+    if (came) {
+        *out = link->regroup;
+    }
+    pthread_mutex_unlock(&link->lock);
+    return came;
 }
 
 /* Under the lock: which command is next for the control point of `step`; -1: none. After a commit

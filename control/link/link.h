@@ -142,6 +142,49 @@ typedef struct fl_command {
     fl_setting setting; /* SETTING */
 } fl_command;
 
+/* What every member of the run must agree on beside the plan and the weights. */
+typedef struct fl_run_position {
+    int64_t n_commands; /* how many commands of the controller have been applied */
+    double lr_factor;   /* factor on the job's learning rate */
+    int64_t end_step;   /* the run ends after this many steps */
+    int32_t n_skipped;  /* steps in a row whose loss or gradient norm was not finite */
+    bool paused, stop;
+    int64_t last_setting;           /* the highest serial number of a setting that was applied */
+    int64_t answered[FL_DUE_KINDS]; /* the last step for which an answer of the kind was applied */
+} fl_run_position;
+
+/* A worker was lost, or a connection: the others leave their waits, and each reports where it
+ * stands. */
+typedef struct fl_broken_report {
+    uint32_t serial;     /* of the order to break that it answers; 0: it has received none */
+    uint32_t generation; /* that trains on this worker */
+    uint32_t exchanged;  /* the next generation, whose state is complete here; 0: none */
+    int64_t step;        /* finished steps; a standby worker may be behind */
+    int64_t summed_step; /* a step that is not finished, but whose gradients are complete; -1 */
+    fl_run_position position;
+    fl_status status; /* why it left, and the text */
+    char text[512];
+} fl_broken_report;
+
+/* Leave every wait of the generations up to `until`, and report. Each order has a serial number
+ * from 1 on, higher than the one before. */
+typedef struct fl_break_order {
+    uint32_t serial, until;
+} fl_break_order;
+
+/* How the run goes on after a break, the same for all its members. */
+typedef struct fl_regroup_order {
+    uint32_t serial;     /* of the order to break */
+    bool leave;          /* the run is complete: leave it */
+    uint32_t generation; /* workers that have the state of this generation go over to it first */
+    int64_t step;        /* finished steps: who has one less applies the step it has summed */
+    double grad_norm;    /* the result of that step */
+    bool finite;
+    bool evaluates; /* the evaluation that is due after `step` steps is still to come */
+    fl_run_position position;
+    fl_plan plan; /* from here on; who departs here but did not under the plan before, is lost */
+} fl_regroup_order;
+
 /* The result of opening the next generation on one worker. */
 typedef struct fl_prepared_report {
     uint32_t generation;
@@ -192,6 +235,8 @@ typedef struct fl_link_options {
     /* The controller declared the generation dead, or the controller is gone: leave every wait.
      * `why` is a regroup code. Called once, from the link's thread; may be NULL. */
     void (*on_abort)(void *context, uint32_t generation, fl_status why);
+    /* Leave every wait of the generations up to `until`. From the link's thread; may be NULL. */
+    void (*on_break)(void *context, uint32_t until);
     void *context;
 } fl_link_options;
 
@@ -243,6 +288,21 @@ void fl_link_cache_tiers(fl_link *link, const fl_cache_tiers_report *report);
 void fl_link_hashes_failed(fl_link *link, const fl_hashes_failed_report *report);
 void fl_link_failed(fl_link *link, fl_status status, const char *message);
 void fl_link_done(fl_link *link);
+
+/* Steps whose reports the controller has received. Threads: any. */
+int64_t fl_link_counted(fl_link *link);
+
+/* After a break. Threads: the training thread. */
+void fl_link_broken(fl_link *link, const fl_broken_report *report);
+
+/* The serial number of the last order to break; 0: none has arrived. */
+uint32_t fl_link_break_serial(fl_link *link);
+
+/* Wait for the order to regroup that follows the order to break `serial`. obeyed: the last one that
+ * this worker has obeyed. False after timeout_ms, and as soon as another order to break has come.
+ * Commands that came before an order to regroup are dropped. */
+bool fl_link_wait_regroup(fl_link *link, uint32_t serial, uint32_t obeyed, int64_t timeout_ms,
+                          fl_regroup_order *out);
 
 /* Transitions. Threads: any for the first, the training thread for the second. */
 void fl_link_prepared(fl_link *link, const fl_prepared_report *report);

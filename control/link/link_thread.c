@@ -127,6 +127,28 @@ static void take_order(fl_link *link, const fl_command *command)
     pthread_mutex_unlock(&link->lock);
 }
 
+static void take_break(fl_link *link, const fl_break_order *order)
+{
+    pthread_mutex_lock(&link->lock);
+    link->break_serial = order->serial > link->break_serial ? order->serial : link->break_serial;
+    pthread_cond_signal(&link->woken);
+    pthread_mutex_unlock(&link->lock);
+    if (link->on_break != NULL) {
+        link->on_break(link->context, order->until);
+    }
+}
+
+/* Commands and announcements that were sent before it belong to a group that is no more. */
+static void take_regroup(fl_link *link, const fl_regroup_order *order)
+{
+    pthread_mutex_lock(&link->lock);
+    atomic_store(&link->n_commands, 0);
+    link->n_wakes = 0;
+    link->regroup = *order;
+    pthread_cond_signal(&link->woken);
+    pthread_mutex_unlock(&link->lock);
+}
+
 static void obey(fl_link *link, const fl_wire_message *frame)
 {
     switch (frame->type) {
@@ -145,7 +167,16 @@ static void obey(fl_link *link, const fl_wire_message *frame)
     case FL_WIRE_ABORT:
         abort_once(link, frame->generation, frame->why);
         break;
-    default: /* FL_WIRE_ALIVE, and frame types of later versions */
+    case FL_WIRE_BREAK:
+        take_break(link, &frame->break_order);
+        break;
+    case FL_WIRE_REGROUP:
+        take_regroup(link, &frame->regroup);
+        break;
+    case FL_WIRE_ALIVE:
+        atomic_store(&link->n_counted, frame->n_counted);
+        break;
+    default: /* frame types of later versions */
         break;
     }
 }

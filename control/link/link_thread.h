@@ -21,6 +21,7 @@ struct fl_link {
     uint32_t incarnation;
     int64_t heartbeat_us, slice_ms;
     void (*on_abort)(void *context, uint32_t generation, fl_status why);
+    void (*on_break)(void *context, uint32_t until);
     void *context;
     pid_t agent; /* the parent of this process */
     void *zmq, *socket;
@@ -41,8 +42,10 @@ struct fl_link {
     pthread_mutex_t lock;
     pthread_cond_t woken;
     fl_command command[FL_LINK_COMMANDS]; /* [n_commands], the oldest first */
-    atomic_int n_commands; /* read without the lock first, so that a step takes no lock */
-    int n_wakes;           /* announcements not yet taken by fl_link_wait_wake */
+    atomic_int n_commands;    /* read without the lock first, so that a step takes no lock */
+    int n_wakes;              /* announcements not yet taken by fl_link_wait_wake */
+    uint32_t break_serial;    /* of the last order to break */
+    fl_regroup_order regroup; /* the last order to regroup; serial 0: none */
 
     /* the link thread alone uses these */
     const unsigned char *unsent; /* taken from the queue, not yet accepted by the socket */
@@ -50,7 +53,8 @@ struct fl_link {
     int64_t heartbeat_sent_us;
     int64_t orphaned_us, terminated_us; /* when the agent died, when a SIGTERM came; 0: not yet */
     atomic_bool connected;              /* written by the link's thread */
-    _Atomic int64_t heard_us; /* the controller's last message; written by the link's thread */
+    _Atomic int64_t heard_us;  /* the controller's last message; written by the link's thread */
+    _Atomic int64_t n_counted; /* as fl_link_counted gives it */
     bool aborted, run_is_stopping, told_of_silence;
 };
 

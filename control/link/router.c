@@ -121,10 +121,19 @@ void fl_router_wake_standby(fl_router *router, const fl_plan *plan)
     }
 }
 
+void fl_router_note_answer(fl_router *router, fl_due_kind kind, int64_t step)
+{
+    int64_t *answered = &router->answered[kind];
+    *answered = step > *answered ? step : *answered;
+}
+
 void fl_router_command(fl_router *router, const fl_plan *plan, const fl_command *command)
 {
     fl_wire_message frame = fl_router_frame(plan, FL_WIRE_COMMAND);
     frame.command = *command;
+    if (command->due != FL_DUE_NONE && command->kind != FL_COMMAND_PREPARE) {
+        fl_router_note_answer(router, command->due, command->due_step);
+    }
     fl_router_send_to(router, fl_plan_leader(plan), &frame);
     fl_router_wake_standby(router, plan);
 }

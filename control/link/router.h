@@ -18,6 +18,7 @@ typedef struct fl_router {
     int n_workers;
     uint32_t listens[FL_MAX_WORKERS]; /* the incarnation that has sent HELLO and has not exited; 0:
                                          none */
+    int64_t answered[FL_DUE_KINDS];   /* the last step for which an answer of the kind was sent */
 } fl_router;
 
 /* Bind RUN/link, readable by this user alone. After a failure, close the router as well. */
@@ -48,6 +49,9 @@ void fl_router_wake_standby(fl_router *router, const fl_plan *plan);
 
 /* Send a command to the leader, and wake the standby workers so that they hear it. */
 void fl_router_command(fl_router *router, const fl_plan *plan, const fl_command *command);
+
+/* The workers need no further answer of this kind up to `step`. */
+void fl_router_note_answer(fl_router *router, fl_due_kind kind, int64_t step);
 
 /* Send one message of three parts. False if the socket does not accept it now. */
 bool fl_router_send(fl_router *router, const void *to, size_t to_bytes, const char *topic,

@@ -2,13 +2,29 @@
 
 #include "device/alloc.h"
 
-void fl_step_order_fini(fl_step_order *order)
+void fl_step_record_free(fl_step_record **record)
+{
+    while ((*record)->shares != NULL) {
+        fl_step_share *share = (*record)->shares;
+        (*record)->shares = share->next;
+        fl_free(share);
+    }
+    fl_free(*record);
+    *record = NULL;
+}
+
+void fl_step_order_forget(fl_step_order *order)
 {
     while (order->first != NULL) {
         fl_step_record *record = order->first;
         order->first = record->next;
-        fl_free(record);
+        fl_step_record_free(&record);
     }
+}
+
+void fl_step_order_fini(fl_step_order *order)
+{
+    fl_step_order_forget(order);
 }
 
 /* The record of this step, created if it is new. */
@@ -68,6 +84,40 @@ fl_status fl_step_order_eval(fl_step_order *order, const fl_eval_report *eval)
     FL_TRY(find_record(order, eval->step, &record));
     record->has_eval = true;
     record->eval = *eval;
+    return FL_OK;
+}
+
+/* Where the replica's share is in the list, or belongs. */
+static fl_step_share **find_share(fl_step_record *record, int32_t replica)
+{
+    fl_step_share **at = &record->shares;
+    while (*at != NULL && (*at)->replica < replica) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+fl_status fl_step_order_share(fl_step_order *order, const fl_wire_message *frame)
+{
+    const fl_wire_ledger *l = &frame->ledger;
+    fl_step_record *record = NULL;
+    fl_step_share *share = NULL;
+    if (l->step < order->next_step) {
+        return FL_OK;
+    }
+    FL_TRY(find_record(order, l->step, &record));
+    fl_step_share **at = find_share(record, l->replica);
+    if (*at != NULL && (*at)->replica == l->replica) {
+        return FL_OK;
+    }
+    FL_TRY(fl_alloc(sizeof *share + (size_t)l->n * sizeof *share->ids, (void **)&share));
+    *share = (fl_step_share){.next = *at,
+                             .epoch = l->epoch,
+                             .generation = frame->generation,
+                             .replica = l->replica,
+                             .n = l->n};
+    fl_wire_ids(frame, share->ids);
+    *at = share;
     return FL_OK;
 }
 

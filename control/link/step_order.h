@@ -5,8 +5,9 @@
  *
  * Each leader reports through its own link, and any link may be late: the first report of the new
  * leader may arrive before the last one of the old leader. A step is released once, after all steps
- * before it. Its gradient norms, which a leader sends first, and the evaluations after it are
- * released with it. No I/O. */
+ * before it. Its gradient norms and the samples of each replica, which a leader sends first, and
+ * the evaluations after it are released with it: a step is counted if and only if its samples are.
+ * No I/O. */
 #ifndef FL_CONTROL_LINK_STEP_ORDER_H
 #define FL_CONTROL_LINK_STEP_ORDER_H
 
@@ -14,6 +15,16 @@
 
 /* A step that is further ahead than this is refused. */
 enum { FL_REPORTS_AHEAD_MAX = 1 << 20 };
+
+/* The samples of one replica in a step. */
+typedef struct fl_step_share {
+    struct fl_step_share *next; /* of a replica with a higher number */
+    int64_t epoch;
+    uint32_t generation;
+    int32_t replica;
+    int64_t n;
+    int64_t ids[]; /* [n] */
+} fl_step_share;
 
 /* All reports about one step. */
 typedef struct fl_step_record {
@@ -24,6 +35,7 @@ typedef struct fl_step_record {
     fl_step_report report;
     int64_t at_us; /* the sender's clock at the report */
     fl_eval_report eval;
+    fl_step_share *shares; /* in the order of the replicas */
 } fl_step_record;
 
 typedef struct fl_step_order {
@@ -40,8 +52,16 @@ fl_status fl_step_order_step(fl_step_order *order, const fl_step_report *report,
                              int64_t at_us) FL_MUST_CHECK;
 fl_status fl_step_order_eval(fl_step_order *order, const fl_eval_report *eval) FL_MUST_CHECK;
 
-/* Take the next record; free it with fl_free. NULL while it has not arrived. A record without
- * has_step is an evaluation of a step that was released before. */
+/* The same for a decoded ledger frame. */
+fl_status fl_step_order_share(fl_step_order *order, const fl_wire_message *frame) FL_MUST_CHECK;
+
+/* Forget what has arrived about steps that have not been released: they will be done again. */
+void fl_step_order_forget(fl_step_order *order);
+
+void fl_step_record_free(fl_step_record **record);
+
+/* Take the next record; free it with fl_step_record_free. NULL while it has not arrived. A record
+ * without has_step is an evaluation of a step that was released before. */
 fl_step_record *fl_step_order_take(fl_step_order *order);
 
 /* Number of steps missing before the first record that waits; 0 if none waits. */

@@ -5,6 +5,7 @@
 #include "control/link/wire_checkpoint.h"
 #include "control/link/wire_elastic.h"
 #include "control/link/wire_nonfinite.h"
+#include "control/link/wire_recovery.h"
 #include "control/link/wire_setting.h"
 
 #include <string.h>
@@ -42,6 +43,8 @@ static size_t body_size(const fl_wire_message *f)
     switch (f->type) {
     case FL_WIRE_HELLO:
     case FL_WIRE_READY:
+    case FL_WIRE_ALIVE:
+    case FL_WIRE_BREAK:
         return 8;
     case FL_WIRE_HEARTBEAT:
         return 5 * 8 + 4 + strnlen(f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
@@ -79,10 +82,13 @@ static size_t body_size(const fl_wire_message *f)
         return fl_wire_checkpoint_part_size(&f->checkpoint_part);
     case FL_WIRE_COMMAND:
         return fl_wire_command_size(&f->command);
+    case FL_WIRE_BROKEN:
+        return fl_wire_broken_size(&f->broken);
+    case FL_WIRE_REGROUP:
+        return fl_wire_regroup_size(&f->regroup);
     case FL_WIRE_ABORT:
         return 4;
     case FL_WIRE_DONE:
-    case FL_WIRE_ALIVE:
     case FL_WIRE_STOPPING:
     case FL_WIRE_WAKE:
         break;
@@ -333,11 +339,23 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     case FL_WIRE_CHECKPOINT_PART:
         fl_wire_put_checkpoint_part(w, &f->checkpoint_part);
         break;
+    case FL_WIRE_BROKEN:
+        fl_wire_put_broken(w, &f->broken);
+        break;
+    case FL_WIRE_BREAK:
+        fl_put(w, f->break_order.serial, 4);
+        fl_put(w, f->break_order.until, 4);
+        break;
+    case FL_WIRE_REGROUP:
+        fl_wire_put_regroup(w, &f->regroup);
+        break;
+    case FL_WIRE_ALIVE:
+        fl_put_i64(w, f->n_counted);
+        break;
     case FL_WIRE_ABORT:
         fl_put(w, (uint32_t)f->why, 4);
         break;
     case FL_WIRE_DONE:
-    case FL_WIRE_ALIVE:
     case FL_WIRE_STOPPING:
     case FL_WIRE_WAKE:
         break;
@@ -395,10 +413,20 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_get_checkpoint_file(r, &f->checkpoint_file);
     case FL_WIRE_CHECKPOINT_PART:
         return fl_wire_get_checkpoint_part(r, f->generation, &f->checkpoint_part);
+    case FL_WIRE_BROKEN:
+        return fl_wire_get_broken(r, &f->broken);
+    case FL_WIRE_BREAK:
+        f->break_order.serial = (uint32_t)fl_get(r, 4);
+        f->break_order.until = (uint32_t)fl_get(r, 4);
+        return f->break_order.serial > 0;
+    case FL_WIRE_REGROUP:
+        return fl_wire_get_regroup(r, &f->regroup);
+    case FL_WIRE_ALIVE:
+        f->n_counted = fl_get_i64(r);
+        return f->n_counted >= 0;
     case FL_WIRE_ABORT:
         return fl_wire_get_status(r, &f->why);
     case FL_WIRE_DONE:
-    case FL_WIRE_ALIVE:
     case FL_WIRE_STOPPING:
     case FL_WIRE_WAKE:
         return true;
@@ -525,6 +553,12 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "checkpoint part";
     case FL_WIRE_WAKE:
         return "wake";
+    case FL_WIRE_BROKEN:
+        return "broken";
+    case FL_WIRE_BREAK:
+        return "break";
+    case FL_WIRE_REGROUP:
+        return "regroup";
     }
     return "unknown";
 }

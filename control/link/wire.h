@@ -26,8 +26,8 @@ enum {
     FL_WIRE_TEXT_MAX = 2048,    /* bytes of a failure's message, without the zero */
     FL_WIRE_REFUSAL_MAX = 1023, /* bytes of a refusal's text, without the zero */
     FL_WIRE_CACHE_TEXT_MAX = FL_CACHE_WHY_BYTES - 1,
-    FL_WIRE_COMMAND_MAX = 8192, /* bytes of the largest frame from the controller */
-    FL_WIRE_OPERATION_MAX = 31, /* bytes of an operation's name, without the zero */
+    FL_WIRE_COMMAND_MAX = 16384, /* bytes of the largest frame from the controller */
+    FL_WIRE_OPERATION_MAX = 31,  /* bytes of an operation's name, without the zero */
     FL_WIRE_HEARTBEAT_MAX = 5 * 8 + 4 + FL_WIRE_OPERATION_MAX, /* bytes of a heartbeat's body */
 };
 
@@ -46,6 +46,7 @@ typedef enum fl_wire_type {
     FL_WIRE_TRANSITION = 11,
     FL_WIRE_NORMS = 12,
     FL_WIRE_SETTING_DONE = 13,
+    FL_WIRE_BROKEN = 14, /* it has left its generation, and where it stands */
     FL_WIRE_CACHE = 20,
     FL_WIRE_NONFINITE = 21,
     FL_WIRE_HASHES_FAILED = 22,
@@ -54,11 +55,13 @@ typedef enum fl_wire_type {
     FL_WIRE_CACHE_TIERS = 25,
     FL_WIRE_PASS = 30,
     /* controller to worker */
-    FL_WIRE_ALIVE = 32,
+    FL_WIRE_ALIVE = 32,    /* steps whose reports have arrived */
     FL_WIRE_STOPPING = 33, /* the user is ending the run */
     FL_WIRE_COMMAND = 34,
     FL_WIRE_ABORT = 35, /* leave every wait and exit */
     FL_WIRE_WAKE = 36,  /* standby: the leader is about to broadcast */
+    FL_WIRE_BREAK = 37, /* leave every wait of the generations so far, and report */
+    FL_WIRE_REGROUP = 38,
 } fl_wire_type;
 
 /* Samples that one replica used in one step.
@@ -116,8 +119,12 @@ typedef struct fl_wire_message {
         fl_hashes_failed_report hashes_failed;
         fl_checkpoint_file_report checkpoint_file;
         fl_checkpoint_part_report checkpoint_part;
+        fl_broken_report broken;
         fl_command command;
-        fl_status why; /* of an abort */
+        fl_break_order break_order;
+        fl_regroup_order regroup;
+        int64_t n_counted; /* steps whose reports have arrived */
+        fl_status why;     /* of an abort */
     };
 } fl_wire_message;
 

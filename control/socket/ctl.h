@@ -88,11 +88,6 @@ struct fl_ctl {
 /* Refuse the request; the last call determines the reply. */
 void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ...) FL_PRINTF(3, 4);
 
-/* ---- ctl_plans.c, for ctl_change.c ---- */
-
-/* Choose K and R again, even if the job fixes them, where this many devices do not allow them. */
-void fl_ctl_loosen(fl_job *job, int64_t devices);
-
 /* ---- the handlers ---- */
 
 void fl_ctl_status(fl_ctl *ctl, fl_ctl_call *call);

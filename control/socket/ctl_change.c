@@ -160,7 +160,7 @@ static void choose_scale(fl_ctl *ctl, fl_ctl_call *call, fl_worker_pool *usable)
     fl_plan plan;
     usable->limit = v[DEVICES].given ? (int)v[DEVICES].integer : 0;
     if (v[DEVICES].given) {
-        fl_ctl_loosen(&job, v[DEVICES].integer);
+        fl_worker_pool_loosen(&job, v[DEVICES].integer);
     }
     if (v[STAGES].given) {
         job.pipe.k = v[STAGES].integer;
@@ -208,7 +208,7 @@ void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
     }
     usable.drained[rank] = true;
     int n = fl_worker_pool_count(&usable, ctl->run->n_workers);
-    fl_ctl_loosen(&job, n);
+    fl_worker_pool_loosen(&job, n);
     input = *ctl->run->options->plan_input;
     input.job = &job;
     input.F = ctl->run->plan->F;

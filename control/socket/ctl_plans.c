@@ -15,14 +15,6 @@ static void candidate_fields(fl_json *j, const fl_candidate *c, double ratio)
     fl_json_close(j, '}');
 }
 
-void fl_ctl_loosen(fl_job *job, int64_t devices)
-{
-    int64_t k = job->pipe.k > 0 ? job->pipe.k : 1, r = job->autodp.r > 0 ? job->autodp.r : 1;
-    if (k * r > devices) {
-        job->pipe.k = job->autodp.r = FL_JOB_AUTO;
-    }
-}
-
 /* Additional devices are assumed to have processors of their own; additional workers of GPUs share
  * these. */
 static fl_plan_input input_of(const fl_ctl *ctl, const fl_ctl_call *call, fl_job *job)
@@ -33,7 +25,7 @@ static fl_plan_input input_of(const fl_ctl *ctl, const fl_ctl_call *call, fl_job
     input.job = job;
     input.F = frozen->given ? (int)frozen->integer : ctl->run->plan->F;
     input.n_workers = devices->given ? (int)devices->integer : ctl->run->n_workers;
-    fl_ctl_loosen(job, input.n_workers);
+    fl_worker_pool_loosen(job, input.n_workers);
     int more = input.n_workers - ctl->run->n_workers;
     const fl_device_survey *shared = ctl->run->options->devices;
     bool own = shared == NULL || shared->n == 0;

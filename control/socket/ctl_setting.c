@@ -154,10 +154,28 @@ void fl_ctl_send_setting(fl_ctl *ctl)
         next = ctl->pending[i].wait == FL_CTL_WAIT_TURN ? &ctl->pending[i] : next;
     }
     if (next != NULL && ctl->run->phase->state == FL_CONTROLLER_RUNNING &&
-        ctl->run->phase->n_stops == 0 && ctl->elastic->transition.state != FL_ELASTIC_COMMITTING) {
+        ctl->run->phase->n_stops == 0 && !fl_elastic_is_switching(ctl->elastic)) {
         next->wait = FL_CTL_WAIT_SETTING;
         fl_router_command(ctl->router, ctl->run->plan,
                           &(fl_command){.kind = FL_COMMAND_SETTING, .setting = next->setting});
+    }
+}
+
+void fl_ctl_regrouped(fl_ctl *ctl, const fl_run_position *position, int64_t step)
+{
+    for (int i = 0; i < ctl->n_pending; i++) {
+        fl_ctl_call *call = &ctl->pending[i];
+        if (call->wait != FL_CTL_WAIT_SETTING) {
+            continue;
+        }
+        if (call->setting.serial > position->last_setting) {
+            call->wait = FL_CTL_WAIT_TURN;
+        } else {
+            fl_ctl_setting_done(ctl, &(fl_setting_done_report){.serial = call->setting.serial,
+                                                               .step = step,
+                                                               .end_step = position->end_step});
+            return; /* the list has changed; one setting is in progress at a time */
+        }
     }
 }
 

@@ -50,6 +50,9 @@ void fl_ctl_publish(void *context, const char *event, const fl_json *line);
 
 /* The workers have applied the setting that this report names. */
 void fl_ctl_setting_done(fl_ctl *ctl, const fl_setting_done_report *report);
+
+/* The workers have regrouped at `step`. A setting that none of them had applied is sent again. */
+void fl_ctl_regrouped(fl_ctl *ctl, const fl_run_position *position, int64_t step);
 bool fl_ctl_paused(const fl_ctl *ctl);
 
 fl_ctl_counts fl_ctl_count(const fl_ctl *ctl);

@@ -26,10 +26,15 @@ typedef struct fl_worker {
     bool killed;     /* killed by the controller */
     /* Since its training thread last entered or left an operation: control/controller/standstill.h
      */
-    int64_t waits_us;  /* it has waited for other workers */
-    int64_t still_us;  /* it has been in an operation of its own */
-    bool hung;         /* longer than it may */
-    int64_t failed_us; /* it reported a failure */
+    int64_t waits_us;        /* it has waited for other workers */
+    int64_t still_us;        /* it has been in an operation of its own, */
+    int64_t asleep_us;       /* for this long asleep, in one that waits for no disk */
+    bool hung;               /* longer than it may */
+    bool lost;               /* the run goes on without it; then it has departed, too */
+    int64_t left_us;         /* it has left its generation, and nothing explains that yet */
+    int64_t broken_us;       /* it has reported where it stands, and waits to regroup */
+    fl_broken_report broken; /* valid if broken_us is set */
+    int64_t failed_us;       /* it reported a failure */
     fl_status failure;
     char failure_text[FL_WIRE_TEXT_MAX + 1];
 } fl_worker;

@@ -27,6 +27,7 @@ typedef enum fl_precision {
 } fl_precision;
 typedef enum fl_decay { FL_DECAY_CONSTANT = 0, FL_DECAY_LINEAR = 1, FL_DECAY_COSINE = 2 } fl_decay;
 /* What happens after a step whose loss or gradient norm is infinite or not a number. */
+typedef enum fl_on_loss { FL_ON_LOSS_CONTINUE = 0, FL_ON_LOSS_STOP = 1 } fl_on_loss;
 typedef enum fl_on_nonfinite { FL_ON_NONFINITE_STOP = 0, FL_ON_NONFINITE_SKIP = 1 } fl_on_nonfinite;
 /* FL_MODEL_PROGRAM and FL_DATA_PROGRAM: what a program gave to fl_run. Frostline writes them into
  * the record of such a run; no job file can bring that model or data set back. */
@@ -210,6 +211,7 @@ typedef struct fl_job {
     struct {
         int64_t detect_ms;   /* a silent worker is noticed within this */
         int64_t deadline_ms; /* longest time of a layer, a read, a wait of all workers */
+        fl_on_loss on_loss;  /* what follows the loss of a worker */
     } fault;
     struct {
         fl_interval every;     /* none: not even at the end of the run */

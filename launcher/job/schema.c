@@ -770,6 +770,14 @@ static const fl_field fields[] = {
      .doc =
          "The longest that one layer may compute, that one read of samples may take, and that all "
          "workers may wait for each other; at least fault.detect."},
+    {.path = "fault.on_loss",
+     .type = FL_FIELD_CHOICE,
+     .offset = AT(fault.on_loss),
+     .initial = "continue",
+     .choices = CHOICES("continue", "stop"),
+     .doc =
+         "When a worker is lost: continue with the others where they have all that is needed, or "
+         "stop the run."},
 
     {.path = "checkpoint.every",
      .type = FL_FIELD_INTERVAL,

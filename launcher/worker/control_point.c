@@ -38,6 +38,7 @@ static void note_answer(worker *w, const fl_command *command)
 /* *switched becomes true if another generation trains from here on. */
 static fl_status apply_command(worker *w, const fl_control_message *what, bool *switched)
 {
+    w->n_commands += what->command.kind != FL_COMMAND_NONE;
     switch (what->command.kind) {
     case FL_COMMAND_NONE:
         break;
@@ -168,7 +169,7 @@ fl_status fl_control_point(worker *w, bool any, fl_control_message *what, bool *
 
 fl_status fl_control_begin(worker *w, fl_control_message *what, bool *switched)
 {
-    return w->now->place.active ? hold_until_decided(w, what, switched) : FL_OK;
+    return hold_until_decided(w, what, switched);
 }
 
 fl_status fl_control_stand_by(worker *w, fl_control_message *what)

@@ -17,6 +17,7 @@ static int64_t epoch_end(const fl_worker_state *w, int64_t step)
 
 void fl_setting_apply(fl_worker_state *w, const fl_setting *setting, int64_t step)
 {
+    w->last_setting = setting->serial;
     switch (setting->kind) {
     case FL_SETTING_PAUSE:
         if (step == w->end_step) {

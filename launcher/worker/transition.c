@@ -5,13 +5,17 @@
  *   ③ COMMIT received at a control point: all vote. Where a member    take_vote
  *     is expendable, its death may have been seen by some voters only:
  *     those that train sum up, and the leader tells the standby ones   agree_on_vote
- *   ④ every layer's state moves to its new owners; if g and g+1 do     migrate_state
+ *   ④ every layer's state goes to its new owners; if g and g+1 do      exchange_state
  *     not fit side by side, g first gives up all but its state
- *   ⑤ g+1 trains; the prepare thread closes g                          switch_over
- * When the members of the run change, g+1 has a message group of its own. It is opened at ①; after
- * ④ all members meet once more in the old group, so that none still needs it, and change at ⑤. A
- * member that departs leaves after that.
- * A refusal at ③ leaves g as it was; a failure in ④ ends the run, because state would be mixed. */
+ *   ⑤ all meet: now each has what it needs, and none needs another     meet
+ *   ⑥ each hands over what stays where it is; g+1 trains; the          fl_transition_finish
+ *     prepare thread closes g
+ * When the members of the run change, g+1 has a message group of its own. It is opened at ①, and
+ * takes the old one's place at ⑥. A member that departs leaves after that.
+ * A refusal at ③ leaves g as it was, and so does a failure in ④ or ⑤. Then rejoin.c asks whether
+ * another worker has passed ⑤: if so, every worker has all it needs for ⑥.
+ * After a loss there is no ① to ③: fl_transition_force does the rest with the workers that are
+ * left. */
 #include "launcher/worker/worker_state.h"
 
 #include "device/alloc.h"
@@ -50,7 +54,7 @@ static void answer_prepare(fl_worker_state *w, uint32_t generation, fl_status st
     fl_link_prepared(w->link, &report);
 }
 
-static fl_status open_migration(fl_worker_state *w)
+static fl_status open_migration(fl_worker_state *w, const bool *lost)
 {
     fl_migrate_options options = {.model = w->c->model,
                                   .old = &w->now->plan,
@@ -59,6 +63,7 @@ static fl_status open_migration(fl_worker_state *w)
                                   .from = fl_generation_params(w->now),
                                   .to = fl_generation_params(w->next),
                                   .parked = &w->parked,
+                                  .lost = lost,
                                   .messages = w->messages};
     return fl_migration_open(&options, &w->migration);
 }
@@ -79,6 +84,20 @@ static fl_status open_messages(fl_worker_state *w)
     return fl_worker_open_messages(w, &next->plan, &next->messages);
 }
 
+static fl_status open_member(fl_worker_state *w, const fl_plan *plan)
+{
+    fl_generation_options options = {.worker = w->c,
+                                     .plan = plan,
+                                     .rank = w->rank,
+                                     .device = w->device,
+                                     .tiers = w->tiers,
+                                     .running = w->now,
+                                     .parked = w->parked.rank,
+                                     .kv = fl_link_kv(w->link),
+                                     .abort_set = &w->abort_set};
+    return fl_generation_open(&options, w->next);
+}
+
 static void *open_next(void *worker)
 {
     fl_worker_state *w = worker;
@@ -87,21 +106,12 @@ static void *open_next(void *worker)
     fl_flight_thread(FL_FLIGHT_PREPARER, plan.generation);
     fl_flight_enter(FL_FLIGHT_PREPARE, -1, -1, 0);
     fl__reach("prepare", w);
-    fl_generation_options options = {.worker = w->c,
-                                     .plan = &plan,
-                                     .rank = w->rank,
-                                     .device = w->device,
-                                     .tiers = w->tiers,
-                                     .running = w->now,
-                                     .parked = w->parked.rank,
-                                     .kv = fl_link_kv(w->link),
-                                     .abort_set = &w->abort_set};
-    fl_status status = fl_generation_open(&options, w->next);
+    fl_status status = open_member(w, &plan);
     if (status == FL_OK) {
         status = open_messages(w);
     }
     if (status == FL_OK) {
-        status = open_migration(w);
+        status = open_migration(w, NULL);
     }
     w->prepare_thread.took_us = fl_now_us() - started_us;
     atomic_store(&w->prepare_thread.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
@@ -137,11 +147,17 @@ static void close_in_thread(fl_worker_state *w, fl_generation *member)
 
 /* ---- ① ---- */
 
-static fl_status open_beside(fl_worker_state *w, const fl_plan *plan)
+static fl_status make_next(fl_worker_state *w, const fl_plan *plan)
 {
     FL_TRY(fl_alloc(sizeof *w->next, (void **)&w->next));
     w->next->plan = *plan;
     w->prepare_thread.generation = plan->generation;
+    return FL_OK;
+}
+
+static fl_status open_beside(fl_worker_state *w, const fl_plan *plan)
+{
+    FL_TRY(make_next(w, plan));
     atomic_store(&w->prepare_thread.state, FL_PREPARE_OPENING);
     return start_thread(w, open_next);
 }
@@ -167,6 +183,7 @@ void fl_transition_cancel(fl_worker_state *w)
     fl_migration_close(&w->migration);
     close_in_thread(w, w->next);
     w->next = NULL;
+    w->exchanged = false;
     atomic_store(&w->prepare_thread.state, FL_PREPARE_NONE);
 }
 
@@ -256,52 +273,60 @@ static void stay_in_generation(fl_worker_state *w, int against)
 
 /* ---- ④ ---- */
 
+/* Both generations do not fit side by side. */
+static bool gives_way(const fl_worker_state *w)
+{
+    return w->next->reserved && w->now->pipeline != NULL;
+}
+
 /* All memory was counted in prepare: this allocates nothing, and claims only memory that is there.
  */
-static fl_status move_state(fl_worker_state *w, fl_migrate_stats *stats)
+static fl_status exchange_state(fl_worker_state *w)
 {
-    fl_params *from = fl_generation_params(w->now), *to = fl_generation_params(w->next);
-    bool gives_way = w->next->reserved && from != NULL;
+    fl_params *to = fl_generation_params(w->next);
     if (w->now->pipeline != NULL) {
         FL_TRY(fl_pipeline_wait(w->now->pipeline));
     }
-    if (gives_way) {
+    if (gives_way(w)) {
         fl_pipeline_strip(w->now->pipeline);
     }
-    fl_cache_tiers_fit(w->tiers, !gives_way && w->next->memory.tier_bytes > 0);
+    fl_cache_tiers_fit(w->tiers, !gives_way(w) && w->next->memory.tier_bytes > 0);
     if (to != NULL) {
         FL_TRY(fl_params_claim_state(to));
     }
-    FL_TRY(fl_migration_run(w->migration, fl_deadline_us(w->c->job->fault.deadline_ms), stats));
-    if (gives_way) {
-        fl_params_drop_state(from);
-    }
-    return to == NULL ? FL_OK : fl_stage_claim(fl_pipeline_stage(w->next->pipeline));
+    return fl_migration_exchange(w->migration, fl_deadline_us(w->c->job->fault.deadline_ms));
 }
 
-static fl_status migrate_state(fl_worker_state *w, fl_migrate_stats *stats)
+/* ---- ⑤ ---- */
+
+static fl_status meet(fl_worker_state *w)
 {
-    fl_status status = move_state(w, stats);
+    unsigned char mine = 0, all[FL_MAX_WORKERS];
+    w->exchanged = true;
+    return fl_message_all_gather(w->messages, w->next->plan.generation, &mine, sizeof mine, all,
+                                 fl_deadline_us(w->c->job->fault.deadline_ms));
+}
+
+static fl_status migrate_state(fl_worker_state *w)
+{
+    fl_status status = exchange_state(w);
+    fl__reach("exchanged", w);
+    status = status == FL_OK ? meet(w) : status;
     return status == FL_OK
                ? FL_OK
                : fl_within(status, "moving state to generation %u", w->next->plan.generation);
 }
 
-/* ---- ⑤ ---- */
+/* ---- ⑥ ---- */
 
-/* Every worker has received its state: none waits in the old message group any more. */
-static fl_status part_from_group(fl_worker_state *w)
+static fl_status hand_over(fl_worker_state *w, fl_migrate_stats *stats)
 {
-    unsigned char mine = 0, all[FL_MAX_WORKERS];
-    if (!members_change(w)) {
-        return FL_OK;
+    fl_params *from = fl_generation_params(w->now);
+    FL_TRY(fl_migration_finish(w->migration, stats));
+    if (gives_way(w)) {
+        fl_params_drop_state(from);
     }
-    fl_status status =
-        fl_message_all_gather(w->messages, w->now->plan.generation, &mine, sizeof mine, all,
-                              fl_deadline_us(w->c->job->fault.deadline_ms));
-    return status == FL_OK
-               ? FL_OK
-               : fl_within(status, "parting before generation %u", w->next->plan.generation);
+    return w->next->pipeline == NULL ? FL_OK : fl_stage_claim(fl_pipeline_stage(w->next->pipeline));
 }
 
 static void change_messages(fl_worker_state *w, fl_generation *old)
@@ -324,6 +349,7 @@ static void switch_over(fl_worker_state *w)
     change_messages(w, old);
     w->now = w->next;
     w->next = NULL;
+    w->exchanged = false;
     w->leads = fl_plan_leader(&w->now->plan) == w->rank;
     atomic_store(&w->prepare_thread.state, FL_PREPARE_NONE);
     if (w->c->activations != NULL) {
@@ -335,16 +361,54 @@ static void switch_over(fl_worker_state *w)
     close_in_thread(w, old);
 }
 
+fl_status fl_transition_finish(fl_worker_state *w, int64_t step, fl_transition_parts *done)
+{
+    fl_migrate_stats stats;
+    int64_t begun = fl_now_us();
+    fl_flight_enter(FL_FLIGHT_SWITCH, -1, -1, 0);
+    FL_TRY(hand_over(w, &stats));
+    fl__reach("migrated", w);
+    switch_over(w);
+    fl_worker_checkpoint_follow(w, step);
+    FL_TRY(fl_worker_release_standby(w, NULL));
+    fl__reach("switch", w);
+    fl_flight_leave();
+    done->generation = w->now->plan.generation;
+    done->step = step;
+    done->switch_us = fl_now_us() - begun;
+    done->received_bytes = stats.received_bytes;
+    done->kept_bytes = stats.kept_bytes;
+    fl_link_transition(w->link, done);
+    return FL_OK;
+}
+
+static fl_status vote(fl_worker_state *w, int *against)
+{
+    fl_link_doing(w->link, "transition: vote");
+    fl_flight_enter(FL_FLIGHT_VOTE, -1, -1, 0);
+    fl__reach("vote", w);
+    FL_TRY(take_vote(w, against));
+    fl_flight_leave();
+    return FL_OK;
+}
+
+static fl_status migrate(fl_worker_state *w)
+{
+    fl_link_doing(w->link, "transition: migration");
+    fl_flight_enter(FL_FLIGHT_MIGRATION, -1, -1, 0);
+    fl__reach("migrate", w);
+    FL_TRY(migrate_state(w));
+    fl_flight_leave();
+    return FL_OK;
+}
+
 fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
 {
     int64_t started_us = fl_now_us();
+    fl_transition_parts done = {.wait_us = w->held_us == 0 ? 0 : started_us - w->held_us};
     int against = -1;
-    fl_link_doing(w->link, "transition: vote");
     fl_flight_step(step);
-    fl_flight_enter(FL_FLIGHT_VOTE, -1, -1, 0);
-    fl__reach("vote", w);
-    FL_TRY(take_vote(w, &against));
-    fl_flight_leave();
+    FL_TRY(vote(w, &against));
     if (against >= 0) {
         stay_in_generation(w, against);
         return FL_OK;
@@ -352,32 +416,46 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
     FL_TRY(fl_worker_release_standby(w, &w->next->plan));
     fl_worker_report_cache(w, step - 1, w->cursor.epoch, true); /* the old counts end */
     int64_t voted = fl_now_us();
-    fl_migrate_stats stats;
-    fl_link_doing(w->link, "transition: migration");
-    fl_flight_enter(FL_FLIGHT_MIGRATION, -1, -1, 0);
-    fl__reach("migrate", w);
-    FL_TRY(migrate_state(w, &stats));
-    fl__reach("migrated", w);
-    FL_TRY(part_from_group(w));
-    fl_flight_leave();
-    fl_flight_enter(FL_FLIGHT_SWITCH, -1, -1, 0);
-    int64_t migrated = fl_now_us();
-    switch_over(w);
-    fl_worker_checkpoint_follow(w, step);
-    FL_TRY(fl_worker_release_standby(w, NULL));
+    done.vote_us = voted - started_us;
+    FL_TRY(migrate(w));
+    done.migrate_us = fl_now_us() - voted;
+    FL_TRY(fl_transition_finish(w, step, &done));
     *switched = true;
-    fl__reach("switch", w);
-    fl_flight_leave();
-    fl_transition_parts done = {.generation = w->now->plan.generation,
-                                .step = step,
-                                .wait_us = w->held_us == 0 ? 0 : started_us - w->held_us,
-                                .vote_us = voted - started_us,
-                                .migrate_us = migrated - voted,
-                                .switch_us = fl_now_us() - migrated,
-                                .received_bytes = stats.received_bytes,
-                                .kept_bytes = stats.kept_bytes};
-    fl_link_transition(w->link, &done);
     return FL_OK;
+}
+
+/* ---- after a loss ---- */
+
+/* Open g+1 on this thread: nothing trains meanwhile, so g gives up all but its state first. */
+static fl_status open_forced(fl_worker_state *w, const fl_plan *plan, const bool *lost)
+{
+    fl_message_group *before = w->messages;
+    if (w->now->pipeline != NULL) {
+        fl_pipeline_strip(w->now->pipeline);
+    }
+    FL_TRY(fl_worker_open_messages(w, plan, &w->messages));
+    fl_message_follow(w->messages, before);
+    fl_message_close(&before);
+    FL_TRY(make_next(w, plan));
+    FL_TRY(open_member(w, plan));
+    return open_migration(w, lost);
+}
+
+fl_status fl_transition_force(fl_worker_state *w, const fl_plan *plan, const bool *lost,
+                              int64_t step)
+{
+    fl_transition_parts done = {0};
+    int64_t begun = fl_now_us();
+    fl_link_doing(w->link, "recovery: opening");
+    fl_flight_enter(FL_FLIGHT_PREPARE, -1, -1, 0);
+    fl__reach("prepare", w);
+    FL_TRY(open_forced(w, plan, lost));
+    fl_flight_leave();
+    int64_t opened = fl_now_us();
+    done.wait_us = opened - begun;
+    FL_TRY(migrate(w));
+    done.migrate_us = fl_now_us() - opened;
+    return fl_transition_finish(w, step, &done);
 }
 
 void fl_transition_settle(fl_worker_state *w)

@@ -8,6 +8,7 @@
  *   ⑦ commands, transitions           control_point.c, transition.c, setting.c, checkpoint.c
  *   ⑧ the trained weights             write_model
  *   ⑨ close, innermost first          worker_open.c
+ * When a worker is lost between ⑤ and ⑧, the others regroup (rejoin.c) and go on with ⑤.
  * A worker that does not train (frostline evaluate, predict) makes one pass over samples instead of
  * ⑤ to ⑦: pass.c.
  * A standby worker runs no steps: it waits until the controller wakes it to receive a command. */
@@ -97,8 +98,10 @@ static fl_status run_step(worker *w, const fl_stream_batch *next, fl_control_mes
     fl_flight_step(batch->step);
     fl_flight_enter(FL_FLIGHT_STEP, -1, -1, 0);
     FL_TRY(fl_pipeline_step(w->now->pipeline, batch, lr, waits ? 1.0 : 0.0, &result));
+    w->step = batch->step + 1;
+    w->cursor = next->after;
     fl_flight_enter(FL_FLIGHT_REPORT, -1, -1, 0);
-    fl_worker_report(w, batch, &result, lr, fl_now_us() - started_us);
+    FL_TRY(fl_worker_report(w, batch, &result, lr, fl_now_us() - started_us));
     fl_flight_leave();
     fl_flight_leave();
     fl_worker_report_cache(w, batch->step, batch->epoch, last || next->after.epoch != batch->epoch);
@@ -107,10 +110,8 @@ static fl_status run_step(worker *w, const fl_stream_batch *next, fl_control_mes
         FL_TRY(fl_worker_nonfinite(w, batch, &result, &ends));
     }
     w->n_skipped = result.finite ? 0 : w->n_skipped;
-    w->step = batch->step + 1;
     FL_TRY(fl_worker_hash_weights(w));
     w->end_step = ends ? w->step : w->end_step;
-    w->cursor = next->after;
     fl__reach("step", w);
     what->step = w->step;
     *any = result.flags > 0.0;
@@ -181,26 +182,36 @@ static fl_status stand_by(worker *w)
     return FL_OK;
 }
 
-/* What the run that wrote the checkpoint did, or would have done, between its last step and the
- * next: a decision that is due there, then an evaluation. */
-static fl_status continue_run(worker *w)
+/* What comes between the step that is done and the next: a decision that is due there, then an
+ * evaluation, if it is still to come. */
+static fl_status go_on(worker *w, bool evaluates)
 {
     bool switched = false;
-    if (w->birth->step == 0) {
-        return FL_OK;
-    }
     fl_control_message what = {
         .step = w->step, .cursor = w->cursor, .epoch = w->cursor.epoch - (w->cursor.position == 0)};
-    bool evaluates = w->birth->evaluates && w->c->job->train.evaluate &&
-                     fl_evaluation_is_due(w->step, w->evaluation_period, w->end_step);
-    FL_TRY(evaluate_before(w, evaluates, &what));
-    if (!what.evaluated) { /* nothing is decided on an evaluation before the checkpoint */
-        w->answered[FL_DUE_STOP] = w->step;
-    }
+    bool due = w->step > 0 && evaluates && w->c->job->train.evaluate &&
+               fl_evaluation_is_due(w->step, w->evaluation_period, w->end_step);
+    FL_TRY(evaluate_before(w, due, &what));
     FL_TRY(fl_control_begin(w, &what, &switched));
     FL_TRY(evaluate_after(w, &what));
     fl_batch_stream_reset(&w->batches, w->step, w->cursor);
     return FL_OK;
+}
+
+/* As the run that wrote the checkpoint did, or would have done. */
+static fl_status continue_run(worker *w)
+{
+    const fl_worker_birth *birth = w->birth;
+    if (birth->step == 0) {
+        return FL_OK;
+    }
+    bool judged = birth->evaluates && w->c->job->train.evaluate && w->is_judged &&
+                  w->step < w->end_step &&
+                  fl_evaluation_is_due(w->step, w->evaluation_period, w->end_step);
+    if (!judged) { /* nothing is decided on an evaluation before the checkpoint */
+        w->answered[FL_DUE_STOP] = w->step;
+    }
+    return go_on(w, birth->evaluates);
 }
 
 static fl_status train_steps(worker *w)
@@ -209,12 +220,6 @@ static fl_status train_steps(worker *w)
         FL_TRY(w->now->place.active ? train_step(w) : stand_by(w));
     }
     return FL_OK;
-}
-
-static fl_status train_run(worker *w)
-{
-    FL_TRY(continue_run(w));
-    return train_steps(w);
 }
 
 /* ---- ⑧ ---- */
@@ -240,14 +245,10 @@ static fl_status write_model(worker *w)
 
 /* ---- the whole worker ---- */
 
-static fl_status run_worker(worker *w, const char *endpoint)
+/* ⑤ to ⑧, after what comes before the first of these steps. */
+static fl_status finish_run(worker *w)
 {
-    FL_TRY(fl_worker_open(w, endpoint));
-    fl__reach("begin", w);
-    fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
-    FL_TRY(wait_for_all(w));
-    FL_TRY(fl_worker_release_standby(w, NULL));
-    FL_TRY(w->c->task == FL_WORKER_TRAIN ? train_run(w) : fl_worker_pass(w));
+    FL_TRY(train_steps(w));
     fl__reach("end", w);
     if (fl_worker_departs(w)) {
         fl_log(FL_LOG_INFO, "leaves the run, which goes on with generation %u",
@@ -261,6 +262,44 @@ static fl_status run_worker(worker *w, const char *endpoint)
     FL_TRY(wait_for_all(w));
     fl_worker_checkpoint_settle(w);
     return FL_OK;
+}
+
+static bool regroups(const worker *w, fl_status status)
+{
+    return fl_status_is_regroup(status) && w->c->job->fault.on_loss == FL_ON_LOSS_CONTINUE;
+}
+
+static fl_status train_run(worker *w)
+{
+    fl_status status = continue_run(w);
+    status = status == FL_OK ? finish_run(w) : status;
+    while (regroups(w, status)) {
+        fl_rejoin_outcome outcome;
+        FL_TRY(fl_worker_rejoin(w, status, &outcome));
+        if (outcome.leaves) {
+            return FL_OK;
+        }
+        status = go_on(w, outcome.evaluates);
+        status = status == FL_OK ? finish_run(w) : status;
+    }
+    return status;
+}
+
+static fl_status pass_run(worker *w)
+{
+    FL_TRY(fl_worker_pass(w));
+    fl__reach("end", w);
+    return wait_for_all(w);
+}
+
+static fl_status run_worker(worker *w, const char *endpoint)
+{
+    FL_TRY(fl_worker_open(w, endpoint));
+    fl__reach("begin", w);
+    fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
+    FL_TRY(wait_for_all(w));
+    FL_TRY(fl_worker_release_standby(w, NULL));
+    return w->c->task == FL_WORKER_TRAIN ? train_run(w) : pass_run(w);
 }
 
 /* A new thread opens each generation. Memory that a generation releases goes back to the system,

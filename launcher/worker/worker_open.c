@@ -11,13 +11,19 @@ enum { HEARTBEATS_PER_DETECT = 10 };
 
 typedef fl_worker_state worker;
 
-/* The controller has ended this generation, or is gone itself. A generation is ended only together
- * with the whole run, so every wait is aborted. */
+/* The run ends, or the controller is gone: every wait is aborted. */
 static void on_abort(void *context, uint32_t generation, fl_status why)
 {
     worker *w = context;
     (void)generation;
     fl_abort_set_abort_all(&w->abort_set, why);
+}
+
+/* A worker was lost: the generations so far are broken, later ones can be opened. */
+static void on_break(void *context, uint32_t until)
+{
+    worker *w = context;
+    fl_abort_set_abort_until(&w->abort_set, until, FL_EPEER);
 }
 
 fl_status fl_worker_check_abort(worker *w)
@@ -128,6 +134,7 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
                             .generation = w->birth->plan.generation,
                             .heartbeat_ms = w->c->job->fault.detect_ms / HEARTBEATS_PER_DETECT,
                             .on_abort = on_abort,
+                            .on_break = on_break,
                             .context = w};
     FL_TRY(fl_link_open(&link, &w->link));
     FL_TRY(open_device(w));
@@ -160,6 +167,7 @@ void fl_worker_close(worker *w)
     fl_device_destroy(&w->device);
     fl_link_close(&w->link);
     fl_batch_stream_fini(&w->batches);
+    fl_kept_reports_fini(&w->kept);
     fl_free(w->test_ids[0]);
     fl_free(w->test_ids[1]);
 }

@@ -4,39 +4,30 @@
 
 typedef fl_worker_state worker;
 
-void fl_worker_report(worker *w, const fl_global_batch *batch, const fl_step_result *r, double lr,
-                      int64_t took_us)
+static fl_step_report report_of(const worker *w, const fl_global_batch *batch,
+                                const fl_step_result *r, double lr, int64_t took_us)
 {
     const fl_plan *plan = &w->now->plan;
-    const fl_place *place = &w->now->place;
-    if (w->leads && w->c->job->freeze.policy != FL_FREEZE_NONE) { /* before their step */
-        fl_link_norms(w->link, batch->step, plan->generation, r->block_squares,
-                      r->finite ? fl_model_n_blocks(w->c->model) : 0);
-    }
-    if (w->leads) {
-        fl_step_report step = {.step = batch->step,
-                               .epoch = batch->epoch,
-                               .loss = r->sums.loss / r->sums.n_targets,
-                               .grad_norm = r->grad_norm,
-                               .lr = lr,
-                               .ms = (double)took_us * 1e-3,
-                               .samples = r->samples,
-                               .tokens = r->tokens,
-                               .generation = plan->generation,
-                               .f = plan->F,
-                               .k = plan->K,
-                               .r = plan->R,
-                               .m = plan->M,
-                               .metrics =
-                                   fl_loss_sums_means(&r->sums, fl_model_metrics(w->c->model)),
-                               .skipped = !r->finite};
-        fl_link_step(w->link, &step);
-    }
-    if (place->stage == plan->K - 1) {
-        fl_link_ledger(w->link, batch->epoch, batch->step, plan->generation, place->replica, r->ids,
-                       r->n_ids);
-    }
-    fl_time_report times = {.step = batch->step,
+    return (fl_step_report){.step = batch->step,
+                            .epoch = batch->epoch,
+                            .loss = r->sums.loss / r->sums.n_targets,
+                            .grad_norm = r->grad_norm,
+                            .lr = lr,
+                            .ms = (double)took_us * 1e-3,
+                            .samples = r->samples,
+                            .tokens = r->tokens,
+                            .generation = plan->generation,
+                            .f = plan->F,
+                            .k = plan->K,
+                            .r = plan->R,
+                            .m = plan->M,
+                            .metrics = fl_loss_sums_means(&r->sums, fl_model_metrics(w->c->model)),
+                            .skipped = !r->finite};
+}
+
+static void report_times(worker *w, int64_t step, const fl_step_result *r)
+{
+    fl_time_report times = {.step = step,
                             .compute_us = r->compute_us,
                             .wait_us = r->wait_us,
                             .reduce_wait_us = r->reduce_wait_us,
@@ -48,6 +39,23 @@ void fl_worker_report(worker *w, const fl_global_batch *batch, const fl_step_res
                                      .workspace_bytes = (int64_t)w->device->workspace_bytes};
     fl_link_memory(w->link, &memory);
     fl_link_time(w->link, &times);
+}
+
+fl_status fl_worker_report(worker *w, const fl_global_batch *batch, const fl_step_result *r,
+                           double lr, int64_t took_us)
+{
+    const fl_step_report step = report_of(w, batch, r, lr, took_us);
+    const fl_kept_report *kept = NULL;
+    bool norms = w->c->job->freeze.policy != FL_FREEZE_NONE;
+    int n_norms = norms && r->finite ? fl_model_n_blocks(w->c->model) : 0;
+    fl_kept_reports_drop(&w->kept, fl_link_counted(w->link));
+    FL_TRY(fl_kept_reports_add(&w->kept, &step, norms ? r->block_squares : NULL, n_norms,
+                               w->now->pipeline, &kept));
+    if (w->leads) {
+        fl_kept_report_send(kept, w->link);
+    }
+    report_times(w, batch->step, r);
+    return FL_OK;
 }
 
 void fl_worker_report_cache(worker *w, int64_t step, int64_t epoch, bool always)

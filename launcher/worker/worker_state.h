@@ -7,6 +7,7 @@
 #include "control/link/link.h"
 #include "launcher/worker/batch_stream.h"
 #include "launcher/worker/generation.h"
+#include "launcher/worker/kept_reports.h"
 #include "pipe/plan/evaluation.h"
 #include "pipe/state/checkpoint_writer.h"
 #include "pipe/state/migrate.h"
@@ -45,12 +46,16 @@ typedef struct fl_worker_state {
     fl_generation *now;      /* the generation that trains */
     fl_generation *next;     /* the one being prepared; NULL: none */
     fl_migration *migration; /* to `next`, ready to run; NULL: none */
+    bool exchanged;          /* this worker has what it needs from others for `next` */
     fl_prepare_thread prepare_thread;
     fl_parked parked;
     fl_checkpoint_writer *writer; /* NULL: the run has no folder for checkpoints */
     int64_t saved_step;           /* of the last checkpoint that this worker began, -1: none */
     int64_t step;                 /* the next step */
     int64_t held_us; /* since when all workers have waited at a step for an answer; 0: they train */
+    int64_t n_commands;   /* that were applied; the same on every member of the run */
+    int64_t last_setting; /* the serial number of the last setting that was applied */
+    uint32_t regrouped;   /* the last order to break after which this worker has regrouped */
     int64_t answered[FL_DUE_KINDS]; /* the last step for which an answer of this kind arrived */
     int64_t plan_due; /* the step at which all wait for the commit of the prepared generation; 0:
                          none */
@@ -63,6 +68,7 @@ typedef struct fl_worker_state {
     int n_skipped;             /* steps in a row whose loss or gradient norm was not finite */
     double lr_factor;          /* factor on the job's learning rate */
     bool hashes_failed;        /* weights.jsonl cannot be written */
+    fl_kept_reports kept;
     fl_batch_stream batches;
     int64_t *test_ids[2];   /* [fl_sampler_batch] of the current test batch and of the next one */
     fl_abort_set abort_set; /* nets of `now` and `next`; the link thread may abort them */
@@ -70,8 +76,8 @@ typedef struct fl_worker_state {
 
 /* A hook for tests: a worker calls it at each of these points if the test program defines it. In
  * any other program it is absent. Points: "begin" (before the first step), "prepare" (in the
- * prepare thread), "step" (after each), "evaluate", "vote", "migrate", "migrated", "switch", "end".
- */
+ * prepare thread), "step" (after each), "evaluate", "vote", "migrate", "exchanged", "migrated",
+ * "switch", "end". */
 void fl__test_point(const char *point, fl_worker_state *w) __attribute__((weak));
 
 static inline void fl__reach(const char *point, fl_worker_state *w)
@@ -97,10 +103,10 @@ fl_status fl_worker_open_messages(fl_worker_state *w, const fl_plan *plan,
 
 /* ---- worker_report.c ---- */
 
-/* Report a finished step: every worker its times, the owner of a last stage the ledger's record,
- * the leader what concerns all. */
-void fl_worker_report(fl_worker_state *w, const fl_global_batch *batch, const fl_step_result *r,
-                      double lr, int64_t took_us);
+/* Report a finished step: every worker its times, the leader the step and the samples of all
+ * replicas; the others keep that, too (kept_reports.h). FL_ENOMEM. */
+fl_status fl_worker_report(fl_worker_state *w, const fl_global_batch *batch,
+                           const fl_step_result *r, double lr, int64_t took_us) FL_MUST_CHECK;
 
 /* Report how the cache has served up to this step: after a decision, or with `always` if there is
  * anything to report. */
@@ -213,6 +219,19 @@ fl_status fl_worker_checkpoint_last(fl_worker_state *w) FL_MUST_CHECK;
  * fault.deadline is given up, and reported as a failure. */
 void fl_worker_checkpoint_settle(fl_worker_state *w);
 
+/* ---- rejoin.c ---- */
+
+typedef struct fl_rejoin_outcome {
+    bool leaves;    /* the run is complete */
+    bool evaluates; /* the evaluation that is due after w->step steps is still to come */
+} fl_rejoin_outcome;
+
+/* The generation is broken (`why`, fl_errmsg): report where this worker stands, wait for the
+ * controller's decision, and carry it out. On return `now` is the generation that trains from
+ * w->step on. Fails when the run ends, or with a failure of this worker alone. */
+fl_status fl_worker_rejoin(fl_worker_state *w, fl_status why,
+                           fl_rejoin_outcome *outcome) FL_MUST_CHECK;
+
 /* ---- transition.c ---- */
 
 /* Start to open generation plan->generation while the current one runs. The controller receives the
@@ -223,6 +242,17 @@ void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan);
  * (*switched); otherwise the next generation is dropped and `now` continues unchanged. step: the
  * next step to run. */
 fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched) FL_MUST_CHECK;
+
+/* Every worker has what it needs from others for the next generation: `now` becomes the next one,
+ * which trains from `step` on. Waits for nobody. Fills in the rest of *done, and reports it. */
+fl_status fl_transition_finish(fl_worker_state *w, int64_t step,
+                               fl_transition_parts *done) FL_MUST_CHECK;
+
+/* A worker was lost, and the generation that trained is broken: those that are left go over to
+ * `plan` without a vote. lost [n_workers]: as in fl_migrate_schedule. After a failure `now` has the
+ * state that it had. */
+fl_status fl_transition_force(fl_worker_state *w, const fl_plan *plan, const bool *lost,
+                              int64_t step) FL_MUST_CHECK;
 
 /* Drop the next generation, even if it is still being opened. */
 void fl_transition_cancel(fl_worker_state *w);

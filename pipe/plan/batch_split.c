@@ -98,6 +98,12 @@ const int64_t *fl_batch_split_mine(const fl_batch_split *shares, int64_t *n)
     return shares->batch.ids + shares->begin;
 }
 
+const int64_t *fl_batch_split_of(const fl_batch_split *shares, int replica, int64_t *n)
+{
+    *n = shares->replica_first[replica + 1] - shares->replica_first[replica];
+    return shares->batch.ids + shares->replica_first[replica];
+}
+
 const int64_t *fl_batch_split_micro(const fl_batch_split *shares, int micro_batch, int64_t *n)
 {
     int64_t first = shares->micro_first[micro_batch];

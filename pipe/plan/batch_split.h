@@ -47,9 +47,10 @@ void fl_batch_split_run(fl_batch_split *shares, const fl_global_batch *batch);
 /* Go over to another replica's part of the same batch. */
 void fl_batch_split_turn(fl_batch_split *shares, int replica);
 
-/* The samples [*n] of this replica, and of one of its micro-batches; borrowed from the batch, or
- * from shares until the next split. */
+/* The samples [*n] of this replica, of any one, and of one of this replica's micro-batches;
+ * borrowed from the batch, or from shares until the next split. */
 const int64_t *fl_batch_split_mine(const fl_batch_split *shares, int64_t *n);
+const int64_t *fl_batch_split_of(const fl_batch_split *shares, int replica, int64_t *n);
 const int64_t *fl_batch_split_micro(const fl_batch_split *shares, int micro_batch, int64_t *n);
 
 #endif

@@ -11,6 +11,14 @@ int fl_worker_pool_count(const fl_worker_pool *usable, int n_workers)
     return usable->limit > 0 && usable->limit < n ? usable->limit : n;
 }
 
+void fl_worker_pool_loosen(fl_job *job, int64_t devices)
+{
+    int64_t k = job->pipe.k > 0 ? job->pipe.k : 1, r = job->autodp.r > 0 ? job->autodp.r : 1;
+    if (k * r > devices) {
+        job->pipe.k = job->autodp.r = FL_JOB_AUTO;
+    }
+}
+
 /* The planner numbers workers from 0: number i becomes the i-th that is not drained. */
 static void give_places(const fl_worker_pool *usable, fl_plan *plan)
 {

@@ -13,6 +13,9 @@ typedef struct fl_worker_pool {
 /* How many of n_workers the pool leaves. */
 int fl_worker_pool_count(const fl_worker_pool *usable, int n_workers);
 
+/* Choose K and R again, even if the job fixes them, where this many devices do not allow them. */
+void fl_worker_pool_loosen(fl_job *job, int64_t devices);
+
 /* fl_plan_choose over the usable workers. input->n_workers counts all workers, and *plan is a plan
  * for all of them in which only usable ones have a place. */
 fl_status fl_worker_pool_choose(const fl_worker_pool *usable, const fl_plan_input *input,

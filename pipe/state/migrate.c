@@ -1,11 +1,11 @@
 /* The workers' part of a migration:
  *   ① the schedule, the same on every worker          fl_migrate_schedule
  *   ② what this worker sends and receives, made ready list_moves, fl_transfers_open
- *   ③ all transfers posted at once, then waited for   fl_transfers_run
+ *   ③ all transfers posted at once, then waited for   fl_migration_exchange
  *   ④ what stays here is handed over                  hand_over
  *   ⑤ park the moments of what froze, drop others     update_parked
  * ① and ② happen while training continues; ③ to ⑤ while training is paused, and allocate nothing.
- */
+ * Between ③ and ④ all workers meet: see launcher/worker/transition.c. */
 #include "pipe/state/migrate.h"
 #include "pipe/cost/layout.h"
 
@@ -261,10 +261,10 @@ static fl_status plan_moves(fl_migration *m, fl_move *moves, int capacity, fl_tr
     const fl_migrate_options *o = &m->o;
     int n = 0;
     list l = {.at = room, .stats = &m->stats};
-    FL_TRY(
-        fl_migrate_schedule(o->model, o->old, o->next, o->parked->rank, NULL, moves, capacity, &n));
+    FL_TRY(fl_migrate_schedule(o->model, o->old, o->next, o->parked->rank, o->lost, moves, capacity,
+                               &n));
     memcpy(m->next_rank, o->parked->rank, (size_t)o->next->n_layers * sizeof *m->next_rank);
-    fl_migrate_parked(o->model, o->old, o->next, NULL, m->next_rank);
+    fl_migrate_parked(o->model, o->old, o->next, o->lost, m->next_rank);
     FL_TRY(list_moves(m, moves, n, &l));
     if (is_apart(o->parked)) {
         FL_TRY(take_copies(m));
@@ -420,9 +420,13 @@ static fl_status update_parked(fl_migration *m)
     return FL_OK;
 }
 
-fl_status fl_migration_run(fl_migration *m, int64_t deadline_us, fl_migrate_stats *stats)
+fl_status fl_migration_exchange(fl_migration *m, int64_t deadline_us)
 {
-    FL_TRY(fl_transfers_run(m->transfers, deadline_us));
+    return fl_transfers_run(m->transfers, deadline_us);
+}
+
+fl_status fl_migration_finish(fl_migration *m, fl_migrate_stats *stats)
+{
     FL_TRY(hand_over(m));
     FL_TRY(update_parked(m));
     *stats = m->stats;

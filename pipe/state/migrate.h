@@ -41,23 +41,28 @@ typedef struct fl_migrate_options {
     fl_params *from; /* NULL: this worker had no stage */
     fl_params *to;   /* NULL: it has none any more; made with fl_migrate_handed's answer */
     fl_parked *parked;
-    fl_message_group *messages; /* all workers */
+    const bool *lost;           /* [n_workers] as in fl_migrate_schedule; NULL: none */
+    fl_message_group *messages; /* of all living workers */
 } fl_migrate_options;
 
 typedef struct fl_migration fl_migration;
 
-/* Prepare everything while training continues: running it allocates nothing. */
+/* Prepare everything while training continues: moving state allocates nothing. options->lost is
+ * needed only here. */
 fl_status fl_migration_open(const fl_migrate_options *options, fl_migration **out) FL_MUST_CHECK;
 
-/* Before or instead of running it, or after. Nothing moves any more. */
+/* At any time. Nothing moves any more. */
 void fl_migration_close(fl_migration **migration);
 
-/* Exchange what must move, then hand over the rest; all workers of the message group call it. `to`
- * counts its weights and moments already (fl_params_claim_state). On success the parked moments
- * are those of the next plan. If the exchange fails, `to` is undefined, `from` and the parked
- * moments are unchanged.
- */
-fl_status fl_migration_run(fl_migration *migration, int64_t deadline_us,
-                           fl_migrate_stats *stats) FL_MUST_CHECK;
+/* Receive what this worker lacks, and send what others lack; all workers of the message group call
+ * it. `to` counts its weights and moments already (fl_params_claim_state). `from` and the parked
+ * moments are as they were, whether it fails or not: until fl_migration_finish, the worker can go
+ * either way. */
+fl_status fl_migration_exchange(fl_migration *migration, int64_t deadline_us) FL_MUST_CHECK;
+
+/* Hand over what stays on this worker: from here on `to` has its state, and the parked moments are
+ * those of the next plan. Only when every worker has exchanged; it waits for none of them. Fails
+ * with the device alone. */
+fl_status fl_migration_finish(fl_migration *migration, fl_migrate_stats *stats) FL_MUST_CHECK;
 
 #endif

@@ -274,7 +274,7 @@ static fl_status add_norms(fl_pipeline *p, double *head, double *blocks)
     return FL_OK;
 }
 
-static fl_status commit(fl_pipeline *p, double flag, fl_step_result *result)
+static fl_status commit(fl_pipeline *p, int64_t step, double flag, fl_step_result *result)
 {
     int L = fl_model_n_blocks(p->o.model);
     double *sums = p->commit_sums, *blocks = sums + N_SUMS;
@@ -285,6 +285,7 @@ static fl_status commit(fl_pipeline *p, double flag, fl_step_result *result)
     memcpy(&sums[SUM_LOSS], &p->sums, sizeof p->sums);
     sums[SUM_FLAG] = flag;
     int64_t begun = fl_now_us();
+    p->summed_step = step;
     FL_TRY(fl_group_all_reduce(p->o.group, sums, N_SUMS + L, fl__pipeline_deadline_us(p)));
     p->times.wait_us += fl_now_us() - begun;
     double norm = sums[SUM_HEAD];
@@ -315,13 +316,24 @@ static fl_status read_clock(fl_pipeline *p)
     return FL_OK;
 }
 
-/* 6: the optimizer, or nothing but the end of a step that was not finite. */
-static fl_status apply(fl_pipeline *p, int64_t step, double lr, const fl_step_result *result)
+bool fl_pipeline_is_summed(const fl_pipeline *p, int64_t *step)
 {
+    *step = p->summed_step;
+    return p->summed_step >= 0;
+}
+
+/* 6: the optimizer, or nothing but the end of a step that was not finite. */
+fl_status fl_pipeline_apply(fl_pipeline *p, double grad_norm, bool finite)
+{
+    int64_t step = p->summed_step;
+    if (step < 0) {
+        return fl_fail(FL_EINTERNAL, "no step of this pipeline waits to be applied");
+    }
+    p->summed_step = -1;
     fl_flight_enter(FL_FLIGHT_OPTIMIZER, -1, -1, 0);
     FL_TRY(fl_device_clock_begin(&p->clock, FL_CLOCK_OPTIMIZER));
-    FL_TRY(result->finite ? optimize(p, step, lr, result->grad_norm)
-                          : fl_params_clear_grad(fl_stage_params(p->stage)));
+    FL_TRY(finite ? optimize(p, step, p->lr, grad_norm)
+                  : fl_params_clear_grad(fl_stage_params(p->stage)));
     FL_TRY(fl_device_clock_end(&p->clock));
     fl_flight_leave();
     return p->o.device->ops->host_memory ? read_clock(p) : FL_OK;
@@ -331,6 +343,7 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
                            fl_step_result *result)
 {
     p->times = (fl_step_result){0};
+    p->lr = lr;
     FL_TRY(fl__pipeline_clear_sums(p));
     FL_TRY(begin_batch(p, batch));
     FL_TRY(fl__pipeline_run_ops(p));
@@ -338,9 +351,9 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
     FL_TRY(fl_reduce_wait(&p->reduce, fl__pipeline_deadline_us(p)));
     int64_t reduced = fl_now_us();
     p->times.reduce_wait_us = reduced - begun;
-    FL_TRY(commit(p, flag, result));
+    FL_TRY(commit(p, batch->step, flag, result));
     FL_TRY(read_clock(p));
-    FL_TRY(apply(p, batch->step, lr, result));
+    FL_TRY(fl_pipeline_apply(p, result->grad_norm, result->finite));
     result->optimizer_us = p->times.optimizer_us;
     result->compute_us = p->times.compute_us;
     result->wait_us = p->times.wait_us;
@@ -348,7 +361,6 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
     result->data_us = p->times.data_us;
     result->samples = batch->n;
     result->tokens = p->now.n_tokens;
-    result->ids = fl_batch_split_mine(&p->now, &result->n_ids);
     return FL_OK;
 }
 
@@ -397,6 +409,11 @@ fl_status fl_pipeline_evaluate(fl_pipeline *p, const fl_global_batch *batch, fl_
 const int64_t *fl_pipeline_samples(const fl_pipeline *p, int64_t *n)
 {
     return fl_batch_split_mine(&p->now, n);
+}
+
+const int64_t *fl_pipeline_samples_of(const fl_pipeline *p, int replica, int64_t *n)
+{
+    return fl_batch_split_of(&p->now, replica, n);
 }
 
 fl_status fl_pipeline_add_up(fl_pipeline *p, double *values, int64_t n)

@@ -7,7 +7,7 @@
  *   3  the clock lists what this stage does; the step runs that list       run_ops
  *   4  buckets are all-reduced while lower layers still run backward       reduce.h
  *   5  one sum over all workers: norm, loss, command; the commit point     commit
- *   6  the optimizer steps, unless loss or norm is not finite              fl_pipeline_step */
+ *   6  the optimizer steps, unless loss or norm is not finite              fl_pipeline_apply */
 #ifndef FL_PIPE_STEP_PIPELINE_H
 #define FL_PIPE_STEP_PIPELINE_H
 
@@ -68,9 +68,6 @@ typedef struct fl_step_result {
      * for what it waited for. A device that computes behind the host's back has not run the
      * optimizer by now: then optimizer_us is that of the step before. */
     int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
-    /* this replica's samples, in the order in which they were shared out; borrowed */
-    const int64_t *ids;
-    int64_t n_ids;
 } fl_step_result;
 
 /* One optimizer step. The device may still be at work on it when this returns; fl_pipeline_wait
@@ -79,6 +76,15 @@ typedef struct fl_step_result {
  */
 fl_status fl_pipeline_step(fl_pipeline *pipeline, const fl_global_batch *batch, double lr,
                            double flag, fl_step_result *result) FL_MUST_CHECK;
+
+/* The workers' step was broken off. A worker sums up (5) only when its gradients are complete, and
+ * only when all have come to that point does any of them apply the step. Whether this worker has
+ * complete gradients that it did not apply: *step out. */
+bool fl_pipeline_is_summed(const fl_pipeline *pipeline, int64_t *step);
+
+/* Apply that step after all, because another worker did: grad_norm and finite are its result.
+ * Without this call the step never happened. Either way the pipeline steps no more. */
+fl_status fl_pipeline_apply(fl_pipeline *pipeline, double grad_norm, bool finite) FL_MUST_CHECK;
 
 /* After a step that was not finite: compute it once more on every worker, from the same weights,
  * and find the first layer whose values are not finite; *found is the same on every worker. The
@@ -99,8 +105,10 @@ void fl_pipeline_watch_outputs(fl_pipeline *pipeline, fl_outputs_taker *take, vo
 fl_status fl_pipeline_predict(fl_pipeline *pipeline, const fl_global_batch *batch,
                               fl_outputs_taker *take, void *context) FL_MUST_CHECK;
 
-/* The samples [*n] of the last batch that fell to this replica; borrowed until the next one. */
+/* The samples [*n] of the last batch that fell to this replica, and to any one, in the order in
+ * which they were shared out; borrowed until the next batch. */
 const int64_t *fl_pipeline_samples(const fl_pipeline *pipeline, int64_t *n);
+const int64_t *fl_pipeline_samples_of(const fl_pipeline *pipeline, int replica, int64_t *n);
 
 fl_status fl_pipeline_total(fl_pipeline *pipeline, fl_loss_sums *sums) FL_MUST_CHECK;
 

@@ -141,6 +141,7 @@ fl_status fl_pipeline_create(const fl_pipeline_options *options, fl_pipeline **o
     fl_pipeline *p = NULL;
     FL_TRY(fl_alloc(sizeof *p, (void **)&p));
     p->o = *options;
+    p->summed_step = -1;
     p->K = options->plan->K;
     p->R = options->plan->R;
     p->M = options->plan->M;

@@ -49,6 +49,8 @@ struct fl_pipeline {
     fl_loss_sums sums;     /* those that fl__pipeline_read_sums has read */
     fl_step_result times;  /* only its microseconds */
     double commit_sums[N_SUMS + FL_MAX_LAYERS];
+    int64_t summed_step; /* whose gradients are complete and not applied; -1: none are */
+    double lr;           /* of that step */
     double layer_squares[FL_MAX_LAYERS]; /* of this stage's layers */
     fl_nonfinite_search *search;         /* NULL but while a failed step is computed once more */
     fl_outputs_memory outputs;           /* the last stage's */

@@ -49,6 +49,7 @@ static void make_job(const fake_run *run, fl_job *job)
     job->train.evaluate = run->evaluate;
     job->fault.detect_ms = run->detect_ms;
     job->fault.deadline_ms = run->deadline_ms;
+    job->fault.on_loss = FL_ON_LOSS_STOP; /* these workers cannot regroup */
 }
 
 /* Without layers: the controller asks it only for the metrics of its loss. */

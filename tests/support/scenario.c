@@ -157,6 +157,7 @@ static void fill_job(const scenario *s, fl_job *job)
         must(fl_job_set(job, "devices.kind", s->device));
     }
     must(fl_job_set(job, "checkpoint.every", "none")); /* a test that needs some says when */
+    must(fl_job_set(job, "fault.on_loss", "stop"));    /* as one that wants the others to go on */
     set_all(job, s->sets);
     set_all(job, s->more);
     if (s->n_script > 0) {

@@ -78,6 +78,32 @@ static void test_abort_set__refuses_what_joins_later(void **state)
     assert_int_equal(fl_abort_set_check(&set, 6), FL_OK);
 }
 
+/* After a loss, all that was open or being opened ends, and only that. */
+static void test_abort_set__reaches_generations_up_to_one(void **state)
+{
+    (void)state;
+    fl_abort_set set = FL_ABORT_SET_INIT;
+    fake_net nets[5], late;
+    for (uint32_t i = 0; i < 5; i++) {
+        init_net(&nets[i], i);
+        assert_int_equal(fl_abort_set_add(&set, &nets[i].abortable), FL_OK);
+    }
+    fl_abort_set_abort_until(&set, 2, FL_EPEER);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(nets[i].n_aborts, i <= 2);
+    }
+    init_net(&late, 2);
+    assert_int_equal(fl_abort_set_add(&set, &late.abortable), FL_EPEER);
+    assert_int_equal(fl_abort_set_check(&set, 2), FL_EPEER);
+    assert_int_equal(fl_abort_set_check(&set, 3), FL_OK);
+    fl_abort_set_abort_until(&set, 3, FL_EPEER);
+    assert_int_equal(nets[3].n_aborts, 1);
+    assert_int_equal(nets[4].n_aborts, 0);
+    fl_abort_set_abort_until(&set, 1, FL_EPEER); /* an older order changes nothing */
+    assert_int_equal(fl_abort_set_check(&set, 3), FL_EPEER);
+    assert_int_equal(fl_abort_set_check(&set, 4), FL_OK);
+}
+
 /* First, middle and last of the list, in every order. */
 static void test_abort_set__leaves_alone_what_has_left(void **state)
 {
@@ -151,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_abort_set__reaches_one_generation),
         cmocka_unit_test(test_abort_set__refuses_what_joins_later),
+        cmocka_unit_test(test_abort_set__reaches_generations_up_to_one),
         cmocka_unit_test(test_abort_set__leaves_alone_what_has_left),
         cmocka_unit_test(test_abort_set__serves_several_threads),
     };

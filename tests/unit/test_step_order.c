@@ -2,7 +2,6 @@
  * because a later one arrived first, a report that counts twice, and an evaluation that counts
  * before the steps that precede it. */
 #include "control/link/step_order.h"
-#include "device/alloc.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +44,7 @@ static const char *take_all(fl_step_order *order)
             assert_true(record->report.loss == (double)record->step);
             assert_int_equal(record->at_us, 1000 * record->step);
         }
-        fl_free(record);
+        fl_step_record_free(&record);
     }
     return text;
 }
@@ -138,12 +137,57 @@ static void test_step_order__refuses_a_step_that_is_far_ahead(void **state)
     assert_null(order.first);
 }
 
+static void add_share(fl_step_order *order, int64_t step, int32_t replica, uint32_t n)
+{
+    static const int64_t ids[] = {7, 3, 5, 1};
+    unsigned char bytes[FL_WIRE_HEADER_BYTES + 24 + sizeof ids];
+    const unsigned char *at = bytes;
+    fl_wire_message frame = {.type = FL_WIRE_LEDGER, .generation = 4}, back;
+    frame.ledger = (fl_wire_ledger){.step = step, .replica = replica, .n = n, .ids = ids};
+    size_t left = fl_wire_size(&frame);
+    fl_wire_put(&frame, bytes);
+    assert_int_equal(fl_wire_next(&at, &left, &back), FL_OK);
+    assert_int_equal(fl_step_order_share(order, &back), FL_OK);
+}
+
+/* The samples of a step are counted with it: once, however often they are reported, in the order of
+ * the replicas; and not at all if the step is not reported before the run regroups. */
+static void test_step_order__keeps_samples_with_their_step(void **state)
+{
+    (void)state;
+    fl_step_order order = {0};
+    add_share(&order, 0, 1, 2);
+    add_share(&order, 0, 0, 4);
+    add_share(&order, 0, 1, 2);
+    assert_null(fl_step_order_take(&order));
+    add_step(&order, 0);
+    fl_step_record *record = fl_step_order_take(&order);
+    assert_non_null(record);
+    const fl_step_share *first = record->shares, *second = first->next;
+    assert_true(first->replica == 0 && first->n == 4 && first->ids[3] == 1);
+    assert_true(second->replica == 1 && second->n == 2 && second->ids[0] == 7);
+    assert_int_equal(second->generation, 4);
+    assert_null(second->next);
+    fl_step_record_free(&record);
+    add_share(&order, 0, 0, 4); /* of a step that has been released */
+    add_share(&order, 1, 0, 4);
+    add_norms(&order, 1);
+    fl_step_order_forget(&order);
+    add_step(&order, 1);
+    record = fl_step_order_take(&order);
+    assert_non_null(record);
+    assert_true(record->step == 1 && record->shares == NULL && !record->has_norms);
+    fl_step_record_free(&record);
+    fl_step_order_fini(&order);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step_order__gives_out_each_step_once_and_in_order),
         cmocka_unit_test(test_step_order__waits_for_a_late_leader),
         cmocka_unit_test(test_step_order__keeps_norms_and_evaluations_with_their_steps),
+        cmocka_unit_test(test_step_order__keeps_samples_with_their_step),
         cmocka_unit_test(test_step_order__gives_up_what_nobody_can_report),
         cmocka_unit_test(test_step_order__refuses_a_step_that_is_far_ahead),
     };

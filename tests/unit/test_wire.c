@@ -34,6 +34,18 @@ static fl_plan some_plan(void)
                      .predicted_bubble = 0.25};
 }
 
+static fl_run_position some_position(void)
+{
+    return (fl_run_position){.n_commands = 5,
+                             .lr_factor = 0.5,
+                             .end_step = 80,
+                             .n_skipped = 1,
+                             .paused = true,
+                             .stop = true,
+                             .last_setting = 3,
+                             .answered = {0, 10, 20, 30, 36}};
+}
+
 static fl_wire_message frame_of(fl_wire_type type)
 {
     fl_wire_message f = {.type = type, .rank = 3, .generation = 7, .at_us = 123456789012345};
@@ -135,8 +147,33 @@ static fl_wire_message frame_of(fl_wire_type type)
     case FL_WIRE_ABORT:
         f.why = FL_EPEER;
         break;
-    case FL_WIRE_DONE:
+    case FL_WIRE_BROKEN:
+        f.broken = (fl_broken_report){.serial = 2,
+                                      .generation = 7,
+                                      .exchanged = 8,
+                                      .step = 37,
+                                      .summed_step = 37,
+                                      .position = some_position(),
+                                      .status = FL_EPEER};
+        snprintf(f.broken.text, sizeof f.broken.text, "worker 1 is gone");
+        break;
+    case FL_WIRE_BREAK:
+        f.break_order = (fl_break_order){.serial = 3, .until = 8};
+        break;
+    case FL_WIRE_REGROUP:
+        f.regroup = (fl_regroup_order){.serial = 3,
+                                       .generation = 7,
+                                       .step = 38,
+                                       .grad_norm = 0.1,
+                                       .finite = true,
+                                       .evaluates = true,
+                                       .position = some_position(),
+                                       .plan = some_plan()};
+        break;
     case FL_WIRE_ALIVE:
+        f.n_counted = 37;
+        break;
+    case FL_WIRE_DONE:
     case FL_WIRE_STOPPING:
     case FL_WIRE_WAKE:
         break;
@@ -151,7 +188,7 @@ static const fl_wire_type types[] = {
     FL_WIRE_ALIVE,     FL_WIRE_STOPPING,      FL_WIRE_COMMAND,         FL_WIRE_ABORT,
     FL_WIRE_WAKE,      FL_WIRE_SETTING_DONE,  FL_WIRE_CACHE,           FL_WIRE_CACHE_TIERS,
     FL_WIRE_NONFINITE, FL_WIRE_HASHES_FAILED, FL_WIRE_CHECKPOINT_FILE, FL_WIRE_CHECKPOINT_PART,
-    FL_WIRE_PASS};
+    FL_WIRE_PASS,      FL_WIRE_BROKEN,        FL_WIRE_BREAK,           FL_WIRE_REGROUP};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -374,6 +411,23 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
     refuses_with(FL_WIRE_SETTING_DONE, BODY + 16, 40); /* an end that is past */
 }
 
+static void test_wire__refuses_a_recovery_that_cannot_be(void **state)
+{
+    (void)state;
+    enum { BODY = FL_WIRE_HEADER_BYTES, POSITION = 28 };
+    refuses_with(FL_WIRE_BROKEN, BODY + 19, 0x80);            /* a negative step */
+    refuses_with(FL_WIRE_BROKEN, BODY + 27, 0x80);            /* a summed step below -1 */
+    refuses_with(FL_WIRE_BROKEN, BODY + POSITION + 7, 0x80);  /* negative commands */
+    refuses_with(FL_WIRE_BROKEN, BODY + POSITION + 28, 2);    /* neither paused nor not */
+    refuses_with(FL_WIRE_BROKEN, BODY + POSITION + 51, 0x80); /* a negative answer */
+    refuses_with(FL_WIRE_BROKEN, BODY + POSITION + 84, 1);    /* no status */
+    refuses_with(FL_WIRE_BREAK, BODY, 0);                     /* no serial number */
+    refuses_with(FL_WIRE_REGROUP, BODY + 4, 1);               /* leave, and yet a plan */
+    refuses_with(FL_WIRE_REGROUP, BODY + 19, 0x80);           /* a negative step */
+    refuses_with(FL_WIRE_REGROUP, BODY + 28, 2);              /* neither finite nor not */
+    refuses_with(FL_WIRE_ALIVE, BODY + 7, 0x80);              /* negative steps */
+}
+
 static void test_wire__refuses_checkpoints_that_cannot_be(void **state)
 {
     (void)state;
@@ -473,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_wire__brings_back_settings),
         cmocka_unit_test(test_wire__refuses_every_cut),
         cmocka_unit_test(test_wire__refuses_what_is_out_of_range),
+        cmocka_unit_test(test_wire__refuses_a_recovery_that_cannot_be),
         cmocka_unit_test(test_wire__refuses_checkpoints_that_cannot_be),
         cmocka_unit_test(test_wire__takes_nothing_amiss_from_mutations),
         cmocka_unit_test(test_wire__reads_frames_one_after_another),

@@ -1,0 +1,439 @@
+#include "control/controller/recovery.h"
+
+#include "control/controller/parts.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+#include "pipe/plan/migrate_schedule.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { IDLE_BREAKS_MAX = 3 };
+
+/* A member of the run that lives and has more to do. */
+static bool is_awaited(const fl_worker *w)
+{
+    return !w->departed && !w->done && w->exited_us == 0;
+}
+
+/* ---- ① ---- */
+
+static bool give_reason(char *why, size_t size_bytes, const char *text)
+{
+    snprintf(why, size_bytes, "%s", text);
+    return false;
+}
+
+/* Which layers' weights only lost workers have. */
+static bool name_orphans(const fl_controller *controller, const bool *lost, char *why,
+                         size_t size_bytes)
+{
+    const fl_model *model = controller->options->plan_input->model;
+    const fl_plan *plan = &controller->elastic.plan;
+    unsigned char orphans[FL_MAX_LAYERS];
+    int n = fl_migrate_orphans(model, plan, controller->elastic.decide.parked, lost, orphans);
+    int first = 0, last = plan->n_layers - 1;
+    if (n == 0) {
+        return false;
+    }
+    while (!(orphans[first] & FL_ORPHAN_WEIGHTS)) {
+        first++;
+    }
+    while (!(orphans[last] & FL_ORPHAN_WEIGHTS)) {
+        last--;
+    }
+    snprintf(why, size_bytes, "no other worker has the weights of %s%s%s",
+             fl_model_layer_name(model, first), last > first ? " to " : "",
+             last > first ? fl_model_layer_name(model, last) : "");
+    return true;
+}
+
+/* Those that are lost under the running plan, with `rank`. */
+static void list_lost(const fl_controller *controller, int rank, bool *lost)
+{
+    const fl_plan *plan = &controller->elastic.plan;
+    for (int i = 0; i < controller->n_workers; i++) {
+        lost[i] = (controller->workers[i].lost || i == rank) && !plan->departed[i];
+    }
+}
+
+static int count_awaited(const fl_controller *controller, int without)
+{
+    int n = 0;
+    for (int i = 0; i < controller->n_workers; i++) {
+        n += i != without && is_awaited(&controller->workers[i]);
+    }
+    return n;
+}
+
+static bool can_go_on(const fl_controller *controller, int rank, char *why, size_t size_bytes)
+{
+    const fl_controller_options *o = controller->options;
+    bool lost[FL_MAX_WORKERS];
+    if (o->job->fault.on_loss == FL_ON_LOSS_STOP) {
+        return give_reason(why, size_bytes, "");
+    }
+    if (o->pass != NULL || controller->shutdown.phase.state != FL_CONTROLLER_RUNNING) {
+        return give_reason(why, size_bytes, "");
+    }
+    if (o->plan_input == NULL || o->recording != NULL) {
+        return give_reason(why, size_bytes,
+                           o->recording != NULL ? "the run repeats another one, which has its plans"
+                                                : "nothing is known of the model's layers");
+    }
+    if (count_awaited(controller, rank) == 0) {
+        return give_reason(why, size_bytes, "no other worker is left");
+    }
+    list_lost(controller, rank, lost);
+    /* While some may have switched, ③ finds out. */
+    return fl_elastic_is_switching(&controller->elastic) ||
+           !name_orphans(controller, lost, why, size_bytes);
+}
+
+static void mark_lost(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
+{
+    fl_worker *w = &controller->workers[rank];
+    fl_recovery *r = &controller->recovery;
+    fl_elastic *elastic = &controller->elastic;
+    r->rank = rank;
+    r->kind = kind;
+    r->lost_us = now_us;
+    r->n_lost++;
+    fl_watch_text(w, kind, now_us, r->text, sizeof r->text);
+    if (w->exited_us == 0) {
+        fl_agent_kill(controller->agent, w, 1);
+    }
+    w->lost = true;
+    w->broken_us = 0;
+    fl_worker_depart(w, now_us);
+    w->exit_reported = true; /* as a loss */
+    fl_event_log_missing(&controller->log, w, kind, fl_watch_kind_text(kind), r->text);
+    fl_router_drop(&controller->router, rank);
+    elastic->usable.drained[rank] = elastic->transition.terms.usable.drained[rank] = true;
+}
+
+static void order_break(fl_controller *controller)
+{
+    fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_BREAK);
+    frame.break_order =
+        (fl_break_order){.serial = ++controller->recovery.serial,
+                         .until = fl_elastic_next_generation(&controller->elastic) - 1};
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        fl_worker *w = &controller->workers[rank];
+        w->left_us = w->waits_us = w->still_us = w->asleep_us = 0; /* all of it ends now */
+        w->hung = false;
+        if (is_awaited(w)) {
+            fl_router_send_to(&controller->router, rank, &frame);
+        }
+    }
+}
+
+/* The one that left first; -1: none has. */
+static int first_to_leave(const fl_controller *controller)
+{
+    int first = -1;
+    for (int i = 0; i < controller->n_workers; i++) {
+        const fl_worker *w = &controller->workers[i];
+        if (is_awaited(w) && w->left_us != 0 &&
+            (first < 0 || w->left_us < controller->workers[first].left_us)) {
+            first = i;
+        }
+    }
+    return first;
+}
+
+bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us,
+                       char *why, size_t size_bytes)
+{
+    fl_recovery *r = &controller->recovery;
+    if (!can_go_on(controller, rank, why, size_bytes)) {
+        return false;
+    }
+    if (r->state == FL_RECOVERY_NONE) {
+        r->begun_us = now_us;
+        r->n_lost = 0;
+        r->rank = -1;
+        r->lost_us = now_us;
+        snprintf(r->text, sizeof r->text, "%s",
+                 first_to_leave(controller) >= 0 ? "connections between workers broke"
+                                                 : "all workers stood still");
+    }
+    if (rank >= 0) {
+        mark_lost(controller, kind, rank, now_us);
+    }
+    fl_elastic_interrupt(&controller->elastic, r->text);
+    fl_checkpoints_interrupt(&controller->checkpoints, r->text);
+    r->state = FL_RECOVERY_COLLECTING;
+    order_break(controller);
+    return true;
+}
+
+/* ---- ② ---- */
+
+void fl_recovery_broken(fl_controller *controller, fl_worker *worker,
+                        const fl_broken_report *report)
+{
+    fl_log(FL_LOG_DEBUG, "worker %d stands at step %" PRId64 " of generation %u: %s", worker->rank,
+           report->step, report->generation, report->text);
+    worker->broken = *report;
+    worker->broken_us = fl_now_us();
+    if (controller->recovery.state != FL_RECOVERY_COLLECTING) {
+        worker->left_us = worker->left_us == 0 ? worker->broken_us : worker->left_us;
+    }
+}
+
+static bool all_reported(const fl_controller *controller)
+{
+    for (int i = 0; i < controller->n_workers; i++) {
+        const fl_worker *w = &controller->workers[i];
+        if (is_awaited(w) &&
+            (w->broken_us == 0 || w->broken.serial != controller->recovery.serial)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The patience grows while that does not help. */
+static bool all_stand_still(const fl_controller *controller)
+{
+    const fl_recovery *r = &controller->recovery;
+    bool again = controller->stats.steps == r->idle_step;
+    int64_t patience_us = controller->shutdown.limits.silence_us << (again ? r->n_idle : 0);
+    int n = 0;
+    for (int i = 0; i < controller->n_workers; i++) {
+        const fl_worker *w = &controller->workers[i];
+        if (!is_awaited(w) || !w->place.active) {
+            continue;
+        }
+        if (w->waits_us <= patience_us && w->asleep_us <= patience_us) {
+            return false;
+        }
+        n++;
+    }
+    return n > 1;
+}
+
+static void count_idle(fl_controller *controller)
+{
+    fl_recovery *r = &controller->recovery;
+    bool again = controller->stats.steps == r->idle_step;
+    r->n_idle = again ? r->n_idle + 1 : 1;
+    r->idle_step = controller->stats.steps;
+}
+
+bool fl_recovery_is_due(fl_controller *controller, int64_t now_us, fl_loss_kind *kind, int *who)
+{
+    fl_recovery *r = &controller->recovery;
+    int first = first_to_leave(controller);
+    bool left = first >= 0 && now_us - controller->workers[first].left_us >=
+                                  controller->shutdown.limits.settle_us;
+    bool can = controller->options->job->fault.on_loss == FL_ON_LOSS_CONTINUE &&
+               controller->options->pass == NULL &&
+               controller->shutdown.phase.state == FL_CONTROLLER_RUNNING;
+    if (!can || r->state == FL_RECOVERY_COLLECTING || (!left && !all_stand_still(controller))) {
+        return false;
+    }
+    count_idle(controller);
+    *kind = FL_LOSS_REPORTED;
+    *who = left && r->n_idle > IDLE_BREAKS_MAX ? first : -1;
+    return true;
+}
+
+/* ---- ③ ---- */
+
+/* What is true: the furthest that anybody has come. */
+static const fl_worker *find_furthest(const fl_controller *controller, uint32_t *generation,
+                                      int64_t *step)
+{
+    const fl_worker *furthest = NULL;
+    *generation = controller->elastic.plan.generation;
+    *step = controller->stats.steps;
+    for (int i = 0; i < controller->n_workers; i++) {
+        const fl_worker *w = &controller->workers[i];
+        if (!is_awaited(w)) {
+            continue;
+        }
+        *generation = w->broken.generation > *generation ? w->broken.generation : *generation;
+        *step = w->broken.step > *step ? w->broken.step : *step;
+        if (furthest == NULL ||
+            w->broken.position.n_commands > furthest->broken.position.n_commands) {
+            furthest = w;
+        }
+    }
+    return furthest;
+}
+
+/* Before the last step is applied everywhere: whether each worker that trains can be brought there.
+ */
+static bool check_reports(const fl_controller *controller, uint32_t generation, int64_t step,
+                          char *why, size_t size_bytes)
+{
+    for (int i = 0; i < controller->n_workers; i++) {
+        const fl_worker *w = &controller->workers[i];
+        const fl_broken_report *b = &w->broken;
+        if (!is_awaited(w)) {
+            continue;
+        }
+        bool there = b->generation == generation || b->exchanged == generation;
+        bool trains = fl_plan_place(&controller->elastic.plan, i).active;
+        bool applied = b->step == step || (b->step == step - 1 && b->summed_step == b->step);
+        if (!there || (trains && b->generation == generation && !applied)) {
+            snprintf(why, size_bytes,
+                     "worker %d stands at step %" PRId64
+                     " of generation %u, the run at step %" PRId64 " of generation %u",
+                     i, b->step, b->generation, step, generation);
+            return false;
+        }
+    }
+    if (controller->stats.steps < step) {
+        snprintf(why, size_bytes, "the reports of steps %" PRId64 " to %" PRId64 " are lost",
+                 controller->stats.steps, step - 1);
+        return false;
+    }
+    return true;
+}
+
+/* The best plan with the same frozen blocks for the workers that are left. */
+static bool choose_plan(fl_controller *controller, fl_plan *plan, char *why, size_t size_bytes)
+{
+    fl_elastic *elastic = &controller->elastic;
+    fl_job job = *controller->options->job;
+    fl_plan_input input = *controller->options->plan_input;
+    fl_worker_pool_loosen(&job, fl_worker_pool_count(&elastic->usable, controller->n_workers));
+    input.job = &job;
+    input.F = elastic->plan.F;
+    input.generation = fl_elastic_next_generation(elastic);
+    fl_status status = fl_worker_pool_choose(&elastic->usable, &input, plan);
+    if (status != FL_OK) {
+        job.pipe.k = job.autodp.r = job.pipe.m = FL_JOB_AUTO;
+        status = fl_worker_pool_choose(&elastic->usable, &input, plan);
+    }
+    if (status == FL_OK) {
+        fl_decide_place(elastic, &elastic->usable, plan);
+        fl_worker_pool_members(&elastic->usable, plan);
+        status = fl_decide_check_room(elastic, plan);
+    }
+    if (status != FL_OK) {
+        snprintf(why, size_bytes, "no plan for the others: %s", fl_errmsg());
+    }
+    return status == FL_OK;
+}
+
+/* An order of the controller that has been given, but that nobody has carried out, is as good as
+ * carried out: the answer to a step at which all wait, and the end of the run. */
+static fl_run_position position_from(const fl_controller *controller, const fl_worker *furthest)
+{
+    fl_run_position p = furthest->broken.position;
+    for (int kind = 0; kind < FL_DUE_KINDS; kind++) {
+        int64_t sent = controller->router.answered[kind];
+        p.answered[kind] = p.answered[kind] > sent ? p.answered[kind] : sent;
+    }
+    p.end_step = p.end_step < controller->stats.n_steps ? p.end_step : controller->stats.n_steps;
+    p.n_skipped = controller->stats.last.skipped ? p.n_skipped : 0;
+    return p;
+}
+
+static bool is_evaluated(const fl_run_stats *stats)
+{
+    return stats->any_eval && stats->last_eval.step + 1 == stats->steps;
+}
+
+static void send_order(fl_controller *controller, const fl_regroup_order *order)
+{
+    fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_REGROUP);
+    frame.regroup = *order;
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        if (is_awaited(&controller->workers[rank])) {
+            fl_router_send_to(&controller->router, rank, &frame);
+            controller->workers[rank].broken_us = 0;
+        }
+    }
+}
+
+/* Somebody has finished: all had met at the end of the run before. */
+static bool is_complete(const fl_controller *controller)
+{
+    bool any = false;
+    for (int i = 0; i < controller->n_workers; i++) {
+        any = any || (controller->workers[i].done && !controller->workers[i].departed);
+    }
+    return any;
+}
+
+static void order_leave(fl_controller *controller)
+{
+    fl_regroup_order order = {
+        .serial = controller->recovery.serial, .leave = true, .step = controller->stats.steps};
+    controller->elastic.transition.state = FL_ELASTIC_IDLE;
+    controller->recovery.state = FL_RECOVERY_NONE;
+    send_order(controller, &order);
+}
+
+static bool order_regroup(fl_controller *controller, int64_t now_us, char *why, size_t size_bytes)
+{
+    fl_recovery *r = &controller->recovery;
+    fl_elastic *elastic = &controller->elastic;
+    const fl_run_stats *stats = &controller->stats;
+    bool lost[FL_MAX_WORKERS];
+    uint32_t generation;
+    fl_step_order_forget(&controller->reports);
+    const fl_worker *furthest = find_furthest(controller, &generation, &r->step);
+    fl_elastic_resolve(elastic, generation, r->step, r->text);
+    list_lost(controller, -1, lost);
+    if (!check_reports(controller, generation, r->step, why, size_bytes) ||
+        name_orphans(controller, lost, why, size_bytes)) {
+        return false;
+    }
+    fl_regroup_order order = {.serial = r->serial,
+                              .generation = generation,
+                              .step = r->step,
+                              .grad_norm = stats->last.grad_norm,
+                              .finite = !stats->last.skipped,
+                              .evaluates = !is_evaluated(stats),
+                              .position = position_from(controller, furthest)};
+    if (!choose_plan(controller, &order.plan, why, size_bytes)) {
+        return false;
+    }
+    fl_elastic_force(elastic, &order.plan, r->text);
+    r->resolved_us = now_us;
+    r->state = FL_RECOVERY_MOVING;
+    send_order(controller, &order);
+    fl_ctl_regrouped(controller->ctl, &order.position, order.step);
+    return true;
+}
+
+/* ---- ⑤ ---- */
+
+static void end_recovery(fl_controller *controller, int64_t now_us)
+{
+    fl_recovery *r = &controller->recovery;
+    r->state = FL_RECOVERY_NONE;
+    r->sums.n_losses += r->n_lost;
+    r->sums.n_recoveries++;
+    r->sums.last_us = now_us - r->begun_us;
+    r->sums.lost_us += r->sums.last_us;
+    const fl_recovered done = {.why = r->text,
+                               .step = r->step,
+                               .collect_us = r->resolved_us - r->begun_us,
+                               .move_us = now_us - r->resolved_us};
+    fl_event_log_recovered(&controller->log, &done, &controller->elastic.plan);
+}
+
+bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, size_t size_bytes)
+{
+    fl_recovery *r = &controller->recovery;
+    if (r->state == FL_RECOVERY_MOVING && controller->elastic.transition.state == FL_ELASTIC_IDLE) {
+        end_recovery(controller, now_us);
+    }
+    if (r->state != FL_RECOVERY_COLLECTING || !all_reported(controller)) {
+        return true;
+    }
+    if (is_complete(controller)) {
+        order_leave(controller);
+        return true;
+    }
+    return order_regroup(controller, now_us, why, size_bytes);
+}

@@ -1,0 +1,62 @@
+/* What follows the loss of a worker that the run needs: the others go on.
+ *
+ *     a loss ① ──> BREAK to all ──> each reports where it stands ② ──(all have)──> resolve ③
+ *     ③ ──> which step and which plan are true ──> the best plan for the others ──> REGROUP to all
+ * ④ ④ ──(all have switched)──> the run goes on ⑤
+ *
+ * A loss between ① and ⑤ begins again at ①. Where no living worker has a layer's weights, or where
+ * fault.on_loss is stop, the run ends as before: fl_recovery_begin then says no.
+ *
+ * ③: A worker enters the sum of a step when its gradients are complete, and leaves it when all have
+ * entered. So if anybody has applied a step, everybody can; if nobody has, nobody does. The same
+ * holds for a transition and the meeting at its end (launcher/worker/transition.c). */
+#ifndef FL_CONTROL_CONTROLLER_RECOVERY_H
+#define FL_CONTROL_CONTROLLER_RECOVERY_H
+
+#include "control/controller/watch.h"
+#include "control/state/recovery_sums.h"
+
+typedef struct fl_controller fl_controller;
+
+typedef enum fl_recovery_state {
+    FL_RECOVERY_NONE,
+    FL_RECOVERY_COLLECTING, /* ② */
+    FL_RECOVERY_MOVING,     /* ④ */
+} fl_recovery_state;
+
+typedef struct fl_recovery {
+    fl_recovery_state state;
+    uint32_t serial;                   /* of the last order to break */
+    int64_t begun_us;                  /* ① of the first loss */
+    int64_t resolved_us;               /* ③ */
+    int64_t step;                      /* ③: finished steps */
+    int rank;                          /* lost last; -1: none, only connections were */
+    fl_loss_kind kind;                 /* of that loss */
+    int64_t lost_us;                   /* when it was noticed */
+    int n_lost;                        /* since ① */
+    int64_t idle_step;                 /* steps at the last break without a loss, */
+    int n_idle;                        /* and how many of those in a row there were at that step */
+    char text[FL_WIRE_TEXT_MAX + 256]; /* how it was lost */
+    fl_recovery_sums sums;
+} fl_recovery;
+
+/* ①. rank -1: no worker is lost, but all have left their generation. False if the run cannot go on
+ * without the worker: why [size_bytes] says so, and nothing has changed. */
+bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us,
+                       char *why, size_t size_bytes);
+
+/* A worker has reported where it stands. */
+void fl_recovery_broken(fl_controller *controller, fl_worker *worker,
+                        const fl_broken_report *report);
+
+/* ③ and ⑤, when their time has come; called in every turn of the loop. False if the run cannot go
+ * on, as above. */
+bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, size_t size_bytes);
+
+/* Whether all must regroup although no worker is known to be lost (*who -1): some have left their
+ * generation, because connections broke; or all stand still, each in a wait or asleep, and whoever
+ * hangs will not answer. The worker that leaves again and again, without a step in between, is
+ * lost. */
+bool fl_recovery_is_due(fl_controller *controller, int64_t now_us, fl_loss_kind *kind, int *who);
+
+#endif

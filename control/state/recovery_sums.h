@@ -1,0 +1,14 @@
+/* The losses of a run and what they cost, for reports. */
+#ifndef FL_CONTROL_STATE_RECOVERY_SUMS_H
+#define FL_CONTROL_STATE_RECOVERY_SUMS_H
+
+#include <stdint.h>
+
+typedef struct fl_recovery_sums {
+    int64_t n_losses;     /* workers without which the run went on */
+    int64_t n_recoveries; /* how often the others regrouped */
+    int64_t lost_us;      /* from each loss until all had switched to the plan after it */
+    int64_t last_us;      /* of the last one */
+} fl_recovery_sums;
+
+#endif
