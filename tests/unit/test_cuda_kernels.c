@@ -200,9 +200,53 @@ static void test_cuda_kernels__give_a_sample_the_same_bits_in_any_micro_batch(vo
     same_rows("linear", &a, a.product, &b, b.product, OUT);
 }
 
+/* ---- loads and stores of 16 bytes ---- */
+
+enum { PASSED = 45, SHIFTS = 4 };
+
+/* The activation of PASSED elements that begin `shift` elements behind an aligned address. */
+static void activate_at(int shift, const float *x, float *y)
+{
+    const size_t size = (PASSED + 2 * SHIFTS) * sizeof(float);
+    void *in = NULL, *out = NULL;
+    assert_int_equal(fl_device_alloc(cuda, size, "in", &in), FL_OK);
+    assert_int_equal(fl_device_alloc(cuda, size, "out", &out), FL_OK);
+    float *from = (float *)in + shift, *to = (float *)out + shift;
+    memcpy(from, x, PASSED * sizeof *x);
+    memset(out, 0x55, size);
+    const fl_activate_args a = {
+        .in = from, .y = to, .n = PASSED, .activation = FL_ACT_GELU_TANH, .dtype = FL_F32};
+    assert_int_equal(cuda->ops->activate(cuda, NULL, &a), FL_OK);
+    assert_int_equal(cuda->ops->sync(cuda, NULL), FL_OK);
+    memcpy(y, to, PASSED * sizeof *y);
+    memset(to, 0x55, PASSED * sizeof *y);
+    for (size_t i = 0; i < size; i++) { /* nothing beside it was written */
+        assert_int_equal(((unsigned char *)out)[i], 0x55);
+    }
+    fl_device_free(cuda, in, size);
+    fl_device_free(cuda, out, size);
+}
+
+/* Would catch: a load of 16 bytes at an address that has no such alignment, which ends a launch on
+ * a GPU; an element of a thread's that lies behind the last one. */
+static void test_cuda_kernels__take_memory_of_any_alignment(void **state)
+{
+    (void)state;
+    float x[PASSED], want[PASSED], got[PASSED];
+    for (int i = 0; i < PASSED; i++) {
+        x[i] = (float)(i - 20) * 0.17f;
+    }
+    activate_at(0, x, want);
+    for (int shift = 1; shift < SHIFTS; shift++) {
+        activate_at(shift, x, got);
+        assert_memory_equal(got, want, sizeof want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuda_kernels__take_memory_of_any_alignment),
         cmocka_unit_test(test_cuda_kernels__agree_with_the_cpu_in_fp32),
         cmocka_unit_test(test_cuda_kernels__agree_with_the_cpu_in_bf16),
         cmocka_unit_test(test_cuda_kernels__attend_in_bf16_without_tensor_cores),

@@ -98,6 +98,64 @@ static __device__ __forceinline__ void store(bf16 *p, float x)
     p->bits = (uint16_t)((x != x ? bits | 0x400000u : rounded) >> 16);
 }
 
+/* ---- several elements of a thread, by loads and stores of 16 bytes where they are aligned ---- */
+
+template <typename T, int N> struct alignas(16) element_pack {
+    T at[N];
+};
+
+static __device__ __forceinline__ bool is_aligned(const void *p)
+{
+    return (reinterpret_cast<uintptr_t>(p) & 15u) == 0;
+}
+
+/* How many of the N elements from `first` on there are. */
+template <int N> static __device__ __forceinline__ int count_here(int64_t first, int64_t n)
+{
+    int64_t left = n - first;
+    return left >= N ? N : left > 0 ? (int)left : 0;
+}
+
+/* x[0] .. x[n - 1]; the others stay as they are. */
+template <int N, typename T>
+static __device__ __forceinline__ void load_pack(const T *p, int n, float (&x)[N])
+{
+    if (n == N && is_aligned(p)) {
+        const element_pack<T, N> pack = *reinterpret_cast<const element_pack<T, N> *>(p);
+        FL_UNROLL
+        for (int i = 0; i < N; i++) {
+            x[i] = load(&pack.at[i]);
+        }
+        return;
+    }
+    FL_UNROLL
+    for (int i = 0; i < N; i++) {
+        if (i < n) {
+            x[i] = load(p + i);
+        }
+    }
+}
+
+template <int N, typename T>
+static __device__ __forceinline__ void store_pack(T *p, int n, const float (&x)[N])
+{
+    if (n == N && is_aligned(p)) {
+        element_pack<T, N> pack;
+        FL_UNROLL
+        for (int i = 0; i < N; i++) {
+            store(&pack.at[i], x[i]);
+        }
+        *reinterpret_cast<element_pack<T, N> *>(p) = pack;
+        return;
+    }
+    FL_UNROLL
+    for (int i = 0; i < N; i++) {
+        if (i < n) {
+            store(p + i, x[i]);
+        }
+    }
+}
+
 /* What a launch is compiled for: `then` sees the type of the activations as T. A device that gets
  * another type refuses it before the launch. */
 #define FOR_DTYPE(dtype, then)                                                                     \
@@ -146,11 +204,17 @@ static __device__ __forceinline__ int64_t element_here(void)
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
 
-enum { PASS_THREADS = 256 };
+enum { PASS_THREADS = 256, PASS_ELEMENTS = 8 /* of a thread, where each is treated by itself */ };
 
 static inline dim3 blocks_for(int64_t n)
 {
     return dim3((unsigned)parts_of(n, PASS_THREADS));
+}
+
+/* Of a launch of one thread for PASS_ELEMENTS. */
+static inline dim3 blocks_of_passes(int64_t n)
+{
+    return blocks_for(parts_of(n, PASS_ELEMENTS));
 }
 
 #endif

@@ -5,7 +5,7 @@
 #include "device/cuda/launches.h"
 
 /* Parameters of a launch may have 32,764 bytes, from CUDA 12.1 on. */
-enum { LIST_MAX = 448, CHUNK = 4096 };
+enum { LIST_MAX = 448, CHUNK = 4096, UPDATES = 4 /* elements that a thread updates at once */ };
 
 /* The part of a tensor that a block takes: entry number `entry`, chunk `chunk` of it. */
 struct piece {
@@ -58,13 +58,24 @@ static __global__ void adamw_kernel(const __grid_constant__ update_list list, fl
     const float rate = lr / step.correction1;
     const float root_correction2 = 1.0f / sqrtf(step.correction2);
     int64_t end = end_of(&p, u->n);
-    for (int64_t i = p.chunk * CHUNK + threadIdx.x; i < end; i += PASS_THREADS) {
-        float g = u->g[i] * step.grad_scale;
-        float mi = m[i] * step.beta1 + g * (1.0f - step.beta1);
-        float vi = v[i] * step.beta2 + g * g * (1.0f - step.beta2);
-        m[i] = mi;
-        v[i] = vi;
-        w[i] = w[i] * keep - mi / (sqrtf(vi) * root_correction2 + step.epsilon) * rate;
+    for (int64_t i = p.chunk * CHUNK + threadIdx.x * UPDATES; i < end;
+         i += PASS_THREADS * UPDATES) {
+        int n = count_here<UPDATES>(i, end);
+        float g[UPDATES] = {}, wi[UPDATES] = {}, mi[UPDATES] = {}, vi[UPDATES] = {};
+        load_pack(u->g + i, n, g);
+        load_pack(w + i, n, wi);
+        load_pack(m + i, n, mi);
+        load_pack(v + i, n, vi);
+        FL_UNROLL
+        for (int k = 0; k < UPDATES; k++) {
+            float gk = g[k] * step.grad_scale;
+            mi[k] = mi[k] * step.beta1 + gk * (1.0f - step.beta1);
+            vi[k] = vi[k] * step.beta2 + gk * gk * (1.0f - step.beta2);
+            wi[k] = wi[k] * keep - mi[k] / (sqrtf(vi[k]) * root_correction2 + step.epsilon) * rate;
+        }
+        store_pack(m + i, n, mi);
+        store_pack(v + i, n, vi);
+        store_pack(w + i, n, wi);
     }
 }
 

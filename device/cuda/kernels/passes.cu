@@ -1,4 +1,4 @@
-/* Passes over memory that treat each element by itself. */
+/* Passes over memory that treat each element by itself: PASS_ELEMENTS of them in a thread. */
 #include "device/cuda/kernels/activation.cuh"
 #include "device/cuda/launches.h"
 #include "device/offsets.h"
@@ -9,15 +9,20 @@
 template <typename T>
 static __global__ void activate_kernel(fl_activation kind, const T *in, T *y, int64_t n)
 {
-    int64_t i = element_here();
-    if (i < n) {
-        store(y + i, activation_of(kind, load(in + i)).y);
+    int64_t first = element_here() * PASS_ELEMENTS;
+    int m = count_here<PASS_ELEMENTS>(first, n);
+    float x[PASS_ELEMENTS] = {};
+    load_pack(in + first, m, x);
+    FL_UNROLL
+    for (int i = 0; i < PASS_ELEMENTS; i++) {
+        x[i] = activation_of(kind, x[i]).y;
     }
+    store_pack(y + first, m, x);
 }
 
 int fl__cuda_activate(fl__cuda_queue *q, const fl_activate_args *a)
 {
-    FOR_DTYPE(a->dtype, return launch(activate_kernel<T>, blocks_for(a->n), PASS_THREADS, q->stream,
+    FOR_DTYPE(a->dtype, return launch(activate_kernel<T>, blocks_of_passes(a->n), PASS_THREADS, q->stream,
                                       a->activation, (const T *)a->in, (T *)a->y, a->n));
 }
 
@@ -25,19 +30,26 @@ template <typename T>
 static __global__ void activate_backward_kernel(fl_activation kind, const T *grad_y, const T *pre,
                                                 T *grad_pre, T *y, int64_t n)
 {
-    int64_t i = element_here();
-    if (i < n) {
-        activated f = activation_of(kind, load(pre + i));
-        store(grad_pre + i, load(grad_y + i) * f.slope);
-        if (y != nullptr) {
-            store(y + i, f.y);
-        }
+    int64_t first = element_here() * PASS_ELEMENTS;
+    int m = count_here<PASS_ELEMENTS>(first, n);
+    float x[PASS_ELEMENTS] = {}, grad[PASS_ELEMENTS] = {};
+    load_pack(pre + first, m, x);
+    load_pack(grad_y + first, m, grad);
+    FL_UNROLL
+    for (int i = 0; i < PASS_ELEMENTS; i++) {
+        activated f = activation_of(kind, x[i]);
+        grad[i] *= f.slope;
+        x[i] = f.y;
+    }
+    store_pack(grad_pre + first, m, grad);
+    if (y != nullptr) {
+        store_pack(y + first, m, x);
     }
 }
 
 int fl__cuda_activate_backward(fl__cuda_queue *q, const fl_activate_backward_args *a)
 {
-    FOR_DTYPE(a->dtype, return launch(activate_backward_kernel<T>, blocks_for(a->n), PASS_THREADS,
+    FOR_DTYPE(a->dtype, return launch(activate_backward_kernel<T>, blocks_of_passes(a->n), PASS_THREADS,
                                       q->stream, a->activation, (const T *)a->grad_y,
                                       (const T *)a->pre, (T *)a->grad_pre, (T *)a->y, a->n));
 }
@@ -46,30 +58,37 @@ int fl__cuda_activate_backward(fl__cuda_queue *q, const fl_activate_backward_arg
 
 template <typename T> static __global__ void add_kernel(const T *a, const T *b, T *y, int64_t n)
 {
-    int64_t i = element_here();
-    if (i < n) {
-        store(y + i, load(a + i) + load(b + i));
+    int64_t first = element_here() * PASS_ELEMENTS;
+    int m = count_here<PASS_ELEMENTS>(first, n);
+    float x[PASS_ELEMENTS] = {}, other[PASS_ELEMENTS] = {};
+    load_pack(a + first, m, x);
+    load_pack(b + first, m, other);
+    FL_UNROLL
+    for (int i = 0; i < PASS_ELEMENTS; i++) {
+        x[i] += other[i];
     }
+    store_pack(y + first, m, x);
 }
 
 int fl__cuda_add(fl__cuda_queue *q, const fl_add_args *a)
 {
-    FOR_DTYPE(a->dtype, return launch(add_kernel<T>, blocks_for(a->n), PASS_THREADS, q->stream,
+    FOR_DTYPE(a->dtype, return launch(add_kernel<T>, blocks_of_passes(a->n), PASS_THREADS, q->stream,
                                       (const T *)a->a, (const T *)a->b, (T *)a->y, a->n));
 }
 
 template <typename From, typename To>
 static __global__ void convert_kernel(const From *in, To *y, int64_t n)
 {
-    int64_t i = element_here();
-    if (i < n) {
-        store(y + i, load(in + i));
-    }
+    int64_t first = element_here() * PASS_ELEMENTS;
+    int m = count_here<PASS_ELEMENTS>(first, n);
+    float x[PASS_ELEMENTS] = {};
+    load_pack(in + first, m, x);
+    store_pack(y + first, m, x);
 }
 
 template <typename From> static int convert_from(const fl__cuda_queue *q, const fl_convert_args *a)
 {
-    FOR_DTYPE(a->to, return launch(convert_kernel<From, T>, blocks_for(a->n), PASS_THREADS,
+    FOR_DTYPE(a->to, return launch(convert_kernel<From, T>, blocks_of_passes(a->n), PASS_THREADS,
                                    q->stream, (const From *)a->in, (T *)a->y, a->n));
 }
 
