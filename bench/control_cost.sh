@@ -49,7 +49,7 @@ used() {
 # for a processor.
 displaced() {
     awk '{ print $1 * 1e9 }' /proc/uptime
-    for pid in $(pgrep -P $controller); do cat "/proc/$pid/task/$pid/schedstat"; done | awk '{ s += $2 } END { print s }'
+    for pid in $(pgrep -P "$(pgrep -P $controller)"); do cat "/proc/$pid/task/$pid/schedstat"; done | awk '{ s += $2 } END { print s }'
 }
 
 # measure_period KIND: run one period, and note "KIND STEPS MEAN_MS MEDIAN_MS CONTROLLER_PERCENT CLIENT_PERCENT

@@ -73,7 +73,7 @@ end_run() {
     local workers
     case $1 in
     worker | writing-worker)
-        mapfile -t workers < <(pgrep -P "$pid")
+        mapfile -t workers < <(pgrep -P "$(pgrep -P "$pid")")
         [ ${#workers[@]} -eq 0 ] || kill -9 "${workers[RANDOM % ${#workers[@]}]}" 2>/dev/null || true
         ;;
     controller | writing-controller) kill -9 "$pid" 2>/dev/null || true ;;

@@ -43,7 +43,7 @@ for count in "${counts[@]}"; do
         fi
         sleep 0.5
     done
-    mapfile -t workers < <(pgrep -P $controller)
+    mapfile -t workers < <(pgrep -P "$(pgrep -P $controller)")
     threads=$(awk '/^Threads/ { print $2 }' "/proc/${workers[0]}/status")
     printf '%8d %14.0f %18.0f %14d\n' "$count" "$(of_workers Pss "${workers[@]}" | median)" \
         "$(of_workers Private_Dirty "${workers[@]}" | median)" "$threads"

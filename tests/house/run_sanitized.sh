@@ -195,7 +195,7 @@ lost_worker() {
     local worker
     start lost --set fault.detect=2s
     await_step 3
-    worker=$(pgrep -P $controller | head -n 1)
+    worker=$(pgrep -P "$(pgrep -P $controller)" | head -n 1) # of the agent
     kill -KILL "$worker"
     ends 3
 }

@@ -396,7 +396,7 @@ static void test_use__ends_at_a_signal_while_nobody_reads(void **state)
     run_command(root, "rm stuck.txt", &result);
 }
 
-static void kill_last_child(pid_t parent)
+static pid_t last_child(pid_t parent)
 {
     char path[64];
     int child = 0;
@@ -407,7 +407,7 @@ static void kill_last_child(pid_t parent)
     }
     fclose(file);
     assert_true(child > 0);
-    assert_int_equal(kill(child, SIGKILL), 0);
+    return child;
 }
 
 /* The worker is named, and its log can be read. */
@@ -416,7 +416,7 @@ static void test_use__a_lost_worker_ends_it(void **state)
     (void)state;
     int out;
     pid_t pid = start_stuck(&out);
-    kill_last_child(pid);
+    assert_int_equal(kill(last_child(last_child(pid)), SIGKILL), 0); /* of the agent */
     assert_int_equal(exit_code_of(pid), 3);
     close(out);
     run_command(
