@@ -92,7 +92,8 @@ static void test_cuda_run__continues_from_a_checkpoint(void **state)
     scenario whole = run_of("whole", "cuda"), s = run_of("resumed", "cuda");
     whole.more = s.more = more;
     scenario_run(&whole);
-    s.at[0] = (scenario_deed){.point = "step", .who = 0, .step = 5, .act = interrupt_the_run};
+    s.at[0] =
+        (scenario_deed){.point = "step", .who = EVERYBODY, .step = 5, .act = interrupt_after_step};
     scenario_start(&s);
     expect_end(&s, FL_ESTOPPED);
     scenario_forget(&s);

@@ -134,7 +134,7 @@ static void test_precision__cache_and_resume_change_no_bit(void **state)
     json_decref(used);
     check_same(&cached, &computed);
     resumed.at[0] =
-        (scenario_deed){.point = "step", .who = 0, .step = 15, .act = interrupt_the_run};
+        (scenario_deed){.point = "step", .who = EVERYBODY, .step = 15, .act = interrupt_after_step};
     scenario_start(&resumed);
     expect_end(&resumed, FL_ESTOPPED);
     scenario_forget(&resumed);

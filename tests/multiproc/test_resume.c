@@ -92,13 +92,13 @@ static void kill_saved(fl_worker_state *w)
 static void terminate_saved(fl_worker_state *w)
 {
     await_checkpoint(w);
-    kill(controller_here(), SIGTERM);
+    stop_after_step(w, SIGTERM);
 }
 
 static void interrupt_saved(fl_worker_state *w)
 {
     await_checkpoint(w);
-    interrupt_the_run(w);
+    interrupt_after_step(w);
 }
 
 static scenario whole; /* the run without interruption */
@@ -222,8 +222,8 @@ static const struct {
     {"soon", "step", 1, 33, behead_saved, FL_OK, "lost"}, /* the checkpoint is being written */
     {"decided", "prepare", 0, 0, behead_saved, FL_OK, "lost"},
     {"worker", "step", 1, 64, kill_saved, FL_EFAILED, "failed"},
-    {"term", "step", 0, 50, terminate_saved, FL_ESTOPPED, "stopped"},
-    {"int", "step", 1, 71, interrupt_saved, FL_ESTOPPED, "stopped"},
+    {"term", "step", EVERYBODY, 50, terminate_saved, FL_ESTOPPED, "stopped"},
+    {"int", "step", EVERYBODY, 71, interrupt_saved, FL_ESTOPPED, "stopped"},
 };
 
 static void stop_and_resume(const scenario *uninterrupted, bool scripted, size_t i)

@@ -1,5 +1,6 @@
 #include "support/scenario.h"
 
+#include "control/link/link_thread.h"
 #include "device/clock.h"
 #include "device/failure.h"
 #include "launcher/run/resume.h"
@@ -107,19 +108,48 @@ static bool has_event(int events, off_t from, const char *name)
     return false;
 }
 
-/* The worker holds until the controller has asked the workers to stop: a controller that gets no
- * processor for a while would let a short run finish. */
-void interrupt_the_run(fl_worker_state *w)
+/* The worker holds until the controller has heard of it: one that gets no processor for a while
+ * would let a short run finish. */
+static void signal_the_run(const fl_worker_state *w, int number)
 {
     int events = openat(w->c->dir_fd, "events.jsonl", O_RDONLY | O_CLOEXEC);
     off_t from = lseek(events, 0, SEEK_END);
-    if (events < 0 || from < 0 || kill(controller_here(), SIGINT) != 0) {
+    if (events < 0 || from < 0 || kill(controller_here(), number) != 0) {
         abort(); /* in a worker: the run fails, and the test with it */
     }
     while (!has_event(events, from, "\"run.stopping\"")) {
         nap(1000);
     }
     close(events);
+}
+
+void interrupt_the_run(fl_worker_state *w)
+{
+    signal_the_run(w, SIGINT);
+}
+
+static bool has_order_to_stop(fl_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    bool stops = atomic_load(&link->n_commands) > 0 && link->command[0].kind == FL_COMMAND_STOP;
+    pthread_mutex_unlock(&link->lock);
+    return stops;
+}
+
+void stop_after_step(fl_worker_state *w, int number)
+{
+    if (!w->leads) {
+        return; /* only the leader receives the order */
+    }
+    signal_the_run(w, number);
+    while (!has_order_to_stop(w->link)) {
+        nap(1000);
+    }
+}
+
+void interrupt_after_step(fl_worker_state *w)
+{
+    stop_after_step(w, SIGINT);
 }
 
 void kill_the_controller(fl_worker_state *w)

@@ -93,7 +93,11 @@ void *shared_memory(size_t size_bytes);
 
 void kill_this_worker(fl_worker_state *w);
 void stop_this_worker(fl_worker_state *w);
-void interrupt_the_run(fl_worker_state *w); /* as a user's Ctrl-C */
+void interrupt_the_run(fl_worker_state *w); /* as a user's Ctrl-C, at any point */
+/* For EVERYBODY at the point "step": the leader sends the controller this signal, which stops the
+ * run, and holds until it has the order. The run ends after this step or the next one. */
+void stop_after_step(fl_worker_state *w, int number);
+void interrupt_after_step(fl_worker_state *w);
 void kill_the_controller(fl_worker_state *w);
 
 /* ---- in a deed ---- */
