@@ -102,6 +102,7 @@ static __device__ __forceinline__ void store(bf16 *p, float x)
 
 template <typename T, int N> struct alignas(16) element_pack {
     T at[N];
+    static_assert(N * sizeof(T) % 16 == 0, "it is loaded as a whole");
 };
 
 static __device__ __forceinline__ bool is_aligned(const void *p)

@@ -18,20 +18,54 @@ static __device__ __forceinline__ int64_t row_here(void)
 
 /* ---- forward ---- */
 
+/* Elements of a row that a lane takes at once: 16 bytes. */
+template <typename T> struct lane_elements {
+    enum { N = 16 / sizeof(T) };
+};
+
 /* Write in + residual, if anybody wants it, and return where the row to normalize now stands. Each
  * lane reads later only what it writes here. */
 template <typename T>
 static __device__ const T *sum_row(const T *in, const T *residual, T *sum, T *y, int64_t n)
 {
+    enum { N = lane_elements<T>::N };
     T *to = sum != nullptr ? sum : residual != nullptr ? y : nullptr;
     if (to == nullptr || (residual == nullptr && to == in)) {
         return in;
     }
-    for (int64_t i = threadIdx.x % WARP; i < n; i += WARP) {
-        float x = load(in + i);
-        store(to + i, residual == nullptr ? x : x + load(residual + i));
+    for (int64_t i = threadIdx.x % WARP * N; i < n; i += WARP * N) {
+        int here = count_here<N>(i, n);
+        float x[N] = {}, other[N] = {};
+        load_pack(in + i, here, x);
+        if (residual != nullptr) {
+            load_pack(residual + i, here, other);
+        }
+        FL_UNROLL
+        for (int k = 0; k < N; k++) {
+            x[k] = residual == nullptr ? x[k] : x[k] + other[k];
+        }
+        store_pack(to + i, here, x);
     }
     return to;
+}
+
+/* The lanes' parts of the sum of a row, or of the squares of its distances from `centre`. */
+template <bool SQUARES, typename T>
+static __device__ __forceinline__ float row_sum(const T *x, float centre, int64_t n)
+{
+    enum { N = lane_elements<T>::N };
+    float sum = 0.0f;
+    for (int64_t i = threadIdx.x % WARP * N; i < n; i += WARP * N) {
+        int here = count_here<N>(i, n);
+        float v[N] = {};
+        load_pack(x + i, here, v);
+        FL_UNROLL
+        for (int k = 0; k < N; k++) {
+            float centred = v[k] - centre;
+            sum += k >= here ? 0.0f : SQUARES ? centred * centred : v[k];
+        }
+    }
+    return warp_sum(sum);
 }
 
 /* beta NULL: RMSNorm */
@@ -40,27 +74,29 @@ static __global__ void norm_kernel(const T *in, const T *residual, const float *
                                    const float *beta, float epsilon, T *sum, T *y, float *mean,
                                    float *rstd, int64_t m, int64_t n)
 {
+    enum { N = lane_elements<T>::N };
     int64_t row = row_here(), lane = threadIdx.x % WARP;
     if (row >= m) {
         return;
     }
     const T *x = sum_row(in + row * n, residual == nullptr ? nullptr : residual + row * n,
                          sum == nullptr ? nullptr : sum + row * n, y + row * n, n);
-    float centre = 0.0f, square = 0.0f;
-    if (beta != nullptr) {
-        for (int64_t i = lane; i < n; i += WARP) {
-            centre += load(x + i);
+    float centre = beta == nullptr ? 0.0f : row_sum<false>(x, 0.0f, n) / (float)n;
+    float scale = 1.0f / sqrtf(row_sum<true>(x, centre, n) / (float)n + epsilon);
+    for (int64_t i = lane * N; i < n; i += WARP * N) {
+        int here = count_here<N>(i, n);
+        float v[N] = {}, factor[N] = {}, shift[N] = {};
+        load_pack(x + i, here, v);
+        load_pack(gamma + i, here, factor);
+        if (beta != nullptr) {
+            load_pack(beta + i, here, shift);
         }
-        centre = warp_sum(centre) / (float)n;
-    }
-    for (int64_t i = lane; i < n; i += WARP) {
-        float centred = load(x + i) - centre;
-        square += centred * centred;
-    }
-    float scale = 1.0f / sqrtf(warp_sum(square) / (float)n + epsilon);
-    for (int64_t i = lane; i < n; i += WARP) {
-        float normal = (load(x + i) - centre) * scale * gamma[i];
-        store(y + row * n + i, beta == nullptr ? normal : normal + beta[i]);
+        FL_UNROLL
+        for (int k = 0; k < N; k++) {
+            float normal = (v[k] - centre) * scale * factor[k];
+            v[k] = beta == nullptr ? normal : normal + shift[k];
+        }
+        store_pack(y + row * n + i, here, v);
     }
     if (lane == 0) {
         if (mean != nullptr) {
