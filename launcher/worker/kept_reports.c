@@ -4,6 +4,31 @@
 
 #include <string.h>
 
+enum { USUALLY = 64 };
+
+static size_t count_words(int R, int64_t n_ids, int n_norms)
+{
+    return (size_t)R + 1 + (size_t)n_ids + (size_t)n_norms;
+}
+
+static fl_status make_memory(size_t n_words, fl_kept_report **out)
+{
+    FL_TRY(fl_alloc(sizeof **out + n_words * sizeof(int64_t), (void **)out));
+    (*out)->n_words = n_words;
+    return FL_OK;
+}
+
+fl_status fl_kept_reports_init(fl_kept_reports *kept, int R, int64_t n_ids, int n_norms)
+{
+    for (int i = 0; i < USUALLY; i++) {
+        fl_kept_report *report = NULL;
+        FL_TRY(make_memory(count_words(R, n_ids, n_norms), &report));
+        report->next = kept->spare;
+        kept->spare = report;
+    }
+    return FL_OK;
+}
+
 void fl_kept_reports_drop(fl_kept_reports *kept, int64_t n_counted)
 {
     while (kept->first != NULL && kept->first->step.step < n_counted) {
@@ -47,19 +72,15 @@ static fl_status take_memory(fl_kept_reports *kept, size_t n_words, fl_kept_repo
         fl_free(report);
         report = NULL;
     }
-    if (report == NULL) {
-        FL_TRY(fl_alloc(sizeof *report + n_words * sizeof(int64_t), (void **)&report));
-        report->n_words = n_words;
-    }
     *out = report;
-    return FL_OK;
+    return report == NULL ? make_memory(n_words, out) : FL_OK;
 }
 
 static fl_status make_report(fl_kept_reports *kept, int R, int64_t n_ids, int n_norms,
                              fl_kept_report **out)
 {
     fl_kept_report *report = NULL;
-    FL_TRY(take_memory(kept, (size_t)R + 1 + (size_t)n_ids + (size_t)n_norms, &report));
+    FL_TRY(take_memory(kept, count_words(R, n_ids, n_norms), &report));
     report->next = NULL;
     report->first = (int64_t *)(void *)(report + 1);
     report->ids = report->first + R + 1;

@@ -22,9 +22,13 @@ typedef struct fl_kept_report {
 
 typedef struct fl_kept_reports {
     fl_kept_report *first, *last; /* in the order of the steps */
-    fl_kept_report *spare; /* memory of forgotten ones: after a while a step allocates none */
+    fl_kept_report *spare; /* memory for more, also that of forgotten ones */
 } fl_kept_reports;
 
+/* Take memory for as many steps as are usually waiting, of plans with up to R replicas, n_ids samples
+ * a step and n_norms blocks: then a step allocates none. Call fini after a failure, too. */
+fl_status fl_kept_reports_init(fl_kept_reports *kept, int R, int64_t n_ids,
+                               int n_norms) FL_MUST_CHECK;
 void fl_kept_reports_fini(fl_kept_reports *kept);
 
 /* Keep a report of the pipeline's last step. norms [n_norms]: as fl_link_norms takes them; NULL:

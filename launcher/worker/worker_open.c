@@ -4,6 +4,7 @@
 #include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/log.h"
+#include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/state/checkpoint_source.h"
 
@@ -123,7 +124,8 @@ static fl_status open_batches(worker *w)
     FL_TRY(
         fl_batch_stream_init(&w->batches, job->train.seed, w->c->n_samples, fl_sampler_batch(job)));
     fl_batch_stream_reset(&w->batches, w->step, w->cursor);
-    return FL_OK;
+    return fl_kept_reports_init(&w->kept, w->birth->plan.n_workers, fl_sampler_batch(job),
+                                fl_model_n_blocks(w->c->model));
 }
 
 fl_status fl_worker_open(worker *w, const char *endpoint)
