@@ -92,6 +92,18 @@ static bool can_go_on(const fl_controller *controller, int rank, char *why, size
            !name_orphans(controller, lost, why, size_bytes);
 }
 
+/* Where its training thread was, as the flight recorder has it. */
+static void name_operation(const fl_controller *controller, int rank, char *text, size_t size_bytes)
+{
+    fl_flight_view view;
+    fl_flight_look(controller->flight, rank, 0, &view);
+    if (view.whole && view.depth > 0) {
+        size_t n = strlen(text);
+        snprintf(text + n, size_bytes - n, ", in: %s",
+                 fl_flight_text(view.open[view.depth - 1].kind));
+    }
+}
+
 static void mark_lost(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
 {
     fl_worker *w = &controller->workers[rank];
@@ -102,6 +114,7 @@ static void mark_lost(fl_controller *controller, fl_loss_kind kind, int rank, in
     r->lost_us = now_us;
     r->n_lost++;
     fl_watch_text(w, kind, now_us, r->text, sizeof r->text);
+    name_operation(controller, rank, r->text, sizeof r->text);
     if (w->exited_us == 0) {
         fl_agent_kill(controller->agent, w, 1);
     }

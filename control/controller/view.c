@@ -27,10 +27,11 @@ static const char *state_text(const fl_controller *controller)
 
 static void look_at_plan(const fl_controller *controller, fl_run_view *view)
 {
-    static const char *const transition[] = {"idle", "preparing", "committing"};
+    static const char *const transition[] = {"idle", "preparing", "committing", "recovering"};
     const fl_plan_input *input = controller->options->plan_input;
     view->transition = transition[controller->elastic.transition.state];
     view->transitions = controller->elastic.transition.sums;
+    view->recovery = controller->recovery.sums;
     view->n_blocks = controller->elastic.decide.norms.L;
     view->n_frozen_layers =
         input == NULL ? 0 : fl_frozen_layers(input->model, controller->elastic.plan.F);

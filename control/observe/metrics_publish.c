@@ -69,6 +69,9 @@ static void gather_plan(const fl_run_view *view, fl_metrics *m)
     m->stall_seconds_sum = (double)sums->stall_us * 1e-6;
     m->last_stall_seconds = sums->n_committed > 0 ? (double)sums->last_stall_us * 1e-6 : NAN;
     m->migrated_bytes = sums->moved_bytes;
+    m->n_losses = view->recovery.n_losses;
+    m->n_recoveries = view->recovery.n_recoveries;
+    m->recovery_seconds_sum = (double)view->recovery.lost_us * 1e-6;
 }
 
 static void gather_checkpoints(const fl_run_view *view, fl_metrics *m)

@@ -98,6 +98,17 @@ static void checkpoint_fields(const fl_run_view *view, fl_json *j)
     fl_json_close(j, '}');
 }
 
+static void recovery_fields(const fl_run_view *view, fl_json *j)
+{
+    const fl_recovery_sums *sums = &view->recovery;
+    fl_json_object(j, "recovery");
+    fl_json_integer(j, "losses", sums->n_losses);
+    fl_json_integer(j, "recoveries", sums->n_recoveries);
+    fl_json_rounded(j, "seconds", (double)sums->lost_us * 1e-6, 3);
+    fl_json_rounded(j, "last_seconds", (double)sums->last_us * 1e-6, 3);
+    fl_json_close(j, '}');
+}
+
 static void worker_fields(const fl_run_view *view, int rank, fl_json *j)
 {
     const fl_worker *w = &view->run->workers[rank];
@@ -138,6 +149,7 @@ static void status_fields(const fl_run_view *view, fl_json *j)
     fl_fields_mfu(j, &view->mfu);
     cache_fields(view, j);
     checkpoint_fields(view, j);
+    recovery_fields(view, j);
     fl_json_text(j, "transition", view->transition);
     fl_json_integer(j, "straggler", view->straggler);
     fl_json_rounded(j, "times_s", view->times_s, 3);

@@ -5,6 +5,7 @@
 
 #include "control/state/cache_sums.h"
 #include "control/state/checkpoint_sums.h"
+#include "control/state/recovery_sums.h"
 #include "control/state/run_facts.h"
 #include "control/state/run_times.h"
 
@@ -51,7 +52,7 @@ typedef struct fl_ctl_counts {
 typedef struct fl_run_view {
     const fl_run_facts *run;
     const char *state;       /* "starting", "running", "paused", ... */
-    const char *transition;  /* "idle", "preparing", "committing" */
+    const char *transition;  /* "idle", "preparing", "committing", "recovering" */
     const char *metrics_url; /* NULL: the run has no metrics */
     double time_s;           /* since the run began */
     fl_run_progress progress;
@@ -59,6 +60,7 @@ typedef struct fl_run_view {
     const bool *pinned; /* [n_blocks] */
     fl_mfu mfu;
     fl_transition_sums transitions;
+    fl_recovery_sums recovery;
     fl_checkpoint_sums checkpoints;
     double checkpoint_age_s; /* since the newest one became durable; NAN: unknown */
     bool has_cache, cache_used;

@@ -21,6 +21,7 @@ static const struct {
     {"plan.considered", "F={f} weighed, choice: {choice} ({why})"},
     {"worker.ready", "worker {rank} is ready, {memory_peak_bytes MiB} at most"},
     {"worker.left", "worker {rank} has left after step {steps}"},
+    {"run.recovered", "the run goes on from step {step} (K={k} R={r} M={m}): {why}"},
     {"worker.lost", "worker {rank} lost ({how}): {message}"},
     {"agent.lost", "{message}"},
     {"worker.slow", "worker {rank} computes slowly: {own_ms} ms, {expected_ms} expected"},

@@ -22,11 +22,11 @@ typedef struct fl_kept_report {
 
 typedef struct fl_kept_reports {
     fl_kept_report *first, *last; /* in the order of the steps */
-    fl_kept_report *spare; /* memory for more, also that of forgotten ones */
+    fl_kept_report *spare;        /* memory for more, also that of forgotten ones */
 } fl_kept_reports;
 
-/* Take memory for as many steps as are usually waiting, of plans with up to R replicas, n_ids samples
- * a step and n_norms blocks: then a step allocates none. Call fini after a failure, too. */
+/* Take memory for as many steps as are usually waiting, of plans with up to R replicas, n_ids
+ * samples a step and n_norms blocks: then a step allocates none. Call fini after a failure, too. */
 fl_status fl_kept_reports_init(fl_kept_reports *kept, int R, int64_t n_ids,
                                int n_norms) FL_MUST_CHECK;
 void fl_kept_reports_fini(fl_kept_reports *kept);
